@@ -9,8 +9,8 @@ import (
 	"go.opentelemetry.io/collector/exporter"
 	"go.opentelemetry.io/collector/exporter/exporterhelper"
 
+	"github.com/agenttrace/agenttrace/session/codec/formats"
 	"github.com/agenttrace/agenttrace/session/codec/jsonl"
-	"github.com/agenttrace/agenttrace/session/codec/sqlitefile"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/stores"
 )
@@ -29,7 +29,7 @@ func openStore(ctx context.Context, location string, o stores.Options) (sessionS
 // sessionStore is what the exporter needs of a store.
 type sessionStore interface {
 	store.Writer
-	sqlitefile.Source // for session files
+	formats.StoreSource // for session files
 	store.Retained
 	jsonl.Outbox
 	Close() error

@@ -22,8 +22,8 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/agenttrace/agenttrace/session/codec"
+	"github.com/agenttrace/agenttrace/session/codec/formats"
 	"github.com/agenttrace/agenttrace/session/codec/jsonl"
-	"github.com/agenttrace/agenttrace/session/codec/sqlitefile"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
 	"github.com/agenttrace/agenttrace/session/store/stores"
 )
@@ -175,7 +175,7 @@ func TestJSONLAfterCrash(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer reader.Close()
-	whole, err := sqlitefile.Read(ctx, reader, "a", nil)
+	whole, err := formats.ReadStored(ctx, reader, "a", nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,8 +14,8 @@ import (
 	"github.com/agenttrace/agenttrace/redact"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
+	"github.com/agenttrace/agenttrace/session/codec/formats"
 	"github.com/agenttrace/agenttrace/session/codec/jsonl"
-	"github.com/agenttrace/agenttrace/session/codec/sqlitefile"
 	"github.com/agenttrace/agenttrace/session/importer"
 	"github.com/agenttrace/agenttrace/session/ingest"
 	"github.com/agenttrace/agenttrace/session/store"
@@ -157,7 +157,7 @@ func (s *sink) writeFiles(ctx context.Context) (err error) {
 
 func (s *sink) readSession(ctx context.Context, id string) (*codec.Session, error) {
 	var damaged error
-	whole, err := sqlitefile.Read(ctx, s.store, id, func(p codec.Problem) {
+	whole, err := formats.ReadStored(ctx, s.store, id, func(p codec.Problem) {
 		damaged = errors.Join(damaged, errors.New(p.String()))
 	})
 	return whole, errors.Join(err, damaged)

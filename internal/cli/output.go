@@ -15,7 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/agenttrace/agenttrace/session/codec/sqlitefile"
+	"github.com/agenttrace/agenttrace/session/codec/formats"
 )
 
 // output is where a command writes what it makes: standard output, or a file that
@@ -313,7 +313,7 @@ func hasLog(path string) bool {
 		return false
 	}
 	if _, err := os.Lstat(path); err == nil {
-		_ = sqlitefile.Settle(path) // of what is not a database the log stays
+		_ = formats.SettleStore(path) // of what is not a database the log stays
 	}
 	_, err := os.Lstat(log)
 	return err == nil

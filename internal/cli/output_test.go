@@ -16,7 +16,7 @@ import (
 	zombie "zombiezen.com/go/sqlite"
 	"zombiezen.com/go/sqlite/sqlitex"
 
-	"github.com/agenttrace/agenttrace/session/codec/sqlitefile"
+	"github.com/agenttrace/agenttrace/session/codec/formats"
 )
 
 // writers are the commands that write a file, each to the path that is appended.
@@ -65,7 +65,7 @@ func large(t *testing.T, path string, parts int) {
 			1000+i)
 	}
 	execute(t, path, sql.String())
-	if err := sqlitefile.Settle(path); err != nil {
+	if err := formats.SettleStore(path); err != nil {
 		t.Fatal(err)
 	}
 }

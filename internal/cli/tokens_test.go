@@ -82,8 +82,8 @@ func TestEveryReaderCountsTheSameTokens(t *testing.T) {
 	sources := []string{
 		"../../session/testdata/reference.jsonl", "../../session/codec/transcripts/testdata/opencode",
 		"../../session/codec/transcripts/testdata/gemini",
-		"../../session/codec/jutul/testdata/trace.sqlite", "../../session/codec/agentdbg/testdata/data",
-		"../../session/codec/skillet/testdata/state",
+		"../../session/codec/formats/testdata/jutul/trace.sqlite", "../../session/codec/formats/testdata/agentdbg/data",
+		"../../session/codec/formats/testdata/skillet/state",
 	}
 	captures, err := filepath.Glob("../../session/ingest/testdata/captures/*/*")
 	if err != nil || len(captures) < 5 {

@@ -29,7 +29,6 @@ import (
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec/formats"
 	"github.com/agenttrace/agenttrace/session/codec/jsonl"
-	"github.com/agenttrace/agenttrace/session/codec/otlp"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
 )
@@ -300,11 +299,15 @@ func compareExport(t *testing.T, ctx context.Context, binary string, reader stor
 		if err != nil {
 			t.Fatal(err)
 		}
-		td, err := otlp.Encode(s)
-		if err != nil {
+		var spans bytes.Buffer
+		if err := formats.Named("otlp-proto", nil).Stream(&spans)(&formats.Source{Session: s}); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := ptraceotlp.NewGRPCClient(conn).Export(ctx, ptraceotlp.NewExportRequestFromTraces(td)); err != nil {
+		request := ptraceotlp.NewExportRequest()
+		if err := request.UnmarshalProto(spans.Bytes()); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := ptraceotlp.NewGRPCClient(conn).Export(ctx, request); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -1,14 +1,5 @@
-// Package codec holds what the formats of sessions share. Each format is a
-// package below this one, with the functions it can serve:
-//
-//	Decode(r, report)   reads sessions from a stream
-//	DecodeFile(path, …) reads sessions from what is not a stream: a directory, a database
-//	Encode(w, s)        writes a session to a stream
-//	EncodeFile(path, …) writes sessions to what is not a stream
-//	Losses.Of(s)        lists what Encode would lose of the session
-//
-// A [Reading] is all that is known of reading a format. A package of several formats, such as
-// transcripts, has one for each.
+// Package codec holds what the formats of sessions share. A [Reading] is all that is known of reading a
+// format; package formats has them, with what writes them and what they lose.
 //
 // A decoder reads damaged input as far as it is good and reports the rest. It
 // returns an error only where there is nothing to read or reading itself fails.

@@ -11,7 +11,7 @@ import (
 	"github.com/agenttrace/agenttrace/session/codec/codectest"
 	"github.com/agenttrace/agenttrace/session/codec/formats"
 	"github.com/agenttrace/agenttrace/session/codec/jsonl"
-	"github.com/agenttrace/agenttrace/session/codec/otlp"
+
 	"github.com/agenttrace/agenttrace/session/importer"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
@@ -19,7 +19,7 @@ import (
 
 // TestTranscriptsComeBackThroughOTLP: every session that is imported from a program's own files has the same rows in a
 // store that reads its spans. What it has besides are the spans themselves. Nothing else is another, so there is no
-// list of what cannot be the same: [otlp.Explain] has that of any session, and must be empty here.
+// list of what cannot be the same: the format has that of any session, and must be empty here.
 func TestTranscriptsComeBackThroughOTLP(t *testing.T) {
 	codecs := filepath.Join("..", "codec")
 	ours := filepath.Join(codecs, "transcripts", "testdata")
@@ -43,11 +43,12 @@ func TestTranscriptsComeBackThroughOTLP(t *testing.T) {
 			}
 			file := filepath.Join(t.TempDir(), "sessions.otlp.jsonl")
 			var spans bytes.Buffer
+			otlp := formats.Named("otlp-json", nil)
 			for _, s := range sessions {
-				if losses := otlp.Explain(s); len(losses) > 0 {
+				if losses := otlp.Explain(&formats.Source{Session: s}); len(losses) > 0 {
 					t.Errorf("session %s would lose %v", s.Session.ID, losses)
 				}
-				if err := otlp.WriteJSON(&spans, s); err != nil {
+				if err := otlp.Stream(&spans)(&formats.Source{Session: s}); err != nil {
 					t.Fatal(err)
 				}
 			}

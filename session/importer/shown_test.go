@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"path/filepath"
@@ -16,11 +17,9 @@ import (
 	zsqlite "zombiezen.com/go/sqlite"
 	"zombiezen.com/go/sqlite/sqlitex"
 
-	"github.com/agenttrace/agenttrace/session/codec/acp"
-	"github.com/agenttrace/agenttrace/session/codec/agentdbg"
+	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/formats"
-	"github.com/agenttrace/agenttrace/session/codec/pi"
-	"github.com/agenttrace/agenttrace/session/codec/skillet"
+
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/render"
 	"github.com/agenttrace/agenttrace/session/store"
@@ -376,7 +375,7 @@ func TestLogsOfACPBeforeThePromptAreNoTurn(t *testing.T) {
 		t.Fatal(err)
 	}
 	var again bytes.Buffer
-	if err := acp.Encode(&again, s); err != nil {
+	if err := encode(&again, "acp", s); err != nil {
 		t.Fatal(err)
 	}
 	for text, want := range map[string]string{"connected": "", "slow": "a1"} {
@@ -413,7 +412,7 @@ func TestInterruptedSessionIsNotClosed(t *testing.T) {
 		t.Fatal(err)
 	}
 	var run, log bytes.Buffer
-	if err := errors.Join(agentdbg.Encode(&run, s), skillet.Encode(&log, s)); err != nil {
+	if err := errors.Join(encode(&run, "agentdbg", s), encode(&log, "skillet", s)); err != nil {
 		t.Fatal(err)
 	}
 	contains(t, run.String(), `"status": "running"`, `"ended_at": null`)
@@ -478,7 +477,7 @@ func TestImagesOfToolsAreImagesInPi(t *testing.T) {
 		t.Fatal(err)
 	}
 	var file bytes.Buffer
-	if err := pi.Encode(&file, s); err != nil {
+	if err := encode(&file, "pi", s); err != nil {
 		t.Fatal(err)
 	}
 	contains(t, file.String(), `"content":[{"type":"text","text":"a.png:"},{"type":"image","data":"`+png+
@@ -510,11 +509,16 @@ func TestRunsOfAgentDbgHaveItsTypesAndBounds(t *testing.T) {
 		t.Fatal(err)
 	}
 	var run bytes.Buffer
-	if err := agentdbg.Encode(&run, s); err != nil {
+	if err := encode(&run, "agentdbg", s); err != nil {
 		t.Fatal(err)
 	}
 	contains(t, run.String(), `"result": { "value": [`, `é__TRUNCATED__"`)
 	if strings.Contains(run.String(), strings.Repeat("é", 10_000)) {
 		t.Error("a text is longer than AgentDbg has them")
 	}
+}
+
+// encode writes a session in a format.
+func encode(w io.Writer, format string, s *codec.Session) error {
+	return formats.Named(format, nil).Stream(w)(&formats.Source{Session: s})
 }

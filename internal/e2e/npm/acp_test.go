@@ -15,7 +15,7 @@ import (
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
-	"github.com/agenttrace/agenttrace/session/codec/acp"
+	"github.com/agenttrace/agenttrace/session/codec/formats"
 	"github.com/agenttrace/agenttrace/session/codec/jsonl"
 	"github.com/agenttrace/agenttrace/session/ingest"
 	"github.com/agenttrace/agenttrace/session/store"
@@ -26,7 +26,7 @@ import (
 func accepted(t *testing.T, s *codec.Session) {
 	t.Helper()
 	var trace bytes.Buffer
-	if err := acp.Encode(&trace, s); err != nil {
+	if err := formats.Named("acp", nil).Stream(&trace)(&formats.Source{Session: s}); err != nil {
 		t.Fatal(err)
 	}
 	lines := bytes.Count(trace.Bytes(), []byte("\n"))
@@ -62,12 +62,12 @@ func TestACPReference(t *testing.T) {
 func TestACPTraces(t *testing.T) {
 	for _, name := range []string{"handmade_raw.ndjson", "handmade_zed.json", "handmade_inspector.jsonl",
 		"handmade_conductor.jsons"} {
-		f, err := os.Open(filepath.Join(filepath.FromSlash("../../../session/codec/acp/testdata"), name))
+		f, err := os.Open(filepath.Join(filepath.FromSlash("../../../session/codec/formats/testdata/acp"), name))
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer f.Close()
-		for s, err := range acp.Decode(f, func(p codec.Problem) { t.Errorf("%s: %s", name, p) }) {
+		for s, err := range formats.Named("acp", nil).Decode(f, func(p codec.Problem) { t.Errorf("%s: %s", name, p) }) {
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -92,7 +92,7 @@ func TestACPVersion2(t *testing.T) {
 {"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":{"sessionUpdate":"agent_message","messageId":"m1","content":[{"type":"text","text":"sorry"}]}}}
 {"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":{"sessionUpdate":"state_update","state":"idle","stopReason":"end_turn"}}}
 `
-	for s, err := range acp.Decode(strings.NewReader(trace), func(p codec.Problem) { t.Error(p) }) {
+	for s, err := range formats.Named("acp", nil).Decode(strings.NewReader(trace), func(p codec.Problem) { t.Error(p) }) {
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -13,7 +13,6 @@ import (
 
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
-	"github.com/agenttrace/agenttrace/session/codec/sqlitefile"
 )
 
 // IsDatabase reports whether a file that begins with text is an SQLite database.
@@ -67,7 +66,7 @@ func first(is func(*Format) bool) *Format {
 
 // OfDatabase returns the format of an SQLite database by its tables.
 func OfDatabase(path string) (*Format, error) {
-	tables, err := sqlitefile.Tables(path)
+	tables, err := sqliteTables(path)
 	if err != nil {
 		return nil, err
 	}

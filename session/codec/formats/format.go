@@ -45,7 +45,7 @@ type Writing struct {
 	WritesFile func(path string) bool
 	// Store writes sessions, the oldest first, to a path that does not exist.
 	// It calls left for each session that it leaves out, or where left is nil ends with the
-	// first: see [sqlitefile.EncodeFile].
+	// first: see [sqliteEncodeFile].
 	Store func(
 		ctx context.Context, path string, sessions iter.Seq2[*codec.Session, error],
 		left func(sessionID string, err error),

@@ -1,5 +1,6 @@
-// Package formats lists the formats of sessions. A format is a package below
-// session/codec and a row here.
+// Package formats has the formats of sessions, and their list. A format is a file of functions that
+// decode and encode, or some files, whose names begin with it, and a row of [All]. Formats in which
+// agents keep their own sessions are in package transcripts, and the canonical lines in package jsonl.
 package formats
 
 import (
@@ -10,19 +11,12 @@ import (
 	"path/filepath"
 
 	"github.com/agenttrace/agenttrace/session/codec"
-	"github.com/agenttrace/agenttrace/session/codec/acp"
-	"github.com/agenttrace/agenttrace/session/codec/agentdbg"
-	"github.com/agenttrace/agenttrace/session/codec/atif"
-	"github.com/agenttrace/agenttrace/session/codec/csvfile"
+
 	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
 	"github.com/agenttrace/agenttrace/session/codec/jsonl"
-	"github.com/agenttrace/agenttrace/session/codec/jutul"
-	"github.com/agenttrace/agenttrace/session/codec/otlp"
+
 	"github.com/agenttrace/agenttrace/session/codec/otlpfile"
-	"github.com/agenttrace/agenttrace/session/codec/pi"
-	"github.com/agenttrace/agenttrace/session/codec/skillet"
-	"github.com/agenttrace/agenttrace/session/codec/sqlitefile"
-	"github.com/agenttrace/agenttrace/session/codec/sts"
+
 	"github.com/agenttrace/agenttrace/session/codec/transcripts"
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/render"
@@ -54,9 +48,9 @@ var All = []Format{{
 }, {
 	Name: "csv", Exported: "a line per part, with tokens and cost, for spreadsheets; without content",
 	Writing: Writing{
-		Ext: ".csv", Many: true, Rows: true, Explain: explained(csvfile.Explain),
+		Ext: ".csv", Many: true, Rows: true, Explain: explained(csvExplain),
 		Stream: func(w io.Writer) func(*Source) error {
-			e := csvfile.NewEncoder(w)
+			e := csvNewEncoder(w)
 			return func(s *Source) error { return e.Encode(s.Session) }
 		},
 	},
@@ -79,24 +73,24 @@ var All = []Format{{
 }, {
 	Name: "otlp-json", Exported: "spans, a line of OTLP JSON per session, for a collector, Jaeger or Tempo",
 	Writing: Writing{
-		Ext: ".json", Many: true, JSON: true, Explain: explained(otlp.Explain),
-		Stream: streamRows(otlp.WriteJSON),
+		Ext: ".json", Many: true, JSON: true, Explain: explained(otlpExplain),
+		Stream: streamRows(otlpWriteJSON),
 	},
 }, {
 	Name: "otlp-proto", Exported: "the same in protobuf",
 	Writing: Writing{
-		Ext: ".pb", Many: true, Binary: true, Explain: explained(otlp.Explain),
-		Stream: streamRows(otlp.WriteProto),
+		Ext: ".pb", Many: true, Binary: true, Explain: explained(otlpExplain),
+		Stream: streamRows(otlpWriteProto),
 	},
 }, {
 	Name:     "agentdbg",
 	Exported: "a run of AgentDbg; into a directory, its data directory",
 	Imported: "runs of AgentDbg, and of Maida before 0.4: one, a directory of them, or what its export writes",
 	Writing: Writing{
-		Ext: ".json", JSON: true, Explain: explained(agentdbg.Losses.Of),
-		Stream: streamRows(agentdbg.Encode),
+		Ext: ".json", JSON: true, Explain: explained(agentdbgLosses.Of),
+		Stream: streamRows(agentdbgEncode),
 		Dir: func(path string, s *Source, replace bool) error {
-			_, err := agentdbg.EncodeFile(path, s.Session, replace)
+			_, err := agentdbgEncodeFile(path, s.Session, replace)
 			return err
 		},
 	},
@@ -104,17 +98,17 @@ var All = []Format{{
 		Extensions: []string{".json", ".jsonl"}, SniffKeys: looksAgentdbg,
 		Layout: []string{"run.json", "events.jsonl", "*/run.json", "runs/*/run.json", ".agentdbg/runs/*/run.json",
 			".maida/runs/*/run.json"},
-		Decode: agentdbg.Decode, DecodeFile: file(agentdbg.DecodeFile), Beside: run,
+		Decode: agentdbgDecode, DecodeFile: file(agentdbgDecodeFile), Beside: run,
 	},
 }, {
 	Name:     "maida",
 	Exported: "the spans of a run of Maida; into a directory, its data directory",
 	Imported: "runs of Maida: one, a directory of them, or what its export writes",
 	Writing: Writing{
-		Ext: ".jsonl", Many: true, JSON: true, Explain: explained(agentdbg.MaidaLosses.Of),
-		Stream: streamRows(agentdbg.EncodeMaida),
+		Ext: ".jsonl", Many: true, JSON: true, Explain: explained(agentdbgMaidaLosses.Of),
+		Stream: streamRows(agentdbgEncodeMaida),
 		Dir: func(path string, s *Source, replace bool) error {
-			_, err := agentdbg.EncodeMaidaFile(path, s.Session, replace)
+			_, err := agentdbgEncodeMaidaFile(path, s.Session, replace)
 			return err
 		},
 	},
@@ -122,19 +116,19 @@ var All = []Format{{
 		Extensions: []string{".json", ".jsonl"}, SniffKeys: looksMaida,
 		Layout: []string{"meta.json", "spans.jsonl", "*/meta.json", "*/spans.jsonl", "runs/*/meta.json",
 			".maida/runs/*/meta.json"},
-		Decode: agentdbg.Decode, DecodeFile: file(agentdbg.DecodeFile), Beside: run,
+		Decode: agentdbgDecode, DecodeFile: file(agentdbgDecodeFile), Beside: run,
 	},
 }, {
 	Name:     "jutul",
 	Exported: "a trace database of jutul-agent",
 	Imported: "a trace database of jutul-agent, or the directory that has it",
 	Writing: Writing{
-		Ext: ".sqlite", Explain: explained(jutul.Losses.Of),
-		File: func(path string, s *Source) error { return jutul.EncodeFile(path, s.Session) },
+		Ext: ".sqlite", Explain: explained(jutulLosses.Of),
+		File: func(path string, s *Source) error { return jutulEncodeFile(path, s.Session) },
 	},
 	Reading: codec.Reading{
-		Extensions: []string{".sqlite"}, Tables: []string{"events"}, Layout: []string{jutul.FileName},
-		DecodeFile: file(jutul.DecodeFile),
+		Extensions: []string{".sqlite"}, Tables: []string{"events"}, Layout: []string{jutulFileName},
+		DecodeFile: file(jutulDecodeFile),
 		Beside:     rows.DatabaseFiles,
 	},
 }, {
@@ -142,11 +136,11 @@ var All = []Format{{
 	Exported: "a replay log of skillet, a store where the file ends in .sqlite; into a directory, both",
 	Imported: "replay logs and stores of skillet; a state directory for both",
 	Writing: Writing{
-		Ext: ".jsonl", JSON: true, Explain: explained(skillet.Losses.Of), Stream: streamRows(skillet.Encode),
-		File:       func(path string, s *Source) error { return skillet.EncodeFile(path, s.Session, false) },
+		Ext: ".jsonl", JSON: true, Explain: explained(skilletLosses.Of), Stream: streamRows(skilletEncode),
+		File:       func(path string, s *Source) error { return skilletEncodeFile(path, s.Session, false) },
 		WritesFile: func(path string) bool { return filepath.Ext(path) == ".sqlite" },
 		Dir: func(path string, s *Source, replace bool) error {
-			return skillet.EncodeFile(path, s.Session, replace)
+			return skilletEncodeFile(path, s.Session, replace)
 		},
 	},
 	Reading: codec.Reading{
@@ -156,35 +150,35 @@ var All = []Format{{
 			".agent_session_logs/*/*.jsonl", "state/.agent_session_logs/*/*.jsonl",
 			".skilled-agent/state/.agent_session_logs/*/*.jsonl", "*/*.jsonl",
 		},
-		Decode: skillet.Decode, DecodeFile: file(skillet.DecodeFile), Beside: rows.DatabaseFiles,
+		Decode: skilletDecode, DecodeFile: file(skilletDecodeFile), Beside: rows.DatabaseFiles,
 	},
 }, {
 	Name:     "acp",
 	Exported: "messages of the Agent Client Protocol, a line each",
 	Imported: "messages of the Agent Client Protocol, bare or as Zed, an inspector or a conductor logs them",
-	Writing:  Writing{Ext: ".ndjson", JSON: true, Explain: explained(acp.Losses.Of), Stream: streamRows(acp.Encode)},
-	Reading:  codec.Reading{Extensions: []string{".json", ".jsonl", ".ndjson"}, SniffKeys: looksACP, Decode: acp.Decode},
+	Writing:  Writing{Ext: ".ndjson", JSON: true, Explain: explained(acpLosses.Of), Stream: streamRows(acpEncode)},
+	Reading:  codec.Reading{Extensions: []string{".json", ".jsonl", ".ndjson"}, SniffKeys: looksACP, Decode: acpDecode},
 }, {
 	Name:     "atif",
 	Exported: "an ATIF 1.7 trajectory, for benchmarks and trainers",
 	Imported: "ATIF trajectories, versions 1.0 to 1.8",
 	Writing: Writing{
-		Ext: ".json", JSON: true, SubAgents: true, Explain: explained(atif.Losses.Of),
-		Stream: each(func(w io.Writer, s *Source) error { return atif.Encode(w, s.Session, s.SubAgents...) }),
+		Ext: ".json", JSON: true, SubAgents: true, Explain: explained(atifLosses.Of),
+		Stream: each(func(w io.Writer, s *Source) error { return atifEncode(w, s.Session, s.SubAgents...) }),
 	},
-	Reading: codec.Reading{Extensions: []string{".json"}, SniffKeys: atif.Looks, Decode: atif.Decode},
+	Reading: codec.Reading{Extensions: []string{".json"}, SniffKeys: atifLooks, Decode: atifDecode},
 }, {
 	Name:     "pi",
 	Exported: "a session file of Pi, which Hugging Face's viewer shows, too",
 	Imported: "session files of Pi",
-	Writing:  Writing{Ext: ".jsonl", JSON: true, Explain: explained(pi.Losses.Of), Stream: streamRows(pi.Encode)},
-	Reading:  codec.Reading{Extensions: []string{".jsonl"}, SniffKeys: pi.Looks, Decode: pi.Decode, DecodeText: pi.DecodeText},
+	Writing:  Writing{Ext: ".jsonl", JSON: true, Explain: explained(piLosses.Of), Stream: streamRows(piEncode)},
+	Reading:  codec.Reading{Extensions: []string{".jsonl"}, SniffKeys: piLooks, Decode: piDecode, DecodeText: piDecodeText},
 }, {
 	Name:     "sts",
 	Exported: "a session trace for Hugging Face's viewer",
 	Imported: "session traces of Hugging Face's simple format",
-	Writing:  Writing{Ext: ".jsonl", JSON: true, Explain: explained(sts.Losses.Of), Stream: streamRows(sts.Encode)},
-	Reading:  codec.Reading{Extensions: []string{".jsonl"}, SniffKeys: sts.Looks, Decode: sts.Decode},
+	Writing:  Writing{Ext: ".jsonl", JSON: true, Explain: explained(stsLosses.Of), Stream: streamRows(stsEncode)},
+	Reading:  codec.Reading{Extensions: []string{".jsonl"}, SniffKeys: stsLooks, Decode: stsDecode},
 }, {
 	Name: "claude-code", Imported: "transcripts of Claude Code", Reading: transcripts.Claude,
 }, {
@@ -214,11 +208,11 @@ var All = []Format{{
 	Name:     "sqlite",
 	Exported: "a session store of its own, for --store and for import",
 	Imported: "a session store, of this program or of the reference program",
-	Writing:  Writing{Ext: ".db", Many: true, Complete: true, Store: sqlitefile.EncodeFile, Explain: complete},
+	Writing:  Writing{Ext: ".db", Many: true, Complete: true, Store: sqliteEncodeFile, Explain: complete},
 	Reading: codec.Reading{Extensions: []string{".db", ".sqlite"}, Tables: []string{"chat_sessions"},
 		DecodeFile: func(ctx context.Context, path string, _ codec.Wanted,
 			report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-			return sqlitefile.DecodeFile(ctx, path, report)
+			return sqliteDecodeFile(ctx, path, report)
 		}, Beside: rows.DatabaseFiles},
 }}
 
@@ -232,7 +226,7 @@ func run(path string) []string {
 }
 
 // complete explains the formats that hold all that a store has of a session.
-func complete(s *Source) []codec.Loss { return sqlitefile.Explain(s.Session, s.Observed) }
+func complete(s *Source) []codec.Loss { return sqliteExplain(s.Session, s.Observed) }
 
 func explainTranscript(s *Source) []codec.Loss { return render.Explain(s.Session, s.Full) }
 
@@ -262,9 +256,9 @@ func file(decode func(path string, report func(codec.Problem)) iter.Seq2[*codec.
 
 // Read reads what a store has of a session, for the formats that are complete. What of it
 // is damaged is an error.
-func Read(ctx context.Context, r sqlitefile.Source, id string) (*codec.Session, error) {
+func Read(ctx context.Context, r StoreSource, id string) (*codec.Session, error) {
 	var damaged error
-	s, err := sqlitefile.Read(ctx, r, id, func(p codec.Problem) {
+	s, err := ReadStored(ctx, r, id, func(p codec.Problem) {
 		damaged = errors.Join(damaged, errors.New(p.String()))
 	})
 	return s, errors.Join(err, damaged)

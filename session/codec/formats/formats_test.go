@@ -1,17 +1,18 @@
-package formats_test
+package formats
 
 import (
+	"flag"
 	"strings"
 	"testing"
-
-	"github.com/agenttrace/agenttrace/session/codec/formats"
 )
+
+var update = flag.Bool("update", false, "write the golden files")
 
 // TestEveryFormatIsWhole: what help says that a format can do, it can.
 func TestEveryFormatIsWhole(t *testing.T) {
 	names := make(map[string]bool)
-	for i := range formats.All {
-		f := &formats.All[i]
+	for i := range All {
+		f := &All[i]
 		if names[f.Name] {
 			t.Errorf("two formats have the name %s", f.Name)
 		}
@@ -46,7 +47,7 @@ func TestFirstRecordOfAFormatDecides(t *testing.T) {
 		`{"session":{"id":"` + strings.Repeat("x", 1000): "json",
 	} {
 		name := ""
-		if f := formats.OfText([]byte(text)); f != nil {
+		if f := OfText([]byte(text)); f != nil {
 			name = f.Name
 		}
 		if name != want {

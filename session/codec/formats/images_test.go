@@ -1,4 +1,4 @@
-package formats_test
+package formats
 
 import (
 	"bytes"
@@ -10,8 +10,7 @@ import (
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
-	"github.com/agenttrace/agenttrace/session/codec/atif"
-	"github.com/agenttrace/agenttrace/session/codec/sts"
+
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/render"
 )
@@ -53,9 +52,9 @@ func TestImagesOfToolsAreImages(t *testing.T) {
 		write func(*bytes.Buffer) error
 		want  string
 	}{
-		"atif": {func(b *bytes.Buffer) error { return atif.Encode(b, s) },
+		"atif": {func(b *bytes.Buffer) error { return atifEncode(b, s) },
 			`"path": "data:image/png;base64,` + picture + `"`},
-		"sts": {func(b *bytes.Buffer) error { return sts.Encode(b, s) }, `the page\n` + shown},
+		"sts": {func(b *bytes.Buffer) error { return stsEncode(b, s) }, `the page\n` + shown},
 		"html": {func(b *bytes.Buffer) error { return render.HTML(b, doc, document.Words{}) },
 			`<img src="data:image/png;base64,` + picture + `" alt="` + shown + `"`},
 		"markdown": {func(b *bytes.Buffer) error { return render.Markdown(b, doc, document.Words{}) }, shown},
@@ -85,7 +84,7 @@ func TestATIFTotalsAreTheSumsOfItsSteps(t *testing.T) {
 			`"cache_write":0},"cost_usd":1}}`, nil, `{"type":"data-compaction","data":{"summary":"s"}}`))
 	s.Session.CostUSD = 2
 	var b bytes.Buffer
-	if err := atif.Encode(&b, s); err != nil {
+	if err := atifEncode(&b, s); err != nil {
 		t.Fatal(err)
 	}
 	var got struct {

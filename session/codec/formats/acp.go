@@ -1,0 +1,321 @@
+// ACP: this file reads and writes traces of the Agent Client Protocol: the
+// JSON-RPC messages that an editor and an agent exchange, in the order in which
+// they were sent.
+//
+// # Framings
+//
+// No standard states how such a trace is kept. [acpDecode] reads, and may find mixed:
+//
+//	ndjson       a message per line, as it went over stdio: no time, no direction
+//	Zed          the array that "dev: open acp logs" copies: direction, no time
+//	inspector    {ts, direction, json} per line
+//	conductor    {ts, type, from, to, id, method, params or payload} per line; of
+//	             a chain of proxies, the messages that the client saw
+//
+// Times that a framing does not have stay 0; the ids of rows then keep the order.
+//
+// # From a trace
+//
+//	session/new, load, resume    the session's row; metadata_json.acp
+//	session/prompt               user message, a part per content block
+//	its response                 stop_reason and end_reason of the assistant message
+//	agent_message_chunk          text part: chunks of one message are joined
+//	agent_thought_chunk          reasoning part
+//	user_message_chunk           user message, unless it echoes the prompt
+//	image, audio, resource(_link) file part
+//	tool_call, tool_call_update  dynamic-tool, or tool-<name> where the name is known
+//	request_permission           part data-permission, a decision, the call's approval
+//	compaction_update, completed assistant message with a data-compaction part
+//	other updates                part data-<kind>, the update word for word
+//	log                          part data-log, never text
+//	fs/…, terminal/…             part data-acp-fs, data-acp-terminal with its result
+//	other messages of a session  part data-acp-request, data-acp-notification
+//
+// Fields of a tool call that are not mapped are in the callProviderMetadata of its
+// part, under "acp". metadata_json.acp has the version of the protocol. What no row
+// expresses leaves none: the capabilities of the two sides, messages of the
+// connection itself, _meta, annotations, and how a stream was cut into chunks.
+//
+// # To a trace
+//
+// [acpEncode] writes ndjson from the rows alone, so it has one chunk per part, one
+// tool_call with at most one tool_call_update, ids of its own, no echoes of prompts,
+// no wrappers of proxies and no times. What the protocol has no message for is left
+// out. [acpLosses] lists what is lost.
+
+package formats
+
+import (
+	"cmp"
+	"encoding/base64"
+	"encoding/json"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/codec"
+	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
+)
+
+// acpAgentName is what a session is said to be the work of when the agent does not
+// say.
+const acpAgentName = "acp"
+
+// Methods that this package knows.
+const (
+	acpMethodInitialize = "initialize"
+	acpMethodNew        = "session/new"
+	acpMethodLoad       = "session/load"
+	acpMethodResume     = "session/resume"
+	acpMethodPrompt     = "session/prompt"
+	acpMethodUpdate     = "session/update"
+	acpMethodPermission = "session/request_permission"
+	acpMethodLog        = "log"
+)
+
+// Kinds of session/update that make text, files or tool calls.
+const (
+	acpUserChunk    = "user_message_chunk"
+	acpAgentChunk   = "agent_message_chunk"
+	acpThoughtChunk = "agent_thought_chunk"
+)
+
+// acpDataUpdates are the kinds of session/update that become a part data-<kind>.
+var acpDataUpdates = strings.Fields(`
+	plan plan_update plan_removed available_commands_update current_mode_update config_option_update
+	session_info_update usage_update notice state_update terminal_update terminal_output_chunk
+	compaction_update compaction_summary_chunk subagent_update session_message session_message_chunk`)
+
+// Types of parts that stand for messages.
+const (
+	acpTypePermission   = "data-permission"
+	acpTypeLog          = "data-log"
+	acpTypeUpdate       = "data-acp-update"
+	acpTypeContent      = "data-content"
+	acpTypeFS           = "data-acp-fs"
+	acpTypeTerminal     = "data-acp-terminal"
+	acpTypeRequest      = "data-acp-request"
+	acpTypeNotification = "data-acp-notification"
+)
+
+// acpMethodType returns the type of part for a message of another method.
+func acpMethodType(method string, request bool) string {
+	switch {
+	case !request:
+		return acpTypeNotification
+	case strings.HasPrefix(method, "fs/"):
+		return acpTypeFS
+	case strings.HasPrefix(method, "terminal/"):
+		return acpTypeTerminal
+	}
+	return acpTypeRequest
+}
+
+// acpContentData returns the part for a content block. typ is text or reasoning.
+func acpContentData(typ string, raw []byte) rows.Object {
+	block, err := rows.Parse(raw)
+	if err != nil {
+		return rows.DataPart(acpTypeContent, rows.Of("block", rows.OrNull(raw)))
+	}
+	resource := block.Object("resource")
+	mime := block.Text("mimeType")
+	switch kind := block.Text("type"); {
+	case acpIsText(block):
+		return rows.TextPart(typ, block.Text("text"))
+	case (kind == "image" || kind == "audio") && mime != "" && acpIsString(block, "data"):
+		return rows.FilePart(mime, "", "data:"+mime+";base64,"+block.Text("data"))
+	case kind == "resource_link" && block.Text("uri") != "":
+		return rows.FilePart(cmp.Or(mime, "application/octet-stream"), block.Text("name"), block.Text("uri"))
+	case kind == "resource" && resource.Text("uri") != "" && acpIsString(resource, "text"):
+		data := base64.StdEncoding.EncodeToString([]byte(resource.Text("text")))
+		mime = cmp.Or(resource.Text("mimeType"), "text/plain")
+		return rows.FilePart(mime, resource.Text("uri"), "data:"+mime+";base64,"+data)
+	case kind == "resource" && resource.Text("uri") != "" && acpIsString(resource, "blob"):
+		mime = cmp.Or(resource.Text("mimeType"), "application/octet-stream")
+		return rows.FilePart(mime, resource.Text("uri"), "data:"+mime+";base64,"+resource.Text("blob"))
+	}
+	return rows.DataPart(acpTypeContent, rows.Of("block", block)) // the protocol has no such block
+}
+
+// acpContentBlock returns the block of a part, nil when the protocol has none for
+// it. It is the inverse of contentData.
+func acpContentBlock(o rows.Object) rows.Object {
+	switch o.Text("type") {
+	case "text", "reasoning":
+		return rows.TextPart("text", o.Text("text"))
+	case session.TypeWithheld:
+		return rows.TextPart("text", codec.WithheldText)
+	case acpTypeContent:
+		return o.Object("data").Object("block")
+	case "file":
+	default:
+		return nil
+	}
+	url, name := o.Text("url"), cmp.Or(o.Text("filename"), "file")
+	mime, data, inline := strings.Cut(strings.TrimPrefix(url, "data:"), ";base64,")
+	if !inline || !strings.HasPrefix(url, "data:") {
+		return rows.Of("type", "resource_link", "uri", url, "name", name, "mimeType", o.Text("mediaType"))
+	}
+	if kind, _, _ := strings.Cut(mime, "/"); kind == "image" || kind == "audio" {
+		return rows.Of("type", kind, "data", data, "mimeType", mime)
+	}
+	key := "blob"
+	if text, err := base64.StdEncoding.DecodeString(data); err == nil && utf8.Valid(text) {
+		key, data = "text", string(text)
+	}
+	return rows.Of("type", "resource", "resource", rows.Of("uri", name, "mimeType", mime, key, data))
+}
+
+// acpIsText reports whether a content block is a text.
+func acpIsText(block rows.Object) bool {
+	return block.Text("type") == "text" && acpIsString(block, "text")
+}
+
+// acpIsString reports whether the fields are strings.
+func acpIsString(o rows.Object, keys ...string) bool {
+	return !slices.ContainsFunc(keys, func(key string) bool {
+		_, ok := rows.Text(o.Get(key))
+		return !ok
+	})
+}
+
+// acpMetaOf are the fields of a tool call that its part has no place for.
+func acpMetaOf(o rows.Object) rows.Object { return o.Object("callProviderMetadata").Object("acp") }
+
+// acpToolFields are the fields of a tool call in the order in which they are kept.
+// Others follow in the order in which they came.
+var acpToolFields = []string{"title", "name", "kind", "status", "content", "locations", "rawInput", "rawOutput"}
+
+// acpMerge takes over the fields of an update; null reports nothing.
+func acpMerge(call, update rows.Object) rows.Object {
+	for _, f := range update.Without("sessionUpdate", "toolCallId") {
+		if string(f.Value) != "null" {
+			call.Set(f.Key, f.Value)
+		}
+	}
+	slices.SortStableFunc(call, func(a, b rows.Field) int {
+		return acpPlace(a.Key) - acpPlace(b.Key)
+	})
+	return call
+}
+
+func acpPlace(field string) int {
+	if i := slices.Index(acpToolFields, field); i >= 0 {
+		return i
+	}
+	return len(acpToolFields)
+}
+
+// acpToolData returns the part of a tool call with the merged fields. asked is the last question
+// whether the call may run.
+func acpToolData(id string, call rows.Object, asked *acpQuestion) rows.Object {
+	meta := call.Without("rawInput")
+	o := rows.Of("type", "dynamic-tool", "toolName", acpToolName(call), "toolCallId", id)
+	if name := call.Text("name"); name != "" {
+		o = rows.Of("type", "tool-"+name, "toolCallId", id)
+	}
+	input := call.Get("rawInput")
+	state := session.StateInputAvailable
+	switch call.Text("status") {
+	case "completed":
+		state = session.StateOutputAvailable
+	case "failed", "cancelled":
+		state = session.StateOutputError
+	case "in_progress":
+	default:
+		if input == nil {
+			state = session.StateInputStreaming
+		}
+	}
+	var approved rows.Object
+	if asked != nil && !asked.canceled {
+		final := session.StateRank(state) >= session.StateRank(session.StateOutputAvailable)
+		switch {
+		case !asked.answered && !final:
+			state = session.StateApprovalRequested
+			approved = rows.Of("id", asked.decision.ID)
+		case asked.answered && (!final || asked.approved || state == session.StateOutputError):
+			approved = rows.Of("id", asked.decision.ID, "approved", asked.approved)
+			switch {
+			case !final:
+				state = session.StateApprovalResponded
+			case !asked.approved:
+				state = session.StateOutputDenied
+			}
+		}
+	}
+	o.Set("state", state)
+	if state != session.StateInputStreaming {
+		input = rows.OrNull(input)
+	}
+	o.Add(rows.NonEmpty("input", input))
+	switch state {
+	case session.StateOutputAvailable:
+		output := call.Get("rawOutput")
+		if output == nil {
+			output = acpContentOutput(call)
+		}
+		o.Set("output", output)
+		meta = meta.Without("rawOutput")
+	case session.StateOutputError:
+		o.Set("errorText", acpErrorText(call))
+	}
+	o.Add(rows.NonEmpty("approval", approved, "callProviderMetadata", rows.NonEmpty("acp", meta)))
+	return o
+}
+
+// acpToolName is the best that a call without a name has: its kind.
+func acpToolName(call rows.Object) string {
+	return cmp.Or(call.Text("name"), call.Text("kind"), "other")
+}
+
+// acpContentOutput makes an output of a call's content: its text when there is
+// nothing else in it.
+func acpContentOutput(call rows.Object) json.RawMessage {
+	if text, ok := acpContentText(call); ok {
+		return rows.Raw(text)
+	}
+	return rows.OrNull(call.Get("content"))
+}
+
+func acpContentText(call rows.Object) (string, bool) {
+	var texts []string
+	for _, raw := range rows.Elements(call.Get("content")) {
+		item := rows.Read(string(raw))
+		if item.Text("type") != "content" || !acpIsString(item.Object("content"), "text") {
+			return "", false
+		}
+		texts = append(texts, item.Object("content").Text("text"))
+	}
+	return strings.Join(texts, "\n"), len(texts) > 0
+}
+
+func acpErrorText(call rows.Object) string {
+	raw := call.Get("rawOutput")
+	if s, ok := rows.Text(raw); ok {
+		return s
+	}
+	if s, ok := acpContentText(call); ok {
+		return s
+	}
+	return cmp.Or(string(raw), call.Text("status"))
+}
+
+// acpLosses are what a trace does not hold of a session. The conformance suite checks the list.
+var acpLosses = codec.ForeignLosses(codec.Losses{
+	{What: "ids and times", Note: "times; a call with the id of another gets its own"},
+	{What: "agents and models", Note: "all but the agent of the session"},
+	{What: "columns of the session", Note: "all but its directory, and its mode if no update of it follows"},
+	{What: "borders of messages, steps and texts", Note: "the messages of an answer are one, and have no steps"},
+	{What: "rewinds", Note: "the messages are written like the others"},
+	{What: "texts", Note: "those of system messages"},
+	{What: "reasoning", Note: "that of users and of the system"},
+	{What: "files and sources", Note: "those of system messages, names of images and sounds, and sources"},
+	{What: "compactions", Note: "their tails and sizes"},
+	{What: "ends of turns", Note: "a turn has one, in the words of the protocol, if a prompt begins it"},
+	{What: "data parts", Note: "those that are not messages of the protocol"},
+	{What: "tool calls", Note: "those of users and of the system, those without an id, and states without a result"},
+	{What: "tool inputs and outputs", Note: "those of calls that are lost; withheld ones are texts"},
+	{What: "permissions", Note: "questions that no call shows, and details"},
+}, "tokens", "tokens and costs of messages", "system prompts and tool catalogs")

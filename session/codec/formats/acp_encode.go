@@ -1,0 +1,591 @@
+package formats
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/agenttrace/agenttrace/semconv"
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/codec"
+	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
+	"github.com/agenttrace/agenttrace/session/codec/jsonl"
+	"github.com/agenttrace/agenttrace/session/store"
+)
+
+// acpEncode writes the session to w as a trace of its own, a message per line as
+// over stdio, from initialize on.
+//
+// Encode refuses rows without an id or under a row that they do not name (see
+// [session.Transcript.CheckTree]), and then writes nothing.
+func acpEncode(w io.Writer, s *codec.Session) error {
+	if err := s.CheckTree(); err != nil {
+		return fmt.Errorf("encode session %s: %w", s.Session.ID, err)
+	}
+	if _, err := w.Write(acpTrace(s)); err != nil {
+		return fmt.Errorf("write session %s: %w", s.Session.ID, err)
+	}
+	return nil
+}
+
+// acpEncode returns the trace.
+func acpTrace(s *codec.Session) []byte {
+	e := &acpEncoder{
+		s: s, t: s.Sorted(),
+		ids: make(map[string]string), questioned: make(map[string]bool), has: make(map[string]bool),
+	}
+	own := rows.Read(s.Session.MetadataJSON).Object("acp")
+	e.version2 = string(own.Get("protocolVersion")) == "2"
+	e.foreign = len(own) != 1 || !e.version2 && string(own.Get("protocolVersion")) != "1"
+	e.survey()
+	e.session()
+	for i := range e.t.Messages {
+		e.message(&e.t.Messages[i])
+	}
+	return e.out
+}
+
+type acpEncoder struct {
+	s        *codec.Session
+	t        *session.Transcript
+	version2 bool
+	foreign  bool // the session never was a trace
+	out      []byte
+
+	ids        map[string]string // of the calls whose own id another one has, by part
+	questioned map[string]bool   // calls that a part asks about, by the calls' ids
+	has        map[string]bool   // types of parts
+
+	clientID, agentID int
+	prompt            string // the id of the prompt that has no response yet
+	text              string // the kind of the text chunk that was written last
+}
+
+// survey looks at all parts before the first message is written. It gives calls that have the id of another one ids of
+// their own: an editor merges all updates of one id into one call.
+func (e *acpEncoder) survey() {
+	seen := make(map[string]int)
+	for i := range e.t.Messages {
+		for j := range e.t.Messages[i].Parts {
+			p := &e.t.Messages[i].Parts[j]
+			e.has[p.Type] = true
+			if p.Type == acpTypePermission && !e.foreign {
+				e.questioned[acpAskedAbout(rows.Read(p.DataJSON).Object("data"))] = true
+			}
+			if p.ToolCallID == nil {
+				continue
+			}
+			if seen[*p.ToolCallID]++; seen[*p.ToolCallID] > 1 {
+				e.ids[p.ID] = fmt.Sprintf("%s#%d", *p.ToolCallID, seen[*p.ToolCallID])
+			}
+		}
+	}
+}
+
+// callID returns the id that a call has in the trace.
+func (e *acpEncoder) callID(p *session.Part) string { return cmp.Or(e.ids[p.ID], *p.ToolCallID) }
+
+// send writes a message of the fields, which are keys and values in turn. A nil value is left
+// out.
+func (e *acpEncoder) send(fields ...any) {
+	o := rows.Of("jsonrpc", "2.0")
+	for i := 0; i < len(fields); i += 2 {
+		if raw, ok := fields[i+1].(json.RawMessage); !ok || raw != nil {
+			o.Set(fields[i].(string), fields[i+1])
+		}
+	}
+	e.out = append(append(e.out, o.JSON()...), '\n')
+	e.text = ""
+}
+
+// notify writes a notification, about this session unless params has another sessionId.
+func (e *acpEncoder) notify(method string, params rows.Object) {
+	if method == acpMethodLog && params.Get("sessionId") != nil && !params.Has("sessionId") {
+		e.send("method", method, "params", params.Without("sessionId")) // it is of the connection
+		return
+	}
+	e.send("method", method, "params", e.ofSession(params))
+}
+
+func (e *acpEncoder) ofSession(params rows.Object) rows.Object {
+	return append(rows.Of("sessionId", e.t.Session.ID), params.Without("sessionId")...)
+}
+
+// request writes a request and returns its id. The ids of the two sides differ,
+// so that a response shows to whom it goes.
+func (e *acpEncoder) request(from acpSide, method string, params json.RawMessage) (id json.RawMessage) {
+	if from == acpAgent {
+		id = rows.Raw("a" + strconv.Itoa(e.agentID))
+		e.agentID++
+	} else {
+		id = rows.Raw(e.clientID)
+		e.clientID++
+	}
+	e.send("id", id, "method", method, "params", params)
+	return id
+}
+
+// respond writes the response to a request. A JSON-RPC response has a result or an error.
+func (e *acpEncoder) respond(id json.RawMessage, key string, value any) { e.send("id", id, key, value) }
+
+// session writes how a session begins. One that came from a trace has a session/new only if
+// the trace reported something of it, or nothing else names the session.
+func (e *acpEncoder) session() {
+	row := &e.t.Session
+	e.initialize()
+	if !e.foreign && row.WorkspaceRoot == nil && row.Mode == nil && len(e.t.Messages) > 0 {
+		return
+	}
+	params, result := rows.Of("cwd", ""), rows.Of("sessionId", row.ID)
+	switch {
+	case row.WorkspaceRoot != nil:
+		params.Set("cwd", *row.WorkspaceRoot)
+	case e.foreign:
+		params.Set("cwd", "/")
+	}
+	params.Set("mcpServers", []string{})
+	if row.Mode != nil && !e.version2 {
+		mode := rows.Of("id", *row.Mode, "name", *row.Mode)
+		result.Set("modes", rows.Of("currentModeId", *row.Mode, "availableModes", []rows.Object{mode}))
+	}
+	e.respond(e.request(acpClient, acpMethodNew, params.JSON()), "result", result)
+	if e.foreign && row.Title != session.Untitled {
+		e.update("session_info_update", rows.Of("title", row.Title))
+	}
+}
+
+// initialize begins the trace. The client can do what the trace goes on to send it.
+func (e *acpEncoder) initialize() {
+	none := rows.Object{}
+	info := rows.Of("name", e.t.Session.Agent, "version", "0")
+	if e.version2 {
+		params := rows.Of("protocolVersion", 2, "info", rows.Of("name", "agenttrace", "version", "0"),
+			"capabilities", none)
+		result := rows.Of("protocolVersion", 2, "info", info, "capabilities", none)
+		e.respond(e.request(acpClient, acpMethodInitialize, params.JSON()), "result", result)
+		return
+	}
+	can, inSession := rows.Object{}, rows.Object{}
+	if e.has[acpTypeFS] && !e.foreign {
+		can.Set("fs", rows.Of("readTextFile", true, "writeTextFile", true))
+	}
+	if e.has[acpTypeTerminal] && !e.foreign {
+		can.Set("terminal", true)
+	}
+	if e.has["data-notice"] && !e.foreign {
+		inSession.Set("notices", none)
+	}
+	if e.has[session.TypeCompaction] {
+		inSession.Set("compaction", none)
+	}
+	can.Add(rows.NonEmpty("session", inSession))
+	if e.has[acpTypeLog] {
+		can.Set("logging", none)
+	}
+	params := rows.Of("protocolVersion", 1, "clientCapabilities", can)
+	result := rows.Of("protocolVersion", 1, "agentCapabilities", none, "authMethods", []string{}, "agentInfo", info)
+	e.respond(e.request(acpClient, acpMethodInitialize, params.JSON()), "result", result)
+}
+
+// update writes a session/update.
+func (e *acpEncoder) update(kind string, fields rows.Object) {
+	update := append(rows.Of("sessionUpdate", kind), fields.Without("sessionUpdate")...)
+	e.notify(acpMethodUpdate, rows.Of("update", update))
+}
+
+func (e *acpEncoder) message(m *session.MessageAndParts) {
+	parts := make([]rows.Object, len(m.Parts))
+	for j := range m.Parts {
+		parts[j] = rows.Read(m.Parts[j].DataJSON)
+	}
+	switch m.Message.Role {
+	case session.RoleUser:
+		e.user(m, parts)
+	case session.RoleAssistant:
+		e.assistant(m, parts)
+		e.promptEnd(rows.Read(m.Message.MetadataJSON).Object("agenttrace"))
+	default: // logs from before the first prompt
+		for j := range m.Parts {
+			if m.Parts[j].Type == acpTypeLog {
+				e.other(&m.Parts[j], parts[j])
+			}
+		}
+	}
+}
+
+// block returns the content block of a part, nil when the protocol has none for it.
+// The content part of a session that was not a trace is not known to hold one.
+func (e *acpEncoder) block(p *session.Part, data rows.Object) rows.Object {
+	if e.foreign && p.Type == acpTypeContent {
+		return nil
+	}
+	return acpContentBlock(data)
+}
+
+// user writes a prompt. Parts of the message without a content block follow it.
+func (e *acpEncoder) user(m *session.MessageAndParts, parts []rows.Object) {
+	blocks := []rows.Object{}
+	var others []int
+	for j := range m.Parts {
+		if block := e.block(&m.Parts[j], parts[j]); block != nil && m.Parts[j].Type != "reasoning" {
+			blocks = append(blocks, block)
+		} else {
+			others = append(others, j)
+		}
+	}
+	id := e.request(acpClient, acpMethodPrompt, e.ofSession(rows.Of("prompt", blocks)).JSON())
+	e.prompt = string(id)
+	if e.version2 { // in which the response accepts the prompt
+		e.respond(id, "result", rows.Of("messageId", m.Message.ID))
+		e.prompt = ""
+	}
+	for _, j := range others {
+		e.other(&m.Parts[j], parts[j])
+	}
+}
+
+// promptEnd writes the response to the prompt, if the turn is known to have ended.
+func (e *acpEncoder) promptEnd(trace rows.Object) {
+	stop, end := trace.Text("stop_reason"), trace.Text("end_reason")
+	if e.prompt == "" || end == "" || trace.True("pending_approval") {
+		// The turn waits for a human, or was not seen to end: what its last call of a model
+		// stopped for did not end it. A prompt that has no response expresses that.
+		return
+	}
+	id := json.RawMessage(e.prompt)
+	e.prompt = ""
+	if end == semconv.EndAbort {
+		stop = "cancelled" // whatever the model had stopped for before
+	}
+	known := slices.Contains([]string{"end_turn", "max_tokens", "max_turn_requests", "refusal", "cancelled"}, stop)
+	if end == semconv.EndError && !known {
+		e.respond(id, "error", rows.Of("code", -32603, "message", trace.Text("error")))
+		return
+	}
+	if !known {
+		stop = acpStopReason(stop)
+	}
+	result := rows.Of("stopReason", stop)
+	if usage := trace.Get("usage_raw"); usage != nil && !e.foreign {
+		result.Set("usage", usage)
+	}
+	e.respond(id, "result", result)
+}
+
+// acpStopReason translates the words of models and providers.
+func acpStopReason(stop string) string {
+	switch strings.ReplaceAll(strings.ToLower(stop), "-", "_") {
+	case "length", "max_tokens", "max_output_tokens", "model_length", "model_context_window_exceeded":
+		return "max_tokens"
+	case "content_filter", "refusal", "safety", "prohibited_content", "blocklist", "recitation",
+		"guardrail_intervened", "sensitive":
+		return "refusal"
+	case "max_steps", "max_turns", "max_turn_requests", "limit":
+		return "max_turn_requests"
+	}
+	return "end_turn"
+}
+
+func (e *acpEncoder) assistant(m *session.MessageAndParts, parts []rows.Object) {
+	// A call is not over before the last question about it.
+	lastAsked := make(map[string]int)
+	for j := range parts {
+		if m.Parts[j].Type == acpTypePermission && !e.foreign {
+			lastAsked[acpAskedAbout(parts[j].Object("data"))] = j
+		}
+	}
+	type ending struct {
+		at     int64
+		update rows.Object
+	}
+	ends := make(map[int][]ending)
+	for j := range m.Parts {
+		p, data := &m.Parts[j], parts[j]
+		switch block := e.block(p, data); {
+		case block != nil:
+			e.chunk(p, block)
+		case p.ToolCallID != nil && session.IsToolType(p.Type) && *p.ToolCallID != "":
+			if end := e.tool(p, data, lastAsked[*p.ToolCallID] > j); end != nil {
+				after := max(acpLastDuring(m, j), lastAsked[*p.ToolCallID])
+				ends[after] = append(ends[after], ending{p.UpdatedAt, end})
+			}
+		case p.Type == acpTypePermission && !e.foreign && acpIsQuestion(data.Object("data")):
+			e.permission(data.Object("data"))
+		default:
+			e.other(p, data)
+		}
+		slices.SortStableFunc(ends[j], func(a, b ending) int { return cmp.Compare(a.at, b.at) })
+		for _, end := range ends[j] {
+			e.update("tool_call_update", end.update)
+		}
+	}
+}
+
+// acpLastDuring returns the last of the parts that came while the call at j was
+// open: those that began before it ended and before the model spoke again, which
+// it does with the result. Files and terminals that come with a call are the work
+// of it, also where nobody knows the time.
+func acpLastDuring(m *session.MessageAndParts, j int) int {
+	end := m.Parts[j].UpdatedAt
+	for k := j + 1; k < len(m.Parts); k++ {
+		p := &m.Parts[k]
+		spoken := p.ToolCallID == nil && !strings.HasPrefix(p.Type, "data-")
+		if spoken || p.CreatedAt > end || p.CreatedAt == end && p.Type != acpTypeFS && p.Type != acpTypeTerminal {
+			return k - 1
+		}
+	}
+	return len(m.Parts) - 1
+}
+
+// chunk writes a block of an answer. Texts that follow one another would be read as one, if they
+// were not of different messages.
+func (e *acpEncoder) chunk(p *session.Part, block rows.Object) {
+	kind := acpAgentChunk
+	if p.Type == "reasoning" {
+		kind = acpThoughtChunk
+	}
+	chunk := rows.Of("content", block)
+	if acpIsText(block) && e.text == kind || e.version2 {
+		chunk.Set("messageId", p.ID)
+	}
+	e.update(kind, chunk)
+	if acpIsText(block) {
+		e.text = kind
+	}
+}
+
+// other writes a part that is not a text, a file or a call, if the protocol has a message for it. A part of a
+// session that never was a trace may have the name of a message and mean something else by it.
+func (e *acpEncoder) other(p *session.Part, data rows.Object) {
+	inner := data.Object("data")
+	if p.Type == session.TypeCompaction {
+		e.compaction(p)
+	}
+	kind, _ := strings.CutPrefix(p.Type, "data-")
+	switch {
+	case inner == nil || p.Type == session.TypeCompaction:
+	case p.Type == acpTypeLog && (!e.foreign || acpIsLog(inner)): // acplog writes some, too
+		e.notify(acpMethodLog, inner)
+	case e.foreign:
+	case p.Type == acpTypeUpdate:
+		e.notify(acpMethodUpdate, rows.Of("update", inner))
+	case slices.Contains(acpDataUpdates, kind):
+		e.update(kind, inner)
+	case slices.Contains([]string{acpTypeFS, acpTypeTerminal, acpTypeRequest, acpTypeNotification}, p.Type):
+		e.exchange(p.Type, inner)
+	}
+}
+
+// acpLogLevels are those of RFC 5424.
+var acpLogLevels = []string{"debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"}
+
+// acpIsLog reports whether the data of a data-log part is a valid notification.
+func acpIsLog(o rows.Object) bool {
+	return acpIsString(o, "message") && slices.Contains(acpLogLevels, o.Text("level"))
+}
+
+// acpIsQuestion reports whether the data of a data-permission part is a request for permission.
+func acpIsQuestion(o rows.Object) bool {
+	return acpAskedAbout(o) != "" && rows.Elements(o.Get("options")) != nil
+}
+
+// exchange writes {from, method, params, result or error}.
+func (e *acpEncoder) exchange(partType string, o rows.Object) {
+	from := cmp.Or(acpSides[o.Text("from")], acpAgent)
+	if partType == acpTypeNotification {
+		e.send("method", o.Text("method"), "params", o.Get("params"))
+		return
+	}
+	id := e.request(from, o.Text("method"), o.Get("params"))
+	for _, key := range [...]string{"result", "error"} {
+		if value := o.Get(key); value != nil {
+			e.respond(id, key, value)
+			return
+		}
+	}
+}
+
+func (e *acpEncoder) compaction(p *session.Part) {
+	c, err := session.ParseCompaction(p.DataJSON)
+	if err != nil {
+		return
+	}
+	update := rows.Of("compactionId", p.ID, "status", "completed")
+	if c.Summary != "" {
+		update.Set("summary", []rows.Object{rows.TextPart("text", c.Summary)})
+	}
+	e.update("compaction_update", update)
+}
+
+// acpStatuses are the statuses of calls by the states of their parts. A call in another state is
+// pending.
+var acpStatuses = map[string]string{
+	session.StateOutputAvailable: "completed", session.StateOutputError: "failed", session.StateOutputDenied: "failed",
+	session.StateInputAvailable: "in_progress", session.StateApprovalResponded: "in_progress",
+}
+
+// acpFieldsOf returns the protocol's fields of a call.
+func acpFieldsOf(p *session.Part, data rows.Object) rows.Object {
+	call := acpMetaOf(data)
+	withheldInput, withheldOutput := codec.Withheld(p)
+	if call == nil {
+		name, state := rows.ToolName(data), data.Text("state")
+		call = rows.Of("title", name, "name", name, "kind", acpKindOf(name), "status", cmp.Or(acpStatuses[state], "pending"))
+		reason := data.Text("errorText")
+		if reason == "" && state == session.StateOutputDenied {
+			reason = data.Object("approval").Text("reason")
+		}
+		call.Add(rows.NonEmpty("rawOutput", reason))
+		if withheldInput {
+			call.Set("rawInput", codec.WithheldText)
+		}
+	}
+	if input := data.Get("input"); input != nil && string(input) != "null" {
+		call.Set("rawInput", input)
+	}
+	output := data.Get("output")
+	switch {
+	case withheldOutput:
+		call.Set("rawOutput", codec.WithheldText)
+	case data.Text("state") == session.StateOutputAvailable && string(output) != string(acpContentOutput(call)):
+		call.Set("rawOutput", output)
+	}
+	return acpMerge(call, nil)
+}
+
+// acpKindOf guesses what kind of tool a name means.
+func acpKindOf(name string) string {
+	name = strings.ToLower(name)
+	for _, k := range [...]struct{ word, kind string }{
+		{"read", "read"}, {"edit", "edit"}, {"write", "edit"}, {"patch", "edit"},
+		{"delete", "delete"}, {"move", "move"},
+		{"grep", "search"}, {"glob", "search"}, {"search", "search"}, {"bash", "execute"}, {"shell", "execute"},
+		{"exec", "execute"}, {"run", "execute"}, {"fetch", "fetch"}, {"think", "think"},
+	} {
+		if strings.Contains(name, k.word) {
+			return k.kind
+		}
+	}
+	return "other"
+}
+
+// tool writes a call and returns the update that ends it, nil when there is none.
+// asked reports that a question about it follows, which may have changed every field.
+func (e *acpEncoder) tool(p *session.Part, data rows.Object, asked bool) (end rows.Object) {
+	call := acpFieldsOf(p, data)
+	begin := call
+	status := call.Text("status")
+	final := status != "" && status != "pending" && status != "in_progress"
+	if final {
+		begin = call.Without("content", "rawOutput")
+		begin.Set("status", "pending")
+	}
+	id := rows.Of("toolCallId", e.callID(p))
+	kind := "tool_call"
+	switch {
+	case e.version2, !e.foreign && !call.Has("title"): // the trace had only updates of it
+		kind = "tool_call_update"
+	case !call.Has("title"):
+		id.Set("title", acpToolName(call))
+	}
+	e.update(kind, append(id, begin...))
+	e.approval(p, data)
+	end = rows.Of("toolCallId", e.callID(p))
+	switch {
+	case asked:
+		return append(end, call...)
+	case !final:
+		return nil
+	}
+	for _, key := range [...]string{"status", "content", "rawOutput"} {
+		if v := call.Get(key); v != nil {
+			end.Set(key, v)
+		}
+	}
+	return end
+}
+
+// approval writes the questions about a call that no part reports: those that its
+// decisions were, and else the one that its approval was. What a rule allowed or denied
+// asked nobody, and is no message of the protocol.
+func (e *acpEncoder) approval(p *session.Part, data rows.Object) {
+	if e.questioned[e.callID(p)] {
+		return
+	}
+	asked := e.asked(p)
+	for i := range asked {
+		d := &asked[i]
+		option, canceled := "", false
+		switch {
+		case d.Outcome == "allowed" && d.Reply == "always":
+			option = "allow_always"
+		case d.Outcome == "allowed":
+			option = "allow"
+		case d.Outcome == "denied" && d.Reply == "" && strings.HasPrefix(d.Reason, "cancel"):
+			canceled = true
+		case d.Outcome == "denied":
+			option = "reject"
+		}
+		e.ask(p, option, canceled)
+	}
+	if approval := data.Object("approval"); approval != nil && len(asked) == 0 {
+		e.ask(p, map[string]string{"true": "allow", "false": "reject"}[string(approval.Get("approved"))], false)
+	}
+}
+
+// asked are the decisions about a call for which a human was asked, in their order.
+func (e *acpEncoder) asked(p *session.Part) (found []store.Decision) {
+	for _, d := range e.s.Decisions {
+		about := d.PartID == p.ID
+		if d.PartID == "" && d.ToolCallID == *p.ToolCallID {
+			about = d.MessageID == "" || d.MessageID == p.MessageID
+		}
+		if about && d.Action == "ask" {
+			found = append(found, d)
+		}
+	}
+	return jsonl.SortedDecisions(found)
+}
+
+// acpOptions are those of the questions that no part has.
+const acpOptions = `[{"optionId":"allow","name":"Allow","kind":"allow_once"},` +
+	`{"optionId":"allow_always","name":"Always allow","kind":"allow_always"},` +
+	`{"optionId":"reject","name":"Reject","kind":"reject_once"}]`
+
+// ask writes a question about the call and the answer, if there was one.
+func (e *acpEncoder) ask(p *session.Part, option string, canceled bool) {
+	question := rows.Of("toolCall", rows.Of("toolCallId", e.callID(p)), "options", json.RawMessage(acpOptions))
+	var outcome rows.Object
+	if canceled {
+		outcome = rows.Of("outcome", "cancelled")
+	} else if option != "" {
+		outcome = rows.Of("outcome", "selected", "optionId", option)
+	}
+	e.question(question, outcome, nil)
+}
+
+// question writes a request for permission, and the response to it.
+func (e *acpEncoder) question(params, outcome rows.Object, failure json.RawMessage) {
+	id := e.request(acpAgent, acpMethodPermission, e.ofSession(params).JSON())
+	if outcome != nil {
+		e.respond(id, "result", rows.Of("outcome", outcome))
+	} else if failure != nil {
+		e.respond(id, "error", failure)
+	}
+}
+
+func (e *acpEncoder) permission(inner rows.Object) {
+	e.question(inner.Without("outcome", "response", "error"), inner.Object("outcome"), inner.Get("error"))
+}
+
+// acpAskedAbout returns the id of the call that a question is about. In version 2 of the protocol a
+// question has a subject.
+func acpAskedAbout(params rows.Object) string {
+	subject := params.Object("subject")
+	return cmp.Or(params.Object("toolCall").Text("toolCallId"),
+		subject.Object("toolCall").Text("toolCallId"), subject.Text("toolCallId"))
+}

@@ -1,0 +1,175 @@
+// AgentDbg: this file reads and writes the runs of AgentDbg, and of Maida, which is
+// its later name: trace formats 0.1 and 0.2. Maida from 0.4 on has 0.2, of spans.
+//
+// A run is a directory, runs/<run_id>/, of run.json and events.jsonl, or the one
+// JSON file that "agentdbg export" makes of it. A session is one run. In 0.2 the files
+// are meta.json and spans.jsonl. A span is read as the event of 0.1 that it stands for,
+// by its start, and is written from one; a span that stands for none is data-event-span.
+//
+// # Reading
+//
+// A run has prompts, responses and tool calls, but neither users nor turns:
+//
+//   - the session's id is the run's. Title, workspace_root and the outcome come
+//     from run.json, RUN_START and RUN_END;
+//   - a prompt gives a user message if it has one that the prompts before it did
+//     not have, because most prompts repeat the whole history. Only a user message
+//     ends the assistant's message. System messages are the system prompt of the
+//     message that answers them;
+//   - LLM_CALL is a step-start part and the response's text and reasoning; TOOL_CALL
+//     a finished tool part with the event's id as its call id; STATE_UPDATE, ERROR
+//     and LOOP_WARNING are data-state, data-error and data-loop-warning, and any
+//     event of a type that 0.1 does not have is data-event-<type>. A state that is
+//     itself a data part is that part;
+//   - a count of tokens that is a string is unknown, and the message lists it as a
+//     problem. AgentDbg's own redaction replaces counts by strings, because it takes
+//     "prompt_tokens" for a secret, so this is no damage;
+//   - a run that never ended is a session whose last message is incomplete.
+//
+// Of an event only what rows have columns for is kept.
+//
+// # Writing
+//
+// A step of an assistant message is an LLM_CALL whose prompt is what was said since the
+// last one, and so on. [agentdbgLosses] lists what is lost. Errors of the types Interrupted,
+// Unfinished and PermissionDenied are no exceptions of the agent: they are read as the
+// end of a turn or the result of a call. The ids are lower-case UUIDv4s derived from the
+// session's, as AgentDbg requires, and loop warnings are those that AgentDbg's detector
+// would give.
+
+package formats
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"regexp"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/codec"
+	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
+)
+
+const (
+	agentdbgSpecVersion = "0.1"
+	agentdbgAgentName   = "agentdbg"
+
+	agentdbgRunFile    = "run.json"
+	agentdbgEventsFile = "events.jsonl"
+)
+
+// Types of events.
+const (
+	agentdbgRunStart    = "RUN_START"
+	agentdbgRunEnd      = "RUN_END"
+	agentdbgLlmCall     = "LLM_CALL"
+	agentdbgToolCall    = "TOOL_CALL"
+	agentdbgStateUpdate = "STATE_UPDATE"
+	agentdbgErrorEvent  = "ERROR"
+	agentdbgLoopWarning = "LOOP_WARNING"
+)
+
+// Statuses of a run.
+const (
+	agentdbgStatusRunning = "running"
+	agentdbgStatusOK      = "ok"
+	agentdbgStatusError   = "error"
+)
+
+// agentdbgDataTypes are the parts that hold the whole payload of an event.
+var agentdbgDataTypes = map[string]string{
+	agentdbgStateUpdate: "data-state", agentdbgErrorEvent: session.TypeError, agentdbgLoopWarning: "data-loop-warning",
+}
+
+// agentdbgUuid derives a UUIDv4 from what it identifies.
+func agentdbgUuid(parts ...string) string {
+	h := sha256.New()
+	for _, p := range parts {
+		h.Write(binary.AppendUvarint(nil, uint64(len(p))))
+		h.Write([]byte(p))
+	}
+	u := h.Sum(nil)[:16]
+	u[6] = u[6]&0x0F | 0x40
+	u[8] = u[8]&0x3F | 0x80
+	s := hex.EncodeToString(u)
+	return s[:8] + "-" + s[8:12] + "-" + s[12:16] + "-" + s[16:20] + "-" + s[20:]
+}
+
+var agentdbgUuid4 = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`)
+
+// agentdbgIsUUID4 reports whether s is a UUIDv4 in the one spelling that AgentDbg accepts.
+func agentdbgIsUUID4(s string) bool { return agentdbgUuid4.MatchString(s) }
+
+// agentdbgRunID returns the id of the run that a session is written as.
+func agentdbgRunID(sessionID string) string {
+	if agentdbgIsUUID4(sessionID) {
+		return sessionID
+	}
+	return agentdbgUuid("run", sessionID)
+}
+
+// agentdbgDefaultName is the name that AgentDbg gives an event.
+func agentdbgDefaultName(typ string, payload rows.Object) string {
+	switch typ {
+	case agentdbgRunEnd:
+		return "run_end"
+	case agentdbgStateUpdate:
+		return "state"
+	case agentdbgLoopWarning:
+		return agentdbgLoopName(payload.Text("pattern"))
+	}
+	keys := map[string]string{agentdbgRunStart: "run_name", agentdbgLlmCall: "model", agentdbgToolCall: "tool_name", agentdbgErrorEvent: "error_type"}
+	return payload.Text(keys[typ])
+}
+
+// Types of errors that are no exceptions of the agent's: an error of which no more is
+// known, a turn that a person stopped, a turn or a call whose end is not known, and a
+// call that was not allowed.
+const (
+	agentdbgPlainError       = "Error"
+	agentdbgInterrupted      = "Interrupted"
+	agentdbgUnfinished       = "Unfinished"
+	agentdbgPermissionDenied = "PermissionDenied"
+)
+
+// agentdbgErrorText returns an error object as text: its type and its message, of one of the
+// types above only the message.
+func agentdbgErrorText(v json.RawMessage) string {
+	if s, ok := rows.Text(v); ok {
+		return s
+	}
+	o, err := rows.Parse(v)
+	if err != nil {
+		return ""
+	}
+	typ, message := cmp.Or(o.Text("error_type"), o.Text("type")), o.Text("message")
+	switch {
+	case typ == agentdbgPlainError, typ == agentdbgInterrupted, typ == agentdbgUnfinished, typ == agentdbgPermissionDenied, typ == "":
+		return message
+	case message == "":
+		return typ
+	}
+	return typ + ": " + message
+}
+
+// agentdbgLosses are what a run does not hold of a session. The conformance suite checks the list.
+var agentdbgLosses = codec.ForeignLosses(codec.Losses{
+	{What: "ids and times", Note: "a run has a UUIDv4, and so have calls; times are those of events"},
+	{What: "agents and models", Note: "all but the provider and the model of calls"},
+	{What: "columns of the session", Note: "all but its directory"},
+	{What: "borders of messages, steps and texts", Note: "a user's message ends the answer, and each call begins a step"},
+	{What: "rewinds", Note: "the messages are written like the others"},
+	{What: "texts", Note: "a question that repeats the last one; one without an answer is a state of the run; " +
+		"those of the system are its prompt; what is longer than 20,000 bytes"},
+	{What: "reasoning", Note: "that of the system, and of questions that are lost"},
+	{What: "files and sources", Note: "those of the system, of questions that are lost, names, and sources"},
+	{What: "compactions", Note: "they are states of the run"},
+	{What: "tokens and costs of messages", Note: "input and output, with all that they include, are kept"},
+	{What: "ends of turns", Note: "that of a turn in whose place another goes on, that a rewind hid, or that waits"},
+	{What: "data parts", Note: "those of users and the system; loop warnings are given again"},
+	{What: "tool calls", Note: "states without a result become one, and the type of an error is before its message"},
+	{What: "tool inputs and outputs", Note: "one that is no object or text is wrapped in an object; long texts are cut"},
+	{What: "system prompts and tool catalogs", Note: "catalogs, and prompts that no message names"},
+}, "permissions")

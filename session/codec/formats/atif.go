@@ -1,0 +1,132 @@
+// This file reads and writes the Agent Trajectory Interchange Format: a JSON document for each
+// run of an agent, which benchmarks write and trainers read. [atifDecode] reads versions 1.0 to 1.8,
+// [atifEncode] writes 1.7.
+//
+// # From a trajectory
+//
+//	step of source user, system  message with its text and images
+//	steps of source agent        one assistant message between two user messages, a step each
+//	message, reasoning_content   text and reasoning parts
+//	tool_calls, observation      part tool-<name> with the output; without a result it is pending
+//	other results                part data-observation
+//	metrics                      usage and cost of the step: input is what is neither read from a
+//	                             cache nor written to one
+//	agent.tool_definitions       the catalog of tools
+//	context_management           in extra of a system step: a message with a data-compaction part
+//	subagent_trajectories        sessions of their own, <parent>-<trajectory_id>
+//	notes, agent, extra          metadata_json.atif of the session
+//
+// Of other steps' extra, token ids and log probabilities nothing is kept.
+//
+// # To a trajectory
+//
+// A model call is a step. The first system prompt is the first step, and a later one a system step
+// before the message that it was first used in. The first catalog of tools is the agent's. Messages
+// that a rewind hid are not among the steps, and a message of a fork that its parent has is marked as
+// copied. Below extra are the title, is_error of the result of a call that failed, the metrics of a
+// compaction, and the session_id of a sub-agent; what the session used beside its steps is below extra of
+// final_metrics. [atifLosses] lists what has no field.
+
+package formats
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/codec"
+	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
+)
+
+// atifVersionPrefix is how the version of every trajectory begins, and version the one that is written.
+const (
+	atifVersionPrefix = "ATIF-v"
+	atifVersion       = atifVersionPrefix + "1.7"
+)
+
+// atifLooks reports whether an object with these keys is a trajectory; see codec.Reading.SniffKeys.
+func atifLooks(keys map[string]string) bool {
+	return strings.HasPrefix(keys["schema_version"], atifVersionPrefix)
+}
+
+// Sources of a step.
+const (
+	atifSourceSystem = "system"
+	atifSourceUser   = "user"
+	atifSourceAgent  = "agent"
+)
+
+// atifTypeObservation is the type of a part for a result that is not a tool call's.
+const atifTypeObservation = "data-observation"
+
+// atifImageTypes are the media types that an image may have.
+var atifImageTypes = []string{"image/jpeg", "image/png", "image/gif", "image/webp"}
+
+// atifCounts are the fields of metrics, with the tokens that they count. The first two are required of
+// a step whose usage is known, and extra has the others.
+var atifCounts = []struct {
+	key   string
+	extra bool
+	total string // in final_metrics
+	of    func(session.Usage) int64
+}{
+	{"prompt_tokens", false, "total_prompt_tokens", func(u session.Usage) int64 {
+		return u.Input + u.CacheRead + u.CacheWrite
+	}},
+	{"completion_tokens", false, "total_completion_tokens",
+		func(u session.Usage) int64 { return u.Output + u.Reasoning }},
+	{"cached_tokens", false, "total_cached_tokens", func(u session.Usage) int64 { return u.CacheRead }},
+	{"reasoning_tokens", true, "", func(u session.Usage) int64 { return u.Reasoning }},
+	{"cache_creation_input_tokens", true, "", func(u session.Usage) int64 { return u.CacheWrite }},
+}
+
+// atifContent returns the blocks of a message or of a result as the format has them: one text alone is
+// a string.
+func atifContent(blocks []rows.Object) json.RawMessage {
+	switch {
+	case len(blocks) == 0:
+		return json.RawMessage(`""`)
+	case len(blocks) == 1 && blocks[0].Text("type") == "text":
+		return blocks[0].Get("text")
+	}
+	return rows.Raw(blocks)
+}
+
+// atifBlock returns the block of a part's data, nil where the format has none for it.
+func atifBlock(data rows.Object) rows.Object {
+	switch data.Text("type") {
+	case "text":
+		return rows.Of("type", "text", "text", data.Get("text"))
+	case session.TypeWithheld:
+		return rows.TextPart("text", codec.WithheldText)
+	case "file":
+		if media := data.Text("mediaType"); slices.Contains(atifImageTypes, media) {
+			return atifImage(media, data.Get("url"))
+		}
+	}
+	return nil
+}
+
+// atifImage is the block of an image, whose path may be a data: URL.
+func atifImage(media string, path json.RawMessage) rows.Object {
+	return rows.Of("type", "image", "source", rows.Of("media_type", media, "path", path))
+}
+
+// atifLosses are what a trajectory does not hold of a session. The conformance suite checks the list.
+var atifLosses = codec.ForeignLosses(codec.Losses{
+	{What: "ids and times", Note: "those of messages; a step has one time; a call with the id of another gets its own"},
+	{What: "agents and models", Note: "providers, and agents of messages"},
+	{What: "columns of the session", Note: "all but its cost, and what was read from a trajectory"},
+	{What: "borders of messages, steps and texts", Note: "messages of the assistant are one until the user's next"},
+	{What: "texts", Note: "those of messages that a rewind hid"},
+	{What: "reasoning", Note: "that of a step is one text"},
+	{What: "files and sources", Note: "all but images without names"},
+	{What: "compactions", Note: "their tails and sizes, and those that a rewind hid"},
+	{What: "tokens", Note: "those of messages that a rewind hid"},
+	{What: "tokens and costs of messages", Note: "those of messages that are one, or hidden"},
+	{What: "tool calls", Note: "those of messages that a rewind hid; denied ones are failed, and states are lost"},
+	{What: "tool inputs and outputs", Note: "outputs are texts; an input that is not an object is wrapped in one"},
+	{What: "system prompts and tool catalogs",
+		Note: "the prompt is a system message, and a later catalog of another shape than OpenAI's is lost"},
+}, "rewinds", "ends of turns", "data parts", "permissions")

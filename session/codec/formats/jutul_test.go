@@ -1,0 +1,604 @@
+package formats
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"zombiezen.com/go/sqlite"
+	"zombiezen.com/go/sqlite/sqlitex"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/codec"
+	"github.com/agenttrace/agenttrace/session/codec/codectest"
+	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
+	"github.com/agenttrace/agenttrace/session/store"
+)
+
+// jutulDecode builds the session of the events.
+func jutulDecode(events []jutulEvent, report func(codec.Problem)) *codec.Session {
+	var p jutulParser
+	for _, e := range events {
+		p.add(e)
+	}
+	return p.decode(report)
+}
+
+// jutulDecodeAll decodes events, and fails the test if the result is invalid.
+func jutulDecodeAll(tb testing.TB, events []jutulEvent) (*codec.Session, []string) {
+	tb.Helper()
+	var problems []string
+	s := jutulDecode(events, func(p codec.Problem) { problems = append(problems, p.String()) })
+	jutulValid(tb, s)
+	return s, problems
+}
+
+func jutulValid(tb testing.TB, s *codec.Session) {
+	tb.Helper()
+	for _, v := range session.Check(s.Transcript) {
+		tb.Errorf("invalid: %v", v)
+	}
+}
+
+// jutulGolden is the session as lines of JSON, its decisions after it.
+func jutulGolden(tb testing.TB, s *codec.Session, problems []string) string {
+	tb.Helper()
+	return codectest.Golden(tb, problems, s)
+}
+
+func jutulCheckGolden(t *testing.T, name, got string) {
+	t.Helper()
+	codectest.CheckGolden(t, filepath.Join("testdata", "jutul", name), got, *update)
+}
+
+// jutulRead returns the sessions of a file.
+func jutulRead(tb testing.TB, path string, report func(codec.Problem)) []*codec.Session {
+	tb.Helper()
+	var all []*codec.Session
+	for s, err := range jutulDecodeFile(path, report) {
+		if err != nil {
+			tb.Fatal(err)
+		}
+		all = append(all, s)
+	}
+	return all
+}
+
+const jutulSample = "testdata/jutul/trace.sqlite"
+
+func TestJutulDecodeSample(t *testing.T) {
+	var problems []string
+	all := jutulRead(t, jutulSample, func(p codec.Problem) { problems = append(problems, p.String()) })
+	jutulValid(t, all[0])
+	jutulCheckGolden(t, "trace.golden.jsonl", jutulGolden(t, all[0], problems))
+	if losses := jutulLost(all[0]); losses != nil {
+		t.Errorf("a session from a trace loses %v", losses)
+	}
+}
+
+// jutulLost lists what of the session is not in what comes of it.
+func jutulLost(s *codec.Session) []codec.Loss {
+	return codec.Lost(s, jutulDecode(jutulEncode(s), func(codec.Problem) {}))
+}
+
+func jutulReadAll(tb testing.TB, path string) []jutulEvent {
+	tb.Helper()
+	conn, err := rows.OpenDatabase(path)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer conn.Close()
+	var events []jutulEvent
+	if err := jutulReadEvents(conn, func(e jutulEvent) { events = append(events, e) }); err != nil {
+		tb.Fatal(err)
+	}
+	return events
+}
+
+// jutulMilli cuts the times to milliseconds, the one thing that the sample loses.
+func jutulMilli(tb testing.TB, events []jutulEvent) []jutulEvent {
+	tb.Helper()
+	out := make([]jutulEvent, len(events))
+	for i, e := range events {
+		at, err := jutulParseTime(e.timestamp)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		e.timestamp, e.id = jutulFormatTime(at), int64(i+1)
+		out[i] = e
+	}
+	return out
+}
+
+func TestJutulRoundTripSample(t *testing.T) {
+	all := jutulRead(t, jutulSample, nil)
+	path := filepath.Join(t.TempDir(), jutulFileName)
+	if err := jutulEncodeFile(path, all[0]); err != nil {
+		t.Fatal(err)
+	}
+	if left, _ := filepath.Glob(path + "-*"); left != nil {
+		t.Errorf("left behind: %v", left)
+	}
+	want, got := jutulReadAll(t, jutulSample), jutulReadAll(t, path)
+	if diff := cmp.Diff(jutulMilli(t, want), got, cmp.AllowUnexported(jutulEvent{})); diff != "" {
+		t.Errorf("events (-want +got):\n%s", diff)
+	}
+	again := jutulRead(t, filepath.Dir(path), nil)
+	if diff := cmp.Diff(jutulGolden(t, all[0], nil), jutulGolden(t, again[0], nil)); diff != "" {
+		t.Errorf("rows (-first +second):\n%s", diff)
+	}
+	for _, pragma := range []string{"table_info(events)", "index_list(events)", "index_info(events_kind_idx)",
+		"user_version", "application_id", "encoding"} {
+		if diff := cmp.Diff(jutulQuery(t, jutulSample, "PRAGMA "+pragma), jutulQuery(t, path, "PRAGMA "+pragma)); diff != "" {
+			t.Errorf("%s (-sample +ours):\n%s", pragma, diff)
+		}
+	}
+	if got := jutulQuery(t, path, "PRAGMA journal_mode"); got != "wal\n" {
+		t.Errorf("journal_mode %q", got)
+	}
+	if got, want := jutulQuery(t, path, "SELECT seq FROM sqlite_sequence"), fmt.Sprintln(len(want)); got != want {
+		t.Errorf("the next id follows %s, want %s", got, want)
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("mode %v, %v", info.Mode(), err)
+	}
+	if err := jutulEncodeFile(path, all[0]); err == nil {
+		t.Error("wrote over a file")
+	}
+}
+
+func jutulQuery(tb testing.TB, path, q string) string {
+	tb.Helper()
+	conn, err := sqlite.OpenConn(path, sqlite.OpenReadOnly)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer conn.Close()
+	var b strings.Builder
+	err = sqlitex.ExecuteTransient(conn, q, &sqlitex.ExecOptions{ResultFunc: func(row *sqlite.Stmt) error {
+		for i := range row.ColumnCount() {
+			if i > 0 {
+				b.WriteByte('|')
+			}
+			b.WriteString(row.ColumnText(i))
+		}
+		b.WriteByte('\n')
+		return nil
+	}})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return b.String()
+}
+
+// jutulTrace makes events a second apart of lines "kind payload".
+func jutulTrace(lines ...string) []jutulEvent {
+	var events []jutulEvent
+	for i, line := range lines {
+		kind, payload, _ := strings.Cut(line, " ")
+		events = append(events, jutulEvent{int64(i + 1), jutulFormatTime(1780000000000 + int64(i)*1000), kind, payload})
+	}
+	return events
+}
+
+// jutulEveryKind has every kind of jutul's vocabulary and the three shapes of a
+// compaction.
+var jutulEveryKind = jutulTrace(
+	`session_start {"session_id": "2026-06-12-2315-3f2a", "simulator": "jutuldarcy"}`,
+	`upload {"path": "uploads/deck.data"}`,
+	`message_user {"content": "h\u00e9 \ud83d\ude00"}`,
+	`session_title {"session_id": "2026-06-12-2315-3f2a", "title": "h\u00e9"}`,
+	`message_reasoning {"content": "think", "signature": "abc"}`,
+	`message_assistant {"content": "I run it"}`,
+	`model_usage {"input_tokens": 100, "output_tokens": 30, "total_tokens": 130, "input_token_details": `+
+		`{"cache_read": 60, "cache_creation": 10}, "output_token_details": {"reasoning": 20}}`,
+	`hitl_request {"interrupt_id": "i1", "value": {"action_requests": [{"name": "execute", "args": {"command": `+
+		`"ls"}}, {"name": "rm", "args": {}}]}}`,
+	`hitl_response {"interrupt_id": "i1", "payload": {"decisions": [{"type": "approve"}, {"type": "reject", `+
+		`"message": "no"}]}}`,
+	`tool_call {"id": "c1", "name": "execute", "args": {"command": "ls"}}`,
+	`tool_call {"id": "c2", "name": "run_julia", "args": {"code": "1e-05"}}`,
+	`ui {"action": "zoom", "payload": {"x": 1.50}}`,
+	`ui_event {"payload": {"clicked": true}}`,
+	`tool_result {"tool_call_id": "c2", "name": "run_julia", "content": "4", "status": null}`,
+	`tool_result {"tool_call_id": "c1", "name": "execute", "content": "Error running tool", "status": "error"}`,
+	`artifact {"path": "a.png", "mime": "image/png", "caption": "p", "tool_call_id": "c1"}`,
+	`attempt {"id": "1", "parent_id": null, "metrics": {"rmse": 1e-05}}`,
+	`context_compaction {"messages_before": 20, "messages_after": 3}`,
+	`message_assistant {"content": "after"}`,
+	`model_usage {"input_tokens": 7, "output_tokens": 1, "total_tokens": 8}`,
+	`session_end {"session_id": "2026-06-12-2315-3f2a"}`,
+	`session_resume {"session_id": "2026-06-12-2315-3f2a", "simulator": "jutuldarcy"}`,
+	`context_compaction {"cutoff_index": 4, "offloaded": true, "manual": true}`,
+	`message_user {"content": "again"}`,
+	`context_compaction {"summarized": 21, "kept": 9, "offloaded": true, "manual": false}`,
+	`tool_call {"id": "c3", "name": "execute", "args": {}}`,
+	`tool_call {"id": "c3", "name": "execute", "args": {}}`,
+	`eval_target {"task": "t"}`,
+	`eval_result {"passed": true, "task": "t", "scores": {}}`,
+	`otel_context {"traceparent": "00-80e1afed08e019fc1110464cfa66635c-7a085853722dc6d2-01"}`,
+)
+
+func TestJutulEveryKind(t *testing.T) {
+	s, problems := jutulDecodeAll(t, jutulEveryKind)
+	jutulCheckGolden(t, "kinds.golden.jsonl", jutulGolden(t, s, problems))
+	if diff := cmp.Diff(jutulEveryKind, jutulEncode(s), cmp.AllowUnexported(jutulEvent{})); diff != "" {
+		t.Errorf("events (-want +got):\n%s", diff)
+	}
+	if losses := jutulLost(s); losses != nil {
+		t.Errorf("loses %v", losses)
+	}
+	kinds := make(map[string]bool)
+	for _, e := range jutulEveryKind {
+		kinds[e.kind] = true
+	}
+	for _, kind := range strings.Fields("session_start session_resume session_title session_end message_user " +
+		"message_assistant message_reasoning model_usage " +
+		"tool_call tool_result hitl_request hitl_response context_compaction artifact attempt upload ui ui_event " +
+		"eval_target eval_result") {
+		if !kinds[kind] {
+			t.Errorf("%s is not tested", kind)
+		}
+	}
+}
+
+func TestJutulDamaged(t *testing.T) {
+	events := jutulTrace(
+		`message_user {"content": ["a", "list"]}`,
+		`attempt {"metrics": {"rmse": NaN, "min": -Infinity, "text": "NaN"}}`,
+		`message_assistant {"content": `,
+		`tool_result {"tool_call_id": "none", "content": "x"}`,
+		`tool_call {"id": null, "name": "n", "args": {}}`,
+		`tool_call {"id": "a", "name": "n", "args": {}}`,
+		`tool_call {"id": "a", "name": "n", "args": {"other": 1}}`,
+		`hitl_response {"interrupt_id": "none"}`,
+		`hitl_request {"interrupt_id": "q", "value": {"action_requests": ["x", {"name": "n"}]}}`,
+		`hitl_response {"interrupt_id": "q", "payload": {"decisions": [{"type": "later"}]}}`,
+		` {"kindless": true}`,
+		`odd [1,2]`,
+		"bytes {\"a\": \"\xff\"}",
+		`deep `+strings.Repeat("[", 5000)+strings.Repeat("]", 5000),
+		`model_usage {"input_tokens": 1e300, "output_tokens": -4, "input_token_details": {"cache_read": 1.5}}`,
+	)
+	events[3].timestamp = "yesterday"
+	events[4].timestamp = "2026-05-19 10:00:01"
+	events[0].timestamp = "2026-05-19T10:00:01.123456+00:00"
+	events[1].timestamp = "2026-05-19T12:00:01+02:00"
+	s, problems := jutulDecodeAll(t, events)
+	jutulCheckGolden(t, "damaged.golden.jsonl", jutulGolden(t, s, problems))
+	// What was not an object is one from then on.
+	again, _ := jutulDecodeAll(t, jutulEncode(s))
+	third, _ := jutulDecodeAll(t, jutulEncode(again))
+	if again.Session.ID != s.Session.ID || len(again.Messages) != len(s.Messages) {
+		t.Errorf("session %s of %d messages came back as %s of %d", s.Session.ID, len(s.Messages), again.Session.ID,
+			len(again.Messages))
+	}
+	if diff := cmp.Diff(jutulGolden(t, again, nil), jutulGolden(t, third, nil)); diff != "" {
+		t.Errorf("a third time (-second +third):\n%s", diff)
+	}
+}
+
+// Traces with random events, a millisecond apart at least, come back as the same
+// events.
+func TestJutulRoundTripProperty(t *testing.T) {
+	for seed := range uint64(300) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		events := []jutulEvent{}
+		at := int64(1780000000000)
+		var open []string
+		for i := range r.IntN(40) {
+			at += 1 + r.Int64N(5000)
+			template := jutulEveryKind[r.IntN(len(jutulEveryKind))]
+			e := jutulEvent{int64(i + 1), jutulFormatTime(at), template.kind, template.payload}
+			switch e.kind {
+			case jutulKindCall:
+				id := fmt.Sprintf("c%d", i)
+				open = append(open, id)
+				e.payload = fmt.Sprintf(`{"id": "%s", "name": "execute", "args": {}}`, id)
+			case jutulKindResult:
+				if open == nil {
+					e.kind, e.payload = "other", `{}`
+					break
+				}
+				k := r.IntN(len(open))
+				e.payload = fmt.Sprintf(`{"tool_call_id": "%s", "name": "execute", "content": "%d", "status": `+
+					`"success"}`, open[k],
+					i)
+				if open = append(open[:k:k], open[k+1:]...); len(open) == 0 {
+					open = nil
+				}
+			}
+			events = append(events, e)
+		}
+		if len(events) == 0 {
+			continue
+		}
+		s, _ := jutulDecodeAll(t, events)
+		got := jutulEncode(s)
+		if diff := cmp.Diff(events, got, cmp.AllowUnexported(jutulEvent{})); diff != "" {
+			t.Fatalf("seed %d (-want +got):\n%s", seed, diff)
+		}
+	}
+}
+
+// jutulHandmade is a session that no trace gave.
+func jutulHandmade() *codec.Session {
+	t := &session.Transcript{Session: session.Session{ID: "ses_1", Title: "T", Agent: "a", WorkspaceRoot: new("/w"),
+		Mode:            new("plan"),
+		PermissionsJSON: `[{"permission":"*","pattern":"*","action":"ask"}]`, MetadataJSON: `{"k":1}`, CostUSD: 0.5,
+		CreatedAt: 5000, UpdatedAt: 9000, ArchivedAt: new(int64(9500))}}
+	n := 0
+	add := func(role, meta string, at int64, parts ...string) {
+		n++
+		m := session.MessageAndParts{Message: session.Message{ID: fmt.Sprintf("msg_%d", n), SessionID: "ses_1",
+			Role:         role,
+			MetadataJSON: meta, CreatedAt: at, UpdatedAt: at + 50}}
+		for i, data := range parts {
+			o, err := rows.Parse([]byte(data))
+			if err != nil {
+				panic(err)
+			}
+			p := session.Part{ID: fmt.Sprintf("prt_%d_%d", n, i), MessageID: m.Message.ID, SessionID: "ses_1",
+				Index: int64(i),
+				Type:  o.Text("type"), DataJSON: data, CreatedAt: at + int64(i%2), UpdatedAt: at + 20}
+			if id := o.Text("toolCallId"); id != "" {
+				p.ToolCallID, p.ToolState = &id, new(o.Text("state"))
+			}
+			m.Parts = append(m.Parts, p)
+		}
+		t.Messages = append(t.Messages, m)
+	}
+	add("system", `{}`, 5000, `{"type":"text","text":"be good"}`)
+	add("user", `{"queued_at":4}`, 5001, `{"type":"text","text":"one"}`, `{"type":"text","text":"two"}`,
+		`{"type":"file","mediaType":"image/png","url":"data:,"}`)
+	add("assistant",
+		`{"usage":{"input":5,"output":6,"reasoning":7,"cache_read":8,"cache_write":9},"model":{"provider_id":"p",`+
+			`"model_id":"m"}}`, 6000,
+		`{"type":"step-start"}`, `{"type":"reasoning","text":"r"}`,
+		`{"type":"tool-x","toolCallId":"c1","state":"output-available","input":{"a":1},"output":{"b":[2]}}`,
+		`{"type":"dynamic-tool","toolName":"y","toolCallId":"c2","state":"output-denied","input":{},`+
+			`"approval":{"id":"ap","approved":false,"reason":"never"}}`,
+		`{"type":"tool-z","toolCallId":"c3","state":"input-streaming"}`,
+		`{"type":"tool-z","toolCallId":"c4","state":"output-error","errorText":"bad","input":1}`,
+		`{"type":"tool-z","toolCallId":"c5","state":"approval-requested","input":{},"approval":{"id":"b"}}`,
+		`{"type":"data-session_start","data":{"session_id":"other"}}`,
+		`{"type":"data-tool_call","data":{"id":"c1","name":"x","args":{}}}`,
+		`{"type":"data-plan","data":[1,2]}`, `{"type":"data-note","data":"text","id":"n"}`,
+		`{"type":"data-trap","data":{"agenttrace":{"derived":true}}}`,
+		`{"type":"source-url","sourceId":"s","url":"u"}`, `{"type":"text","text":"end","state":"done"}`)
+	add("assistant", `{}`, 7000)
+	add("assistant", `{}`, 7001,
+		`{"type":"data-compaction","data":{"summary":"s","tail_start_id":"msg_3","auto":false,"summary_tokens":3}}`)
+	add("user", `{}`, 7002, `{"type":"text","text":"hidden"}`)
+	t.Messages[5].Message.HiddenAt = new(int64(8000))
+	t.Session.SetUsage(session.Usage{Input: 5, Output: 6, Reasoning: 7, CacheRead: 8, CacheWrite: 9})
+	return &codec.Session{Transcript: t,
+		Decisions: []store.Decision{
+			{ID: "per_1", SessionID: "ses_1", ToolCallID: "c1", ToolID: "x", Action: "ask", Outcome: "allowed",
+				Reply:    "always",
+				WaitedMS: new(int64(10)), DecidedAt: 6010},
+			{ID: "per_2", SessionID: "ses_1", ToolID: "y", Action: "deny", Source: "manifest", Outcome: "denied",
+				DecidedAt: 6011},
+		},
+		Blobs: []store.Blob{{Kind: store.BlobSystemPrompt, Digest: "d", Body: "<b> & é", Exact: true}},
+	}
+}
+
+// TestJutulForeign tells what jutul reads of a session that no trace gave, and what of it
+// only rows say.
+func TestJutulForeign(t *testing.T) {
+	s := jutulHandmade()
+	jutulCheckGolden(t, "foreign.golden.txt", jutulDump(jutulEncode(s)))
+}
+
+// jutulDump shows the events.
+func jutulDump(events []jutulEvent) string {
+	var b strings.Builder
+	for _, e := range events {
+		o, err := rows.Parse([]byte(e.payload))
+		if err != nil {
+			panic(err)
+		}
+		fmt.Fprintf(&b, "%d %s %s %s\n", e.id, e.timestamp, e.kind, o.JSON())
+	}
+	return b.String()
+}
+
+// The events make a valid session, and what jutul appends to a trace of ours is read.
+func TestJutulForeignReadByOthers(t *testing.T) {
+	s := jutulHandmade()
+	got, _ := jutulDecodeAll(t, jutulEncode(s))
+	if got.Session.ID != "ses_1" || got.Session.Title != "T" {
+		t.Errorf("session %+v", got.Session)
+	}
+	var sum session.Usage
+	for i := range got.Messages {
+		u, _ := session.UsageOf(got.Messages[i].Message.MetadataJSON)
+		sum = sum.Add(u)
+	}
+	if want := s.Session.Usage(); sum != want {
+		t.Errorf("usage %+v, want %+v", sum, want)
+	}
+	more := jutulEncode(s)
+	more = append(more,
+		jutulEvent{int64(len(more) + 1), "2026-05-19T10:00:01+00:00", jutulKindUser, `{"content": "more"}`},
+		jutulEvent{int64(len(more) + 2), "2026-05-19T10:00:02+00:00", jutulKindAssistant, `{"content": "yes"}`})
+	before := len(got.Messages)
+	got, problems := jutulDecodeAll(t, more)
+	if len(problems) > 0 {
+		t.Errorf("problems %v", problems)
+	}
+	if n := len(got.Messages); n != before+2 || got.Session.UpdatedAt <= s.Session.UpdatedAt {
+		t.Errorf("%d messages, session %+v", n, got.Session)
+	}
+}
+
+func TestJutulDecodeFileErrors(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, data string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(data), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	data, err := os.ReadFile(jutulSample)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := filepath.Join(dir, "other.sqlite")
+	conn, err := sqlite.OpenConn(other)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := sqlitex.ExecuteScript(conn, "CREATE TABLE t (a)", nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := conn.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{
+		filepath.Join(dir, "none"):           "no such file",
+		write("text", "hello, this is text"): "not an SQLite database",
+		write("empty", ""):                   "not an SQLite database",
+		dir:                                  "no such file",
+		other:                                "no such table: events",
+		write("cut", string(data[:4096])):    "read trace",
+	} {
+		for s, err := range jutulDecodeFile(path, nil) {
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: %v, %v; want %q", filepath.Base(path), s, err, want)
+			}
+		}
+	}
+}
+
+// FuzzJutulDecode: whatever the events are, they give a valid session that goes back and
+// forth unchanged.
+func FuzzJutulDecode(f *testing.F) {
+	codectest.Fuzz(f, jutulEvents, jutulLines(jutulEveryKind), jutulLines(jutulEncode(jutulHandmade())),
+		"x\tattempt\t{\"a\":NaN}\n\ttool_call\t{\"id\":\"a\",\"name\":\"b\",\"args\":1}")
+}
+
+// jutulWritten returns the events of a session's trace as other readers see them, and
+// fails the test if something is lost of the session that Explain does not list.
+func jutulWritten(t *testing.T, s *codec.Session) (events []string) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), jutulFileName)
+	if err := jutulEncodeFile(path, s); err != nil {
+		t.Fatal(err)
+	}
+	for again, err := range jutulDecodeFile(path, func(p codec.Problem) { t.Error(p) }) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, l := range codec.Lost(s, again) {
+			if !slices.ContainsFunc(jutulLosses.Of(s), func(listed codec.Loss) bool { return listed.What == l.What }) {
+				t.Errorf("%d %s are lost, and Explain does not list them", l.Count, l.What)
+			}
+		}
+	}
+	conn, err := sqlite.OpenConn(path, sqlite.OpenReadOnly)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	err = sqlitex.ExecuteTransient(conn, "SELECT kind, payload_json FROM events ORDER BY id",
+		&sqlitex.ExecOptions{ResultFunc: func(stmt *sqlite.Stmt) error {
+			o, err := rows.Parse([]byte(stmt.ColumnText(1)))
+			events = append(events, stmt.ColumnText(0)+" "+string(o.JSON()))
+			return err
+		}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return events
+}
+
+// jutulAnswer is a session that no trace gave, of one message with the parts.
+func jutulAnswer(data ...string) *codec.Session {
+	m := session.MessageAndParts{Message: session.Message{ID: "msg_1", SessionID: "ses_1", Role: "assistant",
+		MetadataJSON: "{}", CreatedAt: 5, UpdatedAt: 9}}
+	for i, text := range data {
+		o, err := rows.Parse([]byte(text))
+		if err != nil {
+			panic(err)
+		}
+		p := session.Part{ID: fmt.Sprintf("prt_%d", i), MessageID: "msg_1", SessionID: "ses_1", Index: int64(i),
+			Type: o.Text("type"), DataJSON: text, CreatedAt: 5, UpdatedAt: 6}
+		if id := o.Text("toolCallId"); id != "" {
+			p.ToolCallID, p.ToolState = &id, new(o.Text("state"))
+		}
+		m.Parts = append(m.Parts, p)
+	}
+	return &codec.Session{Transcript: &session.Transcript{
+		Session: session.Session{ID: "ses_1", Title: "New Chat", Agent: "a", PermissionsJSON: "[]", MetadataJSON: "{}",
+			CreatedAt: 5, UpdatedAt: 9},
+		Messages: []session.MessageAndParts{m},
+	}}
+}
+
+// Jutul's readers trust the payloads of their own kinds: a report stops at a metric
+// that is not a number, a transcript takes the id of whatever session_start it sees.
+func TestPartsThatAreNoEventsOfJutul(t *testing.T) {
+	tests := []struct{ part, want string }{
+		{`{"type":"data-attempt","data":{"id":"1","metrics":{"rmse":0.5}}}`, "data-attempt"},
+		{`{"type":"data-artifact","data":{"path":"a.png"}}`, "data-artifact"},
+		{`{"type":"data-session_start","data":{"session_id":"other"}}`, "data-session_start"},
+		{`{"type":"data-message_user","data":{"content":"never said"}}`, "data-message_user"},
+		{`{"type":"data-tool_call","data":{"id":"c","name":"n","args":{}}}`, "data-tool_call"},
+		{`{"type":"data-tool_result","data":{"tool_call_id":"c"}}`, "data-tool_result"},
+		{`{"type":"data-model_usage","data":{"input_tokens":"many"}}`, "data-model_usage"},
+		{`{"type":"data-hitl_request","data":{}}`, "data-hitl_request"},
+		{`{"type":"data-ui","data":{"action":"zoom"}}`, "data-ui"},
+		{`{"type":"data-note","data":{"any":"thing"}}`, "note"},
+	}
+	for _, tt := range tests {
+		events := jutulWritten(t, jutulAnswer(tt.part))
+		if kind, _, _ := strings.Cut(events[len(events)-1], " "); len(events) != 2 || kind != tt.want {
+			t.Errorf("%s is written as %q, want a %s", tt.part, events[1:], tt.want)
+		}
+	}
+}
+
+// Arguments are looked up by name, so they are an object.
+func TestJutulArgumentsAreAnObject(t *testing.T) {
+	got := jutulWritten(t, jutulAnswer(
+		`{"type":"tool-a","toolCallId":"c1","state":"input-available","input":"raw"}`,
+		`{"type":"tool-a","toolCallId":"c2","state":"input-available","input":[1]}`,
+		`{"type":"tool-a","toolCallId":"c3","state":"input-available","input":null}`,
+		`{"type":"tool-a","toolCallId":"c4","state":"input-available","input":{"x":1}}`,
+	))[1:]
+	want := []string{
+		`tool_call {"id":"c1","name":"a","args":{"input":"raw"}}`,
+		`tool_call {"id":"c2","name":"a","args":{"input":[1]}}`,
+		`tool_call {"id":"c3","name":"a","args":{}}`,
+		`tool_call {"id":"c4","name":"a","args":{"x":1}}`,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("events (-want +got):\n%s", diff)
+	}
+}
+
+// Where a step begins is nothing that a transcript of jutul should show.
+func TestJutulStepsAreNotShown(t *testing.T) {
+	got := jutulWritten(t, jutulAnswer(
+		`{"type":"step-start"}`, `{"type":"text","text":"one"}`, `{"type":"step-start"}`,
+		`{"type":"tool-a","toolCallId":"c1","state":"output-available","input":{},"output":"o"}`,
+		`{"type":"step-start"}`,
+	))
+	want := []string{
+		`session_start {"session_id":"ses_1","simulator":null}`,
+		`message_assistant {"content":"one"}`,
+		`tool_call {"id":"c1","name":"a","args":{}}`,
+		`tool_result {"tool_call_id":"c1","name":"a","content":"o","status":"success"}`,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("events (-want +got):\n%s", diff)
+	}
+}

@@ -1,0 +1,131 @@
+// This file writes sessions as spans, those that the SDK emits: session.run,
+// session.turn, tool.call, compaction.run, permission.evaluate and "chat". Any store
+// can so be replayed into Jaeger, Tempo or another collector, and a collector with our
+// exporter, or "agenttrace import", makes the same rows of them: in an empty store,
+// the same byte for byte, except for what [otlpExplain] lists.
+//
+//	session row                   session.run, the last one that is known
+//	assistant message             session.turn, with the user message before it
+//	any other message             session.turn of its own
+//	message with a compaction     compaction.run
+//	tool part                     tool.call: input and output are there alone
+//	permission decision           permission.evaluate
+//	step of a message, error      chat, if no span of a model call is known
+//	system prompt, tool catalog   on the first turn that names it
+//	any other known span          a span of its kind, with what it measured
+//
+// The attributes are those that an agent would have set, as far as the rows have them. What
+// they cannot say exactly, such as a message of the system, is in the attribute
+// agenttrace.replay; see [ingest.EmbeddedRows]. Nothing reads spans back but ingest, which
+// reads a replay as it does all telemetry.
+//
+// # Ids
+//
+// Rows keep their ids. Each of the session's SpanRefs is written once, with its ids, parent, times
+// and status. What came from no span has one with ids derived from the session's, so that
+// writing a session again gives the same spans. Those without a known trace are of the trace of
+// session.run.
+//
+// A replay belongs into a store that does not have the session. Where it stands
+// already, reported by other spans, its messages would be counted twice.
+
+package formats
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+
+	"go.opentelemetry.io/collector/pdata/ptrace"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/codec"
+	"github.com/agenttrace/agenttrace/session/ingest"
+	"github.com/agenttrace/agenttrace/session/store"
+)
+
+// otlpWriteJSON writes the session's spans as one line of OTLP JSON, as the collector's
+// file exporter does. Sessions may follow one another.
+func otlpWriteJSON(w io.Writer, s *codec.Session) error {
+	return otlpWrite(w, s, func(td ptrace.Traces) ([]byte, error) {
+		b, err := (&ptrace.JSONMarshaler{}).MarshalTraces(td)
+		return append(b, '\n'), err
+	})
+}
+
+// otlpWriteProto writes the session's spans as an ExportTraceServiceRequest in protobuf.
+// What follows another is one request too, that of all their sessions.
+func otlpWriteProto(w io.Writer, s *codec.Session) error {
+	return otlpWrite(w, s, (&ptrace.ProtoMarshaler{}).MarshalTraces)
+}
+
+func otlpWrite(w io.Writer, s *codec.Session, marshal func(ptrace.Traces) ([]byte, error)) error {
+	td, err := otlpEncode(s)
+	if err != nil {
+		return err
+	}
+	b, err := marshal(td)
+	if err == nil {
+		_, err = w.Write(b)
+	}
+	if err != nil {
+		return fmt.Errorf("write session %s: %w", s.Session.ID, err)
+	}
+	return nil
+}
+
+// otlpExplain lists what of the rows a store would have otherwise after it ingested what
+// Encode wrote. Nothing is listed of a session that comes out as it went in.
+//
+// Nothing of the content is lost but what breaks the rules of [session.Check]; the rest is
+// sums, which a store makes itself.
+func otlpExplain(s *codec.Session) (losses []codec.Loss) {
+	t := s.Sorted()
+	add := func(what, kept string, n int) { losses = codec.AddLoss(losses, what, kept, n) }
+	violations := session.Check(t)
+	add("rows that break a rule of sessions", "as data-damaged parts, or left out", len(violations))
+	deep := []string{t.Session.MetadataJSON, t.Session.PermissionsJSON, session.Deref(t.Session.ModelJSON)}
+	for i := range t.Messages {
+		deep = append(deep, t.Messages[i].Message.MetadataJSON)
+		for j := range t.Messages[i].Parts {
+			p := &t.Messages[i].Parts[j]
+			if otlpIsTool(p) && session.Deref(p.ToolCallID) == "" {
+				add("tool calls with an empty id", "as data-damaged parts", 1)
+			} else if !otlpIsTool(p) && p.ToolCallID != nil {
+				add("tool_call_id of parts that are no tool calls", "", 1)
+			}
+			deep = append(deep, p.DataJSON)
+		}
+	}
+	for _, text := range deep {
+		if ingest.TooDeep([]byte(text)) {
+			add("JSON nested more than 500 deep", "as text", 1)
+		}
+	}
+	for _, b := range s.Blobs {
+		if b.Body == "" {
+			add("system prompts and tool catalogs that are empty", "", 1)
+		}
+	}
+	if archived := t.Session.ArchivedAt; archived != nil && *archived > otlpLastMilli {
+		add("archived_at after the year 2262, which spans do not have", "the last time that they have", 1)
+	}
+	if kept := store.AddCost(t.Session.CostUSD, 0); kept != t.Session.CostUSD {
+		add("cost_usd of the session in less than a billionth of a dollar", "rounded", 1)
+	}
+	for _, v := range violations {
+		if v.Rule == "rollup" {
+			add("tokens of the session, which are not the sum of its messages", "the sum", 1)
+		}
+	}
+	return losses
+}
+
+// otlpObject reads a JSON object; what is none is an empty one.
+func otlpObject(text string) map[string]json.RawMessage {
+	var m map[string]json.RawMessage
+	if json.Unmarshal([]byte(text), &m) != nil || m == nil {
+		return make(map[string]json.RawMessage)
+	}
+	return m
+}

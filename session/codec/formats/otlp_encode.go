@@ -1,0 +1,902 @@
+package formats
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.opentelemetry.io/collector/pdata/pcommon"
+	"go.opentelemetry.io/collector/pdata/ptrace"
+	"go.opentelemetry.io/otel/attribute"
+
+	"github.com/agenttrace/agenttrace/semconv"
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/codec"
+	"github.com/agenttrace/agenttrace/session/codec/jsonl"
+	"github.com/agenttrace/agenttrace/session/codec/otlpfile"
+	"github.com/agenttrace/agenttrace/session/ingest"
+	"github.com/agenttrace/agenttrace/session/store"
+	"github.com/agenttrace/agenttrace/spans"
+)
+
+// otlpEncode returns the session as spans, in order of the rows, the run last. It does not change s.
+// The error is that of a session without an id, or whose rows make no tree.
+func otlpEncode(s *codec.Session) (ptrace.Traces, error) {
+	td := ptrace.NewTraces()
+	if err := s.CheckTree(); err != nil {
+		return td, fmt.Errorf("write session %s: %w", s.Session.ID, err)
+	}
+	rs := td.ResourceSpans().AppendEmpty()
+	rs.Resource().Attributes().PutStr("service.name", cmp.Or(s.Session.Agent, "agenttrace"))
+	ss := rs.ScopeSpans().AppendEmpty()
+	ss.Scope().SetName(semconv.ScopeName)
+	e := otlpEncoder{s: s, t: s.Sorted(), out: ss.Spans(), ids: otlpNewIDs(s),
+		blobs: make(map[otlpBlobKey]store.Blob, len(s.Blobs)), facts: make(map[string]bool)}
+	for _, b := range s.Blobs {
+		e.blobs[otlpBlobKey{b.Kind, b.Digest}] = b
+	}
+	if err := e.messages(); err != nil {
+		return td, err
+	}
+	return td, e.run()
+}
+
+type otlpBlobKey struct {
+	kind   store.BlobKind
+	digest string
+}
+
+type otlpEncoder struct {
+	s     *codec.Session
+	t     *session.Transcript
+	out   ptrace.SpanSlice
+	ids   *otlpIds
+	blobs map[otlpBlobKey]store.Blob // those that no turn has sent yet
+	facts map[string]bool            // messages whose metadata is what their spans measured
+}
+
+// otlpSpan is what a span has beside its place.
+type otlpSpan struct {
+	name       string
+	described  ingest.EmbeddedSpan // by the attributes
+	attributes []attribute.KeyValue
+	rows       ingest.EmbeddedRows
+	// failed is the text of an error. A span that is known has the status that it had.
+	failed *string
+}
+
+// otlpSpanOf is the span of a record of ours.
+func otlpSpanOf(record spans.SpanData, rows ingest.EmbeddedRows, failed *string) otlpSpan {
+	sp := otlpSpan{name: record.Kind(), attributes: record.Append(nil), rows: rows, failed: failed}
+	_, sp.described = ingest.Described(record)
+	if m, ok := record.(*spans.ModelCall); ok {
+		sp.name += " " + m.Model.ModelID
+	}
+	return sp
+}
+
+// write writes a span.
+func (e *otlpEncoder) write(at otlpPlace, s otlpSpan) error {
+	s.rows.From, s.rows.To = e.s.Session.CreatedAt, e.s.Session.UpdatedAt
+	if r := at.ref; r != nil {
+		s.rows.Span = &ingest.EmbeddedSpan{Kind: r.Kind, Dialect: r.Dialect, MessageID: r.MessageID, PartID: r.PartID}
+		if e.facts[r.MessageID] || r.MessageID == "" {
+			s.rows.TurnStats = r.TurnStats
+		}
+		if r.Error && s.failed == nil {
+			s.failed = new("")
+		} else if !r.Error {
+			s.failed = nil
+		}
+	}
+	if s.rows.Span != nil && *s.rows.Span == s.described {
+		s.rows.Span = nil
+	}
+	carried, err := s.rows.Encode()
+	if err != nil {
+		return fmt.Errorf("write session %s: %w", e.s.Session.ID, err)
+	}
+	sp := e.out.AppendEmpty()
+	sp.SetName(s.name)
+	if sp.SetKind(ptrace.SpanKindInternal); s.described.Kind == spans.KindModelCall {
+		sp.SetKind(ptrace.SpanKindClient)
+	}
+	sp.SetTraceID(at.trace)
+	sp.SetSpanID(at.span)
+	sp.SetParentSpanID(at.parent)
+	start, end := otlpCredibleNano(at.start), otlpCredibleNano(at.end)
+	start = cmp.Or(start, end)
+	sp.SetStartTimestamp(pcommon.Timestamp(start))
+	sp.SetEndTimestamp(pcommon.Timestamp(max(start, end)))
+	if s.failed != nil {
+		sp.Status().SetCode(ptrace.StatusCodeError)
+		sp.Status().SetMessage(*s.failed)
+	}
+	otlpfile.PutAttributes(sp.Attributes(), s.attributes)
+	sp.Attributes().PutStr(ingest.RowsKey, carried)
+	return nil
+}
+
+// otlpCredibleNano is a time, or 0 if it is none that a span could have.
+func otlpCredibleNano(nano int64) int64 {
+	if !session.Credible(nano / 1e6) {
+		return 0
+	}
+	return nano
+}
+
+// run writes the session's row, on the first run's span.
+func (e *otlpEncoder) run() error {
+	s := &e.s.Session
+	at := otlpNano(s.UpdatedAt)
+	value := func(text string) *store.Value { return &store.Value{Text: text, At: at, Rank: store.RankFinal} }
+	optional := func(text *string) *store.Value {
+		if text == nil {
+			return nil
+		}
+		return value(*text)
+	}
+	c := store.SessionChange{
+		ID: s.ID, Title: value(s.Title), Agent: value(s.Agent), Mode: optional(s.Mode),
+		WorkspaceID: optional(s.WorkspaceID), WorkspaceRoot: optional(s.WorkspaceRoot), Model: optional(s.ModelJSON),
+		ParentID: optional(s.ParentID), ParentMessageID: optional(s.ParentMessageID),
+		Permissions: value(s.PermissionsJSON), MetadataJSON: s.MetadataJSON,
+	}
+	if s.ArchivedAt != nil {
+		c.Archived = &store.Value{Text: "1", At: otlpNano(*s.ArchivedAt), Rank: store.RankFinal}
+	}
+	if cost := otlpOtherCost(e.t); cost != 0 {
+		c.OtherCost = value(strconv.FormatFloat(cost, 'g', -1, 64))
+	}
+	record := e.runRecord()
+	record.Title, record.CreatedAt = s.Title, s.CreatedAt
+	record.WorkspaceID, record.WorkspaceRoot = session.Deref(s.WorkspaceID), session.Deref(s.WorkspaceRoot)
+	record.Mode = session.Deref(s.Mode)
+	record.ParentID, record.ParentMessageID = session.Deref(s.ParentID), session.Deref(s.ParentMessageID)
+	if s.PermissionsJSON != "[]" {
+		record.Permissions = json.RawMessage(s.PermissionsJSON)
+	}
+	metadata := otlpObject(s.MetadataJSON)
+	var ended struct {
+		Outcome string `json:"outcome"`
+		Error   string `json:"error"`
+	}
+	_ = json.Unmarshal(metadata["agenttrace"], &ended) // anything else is not an outcome
+	record.Outcome, record.Error = ended.Outcome, ended.Error
+	delete(metadata, "agenttrace")
+	if len(metadata) > 0 {
+		record.Metadata, _ = json.Marshal(metadata) // of raw values that were read as JSON
+	}
+	var failed *string
+	if ended.Outcome == semconv.EndError {
+		failed = &record.Error
+	}
+	rows := ingest.EmbeddedRows{Session: &c, Annotations: jsonl.SortedAnnotations(e.s.Annotations)}
+	for _, b := range e.s.Blobs {
+		if _, left := e.blobs[otlpBlobKey{b.Kind, b.Digest}]; left {
+			rows.Blobs = append(rows.Blobs, ingest.EmbeddedBlob{Kind: b.Kind, Digest: b.Digest, Body: b.Body})
+		}
+	}
+	return e.write(e.ids.run, otlpSpanOf(record, rows, failed))
+}
+
+// runRecord is what any run of the session reports.
+func (e *otlpEncoder) runRecord() *spans.Run {
+	s := &e.s.Session
+	r := &spans.Run{SessionID: s.ID, Agent: s.Agent}
+	var model session.Model
+	if s.ModelJSON != nil && json.Unmarshal([]byte(*s.ModelJSON), &model) == nil {
+		r.Model = spans.Model(model)
+	}
+	return r
+}
+
+// otlpOtherCost is what the session cost beside its messages.
+func otlpOtherCost(t *session.Transcript) float64 {
+	sum := t.Session.CostUSD
+	for i := range t.Messages {
+		if m := &t.Messages[i].Message; m.Role == session.RoleAssistant {
+			_, cost := session.UsageOf(m.MetadataJSON)
+			sum = store.AddCost(sum, -cost)
+		}
+	}
+	return sum
+}
+
+// messages writes every message, and what belongs to it.
+func (e *otlpEncoder) messages() error {
+	decisions := make(map[string][]*store.Decision)
+	for i := range e.s.Decisions {
+		d := &e.s.Decisions[i]
+		decisions[d.MessageID] = append(decisions[d.MessageID], d)
+	}
+	all := e.t.Messages
+	for i := range all {
+		e.facts[all[i].Message.ID] = e.measured(&all[i])
+	}
+	for i := 0; i < len(all); i++ {
+		var user *session.MessageAndParts
+		m := &all[i]
+		if e.pairs(all, i) {
+			user, m = m, &all[i+1]
+			i++
+		}
+		turn, err := e.message(user, m)
+		for j := range m.Parts {
+			if err == nil && otlpIsTool(&m.Parts[j]) {
+				err = e.tool(turn, &m.Parts[j])
+			}
+		}
+		for _, d := range decisions[m.Message.ID] {
+			if err == nil {
+				err = e.decision(turn, d)
+			}
+		}
+		delete(decisions, m.Message.ID)
+		if err == nil {
+			err = e.calls(turn, m)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	// Those that name no message of the session, in their order.
+	for i := range e.s.Decisions {
+		d := &e.s.Decisions[i]
+		if _, left := decisions[d.MessageID]; left {
+			if err := e.decision(e.ids.run, d); err != nil {
+				return err
+			}
+		}
+	}
+	return e.others()
+}
+
+// measured reports whether a store makes the very metadata of the message of what its spans report.
+func (e *otlpEncoder) measured(m *session.MessageAndParts) bool {
+	reports := e.ids.reports[m.Message.ID]
+	if len(reports) == 0 || strings.Contains(m.Message.MetadataJSON, `\u0000`) {
+		return false // facts hold values, and no column the NUL in one
+	}
+	gap := false
+	for i := range m.Parts {
+		gap = gap || m.Parts[i].Index != int64(i)
+	}
+	read := make([]*store.SpanRef, len(reports))
+	for i, r := range reports {
+		read[i] = &store.SpanRef{StartNano: r.StartNano, TraceID: r.TraceID, SpanID: r.SpanID}
+		// Facts are kept as JSON, which rewrites raw values.
+		b, err := json.Marshal(r.TurnStats)
+		if err != nil || json.Unmarshal(b, &read[i].TurnStats) != nil || !otlpCredible(r) {
+			return false
+		}
+	}
+	return store.FoldedMetadata(read, gap) == m.Message.MetadataJSON
+}
+
+// otlpCredible reports whether ingest takes what the span measured.
+func otlpCredible(r *store.SpanRef) bool {
+	f := r.TurnStats
+	if u := f.Usage; u != nil && (min(u.Input, u.Output, u.Reasoning, u.CacheRead, u.CacheWrite) < 0 ||
+		max(u.Input, u.Output, u.Reasoning, u.CacheRead, u.CacheWrite) > ingest.MaxTokens) {
+		return false
+	}
+	for _, digest := range []string{f.SystemPromptDigest, f.Trace.ToolCatalogDigest} {
+		if digest != "" && (len(digest) != 64 || strings.Trim(digest, "0123456789abcdef") != "") {
+			return false
+		}
+	}
+	for _, raw := range f.Extra {
+		if ingest.TooDeep(raw) {
+			return false
+		}
+	}
+	cost := f.Trace.CostUSD
+	return session.Credible(r.StartNano/1e6) && !ingest.TooDeep(f.Trace.UsageRaw) &&
+		(cost == nil || *cost >= 0 && *cost <= ingest.MaxDollars)
+}
+
+// pairs reports whether the message at i is a user's that the one after it answers, and
+// that has no need of a span of its own.
+func (e *otlpEncoder) pairs(all []session.MessageAndParts, i int) bool {
+	if i+1 >= len(all) || all[i].Message.Role != session.RoleUser || all[i+1].Message.Role != session.RoleAssistant {
+		return false
+	}
+	if e.facts[all[i].Message.ID] || (all[i].Message.HiddenAt == nil) != (all[i+1].Message.HiddenAt == nil) {
+		return false
+	}
+	meta := session.ParseMessageMetadata([]byte(all[i].Message.MetadataJSON))
+	if meta.SystemPromptDigest != "" || meta.Trace.ToolCatalogDigest != "" {
+		return false // the turn says those of the answer
+	}
+	return !slices.ContainsFunc(all[i].Parts, otlpIsToolOf) && otlpCompaction(&all[i+1]) == nil
+}
+
+// message writes the span of m, and of the user's message that it answers.
+func (e *otlpEncoder) message(user, m *session.MessageAndParts) (otlpPlace, error) {
+	var rows ingest.EmbeddedRows
+	start := m.Message.CreatedAt
+	if user != nil {
+		start = min(start, user.Message.CreatedAt)
+		rows.Messages = append(rows.Messages, e.messageRow(&user.Message))
+	}
+	rows.Messages = append(rows.Messages, e.messageRow(&m.Message))
+	meta := session.ParseMessageMetadata([]byte(m.Message.MetadataJSON))
+	kind := semconv.SpanSessionTurn
+	marker := otlpCompaction(m)
+	if marker != nil {
+		kind = semconv.SpanCompactionRun
+	}
+	at := e.ids.message(kind, m, start)
+	rows.Span = &ingest.EmbeddedSpan{Kind: kind, Dialect: store.DialectSDK, MessageID: m.Message.ID}
+	var failed *string
+	if meta.Trace.EndReason == semconv.EndError || meta.Trace.Error != "" {
+		failed = &meta.Trace.Error
+	}
+	if marker != nil {
+		record := e.compaction(m, marker, &meta, &rows)
+		return at, e.write(at, otlpSpanOf(record, rows, failed))
+	}
+	// A turn that was continued has a span for each time, with its own measurements.
+	if at.ref != nil && at.ref.TurnStats != nil && e.facts[m.Message.ID] {
+		meta = session.ParseMessageMetadata([]byte(at.ref.TurnStats.Metadata()))
+	}
+	record := e.turn(&meta)
+	record.CallsLackUsage = e.callsLackUsage(m)
+	if user != nil {
+		record.User = otlpSaid(user, &rows)
+	}
+	switch m.Message.Role {
+	case session.RoleUser:
+		record.User = otlpSaid(m, &rows)
+	case session.RoleAssistant:
+		record.Assistant = otlpSaid(m, &rows)
+	default:
+		for i := range m.Parts {
+			rows.Parts = append(rows.Parts, otlpPartRow(&m.Parts[i]))
+		}
+	}
+	return at, e.write(at, otlpSpanOf(record, rows, failed))
+}
+
+func (e *otlpEncoder) messageRow(m *session.Message) ingest.EmbeddedMessage {
+	row := ingest.EmbeddedMessage{ID: m.ID, Role: m.Role, CreatedAt: m.CreatedAt, UpdatedAt: m.UpdatedAt, HiddenAt: m.HiddenAt}
+	if !e.facts[m.ID] {
+		row.Metadata = m.MetadataJSON
+	}
+	return row
+}
+
+// turn is the record of what was measured of a turn.
+func (e *otlpEncoder) turn(meta *session.MessageMetadata) *spans.Turn {
+	t := &spans.Turn{
+		SessionID: e.s.Session.ID, Agent: cmp.Or(meta.Agent, e.s.Session.Agent), Index: meta.Trace.TurnIndex,
+		Temperature:        meta.Trace.Temperature,
+		SystemPromptDigest: meta.SystemPromptDigest, ToolCatalogDigest: meta.Trace.ToolCatalogDigest,
+		ModelCalls: meta.Trace.ModelCalls,
+		StopReason: meta.Trace.StopReason, EndReason: meta.Trace.EndReason, PendingApproval: meta.Trace.PendingApproval,
+		Error:      meta.Trace.Error,
+		DurationMS: meta.Trace.DurationMS, Usage: otlpUsage(meta),
+	}
+	if meta.Model != nil {
+		t.Model = spans.Model(*meta.Model)
+	}
+	t.SystemPrompt = e.once(store.BlobSystemPrompt, t.SystemPromptDigest)
+	t.ToolCatalog = e.once(store.BlobToolCatalog, t.ToolCatalogDigest)
+	return t
+}
+
+// calls writes the model calls of a message: those of the spans that are known, or else those that the
+// message itself lists.
+func (e *otlpEncoder) calls(turn otlpPlace, m *session.MessageAndParts) error {
+	meta := session.ParseMessageMetadata([]byte(m.Message.MetadataJSON))
+	steps, failures := meta.Trace.Steps, meta.Trace.ModelErrors
+	good, bad := e.callsOf(m.Message.ID)
+	if len(good)+len(bad) == 0 {
+		p := otlpPlace{trace: turn.trace, parent: turn.span, start: turn.start, end: turn.start}
+		for n := range failures {
+			bad = append(bad, e.ids.derive(spans.KindModelCall, m.Message.ID+"\x00error "+strconv.Itoa(n), p))
+			p.start++
+		}
+		for n, end := range otlpEnds(m, len(steps)) {
+			// Of two that began in one millisecond the first is the first in the order of spans, too.
+			p.start, p.end = max(p.start+1, otlpNano(steps[n].StartedAt)), otlpNano(end)
+			good = append(good, e.ids.derive(spans.KindModelCall, m.Message.ID+"\x00"+strconv.Itoa(n), p))
+		}
+	} else {
+		for _, p := range slices.Concat(good, bad) {
+			e.ids.claim(p.trace, p.span)
+		}
+	}
+	for n, at := range good {
+		record := e.call(at.ref, m.Message.ID, meta.Model)
+		switch {
+		case at.ref != nil && at.ref.TurnStats != nil:
+		case len(steps) == len(good):
+			step := &steps[n]
+			record.Usage.Tokens = (*spans.Tokens)(step.Usage)
+			record.ResponseID, record.StopReason = step.ResponseID, step.StopReason
+			if step.Model != nil {
+				record.Model = spans.Model(*step.Model)
+			}
+		case len(good) == 1:
+			record.Usage, record.ResponseID, record.StopReason = otlpUsage(&meta), meta.Trace.ResponseID, meta.Trace.StopReason
+		}
+		if err := e.write(at, otlpSpanOf(record, ingest.EmbeddedRows{}, nil)); err != nil {
+			return err
+		}
+	}
+	for n, at := range bad {
+		record := e.call(at.ref, m.Message.ID, meta.Model)
+		if record.Error == "" && len(failures) == len(bad) {
+			record.Error = failures[n]
+		}
+		err := e.write(at, otlpSpanOf(record, ingest.EmbeddedRows{}, &record.Error))
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// callsOf are the spans that are known of the model calls of a message, those that answered and those that failed.
+func (e *otlpEncoder) callsOf(messageID string) (good, bad []otlpPlace) {
+	for _, r := range e.ids.rows[otlpRefKey{spans.KindModelCall, messageID}] {
+		if r.ref.Error {
+			bad = append(bad, *r)
+		} else {
+			good = append(good, *r)
+		}
+	}
+	return good, bad
+}
+
+// callsLackUsage reports whether no model call of the message has the usage: it is known of all together.
+func (e *otlpEncoder) callsLackUsage(m *session.MessageAndParts) bool {
+	good, bad := e.callsOf(m.Message.ID)
+	meta := session.ParseMessageMetadata([]byte(m.Message.MetadataJSON))
+	if steps := meta.Trace.Steps; len(steps) > 0 && (len(good)+len(bad) == 0 || len(steps) == len(good)) {
+		return false
+	}
+	return len(good) != 1 && !slices.ContainsFunc(good, func(p otlpPlace) bool { return p.ref.TurnStats != nil })
+}
+
+// otlpEnds are when the steps of a message ended, in Unix milliseconds: when the last thing that the model answered
+// in it was there.
+func otlpEnds(m *session.MessageAndParts, steps int) []int64 {
+	all, n := make([]int64, steps), -1
+	for i := range m.Parts {
+		p := &m.Parts[i]
+		if p.Type == "step-start" || n < 0 {
+			n++
+		}
+		if at := p.UpdatedAt; n < steps {
+			if otlpIsTool(p) {
+				at = p.CreatedAt
+			}
+			all[n] = max(all[n], at)
+		}
+	}
+	return all
+}
+
+// call is the record of a model call, with what the span of ref measured; ref may be nil. model is that of the
+// message, or nil.
+func (e *otlpEncoder) call(ref *store.SpanRef, messageID string, model *session.Model) *spans.ModelCall {
+	record := &spans.ModelCall{SessionID: e.s.Session.ID, MessageID: messageID}
+	if ref != nil && ref.TurnStats != nil {
+		f := ref.TurnStats
+		meta := session.ParseMessageMetadata([]byte(f.Metadata()))
+		model, record.Usage = cmp.Or(f.Model, model), otlpUsage(&meta)
+		record.StopReason, record.Temperature, record.Error = f.Trace.StopReason, f.Trace.Temperature, f.Trace.Error
+		record.ResponseID, record.ResponseModel = f.Trace.ResponseID, f.Trace.ResponseModel
+	}
+	if model != nil {
+		record.Model = spans.Model(*model)
+	}
+	record.Model.ModelID = cmp.Or(record.Model.ModelID, "unknown")
+	return record
+}
+
+// others writes the known spans that are of no row, or of one that another span has. What is known of them is
+// what they measured.
+func (e *otlpEncoder) others() error {
+	for i := range e.ids.refs {
+		at := e.ids.refs[i]
+		if at.span == e.ids.run.span && at.trace == e.ids.run.trace || !e.ids.claim(at.trace, at.span) {
+			continue
+		}
+		r := at.ref
+		var stats session.MessageMetadata
+		if r.TurnStats != nil {
+			stats = session.ParseMessageMetadata([]byte(r.TurnStats.Metadata()))
+		}
+		failed := stats.Trace.Error
+		var sp otlpSpan
+		switch r.Kind {
+		case spans.KindModelCall:
+			sp = otlpSpanOf(e.call(r, r.MessageID, nil), ingest.EmbeddedRows{}, &failed)
+		case semconv.SpanSessionRun:
+			sp = otlpSpanOf(e.runRecord(), ingest.EmbeddedRows{}, &failed)
+		case semconv.SpanSessionTurn:
+			sp = otlpSpanOf(e.turn(&stats), ingest.EmbeddedRows{}, &failed)
+		case semconv.SpanCompactionRun:
+			sp = otlpSpanOf(&spans.Compaction{SessionID: e.s.Session.ID, Error: failed}, ingest.EmbeddedRows{}, &failed)
+		default:
+			sp = otlpSpan{name: r.Kind, failed: &failed, attributes: []attribute.KeyValue{
+				semconv.SessionIDKey.String(e.s.Session.ID), semconv.GenAIConversationIDKey.String(e.s.Session.ID)}}
+		}
+		if err := e.write(at, sp); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// once returns the text with the digest, the first time that it is asked for.
+func (e *otlpEncoder) once(kind store.BlobKind, digest string) string {
+	b, ok := e.blobs[otlpBlobKey{kind, digest}]
+	if !ok {
+		return ""
+	}
+	delete(e.blobs, otlpBlobKey{kind, digest})
+	return b.Body
+}
+
+func otlpUsage(meta *session.MessageMetadata) spans.Usage {
+	u := spans.Usage{Basis: meta.Trace.UsageBasis, CostUSD: meta.Trace.CostUSD}
+	if raw := meta.Trace.UsageRaw; len(raw) > 0 && raw[0] == '{' {
+		u.Raw = raw // the attribute is of one call's object; the rows have those of several
+	}
+	if n := meta.Usage; n != nil {
+		u.Tokens = new(spans.Tokens(*n))
+	}
+	return u
+}
+
+// otlpSaid is a message as a turn carries it. What of its parts a turn cannot say exactly
+// goes to rows.
+func otlpSaid(m *session.MessageAndParts, rows *ingest.EmbeddedRows) spans.Message {
+	out := spans.Message{ID: m.Message.ID, CreatedAt: m.Message.CreatedAt}
+	if m.Message.Role == session.RoleUser {
+		out.Metadata = json.RawMessage(m.Message.MetadataJSON)
+	}
+	for i := range m.Parts {
+		p := &m.Parts[i]
+		part := spans.Part{
+			ID: p.ID, Index: p.Index, Type: p.Type, ToolCallID: session.Deref(p.ToolCallID),
+			ToolState: session.Deref(p.ToolState),
+			CreatedAt: p.CreatedAt, UpdatedAt: p.UpdatedAt,
+		}
+		switch {
+		case otlpIsTool(p):
+			data, _ := session.ParseUIPart(p.DataJSON) // without a name it has none
+			part.ToolName = session.ToolName(p.Type, data.ToolName)
+		case otlpIsPlain(p):
+			part.Data = json.RawMessage(p.DataJSON)
+		default:
+			rows.Parts = append(rows.Parts, otlpPartRow(p))
+			continue
+		}
+		out.Parts = append(out.Parts, part)
+	}
+	return out
+}
+
+// otlpIsPlain reports that ingest makes the very row of the part in a turn.
+func otlpIsPlain(p *session.Part) bool {
+	const noIndex = 1 << 30
+	head, err := json.Marshal(p.Type)
+	return err == nil && p.ID != "" && p.ToolCallID == nil && p.ToolState == nil && p.ContinuationRunID == nil &&
+		p.Index >= 0 && p.Index < noIndex &&
+		session.Credible(p.CreatedAt) && session.Credible(p.UpdatedAt) &&
+		strings.HasPrefix(p.DataJSON, `{"type":`+string(head)) && strings.HasSuffix(p.DataJSON, "}")
+}
+
+func otlpPartRow(p *session.Part) ingest.EmbeddedPart {
+	return ingest.EmbeddedPart{
+		ID: p.ID, MessageID: p.MessageID, Index: p.Index, Type: p.Type, Data: p.DataJSON,
+		ToolCallID: session.Deref(p.ToolCallID),
+		ToolState:  session.Deref(p.ToolState), CreatedAt: p.CreatedAt, UpdatedAt: p.UpdatedAt,
+		ContinuationRunID: p.ContinuationRunID,
+	}
+}
+
+// otlpCompaction returns the part that marks one, or nil.
+func otlpCompaction(m *session.MessageAndParts) *session.Part {
+	for i := range m.Parts {
+		if m.Parts[i].Type == session.TypeCompaction {
+			return &m.Parts[i]
+		}
+	}
+	return nil
+}
+
+func (e *otlpEncoder) compaction(m *session.MessageAndParts, marker *session.Part, meta *session.MessageMetadata,
+	rows *ingest.EmbeddedRows) *spans.Compaction {
+	c := &spans.Compaction{SessionID: e.s.Session.ID, MessageID: m.Message.ID, MessageCreatedAt: m.Message.CreatedAt,
+		PartID: marker.ID, Error: meta.Trace.Error}
+	if data, err := session.ParseCompaction(marker.DataJSON); err == nil {
+		c.Summary, c.SummaryTokens, c.Auto, c.TailStartID = data.Summary, data.SummaryTokens, data.Auto,
+			session.Deref(data.TailStartID)
+	}
+	var took struct {
+		Trace struct {
+			Messages int64 `json:"summarized_message_count"`
+		} `json:"agenttrace"`
+	}
+	_ = json.Unmarshal([]byte(m.Message.MetadataJSON), &took) // what cannot be read was not said
+	c.SummarizedMessages = took.Trace.Messages
+	if u := meta.Tokens(session.RoleAssistant, true).Used; u != nil {
+		c.InputTokens, c.OutputTokens = u.Input+u.CacheRead+u.CacheWrite, u.Output+u.Reasoning
+	}
+	for i := range m.Parts {
+		if p := &m.Parts[i]; !otlpIsTool(p) {
+			rows.Parts = append(rows.Parts, otlpPartRow(p))
+		}
+	}
+	return c
+}
+
+// tool writes a tool call.
+func (e *otlpEncoder) tool(turn otlpPlace, p *session.Part) error {
+	data, _ := session.ParseUIPart(p.DataJSON) // what cannot be read was not said
+	row := otlpPartRow(p)
+	values := otlpMembers(p.DataJSON)
+	input, output := values["input"], values["output"]
+	// The span reports in words what is withheld, for null would be an answer; the row keeps
+	// its own value, and is what an import reads.
+	withheldInput, withheldOutput := codec.Withheld(p)
+	said, _ := json.Marshal(codec.WithheldText) // a string always has JSON
+	cutInput, cutOutput := input.text, output.text
+	if withheldInput {
+		cutInput, input.text = "", string(said)
+	}
+	if withheldOutput {
+		cutOutput, output.text = "", string(said)
+	}
+	row.Cut(cutInput, input.at, cutOutput, output.at)
+	ours, failure, approval := data.Trace(), session.Deref(data.ErrorText), session.Deref(data.Approval)
+	record := spans.ToolCall{
+		SessionID: e.s.Session.ID, ToolID: session.ToolName(p.Type, data.ToolName), CallID: session.Deref(p.ToolCallID),
+		MessageID: p.MessageID, PartID: p.ID, PartIndex: new(p.Index), State: session.Deref(p.ToolState),
+		Input: input.text, Output: output.text, Error: failure, ErrorType: ours.ErrorType, ACPKind: ours.Kind,
+		Dynamic: p.Type == "dynamic-tool", ProviderExecuted: data.ProviderExecuted, Denied: ours.Denied,
+		Truncated: ours.Truncated, OutputPath: ours.OutputPath, OutputSize: ours.OutputSize,
+		OutputSHA256: ours.OutputSHA256, ApprovalID: approval.ID, ChildSessionID: ours.ChildSessionID,
+		DurationMS: ours.DurationMS, StartedAt: ours.StartedAt,
+	}
+	var failed *string
+	if record.State == session.StateOutputError {
+		failed = &failure
+	}
+	return e.write(e.ids.part(turn, p), otlpSpanOf(&record, ingest.EmbeddedRows{Parts: []ingest.EmbeddedPart{row}}, failed))
+}
+
+func (e *otlpEncoder) decision(turn otlpPlace, d *store.Decision) error {
+	record := spans.Permission{
+		SessionID: e.s.Session.ID, ID: d.ID, ToolID: d.ToolID, CallID: d.ToolCallID,
+		MessageID: d.MessageID, PartID: d.PartID,
+		Pattern: d.Pattern,
+		Action:  d.Action, Source: d.Source, Outcome: d.Outcome, Reply: d.Reply, Reason: d.Reason, WaitedMS: d.WaitedMS,
+	}
+	return e.write(e.ids.decision(turn, d), otlpSpanOf(&record, ingest.EmbeddedRows{Decision: d}, nil))
+}
+
+func otlpIsTool(p *session.Part) bool {
+	return p.Type == "dynamic-tool" || strings.HasPrefix(p.Type, "tool-") && p.Type != "tool-"
+}
+
+func otlpIsToolOf(p session.Part) bool { return otlpIsTool(&p) }
+
+// otlpMember is the value of a member of an object, as it is spelled, and where it begins.
+type otlpMember struct {
+	text string
+	at   int
+}
+
+// otlpMembers are those of an object that are in it once.
+func otlpMembers(text string) map[string]otlpMember {
+	dec := json.NewDecoder(strings.NewReader(text))
+	all := make(map[string]otlpMember)
+	twice := make(map[string]bool)
+	if t, err := dec.Token(); err != nil || t != json.Delim('{') {
+		return nil
+	}
+	for dec.More() {
+		t, err := dec.Token()
+		key, ok := t.(string)
+		var raw json.RawMessage
+		if err != nil || !ok || dec.Decode(&raw) != nil {
+			return nil
+		}
+		_, had := all[key]
+		twice[key] = had || twice[key]
+		all[key] = otlpMember{string(raw), int(dec.InputOffset()) - len(raw)}
+	}
+	maps.DeleteFunc(all, func(key string, _ otlpMember) bool { return twice[key] })
+	return all
+}
+
+// otlpPlace is where a span stands. Times are Unix nanoseconds. ref is what the session knows of the
+// span, nil if it is a derived one.
+type otlpPlace struct {
+	trace        pcommon.TraceID
+	span, parent pcommon.SpanID
+	start, end   int64
+	ref          *store.SpanRef
+}
+
+// otlpSpanKey is a trace and a span id.
+type otlpSpanKey [24]byte
+
+func otlpKeyOf(trace pcommon.TraceID, span pcommon.SpanID) (key otlpSpanKey) {
+	copy(key[copy(key[:], trace[:]):], span[:])
+	return key
+}
+
+// otlpIds gives spans their places: those that the session's SpanRefs have, and derived ones.
+type otlpIds struct {
+	session string
+	run     otlpPlace
+	// refs are the spans that are known, in order of their starts; the maps have the same by their ids, by
+	// the row that they are of, and the first one of each message.
+	refs  []otlpPlace
+	known map[otlpSpanKey]*otlpPlace
+	rows  map[otlpRefKey][]*otlpPlace
+	first map[string]*otlpPlace
+	// reports are the spans that measured something of a message.
+	reports map[string][]*store.SpanRef
+	taken   map[otlpSpanKey]bool
+}
+
+// otlpRefKey is the row that a span is of: the part of a call, the message of anything else.
+type otlpRefKey struct{ kind, row string }
+
+func otlpNewIDs(s *codec.Session) *otlpIds {
+	i := &otlpIds{session: s.Session.ID, known: make(map[otlpSpanKey]*otlpPlace), taken: make(map[otlpSpanKey]bool),
+		rows: make(map[otlpRefKey][]*otlpPlace), first: make(map[string]*otlpPlace), reports: make(map[string][]*store.SpanRef)}
+	for n := range s.SpanRefs {
+		if p, ok := otlpPlaceOf(&s.SpanRefs[n]); ok {
+			i.refs = append(i.refs, p)
+		}
+	}
+	slices.SortFunc(i.refs, func(x, y otlpPlace) int {
+		return cmp.Or(cmp.Compare(x.start, y.start), strings.Compare(x.ref.TraceID, y.ref.TraceID),
+			strings.Compare(x.ref.SpanID, y.ref.SpanID))
+	})
+	for n := range i.refs {
+		r := &i.refs[n]
+		key := otlpRefKey{r.ref.Kind, r.ref.MessageID}
+		if r.ref.Kind == semconv.SpanToolCall {
+			key.row = r.ref.PartID
+		}
+		i.known[otlpKeyOf(r.trace, r.span)], i.rows[key] = r, append(i.rows[key], r)
+		if id := r.ref.MessageID; i.first[id] == nil {
+			i.first[id] = r
+		}
+		if id := r.ref.MessageID; id != "" && r.ref.TurnStats != nil {
+			i.reports[id] = append(i.reports[id], r.ref)
+		}
+	}
+	p := otlpPlace{start: otlpNano(s.Session.CreatedAt), end: otlpNano(s.Session.UpdatedAt)}
+	if sum := sha256.Sum256([]byte("trace\x00" + i.session)); len(i.refs) > 0 {
+		p.trace = i.refs[0].trace
+	} else {
+		copy(p.trace[:], sum[:])
+	}
+	// The session's row is what it was at the end of the last run. A change of a session takes no time.
+	runs := i.rows[otlpRefKey{semconv.SpanSessionRun, ""}]
+	slices.SortStableFunc(runs, func(x, y *otlpPlace) int {
+		return cmp.Or(-cmp.Compare(min(1, x.end-x.start), min(1, y.end-y.start)), -cmp.Compare(x.end, y.end))
+	})
+	i.run = i.place(semconv.SpanSessionRun, "", p)
+	return i
+}
+
+// otlpPlaceOf is the place of a known span. It is not ok if its ids are none.
+func otlpPlaceOf(r *store.SpanRef) (p otlpPlace, ok bool) {
+	ok = otlpUnhex(p.trace[:], r.TraceID) && otlpUnhex(p.span[:], r.SpanID) && !p.trace.IsEmpty() && !p.span.IsEmpty()
+	otlpUnhex(p.parent[:], r.ParentSpanID) // none is none
+	p.start, p.end, p.ref = r.StartNano, max(r.StartNano, r.EndNano), r
+	return p, ok
+}
+
+// place is that of the first known span of the row that was not written yet, or else p with an id made of what it
+// stands for.
+func (i *otlpIds) place(kind, row string, p otlpPlace) otlpPlace {
+	for _, r := range i.rows[otlpRefKey{kind, row}] {
+		if i.claim(r.trace, r.span) {
+			return *r
+		}
+	}
+	return i.derive(kind, row, p)
+}
+
+// derive gives p a span id made of what it stands for. Where the session was read from what was written with
+// derived ids, that is a known span.
+func (i *otlpIds) derive(kind, row string, p otlpPlace) otlpPlace {
+	p.end = max(p.start, p.end)
+	for n := 0; ; n++ {
+		sum := sha256.Sum256([]byte(i.session + "\x00" + kind + "\x00" + row + "\x00" + strconv.Itoa(n)))
+		copy(p.span[:], sum[:])
+		r := i.known[otlpKeyOf(p.trace, p.span)]
+		switch {
+		case r != nil && r.ref.Kind != kind || !i.claim(p.trace, p.span):
+		case r != nil:
+			return *r
+		default:
+			return p
+		}
+	}
+}
+
+// claim reports whether no other span has the ids, and gives them to one.
+func (i *otlpIds) claim(trace pcommon.TraceID, span pcommon.SpanID) bool {
+	key := otlpKeyOf(trace, span)
+	if i.taken[key] || trace.IsEmpty() || span.IsEmpty() {
+		return false
+	}
+	i.taken[key] = true
+	return true
+}
+
+func otlpUnhex(dst []byte, text string) bool {
+	if len(text) != hex.EncodedLen(len(dst)) {
+		return false
+	}
+	_, err := hex.Decode(dst, []byte(text))
+	return err == nil
+}
+
+// message is the place of the span of a message. A derived one is beside the first known span that is
+// of the message.
+func (i *otlpIds) message(kind string, m *session.MessageAndParts, start int64) otlpPlace {
+	p := otlpPlace{trace: i.run.trace, parent: i.run.span, start: otlpNano(start), end: otlpNano(m.Message.UpdatedAt)}
+	if r := i.first[m.Message.ID]; r != nil {
+		p.trace, p.parent = r.trace, r.parent
+	}
+	return i.place(kind, m.Message.ID, p)
+}
+
+func (i *otlpIds) part(turn otlpPlace, part *session.Part) otlpPlace {
+	p := otlpPlace{trace: turn.trace, parent: turn.span, start: otlpNano(part.CreatedAt), end: otlpNano(part.UpdatedAt)}
+	return i.place(semconv.SpanToolCall, part.ID, p)
+}
+
+// decision is the place of a decision's span. A span that the decision names may be of something else in which
+// it was reported.
+func (i *otlpIds) decision(turn otlpPlace, d *store.Decision) otlpPlace {
+	p := otlpPlace{trace: turn.trace, parent: turn.span, start: otlpNano(d.DecidedAt), end: otlpNano(d.DecidedAt)}
+	if d.WaitedMS != nil && *d.WaitedMS > 0 {
+		p.start -= min(otlpNano(*d.WaitedMS), p.start)
+	}
+	own := otlpPlace{start: p.start, end: p.end}
+	if !otlpUnhex(own.trace[:], d.TraceID) || !otlpUnhex(own.span[:], d.SpanID) {
+		return i.derive(semconv.SpanPermissionEvaluate, d.ID, p)
+	}
+	r := i.known[otlpKeyOf(own.trace, own.span)]
+	switch {
+	case r != nil && r.ref.Kind != semconv.SpanPermissionEvaluate || !i.claim(own.trace, own.span):
+		return i.derive(semconv.SpanPermissionEvaluate, d.ID, p)
+	case r != nil:
+		return *r
+	}
+	if own.trace == turn.trace {
+		own.parent = turn.span
+	}
+	return own
+}
+
+// otlpLastMilli is the last time that spans have, in the year 2262, in Unix milliseconds.
+const otlpLastMilli = math.MaxInt64 / 1_000_000
+
+// otlpNano is a time, or a while, in nanoseconds, which end in the year 2262.
+func otlpNano(milli int64) int64 { return min(max(milli, -otlpLastMilli), otlpLastMilli) * 1e6 }

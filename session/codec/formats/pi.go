@@ -1,0 +1,784 @@
+// This file reads and writes the session files of the coding agent Pi, which the Hugging Face Hub
+// shows, too: a header and a line for each entry, in a tree. The way from the last entry to the first
+// is the conversation. [piDecode] reads versions 1 to 3, [piEncode] writes 3.
+//
+// # From a file
+//
+//	user                     message with its text and images
+//	assistant, toolResult    one assistant message between two user messages, a step for each of
+//	                         Pi's, with its usage and cost; a call without a result is pending
+//	bashExecution            system message, with a data-bash-execution part
+//	custom, custom_message   system message
+//	branch_summary           system message
+//	compaction               message with a data-compaction part
+//	session_info             the title
+//	what is off the way      messages that a rewind hid
+//
+// Labels, and what extensions keep for themselves, leave no rows.
+//
+// # To a file
+//
+// A model call is a message of the assistant, in the order of its parts, and messages that a rewind
+// hid are a branch that was left. [piLosses] lists what has no entry.
+
+package formats
+
+import (
+	"cmp"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/agenttrace/agenttrace/semconv"
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/codec"
+	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
+	"github.com/agenttrace/agenttrace/session/document"
+	"github.com/agenttrace/agenttrace/session/store"
+)
+
+// piVersion is that of the files that are written.
+const piVersion = 3
+
+// piAgentName is what a session is the work of where its header names no harness.
+const piAgentName = "pi"
+
+// piLooks reports whether an object with these keys is a line of Pi's; see codec.Reading.SniffKeys.
+func piLooks(keys map[string]string) bool {
+	_, time := keys["timestamp"]
+	_, versioned := keys["version"]
+	_, dir := keys["cwd"]
+	_, child := keys["parentId"]
+	return time && (keys["type"] == "session" && keys["id"] != "" && (versioned || dir) ||
+		child && keys["type"] == "message" && keys["message"] == "{")
+}
+
+// Roles of a message that are not the store's, and types of entries.
+const (
+	piRoleResult = "toolResult"
+	piRoleBash   = "bashExecution"
+	piRoleCustom = "custom"
+
+	piEntryMessage       = "message"
+	piEntryModel         = "model_change"
+	piEntryThinking      = "thinking_level_change"
+	piEntryCompaction    = "compaction"
+	piEntryBranch        = "branch_summary"
+	piEntryCustom        = "custom"
+	piEntryCustomMessage = "custom_message"
+	piEntryInfo          = "session_info"
+)
+
+// piTypeBash is the type of the part for a command that the user ran.
+const piTypeBash = "data-bash-execution"
+
+// piTypeResult is the type of a part for a result that no call waits for.
+const piTypeResult = "data-tool-result"
+
+// piUnknown replaces values that Pi requires.
+const piUnknown = "unknown"
+
+// piEnds are how a turn ended whose last model call stopped for a reason. After toolUse it went on.
+var piEnds = map[string]string{
+	"stop": semconv.EndFinish, "length": semconv.EndFinish, "aborted": semconv.EndAbort, "error": semconv.EndError,
+}
+
+// piBuckets are the fields of Pi's usage.
+var piBuckets = []struct {
+	key string
+	of  func(*session.Usage) *int64
+}{
+	{"input", func(u *session.Usage) *int64 { return &u.Input }},
+	{"output", func(u *session.Usage) *int64 { return &u.Output }},
+	{"cacheRead", func(u *session.Usage) *int64 { return &u.CacheRead }},
+	{"cacheWrite", func(u *session.Usage) *int64 { return &u.CacheWrite }},
+}
+
+// piBlock returns the block of a part's data, nil where the format has none for it.
+func piBlock(data rows.Object) rows.Object {
+	switch data.Text("type") {
+	case "text":
+		return rows.Of("type", "text", "text", data.Get("text"))
+	case session.TypeWithheld:
+		return rows.TextPart("text", codec.WithheldText)
+	case "reasoning":
+		return rows.Of("type", "thinking", "thinking", data.Get("text"))
+	case "file":
+		media, image, inline := strings.Cut(strings.TrimPrefix(data.Text("url"), "data:"), ";base64,")
+		if _, err := base64.StdEncoding.DecodeString(image); inline && err == nil &&
+			strings.HasPrefix(media, "image/") &&
+			strings.HasPrefix(data.Text("url"), "data:") && media == data.Text("mediaType") {
+			return rows.Of("type", "image", "data", image, "mimeType", media)
+		}
+	}
+	return nil
+}
+
+// piPartOf is the inverse of block.
+func piPartOf(block rows.Object) rows.Object {
+	texts := func(keys ...string) bool {
+		for _, key := range keys {
+			if _, ok := rows.Text(block.Get(key)); !ok {
+				return false
+			}
+		}
+		return true
+	}
+	switch kind := block.Text("type"); {
+	case kind == "text" && texts("text"):
+		return rows.Of("type", "text", "text", block.Get("text"))
+	case kind == "thinking" && texts("thinking"):
+		return rows.Of("type", "reasoning", "text", block.Get("thinking"))
+	case kind == "image" && texts("data", "mimeType"):
+		return rows.FilePart(block.Text("mimeType"), "", "data:"+block.Text("mimeType")+";base64,"+block.Text("data"))
+	}
+	return nil
+}
+
+// piBlocks returns the blocks of a content, which may be a text.
+func piBlocks(content json.RawMessage) (all []rows.Object) {
+	if _, ok := rows.Text(content); ok {
+		return []rows.Object{rows.Of("type", "text", "text", content)}
+	}
+	for _, raw := range rows.Elements(content) {
+		all = append(all, rows.Read(string(raw)))
+	}
+	return all
+}
+
+// piLosses are what a file does not hold of a session. The conformance suite checks the list.
+var piLosses = codec.ForeignLosses(codec.Losses{
+	{What: "ids and times", Note: "those of messages and calls; an entry has one time"},
+	{What: "agents and models", Note: "those of users, of messages that are one, and agents of messages"},
+	{What: "columns of the session", Note: "all but its directory, and the cost of model calls"},
+	{What: "borders of messages, steps and texts", Note: "messages of the assistant are one until the user's next"},
+	{What: "rewinds", Note: "those of messages of the assistant that are one"},
+	{What: "reasoning", Note: "that of users"},
+	{What: "files and sources", Note: "all but images of users without names"},
+	{What: "compactions", Note: "their sizes"},
+	{What: "tokens and costs of messages", Note: "tokens of reasoning are output; those of messages that are one"},
+	{What: "ends of turns", Note: "errors of turns that did not fail, and reasons for which Pi has another word"},
+	{What: "data parts", Note: "commands of the user are system messages"},
+	{What: "tool calls", Note: "denied ones are failed, and states without a result become one"},
+	{What: "tool inputs and outputs", Note: "outputs are texts; an input that is not an object is wrapped in one"},
+}, "permissions", "system prompts and tool catalogs")
+
+// piEncode writes the session as a file of Pi's.
+func piEncode(w io.Writer, s *codec.Session) error {
+	e := piEncoder{s: s, t: s.Sorted(), entries: make(map[string]string)}
+	row := &e.t.Session
+	dir := ""
+	if row.WorkspaceRoot != nil {
+		dir = *row.WorkspaceRoot
+	}
+	e.line(rows.Of("type", "session", "version", piVersion, "id", row.ID, "timestamp", rows.FormatTime(row.CreatedAt),
+		"cwd", dir, "harness", cmp.Or(row.Agent, piAgentName)))
+	for i := range e.t.Messages {
+		e.message(&e.t.Messages[i])
+	}
+	// The conversation is the way to the last entry, which must not be one that a rewind hid.
+	if titled := row.Title != "" && row.Title != session.Untitled; titled {
+		e.entry(piEntryInfo, row.UpdatedAt, false, "name", row.Title)
+	} else if e.branch != "" {
+		e.entry(piEntryInfo, row.UpdatedAt, false, "name", "")
+	}
+	if _, err := w.Write(e.out); err != nil {
+		return fmt.Errorf("write session %s: %w", row.ID, err)
+	}
+	return nil
+}
+
+type piEncoder struct {
+	s   *codec.Session
+	t   *session.Transcript
+	out []byte
+	n   int
+	// leaf is the last entry of the conversation, and branch the last one of a branch that was left,
+	// empty after an entry of the conversation.
+	leaf, branch string
+	effort       string            // the thinking level in force
+	entries      map[string]string // the first ones of messages
+}
+
+func (e *piEncoder) line(o rows.Object) { e.out = append(append(e.out, o.JSON()...), '\n') }
+
+// next is the id of the next entry.
+func (e *piEncoder) next() string { return fmt.Sprintf("%08x", e.n+1) }
+
+// entry writes an entry with fields of its type, and returns its id.
+func (e *piEncoder) entry(kind string, at int64, hidden bool, fields ...any) string {
+	id, parent := e.next(), e.leaf
+	e.n++
+	if hidden {
+		parent, e.branch = cmp.Or(e.branch, parent), id
+	} else {
+		e.leaf, e.branch = id, ""
+	}
+	o := rows.Of("type", kind, "id", id, "parentId", nil, "timestamp", rows.FormatTime(at))
+	o.Add(rows.NonEmpty("parentId", parent))
+	e.line(append(o, rows.Of(fields...)...))
+	return id
+}
+
+// send writes an entry that is a message.
+func (e *piEncoder) send(at int64, hidden bool, role string, content any, fields ...any) string {
+	message := append(rows.Of("role", role, "content", content), rows.Of(fields...)...)
+	message.Set("timestamp", at)
+	return e.entry(piEntryMessage, at, hidden, "message", message)
+}
+
+func (e *piEncoder) message(m *session.MessageAndParts) {
+	row := &m.Message
+	hidden := row.HiddenAt != nil
+	e.entries[row.ID] = e.next()
+	switch {
+	case row.Role == session.RoleAssistant && m.IsMarker():
+		e.compaction(m)
+		return
+	case row.Role == session.RoleAssistant:
+		steps := rows.Steps(e.s, m)
+		for i := range steps {
+			e.step(m, &steps[i], i == len(steps)-1)
+		}
+		return
+	}
+	content := []rows.Object{}
+	for i := range m.Parts {
+		if b := piBlock(rows.Read(m.Parts[i].DataJSON)); b != nil && b.Text("type") != "thinking" {
+			content = append(content, b)
+		}
+	}
+	if row.Role == session.RoleSystem {
+		e.entry(piEntryCustomMessage, row.CreatedAt, hidden, "customType", session.RoleSystem, "content", content,
+			"display", true)
+	} else {
+		e.send(row.CreatedAt, hidden, session.RoleUser, content)
+	}
+}
+
+// compaction writes a message that consists of compactions. What the first one used is that of all.
+func (e *piEncoder) compaction(m *session.MessageAndParts) {
+	meta := session.ParseMessageMetadata([]byte(m.Message.MetadataJSON))
+	tokens := meta.Tokens(m.Message.Role, true)
+	var before int64
+	trace := rows.Read(m.Message.MetadataJSON).Object("agenttrace")
+	_ = json.Unmarshal(rows.OrNull(trace.Get("context_tokens_before")), &before) // of another kind is unknown
+	for i := range m.Parts {
+		c, _ := session.ParseCompaction(m.Parts[i].DataJSON) // what is of another kind is unknown
+		kept := e.next()                                     // itself: nothing before it is kept
+		if c.TailStartID != nil {
+			kept = cmp.Or(e.entries[*c.TailStartID], kept)
+		}
+		fields := []any{"summary", c.Summary, "firstKeptEntryId", kept, "tokensBefore", max(0, before)}
+		if tokens.Used != nil && i == 0 && !e.t.Session.Copied(m.Message.CreatedAt) {
+			fields = append(fields, "usage", piUsage(&rows.Step{Usage: tokens.Used, CostUSD: tokens.CostUSD}))
+		}
+		e.entry(piEntryCompaction, m.Message.CreatedAt, m.Message.HiddenAt != nil, fields...)
+	}
+}
+
+// step writes a model call and the results of the tool calls that it requested.
+func (e *piEncoder) step(m *session.MessageAndParts, st *rows.Step, last bool) {
+	content := []rows.Object{}
+	ids := make(map[string]bool)
+	var results []*rows.Call
+	outputs := make(map[*rows.Call]json.RawMessage)
+	for _, p := range st.Parts {
+		data := rows.Read(p.DataJSON)
+		if b := piBlock(data); b != nil && b.Text("type") != "image" {
+			content = append(content, b)
+		} else if c := rows.CallOf(p, data, func(id string) bool { return ids[id] }); c != nil {
+			ids[c.ID] = true
+			content = append(content, rows.Of("type", "toolCall", "id", c.ID, "name", c.Name, "arguments",
+				c.Arguments()))
+			if c.Result != nil {
+				results = append(results, c)
+				outputs[c] = rows.Output(data)
+			}
+		}
+	}
+	at, hidden := max(m.Message.CreatedAt, st.At), m.Message.HiddenAt != nil
+	fields := []any{"api", piUnknown, "provider", cmp.Or(st.Model.ProviderID, piUnknown), "model",
+		cmp.Or(st.Model.ModelID, piUnknown), "usage", piUsage(st)}
+	if v := st.Model.Variant; v != e.effort && st.Model.ModelID != "" {
+		e.effort = v
+		e.entry(piEntryThinking, at, hidden, "thinkingLevel", cmp.Or(v, "off"))
+	}
+	reason, failure := piStop(m, st, last, len(ids) > 0)
+	if fields = append(fields, "stopReason", reason); failure != "" {
+		fields = append(fields, "errorMessage", failure)
+	}
+	e.send(at, hidden, session.RoleAssistant, content, fields...)
+	for _, c := range results {
+		e.send(max(at, c.At), hidden, piRoleResult, piResultBlocks(c, outputs[c]),
+			"toolCallId", c.ID, "toolName", c.Name, "isError", c.Failed)
+	}
+}
+
+// piResultBlocks are those of what a tool returned: a text, and its images.
+func piResultBlocks(c *rows.Call, output json.RawMessage) (content []rows.Object) {
+	rest, media := document.TakeMedia(output)
+	images := slices.DeleteFunc(media, func(m document.Media) bool { return !m.IsImage() })
+	if len(images) == 0 || c.Failed {
+		return []rows.Object{rows.TextPart("text", *c.Result)}
+	}
+	parts := rows.Elements(rest)
+	if parts == nil {
+		parts = []json.RawMessage{rest}
+	}
+	for _, v := range parts {
+		text, ok := rows.Text(v)
+		if o, err := rows.Parse(v); err == nil && o.Text("type") == "text" && o.Has("text") {
+			text, ok = o.Text("text"), true
+		}
+		if !ok {
+			text = string(v)
+		}
+		if !slices.ContainsFunc(images, func(m document.Media) bool { return m.String() == text }) {
+			content = append(content, rows.TextPart("text", text))
+		}
+	}
+	for _, m := range images {
+		content = append(content, rows.Of("type", "image", "data", m.Data, "mimeType", m.Type))
+	}
+	return content
+}
+
+// piUsage returns the usage of a step, which every message has: where it is not known, it is 0.
+func piUsage(st *rows.Step) rows.Object {
+	var u session.Usage
+	var usd float64
+	if st.Usage != nil {
+		u = *st.Usage
+	}
+	if st.CostUSD != nil {
+		usd = *st.CostUSD
+	}
+	u.Output += u.Reasoning
+	var o, cost rows.Object
+	for _, b := range piBuckets {
+		o.Set(b.key, *b.of(&u))
+		cost.Set(b.key, 0)
+	}
+	o.Set("totalTokens", u.Total()-u.Reasoning)
+	cost.Set("total", usd)
+	o.Set("cost", cost)
+	return o
+}
+
+// piStop returns why a model call stopped, and its error.
+func piStop(m *session.MessageAndParts, st *rows.Step, last, called bool) (reason, failure string) {
+	trace := session.ParseMessageMetadata([]byte(m.Message.MetadataJSON)).Trace
+	known := piEnds[st.StopReason] != ""
+	switch {
+	case last && trace.EndReason == semconv.EndError || !last && st.StopReason == "error":
+		return "error", cmp.Or(trace.Error, piUnknown)
+	case last && trace.EndReason == semconv.EndAbort:
+		return "aborted", ""
+	case !last && known:
+		return st.StopReason, ""
+	case called || !last || st.StopReason == "tool_calls",
+		trace.EndReason == "" && (trace.Incomplete || trace.PendingApproval):
+		return "toolUse", ""
+	case trace.StopReason == "length":
+		return "length", ""
+	}
+	return "stop", ""
+}
+
+// piDecodeText reads the session of a file, of which text is the content; see [codec.Reading].
+func piDecodeText(_ string, text []byte, report func(codec.Problem)) ([]*codec.Session, error) {
+	b, err := piParse(text, report)
+	if err != nil {
+		return nil, fmt.Errorf("read session of Pi: %w", err)
+	}
+	return []*codec.Session{b.build()}, nil
+}
+
+// piDecode reads the session in r. A line that is not an entry is reported and left out, and what
+// follows it stays where it is. A file without a header is an error.
+func piDecode(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
+	return rows.Whole("session of Pi", r, report,
+		func(text []byte, report func(codec.Problem), yield func(*codec.Session) bool) error {
+			b, err := piParse(text, report)
+			if err == nil {
+				yield(b.build())
+			}
+			return err
+		})
+}
+
+// piFile is the header and the entries of a file, or those from a checkpoint on.
+type piFile struct {
+	header  rows.Object
+	entries []piEntry
+	// failed is the error of the header.
+	failed error
+}
+
+// piEntry is an entry with the place of its parent, -1 for the first one. On reports that it is on the
+// way from the last entry to the first, and left when it no longer was.
+type piEntry struct {
+	rows.Object
+	line, parent int
+	on           bool
+	at, left     int64
+}
+
+// piParse reads the lines.
+func piParse(text []byte, report func(codec.Problem)) (*piBuilder, error) {
+	b := piNewBuilder(report)
+	for l := range rows.Lines(text, report) {
+		if l.Err != nil {
+			l.Object = nil
+		}
+		if b.record(l.Object, l.N); b.f.failed != nil {
+			break
+		}
+	}
+	return b, b.begin()
+}
+
+// record takes a line, nil for one that is not an object.
+func (b *piBuilder) record(o rows.Object, line int) {
+	f := &b.f
+	switch {
+	case f.failed != nil:
+	case f.header == nil && (o.Text("type") != "session" || o.Text("id") == ""):
+		f.failed = fmt.Errorf(`line %d: is not a header: want {"type":"session","version":%d,"id":…} first`,
+			line, piVersion)
+	case f.header == nil:
+		f.header = o
+		if v := o.Get("version"); v != nil && string(v) > "3" || len(v) > 1 {
+			b.report(codec.Problem{Line: line, Reason: fmt.Sprintf("version is %.20s, and is read as version %d",
+				v, piVersion)})
+		}
+	case o.Text("type") == "":
+		b.report(codec.Problem{Line: line,
+			Reason: `is not an entry, and is left out: want {"type":"message","id":…,"message":{…}}`})
+	default:
+		f.entries = append(f.entries, piEntry{Object: o, line: line, parent: len(f.entries) - 1})
+	}
+}
+
+// link finds the parents, the times and the way from the last entry to the first. An entry whose
+// parent is not there, or has no id, as in version 1, follows the one before.
+func (f *piFile) link() {
+	places := make(map[string]int)
+	at, _ := rows.ParseTime(f.header.Text("timestamp"))
+	at = max(0, at)
+	for i := range f.entries {
+		e := &f.entries[i]
+		if !e.Has("parentId") && e.Get("parentId") != nil {
+			e.parent = -1
+		} else if p, ok := places[e.Text("parentId")]; ok {
+			e.parent = p
+		}
+		if id := e.Text("id"); id != "" {
+			places[id] = i
+		}
+		if t, ok := rows.ParseTime(e.Text("timestamp")); ok && t >= 0 && t <= rows.MaxTime {
+			at = t
+		}
+		e.at = at
+		if n, ok := rows.Milli(e.Object.Object("message").Get("timestamp")); ok {
+			e.at = n
+		}
+	}
+	for i := len(f.entries) - 1; i >= 0; i = f.entries[i].parent {
+		f.entries[i].on = true
+	}
+	left := int64(0)
+	for i := len(f.entries) - 1; i >= 0; i-- {
+		e := &f.entries[i]
+		if e.left = max(left, e.at); e.on {
+			left = e.at
+		}
+	}
+}
+
+// piBuilder makes a session of a file.
+type piBuilder struct {
+	f      piFile
+	s      *rows.Session
+	report func(codec.Problem)
+
+	i        int // the entry that is read
+	turn     *rows.Message
+	answers  []*rows.Answer // the last one is of the turn
+	calls    map[string]*rows.Part
+	messages map[string]string // by the ids of their first entries
+	model    session.Model
+	effort   string
+	total    int64 // tokens, which must not overflow
+}
+
+func piNewBuilder(report func(codec.Problem)) *piBuilder {
+	return &piBuilder{report: report, calls: make(map[string]*rows.Part), messages: make(map[string]string)}
+}
+
+// begin begins the session of the file, whose lines are read.
+func (b *piBuilder) begin() error {
+	f := &b.f
+	switch {
+	case f.failed != nil:
+		return f.failed
+	case f.header == nil:
+		return errors.New("it is empty: want a header and entries")
+	}
+	f.link()
+	b.s = rows.New(f.header.Text("id"), cmp.Or(f.header.Text("harness"), piAgentName))
+	rows.SetText(&b.s.Row.WorkspaceRoot, f.header.Text("cwd"))
+	b.s.AddMeta(rows.NonEmpty("pi", f.header.Texts("parentSession")))
+	if at, ok := rows.ParseTime(f.header.Text("timestamp")); ok && at >= 0 {
+		b.s.See(at)
+	}
+	return nil
+}
+
+func (b *piBuilder) problem(reason string, args ...any) {
+	b.report(codec.Problem{Line: b.f.entries[b.i].line, Reason: fmt.Sprintf(reason, args...)})
+}
+
+func (b *piBuilder) build() *codec.Session {
+	before := -1
+	kept := make(map[string]bool) // by the id of the entry with which a compaction's tail begins
+	for _, e := range b.f.entries {
+		kept[e.Text("firstKeptEntryId")] = e.Text("type") == piEntryCompaction
+	}
+	for i := range b.f.entries {
+		e := &b.f.entries[i]
+		b.i = i
+		if e.parent != before || kept[e.Text("id")] && e.Object.Object("message").Text("role") == session.RoleAssistant || before >= 0 && e.on != b.f.entries[before].on {
+			b.turn = nil // the conversation goes on elsewhere
+		}
+		before = i
+		if e.at > 0 {
+			b.s.See(e.at)
+		}
+		b.entry(e)
+	}
+	if b.model != (session.Model{}) {
+		b.s.Row.ModelJSON = new(string(rows.Raw(b.model)))
+	}
+	for _, a := range b.answers {
+		a.Finish()
+	}
+	return b.s.Finish()
+}
+
+// entry reads an entry.
+func (b *piBuilder) entry(e *piEntry) {
+	switch kind := e.Text("type"); kind {
+	case piEntryMessage:
+		b.message(e, e.Object.Object("message"))
+	case piEntryCustomMessage, piEntryBranch:
+		content := e.Get("content")
+		if kind == piEntryBranch {
+			content = e.Get("summary")
+		}
+		b.aside(e, session.RoleSystem, piBlocks(content))
+	case piEntryCompaction:
+		b.compaction(e)
+	case piEntryInfo:
+		b.s.Row.Title = cmp.Or(e.Text("name"), b.s.Row.Title)
+	case piEntryModel:
+		b.model = session.Model{ProviderID: e.Text("provider"), ModelID: e.Text("modelId"), Variant: b.effort}
+	case piEntryThinking:
+		if b.effort = e.Text("thinkingLevel"); b.effort == "off" {
+			b.effort = ""
+		}
+		b.model.Variant = b.effort
+	case piEntryCustom, "label":
+	default:
+		b.problem("is of type %.40q, which is not known, and is passed over", kind)
+	}
+}
+
+// add begins a message.
+func (b *piBuilder) add(e *piEntry, role string) *rows.Message {
+	m := b.s.Message(role, e.at)
+	if !e.on {
+		m.Row.HiddenAt = new(max(e.left, m.Row.CreatedAt))
+		m.Touch(*m.Row.HiddenAt)
+	}
+	b.turn = nil
+	if id := e.Text("id"); id != "" {
+		b.messages[id] = m.Row.ID
+	}
+	return m
+}
+
+// answer begins a message of the assistant.
+func (b *piBuilder) answer(e *piEntry) {
+	b.turn = b.add(e, session.RoleAssistant)
+	b.answers = append(b.answers, &rows.Answer{Message: b.turn})
+}
+
+// aside adds a message that is not the agent's.
+func (b *piBuilder) aside(e *piEntry, role string, content []rows.Object) *rows.Message {
+	m := b.add(e, role)
+	for i, block := range content {
+		if data := piPartOf(block); data != nil {
+			m.Part(data, e.at)
+		} else {
+			b.problem("message.content[%d] is neither a text nor an image, and is left out", i)
+		}
+	}
+	return m
+}
+
+func (b *piBuilder) message(e *piEntry, message rows.Object) {
+	content := piBlocks(message.Get("content"))
+	switch role := message.Text("role"); role {
+	case session.RoleUser:
+		b.aside(e, role, content)
+	case session.RoleAssistant:
+		b.assistant(e, message, content)
+	case piRoleResult:
+		b.result(e, message, content)
+	case piRoleCustom, "hookMessage":
+		b.aside(e, session.RoleSystem, content)
+	case piRoleBash:
+		m := b.aside(e, session.RoleSystem, nil)
+		m.Part(rows.TextPart("text", "$ "+message.Text("command")+"\n"+message.Text("output")), e.at)
+		m.Part(rows.DataPart(piTypeBash, message.Without("role", "timestamp")), e.at)
+	case "branchSummary", "compactionSummary":
+		b.aside(e, session.RoleSystem, piBlocks(message.Get("summary")))
+	default:
+		b.problem("message.role is %.40s, which is not known: the message is left out",
+			rows.OrNull(message.Get("role")))
+	}
+}
+
+// assistant reads a model call.
+func (b *piBuilder) assistant(e *piEntry, message rows.Object, content []rows.Object) {
+	if b.turn == nil {
+		b.answer(e)
+	}
+	m := b.turn
+	m.Part(rows.Of("type", "step-start"), e.at)
+	for i, block := range content {
+		if data := piPartOf(block); data != nil {
+			m.Part(data, e.at)
+			continue
+		}
+		id, identified := rows.Text(block.Get("id"))
+		name, named := rows.Text(block.Get("name"))
+		if block.Text("type") != "toolCall" || !identified || !named {
+			b.problem("message.content[%d] is neither a text, thinking, nor a call with id and name, and is left out",
+				i)
+			continue
+		}
+		b.calls[id] = m.Call(id, name, block.Get("arguments"), e.at)
+	}
+	b.measure(b.answers[len(b.answers)-1], e, message)
+}
+
+// result gives a call its result.
+func (b *piBuilder) result(e *piEntry, message rows.Object, content []rows.Object) {
+	id := message.Text("toolCallId")
+	p := b.calls[id]
+	if p == nil || *p.Row.ToolState != session.StateInputAvailable && !e.on {
+		b.problem("message.toolCallId is %.60q, which no call before has: the result is kept without a call", id)
+		if b.turn == nil {
+			b.answer(e)
+		}
+		kept := rows.Of("toolCallId", id, "content", rows.OrNull(message.Get("content")))
+		b.turn.Part(rows.DataPart(piTypeResult, kept), e.at)
+		return
+	}
+	var text strings.Builder
+	var result json.RawMessage
+	for _, block := range content {
+		piece, ok := rows.Text(block.Get("text"))
+		if !ok || block.Text("type") != "text" {
+			result = message.Get("content") // it has images
+		}
+		text.WriteString(piece)
+	}
+	switch {
+	case result == nil && len(content) == 1:
+		result = content[0].Get("text")
+	case result == nil:
+		result = rows.Raw(text.String())
+	}
+	p.Result(result, message.True("isError"))
+	if details := message.Get("details"); message.Has("details") {
+		p.SetKey("callProviderMetadata", rows.Of("pi", rows.Of("details", details)))
+	}
+	p.Touch(e.at)
+}
+
+// compaction reads an entry of a compaction.
+func (b *piBuilder) compaction(e *piEntry) {
+	m := b.add(e, session.RoleAssistant)
+	inner := rows.Of("summary", e.Text("summary"), "tail_start_id", nil, "auto", false, "summary_tokens", 0)
+	tail := b.messages[e.Text("firstKeptEntryId")]
+	if tail != "" && tail != m.Row.ID {
+		inner.Set("tail_start_id", tail)
+	}
+	m.SetMeta("compaction", true)
+	m.AddTrace(rows.NonEmpty("context_tokens_before", b.count(e.Get("tokensBefore")),
+		"usage", b.usage(e.Object.Object("usage"))))
+	m.Part(rows.DataPart(session.TypeCompaction, inner), e.at)
+}
+
+// count reads a count of tokens, 0 if it is not one.
+func (b *piBuilder) count(raw json.RawMessage) int64 {
+	const maximum = 1 << 60
+	n, err := strconv.ParseInt(string(raw), 10, 64)
+	if err != nil || n < 0 || n > maximum-b.total {
+		return 0
+	}
+	b.total += n
+	return n
+}
+
+// usage reads a usage, nil where it is not known: Pi has 0 everywhere then.
+func (b *piBuilder) usage(o rows.Object) *session.Usage {
+	var u session.Usage
+	for _, bucket := range piBuckets {
+		*bucket.of(&u) = b.count(o.Get(bucket.key))
+	}
+	if u == (session.Usage{}) {
+		return nil
+	}
+	return &u
+}
+
+// measure adds what an entry reports of its model call.
+func (b *piBuilder) measure(a *rows.Answer, e *piEntry, message rows.Object) {
+	step := session.Step{StartedAt: e.at, StopReason: message.Text("stopReason"),
+		Usage: b.usage(message.Object("usage"))}
+	var model session.Model
+	if id := message.Text("model"); id != "" && id != piUnknown {
+		model = session.Model{ProviderID: message.Text("provider"), ModelID: id, Variant: b.effort}
+		if model.ProviderID == piUnknown {
+			model.ProviderID = ""
+		}
+		b.model = model
+	}
+	var cost *float64
+	var usd float64
+	raw := message.Object("usage").Object("cost").Get("total")
+	if err := json.Unmarshal(rows.OrNull(raw), &usd); err == nil && usd > 0 && !math.IsInf(usd, 0) {
+		cost, b.s.Row.CostUSD = &usd, store.AddCost(b.s.Row.CostUSD, usd)
+	}
+	a.End = piEnds[step.StopReason]
+	switch step.StopReason {
+	case "toolUse":
+		step.StopReason = "tool_calls"
+	case "error":
+		a.Error = cmp.Or(message.Text("errorMessage"), piUnknown)
+	}
+	a.Stop = step.StopReason
+	a.Step(step, model, cost)
+}

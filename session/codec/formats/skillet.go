@@ -1,0 +1,237 @@
+// This file reads and writes the conversations of skilled_crew's skillet:
+// its replay log and its session store.
+//
+// The log, .agent_session_logs/<user>/<session>.jsonl below the state directory,
+// is the history. The store, .agent_sessions.sqlite, holds the items that the
+// model is sent again; compaction rewrites them. Both are kept by user and session
+// name, the log under names that are cut to [a-zA-Z0-9_-].
+//
+// # Reading
+//
+// A session of the log is its turns: user_message is a user message, the steps and
+// the final_result after it are the assistant's. Texts that follow one another
+// are one text part; the calls of a tool and what came of them are tool parts,
+// paired first come, first served, for the log has no call ids; agent_start and
+// agent_end are data-agent, handoff is data-handoff. A final result that the texts
+// do not end with is a text part of its own. A turn that has none is an incomplete
+// message.
+//
+// Of the store, items are parts by their kinds: reasoning, function calls by their
+// callId, texts. Kinds that no part is made for are data-item.
+//
+// Where there are both, the session is made of the log, and the store gives it the names
+// as they are, call ids, and reasoning, which no step says.
+//
+// # Writing
+//
+// Both are written from the rows alone. The log has no step for reasoning, files of
+// the assistant, data parts or compactions, and the store no item for data parts;
+// neither has a place for what belongs to others. They are left out, and [skilletLosses]
+// lists them. What no row has is not written again: how a stream was cut into
+// steps, the ids of jobs, and the ids that a provider gave its items.
+
+package formats
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"mime"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/codec"
+	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
+	"github.com/agenttrace/agenttrace/spans"
+)
+
+const (
+	// skilletMetaKey is the key of metadata_json with the names of the conversation.
+	skilletMetaKey   = "skillet"
+	skilletAgentName = "skillet"
+
+	skilletLogsDir      = ".agent_session_logs"
+	skilletDatabaseFile = ".agent_sessions.sqlite"
+
+	skilletContentPart = "data-content" // content of a message that has no part of its own
+)
+
+// skilletNames identify a conversation. A user's id is an e-mail address.
+type skilletNames struct {
+	UserID      string
+	SessionName string
+}
+
+var skilletUnsafeRun = regexp.MustCompile(`[^a-zA-Z0-9_-]+`)
+
+// skilletSanitize returns a name as it is in a log's path. Different names may be
+// one there.
+func skilletSanitize(name string) string {
+	return strings.Trim(skilletUnsafeRun.ReplaceAllString(strings.TrimSpace(name), "_"), "_")
+}
+
+// sanitized are the names as they are in a log's path.
+func (k skilletNames) sanitized() skilletNames {
+	return skilletNames{skilletSanitize(k.UserID), skilletSanitize(k.SessionName)}
+}
+
+// logPath is the log's path below the logs' directory.
+func (k skilletNames) logPath() string {
+	k = k.sanitized()
+	return filepath.Join(k.UserID, k.SessionName+".jsonl")
+}
+
+// skilletSessionIDs are names that are ids of sessions, as EncodeFile gives sessions that
+// have no name.
+var skilletSessionIDs = regexp.MustCompile(`^ses_[0-9a-f]{12}[0-9A-Za-z]{14}$`)
+
+// sessionID returns the id of the conversation's session, the same whether it is
+// read from the log or from the store.
+func (k skilletNames) sessionID() string {
+	if skilletSessionIDs.MatchString(k.SessionName) {
+		return k.SessionName
+	}
+	safe := k.sanitized()
+	return spans.DeriveID(spans.PrefixSession, 0, skilletMetaKey, safe.UserID, safe.SessionName)
+}
+
+// skilletNamesOf returns the names that a session is written under.
+func skilletNamesOf(s *session.Session) skilletNames {
+	meta := rows.Read(s.MetadataJSON)
+	own := meta.Object(skilletMetaKey)
+	k := skilletNames{UserID: cmp.Or(meta.Text("user_id"), own.Text("user")), SessionName: own.Text("session_name")}
+	if skilletSanitize(k.UserID) == "" {
+		k.UserID = skilletAgentName
+	}
+	if skilletSanitize(k.SessionName) == "" {
+		k.SessionName = skilletNameOf(s.ID)
+	}
+	return k
+}
+
+// skilletNameOf is the name of a session without one: its id, or if the log's path cannot hold the id
+// exactly, what it can hold of it, and a hash.
+func skilletNameOf(id string) string {
+	name := codec.FileName(id)
+	if name == id || skilletSessionIDs.MatchString(id) {
+		return id
+	}
+	name = skilletSanitize(name)
+	sum := sha256.Sum256([]byte(id))
+	return strings.Trim(name[:min(len(name), 100)]+"_"+hex.EncodeToString(sum[:16]), "_")
+}
+
+// skilletContentParts returns the parts of a user's content: a text, or input_text,
+// input_image, input_file and audio.
+func skilletContentParts(content json.RawMessage) (parts []rows.Object) {
+	if s, ok := rows.Text(content); ok {
+		return []rows.Object{rows.TextPart("text", s)}
+	}
+	for c := range rows.Objects(content) {
+		part := rows.Object(nil)
+		switch c.Text("type") {
+		case "input_text", "output_text", "text":
+			part = rows.TextPart("text", c.Text("text"))
+		case "input_image":
+			if url := c.Text("image"); url != "" {
+				part = skilletFilePart(url, "image/*", "")
+			}
+		case "input_file":
+			if url := cmp.Or(c.Text("file"), c.Object("file").Text("url")); url != "" {
+				part = skilletFilePart(url, "application/octet-stream", c.Text("filename"))
+			}
+		case "audio":
+			if audio, format := c.Text("audio"), c.Text("format"); audio != "" && !strings.ContainsAny(format, ";,") {
+				part = skilletFilePart("data:audio/"+format+";base64,"+audio, "audio/"+format, "")
+			}
+		}
+		if part == nil {
+			part = rows.DataPart(skilletContentPart, c)
+		}
+		parts = append(parts, part)
+	}
+	return parts
+}
+
+// skilletFilePart is a file part. A data URL says its own media type.
+func skilletFilePart(url, mediaType, filename string) rows.Object {
+	if rest, ok := strings.CutPrefix(url, "data:"); ok {
+		head, _, _ := strings.Cut(rest, ",")
+		if t, _, err := mime.ParseMediaType(strings.TrimSuffix(head, ";base64")); err == nil {
+			mediaType = t
+		}
+	}
+	return rows.FilePart(mediaType, filename, url)
+}
+
+// skilletContent is what a user's parts are in skillet's words. What it has no word for is left out.
+func skilletContent(parts []rows.Object) []rows.Object {
+	list := make([]rows.Object, 0, len(parts))
+	for _, p := range parts {
+		switch p.Text("type") {
+		case "text":
+			list = append(list, rows.Of("type", "input_text", "text", p.Text("text")))
+		case session.TypeWithheld:
+			list = append(list, rows.Of("type", "input_text", "text", codec.WithheldText))
+		case "file":
+			list = append(list, skilletFileContent(p))
+		case skilletContentPart:
+			if o := p.Object("data"); o != nil {
+				list = append(list, o)
+			}
+		}
+	}
+	return list
+}
+
+func skilletFileContent(p rows.Object) rows.Object {
+	url := p.Text("url")
+	if audio, ok := strings.CutPrefix(url, "data:audio/"); ok {
+		if format, base64, ok := strings.Cut(audio, ";base64,"); ok {
+			return rows.Of("type", "audio", "audio", base64, "format", format)
+		}
+	}
+	if strings.HasPrefix(p.Text("mediaType"), "image/") {
+		return rows.Of("type", "input_image", "image", url)
+	}
+	return append(rows.Of("type", "input_file", "file", url), p.Texts("filename")...)
+}
+
+// skilletInput is the userInput, or the content of an item, that parts are: the text
+// itself when it is all.
+func skilletInput(parts []rows.Object) json.RawMessage {
+	if len(parts) == 1 && parts[0].Text("type") == "text" {
+		return rows.Raw(parts[0].Text("text"))
+	}
+	return rows.Raw(skilletContent(parts))
+}
+
+func skilletPartsOf(m *session.MessageAndParts) []rows.Object {
+	all := make([]rows.Object, len(m.Parts))
+	for i := range m.Parts {
+		all[i] = rows.Read(m.Parts[i].DataJSON)
+	}
+	return all
+}
+
+// skilletKept is where a state directory has what the log alone does not hold.
+const skilletKept = "in session_items, where both are written"
+
+// skilletLosses are what a replay log does not hold of a session. The conformance suite checks the list.
+var skilletLosses = codec.ForeignLosses(codec.Losses{
+	{What: "ids and times", Note: "an id that is the name of the conversation is kept by the path of the log, " +
+		"and those of calls " + skilletKept},
+	{What: "agents and models", Note: "they are those of the first agent's step, and of final results"},
+	{What: "borders of messages, steps and texts", Note: "a turn is a question and an answer, whose texts are joined"},
+	{What: "texts", Note: "those of hidden and system messages, and withheld ones"},
+	{What: "reasoning", Kept: skilletKept},
+	{What: "files and sources", Note: "those of answers, names of images and sounds, and sources"},
+	{What: "ends of turns", Note: "a turn that ended otherwise has no final result"},
+	{What: "data parts", Note: "all but steps of agents and handoffs"},
+	{What: "tool calls", Note: "those of users and the system, and states without a result"},
+	{What: "tool inputs and outputs", Note: "outputs are texts"},
+}, "title", "rewinds", "compactions", "tokens", "tokens and costs of messages", "permissions",
+	"system prompts and tool catalogs")

@@ -1,0 +1,205 @@
+package formats
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"iter"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/agenttrace/agenttrace/session/codec"
+	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
+)
+
+// skilletDecodeFile reads the conversations in path: a state directory or one that holds it, a
+// directory of logs, a log, or a store. A conversation that is in the logs and in the store
+// is one session. Sessions come in the order of the logs' paths, then those that only the
+// store has.
+//
+// A log that cannot be read is reported and left out. An error is yielded when there is
+// nothing of skillet in path.
+func skilletDecodeFile(path string, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
+	return rows.Decoded(report, func(report func(codec.Problem), yield func(*codec.Session) bool) error {
+		logs, store, err := skilletPlaces(path)
+		var conversations []skilletConversation
+		if err == nil && store != "" {
+			conversations, err = skilletReadStore(store)
+		}
+		if err != nil {
+			return err
+		}
+		seen := make(map[skilletNames]bool)
+		for _, l := range logs {
+			s, err := skilletReadLog(l, conversations, report)
+			if err != nil {
+				report(codec.Problem{File: l.name, Reason: err.Error() + ": the log was left out"})
+				continue
+			}
+			seen[l.key] = true
+			if !yield(s) {
+				return nil
+			}
+		}
+		for _, c := range conversations {
+			if !seen[c.key.sanitized()] && !yield(skilletDecodeItems(c.key, c.items, filepath.Base(store), report)) {
+				break
+			}
+		}
+		return nil
+	})
+}
+
+// skilletLogFile is a log with the names that its path says.
+type skilletLogFile struct {
+	path, name string
+	key        skilletNames
+}
+
+func skilletReadLog(l skilletLogFile, conversations []skilletConversation, report func(codec.Problem)) (*codec.Session, error) {
+	text, err := codec.ReadFile(l.path)
+	if err != nil {
+		return nil, err
+	}
+	d := skilletLogDecoder{key: l.key, file: l.name, report: report}
+	// Several names may be one in a path. Then the log is all of theirs, and the
+	// store of none of them reports it.
+	var same []skilletConversation
+	for _, c := range conversations {
+		if c.key.sanitized() == l.key {
+			same = append(same, c)
+		}
+	}
+	switch len(same) {
+	case 0:
+	case 1:
+		d.key, d.store = same[0].key, skilletNewGuide(same[0].items)
+	default:
+		d.problem(0, "%d conversations of the store have this log: none of them was read with it", len(same))
+	}
+	return d.decode(text)
+}
+
+// skilletPlaces finds the logs and the store in path.
+func skilletPlaces(path string) (logs []skilletLogFile, store string, err error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, "", fmt.Errorf("read conversations: %w", err)
+	}
+	if !info.IsDir() {
+		if ok, err := rows.IsDatabase(path); err != nil {
+			return nil, "", fmt.Errorf("read conversations: %w", err)
+		} else if ok {
+			return nil, path, nil
+		}
+		return []skilletLogFile{skilletLogIn(filepath.Dir(filepath.Dir(path)), path)}, "", nil
+	}
+	for _, sub := range []string{".", "state", ".skilled-agent/state"} {
+		root := filepath.Join(path, sub)
+		if info, err := os.Stat(filepath.Join(root, skilletDatabaseFile)); err == nil && info.Mode().IsRegular() &&
+			store == "" {
+			store = filepath.Join(root, skilletDatabaseFile)
+		}
+		logs = append(logs, skilletLogsIn(filepath.Join(root, skilletLogsDir))...)
+	}
+	if logs == nil && store == "" {
+		logs = skilletLogsIn(path)
+	}
+	if logs == nil && store == "" {
+		return nil, "", fmt.Errorf("%s: no conversation in it: want a directory with %s or %s", path, skilletLogsDir,
+			skilletDatabaseFile)
+	}
+	return logs, store, nil
+}
+
+func skilletLogsIn(root string) (logs []skilletLogFile) {
+	users, err := os.ReadDir(root)
+	if err != nil {
+		return nil // not there, which is what is asked
+	}
+	for _, user := range users {
+		entries, err := os.ReadDir(filepath.Join(root, user.Name()))
+		if err != nil {
+			continue
+		}
+		for _, e := range entries {
+			if strings.HasSuffix(e.Name(), ".jsonl") {
+				logs = append(logs, skilletLogIn(root, filepath.Join(root, user.Name(), e.Name())))
+			}
+		}
+	}
+	return logs
+}
+
+func skilletLogIn(root, path string) skilletLogFile {
+	name, err := filepath.Rel(root, path)
+	if err != nil {
+		name = filepath.Base(path)
+	}
+	user := strings.ToValidUTF8(filepath.Base(filepath.Dir(path)), "\uFFFD")
+	session := strings.ToValidUTF8(strings.TrimSuffix(filepath.Base(path), ".jsonl"), "\uFFFD")
+	return skilletLogFile{path, filepath.ToSlash(name), skilletNames{user, session}}
+}
+
+// skilletEncodeFile writes the session: to a log when path ends in .jsonl, to a store
+// when it ends in .sqlite, and otherwise to both, in a state directory, which is
+// made when it is not there. A session without a turn has no log there. It has the names
+// that it was read with, or else those of "skillet" and its id.
+//
+// A log that exists, or a conversation that the store has, is replaced if replace is set,
+// and with an error it is as it was. Otherwise it gives an error that is [os.ErrExist].
+func skilletEncodeFile(path string, s *codec.Session, replace bool) error {
+	key := skilletNamesOf(&s.Session)
+	log, store := path, path
+	switch filepath.Ext(path) {
+	case ".jsonl":
+		store = ""
+	case ".sqlite":
+		log = ""
+	default:
+		log, store = filepath.Join(path, skilletLogsDir, key.logPath()), filepath.Join(path, skilletDatabaseFile)
+	}
+	if err := s.CheckTree(); err != nil {
+		return fmt.Errorf("write session %s: %w", s.Session.ID, err)
+	}
+	if err := skilletPlace(log, store, s, key, replace); err != nil {
+		return fmt.Errorf("write session %s: %w", s.Session.ID, err)
+	}
+	return nil
+}
+
+// skilletPlace writes the log and the store, of which either may be "". The log is written when the
+// store has all but committed, so that there are both or none.
+func skilletPlace(log, store string, s *codec.Session, key skilletNames, replace bool) error {
+	put := func() error { return nil }
+	switch {
+	case log == "":
+	case store != "" && len(skilletTurnsOf(s.Transcript)) == 0: // skillet makes a log with its first entry
+		if replace {
+			put = func() error {
+				if err := os.Remove(log); !errors.Is(err, fs.ErrNotExist) {
+					return err
+				}
+				return nil
+			}
+		}
+	default:
+		if _, err := os.Lstat(log); err == nil && !replace {
+			return &fs.PathError{Op: "create", Path: log, Err: fs.ErrExist}
+		}
+		put = func() error {
+			if err := os.MkdirAll(filepath.Dir(log), 0o700); err != nil {
+				return err
+			}
+			return rows.ReplaceFile(log, skilletLogOf(s.Transcript))
+		}
+	}
+	if store == "" {
+		return put()
+	}
+	if err := os.MkdirAll(filepath.Dir(store), 0o700); err != nil {
+		return err
+	}
+	return skilletWriteStore(store, skilletConversation{key, skilletItemsOf(s.Transcript)}, replace, put)
+}

@@ -1,0 +1,774 @@
+package formats
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"iter"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"testing/iotest"
+
+	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
+	"zombiezen.com/go/sqlite"
+	"zombiezen.com/go/sqlite/sqlitex"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/codec"
+	"github.com/agenttrace/agenttrace/session/codec/codectest"
+	"github.com/agenttrace/agenttrace/session/codec/jsonl"
+)
+
+const (
+	skilletStateDir  = "testdata/skillet/state"
+	skilletSampleLog = "testdata/skillet/state/.agent_session_logs/john_example_com/session_2026-05-27T20_11_02_482Z_ab12.jsonl"
+	skilletSampleDB  = "testdata/skillet/state/.agent_sessions.sqlite"
+)
+
+func skilletReadFile(tb testing.TB, path string) string {
+	tb.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return string(data)
+}
+
+type skilletProblems []string
+
+func (p *skilletProblems) report(problem codec.Problem) { *p = append(*p, problem.String()) }
+
+func skilletCollect(tb testing.TB, sessions iter.Seq2[*codec.Session, error]) (all []*codec.Session) {
+	tb.Helper()
+	for s, err := range sessions {
+		if err != nil {
+			tb.Fatal(err)
+		}
+		for _, v := range session.Check(s.Transcript) {
+			tb.Error(v)
+		}
+		all = append(all, s)
+	}
+	return all
+}
+
+func skilletOnly(tb testing.TB, sessions iter.Seq2[*codec.Session, error]) *codec.Session {
+	tb.Helper()
+	all := skilletCollect(tb, sessions)
+	if len(all) != 1 {
+		tb.Fatalf("%d sessions, want 1", len(all))
+	}
+	return all[0]
+}
+
+func skilletLines(tb testing.TB, s *codec.Session) string {
+	tb.Helper()
+	var b bytes.Buffer
+	if err := jsonl.Encode(&b, s.Transcript); err != nil {
+		tb.Fatal(err)
+	}
+	return b.String()
+}
+
+func skilletText(tb testing.TB, s *codec.Session) string {
+	tb.Helper()
+	var b bytes.Buffer
+	if err := skilletEncode(&b, s); err != nil {
+		tb.Fatal(err)
+	}
+	return b.String()
+}
+
+// skilletItems returns the rows of a store.
+func skilletItems(tb testing.TB, path string) (all []string) {
+	tb.Helper()
+	conn, err := sqlite.OpenConn(path, sqlite.OpenReadOnly)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer conn.Close()
+	err = sqlitex.ExecuteTransient(conn,
+		"SELECT id, user_id, session_name, created_at, item_json FROM session_items ORDER BY id", &sqlitex.ExecOptions{
+			ResultFunc: func(stmt *sqlite.Stmt) error {
+				all = append(all, fmt.Sprint(stmt.ColumnInt64(0), " ", stmt.ColumnText(1), " ", stmt.ColumnText(2), " ",
+					stmt.ColumnInt64(3), " ", stmt.ColumnText(4)))
+				return nil
+			}})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return all
+}
+
+func TestSkilletDecodeSamples(t *testing.T) {
+	for golden, sessions := range map[string]func(func(codec.Problem)) iter.Seq2[*codec.Session, error]{
+		"log": func(r func(codec.Problem)) iter.Seq2[*codec.Session, error] {
+			return skilletDecodeFile(skilletSampleLog, r)
+		},
+		"store": func(r func(codec.Problem)) iter.Seq2[*codec.Session, error] {
+			return skilletDecodeFile(skilletSampleDB, r)
+		},
+		"both": func(r func(codec.Problem)) iter.Seq2[*codec.Session, error] {
+			return skilletDecodeFile(skilletStateDir, r)
+		},
+	} {
+		var p skilletProblems
+		got := skilletLines(t, skilletOnly(t, sessions(p.report)))
+		if p != nil {
+			t.Errorf("%s: problems %q", golden, p)
+		}
+		golden = filepath.Join("testdata", "skillet", golden+".golden.jsonl")
+		if *update {
+			if err := os.WriteFile(golden, []byte(got), 0o666); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if diff := cmp.Diff(skilletReadFile(t, golden), got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", golden, diff)
+		}
+	}
+}
+
+// skilletExpressed is a log or an item without what no row of a session expresses: ids of jobs, and
+// the ids that a provider gives its items.
+func skilletExpressed(text string) string {
+	return regexp.MustCompile(`,"jobIds":\["\w+"\]|"id":"(rs|fc)_\d",`).ReplaceAllString(text, "")
+}
+
+func TestSkilletSamplesComeOutAsTheyWere(t *testing.T) {
+	log, wantItems := skilletReadFile(t, skilletSampleLog), skilletItems(t, skilletSampleDB)
+	wantLog := skilletExpressed(log)
+	for i := range wantItems {
+		wantItems[i] = skilletExpressed(wantItems[i])
+	}
+	for name, s := range map[string]*codec.Session{
+		"log":    skilletOnly(t, skilletDecodeFile(skilletSampleLog, nil)),
+		"both":   skilletOnly(t, skilletDecodeFile(skilletStateDir, nil)),
+		"stream": skilletOnly(t, skilletDecode(strings.NewReader(log), nil)),
+	} {
+		if diff := cmp.Diff(wantLog, skilletText(t, s)); diff != "" {
+			t.Errorf("%s: log (-want +got):\n%s", name, diff)
+		}
+	}
+
+	dir := t.TempDir()
+	if err := skilletEncodeFile(dir, skilletOnly(t, skilletDecodeFile(skilletSampleDB, nil)), false); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(wantItems, skilletItems(t, filepath.Join(dir, ".agent_sessions.sqlite"))); diff != "" {
+		t.Errorf("items (-want +got):\n%s", diff)
+	}
+}
+
+// A conversation that was read from both goes back to both. The log says the same.
+// The store is what the model would be sent of the whole history, which is more
+// than the sample's store has: it holds the first turn only.
+func TestSkilletBothGoBackToBoth(t *testing.T) {
+	s := skilletOnly(t, skilletDecodeFile(skilletStateDir, nil))
+	dir := t.TempDir()
+	if err := skilletEncodeFile(dir, s, false); err != nil {
+		t.Fatal(err)
+	}
+	log := filepath.Join(dir, strings.TrimPrefix(skilletSampleLog, skilletStateDir))
+	if diff := cmp.Diff(skilletExpressed(skilletReadFile(t, skilletSampleLog)), skilletReadFile(t, log)); diff != "" {
+		t.Errorf("log (-want +got):\n%s", diff)
+	}
+	const at = "john@example.com session_2026-05-27T20:11:02.482Z_ab12 "
+	want := []string{
+		"1 " + at + `1795199010459 {"role":"user","content":"what's on my list?"}`,
+		"2 " + at + `1795199010460 {"type":"reasoning","content":[{"type":"input_text","text":"think"}]}`,
+		"3 " + at +
+			`1795199010460 {"type":"function_call","callId":"call_1","name":"run_command_line",` +
+			`"arguments":"{\"reason\":\"r\",\"commandLine\":\"todo list\"}","status":"completed"}`,
+		"4 " + at +
+			`1795199010460 {"type":"function_call_result","callId":"call_1","name":"run_command_line",` +
+			`"status":"completed","output":{"type":"text","text":"1. [ ] buy milk"}}`,
+		"5 " + at +
+			`1795199010460 {"type":"message","role":"assistant","status":"completed",` +
+			`"content":[{"type":"output_text","text":"1. [ ] buy milk"}]}`,
+		"6 " + at +
+			`1795199010462 {"role":"user","content":[{"type":"input_text","text":"see picture"},` +
+			`{"type":"input_image","image":"data:image/png;base64,AAAA"}]}`,
+		"7 " + at +
+			`1795199010462 {"type":"message","role":"assistant","status":"completed",` +
+			`"content":[{"type":"output_text","text":"ok"}]}`,
+	}
+	if diff := cmp.Diff(want, skilletItems(t, filepath.Join(dir, ".agent_sessions.sqlite"))); diff != "" {
+		t.Errorf("items (-want +got):\n%s", diff)
+	}
+	again := skilletOnly(t, skilletDecodeFile(dir, nil))
+	if diff := cmp.Diff(skilletLines(t, s), skilletLines(t, again)); diff != "" {
+		t.Errorf("read again (-want +got):\n%s", diff)
+	}
+	if err := skilletEncodeFile(dir, s, false); !errors.Is(err, os.ErrExist) {
+		t.Errorf("a log that is there: %v", err)
+	}
+	if err := os.Remove(log); err != nil {
+		t.Fatal(err)
+	}
+	if err := skilletEncodeFile(dir, s, false); !errors.Is(err, os.ErrExist) {
+		t.Errorf("a conversation that is there: %v", err)
+	}
+	if _, err := os.Stat(log); !os.IsNotExist(err) {
+		t.Errorf("the log of the conversation that was refused: %v", err)
+	}
+}
+
+func skilletEntry(kind, rest string, second int) string {
+	return fmt.Sprintf(`{"kind":%q,%s,"timestamp":"2026-01-01T00:00:%02d.000Z"}`+"\n", kind, rest, second)
+}
+
+func skilletStep(second int, fields string) string {
+	return skilletEntry("step", `"stepResult":{`+fields+`}`, second)
+}
+func skilletUser(second int, text string) string {
+	return skilletEntry("user_message", `"userInput":`+text, second)
+}
+func skilletFinal(second int, text string) string {
+	return skilletEntry("final_result", `"finalResult":{"text":`+text+`}`, second)
+}
+
+// skilletStory tells a session in lines: role, then its parts.
+func skilletStory(t *session.Transcript) (all []string) {
+	for i := range t.Messages {
+		m := &t.Messages[i]
+		var meta session.MessageMetadata
+		if err := json.Unmarshal([]byte(m.Message.MetadataJSON), &meta); err != nil {
+			panic(err)
+		}
+		head := m.Message.Role
+		if meta.Trace.Incomplete {
+			head += " incomplete"
+		}
+		if meta.Model != nil {
+			head += " " + meta.Model.ProviderID + "/" + meta.Model.ModelID
+		}
+		all = append(all, head)
+		for _, p := range m.Parts {
+			var d struct {
+				Text, URL, MediaType, State string
+				Input, Output, Data         json.RawMessage
+			}
+			if err := json.Unmarshal([]byte(p.DataJSON), &d); err != nil {
+				panic(err)
+			}
+			words := []string{" ", p.Type, d.MediaType, d.URL, d.Text, d.State, string(d.Input), string(d.Output),
+				string(d.Data)}
+			all = append(all, "  "+strings.Join(strings.Fields(strings.Join(words, " ")), " "))
+		}
+	}
+	return all
+}
+
+func TestSkilletDecodeStories(t *testing.T) {
+	for _, tt := range []struct {
+		name, in string
+		want     []string
+		problems skilletProblems
+	}{
+		{"streamed text", skilletUser(0, `"go"`) + skilletStep(1, `"type":"text","text":"Hel"`) + skilletStep(2,
+			`"type":"text","text":"lo "`) +
+			skilletStep(2, `"type":"text","text":"é"`) + skilletFinal(3, `"Hello é"`),
+			[]string{"user", "  text go", "assistant", "  text Hello é"}, nil},
+		{"a result that no step said", skilletUser(0, `"/help"`) + skilletStep(1, `"type":"text","text":"thinking"`) + skilletFinal(3,
+			`"the answer"`),
+			[]string{"user", "  text /help", "assistant", "  text thinking", "  text the answer"}, nil},
+		{"no response", skilletUser(0, `"x"`) + skilletFinal(3, `"[no response]"`), []string{"user", "  text x", "assistant"}, nil},
+		{"texts around a call", skilletUser(0, `"x"`) + skilletStep(1, `"type":"text","text":"look"`) +
+			skilletStep(2, `"type":"agent_tool_start","agentName":"a","toolName":"t","toolArgumentsStr":"{\"a\": 1}"`) +
+			skilletStep(3, `"type":"agent_tool_end","agentName":"a","toolName":"t","result":"r"`) +
+			skilletStep(4, `"type":"text","text":"done "`) + skilletFinal(5, `"done"`),
+			[]string{"user", "  text x", "assistant", "  text look", `  tool-t output-available {"a":1} "r"`,
+				"  text done"},
+			nil},
+		{"two calls at once", skilletUser(0, `"x"`) +
+			skilletStep(1, `"type":"agent_tool_start","agentName":"a","toolName":"t","toolArgumentsStr":"[no clue]"`) +
+			skilletStep(2, `"type":"agent_tool_start","agentName":"a","toolName":"t","toolArgumentsStr":"2"`) +
+			skilletStep(2, `"type":"agent_tool_start","agentName":"b","toolName":"t","toolArgumentsStr":""`) +
+			skilletStep(3, `"type":"agent_tool_end","agentName":"a","toolName":"t","result":"first"`) +
+			skilletStep(4, `"type":"agent_tool_end","agentName":"b","toolName":"t","result":"third"`),
+			[]string{"user", "  text x", "assistant incomplete", `  tool-t output-available "[no clue]" "first"`,
+				"  tool-t input-available 2", `  tool-t output-available "" "third"`}, nil},
+		{"the next turn ends one that has no result", skilletUser(0, `"x"`) + skilletStep(1, `"type":"text","text":"part"`) + skilletUser(2,
+			`"y"`),
+			[]string{"user", "  text x", "assistant incomplete", "  text part", "user", "  text y"}, nil},
+		{"files",
+			skilletUser(0,
+				`[{"type":"message","role":"user","content":[{"type":"input_file","file":"https://x/a.pdf",`+
+					`"filename":"a.pdf"},{"type":"audio","audio":"AAAA","format":"mp3"},{"type":"input_image",`+
+					`"image":{"id":"f"}},{"type":"input_image","image":"https://x/a.png"}]},{"role":"user",`+
+					`"content":"and"}]`),
+			[]string{"user", "  file application/octet-stream https://x/a.pdf",
+				"  file audio/mp3 data:audio/mp3;base64,AAAA",
+				`  data-content {"type":"input_image","image":{"id":"f"}}`, "  file image/* https://x/a.png",
+				"  text and"}, nil},
+		{"a model", skilletUser(0, `"x"`) +
+			`{"kind":"final_result","finalResult":{"text":"ok"},"timestamp":"2026-01-01T00:00:01.000Z",` +
+			`"model":"openrouter/openai/gpt-5"}` + "\n",
+			[]string{"user", "  text x", "assistant openrouter/openai/gpt-5", "  text ok"}, nil},
+		{"damage", skilletStep(0, `"type":"text","text":"early"`) + skilletUser(1, `"x"`) + "{\n" + "\n" + skilletEntry("note", `"x":1`, 1) +
+			skilletStep(1, `"type":"agent_tool_end","agentName":"a","toolName":"t","result":"r"`) + skilletStep(1,
+			`"type":"dance","n":1`) +
+			strings.Replace(skilletFinal(2, `"ok"`), "2026-01", "soon", 1) + skilletStep(3, `"type":"text","text":"late"`) +
+			`{"kind":"user_message","userIn`,
+			[]string{"user", "  text x", "assistant", `  tool-t output-available null "r"`,
+				`  data-step {"type":"dance","n":1}`,
+				"  text ok"},
+			skilletProblems{
+				"line 1: step is not in a turn: left out, as skillet does",
+				"line 3: is not an entry: left out",
+				"line 5: has a kind that a log does not know: left out",
+				`line 6: tool "t" ended and was not started: its input is unknown`,
+				`line 7: step of type "dance", which skillet does not know and cannot replay: kept as data-step`,
+				"line 8: timestamp is not a time: took that of the entry before it",
+				"line 9: step comes after the final result of its turn: left out, as skillet does",
+				"line 10: is not an entry: left out",
+			}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var p skilletProblems
+			s := skilletOnly(t, skilletDecode(strings.NewReader(tt.in), p.report))
+			if diff := cmp.Diff(tt.want, skilletStory(s.Transcript)); diff != "" {
+				t.Errorf("story (-want +got):\n%s", diff)
+			}
+			for i := range p {
+				if head, _, ok := strings.Cut(p[i], "is not an entry: left out: "); ok {
+					p[i] = head + "is not an entry: left out"
+				}
+			}
+			if diff := cmp.Diff(tt.problems, p); diff != "" {
+				t.Errorf("problems (-want +got):\n%s", diff)
+			}
+			if tt.problems == nil {
+				again := skilletOnly(t, skilletDecode(strings.NewReader(skilletText(t, s)), p.report))
+				if diff := cmp.Diff(tt.want, skilletStory(again.Transcript)); diff != "" || p != nil {
+					t.Errorf("written and read (-want +got):\n%s%s", diff, p)
+				}
+			}
+		})
+	}
+}
+
+func TestSkilletDecodeErrors(t *testing.T) {
+	for name, in := range map[string]string{"empty": "", "text": "hello\n", "another format": `{"type":"session"}`} {
+		for s, err := range skilletDecode(strings.NewReader(in), nil) {
+			if s != nil || err == nil || !strings.Contains(err.Error(), "no entry in it") {
+				t.Errorf("%s: %v, %v", name, s, err)
+			}
+		}
+	}
+	for _, err := range skilletDecode(iotest.ErrReader(errors.New("broken")), nil) {
+		if err == nil || err.Error() != "read log: broken" {
+			t.Errorf("Decode: %v", err)
+		}
+	}
+	for path, want := range map[string]string{t.TempDir(): "no conversation in it",
+		filepath.Join(t.TempDir(), "x"): "no such file"} {
+		for _, err := range skilletDecodeFile(path, nil) {
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("DecodeFile: %v, want %s", err, want)
+			}
+		}
+	}
+}
+
+// FuzzSkilletDecode: whatever decodes is a valid session, and what is written of it reads as
+// something that is written the same.
+func FuzzSkilletDecode(f *testing.F) {
+	codectest.Fuzz(f, skilletReplayLog, skilletUser(0, `"x"`)+skilletStep(1,
+		`"type":"agent_tool_start","agentName":"a","toolName":"t","toolArgumentsStr":"{\"a\": 1}"`)+
+		skilletStep(2, `"type":"agent_tool_end","agentName":"a","toolName":"t","result":"r"`)+skilletStep(2,
+		`"type":"text","text":"a"`)+
+		skilletStep(2, `"type":"text","text":"\ud83d"`)+skilletFinal(3, `"b"`))
+}
+
+// skilletNewStore makes a store of the items.
+func skilletNewStore(tb testing.TB, path string, rows ...[4]any) {
+	tb.Helper()
+	conn, err := sqlite.OpenConn(path)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer conn.Close()
+	if err := sqlitex.ExecuteTransient(conn,
+		`CREATE TABLE session_items (id INTEGER PRIMARY KEY AUTOINCREMENT, user_id TEXT NOT NULL, session_name TEXT `+
+			`NOT NULL, created_at INTEGER NOT NULL, item_json TEXT NOT NULL)`, nil); err != nil {
+		tb.Fatal(err)
+	}
+	for _, r := range rows {
+		if err := sqlitex.Execute(conn,
+			`INSERT INTO session_items (user_id, session_name, created_at, item_json) VALUES (?, ?, ?, ?)`,
+			&sqlitex.ExecOptions{Args: r[:]}); err != nil {
+			tb.Fatal(err)
+		}
+	}
+}
+
+func TestSkilletDecodeItems(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s.sqlite")
+	texts := []string{
+		`{"role":"system","content":"be brief"}`,
+		`{"type":"message","role":"user","content":[{"type":"input_text","text":"hi"},{"type":"input_image",` +
+			`"image":"https://x/a.png","detail":"low"}]}`,
+		`{"type":"reasoning","id":"r1","content":[],"rawContent":[{"type":"reasoning_text","text":"raw thought"}]}`,
+		`{"type":"function_call","callId":"c1","name":"t","arguments":"{\"a\": 1}"}`,
+		`{"type":"function_call","callId":"c2","name":"u","arguments":"not JSON"}`,
+		`{"type":"function_call_result","callId":"c2","name":"u","status":"completed","output":"plain"}`,
+		`{"type":"function_call_result","callId":"c1","name":"t","status":"incomplete",` +
+			`"output":[{"type":"input_text","text":"x"}]}`,
+		`{"type":"function_call_result","callId":"c9","name":"t","output":"of nothing"}`,
+		`{"type":"function_call","callId":"c1","name":"again","arguments":"{}"}`,
+		`{"type":"hosted_tool_call","name":"web_search","status":"completed"}`,
+		`{"type":"compaction","encrypted_content":"zzz"}`,
+		`{"role":"assistant","status":"completed","content":[{"type":"output_text","text":"a"},{"type":"refusal",` +
+			`"refusal":"no"}]}`,
+		`{"broken`,
+	}
+	var all [][4]any
+	for i, text := range texts {
+		all = append(all, [4]any{"u@x", "s", int64(1000 + i), text})
+	}
+	skilletNewStore(t, path, all...)
+	var p skilletProblems
+	s := skilletOnly(t, skilletDecodeFile(path, p.report))
+	want := []string{
+		"system", "  text be brief",
+		"user", "  text hi", "  file image/* https://x/a.png",
+		"assistant", "  reasoning raw thought", `  tool-t output-available {"a":1} [{"type":"input_text","text":"x"}]`,
+		`  tool-u output-available "not JSON" "plain"`,
+		`  data-item {"type":"function_call_result","callId":"c9","name":"t","output":"of nothing"}`,
+		"  tool-again input-available {}",
+		`  data-item {"type":"hosted_tool_call","name":"web_search","status":"completed"}`,
+		`  data-compaction {"summary":"","tail_start_id":null,"auto":true,"summary_tokens":0}`, "  text a",
+		`  data-content {"type":"refusal","refusal":"no"}`,
+	}
+	if diff := gocmp.Diff(want, skilletStory(s.Transcript)); diff != "" {
+		t.Errorf("story (-want +got):\n%s", diff)
+	}
+	for i := range p {
+		p[i], _, _ = strings.Cut(p[i], ": unexpected")
+	}
+	wantProblems := skilletProblems{
+		`s.sqlite: session_items row 8: result of call "c9", which is not above it: kept as data-item`,
+		`s.sqlite: session_items row 9: call with the callId "c1", which names no call or another one: its result ` +
+			`cannot be matched`,
+		`s.sqlite: session_items row 13: is not an item: left out`,
+	}
+	if diff := gocmp.Diff(wantProblems, p); diff != "" {
+		t.Errorf("problems (-want +got):\n%s", diff)
+	}
+	out := filepath.Join(t.TempDir(), "out.sqlite")
+	if err := skilletEncodeFile(out, s, false); err != nil {
+		t.Fatal(err)
+	}
+	// No item says that there was a compaction but the one of the provider, which is encrypted.
+	want = slices.DeleteFunc(want, func(line string) bool { return strings.HasPrefix(line, "  data-compaction") })
+	if diff := gocmp.Diff(want, skilletStory(skilletOnly(t, skilletDecodeFile(out, nil)).Transcript)); diff != "" {
+		t.Errorf("written and read (-want +got):\n%s", diff)
+	}
+}
+
+func TestSkilletDecodeFileOfADirectory(t *testing.T) {
+	dir := t.TempDir()
+	logs := filepath.Join(dir, ".skilled-agent", "state", ".agent_session_logs")
+	for _, name := range []string{"ann_x/one", "ann_x/two", "bob/one"} {
+		path := filepath.Join(logs, filepath.FromSlash(name)+".jsonl")
+		if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(skilletUser(0, `"`+name+`"`)), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(logs, "bob", "empty.jsonl"), nil, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	hi := `{"role":"user","content":"hi"}`
+	skilletNewStore(t, filepath.Join(dir, ".skilled-agent", "state", ".agent_sessions.sqlite"),
+		[4]any{"ann@x", "one", 1, hi}, [4]any{"ann@x", "three", 1, hi}, [4]any{"a.b", "s", 1, hi},
+		[4]any{"a_b", "s", 1, hi})
+	var p skilletProblems
+	var got []string
+	for _, s := range skilletCollect(t, skilletDecodeFile(dir, p.report)) {
+		var meta struct {
+			Skillet struct {
+				User string `json:"user"`
+			} `json:"skillet"`
+		}
+		if err := json.Unmarshal([]byte(s.Session.MetadataJSON), &meta); err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, meta.Skillet.User+"/"+s.Session.Title)
+	}
+	want := []string{"ann@x/one", "ann_x/two", "bob/one", "a.b/s", "a_b/s", "ann@x/three"}
+	if diff := gocmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	damaged := skilletProblems{"bob/empty.jsonl: no entry in it: want lines of kind user_message, step and " +
+		"final_result: the log was left out"}
+	if diff := gocmp.Diff(damaged, p); diff != "" {
+		t.Errorf("problems (-want +got):\n%s", diff)
+	}
+}
+
+// The session keeps its id through skillet, as its name.
+func TestSkilletEncodeFileKeepsTheID(t *testing.T) {
+	s := codectest.Corpus()[1].Session
+	s.Session.ID = "ses_1fa2bdc08000YO9dOSXjsMd9kP"
+	for i := range s.Messages {
+		s.Messages[i].Message.SessionID = s.Session.ID
+		for j := range s.Messages[i].Parts {
+			s.Messages[i].Parts[j].SessionID = s.Session.ID
+		}
+	}
+	s.Session.MetadataJSON = `{"user_id":"ann@x"}`
+	dir := t.TempDir()
+	if err := skilletEncodeFile(dir, s, false); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, ".agent_session_logs", "ann_x", s.Session.ID+".jsonl")); err != nil {
+		t.Error(err)
+	}
+	if again := skilletOnly(t, skilletDecodeFile(dir, nil)); again.Session.ID != s.Session.ID {
+		t.Errorf("id %s, want %s", again.Session.ID, s.Session.ID)
+	}
+}
+
+// skilletChat is a session of messages, each its role and the data of its parts.
+func skilletChat(messages ...[]string) *codec.Session {
+	t := &session.Transcript{Session: session.Session{ID: "ses_1", Title: "T", Agent: "a", PermissionsJSON: "[]",
+		MetadataJSON: "{}", CreatedAt: 5, UpdatedAt: 99}}
+	for i, m := range messages {
+		at := int64(10 * (i + 1))
+		row := session.MessageAndParts{Message: session.Message{ID: fmt.Sprintf("msg_%d", i), SessionID: "ses_1",
+			Role:         m[0],
+			MetadataJSON: "{}", CreatedAt: at, UpdatedAt: at + 5}}
+		for k, data := range m[1:] {
+			p := session.Part{ID: fmt.Sprintf("prt_%d_%d", i, k), MessageID: row.Message.ID, SessionID: "ses_1",
+				Index:    int64(k),
+				DataJSON: data, CreatedAt: at, UpdatedAt: at + 1}
+			p.Type = strings.Split(data, `"`)[3]
+			if _, id, ok := strings.Cut(data, `"toolCallId":"`); ok {
+				id, _, _ = strings.Cut(id, `"`)
+				_, state, _ := strings.Cut(data, `"state":"`)
+				state, _, _ = strings.Cut(state, `"`)
+				p.ToolCallID, p.ToolState = &id, &state
+			}
+			row.Parts = append(row.Parts, p)
+		}
+		t.Messages = append(t.Messages, row)
+	}
+	return &codec.Session{Transcript: t}
+}
+
+// skilletBack writes the session to a state directory and reads that.
+func skilletBack(t *testing.T, s *codec.Session) (all []*codec.Session) {
+	t.Helper()
+	dir := t.TempDir()
+	if err := skilletEncodeFile(dir, s, false); err != nil {
+		t.Fatal(err)
+	}
+	for again, err := range skilletDecodeFile(dir, func(p codec.Problem) { t.Error(p) }) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, again)
+	}
+	return all
+}
+
+// What is kept in session_items comes back from there, also where messages that
+// came at once are one entry of the log, and where a turn ends in thought.
+func TestSkilletStoreTellsWhatTheLogLeavesOut(t *testing.T) {
+	all := skilletBack(t, skilletChat(
+		[]string{"user", `{"type":"text","text":"one"}`},
+		[]string{"user", `{"type":"text","text":"two"}`},
+		[]string{"assistant", `{"type":"reasoning","text":"first"}`,
+			`{"type":"tool-x","toolCallId":"call_1","state":"output-available","input":{},"output":"o"}`,
+			`{"type":"text","text":"said"}`, `{"type":"reasoning","text":"afterthought"}`},
+		[]string{"user", `{"type":"text","text":"three"}`},
+		[]string{"assistant", `{"type":"reasoning","text":"only"}`},
+	))
+	if len(all) != 1 {
+		t.Fatalf("%d sessions, want 1", len(all))
+	}
+	var got []string
+	for _, m := range all[0].Messages {
+		for _, p := range m.Parts {
+			switch {
+			case p.ToolCallID != nil:
+				got = append(got, p.Type+" "+*p.ToolCallID)
+			case p.Type == "text" || p.Type == "reasoning":
+				got = append(got, p.Type+" "+strings.Split(p.DataJSON, `"`)[7])
+			}
+		}
+	}
+	want := []string{"text one", "text two", "reasoning first", "tool-x call_1", "text said", "reasoning afterthought",
+		"text three", "reasoning only"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("parts (-want +got):\n%s", diff)
+	}
+}
+
+// A session without a turn has no log in a state directory: skillet makes one with
+// the first entry, and an empty one would be damage.
+func TestSkilletNoTurnNoLog(t *testing.T) {
+	dir := t.TempDir()
+	if err := skilletEncodeFile(dir, skilletChat(), false); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, ".agent_session_logs")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a log was written: %v", err)
+	}
+	for s, err := range skilletDecodeFile(dir, func(p codec.Problem) { t.Error(p) }) {
+		t.Errorf("read %v, %v, want nothing", s, err)
+	}
+}
+
+// Some ids are names as they stand, of the
+// others one is made.
+func TestSkilletLossOfTheID(t *testing.T) {
+	for id, kept := range map[string]bool{
+		"ses_000000000000SNU9EEyOhNrFYg": true, "13f357b3-8f64-4fde-aa60-c29d12969d7b": false, "ses_1": false,
+		"a/b": false,
+	} {
+		s := skilletChat([]string{"user", `{"type":"text","text":"q"}`}, []string{"assistant", `{"type":"text","text":"a"}`})
+		s.Session.ID = id
+		for i := range s.Messages {
+			s.Messages[i].Message.SessionID = id
+			for j := range s.Messages[i].Parts {
+				s.Messages[i].Parts[j].SessionID = id
+			}
+		}
+		for _, place := range []string{"", "s.sqlite"} {
+			path := filepath.Join(t.TempDir(), place)
+			if err := skilletEncodeFile(path, s, false); err != nil {
+				t.Fatal(err)
+			}
+			if got := skilletOnly(t, skilletDecodeFile(path, nil)).Session.ID; (got == id) != kept {
+				t.Errorf("session %s comes back as %s from %q, want it kept: %v", id, got, place, kept)
+			}
+		}
+	}
+}
+
+// EncodeFile with replace puts a session in the place of what is there of it, and of nothing
+// else.
+func TestSkilletReplace(t *testing.T) {
+	before := skilletChat([]string{"user", `{"type":"text","text":"q"}`},
+		[]string{"assistant", `{"type":"text","text":"before"}`})
+	after := skilletChat([]string{"user", `{"type":"text","text":"q"}`},
+		[]string{"assistant", `{"type":"text","text":"after"}`})
+	named := func(s *codec.Session, name string) *codec.Session {
+		t := *s.Transcript
+		t.Session.MetadataJSON = `{"skillet":{"user":"u","session_name":"` + name + `"}}`
+		return &codec.Session{Transcript: &t}
+	}
+	for _, place := range []string{"", "s.sqlite", "logs/u/s.jsonl"} {
+		path := filepath.Join(t.TempDir(), place)
+		if place != "logs/u/s.jsonl" {
+			if err := skilletEncodeFile(path, named(before, "other"), false); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := skilletEncodeFile(path, named(before, "s"), true); err != nil { // of nothing
+			t.Fatal(err)
+		}
+		if err := skilletEncodeFile(path, named(after, "s"), false); !errors.Is(err, fs.ErrExist) {
+			t.Errorf("%q: EncodeFile over what is there: %v", place, err)
+		}
+		if err := skilletEncodeFile(path, named(after, "s"), true); err != nil {
+			t.Fatal(err)
+		}
+		want := map[string]string{"s": "after"}
+		if place != "logs/u/s.jsonl" {
+			want["other"] = "before"
+		}
+		got := make(map[string]string)
+		for _, s := range skilletCollect(t, skilletDecodeFile(path, func(p codec.Problem) { t.Error(p) })) {
+			var part struct{ Text string }
+			m := s.Messages[len(s.Messages)-1]
+			for i := range m.Parts {
+				if m.Parts[i].Type == "text" {
+					_ = json.Unmarshal([]byte(m.Parts[i].DataJSON), &part)
+				}
+			}
+			got[s.Session.Title] = part.Text
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%q (-want +got):\n%s", place, diff)
+		}
+		err := filepath.WalkDir(path, func(path string, d fs.DirEntry, err error) error {
+			if strings.HasSuffix(path, ".new") {
+				t.Errorf("%s is left over", path)
+			}
+			return err
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	// A session that has no turn any more has no log either.
+	dir := t.TempDir()
+	for _, s := range []*codec.Session{before, skilletChat()} {
+		if err := skilletEncodeFile(dir, s, true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for s, err := range skilletDecodeFile(dir, nil) {
+		t.Errorf("read %v, %v of a session without turns", s, err)
+	}
+}
+
+// FuzzSkilletItems: whatever the rows of a store hold decodes to a valid session, and
+// what is written of it reads as something that is written the same.
+func FuzzSkilletItems(f *testing.F) {
+	const result = `{"type":"function_call_result","callId":"c","name":"t","status":"completed",` +
+		`"output":{"type":"text","text":"x"}}`
+	for _, text := range []string{
+		`{"role":"user","content":"what's on my list?"}`,
+		`{"type":"message","role":"user","content":[{"type":"audio","audio":"A","format":"b"},{"type":"input_file",` +
+			`"file":{"url":"u"}}]}`,
+		`{"type":"reasoning","id":"rs_1","content":[{"type":"input_text","text":"think"}]}`,
+		`{"type":"function_call","id":"f","callId":"c","name":"t","arguments":"{\"a\": 1}","status":"completed"}`,
+		`{"type":"message","role":"assistant","status":"completed","content":[{"type":"output_text","text":"1"}]}`,
+		`{"type":"compaction","id":1}`,
+		`{"type":"hosted_tool_call","name":"n"}`,
+	} {
+		f.Add(text, result, int64(1))
+		f.Add(result, text, int64(-1))
+	}
+	f.Fuzz(func(t *testing.T, a, b string, at int64) {
+		if at < -1<<40 || at > 1<<43 {
+			return // no time that a program of today writes
+		}
+		items := []skilletItem{{1, at, a}, {2, at, b}, {3, at + 1, a}, {4, at + 1, b}}
+		s := skilletDecodeItems(skilletNames{"u", "s"}, items, "", func(codec.Problem) {})
+		for _, v := range session.Check(s.Transcript) {
+			t.Error(v)
+		}
+		skilletLosses.Of(s)
+		written := skilletItemsOf(s.Transcript)
+		drafted := skilletDecodeItems(skilletNames{"u", "s"}, written, "", func(codec.Problem) {})
+		for _, v := range session.Check(drafted.Transcript) {
+			t.Errorf("written and read: %v", v)
+		}
+		if diff := cmp.Diff(skilletTexts(written), skilletTexts(skilletItemsOf(drafted.Transcript))); diff != "" {
+			t.Errorf("written again (-want +got):\n%s", diff)
+		}
+	})
+}
+
+func skilletTexts(items []skilletItem) (all []string) {
+	for _, i := range items {
+		all = append(all, i.text)
+	}
+	return all
+}

@@ -1,0 +1,523 @@
+package formats
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"iter"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	zombie "zombiezen.com/go/sqlite"
+	"zombiezen.com/go/sqlite/sqlitex"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/codec"
+
+	"github.com/agenttrace/agenttrace/session/store"
+	"github.com/agenttrace/agenttrace/session/store/sqlite"
+)
+
+const sqliteEpoch = 1_795_000_000_000
+
+// sqliteCarried are the tables of which an export has the rows of its sessions.
+var sqliteCarried = []string{"chat_sessions", "chat_messages", "chat_parts", "permission_decisions", "system_prompts",
+	"tool_catalogs", "span_refs", "session_traces",
+	"session_state", "requested_indexes"}
+
+// sqliteDump is every row of these tables as SQL literals.
+func sqliteDump(t *testing.T, path string, tables ...string) string {
+	t.Helper()
+	conn, err := zombie.OpenConn(path, zombie.OpenReadWrite)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	var b strings.Builder
+	for _, table := range tables {
+		var columns []string
+		err := sqlitex.ExecuteTransient(conn, "SELECT 'quote(\"' || name || '\")' FROM pragma_table_info('"+table+"')",
+			&sqlitex.ExecOptions{
+				ResultFunc: func(stmt *zombie.Stmt) error { columns = append(columns, stmt.ColumnText(0)); return nil },
+			})
+		if err == nil {
+			list := strings.Join(columns, " || ',' || ")
+			err = sqlitex.ExecuteTransient(conn, "SELECT "+list+" AS row FROM "+table+" ORDER BY row",
+				&sqlitex.ExecOptions{
+					ResultFunc: func(stmt *zombie.Stmt) error {
+						fmt.Fprintf(&b, "%s: %s\n", table, stmt.ColumnText(0))
+						return nil
+					},
+				})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return b.String()
+}
+
+func sqliteOpenStore(t testing.TB, path string) *sqlite.Store {
+	t.Helper()
+	s, err := sqlite.Open(context.Background(), path, sqlite.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+func sqliteApply(t testing.TB, s *sqlite.Store, batches ...store.Batch) {
+	t.Helper()
+	for i := range batches {
+		if _, err := s.Apply(context.Background(), &batches[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// sqliteStory is what telemetry tells of sessions, in pieces: turns of one span or of two,
+// of which the first ended to wait, parts that never came, compactions, rewinds,
+// forks, decisions, prompts.
+func sqliteStory(r *rand.Rand) []store.Batch {
+	var all []store.Batch
+	said := func(text string, at int64) *store.Value {
+		return &store.Value{Text: text, At: at * 1e6, Rank: store.RankFinal}
+	}
+	for n := range 3 {
+		id := fmt.Sprintf("ses_%d", n)
+		now := int64(sqliteEpoch + n*100_000)
+		all = append(all, store.Batch{Sessions: []store.SessionChange{{
+			ID: id, Start: now, End: now, Title: said("T "+id, now), Agent: said("a", now),
+			Model:    said(`{"model_id":"m"}`, now),
+			Metadata: map[string]store.Value{"k": *said(fmt.Sprintf("[%d]", r.IntN(9)), now)},
+		}}})
+		var users []string
+		for i := range 2 + r.IntN(4) {
+			now += 1000
+			user, answer := fmt.Sprintf("u%d-%s", i, id), fmt.Sprintf("a%d-%s", i, id)
+			users = append(users, user)
+			all = append(all, store.Batch{
+				Messages: []store.MessageChange{{ID: user, SessionID: id, Role: session.RoleUser, CreatedAt: now,
+					UpdatedAt: now,
+					Rank:      store.RankFinal}},
+				Parts: []store.PartChange{sqliteText(id, user, 0, now)},
+			})
+			spans := 1 + r.IntN(2)
+			for k := range spans {
+				now += 100
+				cost := float64(r.IntN(100)) / 7
+				prompt, catalog := fmt.Sprintf("p%d", r.IntN(3)), fmt.Sprintf("c%d", r.IntN(2))
+				b := store.Batch{
+					Messages: []store.MessageChange{{ID: answer, SessionID: id, Role: session.RoleAssistant,
+						CreatedAt: now,
+						UpdatedAt: now, Rank: store.RankFinal}},
+					SpanRefs: []store.SpanRef{{
+						TraceID: fmt.Sprintf("%032x", n*10+i), SpanID: fmt.Sprintf("%016x", n*1000+i*10+k),
+						SessionID: id,
+						MessageID: answer, Kind: "session.turn",
+						Dialect: "agenttrace", StartNano: now * 1e6, EndNano: now*1e6 + 5, Error: r.IntN(4) == 0,
+						TurnStats: &store.TurnStats{
+							Usage:              &session.Usage{Input: r.Int64N(50), Output: r.Int64N(50)},
+							SystemPromptDigest: prompt, Agent: "a",
+							Trace: session.MessageTrace{CostUSD: &cost, EndReason: "finish",
+								PendingApproval:   k < spans-1,
+								ToolCatalogDigest: catalog},
+						},
+					}},
+					Blobs: []store.Blob{
+						{Kind: store.BlobSystemPrompt, Digest: prompt, Body: "be " + prompt, Exact: r.IntN(2) == 0},
+						{Kind: store.BlobToolCatalog, Digest: catalog, Body: "[]", Exact: true},
+					},
+					Decisions: []store.Decision{{ID: fmt.Sprintf("per_%s_%d", answer, k), SessionID: id,
+						MessageID: answer,
+						ToolID:    "bash", Action: "ask", Outcome: "allowed", DecidedAt: now}},
+				}
+				for index := range int64(3) {
+					if r.IntN(5) > 0 { // of a part that is missing the next shows a gap
+						b.Parts = append(b.Parts, sqliteText(id, answer, int64(k*3)+index, now))
+					}
+				}
+				all = append(all, b)
+			}
+			if r.IntN(4) == 0 {
+				now += 100
+				compaction := "cmp-" + answer
+				p := sqliteText(id, compaction, 0, now)
+				p.Type, p.Data = session.TypeCompaction,
+					[]byte(`{"type":"data-compaction","data":{"summary":"s","tail_start_id":"`+user+
+						`","auto":true,"summary_tokens":3}}`)
+				all = append(all, store.Batch{
+					Messages: []store.MessageChange{{ID: compaction, SessionID: id, Role: session.RoleAssistant,
+						CreatedAt: now,
+						UpdatedAt: now, Rank: store.RankFinal,
+						Metadata: []byte(`{"compaction":true}`)}},
+					Parts: []store.PartChange{p},
+				})
+			}
+		}
+		now += 1000
+		c := store.SessionChange{ID: id, Archived: said(fmt.Sprint(r.IntN(2)), now)}
+		if r.IntN(2) == 0 {
+			c.Rewinds = []store.Rewind{{To: users[r.IntN(len(users))], At: now, Undone: r.IntN(3) == 0}}
+		}
+		all = append(all, store.Batch{Sessions: []store.SessionChange{c}})
+		if r.IntN(2) == 0 {
+			now += 1000
+			point := users[r.IntN(len(users))]
+			all = append(all, store.Batch{Sessions: []store.SessionChange{{
+				ID: "fork-" + id, Start: now, End: now, Agent: said("a", now), ParentID: said(id, now),
+				ParentMessageID: said(point, now),
+				Fork:            &store.Fork{From: id, Message: point, At: now},
+			}}})
+		}
+	}
+	return all
+}
+
+func sqliteText(id, message string, index, at int64) store.PartChange {
+	return store.PartChange{
+		ID: fmt.Sprintf("prt-%s-%d", message, index), MessageID: message, SessionID: id, Index: index, Type: "text",
+		Data: fmt.Appendf(nil, `{"type":"text","text":"%s %d é"}`, message, index), CreatedAt: at, UpdatedAt: at,
+		Rank: store.RankFinal,
+	}
+}
+
+// sqliteExport writes the sessions of a store, all or those named, to a new one.
+func sqliteExport(t *testing.T, from, to string, ids ...string) {
+	t.Helper()
+	r, err := sqlite.OpenReader(t.Context(), from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	err = sqliteEncodeFile(t.Context(), to, func(yield func(*codec.Session, error) bool) {
+		for s, err := range sqliteDecodeFile(t.Context(), from, func(p codec.Problem) { t.Error(p) }) {
+			if err == nil && len(ids) > 0 && !slices.Contains(ids, s.Session.ID) {
+				continue
+			}
+			if !yield(s, err) {
+				return
+			}
+		}
+	}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// sqliteInto imports the store at from into that at to.
+func sqliteInto(t *testing.T, from, to string) (changed bool) {
+	t.Helper()
+	s, err := sqlite.Open(t.Context(), to, sqlite.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	sessions, problems, err := sqliteDecode(t, from)
+	if err != nil || len(problems) > 0 {
+		t.Fatalf("%v, %v", problems, err)
+	}
+	for _, one := range sessions {
+		r, err := s.Import(t.Context(), one)
+		if err != nil || len(r.Refused) > 0 {
+			t.Fatalf("%v, %v", r.Refused, err)
+		}
+		changed = changed || r.Changed || r.Messages+r.Parts+r.Decisions+r.Blobs+r.SpanRefs > 0
+	}
+	return changed
+}
+
+// TestStoreEncodeFile: whatever a store has of its sessions, an export of it has, byte for
+// byte; so has a store that the export is imported into, also in two halves, and
+// importing it again changes nothing.
+func TestStoreEncodeFile(t *testing.T) {
+	for seed := range uint64(20) {
+		dir := t.TempDir()
+		at := func(name string) string { return filepath.Join(dir, name) }
+		s := sqliteOpenStore(t, at("a.db"))
+		sqliteApply(t, s, sqliteStory(rand.New(rand.NewPCG(seed, 1)))...)
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		want := sqliteDump(t, at("a.db"), sqliteCarried...)
+		sqliteExport(t, at("a.db"), at("b.db"))
+		if diff := cmp.Diff(want, sqliteDump(t, at("b.db"), sqliteCarried...)); diff != "" {
+			t.Fatalf("seed %d: exported (-want +got):\n%s", seed, diff)
+		}
+		sqliteInto(t, at("b.db"), at("c.db"))
+		if diff := cmp.Diff(want, sqliteDump(t, at("c.db"), sqliteCarried...)); diff != "" {
+			t.Fatalf("seed %d: imported (-want +got):\n%s", seed, diff)
+		}
+		before := sqliteDump(t, at("c.db"), sqliteCarried...)
+		if sqliteInto(t, at("b.db"), at("c.db")) {
+			t.Errorf("seed %d: the second import says that it changed something", seed)
+		}
+		if diff := cmp.Diff(before, sqliteDump(t, at("c.db"), sqliteCarried...)); diff != "" {
+			t.Fatalf("seed %d: imported twice (-once +twice):\n%s", seed, diff)
+		}
+		sqliteExport(t, at("a.db"), at("one.db"), "ses_0", "fork-ses_1")
+		sqliteExport(t, at("a.db"), at("two.db"), "ses_1", "ses_2", "fork-ses_0", "fork-ses_2")
+		sqliteInto(t, at("two.db"), at("d.db"))
+		sqliteInto(t, at("one.db"), at("d.db"))
+		if diff := cmp.Diff(want, sqliteDump(t, at("d.db"), sqliteCarried...)); diff != "" {
+			t.Fatalf("seed %d: merged (-want +got):\n%s", seed, diff)
+		}
+	}
+}
+
+// TestStoreLaterTelemetry: a store that was filled from an export of some of the telemetry
+// gets the rows that all of it makes, from the rest of it, also when part of what was
+// exported is delivered again.
+func TestStoreLaterTelemetry(t *testing.T) {
+	for seed := range uint64(20) {
+		r := rand.New(rand.NewPCG(seed, 2))
+		dir := t.TempDir()
+		at := func(name string) string { return filepath.Join(dir, name) }
+		batches := func() []store.Batch { return sqliteStory(rand.New(rand.NewPCG(seed, 3))) }
+		whole := sqliteOpenStore(t, at("whole.db"))
+		sqliteApply(t, whole, batches()...)
+
+		some, rest := sqliteOpenStore(t, at("some.db")), []int(nil)
+		for i, b := range batches() {
+			if r.IntN(2) == 0 {
+				rest = append(rest, i)
+			} else {
+				sqliteApply(t, some, b)
+			}
+			if r.IntN(3) == 0 {
+				rest = append(rest, i)
+			}
+		}
+		if err := errors.Join(whole.Close(), some.Close()); err != nil {
+			t.Fatal(err)
+		}
+		sqliteExport(t, at("some.db"), at("copy.db"))
+		copied := sqliteOpenStore(t, at("copy.db"))
+		r.Shuffle(len(rest), func(i, j int) { rest[i], rest[j] = rest[j], rest[i] })
+		for _, i := range rest {
+			sqliteApply(t, copied, batches()[i])
+		}
+		if err := copied.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(sqliteDump(t, at("whole.db"), sqliteCarried...), sqliteDump(t, at("copy.db"), sqliteCarried...)); diff != "" {
+			t.Fatalf("seed %d (-all of it +copy and the rest):\n%s", seed, diff)
+		}
+	}
+}
+
+// TestStoreGivenTokens: the tokens that another program wrote stand in an export, and are
+// summed anew when the session changes, as where it came from.
+func TestStoreGivenTokens(t *testing.T) {
+	path, _ := sqliteWrite(t)
+	copied := filepath.Join(t.TempDir(), "copy.db")
+	conn, err := zombie.OpenConn(path, zombie.OpenReadWrite)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = sqlitex.ExecuteScript(conn, `UPDATE chat_sessions SET prompt_tokens = 7, total_tokens = 7 WHERE id = 'ses_1'`,
+		nil)
+	if err = errors.Join(err, conn.Close()); err != nil {
+		t.Fatal(err)
+	}
+	sqliteExport(t, path, copied)
+	if diff := cmp.Diff(sqliteDump(t, path, sqliteCarried...), sqliteDump(t, copied, sqliteCarried...)); diff != "" {
+		t.Errorf("exported (-want +got):\n%s", diff)
+	}
+	s := sqliteOpenStore(t, copied)
+	sqliteApply(t, s, store.Batch{Sessions: []store.SessionChange{{ID: "ses_1", Start: 1, End: 99}}})
+	if row, err := s.Session(t.Context(), "ses_1"); err != nil || row.TotalTokens != 0 {
+		t.Errorf("%d tokens, %v", row.TotalTokens, err)
+	}
+}
+
+// TestStoreFile: one private file that is a store, or none.
+func TestStoreFile(t *testing.T) {
+	path, all := sqliteWrite(t)
+	dir := t.TempDir()
+	name := filepath.Join(dir, "copy.db")
+	sqliteExport(t, path, name)
+	left := func() (names []string) {
+		entries, err := os.ReadDir(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range entries {
+			names = append(names, e.Name())
+		}
+		return names
+	}
+	if diff := cmp.Diff([]string{"copy.db"}, left()); diff != "" {
+		t.Errorf("files (-want +got):\n%s", diff)
+	}
+	if info, err := os.Stat(name); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("mode %v, %v", info.Mode(), err)
+	}
+	names, err := sqliteTables(name)
+	theirs, theirErr := sqliteTables(path)
+	if diff := cmp.Diff(theirs, names); diff != "" || err != nil || theirErr != nil {
+		t.Errorf("tables (-want +got):\n%s%v%v", diff, err, theirErr)
+	}
+	_ = os.Remove(name + "-wal")
+	_ = os.Remove(name + "-shm")
+
+	one := func(s *codec.Session, err error) iter.Seq2[*codec.Session, error] {
+		return func(yield func(*codec.Session, error) bool) { yield(s, err) }
+	}
+	good := &codec.Session{Transcript: all[0].Transcript}
+	if err := sqliteEncodeFile(t.Context(), name, one(good, nil), nil); !errors.Is(err, fs.ErrExist) {
+		t.Errorf("over a file: %v", err)
+	}
+	broken := *all[0].Transcript
+	broken.Messages = slices.Clone(broken.Messages)
+	broken.Messages[0].Message.SessionID = "another"
+	failed := errors.New("no more")
+	canceled, cancel := context.WithCancel(t.Context())
+	cancel()
+	twice := func(yield func(*codec.Session, error) bool) {
+		other := *sqliteSessionOf("ses_9", 1, "d").Transcript
+		other.Messages[0].Message.ID, other.Messages[0].Parts[0].MessageID = "msg_ses_1", "msg_ses_1"
+		_ = yield(good, nil) && yield(&codec.Session{Transcript: &other}, nil)
+	}
+	for name, err := range map[string]error{
+		"rows that make no tree": sqliteEncodeFile(t.Context(), filepath.Join(dir, "x.db"),
+			one(&codec.Session{Transcript: &broken}, nil), nil),
+		"a sequence that fails": sqliteEncodeFile(t.Context(), filepath.Join(dir, "x.db"), one(nil, failed),
+			nil),
+		"an id of two sessions": sqliteEncodeFile(t.Context(), filepath.Join(dir, "x.db"), twice, nil),
+		"being canceled":        sqliteEncodeFile(canceled, filepath.Join(dir, "x.db"), one(good, nil), nil),
+		"a directory that is not": sqliteEncodeFile(t.Context(), filepath.Join(dir, "y", "x.db"), one(good, nil),
+			nil),
+	} {
+		if err == nil {
+			t.Errorf("no error of %s", name)
+		}
+	}
+	if diff := cmp.Diff([]string{"copy.db"}, left()); diff != "" {
+		t.Errorf("files (-want +got):\n%s", diff)
+	}
+
+	// No session is a store too.
+	empty := filepath.Join(dir, "empty.db")
+	if err := sqliteEncodeFile(t.Context(), empty, func(func(*codec.Session, error) bool) {}, nil); err != nil {
+		t.Fatal(err)
+	}
+	if sessions, problems, err := sqliteDecode(t, empty); err != nil || len(sessions)+len(problems) > 0 {
+		t.Errorf("%d sessions, %v, %v", len(sessions), problems, err)
+	}
+}
+
+// TestStoreTraces: a session is found by its trace in a copy of a copy, also one of an
+// agent without the SDK, and so is each span.
+func TestStoreTraces(t *testing.T) {
+	path, _ := sqliteWrite(t)
+	const ours, foreign = "0123456789abcdef0123456789abcdef", "fedcba9876543210fedcba9876543210"
+	s := sqliteOpenStore(t, path)
+	sqliteApply(t, s, store.Batch{SpanRefs: []store.SpanRef{{TraceID: ours, SpanID: "0123456789abcdef", SessionID: "ses_1",
+		Kind: "session.run", Dialect: "agenttrace", StartNano: 1, EndNano: 2}}})
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	conn, err := zombie.OpenConn(path, zombie.OpenReadWrite)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = sqlitex.ExecuteScript(conn, `INSERT INTO session_traces VALUES ('`+foreign+`', 'ses_3');
+ INSERT INTO observations(trace_id, source, owner, dialect, span_id, start_nano, end_nano, until_nano, default_session,
+  session_id, kind, reach, data)
+ VALUES ('`+foreign+`', 's', 'ses_3', 'x', '0123456789abcdef', 1, 2, 2, 'o', 'ses_3', 'chat', 2, 'j{}')`, nil)
+	if err = errors.Join(err, conn.Close()); err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	for i, name := range []string{"one.db", "two.db"} {
+		from := path
+		if i > 0 {
+			from = filepath.Join(dir, "one.db")
+		}
+		sqliteExport(t, from, filepath.Join(dir, name))
+	}
+	r, err := sqlite.OpenReader(t.Context(), filepath.Join(dir, "two.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	for trace, want := range map[string]string{ours: "ses_1", foreign[:10]: "ses_3"} {
+		if got, err := r.Resolve(t.Context(), trace); got != want || err != nil {
+			t.Errorf("trace %s is of session %q, %v", trace, got, err)
+		}
+	}
+	for id, want := range map[string]int{"ses_1": 1, "ses_3": 1} {
+		if links, err := r.Spans(t.Context(), id); len(links) != want || err != nil {
+			t.Errorf("session %s has %d spans, %v", id, len(links), err)
+		}
+	}
+}
+
+// TestStoreTheOtherSessionsAreExported: a session that the store cannot hold whole is left out
+// whole and named, and those before and after it are there, byte for byte.
+func TestStoreTheOtherSessionsAreExported(t *testing.T) {
+	dir := t.TempDir()
+	rows := func(id string) *session.Transcript { return sqliteSessionOf(id, 2, "d").Transcript }
+	first := rows("ses_a")
+	shared := map[string]*session.Transcript{"message": rows("ses_b"), "part": rows("ses_c"), "tree": rows("ses_d"),
+		"index": rows("ses_e")}
+	m := &shared["message"].Messages[0]
+	m.Message.ID = first.Messages[0].Message.ID
+	for i := range m.Parts {
+		m.Parts[i].MessageID = m.Message.ID
+	}
+	last := func(t *session.Transcript) *session.Part {
+		parts := t.Messages[len(t.Messages)-1].Parts
+		return &parts[len(parts)-1]
+	}
+	last(shared["part"]).ID = first.Messages[0].Parts[0].ID
+	shared["tree"].Messages[0].Message.SessionID = "ses_other"
+	last(shared["index"]).Index = -1
+	all := []*session.Transcript{first, shared["message"], shared["part"], shared["tree"], shared["index"],
+		rows("ses_z")}
+	given := func(yield func(*codec.Session, error) bool) {
+		for _, t := range all {
+			if !yield(&codec.Session{Transcript: t}, nil) {
+				return
+			}
+		}
+	}
+	problems := map[string]string{}
+	path := filepath.Join(dir, "x.db")
+	err := sqliteEncodeFile(t.Context(), path, given, func(id string, err error) { problems[id] = err.Error() })
+	if err != nil {
+		t.Fatal(err)
+	}
+	for id, want := range map[string]string{
+		"ses_b": "message " + first.Messages[0].Message.ID + ": its id belongs to session ses_a",
+		"ses_c": "part " + first.Messages[0].Parts[0].ID + ": its id belongs to message " +
+			first.Messages[0].Message.ID,
+		"ses_d": "ses_other",
+		"ses_e": "-1",
+	} {
+		if got := problems[id]; !strings.Contains(got, want) || !strings.Contains(got, "; export it ") ||
+			strings.Contains(got, dir) {
+			t.Errorf("the problem of %s is %q, want %q", id, got, want)
+		}
+	}
+	if len(problems) != 4 {
+		t.Errorf("problems %v", problems)
+	}
+	got, damaged, err := sqliteDecode(t, path)
+	if err != nil || len(damaged) > 0 || len(got) != 2 {
+		t.Fatalf("%d sessions, %v, %v", len(got), damaged, err)
+	}
+	for i, want := range []*session.Transcript{first, all[5]} {
+		if diff := cmp.Diff(want, got[i].Transcript); diff != "" {
+			t.Errorf("session %d (-want +got):\n%s", i, diff)
+		}
+	}
+}

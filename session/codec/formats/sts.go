@@ -1,0 +1,305 @@
+// This file reads and writes the Session Trace Simple Format, the JSON lines that the Hugging Face
+// Hub shows in its trace viewer: a header with the harness, an id and a name, and a line for each
+// message of a user, the assistant, the system or a tool.
+//
+// The harness is the session's agent. A model call is a message of the assistant, and the result of
+// a tool call one of the tool; a call without one is pending. What the assistant does between two
+// user messages is one message in the store, with a step for each of its messages. Beside what the
+// format defines, the result of a call that failed has isError, as in the files of Pi, which the
+// viewer shows too. Messages that a rewind hid are left out; [stsLosses] lists what else the format has
+// no field for, such as tokens.
+
+package formats
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"slices"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/codec"
+	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
+	"github.com/agenttrace/agenttrace/session/store"
+)
+
+// stsLooks reports whether an object with these keys is a header; see codec.Reading.SniffKeys. Those
+// of Pi, which may have a harness, have a version.
+func stsLooks(keys map[string]string) bool {
+	_, version := keys["version"]
+	return keys["type"] == "session" && keys["harness"] != "" && keys["id"] != "" && !version
+}
+
+// stsRoleTool is the role of a message with the result of a tool call.
+const stsRoleTool = "tool"
+
+// stsTypeResult is the type of a part for a result that no call waits for.
+const stsTypeResult = "data-tool-result"
+
+// stsEncode writes the session as a header and messages.
+func stsEncode(w io.Writer, s *codec.Session) error {
+	t := s.Sorted()
+	e := stsEncoder{s: s, prompts: make(map[string]string), ids: make(map[string]bool)}
+	for _, b := range s.Blobs {
+		if b.Kind == store.BlobSystemPrompt {
+			e.prompts[b.Digest] = b.Body
+		}
+	}
+	header := rows.Of("type", "session", "harness", cmp.Or(t.Session.Agent, "unknown"), "id", t.Session.ID)
+	if title := t.Session.Title; title != "" && title != session.Untitled {
+		header.Set("name", title)
+	}
+	e.line(header)
+	for i := range t.Messages {
+		if m := &t.Messages[i]; m.Message.HiddenAt == nil {
+			e.message(m)
+		}
+	}
+	if _, err := w.Write(e.out); err != nil {
+		return fmt.Errorf("write session %s: %w", t.Session.ID, err)
+	}
+	return nil
+}
+
+type stsEncoder struct {
+	s       *codec.Session
+	out     []byte
+	prompts map[string]string
+	prompt  string          // the digest of the one in force
+	ids     map[string]bool // of calls, which must differ
+}
+
+func (e *stsEncoder) line(o rows.Object) { e.out = append(append(e.out, o.JSON()...), '\n') }
+
+// newMessage returns a message of a role, with fields that may be empty, and then have no meaning.
+func (e *stsEncoder) newMessage(role, text string, at int64, others ...any) rows.Object {
+	return append(rows.Of("role", role, "content", text),
+		rows.NonEmpty(append(others, "timestamp", max(0, at))...)...)
+}
+
+func (e *stsEncoder) send(message rows.Object) {
+	e.line(rows.Of("type", "message", "message", message))
+}
+
+func (e *stsEncoder) message(m *session.MessageAndParts) {
+	row := &m.Message
+	digest := session.ParseMessageMetadata([]byte(row.MetadataJSON)).SystemPromptDigest
+	if prompt, known := e.prompts[digest]; known && digest != e.prompt {
+		e.prompt = digest
+		e.send(e.newMessage(session.RoleSystem, prompt, row.CreatedAt))
+	}
+	if row.Role == session.RoleAssistant && !m.IsMarker() {
+		steps := rows.Steps(e.s, m)
+		for i := range steps {
+			e.step(m, &steps[i])
+		}
+		return
+	}
+	role, text := row.Role, ""
+	if row.Role == session.RoleAssistant {
+		role = session.RoleSystem // what the model gets of what came before
+	}
+	for i := range m.Parts {
+		c, _ := session.ParseCompaction(m.Parts[i].DataJSON) // of another part it has no summary
+		text += cmp.Or(stsTextOf(rows.Read(m.Parts[i].DataJSON)), c.Summary)
+	}
+	e.send(e.newMessage(role, text, row.CreatedAt))
+}
+
+// stsTextOf is the text of a part.
+func stsTextOf(data rows.Object) string {
+	switch data.Text("type") {
+	case "text":
+		return data.Text("text")
+	case session.TypeWithheld:
+		return codec.WithheldText
+	}
+	return ""
+}
+
+// step writes a model call, and the results of the tool calls that it requested.
+func (e *stsEncoder) step(m *session.MessageAndParts, st *rows.Step) {
+	var text, reasoning string
+	var calls, results []rows.Object
+	for _, p := range st.Parts {
+		data := rows.Read(p.DataJSON)
+		text += stsTextOf(data)
+		if p.Type == "reasoning" {
+			reasoning += data.Text("text")
+		} else if c := rows.CallOf(p, data, func(id string) bool { return e.ids[id] }); c != nil {
+			e.ids[c.ID] = true
+			calls = append(calls, rows.Of("id", c.ID, "function",
+				rows.Of("name", c.Name, "arguments", string(c.Input))))
+			if c.Result != nil {
+				result := e.newMessage(stsRoleTool, c.ShownResult(), c.At)
+				result.Set("toolCallId", c.ID)
+				result.Add(rows.NonEmpty("isError", c.Failed))
+				results = append(results, result)
+			}
+		}
+	}
+	message := e.newMessage(session.RoleAssistant, text, max(m.Message.CreatedAt, st.At),
+		"reasoningContent", reasoning, "model", st.Model.ModelID)
+	message.Add(rows.NonEmpty("toolCalls", calls))
+	e.send(message)
+	for _, result := range results {
+		e.send(result)
+	}
+}
+
+// stsDecode reads the session in r. A line that is not a message is reported and left out. A file
+// without a header is an error.
+func stsDecode(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
+	return rows.Whole("session trace", r, report, stsSession)
+}
+
+func stsSession(text []byte, report func(codec.Problem), yield func(*codec.Session) bool) error {
+	d := stsDecoder{report: report, calls: make(map[string]*rows.Part)}
+	lines := slices.Collect(rows.Lines(text, report))
+	for _, l := range lines {
+		if at, ok := rows.Milli(l.Object.Object("message").Get("timestamp")); ok && d.at == 0 {
+			d.at = at // what comes before and has no time has the first
+		}
+	}
+	for _, l := range lines {
+		d.n = l.N
+		if err := d.line(l.Object, l.Err); err != nil {
+			return fmt.Errorf("line %d: %w", d.n, err)
+		}
+	}
+	if d.s == nil {
+		return errors.New("it is empty: want a header and messages")
+	}
+	yield(d.s.Finish())
+	return nil
+}
+
+type stsDecoder struct {
+	report func(codec.Problem)
+	n      int
+	s      *rows.Session
+	turn   *rows.Message // of the assistant
+	calls  map[string]*rows.Part
+	at     int64
+}
+
+func (d *stsDecoder) problem(reason string, args ...any) {
+	d.report(codec.Problem{Line: d.n, Reason: fmt.Sprintf(reason, args...)})
+}
+
+// line reads a line. Only what makes the rest worthless is an error.
+func (d *stsDecoder) line(o rows.Object, err error) error {
+	if d.s == nil {
+		if err != nil || o.Text("type") != "session" || o.Text("id") == "" {
+			return errors.New(`is not a header: want {"type":"session","harness":…,"id":…} first`)
+		}
+		d.s = rows.New(o.Text("id"), cmp.Or(o.Text("harness"), "unknown"))
+		d.s.Row.Title = cmp.Or(o.Text("name"), d.s.Row.Title)
+		return nil
+	}
+	message := o.Object("message")
+	if err != nil || o.Text("type") != "message" || message == nil {
+		d.problem(`is not a message, and is left out: want {"type":"message","message":{…}}`)
+		return nil
+	}
+	if raw := message.Get("timestamp"); raw != nil {
+		if at, ok := rows.Milli(raw); ok {
+			d.at = at
+		} else {
+			d.problem("message.timestamp is %.40s, want milliseconds since 1970: it is that of the line before", raw)
+		}
+	}
+	if d.at > 0 {
+		d.s.See(d.at)
+	}
+	content, ok := rows.Text(message.Get("content"))
+	if !ok && message.Has("content") {
+		d.problem("message.content is %.40s, want a text: it is left out", message.Get("content"))
+	}
+	d.message(message, content)
+	return nil
+}
+
+func (d *stsDecoder) message(message rows.Object, content string) {
+	switch role := message.Text("role"); role {
+	case session.RoleUser, session.RoleSystem:
+		d.turn = nil
+		m := d.s.Message(role, d.at)
+		if content != "" {
+			m.Part(rows.TextPart("text", content), d.at)
+		}
+	case session.RoleAssistant:
+		d.assistant(message, content)
+	case stsRoleTool:
+		d.result(message, content)
+	default:
+		d.problem("message.role is %.40s, want user, assistant, system or tool: the message is left out",
+			rows.OrNull(message.Get("role")))
+	}
+}
+
+func (d *stsDecoder) begin() {
+	if d.turn == nil {
+		d.turn = d.s.Message(session.RoleAssistant, d.at)
+	}
+}
+
+func (d *stsDecoder) assistant(message rows.Object, content string) {
+	d.begin()
+	if model := message.Text("model"); model != "" {
+		d.turn.SetMeta("model", session.Model{ModelID: model})
+	}
+	d.turn.Part(rows.Of("type", "step-start"), d.at)
+	if text := message.Text("reasoningContent"); text != "" {
+		d.turn.Part(rows.TextPart("reasoning", text), d.at)
+	}
+	if content != "" {
+		d.turn.Part(rows.TextPart("text", content), d.at)
+	}
+	for i, raw := range rows.Elements(message.Get("toolCalls")) {
+		call := rows.Read(string(raw))
+		function := call.Object("function")
+		if function == nil {
+			d.problem("message.toolCalls[%d] has no function, and is left out", i)
+			continue
+		}
+		arguments := function.Get("arguments") // as JSON text; some write the object itself
+		if text, ok := rows.Text(arguments); ok {
+			if value, err := rows.Value([]byte(text)); err == nil {
+				arguments = value
+			}
+		}
+		d.calls[call.Text("id")] = d.turn.Call(call.Text("id"), function.Text("name"), arguments, d.at)
+	}
+}
+
+// result gives a call its result.
+func (d *stsDecoder) result(message rows.Object, content string) {
+	id := message.Text("toolCallId")
+	p := d.calls[id]
+	if p == nil {
+		d.problem("message.toolCallId is %.60q, which no call before has: the result is kept without a call", id)
+		d.begin()
+		d.turn.Part(rows.DataPart(stsTypeResult, rows.Of("toolCallId", id, "content", content)), d.at)
+		return
+	}
+	delete(d.calls, id)
+	p.Result(rows.Raw(content), message.True("isError"))
+	p.Touch(d.at)
+}
+
+// stsLosses are what the format does not hold of a session. The conformance suite checks the list.
+var stsLosses = codec.ForeignLosses(codec.Losses{
+	{What: "ids and times", Note: "those of messages; a call with the id of another gets its own"},
+	{What: "agents and models", Note: "all but the agent of the session, and models without their providers"},
+	{What: "borders of messages, steps and texts", Note: "messages of the assistant are one until the user's next"},
+	{What: "texts", Note: "those of messages that a rewind hid"},
+	{What: "reasoning", Note: "that of a step is one text"},
+	{What: "compactions", Note: "their summaries are system messages"},
+	{What: "tool calls", Note: "those of messages that a rewind hid; denied ones are failed, and states are lost"},
+	{What: "tool inputs and outputs", Note: "outputs are texts; an input that is withheld is null"},
+	{What: "system prompts and tool catalogs", Note: "the prompt is a system message"},
+}, "rewinds", "tokens", "tokens and costs of messages", "ends of turns", "files and sources", "data parts",
+	"permissions")
