@@ -13,54 +13,6 @@ import (
 // MaxModelErrors is how many of them a message keeps, the last ones: agents try again.
 const MaxModelErrors = 8
 
-// manySteps is from how many steps on their sum is kept.
-const manySteps = 16
-
-// StepSum is what all steps of a message come to, in order of their starts.
-type StepSum struct {
-	// StartNano, TraceID and SpanID are those of the last of them.
-	StartNano int64     `json:"start_nano"`
-	TraceID   string    `json:"trace_id"`
-	SpanID    string    `json:"span_id"`
-	TurnStats TurnStats `json:"facts"`
-}
-
-// precede reports whether the sum can be continued by facts: each is a step that begins
-// after those in the sum.
-func (s *StepSum) precede(turnStats []*SpanRef) bool {
-	return s != nil && !slices.ContainsFunc(turnStats, func(l *SpanRef) bool {
-		return !l.TurnStats.Step || compareStarts(s.link(), l) >= 0
-	})
-}
-
-// link is the sum as if it were one span.
-func (s *StepSum) link() *SpanRef {
-	return &SpanRef{StartNano: s.StartNano, TraceID: s.TraceID, SpanID: s.SpanID, TurnStats: &s.TurnStats}
-}
-
-// sumSteps keeps the sum of a message's steps where there are many and nothing else, and
-// forgets it as soon as a span describes the message as a whole.
-func (w *sessionWork) sumSteps(messageID string, turnStats []*SpanRef) {
-	if w.row.State.Steps[messageID] == nil && len(turnStats) < manySteps {
-		return
-	}
-	if slices.ContainsFunc(turnStats, func(l *SpanRef) bool { return !l.TurnStats.Step }) {
-		w.forgetSteps(messageID)
-		return
-	}
-	sum, last := sumFacts(turnStats, false), slices.MaxFunc(turnStats, compareStarts)
-	set(&w.row.State.Steps, messageID,
-		&StepSum{StartNano: last.StartNano, TraceID: last.TraceID, SpanID: last.SpanID, TurnStats: sum})
-	w.dirty = true
-}
-
-func (w *sessionWork) forgetSteps(messageID string) {
-	if w.row.State.Steps[messageID] != nil {
-		delete(w.row.State.Steps, messageID)
-		w.dirty = true
-	}
-}
-
 // compareStarts orders spans by their start.
 func compareStarts(x, y *SpanRef) int {
 	return cmp.Or(cmp.Compare(x.StartNano, y.StartNano), strings.Compare(x.TraceID, y.TraceID),
@@ -82,20 +34,11 @@ func FoldedMetadata(spans []*SpanRef, gap bool) string {
 // steps the errors count even where a span describes the whole message. gap reports
 // that parts of the message are missing.
 func foldFacts(links []*SpanRef, gap bool) string {
-	sum := sumFacts(links, gap)
-	return sum.Metadata()
-}
-
-func sumFacts(links []*SpanRef, gap bool) TurnStats {
 	links = slices.Clone(links)
 	slices.SortFunc(links, compareStarts)
 	var failed []string
 	for _, l := range links {
-		switch {
-		case !l.TurnStats.Step:
-		case len(l.TurnStats.Trace.ModelErrors) > 0: // a sum of steps
-			failed = append(failed, l.TurnStats.Trace.ModelErrors...)
-		case l.TurnStats.Trace.Error != "":
+		if l.TurnStats.Step && l.TurnStats.Trace.Error != "" {
 			failed = append(failed, l.TurnStats.Trace.Error)
 		}
 	}
@@ -115,7 +58,7 @@ func sumFacts(links []*SpanRef, gap bool) TurnStats {
 	}
 	sum.Trace.Incomplete = gap || len(whole) == 0
 	sum.Trace.ModelErrors = failed[max(0, len(failed)-MaxModelErrors):]
-	return sum
+	return sum.Metadata()
 }
 
 // Metadata is the metadata_json of a message: what was measured of it, and what was

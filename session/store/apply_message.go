@@ -163,27 +163,18 @@ func object(text string) map[string]json.RawMessage {
 }
 
 // factsOf are the facts of a message with those of the batch: the new ones alone where
-// no others are stored, and beside the sum of the steps where all of them are later ones.
+// no others are stored.
 func (a *applier) factsOf(w *sessionWork, mw *messageWork, declared, known bool) []*SpanRef {
-	turnStats, sum := mw.turnStats, w.row.State.Steps[mw.id]
-	switch {
-	case !mw.reread && (!known || !declared && len(turnStats) == 0):
-	case !mw.reread && sum.precede(turnStats):
-		turnStats = append([]*SpanRef{sum.link()}, turnStats...)
-	default:
-		w.forgetSteps(mw.id)
-		turnStats = a.rows.turnStats(w.id, mw.id)
+	if !mw.reread && (!known || !declared && len(mw.turnStats) == 0) {
+		return mw.turnStats
 	}
-	if len(turnStats) > 0 {
-		w.sumSteps(mw.id, turnStats)
-	}
-	return turnStats
+	return a.rows.turnStats(w.id, mw.id)
 }
 
 // markGaps marks a message as incomplete as long as a part before one that it has
 // is missing.
 func (a *applier) markGaps(w *sessionWork, m *session.Message) {
-	if m.MetadataJSON == incompleteMetadata || w.row.State.Steps[m.ID] != nil {
+	if m.MetadataJSON == incompleteMetadata {
 		return // it is incomplete, with a gap or without
 	}
 	count, next := a.rows.extent(m.ID)

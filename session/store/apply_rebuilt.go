@@ -448,7 +448,7 @@ func (a *applier) foldObserved(w *sessionWork) {
 	}
 	o.folding = true
 	defer func() { o.folding = false }()
-	if !w.stale() || a.refoldLast(w) {
+	if !w.stale() {
 		row, declared := w.bounds()
 		for _, s := range o.attributed {
 			row = row.include(s.from/1e6, s.to/1e6)
@@ -459,7 +459,7 @@ func (a *applier) foldObserved(w *sessionWork) {
 		}
 		return
 	}
-	sources := &Sources{SessionID: w.id, Limit: -1}
+	sources := &Sources{SessionID: w.id}
 	a.rows.ask(sources)
 	left := sources.Rows
 	if w.gone = len(left) == 0 && !w.isNew && !sources.SDK && a.isUnknown(w); w.gone {
@@ -484,80 +484,22 @@ func (a *applier) foldObserved(w *sessionWork) {
 	}
 }
 
-// staleColumns are the columns where what was taken back is in the session's row,
-// and whether it bounds the session from below or above.
-func (w *sessionWork) staleColumns() (columns []string, from, to bool) {
+// stale reports whether anything that was taken back is in the session's row, or bounds it.
+func (w *sessionWork) stale() bool {
 	for _, l := range w.observed.lost {
 		if l.bounds != (timeRange{}) || len(l.values) == 0 {
 			first, last := l.bounds.from/1e6, max(l.bounds.from, l.bounds.to)/1e6
-			from = from || first != 0 && first <= w.row.CreatedAt || w.row.CreatedAt == 0
-			to = to || last != 0 && last >= w.row.UpdatedAt
+			if first != 0 && first <= w.row.CreatedAt || w.row.CreatedAt == 0 || last != 0 && last >= w.row.UpdatedAt {
+				return true
+			}
 		}
 		for column, stamp := range l.values {
-			if w.row.State.Stamps[column] == stamp && !slices.Contains(columns, column) {
-				columns = append(columns, column)
+			if w.row.State.Stamps[column] == stamp {
+				return true
 			}
 		}
 	}
-	return columns, from, to
-}
-
-// stale reports whether anything that was taken back is in the session's row.
-func (w *sessionWork) stale() bool {
-	columns, from, to := w.staleColumns()
-	return len(columns) > 0 || from || to
-}
-
-// lastReported reports whether the last observation that reports a column takes precedence,
-// however often another program changes it.
-func lastReported(column string) bool {
-	return column != "title" && !slices.Contains(reportedFirst, column) && !strings.HasPrefix(column, "metadata.")
-}
-
-// refoldLast takes what was taken back out of the row where that is but the end of
-// the session and what was reported last: then a few of the last observations that are
-// left report what the row has, however many there are. It reports whether they did. So it
-// is with a sub-agent whose spans come before the tool call that started it: they
-// are built in the session above until then.
-func (a *applier) refoldLast(w *sessionWork) bool {
-	columns, from, to := w.staleColumns()
-	if from || slices.ContainsFunc(columns, func(c string) bool { return !lastReported(c) }) {
-		return false
-	}
-	const some = 64
-	sources := &Sources{SessionID: w.id, Limit: some}
-	if a.rows.ask(sources); len(sources.Rows) == 0 {
-		return false
-	}
-	left := sources.Rows
-	row, declared := w.bounds()
-	if to {
-		row.To = declared.To
-		row = row.include(left[0].Start/1e6, left[0].End/1e6)
-	}
-	settled := func(column string) bool {
-		stamp, known := w.row.State.Stamps[column]
-		return known && (stamp.Rank == RankFinal ||
-			stamp.Rank == RankLive && stamp.At > max(left[0].Start, left[0].End))
-	}
-	old := maps.Clone(w.row.State.Stamps)
-	before := w.row.Session
-	w.rebuildColumns(columns...)
-	for whole := len(left) < some; len(left) > 0; left = left[1:] {
-		if !slices.ContainsFunc(columns, func(c string) bool { return !settled(c) }) {
-			break
-		}
-		if left[0].SessionAttrs != nil {
-			a.mergeSession(w, left[0].SessionAttrs)
-		}
-		if len(left) == 1 && !whole {
-			// What the row has was reported before these few.
-			w.row.State.Stamps, w.row.Session = old, before
-			return false
-		}
-	}
-	w.setBounds(row, declared)
-	return true
+	return false
 }
 
 // rebuildColumns takes the values of observations out of columns.

@@ -309,7 +309,6 @@ func (i *importer) links(in *Imported) {
 		if l.TraceID != "" {
 			i.rows.noteTrace(SessionTrace{TraceID: l.TraceID, SessionID: i.work.id})
 		}
-		i.work.forgetSteps(l.MessageID)
 		changed, _, refused := i.mergeSpan(l)
 		i.stored(&i.result.SpanRefs, changed, refused, "span "+l.SpanID)
 	}

@@ -144,7 +144,7 @@ func (a *applier) prefetchRows() {
 			forks.IDs = append(forks.IDs, w.id)
 		default:
 			for _, m := range w.order {
-				queries = append(queries, a.queriesOf(w, row.row, m)...)
+				queries = append(queries, a.queriesOf(w, m)...)
 			}
 			for _, r := range row.row.State.Rewinds {
 				if a.rows.messages.entries[r.To] == nil && len(w.order)+len(w.observed.messages) > 0 {
@@ -174,7 +174,7 @@ func (a *applier) prefetchRows() {
 }
 
 // queriesOf are queries for what the merge of a message needs besides its row.
-func (a *applier) queriesOf(w *sessionWork, s *SessionRow, m *messageWork) (queries []Query) {
+func (a *applier) queriesOf(w *sessionWork, m *messageWork) (queries []Query) {
 	stored := a.rows.messages.entries[m.id].row
 	switch {
 	case stored == nil && len(m.links) > 0 && !m.contiguous():
@@ -190,7 +190,7 @@ func (a *applier) queriesOf(w *sessionWork, s *SessionRow, m *messageWork) (quer
 		queries = append(queries, parts)
 	}
 	declared := slices.ContainsFunc(m.changes, func(c *MessageChange) bool { return c.Rank != RankStub })
-	if s.State.Steps[m.id] != nil || !declared && len(m.links) == 0 && stored.MetadataJSON == incompleteMetadata {
+	if !declared && len(m.links) == 0 && stored.MetadataJSON == incompleteMetadata {
 		return queries
 	}
 	if declared || len(m.links) > 0 {

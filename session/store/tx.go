@@ -294,12 +294,10 @@ type (
 
 		Rows []SpanRef
 	}
-	// Sources are what observations that are attributed to a session report of it, those that end last
-	// first: all of them, or as many as Limit if it is not negative. SDK reports that the session has spans of
-	// DialectSDK.
+	// Sources are what observations that are attributed to a session report of it. SDK reports that the session has
+	// spans of DialectSDK.
 	Sources struct {
 		SessionID string
-		Limit     int
 
 		Rows []SessionAttrs
 		SDK  bool
@@ -598,10 +596,6 @@ type State struct {
 	// Open are the turns that were only seen live, in order. It grows with those whose
 	// end nobody reports.
 	Open []OpenTurn `json:"open,omitempty"`
-
-	// Steps are the sums of the model calls of answers that no span describes as a whole
-	// yet and that have many, by message, so that the next one need not read them all.
-	Steps map[string]*StepSum `json:"steps,omitempty"`
 
 	// Rollup is the usage on the session's row as it was written last. Where the
 	// row has another, some other program wrote it and it is summed again.

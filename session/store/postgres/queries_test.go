@@ -21,7 +21,7 @@ func TestQueries(t *testing.T) {
 				&store.RequesterOf{CallID: "c", NotTrace: "t", By: at},
 				&store.RequesterOf{CallID: "c", NotTrace: "t", By: at, Until: at},
 				&store.OrphanTraces{CallID: "c", At: at}, &store.OrphanTraces{CallID: "c", At: at, Until: at},
-				&store.Sources{SessionID: "s", Limit: 64}, &store.Sources{SessionID: "s", Limit: -1},
+				&store.Sources{SessionID: "s"},
 				&store.SessionsByID{IDs: []string{"a", "b"}, Forks: true, Children: true}, &store.SessionsByID{},
 				&store.Trace{TraceID: "t"}, &store.TraceObservations{TraceID: "t"},
 				&store.Compactions{SessionID: "s"},

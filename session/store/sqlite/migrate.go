@@ -58,6 +58,7 @@ ALTER TABLE observations ADD COLUMN usage_proof INTEGER;`},
 DROP INDEX IF EXISTS idx_chat_parts_approval;
 DROP INDEX IF EXISTS idx_span_refs_facts;
 DROP INDEX IF EXISTS idx_observations_session;
+DROP INDEX IF EXISTS idx_observations_session_end;
 DROP TRIGGER IF EXISTS forget_sources;`},
 	{"", schema},
 }

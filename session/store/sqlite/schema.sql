@@ -245,7 +245,6 @@ CREATE INDEX IF NOT EXISTS idx_observations_across ON observations(owner, reach,
 CREATE INDEX IF NOT EXISTS idx_observations_below ON observations(trace_id, iif(source = span_id, parent_span_id, span_id), start_nano) WHERE NOT opens;
 CREATE INDEX IF NOT EXISTS idx_observations_message ON observations(message_id) WHERE message_id IS NOT NULL;
 CREATE INDEX IF NOT EXISTS idx_observations_spans ON observations(session_id, trace_id, span_id) WHERE session_id IS NOT NULL;
-CREATE INDEX IF NOT EXISTS idx_observations_session_end ON observations(session_id, max(start_nano, end_nano)) WHERE session_id IS NOT NULL;
 CREATE INDEX IF NOT EXISTS idx_observations_declared ON observations(trace_id, declared_rank, start_nano, declared_session) WHERE declared_session IS NOT NULL;
 CREATE INDEX IF NOT EXISTS idx_observations_usage_proof ON observations(owner, usage_counter, usage_proof) WHERE usage_counter IS NOT NULL;
 CREATE INDEX IF NOT EXISTS idx_observations_guest ON observations(declared_session, start_nano, trace_id, source)

@@ -332,13 +332,8 @@ const (
 )
 
 func askSources(s Statements, q *store.Sources) {
-	query := `SELECT ` + AttrsTable.List + ` FROM observations INDEXED BY idx_observations_session_end
- WHERE session_id = ?1 ORDER BY ` + s.Dialect().Greatest + `(start_nano, end_nano) DESC`
-	args := []any{q.SessionID}
-	if q.Limit >= 0 {
-		query, args = query+` LIMIT ?2`, append(args, q.Limit)
-	}
-	SelectRows(s, AttrsTable, &q.Rows, query, args...)
+	SelectRows(s, AttrsTable, &q.Rows, `SELECT `+AttrsTable.List+` FROM observations INDEXED BY idx_observations_spans
+ WHERE session_id = ?1`, q.SessionID)
 	s.Select(`SELECT 1 FROM span_refs WHERE session_id = ? AND dialect = '`+store.DialectSDK+`' LIMIT 1`,
 		func(Row) error {
 			q.SDK = true
