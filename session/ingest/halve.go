@@ -1,14 +1,10 @@
 package ingest
 
 import (
-	"cmp"
 	"context"
 	"errors"
-	"iter"
 	"maps"
 	"slices"
-
-	"go.opentelemetry.io/collector/pdata/pcommon"
 
 	"github.com/agenttrace/agenttrace/session/store"
 )
@@ -20,46 +16,6 @@ const maxRefused = 32
 // maxAtOnce is how many spans or records are stored in one transaction. Of a larger request other senders would have to
 // wait for the whole.
 const maxAtOnce = 1024
-
-// places are those of the spans or records of a request in the order of storing; nil is the order that they come in.
-type places []int
-
-// when is the time of a span or record, and whether it has rows that are stored as they are.
-type when struct {
-	at   pcommon.Timestamp
-	rows bool
-}
-
-// placesOf returns the order of time for a request that needs several transactions: in another one, each of them would
-// have more to rebuild. What has rows comes last.
-func placesOf(n int, times iter.Seq[when]) places {
-	all := slices.Collect(times)
-	order, place := make([]int, n), make(places, n)
-	for i := range order {
-		order[i] = i
-	}
-	slices.SortStableFunc(order, func(i, j int) int {
-		if all[i].rows != all[j].rows {
-			if all[j].rows {
-				return -1
-			}
-			return 1
-		}
-		return cmp.Compare(all[i].at, all[j].at)
-	})
-	for at, i := range order {
-		place[i] = at
-	}
-	return place
-}
-
-// within reports whether the place of the nth span or record is one of those from one until before another.
-func (p places) within(n, from, until int) bool {
-	if p != nil {
-		n = p[n]
-	}
-	return from <= n && n < until
-}
 
 // storeAll stores the spans or records of a request from one number until before another. A store that refuses them for
 // good refuses one or a few, and does not state which: they are found by halves, and the others are stored. It fails

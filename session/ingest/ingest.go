@@ -104,53 +104,48 @@ func (r *Report) unrecognized(s pcommon.InstrumentationScope, c ScopeCounts, rea
 // it refuses, which the report counts. It does not change td.
 func (i *Ingester) Traces(ctx context.Context, td ptrace.Traces) (Report, error) {
 	n, left, withRows := td.SpanCount(), maxRefused, 0
-	times := func(yield func(when) bool) {
-		for _, rs := range td.ResourceSpans().All() {
-			for _, ss := range rs.ScopeSpans().All() {
-				for _, s := range ss.Spans().All() {
-					if !yield(when{s.StartTimestamp(), carriesRows(s)}) {
-						return
-					}
+	for _, rs := range td.ResourceSpans().All() {
+		for _, ss := range rs.ScopeSpans().All() {
+			for _, s := range ss.Spans().All() {
+				if carriesRows(s) {
+					withRows++
 				}
 			}
 		}
 	}
-	for s := range times {
-		if s.rows {
-			withRows++
-		}
+	store := func(n int, meant func(ptrace.Span) bool) (Report, error) {
+		return storeAll(0, n, func(from, until int) (Report, error) { return i.traces(ctx, td, meant, from, until) }, &left)
 	}
-	var place places
-	if n > maxAtOnce || withRows != 0 && withRows != n {
-		place = placesOf(n, times)
-	}
-	do := func(from, until int) (Report, error) { return i.traces(ctx, td, place, from, until) }
-	if withRows == n {
-		withRows = 0
-	}
-	r, err := storeAll(0, n-withRows, do, &left)
-	if err != nil || withRows == 0 {
-		return r, err
+	if withRows == 0 || withRows == n {
+		return store(n, func(ptrace.Span) bool { return true })
 	}
 	// Rows of another store are stored as they are, and what agents report beside them of the same sessions is merged:
 	// so they do not share a transaction.
-	rows, err := storeAll(n-withRows, n, do, &left)
+	r, err := store(n-withRows, func(s ptrace.Span) bool { return !carriesRows(s) })
+	if err != nil {
+		return r, err
+	}
+	rows, err := store(withRows, carriesRows)
 	r.add(rows)
 	return r, err
 }
 
-// traces stores the spans of a request whose places are from one until before another.
-func (i *Ingester) traces(ctx context.Context, td ptrace.Traces, place places, from, until int) (Report, error) {
+// traces stores some spans of a request: of those that are meant, the ones from one number until before another.
+func (i *Ingester) traces(ctx context.Context, td ptrace.Traces, meant func(ptrace.Span) bool,
+	from, until int) (Report, error) {
 	b := i.builder()
 	defer i.release(b)
 	var r Report
-	n := -1 // the number of the span
+	n := -1 // the number of the span among those that are meant
 	for _, rs := range td.ResourceSpans().All() {
 		resource := boundResource(rs.Resource())
 		for _, ss := range rs.ScopeSpans().All() {
 			scope := boundScope(ss.Scope())
 			for _, s := range ss.Spans().All() {
-				if n++; !place.within(n, from, until) {
+				if !meant(s) {
+					continue
+				}
+				if n++; n < from || n >= until {
 					continue
 				}
 				r.Spans++
@@ -171,25 +166,13 @@ func (i *Ingester) traces(ctx context.Context, td ptrace.Traces, place places, f
 
 // Logs places every log record, as Traces does spans.
 func (i *Ingester) Logs(ctx context.Context, ld plog.Logs) (Report, error) {
-	n, left := ld.LogRecordCount(), maxRefused
-	var place places
-	if n > maxAtOnce {
-		place = placesOf(n, func(yield func(when) bool) {
-			for _, rl := range ld.ResourceLogs().All() {
-				for _, sl := range rl.ScopeLogs().All() {
-					for _, rec := range sl.LogRecords().All() {
-						yield(when{at: rec.Timestamp()})
-					}
-				}
-			}
-		})
-	}
-	return storeAll(0, n,
-		func(from, until int) (Report, error) { return i.logs(ctx, ld, place, from, until) }, &left)
+	left := maxRefused
+	return storeAll(0, ld.LogRecordCount(),
+		func(from, until int) (Report, error) { return i.logs(ctx, ld, from, until) }, &left)
 }
 
 // logs does the same with log records.
-func (i *Ingester) logs(ctx context.Context, ld plog.Logs, place places, from, until int) (Report, error) {
+func (i *Ingester) logs(ctx context.Context, ld plog.Logs, from, until int) (Report, error) {
 	b := i.builder()
 	defer i.release(b)
 	var r Report
@@ -200,7 +183,7 @@ func (i *Ingester) logs(ctx context.Context, ld plog.Logs, place places, from, u
 			b.beginRecords()
 			scope := boundScope(sl.Scope())
 			for _, rec := range sl.LogRecords().All() {
-				if n++; !place.within(n, from, until) {
+				if n++; n < from || n >= until {
 					continue
 				}
 				r.Records++

@@ -108,11 +108,6 @@ type sessionWork struct {
 	// that the position from which messages count must, resync that every fork
 	// must be copied again.
 	redraw, recut, resync bool
-	// compacted are messages whose compaction parts changed; tailMoved reports that
-	// the message from which the context begins did. Either is looked at by
-	// itself, where recut looks at every compaction of the session.
-	compacted []string
-	tailMoved bool
 	// resum reports that the rollup must be summed again: what is hidden or counts
 	// changed, or another program wrote it.
 	resum bool
@@ -274,14 +269,13 @@ func (a *applier) settle(w *sessionWork, path []string) {
 	if w.redraw {
 		a.redrawHidden(w)
 	}
-	if w.recut || w.tailMoved || len(w.compacted) > 0 {
+	if w.recut {
 		a.moveCut(w)
 	}
 	if w.resum {
 		a.recount(w)
 	}
 	w.redraw, w.recut, w.resum = false, false, false
-	w.tailMoved, w.compacted = false, nil
 	if w.usage != (session.Usage{}) || w.cost != 0 {
 		w.row.SetUsage(w.row.Usage().Add(w.usage))
 		w.row.CostUSD = AddCost(w.row.CostUSD, w.cost)

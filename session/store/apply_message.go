@@ -210,9 +210,8 @@ func (a *applier) putMessage(w *sessionWork, m, old *session.Message) {
 	w.account(m, +1)
 	w.recut = w.recut || old != nil && !equal(old.HiddenAt, m.HiddenAt)
 	if s := &w.row.State; old == nil || PositionOf(old) != PositionOf(m) {
-		w.tailMoved = w.tailMoved || m.ID == s.Tail
 		// A message moves back, unless it was not dated before.
-		w.recut = w.recut || m.ID == s.Marker.ID || old != nil && PositionOf(old).Before(PositionOf(m))
+		w.recut = w.recut || m.ID == s.Tail || m.ID == s.Marker.ID || old != nil && PositionOf(old).Before(PositionOf(m))
 		w.redraw = w.redraw || w.awaitsRewind(m.ID)
 		w.resync = w.resync || w.forksAt(m.ID)
 	}

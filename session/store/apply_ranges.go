@@ -15,69 +15,24 @@ type window struct {
 
 // windows are the windows of owners that must be rebuilt because of what was touched, in order of time: from an
 // opening to another, where nothing reaches across.
-//
-// What is in a window that was found need not be looked for. So one is looked for first, then a few of what is left,
-// spread over the time, then many.
 func (o *observer) windows(owners []string) map[string][]window {
-	type search struct {
-		owner string
-		at    timeRange
-		window
-	}
-	left, found := make(map[string][]timeRange), make(map[string][]window)
+	all := make(map[string][]window)
 	for _, owner := range owners {
-		left[owner] = union(o.touched[owner])
-	}
-	for most := 1; ; most *= 8 {
-		var searches []search
-		for _, owner := range owners {
-			n := min(most, len(left[owner]))
-			for i := range n {
-				searches = append(searches, search{owner: owner, at: left[owner][i*len(left[owner])/n]})
+		touched := slices.Clone(o.touched[owner])
+		slices.SortFunc(touched, func(x, y timeRange) int { return cmp.Compare(x.from, y.from) })
+		var found []window
+		for _, at := range touched {
+			if n := len(found); n > 0 && at.to < found[n-1].to {
+				continue // it is in a window that was found
 			}
+			w := o.window(owner, at)
+			for n := len(found); n > 0 && w.from < found[n-1].to; n = len(found) {
+				w.from, w.to = min(w.from, found[n-1].from), max(w.to, found[n-1].to)
+				found = found[:n-1]
+			}
+			found = append(found, w)
 		}
-		if len(searches) == 0 || o.rows.err != nil {
-			return found
-		}
-		for i := range searches {
-			searches[i].window = o.window(searches[i].owner, searches[i].at)
-		}
-		for _, s := range searches {
-			found[s.owner] = append(found[s.owner], s.window)
-		}
-		for _, owner := range owners {
-			found[owner] = unionWindows(found[owner])
-			left[owner] = slices.DeleteFunc(left[owner], func(at timeRange) bool {
-				within := func(w window) bool { return w.from <= at.from && at.to < w.to }
-				return slices.ContainsFunc(found[owner], within)
-			})
-		}
-	}
-}
-
-// union joins ranges that overlap, and returns them in order.
-func union(ranges []timeRange) []timeRange {
-	ranges = slices.Clone(ranges)
-	slices.SortFunc(ranges, func(x, y timeRange) int { return cmp.Compare(x.from, y.from) })
-	var all []timeRange
-	for _, r := range ranges {
-		if n := len(all); n > 0 && r.from <= all[n-1].to {
-			all[n-1].to = max(all[n-1].to, r.to)
-		} else {
-			all = append(all, r)
-		}
-	}
-	return all
-}
-
-func unionWindows(windows []window) (all []window) {
-	slices.SortFunc(windows, func(x, y window) int { return cmp.Compare(x.from, y.from) })
-	for _, w := range windows {
-		if n := len(all); n > 0 && w.from < all[n-1].to {
-			all[n-1].to = max(all[n-1].to, w.to)
-		} else {
-			all = append(all, w)
-		}
+		all[owner] = found
 	}
 	return all
 }

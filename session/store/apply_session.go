@@ -349,20 +349,13 @@ func (w *sessionWork) hides(at int64) bool {
 // count towards the context.
 func (a *applier) moveCut(w *sessionWork) {
 	s := &w.row.State
-	marker, tail, index := s.Marker, s.Tail, int64(-1)
-	among := w.compacted
-	if w.recut {
-		marker, tail, among = Position{}, "", nil // all of them
-	}
-	var markers []session.Part
-	if w.recut || len(among) > 0 {
-		markers = a.rows.compactions(w.id, among)
-	}
+	marker, tail, index := Position{}, "", int64(-1)
+	markers := a.rows.compactions(w.id)
 	of := make([]string, len(markers))
 	for i := range markers {
 		of[i] = markers[i].MessageID
 	}
-	a.rows.loadMessages(append(of, tail)...)
+	a.rows.loadMessages(of...)
 	for i := range markers {
 		m := a.rows.message(markers[i].MessageID)
 		if m == nil || m.HiddenAt != nil {

@@ -261,7 +261,7 @@ func (a *applier) mergeParts(
 		if changed && refused == nil {
 			w.touched[messageID] = true
 			if p.Type == session.TypeCompaction {
-				w.compacted = append(w.compacted, messageID)
+				w.recut = true
 			}
 		}
 		done(p, changed, refused)

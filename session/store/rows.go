@@ -503,9 +503,9 @@ func (r *rows) moveParts(messageID string, index map[string]int64) {
 	}
 }
 
-// compactions returns the compactions of some messages, or of the whole session.
-func (r *rows) compactions(sessionID string, messageIDs []string) []session.Part {
-	q := &Compactions{SessionID: sessionID, MessageIDs: messageIDs}
+// compactions returns the compactions of a session.
+func (r *rows) compactions(sessionID string) []session.Part {
+	q := &Compactions{SessionID: sessionID}
 	r.ask(q)
 	return q.Rows
 }

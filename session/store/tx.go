@@ -280,11 +280,9 @@ type (
 		Count, Next int64
 		Requested   []RequestedIndex
 	}
-	// Compactions are the parts of the type data-compaction of some messages, or of the whole session if
-	// there are none.
+	// Compactions are the parts of the type data-compaction of a session.
 	Compactions struct {
-		SessionID  string
-		MessageIDs []string
+		SessionID string
 
 		Rows []session.Part
 	}

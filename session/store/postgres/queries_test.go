@@ -25,7 +25,6 @@ func TestQueries(t *testing.T) {
 				&store.SessionsByID{IDs: []string{"a", "b"}, Forks: true, Children: true}, &store.SessionsByID{},
 				&store.Trace{TraceID: "t"}, &store.TraceObservations{TraceID: "t"},
 				&store.Compactions{SessionID: "s"},
-				&store.Compactions{SessionID: "s", MessageIDs: []string{"m", "n"}},
 				&store.Extent{MessageID: "m", WithRequested: true}, &store.StatsOf{SessionID: "s", MessageID: "m"},
 				&store.BlobsByDigest{Kind: store.BlobToolCatalog, Digests: []string{"d"}},
 			}); err != nil {

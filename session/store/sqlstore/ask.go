@@ -124,7 +124,7 @@ func Ask(s Statements, q store.Query) bool {
 			SelectRows(s, IndexTable, &q.Requested, requestedQuery, q.MessageID)
 		}
 	case *store.Compactions:
-		askCompactions(s, q)
+		SelectRows(s, PartTable, &q.Rows, compactionPartsQuery, q.SessionID)
 	case *store.StatsOf:
 		SelectRows(s, SpanTable, &q.Rows, turnStatsQuery, q.SessionID, q.MessageID)
 	default:
@@ -185,8 +185,7 @@ var (
 	requestedQuery       = `SELECT ` + IndexTable.List + ` FROM requested_indexes WHERE message_id = ?`
 	compactionPartsQuery = `SELECT ` + PartTable.List + ` FROM chat_parts INDEXED BY idx_chat_parts_compaction
  WHERE type = 'data-compaction' AND session_id = ?1`
-	compactionPartsOfQuery = compactionPartsQuery + ` AND message_id = ?2`
-	turnStatsQuery         = `SELECT ` + SpanTable.List + ` FROM span_refs INDEXED BY idx_span_refs_message
+	turnStatsQuery = `SELECT ` + SpanTable.List + ` FROM span_refs INDEXED BY idx_span_refs_message
  WHERE message_id = ?2 AND kind <> 'permission.evaluate' AND facts_json IS NOT NULL AND session_id = ?1`
 	ownerQuery = `SELECT ` + OwnerTable.List + ` FROM observations WHERE trace_id = ? ORDER BY source LIMIT 1`
 	traceQuery = `SELECT ` + ObservationTable.Prefixed("", "data") + ` FROM observations
@@ -210,15 +209,6 @@ func askParts(s Statements, q *store.PartsByKey) {
 		SelectRows(s, PartTable, &q.Rows, `SELECT `+PartTable.List+` FROM chat_parts WHERE message_id = ?1
  AND "index" IN `+list("CAST(value AS BIGINT)", "?2")+` AND id NOT IN `+list("value", "?3"),
 			q.MessageID, listOf(indexes), listOf(ids))
-	}
-}
-
-func askCompactions(s Statements, q *store.Compactions) {
-	if len(q.MessageIDs) == 0 {
-		SelectRows(s, PartTable, &q.Rows, compactionPartsQuery, q.SessionID)
-	}
-	for _, id := range q.MessageIDs {
-		SelectRows(s, PartTable, &q.Rows, compactionPartsOfQuery, q.SessionID, id)
 	}
 }
 
