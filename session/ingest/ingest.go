@@ -113,19 +113,19 @@ func (i *Ingester) Traces(ctx context.Context, td ptrace.Traces) (Report, error)
 			}
 		}
 	}
-	store := func(n int, meant func(ptrace.Span) bool) (Report, error) {
+	some := func(n int, meant func(ptrace.Span) bool) (Report, error) {
 		return storeAll(0, n, func(from, until int) (Report, error) { return i.traces(ctx, td, meant, from, until) }, &left)
 	}
 	if withRows == 0 || withRows == n {
-		return store(n, func(ptrace.Span) bool { return true })
+		return some(n, func(ptrace.Span) bool { return true })
 	}
 	// Rows of another store are stored as they are, and what agents report beside them of the same sessions is merged:
 	// so they do not share a transaction.
-	r, err := store(n-withRows, func(s ptrace.Span) bool { return !carriesRows(s) })
+	r, err := some(n-withRows, func(s ptrace.Span) bool { return !carriesRows(s) })
 	if err != nil {
 		return r, err
 	}
-	rows, err := store(withRows, carriesRows)
+	rows, err := some(withRows, carriesRows)
 	r.add(rows)
 	return r, err
 }

@@ -40,34 +40,18 @@ func (o *observer) windows(owners []string) map[string][]window {
 // window is the range from the last opening before s to the first opening after it.
 func (o *observer) window(owner string, s timeRange) window {
 	w := window{timeRange: timeRange{math.MinInt64, math.MaxInt64}}
-	from, to := &WindowFrom{Owner: owner, At: s.from}, &WindowTo{Owner: owner, At: s.to + 1}
-	for from != nil || to != nil {
-		var queries []Query
-		if from != nil {
-			queries = append(queries, from)
-		}
-		if to != nil {
-			queries = append(queries, to)
-		}
-		o.ask(queries...)
-		switch {
-		case from == nil:
-		case !from.OK:
-			from = nil
-		case from.Across == nil:
-			w.from, from = from.Start, nil
-		default:
-			from = &WindowFrom{Owner: owner, At: min(from.Start, from.Across.From+1)}
-		}
-		switch {
-		case to == nil:
-		case !to.OK:
-			to = nil
-		case to.Across == nil:
-			w.to, to = to.Start, nil
-		default:
-			to = &WindowTo{Owner: owner, At: max(to.Start+1, to.Across.To)}
-		}
+	from, to := &Opening{Owner: owner, At: s.from, Before: true}, &Opening{Owner: owner, At: s.to + 1}
+	for o.ask(from, to); from.OK && from.Across != nil; o.ask(from) {
+		from = &Opening{Owner: owner, At: min(from.Start, from.Across.From+1), Before: true}
+	}
+	for ; to.OK && to.Across != nil; o.ask(to) {
+		to = &Opening{Owner: owner, At: max(to.Start+1, to.Across.To)}
+	}
+	if from.OK {
+		w.from = from.Start
+	}
+	if to.OK {
+		w.to = to.Start
 	}
 	return w
 }

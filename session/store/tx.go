@@ -372,21 +372,14 @@ type (
 
 		Rows []SpanTime
 	}
-	// WindowFrom looks for where a window may begin. Start is the last time before At when an observation that opens a
-	// turn begins. Across bounds the observations that begin before Start and last until after it, nil if there are none.
-	// The cost depends on how many those are, not on how many come before or after.
-	WindowFrom struct {
-		Owner string
-		At    int64
-
-		OK     bool
-		Start  int64
-		Across *TimeRange
-	}
-	// WindowTo is like WindowFrom for the first time at At or after it.
-	WindowTo struct {
-		Owner string
-		At    int64
+	// Opening looks for where a window may begin or end: Start is the last time before At when an observation that opens
+	// a turn begins if Before is set, and else the first at At or after it. Across bounds the observations that begin
+	// before Start and last until after it, nil if there are none. The cost depends on how many those are, not on how
+	// many come before or after.
+	Opening struct {
+		Owner  string
+		At     int64
+		Before bool
 
 		OK     bool
 		Start  int64
@@ -447,8 +440,7 @@ func (q *Thread) names(add AddNames)            { add(NameSession, q.SessionID) 
 func (q *RequesterOf) names(add AddNames)       { add(NameCall, q.CallID) }
 func (q *OrphanTraces) names(add AddNames)      { add(NameCall, q.CallID) }
 func (q *SpanTimes) names(add AddNames)         { addTraces(add, q.Keys) }
-func (q *WindowFrom) names(add AddNames)        { add(NameSession, q.Owner) }
-func (q *WindowTo) names(add AddNames)          { add(NameSession, q.Owner) }
+func (q *Opening) names(add AddNames)           { add(NameSession, q.Owner) }
 func (q *ObservationsIn) names(add AddNames)    { add(NameSession, q.Owner) }
 func (q *WindowSize) names(add AddNames)        { add(NameSession, q.Owner) }
 func (q *UnbuiltOf) names(add AddNames)         { add(NameSession, q.Owner) }

@@ -14,14 +14,8 @@ func askWindow(s Statements, q store.Query) bool {
 		for _, key := range q.Keys {
 			SelectRows(s, SpanTimeTable, &q.Rows, s.Dialect().SpanTimes, key.TraceID, key.Source)
 		}
-	case *store.WindowFrom:
-		askOpening(s, "max(start_nano)", "start_nano < ?2", q.Owner, q.At, func(row Row) {
-			q.Start, q.OK = row.ColumnInt64(0), !row.ColumnIsNull(0)
-		}, func(across *store.TimeRange) { q.Across = across })
-	case *store.WindowTo:
-		askOpening(s, "min(start_nano)", "start_nano >= ?2", q.Owner, q.At, func(row Row) {
-			q.Start, q.OK = row.ColumnInt64(0), !row.ColumnIsNull(0)
-		}, func(across *store.TimeRange) { q.Across = across })
+	case *store.Opening:
+		askOpening(s, q)
 	case *store.ObservationsIn:
 		askObservationsIn(s, q)
 	case *store.WindowSize:
@@ -68,16 +62,19 @@ var reaches = func() string {
 }()
 
 // askOpening finds where a turn opens, and the bounds of what is across it.
-func askOpening(s Statements, which, condition, owner string, at int64, opening func(Row),
-	bounds func(*store.TimeRange)) {
-	query := `SELECT ` + which + ` AS at FROM observations INDEXED BY idx_observations_opens
- WHERE ` + s.Dialect().Opens + ` AND owner = ?1 AND ` + condition
+func askOpening(s Statements, q *store.Opening) {
+	which, condition := "min", ">="
+	if q.Before {
+		which, condition = "max", "<"
+	}
+	query := `SELECT ` + which + `(start_nano) AS at FROM observations INDEXED BY idx_observations_opens
+ WHERE ` + s.Dialect().Opens + ` AND owner = ?1 AND start_nano ` + condition + ` ?2`
 	s.Select(query, func(row Row) error {
-		opening(row)
+		q.Start, q.OK = row.ColumnInt64(0), !row.ColumnIsNull(0)
 		return nil
-	}, owner, at)
-	selectRange(s, bounds, `WITH opening AS MATERIALIZED (`+query+`)
- SELECT min(o.start_nano), max(o.until_nano) FROM opening CROSS JOIN `+across("opening.at"), owner, at)
+	}, q.Owner, q.At)
+	selectRange(s, func(across *store.TimeRange) { q.Across = across }, `WITH opening AS MATERIALIZED (`+query+`)
+ SELECT min(o.start_nano), max(o.until_nano) FROM opening CROSS JOIN `+across("opening.at"), q.Owner, q.At)
 }
 
 // selectRange selects one row, whose two columns are NULL or the bounds of a time.
