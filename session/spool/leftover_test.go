@@ -8,8 +8,6 @@ import (
 	"testing"
 
 	"go.opentelemetry.io/collector/pdata/ptrace"
-	sdktrace "go.opentelemetry.io/otel/sdk/trace"
-	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 )
 
 // died is the directory of an exporter whose process was killed: its lock is gone, its files are there.
@@ -89,8 +87,7 @@ func TestWritersAndDrainsRaceForDirectories(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				if err := e.SpanExporter().ExportSpans(t.Context(),
-					[]sdktrace.ReadOnlySpan(make(tracetest.SpanStubs, spans).Snapshots())); err != nil {
+				if err := e.SpanExporter().ExportSpans(t.Context(), spansOf("a", "b")); err != nil {
 					t.Error(err)
 				}
 				if err := e.Close(t.Context()); err != nil {
