@@ -22,7 +22,7 @@ func TestConversationSpreadOverManyAttributesIsReadInTime(t *testing.T) {
 			"llm.input_messages.0.message.contents.%d.message_content.text"},
 	} {
 		t.Run(tt.dialect+" "+tt.key, func(t *testing.T) {
-			testscale.Linear(t, 1500, func(size int) {
+			testscale.Linear(t, 1000, func(size int) {
 				attrs := map[string]any{"gen_ai.operation.name": "chat", "gen_ai.request.model": "gpt-5"}
 				if tt.dialect == "openinference" {
 					attrs["openinference.span.kind"] = "LLM"
