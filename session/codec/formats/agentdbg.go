@@ -83,8 +83,8 @@ var agentdbgDataTypes = map[string]string{
 	agentdbgStateUpdate: "data-state", agentdbgErrorEvent: session.TypeError, agentdbgLoopWarning: "data-loop-warning",
 }
 
-// agentdbgUuid derives a UUIDv4 from what it identifies.
-func agentdbgUuid(parts ...string) string {
+// agentdbgUUID derives a UUIDv4 from what it identifies.
+func agentdbgUUID(parts ...string) string {
 	h := sha256.New()
 	for _, p := range parts {
 		h.Write(binary.AppendUvarint(nil, uint64(len(p))))
@@ -97,17 +97,17 @@ func agentdbgUuid(parts ...string) string {
 	return s[:8] + "-" + s[8:12] + "-" + s[12:16] + "-" + s[16:20] + "-" + s[20:]
 }
 
-var agentdbgUuid4 = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`)
+var agentdbgUUID4 = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`)
 
 // agentdbgIsUUID4 reports whether s is a UUIDv4 in the one spelling that AgentDbg accepts.
-func agentdbgIsUUID4(s string) bool { return agentdbgUuid4.MatchString(s) }
+func agentdbgIsUUID4(s string) bool { return agentdbgUUID4.MatchString(s) }
 
 // agentdbgRunID returns the id of the run that a session is written as.
 func agentdbgRunID(sessionID string) string {
 	if agentdbgIsUUID4(sessionID) {
 		return sessionID
 	}
-	return agentdbgUuid("run", sessionID)
+	return agentdbgUUID("run", sessionID)
 }
 
 // agentdbgDefaultName is the name that AgentDbg gives an event.

@@ -263,7 +263,7 @@ func (b *agentdbgBuilder) toolCall(e *agentdbgEvent) {
 	t := b.assistant(e)
 	id := e.id
 	if id == "" {
-		id = agentdbgUuid(b.run.id, "call", strconv.Itoa(len(b.turns)), strconv.Itoa(len(t.m.Parts())))
+		id = agentdbgUUID(b.run.id, "call", strconv.Itoa(len(b.turns)), strconv.Itoa(len(t.m.Parts())))
 	}
 	data := rows.ToolPart(cmp.Or(e.payload.Text("tool_name"), e.name), id, session.StateInputAvailable)
 	data.Set("input", rows.OrNull(e.payload.Get("args")))

@@ -30,7 +30,7 @@ func agentdbgDraft(s *codec.Session, maida bool) agentdbgFormatted {
 	if t.Session.WorkspaceRoot != nil {
 		cwd = *t.Session.WorkspaceRoot
 	}
-	d.startID = agentdbgUuid(d.runID, agentdbgRunStart)
+	d.startID = agentdbgUUID(d.runID, agentdbgRunStart)
 	d.add(agentdbgRunStart, d.startID, "", t.Session.CreatedAt, rows.Of(
 		"run_name", t.Session.Title, "python_version", "", "platform", "", "cwd", cwd, "argv", []string{}))
 	for i := range t.Messages {
@@ -145,7 +145,7 @@ func (d *agentdbgDrafter) add(typ, id, parent string, at int64, payload rows.Obj
 	d.events = append(d.events, e)
 	d.counts.add(typ)
 	if warning := d.loops.see(typ, id, payload); warning != nil && !d.own {
-		d.add(agentdbgLoopWarning, agentdbgUuid(d.runID, agentdbgLoopWarning, warning.Text("pattern")), id, at, warning)
+		d.add(agentdbgLoopWarning, agentdbgUUID(d.runID, agentdbgLoopWarning, warning.Text("pattern")), id, at, warning)
 	}
 }
 
@@ -158,7 +158,7 @@ func (d *agentdbgDrafter) finish() agentdbgFormatted {
 		took := max(0, ended-d.s.Session.CreatedAt)
 		at := rows.FormatTime(ended)
 		meta.Add(rows.Of("counts", d.counts, "ended_at", at, "duration_ms", took, "last_event_ts", at))
-		d.add(agentdbgRunEnd, agentdbgUuid(d.runID, agentdbgRunEnd), d.startID, ended, rows.Of("status", d.status, "summary", rows.Of(
+		d.add(agentdbgRunEnd, agentdbgUUID(d.runID, agentdbgRunEnd), d.startID, ended, rows.Of("status", d.status, "summary", rows.Of(
 			"llm_calls", d.counts.LLMCalls, "tool_calls", d.counts.ToolCalls, "errors", d.counts.Errors,
 			"duration_ms", took)))
 	}
@@ -286,7 +286,7 @@ func (d *agentdbgDrafter) call() {
 	if t := d.meta.Trace.Temperature; t != nil {
 		temperature = agentdbgPythonFloat(*t)
 	}
-	id := agentdbgUuid(d.runID, agentdbgLlmCall, d.m.Message.ID, strconv.Itoa(len(d.calls)))
+	id := agentdbgUUID(d.runID, agentdbgLlmCall, d.m.Message.ID, strconv.Itoa(len(d.calls)))
 	place := len(d.events)
 	d.add(agentdbgLlmCall, id, d.startID, at, rows.Of(
 		"model", cmp.Or(model.ModelID, agentdbgUnknown), "prompt", d.prompt(), "response", agentdbgResponse(said), "usage", nil,
@@ -359,7 +359,7 @@ func (d *agentdbgDrafter) systemPrompt() string {
 // unanswered adds an event for what no call has answered.
 func (d *agentdbgDrafter) unanswered() {
 	last := d.asked[len(d.asked)-1].Message
-	d.add(agentdbgStateUpdate, agentdbgUuid(d.runID, "unanswered", last.ID), d.startID, last.UpdatedAt, agentdbgState(d.prompt()))
+	d.add(agentdbgStateUpdate, agentdbgUUID(d.runID, "unanswered", last.ID), d.startID, last.UpdatedAt, agentdbgState(d.prompt()))
 	d.failure(last.UpdatedAt, agentdbgUnfinished, "nothing was answered")
 }
 
@@ -431,7 +431,7 @@ func (d *agentdbgDrafter) tool(p *session.Part, data rows.Object) {
 	default: // AgentDbg records calls that have returned, and one that has not is no success
 		payload.Set("error", agentdbgFailure(agentdbgUnfinished, "the call has no result; its state is "+data.Text("state")))
 	}
-	id, parent := agentdbgUuid(d.runID, agentdbgToolCall, p.ID), d.startID
+	id, parent := agentdbgUUID(d.runID, agentdbgToolCall, p.ID), d.startID
 	if call := data.Text("toolCallId"); (agentdbgIsUUID4(call) || d.maida && agentdbgSpanID.MatchString(call)) && !d.used[call] {
 		id = call // of an event
 		d.used[call] = true
@@ -452,11 +452,11 @@ func (d *agentdbgDrafter) data(p *session.Part, data rows.Object, follows bool) 
 		inner = agentdbgFailure(agentdbgPlainError, text)
 	}
 	if p.Type == session.TypeError && follows && inner.Text("error_type") != "" && inner.Get("message") != nil {
-		d.add(agentdbgErrorEvent, agentdbgUuid(d.runID, agentdbgErrorEvent, p.ID), d.startID, p.UpdatedAt, inner)
+		d.add(agentdbgErrorEvent, agentdbgUUID(d.runID, agentdbgErrorEvent, p.ID), d.startID, p.UpdatedAt, inner)
 		return true
 	}
 	if p.Type == agentdbgDataTypes[agentdbgLoopWarning] && inner.Text("pattern") != "" {
-		d.add(agentdbgLoopWarning, agentdbgUuid(d.runID, agentdbgLoopWarning, p.ID), d.startID, p.UpdatedAt, inner)
+		d.add(agentdbgLoopWarning, agentdbgUUID(d.runID, agentdbgLoopWarning, p.ID), d.startID, p.UpdatedAt, inner)
 		return false
 	}
 	payload := agentdbgState(data)
@@ -464,13 +464,13 @@ func (d *agentdbgDrafter) data(p *session.Part, data rows.Object, follows bool) 
 		agentdbgStatePart(inner) == nil {
 		payload = inner
 	}
-	d.add(agentdbgStateUpdate, agentdbgUuid(d.runID, agentdbgStateUpdate, p.ID), d.startID, p.UpdatedAt, payload)
+	d.add(agentdbgStateUpdate, agentdbgUUID(d.runID, agentdbgStateUpdate, p.ID), d.startID, p.UpdatedAt, payload)
 	return false
 }
 
 // failure adds an error that is the end of a turn or of the run.
 func (d *agentdbgDrafter) failure(at int64, typ, text string) {
-	id := agentdbgUuid(d.runID, agentdbgErrorEvent, strconv.Itoa(len(d.events)))
+	id := agentdbgUUID(d.runID, agentdbgErrorEvent, strconv.Itoa(len(d.events)))
 	d.add(agentdbgErrorEvent, id, d.startID, at, agentdbgFailure(typ, text).Without("details"))
 }
 

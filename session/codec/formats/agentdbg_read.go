@@ -267,7 +267,7 @@ func (d *agentdbgDecoder) stream(data []byte) ([]*agentdbgRun, error) {
 		}
 	}
 	if len(runs) == 0 {
-		return nil, agentdbgErrNoRun
+		return nil, errNoAgentdbgRun
 	}
 	return runs, nil
 }
@@ -298,7 +298,7 @@ func (d *agentdbgDecoder) parse(text []byte, line int, file string) (rows.Object
 	return nil, err
 }
 
-var agentdbgErrNoRun = errors.New("read run: no event and no run in it: " +
+var errNoAgentdbgRun = errors.New("read run: no event and no run in it: " +
 	"want events.jsonl, spans.jsonl, or what their programs export")
 
 // byRun sorts events by the run that they name.
@@ -310,7 +310,7 @@ func (d *agentdbgDecoder) byRun(events []agentdbgEvent) ([]*agentdbgRun, error) 
 		if r == nil {
 			r = &agentdbgRun{id: e.runID}
 			if r.id == "" {
-				r.id = agentdbgUuid("run", e.id, e.typ, rows.FormatTime(e.at), string(e.payload.JSON()))
+				r.id = agentdbgUUID("run", e.id, e.typ, rows.FormatTime(e.at), string(e.payload.JSON()))
 			}
 			places[e.runID] = r
 			runs = append(runs, r)
@@ -318,7 +318,7 @@ func (d *agentdbgDecoder) byRun(events []agentdbgEvent) ([]*agentdbgRun, error) 
 		r.events = append(r.events, e)
 	}
 	if len(runs) == 0 {
-		return nil, agentdbgErrNoRun
+		return nil, errNoAgentdbgRun
 	}
 	return runs, nil
 }
@@ -348,7 +348,7 @@ func (d *agentdbgDecoder) export(text []byte) *agentdbgRun {
 		d.problem(0, "", "is not a run: left out")
 		return nil
 	}
-	r.id = r.identity(agentdbgUuid("run", string(text)))
+	r.id = r.identity(agentdbgUUID("run", string(text)))
 	return r
 }
 

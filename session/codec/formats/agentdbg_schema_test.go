@@ -22,7 +22,7 @@ type agentdbgKind func(any) bool
 
 func agentdbgIsText(v any) bool    { _, ok := v.(string); return ok }
 func agentdbgIsObject(v any) bool  { _, ok := v.(map[string]any); return ok }
-func agentdbgIsID(v any) bool      { s, ok := v.(string); return ok && agentdbgUuid4.MatchString(s) }
+func agentdbgIsID(v any) bool      { s, ok := v.(string); return ok && agentdbgUUID4.MatchString(s) }
 func agentdbgIsAnything(any) bool  { return true }
 func agentdbgIsVersion(v any) bool { return v == "0.1" }
 func agentdbgIsNumber(v any) bool  { _, ok := v.(json.Number); return ok }

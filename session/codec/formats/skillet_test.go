@@ -16,7 +16,6 @@ import (
 	"testing/iotest"
 
 	"github.com/google/go-cmp/cmp"
-	gocmp "github.com/google/go-cmp/cmp"
 	"zombiezen.com/go/sqlite"
 	"zombiezen.com/go/sqlite/sqlitex"
 
@@ -449,7 +448,7 @@ func TestSkilletDecodeItems(t *testing.T) {
 		`  data-compaction {"summary":"","tail_start_id":null,"auto":true,"summary_tokens":0}`, "  text a",
 		`  data-content {"type":"refusal","refusal":"no"}`,
 	}
-	if diff := gocmp.Diff(want, skilletStory(s.Transcript)); diff != "" {
+	if diff := cmp.Diff(want, skilletStory(s.Transcript)); diff != "" {
 		t.Errorf("story (-want +got):\n%s", diff)
 	}
 	for i := range p {
@@ -461,7 +460,7 @@ func TestSkilletDecodeItems(t *testing.T) {
 			`cannot be matched`,
 		`s.sqlite: session_items row 13: is not an item: left out`,
 	}
-	if diff := gocmp.Diff(wantProblems, p); diff != "" {
+	if diff := cmp.Diff(wantProblems, p); diff != "" {
 		t.Errorf("problems (-want +got):\n%s", diff)
 	}
 	out := filepath.Join(t.TempDir(), "out.sqlite")
@@ -470,7 +469,7 @@ func TestSkilletDecodeItems(t *testing.T) {
 	}
 	// No item says that there was a compaction but the one of the provider, which is encrypted.
 	want = slices.DeleteFunc(want, func(line string) bool { return strings.HasPrefix(line, "  data-compaction") })
-	if diff := gocmp.Diff(want, skilletStory(skilletOnly(t, skilletDecodeFile(out, nil)).Transcript)); diff != "" {
+	if diff := cmp.Diff(want, skilletStory(skilletOnly(t, skilletDecodeFile(out, nil)).Transcript)); diff != "" {
 		t.Errorf("written and read (-want +got):\n%s", diff)
 	}
 }
@@ -508,12 +507,12 @@ func TestSkilletDecodeFileOfADirectory(t *testing.T) {
 		got = append(got, meta.Skillet.User+"/"+s.Session.Title)
 	}
 	want := []string{"ann@x/one", "ann_x/two", "bob/one", "a.b/s", "a_b/s", "ann@x/three"}
-	if diff := gocmp.Diff(want, got); diff != "" {
+	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	damaged := skilletProblems{"bob/empty.jsonl: no entry in it: want lines of kind user_message, step and " +
 		"final_result: the log was left out"}
-	if diff := gocmp.Diff(damaged, p); diff != "" {
+	if diff := cmp.Diff(damaged, p); diff != "" {
 		t.Errorf("problems (-want +got):\n%s", diff)
 	}
 }
