@@ -380,6 +380,24 @@ func TestAnswersAreTheSameThroughAClient(t *testing.T) {
 	}
 }
 
+// The address of a span, as other viewers of traces link it, leads to the page of its turn.
+func TestASpanLeadsToItsPage(t *testing.T) {
+	s := newSite(t, false)
+	spans := examples(t, s.store)["traces/{trace}/{span}"]
+	for i := 0; i < len(spans); i += 1 + len(spans)/20 {
+		var at located
+		s.get(spans[i], &at)
+		want := Address("s", at.SessionID)
+		if at.Turn > 0 {
+			want = Address("s", at.SessionID, "t", at.Turn)
+		}
+		answer, _ := s.ask(http.MethodGet, strings.Replace(spans[i], "traces", "/trace", 1), "")
+		if answer.StatusCode != http.StatusOK || answer.Request.URL.RequestURI() != want {
+			t.Errorf("%s: status %d at %s, want %s", spans[i], answer.StatusCode, answer.Request.URL, want)
+		}
+	}
+}
+
 func TestListsContinue(t *testing.T) {
 	s := newSite(t, false)
 	for _, sort := range store.SessionSorts() {

@@ -10,7 +10,6 @@ import (
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/render"
-	"github.com/agenttrace/agenttrace/session/store"
 )
 
 // partPage is one part, whole.
@@ -30,15 +29,8 @@ const maxPart = 1 << 20
 
 // row reads the row of the part in the address.
 func (v *pages) row(r *http.Request) (*session.Part, error) {
-	id, message, part := element(r.PathValue("id")), element(r.PathValue("message")), element(r.PathValue("part"))
-	e, err := v.Sessions.Excerpt(r.Context(), id, store.ExcerptQuery{Messages: []string{message}})
-	if err != nil {
-		return nil, err
-	}
-	if p := document.PartRow(e.Messages, part); p != nil {
-		return p, nil
-	}
-	return nil, notFound("the session has no part %s of message %s", part, message)
+	return v.partRow(r.Context(), element(r.PathValue("id")), element(r.PathValue("message")),
+		element(r.PathValue("part")))
 }
 
 // part answers with one part.

@@ -460,31 +460,16 @@ func (v *pages) hits(r *http.Request, id string) ([]stop, error) {
 
 // trace leads from a span, as another viewer of traces links it, to the place in its session.
 func (v *pages) trace(w http.ResponseWriter, r *http.Request) error {
-	id, err := v.Sessions.Resolve(r.Context(), r.PathValue("trace"))
-	if err != nil {
+	found, err := v.locate(r.Context(), r.PathValue("trace"), r.PathValue("span"))
+	if found == nil {
 		return err
 	}
-	to := Address("s", id)
-	if span := r.PathValue("span"); span != "" {
-		spans, err := v.Sessions.Spans(r.Context(), id)
-		if err != nil {
-			return err
-		}
-		for _, s := range spans {
-			if s.SpanID != span || s.MessageID == "" {
-				continue
-			}
-			o, err := v.Sessions.LoadOutline(r.Context(), id)
-			if err != nil {
-				return err
-			}
-			if n := o.TurnOf(s.MessageID); n > 0 {
-				to = Address("s", id, "t", n)
-			}
-			if s.PartID != "" {
-				to += "#" + url.PathEscape(partID(s.PartID))
-			}
-		}
+	to := Address("s", found.SessionID)
+	if found.SpanID != "" && found.Turn > 0 {
+		to = Address("s", found.SessionID, "t", found.Turn)
+	}
+	if found.PartID != "" {
+		to += "#" + url.PathEscape(partID(found.PartID))
 	}
 	http.Redirect(w, r, to, http.StatusSeeOther)
 	return nil

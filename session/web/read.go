@@ -155,17 +155,33 @@ func (a *api) part(ctx context.Context, p partPath) (*wholePart, error) {
 			}
 		}
 	}
-	e, err := a.Sessions.Excerpt(ctx, p.ID, store.ExcerptQuery{Messages: []string{p.Message}})
+	row, err := a.partRow(ctx, p.ID, p.Message, p.Part)
 	if err != nil {
 		return nil, err
 	}
-	row := document.PartRow(e.Messages, p.Part)
-	if whole.Part.ID == "" || row == nil {
-		return nil, NotFoundf("part",
-			"read its document for their ids", "session %s has no part %q of a message %q", p.ID, p.Part, p.Message)
+	if whole.Part.ID == "" {
+		return nil, noPart(p.ID, p.Message, p.Part)
 	}
 	whole.Row = *row
 	return &whole, nil
+}
+
+// noPart is the error for a part that a message does not have.
+func noPart(id, message, part string) error {
+	return NotFoundf("part",
+		"read its document for their ids", "session %s has no part %q of a message %q", id, part, message)
+}
+
+// partRow is a part as it is stored.
+func (b *Backend) partRow(ctx context.Context, id, message, part string) (*session.Part, error) {
+	e, err := b.Sessions.Excerpt(ctx, id, store.ExcerptQuery{Messages: []string{message}})
+	if err != nil {
+		return nil, err
+	}
+	if row := document.PartRow(e.Messages, part); row != nil {
+		return row, nil
+	}
+	return nil, noPart(id, message, part)
 }
 
 func (a *api) rows(ctx context.Context, p sessionPath) (*session.Transcript, error) {
@@ -268,24 +284,25 @@ func (a *api) trace(ctx context.Context, p tracePath) (*located, error) {
 }
 
 func (a *api) span(ctx context.Context, p spanPath) (*located, error) {
-	return a.locate(ctx, p.Trace, strings.ToLower(p.Span))
+	return a.locate(ctx, p.Trace, p.Span)
 }
 
-// locate finds a span of a trace or, with "", the trace.
-func (a *api) locate(ctx context.Context, trace, span string) (*located, error) {
-	trace = strings.ToLower(trace)
+// locate finds a span of a trace or, with "", the trace. With the error for a span that is not there it returns where the
+// trace is.
+func (b *Backend) locate(ctx context.Context, trace, span string) (*located, error) {
+	trace, span = strings.ToLower(trace), strings.ToLower(span)
 	if len(trace) < 8 || strings.Trim(trace, "0123456789abcdef") != "" {
 		return nil, Invalidf("trace", "give at least 8 hexadecimal digits", "trace is %q", trace)
 	}
-	id, err := a.Sessions.Resolve(ctx, trace)
+	id, err := b.Sessions.Resolve(ctx, trace)
 	if err != nil {
 		return nil, named("trace", err)
 	}
-	o, err := a.Sessions.LoadOutline(ctx, id)
+	o, err := b.Sessions.LoadOutline(ctx, id)
 	if err != nil {
 		return nil, named("trace", err)
 	}
-	spans, err := a.Sessions.Spans(ctx, id)
+	spans, err := b.Sessions.Spans(ctx, id)
 	if err != nil {
 		return nil, err
 	}
@@ -308,7 +325,7 @@ func (a *api) locate(ctx context.Context, trace, span string) (*located, error) 
 		if span == "" {
 			p = NotFoundf("trace", "list sessions", "no session has spans of trace %s", trace)
 		}
-		return nil, p
+		return &found, p
 	}
 	return &found, nil
 }
