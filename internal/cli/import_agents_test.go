@@ -21,7 +21,7 @@ func TestDiscoverFindsAgents(t *testing.T) {
 	}
 	t.Setenv("HOME", home)
 	testdata := samples + "transcripts/testdata/"
-	if err := os.CopyFS(filepath.Join(home, ".maida"), os.DirFS(samples+"agentdbg/testdata/maida")); err != nil {
+	if err := os.CopyFS(filepath.Join(home, ".maida"), os.DirFS(samples+"formats/testdata/agentdbg/maida")); err != nil {
 		t.Fatal(err)
 	}
 	for from, to := range map[string]string{

@@ -61,40 +61,46 @@ func TestImportSessions(t *testing.T) {
 		stream bool
 	}{
 		{path: "../testdata/reference.jsonl", format: "jsonl", golden: "../testdata/reference.jsonl", stream: true},
-		{path: "jutul/testdata/trace.sqlite", format: "jutul", golden: "jutul/testdata/trace.golden.jsonl", sessions: 1,
+		{path: "formats/testdata/jutul/trace.sqlite", format: "jutul",
+			golden: "formats/testdata/jutul/trace.golden.jsonl", sessions: 1,
 			stream: true},
-		{path: "agentdbg/testdata/export.json", format: "agentdbg",
-			golden: "agentdbg/testdata/dff117f0-c969-44c1-8173-1523b6eb1213.jsonl", sessions: 1, stream: true},
-		{path: "agentdbg/testdata/data", format: "agentdbg",
-			golden: "agentdbg/testdata/3cb3426d-1fa6-417a-b821-6be9c94cd9f4.jsonl", sessions: 4},
-		{path: "agentdbg/testdata/data/runs", format: "agentdbg",
-			golden: "agentdbg/testdata/46e80958-2ba7-4329-9bda-377db118f630.jsonl", sessions: 4},
-		{path: "agentdbg/testdata/data/runs/f0ca8552-c91a-473d-a112-286a75226e66", format: "agentdbg",
-			golden: "agentdbg/testdata/f0ca8552-c91a-473d-a112-286a75226e66.jsonl", sessions: 1},
-		{path: "agentdbg/testdata/data/runs/dff117f0-c969-44c1-8173-1523b6eb1213/events.jsonl", format: "agentdbg",
-			golden: "agentdbg/testdata/dff117f0-c969-44c1-8173-1523b6eb1213.jsonl", sessions: 1},
-		{path: "agentdbg/testdata/maida/runs", format: "maida", sessions: 3},
-		{path: "agentdbg/testdata/maida/runs/b2000000000000000000000000000002", format: "maida", sessions: 1},
-		{path: "agentdbg/testdata/maida/runs/c3000000000000000000000000000003/meta.json", format: "maida", sessions: 1},
-		{path: "agentdbg/testdata/maida/runs/b2000000000000000000000000000002/spans.jsonl", format: "maida", sessions: 1},
-		{path: "agentdbg/testdata/maida/export.json", format: "agentdbg", sessions: 1, stream: true},
-		{path: "skillet/testdata/state", format: "skillet", golden: "skillet/testdata/both.golden.jsonl", sessions: 1},
-		{path: "skillet/testdata/state/.agent_sessions.sqlite", format: "skillet",
-			golden: "skillet/testdata/store.golden.jsonl", sessions: 1, stream: true},
+		{path: "formats/testdata/agentdbg/export.json", format: "agentdbg",
+			golden: "formats/testdata/agentdbg/dff117f0-c969-44c1-8173-1523b6eb1213.jsonl", sessions: 1, stream: true},
+		{path: "formats/testdata/agentdbg/data", format: "agentdbg",
+			golden: "formats/testdata/agentdbg/3cb3426d-1fa6-417a-b821-6be9c94cd9f4.jsonl", sessions: 4},
+		{path: "formats/testdata/agentdbg/data/runs", format: "agentdbg",
+			golden: "formats/testdata/agentdbg/46e80958-2ba7-4329-9bda-377db118f630.jsonl", sessions: 4},
+		{path: "formats/testdata/agentdbg/data/runs/f0ca8552-c91a-473d-a112-286a75226e66", format: "agentdbg",
+			golden: "formats/testdata/agentdbg/f0ca8552-c91a-473d-a112-286a75226e66.jsonl", sessions: 1},
+		{path: "formats/testdata/agentdbg/data/runs/dff117f0-c969-44c1-8173-1523b6eb1213/events.jsonl", format: "agentdbg",
+			golden: "formats/testdata/agentdbg/dff117f0-c969-44c1-8173-1523b6eb1213.jsonl", sessions: 1},
+		{path: "formats/testdata/agentdbg/maida/runs", format: "maida", sessions: 3},
+		{path: "formats/testdata/agentdbg/maida/runs/b2000000000000000000000000000002", format: "maida", sessions: 1},
+		{path: "formats/testdata/agentdbg/maida/runs/c3000000000000000000000000000003/meta.json",
+			format: "maida", sessions: 1},
+		{path: "formats/testdata/agentdbg/maida/runs/b2000000000000000000000000000002/spans.jsonl",
+			format: "maida", sessions: 1},
+		{path: "formats/testdata/agentdbg/maida/export.json", format: "agentdbg", sessions: 1, stream: true},
+		{path: "formats/testdata/skillet/state", format: "skillet",
+			golden: "formats/testdata/skillet/both.golden.jsonl", sessions: 1},
+		{path: "formats/testdata/skillet/state/.agent_sessions.sqlite", format: "skillet",
+			golden: "formats/testdata/skillet/store.golden.jsonl", sessions: 1, stream: true},
 		{
-			path:   "skillet/testdata/state/.agent_session_logs/john_example_com/session_2026-05-27T20_11_02_482Z_ab12.jsonl",
-			format: "skillet", golden: "skillet/testdata/log.golden.jsonl", sessions: 1},
-		{path: "acp/testdata/handmade_raw.ndjson", format: "acp", stream: true},
-		{path: "acp/testdata/handmade_zed.json", format: "acp", stream: true},
-		{path: "acp/testdata/handmade_inspector.jsonl", format: "acp", stream: true},
-		{path: "acp/testdata/handmade_conductor.jsons", format: "acp", stream: true},
-		{path: "acp/testdata/inspector_proxy-chain.jsonl", format: "acp", stream: true},
-		{path: "acp/testdata/version2.ndjson", format: "acp", stream: true},
-		{path: "atif/testdata/harbor.json", format: "atif", golden: "atif/testdata/harbor.golden.jsonl", sessions: 1,
+			path: "formats/testdata/skillet/state/.agent_session_logs/john_example_com/" +
+				"session_2026-05-27T20_11_02_482Z_ab12.jsonl",
+			format: "skillet", golden: "formats/testdata/skillet/log.golden.jsonl", sessions: 1},
+		{path: "formats/testdata/acp/handmade_raw.ndjson", format: "acp", stream: true},
+		{path: "formats/testdata/acp/handmade_zed.json", format: "acp", stream: true},
+		{path: "formats/testdata/acp/handmade_inspector.jsonl", format: "acp", stream: true},
+		{path: "formats/testdata/acp/handmade_conductor.jsons", format: "acp", stream: true},
+		{path: "formats/testdata/acp/inspector_proxy-chain.jsonl", format: "acp", stream: true},
+		{path: "formats/testdata/acp/version2.ndjson", format: "acp", stream: true},
+		{path: "formats/testdata/atif/harbor.json", format: "atif",
+			golden: "formats/testdata/atif/harbor.golden.jsonl", sessions: 1,
 			stream: true},
-		{path: "atif/testdata/subagents.json", format: "atif", sessions: 2, stream: true},
-		{path: "pi/testdata/session.jsonl", format: "pi", sessions: 1, stream: true},
-		{path: "sts/testdata/llama.jsonl", format: "sts", sessions: 1, stream: true},
+		{path: "formats/testdata/atif/subagents.json", format: "atif", sessions: 2, stream: true},
+		{path: "formats/testdata/pi/session.jsonl", format: "pi", sessions: 1, stream: true},
+		{path: "formats/testdata/sts/llama.jsonl", format: "sts", sessions: 1, stream: true},
 	} {
 		t.Run(tt.path, func(t *testing.T) {
 			path, store := filepath.Join(samples, filepath.FromSlash(tt.path)), filepath.Join(t.TempDir(), "s.db")
@@ -364,13 +370,13 @@ func TestImportDirectory(t *testing.T) {
 			t.Errorf("files (-want +got):\n%s", d)
 		}
 	}
-	put("trace.sqlite", "jutul/testdata/trace.sqlite")
+	put("trace.sqlite", "formats/testdata/jutul/trace.sqlite")
 	want(map[string]string{".": "jutul"})
 	put("more.jsonl", "transcripts/testdata/opencode/sessions.golden.jsonl")
 	want(map[string]string{"trace.sqlite": "jutul", "more.jsonl": "jsonl"})
 	const run = "dff117f0-c969-44c1-8173-1523b6eb1213"
-	put("a/runs/"+run+"/run.json", "agentdbg/testdata/data/runs/"+run+"/run.json")
-	put("a/runs/"+run+"/events.jsonl", "agentdbg/testdata/data/runs/"+run+"/events.jsonl")
+	put("a/runs/"+run+"/run.json", "formats/testdata/agentdbg/data/runs/"+run+"/run.json")
+	put("a/runs/"+run+"/events.jsonl", "formats/testdata/agentdbg/data/runs/"+run+"/events.jsonl")
 	put("b/c/gemini.json", "transcripts/testdata/gemini/tmp/parser/chats/session-2025-08-20T10-00-77aa0b1c.json")
 	put(".hidden/gemini.json", "transcripts/testdata/gemini/tmp/parser/chats/session-2025-08-20T10-00-77aa0b1c.json")
 	want(map[string]string{"trace.sqlite": "jutul", "more.jsonl": "jsonl", "a": "agentdbg",
