@@ -392,8 +392,8 @@ type (
 
 		Rows []Observation
 	}
-	// WindowSize counts the observations that begin in [From, To), up to Limit. Answer is the message to which the last of them that
-	// is attributed to a message of the owner is, "" if there is none.
+	// WindowSize counts the observations that begin in [From, To), up to Limit. Answer is the message to which the last
+	// of them that is attributed to a message of the owner is, "" if there is none.
 	WindowSize struct {
 		Owner    string
 		From, To int64

@@ -120,7 +120,8 @@ func agentdbgDefaultName(typ string, payload rows.Object) string {
 	case agentdbgLoopWarning:
 		return agentdbgLoopName(payload.Text("pattern"))
 	}
-	keys := map[string]string{agentdbgRunStart: "run_name", agentdbgLlmCall: "model", agentdbgToolCall: "tool_name", agentdbgErrorEvent: "error_type"}
+	keys := map[string]string{agentdbgRunStart: "run_name", agentdbgLlmCall: "model", agentdbgToolCall: "tool_name",
+		agentdbgErrorEvent: "error_type"}
 	return payload.Text(keys[typ])
 }
 
@@ -146,7 +147,8 @@ func agentdbgErrorText(v json.RawMessage) string {
 	}
 	typ, message := cmp.Or(o.Text("error_type"), o.Text("type")), o.Text("message")
 	switch {
-	case typ == agentdbgPlainError, typ == agentdbgInterrupted, typ == agentdbgUnfinished, typ == agentdbgPermissionDenied, typ == "":
+	case typ == agentdbgPlainError, typ == agentdbgInterrupted, typ == agentdbgUnfinished,
+		typ == agentdbgPermissionDenied, typ == "":
 		return message
 	case message == "":
 		return typ

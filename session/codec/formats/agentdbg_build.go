@@ -86,7 +86,8 @@ func agentdbgBuild(r *agentdbgRun, report func(codec.Problem)) *codec.Session {
 		b.event(e, i == 0, last)
 		if e.typ == agentdbgRunEnd && last {
 			b.ended = e.at
-		} else if e.typ != agentdbgErrorEvent || e.payload.Text("error_type") != agentdbgUnfinished { // which has no time of its own
+		} else if e.typ != agentdbgErrorEvent || e.payload.Text("error_type") != agentdbgUnfinished {
+			// One that did not end has no time of its own.
 			b.s.See(e.at)
 			b.before = e.at
 		}

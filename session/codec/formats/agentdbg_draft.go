@@ -158,9 +158,10 @@ func (d *agentdbgDrafter) finish() agentdbgFormatted {
 		took := max(0, ended-d.s.Session.CreatedAt)
 		at := rows.FormatTime(ended)
 		meta.Add(rows.Of("counts", d.counts, "ended_at", at, "duration_ms", took, "last_event_ts", at))
-		d.add(agentdbgRunEnd, agentdbgUUID(d.runID, agentdbgRunEnd), d.startID, ended, rows.Of("status", d.status, "summary", rows.Of(
-			"llm_calls", d.counts.LLMCalls, "tool_calls", d.counts.ToolCalls, "errors", d.counts.Errors,
-			"duration_ms", took)))
+		d.add(agentdbgRunEnd, agentdbgUUID(d.runID, agentdbgRunEnd), d.startID, ended,
+			rows.Of("status", d.status, "summary", rows.Of(
+				"llm_calls", d.counts.LLMCalls, "tool_calls", d.counts.ToolCalls, "errors", d.counts.Errors,
+				"duration_ms", took)))
 	}
 	return agentdbgFormatted{d.runID, meta, d.events, d.maida}
 }
@@ -289,7 +290,8 @@ func (d *agentdbgDrafter) call() {
 	id := agentdbgUUID(d.runID, agentdbgLlmCall, d.m.Message.ID, strconv.Itoa(len(d.calls)))
 	place := len(d.events)
 	d.add(agentdbgLlmCall, id, d.startID, at, rows.Of(
-		"model", cmp.Or(model.ModelID, agentdbgUnknown), "prompt", d.prompt(), "response", agentdbgResponse(said), "usage", nil,
+		"model", cmp.Or(model.ModelID, agentdbgUnknown), "prompt", d.prompt(),
+		"response", agentdbgResponse(said), "usage", nil,
 		"provider", cmp.Or(model.ProviderID, agentdbgUnknown), "temperature", temperature, "stop_reason", nil,
 		"status", agentdbgStatusOK, "error", nil))
 	if took := at - from; took > 0 {
@@ -359,7 +361,8 @@ func (d *agentdbgDrafter) systemPrompt() string {
 // unanswered adds an event for what no call has answered.
 func (d *agentdbgDrafter) unanswered() {
 	last := d.asked[len(d.asked)-1].Message
-	d.add(agentdbgStateUpdate, agentdbgUUID(d.runID, "unanswered", last.ID), d.startID, last.UpdatedAt, agentdbgState(d.prompt()))
+	d.add(agentdbgStateUpdate, agentdbgUUID(d.runID, "unanswered", last.ID), d.startID, last.UpdatedAt,
+		agentdbgState(d.prompt()))
 	d.failure(last.UpdatedAt, agentdbgUnfinished, "nothing was answered")
 }
 
@@ -404,7 +407,8 @@ func agentdbgBounded(v json.RawMessage) json.RawMessage {
 	return o.JSON()
 }
 
-// agentdbgPlain is a value as AgentDbg has them: an object, a text or null. Another is the value of an object, as in its SDK.
+// agentdbgPlain is a value as AgentDbg has them: an object, a text or null. Another is the
+// value of an object, as in its SDK.
 func agentdbgPlain(v json.RawMessage) json.RawMessage {
 	if v = rows.OrNull(v); v[0] != '{' && v[0] != '"' && v[0] != 'n' {
 		return rows.Of("value", v).JSON()
@@ -432,7 +436,8 @@ func (d *agentdbgDrafter) tool(p *session.Part, data rows.Object) {
 		payload.Set("error", agentdbgFailure(agentdbgUnfinished, "the call has no result; its state is "+data.Text("state")))
 	}
 	id, parent := agentdbgUUID(d.runID, agentdbgToolCall, p.ID), d.startID
-	if call := data.Text("toolCallId"); (agentdbgIsUUID4(call) || d.maida && agentdbgSpanID.MatchString(call)) && !d.used[call] {
+	call := data.Text("toolCallId")
+	if (agentdbgIsUUID4(call) || d.maida && agentdbgSpanID.MatchString(call)) && !d.used[call] {
 		id = call // of an event
 		d.used[call] = true
 	}
@@ -460,7 +465,8 @@ func (d *agentdbgDrafter) data(p *session.Part, data rows.Object, follows bool) 
 		return false
 	}
 	payload := agentdbgState(data)
-	if p.Type == agentdbgDataTypes[agentdbgStateUpdate] && len(inner) == 2 && inner.Get("state") != nil && inner.Get("diff") != nil &&
+	if p.Type == agentdbgDataTypes[agentdbgStateUpdate] && len(inner) == 2 && inner.Get("state") != nil &&
+		inner.Get("diff") != nil &&
 		agentdbgStatePart(inner) == nil {
 		payload = inner
 	}

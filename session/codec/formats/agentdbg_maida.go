@@ -345,7 +345,9 @@ var (
 )
 
 // span appends the events of a span to those of its run. order sorts them.
-func (d *agentdbgDecoder) span(events []agentdbgEvent, all rows.Object, line int, file string, before *int64) []agentdbgEvent {
+func (d *agentdbgDecoder) span(
+	events []agentdbgEvent, all rows.Object, line int, file string, before *int64,
+) []agentdbgEvent {
 	start, ok := rows.ParseTime(all.Text("start_time"))
 	if !ok {
 		start = *before
@@ -406,7 +408,9 @@ func (d *agentdbgDecoder) span(events []agentdbgEvent, all rows.Object, line int
 }
 
 // agentdbgRootEvents are those of the root: the start of the run, what happened in it, and its end.
-func agentdbgRootEvents(e agentdbgEvent, all rows.Object, start int64, ended bool, inner []rows.Object) []agentdbgEvent {
+func agentdbgRootEvents(
+	e agentdbgEvent, all rows.Object, start int64, ended bool, inner []rows.Object,
+) []agentdbgEvent {
 	attributes := all.Object("attributes")
 	first := e
 	first.typ, first.at, first.tookMS, first.order = agentdbgRunStart, start, 0, math.MinInt64

@@ -218,7 +218,9 @@ func (d *agentdbgDecoder) lines(text []byte, file string) []agentdbgEvent {
 	return events
 }
 
-func (d *agentdbgDecoder) add(events []agentdbgEvent, all rows.Object, line int, file string, before *int64) []agentdbgEvent {
+func (d *agentdbgDecoder) add(
+	events []agentdbgEvent, all rows.Object, line int, file string, before *int64,
+) []agentdbgEvent {
 	if all.Has("span_id") {
 		return d.span(events, all, line, file, before)
 	}

@@ -15,7 +15,8 @@ import (
 // jutulEncode returns the events of the session.
 func jutulEncode(s *codec.Session) []jutulEvent {
 	t := s.Sorted()
-	e := &jutulEncoder{s: s, foreign: rows.Read(t.Session.MetadataJSON).Object("jutul") == nil, calls: make(map[string]int)}
+	e := &jutulEncoder{s: s, foreign: rows.Read(t.Session.MetadataJSON).Object("jutul") == nil,
+		calls: make(map[string]int)}
 	e.session(&t.Session)
 	for i := range t.Messages {
 		e.message(t, i)
@@ -254,7 +255,8 @@ func jutulReadable(kind, partType string, payload rows.Object) (string, rows.Obj
 
 // jutulOwnKinds are the kinds of events that jutul itself writes.
 var jutulOwnKinds = []string{
-	jutulKindStart, jutulKindResume, jutulKindTitle, jutulKindEnd, jutulKindUser, jutulKindAssistant, jutulKindReasoning, jutulKindUsage, jutulKindCall, jutulKindResult,
+	jutulKindStart, jutulKindResume, jutulKindTitle, jutulKindEnd, jutulKindUser, jutulKindAssistant,
+	jutulKindReasoning, jutulKindUsage, jutulKindCall, jutulKindResult,
 	jutulKindRequest, jutulKindResponse, jutulKindCompaction, "artifact", "attempt", "upload", "ui", "ui_event", "eval_target",
 	"eval_result",
 }

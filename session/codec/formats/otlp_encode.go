@@ -367,7 +367,8 @@ func (e *otlpEncoder) message(user, m *session.MessageAndParts) (otlpPlace, erro
 }
 
 func (e *otlpEncoder) messageRow(m *session.Message) ingest.EmbeddedMessage {
-	row := ingest.EmbeddedMessage{ID: m.ID, Role: m.Role, CreatedAt: m.CreatedAt, UpdatedAt: m.UpdatedAt, HiddenAt: m.HiddenAt}
+	row := ingest.EmbeddedMessage{ID: m.ID, Role: m.Role, CreatedAt: m.CreatedAt, UpdatedAt: m.UpdatedAt,
+		HiddenAt: m.HiddenAt}
 	if !e.facts[m.ID] {
 		row.Metadata = m.MetadataJSON
 	}
@@ -677,7 +678,8 @@ func (e *otlpEncoder) tool(turn otlpPlace, p *session.Part) error {
 	if record.State == session.StateOutputError {
 		failed = &failure
 	}
-	return e.write(e.ids.part(turn, p), otlpSpanOf(&record, ingest.EmbeddedRows{Parts: []ingest.EmbeddedPart{row}}, failed))
+	rows := ingest.EmbeddedRows{Parts: []ingest.EmbeddedPart{row}}
+	return e.write(e.ids.part(turn, p), otlpSpanOf(&record, rows, failed))
 }
 
 func (e *otlpEncoder) decision(turn otlpPlace, d *store.Decision) error {

@@ -556,7 +556,8 @@ func (b *piBuilder) build() *codec.Session {
 	for i := range b.f.entries {
 		e := &b.f.entries[i]
 		b.i = i
-		if e.parent != before || kept[e.Text("id")] && e.Object.Object("message").Text("role") == session.RoleAssistant || before >= 0 && e.on != b.f.entries[before].on {
+		if e.parent != before || kept[e.Text("id")] && e.Object.Object("message").Text("role") == session.RoleAssistant ||
+			before >= 0 && e.on != b.f.entries[before].on {
 			b.turn = nil // the conversation goes on elsewhere
 		}
 		before = i

@@ -57,7 +57,9 @@ type skilletLogFile struct {
 	key        skilletNames
 }
 
-func skilletReadLog(l skilletLogFile, conversations []skilletConversation, report func(codec.Problem)) (*codec.Session, error) {
+func skilletReadLog(
+	l skilletLogFile, conversations []skilletConversation, report func(codec.Problem),
+) (*codec.Session, error) {
 	text, err := codec.ReadFile(l.path)
 	if err != nil {
 		return nil, err

@@ -139,7 +139,8 @@ func (h *harness) story(changes []store.Batch, see func(s Store)) {
 
 // tellings are the ways in which a story is built.
 func tellings(changes []store.Batch) func(yield func(string, []store.Batch) bool) {
-	all, rounds := testscale.Rounds(3, 4), testscale.Rounds(2, 6) // up to so many changes every order is built, else so many
+	// Up to so many changes every order is built, else so many orders.
+	all, rounds := testscale.Rounds(3, 4), testscale.Rounds(2, 6)
 	return func(yield func(string, []store.Batch) bool) {
 		deliver := func(how string, order []int) bool { return yield(how, ordered(changes, order)) }
 		together := func(how string, order []int) bool {
