@@ -1,7 +1,6 @@
 package formats
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -30,7 +29,8 @@ func agentdbgEncode(w io.Writer, s *codec.Session) error {
 // agentdbgEncodeFile writes the session as a run in a data directory: the two files in
 // runs/<run_id>/ of dir, which are made when they are not there. It returns the
 // run's directory. A run that is there already gives an error that is [os.ErrExist],
-// unless replace is set: then both files are replaced, and what else is in the directory stays.
+// unless replace is set: then both files are replaced, or with an error none, and
+// what else is in the directory stays.
 func agentdbgEncodeFile(dir string, s *codec.Session, replace bool) (path string, err error) {
 	return agentdbgWriteRun(dir, s, replace, false)
 }
@@ -49,7 +49,8 @@ func agentdbgWriteRun(dir string, s *codec.Session, replace, maida bool) (path s
 // write writes the run in a data directory, and returns its own.
 func (f *agentdbgFormatted) write(dir string, replace bool) (path string, err error) {
 	path = filepath.Join(dir, "runs", f.id)
-	if _, err := os.Lstat(path); err == nil && !replace {
+	_, absent := os.Lstat(path)
+	if absent == nil && !replace {
 		return "", &fs.PathError{Op: "create", Path: path, Err: fs.ErrExist}
 	}
 	runFile, eventsFile, meta := agentdbgRunFile, agentdbgEventsFile, f.meta
@@ -59,9 +60,12 @@ func (f *agentdbgFormatted) write(dir string, replace bool) (path string, err er
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		return "", err
 	}
-	return path, errors.Join(
-		rows.ReplaceFile(filepath.Join(path, eventsFile), f.lines()),
-		rows.ReplaceFile(filepath.Join(path, runFile), agentdbgIndented.Append(nil, meta.JSON())))
+	err = rows.ReplaceFiles(rows.File{Path: filepath.Join(path, eventsFile), Text: f.lines()},
+		rows.File{Path: filepath.Join(path, runFile), Text: agentdbgIndented.Append(nil, meta.JSON())})
+	if err != nil && absent != nil {
+		_ = os.RemoveAll(path) // a run without one of its files
+	}
+	return path, err
 }
 
 var agentdbgIndented = rows.Python{Indent: true}

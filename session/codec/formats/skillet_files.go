@@ -203,5 +203,20 @@ func skilletPlace(log, store string, s *codec.Session, key skilletNames, replace
 	if err := os.MkdirAll(filepath.Dir(store), 0o700); err != nil {
 		return err
 	}
-	return skilletWriteStore(store, skilletConversation{key, skilletItemsOf(s.Transcript)}, replace, put)
+	// The commit of the store may fail after the log is written. Then the log is put back, or a conversation would be
+	// in the log alone, and a second attempt be refused because the log exists.
+	before, absent := os.ReadFile(log)
+	placed := false
+	err := skilletWriteStore(store, skilletConversation{key, skilletItemsOf(s.Transcript)}, replace, func() error {
+		err := put()
+		placed = err == nil && log != ""
+		return err
+	})
+	switch {
+	case err == nil || !placed:
+		return err
+	case absent != nil:
+		return errors.Join(err, os.RemoveAll(log))
+	}
+	return errors.Join(err, rows.ReplaceFile(log, before))
 }

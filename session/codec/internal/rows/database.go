@@ -88,19 +88,40 @@ func CreateDatabase(path string, fill func(temporary string) error) (err error) 
 }
 
 // ReplaceFile puts text at path, private to the user: whole, or with an error not at all.
-func ReplaceFile(path string, text []byte) error {
-	temporary, err := os.CreateTemp(filepath.Dir(path), ".new-*")
-	if err != nil {
-		return err
+func ReplaceFile(path string, text []byte) error { return ReplaceFiles(File{path, text}) }
+
+// File is a file to be written.
+type File struct {
+	Path string
+	Text []byte
+}
+
+// ReplaceFiles puts files in their places, private to the user. All are written before the first of them
+// takes its place, so that a disk that is full leaves what was there.
+func ReplaceFiles(files ...File) error {
+	var written []string
+	defer func() {
+		for _, name := range written { // those that took their place have another name
+			_ = os.Remove(name)
+		}
+	}()
+	for _, f := range files {
+		temporary, err := os.CreateTemp(filepath.Dir(f.Path), ".new-*")
+		if err != nil {
+			return err
+		}
+		written = append(written, temporary.Name())
+		_, err = temporary.Write(f.Text)
+		if err = errors.Join(err, temporary.Close()); err != nil {
+			return err
+		}
 	}
-	_, err = temporary.Write(text)
-	if err = errors.Join(err, temporary.Close()); err == nil {
-		err = os.Rename(temporary.Name(), path)
+	for i, f := range files {
+		if err := os.Rename(written[i], f.Path); err != nil {
+			return err
+		}
 	}
-	if err != nil {
-		err = errors.Join(err, os.Remove(temporary.Name()))
-	}
-	return err
+	return nil
 }
 
 // DatabaseHeader is how an SQLite database begins.
