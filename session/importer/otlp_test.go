@@ -21,18 +21,18 @@ import (
 // store that reads its spans. What it has besides are the spans themselves. Nothing else is another, so there is no
 // list of what cannot be the same: the format has that of any session, and must be empty here.
 func TestTranscriptsComeBackThroughOTLP(t *testing.T) {
-	codecs := filepath.Join("..", "codec")
-	ours := filepath.Join(codecs, "transcripts", "testdata")
+	samples := filepath.Join("..", "codec", "formats", "testdata")
+	ours := filepath.Join("..", "codec", "transcripts", "testdata")
 	for _, sample := range []string{
 		filepath.Join(ours, "cline"), filepath.Join(ours, "copilot"), filepath.Join(ours, "cursor"),
 		filepath.Join(ours, "gemini"), filepath.Join(ours, "goose"), filepath.Join(ours, "kiro"),
 		filepath.Join(ours, "opencode"), filepath.Join(ours, "openhands"), filepath.Join(ours, "zed"),
 		filepath.Join("..", "ingest", "testdata", "delegated", "claude-code", "transcripts"),
 		filepath.Join("..", "ingest", "testdata", "delegated", "codex", "transcripts"),
-		filepath.Join(codecs, "pi", "testdata", "session.jsonl"), filepath.Join(codecs, "sts", "testdata", "llama.jsonl"),
-		filepath.Join(codecs, "agentdbg", "testdata", "data"), filepath.Join(codecs, "skillet", "testdata", "state"),
-		filepath.Join(codecs, "jutul", "testdata", "trace.sqlite"), filepath.Join(codecs, "atif", "testdata", "harbor.json"),
-		filepath.Join(codecs, "acp", "testdata", "story.ndjson"),
+		filepath.Join(samples, "pi", "session.jsonl"), filepath.Join(samples, "sts", "llama.jsonl"),
+		filepath.Join(samples, "agentdbg", "data"), filepath.Join(samples, "skillet", "state"),
+		filepath.Join(samples, "jutul", "trace.sqlite"), filepath.Join(samples, "atif", "harbor.json"),
+		filepath.Join(samples, "acp", "story.ndjson"),
 	} {
 		t.Run(filepath.Base(filepath.Dir(sample))+" "+filepath.Base(sample), func(t *testing.T) {
 			db := filepath.Join(t.TempDir(), "sessions.db")

@@ -38,7 +38,11 @@ func foldFacts(links []*SpanRef, gap bool) string {
 	slices.SortFunc(links, compareStarts)
 	var failed []string
 	for _, l := range links {
-		if l.TurnStats.Step && l.TurnStats.Trace.Error != "" {
+		switch {
+		case !l.TurnStats.Step:
+		case len(l.TurnStats.Trace.ModelErrors) > 0: // of all attempts
+			failed = append(failed, l.TurnStats.Trace.ModelErrors...)
+		case l.TurnStats.Trace.Error != "":
 			failed = append(failed, l.TurnStats.Trace.Error)
 		}
 	}
