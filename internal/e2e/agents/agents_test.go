@@ -17,16 +17,15 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/agenttrace/agenttrace/collector"
-	"github.com/agenttrace/agenttrace/internal/e2e/agents"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
 )
 
 var (
-	sdk    *agents.Suite
-	others *agents.Suite
-	genkit *agents.Program
+	sdk    *Suite
+	others *Suite
+	genkit *Program
 )
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
@@ -45,7 +44,7 @@ func run(m *testing.M) int {
 				others, rest = install(ctx, dir, "clients")
 			}
 		})
-		wg.Go(func() { genkit, build = agents.BuildGenkit(ctx, "genkit", dir) })
+		wg.Go(func() { genkit, build = BuildGenkit(ctx, "genkit", dir) })
 		wg.Wait()
 		err = errors.Join(npm, rest, build)
 	}
@@ -57,17 +56,17 @@ func run(m *testing.M) int {
 }
 
 // install installs an npm project in a directory of its own below dir.
-func install(ctx context.Context, dir, name string) (*agents.Suite, error) {
+func install(ctx context.Context, dir, name string) (*Suite, error) {
 	dir = filepath.Join(dir, name)
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return nil, err
 	}
-	return agents.InstallSuite(ctx, name, dir)
+	return InstallSuite(ctx, name, dir)
 }
 
 // collect runs the programs at the same time against one collector and returns
 // what each saw, and the store.
-func collect(t *testing.T, programs map[string]*agents.Program) (map[string][]agents.Turn, store.Reader) {
+func collect(t *testing.T, programs map[string]*Program) (map[string][]Turn, store.Reader) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
@@ -76,7 +75,7 @@ func collect(t *testing.T, programs map[string]*agents.Program) (map[string][]ag
 		t.Fatal(err)
 	}
 	var mu sync.Mutex
-	saw := make(map[string][]agents.Turn)
+	saw := make(map[string][]Turn)
 	var wg sync.WaitGroup
 	for name, program := range programs {
 		wg.Go(func() {
@@ -116,7 +115,7 @@ func open(t *testing.T, path string) store.Reader {
 // version of the SDK and every shape of its telemetry; and of equal runs every
 // version leaves equal sessions.
 func TestAISDK(t *testing.T) {
-	programs := make(map[string]*agents.Program)
+	programs := make(map[string]*Program)
 	variants := []string{"v5", "v6", "v7", "v7-legacy", "v6-openinference", "v7-openinference"}
 	for _, name := range variants {
 		programs[name] = sdk.Variant(name)
@@ -243,7 +242,7 @@ func common(s outline) outline {
 // TestGenkit: the same for a program on Genkit for Go, whose sessions are named
 // by the application's own spans.
 func TestGenkit(t *testing.T) {
-	saw, reader := collect(t, map[string]*agents.Program{"genkit": genkit})
+	saw, reader := collect(t, map[string]*Program{"genkit": genkit})
 	compareGenkit(t, saw["genkit"], reader)
 }
 
@@ -260,7 +259,7 @@ func TestGenkitInProcess(t *testing.T) {
 	compareGenkit(t, saw, open(t, path))
 }
 
-func compareGenkit(t *testing.T, saw []agents.Turn, reader store.Reader) {
+func compareGenkit(t *testing.T, saw []Turn, reader store.Reader) {
 	t.Helper()
 	names, byName := runs(saw)
 	if len(names) < 8 {

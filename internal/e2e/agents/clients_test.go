@@ -10,7 +10,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/agenttrace/agenttrace/internal/e2e/agents"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/store"
 )
@@ -35,7 +34,7 @@ var clients = map[string]absent{
 // a program that instrumented it. The script has calls of equal input beside each other, a
 // tool and a turn that fail, and the same words twice.
 func TestClients(t *testing.T) {
-	programs := make(map[string]*agents.Program)
+	programs := make(map[string]*Program)
 	for name := range clients {
 		programs[name] = others.Variant(name)
 	}
@@ -67,14 +66,14 @@ var crews = []string{"adk", "langgraph", "mastra", "openai-agents", "strands", "
 // below the tool call that asked it; what it was asked is no turn of the parent's, and
 // what it used and did is not the parent's.
 func TestCrews(t *testing.T) {
-	programs := make(map[string]*agents.Program)
+	programs := make(map[string]*Program)
 	for _, name := range crews {
 		programs[name] = others.Variant(name + "-crew")
 	}
 	saw, reader := collect(t, programs)
 	for _, name := range crews {
 		t.Run(name, func(t *testing.T) {
-			var pilot, scout []agents.Turn
+			var pilot, scout []Turn
 			for _, turn := range saw[name] {
 				if turn.Run == "Scout" {
 					scout = append(scout, turn)
@@ -130,7 +129,7 @@ func children(t *testing.T, transcript *session.Transcript) (all []asked) {
 
 // compareChild compares a call's session with the turn of the scout's that answered it,
 // and takes that turn away.
-func compareChild(t *testing.T, reader store.Reader, parent string, call asked, scout *[]agents.Turn, lacks absent) {
+func compareChild(t *testing.T, reader store.Reader, parent string, call asked, scout *[]Turn, lacks absent) {
 	t.Helper()
 	transcript, err := reader.Transcript(t.Context(), call.session)
 	if err != nil {
@@ -144,7 +143,7 @@ func compareChild(t *testing.T, reader store.Reader, parent string, call asked, 
 	}
 	got := recorded(t, transcript, lacks)
 	for i, turn := range *scout {
-		if strings.Contains(call.input, turn.User) && cmp.Equal(happened([]agents.Turn{turn}, lacks), got) {
+		if strings.Contains(call.input, turn.User) && cmp.Equal(happened([]Turn{turn}, lacks), got) {
 			*scout = append((*scout)[:i:i], (*scout)[i+1:]...)
 			return
 		}
@@ -153,7 +152,7 @@ func compareChild(t *testing.T, reader store.Reader, parent string, call asked, 
 }
 
 // happened is a line for everything that a person would want to find in the session.
-func happened(turns []agents.Turn, lacks absent) []string {
+func happened(turns []Turn, lacks absent) []string {
 	var lines []string
 	for _, turn := range turns {
 		if turn.Error == "" || !lacks.prompt {

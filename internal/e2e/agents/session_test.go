@@ -8,7 +8,6 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/agenttrace/agenttrace/internal/e2e/agents"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/store"
 )
@@ -45,7 +44,7 @@ type part struct {
 
 // expect is the session that the turns of one run come to. What streamed before
 // an abort is not in it: no version reports it.
-func expect(turns []agents.Turn, agent string) outline {
+func expect(turns []Turn, agent string) outline {
 	s := outline{ID: turns[0].Session}
 	for _, t := range turns {
 		m := message{
@@ -196,7 +195,7 @@ func value(raw json.RawMessage) (v any) {
 }
 
 // resolve returns the session of a run, which each of its traces leads to.
-func resolve(t *testing.T, reader store.Reader, turns []agents.Turn) string {
+func resolve(t *testing.T, reader store.Reader, turns []Turn) string {
 	t.Helper()
 	var ids []string
 	for _, turn := range turns {
@@ -217,8 +216,8 @@ func resolve(t *testing.T, reader store.Reader, turns []agents.Turn) string {
 }
 
 // runs groups the turns of a program by what it did, in order.
-func runs(turns []agents.Turn) (names []string, byName map[string][]agents.Turn) {
-	byName = make(map[string][]agents.Turn)
+func runs(turns []Turn) (names []string, byName map[string][]Turn) {
+	byName = make(map[string][]Turn)
 	for _, t := range turns {
 		name := cmp.Or(t.Run, "nameless")
 		if byName[name] == nil {

@@ -1,10 +1,12 @@
-// Package agents builds and runs programs on real agent SDKs, to compare what
+//go:build e2e
+
+// Tests build and run programs on real agent SDKs, to compare what
 // each saw with what a collector made of the telemetry that it exported.
 //
 // The npm project in npm pins versions of the AI SDK and of what exports its spans, the one in clients other client
 // packages and what instruments them. It needs npm and node 20 or newer in PATH: version 7 asks for node 22, and runs
 // on 20. The module in genkit pins Genkit for Go.
-package agents
+package agents_test
 
 import (
 	"bytes"
