@@ -12,7 +12,6 @@ import (
 
 	"github.com/agenttrace/agenttrace/session/ingest"
 	"github.com/agenttrace/agenttrace/session/ingest/dialect"
-	"github.com/agenttrace/agenttrace/session/store"
 	sqlitestore "github.com/agenttrace/agenttrace/session/store/sqlite"
 )
 
@@ -35,96 +34,6 @@ func renewed(td ptrace.Traces, n int) ptrace.Traces {
 		}
 	})
 	return fresh
-}
-
-// BenchmarkNoise reads what Codex sends, of which nearly all is noise, from many
-// runs: decoding it alone, recognizing and reading it, and committing it.
-func BenchmarkNoise(b *testing.B) {
-	const runs = 60
-	var bodies [][]byte
-	var spanCount int
-	var payload int64
-	for n := range runs {
-		for _, r := range readCapture(b, "testdata/captures/codex-cli-0.169.0/exec-shell") {
-			if r.isLogs {
-				continue
-			}
-			body, err := new(ptrace.ProtoMarshaler).MarshalTraces(renewed(r.traces, n))
-			if err != nil {
-				b.Fatal(err)
-			}
-			bodies, spanCount, payload = append(bodies, body), spanCount+r.traces.SpanCount(), payload+int64(len(body))
-		}
-	}
-	measure(b, bodies, spanCount, payload)
-}
-
-// BenchmarkAISDK reads turns of which every span carries facts: sessions of ten
-// turns, a request each.
-func BenchmarkAISDK(b *testing.B) {
-	const turns = 2000
-	m := newTurnMaker(b)
-	var bodies [][]byte
-	var spanCount int
-	var payload int64
-	for n := range turns {
-		td := onSpans(m.turn(n, time.Duration(n)*time.Minute), "", "session.id", fmt.Sprint("s", n/10))
-		body, err := new(ptrace.ProtoMarshaler).MarshalTraces(td)
-		if err != nil {
-			b.Fatal(err)
-		}
-		bodies, spanCount, payload = append(bodies, body), spanCount+td.SpanCount(), payload+int64(len(body))
-	}
-	measure(b, bodies, spanCount, payload)
-}
-
-func measure(b *testing.B, bodies [][]byte, spanCount int, payload int64) {
-	unmarshaler := ptrace.ProtoUnmarshaler{}
-	for _, bench := range []struct {
-		name string
-		open func(b *testing.B) store.Writer
-	}{
-		{"decode", nil},
-		{"read", func(*testing.B) store.Writer { return nothing{} }},
-		{"sqlite", func(b *testing.B) store.Writer {
-			s, err := sqlitestore.Open(b.Context(), filepath.Join(b.TempDir(), "sessions.db"), sqlitestore.Options{})
-			if err != nil {
-				b.Fatal(err)
-			}
-			b.Cleanup(func() { s.Close() })
-			return s
-		}},
-	} {
-		b.Run(bench.name, func(b *testing.B) {
-			var cpu float64
-			b.SetBytes(payload)
-			b.ReportAllocs()
-			for range b.N {
-				b.StopTimer()
-				var in *ingest.Ingester
-				if bench.open != nil {
-					in = ingest.New(bench.open(b), ingest.Options{})
-				}
-				b.StartTimer()
-				begin := cpuSeconds()
-				for _, body := range bodies {
-					td, err := unmarshaler.UnmarshalTraces(body)
-					if err != nil {
-						b.Fatal(err)
-					}
-					if in == nil {
-						continue
-					}
-					if _, err := in.Traces(b.Context(), td); err != nil {
-						b.Fatal(err)
-					}
-				}
-				cpu += cpuSeconds() - begin
-			}
-			b.ReportMetric(float64(spanCount)*float64(b.N)/b.Elapsed().Seconds(), "spans/s")
-			b.ReportMetric(cpu/float64(b.N)/float64(spanCount)*1e5, "CPU-s/100k")
-		})
-	}
 }
 
 // BenchmarkForeignTurn commits a turn of an agent without the SDK, in a trace of
