@@ -637,8 +637,7 @@ func TestWireKeepsLinesWhole(t *testing.T) {
 // The wire finds the initialize request wherever the reads cut it.
 func TestWireFindsInitialize(t *testing.T) {
 	stream := `{"jsonrpc":"2.0","method":"x","params":"` + strings.Repeat("initialize", 200_000) + `"}` +
-		"\nno JSON: initialize\n" +
-		`{"jsonrpc":"2.0","id":1,"method":"initialize","params":` + withLogging + "}\r\n" +
+		"\nno JSON: initialize\n" + `{"jsonrpc":"2.0","id":1,"method":"initialize","params":` + withLogging + "}\r\n" +
 		`{"jsonrpc":"2.0","id":2,"method":"session/new"}` + "\n"
 	for _, size := range []int{1, 7, 4096, 1 << 20} {
 		var got []string

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/agenttrace/agenttrace/agenttrace"
+	. "github.com/agenttrace/agenttrace/agenttrace"
 )
 
 type (
@@ -41,7 +41,7 @@ func cyclic() map[string]any {
 }
 
 func TestWhatAToolIsGivenIsStoredAsWhatItIs(t *testing.T) {
-	var nobody *agenttrace.DeniedError
+	var nobody *DeniedError
 	var noText *hiddenText
 	boom := errors.New("boom")
 	text := "plain"
@@ -84,16 +84,13 @@ func TestWhatAToolIsGivenIsStoredAsWhatItIs(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			h := newHarness(t, agenttrace.Options{}, agenttrace.SessionOptions{})
-			ctx, turn := h.turn("go")
-			_, a := turn.StartTool(ctx, agenttrace.ToolOptions{Name: "given", Input: tt.value})
+			h, ctx, turn := begin(t, Options{})
+			_, a := turn.StartTool(ctx, ToolOptions{Name: "given", Input: tt.value})
 			a.End("ok")
-			_, b := turn.StartTool(ctx, agenttrace.ToolOptions{Name: "set"})
+			_, b := turn.StartTool(ctx, ToolOptions{Name: "set"})
 			b.SetInput(tt.value)
 			b.End(tt.value)
-			turn.End(agenttrace.TurnResult{})
-			h.run.End(nil)
-			h.check()
+			h.end(turn)
 			if got := one(t, h.rec.All().ToolCalls("given")).Input; got != tt.input {
 				t.Errorf("input = %s, want %s", got, tt.input)
 			}
@@ -109,20 +106,17 @@ func TestWhatAToolIsGivenIsStoredAsWhatItIs(t *testing.T) {
 }
 
 func TestAnOutputThatIsAnErrorIsAFailure(t *testing.T) {
-	h := newHarness(t, agenttrace.Options{}, agenttrace.SessionOptions{})
-	ctx, turn := h.turn("go")
+	h, ctx, turn := begin(t, Options{})
 	for name, err := range map[string]error{
 		"boom":                    errors.New("boom"),
 		"open a: boom":            &fs.PathError{Op: "open", Path: "a", Err: errors.New("boom")},
 		"exit":                    exit{2},
 		"disk\nfull (one)\nother": errors.Join(errors.New("disk\nfull (one)"), errors.New("other")),
 	} {
-		_, tool := turn.StartTool(ctx, agenttrace.ToolOptions{Name: "t", Input: map[string]any{"want": name}})
+		_, tool := turn.StartTool(ctx, ToolOptions{Name: "t", Input: map[string]any{"want": name}})
 		tool.End(err)
 	}
-	turn.End(agenttrace.TurnResult{})
-	h.run.End(nil)
-	h.check()
+	h.end(turn)
 	calls := h.rec.All().ToolCalls("t")
 	if len(calls) != 4 {
 		t.Fatalf("%d calls", len(calls))
@@ -174,14 +168,14 @@ func TestValuesThatJSONCannotHoldDoNotStopTheAgent(t *testing.T) {
 			return p
 		}(), "panics with itself": panicsWithItself{},
 	} {
-		h := newHarness(t, agenttrace.Options{}, agenttrace.SessionOptions{})
+		h := newHarness(t, Options{}, SessionOptions{})
 		errs := errorsOf(func() {
 			ctx, turn := h.turn("go")
-			_, tool := turn.StartTool(ctx, agenttrace.ToolOptions{Name: "t", Input: v})
+			_, tool := turn.StartTool(ctx, ToolOptions{Name: "t", Input: v})
 			tool.End(v)
 			turn.Data("d", "", v)
 			turn.SetMetadata(map[string]any{"v": v})
-			turn.End(agenttrace.TurnResult{})
+			turn.End(TurnResult{})
 			h.run.End(nil)
 		})
 		h.check()

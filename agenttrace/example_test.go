@@ -93,47 +93,6 @@ func ExampleSession_Fork() {
 	// Fix the test (copy) <nil>
 }
 
-func ExampleSession_Rewind() {
-	rec := agenttracetest.NewRecorder()
-	ctx := context.Background()
-	sess := agenttrace.New(agenttrace.Options{TracerProvider: rec}).NewSession(ctx,
-		agenttrace.SessionOptions{Agent: "coder"})
-	_, run := sess.StartRun(ctx, agenttrace.RunOptions{})
-	_, turn := run.StartTurn(ctx, agenttrace.UserMessage{Text: "try A"}, agenttrace.TurnOptions{})
-	turn.End(agenttrace.TurnResult{})
-	run.End(nil)
-
-	fmt.Println(sess.Rewind(ctx, turn.UserMessageID()))
-	fmt.Println(sess.Unrewind(ctx))
-	for _, r := range rec.All().Runs() {
-		fmt.Printf("%q\n", r.Operation)
-	}
-	// Output:
-	// <nil>
-	// <nil>
-	// ""
-	// "rewind"
-	// "unrewind"
-}
-
-func ExampleRun_End() {
-	rec := agenttracetest.NewRecorder()
-	ctx := context.Background()
-	sess := agenttrace.New(agenttrace.Options{TracerProvider: rec}).NewSession(ctx,
-		agenttrace.SessionOptions{Agent: "coder"})
-	for _, err := range []error{nil, context.Canceled, errors.New("no network")} {
-		_, run := sess.StartRun(ctx, agenttrace.RunOptions{})
-		run.End(err)
-	}
-	for _, r := range rec.All().Runs() {
-		fmt.Printf("%s %q\n", r.Outcome, r.Error)
-	}
-	// Output:
-	// finish ""
-	// abort ""
-	// error "no network"
-}
-
 func ExampleTextStream() {
 	rec := agenttracetest.NewRecorder()
 	ctx := context.Background()
@@ -207,23 +166,6 @@ func ExampleToolCall_Authorize() {
 	// permission denied: outside the workspace
 }
 
-func ExampleToolCall_EndTruncated() {
-	rec := agenttracetest.NewRecorder()
-	ctx := context.Background()
-	sess := agenttrace.New(agenttrace.Options{TracerProvider: rec}).NewSession(ctx,
-		agenttrace.SessionOptions{Agent: "coder"})
-	ctx, run := sess.StartRun(ctx, agenttrace.RunOptions{})
-	ctx, turn := run.StartTurn(ctx, agenttrace.UserMessage{Text: "go"}, agenttrace.TurnOptions{})
-	_, tool := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "call_1", Name: "bash",
-		Input: json.RawMessage(`{"cmd":"yes"}`)})
-	tool.EndTruncated("y\ny\n…", agenttrace.Truncated{Path: ".agent/output/call_1.txt", Size: 2 << 20})
-	turn.End(agenttrace.TurnResult{})
-	run.End(nil)
-	call := rec.All().ToolCalls("bash")[0]
-	fmt.Println(call.Truncated, call.OutputPath, call.OutputSize, call.Output)
-	// Output: true .agent/output/call_1.txt 2097152 "y\ny\n…"
-}
-
 func ExampleRun_ContinueTurn() {
 	rec := agenttracetest.NewRecorder()
 	ctx := context.Background()
@@ -260,21 +202,6 @@ func ExampleRun_ContinueTurn() {
 	// 0 false output-available
 }
 
-func ExampleCompaction() {
-	rec := agenttracetest.NewRecorder()
-	ctx := context.Background()
-	sess := agenttrace.New(agenttrace.Options{TracerProvider: rec}).NewSession(ctx,
-		agenttrace.SessionOptions{Agent: "coder"})
-	ctx, run := sess.StartRun(ctx, agenttrace.RunOptions{})
-	_, c := run.StartCompaction(ctx, agenttrace.CompactionOptions{Auto: true, SummarizedMessages: 12})
-	c.End(agenttrace.CompactionResult{Summary: "## Goal\nFix the test", SummaryTokens: 390,
-		Usage: agenttrace.ExclusiveUsage{Input: 8200, Output: 412}})
-	run.End(nil)
-	got := rec.All().Compactions()[0]
-	fmt.Println(got.SummarizedMessages, got.InputTokens, got.OutputTokens, got.Auto)
-	// Output: 12 8200 412 true
-}
-
 func ExampleStartTool() {
 	rec := agenttracetest.NewRecorder()
 	ctx := context.Background()
@@ -286,8 +213,7 @@ func ExampleStartTool() {
 	// A helper needs nothing but the context.
 	readFile := func(ctx context.Context, path string) {
 		_, tool := agenttrace.StartTool(ctx,
-			agenttrace.ToolOptions{Name: "read", Input: map[string]string{"path": path},
-				Kind: agenttrace.ToolRead})
+			agenttrace.ToolOptions{Name: "read", Input: map[string]string{"path": path}, Kind: agenttrace.ToolRead})
 		tool.End("package main")
 	}
 	readFile(ctx, "main.go")
@@ -296,64 +222,6 @@ func ExampleStartTool() {
 	run.End(nil)
 	fmt.Println(rec.All().ToolCalls("read")[0].Input)
 	// Output: {"path":"main.go"}
-}
-
-// Another program follows the agent by its log records, and sees what a crash
-// would leave.
-func ExampleTurn_Retrying() {
-	rec := agenttracetest.NewRecorder() // a logger provider too
-	ctx := context.Background()
-	sess := agenttrace.New(agenttrace.Options{TracerProvider: rec, LoggerProvider: rec}).NewSession(ctx,
-		agenttrace.SessionOptions{Agent: "coder"})
-	ctx, run := sess.StartRun(ctx, agenttrace.RunOptions{})
-	ctx, turn := run.StartTurn(ctx, agenttrace.UserMessage{Text: "go"}, agenttrace.TurnOptions{})
-	_, call := turn.StartModelCall(ctx, agenttrace.ModelCallOptions{})
-	call.End(agenttrace.ModelResult{}, errors.New("overloaded"))
-	turn.Retrying(1, errors.New("overloaded"))
-	_, call = turn.StartModelCall(ctx, agenttrace.ModelCallOptions{})
-	answer := call.StreamText()
-	io.WriteString(answer, "Going.")
-	answer.Close()
-
-	for _, status := range rec.Events().Statuses() {
-		fmt.Println(strings.TrimSpace(status.Status + " " + status.Detail))
-	}
-	for _, m := range rec.Events().Messages() {
-		for _, p := range m.Parts {
-			fmt.Println(m.Role, string(p.Data))
-		}
-	}
-	// Output:
-	// busy
-	// retrying overloaded
-	// busy
-	// user {"type":"text","text":"go"}
-	// assistant {"type":"step-start"}
-	// assistant {"type":"text","text":"Going."}
-}
-
-// The process was killed in a turn; the next one ends what it left open.
-func ExampleTracer_ResumeSession_afterACrash() {
-	rec := agenttracetest.NewRecorder()
-	ctx := context.Background()
-	tracer := agenttrace.New(agenttrace.Options{TracerProvider: rec})
-	sess := tracer.NewSession(ctx, agenttrace.SessionOptions{Agent: "coder"})
-	ctx, run := sess.StartRun(ctx, agenttrace.RunOptions{})
-	ctx, turn := run.StartTurn(ctx, agenttrace.UserMessage{Text: "build"}, agenttrace.TurnOptions{})
-	turn.StartTool(ctx, agenttrace.ToolOptions{ID: "call_1", Name: "bash", Input: map[string]string{"cmd": "make"}})
-	stored, _ := json.Marshal(sess.State()) // and here the power fails
-
-	var state agenttrace.State
-	_ = json.Unmarshal(stored, &state)
-	if _, err := tracer.ResumeSession(context.Background(), state); err != nil {
-		fmt.Println(err)
-	}
-	call := rec.All().ToolCalls("bash")[0]
-	fmt.Println(call.CallID, call.State, call.Error)
-	fmt.Println(rec.All().Turns()[0].EndReason)
-	// Output:
-	// call_1 output-error aborted by host restart
-	// abort
 }
 
 // An agent that may call tools three times asks whether it should stop.

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/agenttrace/agenttrace/agenttrace"
+	. "github.com/agenttrace/agenttrace/agenttrace"
 )
 
 // TestFilesInOutputsOfToolsAreNotStored has what models get from tools, in the form of each API and of MCP.
@@ -48,19 +48,16 @@ func TestFilesInOutputsOfToolsAreNotStored(t *testing.T) {
 				if name == "escaped slashes" {
 					output = strings.ReplaceAll(strings.ReplaceAll(output, `\/`, "/"), "/", `\/`)
 				}
-				for _, end := range map[string]func(*agenttrace.ToolCall){
-					"value": func(c *agenttrace.ToolCall) { c.End(json.RawMessage(output)) },
-					"raw":   func(c *agenttrace.ToolCall) { c.EndRaw(json.RawMessage(output)) },
-					"text":  func(c *agenttrace.ToolCall) { c.EndText(output) },
-					"cut":   func(c *agenttrace.ToolCall) { c.EndTruncated(json.RawMessage(output), agenttrace.Truncated{Size: 1}) },
+				for _, end := range map[string]func(*ToolCall){
+					"value": func(c *ToolCall) { c.End(json.RawMessage(output)) },
+					"raw":   func(c *ToolCall) { c.EndRaw(json.RawMessage(output)) },
+					"text":  func(c *ToolCall) { c.EndText(output) },
+					"cut":   func(c *ToolCall) { c.EndTruncated(json.RawMessage(output), Truncated{Size: 1}) },
 				} {
-					h := newHarness(t, agenttrace.Options{}, agenttrace.SessionOptions{})
-					ctx, turn := h.turn("look")
-					_, tool := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "c", Name: "see", Input: 1})
+					h, ctx, turn := begin(t, Options{})
+					_, tool := turn.StartTool(ctx, ToolOptions{ID: "c", Name: "see", Input: 1})
 					end(tool)
-					turn.End(agenttrace.TurnResult{})
-					h.run.End(nil)
-					h.check()
+					h.end(turn)
 					got := one(t, h.rec.All().ToolCalls()).Output
 					want := fmt.Sprintf("[%s, %d bytes, sha256 %x", test.media, len(data), sha256.Sum256(data))
 					if !strings.Contains(got, want) || strings.Contains(got, encoded) || !json.Valid([]byte(got)) {
@@ -79,11 +76,10 @@ func TestOutputsWithoutFilesStayAsTheyAre(t *testing.T) {
 		`{"format":"json","data":"deadbeef"}`, `[]`, `{"type":"image","source":{"type":"url","url":"https://a/b.png"}}`,
 		`{"type":"document","source":{"type":"text","media_type":"text/plain","data":"Lorem"}}`,
 	} {
-		h := newHarness(t, agenttrace.Options{}, agenttrace.SessionOptions{})
-		ctx, turn := h.turn("look")
-		_, tool := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "c", Name: "see", Input: 1})
+		h, ctx, turn := begin(t, Options{})
+		_, tool := turn.StartTool(ctx, ToolOptions{ID: "c", Name: "see", Input: 1})
 		tool.EndRaw(json.RawMessage(output))
-		turn.End(agenttrace.TurnResult{})
+		turn.End(TurnResult{})
 		h.run.End(nil)
 		if got := one(t, h.rec.All().ToolCalls()).Output; got != output {
 			t.Errorf("output is %s, want %s", got, output)

@@ -12,7 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/agenttrace/agenttrace/agenttrace"
+	. "github.com/agenttrace/agenttrace/agenttrace"
 	"github.com/agenttrace/agenttrace/redact"
 	"github.com/agenttrace/agenttrace/spans"
 )
@@ -22,17 +22,15 @@ var secret = "sk-ant-api03-" + strings.Repeat("aB3", 20)
 
 // reportSecrets reports a secret wherever an agent may report a text.
 func reportSecrets(h *harness, question func() error) {
-	ctx, turn := h.run.StartTurn(h.ctx, agenttrace.UserMessage{
+	ctx, turn := h.run.StartTurn(h.ctx, UserMessage{
 		Text: "use " + secret, Metadata: map[string]any{"password": secret},
-		Parts: []agenttrace.Part{agenttrace.DataPart("x", "", secret),
-			agenttrace.FilePart(agenttrace.File{MediaType: "text/plain", URL: "https://user:" + secret + "@x.com/"})},
-		Trigger: &agenttrace.Trigger{Source: "webhook",
-			Headers: map[string]string{"Authorization": "Bearer " + secret}},
-	}, agenttrace.TurnOptions{SystemPrompt: "the key is " + secret,
-		Tools: []agenttrace.Tool{{Name: "bash", Description: "with " + secret}}})
+		Parts: []Part{DataPart("x", "", secret),
+			FilePart(File{MediaType: "text/plain", URL: "https://user:" + secret + "@x.com/"})},
+		Trigger: &Trigger{Source: "webhook", Headers: map[string]string{"Authorization": "Bearer " + secret}},
+	}, TurnOptions{SystemPrompt: "the key is " + secret, Tools: []Tool{{Name: "bash", Description: "with " + secret}}})
 	h.sess.SetTitle(ctx, "about "+secret)
 	h.sess.SetMetadata(ctx, map[string]any{"token": secret})
-	_, call := turn.StartModelCall(ctx, agenttrace.ModelCallOptions{})
+	_, call := turn.StartModelCall(ctx, ModelCallOptions{})
 	call.Reasoning("the key " + secret)
 	s := call.StreamText()
 	for _, c := range "the key " + secret + " is a key" {
@@ -40,54 +38,54 @@ func reportSecrets(h *harness, question func() error) {
 	}
 	s.SetProviderMetadata(map[string]any{"key": secret})
 	turn.Retrying(1, errors.New("key "+secret))
-	call.End(agenttrace.ModelResult{}, errors.New("key "+secret))
-	turn.File(agenttrace.File{MediaType: "text/plain", URL: "https://x.com/", Filename: secret})
-	turn.SourceURL(agenttrace.SourceURL{URL: "https://x.com/", Title: secret})
-	turn.SourceDocument(agenttrace.SourceDocument{ID: "d", MediaType: "text/plain", Title: secret, Filename: secret})
+	call.End(ModelResult{}, errors.New("key "+secret))
+	turn.File(File{MediaType: "text/plain", URL: "https://x.com/", Filename: secret})
+	turn.SourceURL(SourceURL{URL: "https://x.com/", Title: secret})
+	turn.SourceDocument(SourceDocument{ID: "d", MediaType: "text/plain", Title: secret, Filename: secret})
 	turn.Data("x", "", map[string]string{"k": secret})
 	turn.SetMetadata(map[string]any{"k": secret})
-	_, tool := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "1", Name: "bash",
+	_, tool := turn.StartTool(ctx, ToolOptions{ID: "1", Name: "bash",
 		Input: map[string]string{"cmd": "echo " + secret}})
 	tool.Authorize(ctx, "echo "+secret)
 	tool.EndText("it is " + secret)
-	_, tool = turn.StartTool(ctx, agenttrace.ToolOptions{ID: "2", Name: "bash"})
+	_, tool = turn.StartTool(ctx, ToolOptions{ID: "2", Name: "bash"})
 	for _, c := range `{"cmd":"echo ` + secret + `"}` {
 		tool.InputDelta(string(c))
 	}
 	tool.End(map[string]string{"out": secret})
-	_, tool = turn.StartTool(ctx, agenttrace.ToolOptions{ID: "3", Name: "bash", RawInput: json.RawMessage(secret)})
+	_, tool = turn.StartTool(ctx, ToolOptions{ID: "3", Name: "bash", RawInput: json.RawMessage(secret)})
 	tool.EndRaw(json.RawMessage(`["` + secret + `"]`))
-	_, tool = turn.StartTool(ctx, agenttrace.ToolOptions{ID: "4", Name: "bash", Input: 1})
+	_, tool = turn.StartTool(ctx, ToolOptions{ID: "4", Name: "bash", Input: 1})
 	tool.AwaitInput("which " + secret)
 	tool.Fail(errors.New("no " + secret))
-	_, tool = turn.StartTool(ctx, agenttrace.ToolOptions{ID: "5", Name: "bash", Input: 1})
-	tool.EndTruncated("head "+secret, agenttrace.Truncated{Size: 9})
-	_, c := h.run.StartCompaction(ctx, agenttrace.CompactionOptions{})
-	c.End(agenttrace.CompactionResult{Summary: "key " + secret})
-	_, c = h.run.StartCompaction(ctx, agenttrace.CompactionOptions{})
+	_, tool = turn.StartTool(ctx, ToolOptions{ID: "5", Name: "bash", Input: 1})
+	tool.EndTruncated("head "+secret, Truncated{Size: 9})
+	_, c := h.run.StartCompaction(ctx, CompactionOptions{})
+	c.End(CompactionResult{Summary: "key " + secret})
+	_, c = h.run.StartCompaction(ctx, CompactionOptions{})
 	c.Fail(errors.New("key " + secret))
-	_, open := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "6", Name: "bash", Input: secret})
+	_, open := turn.StartTool(ctx, ToolOptions{ID: "6", Name: "bash", Input: secret})
 	open.AwaitInput(secret)
 	turn.Fail(question())
 	h.run.End(question())
-	h.sess.AddRule(ctx, agenttrace.Rule{Permission: "bash", Pattern: "curl " + secret})
+	h.sess.AddRule(ctx, Rule{Permission: "bash", Pattern: "curl " + secret})
 }
 
 func TestSecretsStayInTheProcess(t *testing.T) {
 	var seen []string
-	h := newHarness(t, agenttrace.Options{
-		Live:  agenttrace.LiveOptions{MinBytes: -1, MinInterval: -1},
-		Rules: []agenttrace.Rule{rule("*", "", allow, "")},
-		Watchdog: func(_ context.Context, r agenttrace.ToolRequest) agenttrace.Verdict {
+	h := newHarness(t, Options{
+		Live:  LiveOptions{MinBytes: -1, MinInterval: -1},
+		Rules: []Rule{rule("*", "", allow, "")},
+		Watchdog: func(_ context.Context, r ToolRequest) Verdict {
 			seen = append(seen, r.Input, r.Subject)
-			return agenttrace.Ask("for " + secret)
+			return Ask("for " + secret)
 		},
-		Approver: func(_ context.Context, q agenttrace.Question) (agenttrace.Answer, error) {
+		Approver: func(_ context.Context, q Question) (Answer, error) {
 			seen = append(seen, q.Input, q.Subject, q.Reason)
-			return agenttrace.Answer{Reply: agenttrace.ReplyAlways, Reason: "since " + secret}, nil
+			return Answer{Reply: ReplyAlways, Reason: "since " + secret}, nil
 		},
-	}, agenttrace.SessionOptions{})
-	var state agenttrace.State
+	}, SessionOptions{})
+	var state State
 	reportSecrets(h, func() error { state = h.sess.State(); return errors.New("key " + secret) })
 	h.check()
 	noSecrets(t, h.rec)
@@ -111,12 +109,10 @@ func TestSecretsStayInTheProcess(t *testing.T) {
 }
 
 func TestRedactionCanBeTurnedOff(t *testing.T) {
-	h := newHarness(t, agenttrace.Options{DisableRedaction: true, Redact: broken{}}, agenttrace.SessionOptions{})
+	h := newHarness(t, Options{DisableRedaction: true, Redact: broken{}}, SessionOptions{})
 	_, turn := h.turn(secret)
 	turn.Text(secret)
-	turn.End(agenttrace.TurnResult{})
-	h.run.End(nil)
-	h.check()
+	h.end(turn)
 	if got := one(t, h.rec.All().Turns()); !strings.Contains(
 		string(got.User.Parts[0].Data)+string(got.Assistant.Parts[0].Data), secret) {
 		t.Errorf("turn = %+v", got)
@@ -130,7 +126,7 @@ func (broken) Apply(redact.Content, string, string) (string, redact.Result)     
 func (broken) ApplyJSON(redact.Content, string, []byte) ([]byte, redact.Result) { panic("no rules") }
 
 func TestRedactorThatPanicsLetsNothingThrough(t *testing.T) {
-	h := newHarness(t, agenttrace.Options{Redact: broken{}}, agenttrace.SessionOptions{})
+	h := newHarness(t, Options{Redact: broken{}}, SessionOptions{})
 	errs := errorsOf(func() { reportSecrets(h, func() error { return errors.New(secret) }) })
 	h.check()
 	noSecrets(t, h.rec)
@@ -145,20 +141,17 @@ func TestContentThatIsNotWantedIsOmitted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := newHarness(t, agenttrace.Options{Redact: r}, agenttrace.SessionOptions{})
-	ctx, turn := h.run.StartTurn(h.ctx, agenttrace.UserMessage{Text: "private thing",
-		Parts: []agenttrace.Part{agenttrace.DataPart("x", "", map[string]string{"a": "private"})}},
-		agenttrace.TurnOptions{SystemPrompt: "private prompt"})
+	h := newHarness(t, Options{Redact: r}, SessionOptions{})
+	ctx, turn := h.run.StartTurn(h.ctx, UserMessage{Text: "private thing",
+		Parts: []Part{DataPart("x", "", map[string]string{"a": "private"})}},
+		TurnOptions{SystemPrompt: "private prompt"})
 	turn.Reasoning("private thought")
 	turn.Text("public")
-	_, tool := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "1", Name: "bash",
-		Input: map[string]string{"cmd": "private"}})
+	_, tool := turn.StartTool(ctx, ToolOptions{ID: "1", Name: "bash", Input: map[string]string{"cmd": "private"}})
 	tool.End("private")
-	_, tool = turn.StartTool(ctx, agenttrace.ToolOptions{ID: "2", Name: "bash", Input: 1})
+	_, tool = turn.StartTool(ctx, ToolOptions{ID: "2", Name: "bash", Input: 1})
 	tool.Fail(errors.New("private"))
-	turn.End(agenttrace.TurnResult{})
-	h.run.End(nil)
-	h.check()
+	h.end(turn)
 	for _, s := range h.rec.All() {
 		for _, kv := range s.Attributes {
 			if strings.Contains(kv.Value.String(), "private") {
@@ -180,8 +173,8 @@ func TestPartsHaveALimit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := newHarness(t, agenttrace.Options{MaxPartBytes: limit,
-		Live: agenttrace.LiveOptions{MinBytes: -1, MinInterval: -1}}, agenttrace.SessionOptions{})
+	h := newHarness(t, Options{MaxPartBytes: limit,
+		Live: LiveOptions{MinBytes: -1, MinInterval: -1}}, SessionOptions{})
 	ctx, turn := h.turn(long)
 	s := turn.StreamText()
 	for _, word := range strings.SplitAfter(long, " ") {
@@ -190,29 +183,27 @@ func TestPartsHaveALimit(t *testing.T) {
 	for _, test := range []struct {
 		name  string
 		input any
-		end   func(*agenttrace.ToolCall)
-		want  agenttrace.Truncated
+		end   func(*ToolCall)
+		want  Truncated
 	}{
-		{"text", long, func(c *agenttrace.ToolCall) { c.EndText(long) },
-			agenttrace.Truncated{Size: int64(len(long)), SHA256: digest(long)}},
-		{"any", 1, func(c *agenttrace.ToolCall) { c.End(any(long)) },
-			agenttrace.Truncated{Size: int64(len(long)), SHA256: digest(long)}},
-		{"object", json.RawMessage(object), func(c *agenttrace.ToolCall) { c.End(json.RawMessage(object)) },
-			agenttrace.Truncated{Size: int64(len(object)), SHA256: digest(string(object))}},
-		{"raw", 1, func(c *agenttrace.ToolCall) { c.EndRaw(object) },
-			agenttrace.Truncated{Size: int64(len(object)), SHA256: digest(string(object))}},
-		{"raw that is no JSON", 1, func(c *agenttrace.ToolCall) { c.EndRaw(json.RawMessage("{" + long)) },
-			agenttrace.Truncated{Size: int64(len(long)) + 3, SHA256: digest(`"{` + long + `"`)}},
-		{"cut before", 1, func(c *agenttrace.ToolCall) {
-			c.EndTruncated(long, agenttrace.Truncated{Path: "/out", Size: 1 << 20, SHA256: "ab"})
-		}, agenttrace.Truncated{Path: "/out", Size: 1 << 20, SHA256: "ab"}},
-		{"short", 1, func(c *agenttrace.ToolCall) { c.End("ok") }, agenttrace.Truncated{}},
+		{"text", long, func(c *ToolCall) { c.EndText(long) }, Truncated{Size: int64(len(long)), SHA256: digest(long)}},
+		{"any", 1, func(c *ToolCall) { c.End(any(long)) }, Truncated{Size: int64(len(long)), SHA256: digest(long)}},
+		{"object", json.RawMessage(object), func(c *ToolCall) { c.End(json.RawMessage(object)) },
+			Truncated{Size: int64(len(object)), SHA256: digest(string(object))}},
+		{"raw", 1, func(c *ToolCall) { c.EndRaw(object) },
+			Truncated{Size: int64(len(object)), SHA256: digest(string(object))}},
+		{"raw that is no JSON", 1, func(c *ToolCall) { c.EndRaw(json.RawMessage("{" + long)) },
+			Truncated{Size: int64(len(long)) + 3, SHA256: digest(`"{` + long + `"`)}},
+		{"cut before", 1, func(c *ToolCall) {
+			c.EndTruncated(long, Truncated{Path: "/out", Size: 1 << 20, SHA256: "ab"})
+		}, Truncated{Path: "/out", Size: 1 << 20, SHA256: "ab"}},
+		{"short", 1, func(c *ToolCall) { c.End("ok") }, Truncated{}},
 	} {
-		_, tool := turn.StartTool(ctx, agenttrace.ToolOptions{ID: test.name, Name: "bash", Input: test.input})
+		_, tool := turn.StartTool(ctx, ToolOptions{ID: test.name, Name: "bash", Input: test.input})
 		test.end(tool)
 		calls := h.rec.All().ToolCalls()
 		got := calls[len(calls)-1]
-		if got.Truncated != (test.want != agenttrace.Truncated{}) || got.OutputPath != test.want.Path ||
+		if got.Truncated != (test.want != Truncated{}) || got.OutputPath != test.want.Path ||
 			got.OutputSize != test.want.Size || got.OutputSHA256 != test.want.SHA256 {
 			t.Errorf("%s: call = %+v, want %+v", test.name, got, test.want)
 		}
@@ -225,9 +216,7 @@ func TestPartsHaveALimit(t *testing.T) {
 			t.Errorf("%s: output = %s", test.name, got.Output)
 		}
 	}
-	turn.End(agenttrace.TurnResult{})
-	h.run.End(nil)
-	h.check()
+	h.end(turn)
 	got := one(t, h.rec.All().Turns())
 	for _, p := range []spans.Part{got.User.Parts[0], got.Assistant.Parts[0]} {
 		var data struct{ Text string }
@@ -239,17 +228,14 @@ func TestPartsHaveALimit(t *testing.T) {
 }
 
 func TestWordsThatGrowAreHeldBack(t *testing.T) {
-	h := newHarness(t, agenttrace.Options{Live: agenttrace.LiveOptions{MinBytes: -1, MinInterval: -1}},
-		agenttrace.SessionOptions{})
+	h := newHarness(t, Options{Live: LiveOptions{MinBytes: -1, MinInterval: -1}}, SessionOptions{})
 	_, turn := h.turn("go")
 	s := turn.StreamText()
 	for _, text := range []string{"the ke", "y is", " long ", strings.Repeat("x", 3000), " end"} {
 		s.WriteString(text)
 	}
 	s.Close()
-	turn.End(agenttrace.TurnResult{})
-	h.run.End(nil)
-	h.check()
+	h.end(turn)
 	var got []string
 	for _, e := range h.rec.Events().Named("agenttrace.part") {
 		var data struct{ Text string }

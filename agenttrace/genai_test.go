@@ -14,17 +14,17 @@ import (
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
-	"github.com/agenttrace/agenttrace/agenttrace"
+	. "github.com/agenttrace/agenttrace/agenttrace"
 	"github.com/agenttrace/agenttrace/semconv"
 )
 
 // talk has two model calls with a tool call between them, which fails or is denied too.
 func talk(h *harness) {
-	ctx, turn := h.run.StartTurn(h.ctx, agenttrace.UserMessage{Text: "what is here?"}, agenttrace.TurnOptions{
-		SystemPrompt: "Be careful.", Tools: []agenttrace.Tool{{Name: "bash", Description: "Run it"}},
+	ctx, turn := h.run.StartTurn(h.ctx, UserMessage{Text: "what is here?"}, TurnOptions{
+		SystemPrompt: "Be careful.", Tools: []Tool{{Name: "bash", Description: "Run it"}},
 	})
-	usage := agenttrace.InclusiveUsage{Input: 100, CacheRead: 60, CacheWrite: 30, Output: 20, Reasoning: 5}
-	_, call := turn.StartModelCall(ctx, agenttrace.ModelCallOptions{})
+	usage := InclusiveUsage{Input: 100, CacheRead: 60, CacheWrite: 30, Output: 20, Reasoning: 5}
+	_, call := turn.StartModelCall(ctx, ModelCallOptions{})
 	h.clock.Advance(400 * time.Millisecond)
 	stream := call.StreamText()
 	_, _ = stream.WriteString("Let me ")
@@ -32,23 +32,23 @@ func talk(h *harness) {
 	_, _ = stream.WriteString("look.")
 	_ = stream.Close()
 	toolCtx, tool := turn.StartTool(ctx,
-		agenttrace.ToolOptions{ID: "call_1", Name: "bash", Input: json.RawMessage(`{"cmd":"ls"}`)})
-	call.End(agenttrace.ModelResult{StopReason: "tool_calls", Usage: usage, ResponseModel: "gpt-5-mini-2026"}, nil)
+		ToolOptions{ID: "call_1", Name: "bash", Input: json.RawMessage(`{"cmd":"ls"}`)})
+	call.End(ModelResult{StopReason: "tool_calls", Usage: usage, ResponseModel: "gpt-5-mini-2026"}, nil)
 	tool.Authorize(toolCtx, "ls")
 	h.clock.Advance(2 * time.Second)
 	tool.End("a.go with sk-ant-api03-" + strings.Repeat("aB3", 20))
-	_, denied := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "call_2", Name: "rm", Input: 1})
+	_, denied := turn.StartTool(ctx, ToolOptions{ID: "call_2", Name: "rm", Input: 1})
 	denied.Authorize(ctx, "/")
-	_, second := turn.StartModelCall(ctx, agenttrace.ModelCallOptions{})
+	_, second := turn.StartModelCall(ctx, ModelCallOptions{})
 	second.Text("A file.")
-	second.End(agenttrace.ModelResult{StopReason: "stop", Usage: usage}, nil)
-	_, third := turn.StartModelCall(ctx, agenttrace.ModelCallOptions{})
-	third.End(agenttrace.ModelResult{}, errors.New("overloaded"))
-	turn.End(agenttrace.TurnResult{})
+	second.End(ModelResult{StopReason: "stop", Usage: usage}, nil)
+	_, third := turn.StartModelCall(ctx, ModelCallOptions{})
+	third.End(ModelResult{}, errors.New("overloaded"))
+	turn.End(TurnResult{})
 	h.run.End(nil)
 }
 
-var talkRules = []agenttrace.Rule{rule("bash", "*", allow, manifest), rule("rm", "*", deny, manifest)}
+var talkRules = []Rule{rule("bash", "*", allow, manifest), rule("rm", "*", deny, manifest)}
 
 // TestUsageIsReportedOncePerTokenToWhoeverSumsOverSpans sums the usage of the GenAI
 // conventions over all spans, as backends do, by the names of either version of them.
@@ -58,7 +58,7 @@ func TestUsageIsReportedOncePerTokenToWhoeverSumsOverSpans(t *testing.T) {
 		"http, gen_ai_latest_experimental": "gen_ai.usage.cache_write.input_tokens",
 	} {
 		t.Setenv("OTEL_SEMCONV_STABILITY_OPT_IN", optIn)
-		h := newHarness(t, agenttrace.Options{Rules: talkRules}, agenttrace.SessionOptions{})
+		h := newHarness(t, Options{Rules: talkRules}, SessionOptions{})
 		talk(h)
 		h.check()
 		got := map[string]int64{}
@@ -89,12 +89,10 @@ func TestContentIsOnTheSpansOfModelCallsWhereItIsAskedFor(t *testing.T) {
 		option  bool
 		capture bool
 	}{{"not by default", "", false, false}, {"not if refused", "false", false, false},
-		{"by the variable", "True", false, true},
-		{"by the option", "", true, true}} {
+		{"by the variable", "True", false, true}, {"by the option", "", true, true}} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Setenv("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", test.env)
-			h := newHarness(t, agenttrace.Options{Rules: talkRules, CaptureContent: test.option},
-				agenttrace.SessionOptions{})
+			h := newHarness(t, Options{Rules: talkRules, CaptureContent: test.option}, SessionOptions{})
 			talk(h)
 			h.check()
 			keys := []attribute.Key{semconv.GenAISystemInstructionsKey, semconv.GenAIToolDefinitionsKey,
@@ -149,18 +147,15 @@ func TestContentIsOnTheSpansOfModelCallsWhereItIsAskedFor(t *testing.T) {
 
 // TestCapturedContentIsBounded has a turn that is much longer than what a span may have.
 func TestCapturedContentIsBounded(t *testing.T) {
-	h := newHarness(t, agenttrace.Options{CaptureContent: true, MaxPartBytes: 2000}, agenttrace.SessionOptions{})
-	ctx, turn := h.turn("go")
+	h, ctx, turn := begin(t, Options{CaptureContent: true, MaxPartBytes: 2000})
 	for i := range 30 {
-		_, call := turn.StartModelCall(ctx, agenttrace.ModelCallOptions{})
+		_, call := turn.StartModelCall(ctx, ModelCallOptions{})
 		call.Text(fmt.Sprint("answer ", i, strings.Repeat(" x", 100)))
-		_, tool := turn.StartTool(ctx, agenttrace.ToolOptions{ID: fmt.Sprint(i), Name: "bash", Input: i})
-		call.End(agenttrace.ModelResult{}, nil)
+		_, tool := turn.StartTool(ctx, ToolOptions{ID: fmt.Sprint(i), Name: "bash", Input: i})
+		call.End(ModelResult{}, nil)
 		tool.End(strings.Repeat("y", 300))
 	}
-	turn.End(agenttrace.TurnResult{})
-	h.run.End(nil)
-	h.check()
+	h.end(turn)
 	calls := h.rec.All().ModelCalls()
 	last := calls[len(calls)-1].InputMessages
 	if len(last) > 2000 || !strings.Contains(last, "answer 28 ") || strings.Contains(last, "answer 2 ") {
@@ -213,10 +208,10 @@ func TestMetricsOfTheGenAIConventions(t *testing.T) {
 			}
 		}
 		reader := sdkmetric.NewManualReader()
-		h := newHarness(t, agenttrace.Options{
+		h := newHarness(t, Options{
 			Rules: talkRules, MeterProvider: sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader)),
-			LoopDetection: &agenttrace.LoopDetection{Window: 4, Repetitions: 2},
-		}, agenttrace.SessionOptions{})
+			LoopDetection: &LoopDetection{Window: 4, Repetitions: 2},
+		}, SessionOptions{})
 		talk(h)
 		h.check()
 		if diff := cmp.Diff(want, measured(t, reader)); diff != "" {

@@ -9,7 +9,7 @@ import (
 
 	"go.opentelemetry.io/otel"
 
-	"github.com/agenttrace/agenttrace/agenttrace"
+	. "github.com/agenttrace/agenttrace/agenttrace"
 	"github.com/agenttrace/agenttrace/agenttrace/agenttracetest"
 	"github.com/agenttrace/agenttrace/spans"
 )
@@ -40,27 +40,65 @@ type harness struct {
 	t      *testing.T
 	rec    *agenttracetest.Recorder
 	clock  *clock
-	tracer *agenttrace.Tracer
-	sess   *agenttrace.Session
+	tracer *Tracer
+	sess   *Session
 	ctx    context.Context
-	run    *agenttrace.Run
+	run    *Run
 }
 
-func newHarness(t *testing.T, o agenttrace.Options, so agenttrace.SessionOptions) *harness {
+func newHarness(t *testing.T, o Options, so SessionOptions) *harness {
 	t.Helper()
 	h := &harness{t: t, rec: agenttracetest.NewRecorder(), clock: newClock()}
-	o.TracerProvider, o.LoggerProvider, o.Now = h.rec, h.rec, h.clock.Now
-	h.tracer = agenttrace.New(o)
+	if o.LoggerProvider, o.Now = h.rec, h.clock.Now; o.TracerProvider == nil {
+		o.TracerProvider = h.rec
+	}
+	h.tracer = New(o)
 	if so.Agent == "" {
 		so.Agent = "coder"
 	}
 	h.sess = h.tracer.NewSession(context.Background(), so)
-	h.ctx, h.run = h.sess.StartRun(context.Background(), agenttrace.RunOptions{Model: benchModel})
+	h.ctx, h.run = h.sess.StartRun(context.Background(), RunOptions{Model: benchModel})
 	return h
 }
 
-func (h *harness) turn(text string) (context.Context, *agenttrace.Turn) {
-	return h.run.StartTurn(h.ctx, agenttrace.UserMessage{Text: text}, agenttrace.TurnOptions{})
+func (h *harness) turn(text string) (context.Context, *Turn) {
+	return h.run.StartTurn(h.ctx, UserMessage{Text: text}, TurnOptions{})
+}
+
+// begin starts a turn of a new session.
+func begin(t *testing.T, o Options) (*harness, context.Context, *Turn) {
+	t.Helper()
+	h := newHarness(t, o, SessionOptions{})
+	ctx, turn := h.turn("go")
+	return h, ctx, turn
+}
+
+// end ends the turn and its run, and checks what was recorded.
+func (h *harness) end(turn *Turn) {
+	h.t.Helper()
+	turn.End(TurnResult{})
+	h.run.End(nil)
+	h.check()
+}
+
+// resume goes on with the session in what represents another process, where a turn waits for an answer.
+func (h *harness) resume() (context.Context, *Turn) {
+	h.t.Helper()
+	var err error
+	if h.sess, err = h.tracer.ResumeSession(context.Background(), stored(h.t, h.sess.State())); err != nil {
+		h.t.Fatal(err)
+	}
+	h.ctx, h.run = h.sess.StartRun(context.Background(), RunOptions{})
+	ctx, turn, err := h.run.ContinueTurn(h.ctx, TurnOptions{})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return ctx, turn
+}
+
+// answering is an approver that always answers the same.
+func answering(a Answer) func(context.Context, Question) (Answer, error) {
+	return func(context.Context, Question) (Answer, error) { return a, nil }
 }
 
 // check fails the test when a recorded span does not hold together or one was

@@ -6,36 +6,33 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/agenttrace/agenttrace/agenttrace"
+	. "github.com/agenttrace/agenttrace/agenttrace"
 )
 
 // A secret in an id, a name or a reason does not leave the process either, and what
 // belongs together still does.
 func TestSecretsInIDsAndNamesStayInTheProcess(t *testing.T) {
 	id := func(what string) string { return what + " " + secret }
-	model := agenttrace.Model{Provider: id("provider"), ID: id("model"), Variant: id("variant")}
-	h := newHarness(t, agenttrace.Options{
-		Live:          agenttrace.LiveOptions{MinBytes: -1, MinInterval: -1},
-		Rules:         []agenttrace.Rule{rule("*", "", allow, "")},
-		LoopDetection: &agenttrace.LoopDetection{Repetitions: 2, Window: 4},
-	}, agenttrace.SessionOptions{ID: id("session"), Agent: id("agent"), Title: id("title"),
-		WorkspaceID:   id("workspace"),
-		WorkspaceRoot: id("/srv"), Mode: id("mode"), UserID: id("user")})
-	ctx, run := h.sess.StartRun(context.Background(), agenttrace.RunOptions{Model: model})
-	ctx, turn := run.StartTurn(ctx, agenttrace.UserMessage{Text: "hi"},
-		agenttrace.TurnOptions{Model: model, Tools: []agenttrace.Tool{{Name: id("tool")}}})
-	_, call := turn.StartModelCall(ctx, agenttrace.ModelCallOptions{Model: model})
-	call.End(agenttrace.ModelResult{StopReason: id("stop"), ResponseID: id("response"),
-		ResponseModel: id("answered by")},
-		nil)
+	model := Model{Provider: id("provider"), ID: id("model"), Variant: id("variant")}
+	h := newHarness(t, Options{
+		Live:          LiveOptions{MinBytes: -1, MinInterval: -1},
+		Rules:         []Rule{rule("*", "", allow, "")},
+		LoopDetection: &LoopDetection{Repetitions: 2, Window: 4},
+	}, SessionOptions{ID: id("session"), Agent: id("agent"), Title: id("title"),
+		WorkspaceID: id("workspace"), WorkspaceRoot: id("/srv"), Mode: id("mode"), UserID: id("user")})
+	ctx, run := h.sess.StartRun(context.Background(), RunOptions{Model: model})
+	ctx, turn := run.StartTurn(ctx, UserMessage{Text: "hi"},
+		TurnOptions{Model: model, Tools: []Tool{{Name: id("tool")}}})
+	_, call := turn.StartModelCall(ctx, ModelCallOptions{Model: model})
+	call.End(ModelResult{StopReason: id("stop"), ResponseID: id("response"), ResponseModel: id("answered by")}, nil)
 	for range 4 {
-		_, tool := turn.StartTool(ctx, agenttrace.ToolOptions{ID: id("call"), Name: id("tool"), Input: 1})
+		_, tool := turn.StartTool(ctx, ToolOptions{ID: id("call"), Name: id("tool"), Input: 1})
 		tool.Authorize(ctx, id("subject"))
 		tool.EndText("done")
 	}
 	turn.Data(id("kind"), id("part"), 1)
-	h.sess.SetStatus(ctx, agenttrace.Status{State: agenttrace.StatusBusy, Detail: id("detail")})
-	turn.End(agenttrace.TurnResult{StopReason: id("stop"), Metadata: map[string]any{id("key"): 1}})
+	h.sess.SetStatus(ctx, Status{State: StatusBusy, Detail: id("detail")})
+	turn.End(TurnResult{StopReason: id("stop"), Metadata: map[string]any{id("key"): 1}})
 	run.End(nil)
 	h.run.End(nil)
 	noSecrets(t, h.rec)
@@ -58,11 +55,11 @@ func TestSecretsInIDsAndNamesStayInTheProcess(t *testing.T) {
 // What a provider reports of a usage stays JSON when a secret in it is taken out: with the tag of an
 // identifier behind it, the collector would drop all of it.
 func TestSecretInTheProvidersUsageLeavesJSON(t *testing.T) {
-	h := newHarness(t, agenttrace.Options{}, agenttrace.SessionOptions{})
-	ctx, turn := h.run.StartTurn(h.ctx, agenttrace.UserMessage{Text: "hi"}, agenttrace.TurnOptions{})
-	_, call := turn.StartModelCall(ctx, agenttrace.ModelCallOptions{})
-	call.End(agenttrace.ModelResult{RawUsage: json.RawMessage(`{"prompt_tokens":100,"note":"` + secret + `"}`)}, nil)
-	turn.End(agenttrace.TurnResult{})
+	h := newHarness(t, Options{}, SessionOptions{})
+	ctx, turn := h.run.StartTurn(h.ctx, UserMessage{Text: "hi"}, TurnOptions{})
+	_, call := turn.StartModelCall(ctx, ModelCallOptions{})
+	call.End(ModelResult{RawUsage: json.RawMessage(`{"prompt_tokens":100,"note":"` + secret + `"}`)}, nil)
+	turn.End(TurnResult{})
 	h.run.End(nil)
 	noSecrets(t, h.rec)
 	raws := []json.RawMessage{h.rec.All().ModelCalls()[0].Usage.Raw, h.rec.All().Turns()[0].Usage.Raw}

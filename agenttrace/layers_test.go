@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/agenttrace/agenttrace/agenttrace"
+	. "github.com/agenttrace/agenttrace/agenttrace"
 	"github.com/agenttrace/agenttrace/spans"
 )
 
@@ -16,18 +16,18 @@ import (
 // as its answer is read, by the loop, around the tool, and by a program that has the result.
 func TestACallThatSeveralLayersReportIsOnePart(t *testing.T) {
 	input := json.RawMessage(`{"cmd":"ls"}`)
-	o := agenttrace.ToolOptions{ID: "call_1", Name: "bash", Input: input}
+	o := ToolOptions{ID: "call_1", Name: "bash", Input: input}
 	announced := o
 	announced.Inferred = true
-	start := func(o agenttrace.ToolOptions) func(context.Context, *agenttrace.Turn) *agenttrace.ToolCall {
-		return func(ctx context.Context, turn *agenttrace.Turn) *agenttrace.ToolCall {
+	start := func(o ToolOptions) func(context.Context, *Turn) *ToolCall {
+		return func(ctx context.Context, turn *Turn) *ToolCall {
 			_, c := turn.StartTool(ctx, o)
 			return c
 		}
 	}
-	lookup := func(_ context.Context, turn *agenttrace.Turn) *agenttrace.ToolCall { return turn.Tool("call_1") }
-	end := func(c *agenttrace.ToolCall) { c.EndText("a.go") }
-	type layer = func(context.Context, *agenttrace.Turn) *agenttrace.ToolCall
+	lookup := func(_ context.Context, turn *Turn) *ToolCall { return turn.Tool("call_1") }
+	end := func(c *ToolCall) { c.EndText("a.go") }
+	type layer = func(context.Context, *Turn) *ToolCall
 	for _, test := range []struct {
 		name   string
 		layers []layer
@@ -35,17 +35,16 @@ func TestACallThatSeveralLayersReportIsOnePart(t *testing.T) {
 		{"nested", []layer{start(o), start(o), start(o)}},
 		{"announced first", []layer{start(announced), start(o), lookup}},
 		{"announced last, as of an answer that streams", []layer{start(o), start(announced)}},
-		{"input once it has streamed", []layer{start(agenttrace.ToolOptions{ID: "call_1", Name: "bash"}), start(o)}},
+		{"input once it has streamed", []layer{start(ToolOptions{ID: "call_1", Name: "bash"}), start(o)}},
 	} {
 		for _, sequence := range []string{"open", "ended"} {
 			t.Run(test.name+"/"+sequence, func(t *testing.T) {
-				h := newHarness(t, agenttrace.Options{Limits: agenttrace.Limits{MaxToolCalls: 1}},
-					agenttrace.SessionOptions{})
+				h := newHarness(t, Options{Limits: Limits{MaxToolCalls: 1}}, SessionOptions{})
 				ctx, turn := h.turn("go")
-				_, call := turn.StartModelCall(ctx, agenttrace.ModelCallOptions{})
-				call.End(agenttrace.ModelResult{}, nil)
+				_, call := turn.StartModelCall(ctx, ModelCallOptions{})
+				call.End(ModelResult{}, nil)
 				handled := errorsOf(func() {
-					var calls []*agenttrace.ToolCall
+					var calls []*ToolCall
 					for _, begin := range test.layers {
 						c := begin(ctx, turn)
 						if ended := sequence == "ended" && !(test.name == "announced first" && len(calls) == 0); ended {
@@ -63,7 +62,7 @@ func TestACallThatSeveralLayersReportIsOnePart(t *testing.T) {
 						}
 					}
 				})
-				turn.End(agenttrace.TurnResult{})
+				turn.End(TurnResult{})
 				if err := turn.Err(); err != nil {
 					t.Errorf("the limits counted more than one call: %v", err)
 				}
@@ -89,18 +88,14 @@ func TestACallThatSeveralLayersReportIsOnePart(t *testing.T) {
 // each answer from 0.
 func TestAnIDThatAnotherAnswerUsesAgainIsAnotherCall(t *testing.T) {
 	for _, inferred := range []bool{false, true} {
-		h := newHarness(t, agenttrace.Options{}, agenttrace.SessionOptions{})
-		ctx, turn := h.turn("go")
+		h, ctx, turn := begin(t, Options{})
 		for _, output := range []string{"first", "second", "third"} {
-			_, call := turn.StartModelCall(ctx, agenttrace.ModelCallOptions{})
-			call.End(agenttrace.ModelResult{}, nil)
-			_, tool := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "call_0", Name: "bash", Input: 1,
-				Inferred: inferred})
+			_, call := turn.StartModelCall(ctx, ModelCallOptions{})
+			call.End(ModelResult{}, nil)
+			_, tool := turn.StartTool(ctx, ToolOptions{ID: "call_0", Name: "bash", Input: 1, Inferred: inferred})
 			tool.EndText(output)
 		}
-		turn.End(agenttrace.TurnResult{})
-		h.run.End(nil)
-		h.check()
+		h.end(turn)
 		if calls := h.rec.All().ToolCalls(); len(calls) != 3 || calls[2].Output != `"third"` {
 			t.Errorf("inferred %v: have %d calls: %+v", inferred, len(calls), calls)
 		}
@@ -108,18 +103,17 @@ func TestAnIDThatAnotherAnswerUsesAgainIsAnotherCall(t *testing.T) {
 }
 
 func TestLayersThatReportACallAtTheSameTimeReportOne(t *testing.T) {
-	h := newHarness(t, agenttrace.Options{}, agenttrace.SessionOptions{})
-	ctx, turn := h.turn("go")
-	_, call := turn.StartModelCall(ctx, agenttrace.ModelCallOptions{})
-	call.End(agenttrace.ModelResult{}, nil)
+	h, ctx, turn := begin(t, Options{})
+	_, call := turn.StartModelCall(ctx, ModelCallOptions{})
+	call.End(ModelResult{}, nil)
 	ids := []string{"a", "b", "c", "d"}
 	var wg sync.WaitGroup
 	for i := range 8 {
 		for _, id := range ids {
 			wg.Go(func() {
-				o := agenttrace.ToolOptions{ID: id, Name: "bash", Input: id, Inferred: i%4 == 0}
+				o := ToolOptions{ID: id, Name: "bash", Input: id, Inferred: i%4 == 0}
 				toolCtx, tool := turn.StartTool(ctx, o)
-				if agenttrace.ToolFromContext(toolCtx).ID() != id {
+				if ToolFromContext(toolCtx).ID() != id {
 					t.Error("the context does not carry the call")
 				}
 				if !o.Inferred {
@@ -131,13 +125,11 @@ func TestLayersThatReportACallAtTheSameTimeReportOne(t *testing.T) {
 		}
 	}
 	wg.Wait()
-	turn.End(agenttrace.TurnResult{})
-	h.run.End(nil)
-	h.check()
+	h.end(turn)
 	if calls := h.rec.All().ToolCalls(); len(calls) != len(ids) {
 		t.Errorf("have %d calls, want %d", len(calls), len(ids))
 	}
-	if turn.Tool("none") != nil || turn.Tool("") != nil || (*agenttrace.Turn)(nil).Tool("a") != nil {
+	if turn.Tool("none") != nil || turn.Tool("") != nil || (*Turn)(nil).Tool("a") != nil {
 		t.Error("a call that does not exist was found")
 	}
 }
@@ -145,57 +137,53 @@ func TestLayersThatReportACallAtTheSameTimeReportOne(t *testing.T) {
 // TestTheDurationOfAToolIsThatOfItsExecution has calls that are announced half a minute
 // before the tool runs for a second.
 func TestTheDurationOfAToolIsThatOfItsExecution(t *testing.T) {
-	ask := agenttrace.Options{Rules: []agenttrace.Rule{{Permission: "*", Pattern: "*", Action: agenttrace.ActionAsk}}}
+	ask := Options{Rules: []Rule{{Permission: "*", Pattern: "*", Action: ActionAsk}}}
 	for _, test := range []struct {
 		name string
-		run  func(ctx context.Context, turn *agenttrace.Turn, wait func()) *agenttrace.ToolCall
+		run  func(ctx context.Context, turn *Turn, wait func()) *ToolCall
 	}{
-		{"announced by an answer", func(ctx context.Context, turn *agenttrace.Turn, wait func()) *agenttrace.ToolCall {
-			turn.StartTool(ctx, agenttrace.ToolOptions{ID: "c", Name: "bash", Input: 1, Inferred: true})
+		{"announced by an answer", func(ctx context.Context, turn *Turn, wait func()) *ToolCall {
+			turn.StartTool(ctx, ToolOptions{ID: "c", Name: "bash", Input: 1, Inferred: true})
 			wait()
-			_, c := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "c", Name: "bash", Input: 1})
+			_, c := turn.StartTool(ctx, ToolOptions{ID: "c", Name: "bash", Input: 1})
 			return c
 		}},
-		{"begun by the loop, run by a pool",
-			func(ctx context.Context, turn *agenttrace.Turn, wait func()) *agenttrace.ToolCall {
-				turn.StartTool(ctx, agenttrace.ToolOptions{ID: "c", Name: "bash", Input: 1})
-				wait()
-				turn.Tool("c").Executing()
-				return turn.Tool("c")
-			}},
-		{"input that streams", func(ctx context.Context, turn *agenttrace.Turn, wait func()) *agenttrace.ToolCall {
-			_, c := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "c", Name: "bash"})
+		{"begun by the loop, run by a pool", func(ctx context.Context, turn *Turn, wait func()) *ToolCall {
+			turn.StartTool(ctx, ToolOptions{ID: "c", Name: "bash", Input: 1})
+			wait()
+			turn.Tool("c").Executing()
+			return turn.Tool("c")
+		}},
+		{"input that streams", func(ctx context.Context, turn *Turn, wait func()) *ToolCall {
+			_, c := turn.StartTool(ctx, ToolOptions{ID: "c", Name: "bash"})
 			c.InputDelta(`{"cmd":`)
 			wait()
 			c.InputDelta(`1}`)
 			c.SetInput(nil)
 			return c
 		}},
-		{"a person who thinks about it",
-			func(ctx context.Context, turn *agenttrace.Turn, wait func()) *agenttrace.ToolCall {
-				_, c := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "c", Name: "bash", Input: 1})
-				if !c.Authorize(ctx, "ls").Allowed() {
-					t.Error("denied")
-				}
-				return c
-			}},
+		{"a person who thinks about it", func(ctx context.Context, turn *Turn, wait func()) *ToolCall {
+			_, c := turn.StartTool(ctx, ToolOptions{ID: "c", Name: "bash", Input: 1})
+			if !c.Authorize(ctx, "ls").Allowed() {
+				t.Error("denied")
+			}
+			return c
+		}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var h *harness
 			wait := func() { h.clock.Advance(30 * time.Second) }
 			o := ask
-			o.Approver = func(context.Context, agenttrace.Question) (agenttrace.Answer, error) {
+			o.Approver = func(context.Context, Question) (Answer, error) {
 				wait()
-				return agenttrace.Answer{Reply: agenttrace.ReplyOnce}, nil
+				return Answer{Reply: ReplyOnce}, nil
 			}
-			h = newHarness(t, o, agenttrace.SessionOptions{})
+			h = newHarness(t, o, SessionOptions{})
 			ctx, turn := h.turn("go")
 			c := test.run(ctx, turn, wait)
 			h.clock.Advance(time.Second)
 			c.End("done")
-			turn.End(agenttrace.TurnResult{})
-			h.run.End(nil)
-			h.check()
+			h.end(turn)
 			got, span := one(t, h.rec.All().ToolCalls()), one(t, h.rec.All().Named("tool.call"))
 			if *got.DurationMS < 1000 || *got.DurationMS > 1100 {
 				t.Errorf("duration = %d ms, want that of the execution", *got.DurationMS)
@@ -218,23 +206,21 @@ func TestAResultThatComesAfterItsTurnIsKept(t *testing.T) {
 	for _, test := range []struct {
 		name    string
 		grace   time.Duration
-		end     func(*agenttrace.Turn)
+		end     func(*Turn)
 		after   time.Duration
 		state   string
 		dropped int64
 	}{
-		{"soon", 0, func(t *agenttrace.Turn) { t.End(agenttrace.TurnResult{}) }, time.Second, "output-available", 0},
-		{"of a turn that failed", 0, func(t *agenttrace.Turn) { t.Fail(failure) }, time.Second, "output-available", 0},
-		{"too late", 0, func(t *agenttrace.Turn) { t.End(agenttrace.TurnResult{}) }, time.Minute, "input-available", 1},
-		{"never", -1, func(t *agenttrace.Turn) { t.End(agenttrace.TurnResult{}) }, 0, "input-available", 0},
-		{"of an aborted turn", 0, (*agenttrace.Turn).Abort, 0, "input-available", 0},
-		{"in a longer time", time.Hour, func(t *agenttrace.Turn) { t.End(agenttrace.TurnResult{}) }, time.Minute,
-			"output-available", 0},
+		{"soon", 0, func(t *Turn) { t.End(TurnResult{}) }, time.Second, "output-available", 0},
+		{"of a turn that failed", 0, func(t *Turn) { t.Fail(failure) }, time.Second, "output-available", 0},
+		{"too late", 0, func(t *Turn) { t.End(TurnResult{}) }, time.Minute, "input-available", 1},
+		{"never", -1, func(t *Turn) { t.End(TurnResult{}) }, 0, "input-available", 0},
+		{"of an aborted turn", 0, (*Turn).Abort, 0, "input-available", 0},
+		{"in a longer time", time.Hour, func(t *Turn) { t.End(TurnResult{}) }, time.Minute, "output-available", 0},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			h := newHarness(t, agenttrace.Options{ResultGrace: test.grace}, agenttrace.SessionOptions{})
-			ctx, turn := h.turn("go")
-			_, c := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "c", Name: "bash", Input: 1})
+			h, ctx, turn := begin(t, Options{ResultGrace: test.grace})
+			_, c := turn.StartTool(ctx, ToolOptions{ID: "c", Name: "bash", Input: 1})
 			test.end(turn)
 			h.run.End(nil)
 			h.clock.Advance(test.after)
@@ -268,25 +254,22 @@ func TestAResultThatComesAfterItsTurnIsKept(t *testing.T) {
 }
 
 func TestDoneEndsAToolAsItsFunctionReturns(t *testing.T) {
-	h := newHarness(t, agenttrace.Options{}, agenttrace.SessionOptions{})
-	ctx, turn := h.turn("go")
-	run := func(id string, f func(*agenttrace.ToolCall) error) {
+	h, ctx, turn := begin(t, Options{})
+	run := func(id string, f func(*ToolCall) error) {
 		defer func() { _ = recover() }()
 		_ = func() (err error) {
-			_, tool := turn.StartTool(ctx, agenttrace.ToolOptions{ID: id, Name: "bash", Input: 1})
+			_, tool := turn.StartTool(ctx, ToolOptions{ID: id, Name: "bash", Input: 1})
 			defer tool.Done(&err)
 			return f(tool)
 		}()
 	}
-	run("ended", func(c *agenttrace.ToolCall) error { c.End("x"); return nil })
-	run("without a result", func(*agenttrace.ToolCall) error { return nil })
-	run("failed", func(*agenttrace.ToolCall) error { return errors.New("exit status 1") })
-	run("aborted", func(*agenttrace.ToolCall) error { return context.Canceled })
-	run("panicked", func(*agenttrace.ToolCall) error { panic("boom") })
-	(*agenttrace.ToolCall)(nil).Done(nil)
-	turn.End(agenttrace.TurnResult{})
-	h.run.End(nil)
-	h.check()
+	run("ended", func(c *ToolCall) error { c.End("x"); return nil })
+	run("without a result", func(*ToolCall) error { return nil })
+	run("failed", func(*ToolCall) error { return errors.New("exit status 1") })
+	run("aborted", func(*ToolCall) error { return context.Canceled })
+	run("panicked", func(*ToolCall) error { panic("boom") })
+	(*ToolCall)(nil).Done(nil)
+	h.end(turn)
 	got := map[string]*spans.ToolCall{}
 	for _, c := range h.rec.All().ToolCalls() {
 		got[c.CallID] = c

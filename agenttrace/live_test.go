@@ -17,7 +17,7 @@ import (
 	"go.opentelemetry.io/otel/log"
 	"go.opentelemetry.io/otel/log/embedded"
 
-	"github.com/agenttrace/agenttrace/agenttrace"
+	. "github.com/agenttrace/agenttrace/agenttrace"
 	"github.com/agenttrace/agenttrace/agenttrace/agenttracetest"
 )
 
@@ -57,32 +57,32 @@ func wantStory(t *testing.T, rec *agenttracetest.Recorder, want ...string) {
 }
 
 func TestEventsTellWhatGoesOn(t *testing.T) {
-	approve := make(chan agenttrace.Answer, 1)
-	h := newHarness(t, agenttrace.Options{
-		Approver: func(context.Context, agenttrace.Question) (agenttrace.Answer, error) { return <-approve, nil },
-	}, agenttrace.SessionOptions{Title: "Fix"})
-	ctx, turn := h.run.StartTurn(h.ctx, agenttrace.UserMessage{Text: "hi", Metadata: map[string]any{"client": "cli"}},
-		agenttrace.TurnOptions{})
-	if st := h.sess.Status(); st.State != agenttrace.StatusBusy {
+	approve := make(chan Answer, 1)
+	h := newHarness(t, Options{
+		Approver: func(context.Context, Question) (Answer, error) { return <-approve, nil },
+	}, SessionOptions{Title: "Fix"})
+	ctx, turn := h.run.StartTurn(h.ctx, UserMessage{Text: "hi", Metadata: map[string]any{"client": "cli"}},
+		TurnOptions{})
+	if st := h.sess.Status(); st.State != StatusBusy {
 		t.Errorf("status = %+v", st)
 	}
-	_, call := turn.StartModelCall(ctx, agenttrace.ModelCallOptions{})
+	_, call := turn.StartModelCall(ctx, ModelCallOptions{})
 	turn.Retrying(2, errors.New("overloaded"))
 	s := call.StreamText()
 	s.WriteString("Let me ")
 	s.Close()
-	_, tool := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "c1", Name: "bash"})
+	_, tool := turn.StartTool(ctx, ToolOptions{ID: "c1", Name: "bash"})
 	tool.SetInput(map[string]string{"cmd": "ls"})
-	call.End(agenttrace.ModelResult{}, nil)
-	approve <- agenttrace.Answer{Reply: agenttrace.ReplyOnce}
+	call.End(ModelResult{}, nil)
+	approve <- Answer{Reply: ReplyOnce}
 	tool.Authorize(ctx, "ls")
 	tool.End("a.go")
 	h.sess.SetTitle(ctx, "Fix it")
 	turn.AwaitInput("Which one?")
-	_, call = turn.StartModelCall(ctx, agenttrace.ModelCallOptions{})
+	_, call = turn.StartModelCall(ctx, ModelCallOptions{})
 	call.Text("Done.")
-	call.End(agenttrace.ModelResult{}, nil)
-	turn.End(agenttrace.TurnResult{})
+	call.End(ModelResult{}, nil)
+	turn.End(TurnResult{})
 	h.run.End(errors.New("disk full"))
 	h.check()
 	wantStory(t, h.rec,
@@ -129,8 +129,8 @@ func TestEventsTellWhatGoesOn(t *testing.T) {
 }
 
 func TestSavePolicies(t *testing.T) {
-	for policy, want := range map[agenttrace.SavePolicy][]string{
-		agenttrace.SaveStep: {
+	for policy, want := range map[SavePolicy][]string{
+		SaveStep: {
 			`session coder`, `status busy`, `message user  0 {"type":"text","text":"go"}`,
 			`message assistant {"agenttrace":{"turn_index":0},"model":{"provider_id":"openai",` +
 				`"model_id":"gpt-5-mini"}}`,
@@ -143,7 +143,7 @@ func TestSavePolicies(t *testing.T) {
 			`part 3 {"type":"text","text":"half","state":"streaming"}`,
 			`status idle`,
 		},
-		agenttrace.SaveTurn: {
+		SaveTurn: {
 			`session coder`, `status busy`, `message user  0 {"type":"text","text":"go"}`,
 			`message assistant {"agenttrace":{"turn_index":0},"model":{"provider_id":"openai",` +
 				`"model_id":"gpt-5-mini"}}`,
@@ -152,26 +152,25 @@ func TestSavePolicies(t *testing.T) {
 		},
 	} {
 		t.Run(string(policy), func(t *testing.T) {
-			h := newHarness(t,
-				agenttrace.Options{Live: agenttrace.LiveOptions{Policy: policy, MinInterval: -1, MinBytes: -1}},
-				agenttrace.SessionOptions{})
+			h := newHarness(t, Options{Live: LiveOptions{Policy: policy, MinInterval: -1, MinBytes: -1}},
+				SessionOptions{})
 			ctx, turn := h.turn("go")
 			s := turn.StreamText()
 			s.WriteString("one ")
 			s.WriteString("two")
 			s.Close()
-			_, tool := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "c1", Name: "bash"})
+			_, tool := turn.StartTool(ctx, ToolOptions{ID: "c1", Name: "bash"})
 			tool.InputDelta(`{"a":`)
 			tool.InputDelta(`1}`)
 			tool.SetInput(nil)
 			tool.End(nil)
-			_, ask := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "c2", Name: "ask", Input: 2})
+			_, ask := turn.StartTool(ctx, ToolOptions{ID: "c2", Name: "ask", Input: 2})
 			ask.AwaitInput("Which?")
 			ask.End("this")
 			turn.StreamText().WriteString("half")
-			turn.End(agenttrace.TurnResult{})
+			turn.End(TurnResult{})
 			h.run.End(nil)
-			if policy == agenttrace.SaveStep {
+			if policy == SaveStep {
 				h.check()
 			}
 			wantStory(t, h.rec, want...)
@@ -189,16 +188,16 @@ func TestLongTextsCostLittleMoreThanTheirLength(t *testing.T) {
 		maximum float64
 	}{{4 << 10, 20 * time.Millisecond, 20}, {256 << 10, time.Millisecond, 32}, {256 << 10, 0, 2}} {
 		t.Run(fmt.Sprint(test.size, test.pace), func(t *testing.T) {
-			inBubble(t, agenttrace.LiveOptions{}, func(t *testing.T, rec *agenttracetest.Recorder, ctx context.Context,
-				run *agenttrace.Run) {
-				_, turn := run.StartTurn(ctx, agenttrace.UserMessage{Text: "go"}, agenttrace.TurnOptions{})
+			inBubble(t, LiveOptions{}, func(t *testing.T, rec *agenttracetest.Recorder, ctx context.Context,
+				run *Run) {
+				_, turn := run.StartTurn(ctx, UserMessage{Text: "go"}, TurnOptions{})
 				s := turn.StreamText()
 				for n := 0; n < test.size; n += 5 {
 					time.Sleep(test.pace)
 					s.WriteString("word ")
 				}
 				s.Close()
-				turn.End(agenttrace.TurnResult{})
+				turn.End(TurnResult{})
 				sum, count, last := 0, 0, 0
 				for _, e := range rec.Events().Named("agenttrace.part") {
 					n := len(e.Record.Parts[0].Data)
@@ -216,29 +215,27 @@ func TestLongTextsCostLittleMoreThanTheirLength(t *testing.T) {
 }
 
 func TestClientThatGoesAwayAbortsNothing(t *testing.T) {
-	h := newHarness(t, agenttrace.Options{}, agenttrace.SessionOptions{})
+	h := newHarness(t, Options{}, SessionOptions{})
 	client, leave := context.WithCancel(h.ctx)
-	ctx, turn := h.run.StartTurn(client, agenttrace.UserMessage{Text: "go"}, agenttrace.TurnOptions{})
-	toolCtx, tool := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "c", Name: "task", Input: 1})
-	child := h.tracer.NewSession(toolCtx, agenttrace.SessionOptions{Agent: "helper"})
-	childCtx, childRun := child.StartRun(toolCtx, agenttrace.RunOptions{})
-	_, childTurn := childRun.StartTurn(childCtx, agenttrace.UserMessage{Text: "help"}, agenttrace.TurnOptions{})
+	ctx, turn := h.run.StartTurn(client, UserMessage{Text: "go"}, TurnOptions{})
+	toolCtx, tool := turn.StartTool(ctx, ToolOptions{ID: "c", Name: "task", Input: 1})
+	child := h.tracer.NewSession(toolCtx, SessionOptions{Agent: "helper"})
+	childCtx, childRun := child.StartRun(toolCtx, RunOptions{})
+	_, childTurn := childRun.StartTurn(childCtx, UserMessage{Text: "help"}, TurnOptions{})
 	leave()
 	childTurn.Text("helped")
-	childTurn.End(agenttrace.TurnResult{})
+	childTurn.End(TurnResult{})
 	childRun.End(nil)
 	tool.End("helped")
 	h.rec.DropEvents(true) // the one who listened is gone too
 	turn.Text("done")
-	turn.End(agenttrace.TurnResult{})
-	h.run.End(nil)
-	h.check()
+	h.end(turn)
 	for _, turn := range h.rec.All().Turns() {
 		if turn.EndReason != "finish" {
 			t.Errorf("turn of %s ended by %s", turn.SessionID, turn.EndReason)
 		}
 	}
-	if st := h.sess.Status(); st.State != agenttrace.StatusIdle {
+	if st := h.sess.Status(); st.State != StatusIdle {
 		t.Errorf("status = %+v", st)
 	}
 }
@@ -262,7 +259,7 @@ func (l *sinkLogger) Emit(_ context.Context, r log.Record)                { l.si
 
 // TestEventsNeverHurtTheAgent has log processors that panic and that call back.
 func TestEventsNeverHurtTheAgent(t *testing.T) {
-	var turn *agenttrace.Turn
+	var turn *Turn
 	var names []string
 	for name, do := range map[string]func(log.Record){
 		"panics": func(log.Record) { panic("disk full") },
@@ -277,14 +274,13 @@ func TestEventsNeverHurtTheAgent(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			rec := agenttracetest.NewRecorder()
-			sess := agenttrace.New(agenttrace.Options{TracerProvider: rec,
-				LoggerProvider: &sink{enabled: true, do: do}}).NewSession(t.Context(),
-				agenttrace.SessionOptions{Agent: "a"})
-			ctx, run := sess.StartRun(t.Context(), agenttrace.RunOptions{})
+			sess := New(Options{TracerProvider: rec,
+				LoggerProvider: &sink{enabled: true, do: do}}).NewSession(t.Context(), SessionOptions{Agent: "a"})
+			ctx, run := sess.StartRun(t.Context(), RunOptions{})
 			errs := errorsOf(func() {
-				ctx, turn = run.StartTurn(ctx, agenttrace.UserMessage{Text: "x"}, agenttrace.TurnOptions{})
+				ctx, turn = run.StartTurn(ctx, UserMessage{Text: "x"}, TurnOptions{})
 				turn.Text("y")
-				turn.End(agenttrace.TurnResult{})
+				turn.End(TurnResult{})
 				run.End(nil)
 			})
 			if name == "panics" &&
@@ -304,18 +300,17 @@ func TestEventsOfAStuckProcessorAreDroppedAndCounted(t *testing.T) {
 	stuck, release := make(chan struct{}), make(chan struct{})
 	var once sync.Once
 	emitted := 0
-	sess, turn := func() (*agenttrace.Session, *agenttrace.Turn) {
+	sess, turn := func() (*Session, *Turn) {
 		rec := agenttracetest.NewRecorder()
-		tracer := agenttrace.New(agenttrace.Options{TracerProvider: rec,
-			LoggerProvider: &sink{enabled: true, do: func(r log.Record) {
-				emitted++
-				if r.EventName() == "agenttrace.part" {
-					once.Do(func() { close(stuck); <-release })
-				}
-			}}})
-		sess := tracer.NewSession(t.Context(), agenttrace.SessionOptions{Agent: "a"})
-		ctx, run := sess.StartRun(t.Context(), agenttrace.RunOptions{})
-		_, turn := run.StartTurn(ctx, agenttrace.UserMessage{Text: "x"}, agenttrace.TurnOptions{})
+		tracer := New(Options{TracerProvider: rec, LoggerProvider: &sink{enabled: true, do: func(r log.Record) {
+			emitted++
+			if r.EventName() == "agenttrace.part" {
+				once.Do(func() { close(stuck); <-release })
+			}
+		}}})
+		sess := tracer.NewSession(t.Context(), SessionOptions{Agent: "a"})
+		ctx, run := sess.StartRun(t.Context(), RunOptions{})
+		_, turn := run.StartTurn(ctx, UserMessage{Text: "x"}, TurnOptions{})
 		t.Cleanup(func() {
 			if tracer.Dropped() != 3000-1024 {
 				t.Errorf("%d dropped", tracer.Dropped())
@@ -333,7 +328,7 @@ func TestEventsOfAStuckProcessorAreDroppedAndCounted(t *testing.T) {
 	})
 	close(release)
 	<-done
-	if len(errs) == 0 || emitted > 1100 || sess.Status().State != agenttrace.StatusBusy {
+	if len(errs) == 0 || emitted > 1100 || sess.Status().State != StatusBusy {
 		t.Errorf("%d emitted, reported %v", emitted, errs)
 	}
 }
@@ -343,31 +338,29 @@ func TestEventsOfAStuckProcessorAreDroppedAndCounted(t *testing.T) {
 func TestAnySequenceOfCallsIsToldAsItsSpansSay(t *testing.T) {
 	for seed := range uint64(300) {
 		r := rand.New(rand.NewPCG(seed, 1))
-		o := agenttrace.Options{
-			Approver: func(_ context.Context, q agenttrace.Question) (agenttrace.Answer, error) {
+		o := Options{
+			Approver: func(_ context.Context, q Question) (Answer, error) {
 				switch r.IntN(4) {
 				case 0:
-					return agenttrace.Answer{Reply: agenttrace.ReplyOnce}, nil
+					return Answer{Reply: ReplyOnce}, nil
 				case 1:
-					return agenttrace.Answer{Reply: agenttrace.ReplyLater}, nil
+					return Answer{Reply: ReplyLater}, nil
 				case 2:
-					return agenttrace.Answer{}, errors.New("nobody")
+					return Answer{}, errors.New("nobody")
 				}
-				return agenttrace.Answer{Reply: agenttrace.ReplyReject,
-					Reason: "no: sk-ant-api03-" + strings.Repeat("aB3", 20)}, nil
+				return Answer{Reply: ReplyReject, Reason: "no: sk-ant-api03-" + strings.Repeat("aB3", 20)}, nil
 			},
-			Live: agenttrace.LiveOptions{MinBytes: 1 + r.IntN(20),
-				MinInterval: time.Duration(r.IntN(3)) * time.Millisecond},
-			LoopDetection: &agenttrace.LoopDetection{},
+			Live:          LiveOptions{MinBytes: 1 + r.IntN(20), MinInterval: time.Duration(r.IntN(3)) * time.Millisecond},
+			LoopDetection: &LoopDetection{},
 		}
 		if r.IntN(3) == 0 {
-			o.Live.Policy = agenttrace.SaveStep
+			o.Live.Policy = SaveStep
 		}
 		if r.IntN(3) == 0 {
 			o.MaxPartBytes = 120
 		}
 		o.DisableRedaction = r.IntN(4) == 0
-		h := newHarness(t, o, agenttrace.SessionOptions{Metadata: map[string]any{"password": "hunter22"}})
+		h := newHarness(t, o, SessionOptions{Metadata: map[string]any{"password": "hunter22"}})
 		if r.IntN(4) == 0 {
 			h.rec.Drop(func(name string) bool { return name == "tool.call" })
 		}
@@ -413,17 +406,17 @@ func noSecrets(t *testing.T, rec *agenttracetest.Recorder) {
 
 func randomTurn(h *harness, r *rand.Rand, word func() string) {
 	var ctx context.Context
-	var turn *agenttrace.Turn
+	var turn *Turn
 	var err error
-	if ctx, turn, err = h.run.ContinueTurn(h.ctx, agenttrace.TurnOptions{}); err != nil {
+	if ctx, turn, err = h.run.ContinueTurn(h.ctx, TurnOptions{}); err != nil {
 		ctx, turn = h.run.StartTurn(h.ctx,
-			agenttrace.UserMessage{Text: word(), Parts: []agenttrace.Part{agenttrace.DataPart("x", "", word())},
-				Metadata: map[string]any{"w": word()}}, agenttrace.TurnOptions{SystemPrompt: word()})
+			UserMessage{Text: word(), Parts: []Part{DataPart("x", "", word())},
+				Metadata: map[string]any{"w": word()}}, TurnOptions{SystemPrompt: word()})
 	}
-	var tools []*agenttrace.ToolCall
-	var streams []*agenttrace.TextStream
-	var call *agenttrace.ModelCall
-	pick := func() *agenttrace.ToolCall {
+	var tools []*ToolCall
+	var streams []*TextStream
+	var call *ModelCall
+	pick := func() *ToolCall {
 		if len(tools) == 0 {
 			return nil
 		}
@@ -432,10 +425,9 @@ func randomTurn(h *harness, r *rand.Rand, word func() string) {
 	for range r.IntN(40) {
 		switch r.IntN(20) {
 		case 0:
-			_, call = turn.StartModelCall(ctx,
-				agenttrace.ModelCallOptions{Model: agenttrace.Model{ID: string(rune('a' + r.IntN(2)))}})
+			_, call = turn.StartModelCall(ctx, ModelCallOptions{Model: Model{ID: string(rune('a' + r.IntN(2)))}})
 		case 1:
-			call.End(agenttrace.ModelResult{StopReason: "stop", Usage: agenttrace.InclusiveUsage{Input: 1}}, nil)
+			call.End(ModelResult{StopReason: "stop", Usage: InclusiveUsage{Input: 1}}, nil)
 		case 2:
 			turn.Text(word())
 		case 3:
@@ -455,11 +447,11 @@ func randomTurn(h *harness, r *rand.Rand, word func() string) {
 				s.Close()
 			}
 		case 10:
-			_, c := turn.StartTool(ctx, agenttrace.ToolOptions{Name: "bash", Dynamic: r.IntN(3) == 0,
+			_, c := turn.StartTool(ctx, ToolOptions{Name: "bash", Dynamic: r.IntN(3) == 0,
 				ProviderExecuted: r.IntN(3) == 0})
 			tools = append(tools, c)
 		case 11:
-			_, c := turn.StartTool(ctx, agenttrace.ToolOptions{ID: fmt.Sprint("call_", r.Int()), Name: "edit",
+			_, c := turn.StartTool(ctx, ToolOptions{ID: fmt.Sprint("call_", r.Int()), Name: "edit",
 				RawInput: json.RawMessage(word())})
 			tools = append(tools, c)
 		case 12:
@@ -474,25 +466,25 @@ func randomTurn(h *harness, r *rand.Rand, word func() string) {
 			c := pick()
 			[]func(){func() { c.End(word()) }, func() { c.EndRaw(json.RawMessage(word())) }, func() {
 				c.Fail(errors.New(word()))
-			}, c.Abort, func() { c.EndTruncated(word(), agenttrace.Truncated{Size: 1}) }}[r.IntN(5)]()
+			}, c.Abort, func() { c.EndTruncated(word(), Truncated{Size: 1}) }}[r.IntN(5)]()
 		case 17:
 			turn.SetMetadata(map[string]any{"m": word()})
 			h.sess.SetTitle(ctx, word())
 		case 18:
 			turn.Data("state", "", word())
-			turn.SourceURL(agenttrace.SourceURL{URL: word()})
+			turn.SourceURL(SourceURL{URL: word()})
 		case 19:
 			for _, p := range turn.PendingTools() {
-				_, c, _, err := turn.ResumeTool(ctx, p.CallID, agenttrace.Answer{Reply: agenttrace.ReplyOnce})
+				_, c, _, err := turn.ResumeTool(ctx, p.CallID, Answer{Reply: ReplyOnce})
 				if err == nil {
 					tools = append(tools, c)
 				}
 			}
 		}
 	}
-	[]func(){func() { turn.End(agenttrace.TurnResult{}) }, turn.Abort, func() {
+	[]func(){func() { turn.End(TurnResult{}) }, turn.Abort, func() {
 		turn.Fail(errors.New(word()))
-	}, func() { turn.End(agenttrace.TurnResult{}) }, func() {}}[r.IntN(5)]()
+	}, func() { turn.End(TurnResult{}) }, func() {}}[r.IntN(5)]()
 }
 
 func TestEventsAreRaceFree(t *testing.T) {
@@ -502,8 +494,8 @@ func TestEventsAreRaceFree(t *testing.T) {
 }
 
 func testRaces(t *testing.T, endEarly bool) {
-	h := newHarness(t, agenttrace.Options{Live: agenttrace.LiveOptions{MinInterval: -1, MinBytes: -1},
-		LoopDetection: &agenttrace.LoopDetection{}}, agenttrace.SessionOptions{})
+	h := newHarness(t, Options{Live: LiveOptions{MinInterval: -1, MinBytes: -1},
+		LoopDetection: &LoopDetection{}}, SessionOptions{})
 	ctx, turn := h.turn("go")
 	var wg sync.WaitGroup
 	for i := range 8 {
@@ -511,7 +503,7 @@ func testRaces(t *testing.T, endEarly bool) {
 			s := turn.StreamText()
 			for range 20 {
 				s.WriteString("word ")
-				_, c := turn.StartTool(ctx, agenttrace.ToolOptions{ID: fmt.Sprint(i), Name: "bash", Input: i})
+				_, c := turn.StartTool(ctx, ToolOptions{ID: fmt.Sprint(i), Name: "bash", Input: i})
 				c.AwaitInput("?")
 				h.sess.State()
 				c.End("x")
@@ -535,22 +527,21 @@ func testRaces(t *testing.T, endEarly bool) {
 		}
 		last = e.Time
 	}
-	if st := h.sess.Status(); st.State != agenttrace.StatusIdle || h.sess.Busy() {
+	if st := h.sess.Status(); st.State != StatusIdle || h.sess.Busy() {
 		t.Errorf("status = %+v", st)
 	}
 }
 
 func TestStatusesBySetStatusAndOfWaitingCalls(t *testing.T) {
-	h := newHarness(t, agenttrace.Options{}, agenttrace.SessionOptions{})
-	ctx, turn := h.turn("go")
-	_, a := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "a", Name: "x", Input: 1})
-	_, b := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "b", Name: "y", Input: 1})
+	h, ctx, turn := begin(t, Options{})
+	_, a := turn.StartTool(ctx, ToolOptions{ID: "a", Name: "x", Input: 1})
+	_, b := turn.StartTool(ctx, ToolOptions{ID: "b", Name: "y", Input: 1})
 	a.AwaitApproval("")
 	b.AwaitInput("?")
 	b.End("!")
-	h.sess.SetStatus(ctx, agenttrace.Status{State: agenttrace.StatusRetrying, Attempt: 1})
-	turn.End(agenttrace.TurnResult{})
-	if turn.End(agenttrace.TurnResult{}); h.sess.Busy() {
+	h.sess.SetStatus(ctx, Status{State: StatusRetrying, Attempt: 1})
+	turn.End(TurnResult{})
+	if turn.End(TurnResult{}); h.sess.Busy() {
 		t.Error("busy")
 	}
 	h.run.End(nil)
@@ -564,12 +555,11 @@ func TestStatusesBySetStatusAndOfWaitingCalls(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("statuses (-want +got):\n%s", diff)
 	}
-	if st := h.sess.Status(); st != (agenttrace.Status{State: agenttrace.StatusWaitingApproval, CallID: "a",
-		Detail: "x"}) {
+	if st := h.sess.Status(); st != (Status{State: StatusWaitingApproval, CallID: "a", Detail: "x"}) {
 		t.Errorf("status = %+v", st)
 	}
-	h.sess.SetStatus(ctx, agenttrace.Status{})
-	if st := h.sess.Status(); st.State != agenttrace.StatusIdle {
+	h.sess.SetStatus(ctx, Status{})
+	if st := h.sess.Status(); st.State != StatusIdle {
 		t.Errorf("status = %+v", st)
 	}
 }

@@ -11,22 +11,22 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/agenttrace/agenttrace/agenttrace"
+	. "github.com/agenttrace/agenttrace/agenttrace"
 	"github.com/agenttrace/agenttrace/spans"
 )
 
 // play calls models (upper case) and tools (lower case), each with its place as
 // input, and data parts ("!").
-func play(ctx context.Context, turn *agenttrace.Turn, calls string) {
+func play(ctx context.Context, turn *Turn, calls string) {
 	for i, c := range strings.Split(calls, "") {
 		switch {
 		case c == "!":
 			turn.Data("state", "", i)
 		case c == strings.ToUpper(c):
-			_, call := turn.StartModelCall(ctx, agenttrace.ModelCallOptions{Model: agenttrace.Model{ID: c}})
-			call.End(agenttrace.ModelResult{}, nil)
+			_, call := turn.StartModelCall(ctx, ModelCallOptions{Model: Model{ID: c}})
+			call.End(ModelResult{}, nil)
 		default:
-			_, tool := turn.StartTool(ctx, agenttrace.ToolOptions{ID: fmt.Sprint("call_", i), Name: c, Input: i / 4})
+			_, tool := turn.StartTool(ctx, ToolOptions{ID: fmt.Sprint("call_", i), Name: c, Input: i / 4})
 			tool.End(nil)
 		}
 	}
@@ -35,39 +35,34 @@ func play(ctx context.Context, turn *agenttrace.Turn, calls string) {
 func TestLoopsAreWarnedOfOnce(t *testing.T) {
 	for _, test := range []struct {
 		name, calls string
-		loop        agenttrace.LoopDetection
+		loop        LoopDetection
 		// want are the warnings: pattern, times in a row, size of the window.
 		want []string
 	}{
-		{"none", "AbAcAdAe", agenttrace.LoopDetection{}, nil},
-		{"one call", "aaaaaaaa", agenttrace.LoopDetection{}, []string{"TOOL_CALL:a 3 3"}},
-		{"two, entered anywhere", "AbAbAbAbAbA", agenttrace.LoopDetection{}, []string{"LLM_CALL:A -> TOOL_CALL:b 3 6"}},
-		{"the shortest", "xAbbbAbb", agenttrace.LoopDetection{}, []string{"TOOL_CALL:b 3 5"}},
-		{"three with a beginning", "xyzabcabcabc", agenttrace.LoopDetection{},
+		{"none", "AbAcAdAe", LoopDetection{}, nil},
+		{"one call", "aaaaaaaa", LoopDetection{}, []string{"TOOL_CALL:a 3 3"}},
+		{"two, entered anywhere", "AbAbAbAbAbA", LoopDetection{}, []string{"LLM_CALL:A -> TOOL_CALL:b 3 6"}},
+		{"the shortest", "xAbbbAbb", LoopDetection{}, []string{"TOOL_CALL:b 3 5"}},
+		{"three with a beginning", "xyzabcabcabc", LoopDetection{},
 			[]string{"TOOL_CALL:a -> TOOL_CALL:b -> TOOL_CALL:c 3 12"}},
-		{"too long for the window", "abcdeabcdeabcde", agenttrace.LoopDetection{}, nil},
-		{"in a longer window", "abcdeabcdeabcde", agenttrace.LoopDetection{Window: 15},
+		{"too long for the window", "abcdeabcdeabcde", LoopDetection{}, nil},
+		{"in a longer window", "abcdeabcdeabcde", LoopDetection{Window: 15},
 			[]string{"TOOL_CALL:a -> TOOL_CALL:b -> TOOL_CALL:c -> TOOL_CALL:d -> TOOL_CALL:e 3 15"}},
-		{"twice is enough", "abab", agenttrace.LoopDetection{Repetitions: 2},
-			[]string{"TOOL_CALL:a -> TOOL_CALL:b 2 4"}},
-		{"bounds", "abcabcaa", agenttrace.LoopDetection{Window: 1, Repetitions: 1}, []string{"TOOL_CALL:a 2 4"}},
-		{"states", "!!!", agenttrace.LoopDetection{}, []string{"STATE_UPDATE 3 3"}},
-		{"another, and the first again", "aaabbbaaa", agenttrace.LoopDetection{},
-			[]string{"TOOL_CALL:a 3 3", "TOOL_CALL:b 3 6"}},
-		{"other input", "aaaaaaaaaaaa", agenttrace.LoopDetection{Arguments: true},
+		{"twice is enough", "abab", LoopDetection{Repetitions: 2}, []string{"TOOL_CALL:a -> TOOL_CALL:b 2 4"}},
+		{"bounds", "abcabcaa", LoopDetection{Window: 1, Repetitions: 1}, []string{"TOOL_CALL:a 2 4"}},
+		{"states", "!!!", LoopDetection{}, []string{"STATE_UPDATE 3 3"}},
+		{"another, and the first again", "aaabbbaaa", LoopDetection{}, []string{"TOOL_CALL:a 3 3", "TOOL_CALL:b 3 6"}},
+		{"other input", "aaaaaaaaaaaa", LoopDetection{Arguments: true},
 			[]string{"TOOL_CALL:a(5feceb66) 3 3", "TOOL_CALL:a(6b86b273) 3 7", "TOOL_CALL:a(d4735e3a) 3 11"}},
-		{"other input, less in a row", "aaaaaaaa", agenttrace.LoopDetection{Arguments: true, Repetitions: 5}, nil},
+		{"other input, less in a row", "aaaaaaaa", LoopDetection{Arguments: true, Repetitions: 5}, nil},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			h := newHarness(t, agenttrace.Options{LoopDetection: &test.loop}, agenttrace.SessionOptions{})
-			ctx, turn := h.turn("go")
+			h, ctx, turn := begin(t, Options{LoopDetection: &test.loop})
 			play(ctx, turn, test.calls)
 			if err := turn.Err(); err != nil {
 				t.Errorf("err = %v, though nothing is to stop", err)
 			}
-			turn.End(agenttrace.TurnResult{})
-			h.run.End(nil)
-			h.check()
+			h.end(turn)
 			var got []string
 			span := h.rec.All().Named("session.turn")[0]
 			warnings := span.LoopWarnings()
@@ -110,31 +105,30 @@ func TestLoopsAreWarnedOfOnce(t *testing.T) {
 func TestLoopsAndLimitsStopTheAgentThatAsks(t *testing.T) {
 	for _, test := range []struct {
 		name, calls string
-		options     agenttrace.Options
+		options     Options
 		want        string
 		class       string
 	}{
-		{"loop", "xaaa", agenttrace.Options{LoopDetection: &agenttrace.LoopDetection{StopOnLoop: true}},
+		{"loop", "xaaa", Options{LoopDetection: &LoopDetection{StopOnLoop: true}},
 			"loop detected: TOOL_CALL:a, 3 times in a row", "loop_detected"},
-		{"model calls", "ABC", agenttrace.Options{Limits: agenttrace.Limits{MaxModelCalls: 2}},
+		{"model calls", "ABC", Options{Limits: Limits{MaxModelCalls: 2}},
 			"limit passed: MaxModelCalls is 2, have 3", "limit_exceeded"},
-		{"tool calls", "abABc", agenttrace.Options{Limits: agenttrace.Limits{MaxToolCalls: 2}},
+		{"tool calls", "abABc", Options{Limits: Limits{MaxToolCalls: 2}},
 			"limit passed: MaxToolCalls is 2, have 3", "limit_exceeded"},
-		{"events", "aB!", agenttrace.Options{Limits: agenttrace.Limits{MaxEvents: 2}}, "limit passed: MaxEvents is " +
-			"2, have 3",
-			"limit_exceeded"},
-		{"time", "a", agenttrace.Options{Limits: agenttrace.Limits{MaxDuration: time.Hour}},
+		{"events", "aB!", Options{Limits: Limits{MaxEvents: 2}}, "limit passed: MaxEvents is " +
+			"2, have 3", "limit_exceeded"},
+		{"time", "a", Options{Limits: Limits{MaxDuration: time.Hour}},
 			"limit passed: MaxDuration is 1h0m0s, have 1h0m0", "limit_exceeded"},
-		{"the first counts", "aaaaaaa", agenttrace.Options{LoopDetection: &agenttrace.LoopDetection{StopOnLoop: true},
-			Limits: agenttrace.Limits{MaxToolCalls: 4}}, "loop detected", "loop_detected"},
+		{"the first counts", "aaaaaaa", Options{LoopDetection: &LoopDetection{StopOnLoop: true},
+			Limits: Limits{MaxToolCalls: 4}}, "loop detected", "loop_detected"},
 	} {
 		for _, recorded := range []bool{true, false} {
 			t.Run(fmt.Sprint(test.name, " ", recorded), func(t *testing.T) {
-				h := newHarness(t, test.options, agenttrace.SessionOptions{})
+				h := newHarness(t, test.options, SessionOptions{})
 				if !recorded {
 					h.run.End(nil)
 					h.rec.Drop(func(string) bool { return true })
-					h.ctx, h.run = h.sess.StartRun(context.Background(), agenttrace.RunOptions{})
+					h.ctx, h.run = h.sess.StartRun(context.Background(), RunOptions{})
 				}
 				ctx, turn := h.turn("go")
 				play(ctx, turn, test.calls[:len(test.calls)-1])
@@ -146,8 +140,8 @@ func TestLoopsAndLimitsStopTheAgentThatAsks(t *testing.T) {
 				}
 				play(ctx, turn, test.calls[len(test.calls)-1:])
 				err := turn.Err()
-				var loop *agenttrace.LoopError
-				var limit *agenttrace.LimitError
+				var loop *LoopError
+				var limit *LimitError
 				if err == nil || !strings.HasPrefix(err.Error(), test.want) ||
 					errors.As(err, &loop) == errors.As(err, &limit) {
 					t.Fatalf("err = %v, want %s", err, test.want)
@@ -161,14 +155,14 @@ func TestLoopsAndLimitsStopTheAgentThatAsks(t *testing.T) {
 				if got := one(t, h.rec.All().Turns()); got.ErrorType != test.class || got.Error != err.Error() {
 					t.Errorf("turn failed with %q (%s)", got.Error, got.ErrorType)
 				}
-				_, again := h.sess.StartRun(context.Background(), agenttrace.RunOptions{})
+				_, again := h.sess.StartRun(context.Background(), RunOptions{})
 				if err := again.Err(); err != nil {
 					t.Errorf("the next run: %v", err)
 				}
 			})
 		}
 	}
-	if err := (*agenttrace.Turn)(nil).Err(); err != nil {
+	if err := (*Turn)(nil).Err(); err != nil {
 		t.Error(err)
 	}
 }
@@ -176,14 +170,13 @@ func TestLoopsAndLimitsStopTheAgentThatAsks(t *testing.T) {
 // TestContextOfAnUnrecordedCallMayBeUsedOn starts tool calls in the context of
 // one that has ended, with spans that cannot be compared.
 func TestContextOfAnUnrecordedCallMayBeUsedOn(t *testing.T) {
-	sess := agenttrace.New(agenttrace.Options{TracerProvider: off(),
-		Rules: []agenttrace.Rule{rule("*", "", allow, "")}}).NewSession(t.Context(),
-		agenttrace.SessionOptions{Agent: "a"})
-	ctx, run := sess.StartRun(t.Context(), agenttrace.RunOptions{})
-	ctx, turn := run.StartTurn(ctx, agenttrace.UserMessage{Text: "x"}, agenttrace.TurnOptions{})
+	sess := New(Options{TracerProvider: off(), Rules: []Rule{rule("*", "", allow, "")}}).NewSession(t.Context(),
+		SessionOptions{Agent: "a"})
+	ctx, run := sess.StartRun(t.Context(), RunOptions{})
+	ctx, turn := run.StartTurn(ctx, UserMessage{Text: "x"}, TurnOptions{})
 	for range 3 {
-		var tool *agenttrace.ToolCall
-		ctx, tool = turn.StartTool(ctx, agenttrace.ToolOptions{Name: "ls"})
+		var tool *ToolCall
+		ctx, tool = turn.StartTool(ctx, ToolOptions{Name: "ls"})
 		if d := tool.Authorize(ctx, "x"); !d.Allowed() {
 			t.Error(d.Err())
 		}
@@ -197,12 +190,11 @@ func TestContextOfAnUnrecordedCallMayBeUsedOn(t *testing.T) {
 // TestAChatIsNoLoop has turns of one run in which a model answers and calls nothing.
 func TestAChatIsNoLoop(t *testing.T) {
 	for _, recorded := range []bool{true, false} {
-		h := newHarness(t, agenttrace.Options{LoopDetection: &agenttrace.LoopDetection{StopOnLoop: true}},
-			agenttrace.SessionOptions{})
+		h := newHarness(t, Options{LoopDetection: &LoopDetection{StopOnLoop: true}}, SessionOptions{})
 		if !recorded {
 			h.run.End(nil)
 			h.rec.Drop(func(string) bool { return true })
-			h.ctx, h.run = h.sess.StartRun(context.Background(), agenttrace.RunOptions{})
+			h.ctx, h.run = h.sess.StartRun(context.Background(), RunOptions{})
 		}
 		for _, calls := range []string{"A", "A", "A", "A", "AbAbA", "AbA", "aaa", "A", "aaa", "A"} {
 			ctx, turn := h.turn("go on")
@@ -213,7 +205,7 @@ func TestAChatIsNoLoop(t *testing.T) {
 			if err := turn.Err(); (err != nil) != (calls == "aaa") {
 				t.Errorf("%s: err = %v", calls, err)
 			}
-			turn.End(agenttrace.TurnResult{})
+			turn.End(TurnResult{})
 		}
 		ctx, turn := h.turn("go on")
 		for range 4 {
@@ -223,7 +215,7 @@ func TestAChatIsNoLoop(t *testing.T) {
 		if err := turn.Err(); err != nil {
 			t.Errorf("with what its user writes: %v", err)
 		}
-		turn.End(agenttrace.TurnResult{})
+		turn.End(TurnResult{})
 		h.run.End(nil)
 		if recorded {
 			h.check()

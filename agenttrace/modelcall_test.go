@@ -6,47 +6,43 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/agenttrace/agenttrace/agenttrace"
+	. "github.com/agenttrace/agenttrace/agenttrace"
 	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/spans"
 )
 
 func TestASideCallDoesNotChangeItsTurn(t *testing.T) {
-	small, hot := agenttrace.Model{Provider: "openai", ID: "gpt-5-nano"}, 1.5
-	usage := agenttrace.InclusiveUsage{Input: 10, Output: 2}
-	for name, side := range map[string]func(h *harness, turn *agenttrace.Turn){
-		"other model": func(h *harness, turn *agenttrace.Turn) {
-			_, call := turn.StartModelCall(h.ctx, agenttrace.ModelCallOptions{Model: small, Temperature: &hot})
-			call.End(agenttrace.ModelResult{StopReason: "length", Usage: usage}, nil)
+	small, hot := Model{Provider: "openai", ID: "gpt-5-nano"}, 1.5
+	usage := InclusiveUsage{Input: 10, Output: 2}
+	for name, side := range map[string]func(h *harness, turn *Turn){
+		"other model": func(h *harness, turn *Turn) {
+			_, call := turn.StartModelCall(h.ctx, ModelCallOptions{Model: small, Temperature: &hot})
+			call.End(ModelResult{StopReason: "length", Usage: usage}, nil)
 		},
-		"in a tool": func(h *harness, turn *agenttrace.Turn) {
-			ctx, tool := turn.StartTool(h.ctx, agenttrace.ToolOptions{Name: "summarize", Input: map[string]any{}})
-			_, call := turn.StartModelCall(ctx, agenttrace.ModelCallOptions{Model: small})
+		"in a tool": func(h *harness, turn *Turn) {
+			ctx, tool := turn.StartTool(h.ctx, ToolOptions{Name: "summarize", Input: map[string]any{}})
+			_, call := turn.StartModelCall(ctx, ModelCallOptions{Model: small})
 			call.Text("It is short.")
-			call.End(agenttrace.ModelResult{StopReason: "length", Usage: usage}, nil)
+			call.End(ModelResult{StopReason: "length", Usage: usage}, nil)
 			tool.End("short")
 		},
-		"still going on": func(h *harness, turn *agenttrace.Turn) {
-			_, call := turn.StartModelCall(h.ctx, agenttrace.ModelCallOptions{Model: small})
-			t.Cleanup(func() { call.End(agenttrace.ModelResult{StopReason: "length"}, nil) })
+		"still going on": func(h *harness, turn *Turn) {
+			_, call := turn.StartModelCall(h.ctx, ModelCallOptions{Model: small})
+			t.Cleanup(func() { call.End(ModelResult{StopReason: "length"}, nil) })
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			h := newHarness(t, agenttrace.Options{}, agenttrace.SessionOptions{})
-			ctx, turn := h.turn("go")
-			_, call := turn.StartModelCall(ctx, agenttrace.ModelCallOptions{})
+			h, ctx, turn := begin(t, Options{})
+			_, call := turn.StartModelCall(ctx, ModelCallOptions{})
 			call.Text("Done.")
-			call.End(agenttrace.ModelResult{StopReason: "stop", Usage: usage}, nil)
+			call.End(ModelResult{StopReason: "stop", Usage: usage}, nil)
 			side(h, turn)
-			turn.End(agenttrace.TurnResult{})
-			h.run.End(nil)
-			h.check()
+			h.end(turn)
 			got := one(t, h.rec.All().Turns())
 			if got.Model.ModelID != benchModel.ID || got.StopReason != "stop" || got.Temperature != nil ||
 				got.ModelCalls != 2 {
 				t.Errorf("turn has model %+v, stop reason %q, temperature %v, %d calls", got.Model, got.StopReason,
-					got.Temperature,
-					got.ModelCalls)
+					got.Temperature, got.ModelCalls)
 			}
 			if name != "still going on" && got.Usage.Tokens.Total() != 24 {
 				t.Errorf("usage = %+v", got.Usage.Tokens) // a side call costs tokens too
@@ -66,37 +62,33 @@ func TestASideCallDoesNotChangeItsTurn(t *testing.T) {
 }
 
 func TestAModelThatAnswersInsteadIsTheTurns(t *testing.T) {
-	big := agenttrace.Model{Provider: "openai", ID: "gpt-5"}
-	for name, write := range map[string]func(*agenttrace.ModelCall){
-		"text":      func(c *agenttrace.ModelCall) { c.Text("Done.") },
-		"reasoning": func(c *agenttrace.ModelCall) { c.StreamReasoning().Close() },
-		"stream":    func(c *agenttrace.ModelCall) { c.StreamText().WriteString("Done.") },
+	big := Model{Provider: "openai", ID: "gpt-5"}
+	for name, write := range map[string]func(*ModelCall){
+		"text":      func(c *ModelCall) { c.Text("Done.") },
+		"reasoning": func(c *ModelCall) { c.StreamReasoning().Close() },
+		"stream":    func(c *ModelCall) { c.StreamText().WriteString("Done.") },
 	} {
 		t.Run(name, func(t *testing.T) {
-			h := newHarness(t, agenttrace.Options{}, agenttrace.SessionOptions{})
-			ctx, turn := h.turn("go")
-			_, call := turn.StartModelCall(ctx, agenttrace.ModelCallOptions{})
+			h, ctx, turn := begin(t, Options{})
+			_, call := turn.StartModelCall(ctx, ModelCallOptions{})
 			call.Text("I try.")
-			call.End(agenttrace.ModelResult{StopReason: "length"}, nil)
-			_, call = turn.StartModelCall(ctx, agenttrace.ModelCallOptions{Model: big})
+			call.End(ModelResult{StopReason: "length"}, nil)
+			_, call = turn.StartModelCall(ctx, ModelCallOptions{Model: big})
 			write(call)
-			call.End(agenttrace.ModelResult{StopReason: "stop"}, nil)
-			turn.End(agenttrace.TurnResult{})
-			h.run.End(nil)
-			h.check()
+			call.End(ModelResult{StopReason: "stop"}, nil)
+			h.end(turn)
 			if got := one(t, h.rec.All().Turns()); got.Model.ModelID != "gpt-5" || got.StopReason != "stop" {
 				t.Errorf("turn has model %+v and stop reason %q", got.Model, got.StopReason)
 			}
 		})
 	}
 	t.Run("none was named before", func(t *testing.T) {
-		h := newHarness(t, agenttrace.Options{}, agenttrace.SessionOptions{})
-		ctx, run := h.tracer.NewSession(h.ctx, agenttrace.SessionOptions{Agent: "other"}).StartRun(h.ctx,
-			agenttrace.RunOptions{})
-		ctx, turn := run.StartTurn(ctx, agenttrace.UserMessage{Text: "go"}, agenttrace.TurnOptions{})
-		_, call := turn.StartModelCall(ctx, agenttrace.ModelCallOptions{Model: big})
-		call.End(agenttrace.ModelResult{StopReason: "tool_calls"}, nil)
-		turn.End(agenttrace.TurnResult{})
+		h := newHarness(t, Options{}, SessionOptions{})
+		ctx, run := h.tracer.NewSession(h.ctx, SessionOptions{Agent: "other"}).StartRun(h.ctx, RunOptions{})
+		ctx, turn := run.StartTurn(ctx, UserMessage{Text: "go"}, TurnOptions{})
+		_, call := turn.StartModelCall(ctx, ModelCallOptions{Model: big})
+		call.End(ModelResult{StopReason: "tool_calls"}, nil)
+		turn.End(TurnResult{})
 		if got := one(t, h.rec.All().Turns()); got.Model.ModelID != "gpt-5" || got.StopReason != "tool_calls" {
 			t.Errorf("turn has model %+v and stop reason %q", got.Model, got.StopReason)
 		}
@@ -108,38 +100,32 @@ func TestThoughtsAreTakenOutOfAnOutputOnlyWhereItHasThem(t *testing.T) {
 		`{"promptTokenCount":100,"cachedContentTokenCount":60,"candidatesTokenCount":50,"thoughtsTokenCount":20,` +
 			`"toolUsePromptTokenCount":5,"totalTokenCount":175}`)
 	for name, tt := range map[string]struct {
-		usage agenttrace.Usage
+		usage Usage
 		raw   json.RawMessage
 		want  spans.Tokens
 	}{
-		"gemini": {agenttrace.GeminiUsage{Prompt: 100, Cached: 60, ToolUsePrompt: 5, Candidates: 50,
+		"gemini": {GeminiUsage{Prompt: 100, Cached: 60, ToolUsePrompt: 5, Candidates: 50,
 			Thoughts: 20}, gemini, spans.Tokens{Input: 45, Output: 50, Reasoning: 20, CacheRead: 60}},
-		"gemini without counts": {agenttrace.GeminiUsage{}, nil, spans.Tokens{}},
-		"gemini, negative": {agenttrace.GeminiUsage{Prompt: -1, Cached: -1, Candidates: -5, Thoughts: -1,
+		"gemini without counts": {GeminiUsage{}, nil, spans.Tokens{}},
+		"gemini, negative": {GeminiUsage{Prompt: -1, Cached: -1, Candidates: -5, Thoughts: -1,
 			ToolUsePrompt: -1}, nil, spans.Tokens{}},
-		"gemini as inclusive": {agenttrace.InclusiveUsage{Input: 105, Output: 50, Reasoning: 20, CacheRead: 60}, gemini,
+		"gemini as inclusive": {InclusiveUsage{Input: 105, Output: 50, Reasoning: 20, CacheRead: 60}, gemini,
 			spans.Tokens{Input: 45, Output: 50, Reasoning: 20, CacheRead: 60}},
-		"gemini, tools left out": {agenttrace.InclusiveUsage{Input: 100, Output: 50, Reasoning: 20, CacheRead: 60},
-			gemini,
-			spans.Tokens{Input: 40, Output: 50, Reasoning: 20, CacheRead: 60}},
-		"gemini, summed before": {agenttrace.InclusiveUsage{Input: 105, Output: 70, Reasoning: 20, CacheRead: 60},
-			gemini,
-			spans.Tokens{Input: 45, Output: 50, Reasoning: 20, CacheRead: 60}},
-		"openai": {agenttrace.InclusiveUsage{Input: 100, Output: 50, Reasoning: 20, CacheRead: 60},
+		"gemini, tools left out": {InclusiveUsage{Input: 100, Output: 50, Reasoning: 20, CacheRead: 60},
+			gemini, spans.Tokens{Input: 40, Output: 50, Reasoning: 20, CacheRead: 60}},
+		"gemini, summed before": {InclusiveUsage{Input: 105, Output: 70, Reasoning: 20, CacheRead: 60},
+			gemini, spans.Tokens{Input: 45, Output: 50, Reasoning: 20, CacheRead: 60}},
+		"openai": {InclusiveUsage{Input: 100, Output: 50, Reasoning: 20, CacheRead: 60},
 			json.RawMessage(`{"total_tokens":150}`), spans.Tokens{Input: 40, Output: 30, Reasoning: 20, CacheRead: 60}},
-		"more thoughts than output": {agenttrace.InclusiveUsage{Input: 100, Output: 5, Reasoning: 20, CacheRead: 60},
-			nil,
-			spans.Tokens{Input: 40, Output: 5, Reasoning: 20, CacheRead: 60}},
-		"more cache than input": {agenttrace.InclusiveUsage{Input: 7, Output: 50, CacheRead: 60, CacheWrite: 3}, nil,
+		"more thoughts than output": {InclusiveUsage{Input: 100, Output: 5, Reasoning: 20, CacheRead: 60},
+			nil, spans.Tokens{Input: 40, Output: 5, Reasoning: 20, CacheRead: 60}},
+		"more cache than input": {InclusiveUsage{Input: 7, Output: 50, CacheRead: 60, CacheWrite: 3}, nil,
 			spans.Tokens{Input: 7, Output: 50, CacheRead: 60, CacheWrite: 3}},
 	} {
-		h := newHarness(t, agenttrace.Options{}, agenttrace.SessionOptions{})
-		ctx, turn := h.turn("go")
-		_, call := turn.StartModelCall(ctx, agenttrace.ModelCallOptions{})
-		call.End(agenttrace.ModelResult{Usage: tt.usage, RawUsage: tt.raw}, nil)
-		turn.End(agenttrace.TurnResult{})
-		h.run.End(nil)
-		h.check()
+		h, ctx, turn := begin(t, Options{})
+		_, call := turn.StartModelCall(ctx, ModelCallOptions{})
+		call.End(ModelResult{Usage: tt.usage, RawUsage: tt.raw}, nil)
+		h.end(turn)
 		if got := one(t, h.rec.All().Turns()); got.Usage.Tokens == nil || *got.Usage.Tokens != tt.want {
 			t.Errorf("%s: %+v, want %+v", name, got.Usage.Tokens, tt.want)
 		}
@@ -148,19 +134,16 @@ func TestThoughtsAreTakenOutOfAnOutputOnlyWhereItHasThem(t *testing.T) {
 
 // TestASideCallIsNoStepOfItsTurn makes one between two steps. Its usage counts.
 func TestASideCallIsNoStepOfItsTurn(t *testing.T) {
-	h := newHarness(t, agenttrace.Options{}, agenttrace.SessionOptions{})
-	ctx, turn := h.turn("hi")
-	_, call := turn.StartModelCall(ctx, agenttrace.ModelCallOptions{})
+	h, ctx, turn := begin(t, Options{})
+	_, call := turn.StartModelCall(ctx, ModelCallOptions{})
 	call.Text("hello")
-	call.End(agenttrace.ModelResult{StopReason: "stop", Usage: agenttrace.InclusiveUsage{Input: 3, Output: 1}}, nil)
-	sideCtx, side := turn.StartModelCall(ctx, agenttrace.ModelCallOptions{Side: true, UsageElsewhere: true})
-	if agenttrace.ModelCallFromContext(sideCtx) != side || agenttrace.ModelCallFromContext(ctx) != nil {
+	call.End(ModelResult{StopReason: "stop", Usage: InclusiveUsage{Input: 3, Output: 1}}, nil)
+	sideCtx, side := turn.StartModelCall(ctx, ModelCallOptions{Side: true, UsageElsewhere: true})
+	if ModelCallFromContext(sideCtx) != side || ModelCallFromContext(ctx) != nil {
 		t.Error("the context does not carry the call")
 	}
-	side.End(agenttrace.ModelResult{StopReason: "length", Usage: agenttrace.InclusiveUsage{Input: 5, Output: 2}}, nil)
-	turn.End(agenttrace.TurnResult{})
-	h.run.End(nil)
-	h.check()
+	side.End(ModelResult{StopReason: "length", Usage: InclusiveUsage{Input: 5, Output: 2}}, nil)
+	h.end(turn)
 	got := one(t, h.rec.All().Turns())
 	if len(got.Assistant.Parts) != 1 || got.StopReason != "stop" ||
 		*got.Usage.Tokens != (spans.Tokens{Input: 8, Output: 3}) {

@@ -5,7 +5,7 @@ import (
 	"reflect"
 	"testing"
 
-	"github.com/agenttrace/agenttrace/agenttrace"
+	. "github.com/agenttrace/agenttrace/agenttrace"
 )
 
 // TestNilIsSafe calls every exported method of every handle on nil, and every
@@ -42,8 +42,8 @@ func TestNilIsSafe(t *testing.T) {
 							t.Errorf("returned a %v from nil", out.Type())
 						}
 						call(out)
-					case out.Type() == reflect.TypeFor[agenttrace.Decision]():
-						if out.Interface().(agenttrace.Decision).Allowed() {
+					case out.Type() == reflect.TypeFor[Decision]():
+						if out.Interface().(Decision).Allowed() {
 							t.Error("nil allows a tool call")
 						}
 					}
@@ -52,9 +52,9 @@ func TestNilIsSafe(t *testing.T) {
 		}
 	}
 	for _, handle := range []any{
-		(*agenttrace.Tracer)(nil), (*agenttrace.Session)(nil), (*agenttrace.Run)(nil), (*agenttrace.Turn)(nil),
-		(*agenttrace.ModelCall)(nil),
-		(*agenttrace.ToolCall)(nil), (*agenttrace.Compaction)(nil), (*agenttrace.TextStream)(nil),
+		(*Tracer)(nil), (*Session)(nil), (*Run)(nil), (*Turn)(nil),
+		(*ModelCall)(nil),
+		(*ToolCall)(nil), (*Compaction)(nil), (*TextStream)(nil),
 	} {
 		call(reflect.ValueOf(handle))
 	}
@@ -62,14 +62,14 @@ func TestNilIsSafe(t *testing.T) {
 		t.Errorf("called %d methods, expected more", called)
 	}
 	ctx := context.Background()
-	if agenttrace.SessionFromContext(ctx) != nil || agenttrace.RunFromContext(ctx) != nil ||
-		agenttrace.TurnFromContext(ctx) != nil || agenttrace.ToolFromContext(ctx) != nil {
+	if SessionFromContext(ctx) != nil || RunFromContext(ctx) != nil ||
+		TurnFromContext(ctx) != nil || ToolFromContext(ctx) != nil {
 		t.Error("an empty context knows of work")
 	}
-	if _, tool := agenttrace.StartTool(ctx, agenttrace.ToolOptions{Name: "bash"}); tool.Authorize(ctx, "ls").Allowed() {
+	if _, tool := StartTool(ctx, ToolOptions{Name: "bash"}); tool.Authorize(ctx, "ls").Allowed() {
 		t.Error("a tool call outside any turn is allowed")
 	}
-	if d := (agenttrace.Decision{}); d.Allowed() || d.Err() == nil {
+	if d := (Decision{}); d.Allowed() || d.Err() == nil {
 		t.Error("the zero decision allows")
 	}
 }
@@ -77,15 +77,14 @@ func TestNilIsSafe(t *testing.T) {
 // TestOffKeepsWorking runs an agent's whole life with nothing recorded.
 func TestOffKeepsWorking(t *testing.T) {
 	ctx := context.Background()
-	sess := agenttrace.New(agenttrace.Options{TracerProvider: off()}).NewSession(ctx,
-		agenttrace.SessionOptions{Agent: "a"})
-	ctx, run := sess.StartRun(ctx, agenttrace.RunOptions{})
-	turnCtx, turn := run.StartTurn(ctx, agenttrace.UserMessage{Text: "x"}, agenttrace.TurnOptions{})
-	if agenttrace.TurnFromContext(turnCtx) != turn || agenttrace.SessionFromContext(turnCtx) != sess {
+	sess := New(Options{TracerProvider: off()}).NewSession(ctx, SessionOptions{Agent: "a"})
+	ctx, run := sess.StartRun(ctx, RunOptions{})
+	turnCtx, turn := run.StartTurn(ctx, UserMessage{Text: "x"}, TurnOptions{})
+	if TurnFromContext(turnCtx) != turn || SessionFromContext(turnCtx) != sess {
 		t.Error("the context does not know where it is")
 	}
-	turn.End(agenttrace.TurnResult{})
-	if _, _, err := run.ContinueTurn(ctx, agenttrace.TurnOptions{}); err != nil {
+	turn.End(TurnResult{})
+	if _, _, err := run.ContinueTurn(ctx, TurnOptions{}); err != nil {
 		t.Error(err)
 	}
 	if err := sess.Rewind(ctx, turn.UserMessageID()); err != nil {
@@ -94,23 +93,22 @@ func TestOffKeepsWorking(t *testing.T) {
 	if err := sess.Unrewind(ctx); err != nil {
 		t.Error(err)
 	}
-	if child, err := sess.Fork(ctx, turn.AssistantMessageID(), agenttrace.ForkOptions{}); err != nil ||
-		child.ID() == "" {
+	if child, err := sess.Fork(ctx, turn.AssistantMessageID(), ForkOptions{}); err != nil || child.ID() == "" {
 		t.Error(err)
 	}
 	// A rule added on the way counts from then on.
-	_, tool := agenttrace.StartTool(turnCtx, agenttrace.ToolOptions{Name: "bash", Input: 1})
+	_, tool := StartTool(turnCtx, ToolOptions{Name: "bash", Input: 1})
 	if tool.Authorize(ctx, "ls").Allowed() {
 		t.Error("allowed without a rule")
 	}
 	sess.AddRule(ctx, rule("bash", "ls", allow, ""))
-	_, tool = agenttrace.StartTool(turnCtx, agenttrace.ToolOptions{Name: "bash", Input: 1})
+	_, tool = StartTool(turnCtx, ToolOptions{Name: "bash", Input: 1})
 	if d := tool.Authorize(ctx, "ls"); !d.Allowed() {
 		t.Errorf("denied in spite of a rule: %v", d.Err())
 	}
 	tool.End("x")
 	run.End(nil)
-	if _, err := agenttrace.New(agenttrace.Options{}).ResumeSession(ctx, sess.State()); err != nil {
+	if _, err := New(Options{}).ResumeSession(ctx, sess.State()); err != nil {
 		t.Error(err)
 	}
 }

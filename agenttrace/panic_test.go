@@ -11,29 +11,24 @@ import (
 
 	"go.opentelemetry.io/otel/codes"
 
-	"github.com/agenttrace/agenttrace/agenttrace"
+	. "github.com/agenttrace/agenttrace/agenttrace"
 	"github.com/agenttrace/agenttrace/agenttrace/agenttracetest"
 	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/spans"
 )
 
-// exceptions returns the texts and stacks of the exception events on spans of a
-// name.
-func exceptions(rec *agenttracetest.Recorder, name string) (texts, stacks, types []string) {
-	for _, s := range rec.All() {
-		if s.Name != name {
-			continue
-		}
+// exceptions returns the exception events on spans of a name.
+func exceptions(rec *agenttracetest.Recorder, name string) (all []spans.Exception) {
+	for _, s := range rec.All().Named(name) {
 		for _, e := range s.Events {
-			if e.Name != semconv.SpanEventException {
-				continue
+			if e.Name == semconv.SpanEventException {
+				var x spans.Exception
+				_ = spans.Decode(&x, e.Attributes)
+				all = append(all, x)
 			}
-			var x spans.Exception
-			_ = spans.Decode(&x, e.Attributes)
-			texts, stacks, types = append(texts, x.Message), append(stacks, x.Stack), append(types, x.Type)
 		}
 	}
-	return texts, stacks, types
+	return all
 }
 
 // panicking runs f and returns what it panicked with, or nil.
@@ -48,83 +43,56 @@ func explode(v any) string { panic(v) }
 
 func TestAPanicIsAFailedTurnNotASuccessfulOne(t *testing.T) {
 	secret := "ghp_" + strings.Repeat("a1B2", 9)
-	custom := fmt.Errorf("custom: %w", context.Canceled)
-	var nobody *agenttrace.DeniedError
-	for name, tt := range map[string]struct {
-		value any
-		text  string
+	var empty []string
+	var nobody *DeniedError
+	for name, test := range map[string]struct {
+		explode func()
+		text    string
 	}{
-		"text":             {"boom", "panic: boom"},
-		"error":            {errors.New("no such row"), "panic: no such row"},
-		"cancelled":        {custom, "panic: custom: context canceled"}, // which is no abort
-		"runtime":          {nil, "panic: runtime error: index out of range [3] with length 0"},
-		"nil pointer":      {nobody, "panic: "},
-		"struct":           {struct{ A int }{7}, "panic: {7}"},
-		"of nil":           {"nil", "panic: panic called with nil argument"},
-		"secret in a text": {"token " + secret, "panic: token "},
+		"text":  {func() { explode("boom") }, "panic: boom"},
+		"error": {func() { explode(errors.New("no such row")) }, "panic: no such row"},
+		"cancelled": { // which is no abort
+			func() { explode(fmt.Errorf("custom: %w", context.Canceled)) }, "panic: custom: context canceled"},
+		"runtime":          {func() { _ = empty[len("abc")] }, "panic: runtime error: index out of range [3] with length 0"},
+		"nil pointer":      {func() { explode(nobody) }, "panic: "},
+		"struct":           {func() { explode(struct{ A int }{7}) }, "panic: {7}"},
+		"of nil":           {func() { panic(nil) }, "panic: panic called with nil argument"}, //nolint:govet // the case
+		"secret in a text": {func() { explode("token " + secret) }, "panic: token "},
 	} {
 		t.Run(name, func(t *testing.T) {
-			h := newHarness(t, agenttrace.Options{}, agenttrace.SessionOptions{})
+			h := newHarness(t, Options{}, SessionOptions{})
 			agent := func() (err error) {
-				run := h.run
-				defer run.Done(&err)
-				ctx, turn := run.StartTurn(h.ctx, agenttrace.UserMessage{Text: "go"}, agenttrace.TurnOptions{})
+				defer h.run.Done(&err)
+				ctx, turn := h.turn("go")
 				defer turn.Done(&err)
-				_, call := turn.StartModelCall(ctx, agenttrace.ModelCallOptions{})
-				call.Text("I run it.")
-				call.End(agenttrace.ModelResult{StopReason: "tool_use"}, nil)
-				_, tool := turn.StartTool(ctx,
-					agenttrace.ToolOptions{Name: "bash", Input: map[string]any{"command": "x"}})
-				switch name {
-				case "runtime":
-					var empty []string
-					i := 3
-					tool.End(empty[i])
-				case "of nil":
-					panic(nil) //nolint:govet // the case
-				}
-				tool.End(explode(tt.value))
+				turn.StartTool(ctx, ToolOptions{Name: "bash", Input: map[string]any{"command": "x"}})
+				test.explode()
 				return nil
 			}
-			got := panicking(func() { _ = agent() })
-			switch name {
-			case "runtime":
-				if _, ok := got.(runtime.Error); !ok {
-					t.Errorf("panic goes on with %T", got)
-				}
-			case "of nil":
-				if _, ok := got.(*runtime.PanicNilError); !ok {
-					t.Errorf("panic goes on with %T", got)
-				}
-			default:
-				if got != tt.value {
-					t.Errorf("panic goes on with %v, want %v", got, tt.value)
-				}
+			want, got := panicking(test.explode), panicking(func() { _ = agent() })
+			if fmt.Sprintf("%T %[1]v", got) != fmt.Sprintf("%T %[1]v", want) {
+				t.Errorf("panic goes on with %T %[1]v, want %T %[2]v", got, want)
 			}
 			h.check()
-			turn := one(t, h.rec.All().Turns())
-			if turn.EndReason != semconv.EndError || !strings.HasPrefix(turn.Error, tt.text) ||
+			turn, run := one(t, h.rec.All().Turns()), one(t, h.rec.All().Runs())
+			if turn.EndReason != semconv.EndError || !strings.HasPrefix(turn.Error, test.text) ||
 				turn.ErrorType != semconv.ErrorTypePanic {
 				t.Errorf("turn ended by %s with %q (%s)", turn.EndReason, turn.Error, turn.ErrorType)
 			}
-			run := one(t, h.rec.All().Runs())
-			if run.Outcome != semconv.EndError || !strings.HasPrefix(run.Error, tt.text) {
+			if run.Outcome != semconv.EndError || !strings.HasPrefix(run.Error, test.text) {
 				t.Errorf("run ended by %s with %q", run.Outcome, run.Error)
 			}
 			tool := one(t, h.rec.All().ToolCalls("bash"))
-			if tool.State != "output-error" || !strings.Contains(tool.Error, tt.text) {
+			if tool.State != "output-error" || !strings.Contains(tool.Error, test.text) {
 				t.Errorf("tool call ended in %s with %q", tool.State, tool.Error)
 			}
 			for _, span := range []string{semconv.SpanSessionTurn, semconv.SpanSessionRun} {
-				texts, stacks, types := exceptions(h.rec, span)
-				if len(texts) != 1 || len(stacks) != 1 || len(types) != 1 {
-					t.Fatalf("%s has exceptions %q", span, texts)
-				}
-				if !strings.HasPrefix(texts[0], tt.text) || !strings.Contains(stacks[0], "agenttrace_test.TestAPanic") {
-					t.Errorf("%s has exception %q with stack\n%s", span, texts[0], stacks[0])
+				x := one(t, exceptions(h.rec, span))
+				if !strings.HasPrefix(x.Message, test.text) || !strings.Contains(x.Stack, "agenttrace_test.TestAPanic") {
+					t.Errorf("%s has exception %q with stack\n%s", span, x.Message, x.Stack)
 				}
 			}
-			if st := h.sess.Status(); st.State != agenttrace.StatusError || !strings.HasPrefix(st.Detail, tt.text) {
+			if st := h.sess.Status(); st.State != StatusError || !strings.HasPrefix(st.Detail, test.text) {
 				t.Errorf("status = %+v", st)
 			}
 			for _, s := range h.rec.All() {
@@ -136,188 +104,157 @@ func TestAPanicIsAFailedTurnNotASuccessfulOne(t *testing.T) {
 	}
 }
 
-func TestAPanicIsNoSuccessHoweverATurnIsDeferred(t *testing.T) {
-	for name, agent := range map[string]func(h *harness, run *agenttrace.Run, turn *agenttrace.Turn){
-		"deferred closures with an error": func(_ *harness, run *agenttrace.Run, turn *agenttrace.Turn) {
+// TestHowATurnEndsThatIsDeferred has the ways in which agents end a turn and its run, with a panic and without.
+func TestHowATurnEndsThatIsDeferred(t *testing.T) {
+	failure := errors.New("disk full")
+	for name, test := range map[string]struct {
+		agent             func(h *harness, run *Run, turn *Turn)
+		panics            bool
+		reason, err, runs string // of the turn, and the outcome of the run
+	}{
+		"deferred closures with an error": {func(_ *harness, run *Run, turn *Turn) {
 			var err error
 			defer func() { run.End(err) }()
 			defer func() { turn.Fail(err) }()
 			explode("boom")
-		},
-		"deferred End": func(_ *harness, run *agenttrace.Run, turn *agenttrace.Turn) {
+		}, true, "error", "panic", "error"},
+		"deferred End": {func(_ *harness, run *Run, turn *Turn) {
 			defer run.End(nil)
-			defer turn.End(agenttrace.TurnResult{StopReason: "stop"})
+			defer turn.End(TurnResult{StopReason: "stop"})
 			explode("boom")
-		},
-		"deferred Fail": func(_ *harness, run *agenttrace.Run, turn *agenttrace.Turn) {
+		}, true, "error", "panic", "error"},
+		"deferred Fail": {func(_ *harness, run *Run, turn *Turn) {
 			defer run.End(nil)
 			defer turn.Fail(nil)
 			explode("boom")
-		},
-		"safe net": func(_ *harness, run *agenttrace.Run, turn *agenttrace.Turn) {
+		}, true, "error", "panic", "error"},
+		"safe net": {func(_ *harness, run *Run, turn *Turn) {
 			defer run.Abort()
 			defer turn.Abort()
 			explode("boom")
-		},
-		"closure around End": func(_ *harness, run *agenttrace.Run, turn *agenttrace.Turn) {
-			defer func() {
-				turn.End(agenttrace.TurnResult{})
-				run.End(nil)
-			}()
+		}, true, "error", "panic", "error"},
+		"closure around End": {func(_ *harness, run *Run, turn *Turn) {
+			defer func() { turn.End(TurnResult{}); run.End(nil) }()
 			explode("boom")
-		},
-		"helper around Abort": func(_ *harness, run *agenttrace.Run, turn *agenttrace.Turn) {
+		}, true, "error", "panic", "error"},
+		"helper around Abort": {func(_ *harness, run *Run, turn *Turn) {
 			end := func() { turn.Abort(); run.Abort() }
 			defer func() { end() }()
 			explode("boom")
-		},
-		"run only": func(_ *harness, run *agenttrace.Run, _ *agenttrace.Turn) {
+		}, true, "error", "panic", "error"},
+		"run only": {func(_ *harness, run *Run, _ *Turn) {
 			defer run.Done(nil)
 			explode("boom")
-		},
+		}, true, "error", "panic", "error"},
+		// An agent that recovers reports how its turn ended.
+		"recovered as an error": {func(_ *harness, _ *Run, turn *Turn) {
+			defer func() { turn.Fail(fmt.Errorf("tool broke: %v", recover())) }()
+			explode("boom")
+		}, false, "error", "tool broke: boom", "finish"},
+		"recovered before": {func(_ *harness, run *Run, turn *Turn) {
+			defer func() { turn.End(TurnResult{}); run.End(nil) }()
+			defer func() { _ = recover() }()
+			explode("boom")
+		}, false, "finish", "", "finish"},
+		// One that is asked what went wrong works in a deferred function.
+		"agent in a deferred function": {func(h *harness, run *Run, turn *Turn) {
+			turn.End(TurnResult{})
+			defer func() {
+				defer func() { _ = recover() }()
+				defer run.End(nil)
+				ctx, turn := h.turn("what went wrong?")
+				_, call := turn.StartModelCall(ctx, ModelCallOptions{})
+				call.End(ModelResult{}, nil)
+				_, tool := turn.StartTool(ctx, ToolOptions{Name: "bash"})
+				tool.End("")
+				turn.End(TurnResult{})
+			}()
+			explode("boom")
+		}, true, "finish", "", "error"},
+		// So is an answer read that a turn is inferred from.
+		"inferred turn in a deferred function": {func(h *harness, run *Run, turn *Turn) {
+			turn.End(TurnResult{})
+			run.End(nil)
+			ctx, run := h.sess.StartRun(h.ctx, RunOptions{Inferred: true})
+			_, turn = run.StartTurn(ctx, UserMessage{Text: "go"}, TurnOptions{})
+			defer func() { turn.End(TurnResult{}); run.End(nil) }()
+			explode("boom")
+		}, true, "finish", "", "finish"},
+		"error and no panic": {func(_ *harness, run *Run, turn *Turn) {
+			err := failure
+			defer run.Done(nil)
+			defer turn.Done(&err)
+		}, false, "error", "disk full", "finish"},
+		"nothing": {func(_ *harness, run *Run, turn *Turn) {
+			defer run.Done(nil)
+			defer turn.Done(nil)
+		}, false, "finish", "", "finish"},
+		"goroutine that exits": {func(_ *harness, run *Run, turn *Turn) {
+			defer run.Done(nil)
+			defer turn.Done(nil)
+			runtime.Goexit()
+		}, false, "abort", "", "abort"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			h := newHarness(t, agenttrace.Options{}, agenttrace.SessionOptions{})
-			_, turn := h.turn("go")
-			if got := panicking(func() { agent(h, h.run, turn) }); got != "boom" {
+			h, _, turn := begin(t, Options{})
+			var got any
+			var agent sync.WaitGroup
+			agent.Go(func() { got = panicking(func() { test.agent(h, h.run, turn) }) })
+			agent.Wait()
+			h.run.End(nil)
+			if (got == "boom") != test.panics {
 				t.Errorf("panic goes on with %v", got)
 			}
 			h.check()
-			got, run := one(t, h.rec.All().Turns()), one(t, h.rec.All().Runs())
-			if got.EndReason != semconv.EndError || got.ErrorType != semconv.ErrorTypePanic ||
-				!strings.HasPrefix(got.Error, "panic") {
-				t.Errorf("turn ended by %s with %q", got.EndReason, got.Error)
+			turns, runs := h.rec.All().Turns(), h.rec.All().Runs()
+			last, run := turns[len(turns)-1], runs[len(runs)-1]
+			if last.EndReason != test.reason || !strings.HasPrefix(last.Error, test.err) ||
+				(last.ErrorType == semconv.ErrorTypePanic) != strings.HasPrefix(test.err, "panic") {
+				t.Errorf("turn ended by %s with %q (%s)", last.EndReason, last.Error, last.ErrorType)
 			}
-			if run.Outcome != semconv.EndError || run.ErrorType != semconv.ErrorTypePanic {
+			if run.Outcome != test.runs || (run.ErrorType == semconv.ErrorTypePanic) != (test.runs == "error") {
 				t.Errorf("run ended by %s with %q", run.Outcome, run.Error)
 			}
-			_, stacks, _ := exceptions(h.rec, semconv.SpanSessionTurn)
-			if len(stacks) != 1 || !strings.Contains(stacks[0], "agenttrace_test.explode") {
-				t.Errorf("stacks of the turn: %q", stacks)
+			for _, c := range h.rec.All().ToolCalls() {
+				if c.State != "output-available" {
+					t.Errorf("tool call ended in %s with %q", c.State, c.Error)
+				}
+			}
+			if !strings.HasPrefix(test.err, "panic") {
+				return
+			}
+			if x := one(t, exceptions(h.rec, semconv.SpanSessionTurn)); !strings.Contains(x.Stack, "agenttrace_test.explode") {
+				t.Errorf("stack of the turn: %q", x.Stack)
 			}
 		})
-	}
-}
-
-func TestWhatIsNoPanicIsNotRecordedAsOne(t *testing.T) {
-	// An agent that recovers reports how its turn ended.
-	t.Run("recovered as an error", func(t *testing.T) {
-		h := newHarness(t, agenttrace.Options{}, agenttrace.SessionOptions{})
-		_, turn := h.turn("go")
-		func() {
-			defer func() { turn.Fail(fmt.Errorf("tool broke: %v", recover())) }()
-			explode("boom")
-		}()
-		if got := one(t, h.rec.All().Turns()); got.Error != "tool broke: boom" {
-			t.Errorf("turn ended with %q", got.Error)
-		}
-	})
-	t.Run("recovered before", func(t *testing.T) {
-		h := newHarness(t, agenttrace.Options{}, agenttrace.SessionOptions{})
-		_, turn := h.turn("go")
-		func() {
-			defer func() { turn.End(agenttrace.TurnResult{}) }()
-			defer func() { _ = recover() }()
-			explode("boom")
-		}()
-		if got := one(t, h.rec.All().Turns()); got.EndReason != semconv.EndFinish {
-			t.Errorf("turn ended by %s with %q", got.EndReason, got.Error)
-		}
-	})
-	// One that is asked what went wrong works in a deferred function.
-	t.Run("agent in a deferred function", func(t *testing.T) {
-		h := newHarness(t, agenttrace.Options{}, agenttrace.SessionOptions{})
-		_ = panicking(func() {
-			defer func() {
-				ctx, turn := h.turn("what went wrong?")
-				_, call := turn.StartModelCall(ctx, agenttrace.ModelCallOptions{})
-				call.End(agenttrace.ModelResult{}, nil)
-				_, tool := turn.StartTool(ctx, agenttrace.ToolOptions{Name: "bash"})
-				tool.End("")
-				turn.End(agenttrace.TurnResult{})
-			}()
-			explode("boom")
-		})
-		if got := one(t, h.rec.All().Turns()); got.EndReason != semconv.EndFinish {
-			t.Errorf("turn ended by %s with %q", got.EndReason, got.Error)
-		}
-		if got := one(t, h.rec.All().ToolCalls("bash")); got.State != "output-available" {
-			t.Errorf("tool call ended in %s with %q", got.State, got.Error)
-		}
-	})
-	t.Run("error and no panic", func(t *testing.T) {
-		h := newHarness(t, agenttrace.Options{}, agenttrace.SessionOptions{})
-		_, turn := h.turn("go")
-		func() (err error) {
-			defer turn.Done(&err)
-			return errors.New("disk full")
-		}()
-		if got := one(t, h.rec.All().Turns()); got.Error != "disk full" || got.EndReason != semconv.EndError {
-			t.Errorf("turn ended by %s with %q", got.EndReason, got.Error)
-		}
-	})
-	t.Run("nothing", func(t *testing.T) {
-		h := newHarness(t, agenttrace.Options{}, agenttrace.SessionOptions{})
-		_, turn := h.turn("go")
-		func() (err error) {
-			defer h.run.Done(&err)
-			defer turn.Done(&err)
-			return nil
-		}()
-		if got := one(t, h.rec.All().Turns()); got.EndReason != semconv.EndFinish {
-			t.Errorf("turn ended by %s with %q", got.EndReason, got.Error)
-		}
-	})
-}
-
-func TestAGoroutineThatExitsAbortsItsTurn(t *testing.T) {
-	h := newHarness(t, agenttrace.Options{}, agenttrace.SessionOptions{})
-	_, turn := h.turn("go")
-	var done sync.WaitGroup
-	done.Add(1)
-	go func() {
-		defer done.Done()
-		defer h.run.Done(nil)
-		defer turn.Done(nil)
-		runtime.Goexit()
-	}()
-	done.Wait()
-	if got := one(t, h.rec.All().Turns()); got.EndReason != semconv.EndAbort {
-		t.Errorf("turn ended by %s with %q", got.EndReason, got.Error)
-	}
-	if got := one(t, h.rec.All().Runs()); got.Outcome != semconv.EndAbort {
-		t.Errorf("run ended by %s with %q", got.Outcome, got.Error)
 	}
 }
 
 func TestAToolThatPanicsInItsGoroutineHasFailed(t *testing.T) {
-	for name, call := range map[string]func(tool *agenttrace.ToolCall){
-		"abort": func(tool *agenttrace.ToolCall) { defer tool.Abort(); tool.End(explode("boom")) },
-		"fail":  func(tool *agenttrace.ToolCall) { defer tool.Fail(nil); explode("boom") },
-		"end":   func(tool *agenttrace.ToolCall) { defer tool.End(nil); explode("boom") },
-		"text":  func(tool *agenttrace.ToolCall) { defer tool.EndText("fine"); explode("boom") },
-		"raw":   func(tool *agenttrace.ToolCall) { defer tool.EndRaw(nil); explode("boom") },
-		"closure": func(tool *agenttrace.ToolCall) {
+	for name, call := range map[string]func(tool *ToolCall){
+		"abort": func(tool *ToolCall) { defer tool.Abort(); tool.End(explode("boom")) },
+		"fail":  func(tool *ToolCall) { defer tool.Fail(nil); explode("boom") },
+		"end":   func(tool *ToolCall) { defer tool.End(nil); explode("boom") },
+		"text":  func(tool *ToolCall) { defer tool.EndText("fine"); explode("boom") },
+		"raw":   func(tool *ToolCall) { defer tool.EndRaw(nil); explode("boom") },
+		"closure": func(tool *ToolCall) {
 			out := ""
 			defer func() { tool.End(out) }()
 			out = explode("boom")
 		},
-		"head": func(tool *agenttrace.ToolCall) {
-			defer tool.EndTruncated("head", agenttrace.Truncated{Size: 9})
+		"head": func(tool *ToolCall) {
+			defer tool.EndTruncated("head", Truncated{Size: 9})
 			explode("boom")
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			h := newHarness(t, agenttrace.Options{}, agenttrace.SessionOptions{})
-			ctx, turn := h.turn("go")
-			_, tool := turn.StartTool(ctx, agenttrace.ToolOptions{Name: "bash", Input: map[string]any{}})
+			h, ctx, turn := begin(t, Options{})
+			_, tool := turn.StartTool(ctx, ToolOptions{Name: "bash", Input: map[string]any{}})
 			var done sync.WaitGroup
 			var got any
 			done.Go(func() { got = panicking(func() { call(tool) }) })
 			done.Wait()
-			turn.End(agenttrace.TurnResult{})
-			h.run.End(nil)
-			h.check()
+			h.end(turn)
 			if got != "boom" {
 				t.Errorf("panic goes on with %v", got)
 			}
@@ -326,7 +263,7 @@ func TestAToolThatPanicsInItsGoroutineHasFailed(t *testing.T) {
 				c.ErrorType != semconv.ErrorTypePanic {
 				t.Errorf("tool call ended in %s with %q (%s)", c.State, c.Error, c.ErrorType)
 			}
-			if texts, _, _ := exceptions(h.rec, semconv.SpanToolCall); len(texts) != 1 {
+			if texts := exceptions(h.rec, semconv.SpanToolCall); len(texts) != 1 {
 				t.Errorf("exceptions %q", texts)
 			}
 			if got := one(t, h.rec.All().Turns()); got.EndReason != semconv.EndFinish {
@@ -337,17 +274,17 @@ func TestAToolThatPanicsInItsGoroutineHasFailed(t *testing.T) {
 }
 
 func TestASubAgentThatPanicsFailsTheCallThatStartedIt(t *testing.T) {
-	h := newHarness(t, agenttrace.Options{}, agenttrace.SessionOptions{})
+	h := newHarness(t, Options{}, SessionOptions{})
 	got := panicking(func() {
 		defer h.run.Done(nil)
 		ctx, turn := h.turn("go")
 		defer turn.Done(nil)
 		//nolint:staticcheck // the call is open when explode panics
-		ctx, tool := turn.StartTool(ctx, agenttrace.ToolOptions{Name: "agent", Input: map[string]any{}})
-		child := h.tracer.NewSession(ctx, agenttrace.SessionOptions{Agent: "helper"})
-		ctx, run := child.StartRun(ctx, agenttrace.RunOptions{})
+		ctx, tool := turn.StartTool(ctx, ToolOptions{Name: "agent", Input: map[string]any{}})
+		child := h.tracer.NewSession(ctx, SessionOptions{Agent: "helper"})
+		ctx, run := child.StartRun(ctx, RunOptions{})
 		defer run.Done(nil)
-		_, inner := run.StartTurn(ctx, agenttrace.UserMessage{Text: "help"}, agenttrace.TurnOptions{})
+		_, inner := run.StartTurn(ctx, UserMessage{Text: "help"}, TurnOptions{})
 		defer inner.Done(nil)
 		tool.End(explode("boom"))
 	})
@@ -367,21 +304,18 @@ func TestASubAgentThatPanicsFailsTheCallThatStartedIt(t *testing.T) {
 }
 
 func TestAModelCallThatPanicsHasFailed(t *testing.T) {
-	h := newHarness(t, agenttrace.Options{}, agenttrace.SessionOptions{})
-	ctx, turn := h.turn("go")
+	h, ctx, turn := begin(t, Options{})
 	_ = panicking(func() {
-		_, call := turn.StartModelCall(ctx, agenttrace.ModelCallOptions{})
-		defer call.End(agenttrace.ModelResult{}, nil)
+		_, call := turn.StartModelCall(ctx, ModelCallOptions{})
+		defer call.End(ModelResult{}, nil)
 		explode("boom")
 	})
 	_ = panicking(func() {
-		_, c := h.run.StartCompaction(ctx, agenttrace.CompactionOptions{})
-		defer c.End(agenttrace.CompactionResult{Summary: "short"})
+		_, c := h.run.StartCompaction(ctx, CompactionOptions{})
+		defer c.End(CompactionResult{Summary: "short"})
 		explode("boom")
 	})
-	turn.End(agenttrace.TurnResult{})
-	h.run.End(nil)
-	h.check()
+	h.end(turn)
 	for _, s := range h.rec.All() {
 		if (strings.HasPrefix(s.Name, "chat") || s.Name == semconv.SpanCompactionRun) &&
 			(s.Status != codes.Error || s.StatusText != "panic: boom") {
@@ -398,12 +332,11 @@ func (e *badError) Is(error) bool   { return e.text == "" }
 func (e *badError) Unwrap() []error { return []error{errors.New(e.text)} }
 
 func TestANilErrorInAnInterfaceDoesNotCrashTheAgent(t *testing.T) {
-	h := newHarness(t, agenttrace.Options{}, agenttrace.SessionOptions{})
-	ctx, turn := h.turn("go")
+	h, ctx, turn := begin(t, Options{})
 	var err *badError
-	_, call := turn.StartModelCall(ctx, agenttrace.ModelCallOptions{})
-	call.End(agenttrace.ModelResult{}, err)
-	_, tool := turn.StartTool(ctx, agenttrace.ToolOptions{Name: "bash", Input: map[string]any{}})
+	_, call := turn.StartModelCall(ctx, ModelCallOptions{})
+	call.End(ModelResult{}, err)
+	_, tool := turn.StartTool(ctx, ToolOptions{Name: "bash", Input: map[string]any{}})
 	tool.Fail(err)
 	turn.Retrying(1, err)
 	turn.Fail(err)
@@ -420,46 +353,22 @@ func TestANilErrorInAnInterfaceDoesNotCrashTheAgent(t *testing.T) {
 
 // Where nothing is recorded nothing touches a panic.
 func TestAPanicPassesAnAgentThatRecordsNothing(t *testing.T) {
-	var turn *agenttrace.Turn
-	var run *agenttrace.Run
-	var tool *agenttrace.ToolCall
-	var call *agenttrace.ModelCall
-	var comp *agenttrace.Compaction
+	var turn *Turn
+	var run *Run
+	var tool *ToolCall
+	var call *ModelCall
+	var comp *Compaction
 	got := panicking(func() {
 		defer run.Done(nil)
 		defer run.Abort()
 		defer turn.Done(nil)
-		defer turn.End(agenttrace.TurnResult{})
+		defer turn.End(TurnResult{})
 		defer tool.Abort()
-		defer call.End(agenttrace.ModelResult{}, nil)
+		defer call.End(ModelResult{}, nil)
 		defer comp.Fail(nil)
 		explode("boom")
 	})
 	if got != "boom" {
 		t.Errorf("panic goes on with %v", got)
-	}
-}
-
-// TestAnInferredTurnDoesNotFailWithThePanicThatItIsReadIn has an answer read in a deferred function, as an agent does
-// that has the model explain what went wrong.
-func TestAnInferredTurnDoesNotFailWithThePanicThatItIsReadIn(t *testing.T) {
-	for _, inferred := range []bool{false, true} {
-		h := newHarness(t, agenttrace.Options{}, agenttrace.SessionOptions{})
-		ctx, run := h.sess.StartRun(h.ctx, agenttrace.RunOptions{Inferred: inferred})
-		_, turn := run.StartTurn(ctx, agenttrace.UserMessage{Text: "go"}, agenttrace.TurnOptions{})
-		panicking(func() {
-			defer func() {
-				turn.End(agenttrace.TurnResult{})
-				run.End(nil)
-			}()
-			explode("boom")
-		})
-		want := semconv.EndError
-		if inferred {
-			want = semconv.EndFinish
-		}
-		if turns := h.rec.All().Turns(); len(turns) != 1 || turns[0].EndReason != want {
-			t.Errorf("inferred %v: the turn is %+v, want it to end with %s", inferred, turns, want)
-		}
 	}
 }

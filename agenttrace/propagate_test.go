@@ -14,7 +14,7 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/agenttrace/agenttrace/agenttrace"
+	. "github.com/agenttrace/agenttrace/agenttrace"
 	"github.com/agenttrace/agenttrace/agenttrace/agenttracetest"
 	"github.com/agenttrace/agenttrace/spans"
 )
@@ -30,11 +30,10 @@ type joined struct {
 // runSubAgent runs a sub-agent in ctx.
 func runSubAgent(ctx context.Context) joined {
 	rec := agenttracetest.NewRecorder()
-	sess := agenttrace.New(agenttrace.Options{TracerProvider: rec}).NewSession(ctx,
-		agenttrace.SessionOptions{ID: "ses_sub", Agent: "explore"})
-	runCtx, run := sess.StartRun(ctx, agenttrace.RunOptions{})
-	_, turn := run.StartTurn(runCtx, agenttrace.UserMessage{Text: "look"}, agenttrace.TurnOptions{})
-	turn.End(agenttrace.TurnResult{})
+	sess := New(Options{TracerProvider: rec}).NewSession(ctx, SessionOptions{ID: "ses_sub", Agent: "explore"})
+	runCtx, run := sess.StartRun(ctx, RunOptions{})
+	_, turn := run.StartTurn(runCtx, UserMessage{Text: "look"}, TurnOptions{})
+	turn.End(TurnResult{})
 	run.End(nil)
 	parent := rec.All().Named("session.run")[0].Parent
 	return joined{*rec.All().Runs()[0], parent.TraceID().String(), parent.SpanID().String(),
@@ -48,8 +47,8 @@ const subAgentVariable = "AGENTTRACE_TEST_SUBAGENT"
 // HTTP and as MCP servers.
 func TestASubAgentInAnotherProcessOrServerJoinsItsParent(t *testing.T) {
 	if os.Getenv(subAgentVariable) != "" {
-		env := agenttrace.Environment(os.Environ())
-		if err := json.NewEncoder(os.Stdout).Encode(runSubAgent(agenttrace.Extract(t.Context(), &env))); err != nil {
+		env := Environment(os.Environ())
+		if err := json.NewEncoder(os.Stdout).Encode(runSubAgent(Extract(t.Context(), &env))); err != nil {
 			t.Fatal(err)
 		}
 		os.Exit(0)
@@ -64,9 +63,8 @@ func TestASubAgentInAnotherProcessOrServerJoinsItsParent(t *testing.T) {
 	for name, start := range map[string]func(t *testing.T, ctx context.Context) joined{
 		"process": func(t *testing.T, ctx context.Context) joined {
 			cmd := exec.Command(os.Args[0], "-test.run=^TestASubAgentInAnotherProcessOrServerJoinsItsParent$")
-			env := agenttrace.Environment(append(os.Environ(), subAgentVariable+"=1", "TRACEPARENT=stale",
-				"BAGGAGE=stale"))
-			agenttrace.Inject(ctx, &env)
+			env := Environment(append(os.Environ(), subAgentVariable+"=1", "TRACEPARENT=stale", "BAGGAGE=stale"))
+			Inject(ctx, &env)
 			cmd.Env = env
 			out, err := cmd.Output()
 			if err != nil {
@@ -76,7 +74,7 @@ func TestASubAgentInAnotherProcessOrServerJoinsItsParent(t *testing.T) {
 		},
 		"server": func(t *testing.T, ctx context.Context) joined {
 			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				ctx := agenttrace.Extract(r.Context(), propagation.HeaderCarrier(r.Header))
+				ctx := Extract(r.Context(), propagation.HeaderCarrier(r.Header))
 				_ = json.NewEncoder(w).Encode(runSubAgent(ctx))
 			}))
 			defer server.Close()
@@ -84,7 +82,7 @@ func TestASubAgentInAnotherProcessOrServerJoinsItsParent(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			agenttrace.Inject(ctx, propagation.HeaderCarrier(req.Header))
+			Inject(ctx, propagation.HeaderCarrier(req.Header))
 			resp, err := server.Client().Do(req)
 			if err != nil {
 				t.Fatal(err)
@@ -97,8 +95,8 @@ func TestASubAgentInAnotherProcessOrServerJoinsItsParent(t *testing.T) {
 			return got
 		},
 		"mcp": func(t *testing.T, ctx context.Context) joined {
-			meta := agenttrace.Meta{"progressToken": 1}
-			agenttrace.Inject(ctx, meta)
+			meta := Meta{"progressToken": 1}
+			Inject(ctx, meta)
 			request, err := json.Marshal(map[string]any{"_meta": meta})
 			if err != nil {
 				t.Fatal(err)
@@ -108,16 +106,16 @@ func TestASubAgentInAnotherProcessOrServerJoinsItsParent(t *testing.T) {
 				t.Errorf("request = %s", request)
 			}
 			var params struct {
-				Meta agenttrace.Meta `json:"_meta"`
+				Meta Meta `json:"_meta"`
 			}
 			if err := json.Unmarshal(request, &params); err != nil {
 				t.Fatal(err)
 			}
-			return runSubAgent(agenttrace.Extract(t.Context(), params.Meta))
+			return runSubAgent(Extract(t.Context(), params.Meta))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			h := newHarness(t, agenttrace.Options{}, agenttrace.SessionOptions{ID: "ses_parent \"1\" ü"})
+			h := newHarness(t, Options{}, SessionOptions{ID: "ses_parent \"1\" ü"})
 			member, err := baggage.NewMember("tenant", "t1")
 			if err != nil {
 				t.Fatal(err)
@@ -126,15 +124,13 @@ func TestASubAgentInAnotherProcessOrServerJoinsItsParent(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			ctx, turn := h.run.StartTurn(baggage.ContextWithBaggage(h.ctx, bag), agenttrace.UserMessage{Text: "go"},
-				agenttrace.TurnOptions{})
-			ctx, tool := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "c", Name: "task", Input: 1})
+			ctx, turn := h.run.StartTurn(baggage.ContextWithBaggage(h.ctx, bag), UserMessage{Text: "go"},
+				TurnOptions{})
+			ctx, tool := turn.StartTool(ctx, ToolOptions{ID: "c", Name: "task", Input: 1})
 			got := start(t, ctx)
 			tool.SetChildSession(got.Run.SessionID)
 			tool.End(nil)
-			turn.End(agenttrace.TurnResult{})
-			h.run.End(nil)
-			h.check()
+			h.end(turn)
 			if got.Run.ParentID != h.sess.ID() || got.Run.ParentMessageID != turn.UserMessageID() ||
 				got.Run.RootID != h.sess.ID() || got.TurnParentID != h.sess.ID() {
 				t.Errorf("the sub-agent's session is %+v", got)
@@ -155,20 +151,20 @@ func TestASubAgentInAnotherProcessOrServerJoinsItsParent(t *testing.T) {
 
 // TestTheNearestSessionIsTheParentOfASubAgent hands a context on over several processes.
 func TestTheNearestSessionIsTheParentOfASubAgent(t *testing.T) {
-	h := newHarness(t, agenttrace.Options{}, agenttrace.SessionOptions{ID: "ses_top"})
+	h := newHarness(t, Options{}, SessionOptions{ID: "ses_top"})
 	ctx, _ := h.turn("go")
 	for depth, want := range []string{"ses_top", "ses_1", "ses_2"} {
 		wire := propagation.MapCarrier{}
-		agenttrace.Inject(ctx, wire)
-		ctx = agenttrace.Extract(t.Context(), wire)
-		sess := h.tracer.NewSession(ctx, agenttrace.SessionOptions{ID: "ses_" + string(rune('1'+depth)), Agent: "a"})
+		Inject(ctx, wire)
+		ctx = Extract(t.Context(), wire)
+		sess := h.tracer.NewSession(ctx, SessionOptions{ID: "ses_" + string(rune('1'+depth)), Agent: "a"})
 		if st := sess.State(); st.ParentID != want || st.RootID != "ses_top" {
 			t.Errorf("session %s has parent %q and root %q, want %q and ses_top", sess.ID(), st.ParentID, st.RootID,
 				want)
 		}
-		var run *agenttrace.Run
-		ctx, run = sess.StartRun(ctx, agenttrace.RunOptions{})
-		ctx, _ = run.StartTurn(ctx, agenttrace.UserMessage{Text: "go"}, agenttrace.TurnOptions{})
+		var run *Run
+		ctx, run = sess.StartRun(ctx, RunOptions{})
+		ctx, _ = run.StartTurn(ctx, UserMessage{Text: "go"}, TurnOptions{})
 		defer run.End(nil)
 	}
 	h.run.End(nil)
@@ -176,27 +172,26 @@ func TestTheNearestSessionIsTheParentOfASubAgent(t *testing.T) {
 
 // TestHostileContextOfAnotherProcessDoesNoHarm extracts what no Inject wrote.
 func TestHostileContextOfAnotherProcessDoesNoHarm(t *testing.T) {
-	tracer := agenttrace.New(agenttrace.Options{TracerProvider: agenttracetest.NewRecorder()})
+	tracer := New(Options{TracerProvider: agenttracetest.NewRecorder()})
 	for _, carrier := range []propagation.TextMapCarrier{
-		agenttrace.Meta(nil), agenttrace.Meta{"traceparent": 1, "baggage": []string{"x"}}, new(agenttrace.Environment),
-		&agenttrace.Environment{"BAGGAGE", "=", "TRACEPARENT=00-0-0-0",
-			"BAGGAGE=agenttrace.session.parent_message_id=m"},
+		Meta(nil), Meta{"traceparent": 1, "baggage": []string{"x"}}, new(Environment),
+		&Environment{"BAGGAGE", "=", "TRACEPARENT=00-0-0-0", "BAGGAGE=agenttrace.session.parent_message_id=m"},
 		propagation.MapCarrier{"baggage": "agenttrace.session.parent_id=" + strings.Repeat("x", 4096)},
 		propagation.MapCarrier{"baggage": "agenttrace.session.parent_id=ses_1"}, // its own id
 	} {
-		ctx := agenttrace.Extract(t.Context(), carrier)
-		st := tracer.NewSession(ctx, agenttrace.SessionOptions{ID: "ses_1", Agent: "a"}).State()
+		ctx := Extract(t.Context(), carrier)
+		st := tracer.NewSession(ctx, SessionOptions{ID: "ses_1", Agent: "a"}).State()
 		if st.ParentID != "" || st.ParentMessageID != "" || st.RootID != "" ||
 			trace.SpanContextFromContext(ctx).IsValid() {
 			t.Errorf("%v: state = %+v", carrier, st)
 		}
 	}
 	wire := propagation.MapCarrier{}
-	agenttrace.Inject(t.Context(), wire)
+	Inject(t.Context(), wire)
 	var none context.Context
-	agenttrace.Inject(none, wire)
-	agenttrace.Inject(t.Context(), nil)
-	if agenttrace.Extract(none, wire) != nil || tracer.NewSession(none, agenttrace.SessionOptions{Agent: "a"}) == nil {
+	Inject(none, wire)
+	Inject(t.Context(), nil)
+	if Extract(none, wire) != nil || tracer.NewSession(none, SessionOptions{Agent: "a"}) == nil {
 		t.Error("a nil context does not stay as it is")
 	}
 	if len(wire) > 0 {
@@ -206,7 +201,7 @@ func TestHostileContextOfAnotherProcessDoesNoHarm(t *testing.T) {
 
 // TestTheParentIsSentThoughBaggageIsFull has an application that fills the baggage.
 func TestTheParentIsSentThoughBaggageIsFull(t *testing.T) {
-	h := newHarness(t, agenttrace.Options{}, agenttrace.SessionOptions{ID: "ses_parent"})
+	h := newHarness(t, Options{}, SessionOptions{ID: "ses_parent"})
 	ctx, turn := h.turn("go")
 	var members []baggage.Member
 	for i := range 64 {
@@ -221,10 +216,10 @@ func TestTheParentIsSentThoughBaggageIsFull(t *testing.T) {
 		t.Fatal(err)
 	}
 	wire := propagation.MapCarrier{}
-	agenttrace.Inject(baggage.ContextWithBaggage(ctx, bag), wire)
-	turn.End(agenttrace.TurnResult{})
+	Inject(baggage.ContextWithBaggage(ctx, bag), wire)
+	turn.End(TurnResult{})
 	h.run.End(nil)
-	got := h.tracer.NewSession(agenttrace.Extract(t.Context(), wire), agenttrace.SessionOptions{Agent: "a"}).State()
+	got := h.tracer.NewSession(Extract(t.Context(), wire), SessionOptions{Agent: "a"}).State()
 	if got.ParentID != "ses_parent" {
 		t.Errorf("parent = %q, baggage of %d bytes", got.ParentID, len(wire["baggage"]))
 	}

@@ -8,19 +8,19 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/agenttrace/agenttrace/agenttrace"
+	. "github.com/agenttrace/agenttrace/agenttrace"
 	"github.com/agenttrace/agenttrace/agenttrace/agenttracetest"
 	"github.com/agenttrace/agenttrace/spans"
 )
 
 // stored returns the state as another process reads it.
-func stored(t *testing.T, st agenttrace.State) agenttrace.State {
+func stored(t *testing.T, st State) State {
 	t.Helper()
 	text, err := json.Marshal(st)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var back agenttrace.State
+	var back State
 	if err := json.Unmarshal(text, &back); err != nil {
 		t.Fatal(err)
 	}
@@ -28,10 +28,10 @@ func stored(t *testing.T, st agenttrace.State) agenttrace.State {
 }
 
 // resume takes a session up in a process of its own.
-func resume(t *testing.T, st agenttrace.State, clock *clock) (*agenttracetest.Recorder, *agenttrace.Session) {
+func resume(t *testing.T, st State, clock *clock) (*agenttracetest.Recorder, *Session) {
 	t.Helper()
 	rec := agenttracetest.NewRecorder()
-	tracer := agenttrace.New(agenttrace.Options{TracerProvider: rec, LoggerProvider: rec, Now: clock.Now})
+	tracer := New(Options{TracerProvider: rec, LoggerProvider: rec, Now: clock.Now})
 	sess, err := tracer.ResumeSession(context.Background(), stored(t, st))
 	if err != nil {
 		t.Fatal(err)
@@ -40,19 +40,17 @@ func resume(t *testing.T, st agenttrace.State, clock *clock) (*agenttracetest.Re
 }
 
 func TestTurnOfAKilledProcessIsEndedByTheNext(t *testing.T) {
-	h := newHarness(t, agenttrace.Options{}, agenttrace.SessionOptions{Title: "Fix"})
+	h := newHarness(t, Options{}, SessionOptions{Title: "Fix"})
 	ctx, turn := h.turn("go")
-	_, call := turn.StartModelCall(ctx, agenttrace.ModelCallOptions{})
+	_, call := turn.StartModelCall(ctx, ModelCallOptions{})
 	call.StreamText().WriteString("Let me")
-	_, done := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "done", Name: "ls", Input: 1})
+	_, done := turn.StartTool(ctx, ToolOptions{ID: "done", Name: "ls", Input: 1})
 	done.End("x")
 	_, running := turn.StartTool(ctx,
-		agenttrace.ToolOptions{ID: "running", Name: "bash", Input: map[string]string{"cmd": "make"},
-			Kind: agenttrace.ToolExecute})
-	_, streaming := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "streaming", Name: "gh_pr", Dynamic: true})
+		ToolOptions{ID: "running", Name: "bash", Input: map[string]string{"cmd": "make"}, Kind: ToolExecute})
+	_, streaming := turn.StartTool(ctx, ToolOptions{ID: "streaming", Name: "gh_pr", Dynamic: true})
 	streaming.InputDelta(`{"title":"Fi`)
-	_, broken := turn.StartTool(ctx,
-		agenttrace.ToolOptions{ID: "broken", Name: "bash", RawInput: json.RawMessage(`{"cmd":`)})
+	_, broken := turn.StartTool(ctx, ToolOptions{ID: "broken", Name: "bash", RawInput: json.RawMessage(`{"cmd":`)})
 	st := h.sess.State()
 	index, user, answer := turn.Index(), turn.UserMessageID(), turn.AssistantMessageID()
 	// Here the process is killed: nothing below happens in it.
@@ -98,9 +96,9 @@ func TestTurnOfAKilledProcessIsEndedByTheNext(t *testing.T) {
 	}
 
 	// The session goes on, and its run links to the one that was killed.
-	next, run := sess.StartRun(context.Background(), agenttrace.RunOptions{})
-	_, turn = run.StartTurn(next, agenttrace.UserMessage{Text: "again"}, agenttrace.TurnOptions{})
-	turn.End(agenttrace.TurnResult{})
+	next, run := sess.StartRun(context.Background(), RunOptions{})
+	_, turn = run.StartTurn(next, UserMessage{Text: "again"}, TurnOptions{})
+	turn.End(TurnResult{})
 	run.End(nil)
 	if links := rec.All().Named("session.run")[0].Links; len(links) != 1 ||
 		links[0].SpanContext.SpanID() != h.run.SpanContext().SpanID() {
@@ -112,14 +110,12 @@ func TestTurnOfAKilledProcessIsEndedByTheNext(t *testing.T) {
 }
 
 func TestCallsThatWaitForAHumanSurviveARestart(t *testing.T) {
-	h := newHarness(t, agenttrace.Options{}, agenttrace.SessionOptions{})
-	ctx, turn := h.turn("go")
-	_, waits := turn.StartTool(ctx,
-		agenttrace.ToolOptions{ID: "waits", Name: "bash", Input: map[string]string{"cmd": "rm"}})
+	h, ctx, turn := begin(t, Options{})
+	_, waits := turn.StartTool(ctx, ToolOptions{ID: "waits", Name: "bash", Input: map[string]string{"cmd": "rm"}})
 	question := waits.AwaitApproval("")
-	_, asks := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "asks", Name: "question", Input: 1})
+	_, asks := turn.StartTool(ctx, ToolOptions{ID: "asks", Name: "question", Input: 1})
 	asks.AwaitInput("Which one?")
-	_, running := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "running", Name: "bash", Input: 1})
+	_, running := turn.StartTool(ctx, ToolOptions{ID: "running", Name: "bash", Input: 1})
 	_ = running
 	rec, sess := resume(t, h.sess.State(), h.clock)
 	got := one(t, rec.All().Turns())
@@ -135,17 +131,17 @@ func TestCallsThatWaitForAHumanSurviveARestart(t *testing.T) {
 		"running": "output-error"}, states); diff != "" {
 		t.Errorf("states (-want +got):\n%s", diff)
 	}
-	if st := sess.Status(); st.State != agenttrace.StatusWaitingApproval || st.CallID != "waits" {
+	if st := sess.Status(); st.State != StatusWaitingApproval || st.CallID != "waits" {
 		t.Errorf("status = %+v", st)
 	}
 
 	// Another restart, while nothing is open, changes nothing.
 	rec, sess = resume(t, sess.State(), h.clock)
-	if n := len(rec.All()); n != 0 || sess.Status().State != agenttrace.StatusWaitingApproval {
+	if n := len(rec.All()); n != 0 || sess.Status().State != StatusWaitingApproval {
 		t.Errorf("%d spans, status %+v", n, sess.Status())
 	}
-	next, run := sess.StartRun(context.Background(), agenttrace.RunOptions{})
-	next, turn, err := run.ContinueTurn(next, agenttrace.TurnOptions{})
+	next, run := sess.StartRun(context.Background(), RunOptions{})
+	next, turn, err := run.ContinueTurn(next, TurnOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -156,7 +152,7 @@ func TestCallsThatWaitForAHumanSurviveARestart(t *testing.T) {
 	var ids []string
 	for _, p := range turn.PendingTools() {
 		ids = append(ids, p.CallID)
-		_, c, d, err := turn.ResumeTool(next, p.CallID, agenttrace.Answer{Reply: agenttrace.ReplyOnce})
+		_, c, d, err := turn.ResumeTool(next, p.CallID, Answer{Reply: ReplyOnce})
 		if err != nil || !d.Allowed() || (d.ID == question) != (p.CallID == "waits") {
 			t.Errorf("%s: %+v, %v", p.CallID, d, err)
 		}
@@ -165,12 +161,12 @@ func TestCallsThatWaitForAHumanSurviveARestart(t *testing.T) {
 	if diff := cmp.Diff([]string{"waits", "asks"}, ids); diff != "" {
 		t.Errorf("pending (-want +got):\n%s", diff)
 	}
-	turn.End(agenttrace.TurnResult{})
+	turn.End(TurnResult{})
 	run.End(nil)
 	if err := rec.Err(); err != nil {
 		t.Error(err)
 	}
-	if n := len(rec.All().Permissions()); n != 1 || sess.Status().State != agenttrace.StatusIdle {
+	if n := len(rec.All().Permissions()); n != 1 || sess.Status().State != StatusIdle {
 		t.Errorf("%d decisions, status %+v", n, sess.Status())
 	}
 }
@@ -178,11 +174,11 @@ func TestCallsThatWaitForAHumanSurviveARestart(t *testing.T) {
 // TestHostNamesWhatWasLeftOpen resumes from a state that was stored before the
 // turn, completed from the host's own records.
 func TestHostNamesWhatWasLeftOpen(t *testing.T) {
-	h := newHarness(t, agenttrace.Options{}, agenttrace.SessionOptions{})
+	h := newHarness(t, Options{}, SessionOptions{})
 	st := h.sess.State()
-	st.Open = []agenttrace.PendingTurn{{
+	st.Open = []PendingTurn{{
 		Index: 0, UserMessageID: "msg_u", AssistantMessageID: "msg_a", AssistantCreatedAt: 1795198540001, NextPart: 2,
-		Tools: []agenttrace.PendingTool{
+		Tools: []PendingTool{
 			{CallID: "c1", Name: "bash", State: "input-available", PartID: "prt_1", PartIndex: 0,
 				CreatedAt: 1795198540002, Input: json.RawMessage(`{"cmd":"ls"}`)},
 			{CallID: "c2", Name: "bash", State: "approval-responded", ApprovalID: "per_1", PartID: "prt_2",
@@ -214,40 +210,31 @@ func TestHostNamesWhatWasLeftOpen(t *testing.T) {
 func TestAbortTakesSubAgentsAlong(t *testing.T) {
 	for _, test := range []struct {
 		name            string
-		end             func(*harness, *agenttrace.Turn)
+		end             func(*harness, *Turn)
 		run, turn, tool string
 	}{
-		{"abort of the run", func(h *harness, _ *agenttrace.Turn) {
-			h.run.Abort()
-		}, "abort", "abort", "aborted by parent"},
-		{"abort of the turn", func(_ *harness, turn *agenttrace.Turn) {
-			turn.Abort()
-		}, "abort", "abort", "aborted by parent"},
-		{"failure of the turn", func(_ *harness, turn *agenttrace.Turn) {
+		{"abort of the run", func(h *harness, _ *Turn) { h.run.Abort() }, "abort", "abort", "aborted by parent"},
+		{"abort of the turn", func(_ *harness, turn *Turn) { turn.Abort() }, "abort", "abort", "aborted by parent"},
+		{"failure of the turn", func(_ *harness, turn *Turn) {
 			turn.Fail(errors.New("overloaded"))
 		}, "abort", "abort", "aborted by parent"},
-		{"end of the turn", func(_ *harness, turn *agenttrace.Turn) {
-			turn.End(agenttrace.TurnResult{})
-		}, "finish", "finish", ""},
+		{"end of the turn", func(_ *harness, turn *Turn) { turn.End(TurnResult{}) }, "finish", "finish", ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			h := newHarness(t, agenttrace.Options{}, agenttrace.SessionOptions{})
-			ctx, turn := h.turn("go")
-			toolCtx, tool := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "task", Name: "task", Input: 1})
-			child := h.tracer.NewSession(toolCtx, agenttrace.SessionOptions{Agent: "helper"})
-			childCtx, childRun := child.StartRun(toolCtx, agenttrace.RunOptions{})
-			childCtx, childTurn := childRun.StartTurn(childCtx, agenttrace.UserMessage{Text: "help"},
-				agenttrace.TurnOptions{})
-			grandCtx, grandTool := childTurn.StartTool(childCtx,
-				agenttrace.ToolOptions{ID: "deeper", Name: "task", Input: 1})
-			_, grandRun := h.tracer.NewSession(grandCtx, agenttrace.SessionOptions{Agent: "deep"}).StartRun(grandCtx,
-				agenttrace.RunOptions{})
+			h, ctx, turn := begin(t, Options{})
+			toolCtx, tool := turn.StartTool(ctx, ToolOptions{ID: "task", Name: "task", Input: 1})
+			child := h.tracer.NewSession(toolCtx, SessionOptions{Agent: "helper"})
+			childCtx, childRun := child.StartRun(toolCtx, RunOptions{})
+			childCtx, childTurn := childRun.StartTurn(childCtx, UserMessage{Text: "help"}, TurnOptions{})
+			grandCtx, grandTool := childTurn.StartTool(childCtx, ToolOptions{ID: "deeper", Name: "task", Input: 1})
+			_, grandRun := h.tracer.NewSession(grandCtx, SessionOptions{Agent: "deep"}).StartRun(grandCtx,
+				RunOptions{})
 			// One that was not started in the turn's context is none of its children.
-			_, other := h.tracer.NewSession(toolCtx, agenttrace.SessionOptions{Agent: "other"}).StartRun(
-				context.Background(), agenttrace.RunOptions{})
+			_, other := h.tracer.NewSession(toolCtx, SessionOptions{Agent: "other"}).StartRun(
+				context.Background(), RunOptions{})
 			test.end(h, turn)
 			for _, end := range []func(){func() { grandRun.End(nil) }, grandTool.Abort, func() {
-				childTurn.End(agenttrace.TurnResult{})
+				childTurn.End(TurnResult{})
 			}, func() { childRun.End(nil) }, func() { other.End(nil) }, tool.Abort, func() { h.run.End(nil) }} {
 				end() // what the hosts do when they notice
 			}

@@ -9,15 +9,15 @@ import (
 	"testing"
 	"time"
 
-	"github.com/agenttrace/agenttrace/agenttrace"
+	. "github.com/agenttrace/agenttrace/agenttrace"
 	"github.com/agenttrace/agenttrace/agenttrace/agenttracetest"
 )
 
 func TestSessionOperations(t *testing.T) {
-	h := newHarness(t, agenttrace.Options{}, agenttrace.SessionOptions{
+	h := newHarness(t, Options{}, SessionOptions{
 		Title: "Fix it", WorkspaceID: "ws", WorkspaceRoot: "/w", Mode: "plan", UserID: "u",
 		Metadata: map[string]any{"a": 1, "b": []int{2}},
-		Rules:    []agenttrace.Rule{rule("bash", "ls", allow, "")},
+		Rules:    []Rule{rule("bash", "ls", allow, "")},
 	})
 	ctx := h.ctx
 	var users, answers []string
@@ -25,7 +25,7 @@ func TestSessionOperations(t *testing.T) {
 		_, turn := h.turn(fmt.Sprint(i))
 		turn.Text("answer")
 		users, answers = append(users, turn.UserMessageID()), append(answers, turn.AssistantMessageID())
-		turn.End(agenttrace.TurnResult{})
+		turn.End(TurnResult{})
 	}
 	h.sess.SetTitle(ctx, "Fix the test") // a run is open: its end reports the change
 	h.run.End(nil)
@@ -88,10 +88,10 @@ func TestSessionOperations(t *testing.T) {
 		err  error
 		want error
 	}{
-		{"rewind to an answer", h.sess.Rewind(ctx, answers[0]), agenttrace.ErrUnknownMessage},
-		{"rewind to nothing", h.sess.Rewind(ctx, ""), agenttrace.ErrUnknownMessage},
-		{"rewind to another session's", h.sess.Rewind(ctx, "msg_x"), agenttrace.ErrUnknownMessage},
-		{"unrewind with none", h.sess.Unrewind(ctx), agenttrace.ErrNothingPending},
+		{"rewind to an answer", h.sess.Rewind(ctx, answers[0]), ErrUnknownMessage},
+		{"rewind to nothing", h.sess.Rewind(ctx, ""), ErrUnknownMessage},
+		{"rewind to another session's", h.sess.Rewind(ctx, "msg_x"), ErrUnknownMessage},
+		{"unrewind with none", h.sess.Unrewind(ctx), ErrNothingPending},
 	} {
 		if !errors.Is(test.err, test.want) {
 			t.Errorf("%s: %v, want %v", test.name, test.err, test.want)
@@ -100,34 +100,33 @@ func TestSessionOperations(t *testing.T) {
 }
 
 func TestFork(t *testing.T) {
-	h := newHarness(t, agenttrace.Options{},
-		agenttrace.SessionOptions{Title: "Fix it", Metadata: map[string]any{"a": 1},
-			Rules: []agenttrace.Rule{rule("bash", "ls", allow, "")}})
+	h := newHarness(t, Options{},
+		SessionOptions{Title: "Fix it", Metadata: map[string]any{"a": 1},
+			Rules: []Rule{rule("bash", "ls", allow, "")}})
 	_, turn := h.turn("0")
 	first := turn.AssistantMessageID()
 	for name, err := range map[string]error{
-		"fork":   func() error { _, err := h.sess.Fork(h.ctx, first, agenttrace.ForkOptions{}); return err }(),
+		"fork":   func() error { _, err := h.sess.Fork(h.ctx, first, ForkOptions{}); return err }(),
 		"rewind": h.sess.Rewind(h.ctx, turn.UserMessageID()), "unrewind": h.sess.Unrewind(h.ctx),
 	} {
-		if !errors.Is(err, agenttrace.ErrBusy) {
+		if !errors.Is(err, ErrBusy) {
 			t.Errorf("%s in a turn: %v, want ErrBusy", name, err)
 		}
 	}
-	turn.End(agenttrace.TurnResult{})
+	turn.End(TurnResult{})
 	_, turn = h.turn("1")
-	turn.End(agenttrace.TurnResult{})
-	if _, err := h.sess.Fork(h.ctx, "msg_other", agenttrace.ForkOptions{}); !errors.Is(err,
-		agenttrace.ErrUnknownMessage) {
+	turn.End(TurnResult{})
+	if _, err := h.sess.Fork(h.ctx, "msg_other", ForkOptions{}); !errors.Is(err, ErrUnknownMessage) {
 		t.Errorf("fork at an unknown message: %v", err)
 	}
 	// The run may stay open: no turn is.
-	child, err := h.sess.Fork(h.ctx, first, agenttrace.ForkOptions{Metadata: map[string]any{"ephemeral": true}})
+	child, err := h.sess.Fork(h.ctx, first, ForkOptions{Metadata: map[string]any{"ephemeral": true}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, run := child.StartRun(context.Background(), agenttrace.RunOptions{})
-	_, turn = run.StartTurn(ctx, agenttrace.UserMessage{Text: "other"}, agenttrace.TurnOptions{})
-	turn.End(agenttrace.TurnResult{})
+	ctx, run := child.StartRun(context.Background(), RunOptions{})
+	_, turn = run.StartTurn(ctx, UserMessage{Text: "other"}, TurnOptions{})
+	turn.End(TurnResult{})
 	run.End(nil)
 	h.run.End(nil)
 	h.check()
@@ -141,35 +140,31 @@ func TestFork(t *testing.T) {
 		t.Errorf("the child's first turn: index %d, model %q", *got.Index, got.Model.ModelID)
 	}
 
-	untitled := h.tracer.NewSession(h.ctx, agenttrace.SessionOptions{Agent: "a", Title: "New Chat"})
-	_, run = untitled.StartRun(h.ctx, agenttrace.RunOptions{})
-	_, turn = run.StartTurn(h.ctx, agenttrace.UserMessage{Text: "x"}, agenttrace.TurnOptions{})
-	turn.End(agenttrace.TurnResult{})
+	untitled := h.tracer.NewSession(h.ctx, SessionOptions{Agent: "a", Title: "New Chat"})
+	_, run = untitled.StartRun(h.ctx, RunOptions{})
+	_, turn = run.StartTurn(h.ctx, UserMessage{Text: "x"}, TurnOptions{})
+	turn.End(TurnResult{})
 	run.End(nil)
-	if copied, err := untitled.Fork(h.ctx, turn.UserMessageID(), agenttrace.ForkOptions{}); err != nil ||
-		copied.Title() != "" {
+	if copied, err := untitled.Fork(h.ctx, turn.UserMessageID(), ForkOptions{}); err != nil || copied.Title() != "" {
 		t.Errorf("copy of an untitled session: %q, %v", copied.Title(), err)
 	}
 }
 
 func TestSubAgent(t *testing.T) {
-	h := newHarness(t, agenttrace.Options{}, agenttrace.SessionOptions{})
+	h := newHarness(t, Options{}, SessionOptions{})
 	ctx, turn := h.turn("research")
-	ctx, tool := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "c", Name: "task", Input: 1})
-	child := h.tracer.NewSession(ctx, agenttrace.SessionOptions{Agent: "researcher"})
-	childCtx, run := child.StartRun(ctx, agenttrace.RunOptions{})
-	if agenttrace.TurnFromContext(childCtx) != nil || agenttrace.ToolFromContext(childCtx) != nil ||
-		agenttrace.SessionFromContext(childCtx) != child {
+	ctx, tool := turn.StartTool(ctx, ToolOptions{ID: "c", Name: "task", Input: 1})
+	child := h.tracer.NewSession(ctx, SessionOptions{Agent: "researcher"})
+	childCtx, run := child.StartRun(ctx, RunOptions{})
+	if TurnFromContext(childCtx) != nil || ToolFromContext(childCtx) != nil || SessionFromContext(childCtx) != child {
 		t.Error("the child's run is in its parent's turn")
 	}
-	childCtx, childTurn := run.StartTurn(childCtx, agenttrace.UserMessage{Text: "find"}, agenttrace.TurnOptions{})
-	agenttrace.TurnFromContext(childCtx).Text("found")
-	childTurn.End(agenttrace.TurnResult{})
+	childCtx, childTurn := run.StartTurn(childCtx, UserMessage{Text: "find"}, TurnOptions{})
+	TurnFromContext(childCtx).Text("found")
+	childTurn.End(TurnResult{})
 	run.End(nil)
 	tool.End("found")
-	turn.End(agenttrace.TurnResult{})
-	h.run.End(nil)
-	h.check()
+	h.end(turn)
 	got := one(t, h.rec.Session(child.ID()).Runs())
 	if got.ParentID != h.sess.ID() || got.ParentMessageID != turn.UserMessageID() {
 		t.Errorf("child run = %+v", got)
@@ -187,14 +182,14 @@ func TestSubAgent(t *testing.T) {
 }
 
 func TestStateIsBoundedAndPlain(t *testing.T) {
-	h := newHarness(t, agenttrace.Options{}, agenttrace.SessionOptions{})
+	h := newHarness(t, Options{}, SessionOptions{})
 	var first string
 	for i := range 1500 {
 		_, turn := h.turn("x")
 		if i == 0 {
 			first = turn.UserMessageID()
 		}
-		turn.End(agenttrace.TurnResult{})
+		turn.End(TurnResult{})
 	}
 	for range 100 {
 		// Forgotten, and so taken on trust.
@@ -211,7 +206,7 @@ func TestStateIsBoundedAndPlain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var back agenttrace.State
+	var back State
 	if err := json.Unmarshal(text, &back); err != nil {
 		t.Fatal(err)
 	}
@@ -222,7 +217,7 @@ func TestStateIsBoundedAndPlain(t *testing.T) {
 	if text2, _ := json.Marshal(again.State()); string(text2) != string(text) {
 		t.Error("the state changes by being stored")
 	}
-	for name, bad := range map[string]agenttrace.State{"empty": {}, "no agent": {ID: "ses_1"},
+	for name, bad := range map[string]State{"empty": {}, "no agent": {ID: "ses_1"},
 		"metadata": {ID: "s", Agent: "a", Metadata: json.RawMessage("[]")}} {
 		if _, err := h.tracer.ResumeSession(context.Background(), bad); err == nil {
 			t.Errorf("resume of a state that is wrong (%s) reports nothing", name)
@@ -231,11 +226,11 @@ func TestStateIsBoundedAndPlain(t *testing.T) {
 }
 
 func TestClockThatStepsBackDoesNotReorder(t *testing.T) {
-	h := newHarness(t, agenttrace.Options{}, agenttrace.SessionOptions{})
+	h := newHarness(t, Options{}, SessionOptions{})
 	for range 3 {
 		_, turn := h.turn("x")
 		turn.Text("y")
-		turn.End(agenttrace.TurnResult{})
+		turn.End(TurnResult{})
 		h.clock.Advance(-5e9)
 	}
 	h.run.End(nil)
@@ -261,17 +256,17 @@ func TestWhatFollowsARewindOrAForkIsDatedAfterIt(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			now := time.UnixMilli(1795198540000)
 			rec := agenttracetest.NewRecorder()
-			tracer := agenttrace.New(agenttrace.Options{TracerProvider: rec, Now: func() time.Time { return now }})
-			sess := tracer.NewSession(t.Context(), agenttrace.SessionOptions{Agent: "coder"})
-			turnOf := func(sess *agenttrace.Session) *agenttrace.Turn {
-				ctx, run := sess.StartRun(t.Context(), agenttrace.RunOptions{Model: benchModel})
-				ctx, turn := run.StartTurn(ctx, agenttrace.UserMessage{Text: "x"}, agenttrace.TurnOptions{})
-				_, call := turn.StartModelCall(ctx, agenttrace.ModelCallOptions{})
+			tracer := New(Options{TracerProvider: rec, Now: func() time.Time { return now }})
+			sess := tracer.NewSession(t.Context(), SessionOptions{Agent: "coder"})
+			turnOf := func(sess *Session) *Turn {
+				ctx, run := sess.StartRun(t.Context(), RunOptions{Model: benchModel})
+				ctx, turn := run.StartTurn(ctx, UserMessage{Text: "x"}, TurnOptions{})
+				_, call := turn.StartModelCall(ctx, ModelCallOptions{})
 				call.Text("y")
-				call.End(agenttrace.ModelResult{}, nil)
-				_, tool := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "c", Name: "ls"})
+				call.End(ModelResult{}, nil)
+				_, tool := turn.StartTool(ctx, ToolOptions{ID: "c", Name: "ls"})
 				tool.End("z")
-				turn.End(agenttrace.TurnResult{})
+				turn.End(TurnResult{})
 				run.End(nil)
 				now = now.Add(step)
 				return turn
@@ -322,7 +317,7 @@ func TestWhatFollowsARewindOrAForkIsDatedAfterIt(t *testing.T) {
 				turnOf(sess)
 				after("rewind", again, rec.All())
 			}
-			child, err := sess.Fork(t.Context(), first, agenttrace.ForkOptions{})
+			child, err := sess.Fork(t.Context(), first, ForkOptions{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -343,21 +338,20 @@ func TestWhatFollowsARewindOrAForkIsDatedAfterIt(t *testing.T) {
 // millisecond of a rewind its spans would begin before the messages.
 func TestSpansFollowTheSessionsTime(t *testing.T) {
 	rec := agenttracetest.NewRecorder()
-	sess := agenttrace.New(agenttrace.Options{TracerProvider: rec}).NewSession(t.Context(),
-		agenttrace.SessionOptions{Agent: "coder"})
-	ctx, run := sess.StartRun(t.Context(), agenttrace.RunOptions{})
-	_, turn := run.StartTurn(ctx, agenttrace.UserMessage{Text: "x"}, agenttrace.TurnOptions{})
-	turn.End(agenttrace.TurnResult{})
+	sess := New(Options{TracerProvider: rec}).NewSession(t.Context(), SessionOptions{Agent: "coder"})
+	ctx, run := sess.StartRun(t.Context(), RunOptions{})
+	_, turn := run.StartTurn(ctx, UserMessage{Text: "x"}, TurnOptions{})
+	turn.End(TurnResult{})
 	for range 200 {
 		rec.Reset()
 		if err := sess.Rewind(t.Context(), turn.UserMessageID()); err != nil {
 			t.Fatal(err)
 		}
 		at := one(t, rec.All().Operations("rewind")).TargetAt
-		ctx, next := run.StartTurn(ctx, agenttrace.UserMessage{Text: "y"}, agenttrace.TurnOptions{})
-		_, tool := next.StartTool(ctx, agenttrace.ToolOptions{ID: "c", Name: "ls"})
+		ctx, next := run.StartTurn(ctx, UserMessage{Text: "y"}, TurnOptions{})
+		_, tool := next.StartTool(ctx, ToolOptions{ID: "c", Name: "ls"})
 		tool.End("z")
-		next.End(agenttrace.TurnResult{})
+		next.End(TurnResult{})
 		for _, s := range rec.All()[1:] {
 			if s.Start.UnixMilli() <= at || s.End.Before(s.Start) {
 				t.Fatalf("%s from %v to %v, rewound at %d", s.Name, s.Start, s.End, at)

@@ -13,7 +13,7 @@ import (
 
 	"go.opentelemetry.io/otel/codes"
 
-	"github.com/agenttrace/agenttrace/agenttrace"
+	. "github.com/agenttrace/agenttrace/agenttrace"
 	"github.com/agenttrace/agenttrace/spans"
 )
 
@@ -25,69 +25,62 @@ func TestToolCallEnds(t *testing.T) {
 	for _, test := range []struct {
 		name     string
 		input    any
-		end      func(*agenttrace.ToolCall)
+		end      func(*ToolCall)
 		want     spans.ToolCall
 		handled  int
 		isFailed bool
 	}{
-		{"value", map[string]int{"n": 1}, func(c *agenttrace.ToolCall) { c.End([]string{"<a>"}) },
+		{"value", map[string]int{"n": 1}, func(c *ToolCall) { c.End([]string{"<a>"}) },
 			spans.ToolCall{State: "output-available", Input: `{"n":1}`, Output: `["<a>"]`}, 0, false},
-		{"text", "in", func(c *agenttrace.ToolCall) { c.EndText("a\"b\n") },
+		{"text", "in", func(c *ToolCall) { c.EndText("a\"b\n") },
 			spans.ToolCall{State: "output-available", Input: `"in"`, Output: `"a\"b\n"`}, 0, false},
-		{"raw JSON", json.RawMessage(`{"a": 1}`), func(c *agenttrace.ToolCall) { c.EndRaw(json.RawMessage(`[1]`)) },
+		{"raw JSON", json.RawMessage(`{"a": 1}`), func(c *ToolCall) { c.EndRaw(json.RawMessage(`[1]`)) },
 			spans.ToolCall{State: "output-available", Input: `{"a": 1}`, Output: `[1]`}, 0, false},
-		{"raw text that is not JSON", json.RawMessage(`{"a": `),
-			func(c *agenttrace.ToolCall) { c.End(json.RawMessage("\xff")) },
+		{"raw text that is not JSON", json.RawMessage(`{"a": `), func(c *ToolCall) { c.End(json.RawMessage("\xff")) },
 			spans.ToolCall{State: "output-available", Input: `"{\"a\": "`, Output: "\"\uFFFD\""}, 0, false},
-		{"invalid UTF-8 in raw JSON", json.RawMessage("\"\xff\""), func(c *agenttrace.ToolCall) { c.End(nil) },
+		{"invalid UTF-8 in raw JSON", json.RawMessage("\"\xff\""), func(c *ToolCall) { c.End(nil) },
 			spans.ToolCall{State: "output-available", Input: "\"\uFFFD\"", Output: `null`}, 0, false},
-		{"values that JSON cannot hold", math.NaN(), func(c *agenttrace.ToolCall) { c.End(loud{}) },
+		{"values that JSON cannot hold", math.NaN(), func(c *ToolCall) { c.End(loud{}) },
 			spans.ToolCall{State: "output-available", Input: `"NaN"`, Output: `"agenttrace_test.loud"`}, 2, false},
-		{"failure", 1, func(c *agenttrace.ToolCall) { c.Fail(errors.New("exit status 1")) },
+		{"failure", 1, func(c *ToolCall) { c.Fail(errors.New("exit status 1")) },
 			spans.ToolCall{State: "output-error", Input: `1`, Error: "exit status 1", ErrorType: "_OTHER"}, 0, true},
-		{"cancelled", 1, func(c *agenttrace.ToolCall) { c.Fail(fmt.Errorf("run: %w", context.Canceled)) },
+		{"cancelled", 1, func(c *ToolCall) { c.Fail(fmt.Errorf("run: %w", context.Canceled)) },
 			spans.ToolCall{State: "input-available", Input: `1`}, 0, false},
-		{"no error", 1, func(c *agenttrace.ToolCall) { c.Fail(nil) },
+		{"no error", 1, func(c *ToolCall) { c.Fail(nil) },
 			spans.ToolCall{State: "output-available", Input: `1`, Output: `null`}, 0, false},
-		{"streamed input", nil, func(c *agenttrace.ToolCall) {
+		{"streamed input", nil, func(c *ToolCall) {
 			c.InputDelta(`{"cmd":`)
 			c.InputDelta(`"ls"}`)
 			c.SetInput(nil)
 			c.End("ok")
 		}, spans.ToolCall{State: "output-available", Input: `{"cmd":"ls"}`, Output: `"ok"`}, 0, false},
-		{"streamed input replaced", nil, func(c *agenttrace.ToolCall) {
+		{"streamed input replaced", nil, func(c *ToolCall) {
 			c.InputDelta(`{"cmd`)
 			c.SetInput(map[string]string{"cmd": "ls"})
 			c.InputDelta("ignored")
 			c.End("ok")
 		}, spans.ToolCall{State: "output-available", Input: `{"cmd":"ls"}`, Output: `"ok"`}, 0, false},
-		{"input never whole", nil, func(c *agenttrace.ToolCall) {
+		{"input never whole", nil, func(c *ToolCall) {
 			c.InputDelta(`{"cmd`)
 			c.Fail(errors.New("invalid input"))
-		},
-			spans.ToolCall{State: "output-error", Input: `"{\"cmd"`, Error: "invalid input", ErrorType: "_OTHER"}, 0,
+		}, spans.ToolCall{State: "output-error", Input: `"{\"cmd"`, Error: "invalid input", ErrorType: "_OTHER"}, 0,
 			true},
-		{"truncated", 1, func(c *agenttrace.ToolCall) {
-			c.EndTruncated("head", agenttrace.Truncated{Path: "/tmp/out", Size: 1 << 20, SHA256: "9f"})
+		{"truncated", 1, func(c *ToolCall) {
+			c.EndTruncated("head", Truncated{Path: "/tmp/out", Size: 1 << 20, SHA256: "9f"})
 		}, spans.ToolCall{State: "output-available", Input: `1`, Output: `"head"`, Truncated: true,
-			OutputPath: "/tmp/out",
-			OutputSize: 1 << 20, OutputSHA256: "9f"}, 0, false},
+			OutputPath: "/tmp/out", OutputSize: 1 << 20, OutputSHA256: "9f"}, 0, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			h := newHarness(t, agenttrace.Options{}, agenttrace.SessionOptions{})
-			ctx, turn := h.turn("go")
+			h, ctx, turn := begin(t, Options{})
 			errs := errorsOf(func() {
-				_, tool := turn.StartTool(ctx, agenttrace.ToolOptions{Name: "bash", Input: test.input,
-					ProviderExecuted: true})
+				_, tool := turn.StartTool(ctx, ToolOptions{Name: "bash", Input: test.input, ProviderExecuted: true})
 				test.end(tool)
 				tool.Abort()
 			})
 			if len(errs) != test.handled {
 				t.Errorf("%d errors reported (%v), want %d", len(errs), errs, test.handled)
 			}
-			turn.End(agenttrace.TurnResult{})
-			h.run.End(nil)
-			h.check()
+			h.end(turn)
 			got := one(t, h.rec.All().ToolCalls())
 			if got.State != test.want.State || got.Input != test.want.Input || got.Output != test.want.Output ||
 				got.Error != test.want.Error || got.ErrorType != test.want.ErrorType ||
@@ -111,20 +104,16 @@ func TestToolCallEnds(t *testing.T) {
 }
 
 func TestRawInputAndOutputAreTakenOnTrust(t *testing.T) {
-	h := newHarness(t, agenttrace.Options{}, agenttrace.SessionOptions{})
-	ctx, turn := h.turn("go")
+	h, ctx, turn := begin(t, Options{})
 	raw := json.RawMessage(`{"a":1}`)
-	_, tool := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "ended", Name: "bash", RawInput: raw})
+	_, tool := turn.StartTool(ctx, ToolOptions{ID: "ended", Name: "bash", RawInput: raw})
 	raw[2] = 'b' // it was copied
 	tool.EndRaw(json.RawMessage(`{"cut`))
-	_, open := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "open", Name: "bash", RawInput: json.RawMessage(`{"cut`)})
-	_, waits := turn.StartTool(ctx,
-		agenttrace.ToolOptions{ID: "waits", Name: "bash", RawInput: json.RawMessage(`{"cut`)})
+	_, open := turn.StartTool(ctx, ToolOptions{ID: "open", Name: "bash", RawInput: json.RawMessage(`{"cut`)})
+	_, waits := turn.StartTool(ctx, ToolOptions{ID: "waits", Name: "bash", RawInput: json.RawMessage(`{"cut`)})
 	_ = open
 	waits.AwaitApproval("")
-	turn.End(agenttrace.TurnResult{})
-	h.run.End(nil)
-	h.check()
+	h.end(turn)
 	calls := h.rec.All().ToolCalls()
 	if calls[0].Input != `{"a":1}` || calls[0].Output != `{"cut` {
 		t.Errorf("ended call = %+v", calls[0])
@@ -141,21 +130,20 @@ func TestRawInputAndOutputAreTakenOnTrust(t *testing.T) {
 
 func TestInvalidUTF8NeverReachesASpan(t *testing.T) {
 	const bad = "a\xffb"
-	h := newHarness(t, agenttrace.Options{}, agenttrace.SessionOptions{Agent: bad, Title: bad, UserID: bad,
-		Metadata: map[string]any{bad: bad}, Rules: []agenttrace.Rule{{Permission: bad, Pattern: bad, Action: "allow"}}})
-	ctx, turn := h.run.StartTurn(h.ctx, agenttrace.UserMessage{Text: bad, Metadata: map[string]any{bad: bad}},
-		agenttrace.TurnOptions{SystemPrompt: bad, Model: agenttrace.Model{Provider: "p", ID: "m"},
-			Tools: []agenttrace.Tool{{Name: bad}}})
-	_, call := turn.StartModelCall(ctx, agenttrace.ModelCallOptions{})
+	h := newHarness(t, Options{}, SessionOptions{Agent: bad, Title: bad, UserID: bad,
+		Metadata: map[string]any{bad: bad}, Rules: []Rule{{Permission: bad, Pattern: bad, Action: "allow"}}})
+	ctx, turn := h.run.StartTurn(h.ctx, UserMessage{Text: bad, Metadata: map[string]any{bad: bad}},
+		TurnOptions{SystemPrompt: bad, Model: Model{Provider: "p", ID: "m"}, Tools: []Tool{{Name: bad}}})
+	_, call := turn.StartModelCall(ctx, ModelCallOptions{})
 	s := call.StreamText()
 	s.WriteString(bad)
-	call.End(agenttrace.ModelResult{StopReason: bad, ResponseID: bad, RawUsage: json.RawMessage(bad)}, nil)
-	ctx, tool := turn.StartTool(ctx, agenttrace.ToolOptions{ID: bad, Name: bad, Input: bad})
+	call.End(ModelResult{StopReason: bad, ResponseID: bad, RawUsage: json.RawMessage(bad)}, nil)
+	ctx, tool := turn.StartTool(ctx, ToolOptions{ID: bad, Name: bad, Input: bad})
 	tool.Authorize(ctx, bad)
 	turn.Data(bad, bad, bad)
 	turn.Fail(errors.New(bad))
-	_, c := h.run.StartCompaction(h.ctx, agenttrace.CompactionOptions{TailStartID: bad})
-	c.End(agenttrace.CompactionResult{Summary: bad})
+	_, c := h.run.StartCompaction(h.ctx, CompactionOptions{TailStartID: bad})
+	c.End(CompactionResult{Summary: bad})
 	h.run.End(errors.New(bad))
 	h.check()
 	for _, s := range h.rec.All() {
@@ -177,32 +165,29 @@ func TestInvalidUTF8NeverReachesASpan(t *testing.T) {
 
 // TestManyGoroutinesInOneTurn is for the race detector.
 func TestManyGoroutinesInOneTurn(t *testing.T) {
-	h := newHarness(t, agenttrace.Options{
-		Rules:    []agenttrace.Rule{{Permission: "bash", Pattern: "*", Action: agenttrace.ActionAsk}},
-		Watchdog: func(context.Context, agenttrace.ToolRequest) agenttrace.Verdict { return agenttrace.Allow() },
-		Approver: func(_ context.Context, q agenttrace.Question) (agenttrace.Answer, error) {
-			return agenttrace.Answer{Reply: agenttrace.ReplyAlways}, nil
-		},
-	}, agenttrace.SessionOptions{})
+	h := newHarness(t, Options{
+		Rules:    []Rule{{Permission: "bash", Pattern: "*", Action: ActionAsk}},
+		Watchdog: func(context.Context, ToolRequest) Verdict { return Allow() },
+		Approver: func(_ context.Context, q Question) (Answer, error) { return Answer{Reply: ReplyAlways}, nil },
+	}, SessionOptions{})
 	ctx, turn := h.turn("go")
 	const workers, each = 8, 25
 	var wg sync.WaitGroup
 	for w := range workers {
 		wg.Go(func() {
 			for i := range each {
-				ctx, call := turn.StartModelCall(ctx, agenttrace.ModelCallOptions{})
+				ctx, call := turn.StartModelCall(ctx, ModelCallOptions{})
 				s := call.StreamText()
 				s.WriteString("x")
-				ctx, tool := turn.StartTool(ctx, agenttrace.ToolOptions{ID: fmt.Sprintf("c%d_%d", w, i), Name: "bash",
-					Input: i})
+				ctx, tool := turn.StartTool(ctx, ToolOptions{ID: fmt.Sprintf("c%d_%d", w, i), Name: "bash", Input: i})
 				if tool.Authorize(ctx, "ls").Allowed() {
-					child := h.tracer.NewSession(ctx, agenttrace.SessionOptions{Agent: "sub"})
-					_, run := child.StartRun(ctx, agenttrace.RunOptions{})
+					child := h.tracer.NewSession(ctx, SessionOptions{Agent: "sub"})
+					_, run := child.StartRun(ctx, RunOptions{})
 					run.End(nil)
 					tool.End(i)
 				}
 				s.Close()
-				call.End(agenttrace.ModelResult{Usage: agenttrace.ExclusiveUsage{Input: 1}}, nil)
+				call.End(ModelResult{Usage: ExclusiveUsage{Input: 1}}, nil)
 				h.sess.SetMetadata(ctx, map[string]any{"w": w})
 				turn.SetModel(benchModel)
 				_ = h.sess.State()
@@ -210,9 +195,7 @@ func TestManyGoroutinesInOneTurn(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	turn.End(agenttrace.TurnResult{})
-	h.run.End(nil)
-	h.check()
+	h.end(turn)
 	got := one(t, h.rec.All().Turns())
 	if n := len(h.rec.All().ToolCalls()); n != workers*each || got.ModelCalls != workers*each ||
 		got.Usage.Tokens.Input != workers*each {
@@ -228,56 +211,23 @@ func TestManyGoroutinesInOneTurn(t *testing.T) {
 	}
 }
 
-// TestTurnEndsUnderItsWorkers is for the race detector: the turn ends while
-// others still record.
-func TestTurnEndsUnderItsWorkers(t *testing.T) {
-	errorsOf(func() {
-		h := newHarness(t, agenttrace.Options{}, agenttrace.SessionOptions{})
-		for range 50 {
-			ctx, turn := h.turn("go")
-			var wg sync.WaitGroup
-			for w := range 4 {
-				wg.Go(func() {
-					ctx, call := turn.StartModelCall(ctx, agenttrace.ModelCallOptions{})
-					s := turn.StreamText()
-					_, tool := turn.StartTool(ctx, agenttrace.ToolOptions{ID: fmt.Sprint(w), Name: "bash"})
-					tool.InputDelta("1")
-					s.WriteString("x")
-					tool.Authorize(ctx, "x")
-					tool.End(1)
-					call.End(agenttrace.ModelResult{}, nil)
-				})
-			}
-			turn.Abort()
-			wg.Wait()
-		}
-		h.run.End(nil)
-		if open := h.rec.Open(); len(open) > 0 {
-			t.Errorf("spans left open: %q", open)
-		}
-	})
-}
-
 // TestACallInferredFromAnAnswerIsOnePartWhenTheAgentReportsItToo begins a call twice: as
 // what an answer requested, and as what the agent runs.
 func TestACallInferredFromAnAnswerIsOnePartWhenTheAgentReportsItToo(t *testing.T) {
-	h := newHarness(t, agenttrace.Options{}, agenttrace.SessionOptions{})
-	ctx, turn := h.turn("hi")
-	o := agenttrace.ToolOptions{ID: "call_1", Name: "bash", Input: json.RawMessage(`{"cmd":"ls"}`), Inferred: true}
+	h, ctx, turn := begin(t, Options{})
+	o := ToolOptions{ID: "call_1", Name: "bash", Input: json.RawMessage(`{"cmd":"ls"}`), Inferred: true}
 	_, inferred := turn.StartTool(ctx, o)
-	_, alone := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "call_2", Name: "bash", Inferred: true})
+	_, alone := turn.StartTool(ctx, ToolOptions{ID: "call_2", Name: "bash", Inferred: true})
 	h.clock.Advance(time.Minute)
 	o.Inferred = false
 	toolCtx, reported := turn.StartTool(ctx, o)
-	if agenttrace.ToolFromContext(toolCtx) != reported {
+	if ToolFromContext(toolCtx) != reported {
 		t.Error("the context does not carry the call")
 	}
 	reported.EndText("a.go")
 	handled := errorsOf(func() { inferred.EndText("a.go, as the next request has it") })
 	alone.EndText("b.go")
-	turn.End(agenttrace.TurnResult{})
-	h.run.End(nil)
-	h.check()
+	h.end(turn)
 	if len(handled) > 0 {
 		t.Errorf("reported to otel.Handle: %v", handled)
 	}
@@ -301,25 +251,22 @@ func TestTheErrorOfAToolOfMCPIsAFailure(t *testing.T) {
 	}
 	failed := result{[]map[string]string{{"type": "text", "text": "no such station"}}, true}
 	text := `{"isError": true, "content": [{"type":"text","text":"no such station"}]}`
-	for name, end := range map[string]func(*agenttrace.ToolCall){
-		"value": func(c *agenttrace.ToolCall) { c.End(failed) },
-		"bytes": func(c *agenttrace.ToolCall) { c.End([]byte(text)) },
-		"text":  func(c *agenttrace.ToolCall) { c.End(text) },
-		"raw":   func(c *agenttrace.ToolCall) { c.EndRaw(json.RawMessage(text)) },
-		"fine": func(c *agenttrace.ToolCall) {
+	for name, end := range map[string]func(*ToolCall){
+		"value": func(c *ToolCall) { c.End(failed) },
+		"bytes": func(c *ToolCall) { c.End([]byte(text)) },
+		"text":  func(c *ToolCall) { c.End(text) },
+		"raw":   func(c *ToolCall) { c.EndRaw(json.RawMessage(text)) },
+		"fine": func(c *ToolCall) {
 			failed := failed
 			failed.IsError = false
 			c.End(failed)
 		},
-		"of another kind": func(c *agenttrace.ToolCall) { c.End(map[string]any{"isError": true, "count": 3}) },
+		"of another kind": func(c *ToolCall) { c.End(map[string]any{"isError": true, "count": 3}) },
 	} {
-		h := newHarness(t, agenttrace.Options{}, agenttrace.SessionOptions{})
-		ctx, turn := h.turn("go")
-		_, tool := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "c", Name: "get_weather", Input: 1})
+		h, ctx, turn := begin(t, Options{})
+		_, tool := turn.StartTool(ctx, ToolOptions{ID: "c", Name: "get_weather", Input: 1})
 		end(tool)
-		turn.End(agenttrace.TurnResult{})
-		h.run.End(nil)
-		h.check()
+		h.end(turn)
 		c := one(t, h.rec.All().ToolCalls())
 		fails := c.State == "output-error" && c.Error == "no such station" && c.ErrorType == "tool_error"
 		if fails == (name == "fine" || name == "of another kind") {

@@ -15,46 +15,45 @@ import (
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/agenttrace/agenttrace/agenttrace"
+	. "github.com/agenttrace/agenttrace/agenttrace"
 	"github.com/agenttrace/agenttrace/spans"
 )
 
 func TestTurnCarriesItsMessages(t *testing.T) {
-	h := newHarness(t, agenttrace.Options{}, agenttrace.SessionOptions{})
+	h := newHarness(t, Options{}, SessionOptions{})
 	temperature := 0.2
-	ctx, turn := h.run.StartTurn(h.ctx, agenttrace.UserMessage{
+	ctx, turn := h.run.StartTurn(h.ctx, UserMessage{
 		Text: "fix it",
-		Parts: []agenttrace.Part{agenttrace.FilePart(agenttrace.File{MediaType: "text/plain", Bytes: []byte("hi"),
-			Filename: "a.txt"}), agenttrace.DataPart("mention", "m1", map[string]string{"path": "<a>"})},
-		Trigger:  &agenttrace.Trigger{Source: "schedule", FiredAt: time.UnixMilli(5), ScheduleID: "s1"},
+		Parts: []Part{FilePart(File{MediaType: "text/plain", Bytes: []byte("hi"),
+			Filename: "a.txt"}), DataPart("mention", "m1", map[string]string{"path": "<a>"})},
+		Trigger:  &Trigger{Source: "schedule", FiredAt: time.UnixMilli(5), ScheduleID: "s1"},
 		Metadata: map[string]any{"client": "cli"},
-	}, agenttrace.TurnOptions{Temperature: &temperature, SystemPrompt: "be careful"})
+	}, TurnOptions{Temperature: &temperature, SystemPrompt: "be careful"})
 
-	_, call := turn.StartModelCall(ctx, agenttrace.ModelCallOptions{})
+	_, call := turn.StartModelCall(ctx, ModelCallOptions{})
 	call.Reasoning("hmm")
 	s := call.StreamText()
 	fmt.Fprintf(s, "Let me %s", "look")
 	s.WriteString("…")
 	s.Close()
 	cost := 0.5
-	call.End(agenttrace.ModelResult{
-		StopReason: "tool_calls", Usage: agenttrace.InclusiveUsage{Input: 100, Output: 30, Reasoning: 10, CacheRead: 60,
+	call.End(ModelResult{
+		StopReason: "tool_calls", Usage: InclusiveUsage{Input: 100, Output: 30, Reasoning: 10, CacheRead: 60,
 			CacheWrite: 5}, CostUSD: &cost,
 		RawUsage: json.RawMessage(`{"prompt_tokens":100}`), ResponseID: "resp_1", ResponseModel: "gpt-5-mini-2026",
 	}, nil)
-	_, tool := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "call_1", Name: "bash",
-		Input: map[string]string{"cmd": "ls"}, Kind: agenttrace.ToolExecute})
+	_, tool := turn.StartTool(ctx, ToolOptions{ID: "call_1", Name: "bash",
+		Input: map[string]string{"cmd": "ls"}, Kind: ToolExecute})
 	h.clock.Advance(40 * time.Millisecond)
 	tool.End("a\nb")
-	turn.File(agenttrace.File{MediaType: "image/png", URL: "https://x/y.png"})
-	turn.SourceURL(agenttrace.SourceURL{ID: "s", URL: "https://x", Title: "X"})
-	turn.SourceDocument(agenttrace.SourceDocument{ID: "d", MediaType: "application/pdf", Title: "P"})
+	turn.File(File{MediaType: "image/png", URL: "https://x/y.png"})
+	turn.SourceURL(SourceURL{ID: "s", URL: "https://x", Title: "X"})
+	turn.SourceDocument(SourceDocument{ID: "d", MediaType: "application/pdf", Title: "P"})
 	turn.Data("artifact", "a1", map[string]any{"code": "plot()"})
-	_, second := turn.StartModelCall(ctx, agenttrace.ModelCallOptions{})
+	_, second := turn.StartModelCall(ctx, ModelCallOptions{})
 	second.Text("Done.")
-	second.End(agenttrace.ModelResult{StopReason: "stop",
-		Usage: agenttrace.ExclusiveUsage{Input: 7, Output: 8, CacheRead: 9}}, nil)
-	turn.End(agenttrace.TurnResult{Metadata: map[string]any{"schedule_id": "s1"}})
+	second.End(ModelResult{StopReason: "stop", Usage: ExclusiveUsage{Input: 7, Output: 8, CacheRead: 9}}, nil)
+	turn.End(TurnResult{Metadata: map[string]any{"schedule_id": "s1"}})
 	h.run.End(nil)
 	h.check()
 
@@ -110,8 +109,7 @@ func TestTurnCarriesItsMessages(t *testing.T) {
 	part := got.Assistant.Parts[2]
 	if call1.PartID != part.ID || *call1.PartIndex != 2 || call1.MessageID != got.Assistant.ID ||
 		call1.Input != `{"cmd":"ls"}` || call1.Output != `"a\nb"` || *call1.DurationMS < 40 ||
-		call1.ACPKind != "execute" ||
-		part.ToolCallID != "call_1" {
+		call1.ACPKind != "execute" || part.ToolCallID != "call_1" {
 		t.Errorf("tool call = %+v, part %+v", call1, part)
 	}
 	calls := h.rec.All().ModelCalls()
@@ -142,39 +140,34 @@ func TestTurnEnds(t *testing.T) {
 	failure := errors.New("model overloaded")
 	for _, test := range []struct {
 		name            string
-		end             func(*agenttrace.Turn)
+		end             func(*Turn)
 		reason, errText string
 		status          codes.Code
 	}{
-		{"end", func(t *agenttrace.Turn) {
-			t.End(agenttrace.TurnResult{StopReason: "end_turn"})
-		}, "finish", "", codes.Unset},
-		{"abort", (*agenttrace.Turn).Abort, "abort", "", codes.Unset},
-		{"fail", func(t *agenttrace.Turn) {
+		{"end", func(t *Turn) { t.End(TurnResult{StopReason: "end_turn"}) }, "finish", "", codes.Unset},
+		{"abort", (*Turn).Abort, "abort", "", codes.Unset},
+		{"fail", func(t *Turn) {
 			t.Fail(fmt.Errorf("call: %w", failure))
-		}, "error", "call: model overloaded",
-			codes.Error},
-		{"fail with a cancelled context", func(t *agenttrace.Turn) { t.Fail(fmt.Errorf("call: %w", context.Canceled)) },
+		}, "error", "call: model overloaded", codes.Error},
+		{"fail with a cancelled context", func(t *Turn) { t.Fail(fmt.Errorf("call: %w", context.Canceled)) },
 			"abort", "", codes.Unset},
-		{"fail with nil", func(t *agenttrace.Turn) { t.Fail(nil) }, "finish", "", codes.Unset},
-		{"first end counts", func(t *agenttrace.Turn) {
+		{"fail with nil", func(t *Turn) { t.Fail(nil) }, "finish", "", codes.Unset},
+		{"first end counts", func(t *Turn) {
 			t.Fail(failure)
-			t.End(agenttrace.TurnResult{})
+			t.End(TurnResult{})
 			t.Abort()
-		}, "error",
-			"model overloaded", codes.Error},
+		}, "error", "model overloaded", codes.Error},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			h := newHarness(t, agenttrace.Options{}, agenttrace.SessionOptions{})
-			ctx, turn := h.turn("go")
-			_, call := turn.StartModelCall(ctx, agenttrace.ModelCallOptions{})
+			h, ctx, turn := begin(t, Options{})
+			_, call := turn.StartModelCall(ctx, ModelCallOptions{})
 			call.StreamText().WriteString("half a sen")
-			_, streaming := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "c1", Name: "write"})
+			_, streaming := turn.StartTool(ctx, ToolOptions{ID: "c1", Name: "write"})
 			streaming.InputDelta(`{"path":"a`)
-			_, running := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "c2", Name: "bash",
+			_, running := turn.StartTool(ctx, ToolOptions{ID: "c2", Name: "bash",
 				Input: json.RawMessage(`{"cmd":"sleep"}`)})
 			_ = running
-			_, mcp := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "c3", Name: "gh_pr", Dynamic: true, Input: 1})
+			_, mcp := turn.StartTool(ctx, ToolOptions{ID: "c3", Name: "gh_pr", Dynamic: true, Input: 1})
 			mcp.Abort()
 			test.end(turn)
 			h.run.End(nil)
@@ -202,8 +195,7 @@ func TestTurnEnds(t *testing.T) {
 				states[c.CallID] = c.State
 			}
 			if diff := cmp.Diff(map[string]string{"c1": "input-streaming", "c2": "input-available",
-				"c3": "input-available"},
-				states); diff != "" {
+				"c3": "input-available"}, states); diff != "" {
 				t.Errorf("states of tool spans (-want +got):\n%s", diff)
 			}
 		})
@@ -218,16 +210,16 @@ func TestRunEnds(t *testing.T) {
 		errType       string
 	}{
 		{"nil", nil, "finish", "abort", ""},
-		{"aborted", fmt.Errorf("ctrl-c: %w", agenttrace.ErrAborted), "abort", "abort", ""},
+		{"aborted", fmt.Errorf("ctrl-c: %w", ErrAborted), "abort", "abort", ""},
 		{"cancelled", context.Canceled, "abort", "abort", ""},
 		{"failed", errors.New("boom"), "error", "error", "_OTHER"},
 		{"timed out", context.DeadlineExceeded, "error", "error", "timeout"},
 		{"typed", fmt.Errorf("x: %w", &json.SyntaxError{}), "error", "error", "encoding/json.SyntaxError"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			h := newHarness(t, agenttrace.Options{}, agenttrace.SessionOptions{})
+			h := newHarness(t, Options{}, SessionOptions{})
 			h.turn("left open")
-			_, c := h.run.StartCompaction(h.ctx, agenttrace.CompactionOptions{})
+			_, c := h.run.StartCompaction(h.ctx, CompactionOptions{})
 			_ = c
 			h.run.End(test.err)
 			h.run.End(errors.New("again"))
@@ -235,8 +227,7 @@ func TestRunEnds(t *testing.T) {
 			run, turn := one(t, h.rec.All().Runs()), one(t, h.rec.All().Turns())
 			if run.Outcome != test.outcome || turn.EndReason != test.turn || run.ErrorType != test.errType {
 				t.Errorf("run %q (%q), turn %q; want %q (%q), %q", run.Outcome, run.ErrorType, turn.EndReason,
-					test.outcome,
-					test.errType, test.turn)
+					test.outcome, test.errType, test.turn)
 			}
 			if h.sess.Busy() {
 				t.Error("session is busy after the run's end")
@@ -246,27 +237,26 @@ func TestRunEnds(t *testing.T) {
 }
 
 func TestPromptAndToolsAreSentOncePerRun(t *testing.T) {
-	h := newHarness(t, agenttrace.Options{}, agenttrace.SessionOptions{})
+	h := newHarness(t, Options{}, SessionOptions{})
 	prompt := strings.Repeat("be careful ", 1000)
-	tools := []agenttrace.Tool{{Name: "bash", Description: "Run <it>",
-		Parameters: json.RawMessage(`{"type":"object"}`)},
-		{Name: "ask"}}
-	options := agenttrace.TurnOptions{SystemPrompt: prompt, Tools: tools}
-	turnWith := func(change func(*agenttrace.Turn)) {
-		_, turn := h.run.StartTurn(h.ctx, agenttrace.UserMessage{Text: "x"}, options)
+	tools := []Tool{{Name: "bash", Description: "Run <it>",
+		Parameters: json.RawMessage(`{"type":"object"}`)}, {Name: "ask"}}
+	options := TurnOptions{SystemPrompt: prompt, Tools: tools}
+	turnWith := func(change func(*Turn)) {
+		_, turn := h.run.StartTurn(h.ctx, UserMessage{Text: "x"}, options)
 		change(turn)
-		turn.End(agenttrace.TurnResult{})
+		turn.End(TurnResult{})
 	}
-	turnWith(func(*agenttrace.Turn) {})
-	turnWith(func(*agenttrace.Turn) {})
-	turnWith(func(turn *agenttrace.Turn) {
+	turnWith(func(*Turn) {})
+	turnWith(func(*Turn) {})
+	turnWith(func(turn *Turn) {
 		turn.SetSystemPrompt("be bold")
 		turn.SetTools(tools[:1])
-		turn.SetModel(agenttrace.Model{Provider: "anthropic", ID: "claude", Variant: "high"})
+		turn.SetModel(Model{Provider: "anthropic", ID: "claude", Variant: "high"})
 	})
 	h.run.End(nil)
-	_, h.run = h.sess.StartRun(context.Background(), agenttrace.RunOptions{})
-	turnWith(func(*agenttrace.Turn) {})
+	_, h.run = h.sess.StartRun(context.Background(), RunOptions{})
+	turnWith(func(*Turn) {})
 	h.run.End(nil)
 	h.check()
 
@@ -299,16 +289,15 @@ func TestPromptAndToolsAreSentOncePerRun(t *testing.T) {
 }
 
 func TestCompactionSortsBetweenQuestionAndAnswer(t *testing.T) {
-	h := newHarness(t, agenttrace.Options{}, agenttrace.SessionOptions{})
+	h := newHarness(t, Options{}, SessionOptions{})
 	ctx, turn := h.turn("go on")
-	_, c := h.run.StartCompaction(ctx, agenttrace.CompactionOptions{Auto: true, TailStartID: "msg_t",
-		SummarizedMessages: 12})
-	c.End(agenttrace.CompactionResult{Summary: "## Goal", SummaryTokens: 40,
-		Usage: agenttrace.ExclusiveUsage{Input: 10, CacheRead: 90, Output: 30, Reasoning: 5}})
+	_, c := h.run.StartCompaction(ctx, CompactionOptions{Auto: true, TailStartID: "msg_t", SummarizedMessages: 12})
+	c.End(CompactionResult{Summary: "## Goal", SummaryTokens: 40,
+		Usage: ExclusiveUsage{Input: 10, CacheRead: 90, Output: 30, Reasoning: 5}})
 	c.Fail(errors.New("late"))
 	turn.Text("answer")
-	turn.End(agenttrace.TurnResult{})
-	_, failed := h.run.StartCompaction(h.ctx, agenttrace.CompactionOptions{})
+	turn.End(TurnResult{})
+	_, failed := h.run.StartCompaction(h.ctx, CompactionOptions{})
 	failed.Fail(errors.New("no summary"))
 	h.run.End(nil)
 	h.check()
@@ -327,18 +316,17 @@ func TestCompactionSortsBetweenQuestionAndAnswer(t *testing.T) {
 }
 
 func TestLateCallsAreCountedAndReported(t *testing.T) {
-	h := newHarness(t, agenttrace.Options{}, agenttrace.SessionOptions{})
-	ctx, turn := h.turn("go")
-	_, tool := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "c", Name: "bash", Input: 1})
+	h, ctx, turn := begin(t, Options{})
+	_, tool := turn.StartTool(ctx, ToolOptions{ID: "c", Name: "bash", Input: 1})
 	stream := turn.StreamText()
 	tool.End("x")
-	turn.End(agenttrace.TurnResult{})
+	turn.End(TurnResult{})
 	errs := errorsOf(func() {
 		turn.Text("late")
 		tool.End("again")
 		stream.WriteString("late")
-		turn.StartTool(ctx, agenttrace.ToolOptions{ID: "d", Name: "bash"})
-		turn.StartModelCall(ctx, agenttrace.ModelCallOptions{})
+		turn.StartTool(ctx, ToolOptions{ID: "d", Name: "bash"})
+		turn.StartModelCall(ctx, ModelCallOptions{})
 		turn.SetModel(benchModel)
 		tool.SetInput(2)
 		turn.Abort() // a safe net is no news
@@ -346,11 +334,10 @@ func TestLateCallsAreCountedAndReported(t *testing.T) {
 	})
 	if h.tracer.Dropped() != 7 || len(errs) != 3 {
 		t.Errorf("%d dropped, %d reported (%v); want 7, and 3: the first, the second and the fourth",
-			h.tracer.Dropped(),
-			len(errs), errs)
+			h.tracer.Dropped(), len(errs), errs)
 	}
 	h.run.End(nil)
-	h.run.StartTurn(h.ctx, agenttrace.UserMessage{Text: "too late"}, agenttrace.TurnOptions{})
+	h.run.StartTurn(h.ctx, UserMessage{Text: "too late"}, TurnOptions{})
 	h.check()
 	if n := len(h.rec.All().Turns()); n != 1 {
 		t.Errorf("%d turns recorded, want 1", n)
@@ -358,26 +345,23 @@ func TestLateCallsAreCountedAndReported(t *testing.T) {
 }
 
 func TestContextReuseKeepsTheTree(t *testing.T) {
-	h := newHarness(t, agenttrace.Options{}, agenttrace.SessionOptions{})
-	ctx, turn := h.turn("go")
+	h, ctx, turn := begin(t, Options{})
 	// The agent goes on with whatever context it was last given.
-	ctx, call := turn.StartModelCall(ctx, agenttrace.ModelCallOptions{})
-	call.End(agenttrace.ModelResult{}, nil)
-	ctx, first := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "first", Name: "bash", Input: 1})
+	ctx, call := turn.StartModelCall(ctx, ModelCallOptions{})
+	call.End(ModelResult{}, nil)
+	ctx, first := turn.StartTool(ctx, ToolOptions{ID: "first", Name: "bash", Input: 1})
 	first.End(nil)
-	ctx, outer := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "outer", Name: "batch", Input: 1})
-	innerCtx, inner := agenttrace.StartTool(ctx, agenttrace.ToolOptions{ID: "inner", Name: "bash", Input: 1})
-	if agenttrace.ToolFromContext(innerCtx) != inner || agenttrace.TurnFromContext(innerCtx) != turn ||
-		agenttrace.SessionFromContext(innerCtx) != h.sess || agenttrace.RunFromContext(innerCtx) != h.run {
+	ctx, outer := turn.StartTool(ctx, ToolOptions{ID: "outer", Name: "batch", Input: 1})
+	innerCtx, inner := StartTool(ctx, ToolOptions{ID: "inner", Name: "bash", Input: 1})
+	if ToolFromContext(innerCtx) != inner || TurnFromContext(innerCtx) != turn ||
+		SessionFromContext(innerCtx) != h.sess || RunFromContext(innerCtx) != h.run {
 		t.Error("the context does not know where it is")
 	}
 	inner.End(nil)
 	outer.End(nil)
-	_, orphan := turn.StartTool(context.Background(), agenttrace.ToolOptions{ID: "orphan", Name: "bash", Input: 1})
+	_, orphan := turn.StartTool(context.Background(), ToolOptions{ID: "orphan", Name: "bash", Input: 1})
 	orphan.End(nil)
-	turn.End(agenttrace.TurnResult{})
-	h.run.End(nil)
-	h.check()
+	h.end(turn)
 	parents := map[string]string{}
 	names := map[trace.SpanID]string{}
 	for _, s := range h.rec.All() {
@@ -398,15 +382,12 @@ func TestContextReuseKeepsTheTree(t *testing.T) {
 }
 
 func TestToolCallThatIsNotSampledTravelsWithItsTurn(t *testing.T) {
-	h := newHarness(t, agenttrace.Options{}, agenttrace.SessionOptions{})
+	h := newHarness(t, Options{}, SessionOptions{})
 	h.rec.Drop(func(name string) bool { return name == "tool.call" })
 	ctx, turn := h.turn("go")
-	_, tool := turn.StartTool(ctx,
-		agenttrace.ToolOptions{ID: "c", Name: "bash", Input: json.RawMessage(`{"cmd":"ls"}`)})
+	_, tool := turn.StartTool(ctx, ToolOptions{ID: "c", Name: "bash", Input: json.RawMessage(`{"cmd":"ls"}`)})
 	tool.End(json.RawMessage(`{"stdout":""}`))
-	turn.End(agenttrace.TurnResult{})
-	h.run.End(nil)
-	h.check()
+	h.end(turn)
 	got := one(t, h.rec.All().Turns())
 	if want := `{"type":"tool-bash","toolCallId":"c","state":"output-available","input":{"cmd":"ls"},` +
 		`"output":{"stdout":""}}`; string(got.Assistant.Parts[0].Data) != want {
@@ -415,15 +396,12 @@ func TestToolCallThatIsNotSampledTravelsWithItsTurn(t *testing.T) {
 }
 
 func TestFailedModelCallSaysWhy(t *testing.T) {
-	h := newHarness(t, agenttrace.Options{}, agenttrace.SessionOptions{})
-	ctx, turn := h.turn("x")
+	h, ctx, turn := begin(t, Options{})
 	for _, err := range []error{errors.New("overloaded"), context.Canceled, nil} {
-		_, call := turn.StartModelCall(ctx, agenttrace.ModelCallOptions{})
-		call.End(agenttrace.ModelResult{}, err)
+		_, call := turn.StartModelCall(ctx, ModelCallOptions{})
+		call.End(ModelResult{}, err)
 	}
-	turn.End(agenttrace.TurnResult{})
-	h.run.End(nil)
-	h.check()
+	h.end(turn)
 	for i, want := range []string{"overloaded", "", ""} {
 		if got := h.rec.All().ModelCalls()[i]; got.Error != want {
 			t.Errorf("error of call %d = %q, want %q", i, got.Error, want)
@@ -432,14 +410,11 @@ func TestFailedModelCallSaysWhy(t *testing.T) {
 }
 
 func TestTurnNamesItsSession(t *testing.T) {
-	h := newHarness(t, agenttrace.Options{}, agenttrace.SessionOptions{})
-	_, turn := h.turn("x")
-	turn.End(agenttrace.TurnResult{})
+	h, _, turn := begin(t, Options{})
+	turn.End(TurnResult{})
 	_, turn = h.turn("y")
 	h.sess.SetTitle(h.ctx, "Fix it")
-	turn.End(agenttrace.TurnResult{})
-	h.run.End(nil)
-	h.check()
+	h.end(turn)
 	for i, want := range []string{"", "Fix it"} {
 		if got := h.rec.All().Turns()[i]; got.Title != want || got.ParentID != "" {
 			t.Errorf("turn %d names the session %q, child of %q, want %q", i, got.Title, got.ParentID, want)

@@ -49,8 +49,7 @@ func TestRecorderKeepsSpans(t *testing.T) {
 		t.Errorf("root = %+v", got)
 	}
 	if all[0].Parent.SpanID() != got.SpanContext.SpanID() ||
-		all[0].SpanContext.TraceID() != got.SpanContext.TraceID() ||
-		len(all[0].Links) != 1 {
+		all[0].SpanContext.TraceID() != got.SpanContext.TraceID() || len(all[0].Links) != 1 {
 		t.Errorf("child = %+v", all[0])
 	}
 	if all[1].Parent.IsValid() || all[1].SpanContext.TraceID() == got.SpanContext.TraceID() {

@@ -94,8 +94,7 @@ func TestRequestsStayBelowWhatReceiversTake(t *testing.T) {
 		stubs = append(stubs, s)
 	}
 	to := &refusing{maximum: setup.MaxRequestBytes}
-	if err := setup.BoundSpans(to).ExportSpans(t.Context(),
-		stubs.Snapshots()); err != nil {
+	if err := setup.BoundSpans(to).ExportSpans(t.Context(), stubs.Snapshots()); err != nil {
 		t.Fatal(err)
 	}
 	if len(to.spans) != 1000 || len(to.sizes) < 2 {

@@ -89,8 +89,7 @@ func TestOneCallSendsSessionsAsTheVariablesSay(t *testing.T) {
 		{"by name of the service", map[string]string{"OTEL_SERVICE_NAME": "my-coder", "OTEL_LOGS_EXPORTER": "none"},
 			map[string]string{"/v1/traces": "my-coder"}},
 		{"every session", map[string]string{"OTEL_TRACES_SAMPLER": "parentbased_traceidratio",
-			"OTEL_LOGS_EXPORTER": "none"},
-			map[string]string{"/v1/traces": "ses_setup"}},
+			"OTEL_LOGS_EXPORTER": "none"}, map[string]string{"/v1/traces": "ses_setup"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			r := newReceiver(t)
