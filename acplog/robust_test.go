@@ -82,10 +82,10 @@ type node struct {
 	Any  any
 }
 
-func hostile() map[string]any {
+func hostile() object {
 	ring := &node{}
 	ring.Next = ring
-	cyclic := map[string]any{}
+	cyclic := object{}
 	cyclic["in"] = cyclic
 	list := []any{nil}
 	list[0] = list
@@ -101,10 +101,10 @@ func hostile() map[string]any {
 	for range 100_000 {
 		group = slog.GroupValue(slog.Any("g", group))
 	}
-	return map[string]any{
+	return object{
 		"typed nil error": (*nilError)(nil), "typed nil stringer": (*nilStringer)(nil), "nil": nil,
 		"nil in a list": []error{(*nilError)(nil)},
-		"MarshalJSON":   panics{}, "MarshalJSON within": []any{map[string]any{"x": panics{}}},
+		"MarshalJSON":   panics{}, "MarshalJSON within": []any{object{"x": panics{}}},
 		"MarshalText": panicsAsText{},
 		"key":         map[panicsAsText]int{{}: 1},
 		"Error":       panicsAsError{}, "String": panicsAsString{}, "LogValue": panicsAsLogValue{},
@@ -122,30 +122,22 @@ func hostile() map[string]any {
 func TestAgentSurvivesWhateverIsLogged(t *testing.T) {
 	for name, v := range hostile() {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				c := new(client)
-				l, _ := newLogger(t, c, acplog.Options{}, withLogging)
+			inBubble(t, acplog.Options{}, withLogging, func(t *testing.T, c *client, l *slog.Logger, _ *acplog.Handler) {
 				l.With("before", 1, "with", v, "logger", v).Error("it broke", "logger", v)
-				if data := c.sent[0]["params"].(map[string]any)["data"].(map[string]any); data["before"] != 1.0 {
-					t.Errorf("what stood beside is lost: %v", data)
-				}
-				c.sent = nil
 				l.WithGroup("g").Error("it broke", "after", 1, "value", v)
-				if len(c.sent) != 1 {
+				if len(c.sent) != 2 {
 					t.Fatalf("sent %v", c.sent)
 				}
-				data, _ := c.sent[0]["params"].(map[string]any)["data"].(map[string]any)
-				g, _ := data["g"].(map[string]any)
-				if g["after"] != 1.0 {
-					t.Errorf("what stood beside is lost: %v", data)
+				g, _ := c.sent[1].data()["g"].(object)
+				if data := c.sent[0].data(); data["before"] != 1.0 || g["after"] != 1.0 {
+					t.Errorf("what stood beside is lost: %v, %v", data, g)
 				}
 			})
 		})
 	}
-	c := new(client)
-	l, _ := newLogger(t, c, acplog.Options{}, withLogging)
+	c, l, _ := newLogger(t, acplog.Options{}, withLogging)
 	l.Error("", "err", (*nilError)(nil), "p", panics{}, "ring", hostile()["cyclic pointer"])
-	data := c.sent[0]["params"].(map[string]any)["data"].(map[string]any)
+	data := c.sent[0].data()
 	if data["err"] != "<nil>" || data["p"] != "!PANIC: in MarshalJSON" ||
 		data["ring"] != "!ERROR: nested deeper than 100" {
 		t.Errorf("data %v", data)
@@ -154,7 +146,7 @@ func TestAgentSurvivesWhateverIsLogged(t *testing.T) {
 
 // A value is not too deep for what encoding/json would not look at.
 func TestValuesThatHideTheirInside(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	inBubble(t, acplog.Options{}, withLogging, func(t *testing.T, c *client, l *slog.Logger, _ *acplog.Handler) {
 		ring := &node{}
 		ring.Next = ring
 		type request struct {
@@ -162,43 +154,22 @@ func TestValuesThatHideTheirInside(t *testing.T) {
 			Ring   *node `json:"-"`
 			hidden *node
 		}
-		c := new(client)
-		l, _ := newLogger(t, c, acplog.Options{}, withLogging)
 		l.Info("m", "r", request{At: time.Unix(0, 0).UTC(), Ring: ring, hidden: ring})
-		got := c.sent[0]["params"].(map[string]any)["data"].(map[string]any)["r"]
+		got := c.sent[0].data()["r"]
 		if fmt.Sprint(got) != "map[At:1970-01-01T00:00:00Z]" {
 			t.Errorf("got %v", got)
 		}
 	})
 }
 
-// raw keeps what is sent as it is on the wire.
-type raw struct {
-	mu   sync.Mutex
-	sent []string
-}
-
-func (r *raw) notify(_ context.Context, method string, params any) error {
-	b, err := json.Marshal(params)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.sent = append(r.sent, method+" "+string(b))
-	return err
-}
-
 func TestIntegersAreExact(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := new(raw)
-		h := acplog.New(acplog.Options{Notify: r.notify})
-		if err := h.Initialize([]byte(withLogging)); err != nil {
-			t.Fatal(err)
-		}
-		slog.New(h).Info("m", "min", int64(math.MinInt64), "max", uint64(math.MaxUint64), "any",
+	inBubble(t, acplog.Options{}, withLogging, func(t *testing.T, c *client, l *slog.Logger, _ *acplog.Handler) {
+		l.Info("m", "min", int64(math.MinInt64), "max", uint64(math.MaxUint64), "any",
 			[]any{uint64(math.MaxUint64 - 1)}, "number", json.Number("12345678901234567890123"), "f", 0.1)
 		for _, want := range []string{`"min":-9223372036854775808`, `"max":18446744073709551615`,
 			`"any":[18446744073709551614]`, `"number":12345678901234567890123`, `"f":0.1`} {
-			if !strings.Contains(r.sent[0], want) {
-				t.Errorf("%s lacks %s", r.sent[0], want)
+			if !strings.Contains(c.sent[0].line, want) {
+				t.Errorf("%s lacks %s", c.sent[0].line, want)
 			}
 		}
 	})
@@ -210,9 +181,8 @@ func TestNoFieldLeavesWithASecret(t *testing.T) {
 	secret := "ghp_" + core
 	for _, initialize := range []string{withLogging, withNotices} {
 		for name, log := range map[string]func(*slog.Logger){
-			"message": func(l *slog.Logger) { l.Info(secret) }, "logger": func(l *slog.Logger) {
-				l.Info("m", "logger", secret)
-			},
+			"message":          func(l *slog.Logger) { l.Info(secret) },
+			"logger":           func(l *slog.Logger) { l.Info("m", "logger", secret) },
 			"logger of With":   func(l *slog.Logger) { l.With("logger", secret).Info("m") },
 			"value":            func(l *slog.Logger) { l.Info("m", "k", secret) },
 			"key":              func(l *slog.Logger) { l.Info("m", secret, 1) },
@@ -225,27 +195,18 @@ func TestNoFieldLeavesWithASecret(t *testing.T) {
 			"cut in the midst": func(l *slog.Logger) { l.Info(strings.Repeat("x", 16<<10-50) + " " + secret) },
 		} {
 			t.Run(name, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					r := new(raw)
-					h := acplog.New(acplog.Options{Notify: r.notify, SessionID: func(context.Context) string {
-						return "s"
-					}})
-					if err := h.Initialize([]byte(initialize)); err != nil {
-						t.Fatal(err)
-					}
-					log(slog.New(h))
-					if all := strings.Join(r.sent, "\n"); strings.Contains(all, core[:12]) || all == "" {
-						t.Errorf("sent %q", all)
+				o := acplog.Options{SessionID: inSession("s")}
+				inBubble(t, o, initialize, func(t *testing.T, c *client, l *slog.Logger, _ *acplog.Handler) {
+					log(l)
+					if len(c.sent) != 1 || strings.Contains(c.sent[0].line, core[:12]) {
+						t.Errorf("sent %v", c.sent)
 					}
 				})
 			})
 		}
-		r := new(raw)
-		h := acplog.New(acplog.Options{Notify: r.notify, Logger: secret,
-			SessionID: func(context.Context) string { return "s" }})
-		_ = h.Initialize([]byte(initialize))
-		if slog.New(h).Info("m"); strings.Contains(r.sent[0], core) {
-			t.Errorf("the option Logger: %s", r.sent)
+		c, l, _ := newLogger(t, acplog.Options{Logger: secret, SessionID: inSession("s")}, initialize)
+		if l.Info("m"); strings.Contains(c.sent[0].line, core) {
+			t.Errorf("the option Logger: %v", c.sent)
 		}
 	}
 }
@@ -283,13 +244,10 @@ func traced(t *testing.T) (ctx context.Context, end func() []string) {
 // The rate is the client's: the session has every record, and the client the error
 // that came when the rate was used up, and what was dropped before it.
 func TestFloodReachesTheSessionAndItsErrorTheClient(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	now := func() time.Time { return time.Unix(1e9, 0) }
+	inBubble(t, acplog.Options{Level: slog.LevelDebug, Now: now}, withLogging, func(t *testing.T, c *client, l *slog.Logger,
+		_ *acplog.Handler) {
 		ctx, end := traced(t)
-		c := new(client)
-		now := time.Unix(1e9, 0)
-		l, _ := newLogger(t, c, acplog.Options{Level: slog.LevelDebug, Now: func() time.Time {
-			return now
-		}}, withLogging)
 		for i := range 250 {
 			l.DebugContext(ctx, "noise", "i", i)
 			l.InfoContext(ctx, "again", "i", i)
@@ -301,43 +259,20 @@ func TestFloodReachesTheSessionAndItsErrorTheClient(t *testing.T) {
 		}
 		l.Log(ctx, acplog.LevelEmergency, "on fire")
 		levels := make(map[string]int)
-		var last map[string]any
 		for _, s := range c.sent {
-			last = s["params"].(map[string]any)
-			levels[last["level"].(string)]++
+			levels[s.params["level"].(string)]++
 		}
+		last := c.sent[len(c.sent)-1]
 		if levels["debug"] > 50 || levels["info"] < 50 || levels["warning"] != 1 || levels["error"] < 100 ||
 			levels["error"] > 250 || levels["emergency"] != 1 {
 			t.Errorf("the client got %v", levels)
 		}
-		if last["data"].(map[string]any)["agenttrace.dropped"].(float64) < 700 ||
-			last["data"].(map[string]any)["agenttrace.dropped_by_level"].(map[string]any)["error"].(float64) < 700 {
+		if last.data()["agenttrace.dropped"].(float64) < 700 ||
+			last.data()["agenttrace.dropped_by_level"].(object)["error"].(float64) < 700 {
 			t.Errorf("the last record: %v", last)
 		}
 		if parts := end(); len(parts) != 2*250+2+1000+1 {
 			t.Errorf("the session has %d records", len(parts))
-		}
-	})
-}
-
-// What was dropped last is reported although no other record follows.
-func TestSummaryOfWhatWasDropped(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := new(client)
-		now := time.Unix(1e9, 0)
-		l, h := newLogger(t, c, acplog.Options{Burst: 3, Now: func() time.Time { return now }}, withLogging)
-		for range 10 {
-			l.Info("again")
-		}
-		if err := h.Flush(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		last := c.sent[len(c.sent)-1]["params"].(map[string]any)
-		if len(c.sent) != 4 || last["message"] != "7 log records were dropped, as there were too many for the client" ||
-			last["data"].(map[string]any)["agenttrace.dropped"] != 7.0 {
-			t.Errorf("sent %v", c.sent)
 		}
 	})
 }
@@ -348,15 +283,12 @@ func TestClientThatDoesNotRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, end := traced(t)
 		c, reads := new(client), make(chan struct{})
-		h := acplog.New(acplog.Options{Burst: 100_000,
+		_, l, h := newLogger(t, acplog.Options{Burst: 100_000,
 			Notify: func(ctx context.Context, method string, params any) error {
 				<-reads
 				return c.notify(ctx, method, params)
-			}})
-		if err := h.Initialize([]byte(withLogging)); err != nil {
-			t.Fatal(err)
-		}
-		l, logged := slog.New(h), make(chan struct{})
+			}}, withLogging)
+		logged := make(chan struct{})
 		go func() {
 			defer close(logged)
 			for i := range 1000 {
@@ -384,7 +316,7 @@ func TestClientThatDoesNotRead(t *testing.T) {
 		defer c.mu.Unlock()
 		broke := 0
 		for _, s := range c.sent {
-			if s["params"].(map[string]any)["message"] == "it broke" {
+			if s.params["message"] == "it broke" {
 				broke++
 			}
 		}
@@ -399,23 +331,14 @@ func TestClientThatDoesNotRead(t *testing.T) {
 
 // A record that is logged after its context was canceled has the reason.
 func TestRecordUnderACanceledContext(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	o := acplog.Options{Notify: func(ctx context.Context, _ string, _ any) error { return ctx.Err() }}
+	inBubble(t, o, withLogging, func(t *testing.T, _ *client, l *slog.Logger, h *acplog.Handler) {
 		ctx, end := traced(t)
 		ctx, cancel := context.WithCancel(ctx)
 		cancel()
-		c := new(client)
-		h := acplog.New(acplog.Options{Notify: func(ctx context.Context, method string, params any) error {
-			if err := ctx.Err(); err != nil {
-				return err
-			}
-			return c.notify(ctx, method, params)
-		}})
-		if err := h.Initialize([]byte(withLogging)); err != nil {
-			t.Fatal(err)
-		}
-		slog.New(h).ErrorContext(ctx, "canceled")
-		if len(c.sent) != 1 || h.Failed() != 0 {
-			t.Errorf("sent %v", c.sent)
+		l.ErrorContext(ctx, "canceled")
+		if err := h.Flush(t.Context()); err != nil || h.Failed() != 0 {
+			t.Errorf("%d failed, %v", h.Failed(), err)
 		}
 		if parts := end(); len(parts) != 1 {
 			t.Errorf("the session has %q", parts)
@@ -423,52 +346,40 @@ func TestRecordUnderACanceledContext(t *testing.T) {
 	})
 }
 
-func TestNotifyThatPanics(t *testing.T) {
-	h := acplog.New(acplog.Options{Notify: func(context.Context, string, any) error { panic("no connection") }})
-	if err := h.Initialize([]byte(withLogging)); err != nil {
-		t.Fatal(err)
-	}
-	slog.New(h).Info("m")
-	slog.New(h).Info("m")
-	if h.Failed() != 2 {
-		t.Errorf("%d failed", h.Failed())
-	}
-}
-
-// A function of the agent's that ends its goroutine, as a test's does that fails, ends
-// neither the program nor the log.
-func TestNotifyThatExits(t *testing.T) {
-	sent := 0
-	h := acplog.New(acplog.Options{Notify: func(context.Context, string, any) error {
-		if sent++; sent%2 == 1 {
-			runtime.Goexit()
+// A client that is gone, and a function of the agent's that panics or ends its goroutine, as a test's does that fails,
+// end neither the program nor the log.
+func TestNotifyThatFails(t *testing.T) {
+	for name, fail := range map[string]func() error{
+		"client gone": func() error { return errors.New("broken pipe") },
+		"panic":       func() error { panic("no connection") },
+		"exit":        func() error { runtime.Goexit(); return nil },
+	} {
+		sent := 0
+		_, l, h := newLogger(t, acplog.Options{Notify: func(context.Context, string, any) error {
+			if sent++; sent%2 == 1 {
+				return fail()
+			}
+			return nil
+		}}, withLogging)
+		for range 10 {
+			l.Info("m")
 		}
-		return nil
-	}})
-	if err := h.Initialize([]byte(withLogging)); err != nil {
-		t.Fatal(err)
-	}
-	for range 10 {
-		slog.New(h).Info("m")
-	}
-	if err := h.Flush(t.Context()); err != nil || sent != 10 || h.Failed() != 5 {
-		t.Errorf("%d sent, %d failed, %v", sent, h.Failed(), err)
+		if err := h.Flush(t.Context()); err != nil || sent != 10 || h.Failed() != 5 {
+			t.Errorf("%s: %d sent, %d failed, %v", name, sent, h.Failed(), err)
+		}
 	}
 }
 
 // A client that takes its time with every record does not take the agent's.
 func TestClientThatReadsSlowly(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := acplog.New(acplog.Options{PerSecond: 1000, Notify: func(context.Context, string, any) error {
-			time.Sleep(40 * time.Millisecond)
-			return nil
-		}})
-		if err := h.Initialize([]byte(withLogging)); err != nil {
-			t.Fatal(err)
-		}
+	o := acplog.Options{PerSecond: 1000, Notify: func(context.Context, string, any) error {
+		time.Sleep(40 * time.Millisecond)
+		return nil
+	}}
+	inBubble(t, o, withLogging, func(t *testing.T, _ *client, l *slog.Logger, h *acplog.Handler) {
 		start := time.Now() // of the bubble, whose clock stands still while anything runs
 		for range 50 {
-			slog.New(h).Info("m")
+			l.Info("m")
 		}
 		if took := time.Since(start); took > time.Second {
 			t.Errorf("the agent waited %v for 50 records", took)
@@ -478,38 +389,19 @@ func TestClientThatReadsSlowly(t *testing.T) {
 	})
 }
 
-func TestEmptyMessage(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := new(client)
-		l, _ := newLogger(t, c, acplog.Options{SessionID: func(context.Context) string { return "s" }}, withNotices)
-		l.Error("", "cause", "429")
-		if err := c.sent[0]["params"].(map[string]any)["update"].(map[string]any); err["title"] != "(no message)" ||
-			err["_meta"].(map[string]any)["agenttrace.data"].(map[string]any)["cause"] != "429" {
-			t.Errorf("sent %v", c.sent)
-		}
-	})
-}
-
 // What is too long for a client is cut, with a mark; the session has it as it is.
 func TestRecordOf8MB(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	inBubble(t, acplog.Options{}, withLogging, func(t *testing.T, c *client, l *slog.Logger, _ *acplog.Handler) {
 		ctx, end := traced(t)
-		c := new(client)
-		l, _ := newLogger(t, c, acplog.Options{}, withLogging)
 		long := strings.Repeat("spam and ham ", 8<<20/13)
 		l.ErrorContext(ctx, long, "output", long, "exit", 1, "list", strings.Split(long, " "))
 		l.ErrorContext(ctx, "m", long, 1)
 		for _, s := range c.sent {
-			p := s["params"].(map[string]any)
-			b, err := json.Marshal(p)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if len(b) > 40<<10 || !bytes.Contains(b, []byte("__TRUNCATED__[")) {
-				t.Errorf("%d bytes are sent: %.100s", len(b), b)
+			if len(s.line) > 40<<10 || !strings.Contains(s.line, "__TRUNCATED__[") {
+				t.Errorf("%d bytes are sent: %.100s", len(s.line), s.line)
 			}
 		}
-		if data := c.sent[0]["params"].(map[string]any)["data"].(map[string]any); data["exit"] != 1.0 {
+		if data := c.sent[0].data(); data["exit"] != 1.0 {
 			t.Errorf("what is short is lost: %.200v", data)
 		}
 		if parts := end(); len(parts) != 2 || !strings.Contains(parts[0], "data-log") {
@@ -519,9 +411,7 @@ func TestRecordOf8MB(t *testing.T) {
 }
 
 func TestClosedHandlerIsSilent(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := new(client)
-		l, h := newLogger(t, c, acplog.Options{}, withLogging)
+	inBubble(t, acplog.Options{}, withLogging, func(t *testing.T, c *client, l *slog.Logger, h *acplog.Handler) {
 		l.Info("before")
 		if err := h.Close(t.Context()); err != nil {
 			t.Error(err)
@@ -605,7 +495,7 @@ func TestWireKeepsLinesWhole(t *testing.T) {
 		writers.Go(func() {
 			for i := range 200 {
 				if n < 3 {
-					if err := wire.Notify(t.Context(), "log", map[string]any{"from": n, "i": i}); err != nil {
+					if err := wire.Notify(t.Context(), "log", object{"from": n, "i": i}); err != nil {
 						t.Error(err)
 					}
 					continue
@@ -692,17 +582,13 @@ func FuzzHandler(f *testing.F) {
 	f.Add("", "", "\xff", "", int64(math.MinInt64), []byte("{"))
 	f.Add("password=hunter2", "logger", "x", "logger", int64(0), []byte(`[[[[]]]]`))
 	f.Fuzz(func(t *testing.T, message, key, value, group string, n int64, doc []byte) {
-		r := new(raw)
-		h := acplog.New(acplog.Options{Notify: r.notify, MaxBytes: 1000})
-		if err := h.Initialize([]byte(withLogging)); err != nil {
-			t.Fatal(err)
-		}
-		slog.New(h).With(key, value).WithGroup(group).Info(message, key, n,
+		c, l, _ := newLogger(t, acplog.Options{MaxBytes: 1000}, withLogging)
+		l.With(key, value).WithGroup(group).Info(message, key, n,
 			slog.Group(group, key, value, "doc", json.RawMessage(doc)), "v", doc)
-		if len(r.sent) != 1 {
-			t.Fatalf("sent %q", r.sent)
+		if len(c.sent) != 1 {
+			t.Fatalf("sent %v", c.sent)
 		}
-		line := strings.TrimPrefix(r.sent[0], "log ")
+		line := c.sent[0].line
 		// Of a name, a message and data each at most 1000 bytes are left, which escapes make six times as long.
 		if !json.Valid([]byte(line)) || len(line) > 20_000 {
 			t.Errorf("sent %q", line)

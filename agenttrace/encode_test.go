@@ -105,31 +105,6 @@ func TestWhatAToolIsGivenIsStoredAsWhatItIs(t *testing.T) {
 	}
 }
 
-func TestAnOutputThatIsAnErrorIsAFailure(t *testing.T) {
-	h, ctx, turn := begin(t, Options{})
-	for name, err := range map[string]error{
-		"boom":                    errors.New("boom"),
-		"open a: boom":            &fs.PathError{Op: "open", Path: "a", Err: errors.New("boom")},
-		"exit":                    exit{2},
-		"disk\nfull (one)\nother": errors.Join(errors.New("disk\nfull (one)"), errors.New("other")),
-	} {
-		_, tool := turn.StartTool(ctx, ToolOptions{Name: "t", Input: map[string]any{"want": name}})
-		tool.End(err)
-	}
-	h.end(turn)
-	calls := h.rec.All().ToolCalls("t")
-	if len(calls) != 4 {
-		t.Fatalf("%d calls", len(calls))
-	}
-	for _, c := range calls {
-		var in struct{ Want string }
-		_ = json.Unmarshal([]byte(c.Input), &in)
-		if c.State != "output-error" || c.Error != in.Want || c.Output != "" {
-			t.Errorf("call ended in %s with %q and output %s, want %q", c.State, c.Error, c.Output, in.Want)
-		}
-	}
-}
-
 // panicsWithItself panics when anything is done with it, also when what it panicked
 // with is printed.
 type panicsWithItself struct{}

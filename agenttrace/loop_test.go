@@ -124,13 +124,10 @@ func TestLoopsAndLimitsStopTheAgentThatAsks(t *testing.T) {
 	} {
 		for _, recorded := range []bool{true, false} {
 			t.Run(fmt.Sprint(test.name, " ", recorded), func(t *testing.T) {
-				h := newHarness(t, test.options, SessionOptions{})
 				if !recorded {
-					h.run.End(nil)
-					h.rec.Drop(func(string) bool { return true })
-					h.ctx, h.run = h.sess.StartRun(context.Background(), RunOptions{})
+					test.options.TracerProvider = off()
 				}
-				ctx, turn := h.turn("go")
+				h, ctx, turn := begin(t, test.options)
 				play(ctx, turn, test.calls[:len(test.calls)-1])
 				if err := turn.Err(); err != nil && test.name != "the first counts" {
 					t.Errorf("err = %v too early", err)
@@ -190,12 +187,11 @@ func TestContextOfAnUnrecordedCallMayBeUsedOn(t *testing.T) {
 // TestAChatIsNoLoop has turns of one run in which a model answers and calls nothing.
 func TestAChatIsNoLoop(t *testing.T) {
 	for _, recorded := range []bool{true, false} {
-		h := newHarness(t, Options{LoopDetection: &LoopDetection{StopOnLoop: true}}, SessionOptions{})
+		o := Options{LoopDetection: &LoopDetection{StopOnLoop: true}}
 		if !recorded {
-			h.run.End(nil)
-			h.rec.Drop(func(string) bool { return true })
-			h.ctx, h.run = h.sess.StartRun(context.Background(), RunOptions{})
+			o.TracerProvider = off()
 		}
+		h := newHarness(t, o, SessionOptions{})
 		for _, calls := range []string{"A", "A", "A", "A", "AbAbA", "AbA", "aaa", "A", "aaa", "A"} {
 			ctx, turn := h.turn("go on")
 			if err := turn.Err(); err != nil {
@@ -215,10 +211,6 @@ func TestAChatIsNoLoop(t *testing.T) {
 		if err := turn.Err(); err != nil {
 			t.Errorf("with what its user writes: %v", err)
 		}
-		turn.End(TurnResult{})
-		h.run.End(nil)
-		if recorded {
-			h.check()
-		}
+		h.end(turn)
 	}
 }

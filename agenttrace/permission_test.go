@@ -99,16 +99,13 @@ func TestRules(t *testing.T) {
 				t.Errorf("denied call = %+v", call)
 			}
 
-			off := New(Options{TracerProvider: off(), Rules: test.rules})
-			ctx, run := off.NewSession(context.Background(),
-				SessionOptions{Agent: "a", Rules: test.session}).StartRun(context.Background(), RunOptions{})
-			ctx, turn = run.StartTurn(ctx, UserMessage{Text: "go"}, TurnOptions{})
-			ctx, tool = StartTool(ctx, ToolOptions{ID: "c", Name: "bash", Kind: ToolExecute, Input: 1})
+			h = newHarness(t, Options{TracerProvider: off(), Rules: test.rules}, SessionOptions{Rules: test.session})
+			ctx, turn = h.turn("go")
+			_, tool = StartTool(ctx, ToolOptions{ID: "c", Name: "bash", Kind: ToolExecute, Input: 1})
 			if got := tool.Authorize(ctx, test.subject); got.Allowed() != d.Allowed() {
 				t.Errorf("with tracing off allowed = %v, with tracing on %v", got.Allowed(), d.Allowed())
 			}
-			turn.End(TurnResult{})
-			run.End(nil)
+			h.end(turn)
 		})
 	}
 }
