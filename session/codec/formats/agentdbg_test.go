@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"iter"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -19,7 +18,6 @@ import (
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/codectest"
 	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
-	"github.com/agenttrace/agenttrace/session/codec/jsonl"
 )
 
 const agentdbgDataDir = "testdata/agentdbg/data"
@@ -31,58 +29,10 @@ var agentdbgSampleRuns = []string{
 	"f0ca8552-c91a-473d-a112-286a75226e66", // redaction, truncation
 }
 
-func agentdbgReadFile(tb testing.TB, path string) string {
+func agentdbgSamples(tb testing.TB) ([]*codec.Session, reports) {
 	tb.Helper()
-	data, err := os.ReadFile(path)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return string(data)
-}
-
-// agentdbgCollect decodes everything, and checks what must hold of every session.
-func agentdbgCollect(tb testing.TB, sessions iter.Seq2[*codec.Session, error]) (all []*codec.Session) {
-	tb.Helper()
-	for s, err := range sessions {
-		if err != nil {
-			tb.Fatal(err)
-		}
-		for _, v := range session.Check(s.Transcript) {
-			tb.Error(v)
-		}
-		all = append(all, s)
-	}
-	return all
-}
-
-func agentdbgLines(tb testing.TB, s *codec.Session) string {
-	tb.Helper()
-	var b bytes.Buffer
-	if err := jsonl.Encode(&b, s.Transcript); err != nil {
-		tb.Fatal(err)
-	}
-	return b.String()
-}
-
-// agentdbgProblems collects reports.
-type agentdbgProblems []string
-
-func (p *agentdbgProblems) report(problem codec.Problem) { *p = append(*p, problem.String()) }
-
-func agentdbgReadOne(tb testing.TB, text string) (*codec.Session, agentdbgProblems) {
-	tb.Helper()
-	var p agentdbgProblems
-	all := agentdbgCollect(tb, agentdbgDecode(strings.NewReader(text), p.report))
-	if len(all) != 1 {
-		tb.Fatalf("%d sessions, want 1", len(all))
-	}
-	return all[0], p
-}
-
-func agentdbgSamples(tb testing.TB) ([]*codec.Session, agentdbgProblems) {
-	tb.Helper()
-	var p agentdbgProblems
-	all := agentdbgCollect(tb, agentdbgDecodeFile(agentdbgDataDir, p.report))
+	var p reports
+	all := collected(tb, agentdbgDecodeFile(agentdbgDataDir, p.add))
 	if len(all) != len(agentdbgSampleRuns) {
 		tb.Fatalf("%d sessions, want %d", len(all), len(agentdbgSampleRuns))
 	}
@@ -92,22 +42,14 @@ func agentdbgSamples(tb testing.TB) ([]*codec.Session, agentdbgProblems) {
 func TestAgentDbgDecodeSamples(t *testing.T) {
 	all, reported := agentdbgSamples(t)
 	for i, s := range all {
-		got := agentdbgLines(t, s)
-		golden := filepath.Join("testdata", "agentdbg", agentdbgSampleRuns[i]+".jsonl")
-		if *update {
-			if err := os.WriteFile(golden, []byte(got), 0o666); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if diff := cmp.Diff(agentdbgReadFile(t, golden), got); diff != "" {
-			t.Errorf("run %s (-want +got):\n%s", agentdbgSampleRuns[i], diff)
-		}
+		got := codectest.Golden(t, nil, s)
+		codectest.CheckGolden(t, filepath.Join("testdata", "agentdbg", agentdbgSampleRuns[i]+".jsonl"), got, *update)
 	}
 	// Counts that AgentDbg redacted are no damage, and the message says of them.
 	if len(reported) > 0 {
 		t.Errorf("problems %q of samples that are sound", reported)
 	}
-	if !strings.Contains(agentdbgReadFile(t, filepath.Join("testdata", "agentdbg", "f0ca8552-c91a-473d-a112-286a75226e66.jsonl")),
+	if !strings.Contains(readFile(t, filepath.Join("testdata", "agentdbg", "f0ca8552-c91a-473d-a112-286a75226e66.jsonl")),
 		`is \\\"__REDACTED__\\\": the count is unknown`) {
 		t.Error("nothing says that counts of tokens are unknown")
 	}
@@ -137,7 +79,7 @@ func TestAgentDbgSamplesKeepWhatTheirSessionsExpress(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		again := agentdbgCollect(t, agentdbgDecodeFile(dir, func(p codec.Problem) { t.Error(p) }))
+		again := collected(t, agentdbgDecodeFile(dir, func(p codec.Problem) { t.Error(p) }))
 		if len(again) != 1 {
 			t.Fatalf("%d sessions in %s", len(again), dir)
 		}
@@ -157,10 +99,10 @@ func TestAgentDbgSamplesKeepWhatTheirSessionsExpress(t *testing.T) {
 	if _, err := agentdbgEncodeFile(out, all[0], true); err != nil {
 		t.Fatal(err)
 	}
-	if got := agentdbgReadFile(t, filepath.Join(dir, "notes.txt")); got != "mine" {
+	if got := readFile(t, filepath.Join(dir, "notes.txt")); got != "mine" {
 		t.Errorf("notes.txt after the run was replaced: %q", got)
 	}
-	for _, s := range agentdbgCollect(t, agentdbgDecodeFile(dir, func(p codec.Problem) { t.Error(p) })) {
+	for _, s := range collected(t, agentdbgDecodeFile(dir, func(p codec.Problem) { t.Error(p) })) {
 		agentdbgExpressed(t, all[0], s)
 	}
 	if left, err := filepath.Glob(filepath.Join(out, ".*")); err != nil || len(left) > 0 {
@@ -170,21 +112,11 @@ func TestAgentDbgSamplesKeepWhatTheirSessionsExpress(t *testing.T) {
 
 // agentdbgExport.json was written by Python's json.dump of the sample.
 func TestAgentDbgExport(t *testing.T) {
-	want := agentdbgReadFile(t, "testdata/agentdbg/export.json")
-	s, reported := agentdbgReadOne(t, want)
-	if reported != nil {
-		t.Errorf("problems %q", reported)
-	}
-	var b bytes.Buffer
-	if err := agentdbgEncode(&b, s); err != nil {
-		t.Fatal(err)
-	}
-	again, reported := agentdbgReadOne(t, b.String())
-	if agentdbgExpressed(t, s, again); reported != nil {
-		t.Errorf("problems %q of what was exported", reported)
-	}
+	want := readFile(t, "testdata/agentdbg/export.json")
+	s := one(t, agentdbgDecode, want)
+	agentdbgExpressed(t, s, one(t, agentdbgDecode, writtenText(t, agentdbgEncode, s)))
 	all, _ := agentdbgSamples(t)
-	if diff := cmp.Diff(agentdbgLines(t, all[2]), agentdbgLines(t, s)); diff != "" {
+	if diff := cmp.Diff(codectest.Golden(t, nil, all[2]), codectest.Golden(t, nil, s)); diff != "" {
 		t.Errorf("the export and the directory differ:\n%s", diff)
 	}
 }
@@ -486,26 +418,6 @@ func TestAgentDbgLoopDetector(t *testing.T) {
 	}
 	if got := agentdbgSignature(agentdbgLlmCall, nil); got != "LLM_CALL:UNKNOWN" {
 		t.Errorf("signature without a model is %s", got)
-	}
-}
-
-func TestAgentDbgLoopName(t *testing.T) {
-	for _, tt := range []struct{ pattern, want string }{
-		{"TOOL_CALL:t", "TOOL_CALL:t"},
-		{strings.Repeat("é", 80), strings.Repeat("é", 80)},
-		{strings.Repeat("é", 81), strings.Repeat("é", 79) + "..."},
-	} {
-		if got := agentdbgLoopName(tt.pattern); got != tt.want {
-			t.Errorf("loopName(%q) = %q, want %q", tt.pattern, got, tt.want)
-		}
-	}
-}
-
-func TestAgentDbgPythonFloat(t *testing.T) {
-	for f, want := range map[float64]string{1: "1.0", 0.2: "0.2", -3: "-3.0", 1e-7: "1e-7", 1e22: "1e+22"} {
-		if got := string(agentdbgPythonFloat(f)); got != want {
-			t.Errorf("pythonFloat(%v) = %s, want %s", f, got, want)
-		}
 	}
 }
 

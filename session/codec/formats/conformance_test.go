@@ -18,6 +18,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rogpeppe/go-internal/txtar"
+
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/codectest"
@@ -101,13 +103,9 @@ func suites() []codectest.Codec {
 		skilletItemStore,
 		suite("acp", codectest.Codec{Losses: acpLosses,
 			Native: []string{"testdata/acp/*.ndjson", "testdata/acp/*.json", "testdata/acp/*.jsonl", "testdata/acp/*.jsons"},
-			Check: func(data []byte) error {
-				var c acpComplaints
-				acpValid(&c, string(data))
-				return errors.Join(c...)
-			}}),
+			Check:  func(data []byte) error { return acpValid(string(data)) }}),
 		suite("atif", codectest.Codec{Losses: atifLosses, Whole: true, Native: []string{"testdata/atif/*.json"},
-			Check: func(data []byte) error { return errors.Join(atifBroken(data)...) }}),
+			Check: atifBroken}),
 		suite("pi", codectest.Codec{Losses: piLosses, Native: []string{"testdata/pi/*.jsonl"}}),
 		suite("sts", codectest.Codec{Losses: stsLosses, Native: []string{"testdata/sts/*.jsonl"}}),
 		suite("sqlite", codectest.Codec{Many: true, Rows: true, Slow: true}),
@@ -131,16 +129,19 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-// seeds are inputs of a fuzz test besides those of the suite.
+// fuzz tests a format, with its stories and the seeds besides those of the suite.
 func fuzz(f *testing.F, name string, seeds ...string) {
 	f.Helper()
-	for _, c := range suites() {
-		if c.Name == name {
-			codectest.Fuzz(f, c, seeds...)
-			return
-		}
+	first, _, _ := strings.Cut(name, " ")
+	archive, err := txtar.ParseFile("testdata/" + first + "/stories.txtar")
+	if err != nil {
+		f.Fatal(err)
 	}
-	f.Fatalf("no format %s", name)
+	for i := 0; i < len(archive.Files); i += 2 {
+		seeds = append(seeds, string(archive.Files[i].Data))
+	}
+	all := suites()
+	codectest.Fuzz(f, all[slices.IndexFunc(all, func(c codectest.Codec) bool { return c.Name == name })], seeds...)
 }
 
 func FuzzATIFDecode(f *testing.F) { fuzz(f, "atif") }
@@ -225,14 +226,6 @@ func jutulParseEvents(text string) (all []jutulEvent) {
 		all = append(all, jutulEvent{int64(len(all) + 1), fields[0], fields[1], fields[2]})
 	}
 	return all
-}
-
-// acpComplaints collects what is wrong with a trace.
-type acpComplaints []error
-
-func (c *acpComplaints) Helper() {}
-func (c *acpComplaints) Errorf(format string, args ...any) {
-	*c = append(*c, fmt.Errorf(format, args...))
 }
 
 // skilletReplayLog is the codec as the suite takes it, with the replay log, and itemStore with the

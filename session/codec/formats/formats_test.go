@@ -1,12 +1,9 @@
 package formats
 
 import (
-	"flag"
 	"strings"
 	"testing"
 )
-
-var update = flag.Bool("update", false, "write the golden files")
 
 // TestEveryFormatIsWhole: what help says that a format can do, it can.
 func TestEveryFormatIsWhole(t *testing.T) {

@@ -17,7 +17,6 @@ import (
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/codectest"
 	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
-	"github.com/agenttrace/agenttrace/session/store"
 )
 
 // jutulDecode builds the session of the events.
@@ -69,7 +68,12 @@ func jutulRead(tb testing.TB, path string, report func(codec.Problem)) []*codec.
 	return all
 }
 
-const jutulSample = "testdata/jutul/trace.sqlite"
+const (
+	jutulSample = "testdata/jutul/trace.sqlite"
+	// jutulKinds has every kind of jutul's vocabulary and the three shapes of a compaction, jutulForeign a session that no
+	// trace gave.
+	jutulKinds, jutulForeign = "testdata/jutul/kinds.txt", "testdata/jutul/foreign.rows"
+)
 
 func TestJutulDecodeSample(t *testing.T) {
 	var problems []string
@@ -176,55 +180,8 @@ func jutulQuery(tb testing.TB, path, q string) string {
 	return b.String()
 }
 
-// jutulTrace makes events a second apart of lines "kind payload".
-func jutulTrace(lines ...string) []jutulEvent {
-	var events []jutulEvent
-	for i, line := range lines {
-		kind, payload, _ := strings.Cut(line, " ")
-		events = append(events, jutulEvent{int64(i + 1), jutulFormatTime(1780000000000 + int64(i)*1000), kind, payload})
-	}
-	return events
-}
-
-// jutulEveryKind has every kind of jutul's vocabulary and the three shapes of a
-// compaction.
-var jutulEveryKind = jutulTrace(
-	`session_start {"session_id": "2026-06-12-2315-3f2a", "simulator": "jutuldarcy"}`,
-	`upload {"path": "uploads/deck.data"}`,
-	`message_user {"content": "h\u00e9 \ud83d\ude00"}`,
-	`session_title {"session_id": "2026-06-12-2315-3f2a", "title": "h\u00e9"}`,
-	`message_reasoning {"content": "think", "signature": "abc"}`,
-	`message_assistant {"content": "I run it"}`,
-	`model_usage {"input_tokens": 100, "output_tokens": 30, "total_tokens": 130, "input_token_details": `+
-		`{"cache_read": 60, "cache_creation": 10}, "output_token_details": {"reasoning": 20}}`,
-	`hitl_request {"interrupt_id": "i1", "value": {"action_requests": [{"name": "execute", "args": {"command": `+
-		`"ls"}}, {"name": "rm", "args": {}}]}}`,
-	`hitl_response {"interrupt_id": "i1", "payload": {"decisions": [{"type": "approve"}, {"type": "reject", `+
-		`"message": "no"}]}}`,
-	`tool_call {"id": "c1", "name": "execute", "args": {"command": "ls"}}`,
-	`tool_call {"id": "c2", "name": "run_julia", "args": {"code": "1e-05"}}`,
-	`ui {"action": "zoom", "payload": {"x": 1.50}}`,
-	`ui_event {"payload": {"clicked": true}}`,
-	`tool_result {"tool_call_id": "c2", "name": "run_julia", "content": "4", "status": null}`,
-	`tool_result {"tool_call_id": "c1", "name": "execute", "content": "Error running tool", "status": "error"}`,
-	`artifact {"path": "a.png", "mime": "image/png", "caption": "p", "tool_call_id": "c1"}`,
-	`attempt {"id": "1", "parent_id": null, "metrics": {"rmse": 1e-05}}`,
-	`context_compaction {"messages_before": 20, "messages_after": 3}`,
-	`message_assistant {"content": "after"}`,
-	`model_usage {"input_tokens": 7, "output_tokens": 1, "total_tokens": 8}`,
-	`session_end {"session_id": "2026-06-12-2315-3f2a"}`,
-	`session_resume {"session_id": "2026-06-12-2315-3f2a", "simulator": "jutuldarcy"}`,
-	`context_compaction {"cutoff_index": 4, "offloaded": true, "manual": true}`,
-	`message_user {"content": "again"}`,
-	`context_compaction {"summarized": 21, "kept": 9, "offloaded": true, "manual": false}`,
-	`tool_call {"id": "c3", "name": "execute", "args": {}}`,
-	`tool_call {"id": "c3", "name": "execute", "args": {}}`,
-	`eval_target {"task": "t"}`,
-	`eval_result {"passed": true, "task": "t", "scores": {}}`,
-	`otel_context {"traceparent": "00-80e1afed08e019fc1110464cfa66635c-7a085853722dc6d2-01"}`,
-)
-
 func TestJutulEveryKind(t *testing.T) {
+	jutulEveryKind := jutulParseEvents(readFile(t, jutulKinds))
 	s, problems := jutulDecodeAll(t, jutulEveryKind)
 	jutulCheckGolden(t, "kinds.golden.jsonl", jutulGolden(t, s, problems))
 	if diff := cmp.Diff(jutulEveryKind, jutulEncode(s), cmp.AllowUnexported(jutulEvent{})); diff != "" {
@@ -247,45 +204,10 @@ func TestJutulEveryKind(t *testing.T) {
 	}
 }
 
-func TestJutulDamaged(t *testing.T) {
-	events := jutulTrace(
-		`message_user {"content": ["a", "list"]}`,
-		`attempt {"metrics": {"rmse": NaN, "min": -Infinity, "text": "NaN"}}`,
-		`message_assistant {"content": `,
-		`tool_result {"tool_call_id": "none", "content": "x"}`,
-		`tool_call {"id": null, "name": "n", "args": {}}`,
-		`tool_call {"id": "a", "name": "n", "args": {}}`,
-		`tool_call {"id": "a", "name": "n", "args": {"other": 1}}`,
-		`hitl_response {"interrupt_id": "none"}`,
-		`hitl_request {"interrupt_id": "q", "value": {"action_requests": ["x", {"name": "n"}]}}`,
-		`hitl_response {"interrupt_id": "q", "payload": {"decisions": [{"type": "later"}]}}`,
-		` {"kindless": true}`,
-		`odd [1,2]`,
-		"bytes {\"a\": \"\xff\"}",
-		`deep `+strings.Repeat("[", 5000)+strings.Repeat("]", 5000),
-		`model_usage {"input_tokens": 1e300, "output_tokens": -4, "input_token_details": {"cache_read": 1.5}}`,
-	)
-	events[3].timestamp = "yesterday"
-	events[4].timestamp = "2026-05-19 10:00:01"
-	events[0].timestamp = "2026-05-19T10:00:01.123456+00:00"
-	events[1].timestamp = "2026-05-19T12:00:01+02:00"
-	s, problems := jutulDecodeAll(t, events)
-	jutulCheckGolden(t, "damaged.golden.jsonl", jutulGolden(t, s, problems))
-	// What was not an object is one from then on.
-	again, _ := jutulDecodeAll(t, jutulEncode(s))
-	third, _ := jutulDecodeAll(t, jutulEncode(again))
-	if again.Session.ID != s.Session.ID || len(again.Messages) != len(s.Messages) {
-		t.Errorf("session %s of %d messages came back as %s of %d", s.Session.ID, len(s.Messages), again.Session.ID,
-			len(again.Messages))
-	}
-	if diff := cmp.Diff(jutulGolden(t, again, nil), jutulGolden(t, third, nil)); diff != "" {
-		t.Errorf("a third time (-second +third):\n%s", diff)
-	}
-}
-
 // Traces with random events, a millisecond apart at least, come back as the same
 // events.
 func TestJutulRoundTripProperty(t *testing.T) {
+	jutulEveryKind := jutulParseEvents(readFile(t, jutulKinds))
 	for seed := range uint64(300) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		events := []jutulEvent{}
@@ -326,73 +248,10 @@ func TestJutulRoundTripProperty(t *testing.T) {
 	}
 }
 
-// jutulHandmade is a session that no trace gave.
-func jutulHandmade() *codec.Session {
-	t := &session.Transcript{Session: session.Session{ID: "ses_1", Title: "T", Agent: "a", WorkspaceRoot: new("/w"),
-		Mode:            new("plan"),
-		PermissionsJSON: `[{"permission":"*","pattern":"*","action":"ask"}]`, MetadataJSON: `{"k":1}`, CostUSD: 0.5,
-		CreatedAt: 5000, UpdatedAt: 9000, ArchivedAt: new(int64(9500))}}
-	n := 0
-	add := func(role, meta string, at int64, parts ...string) {
-		n++
-		m := session.MessageAndParts{Message: session.Message{ID: fmt.Sprintf("msg_%d", n), SessionID: "ses_1",
-			Role:         role,
-			MetadataJSON: meta, CreatedAt: at, UpdatedAt: at + 50}}
-		for i, data := range parts {
-			o, err := rows.Parse([]byte(data))
-			if err != nil {
-				panic(err)
-			}
-			p := session.Part{ID: fmt.Sprintf("prt_%d_%d", n, i), MessageID: m.Message.ID, SessionID: "ses_1",
-				Index: int64(i),
-				Type:  o.Text("type"), DataJSON: data, CreatedAt: at + int64(i%2), UpdatedAt: at + 20}
-			if id := o.Text("toolCallId"); id != "" {
-				p.ToolCallID, p.ToolState = &id, new(o.Text("state"))
-			}
-			m.Parts = append(m.Parts, p)
-		}
-		t.Messages = append(t.Messages, m)
-	}
-	add("system", `{}`, 5000, `{"type":"text","text":"be good"}`)
-	add("user", `{"queued_at":4}`, 5001, `{"type":"text","text":"one"}`, `{"type":"text","text":"two"}`,
-		`{"type":"file","mediaType":"image/png","url":"data:,"}`)
-	add("assistant",
-		`{"usage":{"input":5,"output":6,"reasoning":7,"cache_read":8,"cache_write":9},"model":{"provider_id":"p",`+
-			`"model_id":"m"}}`, 6000,
-		`{"type":"step-start"}`, `{"type":"reasoning","text":"r"}`,
-		`{"type":"tool-x","toolCallId":"c1","state":"output-available","input":{"a":1},"output":{"b":[2]}}`,
-		`{"type":"dynamic-tool","toolName":"y","toolCallId":"c2","state":"output-denied","input":{},`+
-			`"approval":{"id":"ap","approved":false,"reason":"never"}}`,
-		`{"type":"tool-z","toolCallId":"c3","state":"input-streaming"}`,
-		`{"type":"tool-z","toolCallId":"c4","state":"output-error","errorText":"bad","input":1}`,
-		`{"type":"tool-z","toolCallId":"c5","state":"approval-requested","input":{},"approval":{"id":"b"}}`,
-		`{"type":"data-session_start","data":{"session_id":"other"}}`,
-		`{"type":"data-tool_call","data":{"id":"c1","name":"x","args":{}}}`,
-		`{"type":"data-plan","data":[1,2]}`, `{"type":"data-note","data":"text","id":"n"}`,
-		`{"type":"data-trap","data":{"agenttrace":{"derived":true}}}`,
-		`{"type":"source-url","sourceId":"s","url":"u"}`, `{"type":"text","text":"end","state":"done"}`)
-	add("assistant", `{}`, 7000)
-	add("assistant", `{}`, 7001,
-		`{"type":"data-compaction","data":{"summary":"s","tail_start_id":"msg_3","auto":false,"summary_tokens":3}}`)
-	add("user", `{}`, 7002, `{"type":"text","text":"hidden"}`)
-	t.Messages[5].Message.HiddenAt = new(int64(8000))
-	t.Session.SetUsage(session.Usage{Input: 5, Output: 6, Reasoning: 7, CacheRead: 8, CacheWrite: 9})
-	return &codec.Session{Transcript: t,
-		Decisions: []store.Decision{
-			{ID: "per_1", SessionID: "ses_1", ToolCallID: "c1", ToolID: "x", Action: "ask", Outcome: "allowed",
-				Reply:    "always",
-				WaitedMS: new(int64(10)), DecidedAt: 6010},
-			{ID: "per_2", SessionID: "ses_1", ToolID: "y", Action: "deny", Source: "manifest", Outcome: "denied",
-				DecidedAt: 6011},
-		},
-		Blobs: []store.Blob{{Kind: store.BlobSystemPrompt, Digest: "d", Body: "<b> & é", Exact: true}},
-	}
-}
-
 // TestJutulForeign tells what jutul reads of a session that no trace gave, and what of it
 // only rows say.
 func TestJutulForeign(t *testing.T) {
-	s := jutulHandmade()
+	s := rowsOf(t, jutulForeign)
 	jutulCheckGolden(t, "foreign.golden.txt", jutulDump(jutulEncode(s)))
 }
 
@@ -411,7 +270,7 @@ func jutulDump(events []jutulEvent) string {
 
 // The events make a valid session, and what jutul appends to a trace of ours is read.
 func TestJutulForeignReadByOthers(t *testing.T) {
-	s := jutulHandmade()
+	s := rowsOf(t, jutulForeign)
 	got, _ := jutulDecodeAll(t, jutulEncode(s))
 	if got.Session.ID != "ses_1" || got.Session.Title != "T" {
 		t.Errorf("session %+v", got.Session)
@@ -481,8 +340,7 @@ func TestJutulDecodeFileErrors(t *testing.T) {
 // FuzzJutulDecode: whatever the events are, they give a valid session that goes back and
 // forth unchanged.
 func FuzzJutulDecode(f *testing.F) {
-	codectest.Fuzz(f, jutulEvents, jutulLines(jutulEveryKind), jutulLines(jutulEncode(jutulHandmade())),
-		"x\tattempt\t{\"a\":NaN}\n\ttool_call\t{\"id\":\"a\",\"name\":\"b\",\"args\":1}")
+	fuzz(f, "jutul events", readFile(f, jutulKinds), jutulLines(jutulEncode(rowsOf(f, jutulForeign))))
 }
 
 // jutulWritten returns the events of a session's trace as other readers see them, and
