@@ -8,11 +8,13 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/rogpeppe/go-internal/txtar"
 
 	"github.com/agenttrace/agenttrace/session"
 )
@@ -365,64 +367,6 @@ func TestRunFails(t *testing.T) {
 	}
 }
 
-// TestRunProviderErrors: errors that come in a reply that is one.
-func TestRunProviderErrors(t *testing.T) {
-	for _, test := range []struct{ format, reply, want string }{
-		{"openai-responses", `{"status":"failed","error":{"code":"server_error","message":"it broke"},"output":[]}`,
-			"it broke"},
-		{"ai-sdk", "data: {\"type\":\"start\"}\n\ndata: {\"type\":\"error\",\"errorText\":\"it broke\"}\n\n",
-			"it broke"},
-		{"ai-sdk", "data: {\"type\":\"start\"}\n\ndata: {\"type\":\"error\"}\n\n", "the route failed"},
-		{"ai-sdk", "data: {\"type\":\"text-delta\",\"id\":\"t\",\"delta\":\"x\"}\n\n", "which it has not begun"},
-	} {
-		s := serve(t, test.reply)
-		if a, err := bundleOf(t, asked).Run(t.Context(), s.client(test.format)); err == nil ||
-			!strings.Contains(err.Error(),
-				test.want) {
-			t.Errorf("%s: Run = %+v, %v, want an error with %q", test.format, a, err, test.want)
-		}
-	}
-}
-
-// TestRunStreamBreaks: of a stream that breaks off, what came before is the answer.
-func TestRunStreamBreaks(t *testing.T) {
-	s := serve(t, `data: {"type":"start","messageId":"m"}
-
-data: {"type":"start-step"}
-
-data: {"type":"reasoning-start","id":"1"}
-
-data: {"type":"reasoning-delta","id":"1","delta":"Hm."}
-
-data: {"type":"tool-input-start","toolCallId":"c1","toolName":"bash"}
-
-data: {"type":"tool-input-available","toolCallId":"c1","toolName":"bash","input":{"cmd":"x"},"dynamic":true}
-
-data: {"type":"tool-output-denied","toolCallId":"c1"}
-
-data: {"type":"tool-input-error","toolCallId":"c2","toolName":"bash","input":7,"errorText":"not so"}
-
-data: {"type":"error","errorText":"overloaded"}
-
-`)
-	a, err := bundleOf(t, asked).Run(t.Context(), s.client("ai-sdk"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := []string{
-		`{"type":"reasoning","text":"Hm."}`,
-		`{"type":"tool-bash","toolCallId":"c1","state":"output-error","input":{"cmd":"x"},` +
-			`"errorText":"the call was denied"}`,
-		`{"type":"tool-bash","toolCallId":"c2","state":"output-error","input":7,"errorText":"not so"}`,
-	}
-	if diff := cmp.Diff(want, parts(a)); diff != "" || len(s.bodies) != 1 {
-		t.Errorf("answer (-want +got):\n%s\n%d requests", diff, len(s.bodies))
-	}
-	if a.Err == nil || !strings.Contains(a.Err.Error(), "overloaded") {
-		t.Errorf("it ended with %v", a.Err)
-	}
-}
-
 // TestRunIDs: calls whose id is missing, repeated, or one of the conversation's get
 // one of their own, under which they and their results are sent.
 func TestRunIDs(t *testing.T) {
@@ -448,54 +392,6 @@ func TestRunIDs(t *testing.T) {
 				t.Errorf("the ids are %v", seen)
 			}
 		})
-	}
-}
-
-// TestRunReplies: what providers write in ways of their own.
-func TestRunReplies(t *testing.T) {
-	for _, test := range []struct {
-		format, reply string
-		want          []string
-		stop          string
-	}{
-		{"openai-chat", `{"choices":[{"finish_reason":"length","message":{"content":"Yes","reasoning_content":"Hm"}}]}`,
-			[]string{`{"type":"reasoning","text":"Hm"}`, `{"type":"text","text":"Yes"}`}, "length"},
-		{"openai-chat", `{"choices":[{"finish_reason":"stop","message":{"content":null,"refusal":"No"}}]}`,
-			[]string{`{"type":"text","text":"No"}`}, "stop"},
-		{"openai-chat", `{"choices":[{"message":{"content":""}}]}`, nil, ""},
-		{"openai-chat",
-			`{"choices":[{"message":{"content":"","reasoning":"Hm","tool_calls":[{"id":"x","function":{"name":"rm",` +
-				`"arguments":"{"}},{"id":"y","function":{"name":"rm"}}]}}]}`,
-			[]string{`{"type":"reasoning","text":"Hm"}`,
-				`{"type":"tool-rm","toolCallId":"x","state":"input-available","input":"{"}`,
-				`{"type":"tool-rm","toolCallId":"y","state":"input-available","input":{}}`}, ""},
-		{"openai-responses",
-			`{"status":"incomplete","incomplete_details":{"reason":"max_output_tokens"},` +
-				`"output":[{"type":"reasoning","summary":[{"text":"A"},{"text":"B"}]},{"type":"message",` +
-				`"content":[{"type":"refusal","refusal":"No"}]},{"type":"web_search_call"}]}`,
-			[]string{`{"type":"reasoning","text":"AB"}`, `{"type":"text","text":"No"}`}, "length"},
-		{"anthropic",
-			`{"stop_reason":"end_turn","content":[{"type":"thinking","thinking":"Hm","signature":"s"},` +
-				`{"type":"redacted_thinking","data":"d"},{"type":"server_tool_use"},{"type":"text","text":"Yes"}]}`,
-			[]string{`{"type":"reasoning","text":"Hm","providerMetadata":{"anthropic":{"signature":"s"}}}`,
-				`{"type":"reasoning","text":"","providerMetadata":{"anthropic":{"redactedData":"d"}}}`,
-				`{"type":"text","text":"Yes"}`}, "stop"},
-		{"ai-sdk",
-			"data: {\"type\":\"start\"}\r\n\r\n: comment\n\nevent: x\ndata:{\"type\":\"text-start\",\"id\":\"1\"}\n\n" +
-				"data: {\"type\":\"text-delta\",\"id\":\"1\",\"delta\":\"a\"}\n\ndata: {\"type\":\"\"}\n\ndata: " +
-				"{\"type\":\"data-x\",\"data\":[]}\n\ndata: {\"type\":\"abort\"}",
-			[]string{`{"type":"text","text":"a"}`}, "abort"},
-	} {
-		s := serve(t, test.reply)
-		a, err := bundleOf(t, asked).Run(t.Context(), s.client(test.format))
-		if err != nil {
-			t.Errorf("%s: %v", test.format, err)
-			continue
-		}
-		if diff := cmp.Diff(test.want, parts(a)); diff != "" || a.StopReason != test.stop || a.Usage != nil {
-			t.Errorf("%s stops with %q and counts %v, answer (-want +got):\n%s", test.format, a.StopReason, a.Usage,
-				diff)
-		}
 	}
 }
 
@@ -635,6 +531,45 @@ func TestRunCancelled(t *testing.T) {
 			}
 			cancel()
 			s.Close()
+		}
+	}
+}
+
+// TestReplies: what servers send in the place of one plain document, in ways of their own, is read, or refused by
+// name. Each reply of the file is followed by the answer that comes of it.
+func TestReplies(t *testing.T) {
+	const file = "testdata/replies/replies.txtar"
+	archive, err := txtar.ParseFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := 0; i+1 < len(archive.Files); i += 2 {
+		reply, answer := &archive.Files[i], &archive.Files[i+1]
+		t.Run(reply.Name, func(t *testing.T) {
+			format, _, _ := strings.Cut(reply.Name, ":")
+			s := serve(t, string(reply.Data))
+			a, err := bundleOf(t, asked).Run(t.Context(), s.client(format))
+			var got strings.Builder
+			if a != nil {
+				fmt.Fprintf(&got, "stops with %q, usage %+v\n", a.StopReason, a.Usage)
+				for _, p := range parts(a) {
+					got.WriteString(p + "\n")
+				}
+				err = errors.Join(err, a.Err)
+			}
+			if err != nil {
+				fmt.Fprintf(&got, "error: %s\n", strings.ReplaceAll(err.Error(), s.URL, "URL"))
+			}
+			if *update {
+				answer.Data = []byte(got.String())
+			} else if d := cmp.Diff(string(answer.Data), got.String()); d != "" {
+				t.Errorf("run with -update to accept (-want +got):\n%s", d)
+			}
+		})
+	}
+	if *update {
+		if err := os.WriteFile(file, txtar.Format(archive), 0o644); err != nil {
+			t.Fatal(err)
 		}
 	}
 }
