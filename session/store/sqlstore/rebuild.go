@@ -14,7 +14,9 @@ const rebuildAfter = time.Second
 
 // rebuilder has the turns rebuilt that a store has left unbuilt; see [store.Batch].
 type rebuilder struct {
-	mu sync.Mutex
+	// working is held while turns are rebuilt, so that who asks for that waits until it is done.
+	working sync.Mutex
+	mu      sync.Mutex
 	// functions has the functions of the last batch, nil until there is one. With the first, it is not known what an
 	// earlier process has left.
 	functions *store.Batch
@@ -86,6 +88,8 @@ func (w *Writer) Rebuild(ctx context.Context) error {
 // rebuildOnce rebuilds the turns of each owner that is marked.
 func (w *Writer) rebuildOnce(ctx context.Context) error {
 	r := w.rebuilder
+	r.working.Lock()
+	defer r.working.Unlock()
 	r.mu.Lock()
 	functions, unbuilt := r.functions, r.unbuilt
 	r.unbuilt = false
