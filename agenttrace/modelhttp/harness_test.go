@@ -126,6 +126,37 @@ func (a *agent) check() {
 	}
 }
 
+// ask sends a request without having read its answer.
+func (a *agent) ask(ctx context.Context, path string, body io.Reader) *http.Response {
+	a.t.Helper()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, a.url+path, body)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := a.client.Do(req)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	a.t.Cleanup(func() { resp.Body.Close() })
+	return resp
+}
+
+// send sends a request and returns the body of its answer.
+func (a *agent) send(ctx context.Context, path string, body io.Reader) string {
+	a.t.Helper()
+	resp := a.ask(ctx, path, body)
+	defer resp.Body.Close()
+	got, err := io.ReadAll(resp.Body)
+	if err != nil {
+		a.t.Error(err)
+	}
+	return string(got)
+}
+
+// question is a chat completion that asks "hi".
+const question = `{"model":"gpt-x","messages":[{"role":"user","content":"hi"}]}`
+
 type object = map[string]any
 
 // chat sends a chat completion with the messages, written as "role: text".

@@ -10,18 +10,20 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
+	"testing/iotest"
 
-	"github.com/agenttrace/agenttrace/agenttrace"
-	"github.com/agenttrace/agenttrace/agenttrace/agenttracetest"
+	"go.uber.org/goleak"
+
 	"github.com/agenttrace/agenttrace/agenttrace/modelhttp"
 	"github.com/agenttrace/agenttrace/internal/e2e/modelserver"
 )
+
+// TestMain also sees whether a goroutine stays when an answer has ended, in whatever way.
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // flush writes and sends what was written.
 func flush(w http.ResponseWriter, p []byte) {
@@ -192,9 +194,12 @@ func TestAnAgentSeesTheSameOfHostileServers(t *testing.T) {
 // TestOtherRequestsPassUntouched has requests that are for no model, and bodies that are no
 // conversation.
 func TestOtherRequestsPassUntouched(t *testing.T) {
+	a := newAgent(t, func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprintf(w, "%s %s %s", r.Method, r.URL.Path, bodyOf(r))
+	}, modelhttp.Options{})
 	for _, test := range []struct{ method, path, body string }{
 		{"GET", "/v1/responses/resp_1", ""},
-		{"POST", "/v1/messages/count_tokens", `{"model":"gpt-x","messages":[{"role":"user","content":"hi"}]}`},
+		{"POST", "/v1/messages/count_tokens", question},
 		{"POST", "/v1/messages/batches", `{}`},
 		{"POST", "/v1/responses/resp_1/cancel", `{}`},
 		{"POST", "/v1/embeddings", `{"input":"hi"}`},
@@ -204,90 +209,65 @@ func TestOtherRequestsPassUntouched(t *testing.T) {
 		{"POST", "/v1/messages", `{"messages":"none"}`},
 		{"POST", "/api/responses", `{"answer":42}`},
 		{"POST", "/v1/chat/completions", `[]`},
-		{"PUT", "/v1/messages", `{"model":"gpt-x","messages":[{"role":"user","content":"hi"}]}`},
+		{"PUT", "/v1/messages", question},
 	} {
-		t.Run(test.method+" "+test.path+" "+test.body, func(t *testing.T) {
-			a := newAgent(t, func(w http.ResponseWriter, r *http.Request) {
-				got, _ := io.ReadAll(r.Body)
-				fmt.Fprintf(w, "%s %s %s", r.Method, r.URL.Path, got)
-			}, modelhttp.Options{})
-			req, err := http.NewRequestWithContext(t.Context(), test.method, a.url+test.path, strings.NewReader(test.body))
-			if err != nil {
-				t.Fatal(err)
-			}
-			resp, err := a.client.Do(req)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer resp.Body.Close()
-			got, err := io.ReadAll(resp.Body)
-			if want := strings.Join([]string{test.method, test.path, test.body}, " "); err != nil || string(got) != want {
-				t.Errorf("the server got %q, want %q: %v", got, want, err)
-			}
-			if n := len(a.rec.All()); n != 0 {
-				t.Errorf("have %d spans, want none", n)
-			}
-		})
+		req, err := http.NewRequestWithContext(t.Context(), test.method, a.url+test.path, strings.NewReader(test.body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := a.client.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		if want := test.method + " " + test.path + " " + test.body; err != nil || string(got) != want {
+			t.Errorf("the server got %q, want %q: %v", got, want, err)
+		}
+		if n := len(a.rec.All()); n != 0 {
+			t.Fatalf("%v: have %d spans, want none", test, n)
+		}
 	}
 }
 
 // TestAStreamThatIsClosedEarlyIsAborted closes an answer that stalls, and cancels one.
 func TestAStreamThatIsClosedEarlyIsAborted(t *testing.T) {
-	for _, how := range []string{"close", "cancel"} {
-		t.Run(how, func(t *testing.T) {
-			stalled := make(chan struct{})
-			a := newAgent(t, func(w http.ResponseWriter, r *http.Request) {
-				_, _ = io.Copy(io.Discard, r.Body)
-				w.Header().Set("Content-Type", "text/event-stream")
-				flush(w, []byte(`data: {"id":"c","choices":[{"index":0,"delta":{"content":"Let me "}}]}`+"\n\n"))
-				<-stalled
-			}, modelhttp.Options{})
-			defer close(stalled)
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			body := `{"stream":true,"model":"gpt-x","messages":[{"role":"user","content":"hi"}]}`
-			req, err := http.NewRequestWithContext(ctx, http.MethodPost, a.url+"/v1/chat/completions", strings.NewReader(body))
-			if err != nil {
-				t.Fatal(err)
+	for _, cancels := range []bool{false, true} {
+		stalled := make(chan struct{})
+		a := newAgent(t, func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(io.Discard, r.Body)
+			w.Header().Set("Content-Type", "text/event-stream")
+			flush(w, []byte(`data: {"id":"c","choices":[{"index":0,"delta":{"content":"Let me "}}]}`+"\n\n"))
+			<-stalled
+		}, modelhttp.Options{})
+		ctx, cancel := context.WithCancel(t.Context())
+		resp := a.ask(ctx, "/v1/chat/completions", strings.NewReader(`{"stream":true,`+question[1:]))
+		// What has arrived is there at once, though the answer goes on.
+		if n, err := resp.Body.Read(make([]byte, 4096)); n == 0 || err != nil {
+			t.Fatalf("read %d bytes, %v", n, err)
+		}
+		if cancels {
+			cancel()
+			if _, err := io.ReadAll(resp.Body); !errors.Is(err, context.Canceled) {
+				t.Errorf("read: %v, want that of the context", err)
 			}
-			resp, err := a.client.Do(req)
-			if err != nil {
-				t.Fatal(err)
-			}
-			// What has arrived is there at once, though the answer goes on.
-			buf := make([]byte, 4096)
-			if n, err := resp.Body.Read(buf); n == 0 || err != nil {
-				t.Fatalf("read %d bytes, %v", n, err)
-			}
-			if how == "cancel" {
-				cancel()
-				if _, err := io.ReadAll(resp.Body); !errors.Is(err, context.Canceled) {
-					t.Errorf("read: %v, want that of the context", err)
-				}
-			}
-			resp.Body.Close()
-			a.check()
-			turn := a.rec.All().Turns()[0]
-			if turn.EndReason != "abort" || len(turn.Assistant.Parts) != 1 ||
-				!strings.Contains(string(turn.Assistant.Parts[0].Data), "Let me ") {
-				t.Errorf("the turn ended with %s and %v", turn.EndReason, turn.Assistant.Parts)
-			}
-		})
+		}
+		resp.Body.Close()
+		a.check()
+		turn := a.rec.All().Turns()[0]
+		if turn.EndReason != "abort" || len(turn.Assistant.Parts) != 1 ||
+			!strings.Contains(string(turn.Assistant.Parts[0].Data), "Let me ") {
+			t.Errorf("the turn ended with %s and %v", turn.EndReason, turn.Assistant.Parts)
+		}
+		cancel()
+		close(stalled)
 	}
 }
 
 // TestADecoderThatDoesNotReadToTheEndHasAnAnswer reads one JSON value and closes.
 func TestADecoderThatDoesNotReadToTheEndHasAnAnswer(t *testing.T) {
-	a := newAgent(t, func(w http.ResponseWriter, r *http.Request) {
-		_, _ = io.Copy(io.Discard, r.Body)
-		completion(w, "Hello!")
-		w.(http.Flusher).Flush()
-	}, modelhttp.Options{})
-	resp, err := a.client.Post(a.url+"/v1/chat/completions", "application/json",
-		strings.NewReader(`{"model":"gpt-x","messages":[{"role":"user","content":"hi"}]}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := newAgent(t, says("Hello!"), modelhttp.Options{})
+	resp := a.ask(t.Context(), "/v1/chat/completions", strings.NewReader(question))
 	var v any
 	if err := json.NewDecoder(resp.Body).Decode(&v); err != nil {
 		t.Fatal(err)
@@ -322,14 +302,10 @@ func TestAHugeAnswerIsNotHeld(t *testing.T) {
 				}
 				_, _ = io.WriteString(w, test.after)
 			}, modelhttp.Options{MaxBodyBytes: 4 << 20})
-			resp, err := a.client.Post(a.url+"/v1/chat/completions", "application/json",
-				strings.NewReader(`{"model":"gpt-x","messages":[{"role":"user","content":"hi"}]}`))
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer resp.Body.Close()
+			resp := a.ask(t.Context(), "/v1/chat/completions", strings.NewReader(question))
 			var before, most uint64
 			var n int
+			var err error
 			buf := make([]byte, 64<<10)
 			for k := 0; err == nil; k++ {
 				var got int
@@ -358,23 +334,12 @@ func TestAHugeAnswerIsNotHeld(t *testing.T) {
 
 // TestAHugeRequestPasses sends one that is larger than what is parsed.
 func TestAHugeRequestPasses(t *testing.T) {
-	a := newAgent(t, func(w http.ResponseWriter, r *http.Request) {
-		n, _ := io.Copy(io.Discard, r.Body)
-		fmt.Fprint(w, n)
-	}, modelhttp.Options{MaxBodyBytes: 1000})
-	for _, known := range []bool{true, false} {
-		body := io.Reader(bytes.NewReader(make([]byte, 5000)))
-		if !known {
-			body = io.MultiReader(body)
-		}
-		resp, err := a.client.Post(a.url+"/v1/chat/completions", "application/json", body)
-		if err != nil {
-			t.Fatal(err)
-		}
-		got, err := io.ReadAll(resp.Body)
-		resp.Body.Close()
-		if string(got) != "5000" || err != nil {
-			t.Errorf("the server got %s bytes, %v", got, err)
+	a := newAgent(t, func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, len(bodyOf(r))) },
+		modelhttp.Options{MaxBodyBytes: 1000})
+	known := bytes.NewReader(make([]byte, 5000))
+	for _, body := range []io.Reader{known, io.MultiReader(bytes.NewReader(make([]byte, 5000)))} {
+		if got := a.send(t.Context(), "/v1/chat/completions", body); got != "5000" {
+			t.Errorf("the server got %s bytes", got)
 		}
 	}
 	if len(a.rec.All()) != 0 {
@@ -386,19 +351,7 @@ func TestAHugeRequestPasses(t *testing.T) {
 // nothing happens until the server wants it.
 func TestABodyThatIsSentPieceByPieceIsRecorded(t *testing.T) {
 	a := newAgent(t, says("Hello!"), modelhttp.Options{})
-	r, w := io.Pipe()
-	go func() {
-		for _, b := range []byte(`{"model":"gpt-x","messages":[{"role":"user","content":"hi"}]}`) {
-			_, _ = w.Write([]byte{b})
-		}
-		_ = w.Close()
-	}()
-	resp, err := a.client.Post(a.url+"/v1/chat/completions", "application/json", r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, _ = io.Copy(io.Discard, resp.Body)
-	resp.Body.Close()
+	a.send(t.Context(), "/v1/chat/completions", io.MultiReader(iotest.OneByteReader(strings.NewReader(question))))
 	a.check()
 	wantTurns(t, a, []string{"hi"})
 }
@@ -434,9 +387,8 @@ func TestARequestGoesInOnePacket(t *testing.T) {
 	}}
 	defer base.CloseIdleConnections()
 	a := newAgent(t, says("Hello!"), modelhttp.Options{Base: base})
-	body := `{"model":"gpt-x","messages":[{"role":"user","content":"hi"}]}`
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, a.url+"/v1/chat/completions",
-		strings.NewReader(body))
+		strings.NewReader(question))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -453,42 +405,4 @@ func TestARequestGoesInOnePacket(t *testing.T) {
 	}
 	a.check()
 	wantTurns(t, a, []string{"hi"})
-}
-
-// TestNoGoroutineStays compares their number before and after answers that end in all ways.
-func TestNoGoroutineStays(t *testing.T) {
-	script := modelserver.Weather
-	api := modelserver.Named("chat")
-	kind, chunks := api.Chunks(&script.Turns[0].Steps[0], "resp_0", true)
-	before := runtime.NumGoroutine()
-	for _, serve := range hostile {
-		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			w.Header().Set("Content-Type", kind)
-			serve(w, kind, chunks)
-		}))
-		base := &http.Transport{}
-		rec := agenttracetest.NewRecorder()
-		tr := modelhttp.New(agenttrace.New(agenttrace.Options{TracerProvider: rec}), modelhttp.Options{Base: base})
-		for _, whole := range []bool{true, false} {
-			resp, err := (&http.Client{Transport: tr}).Post(server.URL+"/v1/chat/completions", "application/json",
-				strings.NewReader(`{"stream":true,"model":"gpt-x","messages":[{"role":"user","content":"hi"}]}`))
-			if err != nil {
-				continue
-			}
-			if whole {
-				_, _ = io.Copy(io.Discard, resp.Body)
-			}
-			resp.Body.Close()
-		}
-		_ = tr.Close()
-		base.CloseIdleConnections()
-		server.Close()
-	}
-	for deadline := time.Now().Add(10 * time.Second); runtime.NumGoroutine() > before; {
-		if time.Now().After(deadline) {
-			buf := make([]byte, 1<<20)
-			t.Fatalf("have %d goroutines, had %d:\n%s", runtime.NumGoroutine(), before, buf[:runtime.Stack(buf, true)])
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
 }
