@@ -188,9 +188,8 @@ func TestLongTextsCostLittleMoreThanTheirLength(t *testing.T) {
 		maximum float64
 	}{{4 << 10, 20 * time.Millisecond, 20}, {256 << 10, time.Millisecond, 32}, {256 << 10, 0, 2}} {
 		t.Run(fmt.Sprint(test.size, test.pace), func(t *testing.T) {
-			inBubble(t, LiveOptions{}, func(t *testing.T, rec *agenttracetest.Recorder, ctx context.Context,
-				run *Run) {
-				_, turn := run.StartTurn(ctx, UserMessage{Text: "go"}, TurnOptions{})
+			inBubble(t, LiveOptions{}, func(t *testing.T, rec *agenttracetest.Recorder,
+				ctx context.Context, turn *Turn) {
 				s := turn.StreamText()
 				for n := 0; n < test.size; n += 5 {
 					time.Sleep(test.pace)
@@ -485,51 +484,6 @@ func randomTurn(h *harness, r *rand.Rand, word func() string) {
 	[]func(){func() { turn.End(TurnResult{}) }, turn.Abort, func() {
 		turn.Fail(errors.New(word()))
 	}, func() { turn.End(TurnResult{}) }, func() {}}[r.IntN(5)]()
-}
-
-func TestEventsAreRaceFree(t *testing.T) {
-	for _, endEarly := range []bool{false, true} {
-		testRaces(t, endEarly)
-	}
-}
-
-func testRaces(t *testing.T, endEarly bool) {
-	h := newHarness(t, Options{Live: LiveOptions{MinInterval: -1, MinBytes: -1},
-		LoopDetection: &LoopDetection{}}, SessionOptions{})
-	ctx, turn := h.turn("go")
-	var wg sync.WaitGroup
-	for i := range 8 {
-		wg.Go(func() {
-			s := turn.StreamText()
-			for range 20 {
-				s.WriteString("word ")
-				_, c := turn.StartTool(ctx, ToolOptions{ID: fmt.Sprint(i), Name: "bash", Input: i})
-				c.AwaitInput("?")
-				h.sess.State()
-				c.End("x")
-				h.sess.SetTitle(ctx, fmt.Sprint(i))
-				turn.Err()
-			}
-			if i == 7 && endEarly {
-				h.run.End(nil)
-			}
-		})
-	}
-	errorsOf(wg.Wait)
-	h.run.End(nil)
-	if agree(t, h.rec); !endEarly {
-		h.check()
-	}
-	last := time.Time{}
-	for _, e := range h.rec.Events() {
-		if !e.Time.After(last) {
-			t.Fatalf("two events at %v", last)
-		}
-		last = e.Time
-	}
-	if st := h.sess.Status(); st.State != StatusIdle || h.sess.Busy() {
-		t.Errorf("status = %+v", st)
-	}
 }
 
 func TestStatusesBySetStatusAndOfWaitingCalls(t *testing.T) {

@@ -167,10 +167,7 @@ func TestLoopsAndLimitsStopTheAgentThatAsks(t *testing.T) {
 // TestContextOfAnUnrecordedCallMayBeUsedOn starts tool calls in the context of
 // one that has ended, with spans that cannot be compared.
 func TestContextOfAnUnrecordedCallMayBeUsedOn(t *testing.T) {
-	sess := New(Options{TracerProvider: off(), Rules: []Rule{rule("*", "", allow, "")}}).NewSession(t.Context(),
-		SessionOptions{Agent: "a"})
-	ctx, run := sess.StartRun(t.Context(), RunOptions{})
-	ctx, turn := run.StartTurn(ctx, UserMessage{Text: "x"}, TurnOptions{})
+	_, ctx, turn := begin(t, Options{TracerProvider: off(), Rules: []Rule{rule("*", "", allow, "")}})
 	for range 3 {
 		var tool *ToolCall
 		ctx, tool = turn.StartTool(ctx, ToolOptions{Name: "ls"})

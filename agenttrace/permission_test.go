@@ -358,21 +358,6 @@ func TestApprovalThatOutlastsTheProcess(t *testing.T) {
 	}
 }
 
-func TestExplicitWaitForAHuman(t *testing.T) {
-	h := newHarness(t, Options{}, SessionOptions{})
-	ctx, turn := h.turn("which one?")
-	_, tool := turn.StartTool(ctx, ToolOptions{ID: "c", Name: "question"})
-	tool.InputDelta(`{"q":"A or B"}`)
-	if id := tool.AwaitApproval("per_mine"); id != "per_mine" {
-		t.Errorf("id = %s", id)
-	}
-	h.end(turn)
-	p := h.sess.State().Pending
-	if p == nil || one(t, p.Tools).ApprovalID != "per_mine" || string(p.Tools[0].Input) != `{"q":"A or B"}` {
-		t.Errorf("pending = %+v", p)
-	}
-}
-
 // TestAWaitSurvivesTheSafeNets ends a session as its program returns, kept by deferred calls, after an approver has
 // answered "later", and takes it up in what represents another process.
 func TestAWaitSurvivesTheSafeNets(t *testing.T) {

@@ -3,8 +3,6 @@ package agenttrace_test
 import (
 	"context"
 	"encoding/json"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"os/exec"
 	"strings"
@@ -43,8 +41,8 @@ func runSubAgent(ctx context.Context) joined {
 // subAgentVariable makes the test binary a sub-agent.
 const subAgentVariable = "AGENTTRACE_TEST_SUBAGENT"
 
-// TestASubAgentInAnotherProcessOrServerJoinsItsParent starts sub-agents as processes, by
-// HTTP and as MCP servers.
+// TestASubAgentInAnotherProcessOrServerJoinsItsParent starts sub-agents as processes, with
+// the headers of HTTP and as MCP servers.
 func TestASubAgentInAnotherProcessOrServerJoinsItsParent(t *testing.T) {
 	if os.Getenv(subAgentVariable) != "" {
 		env := Environment(os.Environ())
@@ -73,26 +71,9 @@ func TestASubAgentInAnotherProcessOrServerJoinsItsParent(t *testing.T) {
 			return read(t, out)
 		},
 		"server": func(t *testing.T, ctx context.Context) joined {
-			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				ctx := Extract(r.Context(), propagation.HeaderCarrier(r.Header))
-				_ = json.NewEncoder(w).Encode(runSubAgent(ctx))
-			}))
-			defer server.Close()
-			req, err := http.NewRequestWithContext(ctx, http.MethodGet, server.URL, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			Inject(ctx, propagation.HeaderCarrier(req.Header))
-			resp, err := server.Client().Do(req)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer resp.Body.Close()
-			var got joined
-			if err := json.NewDecoder(resp.Body).Decode(&got); err != nil {
-				t.Fatal(err)
-			}
-			return got
+			header := propagation.HeaderCarrier{}
+			Inject(ctx, header)
+			return runSubAgent(Extract(t.Context(), header))
 		},
 		"mcp": func(t *testing.T, ctx context.Context) joined {
 			meta := Meta{"progressToken": 1}

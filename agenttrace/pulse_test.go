@@ -15,14 +15,13 @@ import (
 
 // inBubble runs an agent with a clock that moves when everything waits.
 func inBubble(t *testing.T, live LiveOptions,
-	agent func(t *testing.T, rec *agenttracetest.Recorder, ctx context.Context, run *Run)) {
+	agent func(t *testing.T, rec *agenttracetest.Recorder, ctx context.Context, turn *Turn)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		rec := agenttracetest.NewRecorder()
-		tracer := New(Options{TracerProvider: rec, LoggerProvider: rec, Live: live})
-		ctx, run := tracer.NewSession(t.Context(), SessionOptions{Agent: "coder"}).StartRun(t.Context(),
-			RunOptions{Model: benchModel})
-		agent(t, rec, ctx, run)
+		ctx, run, turn := startTurn(t.Context(), Options{TracerProvider: rec, LoggerProvider: rec, Live: live})
+		agent(t, rec, ctx, turn)
+		turn.End(TurnResult{})
 		run.End(nil)
 		synctest.Wait() // the timer may have been at it
 		if err := rec.Err(); err != nil {
@@ -66,9 +65,8 @@ func TestSlowTextIsSeenWithinASecond(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, LiveOptions{}, func(t *testing.T, rec *agenttracetest.Recorder, ctx context.Context,
-				run *Run) {
-				ctx, turn := run.StartTurn(ctx, UserMessage{Text: "go"}, TurnOptions{})
+			inBubble(t, LiveOptions{}, func(t *testing.T, rec *agenttracetest.Recorder,
+				ctx context.Context, turn *Turn) {
 				write, end := start(ctx, turn)
 				before := len(rec.Events())
 				for i, word := range words {
@@ -93,16 +91,14 @@ func TestSlowTextIsSeenWithinASecond(t *testing.T) {
 					t.Errorf("%d more events though nothing came", more)
 				}
 				end()
-				turn.End(TurnResult{})
 			})
 		})
 	}
 }
 
 func TestAToolThatRunsForAnHourIsHeardOf(t *testing.T) {
-	inBubble(t, LiveOptions{}, func(t *testing.T, rec *agenttracetest.Recorder, ctx context.Context,
-		run *Run) {
-		ctx, turn := run.StartTurn(ctx, UserMessage{Text: "go"}, TurnOptions{})
+	inBubble(t, LiveOptions{}, func(t *testing.T, rec *agenttracetest.Recorder,
+		ctx context.Context, turn *Turn) {
 		_, tool := turn.StartTool(ctx, ToolOptions{Name: "bash", Input: map[string]any{}})
 		began := time.Now()
 		time.Sleep(time.Hour + time.Second)
@@ -137,9 +133,8 @@ func TestAToolThatRunsForAnHourIsHeardOf(t *testing.T) {
 }
 
 func TestAHeartbeatIsSentOnlyWhenNothingElseIs(t *testing.T) {
-	inBubble(t, LiveOptions{}, func(t *testing.T, rec *agenttracetest.Recorder, ctx context.Context,
-		run *Run) {
-		_, turn := run.StartTurn(ctx, UserMessage{Text: "go"}, TurnOptions{})
+	inBubble(t, LiveOptions{}, func(t *testing.T, rec *agenttracetest.Recorder,
+		ctx context.Context, turn *Turn) {
 		for range 60 {
 			turn.Text("working")
 			time.Sleep(10 * time.Second)
@@ -149,14 +144,12 @@ func TestAHeartbeatIsSentOnlyWhenNothingElseIs(t *testing.T) {
 				t.Fatalf("a heartbeat at %s between parts", e.Time)
 			}
 		}
-		turn.End(TurnResult{})
 	})
 }
 
 func TestASessionThatWaitsForAnotherProcessHasNoHeartbeat(t *testing.T) {
-	inBubble(t, LiveOptions{}, func(t *testing.T, rec *agenttracetest.Recorder, ctx context.Context,
-		run *Run) {
-		ctx, turn := run.StartTurn(ctx, UserMessage{Text: "go"}, TurnOptions{})
+	inBubble(t, LiveOptions{}, func(t *testing.T, rec *agenttracetest.Recorder,
+		ctx context.Context, turn *Turn) {
 		_, tool := turn.StartTool(ctx, ToolOptions{Name: "bash", Input: map[string]any{}})
 		tool.AwaitApproval("")
 		time.Sleep(time.Minute)
@@ -176,8 +169,8 @@ func TestASessionThatWaitsForAnotherProcessHasNoHeartbeat(t *testing.T) {
 
 func TestHeartbeatsAndDelaysCanBeTurnedOff(t *testing.T) {
 	inBubble(t, LiveOptions{MaxDelay: -1, Heartbeat: -1},
-		func(t *testing.T, rec *agenttracetest.Recorder, ctx context.Context, run *Run) {
-			_, turn := run.StartTurn(ctx, UserMessage{Text: "go"}, TurnOptions{})
+		func(t *testing.T, rec *agenttracetest.Recorder,
+			ctx context.Context, turn *Turn) {
 			s := turn.StreamText()
 			s.WriteString("a few words ")
 			before := len(rec.Events())
@@ -190,7 +183,6 @@ func TestHeartbeatsAndDelaysCanBeTurnedOff(t *testing.T) {
 					t.Errorf("a status is %+v", e.Record)
 				}
 			}
-			turn.End(TurnResult{})
 		})
 }
 

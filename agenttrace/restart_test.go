@@ -112,7 +112,10 @@ func TestTurnOfAKilledProcessIsEndedByTheNext(t *testing.T) {
 func TestCallsThatWaitForAHumanSurviveARestart(t *testing.T) {
 	h, ctx, turn := begin(t, Options{})
 	_, waits := turn.StartTool(ctx, ToolOptions{ID: "waits", Name: "bash", Input: map[string]string{"cmd": "rm"}})
-	question := waits.AwaitApproval("")
+	question := waits.AwaitApproval("per_mine")
+	if question != "per_mine" {
+		t.Errorf("id = %s", question)
+	}
 	_, asks := turn.StartTool(ctx, ToolOptions{ID: "asks", Name: "question", Input: 1})
 	asks.AwaitInput("Which one?")
 	_, running := turn.StartTool(ctx, ToolOptions{ID: "running", Name: "bash", Input: 1})

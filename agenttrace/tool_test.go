@@ -9,6 +9,7 @@ import (
 	"math"
 	"sync"
 	"testing"
+	"time"
 	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
@@ -177,50 +178,70 @@ func TestInvalidUTF8NeverReachesASpan(t *testing.T) {
 	}
 }
 
-// TestManyGoroutinesInOneTurn is for the race detector.
+// TestManyGoroutinesInOneTurn is also for the race detector. In the second turn the run ends while others still record.
 func TestManyGoroutinesInOneTurn(t *testing.T) {
-	h := newHarness(t, Options{
-		Rules:    []Rule{{Permission: "bash", Pattern: "*", Action: ActionAsk}},
-		Watchdog: func(context.Context, ToolRequest) Verdict { return Allow() },
-		Approver: func(_ context.Context, q Question) (Answer, error) { return Answer{Reply: ReplyAlways}, nil },
-	}, SessionOptions{})
-	ctx, turn := h.turn("go")
-	const workers, each = 8, 25
-	var wg sync.WaitGroup
-	for w := range workers {
-		wg.Go(func() {
-			for i := range each {
-				ctx, call := turn.StartModelCall(ctx, ModelCallOptions{})
-				s := call.StreamText()
-				s.WriteString("x")
-				ctx, tool := turn.StartTool(ctx, ToolOptions{ID: fmt.Sprintf("c%d_%d", w, i), Name: "bash", Input: i})
-				if tool.Authorize(ctx, "ls").Allowed() {
-					child := h.tracer.NewSession(ctx, SessionOptions{Agent: "sub"})
-					_, run := child.StartRun(ctx, RunOptions{})
-					run.End(nil)
-					tool.End(i)
-				}
-				s.Close()
-				call.End(ModelResult{Usage: ExclusiveUsage{Input: 1}}, nil)
-				h.sess.SetMetadata(ctx, map[string]any{"w": w})
-				turn.SetModel(benchModel)
-				_ = h.sess.State()
-			}
+	for _, endEarly := range []bool{false, true} {
+		h, ctx, turn := begin(t, Options{
+			Rules:         []Rule{rule("bash", "*", ask, manifest)},
+			Watchdog:      func(context.Context, ToolRequest) Verdict { return Allow() },
+			Approver:      answering(Answer{Reply: ReplyAlways}),
+			Live:          LiveOptions{MinInterval: -1, MinBytes: -1},
+			LoopDetection: &LoopDetection{},
 		})
-	}
-	wg.Wait()
-	h.end(turn)
-	got := one(t, h.rec.All().Turns())
-	if n := len(h.rec.All().ToolCalls()); n != workers*each || got.ModelCalls != workers*each ||
-		got.Usage.Tokens.Input != workers*each {
-		t.Errorf("%d tool calls, %d model calls, %d tokens, want %d of each", n, got.ModelCalls, got.Usage.Tokens.Input,
-			workers*each)
-	}
-	seen := map[int64]bool{}
-	for i, p := range got.Assistant.Parts {
-		if p.Index != int64(i) || seen[p.Index] {
-			t.Fatalf("part %d has index %d", i, p.Index)
+		const workers, each = 8, 6 // fewer events than are queued
+		var wg sync.WaitGroup
+		for w := range workers {
+			wg.Go(func() {
+				for i := range each {
+					ctx, call := turn.StartModelCall(ctx, ModelCallOptions{})
+					s := call.StreamText()
+					s.WriteString("word ")
+					ctx, tool := turn.StartTool(ctx, ToolOptions{ID: fmt.Sprintf("c%d_%d", w, i), Name: "bash"})
+					tool.InputDelta("1")
+					tool.SetInput(nil)
+					tool.AwaitInput("?")
+					if tool.Authorize(ctx, "ls").Allowed() {
+						_, run := h.tracer.NewSession(ctx, SessionOptions{Agent: "sub"}).StartRun(ctx, RunOptions{})
+						run.End(nil)
+						tool.End(i)
+					}
+					s.Close()
+					call.End(ModelResult{Usage: ExclusiveUsage{Input: 1}}, nil)
+					h.sess.SetMetadata(ctx, map[string]any{"w": w})
+					h.sess.SetTitle(ctx, fmt.Sprint(w))
+					turn.SetModel(benchModel)
+					_, _ = h.sess.State(), turn.Err()
+				}
+				if w == 7 && endEarly {
+					h.run.End(nil)
+				}
+			})
 		}
-		seen[p.Index] = true
+		errorsOf(wg.Wait)
+		if !endEarly && h.tracer.Dropped() != 0 {
+			t.Errorf("%d dropped", h.tracer.Dropped())
+		}
+		if st := h.sess.Status(); endEarly && (st.State != StatusIdle || h.sess.Busy()) {
+			t.Errorf("status = %+v", st)
+		}
+		h.end(turn)
+		last := time.Time{}
+		for _, e := range h.rec.Events().Session(h.sess.ID()) {
+			if !e.Time.After(last) {
+				t.Fatalf("two events at %v", last)
+			}
+			last = e.Time
+		}
+		got := one(t, h.rec.Session(h.sess.ID()).Turns())
+		if n := len(h.rec.All().ToolCalls()); !endEarly && (n != workers*each || got.ModelCalls != workers*each ||
+			got.Usage.Tokens.Input != workers*each) {
+			t.Errorf("%d tool calls, %d model calls, %d tokens, want %d of each", n, got.ModelCalls,
+				got.Usage.Tokens.Input, workers*each)
+		}
+		for i, p := range got.Assistant.Parts {
+			if p.Index != int64(i) {
+				t.Fatalf("part %d has index %d", i, p.Index)
+			}
+		}
 	}
 }

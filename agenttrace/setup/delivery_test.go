@@ -90,16 +90,11 @@ func TestAProgramWithoutACollectorEndsAndReportsWhatIsLost(t *testing.T) {
 			} {
 				t.Run(name+", "+protocol+limit, func(t *testing.T) {
 					address := collector(t, protocol)
-					t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://"+address)
-					t.Setenv("OTEL_EXPORTER_OTLP_PROTOCOL", protocol)
-					shutdown, err := setup.Init(t.Context())
-					if err != nil {
-						t.Fatal(err)
-					}
+					shutdown := initialize(t, "http://"+address, "OTEL_EXPORTER_OTLP_PROTOCOL="+protocol)
 					work(t)
 					ctx, cancel := bound(t)
 					defer cancel()
-					err = shutdown(ctx)
+					err := shutdown(ctx)
 					if err == nil {
 						t.Fatal("shutdown reports success")
 					}
@@ -134,15 +129,8 @@ func TestASlowCollectorGetsEverything(t *testing.T) {
 			spans.Add(int64(request.Traces().SpanCount()))
 		}
 	}))
-	defer server.Close()
-	defer http.DefaultTransport.(*http.Transport).CloseIdleConnections()
-	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", server.URL)
-	t.Setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf")
-	t.Setenv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "10")
-	shutdown, err := setup.Init(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	t.Cleanup(server.Close)
+	shutdown := initialize(t, server.URL, "OTEL_BSP_MAX_EXPORT_BATCH_SIZE=10")
 	for range 10 {
 		work(t)
 	}
@@ -164,14 +152,8 @@ func TestAPartOfARequestThatIsRejectedIsCounted(t *testing.T) {
 		b, _ := answer.MarshalProto()
 		_, _ = w.Write(b)
 	}))
-	defer server.Close()
-	defer http.DefaultTransport.(*http.Transport).CloseIdleConnections()
-	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", server.URL)
-	t.Setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf")
-	shutdown, err := setup.Init(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	t.Cleanup(server.Close)
+	shutdown := initialize(t, server.URL)
 	work(t)
 	if err := shutdown(t.Context()); err == nil || !strings.Contains(err.Error(), "2 of 7 spans are lost") {
 		t.Errorf("err = %v", err)

@@ -42,13 +42,26 @@ func newReceiver(t *testing.T) *receiver {
 	return r
 }
 
-// runAgent runs a session as the package documentation shows.
-func runAgent(t *testing.T) {
+// initialize calls Init for a collector by HTTP, unless the variables say otherwise.
+func initialize(t *testing.T, url string, variables ...string) func(context.Context) error {
 	t.Helper()
+	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", url)
+	t.Setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf")
+	for _, v := range variables {
+		name, value, _ := strings.Cut(v, "=")
+		t.Setenv(name, value)
+	}
 	shutdown, err := setup.Init(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(http.DefaultTransport.(*http.Transport).CloseIdleConnections)
+	return shutdown
+}
+
+// runAgent runs a session as the package documentation shows.
+func runAgent(t *testing.T, shutdown func(context.Context) error) {
+	t.Helper()
 	tracer := agenttrace.New(agenttrace.Options{LoggerProvider: otel.GetLoggerProvider()})
 	sess := tracer.NewSession(t.Context(), agenttrace.SessionOptions{ID: "ses_setup", Agent: "coder"})
 	ctx, run := sess.StartRun(t.Context(), agenttrace.RunOptions{Model: agenttrace.Model{Provider: "p", ID: "m"}})
@@ -74,39 +87,26 @@ func runAgent(t *testing.T) {
 
 // TestOneCallSendsSessionsAsTheVariablesSay reads what arrives at a server.
 func TestOneCallSendsSessionsAsTheVariablesSay(t *testing.T) {
-	for _, test := range []struct {
-		name string
-		env  map[string]string
-		want map[string]string
-	}{
-		{"traces and live events", nil,
-			map[string]string{"/v1/traces": "session.turn", "/v1/logs": "agenttrace.message"}},
-		{"metrics too", map[string]string{"OTEL_METRICS_EXPORTER": "otlp"}, map[string]string{
-			"/v1/traces": "session.turn", "/v1/logs": "agenttrace.message",
-			"/v1/metrics": "gen_ai.client.operation.duration"}},
-		{"traces only", map[string]string{"OTEL_LOGS_EXPORTER": "none"},
-			map[string]string{"/v1/traces": "session.turn"}},
-		{"by name of the service", map[string]string{"OTEL_SERVICE_NAME": "my-coder", "OTEL_LOGS_EXPORTER": "none"},
-			map[string]string{"/v1/traces": "my-coder"}},
-		{"every session", map[string]string{"OTEL_TRACES_SAMPLER": "parentbased_traceidratio",
-			"OTEL_LOGS_EXPORTER": "none"}, map[string]string{"/v1/traces": "ses_setup"}},
+	both := map[string]string{"/v1/traces": "session.turn", "/v1/logs": "agenttrace.message"}
+	for variables, want := range map[string]map[string]string{
+		"": both,
+		"OTEL_METRICS_EXPORTER=otlp": {"/v1/traces": "session.turn", "/v1/logs": "agenttrace.message",
+			"/v1/metrics": "gen_ai.client.operation.duration"},
+		"OTEL_LOGS_EXPORTER=none":                                              {"/v1/traces": "session.turn"},
+		"OTEL_LOGS_EXPORTER=none OTEL_SERVICE_NAME=my-coder":                   {"/v1/traces": "my-coder"},
+		"OTEL_LOGS_EXPORTER=none OTEL_TRACES_SAMPLER=parentbased_traceidratio": {"/v1/traces": "ses_setup"},
 	} {
-		t.Run(test.name, func(t *testing.T) {
+		t.Run(variables, func(t *testing.T) {
 			r := newReceiver(t)
-			t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", r.URL)
-			t.Setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf")
-			for k, v := range test.env {
-				t.Setenv(k, v)
-			}
-			runAgent(t)
+			runAgent(t, initialize(t, r.URL, strings.Fields(variables)...))
 			r.mu.Lock()
 			defer r.mu.Unlock()
-			if len(r.bodies) != len(test.want) {
-				t.Errorf("%d signals arrived, want %d", len(r.bodies), len(test.want))
+			if len(r.bodies) != len(want) {
+				t.Errorf("%d signals arrived, want %d", len(r.bodies), len(want))
 			}
-			for path, want := range test.want {
-				if !strings.Contains(r.bodies[path], want) {
-					t.Errorf("%s lacks %s: %q", path, want, r.bodies[path])
+			for path, text := range want {
+				if !strings.Contains(r.bodies[path], text) {
+					t.Errorf("%s lacks %s: %q", path, text, r.bodies[path])
 				}
 			}
 		})
@@ -114,20 +114,13 @@ func TestOneCallSendsSessionsAsTheVariablesSay(t *testing.T) {
 }
 
 func TestNothingIsSentWhereNothingIsAskedFor(t *testing.T) {
-	for _, env := range []map[string]string{
-		{"OTEL_TRACES_SAMPLER": "parentbased_traceidratio", "OTEL_TRACES_SAMPLER_ARG": "0"},
-		{"OTEL_TRACES_EXPORTER": "none", "OTEL_LOGS_EXPORTER": "none"},
+	for _, variables := range [][]string{
+		{"OTEL_TRACES_SAMPLER=parentbased_traceidratio", "OTEL_TRACES_SAMPLER_ARG=0"},
+		{"OTEL_TRACES_EXPORTER=none", "OTEL_LOGS_EXPORTER=none"},
+		{"OTEL_SDK_DISABLED=true", "OTEL_TRACES_EXPORTER=otlp"},
 	} {
 		r := newReceiver(t)
-		t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", r.URL)
-		t.Setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf")
-		for k, v := range env {
-			t.Setenv(k, v)
-		}
-		shutdown, err := setup.Init(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		shutdown := initialize(t, r.URL, variables...)
 		_, run := agenttrace.New(agenttrace.Options{TracerProvider: otel.GetTracerProvider()}).NewSession(t.Context(),
 			agenttrace.SessionOptions{Agent: "a"}).StartRun(t.Context(), agenttrace.RunOptions{})
 		run.End(nil)
@@ -135,14 +128,8 @@ func TestNothingIsSentWhereNothingIsAskedFor(t *testing.T) {
 			t.Error(err)
 		}
 		if len(r.bodies) > 0 {
-			t.Errorf("%v: %q was sent", env, r.bodies)
+			t.Errorf("%v: %q was sent", variables, r.bodies)
 		}
-	}
-	t.Setenv("OTEL_SDK_DISABLED", "true")
-	t.Setenv("OTEL_TRACES_EXPORTER", "otlp")
-	shutdown, err := setup.Init(t.Context())
-	if err != nil || shutdown(t.Context()) != nil {
-		t.Errorf("disabled: %v", err)
 	}
 }
 
