@@ -111,31 +111,6 @@ func (silentLogs) Export(ctx context.Context, _ []sdklog.Record) error {
 	return ctx.Err()
 }
 
-// TestNextStart: what a process that was killed has left, the next one sends after
-// the first export that goes through.
-func TestNextStart(t *testing.T) {
-	root := t.TempDir()
-	dead := open(t, root, Options{Spans: &network{fail: unreachable}, Sync: SyncNever})
-	for _, name := range numbered("r", 10) {
-		export(t, dead, name)
-	}
-	die(t, dead)
-	n := &network{}
-	e := open(t, root, Options{Spans: n, Sync: SyncNever})
-	export(t, e, "new")
-	if got := strings.Join(n.names, " "); got != "new "+strings.Join(numbered("r", 10), " ") {
-		t.Errorf("arrived %s", got)
-	}
-	if names, _ := spooled(t, root); len(names) != 0 {
-		t.Errorf("left %q", names)
-	}
-	calls := n.calls
-	export(t, e, "newer")
-	if n.calls != calls+1 {
-		t.Errorf("%d calls for one export", n.calls-calls)
-	}
-}
-
 // TestRefused: a record that the collector never takes stays, and keeps nothing
 // behind it from being sent.
 func TestRefused(t *testing.T) {

@@ -5,14 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"runtime"
 	"strings"
 	"testing"
 	"testing/iotest"
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/codectest"
 )
@@ -86,83 +84,36 @@ func TestACPStream(t *testing.T) {
 			}
 		}
 	}
-	for s, err := range acpDecode(io.MultiReader(strings.NewReader(text), iotest.ErrReader(io.ErrClosedPipe)), nil) {
-		if s != nil || !errors.Is(err, io.ErrClosedPipe) {
-			t.Errorf("an error of the reader: %v, %v", s, err)
-		}
-	}
-}
-
-// TestACPRetains bounds what is held in memory beside the rows when all messages were
-// read: a trace may have hundreds of megabytes.
-func TestACPRetains(t *testing.T) {
-	var b strings.Builder
-	b.WriteString(acpOpening)
-	for i := range 400 {
-		b.WriteString(acpChunk(fmt.Sprint(i, strings.Repeat(" word", 4000))) + "\n")
-		b.WriteString(
-			`{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":{"sessionUpdate":"plan",` +
-				`"entries":[]}}}` + "\n")
-	}
-	text := b.String() + `{"jsonrpc":"2.0","id":77,"result":{}}` + "\n"
-	held := func() float64 {
-		runtime.GC()
-		var m runtime.MemStats
-		runtime.ReadMemStats(&m)
-		return float64(m.HeapAlloc)
-	}
-	before := held()
-	messages, err := acpReadMessages(strings.NewReader(text), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ended := false
-	all := acpSessions(messages, func(codec.Problem) { // that of the last message
-		ended = true
-		if times := (held() - before) / float64(len(text)); times > 1.6 {
-			t.Errorf("%.2f times the size of the trace is held, want that of the rows", times)
-		}
-	})
-	if !ended || len(all) != 1 || len(all[0].Messages[1].Parts) != 800 {
-		t.Errorf("%d sessions, and the end was met: %v", len(all), ended)
-	}
-	runtime.KeepAlive(text)
 }
 
 // What other projects' readers of the protocol make of a trace.
 
-// acpAnswered is a session that no trace gave, of a question and an answer with the
-// parts.
-func acpAnswered(parts ...session.Part) *codec.Session {
-	tr := &session.Transcript{
-		Session: session.Session{ID: "ses_1", Title: "T", Agent: "a", PermissionsJSON: "[]", MetadataJSON: "{}",
-			CreatedAt: 1,
-			UpdatedAt: 99},
-		Messages: []session.MessageAndParts{
-			{Message: session.Message{ID: "msg_1", SessionID: "ses_1", Role: "user", MetadataJSON: "{}", CreatedAt: 1,
-				UpdatedAt: 1}, Parts: []session.Part{
-				{ID: "prt_0", MessageID: "msg_1", SessionID: "ses_1", Type: "text",
-					DataJSON:  `{"type":"text","text":"go"}`,
-					CreatedAt: 1, UpdatedAt: 1},
-			}},
-			{Message: session.Message{ID: "msg_2", SessionID: "ses_1", Role: "assistant", MetadataJSON: "{}",
-				CreatedAt: 2,
-				UpdatedAt: 99}},
-		},
-	}
-	for i := range parts {
-		p := &parts[i]
-		p.ID, p.MessageID, p.SessionID, p.Index = fmt.Sprintf("prt_%d", i+1), "msg_2", "ses_1", int64(i)
-	}
-	tr.Messages[1].Parts = parts
-	return &codec.Session{Transcript: tr}
+// acpPart is a part with the times of its begin and end.
+type acpPart struct {
+	data     string
+	from, to int64
 }
 
-func acpToolPart(id, state, rest string, from, to int64) session.Part {
-	return session.Part{
-		Type: "tool-bash", ToolCallID: &id, ToolState: &state, CreatedAt: from, UpdatedAt: to,
-		DataJSON: `{"type":"tool-bash","toolCallId":"` + id + `","state":"` + state + `",` + rest + `}`,
+// acpAnswered is what is written of a question and an answer with the parts, which no trace gave.
+func acpAnswered(t *testing.T, parts ...acpPart) string {
+	t.Helper()
+	data := []string{"assistant"}
+	for _, p := range parts {
+		data = append(data, p.data)
 	}
+	s := chat([]string{"user", `{"type":"text","text":"go"}`}, data)
+	question, answer := &s.Messages[0], &s.Messages[1]
+	question.Message.CreatedAt, question.Message.UpdatedAt, s.Session.CreatedAt = 1, 1, 1
+	question.Parts[0].CreatedAt, question.Parts[0].UpdatedAt = 1, 1
+	answer.Message.CreatedAt, answer.Message.UpdatedAt = 2, 99
+	for i, p := range parts {
+		answer.Parts[i].CreatedAt, answer.Parts[i].UpdatedAt = p.from, p.to
+	}
+	return writtenText(t, acpEncode, s)
+}
+
+func acpToolPart(id, state, rest string, from, to int64) acpPart {
+	return acpPart{`{"type":"tool-bash","toolCallId":"` + id + `","state":"` + state + `",` + rest + `}`, from, to}
 }
 
 // acpOrder returns what happens to calls and files, in the order of the trace.
@@ -190,25 +141,25 @@ func acpOrder(trace string) (all []string) {
 // A reader follows what a call does while it is open: an editor would show a file
 // that is read after its tool is done as the work of nobody.
 func TestACPCallsEndAfterTheirWork(t *testing.T) {
-	text := session.Part{Type: "text", DataJSON: `{"type":"text","text":"done"}`, CreatedAt: 20, UpdatedAt: 20}
+	text := acpPart{`{"type":"text","text":"done"}`, 20, 20}
 	tests := []struct {
 		name, trace string
 		want        []string
 	}{
 		{
-			"parallel calls", writtenText(t, acpEncode, acpAnswered(acpToolPart("c1", "output-available", `"input":{},"output":1`, 3, 10),
-				acpToolPart("c2", "output-error", `"input":{},"errorText":"e"`, 4, 9), text)),
+			"parallel calls", acpAnswered(t, acpToolPart("c1", "output-available", `"input":{},"output":1`, 3, 10),
+				acpToolPart("c2", "output-error", `"input":{},"errorText":"e"`, 4, 9), text),
 			[]string{"begin c1", "begin c2", "end c2", "end c1", "text"},
 		},
 		{
 			"calls one after another",
-			writtenText(t, acpEncode, acpAnswered(acpToolPart("c1", "output-available", `"input":{},"output":1`, 3, 4),
-				acpToolPart("c2", "output-available", `"input":{},"output":1`, 5, 6), text)),
+			acpAnswered(t, acpToolPart("c1", "output-available", `"input":{},"output":1`, 3, 4),
+				acpToolPart("c2", "output-available", `"input":{},"output":1`, 5, 6), text),
 			[]string{"begin c1", "end c1", "begin c2", "end c2", "text"},
 		},
 		{
 			"a text that came meanwhile",
-			writtenText(t, acpEncode, acpAnswered(acpToolPart("c1", "output-available", `"input":{},"output":1`, 3, 30), text)),
+			acpAnswered(t, acpToolPart("c1", "output-available", `"input":{},"output":1`, 3, 30), text),
 			[]string{"begin c1", "end c1", "text"},
 		},
 		{"a file, without times", writtenText(t, acpEncode, one(t, acpDecode, `{"jsonrpc":"2.0","id":1,"method":"session/new","params":{"cwd":"/w","mcpServers":[]}}
@@ -229,8 +180,8 @@ func TestACPCallsEndAfterTheirWork(t *testing.T) {
 
 // A question is about the call that it was asked for, also if another call has the same id.
 func TestACPQuestionAboutACallWithTheIDOfAnother(t *testing.T) {
-	got := one(t, acpDecode, writtenText(t, acpEncode, acpAnswered(acpToolPart("c1", "output-available", `"input":{},"output":1`, 3, 4),
-		acpToolPart("c1", "output-available", `"input":{},"output":2,"approval":{"id":"a","approved":true}`, 5, 6))))
+	got := one(t, acpDecode, acpAnswered(t, acpToolPart("c1", "output-available", `"input":{},"output":1`, 3, 4),
+		acpToolPart("c1", "output-available", `"input":{},"output":2,"approval":{"id":"a","approved":true}`, 5, 6)))
 	var asked []bool
 	for _, p := range got.Messages[len(got.Messages)-1].Parts {
 		if p.ToolCallID != nil {

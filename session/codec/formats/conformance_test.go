@@ -382,29 +382,3 @@ func FuzzCSVEncode(f *testing.F) {
 		}
 	})
 }
-
-// FuzzStoreEncodeFile has any sound session come back from a store of its own as it was.
-func FuzzStoreEncodeFile(f *testing.F) {
-	for seed := range uint64(4) {
-		f.Add(seed, uint8(seed))
-	}
-	f.Fuzz(func(t *testing.T, seed uint64, size uint8) {
-		want := codectest.Generate(rand.New(rand.NewPCG(seed, 3)), int(size%12))
-		sqliteFormat, dir := suite("sqlite", codectest.Codec{}), t.TempDir()
-		if err := sqliteFormat.EncodeFile(dir, []*codec.Session{want}); err != nil {
-			t.Fatal(err)
-		}
-		n := 0
-		for got, err := range sqliteFormat.DecodeFile(dir, func(p codec.Problem) { t.Error(p) }) {
-			if n++; err != nil {
-				t.Fatal(err)
-			}
-			if diff := codectest.Diff(want, got); diff != "" {
-				t.Errorf("what came back (-want +got):\n%s", diff)
-			}
-		}
-		if n != 1 {
-			t.Errorf("%d sessions came back", n)
-		}
-	})
-}

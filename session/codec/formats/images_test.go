@@ -4,48 +4,20 @@ import (
 	"bytes"
 	"encoding/base64"
 	"encoding/json"
-	"fmt"
 	"strings"
 	"testing"
-
-	"github.com/agenttrace/agenttrace/session"
-	"github.com/agenttrace/agenttrace/session/codec"
 
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/render"
 )
 
-// message is one of the assistant's, with parts.
-func message(id, metadata string, hidden *int64, parts ...string) session.MessageAndParts {
-	m := session.MessageAndParts{Message: session.Message{ID: id, SessionID: "s", Role: session.RoleAssistant,
-		MetadataJSON: metadata, CreatedAt: 1_795_198_540_000, UpdatedAt: 1_795_198_540_000, HiddenAt: hidden}}
-	for i, data := range parts {
-		p := session.Part{ID: fmt.Sprint(id, i), MessageID: id, SessionID: "s", Index: int64(i), DataJSON: data}
-		var d struct{ Type, State, ToolCallID string }
-		if err := json.Unmarshal([]byte(data), &d); err != nil {
-			panic(err)
-		}
-		if p.Type = d.Type; d.ToolCallID != "" {
-			p.ToolCallID, p.ToolState = &d.ToolCallID, &d.State
-		}
-		m.Parts = append(m.Parts, p)
-	}
-	return m
-}
-
-func sessionOf(messages ...session.MessageAndParts) *codec.Session {
-	return &codec.Session{Transcript: &session.Transcript{Session: session.Session{ID: "s", Title: "T", Agent: "a",
-		PermissionsJSON: "[]", MetadataJSON: "{}", CreatedAt: 1_795_198_540_000, UpdatedAt: 1_795_198_540_000},
-		Messages: messages}}
-}
-
 // TestImagesOfToolsAreImages: an image that a tool returned is an image where a format has images, and its type and
 // size elsewhere. It is never text in base64.
 func TestImagesOfToolsAreImages(t *testing.T) {
 	picture := base64.StdEncoding.EncodeToString([]byte("\x89PNG\r\n\x1a\n and more of it"))
-	s := sessionOf(message("m", "{}", nil, `{"type":"tool-shot","toolCallId":"c","state":"output-available","input":{},`+
-		`"output":[{"type":"text","text":"the page"},{"type":"image","source":{"type":"base64","media_type":"image/png",`+
-		`"data":"`+picture+`"}}]}`))
+	s := chat([]string{"assistant", `{"type":"tool-shot","toolCallId":"c","state":"output-available","input":{},` +
+		`"output":[{"type":"text","text":"the page"},{"type":"image","source":{"type":"base64","media_type":"image/png",` +
+		`"data":"` + picture + `"}}]}`})
 	doc := document.Build(document.Input{Transcript: s.Transcript})
 	const shown = "[image/png, 23 B]"
 	for name, c := range map[string]struct {
@@ -78,10 +50,12 @@ func TestImagesOfToolsAreImages(t *testing.T) {
 func TestATIFTotalsAreTheSumsOfItsSteps(t *testing.T) {
 	const metadata = `{"usage":{"input":10,"output":2,"reasoning":0,"cache_read":1,"cache_write":0},` +
 		`"agenttrace":{"cost_usd":0.5}}`
-	s := sessionOf(message("m1", metadata, nil, `{"type":"text","text":"a"}`),
-		message("m2", metadata, new(int64(1_795_198_540_001)), `{"type":"text","text":"b"}`),
-		message("m3", `{"compaction":true,"agenttrace":{"usage":{"input":100,"output":20,"reasoning":0,"cache_read":0,`+
-			`"cache_write":0},"cost_usd":1}}`, nil, `{"type":"data-compaction","data":{"summary":"s"}}`))
+	s := chat([]string{"assistant", `{"type":"text","text":"a"}`}, []string{"assistant", `{"type":"text","text":"b"}`},
+		[]string{"assistant", `{"type":"data-compaction","data":{"summary":"s"}}`})
+	s.Messages[0].Message.MetadataJSON, s.Messages[1].Message.MetadataJSON = metadata, metadata
+	s.Messages[1].Message.HiddenAt = new(int64(50))
+	s.Messages[2].Message.MetadataJSON = `{"compaction":true,"agenttrace":{"usage":{"input":100,"output":20,` +
+		`"reasoning":0,"cache_read":0,"cache_write":0},"cost_usd":1}}`
 	s.Session.CostUSD = 2
 	var b bytes.Buffer
 	if err := atifEncode(&b, s); err != nil {

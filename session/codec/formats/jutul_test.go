@@ -343,10 +343,12 @@ func FuzzJutulDecode(f *testing.F) {
 	fuzz(f, "jutul events", readFile(f, jutulKinds), jutulLines(jutulEncode(rowsOf(f, jutulForeign))))
 }
 
-// jutulWritten returns the events of a session's trace as other readers see them, and
+// jutulWritten returns the events of a trace of an answer with the parts as other readers see them, and
 // fails the test if something is lost of the session that Explain does not list.
-func jutulWritten(t *testing.T, s *codec.Session) (events []string) {
+func jutulWritten(t *testing.T, data ...string) (events []string) {
 	t.Helper()
+	s := chat(append([]string{"assistant"}, data...))
+	s.Session.Title = "New Chat"
 	path := filepath.Join(t.TempDir(), jutulFileName)
 	if err := jutulEncodeFile(path, s); err != nil {
 		t.Fatal(err)
@@ -378,29 +380,6 @@ func jutulWritten(t *testing.T, s *codec.Session) (events []string) {
 	return events
 }
 
-// jutulAnswer is a session that no trace gave, of one message with the parts.
-func jutulAnswer(data ...string) *codec.Session {
-	m := session.MessageAndParts{Message: session.Message{ID: "msg_1", SessionID: "ses_1", Role: "assistant",
-		MetadataJSON: "{}", CreatedAt: 5, UpdatedAt: 9}}
-	for i, text := range data {
-		o, err := rows.Parse([]byte(text))
-		if err != nil {
-			panic(err)
-		}
-		p := session.Part{ID: fmt.Sprintf("prt_%d", i), MessageID: "msg_1", SessionID: "ses_1", Index: int64(i),
-			Type: o.Text("type"), DataJSON: text, CreatedAt: 5, UpdatedAt: 6}
-		if id := o.Text("toolCallId"); id != "" {
-			p.ToolCallID, p.ToolState = &id, new(o.Text("state"))
-		}
-		m.Parts = append(m.Parts, p)
-	}
-	return &codec.Session{Transcript: &session.Transcript{
-		Session: session.Session{ID: "ses_1", Title: "New Chat", Agent: "a", PermissionsJSON: "[]", MetadataJSON: "{}",
-			CreatedAt: 5, UpdatedAt: 9},
-		Messages: []session.MessageAndParts{m},
-	}}
-}
-
 // Jutul's readers trust the payloads of their own kinds: a report stops at a metric
 // that is not a number, a transcript takes the id of whatever session_start it sees.
 func TestPartsThatAreNoEventsOfJutul(t *testing.T) {
@@ -417,7 +396,7 @@ func TestPartsThatAreNoEventsOfJutul(t *testing.T) {
 		{`{"type":"data-note","data":{"any":"thing"}}`, "note"},
 	}
 	for _, tt := range tests {
-		events := jutulWritten(t, jutulAnswer(tt.part))
+		events := jutulWritten(t, tt.part)
 		if kind, _, _ := strings.Cut(events[len(events)-1], " "); len(events) != 2 || kind != tt.want {
 			t.Errorf("%s is written as %q, want a %s", tt.part, events[1:], tt.want)
 		}
@@ -426,12 +405,12 @@ func TestPartsThatAreNoEventsOfJutul(t *testing.T) {
 
 // Arguments are looked up by name, so they are an object.
 func TestJutulArgumentsAreAnObject(t *testing.T) {
-	got := jutulWritten(t, jutulAnswer(
+	got := jutulWritten(t,
 		`{"type":"tool-a","toolCallId":"c1","state":"input-available","input":"raw"}`,
 		`{"type":"tool-a","toolCallId":"c2","state":"input-available","input":[1]}`,
 		`{"type":"tool-a","toolCallId":"c3","state":"input-available","input":null}`,
 		`{"type":"tool-a","toolCallId":"c4","state":"input-available","input":{"x":1}}`,
-	))[1:]
+	)[1:]
 	want := []string{
 		`tool_call {"id":"c1","name":"a","args":{"input":"raw"}}`,
 		`tool_call {"id":"c2","name":"a","args":{"input":[1]}}`,
@@ -445,11 +424,11 @@ func TestJutulArgumentsAreAnObject(t *testing.T) {
 
 // Where a step begins is nothing that a transcript of jutul should show.
 func TestJutulStepsAreNotShown(t *testing.T) {
-	got := jutulWritten(t, jutulAnswer(
+	got := jutulWritten(t,
 		`{"type":"step-start"}`, `{"type":"text","text":"one"}`, `{"type":"step-start"}`,
 		`{"type":"tool-a","toolCallId":"c1","state":"output-available","input":{},"output":"o"}`,
 		`{"type":"step-start"}`,
-	))
+	)
 	want := []string{
 		`session_start {"session_id":"ses_1","simulator":null}`,
 		`message_assistant {"content":"one"}`,

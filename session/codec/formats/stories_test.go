@@ -5,10 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"flag"
+	"fmt"
 	"io"
 	"iter"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -189,4 +191,76 @@ func schemaOf(path string) func(value any) error {
 		return resolved
 	})
 	return func(value any) error { return resolved().Validate(value) }
+}
+
+// chat is a session of messages, each its role and the data of its parts.
+func chat(messages ...[]string) *codec.Session {
+	t := &session.Transcript{Session: session.Session{ID: "ses_1", Title: "T", Agent: "a", PermissionsJSON: "[]",
+		MetadataJSON: "{}", CreatedAt: 5, UpdatedAt: 99}}
+	for i, m := range messages {
+		at := int64(10 * (i + 1))
+		row := session.MessageAndParts{Message: session.Message{ID: fmt.Sprintf("msg_%d", i), SessionID: "ses_1",
+			Role:         m[0],
+			MetadataJSON: "{}", CreatedAt: at, UpdatedAt: at + 5}}
+		for k, data := range m[1:] {
+			p := session.Part{ID: fmt.Sprintf("prt_%d_%d", i, k), MessageID: row.Message.ID, SessionID: "ses_1",
+				Index:    int64(k),
+				DataJSON: data, CreatedAt: at, UpdatedAt: at + 1}
+			p.Type = strings.Split(data, `"`)[3]
+			if _, id, ok := strings.Cut(data, `"toolCallId":"`); ok {
+				id, _, _ = strings.Cut(id, `"`)
+				_, state, _ := strings.Cut(data, `"state":"`)
+				state, _, _ = strings.Cut(state, `"`)
+				p.ToolCallID, p.ToolState = &id, &state
+			}
+			row.Parts = append(row.Parts, p)
+		}
+		t.Messages = append(t.Messages, row)
+	}
+	return &codec.Session{Transcript: t}
+}
+
+// TestWhatIsReadIsHeldOnce bounds what is held in memory when a session is yielded: files may have hundreds of
+// megabytes.
+func TestWhatIsReadIsHeldOnce(t *testing.T) {
+	const run = `"run_id":"f0ca8552-c91a-473d-a112-286a75226e66"`
+	trace, events := acpOpening, []string(nil)
+	for i := range 300 {
+		trace += acpChunk(fmt.Sprint(i, strings.Repeat(" word", 2000))) + "\n" + `{"jsonrpc":"2.0","method":"session/update",` +
+			`"params":{"sessionId":"s","update":{"sessionUpdate":"plan","entries":[]}}}` + "\n"
+		events = append(events, fmt.Sprintf(`{"spec_version":"0.1","event_id":"bef57a0d-bd0e-45b8-bbc1-%012x",%s,`+
+			`"parent_id":null,"event_type":"TOOL_CALL","ts":"2026-11-20T10:00:00.000Z","duration_ms":null,"name":"bash",`+
+			`"payload":{"tool_name":"bash","args":{},"result":"%s","status":"ok","error":null},"meta":{}}`, i, run,
+			strings.Repeat("word ", 2000)))
+	}
+	held := func() float64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return float64(m.HeapAlloc)
+	}
+	for name, c := range map[string]struct {
+		decode decoder
+		text   string
+		parts  int
+	}{
+		"trace of ACP": {acpDecode, trace, 600},
+		"events":       {agentdbgDecode, strings.Join(events, "\n") + "\n", 300},
+		"AgentDbg export": {agentdbgDecode, `{"spec_version":"0.1","run":{` + run + `,"status":"running"},"events":[` +
+			strings.Join(events, ",\n") + "]}", 300},
+	} {
+		before := held()
+		for s, err := range c.decode(strings.NewReader(c.text), nil) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if times := (held() - before) / float64(len(c.text)); times > 1.6 {
+				t.Errorf("%s: %.2f times its size is held, want that of the session", name, times)
+			}
+			if n := len(s.Messages[len(s.Messages)-1].Parts); n != c.parts {
+				t.Errorf("%s: %d parts, want %d", name, n, c.parts)
+			}
+		}
+		runtime.KeepAlive(c.text)
+	}
 }

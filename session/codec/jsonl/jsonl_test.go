@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"reflect"
-	"slices"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -211,24 +210,6 @@ func TestLongLines(t *testing.T) {
 	}
 	if !reflect.DeepEqual(all, []*session.Transcript{tr}) {
 		t.Error("long rows changed")
-	}
-}
-
-func TestEncodeSortsACopy(t *testing.T) {
-	all, err := collect(bytes.NewReader(readReference(t)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	tr := all[0]
-	want := encodeAll(t, all[:1])
-	slices.Reverse(tr.Messages)
-	slices.Reverse(tr.Messages[4].Parts)
-	before := fmt.Sprintf("%+v", tr)
-	if diff := cmp.Diff(string(want), string(encodeAll(t, all[:1]))); diff != "" {
-		t.Errorf("encoding of the same rows in another order (-want +got):\n%s", diff)
-	}
-	if after := fmt.Sprintf("%+v", tr); after != before {
-		t.Error("Encode changed the transcript")
 	}
 }
 
