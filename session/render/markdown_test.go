@@ -110,51 +110,6 @@ func FuzzMarkdown(f *testing.F) {
 	f.Fuzz(func(t *testing.T, said string) { examineMarkdown(t, said, want) })
 }
 
-// TestQuote writes texts so that a viewer shows what their writer meant, and is read as
-// the same again.
-func TestQuote(t *testing.T) {
-	for said, want := range map[string]string{
-		"a *b* **c** ~~d~~ `e`":   "> a *b* **c** ~~d~~ `e`",
-		"a\nb  \nc\n\nd":          "> a\\\n> b\\\n> c\n>\n> d",
-		"# a\n### b #1\n\nc\n---": "> #### a\n>\n> ###### b \\#<!-- -->1\n>\n> ##### c",
-		"```go\na\n\n```b":        "> ````go\n> a\n>\n> ```b\n> ````",
-		"    a\n     b":           "> ```\n> a\n>  b\n> ```",
-		"- a\n- b\n  1. c\n     ```\n     d\n     ```\n- [x] e": "> - a\n> - b\n>   1. c\n>      ```\n>      d\n>    " +
-			"  ```\n> - [x] e",
-		"3) a\n\n4) b\n\n   c":                 "> 3) a\n>\n> 4) b\n>\n>    c",
-		"* a\n\n\n- b":                         "> * a\n>\n> - b",
-		"> a\n> > b\n\n***":                    "> > a\n> >\n> > > b\n>\n> ___",
-		"|a|b|\n|:-|-:|\n|`c\\|d`|e\\|f|\n|g":  "> | a | b |\n> |:---|---:|\n> | `c\\|d` | e\\|f |\n> | g |  |",
-		"[a](http://b.c/(d)) ![e](http://f|g)": "> [a](<http://b.c/(d)>) [e](<http://f%7Cg>)",
-		"http://a.b/c_d_e h@i.j":               "> <http://a.b/c_d_e> [h@i.j](<mailto:h@i.j>)",
-		"[a](b.go) [c](javascript:d)":          "> a (`b.go`) c (`javascript:d`)",
-		"<b>a</b> &lt;c&gt;":                   "> \\<b\\>a\\</b\\> \\<c\\>",
-		"</details>\n\n<!-- a":                 "> \\</details\\>\n>\n> \\<\\!-- a",
-		"[a]: http://b\n\n[a]":                 "> \\[a\\]: http://b\n>\n> \\[a\\]",
-		"@a b@c x/@d #e a#1":                   "> @<!-- -->a b@c x/@<!-- -->d \\#e a\\#<!-- -->1",
-		"[!NOTE]\na":                           "> \\[\\!NOTE\\]\\\n> a",
-		"**a**_b_":                             "> **a**<!-- -->*b*",
-		"*a*__b__.":                            "> *a*<!-- -->**b**.",
-		"`` `a` `` ` b `":                      "> `` `a` `` `b`",
-		"a\n\\- b\n1\\. c\n\\# d":              "> a\\\n> \\- b\\\n> 1\\. c\\\n> \\# d",
-		"-\n- a\n\n      b":                    "> -\n>\n> - a\n>\n>   ```\n>   b\n>   ```",
-		"```":                                  "> ```\n>\n> ```",
-		strings.Repeat("> ", 200) + "*a*":      "> " + strings.Repeat("\\> ", 200) + "\\*a\\*",
-	} {
-		got := strings.TrimSuffix(quote(said), "\n\n")
-		if got != want {
-			t.Errorf("%q (-want +got):\n%s", said, cmp.Diff(strings.Split(want, "\n"), strings.Split(got, "\n")))
-		}
-		meant, ok := parseText(said)
-		if again, _ := parseText(strings.ReplaceAll(got, separator, "")); ok && !strings.Contains(got, "*"+separator) {
-			if d := cmp.Diff([]*node{{Kind: nodeQuote, Children: meant}}, again,
-				cmp.FilterPath(func(p cmp.Path) bool { return p.Last().String() == ".Level" }, cmp.Ignore())); d != "" {
-				t.Errorf("%q is read as something else (-meant +read):\n%s", said, d)
-			}
-		}
-	}
-}
-
 func TestProse(t *testing.T) {
 	for text, want := range map[string]string{
 		"a\nb":          "a\\\nb",

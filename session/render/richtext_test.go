@@ -2,6 +2,7 @@ package render
 
 import (
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 
@@ -9,6 +10,8 @@ import (
 
 	"github.com/agenttrace/agenttrace/session/codec/codectest"
 	"github.com/agenttrace/agenttrace/session/document"
+
+	"github.com/rogpeppe/go-internal/txtar"
 )
 
 var names = map[nodeKind]string{
@@ -55,42 +58,35 @@ func dump(all []*node) string {
 	return b.String()
 }
 
-func TestParse(t *testing.T) {
-	for body, want := range map[string]string{
-		"a *b* **c** ~~d~~ `e`":     `(p "a " (em "b") " " (strong "c") " " (strike "d") " " (code "e"))`,
-		"a\nb  \nc\\\nd":            `(p "a" (break) "b" (break) "c" (break) "d")`,
-		"## a\n### b\n###### c":     `(h1 "a") (h2 "b") (h3 "c")`,
-		"a\n===":                    `(h1 "a")`,
-		"```go x\nif a {\n    b\n}": `(pre "if a {\n    b\n}"go)`,
-		"```<b>\nx\n```":            `(pre "x")`,
-		"    a\n\n    b":            `(pre "a\n\nb")`,
-		"- a\n- b\n  1. c": `(list -0 tight (item (line "a")) (item (line "b") (list .1 tight (item ` +
-			`(line "c")))))`,
-		"7) a\n\n8) b":     `(list )7 (item (p "a")) (item (p "b")))`,
-		"- [x] a\n- [ ] b": `(list -0 tight (item (line (box true) "a")) (item (line (box false) "b")))`,
-		"> a\nb\n\n---":    `(quote (p "a" (break) "b")) (rule)`,
-		"|a|b|\n|:-|-:|\n|`c\\|d`|\n": `(table (row (cellleft "a") (cellright "b")) (row (cellleft (code "c|d")) ` +
-			`(cellright)))`,
-		"[a](http://b.c \"title\")":   `(p (link http://b.c "a"))`,
-		"[a](b/c.go#L1) [d.go](d.go)": `(p "a (" (code "b/c.go#L1") ") d.go")`,
-		"[a](javascript:b)":           `(p "a (" (code "javascript:b") ")")`,
-		"![a](https://b/c.png)![](d)": `(p (link https://b/c.png "a") (code "d"))`,
-		"[![a](http://b)](http://c)":  `(p (link http://c "a"))`,
-		"[](http://b)":                `(p (link http://b "http://b"))`,
-		"http://a.b/c?d=e&f. <g@h.i>": `(p (link http://a.b/c?d=e&f "http://a.b/c?d=e&f") ". " (link ` +
-			`mailto:g@h.i "g@h.i"))`,
-		"ftp://a.b <javascript:c>":        `(p "ftp://a.b javascript:c")`,
-		"<b>a</b>\n\n<div>\n*c*":          `(p "<b>a</b>") (p "<div>" (break) (em "c"))`,
-		"[a]: http://b.c\n\n[a] [^1]":     `(p "[a]: " (link http://b.c "http://b.c")) (p "[a] [^1]")`,
-		"&lt;&copy;&#x202e;&#10;\\*":      `(p "<©<U+202E> *")`,
-		"**a **b** c** ***d* e**":         `(p (strong "a b c") " " (strong (em "d") " e"))`,
-		"# a {#top}":                      `(h1 "a {#top}")`,
-		strings.Repeat("-", 90):           `(rule)`,
-		"x\n\n" + strings.Repeat(".", 90): fmt.Sprintf(`(p "x") (p %q)`, strings.Repeat(".", 90)),
-	} {
-		all, ok := parseText(body)
-		if got := dump(all); got != want || !ok {
-			t.Errorf("%q (-want +got):\n%s", body, cmp.Diff(want, got))
+// TestTexts shows Markdown so that a viewer shows what its writer meant: each text of the file is followed by the tree
+// that it is read as, by its HTML, and by the Markdown that quotes it, which is read as the same again.
+func TestTexts(t *testing.T) {
+	const file = "testdata/texts/texts.txtar"
+	archive, err := txtar.ParseFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := 0; i+1 < len(archive.Files); i += 2 {
+		said := strings.TrimSuffix(string(archive.Files[i].Data), "\n")
+		tree, ok := parseText(said)
+		quoted := strings.TrimSuffix(quote(said), "\n\n")
+		shown := fmt.Sprintf("%s\n%s\n%s\n", dump(tree), Rich(said), quoted)
+		if *update {
+			archive.Files[i+1].Data = []byte(shown)
+		} else if d := cmp.Diff(string(archive.Files[i+1].Data), shown); d != "" {
+			t.Errorf("%q; run with -update to accept (-want +got):\n%s", said, d)
+		}
+		again, _ := parseText(strings.ReplaceAll(quoted, separator, ""))
+		if ok && !strings.Contains(quoted, "*"+separator) {
+			if d := cmp.Diff([]*node{{Kind: nodeQuote, Children: tree}}, again,
+				cmp.FilterPath(func(p cmp.Path) bool { return p.Last().String() == ".Level" }, cmp.Ignore())); d != "" {
+				t.Errorf("%q is read as something else (-meant +read):\n%s", said, d)
+			}
+		}
+	}
+	if *update {
+		if err := os.WriteFile(file, txtar.Format(archive), 0o644); err != nil {
+			t.Fatal(err)
 		}
 	}
 }

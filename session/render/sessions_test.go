@@ -1,6 +1,7 @@
 package render
 
 import (
+	"fmt"
 	"os"
 	"slices"
 	"strings"
@@ -45,49 +46,17 @@ func items() []document.Item {
 }
 
 func TestRenderSessions(t *testing.T) {
-	for _, c := range []struct {
-		width int
-		want  string
-	}{
-		{140, `
-ID                                 TITLE                                           AGENT      MODEL            TOKENS  CONTEXT     COST  AGE
-ses_1fa2bdc08000YO9dOSXjsMd9kP     Find out why the tests of this project fail a…  codeagent  gpt-5-mini high  14,834    8,037  $0.0123   1h
-ses_1fa2bdc57000q3WDAeVveBG0kP  ✗  ↳ Review                                        reviewer                       763      700    $0.50  25h
-ses_1fa2bdc5a00133WEcCxYmStWLC     New Chat … (archived)                           grida                            0        0        –   1y
-3 sessions · $0.51
-`},
-		{120, `
-ID                                 TITLE                                AGENT      MODEL            TOKENS     COST  AGE
-ses_1fa2bdc08000YO9dOSXjsMd9kP     Find out why the tests of this pro…  codeagent  gpt-5-mini high  14,834  $0.0123   1h
-ses_1fa2bdc57000q3WDAeVveBG0kP  ✗  ↳ Review                             reviewer                       763    $0.50  25h
-ses_1fa2bdc5a00133WEcCxYmStWLC     New Chat … (archived)                grida                            0        –   1y
-3 sessions · $0.51
-`},
-		{80, `
-ID            TITLE                              AGENT      TOKENS     COST  AGE
-1fa2bdc08     Find out why the tests of this p…  codeagent     15k  $0.0123   1h
-1fa2bdc57  ✗  ↳ Review                           reviewer      763    $0.50  25h
-1fa2bdc5a     New Chat … (archived)              grida           0        –   1y
-3 sessions · $0.51
-`},
-		{40, `
-ID         TITLE                     AGE
-1fa2bdc08  Find out why the tests…    1h
-1fa2bdc57  ↳ Review                  25h
-1fa2bdc5a  New Chat … (archived)      1y
-3 sessions · $0.51
-`},
-	} {
+	var all strings.Builder
+	for _, width := range []int{140, 120, 80, 40} {
 		var b strings.Builder
-		o := Options{Width: c.width, Now: time.UnixMilli(epoch + 3_600_000)}
+		o := Options{Width: width, Now: time.UnixMilli(epoch + 3_600_000)}
 		if err := Sessions(&b, items(), o); err != nil {
 			t.Fatal(err)
 		}
 		checkLines(t, "list", b.String(), o)
-		if diff := cmp.Diff(strings.TrimPrefix(c.want, "\n"), b.String()); diff != "" {
-			t.Errorf("at %d columns (-want +got):\n%s", c.width, diff)
-		}
+		fmt.Fprintf(&all, "%d columns\n%s\n", width, b.String())
 	}
+	golden(t, "sessions.txt", all.String())
 }
 
 // TestReferenceStore reads sessions that the reference program wrote.
