@@ -71,15 +71,3 @@ func TestNewNoTurn(t *testing.T) {
 		}
 	}
 }
-
-// TestFormatOf: every format is found by its name, and the names differ.
-func TestFormatOf(t *testing.T) {
-	for _, f := range Formats() {
-		if FormatOf(f.Name) != f {
-			t.Errorf("FormatOf(%q) is another", f.Name)
-		}
-	}
-	if f := FormatOf("gopher"); f != nil {
-		t.Errorf("FormatOf of an unknown name is %s", f.Name)
-	}
-}
