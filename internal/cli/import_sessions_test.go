@@ -96,7 +96,7 @@ func TestImportSessions(t *testing.T) {
 		{path: "formats/testdata/acp/inspector_proxy-chain.jsonl", format: "acp", stream: true},
 		{path: "formats/testdata/acp/version2.ndjson", format: "acp", stream: true},
 		{path: "formats/testdata/atif/harbor.json", format: "atif",
-			golden: "formats/testdata/atif/harbor.golden.jsonl", sessions: 1,
+			golden: "formats/testdata/atif/harbor.golden", sessions: 1,
 			stream: true},
 		{path: "formats/testdata/atif/subagents.json", format: "atif", sessions: 2, stream: true},
 		{path: "formats/testdata/pi/session.jsonl", format: "pi", sessions: 1, stream: true},
