@@ -18,70 +18,61 @@ func rule(permission, pattern string, action Action, source Source) Rule {
 	return Rule{Permission: permission, Pattern: pattern, Action: action, Source: source}
 }
 
+// rules reads rules of permission, pattern, action and source, with _ for a space in a pattern.
+func rules(text string) (all []Rule) {
+	for _, word := range strings.Fields(text) {
+		r := strings.Split(word, ":")
+		all = append(all, rule(r[0], strings.ReplaceAll(r[1], "_", " "), Action(r[2]), Source(r[3])))
+	}
+	return all
+}
+
 const (
 	allow    = ActionAllow
 	ask      = ActionAsk
 	deny     = ActionDeny
 	manifest = SourceManifest
-	project  = SourceProject
 	session  = SourceSession
 )
 
 // TestRules decides each case with and without tracing, and both must agree.
 func TestRules(t *testing.T) {
-	for _, test := range []struct {
-		name    string
-		rules   []Rule
-		session []Rule
-		subject string
-		want    Action
-		pattern string
-		source  Source
-	}{
-		{"no rule asks", nil, nil, "ls", ask, "", ""},
-		{"other tools' rules do not matter", []Rule{rule("read", "*", allow, manifest)}, nil, "ls", ask, "", ""},
-		{"any tool", []Rule{rule("*", "*", allow, project)}, nil, "ls", allow, "*", project},
-		{"the tool precedes its kind", []Rule{rule("bash", "*", allow, project),
-			rule("execute", "*", ask, project)}, nil, "ls", allow, "*", project},
-		{"its kind precedes any tool", []Rule{rule("execute", "*", allow, project),
-			rule("*", "*", ask, project)}, nil, "ls", allow, "*", project},
-		{"a longer pattern precedes a shorter one", []Rule{rule("bash", "git *", allow, project),
-			rule("bash", "git push *", ask, project)}, nil, "git push origin", ask, "git push *", project},
-		{"an exact pattern precedes a longer one", []Rule{rule("bash", "git st*", ask, project),
-			rule("bash", "git status", allow, project)}, nil, "git status", allow, "git status", project},
-		{"project precedes manifest", []Rule{rule("bash", "ls", ask, manifest),
-			rule("bash", "ls", allow, project)}, nil, "ls", allow, "ls", project},
-		{"session precedes project", []Rule{rule("bash", "ls", allow, project)},
-			[]Rule{rule("bash", "ls", deny, session)}, "ls", deny, "ls", session},
-		{"the later of equals", []Rule{rule("bash", "ls", allow, project),
-			rule("bash", "ls", deny, project)}, nil, "ls", deny, "ls", project},
-		{"the manifest's deny stays", []Rule{rule("bash", "rm *", deny, manifest)},
-			[]Rule{rule("bash", "rm a", allow, session)}, "rm a", deny, "rm *", manifest},
-		{"the manifest may make exceptions", []Rule{rule("bash", "rm *", deny, manifest),
-			rule("bash", "rm tmp*", allow, manifest)}, nil, "rm tmp1", allow, "rm tmp*", manifest},
-		{"a rule without a source is the manifest's", []Rule{rule("bash", "rm *", deny, "")},
-			[]Rule{rule("bash", "*", allow, "")}, "rm a", deny, "rm *", manifest},
-		{"an unknown action denies", []Rule{rule("bash", "*", "alow", project)}, nil, "ls", deny, "*", project},
-		{"an empty pattern is any", nil, []Rule{rule("bash", "", allow, session)}, "ls", allow, "*", session},
-		{"question mark is one character", []Rule{rule("bash", "l?", allow, project)}, nil, "lé", allow,
-			"l?", project},
-		{"a backslash takes the next as it is", []Rule{rule("bash", `ls \*`, allow, project)}, nil, "ls *",
-			allow, `ls \*`, project},
-		{"and nothing else", []Rule{rule("bash", `ls \*`, allow, project)}, nil, "ls a", ask, "", ""},
-		{"stars do not explode", []Rule{rule("bash", strings.Repeat("*a", 60)+"b", allow, project)}, nil,
-			strings.Repeat("a", 2000), ask, "", ""},
+	many := strings.Repeat("*a", 60) + "b"
+	for _, test := range []struct{ name, rules, session, subject, want string }{
+		{"no rule asks", "", "", "ls", "ask::"},
+		{"other tools' rules do not matter", "read:*:allow:manifest", "", "ls", "ask::"},
+		{"any tool", "*:*:allow:project", "", "ls", "allow:*:project"},
+		{"the tool precedes its kind", "bash:*:allow:project execute:*:ask:project", "", "ls", "allow:*:project"},
+		{"its kind precedes any tool", "execute:*:allow:project *:*:ask:project", "", "ls", "allow:*:project"},
+		{"a longer pattern precedes a shorter one", "bash:git_*:allow:project bash:git_push_*:ask:project", "",
+			"git push origin", "ask:git push *:project"},
+		{"an exact pattern precedes a longer one", "bash:git_st*:ask:project bash:git_status:allow:project", "",
+			"git status", "allow:git status:project"},
+		{"project precedes manifest", "bash:ls:ask:manifest bash:ls:allow:project", "", "ls", "allow:ls:project"},
+		{"session precedes project", "bash:ls:allow:project", "bash:ls:deny:session", "ls", "deny:ls:session"},
+		{"the later of equals", "bash:ls:allow:project bash:ls:deny:project", "", "ls", "deny:ls:project"},
+		{"the manifest's deny stays", "bash:rm_*:deny:manifest", "bash:rm_a:allow:session", "rm a", "deny:rm *:manifest"},
+		{"the manifest may make exceptions", "bash:rm_*:deny:manifest bash:rm_tmp*:allow:manifest", "", "rm tmp1",
+			"allow:rm tmp*:manifest"},
+		{"a rule without a source is the manifest's", "bash:rm_*:deny:", "bash:*:allow:", "rm a", "deny:rm *:manifest"},
+		{"an unknown action denies", "bash:*:alow:project", "", "ls", "deny:*:project"},
+		{"an empty pattern is any", "", "bash::allow:session", "ls", "allow:*:session"},
+		{"question mark is one character", "bash:l?:allow:project", "", "lé", "allow:l?:project"},
+		{"a backslash takes the next as it is", `bash:ls_\*:allow:project`, "", "ls *", `allow:ls \*:project`},
+		{"and nothing else", `bash:ls_\*:allow:project`, "", "ls a", "ask::"},
+		{"stars do not explode", "bash:" + many + ":allow:project", "", strings.Repeat("a", 2000), "ask::"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			h := newHarness(t, Options{Rules: test.rules}, SessionOptions{Rules: test.session})
+			o, so := Options{Rules: rules(test.rules)}, SessionOptions{Rules: rules(test.session)}
+			h := newHarness(t, o, so)
 			ctx, turn := h.turn("go")
 			ctx, tool := turn.StartTool(ctx, ToolOptions{ID: "c", Name: "bash", Kind: ToolExecute, Input: 1})
 			d := tool.Authorize(ctx, test.subject)
-			if d.Action != test.want || d.Pattern != test.pattern || d.Source != test.source {
-				t.Errorf("decision = %s by %q of %s, want %s by %q of %s", d.Action, d.Pattern, d.Source, test.want,
-					test.pattern, test.source)
+			if got := fmt.Sprintf("%s:%s:%s", d.Action, d.Pattern, d.Source); got != test.want {
+				t.Errorf("decision = %s, want %s", got, test.want)
 			}
 			// Nobody is there to ask: only allow allows.
-			if d.Allowed() != (test.want == allow) || (d.Err() == nil) != d.Allowed() {
+			if d.Allowed() != strings.HasPrefix(test.want, "allow") || (d.Err() == nil) != d.Allowed() {
 				t.Errorf("allowed = %v, err = %v", d.Allowed(), d.Err())
 			}
 			h.end(turn)
@@ -99,7 +90,8 @@ func TestRules(t *testing.T) {
 				t.Errorf("denied call = %+v", call)
 			}
 
-			h = newHarness(t, Options{TracerProvider: off(), Rules: test.rules}, SessionOptions{Rules: test.session})
+			o.TracerProvider = off()
+			h = newHarness(t, o, so)
 			ctx, turn = h.turn("go")
 			_, tool = StartTool(ctx, ToolOptions{ID: "c", Name: "bash", Kind: ToolExecute, Input: 1})
 			if got := tool.Authorize(ctx, test.subject); got.Allowed() != d.Allowed() {

@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	. "github.com/agenttrace/agenttrace/agenttrace"
-	"github.com/agenttrace/agenttrace/agenttrace/agenttracetest"
 )
 
 // TestACallWithoutItsIDIsTheInferredOne has layers that know the name and the input of a call.
@@ -24,10 +23,7 @@ func TestACallWithoutItsIDIsTheInferredOne(t *testing.T) {
 		{"inferred, too", ToolOptions{Name: "sh", Input: "make test", Inferred: true}, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			rec := agenttracetest.NewRecorder()
-			ctx, run := New(Options{TracerProvider: rec}).
-				NewSession(t.Context(), SessionOptions{}).StartRun(t.Context(), RunOptions{})
-			ctx, turn := run.StartTurn(ctx, UserMessage{Text: "?"}, TurnOptions{})
+			_, ctx, turn := begin(t, Options{})
 			turn.StartTool(ctx, ToolOptions{
 				ID: "call_1", Name: "ls", Input: json.RawMessage(`{"a":1,"b":2}`), Inferred: true,
 			})
