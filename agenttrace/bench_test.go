@@ -40,7 +40,8 @@ func BenchmarkToolCall(b *testing.B) {
 		text  string
 	}{"text": {payloadJSON, payloadText}, "tiny": {json.RawMessage(`{}`), "ok"}} {
 		call := func(ctx context.Context, turn *Turn) {
-			_, tool := turn.StartTool(ctx, ToolOptions{ID: "call_1", Name: "write", RawInput: payload.input, Kind: ToolEdit})
+			_, tool := turn.StartTool(ctx,
+				ToolOptions{ID: "call_1", Name: "write", RawInput: payload.input, Kind: ToolEdit})
 			tool.EndText(payload.text)
 		}
 		b.Run(name+"/agenttrace", func(b *testing.B) {

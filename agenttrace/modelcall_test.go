@@ -73,8 +73,8 @@ func TestASideCallDoesNotChangeItsTurn(t *testing.T) {
 				t.Errorf("the session's model is %+v", st.Model)
 			}
 			for _, e := range h.rec.Events() {
-				if e.Record.Role == "assistant" && len(e.Record.Parts) == 0 &&
-					!strings.Contains(string(e.Record.MessageMetadata), `"model_id":"`+benchModel.ID) && test.model == benchModel.ID {
+				if test.model == benchModel.ID && e.Record.Role == "assistant" && len(e.Record.Parts) == 0 &&
+					!strings.Contains(string(e.Record.MessageMetadata), `"model_id":"`+benchModel.ID) {
 					t.Errorf("an event has %s", e.Record.MessageMetadata)
 				}
 			}

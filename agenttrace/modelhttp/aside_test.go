@@ -56,7 +56,6 @@ func TestACallForATitleIsNoTurn(t *testing.T) {
 			a.chat(test.ctx, nil, test.tools, "system: You help.", "user: hello main")
 			a.chat(test.ctx, nil, test.more, test.messages...)
 			a.chat(test.ctx, nil, test.tools, append([]string{"system: You help."}, append(history, "user: bye")...)...)
-			a.check()
 			wantTurns(t, a, []string{"hello main", "bye"})
 			for _, turn := range a.rec.All().Turns() {
 				if turn.Model.ModelID != "gpt-x" {
@@ -115,7 +114,6 @@ func TestUsersAskForTitlesAndSummaries(t *testing.T) {
 			a := newAgent(t, says("Hello, what is it?", "It is."), modelhttp.Options{})
 			a.chat(t.Context(), nil, tools, history[:2]...)
 			a.chat(t.Context(), nil, test.more, append(history, "user: "+test.text)...)
-			a.check()
 			wantTurns(t, a, []string{"hello", test.text})
 		})
 	}

@@ -51,7 +51,6 @@ func TestASubAgentHasItsOwnSession(t *testing.T) {
 				"tool: call_9876543210 text")
 			a.chat(test.ctx, nil, toolNamed("task"), "system: You lead.", "user: where is it?", "call: call_0123456789 task",
 				"tool: call_0123456789 In a.go.")
-			a.check()
 			wantTurns(t, a, []string{"where is it?"}, []string{test.prompt})
 			task := a.rec.All().ToolCalls("task")
 			if len(task) != 1 || task[0].Output != `"In a.go."` {
@@ -118,7 +117,6 @@ func TestASubAgentInATurnOfTheAgent(t *testing.T) {
 		"tool: call_0123456789 In a.go.")
 	turn.End(agenttrace.TurnResult{})
 	run.End(nil)
-	a.check()
 	wantTurns(t, a, []string{"where?"}, []string{"look around"})
 	if c := a.rec.All().ToolCalls("task"); len(c) != 1 || c[0].ChildSessionID == "" {
 		t.Errorf("the calls are %+v", c)
@@ -210,7 +208,6 @@ func TestUsersWithTheSameSystemPromptStayApart(t *testing.T) {
 			a := newAgent(t, says("Hello!", "Two."), modelhttp.Options{})
 			a.chat(context.Background(), nil, nil, "system: You help.", "user: hi")
 			a.chat(context.Background(), nil, nil, append([]string{"system: You help."}, second...)...)
-			a.check()
 			wantTurns(t, a, []string{"hi"}, []string{"two"})
 		})
 	}
@@ -224,7 +221,6 @@ func TestACutHistoryThatTwoHaveIsOfNeither(t *testing.T) {
 	a.chat(context.Background(), nil, nil, "user: a", "assistant: A.", "user: thanks")
 	a.chat(context.Background(), nil, nil, "user: b", "assistant: B.", "user: thanks")
 	a.chat(context.Background(), nil, nil, "user: thanks", "assistant: Welcome!", "user: c")
-	a.check()
 	wantTurns(t, a, []string{"a", "thanks"}, []string{"b", "thanks"}, []string{"c"})
 	if m := string(a.rec.All().Turns()[4].Assistant.Metadata); !strings.Contains(m, `"ambiguous":true`) {
 		t.Errorf("the turn that may be either's has the metadata %q", m)

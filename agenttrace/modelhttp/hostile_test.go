@@ -352,7 +352,6 @@ func TestAHugeRequestPasses(t *testing.T) {
 func TestABodyThatIsSentPieceByPieceIsRecorded(t *testing.T) {
 	a := newAgent(t, says("Hello!"), modelhttp.Options{})
 	a.send(t.Context(), "/v1/chat/completions", io.MultiReader(iotest.OneByteReader(strings.NewReader(question))))
-	a.check()
 	wantTurns(t, a, []string{"hi"})
 }
 
@@ -403,6 +402,5 @@ func TestARequestGoesInOnePacket(t *testing.T) {
 		t.Errorf("the request was written in %d pieces, its body closed %d times; want 1 and 1",
 			writes.Load(), closed.Load())
 	}
-	a.check()
 	wantTurns(t, a, []string{"hi"})
 }

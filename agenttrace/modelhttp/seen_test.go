@@ -81,7 +81,6 @@ func TestTheInstructionsOfAChainAreThoseOfItsTurn(t *testing.T) {
 			t.Fatalf("%d %s %v", status, got, err)
 		}
 	}
-	a.check()
 	wantTurns(t, a, []string{"list", "more"})
 	turns := a.rec.All().Turns()
 	if turns[0].SystemPrompt != "You list." || len(turns[0].ToolCatalog) == 0 {

@@ -20,8 +20,10 @@ import (
 	"github.com/agenttrace/agenttrace/spans"
 )
 
+// wantTurns checks what was recorded, and what the users asked in each session.
 func wantTurns(t *testing.T, a *agent, want ...[]string) {
 	t.Helper()
+	a.check()
 	got := a.turns()
 	slices.SortFunc(got, slices.Compare)
 	slices.SortFunc(want, slices.Compare)
@@ -38,7 +40,6 @@ func TestTwoUsersWhoSayTheSameStayApart(t *testing.T) {
 	a.chat(t.Context(), nil, tools, "user: hi")
 	a.chat(t.Context(), nil, tools, "user: hi", "assistant: Hello!", "user: one")
 	a.chat(t.Context(), nil, tools, "user: hi", "assistant: Hello!", "user: two")
-	a.check()
 	wantTurns(t, a, []string{"hi", "one"}, []string{"hi", "two"})
 	if m := string(a.rec.All().Turns()[2].Assistant.Metadata); !strings.Contains(m, `"ambiguous":true`) {
 		t.Errorf("the turn that may be either's has the metadata %q", m)
@@ -56,7 +57,6 @@ func TestTenantsNeverJoin(t *testing.T) {
 	a.chat(t.Context(), alice, tools, "user: list")
 	a.chat(t.Context(), bob, tools, "user: list", "call: call_0123456789 ls", "tool: call_0123456789 a.go")
 	_ = a.transport.Close()
-	a.check()
 	wantTurns(t, a, []string{"hi"}, []string{"more"}, []string{"list"}, []string{"list"})
 }
 
@@ -65,7 +65,6 @@ func TestASystemPromptIsAnotherConversation(t *testing.T) {
 	a := newAgent(t, says("Hello!", "Sure."), modelhttp.Options{})
 	a.chat(t.Context(), nil, tools, "system: A", "user: hi")
 	a.chat(t.Context(), nil, tools, "system: B", "user: hi", "assistant: Hello!", "user: more")
-	a.check()
 	wantTurns(t, a, []string{"hi"}, []string{"more"})
 }
 
@@ -76,7 +75,6 @@ func TestASecondContinuationIsAFork(t *testing.T) {
 	a.chat(t.Context(), nil, tools, "user: hi", "assistant: Hello!", "user: a")
 	a.chat(t.Context(), nil, tools, "user: hi", "assistant: Hello!", "user: b")
 	a.chat(t.Context(), nil, tools, "user: hi", "assistant: Hello!", "user: b", "assistant: B.", "user: c")
-	a.check()
 	wantTurns(t, a, []string{"hi", "a"}, []string{"b", "c"})
 	forks := a.rec.All().Operations("fork")
 	if len(forks) != 1 {
@@ -97,7 +95,6 @@ func TestAForkInTheMiddleOfATurnHasTheWholeTurn(t *testing.T) {
 	a.chat(t.Context(), nil, tools, history[:3]...)
 	a.chat(t.Context(), nil, tools, append(history, "tool: call_0123456789 a.go")...)
 	a.chat(t.Context(), nil, tools, append(history, "tool: call_0123456789 b.go")...)
-	a.check()
 	wantTurns(t, a, []string{"hi", "list"}, []string{"list"})
 	var outputs []string
 	for _, c := range a.rec.All().ToolCalls("ls") {
@@ -152,7 +149,6 @@ func TestAttemptsOfARequestAreOneCall(t *testing.T) {
 				cancel()
 			}
 			a.chat(t.Context(), nil, tools, "user: hi", "assistant: Hello!", "user: more")
-			a.check()
 			wantTurns(t, a, []string{"hi", "more"})
 			if calls := a.rec.All().ModelCalls(); len(calls) != 2 || calls[0].Error != "" {
 				t.Errorf("have %d calls, want 2; the first has the error %q", len(calls), calls[0].Error)
@@ -190,7 +186,6 @@ func TestACallThatFailsForGoodFailsItsTurn(t *testing.T) {
 			}
 			a.check()
 			a.chat(t.Context(), nil, tools, append(history, "user: still there?")...)
-			a.check()
 			wantTurns(t, a, []string{"hi", "more", "still there?"})
 			turn := a.rec.All().Turns()[1]
 			if !strings.HasSuffix(turn.Error, "come back later") || turn.ErrorType != "overloaded_error" ||
@@ -207,7 +202,6 @@ func TestTextBesideAResultIsSteering(t *testing.T) {
 	a.chat(t.Context(), nil, tools, "user: list")
 	a.chat(t.Context(), nil, tools,
 		"user: list", "call: call_0123456789 ls", "tool: call_0123456789 a.go", "user: but be brief")
-	a.check()
 	wantTurns(t, a, []string{"list"})
 	parts := a.rec.All().Turns()[0].Assistant.Parts
 	if !slices.ContainsFunc(parts, func(p spans.Part) bool {
@@ -223,7 +217,6 @@ func TestAForcedToolHasNoResult(t *testing.T) {
 	a := newAgent(t, says("call: call_0123456789 answer", "Fine."), modelhttp.Options{})
 	a.chat(t.Context(), nil, tools, "user: extract")
 	a.chat(t.Context(), nil, tools, "user: extract", "call: call_0123456789 answer", "user: thanks")
-	a.check()
 	wantTurns(t, a, []string{"extract", "thanks"})
 	if c := a.rec.All().ToolCalls()[0]; c.State != "input-available" || !c.Inferred {
 		t.Errorf("the call is %+v", c)
@@ -242,7 +235,6 @@ func TestASideCallIsASpanOnly(t *testing.T) {
 			a.chat(t.Context(), nil, nil, "system: You name conversations.", "user: list")
 			a.chat(t.Context(), nil, tools,
 				"system: You list.", "user: list", "call: call_0123456789 ls", "tool: call_0123456789 a.go")
-			a.check()
 			wantTurns(t, a, []string{"list"})
 			turn := a.rec.All().Turns()[0]
 			for _, p := range turn.Assistant.Parts {
@@ -280,7 +272,6 @@ func TestASessionThatIsNamedIsOne(t *testing.T) {
 			a := newAgent(t, says("A.", "B."), modelhttp.Options{SessionKey: key})
 			a.chat(test.ctx, test.header, tools, "user: a")
 			a.chat(test.ctx, test.header, tools, "user: b") // without the history
-			a.check()
 			wantTurns(t, a, []string{"a", "b"})
 			if got := a.rec.Sessions(); len(got) != 1 || got[0] != "ses_mine" {
 				t.Errorf("sessions %q", got)
@@ -306,7 +297,6 @@ func TestATurnOfTheAgentHasTheCallsAndTools(t *testing.T) {
 	call.End(agenttrace.ModelResult{StopReason: "stop"}, nil)
 	turn.End(agenttrace.TurnResult{})
 	run.End(nil)
-	a.check()
 	wantTurns(t, a, []string{"list them"})
 	if n := len(a.rec.All().ModelCalls()); n != 3 {
 		t.Errorf("have %d calls, want 3: what the agent reports itself is not reported again", n)
