@@ -4,21 +4,14 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
-	"testing"
 	"time"
 
 	"go.opentelemetry.io/collector/pdata/ptrace"
 
 	"github.com/agenttrace/agenttrace/semconv"
-	"github.com/agenttrace/agenttrace/session/ingest"
 	"github.com/agenttrace/agenttrace/session/store"
-	"github.com/agenttrace/agenttrace/session/store/postgres"
-	"github.com/agenttrace/agenttrace/session/store/postgres/postgrestest"
-	sqlitestore "github.com/agenttrace/agenttrace/session/store/sqlite"
 	"github.com/agenttrace/agenttrace/spans"
 )
 
@@ -125,64 +118,3 @@ func cpuSeconds() float64 {
 type nothing struct{}
 
 func (nothing) Apply(context.Context, *store.Batch) (store.Result, error) { return store.Result{}, nil }
-
-// BenchmarkCollectors has several collectors write one PostgreSQL database: each has a store of its own, and requests
-// of 512 spans of sessions that no other one gets. Beside it, one that writes a file.
-func BenchmarkCollectors(b *testing.B) {
-	bodies, spanCount, _ := requests(400, 10)
-	for _, collectors := range []int{0, 1, 2, 4, 8} {
-		name := fmt.Sprint(collectors)
-		if collectors == 0 {
-			name = "file"
-		}
-		b.Run(name, func(b *testing.B) {
-			for range b.N {
-				b.StopTimer()
-				open := func() store.Store {
-					s, err := sqlitestore.Open(b.Context(), filepath.Join(b.TempDir(), "sessions.db"),
-						sqlitestore.Options{})
-					if err != nil {
-						b.Fatal(err)
-					}
-					return s
-				}
-				if collectors > 0 {
-					dsn := postgrestest.Start(b).Create(b)
-					open = func() store.Store {
-						s, err := postgres.Open(b.Context(), dsn, postgres.Options{})
-						if err != nil {
-							b.Fatal(err)
-						}
-						return s
-					}
-				}
-				queue := make(chan []byte)
-				var wg sync.WaitGroup
-				for range max(collectors, 1) {
-					s := open()
-					defer s.Close()
-					in := ingest.New(s, ingest.Options{})
-					wg.Go(func() {
-						unmarshaler := ptrace.ProtoUnmarshaler{}
-						for body := range queue {
-							td, err := unmarshaler.UnmarshalTraces(body)
-							if err == nil {
-								_, err = in.Traces(b.Context(), td)
-							}
-							if err != nil {
-								b.Error(err)
-							}
-						}
-					})
-				}
-				b.StartTimer()
-				for _, body := range bodies {
-					queue <- body
-				}
-				close(queue)
-				wg.Wait()
-			}
-			b.ReportMetric(float64(spanCount)*float64(b.N)/b.Elapsed().Seconds(), "spans/s")
-		})
-	}
-}
