@@ -1,7 +1,6 @@
 package ingest_test
 
 import (
-	"encoding/binary"
 	"fmt"
 	"path/filepath"
 	"testing"
@@ -14,27 +13,6 @@ import (
 	"github.com/agenttrace/agenttrace/session/ingest/dialect"
 	sqlitestore "github.com/agenttrace/agenttrace/session/store/sqlite"
 )
-
-// renewed is a request as another run of the agent would send it: in other traces
-// and sessions, some minutes later.
-func renewed(td ptrace.Traces, n int) ptrace.Traces {
-	fresh := ptrace.NewTraces()
-	td.CopyTo(fresh)
-	eachSpan(fresh, func(s ptrace.Span, _ pcommon.InstrumentationScope, _ pcommon.Resource) {
-		trace := s.TraceID()
-		binary.BigEndian.PutUint32(trace[:], uint32(n))
-		s.SetTraceID(trace)
-		after := pcommon.Timestamp(time.Duration(n) * time.Minute)
-		s.SetStartTimestamp(s.StartTimestamp() + after)
-		s.SetEndTimestamp(s.EndTimestamp() + after)
-		for _, key := range dialect.SessionKeys {
-			if v, ok := s.Attributes().Get(key); ok && v.Type() == pcommon.ValueTypeStr {
-				v.SetStr(fmt.Sprint(v.Str(), "-", n))
-			}
-		}
-	})
-	return fresh
-}
 
 // BenchmarkForeignTurn commits a turn of an agent without the SDK, in a trace of
 // its own or in the one of all turns, where the session is young and where it is
