@@ -231,46 +231,6 @@ func TestMalformedProtobufIsRefused(t *testing.T) {
 	}
 }
 
-func BenchmarkProto(b *testing.B) {
-	td := ptrace.NewTraces()
-	ss := td.ResourceSpans().AppendEmpty().ScopeSpans().AppendEmpty()
-	for range 100 {
-		a := ss.Spans().AppendEmpty().Attributes()
-		for i := range 20 {
-			a.PutStr("attribute."+string(rune('a'+i)), strings.Repeat("text ", 20))
-		}
-	}
-	request, _ := (&ptrace.ProtoMarshaler{}).MarshalTraces(td)
-	b.SetBytes(int64(len(request)))
-	b.Run("bound", func(b *testing.B) {
-		for b.Loop() {
-			if _, _, err := Proto(SignalTraces, request, MaxDecoded); err != nil {
-				b.Fatal(err)
-			}
-		}
-	})
-	b.Run("decode", func(b *testing.B) {
-		for b.Loop() {
-			if err := ptraceotlp.NewExportRequest().UnmarshalProto(request); err != nil {
-				b.Fatal(err)
-			}
-		}
-	})
-	text, _ := (&ptrace.JSONMarshaler{}).MarshalTraces(td)
-	b.Run("bound JSON", func(b *testing.B) {
-		for b.Loop() {
-			_, _, _ = JSON(text, MaxDecoded)
-		}
-	})
-	b.Run("decode JSON", func(b *testing.B) {
-		for b.Loop() {
-			if err := ptraceotlp.NewExportRequest().UnmarshalJSON(text); err != nil {
-				b.Fatal(err)
-			}
-		}
-	})
-}
-
 // The decoder makes a span of each element, whatever stands there: 30 million numbers
 // took 4 GB.
 func TestElementsThatAreNoObjectsCount(t *testing.T) {

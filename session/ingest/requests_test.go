@@ -83,32 +83,6 @@ func agentSession(r *rand.Rand, n, turns int) []ptrace.Span {
 	return s.spans
 }
 
-// requests packs sessions into requests of 512 spans, as protobuf.
-func requests(sessions, turns int) (bodies [][]byte, spanCount int, payload int64) {
-	r := rand.New(rand.NewPCG(1, 2))
-	var all []ptrace.Span
-	marshaler := ptrace.ProtoMarshaler{}
-	flush := func(n int) {
-		b, err := marshaler.MarshalTraces(traces(all[:n]...))
-		if err != nil {
-			panic(err)
-		}
-		bodies, all, payload = append(bodies, b), all[n:], payload+int64(len(b))
-	}
-	for n := range sessions {
-		made := agentSession(r, n, turns)
-		spanCount += len(made)
-		all = append(all, made...)
-		for len(all) >= 512 {
-			flush(512)
-		}
-	}
-	if len(all) > 0 {
-		flush(len(all))
-	}
-	return bodies, spanCount, payload
-}
-
 func cpuSeconds() float64 {
 	var u syscall.Rusage
 	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u)

@@ -81,30 +81,6 @@ func turns(n int, records bool) []fact.Fact {
 	return all
 }
 
-func BenchmarkAssemble(b *testing.B) {
-	for _, c := range []struct {
-		name  string
-		facts []fact.Fact
-	}{
-		{"turn of 30 steps", steps("t", 30, 0)},
-		{"turn of 300 steps", steps("t", 300, 0)},
-		{"turn of 3000 steps", steps("t", 3000, 0)},
-		{"100 turns", turns(100, false)},
-		{"1000 turns", turns(1000, false)},
-		{"100 turns of records", turns(100, true)},
-		{"1000 turns of records", turns(1000, true)},
-		{"1000 turns in a wrapper", append(turns(1000, false),
-			fact.Fact{Kind: fact.Step, TraceID: "w", SpanID: "w", Source: "w", Start: epoch, End: epoch + 1e15})},
-	} {
-		b.Run(c.name, func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				assemble.Assemble("home", c.facts)
-			}
-		})
-	}
-}
-
 // TestManyTurns checks what the benchmarks assemble.
 func TestManyTurns(t *testing.T) {
 	for _, records := range []bool{false, true} {

@@ -278,24 +278,3 @@ func FuzzMessages(f *testing.F) {
 		Catalog(raw)
 	})
 }
-
-func BenchmarkMessages(b *testing.B) {
-	var s strings.Builder
-	s.WriteString(`[{"role":"user","parts":[{"type":"text","content":"Fix the build."}]}`)
-	for i := range 100 {
-		fmt.Fprintf(&s,
-			`,{"role":"assistant","parts":[{"type":"text","content":"Looking at file %d."},{"type":"tool_call",`+
-				`"id":"call_%d","name":"read","arguments":{"path":"/src/%d.go"}}]}`, i, i, i)
-		fmt.Fprintf(&s, `,{"role":"tool","parts":[{"type":"tool_call_response","id":"call_%d",`+
-			`"response":{"content":%q}}]}`,
-			i, strings.Repeat("line of text\n", 40))
-	}
-	raw := json.RawMessage(s.String() + "]")
-	b.SetBytes(int64(len(raw)))
-	b.ReportAllocs()
-	for b.Loop() {
-		if messages, ok := Messages(raw); !ok || len(messages) != 201 {
-			b.Fatal(len(messages), ok)
-		}
-	}
-}
