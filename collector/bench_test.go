@@ -10,7 +10,6 @@ import (
 	"runtime"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -60,9 +59,9 @@ func BenchmarkIngest(b *testing.B) {
 	cpu, spent := make(map[string]float64), make(map[string]time.Duration)
 	measure := func(name string, do func()) {
 		runtime.GC()
-		from, begin := cpuSeconds(), time.Now()
+		from, begin := testscale.CPUSeconds(), time.Now()
 		do()
-		cpu[name] += cpuSeconds() - from
+		cpu[name] += testscale.CPUSeconds() - from
 		spent[name] += time.Since(begin)
 	}
 	var size float64
@@ -272,12 +271,6 @@ func send(b *testing.B, endpoint string, bodies [][]byte, connections int) {
 	}
 	close(work)
 	senders.Wait()
-}
-
-func cpuSeconds() float64 {
-	var u syscall.Rusage
-	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u)
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano()).Seconds()
 }
 
 func fileSizes(b *testing.B, dir string) (sum float64) {

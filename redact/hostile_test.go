@@ -98,19 +98,3 @@ func TestHostileTextIsLookedAtOnce(t *testing.T) {
 		}
 	}
 }
-
-// BenchmarkHostile has prose in the same run. No text costs more than three times as
-// much.
-func BenchmarkHostile(b *testing.B) {
-	r := mustNew(b, Config{})
-	const size = 256 << 10
-	units := hostile()
-	run := func(name, text string) {
-		b.Run(name, func(b *testing.B) { perKB(b, len(text), func() { sink += len(r.Text(text)) }) })
-	}
-	run("prose", ordinary(size))
-	for name, unit := range units {
-		run(strings.ReplaceAll(name, " ", "_"), strings.Repeat(unit, size/len(unit)))
-	}
-	run("prose again", ordinary(size))
-}

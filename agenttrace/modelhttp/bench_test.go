@@ -1,5 +1,3 @@
-//go:build unix
-
 package modelhttp_test
 
 import (
@@ -9,7 +7,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -17,6 +14,7 @@ import (
 	"github.com/agenttrace/agenttrace/agenttrace/agenttracetest"
 	"github.com/agenttrace/agenttrace/agenttrace/modelhttp"
 	"github.com/agenttrace/agenttrace/internal/e2e/modelserver"
+	"github.com/agenttrace/agenttrace/internal/testscale"
 )
 
 // BenchmarkTransport reads an answer of 400 chunks from memory, with a bare transport and with ours, so that what it
@@ -49,10 +47,10 @@ func BenchmarkTransport(b *testing.B) {
 			b.Run(name, func(b *testing.B) {
 				read := make([]byte, 32<<10)
 				var took []time.Duration
-				var cpu time.Duration
+				var cpu float64
 				for b.Loop() {
 					rec.Reset()
-					before := cpuTime(b)
+					before := testscale.CPUSeconds()
 					req, err := http.NewRequestWithContext(b.Context(), http.MethodPost, "http://localhost"+path,
 						bytes.NewReader(data))
 					if err != nil {
@@ -68,23 +66,14 @@ func BenchmarkTransport(b *testing.B) {
 						b.Fatal(err)
 					}
 					_ = resp.Body.Close()
-					cpu += cpuTime(b) - before
+					cpu += testscale.CPUSeconds() - before
 				}
 				slices.Sort(took)
-				b.ReportMetric(float64(cpu.Microseconds())/float64(b.N), "cpu-µs/answer")
+				b.ReportMetric(cpu*1e6/float64(b.N), "cpu-µs/answer")
 				b.ReportMetric(float64(took[len(took)*99/100].Nanoseconds())/1000, "chunk-p99-µs")
 			})
 		}
 	}
-}
-
-// cpuTime returns that of this process, user and system.
-func cpuTime(b *testing.B) time.Duration {
-	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		b.Fatal(err)
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 // memory is a body that has a chunk for each read.

@@ -6,5 +6,5 @@ import "time"
 
 var began = time.Now()
 
-// processorSeconds is how long this process has run.
-func processorSeconds() float64 { return time.Since(began).Seconds() }
+// CPUSeconds is how long this process has run.
+func CPUSeconds() float64 { return time.Since(began).Seconds() }

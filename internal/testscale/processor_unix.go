@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// processorSeconds is how long this process has used processors.
-func processorSeconds() float64 {
+// CPUSeconds is how long this process has used processors.
+func CPUSeconds() float64 {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
 		panic(err)

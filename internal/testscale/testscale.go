@@ -26,9 +26,9 @@ func Linear(t *testing.T, size int, work func(size int)) {
 	least := func(size int) float64 {
 		best := 0.0
 		for i := range 3 {
-			before := processorSeconds()
+			before := CPUSeconds()
 			work(size)
-			if took := processorSeconds() - before; i == 0 || took < best {
+			if took := CPUSeconds() - before; i == 0 || took < best {
 				best = took
 			}
 		}

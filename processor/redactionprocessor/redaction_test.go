@@ -199,40 +199,6 @@ func TestLogs(t *testing.T) {
 	}
 }
 
-// What holds no secret costs a look and nothing else.
-func BenchmarkTraces(b *testing.B) {
-	for _, text := range []struct{ name, text string }{{"clean",
-		strings.Repeat("the quick func returns error nil while reading file main.go ", 50)},
-		{"one secret", strings.Repeat("the quick func returns ", 130) + token}} {
-		b.Run(text.name, func(b *testing.B) {
-			r, err := redact.New(redact.Config{})
-			if err != nil {
-				b.Fatal(err)
-			}
-			td := ptrace.NewTraces()
-			spans := td.ResourceSpans().AppendEmpty().ScopeSpans().AppendEmpty().Spans()
-			for range 512 {
-				s := spans.AppendEmpty()
-				s.Attributes().PutStr("session.id", "ses_1fa2bdc08000YO9dOSXjsMd9kP")
-				s.Attributes().PutStr("gen_ai.tool.name", "bash")
-				s.Attributes().PutInt("gen_ai.usage.input_tokens", 12)
-			}
-			b.SetBytes(int64(512 * len(text.text)))
-			b.ReportAllocs()
-			for b.Loop() {
-				for _, s := range spans.All() {
-					s.Attributes().PutStr("gen_ai.tool.call.result", text.text)
-				}
-				c := cleaner{r: r}
-				for _, s := range spans.All() {
-					c.span(s)
-				}
-			}
-			b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(b.N)/512, "µs/span")
-		})
-	}
-}
-
 func TestASpanThatIsTooLargeIsCutAndNoOther(t *testing.T) {
 	config := createDefaultConfig().(*Config)
 	config.MaxSpanBytes = 1 << 20

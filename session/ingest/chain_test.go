@@ -9,6 +9,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/ptrace"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session/ingest"
 	"github.com/agenttrace/agenttrace/session/store"
 )
@@ -49,11 +50,11 @@ func TestCostOfManySpansInOneRequest(t *testing.T) {
 	for shape, operation := range map[string]string{"chain": "chat", "traces": "execute_tool"} {
 		cost := func(n int) float64 {
 			s, td := openStore(t), manySpans(shape, operation, n)
-			begin := cpuSeconds()
+			begin := testscale.CPUSeconds()
 			if _, err := ingest.New(s, ingest.Options{}).Traces(t.Context(), td); err != nil {
 				t.Fatal(err)
 			}
-			return cpuSeconds() - begin
+			return testscale.CPUSeconds() - begin
 		}
 		if few, many := cost(500), cost(2000); many > 10*few {
 			t.Errorf("%s: 500 spans cost %.2f s of CPU, 2000 %.2f s", shape, few, many)

@@ -9,6 +9,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/ptrace"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session/ingest"
 	"github.com/agenttrace/agenttrace/session/ingest/dialect"
 	sqlitestore "github.com/agenttrace/agenttrace/session/store/sqlite"
@@ -52,12 +53,12 @@ func BenchmarkForeignTurn(b *testing.B) {
 				for range b.N {
 					all = append(all, turn())
 				}
-				begin := cpuSeconds()
+				begin := testscale.CPUSeconds()
 				b.ResetTimer()
 				for _, td := range all {
 					deliver(td)
 				}
-				b.ReportMetric((cpuSeconds()-begin)/float64(b.N)*1e6, "CPU-µs/op")
+				b.ReportMetric((testscale.CPUSeconds()-begin)/float64(b.N)*1e6, "CPU-µs/op")
 			})
 		}
 	}

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strings"
-	"syscall"
-	"time"
 
 	"go.opentelemetry.io/collector/pdata/ptrace"
 
@@ -17,8 +15,7 @@ import (
 
 // filler makes n bytes that look like program output.
 func filler(r *rand.Rand, n int) string {
-	const words = "the quick func returns error nil while reading file main.go line value string expected got test " +
-		"passed "
+	const words = "the quick func returns error nil while reading file main.go line value string expected got test passed "
 	var b strings.Builder
 	for b.Len() < n {
 		i := r.IntN(len(words) - 12)
@@ -59,10 +56,8 @@ func agentSession(r *rand.Rand, n, turns int) []ptrace.Span {
 					Outcome: semconv.OutcomeAllowed}, from, from)
 			}
 			s.add(tool, from, from+8)
-			assistant.Parts = append(assistant.Parts,
-				spans.Part{ID: tool.PartID, Index: *tool.PartIndex, Type: "tool-bash",
-					ToolCallID: tool.CallID,
-					ToolState:  tool.State, CreatedAt: start + from, UpdatedAt: start + from + 8})
+			assistant.Parts = append(assistant.Parts, spans.Part{ID: tool.PartID, Index: *tool.PartIndex, Type: "tool-bash",
+				ToolCallID: tool.CallID, ToolState: tool.State, CreatedAt: start + from, UpdatedAt: start + from + 8})
 		}
 		assistant.Parts = append(assistant.Parts, textPart(k+2, 5, at+60, "text", filler(r, 1000)))
 		s.add(&spans.Turn{SessionID: sessionID, Agent: "coder", Index: ptr(int64(turn)), Model: model,
@@ -81,12 +76,6 @@ func agentSession(r *rand.Rand, n, turns int) []ptrace.Span {
 	s.add(&spans.Run{SessionID: sessionID, Agent: "coder", Title: "a title", Model: model, Outcome: semconv.EndFinish,
 		CreatedAt: start + begin}, begin, at)
 	return s.spans
-}
-
-func cpuSeconds() float64 {
-	var u syscall.Rusage
-	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u)
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano()).Seconds()
 }
 
 type nothing struct{}

@@ -71,8 +71,7 @@ type Call struct {
 	Error  string          `json:"error"`
 }
 
-// Program is a program that was built or installed. It is safe for concurrent
-// use.
+// Program is a program that was built or installed. It is safe for concurrent use.
 type Program struct {
 	command []string
 	dir     string
@@ -113,9 +112,8 @@ func BuildGenkit(ctx context.Context, source, dir string) (*Program, error) {
 	return &Program{command: []string{binary}, dir: dir}, nil
 }
 
-// Run runs the program, which exports by OTLP to the URL, and returns what it saw
-// when it has exported everything. A program on Genkit takes the path of a session
-// store instead, and writes it itself.
+// Run runs the program, which exports by OTLP to the URL, and returns what it saw when it has exported everything. A
+// program on Genkit takes the path of a session store instead, and writes it itself.
 func (p *Program) Run(ctx context.Context, to string) ([]Turn, error) {
 	var stdout, stderr bytes.Buffer
 	args := append(p.command[1:len(p.command):len(p.command)], to)

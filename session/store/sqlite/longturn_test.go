@@ -7,9 +7,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -297,14 +295,14 @@ func BenchmarkLongTurn(b *testing.B) {
 			cost := func(all func(in *ingest.Ingester)) float64 {
 				s := open(b, newPath(b), Options{})
 				in := ingest.New(s, ingest.Options{})
-				begin := cpuSeconds()
+				begin := testscale.CPUSeconds()
 				stepRequest{l.head, l.headLogs}.deliver(b, in)
 				all(in)
 				l.rootOf(n).deliver(b, in)
 				if err := s.Rebuild(b.Context()); err != nil {
 					b.Fatal(err)
 				}
-				return cpuSeconds() - begin
+				return testscale.CPUSeconds() - begin
 			}
 			for range b.N {
 				one := cost(func(in *ingest.Ingester) {
@@ -321,12 +319,6 @@ func BenchmarkLongTurn(b *testing.B) {
 			}
 		})
 	}
-}
-
-func cpuSeconds() float64 {
-	var u syscall.Rusage
-	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u)
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano()).Seconds()
 }
 
 // deferring stores batches as its store does, and rebuilds nothing afterwards.
@@ -396,9 +388,6 @@ func TestALongTurnIsRebuiltLater(t *testing.T) {
 // request is one message, however it is delivered.
 func TestManyToolCallsInOneRequest(t *testing.T) {
 	many := testscale.Rounds(400, 4000)
-	if n, err := strconv.Atoi(os.Getenv("TOOL_CALLS")); err == nil {
-		many = n
-	}
 	l := newLongTurn(t, steppedShape)
 	all := ptrace.NewTraces()
 	for n := range many / 2 { // each step calls two tools
@@ -407,14 +396,12 @@ func TestManyToolCallsInOneRequest(t *testing.T) {
 	}
 	l.rootOf(many / 2).traces.ResourceSpans().MoveAndAppendTo(all.ResourceSpans())
 	s := open(t, newPath(t), Options{})
-	began := time.Now()
 	if _, err := ingest.New(s, ingest.Options{}).Traces(t.Context(), all); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Rebuild(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("%d tool calls in %v", many, time.Since(began))
 	stmt := s.conn.Prep(`SELECT count(*) FROM chat_parts WHERE tool_call_id IS NOT NULL`)
 	calls, err := sqlitex.ResultInt64(stmt)
 	if err != nil || calls != int64(many) {

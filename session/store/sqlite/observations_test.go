@@ -198,7 +198,6 @@ func TestTurnCost(t *testing.T) {
 					next++
 				}
 				costs[after] = steps(t, s) / 10
-				t.Logf("after %d turns: %d steps each", after, costs[after])
 				most := costs[10] * 3 / 2
 				if name == "sub-agents before their tool call" {
 					most += 50 * int64(after)

@@ -3,15 +3,12 @@ package assemble_test
 import (
 	"encoding/json"
 	"fmt"
-	"testing"
 
 	"github.com/agenttrace/agenttrace/session"
-	"github.com/agenttrace/agenttrace/session/ingest/assemble"
 	"github.com/agenttrace/agenttrace/session/ingest/fact"
 )
 
-// steps returns the facts of a turn of n model calls and tools, as spans and
-// records, from a time in milliseconds.
+// steps returns the facts of a turn of n model calls and tools, as spans and records, from a time in milliseconds.
 func steps(trace string, n int, from int64) []fact.Fact {
 	at := func(ms int64) int64 { return epoch + (from+ms)*1e6 }
 	text := func(s string) []fact.Part { return []fact.Part{{Kind: fact.PartText, Text: s}} }
@@ -60,40 +57,4 @@ func steps(trace string, n int, from int64) []fact.Fact {
 		facts = append(facts, call, record, tool, result)
 	}
 	return facts
-}
-
-// turns returns the facts of n turns of three steps each. Without spans every turn
-// is built by records alone.
-func turns(n int, records bool) []fact.Fact {
-	var all []fact.Fact
-	for i := range n {
-		for _, f := range steps(fmt.Sprint("t", i), 3, int64(i)*1000) {
-			if records {
-				if f.Kind == fact.Turn {
-					f.Kind, f.Name = fact.Prompt, "user_prompt"
-				}
-				f.Source = fact.RecordPrefix + f.TraceID + f.Source
-				f.End, f.TraceID, f.SpanID, f.ParentID = f.Start, "", "", ""
-			}
-			all = append(all, f)
-		}
-	}
-	return all
-}
-
-// TestManyTurns checks what the benchmarks assemble.
-func TestManyTurns(t *testing.T) {
-	for _, records := range []bool{false, true} {
-		facts := turns(50, records)
-		out := assemble.Assemble("home", facts)
-		verify(t, facts, &out)
-		if got, want := len(out.Messages), 100; got != want {
-			t.Errorf("records %v: %d messages, want %d", records, got, want)
-		}
-		for i := range out.Messages {
-			if m := &out.Messages[i]; m.Role == session.RoleAssistant && len(m.Parts) < 7 {
-				t.Errorf("records %v: message %d has %d parts", records, i, len(m.Parts))
-			}
-		}
-	}
 }
