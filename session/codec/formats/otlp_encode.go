@@ -344,12 +344,13 @@ func (e *otlpEncoder) message(user, m *session.MessageAndParts) (otlpPlace, erro
 		record := e.compaction(m, marker, &meta, &rows)
 		return at, e.write(at, otlpSpanOf(record, rows, failed))
 	}
+	lacking := e.callsLackUsage(m.Message.ID, &meta)
 	// A turn that was continued has a span for each time, with its own measurements.
 	if at.ref != nil && at.ref.TurnStats != nil && e.facts[m.Message.ID] {
 		meta = session.ParseMessageMetadata([]byte(at.ref.TurnStats.Metadata()))
 	}
 	record := e.turn(&meta)
-	record.CallsLackUsage = e.callsLackUsage(m)
+	record.CallsLackUsage = lacking
 	if user != nil {
 		record.User = otlpSaid(user, &rows)
 	}
@@ -460,9 +461,8 @@ func (e *otlpEncoder) callsOf(messageID string) (good, bad []otlpPlace) {
 }
 
 // callsLackUsage reports whether no model call of the message has the usage: it is known of all together.
-func (e *otlpEncoder) callsLackUsage(m *session.MessageAndParts) bool {
-	good, bad := e.callsOf(m.Message.ID)
-	meta := session.ParseMessageMetadata([]byte(m.Message.MetadataJSON))
+func (e *otlpEncoder) callsLackUsage(messageID string, meta *session.MessageMetadata) bool {
+	good, bad := e.callsOf(messageID)
 	if steps := meta.Trace.Steps; len(steps) > 0 && (len(good)+len(bad) == 0 || len(steps) == len(good)) {
 		return false
 	}
