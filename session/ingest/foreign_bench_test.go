@@ -1,6 +1,7 @@
 package ingest_test
 
 import (
+	"context"
 	"fmt"
 	"path/filepath"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session/ingest"
 	"github.com/agenttrace/agenttrace/session/ingest/dialect"
+	"github.com/agenttrace/agenttrace/session/store"
 	sqlitestore "github.com/agenttrace/agenttrace/session/store/sqlite"
 )
 
@@ -115,3 +117,7 @@ func TestNoiseDoesNotAllocate(t *testing.T) {
 		t.Errorf("%d spans cost %v allocations, %d cost %v", few.SpanCount(), x, many.SpanCount(), y)
 	}
 }
+
+type nothing struct{}
+
+func (nothing) Apply(context.Context, *store.Batch) (store.Result, error) { return store.Result{}, nil }

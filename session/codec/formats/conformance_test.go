@@ -358,7 +358,7 @@ func FuzzCSVEncode(f *testing.F) {
 			tokens = used.Total()
 		}
 		var b bytes.Buffer
-		if err := csvEncode(&b, s); err != nil {
+		if err := csvNewEncoder(&b).Encode(s); err != nil {
 			t.Fatal(err)
 		}
 		table, err := csv.NewReader(&b).ReadAll() // rows of one length

@@ -113,11 +113,6 @@ var csvLosses = codec.ForeignLosses(codec.Losses{
 // csvExplain lists what the table does not have of a session.
 func csvExplain(s *codec.Session) []codec.Loss { return csvLosses.Of(s) }
 
-// csvEncode writes one session with a header.
-func csvEncode(w io.Writer, s *codec.Session) error {
-	return csvNewEncoder(w).Encode(s)
-}
-
 // csvEncoder writes sessions one after the other under one header. It is not safe
 // for concurrent use.
 //

@@ -52,7 +52,7 @@ func TestCSVEncode(t *testing.T) {
 		},
 	}
 	var b strings.Builder
-	if err := csvEncode(&b, &codec.Session{Transcript: tr}); err != nil {
+	if err := csvNewEncoder(&b).Encode(&codec.Session{Transcript: tr}); err != nil {
 		t.Fatal(err)
 	}
 	want := csvHeader +
@@ -81,7 +81,7 @@ func TestCSVFormulasAreGuarded(t *testing.T) {
 		// A number keeps its sign.
 		tr.Messages = []session.MessageAndParts{{Message: session.Message{ID: "m", CreatedAt: -5}}}
 		var b strings.Builder
-		if err := csvEncode(&b, &codec.Session{Transcript: tr}); err != nil {
+		if err := csvNewEncoder(&b).Encode(&codec.Session{Transcript: tr}); err != nil {
 			t.Fatal(err)
 		}
 		rows, err := csv.NewReader(strings.NewReader(b.String())).ReadAll()
@@ -128,7 +128,7 @@ func TestCSVWithheldValuesHaveNoSize(t *testing.T) {
 			continue
 		}
 		var b bytes.Buffer
-		if err := csvEncode(&b, sample.Session); err != nil {
+		if err := csvNewEncoder(&b).Encode(sample.Session); err != nil {
 			t.Fatal(err)
 		}
 		records, err := csv.NewReader(&b).ReadAll()
