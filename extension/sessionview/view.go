@@ -134,7 +134,7 @@ func (v *view) Attach(location string, s store.Store) (detach func(context.Conte
 			v.settings.Logger.Warn("sessions can be viewed through the socket alone", zap.Error(err))
 		}
 	}
-	v.served.Handler = web.Slots(v.pages(s, v.served))
+	v.served.Handler = v.pages(s, v.served)
 	if !v.config.NoSocket {
 		var err error
 		if v.served.socket, err = v.listenBeside(s); err != nil {

@@ -49,8 +49,6 @@ const (
 	CodeBusy = "busy"
 	// CodeNotFound: something that the request names, other than a session, is not there.
 	CodeNotFound = "not-found"
-	// CodeOverloaded: too many requests wait for their turn.
-	CodeOverloaded = "overloaded"
 	// CodeInternal: anything else.
 	CodeInternal = "internal"
 	// codeNotWhole: a session was not imported because a row of it was refused.

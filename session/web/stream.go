@@ -100,7 +100,7 @@ func (s *stream) send(w http.ResponseWriter, r *http.Request, at Position,
 		if err != nil || now == at && (s.again == 0 || time.Since(looked) < s.again) {
 			continue // an error passes, or the reader reconnects
 		}
-		switch err := inSlot(ctx, func() error { return read(ctx, now) }); {
+		switch err := read(ctx, now); {
 		case errors.Is(err, errEnd):
 			flush() // the stream ends in any case
 			return
