@@ -133,21 +133,18 @@ func (r *Recording) Documents() (docs []*document.Document, err error) {
 	return docs, nil
 }
 
-// run has the conversation of the script and returns its one session.
-func (p *Program) run(ctx context.Context, dir string, script *Script, stream bool) (
-	*document.Document, error,
-) {
-	server := httptest.NewServer(&Server{API: p.API, Script: script})
+// run has the conversation of [Weather] and returns its one session.
+func (p *Program) run(ctx context.Context, dir string, stream bool) (*document.Document, error) {
+	server := httptest.NewServer(&Server{API: p.API, Script: &Weather})
 	defer server.Close()
 	r, err := Record(dir)
 	if err != nil {
 		return nil, err
 	}
-	c := &Console{
-		Context: ctx, Script: script, URL: server.URL, HTTP: server.Client(), Tracer: r.Tracer, Provider: r.Provider,
+	err = p.Run(&Console{
+		Context: ctx, Script: &Weather, URL: server.URL, HTTP: server.Client(), Tracer: r.Tracer, Provider: r.Provider,
 		Stream: stream,
-	}
-	err = p.Run(c)
+	})
 	docs, storeErr := r.Documents()
 	switch {
 	case err != nil || storeErr != nil:
@@ -160,17 +157,16 @@ func (p *Program) run(ctx context.Context, dir string, script *Script, stream bo
 	return docs[0], nil
 }
 
-// Test has the conversation of the script with the program, with whole and with streamed
-// answers, and compares the session with the script.
+// Test has the conversation with the program, with whole and with streamed answers, and compares the session with the
+// script.
 func Test(t *testing.T, p Program) {
-	script := Weather
 	for _, stream := range []bool{false, true} {
 		t.Run(fmt.Sprintf("streamed %v", stream), func(t *testing.T) {
-			doc, err := p.run(t.Context(), t.TempDir(), &script, stream)
+			doc, err := p.run(t.Context(), t.TempDir(), stream)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(script.Want(p.API), Lines(doc, p.API.IDs)); diff != "" {
+			if diff := cmp.Diff(Weather.Want(p.API), Lines(doc, p.API.IDs)); diff != "" {
 				t.Errorf("session (-script +stored):\n%s", diff)
 			}
 		})

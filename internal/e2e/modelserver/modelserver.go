@@ -5,13 +5,14 @@ package modelserver
 
 import (
 	"bytes"
+	_ "embed" // of Weather
 	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
 	"slices"
 	"strings"
-	"sync"
+	"sync/atomic"
 
 	"github.com/agenttrace/agenttrace/session/document"
 )
@@ -45,91 +46,17 @@ type Call struct {
 	Failed                  bool
 }
 
+//go:embed weather.json
+var weather []byte
+
 // Weather is a conversation of two turns with calls at once, one that fails, and an output
 // that is JSON.
-var Weather = Script{
-	System: "You know the weather.",
-	Tools: []Tool{{
-		"get_weather", "The weather of a city.",
-		`{"type":"object","properties":{"city":{"type":"string"}},"required":["city"]}`,
-	}},
-	Turns: []Turn{
-		{"How is the weather in Paris and in Rome?", []Step{
-			{"Two cities, two calls.", "Let me look.", []Call{
-				{"call_paris_0001", "get_weather", `{"city":"Paris"}`, "sunny", false},
-				{"call_rome_00002", "get_weather", `{"city":"Rome"}`, "no such station", true},
-			}, 100, 20},
-			{"", "It is sunny in Paris.", nil, 140, 10},
-		}},
-		{"Thanks! And in Oslo?", []Step{
-			{"", "", []Call{{"call_oslo_00003", "get_weather", `{"city":"Oslo"}`, `{"degrees":3}`, false}}, 170, 12},
-			{"", "Oslo has 3 °C.", nil, 200, 8},
-		}},
-	},
-}
-
-// API is a provider's API.
-type API struct {
-	Name string
-	// Reasons reports that answers have the reasoning, Errors that results of tools state
-	// that the tool failed, IDs that calls have ids, Stop are the reasons for which an
-	// answer ended, without and with calls.
-	Reasons, Errors, IDs bool
-	Stop                 [2]string
-	// Request returns the path and the body of the request for a step.
-	Request func(s *Script, turn, step int, stream bool) (path string, body any)
-	// Answer writes an answer.
-	Answer func(w *Writer, s *Step, id string)
-}
-
-// Writer writes an answer, streamed or as one document.
-type Writer struct {
-	stream, frames bool
-	chunks         [][]byte
-}
-
-// event writes an event of a stream. A document is written by body.
-func (w *Writer) event(name string, v any) {
-	data := encode(v)
-	switch {
-	case w.frames:
-		w.chunks = append(w.chunks, frame(name, data))
-	case name != "":
-		w.chunks = append(w.chunks, fmt.Appendf(nil, "event: %s\ndata: %s\n\n", name, data))
-	default:
-		w.chunks = append(w.chunks, fmt.Appendf(nil, "data: %s\n\n", data))
-	}
-}
-
-func (w *Writer) done() { w.chunks = append(w.chunks, []byte("data: [DONE]\n\n")) }
-
-func (w *Writer) body(v any) { w.chunks = append(w.chunks, encode(v)) }
-
-func encode(v any) []byte {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(v); err != nil {
+var Weather = func() (s Script) {
+	if err := json.Unmarshal(weather, &s); err != nil {
 		panic(err) // a mistake in this package
 	}
-	return bytes.TrimSpace(b.Bytes())
-}
-
-// Chunks returns the content type of an answer and its bytes, in the pieces that a server
-// would flush.
-func (a *API) Chunks(s *Step, id string, stream bool) (contentType string, chunks [][]byte) {
-	w := &Writer{stream: stream, frames: stream && strings.HasPrefix(a.Name, "bedrock")}
-	a.Answer(w, s, id)
-	switch {
-	case w.frames:
-		contentType = "application/vnd.amazon.eventstream"
-	case stream:
-		contentType = "text/event-stream; charset=utf-8"
-	default:
-		contentType = "application/json"
-	}
-	return contentType, w.chunks
-}
+	return s
+}()
 
 // Server answers with the steps of a script, one after another. Use it as an
 // [http.Handler].
@@ -139,9 +66,7 @@ type Server struct {
 	// Fail, if it is set, is asked before each request is answered and may answer it.
 	Fail func(w http.ResponseWriter, r *http.Request, attempt int) bool
 
-	mu       sync.Mutex
-	requests int
-	answered int
+	requests, answered atomic.Int64
 }
 
 // ServeHTTP implements [http.Handler]. The request is streamed if its path or body says so.
@@ -151,18 +76,11 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	s.mu.Lock()
-	attempt := s.requests
-	s.requests++
-	s.mu.Unlock()
+	attempt := int(s.requests.Add(1) - 1)
 	if s.Fail != nil && s.Fail(w, r, attempt) {
 		return
 	}
-	s.mu.Lock()
-	n := s.answered
-	s.answered++
-	s.mu.Unlock()
-	steps := s.Script.steps()
+	n, steps := int(s.answered.Add(1)-1), s.Script.steps()
 	if n >= len(steps) {
 		http.Error(w, `{"error":{"message":"the script has ended"}}`, http.StatusBadRequest)
 		return
@@ -242,7 +160,7 @@ func (s *Script) Want(a *API) []string {
 			}
 			in, out = in+step.Input, out+step.Output
 		}
-		lines = append(lines, fmt.Sprintf("turn %d+%d %s %d calls", in, out, a.Stop[0], len(t.Steps)))
+		lines = append(lines, fmt.Sprintf("turn %d+%d %s %d calls", in, out, a.Stop, len(t.Steps)))
 	}
 	return lines
 }
@@ -296,15 +214,6 @@ func partLine(role string, p *document.Part, ids bool) string {
 		line += p.Type
 	}
 	return line
-}
-
-// halves splits a text in two, as a stream would.
-func halves(text string) []string {
-	r := []rune(text)
-	if len(r) < 2 {
-		return []string{text}
-	}
-	return []string{string(r[:len(r)/2]), string(r[len(r)/2:])}
 }
 
 // upTo returns the turns before a step of a turn, the steps of the turn before it included.
