@@ -94,7 +94,9 @@ func (a *agent) ask(ctx context.Context, turn *agenttrace.Turn) (message, error)
 	}
 	text.Close()
 	reasoning.Close()
-	a.used = done.contextTokens()
+	if a.used = 0; done.usage != nil {
+		a.used = done.usage.PromptTokens + done.usage.CompletionTokens
+	}
 	if done.message.Content != "" {
 		a.say("%s\n", done.message.Content)
 	}
@@ -139,17 +141,17 @@ func (a *agent) callTool(ctx context.Context, call *agenttrace.ToolCall, t tool,
 		call.Fail(err)
 		return err.Error()
 	}
-	out, err := a.ws.clip(call.ID(), text)
+	text, truncated, err := a.ws.clip(call.ID(), text)
 	switch {
 	case err != nil:
 		call.Fail(err)
 		return err.Error()
-	case out.truncated:
-		call.EndTruncated(out.text, agenttrace.Truncated{Path: out.path, Size: out.size, SHA256: out.sha256})
+	case truncated != nil:
+		call.EndTruncated(text, *truncated)
 	default:
-		call.End(out.text)
+		call.End(text)
 	}
-	return out.text
+	return text
 }
 
 // tool returns the tool with a name. For a name that the model invented it returns a tool
@@ -185,9 +187,9 @@ func (a *agent) request() chatRequest {
 	}
 	req.Messages = append(req.Messages, a.messages...)
 	for _, t := range a.tools {
-		f := functionTool{Type: "function"}
-		f.Function.Name, f.Function.Description, f.Function.Parameters = t.name, t.description, t.schema()
-		req.Tools = append(req.Tools, f)
+		req.Tools = append(req.Tools, map[string]any{"type": "function", "function": map[string]any{
+			"name": t.name, "description": t.description, "parameters": t.schema(),
+		}})
 	}
 	return req
 }

@@ -33,9 +33,8 @@ type Config struct {
 	LoggerProvider log.LoggerProvider
 
 	// Workspace is the directory of a Go project. Empty means a copy of a small project
-	// with a failing test, which is removed at the end unless Keep is set.
+	// with a failing test, which is removed at the end.
 	Workspace string
-	Keep      bool
 
 	// Prompts are the user messages, one per turn. A prompt that begins with a slash is a
 	// command: /plan and /build change the mode, "/model NAME [VARIANT]" the model. Nil
@@ -68,7 +67,7 @@ type Result struct {
 	// TestsPass reports that "go test ./..." passed in the workspace at the end.
 	TestsPass bool
 	// Workspace is the directory in which the agent worked. It no longer exists if it was
-	// a copy and Keep was not set.
+	// a copy.
 	Workspace string
 }
 
@@ -124,7 +123,7 @@ func Run(ctx context.Context, c Config) (result Result, err error) {
 	result.Workspace = ws.dir
 	defer func() {
 		err = errors.Join(err, ws.close())
-		if c.Workspace == "" && !c.Keep {
+		if c.Workspace == "" {
 			err = errors.Join(err, os.RemoveAll(ws.dir))
 		}
 	}()

@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/rogpeppe/go-internal/txtar"
 	"go.uber.org/goleak"
 
 	"github.com/agenttrace/agenttrace/agenttrace"
@@ -56,7 +57,7 @@ func TestDemo(t *testing.T) {
 			t.Errorf("trace ids = %v, want %v", result.TraceIDs, want)
 		}
 		runs := all.Runs()
-		if len(runs) != 1 || runs[0].Outcome != "finish" || runs[0].Title != askWhy || runs[0].Mode != "build" {
+		if len(runs) != 1 || runs[0].Outcome != "finish" || runs[0].Title != script.Prompts[1] || runs[0].Mode != "build" {
 			t.Errorf("runs = %+v", runs)
 		}
 		if !strings.Contains(progress.String(), "Rate limit reached. Trying again in 20ms.") {
@@ -147,10 +148,7 @@ func TestDemo(t *testing.T) {
 			!strings.Contains(c.Error, "FAIL: TestLines/accents") {
 			t.Errorf("the failing test is recorded as %s: %s", c.ErrorType, c.Error)
 		}
-		sample, err := fs.ReadFile(scratch, "testdata/project/testdata/sample.txt")
-		if err != nil {
-			t.Fatal(err)
-		}
+		sample := txtar.Parse(scratch).Files[4].Data
 		c := byID["call_check_0_0"]
 		if c.OutputPath != ".agent/output/call_check_0_0.txt" || c.OutputSize != int64(len(sample)) ||
 			len(c.OutputSHA256) != 64 || len(c.Output) >= len(sample) {
@@ -364,7 +362,7 @@ func stream(calls ...string) func() (*http.Response, error) {
 	var chunk chatChunk
 	chunk.Choices = []chatChoice{{FinishReason: "tool_calls"}}
 	for i := 0; i < len(calls); i += 2 {
-		d := toolCallDelta{Index: i / 2}
+		d := toolCall{Index: i / 2}
 		d.ID, d.Function.Name, d.Function.Arguments = fmt.Sprint("call_", i/2), calls[i], calls[i+1]
 		chunk.Choices[0].Delta.ToolCalls = append(chunk.Choices[0].Delta.ToolCalls, d)
 	}

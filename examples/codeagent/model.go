@@ -26,6 +26,8 @@ type message struct {
 }
 
 type toolCall struct {
+	// Index is the place of a fragment's call among those of a stream.
+	Index    int    `json:"index,omitempty"`
 	ID       string `json:"id,omitempty"`
 	Type     string `json:"type,omitempty"`
 	Function struct {
@@ -35,23 +37,12 @@ type toolCall struct {
 }
 
 type chatRequest struct {
-	Model           string         `json:"model"`
-	ReasoningEffort string         `json:"reasoning_effort,omitempty"`
-	Messages        []message      `json:"messages"`
-	Tools           []functionTool `json:"tools,omitempty"`
-	Stream          bool           `json:"stream"`
-	StreamOptions   struct {
-		IncludeUsage bool `json:"include_usage"`
-	} `json:"stream_options"`
-}
-
-type functionTool struct {
-	Type     string `json:"type"`
-	Function struct {
-		Name        string          `json:"name"`
-		Description string          `json:"description"`
-		Parameters  json.RawMessage `json:"parameters"`
-	} `json:"function"`
+	Model           string          `json:"model"`
+	ReasoningEffort string          `json:"reasoning_effort,omitempty"`
+	Messages        []message       `json:"messages"`
+	Tools           []any           `json:"tools,omitempty"`
+	Stream          bool            `json:"stream"`
+	StreamOptions   map[string]bool `json:"stream_options"`
 }
 
 // chatUsage counts inclusively: prompt tokens include cached tokens, completion tokens
@@ -79,27 +70,17 @@ type chatChunk struct {
 }
 
 type chatChoice struct {
-	Delta        chatDelta `json:"delta"`
-	FinishReason string    `json:"finish_reason,omitempty"`
+	Delta struct {
+		Content string `json:"content"`
+		// Servers use one of these names for reasoning.
+		ReasoningContent string     `json:"reasoning_content"`
+		Reasoning        string     `json:"reasoning"`
+		ToolCalls        []toolCall `json:"tool_calls"`
+	} `json:"delta"`
+	FinishReason string `json:"finish_reason"`
 }
 
-type chatDelta struct {
-	Content string `json:"content,omitempty"`
-	// Servers use one of these names for reasoning.
-	ReasoningContent string          `json:"reasoning_content,omitempty"`
-	Reasoning        string          `json:"reasoning,omitempty"`
-	ToolCalls        []toolCallDelta `json:"tool_calls,omitempty"`
-}
-
-type toolCallDelta struct {
-	Index int `json:"index"`
-	toolCall
-}
-
-type apiError struct {
-	Message string `json:"message"`
-	Type    string `json:"type,omitempty"`
-}
+type apiError struct{ Message string }
 
 // completion is a complete answer of the model.
 type completion struct {
@@ -108,15 +89,6 @@ type completion struct {
 	// usage is nil if the server did not report any; rawUsage is its report.
 	usage    *chatUsage
 	rawUsage json.RawMessage
-}
-
-// contextTokens returns the number of tokens in the context after the answer, or 0 if the
-// server did not count.
-func (c completion) contextTokens() int64 {
-	if c.usage == nil {
-		return 0
-	}
-	return c.usage.PromptTokens + c.usage.CompletionTokens
 }
 
 // statusError is a response of the server with a status other than 200.
@@ -128,6 +100,16 @@ type statusError struct {
 
 func (e *statusError) Error() string {
 	return fmt.Sprintf("model server answered %d %s: %s", e.code, http.StatusText(e.code), e.message)
+}
+
+// pause waits, unless ctx ends.
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return fmt.Errorf("wait for model: %w", context.Cause(ctx))
+	case <-time.After(d):
+		return nil
+	}
 }
 
 // completer is a model: a [client], or the script.
@@ -150,7 +132,7 @@ const maxAttempts = 4
 // unreachable, but not after the answer has begun. After an error the completion has what
 // had arrived.
 func (c *client) complete(ctx context.Context, req chatRequest, text, reasoning func(string)) (completion, error) {
-	req.Stream, req.StreamOptions.IncludeUsage = true, true
+	req.Stream, req.StreamOptions = true, map[string]bool{"include_usage": true}
 	body, err := json.Marshal(req)
 	if err != nil {
 		return completion{}, fmt.Errorf("encode request: %w", err)
@@ -200,11 +182,9 @@ func (c *client) post(ctx context.Context, body []byte) (io.ReadCloser, error) {
 	}
 	defer resp.Body.Close()
 	text, _ := io.ReadAll(io.LimitReader(resp.Body, 4096)) // best effort: the status is sufficient
-	e := &statusError{code: resp.StatusCode, message: strings.TrimSpace(string(text))}
 	var answer struct{ Error apiError }
-	if json.Unmarshal(text, &answer) == nil {
-		e.message = cmp.Or(answer.Error.Message, e.message)
-	}
+	_ = json.Unmarshal(text, &answer) // or it is not JSON
+	e := &statusError{code: resp.StatusCode, message: cmp.Or(answer.Error.Message, strings.TrimSpace(string(text)))}
 	if ms, err := strconv.Atoi(resp.Header.Get("Retry-After-Ms")); err == nil {
 		e.retryAfter = time.Duration(ms) * time.Millisecond
 	} else if s, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil {
@@ -219,13 +199,9 @@ func readStream(r io.Reader, text, reasoning func(string)) (completion, error) {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(nil, 16<<20)
 	for lines.Scan() {
-		data, ok := bytes.CutPrefix(lines.Bytes(), []byte("data:"))
-		if !ok {
+		data, ok := bytes.CutPrefix(lines.Bytes(), []byte("data: "))
+		if !ok || string(data) == "[DONE]" {
 			continue
-		}
-		data = bytes.TrimSpace(data)
-		if string(data) == "[DONE]" {
-			break
 		}
 		var chunk chatChunk
 		if err := json.Unmarshal(data, &chunk); err != nil {
@@ -250,8 +226,8 @@ func readStream(r io.Reader, text, reasoning func(string)) (completion, error) {
 				done.message.Content += s
 				text(s)
 			}
-			for _, d := range choice.Delta.ToolCalls {
-				if err := done.message.grow(d); err != nil {
+			for _, fragment := range choice.Delta.ToolCalls {
+				if err := done.message.grow(fragment); err != nil {
 					return done, err
 				}
 			}
@@ -268,7 +244,7 @@ func readStream(r io.Reader, text, reasoning func(string)) (completion, error) {
 
 // grow adds a fragment of a tool call: the first one has id and name, all of them a piece
 // of the arguments.
-func (m *message) grow(d toolCallDelta) error {
+func (m *message) grow(d toolCall) error {
 	switch {
 	case d.Index == len(m.ToolCalls):
 		m.ToolCalls = append(m.ToolCalls, toolCall{Type: "function"})

@@ -16,21 +16,18 @@ func reviewTool(a *agent) tool {
 	return define(tool{
 		name: "review", description: "Have a second agent review the changes made so far.", kind: agenttrace.ToolThink,
 		properties: `"question":{"type":"string"}`,
-	},
-		func(args review) string { return args.Question },
-		func(ctx context.Context, args review) (answer string, err error) {
-			child := &agent{
-				tracer: a.tracer, ws: a.ws, client: a.client, model: a.model, limit: a.limit,
-				say:    func(string, ...any) {},
-				prompt: reviewPrompt, tools: readTools(a.ws),
-			}
-			child.session = a.tracer.NewSession(ctx, agenttrace.SessionOptions{Agent: "reviewer", Title: args.Question,
-				WorkspaceRoot: a.ws.dir})
-			a.mu.Lock()
-			a.children = append(a.children, child.session.ID())
-			a.mu.Unlock()
-			ctx, run := child.session.StartRun(ctx, agenttrace.RunOptions{Model: a.model})
-			defer run.Done(&err)
-			return child.turn(ctx, run, args.Question+"\n\n"+a.ws.changes())
-		})
+	}, func(args review) string { return args.Question }, func(ctx context.Context, args review) (answer string, err error) {
+		child := &agent{
+			tracer: a.tracer, ws: a.ws, client: a.client, model: a.model, limit: a.limit, prompt: reviewPrompt,
+			tools: readTools(a.ws), say: func(string, ...any) {},
+		}
+		child.session = a.tracer.NewSession(ctx, agenttrace.SessionOptions{Agent: "reviewer", Title: args.Question,
+			WorkspaceRoot: a.ws.dir})
+		a.mu.Lock()
+		a.children = append(a.children, child.session.ID())
+		a.mu.Unlock()
+		ctx, run := child.session.StartRun(ctx, agenttrace.RunOptions{Model: a.model})
+		defer run.Done(&err)
+		return child.turn(ctx, run, args.Question+"\n\n"+a.ws.changes())
+	})
 }

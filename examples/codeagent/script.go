@@ -1,271 +1,212 @@
 package codeagent
 
 import (
+	"context"
+	_ "embed" // of the script
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"regexp"
 	"strings"
+	"sync"
+	"time"
 )
+
+//go:embed script.json
+var scriptJSON []byte
+
+// script is the conversation of the demo: the prompts of the user and the answers of the model.
+var script = func() (s struct {
+	Prompts []string
+	Scenes  map[string]scene
+},
+) {
+	if err := json.Unmarshal(scriptJSON, &s); err != nil {
+		panic(err) // a mistake in the script
+	}
+	return s
+}()
+
+// scene is what the model answers to a prompt.
+type scene struct {
+	Prompt string
+	// Limited reports that the first request is refused once, as one too many.
+	Limited bool
+	Steps   []reply
+}
+
+// reply is the output of the model: reasoning, text and tool calls.
+type reply struct {
+	// Expect has a pattern for the output of each call of the step before. Without a match, the step did
+	// not happen as the script expects it: Otherwise says what should have happened.
+	Expect    []string
+	Otherwise string
+
+	Reasoning, Text string
+	Calls           []struct {
+		Name string
+		Args map[string]any
+	}
+}
+
+func (r reply) toolCalls(key string) (calls []toolCall) {
+	for i, call := range r.Calls {
+		arguments, _ := json.Marshal(call.Args) // never fails for what was JSON
+		made := toolCall{ID: fmt.Sprintf("call_%s_%d", key, i), Type: "function"}
+		made.Function.Name, made.Function.Arguments = call.Name, string(arguments)
+		calls = append(calls, made)
+	}
+	return calls
+}
 
 // demoPrompts are the user messages of the demo. Those that begin with a slash are
 // commands for the agent.
-func demoPrompts(model string) []string {
-	prompts := []string{"/plan", askWhy, "/build", askFix, askCheck, askPush}
-	if model == defaultModel {
-		prompts = append(prompts[:4:4], "/model gpt-5 high", askCheck, askPush)
+func demoPrompts(model string) (prompts []string) {
+	for _, p := range script.Prompts {
+		if model == defaultModel || !strings.HasPrefix(p, "/model") {
+			prompts = append(prompts, p)
+		}
 	}
 	return prompts
 }
 
-const (
-	askWhy   = "The tests of this project fail. Find out why, but change nothing yet."
-	askFix   = "Fix it."
-	askCheck = "Check it against the sample text, and have the change reviewed."
-	askPush  = "Remove what you left behind, then push."
-)
+// patched is a line of the patch that repairs the project.
+var patched = regexp.MustCompile(`(?m)^\+.*len\(\[\]rune\(word\)\)`)
 
-// rateLimited is the request that the scripted model refuses once.
-const rateLimited = "fix_0"
-
-// reply is the output of the model: reasoning, text and tool calls; or the reason why the
-// script cannot go on.
-type reply struct {
-	reasoning, text string
-	calls           []scriptedCall
-	stuck           string
-}
-
-// stuck is the reply to a step that did not happen as the script expects it.
-func stuck(step, got string) reply {
-	got = strings.Join(strings.Fields(got), " ")
-	return reply{stuck: fmt.Sprintf("the script of the demo cannot go on: %s: got %.300q", step, got)}
-}
-
-type scriptedCall struct {
-	name string
-	args map[string]any
-}
-
-func (c scriptedCall) arguments() string {
-	if c.args == nil {
-		return "{}"
-	}
-	b, _ := json.Marshal(c.args) // never fails for strings and numbers
-	return string(b)
-}
-
-// conversation is what a model gets: the messages of one request.
-type conversation struct {
-	scene    string
-	step     int // answers since the last user message
-	messages []message
-}
-
-func newConversation(req chatRequest) *conversation {
-	c := &conversation{scene: "other", messages: req.Messages}
-	system := ""
-	for _, m := range req.Messages {
+// replyTo finds the scene of a conversation and the step in it, which key identifies. It reads the output of the
+// tools before it continues. The error is why the script cannot go on.
+func replyTo(messages []message) (name, key string, r reply, err error) {
+	name = "other"
+	step := 0 // answers since the last user message
+	changed := false
+	for _, m := range messages {
+		changed = changed || patched.MatchString(m.Content)
 		switch m.Role {
-		case "system":
-			system = m.Content
 		case "assistant":
-			c.step++
+			step++
 		case "user":
-			c.step = 0
-			c.scene = "other"
-			if s, ok := scenes[m.Content]; ok {
-				c.scene = s
+			name, step = "other", 0
+			for n, s := range script.Scenes {
+				if s.Prompt == m.Content {
+					name = n
+				}
 			}
 		}
 	}
-	switch system {
-	case summaryPrompt:
-		c.scene = "summary"
-	case reviewPrompt:
-		c.scene = "review"
+	switch system := messages[0].Content; {
+	case system == summaryPrompt && changed:
+		name = "summary of the change"
+	case system == summaryPrompt:
+		name = "summary"
+	case system == reviewPrompt:
+		name = "review"
 	}
-	return c
-}
-
-var scenes = map[string]string{askWhy: "why", askFix: "fix", askCheck: "check", askPush: "push"}
-
-// key identifies a request: the scene and the step in it.
-func (c *conversation) key() string { return fmt.Sprintf("%s_%d", c.scene, c.step) }
-
-// result returns the output of the i-th call of a step of this scene.
-func (c *conversation) result(step, i int) string {
-	id := fmt.Sprintf("call_%s_%d_%d", c.scene, step, i)
-	for _, m := range c.messages {
-		if m.ToolCallID == id {
-			return m.Content
-		}
+	steps := script.Scenes[name].Steps
+	key = fmt.Sprintf("%s_%d", name, step)
+	if step >= len(steps) {
+		return name, key, script.Scenes["other"].Steps[0], nil
 	}
-	return ""
-}
-
-// find searches the conversation for a pattern and returns the last match.
-func (c *conversation) find(re *regexp.Regexp) string {
-	for i := len(c.messages) - 1; i >= 0; i-- {
-		if s := re.FindString(c.messages[i].Content); s != "" {
-			return s
+	r = steps[step]
+	for i, pattern := range r.Expect {
+		result := messages[len(messages)-len(steps[step-1].Calls)+i].Content
+		if !regexp.MustCompile(pattern).MatchString(result) {
+			got := strings.Join(strings.Fields(result), " ")
+			return name, key, r, fmt.Errorf("the script of the demo cannot go on: %s: got %.300q", r.Otherwise, got)
 		}
 	}
-	return ""
+	return name, key, r, nil
 }
 
-var (
-	// culprit counts bytes instead of characters.
-	culprit  = regexp.MustCompile(`\bn := len\(word\)`)
-	repaired = regexp.MustCompile(`\bn := len\(\[\]rune\(word\)\)`)
-	patched  = regexp.MustCompile(`(?m)^\+.*len\(\[\]rune\(word\)\)`)
-	failing  = regexp.MustCompile(`FAIL: TestLines/\w+`)
-	passing  = regexp.MustCompile(`(?m)^ok\s+example.com/wrap\b`)
-)
+// scriptedModel answers from the script in the place of a client.
+type scriptedModel struct {
+	// pace is the delay per few words.
+	pace time.Duration
+	// retrying is called before the only retry.
+	retrying func(err error, wait time.Duration)
 
-// verdict is what the sub-agent says of the change.
-const verdict = "the change is right. " +
-	"Runes are not yet what a reader sees as characters, though: a combining accent counts as one."
+	mu      sync.Mutex
+	limited bool // the only 429 has been reported
+	// prompts has the previous prompts of each model, as the provider's cache.
+	prompts map[string][]string
+}
 
-// reply is the script. It reads the output of the tools before it continues.
-func (c *conversation) reply() reply {
-	switch c.key() {
-	case "why_0":
-		return reply{
-			reasoning: "I know nothing of this project. " +
-				"The tests will say what is wrong, and the files where to look. Both at once.",
-			text:  "I run the tests and look around.",
-			calls: []scriptedCall{{"list", nil}, {"run", map[string]any{"command": "go test ./..."}}},
+// complete implements [completer].
+func (m *scriptedModel) complete(
+	ctx context.Context, req chatRequest, text, reasoning func(string)) (done completion, err error,
+) {
+	name, key, r, err := replyTo(req.Messages)
+	if m.refuses(name) {
+		const wait = 20 * time.Millisecond
+		m.retrying(&statusError{code: http.StatusTooManyRequests, message: "Rate limit reached."}, wait)
+		if err := pause(ctx, wait); err != nil {
+			return done, err
 		}
-	case "why_1":
-		if !failing.MatchString(c.result(0, 1)) {
-			return stuck(`"go test ./..." should report the failing test`, c.result(0, 1))
-		}
-		return reply{
-			reasoning: "Plain English passes, accents and Greek do not: letters of more than one byte. " +
-				"Somebody counts bytes. I read the code and look for len. There may be rules for contributors.",
-			text: "Only text with letters beyond ASCII fails.",
-			calls: []scriptedCall{
-				{"read", map[string]any{"path": "wrap.go"}},
-				{"grep", map[string]any{"pattern": `len\(`}},
-				{"read", map[string]any{"path": "CONTRIBUTING.md"}},
-			},
-		}
-	case "why_2":
-		if c.find(culprit) == "" {
-			return stuck("wrap.go should have the bug", c.result(1, 0))
-		}
-		return reply{
-			reasoning: "There it is. CONTRIBUTING.md does not exist, which is fine.",
-			text: "`Lines` measures a word by `" + c.find(culprit) +
-				"`: its bytes. The width is in characters, and “é” is one character of two bytes, " +
-				"so such lines break too early. Counting runes cures it: `n := len([]rune(word))`. I changed nothing.",
-		}
-
-	case "fix_0":
-		line := c.find(culprit)
-		if line == "" {
-			return reply{text: "I do not know yet what to fix: ask me why the tests fail."}
-		}
-		return reply{
-			reasoning: "One line, found before. It occurs once.",
-			calls: []scriptedCall{{"edit", map[string]any{
-				"path": "wrap.go", "old": line, "new": strings.Replace(line, "len(word)", "len([]rune(word))", 1),
-			}}},
-		}
-	case "fix_1":
-		if repaired.FindString(c.result(0, 0)) == "" {
-			return stuck("the edit should change wrap.go", c.result(0, 0))
-		}
-		return reply{
-			text:  "The line is changed. Now the tests.",
-			calls: []scriptedCall{{"run", map[string]any{"command": "go test ./..."}}},
-		}
-	case "fix_2":
-		if !passing.MatchString(c.result(1, 0)) {
-			return stuck(`"go test ./..." should pass`, c.result(1, 0))
-		}
-		return reply{text: "Fixed: words are measured in characters now, and all tests pass."}
-
-	case "check_0":
-		return reply{
-			reasoning: "The sample holds one text in many languages. The test that wraps it must pass; " +
-				"I also want to see that the sample really has scripts other than Latin.",
-			calls: []scriptedCall{
-				{"read", map[string]any{"path": "testdata/sample.txt"}},
-				{"run", map[string]any{"command": "go test -v -run Full ./..."}},
-			},
-		}
-	case "check_1":
-		if !strings.Contains(c.result(0, 0), "Ελληνικά") || !passing.MatchString(c.result(0, 1)) {
-			return stuck("the sample should be wrapped right", c.result(0, 0)+c.result(0, 1))
-		}
-		return reply{
-			text: "The sample has twelve languages, Greek and Cyrillic among them. Now a second pair of eyes.",
-			calls: []scriptedCall{
-				{"review", map[string]any{"question": "Does the change count characters wherever width is meant?"}}},
-		}
-	case "check_2":
-		if c.result(1, 0) != verdict {
-			return stuck("the review should approve the change", c.result(1, 0))
-		}
-		return reply{
-			reasoning: "The reviewer agrees and names a limit that is worth passing on.",
-			text:      "Every line of the sample is full. The reviewer says: " + c.result(1, 0),
-		}
-
-	case "push_0":
-		return reply{
-			reasoning: "What I left behind is the directory .agent. Then git push.",
-			calls: []scriptedCall{
-				{"run", map[string]any{"command": "rm -rf .agent"}},
-				{"run", map[string]any{"command": "git push"}},
-			},
-		}
-	case "push_1":
-		for i := range 2 {
-			if !strings.HasPrefix(c.result(0, i), "permission denied") {
-				return stuck("the host should refuse both calls", c.result(0, i))
+	}
+	if err != nil {
+		return done, &statusError{code: http.StatusUnprocessableEntity, message: err.Error()}
+	}
+	done = completion{id: "chatcmpl-" + key, model: req.Model, finishReason: "stop"}
+	done.message = message{Role: "assistant", Content: r.Text, ToolCalls: r.toolCalls(key)}
+	if len(r.Calls) > 0 {
+		done.finishReason = "tool_calls"
+	}
+	usage := m.count(req, r.Reasoning, done.message)
+	done.usage = &usage
+	done.rawUsage, _ = json.Marshal(usage) // never fails for numbers
+	for _, part := range []struct {
+		text  string
+		write func(string)
+	}{{r.Reasoning, reasoning}, {r.Text, text}} {
+		for _, piece := range pieces.FindAllString(part.text, -1) {
+			part.write(piece)
+			if err := pause(ctx, m.pace); err != nil {
+				return completion{}, err
 			}
 		}
-		return reply{
-			reasoning: "Both refused. I do not work around that. A last check is still useful.",
-			text:      "I may do neither.",
-			calls:     []scriptedCall{{"run", map[string]any{"command": "go vet ./..."}}},
-		}
-	case "push_2":
-		if got := c.result(1, 0); got != "" {
-			return stuck(`"go vet ./..." should have nothing to say`, got)
-		}
-		return reply{
-			text: "Done as far as I may: the fix is in place and go vet has nothing to say. " +
-				"Removing .agent and pushing are yours to do; the host refused both."}
 	}
-	return c.replyBeside()
+	return done, nil
 }
 
-// replyBeside is the script of the sub-agent and of the compaction.
-func (c *conversation) replyBeside() reply {
-	switch c.key() {
-	case "review_0":
-		return reply{
-			reasoning: "The patch touches one line. I read the function around it.",
-			calls:     []scriptedCall{{"read", map[string]any{"path": "wrap.go"}}},
-		}
-	case "review_1":
-		if repaired.FindString(c.result(0, 0)) == "" {
-			return stuck("wrap.go should have the change", c.result(0, 0))
-		}
-		return reply{text: verdict}
+// pieces are pieces of a few words.
+var pieces = regexp.MustCompile(`(?s).{16,}? |.+$`)
 
-	case "summary_0":
-		summary := "The user asked why the tests of the Go package wrap fail. " +
-			"Cause: Lines in wrap.go measures words in bytes (" + c.find(culprit) + "), width is in characters. " +
-			"CONTRIBUTING.md does not exist."
-		if c.find(patched) != "" {
-			summary += " The line is changed to count runes, and the tests pass."
+// refuses reports whether this request gets the rate limit.
+func (m *scriptedModel) refuses(scene string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	limited := m.limited
+	m.limited = limited || script.Scenes[scene].Limited
+	return m.limited && !limited
+}
+
+// count returns the usage that a provider would report: four bytes of requests and answers are a token. The part of
+// the prompt that the model has seen before is cached, in blocks of 128 tokens.
+func (m *scriptedModel) count(req chatRequest, reasoning string, answer message) (u chatUsage) {
+	tools, _ := json.Marshal(req.Tools) // never fails for texts
+	messages, _ := json.Marshal(req.Messages)
+	prompt := string(tools) + string(messages)
+
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	seen := 0
+	for _, earlier := range m.prompts[req.Model] {
+		n := 0
+		for n < min(len(earlier), len(prompt)) && earlier[n] == prompt[n] {
+			n++
 		}
-		return reply{text: summary}
+		seen = max(seen, n)
 	}
-	return reply{text: "I am a script and know only the conversation of the demo. " +
-		"Set OPENAI_API_KEY to talk to a model."}
+	m.prompts[req.Model] = append(m.prompts[req.Model], prompt)
+
+	said := len(answer.Content)
+	for _, call := range answer.ToolCalls {
+		said += len(call.Function.Name) + len(call.Function.Arguments)
+	}
+	tokens := func(bytes int) int64 { return int64(bytes+3) / 4 }
+	u.PromptTokens = tokens(len(prompt))
+	u.PromptTokensDetails.CachedTokens = int64(seen) / 4 / 128 * 128
+	u.CompletionTokensDetails.ReasoningTokens = tokens(len(reasoning))
+	u.CompletionTokens = u.CompletionTokensDetails.ReasoningTokens + tokens(said)
+	u.TotalTokens = u.PromptTokens + u.CompletionTokens
+	return u
 }

@@ -6,10 +6,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"path"
 	"regexp"
 	"strings"
+
+	"github.com/rogpeppe/go-internal/diff"
 
 	"github.com/agenttrace/agenttrace/agenttrace"
 )
@@ -89,11 +90,11 @@ func runTool(w *workspace) tool {
 			if err == nil {
 				return printed, nil
 			}
-			out, clipErr := w.clip(agenttrace.ToolFromContext(ctx).ID(), printed)
+			text, _, clipErr := w.clip(agenttrace.ToolFromContext(ctx).ID(), printed)
 			if clipErr != nil {
-				out.text = clipErr.Error()
+				text = clipErr.Error()
 			}
-			return "", fmt.Errorf("%w\n%s", err, out.text)
+			return "", fmt.Errorf("%w\n%s", err, text)
 		})
 }
 
@@ -129,13 +130,7 @@ func editTool(w *workspace) tool {
 
 func list(w *workspace) (string, error) {
 	var b strings.Builder
-	err := w.walk(func(name string, d fs.DirEntry) error {
-		info, err := d.Info()
-		if err == nil {
-			fmt.Fprintf(&b, "%6d %s\n", info.Size(), name)
-		}
-		return err
-	})
+	err := w.walk(func(name string, content []byte) { fmt.Fprintf(&b, "%6d %s\n", len(content), name) })
 	return b.String(), err
 }
 
@@ -144,14 +139,11 @@ func read(w *workspace, name string, from int) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	for ; from > 1; from-- {
-		_, rest, found := bytes.Cut(content, []byte("\n"))
-		if !found {
-			return "", fmt.Errorf("%s ends before that line", name)
-		}
-		content = rest
+	lines := strings.SplitAfter(string(content), "\n")
+	if from > len(lines) {
+		return "", fmt.Errorf("%s ends before that line", name)
 	}
-	return string(content), nil
+	return strings.Join(lines[max(0, from-1):], ""), nil
 }
 
 func grep(w *workspace, pattern string) (string, error) {
@@ -160,10 +152,9 @@ func grep(w *workspace, pattern string) (string, error) {
 		return "", err
 	}
 	var b strings.Builder
-	err = w.walk(func(name string, _ fs.DirEntry) error {
-		content, err := w.root.ReadFile(name)
-		if err != nil || bytes.IndexByte(content, 0) >= 0 {
-			return err
+	err = w.walk(func(name string, content []byte) {
+		if bytes.IndexByte(content, 0) >= 0 {
+			return // no text
 		}
 		n := 0
 		for line := range strings.Lines(string(content)) {
@@ -171,7 +162,6 @@ func grep(w *workspace, pattern string) (string, error) {
 				fmt.Fprintf(&b, "%s:%d: %s\n", name, n, strings.TrimRight(line, "\r\n"))
 			}
 		}
-		return nil
 	})
 	if err == nil && b.Len() == 0 {
 		return "no line matches\n", nil
@@ -193,57 +183,19 @@ func edit(w *workspace, name, old, replacement string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	text := string(content)
-	if old == "" {
+	switch n := strings.Count(string(content), old); {
+	case old == "":
 		return "", errors.New("old text is empty")
-	}
-	switch n := strings.Count(text, old); n {
-	case 0:
+	case n == 0:
 		return "", fmt.Errorf("old text does not occur in %s: read the file and copy it exactly", name)
-	case 1:
-	default:
+	case n > 1:
 		return "", fmt.Errorf("old text occurs %d times in %s: give more of its surroundings", n, name)
 	}
-	at := strings.Index(text, old)
-	after := text[:at] + replacement + text[at+len(old):]
-	if err := w.root.WriteFile(name, []byte(after), info.Mode()); err != nil {
+	after := bytes.Replace(content, []byte(old), []byte(replacement), 1)
+	if err := w.root.WriteFile(name, after, info.Mode()); err != nil {
 		return "", err
 	}
-	change := patch(name, text, after)
+	change := string(diff.Diff("a/"+name, content, "b/"+name, after))
 	w.patches = append(w.patches, change)
 	return change, nil
-}
-
-// patch returns a unified diff without context of two versions of a file that differ in
-// one place.
-func patch(name, before, after string) string {
-	a, b := lines(before), lines(after)
-	n := 0
-	for n < min(len(a), len(b)) && a[n] == b[n] {
-		n++
-	}
-	a, b = a[n:], b[n:]
-	for len(a) > 0 && len(b) > 0 && a[len(a)-1] == b[len(b)-1] {
-		a, b = a[:len(a)-1], b[:len(b)-1]
-	}
-	var s strings.Builder
-	fmt.Fprintf(&s, "--- a/%[1]s\n+++ b/%[1]s\n@@ -%[2]d,%[3]d +%[2]d,%[4]d @@\n", name, n+1, len(a), len(b))
-	for _, line := range a {
-		s.WriteString("-" + line)
-	}
-	for _, line := range b {
-		s.WriteString("+" + line)
-	}
-	return s.String()
-}
-
-func lines(text string) []string {
-	var all []string
-	for line := range strings.Lines(text) {
-		if !strings.HasSuffix(line, "\n") {
-			line += "\n\\ No newline at end of file\n"
-		}
-		all = append(all, line)
-	}
-	return all
 }

@@ -3,7 +3,7 @@ package codeagent
 import (
 	"context"
 	"crypto/sha256"
-	"embed"
+	_ "embed" // of the project
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -15,14 +15,16 @@ import (
 	"strings"
 	"sync"
 	"time"
-	"unicode/utf8"
+
+	"github.com/rogpeppe/go-internal/txtar"
+
+	"github.com/agenttrace/agenttrace/agenttrace"
 )
 
-// scratch is a small Go project with a failing test. Its go.mod and Go files have the
-// extension .txt, because they would otherwise be part of this module.
+// scratch is a small Go project with a failing test.
 //
-//go:embed testdata/project
-var scratch embed.FS
+//go:embed project.txtar
+var scratch []byte
 
 // outputLimit is the maximum number of bytes of a tool's output that the model gets.
 const outputLimit = 2048
@@ -52,7 +54,7 @@ func openWorkspace(dir string) (_ *workspace, err error) {
 		if dir, err = os.MkdirTemp("", "codeagent-"); err != nil {
 			return nil, fmt.Errorf("make workspace: %w", err)
 		}
-		if err := copyScratch(dir); err != nil {
+		if err := txtar.Write(txtar.Parse(scratch), dir); err != nil {
 			return nil, errors.Join(fmt.Errorf("copy scratch project: %w", err), os.RemoveAll(dir))
 		}
 	}
@@ -63,38 +65,21 @@ func openWorkspace(dir string) (_ *workspace, err error) {
 	return &workspace{dir: dir, root: root, env: env}, nil
 }
 
-func copyScratch(dir string) error {
-	project, err := fs.Sub(scratch, "testdata/project")
-	if err != nil {
-		return err
-	}
-	if err := os.CopyFS(dir, project); err != nil {
-		return err
-	}
-	for _, name := range []string{"go.mod", "wrap.go", "wrap_test.go"} {
-		name = dir + string(os.PathSeparator) + name
-		if err := os.Rename(name+".txt", name); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // walk calls fn for every file that is not hidden, in lexical order.
-func (w *workspace) walk(fn func(name string, d fs.DirEntry) error) error {
+func (w *workspace) walk(fn func(name string, content []byte)) error {
 	return fs.WalkDir(w.root.FS(), ".", func(name string, d fs.DirEntry, err error) error {
+		hidden := name != "." && strings.HasPrefix(d.Name(), ".")
 		switch {
-		case err != nil:
+		case err == nil && hidden && d.IsDir():
+			return fs.SkipDir
+		case err != nil || hidden || !d.Type().IsRegular():
 			return err
-		case name != "." && strings.HasPrefix(d.Name(), "."):
-			if d.IsDir() {
-				return fs.SkipDir
-			}
-			return nil
-		case d.Type().IsRegular():
-			return fn(name, d)
 		}
-		return nil
+		content, err := w.root.ReadFile(name)
+		if err == nil {
+			fn(name, content)
+		}
+		return err
 	})
 }
 
@@ -154,15 +139,6 @@ func (w *workspace) run(ctx context.Context, command string, limit time.Duration
 	return string(out), err
 }
 
-// output is a tool's output as the model gets it.
-type output struct {
-	text      string // at most outputLimit bytes, and a line that reports the truncation
-	truncated bool
-	path      string // of the whole output, if truncated
-	size      int64
-	sha256    string
-}
-
 // changes returns the changes so far as a patch.
 func (w *workspace) changes() string {
 	w.editing.Lock()
@@ -170,24 +146,19 @@ func (w *workspace) changes() string {
 	return strings.Join(w.patches, "")
 }
 
-// clip truncates a long output of a tool call, and stores the whole output in a file.
-func (w *workspace) clip(callID, text string) (output, error) {
+// clip truncates a long output of a tool call for the model, and stores the whole output in a file.
+func (w *workspace) clip(callID, text string) (string, *agenttrace.Truncated, error) {
 	if len(text) <= outputLimit {
-		return output{text: text}, nil
+		return text, nil, nil
 	}
-	p, err := w.save("output", callID, ".txt", text)
+	file, err := w.save("output", callID, ".txt", text)
 	if err != nil {
-		return output{}, fmt.Errorf("save output: %w", err)
+		return "", nil, fmt.Errorf("save output: %w", err)
 	}
-	head := text[:outputLimit]
-	for !utf8.ValidString(head) && len(head) > outputLimit-utf8.UTFMax {
-		head = head[:len(head)-1]
-	}
+	head := strings.ToValidUTF8(text[:outputLimit], "")
 	sum := sha256.Sum256([]byte(text))
-	return output{
-		text:      fmt.Sprintf("%s\n[%d of %d bytes; read %s for all of it]", head, len(head), len(text), p),
-		truncated: true, path: p, size: int64(len(text)), sha256: hex.EncodeToString(sum[:]),
-	}, nil
+	return fmt.Sprintf("%s\n[%d of %d bytes; read %s for all of it]", head, len(head), len(text), file),
+		&agenttrace.Truncated{Path: file, Size: int64(len(text)), SHA256: hex.EncodeToString(sum[:])}, nil
 }
 
 func (w *workspace) close() error { return w.root.Close() }

@@ -10,9 +10,10 @@ import (
 	"strings"
 	"testing"
 	"time"
-	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/agenttrace/agenttrace/agenttrace"
 )
 
 // newWorkspace opens a workspace with the file a.txt. The file secret.txt is next to it,
@@ -100,11 +101,11 @@ func TestEdit(t *testing.T) {
 		err            string
 	}{
 		{name: "word", old: "one", new: "1", want: "1\ntwo\ntwo\nlast",
-			patch: "--- a/a.txt\n+++ b/a.txt\n@@ -1,1 +1,1 @@\n-one\n+1\n"},
+			patch: "@@ -1,4 +1,4 @@\n-one\n+1\n two\n two\n last\n\\ No newline at end of file\n"},
 		{name: "lines", old: "one\ntwo\n", new: "", want: "two\nlast",
-			patch: "--- a/a.txt\n+++ b/a.txt\n@@ -1,2 +1,0 @@\n-one\n-two\n"},
+			patch: "@@ -1,4 +1,2 @@\n-one\n-two\n two\n last\n\\ No newline at end of file\n"},
 		{name: "no newline", old: "last", new: "end\n", want: "one\ntwo\ntwo\nend\n",
-			patch: "--- a/a.txt\n+++ b/a.txt\n@@ -4,1 +4,1 @@\n-last\n\\ No newline at end of file\n+end\n"},
+			patch: "@@ -1,4 +1,4 @@\n one\n two\n two\n-last\n\\ No newline at end of file\n+end\n"},
 		{name: "not found", old: "three", err: "does not occur"},
 		{name: "ambiguous", old: "two", err: "occurs 2 times"},
 		{name: "empty", old: "", err: "empty"},
@@ -120,6 +121,7 @@ func TestEdit(t *testing.T) {
 			} else if err != nil {
 				t.Fatal(err)
 			}
+			_, patch, _ = strings.Cut(patch, "+++ b/a.txt\n")
 			if diff := cmp.Diff(test.patch, patch); diff != "" {
 				t.Errorf("patch (-want +got):\n%s", diff)
 			}
@@ -132,30 +134,26 @@ func TestEdit(t *testing.T) {
 
 func TestClip(t *testing.T) {
 	w := newWorkspace(t, "")
-	short, err := w.clip("short", "abc")
-	if err != nil || short != (output{text: "abc"}) {
-		t.Errorf("clip a short text = %+v, %v", short, err)
+	if text, truncated, err := w.clip("short", "abc"); text != "abc" || truncated != nil || err != nil {
+		t.Errorf("clip a short text = %q, %+v, %v", text, truncated, err)
 	}
 
 	long := strings.Repeat("x", outputLimit-1) + "é and more"
-	got, err := w.clip("call_1", long)
+	text, got, err := w.clip("call_1", long)
 	if err != nil {
 		t.Fatal(err)
 	}
 	sum := sha256.Sum256([]byte(long))
-	want := output{
-		text: strings.Repeat("x", outputLimit-1) + "\n[2047 of 2058 bytes; read .agent/output/call_1.txt for " +
-			"all of it]",
-		truncated: true, path: ".agent/output/call_1.txt", size: int64(len(long)), sha256: hex.EncodeToString(sum[:]),
+	want := agenttrace.Truncated{Path: ".agent/output/call_1.txt", Size: int64(len(long)), SHA256: hex.EncodeToString(sum[:])}
+	if *got != want || text != strings.Repeat("x", outputLimit-1)+
+		"\n[2047 of 2058 bytes; read .agent/output/call_1.txt for all of it]" {
+		t.Errorf("clip = %q, %+v\nwant %+v", text, got, want)
 	}
-	if got != want || !utf8.ValidString(got.text) {
-		t.Errorf("clip = %+v\nwant %+v", got, want)
+	if _, got, err := w.clip("../../../a", long); err != nil || got.Path != ".agent/output/..%2F..%2F..%2Fa.txt" {
+		t.Errorf("clip for a strange call id: %+v, %v", got, err)
 	}
-	if got, err := w.clip("../../../a", long); err != nil || got.path != ".agent/output/..%2F..%2F..%2Fa.txt" {
-		t.Errorf("clip for a strange call id: %s, %v", got.path, err)
-	}
-	if whole, err := read(w, got.path, 0); err != nil || whole != long {
-		t.Errorf("the whole is not in %s: %v", got.path, err)
+	if whole, err := read(w, got.Path, 0); err != nil || whole != long {
+		t.Errorf("the whole is not in %s: %v", got.Path, err)
 	}
 }
 
