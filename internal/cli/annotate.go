@@ -24,28 +24,10 @@ const envAuthor = "AGENTTRACE_AUTHOR"
 func newAnnotate() *cobra.Command {
 	var a annotator
 	var list, asJSON bool
-	cmd := &cobra.Command{
-		Use:   "annotate ID",
-		Short: "Tag, score and comment on sessions, turns and parts",
-		Long: `Tag, score and comment on a session, on a turn of it (--turn, the number that show prints),
-or on a part (--part, the id that show --json prints).
-
-A tag is set once, whoever sets it; --untag takes it back. An author gives one score of each
-name: another one replaces it. --remove takes back a note or a score by the id that --list
-prints. What was taken back stays so when an older copy of the session is imported.
-
-Annotations are shown by ls and show, are in every complete export, in csv, markdown and
-html, and select sessions: ls --tag good --score 'quality>=0.8'. Deleting a session deletes
-them; a fork does not copy them. An annotation of a message or part that later telemetry
-replaced is shown at the session.
-
---json prints the annotations of the session, an array of objects: id, kind (tag, score or
-note), name, value, comment, author, message_id, part_id, created_at and updated_at (Unix
-milliseconds).`,
-		Example: `  agenttrace annotate last --tag good --score quality=0.9
-  agenttrace annotate last --turn 2 --note 'the wrong file' --author ann
-  agenttrace annotate last --untag good
-  agenttrace annotate last --list`,
+	cmd := described("annotate", flags{
+		"turn": &a.turn, "part": &a.part, "tag": &a.tags, "untag": &a.untag, "score": &a.scores, "note": &a.notes,
+		"remove": &a.remove, "comment": &a.comment, "author": &a.author, "list": &list, "json": &asJSON,
+	}, &cobra.Command{
 		ValidArgsFunction: completeSessions,
 		Args:              exactly(1, "a session"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -79,19 +61,7 @@ milliseconds).`,
 				return report(ctx, s, id)
 			})
 		},
-	}
-	f := cmd.Flags()
-	f.IntVar(&a.turn, "turn", 0, "annotate the turn with this `number` instead of the session")
-	f.StringVar(&a.part, "part", "", "annotate the part with this `id`")
-	f.StringArrayVar(&a.tags, "tag", nil, "set this `tag`; may be repeated")
-	f.StringArrayVar(&a.untag, "untag", nil, "take back this `tag`; may be repeated")
-	f.StringArrayVar(&a.scores, "score", nil, "give a score, as `name=number`; may be repeated")
-	f.StringArrayVar(&a.notes, "note", nil, "add a note with this `text`; may be repeated")
-	f.StringArrayVar(&a.remove, "remove", nil, "take back the annotation with this `id`; may be repeated")
-	f.StringVar(&a.comment, "comment", "", "a `remark` on the tags and scores")
-	f.StringVar(&a.author, "author", "", "`name` of who annotates (default $"+envAuthor+", then the user's name)")
-	f.BoolVar(&list, "list", false, "change nothing, and list the annotations of the session")
-	f.BoolVar(&asJSON, "json", false, "print a JSON array")
+	})
 	return cmd
 }
 

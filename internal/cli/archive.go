@@ -18,18 +18,7 @@ import (
 
 func newArchive() *cobra.Command {
 	var undo, asJSON bool
-	cmd := &cobra.Command{
-		Use:   "archive ID...",
-		Short: "Hide sessions from ls and last",
-		Long: `Hide sessions from ls and "last". Every other command finds them by their id. --undo
-brings them back.
-
-An archived flag that the agent reports later takes precedence; an earlier one does not,
-even if it is delivered again.
-
---json prints an object: archived, and the ids of the sessions.`,
-		Example: `  agenttrace archive 1fa2bdc08
-  agenttrace archive --undo 1fa2bdc08 1fa2bdc57`,
+	cmd := described("archive", flags{"undo": &undo, "json": &asJSON}, &cobra.Command{
 		ValidArgsFunction: completeSessions,
 		Args:              atLeastOne("one session or more"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -57,9 +46,7 @@ even if it is delivered again.
 				return nil
 			})
 		},
-	}
-	cmd.Flags().BoolVar(&undo, "undo", false, "take them back")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON object")
+	})
 	return cmd
 }
 

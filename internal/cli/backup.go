@@ -13,17 +13,7 @@ import (
 
 func newBackup() *cobra.Command {
 	var asJSON bool
-	cmd := &cobra.Command{
-		Use:   "backup FILE",
-		Short: "Copy the store to a file",
-		Long: `Copy the store into a new file, also while a collector writes it. The copy is a
-consistent snapshot; it appears under its name when it is complete, and only its owner
-can read it. It is a store itself: use it with --store.
-
---json prints an object: store and copy, the paths of both, and bytes, the size of the
-copy.`,
-		Example: `  agenttrace backup sessions-$(date +%F).db
-  agenttrace --store sessions-2026-11-20.db ls`,
+	cmd := described("backup", flags{"json": &asJSON}, &cobra.Command{
 		Args: exactly(1, "one file"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if _, err := ownStore(cmd); err != nil {
@@ -61,7 +51,6 @@ copy.`,
 			}
 			return err
 		},
-	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON object")
+	})
 	return cmd
 }

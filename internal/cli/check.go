@@ -24,24 +24,7 @@ import (
 
 func newCheck() *cobra.Command {
 	var rules bool
-	cmd := &cobra.Command{
-		Use:   "check [FILE | ID]...",
-		Short: "Validate sessions against the store's invariants",
-		Long: `Validate sessions against the store's invariants.
-
-An argument is a store, a JSONL or JSON export ("-" is standard input), or a
-session of the store. Without arguments, every session of the store is checked.
-Violations are printed to standard output, one per line; the exit code is 1 if there
-are any.
-
-Notices are printed too, and do not change the exit code. A notice is about rows that
-are valid but may not be what happened, for example totals that disagree or a turn whose
-end did not arrive. It names the turn, the tool call or model call, the span and its
-trace, and what to do. Lines of unknown type in a JSONL export, which a newer version
-may write, are notices as well.`,
-		Example: `  agenttrace check
-  agenttrace check last session.jsonl other.db
-  agenttrace check --rules`,
+	cmd := described("check", flags{"rules": &rules}, &cobra.Command{
 		ValidArgsFunction: completeSessions,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			out := cmd.OutOrStdout()
@@ -96,8 +79,7 @@ may write, are notices as well.`,
 			}
 			return nil
 		},
-	}
-	cmd.Flags().BoolVar(&rules, "rules", false, "list the rules and exit")
+	})
 	return cmd
 }
 

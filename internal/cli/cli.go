@@ -1,4 +1,4 @@
-// Package cli is the command line of agenttrace: a file per subcommand.
+// Package cli is the command line of agenttrace: a file per subcommand, and manual.txt with their help.
 //
 // Rules of the interface. Data goes to standard output, everything else to
 // standard error. What comes from a session is never written to a terminal as it
@@ -166,34 +166,8 @@ func classify(err error) (code int, hint string) {
 	return exitOther, ""
 }
 
-const exitCodes = `Exit codes:
-  0  done
-  1  check found a violation, status an error or an interruption, import a
-     damaged piece, export a session that it left out, export --explain a
-     loss, diff a difference, or replay something missing
-  2  the command line is wrong
-  3  no session has the given id, or more than one has
-  4  the store cannot be read or written
-  5  anything else
-  130  interrupted`
-
 func newRoot(version string) *cobra.Command {
-	root := &cobra.Command{
-		Use:   "agenttrace",
-		Short: "Record agent sessions and read them",
-		Long: `Record agent sessions and read them.
-
-Agents are instrumented with OpenTelemetry. "agenttrace collect" receives their spans
-and stores them as sessions. The other commands read the store, even while a collector
-writes it.
-
-A session is given by its id, a prefix of the id, a trace id, or "last".
-
-` + exitCodes,
-		Example: `  agenttrace demo
-  agenttrace ls
-  agenttrace show last
-  agenttrace export last --format jsonl | jq .`,
+	root := described("agenttrace", nil, &cobra.Command{
 		Version:       version,
 		SilenceUsage:  true,
 		SilenceErrors: true,
@@ -209,12 +183,9 @@ A session is given by its id, a prefix of the id, a trace id, or "last".
 			}
 			return usagef("there is no command %q; agenttrace help lists the commands", args[0])
 		},
-	}
+	})
 	root.SetFlagErrorFunc(flagError)
-	root.PersistentFlags().String("store", "", "`path` of the session store, or postgres://… (default $"+envStore+
-		", then ~/.local/state/agenttrace/sessions.db)")
-	root.PersistentFlags().String("remote", "", "`address` of a collector to ask instead, "+
-		"such as https://host:4320 (default $"+envRemote+")")
+	flags{"store": new(string), "remote": new(string)}.of("(store)", root.PersistentFlags())
 	_ = root.RegisterFlagCompletionFunc("store", func(*cobra.Command, []string, string) ([]string,
 		cobra.ShellCompDirective) {
 		return []string{"db"}, cobra.ShellCompDirectiveFilterFileExt
@@ -224,7 +195,7 @@ A session is given by its id, a prefix of the id, a trace id, or "last".
 	root.AddCommand(newDiff(), newReplay(), newStats(), newPrices(version), newSearch(), newFork(), newRewind(),
 		newArchive(), newTitle(), newAnnotate(), newView(version), newRemove(), newPrune(),
 		newCollectGarbage(), newBackup(), newMigrate(), newMCP(version))
-	root.AddCommand(&cobra.Command{Use: "exit-codes", Short: "Exit codes", Long: exitCodes}, environmentTopic())
+	root.AddCommand(described("exit-codes", nil, &cobra.Command{}), described("environment", nil, &cobra.Command{}))
 	root.InitDefaultCompletionCmd("complete")
 	root.InitDefaultHelpCmd()
 	for _, cmd := range root.Commands() {
@@ -271,38 +242,6 @@ func flagError(cmd *cobra.Command, err error) error {
 		err = fmt.Errorf("--%s %q is not %s", invalid.GetFlag().Name, invalid.GetValue(), want)
 	}
 	return usagef("%w; see %s --help", err, cmd.CommandPath())
-}
-
-func environmentTopic() *cobra.Command {
-	return &cobra.Command{
-		Use:   "environment",
-		Short: "Environment variables",
-		Long: `Environment variables that agenttrace reads. Flags take precedence.
-
-  AGENTTRACE_STORE           path of the session store
-  AGENTTRACE_REMOTE          address of a collector to ask instead of opening a store
-  AGENTTRACE_TOKEN           bearer token for that collector: its key, or the one it is
-                             configured with
-  AGENTTRACE_TOKEN_FILE      file with that token; takes precedence
-  AGENTTRACE_IDLE_TIMEOUT    a busy session is reported as interrupted after this
-                             duration without an update, such as 10m
-  AGENTTRACE_PRICES          price list for cost estimates, or none; see
-                             agenttrace help stats
-  AGENTTRACE_GRPC_ENDPOINT   where "collect" accepts OTLP over gRPC
-  AGENTTRACE_HTTP_ENDPOINT   where "collect" accepts OTLP over HTTP
-  AGENTTRACE_VIEW_ENDPOINT   where "collect" serves sessions to readers
-  AGENTTRACE_OTLP_ENDPOINT   where "collect" and "demo" also send traces
-  XDG_STATE_HOME             the store is agenttrace/sessions.db below it, and the
-                             price lists are in agenttrace/prices
-  HTTPS_PROXY, NO_PROXY      proxy for "prices update"
-  AGENTTRACE_AUTHOR          who annotates, for "annotate" and "view"
-  AGENTTRACE_TRACE_URL       where "view" links spans to
-  COLUMNS                    width of the output
-  NO_COLOR                   if set, no color
-  CLICOLOR                   if 0, no color
-  CLICOLOR_FORCE             if set and not 0, color into pipes too
-  TZ                         time zone of what is printed`,
-	}
 }
 
 // exactly counts arguments; another number is a mistake in the command line.

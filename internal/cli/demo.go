@@ -29,20 +29,7 @@ import (
 
 func newDemo(version string) *cobra.Command {
 	var otlp string
-	cmd := &cobra.Command{
-		Use:   "demo",
-		Short: "Run a small coding agent against a collector, and show its session",
-		Long: `Run a small coding agent against a collector, and show its session.
-
-The collector runs in this process, with the configuration of "agenttrace collect" on free
-ports of the loopback interface. The agent sends it spans and live events over OTLP, and
-fixes the failing test of a small project, in a copy of it, for which it needs Go. The
-model is a script unless OPENAI_API_KEY or OPENAI_BASE_URL is set; the tools and the
-telemetry are real. To watch the session while it runs, use "agenttrace tail" in another
-terminal. If another writer, such as a collector, holds the store, and --store does not
-name it, the session is stored in demo.db beside it.`,
-		Example: `  agenttrace demo
-  agenttrace demo --store demo.db --otlp-endpoint localhost:4317   # Jaeger`,
+	cmd := described("demo", flags{"otlp-endpoint": &otlp}, &cobra.Command{
 		Args: exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			path, err := ownStore(cmd)
@@ -78,8 +65,7 @@ name it, the session is stored in demo.db beside it.`,
 			}
 			return showDemo(cmd, o.Store, option, result, otlp, time.Since(begin))
 		},
-	}
-	cmd.Flags().StringVar(&otlp, "otlp-endpoint", "", "`host:port` of Jaeger or Tempo to send the trace to as well")
+	})
 	return cmd
 }
 

@@ -17,31 +17,10 @@ func newDiff() *cobra.Command {
 	var out output
 	formats := []string{"text", "html", "json"}
 	var ignoreUsage bool
-	cmd := &cobra.Command{
-		Use:   "diff A B",
-		Short: "Show where two sessions part ways",
-		Long: `Show where two sessions part ways: the first divergence, and the differences of each
-turn in the user's text, the system prompt, the model, the tools, the input, outcome and
-output of each call, the answer, and the tokens.
-
-Turns are aligned by the user's text, and those of a fork and its parent by the turns that
-the fork copied. Ids, times, durations and costs are not compared; the totals of both
-sessions are printed first. The first divergence is the first difference in content; a
-difference in tokens alone counts only if nothing else differs.
-
-The sessions are printed side by side on 100 columns or more, and otherwise, or with
---unified, one below the other. Long texts are clipped unless --full is given.
-
---format html writes one page that loads and runs nothing, with the sessions side by side,
-different words marked, and equal parts folded. --output names a file to write to. An
-existing file is not replaced without --force.
-
---format json, or --json, prints one object: a, b, equal, first_divergence, and turns with
-their changes. The exit code is 0 if nothing differs, and 1 otherwise.`,
-		Example: `  agenttrace diff last 1fa2bdc08
-  agenttrace diff 1fa2bdc08 1fa2bdc57 --unified --ignore-usage
-  agenttrace diff 1fa2bdc08 1fa2bdc57 --format html --output diff.html
-  agenttrace diff 1fa2bdc08 1fa2bdc57 --json | jq .first_divergence`,
+	cmd := described("diff", flags{
+		"full": &full, "unified": &unified, "ignore-usage": &ignoreUsage, "format": &format, "json": &asJSON,
+		"output": &out.path, "force": &out.force,
+	}, &cobra.Command{
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 			if len(args) > 1 {
 				return nil, cobra.ShellCompDirectiveNoFileComp
@@ -98,15 +77,7 @@ their changes. The exit code is 0 if nothing differs, and 1 otherwise.`,
 			}
 			return err
 		},
-	}
-	f := cmd.Flags()
-	f.BoolVar(&full, "full", false, "do not clip long texts")
-	f.BoolVarP(&unified, "unified", "u", false, "print one below the other, even on a wide terminal")
-	f.BoolVar(&ignoreUsage, "ignore-usage", false, "do not compare tokens")
-	f.StringVar(&format, "format", formats[0], either(formats))
-	f.BoolVar(&asJSON, "json", false, "print a JSON object")
-	f.StringVarP(&out.path, "output", "o", "", "`file` to write to instead of standard output")
-	f.BoolVar(&out.force, "force", false, "replace the file if it exists")
-	_ = cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))
+	})
+	complete(cmd, "format", formats)
 	return cmd
 }

@@ -27,50 +27,10 @@ func newExport() *cobra.Command {
 	var e exporter
 	var format string
 	exportNames := formatNames((*formats.Format).Written)
-	cmd := &cobra.Command{
-		Use:   "export ID... | --all | FILTER...",
-		Short: "Write sessions in a format for people, tools or other agents",
-		Long: `Write sessions in a format for people, tools or other agents:
-
-` + exportList() + `
-Without --output, sessions are written to standard output. --output names a file, or a
-directory for one file per session. It is a directory if it exists as one, if the name ends
-in a slash, or if the format has one session per file and there may be several. Existing
-files are not replaced without --force; neither are existing runs or conversations in a data
-directory of AgentDbg, Maida or skillet. A file appears when it is complete. If it is a symbolic
-link, its target is replaced. Devices, FIFOs and descriptors, such as /dev/null and
-/dev/stdout, are written to directly.
-
-Filters instead of ids write a data set: the sessions that match, with the secrets taken out
-that import and the SDK take out, too. --redact does so for named sessions and --all;
---redact=false writes a data set as it is stored.
-
-` + filtersHelp + `
-
-If one of many sessions cannot be exported, it is left out and named on standard error, the
-others are exported, and the exit code is 1. In a directory, a file is named after the id of
-its session. Characters that file systems treat differently become %XX. Ids with upper-case
-letters get a suffix "~" with digits, because some file systems ignore case; ids that are
-too long end in "~" and a hash.
-
-A line of otlp-json is one request. A server reads only the first line of a request body, so
-post many sessions as otlp-proto, which is one request with all of them.
-
---explain writes nothing. It lists for each session what the format cannot hold, and where
-it is kept instead. The exit code is 1 if something is lost, and 0 otherwise.
-
---bundle writes a zip file with transcripts and the complete outputs of tools. An output is
-included if its file is on this machine and has the SHA-256 that the agent reported. The
-others are listed.`,
-		Example: `  agenttrace export last | jq 'select(.type=="part") | .data.tool_state'
-  agenttrace export last --format html --output fix.html
-  agenttrace export last --format markdown --bundle fix.zip
-  agenttrace export --all --format csv --output sessions.csv
-  agenttrace export --all --format json --output sessions/
-  agenttrace export --tag good --score 'quality>=0.8' --format atif --output dataset/
-  agenttrace export 1fa2bdc08 1fa2bdc57 --format sqlite --output two.db && agenttrace --store two.db ls
-  agenttrace export last --format otlp-json | curl -H content-type:application/json --data-binary @- localhost:4318/v1/traces
-  agenttrace export --all --format otlp-proto | curl -H content-type:application/x-protobuf --data-binary @- localhost:4318/v1/traces`,
+	cmd := described("export", flags{
+		"all": &e.all, "format": &format, "output": &e.out.path, "bundle": &e.bundle, "explain": &e.explain,
+		"full": &e.full, "redact": &e.redact, "force": &e.out.force,
+	}, &cobra.Command{
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 			return completeSessions(cmd, nil, typed)
 		},
@@ -118,19 +78,9 @@ others are listed.`,
 			}
 			return e.run(cmd, r, ids)
 		},
-	}
-	f := cmd.Flags()
-	f.BoolVar(&e.all, "all", false, "export every session, archived ones and sub-agents' included")
-	f.StringVar(&format, "format", exportNames[0], either(exportNames))
-	f.StringVarP(&e.out.path, "output", "o", "", "`file` or directory to write to instead of standard output")
-	f.StringVar(&e.bundle, "bundle", "", "zip `file` to write transcripts and their files to")
-	f.BoolVar(&e.explain, "explain", false, "write nothing, and list what the format does not hold")
-	f.BoolVar(&e.full, "full", false, "cut nothing of a transcript")
-	f.BoolVar(&e.redact, "redact", false, "take secrets out; the default with filters")
+	})
 	addFilters(cmd, &e.filters)
-	f.BoolVar(&e.out.force, "force", false, "replace files that exist")
-	_ = cmd.RegisterFlagCompletionFunc("format",
-		cobra.FixedCompletions(exportNames, cobra.ShellCompDirectiveNoFileComp))
+	complete(cmd, "format", exportNames)
 	return cmd
 }
 

@@ -26,47 +26,25 @@ type filters struct {
 	sort, project string
 }
 
-// filtersHelp is the part of a command's help that describes the flags.
-const filtersHelp = `Filters select sessions, and each of them must match. --project is a workspace, its
-directory or its id, or that of the parent session; "." is the current directory.
---model and --provider match the session's model and those of its messages. --status is
-one of ` + `idle, busy, retrying, waiting_on_approval, waiting_on_user_input, interrupted,
-finished, aborted and error. --tag, --score and --text look at the session, its turns and
-its parts. --errors selects sessions with a failed run, turn, model call or tool call,
---loops those with a warning about a loop, --denials those in which a rule or a person
-refused a call. A time is as 15:04 or 2026-11-20T15:04:05Z, or a duration before now:
-30min, 12h, 7d, 2w, 6mo (months), 1y.`
-
-// addFilters adds the flags. since describes the flag --since, "" for a command that has one of its own.
+// addFilters adds the flags, except for --since of a command that has one of its own.
 func addFilters(cmd *cobra.Command, x *filters) {
-	f := cmd.Flags()
-	f.StringVar(&x.project, "project", "", "only sessions of this `workspace`")
-	f.StringVar(&x.Agent, "agent", "", "only sessions of this `agent`")
-	f.StringVar(&x.Model, "model", "", "only sessions with this `model`, or provider/model")
-	f.StringVar(&x.Provider, "provider", "", "only sessions with a model of this `provider`")
-	f.StringVar(&x.status, "status", "", "only sessions with this `status`")
-	f.StringVar(&x.User, "user", "", "only sessions of this `user`")
-	f.StringArrayVar(&x.Tags, "tag", nil, "only sessions with this `tag`; may be repeated")
-	f.StringArrayVar(&x.scores, "score", nil, "only sessions with such a `score`, as 'quality>=0.8'; may be repeated")
-	f.StringVar(&x.Tool, "tool", "", "only sessions that called this `tool`")
-	f.StringVar(&x.Text, "text", "", "only sessions with this `text` in the title or a message")
-	f.BoolVar(&x.Errors, "errors", false, "only sessions with an error")
-	f.BoolVar(&x.Loops, "loops", false, "only sessions with a loop")
-	f.BoolVar(&x.Denials, "denials", false, "only sessions with a denied call")
-	if f.Lookup("since") == nil {
-		f.StringVar(&x.since, "since", "",
-			"only sessions active since this `time`, or a duration before now such as 12h or 7d")
-	}
-	f.StringVar(&x.until, "until", "", "only sessions active before this `time`, or a duration before now")
-	_ = cmd.RegisterFlagCompletionFunc("status", cobra.FixedCompletions(document.Statuses(),
-		cobra.ShellCompDirectiveNoFileComp))
+	flags{
+		"project": &x.project, "agent": &x.Agent, "model": &x.Model, "provider": &x.Provider, "status": &x.status,
+		"user": &x.User, "tag": &x.Tags, "score": &x.scores, "tool": &x.Tool, "text": &x.Text, "errors": &x.Errors,
+		"loops": &x.Loops, "denials": &x.Denials, "since": &x.since, "until": &x.until,
+	}.of("(filters)", cmd.Flags())
+	complete(cmd, "status", document.Statuses())
+}
+
+// complete has the shell offer the values of a flag.
+func complete(cmd *cobra.Command, flag string, values []string) {
+	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 }
 
 // addSort adds the flag --sort.
 func addSort(cmd *cobra.Command, x *filters) {
-	cmd.Flags().StringVar(&x.sort, "sort", "updated", "order: "+strings.Join(store.SessionSorts(), ", "))
-	_ = cmd.RegisterFlagCompletionFunc("sort", cobra.FixedCompletions(store.SessionSorts(),
-		cobra.ShellCompDirectiveNoFileComp))
+	flags{"sort": &x.sort}.of("(sort)", cmd.Flags())
+	complete(cmd, "sort", store.SessionSorts())
 }
 
 // read reads the values of the flags.

@@ -17,22 +17,7 @@ func newFork() *cobra.Command {
 	var at, title string
 	var turn int
 	var asJSON bool
-	cmd := &cobra.Command{
-		Use:   "fork ID",
-		Short: "Copy the beginning of a session into a new one",
-		Long: `Copy a session into a new one, completely or up to a turn or a message, and print the
-id of the new session. Messages that a rewind hides are not copied. Tokens and cost are
-those of the copies, and the title is that of the session with " (copy)". Permission rules
-are not copied. Data of the original messages that arrives later reaches the copies too.
-
-A busy session cannot be forked, nor one with a pending approval in the part that would be
-copied.
-
---json prints an object: session_id, title, parent_id, parent_message_id, the last turn that
-was copied, and the number of messages.`,
-		Example: `  agenttrace fork last
-  agenttrace fork 1fa2bdc08 --turn 3 --title 'Without the cache'
-  agenttrace show $(agenttrace fork last --at msg_1fa2bdc1a)`,
+	cmd := described("fork", flags{"at": &at, "turn": &turn, "title": &title, "json": &asJSON}, &cobra.Command{
 		ValidArgsFunction: completeSessions,
 		Args:              exactly(1, "one session"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -56,12 +41,7 @@ was copied, and the number of messages.`,
 				return err
 			})
 		},
-	}
-	f := cmd.Flags()
-	f.StringVar(&at, "at", "", "copy up to and including this `message`")
-	f.IntVar(&turn, "turn", 0, "copy up to and including this turn, as numbered by show")
-	f.StringVar(&title, "title", "", "title of the new session")
-	f.BoolVar(&asJSON, "json", false, "print a JSON object")
+	})
 	return cmd
 }
 

@@ -17,21 +17,7 @@ const settled = time.Hour
 
 func newCollectGarbage() *cobra.Command {
 	var dryRun, vacuum, asJSON bool
-	cmd := &cobra.Command{
-		Use:   "gc",
-		Short: "Delete data that no session uses",
-		Long: `Delete system prompts and tool catalogs that no session refers to, and the stored
-telemetry of deleted sessions.
-
-A prompt is sent once, and may arrive before the turn that refers to it. None is therefore
-deleted within an hour of the last activity. Traces whose session is not known yet are kept.
---vacuum rewrites the file without its free space, which temporarily needs as much space
-again.
-
---json prints an object: system_prompts, tool_catalogs, observations, and prompts_kept if
-prompts and catalogs were not examined.`,
-		Example: `  agenttrace gc --dry-run
-  agenttrace gc --vacuum`,
+	cmd := described("gc", flags{"dry-run": &dryRun, "vacuum": &vacuum, "json": &asJSON}, &cobra.Command{
 		Args: exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if dryRun && vacuum {
@@ -73,10 +59,6 @@ prompts and catalogs were not examined.`,
 				return nil
 			})
 		},
-	}
-	f := cmd.Flags()
-	f.BoolVar(&dryRun, "dry-run", false, "count what would be deleted")
-	f.BoolVar(&vacuum, "vacuum", false, "return free space to the file system")
-	f.BoolVar(&asJSON, "json", false, "print a JSON object")
+	})
 	return cmd
 }

@@ -25,49 +25,10 @@ func imported(f *formats.Format) bool { return f.Imported != "" }
 func newImport() *cobra.Command {
 	var format string
 	var asJSON, quiet, secrets, invalid, discover, yes, again, watch bool
-	cmd := &cobra.Command{
-		Use:   "import [FILE]...",
-		Short: "Read telemetry and sessions from files into the store",
-		Long: `Read telemetry and sessions from files into the store, which is created if it does
-not exist.
-
-A FILE may be "-" for standard input, which is also read if no file is named and it is a
-pipe. A named pipe is read to its end, as in agenttrace import <(zcat spans.json.gz). A FILE may
-be a directory: the data directory of an agent's program is read as a whole;
-in any other, and in the directories below it that are not hidden, files are read that end in
-` + importer.Extensions() + `,
-in the order of their names. Files of other formats, pipes and devices are left out. The formats are:
-
-` + formatList() + `
-The format is detected from the content. A file may be compressed with gzip or zstd;
-telemetry may be one body, JSON lines, or frames. Importing a file again changes nothing. The
-store remembers its files: one that did not change is not read, unless with --again. A session
-that was deleted from the store comes back only if its file is named, or with --again, or when
-it went on.
-
-Secrets are removed before anything is stored, also from ids and names, and values of
-telemetry over 1 MiB are truncated, as in a collector. --keep-secrets stores everything
-unchanged.
-
-Values of sessions are stored whole. If the store has the session, the two are merged: the
-later version of each message and part takes precedence, and what only one of them has is
-kept. A session that breaks a rule of "agenttrace check" is left out; --invalid imports it
-and names the rules. A transcript is merged with what the program's telemetry reports of the
-same session, in any order, and so are those of its sub-agents. --discover lists the files
-that known agents keep in their usual places, and imports them with --yes.
-
-With --watch, everything is imported that is in the directories which are named, or in the
-usual places of known agents, and then what changes there, until SIGINT or SIGTERM. The store is
-held only while something is imported; while another writer, such as a collector, holds it, what
-changed waits. A collector can import transcripts itself: see "transcripts" in its exporter's README.
-
-A damaged piece is reported and left out, and the exit code is 1. If a file cannot be read,
-the others are still read, and the exit code is 5.`,
-		Example: `  agenttrace import traces.json
-  agenttrace import --store old.db exported/ more.jsonl.zst
-  agenttrace import ~/.agentdbg other-machine.db
-  agenttrace import --watch
-  kubectl exec collector -- cat /data/otlp.jsonl | agenttrace import`,
+	cmd := described("import", flags{
+		"format": &format, "json": &asJSON, "quiet": &quiet, "keep-secrets": &secrets, "invalid": &invalid,
+		"discover": &discover, "again": &again, "watch": &watch, "yes": &yes,
+	}, &cobra.Command{
 		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 			return nil, cobra.ShellCompDirectiveDefault
 		},
@@ -129,19 +90,8 @@ the others are still read, and the exit code is 5.`,
 			}
 			return err
 		},
-	}
-	f := cmd.Flags()
-	f.StringVar(&format, "format", "", either(formatNames(imported))+", instead of detecting the format")
-	f.BoolVar(&asJSON, "json", false, "print a JSON object")
-	f.BoolVarP(&quiet, "quiet", "q", false, "show no progress")
-	f.BoolVar(&secrets, "keep-secrets", false, "do not remove secrets or truncate long values")
-	f.BoolVar(&invalid, "invalid", false, "import sessions that violate rules as well")
-	f.BoolVar(&discover, "discover", false, "list session files of known agents in their usual places")
-	f.BoolVar(&again, "again", false, "read files that did not change since they were imported as well")
-	f.BoolVar(&watch, "watch", false, "import what changes in the directories, or in those of known agents")
-	f.BoolVar(&yes, "yes", false, "import what --discover lists")
-	_ = cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(formatNames(imported),
-		cobra.ShellCompDirectiveNoFileComp))
+	})
+	complete(cmd, "format", formatNames(imported))
 	return cmd
 }
 

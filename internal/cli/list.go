@@ -20,54 +20,11 @@ func newList() *cobra.Command {
 	var limit int
 	var children, archived, all, asJSON bool
 	var after string
-	cmd := &cobra.Command{
-		Use:     "ls",
+	cmd := described("ls", flags{
+		"limit": &limit, "after": &after, "children": &children, "archived": &archived, "all": &all, "json": &asJSON,
+	}, &cobra.Command{
 		Aliases: []string{"list"},
-		Short:   "List sessions, newest first",
-		Long: `List sessions, newest first. By default at most 50 are listed, without archived
-sessions and sessions of sub-agents.
-
-TOKENS and COST cover the whole session, counted as in show, stats and the exports.
-CONTEXT counts the tokens now in the model's context window. Messages that a fork
-copied from its parent count in the parent only.
-
-The mark before the title is the session's status, as in status, show and tail:
-► busy, ↻ retrying, ? waiting for a human, ◌ interrupted (busy, without an update for
-$AGENTTRACE_IDLE_TIMEOUT, default 10m), ■ aborted, ✗ error. A ! beside it marks a
-session with notices: the rows are valid, but may not be what happened. check ID and
-show list the notices. A title that begins with "(generic reading)" belongs to a client
-that no dialect recognizes. Tags and scores of the session follow its title.
-
---json prints an array of objects with the keys
-  id, title, agent, model
-  state             how the last run ended; "finished" can mean that it waits for a human
-  status            what the session is doing: see "agenttrace status"
-  usage             input, output, reasoning, cache_read, cache_write
-  total_tokens      the sum of usage: TOKENS
-  context           like usage, for CONTEXT; context_tokens is its sum
-  turns             the number of turns
-  errors            tool calls, model calls and turns that ended in an error, without denied calls
-  denied_tool_calls calls that a rule or a person refused
-  cost_usd
-  notices           the number of notices
-  annotations       tags, notes and scores: see "agenttrace annotate"
-  reading           "generic" if no dialect recognizes the client
-  parent_id, workspace_root
-  created_at, updated_at, archived_at    Unix milliseconds
-Values that are not known are absent.
-
-` + filtersHelp + `
-
---after continues a list: it begins after the session with this id, in the same --sort.
-
-` + pricesHelp + `
-In JSON they are estimated_cost_usd, beside cost_usd.`,
-		Example: `  agenttrace ls --limit 10
-  agenttrace ls --prices prices.json
-  agenttrace ls --project . --status interrupted
-  agenttrace ls --tag good --score 'quality>=0.8' --since 30d
-  agenttrace ls --all --json | jq -r '.[].id'`,
-		Args: exactly(0, "no arguments"),
+		Args:    exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := x.read(cmd); err != nil {
 				return err
@@ -125,16 +82,9 @@ In JSON they are estimated_cost_usd, beside cost_usd.`,
 			}
 			return printList(cmd, r, items, p)
 		},
-	}
-	f := cmd.Flags()
-	f.IntVarP(&limit, "limit", "n", 50, "maximum number of sessions")
+	})
 	addFilters(cmd, &x)
 	addSort(cmd, &x)
-	f.StringVar(&after, "after", "", "begin after the session with this `id`")
-	f.BoolVar(&children, "children", false, "include sessions of sub-agents")
-	f.BoolVar(&archived, "archived", false, "include archived sessions")
-	f.BoolVarP(&all, "all", "a", false, "list every session: --children, --archived and no limit")
-	f.BoolVar(&asJSON, "json", false, "print a JSON array")
 	pricesFlag(cmd)
 	return cmd
 }

@@ -13,24 +13,7 @@ import (
 
 func newMigrate() *cobra.Command {
 	var distribute, searchIndex, printed bool
-	cmd := &cobra.Command{
-		Use:   "migrate",
-		Short: "Create the tables of a store, or bring them up to date",
-		Long: `Create the tables of a store, or bring them up to date.
-
-Whatever opens a store for writing does this too. The command is for a PostgreSQL database
-in which collectors have the rights to change rows, but not tables: run it as the owner,
-and GRANT SELECT, INSERT, UPDATE, DELETE on the tables to the collectors. Several programs
-may start at the same time. Tables of a newer version are an error.
-
---print prints the SQL and changes nothing. --distribute distributes the tables over the
-nodes of a Citus cluster, by session or trace; tables that are distributed stay as they
-are. --search-index makes an index with which "agenttrace search" finds rare words at once.
-In a database it needs the extension pg_trgm, and room and time for each part that is
-written. That of a file is a directory beside it, which "search" extends by what was written
-since; it may be made while a collector writes the file.`,
-		Example: `  agenttrace migrate --store postgres://owner@db.example.com/agenttrace
-  agenttrace migrate --print | psql agenttrace`,
+	cmd := described("migrate", flags{"distribute": &distribute, "search-index": &searchIndex, "print": &printed}, &cobra.Command{
 		Args: exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if printed {
@@ -57,10 +40,7 @@ since; it may be made while a collector writes the file.`,
 			_, err = fmt.Fprintf(cmd.ErrOrStderr(), "the tables of %s are up to date\n", stores.Name(location))
 			return err
 		},
-	}
-	cmd.Flags().BoolVar(&distribute, "distribute", false, "distribute the tables of a Citus cluster")
-	cmd.Flags().BoolVar(&searchIndex, "search-index", false, "make an index for agenttrace search")
-	cmd.Flags().BoolVar(&printed, "print", false, "print the SQL for PostgreSQL")
+	})
 	return cmd
 }
 

@@ -23,17 +23,8 @@ const envPrices = "AGENTTRACE_PRICES"
 // noPrices is what --prices and the environment say for no estimates.
 const noPrices = "none"
 
-// pricesHelp is what the help of every command with --prices reports of it.
-const pricesHelp = `Costs that the source does not report are estimated with the price lists that
-"agenttrace prices update" fetched. --prices, or $AGENTTRACE_PRICES, names another
-list: https://models.dev/api.json or LiteLLM's model_prices_and_context_window.json;
-"none" estimates nothing. Estimates are marked with ~ and never stored. Models
-without a price are named on standard error, and what they took part in has no
-total.`
-
 func pricesFlag(cmd *cobra.Command) {
-	cmd.Flags().String("prices", "", "price list to estimate costs with, a `file`, or none (default $"+envPrices+
-		", or what \"agenttrace prices update\" fetched)")
+	flags{"prices": new(string)}.of("(prices)", cmd.Flags())
 	_ = cmd.MarkFlagFilename("prices", "json")
 }
 
@@ -148,17 +139,7 @@ func (p *prices) lacking(cmd *cobra.Command, models []string) error {
 
 func newPrices(version string) *cobra.Command {
 	var asJSON bool
-	cmd := &cobra.Command{
-		Use:   "prices",
-		Short: "Show where the price lists are, and update them",
-		Long: `Show which price lists costs are estimated with, of when they are, and where.
-
-The lists are models.dev's and LiteLLM's. A price is looked up in the first, and in
-the second if the first has none. They are kept beside the default store, below
-$XDG_STATE_HOME. Nothing but "agenttrace prices update" fetches them.`,
-		Example: `  agenttrace prices update
-  agenttrace prices
-  agenttrace prices list gpt-5`,
+	cmd := described("prices", flags{"json": &asJSON}, &cobra.Command{
 		Args: exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			dir, err := pricesDir()
@@ -179,8 +160,7 @@ $XDG_STATE_HOME. Nothing but "agenttrace prices update" fetches them.`,
 			}
 			return printLists(cmd, lists)
 		},
-	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON object")
+	})
 	cmd.AddCommand(newPricesUpdate(version), newPricesList())
 	return cmd
 }
@@ -197,19 +177,7 @@ func printLists(cmd *cobra.Command, lists []price.List) error {
 
 func newPricesUpdate(version string) *cobra.Command {
 	var from []string
-	cmd := &cobra.Command{
-		Use:   "update",
-		Short: "Fetch the price lists",
-		Long: `Fetch the price lists of models.dev and LiteLLM. This is the only command that
-uses the network without being told where to connect. A proxy is taken from
-HTTPS_PROXY and NO_PROXY. A list that did not change is not fetched again. If a list
-cannot be fetched, the one that is kept stays, and the exit code is 5.
-
---from reads a list from a file, for a machine without a network; it may be given
-twice. Fetch the files elsewhere, from https://models.dev/api.json and
-` + price.Sources()[1].URL + `.`,
-		Example: `  agenttrace prices update
-  agenttrace prices update --from api.json --from model_prices_and_context_window.json`,
+	cmd := described("prices update", flags{"from": &from}, &cobra.Command{
 		Args: exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			dir, err := pricesDir()
@@ -241,22 +209,14 @@ twice. Fetch the files elsewhere, from https://models.dev/api.json and
 			all := len(price.Sources())
 			return fmt.Errorf("%d of %d price lists could not be updated", all-len(lists), all)
 		},
-	}
-	cmd.Flags().StringArrayVar(&from, "from", nil, "read a price list from a `file`, not from the network")
+	})
 	_ = cmd.MarkFlagFilename("from", "json")
 	return cmd
 }
 
 func newPricesList() *cobra.Command {
 	var asJSON bool
-	cmd := &cobra.Command{
-		Use:   "list [TEXT]",
-		Short: "List the prices of models",
-		Long: `List the models with a price, or those whose provider and name have the text.
-Prices are in USD for a million tokens, those of short requests where long ones
-cost more.`,
-		Example: `  agenttrace prices list
-  agenttrace prices list anthropic/claude`,
+	cmd := described("prices list", flags{"json": &asJSON}, &cobra.Command{
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			p := keptPrices(cmd)
@@ -292,8 +252,7 @@ cost more.`,
 			}
 			return printPrices(cmd, models)
 		},
-	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON array")
+	})
 	return cmd
 }
 

@@ -13,22 +13,9 @@ func newPrune() *cobra.Command {
 	var olderThan string
 	var archived, dryRun, yes, asJSON bool
 	var x filters
-	cmd := &cobra.Command{
-		Use:   "prune --older-than AGE | FILTER...",
-		Short: "Delete old sessions",
-		Long: `Delete sessions whose last update is older than AGE, as rm does. AGE is a number with
-a unit, such as 12h, 30d, 8w, 6mo (months) or 1y; 6m, which could also be minutes, is
-refused. The date that it comes to is printed first. A session is deleted together with
-its forks and sub-agents, once all of them are that old. With filters, only such sessions
-are deleted of which the oldest of its family matches; then --older-than may be left out.
-
-` + filtersHelp + `
-
---dry-run lists them and deletes nothing; with --json, as ls does. Otherwise prune asks for
-confirmation; without a terminal, --yes is required. --json prints an object: deleted, the
-ids of the deleted sessions. "gc --vacuum" then returns the space.`,
-		Example: `  agenttrace prune --older-than 30d --dry-run
-  agenttrace prune --older-than 8w --archived --yes && agenttrace gc --vacuum`,
+	cmd := described("prune", flags{
+		"older-than": &olderThan, "archived": &archived, "dry-run": &dryRun, "yes": &yes, "json": &asJSON,
+	}, &cobra.Command{
 		Args: exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if olderThan == "" && !x.given(cmd) {
@@ -88,13 +75,7 @@ ids of the deleted sessions. "gc --vacuum" then returns the space.`,
 			}
 			return printList(cmd, r, items, nil)
 		},
-	}
-	f := cmd.Flags()
-	f.StringVar(&olderThan, "older-than", "", "minimum `age` of the sessions to delete")
+	})
 	addFilters(cmd, &x)
-	f.BoolVar(&archived, "archived", false, "only archived sessions, with their forks and sub-agents")
-	f.BoolVar(&dryRun, "dry-run", false, "list what would be deleted")
-	f.BoolVarP(&yes, "yes", "y", false, "do not ask for confirmation")
-	f.BoolVar(&asJSON, "json", false, "print a JSON object; with --dry-run, an array")
 	return cmd
 }

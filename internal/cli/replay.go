@@ -38,34 +38,11 @@ type replayer struct {
 
 func newReplay() *cobra.Command {
 	var p replayer
-	cmd := &cobra.Command{
-		Use:   "replay ID",
-		Short: "Check whether turns can be rerun, and rerun them",
-		Long: `Check whether turns can be rerun, and rerun them.
-
-Without flags, replay reports for each turn whether its request can be rebuilt: whether
-the user's message, the model, the system prompt, the tools, the outputs of earlier
-calls and all earlier messages are in the store, and what is missing. The exit code is 1
-if anything is missing.
-
---format writes the request of one turn, the last or --turn N: the messages that the
-model was given at that time, after compactions and rewinds, the system prompt, the
-tools, the model and its parameters. Reasoning is included only if it is signed, for
-Anthropic. --output DIR/ writes every format, and the bundle that they are built from.
-
-` + replayFormats() + `
---run sends the request to an endpoint and stores the answer as a fork; compare the two
-with "agenttrace diff". No tool is executed: a call that the recorded answer made too
-gets the recorded output, and any other call ends the answer. --model and --effort
-select another model. The API key is read from the environment. Replies 429 and 5xx are
-retried, after the time in Retry-After. A collector must not be writing the store;
-otherwise rerun in a copy made by "agenttrace backup".`,
-		Example: `  agenttrace replay last
-  agenttrace replay 1fa2bdc08 --turn 2 --format openai-chat | jq .messages
-  agenttrace replay 1fa2bdc08 --turn 2 --output turn-2/
-  agenttrace replay last --run --endpoint https://api.openai.com/v1 --model gpt-5-mini
-  agenttrace replay last --run --format anthropic --endpoint https://api.anthropic.com/v1
-  agenttrace replay last --run --endpoint http://localhost:11434/v1 --model qwen3`,
+	cmd := described("replay", flags{
+		"turn": &p.turn, "format": &p.format, "output": &p.out.path, "run": &p.run, "endpoint": &p.endpoint,
+		"model": &p.model, "effort": &p.effort, "key-env": &p.keyEnv, "header": &p.headers, "max-calls": &p.maxCalls,
+		"timeout": &p.timeout, "force": &p.out.force, "json": &p.asJSON, "full": &p.full,
+	}, &cobra.Command{
 		ValidArgsFunction: completeSessions,
 		Args:              exactly(1, "a session"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -82,28 +59,8 @@ otherwise rerun in a copy made by "agenttrace backup".`,
 				return p.report(cmd, r, id)
 			})
 		},
-	}
-	f := cmd.Flags()
-	f.IntVar(&p.turn, "turn", 0, "`number` of the turn, as in show")
-	f.StringVar(&p.format, "format", "", "write the request of a turn: "+either(replay.Names()))
-	f.StringVarP(&p.out.path, "output", "o", "",
-		"`file` to write to instead of standard output; a directory, ending in a slash, for all formats")
-	f.BoolVar(&p.run, "run", false, "send the request and store the answer as a fork")
-	f.StringVar(&p.endpoint, "endpoint", "", "base `URL` of the API for --run")
-	f.StringVar(&p.model, "model", "", "use this model instead of the recorded one")
-	f.StringVar(&p.effort, "effort", "", "reasoning effort: none, minimal, low, medium, high, xhigh or max")
-	f.StringVar(&p.keyEnv, "key-env", "",
-		"environment `variable` that holds the API key (default OPENAI_API_KEY or ANTHROPIC_API_KEY)")
-	f.StringArrayVar(&p.headers, "header", nil, "additional request header, as `name: value`; repeatable")
-	f.IntVar(&p.maxCalls, "max-calls", replay.DefaultMaxCalls, "maximum number of model calls")
-	f.DurationVar(&p.timeout, "timeout", 10*time.Minute,
-		"give up if the replies are not complete after this `duration`")
-	f.BoolVar(&p.out.force, "force", false,
-		"replace existing files; with --run, send the request even if parts are missing")
-	f.BoolVar(&p.asJSON, "json", false, "print the report as a JSON object")
-	f.BoolVar(&p.full, "full", false, "include rewound turns")
-	_ = cmd.RegisterFlagCompletionFunc("format",
-		cobra.FixedCompletions(replay.Names(), cobra.ShellCompDirectiveNoFileComp))
+	})
+	complete(cmd, "format", replay.Names())
 	return cmd
 }
 

@@ -17,21 +17,7 @@ func newRewind() *cobra.Command {
 	var to string
 	var turn int
 	var undo, asJSON bool
-	cmd := &cobra.Command{
-		Use:   "rewind ID --turn N",
-		Short: "Hide the messages after a question",
-		Long: `Hide the messages after a question: the question of turn N, or the user message that
---to names, is the last visible message. Nothing is deleted, and show --full prints all of
-it. The effects of tools are not undone.
-
---undo shows again what the last rewind hid; repeated, what the one before it hid. A busy
-session cannot be rewound.
-
---json prints an object: session_id, undone, to_message_id, turn, the messages that were
-hidden or shown, and their turns.`,
-		Example: `  agenttrace rewind last --turn 3
-  agenttrace rewind 1fa2bdc08 --to msg_1fa2bdc1a
-  agenttrace rewind --undo last`,
+	cmd := described("rewind", flags{"to": &to, "turn": &turn, "undo": &undo, "json": &asJSON}, &cobra.Command{
 		ValidArgsFunction: completeSessions,
 		Args:              exactly(1, "one session"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -59,12 +45,7 @@ hidden or shown, and their turns.`,
 				return reportRewind(cmd, done, asJSON)
 			})
 		},
-	}
-	f := cmd.Flags()
-	f.StringVar(&to, "to", "", "the last user `message` that stays visible")
-	f.IntVar(&turn, "turn", 0, "the turn whose question stays visible, as numbered by show")
-	f.BoolVar(&undo, "undo", false, "bring back what the last rewind hid")
-	f.BoolVar(&asJSON, "json", false, "print a JSON object")
+	})
 	return cmd
 }
 

@@ -17,21 +17,7 @@ import (
 
 func newRemove() *cobra.Command {
 	var yes, children, asJSON bool
-	cmd := &cobra.Command{
-		Use:   "rm ID...",
-		Short: "Delete sessions permanently",
-		Long: `Delete sessions permanently: messages, parts, decisions and stored telemetry. rm asks
-for confirmation; without a terminal, --yes is required.
-
-Forks and sub-agents of a session stay, unless --children is given. System prompts
-and tool catalogs, which sessions share, go with "gc".
-
-A deleted session comes back if its telemetry is delivered again: from a queue or
-a spool, by an import, or because its agent goes on.
-
---json prints an object: deleted, the ids of the deleted sessions.`,
-		Example: `  agenttrace rm 1fa2bdc08
-  agenttrace rm --children --yes 1fa2bdc08 1fa2bdc57`,
+	cmd := described("rm", flags{"yes": &yes, "children": &children, "json": &asJSON}, &cobra.Command{
 		ValidArgsFunction: completeSessions,
 		Args:              atLeastOne("one session or more"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -60,11 +46,7 @@ a spool, by an import, or because its agent goes on.
 			}
 			return deleteSessions(cmd, sessions, yes, asJSON)
 		},
-	}
-	f := cmd.Flags()
-	f.BoolVarP(&yes, "yes", "y", false, "do not ask for confirmation")
-	f.BoolVar(&children, "children", false, "include their forks and sub-agents, recursively")
-	f.BoolVar(&asJSON, "json", false, "print a JSON object")
+	})
 	return cmd
 }
 

@@ -18,35 +18,7 @@ func newSearch() *cobra.Command {
 	var x filters
 	var limit int
 	var isRegexp, asJSON bool
-	cmd := &cobra.Command{
-		Use:   "search TEXT",
-		Short: "Find text in titles, notes, prompts, messages and tool calls",
-		Long: `Find text in session titles, notes, system prompts, tool catalogs, messages, reasoning,
-and the inputs, outputs and errors of tool calls. Case is ignored. Titles are listed first,
-then notes, then prompts and catalogs, once per session, then the newest messages. Messages
-that a fork copied are found in its parent only.
-
-With --regexp, TEXT is a regular expression in RE2 syntax. Case is ignored, and ^ and $
-match at the beginning and end of a line; (?-i) and (?-m) in the expression change that,
-and (?s) lets . match the end of a line.
-
-search reads what no index rules out until it has enough results: without an index about
-three seconds per GB. For a store that is a file, it makes an index in the directory
-FILE-search beside it, for up to a second after each search; "migrate --search-index" makes
-all of it. Deleting the directory loses nothing. The exit code is 0 even if nothing is found.
-
-` + filtersHelp + `
-
---json prints an array of objects: session_id, title, agent, turn, message_id,
-role, part_id, type, tool, tool_call_id, field, matches, context, marks (the byte
-ranges of the matches in context) and created_at in Unix milliseconds. A title has
-the type "session" and the field "title", and neither message nor part; a note the
-type "note", and the message and part that it is about; a prompt or catalog the type
-"system-prompt" or "tool-catalog", its digest, and no part.`,
-		Example: `  agenttrace search 'permission denied'
-  agenttrace search 'rm -rf' --agent codeagent --since 30d
-  agenttrace search --regexp 'timeout after \d+ ?m?s'
-  agenttrace search TODO --limit 100 --json | jq -r '.[].session_id' | sort -u`,
+	cmd := described("search", flags{"since": &since, "limit": &limit, "regexp": &isRegexp, "json": &asJSON}, &cobra.Command{
 		ValidArgsFunction: cobra.NoFileCompletions,
 		Args:              exactly(1, "one text, in quotes if it has spaces"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -103,13 +75,7 @@ type "note", and the message and part that it is about; a prompt or catalog the 
 			}
 			return err
 		},
-	}
-	f := cmd.Flags()
-	f.StringVar(&since, "since", "",
-		"search only messages since this `time`, or a duration before now such as 12h or 7d")
-	f.IntVarP(&limit, "limit", "n", 20, "maximum number of results")
-	f.BoolVarP(&isRegexp, "regexp", "E", false, "TEXT is a regular expression")
-	f.BoolVar(&asJSON, "json", false, "print a JSON array")
+	})
 	addFilters(cmd, &x)
 	return cmd
 }

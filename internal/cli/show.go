@@ -16,30 +16,10 @@ import (
 
 func newShow() *cobra.Command {
 	var full, asJSON, prompt, tools, permissions, tokens, raw, provenance bool
-	cmd := &cobra.Command{
-		Use:   "show ID [TURN]",
-		Short: "Show a session turn by turn",
-		Long: `Show a session turn by turn: messages, tool calls with input and output, permission
-decisions, tokens, cost and durations.
-
-TURN is the number of a turn, from 1. Long texts are clipped unless --full is given.
---prompt, --tools, --permissions, --tokens and --provenance print one view each instead
-of the timeline, and can be combined.
-
---json prints one object: session, status, turns (with messages and their parts),
-queued, totals, notices (rule, turn, message_id, part_id, tool_call_id, tool, trace_id,
-span_id, span_kind, detail, remedy), children, system_prompts, tool_catalogs,
-decisions, spans and traces. Times are in Unix milliseconds. Values that are not known
-are absent. --raw prints the rows of chat_sessions, chat_messages and chat_parts, one
-per line.
-
-` + pricesHelp + `
-In JSON they are estimated_cost_usd, beside cost_usd.`,
-		Example: `  agenttrace show last
-  agenttrace show last 2 --full
-  agenttrace show last --prompt --tools
-  agenttrace show last --tokens --prices prices.json
-  agenttrace show 4bf92f3577b34da6 --json | jq '.turns[].usage'`,
+	cmd := described("show", flags{
+		"full": &full, "json": &asJSON, "prompt": &prompt, "tools": &tools, "permissions": &permissions,
+		"tokens": &tokens, "provenance": &provenance, "raw": &raw,
+	}, &cobra.Command{
 		ValidArgsFunction: completeSessions,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 2 {
@@ -118,17 +98,8 @@ In JSON they are estimated_cost_usd, beside cost_usd.`,
 				return render.Document(cmd.OutOrStdout(), doc, o)
 			})
 		},
-	}
-	f := cmd.Flags()
-	f.BoolVar(&full, "full", false, "do not clip, and include messages that rewinds hid")
-	f.BoolVar(&asJSON, "json", false, "print the timeline as JSON")
-	f.BoolVar(&prompt, "prompt", false, "print the system prompts and the turns that used them")
-	f.BoolVar(&tools, "tools", false, "print the available tools and the calls of each turn")
-	f.BoolVar(&permissions, "permissions", false, "print the permission rules and the decision on each call")
-	f.BoolVar(&tokens, "tokens", false, "print tokens and cost per turn")
-	f.BoolVar(&provenance, "provenance", false, "print the spans that the rows were derived from")
+	})
 	pricesFlag(cmd)
-	f.BoolVar(&raw, "raw", false, "print the rows as stored, one JSON object per line")
 	return cmd
 }
 

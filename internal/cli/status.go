@@ -37,46 +37,13 @@ func idleTimeout(cmd *cobra.Command) (time.Duration, error) {
 }
 
 func idleTimeoutFlag(cmd *cobra.Command) {
-	cmd.Flags().Duration("idle-timeout", document.DefaultIdleTimeout,
-		"report a busy session as interrupted after this `duration` without an update (default $"+envIdleTimeout+
-			", then 10m)")
+	flags{"idle-timeout": new(time.Duration)}.of("(idle-timeout)", cmd.Flags())
 	cmd.Flags().Lookup("idle-timeout").DefValue = "0s" // the text states what it is
 }
 
 func newStatus() *cobra.Command {
 	var asJSON bool
-	cmd := &cobra.Command{
-		Use:   "status ID",
-		Short: "Report what a session is doing",
-		Long: `Report what a session is doing: idle, busy, retrying, waiting_on_approval,
-waiting_on_user_input, error or interrupted.
-
-The agent reports its own state. A session that is busy or retrying and has no update
-for --idle-timeout is reported as interrupted: its agent died or cannot reach the
-collector. The SDK with a LoggerProvider sends a heartbeat; such a session is
-interrupted after three missed heartbeats, 45 seconds by default. The state is computed
-when it is read, and nothing is stored. Open tool calls are listed in their last state.
-
-If the agent reports no state, it is derived from the messages of the last turn: a tool
-call that waits for approval, an open tool call in an unfinished turn, an error at the
-end; otherwise the session is idle.
-
-The exit code is 1 if the state is error or interrupted, and 0 otherwise.
-
---json prints one object with the keys
-  session_id, title, agent, state
-  since         when the state began
-  declared      whether the agent reported the state itself
-  was           the state before an interruption
-  attempt, detail, tool_call_id
-  open_calls    call_id, tool, state, input, created_at, updated_at
-  last_message  id, role, text, incomplete, created_at, updated_at
-  updated_at
-  heartbeat     interval of the agent's heartbeat, in milliseconds
-Times are in Unix milliseconds. Values that are not known are absent.`,
-		Example: `  agenttrace status last
-  agenttrace status last --idle-timeout 1m
-  agenttrace status last --json | jq -r .state`,
+	cmd := described("status", flags{"json": &asJSON}, &cobra.Command{
 		ValidArgsFunction: completeSessions,
 		Args:              exactly(1, "one session"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -100,8 +67,7 @@ Times are in Unix milliseconds. Values that are not known are absent.`,
 				return err
 			})
 		},
-	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON object")
+	})
 	idleTimeoutFlag(cmd)
 	return cmd
 }

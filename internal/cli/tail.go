@@ -21,40 +21,9 @@ func newTail() *cobra.Command {
 	var asJSON, noFollow bool
 	var since string
 	var interval time.Duration
-	cmd := &cobra.Command{
-		Use:   "tail [ID]",
-		Short: "Follow running sessions",
-		Long: `Follow running sessions: new messages and parts, growing texts, state changes of tool
-calls, permission decisions and the status of the session. Another process can write
-the store, create it later, or replace its file.
-
-tail first prints the last turn, or the last --turns, of the session ID, or without ID
-of every session that was updated in the last 10 minutes. With --since it starts at a
-time of day, an instant or a duration before now: 15:04, 2026-11-20T15:04:05Z, 2h.
-
-On a terminal, texts appear as they grow; otherwise when they are complete. Ctrl-C
-ends tail with exit code 0.
-
---json prints one object per line with event, session_id, at (Unix milliseconds) and
-the keys of the event:
-  session        a session appeared or was renamed: title, agent, parent_id
-  status         its status changed: status, as in agenttrace status --json
-  message        a message began: message_id, role
-  text           a text or reasoning began or grew: part_id, kind, delta; with
-                 replaced, delta is the whole text; with done, it is complete
-  tool           a call began or changed state: part_id, tool
-  part           another part: part_id, kind, data, file or source
-  decision       a permission was evaluated: decision
-  message_end    an answer ended: state, usage, duration_ms, stop_reason, error
-  message_hidden, message_shown  a rewind hid a message, or was undone
-  store          the file of the store was replaced: state is opened or gone;
-                 session_id is empty
-Values that are not known are absent. After the store is replaced, events may be
-repeated.`,
-		Example: `  agenttrace tail
-  agenttrace tail last --turns 3
-  agenttrace tail --no-follow --since 1h
-  agenttrace tail --json | jq -c 'select(.event == "tool")'`,
+	cmd := described("tail", flags{
+		"json": &asJSON, "since": &since, "turns": &o.turns, "no-follow": &noFollow, "interval": &interval,
+	}, &cobra.Command{
 		ValidArgsFunction: completeSessions,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 1 {
@@ -98,13 +67,7 @@ repeated.`,
 			defer ticker.Stop()
 			return newTailer(o).follow(cmd.Context(), ticker.C)
 		},
-	}
-	f := cmd.Flags()
-	f.BoolVar(&asJSON, "json", false, "print a JSON object per line")
-	f.StringVar(&since, "since", "", "print what happened since this `time`, or a duration before now")
-	f.IntVarP(&o.turns, "turns", "n", 1, "number of turns to print first")
-	f.BoolVar(&noFollow, "no-follow", false, "print what is there, and exit")
-	f.DurationVar(&interval, "interval", 200*time.Millisecond, "`duration` between two looks at the store")
+	})
 	idleTimeoutFlag(cmd)
 	return cmd
 }

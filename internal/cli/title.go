@@ -14,16 +14,7 @@ import (
 
 func newTitle() *cobra.Command {
 	var asJSON bool
-	cmd := &cobra.Command{
-		Use:   "title ID TEXT",
-		Short: "Set the title of a session",
-		Long: `Set the title of a session.
-
-A title that the agent reports later takes precedence; an earlier one does not, even if
-it is delivered again.
-
---json prints an object: session_id and title.`,
-		Example:           `  agenttrace title last 'The bug with é'`,
+	cmd := described("title", flags{"json": &asJSON}, &cobra.Command{
 		ValidArgsFunction: completeSessions,
 		Args:              exactly(2, "a session and a title, in quotes if it has spaces"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -50,7 +41,6 @@ it is delivered again.
 				}{id, title})
 			})
 		},
-	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON object")
+	})
 	return cmd
 }

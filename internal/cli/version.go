@@ -30,16 +30,13 @@ func Version(linked string) string {
 }
 
 func newVersion(version string) *cobra.Command {
-	return &cobra.Command{
-		Use:     "version",
-		Short:   "Print the version",
-		Long:    "Print the version, and the Go release, system and processor that it was built for.",
-		Example: `  agenttrace version`,
-		Args:    exactly(0, "no arguments"),
+	return described("version", nil, &cobra.Command{
+		Args: exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			_, err := fmt.Fprintf(cmd.OutOrStdout(), "agenttrace %s %s %s/%s\n", version, runtime.Version(),
 				runtime.GOOS, runtime.GOARCH)
 			return err
 		},
-	}
+	})
+
 }

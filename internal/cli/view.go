@@ -31,26 +31,7 @@ const envTraceURL = "AGENTTRACE_TRACE_URL"
 func newView(version string) *cobra.Command {
 	var noOpen bool
 	var traceURL string
-	cmd := &cobra.Command{
-		Use:   "view [ID]",
-		Short: "Show sessions in a browser",
-		Long: `Show sessions in a browser: the list, or the session with the ID.
-
-If a collector holds the store, the browser opens the collector's session_view. Otherwise,
-and with --remote, the command serves the pages itself, on a free port of the loopback
-interface, until Ctrl-C. Below /api/v1/ of the same address programs read and change
-sessions as JSON; /api/v1/openapi.json describes it.
-
-The address that is printed has a key, because others on this machine reach the port, too.
-The browser turns it into a cookie; programs send it as a bearer token. It is in the file
-beside the store that has the suffix .key.
-
---no-open prints the address and opens no browser. --trace-url is where the pages link
-spans to, such as https://jaeger/trace/{trace_id}?uiFind={span_id}; a collector has it in
-its configuration.`,
-		Example: `  agenttrace view
-  agenttrace view last
-  agenttrace view --no-open --remote https://collector:4320`,
+	cmd := described("view", flags{"no-open": &noOpen, "trace-url": &traceURL}, &cobra.Command{
 		ValidArgsFunction: completeSessions,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 1 {
@@ -83,10 +64,7 @@ its configuration.`,
 			}
 			return servePages(cmd, r, version, traceURL, path, noOpen)
 		},
-	}
-	cmd.Flags().BoolVar(&noOpen, "no-open", false, "print the address, and open no browser")
-	cmd.Flags().StringVar(&traceURL, "trace-url", "", "`address` of a span, with {trace_id} and {span_id} (default $"+
-		envTraceURL+")")
+	})
 	pricesFlag(cmd)
 	return cmd
 }

@@ -1,0 +1,122 @@
+package cli
+
+import (
+	_ "embed"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/agenttrace/agenttrace/session/codec/formats"
+	"github.com/agenttrace/agenttrace/session/importer"
+	"github.com/agenttrace/agenttrace/session/price"
+	"github.com/agenttrace/agenttrace/session/replay"
+	"github.com/agenttrace/agenttrace/session/store"
+)
+
+// The manual has a section for each command: how it is used, a line about it, all about it, examples and flags. A
+// section in parentheses is a part of others.
+//
+//	# ls
+//	List sessions, newest first
+//
+//	List sessions, newest first. By default …
+//
+//	Examples:
+//	  agenttrace ls --limit 10
+//
+//	Flags:
+//	  --limit -n 50: maximum number of sessions
+//
+//go:embed manual.txt
+var manualText string
+
+// section is a section of the manual.
+type section struct {
+	use, short, long, example string
+	flags                     []string
+}
+
+// manual returns the sections of the manual by the names of their commands.
+var manual = sync.OnceValue(func() map[string]section {
+	exported, read := formatNames((*formats.Format).Written), formatNames(imported)
+	filled := strings.NewReplacer(
+		"{{exports}}", exportList(), "{{export formats}}", either(exported), "{{export}}", exported[0],
+		"{{imports}}", formatList(), "{{import formats}}", either(read), "{{extensions}}", importer.Extensions(),
+		"{{requests}}", replayFormats(), "{{request formats}}", either(replay.Names()),
+		"{{calls}}", strconv.Itoa(replay.DefaultMaxCalls), "{{litellm}}", price.Sources()[1].URL,
+		"{{sorts}}", strings.Join(store.SessionSorts(), ", "),
+	).Replace(manualText)
+	sections := make(map[string]section)
+	for text := range strings.SplitSeq(strings.TrimPrefix(filled, "# "), "\n# ") {
+		var s section
+		s.use, text, _ = strings.Cut(text, "\n")
+		s.short, text, _ = strings.Cut(text, "\n")
+		text, flags, _ := strings.Cut("\n"+text, "\n\nFlags:\n")
+		s.long, s.example, _ = strings.Cut(strings.Trim(text, "\n"), "\n\nExamples:\n")
+		s.flags = strings.Split(strings.TrimSpace(flags), "\n")
+		name, _, _ := strings.Cut(s.use, " ")
+		if below, found := strings.CutPrefix(s.use, "prices "); found {
+			s.use = below
+			below, _, _ = strings.Cut(below, " ")
+			name += " " + below
+		}
+		sections[name] = s
+	}
+	for name, s := range sections {
+		for _, part := range []string{"(filters)", "(prices)", "exit-codes"} {
+			s.long = strings.ReplaceAll(s.long, "{{"+part+"}}", sections[part].long)
+		}
+		sections[name] = s
+	}
+	return sections
+})
+
+// flags are the variables that flags set, by the names of these.
+type flags map[string]any
+
+// described adds to a command what the manual has of it, with its flags.
+func described(name string, to flags, cmd *cobra.Command) *cobra.Command {
+	s := manual()[name]
+	cmd.Use, cmd.Short, cmd.Long, cmd.Example = s.use, s.short, s.long, s.example
+	to.of(name, cmd.Flags())
+	return cmd
+}
+
+// of adds the flags of a section of the manual, except for those that are there.
+func (to flags) of(name string, f *pflag.FlagSet) {
+	for _, line := range manual()[name].flags {
+		head, usage, _ := strings.Cut(strings.TrimSpace(line), ": ")
+		words := strings.Fields(strings.TrimPrefix(head, "--"))
+		if len(words) == 0 || f.Lookup(words[0]) != nil {
+			continue
+		}
+		name, short, value := words[0], "", ""
+		for _, word := range words[1:] {
+			if letter, found := strings.CutPrefix(word, "-"); found {
+				short = letter
+			} else {
+				value = word
+			}
+		}
+		switch p := to[name].(type) {
+		case *bool:
+			f.BoolVarP(p, name, short, false, usage)
+		case *int:
+			n, _ := strconv.Atoi(value) // nothing is 0
+			f.IntVarP(p, name, short, n, usage)
+		case *string:
+			f.StringVarP(p, name, short, value, usage)
+		case *[]string:
+			f.StringArrayVarP(p, name, short, nil, usage)
+		case *time.Duration:
+			d, _ := time.ParseDuration(value)
+			f.DurationVarP(p, name, short, d, usage)
+		default:
+			panic("the manual has a flag --" + name + " that sets nothing")
+		}
+	}
+}
