@@ -21,16 +21,15 @@
 // Notifications are sent one after the other by a goroutine that runs only while
 // there is something to send. [Handler.Handle] waits a moment for its own record to
 // go out, so that records are seldom lost when the agent exits; a client that does
-// not read costs that moment once, one that reads slowly that moment in a second. Its
-// queue fills, and then records are dropped, the least severe first. Errors have a
-// share of the rate that lesser records cannot use up. What was dropped is counted in
+// not read, or reads slowly, costs that moment at most once a second. Its
+// queue fills, and then records are dropped, the least severe first. Each severity has a
+// rate that others cannot use up. What was dropped is counted in
 // the next record, or in one of its own a second later.
 //
 // A client that is gone would kill the agent: Go ends a program that writes to a
 // closed standard output. So [Handler.Initialize] takes SIGPIPE over, once it knows
 // that it talks to a client that wants records; such a write then fails with EPIPE.
-// This does not concern the agent's child processes. An agent that wants the signal
-// for itself sets [Options.KeepSIGPIPE].
+// This does not concern the agent's child processes.
 //
 // # The usual SDK
 //
@@ -47,6 +46,7 @@ import (
 	"context"
 	"encoding/json"
 	"log/slog"
+	"math"
 	"os"
 	"os/signal"
 	"slices"
@@ -87,19 +87,15 @@ type Options struct {
 	SessionID func(context.Context) string
 
 	// PerSecond is how many records a second the client is sent in the long run,
-	// Burst how many at once. 0 means 20 and 100. Debug records have half of it.
-	// Notices and warnings have a quarter as much besides, and errors and what is
-	// worse than errors each as much again, so that lesser records do not keep them
-	// from the client. What is beyond is dropped for the client, and kept in the
-	// session.
+	// Burst how many at once. 0 means 20 and 100. Info records, errors, and what is worse
+	// than errors have this rate each, debug records half of it, notices and warnings a
+	// quarter each, so that lesser records do not keep the severe ones from the client. What
+	// is beyond is dropped for the client, and kept in the session.
 	PerSecond, Burst int
 
 	// MaxBytes is how long a message, and how long the data of a record, may be for
 	// the client. The rest is cut, with a mark that has the size. 0 means 16 KiB.
 	MaxBytes int
-
-	// KeepSIGPIPE leaves the signal SIGPIPE alone.
-	KeepSIGPIPE bool
 
 	// Redactor takes secrets out of messages and data. Nil means the default one of
 	// package redact; set KeepSecrets to have none.
@@ -126,26 +122,9 @@ type grouped struct {
 
 // shared is what a handler and those made from it have in common.
 type shared struct {
-	options Options
-	cutter  *redact.Redactor // cuts what the client gets, and redacts nothing
-	client  client
+	client
+	cutter *redact.Redactor // cuts what the client gets, and redacts nothing
 }
-
-// channel is how the client gets records.
-type channel int
-
-const (
-	silent channel = iota
-	byLog
-	byNotice
-)
-
-// Defaults of Options.
-const (
-	defaultPerSecond = 20
-	defaultBurst     = 100
-	defaultMaxBytes  = 16 << 10
-)
 
 // New returns a handler that sends nothing until [Handler.Initialize].
 func New(o Options) *Handler {
@@ -155,14 +134,10 @@ func New(o Options) *Handler {
 	if o.SessionID == nil {
 		o.SessionID = func(ctx context.Context) string { return agenttrace.SessionFromContext(ctx).ID() }
 	}
-	if o.PerSecond <= 0 {
-		o.PerSecond = defaultPerSecond
-	}
-	if o.Burst <= 0 {
-		o.Burst = defaultBurst
-	}
-	if o.MaxBytes <= 0 {
-		o.MaxBytes = defaultMaxBytes
+	for limit, usual := range map[*int]int{&o.PerSecond: 20, &o.Burst: 100, &o.MaxBytes: 16 << 10} {
+		if *limit <= 0 {
+			*limit = usual
+		}
 	}
 	if o.Now == nil {
 		o.Now = time.Now
@@ -176,8 +151,8 @@ func New(o Options) *Handler {
 	// The limits are in range, so that there is no error.
 	limit := max(o.MaxBytes, redact.MinLimit)
 	cutter, _ := redact.New(redact.Config{DisableKeys: true, DisablePatterns: true, MaxBytes: limit})
-	s := &shared{options: o, cutter: cutter}
-	s.client.init(o)
+	s := &shared{client: client{Options: o, filled: o.Now(), dropped: make(map[string]int64)}, cutter: cutter}
+	s.fill(math.Inf(1))
 	return &Handler{shared: s, logger: o.Logger}
 }
 
@@ -211,8 +186,8 @@ func (h *Handler) Initialize(params json.RawMessage) error {
 	case declared(p.ClientCapabilities.Session.Notices):
 		c = byNotice
 	}
-	h.shared.client.listen(c)
-	if c != silent && !h.shared.options.KeepSIGPIPE {
+	h.shared.listen(c)
+	if c != silent {
 		surviveSIGPIPE()
 	}
 	return err
@@ -231,7 +206,7 @@ func declared(raw json.RawMessage) bool {
 
 // Enabled implements [slog.Handler].
 func (h *Handler) Enabled(_ context.Context, level slog.Level) bool {
-	return level >= h.shared.options.Level.Level()
+	return level >= h.shared.Level.Level()
 }
 
 // WithAttrs implements [slog.Handler]. An attribute "logger" outside of any group
@@ -283,7 +258,7 @@ func component(a slog.Attr) (string, bool) {
 // is counted. That ctx is canceled does not matter.
 func (h *Handler) Handle(ctx context.Context, r slog.Record) error {
 	s := h.shared
-	wanted := s.options.Notify != nil && s.client.wants(r.Level)
+	wanted := s.Notify != nil && s.wants(r.Level)
 	turn := agenttrace.TurnFromContext(ctx)
 	if turn == nil && !wanted {
 		return nil
@@ -293,26 +268,26 @@ func (h *Handler) Handle(ctx context.Context, r slog.Record) error {
 		turn.Data("log", "", e)
 	}
 	if wanted {
-		s.client.send(context.WithoutCancel(ctx), r.Level, s.shorten(e))
+		s.send(context.WithoutCancel(ctx), s.shorten(e))
 	}
 	return nil
 }
 
 // Failed is how many notifications could not be sent.
 func (h *Handler) Failed() int64 {
-	h.shared.client.mu.Lock()
-	defer h.shared.client.mu.Unlock()
-	return h.shared.client.failed
+	h.shared.mu.Lock()
+	defer h.shared.mu.Unlock()
+	return h.shared.failed
 }
 
 // Flush waits until the client was sent what was logged before, or ctx ends, which is
 // the error. An agent calls it before it exits.
-func (h *Handler) Flush(ctx context.Context) error { return h.shared.client.flush(ctx) }
+func (h *Handler) Flush(ctx context.Context) error { return h.shared.flush(ctx) }
 
 // Close flushes, and then nothing more is sent to the client. Records still reach the
 // session. To close is not necessary: a handler that has nothing to send holds nothing.
 func (h *Handler) Close(ctx context.Context) error {
-	err := h.shared.client.flush(ctx)
-	h.shared.client.listen(silent)
+	err := h.shared.flush(ctx)
+	h.shared.listen(silent)
 	return err
 }

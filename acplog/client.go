@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 )
@@ -15,11 +14,10 @@ import (
 const (
 	// maxQueue bounds the records that wait for a client which does not read.
 	maxQueue = 256
-	// moment is how long a logger waits for its record to be sent, and how much of a
-	// second all loggers wait for a client that is slow with every record.
+	// moment is how long a logger waits for its record to be sent. After a wait that was not quick, no logger waits
+	// for a second.
 	moment = 50 * time.Millisecond
-	// quick is a wait that does not count.
-	quick = 5 * time.Millisecond
+	quick  = 5 * time.Millisecond
 	// sendTimeout is how long the context of a notification lasts.
 	sendTimeout = 5 * time.Second
 	// summaryAfter is how long after a record was dropped the client gets a summary, if no
@@ -27,77 +25,46 @@ const (
 	summaryAfter = time.Second
 )
 
-// Keys in the data of a record that state how many were dropped before it.
+// channel is how the client gets records.
+type channel int
+
 const (
-	droppedKey        = "agenttrace.dropped"
-	droppedByLevelKey = "agenttrace.dropped_by_level"
+	silent channel = iota
+	byLog
+	byNotice
 )
 
 // client is the queue of one client, and its rate.
 type client struct {
-	notify func(ctx context.Context, method string, params any) error
-	now    func() time.Time
-	burst  float64
-	rate   float64 // tokens a second
+	Options
 
 	mu      sync.Mutex
 	channel channel
-	// tokens are what is left of the common rate, reserved of each class's own.
-	tokens   float64
-	reserved [classes]float64
-	filled   time.Time
-	dropped  map[string]int64 // by level, since the last record that reported so
-	summary  bool             // a timer for the summary runs
+	tokens  [classes]float64 // what is left of the rate of each class
+	filled  time.Time
+	dropped map[string]int64 // by level, since the last record that reported so
+	summary bool             // a timer for the summary runs
 
 	queue   []*outgoing
-	sending bool // a goroutine sends what is in queue
-	stuck   bool // no logger waits until the current notification has ended
-	idle    chan struct{}
+	sending bool          // a goroutine sends what is in queue, and
+	idle    chan struct{} // closes idle when it is empty
 	failed  int64
-	// patience is how long loggers may still wait, as of counted.
-	patience time.Duration
-	counted  time.Time
+	hurried time.Time // no logger waits until then
 }
 
 // outgoing is a record that waits.
 type outgoing struct {
 	ctx   context.Context
-	level slog.Level
 	entry entry
 	sent  chan struct{} // closed when it was sent or dropped
 }
 
-// Classes of severity, each with a share of its own beside the common one.
-const (
-	classDebug = iota
-	classInfo
-	classNotice
-	classWarning
-	classError
-	classWorse
-	classes
-)
-
-// shares are what a class has besides the common rate.
-var shares = [classes]float64{classNotice: 0.25, classWarning: 0.25, classError: 1, classWorse: 1}
-
-func (c *client) init(o Options) {
-	c.notify, c.now = o.Notify, o.Now
-	c.burst, c.rate = float64(o.Burst), float64(o.PerSecond)
-	c.tokens, c.filled = c.burst, o.Now()
-	c.patience, c.counted = moment, time.Now()
-	for i, share := range shares {
-		c.reserved[i] = c.shareOf(share)
+// fill adds to the tokens of each class what the rate gives in a time. c.mu is held.
+func (c *client) fill(seconds float64) {
+	for class, share := range shares {
+		full := max(1, share*float64(c.Burst))
+		c.tokens[class] = min(full, c.tokens[class]+share*seconds*float64(c.PerSecond))
 	}
-	c.dropped = make(map[string]int64)
-}
-
-// shareOf is the size of a share: one record at least.
-func (c *client) shareOf(share float64) float64 {
-	if share == 0 {
-		return 0
-	}
-	return max(1, share*c.burst)
 }
 
 // listen sets how the client gets records.
@@ -107,40 +74,30 @@ func (c *client) listen(ch channel) {
 	c.channel = ch
 }
 
-// wants reports whether a record may be sent to the client, and takes its share of the
-// rate. One that may not is counted.
+// wants reports whether a record may be sent to the client, and takes it from the rate of its class. One that may not
+// is counted.
 func (c *client) wants(level slog.Level) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.channel == silent {
 		return false
 	}
-	if now := c.now(); now.After(c.filled) {
-		passed := now.Sub(c.filled).Seconds() * c.rate
-		c.tokens, c.filled = min(c.burst, c.tokens+passed), now
-		for i, share := range shares {
-			c.reserved[i] = min(c.shareOf(share), c.reserved[i]+passed*share)
-		}
+	if now := c.Now(); now.After(c.filled) {
+		c.fill(now.Sub(c.filled).Seconds())
+		c.filled = now
 	}
-	class, least := classOf(level), 1.0
-	if class == classDebug {
-		least += c.burst / 2
-	}
-	switch {
-	case c.tokens >= least:
-		c.tokens--
-	case c.reserved[class] >= 1:
-		c.reserved[class]--
-	default:
+	class := severityOf(level).class
+	if c.tokens[class] < 1 {
 		c.drop(level)
 		return false
 	}
+	c.tokens[class]--
 	return true
 }
 
 // drop counts a record that the client does not get, and arranges a summary. c.mu is held.
 func (c *client) drop(level slog.Level) {
-	c.dropped[severity(level)]++
+	c.dropped[severityOf(level).name]++
 	if !c.summary {
 		c.summary = true
 		time.AfterFunc(summaryAfter, func() {
@@ -157,51 +114,46 @@ func (c *client) summarize() {
 	if len(c.dropped) == 0 || c.channel != byLog {
 		return // a notice needs a session, and what was dropped may be of any
 	}
-	var all int64
-	for _, n := range c.dropped {
+	e := entry{
+		level: slog.LevelWarn, Level: severityOf(slog.LevelWarn).name,
+		Message: fmt.Sprintf("%d log records were dropped, as there were too many for the client", sum(c.dropped)),
+		Logger:  "acplog", Timestamp: c.Now().UTC().Format(time.RFC3339Nano),
+	}
+	c.enqueue(&outgoing{context.Background(), e, make(chan struct{})})
+}
+
+func sum(dropped map[string]int64) (all int64) {
+	for _, n := range dropped {
 		all += n
 	}
-	e := entry{
-		Level:   severity(slog.LevelWarn),
-		Message: strconv.FormatInt(all, 10) + " log records were dropped, as there were too many for the client",
-		Logger:  "acplog", Timestamp: c.now().UTC().Format(time.RFC3339Nano),
-	}
-	c.enqueue(&outgoing{ctx: context.Background(), level: slog.LevelWarn, entry: e, sent: make(chan struct{})})
+	return all
 }
 
 // send sends a record, and returns when that is done or takes more than a moment.
-func (c *client) send(ctx context.Context, level slog.Level, e entry) {
+func (c *client) send(ctx context.Context, e entry) {
 	c.mu.Lock()
 	if c.channel == silent || c.channel == byNotice && e.SessionID == "" {
 		c.mu.Unlock()
 		return
 	}
-	o := &outgoing{ctx: ctx, level: level, entry: e, sent: make(chan struct{})}
+	o := &outgoing{ctx, e, make(chan struct{})}
 	c.enqueue(o)
 	start := time.Now()
-	c.patience = min(moment, c.patience+start.Sub(c.counted)/(time.Second/moment))
-	c.counted = start
-	wait := c.patience
-	stuck := c.stuck
+	hurried := start.Before(c.hurried)
 	c.mu.Unlock()
-	if stuck || wait <= 0 {
+	if hurried {
 		return
 	}
-	timer := time.NewTimer(wait)
+	timer := time.NewTimer(moment)
 	defer timer.Stop()
-	late := false
 	select {
 	case <-o.sent:
 	case <-timer.C:
-		late = true
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if waited := time.Since(start); waited > quick {
-		c.patience -= waited
-	}
-	if late {
-		c.stuck = c.sending
+	if time.Since(start) > quick {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.hurried = time.Now().Add(time.Second)
 	}
 }
 
@@ -209,17 +161,15 @@ func (c *client) send(ctx context.Context, level slog.Level, e entry) {
 // ones, or the record itself if there is none below it. c.mu is held.
 func (c *client) enqueue(o *outgoing) {
 	if len(c.queue) >= maxQueue {
-		least := slices.MinFunc(c.queue, func(a, b *outgoing) int {
-			return cmp.Compare(classOf(a.level), classOf(b.level))
-		})
-		if classOf(least.level) >= classOf(o.level) {
-			c.drop(o.level)
+		class := func(o *outgoing) int { return severityOf(o.entry.level).class }
+		least := slices.MinFunc(c.queue, func(a, b *outgoing) int { return cmp.Compare(class(a), class(b)) })
+		if class(least) >= class(o) {
+			c.drop(o.entry.level)
 			close(o.sent)
 			return
 		}
-		i := slices.Index(c.queue, least)
-		c.queue = slices.Delete(c.queue, i, i+1)
-		c.drop(least.level)
+		c.queue = slices.DeleteFunc(c.queue, func(of *outgoing) bool { return of == least })
+		c.drop(least.entry.level)
 		close(least.sent)
 	}
 	c.queue = append(c.queue, o)
@@ -232,49 +182,45 @@ func (c *client) enqueue(o *outgoing) {
 // run sends what is in the queue, and ends when that is empty.
 func (c *client) run() {
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	for len(c.queue) > 0 {
-		o := c.queue[0]
+		o, by := c.queue[0], c.channel
 		c.queue = slices.Delete(c.queue, 0, 1)
-		by := c.channel
 		if len(c.dropped) > 0 && by != silent {
 			o.entry.Data = withDropped(o.entry.Data, c.dropped)
 			clear(c.dropped)
 		}
 		c.mu.Unlock()
-		c.deliver(o, by)
+		ok := c.deliver(o, by)
 		c.mu.Lock()
+		if !ok {
+			c.failed++
+		}
+		close(o.sent)
 	}
 	c.sending = false
 	close(c.idle)
-	c.mu.Unlock()
 }
 
-// deliver calls the agent's function, and counts it if it fails.
-func (c *client) deliver(o *outgoing, by channel) {
-	sent, returned := false, false
-	defer func() {
-		recovered := recover() != nil
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		if !sent {
-			c.failed++
-		}
-		c.stuck = false
-		close(o.sent)
-		if !returned && !recovered { // runtime.Goexit: this goroutine is at its end
-			go c.run()
-		}
-	}()
+// deliver calls the agent's function, which may panic or end its goroutine.
+func (c *client) deliver(o *outgoing, by channel) (ok bool) {
 	ctx, cancel := context.WithTimeout(o.ctx, sendTimeout)
 	defer cancel()
-	var err error
-	switch {
-	case by == byLog:
-		err = c.notify(ctx, "log", o.entry)
-	case by == byNotice && o.entry.SessionID != "":
-		err = c.notify(ctx, "session/update", o.entry.notice())
-	}
-	sent, returned = err == nil, true
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		defer func() { _ = recover() }()
+		var err error
+		switch {
+		case by == byLog:
+			err = c.Notify(ctx, "log", o.entry)
+		case by == byNotice && o.entry.SessionID != "":
+			err = c.Notify(ctx, "session/update", o.entry.notice())
+		}
+		ok = err == nil
+	}()
+	<-ended
+	return ok
 }
 
 // flush waits until the queue is empty.
@@ -296,15 +242,8 @@ func (c *client) flush(ctx context.Context) error {
 
 // withDropped adds to the data of a record how many were dropped before it.
 func withDropped(data json.RawMessage, dropped map[string]int64) json.RawMessage {
-	var all int64
-	for _, n := range dropped {
-		all += n
-	}
-	byLevel, _ := json.Marshal(dropped) // names and numbers always encode
-	out := []byte("{")
-	if len(data) > len("{}") {
-		out = append(append(out, data[1:len(data)-1]...), ',')
-	}
-	out = strconv.AppendInt(append(out, `"`+droppedKey+`":`...), all, 10)
-	return append(append(append(out, `,"`+droppedByLevelKey+`":`...), byLevel...), '}')
+	members := make(map[string]json.RawMessage)
+	_ = json.Unmarshal(data, &members) // it is an object, or nothing
+	members["agenttrace.dropped"], members["agenttrace.dropped_by_level"] = encode(sum(dropped)), encode(dropped)
+	return encode(members)
 }

@@ -12,6 +12,8 @@ import (
 // entry is a record as the notification log has it, and the data of a data-log
 // part.
 type entry struct {
+	level slog.Level
+
 	// Level is one of RFC 5424: debug, info, notice, warning, error, critical, alert
 	// or emergency.
 	Level     string `json:"level"`
@@ -23,15 +25,15 @@ type entry struct {
 	Data json.RawMessage `json:"data,omitempty"`
 }
 
-// noMessage replaces an empty message, which a client would show as an empty line.
-const noMessage = "(no message)"
-
 func (h *Handler) entry(ctx context.Context, r slog.Record) entry {
-	e := entry{Level: severity(r.Level), Message: r.Message, SessionID: h.shared.sessionID(ctx), Logger: h.logger}
+	e := entry{
+		level: r.Level, Level: severityOf(r.Level).name, Message: r.Message, SessionID: h.shared.sessionID(ctx),
+		Logger: h.logger,
+	}
 	if !r.Time.IsZero() {
 		e.Timestamp = r.Time.UTC().Format(time.RFC3339Nano)
 	}
-	var data object
+	data := make(object)
 	for _, g := range h.attrs {
 		for _, a := range g.attrs {
 			data.put(g.groups, a, 0, new(maxAttrs))
@@ -46,10 +48,10 @@ func (h *Handler) entry(ctx context.Context, r slog.Record) entry {
 		return true
 	})
 	// The id of the session is the client's own; every other text may hold a secret.
-	redactor := h.shared.options.Redactor
+	redactor := h.shared.Redactor
 	e.Message, e.Logger = redactor.Text(e.Message), redactor.Text(e.Logger)
-	if len(data.members) > 0 {
-		e.Data = redactor.JSON(data.appendTo(nil))
+	if len(data) > 0 {
+		e.Data = redactor.JSON(encode(data))
 	}
 	return e
 }
@@ -57,14 +59,14 @@ func (h *Handler) entry(ctx context.Context, r slog.Record) entry {
 // sessionID is the client's id of the session of ctx.
 func (s *shared) sessionID(ctx context.Context) (id string) {
 	defer func() { _ = recover() }() // the agent's function; then the record is of the connection
-	return s.options.SessionID(ctx)
+	return s.SessionID(ctx)
 }
 
 // shorten cuts what is too long for a client.
 func (s *shared) shorten(e entry) entry {
 	e.Message, _ = s.cutter.Truncate(e.Message)
 	if strings.TrimSpace(e.Message) == "" {
-		e.Message = noMessage
+		e.Message = "(no message)" // which a client would show as an empty line
 	}
 	e.Logger, _ = s.cutter.Truncate(e.Logger)
 	if len(e.Data) == 0 {
@@ -77,14 +79,30 @@ func (s *shared) shorten(e entry) entry {
 	return e
 }
 
-// severities are the levels of RFC 5424, the most severe first, each with the class of its
-// records and the severity of their notices.
-var severities = []struct {
+// Classes of severity, each with a rate of its own.
+const (
+	classDebug = iota
+	classInfo
+	classNotice
+	classWarning
+	classError
+	classWorse
+	classes
+)
+
+// shares are what classes have of the rate.
+var shares = [classes]float64{0.5, 1, 0.25, 0.25, 1, 1}
+
+// severity is a level of RFC 5424, with the class of its records and the severity of their notices.
+type severity struct {
 	least  slog.Level
 	name   string
 	class  int
 	notice string
-}{
+}
+
+// severities are the levels, the most severe first.
+var severities = []severity{
 	{LevelEmergency, "emergency", classWorse, "error"},
 	{LevelAlert, "alert", classWorse, "error"},
 	{LevelCritical, "critical", classWorse, "error"},
@@ -96,50 +114,28 @@ var severities = []struct {
 	{math.MinInt, "debug", classDebug, "info"},
 }
 
-// severityAt returns the index of a level in severities. Levels between two names have the
-// lower one's.
-func severityAt(l slog.Level) int {
+// severityOf returns the severity of a level. Levels between two names have the lower one's.
+func severityOf(l slog.Level) severity {
 	i := 0
 	for l < severities[i].least {
 		i++
 	}
-	return i
+	return severities[i]
 }
 
-func severity(l slog.Level) string { return severities[severityAt(l)].name }
-func classOf(l slog.Level) int     { return severities[severityAt(l)].class }
-
-// notice is the session update by which a client without logging gets a
-// record.
-type notice struct {
-	SessionID string `json:"sessionId"`
-	Update    struct {
-		SessionUpdate string         `json:"sessionUpdate"`
-		Severity      string         `json:"severity"`
-		Title         string         `json:"title"`
-		Meta          map[string]any `json:"_meta,omitempty"`
-	} `json:"update"`
-}
-
-func (e *entry) notice() notice {
-	var n notice
-	n.SessionID = e.SessionID
-	n.Update.SessionUpdate, n.Update.Title = "notice", e.Message
-	for _, s := range severities {
-		if s.name == e.Level {
-			n.Update.Severity = s.notice
+// notice is the session update by which a client without logging gets a record. What a notice has no field for is
+// in its _meta.
+func (e *entry) notice() any {
+	meta := map[string]any{"agenttrace.level": e.Level}
+	for key, text := range map[string]string{"agenttrace.logger": e.Logger, "agenttrace.timestamp": e.Timestamp} {
+		if text != "" {
+			meta[key] = text
 		}
 	}
-	// What a notice has no field for.
-	n.Update.Meta = map[string]any{"agenttrace.level": e.Level}
-	if e.Logger != "" {
-		n.Update.Meta["agenttrace.logger"] = e.Logger
-	}
-	if e.Timestamp != "" {
-		n.Update.Meta["agenttrace.timestamp"] = e.Timestamp
-	}
 	if e.Data != nil {
-		n.Update.Meta["agenttrace.data"] = e.Data
+		meta["agenttrace.data"] = e.Data
 	}
-	return n
+	return map[string]any{"sessionId": e.SessionID, "update": map[string]any{
+		"sessionUpdate": "notice", "severity": severityOf(e.level).notice, "title": e.Message, "_meta": meta,
+	}}
 }

@@ -445,6 +445,7 @@ func agentWithoutClient() {
 	for range 10 {
 		slog.New(h).Info("is anybody there?")
 	}
+	_ = h.Flush(context.Background())
 	fmt.Fprintln(os.Stderr, "failed:", h.Failed())
 }
 
