@@ -2,6 +2,8 @@ package otlpfile
 
 import (
 	"bytes"
+	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -22,66 +24,40 @@ import (
 // JSON has no newline within a string, and no body within a body.
 func (d *decoder) readJSON(s *source) error {
 	line := 1
-	for !d.stopped && !s.ended {
-		chunk, err := s.peek()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return d.cut(s, line, err)
-		}
-		n := 0
-		for n < len(chunk) && bytes.IndexByte([]byte(" \t\r\n,[]\x1e"), chunk[n]) >= 0 {
-			if chunk[n] == '\n' {
+	for !d.stopped && len(s.peek(1)) > 0 {
+		switch c := s.buf[0]; {
+		case c == '{':
+			if err := d.readObject(s, &line); err != nil {
+				return err
+			}
+		case bytes.IndexByte([]byte(" \t\r\n,[]\x1e"), c) >= 0:
+			if c == '\n' {
 				line++
 			}
-			n++
-		}
-		_ = s.skip(int64(n))
-		if n == len(chunk) {
-			continue
-		}
-		if chunk[n] != '{' {
+			s.skip(1)
+		default:
 			d.damaged(line, s.offset, errors.New("text that is not a JSON object; it is left out"))
-			if err := d.nextLine(s, &line); err != nil {
-				return d.cut(s, line, err)
-			}
-			continue
-		}
-		if err := d.readObject(s, &line); err != nil {
-			return err
+			s.nextLine(&line)
 		}
 	}
-	return nil
-}
-
-// peek returns what is in the buffer, at least one byte.
-func (s *source) peek() ([]byte, error) {
-	if _, err := s.Peek(1); err != nil {
-		return nil, err
+	if d.stopped {
+		return nil
 	}
-	return s.Peek(s.Buffered())
+	return d.end(s, line)
 }
 
 // nextLine goes on to a line that begins with an object.
-func (d *decoder) nextLine(s *source, line *int) error {
-	for {
-		chunk, err := s.peek()
-		if err != nil {
-			if errors.Is(err, io.EOF) {
-				return nil
-			}
-			return err
-		}
-		i := bytes.IndexByte(chunk, '\n')
+func (s *source) nextLine(line *int) {
+	for len(s.peek(1)) > 0 {
+		i := bytes.IndexByte(s.buf, '\n')
 		if i < 0 {
-			_ = s.skip(int64(len(chunk)))
+			s.skip(int64(len(s.buf)))
 			continue
 		}
-		_ = s.skip(int64(i) + 1)
+		s.skip(int64(i) + 1)
 		*line++
-		if next, _ := s.Peek(1); len(next) == 0 || next[0] == '{' {
-			return nil
+		if next := s.peek(1); len(next) > 0 && next[0] == '{' {
+			return
 		}
 	}
 }
@@ -118,96 +94,78 @@ func (v *scanner) take(chunk []byte) (n int, end, newline bool) {
 
 // readObject reads one object and gives what it holds.
 func (d *decoder) readObject(s *source, line *int) error {
-	var (
-		begin, at = *line, s.offset
-		scan      scanner
-		size      int64
-	)
-	d.buf = d.buf[:0]
-	for {
-		chunk, err := s.peek()
-		if err != nil {
-			if !errors.Is(err, io.EOF) {
-				return d.cut(s, begin, err)
+	begin, at := *line, s.offset
+	var scan scanner
+	size := 0 // of the object, as far as it is in the buffer
+	for end, newline := false, false; !end; {
+		if len(s.peek(size+1)) == size {
+			if !errors.Is(s.err, io.EOF) {
+				return d.end(s, begin)
 			}
-			d.damaged(begin, at, errors.New("the body is cut off; it is left out"))
+			d.damaged(begin, at, errCutBody)
+			s.skip(int64(size))
 			return nil
 		}
-		n, end, newline := scan.take(chunk)
-		size += int64(n)
-		if size <= int64(d.maximum) {
-			d.buf = append(d.buf, chunk[:n]...)
-		}
-		_ = s.skip(int64(n))
+		var n int
+		n, end, newline = scan.take(s.buf[size:])
+		size += n
 		if newline {
 			*line++
-			if scan.inString || d.bodyFollows(s) {
-				d.damaged(begin, at, errors.New("the body is cut off; it is left out"))
-				if next, _ := s.Peek(1); len(next) == 0 || next[0] != '{' && !d.bodyFollows(s) {
-					if err := d.nextLine(s, line); err != nil {
-						return d.cut(s, *line, err)
-					}
+			if scan.inString || bodyBegins(s.peek(size + 32)[size:]) {
+				d.damaged(begin, at, errCutBody)
+				s.skip(int64(size))
+				if next := s.peek(32); len(next) > 0 && next[0] != '{' && !bodyBegins(next) {
+					s.nextLine(line)
 				}
 				return nil
 			}
 		}
-		if end {
-			break
+		if s.offset+int64(size)-at > int64(d.maximum) { // it is only counted from here on
+			s.skip(int64(size))
+			size = 0
 		}
 	}
-	body := d.buf
-	if cap(d.buf) > 16<<20 {
-		d.buf = nil // what was large once need not stay
-	}
-	if size > int64(d.maximum) {
-		d.damaged(begin, at, fmt.Errorf("%w; it is left out", d.tooLarge(size)))
+	body := s.buf[:size]
+	s.skip(int64(size)) // body stays until the next read
+	if total := s.offset - at; total > int64(d.maximum) {
+		d.damaged(begin, at, fmt.Errorf("%w; it is left out", d.tooLarge(total)))
 		return nil
 	}
 	body, _, _ = nesting.JSON(body, 0) // the decoder recurses
 	return d.decodeJSON(body, begin, at)
 }
 
-// bodyFollows reports whether the line that begins here is the beginning of a body.
-func (d *decoder) bodyFollows(s *source) bool {
-	head, _ := s.Peek(32)
-	rest, ok := bytes.CutPrefix(bytes.TrimLeft(head, " \t"), []byte(`{"`))
-	if !ok {
-		return false
-	}
-	key, _, ok := bytes.Cut(rest, []byte(`"`))
-	return ok && signalOf(string(key)) != ""
+var errCutBody = errors.New("the body is cut off; it is left out")
+
+// bodyBegins reports whether the line that begins so is the beginning of a body.
+func bodyBegins(line []byte) bool {
+	rest, ok := bytes.CutPrefix(bytes.TrimLeft(line, " \t"), []byte(`{"`))
+	key, _, ended := bytes.Cut(rest, []byte(`"`))
+	return ok && ended && signals[string(key)] != ""
 }
 
-// signalOf names what a key of a body holds.
-func signalOf(key string) string {
-	switch key {
-	case "resourceSpans", "resource_spans":
-		return "traces"
-	case "resourceLogs", "resource_logs":
-		return "logs"
-	case "resourceMetrics", "resource_metrics":
-		return "metrics"
-	case "resourceProfiles", "resource_profiles":
-		return "profiles"
-	}
-	return ""
+// signals names what the keys of a body hold.
+var signals = map[string]string{
+	"resourceSpans": "traces", "resource_spans": "traces", "resourceLogs": "logs", "resource_logs": "logs",
+	"resourceMetrics": "metrics", "resource_metrics": "metrics",
+	"resourceProfiles": "profiles", "resource_profiles": "profiles",
 }
 
 func (d *decoder) decodeJSON(raw []byte, line int, at int64) error {
 	keys := jsonKeys(raw, 32)
-	for _, key := range keys {
-		if key == "result" || key == "trace" {
-			if inner := jsonValue(raw, key); len(inner) > 0 && inner[0] == '{' {
-				raw, keys = inner, jsonKeys(inner, 32)
-			}
-			break
+	if slices.Contains(keys, "result") || slices.Contains(keys, "trace") {
+		var answer struct{ Result, Trace json.RawMessage }
+		_ = json.Unmarshal(raw, &answer) // what is not JSON is no answer
+		if inner := cmp.Or(string(answer.Result), string(answer.Trace)); strings.HasPrefix(inner, "{") {
+			raw = []byte(inner)
+			keys = jsonKeys(raw, 32)
 		}
 	}
 	b := Body{Traces: ptrace.NewTraces(), Logs: plog.NewLogs(), Line: line, Offset: at}
 	known := len(keys) == 0
 	for _, key := range keys {
 		var err error
-		switch signal := signalOf(key); signal {
+		switch signal := signals[key]; signal {
 		case "traces":
 			known = true
 			b.Traces, err = tryDecode((&ptrace.JSONUnmarshaler{}).UnmarshalTraces, raw)
@@ -273,35 +231,20 @@ func jsonKind(raw []byte, keys []string) string {
 // jsonKeys returns the keys of the object that raw begins with, no more than maximum.
 // Raw may be cut off.
 func jsonKeys(raw []byte, maximum int) (keys []string) {
-	members(raw, func(key string, d *jsontext.Decoder) bool {
-		keys = append(keys, key)
-		return len(keys) < maximum && d.SkipValue() == nil
-	})
-	return keys
-}
-
-// jsonValue returns the value of a key, nil where it is cut off.
-func jsonValue(raw []byte, want string) (value jsontext.Value) {
-	members(raw, func(key string, d *jsontext.Decoder) bool {
-		if key == want {
-			value, _ = d.ReadValue() // nil with an error
-			return false
-		}
-		return d.SkipValue() == nil
-	})
-	return value
-}
-
-// members calls fn with the keys of an object, until it returns false. It reads the value.
-func members(raw []byte, fn func(key string, d *jsontext.Decoder) bool) {
 	d := jsontext.NewDecoder(bytes.NewBuffer(raw), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 	if d.PeekKind() != '{' {
-		return
+		return nil
 	}
 	_, _ = d.ReadToken() // the brace
-	for d.PeekKind() == '"' {
-		if key, err := d.ReadToken(); err != nil || !fn(key.String(), d) {
-			return
+	for len(keys) < maximum && d.PeekKind() == '"' {
+		key, err := d.ReadToken()
+		if err != nil {
+			return keys
+		}
+		keys = append(keys, key.String())
+		if d.SkipValue() != nil {
+			return keys
 		}
 	}
+	return keys
 }

@@ -20,7 +20,6 @@
 package otlpfile
 
 import (
-	"bufio"
 	"bytes"
 	"compress/gzip"
 	"encoding/binary"
@@ -28,6 +27,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"slices"
 
 	"github.com/klauspost/compress/zstd"
 	"go.opentelemetry.io/collector/pdata/plog"
@@ -105,11 +105,13 @@ func Read(r io.Reader, o Options) iter.Seq2[Body, error] {
 	}
 	return func(yield func(Body, error) bool) {
 		d := decoder{maximum: o.MaxBody, budget: o.Budget, yield: yield}
-		read := d.read
+		s, err := &source{r: r}, error(nil)
 		if o.Packed {
-			read = d.readPacked
+			err = d.readFrames(s, 0, true)
+		} else {
+			err = d.read(s, 0)
 		}
-		if err := read(newSource(r, -1), 0); err != nil && !d.stopped {
+		if err != nil && !d.stopped {
 			yield(Body{}, err)
 		}
 	}
@@ -123,13 +125,11 @@ type decoder struct {
 	stopped bool
 	// recognized reports that there has been OTLP in the input.
 	recognized bool
-	// frame is the place of the frame that is being read, and reports that there is
+	// frame is the place of the frame that is being read, and inFrame reports that there is
 	// one: its content knows of no other place.
 	frame   int64
 	inFrame bool
-	buf     []byte
 	zstd    *zstd.Decoder // of frames
-	again   int           // how many bytes of damaged frames were read again
 }
 
 func (d *decoder) give(b Body) {
@@ -147,50 +147,67 @@ func (d *decoder) damaged(line int, offset int64, err error) {
 	d.stopped = d.stopped || !d.yield(Body{}, &DamagedError{line, offset, err})
 }
 
-// source is a buffered reader that knows where it is.
-type source struct {
-	*bufio.Reader
-	raw    io.Reader // what the buffer is filled from
-	offset int64
-	// ended reports that the reason why nothing more can be read was reported.
-	ended bool
+func (d *decoder) tooLarge(n int64) error {
+	if n > 0 {
+		return fmt.Errorf("a body of %d bytes is larger than the limit of %d", n, d.maximum)
+	}
+	return fmt.Errorf("a body is larger than the limit of %d bytes", d.maximum)
 }
 
-// newSource buffers r, of which size bytes are known to be there, or -1.
-func newSource(r io.Reader, size int) *source {
-	const maximum = 64 << 10
-	if size < 0 || size > maximum {
-		size = maximum
+// source is a reader with a buffer as large as what is looked at, which knows where it is.
+type source struct {
+	r      io.Reader
+	buf    []byte // what was read, from offset on
+	offset int64
+	err    error // why nothing more can be read
+}
+
+// peek returns the next n bytes, or fewer if the input ends before. They are valid until the next call.
+func (s *source) peek(n int) []byte {
+	for len(s.buf) < n && s.err == nil {
+		// The buffer grows with what there is, not with what was announced.
+		s.buf = slices.Grow(s.buf, min(max(n-len(s.buf), 64<<10), 1<<20))
+		var k int
+		k, s.err = s.r.Read(s.buf[len(s.buf):cap(s.buf)])
+		s.buf = s.buf[:len(s.buf)+k]
 	}
-	raw := struct{ io.Reader }{r} // so that the buffer is never that of the caller
-	return &source{Reader: bufio.NewReaderSize(raw, max(size, 64)), raw: raw}
+	return s.buf[:min(n, len(s.buf))]
 }
 
 // skip discards n bytes, or as many as there are.
-func (s *source) skip(n int64) (err error) {
-	for n > 0 && err == nil {
-		var k int
-		k, err = s.Discard(int(min(n, 1<<30)))
-		n, s.offset = n-int64(k), s.offset+int64(k)
+func (s *source) skip(n int64) {
+	for n > 0 && len(s.peek(1)) > 0 {
+		k := min(n, int64(len(s.buf)))
+		s.buf, s.offset, n = s.buf[k:], s.offset+k, n-k
 	}
-	return err
 }
 
-// fill reads n bytes to the end of dst, which grows with what there is, not with
-// what was announced.
-func (s *source) fill(dst []byte, n int) ([]byte, error) {
-	for n > 0 {
-		chunk := min(n, 1<<20)
-		from := len(dst)
-		dst = append(dst, make([]byte, chunk)...)
-		k, err := io.ReadFull(s, dst[from:])
-		s.offset += int64(k)
-		dst, n = dst[:from+k], n-k
-		if err != nil {
-			return dst, err
-		}
+// Read implements [io.Reader].
+func (s *source) Read(p []byte) (int, error) {
+	if len(s.peek(1)) == 0 {
+		return 0, s.err
 	}
-	return dst, nil
+	n := copy(p, s.buf)
+	s.skip(int64(n))
+	return n, nil
+}
+
+// end is called where s has less than is needed. It reports an input that ends within a body, and returns the
+// error of one that cannot be read.
+func (d *decoder) end(s *source, line int) error {
+	_, packed := errors.AsType[*unpackError](s.err)
+	switch {
+	case packed:
+		d.damaged(line, s.offset, s.err)
+	case !errors.Is(s.err, io.EOF) && !errors.Is(s.err, io.ErrUnexpectedEOF):
+		return s.err
+	case len(s.buf) > 0 && d.inFrame:
+		d.damaged(line, s.offset, errors.New("the body in the frame is cut off"))
+	case len(s.buf) > 0:
+		d.damaged(line, s.offset, ErrCut)
+	}
+	s.buf, s.err = nil, io.EOF // it is reported once
+	return nil
 }
 
 // layers is how many times one thing may be packed into another.
@@ -198,82 +215,39 @@ const layers = 4
 
 // read reads what s has, of whatever kind it is.
 func (d *decoder) read(s *source, layer int) error {
-	head, err := s.Peek(4)
-	if len(head) == 0 {
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		return d.cut(s, 0, err)
-	}
+	head := s.peek(64)
 	if kind := compression(head); kind != "" {
 		if layer == layers {
 			return fmt.Errorf("%w: packed more than %d times", ErrFormat, layers)
 		}
-		unpacked, done, err := unpack(kind, s)
+		unpacked, err := unpack(kind, s)
 		if err != nil {
-			return d.cut(s, 0, err)
+			s.err = err
+			return d.end(s, 0)
 		}
-		defer done()
-		return d.read(newSource(d.budget.Reader(unpacked), -1), layer+1)
+		return d.read(&source{r: d.budget.Reader(unpacked)}, layer+1)
 	}
 	if bytes.HasPrefix(head, []byte("\uFEFF")) {
-		if err := s.skip(3); err != nil {
-			return err
-		}
+		s.skip(3)
+		head = s.peek(64)
 	}
-	head, err = s.Peek(64)
-	if err != nil && !errors.Is(err, io.EOF) && len(head) == 0 {
-		return d.cut(s, 0, err)
+	if len(head) == 0 {
+		return d.end(s, 0)
 	}
-	switch kind := framing(head, d.maximum); kind {
-	case "json":
+	switch kind := framing(head, d.maximum); {
+	case kind == "json":
 		return d.readJSON(s)
-	case "protobuf":
+	case kind == "protobuf":
 		return d.readProto(s)
-	case "frames":
-		if d.inFrame {
-			return d.refuse(s, head)
-		}
-		if isMark(head) {
-			return d.readPacked(s, layer)
-		}
-		return d.readFrames(s, layer)
-	case "":
-		return d.refuse(s, head)
-	}
-	return nil // nothing but white space
-}
-
-// refuse ends the reading of what is not OTLP. In a frame, the next one may be.
-func (d *decoder) refuse(s *source, head []byte) error {
-	err := fmt.Errorf("%w: %s", ErrFormat, kindOf(head))
-	if d.inFrame {
+	case kind == "frames" && !d.inFrame:
+		return d.readFrames(s, layer, isMark(head))
+	case kind == "empty":
+		return nil
+	case d.inFrame: // the next one may be OTLP
 		d.damaged(0, s.offset, errors.New("it is neither a body in JSON nor one in protobuf"))
 		return nil
 	}
-	return err
-}
-
-// cut reports an input that ends too early, once, however often the end is met. It returns the error of one that
-// cannot be read.
-func (d *decoder) cut(s *source, line int, err error) error {
-	var unpacking *unpackError
-	ended := s.ended
-	s.ended = true
-	switch {
-	case ended:
-	case errors.As(err, &unpacking):
-		d.damaged(line, s.offset, err)
-	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-		err := ErrCut
-		if d.inFrame {
-			err = errors.New("the body in the frame is cut off")
-		}
-		d.damaged(line, s.offset, err)
-	default:
-		return err
-	}
-	return nil
+	return fmt.Errorf("%w: %s", ErrFormat, kindOf(head))
 }
 
 // compression names what the content is packed with, or "".
@@ -281,7 +255,7 @@ func compression(head []byte) string {
 	switch {
 	case bytes.HasPrefix(head, []byte{0x1f, 0x8b}):
 		return "gzip"
-	case bytes.HasPrefix(head, []byte{0x28, 0xb5, 0x2f, 0xfd}):
+	case bytes.HasPrefix(head, []byte(zstdMagic)):
 		return "zstd"
 	case len(head) >= 4 && head[0]&0xf0 == 0x50 && head[1] == 0x2a && head[2] == 0x4d && head[3] == 0x18:
 		return "zstd" // a frame that is to be skipped comes first
@@ -304,58 +278,46 @@ func (e *unpackError) Error() string {
 
 func (e *unpackError) Unwrap() error { return e.err }
 
-// unpack returns what r unpacks to. done must be called.
-func unpack(kind string, r io.Reader) (_ io.Reader, done func(), err error) {
-	origin := &origin{r: r}
+// unpack returns what s unpacks to.
+func unpack(kind string, s *source) (io.Reader, error) {
+	u := &unpacker{kind: kind, from: s}
+	var err error
 	if kind == "gzip" {
-		z, err := gzip.NewReader(origin)
-		if err != nil {
-			return nil, nil, origin.explain(kind, err)
-		}
-		return &unpacker{kind, z, origin}, func() { z.Close() }, nil
+		u.r, err = gzip.NewReader(s)
+	} else {
+		u.r, err = newZstd(s)
 	}
-	// One goroutine, and windows as large as zstd --long=28 makes them.
-	z, err := zstd.NewReader(origin, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true),
-		zstd.WithDecoderMaxWindow(256<<20))
-	if err != nil {
-		return nil, nil, origin.explain(kind, err)
-	}
-	return &unpacker{kind, z, origin}, z.Close, nil
+	return u, u.explain(err)
 }
 
-// origin remembers the error of what is unpacked, which is not one of unpacking.
-type origin struct {
-	r   io.Reader
-	err error
+// newZstd has one goroutine, so that nobody has to close it, and windows as large as zstd --long=28 makes them.
+func newZstd(r io.Reader, more ...zstd.DOption) (*zstd.Decoder, error) {
+	return zstd.NewReader(r, append(more, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true),
+		zstd.WithDecoderMaxWindow(maxWindow))...)
 }
 
-func (o *origin) Read(b []byte) (int, error) {
-	n, err := o.r.Read(b)
-	if err != nil && !errors.Is(err, io.EOF) {
-		o.err = err
-	}
-	return n, err
-}
+const maxWindow = 256 << 20
 
-func (o *origin) explain(kind string, err error) error {
-	if o.err != nil {
-		return o.err
-	}
-	return &unpackError{kind, err}
-}
-
+// unpacker tells errors of unpacking from those of what is unpacked.
 type unpacker struct {
-	kind   string
-	r      io.Reader
-	origin *origin
+	kind string
+	from *source
+	r    io.Reader
 }
 
 func (u *unpacker) Read(b []byte) (int, error) {
 	n, err := u.r.Read(b)
-	if err != nil && !errors.Is(err, io.EOF) {
-		err = u.origin.explain(u.kind, err)
+	return n, u.explain(err)
+}
+
+func (u *unpacker) explain(err error) error {
+	switch {
+	case err == nil || errors.Is(err, io.EOF):
+		return err
+	case u.from.err != nil && !errors.Is(u.from.err, io.EOF):
+		return u.from.err
 	}
-	return n, err
+	return &unpackError{u.kind, err}
 }
 
 // framing states how the bodies are in the content: json, protobuf, frames,
@@ -421,72 +383,6 @@ func beginsResource(head []byte, n uint64) bool {
 	return false
 }
 
-// readFrames reads bodies that are after their lengths.
-func (d *decoder) readFrames(s *source, layer int) error {
-	for !d.stopped {
-		at := s.offset
-		var head [4]byte
-		k, err := io.ReadFull(s, head[:])
-		s.offset += int64(k)
-		n := uint64(binary.BigEndian.Uint32(head[:]))
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return d.cut(s, 0, err)
-		}
-		if n > uint64(d.maximum) {
-			if err := d.passOver(s, at, n); err != nil {
-				return d.cut(s, 0, err)
-			}
-			continue
-		}
-		frame, err := s.fill(nil, int(n))
-		if err != nil {
-			s.offset = at
-			return d.cut(s, 0, err)
-		}
-		d.readFrame(frame, layer, at)
-	}
-	return nil
-}
-
-// passOver skips a body of n bytes, which is larger than the limit.
-func (d *decoder) passOver(s *source, at int64, n uint64) error {
-	size := int64(min(n, 1<<62))
-	d.damaged(0, at, d.tooLarge(size))
-	err := s.skip(size)
-	s.ended = s.ended || errors.Is(err, io.EOF) // its end was to come, too
-	return err
-}
-
-// uvarint reads a varint, or io.EOF where there is nothing.
-func (d *decoder) uvarint(s *source) (uint64, error) {
-	before := s.offset
-	n, err := binary.ReadUvarint(byteCounter{s})
-	if errors.Is(err, io.EOF) && s.offset > before {
-		err = io.ErrUnexpectedEOF
-	}
-	return n, err
-}
-
-type byteCounter struct{ s *source }
-
-func (c byteCounter) ReadByte() (byte, error) {
-	b, err := c.s.ReadByte()
-	if err == nil {
-		c.s.offset++
-	}
-	return b, err
-}
-
-func (d *decoder) tooLarge(n int64) error {
-	if n > 0 {
-		return fmt.Errorf("a body of %d bytes is larger than the limit of %d", n, d.maximum)
-	}
-	return fmt.Errorf("a body is larger than the limit of %d bytes", d.maximum)
-}
-
 // SniffSize is how much of a file Sniff needs, for a block of zstd unpacks as a whole.
 const SniffSize = 256 << 10
 
@@ -498,13 +394,12 @@ func Sniff(head []byte) bool {
 		if kind == "" {
 			break
 		}
-		r, done, err := unpack(kind, bytes.NewReader(head))
+		r, err := unpack(kind, &source{r: bytes.NewReader(head)})
 		if err != nil {
 			return false
 		}
 		inner := make([]byte, SniffSize)
 		n, _ := io.ReadFull(r, inner) // the head of a stream ends too early
-		done()
 		head = inner[:n]
 	}
 	head = bytes.TrimPrefix(head, []byte("\uFEFF"))
@@ -514,7 +409,7 @@ func Sniff(head []byte) bool {
 	switch framing(head, DefaultMaxBody) {
 	case "json":
 		for _, key := range jsonKeys(bytes.TrimLeft(head, " \t\r\n["), 32) {
-			if signalOf(key) != "" {
+			if signals[key] != "" {
 				return true
 			}
 		}

@@ -437,7 +437,7 @@ func TestAppendFrame(t *testing.T) {
 }
 
 // TestDamagedFrames: a frame of Zstandard that changed on the disk gives one damage and nothing of its content, and
-// the others are read, also if the length or the magic number changed.
+// the others are read, unless the length changed, by which the next one is found.
 func TestDamagedFrames(t *testing.T) {
 	var td ptrace.Traces
 	var err error
@@ -458,9 +458,12 @@ func TestDamagedFrames(t *testing.T) {
 		if len(got.Spans) == 3 && len(got.Damaged) == 0 {
 			continue // another layout of the same content
 		}
-		if len(got.Spans) != 2 || len(got.Damaged) != 1 || got.Err != "" ||
-			!strings.HasPrefix(got.Damaged[0], fmt.Sprintf("byte %d: ", starts[1])) ||
-			!strings.Contains(got.Damaged[0], "left out") {
+		want := 2
+		if i < starts[1]+8 { // the length, or what it is a length of
+			want = 1
+		}
+		if len(got.Spans) != want || len(got.Damaged) != 1 || got.Err != "" ||
+			!strings.HasPrefix(got.Damaged[0], fmt.Sprintf("byte %d: ", starts[1])) {
 			t.Errorf("byte %d changed: %d spans, %q, %q", i, len(got.Spans), got.Damaged, got.Err)
 		}
 	}

@@ -1,10 +1,8 @@
 package otlpfile
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 
 	"go.opentelemetry.io/collector/pdata/plog"
 	"go.opentelemetry.io/collector/pdata/pmetric"
@@ -23,77 +21,44 @@ const tagResource = 0x0a
 func (d *decoder) readProto(s *source) error {
 	for !d.stopped {
 		at := s.offset
-		tag, err := d.uvarint(s)
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return d.cut(s, 0, err)
-		}
-		if tag != tagResource {
+		number, kind, size, ok := field(s.peek(20))
+		switch {
+		case !ok && s.err != nil && len(s.buf) < 20:
+			return d.end(s, 0)
+		case !ok || number > 64 || size > 1<<40:
 			// A later version may add fields. What is none ends the reading, for
 			// nothing shows where the next body begins.
-			if err := d.skipField(s, tag); err != nil {
-				if errors.Is(err, errWire) {
-					d.damaged(0, at, errors.New("no protobuf from here on; the rest is left out"))
-					return nil
-				}
-				return d.cut(s, 0, err)
+			d.damaged(0, at, errors.New("no protobuf from here on; the rest is left out"))
+			return nil
+		case number != 1 || kind != protowire.BytesType:
+			s.skip(size)
+		case size > int64(d.maximum):
+			d.damaged(0, at, d.tooLarge(size))
+			s.skip(size)
+		default:
+			body := s.peek(int(size))
+			if len(body) < int(size) {
+				return d.end(s, 0)
 			}
-			continue
-		}
-		n, err := d.uvarint(s)
-		if err != nil {
-			return d.cut(s, 0, err)
-		}
-		if n > uint64(d.maximum) {
-			if err := d.passOver(s, at, n); err != nil {
-				return d.cut(s, 0, err)
-			}
-			continue
-		}
-		d.buf = binary.AppendUvarint(append(d.buf[:0], tagResource), n)
-		if d.buf, err = s.fill(d.buf, int(n)); err != nil {
-			if errors.Is(err, io.EOF) {
-				err = io.ErrUnexpectedEOF
-			}
-			return d.cut(s, 0, err)
-		}
-		d.decodeProto(d.buf, at)
-		if cap(d.buf) > 16<<20 {
-			d.buf = nil
+			s.skip(size)
+			d.decodeProto(body, at)
 		}
 	}
 	return nil
 }
 
-var errWire = errors.New("unknown wire type")
-
-func (d *decoder) skipField(s *source, tag uint64) error {
-	if tag>>3 == 0 || tag>>3 > 64 {
-		return errWire
+// field returns the number, the kind and the size of the field that begins here, tag and all.
+func field(head []byte) (number protowire.Number, kind protowire.Type, size int64, ok bool) {
+	number, kind, n := protowire.ConsumeTag(head)
+	if n < 0 {
+		return 0, 0, 0, false
 	}
-	n := uint64(0)
-	var err error
-	switch protowire.Type(tag & 7) {
-	case protowire.VarintType:
-		_, err = d.uvarint(s)
-	case protowire.Fixed64Type:
-		n = 8
-	case protowire.Fixed32Type:
-		n = 4
-	case protowire.BytesType:
-		n, err = d.uvarint(s)
-	default:
-		return errWire
+	if kind == protowire.BytesType {
+		length, k := protowire.ConsumeVarint(head[n:])
+		return number, kind, int64(n+k) + int64(min(length, 1<<60)), k >= 0
 	}
-	if err != nil {
-		return err
-	}
-	if n > 1<<40 {
-		return errWire
-	}
-	return s.skip(int64(n))
+	k := protowire.ConsumeFieldValue(number, kind, head[n:])
+	return number, kind, int64(n + k), k >= 0
 }
 
 // decodeProto decodes a body of one resource.

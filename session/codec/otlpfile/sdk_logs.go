@@ -15,26 +15,11 @@ import (
 // Logs converts log records. It does not retain them.
 func Logs(all []sdklog.Record) plog.Logs {
 	ld := plog.NewLogs()
-	resources := make(map[attribute.Distinct]plog.ResourceLogs, 1)
-	scopes := make(map[scopeKey]plog.ScopeLogs, 1)
+	var in groups[plog.ResourceLogs, plog.ScopeLogs]
 	for i := range all {
-		r := &all[i]
-		key := scopeKey{r.Resource().Equivalent(), r.InstrumentationScope()}
-		sl, ok := scopes[key]
-		if !ok {
-			rl, ok := resources[key.resource]
-			if !ok {
-				rl = ld.ResourceLogs().AppendEmpty()
-				rl.SetSchemaUrl(r.Resource().SchemaURL())
-				putResource(rl.Resource(), r.Resource())
-				resources[key.resource] = rl
-			}
-			sl = rl.ScopeLogs().AppendEmpty()
-			sl.SetSchemaUrl(key.scope.SchemaURL)
-			putScope(sl.Scope(), key.scope)
-			scopes[key] = sl
-		}
-		putRecord(sl.LogRecords().AppendEmpty(), r)
+		sl := in.of(all[i].Resource(), all[i].InstrumentationScope(), ld.ResourceLogs().AppendEmpty,
+			func(rl plog.ResourceLogs) plog.ScopeLogs { return rl.ScopeLogs().AppendEmpty() })
+		putRecord(sl.LogRecords().AppendEmpty(), &all[i])
 	}
 	return ld
 }

@@ -21,28 +21,13 @@ const (
 // Traces converts spans. It does not retain them, and skips nil spans.
 func Traces(all []sdktrace.ReadOnlySpan) ptrace.Traces {
 	td := ptrace.NewTraces()
-	resources := make(map[attribute.Distinct]ptrace.ResourceSpans, 1)
-	scopes := make(map[scopeKey]ptrace.ScopeSpans, 1)
+	var in groups[ptrace.ResourceSpans, ptrace.ScopeSpans]
 	for _, s := range all {
-		if s == nil {
-			continue
+		if s != nil {
+			ss := in.of(s.Resource(), s.InstrumentationScope(), td.ResourceSpans().AppendEmpty,
+				func(rs ptrace.ResourceSpans) ptrace.ScopeSpans { return rs.ScopeSpans().AppendEmpty() })
+			putSpan(ss.Spans().AppendEmpty(), s)
 		}
-		key := scopeKey{s.Resource().Equivalent(), s.InstrumentationScope()}
-		ss, ok := scopes[key]
-		if !ok {
-			rs, ok := resources[key.resource]
-			if !ok {
-				rs = td.ResourceSpans().AppendEmpty()
-				rs.SetSchemaUrl(s.Resource().SchemaURL())
-				putResource(rs.Resource(), s.Resource())
-				resources[key.resource] = rs
-			}
-			ss = rs.ScopeSpans().AppendEmpty()
-			ss.SetSchemaUrl(key.scope.SchemaURL)
-			putScope(ss.Scope(), key.scope)
-			scopes[key] = ss
-		}
-		putSpan(ss.Spans().AppendEmpty(), s)
 	}
 	return td
 }

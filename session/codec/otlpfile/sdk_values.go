@@ -16,14 +16,46 @@ type scopeKey struct {
 	scope    instrumentation.Scope
 }
 
-func putResource(dst pcommon.Resource, r *resource.Resource) {
-	putAll(dst.Attributes(), r.Iter())
+// groups finds what the spans or records of a resource, and of a scope in it, are added to.
+type groups[R resourceGroup, S scopeGroup] struct {
+	resources map[attribute.Distinct]R
+	scopes    map[scopeKey]S
 }
 
-func putScope(dst pcommon.InstrumentationScope, s instrumentation.Scope) {
-	dst.SetName(s.Name)
-	dst.SetVersion(s.Version)
-	putAll(dst.Attributes(), s.Attributes.Iter())
+type resourceGroup interface {
+	SetSchemaUrl(string)
+	Resource() pcommon.Resource
+}
+
+type scopeGroup interface {
+	SetSchemaUrl(string)
+	Scope() pcommon.InstrumentationScope
+}
+
+// of returns the group of a resource and a scope, which it adds if it is not there.
+func (g *groups[R, S]) of(r *resource.Resource, scope instrumentation.Scope, addResource func() R,
+	addScope func(R) S) S {
+	key := scopeKey{r.Equivalent(), scope}
+	if s, ok := g.scopes[key]; ok {
+		return s
+	}
+	if g.scopes == nil {
+		g.resources, g.scopes = make(map[attribute.Distinct]R), make(map[scopeKey]S)
+	}
+	group, ok := g.resources[key.resource]
+	if !ok {
+		group = addResource()
+		group.SetSchemaUrl(r.SchemaURL())
+		putAll(group.Resource().Attributes(), r.Iter())
+		g.resources[key.resource] = group
+	}
+	s := addScope(group)
+	s.SetSchemaUrl(scope.SchemaURL)
+	s.Scope().SetName(scope.Name)
+	s.Scope().SetVersion(scope.Version)
+	putAll(s.Scope().Attributes(), scope.Attributes.Iter())
+	g.scopes[key] = s
+	return s
 }
 
 func putAll(dst pcommon.Map, all attribute.Iterator) {
