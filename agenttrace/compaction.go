@@ -92,28 +92,13 @@ func (c *Compaction) MessageID() string {
 }
 
 // End ends the compaction with its summary.
-func (c *Compaction) End(result CompactionResult) {
-	if c == nil || c.hasEnded() {
-		return
-	}
-	p := recover()
-	defer repanic(p)
-	c.finish(result, causeOf(nil, p, c.run.unwound))
-}
+func (c *Compaction) End(result CompactionResult) { c.finish(result, nil) }
 
-// Fail ends the compaction without a summary: the context stays as it was. So does
-// a panic, when End or Fail is deferred.
-func (c *Compaction) Fail(err error) {
-	if c == nil || c.hasEnded() {
-		return
-	}
-	p := recover()
-	defer repanic(p)
-	c.finish(CompactionResult{}, orAborted(causeOf(err, p, c.run.unwound)))
-}
+// Fail ends the compaction without a summary: the context stays as it was.
+func (c *Compaction) Fail(err error) { c.finish(CompactionResult{}, orAborted(err)) }
 
 func (c *Compaction) finish(result CompactionResult, err error) {
-	if !c.endOnce() {
+	if c == nil || !c.endOnce() {
 		return
 	}
 	s := c.run.sess

@@ -1,8 +1,11 @@
 package agenttrace
 
 import (
+	"bytes"
 	"cmp"
 	"context"
+	"encoding"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,6 +16,7 @@ import (
 	"unicode/utf8"
 	"unsafe"
 
+	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
 
@@ -36,6 +40,87 @@ func validUTF8(s string) string {
 		return s
 	}
 	return strings.ToValidUTF8(s, "\uFFFD")
+}
+
+// encodeJSON returns v as JSON text in valid UTF-8. It is what encoding/json makes of it, except that
+//
+//   - [json.RawMessage] stays as it is when it is JSON and becomes a JSON string
+//     when it is not; an object or an array in a []byte stays too, and other bytes
+//     become text, or Base64 where they are binary;
+//   - an error, a [*bytes.Buffer] and a [*strings.Builder] become their text;
+//   - what cannot be encoded becomes a JSON string of why, and the error is reported.
+func encodeJSON(v any) (text string) {
+	defer func() {
+		if p := recover(); p != nil {
+			otel.Handle(fmt.Errorf("encode %T: panic: %s", v, spans.Printed(p)))
+			text = quote(fmt.Sprintf("%T", v))
+		}
+	}()
+	switch v := v.(type) {
+	case json.RawMessage:
+		return encodeRaw(v)
+	case string:
+		return quote(v)
+	case []byte:
+		return encodeBytes(v)
+	case *bytes.Buffer, *strings.Builder:
+		return quote(fmt.Sprint(v))
+	case json.Marshaler, encoding.TextMarshaler:
+	case error:
+		if isNil(v) {
+			return "null"
+		}
+		return quote(errorText(v))
+	}
+	err := errors.New("it holds itself, or is nested too deep or too large")
+	if new(spans.Extent).Fits(v) {
+		var b strings.Builder
+		enc := json.NewEncoder(&b)
+		enc.SetEscapeHTML(false)
+		if err = enc.Encode(v); err == nil {
+			return strings.TrimSuffix(b.String(), "\n")
+		}
+	}
+	err = fmt.Errorf("encode %T: %w", v, err)
+	otel.Handle(err)
+	return quote(err.Error())
+}
+
+// encodeInput is encodeJSON for the input of a tool call. Text that is a JSON
+// object or array is that: so providers' SDKs hand the arguments over.
+func encodeInput(v any) string {
+	if r := reflect.ValueOf(v); r.Kind() == reflect.String && holdsJSON(r.String()) {
+		return validUTF8(r.String())
+	}
+	return encodeJSON(v)
+}
+
+func encodeRaw(raw json.RawMessage) string {
+	s := string(raw)
+	if jsonscan.Valid(s) {
+		return validUTF8(s)
+	}
+	return quote(s)
+}
+
+// encodeBytes encodes bytes that may be anything.
+func encodeBytes(b []byte) string {
+	s := string(b)
+	switch {
+	case b == nil:
+		return "null"
+	case holdsJSON(s):
+		return validUTF8(s)
+	case strings.IndexByte(s, 0) >= 0:
+		return quote(base64.StdEncoding.EncodeToString(b))
+	}
+	return quote(s)
+}
+
+// holdsJSON reports whether s is a JSON object or array.
+func holdsJSON(s string) bool {
+	first := strings.TrimLeft(s, " \t\r\n")
+	return first != "" && (first[0] == '{' || first[0] == '[') && jsonscan.Valid(s)
 }
 
 // encodeValues adds values to dst as JSON, by their names.

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"io/fs"
 	"math"
 	"strings"
 	"testing"
@@ -15,22 +14,15 @@ import (
 
 type (
 	arguments string
-	rawOutput []byte
 	// exit is an error that JSON shows: its fields have names.
 	exit struct {
 		Code int `json:"code"`
 	}
-	result struct {
-		Out string
-		Err error
-	}
-	hiddenText struct{ text string }
 	// own is an error that encodes itself.
 	own struct{}
 )
 
 func (e exit) Error() string             { return "exit" }
-func (h *hiddenText) String() string     { return h.text }
 func (own) Error() string                { return "own" }
 func (own) MarshalJSON() ([]byte, error) { return []byte(`{"own":true}`), nil }
 
@@ -42,47 +34,33 @@ func cyclic() map[string]any {
 
 func TestWhatAToolIsGivenIsStoredAsWhatItIs(t *testing.T) {
 	var nobody *DeniedError
-	var noText *hiddenText
 	boom := errors.New("boom")
 	text := "plain"
-	tests := map[string]struct {
+	for name, tt := range map[string]struct {
 		value         any
 		input, output string // of a call that is given or ends with the value
 	}{
-		"JSON in a string":        {`{"command":"ls"}`, `{"command":"ls"}`, `"{\"command\":\"ls\"}"`},
-		"array in a string":       {" [1,2]\n", " [1,2]\n", `" [1,2]\n"`},
-		"JSON in a named string":  {arguments(`{"a":1}`), `{"a":1}`, `"{\"a\":1}"`},
-		"broken JSON in a string": {`{"command":`, `"{\"command\":"`, `"{\"command\":"`},
-		"text":                    {"ls -l", `"ls -l"`, `"ls -l"`},
-		"pointer to text":         {&text, `"plain"`, `"plain"`},
-		"number in a string":      {"42", `"42"`, `"42"`},
-		"empty":                   {"", `""`, `""`},
-		"JSON in bytes":           {[]byte(`{"a":1}`), `{"a":1}`, `{"a":1}`},
-		"text in bytes":           {[]byte("a\nb"), `"a\nb"`, `"a\nb"`},
-		"named bytes":             {rawOutput("text"), `"text"`, `"text"`},
-		"bytes that are no text":  {[]byte{'a', 0xff, 'b'}, "\"a\uFFFDb\"", "\"a\uFFFDb\""},
-		"binary bytes":            {[]byte{0, 1, 2}, `"AAEC"`, `"AAEC"`},
-		"no bytes":                {[]byte(nil), "null", "null"},
-		"raw":                     {json.RawMessage(`{"a":1}`), `{"a":1}`, `{"a":1}`},
-		"nil pointer":             {nobody, "null", "null"},
-		"nil text":                {noText, "null", "null"},
-		"buffer":                  {bytes.NewBufferString("text"), `"text"`, `"text"`},
-		"text of its own":         {&hiddenText{"text"}, `"text"`, `"text"`},
-		"duration":                {time.Second, "1000000000", "1000000000"},
-		"error in a map":          {map[string]any{"error": boom}, `{"error":"boom"}`, `{"error":"boom"}`},
-		"error in a typed map":    {map[string]error{"error": boom}, `{"error":"boom"}`, `{"error":"boom"}`},
-		"errors in a list":        {[]error{boom, nil, nobody}, `["boom",null,null]`, `["boom",null,null]`},
-		"error in a struct":       {result{"x", boom}, `{"Out":"x","Err":"boom"}`, `{"Out":"x","Err":"boom"}`},
-		"error in a pointer":      {&result{"x", boom}, `{"Out":"x","Err":"boom"}`, `{"Out":"x","Err":"boom"}`},
-		"errors deep": {map[string]any{"r": []any{&result{"", boom}}}, `{"r":[{"Out":"","Err":"boom"}]}`,
-			`{"r":[{"Out":"","Err":"boom"}]}`},
-		"bytes in a map":           {map[string]any{"b": []byte("x")}, `{"b":"x"}`, `{"b":"x"}`},
+		"JSON in a string":         {`{"command":"ls"}`, `{"command":"ls"}`, `"{\"command\":\"ls\"}"`},
+		"array in a string":        {" [1,2]\n", " [1,2]\n", `" [1,2]\n"`},
+		"JSON in a named string":   {arguments(`{"a":1}`), `{"a":1}`, `"{\"a\":1}"`},
+		"broken JSON in a string":  {`{"command":`, `"{\"command\":"`, `"{\"command\":"`},
+		"text":                     {"ls -l", `"ls -l"`, `"ls -l"`},
+		"pointer to text":          {&text, `"plain"`, `"plain"`},
+		"number in a string":       {"42", `"42"`, `"42"`},
+		"empty":                    {"", `""`, `""`},
+		"JSON in bytes":            {[]byte(`{"a":1}`), `{"a":1}`, `{"a":1}`},
+		"text in bytes":            {[]byte("a\nb"), `"a\nb"`, `"a\nb"`},
+		"bytes that are no text":   {[]byte{'a', 0xff, 'b'}, "\"a\uFFFDb\"", "\"a\uFFFDb\""},
+		"binary bytes":             {[]byte{0, 1, 2}, `"AAEC"`, `"AAEC"`},
+		"no bytes":                 {[]byte(nil), "null", "null"},
+		"raw":                      {json.RawMessage(`{"a":1}`), `{"a":1}`, `{"a":1}`},
+		"nil pointer":              {nobody, "null", "null"},
+		"buffer":                   {bytes.NewBufferString("text"), `"text"`, `"text"`},
+		"duration":                 {time.Second, "1000000000", "1000000000"},
+		"error":                    {boom, `"boom"`, ""},
 		"error with names in list": {[]any{exit{3}}, `[{"code":3}]`, `[{"code":3}]`},
 		"error that encodes":       {[]any{own{}}, `[{"own":true}]`, `[{"own":true}]`},
-		"error with fields": {[]any{&fs.PathError{Op: "open", Path: "a", Err: boom}}, `["open a: boom"]`,
-			`["open a: boom"]`},
-	}
-	for name, tt := range tests {
+	} {
 		t.Run(name, func(t *testing.T) {
 			h, ctx, turn := begin(t, Options{})
 			_, a := turn.StartTool(ctx, ToolOptions{Name: "given", Input: tt.value})
@@ -99,9 +77,6 @@ func TestWhatAToolIsGivenIsStoredAsWhatItIs(t *testing.T) {
 				t.Errorf("input %s, output %s, want %s and %s", got.Input, got.Output, tt.input, tt.output)
 			}
 		})
-	}
-	if r := (tests["error in a pointer"].value).(*result); !errors.Is(r.Err, boom) {
-		t.Error("the agent's own value was changed")
 	}
 }
 

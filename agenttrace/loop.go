@@ -10,8 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"go.opentelemetry.io/otel/trace"
-
 	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/spans"
 )
@@ -241,11 +239,7 @@ func (t *Turn) note(kind, signature, id string, now time.Time) {
 	if !t.recording {
 		return
 	}
-	event := []trace.EventOption{trace.WithAttributes(t.run.sess.tracer.filter.attributes(w.Append(nil))...)}
-	if tr := t.run.sess.tracer; tr.ownClock || tr.shifted.Load() {
-		event = append(event, trace.WithTimestamp(now))
-	}
-	t.span.AddEvent(semconv.SpanEventLoopWarning, event...)
+	t.run.sess.tracer.addEvent(t.span, now, semconv.SpanEventLoopWarning, w)
 	t.addData("a loop warning", "data-loop-warning", func(string) []byte {
 		return append(w.AppendJSON([]byte(`{"type":"data-loop-warning","data":`)), '}')
 	})

@@ -358,22 +358,13 @@ func printed(d time.Duration) string {
 }
 
 // End ends the call and adds its usage to the turn's. A failed call may have a
-// result too. Calls after the first do nothing. A call whose End is deferred fails
-// with the panic when the function panics, as a turn does.
-func (c *ModelCall) End(result ModelResult, err error) {
-	if c == nil || c.hasEnded() {
-		return
-	}
-	p := recover()
-	defer repanic(p)
-	// What has a result did not panic: so the stack is looked at only without.
-	c.finish(result, causeOf(err, p, c.turn.unwound || result.StopReason != "" || result.Usage != nil), false)
-}
+// result too. Calls after the first do nothing.
+func (c *ModelCall) End(result ModelResult, err error) { c.finish(result, err, false) }
 
 // finish ends the call. byTurn reports that its turn ended first: then nothing is
 // added to it.
 func (c *ModelCall) finish(result ModelResult, err error, byTurn bool) {
-	if !c.endOnce() {
+	if c == nil || !c.endOnce() {
 		return
 	}
 	t := c.turn

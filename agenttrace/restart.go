@@ -87,7 +87,7 @@ func (s *Session) finishTurn(ctx context.Context, p *PendingTurn) {
 		t.emitAnswer(now)
 	}
 	t.mu.Unlock()
-	reason := semconv.EndAbort
+	err := ErrAborted
 	for i := range p.Tools {
 		tool := &p.Tools[i]
 		options := tool.options()
@@ -96,12 +96,12 @@ func (s *Session) finishTurn(ctx context.Context, p *PendingTurn) {
 		c.begun()
 		c.restore(tool)
 		if tool.waits() {
-			reason = semconv.EndFinish
+			err = nil
 			continue
 		}
 		c.abandon(abortedByRestart, semconv.ErrorTypeAborted)
 	}
-	t.finish(reason, nil, "")
+	t.finish(err, "")
 }
 
 // restore puts the call in the state that it had in another process.

@@ -18,8 +18,8 @@ type RunOptions struct {
 	// Model is the model that the run starts with; turns use it unless they name
 	// another. The zero Model is that of the session's last turn.
 	Model Model
-	// Inferred reports that the caller observes requests and not the agent. When a deferred function
-	// ends the run, or a turn of it, while the goroutine panics, that panic is then not its error.
+	// Inferred reports that the caller observes requests and not the agent: [StartTool] then finds the tool
+	// calls of the run's turns also where the context has no turn.
 	Inferred bool
 }
 
@@ -44,10 +44,7 @@ type Run struct {
 	caller  *ToolCall       // its call that started the sub-agent, if any
 
 	inferred bool
-	// unwound reports that a panic is not the run's: it is inferred, or began in a deferred function
-	// while the panic went on.
-	unwound bool
-	ref     SpanRef // of the span
+	ref      SpanRef // of the span
 
 	ending // its mu guards what follows
 	turns  []*Turn
@@ -79,7 +76,6 @@ func (s *Session) StartRun(ctx context.Context, o RunOptions) (context.Context, 
 	}
 	r.guard = s.tracer.newGuard(now)
 	r.off = !r.span.IsRecording() && !s.decides() && r.guard == nil
-	r.unwound = !r.off && (r.inferred || begunUnwinding())
 	r.ref = refOf(r.span.SpanContext())
 	r.events = s.tracer.live.begin(ctx, r.span, semconv.EventSession)
 	s.mu.Lock()
@@ -129,20 +125,15 @@ func (r *Run) SpanContext() trace.SpanContext {
 // What ends a turn that did not finish ends the runs of sub-agents that were
 // started in its context too, see [Turn.Abort].
 //
-// When End is deferred and the function panics, the run has failed with the panic
-// as its error, as with [Run.Done]. When a function that is deferred calls End, the
-// run has failed too, but only the place of the panic is known.
+// When End or Abort is deferred and the function panics, the run has failed with
+// the panic as its error, as with [Run.Done].
 func (r *Run) End(err error) {
-	if r == nil {
-		return
-	}
-	if r.off || r.hasEnded() {
-		r.finish(err)
+	if r == nil || r.hasEnded() {
 		return
 	}
 	p := recover()
 	defer repanic(p)
-	r.finish(causeOf(err, p, r.unwound))
+	r.finish(causeOf(err, p))
 }
 
 func (r *Run) finish(err error) {
@@ -159,8 +150,7 @@ func (r *Run) finish(err error) {
 		c.finish(CompactionResult{}, orAborted(err))
 	}
 	for _, t := range turns {
-		cause := t.unlessPending(err, orAborted(err), false) // what asks its user runs, and is stopped
-		t.finish(endReason(cause), cause, "")
+		t.finish(t.unlessPending(err, orAborted(err), false), "") // what asks its user runs, and is stopped
 	}
 
 	if r.parent != nil {
@@ -202,16 +192,12 @@ func (r *Run) finish(err error) {
 
 // Abort ends the run because its user stopped it: it is End with [ErrAborted].
 func (r *Run) Abort() {
-	if r == nil {
-		return
-	}
-	if r.off || r.hasEnded() {
-		r.finish(ErrAborted)
+	if r == nil || r.hasEnded() {
 		return
 	}
 	p := recover()
 	defer repanic(p)
-	r.finish(orAborted(causeOf(nil, p, r.unwound)))
+	r.finish(causeOf(ErrAborted, p))
 }
 
 // open adds a turn or a compaction to those that the run's end closes. It

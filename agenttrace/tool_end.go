@@ -18,22 +18,12 @@ import (
 // text, or any value that encodes to JSON. JSON in a []byte stays JSON, other
 // bytes become text. An output that is an error ends the call as Fail does, and so does
 // the result of a tool of MCP that has isError.
-//
-// When the method that ends a call is deferred and the function panics, the call
-// fails with the panic as its error, and the panic goes on.
 func (c *ToolCall) End(output any) {
 	if c == nil {
 		return
 	}
-	p := recover()
-	defer repanic(p)
-	text, isText := output.(string)
-	// What has an output did not panic: so the stack is looked at only without.
-	if c.broken(causeOf(nil, p, c.turn.unwound || output != nil && (!isText || text != ""))) {
-		return
-	}
-	if isText {
-		c.endText(text)
+	if text, ok := output.(string); ok {
+		c.EndText(text)
 		return
 	}
 	if err, ok := output.(error); ok && !isNil(err) {
@@ -90,14 +80,6 @@ func (c *ToolCall) EndText(output string) {
 	if c == nil {
 		return
 	}
-	p := recover()
-	defer repanic(p)
-	if !c.broken(causeOf(nil, p, c.turn.unwound || output != "")) {
-		c.endText(output)
-	}
-}
-
-func (c *ToolCall) endText(output string) {
 	if err := mcpFailure(output); err != "" {
 		c.fail(err)
 		return
@@ -111,11 +93,6 @@ func (c *ToolCall) EndRaw(output json.RawMessage) {
 	if c == nil {
 		return
 	}
-	p := recover()
-	defer repanic(p)
-	if c.broken(causeOf(nil, p, c.turn.unwound || len(output) > 0)) {
-		return
-	}
 	c.endJSON(cmp.Or(validUTF8(string(output)), "null"), true)
 }
 
@@ -123,11 +100,6 @@ func (c *ToolCall) EndRaw(output json.RawMessage) {
 // model will see.
 func (c *ToolCall) EndTruncated(head any, whole Truncated) {
 	if c == nil {
-		return
-	}
-	p := recover()
-	defer repanic(p)
-	if c.broken(causeOf(nil, p, c.turn.unwound || head != nil)) {
 		return
 	}
 	c.end(stateOutputAvailable, func() {
@@ -147,10 +119,8 @@ func (c *ToolCall) Fail(err error) {
 	if c == nil {
 		return
 	}
-	p := recover()
-	defer repanic(p)
-	if cause := causeOf(err, p, c.turn.unwound); cause != nil {
-		c.fail(cause)
+	if err != nil {
+		c.fail(err)
 		return
 	}
 	c.end(stateOutputAvailable, func() { c.output = "null" })
@@ -172,14 +142,6 @@ func (c *ToolCall) fail(err error) {
 	})
 }
 
-// broken ends the call if err is one, and reports that.
-func (c *ToolCall) broken(err error) bool {
-	if err != nil {
-		c.fail(err)
-	}
-	return err != nil
-}
-
 // Abort ends the call in the state that it has reached. Defer it as a safe net: a
 // call that is then open because its function panics fails with the panic, and one
 // that waits for a human, for longer than the process may live, goes on waiting.
@@ -189,7 +151,7 @@ func (c *ToolCall) Abort() {
 	}
 	p := recover()
 	defer repanic(p)
-	if cause := causeOf(nil, p, c.turn.unwound); !c.isPending(cause) {
+	if cause := causeOf(nil, p); !c.isPending(cause) {
 		c.fail(orAborted(cause))
 	}
 }
@@ -209,12 +171,8 @@ func (c *ToolCall) Done(err *error) {
 	}
 	p := recover()
 	defer repanic(p)
-	switch cause := causeOf(valueOf(err), p, c.turn.unwound); {
-	case c.isPending(cause):
-	case cause != nil:
-		c.fail(cause)
-	default:
-		c.end(stateOutputAvailable, func() { c.output = "null" })
+	if cause := causeOf(valueOf(err), p); !c.isPending(cause) {
+		c.Fail(cause)
 	}
 }
 

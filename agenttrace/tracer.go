@@ -18,6 +18,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/agenttrace/agenttrace/semconv"
+	"github.com/agenttrace/agenttrace/spans"
 )
 
 // Options configures a [Tracer]. The zero value uses the global tracer provider
@@ -186,6 +187,15 @@ func (t *Tracer) finish(span trace.Span, now time.Time) {
 		return
 	}
 	span.End()
+}
+
+// addEvent adds an event to a span.
+func (t *Tracer) addEvent(span trace.Span, now time.Time, name string, event spans.SpanData) {
+	opts := []trace.EventOption{trace.WithAttributes(t.filter.attributes(event.Append(nil))...)}
+	if t.ownClock || t.shifted.Load() {
+		opts = append(opts, trace.WithTimestamp(now))
+	}
+	span.AddEvent(name, opts...)
 }
 
 // Dropped returns how many calls came too late to be recorded, after the end of

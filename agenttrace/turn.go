@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -68,8 +69,6 @@ type Turn struct {
 	events context.Context
 	// restored reports that the turn ended with its process, and when is not known.
 	restored bool
-	// unwound reports that a panic is not the turn's, as of a run.
-	unwound bool
 	// starting is held while a tool call that has an id begins. It is locked before mu.
 	starting sync.Mutex
 
@@ -176,7 +175,6 @@ func (t *Turn) begin(ctx context.Context, now time.Time) context.Context {
 		}
 		ctx, t.span = r.sess.tracer.start(ctx, semconv.SpanSessionTurn, trace.SpanKindInternal, now)
 		t.recording = t.span.IsRecording()
-		t.unwound = r.inferred || begunUnwinding()
 		t.events = r.sess.tracer.live.begin(ctx, t.span, semconv.EventPart)
 		s := r.sess
 		s.mu.Lock()
@@ -357,9 +355,8 @@ func (t *Turn) drop(what string) { t.run.sess.tracer.drop(what, "turn "+t.userID
 // for an approval make the turn pending; other open tool calls and model calls
 // end as they are.
 //
-// When End, Fail or Abort is deferred and the function panics, the turn has failed
-// with the panic as its error, as with [Turn.Done]. When a function that is deferred
-// calls it, the turn has failed too, but only the place of the panic is known.
+// When End or Abort is deferred and the function panics, the turn has failed with
+// the panic as its error, as with [Turn.Done].
 func (t *Turn) End(result TurnResult) {
 	if t == nil || t.off || t.hasEnded() {
 		return
@@ -369,8 +366,7 @@ func (t *Turn) End(result TurnResult) {
 	if len(result.Metadata) > 0 {
 		t.SetMetadata(result.Metadata)
 	}
-	err := causeOf(nil, p, t.unwound)
-	t.finish(endReason(err), err, result.StopReason)
+	t.finish(causeOf(nil, p), result.StopReason)
 }
 
 // Abort ends the turn because its user stopped it. Text stays where it stopped
@@ -389,32 +385,42 @@ func (t *Turn) Abort() {
 	}
 	p := recover()
 	defer repanic(p)
-	err := causeOf(nil, p, t.unwound)
-	if endReason(err) != semconv.EndError {
-		t.finish(semconv.EndAbort, nil, "")
-		return
-	}
-	t.finish(semconv.EndError, err, "")
+	t.finish(causeOf(ErrAborted, p), "")
 }
 
 // Fail ends the turn because of err. An err that is [ErrAborted] or
 // [context.Canceled] aborts it; with a nil err Fail is End.
-func (t *Turn) Fail(err error) {
-	if t == nil || t.off || t.hasEnded() {
-		return
+func (t *Turn) Fail(err error) { t.finish(err, "") }
+
+// unlessPending returns cause, or nil if a call waits for a human: of the errors of a safe net, only one that failed
+// the turn or with which its user stopped it ends the wait. asks reports that a call that asks its user counts too.
+func (t *Turn) unlessPending(err, cause error, asks bool) error {
+	if endReason(err) == semconv.EndError || errors.Is(err, ErrAborted) {
+		return cause
 	}
-	p := recover()
-	defer repanic(p)
-	err = causeOf(err, p, t.unwound)
-	t.finish(endReason(err), err, "")
+	t.mu.Lock()
+	pending := len(t.waiting) > 0
+	calls := make([]*ToolCall, 0, len(t.parts))
+	for i := range t.parts {
+		calls = append(calls, t.parts[i].tool)
+	}
+	t.mu.Unlock()
+	for _, c := range calls {
+		pending = pending || c != nil && c.isPending(nil) && (asks || !c.asksUser())
+	}
+	if pending {
+		return nil
+	}
+	return cause
 }
 
 // finish ends the turn once: it ends what is open in it, reads its parts as they are then,
 // brings the session up to date, and writes the span.
-func (t *Turn) finish(reason string, err error, stopReason string) {
+func (t *Turn) finish(err error, stopReason string) {
 	if t == nil || t.off {
 		return
 	}
+	reason := endReason(err)
 	now := t.run.now()
 	t.mu.Lock()
 	if t.ended {
