@@ -1,16 +1,15 @@
 package price
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -25,7 +24,7 @@ type Source struct {
 	file string
 }
 
-// Sources returns the lists that [Update] fetches. In this order they are asked for a
+// Sources returns the lists that [Update] fetches. They are asked for a price in this order.
 func Sources() []Source {
 	return []Source{
 		{ModelsDev, "https://models.dev/api.json", "models.dev.json"},
@@ -47,7 +46,7 @@ type List struct {
 	// ETag and LastModified are those of the server's answer.
 	ETag         string `json:"etag,omitempty"`
 	LastModified string `json:"last_modified,omitempty"`
-	// Models is the number of models with a
+	// Models is the number of models with a price.
 	Models int `json:"models"`
 	// Unchanged reports of a list that [Update] returns that the server has no newer one.
 	Unchanged bool `json:"-"`
@@ -62,19 +61,18 @@ func Lists(dir string) ([]List, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
-	if err != nil {
-		return nil, err
-	}
 	var all []List
-	if err := json.Unmarshal(b, &all); err != nil {
+	if err == nil {
+		err = json.Unmarshal(b, &all)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", filepath.Join(dir, index), err)
 	}
 	var lists []List
 	for _, s := range Sources() {
-		for _, l := range all {
-			if l.Path = filepath.Join(dir, s.file); l.Name == s.Name {
-				lists = append(lists, l)
-			}
+		if i := slices.IndexFunc(all, func(l List) bool { return l.Name == s.Name }); i >= 0 {
+			all[i].Path = filepath.Join(dir, s.file)
+			lists = append(lists, all[i])
 		}
 	}
 	return lists, nil
@@ -102,12 +100,10 @@ func Open(dir string) (*Prices, error) {
 // Rate returns the price of a model in the first list that has one, or nil: see [Table.Rate].
 func (p *Prices) Rate(m session.Model) *Rate {
 	for i := range p.Lists {
-		t := p.Table(i)
-		if t == nil {
-			continue
-		}
-		if r := t.Rate(m); r != nil {
-			return r
+		if t := p.Table(i); t != nil {
+			if r := t.Rate(m); r != nil {
+				return r
+			}
 		}
 	}
 	return nil
@@ -118,7 +114,7 @@ func (p *Prices) Table(i int) *Table {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for len(p.tables) <= i {
-		t, err := readFile(p.Lists[len(p.tables)].Path)
+		t, _, err := readFile(p.Lists[len(p.tables)].Path)
 		p.tables, p.err = append(p.tables, t), errors.Join(p.err, err)
 	}
 	return p.tables[i]
@@ -133,31 +129,25 @@ func (p *Prices) Err() error {
 
 // Date is when the oldest list was current.
 func (p *Prices) Date() time.Time {
-	date := p.Lists[0].CheckedAt
-	for _, l := range p.Lists {
-		if l.CheckedAt.Before(date) {
-			date = l.CheckedAt
-		}
-	}
-	return date
+	return slices.MinFunc(p.Lists, func(a, b List) int { return a.CheckedAt.Compare(b.CheckedAt) }).CheckedAt
 }
 
-func readFile(path string) (*Table, error) {
+func readFile(path string) (*Table, []byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer f.Close()
-	t, err := Read(f)
+	t, body, err := read(f)
 	if err != nil {
-		return nil, fmt.Errorf("read prices from %s: %w", path, err)
+		return nil, nil, fmt.Errorf("read prices from %s: %w", path, err)
 	}
-	return t, nil
+	return t, body, nil
 }
 
 // UpdateOptions configure [Update]. The zero value is ready for use.
 type UpdateOptions struct {
-	// Client fetches; nil is one with a timeout, and the proxy that the environment names.
+	// Client fetches; nil is one with a timeout of a minute, and the proxy that the environment names.
 	Client *http.Client
 	// Sources are fetched; nil means [Sources].
 	Sources []Source
@@ -167,15 +157,12 @@ type UpdateOptions struct {
 	Now func() time.Time
 }
 
-// timeout is how long a server may take for a list.
-const timeout = time.Minute
-
 // Update fetches the lists into a directory, which it makes, and returns those that it has
 // fetched or that have not changed. A list that cannot be fetched, or is not a list of
 // prices, leaves the one that is kept; the error has the reasons.
-func Update(ctx context.Context, dir string, o UpdateOptions) (updated []List, err error) {
+func Update(ctx context.Context, dir string, o UpdateOptions) (updated []List, failed error) {
 	if o.Client == nil {
-		o.Client = &http.Client{Timeout: timeout} // its transport takes the proxy from the environment
+		o.Client = &http.Client{Timeout: time.Minute} // its transport takes the proxy from the environment
 	}
 	if o.Sources == nil {
 		o.Sources = Sources()
@@ -183,31 +170,22 @@ func Update(ctx context.Context, dir string, o UpdateOptions) (updated []List, e
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	kept, _ := Lists(dir) // what cannot be read is fetched again
-	var failed error
 	for _, s := range o.Sources {
-		var before List
-		for _, l := range kept {
-			if l.Name == s.Name && l.From == s.URL {
-				before = l
-			}
-		}
-		l, body, err := fetch(ctx, s, before, &o)
+		l, body, err := fetch(ctx, dir, s, &o)
 		if err == nil {
-			err = keep(dir, l, body)
+			l, err = keep(dir, l, body)
 		}
 		if err != nil {
 			failed = errors.Join(failed, fmt.Errorf("update prices of %s: %w", s.Name, err))
 			continue
 		}
-		l.Path = filepath.Join(dir, s.file)
 		updated = append(updated, l)
 	}
 	return updated, failed
 }
 
-// fetch gets a list from its server; the body is nil if the one before is current.
-func fetch(ctx context.Context, s Source, before List, o *UpdateOptions) (l List, body []byte, err error) {
+// fetch gets a list from its server; the body is nil if the one that is kept is current.
+func fetch(ctx context.Context, dir string, s Source, o *UpdateOptions) (l List, body []byte, err error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URL, nil)
 	if err != nil {
 		return l, nil, err
@@ -216,32 +194,33 @@ func fetch(ctx context.Context, s Source, before List, o *UpdateOptions) (l List
 	if o.UserAgent != "" {
 		r.Header.Set("User-Agent", o.UserAgent)
 	}
-	if before.Path != "" {
-		if info, err := os.Stat(before.Path); err == nil && info.Mode().IsRegular() {
-			if before.ETag != "" {
-				r.Header.Set("If-None-Match", before.ETag)
-			}
-			if before.LastModified != "" {
-				r.Header.Set("If-Modified-Since", before.LastModified)
-			}
+	var before List
+	kept, _ := Lists(dir) // what cannot be read is fetched again
+	for _, l := range kept {
+		if _, err := os.Stat(l.Path); err == nil && l.Name == s.Name && l.From == s.URL {
+			before = l
 		}
+	}
+	if before.ETag != "" {
+		r.Header.Set("If-None-Match", before.ETag)
+	}
+	if before.LastModified != "" {
+		r.Header.Set("If-Modified-Since", before.LastModified)
 	}
 	answer, err := o.Client.Do(r)
 	if err != nil {
 		return l, nil, err
 	}
 	defer answer.Body.Close()
+	checked := o.Now().UTC().Truncate(time.Second)
 	switch {
 	case answer.StatusCode == http.StatusNotModified && before.Path != "":
-		before.CheckedAt, before.Unchanged = o.Now().UTC().Truncate(time.Second), true
+		before.CheckedAt, before.Unchanged = checked, true
 		return before, nil, nil
 	case answer.StatusCode != http.StatusOK:
 		return l, nil, fmt.Errorf("get %s: the server answers %s", s.URL, answer.Status)
 	}
-	if body, err = io.ReadAll(io.LimitReader(answer.Body, MaxBytes+1)); err != nil {
-		return l, nil, fmt.Errorf("get %s: %w", s.URL, err)
-	}
-	t, err := Read(bytes.NewReader(body))
+	t, body, err := read(answer.Body)
 	if err == nil && t.Format() != s.Name {
 		err = fmt.Errorf("it is a list of %s", t.Format())
 	}
@@ -249,7 +228,7 @@ func fetch(ctx context.Context, s Source, before List, o *UpdateOptions) (l List
 		return l, nil, fmt.Errorf("what %s has is not its list of prices: %w", s.URL, err)
 	}
 	return List{
-		Name: s.Name, From: s.URL, CheckedAt: o.Now().UTC().Truncate(time.Second),
+		Name: s.Name, From: s.URL, CheckedAt: checked,
 		ETag: answer.Header.Get("ETag"), LastModified: answer.Header.Get("Last-Modified"), Models: t.Len(),
 	}, body, nil
 }
@@ -257,84 +236,57 @@ func fetch(ctx context.Context, s Source, before List, o *UpdateOptions) (l List
 // Import keeps the list that a file has, for a machine without a network. Which list it is
 // shows in its content.
 func Import(dir, path string) (List, error) {
+	t, body, err := readFile(path)
+	if err != nil {
+		return List{}, err
+	}
 	info, err := os.Stat(path)
 	if err != nil {
 		return List{}, err
-	}
-	if info.Size() > MaxBytes {
-		return List{}, fmt.Errorf("read prices from %s: it has more than %d MiB", path, MaxBytes>>20)
-	}
-	body, err := os.ReadFile(path)
-	if err != nil {
-		return List{}, err
-	}
-	t, err := Read(bytes.NewReader(body))
-	if err != nil {
-		return List{}, fmt.Errorf("read prices from %s: %w", path, err)
 	}
 	from, err := filepath.Abs(path)
 	if err != nil {
 		return List{}, err
 	}
-	l := List{Name: t.Format(), From: from, CheckedAt: info.ModTime().UTC().Truncate(time.Second), Models: t.Len()}
-	if err := keep(dir, l, body); err != nil {
-		return List{}, err
-	}
-	for _, s := range Sources() {
-		if s.Name == l.Name {
-			l.Path = filepath.Join(dir, s.file)
-		}
-	}
-	return l, nil
+	return keep(dir, List{
+		Name: t.Format(), From: from, CheckedAt: info.ModTime().UTC().Truncate(time.Second), Models: t.Len(),
+	}, body)
 }
 
 // keep puts a list in its place, unless body is nil, and notes it.
-func keep(dir string, l List, body []byte) error {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return err
-	}
-	lists, _ := Lists(dir) // a damaged one is replaced
-	var all []List
+func keep(dir string, l List, body []byte) (List, error) {
+	err := os.MkdirAll(dir, 0o700)
 	for _, s := range Sources() {
 		if s.Name == l.Name {
-			if body != nil {
-				if err := replace(filepath.Join(dir, s.file), body); err != nil {
-					return err
-				}
-			}
-			all = append(all, l)
-			continue
-		}
-		for _, other := range lists {
-			if other.Name == s.Name {
-				all = append(all, other)
+			if l.Path = filepath.Join(dir, s.file); err == nil && body != nil {
+				err = replace(l.Path, body)
 			}
 		}
 	}
-	b, err := json.MarshalIndent(all, "", "  ")
-	if err != nil {
-		return err
+	lists, _ := Lists(dir) // a damaged one is replaced
+	lists = append(slices.DeleteFunc(lists, func(o List) bool { return o.Name == l.Name }), l)
+	b, encodeErr := json.MarshalIndent(lists, "", "  ")
+	if err = errors.Join(err, encodeErr); err == nil {
+		err = replace(filepath.Join(dir, index), append(b, '\n'))
 	}
-	return replace(filepath.Join(dir, index), append(b, '\n'))
+	return l, err
 }
 
 // replace writes a file that is there whole, as it was or as it is now.
-func replace(path string, body []byte) (err error) {
+func replace(path string, body []byte) error {
 	f, err := os.CreateTemp(filepath.Dir(path), ".new-*")
 	if err != nil {
 		return err
 	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, os.Remove(f.Name()))
-		}
-	}()
 	_, err = f.Write(body)
 	if err == nil {
 		err = f.Sync()
 	}
-	if err = errors.Join(err, f.Close()); err != nil {
-		return err
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(f.Name(), path)
 	}
-	return os.Rename(f.Name(), path)
+	if err != nil {
+		err = errors.Join(err, os.Remove(f.Name()))
+	}
+	return err
 }

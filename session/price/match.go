@@ -1,51 +1,22 @@
 package price
 
 import (
+	_ "embed" // of the names of providers
 	"regexp"
 	"slices"
 	"strings"
 )
 
-// aliases maps the names that telemetry, the OpenTelemetry conventions, the AI SDK and
-// the price lists use for a provider to one of them. A name that is not a key maps to
-// itself.
-var aliases = map[string][]string{
-	"openai":    {"openai.chat", "openai.responses", "openai.completion", "text-completion-openai"},
-	"azure":     {"azure.ai.openai", "az.ai.openai", "azure-openai", "azure.openai", "azure-text"},
-	"azure-ai":  {"azure.ai.inference", "az.ai.inference"},
-	"anthropic": {"anthropic.messages"},
-	"google": {"gemini", "gcp.gemini", "google.generative-ai", "googleai", "google-ai", "google-genai",
-		"google-generative-ai", "google-ai-studio", "google-ai.studio"},
-	"google-vertex": {"vertex-ai", "vertexai", "gcp.vertex-ai", "google.vertex.chat", "google-vertex-anthropic",
-		"vertex", "google.vertex", "google-vertexai", "vertex.anthropic.messages"},
-	"amazon-bedrock":       {"bedrock", "aws.bedrock", "aws-bedrock", "bedrock-converse"},
-	"xai":                  {"x-ai", "xai.chat", "grok"},
-	"mistral":              {"mistral-ai", "mistralai", "mistral.chat"},
-	"cohere":               {"cohere-chat", "cohere.chat"},
-	"deepseek":             {"deepseek.chat"},
-	"groq":                 {"groq.chat"},
-	"fireworks-ai":         {"fireworks", "fireworks.chat"},
-	"togetherai":           {"together-ai", "together", "togetherai.chat"},
-	"perplexity":           {"perplexity-ai"},
-	"moonshotai":           {"moonshot", "moonshot-ai"},
-	"alibaba":              {"dashscope", "alibaba-cloud"},
-	"zai":                  {"z-ai", "z.ai"},
-	"vercel":               {"vercel-ai-gateway", "gateway"},
-	"ibm-watsonx":          {"ibm.watsonx.ai", "watsonx"},
-	"github-copilot":       {"copilot", "github.copilot"},
-	"cloudflare":           {"cloudflare-workers-ai", "workers-ai"},
-	"deepinfra":            {"deepinfra.chat"},
-	"openrouter":           {"openrouter.chat"},
-	"cerebras":             {"cerebras.chat"},
-	"nvidia":               {"nvidia-nim"},
-	"google|google-vertex": {"gcp.gen-ai", "gcp"}, // one of the two
-}
+//go:embed providers.txt
+var providers string
 
+// canonicalNames has the name of a provider by its other names.
 var canonicalNames = func() map[string]string {
 	names := map[string]string{}
-	for canonical, others := range aliases {
-		for _, name := range others {
-			names[name] = canonical
+	for line := range strings.Lines(providers) {
+		name, others, _ := strings.Cut(line, ":")
+		for _, other := range strings.Fields(others) {
+			names[other] = name
 		}
 	}
 	return names

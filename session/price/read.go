@@ -25,16 +25,22 @@ const Formats = "models.dev's api.json or LiteLLM's model_prices_and_context_win
 // different prices has no price. Read returns an error if the content has neither format,
 // has no price, or is larger than 64 MiB.
 func Read(r io.Reader) (*Table, error) {
+	t, _, err := read(r)
+	return t, err
+}
+
+// read is Read, and returns what it has read, too.
+func read(r io.Reader) (*Table, []byte, error) {
 	b, err := io.ReadAll(io.LimitReader(r, MaxBytes+1))
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if len(b) > MaxBytes {
-		return nil, fmt.Errorf("more than %d MiB; use %s", MaxBytes>>20, Formats)
+		return nil, nil, fmt.Errorf("more than %d MiB; use %s", MaxBytes>>20, Formats)
 	}
 	var list map[string]json.RawMessage
 	if err := json.Unmarshal(b, &list); err != nil {
-		return nil, fmt.Errorf("no JSON object (%w); use %s", err, Formats)
+		return nil, nil, fmt.Errorf("no JSON object (%w); use %s", err, Formats)
 	}
 	t := &Table{offers: map[string]map[string]*Rate{}, undated: map[string]map[string][]string{},
 		models: map[string][]string{}}
@@ -60,12 +66,12 @@ func Read(r io.Reader) (*Table, error) {
 	}
 	switch {
 	case !known:
-		return nil, errors.New("of no format that is known; use " + Formats)
+		return nil, nil, errors.New("of no format that is known; use " + Formats)
 	case t.Len() == 0:
-		return nil, errors.New("no model has a price; use " + Formats)
+		return nil, nil, errors.New("no model has a price; use " + Formats)
 	}
 	t.index()
-	return t, nil
+	return t, b, nil
 }
 
 // add adds a price to the table.
