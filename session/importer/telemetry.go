@@ -11,7 +11,6 @@ import (
 
 	"github.com/agenttrace/agenttrace/session/codec/otlpfile"
 	"github.com/agenttrace/agenttrace/session/ingest"
-	"github.com/agenttrace/agenttrace/session/spool"
 )
 
 // telemetry stores the bodies of a file of OTLP.
@@ -21,11 +20,6 @@ func (im *Importer) telemetry(ctx context.Context, r io.Reader, t *Tally) error 
 	for body, err := range otlpfile.Read(r, otlpfile.Options{Budget: im.options.Budget}) {
 		if ctx.Err() != nil {
 			return ctx.Err()
-		}
-		if errors.Is(err, otlpfile.ErrCut) && spool.Contains(t.File) {
-			// It was being written when its process died, and was not acknowledged.
-			im.warnf("%s: %v: its writer or the machine died", t.File, err)
-			continue
 		}
 		if damaged, ok := errors.AsType[*otlpfile.DamagedError](err); ok {
 			im.damaged(t, damaged)

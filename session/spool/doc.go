@@ -14,7 +14,7 @@
 //	provider := sdktrace.NewTracerProvider(sdktrace.WithBatcher(exp.SpanExporter()))
 //	defer func() { err = errors.Join(err, provider.Shutdown(ctx), exp.Close(ctx)) }()
 //
-// Every batch is sent at once, in requests that package setup limits by bytes. A request that fails is appended to
+// Every batch is sent at once, in requests that package setup limits by bytes. A request that fails is written to
 // a file. After the next one that succeeds, the files are sent too, and those of earlier processes that were killed.
 // Without a wrapped exporter everything goes to the files. "agenttrace import" reads them, and [Drain] does in a
 // program:

@@ -5,11 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"time"
 
 	"go.opentelemetry.io/collector/pdata/plog"
 	"go.opentelemetry.io/collector/pdata/ptrace"
@@ -44,7 +42,7 @@ const patience = 3
 // accepts. Any number of processes may drain at the same time; each directory is drained by one of them.
 //
 // It returns an error if something stays that the sink did not accept, also when ctx was canceled; the next call
-// continues there. If it is killed, the next one sends a part again. Damaged requests are reported and skipped. A root
+// continues there. If it is killed, the next one sends a request again. Damaged requests are reported and skipped. A root
 // that does not exist is an empty spool.
 func Drain(ctx context.Context, root string, to Sink) (Report, error) {
 	d := drainer{sink: to, root: root, budget: -1}
@@ -73,7 +71,7 @@ func (d *drainer) run(ctx context.Context) error {
 		d.err = cmp.Or(d.drainDir(ctx, dir), d.err)
 	}
 	if d.own != nil && !d.stopped {
-		files, err := d.own.sealed()
+		files, err := filesOf(d.own.dir)
 		d.err = cmp.Or(err, d.err)
 		for _, path := range files {
 			d.own.hold(path)
@@ -109,7 +107,7 @@ func (d *drainer) drainDir(ctx context.Context, dir string) error {
 	return errors.Join(err, release(dir, l))
 }
 
-// drainFile sends the requests of a file, and deletes the file or leaves in it what the sink did not accept.
+// drainFile sends the requests of a file, and deletes the file if the sink accepted all of them.
 func (d *drainer) drainFile(ctx context.Context, path string) error {
 	if d.stopped {
 		return nil
@@ -120,91 +118,34 @@ func (d *drainer) drainFile(ctx context.Context, path string) error {
 	} else if err != nil {
 		return err
 	}
-	left, err := d.sendFile(ctx, f)
-	rest := filepath.Join(filepath.Dir(path), restName)
-	rewrite := err == nil && left.sent && left.unsent
-	if rewrite {
-		err = left.write(rest, f)
-	}
+	kept, damaged, err := d.sendFile(ctx, f)
 	_ = f.Close()
 	switch {
-	case err != nil:
-	case rewrite:
-		err = os.Rename(rest, path)
-	case left.unsent:
-	case left.damaged:
+	case err != nil || kept:
+		return err
+	case damaged:
 		dir := filepath.Join(d.root, damagedName)
-		kept := filepath.Join(dir, filepath.Base(filepath.Dir(path))+"-"+filepath.Base(path))
-		err = errors.Join(os.MkdirAll(dir, 0o700), os.Rename(path, kept))
-	default:
-		if err = os.Remove(path); err == nil {
-			d.report.Files++
-		}
+		to := filepath.Join(dir, filepath.Base(filepath.Dir(path))+"-"+filepath.Base(path))
+		return errors.Join(os.MkdirAll(dir, 0o700), os.Rename(path, to))
 	}
-	return err
+	d.report.Files++
+	return os.Remove(path)
 }
 
-// remains is what has to stay of a file.
-type remains struct {
-	pieces []piece // of the whole file
-	// sent states that a request was sent, unsent that one was not, and damaged that there is damage, apart from an
-	// incomplete last request.
-	sent, unsent, damaged bool
-}
-
-// piece is a range of bytes, up to the next piece. A request that was not sent is kept, and so is what is damaged.
-type piece struct {
-	from int64
-	keep bool
-}
-
-// sendFile sends the requests of a file.
-func (d *drainer) sendFile(ctx context.Context, f *os.File) (left remains, _ error) {
+// sendFile sends the requests of a file. It reports whether one was not accepted, and whether there is damage apart
+// from an incomplete last request.
+func (d *drainer) sendFile(ctx context.Context, f *os.File) (kept, damaged bool, _ error) {
 	for body, err := range otlpfile.Read(f, otlpfile.Options{Packed: true}) {
-		p := piece{from: body.Offset}
 		if damage, ok := errors.AsType[*otlpfile.DamagedError](err); ok {
 			d.report.Damages = append(d.report.Damages, fmt.Errorf("%s: %w", f.Name(), damage))
-			p = piece{damage.Offset, !errors.Is(damage, otlpfile.ErrCut)}
-			left.damaged = left.damaged || p.keep
+			damaged = damaged || !errors.Is(damage, otlpfile.ErrCut)
 		} else if err != nil {
-			return left, err
-		} else {
-			p.keep = !d.send(ctx, body)
-			left.sent, left.unsent = left.sent || !p.keep, left.unsent || p.keep
-		}
-		if n := len(left.pieces); n > 0 && left.pieces[n-1].from == p.from { // another part of a request
-			left.pieces[n-1].keep = left.pieces[n-1].keep || p.keep
-		} else {
-			left.pieces = append(left.pieces, p)
-		}
-		if d.stopped {
+			return kept, damaged, err
+		} else if kept = !d.send(ctx, body) || kept; d.stopped {
 			break
 		}
 	}
-	return left, nil
-}
-
-// write makes a file of what has to stay of another.
-func (r *remains) write(path string, of *os.File) error {
-	info, err := of.Stat()
-	if err != nil {
-		return err
-	}
-	out, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
-	}
-	r.pieces = append(r.pieces, piece{from: info.Size()})
-	for i, p := range r.pieces {
-		if p.keep && err == nil {
-			_, err = io.Copy(out, io.NewSectionReader(of, p.from, r.pieces[i+1].from-p.from))
-		}
-	}
-	if err == nil {
-		err = out.Sync()
-	}
-	// The oldest files are dropped first, so it must not look new.
-	return errors.Join(err, out.Close(), os.Chtimes(path, time.Time{}, info.ModTime()))
+	return kept, damaged, nil
 }
 
 // send passes a request to the sink, and reports whether that accepted it.

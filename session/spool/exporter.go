@@ -30,22 +30,10 @@ type Options struct {
 	Sync         Sync
 	SyncInterval time.Duration
 
-	// MaxFileBytes is the size at which the next file begins; 0 means 8 MiB. MaxTotalBytes limits the whole spool,
-	// with the files of all processes; 0 means 512 MiB. It must be at least four times MaxFileBytes, whose default is
-	// less if necessary. Beyond it the oldest files are dropped and counted. Only a process itself drops what it
-	// spooled while it lives, so several of them can exceed the limit.
-	MaxFileBytes, MaxTotalBytes int64
-}
-
-func (o *Options) complete() error {
-	o.SyncInterval = cmp.Or(o.SyncInterval, time.Second)
-	o.MaxTotalBytes = cmp.Or(o.MaxTotalBytes, max(512<<20, 4*o.MaxFileBytes))
-	o.MaxFileBytes = cmp.Or(o.MaxFileBytes, min(8<<20, o.MaxTotalBytes/4))
-	if o.MaxFileBytes < 1 || o.MaxTotalBytes < 4*o.MaxFileBytes {
-		return fmt.Errorf("spool may have %d bytes in files of %d: raise MaxTotalBytes to four files or more",
-			o.MaxTotalBytes, o.MaxFileBytes)
-	}
-	return nil
+	// MaxTotalBytes limits the whole spool, with the files of all processes; 0 means 512 MiB. Beyond it the oldest
+	// files are dropped and counted. Only a process itself drops what it spooled while it lives, so several of them can
+	// exceed the limit.
+	MaxTotalBytes int64
 }
 
 // Count is a number of spans and of log records.
@@ -120,9 +108,8 @@ type Exporter struct {
 // Open returns an exporter that spools in a directory of its own in root, which it creates if necessary. Any number of
 // processes may spool in one root. The files of dead ones are sent after the first export that succeeds.
 func Open(root string, o Options) (*Exporter, error) {
-	if err := o.complete(); err != nil {
-		return nil, err
-	}
+	o.SyncInterval = cmp.Or(o.SyncInterval, time.Second)
+	o.MaxTotalBytes = cmp.Or(o.MaxTotalBytes, 512<<20)
 	w, err := openWriter(root, o)
 	if err != nil {
 		return nil, err
@@ -218,7 +205,7 @@ func (e *Exporter) export(
 	}
 	body, err := encode()
 	if err == nil {
-		err = e.writer.append(n, body)
+		err = e.writer.append(body)
 	}
 	if err == nil {
 		e.count(&e.stats.Spooled, n)

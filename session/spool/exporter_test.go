@@ -154,7 +154,7 @@ func TestRefused(t *testing.T) {
 // and repeats nothing.
 func TestPieces(t *testing.T) {
 	root := t.TempDir()
-	dead := open(t, root, Options{Sync: SyncNever, MaxTotalBytes: 1 << 30, MaxFileBytes: 64 << 20})
+	dead := open(t, root, Options{Sync: SyncNever})
 	long := strings.Repeat("x", 1<<20)
 	names := numbered("r", 12)
 	for _, name := range names {
@@ -230,7 +230,7 @@ func TestNeither(t *testing.T) {
 	n := &network{fail: unreachable}
 	e := open(t, t.TempDir(), Options{Spans: n, Logs: logNetwork{n}, Sync: SyncNever})
 	full := errors.New("no space left on device")
-	e.writer.create = (&disk{create: full}).open
+	e.writer.open = (&disk{open: full}).file
 	var l *LostError
 	if err := e.SpanExporter().ExportSpans(t.Context(), spansOf("a", "b")); !errors.As(err, &l) || l.Spans != 2 ||
 		!errors.Is(err, errNetwork) || !errors.Is(err, full) {
@@ -284,8 +284,7 @@ func TestConcurrent(t *testing.T) {
 		}
 		return nil
 	}
-	e := open(t, root, Options{Spans: n, Logs: logNetwork{n}, Sync: SyncNever, MaxFileBytes: 2000,
-		MaxTotalBytes: 1 << 30})
+	e := open(t, root, Options{Spans: n, Logs: logNetwork{n}, Sync: SyncNever})
 	var wg sync.WaitGroup
 	for _, prefix := range []string{"a", "b", "c", "d"} {
 		wg.Go(func() {
@@ -328,7 +327,7 @@ func TestDamaged(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(filepath.Dir(path), "00000002.pb"), b[:len(b)-5], 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(filepath.Dir(path), restName), b[:5], 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(filepath.Dir(path), newName), b[:5], 0o600); err != nil {
 		t.Fatal(err)
 	}
 	errorsSince()

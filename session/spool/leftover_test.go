@@ -28,8 +28,8 @@ func TestADrainedSpoolLeavesNoDirectoriesBehind(t *testing.T) {
 	died(t, root, "a", "b", "c")
 	died(t, root)
 	left := died(t, root, "d", "e")
-	// What a drain that was killed had half written.
-	if err := os.WriteFile(filepath.Join(left, restName), []byte("half"), 0o600); err != nil {
+	// What it had half written.
+	if err := os.WriteFile(filepath.Join(left, newName), []byte("half"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	lives, err := Open(root, Options{})

@@ -192,7 +192,6 @@ func die(t testing.TB, e *Exporter) {
 	if e.writer.timer != nil {
 		e.writer.timer.Stop()
 	}
-	e.writer.abandon()
 	e.writer.closed.Store(true)
 	if err := e.writer.lock.Unlock(); err != nil {
 		t.Fatal(err)
@@ -236,7 +235,7 @@ func read(r io.Reader) (names []string, damages []error) {
 }
 
 // fileBytes is a spool file with a record of each name.
-func fileBytes(t testing.TB, names ...string) []byte {
+func fileBytes(t testing.TB, names ...string) (all []byte) {
 	t.Helper()
 	root := t.TempDir()
 	e := open(t, root, Options{Sync: SyncNever})
@@ -245,14 +244,17 @@ func fileBytes(t testing.TB, names ...string) []byte {
 	}
 	die(t, e)
 	files, err := Files(root)
-	if err != nil || len(files) != 1 {
+	if err != nil || len(files) != len(names) {
 		t.Fatalf("files %q, %v", files, err)
 	}
-	b, err := os.ReadFile(files[0])
-	if err != nil {
-		t.Fatal(err)
+	for _, path := range files {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, b...)
 	}
-	return b
+	return all
 }
 
 // write makes a spool with one dead process and one file.

@@ -1,6 +1,7 @@
 package spool
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -41,49 +42,41 @@ var ErrClosed = errors.New("spool is closed")
 type file interface {
 	io.WriteCloser
 	Sync() error
-	Truncate(int64) error
 }
 
-func create(name string) (file, error) {
-	return os.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY|os.O_APPEND, 0o600)
-}
+func openFile(name string, flag int) (file, error) { return os.OpenFile(name, flag, 0o600) }
 
 const (
 	// MaxRecord is the maximum size of a request in a file, in bytes.
 	MaxRecord = 64 << 20
 
-	prefix      = "p-"   // of directories of processes
-	suffix      = ".pb"  // of files, which import reads as OTLP
-	restName    = "rest" // of what is left of a file, before it replaces the file
+	prefix      = "p-"  // of directories of processes
+	suffix      = ".pb" // of files, which import reads as OTLP
+	newName     = "new" // of a file that is being written
 	lockName    = "lock"
 	damagedName = "damaged"
 )
 
-// writer appends requests to the files of this process.
+// writer writes requests to the directory of this process, a file each.
 type writer struct {
 	root, dir string
 	o         Options
 	lock      *flock.Flock
-	create    func(name string) (file, error)
+	open      func(name string, flag int) (file, error)
+	dropped   func(Count)
 	closed    atomic.Bool // is set with mu
 
-	mu      sync.Mutex // guards the fields below
-	f       file       // nil if the next request begins a file
-	name    string
-	number  int
-	size    int64
-	count   Count
-	buf     []byte
-	timer   *time.Timer      // set if a sync is due
-	syncErr error            // the last one of a sync, if sync has not returned it
-	counts  map[string]Count // of finished files that this process did not begin to send
-	sending string           // the file that is being sent, which must not be dropped
-	dropped func(Count)      // is called with the content of files that were dropped
-	full    error            // reports that they were; the error handler gets it without mu
+	mu        sync.Mutex // guards the fields below
+	number    int
+	unchecked int64       // bytes that were written since the size of the spool was
+	unsynced  []string    // files
+	timer     *time.Timer // set if a sync is due
+	syncErr   error       // the last one of a sync, if sync has not returned it
+	sending   string      // the file that is being sent, which must not be dropped
 }
 
 func openWriter(root string, o Options) (*writer, error) {
-	w := &writer{root: root, o: o, create: create, counts: make(map[string]Count)}
+	w := &writer{root: root, o: o, open: openFile, unchecked: o.MaxTotalBytes}
 	err := os.MkdirAll(root, 0o700)
 	if err == nil {
 		w.dir, w.lock, err = makeDir(root)
@@ -99,107 +92,90 @@ func openWriter(root string, o Options) (*writer, error) {
 	return w, nil
 }
 
-// append writes a request of n items. If it returns nil, the request survives the process; if it returns an error, the
-// request is not in a file.
-func (w *writer) append(n Count, body []byte) error {
+// append writes a request. If it returns nil, the request survives the process; if it returns an error, the request is
+// not in a file.
+func (w *writer) append(body []byte) error {
+	if len(body) > MaxRecord {
+		return fmt.Errorf("spool %d bytes: a record may have %d", len(body), MaxRecord)
+	}
+	body = otlpfile.AppendFrame(nil, body)
 	w.mu.Lock()
-	err := w.appendLocked(n, body)
-	full := w.full
-	w.full = nil
+	full := w.bound(int64(len(body)))
+	err := w.write(body)
 	w.mu.Unlock()
 	if full != nil {
-		otel.Handle(full)
+		otel.Handle(full) // without mu, because the handler may export
 	}
 	return err
 }
 
-func (w *writer) appendLocked(n Count, body []byte) (err error) {
+// write makes a file, which has its name when it is whole. The caller holds mu.
+func (w *writer) write(body []byte) error {
 	if w.closed.Load() {
 		return ErrClosed
-	} else if len(body) > MaxRecord {
-		return fmt.Errorf("spool %d bytes: a record may have %d", len(body), MaxRecord)
 	}
-	w.buf = otlpfile.AppendFrame(w.buf[:0], body)
-	if w.f != nil && w.size+int64(len(w.buf)) > w.o.MaxFileBytes {
-		w.seal()
+	f, err := w.open(filepath.Join(w.dir, newName), os.O_CREATE|os.O_TRUNC|os.O_WRONLY)
+	if err != nil {
+		return fmt.Errorf("create spool file: %w", err)
 	}
-	if w.f == nil {
-		w.bound()
-		w.number++
-		w.name, w.size = filepath.Join(w.dir, fmt.Sprintf("%08d%s", w.number, suffix)), 0
-		f, err := w.create(w.name)
-		if err != nil {
-			return fmt.Errorf("create spool file: %w", err)
-		}
-		w.f, w.count = f, Count{}
+	w.number++
+	name := filepath.Join(w.dir, fmt.Sprintf("%08d%s", w.number, suffix))
+	if _, err = f.Write(body); err == nil && w.o.Sync == SyncEvery {
+		err = f.Sync()
 	}
-	if _, err = w.f.Write(w.buf); err == nil && w.o.Sync == SyncEvery {
-		if err = w.f.Sync(); err == nil && w.size == 0 {
-			err = syncDir(w.dir)
-		}
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(filepath.Join(w.dir, newName), name)
+	}
+	if err == nil && w.o.Sync == SyncEvery {
+		err = syncDir(w.dir)
 	}
 	if err != nil {
-		// Readers skip what cannot be removed. After a sync that failed the content of the file is unknown.
-		_ = w.f.Truncate(w.size)
-		w.seal()
-		if w.size == 0 {
-			_ = os.Remove(w.name)
-		}
-		return fmt.Errorf("spool to %s: %w", w.name, err)
+		_ = os.Remove(name)
+		return fmt.Errorf("spool to %s: %w", name, err)
 	}
-	w.size += int64(len(w.buf))
-	w.count = w.count.plus(n)
-	if cap(w.buf) > 4<<20 {
-		w.buf = nil
+	w.unchecked += int64(len(body))
+	if w.o.Sync != SyncInterval {
+		return nil
 	}
-	if w.o.Sync == SyncInterval && w.timer == nil {
+	if w.unsynced = append(w.unsynced, name); w.timer == nil {
 		w.timer = time.AfterFunc(w.o.SyncInterval, func() {
 			w.mu.Lock()
 			defer w.mu.Unlock()
-			w.syncFile()
+			w.syncFiles()
 		})
 	}
 	return nil
 }
 
-// seal syncs the file and closes it, so the next request begins another.
-func (w *writer) seal() {
-	w.syncFile()
-	w.abandon()
-}
-
-func (w *writer) abandon() {
-	if w.f == nil {
-		return
-	}
-	_ = w.f.Close()
-	if w.f = nil; w.size > 0 {
-		w.counts[w.name] = w.count
-	}
-}
-
-// syncFile syncs the file if that is due.
-func (w *writer) syncFile() {
+// syncFiles syncs the files that were written since it was last called. The caller holds mu.
+func (w *writer) syncFiles() {
 	if w.timer == nil {
 		return
 	}
 	w.timer.Stop()
-	if w.timer = nil; w.f == nil {
-		return
+	for _, name := range w.unsynced {
+		f, err := w.open(name, os.O_WRONLY)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // it was sent
+		}
+		if err == nil {
+			err = errors.Join(f.Sync(), f.Close())
+		}
+		if err != nil {
+			w.syncErr = fmt.Errorf("sync spool file %s: %w", name, err)
+		}
 	}
-	if err := w.f.Sync(); err != nil {
-		w.syncErr = fmt.Errorf("sync spool file %s: %w", w.name, err)
-		w.abandon()
-	} else if err := syncDir(w.dir); err != nil {
+	w.timer, w.unsynced = nil, nil
+	if err := syncDir(w.dir); err != nil {
 		w.syncErr = fmt.Errorf("sync spool %s: %w", w.dir, err)
 	}
 }
 
-// sync syncs the file, and returns what went wrong in syncing since the last call.
+// sync syncs the files, and returns what went wrong in syncing since the last call.
 func (w *writer) sync() (err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.syncFile()
+	w.syncFiles()
 	err, w.syncErr = w.syncErr, nil
 	return err
 }
@@ -210,16 +186,8 @@ func (w *writer) close() error {
 	if w.closed.Swap(true) {
 		return nil
 	}
-	w.seal()
+	w.syncFiles()
 	return errors.Join(w.syncErr, release(w.dir, w.lock))
-}
-
-// sealed closes the file that is being written, and lists those of this process, oldest first.
-func (w *writer) sealed() ([]string, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.seal()
-	return filesOf(w.dir)
 }
 
 // hold protects the file that is being sent from being dropped. "" means none.
@@ -227,16 +195,20 @@ func (w *writer) hold(path string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.sending = path
-	delete(w.counts, path)
 }
 
-// bound drops the oldest files of dead processes and of this one until there is room for another.
-func (w *writer) bound() {
+// bound makes room for so many bytes: it drops the oldest files of dead processes and of this one. The spool is looked
+// at each time that a sixteenth of it was written. It returns what the error handler is to get. The caller holds mu.
+func (w *writer) bound(size int64) error {
+	step := w.o.MaxTotalBytes / 16
+	if w.unchecked+size < step {
+		return nil
+	}
 	type candidate struct {
 		path string
 		fs.FileInfo
 	}
-	var total int64
+	total := max(size, step)
 	var all []candidate
 	paths, _ := Files(w.root) // files that cannot be listed cannot be dropped either
 	for _, path := range paths {
@@ -245,11 +217,12 @@ func (w *writer) bound() {
 			all = append(all, candidate{path, info})
 		}
 	}
-	slices.SortStableFunc(all, func(a, b candidate) int { return a.ModTime().Compare(b.ModTime()) })
-	room := w.o.MaxTotalBytes - w.o.MaxFileBytes
+	slices.SortStableFunc(all, func(a, b candidate) int {
+		return cmp.Or(a.ModTime().Compare(b.ModTime()), strings.Compare(a.path, b.path))
+	})
 	files, dropped := 0, Count{}
 	for _, c := range all {
-		if total <= room {
+		if total <= w.o.MaxTotalBytes {
 			break
 		}
 		if n, ok := w.drop(c.path); ok {
@@ -258,11 +231,12 @@ func (w *writer) bound() {
 			dropped = dropped.plus(n)
 		}
 	}
-	if files > 0 {
-		w.dropped(dropped)
-		w.full = fmt.Errorf("spool %s is full at %d bytes: dropped the oldest %d files with %v",
-			w.root, w.o.MaxTotalBytes, files, dropped)
+	if w.unchecked = 0; files == 0 {
+		return nil
 	}
+	w.dropped(dropped)
+	return fmt.Errorf("spool %s is full at %d bytes: dropped the oldest %d files with %v",
+		w.root, w.o.MaxTotalBytes, files, dropped)
 }
 
 // drop removes a file unless it is in use, and counts its content, except that of a damaged file, which was sent.
@@ -271,27 +245,22 @@ func (w *writer) drop(path string) (n Count, ok bool) {
 	if path == w.sending {
 		return n, false
 	}
-	if dir != w.dir && filepath.Base(dir) != damagedName {
+	if filepath.Base(dir) == damagedName {
+		return n, os.Remove(path) == nil
+	}
+	if dir != w.dir {
 		l, held, err := lockDir(dir)
 		if err != nil || !held {
 			return n, false
 		}
 		defer func() { _ = release(dir, l) }()
 	}
-	n, known := w.counts[path]
-	if delete(w.counts, path); !known && filepath.Base(dir) != damagedName {
-		n = contents(path)
-	}
-	return n, os.Remove(path) == nil
-}
-
-func contents(path string) Count {
 	d := drainer{budget: -1} // without a sink everything is kept, and counted
 	if f, err := os.Open(path); err == nil {
-		defer f.Close()
-		_, _ = d.sendFile(context.Background(), f)
+		_, _, _ = d.sendFile(context.Background(), f)
+		_ = f.Close()
 	}
-	return d.report.Kept
+	return d.report.Kept, os.Remove(path) == nil
 }
 
 // makeDir makes a directory for this process in root and locks it.
@@ -333,7 +302,7 @@ func release(dir string, l *flock.Flock) error {
 	if err != nil || len(files) > 0 {
 		return errors.Join(err, l.Unlock())
 	}
-	_ = os.Remove(filepath.Join(dir, restName)) // of a process that was killed
+	_ = os.Remove(filepath.Join(dir, newName)) // of a process that was killed
 	// Where an open file can be removed it must be removed before it is unlocked, so that the next process makes
 	// another. A directory that remains is empty.
 	_ = os.Remove(l.Path())
@@ -365,13 +334,6 @@ func Files(root string) (all []string, err error) {
 		all, err = append(all, files...), errors.Join(err, listErr)
 	}
 	return all, err
-}
-
-// Contains reports whether path is, by its name, a file of a process's directory in a spool. The last request in such
-// a file may be incomplete, if the process was killed while it wrote it: no export succeeded for it.
-func Contains(path string) bool {
-	path, err := filepath.Abs(path)
-	return err == nil && strings.HasPrefix(filepath.Base(filepath.Dir(path)), prefix) && strings.HasSuffix(path, suffix)
 }
 
 // dirsOf lists the directories of processes in a spool, oldest first.

@@ -11,27 +11,22 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/agenttrace/agenttrace/session/codec/otlpfile"
 )
 
 // disk is where a writer's files are, with faults.
 type disk struct {
-	room   int64 // bytes that may be written yet; negative is any number
-	full   error // the error when there is no more
-	sync   error
-	trunc  error
-	create error
-	syncs  int
-	files  int
+	room  int64 // bytes that may be written yet; negative is any number
+	full  error // the error when there is no more
+	sync  error
+	open  error
+	syncs int
 }
 
-func (d *disk) open(name string) (file, error) {
-	if d.create != nil {
-		return nil, d.create
+func (d *disk) file(name string, flag int) (file, error) {
+	if d.open != nil {
+		return nil, d.open
 	}
-	d.files++
-	f, err := create(name)
+	f, err := openFile(name, flag)
 	return &diskFile{f, d}, err
 }
 
@@ -54,85 +49,57 @@ func (f *diskFile) Write(b []byte) (int, error) {
 
 func (f *diskFile) Sync() error {
 	f.d.syncs++
-	if f.d.sync != nil {
-		return f.d.sync
-	}
-	return nil // the test does not pull the plug
+	return f.d.sync // the test does not pull the plug
 }
 
-func (f *diskFile) Truncate(n int64) error {
-	if f.d.trunc != nil {
-		return f.d.trunc
-	}
-	return f.file.Truncate(n)
-}
-
-// TestDiskFails fills the disk at every byte of the third export, with and without
-// a way to take back what was written; then there is room again.
+// TestDiskFails fills the disk at every byte of the third export; then there is room again.
 func TestDiskFails(t *testing.T) {
-	b := fileBytes(t, "a", "b", "c")
-	starts := offsets(t, b)
+	starts := offsets(t, fileBytes(t, "a", "b", "c"))
 	for _, full := range []error{syscall.ENOSPC, syscall.EIO} {
-		for _, trunc := range []error{nil, syscall.EIO} {
-			for n := starts[2]; n < starts[3]; n += 7 {
-				root := t.TempDir()
-				e := open(t, root, Options{Sync: SyncNever})
-				d := &disk{room: int64(n), full: full, trunc: trunc}
-				e.writer.create = d.open
-				export(t, e, "a")
-				export(t, e, "b")
-				err := e.SpanExporter().ExportSpans(t.Context(), spansOf("c"))
-				var l *LostError
-				if !errors.As(err, &l) || l.Spans != 1 || !errors.Is(err, full) {
-					t.Fatalf("export on a full disk: %v", err)
-				}
-				if err := e.ForceFlush(t.Context()); !errors.As(err, &l) || l.Spans != 1 || l.Records != 0 ||
-					!errors.Is(err, full) {
-					t.Fatalf("flush: %v", err)
-				}
-				if err := e.ForceFlush(t.Context()); err != nil {
-					t.Fatalf("what was reported is reported again: %v", err)
-				}
-				d.room = -1
-				export(t, e, "d")
-				die(t, e)
-				names, damages := spooled(t, root)
-				if sorted(names) != "a b d" {
-					t.Fatalf("%v, truncate %v, %d bytes: %q, %v", full, trunc, n, names, damages)
-				}
-				if want := map[bool]int{true: 0, false: 1}[trunc == nil || n == starts[2]]; len(damages) != want {
-					t.Fatalf("%v, truncate %v, %d bytes: %v", full, trunc, n, damages)
-				}
-				for _, err := range damages {
-					if !errors.Is(err, otlpfile.ErrCut) {
-						t.Errorf("no tail: %v", err)
-					}
-				}
+		for n := starts[2]; n < starts[3]; n += 7 {
+			root := t.TempDir()
+			e := open(t, root, Options{Sync: SyncNever})
+			d := &disk{room: int64(n), full: full}
+			e.writer.open = d.file
+			export(t, e, "a")
+			export(t, e, "b")
+			err := e.SpanExporter().ExportSpans(t.Context(), spansOf("c"))
+			var l *LostError
+			if !errors.As(err, &l) || l.Spans != 1 || !errors.Is(err, full) {
+				t.Fatalf("export on a full disk: %v", err)
+			}
+			if err := e.ForceFlush(t.Context()); !errors.As(err, &l) || l.Spans != 1 || l.Records != 0 ||
+				!errors.Is(err, full) {
+				t.Fatalf("flush: %v", err)
+			}
+			if err := e.ForceFlush(t.Context()); err != nil {
+				t.Fatalf("what was reported is reported again: %v", err)
+			}
+			d.room = -1
+			export(t, e, "d")
+			die(t, e)
+			if names, damages := spooled(t, root); sorted(names) != "a b d" || len(damages) != 0 {
+				t.Fatalf("%v, %d bytes: %q, %v", full, n, names, damages)
 			}
 		}
 	}
 }
 
-// TestCannotBegin: neither a file that cannot be made nor one whose header cannot
-// be written stays behind, and the next export begins another.
+// TestCannotBegin: a file that cannot be made is reported, and the next export makes another.
 func TestCannotBegin(t *testing.T) {
 	root := t.TempDir()
 	e := open(t, root, Options{Sync: SyncNever})
-	d := &disk{room: 10, full: syscall.ENOSPC}
-	e.writer.create = d.open
-	if err := e.SpanExporter().ExportSpans(t.Context(), spansOf("a")); !errors.Is(err, syscall.ENOSPC) {
-		t.Errorf("header on a full disk: %v", err)
-	}
-	d.create = syscall.EMFILE
+	d := &disk{room: -1, open: syscall.EMFILE}
+	e.writer.open = d.file
 	if err := e.SpanExporter().ExportSpans(t.Context(), spansOf("a")); !errors.Is(err, syscall.EMFILE) {
 		t.Errorf("no file: %v", err)
 	}
-	d.create, d.room = nil, -1
+	d.open = nil
 	export(t, e, "b")
 	if names, damages := spooled(t, root); sorted(names) != "b" || len(damages) != 0 {
 		t.Errorf("spooled %q, %v", names, damages)
 	}
-	if s := e.Stats(); s.Lost.Spans != 2 || s.Spooled.Spans != 1 {
+	if s := e.Stats(); s.Lost.Spans != 1 || s.Spooled.Spans != 1 {
 		t.Errorf("stats %+v", s)
 	}
 }
@@ -143,7 +110,7 @@ func TestSyncEvery(t *testing.T) {
 	root := t.TempDir()
 	e := open(t, root, Options{Sync: SyncEvery})
 	d := &disk{room: -1}
-	e.writer.create = d.open
+	e.writer.open = d.file
 	export(t, e, "a")
 	export(t, e, "b")
 	if d.syncs != 2 {
@@ -157,21 +124,17 @@ func TestSyncEvery(t *testing.T) {
 	}
 	d.sync = nil
 	export(t, e, "d")
-	if d.files != 2 {
-		t.Errorf("%d files; one that could not be synced is not written to again", d.files)
-	}
 	if names, damages := spooled(t, root); sorted(names) != "a b d" || len(damages) != 0 {
 		t.Errorf("spooled %q, %v", names, damages)
 	}
 }
 
-// TestSyncInterval syncs once in an interval in which something was written, and
-// reports in ForceFlush what went wrong with it.
+// TestSyncInterval syncs what was written in an interval, once, and reports in ForceFlush what went wrong with it.
 func TestSyncInterval(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := open(t, t.TempDir(), Options{SyncInterval: time.Minute})
 		d := &disk{room: -1}
-		e.writer.create = d.open
+		e.writer.open = d.file
 		syncs := func() int {
 			e.writer.mu.Lock()
 			defer e.writer.mu.Unlock()
@@ -189,11 +152,11 @@ func TestSyncInterval(t *testing.T) {
 			t.Errorf("%d syncs in 50 seconds", n)
 		}
 		pass(11 * time.Second)
-		if n := syncs(); n != 1 {
-			t.Errorf("%d syncs after a minute", n)
+		if n := syncs(); n != 5 {
+			t.Errorf("%d syncs of 5 files after a minute", n)
 		}
 		pass(time.Hour)
-		if n := syncs(); n != 1 {
+		if n := syncs(); n != 5 {
 			t.Errorf("%d syncs, nothing was written", n)
 		}
 		d.sync = syscall.EIO
@@ -232,41 +195,11 @@ func TestPrivate(t *testing.T) {
 	}
 }
 
-// TestRotation: a file ends at its size, in the order of its records; one that is
-// larger has a file of its own.
-func TestRotation(t *testing.T) {
-	root := t.TempDir()
-	e := open(t, root, Options{MaxFileBytes: 1000, MaxTotalBytes: 1 << 20})
-	names := numbered("r", 20)
-	for _, name := range names {
-		export(t, e, name)
-	}
-	export(t, e, strings.Repeat("long", 500))
-	files, err := Files(root)
-	if err != nil || len(files) < 5 {
-		t.Fatalf("%d files, %v", len(files), err)
-	}
-	for _, path := range files[:len(files)-1] {
-		if info, err := os.Stat(path); err != nil || info.Size() > 1000 {
-			t.Errorf("%s has %d bytes, %v", path, info.Size(), err)
-		}
-	}
-	got, damages := spooled(t, root)
-	if want := strings.Join(names, " "); strings.Join(got[:20], " ") != want || len(got) != 21 || len(damages) != 0 {
-		t.Errorf("%q, %v", got, damages)
-	}
-	for _, o := range []Options{{MaxFileBytes: -1}, {MaxFileBytes: 10, MaxTotalBytes: 39}, {MaxTotalBytes: 3}} {
-		if _, err := Open(root, o); err == nil || !strings.Contains(err.Error(), "raise MaxTotalBytes") {
-			t.Errorf("%+v: %v", o, err)
-		}
-	}
-}
-
 // TestBound drops the oldest, of this process and of dead ones, not of living
 // ones, and reports how much.
 func TestBound(t *testing.T) {
 	root := t.TempDir()
-	o := Options{MaxFileBytes: 1000, MaxTotalBytes: 8000, Sync: SyncNever}
+	o := Options{MaxTotalBytes: 8000, Sync: SyncNever}
 	dead, living := open(t, root, o), open(t, root, o)
 	for _, name := range numbered("dead", 8) {
 		export(t, dead, name)
@@ -306,9 +239,7 @@ func TestBound(t *testing.T) {
 	if s.Dropped.Spans != 68-kept || s.Spooled.Spans != 60 {
 		t.Errorf("%d of 68 are kept: %+v", kept, s)
 	}
-	if errs := errorsSince(); len(errs) == 0 || !strings.Contains(errs[0].Error(), "is full at 8000 bytes: dropped "+
-		"the "+
-		"oldest") {
+	if errs := errorsSince(); len(errs) == 0 || !strings.Contains(errs[0].Error(), "is full at 8000 bytes: dropped the oldest") {
 		t.Errorf("reported %v", errs)
 	}
 	var l *LostError
