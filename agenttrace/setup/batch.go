@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"reflect"
 	"slices"
 
 	"go.opentelemetry.io/otel"
@@ -35,37 +36,26 @@ func BoundLogs(to sdklog.Exporter) sdklog.Exporter { return boundedLogs{to} }
 type boundedSpans struct{ sdktrace.SpanExporter }
 
 func (e boundedSpans) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
-	return exportPieces(ctx, SplitSpans(spans), e.SpanExporter.ExportSpans,
-		func(s sdktrace.ReadOnlySpan) (sdktrace.ReadOnlySpan, string) {
-			size := spanSize(s)
-			if size <= MaxRequestBytes {
-				return nil, ""
-			}
-			shorter, limit := shortenSpan(s, size-MaxRequestBytes*9/10)
-			sc := s.SpanContext()
-			return shorter, fmt.Sprintf("span %s %s of trace %s has about %d bytes; sent with its values cut to %d",
-				s.Name(), sc.SpanID(), sc.TraceID(), size, limit)
+	return exportPieces(ctx, SplitSpans(spans), e.SpanExporter.ExportSpans, spanSize, shortenSpan,
+		func(s sdktrace.ReadOnlySpan) string {
+			return fmt.Sprintf("span %s %s of trace %s", s.Name(), s.SpanContext().SpanID(), s.SpanContext().TraceID())
 		})
 }
 
 type boundedLogs struct{ sdklog.Exporter }
 
 func (e boundedLogs) Export(ctx context.Context, records []sdklog.Record) error {
-	return exportPieces(ctx, SplitRecords(records), e.Exporter.Export, func(r sdklog.Record) (sdklog.Record, string) {
-		size := recordSize(&r)
-		if size <= MaxRequestBytes {
-			return r, ""
-		}
-		shorter, limit := shortenRecord(&r, size-MaxRequestBytes*9/10)
-		return shorter, fmt.Sprintf("log record %s of trace %s has about %d bytes; sent with its values cut to %d",
-			r.EventName(), r.TraceID(), size, limit)
-	})
+	return exportPieces(ctx, SplitRecords(records), e.Exporter.Export, recordSize, shortenRecord,
+		func(r sdklog.Record) string {
+			return fmt.Sprintf("log record %s of trace %s", r.EventName(), r.TraceID())
+		})
 }
 
-// exportPieces sends pieces. shorten returns a shorter version of a single refused item that is
-// too large, and a message to report; the message is "" if the item is not too large.
+// exportPieces sends pieces. If one is refused that is a single item which is too large, a shorter version of it is
+// sent, and its name is reported.
 func exportPieces[T any](
-	ctx context.Context, pieces iter.Seq[[]T], send func(context.Context, []T) error, shorten func(T) (T, string),
+	ctx context.Context, pieces iter.Seq[[]T], send func(context.Context, []T) error,
+	size func(T) int, shorten func(T) (T, int), name func(T) string,
 ) error {
 	var errs []error
 	unsent := 0
@@ -75,17 +65,15 @@ func exportPieces[T any](
 			continue
 		}
 		err := send(ctx, piece)
-		if err != nil && len(piece) == 1 && ctx.Err() == nil {
-			if shorter, what := shorten(piece[0]); what != "" {
-				if again := send(ctx, []T{shorter}); again == nil {
-					otel.Handle(fmt.Errorf("%s: %w", what, err))
-					continue
-				}
+		if err != nil && len(piece) == 1 && ctx.Err() == nil && size(piece[0]) > MaxRequestBytes {
+			shorter, limit := shorten(piece[0])
+			if again := send(ctx, []T{shorter}); again == nil {
+				otel.Handle(fmt.Errorf("%s has about %d bytes; sent with its values cut to %d: %w", name(piece[0]),
+					size(piece[0]), limit, err))
+				continue
 			}
 		}
-		if err != nil {
-			errs = append(errs, err)
-		}
+		errs = append(errs, err)
 	}
 	if unsent > 0 {
 		errs = append(errs, fmt.Errorf("export: %w with %d spans or log records left", ctx.Err(), unsent))
@@ -101,29 +89,24 @@ func SplitSpans(spans []sdktrace.ReadOnlySpan) iter.Seq[[]sdktrace.ReadOnlySpan]
 
 // SplitRecords is SplitSpans for log records.
 func SplitRecords(records []sdklog.Record) iter.Seq[[]sdklog.Record] {
-	return split(records, func(r sdklog.Record) int { return recordSize(&r) },
-		func(r sdklog.Record) *resource.Resource { return r.Resource() })
+	return split(records, recordSize, func(r sdklog.Record) *resource.Resource { return r.Resource() })
 }
 
 func split[T any](all []T, size func(T) int, of func(T) *resource.Resource) iter.Seq[[]T] {
 	return func(yield func([]T) bool) {
 		from, sum := 0, 0
 		var seen []*resource.Resource // a request has each once
-		for i, item := range all {
-			n, res := size(item), of(item)
+		for i := 0; i < len(all); i++ {
+			n, res := size(all[i]), of(all[i])
 			if !slices.Contains(seen, res) {
-				n += resourceSize(res)
+				n, seen = n+resourceSize(res), append(seen, res)
 			}
-			if sum+n > MaxRequestBytes && i > from {
+			if sum += n; sum > MaxRequestBytes && i > from {
 				if !yield(all[from:i]) {
 					return
 				}
 				from, sum, seen = i, 0, seen[:0]
-				n = size(item) + resourceSize(res)
-			}
-			sum += n
-			if !slices.Contains(seen, res) {
-				seen = append(seen, res)
+				i-- // it begins the next piece
 			}
 		}
 		if from < len(all) {
@@ -154,7 +137,7 @@ func spanSize(s sdktrace.ReadOnlySpan) int {
 	return n
 }
 
-func recordSize(r *sdklog.Record) int {
+func recordSize(r sdklog.Record) int {
 	n := fixed + len(r.EventName()) + len(r.SeverityText()) + valueSize(r.Body())
 	r.WalkAttributes(func(kv attribute.KeyValue) bool {
 		n += len(kv.Key) + 16 + valueSize(kv.Value)
@@ -180,12 +163,6 @@ func valueSize(v attribute.Value) int {
 		for _, s := range v.AsStringSlice() {
 			n += len(s) + 12
 		}
-	case attribute.BOOLSLICE:
-		return 12 * len(v.AsBoolSlice())
-	case attribute.INT64SLICE:
-		return 16 * len(v.AsInt64Slice())
-	case attribute.FLOAT64SLICE:
-		return 16 * len(v.AsFloat64Slice())
 	case attribute.BYTESLICE:
 		return len(v.AsByteSlice())
 	case attribute.SLICE:
@@ -194,6 +171,8 @@ func valueSize(v attribute.Value) int {
 		}
 	case attribute.MAP:
 		return attributesSize(v.AsMap())
+	case attribute.BOOLSLICE, attribute.INT64SLICE, attribute.FLOAT64SLICE:
+		return 16 * reflect.ValueOf(v.AsInterface()).Len()
 	}
 	return n
 }

@@ -84,9 +84,6 @@ func Init(ctx context.Context) (shutdown func(context.Context) error, err error)
 	if disabled, _ := strconv.ParseBool(os.Getenv("OTEL_SDK_DISABLED")); disabled {
 		return shutdown, nil
 	}
-	var traces *sdktrace.TracerProvider
-	var logs *sdklog.LoggerProvider
-	var metrics *sdkmetric.MeterProvider
 	// The SDK's default remembers the environment as it was first.
 	service, err := resource.New(ctx, resource.WithFromEnv())
 	if err == nil {
@@ -96,27 +93,26 @@ func Init(ctx context.Context) (shutdown func(context.Context) error, err error)
 		otel.Handle(fmt.Errorf("set up telemetry: detect the resource: %w", err)) // the rest of it is there
 	}
 	spans, events := newDelivery("spans"), newDelivery("live events")
-	if traces, err = tracerProvider(ctx, service, spans); traces != nil {
+	traces, err := tracerProvider(ctx, service, spans)
+	if traces != nil {
 		ends = append(ends, func(ctx context.Context) error { return spans.shutdown(ctx, traces.Shutdown) })
 	}
-	if err == nil {
-		if logs, err = loggerProvider(ctx, service, events); logs != nil {
-			ends = append(ends, func(ctx context.Context) error { return events.shutdown(ctx, logs.Shutdown) })
-		}
+	logs, logsErr := loggerProvider(ctx, service, events)
+	if logs != nil {
+		ends = append(ends, func(ctx context.Context) error { return events.shutdown(ctx, logs.Shutdown) })
 	}
-	if err == nil {
-		if metrics, err = meterProvider(ctx, service); metrics != nil {
-			ends = append(ends, func(ctx context.Context) error {
-				if _, limited := ctx.Deadline(); !limited {
-					var cancel context.CancelFunc
-					ctx, cancel = context.WithTimeout(ctx, maxQuiet)
-					defer cancel()
-				}
-				return metrics.Shutdown(ctx)
-			})
-		}
+	metrics, metricsErr := meterProvider(ctx, service)
+	if metrics != nil {
+		ends = append(ends, func(ctx context.Context) error {
+			if _, limited := ctx.Deadline(); !limited {
+				var cancel context.CancelFunc
+				ctx, cancel = context.WithTimeout(ctx, maxQuiet)
+				defer cancel()
+			}
+			return metrics.Shutdown(ctx)
+		})
 	}
-	if err != nil {
+	if err = errors.Join(err, logsErr, metricsErr); err != nil {
 		return nil, errors.Join(fmt.Errorf("set up telemetry: %w", err), shutdown(ctx))
 	}
 	if traces != nil {
