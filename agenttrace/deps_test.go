@@ -26,8 +26,6 @@ func TestAgentAuthorsGainNothingElse(t *testing.T) {
 		"spans":                {"spans", "semconv"},
 		"semconv":              {"semconv"},
 		"agenttrace/modelhttp": {"agenttrace/modelhttp", "agenttrace", "spans", "semconv", "redact", "internal/modelapi"},
-		// For tests of agents; it needs no SDK either.
-		"agenttrace/agenttracetest": {"agenttrace/agenttracetest", "spans", "semconv"},
 	}
 	for pkg, mine := range ours {
 		out, err := exec.Command("go", "list", "-deps", "-f", "{{if not .Standard}}{{.ImportPath}}{{end}}",

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -142,23 +141,11 @@ func (l *recordingLogger) Emit(ctx context.Context, record log.Record) {
 		Name: name, Time: record.Timestamp(), SpanContext: trace.SpanContextFromContext(ctx),
 		Record: &spans.Event{Name: name},
 	}
-	var errs []error
-	seen := make(map[attribute.Key]bool, record.AttributesLen())
 	record.WalkAttributes(func(kv attribute.KeyValue) bool {
 		e.Attributes = append(e.Attributes, kv)
-		known, err := e.Record.Set(string(kv.Key), spans.AttributeValue(kv.Value))
-		switch {
-		case err != nil:
-			errs = append(errs, fmt.Errorf("%s: %w", kv.Key, err))
-		case !known:
-			errs = append(errs, fmt.Errorf("%s is not known", kv.Key))
-		case seen[kv.Key]:
-			errs = append(errs, fmt.Errorf("%s comes twice", kv.Key))
-		}
-		seen[kv.Key] = true
 		return true
 	})
-	e.Err = errors.Join(append(errs, e.Record.Validate())...)
+	e.Err = errors.Join(spans.Decode(e.Record, e.Attributes), e.Record.Validate())
 	r := l.recorder
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -8,7 +8,7 @@
 //	for _, st := range rec.Events().Statuses() { … }
 //	if err := rec.Err(); err != nil { … }
 //
-// It asserts nothing and needs no OpenTelemetry SDK.
+// It asserts nothing.
 package agenttracetest
 
 import (
@@ -22,6 +22,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
 	logembedded "go.opentelemetry.io/otel/log/embedded"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
 	"go.opentelemetry.io/otel/trace/embedded"
 
@@ -34,6 +35,7 @@ import (
 type Recorder struct {
 	embedded.TracerProvider
 	logembedded.LoggerProvider
+	provider trace.TracerProvider
 
 	mu         sync.Mutex
 	ended      []Span
@@ -44,7 +46,11 @@ type Recorder struct {
 }
 
 // NewRecorder returns an empty recorder.
-func NewRecorder() *Recorder { return &Recorder{open: make(map[trace.SpanID]string)} }
+func NewRecorder() *Recorder {
+	r := &Recorder{open: make(map[trace.SpanID]string)}
+	r.provider = sdktrace.NewTracerProvider(sdktrace.WithSampler(processor{r}), sdktrace.WithSpanProcessor(processor{r}))
+	return r
+}
 
 // Drop makes the recorder leave out spans, as a sampler would: those that begin
 // while drop returns true for their name are not recorded. Nil leaves out none.
