@@ -25,80 +25,28 @@ const defaultMaxTokens = 8192
 // provider wants it to begin with the user.
 const noQuestion = "[the conversation begins here]"
 
-type anthropicRequest struct {
-	Model         string             `json:"model"`
-	MaxTokens     int64              `json:"max_tokens"`
-	System        string             `json:"system,omitempty"`
-	Messages      []anthropicMessage `json:"messages"`
-	Tools         []anthropicTool    `json:"tools,omitempty"`
-	Temperature   *float64           `json:"temperature,omitempty"`
-	TopP          *float64           `json:"top_p,omitempty"`
-	TopK          *float64           `json:"top_k,omitempty"`
-	StopSequences json.RawMessage    `json:"stop_sequences,omitempty"`
-	OutputConfig  map[string]string  `json:"output_config,omitempty"`
-}
-
-type anthropicMessage struct {
-	Role    string             `json:"role"`
-	Content []anthropicContent `json:"content"`
-}
-
-type anthropicContent struct {
-	Type string  `json:"type"`
-	Text *string `json:"text,omitempty"`
-
-	Thinking  *string `json:"thinking,omitempty"`
-	Signature string  `json:"signature,omitempty"`
-	Data      string  `json:"data,omitempty"` // of thinking that the provider hides
-
-	Source *anthropicSource `json:"source,omitempty"`
-	Title  string           `json:"title,omitempty"`
-
-	ID    string          `json:"id,omitempty"`
-	Name  string          `json:"name,omitempty"`
-	Input json.RawMessage `json:"input,omitempty"`
-
-	ToolUseID string  `json:"tool_use_id,omitempty"`
-	Content   *string `json:"content,omitempty"`
-	IsError   bool    `json:"is_error,omitempty"`
-}
-
-type anthropicSource struct {
-	Type      string `json:"type"`
-	MediaType string `json:"media_type,omitempty"`
-	Data      string `json:"data,omitempty"`
-	URL       string `json:"url,omitempty"`
-}
-
-type anthropicTool struct {
-	Name        string          `json:"name"`
-	Description string          `json:"description,omitempty"`
-	InputSchema json.RawMessage `json:"input_schema"`
-}
-
 func anthropicRequestOf(b *Bundle, since []entry) any {
 	p := &b.Parameters
-	r := anthropicRequest{
-		Model: b.Model.ModelID, MaxTokens: defaultMaxTokens, System: b.SystemPrompt, Messages: []anthropicMessage{},
-		Temperature: p.Temperature, TopP: p.TopP, TopK: p.TopK, StopSequences: p.Stop,
-	}
+	limit := int64(defaultMaxTokens)
 	if p.MaxTokens != nil {
-		r.MaxTokens = *p.MaxTokens
+		limit = *p.MaxTokens
 	}
+	var config object
 	switch effort := b.effort(); effort {
 	case "low", "medium", "high", "xhigh", "max": // the provider's words
-		r.OutputConfig = map[string]string{"effort": effort}
+		config = object{{"effort", effort}}
 	}
+	system, messages, last := b.SystemPrompt, []object{}, ""
 	for _, e := range b.conversation(since) {
 		content := anthropicContents(&e)
 		if len(content) == 0 {
 			continue
 		}
 		if e.role == session.RoleSystem {
-			if r.System != "" {
-				r.System += "\n\n"
+			if system != "" {
+				system += "\n\n"
 			}
-			r.System += textOf(e.blocks)
+			system += textOf(e.blocks)
 			continue
 		}
 		role := e.role
@@ -106,32 +54,37 @@ func anthropicRequestOf(b *Bundle, since []entry) any {
 			role = session.RoleUser
 		}
 		// Roles alternate: outputs of tools and the user's next message are one.
-		if last := len(r.Messages) - 1; last >= 0 && r.Messages[last].Role == role {
-			r.Messages[last].Content = append(r.Messages[last].Content, content...)
+		if role == last {
+			m := messages[len(messages)-1]
+			m[1].value = append(m[1].value.([]object), content...)
 			continue
 		}
-		if len(r.Messages) == 0 && role == session.RoleAssistant {
-			r.Messages = append(r.Messages, anthropicMessage{session.RoleUser,
-				[]anthropicContent{{Type: "text", Text: new(noQuestion)}}})
+		if last == "" && role == session.RoleAssistant {
+			messages = append(messages, object{
+				{"role", session.RoleUser}, {"content", []object{textObject("text", noQuestion)}},
+			})
 		}
-		r.Messages = append(r.Messages, anthropicMessage{role, content})
+		messages, last = append(messages, object{{"role", role}, {"content", content}}), role
 	}
-	for i := range b.Tools {
-		t := &b.Tools[i]
-		r.Tools = append(r.Tools, anthropicTool{t.Name, t.Description, t.schema()})
+	tools := b.toolsOf(func(t *Tool) object {
+		return object{{"name", t.Name}, {"description", t.Description}, {"input_schema", t.schema()}}
+	})
+	return object{
+		{"model", &b.Model.ModelID}, {"max_tokens", &limit}, {"system", system}, {"messages", messages},
+		{"tools", tools}, {"temperature", p.Temperature}, {"top_p", p.TopP}, {"top_k", p.TopK},
+		{"stop_sequences", p.Stop}, {"output_config", config},
 	}
-	return r
 }
 
-func anthropicContents(e *entry) []anthropicContent {
+func anthropicContents(e *entry) []object {
 	// Calls stand last, for their results must follow at once; but thinking stays
 	// where it was.
-	var all, calls []anthropicContent
+	var all, calls []object
 	for i := range e.blocks {
 		switch b := &e.blocks[i]; b.kind {
 		case textBlock:
 			if strings.TrimSpace(b.text) != "" { // the provider takes no empty text
-				all = append(all, anthropicContent{Type: "text", Text: &b.text})
+				all = append(all, textObject("text", b.text))
 			}
 		case reasoningBlock:
 			// Thinking without its signature would be refused.
@@ -145,20 +98,28 @@ func anthropicContents(e *entry) []anthropicContent {
 			}
 			switch {
 			case meta.Signature != "":
-				all = append(all, anthropicContent{Type: "thinking", Thinking: &b.text, Signature: meta.Signature})
+				all = append(all, object{
+					{"type", "thinking"}, {"thinking", &b.text}, {"signature", meta.Signature},
+				})
 			case meta.RedactedData != "":
-				all = append(all, anthropicContent{Type: "redacted_thinking", Data: meta.RedactedData})
+				all = append(all, object{{"type", "redacted_thinking"}, {"data", meta.RedactedData}})
 			}
 		case fileBlock:
 			if e.role != session.RoleAssistant {
 				all = append(all, anthropicFile(&b.file))
 			}
 		case callBlock:
-			calls = append(calls, anthropicContent{Type: "tool_use", ID: anthropicID(b.id), Name: b.name,
-				Input: b.inputOf()})
+			calls = append(calls, object{
+				{"type", "tool_use"}, {"id", anthropicID(b.id)}, {"name", b.name}, {"input", b.inputOf()},
+			})
 		case resultBlock:
-			all = append(all, anthropicContent{Type: "tool_result", ToolUseID: anthropicID(b.id),
-				Content: new(b.outcome()), IsError: b.failed})
+			result := object{
+				{"type", "tool_result"}, {"tool_use_id", anthropicID(b.id)}, {"content", new(b.outcome())},
+			}
+			if b.failed {
+				result.add("is_error", true)
+			}
+			all = append(all, result)
 		}
 	}
 	return append(all, calls...)
@@ -174,22 +135,22 @@ func anthropicID(id string) string {
 	}, id)
 }
 
-func anthropicFile(f *file) anthropicContent {
+func anthropicFile(f *file) object {
 	kind, title := "document", f.name
 	if f.image() {
 		kind, title = "image", ""
 	}
 	here := f.content != ""
-	switch {
+	var source object
+	switch text, ok := f.text(); {
 	case here && (f.image() || f.pdf()):
-		return anthropicContent{Type: kind, Title: title,
-			Source: &anthropicSource{Type: "base64", MediaType: f.mediaType, Data: f.content}}
+		source = object{{"type", "base64"}, {"media_type", f.mediaType}, {"data", f.content}}
 	case f.remote() && (f.image() || f.pdf()):
-		return anthropicContent{Type: kind, Title: title, Source: &anthropicSource{Type: "url", URL: f.url}}
+		source = object{{"type", "url"}, {"url", f.url}}
+	case ok && strings.TrimSpace(text) != "":
+		source = object{{"type", "text"}, {"media_type", "text/plain"}, {"data", text}}
+	default:
+		return textObject("text", f.placeholder())
 	}
-	if text, ok := f.text(); ok && strings.TrimSpace(text) != "" {
-		return anthropicContent{Type: kind, Title: title,
-			Source: &anthropicSource{Type: "text", MediaType: "text/plain", Data: text}}
-	}
-	return anthropicContent{Type: "text", Text: new(f.placeholder())}
+	return object{{"type", kind}, {"source", source}, {"title", title}}
 }

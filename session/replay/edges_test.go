@@ -2,8 +2,6 @@ package replay
 
 import (
 	"context"
-	"encoding/base64"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -54,22 +52,14 @@ func TestEchoedKeyIsNeitherPrintedNorStored(t *testing.T) {
 	}
 	forms := map[string]string{
 		"as it is": key, "URL": url.QueryEscape(key), "path": url.PathEscape(key),
-		"base64":               base64.StdEncoding.EncodeToString([]byte(key)),
-		"base64 behind a user": base64.StdEncoding.EncodeToString([]byte("me:" + key)),
-		"base64 in the midst":  base64.URLEncoding.EncodeToString([]byte("{\"k\":\"" + key + "\"}")),
-		"hex":                  hex.EncodeToString([]byte(key)),
-		"HEX":                  strings.ToUpper(hex.EncodeToString([]byte(key))),
-		"JSON in text":         jsonForm,
+		"JSON in text": jsonForm,
 	}
 	r, err := redact.New(redact.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	leaked := func(text string) bool {
-		for name, form := range forms {
-			if name == "base64 in the midst" || name == "base64 behind a user" { // what is beside the key may stay
-				form = form[8 : len(form)-6]
-			}
+		for _, form := range forms {
 			if strings.Contains(text, form) || strings.Contains(text, strings.Trim(quote(form), `"`)) {
 				return true
 			}

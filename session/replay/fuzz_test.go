@@ -46,9 +46,7 @@ func FuzzReply(f *testing.F) {
 			}
 			since := []entry{answered, results}
 			if format != aiSDK {
-				checkChat(t, chatRequestOf(b, since).(chatRequest))
-				checkResponses(t, responsesRequestOf(b, since).(responsesRequest))
-				checkAnthropic(t, anthropicRequestOf(b, since).(anthropicRequest))
+				checkRequests(t, b, since)
 			}
 			if raw, err := json.Marshal(aiRequestOf(b, since)); err != nil || !json.Valid(raw) {
 				t.Fatalf("%s: the next request is no JSON: %v", format.Name, err)

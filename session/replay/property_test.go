@@ -54,14 +54,65 @@ func checkRequests(t *testing.T, b *Bundle) {
 	if err := b.EncodeBundle(&bundle); err != nil || !json.Valid(bundle.Bytes()) {
 		t.Errorf("the bundle is no JSON: %v", err)
 	}
-	checkChat(t, chatRequestOf(b, nil).(chatRequest))
-	checkResponses(t, responsesRequestOf(b, nil).(responsesRequest))
-	checkAnthropic(t, anthropicRequestOf(b, nil).(anthropicRequest))
+	checkRequests(t, b, nil)
 	for _, m := range aiRequestOf(b, nil).(aiRequest).Messages {
 		if m.ID == "" || m.Parts == nil {
 			t.Errorf("ai-sdk: message %+v has no id or no parts", m)
 		}
 	}
+}
+
+// What the checks read of requests.
+type (
+	chatRequest struct {
+		Messages []struct {
+			Role, Content any
+			ToolCallID    string `json:"tool_call_id"`
+			ToolCalls     []struct {
+				ID       string
+				Function struct{ Arguments string }
+			} `json:"tool_calls"`
+		}
+	}
+	responsesRequest struct {
+		Input []struct {
+			Type, Role        string
+			CallID            string `json:"call_id"`
+			Arguments, Output *string
+			Content           []struct{ Type string }
+		}
+	}
+	anthropicRequest struct {
+		MaxTokens int `json:"max_tokens"`
+		Messages  []struct {
+			Role    string
+			Content []struct {
+				Type, ID, Name string
+				ToolUseID      string `json:"tool_use_id"`
+				Input          json.RawMessage
+			}
+		}
+	}
+)
+
+// checkRequests checks the requests of each format.
+func checkRequests(t *testing.T, b *Bundle, since []entry) {
+	t.Helper()
+	checkChat(t, decoded[chatRequest](t, chatRequestOf(b, since)))
+	checkResponses(t, decoded[responsesRequest](t, responsesRequestOf(b, since)))
+	checkAnthropic(t, decoded[anthropicRequest](t, anthropicRequestOf(b, since)))
+}
+
+func decoded[T any](t *testing.T, request any) (r T) {
+	t.Helper()
+	raw, err := json.Marshal(request)
+	if err == nil {
+		err = json.Unmarshal(raw, &r)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
 }
 
 // checkChat: each call is answered by the messages right after it, in order, once.

@@ -2,8 +2,6 @@ package replay
 
 import (
 	"cmp"
-	"encoding/base64"
-	"encoding/hex"
 	"encoding/json"
 	"net/url"
 	"regexp"
@@ -94,8 +92,7 @@ func newSecrets(values []string) *secrets {
 
 // notations are a value as it may be written.
 func notations(v string) []string {
-	all := []string{v, url.QueryEscape(v), url.PathEscape(v), hex.EncodeToString([]byte(v)),
-		strings.ToUpper(hex.EncodeToString([]byte(v)))}
+	all := []string{v, url.QueryEscape(v), url.PathEscape(v)}
 	// JSON in a text of JSON escapes what is escaped.
 	const levels = 4
 	for level, last := 0, []string{v}; level < levels; level++ {
@@ -111,18 +108,6 @@ func notations(v string) []string {
 		slices.Sort(next)
 		last = slices.Compact(next)
 		all = append(all, last...)
-	}
-	// In base64, what comes before moves the value by a byte or two. The letters at both
-	// ends are shared with what is beside it.
-	for before := range 3 {
-		for _, encoding := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
-			text := encoding.EncodeToString(append(make([]byte, before), v...))
-			from := (before*8 + 5) / 6
-			until := (before + len(v)) * 8 / 6
-			if until-from >= 8 {
-				all = append(all, text[from:until])
-			}
-		}
 	}
 	return all
 }

@@ -176,27 +176,15 @@ func isStream(text []byte) bool {
 }
 
 // events are the data of the events of a stream, without the mark of its end.
-func events(text []byte) []json.RawMessage {
-	var all []json.RawMessage
-	var data []string
-	flush := func() {
-		if joined := strings.Join(data, "\n"); joined != "" && joined != "[DONE]" {
-			all = append(all, json.RawMessage(joined))
-		}
-		data = data[:0]
-	}
-	for line := range strings.Lines(strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(string(text))) {
-		line = strings.TrimSuffix(line, "\n")
-		if value, ok := strings.CutPrefix(line, "data:"); ok {
-			if json.Valid([]byte(strings.Join(data, "\n"))) {
-				flush() // some servers leave out the empty line
-			}
-			data = append(data, strings.TrimPrefix(value, " "))
-		} else if line == "" {
-			flush()
+func events(text []byte) (all []json.RawMessage) {
+	s := modelapi.StreamOf("text/event-stream", len(text))
+	emit := func(_ string, data []byte) {
+		if len(data) > 0 && string(data) != "[DONE]" {
+			all = append(all, bytes.Clone(data))
 		}
 	}
-	flush()
+	s.Feed(text, emit)
+	s.End(emit)
 	return all
 }
 
