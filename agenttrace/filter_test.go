@@ -74,7 +74,7 @@ func reportSecrets(h *harness, question func() error) {
 func TestSecretsStayInTheProcess(t *testing.T) {
 	var seen []string
 	h := newHarness(t, Options{
-		Live:  LiveOptions{MinBytes: -1, MinInterval: -1},
+		Live:  LiveOptions{MinInterval: -1},
 		Rules: []Rule{rule("*", "", allow, "")},
 		Watchdog: func(_ context.Context, r ToolRequest) Verdict {
 			seen = append(seen, r.Input, r.Subject)
@@ -174,7 +174,7 @@ func TestPartsHaveALimit(t *testing.T) {
 		t.Fatal(err)
 	}
 	h := newHarness(t, Options{MaxPartBytes: limit,
-		Live: LiveOptions{MinBytes: -1, MinInterval: -1}}, SessionOptions{})
+		Live: LiveOptions{MinInterval: -1}}, SessionOptions{})
 	ctx, turn := h.turn(long)
 	s := turn.StreamText()
 	for _, word := range strings.SplitAfter(long, " ") {
@@ -228,7 +228,7 @@ func TestPartsHaveALimit(t *testing.T) {
 }
 
 func TestWordsThatGrowAreHeldBack(t *testing.T) {
-	h := newHarness(t, Options{Live: LiveOptions{MinBytes: -1, MinInterval: -1}}, SessionOptions{})
+	h := newHarness(t, Options{Live: LiveOptions{MinInterval: -1}}, SessionOptions{})
 	_, turn := h.turn("go")
 	s := turn.StreamText()
 	for _, text := range []string{"the ke", "y is", " long ", strings.Repeat("x", 3000), " end"} {

@@ -15,7 +15,7 @@ func TestSecretsInIDsAndNamesStayInTheProcess(t *testing.T) {
 	id := func(what string) string { return what + " " + secret }
 	model := Model{Provider: id("provider"), ID: id("model"), Variant: id("variant")}
 	h := newHarness(t, Options{
-		Live:          LiveOptions{MinBytes: -1, MinInterval: -1},
+		Live:          LiveOptions{MinInterval: -1},
 		Rules:         []Rule{rule("*", "", allow, "")},
 		LoopDetection: &LoopDetection{Repetitions: 2, Window: 4},
 	}, SessionOptions{ID: id("session"), Agent: id("agent"), Title: id("title"),

@@ -41,19 +41,11 @@ const (
 type LiveOptions struct {
 	// Policy is SaveChunk when it is empty or unknown.
 	Policy SavePolicy
-	// MinInterval and MinBytes hold text back that grows: it is reported again when
-	// at least so much time has passed and at least so much has come since it last
-	// was, and when it is whole. Zero means 250 ms and 256 bytes, less than zero no
-	// bound. Long texts have to grow by a sixteenth, so that the events of a text
-	// hold some twenty times its bytes in all and not their square.
+	// MinInterval is how often text that grows is sent while it does: zero means each
+	// half second, less than zero with every piece. Of a text beyond 32 KiB it is at least a
+	// second for each 64 KiB, for each event has the whole text. The last word may be
+	// held back for longer: see the package documentation.
 	MinInterval time.Duration
-	MinBytes    int
-	// MaxDelay is how late text that grows is sent at the latest, though little has
-	// come: zero means half a second, or MinInterval if that is longer; less than zero,
-	// no bound. Of a text beyond 32 KiB it is a second for each 64 KiB, for each event
-	// has the whole text. The last word may be held back for longer: see the package
-	// documentation.
-	MaxDelay time.Duration
 	// Heartbeat is how often the status of a session is repeated while a turn or a
 	// compaction is open and no other event is sent. Readers report an agent
 	// without an update for three times as long as interrupted. Zero means 15 seconds,
@@ -62,16 +54,11 @@ type LiveOptions struct {
 }
 
 const (
-	defaultMinInterval = 250 * time.Millisecond
-	defaultMinBytes    = 256
-	defaultMaxDelay    = time.Second / 2
+	defaultMinInterval = time.Second / 2
 	defaultHeartbeat   = 15 * time.Second
 	longestHeartbeat   = 3 * time.Minute
-	// perSecond is how many bytes of a long text are sent per second where only
-	// MaxDelay asks for it.
+	// perSecond is how many bytes of a long text are sent per second.
 	perSecond = 64 << 10
-	// growth is the part of its length that a long text must grow by.
-	growth = 16
 )
 
 // live is where events go. It has no state.
@@ -92,16 +79,9 @@ func newLive(o Options) *live {
 		l.Policy = SaveChunk
 	}
 	l.MinInterval = cmp.Or(l.MinInterval, defaultMinInterval)
-	l.MinBytes = cmp.Or(l.MinBytes, defaultMinBytes)
-	l.MaxDelay = cmp.Or(l.MaxDelay, max(defaultMaxDelay, l.MinInterval))
 	l.Heartbeat = cmp.Or(l.Heartbeat, defaultHeartbeat)
 	l.Heartbeat = min(l.Heartbeat, longestHeartbeat)
 	return l
-}
-
-// delay is how late a text of that size is sent.
-func (l *live) delay(size int) time.Duration {
-	return max(l.MaxDelay, time.Duration(size)*time.Second/perSecond)
 }
 
 // begin returns the context of the events of what has just begun in ctx, nil
@@ -275,22 +255,23 @@ func (t *Turn) emitPart(answer *spans.Message, now time.Time, p spans.Part) {
 func (t *Turn) chunks() bool { return t.events != nil && t.run.sess.tracer.live.Policy == SaveChunk }
 func (t *Turn) wholes() bool { return t.events != nil && t.run.sess.tracer.live.Policy != SaveTurn }
 
-// throttle decides when growing text is reported again.
+// throttle decides when growing text is sent again.
 type throttle struct {
 	at   time.Time // of the last event
-	size int       // of the text at that time
-	sent int       // how much of it an event has had
+	sent int       // how much of the text an event has had
 	held bool      // the session will send what no event has had
 }
 
-// due reports whether an event is due for a text that has size bytes now. If it is not,
-// hold is the time after which the session sends the text, 0 if that is arranged already.
-func (h *throttle) due(l *live, now time.Time, size int) (due bool, hold time.Duration) {
-	if size-h.size >= max(l.MinBytes, h.size/growth, 1) && now.Sub(h.at) >= l.MinInterval {
-		return true, 0
+// wait returns after which time the session sends a text of so many bytes: 0 if it is sent now, less than 0 if that is
+// arranged already.
+func (h *throttle) wait(l *live, now time.Time, size int) time.Duration {
+	switch interval := max(l.MinInterval, time.Duration(size)*time.Second/perSecond); {
+	case l.MinInterval < 0 || now.Sub(h.at) >= interval:
+		return 0
+	case h.held:
+		return -1
+	default:
+		h.held = true
+		return h.at.Add(interval).Sub(now)
 	}
-	if !h.held && l.MaxDelay > 0 {
-		h.held, hold = true, l.delay(size)
-	}
-	return false, hold
 }

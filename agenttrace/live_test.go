@@ -152,7 +152,7 @@ func TestSavePolicies(t *testing.T) {
 		},
 	} {
 		t.Run(string(policy), func(t *testing.T) {
-			h := newHarness(t, Options{Live: LiveOptions{Policy: policy, MinInterval: -1, MinBytes: -1}},
+			h := newHarness(t, Options{Live: LiveOptions{Policy: policy, MinInterval: -1}},
 				SessionOptions{})
 			ctx, turn := h.turn("go")
 			s := turn.StreamText()
@@ -349,7 +349,7 @@ func TestAnySequenceOfCallsIsToldAsItsSpansSay(t *testing.T) {
 				}
 				return Answer{Reply: ReplyReject, Reason: "no: sk-ant-api03-" + strings.Repeat("aB3", 20)}, nil
 			},
-			Live:          LiveOptions{MinBytes: 1 + r.IntN(20), MinInterval: time.Duration(r.IntN(3)) * time.Millisecond},
+			Live:          LiveOptions{MinInterval: time.Duration(r.IntN(3)-1) * time.Millisecond},
 			LoopDetection: &LoopDetection{},
 		}
 		if r.IntN(3) == 0 {

@@ -197,7 +197,7 @@ func (s *TextStream) WriteString(text string) (int, error) {
 		return len(text), nil
 	}
 	emitted, first := false, false
-	var hold time.Duration
+	var wait time.Duration
 	s.mu.Lock()
 	late := s.closed
 	if !late {
@@ -207,8 +207,9 @@ func (s *TextStream) WriteString(text string) (int, error) {
 		s.grown = max(s.grown, now.UnixMilli())
 		if s.turn.chunks() {
 			now = now.Add(s.turn.run.sess.shift())
-			if emitted, hold = s.throttle.due(s.tracer().live, now, s.buf.Len()); emitted {
+			if wait = s.throttle.wait(s.tracer().live, now, s.buf.Len()); wait == 0 {
 				s.emitEvent(now)
+				emitted = true
 			}
 		}
 	}
@@ -221,8 +222,8 @@ func (s *TextStream) WriteString(text string) (int, error) {
 		s.turn.drop(s.kind)
 	case emitted:
 		s.turn.run.sess.flush()
-	case hold > 0:
-		s.turn.run.sess.hold(s, hold)
+	case wait > 0:
+		s.turn.run.sess.hold(s, wait)
 	}
 	return len(text), nil
 }
@@ -289,7 +290,7 @@ func (s *TextStream) data(text string) []byte {
 // emitEvent queues the part as it is now; of a text that grows, as much as cannot
 // change. The caller holds mu, or is the only one to know the stream.
 func (s *TextStream) emitEvent(now time.Time) {
-	s.throttle.at, s.throttle.size = now, s.buf.Len()
+	s.throttle.at = now
 	text := s.buf.String()
 	if !s.closed {
 		text = s.tracer().filter.settled(text)

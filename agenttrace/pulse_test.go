@@ -167,8 +167,8 @@ func TestASessionThatWaitsForAnotherProcessHasNoHeartbeat(t *testing.T) {
 	})
 }
 
-func TestHeartbeatsAndDelaysCanBeTurnedOff(t *testing.T) {
-	inBubble(t, LiveOptions{MaxDelay: -1, Heartbeat: -1},
+func TestHeartbeatsCanBeTurnedOff(t *testing.T) {
+	inBubble(t, LiveOptions{MinInterval: -1, Heartbeat: -1},
 		func(t *testing.T, rec *agenttracetest.Recorder,
 			ctx context.Context, turn *Turn) {
 			s := turn.StreamText()

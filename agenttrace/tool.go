@@ -170,7 +170,7 @@ func (c *ToolCall) emitInput(now time.Time, input string) {
 		return
 	}
 	c.changed = false
-	c.throttle.at, c.throttle.size = now, len(c.partial)
+	c.throttle.at = now
 	data := c.data(input)
 	if c.errType == semconv.ErrorTypeAborted {
 		// This process did not see the call end, so any other report takes precedence.

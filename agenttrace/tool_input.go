@@ -10,7 +10,7 @@ import (
 // InputDelta adds to the input as the model sends it. [ToolCall.SetInput] makes
 // it whole; so does anything that needs it whole.
 func (c *ToolCall) InputDelta(text string) {
-	var hold time.Duration
+	var wait time.Duration
 	c.change("input", func(now time.Time) {
 		if c.state != stateInputStreaming {
 			return
@@ -20,13 +20,12 @@ func (c *ToolCall) InputDelta(text string) {
 		if !c.turn.chunks() {
 			return
 		}
-		var due bool
-		if due, hold = c.throttle.due(c.turn.run.sess.tracer.live, now, len(c.partial)); due {
+		if wait = c.throttle.wait(c.turn.run.sess.tracer.live, now, len(c.partial)); wait == 0 {
 			c.emitPartial(now, c.settled())
 		}
 	})
-	if hold > 0 {
-		c.turn.run.sess.hold(c, hold)
+	if wait > 0 {
+		c.turn.run.sess.hold(c, wait)
 	}
 }
 

@@ -48,7 +48,8 @@ func TestToolCallEnds(t *testing.T) {
 		{"raw text that is not JSON", json.RawMessage(`{"a": `), end(json.RawMessage("\xff")),
 			available(`"{\"a\": "`, "\"\uFFFD\"")},
 		{"invalid UTF-8 in raw JSON", json.RawMessage("\"\xff\""), end(nil), available("\"\uFFFD\"", `null`)},
-		{"values that JSON cannot hold", math.NaN(), end(loud{}), available(`"NaN"`, `"agenttrace_test.loud"`)},
+		{"values that JSON cannot hold", math.NaN(), end(loud{}),
+			available(`"encode float64: json: unsupported value: NaN"`, `"agenttrace_test.loud"`)},
 		{"failure", 1, func(c *ToolCall) { c.Fail(errors.New("exit status 1")) }, failed("1", "exit status 1", "_OTHER")},
 		{"cancelled", 1, func(c *ToolCall) { c.Fail(fmt.Errorf("run: %w", context.Canceled)) },
 			spans.ToolCall{State: "input-available", Input: `1`}},
@@ -185,7 +186,7 @@ func TestManyGoroutinesInOneTurn(t *testing.T) {
 			Rules:         []Rule{rule("bash", "*", ask, manifest)},
 			Watchdog:      func(context.Context, ToolRequest) Verdict { return Allow() },
 			Approver:      answering(Answer{Reply: ReplyAlways}),
-			Live:          LiveOptions{MinInterval: -1, MinBytes: -1},
+			Live:          LiveOptions{MinInterval: -1},
 			LoopDetection: &LoopDetection{},
 		})
 		const workers, each = 8, 6 // fewer events than are queued

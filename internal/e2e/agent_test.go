@@ -84,7 +84,7 @@ func runAgent() (err error) {
 		sdktrace.WithBatchTimeout(a.Batch)))
 	lp := sdklog.NewLoggerProvider(sdklog.WithProcessor(sdklog.NewSimpleProcessor(watchedLogs{out.logs, a.wire})))
 	a.tracer = agenttrace.New(agenttrace.Options{
-		TracerProvider: tp, LoggerProvider: lp, Live: agenttrace.LiveOptions{MinInterval: -1, MinBytes: -1},
+		TracerProvider: tp, LoggerProvider: lp, Live: agenttrace.LiveOptions{MinInterval: -1},
 		Approver: a.approve,
 		Rules: []agenttrace.Rule{
 			{Permission: "bash", Pattern: "rm *", Action: agenttrace.ActionDeny},

@@ -54,7 +54,7 @@ func (h *host) boot(t *testing.T, spans bool) {
 	}
 	lp := sdklog.NewLoggerProvider(sdklog.WithProcessor(sdklog.NewSimpleProcessor(h.recorder.LogExporter())))
 	h.tracer = agenttrace.New(agenttrace.Options{TracerProvider: tp, LoggerProvider: lp,
-		Live: agenttrace.LiveOptions{MinInterval: -1, MinBytes: -1}})
+		Live: agenttrace.LiveOptions{MinInterval: -1}})
 }
 
 func (h *host) start(t *testing.T) {

@@ -110,7 +110,7 @@ func coderSession(t *testing.T) (*agenttracetest.Recorder, agenttrace.Options, *
 	clock := func() time.Time { now = now.Add(3 * time.Millisecond); return now }
 	r := agenttracetest.NewRecorder()
 	options := agenttrace.Options{
-		TracerProvider: r, LoggerProvider: r, Now: clock, Live: agenttrace.LiveOptions{MinInterval: -1, MinBytes: -1},
+		TracerProvider: r, LoggerProvider: r, Now: clock, Live: agenttrace.LiveOptions{MinInterval: -1},
 	}
 	return r, options, agenttrace.New(options).NewSession(t.Context(), agenttrace.SessionOptions{Agent: "coder"})
 }

@@ -44,7 +44,7 @@ func liveAgent(t *testing.T, crash bool) (*agenttracetest.Recorder, *agenttrace.
 			now = now.Add(3 * time.Millisecond)
 			return now
 		},
-		Live: agenttrace.LiveOptions{MinInterval: -1, MinBytes: -1},
+		Live: agenttrace.LiveOptions{MinInterval: -1},
 		Rules: []agenttrace.Rule{{Permission: "bash", Pattern: "rm*", Action: agenttrace.ActionDeny},
 			{Permission: "*", Pattern: "*", Action: agenttrace.ActionAllow}},
 	})
