@@ -24,19 +24,11 @@ type answer struct {
 	to writer
 	// streams have the text of the blocks that are open.
 	streams map[*modelapi.Block]*agenttrace.TextStream
-	// content is what a later request that has the answer in its history is known by;
-	// others are those of further choices, by index.
+	// content is what a later request that has the answer in its history is known by.
 	content content
-	others  map[int]*choice
 	// head is the beginning of the text, of headSize bytes at most.
 	head     []byte
 	headSize int
-}
-
-// choice is an answer beside the first one.
-type choice struct {
-	content content
-	text    []byte
 }
 
 // writer is where an answer is recorded. The zero writer drops it.
@@ -98,26 +90,6 @@ func (a *answer) Output(id string, output json.RawMessage, failed bool) {
 	if tool := a.to.served[id]; tool != nil {
 		endTool(tool, output, failed)
 		delete(a.to.served, id)
-	}
-}
-
-// Choice implements [modelapi.Sink].
-func (a *answer) Choice(index int, text, callID, callName string) {
-	if a.others == nil {
-		a.others = make(map[int]*choice)
-	}
-	c := a.others[index]
-	if c == nil {
-		if len(a.others) >= 16 {
-			return
-		}
-		c = new(choice)
-		a.others[index] = c
-	}
-	c.content.addText([]byte(text))
-	c.text = append(c.text, a.Take(text)...)
-	if callID+callName != "" {
-		c.content.call(callID, callName)
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 )
 
@@ -13,8 +12,7 @@ type exchange struct {
 	t      *Transport
 	target *target
 	req    *http.Request
-	once   sync.Once // begins the call
-	flight *flight   // nil if the call is not recorded
+	flight *flight // nil if the call is not recorded
 }
 
 // Headers by which clients number their attempts.

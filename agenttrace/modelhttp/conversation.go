@@ -49,8 +49,6 @@ type conversation struct {
 	// head is the beginning of the last answer, answerHead and askedHead have the letters of that and of the user's
 	// text.
 	head, answerHead, askedHead string
-	// choices are the further answers to the last request.
-	choices []digest
 	// summary is that which was made of the conversation, and of which no request has made use yet.
 	summary string
 	// caller is the tool call of which this is the sub-agent, owner the turn of the agent's own in which it is: its key
@@ -483,9 +481,6 @@ func (c *conversation) follow(f *flight, a *answer, calls []*openCall, err error
 	if f.to.turn == nil || c.external == nil && f.to.turn != c.turn {
 		return
 	}
-	for index, choice := range a.others {
-		f.to.turn.Data("choice", "", map[string]any{"index": index, "text": string(choice.text)})
-	}
 	for _, o := range calls {
 		ctx, tool := f.to.turn.StartTool(f.to.ctx, agenttrace.ToolOptions{
 			ID: o.id, Name: o.name, Input: json.RawMessage(o.input), Inferred: true,
@@ -540,10 +535,6 @@ func (g *registry) settle(f *flight, a *answer, calls []*openCall, s settled) {
 	c.head = string(a.head)
 	c.answerHead = lettersOf(c.head, maxHead)
 	g.answered(c, a.content.after(f.begin, modelapi.Assistant), s.answered)
-	c.choices = nil
-	for _, choice := range a.others {
-		c.choices = append(c.choices, choice.content.after(f.begin, modelapi.Assistant))
-	}
 	if a.ID != "" {
 		g.respond(c, keyOf(byResponse, f.scope, a.ID))
 	}

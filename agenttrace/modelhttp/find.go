@@ -440,7 +440,7 @@ func (s spot) isSure(l *lookup, i int) bool {
 	many := s.matched >= 4
 	switch {
 	case s.edited:
-		return all && (many || same && (s.conv.resembles(l, i) || slices.Contains(s.conv.choices, l.keys[i])))
+		return all && (many || same && s.conv.resembles(l, i))
 	case all:
 		return same || many || size >= longText
 	}

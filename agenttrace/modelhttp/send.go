@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"sync"
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
@@ -75,16 +74,9 @@ func (t *Transport) observe(req *http.Request) (x *exchange) {
 	return &exchange{t: t, target: target, req: req}
 }
 
-// outgoing returns the request to send: the same, with a body of which we have a copy. It
-// begins the call, unless the body is not in memory: then the call begins when it was sent.
+// outgoing returns the request to send: the same, with a body of which we have a copy. It begins the call.
 func (x *exchange) outgoing() (out *http.Request) {
 	ctx := context.WithValue(x.req.Context(), markKey{}, true)
-	// Clients that try again have the body in memory.
-	if x.req.GetBody == nil && x.req.Header.Get(awsInvocation) == "" {
-		out = x.req.WithContext(ctx)
-		out.Body = &copied{ReadCloser: x.req.Body, x: x}
-		return out
-	}
 	var body bytes.Buffer
 	body.Grow(int(max(0, x.req.ContentLength)) + bytes.MinRead)
 	_, err := body.ReadFrom(io.LimitReader(x.req.Body, int64(x.t.o.MaxBodyBytes)+1))
@@ -96,8 +88,6 @@ func (x *exchange) outgoing() (out *http.Request) {
 			ctx = trace.ContextWithSpan(ctx, x.flight.span)
 		}
 		err = x.req.Body.Close()
-	} else {
-		x.once.Do(func() {})
 	}
 	out = x.req.WithContext(ctx)
 	if whole && err == nil {
@@ -121,48 +111,18 @@ type failing struct{ err error }
 
 func (f failing) Read([]byte) (int, error) { return 0, f.err }
 
-// copied is a body that is copied while it is sent.
-type copied struct {
-	io.ReadCloser
-	x    *exchange
-	mu   sync.Mutex
-	data []byte
-	over bool
-}
-
-func (c *copied) Read(p []byte) (int, error) {
-	n, err := c.ReadCloser.Read(p)
-	c.keep(p[:n], errors.Is(err, io.EOF))
-	return n, err
-}
-
-func (c *copied) keep(p []byte, end bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.over = c.over || len(c.data)+len(p) > c.x.t.o.MaxBodyBytes; c.over {
-		c.data = nil
+// begin begins the call.
+func (x *exchange) begin(data []byte) {
+	defer recovered()
+	if x.target.api == nil {
+		x.target.api = modelapi.OfInvoke(data)
+	}
+	r := x.target.api.Request(data)
+	if r == nil {
 		return
 	}
-	c.data = append(c.data, p...)
-	if end || c.x.req.ContentLength > 0 && int64(len(c.data)) == c.x.req.ContentLength {
-		c.x.begin(c.data)
-	}
-}
-
-// begin begins the call, once, when the body is known.
-func (x *exchange) begin(data []byte) {
-	x.once.Do(func() {
-		defer recovered()
-		if x.target.api == nil {
-			x.target.api = modelapi.OfInvoke(data)
-		}
-		r := x.target.api.Request(data)
-		if r == nil {
-			return
-		}
-		r.Provider, r.Model = x.target.provider, cmp.Or(r.Model, x.target.model)
-		x.flight = x.t.reg.begin(x, r, data)
-	})
+	r.Provider, r.Model = x.target.provider, cmp.Or(r.Model, x.target.model)
+	x.flight = x.t.reg.begin(x, r, data)
 }
 
 // received takes the response, or that there is none.
@@ -174,7 +134,6 @@ func (x *exchange) received(resp *http.Response, err error) {
 		}
 	}()
 	defer recovered()
-	x.once.Do(func() {}) // a body that was not sent as a whole is none that we know
 	if x.flight == nil {
 		return
 	}

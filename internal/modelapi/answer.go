@@ -36,8 +36,6 @@ type Sink interface {
 	Closed(b *Block)
 	// Output takes the output of a call that the provider executed.
 	Output(id string, output json.RawMessage, failed bool)
-	// Choice takes the next piece of an answer beside the first one, or a call in it.
-	Choice(index int, text, callID, callName string)
 	// File takes a file that the model made.
 	File(f File)
 }

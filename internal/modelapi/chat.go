@@ -104,9 +104,8 @@ func (d *chatAnswer) chunk(c object) bool {
 	choices := c.get("choices").objects()
 	for _, choice := range choices {
 		m := choice.get("delta", "message").object()
-		if index := int(choice.count("index")); index != 0 {
-			d.other(index, m)
-			continue
+		if choice.count("index") != 0 {
+			continue // an alternative
 		}
 		d.first(m)
 		if finish := choice.text("finish_reason"); finish != "" {
@@ -163,13 +162,4 @@ func (d *chatAnswer) called(index value, id, name string) *Block {
 		}
 	}
 	return d.a.block(chatCalls+1<<20+len(d.a.Blocks), Call)
-}
-
-func (d *chatAnswer) other(index int, m object) {
-	d.a.Sink.Choice(index, chatText(m), "", "")
-	for _, c := range m.get("tool_calls").objects() {
-		if id := c.text("id"); id != "" {
-			d.a.Sink.Choice(index, "", id, c.in("function").text("name"))
-		}
-	}
 }

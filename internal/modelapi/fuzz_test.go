@@ -15,7 +15,6 @@ type nowhere struct{}
 func (nowhere) Text(*Block, string)                  {}
 func (nowhere) Closed(*Block)                        {}
 func (nowhere) Output(string, json.RawMessage, bool) {}
-func (nowhere) Choice(int, string, string, string)   {}
 func (nowhere) File(File)                            {}
 
 // seeds adds the requests and answers of the script to a corpus.

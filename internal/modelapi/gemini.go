@@ -113,9 +113,8 @@ func (d *geminiAnswer) chunk(c object) {
 	d.a.ID, d.a.Model = cmp.Or(c.text("responseId"), d.a.ID), cmp.Or(c.text("modelVersion"), d.a.Model)
 	for _, candidate := range c.get("candidates").objects() {
 		parts := candidate.in("content").get("parts").objects()
-		if index := int(candidate.count("index")); index != 0 {
-			d.other(index, parts)
-			continue
+		if candidate.count("index") != 0 {
+			continue // an alternative
 		}
 		for _, p := range parts {
 			d.part(p)
@@ -213,16 +212,6 @@ func (d *geminiAnswer) setArg(arg object) {
 		args[name] = before + d.a.Take(text.text())
 	} else if v := arg.get("numberValue", "boolValue"); v != "" {
 		args[name] = v.raw()
-	}
-}
-
-func (d *geminiAnswer) other(index int, parts []object) {
-	for _, p := range parts {
-		if call := p.in("functionCall"); call != nil {
-			d.a.Sink.Choice(index, "", call.text("id"), call.text("name"))
-		} else if !p.isTrue("thought") {
-			d.a.Sink.Choice(index, p.text("text"), "", "")
-		}
 	}
 }
 

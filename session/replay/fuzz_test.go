@@ -46,7 +46,7 @@ func FuzzReply(f *testing.F) {
 			}
 			since := []entry{answered, results}
 			if format != aiSDK {
-				checkRequests(t, b, since)
+				checkWire(t, b, since)
 			}
 			if raw, err := json.Marshal(aiRequestOf(b, since)); err != nil || !json.Valid(raw) {
 				t.Fatalf("%s: the next request is no JSON: %v", format.Name, err)

@@ -54,7 +54,7 @@ func checkRequests(t *testing.T, b *Bundle) {
 	if err := b.EncodeBundle(&bundle); err != nil || !json.Valid(bundle.Bytes()) {
 		t.Errorf("the bundle is no JSON: %v", err)
 	}
-	checkRequests(t, b, nil)
+	checkWire(t, b, nil)
 	for _, m := range aiRequestOf(b, nil).(aiRequest).Messages {
 		if m.ID == "" || m.Parts == nil {
 			t.Errorf("ai-sdk: message %+v has no id or no parts", m)
@@ -95,8 +95,8 @@ type (
 	}
 )
 
-// checkRequests checks the requests of each format.
-func checkRequests(t *testing.T, b *Bundle, since []entry) {
+// checkWire checks the requests to providers.
+func checkWire(t *testing.T, b *Bundle, since []entry) {
 	t.Helper()
 	checkChat(t, decoded[chatRequest](t, chatRequestOf(b, since)))
 	checkResponses(t, decoded[responsesRequest](t, responsesRequestOf(b, since)))

@@ -267,7 +267,7 @@ func TestRunRequests(t *testing.T) {
 			{kind: callBlock, id: "x1", name: "bash", data: json.RawMessage(`{}`)}}},
 		{role: roleTool, blocks: []block{{kind: resultBlock, id: "x1", data: json.RawMessage(`"out"`)}}},
 	}
-	checkRequests(t, b, since)
+	checkWire(t, b, since)
 	messages := aiRequestOf(b, since).(aiRequest).Messages
 	last, err := json.Marshal(messages[len(messages)-1])
 	if err != nil {

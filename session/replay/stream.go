@@ -90,7 +90,7 @@ type sink struct {
 	texts map[*modelapi.Block]*strings.Builder
 }
 
-// Text implements [modelapi.Sink], as do the methods that follow. What the provider executed, and further choices, are
+// Text implements [modelapi.Sink], as do the methods that follow. What the provider executed is
 // not part of a reply.
 func (s *sink) Text(b *modelapi.Block, text string) {
 	if s.texts[b] == nil {
@@ -101,7 +101,6 @@ func (s *sink) Text(b *modelapi.Block, text string) {
 
 func (s *sink) Closed(*modelapi.Block)               {}
 func (s *sink) Output(string, json.RawMessage, bool) {}
-func (s *sink) Choice(int, string, string, string)   {}
 func (s *sink) File(modelapi.File)                   {}
 
 // reply returns what the answer came to.
