@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/agenttrace/agenttrace/internal/jsonscan"
 	"github.com/agenttrace/agenttrace/redact"
 	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/spans"
@@ -46,7 +45,6 @@ func (c *ToolCall) AwaitInput(question string) {
 			return // it does not run yet
 		}
 		c.complete()
-		c.check()
 		c.asks, c.question = true, validUTF8(question)
 		if c.changed {
 			c.emitEvent(now)
@@ -59,7 +57,6 @@ func (c *ToolCall) AwaitInput(question string) {
 func (c *ToolCall) await(id, subject string, m match, now time.Time) {
 	c.change("an approval", func(time.Time) {
 		c.complete()
-		c.check()
 		c.state, c.asks = stateApprovalRequested, false
 		c.approval = &approval{id: id, subject: subject, rule: m, asked: now}
 		if c.turn.events != nil && !c.resumed {
@@ -136,9 +133,6 @@ func (c *ToolCall) open() PendingTool {
 		CallID: c.callID, Name: c.name, Input: json.RawMessage(c.wholeInput()), State: c.state,
 		PartID: c.partID, PartIndex: c.index, CreatedAt: c.created,
 		Kind: c.kind, Dynamic: c.dynamic, ProviderExecuted: c.providerExecuted, ChildSessionID: c.child,
-	}
-	if c.unchecked && c.input != "" && !jsonscan.Valid(c.input) {
-		p.Input = json.RawMessage(quote(c.input)) // or the state as a whole would be no JSON
 	}
 	if len(p.Input) == 0 {
 		p.Input = nil

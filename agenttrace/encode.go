@@ -97,7 +97,10 @@ func encodeInput(v any) string {
 
 func encodeRaw(raw json.RawMessage) string {
 	s := string(raw)
-	if jsonscan.Valid(s) {
+	switch {
+	case s == "":
+		return "null"
+	case jsonscan.Valid(s):
 		return validUTF8(s)
 	}
 	return quote(s)

@@ -72,7 +72,7 @@ func TestFilesInOutputsOfToolsAreNotStored(t *testing.T) {
 func TestOutputsWithoutFilesStayAsTheyAre(t *testing.T) {
 	for _, output := range []string{
 		`{"data":"abcd","total":12345678901234567890}`, `{"mimeType":"text/plain","data":"abcd"}`, `{"bytes":"12 KiB"}`,
-		`{"type":"image","data":"not base64, but words"}`, `{"url":"data:text/plain,hello"}`, `"data:"`, `{"data":`,
+		`{"type":"image","data":"not base64, but words"}`, `{"url":"data:text/plain,hello"}`, `"data:"`,
 		`{"format":"json","data":"deadbeef"}`, `[]`, `{"type":"image","source":{"type":"url","url":"https://a/b.png"}}`,
 		`{"type":"document","source":{"type":"text","media_type":"text/plain","data":"Lorem"}}`,
 	} {

@@ -165,9 +165,6 @@ func (f *filter) value(kind redact.Content, s string) (out string, cut *Truncate
 	s, res := f.applyJSON(kind, "", s)
 	cut = cutOf(res, nil)
 	if f.cutter != nil && len(s) > f.limit {
-		if !jsonscan.Valid(s) {
-			s = quote(s) // what was taken on trust and is not JSON becomes it here
-		}
 		b, res := f.cutter.TruncateJSON([]byte(s))
 		if cut = cutOf(res, cut); res.Truncated {
 			s = string(b)

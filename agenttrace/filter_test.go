@@ -244,8 +244,8 @@ func TestWordsThatGrowAreHeldBack(t *testing.T) {
 		}
 		got = append(got, strings.ReplaceAll(data.Text, strings.Repeat("x", 100), "X"))
 	}
-	if diff := cmp.Diff([]string{"", "the ", "the key ", "the key is long ",
-		"the key is long " + strings.Repeat("X", 9) + strings.Repeat("x", 52),
+	head := "the key is long " + strings.Repeat("X", 9) + strings.Repeat("x", 52)
+	if diff := cmp.Diff([]string{"", "the ", "the key ", "the key is long ", head, head,
 		"the key is long " + strings.Repeat("X", 30) + " end"}, got); diff != "" {
 		t.Errorf("texts (-want +got):\n%s", diff)
 	}

@@ -20,27 +20,8 @@ import (
 	"github.com/agenttrace/agenttrace/spans"
 )
 
-// SavePolicy states at which moments the parts of an answer are reported while the
-// turn goes on. The agent guide calls it save_on.
-type SavePolicy string
-
-// Policies, from the one that loses least in a crash to the one that costs
-// least. With each of them the session, the user's message, statuses, and a tool
-// call that begins or ceases to wait for a human are reported at once.
-const (
-	// SaveChunk reports a part when it begins, grows, changes and is whole.
-	SaveChunk SavePolicy = "chunk"
-	// SaveStep reports a text when it is whole, and of a tool call when its input
-	// is and from then on.
-	SaveStep SavePolicy = "step"
-	// SaveTurn leaves the answer to the turn's span.
-	SaveTurn SavePolicy = "turn"
-)
-
 // LiveOptions states how much is reported of work in progress. The zero value reports most.
 type LiveOptions struct {
-	// Policy is SaveChunk when it is empty or unknown.
-	Policy SavePolicy
 	// MinInterval is how often text that grows is sent while it does: zero means each
 	// half second, less than zero with every piece. Of a text beyond 32 KiB it is at least a
 	// second for each 64 KiB, for each event has the whole text. The last word may be
@@ -75,9 +56,6 @@ func newLive(o Options) *live {
 	logger := o.LoggerProvider.Logger(semconv.ScopeName, log.WithSchemaURL(semconv.SchemaURL),
 		log.WithInstrumentationVersion(version()))
 	l := &live{logger: logger, LiveOptions: o.Live}
-	if l.Policy != SaveStep && l.Policy != SaveTurn {
-		l.Policy = SaveChunk
-	}
 	l.MinInterval = cmp.Or(l.MinInterval, defaultMinInterval)
 	l.Heartbeat = cmp.Or(l.Heartbeat, defaultHeartbeat)
 	l.Heartbeat = min(l.Heartbeat, longestHeartbeat)
@@ -249,11 +227,6 @@ func (t *Turn) emitPart(answer *spans.Message, now time.Time, p spans.Part) {
 		})
 	}
 }
-
-// chunks reports whether parts are reported while they grow, wholes whether they
-// are once they are whole.
-func (t *Turn) chunks() bool { return t.events != nil && t.run.sess.tracer.live.Policy == SaveChunk }
-func (t *Turn) wholes() bool { return t.events != nil && t.run.sess.tracer.live.Policy != SaveTurn }
 
 // throttle decides when growing text is sent again.
 type throttle struct {

@@ -40,7 +40,7 @@ func (t *Turn) placeData(kind string, now time.Time, data func(partID string) []
 	t.place(&p, now)
 	p.data = data(p.id)
 	t.parts[len(t.parts)-1].data = p.data
-	if t.wholes() {
+	if t.events != nil {
 		t.emitPart(&t.assistant, now, p.freeze(now, now))
 	}
 	return p.id
@@ -180,7 +180,7 @@ func (t *Turn) stream(kind string, call *ModelCall) *TextStream {
 		t.place(&p, now)
 		s.id, s.index, s.created = p.id, p.index, p.created
 		s.answer = spans.Message{ID: t.assistant.ID, CreatedAt: t.assistant.CreatedAt}
-		if t.chunks() {
+		if t.events != nil {
 			s.emitEvent(now)
 		}
 		begun = s
@@ -205,7 +205,7 @@ func (s *TextStream) WriteString(text string) (int, error) {
 		now := s.tracer().now()
 		first = s.grown == 0
 		s.grown = max(s.grown, now.UnixMilli())
-		if s.turn.chunks() {
+		if s.turn.events != nil {
 			now = now.Add(s.turn.run.sess.shift())
 			if wait = s.throttle.wait(s.tracer().live, now, s.buf.Len()); wait == 0 {
 				s.emitEvent(now)
@@ -256,7 +256,7 @@ func (s *TextStream) SetProviderMetadata(values map[string]any) {
 func (s *TextStream) Close() error {
 	if s != nil {
 		s.mu.Lock()
-		emitted := !s.closed && s.turn.wholes()
+		emitted := !s.closed && s.turn.events != nil
 		s.closed = true
 		if emitted {
 			s.emitEvent(s.turn.run.now())
@@ -321,7 +321,7 @@ func (s *TextStream) freeze(now time.Time) (data []byte, updated int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	data = s.data(s.buf.String())
-	if !s.closed && s.turn.wholes() {
+	if !s.closed && s.turn.events != nil {
 		s.emitData(now, data)
 	}
 	s.closed = true

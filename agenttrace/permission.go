@@ -352,7 +352,6 @@ func (c *ToolCall) request(subject string, now time.Time) ToolRequest {
 	c.mu.Lock()
 	if !c.ended {
 		c.complete()
-		c.check()
 		c.emitState(now)
 	}
 	req := ToolRequest{

@@ -39,10 +39,7 @@ type ToolOptions struct {
 	// means that it has yet to arrive, by [ToolCall.InputDelta] or
 	// [ToolCall.SetInput].
 	Input any
-	// RawInput is Input for callers on a hot path: JSON text that is not looked
-	// at, where Input is checked and turned into a JSON string when it is none.
-	// What turns out to be no JSON is stored as text, and marked. RawInput is
-	// copied.
+	// RawInput is Input for JSON text, of which it makes no interface.
 	RawInput json.RawMessage
 	Kind     ToolKind
 	// Dynamic reports that the tool was not known when the agent was built, as with
@@ -124,8 +121,6 @@ type ToolCall struct {
 	child    string
 	approval *approval // nil if no person was asked
 	updated  int64
-	// unchecked reports that the input, rawOutput that the output, may be no JSON.
-	unchecked, rawOutput bool
 	// clean is the input as it may be sent, once cleaned is set.
 	clean   string
 	cleaned bool
@@ -185,7 +180,7 @@ func (c *ToolCall) emitInput(now time.Time, input string) {
 
 // emitState queues the part if it has changed since the last event. The caller holds mu.
 func (c *ToolCall) emitState(now time.Time) {
-	if c.changed && c.turn.wholes() {
+	if c.changed && c.turn.events != nil {
 		c.emitEvent(now)
 	}
 }

@@ -1,7 +1,6 @@
 package agenttrace
 
 import (
-	"cmp"
 	"encoding/json"
 	"strings"
 	"time"
@@ -30,19 +29,16 @@ func (c *ToolCall) End(output any) {
 		c.fail(err)
 		return
 	}
-	c.endJSON(encodeJSON(output), false)
+	c.endJSON(encodeJSON(output))
 }
 
 // endJSON ends the call with an output that is JSON, or fails it if that is the result of a tool of MCP that failed.
-func (c *ToolCall) endJSON(output string, raw bool) {
+func (c *ToolCall) endJSON(output string) {
 	if err := mcpFailure(output); err != "" {
 		c.fail(err)
 		return
 	}
-	c.end(stateOutputAvailable, func() {
-		c.output, c.cut = c.filter().value(redact.ToolOutput, output)
-		c.rawOutput = raw
-	})
+	c.end(stateOutputAvailable, func() { c.output, c.cut = c.filter().value(redact.ToolOutput, output) })
 }
 
 // mcpError is the text of a tool that failed, as its server reports it.
@@ -87,13 +83,12 @@ func (c *ToolCall) EndText(output string) {
 	c.end(stateOutputAvailable, func() { c.output, c.cut = c.filter().quoted(redact.ToolOutput, output) })
 }
 
-// EndRaw is End for JSON text that is not looked at, as
-// [ToolOptions].RawInput is not. It is copied.
+// EndRaw is End for JSON text. It does not make an interface of it.
 func (c *ToolCall) EndRaw(output json.RawMessage) {
 	if c == nil {
 		return
 	}
-	c.endJSON(cmp.Or(validUTF8(string(output)), "null"), true)
+	c.endJSON(encodeRaw(output))
 }
 
 // EndTruncated ends the call with an output that was too long: head is what the

@@ -3,7 +3,6 @@ package agenttrace
 import (
 	"time"
 
-	"github.com/agenttrace/agenttrace/internal/jsonscan"
 	"github.com/agenttrace/agenttrace/redact"
 )
 
@@ -17,7 +16,7 @@ func (c *ToolCall) InputDelta(text string) {
 		}
 		c.partial = append(c.partial, text...)
 		c.changed = true
-		if !c.turn.chunks() {
+		if c.turn.events == nil {
 			return
 		}
 		if wait = c.throttle.wait(c.turn.run.sess.tracer.live, now, len(c.partial)); wait == 0 {
@@ -66,7 +65,7 @@ func (c *ToolCall) SetInput(input any) {
 	}
 	now := c.turn.run.now()
 	c.change("input", func(now time.Time) {
-		c.input, c.unchecked, c.cleaned, c.changed = encoded, false, false, true
+		c.input, c.cleaned, c.changed = encoded, false, true
 		if c.state == stateInputStreaming {
 			c.started = now // not before its input is whole
 		}
@@ -74,18 +73,6 @@ func (c *ToolCall) SetInput(input any) {
 		c.emitState(now)
 	})
 	c.noteOnce(now)
-}
-
-// check makes JSON of input that was taken on trust and is none.
-// The caller holds mu.
-func (c *ToolCall) check() {
-	if c.unchecked && c.input != "" && !jsonscan.Valid(c.input) {
-		c.input = quote(c.input)
-		if c.cleaned && !jsonscan.Valid(c.clean) {
-			c.clean = quote(c.clean)
-		}
-	}
-	c.unchecked = false
 }
 
 // complete makes the input whole if it still streams. The caller holds mu.
@@ -99,8 +86,7 @@ func (c *ToolCall) complete() {
 	}
 }
 
-// sentInput is wholeInput as it may be sent. What was taken for JSON on trust
-// and is none is none here either. The caller holds mu.
+// sentInput is wholeInput as it may be sent. The caller holds mu.
 func (c *ToolCall) sentInput() string {
 	if c.input == "" {
 		if len(c.partial) == 0 {

@@ -7,7 +7,6 @@ import (
 
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/agenttrace/agenttrace/internal/jsonscan"
 	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/spans"
 )
@@ -110,18 +109,7 @@ func (t *Turn) settle(c *ToolCall, f frozen) {
 
 // data returns the call as an AI SDK part with that input. The caller holds mu.
 func (c *ToolCall) data(in string) []byte {
-	if c.unchecked && in != "" {
-		if jsonscan.Valid(in) {
-			c.unchecked = false
-		} else {
-			in = quote(in)
-		}
-	}
-	output := c.output
-	if c.rawOutput && !jsonscan.Valid(output) {
-		output = quote(output)
-	}
-	b := make([]byte, 0, len(in)+len(output)+len(c.errText)+256)
+	b := make([]byte, 0, len(in)+len(c.output)+len(c.errText)+256)
 	b = spans.AppendJSONMember(append(b, '{'), "type", c.partType())
 	if c.dynamic {
 		b = spans.AppendJSONMember(b, "toolName", c.filter().id(c.name))
@@ -133,8 +121,8 @@ func (c *ToolCall) data(in string) []byte {
 	} else if c.state != stateInputStreaming && c.state != stateOutputError {
 		b = append(b, `,"input":null`...)
 	}
-	if output != "" {
-		b = append(append(b, `,"output":`...), output...)
+	if c.output != "" {
+		b = append(append(b, `,"output":`...), c.output...)
 	}
 	if c.state == stateOutputError {
 		b = spans.AppendJSONMember(b, "errorText", c.errText)

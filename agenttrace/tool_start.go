@@ -140,9 +140,9 @@ func (c *ToolCall) again(ctx context.Context, o ToolOptions) (context.Context, *
 func (c *ToolCall) give(o ToolOptions) {
 	switch {
 	case o.RawInput != nil:
-		c.input, c.unchecked = validUTF8(string(o.RawInput)), true
+		c.input = encodeRaw(o.RawInput)
 	case o.Input != nil:
-		c.input, c.unchecked = encodeInput(o.Input), false
+		c.input = encodeInput(o.Input)
 	default:
 		return
 	}
@@ -215,7 +215,7 @@ func (t *Turn) startTool(ctx context.Context, o ToolOptions, resumed *PendingToo
 	if c.callID == "" && !late {
 		c.callID = "call_" + p.id[len(spans.PrefixPart):]
 	}
-	if !late && resumed == nil && (t.chunks() || t.wholes() && c.state != stateInputStreaming) {
+	if !late && resumed == nil && t.events != nil {
 		c.emitEvent(now)
 	}
 	t.mu.Unlock()
