@@ -34,8 +34,7 @@
 // last one, and so on. [agentdbgLosses] lists what is lost. Errors of the types Interrupted,
 // Unfinished and PermissionDenied are no exceptions of the agent: they are read as the
 // end of a turn or the result of a call. The ids are lower-case UUIDv4s derived from the
-// session's, as AgentDbg requires, and loop warnings are those that AgentDbg's detector
-// would give.
+// session's, as AgentDbg requires.
 
 package formats
 
@@ -43,9 +42,10 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
-	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"regexp"
+	"slices"
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
@@ -58,6 +58,9 @@ const (
 
 	agentdbgRunFile    = "run.json"
 	agentdbgEventsFile = "events.jsonl"
+
+	// agentdbgUnknown is the model and the provider of a call without one.
+	agentdbgUnknown = "unknown"
 )
 
 // Types of events.
@@ -78,6 +81,22 @@ const (
 	agentdbgStatusError   = "error"
 )
 
+// Types of errors that are no exceptions of the agent's: an error of which no more is
+// known, a turn that a person stopped, a turn or a call whose end is not known, and a
+// call that was not allowed.
+const (
+	agentdbgPlainError       = "Error"
+	agentdbgInterrupted      = "Interrupted"
+	agentdbgUnfinished       = "Unfinished"
+	agentdbgPermissionDenied = "PermissionDenied"
+)
+
+// Types of the parts for a message of a prompt, and for a response, in no known form.
+const (
+	agentdbgDataPrompt   = "data-prompt"
+	agentdbgDataResponse = "data-response"
+)
+
 // agentdbgDataTypes are the parts that hold the whole payload of an event.
 var agentdbgDataTypes = map[string]string{
 	agentdbgStateUpdate: "data-state", agentdbgErrorEvent: session.TypeError, agentdbgLoopWarning: "data-loop-warning",
@@ -90,11 +109,10 @@ func agentdbgUUID(parts ...string) string {
 		h.Write(binary.AppendUvarint(nil, uint64(len(p))))
 		h.Write([]byte(p))
 	}
-	u := h.Sum(nil)[:16]
+	u := h.Sum(nil)
 	u[6] = u[6]&0x0F | 0x40
 	u[8] = u[8]&0x3F | 0x80
-	s := hex.EncodeToString(u)
-	return s[:8] + "-" + s[8:12] + "-" + s[12:16] + "-" + s[16:20] + "-" + s[20:]
+	return fmt.Sprintf("%x-%x-%x-%x-%x", u[:4], u[4:6], u[6:8], u[8:10], u[10:16])
 }
 
 var agentdbgUUID4 = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`)
@@ -110,45 +128,17 @@ func agentdbgRunID(sessionID string) string {
 	return agentdbgUUID("run", sessionID)
 }
 
-// agentdbgDefaultName is the name that AgentDbg gives an event.
-func agentdbgDefaultName(typ string, payload rows.Object) string {
-	switch typ {
-	case agentdbgRunEnd:
-		return "run_end"
-	case agentdbgStateUpdate:
-		return "state"
-	case agentdbgLoopWarning:
-		return agentdbgLoopName(payload.Text("pattern"))
-	}
-	keys := map[string]string{agentdbgRunStart: "run_name", agentdbgLlmCall: "model", agentdbgToolCall: "tool_name",
-		agentdbgErrorEvent: "error_type"}
-	return payload.Text(keys[typ])
-}
-
-// Types of errors that are no exceptions of the agent's: an error of which no more is
-// known, a turn that a person stopped, a turn or a call whose end is not known, and a
-// call that was not allowed.
-const (
-	agentdbgPlainError       = "Error"
-	agentdbgInterrupted      = "Interrupted"
-	agentdbgUnfinished       = "Unfinished"
-	agentdbgPermissionDenied = "PermissionDenied"
-)
-
 // agentdbgErrorText returns an error object as text: its type and its message, of one of the
 // types above only the message.
 func agentdbgErrorText(v json.RawMessage) string {
 	if s, ok := rows.Text(v); ok {
 		return s
 	}
-	o, err := rows.Parse(v)
-	if err != nil {
-		return ""
-	}
+	o := rows.Read(string(v))
 	typ, message := cmp.Or(o.Text("error_type"), o.Text("type")), o.Text("message")
+	plain := []string{"", agentdbgPlainError, agentdbgInterrupted, agentdbgUnfinished, agentdbgPermissionDenied}
 	switch {
-	case typ == agentdbgPlainError, typ == agentdbgInterrupted, typ == agentdbgUnfinished,
-		typ == agentdbgPermissionDenied, typ == "":
+	case slices.Contains(plain, typ):
 		return message
 	case message == "":
 		return typ
@@ -170,7 +160,7 @@ var agentdbgLosses = codec.ForeignLosses(codec.Losses{
 	{What: "compactions", Note: "they are states of the run"},
 	{What: "tokens and costs of messages", Note: "input and output, with all that they include, are kept"},
 	{What: "ends of turns", Note: "that of a turn in whose place another goes on, that a rewind hid, or that waits"},
-	{What: "data parts", Note: "those of users and the system; loop warnings are given again"},
+	{What: "data parts", Note: "those of users and the system; loop warnings list events"},
 	{What: "tool calls", Note: "states without a result become one, and the type of an error is before its message"},
 	{What: "tool inputs and outputs", Note: "one that is no object or text is wrapped in an object; long texts are cut"},
 	{What: "system prompts and tool catalogs", Note: "catalogs, and prompts that no message names"},

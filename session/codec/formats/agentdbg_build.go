@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,36 +18,14 @@ import (
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
-// agentdbgRun is a run as it was read.
-type agentdbgRun struct {
-	id string
-	// meta is run.json, nil if there is none.
-	meta   rows.Object
-	events []agentdbgEvent
-}
-
-// status is that of run.json, or otherwise the one with which the events end.
-func (r *agentdbgRun) status() string {
-	if s := r.meta.Text("status"); s != "" {
-		return s
-	}
-	if n := len(r.events); n > 0 && r.events[n-1].typ == agentdbgRunEnd {
-		return cmp.Or(r.events[n-1].payload.Text("status"), agentdbgStatusOK)
-	}
-	return agentdbgStatusRunning
-}
-
 // agentdbgBuilder makes a session of the events of a run.
 type agentdbgBuilder struct {
-	run    *agentdbgRun
-	status string
 	s      *rows.Session
 	report func(codec.Problem)
 
 	turns    []*agentdbgTurn
 	open     *agentdbgTurn  // the assistant's message, nil before its first event
 	known    []agentdbgSaid // what users said
-	ended    int64          // when the run did, 0 if it did not
 	prompted bool           // a user said something since the last turn
 	before   int64          // the time of the event before
 }
@@ -67,44 +46,54 @@ type agentdbgTurn struct {
 
 func agentdbgBuild(r *agentdbgRun, report func(codec.Problem)) *codec.Session {
 	slices.SortStableFunc(r.events, func(a, b agentdbgEvent) int { return cmp.Compare(a.order, b.order) })
-	agent := agentdbgAgentName
-	if r.meta.Has("trace_id") || len(r.events) > 0 && r.events[0].span {
+	status, agent, n := cmp.Or(r.meta.Text("status"), agentdbgStatusRunning), agentdbgAgentName, len(r.events)
+	if r.meta.Has("trace_id") || n > 0 && r.events[0].span {
 		agent = agentdbgMaidaName
 	}
-	b := &agentdbgBuilder{run: r, status: r.status(), s: rows.New(r.id, agent), report: report}
+	ended := n > 0 && r.events[n-1].typ == agentdbgRunEnd
+	if ended && r.meta.Text("status") == "" {
+		status = cmp.Or(r.events[n-1].payload.Text("status"), agentdbgStatusOK)
+	}
+	if n == 0 && status != agentdbgStatusRunning {
+		report(codec.Problem{Reason: "the run has no events"})
+	}
+	b := &agentdbgBuilder{s: rows.New(r.id, agent), report: report}
+	b.s.Row.Title = cmp.Or(r.meta.Text("run_name"), session.Untitled)
 	if at, ok := rows.ParseTime(r.meta.Text("started_at")); ok {
 		b.s.See(at)
 		b.before = at
+	} else if n > 0 {
+		b.before = r.events[0].at - r.events[0].tookMS
 	}
-	b.s.Row.Title = cmp.Or(r.meta.Text("run_name"), b.s.Row.Title)
+	endedAt, ok := rows.ParseTime(r.meta.Text("ended_at"))
+	if !ok {
+		endedAt = 0
+	}
 	for i := range r.events {
-		e := &r.events[i]
-		if i == 0 && b.before == 0 {
-			b.before = e.at - e.tookMS
+		e := r.events[i]
+		r.events[i] = agentdbgEvent{} // a run may be large
+		if ended && i == n-1 {
+			endedAt = max(endedAt, e.at)
+			break
 		}
-		last := i == len(r.events)-1
-		b.event(e, i == 0, last)
-		if e.typ == agentdbgRunEnd && last {
-			b.ended = e.at
-		} else if e.typ != agentdbgErrorEvent || e.payload.Text("error_type") != agentdbgUnfinished {
+		b.event(&e, i == 0)
+		if e.typ != agentdbgErrorEvent || e.payload.Text("error_type") != agentdbgUnfinished {
 			// One that did not end has no time of its own.
 			b.s.See(e.at)
 			b.before = e.at
 		}
-		*e = agentdbgEvent{} // a run may be large
 	}
-	b.finish()
+	b.finish(status, endedAt)
 	return b.s.Finish()
 }
 
-func (b *agentdbgBuilder) event(e *agentdbgEvent, first, last bool) {
+func (b *agentdbgBuilder) event(e *agentdbgEvent, first bool) {
 	switch {
 	case e.typ == agentdbgRunStart && first:
 		if b.s.Row.Title == session.Untitled {
 			b.s.Row.Title = cmp.Or(e.payload.Text("run_name"), session.Untitled)
 		}
 		rows.SetText(&b.s.Row.WorkspaceRoot, e.payload.Text("cwd"))
-	case e.typ == agentdbgRunEnd && last:
 	case e.typ == agentdbgLlmCall:
 		b.llmCall(e)
 	case e.typ == agentdbgToolCall:
@@ -127,56 +116,66 @@ func (b *agentdbgBuilder) assistant(e *agentdbgEvent) *agentdbgTurn {
 	return b.open
 }
 
+// part adds a part for the event of a call.
+func (t *agentdbgTurn) part(data rows.Object, e *agentdbgEvent) {
+	t.m.Part(data, e.at).Row.CreatedAt = e.at - e.tookMS
+}
+
 func (b *agentdbgBuilder) llmCall(e *agentdbgEvent) {
-	all := agentdbgReadPrompt(e.payload.Get("prompt"))
-	b.prompt(all)
+	system := b.prompt(agentdbgReadPrompt(e.payload.Get("prompt")))
 	t := b.assistant(e)
-	t.system = cmp.Or(agentdbgSystemPrompt(all), t.system)
-	parts := slices.Concat([]rows.Object{rows.Of("type", "step-start")}, agentdbgResponseParts(e.payload.Get("response")))
+	t.system = cmp.Or(system, t.system)
+	t.part(rows.Of("type", "step-start"), e)
+	response := e.payload.Get("response")
+	parts := agentdbgResponseParts(response, 0)
+	if parts == nil && e.payload.Has("response") {
+		parts = []rows.Object{rows.DataPart(agentdbgDataResponse, response)}
+	}
 	for _, data := range parts {
-		t.m.Part(data, e.at).Row.CreatedAt = e.at - e.tookMS
+		t.part(data, e)
 	}
 	b.account(t, e)
 }
 
-// prompt adds the messages that no prompt had before.
-func (b *agentdbgBuilder) prompt(all []agentdbgSaid) {
+// prompt adds the messages that no prompt had before, and returns the system prompt. The longest beginning of the
+// prompt's user messages that is an end of the known ones is known: so neither a prompt that repeats the whole history
+// nor one that lost its start repeats a message.
+func (b *agentdbgBuilder) prompt(all []agentdbgSaid) (system string) {
 	var asked []agentdbgSaid
+	var systems []string
 	last := -1 // the last user message; what follows is no history
-	for i := range all {
-		if all[i].role == session.RoleUser {
-			asked = append(asked, all[i])
-			last = i
+	for i, said := range all {
+		switch said.role {
+		case session.RoleUser:
+			asked, last = append(asked, said), i
+		case session.RoleSystem:
+			if text := said.text(); text != "" {
+				systems = append(systems, text)
+			}
 		}
 	}
-	old := agentdbgOverlap(b.known, asked)
-	for i, n := 0, 0; i <= last; i++ {
-		if all[i].role == session.RoleUser {
+	old := min(len(b.known), len(asked))
+	for !slices.EqualFunc(b.known[len(b.known)-old:], asked[:old], agentdbgSaid.equal) {
+		old--
+	}
+	n := 0
+	for _, said := range all[:last+1] {
+		if said.role == session.RoleUser {
 			n++
 		}
-		if n <= old || all[i].role == session.RoleSystem {
+		if n <= old || said.role == session.RoleSystem {
 			continue
 		}
-		m := b.s.Message(all[i].role, b.before)
-		for _, data := range all[i].parts {
+		m := b.s.Message(said.role, b.before)
+		for _, data := range said.parts {
 			m.Part(data, m.Row.CreatedAt)
 		}
-		if all[i].role == session.RoleUser {
+		if said.role == session.RoleUser {
 			b.open, b.prompted = nil, true
-			b.known = append(b.known, all[i])
+			b.known = append(b.known, said)
 		}
 	}
-}
-
-// agentdbgSystemPrompt joins the system messages of a prompt.
-func agentdbgSystemPrompt(all []agentdbgSaid) string {
-	var texts []string
-	for i := range all {
-		if text := all[i].text(); all[i].role == session.RoleSystem && text != "" {
-			texts = append(texts, text)
-		}
-	}
-	return strings.Join(texts, "\n\n")
+	return strings.Join(systems, "\n\n")
 }
 
 // account takes a call's model, its usage, and how it ended.
@@ -190,15 +189,14 @@ func (b *agentdbgBuilder) account(t *agentdbgTurn, e *agentdbgEvent) {
 	if model != (session.Model{}) && model != (session.Model{ModelID: agentdbgUnknown}) {
 		t.model, step.Model = &model, &model
 	}
-	var temperature *float64
-	if json.Unmarshal(e.payload.Get("temperature"), &temperature) == nil && temperature != nil {
-		t.trace.Temperature = temperature
+	if temperature, err := strconv.ParseFloat(string(e.payload.Get("temperature")), 64); err == nil {
+		t.trace.Temperature = &temperature
 	}
 	t.trace.StopReason = cmp.Or(step.StopReason, t.trace.StopReason)
 	if e.payload.Text("status") == agentdbgStatusError {
 		const maximum = 5
-		t.trace.ModelErrors = append(t.trace.ModelErrors,
-			cmp.Or(agentdbgErrorText(e.payload.Get("error")), "the model call failed"))
+		text := cmp.Or(agentdbgErrorText(e.payload.Get("error")), "the model call failed")
+		t.trace.ModelErrors = append(t.trace.ModelErrors, text)
 		t.trace.ModelErrors = t.trace.ModelErrors[max(0, len(t.trace.ModelErrors)-maximum):]
 	}
 	if usage := e.payload.Object("usage"); usage != nil {
@@ -213,58 +211,47 @@ func (b *agentdbgBuilder) usage(t *agentdbgTurn, e *agentdbgEvent, stated rows.O
 	var counts session.Usage
 	for i, bucket := range []*int64{&counts.Input, &counts.Output} {
 		key := []string{"prompt_tokens", "completion_tokens"}[i]
-		v := stated.Get(key)
 		if !stated.Has(key) {
 			continue
 		}
-		if n, ok := agentdbgTokens(v); ok {
+		v := string(stated.Get(key))
+		n, err := strconv.ParseInt(v, 10, 64)
+		if f, failed := strconv.ParseFloat(v, 64); err != nil && failed == nil && f <= agentdbgMaxTokens {
+			n, err = int64(f), nil // it may be written as a float
+		}
+		if err == nil && n >= 0 && n <= agentdbgMaxTokens {
 			*bucket, usage = n, &counts
 			continue
 		}
-		problem := fmt.Sprintf("usage.%s of event %s is %s: the count is unknown", key, e.id, agentdbgCut(string(v)))
+		const longest = 40
+		shown := v
+		if len(v) > longest {
+			shown = strings.ToValidUTF8(v[:longest], "") + "…"
+		}
+		problem := fmt.Sprintf("usage.%s of event %s is %s: the count is unknown", key, e.id, shown)
 		t.trace.Problems = append(t.trace.Problems, problem)
-		if string(v) != agentdbgRedactedCount {
-			b.report(codec.Problem{Line: e.line, Record: e.id, Reason: problem})
+		if v != agentdbgRedactedCount {
+			b.report(codec.Problem{Line: e.line, Reason: problem})
 		}
 	}
 	return usage
 }
 
-// agentdbgUnknown is the model and the provider of a call without one.
-const agentdbgUnknown = "unknown"
-
 // agentdbgRedactedCount is a count of tokens as AgentDbg writes it by default, because it takes
 // "prompt_tokens" for a secret. So it is no damage.
 const agentdbgRedactedCount = `"__REDACTED__"`
 
-// agentdbgMaxTokens bounds a count, and maxSum a sum of them, so that none overflows.
+// agentdbgMaxTokens bounds a count, and agentdbgMaxSum a sum of them, so that none overflows.
 const (
 	agentdbgMaxTokens = 1 << 54
 	agentdbgMaxSum    = 1 << 60
 )
 
-// agentdbgTokens reads a count, which may be written as a float.
-func agentdbgTokens(v json.RawMessage) (int64, bool) {
-	if n, err := strconv.ParseInt(string(v), 10, 64); err == nil {
-		return n, n >= 0 && n <= agentdbgMaxTokens
-	}
-	f, err := strconv.ParseFloat(string(v), 64)
-	return int64(f), err == nil && f >= 0 && f <= agentdbgMaxTokens
-}
-
-func agentdbgCut(s string) string {
-	const maximum = 40
-	if len(s) <= maximum {
-		return s
-	}
-	return strings.ToValidUTF8(s[:maximum], "") + "…"
-}
-
 func (b *agentdbgBuilder) toolCall(e *agentdbgEvent) {
 	t := b.assistant(e)
 	id := e.id
 	if id == "" {
-		id = agentdbgUUID(b.run.id, "call", strconv.Itoa(len(b.turns)), strconv.Itoa(len(t.m.Parts())))
+		id = agentdbgUUID(b.s.Row.ID, "call", strconv.Itoa(len(b.turns)), strconv.Itoa(len(t.m.Parts())))
 	}
 	data := rows.ToolPart(cmp.Or(e.payload.Text("tool_name"), e.name), id, session.StateInputAvailable)
 	data.Set("input", rows.OrNull(e.payload.Get("args")))
@@ -280,7 +267,7 @@ func (b *agentdbgBuilder) toolCall(e *agentdbgEvent) {
 			data.SetToolTrace("denied", true)
 		}
 	}
-	t.m.Part(data, e.at).Row.CreatedAt = e.at - e.tookMS
+	t.part(data, e)
 }
 
 // data takes an event that is a data part, or the end of a turn.
@@ -296,30 +283,51 @@ func (b *agentdbgBuilder) data(e *agentdbgEvent) {
 			return
 		}
 	}
-	data := rows.DataPart(agentdbgDataType(e.typ), e.payload.JSON())
+	typ, known := agentdbgDataTypes[e.typ]
+	if !known { // a name of its own, so that it is never taken for a part with another meaning
+		typ = "data-event-" + agentdbgNotWord.ReplaceAllString(strings.ToLower(e.typ), "-")
+	}
+	data := rows.DataPart(typ, e.payload.JSON())
 	if part := agentdbgStatePart(e.payload); part != nil && e.typ == agentdbgStateUpdate {
 		data = part
 	}
 	t.m.Part(data, e.at)
 }
 
-// finish sets the ends of the turns and of the run.
-func (b *agentdbgBuilder) finish() {
+var agentdbgNotWord = regexp.MustCompile("[^a-z0-9]")
+
+// agentdbgStatePart returns the data part that a STATE_UPDATE has as its state, or nil. A part
+// with a meaning of its own, such as a compaction, is not read from a state.
+func agentdbgStatePart(payload rows.Object) rows.Object {
+	part := payload.Object("state")
+	typ := part.Text("type")
+	_, named := rows.Text(part.Get("id"))
+	own := []string{session.TypeCompaction, session.TypeWithheld, session.TypeUnfinished, "data-"}
+	if !strings.HasPrefix(typ, "data-") || slices.Contains(own, typ) || part.Get("data") == nil ||
+		part.Get("id") != nil && !named || len(part.Without("type", "id", "data")) > 0 || payload.Has("diff") {
+		return nil
+	}
+	return part
+}
+
+// finish sets the ends of the turns and of the run, which has a status.
+func (b *agentdbgBuilder) finish(status string, endedAt int64) {
 	outcome := semconv.EndFinish
-	switch b.status {
+	switch status {
 	case agentdbgStatusError:
 		outcome = semconv.EndError
 	case agentdbgStatusRunning:
 		outcome = ""
 	}
+	unfinished := false // the last turn
 	for i, t := range b.turns {
 		failed := t.trace.Error
 		t.trace.Error = ""
 		last := i == len(b.turns)-1
 		switch {
-		case t.failed == agentdbgUnfinished, last && b.status == agentdbgStatusRunning:
+		case t.failed == agentdbgUnfinished, last && status == agentdbgStatusRunning:
 			t.trace.Incomplete = true
-		case last && b.status != agentdbgStatusError:
+		case last && status != agentdbgStatusError:
 			t.trace.EndReason = semconv.EndFinish
 		case t.failed == agentdbgInterrupted:
 			t.trace.EndReason, t.trace.Error = semconv.EndAbort, failed
@@ -328,20 +336,14 @@ func (b *agentdbgBuilder) finish() {
 		case t.prompted:
 			t.trace.EndReason = semconv.EndFinish
 		}
-		if last && t.failed == agentdbgUnfinished {
-			outcome = ""
-		} else if last && outcome == semconv.EndError {
+		unfinished = t.failed == agentdbgUnfinished
+		if last && (unfinished || outcome == semconv.EndError) {
 			outcome = t.trace.EndReason
 		}
 		b.finishTurn(t)
 	}
-	if n := len(b.turns); n == 0 || b.turns[n-1].failed != agentdbgUnfinished {
-		if at, ok := rows.ParseTime(b.run.meta.Text("ended_at")); ok {
-			b.s.See(at)
-		}
-		if b.ended != 0 {
-			b.s.See(b.ended)
-		}
+	if !unfinished && endedAt != 0 {
+		b.s.See(endedAt)
 	}
 	if outcome != "" {
 		b.s.SetMeta("agenttrace", rows.Of("outcome", outcome))
@@ -356,13 +358,14 @@ func (b *agentdbgBuilder) finishTurn(t *agentdbgTurn) {
 	var sum session.Usage
 	counted, differ := false, false
 	for i := range t.steps {
-		if u := t.steps[i].Usage; u != nil && sum.Total() < agentdbgMaxSum {
-			sum, counted = sum.Add(*u), true
+		step := &t.steps[i]
+		if step.Usage != nil && sum.Total() < agentdbgMaxSum {
+			sum, counted = sum.Add(*step.Usage), true
 		}
-		if m := t.steps[i].Model; m != nil && *m == *t.model {
-			t.steps[i].Model = nil
+		if step.Model != nil && *step.Model == *t.model {
+			step.Model = nil
 		}
-		differ = differ || t.steps[i] != session.Step{}
+		differ = differ || *step != session.Step{}
 	}
 	if counted {
 		t.m.SetMeta("usage", sum)
@@ -376,12 +379,9 @@ func (b *agentdbgBuilder) finishTurn(t *agentdbgTurn) {
 	}
 	if t.system != "" {
 		sum := sha256.Sum256([]byte(t.system))
-		digest := hex.EncodeToString(sum[:])
-		t.m.SetMeta("system_prompt_digest", digest)
-		blob := store.Blob{
-			Kind: store.BlobSystemPrompt, Digest: digest, Body: t.system,
-			Exact: !strings.Contains(t.system, "__TRUNCATED__"),
-		}
+		blob := store.Blob{Kind: store.BlobSystemPrompt, Digest: hex.EncodeToString(sum[:]), Body: t.system,
+			Exact: !strings.Contains(t.system, agentdbgCutMark)}
+		t.m.SetMeta("system_prompt_digest", blob.Digest)
 		if !slices.Contains(b.s.Blobs, blob) {
 			b.s.Blobs = append(b.s.Blobs, blob)
 		}

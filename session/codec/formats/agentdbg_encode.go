@@ -1,26 +1,40 @@
 package formats
 
 import (
+	"cmp"
+	"encoding/json"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
 
+	"github.com/agenttrace/agenttrace/semconv"
+	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
+	"github.com/agenttrace/agenttrace/session/store"
 )
 
 // agentdbgEncode writes the session to w as "agentdbg export" does: run.json and the
-// events in one JSON object, without a newline at its end. It does not change s.
-// Rows that make no tree are refused, see [session.Transcript.CheckTree].
+// events in one JSON object, without a newline at its end.
 func agentdbgEncode(w io.Writer, s *codec.Session) error {
-	f, err := agentdbgFormat(s, false)
-	if err != nil {
-		return err
+	return agentdbgWriteTo(w, s, false, func(f *agentdbgFormatted) []byte {
+		all := rows.Of("spec_version", agentdbgSpecVersion, "run", f.run, "events", f.events)
+		return agentdbgIndented.Append(nil, all.JSON())
+	})
+}
+
+// agentdbgWriteTo writes what text makes of the session. Rows that make no tree are refused.
+func agentdbgWriteTo(w io.Writer, s *codec.Session, maida bool, text func(*agentdbgFormatted) []byte) error {
+	err := s.CheckTree()
+	if err == nil {
+		_, err = w.Write(text(agentdbgDraft(s, maida)))
 	}
-	all := rows.Of("spec_version", agentdbgSpecVersion, "run", f.meta, "events", f.events)
-	if _, err := w.Write(agentdbgIndented.Append(nil, all.JSON())); err != nil {
+	if err != nil {
 		return fmt.Errorf("write session %s: %w", s.Session.ID, err)
 	}
 	return nil
@@ -36,14 +50,21 @@ func agentdbgEncodeFile(dir string, s *codec.Session, replace bool) (path string
 }
 
 func agentdbgWriteRun(dir string, s *codec.Session, replace, maida bool) (path string, err error) {
-	f, err := agentdbgFormat(s, maida)
-	if err != nil {
-		return "", err
+	if err = s.CheckTree(); err == nil {
+		path, err = agentdbgDraft(s, maida).write(dir, replace)
 	}
-	if path, err = f.write(dir, replace); err != nil {
+	if err != nil {
 		return "", fmt.Errorf("write session %s: %w", s.Session.ID, err)
 	}
 	return path, nil
+}
+
+// agentdbgFormatted is a run in the order of its files.
+type agentdbgFormatted struct {
+	id     string
+	run    rows.Object // run.json
+	events []agentdbgEventJSON
+	maida  bool // it is written as Maida has it
 }
 
 // write writes the run in a data directory, and returns its own.
@@ -53,15 +74,15 @@ func (f *agentdbgFormatted) write(dir string, replace bool) (path string, err er
 	if absent == nil && !replace {
 		return "", &fs.PathError{Op: "create", Path: path, Err: fs.ErrExist}
 	}
-	runFile, eventsFile, meta := agentdbgRunFile, agentdbgEventsFile, f.meta
+	runFile, eventsFile, run := agentdbgRunFile, agentdbgEventsFile, f.run
 	if f.maida {
-		runFile, eventsFile, meta = agentdbgMetaFile, agentdbgSpansFile, f.maidaMeta()
+		runFile, eventsFile, run = agentdbgMetaFile, agentdbgSpansFile, f.maidaMeta()
 	}
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		return "", err
 	}
 	err = rows.ReplaceFiles(rows.File{Path: filepath.Join(path, eventsFile), Text: f.lines()},
-		rows.File{Path: filepath.Join(path, runFile), Text: agentdbgIndented.Append(nil, meta.JSON())})
+		rows.File{Path: filepath.Join(path, runFile), Text: agentdbgIndented.Append(nil, run.JSON())})
 	if err != nil && absent != nil {
 		_ = os.RemoveAll(path) // a run without one of its files
 	}
@@ -70,54 +91,19 @@ func (f *agentdbgFormatted) write(dir string, replace bool) (path string, err er
 
 var agentdbgIndented = rows.Python{Indent: true}
 
-// agentdbgFormatted is a run in the order of its files.
-type agentdbgFormatted struct {
-	id     string
-	meta   rows.Object // run.json
-	events []agentdbgEventJSON
-	maida  bool // it is written as Maida has it
-}
-
 // lines are those of events.jsonl, or of spans.jsonl.
-func (f *agentdbgFormatted) lines() (lines []byte) {
+func (f *agentdbgFormatted) lines() (text []byte) {
+	line := func(v any) { text = append(rows.Python{}.Append(text, rows.Raw(v)), '\n') }
 	if f.maida {
 		for _, span := range f.spans() {
-			lines = append(rows.Python{}.Append(lines, span.JSON()), '\n')
+			line(span)
 		}
-		return lines
+		return text
 	}
-	for _, e := range f.events {
-		lines = append(rows.Python{}.Append(lines, rows.Raw(e)), '\n')
+	for i := range f.events {
+		line(f.events[i])
 	}
-	return lines
-}
-
-func agentdbgFormat(s *codec.Session, maida bool) (agentdbgFormatted, error) {
-	if err := s.CheckTree(); err != nil {
-		return agentdbgFormatted{}, fmt.Errorf("write session %s: %w", s.Session.ID, err)
-	}
-	return agentdbgDraft(s, maida), nil
-}
-
-// agentdbgCounts are those of the events of a run.
-type agentdbgCounts struct {
-	LLMCalls     int64 `json:"llm_calls"`
-	ToolCalls    int64 `json:"tool_calls"`
-	Errors       int64 `json:"errors"`
-	LoopWarnings int64 `json:"loop_warnings"`
-}
-
-func (c *agentdbgCounts) add(typ string) {
-	switch typ {
-	case agentdbgLlmCall:
-		c.LLMCalls++
-	case agentdbgToolCall:
-		c.ToolCalls++
-	case agentdbgErrorEvent:
-		c.Errors++
-	case agentdbgLoopWarning:
-		c.LoopWarnings++
-	}
+	return text
 }
 
 // agentdbgEventJSON is a line of events.jsonl.
@@ -134,4 +120,438 @@ type agentdbgEventJSON struct {
 	Meta        struct{}    `json:"meta"`
 
 	at int64 // TS
+}
+
+// agentdbgDraft makes the run of a session.
+func agentdbgDraft(s *codec.Session, maida bool) *agentdbgFormatted {
+	t := s.Sorted()
+	d := &agentdbgDrafter{s: s, ids: make(map[string]string)}
+	d.id, d.maida = agentdbgRunID(t.Session.ID), maida
+	if maida {
+		d.id = agentdbgTraceOf(t.Session.ID)
+	}
+	outcome := rows.Read(t.Session.MetadataJSON).Object("agenttrace").Text("outcome")
+	d.status, d.lastVisible, d.last = agentdbgRunStatus(t, outcome)
+	d.event(agentdbgRunStart, "", t.Session.CreatedAt, rows.Of("run_name", t.Session.Title, "python_version", "",
+		"platform", "", "cwd", cmp.Or(t.Session.WorkspaceRoot, new("")), "argv", []string{}))
+	for i := range t.Messages {
+		if m := &t.Messages[i]; m.Message.Role == session.RoleAssistant {
+			d.assistant(m, i)
+		} else {
+			d.asked = append(d.asked, m)
+		}
+	}
+	if len(d.asked) > 0 { // no call has answered it
+		last := d.asked[len(d.asked)-1].Message
+		d.event(agentdbgStateUpdate, last.ID, last.UpdatedAt, rows.Of("state", d.prompt(""), "diff", nil))
+		d.failure(last.UpdatedAt, agentdbgUnfinished, "nothing was answered")
+	}
+	switch {
+	case outcome == semconv.EndAbort && d.ended != agentdbgInterrupted:
+		d.failure(d.latest, agentdbgInterrupted, "the run was interrupted")
+	case outcome == semconv.EndError && d.ended == "" && d.last >= 0:
+		d.failure(d.latest, agentdbgPlainError, "the run failed")
+	}
+	d.finish()
+	return &d.agentdbgFormatted
+}
+
+// agentdbgRunStatus returns how a session stands: how its run ended, if it failed, and otherwise
+// how the last visible message of the assistant did. AgentDbg has runs that go on, that an
+// exception ended, including an interrupt, and others. lastVisible and last are the places
+// of the last visible message of the assistant and of its last, -1 if there is none.
+func agentdbgRunStatus(t *session.Transcript, outcome string) (status string, lastVisible, last int) {
+	status, lastVisible, last = agentdbgStatusOK, -1, -1
+	for i := range t.Messages {
+		m := &t.Messages[i]
+		if m.Message.Role != session.RoleAssistant {
+			continue
+		}
+		if last = i; m.Message.HiddenAt != nil {
+			continue
+		}
+		status, lastVisible = agentdbgStatusOK, i
+		if rows.GoesOn(m) {
+			status = agentdbgStatusRunning
+		} else if agentdbgFailed(session.ParseMessageMetadata([]byte(m.Message.MetadataJSON)).Trace.EndReason) {
+			status = agentdbgStatusError
+		}
+	}
+	if agentdbgFailed(outcome) {
+		status = agentdbgStatusError
+	}
+	return status, lastVisible, last
+}
+
+func agentdbgFailed(end string) bool { return end == semconv.EndError || end == semconv.EndAbort }
+
+type agentdbgDrafter struct {
+	agentdbgFormatted
+	s                 *codec.Session
+	status            string
+	lastVisible, last int                        // places of messages
+	latest            int64                      // the time of the last event
+	ids               map[string]string          // ids of events, by those of parts and calls
+	asked             []*session.MessageAndParts // what was said since the last call
+
+	// Of the message being drafted:
+	m     *session.MessageAndParts
+	meta  session.MessageMetadata
+	calls []int  // places of its LLM_CALLs in events
+	ended string // the type of the error with which the turn ended
+}
+
+// event adds an event for what has an id. What analyses runs sorts events by time, so none is earlier than
+// what it follows from: the call of a tool not before the model call that requested it,
+// any other not before the events above. Calls that a model requests at once come back
+// in any order, and keep their times.
+func (d *agentdbgDrafter) event(typ, of string, at int64, payload rows.Object) *agentdbgEventJSON {
+	e := agentdbgEventJSON{SpecVersion: agentdbgSpecVersion, EventID: agentdbgUUID(d.id, typ, of), RunID: d.id,
+		EventType: typ, Payload: payload}
+	after := d.latest
+	if len(d.events) > 0 {
+		cause := &d.events[0]
+		if typ == agentdbgToolCall {
+			if n := len(d.calls); n > 0 {
+				cause = &d.events[d.calls[n-1]]
+			}
+			after = cause.at
+		}
+		e.ParentID = new(cause.EventID)
+	}
+	e.at = max(at, after)
+	e.TS, d.latest = rows.FormatTime(e.at), max(d.latest, e.at)
+	for i := range payload {
+		payload[i].Value = agentdbgBounded(payload[i].Value)
+	}
+	e.Name = agentdbgNames[typ]
+	if key, named := strings.CutPrefix(e.Name, "payload."); named {
+		e.Name = payload.Text(key)
+	}
+	if all := []rune(e.Name); typ == agentdbgLoopWarning && len(all) > agentdbgMaxName {
+		e.Name = string(all[:agentdbgMaxName-1]) + "..."
+	}
+	d.events = append(d.events, e)
+	return &d.events[len(d.events)-1]
+}
+
+// agentdbgNames are those that AgentDbg gives events.
+var agentdbgNames = map[string]string{
+	agentdbgRunStart: "payload.run_name", agentdbgRunEnd: "run_end", agentdbgLlmCall: "payload.model",
+	agentdbgToolCall: "payload.tool_name", agentdbgStateUpdate: "state", agentdbgErrorEvent: "payload.error_type",
+	agentdbgLoopWarning: "payload.pattern",
+}
+
+// agentdbgMaxName is the length of the name of a loop warning.
+const agentdbgMaxName = 80
+
+// finish adds the end of the run, unless it goes on, and makes its run.json. AgentDbg counts when the run ends.
+func (d *agentdbgDrafter) finish() {
+	row, n := &d.s.Session, make(map[string]int64)
+	var at, took any
+	if d.status != agentdbgStatusRunning {
+		for i := range d.events {
+			n[d.events[i].EventType]++
+		}
+		ended := max(row.UpdatedAt, d.latest)
+		at, took = rows.FormatTime(ended), max(0, ended-row.CreatedAt)
+		d.event(agentdbgRunEnd, "", ended, rows.Of("status", d.status, "summary", rows.Of("llm_calls", n[agentdbgLlmCall],
+			"tool_calls", n[agentdbgToolCall], "errors", n[agentdbgErrorEvent], "duration_ms", took)))
+	}
+	d.run = rows.Of("spec_version", agentdbgSpecVersion, "run_id", d.id, "run_name", row.Title,
+		"started_at", rows.FormatTime(row.CreatedAt), "ended_at", at, "duration_ms", took, "status", d.status,
+		"counts", rows.Of("llm_calls", n[agentdbgLlmCall], "tool_calls", n[agentdbgToolCall],
+			"errors", n[agentdbgErrorEvent], "loop_warnings", n[agentdbgLoopWarning]), "last_event_ts", at)
+}
+
+// assistant drafts the answer at a place of the session.
+func (d *agentdbgDrafter) assistant(m *session.MessageAndParts, place int) {
+	d.m, d.meta, d.calls = m, session.ParseMessageMetadata([]byte(m.Message.MetadataJSON)), nil
+	end, text := d.end(place)
+	d.ended = end
+	explained := false
+	steps := rows.Steps(d.s, m)
+	for i := range steps {
+		explained = d.step(steps, i, end != "") || explained
+	}
+	if end != "" && (end != agentdbgPlainError || !explained) {
+		d.failure(m.Message.UpdatedAt, end, text)
+	}
+}
+
+// end returns the type and the text of the error with which the turn at a place ended,
+// or "" for another end. The last turn also stands for the end of the run. So one that a
+// rewind hid has no end if it did not end as the run did.
+func (d *agentdbgDrafter) end(place int) (typ, text string) {
+	switch trace, goesOn := d.meta.Trace, rows.GoesOn(d.m); {
+	case place > d.lastVisible && (d.status == agentdbgStatusError || agentdbgFailed(trace.EndReason)),
+		goesOn && (place < d.last || d.status != agentdbgStatusRunning):
+		return agentdbgUnfinished, "the end of the turn is not known"
+	case trace.EndReason == semconv.EndError && !goesOn:
+		return agentdbgPlainError, cmp.Or(trace.Error, "the turn failed")
+	case trace.EndReason == semconv.EndAbort && !goesOn:
+		return agentdbgInterrupted, cmp.Or(trace.Error, "the turn was interrupted")
+	}
+	return "", ""
+}
+
+// step adds the events of a step: a model call, and what followed from it. It reports whether one of them is the
+// error with which the turn ended. ends reports that it did end with one.
+func (d *agentdbgDrafter) step(steps []rows.Step, i int, ends bool) (explained bool) {
+	st, last := &steps[i], i == len(steps)-1
+	var said []*session.Part
+	called := false
+	call := func() {
+		d.call(steps, i, said, !called)
+		called, said = true, nil
+	}
+	if st.Usage != nil && (d.meta.Compaction || d.m.IsMarker()) {
+		// The call that made the summary answers no prompt, and what it said is in the event of the compaction.
+		asked := d.asked
+		d.asked = nil
+		call()
+		d.asked = asked
+	}
+	// A run of AgentDbg may have calls that no model requested.
+	asks := st.Start != nil || st.Usage != nil || d.meta.Model != nil || d.meta.Trace.ModelCalls > 0
+	for k, p := range st.Parts {
+		data := agentdbgData(p)
+		if agentdbgSays(p, data) {
+			said = append(said, p) // after calls it was asked again
+			continue
+		}
+		tool := session.IsToolType(p.Type)
+		if len(said) > 0 || len(d.asked) > 0 || !called && (st.Start != nil || tool && asks) {
+			call()
+		}
+		if tool {
+			d.tool(p, data)
+		} else {
+			explained = d.data(p, data, ends || !last || k < len(st.Parts)-1) || explained
+		}
+	}
+	if len(said) > 0 || !called && (len(st.Parts) == 0 || st.Start != nil || st.Usage != nil) {
+		call()
+	}
+	return explained
+}
+
+// agentdbgData is the data of a part, of a text that is withheld what is written for it.
+func agentdbgData(p *session.Part) rows.Object {
+	if p.Type == session.TypeWithheld {
+		return rows.TextPart("text", codec.WithheldText)
+	}
+	return rows.Read(p.DataJSON)
+}
+
+// agentdbgSays reports whether a model said a part.
+func agentdbgSays(p *session.Part, data rows.Object) bool {
+	switch p.Type {
+	case "text", "reasoning", "file", session.TypeWithheld:
+		return true
+	case agentdbgDataResponse:
+		return agentdbgResponseParts(data.Get("data"), 0) == nil
+	}
+	return strings.HasPrefix(p.Type, "source-")
+}
+
+// call adds an LLM_CALL for what the model said in a step: nothing, if it only called tools. The first one of a step
+// has what is known of it.
+func (d *agentdbgDrafter) call(steps []rows.Step, i int, said []*session.Part, first bool) {
+	st, trace := &steps[i], &d.meta.Trace
+	p := rows.Of("model", cmp.Or(st.Model.ModelID, agentdbgUnknown), "prompt", d.prompt(d.meta.SystemPromptDigest),
+		"response", agentdbgResponse(said), "usage", nil, "provider", cmp.Or(st.Model.ProviderID, agentdbgUnknown),
+		"temperature", nil, "stop_reason", nil, "status", agentdbgStatusOK, "error", nil)
+	if t := trace.Temperature; t != nil {
+		number := rows.Raw(*t)
+		if !strings.ContainsAny(string(number), ".e") {
+			number = append(number, ".0"...) // as Python writes a float
+		}
+		p.Set("temperature", number)
+	}
+	if first {
+		reason := st.StopReason
+		if i == len(steps)-1 && !slices.ContainsFunc(steps, func(s rows.Step) bool { return s.StopReason != "" }) {
+			reason = trace.StopReason // of the whole message
+		}
+		p.Add(rows.NonEmpty("usage", agentdbgUsage(st.Usage), "stop_reason", reason))
+		n := len(trace.ModelErrors) - len(steps) + i
+		if !agentdbgFailed(trace.EndReason) && !rows.GoesOn(d.m) {
+			n++ // the last call did not fail: the turn went on after its errors
+		}
+		if n >= 0 && n < len(trace.ModelErrors) {
+			p.Add(rows.Of("status", agentdbgStatusError, "error", agentdbgFailure(agentdbgPlainError, trace.ModelErrors[n])))
+		}
+		if st.Start != nil {
+			said = append([]*session.Part{st.Start}, said...)
+		}
+	}
+	from, at := d.m.Message.CreatedAt, d.m.Message.CreatedAt
+	for i, part := range said {
+		if at = max(at, part.UpdatedAt); i == 0 {
+			from = part.CreatedAt
+		}
+	}
+	e := d.event(agentdbgLlmCall, fmt.Sprint(d.m.Message.ID, len(d.calls)), at, p)
+	if took := at - from; took > 0 {
+		e.DurationMS = &took
+	}
+	d.calls = append(d.calls, len(d.events)-1)
+}
+
+// agentdbgUsage is a usage as AgentDbg counts, nil where it is not known, or more than a reader takes for a count.
+func agentdbgUsage(u *session.Usage) rows.Object {
+	if u == nil {
+		return nil
+	}
+	prompt, completion := u.Input+u.CacheRead+u.CacheWrite, u.Output+u.Reasoning
+	if max(prompt, completion) > agentdbgMaxTokens {
+		return nil
+	}
+	return rows.Of("prompt_tokens", prompt, "completion_tokens", completion, "total_tokens", prompt+completion)
+}
+
+// agentdbgResponse is what a model said: a text as it is, anything else as the parts.
+func agentdbgResponse(parts []*session.Part) json.RawMessage {
+	said := make([]rows.Object, len(parts))
+	for i, p := range parts {
+		said[i] = agentdbgData(p)
+	}
+	switch {
+	case len(said) == 0:
+		return rows.OrNull(nil)
+	case len(said) == 1 && agentdbgIsPlainText(said[0]):
+		return said[0].Get("text")
+	case len(said) == 1 && said[0].Text("type") == agentdbgDataResponse:
+		return rows.OrNull(said[0].Get("data"))
+	}
+	return rows.Raw(rows.Of("content", said))
+}
+
+func agentdbgIsPlainText(data rows.Object) bool {
+	return data.Text("type") == "text" && data.Get("text") != nil && len(data) == 2
+}
+
+// prompt takes what was said since the last call, and for a message's first call its system prompt, which has a digest.
+func (d *agentdbgDrafter) prompt(digest string) json.RawMessage {
+	var messages, parts []rows.Object
+	for _, b := range d.s.Blobs {
+		if b.Kind == store.BlobSystemPrompt && b.Digest == digest && b.Body != "" && len(d.calls) == 0 {
+			messages = []rows.Object{rows.Of("role", session.RoleSystem, "content", b.Body)}
+		}
+	}
+	for _, m := range d.asked {
+		parts = make([]rows.Object, len(m.Parts))
+		for i := range m.Parts {
+			parts[i] = agentdbgData(&m.Parts[i])
+		}
+		messages = append(messages, rows.Of("role", m.Message.Role, "content", parts))
+	}
+	plain := len(messages) == 1 && len(parts) == 1 && d.asked[0].Message.Role == session.RoleUser
+	d.asked = nil
+	switch {
+	case messages == nil:
+		return rows.OrNull(nil)
+	case plain && agentdbgIsPlainText(parts[0]):
+		return parts[0].Get("text")
+	}
+	return rows.Raw(rows.Of("messages", messages))
+}
+
+// agentdbgMaxField is the most bytes of a text in an event by default, and cutMark the end of one that AgentDbg cut.
+const (
+	agentdbgMaxField = 20_000
+	agentdbgCutMark  = "__TRUNCATED__"
+)
+
+var agentdbgQuoted = regexp.MustCompile(`"(?:[^"\\]|\\.)*"`)
+
+// agentdbgBounded cuts the texts in a value that AgentDbg would cut.
+func agentdbgBounded(v json.RawMessage) json.RawMessage {
+	if len(v) <= agentdbgMaxField {
+		return v
+	}
+	return agentdbgQuoted.ReplaceAllFunc(v, func(quoted []byte) []byte {
+		text, _ := rows.Text(quoted)
+		if len(text) <= agentdbgMaxField {
+			return quoted
+		}
+		return rows.Raw(strings.ToValidUTF8(text[:agentdbgMaxField-len(agentdbgCutMark)], "") + agentdbgCutMark)
+	})
+}
+
+// agentdbgPlain is a value as AgentDbg has them: an object, a text or null. Another is the
+// value of an object, as in its SDK.
+func agentdbgPlain(v json.RawMessage) json.RawMessage {
+	if v = rows.OrNull(v); v[0] != '{' && v[0] != '"' && v[0] != 'n' {
+		return rows.Of("value", v).JSON()
+	}
+	return v
+}
+
+func (d *agentdbgDrafter) tool(p *session.Part, data rows.Object) {
+	payload := rows.Of("tool_name", rows.ToolName(data), "args", agentdbgPlain(rows.Input(p, data)),
+		"result", agentdbgPlain(rows.Output(data)), "status", agentdbgStatusError, "error", nil)
+	failed := func(typ, message string) { payload.Set("error", agentdbgFailure(typ, message)) }
+	switch own := data.Object("toolMetadata").Object("agenttrace"); data.Text("state") {
+	case session.StateOutputAvailable:
+		payload.Set("status", agentdbgStatusOK)
+	case session.StateOutputError:
+		typ := cmp.Or(own.Text("error_type"), agentdbgPlainError)
+		if own.True("denied") {
+			typ = agentdbgPermissionDenied
+		}
+		failed(typ, data.Text("errorText"))
+	case session.StateOutputDenied:
+		failed(agentdbgPermissionDenied, cmp.Or(data.Object("approval").Text("reason"), "the call was denied"))
+	default: // AgentDbg records calls that have returned, and one that has not is no success
+		failed(agentdbgUnfinished, "the call has no result; its state is "+data.Text("state"))
+	}
+	e := d.event(agentdbgToolCall, p.ID, p.UpdatedAt, payload)
+	e.DurationMS = new(max(0, p.UpdatedAt-p.CreatedAt))
+	call := data.Text("toolCallId")
+	if (agentdbgIsUUID4(call) || d.maida && agentdbgSpanID.MatchString(call)) && d.ids[call] == "" {
+		e.EventID, d.ids[call] = call, call // it is of an event
+	}
+	d.ids[p.ID] = e.EventID
+}
+
+// data adds an event for a part that is neither said nor called, and reports whether it
+// is an error: one ends the turn unless something follows.
+func (d *agentdbgDrafter) data(p *session.Part, data rows.Object, follows bool) (failed bool) {
+	inner := data.Object("data")
+	if text := inner.Text("text"); p.Type == session.TypeError && text != "" && inner.Text("error_type") == "" {
+		inner = agentdbgFailure(agentdbgPlainError, text)
+	}
+	typ, payload := agentdbgStateUpdate, rows.Of("state", data, "diff", nil)
+	switch {
+	case p.Type == session.TypeError && follows && inner.Text("error_type") != "" && inner.Get("message") != nil:
+		typ, payload = agentdbgErrorEvent, inner
+	case p.Type == agentdbgDataTypes[agentdbgLoopWarning] && inner.Text("pattern") != "" && inner.Has("window_size"):
+		typ, payload = agentdbgLoopWarning, inner
+		if !inner.Has("evidence_event_ids") { // it is of this program's SDK, which lists parts
+			ids := []string{}
+			for _, of := range rows.Elements(inner.Get("evidence")) {
+				if part, _ := rows.Text(of); d.ids[part] != "" {
+					ids = append(ids, d.ids[part])
+				}
+			}
+			payload.Set("evidence_event_ids", ids)
+		}
+	case p.Type == agentdbgDataTypes[agentdbgStateUpdate] && len(inner) == 2 && inner.Get("state") != nil &&
+		inner.Get("diff") != nil && agentdbgStatePart(inner) == nil:
+		payload = inner
+	}
+	d.event(typ, p.ID, p.UpdatedAt, payload)
+	return typ == agentdbgErrorEvent
+}
+
+// failure adds an error that is the end of a turn or of the run.
+func (d *agentdbgDrafter) failure(at int64, typ, text string) {
+	d.event(agentdbgErrorEvent, fmt.Sprint(len(d.events)), at, agentdbgFailure(typ, text).Without("details"))
+}
+
+// agentdbgFailure is an error object.
+func agentdbgFailure(typ, message string) rows.Object {
+	return rows.Of("error_type", typ, "message", message, "details", nil, "stack", nil)
 }

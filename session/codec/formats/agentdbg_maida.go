@@ -4,12 +4,10 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
-	"fmt"
 	"io"
 	"math"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/agenttrace/agenttrace/session"
@@ -40,16 +38,9 @@ var agentdbgMaidaLosses = func() codec.Losses {
 }()
 
 // agentdbgEncodeMaida writes the session to w as the spans.jsonl of a run of Maida: the root span
-// has what its meta.json has. It does not change s. Rows that make no tree are refused.
+// has what its meta.json has.
 func agentdbgEncodeMaida(w io.Writer, s *codec.Session) error {
-	f, err := agentdbgFormat(s, true)
-	if err != nil {
-		return err
-	}
-	if _, err := w.Write(f.lines()); err != nil {
-		return fmt.Errorf("write session %s: %w", s.Session.ID, err)
-	}
-	return nil
+	return agentdbgWriteTo(w, s, true, (*agentdbgFormatted).lines)
 }
 
 // agentdbgEncodeMaidaFile writes the session as a run in a data directory of Maida, as [agentdbgEncodeFile]
@@ -67,131 +58,95 @@ func agentdbgTraceOf(sessionID string) string {
 }
 
 // agentdbgSpanOf returns the span id of an event.
-func agentdbgSpanOf(eventID string) string {
-	if agentdbgSpanID.MatchString(eventID) {
-		return eventID
-	}
-	return strings.ReplaceAll(eventID, "-", "")[:16]
-}
+func agentdbgSpanOf(eventID string) string { return strings.ReplaceAll(eventID, "-", "")[:16] }
 
 // maidaMeta is a run.json as a meta.json.
 func (f *agentdbgFormatted) maidaMeta() rows.Object {
-	return rows.Of("spec_version", agentdbgMaidaVersion, "trace_id", f.id, "run_name", f.meta.Get("run_name"),
-		"started_at", agentdbgMicro(f.meta.Get("started_at")), "ended_at", agentdbgMicro(f.meta.Get("ended_at")),
-		"duration_ms", f.meta.Get("duration_ms"), "status", f.meta.Get("status"), "counts", f.meta.Get("counts"))
+	o := rows.Of("spec_version", agentdbgMaidaVersion, "trace_id", f.id)
+	o.Add(f.run.Without("spec_version", "run_id", "last_event_ts"))
+	o.Set("started_at", agentdbgMicro(o.Get("started_at")))
+	o.Set("ended_at", agentdbgMicro(o.Get("ended_at")))
+	return o
 }
 
 // agentdbgMicro gives a time the microseconds that Maida writes.
 func agentdbgMicro(at json.RawMessage) json.RawMessage {
-	if text, ok := rows.Text(at); ok {
-		return rows.Raw(strings.TrimSuffix(text, "Z") + "000Z")
-	}
-	return rows.OrNull(at)
+	return bytes.Replace(at, []byte(`Z"`), []byte(`000Z"`), 1)
 }
 
 // spans are the run's events as spans, the root first. What analyses runs sorts spans by
 // their starts, so none starts before the one above it.
 func (f *agentdbgFormatted) spans() (all []rows.Object) {
-	root := &f.events[0]
-	started := root.at
+	started := f.events[0].at
 	for i := range f.events {
 		e := &f.events[i]
 		if e.EventType == agentdbgRunEnd {
 			continue
 		}
-		kind, parent, name := "INTERNAL", any(nil), e.Name
-		if e.ParentID != nil {
-			parent = agentdbgSpanOf(*e.ParentID)
-		}
-		attributes, events := f.content(e)
-		code, description := "OK", ""
-		if e.DurationMS != nil {
-			started = max(started, e.at-*e.DurationMS)
-		} else {
-			started = max(started, e.at)
-		}
-		ended, took := agentdbgMicro(rows.Raw(e.TS)), rows.Raw(max(0, e.at-started))
-		failure := e.Payload.Object("error")
-		switch e.EventType {
-		case agentdbgRunStart:
-			name = cmp.Or(name, "run")
-			ended, took = agentdbgMicro(f.meta.Get("ended_at")), f.meta.Get("duration_ms")
-			switch f.meta.Text("status") {
-			case agentdbgStatusRunning:
-				code = "UNSET"
-			case agentdbgStatusError:
-				failure = rows.Of("message", agentdbgStatusError)
-			}
-		case agentdbgLlmCall:
-			kind = "CLIENT"
-		case agentdbgErrorEvent:
-			name, failure = "exception", e.Payload
-		case agentdbgLoopWarning:
-			name = "loop_warning"
-		}
-		if failure != nil {
-			code, description = "ERROR", failure.Text("message")
-		}
-		all = append(all, rows.Of("trace_id", f.id, "span_id", agentdbgSpanOf(e.EventID), "parent_span_id", parent,
-			"name", name, "kind", kind, "start_time", agentdbgMicro(rows.Raw(rows.FormatTime(started))), "end_time", ended,
-			"duration_ms", took, "attributes", attributes, "events", events, "status_code", code,
-			"status_description", description))
+		started = max(started, e.at-*cmp.Or(e.DurationMS, new(int64)))
+		all = append(all, f.span(e, started))
 	}
 	return all
 }
 
-// content returns the attributes of an event's span, and the events in it.
-func (f *agentdbgFormatted) content(e *agentdbgEventJSON) (attributes rows.Object, events []rows.Object) {
-	attributes, events = rows.Object{}, []rows.Object{}
-	add := func(name string, attributes rows.Object) {
-		events = append(events, rows.Of("name", name, "timestamp", agentdbgMicro(rows.Raw(e.TS)), "attributes", attributes))
+// span is an event as a span, which has its payload as attributes and as events.
+func (f *agentdbgFormatted) span(e *agentdbgEventJSON, started int64) rows.Object {
+	attributes, events, p := rows.Object{}, []rows.Object{}, e.Payload
+	at := agentdbgMicro(rows.Raw(e.TS))
+	event := func(name string, attributes rows.Object) {
+		events = append(events, rows.Of("name", name, "timestamp", at, "attributes", attributes))
 	}
 	known := func(o rows.Object, pairs ...string) {
 		for i := 0; i < len(pairs); i += 2 {
-			if v := o.Get(pairs[i+1]); v != nil && string(v) != "null" {
-				attributes.Set(pairs[i], v)
+			if o.Has(pairs[i+1]) {
+				attributes.Set(pairs[i], o.Get(pairs[i+1]))
 			}
 		}
 	}
-	p := e.Payload
-	values := func(keys ...string) (o rows.Object) { // as JSON texts
-		for _, key := range keys {
-			if v := p.Get(key); v != nil && string(v) != "null" {
-				o.Set(key, string(v))
-			}
+	values := func(name string, keys ...string) { // as JSON texts
+		o := p.Only(keys...)
+		for i := range o {
+			o[i].Value = rows.Raw(string(o[i].Value))
 		}
-		return o
+		if o != nil {
+			event(name, o)
+		}
 	}
+	name, kind, code, ended, took := e.Name, "INTERNAL", "OK", at, rows.Raw(max(0, e.at-started))
 	failure := p.Object("error")
 	switch e.EventType {
 	case agentdbgRunStart:
+		name, ended, took = cmp.Or(name, "run"), agentdbgMicro(f.run.Get("ended_at")), f.run.Get("duration_ms")
 		known(p, "maida.run_name", "run_name", "maida.cwd", "cwd")
-		known(f.meta.Object("counts"), "maida.llm_calls", "llm_calls", "maida.tool_calls", "tool_calls",
+		known(f.run.Object("counts"), "maida.llm_calls", "llm_calls", "maida.tool_calls", "tool_calls",
 			"maida.errors", "errors", "maida.loop_warnings", "loop_warnings")
+		switch f.run.Text("status") {
+		case agentdbgStatusRunning:
+			code = "UNSET"
+		case agentdbgStatusError:
+			failure = rows.Of("message", agentdbgStatusError)
+		}
 	case agentdbgLlmCall:
+		kind = "CLIENT"
 		attributes.Set("gen_ai.operation.name", "chat")
 		known(p, "gen_ai.system", "provider", "gen_ai.request.model", "model", "maida.status", "status",
 			"gen_ai.request.temperature", "temperature", "gen_ai.response.finish_reasons", "stop_reason")
 		known(p.Object("usage"), "gen_ai.usage.input_tokens", "prompt_tokens",
 			"gen_ai.usage.output_tokens", "completion_tokens", "gen_ai.usage.total_tokens", "total_tokens")
 		for _, m := range agentdbgPromptMessages(p.Get("prompt")) {
-			add("gen_ai."+m.Text("role")+".message", rows.Of("content", agentdbgPromptText(m.Get("content"))))
+			event("gen_ai."+m.Text("role")+".message", rows.Of("content", agentdbgPromptText(m.Get("content"))))
 		}
 		if response := p.Get("response"); string(response) != "null" {
-			add("gen_ai.assistant.message", rows.Of("content", agentdbgResponseText(response)))
+			event("gen_ai.assistant.message", rows.Of("content", agentdbgResponseText(response)))
 		}
 	case agentdbgToolCall:
 		known(p, "maida.tool_name", "tool_name", "maida.status", "status")
-		for _, key := range []string{"args", "result"} {
-			if o := values(key); o != nil {
-				add("maida.tool."+key, o)
-			}
-		}
+		values("maida.tool.args", "args")
+		values("maida.tool.result", "result")
 	case agentdbgStateUpdate:
-		if o := values("state", "diff"); o != nil {
-			add("state", o)
-		}
+		values("state", "state", "diff")
 	case agentdbgLoopWarning:
+		name = "loop_warning"
 		attributes.Set("maida.event_type", agentdbgLoopWarning)
 		warning := slices.Clone(p)
 		for i, field := range warning {
@@ -199,29 +154,41 @@ func (f *agentdbgFormatted) content(e *agentdbgEventJSON) (attributes rows.Objec
 				warning[i].Value = rows.Raw(string(field.Value))
 			}
 		}
-		add("maida.loop.warning", warning)
+		event("maida.loop.warning", warning)
 	case agentdbgErrorEvent:
-		failure = p
+		name, failure = "exception", p
 	}
 	known(failure, "maida.error_type", "error_type", "maida.error_message", "message", "maida.error_stack", "stack")
-	return attributes, events
+	if e.EventType == agentdbgRunStart {
+		attributes = attributes.Without("maida.error_message")
+	}
+	if failure != nil {
+		code = "ERROR"
+	}
+	o := rows.Of("trace_id", f.id, "span_id", agentdbgSpanOf(e.EventID), "parent_span_id", nil, "name", name,
+		"kind", kind, "start_time", agentdbgMicro(rows.Raw(rows.FormatTime(started))), "end_time", ended,
+		"duration_ms", took, "attributes", attributes, "events", events, "status_code", code,
+		"status_description", failure.Text("message"))
+	if e.ParentID != nil {
+		o.Set("parent_span_id", agentdbgSpanOf(*e.ParentID))
+	}
+	return o
 }
 
 // agentdbgPromptMessages are the messages of a prompt that was drafted.
-func agentdbgPromptMessages(prompt json.RawMessage) (all []rows.Object) {
+func agentdbgPromptMessages(prompt json.RawMessage) []rows.Object {
 	if _, ok := rows.Text(prompt); ok {
 		return []rows.Object{rows.Of("role", session.RoleUser, "content", prompt)}
 	}
-	o, _ := rows.Parse(prompt) // otherwise there is none
-	return slices.Collect(rows.Objects(o.Get("messages")))
+	return slices.Collect(rows.Objects(rows.Read(string(prompt)).Get("messages")))
 }
 
 // agentdbgPromptText is the content of a message as the text of an event: a text as it is, and
 // anything else as its parts, also a text that would be read as parts.
 func agentdbgPromptText(content json.RawMessage) string {
 	text, ok := rows.Text(content)
-	if parts := rows.Elements(content); !ok && len(parts) == 1 {
-		if part, err := rows.Parse(parts[0]); err == nil && agentdbgIsPlainText(part) {
+	if parts := rows.Elements(content); len(parts) == 1 {
+		if part := rows.Read(string(parts[0])); agentdbgIsPlainText(part) {
 			text, ok = part.Text("text"), true
 		}
 	}
@@ -258,7 +225,7 @@ func agentdbgStructured(text string) json.RawMessage {
 	}
 	v, err := rows.Value([]byte(text))
 	if err != nil {
-		v, err = rows.Value(agentdbgFromPython(text))
+		v, err = rows.Value([]byte(agentdbgFromPython(text)))
 	}
 	if err != nil {
 		return nil
@@ -271,7 +238,7 @@ func agentdbgStructured(text string) json.RawMessage {
 	}
 	all := rows.Elements(list)
 	for _, v := range all {
-		if o, err := rows.Parse(v); err != nil || o.Text("role") == "" && o.Text("type") == "" {
+		if o := rows.Read(string(v)); o.Text("role") == "" && o.Text("type") == "" {
 			return nil
 		}
 	}
@@ -279,6 +246,25 @@ func agentdbgStructured(text string) json.RawMessage {
 		return nil
 	}
 	return v
+}
+
+var (
+	agentdbgPythonToken  = regexp.MustCompile(`(?s)'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|\b(?:None|True|False)\b`)
+	agentdbgPythonEscape = strings.NewReplacer(`\\`, `\\`, `\'`, `'`, `\"`, `\"`, `"`, `\"`, `\x`, `\u00`)
+)
+
+// agentdbgFromPython spells a list or a dictionary as Python prints it, which is how the SDK writes
+// prompts that are no texts, as JSON.
+func agentdbgFromPython(text string) string {
+	return agentdbgPythonToken.ReplaceAllStringFunc(text, func(word string) string {
+		switch word {
+		case "None":
+			return "null"
+		case "True", "False":
+			return strings.ToLower(word)
+		}
+		return `"` + agentdbgPythonEscape.Replace(word[1:len(word)-1]) + `"`
+	})
 }
 
 // projected makes an event of those that "maida export" makes of spans one of 0.1: its time
@@ -292,85 +278,35 @@ func (e *agentdbgEvent) projected() {
 	case agentdbgLlmCall, agentdbgToolCall:
 		e.at += e.tookMS
 	}
-	for i, field := range e.payload {
-		switch text, _ := rows.Text(field.Value); field.Key {
-		case "prompt", "response":
-			if v := agentdbgStructured(text); v != nil {
-				e.payload[i].Value = v
-			}
-		case "usage":
-			if usage := e.payload.Object("usage"); usage != nil {
-				e.payload[i].Value = usage.Only("prompt_tokens", "completion_tokens").JSON()
-			}
+	for _, key := range []string{"prompt", "response"} {
+		if v := agentdbgStructured(e.payload.Text(key)); v != nil {
+			e.payload.Set(key, v)
 		}
+	}
+	if usage := e.payload.Object("usage"); usage != nil {
+		e.payload.Set("usage", usage.Only("prompt_tokens", "completion_tokens"))
 	}
 }
 
-// agentdbgFromPython spells a list or a dictionary as Python prints it, which is how the SDK writes
-// prompts that are no texts, as JSON.
-func agentdbgFromPython(text string) (out []byte) {
-	for text != "" {
-		word := agentdbgPythonToken.FindString(text)
-		text = text[len(word):]
-		switch c := word[0]; {
-		case (c == '\'' || c == '"') && len(word) > 1:
-			inner := agentdbgPythonEscape.ReplaceAllStringFunc(word[1:len(word)-1], func(escape string) string {
-				switch {
-				case escape == `"`:
-					return `\"`
-				case escape == `\'`:
-					return "'"
-				case escape[1] == 'x':
-					return `\u00` + escape[2:]
-				case escape[1] == 'U':
-					r, _ := strconv.ParseInt(escape[2:], 16, 32)
-					return string(rune(r))
-				}
-				return escape
-			})
-			out = append(append(append(out, '"'), inner...), '"')
-		case agentdbgPythonWords[word] != "":
-			out = append(out, agentdbgPythonWords[word]...)
-		default:
-			out = append(out, word...)
-		}
+// span reads a span as the events that it stands for.
+func (d *agentdbgReader) span(o rows.Object, line int) []agentdbgEvent {
+	start := d.time(o, "start_time", "span", line)
+	end, ended := rows.ParseTime(o.Text("end_time"))
+	if !ended && o.Has("end_time") {
+		d.problem(line, "end_time is not a time: the end of the span is unknown")
 	}
-	return out
-}
-
-var (
-	agentdbgPythonToken  = regexp.MustCompile(`(?s)^(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|\w+|.)`)
-	agentdbgPythonEscape = regexp.MustCompile(`\\x[0-9a-f]{2}|\\U[0-9a-f]{8}|(?s)\\.|"`)
-	agentdbgPythonWords  = map[string]string{"None": "null", "True": "true", "False": "false"}
-)
-
-// span appends the events of a span to those of its run. order sorts them.
-func (d *agentdbgDecoder) span(
-	events []agentdbgEvent, all rows.Object, line int, file string, before *int64,
-) []agentdbgEvent {
-	start, ok := rows.ParseTime(all.Text("start_time"))
-	if !ok {
-		start = *before
-		d.problem(line, file, "start_time is not a time: took that of the span before it")
-	}
-	*before = start
-	end, ended := rows.ParseTime(all.Text("end_time"))
-	if end = max(end, start); !ended && all.Text("end_time") != "" {
-		d.problem(line, file, "end_time is not a time: the end of the span is unknown")
-	}
-	e := agentdbgEvent{line: line, id: all.Text("span_id"), runID: all.Text("trace_id"), name: all.Text("name"),
+	end = max(end, start)
+	e := agentdbgEvent{line: line, id: o.Text("span_id"), runID: o.Text("trace_id"), name: o.Text("name"),
 		at: end, tookMS: end - start, order: start, span: true}
-	attributes := all.Object("attributes")
-	inner := slices.Collect(rows.Objects(all.Get("events")))
-	if parent := all.Text("parent_span_id"); parent == "" {
-		return append(events, agentdbgRootEvents(e, all, start, ended, inner)...)
+	attributes := o.Object("attributes")
+	inner := slices.Collect(rows.Objects(o.Get("events")))
+	if o.Text("parent_span_id") == "" {
+		return agentdbgRootEvents(e, o, ended, inner)
 	}
-	failed := all.Text("status_code") == "ERROR"
-	failure := rows.OrNull(nil)
-	if failed {
-		failure = agentdbgErrorOf(attributes, all.Text("status_description")).JSON()
+	status, failure := agentdbgStatusOK, rows.OrNull(nil)
+	if o.Text("status_code") == "ERROR" {
+		status, failure = agentdbgStatusError, agentdbgErrorOf(attributes, o.Text("status_description")).JSON()
 	}
-	status := map[bool]string{false: agentdbgStatusOK, true: agentdbgStatusError}[failed]
 	switch {
 	case attributes.Has("gen_ai.system") || attributes.Has("gen_ai.operation.name"):
 		e.typ = agentdbgLlmCall
@@ -378,7 +314,7 @@ func (d *agentdbgDecoder) span(
 		e.payload.Add(rows.Of("status", status, "error", failure))
 	case attributes.Has("maida.tool_name"):
 		e.typ = agentdbgToolCall
-		if !ended && !failed {
+		if !ended && status == agentdbgStatusOK {
 			status, failure = agentdbgStatusError, rows.Of("error_type", agentdbgUnfinished).JSON()
 		}
 		e.payload = rows.Of("tool_name", attributes.Text("maida.tool_name"), "status", status, "error", failure)
@@ -388,32 +324,47 @@ func (d *agentdbgDecoder) span(
 				e.payload.Set(key, agentdbgDecoded(v))
 			}
 		}
-	case e.name == "state":
-		e.typ, e.payload = agentdbgStateUpdate, rows.Of("state", nil, "diff", nil)
+	case e.name == "state" || e.name == "loop_warning" || attributes.Text("maida.event_type") == agentdbgLoopWarning:
+		what := map[bool]string{true: "state", false: "maida.loop.warning"}[e.name == "state"]
+		e.typ, e.payload = agentdbgNamedEvent(what, nil, "")
 		for _, ev := range inner {
-			e.payload.Add(agentdbgStateOf(ev.Object("attributes")))
-		}
-	case e.name == "loop_warning" || attributes.Text("maida.event_type") == agentdbgLoopWarning:
-		e.typ = agentdbgLoopWarning
-		for _, ev := range inner {
-			e.payload.Add(agentdbgWarningOf(ev.Object("attributes")))
+			_, payload := agentdbgNamedEvent(what, ev.Object("attributes"), "")
+			e.payload.Add(payload)
 		}
 	case attributes.Has("maida.error_type"):
-		e.typ, e.payload = agentdbgErrorEvent, agentdbgErrorOf(attributes, "")
+		e.typ, e.payload = agentdbgNamedEvent("exception", attributes, "")
 	default:
-		e.typ, e.payload = agentdbgOtherSpan, all.Without("trace_id", "span_id", "parent_span_id", "start_time", "end_time",
-			"duration_ms")
+		e.typ = agentdbgOtherSpan
+		e.payload = o.Without("trace_id", "span_id", "parent_span_id", "start_time", "end_time", "duration_ms")
 	}
-	return append(events, e)
+	return []agentdbgEvent{e}
+}
+
+// agentdbgNamedEvent is what an event in a span is by its name; nothing for one of another name.
+func agentdbgNamedEvent(name string, attributes rows.Object, message string) (typ string, payload rows.Object) {
+	switch name {
+	case "exception":
+		return agentdbgErrorEvent, agentdbgErrorOf(attributes, message)
+	case "state":
+		return agentdbgStateUpdate, rows.Of("state", agentdbgDecoded(rows.OrNull(attributes.Get("state"))),
+			"diff", agentdbgDecoded(rows.OrNull(attributes.Get("diff"))))
+	case "maida.loop.warning":
+		payload = slices.Clone(attributes)
+		for i, field := range payload {
+			if v := agentdbgDecoded(field.Value); v[0] == '[' { // the SDK writes the list as a text
+				payload[i].Value = v
+			}
+		}
+		return agentdbgLoopWarning, payload
+	}
+	return "", nil
 }
 
 // agentdbgRootEvents are those of the root: the start of the run, what happened in it, and its end.
-func agentdbgRootEvents(
-	e agentdbgEvent, all rows.Object, start int64, ended bool, inner []rows.Object,
-) []agentdbgEvent {
-	attributes := all.Object("attributes")
-	first := e
-	first.typ, first.at, first.tookMS, first.order = agentdbgRunStart, start, 0, math.MinInt64
+func agentdbgRootEvents(e agentdbgEvent, o rows.Object, ended bool, inner []rows.Object) []agentdbgEvent {
+	attributes := o.Object("attributes")
+	first, last := e, e
+	first.typ, first.at, first.tookMS, first.order = agentdbgRunStart, e.order, 0, math.MinInt64
 	first.payload = rows.Of("run_name", cmp.Or(attributes.Text("maida.run_name"), e.name),
 		"cwd", attributes.Get("maida.cwd"))
 	events := []agentdbgEvent{first}
@@ -423,23 +374,16 @@ func agentdbgRootEvents(
 			at = e.at
 		}
 		one := agentdbgEvent{line: e.line, id: e.id, runID: e.runID, at: at, order: at, span: true}
-		switch attributes := ev.Object("attributes"); ev.Text("name") {
-		case "exception":
-			one.typ, one.payload = agentdbgErrorEvent, agentdbgErrorOf(attributes, all.Text("status_description"))
-		case "state":
-			one.typ, one.payload = agentdbgStateUpdate, agentdbgStateOf(attributes)
-		case "maida.loop.warning":
-			one.typ, one.payload = agentdbgLoopWarning, agentdbgWarningOf(attributes)
-		default:
+		one.typ, one.payload = agentdbgNamedEvent(ev.Text("name"), ev.Object("attributes"), o.Text("status_description"))
+		if one.typ == "" {
 			one.typ, one.payload = agentdbgOtherSpan, ev.Without("timestamp")
 		}
 		events = append(events, one)
 	}
 	if ended {
-		last := e
 		last.typ, last.tookMS, last.order = agentdbgRunEnd, 0, math.MaxInt64
 		last.payload = rows.Of("status", agentdbgStatusOK)
-		if all.Text("status_code") == "ERROR" {
+		if o.Text("status_code") == "ERROR" {
 			last.payload.Set("status", agentdbgStatusError)
 		}
 		events = append(events, last)
@@ -456,11 +400,10 @@ func agentdbgModelCall(attributes rows.Object, inner []rows.Object, name string)
 	p := rows.Of("model", cmp.Or(attributes.Text("gen_ai.request.model"), attributes.Text("gen_ai.response.model"), name),
 		"provider", cmp.Or(attributes.Text("gen_ai.system"), attributes.Text("gen_ai.provider.name"), agentdbgUnknown),
 		"temperature", rows.OrNull(attributes.Get("gen_ai.request.temperature")), "stop_reason", rows.OrNull(stop))
-	var usage rows.Object
-	for _, keys := range [][2]string{{"prompt_tokens", "input"}, {"completion_tokens", "output"}} {
-		if v := attributes.Get("gen_ai.usage." + keys[1] + "_tokens"); v != nil && string(v) != "null" {
-			usage.Set(keys[0], v)
-		}
+	usage := attributes.Only("gen_ai.usage.input_tokens", "gen_ai.usage.output_tokens")
+	for i, field := range usage {
+		usage[i].Key = map[string]string{"gen_ai.usage.input_tokens": "prompt_tokens",
+			"gen_ai.usage.output_tokens": "completion_tokens"}[field.Key]
 	}
 	if usage != nil {
 		p.Set("usage", usage)
@@ -469,20 +412,21 @@ func agentdbgModelCall(attributes rows.Object, inner []rows.Object, name string)
 	for i, ev := range inner {
 		role := strings.TrimSuffix(strings.TrimPrefix(ev.Text("name"), "gen_ai."), ".message")
 		content := ev.Object("attributes").Get("content")
-		text, isText := rows.Text(content)
+		text, _ := rows.Text(content)
 		said := agentdbgStructured(text)
-		switch o, _ := rows.Parse(said); {
+		o := rows.Read(string(said))
+		switch {
 		case agentdbgRoles[role] == "" || content == nil:
 		case agentdbgRoles[role] == session.RoleAssistant && i == len(inner)-1:
-			if p.Set("response", content); isText && said != nil {
+			if p.Set("response", content); said != nil {
 				p.Set("response", said)
 			}
 		case o.Get("messages") != nil:
 			messages = append(messages, rows.Elements(o.Get("messages"))...)
-		case bytes.Contains(said, []byte(`"role"`)) && o == nil:
+		case len(said) > 0 && said[0] == '[' && bytes.Contains(said, []byte(`"role"`)):
 			messages = append(messages, rows.Elements(said)...)
 		default:
-			if said != nil && o == nil {
+			if len(said) > 0 && said[0] == '[' {
 				content = said
 			}
 			messages = append(messages, rows.Of("role", role, "content", content).JSON())
@@ -502,22 +446,6 @@ func agentdbgDecoded(v json.RawMessage) json.RawMessage {
 		}
 	}
 	return v
-}
-
-func agentdbgStateOf(attributes rows.Object) rows.Object {
-	return rows.Of("state", agentdbgDecoded(rows.OrNull(attributes.Get("state"))),
-		"diff", agentdbgDecoded(rows.OrNull(attributes.Get("diff"))))
-}
-
-// agentdbgWarningOf is a loop warning, whose list the SDK writes as a text.
-func agentdbgWarningOf(attributes rows.Object) rows.Object {
-	warning := slices.Clone(attributes)
-	for i, field := range warning {
-		if v := agentdbgDecoded(field.Value); v[0] == '[' {
-			warning[i].Value = v
-		}
-	}
-	return warning
 }
 
 func agentdbgErrorOf(attributes rows.Object, message string) rows.Object {

@@ -126,10 +126,6 @@ func TestAgentDbgDecodeSeveralRuns(t *testing.T) {
 	if diff := cmp.Diff(agentdbgSampleRuns, ids); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	export := readFile(t, "testdata/agentdbg/export.json")
-	if n := len(collected(t, agentdbgDecode(strings.NewReader(export+"\n"+export), nil))); n != 2 {
-		t.Errorf("%d sessions of two exports", n)
-	}
 }
 
 // FuzzAgentDbgDecode: whatever decodes is a valid session, and what is written of it reads as

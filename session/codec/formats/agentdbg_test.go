@@ -16,7 +16,6 @@ import (
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/codectest"
-	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
 )
 
 const agentdbgDataDir = "testdata/agentdbg/data"
@@ -224,95 +223,6 @@ func TestAgentDbgTurnsOfARunKeepTheirEnds(t *testing.T) {
 	}
 }
 
-// The warnings of AgentDbg's own runs are the ones that the detector gives, at
-// the same places and byte for byte.
-func TestLoopDetectorAgreesWithAgentDbg(t *testing.T) {
-	files, err := filepath.Glob("testdata/agentdbg/data/runs/*/events.jsonl")
-	if err != nil || len(files) != 4 {
-		t.Fatalf("%d runs, %v", len(files), err)
-	}
-	warnings := 0
-	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		d := new(agentdbgLoopDetector)
-		var expected rows.Object
-		for line := range strings.Lines(string(text)) {
-			e, err := rows.Parse([]byte(line))
-			if err != nil {
-				t.Fatal(err)
-			}
-			typ, payload := e.Text("event_type"), e.Object("payload")
-			if typ == agentdbgLoopWarning {
-				warnings++
-				if diff := cmp.Diff(string(payload.JSON()), string(expected.JSON())); diff != "" {
-					t.Errorf("%s: warning (-want +got):\n%s", file, diff)
-				}
-				if got := agentdbgDefaultName(typ, payload); got != e.Text("name") {
-					t.Errorf("%s: name %q, want %q", file, got, e.Text("name"))
-				}
-				expected = nil
-				continue
-			}
-			if expected != nil {
-				t.Errorf("%s: a warning that AgentDbg did not give: %s", file, expected.JSON())
-			}
-			expected = d.see(typ, e.Text("event_id"), payload)
-		}
-	}
-	if warnings != 3 {
-		t.Errorf("%d warnings, want 3", warnings)
-	}
-}
-
-func TestAgentDbgLoopDetector(t *testing.T) {
-	// Each letter is a call of the tool of that name, a dot a state update, and a
-	// bang an error, which the window does not hold.
-	for _, tt := range []struct {
-		events string
-		want   []string // place and pattern
-	}{
-		{"aa", nil},
-		{"aaa", []string{"2 a"}},
-		{"aaaaaa", []string{"2 a"}},
-		{"a!a!a", []string{"4 a"}},
-		{"ababab", []string{"5 a b"}},
-		{"abababab", []string{"5 a b", "6 b a"}},
-		{"abcabcabc", []string{"8 a b c"}},
-		{"abcdabcdabcd", []string{"11 a b c d"}},
-		{"abcdeabcdeabcde", nil}, // longer than the window
-		{"...", []string{"2 STATE_UPDATE"}},
-		{"aabaabaab", []string{"8 a a b"}},
-	} {
-		d := new(agentdbgLoopDetector)
-		var got []string
-		for i, c := range tt.events {
-			typ := agentdbgToolCall
-			switch c {
-			case '.':
-				typ = agentdbgStateUpdate
-			case '!':
-				typ = agentdbgErrorEvent
-			}
-			if w := d.see(typ, "", rows.Object{{Key: "tool_name", Value: rows.Raw(string(c))}}); w != nil {
-				pattern := strings.NewReplacer("TOOL_CALL:", "", " -> ", " ").Replace(w.Text("pattern"))
-				got = append(got, strings.Join([]string{string(rows.Raw(i)), pattern}, " "))
-				if !strings.Contains(string(w.Get("evidence_event_ids")), "__MISSING__") {
-					t.Errorf("%s: evidence %s", tt.events, w.Get("evidence_event_ids"))
-				}
-			}
-		}
-		if diff := cmp.Diff(tt.want, got); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", tt.events, diff)
-		}
-	}
-	if got := agentdbgSignature(agentdbgLlmCall, nil); got != "LLM_CALL:UNKNOWN" {
-		t.Errorf("signature without a model is %s", got)
-	}
-}
-
 func TestAgentDbgRunID(t *testing.T) {
 	const own = "3cb3426d-1fa6-417a-b821-6be9c94cd9f4"
 	if got := agentdbgRunID(own); got != own {
@@ -330,20 +240,16 @@ func TestAgentDbgRunID(t *testing.T) {
 	}
 }
 
-// TestAgentDbgAChatIsNoLoop exports a session in which a model answers three times and calls nothing.
-func TestAgentDbgAChatIsNoLoop(t *testing.T) {
-	question, answer := []string{"user", `{"type":"text","text":"go on"}`}, []string{"assistant", `{"type":"text","text":"go on"}`}
-	s := chat(question, answer, question, answer, question, answer)
-	calls := 0
-	for _, e := range agentdbgDraft(s, false).events {
-		switch e.EventType {
-		case agentdbgLlmCall:
-			calls++
-		case agentdbgLoopWarning:
-			t.Errorf("warning: %s", e.Payload.JSON())
-		}
-	}
-	if calls != 3 {
-		t.Errorf("%d model calls, want 3", calls)
+// TestAgentDbgLoopWarningsAreEvents: a warning of this program's SDK, which lists parts, is one of AgentDbg's, which
+// lists events.
+func TestAgentDbgLoopWarningsAreEvents(t *testing.T) {
+	f := agentdbgDraft(chat([]string{"user", `{"type":"text","text":"q"}`}, []string{"assistant",
+		`{"type":"tool-a","toolCallId":"c","state":"output-available","input":{},"output":1}`,
+		`{"type":"data-loop-warning","data":{"pattern":"a","repetitions":3,"window_size":3,"evidence":["prt_1_0","x"]}}`}), false)
+	call, warning := f.events[2], f.events[3]
+	want := `{"pattern":"a","repetitions":3,"window_size":3,"evidence":["prt_1_0","x"],"evidence_event_ids":["` +
+		call.EventID + `"]}`
+	if got := string(warning.Payload.JSON()); warning.EventType != agentdbgLoopWarning || warning.Name != "a" || got != want {
+		t.Errorf("%s %s %s, want %s", warning.EventType, warning.Name, got, want)
 	}
 }

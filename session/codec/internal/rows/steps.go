@@ -53,6 +53,7 @@ func Whole(what string, r io.Reader, report func(codec.Problem),
 // Step is a model call of an assistant message: its parts from one step-start, which is not among
 // them, to the next.
 type Step struct {
+	Start *session.Part // the step-start, nil for a first step without one
 	Parts []*session.Part
 	At    int64 // when the first part was made, 0 without parts
 
@@ -80,16 +81,13 @@ func Steps(s *codec.Session, m *session.MessageAndParts) []Step {
 			last = &steps[len(steps)-1]
 			fallthrough
 		default:
-			started = true
+			last.Start, started = p, true
 		}
 		last.At = cmp.Or(last.At, p.CreatedAt)
 	}
 	meta := session.ParseMessageMetadata([]byte(m.Message.MetadataJSON))
 	tokens := meta.Tokens(m.Message.Role, m.IsMarker())
-	calls := meta.Trace.Steps
-	if calls == nil {
-		calls = spansOf(s, m.Message.ID)
-	}
+	calls := ModelCalls(s, m.Message.ID, meta.Trace.Steps)
 	var sum session.Usage
 	each := len(calls) == len(steps)
 	for i := range steps {
@@ -130,12 +128,16 @@ func Steps(s *codec.Session, m *session.MessageAndParts) []Step {
 	return steps
 }
 
-// spansOf are the model calls of a message whose usage a span reports, in order.
-func spansOf(s *codec.Session, messageID string) (calls []session.Step) {
+// ModelCalls returns what is known of each model call of a message, in their order: those that the source lists, or
+// else the spans of calls, except those that failed and used nothing.
+func ModelCalls(s *codec.Session, messageID string, listed []session.Step) (calls []session.Step) {
+	if listed != nil {
+		return listed
+	}
 	for i := range s.SpanRefs {
-		if r := &s.SpanRefs[i]; r.MessageID == messageID && r.TurnStats != nil && r.TurnStats.Step &&
-			r.TurnStats.Usage != nil {
-			calls = append(calls, session.Step{Model: r.TurnStats.Model, Usage: r.TurnStats.Usage,
+		r := &s.SpanRefs[i]
+		if stats := r.TurnStats; r.MessageID == messageID && stats != nil && stats.Step && (!r.Error || stats.Usage != nil) {
+			calls = append(calls, session.Step{Model: stats.Model, Usage: stats.Usage, StopReason: stats.Trace.StopReason,
 				StartedAt: r.StartNano})
 		}
 	}
