@@ -13,6 +13,7 @@ package formats
 
 import (
 	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -41,71 +42,50 @@ const stsTypeResult = "data-tool-result"
 // stsEncode writes the session as a header and messages.
 func stsEncode(w io.Writer, s *codec.Session) error {
 	t := s.Sorted()
-	e := stsEncoder{s: s, prompts: make(map[string]string), ids: make(map[string]bool)}
-	for _, b := range s.Blobs {
-		if b.Kind == store.BlobSystemPrompt {
-			e.prompts[b.Digest] = b.Body
-		}
-	}
 	header := rows.Of("type", "session", "harness", cmp.Or(t.Session.Agent, "unknown"), "id", t.Session.ID)
-	if title := t.Session.Title; title != "" && title != session.Untitled {
-		header.Set("name", title)
+	if title := t.Session.Title; title != session.Untitled {
+		header.Add(rows.NonEmpty("name", title))
 	}
-	e.line(header)
+	out := append(header.JSON(), '\n')
+	send := func(role, text string, fields ...any) {
+		message := append(rows.Of("role", role, "content", text), rows.NonEmpty(fields...)...)
+		out = append(append(out, rows.Of("type", "message", "message", message).JSON()...), '\n')
+	}
+	prompt := ""                  // the digest of the one in force
+	used := make(map[string]bool) // ids of calls, which must differ
 	for i := range t.Messages {
-		if m := &t.Messages[i]; m.Message.HiddenAt == nil {
-			e.message(m)
+		m := &t.Messages[i]
+		row := &m.Message
+		if row.HiddenAt != nil {
+			continue
 		}
+		digest := session.ParseMessageMetadata([]byte(row.MetadataJSON)).SystemPromptDigest
+		for _, b := range s.Blobs {
+			if b.Kind == store.BlobSystemPrompt && b.Digest == digest && digest != prompt {
+				prompt = digest
+				send(session.RoleSystem, b.Body, "timestamp", max(0, row.CreatedAt))
+			}
+		}
+		if row.Role == session.RoleAssistant && !m.IsMarker() {
+			for _, st := range rows.Steps(s, m) {
+				stsStep(m, &st, used, send)
+			}
+			continue
+		}
+		role, text := row.Role, ""
+		if row.Role == session.RoleAssistant {
+			role = session.RoleSystem // what the model gets of what came before
+		}
+		for _, p := range m.Parts {
+			c, _ := session.ParseCompaction(p.DataJSON) // of another part it has no summary
+			text += cmp.Or(stsTextOf(rows.Read(p.DataJSON)), c.Summary)
+		}
+		send(role, text, "timestamp", max(0, row.CreatedAt))
 	}
-	if _, err := w.Write(e.out); err != nil {
+	if _, err := w.Write(out); err != nil {
 		return fmt.Errorf("write session %s: %w", t.Session.ID, err)
 	}
 	return nil
-}
-
-type stsEncoder struct {
-	s       *codec.Session
-	out     []byte
-	prompts map[string]string
-	prompt  string          // the digest of the one in force
-	ids     map[string]bool // of calls, which must differ
-}
-
-func (e *stsEncoder) line(o rows.Object) { e.out = append(append(e.out, o.JSON()...), '\n') }
-
-// newMessage returns a message of a role, with fields that may be empty, and then have no meaning.
-func (e *stsEncoder) newMessage(role, text string, at int64, others ...any) rows.Object {
-	return append(rows.Of("role", role, "content", text),
-		rows.NonEmpty(append(others, "timestamp", max(0, at))...)...)
-}
-
-func (e *stsEncoder) send(message rows.Object) {
-	e.line(rows.Of("type", "message", "message", message))
-}
-
-func (e *stsEncoder) message(m *session.MessageAndParts) {
-	row := &m.Message
-	digest := session.ParseMessageMetadata([]byte(row.MetadataJSON)).SystemPromptDigest
-	if prompt, known := e.prompts[digest]; known && digest != e.prompt {
-		e.prompt = digest
-		e.send(e.newMessage(session.RoleSystem, prompt, row.CreatedAt))
-	}
-	if row.Role == session.RoleAssistant && !m.IsMarker() {
-		steps := rows.Steps(e.s, m)
-		for i := range steps {
-			e.step(m, &steps[i])
-		}
-		return
-	}
-	role, text := row.Role, ""
-	if row.Role == session.RoleAssistant {
-		role = session.RoleSystem // what the model gets of what came before
-	}
-	for i := range m.Parts {
-		c, _ := session.ParseCompaction(m.Parts[i].DataJSON) // of another part it has no summary
-		text += cmp.Or(stsTextOf(rows.Read(m.Parts[i].DataJSON)), c.Summary)
-	}
-	e.send(e.newMessage(role, text, row.CreatedAt))
 }
 
 // stsTextOf is the text of a part.
@@ -119,33 +99,30 @@ func stsTextOf(data rows.Object) string {
 	return ""
 }
 
-// step writes a model call, and the results of the tool calls that it requested.
-func (e *stsEncoder) step(m *session.MessageAndParts, st *rows.Step) {
+// stsStep writes a model call, and the results of the tool calls that it requested.
+func stsStep(m *session.MessageAndParts, st *rows.Step, used map[string]bool,
+	send func(role, text string, fields ...any)) {
 	var text, reasoning string
-	var calls, results []rows.Object
+	var requests []rows.Object
+	var results []*rows.Call
 	for _, p := range st.Parts {
 		data := rows.Read(p.DataJSON)
 		text += stsTextOf(data)
 		if p.Type == "reasoning" {
 			reasoning += data.Text("text")
-		} else if c := rows.CallOf(p, data, func(id string) bool { return e.ids[id] }); c != nil {
-			e.ids[c.ID] = true
-			calls = append(calls, rows.Of("id", c.ID, "function",
-				rows.Of("name", c.Name, "arguments", string(c.Input))))
+		} else if c := rows.CallOf(p, data, func(id string) bool { return used[id] }); c != nil {
+			used[c.ID] = true
+			function := rows.Of("name", c.Name, "arguments", string(c.Input))
+			requests = append(requests, rows.Of("id", c.ID, "function", function))
 			if c.Result != nil {
-				result := e.newMessage(stsRoleTool, c.ShownResult(), c.At)
-				result.Set("toolCallId", c.ID)
-				result.Add(rows.NonEmpty("isError", c.Failed))
-				results = append(results, result)
+				results = append(results, c)
 			}
 		}
 	}
-	message := e.newMessage(session.RoleAssistant, text, max(m.Message.CreatedAt, st.At),
-		"reasoningContent", reasoning, "model", st.Model.ModelID)
-	message.Add(rows.NonEmpty("toolCalls", calls))
-	e.send(message)
-	for _, result := range results {
-		e.send(result)
+	send(session.RoleAssistant, text, "reasoningContent", reasoning, "model", st.Model.ModelID,
+		"timestamp", max(0, m.Message.CreatedAt, st.At), "toolCalls", requests)
+	for _, c := range results {
+		send(stsRoleTool, c.ShownResult(), "timestamp", max(0, c.At), "toolCallId", c.ID, "isError", c.Failed)
 	}
 }
 
@@ -165,8 +142,17 @@ func stsSession(text []byte, report func(codec.Problem), yield func(*codec.Sessi
 	}
 	for _, l := range lines {
 		d.n = l.N
-		if err := d.line(l.Object, l.Err); err != nil {
-			return fmt.Errorf("line %d: %w", d.n, err)
+		message := l.Object.Object("message")
+		switch {
+		case d.s == nil && (l.Err != nil || l.Object.Text("type") != "session" || l.Object.Text("id") == ""):
+			return fmt.Errorf(`line %d: is not a header: want {"type":"session","harness":…,"id":…} first`, l.N)
+		case d.s == nil:
+			d.s = rows.New(l.Object.Text("id"), cmp.Or(l.Object.Text("harness"), "unknown"))
+			d.s.Row.Title = cmp.Or(l.Object.Text("name"), d.s.Row.Title)
+		case l.Err != nil || l.Object.Text("type") != "message" || message == nil:
+			d.problem(`is not a message, and is left out: want {"type":"message","message":{…}}`)
+		default:
+			d.message(message)
 		}
 	}
 	if d.s == nil {
@@ -189,21 +175,7 @@ func (d *stsDecoder) problem(reason string, args ...any) {
 	d.report(codec.Problem{Line: d.n, Reason: fmt.Sprintf(reason, args...)})
 }
 
-// line reads a line. Only what makes the rest worthless is an error.
-func (d *stsDecoder) line(o rows.Object, err error) error {
-	if d.s == nil {
-		if err != nil || o.Text("type") != "session" || o.Text("id") == "" {
-			return errors.New(`is not a header: want {"type":"session","harness":…,"id":…} first`)
-		}
-		d.s = rows.New(o.Text("id"), cmp.Or(o.Text("harness"), "unknown"))
-		d.s.Row.Title = cmp.Or(o.Text("name"), d.s.Row.Title)
-		return nil
-	}
-	message := o.Object("message")
-	if err != nil || o.Text("type") != "message" || message == nil {
-		d.problem(`is not a message, and is left out: want {"type":"message","message":{…}}`)
-		return nil
-	}
+func (d *stsDecoder) message(message rows.Object) {
 	if raw := message.Get("timestamp"); raw != nil {
 		if at, ok := rows.Milli(raw); ok {
 			d.at = at
@@ -218,47 +190,41 @@ func (d *stsDecoder) line(o rows.Object, err error) error {
 	if !ok && message.Has("content") {
 		d.problem("message.content is %.40s, want a text: it is left out", message.Get("content"))
 	}
-	d.message(message, content)
-	return nil
-}
-
-func (d *stsDecoder) message(message rows.Object, content string) {
-	switch role := message.Text("role"); role {
+	role := message.Text("role")
+	switch role {
 	case session.RoleUser, session.RoleSystem:
-		d.turn = nil
-		m := d.s.Message(role, d.at)
-		if content != "" {
-			m.Part(rows.TextPart("text", content), d.at)
+		d.turn = d.s.Message(role, d.at)
+	case session.RoleAssistant, stsRoleTool:
+		if d.turn == nil || d.turn.Row.Role != session.RoleAssistant {
+			d.turn = d.s.Message(session.RoleAssistant, d.at)
 		}
-	case session.RoleAssistant:
-		d.assistant(message, content)
-	case stsRoleTool:
-		d.result(message, content)
 	default:
 		d.problem("message.role is %.40s, want user, assistant, system or tool: the message is left out",
 			rows.OrNull(message.Get("role")))
+		return
 	}
-}
-
-func (d *stsDecoder) begin() {
-	if d.turn == nil {
-		d.turn = d.s.Message(session.RoleAssistant, d.at)
+	if role == stsRoleTool {
+		d.result(message, content)
+		return
 	}
-}
-
-func (d *stsDecoder) assistant(message rows.Object, content string) {
-	d.begin()
-	if model := message.Text("model"); model != "" {
-		d.turn.SetMeta("model", session.Model{ModelID: model})
-	}
-	d.turn.Part(rows.Of("type", "step-start"), d.at)
-	if text := message.Text("reasoningContent"); text != "" {
-		d.turn.Part(rows.TextPart("reasoning", text), d.at)
+	if role == session.RoleAssistant {
+		d.turn.AddMeta(rows.NonEmpty("model", session.Model{ModelID: message.Text("model")}))
+		d.turn.Part(rows.Of("type", "step-start"), d.at)
+		if text := message.Text("reasoningContent"); text != "" {
+			d.turn.Part(rows.TextPart("reasoning", text), d.at)
+		}
 	}
 	if content != "" {
 		d.turn.Part(rows.TextPart("text", content), d.at)
 	}
-	for i, raw := range rows.Elements(message.Get("toolCalls")) {
+	if role == session.RoleAssistant {
+		d.requests(rows.Elements(message.Get("toolCalls")))
+	}
+}
+
+// requests adds the calls that the assistant requests.
+func (d *stsDecoder) requests(calls []json.RawMessage) {
+	for i, raw := range calls {
 		call := rows.Read(string(raw))
 		function := call.Object("function")
 		if function == nil {
@@ -281,7 +247,6 @@ func (d *stsDecoder) result(message rows.Object, content string) {
 	p := d.calls[id]
 	if p == nil {
 		d.problem("message.toolCallId is %.60q, which no call before has: the result is kept without a call", id)
-		d.begin()
 		d.turn.Part(rows.DataPart(stsTypeResult, rows.Of("toolCallId", id, "content", content)), d.at)
 		return
 	}
