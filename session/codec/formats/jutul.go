@@ -38,10 +38,18 @@
 package formats
 
 import (
+	"errors"
 	"fmt"
+	"iter"
+	"os"
+	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"zombiezen.com/go/sqlite"
+	"zombiezen.com/go/sqlite/sqlitex"
 
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
@@ -63,6 +71,11 @@ const (
 	jutulKindResponse   = "hitl_response"
 	jutulKindCompaction = "context_compaction"
 )
+
+// jutulIsLifecycle reports whether events of a kind are those of the session's life.
+func jutulIsLifecycle(kind string) bool {
+	return slices.Contains([]string{jutulKindStart, jutulKindResume, jutulKindTitle, jutulKindEnd}, kind)
+}
 
 // jutulKindNone is the kind of an event that has none.
 const jutulKindNone = "jutul_event"
@@ -132,3 +145,104 @@ var jutulLosses = codec.ForeignLosses(codec.Losses{
 	{What: "tool inputs and outputs", Note: "outputs are texts; an input that is not an object is wrapped in one"},
 	{What: "permissions", Note: "questions that no decision has, and details"},
 }, "agents and models", "ends of turns", "files and sources", "system prompts and tool catalogs")
+
+// jutulFileName is what jutul-agent calls the trace in a session's directory.
+const jutulFileName = "trace.sqlite"
+
+const jutulSchema = `
+CREATE TABLE events (
+	id           INTEGER PRIMARY KEY AUTOINCREMENT,
+	timestamp    TEXT NOT NULL,
+	kind         TEXT NOT NULL,
+	payload_json TEXT NOT NULL
+);
+CREATE INDEX events_kind_idx ON events (kind);`
+
+// jutulDecodeFile reads the trace at path, which may be a session's directory with a
+// [jutulFileName] in it. It yields one session, as a trace holds one. It does not
+// write to the file, which jutul-agent may be writing meanwhile.
+//
+// Edge cases:
+//   - a session without an event that names it gets an id derived from its first
+//     event; a trace without events gives a session without messages;
+//   - what cannot be read of an event is kept as text and reported;
+//   - where the file is damaged, the events before the damage are read and the
+//     rest is reported; when none can be read, that is an error;
+//   - a file that is not an SQLite database, or has no table events, is an error.
+//
+// The sequence can be ranged over once. The caller owns what it yields.
+func jutulDecodeFile(path string, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
+	return rows.Decoded(report, func(report func(codec.Problem), yield func(*codec.Session) bool) error {
+		info, err := os.Stat(path)
+		if err != nil {
+			return fmt.Errorf("open trace: %w", err)
+		}
+		file := path
+		if info.IsDir() {
+			file = filepath.Join(path, jutulFileName)
+		}
+		events, err := jutulReadEvents(file)
+		switch {
+		case err != nil && len(events) == 0:
+			return fmt.Errorf("read trace %s: %w", file, err)
+		case err != nil:
+			report(codec.Problem{Record: fmt.Sprintf("event %d", events[len(events)-1].id),
+				Reason: fmt.Sprintf("the last that could be read: %v", err)})
+		}
+		yield(jutulDecode(events, report))
+		return nil
+	})
+}
+
+// jutulReadEvents returns the events up to the error, if there is one.
+func jutulReadEvents(file string) (events []jutulEvent, err error) {
+	conn, err := rows.OpenDatabase(file)
+	if err != nil {
+		return nil, err
+	}
+	err = sqlitex.ExecuteTransient(conn, "SELECT id, timestamp, kind, payload_json FROM events ORDER BY id",
+		&sqlitex.ExecOptions{ResultFunc: func(row *sqlite.Stmt) error {
+			events = append(events, jutulEvent{row.ColumnInt64(0), row.ColumnText(1), row.ColumnText(2), row.ColumnText(3)})
+			return nil
+		}})
+	return events, errors.Join(err, conn.Close())
+}
+
+// jutulEncodeFile writes the session as a trace to path, which must not exist. The
+// file is there whole or not at all. Like jutul-agent's own it is in WAL mode, so
+// whoever reads it must be able to write in its directory.
+//
+// EncodeFile refuses rows without an id or under a row that they do not name
+// (see [session.Transcript.CheckTree]).
+func jutulEncodeFile(path string, s *codec.Session) error {
+	if err := s.CheckTree(); err != nil {
+		return fmt.Errorf("encode session %s: %w", s.Session.ID, err)
+	}
+	if err := rows.CreateDatabase(path, func(temporary string) error {
+		return jutulWriteEvents(temporary, jutulEncode(s))
+	}); err != nil {
+		return fmt.Errorf("write trace %s: %w", path, err)
+	}
+	return nil
+}
+
+func jutulWriteEvents(path string, events []jutulEvent) (err error) {
+	conn, err := sqlite.OpenConn(path, sqlite.OpenReadWrite, sqlite.OpenCreate, sqlite.OpenWAL)
+	if err != nil {
+		return err
+	}
+	// Closing the last connection moves the WAL into the file.
+	defer func() { err = errors.Join(err, conn.Close()) }()
+	defer sqlitex.Save(conn)(&err)
+	if err := sqlitex.ExecuteScript(conn, jutulSchema, nil); err != nil {
+		return err
+	}
+	for _, e := range events {
+		err := sqlitex.Execute(conn, "INSERT INTO events (id, timestamp, kind, payload_json) VALUES (?, ?, ?, ?)",
+			&sqlitex.ExecOptions{Args: []any{e.id, e.timestamp, e.kind, e.payload}})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

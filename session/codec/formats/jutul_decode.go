@@ -3,16 +3,9 @@ package formats
 import (
 	"cmp"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"iter"
-	"os"
-	"path/filepath"
-	"slices"
+	"strconv"
 	"strings"
-
-	"zombiezen.com/go/sqlite"
-	"zombiezen.com/go/sqlite/sqlitex"
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
@@ -21,21 +14,42 @@ import (
 	"github.com/agenttrace/agenttrace/spans"
 )
 
-// decode builds the session of the events that were added. Payloads are dropped as they
+// jutulDecode builds the session of the events. Payloads are dropped as they
 // become parts, for a trace may be large.
-func (p *jutulParser) decode(report func(codec.Problem)) *codec.Session {
-	for _, problem := range p.problems {
-		report(problem)
+func jutulDecode(events []jutulEvent, report func(codec.Problem)) *codec.Session {
+	d := &jutulDecoder{report: report, calls: make(map[string]*jutulCall), requests: make(map[string]*jutulRequest),
+		turns: make(map[*rows.Message]*jutulUsage)}
+	parsed := make([]jutulParsedEvent, len(events))
+	for i := range events {
+		parsed[i] = d.parse(&events[i])
 	}
-	d := &jutulDecoder{report: report, calls: make(map[string]*jutulCall), requests: make(map[string]*jutulRequest)}
-	d.b = rows.New(p.sessionID(), jutulAgentName)
-	for i := range p.parsed {
-		d.record = fmt.Sprintf("event %d", p.parsed[i].id)
-		d.event(&p.parsed[i])
-		p.parsed[i] = jutulParsedEvent{}
+	d.b = rows.New(jutulSessionID(events), jutulAgentName)
+	for i := range parsed {
+		d.record = parsed[i].record
+		d.event(&parsed[i])
+		parsed[i] = jutulParsedEvent{}
 	}
 	d.finish()
 	return d.b.Finish()
+}
+
+// jutulSessionID returns the id that the events say, or one derived from the first of
+// them.
+func jutulSessionID(events []jutulEvent) string {
+	for i := range events {
+		if jutulIsLifecycle(events[i].kind) {
+			o, _, _ := jutulParsePayload(events[i].payload) // of another payload there is none
+			if id := o.Text("session_id"); id != "" {
+				return id
+			}
+		}
+	}
+	if len(events) == 0 {
+		return spans.DeriveID(spans.PrefixSession, 0, jutulAgentName)
+	}
+	first := &events[0]
+	at, _ := jutulParseTime(first.timestamp) // otherwise the beginning of time
+	return spans.DeriveID(spans.PrefixSession, at, jutulAgentName, first.timestamp, first.kind, first.payload)
 }
 
 // jutulDecoder holds what an event may refer to.
@@ -43,21 +57,23 @@ type jutulDecoder struct {
 	b      *rows.Session
 	report func(codec.Problem)
 	record string // what is being read
+	last   int64  // the time of the event before, while they are parsed
 
-	turns     int64
+	users     int64         // messages
 	assistant *rows.Message // the turn's, nil until something is said
-	usage     map[*rows.Message]*jutulUsage
+	turns     map[*rows.Message]*jutulUsage
 	calls     map[string]*jutulCall // those without a result, by id
 	placed    []*jutulCall          // all
 	requests  map[string]*jutulRequest
 	asked     []*jutulRequest
-	lifecycle []json.RawMessage
+	simulator json.RawMessage
+	lifecycle []rows.Object
 }
 
 // jutulParsedEvent is an event with its payload read. payload is nil when it is no
 // object: then value is it, or its text as a JSON string.
 type jutulParsedEvent struct {
-	id      int64
+	record  string
 	at      int64
 	kind    string
 	payload rows.Object
@@ -83,7 +99,7 @@ type jutulRequest struct {
 	id        string
 	at        int64
 	message   *rows.Message
-	actions   []rows.Object
+	args      []json.RawMessage // of the calls that it asks about
 	decisions []store.Decision
 }
 
@@ -91,99 +107,64 @@ func (d *jutulDecoder) problem(format string, args ...any) {
 	d.report(codec.Problem{Record: d.record, Reason: fmt.Sprintf(format, args...)})
 }
 
-// jutulParser reads the payloads of events.
-type jutulParser struct {
-	parsed   []jutulParsedEvent
-	first    jutulEvent
-	problems []codec.Problem
-}
-
-// add takes the next event.
-func (p *jutulParser) add(e jutulEvent) {
-	problem := func(format string, args ...any) {
-		p.problems = append(p.problems, codec.Problem{Record: fmt.Sprintf("event %d", e.id),
-			Reason: fmt.Sprintf(format, args...)})
+// parse reads the time and the payload of an event.
+func (d *jutulDecoder) parse(e *jutulEvent) (parsed jutulParsedEvent) {
+	d.record = fmt.Sprintf("event %d", e.id)
+	parsed.record, parsed.kind = d.record, strings.ToValidUTF8(e.kind, "\uFFFD")
+	at, err := jutulParseTime(e.timestamp)
+	if err != nil {
+		d.problem("%v: taken as that of the event before", err)
+		at = d.last
 	}
-	last := int64(0)
-	if n := len(p.parsed); n > 0 {
-		last = p.parsed[n-1].at
-	} else {
-		p.first = e
-	}
-	parsed := jutulParsedEvent{id: e.id, kind: strings.ToValidUTF8(e.kind, "\uFFFD")}
-	var err error
-	if parsed.at, err = jutulParseTime(e.timestamp); err != nil {
-		problem("%v: taken as that of the event before", err)
-		parsed.at = last
-	}
+	parsed.at, d.last = at, at
 	text := strings.ToValidUTF8(e.payload, "\uFFFD")
 	o, odd, err := jutulParsePayload(text)
 	if odd {
-		problem("payload has NaN or Infinity, which JSON has not: kept as strings")
+		d.problem("payload has NaN or Infinity, which JSON has not: kept as strings")
 	}
-	if err != nil {
-		if parsed.value, err = rows.Value([]byte(text)); err != nil {
-			problem("payload is not JSON: kept as text")
-			parsed.value = rows.Raw(text)
-		}
-	} else {
+	if err == nil {
 		parsed.payload = o
+	} else if parsed.value, err = rows.Value([]byte(text)); err != nil {
+		d.problem("payload is not JSON: kept as text")
+		parsed.value = rows.Raw(text)
 	}
-	p.parsed = append(p.parsed, parsed)
+	return parsed
 }
 
-// sessionID returns the id that the events say, or one derived from the first of
-// them.
-func (p *jutulParser) sessionID() string {
-	for i := range p.parsed {
-		switch p.parsed[i].kind {
-		case jutulKindStart, jutulKindResume, jutulKindTitle, jutulKindEnd:
-			if id := p.parsed[i].payload.Text("session_id"); id != "" {
-				return id
-			}
-		}
-	}
-	if len(p.parsed) == 0 {
-		return spans.DeriveID(spans.PrefixSession, 0, jutulAgentName)
-	}
-	return spans.DeriveID(spans.PrefixSession, p.parsed[0].at, jutulAgentName, p.first.timestamp, p.first.kind,
-		p.first.payload)
-}
-
-// jutulReaders are the functions that read the events of a kind. Events of other kinds, and
-// those whose payload is not an object, are kept as they are.
-var jutulReaders = map[string]func(*jutulDecoder, *jutulParsedEvent){
-	jutulKindStart: (*jutulDecoder).session, jutulKindResume: (*jutulDecoder).session, jutulKindTitle: (*jutulDecoder).session,
-	jutulKindEnd:        (*jutulDecoder).session,
-	jutulKindUser:       (*jutulDecoder).user,
-	jutulKindAssistant:  func(d *jutulDecoder, e *jutulParsedEvent) { d.text(e, "text") },
-	jutulKindReasoning:  func(d *jutulDecoder, e *jutulParsedEvent) { d.text(e, "reasoning") },
-	jutulKindUsage:      (*jutulDecoder).modelUsage,
-	jutulKindCall:       (*jutulDecoder).call,
-	jutulKindResult:     (*jutulDecoder).result,
-	jutulKindRequest:    (*jutulDecoder).request,
-	jutulKindResponse:   (*jutulDecoder).response,
-	jutulKindCompaction: (*jutulDecoder).compaction,
-}
-
+// event reads an event. Those of other kinds, and those whose payload is not an object, are kept as they are.
 func (d *jutulDecoder) event(e *jutulParsedEvent) {
 	d.b.See(e.at)
-	if read := jutulReaders[e.kind]; read != nil && e.payload != nil {
+	read := map[string]func(*jutulDecoder, *jutulParsedEvent){
+		jutulKindUser: (*jutulDecoder).user, jutulKindAssistant: (*jutulDecoder).text, jutulKindReasoning: (*jutulDecoder).text,
+		jutulKindUsage: (*jutulDecoder).modelUsage, jutulKindCall: (*jutulDecoder).call,
+		jutulKindResult: (*jutulDecoder).result, jutulKindRequest: (*jutulDecoder).request,
+		jutulKindResponse: (*jutulDecoder).response, jutulKindCompaction: (*jutulDecoder).compaction,
+	}[e.kind]
+	switch {
+	case e.payload != nil && jutulIsLifecycle(e.kind):
+		if e.kind == jutulKindTitle {
+			d.b.Row.Title = cmp.Or(e.payload.Text("title"), d.b.Row.Title)
+		}
+		if d.simulator == nil {
+			d.simulator = e.payload.Get("simulator")
+		}
+		d.lifecycle = append(d.lifecycle, rows.Of("kind", e.kind, "at", e.at, "payload", e.payload))
+	case e.payload != nil && read != nil:
 		read(d, e)
-		return
+	default:
+		d.verbatim(e)
 	}
-	d.verbatim(e)
 }
 
-// current returns the turn's assistant message.
-func (d *jutulDecoder) current(at int64) *rows.Message {
+// part adds a part to the turn's assistant message.
+func (d *jutulDecoder) part(data rows.Object, at int64) *rows.Part {
 	if d.assistant == nil {
 		d.assistant = d.message(session.RoleAssistant, at)
-		if d.turns > 0 {
-			d.assistant.SetTrace("turn_index", d.turns-1)
+		if d.users > 0 {
+			d.assistant.SetTrace("turn_index", d.users-1)
 		}
 	}
-	return d.assistant
+	return d.assistant.Part(data, at)
 }
 
 func (d *jutulDecoder) message(role string, at int64) *rows.Message {
@@ -192,10 +173,6 @@ func (d *jutulDecoder) message(role string, at int64) *rows.Message {
 		d.problem("the clock stepped back: the message has the time of the one before")
 	}
 	return m
-}
-
-func (d *jutulDecoder) part(data rows.Object, at int64) *rows.Part {
-	return d.current(at).Part(data, at)
 }
 
 // verbatim keeps an event as a part of its kind.
@@ -207,18 +184,6 @@ func (e *jutulParsedEvent) data() rows.Object {
 		e.value = e.payload.JSON()
 	}
 	return rows.DataPart("data-"+cmp.Or(e.kind, jutulKindNone), e.value)
-}
-
-func (d *jutulDecoder) session(e *jutulParsedEvent) {
-	if e.kind == jutulKindTitle {
-		d.b.Row.Title = cmp.Or(e.payload.Text("title"), d.b.Row.Title)
-	}
-	if simulator := e.payload.Get("simulator"); simulator != nil && d.b.Meta("jutul").Get("simulator") == nil {
-		o := d.b.Meta("jutul")
-		o.Set("simulator", simulator)
-		d.b.SetMeta("jutul", o)
-	}
-	d.lifecycle = append(d.lifecycle, rows.Of("kind", e.kind, "at", e.at, "payload", e.payload).JSON())
 }
 
 // textData is the part of a message event.
@@ -234,23 +199,22 @@ func (d *jutulDecoder) textData(e *jutulParsedEvent, typ string) rows.Object {
 }
 
 func (d *jutulDecoder) user(e *jutulParsedEvent) {
-	d.turns, d.assistant = d.turns+1, nil
+	d.users, d.assistant = d.users+1, nil
 	d.message(session.RoleUser, e.at).Part(d.textData(e, "text"), e.at)
 }
 
-func (d *jutulDecoder) text(e *jutulParsedEvent, typ string) { d.part(d.textData(e, typ), e.at) }
-
-// jutulMaxTokens bounds a count, so that no sum of counts overflows.
-const jutulMaxTokens = 1 << 40
+func (d *jutulDecoder) text(e *jutulParsedEvent) {
+	d.part(d.textData(e, map[string]string{jutulKindAssistant: "text", jutulKindReasoning: "reasoning"}[e.kind]), e.at)
+}
 
 // jutulCount is a number of tokens, 0 if there is none. known reports that it can be one.
 func jutulCount(o rows.Object, key string) (n int64, known bool) {
-	v := o.Get(key)
-	if v == nil || string(v) == "null" {
+	const maximum = 1 << 40 // so that no sum of counts overflows
+	if !o.Has(key) {
 		return 0, true
 	}
-	var f float64
-	if json.Unmarshal(v, &f) != nil || f < 0 || f > jutulMaxTokens {
+	f, err := strconv.ParseFloat(string(o.Get(key)), 64)
+	if err != nil || f < 0 || f > maximum {
 		return 0, false
 	}
 	return int64(f), true
@@ -260,7 +224,7 @@ func jutulCount(o rows.Object, key string) (n int64, known bool) {
 // from and written to the cache, output_tokens includes reasoning. Where one of the two
 // cannot be read, what the call used is unknown.
 func (d *jutulDecoder) modelUsage(e *jutulParsedEvent) {
-	p := d.verbatim(e)
+	m := d.verbatim(e).Message()
 	input, output := e.payload.Object("input_token_details"), e.payload.Object("output_token_details")
 	in, known := jutulCount(e.payload, "input_tokens")
 	out, knownOut := jutulCount(e.payload, "output_tokens")
@@ -272,22 +236,16 @@ func (d *jutulDecoder) modelUsage(e *jutulParsedEvent) {
 	u.CacheRead, _ = jutulCount(input, "cache_read")
 	u.CacheWrite, _ = jutulCount(input, "cache_creation")
 	u.Input, u.Output = max(0, in-u.CacheRead-u.CacheWrite), max(0, out-u.Reasoning)
-	if d.usage == nil {
-		d.usage = make(map[*rows.Message]*jutulUsage)
-	}
-	sum := d.usage[p.Message()]
-	if sum == nil {
-		sum = new(jutulUsage)
-		d.usage[p.Message()] = sum
-	}
-	sum.Usage = sum.Add(u)
-	sum.calls++
+	sum := cmp.Or(d.turns[m], new(jutulUsage))
+	d.turns[m] = &jutulUsage{sum.Add(u), sum.calls + 1}
 }
 
-func jutulWithMeta(data, meta rows.Object) rows.Object {
+// set gives the part of a call its data.
+func (c *jutulCall) set(data rows.Object, at int64) {
 	data = data.Without("callProviderMetadata")
-	data.Add(rows.NonEmpty("callProviderMetadata", rows.NonEmpty("jutul", meta)))
-	return data
+	data.Add(rows.NonEmpty("callProviderMetadata", rows.NonEmpty("jutul", c.meta)))
+	c.part.Set(data)
+	c.part.Touch(at)
 }
 
 func (d *jutulDecoder) call(e *jutulParsedEvent) {
@@ -295,13 +253,12 @@ func (d *jutulDecoder) call(e *jutulParsedEvent) {
 	c := &jutulCall{id: id, name: e.payload.Text("name"), args: e.payload.Get("args")}
 	c.meta.Add(rows.NonEmpty("call", e.payload.Without("id", "name", "args")))
 	switch open := d.calls[id]; {
-	case open != nil && open.repeats(c):
+	case open != nil && c.name == open.name && string(c.args) == string(open.args) &&
+		string(c.meta.Get("call")) == string(open.meta.Get("call")):
 		// A call that waited for approval is written again when it goes on.
-		var again []int64
-		_ = json.Unmarshal(open.meta.Get("repeated_at"), &again) // written below
-		open.meta.Set("repeated_at", append(again, e.at))
-		open.part.Set(jutulWithMeta(open.part.Data(), open.meta))
-		open.part.Touch(e.at)
+		again := rows.Elements(open.meta.Get("repeated_at"))
+		open.meta.Set("repeated_at", append(again, rows.Raw(e.at)))
+		open.set(open.part.Data(), e.at)
 	case open != nil:
 		d.problem("call %q is open and differs: kept as data", id)
 		d.verbatim(e)
@@ -315,16 +272,11 @@ func (d *jutulDecoder) call(e *jutulParsedEvent) {
 		}
 		data := rows.ToolPart(c.name, id, session.StateInputAvailable)
 		data.Set("input", input)
-		c.part = d.part(jutulWithMeta(data, c.meta), e.at)
+		c.part = d.part(data, e.at)
+		c.set(data, e.at)
 		d.calls[id] = c
 		d.placed = append(d.placed, c)
 	}
-}
-
-// repeats reports whether another event is that of the same call.
-func (c *jutulCall) repeats(again *jutulCall) bool {
-	return c.name == again.name && string(c.args) == string(again.args) &&
-		string(c.meta.Object("call").JSON()) == string(again.meta.Object("call").JSON())
 }
 
 func (d *jutulDecoder) result(e *jutulParsedEvent) {
@@ -346,16 +298,8 @@ func (d *jutulDecoder) result(e *jutulParsedEvent) {
 		rest = rest.Without("status")
 	}
 	c.meta.Add(rows.NonEmpty("result", rest))
-	data := c.part.Data().Without("callProviderMetadata")
-	if status == "error" {
-		data.Set("state", session.StateOutputError)
-		data.Set("errorText", content)
-	} else {
-		data.Set("state", session.StateOutputAvailable)
-		data.Set("output", content)
-	}
-	c.part.Set(jutulWithMeta(data, c.meta))
-	c.part.Touch(e.at)
+	c.part.Result(rows.Raw(content), status == "error")
+	c.set(c.part.Data(), e.at)
 }
 
 func (d *jutulDecoder) request(e *jutulParsedEvent) {
@@ -367,9 +311,9 @@ func (d *jutulDecoder) request(e *jutulParsedEvent) {
 			d.problem("action_requests[%d] is not an object: no decision made of it", i)
 			continue
 		}
-		r.actions = append(r.actions, action)
+		r.args = append(r.args, action.Get("args"))
 		r.decisions = append(r.decisions, store.Decision{
-			ID:        spans.DeriveID(spans.PrefixPermission, e.at, p.Row.ID, fmt.Sprint(i)),
+			ID:        spans.DeriveID(spans.PrefixPermission, e.at, p.Row.ID, strconv.Itoa(i)),
 			SessionID: d.b.Row.ID, MessageID: p.Row.MessageID,
 			ToolID: action.Text("name"), Action: "ask", Outcome: "pending", DecidedAt: e.at,
 		})
@@ -385,12 +329,11 @@ func (d *jutulDecoder) response(e *jutulParsedEvent) {
 		d.problem("answers no request that is there")
 		return
 	}
-	answers := rows.Elements(e.payload.Object("payload").Get("decisions"))
-	for i := range r.decisions {
-		if i >= len(answers) {
+	for i, raw := range rows.Elements(e.payload.Object("payload").Get("decisions")) {
+		if i >= len(r.decisions) {
 			break
 		}
-		answer, err := rows.Parse(answers[i])
+		answer, err := rows.Parse(raw)
 		if err != nil {
 			d.problem("decisions[%d] is not an object", i)
 			continue
@@ -416,170 +359,59 @@ func (d *jutulDecoder) response(e *jutulParsedEvent) {
 // does not have the summary.
 func (d *jutulDecoder) compaction(e *jutulParsedEvent) {
 	d.message(session.RoleAssistant, e.at).Part(rows.DataPart(session.TypeCompaction, rows.Of(
-		"summary", e.payload.Text("summary"), "tail_start_id", nil, "auto", string(e.payload.Get("manual")) != "true",
+		"summary", e.payload.Text("summary"), "tail_start_id", nil, "auto", !e.payload.True("manual"),
 		"summary_tokens", 0, "jutul", e.payload)), e.at)
 	d.assistant = nil
 }
 
 // finish writes what takes more than one event to know.
 func (d *jutulDecoder) finish() {
-	for m, u := range d.usage {
+	for m, u := range d.turns {
 		m.SetMeta("usage", u.Usage)
-		m.SetTrace("model_calls", u.calls)
-		m.SetTrace("usage_basis", "inclusive")
+		m.AddTrace(rows.Of("model_calls", u.calls, "usage_basis", "inclusive"))
 	}
 	// A session has the key, whatever is under it, when it came from a trace.
-	o := d.b.Meta("jutul")
-	if o == nil {
-		o = rows.Object{}
-	}
-	if d.lifecycle != nil {
-		o.Set("session_events", slices.Concat(rows.Elements(o.Get("session_events")), d.lifecycle))
-	}
-	d.b.SetMeta("jutul", o)
+	d.b.SetMeta("jutul", append(rows.Object{},
+		rows.NonEmpty("simulator", d.simulator, "session_events", d.lifecycle)...))
 	for _, r := range d.asked {
 		for i := range r.decisions {
-			c := d.link(&r.decisions[i], r, r.actions[i])
-			if c != nil && !strings.HasPrefix(r.id, spans.PrefixPermission) { // ours has a result where there is one
-				c.reject(&r.decisions[i])
+			o := &r.decisions[i]
+			c := d.asks(r, i)
+			if c == nil {
+				continue
+			}
+			o.ToolCallID, o.PartID = c.id, c.part.Row.ID
+			if o.Outcome == "denied" && !strings.HasPrefix(r.id, spans.PrefixPermission) { // ours has a result where there is one
+				c.reject(o)
 			}
 		}
 		d.b.Decisions = append(d.b.Decisions, r.decisions...)
 	}
 }
 
-// link ties a decision to the one call of the same name and arguments in its
-// message, which it returns. The trace itself does not state which call was asked about.
-func (d *jutulDecoder) link(o *store.Decision, r *jutulRequest, action rows.Object) *jutulCall {
-	var found *jutulCall
+// asks returns the one call in the message of a request that has the name and the arguments of what it asks about,
+// nil for several. The trace itself does not state which call was asked about.
+func (d *jutulDecoder) asks(r *jutulRequest, i int) (found *jutulCall) {
 	for _, c := range d.placed {
-		if c.part.Message() == r.message && c.name == o.ToolID && string(c.args) == string(action.Get("args")) {
+		if c.part.Message() == r.message && c.name == r.decisions[i].ToolID && string(c.args) == string(r.args[i]) {
 			if found != nil {
 				return nil
 			}
 			found = c
 		}
 	}
-	if found != nil {
-		o.ToolCallID, o.PartID = found.id, found.part.Row.ID
-	}
 	return found
 }
 
 // reject ends a call that a person rejected: it never runs, so the trace has no result of it.
 func (c *jutulCall) reject(o *store.Decision) {
+	if c.part.Data().Text("state") == session.StateInputAvailable {
+		c.part.Result(rows.Raw(cmp.Or(o.Reason, "the call was rejected")), true)
+	}
 	data := c.part.Data()
-	if o.Outcome != "denied" {
-		return
-	}
-	if data.Text("state") == session.StateInputAvailable {
-		data.Set("state", session.StateOutputError)
-		data.Set("errorText", cmp.Or(o.Reason, "the call was rejected"))
-	}
 	if data.Text("state") == session.StateOutputError {
 		data.SetToolTrace("denied", true)
 	}
 	c.part.Set(data)
 	c.part.Touch(o.DecidedAt)
-}
-
-// jutulFileName is what jutul-agent calls the trace in a session's directory.
-const jutulFileName = "trace.sqlite"
-
-const jutulSchema = `
-CREATE TABLE events (
-	id           INTEGER PRIMARY KEY AUTOINCREMENT,
-	timestamp    TEXT NOT NULL,
-	kind         TEXT NOT NULL,
-	payload_json TEXT NOT NULL
-);
-CREATE INDEX events_kind_idx ON events (kind);`
-
-// jutulDecodeFile reads the trace at path, which may be a session's directory with a
-// [jutulFileName] in it. It yields one session, as a trace holds one. It does not
-// write to the file, which jutul-agent may be writing meanwhile.
-//
-// Edge cases:
-//   - a session without an event that names it gets an id derived from its first
-//     event; a trace without events gives a session without messages;
-//   - what cannot be read of an event is kept as text and reported;
-//   - where the file is damaged, the events before the damage are read and the
-//     rest is reported; when none can be read, that is an error;
-//   - a file that is not an SQLite database, or has no table events, is an error.
-//
-// The sequence can be ranged over once. The caller owns what it yields.
-func jutulDecodeFile(path string, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-	return rows.Decoded(report, func(report func(codec.Problem), yield func(*codec.Session) bool) error {
-		file := path
-		if info, err := os.Stat(path); err != nil {
-			return fmt.Errorf("open trace: %w", err)
-		} else if info.IsDir() {
-			file = filepath.Join(path, jutulFileName)
-		}
-		conn, err := rows.OpenDatabase(file)
-		if err != nil {
-			return fmt.Errorf("open trace %s: %w", file, err)
-		}
-		var p jutulParser
-		if err = errors.Join(jutulReadEvents(conn, p.add), conn.Close()); err != nil {
-			if len(p.parsed) == 0 {
-				return fmt.Errorf("read trace %s: %w", file, err)
-			}
-			report(codec.Problem{Record: fmt.Sprintf("event %d", p.parsed[len(p.parsed)-1].id),
-				Reason: fmt.Sprintf("the last that could be read: %v", err)})
-		}
-		yield(p.decode(report))
-		return nil
-	})
-}
-
-// jutulReadEvents calls fn with the events up to the error, if there is one.
-func jutulReadEvents(conn *sqlite.Conn, fn func(jutulEvent)) error {
-	return sqlitex.ExecuteTransient(conn, "SELECT id, timestamp, kind, payload_json FROM events ORDER BY id",
-		&sqlitex.ExecOptions{
-			ResultFunc: func(row *sqlite.Stmt) error {
-				fn(jutulEvent{id: row.ColumnInt64(0), timestamp: row.ColumnText(1), kind: row.ColumnText(2),
-					payload: row.ColumnText(3)})
-				return nil
-			},
-		})
-}
-
-// jutulEncodeFile writes the session as a trace to path, which must not exist. The
-// file is there whole or not at all. Like jutul-agent's own it is in WAL mode, so
-// whoever reads it must be able to write in its directory.
-//
-// EncodeFile refuses rows without an id or under a row that they do not name
-// (see [session.Transcript.CheckTree]).
-func jutulEncodeFile(path string, s *codec.Session) error {
-	if err := s.CheckTree(); err != nil {
-		return fmt.Errorf("encode session %s: %w", s.Session.ID, err)
-	}
-	if err := rows.CreateDatabase(path, func(temporary string) error {
-		return jutulWriteEvents(temporary, jutulEncode(s))
-	}); err != nil {
-		return fmt.Errorf("write trace %s: %w", path, err)
-	}
-	return nil
-}
-
-func jutulWriteEvents(path string, events []jutulEvent) (err error) {
-	conn, err := sqlite.OpenConn(path, sqlite.OpenReadWrite, sqlite.OpenCreate, sqlite.OpenWAL)
-	if err != nil {
-		return err
-	}
-	// Closing the last connection moves the WAL into the file.
-	defer func() { err = errors.Join(err, conn.Close()) }()
-	defer sqlitex.Save(conn)(&err)
-	if err := sqlitex.ExecuteScript(conn, jutulSchema, nil); err != nil {
-		return err
-	}
-	for _, e := range events {
-		err := sqlitex.Execute(conn, "INSERT INTO events (id, timestamp, kind, payload_json) VALUES (?, ?, ?, ?)",
-			&sqlitex.ExecOptions{Args: []any{e.id, e.timestamp, e.kind, e.payload}})
-		if err != nil {
-			return err
-		}
-	}
-	return nil
 }

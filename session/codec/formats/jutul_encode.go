@@ -9,38 +9,40 @@ import (
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
-	"github.com/agenttrace/agenttrace/session/store"
 )
 
 // jutulEncode returns the events of the session.
 func jutulEncode(s *codec.Session) []jutulEvent {
 	t := s.Sorted()
-	e := &jutulEncoder{s: s, foreign: rows.Read(t.Session.MetadataJSON).Object("jutul") == nil,
-		calls: make(map[string]int)}
-	e.session(&t.Session)
+	row := &t.Session
+	e := &jutulEncoder{s: s, foreign: rows.Read(row.MetadataJSON).Object("jutul") == nil, calls: make(map[string]int)}
+	start := rows.Of("session_id", row.ID, "simulator", nil)
+	if e.foreign {
+		e.emit(row.CreatedAt, jutulKindStart, start)
+		if row.Title != session.Untitled {
+			e.emit(row.CreatedAt, jutulKindTitle, rows.Of("session_id", row.ID, "title", row.Title))
+		}
+		e.decisions()
+	}
+	for o := range rows.Objects(rows.Read(row.MetadataJSON).Object("jutul").Get("session_events")) {
+		kind, payload := o.Text("kind"), o.Object("payload")
+		if at, ok := rows.Milli(o.Get("at")); ok && jutulIsLifecycle(kind) && payload != nil {
+			e.later(at, kind, payload)
+		}
+	}
 	for i := range t.Messages {
 		e.message(t, i)
 	}
 	e.flush(1<<63-1, true)
-	if !e.foreign && !jutulNames(e.events, t.Session.ID) {
+	if !e.foreign && jutulSessionID(e.events) != row.ID {
 		named := &jutulEncoder{}
-		named.start(&t.Session)
-		for _, v := range e.events {
-			v.id = int64(len(named.events) + 1)
-			named.events = append(named.events, v)
+		named.emit(row.CreatedAt, jutulKindStart, start)
+		e.events = append(named.events, e.events...)
+		for i := range e.events {
+			e.events[i].id = int64(i + 1)
 		}
-		return named.events
 	}
 	return e.events
-}
-
-// jutulNames reports whether reading the events gives the session the id.
-func jutulNames(events []jutulEvent, id string) bool {
-	var p jutulParser
-	for _, v := range events {
-		p.add(v)
-	}
-	return p.sessionID() == id
 }
 
 // jutulEncoder writes events in the order of the rows. What has a time but no row of
@@ -78,62 +80,26 @@ func (e *jutulEncoder) row(at int64, kind string, payload rows.Object) {
 	e.emit(at, kind, payload)
 }
 
-// later keeps an event until its time.
+// later keeps an event until its time, after those of the same time.
 func (e *jutulEncoder) later(at int64, kind string, payload rows.Object) {
-	i, _ := slices.BinarySearchFunc(e.waiting, at, func(w jutulWaiting, at int64) int {
-		if w.at <= at {
-			return -1
-		}
-		return 1
-	})
+	i := len(e.waiting)
+	for i > 0 && e.waiting[i-1].at > at {
+		i--
+	}
 	e.waiting = slices.Insert(e.waiting, i, jutulWaiting{at, kind, payload})
 }
 
 // flush emits what waited for a time up to at; the session's end only when
 // everything else of that time is there.
 func (e *jutulEncoder) flush(at int64, all bool) {
-	n := 0
-	for n < len(e.waiting) {
-		w := &e.waiting[n]
+	for len(e.waiting) > 0 {
+		w := e.waiting[0]
 		if w.at > at || !all && w.kind == jutulKindEnd && w.at == at {
-			break
+			return
 		}
 		e.emit(w.at, w.kind, w.payload)
-		n++
+		e.waiting = e.waiting[1:]
 	}
-	e.waiting = slices.Delete(e.waiting, 0, n)
-}
-
-// jutulSessionEvents returns the events of the session's life that its metadata has.
-func jutulSessionEvents(row *session.Session) []jutulWaiting {
-	var all []jutulWaiting
-	for o := range rows.Objects(rows.Read(row.MetadataJSON).Object("jutul").Get("session_events")) {
-		w := jutulWaiting{kind: o.Text("kind"), payload: o.Object("payload")}
-		switch w.kind {
-		case jutulKindStart, jutulKindResume, jutulKindTitle, jutulKindEnd:
-			if json.Unmarshal(o.Get("at"), &w.at) == nil && w.payload != nil && w.at >= 0 && w.at <= rows.MaxTime {
-				all = append(all, w)
-			}
-		}
-	}
-	return all
-}
-
-func (e *jutulEncoder) session(row *session.Session) {
-	if e.foreign {
-		e.start(row)
-		if row.Title != session.Untitled {
-			e.emit(row.CreatedAt, jutulKindTitle, rows.Of("session_id", row.ID, "title", row.Title))
-		}
-		e.decisions()
-	}
-	for _, w := range jutulSessionEvents(row) {
-		e.later(w.at, w.kind, w.payload)
-	}
-}
-
-func (e *jutulEncoder) start(row *session.Session) {
-	e.emit(row.CreatedAt, jutulKindStart, rows.Of("session_id", row.ID, "simulator", nil))
 }
 
 // decisions writes those of a person as requests and responses.
@@ -147,34 +113,24 @@ func (e *jutulEncoder) decisions() {
 		if o.WaitedMS != nil {
 			asked -= *o.WaitedMS
 		}
-		name, input := e.call(o)
-		requests := []rows.Object{rows.Of("name", name, "args", input)}
-		e.later(asked, jutulKindRequest, rows.Of("interrupt_id", o.ID, "value", rows.Of("action_requests", requests)))
-		typ := map[string]string{"allowed": "approve", "denied": "reject"}[o.Outcome]
-		if typ == "" {
-			continue
-		}
-		decision := append(rows.Of("type", typ), rows.NonEmpty("message", o.Reason)...)
-		answer := rows.Of("decisions", []rows.Object{decision})
-		e.later(o.DecidedAt, jutulKindResponse, rows.Of("interrupt_id", o.ID, "payload", answer))
-	}
-}
-
-// call returns the name and the input of the call that the decision is about.
-func (e *jutulEncoder) call(o *store.Decision) (name string, input json.RawMessage) {
-	for i := range e.s.Messages {
-		for j := range e.s.Messages[i].Parts {
-			p := &e.s.Messages[i].Parts[j]
-			if o.PartID != p.ID && (o.ToolCallID == "" || p.ToolCallID == nil || *p.ToolCallID != o.ToolCallID) {
-				continue
-			}
-			data, err := rows.Parse([]byte(p.DataJSON))
-			if input := data.Get("input"); err == nil && input != nil {
-				return rows.ToolName(data), input
+		request := rows.Of("name", o.ToolID, "args", rows.Object{})
+		for j := range e.s.Messages {
+			for _, p := range e.s.Messages[j].Parts {
+				data := rows.Read(p.DataJSON)
+				about := o.PartID == p.ID || o.ToolCallID != "" && p.ToolCallID != nil && *p.ToolCallID == o.ToolCallID
+				if about && data.Get("input") != nil {
+					request = rows.Of("name", rows.ToolName(data), "args", data.Get("input"))
+				}
 			}
 		}
+		e.later(asked, jutulKindRequest, rows.Of("interrupt_id", o.ID, "value",
+			rows.Of("action_requests", []rows.Object{request})))
+		if typ := map[string]string{"allowed": "approve", "denied": "reject"}[o.Outcome]; typ != "" {
+			answer := append(rows.Of("type", typ), rows.NonEmpty("message", o.Reason)...)
+			e.later(o.DecidedAt, jutulKindResponse, rows.Of("interrupt_id", o.ID, "payload",
+				rows.Of("decisions", []rows.Object{answer})))
+		}
 	}
-	return o.ToolID, json.RawMessage("{}")
 }
 
 // message writes what a message says. A trace has no word for what the system says.
@@ -189,19 +145,15 @@ func (e *jutulEncoder) message(t *session.Transcript, i int) {
 		e.part(t, i, &m.Parts[j])
 	}
 	meta := session.ParseMessageMetadata([]byte(m.Message.MetadataJSON))
-	if used := meta.Tokens(m.Message.Role, m.IsMarker() && len(m.Parts) > 0).Used; e.foreign && !counted &&
-		used != nil && !t.Session.Copied(m.Message.CreatedAt) {
-		e.row(m.Message.UpdatedAt, jutulKindUsage, jutulUsagePayload(*used))
+	u := meta.Tokens(m.Message.Role, m.IsMarker()).Used
+	if !e.foreign || counted || u == nil || t.Session.Copied(m.Message.CreatedAt) {
+		return
 	}
-}
-
-// jutulUsagePayload counts as LangChain does.
-func jutulUsagePayload(u session.Usage) rows.Object {
-	input, output := u.Input+u.CacheRead+u.CacheWrite, u.Output+u.Reasoning
-	return rows.Of(
+	input, output := u.Input+u.CacheRead+u.CacheWrite, u.Output+u.Reasoning // as LangChain counts
+	e.row(m.Message.UpdatedAt, jutulKindUsage, rows.Of(
 		"input_tokens", input, "output_tokens", output, "total_tokens", input+output,
 		"input_token_details", rows.Of("cache_read", u.CacheRead, "cache_creation", u.CacheWrite),
-		"output_token_details", rows.Of("reasoning", u.Reasoning))
+		"output_token_details", rows.Of("reasoning", u.Reasoning)))
 }
 
 func (e *jutulEncoder) part(t *session.Transcript, i int, p *session.Part) {
@@ -210,13 +162,18 @@ func (e *jutulEncoder) part(t *session.Transcript, i int, p *session.Part) {
 	}
 	data := rows.Read(p.DataJSON)
 	kind, payload := jutulPartEvent(t, i, p, data)
-	if e.foreign {
-		kind, payload = jutulReadable(kind, p.Type, payload)
-		if kind == jutulKindCall {
-			id := payload.Text("id")
-			if e.calls[id]++; e.calls[id] > 1 {
-				payload.Set("id", fmt.Sprintf("%s#%d", id, e.calls[id]))
-			}
+	id := payload.Text("id")
+	// Readers of jutul read what is in the payloads of their own kinds as if it could only be that, and index arguments.
+	switch {
+	case !e.foreign:
+	case strings.HasPrefix(p.Type, "data-") && kind != jutulKindCompaction && slices.Contains(jutulOwnKinds, kind):
+		kind = p.Type
+	case kind == jutulKindCall:
+		if payload.Object("args") == nil {
+			payload.Set("args", append(rows.Object{}, rows.NonEmpty("input", payload.Only("args").Get("args"))...))
+		}
+		if e.calls[id]++; e.calls[id] > 1 {
+			payload.Set("id", fmt.Sprintf("%s#%d", id, e.calls[id]))
 		}
 	}
 	e.row(p.CreatedAt, kind, payload)
@@ -224,33 +181,14 @@ func (e *jutulEncoder) part(t *session.Transcript, i int, p *session.Part) {
 		return
 	}
 	meta := data.Object("callProviderMetadata").Object("jutul")
-	var again []int64
-	_ = json.Unmarshal(meta.Get("repeated_at"), &again) // none when it is not there
-	for _, at := range again {
-		if at >= 0 && at <= rows.MaxTime {
+	for _, v := range rows.Elements(meta.Get("repeated_at")) {
+		if at, ok := rows.Milli(v); ok {
 			e.later(at, jutulKindCall, payload)
 		}
 	}
 	if result := jutulResultPayload(payload, data, meta.Object("result")); result != nil {
 		e.later(p.UpdatedAt, jutulKindResult, result)
 	}
-}
-
-// jutulReadable changes the event of a part that came from elsewhere into one that
-// jutul's readers take: they index arguments, and read what is in the payloads of
-// their own kinds as if it could only be that.
-func jutulReadable(kind, partType string, payload rows.Object) (string, rows.Object) {
-	switch {
-	case strings.HasPrefix(partType, "data-") && kind != jutulKindCompaction:
-		if slices.Contains(jutulOwnKinds, kind) {
-			kind = partType
-		}
-	case kind == jutulKindCall && payload.Object("args") == nil && payload.Has("args"):
-		payload.Set("args", rows.Of("input", payload.Get("args")))
-	case kind == jutulKindCall && payload.Object("args") == nil:
-		payload.Set("args", rows.Object{})
-	}
-	return kind, payload
 }
 
 // jutulOwnKinds are the kinds of events that jutul itself writes.
@@ -263,49 +201,40 @@ var jutulOwnKinds = []string{
 
 // jutulPartEvent returns what stands for the part in the trace.
 func jutulPartEvent(t *session.Transcript, i int, p *session.Part, data rows.Object) (kind string, payload rows.Object) {
-	role := t.Messages[i].Message.Role
+	inner := data.Object("data")
 	switch {
-	case p.Type == "text" || p.Type == "reasoning" || p.Type == session.TypeWithheld:
-		if p.Type == session.TypeWithheld {
-			data = rows.Of("text", codec.WithheldText)
-		}
+	case p.Type == session.TypeWithheld:
+		data = rows.TextPart("text", codec.WithheldText)
+		fallthrough
+	case p.Type == "text" || p.Type == "reasoning":
 		kind = jutulKindAssistant
 		if p.Type == "reasoning" {
 			kind = jutulKindReasoning
-		} else if role == session.RoleUser {
+		} else if t.Messages[i].Message.Role == session.RoleUser {
 			kind = jutulKindUser
 		}
 		payload = rows.Of("content", data.Text("text"))
 		payload.Add(data.Object("providerMetadata").Object("jutul").Without("content"))
 		return kind, payload
-	case p.ToolCallID != nil && session.IsToolType(p.Type):
-		name := rows.ToolName(data)
-		if name == "" {
-			return p.Type, data.Without("type") // no reader takes it for a call
-		}
+	case p.ToolCallID != nil && session.IsToolType(p.Type) && rows.ToolName(data) != "":
 		input := rows.Input(p, data)
 		if input == nil {
 			input = json.RawMessage("{}")
 		}
-		payload = rows.Of("id", *p.ToolCallID, "name", name, "args", input)
+		payload = rows.Of("id", *p.ToolCallID, "name", rows.ToolName(data), "args", input)
 		payload.Add(data.Object("callProviderMetadata").Object("jutul").Object("call"))
 		return jutulKindCall, payload
+	case p.Type == session.TypeCompaction && inner.Object("jutul") != nil:
+		return jutulKindCompaction, inner.Object("jutul")
 	case p.Type == session.TypeCompaction:
-		if payload = data.Object("data").Object("jutul"); payload != nil {
-			return jutulKindCompaction, payload
-		}
 		return jutulKindCompaction, jutulCompactionPayload(t, i, p)
 	case strings.HasPrefix(p.Type, "data-"):
-		kind = strings.TrimPrefix(p.Type, "data-")
-		switch payload = data.Object("data"); {
-		case payload == nil && data.Get("data") != nil:
-			payload = rows.Of("data", data.Get("data"))
-		case payload == nil:
-			payload = rows.Object{}
+		if inner == nil {
+			inner = append(rows.Object{}, rows.NonEmpty("data", data.Get("data"))...)
 		}
-		return kind, payload
+		return strings.TrimPrefix(p.Type, "data-"), inner
 	}
-	return p.Type, data.Without("type")
+	return p.Type, data.Without("type") // such as a call without a name: no reader takes it for a call
 }
 
 // jutulCompactionPayload counts the messages that a compaction summed up and those
@@ -328,7 +257,7 @@ func jutulCompactionPayload(t *session.Transcript, i int, p *session.Part) rows.
 	return append(o, rows.NonEmpty("summary", c.Summary)...)
 }
 
-// jutulResultPayload returns the result of a call, nil when it has none.
+// jutulResultPayload returns the result of a call, nil when it has none. rest is what the trace had besides.
 func jutulResultPayload(call, data, rest rows.Object) rows.Object {
 	var content, status string
 	switch data.Text("state") {
@@ -349,15 +278,7 @@ func jutulResultPayload(call, data, rest rows.Object) rows.Object {
 	default:
 		return nil
 	}
-	name := call.Get("name")
-	if rest.Get("name") != nil {
-		name = rest.Get("name")
-	}
-	o := rows.Of("tool_call_id", call.Text("id"), "name", name, "content", content, "status", status)
-	for _, f := range rest {
-		if f.Key == "status" || o.Get(f.Key) == nil {
-			o.Set(f.Key, f.Value)
-		}
-	}
+	o := rows.Of("tool_call_id", call.Text("id"), "name", call.Get("name"), "content", content, "status", status)
+	o.Add(rest.Without("tool_call_id", "content"))
 	return o
 }

@@ -19,15 +19,6 @@ import (
 	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
 )
 
-// jutulDecode builds the session of the events.
-func jutulDecode(events []jutulEvent, report func(codec.Problem)) *codec.Session {
-	var p jutulParser
-	for _, e := range events {
-		p.add(e)
-	}
-	return p.decode(report)
-}
-
 // jutulDecodeAll decodes events, and fails the test if the result is invalid.
 func jutulDecodeAll(tb testing.TB, events []jutulEvent) (*codec.Session, []string) {
 	tb.Helper()
@@ -92,13 +83,8 @@ func jutulLost(s *codec.Session) []codec.Loss {
 
 func jutulReadAll(tb testing.TB, path string) []jutulEvent {
 	tb.Helper()
-	conn, err := rows.OpenDatabase(path)
+	events, err := jutulReadEvents(path)
 	if err != nil {
-		tb.Fatal(err)
-	}
-	defer conn.Close()
-	var events []jutulEvent
-	if err := jutulReadEvents(conn, func(e jutulEvent) { events = append(events, e) }); err != nil {
 		tb.Fatal(err)
 	}
 	return events
