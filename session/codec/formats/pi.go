@@ -31,7 +31,6 @@ import (
 	"fmt"
 	"io"
 	"iter"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -40,7 +39,6 @@ import (
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
-	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
@@ -90,17 +88,6 @@ var piEnds = map[string]string{
 	"stop": semconv.EndFinish, "length": semconv.EndFinish, "aborted": semconv.EndAbort, "error": semconv.EndError,
 }
 
-// piBuckets are the fields of Pi's usage.
-var piBuckets = []struct {
-	key string
-	of  func(*session.Usage) *int64
-}{
-	{"input", func(u *session.Usage) *int64 { return &u.Input }},
-	{"output", func(u *session.Usage) *int64 { return &u.Output }},
-	{"cacheRead", func(u *session.Usage) *int64 { return &u.CacheRead }},
-	{"cacheWrite", func(u *session.Usage) *int64 { return &u.CacheWrite }},
-}
-
 // piBlock returns the block of a part's data, nil where the format has none for it.
 func piBlock(data rows.Object) rows.Object {
 	switch data.Text("type") {
@@ -121,23 +108,16 @@ func piBlock(data rows.Object) rows.Object {
 	return nil
 }
 
-// piPartOf is the inverse of block.
+// piPartOf is the inverse of piBlock. Texts keep their spelling: JavaScript writes halves of characters.
 func piPartOf(block rows.Object) rows.Object {
-	texts := func(keys ...string) bool {
-		for _, key := range keys {
-			if _, ok := rows.Text(block.Get(key)); !ok {
-				return false
-			}
-		}
-		return true
+	kind := block.Text("type")
+	raw := block.Get(kind)
+	if _, ok := rows.Text(raw); ok && (kind == "text" || kind == "thinking") {
+		return rows.Of("type", strings.Replace(kind, "thinking", "reasoning", 1), "text", raw)
 	}
-	switch kind := block.Text("type"); {
-	case kind == "text" && texts("text"):
-		return rows.Of("type", "text", "text", block.Get("text"))
-	case kind == "thinking" && texts("thinking"):
-		return rows.Of("type", "reasoning", "text", block.Get("thinking"))
-	case kind == "image" && texts("data", "mimeType"):
-		return rows.FilePart(block.Text("mimeType"), "", "data:"+block.Text("mimeType")+";base64,"+block.Text("data"))
+	image, ok := rows.Text(block.Get("data"))
+	if media, typed := rows.Text(block.Get("mimeType")); kind == "image" && ok && typed {
+		return rows.FilePart(media, "", "data:"+media+";base64,"+image)
 	}
 	return nil
 }
@@ -265,8 +245,7 @@ func (e *piEncoder) message(m *session.MessageAndParts) {
 
 // compaction writes a message that consists of compactions. What the first one used is that of all.
 func (e *piEncoder) compaction(m *session.MessageAndParts) {
-	meta := session.ParseMessageMetadata([]byte(m.Message.MetadataJSON))
-	tokens := meta.Tokens(m.Message.Role, true)
+	used := rows.Steps(e.s, m)[0]
 	var before int64
 	trace := rows.Read(m.Message.MetadataJSON).Object("agenttrace")
 	_ = json.Unmarshal(rows.OrNull(trace.Get("context_tokens_before")), &before) // of another kind is unknown
@@ -277,8 +256,8 @@ func (e *piEncoder) compaction(m *session.MessageAndParts) {
 			kept = cmp.Or(e.entries[*c.TailStartID], kept)
 		}
 		fields := []any{"summary", c.Summary, "firstKeptEntryId", kept, "tokensBefore", max(0, before)}
-		if tokens.Used != nil && i == 0 && !e.t.Session.Copied(m.Message.CreatedAt) {
-			fields = append(fields, "usage", piUsage(&rows.Step{Usage: tokens.Used, CostUSD: tokens.CostUSD}))
+		if used.Usage != nil && i == 0 {
+			fields = append(fields, "usage", piUsage(&used))
 		}
 		e.entry(piEntryCompaction, m.Message.CreatedAt, m.Message.HiddenAt != nil, fields...)
 	}
@@ -289,7 +268,6 @@ func (e *piEncoder) step(m *session.MessageAndParts, st *rows.Step, last bool) {
 	content := []rows.Object{}
 	ids := make(map[string]bool)
 	var results []*rows.Call
-	outputs := make(map[*rows.Call]json.RawMessage)
 	for _, p := range st.Parts {
 		data := rows.Read(p.DataJSON)
 		if b := piBlock(data); b != nil && b.Text("type") != "image" {
@@ -300,77 +278,45 @@ func (e *piEncoder) step(m *session.MessageAndParts, st *rows.Step, last bool) {
 				c.Arguments()))
 			if c.Result != nil {
 				results = append(results, c)
-				outputs[c] = rows.Output(data)
 			}
 		}
 	}
 	at, hidden := max(m.Message.CreatedAt, st.At), m.Message.HiddenAt != nil
-	fields := []any{"api", piUnknown, "provider", cmp.Or(st.Model.ProviderID, piUnknown), "model",
-		cmp.Or(st.Model.ModelID, piUnknown), "usage", piUsage(st)}
 	if v := st.Model.Variant; v != e.effort && st.Model.ModelID != "" {
 		e.effort = v
 		e.entry(piEntryThinking, at, hidden, "thinkingLevel", cmp.Or(v, "off"))
 	}
+	fields := []any{"api", piUnknown, "provider", cmp.Or(st.Model.ProviderID, piUnknown), "model",
+		cmp.Or(st.Model.ModelID, piUnknown), "usage", piUsage(st)}
 	reason, failure := piStop(m, st, last, len(ids) > 0)
 	if fields = append(fields, "stopReason", reason); failure != "" {
 		fields = append(fields, "errorMessage", failure)
 	}
 	e.send(at, hidden, session.RoleAssistant, content, fields...)
 	for _, c := range results {
-		e.send(max(at, c.At), hidden, piRoleResult, piResultBlocks(c, outputs[c]),
-			"toolCallId", c.ID, "toolName", c.Name, "isError", c.Failed)
-	}
-}
-
-// piResultBlocks are those of what a tool returned: a text, and its images.
-func piResultBlocks(c *rows.Call, output json.RawMessage) (content []rows.Object) {
-	rest, media := document.TakeMedia(output)
-	images := slices.DeleteFunc(media, func(m document.Media) bool { return !m.IsImage() })
-	if len(images) == 0 || c.Failed {
-		return []rows.Object{rows.TextPart("text", *c.Result)}
-	}
-	parts := rows.Elements(rest)
-	if parts == nil {
-		parts = []json.RawMessage{rest}
-	}
-	for _, v := range parts {
-		text, ok := rows.Text(v)
-		if o, err := rows.Parse(v); err == nil && o.Text("type") == "text" && o.Has("text") {
-			text, ok = o.Text("text"), true
+		content := []rows.Object{}
+		blocks := c.Blocks()
+		if blocks == nil {
+			blocks = []rows.Block{{Text: *c.Result}}
 		}
-		if !ok {
-			text = string(v)
+		for _, b := range blocks {
+			if b.Image != nil {
+				content = append(content, rows.Of("type", "image", "data", b.Image.Data, "mimeType", b.Image.Type))
+			} else {
+				content = append(content, rows.TextPart("text", b.Text))
+			}
 		}
-		if !slices.ContainsFunc(images, func(m document.Media) bool { return m.String() == text }) {
-			content = append(content, rows.TextPart("text", text))
-		}
+		e.send(max(at, c.At), hidden, piRoleResult, content, "toolCallId", c.ID, "toolName", c.Name, "isError", c.Failed)
 	}
-	for _, m := range images {
-		content = append(content, rows.Of("type", "image", "data", m.Data, "mimeType", m.Type))
-	}
-	return content
 }
 
 // piUsage returns the usage of a step, which every message has: where it is not known, it is 0.
 func piUsage(st *rows.Step) rows.Object {
-	var u session.Usage
-	var usd float64
-	if st.Usage != nil {
-		u = *st.Usage
-	}
-	if st.CostUSD != nil {
-		usd = *st.CostUSD
-	}
+	u, usd := *cmp.Or(st.Usage, new(session.Usage)), *cmp.Or(st.CostUSD, new(float64))
 	u.Output += u.Reasoning
-	var o, cost rows.Object
-	for _, b := range piBuckets {
-		o.Set(b.key, *b.of(&u))
-		cost.Set(b.key, 0)
-	}
-	o.Set("totalTokens", u.Total()-u.Reasoning)
-	cost.Set("total", usd)
-	o.Set("cost", cost)
-	return o
+	return rows.Of("input", u.Input, "output", u.Output, "cacheRead", u.CacheRead, "cacheWrite", u.CacheWrite,
+		"totalTokens", u.Total()-u.Reasoning,
+		"cost", rows.Of("input", 0, "output", 0, "cacheRead", 0, "cacheWrite", 0, "total", usd))
 }
 
 // piStop returns why a model call stopped, and its error.
@@ -394,33 +340,49 @@ func piStop(m *session.MessageAndParts, st *rows.Step, last, called bool) (reaso
 }
 
 // piDecodeText reads the session of a file, of which text is the content; see [codec.Reading].
-func piDecodeText(_ string, text []byte, report func(codec.Problem)) ([]*codec.Session, error) {
-	b, err := piParse(text, report)
+func piDecodeText(_ string, text []byte, report func(codec.Problem)) (all []*codec.Session, err error) {
+	err = piSession(text, report, func(s *codec.Session) bool {
+		all = append(all, s)
+		return true
+	})
 	if err != nil {
 		return nil, fmt.Errorf("read session of Pi: %w", err)
 	}
-	return []*codec.Session{b.build()}, nil
+	return all, nil
 }
 
 // piDecode reads the session in r. A line that is not an entry is reported and left out, and what
 // follows it stays where it is. A file without a header is an error.
 func piDecode(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-	return rows.Whole("session of Pi", r, report,
-		func(text []byte, report func(codec.Problem), yield func(*codec.Session) bool) error {
-			b, err := piParse(text, report)
-			if err == nil {
-				yield(b.build())
-			}
-			return err
-		})
+	return rows.Whole("session of Pi", r, report, piSession)
 }
 
-// piFile is the header and the entries of a file, or those from a checkpoint on.
-type piFile struct {
-	header  rows.Object
-	entries []piEntry
-	// failed is the error of the header.
-	failed error
+func piSession(text []byte, report func(codec.Problem), yield func(*codec.Session) bool) error {
+	b := &piBuilder{report: report, calls: make(map[string]*rows.Part), messages: make(map[string]string)}
+	var entries []piEntry
+	for l := range rows.Lines(text, report) {
+		b.line = l.N
+		o := l.Object
+		if l.Err != nil {
+			o = nil
+		}
+		switch {
+		case b.s == nil && (o.Text("type") != "session" || o.Text("id") == ""):
+			return fmt.Errorf(`line %d: is not a header: want {"type":"session","version":%d,"id":…} first`, l.N, piVersion)
+		case b.s == nil:
+			b.header(o)
+		case o.Text("type") == "":
+			b.problem(`is not an entry, and is left out: want {"type":"message","id":…,"message":{…}}`)
+		default:
+			entries = append(entries, piEntry{Object: o, line: l.N, parent: len(entries) - 1})
+		}
+	}
+	if b.s == nil {
+		return errors.New("it is empty: want a header and entries")
+	}
+	piLink(entries, b.started)
+	yield(b.build(entries))
+	return nil
 }
 
 // piEntry is an entry with the place of its parent, -1 for the first one. On reports that it is on the
@@ -432,54 +394,16 @@ type piEntry struct {
 	at, left     int64
 }
 
-// piParse reads the lines.
-func piParse(text []byte, report func(codec.Problem)) (*piBuilder, error) {
-	b := piNewBuilder(report)
-	for l := range rows.Lines(text, report) {
-		if l.Err != nil {
-			l.Object = nil
-		}
-		if b.record(l.Object, l.N); b.f.failed != nil {
-			break
-		}
-	}
-	return b, b.begin()
-}
-
-// record takes a line, nil for one that is not an object.
-func (b *piBuilder) record(o rows.Object, line int) {
-	f := &b.f
-	switch {
-	case f.failed != nil:
-	case f.header == nil && (o.Text("type") != "session" || o.Text("id") == ""):
-		f.failed = fmt.Errorf(`line %d: is not a header: want {"type":"session","version":%d,"id":…} first`,
-			line, piVersion)
-	case f.header == nil:
-		f.header = o
-		if v := o.Get("version"); v != nil && string(v) > "3" || len(v) > 1 {
-			b.report(codec.Problem{Line: line, Reason: fmt.Sprintf("version is %.20s, and is read as version %d",
-				v, piVersion)})
-		}
-	case o.Text("type") == "":
-		b.report(codec.Problem{Line: line,
-			Reason: `is not an entry, and is left out: want {"type":"message","id":…,"message":{…}}`})
-	default:
-		f.entries = append(f.entries, piEntry{Object: o, line: line, parent: len(f.entries) - 1})
-	}
-}
-
-// link finds the parents, the times and the way from the last entry to the first. An entry whose
-// parent is not there, or has no id, as in version 1, follows the one before.
-func (f *piFile) link() {
+// piLink finds the parents, the times and the way from the last entry to the first. An entry whose
+// parent is not there, or has no id, as in version 1, follows the one before. at is the time of the header.
+func piLink(entries []piEntry, at int64) {
 	places := make(map[string]int)
-	at, _ := rows.ParseTime(f.header.Text("timestamp"))
-	at = max(0, at)
-	for i := range f.entries {
-		e := &f.entries[i]
-		if !e.Has("parentId") && e.Get("parentId") != nil {
-			e.parent = -1
-		} else if p, ok := places[e.Text("parentId")]; ok {
+	for i := range entries {
+		e := &entries[i]
+		if p, ok := places[e.Text("parentId")]; ok {
 			e.parent = p
+		} else if string(e.Get("parentId")) == "null" {
+			e.parent = -1
 		}
 		if id := e.Text("id"); id != "" {
 			places[id] = i
@@ -492,12 +416,12 @@ func (f *piFile) link() {
 			e.at = n
 		}
 	}
-	for i := len(f.entries) - 1; i >= 0; i = f.entries[i].parent {
-		f.entries[i].on = true
+	for i := len(entries) - 1; i >= 0; i = entries[i].parent {
+		entries[i].on = true
 	}
 	left := int64(0)
-	for i := len(f.entries) - 1; i >= 0; i-- {
-		e := &f.entries[i]
+	for i := range slices.Backward(entries) {
+		e := &entries[i]
 		if e.left = max(left, e.at); e.on {
 			left = e.at
 		}
@@ -506,13 +430,13 @@ func (f *piFile) link() {
 
 // piBuilder makes a session of a file.
 type piBuilder struct {
-	f      piFile
-	s      *rows.Session
-	report func(codec.Problem)
+	s       *rows.Session
+	report  func(codec.Problem)
+	line    int   // that is read
+	started int64 // the time of the header
 
-	i        int // the entry that is read
-	turn     *rows.Message
-	answers  []*rows.Answer // the last one is of the turn
+	turn     *rows.Answer // of the assistant, nil before it begins
+	answers  []*rows.Answer
 	calls    map[string]*rows.Part
 	messages map[string]string // by the ids of their first entries
 	model    session.Model
@@ -520,47 +444,36 @@ type piBuilder struct {
 	total    int64 // tokens, which must not overflow
 }
 
-func piNewBuilder(report func(codec.Problem)) *piBuilder {
-	return &piBuilder{report: report, calls: make(map[string]*rows.Part), messages: make(map[string]string)}
+func (b *piBuilder) problem(reason string, args ...any) {
+	b.report(codec.Problem{Line: b.line, Reason: fmt.Sprintf(reason, args...)})
 }
 
-// begin begins the session of the file, whose lines are read.
-func (b *piBuilder) begin() error {
-	f := &b.f
-	switch {
-	case f.failed != nil:
-		return f.failed
-	case f.header == nil:
-		return errors.New("it is empty: want a header and entries")
+// header begins the session.
+func (b *piBuilder) header(o rows.Object) {
+	if v := o.Get("version"); v != nil && string(v) > "3" || len(v) > 1 {
+		b.problem("version is %.20s, and is read as version %d", v, piVersion)
 	}
-	f.link()
-	b.s = rows.New(f.header.Text("id"), cmp.Or(f.header.Text("harness"), piAgentName))
-	rows.SetText(&b.s.Row.WorkspaceRoot, f.header.Text("cwd"))
-	b.s.AddMeta(rows.NonEmpty("pi", f.header.Texts("parentSession")))
-	if at, ok := rows.ParseTime(f.header.Text("timestamp")); ok && at >= 0 {
+	b.s = rows.New(o.Text("id"), cmp.Or(o.Text("harness"), piAgentName))
+	rows.SetText(&b.s.Row.WorkspaceRoot, o.Text("cwd"))
+	b.s.AddMeta(rows.NonEmpty("pi", o.Texts("parentSession")))
+	if at, ok := rows.ParseTime(o.Text("timestamp")); ok && at >= 0 {
+		b.started = at
 		b.s.See(at)
 	}
-	return nil
 }
 
-func (b *piBuilder) problem(reason string, args ...any) {
-	b.report(codec.Problem{Line: b.f.entries[b.i].line, Reason: fmt.Sprintf(reason, args...)})
-}
-
-func (b *piBuilder) build() *codec.Session {
-	before := -1
+func (b *piBuilder) build(entries []piEntry) *codec.Session {
 	kept := make(map[string]bool) // by the id of the entry with which a compaction's tail begins
-	for _, e := range b.f.entries {
+	for _, e := range entries {
 		kept[e.Text("firstKeptEntryId")] = e.Text("type") == piEntryCompaction
 	}
-	for i := range b.f.entries {
-		e := &b.f.entries[i]
-		b.i = i
-		if e.parent != before || kept[e.Text("id")] && e.Object.Object("message").Text("role") == session.RoleAssistant ||
-			before >= 0 && e.on != b.f.entries[before].on {
+	for i := range entries {
+		e := &entries[i]
+		b.line = e.line
+		if e.parent != i-1 || kept[e.Text("id")] && e.Object.Object("message").Text("role") == session.RoleAssistant ||
+			i > 0 && e.on != entries[i-1].on {
 			b.turn = nil // the conversation goes on elsewhere
 		}
-		before = i
 		if e.at > 0 {
 			b.s.See(e.at)
 		}
@@ -593,9 +506,7 @@ func (b *piBuilder) entry(e *piEntry) {
 	case piEntryModel:
 		b.model = session.Model{ProviderID: e.Text("provider"), ModelID: e.Text("modelId"), Variant: b.effort}
 	case piEntryThinking:
-		if b.effort = e.Text("thinkingLevel"); b.effort == "off" {
-			b.effort = ""
-		}
+		b.effort = strings.TrimPrefix(e.Text("thinkingLevel"), "off")
 		b.model.Variant = b.effort
 	case piEntryCustom, "label":
 	default:
@@ -617,10 +528,13 @@ func (b *piBuilder) add(e *piEntry, role string) *rows.Message {
 	return m
 }
 
-// answer begins a message of the assistant.
-func (b *piBuilder) answer(e *piEntry) {
-	b.turn = b.add(e, session.RoleAssistant)
-	b.answers = append(b.answers, &rows.Answer{Message: b.turn})
+// answer returns the message of the assistant that the entry is of.
+func (b *piBuilder) answer(e *piEntry) *rows.Answer {
+	if b.turn == nil {
+		b.turn = &rows.Answer{Message: b.add(e, session.RoleAssistant)}
+		b.answers = append(b.answers, b.turn)
+	}
+	return b.turn
 }
 
 // aside adds a message that is not the agent's.
@@ -661,10 +575,7 @@ func (b *piBuilder) message(e *piEntry, message rows.Object) {
 
 // assistant reads a model call.
 func (b *piBuilder) assistant(e *piEntry, message rows.Object, content []rows.Object) {
-	if b.turn == nil {
-		b.answer(e)
-	}
-	m := b.turn
+	m := b.answer(e)
 	m.Part(rows.Of("type", "step-start"), e.at)
 	for i, block := range content {
 		if data := piPartOf(block); data != nil {
@@ -680,7 +591,7 @@ func (b *piBuilder) assistant(e *piEntry, message rows.Object, content []rows.Ob
 		}
 		b.calls[id] = m.Call(id, name, block.Get("arguments"), e.at)
 	}
-	b.measure(b.answers[len(b.answers)-1], e, message)
+	b.measure(m, e, message)
 }
 
 // result gives a call its result.
@@ -689,27 +600,23 @@ func (b *piBuilder) result(e *piEntry, message rows.Object, content []rows.Objec
 	p := b.calls[id]
 	if p == nil || *p.Row.ToolState != session.StateInputAvailable && !e.on {
 		b.problem("message.toolCallId is %.60q, which no call before has: the result is kept without a call", id)
-		if b.turn == nil {
-			b.answer(e)
-		}
 		kept := rows.Of("toolCallId", id, "content", rows.OrNull(message.Get("content")))
-		b.turn.Part(rows.DataPart(piTypeResult, kept), e.at)
+		b.answer(e).Part(rows.DataPart(piTypeResult, kept), e.at)
 		return
 	}
-	var text strings.Builder
-	var result json.RawMessage
-	for _, block := range content {
+	var text string
+	result := message.Get("content")
+	others := slices.ContainsFunc(content, func(block rows.Object) bool {
 		piece, ok := rows.Text(block.Get("text"))
-		if !ok || block.Text("type") != "text" {
-			result = message.Get("content") // it has images
-		}
-		text.WriteString(piece)
-	}
+		text += piece
+		return !ok || block.Text("type") != "text" // such as an image
+	})
 	switch {
-	case result == nil && len(content) == 1:
+	case others:
+	case len(content) == 1:
 		result = content[0].Get("text")
-	case result == nil:
-		result = rows.Raw(text.String())
+	default:
+		result = rows.Raw(text)
 	}
 	p.Result(result, message.True("isError"))
 	if details := message.Get("details"); message.Has("details") {
@@ -745,10 +652,8 @@ func (b *piBuilder) count(raw json.RawMessage) int64 {
 
 // usage reads a usage, nil where it is not known: Pi has 0 everywhere then.
 func (b *piBuilder) usage(o rows.Object) *session.Usage {
-	var u session.Usage
-	for _, bucket := range piBuckets {
-		*bucket.of(&u) = b.count(o.Get(bucket.key))
-	}
+	u := session.Usage{Input: b.count(o.Get("input")), Output: b.count(o.Get("output")),
+		CacheRead: b.count(o.Get("cacheRead")), CacheWrite: b.count(o.Get("cacheWrite"))}
 	if u == (session.Usage{}) {
 		return nil
 	}
@@ -768,9 +673,8 @@ func (b *piBuilder) measure(a *rows.Answer, e *piEntry, message rows.Object) {
 		b.model = model
 	}
 	var cost *float64
-	var usd float64
-	raw := message.Object("usage").Object("cost").Get("total")
-	if err := json.Unmarshal(rows.OrNull(raw), &usd); err == nil && usd > 0 && !math.IsInf(usd, 0) {
+	usd, err := strconv.ParseFloat(string(message.Object("usage").Object("cost").Get("total")), 64)
+	if err == nil && usd > 0 {
 		cost, b.s.Row.CostUSD = &usd, store.AddCost(b.s.Row.CostUSD, usd)
 	}
 	a.End = piEnds[step.StopReason]
