@@ -2,7 +2,7 @@ package assemble
 
 import (
 	"cmp"
-	"math"
+	"iter"
 	"slices"
 	"strings"
 
@@ -36,20 +36,18 @@ type callFinder struct {
 	// is nil: some servers give every answer the same.
 	requests, responses map[string]*call
 	loose, orphans      []*node
-	// reach has the latest end of the calls up to each. What began later than that is none of them.
-	reach []int64
 }
 
 // findCalls gathers the turn's model calls, in order of time.
 func (t *turn) findCalls() []*call {
 	c := callFinder{of: make(map[*node]*call), requests: make(map[string]*call), responses: make(map[string]*call)}
 	c.addSpans(t.nodes)
-	t.joinOrphans(newOngoing(c.calls), c.orphans, c.join)
-	spans := newOngoing(c.calls)
+	t.joinOrphans(ongoing(c.calls), c.orphans, c.join)
+	spans := ongoing(c.calls)
 	c.joinEach(c.tied)
 	// What no id ties is of the call that was going on, before one is looked for nearby.
 	for _, maximum := range []int64{0, near} {
-		c.joinEach(func(n *node) *call { return spans.nearest(n, maximum) })
+		c.joinEach(func(n *node) *call { return nearest(spans, n, maximum) })
 	}
 	c.addRecords()
 	for _, found := range c.calls {
@@ -63,11 +61,6 @@ func (t *turn) findCalls() []*call {
 func (c *callFinder) begin(n *node) *call {
 	began := &call{start: n.Start, end: n.End, at: len(c.calls)}
 	c.calls = append(c.calls, began)
-	reach := n.End
-	if began.at > 0 {
-		reach = max(reach, c.reach[began.at-1])
-	}
-	c.reach = append(c.reach, reach)
 	return began
 }
 
@@ -85,9 +78,6 @@ func (c *callFinder) join(to *call, n *node) {
 	}
 	if !n.record || to.span == nil {
 		to.start, to.end = min(to.start, n.Start), max(to.end, n.End)
-	}
-	for at := to.at; at < len(c.reach) && c.reach[at] < n.End; at++ {
-		c.reach[at] = n.End
 	}
 }
 
@@ -167,7 +157,7 @@ func (c *callFinder) addRecords() {
 // joinOrphans gives calls the spans of the provider's own library that have come from
 // traces of their own, the best fitting first. What fits none does not belong to the turn:
 // another's call that was made at the same time, or a copy.
-func (t *turn) joinOrphans(calls ongoing, orphans []*node, join func(*call, *node)) {
+func (t *turn) joinOrphans(calls timeline[*call], orphans []*node, join func(*call, *node)) {
 	type pair struct {
 		slack int64
 		n     *node
@@ -175,7 +165,7 @@ func (t *turn) joinOrphans(calls ongoing, orphans []*node, join func(*call, *nod
 	}
 	var pairs []pair
 	for _, n := range orphans {
-		for _, c := range calls.about(n) {
+		for c := range calls.about(n.Start-near, n.End+near) {
 			if slack, same := c.twin(n); same {
 				pairs = append(pairs, pair{slack, n, c})
 			}
@@ -225,9 +215,9 @@ func (t *turn) joinOrphans(calls ongoing, orphans []*node, join func(*call, *nod
 func (c *callFinder) twinOf(n *node) *call {
 	var best *call
 	var least int64
-	for i, other := range slices.Backward(c.calls) {
-		if c.reach[i] < n.Start-near {
-			break
+	for _, other := range slices.Backward(c.calls) {
+		if other.end < n.Start-near {
+			continue
 		}
 		slack, same := other.twin(n)
 		if same && (best == nil || slack < least) {
@@ -343,50 +333,55 @@ func (c *call) seen(n *node) bool {
 	})
 }
 
-// ongoing finds the calls that were going on about a time.
-type ongoing struct {
-	calls []*call // by their start
-	reach []int64 // the latest end of the calls up to each
+// timeline finds what went on about a time. The zero value has nothing.
+type timeline[T any] struct {
+	all []T
+	// from are when each began, in order, and reach the latest end of those up to each.
+	from, reach []int64
 }
 
-func newOngoing(calls []*call) ongoing {
-	o := ongoing{calls: slices.Clone(calls), reach: make([]int64, len(calls))}
-	slices.SortStableFunc(o.calls, func(x, y *call) int { return cmp.Compare(x.start, y.start) })
-	last := int64(math.MinInt64)
-	for i, c := range o.calls {
-		last = max(last, c.end)
-		o.reach[i] = last
+// add adds what began after all before it.
+func (l *timeline[T]) add(x T, from, to int64) {
+	l.all, l.from, l.reach = append(l.all, x), append(l.from, from), append(l.reach, to)
+	if n := len(l.reach); n > 1 {
+		l.reach[n-1] = max(to, l.reach[n-2])
 	}
-	return o
 }
 
-// about returns the calls that were going on while a node was, or nearly.
-func (o *ongoing) about(n *node) (calls []*call) {
-	i, _ := slices.BinarySearchFunc(o.calls, n.End+near, func(c *call, at int64) int { return cmp.Compare(c.start, at) })
-	for i--; i >= 0 && o.reach[i] >= n.Start-near; i-- {
-		calls = append(calls, o.calls[i])
+// about yields what may have gone on between two times, what began last first.
+func (l *timeline[T]) about(from, until int64) iter.Seq[T] {
+	return func(yield func(T) bool) {
+		i, _ := slices.BinarySearch(l.from, until+1)
+		for i--; i >= 0 && l.reach[i] >= from; i-- {
+			if !yield(l.all[i]) {
+				return
+			}
+		}
 	}
-	return calls
+}
+
+// ongoing are calls by their times.
+func ongoing(calls []*call) (l timeline[*call]) {
+	began := func(x, y *call) int { return cmp.Compare(x.start, y.start) }
+	for _, c := range slices.SortedStableFunc(slices.Values(calls), began) {
+		l.add(c, c.start, c.end)
+	}
+	return l
 }
 
 // nearest returns the call that was going on when a record was written, or ended
 // or began nearest to it and at most so far from it, of those of which no such
 // record reports yet. One whose request has another id does not match.
-func (o *ongoing) nearest(n *node, maximum int64) *call {
-	var best *call
-	away := func(c *call) int64 { return max(c.start-n.Start, n.Start-c.end, 0) }
-	consider := func(c *call) {
-		if away(c) <= maximum && !(c.named && n.RequestID != "") &&
-			(best == nil || away(c) < away(best)) && !c.seen(n) {
-			best = c
+func nearest(calls timeline[*call], n *node, maximum int64) (best *call) {
+	least := maximum
+	for c := range calls.about(n.Start-maximum, n.Start+maximum) {
+		away := max(c.start-n.Start, n.Start-c.end, 0)
+		if away > least || c.named && n.RequestID != "" || c.seen(n) {
+			continue
 		}
-	}
-	i, _ := slices.BinarySearchFunc(o.calls, n.Start+1, func(c *call, at int64) int { return cmp.Compare(c.start, at) })
-	for j := i - 1; j >= 0 && o.reach[j] >= n.Start-maximum; j-- {
-		consider(o.calls[j])
-	}
-	for ; i < len(o.calls) && o.calls[i].start <= n.Start+maximum; i++ {
-		consider(o.calls[i])
+		if best == nil || away < least || best.start > n.Start {
+			best, least = c, away
+		}
 	}
 	return best
 }

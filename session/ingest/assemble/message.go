@@ -16,15 +16,18 @@ import (
 // writer writes the parts of one message.
 type writer struct {
 	store.AssembledMessage
-	turn *turn
+	turn  *turn
+	began int64 // in Unix nanoseconds
 	*bench
 	results *outcomes
 	seen    map[string]int // of keys that part ids are made from
+	texts   []string       // that were written so far
+	// children are the sessions that tool calls started.
+	children map[*node]string
 	// steps counts the calls that left parts.
 	steps int
 	// mute reports that a call reported nothing of its answer.
-	mute     bool
-	measures measures
+	mute bool
 }
 
 // newWriter begins a message at a time. turn is nil for one that is part of none.
@@ -47,6 +50,10 @@ func (a *assembly) reportTurn(t *turn, parentRefs []*parentRef) {
 		}
 		return
 	}
+	w.children = make(map[*node]string, len(parentRefs))
+	for _, st := range parentRefs {
+		w.children[st.from] = st.session
+	}
 	w.reportEarlier(calls)
 	for i, c := range calls {
 		until := int64(math.MaxInt64)
@@ -58,21 +65,18 @@ func (a *assembly) reportTurn(t *turn, parentRefs []*parentRef) {
 	for _, x := range tools {
 		w.reportTool(x, nil)
 	}
-	w.measures.addCalls(calls)
-	w.measures.addFacts(t.nodes)
-	w.measures.Elsewhere = w.measures.Elsewhere.Add(a.usageElsewhere(t, parentRefs))
-	lost = w.reportRoots(calls) || lost
-	w.measures.addRoots(t)
-	w.measures.Lost = lost
-	w.measures.Pending = slices.ContainsFunc(w.Parts, func(p session.Part) bool {
+	s := t.summarize(calls, w.began)
+	s.elsewhere = a.usageElsewhere(t, parentRefs)
+	s.lost = w.reportRoots(calls) || lost
+	s.Trace.PendingApproval = slices.ContainsFunc(w.Parts, func(p session.Part) bool {
 		return p.ToolState != nil && *p.ToolState == session.StateApprovalRequested
 	})
 	if len(w.Parts) == 0 {
-		w.reportAbsence()
+		w.reportAbsence(s)
 	}
-	w.HiddenAt = w.measures.HiddenAt
-	w.UpdatedAt = max(w.CreatedAt, w.measures.Latest/1e6)
-	w.MetadataJSON = w.measures.metadata(t)
+	w.HiddenAt = t.hidden(fact.ModelCall)
+	w.UpdatedAt = max(w.CreatedAt, s.latest/1e6)
+	w.MetadataJSON = s.metadata()
 	a.decide(w)
 	for _, n := range t.nodes {
 		if n.Kind == fact.Prompt {
@@ -83,7 +87,6 @@ func (a *assembly) reportTurn(t *turn, parentRefs []*parentRef) {
 			n.place(t.session, t.userID, "")
 		}
 	}
-	w.mention(parentRefs)
 	a.messages = append(a.messages, w.AssembledMessage)
 }
 
@@ -107,8 +110,7 @@ func (t *turn) writer(calls []*call, tools []*tool) *writer {
 		began = max(began, t.userAt+instant)
 	}
 	w.ID = spans.DeriveIDNano(spans.PrefixMessage, began, t.session, t.key, "assistant")
-	w.SessionID, w.Role, w.CreatedAt = t.session, session.RoleAssistant, began/1e6
-	w.measures.Latest = began
+	w.SessionID, w.Role, w.CreatedAt, w.began = t.session, session.RoleAssistant, began/1e6, began
 	return w
 }
 
@@ -417,7 +419,6 @@ func (w *writer) runs(from, until int64) bool {
 // reportRoots writes what only the turn's roots report: the answer, where that of the model call was lost or not
 // reported. It reports whether one must have been lost.
 func (w *writer) reportRoots(calls []*call) (lost bool) {
-	written := w.texts()
 	known := make(map[string]bool)
 	for i := range w.Parts {
 		if p := &w.Parts[i]; p.ToolCallID != nil {
@@ -433,10 +434,9 @@ func (w *writer) reportRoots(calls []*call) (lost bool) {
 			p := r.Output[i]
 			switch p.Kind {
 			case fact.PartText:
-				if p.Text = unreported(p.Text, written); p.Text == "" {
+				if p.Text = unreported(p.Text, w.texts); p.Text == "" {
 					continue
 				}
-				written = append(written, p.Text)
 			case fact.PartReasoning:
 				if thought {
 					continue
@@ -467,18 +467,18 @@ func (w *writer) reportRoots(calls []*call) (lost bool) {
 
 // reportAbsence writes why the message has no content: the turn failed, the model's
 // answer was withheld, or nothing reports how the turn ended.
-func (w *writer) reportAbsence() {
-	m := &w.measures
-	at := max(w.CreatedAt*1e6, m.Latest)
-	switch failed := cmp.Or(m.CallFailed, m.RootFailed); {
-	case m.Aborted:
+func (w *writer) reportAbsence(s *summary) {
+	at := max(w.CreatedAt*1e6, s.latest)
+	went := func(r *node) bool { return !r.Aborted && !r.Unfinished }
+	switch failed := s.failure(); {
+	case s.aborted:
 		w.absent(session.TypeUnfinished, "the turn was aborted", "absent", at)
 	case failed != "":
 		w.absent(session.TypeError, failed, "absent", at)
-	case m.Finished, m.Calls == 0 && m.RootWent:
+	case s.finished(), len(s.calls) == 0 && slices.ContainsFunc(w.turn.roots, went):
 		w.absent(session.TypeWithheld, "the answer was not reported", "absent", at)
 	default:
-		m.Lost = true
+		s.lost = true
 		w.absent(session.TypeUnfinished, "the end of the turn was not reported", "absent", at)
 	}
 }
@@ -506,4 +506,36 @@ func (w *writer) add(partType, key string, from, to int64, data any) *session.Pa
 		Type: partType, DataJSON: encoded, CreatedAt: from / 1e6, UpdatedAt: max(from, to) / 1e6,
 	})
 	return &w.Parts[len(w.Parts)-1]
+}
+
+// unreported returns what a text adds to what was reported: a root's may be the last
+// answer, or all of them, with other blanks between.
+func unreported(text string, written []string) string {
+	rest := strings.TrimSpace(text)
+	if rest == "" || len(written) == 0 {
+		return rest
+	}
+	// It may be one of the texts, or some of them in a row.
+	if slices.ContainsFunc(written, func(given string) bool { return strings.Contains(given, rest) }) ||
+		strings.Contains(strings.Join(written, "\n"), rest) {
+		return ""
+	}
+	// It may begin with all of them, and go on with an answer of which nothing else reports.
+	all := true
+	for _, given := range written {
+		cut, begins := strings.CutPrefix(rest, strings.TrimSpace(given))
+		if !begins {
+			all = false
+			break
+		}
+		rest = strings.TrimSpace(cut)
+	}
+	if all {
+		return rest
+	}
+	// Some frameworks join the answers with other blanks than they came with.
+	if strings.Contains(squeeze(text), squeeze(strings.Join(written, ""))) {
+		return ""
+	}
+	return strings.TrimSpace(text)
 }

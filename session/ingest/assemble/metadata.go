@@ -7,6 +7,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/agenttrace/agenttrace/internal/jsonscan"
 	"github.com/agenttrace/agenttrace/session"
@@ -14,199 +15,160 @@ import (
 )
 
 // maxProblems bounds the problems that a message keeps, maxRaws the model calls whose
-// usage it keeps as the source wrote it, maxRaw the bytes of what roots counted.
+// usage it keeps as the source wrote it, maxRaw the bytes of what roots counted, maxExtra
+// the keys that no column has, and maxSources the names of sources.
 const (
 	maxProblems = 8
 	maxRaws     = 64
 	maxRaw      = 16 << 10
+	maxExtra    = 64
+	maxSources  = 16
 )
 
-// measures is what the facts of a turn report of its message. Facts are added in order of time.
-type measures struct {
-	// Message is that of the whole turn, its usage that of the model calls.
-	Message session.MessageMetadata
-	Calls   int
-	Raws    []json.RawMessage
-	// ManyRaws reports that there are more than are kept, or that one is not JSON: then none is kept.
-	ManyRaws bool
-	Cost     *float64
-	Finish   string
-	// Asks reports that the last call requested a tool, Failed the error that ended it.
-	Asks    bool
-	Failed  string
-	Aborted bool
-	Extra   []pair
-
-	// Latest is when the turn was last seen, FirstRoot when its first root began.
-	Latest    int64
-	End       int64
-	FirstRoot *int64
-	// Root is what counts of the root that ended last; RootUsage and RootCost are what
-	// the roots counted, Elsewhere what sub-agents did.
-	Root      *rootEnd
-	RootUsage *fact.Usage
-	RootCost  *float64
-	Elsewhere session.Usage
-
-	// RequiresTurn reports that there is always a root above one of the facts, Topped that there
-	// is one above which there need not be another.
-	RequiresTurn bool
-	Topped       bool
-	// Unfinished reports that a call was not seen to end, RootUnfinished that a root was not.
-	Unfinished     bool
-	RootUnfinished bool
-	// Lost reports that a call was lost, Partial that not all calls report what they used,
-	// LastUsed that of the last one that reports it.
-	Lost     bool
-	Partial  bool
-	LastUsed *int64
-
-	// Sources are the names of the sources, Transcript reports that one is a transcript.
-	Sources    []string
-	Transcript bool
-	// HiddenAt is when the user took the answer back.
-	HiddenAt *int64
-	// CallFailed and RootFailed are errors of any call and root, Finished reports that a
-	// source saw the end of a call, RootWent that a root was not aborted.
-	CallFailed string
-	RootFailed string
-	Finished   bool
-	RootWent   bool
-	Pending    bool
-	// Asked reports that a request of the turn was seen: later ones repeat the turn itself.
-	Asked bool
+// summary is what the facts of a turn report of its message, beside the parts.
+type summary struct {
+	// Its usage is that of the model calls, or of the roots where these know more.
+	session.MessageMetadata
+	turn *turn
+	// calls are those of a model, also those that were lost; what the program appended is none.
+	calls []*call
+	raws  []json.RawMessage // what the calls used, as the sources wrote it
+	cost  *float64
+	extra []pair
+	// latest is when the turn was last seen.
+	latest int64
+	// root is the one that ended last; rootUsage and rootCost are what the roots counted, elsewhere what sub-agents did.
+	root      *node
+	rootUsage *fact.Usage
+	rootCost  *float64
+	elsewhere session.Usage
+	aborted   bool
+	// lost reports that a call was lost, partial that not all calls report what they used.
+	lost, partial bool
+	sources       []string
 }
 
 // pair is a key that no column has, and its value.
 type pair struct {
-	Key   string
-	Value json.RawMessage
+	key   string
+	value json.RawMessage
 }
 
-// rootEnd is how a root ended.
-type rootEnd struct {
-	End       int64
-	Finish    string
-	Failed    bool
-	Error     string
-	ErrorType string
-}
-
-// addCalls adds what model calls report.
-func (m *measures) addCalls(calls []*call) {
-	trace := &m.Message.Trace
+// summarize gathers what is reported of a turn whose answer began at a time.
+func (t *turn) summarize(calls []*call, began int64) *summary {
+	s := &summary{turn: t, latest: began}
 	for _, c := range calls {
-		if c.appended {
-			continue
+		if !c.appended {
+			s.calls = append(s.calls, c)
+			s.addCall(c)
 		}
-		m.Calls++
-		if !c.guessed {
-			trace.ModelCalls++
+	}
+	for _, n := range t.nodes {
+		s.addFact(n)
+	}
+	for _, r := range t.roots {
+		s.addRoot(r)
+	}
+	s.setHistory()
+	return s
+}
+
+// last is the last model call, one of which nothing is known where there is none.
+func (s *summary) last() *call {
+	if len(s.calls) == 0 {
+		return new(call)
+	}
+	return s.calls[len(s.calls)-1]
+}
+
+// asks reports whether the last call requested a tool. Some models report that they stopped when they do.
+func (s *summary) asks() bool { return has(s.last().output, fact.PartCall) }
+
+// finished reports whether a source saw the end of a call.
+func (s *summary) finished() bool { return slices.ContainsFunc(s.calls, (*call).finished) }
+
+// failure is the error of the last call that failed, or else that of a root, "" without one.
+func (s *summary) failure() string {
+	for _, c := range slices.Backward(s.calls) {
+		if failed := c.failed(); failed != "" {
+			return failed
 		}
-		u := c.usage()
-		m.Partial = m.Partial || c.guessed || u == nil && c.failed() == ""
-		if u != nil {
-			if u.Capped {
-				m.problem("the source states more cached or reasoning tokens than the tokens that include them" +
-					c.nodes[0].named())
-			}
-			total := u.Tokens.Total()
-			m.LastUsed = &total
-			m.Message.Usage = session.Sum(m.Message.Usage, &u.Tokens, session.Usage.Add)
-			trace.UsageBasis = cmp.Or(u.Basis, trace.UsageBasis)
-			if u.Raw != nil && !m.ManyRaws {
-				m.Raws = append(m.Raws, u.Raw)
-			}
-			if len(m.Raws) > maxRaws || u.Raw != nil && !json.Valid(u.Raw) {
-				m.Raws, m.ManyRaws = nil, true
-			}
+	}
+	failed := ""
+	for _, r := range s.turn.roots {
+		if failed = cmp.Or(failed, r.Error, r.ErrorType); failed == "" && r.Failed {
+			failed = "error"
 		}
-		var stated *float64
-		for _, n := range c.nodes {
-			stated = cmp.Or(stated, n.CostUSD)
+	}
+	return failed
+}
+
+// addCall adds what a model call reports.
+func (s *summary) addCall(c *call) {
+	trace := &s.Trace
+	if !c.guessed {
+		trace.ModelCalls++
+	}
+	failed, u := c.failed(), c.usage()
+	s.partial = s.partial || c.guessed || u == nil && failed == ""
+	if u != nil {
+		if u.Capped {
+			s.problem("the source states more cached or reasoning tokens than the tokens that include them" +
+				c.nodes[0].named())
 		}
-		m.Cost = session.Sum(m.Cost, stated, func(a, b float64) float64 { return a + b })
-		m.Finish = ""
-		for _, n := range c.nodes {
-			m.Finish = cmp.Or(m.Finish, n.Finish)
-			trace.Temperature = cmp.Or(n.Temperature, trace.Temperature)
+		s.Usage = session.Sum(s.Usage, &u.Tokens, session.Usage.Add)
+		trace.UsageBasis = cmp.Or(u.Basis, trace.UsageBasis)
+		if u.Raw != nil {
+			s.raws = append(s.raws, u.Raw)
+		}
+	}
+	var stated *float64
+	trace.ResponseID = ""
+	for _, n := range c.nodes {
+		stated = cmp.Or(stated, n.CostUSD)
+		trace.Temperature = cmp.Or(n.Temperature, trace.Temperature)
+		trace.ResponseModel = cmp.Or(n.ResponseModel, trace.ResponseModel)
+		if len(s.calls) == 1 { // else it would be one of several
 			trace.ResponseID = cmp.Or(trace.ResponseID, n.ResponseID)
-			trace.ResponseModel = cmp.Or(n.ResponseModel, trace.ResponseModel)
 		}
-		if m.Calls > 1 {
-			trace.ResponseID = "" // it would be one of several
-		}
-		m.addHistory(c.nodes)
-		m.Failed = c.failed()
-		m.CallFailed = cmp.Or(m.Failed, m.CallFailed)
-		m.Finished = m.Finished || c.finished()
-		m.Unfinished = m.Unfinished || c.unfinished()
-		if m.Failed != "" && len(trace.ModelErrors) < maxProblems {
-			trace.ModelErrors = append(trace.ModelErrors, m.Failed)
-		}
-		// Some models report that they stopped when they request tools.
-		m.Asks = slices.ContainsFunc(c.output, func(p fact.Part) bool { return p.Kind == fact.PartCall })
+	}
+	s.cost = session.Sum(s.cost, stated, func(a, b float64) float64 { return a + b })
+	if failed != "" && len(trace.ModelErrors) < maxProblems {
+		trace.ModelErrors = append(trace.ModelErrors, failed)
 	}
 }
 
-// addHistory notes what the turn's first request repeats of the conversation before the
-// turn, by what most is reported of it: what no message in the store has was never recorded.
-func (m *measures) addHistory(nodes []*node) {
-	if m.Asked {
+// addFact adds what any fact of the turn reports.
+func (s *summary) addFact(n *node) {
+	if n.Kind != fact.Prompt {
+		s.latest = max(s.latest, n.End)
+	}
+	source := n.Dialect
+	if n.Transcript {
+		source += transcriptSource
+	}
+	if len(s.sources) < maxSources && !slices.Contains(s.sources, source) {
+		s.sources = append(s.sources, source)
+	}
+	for _, p := range n.Problems {
+		s.problem(p + n.named())
+	}
+	if n.Kind != fact.Turn && n.Kind != fact.ModelCall {
 		return
 	}
-	var before session.History
-	for _, n := range nodes {
-		m.Asked = m.Asked || len(n.Input) > 0
-		if int64(n.Before) > before.Messages {
-			before = session.History{Messages: int64(n.Before), Turns: int64(n.BeforeTurns)}
-		}
+	s.aborted = s.aborted || n.Aborted
+	if n.Model != nil && n.Model.ModelID != "" && (s.Model == nil || n.Model.ProviderID != "" ||
+		s.Model.ProviderID == "") {
+		s.Model = n.Model
 	}
-	if before.Messages > 0 {
-		m.Message.Trace.History = &before
-	}
+	s.Agent = cmp.Or(n.agent, s.Agent)
+	s.SystemPromptDigest = cmp.Or(n.SystemPromptDigest, s.SystemPromptDigest)
+	s.Trace.ToolCatalogDigest = cmp.Or(n.ToolCatalogDigest, s.Trace.ToolCatalogDigest)
+	s.addExtra(n.Extra)
 }
-
-// addFacts adds what other facts report.
-func (m *measures) addFacts(nodes []*node) {
-	trace := &m.Message.Trace
-	for _, n := range nodes {
-		if n.Kind != fact.Prompt {
-			m.Latest = max(m.Latest, n.End)
-		}
-		m.End = max(m.End, n.End)
-		m.RequiresTurn = m.RequiresTurn || n.RequiresTurn
-		m.addSource(n)
-		for _, p := range n.Problems {
-			m.problem(p + n.named())
-		}
-		if n.Kind == fact.Turn {
-			m.FirstRoot = cmp.Or(m.FirstRoot, &n.Start)
-			m.Topped = m.Topped || !n.RequiresTurn || n.above(fact.Turn) != nil
-		}
-		if n.Kind == fact.ModelCall && m.HiddenAt == nil {
-			m.HiddenAt = n.hiddenAt()
-		}
-		if n.Kind != fact.Turn && n.Kind != fact.ModelCall {
-			continue
-		}
-		m.Aborted = m.Aborted || n.Aborted
-		if n.Model != nil && n.Model.ModelID != "" && (m.Message.Model == nil || n.Model.ProviderID != "" ||
-			m.Message.Model.ProviderID == "") {
-			m.Message.Model = n.Model
-		}
-		m.Message.Agent = cmp.Or(n.agent, m.Message.Agent)
-		m.Message.SystemPromptDigest = cmp.Or(n.SystemPromptDigest, m.Message.SystemPromptDigest)
-		trace.ToolCatalogDigest = cmp.Or(n.ToolCatalogDigest, trace.ToolCatalogDigest)
-		m.addExtra(n.Extra)
-	}
-}
-
-// maxExtra bounds the keys that no column has.
-const maxExtra = 64
 
 // addExtra adds the keys that no column has.
-func (m *measures) addExtra(raw json.RawMessage) {
+func (s *summary) addExtra(raw json.RawMessage) {
 	var extra map[string]json.RawMessage
 	if len(raw) == 0 || json.Unmarshal(raw, &extra) != nil {
 		return
@@ -216,43 +178,34 @@ func (m *measures) addExtra(raw json.RawMessage) {
 		case "usage", "model", "agent", "agenttrace", "system_prompt_digest", "compaction":
 			continue
 		}
-		if len(m.Extra) < maxExtra && !slices.ContainsFunc(m.Extra, func(p pair) bool { return p.Key == key }) {
-			m.Extra = append(m.Extra, pair{key, extra[key]})
+		if len(s.extra) < maxExtra && !slices.ContainsFunc(s.extra, func(p pair) bool { return p.key == key }) {
+			s.extra = append(s.extra, pair{key, extra[key]})
 		}
 	}
 }
 
-// addRoots adds what the roots report. One that is below another that counts is part of that one's.
-func (m *measures) addRoots(t *turn) {
-	for _, r := range t.roots {
-		if m.Root == nil || r.End > m.Root.End {
-			m.Root = &rootEnd{End: r.End, Finish: r.Finish, Failed: r.Failed, Error: r.Error, ErrorType: r.ErrorType}
-		}
-		m.addHistory([]*node{r})
-		m.RootCost = cmp.Or(m.RootCost, r.CostUSD)
-		if m.RootFailed = cmp.Or(m.RootFailed, r.Error, r.ErrorType); m.RootFailed == "" && r.Failed {
-			m.RootFailed = "error"
-		}
-		m.RootWent = m.RootWent || !r.Aborted && !r.Unfinished
-		m.RootUnfinished = m.RootUnfinished || r.Unfinished
-		if r.Usage == nil || r.Usage.Lifetime || t.countsAbove(r) {
-			continue
-		}
-		sum := *r.Usage
-		sum.Stated, sum.Counter, sum.Proof = nil, "", 0
-		if !json.Valid(sum.Raw) {
-			sum.Raw = nil
-		}
-		if m.RootUsage != nil {
-			sum = *m.RootUsage
-			sum.Tokens = sum.Tokens.Add(r.Usage.Tokens)
-			both, err := json.Marshal([]json.RawMessage{validJSON(sum.Raw, "null"), validJSON(r.Usage.Raw, "null")})
-			if err == nil && len(both) <= maxRaw {
-				sum.Raw = both
-			}
-		}
-		m.RootUsage = &sum
+// addRoot adds what a root reports. What one counts that is below another that counts is part of that one's.
+func (s *summary) addRoot(r *node) {
+	if s.root == nil || r.End > s.root.End {
+		s.root = r
 	}
+	s.rootCost = cmp.Or(s.rootCost, r.CostUSD)
+	if r.Usage == nil || r.Usage.Lifetime || s.turn.countsAbove(r) {
+		return
+	}
+	sum := *r.Usage
+	if !json.Valid(sum.Raw) {
+		sum.Raw = nil
+	}
+	if s.rootUsage != nil {
+		sum = *s.rootUsage
+		sum.Tokens = sum.Tokens.Add(r.Usage.Tokens)
+		both, err := json.Marshal([]json.RawMessage{validJSON(sum.Raw, "null"), validJSON(r.Usage.Raw, "null")})
+		if err == nil && len(both) <= maxRaw {
+			sum.Raw = both
+		}
+	}
+	s.rootUsage = &sum
 }
 
 // countsAbove reports whether a root above one states what was used.
@@ -265,52 +218,97 @@ func (t *turn) countsAbove(r *node) bool {
 	return false
 }
 
+// setHistory notes what the turn's first request repeats of the conversation before the
+// turn, by what most is reported of it: what no message in the store has was never recorded.
+func (s *summary) setHistory() {
+	var requests [][]*node
+	for _, c := range s.calls {
+		requests = append(requests, c.nodes)
+	}
+	for _, r := range s.turn.roots {
+		requests = append(requests, []*node{r})
+	}
+	for _, nodes := range requests {
+		var before session.History
+		seen := false // later requests repeat the turn itself
+		for _, n := range nodes {
+			seen = seen || len(n.Input) > 0
+			if int64(n.Before) > before.Messages {
+				before = session.History{Messages: int64(n.Before), Turns: int64(n.BeforeTurns)}
+			}
+		}
+		if before.Messages > 0 {
+			s.Trace.History = &before
+		}
+		if seen {
+			return
+		}
+	}
+}
+
 // metadata is what the message reports of the turn.
-func (m measures) metadata(t *turn) string {
-	m.setUsage()
-	m.setEnd(t)
-	trace := &m.Message.Trace
-	if stated := cmp.Or(m.Cost, m.RootCost); stated != nil && !math.IsInf(*stated, 0) {
+func (s *summary) metadata() string {
+	s.setUsage()
+	s.setEnd()
+	trace := &s.Trace
+	if stated := cmp.Or(s.cost, s.rootCost); stated != nil && !math.IsInf(*stated, 0) {
 		cost := *stated
 		if even := math.Round(cost*1e12) / 1e12; !math.IsInf(even, 0) {
 			cost = even // no source counts what the sum of binary fractions adds
 		}
 		trace.CostUSD = &cost
 	}
-	trace.Sources = m.sources()
-	trace.PendingApproval = m.Pending
-	// The span of the whole turn is known to exist and missing where nothing is above what
-	// always has a turn above it.
-	trace.Incomplete = m.Lost || m.Unfinished || m.RootUnfinished && !m.Finished || m.RequiresTurn && !m.Topped
-	raw, err := marshal(m.Message)
+	if len(s.sources) > 1 && slices.ContainsFunc(s.sources, isTranscriptSource) {
+		trace.Sources = slices.Sorted(slices.Values(s.sources))
+	}
+	trace.Incomplete = s.incomplete()
+	raw, err := marshal(s.MessageMetadata)
 	if err != nil { // a raw value that is not JSON
 		trace.UsageRaw = nil
-		raw, _ = marshal(m.Message)
+		raw, _ = marshal(s.MessageMetadata)
 	}
-	return string(withExtra(raw, m.Extra))
+	for _, p := range s.extra {
+		if raw = raw[:len(raw)-1]; len(raw) > 1 {
+			raw = append(raw, ',')
+		}
+		raw = append(append(append(jsonscan.AppendString(raw, p.key), ':'), p.value...), '}')
+	}
+	return string(raw)
+}
+
+// incomplete reports whether something of the turn is known to exist and was not reported: a call or its end,
+// the end of a root, or the span of the whole turn, where nothing is above what always has a turn above it.
+func (s *summary) incomplete() bool {
+	topped := slices.ContainsFunc(s.turn.roots, func(r *node) bool { return !r.RequiresTurn || r.above(fact.Turn) != nil })
+	return s.lost || slices.ContainsFunc(s.calls, (*call).unfinished) ||
+		!s.finished() && slices.ContainsFunc(s.turn.roots, func(r *node) bool { return r.Unfinished }) ||
+		!topped && slices.ContainsFunc(s.turn.nodes, func(n *node) bool { return n.RequiresTurn })
 }
 
 // setUsage settles what was used: the sum of the model calls, or what the roots count where
 // that knows more.
-func (m *measures) setUsage() {
-	message, trace, raws := &m.Message, &m.Message.Trace, m.Raws
-	if u := m.RootUsage; u != nil {
+func (s *summary) setUsage() {
+	trace, raws := &s.Trace, s.raws
+	if len(raws) > maxRaws || slices.ContainsFunc(raws, func(raw json.RawMessage) bool { return !json.Valid(raw) }) {
+		raws = nil
+	}
+	if u := s.rootUsage; u != nil {
 		// Whether the calls report all that was used. After a failed call a turn goes well
 		// only by another one: VoltAgent reports one call, and not that it was tried again.
-		whole, stepped := !m.Lost && !m.Partial && (m.Failed == "" || m.Root.Failed), message.Usage != nil
+		whole, stepped := !s.lost && !s.partial && (s.last().failed() == "" || s.root.Failed), s.Usage != nil
 		var steps session.Usage
 		if stepped {
-			steps = *message.Usage
+			steps = *s.Usage
 		}
 		switch {
-		case !stepped && !(m.Calls > 0 && whole), stepped && moreComplete(u, steps, m.Elsewhere, whole):
+		case !stepped && !(len(s.calls) > 0 && whole), stepped && moreComplete(u, steps, s.elsewhere, whole):
 			tokens := u.Tokens
-			message.Usage, trace.UsageBasis, raws = &tokens, u.Basis, nil
+			s.Usage, trace.UsageBasis, raws = &tokens, u.Basis, nil
 			if u.Raw != nil {
 				raws = append(raws, u.Raw)
 			}
-		case !m.accounted(u.Tokens, steps):
-			m.problem(fmt.Sprintf("the agent's span states %d tokens, its model calls come to %d", u.Tokens.Total(),
+		case !s.accounted(u.Tokens.Total(), steps):
+			s.problem(fmt.Sprintf("the agent's span states %d tokens, its model calls come to %d", u.Tokens.Total(),
 				steps.Total()))
 		}
 	}
@@ -323,45 +321,33 @@ func (m *measures) setUsage() {
 }
 
 // setEnd settles why the turn ended, and how long it took.
-func (m *measures) setEnd(t *turn) {
-	trace, finish, root := &m.Message.Trace, m.Finish, m.Root
-	duration := max(0, (m.End-t.start)/1e6)
-	if root != nil {
-		if finish == "" || fact.FinishReason(finish) == "tool-calls" && !root.cutOff() {
+func (s *summary) setEnd() {
+	trace, finish, end := &s.Trace, "", int64(0)
+	for _, n := range s.last().nodes {
+		finish = cmp.Or(finish, n.Finish)
+	}
+	for _, n := range s.turn.nodes {
+		end = max(end, n.End)
+	}
+	duration := max(0, (end-s.turn.start)/1e6)
+	if root := s.root; root != nil {
+		if finish == "" || fact.FinishReason(finish) == "tool-calls" && !cutOff(root) {
 			finish = cmp.Or(root.Finish, finish) // the last call may have been lost
 		}
-		duration = max(0, root.End-*m.FirstRoot) / 1e6
+		duration = max(0, root.End-s.turn.roots[0].Start) / 1e6
 	}
 	trace.DurationMS = &duration
 	trace.StopReason = fact.FinishReason(finish)
 	if trace.StopReason != finish {
 		trace.StopReasonRaw = finish
 	}
-	trace.EndReason, trace.Error = m.ended(trace.StopReason)
+	trace.EndReason, trace.Error = s.ended(trace.StopReason)
 }
 
-// maxSources bounds the names of sources that a message keeps.
-const maxSources = 16
+// transcriptSource ends the name of a source that is a transcript.
+const transcriptSource = " transcript"
 
-// addSource notes by which source the turn is reported.
-func (m *measures) addSource(n *node) {
-	name := n.Dialect
-	if n.Transcript {
-		name += " transcript"
-		m.Transcript = true
-	}
-	if len(m.Sources) < maxSources && !slices.Contains(m.Sources, name) {
-		m.Sources = append(m.Sources, name)
-	}
-}
-
-// sources names the sources of a turn that a transcript and telemetry report.
-func (m *measures) sources() []string {
-	if !m.Transcript || len(m.Sources) < 2 {
-		return nil
-	}
-	return slices.Sorted(slices.Values(m.Sources))
-}
+func isTranscriptSource(name string) bool { return strings.HasSuffix(name, transcriptSource) }
 
 // named is what to append to a problem so that its reader finds the span.
 func (n *node) named() string {
@@ -372,8 +358,8 @@ func (n *node) named() string {
 }
 
 // problem notes what is wrong with what the sources report the message.
-func (m *measures) problem(problem string) {
-	trace := &m.Message.Trace
+func (s *summary) problem(problem string) {
+	trace := &s.Trace
 	if len(trace.Problems) < maxProblems && !slices.Contains(trace.Problems, problem) {
 		trace.Problems = append(trace.Problems, problem)
 	}
@@ -381,7 +367,7 @@ func (m *measures) problem(problem string) {
 
 // cutOff reports whether a root ended with an answer of which it does not know why it
 // ended.
-func (root *rootEnd) cutOff() bool { return root.Finish == "other" || root.Finish == "unknown" }
+func cutOff(root *node) bool { return root.Finish == "other" || root.Finish == "unknown" }
 
 // moreComplete reports whether the root's count takes precedence over the sum over the calls:
 // where it reports more apart, or knows of calls that were lost or do not state what they
@@ -401,9 +387,14 @@ func moreComplete(root *fact.Usage, calls, elsewhere session.Usage, whole bool) 
 
 // accounted reports whether the calls account for what the turn's root states: it is
 // their sum, with or without that of sub-agents, or what the last of them used.
-func (m *measures) accounted(stated, steps session.Usage) bool {
-	all := stated.Total()
-	return all == steps.Total() || all == steps.Total()+m.Elsewhere.Total() || m.LastUsed != nil && *m.LastUsed == all
+func (s *summary) accounted(stated int64, steps session.Usage) bool {
+	last := steps.Total()
+	for _, c := range s.calls {
+		if u := c.usage(); u != nil {
+			last = u.Tokens.Total()
+		}
+	}
+	return stated == steps.Total() || stated == steps.Total()+s.elsewhere.Total() || stated == last
 }
 
 // usageElsewhere sums what the model calls of sub-agents below the turn used.
@@ -427,39 +418,22 @@ func (a *assembly) usageElsewhere(t *turn, parentRefs []*parentRef) session.Usag
 
 // ended states how the turn ended and by what error. What no source reports is not
 // guessed.
-func (m *measures) ended(stop string) (reason, text string) {
-	root := m.Root
+func (s *summary) ended(stop string) (reason, text string) {
+	root, failed := s.root, s.last().failed()
+	rootFailed := root != nil && root.Failed
 	switch {
-	case m.Aborted || stop == "abort":
+	case s.aborted || stop == "abort":
 		return "abort", ""
-	case stop == "error", root != nil && root.Failed && (m.Asks || m.Calls == 0 || m.Failed != ""):
-		reason = "error"
-	case m.Asks && root != nil && root.cutOff():
+	case stop == "error", rootFailed && (s.asks() || len(s.calls) == 0 || failed != ""):
+	case s.asks() && root != nil && cutOff(root):
 		return "", "" // an answer was cut off of which nothing is built
 	case stop != "" && (root != nil || stop != "tool-calls"):
 		return "finish", ""
-	case m.Failed != "":
-		reason = "error"
-	case root != nil && root.Failed:
-		reason = "error"
-	default:
+	case failed == "" && !rootFailed:
 		return "", ""
 	}
-	text = m.Failed
-	if root != nil && root.Failed {
+	if text = failed; rootFailed {
 		text = cmp.Or(text, root.Error, root.ErrorType)
 	}
-	return reason, text
-}
-
-// withExtra adds the keys that no column has.
-func withExtra(metadata []byte, extra []pair) []byte {
-	for _, p := range extra {
-		metadata = metadata[:len(metadata)-1]
-		if len(metadata) > 1 {
-			metadata = append(metadata, ',')
-		}
-		metadata = append(append(append(append(metadata, jsonscan.AppendString(nil, p.Key)...), ':'), p.Value...), '}')
-	}
-	return metadata
+	return "error", text
 }

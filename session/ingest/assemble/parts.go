@@ -40,8 +40,11 @@ func encodePart(partType string, data any) (string, string) {
 func (w *writer) reportPart(p *fact.Part, key string, from, to int64) {
 	switch p.Kind {
 	case fact.PartText, fact.PartReasoning:
-		if p.Text != "" {
-			w.add(p.Kind, key, from, to, session.UIPart{Type: p.Kind, Text: &p.Text})
+		if p.Text == "" {
+			return
+		}
+		if w.add(p.Kind, key, from, to, session.UIPart{Type: p.Kind, Text: &p.Text}); p.Kind == fact.PartText {
+			w.texts = append(w.texts, p.Text)
 		}
 	case fact.PartFile:
 		w.add("file", key, from, to, session.UIPart{
@@ -92,6 +95,7 @@ func (w *writer) reportTool(x *tool, asked *fact.Part) {
 	var o outcome
 	for _, n := range x.nodes {
 		o.addExecution(n, &p)
+		meta.ChildSessionID = cmp.Or(w.children[n], meta.ChildSessionID)
 	}
 	o.executed = slices.ContainsFunc(x.nodes, func(n *node) bool {
 		return n.Tool != nil && (n.Tool.Output != nil || n.Tool.Succeeded) && !n.Failed && !n.Tool.Denied
@@ -303,25 +307,6 @@ func validJSON(raw json.RawMessage, absent string) json.RawMessage {
 	}
 	quoted, _ := json.Marshal(string(raw))
 	return quoted
-}
-
-// mention notes on the parts of tools which sessions their calls started.
-func (w *writer) mention(parentRefs []*parentRef) {
-	children := make(map[string]string, len(parentRefs)) // by part
-	for _, st := range parentRefs {
-		children[st.from.attribution.PartID] = st.session
-	}
-	for i := range w.Parts {
-		p := &w.Parts[i]
-		child, data := children[p.ID], session.UIPart{}
-		if child == "" || json.Unmarshal([]byte(p.DataJSON), &data) != nil {
-			continue
-		}
-		data.ToolMetadata.Trace.ChildSessionID = child
-		if raw, err := marshal(data); err == nil {
-			p.DataJSON = string(raw)
-		}
-	}
 }
 
 // decide writes what was decided on the turn's tool calls. A span and a record may

@@ -2,7 +2,6 @@ package assemble
 
 import (
 	"cmp"
-	"math"
 	"slices"
 	"strings"
 
@@ -262,17 +261,12 @@ func goesOn(f *fact.Fact) bool {
 
 // attachBelow gives what is below a turn's root to that turn.
 func (s *stream) attachBelow() {
-	none := make(map[*node]bool) // those below no turn: a chain of them may be long
 	for _, n := range s.nodes {
 		if n.turn != nil || n.side != "" || n.Kind == fact.Session || n.Kind == fact.Compaction {
 			continue
 		}
-		if p := n.parent; p != nil && p.session == n.session && none[p] {
-			none[n] = true
-		} else if t := n.turnAbove(); t != nil {
+		if t := n.turnAbove(); t != nil {
 			t.add(n)
-		} else {
-			none[n] = true
 		}
 	}
 }
@@ -368,7 +362,13 @@ func (s *stream) attachByTime() {
 			}
 		}
 	}
-	open := newIntervals(s.turns)
+	var open timeline[*node]
+	begun := func(x, y *node) int { return cmp.Compare(x.Start, y.Start) }
+	for _, n := range slices.SortedStableFunc(slices.Values(s.nodes), begun) {
+		if n.turn != nil && slices.Contains(n.turn.roots, n) {
+			open.add(n, n.Start, n.End)
+		}
+	}
 	var now *turn
 	for _, n := range events {
 		if t := roots[n]; t != nil {
@@ -386,7 +386,7 @@ func (s *stream) attachByTime() {
 		}
 		t := n.turnAbove()
 		if t == nil {
-			t = open.during(n)
+			t = during(open, n)
 		}
 		if t == nil && !begins(n, now) {
 			t = now
@@ -436,33 +436,10 @@ func (k *kinship) follow(n *node) {
 	}
 }
 
-// intervals finds the turn whose root was open at a time.
-type intervals struct {
-	roots []*node // by their start
-	reach []int64 // the latest end of the roots up to each
-}
-
-func newIntervals(turns []*turn) intervals {
-	var v intervals
-	for _, t := range turns {
-		v.roots = append(v.roots, t.roots...)
-	}
-	slices.SortFunc(v.roots, func(x, y *node) int { return cmp.Or(cmp.Compare(x.Start, y.Start), compareNodes(x, y)) })
-	v.reach = make([]int64, len(v.roots))
-	last := int64(math.MinInt64)
-	for i, r := range v.roots {
-		last = max(last, r.End)
-		v.reach[i] = last
-	}
-	return v
-}
-
 // during returns the turn of the root that began last of those within which the
 // fact happened.
-func (v *intervals) during(n *node) *turn {
-	i, _ := slices.BinarySearchFunc(v.roots, n.Start+1, func(r *node, at int64) int { return cmp.Compare(r.Start, at) })
-	for i--; i >= 0 && v.reach[i] >= n.End; i-- {
-		r := v.roots[i]
+func during(roots timeline[*node], n *node) *turn {
+	for r := range roots.about(n.End, n.Start) {
 		if t := r.turn; t != nil && r.contains(n) && (n.TurnID == "" || t.id == "" || n.TurnID == t.id) {
 			return t
 		}
