@@ -4,8 +4,7 @@
 // The decoders of pdata recurse into values, as does nearly everything that reads a
 // value later. A goroutine that outgrows its stack ends the process, and no recover
 // stops that, so a value must be bounded before the first of them sees it. [JSON] and
-// [Proto] bound what is encoded; [Map], [Value], [Traces] and [Logs] bound what was
-// decoded elsewhere. None of them recurses without a bound.
+// [Proto] bound what is encoded; [Traces] and [Logs] bound what was decoded elsewhere. None of them recurses without a bound.
 //
 // What is too deep is cut where it becomes so, and all around it stays. With a bound
 // of two levels,

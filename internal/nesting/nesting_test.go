@@ -65,7 +65,7 @@ func checkCut(t *testing.T, td ptrace.Traces, levels int) {
 	if n := td.SpanCount(); n != 2 {
 		t.Fatalf("%d spans, want 2", n)
 	}
-	cut := Traces(td)
+	cut := Traces(td, true)
 	all := td.ResourceSpans().At(0).ScopeSpans().At(0).Spans()
 	if got := all.At(1).Name(); got != "good" {
 		t.Errorf("the second span is %q, want good", got)
@@ -143,7 +143,7 @@ func TestEveryPlaceOfAValueIsBounded(t *testing.T) {
 	} {
 		deep(m.PutEmpty("deep"))
 	}
-	if n := Traces(td); n != 5 {
+	if n := Traces(td, true); n != 5 {
 		t.Errorf("%d values of traces cut, want 5", n)
 	}
 
@@ -157,7 +157,7 @@ func TestEveryPlaceOfAValueIsBounded(t *testing.T) {
 	} {
 		deep(v)
 	}
-	if n := Logs(ld); n != 4 {
+	if n := Logs(ld, true); n != 4 {
 		t.Errorf("%d values of logs cut, want 4", n)
 	}
 }

@@ -6,33 +6,16 @@ import (
 	"go.opentelemetry.io/collector/pdata/ptrace"
 )
 
-// Deep reports whether a value of a map is nested too deep.
-func Deep(m pcommon.Map) bool {
+// inMap counts the values of a map that are nested too deep, and replaces what is too deep in them by the [Marker] if
+// it is to cut.
+func inMap(m pcommon.Map, cut bool) (deep int) {
 	for _, v := range m.All() {
-		if DeepValue(v) {
-			return true
+		if bound(v, MaxDepth, cut) {
+			deep++
 		}
 	}
-	return false
+	return deep
 }
-
-// DeepValue reports whether a value is nested too deep.
-func DeepValue(v pcommon.Value) bool { return bound(v, MaxDepth, false) }
-
-// Map replaces what is too deep in a map by the [Marker], and returns the keys of the
-// values that were.
-func Map(m pcommon.Map) (cut []string) {
-	for key, v := range m.All() {
-		if Value(v) {
-			cut = append(cut, key)
-		}
-	}
-	return cut
-}
-
-// Value replaces what is too deep in a value by the [Marker], and reports whether
-// anything was.
-func Value(v pcommon.Value) bool { return bound(v, MaxDepth, true) }
 
 // bound reports whether a value has more than the levels, and replaces what is below them
 // if it is to cut.
@@ -58,41 +41,40 @@ func bound(v pcommon.Value, levels int, cut bool) (deep bool) {
 	return deep
 }
 
-// Traces replaces what is too deep in the attributes of spans, their events and
-// links, scopes and resources, and returns how many values were.
-func Traces(td ptrace.Traces) (cut int) {
+// Traces counts the values that are too deep in the attributes of spans, their events and
+// links, scopes and resources, and replaces what is too deep if it is to cut.
+func Traces(td ptrace.Traces, cut bool) (deep int) {
 	for _, rs := range td.ResourceSpans().All() {
-		cut += len(Map(rs.Resource().Attributes()))
+		deep += inMap(rs.Resource().Attributes(), cut)
 		for _, ss := range rs.ScopeSpans().All() {
-			cut += len(Map(ss.Scope().Attributes()))
+			deep += inMap(ss.Scope().Attributes(), cut)
 			for _, s := range ss.Spans().All() {
-				cut += len(Map(s.Attributes()))
+				deep += inMap(s.Attributes(), cut)
 				for _, e := range s.Events().All() {
-					cut += len(Map(e.Attributes()))
+					deep += inMap(e.Attributes(), cut)
 				}
 				for _, l := range s.Links().All() {
-					cut += len(Map(l.Attributes()))
+					deep += inMap(l.Attributes(), cut)
 				}
 			}
 		}
 	}
-	return cut
+	return deep
 }
 
-// Logs replaces what is too deep in the bodies and attributes of log records, their
-// scopes and resources, and returns how many values were.
-func Logs(ld plog.Logs) (cut int) {
+// Logs does the same with the bodies and attributes of log records, their scopes and resources.
+func Logs(ld plog.Logs, cut bool) (deep int) {
 	for _, rl := range ld.ResourceLogs().All() {
-		cut += len(Map(rl.Resource().Attributes()))
+		deep += inMap(rl.Resource().Attributes(), cut)
 		for _, sl := range rl.ScopeLogs().All() {
-			cut += len(Map(sl.Scope().Attributes()))
+			deep += inMap(sl.Scope().Attributes(), cut)
 			for _, r := range sl.LogRecords().All() {
-				cut += len(Map(r.Attributes()))
-				if Value(r.Body()) {
-					cut++
+				deep += inMap(r.Attributes(), cut)
+				if bound(r.Body(), MaxDepth, cut) {
+					deep++
 				}
 			}
 		}
 	}
-	return cut
+	return deep
 }

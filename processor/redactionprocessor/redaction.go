@@ -24,7 +24,7 @@ type redaction struct {
 }
 
 func (p *redaction) traces(ctx context.Context, td ptrace.Traces) (ptrace.Traces, error) {
-	nesting.Traces(td) // the cleaner recurses
+	nesting.Traces(td, true) // the cleaner recurses
 	c := cleaner{r: p.redactor}
 	for _, rs := range td.ResourceSpans().All() {
 		c.resource(rs.Resource())
@@ -45,7 +45,7 @@ func (p *redaction) traces(ctx context.Context, td ptrace.Traces) (ptrace.Traces
 }
 
 func (p *redaction) logs(ctx context.Context, ld plog.Logs) (plog.Logs, error) {
-	nesting.Logs(ld)
+	nesting.Logs(ld, true)
 	c := cleaner{r: p.redactor}
 	for _, rl := range ld.ResourceLogs().All() {
 		c.resource(rl.Resource())

@@ -4,78 +4,9 @@ import (
 	"encoding/json"
 	"fmt"
 
-	"go.opentelemetry.io/collector/pdata/pcommon"
-	"go.opentelemetry.io/collector/pdata/plog"
-	"go.opentelemetry.io/collector/pdata/ptrace"
-
 	"github.com/agenttrace/agenttrace/internal/jsonscan"
-	"github.com/agenttrace/agenttrace/internal/nesting"
 	"github.com/agenttrace/agenttrace/session/ingest/fact"
 )
-
-// A value that is nested too deep is cut before anything recurses into it. Telemetry
-// belongs to the caller, who may hand it to others, so what is cut is a copy. Nearly
-// nothing is: the common case costs a look at the types of the attributes.
-
-// boundSpan returns a span without values that are nested too deep, and the keys of
-// those that were cut.
-func boundSpan(s ptrace.Span) (_ ptrace.Span, cut []string) {
-	deep := nesting.Deep(s.Attributes())
-	for _, e := range s.Events().All() {
-		deep = deep || nesting.Deep(e.Attributes())
-	}
-	if !deep {
-		return s, nil // links are not read
-	}
-	c := ptrace.NewSpan()
-	s.CopyTo(c)
-	cut = nesting.Map(c.Attributes())
-	for _, e := range c.Events().All() {
-		cut = append(cut, nesting.Map(e.Attributes())...)
-	}
-	return c, cut
-}
-
-// boundRecord does the same with a log record.
-func boundRecord(r plog.LogRecord) (_ plog.LogRecord, cut []string) {
-	if !nesting.Deep(r.Attributes()) && !nesting.DeepValue(r.Body()) {
-		return r, nil
-	}
-	c := plog.NewLogRecord()
-	r.CopyTo(c)
-	cut = nesting.Map(c.Attributes())
-	if nesting.Value(c.Body()) {
-		cut = append(cut, "body")
-	}
-	return c, cut
-}
-
-func boundResource(r pcommon.Resource) pcommon.Resource {
-	if !nesting.Deep(r.Attributes()) {
-		return r
-	}
-	c := pcommon.NewResource()
-	r.CopyTo(c)
-	nesting.Map(c.Attributes())
-	return c
-}
-
-func boundScope(s pcommon.InstrumentationScope) pcommon.InstrumentationScope {
-	if !nesting.Deep(s.Attributes()) {
-		return s
-	}
-	c := pcommon.NewInstrumentationScope()
-	s.CopyTo(c)
-	nesting.Map(c.Attributes())
-	return c
-}
-
-// problemDeep notes the values of the span or record at hand that were cut.
-func (b *builder) problemDeep(cut []string) {
-	for _, key := range cut {
-		b.problem(fmt.Sprintf("%s: nested deeper than %d levels, and cut there", key, nesting.MaxDepth))
-	}
-}
 
 // boundFact keeps JSON of a fact that is nested deeper than readers follow as text.
 // Every value of a fact comes through here before it is encoded, so that what is

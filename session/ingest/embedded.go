@@ -2,8 +2,8 @@ package ingest
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/session/store"
@@ -106,10 +106,10 @@ type EmbeddedPart struct {
 	UpdatedAt  int64  `json:"updated_at,omitempty"`
 
 	ContinuationRunID *string `json:"continuation_run_id,omitempty"`
-	// InputAt and OutputAt are the bytes of Data before which the values belong.
-	InputAt  *int `json:"input_at,omitempty"`
-	OutputAt *int `json:"output_at,omitempty"`
 }
+
+// The bytes in Data in the place of values that were cut out: no JSON has them.
+const inputMark, outputMark = "\x01", "\x02"
 
 // Encode returns the attribute.
 func (r *EmbeddedRows) Encode() (string, error) {
@@ -121,52 +121,24 @@ func (r *EmbeddedRows) Encode() (string, error) {
 }
 
 // Cut takes the raw JSON values of input and output, each of which may be empty, out
-// of Data and notes where they were. at are the bytes of Data at which they begin.
+// of Data. at are the bytes of Data at which they begin.
 func (p *EmbeddedPart) Cut(input string, inputAt int, output string, outputAt int) {
-	first, at, out := input, inputAt, false
-	second, next := output, outputAt
-	if output != "" && (input == "" || outputAt < inputAt) {
-		first, second, at, next, out = output, input, outputAt, inputAt, true
+	cut := func(value string, at int, mark string) {
+		if value != "" {
+			p.Data = p.Data[:at] + mark + p.Data[at+len(value):]
+		}
 	}
-	if first != "" {
-		p.Data = p.Data[:at] + p.Data[at+len(first):]
-		p.place(out, at)
+	if inputAt < outputAt { // the one that is further on comes first, so that the other's place stands
+		cut(output, outputAt, outputMark)
+		cut(input, inputAt, inputMark)
+		return
 	}
-	if second != "" {
-		next -= len(first)
-		p.Data = p.Data[:next] + p.Data[next+len(second):]
-		p.place(!out, next)
-	}
+	cut(input, inputAt, inputMark)
+	cut(output, outputAt, outputMark)
 }
 
-func (p *EmbeddedPart) place(output bool, at int) {
-	if output {
-		p.OutputAt = &at
-	} else {
-		p.InputAt = &at
-	}
-}
-
-// Whole returns Data with the values that were cut out.
-func (p *EmbeddedPart) Whole(input, output string) (string, error) {
-	data := p.Data
-	put := func(at *int, value string) error {
-		if at == nil {
-			return nil
-		}
-		if *at < 0 || *at > len(data) {
-			return errors.New("a value belongs outside of the data")
-		}
-		data = data[:*at] + value + data[*at:]
-		return nil
-	}
-	// The one that belongs further on comes first, so that the other's place stands.
-	// Two cannot share a place.
-	var err error
-	if p.InputAt != nil && p.OutputAt != nil && *p.InputAt > *p.OutputAt {
-		err = errors.Join(put(p.InputAt, input), put(p.OutputAt, output))
-	} else {
-		err = errors.Join(put(p.OutputAt, output), put(p.InputAt, input))
-	}
-	return data, err
+// Whole returns Data with the values that were cut out, and whether any were.
+func (p *EmbeddedPart) Whole(input, output string) (data string, cut bool) {
+	return strings.NewReplacer(inputMark, input, outputMark, output).Replace(p.Data),
+		strings.ContainsAny(p.Data, inputMark+outputMark)
 }

@@ -11,6 +11,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/plog"
 	"go.opentelemetry.io/collector/pdata/ptrace"
 
+	"github.com/agenttrace/agenttrace/internal/nesting"
 	"github.com/agenttrace/agenttrace/redact"
 	"github.com/agenttrace/agenttrace/session/ingest/dialect"
 	"github.com/agenttrace/agenttrace/session/store"
@@ -103,6 +104,12 @@ func (r *Report) unrecognized(s pcommon.InstrumentationScope, c ScopeCounts, rea
 // Where the store refuses a request for good, its spans are stored without those that
 // it refuses, which the report counts. It does not change td.
 func (i *Ingester) Traces(ctx context.Context, td ptrace.Traces) (Report, error) {
+	if nesting.Traces(td, false) > 0 { // what reads values recurses; td belongs to the caller
+		all := td
+		td = ptrace.NewTraces()
+		all.CopyTo(td)
+		nesting.Traces(td, true)
+	}
 	n, left, withRows := td.SpanCount(), maxRefused, 0
 	for _, rs := range td.ResourceSpans().All() {
 		for _, ss := range rs.ScopeSpans().All() {
@@ -138,9 +145,9 @@ func (i *Ingester) traces(ctx context.Context, td ptrace.Traces, meant func(ptra
 	var r Report
 	n := -1 // the number of the span among those that are meant
 	for _, rs := range td.ResourceSpans().All() {
-		resource := boundResource(rs.Resource())
+		resource := rs.Resource()
 		for _, ss := range rs.ScopeSpans().All() {
-			scope := boundScope(ss.Scope())
+			scope := ss.Scope()
 			for _, s := range ss.Spans().All() {
 				if !meant(s) {
 					continue
@@ -150,8 +157,6 @@ func (i *Ingester) traces(ctx context.Context, td ptrace.Traces, meant func(ptra
 				}
 				r.Spans++
 				b.problems = b.problems[:0]
-				s, cut := boundSpan(s)
-				b.problemDeep(cut)
 				name, ok := b.attributeSpan(s, scope, resource)
 				b.count(&r, name, ok)
 				if name == "" && b.foreign.Has(dialect.MarkOther) || name == dialect.Generic {
@@ -166,6 +171,12 @@ func (i *Ingester) traces(ctx context.Context, td ptrace.Traces, meant func(ptra
 
 // Logs places every log record, as Traces does spans.
 func (i *Ingester) Logs(ctx context.Context, ld plog.Logs) (Report, error) {
+	if nesting.Logs(ld, false) > 0 {
+		all := ld
+		ld = plog.NewLogs()
+		all.CopyTo(ld)
+		nesting.Logs(ld, true)
+	}
 	left := maxRefused
 	return storeAll(0, ld.LogRecordCount(),
 		func(from, until int) (Report, error) { return i.logs(ctx, ld, from, until) }, &left)
@@ -178,18 +189,16 @@ func (i *Ingester) logs(ctx context.Context, ld plog.Logs, from, until int) (Rep
 	var r Report
 	n := -1
 	for _, rl := range ld.ResourceLogs().All() {
-		resource := boundResource(rl.Resource())
+		resource := rl.Resource()
 		for _, sl := range rl.ScopeLogs().All() {
 			b.beginRecords()
-			scope := boundScope(sl.Scope())
+			scope := sl.Scope()
 			for _, rec := range sl.LogRecords().All() {
 				if n++; n < from || n >= until {
 					continue
 				}
 				r.Records++
 				b.problems = b.problems[:0]
-				rec, cut := boundRecord(rec)
-				b.problemDeep(cut)
 				name, ok := b.attributeRecord(rec, scope, resource)
 				b.count(&r, name, ok)
 				if name == dialect.Generic {

@@ -221,15 +221,11 @@ const reading = 2
 
 // An encoded fact begins with a byte that states how it was read and how it is written:
 // store.DataVersion, the number of the reading and whether a client's own dialect read
-// it, and in the lowest bit whether it is compressed. Earlier versions wrote one of two
-// letters.
+// it, and in the lowest bit whether it is compressed.
 const (
 	compressed   = 1
 	ofDialect    = 2 // not by the generic reading
 	readingShift = 2
-
-	oldJSON = 'j'
-	oldZstd = 'z'
 )
 
 // headerOf returns the first byte of an encoded fact that is not compressed.
@@ -278,11 +274,10 @@ func decode(data []byte, f *fact.Fact) error {
 		return fmt.Errorf("fact is empty")
 	}
 	raw, header := data[1:], data[0]
-	packed := header == oldZstd || header >= store.DataVersion && header&compressed != 0
-	if header < store.DataVersion && header != oldJSON && header != oldZstd {
+	if header < store.DataVersion {
 		return fmt.Errorf("fact is written in an unknown way %q: a newer version wrote it", header)
 	}
-	if packed {
+	if header&compressed != 0 {
 		var err error
 		if raw, err = decoder.DecodeAll(raw, nil); err != nil {
 			return err
