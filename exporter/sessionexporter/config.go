@@ -36,7 +36,8 @@ type Config struct {
 	// QueueConfig is on by default, with WaitForResult: the sender's
 	// acknowledgement waits for the commit.
 	QueueConfig configoptional.Optional[exporterhelper.QueueBatchConfig] `mapstructure:"sending_queue"`
-	// RetryConfig is on by default and never gives up.
+	// RetryConfig is on by default. It gives up after a moment where the sender waits, who is asked to try
+	// again, and otherwise never.
 	RetryConfig configretry.BackOffConfig `mapstructure:"retry_on_failure"`
 
 	// Path is the SQLite file. It and its directory are created when missing.
@@ -128,10 +129,11 @@ func createDefaultConfig() component.Config {
 	queue.Sizer = exporterhelper.RequestSizerTypeBytes
 	queue.QueueSize = defaultQueueSize
 	retry := configretry.NewDefaultBackOffConfig()
-	// An attempt on a store that is away costs next to nothing, and a sender waits.
+	// An attempt on a store that is away costs next to nothing. A sender that waits in vain gives up by
+	// itself, and holds its connection and its memory until then.
 	retry.InitialInterval = 200 * time.Millisecond
 	retry.MaxInterval = time.Second
-	retry.MaxElapsedTime = 0
+	retry.MaxElapsedTime = 2 * time.Second
 	return &Config{
 		TimeoutConfig: exporterhelper.TimeoutConfig{Timeout: defaultTimeout},
 		QueueConfig:   configoptional.Some(queue),
@@ -146,13 +148,16 @@ func createDefaultConfig() component.Config {
 
 // Unmarshal implements [confmap.Unmarshaler]. A queue on disk acknowledges when
 // it holds the request, so waiting for the commit is off with it unless asked
-// for, which the queue then refuses.
+// for, which the queue then refuses. What was acknowledged is retried until it is stored.
 func (c *Config) Unmarshal(conf *confmap.Conf) error {
 	if err := conf.Unmarshal(c); err != nil {
 		return err
 	}
 	if q := c.QueueConfig.Get(); q != nil && q.StorageID != nil && !conf.IsSet("sending_queue::wait_for_result") {
 		q.WaitForResult = false
+	}
+	if q := c.QueueConfig.Get(); q != nil && !q.WaitForResult && !conf.IsSet("retry_on_failure::max_elapsed_time") {
+		c.RetryConfig.MaxElapsedTime = 0
 	}
 	return nil
 }

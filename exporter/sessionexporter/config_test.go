@@ -84,6 +84,7 @@ func TestLoadConfig(t *testing.T) {
 		"storage": defaults(func(c *Config) {
 			c.QueueConfig.Get().StorageID = &fileStorage
 			c.QueueConfig.Get().WaitForResult = false
+			c.RetryConfig.MaxElapsedTime = 0
 		}),
 		"no_queue": defaults(func(c *Config) {
 			c.QueueConfig = configoptional.None[exporterhelper.QueueBatchConfig]()

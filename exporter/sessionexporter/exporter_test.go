@@ -308,7 +308,7 @@ func TestDoubleShutdown(t *testing.T) {
 	c := testConfig(t)
 	var all []*sessionExporter
 	for range 2 {
-		e, err := f.newExporter(c, nop())
+		e, _, err := f.exporterOf(c, nop())
 		if err != nil {
 			t.Fatal(err)
 		}

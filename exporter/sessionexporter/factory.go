@@ -56,15 +56,17 @@ type factory struct {
 	sinks map[*Config]*sink
 }
 
-// newExporter returns an exporter of one signal on the sink that all with its configuration share.
-func (f *factory) newExporter(c *Config, set exporter.Settings) (*sessionExporter, error) {
+// exporterOf returns an exporter of one signal on the sink that all with its configuration share, and its options.
+func (f *factory) exporterOf(config component.Config, set exporter.Settings) (*sessionExporter,
+	[]exporterhelper.Option, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	c := config.(*Config)
 	s := f.sinks[c]
 	if s == nil {
 		telemetry, err := newMetrics(set.TelemetrySettings)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		s = &sink{config: c, open: f.open, logger: set.Logger, telemetry: telemetry, closed: func() {
 			f.mu.Lock()
@@ -73,34 +75,31 @@ func (f *factory) newExporter(c *Config, set exporter.Settings) (*sessionExporte
 		}}
 		f.sinks[c] = s
 	}
-	return &sessionExporter{sink: s}, nil
-}
-
-func (f *factory) createTraces(ctx context.Context, set exporter.Settings, cfg component.Config) (exporter.Traces,
-	error) {
-	e, err := f.newExporter(cfg.(*Config), set)
-	if err != nil {
-		return nil, err
-	}
-	return exporterhelper.NewTraces(ctx, set, cfg, e.pushTraces, e.options()...)
-}
-
-func (f *factory) createLogs(ctx context.Context, set exporter.Settings, cfg component.Config) (exporter.Logs, error) {
-	e, err := f.newExporter(cfg.(*Config), set)
-	if err != nil {
-		return nil, err
-	}
-	return exporterhelper.NewLogs(ctx, set, cfg, e.pushLogs, e.options()...)
-}
-
-func (e *sessionExporter) options() []exporterhelper.Option {
-	c := e.sink.config
-	return []exporterhelper.Option{
+	e := &sessionExporter{sink: s}
+	return e, []exporterhelper.Option{
 		exporterhelper.WithCapabilities(consumer.Capabilities{MutatesData: false}),
 		exporterhelper.WithTimeout(c.TimeoutConfig),
 		exporterhelper.WithRetry(c.RetryConfig),
 		exporterhelper.WithQueue(c.QueueConfig),
 		exporterhelper.WithStart(e.start),
 		exporterhelper.WithShutdown(e.shutdown),
+	}, nil
+}
+
+func (f *factory) createTraces(ctx context.Context, set exporter.Settings,
+	config component.Config) (exporter.Traces, error) {
+	e, options, err := f.exporterOf(config, set)
+	if err != nil {
+		return nil, err
 	}
+	return exporterhelper.NewTraces(ctx, set, config, e.pushTraces, options...)
+}
+
+func (f *factory) createLogs(ctx context.Context, set exporter.Settings,
+	config component.Config) (exporter.Logs, error) {
+	e, options, err := f.exporterOf(config, set)
+	if err != nil {
+		return nil, err
+	}
+	return exporterhelper.NewLogs(ctx, set, config, e.pushLogs, options...)
 }

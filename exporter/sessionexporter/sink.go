@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/collector/component"
@@ -31,8 +30,7 @@ type sink struct {
 	telemetry *metrics
 	closed    func() // called after the last stop
 
-	awaySince atomic.Int64 // when the store was found to be away, in Unix nanoseconds; 0 while it is there
-	unknown   unknownScopes
+	unknown unknownScopes
 
 	mu      sync.Mutex // guards started, and is held while the sink is opened and closed
 	started int
@@ -61,7 +59,7 @@ func (s *sink) start(ctx context.Context, host component.Host) error {
 	if s.store, err = s.reach(ctx); err != nil {
 		return err
 	}
-	s.unknown = unknownScopes{logger: s.logger, redact: redactor}
+	s.unknown = unknownScopes{logger: s.logger, redact: redactor, all: make(map[ingest.Scope]ingest.ScopeCounts)}
 	s.ingester = ingest.New(s.store, ingest.Options{SessionKeys: s.config.SessionKeys, Redactor: redactor})
 	if err := s.ingester.Resume(ctx); err != nil {
 		s.logger.Warn("what an earlier process left is built with the next spans", zap.Error(err))
@@ -237,7 +235,7 @@ func (s *sink) close(ctx context.Context) error {
 		detach(ctx)
 	}
 	s.files, s.detach = nil, nil
-	s.unknown.log()
+	s.unknown.logAll()
 	s.closed()
 	if err := s.store.Close(); err != nil {
 		return fmt.Errorf("close session store: %w", err)

@@ -28,14 +28,8 @@ type unknownScopes struct {
 // add adds the counts of a request, and logs each scope when it is seen first. One that is only read generically is a
 // client whose sessions may be wrong. Of those that nothing is read of most are no agents: they are logged as such.
 func (u *unknownScopes) add(counts map[ingest.Scope]ingest.ScopeCounts) {
-	if len(counts) == 0 {
-		return
-	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if u.all == nil {
-		u.all = make(map[ingest.Scope]ingest.ScopeCounts)
-	}
 	for scope, c := range counts {
 		before, known := u.all[scope]
 		if !known && len(u.all) >= maxScopes {
@@ -45,39 +39,33 @@ func (u *unknownScopes) add(counts map[ingest.Scope]ingest.ScopeCounts) {
 		u.all[scope] = now
 		switch {
 		case before.Read == 0 && now.Read > 0:
-			u.logger.Warn(
-				"No dialect knows this instrumentation scope. Its telemetry is read by the names of its attributes; "+
-					"sessions may be incomplete.", u.fields(scope, now)...)
+			u.log(scope, now, "No dialect knows this instrumentation scope. Its telemetry is read by the names of its "+
+				"attributes; sessions may be incomplete.")
 		case !known:
-			u.logger.Info("No dialect knows this instrumentation scope, and nothing in it looks like a conversation.",
-				u.fields(scope, now)...)
+			u.log(scope, now, "No dialect knows this instrumentation scope, and nothing in it looks like a conversation.")
 		}
 	}
 }
 
-// log logs what each scope sent in all.
-func (u *unknownScopes) log() {
+// logAll logs what each scope sent in all.
+func (u *unknownScopes) logAll() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	for _, scope := range slices.SortedFunc(maps.Keys(u.all), func(a, b ingest.Scope) int {
 		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Version, b.Version))
 	}) {
-		level := zap.InfoLevel
-		if u.all[scope].Read > 0 {
-			level = zap.WarnLevel
-		}
-		u.logger.Log(level, "Telemetry of an instrumentation scope that no dialect knows.",
-			u.fields(scope, u.all[scope])...)
+		u.log(scope, u.all[scope], "Telemetry of an instrumentation scope that no dialect knows.")
 	}
-	u.all = nil
 }
 
-func (u *unknownScopes) fields(scope ingest.Scope, c ingest.ScopeCounts) []zap.Field {
+func (u *unknownScopes) log(scope ingest.Scope, c ingest.ScopeCounts, message string) {
+	level := zap.InfoLevel
+	if c.Read > 0 {
+		level = zap.WarnLevel
+	}
 	if u.redact != nil {
 		scope.Name, scope.Version = u.redact.Text(scope.Name), u.redact.Text(scope.Version)
 	}
-	return []zap.Field{
-		zap.String("scope", scope.Name), zap.String("version", scope.Version),
-		zap.Int("spans", c.Spans), zap.Int("log_records", c.Records), zap.Int("read", c.Read),
-	}
+	u.logger.Log(level, message, zap.String("scope", scope.Name), zap.String("version", scope.Version),
+		zap.Int("spans", c.Spans), zap.Int("log_records", c.Records), zap.Int("read", c.Read))
 }

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/semaphore"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/stats"
@@ -25,23 +26,12 @@ const (
 // errBusy has a sender try again.
 var errBusy = status.Error(codes.Unavailable, "other large requests are being handled: send it again")
 
-// budget is the memory of all requests together. A request of 64 MiB is harmless; a
-// dozen at once would take gigabytes before the memory limiter sees the first.
-type budget struct {
-	mu    sync.Mutex
-	free  int64
-	freed chan struct{} // closed when free grows
-}
+// inFlight is the memory of all requests of this process together. A request of 64 MiB is harmless; a dozen at once
+// would take gigabytes before the memory limiter sees the first.
+var inFlight = semaphore.NewWeighted(maxInFlight)
 
-func newBudget(size int64) *budget { return &budget{free: size, freed: make(chan struct{})} }
-
-// inFlight is the budget of this process: its memory is one, however many receivers
-// there are.
-var inFlight = newBudget(maxInFlight)
-
-// request is one request's part of a budget.
+// request is one request's part of it.
 type request struct {
-	*budget
 	size, taken int64
 	refused     error
 }
@@ -55,38 +45,20 @@ func (r *request) grow(n int64) error {
 	if want <= 0 || r.refused != nil {
 		return r.refused
 	}
-	timer := time.NewTimer(maxWait)
-	defer timer.Stop()
-	for {
-		r.mu.Lock()
-		if r.free >= want {
-			r.free -= want
-			r.taken += want
-			r.mu.Unlock()
-			return nil
-		}
-		freed := r.freed
-		r.mu.Unlock()
-		select {
-		case <-freed:
-		case <-timer.C:
-			r.refused = errBusy
-			return errBusy
-		}
+	ctx, cancel := context.WithTimeout(context.Background(), maxWait)
+	defer cancel()
+	if inFlight.Acquire(ctx, want) != nil {
+		r.refused = errBusy
+		return errBusy
 	}
+	r.taken += want
+	return nil
 }
 
 // end gives back what the request has taken.
 func (r *request) end() {
-	if r.taken == 0 {
-		return
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.free += r.taken
+	inFlight.Release(r.taken)
 	r.taken = 0
-	close(r.freed)
-	r.freed = make(chan struct{})
 }
 
 // calls gives each gRPC call its request. A codec knows the message that it decodes

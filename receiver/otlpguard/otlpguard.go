@@ -183,7 +183,7 @@ func (m middleware) GetHTTPHandler(context.Context) (extensionmiddleware.WrapHTT
 		}
 		for pattern, signal := range m.paths {
 			mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
-				size := &request{budget: inFlight}
+				size := new(request)
 				defer size.end()
 				bound := nesting.JSON
 				switch kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); kind {
@@ -284,7 +284,7 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	if !known {
 		return c.CodecV2.Unmarshal(data, v)
 	}
-	size := &request{budget: inFlight}
+	size := new(request)
 	err := c.bounded(signal, data, v, size)
 	switch {
 	case size.refused != nil:
