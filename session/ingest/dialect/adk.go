@@ -136,7 +136,7 @@ func adkRequest(s *Span, a Attrs) string {
 	id := s.SpanID()
 	if s.Name() != "call_llm" {
 		id = s.ParentSpanID()
-		language := (Attrs{Map: s.Resource.Attributes()}).Str("telemetry.sdk.language")
+		language := (Attrs{s.Resource.Attributes()}).Str("telemetry.sdk.language")
 		if language != "python" && language != "" || a.Str("gen_ai.agent.name") == "" ||
 			a.Str("gen_ai.conversation.id") == "" {
 			return ""

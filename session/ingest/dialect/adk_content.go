@@ -215,7 +215,7 @@ func readADKRecord(r *Record, out *Emitter) {
 	if r.Body().Type() != pcommon.ValueTypeMap {
 		return
 	}
-	body := attrsOf(r.Body().Map())
+	body := Attrs{r.Body().Map()}
 	content := body.JSON("content")
 	if raw := body.Str("content"); adkText(raw) == "" || content == nil || string(content) == "null" {
 		content = nil

@@ -14,43 +14,11 @@ import (
 // Attrs reads attributes as what a dialect expects of them. A value of another type is converted
 // where that loses nothing, and is otherwise absent. An empty value is absent: some exporters send
 // a key without one. Text comes out as valid UTF-8 without NUL.
-type Attrs struct {
-	pcommon.Map
-	// index is of a map with many keys, nil of any other: a map is searched from its beginning, and
-	// a conversation may be spread over one key for each field.
-	index map[string]pcommon.Value
-}
-
-// manyKeys is from how many keys on a map is indexed.
-const manyKeys = 128
-
-// attrsOf returns attributes that are asked for more than a few keys.
-func attrsOf(m pcommon.Map) Attrs {
-	a := Attrs{Map: m}
-	if m.Len() < manyKeys {
-		return a
-	}
-	a.index = make(map[string]pcommon.Value, m.Len())
-	for key, v := range m.All() {
-		if _, twice := a.index[key]; !twice {
-			a.index[key] = v
-		}
-	}
-	return a
-}
-
-// Get returns the value of a key, the first one where there are several.
-func (a Attrs) Get(key string) (pcommon.Value, bool) {
-	if a.index != nil {
-		v, ok := a.index[key]
-		return v, ok
-	}
-	return a.Map.Get(key)
-}
+type Attrs struct{ pcommon.Map }
 
 // Value returns the value, or false when it is absent or empty.
 func (a Attrs) Value(key string) (pcommon.Value, bool) {
-	v, ok := a.Get(key)
+	v, ok := a.Get(key) // the first one where there are several
 	return v, ok && v.Type() != pcommon.ValueTypeEmpty
 }
 

@@ -61,7 +61,7 @@ func readClaudeSpan(s *Span, facts *Emitter) {
 		f.Tool.DurationMS = nil // it includes the wait for a permission
 		for _, e := range s.Events().All() {
 			if e.Name() == "tool.output" {
-				readClaudeOutput(f.Tool, attrsOf(e.Attributes()))
+				readClaudeOutput(f.Tool, Attrs{e.Attributes()})
 			}
 		}
 	case "tool.execution":
@@ -492,6 +492,6 @@ func (f *Emitter) stamp(a Attrs) {
 
 // clientOf names the program that emits, and its version.
 func clientOf(resource pcommon.Resource, name, version string) string {
-	r := Attrs{Map: resource.Attributes()}
+	r := Attrs{resource.Attributes()}
 	return strings.TrimSpace(cmp.Or(r.Str("service.name"), name) + " " + cmp.Or(r.Str("service.version"), version))
 }

@@ -169,7 +169,7 @@ func readCodexTool(s *Span, facts *Emitter) {
 // and are the only ones if records are off.
 func readCodexEvents(s *Span, facts *Emitter) {
 	for _, e := range s.Events().All() {
-		a := attrsOf(e.Attributes())
+		a := Attrs{e.Attributes()}
 		add := func(kind fact.Kind) *fact.Fact {
 			f := codexFact(s, facts, kind)
 			codexConversation(f, a)

@@ -128,18 +128,15 @@ type Span struct {
 	Resource pcommon.Resource
 	// AttrFamilies are the families of the span's attributes.
 	AttrFamilies AttrFamilies
-
-	attrs Attrs
 }
 
 // NewSpan looks at the span's attributes once for all dialects.
 func NewSpan(s ptrace.Span, scope pcommon.InstrumentationScope, resource pcommon.Resource) Span {
-	a := s.Attributes()
-	return Span{Span: s, Scope: scope, Resource: resource, AttrFamilies: marksOf(a), attrs: attrsOf(a)}
+	return Span{Span: s, Scope: scope, Resource: resource, AttrFamilies: marksOf(s.Attributes())}
 }
 
 // Attrs are the span's attributes.
-func (s *Span) Attrs() Attrs { return s.attrs }
+func (s *Span) Attrs() Attrs { return Attrs{s.Attributes()} }
 
 // Has reports whether the span has attributes of any of the families.
 func (s *Span) Has(m AttrFamilies) bool { return s.AttrFamilies&m != 0 }
@@ -152,19 +149,16 @@ type Record struct {
 	// Event is the record's event name: the one of the record, or of the attribute event.name,
 	// which wins.
 	Event string
-
-	attrs Attrs
 }
 
 // NewRecord finds the record's name.
 func NewRecord(r plog.LogRecord, scope pcommon.InstrumentationScope, resource pcommon.Resource) Record {
-	a := attrsOf(r.Attributes())
-	return Record{LogRecord: r, Scope: scope, Resource: resource, Event: cmp.Or(a.Str("event.name"), r.EventName()),
-		attrs: a}
+	event := cmp.Or(Attrs{r.Attributes()}.Str("event.name"), r.EventName())
+	return Record{LogRecord: r, Scope: scope, Resource: resource, Event: event}
 }
 
 // Attrs are the record's attributes.
-func (r *Record) Attrs() Attrs { return r.attrs }
+func (r *Record) Attrs() Attrs { return Attrs{r.Attributes()} }
 
 func marksOf(m pcommon.Map) AttrFamilies {
 	var marks AttrFamilies

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 
+	"go.opentelemetry.io/collector/pdata/pcommon"
+
 	"github.com/agenttrace/agenttrace/session/ingest/fact"
 )
 
@@ -34,22 +36,22 @@ func (n nested) MarshalJSON() ([]byte, error) {
 }
 
 // unflatten returns the objects that are spread over attributes, with the path to each member in
-// the key: prefix.N.tool_calls.K.name. leaf returns the value of such a key, whose field is what
-// follows N, or nil.
-func unflatten(a Attrs, prefix string, leaf func(field, key string) json.RawMessage) []object {
+// the key: prefix.N.tool_calls.K.name. leaf returns what such an attribute, whose field is what
+// follows N, is in the object, or nil.
+func unflatten(a Attrs, prefix string, leaf func(field string, v pcommon.Value) json.RawMessage) []object {
 	all := nested{}
-	for key := range a.All() {
+	for key, v := range a.All() {
 		path, ok := strings.CutPrefix(key, prefix)
 		n, field, numbered := strings.Cut(path, ".")
 		if _, err := strconv.ParseUint(n, 10, 31); !ok || !numbered || err != nil {
 			continue
 		}
-		raw := leaf(field, key)
+		raw := leaf(field, v)
 		for in := all; raw != nil; {
 			name, rest, more := strings.Cut(path, ".")
 			below, is := in[name].(nested)
 			if !more {
-				if !is {
+				if in[name] == nil {
 					in[name] = raw
 				}
 				break
@@ -74,12 +76,11 @@ func FlatMessages(a Attrs, prefix string) (messages []fact.Message, finish strin
 	if prefix == "gen_ai.completion." {
 		r.role = "assistant"
 	}
-	for _, o := range unflatten(a, prefix, func(field, key string) json.RawMessage {
-		raw := a.JSON(key)
-		if raw != nil && field == "content" {
-			raw = quoted(a.Str(key)) // also what happens to be JSON, unless it is parts
+	for _, o := range unflatten(a, prefix, func(field string, v pcommon.Value) json.RawMessage {
+		if field == "content" && v.Type() != pcommon.ValueTypeEmpty {
+			return quoted(Text(v.AsString())) // also what happens to be JSON, unless it is parts
 		}
-		return raw
+		return valueJSON(v)
 	}) {
 		messages = append(messages, r.message(o)...)
 	}
@@ -91,8 +92,8 @@ func FlatMessages(a Attrs, prefix string) (messages []fact.Message, finish strin
 // texts. Those that are empty or "null" are not there.
 func flatConversation(a Attrs, prefix string) (messages []fact.Message) {
 	r := reader{role: "user"}
-	for _, in := range unflatten(a, prefix, func(field, key string) json.RawMessage {
-		switch s := a.Str(key); {
+	for _, in := range unflatten(a, prefix, func(field string, v pcommon.Value) json.RawMessage {
+		switch s := Text(v.AsString()); {
 		case s == "", s == "null" && field != "message.role" && field != "message.content":
 			return nil
 		case strings.HasSuffix(field, "arguments"), strings.HasSuffix(field, "arguments_json"):
@@ -167,11 +168,12 @@ func flatPart(content object) object {
 // texts, or of OpenLLMetry.
 func flatCatalog(a Attrs) string {
 	var tools []json.RawMessage
-	for _, o := range unflatten(a, "llm.tools.", func(_, key string) json.RawMessage { return quoted(a.Str(key)) }) {
+	asText := func(_ string, v pcommon.Value) json.RawMessage { return quoted(Text(v.AsString())) }
+	for _, o := range unflatten(a, "llm.tools.", asText) {
 		tools = append(tools, o.inner("tool")["json_schema"])
 	}
-	for _, o := range unflatten(a, "llm.request.functions.",
-		func(_, key string) json.RawMessage { return a.JSON(key) }) {
+	asJSON := func(_ string, v pcommon.Value) json.RawMessage { return valueJSON(v) }
+	for _, o := range unflatten(a, "llm.request.functions.", asJSON) {
 		if o.has("name") {
 			raw, _ := json.Marshal(o)
 			tools = append(tools, raw)

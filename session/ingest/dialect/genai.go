@@ -199,7 +199,7 @@ func readGenAITool(f *fact.Fact, s *Span) {
 	}
 	output := a.JSON(toolOutputs...)
 	for _, e := range s.Events().All() { // Strands reports a tool by the events of a model call
-		ea := attrsOf(e.Attributes())
+		ea := Attrs{e.Attributes()}
 		switch e.Name() {
 		case "gen_ai.tool.message":
 			f.Tool.Input = firstRaw(f.Tool.Input, unwrapped(ea.JSON("content")))
@@ -288,7 +288,7 @@ func readGenAIRecord(r *Record, out *Emitter) {
 	case r.Event == exceptionEvent:
 	case r.Event == detailsEvent:
 		if r.Body().Type() == pcommon.ValueTypeMap && !hasContent(a) {
-			c.readAttrs(attrsOf(r.Body().Map()))
+			c.readAttrs(Attrs{r.Body().Map()})
 		}
 		c.readAttrs(a)
 	case messageEvent(r.Event):

@@ -139,7 +139,7 @@ func (c *conversation) readWhole(raw json.RawMessage) {
 func (c *conversation) readEvents(events ptrace.SpanEventSlice) {
 	asked, answered := c.input != nil, c.output != nil
 	for _, e := range events.All() {
-		a := attrsOf(e.Attributes())
+		a := Attrs{e.Attributes()}
 		name := e.Name()
 		has := asked
 		if name == "gen_ai.choice" || name == "gen_ai.content.completion" {

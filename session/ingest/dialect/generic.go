@@ -338,7 +338,7 @@ func flatTalk(a Attrs) []fact.Message {
 // output.
 func (g *genericReading) events(s *Span) {
 	for _, event := range s.Events().All() {
-		a := attrsOf(event.Attributes())
+		a := Attrs{event.Attributes()}
 		if event.Name() == "exception" || a.Len() == 0 {
 			continue
 		}

@@ -246,7 +246,7 @@ func (m *mastraSpan) toolCall() {
 // about reads whose session it is, and what else the application passed to Mastra.
 func (m *mastraSpan) about(f *fact.Fact) {
 	setUser(f, m.Str("mastra.metadata.userId", "mastra.metadata.resourceId"))
-	version := Attrs{Map: m.span.Resource.Attributes()}.Str("service.version")
+	version := Attrs{m.span.Resource.Attributes()}.Str("service.version")
 	if version != "" && m.span.Scope.Name() == "@mastra/otel-exporter" {
 		aboutOf(f).Client = "mastra " + version // the exporter writes the framework's version there
 	}

@@ -58,7 +58,7 @@ func isOpenCode(s *Span) bool {
 }
 
 func fromOpenCode(scope pcommon.InstrumentationScope, resource pcommon.Resource) bool {
-	return scope.Name() == "opencode" || Attrs{Map: resource.Attributes()}.Str("service.name") == "opencode"
+	return scope.Name() == "opencode" || Attrs{resource.Attributes()}.Str("service.name") == "opencode"
 }
 
 func readOpenCode(s *Span, out *Emitter) {
@@ -77,7 +77,7 @@ func readOpenCode(s *Span, out *Emitter) {
 	readFailure(f, s)
 	switch kind {
 	case fact.Turn:
-		if version := (Attrs{Map: s.Resource.Attributes()}).Str("service.version"); version != "" {
+		if version := (Attrs{s.Resource.Attributes()}).Str("service.version"); version != "" {
 			f.SessionAttrs = &fact.SessionAttrs{Client: "opencode " + version}
 		}
 	case fact.Compaction:

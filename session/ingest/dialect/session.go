@@ -72,7 +72,7 @@ func (k *Keys) Find(places ...pcommon.Map) (id, key string, rank int) {
 
 // Service is the name of the program that emits, where it was given one.
 func Service(resource pcommon.Resource) string {
-	name := Attrs{Map: resource.Attributes()}.Str("service.name")
+	name := Attrs{resource.Attributes()}.Str("service.name")
 	if strings.HasPrefix(name, "unknown_service") {
 		return ""
 	}
@@ -100,7 +100,7 @@ func (f *Emitter) OpenSpan(d *Dialect, s *Span, keys *Keys) {
 func exceptions(s ptrace.Span) iter.Seq[Attrs] {
 	return func(yield func(Attrs) bool) {
 		for _, e := range s.Events().All() {
-			if e.Name() == "exception" && !yield(attrsOf(e.Attributes())) {
+			if e.Name() == "exception" && !yield(Attrs{e.Attributes()}) {
 				return
 			}
 		}
