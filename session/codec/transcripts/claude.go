@@ -451,7 +451,7 @@ func (d *claude) session(o rows.Object) *claudeSession {
 		s.origin(o)
 		return s
 	}
-	s = &claudeSession{b: newBuilder(key, "claude-code"), Sub: sub,
+	s = &claudeSession{b: newBuilder(key, "claude-code", d.report), Sub: sub,
 		paid: make(map[string]float64), shapes: make(map[string]string)}
 	row := &s.b.s.Row
 	if sub != "" {

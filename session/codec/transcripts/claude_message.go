@@ -60,8 +60,7 @@ func (d *claude) result(s *claudeSession, o, block rows.Object, line int) {
 	id := block.Text("tool_use_id")
 	failed := block.True("is_error")
 	output := resultOf(block.Get("content"))
-	if !s.b.result(id, output, failed) {
-		d.report(codec.Problem{Line: line, Reason: "result of call " + id + ", which is not pending: left out"})
+	if !s.b.outcome(codec.Problem{Line: line}, id, output, failed) {
 		return
 	}
 	about := o.Object("toolUseResult")

@@ -103,7 +103,7 @@ func decodeCline(path string, text []byte, report func(codec.Problem)) ([]*codec
 	if id == "" || len(all) == 0 && !of.Has("sessionId") {
 		return nil, errors.New("read messages: nothing names a session of Cline, and there are no messages")
 	}
-	d := cline{b: newBuilder(id, "cline"), report: report}
+	d := cline{b: newBuilder(id, "cline", report)}
 	d.about(of, place)
 	for _, m := range all {
 		d.message(m.o, m.line)
@@ -112,10 +112,8 @@ func decodeCline(path string, text []byte, report func(codec.Problem)) ([]*codec
 }
 
 type cline struct {
-	b      *builder
-	report func(codec.Problem)
-	prompt string // digest of the system prompt
-	model  session.Model
+	b     *builder
+	model session.Model
 	// requests are those that an older version showed, which nothing else has the times and
 	// usage of; the first are of the messages to come.
 	requests []modelUse
@@ -135,7 +133,7 @@ func (d *cline) about(of rows.Object, place clinePlace) {
 	}
 	d.b.parent(parent)
 	if prompt := of.Text("system_prompt"); prompt != "" {
-		d.prompt = d.b.blob(store.BlobSystemPrompt, prompt)
+		d.b.Prompt = d.b.blob(store.BlobSystemPrompt, prompt)
 	}
 	if model := place.about.Text("model"); model != "" {
 		d.model = session.Model{ProviderID: place.about.Text("provider"), ModelID: model}
@@ -185,7 +183,7 @@ func (d *cline) message(o rows.Object, line int) {
 	case session.RoleAssistant:
 		d.assistant(o, blocks)
 	default:
-		d.report(codec.Problem{Line: line, Reason: "is neither the user's nor the assistant's: left out"})
+		d.b.report(codec.Problem{Line: line, Reason: "is neither the user's nor the assistant's: left out"})
 	}
 }
 
@@ -241,11 +239,7 @@ const clineDenied = "The user denied this operation"
 func (d *cline) result(id string, output json.RawMessage, failed bool, line int) {
 	text, _ := rows.Text(output)
 	denied := strings.Contains(text, clineDenied)
-	if !d.b.result(id, output, failed || denied) {
-		d.report(codec.Problem{Line: line, Reason: "result of call " + id + ", which is not pending: left out"})
-		return
-	}
-	if denied {
+	if d.b.outcome(codec.Problem{Line: line}, id, output, failed || denied) && denied {
 		d.b.refused(id, strings.TrimSpace(between(text, "<feedback>", "</feedback>")))
 	}
 }
@@ -255,7 +249,6 @@ func (d *cline) assistant(o rows.Object, blocks []rows.Object) {
 	n := 0
 	step := b.step(cmp.Or(o.Text("id"), strconv.Itoa(len(b.s.Messages()))))
 	step.ResponseID = o.Text("id")
-	b.promptOf(d.prompt)
 	info := o.Object("modelInfo")
 	if model := cmp.Or(info.Text("id"), info.Text("modelId")); model != "" {
 		d.model = session.Model{ProviderID: cmp.Or(info.Text("provider"), info.Text("providerId")), ModelID: model}

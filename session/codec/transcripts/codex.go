@@ -249,7 +249,7 @@ func (d *codex) history(base rows.Object, depth int) {
 func isTimed(id string) bool { return len(id) == 36 && id[14] == '7' }
 
 func (d *codex) begin(meta rows.Object) {
-	d.b = newBuilder(meta.Text("id"), "codex")
+	d.b = newBuilder(meta.Text("id"), "codex", d.report)
 	d.Provider = meta.Text("model_provider")
 	rows.SetText(&d.b.s.Row.WorkspaceRoot, meta.Text("cwd"))
 	sub := meta.Object("source").Has("subagent") || meta.Text("thread_source") == "subagent" ||
@@ -331,9 +331,7 @@ func (d *codex) item(item rows.Object, line int) {
 	case strings.HasSuffix(kind, "_output") && item.Text("call_id") != "":
 		id := item.Text("call_id")
 		output, failed := outputOf(slices.Concat(item.Get("output"), item.Get("tools"))) // one of them
-		if !d.b.result(id, output, failed) {
-			d.report(codec.Problem{Line: line, Reason: "result of call " + id + ", which is not pending: left out"})
-		}
+		d.b.outcome(codec.Problem{Line: line}, id, output, failed)
 		d.rejected(id, textOf(output))
 		d.Open = false // what the model answers now, another call answers
 	case strings.HasSuffix(kind, "_call"):

@@ -140,10 +140,9 @@ type copilot struct {
 
 // copilotAgent is the agent that the user talks to, or a sub-agent.
 type copilotAgent struct {
-	b      *builder
-	id     string // "" for the main one
-	model  string
-	prompt string // digest of the system prompt
+	b     *builder
+	id    string // "" for the main one
+	model string
 	// thought is the reasoning that the next message may repeat.
 	thought string
 }
@@ -182,7 +181,7 @@ func (d *copilot) Record(o rows.Object, line int) {
 	}
 	switch kind {
 	case "system.message":
-		a.prompt = a.b.blob(store.BlobSystemPrompt, data.Text("content"))
+		a.b.Prompt = a.b.blob(store.BlobSystemPrompt, data.Text("content"))
 	case "user.message":
 		d.user(a, o, data)
 	case "assistant.reasoning":
@@ -268,7 +267,7 @@ func (d *copilot) begin(kind string, o, data rows.Object, line int) bool {
 		d.report(codec.Problem{Line: line, Reason: "precedes the event that names the session: left out"})
 		return false
 	}
-	d.main = &copilotAgent{b: newBuilder(id, "copilot-cli")}
+	d.main = &copilotAgent{b: newBuilder(id, "copilot-cli", d.report)}
 	d.agents[""], d.order = d.main, append(d.order, d.main)
 	return true
 }
@@ -393,7 +392,6 @@ func (d *copilot) step(a *copilotAgent, id, response, model string) *copilotStep
 		return last
 	}
 	a.b.step(cmp.Or(response, id)).ResponseID = response
-	a.b.promptOf(a.prompt)
 	d.segment = append(d.segment, copilotStep{stepRef: a.b.lastStep(), agent: a, model: cmp.Or(model, a.model)})
 	return &d.segment[len(d.segment)-1]
 }
@@ -478,8 +476,7 @@ func (d *copilot) completed(a *copilotAgent, data rows.Object, line int) {
 	} else if failed && data.Has("error") && failure == nil {
 		output = data.Get("error")
 	}
-	if !a.b.result(id, output, failed) {
-		d.report(codec.Problem{Line: line, Reason: "result of call " + id + ", which is not pending: left out"})
+	if !a.b.outcome(codec.Problem{Line: line}, id, output, failed) {
 		return
 	}
 	if began := d.began[id]; began > 0 && a.b.At >= began {

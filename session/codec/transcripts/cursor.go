@@ -11,7 +11,6 @@ import (
 
 	"google.golang.org/protobuf/encoding/protowire"
 	"zombiezen.com/go/sqlite"
-	"zombiezen.com/go/sqlite/sqlitex"
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
@@ -50,14 +49,14 @@ func decodeCursor(ctx context.Context, conn *sqlite.Conn, path string, _ codec.W
 	if err != nil {
 		return err
 	}
-	d := cursor{conn: conn, report: report, seen: make(map[string]bool), keys: make(map[*rows.Message]string),
+	d := cursor{conn: conn, seen: make(map[string]bool), keys: make(map[*rows.Message]string),
 		times: make(map[string]int)}
 	beside, _ := rows.Parse([]byte(beside(path, "meta.json"))) // older versions write none
 	id := about.Text("agentId")
 	if dir, err := filepath.Abs(filepath.Dir(path)); id == "" && err == nil {
 		id = strings.ToValidUTF8(filepath.Base(dir), "\uFFFD")
 	}
-	d.b = newBuilder(id, "cursor-cli")
+	d.b = newBuilder(id, "cursor-cli", report)
 	row := &d.b.s.Row
 	rows.SetText(&row.WorkspaceRoot, beside.Text("cwd"))
 	rows.SetText(&row.Mode, about.Text("mode"))
@@ -100,11 +99,9 @@ func cursorMeta(conn *sqlite.Conn) (about rows.Object, err error) {
 }
 
 type cursor struct {
-	conn   *sqlite.Conn
-	report func(codec.Problem)
-	b      *builder
-	prompt string // digest of the system prompt
-	seen   map[string]bool
+	conn *sqlite.Conn
+	b    *builder
+	seen map[string]bool
 	// keys are the digests of the first messages that rows are made of. A message that is sent again has the same
 	// digest: times is how many rows begin with one.
 	keys  map[*rows.Message]string
@@ -117,27 +114,21 @@ const maxCursorDepth = 1000
 // read reads what a digest refers to.
 func (d *cursor) read(digest string, depth int) {
 	if depth > maxCursorDepth {
-		d.report(codec.Problem{Record: "blob " + digest, Reason: "is nested too deep: left out"})
+		d.b.report(codec.Problem{Record: "blob " + digest, Reason: "is nested too deep: left out"})
 		return
 	}
 	var data []byte
-	found := false
-	err := sqlitex.Execute(d.conn, "SELECT data FROM blobs WHERE id = ?", &sqlitex.ExecOptions{
-		Args: []any{digest},
-		ResultFunc: func(stmt *sqlite.Stmt) error {
-			found = true
-			data = make([]byte, stmt.ColumnLen(0))
-			stmt.ColumnBytes(0, data)
-			return nil
-		},
-	})
+	found, err := table(d.conn, "SELECT hex(data) AS data FROM blobs WHERE id = ?", digest)
+	if len(found) > 0 {
+		data, _ = hex.DecodeString(found[0].Text("data"))
+	}
 	switch {
 	case err != nil:
-		d.report(codec.Problem{Record: "blob " + digest, Reason: "cannot be read: left out: " + err.Error()})
-	case !found:
-		d.report(codec.Problem{Record: "blob " + digest, Reason: "is not there: left out"})
+		d.b.report(codec.Problem{Record: "blob " + digest, Reason: "cannot be read: left out: " + err.Error()})
+	case len(found) == 0:
+		d.b.report(codec.Problem{Record: "blob " + digest, Reason: "is not there: left out"})
 	case len(data) == 0:
-		d.report(codec.Problem{Record: "blob " + digest, Reason: "is empty: left out"})
+		d.b.report(codec.Problem{Record: "blob " + digest, Reason: "is empty: left out"})
 	case data[0] == '{':
 		d.message(digest, data)
 	default:
@@ -165,7 +156,7 @@ func (d *cursor) list(digest string, data []byte, depth int) {
 			}
 		}
 		if n < 0 {
-			d.report(codec.Problem{Record: "blob " + digest, Reason: "is damaged: the rest of it is left out"})
+			d.b.report(codec.Problem{Record: "blob " + digest, Reason: "is damaged: the rest of it is left out"})
 			return
 		}
 		data = data[n:]
@@ -182,7 +173,7 @@ func (d *cursor) list(digest string, data []byte, depth int) {
 func (d *cursor) message(digest string, data []byte) {
 	o, err := parse(data)
 	if err != nil {
-		d.report(codec.Problem{Record: "blob " + digest, Reason: "is not a message: left out: " + err.Error()})
+		d.b.report(codec.Problem{Record: "blob " + digest, Reason: "is not a message: left out: " + err.Error()})
 		return
 	}
 	b := d.b
@@ -190,7 +181,7 @@ func (d *cursor) message(digest string, data []byte) {
 	switch role := o.Text("role"); role {
 	case "system":
 		text, _ := rows.Text(resultOf(o.Get("content")))
-		d.prompt = b.blob(store.BlobSystemPrompt, text)
+		b.Prompt = b.blob(store.BlobSystemPrompt, text)
 	case "user":
 		d.user(o)
 	case "assistant":
@@ -202,7 +193,7 @@ func (d *cursor) message(digest string, data []byte) {
 			}
 		}
 	default:
-		d.report(codec.Problem{Record: "blob " + digest, Reason: "is a message without a known role: left out"})
+		d.b.report(codec.Problem{Record: "blob " + digest, Reason: "is a message without a known role: left out"})
 	}
 	if m := b.touched; m != nil && d.keys[m] == "" {
 		d.keys[m] = digest
@@ -234,7 +225,6 @@ func (d *cursor) user(o rows.Object) {
 func (d *cursor) assistant(digest string, o rows.Object) {
 	b := d.b
 	b.step(digest)
-	b.promptOf(d.prompt)
 	for _, block := range contents(o.Get("content")) {
 		model := block.Object("providerOptions").Object("cursor").Text("modelName")
 		if model != "" {
@@ -268,10 +258,7 @@ func (d *cursor) result(digest string, block rows.Object) {
 	if output == nil {
 		output = block.Get("experimental_content")
 	}
-	if !d.b.result(id, resultOf(output), failed) {
-		d.report(codec.Problem{Record: "blob " + digest, Reason: "has a result of call " + id +
-			", which is not pending: left out"})
-	}
+	d.b.outcome(codec.Problem{Record: "blob " + digest}, id, resultOf(output), failed)
 }
 
 // rename gives rows ids that follow from the digests of their messages, and that are in

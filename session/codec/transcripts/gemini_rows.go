@@ -23,7 +23,7 @@ func (d *gemini) session() (*codec.Session, error) {
 	if parent == "" && d.file.beside && d.about.Text("kind") == "subagent" {
 		parent, id = id, id+"-"+cmp.Or(start, "subagent")
 	}
-	b := newBuilder(id, "gemini-cli")
+	b := newBuilder(id, "gemini-cli", d.report)
 	b.parent(parent)
 	rows.SetText(&b.s.Row.WorkspaceRoot, d.file.root)
 	b.s.SetMeta("gemini_cli", d.about.Only("projectHash", "kind", "directories"))

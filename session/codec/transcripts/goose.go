@@ -81,13 +81,12 @@ func decodeGooseLines(path string, text []byte, report func(codec.Problem)) ([]*
 
 // goose builds the rows of a session.
 type goose struct {
-	b      *builder
-	report func(codec.Problem)
-	model  session.Model
-	total  session.Usage // of the whole session, where nothing else is counted
-	calls  []gooseCall   // in their order
-	steps  []gooseStep
-	open   bool // the last message was part of an answer of the model
+	b     *builder
+	model session.Model
+	total session.Usage // of the whole session, where nothing else is counted
+	calls []gooseCall   // in their order
+	steps []gooseStep
+	open  bool // the last message was part of an answer of the model
 	// seen reports that there is a message that the model sees before the next one.
 	seen, any bool
 }
@@ -104,7 +103,7 @@ type gooseStep struct {
 }
 
 func newGoose(id string, report func(codec.Problem)) *goose {
-	return &goose{b: newBuilder(id, "goose"), report: report}
+	return &goose{b: newBuilder(id, "goose", report)}
 }
 
 // about notes what is known of the session.
@@ -145,7 +144,7 @@ func (d *goose) message(o rows.Object, content json.RawMessage, visible rows.Obj
 	for _, v := range rows.Elements(content) {
 		block, err := rows.Parse(v)
 		if err != nil {
-			d.report(codec.Problem{Record: place, Reason: "a part of the message is not an object: left out"})
+			d.b.report(codec.Problem{Record: place, Reason: "a part of the message is not an object: left out"})
 			continue
 		}
 		if d.exchange(block, place) {
@@ -175,7 +174,7 @@ func (d *goose) message(o rows.Object, content json.RawMessage, visible rows.Obj
 		d.open = false
 		b.message(session.RoleUser, parts)
 	default:
-		d.report(codec.Problem{Record: place, Reason: "is neither the user's nor the assistant's: left out"})
+		d.b.report(codec.Problem{Record: place, Reason: "is neither the user's nor the assistant's: left out"})
 	}
 	if id := o.Text("id"); id != "" && b.touched != nil && b.touched.Row.Role != session.RoleAssistant {
 		named(b.touched, id, "", "")
@@ -264,10 +263,7 @@ func (d *goose) result(block rows.Object, place string) {
 	if failure := result.Get("error"); failed && output == nil {
 		output = failure
 	}
-	if !d.b.result(id, resultOf(forTheModel(output)), failed) {
-		d.report(codec.Problem{Record: place, Reason: "has a result of call " + id +
-			", which is not pending: left out"})
-	}
+	d.b.outcome(codec.Problem{Record: place}, id, resultOf(forTheModel(output)), failed)
 }
 
 // forTheModel leaves out what of a tool's output only the user sees.

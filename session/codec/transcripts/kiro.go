@@ -55,9 +55,8 @@ const kiroProvider = "kiro"
 
 // kiro builds the rows of a session.
 type kiro struct {
-	b      *builder
-	report func(codec.Problem)
-	model  string
+	b     *builder
+	model string
 	// turns are what is known of turns: turn is the place of the one that runs, from 1.
 	turns []rows.Object
 	turn  int
@@ -89,7 +88,7 @@ func decodeKiroLines(path string, text []byte, report func(codec.Problem)) ([]*c
 }
 
 func newKiro(id string, report func(codec.Problem)) *kiro {
-	return &kiro{b: newBuilder(id, "kiro-cli"), report: report}
+	return &kiro{b: newBuilder(id, "kiro-cli", report)}
 }
 
 // about takes what the program keeps beside the session.
@@ -142,8 +141,8 @@ func (d *kiro) record(kind string, data rows.Object, line int) {
 		for _, block := range contents(data.Get("content")) {
 			if block.Text("kind") == "toolResult" {
 				result := block.Object("data")
-				d.result(result.Text("toolUseId"), kiroOutput(result.Get("content")),
-					strings.EqualFold(result.Text("status"), "error"), fmt.Sprintf("line %d", line))
+				b.outcome(codec.Problem{Line: line}, result.Text("toolUseId"), kiroOutput(result.Get("content")),
+					strings.EqualFold(result.Text("status"), "error"))
 			}
 		}
 	case "Compaction":
@@ -222,13 +221,6 @@ func kiroOutput(content json.RawMessage) json.RawMessage {
 		}
 	}
 	return content
-}
-
-func (d *kiro) result(id string, output json.RawMessage, failed bool, place string) {
-	if !d.b.result(id, output, failed) {
-		d.report(codec.Problem{Record: place, Reason: "has a result of call " + id +
-			", which is not pending: left out"})
-	}
 }
 
 // count gives the turn that ends what is known of it: the turns are in order, and those
@@ -343,7 +335,8 @@ func (d *kiro) entry(entry rows.Object, place string) {
 		inner := content.Object(f.Key)
 		for r := range rows.Objects(inner.Get("tool_use_results")) {
 			id := r.Text("tool_use_id")
-			d.result(id, kiroOutput(r.Get("content")), strings.EqualFold(r.Text("status"), "error"), place)
+			b.outcome(codec.Problem{Record: place}, id, kiroOutput(r.Get("content")),
+				strings.EqualFold(r.Text("status"), "error"))
 			if f.Key == "CancelledToolUses" {
 				b.refused(id, "")
 			}

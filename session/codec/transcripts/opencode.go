@@ -59,7 +59,7 @@ func (s *opencodeSession) decode(report func(codec.Problem)) *codec.Session {
 			agent = cmp.Or(s.messages[i].data.Text("agent"), s.messages[i].data.Text("mode"))
 		}
 	}
-	d.b = newBuilder(s.info.id, cmp.Or(agent, "opencode"))
+	d.b = newBuilder(s.info.id, cmp.Or(agent, "opencode"), report)
 	row := &d.b.s.Row
 	d.b.parent(info.Text("parentID"))
 	rows.SetText(&row.WorkspaceRoot, info.Text("directory"))

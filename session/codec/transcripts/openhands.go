@@ -129,7 +129,7 @@ func openHandsConversation(ctx context.Context, dir, parent string,
 	}
 	state := read("base_state.json")
 	id := cmp.Or(state.Text("id"), hexUUID.ReplaceAllString(strings.ToValidUTF8(name, "\uFFFD"), "$1-$2-$3-$4-$5"))
-	d := openHands{b: newBuilder(id, "openhands"), report: report, used: make(map[string]modelUse)}
+	d := openHands{b: newBuilder(id, "openhands", report), used: make(map[string]modelUse)}
 	d.about(state, parent)
 	var events []rows.Object
 	for _, e := range entries { // in the order of their numbers
@@ -199,17 +199,14 @@ func localTime(text string) int64 {
 
 // openHands builds the rows of a conversation.
 type openHands struct {
-	b      *builder
-	report func(codec.Problem)
-	model  session.Model
-	used   map[string]modelUse // by response
-	order  []string            // of responses
-	total  session.Usage       // where responses are not counted
-	// prompt and catalog are digests.
-	prompt, catalog string
-	response        string // of the last step
-	hidden          int64
-	first           *rows.Message // of the agent
+	b        *builder
+	model    session.Model
+	used     map[string]modelUse // by response
+	order    []string            // of responses
+	total    session.Usage       // where responses are not counted
+	response string              // of the last step
+	hidden   int64
+	first    *rows.Message // of the agent
 }
 
 func (d *openHands) about(state rows.Object, parent string) {
@@ -291,10 +288,10 @@ func (d *openHands) event(o rows.Object, leftAt int64) {
 	call := o.Text("tool_call_id")
 	switch o.Text("kind") {
 	case "SystemPromptEvent":
-		d.prompt = b.blob(store.BlobSystemPrompt, o.Object("system_prompt").Text("text")+
+		b.Prompt = b.blob(store.BlobSystemPrompt, o.Object("system_prompt").Text("text")+
 			o.Object("dynamic_context").Text("text"))
 		if tools := o.Get("tools"); len(rows.Elements(tools)) > 0 {
-			d.catalog = b.blob(store.BlobToolCatalog, string(tools))
+			b.Catalog = b.blob(store.BlobToolCatalog, string(tools))
 		}
 	case "MessageEvent":
 		d.message(o)
@@ -384,8 +381,6 @@ func (d *openHands) step(o rows.Object, thought string, thinking json.RawMessage
 	d.response = id
 	step := b.step(id)
 	step.ResponseID = id
-	b.promptOf(d.prompt)
-	b.turn.AddTrace(rows.NonEmpty("tool_catalog_digest", d.catalog))
 	if d.first == nil {
 		d.first = b.turn
 	}
@@ -433,9 +428,7 @@ func (d *openHands) action(o rows.Object) {
 
 func (d *openHands) result(call string, output json.RawMessage, failed bool) {
 	p := d.b.calls[call]
-	if !d.b.result(call, output, failed) {
-		d.report(codec.Problem{Record: "call " + call,
-			Reason: "has a result and is not pending: the result is left out"})
+	if !d.b.outcome(codec.Problem{Record: "call " + call}, call, output, failed) {
 		return
 	}
 	if p.Row.CreatedAt > 0 && d.b.At >= p.Row.CreatedAt {

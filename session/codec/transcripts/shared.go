@@ -150,18 +150,11 @@ func contextPart(text string) rows.Object {
 	return rows.DataPart(session.TypeContext, rows.Of("text", text))
 }
 
-// promptOf notes the system prompt of the turn that began.
-func (b *builder) promptOf(digest string) {
-	if b.turn != nil && digest != "" {
-		b.turn.SetMeta("system_prompt_digest", digest)
-	}
-}
-
 // child makes a builder for a sub-agent of the session, whose id is unique in it. call is
 // the tool call that started it, "" if it is not known.
 func (b *builder) child(sub, call string) *builder {
 	agent := b.About.Transcript
-	c := newBuilder(b.s.Row.ID+"-"+sub, agent)
+	c := newBuilder(b.s.Row.ID+"-"+sub, agent, b.report)
 	c.s.Row.ParentID, c.s.Row.WorkspaceRoot = new(b.s.Row.ID), b.s.Row.WorkspaceRoot
 	c.About.SubagentOf, c.About.SubagentID, c.About.CallID = b.s.Row.ID, sub, call
 	return c

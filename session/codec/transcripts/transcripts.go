@@ -42,7 +42,10 @@ import (
 
 // builder makes a session of records in the order in which they come.
 type builder struct {
-	s *rows.Session
+	s      *rows.Session
+	report func(codec.Problem)
+	// Prompt and Catalog are the digests of what the model is given from here on.
+	Prompt, Catalog string
 	// About is the program whose transcript it is, and which of its sub-agents.
 	About session.TranscriptTrace
 	At    int64 // of the record before
@@ -82,9 +85,9 @@ type answer struct {
 // ending is how a turn ended other than well.
 type ending struct{ Reason, Text string }
 
-func newBuilder(id, agent string) *builder {
+func newBuilder(id, agent string, report func(codec.Problem)) *builder {
 	return &builder{
-		s: rows.New(id, agent), About: session.TranscriptTrace{Transcript: agent},
+		s: rows.New(id, agent), report: report, About: session.TranscriptTrace{Transcript: agent},
 		calls: make(map[string]*rows.Part), answers: make(map[*rows.Message]*answer),
 		failed: make(map[string]bool),
 	}
@@ -217,6 +220,8 @@ func (b *builder) part(data rows.Object) *rows.Part {
 // share, such as the id of the response.
 func (b *builder) step(source string) *session.Step {
 	b.part(rows.Of("type", "step-start"))
+	b.turn.AddMeta(rows.NonEmpty("system_prompt_digest", b.Prompt))
+	b.turn.AddTrace(rows.NonEmpty("tool_catalog_digest", b.Catalog))
 	a := b.answer(b.turn)
 	a.BySource[source] = len(a.Steps)
 	a.Steps = append(a.Steps, session.Step{StartedAt: b.At})
@@ -250,6 +255,16 @@ func (b *builder) result(id string, output json.RawMessage, failed bool) bool {
 	p.Touch(b.At)
 	b.touched = p.Message()
 	return true
+}
+
+// outcome is result, with a report of one that no call waits for, which is in a record.
+func (b *builder) outcome(record codec.Problem, id string, output json.RawMessage, failed bool) bool {
+	done := b.result(id, output, failed)
+	if !done {
+		record.Reason = "result of call " + id + ", which is not pending: left out"
+		b.report(record)
+	}
+	return done
 }
 
 // fail notes that a call failed or was denied, of which there is the result or will be.

@@ -58,7 +58,7 @@ func decodeZed(ctx context.Context, conn *sqlite.Conn, _ string, wanted codec.Wa
 			report(codec.Problem{Record: "thread " + id, Reason: "it is left out: " + err.Error()})
 			continue
 		}
-		d := zed{b: newBuilder(id, "zed"), report: report, place: "thread " + id}
+		d := zed{b: newBuilder(id, "zed", report), place: "thread " + id}
 		d.about(about, thread)
 		d.messages(thread)
 		d.b.changed(milli(cmp.Or(about.Text("updated_at"), thread.Text("updated_at"))))
@@ -116,11 +116,10 @@ func zedThread(conn *sqlite.Conn, id string) (thread, about rows.Object, err err
 
 // zed builds the rows of a thread.
 type zed struct {
-	b      *builder
-	report func(codec.Problem)
-	place  string
-	model  session.Model
-	first  *rows.Message // of the agent
+	b     *builder
+	place string
+	model session.Model
+	first *rows.Message // of the agent
 	// asked is the message of the user that the next answers are to; requests has the place
 	// of the last step of each.
 	asked    string
@@ -160,7 +159,7 @@ func (d *zed) messages(thread rows.Object) {
 		}
 		o, err := rows.Parse(v)
 		if err != nil {
-			d.report(codec.Problem{Record: d.place, Reason: fmt.Sprintf("message %d is not an object: left out", i+1)})
+			d.b.report(codec.Problem{Record: d.place, Reason: fmt.Sprintf("message %d is not an object: left out", i+1)})
 			continue
 		}
 		switch {
@@ -174,7 +173,7 @@ func (d *zed) messages(thread rows.Object) {
 		case o.Has("role"):
 			d.older(o)
 		default:
-			d.report(codec.Problem{Record: d.place,
+			d.b.report(codec.Problem{Record: d.place,
 				Reason: fmt.Sprintf("message %d is of an unknown kind: left out", i+1)})
 		}
 	}
