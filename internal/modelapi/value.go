@@ -76,10 +76,19 @@ func (v value) elements() []value {
 
 // objects returns the elements of a list that are objects.
 func (v value) objects() (all []object) {
-	for _, e := range v.elements() {
-		if o := e.object(); o != nil {
-			all = append(all, o)
+	if v == "" || v[0] != '[' {
+		return nil
+	}
+	end := jsonscan.Container(string(v), 0, func(_ jsonscan.Key, i int) int {
+		if v[i] != '{' {
+			return jsonscan.Value(string(v), i, maxLevels)
 		}
+		o, end := v.objectAt(i)
+		all = append(all, o)
+		return end
+	})
+	if end != len(v) {
+		return nil
 	}
 	return all
 }
@@ -89,8 +98,17 @@ func (v value) object() object {
 	if v == "" || v[0] != '{' {
 		return nil
 	}
-	o := make(object, 0, 8)
-	end := jsonscan.Container(string(v), 0, func(key jsonscan.Key, i int) int {
+	o, end := v.objectAt(0)
+	if end != len(v) {
+		return nil
+	}
+	return o
+}
+
+// objectAt returns the members of the object that begins at i, and its end, below 0 if it has none.
+func (v value) objectAt(i int) (o object, end int) {
+	o = make(object, 0, 8)
+	end = jsonscan.Container(string(v), i, func(key jsonscan.Key, i int) int {
 		end := jsonscan.Value(string(v), i, maxLevels)
 		if end < 0 {
 			return end
@@ -105,10 +123,7 @@ func (v value) object() object {
 		o = append(o, m)
 		return end
 	})
-	if end != len(v) {
-		return nil
-	}
-	return o
+	return o, end
 }
 
 // object has the members of an object, of which there are few.
