@@ -98,11 +98,9 @@ type Exporter struct {
 	// ForceFlush has reported what reported has of stats. lostErr is the last error since then.
 	stats, reported Stats
 	lostErr         error
-	// wait is the length of the pause after a failure, and next its end. left states that the spool may have requests
-	// to send, which exports do after drainNext.
+	// wait is the length of the pause after a failure, and next its end. Exports send what is spooled after drainNext.
 	wait            time.Duration
 	next, drainNext time.Time
-	left            bool
 }
 
 // Open returns an exporter that spools in a directory of its own in root, which it creates if necessary. Any number of
@@ -114,7 +112,7 @@ func Open(root string, o Options) (*Exporter, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Exporter{o: o, writer: w, left: true}
+	e := &Exporter{o: o, writer: w}
 	w.dropped = func(n Count) { e.count(&e.stats.Dropped, n) }
 	if o.Spans != nil {
 		e.o.Spans, e.shutdown = setup.BoundSpans(o.Spans), append(e.shutdown, o.Spans.Shutdown)
@@ -195,13 +193,12 @@ func (e *Exporter) export(
 	if e.writer.closed.Load() {
 		return ErrClosed
 	} else if try {
-		if sendErr = within(ctx, send); sendErr == nil {
-			e.answered()
+		sendErr = within(ctx, send)
+		if e.answered(sendErr); sendErr == nil {
 			e.count(&e.stats.Sent, n)
 			e.drain(ctx, drainAtOnce)
 			return nil
 		}
-		e.failed()
 	}
 	body, err := encode()
 	if err == nil {
@@ -224,22 +221,20 @@ func (e *Exporter) count(sum *Count, n Count) {
 	*sum = sum.plus(n)
 }
 
-// answered ends the pause that failed begins.
-func (e *Exporter) answered() {
+// answered ends the pause after a failure, or begins a longer one.
+func (e *Exporter) answered(err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.wait, e.next = 0, time.Time{}
-}
-
-func (e *Exporter) failed() {
-	e.mu.Lock()
-	defer e.mu.Unlock()
+	if err == nil {
+		e.wait, e.next = 0, time.Time{}
+		return
+	}
 	e.wait = min(max(firstWait, 2*e.wait), longestWait)
-	e.next, e.left = time.Now().Add(e.wait), true
+	e.next = time.Now().Add(e.wait)
 }
 
 // drain sends what this process and dead ones have spooled: everything, or if budget is positive so many bytes, unless
-// there is nothing or it is too early. What remains is tried again later.
+// it is too early. What remains is tried again later.
 func (e *Exporter) drain(ctx context.Context, budget int) {
 	if len(e.shutdown) == 0 || e.writer.closed.Load() || !e.draining.TryLock() {
 		return
@@ -251,10 +246,9 @@ func (e *Exporter) drain(ctx context.Context, budget int) {
 	if now.Before(e.next) {
 		d.failures = patience - 1 // one try shows whether it answers again
 	}
-	due := budget < 0 || e.left && !now.Before(e.drainNext)
-	e.left = e.left && !due // unless something fails from here on
+	early := budget > 0 && now.Before(e.drainNext)
 	e.mu.Unlock()
-	if !due {
+	if early {
 		return
 	}
 	err := d.run(ctx)
@@ -265,13 +259,12 @@ func (e *Exporter) drain(ctx context.Context, budget int) {
 	}
 	e.count(&e.stats.Drained, d.report.Count)
 	if d.failures == patience {
-		e.failed()
+		e.answered(err)
 	} else if d.report.Count != (Count{}) {
-		e.answered()
+		e.answered(nil)
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.left = e.left || err != nil || d.stopped
 	if e.drainNext = (time.Time{}); err != nil && d.budget != 0 {
 		e.drainNext = time.Now().Add(longestWait) // a request that is always refused is not tried with every export
 	}

@@ -290,7 +290,7 @@ func TestConcurrent(t *testing.T) {
 		wg.Go(func() {
 			for i, name := range numbered(prefix, 50) {
 				var err error
-				if e.answered(); prefix < "c" {
+				if e.answered(nil); prefix < "c" {
 					err = e.SpanExporter().ExportSpans(t.Context(), spansOf(name))
 				} else {
 					err = e.LogExporter().Export(t.Context(), recordsOf(name))
