@@ -25,79 +25,29 @@ func omitFiles(text string) string {
 	if !slices.ContainsFunc(contentKeys, func(key string) bool { return strings.Contains(text, key+`"`) }) {
 		return text
 	}
-	var out strings.Builder
-	copied := 0
-	for _, v := range encodedStrings(text) {
-		if n := v.note(); n != "" {
-			out.WriteString(text[copied:strings.LastIndexByte(text[:v.end-1], '"')]) // it has no quotes in it
-			out.WriteString(quote(n))
-			copied = v.end
-		}
+	var value any
+	d := json.NewDecoder(strings.NewReader(text))
+	d.UseNumber()
+	if err := d.Decode(&value); err != nil || strings.TrimSpace(text[d.InputOffset():]) != "" || !omitIn(value, "", nil) {
+		return text
 	}
-	return out.String() + text[copied:]
+	var b strings.Builder
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(value); err != nil {
+		return text
+	}
+	return strings.TrimSuffix(b.String(), "\n")
 }
 
 // dataURL matches the data URLs in a text or in JSON, which may escape slashes.
 var dataURL = regexp.MustCompile(
 	`data:(?:[\w.+-]+\\?/[\w.+-]+)?(?:;[\w.+-]+=[\w.+-]+)*;base64,(?:[A-Za-z0-9+/_-]|\\/)+={0,2}`)
 
-// contentKeys are how keys end whose values are content, isContentKey compares whole ones.
+// contentKeys are how keys end whose values are content, isContent compares whole ones.
 var contentKeys = []string{"data", "Data", "bytes", "Bytes", "blob", "Blob", "base64", "Base64", "b64_json"}
 
-// frame is an object or a list that has been begun, and what it states about the files in it.
-type frame struct {
-	up                   *frame
-	key                  string // in the object that has it
-	media, format, kind  string
-	isObject, wantsValue bool
-	member               string // the key whose value comes next
-}
-
-// encodedString is a text that may be a file.
-type encodedString struct {
-	end       int
-	key, text string
-	in        *frame
-}
-
-// encodedStrings returns the texts of a JSON value that may be files, in their order.
-func encodedStrings(text string) (found []encodedString) {
-	d := json.NewDecoder(strings.NewReader(text))
-	d.UseNumber()
-	var in *frame
-	for {
-		token, err := d.Token()
-		if err != nil {
-			return found // at the end; of what is no JSON, what was found until there
-		}
-		member := ""
-		if in != nil && in.isObject {
-			if key, isKey := token.(string); isKey && !in.wantsValue {
-				in.member, in.wantsValue = key, true
-				continue
-			}
-			member, in.wantsValue = in.member, false
-		}
-		switch t := token.(type) {
-		case json.Delim:
-			if t == '{' || t == '[' {
-				in = &frame{up: in, key: member, isObject: t == '{'}
-			} else if in = in.up; in == nil {
-				return found
-			}
-		case string:
-			key := strings.ToLower(strings.NewReplacer("_", "", "-", "").Replace(member))
-			if in != nil {
-				in.describe(key, t)
-			}
-			if isContentKey(key) {
-				found = append(found, encodedString{int(d.InputOffset()), key, t, in})
-			}
-		}
-	}
-}
-
-func isContentKey(key string) bool {
+func isContent(key string) bool {
 	switch key {
 	case "data", "bytes", "blob", "filedata", "base64", "b64json":
 		return true
@@ -105,49 +55,73 @@ func isContentKey(key string) bool {
 	return false
 }
 
-func (f *frame) describe(key, value string) {
-	switch key {
-	case "mimetype", "mediatype", "contenttype":
-		f.media = value
-	case "format":
-		f.format = value
-	case "type":
-		f.kind = value
-	}
+// place is an object or a list in a JSON value.
+type place struct {
+	up      *place
+	key     string            // in the object that has it
+	members map[string]string // the texts of an object, by their keys
 }
 
-// mediaType returns what the objects around a text state about it, or "".
-func (f *frame) mediaType() string {
-	for n := 0; f != nil && n < 3; f, n = f.up, n+1 {
-		family := ""
+// omitIn puts notes in the place of the files in a value, and reports whether it has any.
+func omitIn(value any, key string, up *place) (changed bool) {
+	switch v := value.(type) {
+	case []any:
+		for _, e := range v {
+			changed = omitIn(e, "", &place{up: up, key: key}) || changed
+		}
+	case map[string]any:
+		p := &place{up, key, make(map[string]string)}
+		for k, m := range v {
+			if text, ok := m.(string); ok {
+				p.members[plainKey(k)] = text
+			}
+		}
+		for k, m := range v {
+			if text, ok := m.(string); !ok {
+				changed = omitIn(m, plainKey(k), p) || changed
+			} else if isContent(plainKey(k)) {
+				if n := note(p.mediaType(plainKey(k)), text); n != "" {
+					v[k], changed = n, true
+				}
+			}
+		}
+	}
+	return changed
+}
+
+var spelling = strings.NewReplacer("_", "", "-", "")
+
+// plainKey returns a key without what its spellings differ in.
+func plainKey(key string) string { return strings.ToLower(spelling.Replace(key)) }
+
+// mediaType returns what the objects around a text, which is under a key, state about it, or "".
+func (p *place) mediaType(key string) string {
+	for n := 0; p != nil && n < 3; p, n = p.up, n+1 {
+		format, kind, family := p.members["format"], p.members["type"], ""
 		for _, name := range [...]string{"image", "audio", "video"} {
-			if strings.Contains(f.kind, name) || strings.Contains(f.key, name) {
+			if strings.Contains(kind, name) || strings.Contains(p.key, name) {
 				family = name
 			}
 		}
+		media := cmp.Or(p.members["mimetype"], p.members["mediatype"], p.members["contenttype"])
 		switch {
-		case f.media != "":
-			return f.media
-		case family != "" && f.format != "":
-			return family + "/" + f.format
-		case f.format != "" && (f.key == "document" || f.kind == "document"):
-			return "application/" + f.format
+		case media != "":
+			return media
+		case family != "" && format != "":
+			return family + "/" + format
+		case format != "" && (p.key == "document" || kind == "document"):
+			return "application/" + format
 		case family != "":
 			return family + "/*"
 		}
 	}
-	return ""
-}
-
-// note describes the file that a text is, or is "".
-func (v *encodedString) note() string {
-	media := v.in.mediaType()
-	if media == "" {
-		media = map[string]string{
-			"blob": "application/octet-stream", "filedata": "application/octet-stream", "b64json": "image/*",
-		}[v.key]
+	switch key {
+	case "blob", "filedata":
+		return "application/octet-stream"
+	case "b64json":
+		return "image/*"
 	}
-	return note(media, v.text)
+	return ""
 }
 
 // note describes a file by its content in base64. It is "" if that is not what the content is.
