@@ -7,11 +7,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-
-	"go.opentelemetry.io/collector/pdata/pcommon"
-	"go.opentelemetry.io/collector/pdata/plog"
-	"go.opentelemetry.io/collector/pdata/ptrace"
-	"go.opentelemetry.io/collector/pdata/ptrace/ptraceotlp"
 )
 
 // jsonRequest is a request of two spans of which the first has the attribute.
@@ -60,105 +55,26 @@ func protoRequest(maps bool, n int) []byte {
 	return lenField(0x0a, lenField(0x12, first, second))
 }
 
-func checkCut(t *testing.T, td ptrace.Traces, levels int) {
+var levels = []int{0, 1, 10, MaxDepth, 2 * MaxDepth, 10_000, 1_000_000}
+
+// check fails the test unless values of more than MaxDepth levels, and no others, are refused.
+func check(t *testing.T, what string, n int, err error) {
 	t.Helper()
-	if n := td.SpanCount(); n != 2 {
-		t.Fatalf("%d spans, want 2", n)
-	}
-	cut := Traces(td, true)
-	all := td.ResourceSpans().At(0).ScopeSpans().At(0).Spans()
-	if got := all.At(1).Name(); got != "good" {
-		t.Errorf("the second span is %q, want good", got)
-	}
-	if after, _ := all.At(0).Attributes().Get("after"); after.AsString() != "here" {
-		t.Errorf("the attribute after the deep one is %q, want here", after.AsString())
-	}
-	v, ok := all.At(0).Attributes().Get("deep")
-	if !ok {
-		t.Fatal("the deep attribute is gone")
-	}
-	marked := strings.Contains(v.AsString(), Marker)
-	if want := levels > MaxDepth; marked != want || (cut > 0) != want {
-		t.Errorf("%d levels: marked %v, %d values cut, want %v", levels, marked, cut, want)
+	if n > MaxDepth != errors.Is(err, ErrTooDeep) || n <= MaxDepth && err != nil {
+		t.Errorf("%s of %d levels: %v", what, n, err)
 	}
 }
 
-var levels = []int{0, 1, 10, MaxDepth - 1, MaxDepth, MaxDepth + 1, wireDepth, wireDepth + 1, 10_000, 1_000_000}
-
-func TestDeepValueOfJSONIsCutAndTheRestStays(t *testing.T) {
-	for name, nest := range map[string]func(int) string{"lists": jsonLists, "maps": jsonMaps} {
-		for _, n := range levels {
-			request := jsonRequest(nest(n))
-			whole, _, err := JSON(slices.Clone(request), MaxDecoded)
-			if err != nil {
-				t.Fatalf("%s, %d: %v", name, n, err)
-			}
-			if n <= MaxDepth && !bytes.Equal(whole, request) {
-				t.Errorf("%s, %d: a request that is not too deep changed", name, n)
-			}
-			req := ptraceotlp.NewExportRequest()
-			if err := req.UnmarshalJSON(whole); err != nil {
-				t.Fatalf("%s, %d: %v", name, n, err)
-			}
-			checkCut(t, req.Traces(), n)
+func TestDeepValuesAreRefused(t *testing.T) {
+	for _, n := range levels {
+		for name, nest := range map[string]func(int) string{"lists in JSON": jsonLists, "maps in JSON": jsonMaps} {
+			_, err := JSON(jsonRequest(nest(n)), MaxDecoded)
+			check(t, name, n, err)
 		}
-	}
-}
-
-func TestDeepValueOfProtobufIsCutAndTheRestStays(t *testing.T) {
-	for _, maps := range []bool{false, true} {
-		for _, n := range levels {
-			request := protoRequest(maps, n)
-			cut, _, err := Proto(SignalTraces, slices.Clone(request), MaxDecoded)
-			if err != nil {
-				t.Fatalf("maps %v, %d: %v", maps, n, err)
-			}
-			if n <= MaxDepth && !bytes.Equal(cut, request) {
-				t.Errorf("maps %v, %d: a request that is not too deep changed", maps, n)
-			}
-			req := ptraceotlp.NewExportRequest()
-			if err := req.UnmarshalProto(cut); err != nil {
-				t.Fatalf("maps %v, %d: %v", maps, n, err)
-			}
-			checkCut(t, req.Traces(), n)
+		for name, maps := range map[string]bool{"lists": false, "maps": true} {
+			_, err := Proto(SignalTraces, protoRequest(maps, n), MaxDecoded)
+			check(t, name, n, err)
 		}
-	}
-}
-
-// Every place of a value in traces and logs is bounded.
-func TestEveryPlaceOfAValueIsBounded(t *testing.T) {
-	deep := func(v pcommon.Value) {
-		for range MaxDepth + 2 {
-			v = v.SetEmptySlice().AppendEmpty()
-		}
-		v.SetStr("lowest")
-	}
-	td := ptrace.NewTraces()
-	rs := td.ResourceSpans().AppendEmpty()
-	ss := rs.ScopeSpans().AppendEmpty()
-	s := ss.Spans().AppendEmpty()
-	for _, m := range []pcommon.Map{
-		rs.Resource().Attributes(), ss.Scope().Attributes(), s.Attributes(),
-		s.Events().AppendEmpty().Attributes(), s.Links().AppendEmpty().Attributes(),
-	} {
-		deep(m.PutEmpty("deep"))
-	}
-	if n := Traces(td, true); n != 5 {
-		t.Errorf("%d values of traces cut, want 5", n)
-	}
-
-	ld := plog.NewLogs()
-	rl := ld.ResourceLogs().AppendEmpty()
-	sl := rl.ScopeLogs().AppendEmpty()
-	r := sl.LogRecords().AppendEmpty()
-	for _, v := range []pcommon.Value{
-		rl.Resource().Attributes().PutEmpty("deep"), sl.Scope().Attributes().PutEmpty("deep"),
-		r.Attributes().PutEmpty("deep"), r.Body(),
-	} {
-		deep(v)
-	}
-	if n := Logs(ld, true); n != 4 {
-		t.Errorf("%d values of logs cut, want 4", n)
 	}
 }
 
@@ -196,13 +112,8 @@ func TestProtobufOfEveryPlaceIsBounded(t *testing.T) {
 			field(tag)
 		}
 		slices.Reverse(reversed)
-		cut, _, err := Proto(signal, reversed, 0)
-		if err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
-		if len(cut) > 20*wireDepth {
-			t.Errorf("%s: %d bytes are left of a value of a million levels", name, len(cut))
-		}
+		_, err := Proto(signal, reversed, 0)
+		check(t, name, 1_000_000, err)
 	}
 }
 
@@ -212,12 +123,12 @@ func TestRequestThatGrowsInMemoryIsRefused(t *testing.T) {
 	lenField := func(tag byte, b []byte) []byte {
 		return append(binary.AppendUvarint([]byte{tag}, uint64(len(b))), b...)
 	}
-	if _, _, err := Proto(SignalTraces, lenField(0x0a, lenField(0x12, spans)), MaxDecoded); !errors.Is(err,
+	if _, err := Proto(SignalTraces, lenField(0x0a, lenField(0x12, spans)), MaxDecoded); !errors.Is(err,
 		ErrTooLarge) {
 		t.Errorf("protobuf: %v, want ErrTooLarge", err)
 	}
 	request := jsonRequest(`{}` + strings.Repeat(`,{}`, 4<<20))
-	if _, _, err := JSON(request, MaxDecoded); !errors.Is(err, ErrTooLarge) {
+	if _, err := JSON(request, MaxDecoded); !errors.Is(err, ErrTooLarge) {
 		t.Errorf("JSON: %v, want ErrTooLarge", err)
 	}
 }
@@ -225,7 +136,7 @@ func TestRequestThatGrowsInMemoryIsRefused(t *testing.T) {
 func TestMalformedProtobufIsRefused(t *testing.T) {
 	for _, b := range [][]byte{{0x0a}, {0x0a, 5, 1}, {0x0b}, {0x0c}, {0x80}, bytes.Repeat([]byte{0x0b}, 1<<20),
 		{0x0a, 2, 0x12, 9}} {
-		if _, _, err := Proto(SignalTraces, b, 0); !errors.Is(err, ErrMalformed) {
+		if _, err := Proto(SignalTraces, b, 0); !errors.Is(err, ErrMalformed) {
 			t.Errorf("%.8x: %v, want ErrMalformed", b, err)
 		}
 	}
@@ -236,14 +147,14 @@ func TestMalformedProtobufIsRefused(t *testing.T) {
 func TestElementsThatAreNoObjectsCount(t *testing.T) {
 	for _, element := range []string{"1", "null", `""`, " true ", "{}", "[]"} {
 		request := `{"resourceSpans":[` + strings.Repeat(element+",", 2_000_000) + "{}]}"
-		if _, _, err := JSON([]byte(request), MaxDecoded); !errors.Is(err, ErrTooLarge) {
+		if _, err := JSON([]byte(request), MaxDecoded); !errors.Is(err, ErrTooLarge) {
 			t.Errorf("2,000,000 times %q: %v", element, err)
 		}
 	}
 	// Members of objects and what stands in texts are none.
 	request := `{"a":"` + strings.Repeat("[1,", 2_000_000) + `",` + strings.Repeat(`"a":1,`, 2_000_000) +
 		`"b":[{"c":1},{"c":2}]}`
-	if _, cost, err := JSON([]byte(request), MaxDecoded); err != nil || cost != 4*objectCost {
+	if cost, err := JSON([]byte(request), MaxDecoded); err != nil || cost != 4*objectCost {
 		t.Errorf("%d bytes are counted: %v", cost, err)
 	}
 }

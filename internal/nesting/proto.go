@@ -59,25 +59,15 @@ var requests = func() map[Signal]*message {
 	return map[Signal]*message{SignalTraces: request(span), SignalLogs: request(record), SignalMetrics: request(metric)}
 }()
 
-// Proto returns a request in protobuf with what is nested too deep cut out, the
-// request itself where nothing is, and about how much memory it takes beside its
-// texts. It fails with [ErrMalformed], and with
-// [ErrTooLarge] when the request takes more than maxDecoded bytes; 0 is no limit.
-func Proto(signal Signal, request []byte, maxDecoded int64) (bounded []byte, cost int64, err error) {
+// Proto returns about how much memory a request in protobuf takes beside its texts. It fails with [ErrMalformed], with
+// [ErrTooDeep], and with [ErrTooLarge] when the request takes more than maxDecoded bytes; 0 is no limit.
+func Proto(signal Signal, request []byte, maxDecoded int64) (cost int64, err error) {
 	s := scanner{limit: maxDecoded}
-	if err := s.scan(requests[signal], request, 0); err != nil {
-		return nil, 0, err
-	}
-	if !s.deep {
-		return request, s.cost, nil
-	}
-	return prune(nil, requests[signal], request, 0), s.cost, nil
+	err = s.scan(requests[signal], request, 0)
+	return s.cost, err
 }
 
-type scanner struct {
-	limit, cost int64
-	deep        bool
-}
+type scanner struct{ limit, cost int64 }
 
 // scan looks at a message and what is below it. depth counts the values around it.
 func (s *scanner) scan(m *message, b []byte, depth int) error {
@@ -88,9 +78,8 @@ func (s *scanner) scan(m *message, b []byte, depth int) error {
 		return nil
 	}
 	if m == anyValue {
-		if depth++; depth > wireDepth {
-			s.deep = true // what is below will not be decoded
-			return nil
+		if depth++; depth > MaxDepth+1 { // the value itself is none of its levels
+			return ErrTooDeep
 		}
 	}
 	for len(b) > 0 {
@@ -120,35 +109,4 @@ func (s *scanner) scan(m *message, b []byte, depth int) error {
 		b = b[n:]
 	}
 	return nil
-}
-
-// prune appends a message, which a scanner has found well formed, without the values that are too deep: they become
-// empty. A length is before what it counts, so that it gets as many bytes as the largest needs, padded.
-func prune(dst []byte, m *message, b []byte, depth int) []byte {
-	const lengthBytes = 5
-	if m == anyValue {
-		if depth++; depth > wireDepth {
-			return dst
-		}
-	}
-	for len(b) > 0 {
-		number, wire, tag := protowire.ConsumeTag(b)
-		size := tag + protowire.ConsumeFieldValue(number, wire, b[tag:])
-		below := m.fields[number]
-		if below == nil || len(below.fields) == 0 || wire != protowire.BytesType {
-			dst = append(dst, b[:size]...)
-		} else {
-			inside, _ := protowire.ConsumeBytes(b[tag:])
-			dst = append(dst, b[:tag]...)
-			begin := len(dst) + lengthBytes
-			dst = prune(append(dst, make([]byte, lengthBytes)...), below, inside, depth)
-			length := len(dst) - begin
-			for i := range lengthBytes - 1 {
-				dst[begin-lengthBytes+i] = byte(length>>(7*i)) | 0x80
-			}
-			dst[begin-1] = byte(length >> (7 * (lengthBytes - 1)))
-		}
-		b = b[size:]
-	}
-	return dst
 }

@@ -11,7 +11,6 @@ import (
 	"go.opentelemetry.io/collector/pdata/xpdata/entity"
 	"go.opentelemetry.io/otel/metric"
 
-	"github.com/agenttrace/agenttrace/internal/nesting"
 	"github.com/agenttrace/agenttrace/redact"
 )
 
@@ -24,7 +23,6 @@ type redaction struct {
 }
 
 func (p *redaction) traces(ctx context.Context, td ptrace.Traces) (ptrace.Traces, error) {
-	nesting.Traces(td, true) // the cleaner recurses
 	c := cleaner{r: p.redactor}
 	for _, rs := range td.ResourceSpans().All() {
 		c.resource(rs.Resource())
@@ -45,7 +43,6 @@ func (p *redaction) traces(ctx context.Context, td ptrace.Traces) (ptrace.Traces
 }
 
 func (p *redaction) logs(ctx context.Context, ld plog.Logs) (plog.Logs, error) {
-	nesting.Logs(ld, true)
 	c := cleaner{r: p.redactor}
 	for _, rl := range ld.ResourceLogs().All() {
 		c.resource(rl.Resource())

@@ -1,8 +1,8 @@
 // Package otlpguard is the collector's OTLP receiver with bounds on what one sender
 // can do to all others:
 //
-//   - A value that is nested too deep for the decoder's recursion is cut before the
-//     request is decoded, and the rest of the request is taken. See package nesting.
+//   - A request with a value that is nested too deep for the decoder's recursion is
+//     refused before it is decoded. See package nesting.
 //   - A request whose spans and attributes would take far more memory than its bytes
 //     is refused, and those that together would take too much wait for each other.
 //   - A connection that sends half a request, or nothing, is closed: see the defaults
@@ -188,7 +188,7 @@ func (m middleware) GetHTTPHandler(context.Context) (extensionmiddleware.WrapHTT
 				bound := nesting.JSON
 				switch kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); kind {
 				case "application/x-protobuf":
-					bound = func(request []byte, maxDecoded int64) ([]byte, int64, error) {
+					bound = func(request []byte, maxDecoded int64) (int64, error) {
 						return nesting.Proto(signal, request, maxDecoded)
 					}
 					fallthrough
@@ -206,7 +206,7 @@ func (m middleware) GetHTTPHandler(context.Context) (extensionmiddleware.WrapHTT
 // count. It takes twice its size, because its texts are held again when it is decoded.
 type body struct {
 	io.ReadCloser
-	bound func(request []byte, maxDecoded int64) ([]byte, int64, error)
+	bound func(request []byte, maxDecoded int64) (cost int64, err error)
 	size  *request
 	whole *bytes.Reader
 }
@@ -217,7 +217,7 @@ func (b *body) Read(p []byte) (int, error) {
 		if err != nil {
 			return 0, err
 		}
-		request, cost, err := b.bound(request, nesting.MaxDecoded)
+		cost, err := b.bound(request, nesting.MaxDecoded)
 		if err == nil {
 			err = b.size.grow(cost)
 		}
@@ -305,15 +305,12 @@ func (c codec) bounded(signal nesting.Signal, data mem.BufferSlice, v any, size 
 	}
 	whole := data.MaterializeToBuffer(mem.DefaultBufferPool())
 	defer whole.Free()
-	bounded, cost, err := nesting.Proto(signal, whole.ReadOnlyData(), nesting.MaxDecoded)
+	cost, err := nesting.Proto(signal, whole.ReadOnlyData(), nesting.MaxDecoded)
 	if err != nil {
 		return err
 	}
 	if err := size.grow(cost); err != nil {
 		return err
-	}
-	if len(bounded) != whole.Len() {
-		return c.CodecV2.Unmarshal(mem.BufferSlice{mem.SliceBuffer(bounded)}, v)
 	}
 	return c.CodecV2.Unmarshal(mem.BufferSlice{whole}, v)
 }

@@ -11,7 +11,6 @@ import (
 	"go.opentelemetry.io/collector/pdata/plog"
 	"go.opentelemetry.io/collector/pdata/ptrace"
 
-	"github.com/agenttrace/agenttrace/internal/nesting"
 	"github.com/agenttrace/agenttrace/redact"
 	"github.com/agenttrace/agenttrace/session/ingest/dialect"
 	"github.com/agenttrace/agenttrace/session/store"
@@ -104,12 +103,6 @@ func (r *Report) unrecognized(s pcommon.InstrumentationScope, c ScopeCounts, rea
 // Where the store refuses a request for good, its spans are stored without those that
 // it refuses, which the report counts. It does not change td.
 func (i *Ingester) Traces(ctx context.Context, td ptrace.Traces) (Report, error) {
-	if nesting.Traces(td, false) > 0 { // what reads values recurses; td belongs to the caller
-		all := td
-		td = ptrace.NewTraces()
-		all.CopyTo(td)
-		nesting.Traces(td, true)
-	}
 	n, left, withRows := td.SpanCount(), maxRefused, 0
 	for _, rs := range td.ResourceSpans().All() {
 		for _, ss := range rs.ScopeSpans().All() {
@@ -171,12 +164,6 @@ func (i *Ingester) traces(ctx context.Context, td ptrace.Traces, meant func(ptra
 
 // Logs places every log record, as Traces does spans.
 func (i *Ingester) Logs(ctx context.Context, ld plog.Logs) (Report, error) {
-	if nesting.Logs(ld, false) > 0 {
-		all := ld
-		ld = plog.NewLogs()
-		all.CopyTo(ld)
-		nesting.Logs(ld, true)
-	}
 	left := maxRefused
 	return storeAll(0, ld.LogRecordCount(),
 		func(from, until int) (Report, error) { return i.logs(ctx, ld, from, until) }, &left)

@@ -131,7 +131,10 @@ func (d *decoder) readObject(s *source, line *int) error {
 		d.damaged(begin, at, fmt.Errorf("%w; it is left out", d.tooLarge(total)))
 		return nil
 	}
-	body, _, _ = nesting.JSON(body, 0) // the decoder recurses
+	if _, err := nesting.JSON(body, 0); err != nil { // the decoder recurses
+		d.damaged(begin, at, fmt.Errorf("%w; it is left out", err))
+		return nil
+	}
 	return d.decodeJSON(body, begin, at)
 }
 

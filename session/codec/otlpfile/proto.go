@@ -84,8 +84,11 @@ func decodeSignal(body []byte) (Body, error) {
 		b.Traces = td
 		return b, nil
 	}
+	if errors.Is(err, nesting.ErrTooDeep) {
+		return b, err
+	}
 	ld, logsErr := boundAndDecode(nesting.SignalLogs, (&plog.ProtoUnmarshaler{}).UnmarshalLogs, body)
-	_, metricsErr := tryDecode((&pmetric.ProtoUnmarshaler{}).UnmarshalMetrics, body)
+	_, metricsErr := boundAndDecode(nesting.SignalMetrics, (&pmetric.ProtoUnmarshaler{}).UnmarshalMetrics, body)
 	switch {
 	case logsErr == nil && ld.LogRecordCount() > 0:
 		b.Logs = ld
@@ -113,10 +116,9 @@ func identified(td ptrace.Traces) bool {
 	return true
 }
 
-// boundAndDecode decodes a body of which what is nested too deep for the decoder was
-// cut.
+// boundAndDecode decodes a body that is not nested too deep for the decoder.
 func boundAndDecode[T any](signal nesting.Signal, decode func([]byte) (T, error), body []byte) (v T, err error) {
-	if body, _, err = nesting.Proto(signal, body, 0); err != nil {
+	if _, err = nesting.Proto(signal, body, 0); err != nil {
 		return v, err
 	}
 	return tryDecode(decode, body)
