@@ -32,7 +32,7 @@ func watch(t *testing.T, dir, db string) *watched {
 	ctx, stop := context.WithCancel(t.Context())
 	w := &watched{done: make(chan error, 1)}
 	run := importer.Watch{
-		Quiet: 20 * time.Millisecond, Least: 20 * time.Millisecond, Missing: 50 * time.Millisecond,
+		Quiet: 10 * time.Millisecond,
 		Paths: []string{dir},
 		New: func() (*importer.Importer, error) {
 			w.mu.Lock()

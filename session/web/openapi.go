@@ -3,9 +3,9 @@ package web
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"reflect"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -162,9 +162,14 @@ func (s *schemas) content(c content) map[string]mediaType {
 	return all
 }
 
+// schemaTypes are the names that schemas have for kinds of types.
+var schemaTypes = map[reflect.Kind]string{reflect.Bool: "boolean", reflect.String: "string", reflect.Float64: "number",
+	reflect.Int: "integer", reflect.Int64: "integer", reflect.Slice: "array", reflect.Array: "array",
+	reflect.Map: "object", reflect.Struct: "object"}
+
 // of returns the schema of a type, by reference if it has a component.
 func (s *schemas) of(t reflect.Type) *jsonschema.Schema {
-	for t.Kind() == reflect.Pointer {
+	if t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
 	if ref := s.refs[t]; ref != nil {
@@ -174,26 +179,22 @@ func (s *schemas) of(t reflect.Type) *jsonschema.Schema {
 		s.refs[t], _ = kindOf(t, "")
 		return s.refs[t].CloneSchemas()
 	}
-	// Those that it consists of come first: the inference takes what it knows, and would write the others out.
+	schema := &jsonschema.Schema{Type: schemaTypes[t.Kind()]}
 	switch t.Kind() {
+	case reflect.Slice:
+		schema.Items = s.of(t.Elem())
+	case reflect.Array:
+		schema.Items, schema.MinItems, schema.MaxItems = s.of(t.Elem()), jsonschema.Ptr(t.Len()), jsonschema.Ptr(t.Len())
+	case reflect.Map:
+		schema.AdditionalProperties = s.of(t.Elem())
 	case reflect.Struct:
-		for _, f := range reflect.VisibleFields(t) {
-			if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); f.IsExported() && !f.Anonymous && name != "-" {
-				s.of(f.Type)
-			}
+		schema.AdditionalProperties = &jsonschema.Schema{Not: new(jsonschema.Schema)} // no others
+		if t.NumField() > 0 {
+			schema.Properties = make(map[string]*jsonschema.Schema)
 		}
-	case reflect.Slice, reflect.Array, reflect.Map:
-		s.of(t.Elem())
+		s.members(schema, t, make(map[string]bool))
 	}
-	known := make(map[reflect.Type]*jsonschema.Schema, len(s.refs))
-	for of, ref := range s.refs {
-		if !embeds(t, of) {
-			known[of] = ref
-		}
-	}
-	schema := infer(t, known)
-	tidy(schema)
-	if t.Kind() != reflect.Struct || t.Name() == "" || t.PkgPath() == "time" {
+	if t.Kind() != reflect.Struct || t.Name() == "" {
 		return schema
 	}
 	name := prefixes[t] + strings.ToUpper(t.Name()[:1]) + t.Name()[1:]
@@ -205,61 +206,38 @@ func (s *schemas) of(t reflect.Type) *jsonschema.Schema {
 	return s.refs[t].CloneSchemas()
 }
 
-// infer returns the schema of a type. Members of an embedded struct are added of which a field of the outer one has the
-// name, but not that of the JSON: the inference takes them for hidden.
-func infer(t reflect.Type, known map[reflect.Type]*jsonschema.Schema) *jsonschema.Schema {
-	schema, err := jsonschema.ForType(t, &jsonschema.ForOptions{TypeSchemas: known})
-	if err != nil {
-		panic(fmt.Sprintf("describe %s: %v", t, err)) // a type of the table has no JSON
-	}
-	if t.Kind() != reflect.Struct {
-		return schema
-	}
+// members adds the members of a struct and of those that it embeds, except for those that are hidden by an outer one.
+func (s *schemas) members(schema *jsonschema.Schema, t reflect.Type, hidden map[string]bool) {
+	hidden = maps.Clone(hidden)
+	var fields []reflect.StructField
 	for i := range t.NumField() {
-		if f := t.Field(i); f.Anonymous && f.Type.Kind() == reflect.Struct {
-			for name, member := range infer(f.Type, known).Properties {
-				if schema.Properties[name] == nil {
-					schema.Properties[name] = member
-				}
-			}
+		f := t.Field(i)
+		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); !f.Anonymous && (!f.IsExported() || name == "-" || hidden[name]) {
+			continue
 		}
+		fields = append(fields, f)
 	}
-	return schema
-}
-
-// embeds reports whether a struct embeds another, whose fields are its own then.
-func embeds(t, other reflect.Type) bool {
-	return t.Kind() == reflect.Struct &&
-		slices.ContainsFunc(reflect.VisibleFields(t), func(f reflect.StructField) bool {
-			return f.Anonymous && (f.Type == other || f.Type.Kind() == reflect.Pointer && f.Type.Elem() == other)
-		})
-}
-
-// tidy makes of what is inferred from Go types what is encoded of them: a member that is left out where it is empty is
-// never null, nor is an element of a list.
-func tidy(s *jsonschema.Schema) {
-	notNull := func(s *jsonschema.Schema) {
-		s.Types = slices.DeleteFunc(s.Types, func(t string) bool { return t == "null" })
-		if len(s.Types) == 1 {
-			s.Type = s.Types[0]
-		}
-		if len(s.Types) < 2 {
-			s.Types = nil
-		}
+	for _, f := range fields {
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		hidden[name] = hidden[name] || !f.Anonymous
 	}
-	for name, p := range s.Properties {
-		switch required := slices.Contains(s.Required, name); {
-		case !required:
-			notNull(p)
-		case p.Ref != "" && slices.Contains(p.Types, "null"):
-			s.Properties[name] = &jsonschema.Schema{AnyOf: []*jsonschema.Schema{{Ref: p.Ref}, {Type: "null"}}}
+	for _, f := range fields {
+		if f.Anonymous {
+			s.members(schema, f.Type, hidden)
+			continue
 		}
-		tidy(s.Properties[name])
-	}
-	for _, element := range []*jsonschema.Schema{s.Items, s.AdditionalProperties} {
-		if element != nil {
-			notNull(element)
-			tidy(element)
+		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
+		member := s.of(f.Type)
+		schema.Properties[name], schema.PropertyOrder = member, append(schema.PropertyOrder, name)
+		if strings.Contains(options, "omit") {
+			continue // it is left out where it is nothing, and never null
+		}
+		schema.Required = append(schema.Required, name)
+		switch kind := f.Type.Kind(); {
+		case kind == reflect.Pointer && member.Ref != "":
+			schema.Properties[name] = &jsonschema.Schema{AnyOf: []*jsonschema.Schema{member, {Type: "null"}}}
+		case kind == reflect.Pointer || kind == reflect.Slice && member.Type == "array":
+			member.Type, member.Types = "", []string{"null", member.Type}
 		}
 	}
 }
