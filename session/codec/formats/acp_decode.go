@@ -6,16 +6,18 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"slices"
+	"strings"
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
 	"github.com/agenttrace/agenttrace/session/store"
+	"github.com/agenttrace/agenttrace/spans"
 )
 
 // acpDecode yields the sessions in the trace, in the order in which they begin. The
-// whole trace is read first. The sequence can be ranged over once; the caller
-// owns what it yields. report may be nil.
+// sequence can be ranged over once; the caller owns what it yields. report may be nil.
 //
 // Edge cases:
 //   - an empty input yields nothing;
@@ -26,57 +28,47 @@ import (
 //     has is left out;
 //   - an input without any message, or one that cannot be read, is an error.
 func acpDecode(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-	return rows.Decoded(report, func(report func(codec.Problem), yield func(*codec.Session) bool) error {
-		t, err := acpReadMessages(r, report)
-		for _, s := range acpSessions(t, report) {
-			yield(s)
-		}
-		return err
-	})
-}
-
-// acpDecode builds the sessions. Messages are dropped as they become rows, for a trace may
-// be large.
-func acpSessions(messages []acpMessage, report func(codec.Problem)) (all []*codec.Session) {
-	d := &acpDecoder{report: report, sessions: make(map[string]*acpConversation), conn: acpNewConnection()}
-	for i := range messages {
-		d.message(&messages[i])
-		messages[i] = acpMessage{}
-	}
-	if len(d.early) > 0 {
-		d.line = d.early[0].line
-		d.problem("%d logs of a connection without a session: left out", len(d.early))
-	}
-	for _, c := range d.order {
-		all = append(all, d.finish(c))
-	}
-	return all
+	return rows.Whole("trace", r, report,
+		func(text []byte, report func(codec.Problem), yield func(*codec.Session) bool) error {
+			messages, err := acpMessages(text, report)
+			d := &acpDecoder{report: report, sessions: make(map[string]*acpConversation), conn: acpNewConnection()}
+			for i := range messages {
+				d.message(&messages[i])
+			}
+			if len(d.early) > 0 {
+				d.line = d.early[0].line
+				d.problem("%d logs of a connection without a session: left out", len(d.early))
+			}
+			for _, c := range d.order {
+				yield(c.finish())
+			}
+			return err
+		})
 }
 
 // acpConnection is what the two sides know before there is a session.
 type acpConnection struct {
-	version int                        // of the protocol
-	agent   string                     // its name
-	pending [3]map[string]*acpExchange // requests by sender and id
+	version int    // of the protocol
+	agent   string // its name
+	pending map[acpRequestID]*acpExchange
+}
+
+// acpRequestID identifies a request: each side numbers its own.
+type acpRequestID struct {
+	from acpSide
+	id   string
 }
 
 func acpNewConnection() *acpConnection {
-	c := &acpConnection{version: 1}
-	for i := range c.pending {
-		c.pending[i] = make(map[string]*acpExchange)
-	}
-	return c
+	return &acpConnection{version: 1, pending: make(map[acpRequestID]*acpExchange)}
 }
 
 // acpExchange is a request that waits for its response.
 type acpExchange struct {
-	method string
-	params rows.Object
-	at     int64
-	line   int
-	c      *acpConversation // whose it is, if any
-	part   *rows.Part       // that shows it, if any
-	ask    *acpQuestion
+	*acpMessage
+	c    *acpConversation // whose it is, if any
+	part *rows.Part       // that shows it, if any
+	ask  *acpQuestion
 }
 
 // acpQuestion is a request for permission. One that was canceled has no answer.
@@ -100,15 +92,14 @@ type acpConversation struct {
 	b    *rows.Session
 	conn *acpConnection
 
-	turns       int64
-	user        *rows.Message // of the turn
-	assistant   *rows.Message // of the turn, nil until something is said
-	promptAt    int64         // its time, if promptTimed
-	prompt      string        // its text, until the agent reports something else
-	echo        string        // what of it came back
-	promptTimed bool
-	replaying   bool // history comes that is already there
-	replayed    int
+	turns     int64
+	user      *rows.Message // of the turn
+	assistant *rows.Message // of the turn, nil until something is said
+	begun     *acpMessage   // the prompt of the turn, until it is known how long that took
+	prompt    string        // its text, until the agent reports something else
+	echo      string        // what of it came back
+	replaying bool          // history comes that is already there
+	replayed  int
 
 	open      *rows.Part // the text that the next chunk may belong to
 	openKind  string
@@ -131,7 +122,7 @@ type acpDecoder struct {
 	sessions map[string]*acpConversation
 	order    []*acpConversation
 	current  *acpConversation // the last that anything was reported of
-	early    []acpMessage     // logs from before there was a session
+	early    []*acpMessage    // logs from before there was a session
 }
 
 func (d *acpDecoder) problem(format string, args ...any) {
@@ -140,19 +131,19 @@ func (d *acpDecoder) problem(format string, args ...any) {
 
 func (d *acpDecoder) message(m *acpMessage) {
 	d.line = m.line
-	if m.response() {
+	if m.method == "" {
 		d.response(m)
 		return
 	}
 	if m.odd != nil {
 		d.problem("params of %s is not an object", m.method)
 	}
-	x := &acpExchange{method: m.method, params: m.params, at: m.at, line: m.line}
+	x := &acpExchange{acpMessage: m}
 	if m.method == acpMethodInitialize {
 		d.conn = acpNewConnection()
 	}
 	if m.id != "" {
-		d.conn.pending[m.from][m.id] = x
+		d.conn.pending[acpRequestID{m.from, m.id}] = x
 	}
 	if id := m.params.Text("sessionId"); id != "" {
 		d.current = d.session(id, m.at)
@@ -170,14 +161,14 @@ func (d *acpDecoder) message(m *acpMessage) {
 		case x.c == nil:
 			d.problem("%s names no session", m.method)
 		case m.method == acpMethodPrompt:
-			d.userPrompt(x.c, m)
+			x.c.userPrompt(m)
 		case m.method == acpMethodUpdate:
 			d.update(x.c, m)
 		default:
-			d.permission(x, m)
+			x.c.permission(x)
 		}
 	default:
-		d.other(x, m)
+		d.other(x)
 	}
 }
 
@@ -191,9 +182,9 @@ func (d *acpDecoder) session(id string, at int64) *acpConversation {
 		c.b.See(at)
 		d.sessions[id] = c
 		d.order = append(d.order, c)
-		for i := range d.early {
-			c.b.See(d.early[i].at)
-			c.log(d.early[i].params, d.early[i].at)
+		for _, m := range d.early {
+			c.b.See(m.at)
+			c.log(m.params, m.at)
 		}
 		d.early = nil
 	}
@@ -201,25 +192,23 @@ func (d *acpDecoder) session(id string, at int64) *acpConversation {
 }
 
 // answer finds the request that a response is to. Where nobody knows who sent
-// the response, and both sides wait for one of that id, its shape decides.
+// the response, and both sides wait for one of that id, its shape decides. An error has no shape: it is for the later
+// request.
 func (d *acpDecoder) answer(m *acpMessage) *acpExchange {
-	var from, to = acpAgent, acpClient
+	askers := []acpSide{acpClient, acpUnknown}
 	if m.from == acpClient {
-		from, to = acpClient, acpAgent
-	}
-	lists := []acpSide{to, acpUnknown}
-	if m.from == acpUnknown {
-		lists = []acpSide{to, from, acpUnknown}
-		if a, b := d.conn.pending[acpClient][m.id], d.conn.pending[acpAgent][m.id]; a != nil && b != nil {
-			// An error has no shape: it is for the later of the two.
-			if m.err != nil && b.line > a.line || m.err == nil && acpFits(b.method, m.result) {
-				lists[0], lists[1] = from, to
-			}
+		askers = []acpSide{acpAgent, acpUnknown}
+	} else if m.from == acpUnknown {
+		askers = []acpSide{acpClient, acpAgent, acpUnknown}
+		a, b := d.conn.pending[acpRequestID{acpClient, m.id}], d.conn.pending[acpRequestID{acpAgent, m.id}]
+		if a != nil && b != nil && (m.err != nil && b.line > a.line || m.err == nil && acpFits(b.method, m.result)) {
+			askers = []acpSide{acpAgent}
 		}
 	}
-	for _, s := range lists {
-		if x := d.conn.pending[s][m.id]; x != nil {
-			delete(d.conn.pending[s], m.id)
+	for _, from := range askers {
+		of := acpRequestID{from, m.id}
+		if x := d.conn.pending[of]; x != nil {
+			delete(d.conn.pending, of)
 			return x
 		}
 	}
@@ -260,7 +249,11 @@ func (d *acpDecoder) response(m *acpMessage) {
 		x.c = d.session(id, x.at)
 	}
 	if x.method == acpMethodInitialize && m.err == nil {
-		d.conn.opened(result)
+		// Version 2 of the protocol has the name under info.
+		d.conn.agent = cmp.Or(result.Object("agentInfo").Text("name"), result.Object("info").Text("name"))
+		if string(result.Get("protocolVersion")) == "2" {
+			d.conn.version = 2
+		}
 	}
 	if x.c == nil {
 		return
@@ -268,16 +261,15 @@ func (d *acpDecoder) response(m *acpMessage) {
 	d.current = x.c
 	x.c.b.See(m.at)
 	switch x.method {
-	case acpMethodNew:
-		x.c.opened(x.params, result)
-	case acpMethodLoad, acpMethodResume:
+	case acpMethodNew, acpMethodLoad, acpMethodResume:
 		if x.c.replayed > 0 {
 			d.problem("session/load replayed %d updates of what is already there: left out", x.c.replayed)
 		}
 		x.c.replaying, x.c.replayed = false, 0
-		x.c.opened(x.params, result)
+		rows.SetText(&x.c.b.Row.WorkspaceRoot, x.params.Text("cwd"))
+		rows.SetText(&x.c.b.Row.Mode, result.Object("modes").Text("currentModeId"))
 	case acpMethodPrompt:
-		d.promptEnd(x, m, result)
+		x.c.promptEnd(x.acpMessage, m, result)
 	case acpMethodPermission:
 		d.outcome(x, m, result)
 		if outcome := result.Get("outcome"); outcome != nil && m.err == nil {
@@ -288,19 +280,6 @@ func (d *acpDecoder) response(m *acpMessage) {
 		x.part.SetInner(key, value)
 		x.part.Touch(m.at)
 	}
-}
-
-func (c *acpConnection) opened(result rows.Object) {
-	// Version 2 of the protocol has the name under info.
-	c.agent = cmp.Or(result.Object("agentInfo").Text("name"), result.Object("info").Text("name"))
-	if string(result.Get("protocolVersion")) == "2" {
-		c.version = 2
-	}
-}
-
-func (c *acpConversation) opened(params, result rows.Object) {
-	rows.SetText(&c.b.Row.WorkspaceRoot, params.Text("cwd"))
-	rows.SetText(&c.b.Row.Mode, result.Object("modes").Text("currentModeId"))
 }
 
 // reply returns the turn's assistant message.
@@ -320,6 +299,14 @@ func (c *acpConversation) part(data rows.Object, at int64) *rows.Part {
 	return c.reply(at).Part(data, at)
 }
 
+// close ends the part that chunks were added to.
+func (c *acpConversation) close() {
+	if c.open != nil {
+		c.open.Set(rows.TextPart(c.open.Row.Type, string(c.text)))
+	}
+	c.open = nil
+}
+
 // log adds a log. Before the first prompt it is part of no turn. A log of the whole connection has null as its session.
 func (c *acpConversation) log(params rows.Object, at int64) *rows.Part {
 	data := params.Without("sessionId")
@@ -336,12 +323,11 @@ func (c *acpConversation) log(params rows.Object, at int64) *rows.Part {
 	return c.b.Message(session.RoleSystem, at).Part(part, at)
 }
 
-func (d *acpDecoder) userPrompt(c *acpConversation, m *acpMessage) {
+func (c *acpConversation) userPrompt(m *acpMessage) {
 	c.close()
 	c.turns++
-	c.user, c.assistant = c.b.Message(session.RoleUser, m.at), nil
+	c.user, c.assistant, c.begun = c.b.Message(session.RoleUser, m.at), nil, m
 	c.prompt, c.echo = "", ""
-	c.promptAt, c.promptTimed = m.at, m.timed
 	for _, raw := range rows.Elements(m.params.Get("prompt")) {
 		data := acpContentData("text", raw)
 		c.user.Part(data, m.at)
@@ -353,8 +339,7 @@ func (d *acpDecoder) userPrompt(c *acpConversation, m *acpMessage) {
 
 // promptEnd ends a turn. In version 2 of the protocol the response only reports that
 // the prompt was accepted.
-func (d *acpDecoder) promptEnd(x *acpExchange, m *acpMessage, result rows.Object) {
-	c := x.c
+func (c *acpConversation) promptEnd(prompt, m *acpMessage, result rows.Object) {
 	c.close()
 	stop := result.Text("stopReason")
 	if m.err == nil && stop == "" {
@@ -362,17 +347,22 @@ func (d *acpDecoder) promptEnd(x *acpExchange, m *acpMessage, result rows.Object
 	}
 	reply := c.reply(m.at)
 	reply.Touch(m.at)
-	if m.timed && m.at >= x.at {
-		reply.SetTrace("duration_ms", m.at-x.at)
-	}
+	acpTook(reply, prompt, m)
 	if m.err != nil {
 		acpFailTurn(reply, m.err)
 		return
 	}
 	acpEndTurn(reply, stop)
-	if usage := result.Get("usage"); usage != nil && result.Has("usage") {
+	if result.Has("usage") {
 		// Whether it counts the turn or the session the protocol does not say.
-		reply.SetTrace("usage_raw", usage)
+		reply.SetTrace("usage_raw", result.Get("usage"))
+	}
+}
+
+// acpTook notes how long after its prompt a turn ended.
+func acpTook(m *rows.Message, prompt, end *acpMessage) {
+	if prompt != nil && prompt.timed && end.timed && end.at >= prompt.at {
+		m.SetTrace("duration_ms", end.at-prompt.at)
 	}
 }
 
@@ -396,38 +386,262 @@ func acpFailTurn(m *rows.Message, raw json.RawMessage) {
 	m.SetTrace("error", cmp.Or(rows.Read(string(raw)).Text("message"), text))
 }
 
-// other keeps a message of a session that has no meaning of its own here. Logs may come without
-// a session: they are of the current one, or else of the first that begins.
-func (d *acpDecoder) other(x *acpExchange, m *acpMessage) {
-	isLog := m.method == acpMethodLog && m.odd == nil
-	c := x.c
-	if c == nil && (isLog || m.method[0] == '$') {
-		c = d.current
+// update takes a session/update.
+func (d *acpDecoder) update(c *acpConversation, m *acpMessage) {
+	if c.replaying {
+		c.replayed++
+		return
 	}
+	update := m.params.Object("update")
+	kind := update.Text("sessionUpdate")
 	switch {
-	case c == nil && isLog:
-		d.early = append(d.early, *m)
-	case c == nil:
-	case isLog:
-		c.b.See(m.at)
-		x.part = c.log(m.params, m.at)
-	default:
-		c.b.See(m.at)
-		data := rows.Of("method", m.method)
-		typ := acpMethodType(m.method, m.id != "")
-		if typ == acpTypeRequest || typ == acpTypeNotification {
-			data = rows.Of("from", m.from.String(), "method", m.method)
+	case update == nil:
+		d.problem("update is not an object: left out")
+		return
+	case c.content(kind, update, m.at):
+		return
+	case !slices.Contains(acpDataUpdates, kind):
+		c.part(rows.DataPart(acpTypeUpdate, update), m.at)
+		return
+	}
+	// What the update reports of the session itself.
+	switch kind {
+	case "compaction_summary_chunk":
+		c.summaries[update.Text("compactionId")] += update.Object("content").Text("text")
+	case "session_info_update":
+		c.b.Row.Title = cmp.Or(update.Text("title"), c.b.Row.Title)
+	case "current_mode_update":
+		rows.SetText(&c.b.Row.Mode, update.Text("currentModeId"))
+	case "usage_update":
+		cost := update.Object("cost")
+		var amount float64
+		if cost.Text("currency") == "USD" && json.Unmarshal(cost.Get("amount"), &amount) == nil && amount >= 0 {
+			c.b.Row.CostUSD = amount
 		}
-		if m.params != nil {
-			data.Set("params", m.params)
-		} else if m.odd != nil {
-			data.Set("params", m.odd)
+	}
+	turn := c.part(rows.DataPart("data-"+kind, update.Without("sessionUpdate")), m.at).Message()
+	if stop := update.Text("stopReason"); kind == "state_update" && update.Text("state") == "idle" && stop != "" {
+		acpEndTurn(turn, stop)
+		if stop == "error" {
+			acpFailTurn(turn, rows.OrNull(update.Get("error")))
 		}
-		x.c, x.part = c, c.part(rows.DataPart(typ, data), m.at)
+		acpTook(turn, c.begun, m)
+		c.begun = nil
 	}
 }
 
-func (d *acpDecoder) finish(c *acpConversation) *codec.Session {
+// content takes an update of what is said or called, or a compaction that is completed,
+// and reports whether it is one.
+func (c *acpConversation) content(kind string, update rows.Object, at int64) bool {
+	id, callID := update.Text("messageId"), update.Text("toolCallId")
+	switch kind {
+	case acpUserChunk, acpAgentChunk, acpThoughtChunk:
+		if !update.Has("content") {
+			return false
+		}
+		c.chunk(kind, id, update.Get("content"), at)
+	case "user_message", "agent_message", "agent_thought":
+		// Version 2 of the protocol: the chunks that it consists of, unless those are already there.
+		blocks := rows.Elements(update.Get("content"))
+		if id == "" || blocks == nil {
+			return false
+		}
+		if !c.arrived[id] {
+			for _, raw := range blocks {
+				c.chunk(kind+"_chunk", id, raw, at)
+			}
+		}
+	case "tool_call", "tool_call_update":
+		if callID == "" {
+			return false
+		}
+		c.tool(callID, update, at)
+	case "tool_call_content_chunk":
+		t := c.tools[callID]
+		if t == nil || !update.Has("content") {
+			return false
+		}
+		c.tool(t.id, rows.Of("content", append(rows.Elements(t.call.Get("content")), update.Get("content"))), at)
+	case "compaction_update":
+		if update.Text("status") != "completed" {
+			return false
+		}
+		c.compaction(update, at)
+	default:
+		return false
+	}
+	return true
+}
+
+// chunk adds a chunk to the part that it continues, or begins one.
+func (c *acpConversation) chunk(kind, id string, content json.RawMessage, at int64) {
+	block := rows.Read(string(content))
+	text, isText := block.Text("text"), acpIsText(block)
+	if kind == acpUserChunk && isText && c.echoes(text) {
+		return
+	}
+	c.arrived[id] = true
+	if c.open != nil && isText && c.openKind == kind && c.openID == id {
+		c.text = append(c.text, text...)
+		c.open.Touch(at)
+		return
+	}
+	c.close()
+	typ := "text"
+	if kind == acpThoughtChunk {
+		typ = "reasoning"
+	}
+	var m *rows.Message
+	if kind == acpUserChunk {
+		m = c.replayedMessage(id, at)
+	} else {
+		m, c.prompt = c.reply(at), ""
+	}
+	p := m.Part(acpContentData(typ, content), at)
+	if isText && text != codec.WithheldText {
+		c.open, c.openKind, c.openID, c.text = p, kind, id, []byte(text)
+	}
+}
+
+// echoes reports whether a text repeats the prompt that the agent was just given.
+func (c *acpConversation) echoes(text string) bool {
+	if text == "" || c.prompt == "" || c.assistant != nil || !strings.HasPrefix(c.prompt, c.echo+text) {
+		return false
+	}
+	c.echo += text
+	return true
+}
+
+// replayedMessage returns the user message that a replayed chunk belongs to.
+func (c *acpConversation) replayedMessage(id string, at int64) *rows.Message {
+	if c.user == nil || c.assistant != nil || c.history != c.user || c.historyID != id {
+		c.turns++
+		c.user, c.assistant, c.prompt = c.b.Message(session.RoleUser, at), nil, ""
+		c.history, c.historyID = c.user, id
+	}
+	return c.user
+}
+
+// tool merges an update into the call that it is about.
+func (c *acpConversation) tool(id string, update rows.Object, at int64) {
+	c.close()
+	c.prompt = ""
+	t := c.tools[id]
+	if t == nil {
+		t = &acpTool{id: id, part: c.reply(at).Part(acpToolData(id, nil, nil), at)}
+		c.tools[id] = t
+		c.order = append(c.order, t)
+	}
+	t.call = acpMerge(t.call, update)
+	t.part.Touch(at)
+}
+
+// compaction gives a compaction an assistant message of its own, as the agent
+// guide requires; the rest of the turn is in another.
+func (c *acpConversation) compaction(update rows.Object, at int64) {
+	c.close()
+	summary := ""
+	for block := range rows.Objects(update.Get("summary")) {
+		summary += block.Text("text")
+	}
+	summary = cmp.Or(summary, c.summaries[update.Text("compactionId")])
+	inner := rows.Of("summary", summary, "tail_start_id", nil, "auto", true, "summary_tokens", 0)
+	c.b.Message(session.RoleAssistant, at).Part(rows.DataPart(session.TypeCompaction, inner), at)
+	c.assistant = nil
+}
+
+// permission takes a question to the user.
+func (c *acpConversation) permission(x *acpExchange) {
+	id := acpAskedAbout(x.params)
+	call := x.params.Object("toolCall")
+	if call == nil {
+		call = x.params.Object("subject").Object("toolCall") // version 2 of the protocol
+	}
+	if id != "" {
+		c.tool(id, call, x.at)
+	}
+	x.part = c.part(rows.DataPart(acpTypePermission, x.params.Without("sessionId")), x.at)
+	x.ask = &acpQuestion{toolID: id, options: slices.Collect(rows.Objects(x.params.Get("options")))}
+	x.ask.decision = store.Decision{
+		ID:        spans.DeriveID(spans.PrefixPermission, x.at, x.part.Row.ID),
+		SessionID: c.b.Row.ID, MessageID: x.part.Row.MessageID, ToolCallID: id,
+		ToolID: acpToolName(call), Action: "ask", Outcome: "pending", DecidedAt: x.at,
+	}
+	c.asked = append(c.asked, x.ask)
+}
+
+// acpAnswers are what the kinds of options mean.
+var acpAnswers = map[string]struct{ outcome, reply, reason string }{
+	"allow_once": {"allowed", "once", ""}, "allow_always": {"allowed", "always", ""},
+	"reject_once": {"denied", "reject", ""}, "reject_always": {"denied", "reject", "reject_always"},
+}
+
+func (d *acpDecoder) outcome(x *acpExchange, m *acpMessage, result rows.Object) {
+	q, o := x.ask, &x.ask.decision
+	outcome := result.Object("outcome")
+	switch kind := outcome.Text("outcome"); {
+	case m.err != nil:
+		d.problem("the question was answered with an error: its outcome is unknown")
+		q.canceled = true
+		return
+	case kind == "cancelled":
+		q.canceled = true
+		o.Outcome, o.Reason = "denied", kind
+	case kind == "selected":
+		id := outcome.Text("optionId")
+		i := slices.IndexFunc(q.options, func(option rows.Object) bool { return option.Text("optionId") == id })
+		if i < 0 {
+			d.problem("option %q was not offered: the outcome is unknown", id)
+			return
+		}
+		a, known := acpAnswers[q.options[i].Text("kind")]
+		if !known {
+			d.problem("option of kind %q: the outcome is unknown", q.options[i].Text("kind"))
+			return
+		}
+		o.Outcome, o.Reply, o.Reason = a.outcome, a.reply, a.reason
+		q.answered, q.approved = true, a.outcome == "allowed"
+	default:
+		d.problem("outcome %q is unknown", kind)
+		return
+	}
+	o.DecidedAt = m.at
+	if m.timed && m.at >= x.at {
+		o.WaitedMS = new(m.at - x.at)
+	}
+}
+
+// other keeps a message of a session that has no meaning of its own here. Logs may come without
+// a session: they are of the current one, or else of the first that begins.
+func (d *acpDecoder) other(x *acpExchange) {
+	isLog := x.method == acpMethodLog && x.odd == nil
+	if x.c == nil && (isLog || x.method[0] == '$') {
+		x.c = d.current
+	}
+	switch {
+	case x.c == nil && isLog:
+		d.early = append(d.early, x.acpMessage)
+	case x.c == nil:
+	case isLog:
+		x.c.b.See(x.at)
+		x.part = x.c.log(x.params, x.at)
+	default:
+		x.c.b.See(x.at)
+		data := rows.Of("method", x.method)
+		typ := acpMethodType(x.method, x.id != "")
+		if typ == acpTypeRequest || typ == acpTypeNotification {
+			data = rows.Of("from", x.from, "method", x.method)
+		}
+		if x.params != nil {
+			data.Set("params", x.params)
+		} else if x.odd != nil {
+			data.Set("params", x.odd)
+		}
+		x.part = x.c.part(rows.DataPart(typ, data), x.at)
+	}
+}
+
+func (c *acpConversation) finish() *codec.Session {
 	c.close()
 	for _, q := range c.asked {
 		if t := c.tools[q.toolID]; t != nil {
@@ -438,7 +652,6 @@ func (d *acpDecoder) finish(c *acpConversation) *codec.Session {
 	}
 	for _, t := range c.order {
 		t.part.Set(acpToolData(t.id, t.call, t.asked))
-		t.call = nil
 	}
 	c.b.Row.Agent = cmp.Or(c.conn.agent, acpAgentName)
 	c.b.SetMeta("acp", rows.Of("protocolVersion", c.conn.version))

@@ -1,30 +1,25 @@
 package formats
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
 )
 
 // acpSide is who sent a message.
-type acpSide int
+type acpSide string
 
 const (
-	acpUnknown acpSide = iota
-	acpClient
-	acpAgent
+	acpUnknown acpSide = "unknown"
+	acpClient  acpSide = "client"
+	acpAgent   acpSide = "agent"
 )
-
-func (s acpSide) String() string { return [...]string{"unknown", "client", "agent"}[s] }
 
 // acpMessage is a JSON-RPC message, whatever its framing.
 type acpMessage struct {
@@ -41,146 +36,76 @@ type acpMessage struct {
 	hop    bool // proxies sent it to each other
 }
 
-func (m *acpMessage) response() bool { return m.method == "" }
-
-// acpReadMessages returns the messages in r.
-func acpReadMessages(r io.Reader, report func(codec.Problem)) ([]acpMessage, error) {
-	p := &acpParser{report: report}
-	in := bufio.NewReaderSize(r, 64<<10)
-	if mark, _ := in.Peek(3); string(mark) == "\uFEFF" {
-		_, _ = in.Discard(3)
-	}
-	first, err := p.begin(in)
-	switch {
-	case err != nil:
-	case first == '[':
-		var data []byte
-		if data, err = io.ReadAll(in); err == nil {
-			err = p.array(bytes.ToValidUTF8(data, []byte("\uFFFD")))
-		}
-	default:
-		err = p.stream(in)
-	}
-	switch {
-	case errors.Is(err, io.EOF):
-		return nil, nil
-	case err != nil:
-		return nil, fmt.Errorf("read trace: %w", err)
-	case len(p.messages) == 0:
-		return nil, errors.New("read trace: no message of JSON-RPC in it")
-	}
-	return p.clientsView(), nil
-}
-
-// begin passes over white space and returns the byte that follows.
-func (p *acpParser) begin(in *bufio.Reader) (byte, error) {
-	for {
-		c, err := in.ReadByte()
-		if err != nil {
-			return 0, err
-		}
-		if strings.IndexByte(" \t\r\n\v\f", c) < 0 {
-			return c, in.UnreadByte()
-		}
-		if c == '\n' {
-			p.line++
-		}
-	}
-}
-
-// stream reads lines as they come, for a trace may be large.
-func (p *acpParser) stream(in *bufio.Reader) error {
-	for {
-		line, err := in.ReadBytes('\n')
-		if err != nil && !errors.Is(err, io.EOF) {
-			return err
-		}
-		p.line++
-		if line = bytes.TrimSpace(bytes.ToValidUTF8(line, []byte("\uFFFD"))); len(line) > 0 {
-			p.record(line)
-		}
-		if err != nil {
-			return nil
-		}
-	}
-}
-
+// acpParser reads messages.
 type acpParser struct {
 	report   func(codec.Problem)
-	line     int
+	n        int // of the line or element
 	inArray  bool
 	messages []acpMessage
-	last     int64
 }
 
 func (p *acpParser) problem(format string, args ...any) {
-	problem := codec.Problem{Line: p.line, Reason: fmt.Sprintf(format, args...)}
+	problem := codec.Problem{Line: p.n, Reason: fmt.Sprintf(format, args...)}
 	if p.inArray {
-		problem.Line, problem.Record = 0, fmt.Sprintf("element %d", p.line)
+		problem.Line, problem.Record = 0, fmt.Sprintf("element %d", p.n)
 	}
 	p.report(problem)
 }
 
-// array reads an array of messages, as the log of Zed is copied: as a whole.
-func (p *acpParser) array(data []byte) error {
-	var elements []json.RawMessage
-	if err := json.Unmarshal(data, &elements); err != nil {
-		return fmt.Errorf("the array is damaged: %w", err)
+// acpMessages returns the messages in text, which is one a line, or an array of them, as the log of Zed is copied.
+func acpMessages(text []byte, report func(codec.Problem)) ([]acpMessage, error) {
+	p := &acpParser{report: report}
+	body := bytes.TrimLeft(bytes.TrimPrefix(text, []byte("\uFEFF")), " \t\r\n\v\f")
+	switch {
+	case len(body) == 0:
+		return nil, nil
+	case body[0] == '[':
+		p.inArray = true
+		var elements []json.RawMessage
+		if err := json.Unmarshal(bytes.ToValidUTF8(body, []byte("\uFFFD")), &elements); err != nil {
+			return nil, fmt.Errorf("the array is damaged: %w", err)
+		}
+		for _, element := range elements {
+			p.n++
+			p.record(rows.Share(element))
+		}
+	default:
+		for l := range rows.Lines(text, report) {
+			p.n = l.N
+			p.record(l.Object, l.Err)
+		}
 	}
-	p.inArray, p.line = true, 0
-	for _, element := range elements {
-		p.line++
-		p.record(element)
+	if len(p.messages) == 0 {
+		return nil, errors.New("no message of JSON-RPC in it")
 	}
-	return nil
+	return p.clientsView(), nil
 }
 
 // acpSides are the words of the framings for who sent a message.
 var acpSides = map[string]acpSide{
-	"fromClient": acpClient, "outgoing": acpClient, "client": acpClient,
-	"fromAgent": acpAgent, "incoming": acpAgent, "agent": acpAgent,
+	"fromClient": acpClient, "outgoing": acpClient, "client": acpClient, "Client": acpClient,
+	"fromAgent": acpAgent, "incoming": acpAgent, "agent": acpAgent, "Agent": acpAgent,
 }
 
-// conducted reads a record of a conductor.
-func (p *acpParser) conducted(m *acpMessage, o rows.Object) (rpc rows.Object) {
-	m.from = acpSides[strings.ToLower(o.Text("from"))]
-	to := acpSides[strings.ToLower(o.Text("to"))]
-	m.hop = m.from != acpClient && to != acpClient
-	if m.from == acpUnknown && to != acpUnknown {
-		m.from = acpClient + acpAgent - to
+// acpResponse is a response whose result or error is under another key.
+func acpResponse(o rows.Object, key string, failed bool) rows.Object {
+	as := "result"
+	if failed {
+		as = "error"
 	}
-	p.time(m, o.Get("ts"), 1000)
-	if o.Text("type") != "response" {
-		return o
-	}
-	key := "result"
-	if o.True("is_error") {
-		key = "error"
-	}
-	return rows.Of("id", o.Get("id"), key, rows.OrNull(o.Get("payload")))
-}
-
-// acpZed reads an element of Zed's log.
-func acpZed(o rows.Object) (rpc rows.Object) {
-	if o.Text("_type") != "response" {
-		return o
-	}
-	// An error has the place of the result; only its shape distinguishes it.
-	key, payload := "result", rows.OrNull(o.Get("params"))
-	if e := rows.Read(string(payload)); e.Has("code") && e.Has("message") {
-		key = "error"
-	}
-	return rows.Of("id", o.Get("id"), key, payload)
+	return rows.Of("id", o.Get("id"), as, rows.OrNull(o.Get(key)))
 }
 
 // record reads one line or element in whichever framing it is.
-func (p *acpParser) record(data []byte) {
-	o, err := rows.Parse(data)
+func (p *acpParser) record(o rows.Object, err error) {
 	if err != nil {
 		p.problem("not a JSON object: left out")
 		return
 	}
-	m := acpMessage{line: p.line, at: p.last}
+	m := acpMessage{line: p.n}
+	if n := len(p.messages); n > 0 {
+		m.at = p.messages[n-1].at
+	}
 	rpc := o
 	switch {
 	case o.Has("json") && o.Has("direction"): // an inspector, which has the message as text
@@ -190,65 +115,69 @@ func (p *acpParser) record(data []byte) {
 			p.problem("json is not a JSON object: left out")
 			return
 		}
-	case o.Has("_direction"):
+	case o.Has("_direction"): // Zed, where an error has the place of the result; only its shape distinguishes it
 		m.from = acpSides[o.Text("_direction")]
-		rpc = acpZed(o)
-	case o.Has("from") && o.Has("type"):
-		rpc = p.conducted(&m, o)
+		if e := o.Object("params"); o.Text("_type") == "response" {
+			rpc = acpResponse(o, "params", e.Has("code") && e.Has("message"))
+		}
+	case o.Has("from") && o.Has("type"): // a conductor
+		from, to := acpSides[o.Text("from")], acpSides[o.Text("to")]
+		m.from, m.hop = from, from != acpClient && to != acpClient
+		if from == "" && to == acpAgent {
+			m.from = acpClient
+		} else if from == "" && to == acpClient {
+			m.from = acpAgent
+		}
+		p.time(&m, o.Get("ts"), 1000)
+		if o.Text("type") == "response" {
+			rpc = acpResponse(o, "payload", o.True("is_error"))
+		}
 	case o.Object("message") != nil && o.Has("direction"):
 		p.time(&m, o.Get("timestamp"), 1)
 		rpc = o.Object("message")
 	}
-	m.set(rpc.Get("id"), rpc.Text("method"), rpc.Get("params"))
+	m.method = rpc.Text("method")
+	m.setParams(rpc.Get("params"))
+	if rpc.Has("id") {
+		m.id = string(rpc.Get("id"))
+	}
 	if m.method == "" {
-		m.result, m.err = rpc.Get("result"), rpc.Get("error")
-		if m.result == nil && m.err == nil {
+		if m.result, m.err = rpc.Get("result"), rpc.Get("error"); m.result == nil && m.err == nil {
 			p.problem("not a message of JSON-RPC: left out")
 			return
 		}
 	}
-	m.unwrap()
-	if m.from == acpUnknown {
+	// A message may be in what a proxy put around it.
+	if m.method == "proxy/initialize" {
+		m.method = acpMethodInitialize
+	} else if inner := m.params; m.method == "proxy/successor" && inner.Text("method") != "" {
+		m.method = inner.Text("method")
+		m.setParams(inner.Get("params"))
+	}
+	if m.from == "" {
 		m.from = acpSenderOf(m.method)
 	}
-	p.last = m.at
 	p.messages = append(p.messages, m)
 }
 
-func (m *acpMessage) set(id json.RawMessage, method string, params json.RawMessage) {
-	if id != nil && string(id) != "null" {
-		m.id = string(id)
-	}
-	m.method = method
+func (m *acpMessage) setParams(params json.RawMessage) {
+	m.params, m.odd = nil, nil
 	if params == nil || string(params) == "null" {
 		return
 	}
 	var err error
-	if m.params, err = rows.Parse(params); err != nil {
+	if m.params, err = rows.Share(params); err != nil {
 		m.odd = params
-	}
-}
-
-// unwrap takes a message out of what a proxy put around it.
-func (m *acpMessage) unwrap() {
-	switch m.method {
-	case "proxy/initialize":
-		m.method = acpMethodInitialize
-	case "proxy/successor":
-		if inner := m.params; inner.Text("method") != "" {
-			m.set(json.RawMessage(m.id), inner.Text("method"), inner.Get("params"))
-		}
 	}
 }
 
 // acpSenderOf is the side that sends a method, if the method shows it.
 func acpSenderOf(method string) acpSide {
-	switch {
-	case method == "" || strings.HasPrefix(method, "$/"):
+	switch group, _, _ := strings.Cut(method, "/"); {
+	case method == "" || group == "$":
 		return acpUnknown
-	case method == acpMethodUpdate, method == acpMethodPermission, method == acpMethodLog,
-		strings.HasPrefix(method, "fs/"), strings.HasPrefix(method, "terminal/"),
-		strings.HasPrefix(method, "elicitation/"), strings.HasPrefix(method, "_"):
+	case slices.Contains([]string{acpMethodUpdate, acpMethodPermission, acpMethodLog}, method),
+		slices.Contains([]string{"fs", "terminal", "elicitation"}, group), method[0] == '_':
 		return acpAgent
 	}
 	return acpClient
@@ -257,31 +186,28 @@ func acpSenderOf(method string) acpSide {
 // time reads an ISO 8601 time, or a number of milliseconds after it is
 // multiplied.
 func (p *acpParser) time(m *acpMessage, raw json.RawMessage, times float64) {
-	if s, ok := rows.Text(raw); ok {
-		if t, err := time.Parse(time.RFC3339Nano, s); err == nil && t.UnixMilli() >= 0 &&
-			t.UnixMilli() <= rows.MaxTime {
-			m.at, m.timed = t.UnixMilli(), true
-			return
-		}
-	} else {
-		var f float64
-		if json.Unmarshal(raw, &f) == nil && f >= 0 && f*times <= rows.MaxTime {
-			m.at, m.timed = int64(f*times+0.5), true
-			return
-		}
+	var f float64
+	s, isText := rows.Text(raw)
+	at, ok := rows.ParseTime(s)
+	if !isText && json.Unmarshal(raw, &f) == nil {
+		at, ok = int64(min(max(f*times, -1), 2*rows.MaxTime)+0.5), f >= 0
 	}
-	p.problem("time %s cannot be read: taken as that of the message before", raw)
+	if !ok || at < 0 || at > rows.MaxTime {
+		p.problem("time %s cannot be read: taken as that of the message before", raw)
+		return
+	}
+	m.at, m.timed = at, true
 }
 
 // clientsView leaves out the hops between proxies and the agent, which repeat
 // what the client sends and gets, unless there is nothing else.
 func (p *acpParser) clientsView() []acpMessage {
-	if !slices.ContainsFunc(p.messages, func(m acpMessage) bool { return !m.hop }) {
-		return p.messages
-	}
 	all := len(p.messages)
-	seen := slices.DeleteFunc(p.messages, func(m acpMessage) bool { return m.hop })
-	if len(seen) == all {
+	seen := slices.DeleteFunc(slices.Clone(p.messages), func(m acpMessage) bool { return m.hop })
+	switch len(seen) {
+	case 0:
+		return p.messages
+	case all:
 		return seen
 	}
 	const reason = "%d messages between proxies and the agent are left out: the client's messages have the same content"
