@@ -49,7 +49,6 @@ import (
 	"cmp"
 	"encoding/base64"
 	"encoding/json"
-	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -118,8 +117,7 @@ func acpContentData(typ string, raw []byte) rows.Object {
 	if err != nil {
 		return rows.DataPart(acpTypeContent, rows.Of("block", rows.OrNull(raw)))
 	}
-	resource := block.Object("resource")
-	mime := block.Text("mimeType")
+	resource, mime := block.Object("resource"), block.Text("mimeType")
 	switch kind := block.Text("type"); {
 	case acpIsText(block):
 		return rows.TextPart(typ, block.Text("text"))
@@ -172,12 +170,10 @@ func acpIsText(block rows.Object) bool {
 	return block.Text("type") == "text" && acpIsString(block, "text")
 }
 
-// acpIsString reports whether the fields are strings.
-func acpIsString(o rows.Object, keys ...string) bool {
-	return !slices.ContainsFunc(keys, func(key string) bool {
-		_, ok := rows.Text(o.Get(key))
-		return !ok
-	})
+// acpIsString reports whether a field is a string.
+func acpIsString(o rows.Object, key string) bool {
+	_, ok := rows.Text(o.Get(key))
+	return ok
 }
 
 // acpMetaOf are the fields of a tool call that its part has no place for.
@@ -194,17 +190,7 @@ func acpMerge(call, update rows.Object) rows.Object {
 			call.Set(f.Key, f.Value)
 		}
 	}
-	slices.SortStableFunc(call, func(a, b rows.Field) int {
-		return acpPlace(a.Key) - acpPlace(b.Key)
-	})
-	return call
-}
-
-func acpPlace(field string) int {
-	if i := slices.Index(acpToolFields, field); i >= 0 {
-		return i
-	}
-	return len(acpToolFields)
+	return append(call.Only(acpToolFields...), call.Without(acpToolFields...)...)
 }
 
 // acpToolData returns the part of a tool call with the merged fields. asked is the last question
@@ -229,20 +215,18 @@ func acpToolData(id string, call rows.Object, asked *acpQuestion) rows.Object {
 		}
 	}
 	var approved rows.Object
-	if asked != nil && !asked.canceled {
-		final := session.StateRank(state) >= session.StateRank(session.StateOutputAvailable)
-		switch {
-		case !asked.answered && !final:
-			state = session.StateApprovalRequested
-			approved = rows.Of("id", asked.decision.ID)
-		case asked.answered && (!final || asked.approved || state == session.StateOutputError):
-			approved = rows.Of("id", asked.decision.ID, "approved", asked.approved)
-			switch {
-			case !final:
-				state = session.StateApprovalResponded
-			case !asked.approved:
-				state = session.StateOutputDenied
-			}
+	final := session.StateRank(state) >= session.StateRank(session.StateOutputAvailable)
+	switch {
+	case asked == nil || asked.canceled:
+	case !asked.answered && !final:
+		state = session.StateApprovalRequested
+		approved = rows.Of("id", asked.decision.ID)
+	case asked.answered && (!final || asked.approved || state == session.StateOutputError):
+		approved = rows.Of("id", asked.decision.ID, "approved", asked.approved)
+		if !final {
+			state = session.StateApprovalResponded
+		} else if !asked.approved {
+			state = session.StateOutputDenied
 		}
 	}
 	o.Set("state", state)
@@ -252,11 +236,10 @@ func acpToolData(id string, call rows.Object, asked *acpQuestion) rows.Object {
 	o.Add(rows.NonEmpty("input", input))
 	switch state {
 	case session.StateOutputAvailable:
-		output := call.Get("rawOutput")
-		if output == nil {
-			output = acpContentOutput(call)
+		o.Set("output", acpContentOutput(call))
+		if meta.Has("rawOutput") {
+			o.Set("output", meta.Get("rawOutput"))
 		}
-		o.Set("output", output)
 		meta = meta.Without("rawOutput")
 	case session.StateOutputError:
 		o.Set("errorText", acpErrorText(call))
@@ -283,10 +266,11 @@ func acpContentText(call rows.Object) (string, bool) {
 	var texts []string
 	for _, raw := range rows.Elements(call.Get("content")) {
 		item := rows.Read(string(raw))
-		if item.Text("type") != "content" || !acpIsString(item.Object("content"), "text") {
+		text, ok := rows.Text(item.Object("content").Get("text"))
+		if !ok || item.Text("type") != "content" {
 			return "", false
 		}
-		texts = append(texts, item.Object("content").Text("text"))
+		texts = append(texts, text)
 	}
 	return strings.Join(texts, "\n"), len(texts) > 0
 }

@@ -196,9 +196,10 @@ func (d *acpDecoder) session(id string, at int64) *acpConversation {
 // request.
 func (d *acpDecoder) answer(m *acpMessage) *acpExchange {
 	askers := []acpSide{acpClient, acpUnknown}
-	if m.from == acpClient {
+	switch m.from {
+	case acpClient:
 		askers = []acpSide{acpAgent, acpUnknown}
-	} else if m.from == acpUnknown {
+	case acpUnknown:
 		askers = []acpSide{acpClient, acpAgent, acpUnknown}
 		a, b := d.conn.pending[acpRequestID{acpClient, m.id}], d.conn.pending[acpRequestID{acpAgent, m.id}]
 		if a != nil && b != nil && (m.err != nil && b.line > a.line || m.err == nil && acpFits(b.method, m.result)) {

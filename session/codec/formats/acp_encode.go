@@ -61,8 +61,8 @@ type acpEncoder struct {
 	has        map[string]bool   // types of parts
 
 	clientID, agentID int
-	prompt            string // the id of the prompt that has no response yet
-	text              string // the kind of the text chunk that was written last
+	prompt            json.RawMessage // the id of the prompt that has no response yet
+	text              string          // the kind of the text chunk that was written last
 }
 
 // survey looks at all parts before the first message is written. It gives calls that have the id of another one ids of
@@ -169,14 +169,14 @@ func (e *acpEncoder) initialize() {
 		e.respond(e.request(acpClient, acpMethodInitialize, params.JSON()), "result", result)
 		return
 	}
-	can, inSession := rows.Object{}, rows.Object{}
-	if e.has[acpTypeFS] && !e.foreign {
+	can, inSession, native := rows.Object{}, rows.Object{}, !e.foreign
+	if native && e.has[acpTypeFS] {
 		can.Set("fs", rows.Of("readTextFile", true, "writeTextFile", true))
 	}
-	if e.has[acpTypeTerminal] && !e.foreign {
+	if native && e.has[acpTypeTerminal] {
 		can.Set("terminal", true)
 	}
-	if e.has["data-notice"] && !e.foreign {
+	if native && e.has["data-notice"] {
 		inSession.Set("notices", none)
 	}
 	if e.has[session.TypeCompaction] {
@@ -229,35 +229,35 @@ func (e *acpEncoder) block(p *session.Part, data rows.Object) rows.Object {
 // user writes a prompt. Parts of the message without a content block follow it.
 func (e *acpEncoder) user(m *session.MessageAndParts, parts []rows.Object) {
 	blocks := []rows.Object{}
-	var others []int
+	var others []func()
 	for j := range m.Parts {
 		if block := e.block(&m.Parts[j], parts[j]); block != nil && m.Parts[j].Type != "reasoning" {
 			blocks = append(blocks, block)
 		} else {
-			others = append(others, j)
+			others = append(others, func() { e.other(&m.Parts[j], parts[j]) })
 		}
 	}
 	id := e.request(acpClient, acpMethodPrompt, e.ofSession(rows.Of("prompt", blocks)).JSON())
-	e.prompt = string(id)
+	e.prompt = id
 	if e.version2 { // in which the response accepts the prompt
 		e.respond(id, "result", rows.Of("messageId", m.Message.ID))
-		e.prompt = ""
+		e.prompt = nil
 	}
-	for _, j := range others {
-		e.other(&m.Parts[j], parts[j])
+	for _, write := range others {
+		write()
 	}
 }
 
 // promptEnd writes the response to the prompt, if the turn is known to have ended.
 func (e *acpEncoder) promptEnd(trace rows.Object) {
 	stop, end := trace.Text("stop_reason"), trace.Text("end_reason")
-	if e.prompt == "" || end == "" || trace.True("pending_approval") {
+	if e.prompt == nil || end == "" || trace.True("pending_approval") {
 		// The turn waits for a human, or was not seen to end: what its last call of a model
 		// stopped for did not end it. A prompt that has no response expresses that.
 		return
 	}
-	id := json.RawMessage(e.prompt)
-	e.prompt = ""
+	id := e.prompt
+	e.prompt = nil
 	if end == semconv.EndAbort {
 		stop = "cancelled" // whatever the model had stopped for before
 	}
@@ -302,7 +302,7 @@ func (e *acpEncoder) assistant(m *session.MessageAndParts, parts []rows.Object) 
 		at     int64
 		update rows.Object
 	}
-	ends := make(map[int][]ending)
+	ends := make(map[int][]ending) // by the part after which they come
 	for j := range m.Parts {
 		p, data := &m.Parts[j], parts[j]
 		switch block := e.block(p, data); {
@@ -314,7 +314,7 @@ func (e *acpEncoder) assistant(m *session.MessageAndParts, parts []rows.Object) 
 				ends[after] = append(ends[after], ending{p.UpdatedAt, end})
 			}
 		case p.Type == acpTypePermission && !e.foreign && acpIsQuestion(data.Object("data")):
-			e.permission(data.Object("data"))
+			e.question(data.Object("data"))
 		default:
 			e.other(p, data)
 		}
@@ -395,17 +395,15 @@ func acpIsQuestion(o rows.Object) bool {
 
 // exchange writes {from, method, params, result or error}.
 func (e *acpEncoder) exchange(partType string, o rows.Object) {
-	from := cmp.Or(acpSides[o.Text("from")], acpAgent)
 	if partType == acpTypeNotification {
 		e.send("method", o.Text("method"), "params", o.Get("params"))
 		return
 	}
-	id := e.request(from, o.Text("method"), o.Get("params"))
-	for _, key := range [...]string{"result", "error"} {
-		if value := o.Get(key); value != nil {
-			e.respond(id, key, value)
-			return
-		}
+	id := e.request(cmp.Or(acpSides[o.Text("from")], acpAgent), o.Text("method"), o.Get("params"))
+	if result, failure := o.Get("result"), o.Get("error"); result != nil {
+		e.respond(id, "result", result)
+	} else if failure != nil {
+		e.respond(id, "error", failure)
 	}
 }
 
@@ -457,17 +455,16 @@ func acpFieldsOf(p *session.Part, data rows.Object) rows.Object {
 	return acpMerge(call, nil)
 }
 
+// acpKinds are the kinds of tools, each after words in their names. The first that is found counts.
+var acpKinds = strings.Fields(`
+	read read edit edit write edit patch edit delete delete move move grep search glob search search search
+	bash execute shell execute exec execute run execute fetch fetch think think`)
+
 // acpKindOf guesses what kind of tool a name means.
 func acpKindOf(name string) string {
-	name = strings.ToLower(name)
-	for _, k := range [...]struct{ word, kind string }{
-		{"read", "read"}, {"edit", "edit"}, {"write", "edit"}, {"patch", "edit"},
-		{"delete", "delete"}, {"move", "move"},
-		{"grep", "search"}, {"glob", "search"}, {"search", "search"}, {"bash", "execute"}, {"shell", "execute"},
-		{"exec", "execute"}, {"run", "execute"}, {"fetch", "fetch"}, {"think", "think"},
-	} {
-		if strings.Contains(name, k.word) {
-			return k.kind
+	for i := 0; i < len(acpKinds); i += 2 {
+		if strings.Contains(strings.ToLower(name), acpKinds[i]) {
+			return acpKinds[i+1]
 		}
 	}
 	return "other"
@@ -517,23 +514,22 @@ func (e *acpEncoder) approval(p *session.Part, data rows.Object) {
 		return
 	}
 	asked := e.asked(p)
-	for i := range asked {
-		d := &asked[i]
-		option, canceled := "", false
+	for _, d := range asked {
+		option := ""
 		switch {
 		case d.Outcome == "allowed" && d.Reply == "always":
 			option = "allow_always"
 		case d.Outcome == "allowed":
 			option = "allow"
 		case d.Outcome == "denied" && d.Reply == "" && strings.HasPrefix(d.Reason, "cancel"):
-			canceled = true
+			option = "cancelled"
 		case d.Outcome == "denied":
 			option = "reject"
 		}
-		e.ask(p, option, canceled)
+		e.ask(p, option)
 	}
 	if approval := data.Object("approval"); approval != nil && len(asked) == 0 {
-		e.ask(p, map[string]string{"true": "allow", "false": "reject"}[string(approval.Get("approved"))], false)
+		e.ask(p, map[string]string{"true": "allow", "false": "reject"}[string(approval.Get("approved"))])
 	}
 }
 
@@ -556,30 +552,25 @@ const acpOptions = `[{"optionId":"allow","name":"Allow","kind":"allow_once"},` +
 	`{"optionId":"allow_always","name":"Always allow","kind":"allow_always"},` +
 	`{"optionId":"reject","name":"Reject","kind":"reject_once"}]`
 
-// ask writes a question about the call and the answer, if there was one.
-func (e *acpEncoder) ask(p *session.Part, option string, canceled bool) {
-	question := rows.Of("toolCall", rows.Of("toolCallId", e.callID(p)), "options", json.RawMessage(acpOptions))
-	var outcome rows.Object
-	if canceled {
-		outcome = rows.Of("outcome", "cancelled")
+// ask writes a question about the call and the option that was chosen, if any. It may be that none was: cancelled.
+func (e *acpEncoder) ask(p *session.Part, option string) {
+	inner := rows.Of("toolCall", rows.Of("toolCallId", e.callID(p)), "options", json.RawMessage(acpOptions))
+	if option == "cancelled" {
+		inner.Set("outcome", rows.Of("outcome", option))
 	} else if option != "" {
-		outcome = rows.Of("outcome", "selected", "optionId", option)
+		inner.Set("outcome", rows.Of("outcome", "selected", "optionId", option))
 	}
-	e.question(question, outcome, nil)
+	e.question(inner)
 }
 
 // question writes a request for permission, and the response to it.
-func (e *acpEncoder) question(params, outcome rows.Object, failure json.RawMessage) {
-	id := e.request(acpAgent, acpMethodPermission, e.ofSession(params).JSON())
-	if outcome != nil {
+func (e *acpEncoder) question(inner rows.Object) {
+	id := e.request(acpAgent, acpMethodPermission, e.ofSession(inner.Without("outcome", "response", "error")).JSON())
+	if outcome := inner.Object("outcome"); outcome != nil {
 		e.respond(id, "result", rows.Of("outcome", outcome))
-	} else if failure != nil {
+	} else if failure := inner.Get("error"); failure != nil {
 		e.respond(id, "error", failure)
 	}
-}
-
-func (e *acpEncoder) permission(inner rows.Object) {
-	e.question(inner.Without("outcome", "response", "error"), inner.Object("outcome"), inner.Get("error"))
 }
 
 // acpAskedAbout returns the id of the call that a question is about. In version 2 of the protocol a

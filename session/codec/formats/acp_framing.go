@@ -96,29 +96,19 @@ func acpResponse(o rows.Object, key string, failed bool) rows.Object {
 	return rows.Of("id", o.Get("id"), as, rows.OrNull(o.Get(key)))
 }
 
-// record reads one line or element in whichever framing it is.
-func (p *acpParser) record(o rows.Object, err error) {
-	if err != nil {
-		p.problem("not a JSON object: left out")
-		return
-	}
-	m := acpMessage{line: p.n}
-	if n := len(p.messages); n > 0 {
-		m.at = p.messages[n-1].at
-	}
-	rpc := o
+// unframe takes a message out of whichever framing it is in. The error is why it cannot be read.
+func (p *acpParser) unframe(m *acpMessage, o rows.Object) (rpc rows.Object, err error) {
 	switch {
 	case o.Has("json") && o.Has("direction"): // an inspector, which has the message as text
 		m.from = acpSides[o.Text("direction")]
-		p.time(&m, o.Get("ts"), 1)
-		if rpc, err = rows.Parse([]byte(o.Text("json"))); err != nil {
-			p.problem("json is not a JSON object: left out")
-			return
+		p.time(m, o.Get("ts"), 1)
+		if o, err = rows.Parse([]byte(o.Text("json"))); err != nil {
+			return nil, errors.New("json is not a JSON object")
 		}
 	case o.Has("_direction"): // Zed, where an error has the place of the result; only its shape distinguishes it
 		m.from = acpSides[o.Text("_direction")]
 		if e := o.Object("params"); o.Text("_type") == "response" {
-			rpc = acpResponse(o, "params", e.Has("code") && e.Has("message"))
+			o = acpResponse(o, "params", e.Has("code") && e.Has("message"))
 		}
 	case o.Has("from") && o.Has("type"): // a conductor
 		from, to := acpSides[o.Text("from")], acpSides[o.Text("to")]
@@ -128,13 +118,31 @@ func (p *acpParser) record(o rows.Object, err error) {
 		} else if from == "" && to == acpClient {
 			m.from = acpAgent
 		}
-		p.time(&m, o.Get("ts"), 1000)
+		p.time(m, o.Get("ts"), 1000)
 		if o.Text("type") == "response" {
-			rpc = acpResponse(o, "payload", o.True("is_error"))
+			o = acpResponse(o, "payload", o.True("is_error"))
 		}
 	case o.Object("message") != nil && o.Has("direction"):
-		p.time(&m, o.Get("timestamp"), 1)
-		rpc = o.Object("message")
+		p.time(m, o.Get("timestamp"), 1)
+		o = o.Object("message")
+	}
+	return o, nil
+}
+
+// record reads one line or element.
+func (p *acpParser) record(o rows.Object, err error) {
+	if err != nil {
+		p.problem("not a JSON object: left out")
+		return
+	}
+	m := acpMessage{line: p.n}
+	if n := len(p.messages); n > 0 {
+		m.at = p.messages[n-1].at
+	}
+	rpc, err := p.unframe(&m, o)
+	if err != nil {
+		p.problem("%v: left out", err)
+		return
 	}
 	m.method = rpc.Text("method")
 	m.setParams(rpc.Get("params"))
