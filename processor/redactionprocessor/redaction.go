@@ -1,7 +1,9 @@
 package redactionprocessor
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"strings"
 	"unicode/utf8"
 
@@ -245,8 +247,34 @@ func (c *cleaner) value(key string, v pcommon.Value) {
 			c.attributes(v.Map())
 		}
 	case pcommon.ValueTypeSlice:
+		c.arguments(v.Slice())
 		for _, e := range v.Slice().All() {
 			c.value(key, e)
+		}
+	}
+}
+
+// arguments redacts a list of strings as a whole: in process.command_args one element may name what the next one is.
+func (c *cleaner) arguments(list pcommon.Slice) {
+	words := make([]string, 0, list.Len())
+	for _, e := range list.All() {
+		if e.Type() != pcommon.ValueTypeStr {
+			return
+		}
+		words = append(words, e.Str())
+	}
+	raw, err := json.Marshal(words)
+	if err != nil || len(words) < 2 {
+		return
+	}
+	clean := c.r.JSON(raw)
+	if bytes.Equal(clean, raw) || json.Unmarshal(clean, &words) != nil || len(words) != list.Len() {
+		return
+	}
+	for i, word := range words {
+		if e := list.At(i); e.Str() != word {
+			e.SetStr(word)
+			c.redacted++
 		}
 	}
 }

@@ -66,7 +66,8 @@ func values() (before, after map[string]any) {
 		"api_key": int64(12345),
 		"secret":  1.5, "user.token": int64(12), "password": true,
 		"http.request.header.authorization": []any{"Basic YTpi", "x"}, "list": []any{"a", token, int64(1)}, "empty": "",
-		"bytes": []byte("use " + token), "binary": []byte{0xff, 0xfe},
+		"process.command_args": []any{"deploy", "--password", "hunter2", "--yes"},
+		"bytes":                []byte("use " + token), "binary": []byte{0xff, 0xfe},
 		"credentials": map[string]any{"user": "a"},
 		"nested":      map[string]any{"deep": []any{map[string]any{"x-api-key": "k", "n": int64(1)}}},
 	}
@@ -76,6 +77,7 @@ func values() (before, after map[string]any) {
 		"api_key": redact.Marker, "secret": redact.Marker, "user.token": int64(12), "password": true,
 		"http.request.header.authorization": []any{redact.Marker, redact.Marker},
 		"list":                              []any{"a", redacted, int64(1)},
+		"process.command_args":              []any{"deploy", "--password", redact.Marker, "--yes"},
 		"empty":                             "", "bytes": []byte("use " + redacted), "binary": []byte{0xff, 0xfe},
 		"credentials": redact.Marker, "nested": map[string]any{
 			"deep": []any{map[string]any{"x-api-key": redact.Marker, "n": int64(1)}}},
@@ -153,7 +155,7 @@ func TestTraces(t *testing.T) {
 	if err := p.Shutdown(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	for name, want := range map[string]int64{"values_redacted": 5*11 + 3, "values_truncated": 1} {
+	for name, want := range map[string]int64{"values_redacted": 5*12 + 3, "values_truncated": 1} {
 		m, err := tel.GetMetric("otelcol_processor_agent_redaction_" + name)
 		if err != nil {
 			t.Fatal(err)
