@@ -2,55 +2,31 @@ package redact
 
 import (
 	"encoding/json"
+	"os"
 	"strings"
 	"testing"
 )
 
 const password = "tr0ub4dor" + "-Zx81-kestrel"
 
+// passwords returns the texts of a file that have the password.
+func passwords(t testing.TB, name string) (texts []string) {
+	b, err := os.ReadFile("testdata/corpus/" + name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := strings.NewReplacer("␤", "\n", "␍", "\r", "‹password›", password, "‹mix›", mix40[:36], "\n", "\x00").Replace(string(b))
+	for line := range strings.SplitSeq(strings.TrimSuffix(text, "\x00"), "\x00") {
+		if line[0] != '#' {
+			texts = append(texts, line)
+		}
+	}
+	return texts
+}
+
 func TestAssignmentsInText(t *testing.T) {
 	r := mustNew(t, Config{})
-	for _, in := range []string{
-		"password=" + password, "PASSWORD=" + password, "export DB_PASSWORD=" + password + "\nls",
-		"DATABASE_PASSWORD='" + password + "'",
-		"password: " + password, "password:    \"" + password + "\"", "  passwd: '" + password + "' # mine",
-		"db.password = " + password, "password := \"" + password + "\"",
-		"--password " + password, "--password=" + password, "tool --api-key " + password + " run",
-		"tool --api-key=" + password + " run", "tool -password " + password,
-		"--token '" + password + "'", "deploy --client-secret \"" + password + "\" --yes", "TOKEN=" + password,
-		"export TOKEN=" + password + "; run", "GITHUB_TOKEN=" + password + " gh pr list",
-		"PGPASSWORD=" + password + " psql", "{'password': '" + password + "'}", "password=\"" + password + "\"",
-		`{"password":"` + password + `"`, `x {\"password\":\"` + password + `\"} y`,
-		`y {\\\"password\\\": \\\"` + password + `\\\"}`,
-		"Authorization: Bearer " + password, "authorization: token " + password, "curl -H \"Authorization: Bearer " +
-			password + "\" https://x.example", "curl -H 'X-Api-Key: " + password + "' https://x.example",
-		"Cookie: sid=" + password + "; theme=dark", "Set-Cookie: sid=" + password + "; Path=/",
-		"X-Api-Key: " + password + "\r\nHost: x",
-		"Proxy-Authorization: Basic " + "dXNlcjp0cjB1YjRkb3ItWng4MS1rZXN0cmVs",
-		"curl -u admin:" + password + " https://x.example", "curl --user admin:" + password + " https://x.example",
-		"curl -sSLu admin:" + password + " https://x.example", "mysql -u root -p" + password + " db",
-		"sshpass -p " + password + " ssh h", "sshpass -p '" + password + "' ssh h",
-		"docker login -u me -p " + password + " reg.example", "redis-cli -h h -a " + password + " ping",
-		"mongosh -u a -p " + password, "ldapsearch -D cn=a -w " + password + " x",
-		"https://x.example/cb?access_token=" + password + "&state=1", "https://x.example/?api_key=" + password,
-		"https://x.example/#access_token=" + password, "redirect=https%3A%2F%2Fx.example%2F%3Ftoken%3D" + password,
-		`https://x.example/?a=1\u0026token=` + password, "postgres://app:" + password + "@db:5432/main",
-		"redis://:" + password + "@cache:6379", "mongodb+srv://u:" + password + "@c.example/x?y=z",
-		"amqp://guest:" + password + "@h/", `https:\/\/u:` + password + `@h.example\/x`,
-		"machine h login me password " + password, "machine h\n  login me\n  password " + password + "\n",
-		"Server=h;User Id=sa;Password=" + password + ";Encrypt=yes", "Server=h;Uid=sa;Pwd=" + password + ";",
-		"<password>" + password + "</password>", `<add key="Password" value="` + password + `" />`,
-		`os.environ["API_KEY"] = "` + password + `"`, `headers['Authorization'] = 'Bearer ` + password + `'`,
-		`.header("X-Api-Key", "` + password + `")`, `["--password", "` + password + `"`,
-		"password: |\n  " + password + "\n  " + password + "\nuser: me", "the password is " + password + ".",
-		"password: str = \"" + password + "\"", "secret = b'" + password + "'", "'password' => '" + password + "',",
-		"apiKey: '" + password + "',", "clientSecret: \"" + password + "\"",
-		"aws_secret_access_key = wJalrXUtnFEMI" + "tr0ub4dor-Zx81", "//registry.npmjs.org/:_authToken=" + password,
-		"_password=" + password, "spring.datasource.password=" + password,
-		"error: login failed (password=" + password + ")", "RuntimeError: bad api key: " + password,
-		"password=p@ss," + password + ";x", "credentials: " + password,
-		"passphrase: \"correct horse " + password + "\"",
-	} {
+	for _, in := range passwords(t, "assignments.txt") {
 		out := r.Text(in)
 		secret := password
 		if strings.Contains(in, "dXNlcjp") {
@@ -78,27 +54,9 @@ func TestAssignmentsInText(t *testing.T) {
 
 func TestWhatStandsAroundStaysReadable(t *testing.T) {
 	r := mustNew(t, Config{})
-	for in, want := range map[string]string{
-		"export TOKEN=" + password + "; run":    "export TOKEN=__REDACTED__; run",
-		"--password " + password + " --verbose": "--password __REDACTED__ --verbose",
-		"curl -u admin:" + password +
-			" https://x.example": "curl -u admin:[redacted:command-password] https://x.example",
-		"postgres://app:" + password + "@db:5432/main": "postgres://app:[redacted:url-password]@db:5432/main",
-		"https://x.example/cb?access_token=" + password +
-			"&state=1": "https://x.example/cb?access_token=__REDACTED__&state=1",
-		"curl -H \"Authorization: Bearer " + password +
-			"\" https://x": "curl -H \"Authorization: Bearer __REDACTED__\" https://x",
-		"Host: a\r\nX-Api-Key: " + password +
-			"\r\nAccept: */*\r\n": "Host: a\r\nX-Api-Key: __REDACTED__\r\nAccept: */*\r\n",
-		"use gh" + "p_" + mix40[:36] + ", please":          "use [redacted:github-token], please",
-		"login(user=me, password='" + password + "', n=1)": "login(user=me, password='__REDACTED__', n=1)",
-		`{"a":"x","password":"` + password + `","b":2}`:    `{"a":"x","password":"__REDACTED__","b":2}`,
-		`{"cmd": ["psql", "--password", "` + password +
-			`", "-l"]}`: `{"cmd": ["psql", "--password", "__REDACTED__", "-l"]}`,
-		`["curl","-s","-u","me:` + password + `","https://x"]`: `["curl","-s","-u","me:__REDACTED__",` +
-			`"https://x"]`,
-		`event: {"cookies": {"sid": "` + password + `"}, "n": 1} end`: `event: {"cookies": "__REDACTED__", "n": 1} end`,
-	} {
+	texts := passwords(t, "around.txt")
+	for i := 0; i < len(texts); i += 2 {
+		in, want := texts[i], texts[i+1]
 		if got := r.Text(in); got != want {
 			t.Errorf("Text(%q)\n got %q\nwant %q", in, got, want)
 		}

@@ -19,6 +19,10 @@ const (
 	plusSlash
 	equals
 	tilde
+	percent
+	dollar
+	comma
+	colonAt
 	space // also line ends
 
 	letter = lower | upper
@@ -57,6 +61,14 @@ var class = func() (t [256]charset) {
 			t[c] = equals
 		case b == '~':
 			t[c] = tilde
+		case b == '%':
+			t[c] = percent
+		case b == '$':
+			t[c] = dollar
+		case b == ':' || b == '@':
+			t[c] = colonAt
+		case b == ',':
+			t[c] = comma
 		case b == ' ' || b == '\t' || b == '\n' || b == '\r':
 			t[c] = space
 		}
@@ -136,3 +148,9 @@ func skipBack(s string, i, floor int, chars string) int {
 	}
 	return i
 }
+
+// sets are the charsets by the names that data/rules.txt has for them.
+var sets = map[string]charset{"digit": digit, "lower": lower, "alnum": alnum, "word": word, "slug": slug, "hex": hexSet,
+	"lowhex": digit | hexLower, "caps": digit | upper, "base36": digit | lower, "base64": base64, "dot": dot,
+	"dash": dash, "under": under, "slash": plusSlash, "equals": equals, "tilde": tilde, "percent": percent,
+	"dollar": dollar, "colon": colonAt}

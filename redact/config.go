@@ -87,7 +87,7 @@ const (
 type Redactor struct {
 	keys     []keyName
 	allow    []string
-	index    *index
+	index    *table
 	names    map[string]bool
 	omit     [ToolOutput + 1]bool
 	maxBytes int
@@ -98,10 +98,7 @@ type Redactor struct {
 // DefaultKeys returns the names whose values are secrets unless Config.Keys states
 // otherwise. The slice is the caller's.
 func DefaultKeys() []string {
-	return strings.Fields("api_key authorization cookie password secret token access_key account_key app_key " +
-		"application_key credentials passphrase passwd private_key signing_key encryption_key secret_key master_key " +
-		"client_key shared_key preshared_key pre_shared_key service_key auth_key subscription_key passcode " +
-		"access_code authtoken session_key bw_session totp_seed otp_seed pass pwd psk pat auth key")
+	return slices.Clone(words["keys"])
 }
 
 // New returns a Redactor for cfg, which it copies. It fails on a key shorter than

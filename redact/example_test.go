@@ -19,7 +19,7 @@ func Example() {
 				`"args":"{\"access_token\":\"abc\"}"}`))))
 	fmt.Println(r.Value("accessToken", "abc"), r.Value("max_tokens", "4096"))
 	// Output:
-	// mysql -u root -p[redacted:command-password] shop && curl -H 'X-Api-Key: __REDACTED__' https://example.com
+	// mysql -u root -p__REDACTED__ shop && curl -H 'X-Api-Key: __REDACTED__' https://example.com
 	// {"user":"me","password":"__REDACTED__","usage":{"input_tokens":12},"args":"{\"access_token\":\"__REDACTED__\"}"}
 	// __REDACTED__ 4096
 }

@@ -1,450 +1,380 @@
 package redact
 
-import "github.com/agenttrace/agenttrace/internal/jsonscan"
+import (
+	"strings"
 
-import "strings"
+	"github.com/agenttrace/agenttrace/internal/jsonscan"
+)
 
-// This file finds where values end.
+const (
+	maxHeader = 8 << 10  // of a header's value
+	maxJudged = 256      // of a value, to report what it is
+	maxList   = 96       // of a list's items
+	maxObject = 16 << 10 // of an object of JSON in other text
+)
 
 // value returns the bounds of the value at i, without quotes.
-func (a *assignment) value(i int) (start, end int) {
-	s := a.s
-	if i = a.skipMarkup(stringPrefix(s, i)); i >= len(s) {
+func (m *mention) value(i int) (lo, hi int) {
+	s := m.s
+	if i = m.skipMarkup(i); i >= len(s) {
 		return 0, 0
 	}
-	if q := i + slashesAt(s, i); q < len(s) && strings.IndexByte("\"'`", s[q]) >= 0 {
-		return a.quotedValue(i, q)
+	if oneByteOf("\"'`", s[i]) {
+		return m.stringAt(i)
 	}
-	// The form decides where a value without quotes ends: a cell at the next column, a header with its line, a word at
-	// a space. Read in another form, a value would take the text after it along, or leave a part of the secret.
-	a.quoted = false
+	m.quoted = false
 	switch {
-	case a.form == pair || a.form == sure && !a.tag:
+	case m.join == pair || m.join == argument || m.join == sure && !m.tag:
 		return 0, 0
-	case a.form <= spaced && (s[i] == '[' || s[i] == '{' && a.readsObject()):
-		return a.bracketed(i)
-	case a.form == sure:
-		return a.element(i)
-	case a.form == cell:
-		return a.cellAt(i)
-	case a.class == credential && a.form != flag && a.form != setting:
-		return a.headerValue(i)
-	case a.form == colon && (s[i] == '|' || s[i] == '>'):
-		return a.block(i)
+	case m.keyed && m.join == colon && (s[i] == '{' || s[i] == '[' && m.class > weak):
+		return m.container(i)
+	case m.join <= spaced && s[i] == '[':
+		m.list(i + 1)
+		return 0, 0
+	case m.join == sure:
+		return m.element(i)
+	case m.join == cell:
+		lo = skip(s, i, len(s), " `*")
+		hi = until(s, lo, maxJudged, "|\n\r`<\xe2")
+		return lo, skipBack(s, hi, lo, " *")
+	case m.class == credential && m.join != flag && m.join != setting:
+		return m.headerAt(i)
+	case m.join == colon && (s[i] == '|' || s[i] == '>'):
+		return m.block(i)
 	case s[i] == '\n' || s[i] == '\r':
-		return a.below(i)
+		return m.nextLine(i)
 	}
-	return i, a.wordEnd(i)
+	return i, m.wordEnd(i)
 }
 
-// stringPrefix skips the letter before a string, such as b"…" of Python.
-func stringPrefix(s string, i int) int {
-	if i+1 < len(s) && (s[i+1] == '"' || s[i+1] == '\'') && strings.IndexByte("bBrRfFuUNE@$", s[i]) >= 0 {
-		return i + 1
+// skipMarkup skips what states of which kind the value at i is: a tag or an anchor of YAML, elements of HTML around a
+// word of prose, the letter before a string, such as b"…" of Python.
+func (m *mention) skipMarkup(i int) int {
+	s := m.s
+	if m.join == colon && i < len(s) && (s[i] == '!' || s[i] == '&') {
+		if end := run(s, i+1, word|dash|dot); end < len(s) && s[end] == ' ' && s[i] == '&' {
+			i = end + 1
+		}
+		i += len(s[i:]) - len(strings.TrimPrefix(strings.TrimPrefix(s[i:], "!!str "), "!!binary "))
 	}
-	return i
-}
-
-func (a *assignment) readsObject() bool { return a.keyQuoted && a.form == colon && a.class > weak }
-
-// bracketed returns the array or object of JSON at i, or notes the secrets of a list.
-func (a *assignment) bracketed(i int) (start, end int) {
-	if a.readsObject() {
-		return a.container(i)
-	}
-	a.list(i + 1)
-	return 0, 0
-}
-
-// skipMarkup skips what states of which kind the value at i is: a tag of YAML, elements of
-// HTML around a word of prose.
-func (a *assignment) skipMarkup(i int) int {
-	s := a.s
-	for _, tag := range [...]string{"!!str ", "!!binary "} {
-		i += len(s[i:]) - len(strings.TrimPrefix(s[i:], tag))
-	}
-	for n := 0; a.form == prose && n < 3 && i < len(s) && s[i] == '<'; n++ {
+	for n := 0; m.join == prose && n < 3 && i < len(s) && s[i] == '<'; n++ {
 		end := strings.IndexByte(s[i:min(len(s), i+40)], '>')
 		if end < 0 || i+end+1 == len(s) {
 			break
 		}
 		i += end + 1
 	}
+	if i+1 < len(s) && (s[i+1] == '"' || s[i+1] == '\'') && oneByteOf("bBrRfFuUNE@$L", s[i]) {
+		i++
+	}
 	return i
 }
 
-// element returns the text of an element of XML that the key names.
-func (a *assignment) element(i int) (start, end int) {
-	s, key := a.s, a.s[a.lo:a.hi]
-	last := byte('<')
-	if rest, ok := strings.CutPrefix(s[i:], "<![CDATA["); ok {
-		i, last = len(s)-len(rest), ']'
-	}
-	end = strings.IndexByte(s[i:], last)
-	if end < 0 {
+// stringAt returns the bounds of the string whose quote is at i, without it.
+func (m *mention) stringAt(i int) (lo, hi int) {
+	s := m.s
+	if m.c.closesString(m.lo, i) {
 		return 0, 0
 	}
-	end += i
-	closing := strings.TrimPrefix(s[end:min(len(s), end+maxKey)], "]]>")
-	name, ok := strings.CutPrefix(closing, "</")
-	if space, rest, found := strings.Cut(name, ":"); found && run(space, 0, slug) == len(space) {
-		name = rest
+	m.quoted = true
+	lo = i + 1
+	if three := s[i:min(len(s), i+3)]; len(three) == 3 && three[1] == three[0] && three[2] == three[0] {
+		lo += 2
+		if k := strings.Index(s[lo:min(len(s), lo+maxHeader)], three); k >= 0 && m.c.afford(k/8) {
+			return lo, lo + k
+		}
+		return lo, until(s, lo, maxHeader, "\n")
 	}
-	return unless(!ok || !strings.HasPrefix(name, key), i, end)
+	hi = m.c.closing(lo, s[i], m.c.v.level(i))
+	if m.class == credential {
+		plain := lo
+		lo = afterScheme(s, lo, hi)
+		m.scheme = lo > plain
+	}
+	return lo, hi
 }
 
-// list notes the secrets of the list at i: strings in brackets, or lines of YAML that
-// begin with a dash.
-func (a *assignment) list(i int) {
-	c, s := a.c, a.s
-	for n := 0; n < maxWords && c.afford(8); n++ {
-		i = jsonscan.Space(s, i)
-		if i < len(s) && (s[i] == ',' || s[i] == '-') {
-			i = jsonscan.Space(s, i+1)
-		}
-		lo, hi, _ := c.operand(i)
-		v := s[lo:hi]
-		if v == "" || strings.IndexByte("])}", v[len(v)-1]) >= 0 {
-			return
-		}
-		if !blank(v) && (tokenLike(v) || a.class == secret && (strong(v) || chancy(v))) {
-			c.addLater(finding{lo, hi, Marker})
-		}
-		i = skip(s, hi, len(s), `\"'`)
-		if next := jsonscan.Space(s, i); next == len(s) || s[next] != ',' && s[next] != '-' {
-			return
-		}
-	}
-}
-
-// quotedValue returns the bounds of a string whose quote is at q, after backslashes
-// from i on.
-func (a *assignment) quotedValue(i, q int) (start, end int) {
-	s := a.s
-	if a.c.closesString(a.lo, q) {
-		return 0, 0
-	}
-	a.quoted = true
-	quote := s[q : q+1]
-	start = q + 1
-	if strings.HasPrefix(s[q:], quote+quote+quote) {
-		start += 2
-		end = start
-		for k := a.c.closing(end, quote[0], 0); k < len(s) && s[k] == quote[0]; k = a.c.closing(k+1, quote[0], 0) {
-			if end = k; strings.HasPrefix(s[k:], quote+quote+quote) {
-				return start, k
-			}
-			if !a.c.afford(8) {
-				break
-			}
-		}
-		return start, max(end, a.c.eol(start))
-	}
-	end = a.c.closing(start, quote[0], q-i)
-	if a.class == credential {
-		bare := start
-		start = afterScheme(s, start, end)
-		a.scheme = start > bare
-	}
-	return start, end
-}
-
-// afford notes n steps of work that no other place pays for, and reports whether a
-// text of this length may have so many.
+// afford notes n steps of work that no other place pays for, and reports whether a text of this length may have so
+// many.
 func (c *scan) afford(n int) bool {
 	c.spent += n
 	c.looked += n
 	return c.spent <= len(c.s)/2+4096
 }
 
-// container returns the bounds of an array or object of JSON within other text, or in
-// JSON that breaks off, where it holds a secret.
-func (a *assignment) container(i int) (start, end int) {
-	if a.class <= weak {
+// container returns the bounds of an array or object of JSON within other text, or in JSON that breaks off, where it
+// holds a secret. Each key of a text may be followed by a bracket that nothing closes, so a window of it is read.
+func (m *mention) container(i int) (lo, hi int) {
+	if m.class <= weak {
 		return 0, 0
 	}
-	// Each key of a text may be followed by a bracket that nothing closes. Without a window each would be looked for up
-	// to the end of the text.
-	s := a.s
-	window := s[:min(len(s), i+16<<10)]
-	end = skipJSON(window, i)
-	if end >= 0 && a.c.afford(end-i) {
-		if verdictOf(a.class, s[i:end]) != goes {
+	window := m.s[:min(len(m.s), i+maxObject)]
+	hi = skipJSON(window, i)
+	switch {
+	case hi >= 0 && m.c.afford(hi-i):
+		if verdictOf(m.class, m.s[i:hi]) != goes {
 			return 0, 0
 		}
-		a.marker = quotedMarker
-	} else if end < 0 && a.c.afford(len(window)-i) {
-		if !truncatedJSON(s, i) {
+		quote := strings.Repeat(`\`, m.c.v.level(skip(m.s, m.hi, len(m.s), " "))) + `"`
+		m.replace = quote + Marker + quote
+	case hi < 0 && m.c.afford(len(window)-i):
+		if !breaksOff(window, i) {
 			return 0, 0
 		}
-		end = len(s)
-	} else {
-		end = a.c.eol(i) // too much of it to be sure
+		hi = len(m.s)
+	default:
+		hi = m.c.eol(i) // too much of it to be sure
 	}
-	a.form, a.quoted = sure, true
-	return i, end
+	m.join, m.quoted = sure, true
+	return i, hi
 }
 
-// closesString reports whether the quote at i ends a string that began before lo in
-// the same line, as in "password=" + password, rather than beginning one.
+// breaksOff reports whether the value at i is JSON up to the end of s.
+func breaksOff(s string, i int) bool {
+	for depth := 0; i < len(s); i++ {
+		switch c := s[i]; {
+		case c == '"':
+			end := jsonscan.String(s, i)
+			if end < 0 {
+				return !strings.ContainsAny(s[i:], "\n\r")
+			}
+			i = end - 1
+		case c == '{' || c == '[':
+			depth++
+		case c == '}' || c == ']':
+			if depth--; depth == 0 {
+				return false
+			}
+		case class[c]&(alnum|space|dot|dash|comma|colonAt) == 0 && c != '+':
+			return false
+		}
+	}
+	return true
+}
+
+// closesString reports whether the quote at i ends a string that began before lo in the same line, as in "password=" +
+// password, rather than beginning one.
 func (c *scan) closesString(lo, i int) bool {
-	if i+1 < len(c.s) && strings.IndexByte(" ,)+;]}.&|%\n\r\\", c.s[i+1]) < 0 {
-		return false
+	return (i+1 == len(c.s) || oneByteOf(" ,)+;]}.&|%\n\r:", c.s[i+1])) && c.openQuotes(lo, c.s[i], c.v.level(i))%2 == 1
+}
+
+// openQuotes returns how many quotes q, with n bytes before each that hide it, are before i in its line.
+func (c *scan) openQuotes(i int, q byte, n int) int {
+	from, _ := c.line(i)
+	k := &c.quotes
+	if k.line != from || k.pos > i || k.pos < from || k.q != q || k.level != n {
+		*k = quoteCount{line: from, pos: from, q: q, level: n}
 	}
-	return c.openQuotes(lo, c.s[i])%2 == 1
-}
-
-// closedQuote is where the string around from ends.
-type closedQuote struct {
-	from, end, n int
-	q            byte
-}
-
-// closing returns the end of a string that q closes, opened with n backslashes before
-// its quote, as in JSON within JSON. A string that nothing closes ends with its line.
-func (c *scan) closing(i int, q byte, n int) int {
-	m := &c.closed
-	if m.q != q || m.n != n || i < m.from || i > m.end || m.end > len(c.s) || slashesBefore(c.s, i) > 0 {
-		end := closing(c.s, i, q, n)
-		*m = closedQuote{i, end, n, q}
-		c.looked += (end - i) / 4
-	}
-	return m.end
-}
-
-func closing(s string, i int, q byte, n int) int {
-	start := i
-	for i < len(s) {
-		k := strings.IndexByte(s[i:], q)
-		if k < 0 {
+	for k.pos < i {
+		next := strings.IndexByte(c.s[k.pos:i], q)
+		if next < 0 {
 			break
 		}
-		i += k
-		back := skipBack(s, i, start, `\`)
-		switch escapes := i - back; {
-		case n == 0 && escapes%2 == 0:
-			return i
-		case n > 0 && escapes <= n:
-			return back
-		}
-		i++
-	}
-	if eol := strings.IndexAny(s[start:], "\r\n"); eol >= 0 {
-		return start + eol
-	}
-	return len(s)
-}
-
-// afterScheme leaves the scheme of an authorization readable.
-func afterScheme(s string, start, end int) int {
-	if end-start < 4 || class[s[start]]&letter == 0 {
-		return start
-	}
-	for _, scheme := range [...]string{"Bearer", "Basic", "Token", "Digest", "Negotiate", "ApiKey", "Api-Key",
-		"Api-Token", "PRIVATE-TOKEN", "Key", "GoogleLogin", "AWS4-HMAC-SHA256", "NTLM", "SSWS", "Hawk", "OAuth",
-		"Splunk", "JWT", "GenieKey", "Bot"} {
-		if n := len(scheme); end-start > n+1 && s[start+n] == ' ' && strings.EqualFold(s[start:start+n], scheme) {
-			return skip(s, start+n, end, " ")
+		if k.pos += next + 1; c.v.level(k.pos-1) == n {
+			k.n++
 		}
 	}
-	return start
+	c.looked += (i - k.pos) / 16 // as a vector instruction does
+	k.pos = i
+	return k.n
 }
 
-// headerValue returns the value of a header: the rest of its line, or of the string
-// the header is in. What its first word rules out is not looked at further.
-func (a *assignment) headerValue(i int) (start, end int) {
-	s := a.s
-	start = afterScheme(s, i, min(len(s), i+40))
-	a.scheme = start > i
-	if isTalk(s, start) {
+// closing returns the end of a string that q closes, opened with n backslashes before its quote, as in JSON within
+// JSON. A string that nothing closes ends with its line. What was asked for last is not looked for again.
+func (c *scan) closing(i int, q byte, n int) int {
+	k := &c.closed
+	if k.q == q && k.n == n && k.from <= i && i <= k.end && k.end <= len(c.s) {
+		return k.end
+	}
+	end := i
+	for {
+		next := strings.IndexByte(c.s[end:], q)
+		if next < 0 {
+			end = c.eol(i)
+			break
+		}
+		end += next
+		if level := c.v.level(end); n == 0 && level%2 == 0 || n > 0 && level <= n {
+			break
+		}
+		end++
+	}
+	*k = closedQuote{i, end, n, q}
+	c.looked += (end - i) / 4
+	return end
+}
+
+func afterScheme(s string, lo, hi int) int {
+	for _, scheme := range words["schemes"] {
+		if n := len(scheme); hi-lo > n+1 && s[lo+n] == ' ' && strings.EqualFold(s[lo:lo+n], scheme) {
+			return skip(s, lo+n, hi, " ")
+		}
+	}
+	return lo
+}
+
+// headerAt returns the value of a header: the rest of its line, or of the string the header is in. What its first word
+// rules out is not looked at further.
+func (m *mention) headerAt(i int) (lo, hi int) {
+	s := m.s
+	lo = afterScheme(s, i, min(len(s), i+40))
+	m.scheme = lo > i
+	// Another header's name, or a word of a sentence about this header?
+	first := until(s, lo, 64, wordStops)
+	if first == lo || s[first-1] == ':' ||
+		first-lo < 64 && !strings.ContainsAny(s[lo:first], "0123456789=") && first < len(s) && s[first] == ' ' {
 		return 0, 0
 	}
-	quote := byte(0)
-	if a.lo > 0 && strings.IndexByte("\"'`", s[a.lo-1]) >= 0 {
-		quote = s[a.lo-1]
+	stops := "\n\r\"'`"
+	if q := m.lo - 1; q >= 0 && oneByteOf("\"'`", s[q]) {
+		stops = "\n\r" + s[q:q+1]
+	} else if m.scheme && oneByteOf("DHO", s[i]) {
+		stops = "\n\r" // Digest, Hawk and OAuth have quotes in their pairs
 	}
-	if quote == 0 && a.scheme && strings.IndexByte("DHO", s[i]) >= 0 {
-		quote = '\n' // Digest, Hawk and OAuth have quotes in their pairs
+	hi = until(s, i, maxHeader, stops)
+	if k := strings.Index(s[i:hi], TruncatedMarker); k >= 0 {
+		hi = i + k
 	}
-	end = i
-	for end < len(s) && end-i < maxHeader && !a.headerEnds(end, quote) {
-		end++
+	m.c.looked += hi - i
+	if m.c.afford((hi - i) / 8) {
+		hi = skipBack(s, hi, lo, blanks+",;)}]")
+		// The brace that was cut off belongs to a reference. Without it ${TOKEN} would be taken for a secret.
+		if v := s[lo:max(lo, hi)]; len(v) > 1 && (strings.HasPrefix(v, "${") || v[0] == '{') && hi < len(s) && s[hi] == '}' {
+			hi++
+		}
 	}
-	a.c.looked += end - i
-	if !a.c.afford((end - i) / 8) {
-		return start, max(start, end)
-	}
-	for end > start && (class[s[end-1]]&space != 0 || strings.IndexByte(",;)}]\\", s[end-1]) >= 0) {
-		end--
-	}
-	// The brace that was cut off belongs to a reference. Without it ${TOKEN} would be taken for a secret.
-	if v := s[start:end]; len(v) > 1 && (strings.HasPrefix(v, "${") || v[0] == '{') && end < len(s) && s[end] == '}' {
-		end++
-	}
-	return start, max(start, end)
+	return lo, max(lo, hi)
 }
 
-// isTalk reports whether the word at i is another header's name, or one of a sentence
-// about this header.
-func isTalk(s string, i int) bool {
-	end := until(s, i, 64, wordStops)
-	if end == i || s[end-1] == ':' {
-		return true
-	}
-	return end-i < 64 && !strings.ContainsAny(s[i:end], "0123456789=") && end < len(s) && s[end] == ' '
-}
-
-// headerEnds reports whether a header's value ends at i.
-func (a *assignment) headerEnds(i int, quote byte) bool {
-	s := a.s
-	switch c := s[i]; c {
-	case '\n', '\r':
-		return true
-	case '"', '\'', '`':
-		return c == quote || quote == 0
-	case '\\':
-		return i+1 < len(s) && strings.IndexByte(`nr"'`, s[i+1]) >= 0
-	case '_':
-		return strings.HasPrefix(s[i:], TruncatedMarker)
-	}
-	return false
-}
-
-// block returns the value of a YAML block: the lines indented deeper than the key.
-func (a *assignment) block(i int) (start, end int) {
-	s := a.s
-	eol := a.c.eol(i)
+// block returns the value of a YAML block: the lines indented deeper than the label.
+func (m *mention) block(i int) (lo, hi int) {
+	s, eol := m.s, m.c.eol(i)
 	if eol == len(s) || eol-i > 20 || strings.Trim(s[i:eol], "|>+-0123456789 \t\r") != "" {
 		return 0, 0
 	}
-	line, _ := a.c.line(a.lo)
+	line, _ := m.c.line(m.lo)
 	depth := indent(s[line:min(len(s), line+200)])
 	i = eol + 1
-	start, end = i+indent(s[i:min(len(s), i+200)]), i
+	lo, hi = i+indent(s[i:min(len(s), i+200)]), i
 	for i < len(s) {
-		stop := a.c.eol(i)
-		a.c.looked += stop - i
+		stop := m.c.eol(i)
+		m.c.looked += stop - i
 		if strings.TrimSpace(s[i:stop]) != "" {
 			if indent(s[i:stop]) <= depth {
 				break
 			}
-			end = stop
+			hi = stop
 		}
 		i = stop + 1
 	}
-	if end < start {
-		return 0, 0
-	}
-	a.form = sure
-	return start, end
+	m.join = sure
+	return unless(hi < lo, lo, hi)
 }
 
 func indent(s string) int { return len(s) - len(strings.TrimLeft(s, " \t")) }
 
-// below returns the one word of the line after the key's, past an empty one.
-func (a *assignment) below(i int) (start, end int) {
-	s := a.s
-	if a.form != colon && a.form != prose || a.keyQuoted {
-		return 0, 0
-	}
+// nextLine returns the one word of the line after the label's, past an empty one.
+func (m *mention) nextLine(i int) (lo, hi int) {
+	s := m.s
 	i = skip(s, i, i+40, blanks)
-	if i == len(s) {
-		return 0, 0
-	}
-	if strings.IndexByte("\"'`", s[i]) >= 0 {
+	if m.join != colon && m.join != prose || m.keyed || i == len(s) || oneByteOf("\"'`", s[i]) {
 		return 0, 0
 	}
 	if strings.HasPrefix(s[i:], "- ") {
-		a.list(i)
+		m.list(i)
 		return 0, 0
 	}
-	if a.class == secret && s[a.hi-1]|0x20 == 's' && a.startsLine() { // secrets:␤  db: …
-		a.c.members(a.lo, made, Marker)
+	if m.class == secret && s[m.hi-1]|0x20 == 's' && m.startsLine() { // secrets:␤  db: …
+		m.join = item
+		m.c.members(m.lo, m.secret)
 	}
-	return i, a.wordEnd(i)
+	m.join = below
+	return i, m.wordEnd(i)
 }
 
-// cellAt returns the cell of a table that begins at i, without its quotes.
-func (a *assignment) cellAt(i int) (start, end int) {
-	s := a.s
-	i = skip(s, emphasis(s, i), len(s), " `")
-	end = i
-	for end < len(s) && end-i < maxJudged && strings.IndexByte("|\n\r`<", s[end]) < 0 && s[end] != 0xe2 {
-		end++
+// element returns the text of an element of XML that the label names.
+func (m *mention) element(i int) (lo, hi int) {
+	s, last := m.s, byte('<')
+	if rest, ok := strings.CutPrefix(s[i:], "<![CDATA["); ok {
+		i, last = len(s)-len(rest), ']'
 	}
-	return i, skipBack(s, end, i, " *")
+	k := strings.IndexByte(s[i:min(len(s), i+maxHeader)], last)
+	if k < 0 || !m.c.afford(k/8) {
+		return 0, 0
+	}
+	hi = i + k
+	name, ok := strings.CutPrefix(strings.TrimPrefix(s[hi:min(len(s), hi+maxKey)], "]]>"), "</")
+	if space, rest, found := strings.Cut(name, ":"); found && run(space, 0, slug) == len(space) {
+		name = rest
+	}
+	return unless(!ok || !strings.HasPrefix(name, s[m.lo:m.hi]), i, hi)
+}
+
+// list notes the secrets of the list at i: strings in brackets, or lines of YAML that begin with a dash.
+func (m *mention) list(i int) {
+	c, s := m.c, m.s
+	m.join = item
+	for n := 0; n < maxList && c.afford(8); n++ {
+		if i = jsonscan.Space(s, i); i < len(s) && (s[i] == ',' || s[i] == '-') {
+			i = jsonscan.Space(s, i+1)
+		}
+		lo, hi := c.quotedAfter(i)
+		if m.quoted = hi > 0; !m.quoted {
+			lo, hi = i, c.bareWord(i)
+		}
+		if v := s[lo:hi]; v == "" || oneByteOf("])}", v[len(v)-1]) {
+			return
+		}
+		c.addLater(m.found(lo, hi))
+		i = skip(s, hi, len(s), "\"'")
+		if next := jsonscan.Space(s, i); next == len(s) || s[next] != ',' && s[next] != '-' {
+			return
+		}
+	}
 }
 
 // wordEnd returns the end of a value without quotes.
-func (a *assignment) wordEnd(i int) int {
-	s, end := a.s, a.rawEnd(i)
+func (m *mention) wordEnd(i int) int {
+	c, s := m.c, m.s
+	// A word is walked over once, though it be made of labels.
+	if i < c.wordFrom || i >= c.wordTo || m.query != c.wordQuery {
+		c.wordFrom, c.wordTo, c.wordQuery = i, wordStop(s, i, m.query), m.query
+		c.looked += c.wordTo - i
+	}
+	end := c.wordTo
 	if rest, ok := strings.CutPrefix(s[i:end], Marker); ok &&
 		strings.Trim(rest[:min(len(rest), 8)], ".,;:!?)]}") == "" {
 		return i + len(Marker) // redacted already, at the end of a sentence
 	}
-	if end > i+1 && (s[end-1] == '.' || s[end-1] == '!' && a.form == prose) && class[s[end-2]]&lower != 0 {
+	if end > i+1 && (s[end-1] == '.' || s[end-1] == '!' && m.join == prose) && class[s[end-2]]&lower != 0 {
 		end-- // ends a sentence
 	}
-	if v := s[i:end]; len(v) < maxJudged && (v[:min(1, len(v))] == "$" || strings.HasPrefix(v, "{{") ||
-		strings.HasPrefix(v, "<%")) {
-		return a.template(i, end)
+	// ${{ a.b }} and {{ a }} have spaces.
+	for _, t := range [...][2]string{{"${{", "}}"}, {"{{", "}}"}, {"${", "}"}, {"$(", ")"}, {"<%", "%>"}, {"$", ""}} {
+		if end-i < maxJudged && strings.HasPrefix(s[i:end], t[0]) {
+			k := strings.Index(s[i:min(len(s), i+120)], t[1])
+			return max(end, i+k+len(t[1]))
+		}
 	}
-	for end > i && strings.IndexByte(",;:)}]", s[end-1]) >= 0 && !bracketMarker(s[i:end]) {
+	for end > i && oneByteOf(",;:)}]", s[end-1]) && !bracketMarker(s[i:end]) {
 		end--
 	}
 	return end
 }
 
-// template returns the end of ${{ a.b }} and {{ a }}, which have spaces.
-func (a *assignment) template(i, end int) int {
-	window := a.s[i:min(len(a.s), i+120)]
-	for _, t := range [...][2]string{{"${{", "}}"}, {"{{", "}}"}, {"${", "}"}, {"$(", ")"}, {"<%", "%>"}} {
-		if strings.HasPrefix(window, t[0]) {
-			if k := strings.Index(window, t[1]); k >= 0 {
-				return max(end, i+k+len(t[1]))
-			}
-			break
-		}
-	}
-	return end
-}
-
-// rawEnd returns the first byte at or after i that ends a word; a word is walked over
-// once, though it be made of keys.
-func (a *assignment) rawEnd(i int) int {
-	c := a.c
-	if i < c.wordFrom || i >= c.wordTo || a.query != c.wordQuery {
-		c.wordFrom, c.wordTo, c.wordQuery = i, wordStop(a.s, i, a.query), a.query
-		c.looked += c.wordTo - i
-	}
-	return c.wordTo
-}
-
 func wordStop(s string, i int, query bool) int {
 	for end := i; end < len(s); end++ {
-		switch c := s[end]; c {
-		case ' ', '\t', '\n', '\r', '"', '\'', '`':
+		c, rest := s[end], s[end:]
+		switch {
+		case class[c]&(alnum|dash|dot) != 0:
+		case class[c]&space != 0 || oneByteOf("\"'`", c),
+			c == '<' && (strings.HasPrefix(rest, "</") || strings.HasPrefix(rest, "<br")),
+			c == '\\' && strings.HasPrefix(rest, `\u`),
+			oneByteOf("&,;|", c) && (len(rest) == 1 || class[rest[1]]&space != 0 || nameFollows(s, end+1)),
+			query && (c == '&' || c == '#'),
+			c == '_' && strings.HasPrefix(rest, TruncatedMarker),
+			c >= 0x80 && (strings.HasPrefix(rest, "，") || strings.HasPrefix(rest, "。")):
 			return end
-		case '<':
-			if strings.HasPrefix(s[end:], "</") || strings.HasPrefix(s[end:], "<br") {
-				return end
-			}
-		case '\\':
-			if end+1 < len(s) && strings.IndexByte(`nrt"'\u`, s[end+1]) >= 0 {
-				return end
-			}
-		case '&', ',', ';', '|':
-			if end+1 == len(s) || class[s[end+1]]&space != 0 || nameFollows(s, end+1) || c == '&' && query {
-				return end
-			}
-		case '#':
-			if query {
-				return end
-			}
-		case '_':
-			if strings.HasPrefix(s[end:], TruncatedMarker) {
-				return end
-			}
 		}
 	}
 	return len(s)
@@ -452,16 +382,32 @@ func wordStop(s string, i int, query bool) int {
 
 // bracketMarker reports whether v ends with the bracket of a marker.
 func bracketMarker(v string) bool {
-	if v[len(v)-1] != ']' {
-		return false
-	}
-	v = v[max(0, len(v)-60):]
-	open := strings.LastIndexByte(v, '[')
-	return open >= 0 && (strings.HasPrefix(v[open:], "[redacted:") || strings.HasPrefix(v[open:], "[omitted:"))
+	v = v[max(0, len(v)-maxMarker):]
+	open := max(0, strings.LastIndexByte(v, '['))
+	return v[len(v)-1] == ']' && (strings.HasPrefix(v[open:], "[redacted:") || strings.HasPrefix(v[open:], "[omitted:"))
 }
 
 // nameFollows reports whether s[i:] begins with a name and an equals sign or a colon.
 func nameFollows(s string, i int) bool {
 	end := run(s[:min(len(s), i+64)], i, slug|dot)
 	return end > i && end < len(s) && (s[end] == '=' || s[end] == ':')
+}
+
+// quotedAfter returns the bounds of the string in quotes that begins at i, in one line.
+func (c *scan) quotedAfter(i int) (int, int) {
+	if i >= len(c.s) || !oneByteOf("\"'`", c.s[i]) {
+		return 0, 0
+	}
+	end := c.closing(i+1, c.s[i], c.v.level(i))
+	return unless(end == len(c.s) || end <= i || end-i >= maxJudged || blank(c.s[i+1:end]) ||
+		strings.IndexByte(c.s[i+1:end], '\n') >= 0, i+1, end)
+}
+
+// bareWord returns the end of the word at i, without quotes.
+func (c *scan) bareWord(i int) int {
+	end := until(c.s, i, 1024, blanks+"\"'`<,;)|")
+	if end > i && c.s[end-1] == '.' {
+		end--
+	}
+	return end
 }

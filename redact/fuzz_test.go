@@ -14,8 +14,8 @@ func seeds(f *testing.F) {
 		f.Add(s)
 		f.Add(asJSON(map[string]string{"a": s}))
 	}
-	for _, x := range rules {
-		whole := strings.Join(x.example, "")
+	for _, x := range ruleExamples {
+		whole := x.whole()
 		f.Add(whole)
 		f.Add(asJSON([]any{map[string]string{"password": whole, "note": asJSON([]string{whole})}}))
 	}

@@ -5,6 +5,7 @@ import (
 	"iter"
 	"slices"
 	"strings"
+	"unsafe"
 )
 
 // keyClass is what a key promises of its value.
@@ -25,7 +26,13 @@ const (
 	credential
 	// secret is a secret, whatever its value.
 	secret
+	// spokenOf is the class of phrases, ofTool that of commands.
+	spokenOf
+	ofTool
+	classes
 )
+
+var classNames = [classes]string{"none", "keyed", "weak", "countable", "credential", "secret", "phrase", "tool"}
 
 // keyName is one configured key, split into words.
 type keyName struct {
@@ -66,14 +73,7 @@ var ambiguous = map[string]keyClass{"token": countable, "authorization": credent
 // vendorKeys are the names of services whose keys have no shape of their own: where what
 // is assigned to one looks like a token, it is one.
 var vendorKeys = func() (out []keyName) {
-	for name := range strings.FieldsSeq("adafruit adobe airtable algolia asana atlassian confluence jira beamer " +
-		"bitbucket bittrex cloudflare codecov cohere coinbase confluent contentful discord droneci " +
-		"dropbox etsy facebook fastly finicity finnhub flickr freshbooks gitter gocardless heroku hubspot intercom " +
-		"jfrog artifactory kraken kucoin launchdarkly linkedin looker mailchimp mailgun " +
-		"mapbox mattermost maxmind messagebird netlify newrelic nytimes okta openweather plaid rapidapi privateai " +
-		"sendbird sentry snyk sonar squarespace sumologic telegram travis trello twilio twitch twitter yandex " +
-		"zendesk deepgram pinata infura alchemy etherscan opsgenie pagerduty datadog dynatrace grafana sendgrid " +
-		"stripe openai anthropic groq mistral sourcegraph infracost alibaba meraki clickhouse") {
+	for _, name := range words["vendors"] {
 		out = append(out, keyName{words: []string{name}, joined: name, class: keyed})
 	}
 	return out
@@ -172,75 +172,6 @@ func wordBefore(s string, lo, i int) (from, to int) {
 	return i, to
 }
 
-// describing are words that, after the name of a secret, report something of it that is
-// no secret: password_length, token_count, secret_name.
-var describing = wordSet("count counts limit limits usage budget type types length len size name names url uri " +
-	"endpoint expiry expires expiration ttl policy price cost costs rate per index position offset ratio " +
-	"probability probabilities logprob logprobs format required enabled disabled present exists version field " +
-	"header env file path arn manager rotation strength rules placeholder label by at on ref refs reference input " +
-	"hint window stats details stdin fd changed updated created reset rotated estimate total sum lifetime expired " +
-	"valid invalid error errors provider providers store regex pattern")
-
-// valued are words that, after "token", still speak of its value.
-var valued = wordSet("value secret string str text key raw plain encoded data hash b64 base64 hex cookie auth " +
-	"authorization parameter param local dev prod staging test old new current base default live login sandbox " +
-	"admin root main primary secondary")
-
-// countingTokens are words that, before "token", make it a token of a model, a
-// parser or a page: eos_token, next_page_token.
-var countingTokens = wordSet("page next prev previous continuation eos bos pad unk mask cls sep special stop start " +
-	"end first last image audio input output prompt completion cached reasoning max min total num per cancel " +
-	"cancellation sync resume continue pagination cursor current cost single multi lookahead used remaining read " +
-	"write creation thinking cache context history thoughts candidates tool")
-
-// tokenOwners are words that "token" is written together with: authtoken.
-var tokenOwners = wordSet("auth access refresh session bearer api id user bot csrf xsrf jwt oauth app my the x " +
-	"github gitlab npm device identity root deploy private")
-
-func wordSet(list string) map[string]bool {
-	set := map[string]bool{}
-	for w := range strings.FieldsSeq(list) {
-		set[w] = true
-	}
-	return set
-}
-
-func has(set map[string]bool, word string) bool {
-	if len(word) > 16 {
-		return false
-	}
-	var buf [16]byte
-	for i := range len(word) {
-		buf[i] = toLower(word[i])
-	}
-	return set[string(buf[:len(word)])]
-}
-
-// passOwners are words that "pass", "pwd" and "pw" are written together with or behind:
-// what they are the password of.
-var passOwners = wordSet("db dbs database user usr username ftp sftp ssh smtp imap pop3 mail email root admin my " +
-	"sql mysql mssql pg psql postgres redis mongo rabbitmq bind ldap login app api key store keystore truststore " +
-	"http https proxy web wifi wlan vpn src dst source target new old confirm svc service sys system master become " +
-	"ansible sudo su client server host jdbc docker registry jenkins nexus git github gitlab jira kafka sasl tls " +
-	"ssl cert pem p12 pfx zip backup encryption dev prod staging nt cifs smb samba rpc x xmpp broker mqtt amqp " +
-	"elastic es neo4j cassandra oracle ora")
-
-// otherKeys are words that, before "key", report that it is no secret.
-var otherKeys = wordSet("public pub primary foreign partition sort sorting cache idempotency object objects routing " +
-	"dict row rows i18n config lookup message messages map hash unique composite candidate natural surrogate index " +
-	"group order event events dedup dedupe query hot arrow function modifier ctrl alt shift enter tab escape delete " +
-	"space home end any no each per by bucket issue project translation locale lang label metric tag tags resource " +
-	"entity record field column parent child node react item items list data json yaml env header template file " +
-	"path url uri image asset blob document doc search filter kms kid known site publishable pagination page last " +
-	"first next prev start stop min max range join business sequence feature flag cluster topic state status error " +
-	"answer legend press which what this that same other wrong right left up down f set get has del use uses is of " +
-	"in on to as with for if and or the a an all some my your lock mutex rate limit throttle cell table db database " +
-	"s3 minio media upload download artifact build layer step job task run workflow pipeline correlation trace span " +
-	"log session user customer tenant org team member permission policy setting settings option param params " +
-	"parameter property attr attribute prop props slot dom element component view route nav menu tooltip text " +
-	"string int number long short sub super meta lemma pivot global local secondary clustering distribution shard " +
-	"hashed encoded decoded raw version v1 v2")
-
 // classify returns what key promises.
 func (r *Redactor) classify(key string) keyClass {
 	// The name of a rule in a marker is no word of the key.
@@ -266,8 +197,11 @@ func (r *Redactor) classify(key string) keyClass {
 
 // named is classify for the bytes of a key.
 func (r *Redactor) named(key string) (found keyClass) {
-	t := &r.index.table
-	for at, entries := t.next(key, 0, 0); at >= 0; at, entries = t.next(key, at+1, 0) {
+	// What is at the end of a key is found by what is before it or by what follows.
+	var buf [maxKey + 1]byte
+	n := copy(buf[:], key)
+	padded := unsafe.String(&buf[0], n+1)
+	for at, entries := r.index.next(padded, 0, 0); at >= 0; at, entries = r.index.next(padded, at+1, 0) {
 		for k := range entries {
 			e := &entries[k]
 			if begin := at - e.offset; e.key != nil && e.key.class > found && e.at(key, 0, begin) {
@@ -385,10 +319,6 @@ func (k *keyName) after(owner, key string) keyClass {
 	return k.class
 }
 
-// otherPasses are words that, before "pass" and "pwd", make it no password.
-var otherPasses = wordSet("first second third one two multi single render shadow post pre by no all num n total " +
-	"each per must should will would did does not never old cur current print get low high band boarding")
-
 func singular(name string) string {
 	if len(name) > 3 && !strings.HasSuffix(name, "ss") {
 		return strings.TrimSuffix(name, "s")
@@ -414,4 +344,70 @@ func equalFold(a, b string) bool {
 		}
 	}
 	return true
+}
+
+// keyBytes may be part of a key in text.
+const keyBytes = slug | dot
+
+// keySpan returns the bounds of the key around s[at:at+n], no longer than maxKey; none when the word goes on and is
+// another: tokens, tokenizer, secretary. Only a plural may.
+func keySpan(s string, floor, at, n int) (lo, hi int) {
+	if goesOn(s, at+n) {
+		return 0, 0
+	}
+	hi = at + n
+	for hi < len(s) && hi-at <= maxKey && class[s[hi]]&keyBytes != 0 {
+		hi++
+	}
+	lo = runBack(s, at, max(floor, at-maxKey-1), keyBytes)
+	return unless(at-lo > maxKey || hi-at > maxKey, skip(s, lo, at, "-."), skipBack(s, hi, at+n, "-."))
+}
+
+// goesOn reports whether the word that ends at hi goes on as another, or counts: "tokens": 12.
+func goesOn(s string, hi int) bool {
+	return continues(s, hi) && (s[hi]|0x20 != 's' || continues(s, hi+1) || counted(s, hi+1))
+}
+
+// counted reports whether a number is assigned to the name that ends at i.
+func counted(s string, i int) bool {
+	i = skip(s, i, len(s), `"\`)
+	if i < len(s) && s[i] == '>' { // an element: <tokens>12</tokens>
+		end := run(s, i+1, digit)
+		return end > i+1 && end < len(s) && s[end] == '<'
+	}
+	if i == len(s) || s[i] != ':' && s[i] != '=' {
+		return false
+	}
+	i = skip(s, i+1, len(s), " ")
+	return i < len(s) && class[s[i]]&digit != 0
+}
+
+// continues reports whether a word runs over i, in letters of one case.
+func continues(s string, i int) bool {
+	return i < len(s) && class[s[i]]&letter != 0 && class[s[i]]&letter == class[s[i-1]]&letter
+}
+
+// classifyAt classifies the key s[lo:hi] by its part at at that e found, and returns
+// where it begins: an escape before it may have run into it.
+func (r *Redactor) classifyAt(s string, lo, hi, at int, e *entry) (int, keyClass) {
+	found := e.key.promise(s, lo, hi, at, e.n)
+	if found == notSecret && lo > 0 && lo < at {
+		switch {
+		case s[lo-1] == '\\' && s[lo] == 'u' && at-lo >= 5: // "\u0026token=…"
+			lo += 5
+		case s[lo-1] == '\\': // "\ntoken=…"
+			lo++
+		case s[lo-1] == '%' && lo+2 <= at: // "%26token=…"
+			lo += 2
+		case s[lo-1] == '-' && (s[lo] == 'D' || s[lo] == 'P'): // java -Dname=…
+			lo++
+		default:
+			return lo, notSecret
+		}
+		found = e.key.promise(s, lo, hi, at, e.n)
+	}
+	if found != notSecret && r.allowed(s[lo:hi]) {
+		found = notSecret
+	}
+	return lo, found
 }

@@ -31,22 +31,44 @@ func (r *Redactor) clean(key, s string) string {
 	if r == nil {
 		return s
 	}
-	return r.repeat(s, func(r *Redactor, s string) string { return r.value(key, s, 0) })
-}
-
-// repeat redacts s by passes of the rules until nothing is left to redact: taking one secret
-// out can lay another bare, beside it or in what encloses it. Config.Func sees the result.
-func (r *Redactor) repeat(s string, pass func(*Redactor, string) string) string {
-	rules := r.rulesOnly()
-	for range maxPasses {
-		out := pass(rules, s)
-		if out == s {
-			break
+	if r.suspect(s) {
+		// Taking one secret out can lay another bare, beside it or in what encloses it.
+		for range maxPasses {
+			out := r.once(s)
+			if out == s {
+				break
+			}
+			s = out
 		}
-		s = out
 	}
 	if r.fn != nil {
-		return pass(r, s)
+		return r.custom(key, s, 0)
+	}
+	return s
+}
+
+// once redacts s by one pass of the rules: what is under keys of JSON, then all of it as a text. Where that would break
+// JSON, because a secret seems to go from one string to the next, each string is a text of its own.
+func (r *Redactor) once(s string) string {
+	keyed, isJSON := r.keyed(s, 0)
+	out := r.text(keyed)
+	if isJSON && out != keyed && !jsonscan.Valid(out) {
+		out, _ = r.document(keyed, 0, func(_, s string, _ int) string { return r.text(s) })
+	}
+	return out
+}
+
+// custom passes what is left to Config.Func, strings of JSON one by one.
+func (r *Redactor) custom(key, s string, nested int) string {
+	if nested < maxNested && holdsJSON(s) {
+		if out, ok := r.document(s, nested, r.custom); ok {
+			s = out
+		}
+	}
+	if s != Marker {
+		if v, ok := r.fn(key, s); ok {
+			return v
+		}
 	}
 	return s
 }
@@ -72,42 +94,6 @@ func spared(class keyClass, s string) bool {
 	return s == "" || marked(s) || class == countable && number(s)
 }
 
-// value redacts s, nested levels of JSON in strings of JSON down.
-func (r *Redactor) value(key, s string, nested int) string {
-	out, isJSON := s, false
-	if nested < maxNested && holdsJSON(s) {
-		if r.fn == nil && !r.suspect(s) {
-			return s
-		}
-		out, isJSON = r.document(s, nested)
-	}
-	if !isJSON {
-		out = r.notJSON(s, nested)
-	}
-	if r.fn != nil && out != Marker {
-		if v, ok := r.fn(key, out); ok {
-			return v
-		}
-	}
-	return out
-}
-
-// notJSON redacts text that is not JSON. It may become JSON when what broke it is gone: the
-// next pass reads it as such.
-func (r *Redactor) notJSON(s string, nested int) string {
-	from := r.candidate(s)
-	if from < 0 {
-		return s
-	}
-	out := s
-	if nested < maxNested {
-		if out = r.embedded(s, nested); out != s {
-			from = r.candidate(out)
-		}
-	}
-	return r.textFrom(out, from)
-}
-
 // holdsJSON reports whether s begins like an array or object of JSON.
 func holdsJSON(s string) bool {
 	i := jsonscan.Space(s, 0)
@@ -125,22 +111,19 @@ func (r *Redactor) JSON(raw []byte) []byte {
 		return raw
 	}
 	s := unsafe.String(unsafe.SliceData(raw), len(raw)) // raw is not written to, and s is not kept
-	if r.fn == nil && !r.suspect(s) {
-		return raw
+	rules := r.rulesOnly()
+	out := rules.clean("", s)
+	if r.fn != nil {
+		if doc, ok := r.document(out, 0, r.custom); ok {
+			out = doc
+		} else {
+			out = r.custom("", out, 0)
+		}
 	}
-	out := r.repeat(s, (*Redactor).structure)
 	if len(out) == len(s) && (unsafe.StringData(out) == unsafe.StringData(s) || out == s) {
 		return raw
 	}
 	return []byte(out)
-}
-
-// structure redacts s once, which is JSON or text.
-func (r *Redactor) structure(s string) string {
-	if out, ok := r.document(s, 0); ok {
-		return out
-	}
-	return r.notJSON(s, 0)
 }
 
 // Result states what was done to a value.

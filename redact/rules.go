@@ -1,336 +1,421 @@
 package redact
 
-import "strings"
-
-const (
-	hex32 = "0f3a9c4e7b1d8265" + "e4a70b9d3c5f1826"
-	hex64 = hex32 + "9b2e6d0c81f7a354" + "7c1e93d05ab8f246"
-	mix20 = "aZ3kQ9xW7mB2" + "vN5tL8rD"
-	mix40 = mix20 + "hF4jY6cP1sG0uE9oK3iX"
-	caps  = "Q7ZL3MXK5RVN" + "2TWB"
+import (
+	"bytes"
+	_ "embed" // of the rules
+	b64 "encoding/base64"
+	"strconv"
+	"strings"
+	"unicode/utf8"
 )
 
-// rules are the built-in patterns; the first that matches at a place wins. The shapes
-// are those the providers publish and the public secret scanners agree on. The columns
-// are those of [on].
-var rules = []*rule{
-	on("private-key", "private keys in PEM: PKCS, RSA, EC, OpenSSH, PGP; line ends escaped or lost; cut short",
-		"-----BEGIN|---- BEGIN SSH2", open, privateKey,
-		"-----BEGIN RSA PRIV|ATE KEY-----\n|MIIEow"+mix40+"\n"+mix40+"\n-----END RSA PRIV"+"ATE KEY-----",
-		"-----BEGIN CERTIFICATE-----\nMIIB", "-----BEGIN PUBLIC KEY-----\nMIIB",
-		"a line of -----BEGIN PRIVATE KEY----- in it."),
-	on("private-key-end", "the last lines of a private key in PEM whose begin is missing", "-----END", open, keyTail,
-		"|"+mix40+mix20+"\n"+mix40+"a1==\n|-----END PRIV"+"ATE KEY-----", "-----END CERTIFICATE-----",
-		"the line -----END PRIVATE KEY----- ends it"),
-	on("private-key-encoded", "private keys in PEM, encoded in Base64 as a whole", "LS0tLS1CRUdJTi", 0, encodedKey,
-		"client: LS0tLS1CRUdJTiBQUk|lWQVRFIEtFWS0tLS0tC"+mix40+mix40, "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCk1J"),
-	on("private-key-putty", "the private lines of a key of PuTTY", "Private-Lines: ", 0, putty,
-		"Private-Lines: 2\n|"+mix40+mix20+"\n"+mix40+"a1|\nPrivate-MAC: x"),
-	on("url-password", "the password of a user in a URL, or a user that is a token", `://|:\/\/`, open, urlPassword,
-		"postgres://app:|s3cr3t-"+mix20+"|@db.example.com/main", "https://host:8080/a@b", "git@github.com:a/b.git",
-		"https://user@example.com/", "postgres://app:${DB_PASSWORD}@db/main"),
-	on("anthropic-key", "Anthropic API, admin and OAuth keys", "sk-ant-", 0, prefixed(slug, 20),
-		"sk-ant-|api03-"+mix40+mix40+"AA", "sk-ant-api03"),
-	on("openrouter-key", "OpenRouter keys", "sk-or-", 0, prefixed(slug, 20), "sk-or-|v1-"+hex64),
-	on("langfuse-key", "Langfuse secret keys", "sk-lf-", 0, prefixed(slug, 20),
-		"sk-lf-|0f3a9c4e-7b1d-4265-a4a7-0b9d3c5f1826"),
-	on("openai-key", "OpenAI keys, and the like of DeepSeek, Moonshot, LiteLLM",
-		"sk-proj-|sk-svcacct-|sk-admin-|sk-None-|sk-", 0, openaiKey, "sk-proj-|"+mix40+"T3BlbkFJ"+mix40,
-		"sk-estimator-doc-link", "sk-toggleable__label-arrow2024", "task-0123456789abcdef0123"),
-	on("cerebras-key", "Cerebras keys", "csk-", 0, prefixed(alnum, 30), "csk-|"+mix40),
-	on("groq-key", "Groq keys", "gsk_", 0, prefixed(alnum, 30), "gsk_|"+mix40+"a1b2c3d4e5f6"),
-	on("xai-key", "xAI keys", "xai-", 0, prefixed(alnum, 40), "xai-|"+mix40+mix40,
-		"xai-grok-2-latest-and-other-models-with-long-names"),
-	on("perplexity-key", "Perplexity keys", "pplx-", 0, prefixed(alnum, 40), "pplx-|"+mix40+"a1b2c3d4",
-		"pplx-70b-online"),
-	on("replicate-token", "Replicate tokens", "r8_", 0, prefixed(alnum, 30), "r8_|"+mix40[:37]),
-	on("nvidia-key", "NVIDIA API catalog keys", "nvapi-", 0, prefixed(slug, 40), "nvapi-|"+mix40+mix20),
-	on("langsmith-key", "LangSmith keys", "lsv2_pt_|lsv2_sk_", 0, prefixed(word, 32),
-		"lsv2_pt_|"+hex32+"_0f3a9c4e7b"),
-	on("tavily-key", "Tavily keys", "tvly-", 0, prefixed(slug, 20), "tvly-|dev-"+mix40),
-	on("fireworks-key", "Fireworks keys", "fw_", 0, prefixed(alnum, 20), "fw_|"+mix20+"x1y2"),
-	on("together-key", "Together keys", "tgp_v1_", 0, prefixed(slug, 30), "tgp_v1_|"+mix40),
-	on("e2b-key", "E2B keys", "e2b_", 0, prefixed(hexSet, 32), "e2b_|"+hex32+"0f3a9c4e"),
-	on("elevenlabs-key", "ElevenLabs keys", "sk_", 0, exactly(digit|hexLower, 48), "sk_|"+hex32+"9b2e6d0c81f7a354"),
-	on("google-key", "Google API keys", "AIza|AQ.", 0, prefixed(slug, 30), "AIza|Sy"+mix40[:33]),
-	on("google-oauth", "Google OAuth access tokens, refresh tokens and client secrets", "ya29.|GOCSPX-|1//0", 0,
-		prefixed(slug, 24), "GOCSPX-|"+mix40[:28], "1//0 rounds down"),
-	on("github-token", "GitHub personal, OAuth, app and refresh tokens", "github_pat_|ghp_|gho_|ghu_|ghs_|ghr_", 0,
-		prefixed(word, 30), "ghp_|"+mix40[:36], "ghp_xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx", "the prefix ghp_ marks"),
-	on("gitlab-token", "GitLab personal, deploy, runner, job, feed and agent tokens",
-		"glpat-|gldt-|glrt-|glptt-|glcbt-|glft-|glffct-|glsoat-|gloas-|glimt-|glagent-|GR1348941", 0,
-		prefixed(slug|dot, 18), "glpat-|"+mix20),
-	on("slack-token", "Slack bot, user, app, legacy and configuration tokens",
-		"xoxb-|xoxp-|xoxa-|xoxr-|xoxs-|xoxo-|xoxe-|xoxc-|xoxd-|xapp-|xoxe.xoxp-|xoxe.xoxb-", 0,
-		but(prefixed(slug, 10), func(v string) bool { return countDigits(v) >= 3 }),
-		"xoxb-|123456789012-1234567890123-"+mix20),
-	on("webhook-url", "webhook URLs whose path is the secret: Slack, Discord, Teams, Datadog",
-		"hooks.slack.com/services/|hooks.slack.com/workflows/|hooks.slack.com/triggers/|discord.com/api/webhooks/|"+
-			"discordapp.com/api/webhooks/|hooks.zapier.com/hooks/catch/|.webhook.office.com/webhookb2/|"+
-			"datadoghq.com/v1/input/", open, restOfURL, "https://hooks.slack.com/services/|T0"+mix20+"/B0"+mix20),
-	on("telegram-token", "Telegram bot tokens", ":AA", open, around(digit, 8, slug, 30), "1234567890|:AA"+mix40[:33]),
-	on("stripe-key", "Stripe secret, restricted and webhook keys",
-		"sk_live_|sk_test_|sk_prod_|rk_live_|rk_test_|rk_prod_|whsec_|sk_user_", 0,
-		prefixed(alnum|plusSlash|equals, 10), "sk_live_|"+mix20+"q7w8"),
-	on("aws-key", "AWS access key ids, and the secret key beside one", "AKIA|ASIA|ABIA|ACCA", 0, awsKey, "AKIA|"+caps,
-		"ASIAPACIFIC", "AKIA is a prefix"),
-	on("aws-bedrock-key", "Amazon Bedrock API keys", "ABSK|bedrock-api-key-", 0, prefixed(base64|dash, 60),
-		"ABSK|"+mix40+mix40+mix40),
-	on("azure-key", "keys in Azure connection strings, signatures of shared access",
-		"AccountKey=|SharedAccessKey=|SharedSecretValue=", fold|open, after(prefixed(base64, 20)),
-		"DefaultEndpointsProtocol=https;AccountName=x;AccountKey=|"+mix40+mix40+
-			"ab+/Cd==|;EndpointSuffix=core.windows.net"),
-	on("url-signature", "signatures of presigned URLs",
-		`?sig=|&sig=|X-Amz-Signature=|X-Goog-Signature=|;sig=|\u0026sig=|?Signature=|&Signature=`, fold|open,
-		value(chars(base64|slug|tilde, "%"), long(20)),
-		"https://x.blob.core.windows.net/c/b?sv=2024-01-01&sig=|"+mix40+"%2B%3D|&se=2030", "?sig=1", "&sig=alg"),
-	on("azure-client-secret", "Azure AD client secrets", "0Q~|1Q~|2Q~|3Q~|4Q~|5Q~|6Q~|7Q~|8Q~|9Q~", open,
-		around(word|tilde|dot|dash, 3, word|tilde|dot|dash, 25), "aB3|8Q~"+mix40[:34]),
-	on("connection-password", "the password of an ODBC or ADO connection string", ";pwd=|;password=", fold|open,
-		connectionPassword, "Server=db;Uid=app;Pwd=|s3cr3t"+mix20+"|;Encrypt=yes", "cd /tmp;pwd=$PWD"),
-	on("npm-token", "npm access tokens", "npm_", 0, prefixed(alnum, 30), "npm_|"+mix40[:36], "npm_config_registry",
-		"npm_package_version"),
-	on("pypi-token", "PyPI upload tokens", "pypi-AgE", 0, prefixed(slug, 20), "pypi-AgE|IcHlwaS5vcmcC"+mix40+mix40,
-		"pypi-publish"),
-	on("rubygems-token", "RubyGems tokens", "rubygems_", 0, prefixed(hexSet, 40),
-		"rubygems_|"+hex32+"9b2e6d0c81f7a354"),
-	on("huggingface-token", "Hugging Face user and organization tokens", "hf_|api_org_", 0, huggingFace,
-		"hf_|aBcDeFgHiJkLmNoPqRs"+"TuVwXyZaBcDeFgH", "hf_transfer", "hf_hub_download"),
-	on("twilio-key", "Twilio API keys", "SK0|SK1|SK2|SK3|SK4|SK5|SK6|SK7|SK8|SK9|SKa|SKb|SKc|SKd|SKe|SKf", alone,
-		exactly(digit|hexLower, 31), "SK|"+hex32, "SK1234", "SKeleton"),
-	on("sendgrid-key", "SendGrid keys", "SG.", 0, prefixed(slug|dot, 40), "SG.|"+mix20+"a1."+mix40+"a1b",
-		"SG.Singapore"),
-	on("mailgun-key", "Mailgun private keys", "key-", alone, exactly(digit|hexLower, 32), "key-|"+hex32, "key-value",
-		"key-0123"),
-	on("mailchimp-key", "Mailchimp keys", "-us1|-us2|-us3|-us4|-us5|-us6|-us7|-us8|-us9", open, mailchimp,
-		hex32+"|-us21", "ec2-us1"),
-	on("brevo-key", "Brevo keys", "xkeysib-|xsmtpsib-", 0, prefixed(slug, 40), "xkeysib-|"+hex64+"-aB3dE6gH9jK2mN5p"),
-	on("digitalocean-token", "DigitalOcean personal, OAuth and refresh tokens", "dop_v1_|doo_v1_|dor_v1_", 0,
-		prefixed(hexSet, 32), "dop_v1_|"+hex64),
-	on("databricks-token", "Databricks tokens", "dapi", alone, prefixed(digit|hexLower|dash, 32), "dapi|"+hex32),
-	on("datadog-key", "Datadog keys in an intake URL", "dd-api-key=", fold|open, after(prefixed(alnum, 20)),
-		"/api/v2/logs?dd-api-key=|"+hex32),
-	on("doppler-token", "Doppler tokens", "dp.pt.|dp.st.|dp.ct.|dp.sa.", 0, prefixed(slug|dot, 40),
-		"dp.pt.|"+mix40+"a1b"),
-	on("grafana-token", "Grafana service account and cloud tokens", "glsa_|glc_", 0, prefixed(base64|slug, 32),
-		"glsa_|"+mix20+mix20[:12]+"_0f3a9c4e"),
-	on("vault-token", "HashiCorp Vault service, batch and recovery tokens", "hvs.|hvb.|hvr.", 0, prefixed(slug, 24),
-		"hvs.|CAESI"+mix40+mix40),
-	on("terraform-token", "Terraform Cloud tokens", ".atlasv1.", open, around(alnum, 14, slug|equals, 40),
-		"aB3dE6gH9jK2mN|.atlasv1."+mix40+mix20+"abcde"),
-	on("docker-token", "Docker Hub tokens", "dckr_pat_|dckr_oat_", 0, prefixed(slug, 20),
-		"dckr_pat_|"+mix20+"a1b2c3d"),
-	on("atlassian-token", "Atlassian API tokens", "ATATT3|ATCTT3|ATBB|BBDC-", 0, prefixed(slug|equals, 24),
-		"ATATT3|"+mix40+mix40),
-	on("artifactory-key", "Artifactory keys", "AKCp", 0, prefixed(alnum, 60), "AKCp|"+mix40+mix20+"a1b2c3d4e"),
-	on("linear-key", "Linear keys", "lin_api_|lin_oauth_", 0, prefixed(alnum, 30), "lin_api_|"+mix40),
-	on("notion-token", "Notion tokens", "ntn_|secret_", 0, prefixed(alnum, 40), "ntn_|12345678901"+mix40[:35],
-		"secret_key_base", "secret_santa2024"),
-	on("figma-token", "Figma tokens", "figd_", 0, prefixed(slug, 30), "figd_|"+mix40),
-	on("newrelic-key", "New Relic keys", "NRAK-|NRII-|NRJS-|NRIQ-|NRAA-", 0, prefixed(slug, 19),
-		"NRAK-|A1B2C3D4E5F6G7H8I9J0"+"K1L2M3N"),
-	on("postman-key", "Postman keys", "PMAK-", 0, prefixed(alnum|dash, 40), "PMAK-|"+hex32[:24]+"-"+hex64[:34]),
-	on("pulumi-token", "Pulumi tokens", "pul-", 0, exactly(digit|hexLower, 40), "pul-|"+hex64[:40]),
-	on("planetscale-token", "PlanetScale tokens and passwords", "pscale_tkn_|pscale_pw_|pscale_oauth_", 0,
-		prefixed(slug|dot|equals, 30), "pscale_pw_|"+mix40),
-	on("sentry-token", "Sentry tokens", "sntrys_|sntryu_", 0, prefixed(base64|slug, 40), "sntryu_|"+hex64),
-	on("shopify-token", "Shopify tokens", "shpat_|shpca_|shppa_|shpss_|shptka_|shpua_", 0, prefixed(hexSet, 32),
-		"shpat_|"+hex32),
-	on("square-token", "Square tokens", "sq0atp-|sq0csp-|EAAA", 0, prefixedDense(slug, 22), "sq0atp-|"+mix20+"a1"),
-	on("supabase-key", "Supabase tokens and secret keys", "sbp_|sb_secret_", 0, prefixed(slug, 24),
-		"sbp_|"+hex64[:40]),
-	on("resend-key", "Resend keys", "re_", alone,
-		but(shape(part{alnum, 8, 8, "_"}, part{alnum, 20, many, ""}),
-			func(v string) bool { return random(v[9:], dense) }),
-		"re_|aB3dE6gH_"+mix20+"a1b2", "re_compile_2024_pattern_cache_size1"),
-	on("fly-token", "Fly.io tokens", "fo1_|fm1r_|fm1a_|fm2_", 0, prefixed(base64|under|dash, 40),
-		"fo1_|"+mix40+"a1b"),
-	on("heroku-key", "Heroku keys", "HRKU-", 0, prefixed(slug, 30), "HRKU-|AA"+mix40+mix20[:18]),
-	on("sonar-token", "SonarQube tokens", "sqp_|squ_|sqa_", 0, prefixed(hexSet, 40), "sqp_|"+hex64[:40]),
-	on("circleci-token", "CircleCI tokens", "CCIPAT_|CCIPRJ_", 0, prefixed(word, 30),
-		"CCIPAT_|"+mix20+"_"+hex64[:40]),
-	on("buildkite-token", "Buildkite tokens", "bkua_", 0, prefixed(hexSet, 40), "bkua_|"+hex64[:40]),
-	on("onepassword-token", "1Password service account tokens", "ops_eyJ", 0, prefixed(base64|slug, 60),
-		"ops_eyJ|"+mix40+mix40+mix40),
-	on("age-key", "age secret keys", "AGE-SECRET-KEY-1", 0, prefixed(digit|upper, 40),
-		"AGE-SECRET-"+"KEY-1|"+caps+caps+caps+"QPZRY9X8GF"),
-	on("cloudflare-tunnel", "tokens of Cloudflare tunnels", "eyJhIjoi", 0, prefixed(base64|slug, 100),
-		"eyJhIjoi|"+mix40+mix40+mix40+"=="),
-	on("jwt", "JSON Web Tokens, signed or encrypted", "eyJ", 0, jwt, "eyJ|hbGciOiJIUzI1NiJ9.eyJ"+mix40+"."+mix40,
-		"eyJhIjoxfQ", "eyJ.eyJ"),
-	on("authorization", "credentials after Bearer and Basic", "bearer |basic ", fold, authScheme, "Bearer |"+mix40,
-		"Bearer authentication", "basic understanding of things", "Basic authentication", "bearer token"),
-	on("pinecone-key", "Pinecone keys", "pcsk_", 0, prefixed(word, 40), "pcsk_|"+mix20[:6]+"_"+mix40+mix20),
-	on("jina-key", "Jina keys", "jina_", 0, prefixed(slug, 40), "jina_|"+hex32+mix20+"a1b2c3d4"),
-	on("voyage-key", "Voyage keys", "pa-", alone, sized(slug, 43, 46), "pa-|"+mix40+"a1b",
-		"pa-system-for-the-2025-conference-in-the-big-hall1"),
-	on("firecrawl-key", "Firecrawl keys", "fc-", alone, exactly(digit|hexLower, 32), "fc-|"+hex32, "fc-cache2"),
-	on("runpod-key", "RunPod keys", "rpa_", 0, prefixed(alnum, 36), "rpa_|"+mix40+"a1b2"),
-	on("posthog-key", "PostHog keys", "phc_|phx_|phs_|phr_|pha_", 0, prefixed(alnum, 36), "phx_|"+mix40+"a1b"),
-	on("context7-key", "Context7 keys", "ctx7sk", 0, prefixed(slug, 24),
-		"ctx7sk|-0f3a9c4e-7b1d-4265-a4a7-0b9d3c5f1826"),
-	on("assembly-key", "Apify, Browserbase, Helicone, Braintrust and Arize keys", "apify_api_|bb_live_|ak-", alone,
-		prefixedDense(slug, 26), "apify_api_|"+mix40[:36]),
-	on("tailscale-key", "Tailscale keys", "tskey-", 0, prefixed(slug, 20), "tskey-|auth-"+mix20[:17]+"-"+mix40[:32]),
-	on("hubspot-token", "HubSpot private app tokens", "pat-na1-|pat-na2-|pat-eu1-|pat-ap1-|pat-au1-", 0,
-		prefixed(hexSet|dash, 32), "pat-na1-|0f3a9c4e-7b1d-4265-a4a7-0b9d3c5f1826"),
-	on("dynatrace-token", "Dynatrace tokens", "dt0c01.|dt0s01.|dt0s02.|dt0s03.|dt0s04.|dt0s06.|dt0s08.|dt0s16.", 0,
-		prefixed(alnum|dot, 40), "dt0c01.|"+caps+caps[:8]+"."+caps+caps+caps+caps),
-	on("sourcegraph-token", "Sourcegraph tokens", "sgp_", 0, prefixed(word, 40), "sgp_|"+hex32[:16]+"_"+hex64[:40]),
-	on("neon-key", "Neon keys", "napi_", 0, prefixed(alnum, 40), "napi_|"+hex64),
-	on("netlify-token", "Netlify tokens", "nfp_|nfc_|nfo_|nfu_|nfb_", 0, prefixed(alnum, 30), "nfp_|"+mix40[:36]),
-	on("vercel-token", "Vercel tokens", "vcp_|vci_|vca_|vcr_|vck_|vercel_", 0, prefixed(alnum, 24), "vcp_|"+mix40),
-	on("discord-token", "Discord bot tokens", "MTA|MTE|MTI|MTM|MTQ", 0,
-		shape(part{slug, 20, 25, "."}, part{slug, 6, 6, "."}, part{slug, 26, many, ""}),
-		"|MTA"+mix20+"a."+"GaB3dE."+mix40[:38], "MTA-STS: v1", "MTE1.2.3"),
-	on("airtable-token", "Airtable personal tokens", "pat", alone,
-		shape(part{alnum, 14, 14, "."}, part{digit | hexLower, 64, 64, ""}), "pat|"+mix20[:14]+"."+hex64,
-		"path.to.file", "patch1.2"),
-	on("crates-token", "crates.io tokens", "cio", alone, exactly(alnum, 32), "cio|"+mix40[:32]),
-	on("nuget-key", "NuGet keys", "oy2", alone, exactly(digit|lower, 43), "oy2|"+hex32+"0f3a9c4e7b1"),
-	on("artifactory-token", "Artifactory reference tokens", "cmVmd", 0, sized(alnum, 56, 64),
-		"cmVmd|GtuOjAxOj"+mix40+mix20[:10]),
-	on("intercom-token", "Intercom tokens", "dG9rOi|dG9rO", 0, prefixed(base64, 40), "dG9rOi|"+mix40+"a1b2"),
-	on("dropbox-token", "Dropbox tokens", "sl.", alone, prefixed(slug|dot, 100), "sl.|u.A"+mix40+mix40+mix40+mix20),
-	on("facebook-token", "Facebook access tokens", "EAACEdEose0cBA|EAAC|EAAM|EAAB|EAAG|EAAJ", 0, prefixed(alnum, 60),
-		"EAACEdEose0cBA|"+mix40+mix20),
-	on("firebase-key", "Firebase server keys", ":APA91b", open, around(slug, 11, slug, 100),
-		"AAAAb3dE6gH|:APA91b"+mix40+mix40+mix40+mix20),
-	on("alibaba-key", "Alibaba Cloud access keys", "LTAI", 0, sized(alnum, 12, 26), "LTAI|"+mix20),
-	on("tencent-key", "Tencent Cloud secret ids", "AKID", 0, sized(alnum, 32, 36), "AKID|"+mix40[:32]),
-	on("yandex-token", "Yandex Cloud tokens and keys", "AQVN|y0_|t1.", alone, prefixedDense(slug|dot|equals, 35),
-		"AQVN|"+mix40[:35], "t1.join(x)", "t1.column_2_of_the_table_with_a_long_name"),
-	on("plaid-token", "Plaid access tokens", "access-sandbox-|access-development-|access-production-", 0,
-		prefixed(hexSet|dash, 36), "access-production-|0f3a9c4e-7b1d-4265-a4a7-0b9d3c5f1826"),
-	on("duffel-token",
-		"keys of Cal.com, Cloudflare, Duffel, Honeycomb, Inngest, Polar, Prefect, ReadMe, Render, Typeform and "+
-			"others",
-		"duffel_test_|duffel_live_|cal_live_|cal_test_|rnd_|pnu_|rdme_|tfp_|zpka_|apik_|snyk_uat.|snyk_sat.|"+
-			"rzp_live_|rzp_test_|aio_|CFPAT-|shippo_live_|shippo_test_|ddapi_|lmnr_|sm_aat_|tk-us-|p8e-|fio-u-|"+
-			"CLOJARS_|endr+|pk_prod_|fcm_|stytch_|signkey-prod-|signkey-test-|slk_|polar_oat_|polar_pat_|mzp_|dtn_|"+
-			"vercel_blob_rw_|wandb_v1_|mdb_sa_sk_|cfut_|cfat_|cfk_|hcaik_|hcxik_|hcalk_|hcxlk_|hcamk_", alone,
-		prefixedDense(slug|dot, 24), "duffel_test_|"+mix40+"a1b", "rnd_walk_2d", "x_rnd_walk_of_2d_points_and_more"),
-	on("aws-key-old", "AWS ids of an older kind", "A3T", alone, exactly(digit|upper, 17), "A3T|"+caps+"X"),
-	on("clickhouse-key", "ClickHouse Cloud secret keys", "4b1d", alone, exactly(alnum, 38), "4b1d|"+mix40[:38]),
-	on("harness-token", "Harness tokens", "pat.|sat.", alone, prefixed(slug|dot, 60),
-		"pat.|"+mix20+"a1."+hex32[:24]+"."+mix20),
-	on("intra42-secret", "Intra42 client secrets", "s-s4t2", 0, prefixed(slug, 60), "s-s4t2|ud-"+hex64),
-	on("infracost-key", "Infracost keys", "ico-", alone,
-		but(sized(alnum, 32, 32), func(v string) bool { return strings.ToLower(v) != v }), "ico-|"+mix40[:32],
-		"ico-7a388b69018576d24b59331fd60aab0c.png"),
-	on("wakatime-key", "WakaTime keys", "waka_", 0, prefixed(hexSet|dash, 36),
-		"waka_|0f3a9c4e-7b1d-4265-a4a7-0b9d3c5f1826"),
-	on("live-key", "keys of other providers whose prefix names their use",
-		"_live_|_prod_|_sk_|_pat_|_api_|_secret_|_token_|_key_", open, liveKey, "patch_live_|"+mix40,
-		"get_api_version_2_of_the_thing", "my_secret_santa", "is_live_"),
-	on("easypost-key", "EasyPost keys", "EZAK|EZTK", 0, exactly(alnum, 54), "EZAK|"+mix40+mix20[:14]),
-	on("flutterwave-key", "Flutterwave keys", "FLWSECK_TEST-|FLWSECK-|FLWPUBK_TEST-", 0, prefixed(alnum|dash, 12),
-		"FLWSECK_TEST-|"+hex32+"-X"),
-	on("cloudflare-key", "Cloudflare origin CA keys", "v1.0-", 0, prefixed(hexSet|dash, 100),
-		"v1.0-|"+hex32[:24]+"-"+hex64+hex64),
-	on("openshift-token", "OpenShift tokens", "sha256~", 0, prefixed(slug, 43), "sha256~|"+mix40+"a1b"),
-	on("onepassword-key", "1Password secret keys", "A3-", alone,
-		whole(chars(digit|upper|dash, ""), func(v string) bool {
-			return len(v) >= 31 && len(v) <= 39 && strings.Count(v, "-") >= 4 && digits(v)
-		}), "A3-|ABC2D3-EFG4HJ5-KLM6N-PQR7S-TUV8W-XYZ9A"[:38], "A3-paper"),
-	on("password-hash", "hashes of passwords as crypt writes them",
-		"$1$|$5$|$6$|$y$|$2a$|$2b$|$2y$|$apr1$|$argon2id$|$argon2i$|$7$", open, cryptHash,
-		"root:|$6$"+mix20[:8]+"$"+mix40+mix40+"|:19000:0:99999:7:::", "echo $1$2", "cost is $5$ or $6$ each"),
-	on("session-cookie", "session ids of web frameworks",
-		"JSESSIONID=|PHPSESSID=|sessionid=|connect.sid=|ASP.NET_SessionId=|laravel_session=|_session=|session=|"+
-			"XSRF-TOKEN=", fold|open, sessionCookie, "Set-Cookie2: JSESSIONID=|"+caps+caps+"|; Path=/", "session=42",
-		"session=ses_01HZX3ABCDEFGHJKMNPQRSTVWX"),
-	on("driver-password", "the password in the data source name of a driver", "@tcp(|@unix(|@udp(|@cloudsql(", open,
-		dsn, "app:|s3cr3t"+mix20+"|@tcp(db:3306)/main", "user:password@tcp(localhost)", "key@tcp(x)"),
-	on("oracle-password", "the password before an Oracle host", "jdbc:oracle:thin:|jdbc:oracle:oci:", open, oracle,
-		"jdbc:oracle:thin:app/|s3cr3t"+mix20+"|@db:1521/x", "jdbc:oracle:thin:@db:1521/x"),
-	on("pgpass", "the password of a line in .pgpass", ":5432:|:5433:|:6432:|:*:*:|*:*:*:", open, pgpass,
-		"db.example.com:5432:main:app:|s3cr3t"+mix20, "localhost:5432:main", "db:5432:main:app:password"),
-	on("connection-string", "passwords in SQL: IDENTIFIED BY", "identified by|identified with|set password for", fold,
-		identifiedBy, "CREATE USER a IDENTIFIED BY '|s3cr3t"+mix20+"|'", "identified by the team",
-		"IDENTIFIED BY '${PW}'", "identified with 3 others"),
-	on("convert-to-securestring", "passwords in PowerShell's ConvertTo-SecureString", "ConvertTo-SecureString", fold,
-		secureString, "ConvertTo-SecureString -String \"|s3cr3t"+mix20+"|\" -AsPlainText -Force",
-		"ConvertTo-SecureString $pw -AsPlainText"),
-	on("basic-auth-call", "passwords in calls that take a user and a password",
-		"auth=(|basicauth(|basic_auth(|.auth(|networkcredential(|credentials(|passwordauthentication(|.login(",
-		fold|open, basicAuth, "requests.get(url, auth=('app', '|s3cr3t"+mix20+"|'))", "auth=(user, password)",
-		"BasicAuth(user, pw)"),
-	on("redis-auth", "passwords in commands and files of Redis", "requirepass |masterauth |auth |bindpw |rootpw ",
-		fold|open, directive, "requirepass |s3cr3t"+mix20, "requirepass foobared", "AUTH LOGIN"),
-	on("login-pair", "user and password with a slash between them",
-		"admin / |root / |guest / |admin/|root/|admin` / `", 0, loginPair, "admin / |s3cr3tZ9"+mix20[:4],
-		"admin / user", "root / group2"),
-	on("secret-phrase", "phrases of words that restore a wallet",
-		"recovery phrase|seed phrase|mnemonic|secret phrase|backup phrase", fold|open, phrase,
-		"seed phrase: |abandon ability able about above absent absorb abstract absurd abuse access "+"accident",
-		"the mnemonic is easy", "seed phrase: twelve words"),
-	on("gitlab-feed-token", "GitLab feed and incoming mail tokens", "secret-token:", 0, prefixed(slug, 20),
-		"secret-token:|"+mix40),
-	on("helicone-key", "Helicone keys", "sk-helicone-", 0, prefixed(slug, 24),
-		"sk-helicone-|q3w9e2r-a8s1d4f-z6x2c7v-p5o1i8u"),
-	on("kubernetes-secret", "the data of a Secret of Kubernetes", "kind: Secret|stringData:|\ndata:", open,
-		kubernetes, "kind: Secret\nstringData:\n  config: |s3cr3tZ9"+mix20+"|\n",
-		"kind: SecretStore\ndata:\n  a: b1c2d3", "kind: ConfigMap\ndata:\n  level: debug",
-		"kind: Secret\nmetadata:\n  name: db-1"),
-	on("signing-call", "keys in calls that sign", "jwt.encode(|jwt.sign(|createhmac(", fold|open, secondArgument,
-		"jwt.sign(payload, '|s3cr3tZ9"+mix20+"|')", "jwt.sign(payload, secret)"),
-	on("ipsec-secret", "shared secrets of IPsec", `PSK "|PSK \|XAUTH "|XAUTH \`, open, restOfString,
-		`10.0.0.1 : PSK "`+"|s3cr3t"+mix20+"|"+`"`, `: PSK "${PSK}"`),
-	on("device-secret", "secrets in the configuration of network devices",
-		"snmp-server community |key-string |wpa-psk ascii 0 ", open, value((*scan).bareWord, made),
-		"snmp-server community |s3cr3tZ9"+mix20[:4]+"| RO", "snmp-server community public RO"),
-	on("uuid-key", "keys of LaunchDarkly and Axiom: a prefix and a UUID", "sdk-|xaat-|xapt-", alone,
-		whole(chars(slug, ""), uuid), "sdk-|0f3a9c4e-7b1d-4265-a4a7-0b9d3c5f1826", "sdk-0f3a9c4e", "sdk-go-v2"),
-	on("paypal-token", "PayPal access tokens of Braintree", "access_token$", 0, whole(chars(alnum, "$"), long(30)),
-		"access_token$|production$"+mix20[:16]+"$"+hex32, "access_token$1"),
-	on("facebook-token-long", "Facebook access tokens of applications", "EAA", alone, sized(alnum, 100, 300),
-		"EAA|"+mix40+mix40+mix40+"ZD"),
-	on("twitter-token", "Twitter bearer tokens of applications", "AAAAAAAAAAAAAAAAAAAA", 0,
-		whole(chars(alnum, "%"), func(v string) bool { return len(v) >= 50 && strings.IndexByte(v, '%') >= 0 }),
-		"AAAAAAAAAAAAAAAAAAAAA|"+mix40+"%3D"+mix40+mix20[:10], "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"),
-	on("openai-session", "OpenAI session keys", "sess-", alone, exactly(alnum, 40), "sess-|"+mix40),
-	on("trigger-key", "Trigger.dev keys", "tr_prod_|tr_dev_|tr_stg_|tr_pat_", alone, sized(alnum, 18, 40),
-		"tr_prod_|"+mix20),
-	on("aiven-password", "Aiven passwords and tokens", "AVNS_", 0, prefixed(slug, 15), "AVNS_|"+mix20[:19]),
-	on("octopus-key", "Octopus Deploy keys", "API-", alone, sized(digit|upper, 25, 32), "API-|"+caps+caps[:10],
-		"API-REFERENCE", "API-2024"),
-	on("jetbrains-token", "JetBrains permanent tokens", "perm:|perm-", 0, prefixed(base64|dot|dash, 40),
-		"perm:|"+mix20+"."+mix20[:8]+"."+mix40, "perm: 0644"),
-	on("cursor-key", "Cursor keys", "key_", alone, exactly(digit|hexLower, 64), "key_|"+hex64),
-	on("statsig-key", "Statsig secret keys", "secret-", alone, sized(alnum, 40, 48), "secret-|"+mix40+"a1b"),
-	on("wallet-key", "extended private keys of wallets", "xprv|yprv|zprv|tprv", 0, prefixed(alnum, 90),
-		"xprv|9s21ZrQH143K"+mix40+mix40+mix20),
-	on("aspnet-cookie", "what ASP.NET protects: cookies and tokens", "CfDJ8", 0, prefixed(slug, 60),
-		"CfDJ8|"+mix40+mix40),
-	on("unseal-key", "keys that unseal Vault", "Unseal Key |Recovery Key ", 0, unsealKey,
-		"Unseal Key 1: |"+mix40+"a1b=", "Unseal Key 1: see the safe", "Unseal Key Shares: 5"),
-	on("masked-value", "values that a workflow asks to be masked", "::add-mask::", open,
-		value(shellWord, literal),
-		"echo ::add-mask::|s3cr3t"+mix20, "::add-mask::$TOKEN", "::add-mask::${{ secrets.X }}"),
-	on("literal-of-secret", "values of kubectl create secret", "--from-literal=", open, fromLiteral,
-		"kubectl create secret generic x --from-literal=a=|s3cr3t"+mix20, "--from-literal=a=$A",
-		"--from-literal=log_level=debug", "--from-literal=username=admin"),
-	on("redis-user", "passwords of users of Redis", " on >", open, value((*scan).bareWord, made),
-		"user app on >|s3cr3t"+mix20+"| ~* +@all", "click on > next", "turn it on >>out.log"),
-	on("url-code", "codes and keys in the query of a URL, tokens in its path",
-		"?code=|&code=|?key=|&key=|password/|reset/|invite/", open, urlCode,
-		"https://x.example/callback?code=|"+mix40+"|&state=x", "?code=404", "?key=name", "/password/reset",
-		"reset/0f3a9c4e-7b1d-4265-a4a7-0b9d3c5f1826", "src/password/resetPasswordControllerV2Test.java"),
-	on("sent-password", "passwords that scripts of expect send", `send "|send -- "|send \|send -- \`, 0, sent,
-		"send \"|s3cr3tZ9"+mix20[:4]+"|\\r\"", "send \"exit\\r\"", "send \"ls -la /srv2\\r\"", "send \"hello\""),
-	on("replaced-password", "the old password in ALTER USER of Oracle", `" replace "| replace '`, fold|open,
-		oldPassword, "ALTER USER a IDENTIFIED BY \"${NEW}\" REPLACE \"|s3cr3t"+mix20+"|\"",
-		"x replace 'a1' with 'b1'"),
-	on("password-label", "passwords and keys after their names in other languages", strings.Join(labels, "|"), open,
-		labelled, "Das Passwort lautet |s3cr3tZ9"+mix20[:4], "Passwort: erforderlich", "Das Passwort ist zu kurz",
-		"Senha: 12345", "密码是必填项"),
-	on("command-password",
-		"passwords given to known commands: curl -u, mysql -p, docker login -p, sudo -S, chpasswd, …",
-		strings.Join(commandLiterals(), "|"), open, command, "curl -sS -u app:|s3cr3t"+mix20+"| https://example.com",
-		"ls -a /srv", "mkdir -p /srv/data1", "docker run -p 8080:80 nginx", "curl -u app https://example.com",
-		"grep -w Password1234 f"),
-	on("openssl-password", "passwords passed to openssl", "-passin pass:|-passout pass:|-pass pass:|-password pass:", 0,
-		value(shellWord, literal),
-		"openssl rsa -passin pass:|s3cr3t"+mix20+"| -in k.pem"),
+// matcher verifies a rule at a literal, c.s[at:at+n], and returns the secret's bounds; an end that is not after the
+// start means that there is none. It may look back as far as c.floor: what is before is redacted already. What it looks
+// at beyond a fixed number of bytes it must look at once only in a text, or count by afford.
+type matcher func(c *scan, at, n int) (start, end int)
+
+// rule is a row of data/rules.txt.
+type rule struct {
+	name, about string
+	literals    []string // one of them is in the text; three bytes or more
+	where       placing
+	find        matcher
+	shape       *pattern // of find, where a row has one
+	marker      string
+}
+
+// placing is where a literal counts; 0 is on its own, in the case that it has.
+type placing uint8
+
+const (
+	fold  placing = 1 << iota // whatever the literals' case
+	open                      // a letter or digit may come before the literal
+	alone                     // nor may the literal be glued to a word by an underscore
+	after                     // the literal is no part of the secret
+)
+
+//go:embed data/rules.txt
+var rulesFile string
+
+// functions are the matchers of what no row describes.
+var functions = map[string]matcher{"@privateKey": privateKey, "@keyTail": keyTail, "@encodedKey": encodedKey,
+	"@putty": putty, "@awsKey": awsKey, "@authScheme": authScheme, "@jwt": jwt, "@liveKey": liveKey,
+	"@cryptHash": cryptHash, "@loginPair": loginPair, "@seedWords": seedWords, "@urlPassword": urlPassword}
+
+var rules []*rule
+
+func init() {
+	functions["@encodedText"] = encodedText // asks the rules
+	placings := map[string]placing{"fold": fold, "open": open, "alone": alone, "after": after}
+	for line := range strings.SplitSeq(strings.TrimSpace(rulesFile), "\n") {
+		if line[0] == '#' {
+			continue
+		}
+		column := strings.Split(line, "\t")
+		r := &rule{name: column[0], about: column[4], literals: strings.Split(column[3], "|"), find: functions[column[2]],
+			marker: "[redacted:" + column[0] + "]"}
+		for name := range strings.SplitSeq(column[1], ",") {
+			r.where |= placings[name]
+		}
+		if column[3] == "@encodedNames" {
+			r.literals = encodedNames()
+		}
+		if r.find == nil {
+			r.shape = newPattern(column[2], r.where)
+			r.find = r.shape.find
+		}
+		rules = append(rules, r)
+	}
+}
+
+// pattern is the shape of a token around a literal.
+type pattern struct {
+	before piece   // in front of the literal
+	pieces []piece // after it
+	check  func(body string) bool
+	after  bool // the literal is no part of it
+}
+
+// piece is from low to high bytes of a set, and then a separator.
+type piece struct {
+	set       charset
+	low, high int
+	then      string
+}
+
+// many is the high of a piece that ends with its set only.
+const many = 1 << 30
+
+// checks are what the random part of a token must hold to be taken for one.
+var checks = map[string]func(body string) bool{
+	"any":      func(string) bool { return true },
+	"mixed":    func(v string) bool { return random(v, false) },
+	"dense":    func(v string) bool { return random(v, true) },
+	"digits":   func(v string) bool { return countDigits(v) >= 3 },
+	"capitals": func(v string) bool { return strings.ToLower(v) != v && random(v, true) },
+	"dashes":   func(v string) bool { return strings.Count(v, "-") >= 4 && digits(v) },
+	"percents": func(v string) bool { return strings.ContainsAny(v[:len(v)-1], "%=") },
+	"uuid":     uuid,
+	"openai": func(v string) bool { // style sheets have the prefix too, and other providers
+		return random(v, true) && !strings.HasPrefix(v, "ant-") && !strings.HasPrefix(v, "or-") &&
+			!strings.HasPrefix(v, "lf-") && !strings.HasPrefix(v, "helicone-")
+	},
+	"hf": func(v string) bool { return random(v, false) || len(v) == 34 && !wordy(v) && !repeated(v) },
+	"hook": func(v string) bool {
+		return random(v, false) && strings.Trim(v[strings.LastIndexByte(v, '/')+1:], "Xx0") != ""
+	},
+	"cookie": func(v string) bool {
+		return countDigits(v) >= 3 && !strings.HasPrefix(v, "ses_") && !uuid(v) && !date(v) && !number(v)
+	},
+	"code": func(v string) bool {
+		return !wordy(v) && !uuid(v) && countDigits(v) >= 2 && random(v, true) && strings.ToLower(v) != v
+	},
+}
+
+// newPattern reads a shape: sets with how many bytes of them, separators between them, the name of a check.
+func newPattern(shape string, where placing) *pattern {
+	p := &pattern{check: checks["mixed"], after: where&after != 0}
+	fields := strings.Fields(shape)
+	for i := 0; i < len(fields); i++ {
+		if check := checks[fields[i]]; check != nil {
+			p.check = check
+			continue
+		}
+		var x piece
+		for name := range strings.SplitSeq(fields[i], ",") {
+			x.set |= sets[name]
+		}
+		i++
+		low, high, ranged := strings.Cut(strings.TrimSuffix(fields[i], "+"), "-")
+		x.low, _ = strconv.Atoi(low)
+		switch x.high = x.low; {
+		case ranged:
+			x.high, _ = strconv.Atoi(high)
+		case strings.HasSuffix(fields[i], "+"):
+			x.high = many
+		}
+		if i+1 < len(fields) && len(fields[i+1]) == 1 {
+			if i++; fields[i] == "*" {
+				p.before = x
+				continue
+			}
+			x.then = fields[i]
+		}
+		p.pieces = append(p.pieces, x)
+	}
+	return p
+}
+
+// maybe reports whether the shape may follow a literal that ends at i, once escapes are gone.
+func (p *pattern) maybe(raw string, i int) bool {
+	end := run(raw[:min(len(raw), i+8)], i, p.pieces[0].set)
+	return end-i >= min(8, p.pieces[0].low) || end == len(raw) || strings.HasPrefix(raw[end:], `\/`)
+}
+
+func (p *pattern) find(c *scan, at, n int) (int, int) {
+	s, body, end := c.s, at+n, at+n
+	start := at
+	if p.after && len(s) > end+maxURL {
+		s = s[:end+maxURL] // what may be within a word must not walk over all of it each time
+	}
+	if low := p.before.low; low > 0 {
+		if start = runBack(s, at, max(c.floor, at-low-5), p.before.set); at-start > low+4 && bounded(s, at-low) {
+			start = at - low // an escape runs into it
+		}
+		if body = start; at-start < low || at-start > low+4 {
+			return 0, 0
+		}
+	}
+	for i, x := range p.pieces {
+		var ok bool
+		if end, ok = x.end(s, at, end, i == len(p.pieces)-1); !ok {
+			return 0, 0
+		}
+	}
+	c.looked += end - start
+	if p.after {
+		start = at + n
+	}
+	return unless(!p.check(s[body:end]), start, end)
+}
+
+// end returns where the piece ends that begins at from, of a token that begins at at.
+func (x *piece) end(s string, at, from int, last bool) (end int, ok bool) {
+	end = run(s, from, x.set)
+	for last && end > from && class[s[end-1]]&(dot|dash) != 0 {
+		end-- // ends a sentence
+	}
+	size := end - from
+	// A token cut short by the end of the text is one from its eighth byte.
+	cut := last && size < x.low && size >= 8 && cutOff(s, at, from, end) &&
+		(random(s[from:end], true) || x.set&^hexSet == 0 && digits(s[from:end]))
+	if size < x.low && !cut || size > x.high || !strings.HasPrefix(s[end:], x.then) {
+		return 0, false
+	}
+	ok = !last || x.low != x.high || cut || end == len(s) || class[s[end]]&word == 0
+	return end + len(x.then), ok
+}
+
+// cutShort reports whether the text ends at i because it was cut there.
+func cutShort(s string, i int) bool {
+	rest := s[i:]
+	for _, sign := range [...]string{TruncatedMarker, "...", "…", "[truncated", "<truncated"} {
+		if strings.HasPrefix(rest, sign) {
+			return true
+		}
+	}
+	return rest == ""
+}
+
+// cutOff is cutShort for a token with the literal s[at:body]. The end of the text shows a cut only where the literal is
+// none by chance: now and then an id begins with any four letters and digits that its alphabet has, and most have
+// letters of one case.
+func cutOff(s string, at, body, end int) bool {
+	const byChance = 4
+	if end == len(s) && body-at <= byChance && (run(s, at, digit|lower) >= body || run(s, at, digit|upper) >= body) {
+		return false
+	}
+	return cutShort(s, end)
+}
+
+// kinds returns the kinds of bytes that v has, and the most letters and digits in a row.
+func kinds(v string) (seen charset, longest int) {
+	length := 0
+	for i := range len(v) {
+		c := class[v[i]]
+		seen |= c
+		if length++; c&alnum == 0 {
+			length = 0
+		}
+		longest = max(longest, length)
+	}
+	return seen, longest
+}
+
+// random reports whether body has what chance gives a token and words lack: a digit, or letters of both cases. Dense
+// has a long run without separators, or digits and both cases.
+func random(body string, dense bool) bool {
+	seen, longest := kinds(body)
+	if len(body) >= 8 && strings.Count(body, body[:1]) == len(body) {
+		return false // xxxxxxxx
+	}
+	if dense {
+		return seen&digit != 0 && (longest >= 16 || seen&upper != 0 && seen&lower != 0)
+	}
+	return seen&digit != 0 || seen&upper != 0 && seen&lower != 0 || gibberish(body)
+}
+
+func countDigits(s string) (n int) {
+	for i := range len(s) {
+		if class[s[i]]&digit != 0 {
+			n++
+		}
+	}
+	return n
+}
+
+func digits(s string) bool {
+	for i := range len(s) {
+		if class[s[i]]&digit != 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// unless returns the bounds of a secret; none where not holds.
+func unless(not bool, start, end int) (int, int) {
+	if not {
+		return 0, 0
+	}
+	return start, end
+}
+
+// jwt matches a JSON Web Token or encrypted token, also without its signature, or cut within its header.
+func jwt(c *scan, at, _ int) (int, int) {
+	s := c.s
+	end := run(s, at, slug)
+	if end-at < 12 || end == len(s) || s[end] != '.' {
+		plain, err := b64.RawURLEncoding.DecodeString(s[at : at+(end-at)/4*4])
+		return unless(end-at < 20 || end < len(s) || err != nil || !bytes.HasPrefix(plain, []byte(`{"`)) ||
+			unprintable(plain), at, end)
+	}
+	second := end + 1
+	end = run(s, second, slug)
+	// An encrypted token may have an empty second part, where its key is agreed.
+	if end-second < 8 && (end == len(s) || s[end] != '.') {
+		return 0, 0
+	}
+	for end < len(s) && s[end] == '.' {
+		next := run(s, end+1, slug|equals)
+		if next == end+1 && !(next < len(s) && s[next] == '.') {
+			break
+		}
+		end = next
+	}
+	return at, end
+}
+
+// unprintable reports whether b is no text.
+func unprintable(b []byte) bool {
+	return bytes.ContainsFunc(b, func(r rune) bool {
+		return r < ' ' && r != '\n' && r != '\r' && r != '\t' || r == 0x7f || r == utf8.RuneError
+	})
+}
+
+var awsID = newPattern("caps 16", 0)
+
+// awsKey matches an access key id and, where it is right beside it as in a file of credentials, its secret.
+func awsKey(c *scan, at, n int) (int, int) {
+	s := c.s
+	start, end := awsID.find(c, at, n)
+	if end == 0 {
+		return 0, 0
+	}
+	if i := skip(s, end, end+6, "\"',:;| \t\r\n\\"); i > end {
+		if stop := run(s, i, alnum|plusSlash); stop-i == 40 && random(s[i:stop], true) {
+			return start, stop
+		}
+	}
+	return start, end
+}
+
+// authScheme matches what follows "Bearer " or "Basic ".
+func authScheme(c *scan, at, n int) (int, int) {
+	s := c.s
+	start := skip(s, at+n, len(s), " ")
+	value := strings.TrimRight(s[start:run(s, start, base64|slug|dot|tilde)], ".-")
+	end := start + len(value)
+	if len(value) < 8 || !random(value, false) {
+		return 0, 0
+	}
+	if s[at+1]|0x20 == 'a' { // Basic
+		plain, err := b64.RawStdEncoding.DecodeString(strings.TrimRight(value[:len(value)-len(value)%4], "="))
+		return unless(err != nil || bytes.IndexByte(plain, ':') < 0 || unprintable(plain), start, end)
+	}
+	return unless(identifierPath(value) && !digits(value) && len(value) < 20, start, end)
+}
+
+// liveKey matches a word of capitals, letters and digits with more words before it.
+func liveKey(c *scan, at, n int) (int, int) {
+	end := run(c.s, at+n, alnum)
+	v := c.s[at+n : end]
+	return unless(len(v) < 24 || !random(v, true) || wordy(v) && countDigits(v) < 4 || at == c.floor ||
+		class[c.s[at-1]]&alnum == 0 || at-c.floor >= 2 && c.s[at-2:at] == "pk", at+n, end) // pk: publishable
+}
+
+// cryptHash matches the salt and the hash that follow the sign of an algorithm.
+func cryptHash(c *scan, at, n int) (int, int) {
+	for i := at + n; i < at+160; {
+		end := run(c.s, i, base64|dot|comma)
+		next := end < len(c.s) && c.s[end] == '$'
+		if end-i >= 22 && random(c.s[i:end], false) && !next {
+			return at, end
+		}
+		if end == i || !next || end-i > 64 {
+			break
+		}
+		i = end + 1
+	}
+	return 0, 0
+}
+
+// seedWords matches twelve words or more, of lower-case letters, after a colon or "is".
+func seedWords(c *scan, at, n int) (int, int) {
+	i := at + n
+	for range 3 {
+		i = skip(c.s, i, at+60, " \"'`:=*\n")
+		if rest := c.s[i:]; strings.HasPrefix(rest, "is ") || strings.HasPrefix(rest, "is: ") {
+			i += 2
+		}
+	}
+	end, count := i, 0
+	for j := i; j < len(c.s) && count < 24; count++ {
+		stop := run(c.s[:min(len(c.s), j+10)], j, lower)
+		if stop-j < 3 || stop-j > 8 {
+			break
+		}
+		end = stop
+		if j = stop; j < len(c.s) && class[c.s[j]]&space != 0 {
+			j++
+		}
+	}
+	return unless(count < 12, i, end)
+}
+
+func loginPair(c *scan, at, n int) (int, int) {
+	i := at + n
+	if c.s[i-1] == '/' { // is a path, where nobody logs in
+		before := c.s[max(c.floor, at-24):at]
+		before = before[strings.LastIndexByte(before, '\n')+1:]
+		if indexFold(before, "log") < 0 && indexFold(before, "redential") < 0 && indexFold(before, "with ") < 0 {
+			return 0, 0
+		}
+	}
+	end := c.bareWord(i)
+	v := c.s[i:end]
+	return unless(!chancy(v) && !strong(v), i, end)
+}
+
+// encodedNames are pieces of the Base64 of a text that has the name of a secret in it, wherever in the text.
+func encodedNames() (out []string) {
+	for _, name := range words["encoded"] {
+		for shift, from := range [...]int{0, 2, 3} {
+			text := b64.RawStdEncoding.EncodeToString([]byte("\n\n\n"[:shift] + name))
+			out = append(out, text[from:(shift+len(name))*8/6])
+		}
+	}
+	return out
+}
+
+// encodedText matches Base64 of a text that holds a secret.
+func encodedText(c *scan, at, n int) (int, int) {
+	const most = 8 << 10
+	lo := runBack(c.s, at, max(c.floor, at-most), alnum|plusSlash)
+	hi := run(c.s[:min(len(c.s), at+most)], at+n, base64)
+	if !c.afford(hi - lo) {
+		return 0, 0
+	}
+	plain, err := b64.RawStdEncoding.DecodeString(strings.TrimRight(c.s[lo:hi], "="))
+	return unless(err != nil || unprintable(plain) || c.r.text(string(plain)) == string(plain), lo, hi)
 }

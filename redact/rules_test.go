@@ -1,8 +1,11 @@
 package redact
 
 import (
+	b64 "encoding/base64"
 	"encoding/json"
 	"fmt"
+	"os"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -26,39 +29,58 @@ func survives(out, secret string) string {
 	return ""
 }
 
-// secretOf is the random part of a rule's example.
-func secretOf(x *rule) string {
-	switch x.name {
-	case "twilio-key", "azure-client-secret", "telegram-token":
-		return x.example[1]
-	case "mailchimp-key":
-		return x.example[0]
+// rule returns the rule of the example's name, nil where it is of labels.
+func (x *ruleExample) rule() *rule {
+	for _, r := range rules {
+		if r.name == x.name {
+			return r
+		}
 	}
-	if x.name == "private-key" {
-		return strings.ReplaceAll(strings.SplitN(x.example[2], "-----END", 2)[0], "\n", "")
-	}
-	return x.example[1]
+	return nil
 }
+
+// secretOf is the random part of an example.
+func secretOf(x *ruleExample) string {
+	parts := strings.Split(x.example, "|")
+	switch x.name {
+	case "mailchimp-key":
+		return parts[0]
+	case "private-key":
+		return strings.ReplaceAll(strings.SplitN(parts[2], "-----END", 2)[0], "\n", "")
+	}
+	return parts[1]
+}
+
+func (x ruleExample) whole() string { return strings.ReplaceAll(x.example, "|", "") }
 
 func TestRulesFindTheirExamples(t *testing.T) {
 	r := mustNew(t, Config{DisableKeys: true})
-	for _, x := range rules {
-		in := strings.Join(x.example, "")
+	for i := range ruleExamples {
+		x := &ruleExamples[i]
+		rule := x.rule()
+		if rule == nil {
+			continue
+		}
+		in := x.whole()
 		out := r.Text(in)
-		if !strings.Contains(out, x.marker) {
-			t.Errorf("%s: Text(%q) = %q, want %s in it", x.name, in, out, x.marker)
+		if !strings.Contains(out, rule.marker) {
+			t.Errorf("%s: Text(%q) = %q, want %s in it", x.name, in, out, rule.marker)
 		}
 		only := []string{}
 		for _, y := range rules {
-			if y != x {
+			if y != rule {
 				only = append(only, y.name)
 			}
 		}
 		if out := mustNew(t, Config{DisableKeys: true, DisableRules: []string{x.name}}).Text(in); strings.Contains(out,
-			x.marker) {
+			rule.marker) {
 			t.Errorf("%s is off, yet Text(%q) = %q", x.name, in, out)
 		}
-		if out := mustNew(t, Config{DisableKeys: true, DisableRules: only}).Text(in); !strings.Contains(out, x.marker) {
+		if x.name == "encoded-secret" {
+			continue // it asks the others
+		}
+		if out := mustNew(t, Config{DisableKeys: true, DisableRules: only}).Text(in); !strings.Contains(out,
+			rule.marker) {
 			t.Errorf("%s alone: Text(%q) = %q", x.name, in, out)
 		}
 	}
@@ -66,7 +88,8 @@ func TestRulesFindTheirExamples(t *testing.T) {
 
 func TestRulesLeaveWhatLooksAlike(t *testing.T) {
 	r := mustNew(t, Config{})
-	for _, x := range rules {
+	for i := range ruleExamples {
+		x := &ruleExamples[i]
 		for _, in := range x.not {
 			if out := r.Text(in); out != in {
 				t.Errorf("%s: Text(%q) = %q, want it unchanged", x.name, in, out)
@@ -112,9 +135,9 @@ func asJSON(v any) string {
 
 func TestEveryRuleInEveryPlace(t *testing.T) {
 	r := mustNew(t, Config{})
-	for _, x := range rules {
-		secret := secretOf(x)
-		whole := strings.Join(x.example, "")
+	for i := range ruleExamples {
+		x := &ruleExamples[i]
+		secret, whole := secretOf(x), x.whole()
 		for place, wrap := range places {
 			if x.name == "command-password" && place != "prose" {
 				continue // a command is not a value
@@ -203,8 +226,10 @@ func TestRuleTable(t *testing.T) {
 			t.Errorf("two rules are named %s", x.name)
 		}
 		seen[x.name] = true
-		if x.about == "" || len(x.example) < 2 || x.find == nil {
-			t.Errorf("%s: description, example in pieces or matcher is missing", x.name)
+		if x.about == "" || x.find == nil || !slices.ContainsFunc(ruleExamples, func(e ruleExample) bool {
+			return e.name == x.name
+		}) {
+			t.Errorf("%s: description, example or matcher is missing", x.name)
 		}
 		for _, l := range x.literals {
 			if len(l) < 3 {
@@ -235,3 +260,56 @@ func TestCommandAfterEscape(t *testing.T) {
 		}
 	}
 }
+
+func TestEncodedTextIsRead(t *testing.T) {
+	r := mustNew(t, Config{})
+	for _, plain := range []string{"PASSWORD=" + password, "export DB_PASSWORD='" + password + "'\n",
+		`{"api_key":"` + mix40 + `"}`, "user=a\nsecret=" + mix20 + "\n", "TOKEN=" + mix40} {
+		for _, before := range []string{"", "x", "xy"} {
+			text := b64.StdEncoding.EncodeToString([]byte(before + "\n" + plain))
+			if out := r.Text("echo " + text + " | base64 -d > .env"); strings.Contains(out, text[len(text)/2:]) {
+				t.Errorf("%q: %s", before+plain, out)
+			}
+		}
+	}
+	for _, plain := range []string{"the password is required", "max_tokens=4096 and more text", "password: ${PASSWORD}"} {
+		text := "data " + b64.StdEncoding.EncodeToString([]byte(plain))
+		if out := r.Text(text); out != text {
+			t.Errorf("%s: %s", text, out)
+		}
+	}
+}
+
+const (
+	hex32 = "0f3a9c4e7b1d8265" + "e4a70b9d3c5f1826"
+	hex64 = hex32 + "9b2e6d0c81f7a354" + "7c1e93d05ab8f246"
+	mix20 = "aZ3kQ9xW7mB2" + "vN5tL8rD"
+	mix40 = mix20 + "hF4jY6cP1sG0uE9oK3iX"
+	caps  = "Q7ZL3MXK5RVN" + "2TWB"
+)
+
+type ruleExample struct {
+	name, example string
+	not           []string
+}
+
+// ruleExamples are those of testdata/rules.txt.
+var ruleExamples = func() (all []ruleExample) {
+	b, err := os.ReadFile("testdata/rules.txt")
+	if err != nil {
+		panic(err)
+	}
+	pairs := []string{"␤", "\n"}
+	for kind, sample := range map[string]string{"m": mix40, "h": hex64, "c": caps} {
+		for n := range len(sample) + 1 {
+			pairs = append(pairs, fmt.Sprintf("«%s%d»", kind, n), sample[:n])
+		}
+	}
+	text := strings.NewReplacer(pairs...).Replace(strings.ReplaceAll(strings.TrimSpace(string(b)), "\n", "\x00"))
+	for line := range strings.SplitSeq(text, "\x00") {
+		if column := strings.Split(line, "\t"); line[0] != '#' {
+			all = append(all, ruleExample{column[0], column[1], column[2:]})
+		}
+	}
+	return all
+}()

@@ -20,52 +20,98 @@ func label(r *Redactor, v string) bool {
 	return false
 }
 
-// looksRandom reports whether v is long and mixed enough for a token.
-func looksRandom(v string) bool {
-	if len(v) < 8 || strings.ContainsAny(v, " \t\n()") {
-		return false
+// kind is what a value looks like. Of the kinds that a value is, the first counts.
+type kind uint8
+
+const (
+	aStop       kind = iota // a word that follows the name of a secret in prose, code and schemas
+	aNumber                 // digits only
+	aUUID                   // a UUID
+	aDate                   // a date
+	aURL                    // a URL
+	aPath                   // the path of a file
+	anAlgorithm             // the name of a hash, a cipher or an encoding
+	aCode                   // a call, a type, an expression
+	aLabel                  // names a secret itself: user_password, "Enter your API key"
+	aToken                  // long and mixed, as machines make keys
+	aStrong                 // a password as people make them where one is asked for
+	aChancy                 // made by chance
+	aMixed                  // letters and digits that change often
+	aGibberish              // letters that follow each other as they do by chance
+	aText                   // several words
+	aDotted                 // names joined by dots or underscores
+	aWord                   // a word or a name
+	aNameDigit              // a name with a digit
+	anOther
+	kindCount
+)
+
+var kindNames = [kindCount]string{"stop-word", "number", "uuid", "date", "url", "path", "algorithm", "code", "label",
+	"token", "strong", "chancy", "mixed", "gibberish", "text", "dotted", "word", "name-with-digit", "other"}
+
+// kindOf returns the kind of the value v of the label.
+func (m *mention) kindOf(v string) kind {
+	if m.class == credential && strings.IndexByte(strings.TrimRight(v, "="), '=') > 0 {
+		if pairsHold(v) {
+			return aToken
+		}
+		return aStop
 	}
-	var seen charset
-	other := false
-	for i := range len(v) {
-		c := class[v[i]]
-		seen |= c
-		other = other || c == 0
+	switch k := known(v); {
+	case k != anOther:
+		return k
+	case call(v) || constant(v) || strings.Contains(v, "::") || !m.quoted && strings.IndexByte("([{<*&:!", v[0]) >= 0:
+		return aCode
+	case label(m.c.r, v):
+		return aLabel
+	case tokenLike(v):
+		return aToken
+	case strong(v):
+		return aStrong
+	case chancy(v):
+		return aChancy
+	case mixture(v):
+		return aMixed
+	case strings.IndexByte(v, ' ') >= 0:
+		return aText
+	case gibberish(v):
+		return aGibberish
 	}
-	letters := seen&(lower|upper) != 0
-	return letters && seen&digit != 0 || letters && other || len(v) >= 20 && seen&lower != 0 && seen&upper != 0 ||
-		gibberish(v)
+	return nameKind(v)
 }
 
-// pairs are how likely, from 0 to 9, each letter follows another in English and in the
-// identifiers of programs: the natural logarithm of how much likelier than by chance.
-var pairs = [26]string{
-	"36762350504867061768432330", // a
-	"75647430751832632664711041", // b
-	"83547337507642842657531120", // c
-	"74469421820534632663644240", // d
-	"63675541201657253886243620", // e
-	"64567830800643740664601130", // f
-	"63638355701536840774522111", // g
-	"82359310703443741656502030", // h
-	"54665560001669750567050305", // i
-	"84558433605254752383722110", // j
-	"63459462810445443375422230", // k
-	"73368421802723730355520060", // l
-	"85448112702462780264500030", // m
-	"72677582604434631378442010", // n
-	"45663550403668560866655200", // o
-	"82538234604731760867511130", // p
-	"51456336503433045554913051", // q
-	"72559441704454740566432040", // r
-	"62638236703443562468613051", // s
-	"72438426800532640765412250", // t
-	"56646540600768360777000302", // u
-	"83549633700342543344122100", // v
-	"93357336800446740774313210", // w
-	"65757623700443582458332540", // x
-	"43545312602487490386123034", // y
-	"73339111700322520241323346", // z
+// known returns the kind of what is no secret in most places, anOther for the rest.
+func known(v string) kind {
+	switch {
+	case has(stopWords, strings.TrimRight(v, ".,:;!")) || has(stateWords, v):
+		return aStop
+	case number(v):
+		return aNumber
+	case uuid(v):
+		return aUUID
+	case date(v):
+		return aDate
+	case strings.Contains(v, "://"):
+		return aURL
+	case filePath(v) || strings.HasPrefix(v, "env:") || strings.HasPrefix(v, "file:"):
+		return aPath
+	case algorithm(v):
+		return anAlgorithm
+	}
+	return anOther
+}
+
+// nameKind returns the kind of what may be a word or a name.
+func nameKind(v string) kind {
+	switch named := identifierPath(v); {
+	case named && !digits(v) && strings.ContainsAny(v, "._"):
+		return aDotted
+	case run(v, 0, letter|dash) == len(v) || v[0] >= 0x80 && !digits(v):
+		return aWord
+	case named && digits(v):
+		return aNameDigit
+	}
+	return anOther
 }
 
 // gibberish reports whether the letters of v, a dozen or more, follow each other as they
@@ -83,9 +129,6 @@ func gibberish(v string) bool {
 	return n >= 11 && (10*sum < 50*n || n >= 14 && 10*sum < 53*n) || n >= 8 && len(v) >= 12 && 10*sum < 45*n
 }
 
-// made reports whether v was made to be a secret, by chance or by people.
-func made(v string) bool { return strong(v) || chancy(v) || tokenLike(v) }
-
 // strong reports whether v is a password as people make them where one is asked for:
 // letters, a digit, and capitals or a mark that names do not have.
 func strong(v string) bool {
@@ -98,20 +141,9 @@ func strong(v string) bool {
 	return seen&digit != 0 && seen&letter != 0 && (mark || seen&upper != 0 && seen&lower != 0)
 }
 
-// stopWords are what is after the name of a secret in prose, code and schemas and
-// is no secret.
-var stopWords = wordSet("to the a an is are was be and or not for from in on of with by as at if when then this " +
-	"that it its must may can should will flag option argument arg parameter param value values field string str " +
-	"bytes byte number int integer bool boolean any object array list dict map text none null nil undefined true " +
-	"false yes no required optional missing invalid expired empty unset hidden enabled disabled default auto " +
-	"inherit ok error options flags arguments instead via using has have protected prompts void never unknown " +
-	"uint64 int64 uuid self type const let var char file path name stdin env prompt removed redacted masked include " +
-	"omit same-origin todo tbd")
-
 // algorithm reports whether v names a hash, cipher or encoding.
 func algorithm(v string) bool {
-	for _, p := range [...]string{"sha", "md5", "base64", "base32", "bcrypt", "argon2", "pbkdf2", "utf", "rs256",
-		"hs256", "es256", "aes", "ed25519", "rsa", "oauth2", "x509", "blake"} {
+	for _, p := range words["algorithms"] {
 		if len(v) >= len(p) && equalFold(v[:len(p)], p) {
 			return true
 		}
@@ -202,9 +234,6 @@ func standsIn(v string) bool {
 	return len(v)-len(rest) >= 3 && (rest == "" || len(rest) <= 12 && class[rest[len(rest)-1]]&(dash|under) != 0)
 }
 
-var standIns = wordSet("changeme change-me change_me changeit placeholder filtered hidden todo fixme tbd dummy " +
-	"same-origin include")
-
 // wordy reports whether most of v is in runs of letters such as words have.
 func wordy(v string) bool {
 	letters := 0
@@ -242,6 +271,17 @@ func chancy(v string) bool {
 		(seen&lower != 0 && seen&upper != 0 || turns >= 4 || marks > 0 && seen&lower != 0)
 }
 
+// mixture reports whether v is long, of letters and digits, and changes from one to the other often.
+func mixture(v string) bool {
+	turns := 0
+	for i := 1; i < len(v); i++ {
+		if class[v[i]]&digit != class[v[i-1]]&digit {
+			turns++
+		}
+	}
+	return len(v) >= 14 && turns >= 3 && run(v, 0, alnum) == len(v)
+}
+
 // tokenLike reports whether v has the length and mixture of a key that a machine made.
 func tokenLike(v string) bool {
 	if len(v) < 16 || uuid(v) || filePath(v) || date(v) {
@@ -265,11 +305,6 @@ func passLike(v string) bool {
 	}
 	return !(strings.IndexByte(v, '_') > 0 && identifierPath(v) && wordy(v)) // a test that passes
 }
-
-// stateWords are what tests, checks and passes of a compiler end with.
-var stateWords = wordSet("passed fail failed failure failing success succeeded warn warning skip skipped pending " +
-	"first second third final last initial both all nil some later early late post pre done complete partial " +
-	"unknown always")
 
 // filePath reports whether v is the path of a file.
 func filePath(v string) bool {
@@ -337,4 +372,26 @@ func variable(v string) bool {
 	}
 	seen, _ := kinds(rest)
 	return rest != "" && number(rest) || identifierPath(rest) && (seen&lower == 0 || seen&(upper|digit) == 0)
+}
+
+// blank reports whether v is no value: a placeholder, or redacted already.
+func blank(v string) bool { return placeholder(v) || marked(v) }
+
+// noPassword reports whether v stands where a password does and is none.
+func noPassword(v string) bool { return blank(v) || has(passwordWords, v) }
+
+// pairsHold reports whether one of the pairs of a header, such as cookies, may be secret.
+func pairsHold(v string) bool {
+	for pair := range strings.FieldsFuncSeq(v, func(c rune) bool { return c == ';' || c == ',' || c == '&' }) {
+		name, value, _ := strings.Cut(strings.TrimLeft(pair, " "), "=")
+		if run(name, 0, slug|dot) < len(name) {
+			return true // no pair at all
+		}
+		value = strings.Trim(value, "\"' ")
+		if len(value) >= 6 && (digits(value) || len(value) >= 16 || gibberish(value)) &&
+			!strings.EqualFold(name, "expires") && !strings.EqualFold(name, "domain") && !marked(value) {
+			return true
+		}
+	}
+	return false
 }

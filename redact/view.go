@@ -1,192 +1,176 @@
 package redact
 
 import (
-	"slices"
-	"sort"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/agenttrace/agenttrace/internal/jsonscan"
 )
 
-// encoding is a set of ways to write a text that hide its words from a reader of
-// bytes.
-type encoding uint8
-
-const (
-	terminal        encoding = 1 << iota // colours and other control sequences
-	backslash                            // \x3d, \u003d, \033[31m, \"
-	quotedPrintable                      // =3D
-	percent                              // %3D
-	entity                               // &quot; &#61;
-	structure                            // an object of JSON with one member that shows what the others are
-)
-
-// encodings are found by literals, as rules are. What they hide is looked for
-// in a second text, the view, where it is plain.
-var encodings = []*rule{
-	hiding(terminal, "\x1b[0|\x1b[1|\x1b[2|\x1b[3|\x1b[4|\x1b[5|\x1b[7|\x1b[8|\x1b[9|"+
-		"\x1b[m|\x1b[K|\x1b[;|\x1b[?|\x1b]8"),
-	hiding(backslash, `\x1b|\x1B|\x3d|\x3D|\x3a|\x3A|\x22|\x27|\x20|\u00|\e[|\033|\075|\072|n:\ |y:\ |e:\ `),
-	hiding(quotedPrintable, "=3D"),
-	hiding(percent, "%3D|%3d|%22%3|%3A%2|%3a%2|%253|%252"),
-	hiding(structure, `"kty|Secret"|Secret\`),
-	hiding(entity, "&quot|&lt;|&#34|&#39|&#61|&#58|&#x3|&#x2|&equals|&amp;"),
-}
-
-func hiding(kind encoding, literals string) *rule {
-	return &rule{where: open, hides: kind, literals: strings.Split(literals, "|")}
-}
-
-// view is a text without what hid it.
+// A view is a text without what hides its words: escapes of JSON and of programming languages, however often one is
+// within another, colours of a terminal, the encodings of URLs, of mail and of HTML. It is what everything else in
+// this package reads, so that no rule knows an encoding. Of each of its bytes it has where the text has it, and in how
+// many bytes.
 type view struct {
+	hides bool // something is hidden: text is not the text itself
 	text  []byte
-	edges []edge
+	from  []int32
+	size  []uint16
 }
 
-// edge maps bytes of the view to the text: the one at "at" and those after it, up to the
-// next edge, are written there from "from" on, with size bytes each.
-type edge struct{ at, from, size int }
-
-// join adds an edge where the last one does not give as much.
-func (v *view) join(at, from, size int) {
-	last := &v.edges[len(v.edges)-1]
-	switch {
-	case last.size == size && last.from+(at-last.at)*size == from:
-	case last.at == at:
-		last.from, last.size = from, size
-	default:
-		v.edges = append(v.edges, edge{at, from, size})
+// plain adds the bytes s[lo:hi], which are what they are.
+func (v *view) plain(s string, lo, hi int) {
+	v.text = append(v.text, s[lo:hi]...)
+	for ; lo < hi; lo++ {
+		v.from, v.size = append(v.from, int32(lo)), append(v.size, 1)
 	}
 }
 
-// hidden adds the secrets that a view shows.
-func (c *scan) hidden(kinds encoding) {
-	// A text may be encoded more than once.
-	var levels []view
-	plain := c.s
-	for range 4 {
-		v, ok := reveal(plain, kinds)
-		if !ok {
-			break
-		}
-		levels = append(levels, v)
-		plain = string(v.text)
-		kinds |= backslash & (kinds << 1) // colours may be written as escapes
+// hidden adds the rune that the n bytes at i hide.
+func (v *view) hidden(c rune, i, n int) {
+	v.text = utf8.AppendRune(v.text, c)
+	v.from, v.size = append(v.from, int32(i)), append(v.size, uint16(n))
+	for len(v.from) < len(v.text) {
+		v.from, v.size = append(v.from, int32(i+n)), append(v.size, 0)
 	}
-	if len(levels) == 0 {
-		return
-	}
-	from := c.r.candidate(plain)
-	if from < 0 {
-		return
-	}
-	inner := scans.Get().(*scan)
-	defer scans.Put(inner)
-	inner.begin(c.r, plain)
-	inner.all(from)
-	for _, f := range inner.found {
-		for _, v := range slices.Backward(levels) {
-			f.start, f.end = v.origin(f.start, 0), v.origin(f.end, 1)
-		}
-		if !marked(c.s[f.start:f.end]) {
-			c.found = append(c.found, f)
-		}
-	}
-	inner.begin(nil, "")
-	c.found = disjoint(c.found)
 }
 
-// disjoint sorts findings and joins those that overlap.
-func disjoint(found []finding) []finding {
-	slices.SortStableFunc(found, func(a, b finding) int { return a.start - b.start })
-	out := found[:0]
-	for _, f := range found {
-		if n := len(out); n > 0 && f.start < out[n-1].end {
-			out[n-1].end = max(out[n-1].end, f.end)
-			continue
-		}
-		out = append(out, f)
-	}
-	return out
-}
-
-// edge returns the edge of the byte i of the view.
-func (v *view) edge(i int) edge {
-	return v.edges[sort.Search(len(v.edges), func(k int) bool { return v.edges[k].at > i })-1]
-}
-
-// origin returns where the byte i of the view begins in the text, or with back = 1 where the
-// byte before it ends.
+// origin returns where the byte i of the view begins in the text, or with back = 1 where the byte before it ends.
 func (v *view) origin(i, back int) int {
-	e := v.edge(i - back)
-	return e.from + (i-e.at)*e.size
+	switch {
+	case !v.hides:
+		return i
+	case back == 0:
+		return int(v.from[i])
+	}
+	return int(v.from[i-1]) + int(v.size[i-1])
 }
 
-// reveal returns the view of s, and false when nothing in it is hidden.
-func reveal(s string, kinds encoding) (v view, ok bool) {
-	var special [256]bool
-	special[0x1b] = kinds&terminal != 0
-	special['\\'] = kinds&backslash != 0
-	special['='] = kinds&quotedPrintable != 0
-	special['%'] = kinds&percent != 0
-	special['&'] = kinds&entity != 0
-	v.edges = append(v.edges, edge{0, 0, 1})
+// level returns how many bytes of the text hide the byte i of the view: of a quote, its backslashes.
+func (v *view) level(i int) int {
+	if !v.hides || i >= len(v.size) || v.size[i] == 0 {
+		return 0
+	}
+	return int(v.size[i]) - 1
+}
+
+// hiding are the bytes that what hides text begins with.
+var hiding = [256]bool{0x1b: true, '\\': true, '=': true, '%': true, '&': true, '"': true}
+
+// quoting follows the strings that a text has within each other: level n has n backslashes before its quotes. A string
+// with lines in it is a text of its own: in the view its quotes are the ends of lines.
+type quoting struct {
+	open  [8]int  // where the view has the quote of the string that is open at a level, plus one
+	lines [8]bool // the string has lines
+}
+
+// quote notes the quote at at, and returns what it is in the view.
+func (q *quoting) quote(v *view, level, at int) rune {
+	if level >= len(q.open) {
+		return '"'
+	}
+	for k := level + 1; k < len(q.open); k++ {
+		q.open[k], q.lines[k] = 0, false
+	}
+	if q.open[level] == 0 {
+		q.open[level] = at + 1
+		return '"'
+	}
+	ends := q.lines[level]
+	q.open[level], q.lines[level] = 0, false
+	if ends {
+		return '\n'
+	}
+	return '"'
+}
+
+// line notes the end of a line that is escaped for a string of a level.
+func (q *quoting) line(v *view, level int) {
+	if level < 0 || level >= len(q.open) || q.open[level] == 0 || q.lines[level] {
+		return
+	}
+	at := q.open[level] - 1
+	before := skipBack(string(v.text[max(0, at-4):at]), min(at, 4), 0, blanks)
+	if before == 0 || strings.IndexByte(":,[{", v.text[max(0, at-4)+before-1]) >= 0 { // of JSON
+		q.lines[level] = true
+		v.text[at] = '\n'
+	}
+}
+
+// normalize sets the view to that of s.
+func (v *view) normalize(s string) {
+	v.hides, v.text, v.from, v.size = false, v.text[:0], v.from[:0], v.size[:0]
+	if !strings.ContainsAny(s, "\\%&\x1b") && !strings.Contains(s, "=3D") && !strings.Contains(s, "=20") {
+		return
+	}
 	done := 0
+	var quotes quoting
 	for i := 0; i < len(s); {
-		if !special[s[i]] {
+		if !hiding[s[i]] {
 			i++
 			continue
 		}
 		c, n := decode(s, i)
-		if n == 0 {
-			v.join(len(v.text)+i-done, i, 1)
+		at := len(v.text) + i - done // in the view
+		switch {
+		case s[i] == '"':
+			if c = quotes.quote(v, 0, at); c == '\n' {
+				n = 1
+			}
+		case c == '"' && s[i] == '\\':
+			c = quotes.quote(v, n-1, at)
+		}
+		if n == 0 || n > 1<<16-1 {
 			i++
 			continue
 		}
-		if v.text == nil {
-			v.text = make([]byte, 0, len(s))
+		v.hides = true
+		v.plain(s, done, i)
+		if c == '\n' && s[i] == '\\' {
+			quotes.line(v, n-2)
 		}
-		v.text = append(v.text, s[done:i]...)
 		if c >= 0 {
-			v.join(len(v.text), i, n)
-			v.text = append(v.text, byte(c))
+			v.hidden(c, i, n)
 		}
 		i += n
 		done = i
-		if i < len(s) && s[i] != s[i-n] { // else more of the kind may follow
-			v.join(len(v.text), i, 1)
-		}
 	}
-	if v.text == nil {
-		return v, false
+	if v.hides {
+		v.plain(s, done, len(s))
 	}
-	v.text = append(v.text, s[done:]...)
-	return v, true
 }
 
-// decode returns the byte that the n bytes at i encode, -1 when they encode none, and n = 0
-// when they are what they are.
-func decode(s string, i int) (c, n int) {
+// decode returns the rune that the n bytes at i encode, -1 when they encode none, and n = 0 when they are what they
+// are.
+func decode(s string, i int) (c rune, n int) {
 	switch s[i] {
 	case 0x1b:
 		return -1, controlSequence(s, i)
 	case '\\':
 		return backslashed(s, i)
-	case '=', '%':
-		if s[i] == '=' && i+1 < len(s) && (s[i+1] == '\n' || s[i+1] == '\r') {
-			if strings.HasPrefix(s[i+1:], "\r\n") {
-				return -1, 3
-			}
-			return -1, 2
+	case '=':
+		if i+2 < len(s) && (s[i+1:i+3] == "3D" || s[i+1:i+3] == "20") {
+			return hexByte(s, i, i+1)
 		}
-		if i+2 < len(s) {
-			if c := hex2(s[i+1 : i+3]); c >= ' ' && c < 0x7f {
-				return c, 3
-			}
+	case '%':
+		k := i + 1
+		for strings.HasPrefix(s[k:], "25") && k+4 <= len(s) && class[s[k+2]]&hexSet != 0 && class[s[k+3]]&hexSet != 0 {
+			k += 2 // %253D
 		}
+		return hexByte(s, i, k)
 	case '&':
-		return entityAt(s, i)
+		return entity(s, i, i+1)
+	}
+	return 0, 0
+}
+
+// hexByte decodes the two digits at k of what begins at i.
+func hexByte(s string, i, k int) (c rune, n int) {
+	if k+2 <= len(s) {
+		if c := hex2(s[k : k+2]); c >= ' ' && c < 0x7f || c == '\n' {
+			return rune(c), k + 2 - i
+		}
 	}
 	return 0, 0
 }
@@ -241,73 +225,98 @@ var octals = [...]struct {
 	c      int
 }{{"033", 0x1b}, {"75", '='}, {"075", '='}, {"072", ':'}}
 
-// backslashed decodes an escape of a programming language, however many backslashes
-// escape it in turn.
-func backslashed(s string, i int) (c, n int) {
-	j := i + slashesAt(s, i)
+// backslashed decodes an escape of a programming language, however many backslashes escape it in turn. A backslash at
+// the end of a line continues it.
+func backslashed(s string, i int) (c rune, n int) {
+	j := skip(s, i, len(s), `\`)
 	if j == len(s) {
 		return 0, 0
 	}
-	rest := s[j:]
-	value, size := -1, 0
-	switch rest[0] {
-	case '"', '\'', '/':
-		return int(rest[0]), j - i + 1
+	n = j - i + 1
+	switch s[j] {
+	case '"', '\'', '/', '`':
+		return rune(s[j]), n
 	case ' ':
 		if i > 0 && class[s[i-1]]&space == 0 { // Authorization:\ Bearer
-			return ' ', j - i + 1
+			return ' ', n
 		}
+	case '\n':
+		return ' ', n
 	case 'n', 'r':
-		return '\n', j - i + 1
+		if (j-i == 3 || j-i == 6 || j-i == 12) && i > 0 && s[i-1] == ' ' {
+			return ' ', n // the end of a line that goes on, in a string of JSON
+		}
+		return '\n', n
 	case 't':
-		return '\t', j - i + 1
+		return '\t', n
+	}
+	value, size := numbered(s[j:])
+	end := j + size
+	switch {
+	case value == '&':
+		if c, n := entity(s, i, end); n > 0 {
+			return c, n
+		}
+	case value == 0x1b && end < len(s) && s[end] == '[':
+		return -1, end - i + 1 + parameters(s[end+1:])
+	}
+	if value >= ' ' && value < 0x7f || value >= 0x80 && !(value >= 0xd800 && value < 0xe000) {
+		return rune(value), end - i
+	}
+	return 0, 0
+}
+
+// numbered reads the number of a character after a backslash, and returns how long it is.
+func numbered(s string) (value, size int) {
+	switch s[0] {
 	case 'e':
-		value, size = 0x1b, 1
+		return 0x1b, 1
 	case 'x':
-		if len(rest) >= 3 {
-			value, size = hex2(rest[1:]), 3
+		if len(s) >= 3 {
+			return hex2(s[1:]), 3
 		}
 	case 'u':
-		if len(rest) >= 5 && rest[1] == '0' && rest[2] == '0' {
-			value, size = hex2(rest[3:]), 5
+		if len(s) >= 5 && run(s[:5], 1, hexSet) == 5 {
+			return int(jsonscan.Unit(s[1:5])), 5
 		}
 	case '0', '7':
 		for _, o := range octals {
-			if strings.HasPrefix(rest, o.digits) {
-				value, size = o.c, len(o.digits)
+			if strings.HasPrefix(s, o.digits) {
+				return o.c, len(o.digits)
 			}
 		}
-	}
-	switch {
-	case value == 0x1b && j+size < len(s) && s[j+size] == '[':
-		return -1, j - i + size + 1 + parameters(s[j+size+1:])
-	case value >= ' ' && value < 0x7f:
-		return value, j - i + size
 	}
 	return 0, 0
 }
 
 // entities are the named references that hide something.
-var entities = map[string]int{"quot": '"', "apos": '\'', "amp": '&', "lt": '<', "gt": '>', "equals": '=', "colon": ':',
+var entities = map[string]rune{"quot": '"', "apos": '\'', "amp": '&', "lt": '<', "gt": '>', "equals": '=', "colon": ':',
 	"nbsp": ' '}
 
-// entityAt decodes a character reference of HTML.
-func entityAt(s string, i int) (c, n int) {
-	name, _, ok := strings.Cut(s[i+1:min(len(s), i+10)], ";")
-	if !ok {
-		return 0, 0
+// entity decodes a character reference of HTML whose name begins at k; it may be of the ampersand of another. What it
+// is part of begins at i.
+func entity(s string, i, k int) (c rune, n int) {
+	start := k
+	for strings.HasPrefix(s[k:], "amp;") {
+		k += len("amp;")
 	}
-	if c := entities[name]; c != 0 {
-		return c, len(name) + 2
+	name, _, ok := strings.Cut(s[k:min(len(s), k+9)], ";")
+	end := k + len(name) + 1
+	if c := entities[name]; ok && c != 0 {
+		return c, end - i
 	}
-	digits, ok := strings.CutPrefix(name, "#")
+	digits, number := strings.CutPrefix(name, "#")
 	base := 10
-	if ok && digits != "" && digits[0]|0x20 == 'x' {
+	if number && digits != "" && digits[0]|0x20 == 'x' {
 		base, digits = 16, digits[1:]
 	}
-	v, err := strconv.ParseUint(digits, base, 8)
-	if !ok || err != nil || v < ' ' || v > 0x7e {
-		return 0, 0
+	if ok && number && digits != "" {
+		if v, err := strconv.ParseUint(digits, base, 8); err == nil && v >= ' ' && v <= 0x7e {
+			return rune(v), end - i
+		}
 	}
-	return int(v), len(name) + 2
+	if k > start {
+		return '&', k - i
+	}
+	return 0, 0
 }

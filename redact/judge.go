@@ -1,0 +1,304 @@
+package redact
+
+import (
+	_ "embed" // of the weights
+	"strconv"
+	"strings"
+)
+
+// A secret without a shape of its own is known by what labels it. Each label in a text, the name of a secret, is taken
+// through three steps:
+//
+//   - join.go reads what joins the label to values: a sign, a verb, the border of a cell, a flag of a command.
+//   - extent.go finds where a value begins and ends. It is a whole token: a string, a word, a cell, a block.
+//   - this file judges each value by a score, the sum of the weights of a few features: what the label promises, how
+//     label and value are joined, what the value is, and some marks of each. The weights are in data/weights.txt; a program
+//     makes them from a corpus (see weights_test.go).
+//
+// apart.go leads from labels to values that are elsewhere: in the columns of tables, in pairs of name and value.
+
+// join is how a text joins a label and a value.
+type join uint8
+
+const (
+	tight    join = iota // KEY=value, ?key=value
+	colon                // key: value
+	spaced               // key = value
+	flag                 // --key value
+	setting              // set key value
+	pair                 // "key", "value"
+	prose                // the key is value
+	bare                 // key value
+	cell                 // | key | value |
+	sure                 // the text around leaves no doubt
+	argument             // key("value")
+	fallback             // key = f("name") or "value"
+	below                // key:␤ value
+	item                 // keys: [value, value]
+	apart                // name: key, value: value
+	before               // value as the key
+	joins
+)
+
+var joinNames = [joins]string{"tight", "colon", "spaced", "flag", "setting", "pair", "prose", "bare", "cell", "sure",
+	"argument", "fallback", "below", "item", "apart", "before"}
+
+// mark is something about a label, a value or what is around them that a text either has or not.
+type mark uint8
+
+const (
+	isQuoted     mark = iota // the value is a string in quotes
+	shouts                   // the label is in capitals, as environment variables are
+	startsLine               // only indentation, a dash or a quote is before the label in its line
+	ends                     // the value ends its line, its sentence or the text
+	qualified                // the label has more than one word
+	isLong                   // the value has 16 bytes or more
+	isShort                  // the value has fewer than six
+	hasDigit                 // the value has a digit
+	hasScheme                // Bearer or its like is before the value
+	isQuery                  // the label is a parameter of a URL
+	isExpression             // the value goes on as an expression: a call, a sum
+	labelQuoted              // the label is in quotes
+	isFlag                   // the label is a flag of a command
+	marks
+)
+
+var markNames = [marks]string{"quoted", "shouts", "starts-line", "ends", "qualified", "long", "short", "digit",
+	"scheme", "query", "goes-on", "label-quoted", "flag"}
+
+// features are what a value is judged by.
+type features struct {
+	class keyClass
+	join  join
+	kind  kind
+	marks uint16
+}
+
+// rows are those of the weights that count for the features.
+func (f features) rows(yield func(row int) bool) {
+	if !yield(int(f.join)) || !yield(int(joins)+int(f.class)) {
+		return
+	}
+	for k := range marks {
+		if f.marks>>k&1 != 0 && !yield(int(joins)+int(classes)+int(k)) {
+			return
+		}
+	}
+}
+
+//go:embed data/weights.txt
+var weightsFile string
+
+// weightTable has a row for each join, class and mark, and in it a weight for each kind of a value and for each join.
+type weightTable [int(joins) + int(classes) + int(marks)][int(kindCount) + int(joins)]int8
+
+var weights = func() (w weightTable) {
+	row := 0
+	for line := range strings.SplitSeq(strings.TrimSpace(weightsFile), "\n") {
+		if line[0] == '#' {
+			continue
+		}
+		for i, field := range strings.Fields(line)[1:] {
+			n, _ := strconv.Atoi(field)
+			w[row][i] = int8(n)
+		}
+		row++
+	}
+	return w
+}()
+
+// score sums the weights of the features: above zero, the value is a secret.
+func (f features) score() (sum int) {
+	for row := range f.rows {
+		sum += int(weights[row][f.kind]) + int(weights[row][int(kindCount)+int(f.join)])
+	}
+	return sum
+}
+
+// mention is a label in a text, and what is learned on the way to its value.
+type mention struct {
+	c        *scan
+	s        string
+	lo, hi   int // the label
+	class    keyClass
+	join     join
+	keyed    bool // the label is in quotes
+	quoted   bool // the value is
+	query    bool // the label is a parameter of a URL
+	dashes   bool // the label is a flag
+	path     bool // the label ends a path
+	tag      bool // the label is an element of XML
+	scheme   bool // Bearer or its like is before the value
+	sentence bool // the label is a phrase of prose
+	replace  string
+}
+
+// judges, where it is set, decides in the place of the score. The program that makes the weights learns from what it
+// sees.
+var judges func(f features, v string) bool
+
+// secret decides whether the value s[lo:hi] is to be redacted.
+func (m *mention) secret(lo, hi int) bool {
+	if hi-lo < 2 || lo < m.c.floor {
+		return false
+	}
+	v := m.s[lo:min(hi, lo+maxJudged)]
+	if blank(v) || strings.HasPrefix(v, "pk_live_") || strings.HasPrefix(v, "pk_test_") {
+		return false
+	}
+	f := m.features(v, hi)
+	if judges != nil {
+		return judges(f, m.s[lo:hi])
+	}
+	return f.score() > 0
+}
+
+// features returns those of the value v that ends at end.
+func (m *mention) features(v string, end int) features {
+	s := m.s
+	f := features{class: m.class, join: m.join, kind: m.kindOf(v)}
+	set := func(k mark, on bool) {
+		if on {
+			f.marks |= 1 << k
+		}
+	}
+	rest := s[min(len(s), end):min(len(s), end+3)]
+	label := s[m.lo:m.hi]
+	set(isQuoted, m.quoted)
+	set(shouts, shouted(label))
+	set(startsLine, m.startsLine())
+	set(ends, rest == "" || strings.IndexByte("\n\r", rest[0]) >= 0 || !m.quoted && rest[0] == '"' ||
+		strings.IndexByte(".,;)!`*", rest[0]) >= 0 && (len(rest) == 1 || class[rest[1]]&space != 0))
+	set(qualified, wordFrom(label, 0, len(label)) < len(label))
+	set(isLong, len(v) >= 16)
+	set(isShort, len(v) < 6)
+	set(hasDigit, digits(v))
+	set(hasScheme, m.scheme)
+	set(isQuery, m.query)
+	set(isExpression, !m.quoted && rest != "" && (strings.IndexByte("([{", rest[0]) >= 0 || rest[0] == ' ' && len(rest) > 1 &&
+		strings.IndexByte("=(+?|&*<>{", rest[1]) >= 0))
+	set(labelQuoted, m.keyed)
+	set(isFlag, m.dashes)
+	return f
+}
+
+// shouted reports whether s has no lower-case letter.
+func shouted(s string) bool {
+	for i := range len(s) {
+		if class[s[i]]&lower != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// startsLine reports whether only indentation, a list's dash or a quote precedes the label in its line.
+func (m *mention) startsLine() bool {
+	from, _ := m.c.line(m.lo)
+	return m.lo-from < 200 && strings.Trim(m.s[from:m.lo], " \t-\"'") == ""
+}
+
+// named finds the value of the key that e found at begin, where it is a secret.
+func (c *scan) named(e *entry, begin int) finding {
+	at := begin + e.from
+	lo, hi := keySpan(c.s, c.floor, at, e.n)
+	if hi <= lo {
+		return finding{}
+	}
+	m := &c.m
+	*m = mention{c: c, s: c.s, lo: lo, hi: hi, replace: Marker}
+	i, ok := m.sign()
+	if !ok && !m.inRow() && m.pairLabel() < 0 && !m.declared() && !m.called() && !m.inserts() {
+		return finding{} // most mentions end here, before the key is looked at
+	}
+	if m.lo, m.class = c.r.classifyAt(c.s, lo, hi, at, e); m.class == notSecret {
+		return finding{}
+	}
+	if ok {
+		if f := m.joined(i); f.end > 0 {
+			return f
+		}
+	}
+	return m.elsewhere()
+}
+
+// joined returns the value at i, or the first in its expression, that is a secret.
+func (m *mention) joined(i int) finding {
+	lo, hi := m.value(i)
+	if lo < m.c.floor || hi <= lo && hi >= 0 && m.join != sure && lo == 0 {
+		return finding{}
+	}
+	if m.join == sure && hi > lo || m.secret(lo, hi) {
+		if m.join == sure && blank(m.s[lo:hi]) {
+			return finding{}
+		}
+		return finding{lo, hi, m.replace}
+	}
+	typed := m.join == bare && (strings.HasPrefix(m.s[hi:], " = ") || strings.HasPrefix(m.s[hi:], " := "))
+	if marked(m.s[lo:max(lo, hi)]) || m.join > spaced && m.join != argument && !typed {
+		return finding{}
+	}
+	if strings.HasPrefix(m.s[hi:], " / ") && m.join == colon { // credentials: name / …
+		m.join = bare
+		return m.joined(hi + 3)
+	}
+	return m.expression(lo, hi)
+}
+
+// expression returns a string in the rest of the statement that the value s[lo:hi] begins: the default of a variable,
+// what a type is made of, the value after a type.
+func (m *mention) expression(lo, hi int) finding {
+	s, i := m.s, hi
+	if m.quoted {
+		i = min(len(s), i+1)
+	}
+	m.join = fallback
+	if k := strings.Index(s[lo:hi], ":-"); k > 0 && s[lo] == '$' { // ${NAME:-default}
+		if f := m.found(lo+k+2, skipBack(s, hi, lo+k+2, "}")); f.end > 0 {
+			return f
+		}
+	}
+	return m.stringIn(i, until(s, i, 160, "\n;#"))
+}
+
+// stringIn returns the first string in quotes between lo and hi that is a secret.
+func (m *mention) stringIn(lo, hi int) finding {
+	if !m.c.afford((hi - lo) / 4) {
+		return finding{}
+	}
+	m.quoted = true
+	for lo < hi {
+		q := until(m.s, lo, hi-lo, "\"'`")
+		if q >= hi {
+			break
+		}
+		stop := m.c.closing(q+1, m.s[q], m.c.v.level(q))
+		if stop >= len(m.s) || stop > hi || m.s[stop] != m.s[q] {
+			break
+		}
+		if f := m.found(q+1, stop); f.end > 0 {
+			return f
+		}
+		lo = stop + 1
+	}
+	return finding{}
+}
+
+// found returns s[lo:hi] where it is a secret.
+func (m *mention) found(lo, hi int) finding {
+	if m.secret(lo, hi) {
+		return finding{lo, hi, m.replace}
+	}
+	return finding{}
+}
+
+// String names the features.
+func (f features) String() string {
+	out := classNames[f.class] + " " + joinNames[f.join] + " " + kindNames[f.kind]
+	for k := range marks {
+		if f.marks>>k&1 != 0 {
+			out += " " + markNames[k]
+		}
+	}
+	return out
+}

@@ -1,0 +1,272 @@
+package redact
+
+import (
+	_ "embed" // of the table
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/agenttrace/agenttrace/internal/jsonscan"
+)
+
+// tool is a row of data/tools.txt, where its fields are described.
+type tool struct {
+	name                             string
+	near                             []string
+	flags, stuck, user, words, stdin string
+	long                             []string
+}
+
+//go:embed data/tools.txt
+var toolsFile string
+
+// tools are the rows of each command.
+var tools = func() map[string][]*tool {
+	byName := map[string][]*tool{}
+	for line := range strings.SplitSeq(strings.TrimSpace(toolsFile), "\n") {
+		column := strings.Split(line, "\t")
+		if line[0] == '#' {
+			continue
+		}
+		option := map[string]string{}
+		for field := range strings.FieldsSeq(column[2]) {
+			name, value, _ := strings.Cut(field, "=")
+			option[name] = value
+		}
+		for name := range strings.FieldsSeq(column[0]) {
+			byName[name] = append(byName[name], &tool{name: name, near: strings.Split(column[1], "|"),
+				flags: option["flags"], stuck: option["stuck"], user: option["user"], words: option["words"],
+				stdin: option["stdin"], long: strings.FieldsFunc(option["long"], func(r rune) bool { return r == '|' })})
+		}
+	}
+	return byName
+}()
+
+// commandLiterals are what commands are found by: their names with what follows them, and as elements of a list.
+func commandLiterals() []string {
+	out := []string{"echo ", "printf "}
+	for name, rows := range tools {
+		out = append(out, `"`+name+`"`, `"`+name+`\`)
+		for _, t := range rows {
+			for _, near := range t.near {
+				switch near {
+				case "<": // is found by what prints into it
+				case "":
+					out = append(out, name+" ")
+				default:
+					out = append(out, name+near)
+				}
+			}
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// command notes the secrets of the command whose name is at at. A command is read once, however many names of tools are
+// in it.
+func (c *scan) command(at int) {
+	if at < c.commands || !bounded(c.s, at) || at > 0 && oneByteOf("-.=", c.s[at-1]) {
+		return
+	}
+	var stop int
+	c.words, stop = c.commandWords(at, c.words[:0])
+	words := c.words
+	c.commands = stop
+	c.looked += stop - at
+	if len(words) == 0 {
+		return
+	}
+	c.m = mention{c: c, s: c.s, lo: words[0].lo, hi: words[0].hi, class: ofTool}
+	name := path.Base(c.text(words[0]))
+	if name == "echo" || name == "printf" {
+		c.printed(words[1:], stop)
+	}
+	for _, t := range tools[name] {
+		if rest := c.s[words[0].hi:stop]; slices.ContainsFunc(t.near, func(near string) bool {
+			return strings.Contains(rest, strings.Trim(near, " \"")) // the name alone may be a word of prose
+		}) {
+			c.given(t, words)
+		}
+	}
+}
+
+func (c *scan) text(w span) string { return c.s[w.lo:w.hi] }
+
+const maxWords = 96
+
+// commandWords returns the words of the command at i, without their quotes, and where it ends. They may be the strings
+// of a list.
+func (c *scan) commandWords(i int, words []span) ([]span, int) {
+	s, list := c.s, c.s[i] == '"'
+	for i < len(s) {
+		if s[i] == ' ' || s[i] == '\t' || list && (s[i] == ',' || s[i] == '\n') {
+			i++
+			continue
+		}
+		if oneByteOf("\n;|)`]", s[i]) || strings.HasPrefix(s[i:], "&&") || list && s[i] != '"' || !list && c.endsString(i) {
+			break
+		}
+		lo, hi, next := c.commandWord(i)
+		if len(words) < maxWords {
+			words = append(words, span{lo, hi})
+		}
+		i = max(next, i+1)
+		if next == hi && hi > lo && hi < len(s) && (s[hi] == '"' || s[hi] == '\'') {
+			break // the end of the string that the command is in
+		}
+	}
+	return words, min(i, len(s))
+}
+
+// commandWord returns the bounds of the word of a command at i, without its quotes, and where the next may begin.
+func (c *scan) commandWord(i int) (lo, hi, next int) {
+	s := c.s
+	for hi = i; hi < len(s) && class[s[hi]]&space == 0 && !oneByteOf("`;|)", s[hi]); hi++ {
+		if s[hi] != '"' && s[hi] != '\'' {
+			continue
+		}
+		stop := c.closing(hi+1, s[hi], c.v.level(hi))
+		switch {
+		case hi == i:
+			return i + 1, stop, stop + 1
+		case hi == i+2 && s[i] == '-': // -p"…"
+			return i, stop, stop + 1
+		case c.endsString(hi) || stop >= len(s) || s[stop] != s[hi] || stop-hi > maxJudged:
+			return i, hi, hi
+		}
+		hi = stop
+	}
+	return i, hi, hi
+}
+
+// endsString reports whether the quote at i ends a string of JSON, which the command is in.
+func (c *scan) endsString(i int) bool {
+	return c.s[i] == '"' && i > 0 && !oneByteOf(" =[", c.s[i-1]) && (i+1 == len(c.s) || oneByteOf(",}]:\n", c.s[i+1]))
+}
+
+// give notes a secret that a command is given: by a flag, or as one of its words.
+func (c *scan) give(t *tool, w span, by join) {
+	if v := c.text(w); v != "" && (v[0] == '"' || v[0] == '\'') {
+		w.lo++
+		w.hi = max(w.lo, skipBack(c.s, w.hi, w.hi-1, "\"'"))
+	}
+	if t.user != "" {
+		k := strings.Index(c.text(w), t.user)
+		if k < 0 {
+			return
+		}
+		if w.lo += k + 1; t.user == "/" {
+			if k := strings.LastIndexByte(c.text(w), '@'); k >= 0 {
+				w.hi = w.lo + k
+			}
+			w.lo, w.hi = skip(c.s, w.lo, w.hi, `"`), skipBack(c.s, w.hi, w.lo, `"`)
+		}
+	}
+	if v := c.text(w); v == "" || v[0] == '-' || w.lo < c.floor || noPassword(v) || strings.HasSuffix(v, "...]") {
+		return
+	}
+	if c.m.join = by; c.m.secret(w.lo, w.hi) {
+		c.addLater(finding{w.lo, w.hi, Marker})
+	}
+}
+
+// given notes the secrets among the words of a command.
+func (c *scan) given(t *tool, words []span) {
+	for i := 1; i < len(words); i++ {
+		lo, by := -1, flag // where in the word the value is; -1 where it is the next word
+		switch w := c.text(words[i]); {
+		case strings.HasPrefix(w, "<<<") && t.reads(c.s[words[0].lo:words[i].lo]):
+			if len(w) > 3 {
+				lo = 3
+			}
+		case w == "" || w[0] != '-' && (w[0] != '/' || t.long == nil):
+			if t.words == "" {
+				continue
+			}
+			lo, by = 0, bare
+		default:
+			var ok bool
+			if lo, ok = t.value(w); !ok {
+				continue
+			}
+		}
+		if lo < 0 {
+			if i++; i == len(words) {
+				return
+			}
+			lo = 0
+		}
+		c.give(t, span{words[i].lo + lo, words[i].hi}, by)
+	}
+}
+
+// value reports whether w is a flag with a password, and where it is in it; -1 where it is the next word.
+func (t *tool) value(w string) (at int, ok bool) {
+	for _, name := range t.long {
+		switch rest, ok := strings.CutPrefix(w, name); {
+		case !ok:
+		case rest == "":
+			return -1, true
+		case rest[0] == '=':
+			return len(name) + 1, true
+		case name[0] == '/' || len(name) == 3: // /pass:SECRET, -hpSECRET
+			return len(name), true
+		}
+	}
+	if len(w) < 2 || w[0] != '-' || w[1] == '-' {
+		return 0, false
+	}
+	last := len(w) - 1
+	switch k := strings.IndexAny(w[1:], t.flags+t.stuck) + 1; {
+	case k == 0 || k > 1 && (k < last || t.name != "curl"):
+		return 0, false
+	case k < last && w[k+1] == '=':
+		return k + 2, true
+	case k < last:
+		return k + 1, true
+	}
+	return -1, strings.IndexByte(t.flags, w[last]) >= 0
+}
+
+// reads reports whether the command reads a password from what is printed into it.
+func (t *tool) reads(command string) bool {
+	for word := range strings.SplitSeq(t.stdin, "|") {
+		if word != "" && strings.Contains(command, word) {
+			return true
+		}
+		for w := range strings.FieldsSeq(command) {
+			if word == "-S" && w[0] == '-' && strings.IndexByte(w, 'S') > 0 { // among other flags
+				return true
+			}
+		}
+	}
+	return t.stdin == "|"
+}
+
+// printed notes what echo or printf write into a tool that reads passwords.
+func (c *scan) printed(words []span, stop int) {
+	s := c.s
+	if stop >= len(s) || s[stop] != '|' {
+		return
+	}
+	var end int
+	c.next, end = c.commandWords(jsonscan.Space(s, stop+1), c.next[:0])
+	for _, w := range c.next[:min(len(c.next), 3)] {
+		for _, t := range tools[path.Base(c.text(w))] {
+			if !t.reads(s[w.lo:end]) {
+				continue
+			}
+			c.commands = end
+			for _, w := range words {
+				for line := range strings.SplitSeq(c.text(w), "\n") {
+					if !strings.HasPrefix(line, "%s") {
+						c.give(&tool{user: t.user}, span{w.lo, w.lo + len(line)}, flag)
+					}
+					w.lo += len(line) + 1
+				}
+			}
+			return
+		}
+	}
+}

@@ -1,0 +1,154 @@
+package redact
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"sort"
+	"strings"
+	"testing"
+)
+
+// update, in the environment, has the weights written anew.
+var update = os.Getenv("AGENTTRACE_WEIGHTS") != ""
+
+// sample is a value that the judge saw, and whether it was a secret.
+type sample struct {
+	f      features
+	secret bool
+	v      string
+	text   string
+}
+
+// learn returns what the judge sees of texts, when it decides as it should.
+func learn(t testing.TB, texts []corpusEntry) (samples []sample) {
+	t.Helper()
+	defer func() { judges = nil }()
+	r := mustNew(t, Config{})
+	for _, e := range texts {
+		judges = func(f features, v string) bool {
+			secret := false
+			for _, s := range e.secrets {
+				var plain view
+				if plain.normalize(s); plain.hides {
+					s = string(plain.text)
+				}
+				secret = secret || v == s || len(v) >= 4 && (strings.Contains(v, s) || strings.Contains(s, v))
+			}
+			samples = append(samples, sample{f, secret, strings.Clone(v), e.text})
+			return secret
+		}
+		r.text(e.text)
+	}
+	return samples
+}
+
+// fit makes weights by an averaged perceptron with a margin.
+func fit(samples []sample) {
+	var m, total [len(weights)][len(weights[0])]float64
+	rng := rand.New(rand.NewPCG(1, 2))
+	const rounds = 100
+	for range rounds {
+		rng.Shuffle(len(samples), func(i, k int) { samples[i], samples[k] = samples[k], samples[i] })
+		for _, x := range samples {
+			columns := [...]int{int(x.f.kind), int(kindCount) + int(x.f.join)}
+			sum := 0.0
+			for row := range x.f.rows {
+				sum += m[row][columns[0]] + m[row][columns[1]]
+			}
+			step := 0.0
+			if x.secret && sum < 2 {
+				step = 0.5
+			} else if !x.secret && sum > -2 {
+				step = -0.5
+			}
+			for row := range x.f.rows {
+				for _, k := range columns {
+					m[row][k] = max(-50, min(50, m[row][k]+step))
+				}
+			}
+		}
+		for row := range m {
+			for k := range m[row] {
+				total[row][k] += m[row][k] / rounds
+			}
+		}
+	}
+	for row := range total {
+		for k, v := range total[row] {
+			weights[row][k] = int8(max(-127, min(127, v*4)))
+		}
+	}
+}
+
+func trainingTexts(t testing.TB) []corpusEntry {
+	texts := readCorpus(t, "secrets.txt")
+	texts = append(texts, readCorpus(t, "leaks.txt")...)
+	texts = append(append(texts, generated("secret", 10)...), generated("harmless", 10)...)
+	for _, e := range append(readCorpus(t, "harmless.txt"), readCorpus(t, "damage.txt")...) {
+		texts = append(texts, corpusEntry{e.class, e.text, nil})
+	}
+	for _, x := range ruleExamples {
+		if x.rule() == nil {
+			texts = append(texts, corpusEntry{x.name, x.whole(), []string{secretOf(&x)}},
+				corpusEntry{x.name, places["log line"](x.whole()), []string{secretOf(&x)}})
+		}
+		for _, not := range x.not {
+			texts = append(texts, corpusEntry{x.name, not, nil})
+		}
+	}
+	for name, text := range cleanTexts {
+		texts = append(texts, corpusEntry{name, text, nil})
+	}
+	texts = append(texts, vendorTexts(12)...)
+	for _, text := range []string{"passcode: 078-05-1120", "password=078051120", "Password: 83921734", "secret: 4711-0815",
+		`"password": 83921734`, "PASSWORD=4711", "SECRET: 078-05-1120", "PASSWORD: 4711-08-1512", "ACCESS_CODE: 1234-56-7890"} {
+		texts = append(texts, corpusEntry{"numbers", text, []string{strings.TrimLeft(text[strings.IndexAny(text, ":=")+1:], " ")}})
+	}
+	for _, e := range texts {
+		for _, way := range ways[1 : everywhere+1] {
+			texts = append(texts, corpusEntry{e.class, way.wrap(e.text), e.secrets})
+		}
+	}
+	sort.Slice(texts, func(i, j int) bool { return texts[i].text < texts[j].text })
+	return texts
+}
+
+func TestWeights(t *testing.T) {
+	samples := learn(t, trainingTexts(t))
+	if update { // the tests that come after this one are judged by the new weights
+		fit(samples)
+		writeWeights(t)
+	}
+	wrong, positive := 0, 0
+	for _, x := range samples {
+		if x.secret {
+			positive++
+		}
+		if (x.f.score() > 0) != x.secret {
+			wrong++
+			t.Logf("%t %q %s in %q", x.secret, x.v, x.f, x.text)
+		}
+	}
+	t.Logf("%d samples, %d of them secrets, %d wrong", len(samples), positive, wrong)
+	if wrong*1000 > len(samples) {
+		t.Errorf("%d of %d values are judged wrong: are the weights those of this corpus?", wrong, len(samples))
+	}
+}
+
+// writeWeights writes the weights in the place of those that the file has.
+func writeWeights(t *testing.T) {
+	t.Helper()
+	var b strings.Builder
+	row := 0
+	for line := range strings.SplitSeq(strings.TrimSpace(weightsFile), "\n") {
+		if name, _, _ := strings.Cut(line, " "); name != "#" {
+			line = name + " " + strings.Trim(fmt.Sprint(weights[row]), "[]")
+			row++
+		}
+		b.WriteString(line + "\n")
+	}
+	if err := os.WriteFile("data/weights.txt", []byte(b.String()), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
