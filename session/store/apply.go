@@ -360,7 +360,7 @@ func (w *sessionWork) hidden(m, old *session.Message, set *rows) *int64 {
 		}
 		return w.hiddenAt(m, set, 0)
 	}
-	old = cmp.Or(old, was) // it had another id
+	old = cmp.Or(old, was) // it was deleted by the batch, and is there again
 	since := int64(math.MaxInt64)
 	if old.HiddenAt != nil {
 		if since = *old.HiddenAt; !w.hides(since) {

@@ -17,10 +17,7 @@ type observedWork struct {
 	messages []*AssembledMessage
 	stale    []string
 	// known are the messages that observations were attributed to before.
-	known map[string]bool
-	// heirs are the messages that observations are attributed to which were attributed to
-	// another before, by the id of that.
-	heirs     map[string][]string
+	known     map[string]bool
 	decisions []*Decision
 	// attributed bounds the observations, in Unix nanoseconds, abouts is what they report of
 	// the session's row, traces are theirs.
@@ -32,10 +29,8 @@ type observedWork struct {
 	lost []lostAbout
 	left map[string]bool
 	// successor is the session to which the earliest observation that left is attributed, successorAt when that began.
-	// targets are the messages and parts there that have the place of those here.
 	successor   string
 	successorAt int64
-	targets     map[string]string
 	// folding is set while abouts are merged into the row.
 	folding bool
 	// unbuilt are answers of turns that lack observations.
@@ -81,7 +76,6 @@ func (o *observer) replace(rows []Observation, assembled *Assembly) {
 			continue
 		}
 		w := &o.session(attributed.SessionID).observed
-		w.inherit(old, attributed)
 		w.attributed = append(w.attributed, timeRange{rows[i].Start, rows[i].End})
 		if rows[i].TraceID != "" {
 			set(&w.traces, rows[i].TraceID, true)
@@ -117,55 +111,21 @@ func (o *observer) replace(rows []Observation, assembled *Assembly) {
 	}
 }
 
-// messages are the ids of the messages that came of the observation.
-func (p *Attribution) messages() []string { return append([]string{p.MessageID}, p.Others...) }
-
-// inherit notes which messages an observation is attributed to that was attributed to
-// others of the session before.
-func (o *observedWork) inherit(old, attributed *Attribution) {
-	if old.SessionID != attributed.SessionID || old.MessageID == attributed.MessageID &&
-		slices.Equal(old.Others, attributed.Others) {
-		return
-	}
-	for _, id := range old.messages() {
-		set(&o.heirs, id, append(o.heirs[id], attributed.messages()...))
-	}
-}
-
-// heirOf is the id of the message that was assembled in the place of one that is stored,
-// or "". A turn whose root span or record comes late has its messages under other ids from
-// then on: the answer is found by the model calls that were of the old one, and the user's
-// message, which the root alone may report, before the answer.
+// heirOf is the message that was assembled in the place of one that is stored, or "": the next one of its role. A turn
+// of which an observation comes late that ended before the others has its messages under other ids from then on.
 func (o *observedWork) heirOf(old *session.Message) string {
-	var before, heir *AssembledMessage
+	var heir *AssembledMessage
+	distance := func(m *AssembledMessage) int64 { return max(m.CreatedAt-old.CreatedAt, old.CreatedAt-m.CreatedAt) }
 	for _, m := range o.messages {
-		if slices.Contains(o.heirs[old.ID], m.ID) && (heir == nil || precedes(m, heir, old.Role)) {
+		if m.Role == old.Role && (heir == nil || cmp.Or(cmp.Compare(distance(m), distance(heir)),
+			strings.Compare(m.ID, heir.ID)) < 0) {
 			heir = m
 		}
 	}
 	if heir == nil {
 		return ""
 	}
-	if heir.Role == old.Role {
-		return heir.ID
-	}
-	for _, m := range o.messages {
-		if PositionOf(&m.Message).Before(PositionOf(&heir.Message)) && (before == nil || !precedes(m, before, "")) {
-			before = m
-		}
-	}
-	if before == nil || before.Role != old.Role {
-		return ""
-	}
-	return before.ID
-}
-
-// precedes orders messages by role, that which is asked for first, and position.
-func precedes(x, y *AssembledMessage, role string) bool {
-	if (x.Role == role) != (y.Role == role) {
-		return x.Role == role
-	}
-	return PositionOf(&x.Message).Before(PositionOf(&y.Message))
+	return heir.ID
 }
 
 // rename has what refers to a message refer to the one in its place: rewinds that go back
@@ -218,7 +178,10 @@ func (w *sessionWork) lose(n *Observation, attributed *Attribution) {
 	lost := lostAbout{values: stampsOf(old.SessionAttrs)}
 	if old.SessionID != attributed.SessionID {
 		lost.bounds = timeRange{n.Start, n.End}
-		w.observed.follow(n, attributed)
+		to, o := attributed.SessionID, &w.observed
+		if to != "" && (o.successor == "" || n.Start < o.successorAt || n.Start == o.successorAt && to < o.successor) {
+			o.successor, o.successorAt = to, n.Start
+		}
 		if n.TraceID != "" {
 			set(&w.observed.left, n.TraceID, true)
 		}
@@ -232,27 +195,8 @@ func (w *sessionWork) lose(n *Observation, attributed *Attribution) {
 	w.observed.lost = append(w.observed.lost, lost)
 }
 
-// follow notes the session to which an observation moved, and the rows there that replace those that it was
-// attributed to.
-func (o *observedWork) follow(n *Observation, attributed *Attribution) {
-	to := attributed.SessionID
-	if to == "" {
-		return
-	}
-	if o.successor == "" || n.Start < o.successorAt || n.Start == o.successorAt && to < o.successor {
-		o.successor, o.successorAt = to, n.Start
-	}
-	old, now := n.Attribution.messages(), attributed.messages()
-	old, now = append(old, n.Attribution.PartID), append(now, attributed.PartID)
-	for i, id := range old {
-		if len(old) == len(now) && id != "" && now[i] != "" && o.targets[id] == "" {
-			set(&o.targets, id, now[i])
-		}
-	}
-}
-
 // moveAnnotations hands on the annotations of a session that is to be deleted because its observations moved to
-// another.
+// another. Messages and parts keep their ids.
 func (a *applier) moveAnnotations(w *sessionWork) {
 	stored := &AnnotationsOf{SessionID: w.id}
 	if a.rows.ask(stored); w.observed.successor == "" {
@@ -266,8 +210,6 @@ func (a *applier) moveAnnotations(w *sessionWork) {
 		was := n
 		was.Identify()
 		n.SessionID = w.observed.successor
-		n.MessageID = cmp.Or(w.observed.targets[n.MessageID], n.MessageID)
-		n.PartID = cmp.Or(w.observed.targets[n.PartID], n.PartID)
 		if was.ID == n.ID { // otherwise somebody else chose it
 			n.Identify()
 		}

@@ -104,12 +104,8 @@ func (t *turn) writer(calls []*call, tools []*tool) *writer {
 	case len(t.roots) == 0:
 		return nil
 	}
-	began = max(began, t.start)
-	if t.userID != "" {
-		// An id of the same instant would not sort after the user's.
-		began = max(began, t.userAt+instant)
-	}
-	w.ID = spans.DeriveIDNano(spans.PrefixMessage, began, t.session, t.key, "assistant")
+	began = max(began, t.start, t.userAt)
+	w.ID = t.messageID(0, "assistant")
 	w.SessionID, w.Role, w.CreatedAt, w.began = t.session, session.RoleAssistant, began/1e6, began
 	return w
 }
@@ -157,8 +153,7 @@ func (a *assembly) reportUser(t *turn) *node {
 	if len(prompts) > 0 && len(t.roots) == 0 {
 		at = prompts[0].Start
 	}
-	id := spans.DeriveIDNano(spans.PrefixMessage, at, t.session, t.key, "user")
-	w := newWriter(t, t.session, id, session.RoleUser, at)
+	w := newWriter(t, t.session, t.messageID(instant, "user"), session.RoleUser, at)
 	w.MetadataJSON, w.HiddenAt = t.userMetadata(reporter), t.hidden(fact.Prompt)
 	for i := range t.asked {
 		w.reportPart(&t.asked[i], "asked", at, at)
@@ -332,7 +327,7 @@ func (a *assembly) reportUnanswered(t *turn, at int64) {
 	n.place(t.session, "", "")
 	for i, m := range n.Unanswered {
 		before := at - int64(len(n.Unanswered)-i)*1e6
-		id := spans.DeriveIDNano(spans.PrefixMessage, before, t.session, t.key, "unanswered")
+		id := t.messageID(int64(len(n.Unanswered)-i)*1e6, "unanswered")
 		w := newWriter(t, t.session, id, session.RoleUser, before)
 		for i := range m.Parts {
 			w.reportPart(&m.Parts[i], "asked", before, before)

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/agenttrace/agenttrace/session/ingest/fact"
+	"github.com/agenttrace/agenttrace/spans"
 )
 
 // turn is one message of the user and what the agent did on it.
@@ -18,7 +19,10 @@ type turn struct {
 	nodes []*node
 	start int64
 	id    string // what the source calls it
-	key   string // identifies it in its session
+	// first is the fact that ended first. The ids of the turn's messages are made of it: what comes later is mostly what
+	// ended later, such as the root span of most clients, and a session with another name does not matter. So what refers
+	// to a message from outside, such as a rewind, goes on to do so.
+	first *node
 	asked []fact.Part
 	// last is the last fact of a model call, spans reports whether one is a span's.
 	last  *node
@@ -196,21 +200,24 @@ func (s *stream) findTurns() {
 	for _, t := range s.turns {
 		slices.SortFunc(t.nodes, compareNodes)
 		slices.SortFunc(t.roots, compareNodes)
+		t.first = slices.MinFunc(t.nodes, compareEnds)
 	}
 	slices.SortFunc(s.turns, func(x, y *turn) int {
 		return cmp.Or(cmp.Compare(x.start, y.start), compareNodes(x.nodes[0], y.nodes[0]))
 	})
-	taken := make(map[string]bool, len(s.turns))
-	for _, t := range s.turns {
-		if t.key = t.id; t.key == "" || taken[t.key] {
-			first := t.nodes[0]
-			if len(t.roots) > 0 {
-				first = t.roots[0]
-			}
-			t.key = first.TraceID + "/" + first.Source
-		}
-		taken[t.key] = true
-	}
+}
+
+// messageID is the id of a message of the turn, so many nanoseconds before the last one: ids of messages of one time
+// are in their order.
+func (t *turn) messageID(before int64, what string) string {
+	return spans.DeriveIDNano(spans.PrefixMessage, t.first.over()-before, t.first.TraceID, t.first.Source, what)
+}
+
+// over is when the fact was over, or had begun if that is not known.
+func (n *node) over() int64 { return max(n.Start, n.End) }
+
+func compareEnds(x, y *node) int {
+	return cmp.Or(cmp.Compare(x.over(), y.over()), strings.Compare(x.TraceID, y.TraceID), strings.Compare(x.Source, y.Source))
 }
 
 // findRoots makes a turn of every outermost fact of kind Turn.

@@ -71,7 +71,7 @@ func assemble(w *store.Window) (store.Assembly, error) {
 		m := messages[sessionID]
 		if m == nil || n.Opens {
 			m = &store.AssembledMessage{Message: session.Message{
-				ID: cmp.Or(s.Message, "m-"+sessionID+"-"+name(i)), SessionID: sessionID, Role: session.RoleAssistant,
+				ID: cmp.Or(s.Message, "m-"+name(i)), SessionID: sessionID, Role: session.RoleAssistant,
 				CreatedAt: n.Start / 1e6,
 			}}
 			if s.User {
@@ -348,22 +348,22 @@ var observationCases = []testCase{
 		decisions, err := s.Decisions(h.Context(), "s1")
 		h.check(err)
 		h.equal("decisions", decisions, []store.Decision{{
-			ID: "d-a/d0", SessionID: "s1", MessageID: "m-s1-a/t0", ToolID: "bash", Action: "ask", Outcome: "pending",
+			ID: "d-a/d0", SessionID: "s1", MessageID: "m-a/t0", ToolID: "bash", Action: "ask", Outcome: "pending",
 			Reason: "one of 3", DecidedAt: epoch + 7,
 		}})
 	})},
 	{"observation/rewind", "A message that observations come to is hidden by a rewind as any other, whether it is " +
 		"built before or after, or once more; its tokens count no more.", func(h *harness) {
-		back := ofSession("s1", 300, store.SessionChange{Rewinds: []store.Rewind{{To: "m-s1-a/t1", At: epoch + 300}}})
+		back := ofSession("s1", 300, store.SessionChange{Rewinds: []store.Rewind{{To: "m-a/t1", At: epoch + 300}}})
 		h.story(append(conversation("a", "s1", 3), back), func(s Store) {
 			t := h.transcript(s, "s1")
-			h.equal("visible", visible(t), []string{"m-s1-a/t0", "m-s1-a/t1"})
+			h.equal("visible", visible(t), []string{"m-a/t0", "m-a/t1"})
 			h.equal("rollup", t.Session.TotalTokens, int64(3))
 		})
 	}},
 	{"observation/compaction", "A compaction that observations come to moves where the context begins, and no longer " +
 		"does when it is not reported any more.", func(h *harness) {
-		tail := "m-s1-a/t1"
+		tail := "m-a/t1"
 		compact := observed("a", "c0", 160, 170, script{Tail: &tail}, opens)
 		h.story(append(conversation("a", "s1", 3), compact),
 			func(s Store) { h.holds(s, "s1 6: a/t0, a/s0, a/t1, a/s1, a/t2, a/s2") })
@@ -371,7 +371,7 @@ var observationCases = []testCase{
 			func(s Store) { h.holds(s, "s1 7: a/t0, a/s0, a/t1, a/s1, a/t2, a/s2") })
 	}},
 	{"observation/fork", "A fork follows what its parent's observations come to.",
-		story(append(conversation("a", "s1", 2), fork("s2", "s1", "m-s1-a/t0", 500)),
+		story(append(conversation("a", "s1", 2), fork("s2", "s1", "m-a/t0", 500)),
 			sessions("s1 3: a/t0, a/s0, a/t1, a/s1", "s2 1: a/t0, a/s0"))},
 	{"observation/refused", "A message that belongs to another session is refused, and that session keeps its own.",
 		with(func(h *harness, s Store) {
