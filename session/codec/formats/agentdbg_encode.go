@@ -20,19 +20,19 @@ import (
 )
 
 // agentdbgEncode writes the session to w as "agentdbg export" does: run.json and the
-// events in one JSON object, without a newline at its end.
-func agentdbgEncode(w io.Writer, s *codec.Session) error {
-	return agentdbgWriteTo(w, s, false, func(f *agentdbgFormatted) []byte {
-		all := rows.Of("spec_version", agentdbgSpecVersion, "run", f.run, "events", f.events)
-		return agentdbgIndented.Append(nil, all.JSON())
-	})
-}
+// events in one JSON object, without a newline at its end. Rows that make no tree are refused.
+func agentdbgEncode(w io.Writer, s *codec.Session) error { return agentdbgWriteTo(w, s, false) }
 
-// agentdbgWriteTo writes what text makes of the session. Rows that make no tree are refused.
-func agentdbgWriteTo(w io.Writer, s *codec.Session, maida bool, text func(*agentdbgFormatted) []byte) error {
+func agentdbgWriteTo(w io.Writer, s *codec.Session, maida bool) error {
 	err := s.CheckTree()
 	if err == nil {
-		_, err = w.Write(text(agentdbgDraft(s, maida)))
+		f := agentdbgDraft(s, maida)
+		text := f.lines()
+		if !maida {
+			all := rows.Of("spec_version", agentdbgSpecVersion, "run", f.run, "events", f.events)
+			text = agentdbgIndented.Append(nil, all.JSON())
+		}
+		_, err = w.Write(text)
 	}
 	if err != nil {
 		return fmt.Errorf("write session %s: %w", s.Session.ID, err)

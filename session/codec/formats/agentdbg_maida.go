@@ -40,7 +40,7 @@ var agentdbgMaidaLosses = func() codec.Losses {
 // agentdbgEncodeMaida writes the session to w as the spans.jsonl of a run of Maida: the root span
 // has what its meta.json has.
 func agentdbgEncodeMaida(w io.Writer, s *codec.Session) error {
-	return agentdbgWriteTo(w, s, true, (*agentdbgFormatted).lines)
+	return agentdbgWriteTo(w, s, true)
 }
 
 // agentdbgEncodeMaidaFile writes the session as a run in a data directory of Maida, as [agentdbgEncodeFile]
@@ -112,7 +112,8 @@ func (f *agentdbgFormatted) span(e *agentdbgEventJSON, started int64) rows.Objec
 			event(name, o)
 		}
 	}
-	name, kind, code, ended, took := e.Name, "INTERNAL", "OK", at, rows.Raw(max(0, e.at-started))
+	name, kind, code, description := e.Name, "INTERNAL", "OK", ""
+	ended, took := at, rows.Raw(max(0, e.at-started))
 	failure := p.Object("error")
 	switch e.EventType {
 	case agentdbgRunStart:
@@ -120,11 +121,8 @@ func (f *agentdbgFormatted) span(e *agentdbgEventJSON, started int64) rows.Objec
 		known(p, "maida.run_name", "run_name", "maida.cwd", "cwd")
 		known(f.run.Object("counts"), "maida.llm_calls", "llm_calls", "maida.tool_calls", "tool_calls",
 			"maida.errors", "errors", "maida.loop_warnings", "loop_warnings")
-		switch f.run.Text("status") {
-		case agentdbgStatusRunning:
-			code = "UNSET"
-		case agentdbgStatusError:
-			failure = rows.Of("message", agentdbgStatusError)
+		if code = map[string]string{agentdbgStatusRunning: "UNSET", agentdbgStatusOK: "OK"}[f.run.Text("status")]; code == "" {
+			code, description = "ERROR", agentdbgStatusError
 		}
 	case agentdbgLlmCall:
 		kind = "CLIENT"
@@ -133,11 +131,18 @@ func (f *agentdbgFormatted) span(e *agentdbgEventJSON, started int64) rows.Objec
 			"gen_ai.request.temperature", "temperature", "gen_ai.response.finish_reasons", "stop_reason")
 		known(p.Object("usage"), "gen_ai.usage.input_tokens", "prompt_tokens",
 			"gen_ai.usage.output_tokens", "completion_tokens", "gen_ai.usage.total_tokens", "total_tokens")
-		for _, m := range agentdbgPromptMessages(p.Get("prompt")) {
-			event("gen_ai."+m.Text("role")+".message", rows.Of("content", agentdbgPromptText(m.Get("content"))))
+		said := func(role string, content json.RawMessage, dataType string) {
+			event("gen_ai."+role+".message", rows.Of("content", agentdbgEventText(content, dataType)))
 		}
-		if response := p.Get("response"); string(response) != "null" {
-			event("gen_ai.assistant.message", rows.Of("content", agentdbgResponseText(response)))
+		prompt := p.Get("prompt")
+		if _, ok := rows.Text(prompt); ok {
+			said(session.RoleUser, prompt, agentdbgDataPrompt)
+		}
+		for m := range rows.Objects(rows.Read(string(prompt)).Get("messages")) {
+			said(m.Text("role"), m.Get("content"), agentdbgDataPrompt)
+		}
+		if p.Has("response") {
+			said(session.RoleAssistant, p.Get("response"), agentdbgDataResponse)
 		}
 	case agentdbgToolCall:
 		known(p, "maida.tool_name", "tool_name", "maida.status", "status")
@@ -158,62 +163,39 @@ func (f *agentdbgFormatted) span(e *agentdbgEventJSON, started int64) rows.Objec
 	case agentdbgErrorEvent:
 		name, failure = "exception", p
 	}
-	known(failure, "maida.error_type", "error_type", "maida.error_message", "message", "maida.error_stack", "stack")
-	if e.EventType == agentdbgRunStart {
-		attributes = attributes.Without("maida.error_message")
-	}
 	if failure != nil {
-		code = "ERROR"
+		code, description = "ERROR", failure.Text("message")
+		known(failure, "maida.error_type", "error_type", "maida.error_message", "message", "maida.error_stack", "stack")
 	}
 	o := rows.Of("trace_id", f.id, "span_id", agentdbgSpanOf(e.EventID), "parent_span_id", nil, "name", name,
 		"kind", kind, "start_time", agentdbgMicro(rows.Raw(rows.FormatTime(started))), "end_time", ended,
 		"duration_ms", took, "attributes", attributes, "events", events, "status_code", code,
-		"status_description", failure.Text("message"))
+		"status_description", description)
 	if e.ParentID != nil {
 		o.Set("parent_span_id", agentdbgSpanOf(*e.ParentID))
 	}
 	return o
 }
 
-// agentdbgPromptMessages are the messages of a prompt that was drafted.
-func agentdbgPromptMessages(prompt json.RawMessage) []rows.Object {
-	if _, ok := rows.Text(prompt); ok {
-		return []rows.Object{rows.Of("role", session.RoleUser, "content", prompt)}
-	}
-	return slices.Collect(rows.Objects(rows.Read(string(prompt)).Get("messages")))
-}
-
-// agentdbgPromptText is the content of a message as the text of an event: a text as it is, and
-// anything else as its parts, also a text that would be read as parts.
-func agentdbgPromptText(content json.RawMessage) string {
-	text, ok := rows.Text(content)
-	if parts := rows.Elements(content); len(parts) == 1 {
+// agentdbgEventText is what somebody said as the text of an event: a text as it is, and anything else as its parts,
+// also a text that would be read as parts. What is in no form of parts is the data of one.
+func agentdbgEventText(said json.RawMessage, dataType string) string {
+	text, ok := rows.Text(said)
+	if parts := rows.Elements(said); len(parts) == 1 {
 		if part := rows.Read(string(parts[0])); agentdbgIsPlainText(part) {
 			text, ok = part.Text("text"), true
 		}
 	}
-	switch {
-	case !ok:
-		return string(content)
-	case agentdbgStructured(text) != nil:
-		return string(rows.Raw([]rows.Object{rows.TextPart("text", text)}))
-	}
-	return text
-}
-
-// agentdbgResponseText is a response as the text of an event.
-func agentdbgResponseText(response json.RawMessage) string {
-	text, ok := rows.Text(response)
-	part := rows.DataPart(agentdbgDataResponse, response)
-	switch {
-	case ok && agentdbgStructured(text) == nil:
+	part := rows.DataPart(dataType, said)
+	switch structured := agentdbgStructured(text); {
+	case ok && structured == nil:
 		return text
 	case ok:
 		part = rows.TextPart("text", text)
-	case agentdbgStructured(string(response)) != nil:
-		return string(response)
+	case agentdbgStructured(string(said)) != nil:
+		return string(said)
 	}
-	return string(rows.Of("content", []rows.Object{part}).JSON())
+	return string(rows.Raw([]rows.Object{part}))
 }
 
 // agentdbgStructured returns the value of a text that is messages or parts of one in JSON: a list
@@ -318,19 +300,13 @@ func (d *agentdbgReader) span(o rows.Object, line int) []agentdbgEvent {
 			status, failure = agentdbgStatusError, rows.Of("error_type", agentdbgUnfinished).JSON()
 		}
 		e.payload = rows.Of("tool_name", attributes.Text("maida.tool_name"), "status", status, "error", failure)
-		for _, ev := range inner {
-			key := strings.TrimPrefix(ev.Text("name"), "maida.tool.")
-			if v := ev.Object("attributes").Get(key); v != nil && (key == "args" || key == "result") {
-				e.payload.Set(key, agentdbgDecoded(v))
-			}
+		for _, field := range agentdbgAttributesOf(inner).Only("args", "result") {
+			e.payload.Set(field.Key, agentdbgDecoded(field.Value))
 		}
-	case e.name == "state" || e.name == "loop_warning" || attributes.Text("maida.event_type") == agentdbgLoopWarning:
-		what := map[bool]string{true: "state", false: "maida.loop.warning"}[e.name == "state"]
-		e.typ, e.payload = agentdbgNamedEvent(what, nil, "")
-		for _, ev := range inner {
-			_, payload := agentdbgNamedEvent(what, ev.Object("attributes"), "")
-			e.payload.Add(payload)
-		}
+	case e.name == "state":
+		e.typ, e.payload = agentdbgNamedEvent("state", agentdbgAttributesOf(inner), "")
+	case e.name == "loop_warning" || attributes.Text("maida.event_type") == agentdbgLoopWarning:
+		e.typ, e.payload = agentdbgNamedEvent("maida.loop.warning", agentdbgAttributesOf(inner), "")
 	case attributes.Has("maida.error_type"):
 		e.typ, e.payload = agentdbgNamedEvent("exception", attributes, "")
 	default:
@@ -338,6 +314,14 @@ func (d *agentdbgReader) span(o rows.Object, line int) []agentdbgEvent {
 		e.payload = o.Without("trace_id", "span_id", "parent_span_id", "start_time", "end_time", "duration_ms")
 	}
 	return []agentdbgEvent{e}
+}
+
+// agentdbgAttributesOf are those of all events in a span.
+func agentdbgAttributesOf(events []rows.Object) (all rows.Object) {
+	for _, ev := range events {
+		all.Add(ev.Object("attributes"))
+	}
+	return all
 }
 
 // agentdbgNamedEvent is what an event in a span is by its name; nothing for one of another name.
@@ -400,22 +384,17 @@ func agentdbgModelCall(attributes rows.Object, inner []rows.Object, name string)
 	p := rows.Of("model", cmp.Or(attributes.Text("gen_ai.request.model"), attributes.Text("gen_ai.response.model"), name),
 		"provider", cmp.Or(attributes.Text("gen_ai.system"), attributes.Text("gen_ai.provider.name"), agentdbgUnknown),
 		"temperature", rows.OrNull(attributes.Get("gen_ai.request.temperature")), "stop_reason", rows.OrNull(stop))
-	usage := attributes.Only("gen_ai.usage.input_tokens", "gen_ai.usage.output_tokens")
-	for i, field := range usage {
-		usage[i].Key = map[string]string{"gen_ai.usage.input_tokens": "prompt_tokens",
-			"gen_ai.usage.output_tokens": "completion_tokens"}[field.Key]
-	}
-	if usage != nil {
-		p.Set("usage", usage)
-	}
+	usage := rows.NonEmpty("prompt_tokens", attributes.Get("gen_ai.usage.input_tokens"),
+		"completion_tokens", attributes.Get("gen_ai.usage.output_tokens"))
+	p.Add(rows.NonEmpty("usage", usage.Only("prompt_tokens", "completion_tokens")))
 	var messages []json.RawMessage
 	for i, ev := range inner {
 		role := strings.TrimSuffix(strings.TrimPrefix(ev.Text("name"), "gen_ai."), ".message")
 		content := ev.Object("attributes").Get("content")
 		text, _ := rows.Text(content)
 		said := agentdbgStructured(text)
-		o := rows.Read(string(said))
-		switch {
+		list := len(said) > 0 && said[0] == '['
+		switch o := rows.Read(string(said)); {
 		case agentdbgRoles[role] == "" || content == nil:
 		case agentdbgRoles[role] == session.RoleAssistant && i == len(inner)-1:
 			if p.Set("response", content); said != nil {
@@ -423,10 +402,10 @@ func agentdbgModelCall(attributes rows.Object, inner []rows.Object, name string)
 			}
 		case o.Get("messages") != nil:
 			messages = append(messages, rows.Elements(o.Get("messages"))...)
-		case len(said) > 0 && said[0] == '[' && bytes.Contains(said, []byte(`"role"`)):
+		case list && bytes.Contains(said, []byte(`"role"`)):
 			messages = append(messages, rows.Elements(said)...)
 		default:
-			if len(said) > 0 && said[0] == '[' {
+			if list {
 				content = said
 			}
 			messages = append(messages, rows.Of("role", role, "content", content).JSON())

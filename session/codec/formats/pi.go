@@ -493,12 +493,10 @@ func (b *piBuilder) entry(e *piEntry) {
 	switch kind := e.Text("type"); kind {
 	case piEntryMessage:
 		b.message(e, e.Object.Object("message"))
-	case piEntryCustomMessage, piEntryBranch:
-		content := e.Get("content")
-		if kind == piEntryBranch {
-			content = e.Get("summary")
-		}
-		b.aside(e, session.RoleSystem, piBlocks(content))
+	case piEntryCustomMessage:
+		b.aside(e, session.RoleSystem, piBlocks(e.Get("content")))
+	case piEntryBranch:
+		b.aside(e, session.RoleSystem, piBlocks(e.Get("summary")))
 	case piEntryCompaction:
 		b.compaction(e)
 	case piEntryInfo:
@@ -506,7 +504,9 @@ func (b *piBuilder) entry(e *piEntry) {
 	case piEntryModel:
 		b.model = session.Model{ProviderID: e.Text("provider"), ModelID: e.Text("modelId"), Variant: b.effort}
 	case piEntryThinking:
-		b.effort = strings.TrimPrefix(e.Text("thinkingLevel"), "off")
+		if b.effort = e.Text("thinkingLevel"); b.effort == "off" {
+			b.effort = ""
+		}
 		b.model.Variant = b.effort
 	case piEntryCustom, "label":
 	default:
@@ -562,9 +562,9 @@ func (b *piBuilder) message(e *piEntry, message rows.Object) {
 	case piRoleCustom, "hookMessage":
 		b.aside(e, session.RoleSystem, content)
 	case piRoleBash:
-		m := b.aside(e, session.RoleSystem, nil)
-		m.Part(rows.TextPart("text", "$ "+message.Text("command")+"\n"+message.Text("output")), e.at)
-		m.Part(rows.DataPart(piTypeBash, message.Without("role", "timestamp")), e.at)
+		text := rows.TextPart("text", "$ "+message.Text("command")+"\n"+message.Text("output"))
+		b.aside(e, session.RoleSystem, []rows.Object{text}).Part(
+			rows.DataPart(piTypeBash, message.Without("role", "timestamp")), e.at)
 	case "branchSummary", "compactionSummary":
 		b.aside(e, session.RoleSystem, piBlocks(message.Get("summary")))
 	default:

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"unicode/utf16"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -42,6 +43,8 @@ func (p Python) Append(dst []byte, value json.RawMessage) []byte {
 	return dst
 }
 
+var notJSON = regexp.MustCompile(`(?s)"(?:[^"\\]|\\.)*"|-?Infinity|NaN`)
+
 // ReplaceNaN replaces NaN, Infinity and -Infinity outside of strings, which Python writes
 // and JSON does not have. found reports whether there are any; otherwise the result is
 // text itself.
@@ -49,27 +52,12 @@ func ReplaceNaN(text []byte, with func(word string) string) (replaced []byte, fo
 	if !bytes.Contains(text, []byte("NaN")) && !bytes.Contains(text, []byte("Infinity")) {
 		return text, false
 	}
-	quoted := false
-	for i := 0; i < len(text); i++ {
-		c := text[i]
-		if quoted && c == '\\' && i+1 < len(text) {
-			replaced = append(replaced, c, text[i+1])
-			i++
-			continue
+	replaced = notJSON.ReplaceAllFunc(text, func(word []byte) []byte {
+		if word[0] == '"' {
+			return word
 		}
-		quoted = quoted != (c == '"')
-		word := ""
-		for _, w := range []string{"NaN", "Infinity", "-Infinity"} {
-			if !quoted && bytes.HasPrefix(text[i:], []byte(w)) {
-				word = w
-			}
-		}
-		if word == "" {
-			replaced = append(replaced, c)
-			continue
-		}
-		replaced, found = append(replaced, with(word)...), true
-		i += len(word) - 1
-	}
+		found = true
+		return []byte(with(string(word)))
+	})
 	return replaced, found
 }
