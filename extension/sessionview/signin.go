@@ -2,6 +2,7 @@ package sessionview
 
 import (
 	"crypto/sha256"
+	_ "embed"
 	"encoding/base64"
 	"encoding/hex"
 	"html/template"
@@ -206,33 +207,10 @@ var signInStyle = render.Style() + `
 .signin input,.signin button{font:inherit;width:100%;box-sizing:border-box;margin:.4rem 0;padding:.5rem}
 `
 
-var signInPage = template.Must(template.New("").Parse(`<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-{{with .Again}}<meta http-equiv="refresh" content="0;url={{.}}">{{end}}
-<title>Sign in · agenttrace</title>
-<style>{{.Style}}</style>
-</head>
-<body>
-<main class="signin"><h1>agenttrace</h1>
-{{with .Problem}}<p role="alert">{{.}}</p>{{end}}
-{{if .Key}}<p>These are sessions of a user of this machine. To open them, run this as that user:</p>
-<pre>agenttrace view</pre>
-<p>Or paste the key, which is in the file beside the store that has the suffix <code>.key</code>.</p>{{end}}
-<form method="post" action="/sign-in">
-<input type="hidden" name="to" value="{{.To}}">
-<label>{{if .Key}}Key{{else}}Token of the collector{{end}}
-<input type="password" name="token" autocomplete="current-password" required autofocus></label>
-<button>Sign in</button>
-</form>
-{{if not .Key}}<p>It is the one that <code>session_view</code> is configured with.</p>{{end}}
-</main>
-</body>
-</html>
-`))
+//go:embed signin.html
+var signInText string
+
+var signInPage = template.Must(template.New("").Parse(signInText))
 
 // page answers with the form, and with a way to the address that was asked for.
 func (s *signIn) page(w http.ResponseWriter, r *http.Request, to, problem string, code int) {

@@ -1,6 +1,7 @@
 package importer
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -34,31 +35,13 @@ func tailOf(text []byte) string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// readAll reads r, of which the system reported a size. What it returns is valid until it is called again.
-func (im *Importer) readAll(r io.Reader, size int64) (text []byte, err error) {
-	const most, kept = 1 << 30, 16 << 20 // what is reported may be wrong
-	if n := int(min(size, most)) + 512; cap(im.content) < n {
-		im.content = make([]byte, 0, n)
+// readAll reads r, of which the system reported a size, which may be wrong.
+func readAll(r io.Reader, size int64) ([]byte, error) {
+	text := bytes.NewBuffer(make([]byte, 0, min(size, 1<<30)+bytes.MinRead))
+	if _, err := text.ReadFrom(r); err != nil {
+		return nil, fmt.Errorf("read transcript: %w", err)
 	}
-	text = im.content[:0]
-	defer func() {
-		if im.content = text; cap(text) > kept {
-			im.content = nil
-		}
-	}()
-	for {
-		if len(text) == cap(text) {
-			text = append(text, 0)[:len(text)]
-		}
-		n, err := r.Read(text[len(text):cap(text)])
-		text = text[:len(text)+n]
-		if err == io.EOF {
-			return text, nil
-		}
-		if err != nil {
-			return nil, fmt.Errorf("read transcript: %w", err)
-		}
-	}
+	return text.Bytes(), nil
 }
 
 // grew notes in the sessions of a file, of which text is the content, what it gave when it was imported, if it only

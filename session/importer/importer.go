@@ -83,9 +83,6 @@ type Importer struct {
 	sources map[string]*store.ImportSource
 	prefix  string
 	later   []*store.ImportSource
-	// head reads the beginnings of files, and content has the one that is read: memory that the next one uses.
-	head    *bufio.Reader
-	content []byte
 	// sink stores what was put, and tallies are of the files of these sessions.
 	sink    *sink
 	tallies map[*store.Imported]*Tally
@@ -329,11 +326,7 @@ func (im *Importer) readInput(ctx context.Context, in Input, now *store.ImportSo
 		}
 	}
 	defer f.Close()
-	if im.head == nil {
-		im.head = bufio.NewReaderSize(nil, otlpfile.SniffSize)
-	}
-	r := im.head
-	r.Reset(im.options.Progress.Reader(im.options.Budget.Reader(f)))
+	r := bufio.NewReaderSize(im.options.Progress.Reader(im.options.Budget.Reader(f)), otlpfile.SniffSize)
 	format := im.options.Format
 	if format == nil || !format.Telemetry {
 		z, err := im.decompressed(r, t)

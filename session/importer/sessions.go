@@ -29,7 +29,7 @@ func (im *Importer) sessions(ctx context.Context, f *formats.Format, in Input, r
 	}
 	report := func(p codec.Problem) { im.damaged(t, errors.New(p.String())) }
 	if f.DecodeText != nil && in.path != "" && now != nil && r != nil {
-		text, err := im.readAll(r, now.Size)
+		text, err := readAll(r, now.Size)
 		if err != nil {
 			return err
 		}

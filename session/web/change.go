@@ -1,7 +1,6 @@
 package web
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -242,8 +241,6 @@ const (
 	// maxImportMemory is how much of it an import unpacks and decodes, and maxImports how many do so at a time.
 	maxImportMemory = 128 << 20
 	maxImports      = 2
-	// maxBuffered is how much of a file is kept in memory while it arrives; the rest is in a temporary file.
-	maxBuffered = 1 << 20
 )
 
 // lent is a service that an importer does not close.
@@ -306,41 +303,28 @@ func (a *api) importBody(ctx context.Context, body io.Reader, p importParams) (*
 	return summary, err
 }
 
-// arrived returns a body that has arrived.
-func arrived(body io.Reader) (io.ReadCloser, error) {
-	var begin bytes.Buffer
-	_, err := io.CopyN(&begin, body, maxBuffered)
-	if errors.Is(err, io.EOF) {
-		return io.NopCloser(&begin), nil
-	}
-	var f *os.File
+// arrived returns a body that has arrived, from a temporary file.
+func arrived(body io.Reader) (*temporary, error) {
+	f, err := os.CreateTemp("", "agenttrace-import-")
 	if err == nil {
-		if f, err = os.CreateTemp("", "agenttrace-import-"); err == nil {
-			_, err = io.Copy(f, body)
+		if _, err = io.Copy(f, body); err == nil {
+			_, err = f.Seek(0, io.SeekStart)
+		}
+		if err != nil {
+			_ = (&temporary{f}).Close()
 		}
 	}
-	file := &temporary{io.MultiReader(&begin, f), f}
-	if err == nil {
-		_, err = f.Seek(0, io.SeekStart)
-	}
 	if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
-		err = tooLargeProblem(tooLarge.Limit)
-	} else if err != nil {
-		err = fmt.Errorf("receive the body: %w", err)
+		return nil, tooLargeProblem(tooLarge.Limit)
 	}
-	if err != nil && f != nil {
-		file.Close()
+	if err != nil {
+		return nil, fmt.Errorf("receive the body: %w", err)
 	}
-	return file, err
+	return &temporary{f}, nil
 }
 
-// temporary reads a file that is removed when it is closed.
-type temporary struct {
-	io.Reader
-	file *os.File
-}
+// temporary is a file that is removed when it is closed.
+type temporary struct{ *os.File }
 
 // Close implements [io.Closer].
-func (t *temporary) Close() error {
-	return errors.Join(t.file.Close(), os.Remove(t.file.Name()))
-}
+func (t *temporary) Close() error { return errors.Join(t.File.Close(), os.Remove(t.Name())) }

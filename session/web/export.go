@@ -1,6 +1,7 @@
 package web
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -58,7 +59,7 @@ func exportTypes() (all []string) {
 }
 
 // export answers with a session in a format. The file is made before it is sent: an error is answered as one, and the
-// ETag is known. Then it is sent piece by piece, so its size needs no memory.
+// ETag is known.
 func (a *api) export(w http.ResponseWriter, r *http.Request, p exportParams) error {
 	ctx := r.Context()
 	f := formats.Named(string(p.Format), (*formats.Format).Written)
@@ -77,71 +78,45 @@ func (a *api) export(w http.ResponseWriter, r *http.Request, p exportParams) err
 		}
 		source.Redact(secrets)
 	}
-	dir, err := os.MkdirTemp("", "agenttrace-export-*")
-	if err != nil {
-		return fmt.Errorf("%w: make room for the export: %w", store.ErrUnavailable, err)
-	}
-	defer os.RemoveAll(dir)
-	file, err := writeExport(ctx, filepath.Join(dir, "export"+f.Ext), f, source)
+	file, err := exported(ctx, f, source)
 	if err != nil {
 		return err
 	}
-	defer file.Close()
-	sum, size, err := checksum(file)
-	if err != nil {
-		return err
-	}
-	h := w.Header()
+	h, tag := w.Header(), Tag(sha256.Sum256(file))
 	h.Set("Content-Type", mediaTypeOf(f.Ext))
 	h.Set("Content-Disposition", mime.FormatMediaType("attachment", map[string]string{
 		"filename": codec.FileName(p.ID) + f.Ext}))
-	h.Set("ETag", Tag(sum))
-	if Has(r, Tag(sum)) {
+	h.Set("ETag", tag)
+	if Has(r, tag) {
 		w.WriteHeader(http.StatusNotModified)
 		return nil
 	}
-	h.Set("Content-Length", strconv.FormatInt(size, 10))
-	if r.Method == http.MethodHead {
-		return nil
+	h.Set("Content-Length", strconv.Itoa(len(file)))
+	if r.Method != http.MethodHead {
+		_, _ = io.Copy(patiently(w), bytes.NewReader(file)) // a reader that is gone needs no answer
 	}
-	_, _ = io.Copy(patiently(w), file) // a reader that is gone needs no answer
 	return nil
 }
 
-// writeExport writes a session to a file that does not exist, and opens that.
-func writeExport(ctx context.Context, path string, f *formats.Format, source *formats.Source) (*os.File, error) {
-	refused := func(err error) error {
-		if _, ok := errors.AsType[*fs.PathError](err); ok || ctx.Err() != nil {
-			return err
+// exported is a session in a format.
+func exported(ctx context.Context, f *formats.Format, source *formats.Source) (file []byte, err error) {
+	var b bytes.Buffer
+	if f.Stream != nil {
+		err = f.Stream(&b)(source)
+	} else {
+		dir, failed := os.MkdirTemp("", "agenttrace-export-*")
+		if failed != nil {
+			return nil, fmt.Errorf("%w: make room for the export: %w", store.ErrUnavailable, failed)
 		}
-		return NewProblem("not-in-format", http.StatusUnprocessableEntity, "format", "choose another format",
-			fmt.Sprintf("the session cannot be written as %s: %v", f.Name, err))
-	}
-	if f.Stream == nil {
-		if err := f.WriteFile(ctx, path, source); err != nil {
-			return nil, refused(err)
+		defer os.RemoveAll(dir)
+		path := filepath.Join(dir, "export"+f.Ext)
+		if err = f.WriteFile(ctx, path, source); err == nil {
+			return os.ReadFile(path)
 		}
-		return os.Open(path)
 	}
-	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
-	if err != nil {
-		return nil, err
+	if _, ok := errors.AsType[*fs.PathError](err); ok || err == nil || ctx.Err() != nil {
+		return b.Bytes(), err
 	}
-	if err := f.Stream(file)(source); err != nil {
-		return nil, errors.Join(refused(err), file.Close())
-	}
-	return file, nil
-}
-
-// checksum reads a file from its beginning, where it leaves it.
-func checksum(file *os.File) (sum [sha256.Size]byte, size int64, err error) {
-	if _, err = file.Seek(0, io.SeekStart); err != nil {
-		return sum, 0, err
-	}
-	digest := sha256.New()
-	if size, err = io.Copy(digest, file); err != nil {
-		return sum, 0, err
-	}
-	_, err = file.Seek(0, io.SeekStart)
-	return [sha256.Size]byte(digest.Sum(nil)), size, err
+	return nil, NewProblem("not-in-format", http.StatusUnprocessableEntity, "format", "choose another format",
+		fmt.Sprintf("the session cannot be written as %s: %v", f.Name, err))
 }
