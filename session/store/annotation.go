@@ -127,7 +127,7 @@ func (a *applier) mergeAnnotation(n *Annotation) (changed bool, _ error) {
 	if err := n.Check(); err != nil {
 		return false, refuse("%v; it is left out", err)
 	}
-	old := a.rows.annotation(keyOfAnnotation(n))
+	old := find(a.rows, &a.rows.annotations, keyOfAnnotation(n))
 	merged := *n
 	if old != nil {
 		if compareAnnotations(n, old) < 0 {
@@ -138,7 +138,7 @@ func (a *applier) mergeAnnotation(n *Annotation) (changed bool, _ error) {
 			return false, nil
 		}
 	}
-	return true, a.rows.annotations.put(keyOfAnnotation(n), &merged)
+	return true, a.rows.annotations.set(&merged)
 }
 
 func compareAnnotations(n, o *Annotation) int {

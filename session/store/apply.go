@@ -80,8 +80,8 @@ type applier struct {
 
 	// stored are the owners of the traces of the batch before it, recordThreads where the observations of the batch
 	// that are in no trace may be kept.
-	stored        map[string]TraceOwner
-	recordThreads map[thread]*Thread
+	stored        map[string]traceOwner
+	recordThreads map[thread]*threadOwner
 	// moved are annotations of sessions that are gone, as they are to be in the sessions that follow these.
 	moved []Annotation
 	// gave is what the source of an import gave before.
@@ -149,8 +149,8 @@ type messageWork struct {
 }
 
 func newApplier(set *rows) applier {
-	return applier{rows: set, sessions: make(map[string]*sessionWork), stored: make(map[string]TraceOwner),
-		recordThreads: make(map[thread]*Thread)}
+	return applier{rows: set, sessions: make(map[string]*sessionWork), stored: make(map[string]traceOwner),
+		recordThreads: make(map[thread]*threadOwner)}
 }
 
 func (a *applier) session(id string) *sessionWork {
@@ -244,7 +244,7 @@ func (a *applier) applySession(w *sessionWork) {
 	for _, l := range w.links {
 		if l.TraceID != trace {
 			trace = l.TraceID
-			a.rows.noteTrace(SessionTrace{TraceID: trace, SessionID: w.id})
+			a.rows.noteTrace(trace, w.id)
 		}
 		a.putLink(w, l)
 	}

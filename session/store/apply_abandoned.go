@@ -44,7 +44,7 @@ func (a *applier) endAbandoned(w *sessionWork, m, old *session.Message) {
 	if !ended && (old == nil || !givenUp(old.MetadataJSON)) {
 		return
 	}
-	parts := a.rows.partsFrom(m.ID, 0)
+	parts := a.rows.partsOfMessage(m.ID)
 	for i := range parts {
 		want := seenPart(&parts[i])
 		if ended {

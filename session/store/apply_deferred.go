@@ -44,11 +44,11 @@ func FindUnbuilt(tx Tx, functions *Batch, after string) (u *Unbuilt, err error) 
 	err = run(tx, func(set *rows) {
 		a := newApplier(set)
 		o := newObserver(&a, functions)
-		first := &UnbuiltOf{After: after}
-		if o.ask(first); first.Unbuilt == nil {
+		first := unbuilt{after: after}
+		if o.ask(first.add); first.marked == nil {
 			return
 		}
-		u = &Unbuilt{mark: *first.Unbuilt, assemble: functions.Assemble}
+		u = &Unbuilt{mark: *first.marked, assemble: functions.Assemble}
 		owner := u.mark.Owner
 		o.touch(owner, timeRange{u.mark.From, u.mark.To})
 		o.rebuilt[owner] = true
@@ -58,7 +58,7 @@ func FindUnbuilt(tx Tx, functions *Batch, after string) (u *Unbuilt, err error) 
 		for i := range windows[owner] {
 			u.segments = append(u.segments, o.changedSegments(owner, &windows[owner][i])...)
 		}
-		u.proofs = o.proofs[owner].Proofs
+		u.proofs = o.proofs[owner].proofs
 	})
 	return u, err
 }
@@ -82,13 +82,13 @@ func (o *observer) takeRebuilt(parts map[string]*assembled) {
 	owner := u.mark.Owner
 	own := o.unbuilt[owner]
 	u.stale = false
-	if own.Unbuilt == nil || own.Unbuilt.Version != u.mark.Version || !slices.Equal(u.proofs, o.proofs[owner].Proofs) {
+	if own.marked == nil || own.marked.Version != u.mark.Version || !slices.Equal(u.proofs, o.proofs[owner].proofs) {
 		u.stale, o.result.Unbuilt = true, true
 		return
 	}
 	o.prove(owner, u.built.rows, &u.built.Assembly)
 	*parts[owner] = u.built
-	if own.Unbuilt.Added == u.mark.Added {
+	if own.marked.Added == u.mark.Added {
 		o.unmark(owner)
 	} else {
 		o.result.Unbuilt = true
@@ -97,20 +97,20 @@ func (o *observer) takeRebuilt(parts map[string]*assembled) {
 
 // mark sets the mark of an owner.
 func (o *observer) mark(m UnbuiltTurns) {
-	o.unbuilt[m.Owner].Unbuilt = &m
-	o.rows.changes.Unbuilt = append(o.rows.changes.Unbuilt, m)
+	o.unbuilt[m.Owner].marked = &m
+	o.rows.mark(m)
 }
 
 // unmark deletes the mark of an owner.
 func (o *observer) unmark(owner string) {
-	o.unbuilt[owner].Unbuilt = nil
-	o.rows.changes.Unbuilt = append(o.rows.changes.Unbuilt, UnbuiltTurns{Owner: owner})
+	o.unbuilt[owner].marked = nil
+	o.rows.mark(UnbuiltTurns{Owner: owner})
 }
 
 // deferWindows takes the windows out that are not to be rebuilt now, and marks their owners.
 func (o *observer) deferWindows(owners []string, windows map[string][]window) {
 	for _, owner := range owners {
-		if m := o.unbuilt[owner].Unbuilt; m != nil && len(windows[owner]) > 0 && (!o.batch.Defer || o.moving[owner]) {
+		if m := o.unbuilt[owner].marked; m != nil && len(windows[owner]) > 0 && (!o.batch.Defer || o.moving[owner]) {
 			// All that the mark is of is rebuilt, with what was touched.
 			o.touch(owner, timeRange{m.From, m.To})
 			o.rebuilt[owner] = true
@@ -121,12 +121,11 @@ func (o *observer) deferWindows(owners []string, windows map[string][]window) {
 	if !o.batch.Defer {
 		return
 	}
-	var queries []Query
+	var queries []query
 	for _, owner := range owners {
 		for i := range windows[owner] {
-			if w := &windows[owner][i]; !o.moving[owner] {
-				w.size = &WindowSize{Owner: owner, From: w.from, To: w.to, Limit: rebuiltAtOnce + 1}
-				queries = append(queries, w.size)
+			if !o.moving[owner] {
+				queries = append(queries, windows[owner][i].addSize)
 			}
 		}
 	}
@@ -134,7 +133,7 @@ func (o *observer) deferWindows(owners []string, windows map[string][]window) {
 	for _, owner := range owners {
 		before := len(windows[owner])
 		windows[owner] = slices.DeleteFunc(windows[owner], func(w window) bool { return o.deferWindow(owner, &w) })
-		m := o.unbuilt[owner].Unbuilt
+		m := o.unbuilt[owner].marked
 		if changed := len(windows[owner]) > 0 || o.replacing[owner]; m != nil && before > 0 && changed {
 			renewed := *m
 			renewed.Version = rand.Int64()
@@ -146,9 +145,9 @@ func (o *observer) deferWindows(owners []string, windows map[string][]window) {
 // deferWindow marks the owner of a window, unless the window is rebuilt now.
 func (o *observer) deferWindow(owner string, w *window) bool {
 	m := UnbuiltTurns{Owner: owner, From: math.MaxInt64, To: math.MinInt64, Version: rand.Int64()}
-	marked := o.unbuilt[owner].Unbuilt
+	marked := o.unbuilt[owner].marked
 	within := marked != nil && w.from <= marked.To && marked.From < w.to
-	if w.size == nil || w.size.Count <= rebuiltAtOnce && !within {
+	if o.moving[owner] || w.count <= rebuiltAtOnce && !within {
 		return false
 	}
 	if marked != nil {
@@ -167,9 +166,9 @@ func (o *observer) deferWindow(owner string, w *window) bool {
 			delete(o.pending, keyOf(n))
 		}
 	}
-	if w.size.Answer != "" {
+	if w.answer != "" {
 		answering := &o.session(owner).observed
-		answering.unbuilt = append(answering.unbuilt, w.size.Answer)
+		answering.unbuilt = append(answering.unbuilt, w.answer)
 	}
 	return true
 }

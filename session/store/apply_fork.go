@@ -150,10 +150,10 @@ func (a *applier) syncMessages(w, child *sessionWork, f *Fork, point *session.Me
 			both = append(both, forkID(child.id, id))
 		}
 		a.rows.loadMessages(both...)
-		var queries []Query
+		var queries []query
 		for _, id := range both {
-			if a.rows.messages.row(id) != nil && a.rows.partsOf(id).from > 0 {
-				queries = append(queries, &PartsFrom{MessageID: id})
+			if a.rows.messages.row(id) != nil && !a.rows.partsOf(id).whole {
+				queries = append(queries, a.rows.readParts(id))
 			}
 		}
 		a.rows.ask(queries...)
@@ -191,7 +191,7 @@ func (a *applier) copyFor(
 	} // what another program has shown again by the time of the fork is copied
 	copied := &AssembledMessage{Message: *m}
 	copied.ID, copied.SessionID, copied.HiddenAt = forkID(child.id, original), child.id, nil
-	for _, p := range a.rows.partsFrom(m.ID, 0) {
+	for _, p := range a.rows.partsOfMessage(m.ID) {
 		if p.CreatedAt <= f.At {
 			copied.Parts = append(copied.Parts, forkPart(child.id, copied.ID, p))
 		}

@@ -177,8 +177,7 @@ func (a *applier) markGaps(w *sessionWork, m *session.Message) {
 	if m.MetadataJSON == incompleteMetadata {
 		return // it is incomplete, with a gap or without
 	}
-	count, next := a.rows.extent(m.ID)
-	gap := count != next
+	gap := a.rows.hasGap(m.ID)
 	if gap == isIncomplete(m.MetadataJSON) {
 		return
 	}

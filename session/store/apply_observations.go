@@ -10,11 +10,6 @@ import (
 	"strings"
 )
 
-// timeRange is a part of an owner's time, in Unix nanoseconds. An owner is the session
-// under which a trace's observations are kept together; those of sub-agents are
-// kept with their parent's.
-type timeRange struct{ from, to int64 }
-
 // asked is that the model asked for a tool call, and when.
 type asked struct {
 	call string
@@ -46,9 +41,9 @@ type observer struct {
 	// asked for, or no longer did, where that is news, and orphans the traces which that may concern.
 	unsettled map[string]bool
 	asked     []asked
-	orphans   map[asked]*OrphanTraces
+	orphans   map[asked]*orphanTraces
 	// traces are those that were looked at when the batch's observations were stored.
-	traces map[string]*Trace
+	traces map[string]*traced
 	// spans are those that may last longer or shorter than before.
 	spans map[ObservationKey]bool
 	// fresh are observations that were not stored before the batch, pending those of
@@ -63,8 +58,8 @@ type observer struct {
 	rebuilt, replacing, moving map[string]bool
 	// proofs are what the observations of owners proved before the batch, unread those of them that are not read yet.
 	// proofNews has the owners whose observations may prove something else now.
-	proofs    map[string]*Proven
-	unread    []Query
+	proofs    map[string]*proven
+	unread    []query
 	proofNews map[string]bool
 	// threads are the sessions that observations of the batch's Threads name, or traces that
 	// moved, by the dialect.
@@ -74,7 +69,7 @@ type observer struct {
 	moved []Observation
 	// batch is what is stored, unbuilt are the marks of owners whose turns lack observations.
 	batch   *Batch
-	unbuilt map[string]*UnbuiltOf
+	unbuilt map[string]*unbuilt
 }
 
 // observe stores the batch's observations and adds what they come to to the work
@@ -113,13 +108,13 @@ func (a *applier) observe(b *Batch) {
 func newObserver(a *applier, b *Batch) *observer {
 	return &observer{
 		applier: a, assemble: b.Assemble, owners: make(map[string]string), best: make(map[string]*Observation),
-		reported: make(map[string][]string), unsettled: make(map[string]bool), orphans: make(map[asked]*OrphanTraces),
-		traces: make(map[string]*Trace), spans: make(map[ObservationKey]bool), fresh: make(map[ObservationKey]bool),
+		reported: make(map[string][]string), unsettled: make(map[string]bool), orphans: make(map[asked]*orphanTraces),
+		traces: make(map[string]*traced), spans: make(map[ObservationKey]bool), fresh: make(map[ObservationKey]bool),
 		pending: make(map[ObservationKey]bool), changed: make(map[string][]timeRange),
 		touched: make(map[string][]timeRange), rebuilt: make(map[string]bool), replacing: make(map[string]bool),
-		moving: make(map[string]bool), proofs: make(map[string]*Proven),
+		moving: make(map[string]bool), proofs: make(map[string]*proven),
 		proofNews: make(map[string]bool), threads: make(map[thread]bool), isThread: b.Threads,
-		batch: b, unbuilt: make(map[string]*UnbuiltOf),
+		batch: b, unbuilt: make(map[string]*unbuilt),
 	}
 }
 
@@ -180,7 +175,7 @@ func (o *observer) put(n *Observation) (changed bool, refused error) {
 			o.spans[ObservationKey{n.TraceID, before.parent()}] = true
 		}
 	}
-	return true, o.rows.observations.put(id, row)
+	return true, o.rows.observations.set(row)
 }
 
 // tie makes a span last until the last of what is below it begins: the spans of the batch's
@@ -190,34 +185,32 @@ func (o *observer) put(n *Observation) (changed bool, refused error) {
 //
 // In the same round trip it reads what decides on the owners of the traces.
 func (o *observer) tie() {
-	times := &SpanTimes{}
+	var keys []ObservationKey
 	for key := range o.spans {
 		if key.Source != "" {
-			times.Keys = append(times.Keys, key)
+			keys = append(keys, key)
 		}
 	}
-	var queries []Query
-	if len(times.Keys) > 0 {
-		queries = append(queries, times)
-	}
+	var times []spanTime
+	queries := []query{readTimes(keys, &times)}
 	for _, trace := range slices.Sorted(maps.Keys(o.unsettled)) {
-		o.traces[trace] = &Trace{TraceID: trace}
-		queries = append(queries, o.traces[trace])
+		o.traces[trace] = &traced{traceOwner: traceOwner{Trace: trace}}
+		queries = append(queries, o.traces[trace].add)
 	}
 	o.ask(append(queries, o.orphansOf(o.asked)...)...)
-	for i := range times.Rows {
-		at := &times.Rows[i]
+	for i := range times {
+		at := &times[i]
 		before := at.Until
 		if at.Until = max(at.End, min(at.LastBelow, math.MaxInt64-1)+1); at.Until != before {
 			o.changed[at.TraceID] = append(o.changed[at.TraceID],
 				timeRange{min(before, at.Until), max(before, at.Until)})
-			o.rows.changes.SpanTimes = append(o.rows.changes.SpanTimes, *at)
+			o.rows.setUntil(*at)
 		}
 	}
 }
 
 // ask has queries answered, and reads the proofs that were noted.
-func (o *observer) ask(queries ...Query) {
+func (o *observer) ask(queries ...query) {
 	queries = append(queries, o.unread...)
 	o.unread = nil
 	o.rows.ask(queries...)
@@ -227,8 +220,8 @@ func (o *observer) ask(queries ...Query) {
 // query, which must be before that.
 func (o *observer) noteProofs(owner string) {
 	if owner != "" && o.proofs[owner] == nil {
-		o.proofs[owner] = &Proven{Owner: owner}
-		o.unread = append(o.unread, o.proofs[owner])
+		o.proofs[owner] = &proven{owner: owner}
+		o.unread = append(o.unread, o.proofs[owner].add)
 	}
 }
 
@@ -236,8 +229,8 @@ func (o *observer) noteProofs(owner string) {
 // are settled. A record outside of any trace is where it reports.
 func (o *observer) ownerFor(n *Observation) string {
 	if n.TraceID == "" {
-		if t := o.recordThreads[thread{n.Session, n.Dialect}]; t != nil && t.OK {
-			return t.Owner
+		if t := o.recordThreads[thread{n.Session, n.Dialect}]; t != nil && t.ok {
+			return t.owner
 		}
 		return cmp.Or(n.Session, n.Own)
 	}
@@ -300,8 +293,8 @@ func (o *observer) rebuildAll() {
 	owners := slices.Sorted(maps.Keys(o.touched))
 	for _, owner := range owners {
 		o.noteProofs(owner)
-		o.unbuilt[owner] = &UnbuiltOf{Owner: owner}
-		o.unread = append(o.unread, o.unbuilt[owner])
+		o.unbuilt[owner] = &unbuilt{owner: owner}
+		o.unread = append(o.unread, o.unbuilt[owner].add)
 	}
 	parts := make(map[string]*assembled)
 	for _, owner := range owners {
@@ -350,12 +343,12 @@ func (o *observer) rebuildAll() {
 // reproven returns the owners whose observations prove something else than before, and touches all of theirs that
 // were counted.
 func (o *observer) reproven(owners []string) (changed []string) {
-	proven := make(map[string]*Proven)
-	read := func(owner string, counted bool) Query {
-		proven[owner] = &Proven{Owner: owner, WithCounted: counted}
-		return proven[owner]
+	now := make(map[string]*proven)
+	read := func(owner string, counted bool) query {
+		now[owner] = &proven{owner: owner, withCounted: counted}
+		return now[owner].add
 	}
-	var queries []Query
+	var queries []query
 	for _, owner := range owners {
 		if o.proofNews[owner] || o.rebuilt[owner] {
 			queries = append(queries, read(owner, false))
@@ -364,17 +357,17 @@ func (o *observer) reproven(owners []string) (changed []string) {
 	o.ask(queries...)
 	queries = nil
 	for _, owner := range owners {
-		if p := proven[owner]; p != nil && !slices.Equal(p.Proofs, o.proofs[owner].Proofs) {
+		if p := now[owner]; p != nil && !slices.Equal(p.proofs, o.proofs[owner].proofs) {
 			changed = append(changed, owner)
 			queries = append(queries, read(owner, true))
 		}
 	}
 	o.ask(queries...)
 	for _, owner := range changed {
-		if at := proven[owner].Counted; at != nil {
-			o.touch(owner, timeRange{at.From, at.To})
+		if at := now[owner].counted; at != nil {
+			o.touch(owner, *at)
 		}
-		o.proofs[owner], o.rebuilt[owner] = proven[owner], true
+		o.proofs[owner], o.rebuilt[owner] = now[owner], true
 	}
 	return changed
 }
@@ -391,7 +384,7 @@ func (o *observer) rebuildOwners(owners []string, parts map[string]*assembled) {
 		part := new(assembled)
 		for i := range windows[owner] {
 			for _, rows := range o.changedSegments(owner, &windows[owner][i]) {
-				some, err := assembleRows(o.assemble, owner, o.proofs[owner].Proofs, rows)
+				some, err := assembleRows(o.assemble, owner, o.proofs[owner].proofs, rows)
 				if err != nil {
 					o.rows.fail(err)
 					some.Attribution = make([]Attribution, len(rows))
@@ -407,11 +400,10 @@ func (o *observer) rebuildOwners(owners []string, parts map[string]*assembled) {
 
 // read reads the observations of windows.
 func (o *observer) read(windows map[string][]window) {
-	var queries []Query
-	for owner, all := range windows {
+	var queries []query
+	for _, all := range windows {
 		for i := range all {
-			all[i].in = &ObservationsIn{Owner: owner, From: all[i].from, To: all[i].to}
-			queries = append(queries, all[i].in)
+			queries = append(queries, all[i].addRows)
 		}
 	}
 	o.ask(queries...)
@@ -450,7 +442,7 @@ func (o *observer) prove(owner string, rows []Observation, part *Assembly) {
 
 // isProven reports whether something was proven before the batch.
 func (o *observer) isProven(owner string, p UsageProof) bool {
-	return p.Proof == 0 || slices.ContainsFunc(o.proofs[owner].Proofs, func(q UsageProof) bool {
+	return p.Proof == 0 || slices.ContainsFunc(o.proofs[owner].proofs, func(q UsageProof) bool {
 		return q.Counter == p.Counter && q.Proof|p.Proof == q.Proof
 	})
 }

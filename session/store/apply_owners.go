@@ -26,7 +26,7 @@ func (o *observer) resolveOwners() {
 		o.ask(o.orphansOf(news)...)
 		traces = nil
 		for _, call := range news {
-			for _, trace := range o.orphans[call].TraceIDs {
+			for _, trace := range o.orphans[call].traces {
 				if !settled[trace] && !slices.Contains(traces, trace) {
 					traces = append(traces, trace)
 				}
@@ -37,11 +37,11 @@ func (o *observer) resolveOwners() {
 }
 
 // orphansOf are queries for the traces that may belong to calls, those that were not asked yet.
-func (o *observer) orphansOf(calls []asked) (queries []Query) {
+func (o *observer) orphansOf(calls []asked) (queries []query) {
 	for _, call := range calls {
 		if o.orphans[call] == nil {
-			o.orphans[call] = &OrphanTraces{CallID: call.call, At: call.at, Until: call.until}
-			queries = append(queries, o.orphans[call])
+			o.orphans[call] = &orphanTraces{asked: call}
+			queries = append(queries, o.orphans[call].add)
 		}
 	}
 	return queries
@@ -61,37 +61,34 @@ func (o *observer) resolveOwner(trace string) {
 	o.owners[trace] = owner
 	if _, stored := o.stored[trace]; known && !stored {
 		// All of it is in the batch, and known to have changed.
-		o.rows.changes.Owners = append(o.rows.changes.Owners, NewOwner{TraceID: trace, Owner: owner})
+		o.rows.setOwner(trace, "", owner)
 		return
 	}
 	o.noteProofs(before)
 	o.noteProofs(owner)
-	q := &TraceObservations{TraceID: trace}
-	o.ask(q)
-	for i := range q.Rows {
-		r := &q.Rows[i]
+	o.ask()
+	all := o.rows.ofTrace(trace)
+	for i := range all {
+		r := &all[i]
 		o.nameThread(&r.Observation)
 		o.move(r, before, owner)
 		for _, call := range r.Calls {
 			o.asked = append(o.asked, askedBy(call, &r.Observation))
 		}
 	}
-	o.rows.changes.Owners = append(o.rows.changes.Owners, NewOwner{TraceID: trace, Owner: owner})
+	o.rows.setOwner(trace, "", owner)
 }
 
 // trace is what decides on the owner of a trace.
-func (o *observer) trace(id string) *Trace {
+func (o *observer) trace(id string) *traced {
 	t := o.traces[id]
 	if t == nil {
-		t = &Trace{TraceID: id}
-		o.ask(t)
+		t = &traced{traceOwner: traceOwner{Trace: id}}
+		o.ask(t.add)
 		o.traces[id] = t
 	}
 	return t
 }
-
-// thread is a session that a dialect names.
-type thread struct{ session, dialect string }
 
 // nameThread notes the session that an observation names, where it may be that of a
 // sub-agent which its client names in the trace of another.
@@ -109,14 +106,14 @@ func (o *observer) resolveThreads() {
 		return cmp.Or(strings.Compare(x.session, y.session), strings.Compare(x.dialect, y.dialect))
 	})
 	for _, thread := range all {
-		t := &Thread{SessionID: thread.session, Dialect: thread.dialect, WithRecords: true}
-		o.ask(t)
-		owner := t.SessionID
-		if t.OK {
-			owner = t.Owner
+		t := &threadOwner{thread: thread, withRecords: true}
+		o.ask(t.add)
+		owner := t.session
+		if t.ok {
+			owner = t.owner
 		}
-		for i := range t.Records {
-			o.moveRecord(&t.Records[i], owner)
+		for i := range t.records {
+			o.moveRecord(&t.records[i], owner)
 		}
 	}
 }
@@ -128,7 +125,7 @@ func (o *observer) moveRecord(r *ObservationRow, owner string) {
 	o.ask()
 	o.touch(r.Owner, timeRange{r.Start, r.Until})
 	o.move(r, r.Owner, owner)
-	o.rows.changes.Owners = append(o.rows.changes.Owners, NewOwner{Source: r.Source, Owner: owner})
+	o.rows.setOwner("", r.Source, owner)
 }
 
 // move has an observation rebuilt for its new owner. One that is new to the store was never part of what the former
@@ -152,10 +149,10 @@ func (o *observer) move(r *ObservationRow, before, owner string) {
 func (o *observer) ownerOf(trace string) string {
 	for path := []string{trace}; ; path = append(path, trace) {
 		t := o.trace(trace)
-		reported := slices.Concat(t.Sessions, o.reported[trace])
+		reported := slices.Concat(t.sessions, o.reported[trace])
 		switch {
-		case t.Named != "" && !slices.Contains(reported, t.Named):
-			return t.Named
+		case t.named != "" && !slices.Contains(reported, t.named):
+			return t.named
 		case len(reported) > 0:
 			return ""
 		}
@@ -163,10 +160,10 @@ func (o *observer) ownerOf(trace string) string {
 		switch {
 		case from == nil:
 			return t.Own
-		case from.TraceID == "":
-			return from.Owner
+		case from.traceID == "":
+			return from.owner
 		}
-		trace = from.TraceID
+		trace = from.traceID
 		if i := slices.Index(path, trace); i >= 0 {
 			// Each asked for a call of the next: no source reports that, but any may send it.
 			return o.trace(slices.Min(path[i:])).Own
@@ -176,22 +173,22 @@ func (o *observer) ownerOf(trace string) string {
 
 // requester is who asked for the first call of a trace that has no parent and
 // that anybody asked for. Most are the first one's.
-func (o *observer) requester(t *Trace) *Requester {
-	for rest, n := t.Orphans, 1; len(rest) > 0; rest, n = rest[n:], len(rest)-n {
-		found := make([]RequesterOf, n)
-		queries := make([]Query, n)
+func (o *observer) requester(t *traced) *requesterOf {
+	for rest, n := t.orphans, 1; len(rest) > 0; rest, n = rest[n:], len(rest)-n {
+		found := make([]requesterOf, n)
+		queries := make([]query, n)
 		for i := range found {
 			by, until := rest[i].Start, int64(0)
 			if strings.HasPrefix(rest[i].Call, ModelCallPrefix) {
 				by, until = by+ClockTick, rest[i].End-ClockTick
 			}
-			found[i] = RequesterOf{CallID: rest[i].Call, NotTrace: t.TraceID, By: by, Until: until}
-			queries[i] = &found[i]
+			found[i] = requesterOf{call: rest[i].Call, notTrace: t.Trace, by: by, until: until}
+			queries[i] = found[i].add
 		}
 		o.ask(queries...)
 		for i := range found {
-			if found[i].Requester != nil {
-				return found[i].Requester
+			if found[i].found {
+				return &found[i]
 			}
 		}
 	}

@@ -9,8 +9,12 @@ import (
 // window is a range of an owner's time that must be rebuilt.
 type window struct {
 	timeRange
-	size *WindowSize
-	in   *ObservationsIn
+	owner string
+	// count is how many observations it has, up to a limit, answer the message that it comes to. rows are the
+	// observations.
+	count  int
+	answer string
+	rows   []Observation
 }
 
 // windows are the windows of owners that must be rebuilt because of what was touched, in order of time: from an
@@ -39,19 +43,19 @@ func (o *observer) windows(owners []string) map[string][]window {
 
 // window is the range from the last opening before s to the first opening after it.
 func (o *observer) window(owner string, s timeRange) window {
-	w := window{timeRange: timeRange{math.MinInt64, math.MaxInt64}}
-	from, to := &Opening{Owner: owner, At: s.from, Before: true}, &Opening{Owner: owner, At: s.to + 1}
-	for o.ask(from, to); from.OK && from.Across != nil; o.ask(from) {
-		from = &Opening{Owner: owner, At: min(from.Start, from.Across.From+1), Before: true}
+	w := window{timeRange: timeRange{math.MinInt64, math.MaxInt64}, owner: owner}
+	from, to := &opening{owner: owner, at: s.from, before: true}, &opening{owner: owner, at: s.to + 1}
+	for o.ask(from.add, to.add); from.ok && from.across != nil; o.ask(from.add) {
+		from = &opening{owner: owner, at: min(from.start, from.across.from+1), before: true}
 	}
-	for ; to.OK && to.Across != nil; o.ask(to) {
-		to = &Opening{Owner: owner, At: max(to.Start+1, to.Across.To)}
+	for ; to.ok && to.across != nil; o.ask(to.add) {
+		to = &opening{owner: owner, at: max(to.start+1, to.across.to)}
 	}
-	if from.OK {
-		w.from = from.Start
+	if from.ok {
+		w.from = from.start
 	}
-	if to.OK {
-		w.to = to.Start
+	if to.ok {
+		w.to = to.start
 	}
 	return w
 }
@@ -59,7 +63,7 @@ func (o *observer) window(owner string, s timeRange) window {
 // changedSegments cuts a window into those that may be assembled by themselves and leaves out those that were the
 // same before the batch.
 func (o *observer) changedSegments(owner string, w *window) [][]Observation {
-	all := w.in.Rows
+	all := w.rows
 	slices.SortFunc(all, func(x, y Observation) int { return compareObservations(&x, &y) })
 	cut := segments(all)
 	// Where observations were only added, segments without a new one are as they were, unless a new one moved their

@@ -198,11 +198,10 @@ func (w *sessionWork) lose(n *Observation, attributed *Attribution) {
 // moveAnnotations hands on the annotations of a session that is to be deleted because its observations moved to
 // another. Messages and parts keep their ids.
 func (a *applier) moveAnnotations(w *sessionWork) {
-	stored := &AnnotationsOf{SessionID: w.id}
-	if a.rows.ask(stored); w.observed.successor == "" {
+	if w.observed.successor == "" {
 		return
 	}
-	all := stored.Rows
+	all := a.rows.annotationsOf(w.id)
 	for _, n := range w.noted {
 		all = append(all, *n)
 	}
@@ -346,7 +345,7 @@ func (a *applier) clearParts(w *sessionWork, m *AssembledMessage) {
 	if old := a.rows.message(m.ID); old == nil || old.SessionID != w.id {
 		return
 	}
-	stored := a.rows.partsFrom(m.ID, 0)
+	stored := a.rows.partsOfMessage(m.ID)
 	for i := range stored {
 		p := &stored[i]
 		if n := parts[p.ID]; n != nil && n.Index == p.Index && equalParts(n, p) {
@@ -371,7 +370,7 @@ func (a *applier) dropMessage(w *sessionWork, id string) {
 	if heir := w.observed.heirOf(old); heir != "" {
 		a.rename(w, old, heir)
 	}
-	a.rows.dropMessage(id, false)
+	a.rows.dropMessage(id)
 	a.result.Rows++
 	w.remember(id, old)
 	w.account(old, -1)
@@ -401,10 +400,8 @@ func (a *applier) foldObserved(w *sessionWork) {
 		}
 		return
 	}
-	sources := &Sources{SessionID: w.id}
-	a.rows.ask(sources)
-	left := sources.Rows
-	if w.gone = len(left) == 0 && !w.isNew && !sources.SDK && a.isUnknown(w); w.gone {
+	left, sdk := a.rows.sourcesOf(w.id)
+	if w.gone = len(left) == 0 && !w.isNew && !sdk && a.isUnknown(w); w.gone {
 		a.moveAnnotations(w)
 		a.rows.deleteSession(w.id)
 		a.result.Rows++
@@ -478,10 +475,10 @@ func (a *applier) isUnknown(w *sessionWork) bool {
 func (a *applier) applyObserved(w *sessionWork) {
 	o := &w.observed
 	for _, trace := range slices.Sorted(maps.Keys(o.traces)) {
-		a.rows.noteTrace(SessionTrace{TraceID: trace, SessionID: w.id})
+		a.rows.noteTrace(trace, w.id)
 	}
 	for _, trace := range slices.Sorted(maps.Keys(o.left)) {
-		a.rows.noteTrace(SessionTrace{TraceID: trace, SessionID: w.id, Pruned: true})
+		a.rows.pruneTrace(trace, w.id)
 	}
 	a.markUnbuilt(w)
 	for _, m := range o.messages {

@@ -37,7 +37,7 @@ func (a *applier) adoptTranscripts(b *Batch) {
 	level := namedBy(b.Observations, known)
 	stored := len(b.Observations)
 	for declared := true; len(level) > 0; declared = false { // then sub-agents
-		a.rows.ask(a.transcriptQuery(level)...)
+		a.rows.ask(a.transcriptQueries(level)...)
 		var below []string
 		for _, id := range level {
 			for _, child := range a.rows.transcripts[id] {
@@ -54,9 +54,9 @@ func (a *applier) adoptTranscripts(b *Batch) {
 		}
 		level = below
 	}
-	queries := a.observationQueries(b, b.Observations[stored:])
-	a.rows.ask(queries...)
-	a.learnObservations(queries)
+	if len(b.Observations) > stored {
+		a.rows.ask(a.observationQueries(b, b.Observations[stored:])...)
+	}
 }
 
 // namedBy are the sessions that observations name, and their sub-agents, in order. They are noted in known.
@@ -71,33 +71,33 @@ func namedBy(observations []Observation, known map[string]bool) []string {
 	return slices.Sorted(maps.Keys(known))
 }
 
-// transcriptQuery reads sessions and the transcripts below them, those that are not read yet.
-func (a *applier) transcriptQuery(ids []string) []Query {
+// transcriptQueries read sessions and the transcripts below them, those that are not read yet.
+func (a *applier) transcriptQueries(ids []string) []query {
 	ids = slices.DeleteFunc(slices.Clone(ids), func(id string) bool { _, read := a.rows.transcripts[id]; return read })
 	if len(ids) == 0 {
 		return nil
 	}
-	return []Query{&SessionsByID{IDs: ids, Children: true}}
+	return []query{a.rows.sessions.read(ids...), a.rows.readTranscripts(ids...)}
 }
 
 func (a *applier) adoptTranscript(b *Batch, row *SessionRow) {
 	t := session.Transcript{Session: row.Session}
 	messages := a.rows.messagesFrom(row.ID, Position{})
-	queries := make([]Query, len(messages))
+	queries := make([]query, len(messages))
 	for i := range messages {
-		queries[i] = &PartsFrom{MessageID: messages[i].ID}
+		queries[i] = a.rows.readParts(messages[i].ID)
 	}
-	annotations := &AnnotationsOf{SessionID: row.ID}
-	a.rows.ask(append(queries, annotations)...)
+	a.rows.ask(queries...)
+	annotations := a.rows.annotationsOf(row.ID)
 	for i := range messages {
-		parts := a.rows.partsFrom(messages[i].ID, 0)
+		parts := a.rows.partsOfMessage(messages[i].ID)
 		t.Messages = append(t.Messages, session.MessageAndParts{Message: messages[i], Parts: parts})
 	}
 	b.Observations = append(b.Observations, b.Adopt(&Imported{Transcript: &t})...)
 	a.rows.deleteSession(row.ID)
 	w := a.session(row.ID)
-	for i := range annotations.Rows {
-		w.noted = append(w.noted, &annotations.Rows[i])
+	for i := range annotations {
+		w.noted = append(w.noted, &annotations[i])
 	}
 	a.result.Rows++
 	kept := SessionRow{Session: blankSession(row.ID),

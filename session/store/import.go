@@ -211,7 +211,7 @@ func (i *importer) run(in *Imported) {
 	i.loadSession(w)
 	i.alone(in)
 	if in.Source != nil {
-		i.rows.changes.Sources = append(i.rows.changes.Sources, in.Source)
+		i.rows.last = append(i.rows.last, putSource(in.Source))
 	}
 	before := i.costs()
 	wins := w.isNew
@@ -298,7 +298,7 @@ func (in *Imported) family() []string {
 // links stores the spans, and which traces are of the session.
 func (i *importer) links(in *Imported) {
 	for _, trace := range in.Traces {
-		i.rows.noteTrace(SessionTrace{TraceID: trace, SessionID: i.work.id})
+		i.rows.noteTrace(trace, i.work.id)
 	}
 	for k := range in.SpanRefs {
 		l := &in.SpanRefs[k]
@@ -307,7 +307,7 @@ func (i *importer) links(in *Imported) {
 			continue
 		}
 		if l.TraceID != "" {
-			i.rows.noteTrace(SessionTrace{TraceID: l.TraceID, SessionID: i.work.id})
+			i.rows.noteTrace(l.TraceID, i.work.id)
 		}
 		changed, _, refused := i.mergeSpan(l)
 		i.stored(&i.result.SpanRefs, changed, refused, "span "+l.SpanID)
@@ -504,9 +504,8 @@ func (i *importer) message(in *session.MessageAndParts) {
 		*was = m
 	}
 	if old == nil || moved || m.MetadataJSON != old.MetadataJSON {
-		count, next := i.rows.extent(m.ID)
 		switch {
-		case count == next:
+		case !i.rows.hasGap(m.ID):
 		case marked != m.MetadataJSON:
 			m.MetadataJSON = marked
 		default:

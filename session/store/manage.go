@@ -84,14 +84,12 @@ func Amend(tx Tx, c SessionChange) error {
 
 // existing returns the row of a session that must be there.
 func existing(tx Tx, id string) (*SessionRow, error) {
-	q := &SessionsByID{IDs: []string{id}}
-	if err := tx.Do(nil, []Query{q}); err != nil {
-		return nil, err
+	var row *SessionRow
+	err := run(tx, func(r *rows) { row = r.session(id) })
+	if err == nil && row == nil {
+		err = fmt.Errorf("session %s: %w", id, ErrNotFound)
 	}
-	if len(q.Rows) == 0 {
-		return nil, fmt.Errorf("session %s: %w", id, ErrNotFound)
-	}
-	return &q.Rows[0], nil
+	return row, err
 }
 
 // change applies what is reported of one session.
@@ -105,21 +103,18 @@ func change(tx Tx, c SessionChange) error {
 
 // messageOf returns a message that must be the session's.
 func messageOf(tx Tx, sessionID, id string) (*session.Message, error) {
-	q := &MessagesByID{IDs: []string{id}}
-	if err := tx.Do(nil, []Query{q}); err != nil {
-		return nil, err
+	var m *session.Message
+	err := run(tx, func(r *rows) { m = r.message(id) })
+	if err == nil && (m == nil || m.SessionID != sessionID) {
+		err = fmt.Errorf("message %s of session %s: %w", id, sessionID, ErrNotFound)
 	}
-	if len(q.Rows) == 0 || q.Rows[0].SessionID != sessionID {
-		return nil, fmt.Errorf("message %s of session %s: %w", id, sessionID, ErrNotFound)
-	}
-	return &q.Rows[0], nil
+	return m, err
 }
 
 // messagesOf returns the messages of a session from a position on.
-func messagesOf(tx Tx, sessionID string, from Position) ([]session.Message, error) {
-	q := &MessagesFrom{SessionID: sessionID, From: from}
-	err := tx.Do(nil, []Query{q})
-	return q.Rows, err
+func messagesOf(tx Tx, sessionID string, from Position) (messages []session.Message, err error) {
+	err = run(tx, func(r *rows) { messages = r.messagesFrom(sessionID, from) })
+	return messages, err
 }
 
 // forkPoint is the id of the last message that a fork copies.

@@ -319,7 +319,7 @@ func (a *applier) placeParts(
 	messageID string, collided []*session.Part, asked map[string]int64,
 	done func(p *session.Part, changed bool, refused error),
 ) {
-	stored := a.rows.partsFrom(messageID, 0)
+	stored := a.rows.partsOfMessage(messageID)
 	noted := a.rows.requestedIndexes(messageID)
 	type place struct {
 		*session.Part
@@ -443,7 +443,7 @@ func equalParts(p, q *session.Part) bool {
 // mergeDecision stores a decision, and reports whether that changed anything: one with an
 // outcome takes precedence, then the later. One that was rebuilt replaces any other.
 func (a *applier) mergeDecision(d *Decision, from origin) (changed bool, _ error) {
-	old := a.rows.decision(d.ID)
+	old := find(a.rows, &a.rows.decisions, d.ID)
 	if old != nil && from != rebuilt && old.SessionID != d.SessionID {
 		return false, refuse("its id belongs to session %s; it is left out", old.SessionID)
 	}
@@ -452,7 +452,7 @@ func (a *applier) mergeDecision(d *Decision, from origin) (changed bool, _ error
 			return false, nil
 		}
 	}
-	return true, a.rows.decisions.put(d.ID, d)
+	return true, a.rows.decisions.set(d)
 }
 
 // mergeBlob stores the body of a prompt or catalog: of two an exact one, then the longer, then the greater.
@@ -460,7 +460,7 @@ func (a *applier) mergeBlob(b *Blob) (changed bool, _ error) {
 	if old := a.rows.blob(b.Kind, b.Digest); old != nil && compareBlobs(b, old) <= 0 {
 		return false, nil
 	}
-	return true, a.rows.blobs.put(keyOfBlob(b), b)
+	return true, a.rows.blobs.set(b)
 }
 
 func compareBlobs(b, o *Blob) int {
@@ -483,7 +483,7 @@ func (a *applier) mergeSpan(l *SpanRef) (changed bool, old *SpanRef, _ error) {
 	if refused != nil || inserted {
 		return inserted, nil, refused
 	}
-	if old = a.rows.spanRef(keyOfSpan(l)); compareSpans(l, old) <= 0 {
+	if old = find(a.rows, &a.rows.spanRefs, keyOfSpan(l)); compareSpans(l, old) <= 0 {
 		return false, old, nil
 	}
 	return true, old, a.rows.updateSpan(l)

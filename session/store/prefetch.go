@@ -6,206 +6,54 @@ import "slices"
 // that the batch names, and then what belongs to the rows that were found. Merging asks for the rest, such as what a
 // rewind hides, when it comes to it.
 
-// wanted are the keys of rows to be read, by fixed queries. One without keys costs nothing.
-type wanted struct {
-	sessions          SessionsByID
-	messages          MessagesByID
-	decisions         DecisionsByID
-	annotated         AnnotationsByKey
-	spans             SpanRefsByKey
-	parts             PartsByKey
-	prompts, catalogs BlobsByDigest
-}
-
-// queries are those for the rows, and some more.
-func (q *wanted) queries(more ...Query) []Query {
-	q.prompts.Kind, q.catalogs.Kind = BlobSystemPrompt, BlobToolCatalog
-	return append(more, &q.sessions, &q.messages, &q.decisions, &q.annotated, &q.spans, &q.parts, &q.prompts, &q.catalogs)
-}
-
-func (q *wanted) blobs(blobs []Blob) {
-	for i := range blobs {
-		if b := &blobs[i]; b.Kind == BlobSystemPrompt {
-			q.prompts.Digests = append(q.prompts.Digests, b.Digest)
-		} else if b.Kind == BlobToolCatalog {
-			q.catalogs.Digests = append(q.catalogs.Digests, b.Digest)
-		}
-	}
-}
-
-// firstSpans wants the first span of each trace. If it is stored, the others most likely are, too: see redelivered.
-func (q *wanted) firstSpans(links []*SpanRef) {
-	trace := ""
-	for _, l := range links {
-		if l.TraceID != trace {
-			trace = l.TraceID
-			q.spans.Keys = append(q.spans.Keys, keyOfSpan(l))
-		}
-	}
-}
-
-// refused wants the rows that the engine refused before: they may be another's.
-func (q *wanted) refused(r *rows) {
-	for key := range r.spanRefs.refused {
-		q.spans.Keys = append(q.spans.Keys, key)
-	}
-	for id := range r.parts.refused {
-		q.parts.Keys = append(q.parts.Keys, PartIndex{ID: id})
-	}
-}
-
 // prefetch reads the rows that the batch names.
 func (a *applier) prefetch(b *Batch) {
-	var want wanted
+	var sessions, messages, decisions []string
+	var annotations []AnnotationKey
+	var links []*SpanRef
 	for _, w := range a.order {
-		want.sessions.IDs = append(want.sessions.IDs, w.id)
+		sessions = append(sessions, w.id)
 		for _, m := range w.order {
-			want.messages.IDs = append(want.messages.IDs, m.id)
+			messages = append(messages, m.id)
 		}
 		for _, d := range w.decided {
-			want.decisions.IDs = append(want.decisions.IDs, d.ID)
+			decisions = append(decisions, d.ID)
 		}
 		for _, n := range w.noted {
-			want.annotated.Keys = append(want.annotated.Keys, keyOfAnnotation(n))
+			annotations = append(annotations, keyOfAnnotation(n))
 		}
-		want.firstSpans(w.links)
+		links = append(links, w.links...)
 	}
-	want.blobs(b.Blobs)
-	want.refused(a.rows)
-	queries := want.queries()
+	r := a.rows
+	queries := append(r.blobQueries(b.Blobs), r.sessions.read(sessions...), r.messages.read(messages...),
+		r.decisions.read(decisions...), r.annotations.read(annotations...), r.spanRefs.read(firstSpans(links)...))
 	if b.Adopt != nil {
-		queries = append(queries, a.transcriptQuery(namedBy(b.Observations, make(map[string]bool)))...)
+		queries = append(queries, a.transcriptQueries(namedBy(b.Observations, make(map[string]bool)))...)
 	}
 	if b.Assemble != nil {
 		queries = append(queries, a.observationQueries(b, b.Observations)...)
 	}
-	a.rows.ask(queries...)
-	a.learnObservations(queries)
+	r.ask(queries...)
 }
 
-// observationQueries are queries for what is stored of observations, and for where those of their traces are kept.
-func (a *applier) observationQueries(b *Batch, observations []Observation) (queries []Query) {
-	stored, owners := &ObservationsByKey{}, &TraceOwners{}
-	traces, threads := make(map[string]bool), make(map[thread]bool)
-	name := func(trace string) {
-		if trace != "" && !traces[trace] {
-			traces[trace] = true
-			owners.TraceIDs = append(owners.TraceIDs, trace)
+// firstSpans are the first spans of traces. If one is stored, the others most likely are, too: see redelivered.
+func firstSpans(links []*SpanRef) (keys []SpanKey) {
+	trace := ""
+	for _, l := range links {
+		if l.TraceID != trace {
+			trace = l.TraceID
+			keys = append(keys, keyOfSpan(l))
 		}
 	}
-	for i := range observations {
-		n := &observations[i]
-		stored.Keys = append(stored.Keys, keyOf(n))
-		name(n.TraceID)
-		t := thread{n.Session, n.Dialect}
-		if n.TraceID == "" && n.Session != "" && b.Threads != nil && b.Threads(n.Dialect) && !threads[t] {
-			threads[t] = true
-			queries = append(queries, &Thread{SessionID: t.session, Dialect: t.dialect})
-		}
-	}
-	for i := range b.SpanRefs {
-		if b.SpanRefs[i].Dialect == DialectSDK {
-			name(b.SpanRefs[i].TraceID)
-		}
-	}
-	if len(stored.Keys) > 0 {
-		queries = append(queries, stored)
-	}
-	if len(owners.TraceIDs) > 0 {
-		queries = append(queries, owners)
-	}
-	return queries
+	return keys
 }
 
-// learnObservations takes over what observationQueries found.
-func (a *applier) learnObservations(queries []Query) {
-	for _, q := range queries {
-		switch q := q.(type) {
-		case *TraceOwners:
-			for _, t := range q.Rows {
-				a.stored[t.TraceID] = t
-			}
-		case *Thread:
-			a.recordThreads[thread{q.SessionID, q.Dialect}] = q
-		}
-	}
-}
-
-// prefetchRows reads what belongs to the rows that were found, and the rows that observations come to.
-func (a *applier) prefetchRows() {
-	want, forks := wanted{sessions: SessionsByID{Forks: true}}, &SessionsByID{Forks: true}
-	var queries []Query
-	for _, w := range a.order {
-		row := a.rows.sessions.entries[w.id]
-		switch {
-		case row == nil:
-			want.sessions.IDs = append(want.sessions.IDs, w.id)
-		case row.row == nil:
-			forks.IDs = append(forks.IDs, w.id)
-		default:
-			for _, m := range w.order {
-				queries = append(queries, a.queriesOf(w, m)...)
-			}
-			for _, r := range row.row.State.Rewinds {
-				if a.rows.messages.entries[r.To] == nil && len(w.order)+len(w.observed.messages) > 0 {
-					want.messages.IDs = append(want.messages.IDs, r.To)
-				}
-			}
-			want.spans.Keys = append(want.spans.Keys, a.rows.redelivered(w.links)...)
-			if slices.ContainsFunc(w.changes, func(c *SessionChange) bool { return len(c.Rewinds) > 0 }) {
-				queries = append(queries, &MessagesFrom{SessionID: w.id})
-			}
-		}
-		for _, d := range w.observed.decisions {
-			want.decisions.IDs = append(want.decisions.IDs, d.ID)
-		}
-		want.messages.IDs = append(want.messages.IDs, w.observed.stale...)
-		for _, m := range w.observed.messages {
-			want.messages.IDs = append(want.messages.IDs, m.ID)
-			if w.observed.known[m.ID] {
-				queries = append(queries, &PartsFrom{MessageID: m.ID})
-			}
-		}
-	}
-	if len(forks.IDs) > 0 {
-		queries = append(queries, forks)
-	}
-	a.rows.ask(want.queries(queries...)...)
-}
-
-// queriesOf are queries for what the merge of a message needs besides its row.
-func (a *applier) queriesOf(w *sessionWork, m *messageWork) (queries []Query) {
-	stored := a.rows.messages.entries[m.id].row
-	switch {
-	case stored == nil && len(m.links) > 0 && !m.contiguous():
-		return []Query{&StatsOf{SessionID: w.id, MessageID: m.id}}
-	case stored == nil || stored.SessionID != w.id:
-		return nil
-	}
-	if len(m.parts) > 0 {
-		parts := &PartsByKey{MessageID: m.id, Keys: make([]PartIndex, len(m.parts))}
-		for i, p := range m.parts {
-			parts.Keys[i] = PartIndex{p.ID, p.place()}
-		}
-		queries = append(queries, parts)
-	}
-	declared := slices.ContainsFunc(m.changes, func(c *MessageChange) bool { return c.Rank != RankStub })
-	if !declared && len(m.links) == 0 && stored.MetadataJSON == incompleteMetadata {
-		return queries
-	}
-	if declared || len(m.links) > 0 {
-		queries = append(queries, &StatsOf{SessionID: w.id, MessageID: m.id})
-	}
-	return append(queries, &Extent{MessageID: m.id})
-}
-
-// redelivered are the spans of the traces of which the first one is stored: most likely they are too.
+// redelivered are the spans of the traces of which the first one is stored.
 func (r *rows) redelivered(links []*SpanRef) (keys []SpanKey) {
 	trace, known := "", false
 	for _, l := range links {
 		if l.TraceID != trace {
-			e := r.spanRefs.entries[keyOfSpan(l)]
-			trace, known = l.TraceID, e != nil && e.row != nil
+			trace, known = l.TraceID, r.spanRefs.row(keyOfSpan(l)) != nil
 		} else if known {
 			keys = append(keys, keyOfSpan(l))
 		}
@@ -213,40 +61,140 @@ func (r *rows) redelivered(links []*SpanRef) (keys []SpanKey) {
 	return keys
 }
 
+func (r *rows) blobQueries(blobs []Blob) (queries []query) {
+	digests := make(map[BlobKind][]string)
+	for i := range blobs {
+		digests[blobs[i].Kind] = append(digests[blobs[i].Kind], blobs[i].Digest)
+	}
+	for kind, some := range digests {
+		queries = append(queries, r.readBlobs(kind, some...))
+	}
+	return queries
+}
+
+// observationQueries are queries for what is stored of observations, and for where those of their traces are kept.
+func (a *applier) observationQueries(b *Batch, observations []Observation) (queries []query) {
+	var keys []ObservationKey
+	traces := make(map[string]bool)
+	name := func(trace string) {
+		if trace != "" && !traces[trace] {
+			traces[trace] = true
+			queries = append(queries, func(s Statements) {
+				ownerOfTrace(s, trace, func(t traceOwner) { a.stored[trace] = t })
+			})
+		}
+	}
+	for i := range observations {
+		n := &observations[i]
+		keys = append(keys, keyOf(n))
+		name(n.TraceID)
+		t := thread{n.Session, n.Dialect}
+		if n.TraceID == "" && n.Session != "" && b.Threads != nil && b.Threads(n.Dialect) && a.recordThreads[t] == nil {
+			a.recordThreads[t] = &threadOwner{thread: t}
+			queries = append(queries, a.recordThreads[t].add)
+		}
+	}
+	for i := range b.SpanRefs {
+		if b.SpanRefs[i].Dialect == DialectSDK {
+			name(b.SpanRefs[i].TraceID)
+		}
+	}
+	return append(queries, a.rows.observations.read(keys...))
+}
+
+// prefetchRows reads what belongs to the rows that were found, and the rows that observations come to.
+func (a *applier) prefetchRows() {
+	r := a.rows
+	var sessions, forks, messages, decisions []string
+	var spans []SpanKey
+	var queries []query
+	for _, w := range a.order {
+		e := r.sessions.entries[w.id]
+		if e == nil {
+			sessions = append(sessions, w.id)
+		}
+		if e == nil || e.row == nil {
+			forks = append(forks, w.id)
+		} else {
+			for _, m := range w.order {
+				queries = append(queries, r.queriesOf(w, m)...)
+			}
+			for _, rw := range e.row.State.Rewinds {
+				if len(w.order)+len(w.observed.messages) > 0 {
+					messages = append(messages, rw.To)
+				}
+			}
+			spans = append(spans, r.redelivered(w.links)...)
+			if slices.ContainsFunc(w.changes, func(c *SessionChange) bool { return len(c.Rewinds) > 0 }) {
+				queries = append(queries, r.readMessages(w.id, Position{}))
+			}
+		}
+		for _, d := range w.observed.decisions {
+			decisions = append(decisions, d.ID)
+		}
+		messages = append(messages, w.observed.stale...)
+		for _, m := range w.observed.messages {
+			messages = append(messages, m.ID)
+			if w.observed.known[m.ID] {
+				queries = append(queries, r.readParts(m.ID))
+			}
+		}
+	}
+	r.ask(append(queries, r.sessions.read(sessions...), r.readForks(forks...), r.decisions.read(decisions...),
+		r.messages.read(r.messages.unknown(messages...)...), r.spanRefs.read(spans...))...)
+}
+
+// queriesOf are queries for what the merge of a message needs besides its row.
+func (r *rows) queriesOf(w *sessionWork, m *messageWork) []query {
+	if stored := r.messages.row(m.id); stored == nil || stored.SessionID != w.id {
+		return nil
+	}
+	ids := make([]string, len(m.parts))
+	for i, p := range m.parts {
+		ids[i] = p.ID
+	}
+	queries := []query{r.readIndexes(m.id), r.parts.read(ids...)}
+	if len(m.changes)+len(m.links) > 0 {
+		queries = append(queries, r.readStats(w.id, m.id))
+	}
+	return queries
+}
+
 // prefetch reads the rows that the import names, and what is stored of the session.
 func (i *importer) prefetch(in *Imported) {
-	want := wanted{sessions: SessionsByID{IDs: in.family(), Forks: true}}
+	r := i.rows
+	var messages, decisions []string
 	for k := range in.Messages {
-		want.messages.IDs = append(want.messages.IDs, in.Messages[k].Message.ID)
+		messages = append(messages, in.Messages[k].Message.ID)
 	}
 	for k := range in.Decisions {
-		want.decisions.IDs = append(want.decisions.IDs, in.Decisions[k].ID)
+		decisions = append(decisions, in.Decisions[k].ID)
 	}
+	var annotations []AnnotationKey
 	for k := range in.Annotations {
-		want.annotated.Keys = append(want.annotated.Keys, keyOfAnnotation(&in.Annotations[k]))
+		annotations = append(annotations, keyOfAnnotation(&in.Annotations[k]))
 	}
-	want.blobs(in.Blobs)
 	links := make([]*SpanRef, len(in.SpanRefs))
 	for k := range in.SpanRefs {
 		links[k] = &in.SpanRefs[k]
 	}
-	want.firstSpans(links)
-	want.refused(i.rows)
-	if i.rows.ask(want.queries()...); i.rows.sessions.isNew(i.work.id) {
+	r.ask(append(r.blobQueries(in.Blobs), r.sessions.read(in.family()...), r.readForks(in.family()...),
+		r.messages.read(messages...), r.decisions.read(decisions...), r.annotations.read(annotations...),
+		r.spanRefs.read(firstSpans(links)...))...)
+	if r.sessions.isNew(i.work.id) {
 		return
 	}
-	queries := []Query{&MessagesFrom{SessionID: i.work.id}}
+	queries := []query{r.readMessages(i.work.id, Position{}), r.spanRefs.read(r.redelivered(links)...)}
 	for k := range in.Messages {
 		m := &in.Messages[k]
-		if stored := i.rows.messages.entries[m.Message.ID].row; stored == nil || stored.SessionID != i.work.id {
+		if stored := r.messages.row(m.Message.ID); stored == nil || stored.SessionID != i.work.id {
 			continue
 		}
-		parts := &PartsByKey{MessageID: m.Message.ID, Keys: make([]PartIndex, len(m.Parts))}
+		ids := make([]string, len(m.Parts))
 		for n := range m.Parts {
-			parts.Keys[n] = PartIndex{m.Parts[n].ID, m.Parts[n].Index}
+			ids[n] = m.Parts[n].ID
 		}
-		queries = append(queries, parts)
+		queries = append(queries, r.readIndexes(m.Message.ID), r.parts.read(ids...))
 	}
-	again := wanted{spans: SpanRefsByKey{Keys: i.rows.redelivered(links)}}
-	i.rows.ask(again.queries(queries...)...)
+	r.ask(queries...)
 }

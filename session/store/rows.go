@@ -2,7 +2,9 @@ package store
 
 import (
 	"cmp"
-	"math"
+	"errors"
+	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -17,14 +19,14 @@ import (
 // that was put is written as it is when it is written.
 type rows struct {
 	tx           Tx
-	sessions     table[string, SessionRow]
-	messages     table[string, session.Message]
-	parts        table[string, session.Part]
-	spanRefs     table[SpanKey, SpanRef]
-	decisions    table[string, Decision]
-	annotations  table[AnnotationKey, Annotation]
-	blobs        table[blobKey, Blob]
-	observations table[ObservationKey, ObservationRow]
+	sessions     working[string, SessionRow]
+	messages     working[string, session.Message]
+	parts        working[string, session.Part]
+	spanRefs     working[SpanKey, SpanRef]
+	decisions    working[string, Decision]
+	annotations  working[AnnotationKey, Annotation]
+	blobs        working[blobKey, Blob]
+	observations working[ObservationKey, ObservationRow]
 
 	// What is known of the rows of a session or message, and of all that hang on a session.
 	ofSession   map[string]*sessionRows
@@ -34,9 +36,13 @@ type rows struct {
 	// forks are sessions that were put as forks.
 	forks map[string]bool
 
-	// changes are those of what the working set has no rows of, in order.
-	changes Changes
-	noted   map[SessionTrace]bool // of changes.Traces and changes.Touched
+	// What is to be written of what the working set has no rows of: parts that get another index, the indexes that
+	// displaced parts requested, and statements for after the rows, and for after all else, in order.
+	moved       []partIndex
+	requested   []RequestedIndex
+	later, last []query
+	// noted are the sessions that are touched, and their traces.
+	noted map[sessionTrace]bool
 
 	// err is the first error of the engine, which ends the merge: see [run].
 	err error
@@ -47,6 +53,15 @@ type blobKey struct {
 	digest string
 }
 
+// partIndex is the index of a part.
+type partIndex struct {
+	id    string
+	index int64
+}
+
+// sessionTrace notes that a trace has spans of a session.
+type sessionTrace struct{ traceID, sessionID string }
+
 // sessionRows are the messages of a session at and after a position, which are all in the working set.
 type sessionRows struct {
 	from Position
@@ -55,185 +70,163 @@ type sessionRows struct {
 
 // messageRows is what is known of the rows of a message.
 type messageRows struct {
-	// from is the index from which on all parts are in the working set. places are the parts of the message
-	// by their indexes, nil where it is known that there is none.
-	from   int64
-	places map[int64]*session.Part
-	// counted is set if count and next are those of [Extent].
-	counted     bool
-	count, next int64
-	// requested are the indexes that displaced parts requested, nil when they are not known.
+	// parts are the ids of all parts by their indexes, ids the same, requested the indexes that displaced ones requested.
+	// whole is set if all parts are in the working set.
+	parts     map[int64]string
+	ids       map[string]bool
 	requested map[string]int64
+	whole     bool
 	// spans are those with TurnStats of the message, and may have some that have none any more. They are
 	// all of them if spansKnown is set.
 	spans      []SpanKey
 	spansKnown bool
 }
 
-// nowhere is the index from which on nothing is known of the parts of a message.
-const nowhere = math.MaxInt64
-
-// reset forgets everything except what was refused.
-func (r *rows) reset() {
-	r.sessions.reset()
-	r.messages.reset()
-	r.parts.reset()
-	r.spanRefs.reset()
-	r.decisions.reset()
-	r.annotations.reset()
-	r.blobs.reset()
-	r.observations.reset()
-	r.ofSession, r.ofMessage = make(map[string]*sessionRows), make(map[string]*messageRows)
-	r.forksOf, r.transcripts = make(map[string][]ForkRef), make(map[string][]string)
-	r.forks, r.noted = make(map[string]bool), make(map[SessionTrace]bool)
-	r.changes, r.err = Changes{}, nil
+func newRows(tx Tx) *rows {
+	r := &rows{tx: tx, parts: rowsOf(PartTable, keyOfPart, single, nil)}
+	r.sessions = working[string, SessionRow]{byKey: sessionQuery, columns: single, keyOf: keyOfSession, scan: scanSession,
+		name: func(s Statements, id string) { s.Name(NameSession, id) }, put: putSession, remove: removeSession}
+	r.messages = rowsOf(MessageTable, keyOfMessage, single, func(s Statements, id string) { s.Name(NameMessage, id) })
+	r.spanRefs = rowsOf(SpanTable, keyOfSpan,
+		func(k SpanKey) []string { return []string{k.SessionID, k.TraceID, k.SpanID} },
+		func(s Statements, k SpanKey) { s.Name(NameSession, k.SessionID) })
+	r.decisions = rowsOf(DecisionTable, keyOfDecision, single, nil)
+	r.decisions.put = putDecision
+	r.annotations = rowsOf(AnnotationTable, keyOfAnnotation,
+		func(k AnnotationKey) []string { return []string{k.SessionID, k.ID} },
+		func(s Statements, k AnnotationKey) { s.Name(NameSession, k.SessionID) })
+	r.blobs = working[blobKey, Blob]{keyOf: keyOfBlob, put: putBlob}
+	r.observations = rowsOf(ObservationTable, keyOfObservation,
+		func(k ObservationKey) []string { return []string{k.TraceID, k.Source} },
+		func(s Statements, k ObservationKey) { s.Name(NameTrace, k.TraceID) })
+	r.observations.put = putObservation
+	return r
 }
 
-// ask writes what is to be written, and has queries answered.
-func (r *rows) ask(queries ...Query) {
+// table is a working set of any type.
+type table interface {
+	reset()
+	isDirty() bool
+	writeDeleted(Statements)
+	writePut(Statements)
+	written() bool
+}
+
+// tables are all working sets, in the order in which they are written: a row follows what it refers to.
+func (r *rows) tables() []table {
+	return []table{&r.sessions, &r.messages, &r.parts, &r.spanRefs, &r.decisions, &r.annotations, &r.blobs,
+		&r.observations}
+}
+
+// errRefusedRow is the error of a working set of which the engine refused a row that merging took for accepted. The
+// whole is done again, and then the row is refused at once.
+var errRefusedRow = errors.New("a row was refused")
+
+// run does something with the rows of an engine, and again without those that the engine refuses.
+//
+// No step of a merge can do anything about an engine that fails, so none of them returns its error. As in a
+// [bufio.Writer], the working set keeps the first one: after it nothing is read or written any more, rows that are not
+// known are not there, and run returns it. What a step does return is the refusal of a row, which ends nothing.
+func run(tx Tx, do func(*rows)) error {
+	r := newRows(tx)
+	for {
+		r.reset()
+		do(r)
+		r.ask()
+		if !errors.Is(r.err, errRefusedRow) {
+			return r.err
+		}
+		if err := tx.Undo(); err != nil {
+			return err
+		}
+	}
+}
+
+// fail ends the merge with an error, unless another one has.
+func (r *rows) fail(err error) {
+	if r.err == nil {
+		r.err = err
+	}
+}
+
+// within adds to the error with which f ends the merge what was done, and to which row.
+func (r *rows) within(what, id string, f func()) {
 	if r.err != nil {
 		return
 	}
-	c := &r.changes
-	c.Sessions, c.Messages, c.Parts = r.sessions.collect(), r.messages.collect(), r.parts.collect()
-	c.SpanRefs, c.Decisions, c.Blobs = r.spanRefs.collect(), r.decisions.collect(), r.blobs.collect()
-	c.Annotations, c.Observations = r.annotations.collect(), r.observations.collect()
-	if c.empty() && len(queries) == 0 {
+	if f(); r.err != nil {
+		r.err = fmt.Errorf("%s %s: %w", what, id, r.err)
+	}
+}
+
+// reset forgets everything except what was refused.
+func (r *rows) reset() {
+	for _, t := range r.tables() {
+		t.reset()
+	}
+	r.ofSession, r.ofMessage = make(map[string]*sessionRows), make(map[string]*messageRows)
+	r.forksOf, r.transcripts = make(map[string][]ForkRef), make(map[string][]string)
+	r.forks, r.noted = make(map[string]bool), make(map[sessionTrace]bool)
+	r.moved, r.requested, r.later, r.last, r.err = nil, nil, nil, nil, nil
+}
+
+// ask writes what is to be written, and has queries answered.
+func (r *rows) ask(queries ...query) {
+	if r.err != nil || len(queries) == 0 && !r.isDirty() {
 		return
 	}
-	if r.err = r.tx.Do(c, queries); r.err != nil {
-		return
+	r.err = r.tx.Do(func(s Statements) {
+		r.write(s)
+		for _, q := range queries {
+			q(s)
+		}
+	})
+	ok := true
+	for _, t := range r.tables() {
+		ok = t.written() && ok
 	}
-	ok := r.sessions.written(c.Sessions, keyOfSession)
-	ok = r.messages.written(c.Messages, keyOfMessage) && ok
-	ok = r.parts.written(c.Parts, keyOfPart) && ok
-	ok = r.spanRefs.written(c.SpanRefs, keyOfSpan) && ok
-	ok = r.decisions.written(c.Decisions, keyOfDecision) && ok
-	ok = r.blobs.written(c.Blobs, keyOfBlob) && ok
-	ok = r.annotations.written(c.Annotations, keyOfAnnotation) && ok
-	ok = r.observations.written(c.Observations, keyOfObservation) && ok
-	if *c = (Changes{}); !ok {
+	r.moved, r.requested, r.later, r.last = nil, nil, nil, nil
+	if r.err == nil && !ok {
 		r.err = errRefusedRow
-		return
-	}
-	r.learn(queries)
-}
-
-// empty reports whether there is nothing to be written.
-func (c *Changes) empty() bool {
-	return len(c.Sessions)+len(c.Messages)+len(c.Moved)+len(c.Parts)+len(c.Requested)+len(c.SpanRefs)+
-		len(c.Decisions)+len(c.Blobs)+len(c.Observations)+len(c.SpanTimes)+len(c.Owners)+len(c.Attributed)+
-		len(c.Proofs)+len(c.Unbuilt)+len(c.Traces)+len(c.Touched)+len(c.Sources)+
-		len(c.Annotations) == 0
-}
-
-// learn takes over the rows that the engine found.
-func (r *rows) learn(queries []Query) {
-	for _, q := range queries {
-		switch q := q.(type) {
-		case *SessionsByID:
-			r.sessions.loaded(q.IDs, q.Rows, keyOfSession)
-			for _, id := range q.IDs {
-				if q.Forks {
-					r.forksOf[id] = q.ForksOf[id]
-				}
-				if q.Children {
-					r.transcripts[id] = q.Transcripts[id]
-				}
-			}
-		case *MessagesByID:
-			r.messages.loaded(q.IDs, q.Rows, keyOfMessage)
-		case *MessagesFrom:
-			r.messages.loaded(nil, q.Rows, keyOfMessage)
-			r.ofSession[q.SessionID] = &sessionRows{from: q.From, ids: make(map[string]bool, len(q.Rows))}
-			for i := range q.Rows {
-				r.ofSession[q.SessionID].ids[q.Rows[i].ID] = true
-			}
-		case *PartsByKey:
-			r.learnPlaces(q)
-		case *PartsFrom:
-			r.learnParts(nil, q.Rows)
-			of := r.partsOf(q.MessageID)
-			of.from = min(of.from, q.From)
-		case *Extent:
-			r.learnExtent(q)
-		case *SpanRefsByKey:
-			r.spanRefs.loaded(q.Keys, q.Rows, keyOfSpan)
-		case *StatsOf:
-			r.spanRefs.loaded(nil, q.Rows, keyOfSpan)
-			of := r.partsOf(q.MessageID)
-			of.spansKnown = true
-			for i := range q.Rows {
-				of.addSpan(keyOfSpan(&q.Rows[i]))
-			}
-		case *DecisionsByID:
-			r.decisions.loaded(q.IDs, q.Rows, keyOfDecision)
-		case *AnnotationsByKey:
-			r.annotations.loaded(q.Keys, q.Rows, keyOfAnnotation)
-		case *AnnotationsOf:
-			r.annotations.loaded(nil, q.Rows, keyOfAnnotation)
-		case *BlobsByDigest:
-			for i := range q.Rows {
-				q.Rows[i].Kind = q.Kind
-			}
-			r.blobs.loaded(nil, q.Rows, keyOfBlob)
-			for _, digest := range q.Digests {
-				r.blobs.loaded([]blobKey{{q.Kind, digest}}, nil, keyOfBlob)
-			}
-		case *ObservationsByKey:
-			r.observations.loaded(q.Keys, q.Rows, keyOfObservation)
-		}
 	}
 }
 
-func (r *rows) learnPlaces(q *PartsByKey) {
-	ids := make([]string, len(q.Keys))
-	for i := range q.Keys {
-		ids[i] = q.Keys[i].ID
-	}
-	r.learnParts(ids, q.Rows)
-	if q.MessageID == "" {
-		return
-	}
-	of := r.partsOf(q.MessageID)
-	for _, k := range q.Keys {
-		if _, known := of.places[k.Index]; !known && r.parts.isNew(k.ID) {
-			of.place(k.Index, nil)
-		}
-	}
+func (r *rows) isDirty() bool {
+	return len(r.moved)+len(r.requested)+len(r.later)+len(r.last) > 0 ||
+		slices.ContainsFunc(r.tables(), func(t table) bool { return t.isDirty() })
 }
 
-func (r *rows) learnExtent(q *Extent) {
-	of := r.partsOf(q.MessageID)
-	of.counted, of.count, of.next = true, q.Count, q.Next
-	if q.WithRequested {
-		of.requested = make(map[string]int64, len(q.Requested))
-		for _, c := range q.Requested {
-			of.requested[c.PartID] = c.RequestedIndex
-		}
+// write adds the statements that write what was changed. Deletions make room, and a row follows what it refers to. A row
+// whose session or message is refused is left out without an error of its own, because all is undone then.
+func (r *rows) write(s Statements) {
+	r.orderBlobs()
+	for _, t := range r.tables() {
+		t.writeDeleted(s)
 	}
-}
-
-func (r *rows) learnParts(ids []string, rows []session.Part) {
-	for i := range rows {
-		if p := &rows[i]; r.parts.entries[p.ID] == nil {
-			r.partsOf(p.MessageID).place(p.Index, p)
-		}
+	r.sessions.writePut(s)
+	r.messages.writePut(s)
+	moveParts(s, r.moved)
+	r.parts.writePut(s)
+	for _, q := range r.requested {
+		s.Exec(s.Dialect().PutRequested, q.MessageID, q.PartID, q.RequestedIndex)
 	}
-	r.parts.loaded(ids, rows, keyOfPart)
-}
-
-// find returns the row with a key, which q finds if it is not known.
-func find[Key comparable, Row any](r *rows, t *table[Key, Row], key Key, q func() Query) *Row {
-	if t.entries[key] == nil {
-		r.ask(q())
+	for _, t := range r.tables()[3:] {
+		t.writePut(s)
 	}
-	return t.row(key)
+	for _, change := range slices.Concat(r.later, r.last) {
+		change(s)
+	}
 }
 
 // session returns a session, nil when there is none.
-func (r *rows) session(id string) *SessionRow {
-	return find(r, &r.sessions, id, func() Query { return &SessionsByID{IDs: []string{id}} })
+func (r *rows) session(id string) *SessionRow { return find(r, &r.sessions, id) }
+
+// find returns the row with a key, which is read if it is not known.
+func find[Key comparable, R any](r *rows, t *working[Key, R], key Key) *R {
+	if t.entries[key] == nil {
+		r.ask(t.read(key))
+	}
+	return t.row(key)
 }
 
 func (r *rows) putSession(row *SessionRow) error {
@@ -243,17 +236,19 @@ func (r *rows) putSession(row *SessionRow) error {
 	if row.State.Fork != nil {
 		r.forks[row.ID] = true
 	}
-	return r.sessions.put(row.ID, row)
+	return r.sessions.set(row)
 }
 
 // deleteSession deletes a session, and all rows that refer to it except its observations.
 func (r *rows) deleteSession(id string) {
 	r.sessions.delete(id, false)
-	for key, e := range r.messages.entries {
-		if e.row != nil && e.row.SessionID == id {
-			r.dropMessage(key, true)
+	r.messages.follow(func(m *session.Message) bool {
+		if m.SessionID == id {
+			delete(r.ofMessage, m.ID)
 		}
-	}
+		return m.SessionID == id
+	})
+	r.requested = slices.DeleteFunc(r.requested, func(c RequestedIndex) bool { return r.messages.row(c.MessageID) == nil })
 	r.parts.follow(func(p *session.Part) bool { return p.SessionID == id })
 	r.spanRefs.follow(func(l *SpanRef) bool { return l.SessionID == id })
 	r.decisions.follow(func(d *Decision) bool { return d.SessionID == id })
@@ -265,7 +260,7 @@ func (r *rows) deleteSession(id string) {
 // forksFrom returns the sessions whose State.Fork.From is a session, by id, and the message where each left.
 func (r *rows) forksFrom(parentID string) []ForkRef {
 	if _, known := r.forksOf[parentID]; !known {
-		r.ask(&SessionsByID{IDs: []string{parentID}, Forks: true})
+		r.ask(r.readForks(parentID))
 	}
 	refs := slices.DeleteFunc(slices.Clone(r.forksOf[parentID]), func(ref ForkRef) bool { return r.forks[ref.Session] })
 	for id := range r.forks {
@@ -277,47 +272,45 @@ func (r *rows) forksFrom(parentID string) []ForkRef {
 	return refs
 }
 
-// touch notes that a session changed.
+// touch notes that a session changed, for exports that follow the store.
 func (r *rows) touch(sessionID string) {
-	if t := (SessionTrace{SessionID: sessionID}); !r.noted[t] {
+	if t := (sessionTrace{sessionID: sessionID}); !r.noted[t] {
 		r.noted[t] = true
-		r.changes.Touched = append(r.changes.Touched, sessionID)
+		r.last = append(r.last, touch(sessionID))
 	}
 }
 
-// noteTrace notes that a trace has spans of a session, or that it may have none any more.
-func (r *rows) noteTrace(t SessionTrace) {
-	if !t.Pruned && r.noted[t] {
-		return
+// noteTrace notes that a trace has spans of a session.
+func (r *rows) noteTrace(traceID, sessionID string) {
+	if t := (sessionTrace{traceID, sessionID}); !r.noted[t] {
+		r.noted[t] = true
+		r.last = append(r.last, func(s Statements) { s.Exec(noteTrace, traceID, sessionID) })
 	}
-	r.noted[SessionTrace{TraceID: t.TraceID, SessionID: t.SessionID}] = !t.Pruned
-	r.changes.Traces = append(r.changes.Traces, t)
+}
+
+// pruneTrace notes that a trace may have no spans of a session any more.
+func (r *rows) pruneTrace(traceID, sessionID string) {
+	r.noted[sessionTrace{traceID, sessionID}] = false
+	r.last = append(r.last, func(s Statements) { s.Exec(pruneTrace, traceID, sessionID) })
 }
 
 // message returns a message, nil when there is none.
-func (r *rows) message(id string) *session.Message {
-	return find(r, &r.messages, id, func() Query { return &MessagesByID{IDs: []string{id}} })
-}
+func (r *rows) message(id string) *session.Message { return find(r, &r.messages, id) }
 
 // loadMessages reads those of some messages that are not known, in one round trip.
 func (r *rows) loadMessages(ids ...string) {
-	q := &MessagesByID{}
-	for _, id := range ids {
-		if id != "" && r.messages.entries[id] == nil && !slices.Contains(q.IDs, id) {
-			q.IDs = append(q.IDs, id)
-		}
-	}
-	if len(q.IDs) > 0 {
-		r.ask(q)
+	ids = slices.DeleteFunc(r.messages.unknown(ids...), func(id string) bool { return id == "" })
+	if len(ids) > 0 {
+		r.ask(r.messages.read(ids...))
 	}
 }
 
 func (r *rows) putMessage(m *session.Message) error {
-	if e := r.messages.entries[m.ID]; e != nil && e.row != nil && e.row.SessionID != m.SessionID {
+	if old := r.messages.row(m.ID); old != nil && old.SessionID != m.SessionID {
 		return ErrRefused
 	}
 	row := *m
-	if err := r.messages.put(m.ID, &row); err != nil {
+	if err := r.messages.set(&row); err != nil {
 		return err
 	}
 	if of := r.ofSession[m.SessionID]; of != nil {
@@ -326,34 +319,30 @@ func (r *rows) putMessage(m *session.Message) error {
 	return nil
 }
 
-// dropMessage deletes a message with its parts. It follows if the engine deletes it by itself.
-func (r *rows) dropMessage(id string, follows bool) {
-	r.messages.delete(id, follows)
-	if of := r.ofMessage[id]; of != nil {
-		for _, p := range of.places {
-			if p != nil {
-				r.parts.delete(p.ID, true)
-			}
+// dropMessage deletes a message with its parts.
+func (r *rows) dropMessage(id string) {
+	r.messages.delete(id, false)
+	if of := r.ofMessage[id]; of != nil && of.parts != nil {
+		for part := range of.ids {
+			r.parts.delete(part, true)
 		}
-		delete(r.ofMessage, id)
 	}
-	ofMessage := func(c RequestedIndex) bool { return c.MessageID == id }
-	r.changes.Requested = slices.DeleteFunc(r.changes.Requested, ofMessage)
+	r.parts.follow(func(p *session.Part) bool { return p.MessageID == id })
+	delete(r.ofMessage, id)
+	r.requested = slices.DeleteFunc(r.requested, func(c RequestedIndex) bool { return c.MessageID == id })
 }
 
 // messagesFrom returns the session's messages at and after the position, in order.
 func (r *rows) messagesFrom(sessionID string, from Position) []session.Message {
-	of := r.ofSession[sessionID]
-	if of == nil || from.Before(of.from) {
-		r.ask(&MessagesFrom{SessionID: sessionID, From: from})
-		if of = r.ofSession[sessionID]; of == nil {
-			return nil
-		}
+	if of := r.ofSession[sessionID]; of == nil || from.Before(of.from) {
+		r.ask(r.readMessages(sessionID, from))
 	}
 	var messages []session.Message
-	for id := range of.ids {
-		if m := r.messages.row(id); m != nil && m.SessionID == sessionID && !PositionOf(m).Before(from) {
-			messages = append(messages, *m)
+	if of := r.ofSession[sessionID]; of != nil {
+		for id := range of.ids {
+			if m := r.messages.row(id); m != nil && m.SessionID == sessionID && !PositionOf(m).Before(from) {
+				messages = append(messages, *m)
+			}
 		}
 	}
 	slices.SortFunc(messages, compareByPosition)
@@ -368,45 +357,56 @@ func compareByPosition(x, y session.Message) int {
 func (r *rows) partsOf(messageID string) *messageRows {
 	of := r.ofMessage[messageID]
 	if of == nil {
-		of = &messageRows{from: nowhere}
+		of = new(messageRows)
 		if r.messages.isNew(messageID) {
-			of.from, of.requested = 0, make(map[string]int64)
+			of.known()
+			of.whole = true
 		}
 		r.ofMessage[messageID] = of
 	}
 	return of
 }
 
-func (of *messageRows) place(index int64, p *session.Part) {
-	set(&of.places, index, p)
+// indexesOf is partsOf, with the indexes of all parts.
+func (r *rows) indexesOf(messageID string) *messageRows {
+	if of := r.partsOf(messageID); of.parts != nil {
+		return of
+	}
+	r.ask(r.readIndexes(messageID))
+	of := r.partsOf(messageID)
+	if of.parts == nil { // the engine failed
+		of.known()
+	}
+	return of
 }
+
+// known notes that all parts are known: those that are added.
+func (of *messageRows) known() {
+	of.parts, of.ids, of.requested = make(map[int64]string), make(map[string]bool), make(map[string]int64)
+}
+
+func (of *messageRows) add(id string, index int64) { of.parts[index], of.ids[id] = id, true }
 
 // part returns a part, nil when there is none.
-func (r *rows) part(id string) *session.Part {
-	return find(r, &r.parts, id, func() Query { return &PartsByKey{Keys: []PartIndex{{ID: id}}} })
-}
+func (r *rows) part(id string) *session.Part { return find(r, &r.parts, id) }
 
-// insertPart adds a part, unless there is one with its id or at its index. Of a message whose parts are known from
-// its index on, an id that is not known is taken for new: the engine refuses it otherwise.
+// insertPart adds a part, unless there is one with its id or at its index. An id that no part of the message has is
+// taken for new, because most are; the engine refuses it otherwise.
 func (r *rows) insertPart(p *session.Part) (inserted bool, _ error) {
-	of := r.partsOf(p.MessageID)
-	_, refused := r.parts.refused[p.ID]
-	e, all := r.parts.entries[p.ID], of.from <= p.Index
-	if _, known := of.places[p.Index]; e == nil && (!all || refused) || !known && !all && e.row == nil {
-		r.ask(&PartsByKey{MessageID: p.MessageID, Keys: []PartIndex{{p.ID, p.Index}}})
-		e = r.parts.entries[p.ID]
+	of := r.indexesOf(p.MessageID)
+	if _, refused := r.parts.refused[p.ID]; refused {
+		r.part(p.ID)
 	}
-	if e != nil && e.row != nil || of.places[p.Index] != nil {
+	if of.parts[p.Index] != "" || of.ids[p.ID] || r.parts.row(p.ID) != nil {
 		return false, nil
 	}
-	if e != nil && e.deleted && e.old.MessageID == p.MessageID && e.old.Index == p.Index {
+	if e := r.parts.entries[p.ID]; e != nil && e.deleted && e.old.MessageID == p.MessageID && e.old.Index == p.Index {
 		e.deleted = false // it is replaced
 	}
-	if err := r.parts.put(p.ID, p); err != nil {
+	if err := r.parts.set(p); err != nil {
 		return false, err
 	}
-	of.place(p.Index, p)
-	of.count, of.next = of.count+1, max(of.next, p.Index+1)
+	of.add(p.ID, p.Index)
 	return true, nil
 }
 
@@ -418,116 +418,85 @@ func (r *rows) updatePart(p *session.Part) error {
 		kept.Index, kept.SessionID = old.Index, old.SessionID
 		p = &kept
 	}
-	r.partsOf(p.MessageID).place(p.Index, p)
-	return r.parts.put(p.ID, p)
+	return r.parts.set(p)
 }
 
 func (r *rows) deletePart(p *session.Part) {
-	of := r.partsOf(p.MessageID)
-	of.place(p.Index, nil)
-	of.counted = false
+	of := r.indexesOf(p.MessageID)
+	delete(of.parts, p.Index)
+	delete(of.ids, p.ID)
 	r.parts.delete(p.ID, false)
 }
 
-// partsFrom returns the parts of a message from an index on, by index.
-func (r *rows) partsFrom(messageID string, from int64) []session.Part {
-	of := r.partsOf(messageID)
-	if of.from > from {
-		r.ask(&PartsFrom{MessageID: messageID, From: from})
+// partsOfMessage returns the parts of a message, by index.
+func (r *rows) partsOfMessage(messageID string) (parts []session.Part) {
+	if !r.partsOf(messageID).whole {
+		r.ask(r.readParts(messageID))
 	}
-	var parts []session.Part
-	for index, p := range of.places {
-		if p != nil && index >= from {
+	of := r.indexesOf(messageID)
+	for _, index := range slices.Sorted(maps.Keys(of.parts)) {
+		if p := r.parts.row(of.parts[index]); p != nil {
 			parts = append(parts, *p)
 		}
 	}
-	slices.SortFunc(parts, func(x, y session.Part) int { return cmp.Compare(x.Index, y.Index) })
 	return parts
 }
 
-// extent returns how many parts a message has and the index after the last.
-func (r *rows) extent(messageID string) (count, next int64) {
-	of := r.partsOf(messageID)
-	if of.from == 0 {
-		for index, p := range of.places {
-			if p != nil {
-				count, next = count+1, max(next, index+1)
-			}
+// hasGap reports whether a part before one that a message has is missing.
+func (r *rows) hasGap(messageID string) bool {
+	of := r.indexesOf(messageID)
+	for index := range of.parts {
+		if index >= int64(len(of.parts)) {
+			return true
 		}
-		return count, next
 	}
-	if !of.counted {
-		r.ask(&Extent{MessageID: messageID})
-	}
-	return of.count, of.next
+	return false
 }
 
 // requestedIndexes returns the indexes that displaced parts of a message requested.
 func (r *rows) requestedIndexes(messageID string) map[string]int64 {
-	of := r.partsOf(messageID)
-	if of.requested == nil {
-		r.ask(&Extent{MessageID: messageID, WithRequested: true})
-	}
-	return of.requested
+	return r.indexesOf(messageID).requested
 }
 
 // request notes the index that a displaced part requested.
 func (r *rows) request(messageID, partID string, index int64) {
-	if of := r.partsOf(messageID); of.requested != nil {
-		of.requested[partID] = index
-	}
-	r.changes.Requested = append(r.changes.Requested, RequestedIndex{messageID, partID, index})
+	r.indexesOf(messageID).requested[partID] = index
+	r.requested = append(r.requested, RequestedIndex{messageID, partID, index})
 }
 
 // moveParts sets the indexes of parts of one message, all of them at once.
 func (r *rows) moveParts(messageID string, index map[string]int64) {
-	of := r.partsOf(messageID)
-	of.counted = of.counted && len(index) == 0
+	of := r.indexesOf(messageID)
 	for id := range index {
-		if e := r.parts.entries[id]; of.places[e.row.Index] == e.row {
-			of.places[e.row.Index] = nil
+		if at := r.parts.row(id).Index; of.parts[at] == id {
+			delete(of.parts, at)
 		}
 	}
 	for id, i := range index {
 		e := r.parts.entries[id]
 		moved := *e.row
 		moved.Index = i
-		e.row = &moved
-		of.place(i, &moved)
+		e.row, of.parts[i] = &moved, id
 		if e.old != nil && !e.deleted { // otherwise it is inserted there
 			if !e.dirty {
 				e.old = &moved
 			}
-			r.changes.Moved = append(r.changes.Moved, PartIndex{id, i})
+			r.moved = append(r.moved, partIndex{id, i})
 		}
 	}
-}
-
-// compactions returns the compactions of a session.
-func (r *rows) compactions(sessionID string) []session.Part {
-	q := &Compactions{SessionID: sessionID}
-	r.ask(q)
-	return q.Rows
-}
-
-// spanRef returns a span, nil when there is none.
-func (r *rows) spanRef(key SpanKey) *SpanRef {
-	return find(r, &r.spanRefs, key, func() Query { return &SpanRefsByKey{Keys: []SpanKey{key}} })
 }
 
 // insertSpan adds a span unless there is one. One of which nothing is known is taken for new, because most are; the
 // engine refuses it otherwise.
 func (r *rows) insertSpan(l *SpanRef) (inserted bool, _ error) {
 	key := keyOfSpan(l)
-	e := r.spanRefs.entries[key]
-	if _, refused := r.spanRefs.refused[key]; e == nil && refused {
-		r.spanRef(key)
-		e = r.spanRefs.entries[key]
+	if _, refused := r.spanRefs.refused[key]; refused {
+		find(r, &r.spanRefs, key)
 	}
-	if e != nil && e.row != nil {
+	if r.spanRefs.row(key) != nil {
 		return false, nil
 	}
-	if err := r.spanRefs.put(key, l); err != nil {
+	if err := r.spanRefs.set(l); err != nil {
 		return false, err
 	}
 	if l.reports() {
@@ -541,7 +510,7 @@ func (r *rows) updateSpan(l *SpanRef) error {
 	if l.reports() {
 		r.partsOf(l.MessageID).addSpan(keyOfSpan(l))
 	}
-	return r.spanRefs.put(keyOfSpan(l), l)
+	return r.spanRefs.set(l)
 }
 
 func (of *messageRows) addSpan(key SpanKey) {
@@ -554,7 +523,7 @@ func (of *messageRows) addSpan(key SpanKey) {
 func (r *rows) turnStats(sessionID, messageID string) []*SpanRef {
 	of := r.partsOf(messageID)
 	if !of.spansKnown && !r.sessions.isNew(sessionID) {
-		r.ask(&StatsOf{SessionID: sessionID, MessageID: messageID})
+		r.ask(r.readStats(sessionID, messageID))
 	}
 	var all []*SpanRef
 	for _, key := range of.spans {
@@ -566,40 +535,11 @@ func (r *rows) turnStats(sessionID, messageID string) []*SpanRef {
 	return all
 }
 
-// annotation returns an annotation, nil when there is none.
-func (r *rows) annotation(key AnnotationKey) *Annotation {
-	return find(r, &r.annotations, key, func() Query { return &AnnotationsByKey{Keys: []AnnotationKey{key}} })
-}
-
-// decision returns a decision, nil when there is none.
-func (r *rows) decision(id string) *Decision {
-	return find(r, &r.decisions, id, func() Query { return &DecisionsByID{IDs: []string{id}} })
-}
-
 // deleteDecision deletes a decision that the engine may have.
 func (r *rows) deleteDecision(id string) {
-	r.decisions.loaded(nil, []Decision{{ID: id}}, keyOfDecision)
+	r.decisions.found(&Decision{ID: id})
 	r.decisions.delete(id, false)
 }
 
-// blob returns a prompt or catalog, nil when there is none.
-func (r *rows) blob(kind BlobKind, digest string) *Blob {
-	return find(r, &r.blobs, blobKey{kind, digest}, func() Query {
-		return &BlobsByDigest{Kind: kind, Digests: []string{digest}}
-	})
-}
-
 // observation returns an observation, nil when there is none.
-func (r *rows) observation(key ObservationKey) *ObservationRow {
-	return find(r, &r.observations, key, func() Query { return &ObservationsByKey{Keys: []ObservationKey{key}} })
-}
-
-// attribute changes what became of a stored observation.
-func (r *rows) attribute(o *Observation, attributed *Attribution) {
-	r.changes.Attributed = append(r.changes.Attributed, Attributed{keyOf(o), attributed})
-}
-
-// prove changes what a stored observation proves.
-func (r *rows) prove(o *Observation, p UsageProof) {
-	r.changes.Proofs = append(r.changes.Proofs, Proof{keyOf(o), p})
-}
+func (r *rows) observation(key ObservationKey) *ObservationRow { return find(r, &r.observations, key) }

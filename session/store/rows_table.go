@@ -1,62 +1,139 @@
 package store
 
-import (
-	"github.com/agenttrace/agenttrace/session"
-)
+import "github.com/agenttrace/agenttrace/session"
 
 // entry is what is known of the row with a key.
-type entry[Key comparable, Row any] struct {
+type entry[Key comparable, R any] struct {
 	key Key
 	// row is the row as it shall be, old as the engine has it; nil if there is none.
-	row, old *Row
+	row, old *R
 	// deleted reports that the engine's row has to be deleted before the row is put, dirty that the entry is on the
-	// list of those to be written.
-	deleted, dirty bool
+	// list of those to be written, unread that it was asked for and not found.
+	deleted, dirty, unread bool
+	// refused is set where the engine cannot hold the row.
+	refused error
 }
 
-// table is what is known of the rows of a table. Of a key without an entry nothing is.
-type table[Key comparable, Row any] struct {
-	entries map[Key]*entry[Key, Row]
-	dirty   []*entry[Key, Row]
-	// refused are the rows that the engine could not hold when it was tried, by what was tried.
-	refused map[Key]Op
-	puts    []Put[Row]
+// working is what is known of the rows of a table. Of a key without an entry nothing is.
+type working[Key comparable, R any] struct {
+	// byKey selects the rows with keys of which columns has the columns. name names what a key is of.
+	byKey   string
+	columns func(Key) []string
+	name    func(Statements, Key)
+	keyOf   func(*R) Key
+	scan    func(Row, *R) error
+	// put writes a row; old is nil where it is inserted. remove deletes one.
+	put    func(s Statements, row, old *R, refused *error)
+	remove func(Statements, *R)
+
+	entries map[Key]*entry[Key, R]
+	dirty   []*entry[Key, R]
+	// refused are the rows that the engine could not hold when it was tried, and whether they were inserted then.
+	refused map[Key]bool
 }
 
-func (t *table[Key, Row]) reset() {
-	t.entries, t.dirty = make(map[Key]*entry[Key, Row]), nil
+// rowsOf is the working set of a table. key has the columns of a key, name names what a key is of, nil for nothing.
+func rowsOf[Key comparable, R any](t *Table[R], keyOf func(*R) Key, key func(Key) []string,
+	name func(Statements, Key)) working[Key, R] {
+	return working[Key, R]{
+		byKey: t.ByKey, columns: key, name: name, keyOf: keyOf, scan: t.Scan,
+		put: func(s Statements, row, old *R, refused *error) { t.put(s, row, old == nil, refused) },
+		remove: func(s Statements, row *R) {
+			var args []any
+			for _, value := range key(keyOf(row)) {
+				args = append(args, value)
+			}
+			s.Exec(t.Delete, args...)
+		},
+	}
 }
 
-// loaded takes over what the engine has under some keys. What the working set knows already is newer.
-func (t *table[Key, Row]) loaded(keys []Key, rows []Row, key func(*Row) Key) {
-	for i := range rows {
-		if k := key(&rows[i]); t.entries[k] == nil {
-			t.entries[k] = &entry[Key, Row]{key: k, row: &rows[i], old: &rows[i]}
+// single has the column of a key that is one column.
+func single(key string) []string { return []string{key} }
+
+func (t *working[Key, R]) reset() {
+	t.entries, t.dirty = make(map[Key]*entry[Key, R]), nil
+}
+
+// read reads the rows with some keys.
+func (t *working[Key, R]) read(keys ...Key) query {
+	return func(s Statements) {
+		var values [][]string
+		for _, key := range keys {
+			if t.entries[key] == nil {
+				t.entries[key] = &entry[Key, R]{key: key, unread: true}
+			}
+			if t.name != nil {
+				t.name(s, key)
+			}
+			for i, value := range t.columns(key) {
+				if len(values) == i {
+					values = append(values, nil)
+				}
+				values[i] = append(values[i], value)
+			}
+		}
+		if len(keys) > 0 {
+			s.SelectKeys(t.byKey, t.learn, values...)
 		}
 	}
-	for _, k := range keys {
-		if t.entries[k] == nil {
-			t.entries[k] = &entry[Key, Row]{key: k}
+}
+
+// learn takes over a row that the engine has. What the working set knows already is newer.
+func (t *working[Key, R]) learn(from Row) error {
+	row := new(R)
+	err := t.scan(from, row)
+	t.found(row)
+	return err
+}
+
+// found is learn for a row that was read, and reports whether that is news.
+func (t *working[Key, R]) found(row *R) bool {
+	key := t.keyOf(row)
+	e := t.entries[key]
+	if e != nil && !e.unread {
+		return false
+	}
+	t.entries[key] = &entry[Key, R]{key: key, row: row, old: row}
+	return true
+}
+
+// unknown are those of some keys of which nothing is known, each once.
+func (t *working[Key, R]) unknown(keys ...Key) (all []Key) {
+	seen := make(map[Key]bool)
+	for _, key := range keys {
+		if t.entries[key] == nil && !seen[key] {
+			seen[key] = true
+			all = append(all, key)
 		}
 	}
+	return all
 }
 
 // row is the row with a key, nil if there is none or nothing is known of it.
-func (t *table[Key, Row]) row(key Key) *Row {
+func (t *working[Key, R]) row(key Key) *R {
 	if e := t.entries[key]; e != nil {
 		return e.row
 	}
 	return nil
 }
 
-// put sets the row with a key, unless the engine refused that before.
-func (t *table[Key, Row]) put(key Key, row *Row) error {
+// entry is what is known of a key that is to be changed.
+func (t *working[Key, R]) entry(key Key) *entry[Key, R] {
 	e := t.entries[key]
 	if e == nil {
-		e = &entry[Key, Row]{key: key}
+		e = &entry[Key, R]{key: key}
 		t.entries[key] = e
 	}
-	if op, tried := t.refused[key]; tried && (op == Insert) == (e.old == nil || e.deleted) {
+	e.unread = false
+	return e
+}
+
+// set sets the row with a key, unless the engine refused that before.
+func (t *working[Key, R]) set(row *R) error {
+	key := t.keyOf(row)
+	e := t.entry(key)
+	if inserted, tried := t.refused[key]; tried && inserted == (e.old == nil || e.deleted) {
 		return ErrRefused
 	}
 	e.row = row
@@ -64,7 +141,7 @@ func (t *table[Key, Row]) put(key Key, row *Row) error {
 	return nil
 }
 
-func (t *table[Key, Row]) write(e *entry[Key, Row]) {
+func (t *working[Key, R]) write(e *entry[Key, R]) {
 	if !e.dirty {
 		e.dirty = true
 		t.dirty = append(t.dirty, e)
@@ -72,12 +149,8 @@ func (t *table[Key, Row]) write(e *entry[Key, Row]) {
 }
 
 // delete deletes the row with a key, which the engine deletes by itself with another if it follows.
-func (t *table[Key, Row]) delete(key Key, follows bool) {
-	e := t.entries[key]
-	if e == nil {
-		e = &entry[Key, Row]{key: key}
-		t.entries[key] = e
-	}
+func (t *working[Key, R]) delete(key Key, follows bool) {
+	e := t.entry(key)
 	e.row = nil
 	if follows {
 		e.old, e.deleted = nil, false
@@ -88,7 +161,7 @@ func (t *table[Key, Row]) delete(key Key, follows bool) {
 }
 
 // follow notes that the engine deletes rows by itself, because it deletes one that they refer to.
-func (t *table[Key, Row]) follow(deleted func(*Row) bool) {
+func (t *working[Key, R]) follow(deleted func(*R) bool) {
 	for key, e := range t.entries {
 		if e.row != nil && deleted(e.row) {
 			t.delete(key, true)
@@ -96,40 +169,43 @@ func (t *table[Key, Row]) follow(deleted func(*Row) bool) {
 	}
 }
 
+func (t *working[Key, R]) isDirty() bool { return len(t.dirty) > 0 }
+
 // isNew reports whether it is known that the engine has no row of the key, or none when the next row is put.
-func (t *table[Key, Row]) isNew(key Key) bool {
+func (t *working[Key, R]) isNew(key Key) bool {
 	e := t.entries[key]
 	return e != nil && (e.old == nil || e.deleted)
 }
 
-// collect returns what has to be written.
-func (t *table[Key, Row]) collect() []Put[Row] {
-	t.puts = t.puts[:0]
+// writeDeleted deletes what is to be deleted, writePut puts the rest.
+func (t *working[Key, R]) writeDeleted(s Statements) {
 	for _, e := range t.dirty {
 		if e.deleted {
-			t.puts = append(t.puts, Put[Row]{Op: Delete, Row: e.old})
-		}
-		switch {
-		case e.row == nil:
-		case e.old == nil || e.deleted:
-			t.puts = append(t.puts, Put[Row]{Op: Insert, Row: e.row})
-		default:
-			t.puts = append(t.puts, Put[Row]{Op: Update, Row: e.row, Old: e.old})
+			t.remove(s, e.old)
 		}
 	}
-	return t.puts
 }
 
-// written notes that what was collected is written, and reports whether nothing of it was refused.
-func (t *table[Key, Row]) written(puts []Put[Row], key func(*Row) Key) (ok bool) {
-	ok = true
-	for i := range puts {
-		if puts[i].Refused != nil {
-			set(&t.refused, key(puts[i].Row), puts[i].Op)
-			ok = false
+func (t *working[Key, R]) writePut(s Statements) {
+	for _, e := range t.dirty {
+		old := e.old
+		if e.deleted {
+			old = nil
+		}
+		if e.row != nil {
+			t.put(s, e.row, old, &e.refused)
 		}
 	}
+}
+
+// written notes that all is written, and reports whether nothing of it was refused.
+func (t *working[Key, R]) written() (ok bool) {
+	ok = true
 	for _, e := range t.dirty {
+		if e.refused != nil {
+			set(&t.refused, e.key, e.old == nil || e.deleted)
+			ok, e.refused = false, nil
+		}
 		e.old, e.deleted, e.dirty = e.row, false, false
 	}
 	t.dirty = t.dirty[:0]

@@ -55,5 +55,9 @@ type ImportSources interface {
 
 // RecordSources is [ImportSources.RecordSources] in a transaction of any engine.
 func RecordSources(tx Tx, sources ...*ImportSource) error {
-	return tx.Do(&Changes{Sources: sources}, nil)
+	return tx.Do(func(s Statements) {
+		for _, source := range sources {
+			putSource(source)(s)
+		}
+	})
 }

@@ -9,13 +9,12 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/agenttrace/agenttrace/session/store"
-	"github.com/agenttrace/agenttrace/session/store/sqlstore"
 )
 
-// batch implements [sqlstore.Statements]: it collects statements, which are sent together and answered together.
+// batch implements [store.Statements]: it collects statements, which are sent together and answered together.
 type batch struct {
 	pgx.Batch
-	dialect *sqlstore.Dialect
+	tx *tx
 }
 
 // errRefusedRow ends a batch whose transaction the server has given up for a row. The row has its Refused.
@@ -26,8 +25,8 @@ func (b *batch) add(result func(pgx.BatchResults) error, query string, args ...a
 	b.Queue(query, args...).Fn = result
 }
 
-// Select implements [sqlstore.Statements].
-func (b *batch) Select(query string, fn func(sqlstore.Row) error, args ...any) {
+// Select implements [store.Statements].
+func (b *batch) Select(query string, fn func(store.Row) error, args ...any) {
 	b.add(func(results pgx.BatchResults) error {
 		rows, err := results.Query()
 		if err != nil {
@@ -38,8 +37,8 @@ func (b *batch) Select(query string, fn func(sqlstore.Row) error, args ...any) {
 	}, numbered(query), args...)
 }
 
-// SelectKeys implements [sqlstore.Statements]: by one statement, which has the values of each column as a list.
-func (b *batch) SelectKeys(query string, fn func(sqlstore.Row) error, columns ...[]string) {
+// SelectKeys implements [store.Statements]: by one statement, which has the values of each column as a list.
+func (b *batch) SelectKeys(query string, fn func(store.Row) error, columns ...[]string) {
 	query = numbered(query)
 	args := make([]any, len(columns))
 	for i, values := range columns {
@@ -50,7 +49,7 @@ func (b *batch) SelectKeys(query string, fn func(sqlstore.Row) error, columns ..
 	b.Select(query, fn, args...)
 }
 
-// Exec implements [sqlstore.Statements].
+// Exec implements [store.Statements].
 func (b *batch) Exec(query string, args ...any) {
 	b.add(func(results pgx.BatchResults) error {
 		_, err := results.Exec()
@@ -58,10 +57,10 @@ func (b *batch) Exec(query string, args ...any) {
 	}, numbered(query), args...)
 }
 
-// Put implements [sqlstore.Statements]. A row that the server refuses with an error ends the transaction, and so the
+// Put implements [store.Statements]. A row that the server refuses with an error ends the transaction, and so the
 // batch.
-func (b *batch) Put(refused *error, query string, bind func(sqlstore.Binder)) {
-	var args sqlstore.Args
+func (b *batch) Put(refused *error, query string, bind func(store.Binder)) {
+	var args store.Args
 	if bind(&args); refused == nil {
 		b.Exec(query, args...)
 		return
@@ -79,11 +78,21 @@ func (b *batch) Put(refused *error, query string, bind func(sqlstore.Binder)) {
 	}, numbered(query), args...)
 }
 
-// Dialect implements [sqlstore.Statements].
-func (b *batch) Dialect() *sqlstore.Dialect { return b.dialect }
+// Dialect implements [store.Statements].
+func (b *batch) Dialect() *store.Dialect { return b.tx.dialect }
+
+// Stamp implements [store.Statements].
+func (b *batch) Stamp() int64 { return b.tx.now }
+
+// Name implements [store.Statements].
+func (b *batch) Name(kind store.NameKind, names ...string) {
+	if !b.tx.reads {
+		b.tx.needed.add(kind, names...)
+	}
+}
 
 // each calls fn for each row of a result.
-func each(rows pgx.Rows, fn func(sqlstore.Row) error) error {
+func each(rows pgx.Rows, fn func(store.Row) error) error {
 	r := &row{fields: rows.FieldDescriptions()}
 	for rows.Next() {
 		r.values = rows.RawValues()

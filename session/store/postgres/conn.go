@@ -10,14 +10,15 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/sqlstore"
 )
 
 // dialect is PostgreSQL's part of the SQL that engines share. The planner needs no hints. The columns of JSON are
 // text, because what was written has to be read byte for byte.
-var dialect = &sqlstore.Dialect{
-	SessionColumns: sqlstore.SessionTable.Prefixed("s."),
-	PartColumns:    sqlstore.PartTable.Prefixed("p."),
+var dialect = &store.Dialect{
+	SessionColumns: store.SessionTable.Prefixed("s."),
+	PartColumns:    store.PartTable.Prefixed("p."),
 	SameSession:    func(a, b string) string { return " AND " + a + ".session_id = " + b + ".session_id" },
 	NoSession: func(column string) string {
 		return "NOT EXISTS (SELECT 1 FROM chat_sessions p WHERE p.id = " + column + ")"
@@ -55,7 +56,7 @@ func at(function, column string, path []string) string {
 
 // distributedDialect is that of tables which are distributed: no session is compared with one on another node, except
 // by a list that is made first.
-var distributedDialect = func() *sqlstore.Dialect {
+var distributedDialect = func() *store.Dialect {
 	d := *dialect
 	d.Distributed = true
 	d.NoSession = func(column string) string {
@@ -106,15 +107,15 @@ var numberedQueries sync.Map
 type querying struct {
 	ctx     context.Context
 	conn    *pgx.Conn
-	dialect *sqlstore.Dialect
+	dialect *store.Dialect
 }
 
 // Dialect implements [sqlstore.Conn].
-func (q querying) Dialect() *sqlstore.Dialect { return q.dialect }
+func (q querying) Dialect() *store.Dialect { return q.dialect }
 
 // Query implements [sqlstore.Conn]. If fn fails before the end, the connection is closed: the rest of the result is
 // not waited for.
-func (q querying) Query(query string, fn func(sqlstore.Row) error, args ...any) error {
+func (q querying) Query(query string, fn func(store.Row) error, args ...any) error {
 	ctx, cancel := context.WithCancel(q.ctx)
 	defer cancel()
 	rows, err := q.conn.Query(ctx, numbered(query), args...)
@@ -122,7 +123,7 @@ func (q querying) Query(query string, fn func(sqlstore.Row) error, args ...any) 
 		return err
 	}
 	defer rows.Close()
-	return each(rows, func(r sqlstore.Row) error {
+	return each(rows, func(r store.Row) error {
 		err := fn(r)
 		if err != nil {
 			cancel()
@@ -135,7 +136,7 @@ func (q querying) Query(query string, fn func(sqlstore.Row) error, args ...any) 
 type source struct {
 	pool    *pgxpool.Pool
 	name    string
-	dialect *sqlstore.Dialect
+	dialect *store.Dialect
 }
 
 // Name implements [sqlstore.Source].

@@ -19,7 +19,7 @@ const lockQuery = `INSERT INTO writer_locks(key) SELECT unnest($1::bigint[])
 // lockKeys are the keys of what changes and queries name.
 type lockKeys map[int64]bool
 
-// add is a [store.AddNames].
+// add adds the keys of names.
 func (k lockKeys) add(kind store.NameKind, names ...string) {
 	for _, name := range names {
 		if name != "" {

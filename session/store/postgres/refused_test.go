@@ -128,22 +128,22 @@ func TestRowInPlaceOfAnotherIsReported(t *testing.T) {
 		t.Fatal(err)
 	}
 	taken := turnOf(0, 0).SpanRefs[0]
-	var puts []store.Put[store.SpanRef]
+	refused := make([]error, 3)
 	err := s.Transact(t.Context(), func(tx store.Tx) error {
-		puts = nil
-		for _, id := range []string{"00000000000000aa", taken.SpanID, "00000000000000bb"} {
-			row := taken
-			row.SpanID = id
-			puts = append(puts, store.Put[store.SpanRef]{Op: store.Insert, Row: &row})
-		}
-		return tx.Do(&store.Changes{SpanRefs: puts}, nil)
+		return tx.Do(func(s store.Statements) {
+			for i, id := range []string{"00000000000000aa", taken.SpanID, "00000000000000bb"} {
+				row := taken
+				row.SpanID = id
+				s.Put(&refused[i], store.SpanTable.InsertNew, func(b store.Binder) { store.SpanTable.Bind(b, &row) })
+			}
+		})
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, p := range puts {
-		if refused := p.Refused != nil; refused != (i == 1) {
-			t.Errorf("span %s: refused %v (%v)", p.Row.SpanID, refused, p.Refused)
+	for i, err := range refused {
+		if refused := err != nil; refused != (i == 1) {
+			t.Errorf("span %d: refused %v (%v)", i, refused, err)
 		}
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgtype"
 
-	"github.com/agenttrace/agenttrace/session/store/sqlstore"
+	"github.com/agenttrace/agenttrace/session/store"
 )
 
 // row is a row of a result as the server sent it. Its values are valid until the next row.
@@ -18,9 +18,9 @@ type row struct {
 	values [][]byte
 }
 
-var _ sqlstore.Row = (*row)(nil)
+var _ store.Row = (*row)(nil)
 
-// ColumnIsNull implements [sqlstore.Row], and so do the other methods.
+// ColumnIsNull implements [store.Row], and so do the other methods.
 func (r *row) ColumnIsNull(i int) bool { return r.values[i] == nil }
 
 func (r *row) ColumnLen(i int) int { return len(r.values[i]) }

@@ -17,7 +17,7 @@ import (
 type Reader struct {
 	sqlstore.Reader
 	pool    *pgxpool.Pool
-	dialect *sqlstore.Dialect
+	dialect *store.Dialect
 }
 
 // OpenReader opens the store of a DSN for reading. The error for a database without our tables wraps
@@ -126,11 +126,17 @@ func (s *Store) Close() error {
 // Delete implements [store.Store].
 func (s *Store) Delete(ctx context.Context, id string) error {
 	return s.write(ctx, func(t sqlstore.Tx) error {
-		q := &store.SessionsByID{IDs: []string{id}} // which locks it, too
-		if err := t.Do(nil, []store.Query{q}); err != nil {
+		found := false
+		if err := t.Do(func(s store.Statements) {
+			s.Name(store.NameSession, id)
+			s.Select(`SELECT 1 FROM chat_sessions WHERE id = ?`, func(store.Row) error {
+				found = true
+				return nil
+			}, id)
+		}); err != nil {
 			return err
 		}
-		if len(q.Rows) == 0 {
+		if !found {
 			return fmt.Errorf("session %s: %w", id, store.ErrNotFound)
 		}
 		const ofSession = `session_id = $1 OR owner = $1 AND session_id IS NULL`
@@ -142,12 +148,14 @@ func (s *Store) Delete(ctx context.Context, id string) error {
  SELECT owner FROM observations WHERE session_id = $1)`,
 			`DELETE FROM observations WHERE ` + ofSession,
 			`DELETE FROM export_outbox WHERE session_id = $1`,
+			`DELETE FROM session_state WHERE session_id = $1`,
+			`DELETE FROM chat_sessions WHERE id = $1`,
 		} {
 			if _, err := t.Exec(statement, id); err != nil {
 				return err
 			}
 		}
-		return t.Do(&store.Changes{Sessions: []store.Put[store.SessionRow]{{Op: store.Delete, Row: &q.Rows[0]}}}, nil)
+		return nil
 	})
 }
 

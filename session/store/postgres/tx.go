@@ -41,11 +41,11 @@ func (t *tx) begin() error {
 	if t.begun {
 		return nil
 	}
-	return t.Do(nil, nil)
+	return t.Do(func(store.Statements) {})
 }
 
 // Query implements [sqlstore.Conn].
-func (t *tx) Query(query string, fn func(sqlstore.Row) error, args ...any) error {
+func (t *tx) Query(query string, fn func(store.Row) error, args ...any) error {
 	if err := t.begin(); err != nil {
 		return err
 	}
@@ -61,33 +61,21 @@ func (t *tx) Exec(query string, args ...any) (changed int64, err error) {
 	return tag.RowsAffected(), err
 }
 
-// Do implements [store.Tx].
-func (t *tx) Do(c *store.Changes, queries []store.Query) error {
-	b := &batch{dialect: t.dialect}
+// Do implements [store.Tx]. What the statements name is known when they are added, and locked before they are executed.
+func (t *tx) Do(add func(store.Statements)) error {
+	b, begin := &batch{tx: t}, &batch{tx: t}
+	add(b)
 	switch {
 	case t.begun:
 	case t.reads:
-		b.Exec("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+		begin.Exec("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
 	default:
-		b.Exec("BEGIN ISOLATION LEVEL READ COMMITTED")
-	}
-	if !t.reads {
-		if c != nil {
-			c.Names(t.needed.add)
-		}
-		for _, q := range queries {
-			store.NamesOf(q, t.needed.add)
-		}
+		begin.Exec("BEGIN ISOLATION LEVEL READ COMMITTED")
 	}
 	if keys := t.needed.sorted(t.held); len(keys) > 0 {
-		b.Exec(lockQuery, keys)
+		begin.Exec(lockQuery, keys)
 	}
-	if c != nil {
-		sqlstore.Write(b, c, t.now)
-	}
-	for _, q := range queries {
-		sqlstore.Ask(b, q)
-	}
+	b.QueuedQueries = append(begin.QueuedQueries, b.QueuedQueries...)
 	err := t.conn.SendBatch(t.ctx, &b.Batch).Close()
 	t.begun = true
 	maps.Copy(t.held, t.needed)

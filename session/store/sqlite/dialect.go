@@ -6,13 +6,13 @@ import (
 
 	"zombiezen.com/go/sqlite"
 
-	"github.com/agenttrace/agenttrace/session/store/sqlstore"
+	"github.com/agenttrace/agenttrace/session/store"
 )
 
 // dialect is that of a file with the tables and columns of this version.
-var dialect = sqlstore.Dialect{
-	SessionColumns: sqlstore.SessionTable.Prefixed("s."),
-	PartColumns:    sqlstore.PartTable.Prefixed("p."),
+var dialect = store.Dialect{
+	SessionColumns: store.SessionTable.Prefixed("s."),
+	PartColumns:    store.PartTable.Prefixed("p."),
 	SameSession:    func(_, _ string) string { return "" },
 	NoSession: func(column string) string {
 		return "NOT EXISTS (SELECT 1 FROM chat_sessions p WHERE p.id = " + column + ")"
@@ -45,7 +45,7 @@ func extract(column string, path ...string) string {
 }
 
 // dialectOf finds out what a file has. tables are some of those that it has.
-func dialectOf(conn *sqlite.Conn, tables []string) (sqlstore.Dialect, error) {
+func dialectOf(conn *sqlite.Conn, tables []string) (store.Dialect, error) {
 	d := dialect
 	d.Foreign = !slices.Contains(tables, "agenttrace_schema") || !slices.Contains(tables, "chat_sessions")
 	d.Unobserved = !slices.Contains(tables, "observations")

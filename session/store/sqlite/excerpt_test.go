@@ -94,8 +94,8 @@ type countedConn struct {
 	rows *int
 }
 
-func (c countedConn) Query(query string, fn func(sqlstore.Row) error, args ...any) error {
-	return c.Conn.Query(query, func(row sqlstore.Row) error {
+func (c countedConn) Query(query string, fn func(store.Row) error, args ...any) error {
+	return c.Conn.Query(query, func(row store.Row) error {
 		*c.rows++
 		return fn(row)
 	}, args...)

@@ -39,7 +39,7 @@ type file struct {
 	once, closed sync.Once
 	pool         *sqlitex.Pool
 	err          error
-	dialect      sqlstore.Dialect
+	dialect      store.Dialect
 }
 
 // OpenReader opens the store at path for reading. It never creates the file:

@@ -176,7 +176,7 @@ func (r *Reader) indexSegment(ctx context.Context, builder *trigramBuilder, numb
 			first+segmentParts-1)
 		var raw []byte
 		if err := each(stmt, func() error {
-			raw = sqlstore.Bytes(stmt, 1, raw)
+			raw = store.Bytes(stmt, 1, raw)
 			builder.add(int(stmt.ColumnInt64(0)-first), raw)
 			return nil
 		}); err != nil {

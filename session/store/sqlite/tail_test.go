@@ -168,8 +168,8 @@ type explainedConn struct {
 	t *testing.T
 }
 
-func (e explainedConn) Query(query string, fn func(sqlstore.Row) error, args ...any) error {
-	err := e.Conn.Query("EXPLAIN QUERY PLAN "+query, func(row sqlstore.Row) error {
+func (e explainedConn) Query(query string, fn func(store.Row) error, args ...any) error {
+	err := e.Conn.Query("EXPLAIN QUERY PLAN "+query, func(row store.Row) error {
 		plan := row.ColumnText(3)
 		subquery := strings.HasPrefix(plan, "SCAN (") || plan == "SCAN k"
 		if strings.HasPrefix(plan, "SCAN") && plan != "SCAN CONSTANT ROW" && !subquery &&

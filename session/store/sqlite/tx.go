@@ -12,7 +12,7 @@ import (
 // tx implements [sqlstore.Tx] on one connection.
 type tx struct {
 	conn    *sqlite.Conn
-	dialect *sqlstore.Dialect
+	dialect *store.Dialect
 	// now is the time that the outbox is stamped with, Unix milliseconds; 0 when
 	// there is no outbox.
 	now int64
@@ -30,10 +30,10 @@ var (
 func (t *tx) prep(query string, args ...any) *sqlite.Stmt { return prep(t.conn, query, args...) }
 
 // Dialect implements [sqlstore.Conn].
-func (t *tx) Dialect() *sqlstore.Dialect { return t.dialect }
+func (t *tx) Dialect() *store.Dialect { return t.dialect }
 
 // Query implements [sqlstore.Conn].
-func (t *tx) Query(query string, fn func(sqlstore.Row) error, args ...any) error {
+func (t *tx) Query(query string, fn func(store.Row) error, args ...any) error {
 	stmt, err := t.conn.Prepare(query)
 	if err != nil {
 		return err
@@ -64,32 +64,33 @@ func (t *tx) Undo() error {
 var errShared = errors.New("the transaction is shared")
 
 // Do implements [store.Tx]. SQLite is in the same process, so each statement is executed at once.
-func (t *tx) Do(c *store.Changes, queries []store.Query) error {
+func (t *tx) Do(add func(store.Statements)) error {
 	s := &statements{tx: t}
-	if c != nil {
-		sqlstore.Write(s, c, t.now)
-	}
-	for _, q := range queries {
-		sqlstore.Ask(s, q)
-	}
+	add(s)
 	return s.err
 }
 
-// statements implements [sqlstore.Statements]. After the first error, which it keeps, it does nothing more.
+// statements implements [store.Statements]. After the first error, which it keeps, it does nothing more.
 type statements struct {
 	*tx
 	err error
 }
 
-// Select implements [sqlstore.Statements].
-func (s *statements) Select(query string, fn func(sqlstore.Row) error, args ...any) {
+// Stamp implements [store.Statements].
+func (s *statements) Stamp() int64 { return s.now }
+
+// Name implements [store.Statements]. A file has one writer.
+func (s *statements) Name(store.NameKind, ...string) {}
+
+// Select implements [store.Statements].
+func (s *statements) Select(query string, fn func(store.Row) error, args ...any) {
 	if s.err == nil {
 		s.err = s.Query(query, fn, args...)
 	}
 }
 
-// SelectKeys implements [sqlstore.Statements].
-func (s *statements) SelectKeys(query string, fn func(sqlstore.Row) error, columns ...[]string) {
+// SelectKeys implements [store.Statements].
+func (s *statements) SelectKeys(query string, fn func(store.Row) error, columns ...[]string) {
 	key := make([]any, len(columns))
 	for i := range columns[0] {
 		for k := range columns {
@@ -99,15 +100,15 @@ func (s *statements) SelectKeys(query string, fn func(sqlstore.Row) error, colum
 	}
 }
 
-// Exec implements [sqlstore.Statements].
+// Exec implements [store.Statements].
 func (s *statements) Exec(query string, args ...any) {
 	if s.err == nil {
 		s.err = exec(s.prep(query, args...))
 	}
 }
 
-// Put implements [sqlstore.Statements].
-func (s *statements) Put(refused *error, query string, bind func(sqlstore.Binder)) {
+// Put implements [store.Statements].
+func (s *statements) Put(refused *error, query string, bind func(store.Binder)) {
 	if s.err != nil {
 		return
 	}

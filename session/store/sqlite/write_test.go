@@ -16,6 +16,7 @@ import (
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/store"
+	"github.com/agenttrace/agenttrace/session/store/storetest"
 )
 
 var crashes = flag.Int("crashes", 20, "how many processes TestCrash kills")
@@ -119,17 +120,8 @@ func TestGroupCommit(t *testing.T) {
 // refuser is an engine that cannot hold parts of a user's message.
 type refuser struct{ *tx }
 
-func (r refuser) Do(c *store.Changes, queries []store.Query) error {
-	held := *c
-	held.Parts = nil
-	for i := range c.Parts {
-		if p := &c.Parts[i]; strings.HasPrefix(p.Row.MessageID, session.RoleUser) {
-			p.Refused = store.ErrRefused
-		} else {
-			held.Parts = append(held.Parts, *p)
-		}
-	}
-	return r.tx.Do(&held, queries)
+func (r refuser) Do(add func(store.Statements)) error {
+	return r.tx.Do(func(s store.Statements) { add(storetest.Refusing(s, "chat_parts", session.RoleUser)) })
 }
 
 // TestCanceled: a caller who stops waiting in the queue gets its error at once

@@ -46,7 +46,7 @@ func (r *Reader) Excerpt(ctx context.Context, id string, q store.ExcerptQuery) (
 		case q.Messages != nil:
 			err = e.ofMessages(conn, q)
 		default:
-			e.Decisions, err = rowsOf(conn, DecisionTable, `SELECT `+DecisionTable.List+` FROM permission_decisions
+			e.Decisions, err = rowsOf(conn, store.DecisionTable, `SELECT `+store.DecisionTable.List+` FROM permission_decisions
  WHERE session_id = ? AND decided_at >= ? ORDER BY decided_at, id`, id, q.From.At)
 		}
 		if err != nil {
@@ -68,10 +68,6 @@ const compactionsQuery = `SELECT message_id FROM chat_parts WHERE session_id = ?
 const toolCallsQuery = `SELECT count(*) FROM chat_parts
  WHERE session_id = ? AND (type = 'dynamic-tool' OR type >= 'tool-' AND type < 'tool.')`
 
-// MessagesQuery selects the messages of a session ?1 from a position on, the time ?2 and the id ?3.
-var MessagesQuery = `SELECT ` + MessageTable.List + ` FROM chat_messages
- WHERE session_id = ?1 AND created_at >= ?2 AND (created_at > ?2 OR id >= ?3) ORDER BY created_at, id`
-
 // excerptOf returns the messages that are selected, and their parts.
 func excerptOf(conn Conn, id string, q store.ExcerptQuery) (*excerpt, error) {
 	row, err := sessionOf(conn, id)
@@ -86,12 +82,12 @@ func excerptOf(conn Conn, id string, q store.ExcerptQuery) (*excerpt, error) {
 	from := `chat_messages m CROSS JOIN chat_parts p WHERE m.session_id = ?1 AND m.created_at >= ?2
  AND (m.created_at > ?2 OR m.id >= ?3) AND p.message_id = m.id`
 	if q.Messages == nil {
-		messages, err = rowsOf(conn, MessageTable, MessagesQuery, args...)
+		messages, err = rowsOf(conn, store.MessageTable, store.MessagesQuery, args...)
 	} else {
 		of := d.Elements("?2", "x") + ` CROSS JOIN chat_messages m`
 		args = []any{id, listOf(q.Messages)}
 		from = of + ` CROSS JOIN chat_parts p WHERE m.id = x.value AND m.session_id = ?1 AND p.message_id = m.id`
-		messages, err = rowsOf(conn, MessageTable, `SELECT `+MessageTable.Prefixed("m.")+` FROM `+of+`
+		messages, err = rowsOf(conn, store.MessageTable, `SELECT `+store.MessageTable.Prefixed("m.")+` FROM `+of+`
  WHERE m.id = x.value AND m.session_id = ?1 ORDER BY m.created_at, m.id`, args...)
 	}
 	if err != nil {
@@ -119,7 +115,7 @@ func excerptOf(conn Conn, id string, q store.ExcerptQuery) (*excerpt, error) {
 	return e, e.parts(conn, from+` ORDER BY m.created_at, m.id, p."index"`, args...)
 }
 
-// listOf is a list of texts as a parameter for [Dialect.Elements].
+// listOf is a list of texts as a parameter for [store.Dialect.Elements].
 func listOf(texts []string) string {
 	list, _ := json.Marshal(append([]string{}, texts...)) // texts always have JSON
 	return string(list)
@@ -132,9 +128,9 @@ func hasCompaction(message, sameSession string) string {
 
 // parts adds the parts p that a query selects to their messages.
 func (e *excerpt) parts(conn Conn, from string, args ...any) error {
-	return conn.Query(`SELECT `+conn.Dialect().PartColumns+` FROM `+from, func(row Row) error {
+	return conn.Query(`SELECT `+conn.Dialect().PartColumns+` FROM `+from, func(row store.Row) error {
 		var p session.Part
-		err := PartTable.Scan(row, &p)
+		err := store.PartTable.Scan(row, &p)
 		if at, ok := e.at[p.MessageID]; ok {
 			m := &e.Messages[at]
 			m.Parts = append(m.Parts, p)
@@ -184,9 +180,9 @@ func (e *excerpt) ofMessages(conn Conn, q store.ExcerptQuery) (err error) {
 	}
 	// An index has the decisions that name a message, and another those that name none. They are ordered here, as
 	// SQLite would rather read all decisions of the session in their order.
-	e.Decisions, err = rowsOf(conn, DecisionTable, `SELECT `+DecisionTable.Prefixed("r.")+` FROM `+
+	e.Decisions, err = rowsOf(conn, store.DecisionTable, `SELECT `+store.DecisionTable.Prefixed("r.")+` FROM `+
 		ofMessages(d, "permission_decisions")+`
- UNION ALL SELECT `+DecisionTable.List+` FROM permission_decisions WHERE session_id = ?1 AND message_id IS NULL
+ UNION ALL SELECT `+store.DecisionTable.List+` FROM permission_decisions WHERE session_id = ?1 AND message_id IS NULL
  AND (`+in("part_id", "?3")+` OR `+in("tool_call_id", "?4")+`)`, id, messages, listOf(parts), listOf(calls))
 	slices.SortFunc(e.Decisions, func(a, b store.Decision) int {
 		return cmp.Or(cmp.Compare(a.DecidedAt, b.DecidedAt), strings.Compare(a.ID, b.ID))
@@ -204,7 +200,7 @@ func (e *excerpt) ofMessages(conn Conn, q store.ExcerptQuery) (err error) {
 
 // ofMessages follows FROM for the rows r of a table that belong to messages of the session ?1 whose ids the list ?2
 // has. It begins with the messages, so that each is looked up in an index of the table.
-func ofMessages(d *Dialect, table string) string {
+func ofMessages(d *store.Dialect, table string) string {
 	return d.Elements("?2", "x") + ` CROSS JOIN chat_messages m CROSS JOIN ` + table + ` r
  WHERE m.id = x.value AND m.session_id = ?1 AND r.message_id = m.id` + d.SameSession("r", "m")
 }
@@ -216,7 +212,7 @@ func turnStart(conn Conn, id string, n int) (p store.Position, err error) {
 	_, err = first(conn, `SELECT created_at, id FROM chat_messages
  WHERE session_id = ? AND role = 'user' AND hidden_at IS NULL
  AND NOT `+contains("metadata_json", `"hidden_at"`)+` AND NOT `+contains("metadata_json", `"queued_at"`)+`
- ORDER BY created_at DESC, id DESC LIMIT 1 OFFSET ?`, func(row Row) {
+ ORDER BY created_at DESC, id DESC LIMIT 1 OFFSET ?`, func(row store.Row) {
 		p = store.Position{At: row.ColumnInt64(0), ID: row.ColumnText(1)}
 	}, id, int64(n-1))
 	return p, err

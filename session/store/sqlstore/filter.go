@@ -14,7 +14,7 @@ import (
 
 // conditions are those of a query on sessions s, with their parameters.
 type conditions struct {
-	d     *Dialect
+	d     *store.Dialect
 	where []string
 	args  []any
 	// candidates are for some conditions the sessions that may meet them, by an index.

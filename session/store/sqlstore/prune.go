@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/store"
 )
 
 // Stale implements [store.Reader].
@@ -16,7 +17,7 @@ func (r *Reader) Stale(ctx context.Context, before time.Time, archived bool) ([]
 		if err := f.read(conn); err != nil {
 			return nil, err
 		}
-		stale, err := rowsOf(conn, SessionTable, `SELECT `+conn.Dialect().SessionColumns+` FROM chat_sessions s
+		stale, err := rowsOf(conn, store.SessionTable, `SELECT `+conn.Dialect().SessionColumns+` FROM chat_sessions s
  WHERE s.updated_at < ? ORDER BY s.updated_at, s.id`, before.UnixMilli())
 		return slices.DeleteFunc(stale, func(s session.Session) bool {
 			head := f.members[f.head(s.ID)]
@@ -43,7 +44,7 @@ func (f *families) read(conn Conn) error {
 	f.members = map[string]*member{}
 	updated := map[string]int64{}
 	err := conn.Query(`SELECT id, coalesce(parent_id, ''), updated_at, archived_at IS NOT NULL FROM chat_sessions`,
-		func(row Row) error {
+		func(row store.Row) error {
 			id := row.ColumnText(0)
 			f.members[id] = &member{parent: row.ColumnText(1), archived: row.ColumnBool(3)}
 			updated[id] = row.ColumnInt64(2)

@@ -58,9 +58,9 @@ func (r *Reader) Sessions(ctx context.Context, q store.SessionQuery) iter.Seq2[s
 			if err != nil {
 				return err
 			}
-			return conn.Query(query, func(found Row) error {
+			return conn.Query(query, func(found store.Row) error {
 				var row session.Session
-				if err := SessionTable.Scan(found, &row); err != nil {
+				if err := store.SessionTable.Scan(found, &row); err != nil {
 					return err
 				}
 				return emit(row)
@@ -142,7 +142,7 @@ func sessionsQuery(conn Conn, q store.SessionQuery, among []string) (query strin
 // SessionsSince implements [store.Reader].
 func (r *Reader) SessionsSince(ctx context.Context, at int64) ([]session.Session, error) {
 	all, err := get(ctx, r, func(conn Conn) ([]session.Session, error) {
-		return rowsOf(conn, SessionTable, `SELECT `+conn.Dialect().SessionColumns+` FROM chat_sessions s
+		return rowsOf(conn, store.SessionTable, `SELECT `+conn.Dialect().SessionColumns+` FROM chat_sessions s
  WHERE s.updated_at >= ? ORDER BY s.updated_at, s.id`, at)
 	})
 	if err != nil {
@@ -153,7 +153,7 @@ func (r *Reader) SessionsSince(ctx context.Context, at int64) ([]session.Session
 
 // leading is the condition on a session s that no other one leads to: it has no parent, or has lost it, or is a
 // fork, with which somebody goes on.
-func leading(d *Dialect) string {
+func leading(d *store.Dialect) string {
 	fork := ""
 	if !d.Foreign {
 		fork = `
@@ -171,7 +171,7 @@ func (r *Reader) Session(ctx context.Context, id string) (session.Session, error
 }
 
 func sessionOf(conn Conn, id string) (session.Session, error) {
-	found, err := rowsOf(conn, SessionTable,
+	found, err := rowsOf(conn, store.SessionTable,
 		`SELECT `+conn.Dialect().SessionColumns+` FROM chat_sessions s WHERE s.id = ?`, id)
 	if err == nil && len(found) == 0 {
 		err = fmt.Errorf("session %s: %w", id, store.ErrNotFound)
@@ -185,7 +185,7 @@ func sessionOf(conn Conn, id string) (session.Session, error) {
 // Decisions implements [store.Reader].
 func (r *Reader) Decisions(ctx context.Context, sessionID string) ([]store.Decision, error) {
 	return own(ctx, r, func(conn Conn) ([]store.Decision, error) {
-		return rowsOf(conn, DecisionTable, `SELECT `+DecisionTable.List+` FROM permission_decisions
+		return rowsOf(conn, store.DecisionTable, `SELECT `+store.DecisionTable.List+` FROM permission_decisions
  WHERE session_id = ? ORDER BY decided_at, id`, sessionID)
 	})
 }
@@ -197,7 +197,7 @@ func (r *Reader) Annotations(ctx context.Context, sessionIDs ...string) ([]store
 			return nil, nil
 		}
 		for _, id := range sessionIDs {
-			found, err := rowsOf(conn, AnnotationTable, `SELECT `+AnnotationTable.List+` FROM annotations
+			found, err := rowsOf(conn, store.AnnotationTable, `SELECT `+store.AnnotationTable.List+` FROM annotations
  WHERE session_id = ? ORDER BY created_at, id`, id)
 			if err != nil {
 				return nil, err
@@ -211,12 +211,12 @@ func (r *Reader) Annotations(ctx context.Context, sessionIDs ...string) ([]store
 // SpanRefs implements [store.Reader].
 func (r *Reader) SpanRefs(ctx context.Context, sessionID string) ([]store.SpanRef, error) {
 	return own(ctx, r, func(conn Conn) ([]store.SpanRef, error) {
-		query := `SELECT ` + SpanTable.List + ` FROM span_refs WHERE session_id = ?1`
+		query := `SELECT ` + store.SpanTable.List + ` FROM span_refs WHERE session_id = ?1`
 		if !conn.Dialect().Unobserved {
 			query += ` UNION ALL
- SELECT ` + SpanTable.Prefixed("", "facts_json") + ` FROM observations WHERE session_id = ?1`
+ SELECT ` + store.SpanTable.Prefixed("", "facts_json") + ` FROM observations WHERE session_id = ?1`
 		}
-		return rowsOf(conn, SpanTable,
+		return rowsOf(conn, store.SpanTable,
 			query+` ORDER BY start_nano, trace_id, span_id, kind, message_id, part_id`, sessionID)
 	})
 }
@@ -227,9 +227,9 @@ func (r *Reader) MayHaveNotices(ctx context.Context, ids []string) (map[string]b
 		may := make(map[string]bool)
 		query := noticesQuery(conn.Dialect())
 		for _, id := range ids {
-			found, err := first(conn, query, func(Row) {}, id, "\t\n\r ")
+			found, err := first(conn, query, func(store.Row) {}, id, "\t\n\r ")
 			if err == nil && !found && !conn.Dialect().Unobserved {
-				found, err = first(conn, spanWithoutMessage, func(Row) {}, id)
+				found, err = first(conn, spanWithoutMessage, func(store.Row) {}, id)
 			}
 			if err != nil {
 				return nil, err
@@ -243,7 +243,7 @@ func (r *Reader) MayHaveNotices(ctx context.Context, ids []string) (map[string]b
 }
 
 // noticesQuery has a row if the session ?1 may have a notice. ?2 is white space.
-func noticesQuery(d *Dialect) string {
+func noticesQuery(d *store.Dialect) string {
 	metadata := func(key string) string { return d.Contains("m.metadata_json", `"`+key+`"`) }
 	return `SELECT 1 WHERE EXISTS (SELECT 1 FROM chat_messages m
  WHERE m.session_id = ?1 AND m.role = 'assistant' AND m.hidden_at IS NULL
@@ -289,7 +289,7 @@ func (r *Reader) observations(ctx context.Context, where string, args ...any) (i
 // Blob implements [store.Reader].
 func (r *Reader) Blob(ctx context.Context, kind store.BlobKind, digest string) (store.Blob, error) {
 	found, err := own(ctx, r, func(conn Conn) ([]store.Blob, error) {
-		return rowsOf(conn, BlobTables[kind], BlobTables[kind].ByKey, digest)
+		return rowsOf(conn, store.BlobTables[kind], store.BlobTables[kind].ByKey, digest)
 	})
 	if err == nil && len(found) == 0 {
 		err = fmt.Errorf("%s %s: %w", kind, digest, store.ErrNotFound)
@@ -347,7 +347,7 @@ func resolve(conn Conn, name string) (found []string, err error) {
 	last := ""
 	err = conn.Query(`SELECT t.trace_id, t.session_id FROM session_traces t JOIN chat_sessions s ON s.id = t.session_id
  WHERE t.trace_id >= ?1 AND t.trace_id < ?2
- ORDER BY t.trace_id, s.parent_id IS NOT NULL, s.created_at, s.id LIMIT 1000`, func(row Row) error {
+ ORDER BY t.trace_id, s.parent_id IS NOT NULL, s.created_at, s.id LIMIT 1000`, func(row store.Row) error {
 		if t := row.ColumnText(0); t != last {
 			last = t
 			if id := row.ColumnText(1); !slices.Contains(found, id) {
@@ -371,14 +371,14 @@ func (r *Reader) Origin(ctx context.Context, in *store.Imported) error {
 			return
 		}
 		var state *store.State
-		if err = conn.Query(`SELECT state_json FROM session_state WHERE session_id = ?`, func(row Row) error {
+		if err = conn.Query(`SELECT state_json FROM session_state WHERE session_id = ?`, func(row store.Row) error {
 			state = new(store.State)
-			return ReadState(id, row.ColumnText(0), state)
+			return store.ReadState(id, row.ColumnText(0), state)
 		}, id); err != nil {
 			return
 		}
 		in.State = state.Portable()
-		in.RequestedIndexes, err = rowsOf(conn, IndexTable, `SELECT `+IndexTable.Prefixed("c.")+` FROM chat_messages m
+		in.RequestedIndexes, err = rowsOf(conn, store.IndexTable, `SELECT `+store.IndexTable.Prefixed("c.")+` FROM chat_messages m
  CROSS JOIN requested_indexes c WHERE c.message_id = m.id`+conn.Dialect().SameSession("c", "m")+`
  AND m.session_id = ? ORDER BY c.message_id, c.part_id`, id)
 		return
@@ -394,7 +394,7 @@ func (r *Reader) Outbox(ctx context.Context, fn func(sessionID string, touchedAt
 	}
 	all, err := get(ctx, r, func(conn Conn) (all []entry, err error) {
 		err = conn.Query(`SELECT session_id, touched_at FROM export_outbox ORDER BY touched_at, session_id`,
-			func(row Row) error {
+			func(row store.Row) error {
 				all = append(all, entry{row.ColumnText(0), row.ColumnInt64(1)})
 				return nil
 			})

@@ -44,7 +44,7 @@ func (r *Reader) Search(ctx context.Context, q store.SearchQuery) iter.Seq2[stor
 type searcher struct {
 	store.SearchQuery
 	conn     Conn
-	dialect  *Dialect
+	dialect  *store.Dialect
 	yield    func(store.Hit) error
 	needle   needle
 	since    int64
@@ -64,7 +64,7 @@ type searchedSession struct {
 // titles yields the sessions that have the text in their title.
 func (s *searcher) titles() error {
 	return s.conn.Query(`SELECT title, created_at, id, agent FROM chat_sessions`+s.dialect.NoIndex+`
- WHERE created_at >= ? ORDER BY `+s.dialect.Stored+` DESC, id DESC`, func(row Row) error {
+ WHERE created_at >= ? ORDER BY `+s.dialect.Stored+` DESC, id DESC`, func(row store.Row) error {
 		title := row.ColumnText(0)
 		hit, ok := s.needle.hit(title)
 		if !ok || title == session.Untitled || !s.selects(row.ColumnText(2), row.ColumnText(3)) {
@@ -90,7 +90,7 @@ func (s *searcher) notes() error {
 	return s.conn.Query(`SELECT a.comment, a.created_at, a.session_id, a.message_id, a.part_id, s.title, s.agent
  FROM annotations a JOIN chat_sessions s ON s.id = a.session_id
  WHERE a.deleted_at IS NULL AND a.comment <> '' AND a.created_at >= ?
- ORDER BY a.created_at DESC, a.session_id, a.id`, func(row Row) error {
+ ORDER BY a.created_at DESC, a.session_id, a.id`, func(row store.Row) error {
 		hit, ok := s.needle.hit(row.ColumnText(0))
 		if !ok || !s.selects(row.ColumnText(2), row.ColumnText(6)) {
 			return nil
@@ -109,7 +109,7 @@ func (s *searcher) blobs() error {
 	}
 	for _, b := range blobKinds {
 		found := map[string]store.Hit{}
-		if err := s.conn.Query(`SELECT digest, body FROM `+string(b.kind), func(row Row) error {
+		if err := s.conn.Query(`SELECT digest, body FROM `+string(b.kind), func(row store.Row) error {
 			if hit, ok := s.needle.hit(row.ColumnText(1)); ok {
 				hit.Type, hit.Field, hit.Digest = b.hit, b.field, row.ColumnText(0)
 				found[hit.Digest] = hit
@@ -127,10 +127,10 @@ func (s *searcher) blobs() error {
 		if err := s.conn.Query(`SELECT m.session_id, m.id, m.role, m.hidden_at, m.created_at, `+digest+`,
  s.title, s.agent, s.parent_id, s.created_at FROM chat_messages m JOIN chat_sessions s ON s.id = m.session_id
  WHERE m.role <> 'user' AND m.created_at >= ? AND `+digest+` IS NOT NULL
- ORDER BY s.updated_at DESC, m.session_id, m.created_at, m.id`, func(row Row) error {
+ ORDER BY s.updated_at DESC, m.session_id, m.created_at, m.id`, func(row store.Row) error {
 			hit, ok := found[row.ColumnText(5)]
 			at := place{row.ColumnText(0), hit.Digest}
-			of := session.Session{ParentID: TextPtr(row, 8), CreatedAt: row.ColumnInt64(9)}
+			of := session.Session{ParentID: store.TextPtr(row, 8), CreatedAt: row.ColumnInt64(9)}
 			copied := s.Session == "" && of.Copied(row.ColumnInt64(4))
 			if !ok || seen[at] || !s.selects(at.session, row.ColumnText(7)) || copied {
 				return nil
@@ -188,7 +188,7 @@ func (s *searcher) scan(r PartRange) error {
 	query += fmt.Sprintf(` ORDER BY %s DESC, id DESC LIMIT %d`, stored, size)
 	for n := size; n == size; {
 		n = 0
-		if err := s.page(query, args, func(row Row) {
+		if err := s.page(query, args, func(row store.Row) {
 			if n++; n == size {
 				args[1], args[2] = row.ColumnInt64(6), row.ColumnText(4)
 			}
@@ -203,7 +203,7 @@ func (s *searcher) scan(r PartRange) error {
 func (s *searcher) listed(numbers []int64) error {
 	query, args := s.query(s.dialect.Stored+` = ?2`, int64(0))
 	for _, args[1] = range numbers {
-		if err := s.page(query, args, func(Row) {}); err != nil {
+		if err := s.page(query, args, func(store.Row) {}); err != nil {
 			return err
 		}
 	}
@@ -233,11 +233,11 @@ func (s *searcher) query(condition string, of ...any) (query string, args []any)
 
 // page yields what is found in the rows of a query, and calls each for each row. The sessions and messages of what was
 // found are looked up when the rows have been read.
-func (s *searcher) page(query string, args []any, each func(Row)) error {
+func (s *searcher) page(query string, args []any, each func(store.Row)) error {
 	s.hits = s.hits[:0]
-	if err := s.conn.Query(query, func(row Row) error {
+	if err := s.conn.Query(query, func(row store.Row) error {
 		each(row)
-		if s.raw = Bytes(row, 0, s.raw); s.needle.mayBeIn(s.raw) {
+		if s.raw = store.Bytes(row, 0, s.raw); s.needle.mayBeIn(s.raw) {
 			s.hits = s.part(row, s.raw, s.hits)
 		}
 		return nil
@@ -258,7 +258,7 @@ func (s *searcher) page(query string, args []any, each func(Row)) error {
 }
 
 // part appends the hits in a part, the JSON of which is raw.
-func (s *searcher) part(row Row, raw []byte, hits []store.Hit) []store.Hit {
+func (s *searcher) part(row store.Row, raw []byte, hits []store.Hit) []store.Hit {
 	p, _ := session.ParseUIPart(string(raw)) // what can be read of it is looked through
 	look := func(path, value string) {
 		if hit, ok := s.needle.hit(value); ok {
@@ -301,7 +301,7 @@ func (s *searcher) locate(h *store.Hit) (bool, error) {
 		return false, err
 	}
 	h.Title, h.Agent = in.title, in.agent
-	return first(s.conn, `SELECT role, hidden_at FROM chat_messages WHERE id = ?`, func(row Row) {
+	return first(s.conn, `SELECT role, hidden_at FROM chat_messages WHERE id = ?`, func(row store.Row) {
 		h.Role, h.Hidden = cmp.Or(row.ColumnText(0), session.RoleAssistant), !row.ColumnIsNull(1)
 	}, h.MessageID)
 }
@@ -317,13 +317,13 @@ func (s *searcher) session(id string) (*searchedSession, error) {
 	}
 	var found *searchedSession
 	forkedFrom := ""
-	_, err := first(s.conn, query, func(row Row) {
+	_, err := first(s.conn, query, func(row store.Row) {
 		found = &searchedSession{row.ColumnText(0), row.ColumnText(1), row.ColumnInt64(2)}
 		forkedFrom = row.ColumnText(3)
 	}, id)
 	there := false
 	if err == nil && forkedFrom != "" {
-		there, err = first(s.conn, `SELECT 1 FROM chat_sessions WHERE id = ?`, func(Row) {}, forkedFrom)
+		there, err = first(s.conn, `SELECT 1 FROM chat_sessions WHERE id = ?`, func(store.Row) {}, forkedFrom)
 	}
 	if found != nil && !there {
 		found.from = 0

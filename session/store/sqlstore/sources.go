@@ -18,8 +18,8 @@ func (r *Reader) ImportSources(ctx context.Context, prefix string) iter.Seq2[sto
 	return func(yield func(store.ImportSource, error) bool) {
 		found, err := get(ctx, r, func(conn Conn) ([]store.ImportSource, error) {
 			const below = ` WHERE path >= ?1 AND substr(path, 1, length(?1)) = ?1 ORDER BY path`
-			found, err := rowsOf(conn, SourceTable,
-				`SELECT `+SourceTable.Prefixed("", "state")+` FROM import_sources`+below, prefix)
+			found, err := rowsOf(conn, store.SourceTable,
+				`SELECT `+store.SourceTable.Prefixed("", "state")+` FROM import_sources`+below, prefix)
 			if err != nil {
 				return nil, err
 			}
@@ -44,7 +44,7 @@ func (r *Reader) ImportSources(ctx context.Context, prefix string) iter.Seq2[sto
 // ImportSource implements [store.ImportSources].
 func (r *Reader) ImportSource(ctx context.Context, path string) (store.ImportSource, error) {
 	return get(ctx, r, func(conn Conn) (store.ImportSource, error) {
-		found, err := rowsOf(conn, SourceTable, SourceTable.ByKey, path)
+		found, err := rowsOf(conn, store.SourceTable, store.SourceTable.ByKey, path)
 		if err == nil && len(found) == 0 {
 			err = fmt.Errorf("source %s: %w", path, store.ErrNotFound)
 		}
@@ -62,7 +62,7 @@ func (r *Reader) ImportSource(ctx context.Context, path string) (store.ImportSou
 func sourceSessions(conn Conn, where, arg string, source func(path string) *store.ImportSource) error {
 	return conn.Query(`SELECT path, session_id,
  CASE WHEN EXISTS (SELECT 1 FROM chat_sessions WHERE id = session_id) THEN 1 ELSE 0 END
- FROM import_source_sessions`+where+`, session_id`, func(row Row) error {
+ FROM import_source_sessions`+where+`, session_id`, func(row store.Row) error {
 		s, id := source(row.ColumnText(0)), row.ColumnText(1)
 		if s == nil {
 			return nil

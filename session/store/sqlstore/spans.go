@@ -39,7 +39,7 @@ func spansOfMessages(conn Conn, sessionID, messages string) ([]store.SpanRef, er
 // mergedSpans returns a span for the rows s of spans of the session, the first argument. Before their table in FROM may
 // be others to join, after the condition another that begins with AND.
 func mergedSpans(conn Conn, others, condition string, args ...any) ([]store.SpanRef, error) {
-	spans, err := rowsOf(conn, SpanTable, `SELECT `+SpanTable.Prefixed("s.")+` FROM `+others+
+	spans, err := rowsOf(conn, store.SpanTable, `SELECT `+store.SpanTable.Prefixed("s.")+` FROM `+others+
 		`span_refs s WHERE s.session_id = ?1`+condition, args...)
 	if err != nil || conn.Dialect().Unobserved {
 		sortSpans(spans)
@@ -51,13 +51,13 @@ func mergedSpans(conn Conn, others, condition string, args ...any) ([]store.Span
 	}
 	observed := make(map[int]bool) // by an observation that is as good as the next ones, or better
 	// A log record represents the span in which it was written if that reported nothing itself.
-	err = conn.Query(`SELECT `+SpanTable.Prefixed("s.", "facts_json")+` FROM `+others+`observations s
+	err = conn.Query(`SELECT `+store.SpanTable.Prefixed("s.", "facts_json")+` FROM `+others+`observations s
  WHERE s.session_id = ?1 AND s.span_id IS NOT NULL AND s.trace_id <> '' AND s.kind IS NOT NULL`+condition+`
  ORDER BY CASE WHEN s.source LIKE 'log-%' THEN 1 ELSE 0 END,
   CASE WHEN s.message_id IS NULL THEN 1 ELSE 0 END, s.source`,
-		func(row Row) error {
+		func(row store.Row) error {
 			var span store.SpanRef
-			if err := SpanTable.Scan(row, &span); err != nil {
+			if err := store.SpanTable.Scan(row, &span); err != nil {
 				return err
 			}
 			i, known := at[[2]string{span.TraceID, span.SpanID}]

@@ -83,13 +83,13 @@ func spentBy(conn Conn, id string, price store.Price) (spent store.Spent, found 
 	err = conn.Query(`SELECT s.parent_id, s.created_at, m.created_at, m.role, m.metadata_json, m.hidden_at IS NOT NULL,
  m.role <> 'user' AND `+isMarker(conn.Dialect())+`
  FROM chat_sessions s LEFT JOIN chat_messages m ON m.session_id = s.id WHERE s.id = ? ORDER BY m.created_at, m.id`,
-		func(row Row) error {
+		func(row store.Row) error {
 			found = true
 			if row.ColumnIsNull(3) {
 				return nil // it has no message
 			}
-			s := session.Session{ID: id, ParentID: TextPtr(row, 0), CreatedAt: row.ColumnInt64(1)}
-			text = Bytes(row, 4, text)
+			s := session.Session{ID: id, ParentID: store.TextPtr(row, 0), CreatedAt: row.ColumnInt64(1)}
+			text = store.Bytes(row, 4, text)
 			metadata, role, marker := session.ParseMessageMetadata(text), row.ColumnText(3), row.ColumnBool(6)
 			if begins, _ := turns.Next(session.TurnMessage{Role: role, Compaction: marker || metadata.Compaction,
 				Hidden: row.ColumnBool(5), Queued: queued(role, text), Trace: &metadata.Trace}); begins {
@@ -115,7 +115,7 @@ func spentBy(conn Conn, id string, price store.Price) (spent store.Spent, found 
 	}
 	state, marked := callEnd(conn.Dialect())
 	err = conn.Query(`SELECT `+state+`, `+marked+` FROM chat_parts p
- WHERE p.session_id = ? AND p.tool_state <> 'output-available'`, func(row Row) error {
+ WHERE p.session_id = ? AND p.tool_state <> 'output-available'`, func(row store.Row) error {
 		state, marked := row.ColumnText(0), row.ColumnBool(1)
 		if session.CallDenied(state, marked) {
 			spent.Denied++
@@ -129,7 +129,7 @@ func spentBy(conn Conn, id string, price store.Price) (spent store.Spent, found 
 
 // callEnd is the state of the call p, which is the one in its metadata while its span is missing, and whether it is
 // marked as denied.
-func callEnd(d *Dialect) (state, marked string) {
+func callEnd(d *store.Dialect) (state, marked string) {
 	return `CASE p.tool_state WHEN 'input-streaming' THEN coalesce(` +
 			d.JSON("p.data_json", "toolMetadata", "agenttrace", "state") + `, p.tool_state) ELSE p.tool_state END`,
 		`CASE p.tool_state WHEN 'output-available' THEN NULL ELSE ` +
@@ -142,7 +142,7 @@ func queued(role string, metadata []byte) bool {
 }
 
 // isMarker is in SQL what session.MessageAndParts.IsMarker reports of the message m.
-func isMarker(d *Dialect) string {
+func isMarker(d *store.Dialect) string {
 	of := `(SELECT 1 FROM chat_parts p WHERE p.message_id = m.id` + d.SameSession("p", "m") + ` AND p.type `
 	return `(EXISTS ` + of + `= 'data-compaction') AND NOT EXISTS ` + of + `<> 'data-compaction'))`
 }
@@ -150,9 +150,9 @@ func isMarker(d *Dialect) string {
 func (c *counter) readSessions(conn Conn) error {
 	agents := map[string]string{}
 	return conn.Query(`SELECT id, agent, created_at, updated_at, parent_id, workspace_root FROM chat_sessions`,
-		func(row Row) error {
+		func(row store.Row) error {
 			s := &countedSession{row: session.Session{Agent: row.ColumnText(1), CreatedAt: row.ColumnInt64(2),
-				ParentID: TextPtr(row, 4), WorkspaceRoot: TextPtr(row, 5)}}
+				ParentID: store.TextPtr(row, 4), WorkspaceRoot: store.TextPtr(row, 5)}}
 			if one, known := agents[s.row.Agent]; known {
 				s.row.Agent = one
 			} else {
@@ -180,7 +180,7 @@ func (c *counter) exclude(conn Conn, among []string) error {
 		return err
 	}
 	selected := make(map[string]bool)
-	err := conn.Query(`SELECT s.id FROM chat_sessions s`+where.String(), func(row Row) error {
+	err := conn.Query(`SELECT s.id FROM chat_sessions s`+where.String(), func(row store.Row) error {
 		selected[row.ColumnText(0)] = true
 		return nil
 	}, where.args...)
@@ -202,7 +202,7 @@ func (c *counter) readMessages(conn Conn) error {
 	var last *countedSession
 	byModel, byTool := slices.Contains(c.By, store.StatsByModel), slices.Contains(c.By, store.StatsByTool)
 	err = conn.Query(`SELECT session_id, created_at, metadata_json, id, role, hidden_at IS NOT NULL FROM chat_messages
- ORDER BY session_id, created_at, id`, func(row Row) error {
+ ORDER BY session_id, created_at, id`, func(row store.Row) error {
 		s := c.sessions[row.ColumnText(0)]
 		if s == nil {
 			return nil
@@ -212,7 +212,7 @@ func (c *counter) readMessages(conn Conn) error {
 			last = s
 		}
 		at, role := row.ColumnInt64(1), row.ColumnText(4)
-		text = Bytes(row, 2, text)
+		text = store.Bytes(row, 2, text)
 		m := session.ParseMessageMetadata(text)
 		marker := m.Compaction
 		if len(markers) > 0 && !marker {
@@ -273,7 +273,7 @@ func markerMessages(conn Conn) (map[string]bool, error) {
 	err := conn.Query(`SELECT p.message_id FROM chat_parts p WHERE p.type = 'data-compaction'
  AND NOT EXISTS (SELECT 1 FROM chat_parts q WHERE q.message_id = p.message_id`+
 		conn.Dialect().SameSession("q", "p")+` AND q.type <> 'data-compaction')`,
-		func(row Row) error {
+		func(row store.Row) error {
 			markers[row.ColumnText(0)] = true
 			return nil
 		})
@@ -292,7 +292,7 @@ func (c *counter) readCalls(conn Conn) error {
 	}
 	state, marked := callEnd(d)
 	return conn.Query(`SELECT p.session_id, p.created_at, p.type, `+state+`, `+marked+`, `+columns+`, p.message_id FROM chat_parts p`+d.NoIndex+`
- WHERE p.type = 'dynamic-tool' OR p.type >= 'tool-' AND p.type < 'tool.'`, func(row Row) error {
+ WHERE p.type = 'dynamic-tool' OR p.type >= 'tool-' AND p.type < 'tool.'`, func(row store.Row) error {
 		at := row.ColumnInt64(1)
 		s := c.sessions[row.ColumnText(0)]
 		if !c.counts(s, at) {

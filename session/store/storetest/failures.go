@@ -63,11 +63,11 @@ type failing struct {
 	calls int
 }
 
-func (f *failing) Do(changes *store.Changes, queries []store.Query) error {
+func (f *failing) Do(add func(store.Statements)) error {
 	if f.calls--; f.calls < 0 {
 		return errFails
 	}
-	return f.Tx.Do(changes, queries)
+	return f.Tx.Do(add)
 }
 
 // rebuilder is a store that builds what a long turn lacks after it was stored.
@@ -231,17 +231,30 @@ type refuser struct {
 	message string
 }
 
-func (r *refuser) Do(changes *store.Changes, queries []store.Query) error {
-	held := *changes
-	held.Messages = nil
-	for i := range changes.Messages {
-		if p := &changes.Messages[i]; p.Row.ID == r.message {
-			p.Refused = store.ErrRefused
-		} else {
-			held.Messages = append(held.Messages, *p)
-		}
+func (r *refuser) Do(add func(store.Statements)) error {
+	return r.Tx.Do(func(s store.Statements) { add(Refusing(s, "chat_messages", r.message)) })
+}
+
+// Refusing are statements of an engine that cannot hold new rows of a table of which one of the first two columns begins
+// with a text.
+func Refusing(s store.Statements, table, begins string) store.Statements {
+	return refusing{s, table, begins}
+}
+
+type refusing struct {
+	store.Statements
+	table, begins string
+}
+
+func (r refusing) Put(refused *error, query string, bind func(store.Binder)) {
+	var args store.Args
+	bind(&args)
+	begins := func(v any) bool { text, ok := v.(string); return ok && strings.HasPrefix(text, r.begins) }
+	if strings.HasPrefix(query, "INSERT INTO "+r.table+"(") && (begins(args[0]) || begins(args[1])) {
+		*refused = store.ErrRefused
+		return
 	}
-	return r.Tx.Do(&held, queries)
+	r.Statements.Put(refused, query, bind)
 }
 
 // sdkTurn is a turn of a session that the SDK reports.

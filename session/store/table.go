@@ -1,14 +1,12 @@
-package sqlstore
+package store
 
 import (
 	"encoding/json"
 	"fmt"
-	"math/bits"
 	"slices"
 	"strings"
 
 	"github.com/agenttrace/agenttrace/session"
-	"github.com/agenttrace/agenttrace/session/store"
 )
 
 // Row is a row of a result. Columns count from 0. Text and numbers are converted where a column has another type
@@ -71,14 +69,19 @@ func (a *Args) BindBool(param int, v bool) {
 }
 
 // Table reads and writes the rows of a table. Its SQL, and which parameter or result has which field of a row,
-// follow from the fields of the row's type: see [session.Columns].
+// follow from the fields of the row's type: see [session.Columns]. So neither has a list of columns of its own:
+//
+//	query := "SELECT " + store.PartTable.List + " FROM chat_parts WHERE message_id = ?"
+//	…
+//	var p session.Part
+//	err := store.PartTable.Scan(row, &p) // row is the engine's
 type Table[R any] struct {
 	Name    string
 	Columns session.Columns[R]
 	// Key are the columns of the key that rows are looked up by.
 	Key []string
-	// List has the columns for a SELECT, ByKey selects the row with a key.
-	List, ByKey string
+	// List has the columns for a SELECT, ByKey selects the row with a key, Delete deletes it.
+	List, ByKey, Delete string
 	// InsertNew inserts a row that Bind has bound, unless there is such a row. Update changes the columns that may
 	// change, of the row with the same key.
 	InsertNew, Update string
@@ -91,59 +94,28 @@ var (
 	SessionTable  = newTable[session.Session]("chat_sessions", "id")
 	MessageTable  = newTable[session.Message]("chat_messages", "id", "session_id")
 	PartTable     = newTable[session.Part]("chat_parts", "id", "message_id", "session_id", "index")
-	DecisionTable = newTable[store.Decision]("permission_decisions", "id")
+	DecisionTable = newTable[Decision]("permission_decisions", "id")
 	// AnnotationTable has keys that contain the session, so that an engine may place rows by it.
-	AnnotationTable = newTable[store.Annotation]("annotations", "session_id,id")
-	SpanTable       = newTable[store.SpanRef]("span_refs", "session_id,trace_id,span_id")
-	BlobTables      = map[store.BlobKind]*Table[store.Blob]{
-		store.BlobSystemPrompt: newTable[store.Blob](string(store.BlobSystemPrompt), "digest"),
-		store.BlobToolCatalog:  newTable[store.Blob](string(store.BlobToolCatalog), "digest"),
+	AnnotationTable = newTable[Annotation]("annotations", "session_id,id")
+	SpanTable       = newTable[SpanRef]("span_refs", "session_id,trace_id,span_id")
+	BlobTables      = map[BlobKind]*Table[Blob]{
+		BlobSystemPrompt: newTable[Blob](string(BlobSystemPrompt), "digest"),
+		BlobToolCatalog:  newTable[Blob](string(BlobToolCatalog), "digest"),
 	}
-	SourceTable      = newTable[store.ImportSource]("import_sources", "path")
-	IndexTable       = newTable[store.RequestedIndex]("requested_indexes", "message_id,part_id")
-	ObservationTable = newTable[store.ObservationRow]("observations", "trace_id,source")
+	SourceTable      = newTable[ImportSource]("import_sources", "path")
+	IndexTable       = newTable[RequestedIndex]("requested_indexes", "message_id,part_id")
+	ObservationTable = newTable[ObservationRow]("observations", "trace_id,source")
 	// Rows of observations are written with more columns than are read, or with fewer.
-	ReachingTable    = newTable[ReachingRow]("observations", "trace_id,source")
-	AttributionTable = newTable[AttributionRow]("observations", "trace_id,source", "usage_counter", "usage_proof")
-	ProofTable       = newTable[store.Proof]("observations", "trace_id,source")
-	UnbuiltTable     = newTable[store.UnbuiltTurns]("unbuilt_turns", "owner")
+	reachingTable    = newTable[reachingRow]("observations", "trace_id,source")
+	attributionTable = newTable[attributionRow]("observations", "trace_id,source", "usage_counter", "usage_proof")
+	proofTable       = newTable[proofRow]("observations", "trace_id,source")
+	unbuiltTable     = newTable[UnbuiltTurns]("unbuilt_turns", "owner")
 	// What is read of observations by columns of its own.
-	OwnerTable     = newTable[store.TraceOwner]("observations", "trace_id")
-	OrphanTable    = newTable[store.OrphanCall]("observations", "orphan_call")
-	AttrsTable     = newTable[store.SessionAttrs]("observations", "")
-	SpanTimeTable  = newTable[store.SpanTime]("observations", "trace_id,source")
-	RequesterTable = newTable[store.Requester]("observations", "trace_id")
+	ownerTable    = newTable[traceOwner]("observations", "trace_id")
+	orphanTable   = newTable[orphanCall]("observations", "orphan_call")
+	attrsTable    = newTable[sessionAttrs]("observations", "")
+	spanTimeTable = newTable[spanTime]("observations", "trace_id,source")
 )
-
-// ReachingRow is an observation as it is written when it is put.
-type ReachingRow struct {
-	store.ObservationRow
-	Reach int64 `column:"reach"`
-}
-
-// Reaching is the row of an observation that is put. It lasts until its end.
-func Reaching(o *store.ObservationRow) ReachingRow {
-	row := ReachingRow{*o, Reach(o.Start, o.End)}
-	row.Until = o.End
-	return row
-}
-
-// Reach is the least even n for which a time is shorter than 2ⁿ nanoseconds, 62 at most; 0 if it is an instant.
-// Observations that last across a given time are looked for reach by reach: those that are shorter than 2ⁿ began
-// no longer than that before it, wherever in a long session the time is.
-func Reach(from, until int64) int64 {
-	if until <= from {
-		return 0
-	}
-	n := bits.Len64(uint64(until - from))
-	return int64(min(n+n%2, 62))
-}
-
-// AttributionRow is the attribution of the observation with a key.
-type AttributionRow struct {
-	store.Attribution
-	store.ObservationKey
-}
 
 // newTable returns the table of a name. key are the columns of its key, with commas between them, fixed others that
 // an update leaves as they are.
@@ -166,6 +138,7 @@ func newTable[R any](name, key string, fixed ...string) *Table[R] {
 	values := strings.Repeat("?,", len(t.Columns)-1) + "?"
 	t.InsertNew = "INSERT INTO " + name + "(" + t.List + ") VALUES (" + values + ") ON CONFLICT DO NOTHING"
 	t.ByKey = "SELECT " + t.List + " FROM " + name + " WHERE " + strings.Join(t.Key, " = ? AND ") + " = ?"
+	t.Delete = "DELETE FROM " + name + " WHERE " + strings.Join(t.Key, " = ? AND ") + " = ?"
 	t.Update = "UPDATE " + name + " SET " + strings.Join(set, ", ") + " WHERE " + strings.Join(where, " AND ")
 	return t
 }
@@ -247,11 +220,13 @@ func (t *Table[R]) bindColumn(b Binder, param int, row *R, column int) {
 	}
 }
 
-// Args appends the values of a row's columns, in their order, and returns the extended slice; see [Args].
-func (t *Table[R]) Args(row *R, args []any) []any {
-	a := Args(args)
-	t.Bind(&a, row)
-	return a
+// put inserts or updates a row.
+func (t *Table[R]) put(s Statements, row *R, isNew bool, refused *error) {
+	if isNew {
+		s.Put(refused, t.InsertNew, func(b Binder) { t.Bind(b, row) })
+	} else {
+		s.Put(refused, t.Update, func(b Binder) { t.bindUpdate(b, row) })
+	}
 }
 
 // Scan sets a row, which is zero, to the row of a SELECT that begins with the columns.
@@ -307,12 +282,4 @@ func Bytes(from Row, col int, buf []byte) []byte {
 	}
 	from.ColumnBytes(col, buf)
 	return buf
-}
-
-// ReadState reads the state of a session from the text of its column.
-func ReadState(sessionID, text string, state *store.State) error {
-	if err := json.Unmarshal([]byte(text), state); err != nil {
-		return fmt.Errorf("read state of session %s: %w", sessionID, err)
-	}
-	return nil
 }
