@@ -108,6 +108,8 @@ type sessionWork struct {
 	// that the position from which messages count must, resync that every fork
 	// must be copied again.
 	redraw, recut, resync bool
+	// reopen reports that the turns must be looked at again that were only seen live.
+	reopen bool
 	// resum reports that the rollup must be summed again: what is hidden or counts
 	// changed, or another program wrote it.
 	resum bool
@@ -251,6 +253,7 @@ func (a *applier) applySession(w *sessionWork) {
 	for _, m := range w.order {
 		a.applyMessage(w, m)
 	}
+	a.giveUpTurns(w)
 	for _, d := range w.decided {
 		a.wrote(a.mergeDecision(d, changes))
 	}

@@ -2,11 +2,10 @@ package store
 
 import (
 	"encoding/json"
-	"maps"
+	"math"
 	"slices"
 	"strings"
 
-	"github.com/agenttrace/agenttrace/internal/jsonscan"
 	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/session"
 )
@@ -71,96 +70,68 @@ func turnIndex(m *session.Message) (index int64, seen, ok bool) {
 	return *trace.TurnIndex, trace.Incomplete && trace.Seen != "", true
 }
 
-// giveUpTurn keeps State.Open, and gives m the metadata of a turn that was given up where
-// it is one. m is not stored yet.
-func (a *applier) giveUpTurn(w *sessionWork, m *session.Message) {
-	open := &w.row.State.Open
-	at := slices.IndexFunc(*open, func(o OpenTurn) bool { return o.ID == m.ID })
-	var was OpenTurn
-	if at >= 0 {
-		was = (*open)[at]
-	}
+// giveUpTurn gives m the metadata of a turn that was given up where it is one, and notes whether it may show so of
+// others, or others of it. m is not stored yet.
+func (w *sessionWork) giveUpTurn(m, old *session.Message) {
+	open := w.row.State.Open
+	at := slices.IndexFunc(open, func(o OpenTurn) bool { return o.ID == m.ID })
 	index, seen, ok := turnIndex(m)
-	if !ok || !seen {
-		if at >= 0 {
-			*open, w.dirty = slices.Delete(*open, at, at+1), true
-		}
-		return
-	}
-	is := OpenTurn{Position: PositionOf(m), Index: index, Over: was.Over}
-	if at < 0 || is != was {
-		// Otherwise nothing has changed since it was looked at last.
-		is.Over = a.turnIsOver(w, &is)
-	}
-	if is.Over {
+	if seen && at >= 0 && open[at].Over {
 		m.MetadataJSON = abandonedMetadata(m.MetadataJSON)
 	}
-	if at >= 0 && is == was {
-		return
-	}
-	if at >= 0 {
-		*open = slices.Delete(*open, at, at+1)
-	}
-	at = slices.IndexFunc(*open, func(o OpenTurn) bool { return is.Before(o.Position) })
-	if at < 0 {
-		at = len(*open)
-	}
-	*open, w.dirty = slices.Insert(*open, at, is), true
-}
-
-// turnIsOver looks for a turn that shows that an open one was given up, among those after
-// it: few or none, for a turn is open when it is the last.
-func (a *applier) turnIsOver(w *sessionWork, o *OpenTurn) bool {
-	messages := a.rows.messagesFrom(w.id, o.Position)
-	return slices.ContainsFunc(messages, func(m session.Message) bool {
-		index, _, ok := turnIndex(&m)
-		return ok && o.givenUpBy(PositionOf(&m), index)
-	})
-}
-
-// givenUpBy reports whether another turn shows that this one is over.
-func (o *OpenTurn) givenUpBy(at Position, index int64) bool {
-	return at.ID != o.ID && o.Before(at) && index <= o.Index
-}
-
-// giveUpOthers gives up the turns which m, that was just stored, shows to be over, and
-// takes that back where m did and does no more.
-func (a *applier) giveUpOthers(w *sessionWork, m, old *session.Message) {
-	open := w.row.State.Open
-	if len(open) == 0 || len(open) == 1 && open[0].ID == m.ID {
-		return
-	}
-	index, _, ok := turnIndex(m)
-	moved := false
+	same := false
 	if old != nil {
-		before, _, was := turnIndex(old)
-		if was == ok && before == index && PositionOf(old) == PositionOf(m) {
-			return
-		}
-		moved = was
+		before, wasSeen, was := turnIndex(old)
+		same = was == ok && before == index && wasSeen == seen && PositionOf(old) == PositionOf(m)
 	}
-	for i := range open {
-		o := &open[i]
-		over := o.Over
-		if ok && o.givenUpBy(PositionOf(m), index) {
-			over = true
-		} else if over && moved {
-			over = a.turnIsOver(w, o)
+	w.reopen = w.reopen || !same && (seen || len(open) > 0)
+}
+
+// giveUpTurns finds the turns that were only seen live, and those of them that a later one shows to be over: one that
+// counts no further. There are few, for a turn is open when it is the last.
+func (a *applier) giveUpTurns(w *sessionWork) {
+	if !w.reopen {
+		return
+	}
+	w.reopen = false
+	from, was := Position{At: math.MaxInt64}, make(map[string]bool)
+	for _, o := range w.row.State.Open {
+		if was[o.ID] = o.Over; o.Before(from) {
+			from = o.Position
 		}
-		if over == o.Over {
-			continue
+	}
+	for _, mw := range w.order {
+		if m := a.rows.message(mw.id); m != nil && m.SessionID == w.id && PositionOf(m).Before(from) {
+			if _, seen, _ := turnIndex(m); seen {
+				from = PositionOf(m)
+			}
 		}
-		o.Over, w.dirty = over, true
-		a.showGivenUp(w, o)
+	}
+	var open []OpenTurn
+	least := int64(math.MaxInt64) // of the turns that come later
+	for _, m := range slices.Backward(a.rows.messagesFrom(w.id, from)) {
+		index, seen, ok := turnIndex(&m)
+		if seen {
+			open = append(open, OpenTurn{PositionOf(&m), index, least <= index})
+		}
+		if ok {
+			least = min(least, index)
+		}
+	}
+	slices.Reverse(open)
+	if !slices.Equal(open, w.row.State.Open) {
+		w.row.State.Open, w.dirty = open, true
+	}
+	for _, o := range open {
+		if o.Over != was[o.ID] {
+			a.showGivenUp(w, &o)
+		}
 	}
 }
 
 // showGivenUp writes the answer of an open turn as it is now.
 func (a *applier) showGivenUp(w *sessionWork, o *OpenTurn) {
 	old := a.rows.message(o.ID)
-	if old == nil {
-		return
-	}
 	m := *old
 	if m.MetadataJSON = seenMetadata(m.MetadataJSON); o.Over {
 		m.MetadataJSON = abandonedMetadata(m.MetadataJSON)
@@ -209,21 +180,22 @@ func abandonedPart(p *session.Part) *session.Part {
 	default:
 		return p
 	}
-	d := readLivePart(p)
-	if d == nil {
+	data := object(p.DataJSON)
+	metadata := object(string(data["toolMetadata"]))
+	ours := object(string(metadata["agenttrace"]))
+	was, err := json.Marshal(p.DataJSON)
+	if err != nil {
 		return p
 	}
-	was := map[string]json.RawMessage{"state": d.data["state"]}
-	d.data["state"] = json.RawMessage(`"` + session.StateOutputError + `"`)
-	d.data["errorText"] = json.RawMessage(`"` + semconv.AbortedByRestart + `"`)
-	if approval, ok := d.data["approval"]; ok { // nobody will answer
-		was["approval"] = approval
-		delete(d.data, "approval")
-	}
-	d.ours["abandoned"] = json.RawMessage(encodeObject(was))
-	d.ours["error_type"] = json.RawMessage(`"` + semconv.ErrorTypeAborted + `"`)
+	ours["abandoned"] = was
+	ours["error_type"] = json.RawMessage(`"` + semconv.ErrorTypeAborted + `"`)
+	metadata["agenttrace"] = json.RawMessage(encodeObject(ours))
+	data["toolMetadata"] = json.RawMessage(encodeObject(metadata))
+	data["state"] = json.RawMessage(`"` + session.StateOutputError + `"`)
+	data["errorText"] = json.RawMessage(`"` + semconv.AbortedByRestart + `"`)
+	delete(data, "approval") // nobody will answer
 	out, state := *p, session.StateOutputError
-	out.ToolState, out.DataJSON = &state, d.encode()
+	out.ToolState, out.DataJSON = &state, encodeObject(data)
 	return &out
 }
 
@@ -232,61 +204,16 @@ func seenPart(p *session.Part) *session.Part {
 	if !strings.Contains(p.DataJSON, abandonedMark) {
 		return p
 	}
-	d := readLivePart(p)
-	if d == nil || d.ours["abandoned"] == nil {
+	var view struct {
+		ToolMetadata struct{ Agenttrace struct{ Abandoned string } }
+	}
+	var was struct{ State string }
+	_ = json.Unmarshal([]byte(p.DataJSON), &view)
+	seen := view.ToolMetadata.Agenttrace.Abandoned
+	if json.Unmarshal([]byte(seen), &was) != nil {
 		return p
 	}
-	was := object(string(d.ours["abandoned"]))
-	var state string
-	if json.Unmarshal(was["state"], &state) != nil {
-		return p
-	}
-	delete(d.ours, "abandoned")
-	delete(d.ours, "error_type")
-	delete(d.data, "errorText")
-	maps.Copy(d.data, was)
 	out := *p
-	out.ToolState, out.DataJSON = &state, d.encode()
+	out.ToolState, out.DataJSON = &was.State, seen
 	return &out
-}
-
-// livePart is the data of a tool call that was seen live.
-type livePart struct {
-	kind                 string
-	data, metadata, ours map[string]json.RawMessage
-}
-
-// readLivePart reads the data of a part, nil when it is not written as live events
-// are: it could not be written again as it was.
-func readLivePart(p *session.Part) *livePart {
-	d := &livePart{kind: p.Type, data: object(p.DataJSON)}
-	d.metadata = object(string(d.data["toolMetadata"]))
-	d.ours = object(string(d.metadata["agenttrace"]))
-	if string(d.ours["live"]) != "true" || d.ours["seen"] == nil || d.encode() != p.DataJSON {
-		return nil
-	}
-	return d
-}
-
-// encode writes the data as package ingest does: the type first, then when it was
-// seen.
-func (d *livePart) encode() string {
-	b := jsonscan.AppendString([]byte(`{"type":`), d.kind)
-	b = append(append(b, `,"toolMetadata":{"agenttrace":{"seen":`...), d.ours["seen"]...)
-	b = append(b, `,"live":true`...)
-	b = appendOthers(b, d.ours, "seen", "live")
-	b = appendOthers(append(b, '}'), d.metadata, "agenttrace")
-	b = appendOthers(append(b, '}'), d.data, "type", "toolMetadata")
-	return string(append(b, '}'))
-}
-
-// appendOthers appends the members except those named, each after a comma.
-func appendOthers(dst []byte, members map[string]json.RawMessage, but ...string) []byte {
-	for _, name := range slices.Sorted(maps.Keys(members)) {
-		if !slices.Contains(but, name) {
-			dst = append(jsonscan.AppendString(append(dst, ','), name), ':')
-			dst = append(dst, members[name]...)
-		}
-	}
-	return dst
 }

@@ -22,13 +22,12 @@ func (a *applier) applyMessage(w *sessionWork, mw *messageWork) {
 	}
 	m := a.mergedMessage(w, mw, old)
 	if !w.asStored {
-		a.giveUpTurn(w, m)
+		w.giveUpTurn(m, old)
 	}
 	a.putMessage(w, m, old) // parts refer to it
 	a.applyParts(w, mw)
 	if !w.asStored {
 		a.endAbandoned(w, m, old) // with the parts of this batch, which may be a call that its process left open
-		a.giveUpOthers(w, m, old)
 	}
 	if old != nil || !mw.contiguous() {
 		a.markGaps(w, m)
