@@ -41,11 +41,11 @@ type conversation struct {
 	history    []mark
 	base, done int
 	consumed   bool
-	// keys are those by which the registry knows it, with how often it has them; responses are the last ones, and calls
-	// the keys of the last tool calls, oldest first.
-	keys      map[digest]int
+	// remote is the provider's name of it; responses are the last ones, and calls the ids of the last tool calls, oldest
+	// first.
+	remote    string
 	responses []response
-	calls     []digest
+	calls     []string
 	// head is the beginning of the last answer, answerHead and askedHead have the letters of that and of the user's
 	// text.
 	head, answerHead, askedHead string
@@ -58,10 +58,10 @@ type conversation struct {
 	// turnSize is how much of size is content of the open turn.
 	turnSize int64
 	awaited  []*openCall
-	held     *flight
-	// hop is the call that was interrupted, and goes on with the token of hopKey.
-	hop    *flight
-	hopKey digest
+	held     []*flight // calls whose last attempt failed
+	// hop is the call that was interrupted, and goes on with the token.
+	hop      *flight
+	hopToken string
 	// open reports that the turn is; work is the context of its last request, setup is how that was.
 	open  bool
 	work  context.Context
@@ -380,8 +380,7 @@ func (f *flight) hold(err error, attempt int, wait time.Duration) {
 	f.err, f.deadline = err, f.failedAt.Add(wait)
 	f.conv.flights--
 	f.conv.used = time.Now()
-	f.conv.held = f
-	g.held[f.body] = append(g.held[f.body], f)
+	f.conv.held = append(f.conv.held, f)
 	f.conv.consumed = f.conv.consumed && f.side
 	g.arm(f.deadline)
 }
@@ -458,22 +457,20 @@ func (f *flight) finish(a *answer, err error) {
 	c.flights--
 	c.used = time.Now()
 	if f.asks == summary && err == nil && c.elem != nil {
-		g.summarized(c, string(a.head))
+		c.summary = string(a.head)
 	}
+	defer g.resize(c)
 	if c.elem == nil || f.side || f.superseded {
 		return
 	}
 	if hop {
-		c.hop, c.hopKey = f, keyOf(byHop, f.scope, a.Continuation)
-		g.know(c, c.hopKey)
+		c.hop, c.hopToken = f, a.Continuation
 		return
 	}
-	g.grow(c, -c.turnSize)
 	if c.turnSize += int64(a.Size); !open {
 		c.turnSize = 0
 	}
-	g.grow(c, c.turnSize)
-	g.settle(f, a, calls, settled{open, before, answered, err != nil})
+	c.settle(f, a, calls, settled{open, before, answered, err != nil})
 }
 
 // follow records what comes of an answer. The caller holds mu.
@@ -517,9 +514,8 @@ type settled struct {
 	failed           bool
 }
 
-// settle registers by what a next request is recognized. The caller holds mu.
-func (g *registry) settle(f *flight, a *answer, calls []*openCall, s settled) {
-	c := f.conv
+// settle notes by what a next request is recognized. The caller holds the registry's mu.
+func (c *conversation) settle(f *flight, a *answer, calls []*openCall, s settled) {
 	c.open = s.open
 	if !s.open && !s.failed && a.content.full {
 		c.work = nil
@@ -531,20 +527,20 @@ func (g *registry) settle(f *flight, a *answer, calls []*openCall, s settled) {
 		return
 	}
 	c.consumed = false
-	g.grow(c, int64(len(a.head)-len(c.head)))
 	c.head = string(a.head)
 	c.answerHead = lettersOf(c.head, maxHead)
-	g.answered(c, a.content.after(f.begin, modelapi.Assistant), s.answered)
+	c.setHistory(c.base, append(slices.Clone(c.history), mark{a.content.after(f.begin, modelapi.Assistant), s.answered}))
+	c.done = c.base + len(c.history)
 	if a.ID != "" {
-		g.respond(c, keyOf(byResponse, f.scope, a.ID))
+		c.responses = lastOf(append(c.responses, response{a.ID, c.done}), maxResponses)
 	}
+	c.awaited = append(c.awaited, calls...)
 	for _, o := range calls {
-		g.addCall(c, o)
+		if o.id != "" && !slices.Contains(c.calls, o.id) {
+			c.calls = lastOf(append(c.calls, o.id), maxCalls)
+		}
 	}
 }
 
-// summarized remembers what a call that asks for a summary came to. The caller holds mu.
-func (g *registry) summarized(c *conversation, text string) {
-	g.grow(c, int64(len(text)-len(c.summary)))
-	c.summary = text
-}
+// lastOf returns the last elements of a list, a number at most.
+func lastOf[E any](all []E, most int) []E { return slices.Delete(all, 0, max(0, len(all)-most)) }

@@ -180,11 +180,13 @@ func (g *registry) named(l *lookup) []*conversation {
 	case l.turn == nil && l.declared == "":
 		return nil
 	case l.turn == nil:
-		return g.known[keyOf(byName, l.declared)]
-	case g.known[turnKey(l.turn)] == nil:
+		return g.where(func(c *conversation) bool { return c.declared == l.declared })
+	}
+	ofTurn := func(c *conversation) bool { return c.owner == l.turn }
+	if len(g.where(ofTurn)) == 0 {
 		g.add(l, nil).external = l.turn
 	}
-	return g.known[turnKey(l.turn)]
+	return g.where(ofTurn)
 }
 
 // sees reports whether a request may belong to a conversation by what it has.
@@ -307,10 +309,9 @@ func (g *registry) byResult(l *lookup, within []*conversation) match {
 				continue
 			}
 			var found []spot
-			for _, c := range g.known[keyOf(byCall, l.scope, it.ID)] {
-				if !c.awaits(it.ID) || !l.sees(within, c) {
-					continue
-				}
+			for _, c := range g.where(func(c *conversation) bool {
+				return c.scope == l.scope && c.awaits(it.ID) && l.sees(within, c)
+			}) {
 				s := spot{conv: c, at: c.done}
 				if l.last >= 0 {
 					s.matched = c.common(c.done, l.keys[:l.last+1])
@@ -331,27 +332,29 @@ func (g *registry) byResult(l *lookup, within []*conversation) match {
 // follows reports whether a request names the last response of a conversation.
 func (l *lookup) follows(c *conversation) bool {
 	n := len(c.responses)
-	return l.r.Previous != "" && n > 0 && c.responses[n-1].key == keyOf(byResponse, l.scope, l.r.Previous)
+	return l.r.Previous != "" && n > 0 && c.scope == l.scope && c.responses[n-1].id == l.r.Previous
 }
 
 // byResponseID finds the conversation by the ids of the provider.
 func (g *registry) byResponseID(l *lookup, within []*conversation) match {
 	if l.r.Previous != "" {
 		var found []spot
-		key := keyOf(byResponse, l.scope, l.r.Previous)
-		for _, c := range g.known[key] {
-			i := slices.IndexFunc(c.responses, func(r response) bool { return r.key == key })
-			if l.sees(within, c) {
+		g.where(func(c *conversation) bool {
+			i := slices.IndexFunc(c.responses, func(r response) bool { return r.id == l.r.Previous })
+			if i >= 0 && c.scope == l.scope && l.sees(within, c) {
 				found = append(found, spot{conv: c, at: c.responses[i].at})
 			}
-		}
+			return false
+		})
 		if len(found) > 0 {
 			return g.best(l, found)
 		}
 	}
-	for _, c := range g.known[keyOf(byRemote, l.scope, l.r.Conversation)] {
-		if l.sees(within, c) && c.flights == 0 {
-			return match{conv: c, from: l.last + 1}
+	if l.r.Conversation != "" {
+		for _, c := range g.where(l.hasRemote) {
+			if l.sees(within, c) && c.flights == 0 {
+				return match{conv: c, from: l.last + 1}
+			}
 		}
 	}
 	return match{}
@@ -373,21 +376,35 @@ func (g *registry) byHistory(l *lookup, within []*conversation) match {
 	if l.last < 0 {
 		return g.byQuestion(l, within)
 	}
+	index := make(map[digest]int, len(l.keys)) // of the last message that is so
+	for i, key := range l.keys {
+		index[key] = i
+	}
+	known := make([][]*conversation, len(l.keys)) // that have the message
+	g.where(func(c *conversation) bool {
+		for k := range c.history {
+			i, has := index[c.history[k].key]
+			if has && l.sees(within, c) && !slices.Contains(known[i], c) {
+				known[i] = append(known[i], c)
+			}
+		}
+		return false
+	})
 	for i := l.last; i >= 0; i-- {
 		if l.r.Messages[i].Role != modelapi.Assistant {
 			continue
 		}
 		var found []spot
 		add := func(s spot) {
-			if l.sees(within, s.conv) && (i == l.last || s.all(i+1)) && s.isSure(l, i) {
+			if (i == l.last || s.all(i+1)) && s.isSure(l, i) {
 				found = append(found, s)
 			}
 		}
-		for _, c := range g.known[l.keys[i]] {
+		for _, c := range known[index[l.keys[i]]] {
 			add(c.spotOf(l.keys[:i+1]))
 		}
 		if len(found) == 0 && i > 0 {
-			for _, c := range g.known[l.keys[i-1]] {
+			for _, c := range known[index[l.keys[i-1]]] {
 				if n := c.common(c.done-1, l.keys[:i]); n > 0 && !c.consumed && len(c.head) > 0 {
 					add(spot{conv: c, at: c.done, matched: n + 1, edited: true})
 				}
@@ -410,13 +427,14 @@ func (g *registry) byQuestion(l *lookup, within []*conversation) match {
 	if len(l.keys) == 0 {
 		return match{}
 	}
-	for _, c := range g.known[l.keys[0]] {
-		n := c.asked(l, 0)
-		if c.done == 0 && !c.consumed && n == len(c.history) && l.sees(within, c) && l.isNear(within, c) {
-			return match{conv: c, from: n}
-		}
+	all := g.where(func(c *conversation) bool {
+		return c.done == 0 && !c.consumed && len(c.history) > 0 && c.asked(l, 0) == len(c.history) &&
+			l.sees(within, c) && l.isNear(within, c)
+	})
+	if len(all) == 0 {
+		return match{}
 	}
-	return match{}
+	return match{conv: all[0], from: len(all[0].history)}
 }
 
 // all reports whether the tail is all of the first n messages of a request, or all that is remembered of those of the
@@ -497,7 +515,7 @@ func (g *registry) byKnownCall(l *lookup, within []*conversation) match {
 			if (it.Kind != modelapi.Call && it.Kind != modelapi.Result) || len(it.ID) < strongID {
 				continue
 			}
-			all := g.known[keyOf(byCall, l.scope, it.ID)]
+			all := g.where(func(c *conversation) bool { return c.scope == l.scope && slices.Contains(c.calls, it.ID) })
 			if len(all) == 1 && l.sees(within, all[0]) && all[0].flights == 0 {
 				return match{conv: all[0], from: l.last + 1}
 			}

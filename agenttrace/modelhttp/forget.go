@@ -5,28 +5,14 @@ import (
 	"time"
 )
 
-// addCall adds a tool call, whose result is awaited. The caller holds mu.
-func (g *registry) addCall(c *conversation, o *openCall) {
-	c.awaited = append(c.awaited, o)
-	if o.id == "" {
-		return
-	}
-	if key := keyOf(byCall, c.scope, o.id); c.keys[key] == 0 {
-		g.know(c, key)
-		c.calls = append(c.calls, key)
-	}
-	if len(c.calls) > maxCalls {
-		g.forget(c, c.calls[0])
-		c.calls = slices.Delete(c.calls, 0, 1)
-	}
-}
-
-func (g *registry) grow(c *conversation, n int64) {
+// resize notes how much memory a conversation takes, about. The caller holds mu.
+func (g *registry) resize(c *conversation) {
 	if c.elem == nil {
 		return // it was evicted
 	}
-	c.size += n
-	g.bytes += n
+	g.bytes -= c.size
+	c.size = int64(2048+160*(len(c.history)+len(c.responses)+len(c.calls))+len(c.head)+len(c.summary)) + c.turnSize
+	g.bytes += c.size
 }
 
 // evict forgets what was used longest ago until the rest is within bounds. What it returns
@@ -46,14 +32,7 @@ func (g *registry) evict() (evicted []*conversation) {
 
 // remove forgets a conversation. The caller holds mu.
 func (g *registry) remove(c *conversation) {
-	for key := range c.keys {
-		c.keys[key] = 1
-		g.forget(c, key)
-	}
-	if c.held != nil {
-		g.unhold(c.held)
-	}
-	c.history, c.responses, c.calls, c.hop = nil, nil, nil, nil
+	c.history, c.responses, c.calls, c.hop, c.held = nil, nil, nil, nil, nil
 	g.used.Remove(c.elem)
 	g.bytes -= c.size
 	c.elem = nil
@@ -83,15 +62,15 @@ func (g *registry) sweep() {
 	for e := g.used.Front(); e != nil; {
 		c := e.Value.(*conversation)
 		e = e.Next()
-		if f := c.held; f != nil {
-			if !f.deadline.After(now) {
-				g.unhold(f)
-				c.held = nil
+		c.held = slices.DeleteFunc(c.held, func(f *flight) bool {
+			over := !f.deadline.After(now)
+			if over {
 				failed = append(failed, f)
 			} else if f.deadline.Before(next) {
 				next = f.deadline
 			}
-		}
+			return over
+		})
 		if c.flights > 0 && c.used.Add(maxAge).After(now) {
 			continue
 		}
@@ -134,11 +113,7 @@ func (g *registry) closeAll() {
 	var all []*conversation
 	for e := g.used.Front(); e != nil; e = e.Next() {
 		c := e.Value.(*conversation)
-		if c.held != nil {
-			g.unhold(c.held)
-			held = append(held, c.held)
-			c.held = nil
-		}
+		held, c.held = append(held, c.held...), nil
 		if c.open { // also if a client has left an answer without closing it
 			c.open = false
 			all = append(all, c)

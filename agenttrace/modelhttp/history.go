@@ -123,9 +123,9 @@ func (c *conversation) awaits(id string) bool {
 }
 
 // ask has a conversation go on with a request: its history is what the request has, after what it had before that if
-// the request continues it in the middle. The caller holds mu.
-func (g *registry) ask(l *lookup, m *match) {
-	c, keys := m.conv, l.keys
+// the request continues it in the middle. The caller holds the registry's mu.
+func (c *conversation) ask(l *lookup, m *match) {
+	keys := l.keys
 	c.open, c.consumed, c.awaited, c.work = true, true, nil, l.x.req.Context()
 	c.setup = l.setup(c)
 	c.askedHead = lettersOf(l.lastText(), maxHead)
@@ -157,70 +157,32 @@ func (g *registry) ask(l *lookup, m *match) {
 		next = append(next, n)
 	}
 	done := base + len(next) - len(keys) + min(l.last+1, len(keys))
-	g.setHistory(c, base, next)
+	c.setHistory(base, next)
 	c.done = done
 }
 
-// setHistory replaces the known messages of a conversation. The caller holds mu.
-func (g *registry) setHistory(c *conversation, base int, next []mark) {
-	if more := len(next) - maxHistory; more > 0 {
-		next, base = slices.Delete(next, 0, more), base+more
-	}
-	gone := min(max(0, base-c.base), len(c.history)) // what is forgotten at the beginning
-	same := gone
-	for base >= c.base && same < len(c.history) && same-gone < len(next) &&
-		next[same-gone].key == c.history[same].key {
-		same++
-	}
-	for _, m := range slices.Concat(c.history[:gone], c.history[same:]) {
-		g.forget(c, m.key)
-	}
-	for _, m := range next[same-gone:] {
-		g.know(c, m.key)
-	}
-	c.history, c.base = next, base
+// setHistory replaces the known messages.
+func (c *conversation) setHistory(base int, next []mark) {
+	c.history = lastOf(next, maxHistory)
+	c.base = base + max(0, len(next)-maxHistory)
 }
 
-// answered adds an answer to the history. The caller holds mu.
-func (g *registry) answered(c *conversation, key digest, answer string) {
-	g.setHistory(c, c.base, append(slices.Clone(c.history), mark{key, answer}))
-	c.done = c.base + len(c.history)
-}
-
-// response is the key of one, and how many messages the conversation had with it.
+// response is the id of one, and how many messages the conversation had with it.
 type response struct {
-	key digest
-	at  int
-}
-
-// respond remembers a response. The caller holds mu.
-func (g *registry) respond(c *conversation, key digest) {
-	if c.responses = append(c.responses, response{key, c.done}); len(c.responses) > maxResponses {
-		g.forget(c, c.responses[0].key)
-		c.responses = slices.Delete(c.responses, 0, 1)
-	}
-	g.know(c, key)
+	id string
+	at int
 }
 
 // add adds a conversation, which a tool call began or, most often, none did. The caller holds mu.
 func (g *registry) add(l *lookup, caller *openCall) *conversation {
-	c := &conversation{t: g.t, scope: l.scope, declared: l.declared, owner: l.turn, caller: caller, size: 2048,
-		keys: make(map[digest]int)}
+	c := &conversation{t: g.t, scope: l.scope, declared: l.declared, owner: l.turn, caller: caller}
+	others := g.where(func(o *conversation) bool { return o.declared == l.declared && o.caller == nil })
 	c.elem = g.used.PushBack(c)
-	g.bytes += c.size
-	if l.turn != nil {
-		g.know(c, turnKey(l.turn))
+	if l.declared == "" || caller != nil {
+		return c // or its session is another one
 	}
-	if l.declared == "" {
-		return c
-	}
-	others := slices.Clone(g.known[keyOf(byName, l.declared)])
-	g.know(c, keyOf(byName, l.declared))
-	if caller != nil {
-		return c // its session is another one
-	}
-	if i := slices.IndexFunc(others, func(o *conversation) bool { return o.caller == nil }); i >= 0 {
-		c.session = others[i].session
+	if len(others) > 0 {
+		c.session = others[0].session
 	} else if c.session = l.session; c.session == nil {
 		o := g.t.sessionOptions(l.r)
 		o.ID = l.declared

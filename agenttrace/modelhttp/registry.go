@@ -3,22 +3,19 @@ package modelhttp
 import (
 	"container/list"
 	"context"
-	"fmt"
 	"net/http"
 	"reflect"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
-	"github.com/agenttrace/agenttrace/agenttrace"
 	"github.com/agenttrace/agenttrace/internal/modelapi"
 )
 
-// registry finds the conversation that a request continues. It knows conversations by what
-// a later request may have of them, and forgets those that were used longest ago.
+// registry finds the conversation that a request continues. It looks at what each has that a later request may have
+// too, and forgets those that were used longest ago.
 //
-// Its mutex guards the indexes, and is never held while anything is recorded.
+// Its mutex is never held while anything is recorded.
 type registry struct {
 	t *Transport
 
@@ -26,55 +23,20 @@ type registry struct {
 	// used has the conversations, the one used longest ago first.
 	used  *list.List
 	bytes int64
-	// known are the conversations by what a later request may have of them: the digest of a message, or what keyOf
-	// returns of a name. Each is in a list once.
-	known map[digest][]*conversation
-	// held are the calls whose last attempt failed, by the digest of the request.
-	held  map[bodyKey][]*flight
 	timer *time.Timer
 	due   time.Time
 }
 
-func (g *registry) init(t *Transport) {
-	g.t, g.used = t, list.New()
-	g.known, g.held = make(map[digest][]*conversation), make(map[bodyKey][]*flight)
-}
+func (g *registry) init(t *Transport) { g.t, g.used = t, list.New() }
 
-// Kinds of names by which a conversation is known: of a session, of a turn of the agent's own, and in a scope of a tool
-// call, of a response, of the provider's conversation, and of an answer that was interrupted.
-const byName, byTurn, byCall, byResponse, byRemote, byHop = "name", "turn", "call", "response", "remote", "hop"
-
-func keyOf(kind string, names ...string) digest {
-	return digestOf(kind, "\x00", strings.Join(names, "\x00"))
-}
-
-func turnKey(t *agenttrace.Turn) digest { return keyOf(byTurn, fmt.Sprintf("%p", t)) }
-
-// keySize is about what a key takes.
-const keySize = 160
-
-// know has a conversation found by a key, which it may have several times. The caller holds mu.
-func (g *registry) know(c *conversation, key digest) {
-	if c.keys[key]++; c.keys[key] == 1 {
-		g.known[key] = append(g.known[key], c)
+// where returns the conversations of which something is true, the one used longest ago first. The caller holds mu.
+func (g *registry) where(is func(c *conversation) bool) (all []*conversation) {
+	for e := g.used.Front(); e != nil; e = e.Next() {
+		if c := e.Value.(*conversation); is(c) {
+			all = append(all, c)
+		}
 	}
-	g.grow(c, keySize)
-}
-
-// forget takes back what know did once.
-func (g *registry) forget(c *conversation, key digest) {
-	if c.keys[key] == 0 {
-		return
-	}
-	g.grow(c, -keySize)
-	if c.keys[key]--; c.keys[key] > 0 {
-		return
-	}
-	delete(c.keys, key)
-	all := slices.DeleteFunc(g.known[key], func(o *conversation) bool { return o == c })
-	if g.known[key] = all; len(all) == 0 {
-		delete(g.known, key)
-	}
+	return all
 }
 
 // point is a place in a conversation, at as many messages, that a request may go on from.
@@ -139,71 +101,70 @@ func (g *registry) begin(x *exchange, r *modelapi.Request, data []byte) *flight 
 	held := c.held
 	if !m.side {
 		if m.summary != "" {
-			g.grow(c, -int64(len(c.summary)))
 			c.summary = ""
 		}
-		g.ask(l, &m)
-		c.held = nil
-		if held != nil {
-			g.unhold(held)
-			held.superseded = true
+		c.ask(l, &m)
+		for _, f := range held {
+			f.superseded = true
 		}
-		if c.hop != nil {
-			g.forget(c, c.hopKey)
-			c.hop = nil
-		}
+		c.held, c.hop = nil, nil
 	}
-	if r.Conversation != "" {
-		if key := keyOf(byRemote, l.scope, r.Conversation); g.known[key] == nil {
-			g.know(c, key)
-		}
+	if r.Conversation != "" && len(g.where(l.hasRemote)) == 0 {
+		c.remote = r.Conversation
 	}
+	g.resize(c)
 	evicted := g.evict()
 	g.arm(now.Add(min(g.t.o.IdleTimeout, maxAge)))
 	g.mu.Unlock()
 	for _, e := range evicted {
 		e.close(false)
 	}
-	if held != nil && !m.side {
-		held.expire()
+	for _, f := range held {
+		if !m.side {
+			f.expire()
+		}
 	}
 	c.begin(f, r, &m)
 	return f
 }
 
+// hasRemote reports whether a conversation is the one of the provider's that a request names.
+func (l *lookup) hasRemote(c *conversation) bool {
+	return c.scope == l.scope && c.remote == l.r.Conversation
+}
+
 // again returns the call that a request tries again, or goes on with. The caller holds mu.
-func (g *registry) again(l *lookup) *flight {
-	if l.r.Continuation != "" {
-		for _, c := range g.known[keyOf(byHop, l.scope, l.r.Continuation)] {
-			f := c.hop
-			g.forget(c, c.hopKey)
-			f.x, c.hop = l.x, nil
-			c.flights++
-			return f
-		}
+func (g *registry) again(l *lookup) (found *flight) {
+	if all := g.where(func(c *conversation) bool {
+		return c.hop != nil && c.hopToken == l.r.Continuation && c.scope == l.scope
+	}); len(all) > 0 {
+		c := all[0]
+		found, c.hop = c.hop, nil
+		found.x = l.x
+		c.flights++
+		return found
 	}
 	n, numbered := l.x.attempt()
 	invocation := l.x.req.Header.Get(awsInvocation)
-	var found *flight
-	for _, f := range g.held[l.body] {
-		same := sameContext(f.x.req.Context(), l.x.req.Context()) || sameHeader(f.x.req, l.x.req)
-		switch {
-		case f.conv.external != l.turn || l.declared != "" && f.conv.declared != l.declared:
-			continue
-		case numbered && n == 0, !numbered && !same && l.declared == "",
-			f.x.req.Header.Get(awsInvocation) != invocation:
-			continue
+	g.where(func(c *conversation) bool {
+		for _, f := range c.held {
+			same := sameContext(f.x.req.Context(), l.x.req.Context()) || sameHeader(f.x.req, l.x.req)
+			switch {
+			case f.body != l.body, c.external != l.turn || l.declared != "" && c.declared != l.declared,
+				numbered && n == 0, !numbered && !same && l.declared == "",
+				f.x.req.Header.Get(awsInvocation) != invocation:
+			case found == nil || same:
+				found = f
+			}
 		}
-		if found == nil || same {
-			found = f
-		}
-	}
+		return false
+	})
 	if found != nil {
-		g.unhold(found)
+		c := found.conv
+		c.held = slices.DeleteFunc(c.held, func(f *flight) bool { return f == found })
 		found.x = l.x
-		found.conv.held = nil
-		found.conv.flights++
-		found.conv.consumed = found.conv.consumed || !found.side
+		c.flights++
+		c.consumed = c.consumed || !found.side
 	}
 	return found
 }
@@ -212,12 +173,4 @@ func (g *registry) again(l *lookup) *flight {
 // that sets a deadline for each attempt.
 func sameHeader(a, b *http.Request) bool {
 	return a.Header != nil && reflect.ValueOf(a.Header).Pointer() == reflect.ValueOf(b.Header).Pointer()
-}
-
-// unhold forgets that a call waits to be tried again. The caller holds mu.
-func (g *registry) unhold(f *flight) {
-	all := slices.DeleteFunc(g.held[f.body], func(o *flight) bool { return o == f })
-	if g.held[f.body] = all; len(all) == 0 {
-		delete(g.held, f.body)
-	}
 }
