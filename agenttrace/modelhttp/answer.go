@@ -1,7 +1,6 @@
 package modelhttp
 
 import (
-	"bufio"
 	"bytes"
 	"cmp"
 	"context"
@@ -164,7 +163,6 @@ func endTool(tool *agenttrace.ToolCall, output json.RawMessage, failed bool) {
 // trim; reasoning and inputs are left out, because they may be dropped.
 type content struct {
 	texts hash.Hash
-	words *bufio.Writer // to texts
 	ids   []byte
 	// full reports that the message has text or calls.
 	full bool
@@ -192,10 +190,9 @@ func contentOf(m *modelapi.Message) *content {
 func (c *content) addText(text []byte) {
 	if c.texts == nil {
 		c.texts = sha256.New()
-		c.words = bufio.NewWriterSize(c.texts, 1<<10)
 	}
 	for word := range bytes.FieldsSeq(text) {
-		_, _ = c.words.Write(word) // a hash never fails
+		c.texts.Write(word)
 		c.full = true
 	}
 }
@@ -224,7 +221,6 @@ func digestOf(texts ...string) (sum digest) {
 // after returns the digest of a conversation with one more message.
 func (c *content) after(before digest, from modelapi.Role) (sum digest) {
 	c.addText(nil)
-	_ = c.words.Flush()
 	h := sha256.New()
 	h.Write(before[:])
 	h.Write([]byte{byte(from)})

@@ -47,23 +47,22 @@ func (g *registry) arm(at time.Time) {
 		g.timer.Stop()
 	}
 	g.due = at
-	g.timer = time.AfterFunc(max(time.Until(at), time.Millisecond), g.sweep)
+	g.timer = time.AfterFunc(max(time.Until(at), time.Millisecond), func() { g.sweep(false) })
 }
 
-// sweep ends what nobody goes on with.
-func (g *registry) sweep() {
+// sweep ends what nobody goes on with, or all that is open.
+func (g *registry) sweep(all bool) {
 	defer recovered()
 	now := time.Now()
 	var failed []*flight
-	var idle []*conversation
+	var ended []*conversation
 	g.mu.Lock()
-	g.timer = nil
 	next := now.Add(maxAge)
 	for e := g.used.Front(); e != nil; {
 		c := e.Value.(*conversation)
 		e = e.Next()
 		c.held = slices.DeleteFunc(c.held, func(f *flight) bool {
-			over := !f.deadline.After(now)
+			over := all || !f.deadline.After(now)
 			if over {
 				failed = append(failed, f)
 			} else if f.deadline.Before(next) {
@@ -71,59 +70,40 @@ func (g *registry) sweep() {
 			}
 			return over
 		})
-		if c.flights > 0 && c.used.Add(maxAge).After(now) {
-			continue
-		}
+		busy, idle := c.flights > 0 && c.used.Add(maxAge).After(now), c.used.Add(g.t.o.IdleTimeout)
 		end := c.used.Add(maxAge)
 		if c.open {
-			end = c.used.Add(g.t.o.IdleTimeout)
+			end = idle
 		}
 		switch {
+		case all && c.open, // also if a client has left an answer without closing it
+			c.open && !busy && !end.After(now):
+			c.open = false
+			ended = append(ended, c)
+		case all || busy:
 		case end.After(now):
 			if end.Before(next) {
 				next = end
 			}
-			if !c.open && c.used.Add(g.t.o.IdleTimeout).Before(now) {
+			if !c.open && idle.Before(now) {
 				c.work = nil
 			}
-		case c.open:
-			c.open = false
-			idle = append(idle, c)
 		default:
-			idle = append(idle, c)
+			ended = append(ended, c)
 			g.remove(c)
 		}
 	}
-	if g.used.Len() > 0 {
-		g.arm(next)
+	if !all {
+		g.timer = nil
+		if g.used.Len() > 0 {
+			g.arm(next)
+		}
 	}
 	g.mu.Unlock()
 	for _, f := range failed {
 		f.expire()
 	}
-	for _, c := range idle {
-		c.close(false)
-	}
-}
-
-// closeAll ends what is open.
-func (g *registry) closeAll() {
-	g.mu.Lock()
-	var held []*flight
-	var all []*conversation
-	for e := g.used.Front(); e != nil; e = e.Next() {
-		c := e.Value.(*conversation)
-		held, c.held = append(held, c.held...), nil
-		if c.open { // also if a client has left an answer without closing it
-			c.open = false
-			all = append(all, c)
-		}
-	}
-	g.mu.Unlock()
-	for _, f := range held {
-		f.expire()
-	}
-	for _, c := range all {
-		c.close(true)
+	for _, c := range ended {
+		c.close(all)
 	}
 }

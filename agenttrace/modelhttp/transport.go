@@ -98,7 +98,7 @@ func (t *Transport) CloseIdleConnections() {
 // be tried again or to be answered. Call it before the tracer provider is shut down. The transport goes on to
 // work. It always returns nil.
 func (t *Transport) Close() error {
-	t.reg.closeAll()
+	t.reg.sweep(true)
 	return nil
 }
 
