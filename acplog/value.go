@@ -111,8 +111,8 @@ func value(v slog.Value) (out json.RawMessage) {
 	case fmt.Stringer:
 		return encode(x.String())
 	}
-	if e := (spans.Extent{MaxLevels: 2 * maxDepth, MaxValues: maxNodes}); !e.Fits(x) {
-		if e.Values > maxNodes {
+	if fits, values := spans.Fits(x, 2*maxDepth, maxNodes); !fits {
+		if values > maxNodes {
 			return encode(fmt.Sprintf("!ERROR: more than %d values", maxNodes))
 		}
 		return tooDeep

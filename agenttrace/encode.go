@@ -73,7 +73,7 @@ func encodeJSON(v any) (text string) {
 		return quote(errorText(v))
 	}
 	err := errors.New("it holds itself, or is nested too deep or too large")
-	if new(spans.Extent).Fits(v) {
+	if fits, _ := spans.Fits(v, maxLevels, maxValues); fits {
 		var b strings.Builder
 		enc := json.NewEncoder(&b)
 		enc.SetEscapeHTML(false)
@@ -85,6 +85,9 @@ func encodeJSON(v any) (text string) {
 	otel.Handle(err)
 	return quote(err.Error())
 }
+
+// maxLevels and maxValues bound what is encoded. encoding/json reads about half as many levels.
+const maxLevels, maxValues = 20_000, 1 << 22
 
 // encodeInput is encodeJSON for the input of a tool call. Text that is a JSON
 // object or array is that: so providers' SDKs hand the arguments over.

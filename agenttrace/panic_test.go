@@ -54,7 +54,7 @@ func TestAPanicIsAFailedTurnNotASuccessfulOne(t *testing.T) {
 			func() { explode(fmt.Errorf("custom: %w", context.Canceled)) }, "panic: custom: context canceled"},
 		"runtime":          {func() { _ = empty[len("abc")] }, "panic: runtime error: index out of range [3] with length 0"},
 		"nil pointer":      {func() { explode(nobody) }, "panic: "},
-		"struct":           {func() { explode(struct{ A int }{7}) }, "panic: {7}"},
+		"struct":           {func() { explode(struct{ A int }{7}) }, "panic: a struct { A int }"},
 		"of nil":           {func() { panic(nil) }, "panic: panic called with nil argument"}, //nolint:govet // the case
 		"secret in a text": {func() { explode("token " + secret) }, "panic: token "},
 	} {
