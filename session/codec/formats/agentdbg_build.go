@@ -223,12 +223,7 @@ func (b *agentdbgBuilder) usage(t *agentdbgTurn, e *agentdbgEvent, stated rows.O
 			*bucket, usage = n, &counts
 			continue
 		}
-		const longest = 40
-		shown := v
-		if len(v) > longest {
-			shown = strings.ToValidUTF8(v[:longest], "") + "…"
-		}
-		problem := fmt.Sprintf("usage.%s of event %s is %s: the count is unknown", key, e.id, shown)
+		problem := fmt.Sprintf("usage.%s of event %s is %.40s: the count is unknown", key, e.id, v)
 		t.trace.Problems = append(t.trace.Problems, problem)
 		if v != agentdbgRedactedCount {
 			b.report(codec.Problem{Line: e.line, Reason: problem})

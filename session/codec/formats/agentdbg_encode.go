@@ -131,7 +131,7 @@ func agentdbgDraft(s *codec.Session, maida bool) *agentdbgFormatted {
 		d.id = agentdbgTraceOf(t.Session.ID)
 	}
 	outcome := rows.Read(t.Session.MetadataJSON).Object("agenttrace").Text("outcome")
-	d.status, d.lastVisible, d.last = agentdbgRunStatus(t, outcome)
+	d.stand(t, outcome)
 	d.event(agentdbgRunStart, "", t.Session.CreatedAt, rows.Of("run_name", t.Session.Title, "python_version", "",
 		"platform", "", "cwd", cmp.Or(t.Session.WorkspaceRoot, new("")), "argv", []string{}))
 	for i := range t.Messages {
@@ -156,31 +156,29 @@ func agentdbgDraft(s *codec.Session, maida bool) *agentdbgFormatted {
 	return &d.agentdbgFormatted
 }
 
-// agentdbgRunStatus returns how a session stands: how its run ended, if it failed, and otherwise
+// stand finds how the session stands: how its run ended, if it failed, and otherwise
 // how the last visible message of the assistant did. AgentDbg has runs that go on, that an
-// exception ended, including an interrupt, and others. lastVisible and last are the places
-// of the last visible message of the assistant and of its last, -1 if there is none.
-func agentdbgRunStatus(t *session.Transcript, outcome string) (status string, lastVisible, last int) {
-	status, lastVisible, last = agentdbgStatusOK, -1, -1
+// exception ended, including an interrupt, and others.
+func (d *agentdbgDrafter) stand(t *session.Transcript, outcome string) {
+	d.status, d.lastVisible, d.last = agentdbgStatusOK, -1, -1
 	for i := range t.Messages {
 		m := &t.Messages[i]
 		if m.Message.Role != session.RoleAssistant {
 			continue
 		}
-		if last = i; m.Message.HiddenAt != nil {
+		if d.last = i; m.Message.HiddenAt != nil {
 			continue
 		}
-		status, lastVisible = agentdbgStatusOK, i
+		d.status, d.lastVisible = agentdbgStatusOK, i
 		if rows.GoesOn(m) {
-			status = agentdbgStatusRunning
+			d.status = agentdbgStatusRunning
 		} else if agentdbgFailed(session.ParseMessageMetadata([]byte(m.Message.MetadataJSON)).Trace.EndReason) {
-			status = agentdbgStatusError
+			d.status = agentdbgStatusError
 		}
 	}
 	if agentdbgFailed(outcome) {
-		status = agentdbgStatusError
+		d.status = agentdbgStatusError
 	}
-	return status, lastVisible, last
 }
 
 func agentdbgFailed(end string) bool { return end == semconv.EndError || end == semconv.EndAbort }
@@ -224,26 +222,21 @@ func (d *agentdbgDrafter) event(typ, of string, at int64, payload rows.Object) *
 	for i := range payload {
 		payload[i].Value = agentdbgBounded(payload[i].Value)
 	}
-	e.Name = agentdbgNames[typ]
-	if key, named := strings.CutPrefix(e.Name, "payload."); named {
-		e.Name = payload.Text(key)
-	}
-	if all := []rune(e.Name); typ == agentdbgLoopWarning && len(all) > agentdbgMaxName {
-		e.Name = string(all[:agentdbgMaxName-1]) + "..."
+	e.Name = cmp.Or(agentdbgNames[typ], payload.Text(agentdbgNameKeys[typ]))
+	const maximum = 80
+	if all := []rune(e.Name); typ == agentdbgLoopWarning && len(all) > maximum {
+		e.Name = string(all[:maximum-1]) + "..."
 	}
 	d.events = append(d.events, e)
 	return &d.events[len(d.events)-1]
 }
 
-// agentdbgNames are those that AgentDbg gives events.
-var agentdbgNames = map[string]string{
-	agentdbgRunStart: "payload.run_name", agentdbgRunEnd: "run_end", agentdbgLlmCall: "payload.model",
-	agentdbgToolCall: "payload.tool_name", agentdbgStateUpdate: "state", agentdbgErrorEvent: "payload.error_type",
-	agentdbgLoopWarning: "payload.pattern",
-}
-
-// agentdbgMaxName is the length of the name of a loop warning.
-const agentdbgMaxName = 80
+// agentdbgNames are those that AgentDbg gives events, or agentdbgNameKeys where in their payloads they are.
+var (
+	agentdbgNames    = map[string]string{agentdbgRunEnd: "run_end", agentdbgStateUpdate: "state"}
+	agentdbgNameKeys = map[string]string{agentdbgRunStart: "run_name", agentdbgLlmCall: "model",
+		agentdbgToolCall: "tool_name", agentdbgErrorEvent: "error_type", agentdbgLoopWarning: "pattern"}
+)
 
 // finish adds the end of the run, unless it goes on, and makes its run.json. AgentDbg counts when the run ends.
 func (d *agentdbgDrafter) finish() {

@@ -92,9 +92,10 @@ func agentdbgDecodeFile(path string, report func(codec.Problem)) iter.Seq2[*code
 		}
 		found := false
 		for _, name := range agentdbgRunDirs(root) {
-			d := agentdbgReader{report: report, file: name}
+			d := agentdbgReader{report: report}
 			r, err := d.directory(root, name)
 			if err != nil {
+				d.file = name
 				d.problem(0, "%v: the run was left out", err)
 				continue
 			}
@@ -146,46 +147,35 @@ func (d *agentdbgReader) problem(line int, reason string, args ...any) {
 
 // directory reads the two files of the run in the directory of a name in root.
 func (d *agentdbgReader) directory(root, name string) (*agentdbgRun, error) {
-	dir := filepath.Join(root, name)
-	runFile, eventsFile := agentdbgRunFile, agentdbgEventsFile
-	for _, file := range []string{agentdbgMetaFile, agentdbgSpansFile} {
-		if _, err := os.Stat(filepath.Join(dir, file)); err == nil {
-			runFile, eventsFile = agentdbgMetaFile, agentdbgSpansFile
+	files := agentdbgFiles[:2]
+	for _, file := range agentdbgFiles[2:] {
+		if _, err := os.Stat(filepath.Join(root, name, file)); err == nil {
+			files = agentdbgFiles[2:]
 		}
-	}
-	read := func(file, missing string) ([]byte, error) {
-		d.file = path.Join(name, file)
-		text, err := codec.ReadFile(filepath.Join(dir, file))
-		if errors.Is(err, fs.ErrNotExist) {
-			d.problem(0, "is missing: %s", missing)
-			return nil, nil
-		}
-		return text, err
 	}
 	r := &agentdbgRun{}
-	text, err := read(runFile, "the run is read from its events")
-	if err == nil && text != nil {
-		if r.meta, err = d.parse(text, 0); err != nil {
-			d.problem(0, "is damaged: the run is read from its events: %v", err)
-		} else if v := r.meta.Text("spec_version"); runFile == agentdbgMetaFile && !strings.HasPrefix(v, "0.2") {
-			d.problem(0, "has spec_version %q, and was read as 0.2", v)
+	for i, file := range files {
+		d.file = path.Join(name, file)
+		text, err := codec.ReadFile(filepath.Join(root, name, file))
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			d.problem(0, "is missing: %s", []string{"the run is read from its events", "the run has no events"}[i])
+		case err != nil:
+			return nil, err
+		case i > 0:
+			d.lines(text, func(o rows.Object, line int) { r.events = append(r.events, d.events(o, line)...) })
+		default:
+			if r.meta, err = d.parse(text, 0); err != nil {
+				d.problem(0, "is damaged: the run is read from its events: %v", err)
+			} else if v := r.meta.Text("spec_version"); file == agentdbgMetaFile && !strings.HasPrefix(v, "0.2") {
+				d.problem(0, "has spec_version %q, and was read as 0.2", v)
+			}
 		}
-		err = nil
 	}
-	if err == nil {
-		text, err = read(eventsFile, "the run has no events")
+	if r.meta == nil && r.events == nil {
+		return nil, fmt.Errorf("neither %s nor %s can be read", files[0], files[1])
 	}
-	if err == nil {
-		d.lines(text, func(o rows.Object, line int) { r.events = append(r.events, d.events(o, line)...) })
-		if r.meta == nil && r.events == nil {
-			err = fmt.Errorf("neither %s nor %s can be read", runFile, eventsFile)
-		}
-	}
-	if err != nil {
-		d.file = name
-		return nil, err
-	}
-	r.identify(filepath.Base(dir))
+	r.identify(filepath.Base(filepath.Join(root, name)))
 	return r, nil
 }
 

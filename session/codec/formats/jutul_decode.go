@@ -193,9 +193,8 @@ func (d *jutulDecoder) textData(e *jutulParsedEvent, typ string) rows.Object {
 		d.problem("content is not text: kept as data")
 		return e.data()
 	}
-	data := rows.TextPart(typ, content)
-	data.Add(rows.NonEmpty("providerMetadata", rows.NonEmpty("jutul", e.payload.Without("content"))))
-	return data
+	meta := rows.NonEmpty("jutul", e.payload.Without("content"))
+	return append(rows.TextPart(typ, content), rows.NonEmpty("providerMetadata", meta)...)
 }
 
 func (d *jutulDecoder) user(e *jutulParsedEvent) {
