@@ -31,13 +31,15 @@ func skilletDecodeFile(path string, report func(codec.Problem)) iter.Seq2[*codec
 			return err
 		}
 		seen := make(map[skilletNames]bool)
-		for _, l := range logs {
-			s, err := skilletReadLog(l, conversations, report)
+		for _, path := range logs {
+			d := skilletNewLogDecoder(path, report)
+			name := d.key
+			s, err := d.read(path, conversations)
 			if err != nil {
-				report(codec.Problem{File: l.name, Reason: err.Error() + ": the log was left out"})
+				report(codec.Problem{File: d.file, Reason: err.Error() + ": the log was left out"})
 				continue
 			}
-			seen[l.key] = true
+			seen[name] = true
 			if !yield(s) {
 				return nil
 			}
@@ -51,97 +53,72 @@ func skilletDecodeFile(path string, report func(codec.Problem)) iter.Seq2[*codec
 	})
 }
 
-// skilletLogFile is a log with the names that its path says.
-type skilletLogFile struct {
-	path, name string
-	key        skilletNames
+// skilletNewLogDecoder returns the decoder of the log at path, which has the names of the conversation.
+func skilletNewLogDecoder(path string, report func(codec.Problem)) *skilletLogDecoder {
+	user, file := filepath.Base(filepath.Dir(path)), filepath.Base(path)
+	text := func(name string) string { return strings.ToValidUTF8(name, "\uFFFD") }
+	return &skilletLogDecoder{
+		key:  skilletNames{text(user), text(strings.TrimSuffix(file, ".jsonl"))},
+		file: user + "/" + file, report: report,
+	}
 }
 
-func skilletReadLog(
-	l skilletLogFile, conversations []skilletConversation, report func(codec.Problem),
-) (*codec.Session, error) {
-	text, err := codec.ReadFile(l.path)
+// read reads the log with what the store has of it. Several names may be one in a path. Then the log is all of
+// theirs, and the store of none of them reports it.
+func (d *skilletLogDecoder) read(path string, conversations []skilletConversation) (*codec.Session, error) {
+	text, err := codec.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
-	d := skilletLogDecoder{key: l.key, file: l.name, report: report}
-	// Several names may be one in a path. Then the log is all of theirs, and the
-	// store of none of them reports it.
 	var same []skilletConversation
 	for _, c := range conversations {
-		if c.key.sanitized() == l.key {
+		if c.key.sanitized() == d.key {
 			same = append(same, c)
 		}
 	}
-	switch len(same) {
-	case 0:
-	case 1:
+	if len(same) == 1 {
 		d.key, d.store = same[0].key, skilletNewGuide(same[0].items)
-	default:
+	} else if len(same) > 1 {
 		d.problem(0, "%d conversations of the store have this log: none of them was read with it", len(same))
 	}
 	return d.decode(text)
 }
 
 // skilletPlaces finds the logs and the store in path.
-func skilletPlaces(path string) (logs []skilletLogFile, store string, err error) {
+func skilletPlaces(path string) (logs []string, store string, err error) {
 	info, err := os.Stat(path)
-	if err != nil {
-		return nil, "", fmt.Errorf("read conversations: %w", err)
+	isStore := false
+	if err == nil && !info.IsDir() {
+		isStore, err = rows.IsDatabase(path)
 	}
-	if !info.IsDir() {
-		if ok, err := rows.IsDatabase(path); err != nil {
-			return nil, "", fmt.Errorf("read conversations: %w", err)
-		} else if ok {
-			return nil, path, nil
-		}
-		return []skilletLogFile{skilletLogIn(filepath.Dir(filepath.Dir(path)), path)}, "", nil
+	switch {
+	case err != nil:
+		return nil, "", fmt.Errorf("read conversations: %w", err)
+	case isStore:
+		return nil, path, nil
+	case !info.IsDir():
+		return []string{path}, "", nil
+	}
+	logsIn := func(dir string) []string {
+		names, _ := filepath.Glob(filepath.Join(GlobEscape(dir), "*", "*.jsonl")) // none, if it cannot be read
+		return names
 	}
 	for _, sub := range []string{".", "state", ".skilled-agent/state"} {
 		root := filepath.Join(path, sub)
-		if info, err := os.Stat(filepath.Join(root, skilletDatabaseFile)); err == nil && info.Mode().IsRegular() &&
-			store == "" {
-			store = filepath.Join(root, skilletDatabaseFile)
+		database := filepath.Join(root, skilletDatabaseFile)
+		if info, err := os.Stat(database); err == nil && info.Mode().IsRegular() && store == "" {
+			store = database
 		}
-		logs = append(logs, skilletLogsIn(filepath.Join(root, skilletLogsDir))...)
+		logs = append(logs, logsIn(filepath.Join(root, skilletLogsDir))...)
 	}
 	if logs == nil && store == "" {
-		logs = skilletLogsIn(path)
+		logs = logsIn(path)
 	}
 	if logs == nil && store == "" {
 		return nil, "", fmt.Errorf("%s: no conversation in it: want a directory with %s or %s", path, skilletLogsDir,
 			skilletDatabaseFile)
 	}
 	return logs, store, nil
-}
-
-func skilletLogsIn(root string) (logs []skilletLogFile) {
-	users, err := os.ReadDir(root)
-	if err != nil {
-		return nil // not there, which is what is asked
-	}
-	for _, user := range users {
-		entries, err := os.ReadDir(filepath.Join(root, user.Name()))
-		if err != nil {
-			continue
-		}
-		for _, e := range entries {
-			if strings.HasSuffix(e.Name(), ".jsonl") {
-				logs = append(logs, skilletLogIn(root, filepath.Join(root, user.Name(), e.Name())))
-			}
-		}
-	}
-	return logs
-}
-
-func skilletLogIn(root, path string) skilletLogFile {
-	name, err := filepath.Rel(root, path)
-	if err != nil {
-		name = filepath.Base(path)
-	}
-	user := strings.ToValidUTF8(filepath.Base(filepath.Dir(path)), "\uFFFD")
-	session := strings.ToValidUTF8(strings.TrimSuffix(filepath.Base(path), ".jsonl"), "\uFFFD")
-	return skilletLogFile{path, filepath.ToSlash(name), skilletNames{user, session}}
 }
 
 // skilletEncodeFile writes the session: to a log when path ends in .jsonl, to a store
@@ -174,28 +151,25 @@ func skilletEncodeFile(path string, s *codec.Session, replace bool) error {
 // skilletPlace writes the log and the store, of which either may be "". The log is written when the
 // store has all but committed, so that there are both or none.
 func skilletPlace(log, store string, s *codec.Session, key skilletNames, replace bool) error {
-	put := func() error { return nil }
+	before, absent := os.ReadFile(log)
 	switch {
-	case log == "":
-	case store != "" && len(skilletTurnsOf(s.Transcript)) == 0: // skillet makes a log with its first entry
-		if replace {
-			put = func() error {
-				if err := os.Remove(log); !errors.Is(err, fs.ErrNotExist) {
-					return err
-				}
-				return nil
-			}
+	case log == "" || errors.Is(absent, fs.ErrNotExist):
+	case !replace:
+		return &fs.PathError{Op: "create", Path: log, Err: fs.ErrExist}
+	case absent != nil:
+		return absent
+	}
+	put := func() error {
+		switch {
+		case log == "":
+			return nil
+		case store != "" && len(skilletTurnsOf(s.Transcript)) == 0: // skillet makes a log with its first entry
+			return os.RemoveAll(log)
 		}
-	default:
-		if _, err := os.Lstat(log); err == nil && !replace {
-			return &fs.PathError{Op: "create", Path: log, Err: fs.ErrExist}
+		if err := os.MkdirAll(filepath.Dir(log), 0o700); err != nil {
+			return err
 		}
-		put = func() error {
-			if err := os.MkdirAll(filepath.Dir(log), 0o700); err != nil {
-				return err
-			}
-			return rows.ReplaceFile(log, skilletLogOf(s.Transcript))
-		}
+		return rows.ReplaceFile(log, skilletLogOf(s.Transcript))
 	}
 	if store == "" {
 		return put()
@@ -205,7 +179,6 @@ func skilletPlace(log, store string, s *codec.Session, key skilletNames, replace
 	}
 	// The commit of the store may fail after the log is written. Then the log is put back, or a conversation would be
 	// in the log alone, and a second attempt be refused because the log exists.
-	before, absent := os.ReadFile(log)
 	placed := false
 	err := skilletWriteStore(store, skilletConversation{key, skilletItemsOf(s.Transcript)}, replace, func() error {
 		err := put()

@@ -182,8 +182,8 @@ func skilletItemOutput(output json.RawMessage) json.RawMessage {
 
 // skilletGuide knows from the store what the log leaves out.
 type skilletGuide struct {
-	items []skilletKnown
-	at    int // those before it are used
+	items []skilletKnown // and one without a type that is the end
+	at    int            // those before it are used
 }
 
 type skilletKnown struct {
@@ -201,73 +201,62 @@ func skilletNewGuide(items []skilletItem) (g skilletGuide) {
 			g.items = append(g.items, skilletKnown{o, typ})
 		}
 	}
+	g.items = append(g.items, skilletKnown{})
 	return g
+}
+
+// take moves on to what follows the next item that is wanted, if it comes before an end, and returns the item and the
+// reasoning before it.
+func (g *skilletGuide) take(wanted, end func(skilletKnown) bool) (found *skilletKnown, thoughts []string) {
+	for i := g.at; i < len(g.items) && !end(g.items[i]); i++ {
+		k := &g.items[i]
+		if wanted(*k) {
+			g.at = i + 1
+			return k, thoughts
+		}
+		if text := skilletReasoningText(k.Object); k.typ == skilletReasoningItem && text != "" {
+			thoughts = append(thoughts, text)
+		}
+	}
+	return nil, nil
 }
 
 // user moves on to what follows a user message, and reports whether the store
 // still has it.
 func (g *skilletGuide) user(parts []rows.Object) bool {
 	want := string(skilletInput(parts))
-	return g.skip(func(k skilletKnown) bool {
+	found, _ := g.take(func(k skilletKnown) bool {
 		return k.isUser() && string(skilletInput(skilletContentParts(k.Get("content")))) == want
-	}, func(skilletKnown) bool { return false }) != nil
+	}, func(skilletKnown) bool { return false })
+	return found != nil
 }
 
-// skip moves on to what follows the next item that is wanted, if it comes before an end.
-func (g *skilletGuide) skip(wanted, end func(skilletKnown) bool) *skilletKnown {
-	for i := g.at; i < len(g.items) && !end(g.items[i]); i++ {
-		if wanted(g.items[i]) {
-			g.at = i + 1
-			return &g.items[i]
-		}
-	}
-	return nil
-}
-
-// call returns the id of a call, and the reasoning right before it.
+// call returns the id of a call, and the reasoning before it.
 func (g *skilletGuide) call(name, arguments string) (id string, thoughts []string) {
-	before := g.at
-	k := g.skip(func(k skilletKnown) bool {
+	k, thoughts := g.take(func(k skilletKnown) bool {
 		return k.typ == skilletCallItem && k.Text("name") == name && k.Text("arguments") == arguments
 	}, skilletKnown.isUser)
-	if k == nil {
-		return "", nil
+	if k != nil {
+		id = k.Text("callId")
 	}
-	return k.Text("callId"), g.thoughts(before)
+	return id, thoughts
 }
 
-// text returns the reasoning right before the next text.
+// text returns the reasoning before the next text.
 func (g *skilletGuide) text() []string {
-	before := g.at
-	message := func(k skilletKnown) bool { return k.typ == skilletMessageItem }
-	if g.skip(message, func(k skilletKnown) bool { return k.typ == skilletCallItem || k.isUser() }) == nil {
-		return nil
-	}
-	return g.thoughts(before)
+	_, thoughts := g.take(func(k skilletKnown) bool { return k.typ == skilletMessageItem },
+		func(k skilletKnown) bool { return k.typ == skilletCallItem || k.isUser() })
+	return thoughts
 }
 
-// rest returns the reasoning with which a turn ends.
+// rest returns the reasoning with which a turn ends: what the log knows nothing of is not between.
 func (g *skilletGuide) rest() []string {
-	before, end := g.at, g.at
-	for ; end < len(g.items) && g.items[end].typ != skilletMessageItem; end++ {
-		if g.items[end].typ == skilletCallItem {
-			return nil // what the log knows nothing of is between
-		}
+	found, thoughts := g.take(func(k skilletKnown) bool { return k.typ == skilletMessageItem || k.Object == nil },
+		func(k skilletKnown) bool { return k.typ == skilletCallItem })
+	if found != nil {
+		g.at-- // it is of the next turn
 	}
-	g.at = end
-	return g.thoughts(before)
-}
-
-// thoughts returns the reasoning from before up to the current place.
-func (g *skilletGuide) thoughts(before int) (texts []string) {
-	for _, k := range g.items[before:g.at] {
-		if k.typ == skilletReasoningItem {
-			if text := skilletReasoningText(k.Object); text != "" {
-				texts = append(texts, text)
-			}
-		}
-	}
-	return texts
+	return thoughts
 }
 
 const skilletSchema = `
@@ -287,9 +276,6 @@ type skilletConversation struct {
 	items []skilletItem
 }
 
-const skilletSelectItems = `SELECT id, user_id, session_name, created_at, item_json FROM session_items
-	ORDER BY user_id, session_name, created_at, id`
-
 // skilletReadStore returns the conversations of the store in order of their names.
 func skilletReadStore(path string) (all []skilletConversation, err error) {
 	conn, err := rows.OpenDatabase(path)
@@ -297,7 +283,9 @@ func skilletReadStore(path string) (all []skilletConversation, err error) {
 		return nil, fmt.Errorf("open %s: %w", path, err)
 	}
 	defer func() { err = errors.Join(err, conn.Close()) }()
-	err = sqlitex.ExecuteTransient(conn, skilletSelectItems, &sqlitex.ExecOptions{ResultFunc: func(stmt *sqlite.Stmt) error {
+	const query = `SELECT id, user_id, session_name, created_at, item_json FROM session_items
+		ORDER BY user_id, session_name, created_at, id`
+	err = sqlitex.ExecuteTransient(conn, query, &sqlitex.ExecOptions{ResultFunc: func(stmt *sqlite.Stmt) error {
 		key := skilletNames{strings.ToValidUTF8(stmt.ColumnText(1), "\uFFFD"),
 			strings.ToValidUTF8(stmt.ColumnText(2), "\uFFFD")}
 		if len(all) == 0 || all[len(all)-1].key != key {
@@ -316,12 +304,6 @@ func skilletReadStore(path string) (all []skilletConversation, err error) {
 	return all, nil
 }
 
-const (
-	skilletCountItems  = `SELECT count(*) FROM session_items WHERE user_id = ? AND session_name = ?`
-	skilletDeleteItems = `DELETE FROM session_items WHERE user_id = ? AND session_name = ?`
-	skilletInsertItem  = `INSERT INTO session_items (user_id, session_name, created_at, item_json) VALUES (?, ?, ?, ?)`
-)
-
 // skilletWriteStore adds a conversation to the store, which is made when it is not there,
 // or replaces the one of its names. All of it is written, or nothing, as with an error
 // of last, which is called in the end.
@@ -339,7 +321,18 @@ func skilletWriteStore(path string, c skilletConversation, replace bool, last fu
 		return fmt.Errorf("open %s: %w", path, err)
 	}
 	defer func() { err = errors.Join(err, conn.Close()) }()
-	if err := sqlitex.ExecuteScript(conn, skilletSchema, nil); err != nil {
+	there := false
+	found := func(*sqlite.Stmt) error { there = true; return nil }
+	execute := func(query string, args ...any) {
+		if err != nil {
+			return
+		}
+		args = append([]any{c.key.UserID, c.key.SessionName}, args...)
+		if err = sqlitex.Execute(conn, query, &sqlitex.ExecOptions{Args: args, ResultFunc: found}); err != nil {
+			err = fmt.Errorf("write session_items of %s: %w", path, err)
+		}
+	}
+	if err = sqlitex.ExecuteScript(conn, skilletSchema, nil); err != nil {
 		return fmt.Errorf("make session_items in %s: %w", path, err)
 	}
 	end, err := sqlitex.ImmediateTransaction(conn)
@@ -347,28 +340,18 @@ func skilletWriteStore(path string, c skilletConversation, replace bool, last fu
 		return fmt.Errorf("write %s: %w", path, err)
 	}
 	defer end(&err)
-	key := []any{c.key.UserID, c.key.SessionName}
 	if replace {
-		if err := sqlitex.Execute(conn, skilletDeleteItems, &sqlitex.ExecOptions{Args: key}); err != nil {
-			return fmt.Errorf("write session_items of %s: %w", path, err)
-		}
+		execute(`DELETE FROM session_items WHERE user_id = ? AND session_name = ?`)
 	}
-	there := int64(0)
-	err = sqlitex.Execute(conn, skilletCountItems, &sqlitex.ExecOptions{
-		Args:       key,
-		ResultFunc: func(stmt *sqlite.Stmt) error { there = stmt.ColumnInt64(0); return nil },
-	})
-	switch {
-	case err != nil:
-		return fmt.Errorf("read session_items of %s: %w", path, err)
-	case there > 0:
+	execute(`SELECT 1 FROM session_items WHERE user_id = ? AND session_name = ? LIMIT 1`)
+	if there {
 		return fmt.Errorf("write %s: session %q of user %q: %w", path, c.key.SessionName, c.key.UserID, fs.ErrExist)
 	}
 	for _, i := range c.items {
-		err := sqlitex.Execute(conn, skilletInsertItem, &sqlitex.ExecOptions{Args: append(key[:2:2], i.at, i.text)})
-		if err != nil {
-			return fmt.Errorf("write session_items of %s: %w", path, err)
-		}
+		execute(`INSERT INTO session_items (user_id, session_name, created_at, item_json) VALUES (?, ?, ?, ?)`, i.at, i.text)
+	}
+	if err != nil {
+		return err
 	}
 	return last()
 }
