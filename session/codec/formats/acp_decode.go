@@ -39,7 +39,9 @@ func acpDecode(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Session
 				d.line = d.early[0].line
 				d.problem("%d logs of a connection without a session: left out", len(d.early))
 			}
-			for _, c := range d.order {
+			order := d.order // and nothing else is held while a session is yielded
+			for i, c := range order {
+				order[i] = nil
 				yield(c.finish())
 			}
 			return err
