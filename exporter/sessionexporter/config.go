@@ -112,16 +112,7 @@ type TruncationConfig struct {
 	_ struct{} // no unkeyed literals
 }
 
-var (
-	_ component.Config    = (*Config)(nil)
-	_ confmap.Validator   = (*Config)(nil)
-	_ confmap.Validator   = (*JSONLConfig)(nil)
-	_ confmap.Validator   = (*RetentionConfig)(nil)
-	_ confmap.Validator   = (*RedactionConfig)(nil)
-	_ confmap.Validator   = (*TruncationConfig)(nil)
-	_ confmap.Validator   = (*TranscriptsConfig)(nil)
-	_ confmap.Unmarshaler = (*Config)(nil)
-)
+var _ confmap.Unmarshaler = (*Config)(nil)
 
 func createDefaultConfig() component.Config {
 	queue := exporterhelper.NewDefaultQueueConfig()
@@ -162,39 +153,36 @@ func (c *Config) Unmarshal(conf *confmap.Conf) error {
 	return nil
 }
 
+// problems are what is wrong with a configuration.
+type problems []error
+
+// when adds a problem where there is one.
+func (p *problems) when(wrong bool, format string, args ...any) {
+	if wrong {
+		*p = append(*p, fmt.Errorf(format, args...))
+	}
+}
+
 // Validate implements [confmap.Validator].
 func (c *Config) Validate() error {
-	var errs []error
-	errs = append(errs, c.validateLocation())
-	if strings.ContainsRune(c.Path, 0) {
-		errs = append(errs, fmt.Errorf("path %q holds a NUL byte: name a file", c.Path))
-	}
-	if c.Synchronous != sqlite.SynchronousNormal && c.Synchronous != sqlite.SynchronousFull {
-		errs = append(errs, fmt.Errorf("synchronous is %q: use %q or %q", c.Synchronous, sqlite.SynchronousNormal,
-			sqlite.SynchronousFull))
-	}
-	if c.MaxSizeMiB < 0 || c.MaxSizeMiB > 1<<40 {
-		errs = append(errs, fmt.Errorf("max_size_mib is %d: use a number of MiB, or 0 for no limit", c.MaxSizeMiB))
-	}
-	if c.TimeoutConfig.Timeout < 0 {
-		errs = append(errs, fmt.Errorf("timeout is %v: use a positive duration, or 0s for no limit",
-			c.TimeoutConfig.Timeout))
-	}
+	p := problems{c.validateLocation()}
+	p.when(strings.ContainsRune(c.Path, 0), "path %q holds a NUL byte: name a file", c.Path)
+	p.when(c.Synchronous != sqlite.SynchronousNormal && c.Synchronous != sqlite.SynchronousFull,
+		"synchronous is %q: use %q or %q", c.Synchronous, sqlite.SynchronousNormal, sqlite.SynchronousFull)
+	p.when(c.MaxSizeMiB < 0 || c.MaxSizeMiB > 1<<40,
+		"max_size_mib is %d: use a number of MiB, or 0 for no limit", c.MaxSizeMiB)
+	p.when(c.TimeoutConfig.Timeout < 0,
+		"timeout is %v: use a positive duration, or 0s for no limit", c.TimeoutConfig.Timeout)
 	for i, key := range c.SessionKeys {
-		switch {
-		case strings.TrimSpace(key) == "":
-			errs = append(errs, fmt.Errorf("session_keys[%d] is %q: name an attribute or remove the entry", i, key))
-		case slices.Contains(c.SessionKeys[:i], key):
-			errs = append(errs, fmt.Errorf("session_keys[%d] is %q, which is in the list already: remove one", i, key))
-		}
+		p.when(strings.TrimSpace(key) == "", "session_keys[%d] is %q: name an attribute or remove the entry", i, key)
+		p.when(slices.Contains(c.SessionKeys[:i], key),
+			"session_keys[%d] is %q, which is in the list already: remove one", i, key)
 	}
-	if q := c.QueueConfig.Get(); q != nil && q.StorageID != nil && !c.RetryConfig.Enabled {
-		errs = append(errs,
-			fmt.Errorf(
-				"retry_on_failure::enabled is false with sending_queue::storage %q: the queue forgets on shutdown "+
-					"what was not retried; enable retries or remove the storage", q.StorageID))
+	if q := c.QueueConfig.Get(); q != nil && q.StorageID != nil {
+		p.when(!c.RetryConfig.Enabled, "retry_on_failure::enabled is false with sending_queue::storage %q: the queue "+
+			"forgets on shutdown what was not retried; enable retries or remove the storage", q.StorageID)
 	}
-	return errors.Join(errs...)
+	return errors.Join(p...)
 }
 
 func (c *Config) validateLocation() error {
@@ -257,15 +245,11 @@ func (c *TruncationConfig) Validate() error {
 
 // Validate implements [confmap.Validator].
 func (c *JSONLConfig) Validate() error {
-	var errs []error
-	if strings.TrimSpace(c.Directory) == "" {
-		errs = append(errs,
-			errors.New("directory is empty: name the directory for the session files, or remove the jsonl block"))
-	}
-	if c.QuietPeriod <= 0 {
-		errs = append(errs, fmt.Errorf("quiet_period is %v: use a positive duration such as 5s", c.QuietPeriod))
-	}
-	return errors.Join(errs...)
+	var p problems
+	p.when(strings.TrimSpace(c.Directory) == "",
+		"directory is empty: name the directory for the session files, or remove the jsonl block")
+	p.when(c.QuietPeriod <= 0, "quiet_period is %v: use a positive duration such as 5s", c.QuietPeriod)
+	return errors.Join(p...)
 }
 
 // RetentionConfig configures which sessions are deleted.
@@ -329,20 +313,14 @@ func (s *Size) UnmarshalText(text []byte) error {
 
 // Validate implements [confmap.Validator].
 func (c *RetentionConfig) Validate() error {
-	var errs []error
-	if c.MaxAge == 0 && c.MaxSize == 0 {
-		errs = append(errs, errors.New("neither max_age nor max_size is set: set one, or remove the retention block"))
-	}
-	if c.MaxAge < 0 || c.MaxAge > 0 && time.Duration(c.MaxAge) < time.Minute {
-		errs = append(errs, fmt.Errorf("max_age is %v: use a minute or more, such as 30d", time.Duration(c.MaxAge)))
-	}
-	if c.MaxSize < 0 || c.MaxSize > 0 && c.MaxSize < 1<<20 {
-		errs = append(errs, fmt.Errorf("max_size is %d bytes: use 1MiB or more", c.MaxSize))
-	}
-	if c.Interval < time.Second {
-		errs = append(errs, fmt.Errorf("interval is %v: use a second or more, such as 10m", c.Interval))
-	}
-	return errors.Join(errs...)
+	var p problems
+	p.when(c.MaxAge == 0 && c.MaxSize == 0,
+		"neither max_age nor max_size is set: set one, or remove the retention block")
+	p.when(c.MaxAge < 0 || c.MaxAge > 0 && time.Duration(c.MaxAge) < time.Minute,
+		"max_age is %v: use a minute or more, such as 30d", time.Duration(c.MaxAge))
+	p.when(c.MaxSize < 0 || c.MaxSize > 0 && c.MaxSize < 1<<20, "max_size is %d bytes: use 1MiB or more", c.MaxSize)
+	p.when(c.Interval < time.Second, "interval is %v: use a second or more, such as 10m", c.Interval)
+	return errors.Join(p...)
 }
 
 // TranscriptsConfig configures the import of the files that agents keep of their own sessions. The zero value

@@ -36,16 +36,11 @@ func (d *claude) user(s *claudeSession, o, message rows.Object, line int) bool {
 	var parts []rows.Object
 	results := false
 	for block := range d.blocks(rows.Elements(content), line) {
-		switch block.Text("type") {
-		case "tool_result":
+		if block.Text("type") == "tool_result" {
 			results = true
 			d.result(s, o, block, line)
-		case "text":
-			parts = append(parts, rows.TextPart("text", block.Text("text")))
-		case "image", "document":
-			parts = append(parts, filePart(block))
-		default:
-			parts = append(parts, blockPart(block))
+		} else {
+			parts = append(parts, partOf(block))
 		}
 	}
 	return len(parts) > 0 && d.said(s, o, parts) && !results
@@ -248,18 +243,6 @@ func resultOf(content json.RawMessage) json.RawMessage {
 	return content
 }
 
-// filePart is an image or a document of the user.
-func filePart(block rows.Object) rows.Object {
-	source := block.Object("source")
-	if source.Text("type") == "base64" && source.Text("media_type") != "" {
-		return dataFile(source.Text("media_type"), source.Text("data"))
-	}
-	if source.Text("type") == "url" && block.Text("type") == "image" {
-		return fileOf("image/*", source.Text("url"))
-	}
-	return blockPart(block)
-}
-
 func fileOf(mediaType, url string) rows.Object { return rows.FilePart(mediaType, "", url) }
 
 // dataFile is a file of which there is the content in base64, or a URL.
@@ -268,6 +251,30 @@ func dataFile(mediaType, data string) rows.Object {
 		return fileOf(mediaType, data)
 	}
 	return fileOf(mediaType, "data:"+mediaType+";base64,"+data)
+}
+
+// partOf is a block of a message as a part of ours: a text, or an image or another file as the APIs of models, the
+// AI SDK and programs of their own have them.
+func partOf(block rows.Object) rows.Object {
+	kind, media := block.Text("type"), cmp.Or(block.Text("mediaType"), block.Text("mimeType"))
+	source, inline, file := block.Object("source"), block.Object("inlineData"), block.Object("fileData")
+	switch {
+	case block.Has("text") && (kind == "text" || kind == ""):
+		return rows.TextPart("text", block.Text("text"))
+	case source.Text("type") == "base64" && source.Text("media_type") != "":
+		return dataFile(source.Text("media_type"), source.Text("data"))
+	case source.Text("type") == "url" && kind == "image":
+		return fileOf("image/*", source.Text("url"))
+	case inline.Text("mimeType") != "":
+		return dataFile(inline.Text("mimeType"), inline.Text("data"))
+	case file.Text("fileUri") != "":
+		return fileOf(cmp.Or(file.Text("mimeType"), "application/octet-stream"), file.Text("fileUri"))
+	case kind == "image" && block.Text("image") != "":
+		return dataFile(cmp.Or(media, "image/*"), block.Text("image"))
+	case (kind == "file" || media != "" && (kind == "image" || kind == "document")) && block.Text("data") != "":
+		return dataFile(cmp.Or(media, "application/octet-stream"), block.Text("data"))
+	}
+	return blockPart(block)
 }
 
 // blockPart keeps a block for which there is no part, word for word.

@@ -210,7 +210,7 @@ func (d *cline) user(o rows.Object, blocks []rows.Object, line int) {
 			d.result(d.tagged, rows.Raw(output), false, line)
 			d.tagged = ""
 		default:
-			part := anthropicPart(block)
+			part := clinePart(block)
 			trimmed := strings.TrimSpace(text)
 			fromProgram := trimmed != "" && (strings.HasPrefix(trimmed, "<environment_details>") ||
 				strings.HasPrefix(trimmed, "[ERROR]") || strings.HasPrefix(trimmed, "# TODO LIST") ||
@@ -270,7 +270,7 @@ func (d *cline) assistant(o rows.Object, blocks []rows.Object) {
 			b.text("reasoning", block.Text("thinking"))
 		case "redacted_thinking":
 		default:
-			b.part(anthropicPart(block))
+			b.part(clinePart(block))
 		}
 	}
 	d.count(ref, o.Object("metrics"))
@@ -386,29 +386,16 @@ func (d *cline) finish(of rows.Object, place clinePlace) *codec.Session {
 	return d.b.finish()
 }
 
-// anthropicPart is a block of the Anthropic API, or of the SDK of Cline, as a part of ours.
-func anthropicPart(block rows.Object) rows.Object {
-	switch block.Text("type") {
-	case "text", "":
-		if block.Has("text") {
-			return rows.TextPart("text", block.Text("text"))
-		}
-	case "image", "document":
-		if block.Object("source") != nil {
-			return filePart(block)
-		}
-		if media := block.Text("mediaType"); media != "" && block.Text("data") != "" {
-			return dataFile(media, block.Text("data"))
-		}
-	case "file":
-		if path := block.Text("path"); path != "" {
-			part := fileOf("text/plain", "file://"+filepath.ToSlash(path))
-			part.Set("filename", filepath.Base(path))
-			if content := block.Text("content"); content != "" {
-				part.Set("providerMetadata", map[string]any{"cline": map[string]any{"content": content}})
-			}
-			return part
-		}
+// clinePart is a block of a message as a part of ours.
+func clinePart(block rows.Object) rows.Object {
+	path := block.Text("path")
+	if block.Text("type") != "file" || path == "" {
+		return partOf(block)
 	}
-	return blockPart(block)
+	part := rows.FilePart("text/plain", "", "file://"+filepath.ToSlash(path))
+	part.Set("filename", filepath.Base(path))
+	if content := block.Text("content"); content != "" {
+		part.Set("providerMetadata", map[string]any{"cline": map[string]any{"content": content}})
+	}
+	return part
 }

@@ -209,7 +209,7 @@ func (d *cursor) user(o rows.Object) {
 	var parts []rows.Object
 	role := session.RoleSystem
 	for _, block := range contents(o.Get("content")) {
-		part := sdkPart(block)
+		part := partOf(block)
 		text := strings.TrimSpace(part.Text("text"))
 		if !strings.HasPrefix(text, "<") || strings.Contains(text, "<user_query>") {
 			role = session.RoleUser
@@ -242,7 +242,7 @@ func (d *cursor) assistant(digest string, o rows.Object) {
 		case "reasoning":
 			b.text("reasoning", block.Text("text"))
 		default:
-			b.part(sdkPart(block))
+			b.part(partOf(block))
 		}
 	}
 }
@@ -278,18 +278,4 @@ func (d *cursor) rename() {
 			p.Row.ID = own(p.Row.ID, spans.PrefixPart, d.keys[m], fmt.Sprint(i))
 		}
 	}
-}
-
-// sdkPart is a block of a message of the AI SDK as a part of ours.
-func sdkPart(block rows.Object) rows.Object {
-	media := cmp.Or(block.Text("mediaType"), block.Text("mimeType"))
-	switch kind := block.Text("type"); {
-	case block.Has("text") && (kind == "text" || kind == ""):
-		return rows.TextPart("text", block.Text("text"))
-	case kind == "image" && block.Text("image") != "":
-		return dataFile(cmp.Or(media, "image/*"), block.Text("image"))
-	case kind == "file" && block.Text("data") != "":
-		return dataFile(cmp.Or(media, "application/octet-stream"), block.Text("data"))
-	}
-	return blockPart(block)
 }

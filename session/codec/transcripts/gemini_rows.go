@@ -88,20 +88,6 @@ func spokenBy(o rows.Object) string {
 	return b.String()
 }
 
-// contentPart is what the Gemini API calls a part, as one of ours.
-func contentPart(p rows.Object) rows.Object {
-	inline, file := p.Object("inlineData"), p.Object("fileData")
-	switch {
-	case p.Has("text"):
-		return rows.TextPart("text", p.Text("text"))
-	case inline.Text("mimeType") != "":
-		return dataFile(inline.Text("mimeType"), inline.Text("data"))
-	case file.Text("fileUri") != "":
-		return fileOf(cmp.Or(file.Text("mimeType"), "application/octet-stream"), file.Text("fileUri"))
-	}
-	return blockPart(p)
-}
-
 func (d *gemini) user(b *builder, m *geminiMessage) {
 	if m.summary {
 		d.compaction(b, m)
@@ -115,7 +101,7 @@ func (d *gemini) user(b *builder, m *geminiMessage) {
 			b.result(response.Text("id"), output, failed)
 			continue
 		}
-		parts = append(parts, contentPart(p))
+		parts = append(parts, partOf(p))
 	}
 	if len(parts) == 0 {
 		return
@@ -146,7 +132,7 @@ func (d *gemini) info(b *builder, m *geminiMessage) {
 	var parts []rows.Object
 	for _, p := range contents(m.record.Get("content")) {
 		if p.Has("inlineData") || p.Has("fileData") { // of a tool, for the model
-			parts = append(parts, contentPart(p))
+			parts = append(parts, partOf(p))
 		}
 	}
 	if len(parts) > 0 {
@@ -213,7 +199,7 @@ func (d *gemini) answered(m *geminiMessage) (thoughts, said, calls []rows.Object
 			calls = append(calls, p.Object("functionCall"))
 		case p.Has("text") && p.Text("text") == "":
 		default:
-			said = append(said, contentPart(p))
+			said = append(said, partOf(p))
 		}
 	}
 	return thoughts, said, calls

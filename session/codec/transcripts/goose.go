@@ -239,19 +239,14 @@ func (d *goose) confirmed(call, permission string) {
 
 // goosePart is content that is not a tool's as a part of ours, nil for what is empty.
 func goosePart(block rows.Object) rows.Object {
-	media := cmp.Or(block.Text("mimeType"), "application/octet-stream")
-	switch block.Text("type") {
-	case "text":
-		if block.Text("text") == "" {
-			return nil
-		}
-		return rows.TextPart("text", block.Text("text"))
-	case "image", "document":
-		part := dataFile(media, block.Text("data"))
-		part.Add(rows.NonEmpty("filename", block.Text("name")))
-		return part
+	if block.Text("type") == "text" && block.Text("text") == "" {
+		return nil
 	}
-	return blockPart(block)
+	part := partOf(block)
+	if part.Text("type") == "file" {
+		part.Add(rows.NonEmpty("filename", block.Text("name")))
+	}
+	return part
 }
 
 func (d *goose) result(block rows.Object, place string) {
