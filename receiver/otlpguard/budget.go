@@ -8,7 +8,6 @@ import (
 	"golang.org/x/sync/semaphore"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/stats"
 	"google.golang.org/grpc/status"
 )
 
@@ -61,44 +60,19 @@ func (r *request) end() {
 	r.taken = 0
 }
 
-// calls gives each gRPC call its request. A codec knows the message that it decodes
-// and not the call, so that the two meet when the message has been decoded.
-type calls struct{ decoded *sync.Map } // request by message
+// pending has the requests of gRPC calls by their messages: a codec knows the message that it decodes and not the call.
+type pending struct{ sync.Map }
 
-type callKey struct{}
-
-// call is the context's; its request is set before anybody else sees the message.
-type call struct{ request *request }
-
-func (c calls) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context {
-	return context.WithValue(ctx, callKey{}, new(call))
-}
-
-func (c calls) HandleRPC(ctx context.Context, s stats.RPCStats) {
-	in, _ := ctx.Value(callKey{}).(*call)
-	if in == nil {
-		return
-	}
-	switch s := s.(type) {
-	case *stats.InPayload:
-		if r, ok := c.decoded.LoadAndDelete(s.Payload); ok {
-			in.request = r.(*request)
+// intercept is the first to get a message that was decoded. It answers a call whose message was not: the error of a codec
+// would have the sender drop it.
+func (p *pending) intercept(ctx context.Context, message any, _ *grpc.UnaryServerInfo,
+	handler grpc.UnaryHandler) (any, error) {
+	if r, ok := p.LoadAndDelete(message); ok {
+		r := r.(*request)
+		defer r.end()
+		if r.refused != nil {
+			return nil, r.refused
 		}
-	case *stats.End:
-		if in.request != nil {
-			in.request.end()
-		}
-	}
-}
-
-func (calls) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
-func (calls) HandleConn(context.Context, stats.ConnStats)                       {}
-
-// refuse answers a call whose message was not decoded: the error of a codec would have
-// the sender drop it.
-func refuse(ctx context.Context, message any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
-	if in, _ := ctx.Value(callKey{}).(*call); in != nil && in.request != nil && in.request.refused != nil {
-		return nil, in.request.refused
 	}
 	return handler(ctx, message)
 }

@@ -21,7 +21,6 @@ import (
 	"net/http"
 	"os"
 	"reflect"
-	"sync"
 	"time"
 
 	"go.opentelemetry.io/collector/component"
@@ -249,11 +248,10 @@ func (a arriving) Read(p []byte) (int, error) {
 
 // GetGRPCServerOptions implements [extensionmiddleware.GRPCServer].
 func (middleware) GetGRPCServerOptions(context.Context) ([]grpc.ServerOption, error) {
-	decoded := new(sync.Map)
+	decoded := new(pending)
 	return []grpc.ServerOption{
 		grpc.ForceServerCodecV2(codec{encoding.GetCodecV2("proto"), decoded}),
-		grpc.StatsHandler(calls{decoded}),
-		grpc.ChainUnaryInterceptor(refuse),
+		grpc.UnaryInterceptor(decoded.intercept), // before those that are chained, such as an authenticator's
 		grpc.ConnectionTimeout(headerTimeout),
 		grpc.InTapHandle(func(ctx context.Context, _ *tap.Info) (context.Context, error) {
 			// The call's end cancels ctx, and with it the timeout. A client may take the
@@ -268,7 +266,7 @@ func (middleware) GetGRPCServerOptions(context.Context) ([]grpc.ServerOption, er
 // codec bounds requests before the codec that pdata registers decodes them.
 type codec struct {
 	encoding.CodecV2
-	decoded *sync.Map // what calls has
+	decoded *pending
 }
 
 // signals by the names of their requests, whose types are internal to pdata.
@@ -286,16 +284,14 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	}
 	size := new(request)
 	err := c.bounded(signal, data, v, size)
-	switch {
-	case size.refused != nil:
-		c.decoded.Store(v, size) // the interceptor answers, with an empty message
-		return nil
-	case err != nil:
+	if err != nil && size.refused == nil {
 		size.end()
-	case size.taken > 0:
-		c.decoded.Store(v, size)
+		return err
 	}
-	return err
+	if size.refused != nil || size.taken > 0 {
+		c.decoded.Store(v, size) // the interceptor answers one that is refused, whose message is empty
+	}
+	return nil
 }
 
 // bounded decodes a request whose memory is within the budget.

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/agenttrace/agenttrace/semconv"
+	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/spans"
 )
@@ -29,14 +30,15 @@ type EmbeddedRows struct {
 	To   int64 `json:"to,omitempty"`
 	// Session is the session's row. Its id is the span's; a fork in it is ignored.
 	Session *store.SessionChange `json:"session,omitempty"`
-	// Messages are rows of messages without their parts.
-	Messages []EmbeddedMessage `json:"messages,omitempty"`
+	// Messages are rows of messages, whose metadata is empty where it follows from the facts of spans.
+	Messages []session.Message `json:"messages,omitempty"`
 	// TurnStats are what the span measured of its message.
 	TurnStats *store.TurnStats `json:"facts,omitempty"`
-	// Parts are rows of parts.
-	Parts []EmbeddedPart `json:"parts,omitempty"`
+	// Parts are rows of parts. The values of "input" and "output" in their data may be cut out and are in the span's
+	// gen_ai.tool.call.arguments and result alone: what is big is not sent twice. See [CutPart].
+	Parts []session.Part `json:"parts,omitempty"`
 	// Blobs are prompts and catalogs that no other span of the session has.
-	Blobs []EmbeddedBlob `json:"blobs,omitempty"`
+	Blobs []store.Blob `json:"blobs,omitempty"`
 	// Decision is a row of permission_decisions.
 	Decision *store.Decision `json:"decision,omitempty"`
 	// Annotations are rows of annotations.
@@ -72,45 +74,6 @@ func Described(record spans.SpanData) (sessionID string, s EmbeddedSpan) {
 	return sessionID, s
 }
 
-// EmbeddedBlob is a row of system_prompts or tool_catalogs.
-type EmbeddedBlob struct {
-	Kind   store.BlobKind `json:"kind"`
-	Digest string         `json:"digest"`
-	Body   string         `json:"body"`
-}
-
-// EmbeddedMessage is a row of chat_messages.
-type EmbeddedMessage struct {
-	ID   string `json:"id"`
-	Role string `json:"role"`
-	// CreatedAt and UpdatedAt are in Unix milliseconds; 0 is unknown.
-	CreatedAt int64  `json:"created_at,omitempty"`
-	UpdatedAt int64  `json:"updated_at,omitempty"`
-	HiddenAt  *int64 `json:"hidden_at,omitempty"`
-	// Metadata is a JSON object as text, empty when it follows from the facts of spans.
-	Metadata string `json:"metadata,omitempty"`
-}
-
-// EmbeddedPart is a row of chat_parts. The values of "input" and "output" in Data may be cut
-// out and are in the span's gen_ai.tool.call.arguments and result alone: what is
-// big is not sent twice.
-type EmbeddedPart struct {
-	ID         string `json:"id"`
-	MessageID  string `json:"message_id"`
-	Index      int64  `json:"index"`
-	Type       string `json:"type"`
-	Data       string `json:"data"`
-	ToolCallID string `json:"tool_call_id,omitempty"`
-	ToolState  string `json:"tool_state,omitempty"`
-	CreatedAt  int64  `json:"created_at,omitempty"`
-	UpdatedAt  int64  `json:"updated_at,omitempty"`
-
-	ContinuationRunID *string `json:"continuation_run_id,omitempty"`
-}
-
-// The bytes in Data in the place of values that were cut out: no JSON has them.
-const inputMark, outputMark = "\x01", "\x02"
-
 // Encode returns the attribute.
 func (r *EmbeddedRows) Encode() (string, error) {
 	b, err := json.Marshal(r)
@@ -120,12 +83,15 @@ func (r *EmbeddedRows) Encode() (string, error) {
 	return string(b), nil
 }
 
-// Cut takes the raw JSON values of input and output, each of which may be empty, out
-// of Data. at are the bytes of Data at which they begin.
-func (p *EmbeddedPart) Cut(input string, inputAt int, output string, outputAt int) {
+// The bytes in the data of a part in the place of values that were cut out: no JSON has them.
+const inputMark, outputMark = "\x01", "\x02"
+
+// CutPart takes the raw JSON values of input and output, each of which may be empty, out
+// of the data of a part. at are the bytes at which they begin.
+func CutPart(p *session.Part, input string, inputAt int, output string, outputAt int) {
 	cut := func(value string, at int, mark string) {
 		if value != "" {
-			p.Data = p.Data[:at] + mark + p.Data[at+len(value):]
+			p.DataJSON = p.DataJSON[:at] + mark + p.DataJSON[at+len(value):]
 		}
 	}
 	if inputAt < outputAt { // the one that is further on comes first, so that the other's place stands
@@ -137,8 +103,8 @@ func (p *EmbeddedPart) Cut(input string, inputAt int, output string, outputAt in
 	cut(output, outputAt, outputMark)
 }
 
-// Whole returns Data with the values that were cut out, and whether any were.
-func (p *EmbeddedPart) Whole(input, output string) (data string, cut bool) {
-	return strings.NewReplacer(inputMark, input, outputMark, output).Replace(p.Data),
-		strings.ContainsAny(p.Data, inputMark+outputMark)
+// wholePart returns the data of a part with the values that were cut out, and whether any were.
+func wholePart(p *session.Part, input, output string) (data string, cut bool) {
+	return strings.NewReplacer(inputMark, input, outputMark, output).Replace(p.DataJSON),
+		strings.ContainsAny(p.DataJSON, inputMark+outputMark)
 }

@@ -128,7 +128,7 @@ func (o *own) replayedParts(rows *EmbeddedRows, record spans.SpanData) (parts []
 	}
 	for i := range rows.Parts {
 		p := &rows.Parts[i]
-		data, cut := p.Whole(input, output)
+		data, cut := wholePart(p, input, output)
 		if cut && !validJSON([]byte(data)) {
 			o.problem(RowsKey + ": part " + p.ID + ": what was cut out of it is no JSON")
 			return nil, false
@@ -139,7 +139,8 @@ func (o *own) replayedParts(rows *EmbeddedRows, record spans.SpanData) (parts []
 		}
 		c := store.PartChange{
 			ID: p.ID, MessageID: p.MessageID, Index: p.Index, Type: p.Type, Data: json.RawMessage(data),
-			ToolCallID: p.ToolCallID, ToolState: p.ToolState, CreatedAt: p.CreatedAt, UpdatedAt: p.UpdatedAt,
+			ToolCallID: session.Deref(p.ToolCallID), ToolState: session.Deref(p.ToolState),
+			CreatedAt: p.CreatedAt, UpdatedAt: p.UpdatedAt,
 			Rank: store.PartRank(data), ContinuationRunID: p.ContinuationRunID,
 		}
 		if c.Index < 0 || c.Index >= store.MaxIndex {
@@ -203,7 +204,7 @@ func (o *own) replaySession(rows *EmbeddedRows) {
 	}
 }
 
-func (o *own) replayMessage(m *EmbeddedMessage) {
+func (o *own) replayMessage(m *session.Message) {
 	if m.ID == "" {
 		o.problem(RowsKey + ": a message has no id")
 		return
@@ -218,8 +219,8 @@ func (o *own) replayMessage(m *EmbeddedMessage) {
 		o.problem("message " + m.ID + ": the role is not one: " + m.Role)
 		c.Role, c.Rank = "", store.RankStub
 	}
-	if m.Metadata != "" {
-		c.Metadata = o.validateMetadata(m.Role, json.RawMessage(m.Metadata))
+	if m.MetadataJSON != "" {
+		c.Metadata = o.validateMetadata(m.Role, json.RawMessage(m.MetadataJSON))
 	}
 	o.batch.Messages = append(o.batch.Messages, c)
 }

@@ -181,7 +181,7 @@ func (e *otlpEncoder) run() error {
 	rows := ingest.EmbeddedRows{Session: &c, Annotations: jsonl.SortedAnnotations(e.s.Annotations)}
 	for _, b := range e.s.Blobs {
 		if _, left := e.blobs[otlpBlobKey{b.Kind, b.Digest}]; left {
-			rows.Blobs = append(rows.Blobs, ingest.EmbeddedBlob{Kind: b.Kind, Digest: b.Digest, Body: b.Body})
+			rows.Blobs = append(rows.Blobs, b)
 		}
 	}
 	return e.write(e.ids.run, otlpSpanOf(record, rows, failed))
@@ -361,17 +361,16 @@ func (e *otlpEncoder) message(user, m *session.MessageAndParts) (otlpPlace, erro
 		record.Assistant = otlpSaid(m, &rows)
 	default:
 		for i := range m.Parts {
-			rows.Parts = append(rows.Parts, otlpPartRow(&m.Parts[i]))
+			rows.Parts = append(rows.Parts, m.Parts[i])
 		}
 	}
 	return at, e.write(at, otlpSpanOf(record, rows, failed))
 }
 
-func (e *otlpEncoder) messageRow(m *session.Message) ingest.EmbeddedMessage {
-	row := ingest.EmbeddedMessage{ID: m.ID, Role: m.Role, CreatedAt: m.CreatedAt, UpdatedAt: m.UpdatedAt,
-		HiddenAt: m.HiddenAt}
-	if !e.facts[m.ID] {
-		row.Metadata = m.MetadataJSON
+func (e *otlpEncoder) messageRow(m *session.Message) session.Message {
+	row := *m
+	if e.facts[m.ID] {
+		row.MetadataJSON = ""
 	}
 	return row
 }
@@ -583,7 +582,7 @@ func otlpSaid(m *session.MessageAndParts, rows *ingest.EmbeddedRows) spans.Messa
 		case otlpIsPlain(p):
 			part.Data = json.RawMessage(p.DataJSON)
 		default:
-			rows.Parts = append(rows.Parts, otlpPartRow(p))
+			rows.Parts = append(rows.Parts, *p)
 			continue
 		}
 		out.Parts = append(out.Parts, part)
@@ -599,15 +598,6 @@ func otlpIsPlain(p *session.Part) bool {
 		p.Index >= 0 && p.Index < noIndex &&
 		session.Credible(p.CreatedAt) && session.Credible(p.UpdatedAt) &&
 		strings.HasPrefix(p.DataJSON, `{"type":`+string(head)) && strings.HasSuffix(p.DataJSON, "}")
-}
-
-func otlpPartRow(p *session.Part) ingest.EmbeddedPart {
-	return ingest.EmbeddedPart{
-		ID: p.ID, MessageID: p.MessageID, Index: p.Index, Type: p.Type, Data: p.DataJSON,
-		ToolCallID: session.Deref(p.ToolCallID),
-		ToolState:  session.Deref(p.ToolState), CreatedAt: p.CreatedAt, UpdatedAt: p.UpdatedAt,
-		ContinuationRunID: p.ContinuationRunID,
-	}
 }
 
 // otlpCompaction returns the part that marks one, or nil.
@@ -640,7 +630,7 @@ func (e *otlpEncoder) compaction(m *session.MessageAndParts, marker *session.Par
 	}
 	for i := range m.Parts {
 		if p := &m.Parts[i]; !otlpIsTool(p) {
-			rows.Parts = append(rows.Parts, otlpPartRow(p))
+			rows.Parts = append(rows.Parts, *p)
 		}
 	}
 	return c
@@ -649,7 +639,7 @@ func (e *otlpEncoder) compaction(m *session.MessageAndParts, marker *session.Par
 // tool writes a tool call.
 func (e *otlpEncoder) tool(turn otlpPlace, p *session.Part) error {
 	data, _ := session.ParseUIPart(p.DataJSON) // what cannot be read was not said
-	row := otlpPartRow(p)
+	row := *p
 	values := otlpMembers(p.DataJSON)
 	input, output := values["input"], values["output"]
 	// The span reports in words what is withheld, for null would be an answer; the row keeps
@@ -663,7 +653,7 @@ func (e *otlpEncoder) tool(turn otlpPlace, p *session.Part) error {
 	if withheldOutput {
 		cutOutput, output.text = "", string(said)
 	}
-	row.Cut(cutInput, input.at, cutOutput, output.at)
+	ingest.CutPart(&row, cutInput, input.at, cutOutput, output.at)
 	ours, failure, approval := data.Trace(), session.Deref(data.ErrorText), session.Deref(data.Approval)
 	record := spans.ToolCall{
 		SessionID: e.s.Session.ID, ToolID: session.ToolName(p.Type, data.ToolName), CallID: session.Deref(p.ToolCallID),
@@ -678,7 +668,7 @@ func (e *otlpEncoder) tool(turn otlpPlace, p *session.Part) error {
 	if record.State == session.StateOutputError {
 		failed = &failure
 	}
-	rows := ingest.EmbeddedRows{Parts: []ingest.EmbeddedPart{row}}
+	rows := ingest.EmbeddedRows{Parts: []session.Part{row}}
 	return e.write(e.ids.part(turn, p), otlpSpanOf(&record, rows, failed))
 }
 

@@ -349,9 +349,9 @@ func FuzzOTLPReplay(f *testing.F) {
 	}
 	for _, rows := range []string{
 		`{`, `null`, `{"messages":[{"id":"m","role":"robot"}]}`, `{"messages":[{"id":"m\u0000","role":"user"}]}`,
-		`{"messages":[{"id":"m","role":"assistant","metadata":"{\"usage\":{\"input\":-1}}"}]}`,
-		`{"parts":[{"id":"p","message_id":"m","index":-5,"type":"text","data":"{}"}]}`,
-		`{"parts":[{"id":"p","message_id":"m","type":"tool-x","data":"{\"type\":\"tool-x\u0001\"}"}]}`,
+		`{"messages":[{"id":"m","role":"assistant","metadata_json":"{\"usage\":{\"input\":-1}}"}]}`,
+		`{"parts":[{"id":"p","message_id":"m","index":-5,"type":"text","data_json":"{}"}]}`,
+		`{"parts":[{"id":"p","message_id":"m","type":"tool-x","data_json":"{\"type\":\"tool-x\u0001\"}"}]}`,
 		`{"facts_of":"m","facts":{"usage":{"input":-7},"system_prompt_digest":"no","agenttrace":{"cost_usd":-1,` +
 			`"usage_raw":7},"extra":{"a":1}}}`,
 		`{"session":{"id":"other","permissions":{"text":"{}"},"model":{"text":"[]"},"parent_id":{"text":"ses_f"},` +
