@@ -9,7 +9,6 @@ import (
 	"runtime/debug"
 	"strconv"
 	"syscall"
-	"time"
 
 	"github.com/spf13/cobra"
 	"go.opentelemetry.io/collector/otelcol"
@@ -48,21 +47,12 @@ recognizes more of a client can rebuild its sessions:
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			uris, err := o.resolve()
-			if err != nil {
-				return err
-			}
-			if err := o.prepare(); err != nil {
-				return err
-			}
 			limitMemory()
-			c, err := otelcol.NewCollector(Settings(o.Version, uris))
+			r, err := o.run(cmd.Context(), false)
 			if err != nil {
-				return fmt.Errorf("set up collector: %w", err)
+				return err
 			}
-			done := make(chan error, 1)
-			go func() { done <- c.Run(cmd.Context()) }()
-			if err, over := waitRunning(cmd.Context(), c, done); over {
+			if err, over := r.wait(cmd.Context()); over {
 				if errors.Is(err, syscall.EADDRINUSE) && len(o.Config) == 0 {
 					return fmt.Errorf("%w: another program listens there; "+
 						"stop it, or choose other ports with --grpc-endpoint and --http-endpoint", err)
@@ -79,7 +69,8 @@ recognizes more of a client can rebuild its sessions:
 					fmt.Fprintf(cmd.ErrOrStderr(), "keeping all telemetry in %s\n", o.KeepOTLP)
 				}
 			}
-			return <-done
+			<-r.done
+			return r.err
 		},
 	}
 	flags := collect.PersistentFlags()
@@ -143,23 +134,4 @@ func Validate(ctx context.Context, o Options) error {
 		return fmt.Errorf("invalid configuration: %w", err)
 	}
 	return nil
-}
-
-// waitRunning returns when the collector accepts telemetry, or when it is over,
-// which it is soon after ctx ends. The collector tells its state only to those
-// who ask.
-func waitRunning(ctx context.Context, c *otelcol.Collector, done <-chan error) (err error, over bool) {
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	for c.GetState() != otelcol.StateRunning {
-		select {
-		case err := <-done:
-			return err, true
-		case <-ctx.Done():
-			c.Shutdown()
-			return errors.Join(ctx.Err(), <-done), true
-		case <-tick.C:
-		}
-	}
-	return nil, false
 }

@@ -1,11 +1,13 @@
 package collector
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net"
 	"syscall"
+	"time"
 
 	"go.opentelemetry.io/collector/otelcol"
 )
@@ -43,7 +45,13 @@ func Start(ctx context.Context, o Options) (*Running, error) {
 				return nil, err
 			}
 		}
-		r, err := start(ctx, picked)
+		r, err := picked.run(context.WithoutCancel(ctx), true)
+		if err == nil {
+			var over bool
+			if err, over = r.wait(ctx); over {
+				r, err = nil, fmt.Errorf("start collector: %w", cmp.Or(err, errors.New("it stopped at once")))
+			}
+		}
 		free := len(o.Config) == 0 && (o.GRPCEndpoint == "" || o.HTTPEndpoint == "" || o.ViewEndpoint == "")
 		if err != nil && free && attempt < portAttempts && errors.Is(err, syscall.EADDRINUSE) {
 			continue
@@ -52,35 +60,47 @@ func Start(ctx context.Context, o Options) (*Running, error) {
 	}
 }
 
-func start(ctx context.Context, o Options) (*Running, error) {
+// run starts a collector, which runs until a context ends. One that is embedded leaves signals, and the logger of gRPC,
+// to the program.
+func (o *Options) run(until context.Context, embedded bool) (*Running, error) {
 	uris, err := o.resolve()
+	if err == nil {
+		err = o.prepare()
+	}
 	if err != nil {
 		return nil, err
 	}
-	if err := o.prepare(); err != nil {
-		return nil, err
-	}
 	set := Settings(o.Version, uris)
-	set.DisableGracefulShutdown = true
-	set.SkipSettingGRPCLogger = true // it is the whole program's
+	set.DisableGracefulShutdown, set.SkipSettingGRPCLogger = embedded, embedded
 	c, err := otelcol.NewCollector(set)
 	if err != nil {
 		return nil, fmt.Errorf("set up collector: %w", err)
 	}
-	r := &Running{collector: c, options: o, done: make(chan struct{})}
-	over := make(chan error, 1)
+	r := &Running{collector: c, options: *o, done: make(chan struct{})}
 	go func() {
 		defer close(r.done)
-		r.err = c.Run(context.WithoutCancel(ctx))
-		over <- r.err
+		r.err = c.Run(until)
 	}()
-	if err, ended := waitRunning(ctx, c, over); ended {
-		if err == nil {
-			err = errors.New("it stopped at once")
-		}
-		return nil, fmt.Errorf("start collector: %w", err)
-	}
 	return r, nil
+}
+
+// wait returns when the collector accepts telemetry, or when it is over, which it is soon after ctx ends. The
+// collector tells its state only to those who ask.
+func (r *Running) wait(ctx context.Context) (err error, over bool) {
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for r.collector.GetState() != otelcol.StateRunning {
+		select {
+		case <-r.done:
+			return r.err, true
+		case <-ctx.Done():
+			r.collector.Shutdown()
+			<-r.done
+			return errors.Join(ctx.Err(), r.err), true
+		case <-tick.C:
+		}
+	}
+	return nil, false
 }
 
 // Endpoint returns the "host:port" of OTLP over gRPC, empty with Options.Config.
