@@ -195,17 +195,6 @@ func Text(s string) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
 }
 
-// byWord returns the value of each word of lists of words.
-func byWord[V comparable](lists map[V]string) map[string]V {
-	all := make(map[string]V)
-	for value, words := range lists {
-		for word := range strings.FieldsSeq(words) {
-			all[word] = value
-		}
-	}
-	return all
-}
-
 // encode returns a map as a JSON object, nil where there is nothing in it.
 func encode[M ~map[string]V, V any](m M) json.RawMessage {
 	if len(m) == 0 {

@@ -9,6 +9,7 @@ package dialect
 import (
 	"cmp"
 	"slices"
+	"strings"
 
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/plog"
@@ -118,7 +119,8 @@ const (
 var families = byWord(map[AttrFamilies]string{
 	MarkGenAI: "gen_ai", MarkAI: "ai", MarkOpenInference: "openinference", MarkLLM: "llm", MarkTraceloop: "traceloop",
 	MarkGenkit: "genkit", MarkMastra: "mastra", MarkADK: "gcp", MarkMCP: "mcp", MarkLangSmith: "langsmith",
-	MarkLangfuse: "langfuse", MarkVoltAgent: "entity voltagent", MarkOrdinary: ordinaryFamilies,
+	MarkLangfuse: "langfuse", MarkVoltAgent: "entity voltagent",
+	MarkOrdinary: strings.Join(wordsOf("ordinary")["families"], " "),
 })
 
 // Span is a span with its scope and resource. It is read, never changed.

@@ -26,15 +26,11 @@ var genAI = Dialect{
 
 // operations are the values of gen_ai.operation.name and what they report. What maps to nothing is
 // not part of a session.
-var operations = byWord(map[fact.Kind]string{
-	fact.ModelCall: `chat generate_content text_completion completion llm_call responses response messages generate
-		generate_text stream_text generate_object stream_object`,
-	fact.Turn: `invoke_agent invoke_workflow run_agent invoke_swarm invoke_graph invoke_multiagent`,
-	fact.Step: `agent_step step plan agent_plan handoff apply_guardrail execute_event_loop_cycle embeddings retrieval
-		rerank create_memory_store search_memory create_memory update_memory upsert_memory delete_memory
-		delete_memory_store`,
-	fact.ToolCall: `execute_tool tool_call tool`,
-	"":            `create_agent create_thread`,
+var operations = valuesOf("operations", func(name string) fact.Kind {
+	if name == "none" {
+		return ""
+	}
+	return fact.Kind(name)
 })
 
 // isGenAI reports whether the span is part of an agent's work. A single attribute of the family on
@@ -172,22 +168,10 @@ func readGenAICall(f *fact.Fact, scope pcommon.InstrumentationScope, a Attrs) {
 }
 
 // extras are what no field of a fact holds and a person may ask for.
-var extras = []string{
-	"gen_ai.request.max_tokens", "gen_ai.request.top_p", "gen_ai.request.top_k", "gen_ai.request.seed",
-	"gen_ai.request.choice.count", "gen_ai.request.stream", "gen_ai.request.frequency_penalty",
-	"gen_ai.request.presence_penalty", "gen_ai.request.reasoning.level", "gen_ai.request.previous_response.id",
-	"gen_ai.response.time_to_first_chunk", "gen_ai.client.operation.time_to_first_chunk", "gen_ai.output.type",
-	"gen_ai.prompt.name", "gen_ai.prompt.version", "gen_ai.agent.id", "gen_ai.agent.version", "server.address",
-}
+var extras = keyLists["extras"]
 
 // Keys of what a span reports of a tool call, the convention's first.
-var (
-	toolCallIDs = []string{"gen_ai.tool.call.id", "gen_ai.tool.call_id"}
-	toolInputs  = []string{"gen_ai.tool.call.arguments", "gen_ai.tool.arguments", "gen_ai.tool.input",
-		"gen_ai.tool.parameters", "tool_arguments"}
-	toolOutputs = []string{"gen_ai.tool.call.result", "gen_ai.tool.result", "gen_ai.tool.output",
-		"gen_ai.tool.response", "tool_response"}
-)
+var toolCallIDs, toolInputs, toolOutputs = keyLists["tool_call_ids"], keyLists["tool_inputs"], keyLists["tool_outputs"]
 
 func readGenAITool(f *fact.Fact, s *Span) {
 	a := s.Attrs()

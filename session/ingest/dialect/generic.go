@@ -22,7 +22,7 @@ const Generic = "generic"
 // their values; never by the client. What it makes is marked with its name.
 //
 // Ordinary spans must not become sessions: a query and its result are a search as well as a
-// question and its answer. So attributes of the families of [ordinaryFamilies] are not looked at,
+// question and its answer. So attributes of the families of words.txt are not looked at,
 // and what remains must be evidence of a model or an agent: see [evidence.conversation].
 var generic = Dialect{
 	Name:       Generic,
@@ -144,10 +144,7 @@ func (e *evidence) own(model, agent bool) bool {
 }
 
 // conventionKinds are the keys by which conventions state what a span is.
-var conventionKinds = []string{
-	"gen_ai.operation.name", "mcp.method.name", "ai.operationId", "openinference.span.kind", "traceloop.span.kind",
-	"genkit:type", "mastra.span.type",
-}
+var conventionKinds = keyLists["kinds"]
 
 // isGeneric reports whether a span is of a conversation. Nearly all that it sees are not: what has
 // no attribute but those of ordinary families costs nothing but a look at their first words, which

@@ -1,6 +1,7 @@
 package dialect
 
 import (
+	"slices"
 	"strings"
 
 	"go.opentelemetry.io/collector/pdata/pcommon"
@@ -46,69 +47,13 @@ const (
 	fieldContent
 )
 
-// names are the last words of names, in lower case and without separators, and what they mean. What
-// is before them is anybody's prefix: acme.llm.inputMessages, acme_prompt and agent:final_answer
-// are read by their ends. The longest end counts, so that max_tokens is no count of tokens.
-var names = byWord(map[field]string{
-	fieldInput: `input inputs inputvalue inputtext inputcontent inputdata inputjson inputpayload query request
-		requestbody requestcontent payload`,
-	fieldOutput: `outputjson outputpayload output outputs outputvalue outputcontent outputdata response responses
-		responsetext responsecontent responsebody responsemessage responsemessages result results`,
-	fieldPrompt: `prompt prompts prompttext promptcontent promptvalue question userinput usermessage usermessages
-		userquery usertext userquestion userrequest userutterance utterance inputmessage`,
-	fieldMessages: `messages inputmessages promptmessages chathistory requestmessages llmmessages`,
-	fieldAnswer: `outputtext outputmessages outputmessage completion completions completiontext completioncontent
-		completionmessage answer finalanswer finaloutput reply generation generations generatedtext assistantmessage
-		assistantresponse assistanttext assistantreply agentresponse modelresponse llmresponse llmoutput modeloutput
-		botresponse botmessage`,
-	fieldNone: `system toolid toolparameters maxtokens maxoutputtokens maxinputtokens maxcompletiontokens`,
-	fieldSystem: `systemprompt systemmessage systeminstruction systeminstructions instructions agentinstructions
-		preamble`,
-	fieldModel:         `model modelname modelid requestmodel llmmodel`,
-	fieldResponseModel: `responsemodel responsemodelname`,
-	fieldProvider:      `modelprovider llmprovider providername provider vendor llmsystem`,
-	fieldAgent:         `agentname agent assistantname botname`,
-	fieldKind:          `kind type spankind spantype runtype operationname operation`,
-	fieldToolName:      `toolname tool functionname tooltitle toolcallname`,
-	fieldCallID:        `callid toolcallid tooluseid functioncallid`,
-	fieldToolInput: `toolinput toolargs toolarguments functionarguments functionargs callarguments callargs arguments
-		args toolparams toolcallarguments`,
-	fieldToolOutput: `tooloutput toolresult toolresponse functionresult functionoutput callresult functionresponse
-		observation`,
-	fieldTools: `tools toolcatalog tooldefinitions availabletools functions`,
-	fieldInputTokens: `prompttokens inputtokens tokensinput tokensprompt tokensin inputtokencount prompttokencount
-		tokencountprompt tokencountinput usageinput usageprompt numinputtokens`,
-	fieldOutputTokens: `completiontokens outputtokens tokensoutput tokenscompletion tokensout outputtokencount
-		completiontokencount candidatestokencount tokencountcompletion tokencountoutput usageoutput usagecompletion
-		generatedtokens numoutputtokens`,
-	fieldTotalTokens: `totaltokens tokenstotal totaltokencount usagetotal`,
-	fieldCacheRead: `cachedtokens cachereadtokens cachedinputtokens cachereadinputtokens inputcachedtokens cacheread
-		cachedcontenttokencount cachedprompttokens cachehittokens`,
-	fieldCacheWrite: `cachewritetokens cachecreationtokens cachecreationinputtokens cachewrite cachewriteinputtokens
-		cachecreation`,
-	fieldReasoningTokens: `reasoningtokens outputreasoningtokens reasoningoutputtokens thinkingtokens
-		thoughtstokencount tokensreasoning`,
-	fieldUsage:       `usage usagedetails tokenusage usagemetadata tokencounts llmusage metrics`,
-	fieldCost:        `costusd totalcost costtotal totalcostusd usagecost llmcost`,
-	fieldTemperature: `temperature`,
-	fieldFinish:      `finishreason finishreasons stopreason`,
-	fieldResponseID:  `responseid completionid generationid`,
-	fieldReasoning:   `reasoning reasoningtext reasoningcontent thinking thoughts`,
-	fieldSession:     `sessionid conversationid threadid chatid dialogid dialogueid chatsessionid`,
-	fieldUser:        `userid enduserid`,
-	fieldError:       `errormessage statusmessage`,
-	fieldRole:        `role messagerole`,
-	fieldContent:     `content messagecontent text messagetext`,
-})
-
-// ordinaryFamilies are the first words of the attributes of programs other than agents: what is
-// below them is not part of a conversation, whatever its last word.
-const ordinaryFamilies = `http url db rpc messaging net network server client source destination k8s
-	container faas aws azure az cloud host process thread code exception graphql browser user_agent peer dns tls
-	feature_flag cassandra mongodb redis elasticsearch opensearch kafka rabbitmq signalr aspnetcore dotnet jvm nodejs
-	v8js system otel telemetry service cicd vcs deployment device disk geo log os webengine grpc sql istio envoy nginx
-	spring servlet express fastify nextjs next django flask rails celery sidekiq job cron pod node busy_ns idle_ns
-	prisma hikaricp jdbc s3 sqs dynamodb kubernetes sentry datadog dd ot android ios cpu file test hw zipkin jaeger`
+var (
+	fieldNames = strings.Fields(`none input prompt output answer messages system model response_model provider agent kind
+		tool_name call_id tool_input tool_output tools input_tokens output_tokens total_tokens cache_read cache_write
+		reasoning_tokens usage cost temperature finish response_id reasoning session user error role content`)
+	// names are what the last words of names mean.
+	names = valuesOf("fields", func(name string) field { return field(slices.Index(fieldNames, name)) })
+)
 
 // family returns the first word of a key, or "" when nothing parts it from a rest.
 func family(key string) string {
@@ -204,14 +149,12 @@ const (
 	kindModel
 )
 
-var genericKinds = byWord(map[genericSpanKind]string{
-	kindModel: `llm generation chatmodel chat completion chatcompletion textcompletion llmcall modelcall model
-		inference generate generatetext streamtext modelgeneration modelinvocation prompt`,
-	kindTool:  `tool toolcall function functioncall tooluse toolexecution executetool`,
-	kindAgent: `agent agentrun invokeagent assistant turn conversation workflow workflowrun agentturn crew`,
-	kindChain: `chain task graph run trace pipeline workflowstep`,
-	kindOther: `retriever embedding embeddings memory guardrail evaluator rerank reranker vectorstore retrieval`,
-})
+var (
+	kindNames    = strings.Fields("unknown agent chain other tool model")
+	genericKinds = valuesOf("kinds", func(name string) genericSpanKind {
+		return genericSpanKind(slices.Index(kindNames, name))
+	})
+)
 
 func holdsText(v pcommon.Value) bool {
 	switch v.Type() {

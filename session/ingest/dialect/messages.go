@@ -433,12 +433,7 @@ func (r *reader) sawFinish(o object) {
 }
 
 // roles are the words for a role, in lower case.
-var roles = byWord(map[string]string{
-	"user":      "user human humanmessage humanmessagechunk",
-	"assistant": "assistant ai model bot aimessage aimessagechunk",
-	"system":    "system developer systemmessage systemmessagechunk",
-	"tool":      "tool function toolmessage toolmessagechunk functionmessage",
-})
+var roles = valuesOf("roles", func(name string) string { return name })
 
 // normalRole returns the role that a word means, or "".
 func normalRole(word string) string {

@@ -25,25 +25,11 @@ const (
 	shapeMark // shows where something begins, and is empty
 )
 
-// shapes are the types of parts in the field.
-var shapes = byWord(map[shape]string{
-	shapeText:      `text input_text output_text refusal summary_text`,
-	shapeReasoning: `reasoning thinking redacted_thinking thought reasoning_text reasoning_content`,
-	shapeCall: `toolUse tool_call tool-call tool_use function_call function custom_tool_call local_shell_call
-		shell_call apply_patch_call computer_call`,
-	shapeResult: `toolResult tool_call_response tool-result tool_result tool-error function_call_output
-		custom_tool_call_output local_shell_call_output shell_call_output apply_patch_call_output computer_call_output
-		server_tool_call_response web_search_tool_result web_fetch_tool_result mcp_tool_result
-		code_execution_tool_result bash_code_execution_tool_result text_editor_code_execution_tool_result
-		tool_search_tool_result`,
-	shapeProviderCall: `server_tool_call server_tool_use mcp_tool_use mcp_call web_search_call file_search_call
-		code_interpreter_call image_generation_call`,
-	shapeFile: `file image image_url input_image input_file input_audio audio video document media blob uri
-		reasoning-file`,
-	shapeSource:     `source source-url source-document`,
-	shapeCompaction: `compaction`,
-	shapeMark:       `step-start`,
-})
+var (
+	shapeNames = strings.Fields("none text reasoning call provider_call result file source compaction mark")
+	// shapes are the types of parts in the field.
+	shapes = valuesOf("shapes", func(name string) shape { return shape(slices.Index(shapeNames, name)) })
+)
 
 // appendBody reads the content of a message: text, parts, one part, or JSON text that holds parts.
 func appendBody(parts []fact.Part, raw json.RawMessage) []fact.Part {

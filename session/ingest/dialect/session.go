@@ -15,18 +15,7 @@ import (
 
 // SessionKeys are the attribute keys under which agents, frameworks and back ends write the id of a
 // session, the most exact first.
-var SessionKeys = []string{
-	"session.id", "gen_ai.conversation.id", "ai.telemetry.metadata.sessionId", "ai.settings.context.sessionId",
-	"traceloop.association.properties.session_id", "mastra.metadata.sessionId", "langfuse.session.id",
-	"langsmith.metadata.session_id", "langsmith.metadata.sessionId", "metadata.sessionId", "session_id", "sessionId",
-	"gcp.vertex.agent.session_id", "conversation.id", "conversation_id", "langsmith.metadata.conversation_id",
-	"ai.telemetry.metadata.conversationId", "ai.settings.context.conversationId",
-	"traceloop.association.properties.conversation_id", "ai.telemetry.metadata.threadId",
-	"ai.settings.context.threadId", "traceloop.association.properties.thread_id", "mastra.metadata.threadId",
-	"langsmith.metadata.thread_id", "metadata.threadId", "thread_id", "threadId", "ai.telemetry.metadata.chatId",
-	"ai.settings.context.chatId", "traceloop.association.properties.chat_id", "metadata.chatId", "chat_id", "chatId",
-	"langsmith.trace.session_id", // of a project, unless the application sets it
-}
+var SessionKeys = keyLists["session"]
 
 // Keys looks sessions up. It is safe for concurrent use.
 type Keys struct {

@@ -93,32 +93,11 @@ func (a Attrs) statedUsage(apart fact.Apart, input, output, cacheRead, cacheWrit
 		Raw: statedCounts(a, input, output, cacheRead, cacheWrite, reasoning, total)}.Usage(apart)
 }
 
-// Keys of counts of tokens, those of the conventions first, then older ones and those of clients
-// that had a count before the conventions did.
+// Keys of counts of tokens.
 var (
-	inputTokens  = []string{"gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens", "llm.usage.prompt_tokens"}
-	outputTokens = []string{"gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens",
-		"llm.usage.completion_tokens"}
-	cacheReadTokens = []string{
-		"gen_ai.usage.cache_read.input_tokens", "gen_ai.usage.cache_read_input_tokens",
-		"gen_ai.usage.cached_input_tokens", "gen_ai.usage.cache_read_tokens", "gen_ai.usage.input_tokens.cached",
-		"gen_ai.usage.details.cache_read_tokens", "gen_ai.usage.input_token_details.cache_read",
-		"llm.usage.cache_read_input_tokens", "ai.usage.inputTokenDetails.cacheReadTokens",
-	}
-	cacheWriteTokens = []string{
-		"gen_ai.usage.cache_write.input_tokens", "gen_ai.usage.cache_creation.input_tokens",
-		"gen_ai.usage.cache_creation_input_tokens", "gen_ai.usage.cache_write_input_tokens",
-		"gen_ai.usage.cache_write_tokens", "gen_ai.usage.input_tokens.cache_write",
-		"gen_ai.usage.details.cache_write_tokens", "gen_ai.usage.input_token_details.cache_creation",
-		"llm.usage.cache_creation_input_tokens", "ai.usage.inputTokenDetails.cacheWriteTokens",
-	}
-	reasoningTokens = []string{
-		"gen_ai.usage.reasoning.output_tokens", "gen_ai.usage.reasoning_tokens",
-		"gen_ai.usage.reasoning_output_tokens", "gen_ai.usage.output_tokens.reasoning",
-		"gen_ai.usage.details.reasoning_tokens", "gen_ai.usage.output_token_details.reasoning",
-		"llm.usage.reasoning_tokens", "ai.usage.outputTokenDetails.reasoningTokens",
-	}
-	totalTokens = []string{"gen_ai.usage.total_tokens", "llm.usage.total_tokens", "ai.usage.totalTokens"}
+	inputTokens, outputTokens         = keyLists["input_tokens"], keyLists["output_tokens"]
+	cacheReadTokens, cacheWriteTokens = keyLists["cache_read_tokens"], keyLists["cache_write_tokens"]
+	reasoningTokens, totalTokens      = keyLists["reasoning_tokens"], keyLists["total_tokens"]
 )
 
 // usageBasis returns how an instrumentation counts, "" where that is not known. The conventions
