@@ -360,9 +360,7 @@ func (e *otlpEncoder) message(user, m *session.MessageAndParts) (otlpPlace, erro
 	case session.RoleAssistant:
 		record.Assistant = otlpSaid(m, &rows)
 	default:
-		for i := range m.Parts {
-			rows.Parts = append(rows.Parts, m.Parts[i])
-		}
+		rows.Parts = append(rows.Parts, m.Parts...)
 	}
 	return at, e.write(at, otlpSpanOf(record, rows, failed))
 }
