@@ -1,8 +1,6 @@
 package redact
 
-import (
-	"strings"
-)
+import "strings"
 
 // charset is a set of kinds of bytes.
 type charset uint16
@@ -35,42 +33,11 @@ const (
 
 // class has the sets that each byte is in.
 var class = func() (t [256]charset) {
-	for c := range 256 {
-		switch b := byte(c); {
-		case b >= '0' && b <= '9':
-			t[c] = digit
-		case b >= 'a' && b <= 'z':
-			t[c] = lower
-			if b <= 'f' {
-				t[c] |= hexLower
-			}
-		case b >= 'A' && b <= 'Z':
-			t[c] = upper
-			if b <= 'F' {
-				t[c] |= hexUpper
-			}
-		case b == '_':
-			t[c] = under
-		case b == '-':
-			t[c] = dash
-		case b == '.':
-			t[c] = dot
-		case b == '+' || b == '/':
-			t[c] = plusSlash
-		case b == '=':
-			t[c] = equals
-		case b == '~':
-			t[c] = tilde
-		case b == '%':
-			t[c] = percent
-		case b == '$':
-			t[c] = dollar
-		case b == ':' || b == '@':
-			t[c] = colonAt
-		case b == ',':
-			t[c] = comma
-		case b == ' ' || b == '\t' || b == '\n' || b == '\r':
-			t[c] = space
+	for set, chars := range map[charset]string{digit: "0123456789", lower: "abcdefghijklmnopqrstuvwxyz",
+		upper: "ABCDEFGHIJKLMNOPQRSTUVWXYZ", hexLower: "abcdef", hexUpper: "ABCDEF", under: "_", dash: "-", dot: ".",
+		plusSlash: "+/", equals: "=", tilde: "~", percent: "%", dollar: "$", comma: ",", colonAt: ":@", space: blanks} {
+		for i := range len(chars) {
+			t[chars[i]] |= set
 		}
 	}
 	return t
@@ -83,12 +50,10 @@ func run(s string, i int, set charset) int {
 	for i < len(s) && class[s[i]]&set != 0 {
 		i++
 	}
-	if set&under != 0 && i-start >= len(Marker) {
-		if m := strings.Index(s[start:i], "__"); m >= 0 {
-			for _, marker := range [...]string{TruncatedMarker, Marker} {
-				if m := strings.Index(s[start:i], marker); m >= 0 {
-					i = start + m
-				}
+	if set&under != 0 && i-start >= len(Marker) && strings.Contains(s[start:i], "__") {
+		for _, marker := range [...]string{TruncatedMarker, Marker} {
+			if m := strings.Index(s[start:i], marker); m >= 0 {
+				i = start + m
 			}
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"slices"
+	"sort"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -127,14 +128,10 @@ type cutter struct {
 // tighten makes the next output smaller; it is false when it cannot.
 func (c *cutter) tighten() bool {
 	switch {
-	case c.maxString > c.limit:
-		c.maxString = c.limit
-	case c.maxElements == len(c.s) && c.maxString > 64:
-		c.maxString = max(c.maxString/2, 64)
-	case c.maxElements > 256:
-		c.maxElements = 256
+	case c.maxString > 64:
+		c.maxString = max(min(c.maxString/2, c.limit), 64)
 	case c.maxElements > 1:
-		c.maxElements /= 2
+		c.maxElements = min(c.maxElements/2, 256)
 	case c.maxString > 40:
 		c.maxString = 40
 	default:
@@ -212,24 +209,13 @@ func (c *cutter) str(quoted string) {
 	}
 	note := TruncatedMarker + sizeNote(size)
 	keep := max(0, c.maxString-len(note))
-	// Back to where no escape is cut: one is at most twelve bytes, a pair.
-	k := 0
-	for k < len(body) {
-		n := 1
-		if body[k] == '\\' {
-			if n = 2; body[k+1] == 'u' {
-				if n = 6; k+12 <= len(body) && body[k+6] == '\\' && body[k+7] == 'u' && body[k+2]|0x20 == 'd' &&
-					body[k+3] >= '8' {
-					n = 12
-				}
-			}
-		} else if _, size := utf8.DecodeRuneInString(body[k:]); size > 1 {
-			n = size
-		}
-		if k+n > keep {
-			break
-		}
-		k += n
+	// Back to where no rune, no escape and no pair of surrogates is cut.
+	k := boundary(body, min(len(body), keep))
+	for k > 0 && jsonscan.String(quoted[:k+1]+`"`, 0) != k+2 {
+		k--
+	}
+	if k >= 6 && strings.HasPrefix(strings.ToLower(body[k-6:k]), `\ud`) && oneByteOf("89abAB", body[k-3]) {
+		k -= 6
 	}
 	if k+len(note) >= len(body) {
 		c.out = append(c.out, quoted...)
@@ -238,31 +224,15 @@ func (c *cutter) str(quoted string) {
 	c.out = append(append(append(append(c.out, '"'), body[:k]...), note...), '"')
 }
 
-// Fit returns the length to which texts must be cut, the longest first, so that all
-// of them together are shorter by excess bytes. It is never less than [MinLimit],
-// which may be too much. With no excess it returns the greatest length.
+// Fit returns the length to which texts must be cut, the longest first, so that all of them together are shorter by
+// excess bytes. It is never less than [MinLimit], which may be too much. With no excess it returns the greatest length.
 func Fit(lengths []int, excess int) (limit int) {
-	sorted := slices.Sorted(slices.Values(lengths))
-	slices.Reverse(sorted)
-	if len(sorted) == 0 {
-		return MinLimit
-	}
-	limit = sorted[0]
-	for i := range sorted {
-		if excess <= 0 {
-			break
+	longest := slices.Max(append([]int{MinLimit}, lengths...))
+	return longest - sort.Search(longest-MinLimit, func(less int) bool {
+		saved := 0
+		for _, n := range lengths {
+			saved += max(0, n-(longest-less))
 		}
-		// The first i+1 are all as long as limit now; they go down to the next one.
-		next := 0
-		if i+1 < len(sorted) {
-			next = sorted[i+1]
-		}
-		if each := (excess + i) / (i + 1); each < limit-next {
-			limit -= each
-			break
-		}
-		excess -= (limit - next) * (i + 1)
-		limit = next
-	}
-	return max(limit, MinLimit)
+		return saved >= excess
+	})
 }
