@@ -107,8 +107,8 @@ func (k *keyName) literals() (out []keyLiteral) {
 		add(0, 2, false, "pw=", "pw:", `pw"`, `pw\`, "pw'", "pw ")
 	default:
 		name := k.joined
-		if len(k.words) == 1 {
-			name = singular(name)
+		if len(k.words) == 1 && len(name) > 3 && !strings.HasSuffix(name, "ss") {
+			name = strings.TrimSuffix(name, "s")
 		}
 		add(0, len(name), false, name)
 		for _, sep := range []string{"_", "-", ".", " "} {
@@ -183,23 +183,16 @@ func (r *Redactor) classify(key string) keyClass {
 		}
 		key = head + tail
 	}
-	if len(key) > maxKey || len(r.keys) == 0 {
+	switch {
+	case len(key) > maxKey || len(r.keys) == 0:
 		return notSecret
+	case equalFold(key, "pw") && r.names["pwd"]:
+		return weak
 	}
-	if len(key) < 3 {
-		if equalFold(key, "pw") && r.names["pwd"] {
-			return weak
-		}
-		return notSecret
-	}
-	return r.named(key)
-}
-
-// named is classify for the bytes of a key.
-func (r *Redactor) named(key string) (found keyClass) {
 	// What is at the end of a key is found by what is before it or by what follows.
 	var buf [maxKey + 1]byte
 	n := copy(buf[:], key)
+	found := notSecret
 	padded := unsafe.String(&buf[0], n+1)
 	for at, entries := r.index.next(padded, 0, 0); at >= 0; at, entries = r.index.next(padded, at+1, 0) {
 		for k := range entries {
@@ -238,92 +231,59 @@ func (k *keyName) promise(s string, lo, hi, at, n int) keyClass {
 	for end < hi && class[s[end]]&alnum == 0 {
 		end++
 	}
-	if end < hi {
-		after := s[end:wordFrom(s, end, hi)]
-		switch {
-		case has(describing, after), k.class <= countable && !has(valued, after),
-			equalFold(after, "id") && k.public(): // access_key_id: the public half
-			return notSecret
-		}
+	last := strings.TrimSuffix(k.words[len(k.words)-1], "s")
+	if next := s[end:wordFrom(s, end, hi)]; next != "" && (has(describing, next) || k.class <= countable && !has(valued, next) ||
+		equalFold(next, "id") && (last == "key" || last == "credential")) { // access_key_id: the public half
+		return notSecret
 	}
-	found := k.after(s[owner.lo:owner.hi], s[lo:hi])
+	found := k.behind(owner, s[lo:hi])
 	if found == countable && at+n < hi && s[at+n]|0x20 == 's' {
 		return keyed // tokens are counted more often than listed
 	}
 	return found
 }
 
-// public reports whether an id of what k names is no secret.
-func (k *keyName) public() bool {
-	last := k.words[len(k.words)-1]
-	return last == "key" || strings.TrimSuffix(last, "s") == "credential"
-}
-
-// ends reports whether the name may end at end, and returns where its plural or number
-// does.
+// ends reports whether the name may end at end, and returns where its plural or number does.
 func (k *keyName) ends(s string, end, hi int) (int, bool) {
-	if end < hi && class[s[end]]&letter != 0 {
-		capital := class[s[end]]&upper != 0 && class[s[end-1]]&upper == 0
-		switch {
-		case capital:
-		case s[end]|0x20 == 's' && (k.class >= countable || k.class == weak && k.joined == "pwd") &&
-			!continues(s[:hi], end+1):
-			end++
-		default:
+	if end < hi && class[s[end]]&letter != 0 && !(class[s[end]]&upper != 0 && class[s[end-1]]&upper == 0) {
+		if s[end]|0x20 != 's' || k.class < countable && k.joined != "pwd" || continues(s[:hi], end+1) {
 			return 0, false
 		}
+		end++
 	}
-	for end < hi && class[s[end]]&digit != 0 {
-		end++ // password2
-	}
-	return end, true
+	return run(s[:hi], end, digit), true // password2
 }
 
 // begins reports whether the name may begin at at, and returns the word before it.
-func (k *keyName) begins(s string, lo, at int) (owner span, ok bool) {
+func (k *keyName) begins(s string, lo, at int) (owner string, ok bool) {
 	if at == lo {
-		return span{}, true
+		return "", true
 	}
 	c := class[s[at-1]]
 	from, to := wordBefore(s, lo, at)
 	if c&letter == 0 || class[s[at]]&upper != 0 && (c&upper == 0 || at+1 < len(s) && class[s[at+1]]&lower != 0) {
-		return span{from, to}, true
+		return s[from:to], true
 	}
-	before := s[from:at]
+	owner = s[from:at]
 	switch k.class {
 	case countable: // "tokens" are counted, not kept secret
-		ok = has(tokenOwners, before)
+		return owner, has(tokenOwners, owner)
 	case weak:
-		ok = has(passOwners, before)
-	case keyed:
-		ok = false
-	default:
-		ok = len(k.joined) >= 6
+		return owner, has(passOwners, owner)
 	}
-	return span{from, at}, ok
+	return owner, k.class != keyed && len(k.joined) >= 6
 }
 
-// after returns the class of the name after the word owner, in key.
-func (k *keyName) after(owner, key string) keyClass {
+// behind returns the class of the name after the word owner, in key.
+func (k *keyName) behind(owner, key string) keyClass {
 	switch {
-	case k.class == countable && has(countingTokens, owner):
-		return notSecret
-	case k.class == weak && (has(passOwners, owner) || owner != "" && strings.ToUpper(key) == key &&
-		!has(otherPasses, owner)):
+	case k.class == weak && (has(passOwners, owner) || owner != "" && shouted(key) && !has(otherPasses, owner)):
 		return secret
-	case k.joined == "key" && (owner == "" || has(otherKeys, owner)):
-		return notSecret
-	case k.class == weak && has(otherPasses, owner), k.joined == "secret" && equalFold(owner, "existing"):
+	case k.class == countable && has(countingTokens, owner), k.class == weak && has(otherPasses, owner),
+		k.joined == "key" && (owner == "" || has(otherKeys, owner)), k.joined == "secret" && equalFold(owner, "existing"):
 		return notSecret
 	}
 	return k.class
-}
-
-func singular(name string) string {
-	if len(name) > 3 && !strings.HasSuffix(name, "ss") {
-		return strings.TrimSuffix(name, "s")
-	}
-	return name
 }
 
 func toLower(c byte) byte {
@@ -335,15 +295,12 @@ func toLower(c byte) byte {
 
 // equalFold is strings.EqualFold for ASCII; b is in lower case.
 func equalFold(a, b string) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for i := range len(a) {
+	for i := 0; len(a) == len(b) && i < len(a); i++ {
 		if toLower(a[i]) != b[i] {
 			return false
 		}
 	}
-	return true
+	return len(a) == len(b)
 }
 
 // keyBytes may be part of a key in text.

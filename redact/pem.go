@@ -75,9 +75,11 @@ func unterminated(s string, i int) int {
 		case class[c]&base64 != 0 && c != '+':
 			stop := run(s, i, base64)
 			line := s[i:stop]
-			if header := pemHeader(s, i); header > 0 {
-				i, end = header, header
-				continue
+			for _, header := range [...]string{"Proc-Type", "DEK-Info:", "Version:", "Comment:"} { // of an encrypted key
+				if strings.HasPrefix(s[i:], header) {
+					stop = until(s, i, len(s), "\n")
+					line = s[i:stop]
+				}
 			}
 			if len(line) < 8 && stop < len(s) && !strings.HasSuffix(line, "=") && s[stop] != '-' {
 				return end
@@ -94,19 +96,6 @@ func unterminated(s string, i int) int {
 	return end
 }
 
-// pemHeader returns the end of the header line of an encrypted key at i, 0 where there
-// is none.
-func pemHeader(s string, i int) int {
-	name, _, ok := strings.Cut(s[i:min(len(s), i+40)], ":")
-	if !ok || !strings.HasPrefix(name, "Proc-Type") && name != "DEK-Info" && name != "Version" && name != "Comment" {
-		return 0
-	}
-	if eol := strings.IndexByte(s[i:], '\n'); eol >= 0 {
-		return i + eol
-	}
-	return len(s)
-}
-
 // keyTail matches the lines of a private key whose begin is not there, at its end.
 func keyTail(c *scan, at, n int) (int, int) {
 	s := c.s
@@ -115,28 +104,16 @@ func keyTail(c *scan, at, n int) (int, int) {
 		return 0, 0
 	}
 	start := at
-	for start > c.floor && at-start < maxPEM {
-		b := s[start-1]
-		if class[b]&(base64|space) == 0 && strings.IndexByte("\\\"'>|", b) < 0 {
-			break
-		}
+	for start > c.floor && at-start < maxPEM && (class[s[start-1]]&(base64|space) != 0 || oneByteOf("\\\"'>|", s[start-1])) {
 		start--
 	}
 	// Words before the key are no part of it: it begins where a line is long enough.
-	body := s[start:at]
-	for len(body) > 0 {
-		from := 0
-		for from < len(body) && class[body[from]]&base64 == 0 {
-			from++
+	for start < at {
+		end := run(s[:at], start, base64)
+		if end-start >= 24 && !wordy(s[start:end]) {
+			return start, last
 		}
-		end := run(body, from, base64)
-		if end-from >= 24 && !wordy(body[from:end]) {
-			return at - len(body) + from, last
-		}
-		if end == 0 {
-			break
-		}
-		body = body[end:]
+		start = max(end, start+1)
 	}
 	return 0, 0
 }

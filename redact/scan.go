@@ -254,33 +254,32 @@ type closedQuote struct {
 // false for needs no decoding.
 func (r *Redactor) suspect(raw string) bool {
 	for at, entries := r.index.next(raw, 0, 0); at >= 0; at, entries = r.index.next(raw, at+1, 0) {
-		if r.suspectAt(raw, at, entries) {
-			return true
+		for k := range entries {
+			e := &entries[k]
+			if begin := at - e.offset; (k == 0 || e.at(raw, 0, begin)) && r.suspectAt(raw, begin, e) {
+				return true
+			}
 		}
 	}
 	return false
 }
 
-// suspectAt is suspect for the literals that may be around the three bytes at an even
-// place.
-func (r *Redactor) suspectAt(raw string, at int, entries []entry) bool {
-	for j := range entries {
-		e := &entries[j]
-		begin := at - e.offset
-		if j > 0 && !e.at(raw, 0, begin) {
-			continue
+// suspectAt is suspect for the literal that is at begin.
+func (r *Redactor) suspectAt(raw string, begin int, e *entry) bool {
+	end := begin + len(e.literal)
+	switch {
+	case e.key != nil:
+		lo, hi := keySpan(raw, 0, begin+e.from, e.n)
+		if hi > lo {
+			_, found := r.classifyAt(raw, lo, hi, begin+e.from, e)
+			return found != notSecret
 		}
-		switch {
-		case e.key != nil:
-			if lo, hi := keySpan(raw, 0, begin+e.from, e.n); hi > lo {
-				if _, found := r.classifyAt(raw, lo, hi, begin+e.from, e); found != notSecret {
-					return true
-				}
-			}
-		case e.rule.shape != nil && !e.rule.shape.maybe(raw, begin+len(e.literal)):
-		case e.literal != "://" || maybeURL(raw, begin, len(e.literal)):
-			return true
-		}
+		return false
+	case e.rule.shape != nil:
+		return e.rule.shape.maybe(raw, end)
+	case e.literal == "://": // an @ follows before the URL can have ended
+		stop := until(raw, end, maxURL, " \"<>@")
+		return stop == len(raw) || raw[stop] == '@'
 	}
-	return false
+	return true
 }

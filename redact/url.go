@@ -92,16 +92,3 @@ func (c *scan) host(i, limit int) int {
 	}
 	return at
 }
-
-// maybeURL reports whether an @ follows before the URL can have ended.
-func maybeURL(raw string, at, n int) bool {
-	for i := at + n; i < len(raw) && i < at+n+maxURL; i++ {
-		switch raw[i] {
-		case ' ', '"', '<', '>':
-			return false
-		case '@':
-			return true
-		}
-	}
-	return at+n+maxURL > len(raw)
-}

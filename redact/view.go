@@ -184,27 +184,18 @@ func hex2(s string) int {
 
 // controlSequence returns the length of the terminal's control sequence at i.
 func controlSequence(s string, i int) int {
-	if i+1 == len(s) {
-		return 1
-	}
-	switch s[i+1] {
-	case '[':
-		return 2 + parameters(s[i+2:])
-	case ']':
-		// A link or a title goes up to a bell or ESC \.
-		rest := s[i+2 : min(len(s), i+2+2048)]
-		end := strings.IndexAny(rest, "\a\x1b\n")
-		switch {
-		case end < 0:
-			return 2
-		case rest[end] == 0x1b && end+1 < len(rest) && rest[end+1] == '\\':
-			return 2 + end + 2
-		case rest[end] == '\a':
-			return 2 + end + 1
+	rest := s[i+1 : min(len(s), i+2048)]
+	switch {
+	case strings.HasPrefix(rest, "["):
+		return 2 + parameters(rest[1:])
+	case strings.HasPrefix(rest, "]"): // a link or a title goes up to a bell or ESC \.
+		for _, last := range [...]string{"\a", "\x1b\\"} {
+			if k := strings.IndexAny(rest, "\a\x1b\n"); k >= 0 && strings.HasPrefix(rest[k:], last) {
+				return 1 + k + len(last)
+			}
 		}
-		return 2 + end
 	}
-	return 2
+	return min(2, 1+len(rest))
 }
 
 // parameters returns the length of what follows "ESC [".
@@ -218,12 +209,6 @@ func parameters(s string) int {
 	}
 	return i
 }
-
-// octals are the escapes in octal that hide something.
-var octals = [...]struct {
-	digits string
-	c      int
-}{{"033", 0x1b}, {"75", '='}, {"075", '='}, {"072", ':'}}
 
 // backslashed decodes an escape of a programming language, however many backslashes escape it in turn. A backslash at
 // the end of a line continues it.
@@ -280,10 +265,9 @@ func numbered(s string) (value, size int) {
 			return int(jsonscan.Unit(s[1:5])), 5
 		}
 	case '0', '7':
-		for _, o := range octals {
-			if strings.HasPrefix(s, o.digits) {
-				return o.c, len(o.digits)
-			}
+		if digits := s[:run(s[:min(len(s), 3)], 0, digit)]; digits == "033" || digits == "75" || digits == "075" || digits == "072" {
+			value, _ := strconv.ParseInt(digits, 8, 16)
+			return int(value), len(digits)
 		}
 	}
 	return 0, 0
