@@ -40,9 +40,6 @@ const (
 	joins
 )
 
-var joinNames = [joins]string{"tight", "colon", "spaced", "flag", "setting", "pair", "prose", "bare", "cell", "sure",
-	"argument", "fallback", "below", "item", "apart", "before"}
-
 // mark is something about a label, a value or what is around them that a text either has or not.
 type mark uint8
 
@@ -62,9 +59,6 @@ const (
 	isFlag                   // the label is a flag of a command
 	marks
 )
-
-var markNames = [marks]string{"quoted", "shouts", "starts-line", "ends", "qualified", "long", "short", "digit",
-	"scheme", "query", "goes-on", "label-quoted", "flag"}
 
 // features are what a value is judged by.
 type features struct {
@@ -290,15 +284,4 @@ func (m *mention) found(lo, hi int) finding {
 		return finding{lo, hi, m.replace}
 	}
 	return finding{}
-}
-
-// String names the features.
-func (f features) String() string {
-	out := classNames[f.class] + " " + joinNames[f.join] + " " + kindNames[f.kind]
-	for k := range marks {
-		if f.marks>>k&1 != 0 {
-			out += " " + markNames[k]
-		}
-	}
-	return out
 }

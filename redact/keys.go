@@ -32,8 +32,6 @@ const (
 	classes
 )
 
-var classNames = [classes]string{"none", "keyed", "weak", "countable", "credential", "secret", "phrase", "tool"}
-
 // keyName is one configured key, split into words.
 type keyName struct {
 	words  []string // lower case

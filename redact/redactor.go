@@ -149,7 +149,7 @@ func (r *Redactor) Apply(kind Content, key, s string) (string, Result) {
 	}
 	out := r.Value(key, s)
 	redacted := out != s
-	if r.omits(kind) && out != "" {
+	if r.Omits(kind) && out != "" {
 		return omit(out, redacted)
 	}
 	out, res := r.Truncate(out)
@@ -168,7 +168,7 @@ func (r *Redactor) ApplyJSON(kind Content, key string, raw []byte) ([]byte, Resu
 	}
 	out = r.JSON(out)
 	redacted := string(out) != string(raw)
-	if r.omits(kind) && len(out) > 0 {
+	if r.Omits(kind) && len(out) > 0 {
 		s, res := omit(string(out), redacted)
 		if s == string(out) {
 			return out, res
@@ -182,6 +182,6 @@ func (r *Redactor) ApplyJSON(kind Content, key string, raw []byte) ([]byte, Resu
 
 // Omits reports whether content of kind is replaced whole. A caller that would have to
 // take a value apart to know the kinds in it need not when none is.
-func (r *Redactor) Omits(kind Content) bool { return r != nil && r.omits(kind) }
-
-func (r *Redactor) omits(kind Content) bool { return int(kind) < len(r.omit) && r.omit[kind] }
+func (r *Redactor) Omits(kind Content) bool {
+	return r != nil && int(kind) < len(r.omit) && r.omit[kind]
+}

@@ -278,8 +278,10 @@ func (r *Redactor) suspectAt(raw string, begin int, e *entry) bool {
 	case e.rule.shape != nil:
 		return e.rule.shape.maybe(raw, end)
 	case e.literal == "://": // an @ follows before the URL can have ended
-		stop := until(raw, end, maxURL, " \"<>@")
-		return stop == len(raw) || raw[stop] == '@'
+		for end < len(raw) && end-begin < maxURL && !oneByteOf("@ \"<>", raw[end]) {
+			end++
+		}
+		return end == len(raw) || raw[end] == '@'
 	}
 	return true
 }

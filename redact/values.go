@@ -46,9 +46,6 @@ const (
 	kindCount
 )
 
-var kindNames = [kindCount]string{"stop-word", "number", "uuid", "date", "url", "path", "algorithm", "code", "label",
-	"token", "strong", "chancy", "mixed", "gibberish", "text", "dotted", "word", "name-with-digit", "other"}
-
 // kindOf returns the kind of the value v of the label.
 func (m *mention) kindOf(v string) kind {
 	if m.class == credential && strings.IndexByte(strings.TrimRight(v, "="), '=') > 0 {

@@ -20,6 +20,17 @@ type sample struct {
 	text   string
 }
 
+// String names the features, as data/weights.txt does.
+func (f features) String() (out string) {
+	lines := strings.Split(weightsFile, "\n")
+	out = strings.Fields(lines[2])[int(f.kind)+1]
+	for row := range f.rows {
+		name, _, _ := strings.Cut(lines[4+row], " ")
+		out += " " + name
+	}
+	return out
+}
+
 // learn returns what the judge sees of texts, when it decides as it should.
 func learn(t testing.TB, texts []corpusEntry) (samples []sample) {
 	t.Helper()
@@ -64,7 +75,9 @@ func fit(samples []sample) {
 			}
 			for row := range x.f.rows {
 				for _, k := range columns {
-					m[row][k] = max(-50, min(50, m[row][k]+step))
+					if row >= int(joins) || k < int(kindCount) { // of a join none for itself
+						m[row][k] = max(-50, min(50, m[row][k]+step))
+					}
 				}
 			}
 		}
