@@ -38,12 +38,13 @@
 package jsonl
 
 import (
-	"cmp"
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
-	"slices"
-	"strings"
-	"sync"
+	"iter"
 
 	"github.com/agenttrace/agenttrace/internal/jsonscan"
 	"github.com/agenttrace/agenttrace/session"
@@ -51,34 +52,23 @@ import (
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
-const (
-	// flushSize is how much is buffered before it is written.
-	flushSize = 64 << 10
-	// keepSize is the most that a buffer may hold to be used again.
-	keepSize = 256 << 10
-)
-
-var buffers = sync.Pool{New: func() any { return new([]byte) }}
-
-// Encode writes the rows of the transcript as lines to w, in chunks of 64 KiB or one
-// row, whichever is longer; an [Encoder] writes the rest of a session too. It does not
-// change t, and sorts a copy if t is not in canonical order.
-//
-// Encode refuses what [Decode] would, and then writes nothing: rows without an
-// id or under a row that they do not name (see [session.Transcript.CheckTree]).
+// Encode writes the rows of the transcript as lines to w; an [Encoder] writes the rest of a session too.
 func Encode(w io.Writer, t *session.Transcript) error {
 	return NewEncoder(w).Encode(&codec.Session{Transcript: t})
 }
 
-// blobWindow is how much text of prompts and catalogs a line with a digest alone may
-// be away from the one with the text.
-const blobWindow = 64 << 20
+const (
+	// flushSize is how much is buffered before it is written.
+	flushSize = 64 << 10
+	// blobWindow is how much text of prompts and catalogs a line with a digest alone may
+	// be away from the one with the text.
+	blobWindow = 64 << 20
+)
 
 // Encoder writes sessions one after the other to a file. It is used by one goroutine.
 type Encoder struct {
-	w   io.Writer
+	w   *bufio.Writer
 	buf []byte
-	err error // of w, while a session is written
 	// written are the prompts and catalogs in the file, with how much text of them was
 	// written when they were; text is how much it is now.
 	written map[blobKey]int64
@@ -94,190 +84,267 @@ type blobKey struct {
 }
 
 // NewEncoder returns an encoder that writes to w.
-func NewEncoder(w io.Writer) *Encoder { return &Encoder{w: w, written: make(map[blobKey]int64)} }
+func NewEncoder(w io.Writer) *Encoder {
+	return &Encoder{w: bufio.NewWriterSize(w, flushSize), written: make(map[blobKey]int64)}
+}
 
-// Encode writes all of a session, as the function [Encode] writes a transcript. It
-// refuses decisions, spans and annotations of another session, too. It does not retain s.
+// Encode writes all of a session. It does not change s, and sorts a copy if s is not in canonical order. It refuses
+// what [Recover] would, and then writes nothing: rows without an id, under a row that they do not name (see
+// [session.Transcript.CheckTree]), or of another session.
 func (e *Encoder) Encode(s *codec.Session) error {
-	if err := s.CheckTree(); err != nil {
+	if err := check(s); err != nil {
 		return fmt.Errorf("encode session %s: %w", s.Session.ID, err)
 	}
-	if err := CheckOthers(s); err != nil {
-		return fmt.Errorf("encode session %s: %w", s.Session.ID, err)
-	}
-	pooled := buffers.Get().(*[]byte)
-	e.buf = (*pooled)[:0]
-	err := e.session(s)
-	if cap(e.buf) <= keepSize {
-		*pooled = e.buf
-		buffers.Put(pooled)
-	}
-	e.buf, e.err = nil, nil
-	if err != nil {
+	e.session(s)
+	if err := e.w.Flush(); err != nil {
 		return fmt.Errorf("write session %s: %w", s.Session.ID, err)
 	}
 	return nil
 }
 
-// CheckOthers reports the first row beside the transcript that has no id, or that belongs
-// to another session: what no canonical format can hold.
-func CheckOthers(s *codec.Session) error {
-	id := s.Session.ID
-	for i := range s.Decisions {
-		if d := &s.Decisions[i]; d.ID == "" || d.SessionID != id {
-			return fmt.Errorf("decision %q belongs to session %q", d.ID, d.SessionID)
-		}
-	}
-	for i := range s.Annotations {
-		if n := &s.Annotations[i]; n.ID == "" || n.SessionID != id {
-			return fmt.Errorf("annotation %q belongs to session %q", n.ID, n.SessionID)
-		}
-	}
-	for i := range s.SpanRefs {
-		if l := &s.SpanRefs[i]; l.TraceID == "" || l.SpanID == "" || l.SessionID != id {
-			return fmt.Errorf("span %q of trace %q belongs to session %q", l.SpanID, l.TraceID, l.SessionID)
-		}
-	}
-	for i := range s.Blobs {
-		if b := &s.Blobs[i]; b.Digest == "" || b.Kind != store.BlobSystemPrompt && b.Kind != store.BlobToolCatalog {
-			return fmt.Errorf("a text of kind %q has digest %q", b.Kind, b.Digest)
-		}
-	}
-	return nil
-}
-
-func (e *Encoder) session(s *codec.Session) error {
+func (e *Encoder) session(s *codec.Session) {
 	t := s.Sorted()
-	e.row(sessionPrefix, t.Session.AppendJSON)
-	if s.State != nil {
-		e.row(statePrefix, func(dst []byte) []byte { return s.State.AppendJSON(dst, t.Session.ID) })
+	e.line("session", t.Session.AppendJSON)
+	for i := range tables[:beforeMessages] {
+		switch table := &tables[i]; table.line {
+		case "session":
+		case "system_prompt":
+			e.blobs(table.line, sortedBlobs(s.Blobs, store.BlobSystemPrompt))
+		case "tool_catalog":
+			e.blobs(table.line, sortedBlobs(s.Blobs, store.BlobToolCatalog))
+		default:
+			e.lines(table, s)
+		}
 	}
-	for _, trace := range slices.Sorted(slices.Values(s.Traces)) {
-		e.row(tracePrefix, func(dst []byte) []byte { return AppendTrace(dst, trace, t.Session.ID) })
+	indexes := make(map[string][]store.RequestedIndex) // by message
+	for _, c := range sortedIndexes(s.RequestedIndexes) {
+		indexes[c.MessageID] = append(indexes[c.MessageID], c)
 	}
-	for _, b := range SortedBlobs(s.Blobs) {
-		e.blob(&b)
-	}
-	indexes := SortedIndexes(s.RequestedIndexes)
 	for i := range t.Messages {
 		m := &t.Messages[i]
-		e.row(messagePrefix, m.Message.AppendJSON)
+		e.line("message", m.Message.AppendJSON)
 		for j := range m.Parts {
-			e.row(partPrefix, m.Parts[j].AppendJSON)
+			e.line("part", m.Parts[j].AppendJSON)
 		}
-		from, _ := slices.BinarySearchFunc(indexes, m.Message.ID, func(c store.RequestedIndex, id string) int {
-			return strings.Compare(c.MessageID, id)
-		})
-		for k := from; k < len(indexes) && indexes[k].MessageID == m.Message.ID; k++ {
-			e.row(indexPrefix, indexes[k].AppendJSON)
+		for _, c := range indexes[m.Message.ID] {
+			e.line("requested_index", c.AppendJSON)
 		}
 	}
-	for _, d := range SortedDecisions(s.Decisions) {
-		e.row(decisionPrefix, d.AppendJSON)
+	for i := range tables[beforeMessages:] {
+		if table := &tables[beforeMessages+i]; table.rows != nil && table.line != "requested_index" {
+			e.lines(table, s)
+		}
 	}
-	for _, l := range SortedSpanRefs(s.SpanRefs) {
-		e.row(spanPrefix, l.AppendJSON)
-	}
-	for _, n := range SortedAnnotations(s.Annotations) {
-		e.row(notePrefix, n.AppendJSON)
-	}
-	e.flush(1)
-	return e.err
 }
 
-// blob writes a prompt or a catalog, or where the file has it its digest alone.
-func (e *Encoder) blob(b *store.Blob) {
-	prefix := promptPrefix
-	if b.Kind == store.BlobToolCatalog {
-		prefix = catalogPrefix
+func (e *Encoder) lines(table *table, s *codec.Session) {
+	for _, r := range table.rows(s) {
+		e.line(table.line, r)
 	}
-	key := blobKey{b.Kind, b.Digest, b.Exact, len(b.Body)}
-	if at, ok := e.written[key]; ok && e.text-at <= blobWindow {
-		e.row(prefix, func(dst []byte) []byte {
-			return append(jsonscan.AppendString(append(dst, `{"digest":`...), b.Digest), '}')
-		})
-		return
+}
+
+// line writes a line. After an error of the writer it writes nothing.
+func (e *Encoder) line(kind string, r row) {
+	e.buf = append(append(append(e.buf[:0], `{"type":"`...), kind...), `","data":`...)
+	e.buf = append(r(e.buf), "}\n"...)
+	_, _ = e.w.Write(e.buf) // an error is that of Flush
+}
+
+// blobs writes prompts or catalogs, and of those that the file has the digest alone.
+func (e *Encoder) blobs(kind string, all []store.Blob) {
+	for _, b := range all {
+		key := blobKey{b.Kind, b.Digest, b.Exact, len(b.Body)}
+		if at, ok := e.written[key]; ok && e.text-at <= blobWindow {
+			e.line(kind, func(dst []byte) []byte {
+				return append(jsonscan.AppendString(append(dst, `{"digest":`...), b.Digest), '}')
+			})
+			continue
+		}
+		e.line(kind, b.AppendJSON)
+		e.text += int64(len(b.Body))
+		e.written[key] = e.text
 	}
-	e.row(prefix, b.AppendJSON)
-	e.text += int64(len(b.Body))
-	e.written[key] = e.text
 	if len(e.written) > 1<<16 { // of which none in reach need be forgotten, because it is written again then
 		clear(e.written)
 	}
 }
 
-// AppendTrace appends a row of session_traces as a JSON object.
-func AppendTrace(dst []byte, traceID, sessionID string) []byte {
-	dst = jsonscan.AppendString(append(dst, `{"trace_id":`...), traceID)
-	dst = jsonscan.AppendString(append(dst, `,"session_id":`...), sessionID)
-	return append(dst, '}')
+// MaxLine is the longest line in bytes that [Decode] accepts. It leaves room
+// for a part of 64 MiB with every byte escaped twice, and bounds the memory
+// that a file of another kind can take.
+const MaxLine = 256 << 20
+
+// Decode yields the transcripts of the sessions in r, each when its last line has been
+// read. The sequence can be ranged over once. The caller owns what it yields. Rows of
+// other tables are read, and left out.
+//
+// Edge cases:
+//   - an empty input yields nothing; empty lines and a byte order mark at the
+//     start are skipped; a last line may lack its newline;
+//   - keys of data that are no columns are ignored, absent columns have the
+//     defaults of the table (see [session.Session.DecodeJSON]);
+//   - rows may be in any order below what they belong to, and come out in
+//     canonical order;
+//   - an error names the line, is yielded once with a nil transcript, and ends
+//     the sequence. The session it is in is not yielded; those before it are.
+//     A file cut off between two lines cannot be distinguished from a whole one.
+//
+// [Recover] reads on instead, and yields all of a session.
+func Decode(r io.Reader) iter.Seq2[*session.Transcript, error] {
+	return transcripts(read(r, func(codec.Problem, error) bool { return false }))
 }
 
-// SortedBlobs are the blobs in the order in which canonical formats write them, those
-// of a digest once. It shares their bodies.
-func SortedBlobs(all []store.Blob) []store.Blob {
-	all = slices.Clone(all)
-	slices.SortFunc(all, func(a, b store.Blob) int {
-		exact := 0
-		if a.Exact != b.Exact {
-			if exact = 1; a.Exact {
-				exact = -1
+// DecodeKnown is [Decode] that leaves out lines of an unknown type, which a newer writer may
+// have added, and reports each by its line.
+func DecodeKnown(r io.Reader, report func(codec.Problem)) iter.Seq2[*session.Transcript, error] {
+	return transcripts(read(r, func(p codec.Problem, err error) bool {
+		_, unknown := errors.AsType[unknownTypeError](err)
+		if unknown {
+			report(p)
+		}
+		return unknown
+	}))
+}
+
+// Recover yields the sessions in r, all of each. A line that cannot be read, such as the last one
+// of a file that was cut off, or that does not belong where it stands is reported and left out;
+// report may be nil. Before the first session it is an error.
+func Recover(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
+	return read(r, func(p codec.Problem, _ error) bool {
+		if report != nil {
+			report(p)
+		}
+		return true
+	})
+}
+
+func transcripts(all iter.Seq2[*codec.Session, error]) iter.Seq2[*session.Transcript, error] {
+	return func(yield func(*session.Transcript, error) bool) {
+		for s, err := range all {
+			var t *session.Transcript
+			if s != nil {
+				t = s.Transcript
+			}
+			if !yield(t, err) {
+				return
 			}
 		}
-		return cmp.Or(strings.Compare(string(a.Kind), string(b.Kind)), strings.Compare(a.Digest, b.Digest),
-			exact, strings.Compare(a.Body, b.Body))
-	})
-	return slices.CompactFunc(all, func(a, b store.Blob) bool { return a.Kind == b.Kind && a.Digest == b.Digest })
-}
-
-// SortedDecisions are the decisions in the order in which canonical formats write them.
-func SortedDecisions(all []store.Decision) []store.Decision {
-	return sorted(all, func(a, b store.Decision) int {
-		return cmp.Or(cmp.Compare(a.DecidedAt, b.DecidedAt), strings.Compare(a.ID, b.ID))
-	})
-}
-
-// SortedAnnotations are the annotations in the order in which canonical formats write them.
-func SortedAnnotations(all []store.Annotation) []store.Annotation {
-	return sorted(all, store.CompareAnnotations)
-}
-
-// SortedSpanRefs are the spans in the order in which canonical formats write them.
-func SortedSpanRefs(all []store.SpanRef) []store.SpanRef {
-	return sorted(all, func(a, b store.SpanRef) int {
-		return cmp.Or(cmp.Compare(a.StartNano, b.StartNano),
-			strings.Compare(a.TraceID, b.TraceID), strings.Compare(a.SpanID, b.SpanID))
-	})
-}
-
-// SortedIndexes are the requested indexes by message and part.
-func SortedIndexes(all []store.RequestedIndex) []store.RequestedIndex {
-	return sorted(all, func(a, b store.RequestedIndex) int {
-		return cmp.Or(strings.Compare(a.MessageID, b.MessageID), strings.Compare(a.PartID, b.PartID))
-	})
-}
-
-// sorted returns all in order: itself, or a copy.
-func sorted[T any](all []T, compare func(a, b T) int) []T {
-	if slices.IsSortedFunc(all, compare) {
-		return all
 	}
-	return slices.SortedStableFunc(slices.Values(all), compare)
 }
 
-// row writes a line. After an error of the writer it writes nothing.
-func (e *Encoder) row(prefix string, appendJSON func([]byte) []byte) {
-	e.buf = append(appendJSON(append(e.buf, prefix...)), "}\n"...)
-	e.flush(flushSize)
+// read yields the sessions in r. leaveOut reports whether a line with an error is left out;
+// otherwise the error ends the sequence.
+func read(r io.Reader, leaveOut func(codec.Problem, error) bool) iter.Seq2[*codec.Session, error] {
+	return func(yield func(*codec.Session, error) bool) {
+		lines := lineReader{r: bufio.NewReaderSize(r, flushSize), maximum: MaxLine}
+		var d decoder
+		for {
+			line, err := lines.next()
+			_, long := errors.AsType[tooLongError](err)
+			failed := err != nil && !long
+			switch {
+			case errors.Is(err, io.EOF):
+				if s := d.finish(); s != nil {
+					yield(s, nil)
+				}
+				return
+			case err == nil:
+				err = d.line(line)
+			}
+			if done := d.done; done != nil {
+				if d.done = nil; !yield(done, nil) {
+					return
+				}
+			}
+			if err == nil {
+				continue
+			}
+			_, unknown := errors.AsType[unknownTypeError](err)
+			p := codec.Problem{Line: lines.n, Reason: err.Error() + "; it is left out"}
+			if failed || d.s == nil && !unknown || !leaveOut(p, err) {
+				yield(nil, fmt.Errorf("line %d: %w", lines.n, err))
+				return
+			}
+		}
+	}
 }
 
-// flush writes the buffer if it holds at least atLeast bytes.
-func (e *Encoder) flush(atLeast int) {
-	if len(e.buf) < atLeast {
-		return
+// lineReader reads lines of any length up to maximum.
+type lineReader struct {
+	r       *bufio.Reader
+	maximum int
+	buf     []byte
+	n       int // the number of the line last read, from 1
+}
+
+// tooLongError is the error of a line that is longer than a lineReader takes.
+type tooLongError int
+
+func (e tooLongError) Error() string { return fmt.Sprintf("longer than %d bytes", int(e)) }
+
+// next returns the next line without its newline, valid until the next call,
+// or io.EOF. After a tooLongError it goes on with the line after that.
+func (l *lineReader) next() ([]byte, error) {
+	l.n++
+	l.buf = l.buf[:0]
+	for {
+		chunk, err := l.r.ReadSlice('\n')
+		if len(l.buf) <= l.maximum {
+			l.buf = append(l.buf, bytes.TrimSuffix(chunk, []byte("\n"))...)
+		}
+		switch {
+		case errors.Is(err, bufio.ErrBufferFull):
+			continue
+		case err != nil && (!errors.Is(err, io.EOF) || len(l.buf) == 0):
+			return nil, err
+		case len(l.buf) > l.maximum:
+			return nil, tooLongError(l.maximum)
+		case l.n == 1:
+			return bytes.TrimPrefix(l.buf, []byte("\uFEFF")), nil
+		}
+		return l.buf, nil
 	}
-	if e.err == nil {
-		_, e.err = e.w.Write(e.buf)
+}
+
+// line takes one line.
+func (d *decoder) line(line []byte) error {
+	if line = bytes.Trim(line, " \t\r"); len(line) == 0 {
+		return nil
 	}
-	e.buf = e.buf[:0]
+	// A line as this package writes it needs no look at its envelope: what
+	// is between the known beginning and the last brace is the row, if it is
+	// one JSON value. If it is not, the line is read the long way.
+	rest, canonical := bytes.CutPrefix(line, []byte(`{"type":"`))
+	kind, rest, _ := bytes.Cut(rest, []byte(`"`))
+	data, ok := bytes.CutPrefix(rest, []byte(`,"data":`))
+	data, ended := bytes.CutSuffix(data, []byte("}"))
+	if canonical && ok && ended {
+		err := d.takeRow(string(kind), data)
+		_, unknown := errors.AsType[unknownTypeError](err)
+		if _, bad := errors.AsType[*json.SyntaxError](err); !bad && !unknown {
+			return err
+		}
+	}
+	return d.anyLine(line)
+}
+
+// anyLine takes a line with its keys in any order and any space between them.
+func (d *decoder) anyLine(line []byte) error {
+	var envelope struct {
+		Type *string         `json:"type"`
+		Data json.RawMessage `json:"data"`
+	}
+	if err := json.Unmarshal(line, &envelope); err != nil {
+		if _, bad := errors.AsType[*json.SyntaxError](err); bad {
+			return fmt.Errorf("not JSON: %w", err)
+		}
+		return errors.New(`not an object with a "type" and "data"`)
+	}
+	switch {
+	case envelope.Type == nil:
+		return errors.New(`"type" is missing`)
+	case envelope.Data == nil:
+		return errors.New(`"data" is missing`)
+	}
+	return d.takeRow(*envelope.Type, envelope.Data)
 }

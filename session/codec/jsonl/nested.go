@@ -7,11 +7,9 @@ import (
 	"fmt"
 	"io"
 	"iter"
-	"slices"
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
-	"github.com/agenttrace/agenttrace/session/store"
 )
 
 // The canonical nested shape of one session is one JSON object per file.
@@ -60,96 +58,63 @@ import (
 // The format is canonical: a session has one encoding, byte for byte, and
 // decoding and encoding it again gives the same bytes.
 
-// EncodeNested writes the session to w, in chunks of 64 KiB or one row, whichever is
-// longer. It does not change s, and sorts a copy if s is not in canonical order.
+// EncodeNested writes the session to w. It does not change s, and sorts a copy if s is not in canonical order.
 //
 // It refuses what [DecodeNested] would, and then writes nothing: rows without an
 // id or under a row that they do not name (see [session.Transcript.CheckTree]).
 func EncodeNested(w io.Writer, s *codec.Session) error {
-	err := s.CheckTree()
-	if err == nil {
-		err = CheckOthers(s)
-	}
-	if err != nil {
+	if err := check(s); err != nil {
 		return fmt.Errorf("encode session %s: %w", s.Session.ID, err)
 	}
-	e := nestedEncoder{w: w}
-	if err := e.session(s); err != nil {
+	t := s.Sorted()
+	buf := t.Session.AppendJSON([]byte("{\n\"session\":"))
+	buf = appendTables(buf, tables[:beforeMessages], s)
+	buf = append(buf, ",\n\"messages\":["...)
+	for i := range t.Messages {
+		m := &t.Messages[i]
+		buf = append(append(buf, separator(i)...), `{"message":`...)
+		buf = append(m.Message.AppendJSON(buf), `,"parts":[`...)
+		buf = append(appendRows(buf, rowsOf(m.Parts, (*session.Part).AppendJSON)), "]}"...)
+	}
+	if len(t.Messages) > 0 {
+		buf = append(buf, '\n')
+	}
+	buf = append(appendTables(append(buf, ']'), tables[beforeMessages:], s), "\n}\n"...)
+	if _, err := w.Write(buf); err != nil {
 		return fmt.Errorf("write session %s: %w", s.Session.ID, err)
 	}
 	return nil
 }
 
-type nestedEncoder struct {
-	w   io.Writer
-	buf []byte
-	err error
-}
-
-// flush writes what there is once it is worth it.
-func (e *nestedEncoder) flush() {
-	if len(e.buf) >= flushSize && e.err == nil {
-		_, e.err = e.w.Write(e.buf)
-		e.buf = e.buf[:0]
-	}
-}
-
-// writeRows writes a key with its rows, and nothing where there are none.
-func writeRows[T any](e *nestedEncoder, key string, all []T, row func(*T, []byte) []byte) {
-	if len(all) == 0 {
-		return
-	}
-	e.buf = append(e.buf, ",\n\""+key+"\":["...)
-	for i := range all {
-		e.buf = row(&all[i], append(e.buf, separator(i)...))
-		e.flush()
-	}
-	e.buf = append(e.buf, "\n]"...)
-}
-
-func (e *nestedEncoder) session(s *codec.Session) error {
-	t := s.Sorted()
-	e.buf = t.Session.AppendJSON(append(e.buf, "{\n\"session\":"...))
-	if s.State != nil {
-		e.buf = s.State.AppendJSON(append(e.buf, ",\n\"session_state\":"...), t.Session.ID)
-	}
-	writeRows(e, "session_traces", slices.Sorted(slices.Values(s.Traces)), func(trace *string, dst []byte) []byte {
-		return AppendTrace(dst, *trace, t.Session.ID)
-	})
-	prompts, catalogs := SortedBlobs(s.Blobs), []store.Blob(nil)
-	if i := slices.IndexFunc(prompts, func(b store.Blob) bool { return b.Kind == store.BlobToolCatalog }); i >= 0 {
-		prompts, catalogs = prompts[:i], prompts[i:]
-	}
-	writeRows(e, "system_prompts", prompts, (*store.Blob).AppendJSON)
-	writeRows(e, "tool_catalogs", catalogs, (*store.Blob).AppendJSON)
-
-	e.buf = append(e.buf, ",\n\"messages\":["...)
-	for i := range t.Messages {
-		e.buf = append(append(e.buf, separator(i)...), `{"message":`...)
-		e.buf = append(t.Messages[i].Message.AppendJSON(e.buf), `,"parts":[`...)
-		for j := range t.Messages[i].Parts {
-			e.buf = t.Messages[i].Parts[j].AppendJSON(append(e.buf, separator(j)...))
-			e.flush()
+// appendTables appends keys with their rows, and nothing where there are none.
+func appendTables(buf []byte, some []table, s *codec.Session) []byte {
+	for _, t := range some {
+		if t.rows == nil {
+			continue
 		}
-		if len(t.Messages[i].Parts) > 0 {
-			e.buf = append(e.buf, '\n')
+		rows := t.rows(s)
+		if len(rows) == 0 {
+			continue
 		}
-		e.buf = append(e.buf, "]}"...)
+		buf = append(buf, ",\n\""+t.key+"\":"...)
+		if t.key == "session_state" {
+			buf = rows[0](buf)
+		} else {
+			buf = append(appendRows(append(buf, '['), rows), ']')
+		}
 	}
-	if len(t.Messages) > 0 {
-		e.buf = append(e.buf, '\n')
-	}
-	e.buf = append(e.buf, ']')
+	return buf
+}
 
-	writeRows(e, "requested_indexes", SortedIndexes(s.RequestedIndexes), (*store.RequestedIndex).AppendJSON)
-	writeRows(e, "permission_decisions", SortedDecisions(s.Decisions), (*store.Decision).AppendJSON)
-	writeRows(e, "session_spans", SortedSpanRefs(s.SpanRefs), (*store.SpanRef).AppendJSON)
-	writeRows(e, "annotations", SortedAnnotations(s.Annotations), (*store.Annotation).AppendJSON)
-	e.buf = append(e.buf, "\n}\n"...)
-	if e.err == nil {
-		_, e.err = e.w.Write(e.buf)
+// appendRows appends rows, each on a line of its own.
+func appendRows(buf []byte, rows []row) []byte {
+	for i, r := range rows {
+		buf = r(append(buf, separator(i)...))
 	}
-	return e.err
+	if len(rows) > 0 {
+		buf = append(buf, '\n')
+	}
+	return buf
 }
 
 func separator(i int) string {
@@ -172,34 +137,19 @@ func DecodeNested(r io.Reader) (*codec.Session, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read session: %w", err)
 	}
-	return decodeNested(data)
-}
-
-// DecodeNestedFile is [DecodeNested] as a format has it.
-func DecodeNestedFile(r io.Reader, _ func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-	return func(yield func(*codec.Session, error) bool) { yield(DecodeNested(r)) }
-}
-
-// nested is the file.
-type nested struct {
-	Session  json.RawMessage `json:"session"`
-	State    json.RawMessage `json:"session_state"`
-	Messages []struct {
-		Message json.RawMessage   `json:"message"`
-		Parts   []json.RawMessage `json:"parts"`
-	} `json:"messages"`
-	Traces    []json.RawMessage `json:"session_traces"`
-	Prompts   []json.RawMessage `json:"system_prompts"`
-	Catalogs  []json.RawMessage `json:"tool_catalogs"`
-	Indexes   []json.RawMessage `json:"requested_indexes"`
-	Decisions []json.RawMessage `json:"permission_decisions"`
-	Spans     []json.RawMessage `json:"session_spans"`
-	Notes     []json.RawMessage `json:"annotations"`
-}
-
-func decodeNested(data []byte) (*codec.Session, error) {
-	var f nested
-	if err := json.Unmarshal(bytes.TrimPrefix(data, []byte("\uFEFF")), &f); err != nil {
+	var f struct {
+		Session  json.RawMessage `json:"session"`
+		Messages []struct {
+			Message json.RawMessage   `json:"message"`
+			Parts   []json.RawMessage `json:"parts"`
+		} `json:"messages"`
+	}
+	var others map[string]json.RawMessage
+	err = json.Unmarshal(bytes.TrimPrefix(data, []byte("\uFEFF")), &f)
+	if err == nil {
+		err = json.Unmarshal(bytes.TrimPrefix(data, []byte("\uFEFF")), &others)
+	}
+	if err != nil {
 		if e, ok := errors.AsType[*json.SyntaxError](err); ok {
 			return nil, fmt.Errorf("read session: line %d: %w", lineAt(data, e.Offset), e)
 		}
@@ -232,40 +182,37 @@ func decodeNested(data []byte) (*codec.Session, error) {
 	if err := t.CheckTree(); err != nil {
 		return nil, fmt.Errorf("decode session %s: %w", t.Session.ID, err)
 	}
-	s := &codec.Session{Transcript: t.Sorted()}
-	if err := f.others(s); err != nil {
-		return nil, err
+	return takeOthers(&codec.Session{Transcript: t.Sorted()}, others)
+}
+
+// takeOthers adds the rows beside the transcript.
+func takeOthers(s *codec.Session, others map[string]json.RawMessage) (*codec.Session, error) {
+	d := decoder{s: s, messages: make(map[string]int, len(s.Messages))}
+	for i := range s.Messages {
+		d.messages[s.Messages[i].Message.ID] = i
+	}
+	for _, t := range tables {
+		raw := others[t.key]
+		if t.rows == nil || raw == nil || string(raw) == "null" {
+			continue
+		}
+		rows := []json.RawMessage{raw}
+		if t.key != "session_state" {
+			rows = nil
+			if err := json.Unmarshal(raw, &rows); err != nil {
+				return nil, errors.New(`read session: not an object with a "session" and "messages"`)
+			}
+		}
+		for i, row := range rows {
+			if err := d.takeRow(t.line, row); err != nil {
+				return nil, fmt.Errorf("decode session %s: decode %s[%d]: %w", s.Session.ID, t.key, i, err)
+			}
+		}
 	}
 	return s, nil
 }
 
-// others adds the rows beside the transcript, which have the types that their lines have in JSONL.
-func (f *nested) others(s *codec.Session) error {
-	add := NewAdder(s)
-	var state []json.RawMessage
-	if f.State != nil && string(f.State) != "null" {
-		state = []json.RawMessage{f.State}
-	}
-	for _, table := range []struct {
-		key, kind string
-		rows      []json.RawMessage
-	}{
-		{"session_state", "session_state", state}, {"session_traces", "session_trace", f.Traces},
-		{"system_prompts", "system_prompt", f.Prompts}, {"tool_catalogs", "tool_catalog", f.Catalogs},
-		{"requested_indexes", "requested_index", f.Indexes},
-		{"permission_decisions", "permission_decision", f.Decisions}, {"session_spans", "session_span", f.Spans},
-		{"annotations", "annotation", f.Notes},
-	} {
-		for i, row := range table.rows {
-			if err := add.Row(table.kind, row); err != nil {
-				return fmt.Errorf("decode session %s: decode %s[%d]: %w", s.Session.ID, table.key, i, err)
-			}
-		}
-	}
-	return nil
-}
-
-// lineAt is the number, from 1, of the line that the offset is in.
-func lineAt(data []byte, offset int64) int {
-	return 1 + bytes.Count(data[:min(offset, int64(len(data)))], []byte("\n"))
+// DecodeNestedFile is [DecodeNested] as a format has it.
+func DecodeNestedFile(r io.Reader, _ func(codec.Problem)) iter.Seq2[*codec.Session, error] {
+	return func(yield func(*codec.Session, error) bool) { yield(DecodeNested(r)) }
 }
