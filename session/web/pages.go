@@ -65,9 +65,7 @@ func newPages(b Backend, o Options) http.Handler {
 	for pattern, serve := range map[string]func(http.ResponseWriter, *http.Request) error{
 		"GET /{$}":                            v.home,
 		"GET /sessions":                       v.list,
-		"GET /sessions/events":                v.listEvents,
 		"GET /now":                            v.now,
-		"GET /now/events":                     v.nowEvents,
 		"GET /stats":                          v.stats,
 		"GET /assets/{name}":                  v.asset,
 		"GET /s/{id}":                         v.session,
@@ -77,7 +75,7 @@ func newPages(b Backend, o Options) http.Handler {
 		"GET /s/{id}/share":                   v.share,
 		"GET /s/{id}/share/session.html":      v.download,
 		"GET /s/{id}/next":                    v.next,
-		"GET /s/{id}/events":                  v.events,
+		"GET /changes":                        v.changes,
 		"GET /s/{id}/p/{message}/{part}":      v.part,
 		"GET /s/{id}/p/{message}/{part}/raw":  v.raw,
 		"GET /s/{id}/p/{message}/{part}/blob": v.blob,

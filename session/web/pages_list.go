@@ -38,7 +38,7 @@ type listPage struct {
 	Sorts, Statuses []string
 	// Zone names the zone of the times.
 	Zone string
-	// Live is the address of updates, "" of a page without.
+	// Live is the address of the page, "" of one that is not updated while it is open.
 	Live string
 }
 
@@ -82,7 +82,7 @@ func (v *pages) listPage(ctx context.Context, query url.Values) (*listPage, erro
 	} else {
 		err = v.listSessions(ctx, p)
 		if v.Changes != nil && p.Query.Get("cursor") == "" {
-			p.Live = "/sessions/events?" + p.Query.Encode()
+			p.Live = "/sessions?" + p.Query.Encode()
 		}
 	}
 	if err != nil {

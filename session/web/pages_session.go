@@ -38,7 +38,7 @@ type sessionPage struct {
 	Turns                     []turnData
 	Outline                   []outlineGroup
 	Map                       []mapBar
-	// Live is the address of updates; "" if the last turn of the session is not in the page.
+	// Live is where the page is read again when something changed; "" if the last turn of the session is not in it.
 	Live string
 }
 
@@ -150,7 +150,7 @@ func (v *pages) session(w http.ResponseWriter, r *http.Request) error {
 		first = max(1, min(at, n))
 	}
 	last := min(n, first+pageTurns-1)
-	p, err := v.turns(r.Context(), o, first, first, last)
+	p, err := v.turns(r.Context(), o, first, last)
 	if err != nil {
 		return err
 	}
@@ -165,21 +165,21 @@ func (v *pages) session(w http.ResponseWriter, r *http.Request) error {
 	if last < n {
 		p.Newer = last + 1
 	} else {
-		p.Live = p.live()
+		p.Live = Address("s", doc.Session.ID)
 	}
 	p.Map = minimap(doc.Turns)
 	return v.show(w, r, http.StatusOK, page{Title: title(doc)}, "session", p)
 }
 
-// turns returns the page of a session with an outline that is open at a turn, and with the content of the turns from
-// first to last.
-func (v *pages) turns(ctx context.Context, o *document.Outline, open, first, last int) (p sessionPage, err error) {
+// turns returns the page of a session with the content of the turns from first to last, and an outline that is open
+// there.
+func (v *pages) turns(ctx context.Context, o *document.Outline, first, last int) (p sessionPage, err error) {
 	if first <= last {
 		if err := o.Load(ctx, first, last); err != nil {
 			return p, err
 		}
 	}
-	p = sessionPage{Tab: "turns", Outline: outline(o.Turns, open)}
+	p = sessionPage{Tab: "turns", Outline: outline(o.Turns, first)}
 	if err := o.LoadQuestions(ctx, numbers(p.Outline)); err != nil {
 		return p, err
 	}
@@ -190,12 +190,6 @@ func (v *pages) turns(ctx context.Context, o *document.Outline, open, first, las
 
 func title(doc *document.Document) string {
 	return cmp.Or(document.Line(doc.Session.Title), "Untitled session")
-}
-
-// live is where updates of the end of a session are, from its last turn on, for a page whose turns begin at first.
-func (p *sessionPage) live() string {
-	n := strconv.Itoa(max(1, p.Doc.Totals.Turns))
-	return Address("s", p.Doc.Session.ID, "events") + "?turn=" + n + "&first=" + strconv.Itoa(p.First)
 }
 
 // partID is the id of the element of a part.
@@ -232,7 +226,7 @@ func (v *pages) turn(w http.ResponseWriter, r *http.Request) error {
 	}
 	p := sessionPage{Doc: doc, Tab: "turns", Of: n, First: n, Last: n, Turns: v.data(doc, doc.Turns, true)}
 	if n == doc.Totals.Turns {
-		p.Live = p.live() + "&alone=1"
+		p.Live = turnLink(doc, n)
 	}
 	return v.show(w, r, http.StatusOK, page{Title: fmt.Sprintf("Turn %d · %s", n, title(doc))}, "turn-page", p)
 }

@@ -99,9 +99,20 @@ function reveal() {
 addEventListener('hashchange', reveal);
 reveal();
 
-// Updates: each event is an element as it is now. What keys and clicks did to one is no news, nor is an age.
-let stream, follow = false, newer = 0;
-const news = new Map($$('#status, #totals, #outline, #list, #now, #turns > [id]').map(e => [e.id, ageless(e)]));
+// Updates: when the store has changed, the page is read again, and what differs in it is replaced. What keys and clicks
+// did to an element is no news, nor is an age.
+const parts = '#status, #totals, #outline, #list, #now, #turns > [id]';
+let stream, reading = false, again = false, follow = false, newer = 0;
+const news = new Map($$(parts).map(e => [e.id, ageless(e)]));
+async function refresh() {
+  if (reading) { again = true; return; }
+  reading = true;
+  try {
+    const text = await (await fetch(live.dataset.live)).text();
+    $$(parts, new DOMParser().parseFromString(text, 'text/html')).forEach(apply);
+  } catch (e) { /* the stream reports that the server is gone */ }
+  setTimeout(() => { reading = false; if (again) { again = false; refresh(); } }, session ? 0 : 1000);
+}
 function ageless(e) {
   const copy = e.cloneNode(true);
   [copy, ...$$('.at', copy)].forEach(x => x.classList.remove('at'));
@@ -113,22 +124,22 @@ function busy(e) {
   const s = getSelection();
   return e.contains(document.activeElement) && document.activeElement !== document.body || s && !s.isCollapsed && e.contains(s.anchorNode);
 }
-function apply(event) {
-  const cut = event.data.indexOf('\n'), id = event.data.slice(0, cut);
-  const made = new DOMParser().parseFromString(event.data.slice(cut + 1), 'text/html').body.firstElementChild;
-  if (!made) return;
-  const old = document.getElementById(id), turns = $('#turns');
+function apply(made) {
+  const id = made.id, old = document.getElementById(id), turns = $('#turns');
   const same = old && news.get(id) === ageless(made);
   if (old && (old.outerHTML === made.outerHTML || same && (busy(old) || id !== 'list' && id !== 'now'))) return;
   const end = innerHeight + scrollY >= document.documentElement.scrollHeight - 40;
   if (!old) {
     if (!id.startsWith('turn-') || !session || location.pathname.includes('/t/')) return;
+    const last = $$('#turns > .turn').at(-1), ahead = last ? id.slice(5) - last.id.slice(5) : 1;
+    if (ahead < 1) return; // it is an earlier one, which the page does not have
+    if (ahead > 1) { location.reload(); return; } // there are others between
     const none = $('.empty', turns);
     if (none) none.remove();
     turns.append(made);
     newer++;
   } else {
-    if (busy(old)) { waiting.set(id, event); say('There is newer. Esc shows it.'); return; }
+    if (busy(old)) { waiting.set(id, made); say('There is newer. Esc shows it.'); return; }
     const folds = e => e.tagName === 'DETAILS' ? [e, ...$$('details', e)] : $$('details', e);
     const open = new Map(folds(old).map(d => [d.closest('[id]').id + d.className, d.open]));
     folds(made).forEach(d => { const was = open.get(d.closest('[id]').id + d.className); if (was !== undefined) d.open = was; });
@@ -152,8 +163,8 @@ function pill() {
 }
 function open() {
   if (stream || !live || document.hidden) return;
-  stream = new EventSource(live.dataset.live);
-  stream.addEventListener('element', apply);
+  stream = new EventSource('/changes');
+  stream.addEventListener('change', refresh);
   stream.onopen = () => { if (status.dataset.lost) { delete status.dataset.lost; say(''); } };
   stream.onerror = () => { status.dataset.lost = '1'; say('Updates are paused since ' + new Date().toLocaleTimeString() + '.'); if (stream.readyState === EventSource.CLOSED) { close(); setTimeout(open, 5000); } };
 }
