@@ -42,8 +42,8 @@ type Dumper interface {
 // Run examines an engine. open returns an empty store, which the suite closes;
 // it is called many times.
 func Run(t *testing.T, open func(t *testing.T) Store) {
-	for _, group := range [][]testCase{valueCases, messageCases, partCases, factCases, contextCases, rewindCases,
-		forkCases, observationCases, ownerCases, readCases, annotationCases, filterCases, retentionCases} {
+	for _, group := range [][]testCase{casesOf("rows"), casesOf("observations"), casesOf("reads"), otherCases,
+		readCases, annotationCases, retentionCases} {
 		runCases(t, open, group)
 	}
 }
@@ -70,15 +70,11 @@ func with(run func(h *harness, s Store)) func(h *harness) {
 	return func(h *harness) { h.with(func(s Store) { run(h, s) }) }
 }
 
-// story is a case that tells a story in many ways, and then looks at one of the stores.
-func story(changes []store.Batch, see func(h *harness, s Store)) func(h *harness) {
-	return func(h *harness) { h.story(changes, func(s Store) { see(h, s) }) }
-}
-
 // harness is what cases work with.
 type harness struct {
 	*testing.T
-	open func(t *testing.T) Store
+	open   func(t *testing.T) Store
+	result store.Result // of the last batch of a story in order
 }
 
 // check ends the test if there is an error.

@@ -1,0 +1,135 @@
+package storetest
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"strings"
+
+	"github.com/agenttrace/agenttrace/internal/testscale"
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/store"
+)
+
+// link makes a batch of one link, with what it needs around it.
+func link(l store.SpanRef) store.Batch { return store.Batch{SpanRefs: []store.SpanRef{l}} }
+
+// base is a session with three turns that count 1, 10 and 100 tokens.
+func base() []store.Batch {
+	return []store.Batch{
+		user("s1", "u1", 10), assistant("s1", "a1", 11, 1),
+		user("s1", "u2", 20), assistant("s1", "a2", 21, 10),
+		user("s1", "u3", 30), assistant("s1", "a3", 31, 100),
+	}
+}
+
+func (h *harness) rollup(s Store, want int64) {
+	h.Helper()
+	h.equal("rollup", h.transcript(s, "s1").Session.TotalTokens, want)
+}
+
+// holds compares the sessions of a store, in order of their ids: each with its tokens and what its visible messages say.
+func (h *harness) holds(s Store, want ...string) {
+	h.Helper()
+	var got []string
+	for _, id := range h.ids(s) {
+		t := h.transcript(s, id)
+		got = append(got, fmt.Sprintf("%s %d: %s", id, t.Session.TotalTokens, strings.Join(texts(t), ", ")))
+	}
+	h.equal("sessions", got, want)
+}
+
+// undated are a compaction of which the time is not known, and its time.
+func undated(sessionID, id string, at int64, tail string, tokens int64) []store.Batch {
+	b := compaction(sessionID, id, -epoch, tail, tokens)
+	return []store.Batch{b, {Messages: []store.MessageChange{
+		{ID: id, SessionID: sessionID, CreatedAt: epoch + at, UpdatedAt: epoch + at}}}}
+}
+
+func rewind(to string, at int64, undone bool) store.Batch {
+	return ofSession("s1", 1, store.SessionChange{Rewinds: []store.Rewind{{To: to, At: epoch + at, Undone: undone}}})
+}
+
+// fork makes a session a copy of another up to a message.
+func fork(id, from, message string, at int64) store.Batch {
+	return ofSession(id, at, store.SessionChange{ParentID: reported(at, from), ParentMessageID: reported(at, message),
+		Fork: &store.Fork{From: from, Message: message, At: epoch + at}})
+}
+
+// texts lists what the visible messages of a session say.
+func texts(t *session.Transcript) []string {
+	all := []string{}
+	for _, m := range t.Messages {
+		for _, p := range m.Parts {
+			if _, text, ok := strings.Cut(p.DataJSON, `"text":"`); ok && m.Message.HiddenAt == nil {
+				all = append(all, strings.TrimSuffix(text, `"}`))
+			}
+		}
+	}
+	return all
+}
+
+// parts makes a batch of parts.
+func parts(all ...store.PartChange) store.Batch { return store.Batch{Parts: all} }
+
+// layout lists the parts of a message as index:id.
+func layout(m session.MessageAndParts) []string {
+	var all []string
+	for _, p := range m.Parts {
+		all = append(all, fmt.Sprintf("%d:%s", p.Index, p.ID))
+	}
+	return all
+}
+
+// otherCases are those that no story is.
+var otherCases = []testCase{
+	{"fork/of-a-fork", "A fork of a fork holds copies of copies, whichever of the three sessions is known first.",
+		func(h *harness) {
+			var copied string
+			h.with(func(s Store) {
+				h.apply(s, append(base(), fork("s2", "s1", "a2", 50))...)
+				messages := h.transcript(s, "s2").Messages
+				copied = messages[len(messages)-1].Message.ID
+			})
+			story := append(base(), fork("s2", "s1", "a2", 50), fork("s3", "s2", copied, 60), user("s3", "w1", 70))
+			h.story(story, func(s Store) {
+				h.holds(s, "s1 111: question u1, answer a1, question u2, answer a2, question u3, answer a3",
+					"s2 11: question u1, answer a1, question u2, answer a2",
+					"s3 11: question u1, answer a1, question u2, answer a2, question w1")
+			})
+		}},
+	{"part/many-in-one-place", "However many parts request one index, the cost of moving them stays in proportion to " +
+		"them, and no index overflows.", func(h *harness) {
+		const n = 3000
+		all := make([]store.PartChange, n)
+		for i := range all {
+			all[i] = textPart("s1", "m1", fmt.Sprintf("p%05d", n-i), 0, 1, "x")
+		}
+		all = append(all, textPart("s1", "m1", "q", math.MaxInt64, 1, "x"),
+			textPart("s1", "m1", "r", math.MaxInt64, 1, "x"), textPart("s1", "m1", "n", -5, 1, "x"))
+		h.with(func(s Store) {
+			r := h.apply(s, parts(all...))
+			h.equal("refused", r.Refused, int64(0))
+			m := h.transcript(s, "s1").Messages[0]
+			h.equal("parts", len(m.Parts), n+3)
+			for i, p := range m.Parts[:n] {
+				if want := int64(i); p.Index != want {
+					h.Fatalf("part %d has index %d", i, p.Index)
+				}
+			}
+			for i := range m.Parts[1:] {
+				if m.Parts[i].Index >= m.Parts[i+1].Index {
+					h.Fatalf("index %d is before %d", m.Parts[i].Index, m.Parts[i+1].Index)
+				}
+			}
+		})
+	}},
+	{"owner/anything", "Whatever observations report of sessions, calls and each other, in whatever versions, beside " +
+		"whatever spans of the SDK: the rows depend on nothing but what was reported.", func(h *harness) {
+		worlds := testscale.Rounds(6, 25)
+		var all []store.Batch
+		for world := range worlds {
+			all = append(all, anything(rand.New(rand.NewPCG(uint64(world), 5)), fmt.Sprint("w", world, "-"))...)
+		}
+		h.story(all, func(Store) {})
+	}}}
