@@ -176,7 +176,13 @@ func (p *pattern) find(c *scan, at, n int) (int, int) {
 	if p.after {
 		start = at + n
 	}
-	return unless(!p.check(s[body:end]), start, end)
+	if !p.check(s[body:end]) {
+		return 0, 0
+	}
+	if end == len(s) { // the window's end; what is found is looked at once
+		end = run(c.s, end, p.pieces[len(p.pieces)-1].set)
+	}
+	return start, end
 }
 
 // end returns where the piece ends that begins at from, of a token that begins at at.

@@ -205,6 +205,17 @@ func TestPrivateKeysInAllTheirForms(t *testing.T) {
 	}
 }
 
+func TestNothingIsLeftOfAVeryLongToken(t *testing.T) {
+	secret := strings.Repeat("9fQ2x7Lk", 400)
+	for _, text := range []string{"https://storage.googleapis.com/b/o?X-Goog-Signature=%s&x=1", "sk-ant-%s",
+		"https://hooks.slack.com/services/%s end", "Cookie: session=%s; a=b", "X-Amz-Security-Token=%s", "Bearer %s"} {
+		got := mustNew(t, Config{}).Text(strings.Replace(text, "%s", secret, 1))
+		if strings.Contains(got, "9fQ2x7Lk") {
+			t.Errorf("%s: %d bytes are left", text, len(got))
+		}
+	}
+}
+
 func TestTokensCutShort(t *testing.T) {
 	r := mustNew(t, Config{})
 	for _, prefix := range []string{"gh" + "p_", "sk-" + "proj-", "AI" + "za", "glp" + "at-"} {
