@@ -199,12 +199,6 @@ func (h *harness) ids(s Store) []string {
 	return ids
 }
 
-// textsOf lists the texts of a session's messages, in order.
-func (h *harness) textsOf(s Store, id string) []string {
-	h.Helper()
-	return texts(h.transcript(s, id))
-}
-
 // conversation is a session of turns, each of an opener and a step.
 func conversation(trace, sessionID string, turns int) []store.Batch {
 	var all []store.Batch
