@@ -59,7 +59,7 @@ func (p Problem) String() string {
 
 // Loss is something of sessions that a format does not hold, or not in every case.
 type Loss struct {
-	// What names it: an [Aspect], or what only this format loses.
+	// What names it: an aspect of a session, or what only this format loses.
 	What string
 	// Note describes which part of it is lost, or what is written instead. It is empty
 	// if all of it is lost.

@@ -45,7 +45,7 @@ type Codec struct {
 	DecodeFile func(dir string, report func(codec.Problem)) iter.Seq2[*codec.Session, error]
 
 	// Losses are set for a format of another program, in which rows get other ids: what comes back is
-	// compared by [codec.Aspects], and each loss that is listed must occur. From any other format the
+	// compared by [codec.Lost], and each loss that is listed must occur. From any other format the
 	// very rows come back, in the same bytes, of a session of which Explain lists nothing.
 	Losses  codec.Losses
 	Explain func(s *codec.Session) []codec.Loss
