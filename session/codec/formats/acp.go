@@ -248,9 +248,12 @@ func acpToolData(id string, call rows.Object, asked *acpQuestion) rows.Object {
 	return o
 }
 
-// acpToolName is the best that a call without a name has: its kind.
+// acpToolName is the name of a call, which may be empty, or the best that one without a name has: its kind.
 func acpToolName(call rows.Object) string {
-	return cmp.Or(call.Text("name"), call.Text("kind"), "other")
+	if name, ok := rows.Text(call.Get("name")); ok {
+		return name
+	}
+	return cmp.Or(call.Text("kind"), "other")
 }
 
 // acpContentOutput makes an output of a call's content: its text when there is
