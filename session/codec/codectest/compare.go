@@ -1,9 +1,7 @@
 package codectest
 
 import (
-	"bytes"
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"reflect"
 	"slices"
@@ -17,36 +15,12 @@ import (
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
-// Text is every row of a session as lines of JSON: the session, its messages and
-// parts, then its decisions, annotations and blobs. Sessions of the same rows have the same text,
-// in whatever order they stand.
+// Text is every row of a session as lines of JSON. Sessions of the same rows have the same text, in whatever order
+// they stand.
 func Text(s *codec.Session) string {
-	var b bytes.Buffer
-	if err := jsonl.Encode(&b, s.Transcript); err != nil {
-		fmt.Fprintf(&b, "error %v\n", err)
-	}
-	n := normal(s)
-	for i := range n.Decisions {
-		line, _ := json.Marshal(&n.Decisions[i]) // of texts and numbers
-		fmt.Fprintf(&b, "decision %s\n", line)
-	}
-	for i := range n.Annotations {
-		fmt.Fprintf(&b, "annotation %s\n", n.Annotations[i].AppendJSON(nil))
-	}
-	for _, blob := range n.Blobs {
-		fmt.Fprintf(&b, "blob %s %s exact=%t %q\n", blob.Kind, blob.Digest, blob.Exact, blob.Body)
-	}
-	for i := range n.SpanRefs {
-		fmt.Fprintf(&b, "span %s\n", n.SpanRefs[i].AppendJSON(nil))
-	}
-	for i := range n.RequestedIndexes {
-		fmt.Fprintf(&b, "requested_index %s\n", n.RequestedIndexes[i].AppendJSON(nil))
-	}
-	for _, trace := range n.Traces {
-		fmt.Fprintf(&b, "trace %s\n", trace)
-	}
-	if n.State != nil {
-		fmt.Fprintf(&b, "state %s\n", n.State.Encode())
+	var b strings.Builder
+	if err := jsonl.NewEncoder(&b).Encode(s); err != nil {
+		return fmt.Sprintf("error %v\n", err)
 	}
 	return b.String()
 }
