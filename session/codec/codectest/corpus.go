@@ -4,6 +4,7 @@ import (
 	_ "embed" // the corpus
 	"encoding/json"
 	"fmt"
+	"iter"
 	"math"
 	"strconv"
 	"strings"
@@ -93,17 +94,31 @@ var corpus string
 // Corpus are the sessions of the suite that were made by hand, each an example of one
 // thing. The caller owns them.
 func Corpus() (all []Sample) {
-	for _, text := range strings.Split("\n"+corpus, "\n= ")[1:] {
-		name, rows, _ := strings.Cut(text, "\n")
+	for name, rows := range sections(corpus) {
 		b := build("", 0)
-		for line := range strings.Lines(rows) {
-			if err := b.line(strings.TrimSuffix(line, "\n")); err != nil {
-				panic(fmt.Sprintf("corpus: session %s: %v: %s", name, err, line))
-			}
-		}
+		b.rows(name, rows)
 		all = append(all, Sample{name, b.done()})
 	}
 	return all
+}
+
+// sections are the names and the rows of sessions in a file.
+func sections(file string) iter.Seq2[string, string] {
+	return func(yield func(name, rows string) bool) {
+		for _, text := range strings.Split("\n"+file, "\n= ")[1:] {
+			if name, rows, _ := strings.Cut(text, "\n"); !yield(name, rows) {
+				return
+			}
+		}
+	}
+}
+
+func (b *builder) rows(name, rows string) {
+	for line := range strings.Lines(rows) {
+		if err := b.line(strings.TrimSuffix(line, "\n")); err != nil {
+			panic(fmt.Sprintf("session %s: %v: %s", name, err, line))
+		}
+	}
 }
 
 // line adds the row of a line of the corpus.
