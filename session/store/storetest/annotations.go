@@ -35,22 +35,6 @@ func (h *harness) shown(s Store, id string) (all []string) {
 }
 
 var annotationCases = []testCase{
-	{"annotations/import", "Annotations of imported sessions converge with those of the store, in any order, and " +
-		"with a second import nothing changes.", func(h *harness) {
-		versions := []*store.Imported{
-			file("s1", 9, "t", answer("msg_1", 2, 3, 5)), file("s1", 9, "t", answer("msg_1", 2, 3, 5)),
-			file("s1", 9, "t", answer("msg_1", 2, 3, 5)),
-		}
-		versions[0].Annotations = []store.Annotation{annotation("tag", "a", 1, nil), annotation("tag", "b", 1, nil)}
-		versions[1].Annotations = []store.Annotation{annotation("tag", "a", 5,
-			func(n *store.Annotation) { n.DeletedAt = &n.UpdatedAt })}
-		versions[2].Annotations = []store.Annotation{annotation("tag", "a", 5,
-			func(n *store.Annotation) { n.Comment = "as late" }),
-			annotation("score", "s", 7, func(n *store.Annotation) { n.Value = 0.1 })}
-		h.importedInAnyOrder(versions, func(s Store) {
-			h.equal("annotations", h.shown(s, "s1"), []string{"tag b 0  by ann", "score s 0.1  by ann"})
-		})
-	}},
 	{"annotations/annotate", "Annotate refuses a session that is not there and what is no annotation, and then " +
 		"stores nothing; deleting a session deletes its annotations.", with(func(h *harness, s Store) {
 		ctx := context.Background()

@@ -233,13 +233,3 @@ func scattered(seed uint64, owners, each, versions int, traced bool) []store.Bat
 	}
 	return all
 }
-
-// resolve returns the session of a name.
-func (h *harness) resolve(s Store, name string) string {
-	h.Helper()
-	id, err := s.Resolve(h.Context(), name)
-	if err != nil {
-		h.Errorf("resolve %s: %v", name, err)
-	}
-	return id
-}

@@ -75,6 +75,8 @@ type harness struct {
 	*testing.T
 	open   func(t *testing.T) Store
 	result store.Result // of the last batch of a story in order
+	// imports is the result of its last import.
+	imports store.ImportResult
 }
 
 // check ends the test if there is an error.

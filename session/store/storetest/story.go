@@ -32,6 +32,12 @@ import (
 //	= list {"Limit":2} =>
 //	  s1                           of several lines
 //
+//	file a s1 9 title              a session that may be imported, by its rows
+//	+ answer msg_1 2 3 5
+//	import a
+//	again a                        another time, which changes nothing
+//	stored a                       the store has the very rows
+//
 // A story is told in many ways: see [harness.story]. After a line "in order" each batch is stored when it comes, and
 // checks are of what is stored so far. A line "--" begins another story of the rule, on an empty store. Times count from
 // epoch, in milliseconds: @40 in JSON, and in what is read. Words with spaces are between backquotes.
@@ -67,7 +73,9 @@ func (h *harness) tell(lines []string) {
 	var changes []store.Batch
 	var steps []func(s Store) // in order
 	var checks []check
-	ordered, observes, valid := false, false, true
+	var files []*store.Imported
+	named := make(map[string]*store.Imported)
+	ordered, observes, elsewhere, valid := false, false, false, true
 	for i := 0; i < len(lines); i++ {
 		line := lines[i]
 		block := func(prefix string) (text []string) { // of the lines that follow with a prefix
@@ -77,9 +85,19 @@ func (h *harness) tell(lines []string) {
 			return text
 		}
 		switch {
-		case strings.TrimSpace(line) == "":
+		case strings.TrimSpace(line) == "", line == "in any order": // of the files
+		case line == "in any order and elsewhere":
+			elsewhere = true
 		case line == "in order":
 			ordered = true
+		case strings.HasPrefix(line, "file "):
+			a := h.args(line[len("file "):])
+			name := a.word()
+			named[name] = h.imported(a, block("+ "))
+			files = append(files, named[name])
+		case strings.HasPrefix(line, "import "), strings.HasPrefix(line, "again "), strings.HasPrefix(line, "stored "):
+			verb, name, _ := strings.Cut(line, " ")
+			steps = append(steps, func(s Store) { importVerbs[verb](h, s, named[name]) })
 		case strings.HasPrefix(line, "| "):
 			statements := strings.Join(append([]string{line[2:]}, block("| ")...), "\n")
 			steps = append(steps, func(s Store) { h.script(s, statements) })
@@ -108,6 +126,14 @@ func (h *harness) tell(lines []string) {
 			}
 			if valid {
 				h.dump(s)
+			}
+		})
+		return
+	}
+	if files != nil {
+		h.importedInAnyOrder(files, elsewhere, func(s Store) {
+			for _, c := range checks {
+				h.read(s, c)
 			}
 		})
 		return
@@ -505,6 +531,14 @@ func unpriced(models []string) string {
 	return fmt.Sprintf("\nunpriced: %q", models)
 }
 
+var importVerbs = map[string]func(h *harness, s Store, in *store.Imported){
+	"import": func(h *harness, s Store, in *store.Imported) { h.imports = h.importing(s, in) },
+	"again":  (*harness).again,
+	"stored": func(h *harness, s Store, in *store.Imported) {
+		h.equal("rows", encoded(h, h.transcript(s, in.Session.ID)), encoded(h, in.Transcript))
+	},
+}
+
 // checks are the words that checks begin with.
 var checks map[string]func(h *harness, s Store, a *args) string
 
@@ -521,6 +555,18 @@ func init() {
 		"count":   func(h *harness, s Store, _ *args) string { return fmt.Sprint(len(h.ids(s))) },
 		"refused": func(h *harness, _ Store, _ *args) string { return fmt.Sprint(h.result.Refused) },
 		"pending": func(h *harness, _ Store, _ *args) string { return fmt.Sprint(h.result.Pending) },
+		"imported": func(h *harness, _ Store, a *args) string {
+			raw, err := json.Marshal(h.imports)
+			h.check(err)
+			return h.columns(raw, a.left)
+		},
+		"unstored": func(h *harness, _ Store, _ *args) string {
+			var where []string
+			for _, refusal := range h.imports.Refused {
+				where = append(where, refusal.Where)
+			}
+			return strings.Join(where, ", ")
+		},
 		"tokens": func(h *harness, s Store, a *args) string {
 			return fmt.Sprint(h.transcript(s, a.word()).Session.TotalTokens)
 		},
