@@ -126,9 +126,11 @@ func TestImportsOfOthersAreNotHeldUp(t *testing.T) {
 	var senders sync.WaitGroup
 	defer senders.Wait()
 	defer cancel()
+	var begun []io.Closer
 	for range 20 {
 		body, begin := io.Pipe()
 		defer begin.Close()
+		begun = append(begun, begin)
 		senders.Go(func() { send(slow, body) })
 		if _, err := begin.Write(reference[:1000]); err != nil {
 			t.Fatal(err)
@@ -158,7 +160,19 @@ func TestImportsOfOthersAreNotHeldUp(t *testing.T) {
 	if status, content := send(t.Context(), large); status != 200 || !strings.Contains(content, `"sessions":3`) {
 		t.Errorf("a file that is kept while it arrives: %d %s", status, content)
 	}
-	if left, err := filepath.Glob(filepath.Join(os.TempDir(), "agenttrace-import-*")); err != nil || len(left) > 0 {
+	cancel()
+	for _, begin := range begun {
+		_ = begin.Close()
+	}
+	senders.Wait()
+	var left []string
+	for range 500 { // until the server has noticed that the slow senders are gone
+		if left, err = filepath.Glob(filepath.Join(os.TempDir(), "agenttrace-import-*")); err != nil || len(left) == 0 {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	if err != nil || len(left) > 0 {
 		t.Errorf("%q is left, %v", left, err)
 	}
 }

@@ -9,6 +9,16 @@ import (
 )
 
 // Identifiers stay apart, stay the same, and do not confirm a guess.
+func TestARedactedIdentifierIsNoSecretInAText(t *testing.T) {
+	r := mustNew(t, Config{})
+	id := r.Identifier("extra-index-url=https://__token__:pypi-AgEIcHlwaS5vcmcCJ" + mix40)
+	for _, text := range []string{id, `{"error":"` + id + `"}`, "see " + id} {
+		if out := r.Text(text); id == "" || out != text {
+			t.Errorf("%q becomes %q", text, out)
+		}
+	}
+}
+
 func TestIdentifier(t *testing.T) {
 	r, err := New(Config{})
 	if err != nil {

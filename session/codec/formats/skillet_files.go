@@ -59,7 +59,7 @@ func skilletNewLogDecoder(path string, report func(codec.Problem)) *skilletLogDe
 	text := func(name string) string { return strings.ToValidUTF8(name, "\uFFFD") }
 	return &skilletLogDecoder{
 		key:  skilletNames{text(user), text(strings.TrimSuffix(file, ".jsonl"))},
-		file: user + "/" + file, report: report,
+		file: filepath.ToSlash(filepath.Join(user, file)), report: report,
 	}
 }
 
