@@ -305,8 +305,18 @@ func (d *agentdbgDrafter) step(steps []rows.Step, i int, ends bool) (explained b
 		call()
 		d.asked = asked
 	}
-	// A run of AgentDbg may have calls that no model requested.
-	asks := st.Start != nil || st.Usage != nil || d.meta.Model != nil || d.meta.Trace.ModelCalls > 0
+	// A run of AgentDbg may have calls that no model requested: nothing says that one did, or all model calls of the
+	// message are known to be of other steps.
+	asks, n := st.Start != nil || st.Usage != nil, d.meta.Trace.ModelCalls
+	if !asks && (d.meta.Model != nil || n > 0) {
+		started := 0
+		for k := range steps {
+			if steps[k].Start != nil {
+				started++
+			}
+		}
+		asks = n == 0 || n > int64(started)
+	}
 	for k, p := range st.Parts {
 		data := agentdbgData(p)
 		if agentdbgSays(p, data) {
