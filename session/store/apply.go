@@ -42,11 +42,6 @@ func (a *applier) apply(b *Batch) {
 	// observations come to is work on sessions like what the SDK reports, and is merged with it.
 	a.adoptTranscripts(b)
 	a.observe(b)
-	a.finish()
-}
-
-// finish merges what the batch, or what is rebuilt, comes to.
-func (a *applier) finish() {
 	a.prefetchRows()
 	a.applySessions()
 	// Annotations follow when the sessions that they move to are there.

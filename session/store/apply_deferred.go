@@ -3,34 +3,96 @@ package store
 import (
 	"encoding/json"
 	"math"
+	"math/rand/v2"
 	"slices"
 )
 
 // A turn is rebuilt whole. A turn of a thousand steps that arrives step by step would so be built a thousand times, and
 // cost as much as half a million steps. So only a short turn is rebuilt in the transaction that stores its observations.
-// Of a longer one that transaction marks the owner, and the engine has it rebuilt soon after ([RebuildTurns]), as often
-// as that is cheap enough. A crash loses nothing: the observations and the mark are stored. Until then the answer of the
-// turn is incomplete, and shown as one that is still being written.
+// Of a longer one that transaction marks the owner, and the engine has it rebuilt soon after, as often as that is cheap
+// enough: it reads the turn in a transaction of its own ([FindUnbuilt]), assembles it in none ([Unbuilt.Assemble]), and
+// has the rows replaced with a batch that has it as its Rebuilt. So nobody who stores something else waits for the
+// first two. A crash loses nothing: the observations and the mark are stored. Until then the answer of the turn is
+// incomplete, and shown as one that is still being written.
+//
+// The rows may be replaced though observations were added since the turn was read: those are marked, and no row depends
+// on them yet. They may not when any row of the owner was built since, when an observation was replaced, or has another
+// owner. All of that gives the mark another version.
 
 // rebuiltAtOnce is how many observations a window has at most that is rebuilt with each that is added.
 const rebuiltAtOnce = 256
 
-// RebuildTurns rebuilds what is marked of the first owner after another one, which it returns; "" if there is none. The
+// Unbuilt is a range of an owner's time that is marked, as it was read.
+type Unbuilt struct {
+	mark     UnbuiltTurns
+	proofs   []UsageProof
+	segments [][]Observation
+	built    assembled
+	assemble Assembler
+	stale    bool
+}
+
+// Owner is whose turns they are.
+func (u *Unbuilt) Owner() string { return u.mark.Owner }
+
+// Stale reports, after a batch had u as its Rebuilt, that it must be read again.
+func (u *Unbuilt) Stale() bool { return u.stale }
+
+// FindUnbuilt reads what is marked of the first owner after another one, nil if there is none. It changes nothing. The
 // functions are those of a batch.
-func RebuildTurns(tx Tx, functions *Batch, after string) (owner string, err error) {
+func FindUnbuilt(tx Tx, functions *Batch, after string) (u *Unbuilt, err error) {
 	err = run(tx, func(set *rows) {
-		a, all := newApplier(set), *functions
-		all.Defer, owner = false, ""
-		o, first := newObserver(&a, &all), unbuilt{after: after}
-		if set.ask(first.add); first.marked == nil {
+		a := newApplier(set)
+		o := newObserver(&a, functions)
+		first := unbuilt{after: after}
+		if o.ask(first.add); first.marked == nil {
 			return
 		}
-		owner = first.marked.Owner
-		o.touch(owner, timeRange{first.marked.From, first.marked.To})
-		o.rebuildAll()
-		a.finish()
+		u = &Unbuilt{mark: *first.marked, assemble: functions.Assemble}
+		owner := u.mark.Owner
+		o.touch(owner, timeRange{u.mark.From, u.mark.To})
+		o.rebuilt[owner] = true
+		o.noteProofs(owner)
+		windows := o.windows([]string{owner})
+		o.read(windows)
+		for i := range windows[owner] {
+			u.segments = append(u.segments, o.changedSegments(owner, &windows[owner][i])...)
+		}
+		u.proofs = o.proofs[owner].proofs
 	})
-	return owner, err
+	return u, err
+}
+
+// Assemble makes of what was read what its rows are to be.
+func (u *Unbuilt) Assemble() error {
+	for _, rows := range u.segments {
+		part, err := assembleRows(u.assemble, u.mark.Owner, u.proofs, rows)
+		if err != nil {
+			return err
+		}
+		u.built.rows = append(u.built.rows, rows...)
+		u.built.add(&part)
+	}
+	return nil
+}
+
+// takeRebuilt has the rows of the batch's Rebuilt replaced, unless it is stale.
+func (o *observer) takeRebuilt(parts map[string]*assembled) {
+	u := o.batch.Rebuilt
+	owner := u.mark.Owner
+	own := o.unbuilt[owner]
+	u.stale = false
+	if own.marked == nil || own.marked.Version != u.mark.Version || !slices.Equal(u.proofs, o.proofs[owner].proofs) {
+		u.stale, o.result.Unbuilt = true, true
+		return
+	}
+	o.prove(owner, u.built.rows, &u.built.Assembly)
+	*parts[owner] = u.built
+	if own.marked.Added == u.mark.Added {
+		o.unmark(owner)
+	} else {
+		o.result.Unbuilt = true
+	}
 }
 
 // mark sets the mark of an owner.
@@ -51,6 +113,7 @@ func (o *observer) deferWindows(owners []string, windows map[string][]window) {
 		if m := o.unbuilt[owner].marked; m != nil && len(windows[owner]) > 0 && (!o.batch.Defer || o.moving[owner]) {
 			// All that the mark is of is rebuilt, with what was touched.
 			o.touch(owner, timeRange{m.From, m.To})
+			o.rebuilt[owner] = true
 			windows[owner] = o.windows([]string{owner})[owner]
 			o.unmark(owner)
 		}
@@ -68,13 +131,20 @@ func (o *observer) deferWindows(owners []string, windows map[string][]window) {
 	}
 	o.ask(queries...)
 	for _, owner := range owners {
+		before := len(windows[owner])
 		windows[owner] = slices.DeleteFunc(windows[owner], func(w window) bool { return o.deferWindow(owner, &w) })
+		m := o.unbuilt[owner].marked
+		if changed := len(windows[owner]) > 0 || o.replacing[owner]; m != nil && before > 0 && changed {
+			renewed := *m
+			renewed.Version = rand.Int64()
+			o.mark(renewed)
+		}
 	}
 }
 
 // deferWindow marks the owner of a window, unless the window is rebuilt now.
 func (o *observer) deferWindow(owner string, w *window) bool {
-	m := UnbuiltTurns{Owner: owner, From: math.MaxInt64, To: math.MinInt64}
+	m := UnbuiltTurns{Owner: owner, From: math.MaxInt64, To: math.MinInt64, Version: rand.Int64()}
 	marked := o.unbuilt[owner].marked
 	within := marked != nil && w.from <= marked.To && marked.From < w.to
 	if o.moving[owner] || w.count <= rebuiltAtOnce && !within {

@@ -53,11 +53,14 @@ type observer struct {
 	// of its own.
 	changed map[string][]timeRange
 	touched map[string][]timeRange
-	// moving are owners to or from which an observation moved.
-	moving map[string]bool
+	// rebuilt are owners where more has changed than that observations were added: replacing has those where one was
+	// replaced, moving those to or from which one moved.
+	rebuilt, replacing, moving map[string]bool
 	// proofs are what the observations of owners proved before the batch, unread those of them that are not read yet.
-	proofs map[string]*proven
-	unread []query
+	// proofNews has the owners whose observations may prove something else now.
+	proofs    map[string]*proven
+	unread    []query
+	proofNews map[string]bool
 	// threads are the sessions that observations of the batch's Threads name, or traces that
 	// moved, by the dialect.
 	threads  map[thread]bool
@@ -96,6 +99,9 @@ func (a *applier) observe(b *Batch) {
 	for trace, ranges := range o.changed {
 		o.touch(o.owners[trace], ranges...)
 	}
+	if b.Rebuilt != nil {
+		o.touch(b.Rebuilt.Owner(), timeRange{b.Rebuilt.mark.From, b.Rebuilt.mark.To})
+	}
 	o.rebuildAll()
 }
 
@@ -105,9 +111,9 @@ func newObserver(a *applier, b *Batch) *observer {
 		reported: make(map[string][]string), unsettled: make(map[string]bool), orphans: make(map[asked]*orphanTraces),
 		traces: make(map[string]*traced), spans: make(map[ObservationKey]bool), fresh: make(map[ObservationKey]bool),
 		pending: make(map[ObservationKey]bool), changed: make(map[string][]timeRange),
-		touched: make(map[string][]timeRange),
-		moving:  make(map[string]bool), proofs: make(map[string]*proven),
-		threads: make(map[thread]bool), isThread: b.Threads,
+		touched: make(map[string][]timeRange), rebuilt: make(map[string]bool), replacing: make(map[string]bool),
+		moving: make(map[string]bool), proofs: make(map[string]*proven),
+		proofNews: make(map[string]bool), threads: make(map[thread]bool), isThread: b.Threads,
 		batch: b, unbuilt: make(map[string]*unbuilt),
 	}
 }
@@ -251,8 +257,11 @@ func (o *observer) replaced(old, row *ObservationRow) {
 		o.asked = append(o.asked, askedBy(call, &old.Observation))
 	}
 	if s := old.Attribution.SessionID; s != "" && (old.Start < row.Start || old.End > row.End) {
-		o.session(s).observed.lost = true
+		w := o.session(s)
+		w.observed.lost = append(w.observed.lost, lostAbout{bounds: timeRange{old.Start, old.End}})
 	}
+	o.rebuilt[old.Owner], o.rebuilt[row.Owner] = true, true
+	o.replacing[old.Owner], o.replacing[row.Owner] = true, true
 	switch {
 	case old.TraceID != "":
 		o.unsettled[old.TraceID] = true
@@ -291,7 +300,12 @@ func (o *observer) rebuildAll() {
 	for _, owner := range owners {
 		parts[owner] = new(assembled)
 	}
-	o.rebuildOwners(owners, parts)
+	if o.batch.Rebuilt != nil {
+		o.ask()
+		o.takeRebuilt(parts)
+	} else {
+		o.rebuildOwners(owners, parts)
+	}
 	again := o.reproven(owners)
 	o.rebuildOwners(again, parts)
 	var all assembled
@@ -336,12 +350,14 @@ func (o *observer) reproven(owners []string) (changed []string) {
 	}
 	var queries []query
 	for _, owner := range owners {
-		queries = append(queries, read(owner, false))
+		if o.proofNews[owner] || o.rebuilt[owner] {
+			queries = append(queries, read(owner, false))
+		}
 	}
 	o.ask(queries...)
 	queries = nil
 	for _, owner := range owners {
-		if !slices.Equal(now[owner].proofs, o.proofs[owner].proofs) {
+		if p := now[owner]; p != nil && !slices.Equal(p.proofs, o.proofs[owner].proofs) {
 			changed = append(changed, owner)
 			queries = append(queries, read(owner, true))
 		}
@@ -351,7 +367,7 @@ func (o *observer) reproven(owners []string) (changed []string) {
 		if at := now[owner].counted; at != nil {
 			o.touch(owner, *at)
 		}
-		o.proofs[owner] = now[owner]
+		o.proofs[owner], o.rebuilt[owner] = now[owner], true
 	}
 	return changed
 }
@@ -365,32 +381,21 @@ func (o *observer) rebuildOwners(owners []string, parts map[string]*assembled) {
 		if len(windows[owner]) == 0 {
 			continue
 		}
-		parts[owner] = new(assembled)
+		part := new(assembled)
 		for i := range windows[owner] {
-			for _, rows := range segments(windows[owner][i].rows) {
-				parts[owner].rows = append(parts[owner].rows, rows...)
-				parts[owner].add(o.assembleRows(owner, rows))
+			for _, rows := range o.changedSegments(owner, &windows[owner][i]) {
+				some, err := assembleRows(o.assemble, owner, o.proofs[owner].proofs, rows)
+				if err != nil {
+					o.rows.fail(err)
+					some.Attribution = make([]Attribution, len(rows))
+				}
+				o.prove(owner, rows, &some)
+				part.rows = append(part.rows, rows...)
+				part.add(&some)
 			}
 		}
+		parts[owner] = part
 	}
-}
-
-// assembleRows assembles observations of an owner, and stores what they prove.
-func (o *observer) assembleRows(owner string, rows []Observation) *Assembly {
-	part, err := o.assemble(&Window{Owner: owner, Proofs: o.proofs[owner].proofs, Observations: rows})
-	if err == nil && len(part.Attribution) != len(rows) {
-		err = fmt.Errorf("%d attributions for %d observations", len(part.Attribution), len(rows))
-	}
-	if err != nil {
-		o.rows.fail(fmt.Errorf("assemble session %s: %w", owner, err))
-		return &Assembly{Attribution: make([]Attribution, len(rows))}
-	}
-	for i := range rows {
-		if n, proof := &rows[i], part.Attribution[i].UsageProof; proof != n.Attribution.UsageProof {
-			o.rows.prove(n, proof)
-		}
-	}
-	return &part
 }
 
 // read reads the observations of windows.
@@ -409,4 +414,35 @@ func (a *Assembly) add(part *Assembly) {
 	a.Messages = append(a.Messages, part.Messages...)
 	a.Decisions = append(a.Decisions, part.Decisions...)
 	a.Attribution = append(a.Attribution, part.Attribution...)
+}
+
+// assembleRows assembles observations of an owner.
+func assembleRows(assemble Assembler, owner string, proofs []UsageProof, rows []Observation) (Assembly, error) {
+	part, err := assemble(&Window{Owner: owner, Proofs: proofs, Observations: rows})
+	if err == nil && len(part.Attribution) != len(rows) {
+		err = fmt.Errorf("%d attributions for %d observations", len(part.Attribution), len(rows))
+	}
+	if err != nil {
+		return Assembly{}, fmt.Errorf("assemble session %s: %w", owner, err)
+	}
+	return part, nil
+}
+
+// prove stores what observations prove that were assembled.
+func (o *observer) prove(owner string, rows []Observation, part *Assembly) {
+	for i := range rows {
+		n := &rows[i]
+		if proof := part.Attribution[i].UsageProof; proof != n.Attribution.UsageProof {
+			o.rows.prove(n, proof)
+			o.proofNews[owner] = o.proofNews[owner] || n.Attribution.UsageProof != (UsageProof{}) ||
+				!o.isProven(owner, proof)
+		}
+	}
+}
+
+// isProven reports whether something was proven before the batch.
+func (o *observer) isProven(owner string, p UsageProof) bool {
+	return p.Proof == 0 || slices.ContainsFunc(o.proofs[owner].proofs, func(q UsageProof) bool {
+		return q.Counter == p.Counter && q.Proof|p.Proof == q.Proof
+	})
 }

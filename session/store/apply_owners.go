@@ -138,6 +138,7 @@ func (o *observer) move(r *ObservationRow, before, owner string) {
 	}
 	o.touch(before, at)
 	o.moved = append(o.moved, r.Observation)
+	o.rebuilt[before], o.rebuilt[owner] = true, true
 	o.moving[before], o.moving[owner] = true, true
 }
 

@@ -60,10 +60,29 @@ func (o *observer) window(owner string, s timeRange) window {
 	return w
 }
 
-// segments cuts the observations of a window where one opens and none reaches across. Each is assembled by itself, so
-// that it does not matter what else was touched.
-func segments(all []Observation) [][]Observation {
+// changedSegments cuts a window into those that may be assembled by themselves and leaves out those that were the
+// same before the batch.
+func (o *observer) changedSegments(owner string, w *window) [][]Observation {
+	all := w.rows
 	slices.SortFunc(all, func(x, y Observation) int { return compareObservations(&x, &y) })
+	cut := segments(all)
+	// Where observations were only added, segments without a new one are as they were, unless a new one moved their
+	// bounds. Of other changes it is not known what they may have been part of.
+	if o.rebuilt[owner] || len(cut) == 1 {
+		return cut
+	}
+	isFresh := func(x Observation) bool { return o.fresh[keyOf(&x)] }
+	before := make(map[ObservationKey]int) // the first of each segment that there was, and its length
+	for _, s := range segments(slices.DeleteFunc(slices.Clone(all), isFresh)) {
+		before[keyOf(&s[0])] = len(s)
+	}
+	return slices.DeleteFunc(cut, func(s []Observation) bool {
+		return before[keyOf(&s[0])] == len(s) && !slices.ContainsFunc(s, isFresh)
+	})
+}
+
+// segments cuts observations, which are in order, where one opens and none reaches across.
+func segments(all []Observation) [][]Observation {
 	var cut [][]Observation
 	from, reach := 0, int64(math.MinInt64)
 	for i := range all {

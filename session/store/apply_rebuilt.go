@@ -24,9 +24,9 @@ type observedWork struct {
 	attributed []timeRange
 	abouts     []*SessionChange
 	traces     map[string]bool
-	// lost is set if observations reported something of the row and report it no more, left are traces some
+	// lost is what observations reported of the row and report no more, left are traces some
 	// of which is built here no more.
-	lost bool
+	lost []lostAbout
 	left map[string]bool
 	// successor is the session to which the earliest observation that left is attributed, successorAt when that began.
 	successor   string
@@ -37,8 +37,15 @@ type observedWork struct {
 	unbuilt []string
 }
 
+// lostAbout is what an observation reports no more.
+type lostAbout struct {
+	bounds timeRange
+	// values are stamps by column.
+	values map[string]Stamp
+}
+
 func (o *observedWork) any() bool {
-	return len(o.messages) > 0 || len(o.stale) > 0 || len(o.decisions) > 0 || len(o.attributed) > 0 || o.lost
+	return len(o.messages) > 0 || len(o.stale) > 0 || len(o.decisions) > 0 || len(o.attributed) > 0 || len(o.lost) > 0
 }
 
 // replace replaces what was built of observations before by what was assembled of them
@@ -60,7 +67,7 @@ func (o *observer) replace(rows []Observation, assembled *Assembly) {
 		}
 		about, before := encodeAbout(attributed.SessionAttrs), encodeAbout(old.SessionAttrs)
 		if old.SessionID != "" && (old.SessionID != attributed.SessionID || before != "" && before != about) {
-			o.session(old.SessionID).observed.lose(&rows[i], attributed.SessionID)
+			o.session(old.SessionID).lose(&rows[i], attributed)
 		}
 		if !sameAttribution(old, attributed) || before != about {
 			o.rows.attribute(&rows[i], attributed)
@@ -164,18 +171,28 @@ func (a *applier) rename(w *sessionWork, old *session.Message, heir string) {
 	}
 }
 
-// lose notes that an observation reports something of the session's row no more, or is attributed to another session.
-func (o *observedWork) lose(n *Observation, to string) {
-	o.lost = true
-	if n.Attribution.SessionID == to {
-		return
+// lose notes what an observation reported of the session's row and does not report where
+// it is attributed now.
+func (w *sessionWork) lose(n *Observation, attributed *Attribution) {
+	old := &n.Attribution
+	lost := lostAbout{values: stampsOf(old.SessionAttrs)}
+	if old.SessionID != attributed.SessionID {
+		lost.bounds = timeRange{n.Start, n.End}
+		to, o := attributed.SessionID, &w.observed
+		if to != "" && (o.successor == "" || n.Start < o.successorAt || n.Start == o.successorAt && to < o.successor) {
+			o.successor, o.successorAt = to, n.Start
+		}
+		if n.TraceID != "" {
+			set(&w.observed.left, n.TraceID, true)
+		}
+	} else {
+		for column, stamp := range stampsOf(attributed.SessionAttrs) {
+			if lost.values[column] == stamp {
+				delete(lost.values, column)
+			}
+		}
 	}
-	if to != "" && (o.successor == "" || n.Start < o.successorAt || n.Start == o.successorAt && to < o.successor) {
-		o.successor, o.successorAt = to, n.Start
-	}
-	if n.TraceID != "" {
-		set(&o.left, n.TraceID, true)
-	}
+	w.observed.lost = append(w.observed.lost, lost)
 }
 
 // moveAnnotations hands on the annotations of a session that is to be deleted because its observations moved to
@@ -214,6 +231,24 @@ func encodeAbout(c *SessionChange) string {
 		return ""
 	}
 	return string(b)
+}
+
+// stampsOf are the stamps of what a change reports, by column.
+func stampsOf(c *SessionChange) map[string]Stamp {
+	if c == nil {
+		return nil
+	}
+	stamps := make(map[string]Stamp)
+	for column, v := range c.values {
+		stamps[column.name] = v.stamp()
+	}
+	for key, v := range c.Metadata {
+		if text, ok := compact(v.Text); ok {
+			v.Text = text
+			stamps["metadata."+key] = v.stamp()
+		}
+	}
+	return stamps
 }
 
 // setColumn sets a column that observations may report, or a key of the metadata, or what
@@ -354,7 +389,7 @@ func (a *applier) foldObserved(w *sessionWork) {
 	}
 	o.folding = true
 	defer func() { o.folding = false }()
-	if !o.lost {
+	if !w.stale() {
 		row, declared := w.bounds()
 		for _, s := range o.attributed {
 			row = row.include(s.from/1e6, s.to/1e6)
@@ -386,6 +421,24 @@ func (a *applier) foldObserved(w *sessionWork) {
 			a.mergeSession(w, left[i].SessionAttrs)
 		}
 	}
+}
+
+// stale reports whether anything that was taken back is in the session's row, or bounds it.
+func (w *sessionWork) stale() bool {
+	for _, l := range w.observed.lost {
+		if l.bounds != (timeRange{}) || len(l.values) == 0 {
+			first, last := l.bounds.from/1e6, max(l.bounds.from, l.bounds.to)/1e6
+			if first != 0 && first <= w.row.CreatedAt || w.row.CreatedAt == 0 || last != 0 && last >= w.row.UpdatedAt {
+				return true
+			}
+		}
+		for column, stamp := range l.values {
+			if w.row.State.Stamps[column] == stamp {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // rebuildColumns takes the values of observations out of columns.

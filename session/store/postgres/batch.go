@@ -86,7 +86,9 @@ func (b *batch) Stamp() int64 { return b.tx.now }
 
 // Name implements [store.Statements].
 func (b *batch) Name(kind store.NameKind, names ...string) {
-	b.tx.needed.add(kind, names...)
+	if !b.tx.reads {
+		b.tx.needed.add(kind, names...)
+	}
 }
 
 // each calls fn for each row of a result.

@@ -17,6 +17,8 @@ type tx struct {
 	// needed are the keys that were locked in this transaction, or before it was undone or repeated; held those that
 	// are locked now.
 	needed, held lockKeys
+	// reads reports that the transaction reads one state of the store, and writes nothing.
+	reads bool
 	// now is the time that the outbox is stamped with, Unix milliseconds; 0 if there is no outbox.
 	now int64
 }
@@ -63,7 +65,11 @@ func (t *tx) Exec(query string, args ...any) (changed int64, err error) {
 func (t *tx) Do(add func(store.Statements)) error {
 	b, begin := &batch{tx: t}, &batch{tx: t}
 	add(b)
-	if !t.begun {
+	switch {
+	case t.begun:
+	case t.reads:
+		begin.Exec("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+	default:
 		begin.Exec("BEGIN ISOLATION LEVEL READ COMMITTED")
 	}
 	if keys := t.needed.sorted(t.held); len(keys) > 0 {

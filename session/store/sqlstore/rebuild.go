@@ -34,7 +34,7 @@ func (w *Writer) applied(b *store.Batch, unbuilt bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.functions == nil {
-		r.functions = &store.Batch{Assemble: b.Assemble, Adopt: b.Adopt, Threads: b.Threads}
+		r.functions = &store.Batch{Assemble: b.Assemble, Adopt: b.Adopt, Threads: b.Threads, Defer: true}
 		r.pause, unbuilt = rebuildAfter, true
 	}
 	if unbuilt {
@@ -95,18 +95,57 @@ func (w *Writer) rebuildOnce(ctx context.Context) error {
 	r.unbuilt = false
 	r.mu.Unlock()
 	for after := ""; unbuilt; {
-		owner, err := committed(ctx, w, func(t Tx) (string, error) { return store.RebuildTurns(t, functions, after) })
-		if err != nil {
+		u, left, err := w.rebuildOwner(ctx, functions, after)
+		if left || err != nil {
 			r.mu.Lock()
 			r.unbuilt = true
 			r.mu.Unlock()
 		}
-		if owner == "" || err != nil {
+		if u == nil || err != nil {
 			return err
 		}
-		after = owner
+		after = u.Owner()
 	}
 	return nil
+}
+
+// rebuildOwner rebuilds the turns of the first owner after another one that is marked, and reports whether it has some
+// left. It reads and assembles them outside of the transaction that replaces the rows. If others build some of them
+// every time in between, it does so within.
+func (w *Writer) rebuildOwner(ctx context.Context, functions *store.Batch, after string) (
+	u *store.Unbuilt, left bool, err error) {
+	find := func(t store.Tx) (err error) {
+		u, err = store.FindUnbuilt(t, functions, after)
+		return err
+	}
+	apply := func(t store.Tx) error {
+		b := *functions
+		b.Rebuilt = u
+		result, err := store.Apply(t, &b)
+		left = result.Unbuilt
+		return err
+	}
+	for range 3 {
+		if err := w.view(ctx, find); err != nil || u == nil {
+			return nil, false, err
+		}
+		if err := u.Assemble(); err != nil {
+			return nil, false, err
+		}
+		if err := w.Transact(ctx, apply); err != nil || !u.Stale() {
+			return u, left, err
+		}
+	}
+	err = w.Transact(ctx, func(t store.Tx) error {
+		if err := find(t); err != nil || u == nil {
+			return err
+		}
+		if err := u.Assemble(); err != nil {
+			return err
+		}
+		return apply(t)
+	})
+	return u, left, err
 }
 
 // Finish rebuilds what is left before an engine closes. What cannot be rebuilt now stays marked.

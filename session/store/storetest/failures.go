@@ -76,8 +76,9 @@ type rebuilder interface {
 	Rebuild(ctx context.Context) error
 }
 
-// RunLongTurn examines that a long turn is built after it was stored. open is as in [Run], and what it returns a Transactor
-// that has a method Rebuild.
+// RunLongTurn examines that a long turn is built after it was stored: though observations were added since it was read,
+// and from the beginning if any of its rows were built since. open is as in [Run], and what it returns a Transactor that
+// has a method Rebuild.
 func RunLongTurn(t *testing.T, open func(t *testing.T) Store) {
 	h := &harness{T: t, open: open}
 	const n = 400
@@ -103,15 +104,41 @@ func RunLongTurn(t *testing.T, open func(t *testing.T) Store) {
 	})
 	h.with(func(s Store) {
 		st := s.(rebuilder)
+		functions := long
+		functions.Observations, functions.Defer = nil, true
 		deferred := func(b store.Batch) {
 			b.Defer = true
 			h.equal("unbuilt", apply(st, b).Unbuilt, true)
 		}
+		find := func() (u *store.Unbuilt) {
+			h.check(st.Transact(t.Context(), func(tx store.Tx) (err error) {
+				u, err = store.FindUnbuilt(tx, &functions, "")
+				return err
+			}))
+			if u != nil {
+				h.check(u.Assemble())
+			}
+			return u
+		}
+		rebuilt := func(what string, u *store.Unbuilt, left, stale bool, parts int) {
+			b := functions
+			b.Rebuilt = u
+			h.equal(what+": left", apply(st, b).Unbuilt, left)
+			h.equal(what+": stale", u.Stale(), stale)
+			h.equal(what+": parts", len(texts(h.transcript(s, "s1"))), parts)
+		}
 		deferred(long)
+		first := find()
 		deferred(late(0))
+		rebuilt("before an observation that came later", first, true, false, n+1)
+		second, third := find(), find()
+		rebuilt("with that observation", second, false, false, n+2)
+		rebuilt("built by another", third, true, true, n+2)
+		h.equal("a mark is left", find() != nil, false)
 		deferred(late(1))
 		h.apply(s, late(2)) // as a client stores it
 		h.check(st.Rebuild(t.Context()))
+		h.equal("a mark is left", find() != nil, false)
 		if got := h.transcripts(s); got != want {
 			t.Errorf("built later (-want +got):\n%s", cmp.Diff(want, got))
 		}
