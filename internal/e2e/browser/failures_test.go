@@ -134,12 +134,12 @@ func TestNothingIsNewerInAStoreThatNobodyWrites(t *testing.T) {
 		}
 		b.press("x")
 		eval[bool](b, "document.querySelectorAll('details').forEach(d => { d.open = !d.open; }), true")
-		eval[bool](b, "close(), open(), stream.addEventListener('element', () => { window.sent = true; }), true")
-		b.wait("window.sent")
+		eval[bool](b, "close(), open(), stream.addEventListener('change', () => { window.sent = true; }), true")
+		b.wait("window.sent && !reading")
 		eval[bool](b, "getSelection().selectAllChildren(document.querySelector('.row.at')), true")
 		eval[bool](b, "window.sent = false, close(), open(), "+
-			"stream.addEventListener('element', () => { window.sent = true; }), true")
-		b.wait("window.sent")
+			"stream.addEventListener('change', () => { window.sent = true; }), true")
+		b.wait("window.sent && !reading")
 		if got := eval[string](b, "document.querySelector('#live').textContent"); got != "" {
 			t.Errorf("%s: the page says %q", path, got)
 		}
