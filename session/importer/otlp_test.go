@@ -2,6 +2,7 @@ package importer_test
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,7 +12,6 @@ import (
 	"github.com/agenttrace/agenttrace/session/codec/codectest"
 	"github.com/agenttrace/agenttrace/session/codec/formats"
 	"github.com/agenttrace/agenttrace/session/codec/jsonl"
-
 	"github.com/agenttrace/agenttrace/session/importer"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
@@ -32,7 +32,7 @@ func TestTranscriptsComeBackThroughOTLP(t *testing.T) {
 		filepath.Join(samples, "pi", "session.jsonl"), filepath.Join(samples, "sts", "llama.jsonl"),
 		filepath.Join(samples, "agentdbg", "data"), filepath.Join(samples, "skillet", "state"),
 		filepath.Join(samples, "jutul", "trace.sqlite"), filepath.Join(samples, "atif", "harbor.json"),
-		filepath.Join(samples, "acp", "story.ndjson"),
+		filepath.Join(samples, "acp", "story.ndjson"), forkDirectory(t, "claude.jsonl"), forkDirectory(t, "rollout.jsonl"),
 	} {
 		t.Run(filepath.Base(filepath.Dir(sample))+" "+filepath.Base(sample), func(t *testing.T) {
 			db := filepath.Join(t.TempDir(), "sessions.db")
@@ -67,6 +67,15 @@ func TestTranscriptsComeBackThroughOTLP(t *testing.T) {
 			}
 		})
 	}
+}
+
+// forkDirectory is a directory with a session of a program and two forks of it.
+func forkDirectory(t *testing.T, name string) string {
+	dir := t.TempDir()
+	for i, text := range forkFiles()[name] {
+		write(t, filepath.Join(dir, fmt.Sprint(i), nameOf(name, i)), text)
+	}
+	return dir
 }
 
 // importFiles imports files into the store at a path.

@@ -241,6 +241,24 @@ func TestCopilotTranscriptBesideItsTelemetry(t *testing.T) {
 	}
 }
 
+// TestCopilotTotalsOfEachExitAreCountedOnce: versions that write no usage of single calls write what all exits so far
+// add up to.
+func TestCopilotTotalsOfEachExitAreCountedOnce(t *testing.T) {
+	text, err := os.ReadFile("testdata/copilot/events.jsonl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := slices.DeleteFunc(strings.Split(string(text), "\n"), func(line string) bool {
+		return strings.Contains(line, `"session.usage_record"`)
+	})
+	transcript := filepath.Join(t.TempDir(), "790fe5a9-8168-4d3f-ad2b-43aede819b5d", "events.jsonl")
+	write(t, transcript, strings.Join(lines, "\n"))
+	got := shown(t, transcript)
+	if contains(t, got, "3 turns · 4 tool calls", "12,079 tokens"); t.Failed() {
+		t.Error(got)
+	}
+}
+
 // TestWordsOfTheUserAreShownApart: what a client puts around what the user wrote is neither the user's message nor the
 // title of the session.
 func TestWordsOfTheUserAreShownApart(t *testing.T) {
@@ -254,7 +272,9 @@ func TestWordsOfTheUserAreShownApart(t *testing.T) {
 		`"input_text","text":"# Context from my IDE setup:\n\n## Active file: a.go\n\n## My request for Codex:\nfix it"}]}}`
 	events := otlpLogs("com.anthropic.claude_code.events",
 		claudeEvents(5, "user_prompt", `"prompt":"`+reminder+`fix it"`)...)
-	for name, text := range map[string]string{"s1.jsonl": claude, "rollout-1.jsonl": codex, "logs.json": events} {
+	tagged := strings.Replace(claude, reminder+"fix it", `<user_input id=\"1\">fix it</user_input>`, 1)
+	for name, text := range map[string]string{"s1.jsonl": claude, "rollout-1.jsonl": codex, "logs.json": events,
+		"s2.jsonl": tagged} {
 		got := shownLines(t, name, text)
 		contains(t, got, "── Turn 1 ", "❯ fix it ◦ context: text:")
 		if !strings.HasPrefix(got, "fix it\n") || strings.Contains(got, "❯ <") {
