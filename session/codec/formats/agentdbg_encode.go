@@ -305,18 +305,7 @@ func (d *agentdbgDrafter) step(steps []rows.Step, i int, ends bool) (explained b
 		call()
 		d.asked = asked
 	}
-	// A run of AgentDbg may have calls that no model requested: nothing says that one did, or all model calls of the
-	// message are known to be of other steps.
-	asks, n := st.Start != nil || st.Usage != nil, d.meta.Trace.ModelCalls
-	if !asks && (d.meta.Model != nil || n > 0) {
-		started := 0
-		for k := range steps {
-			if steps[k].Start != nil {
-				started++
-			}
-		}
-		asks = n == 0 || n > int64(started)
-	}
+	asks := d.asks(steps, st)
 	for k, p := range st.Parts {
 		data := agentdbgData(p)
 		if agentdbgSays(p, data) {
@@ -337,6 +326,23 @@ func (d *agentdbgDrafter) step(steps []rows.Step, i int, ends bool) (explained b
 		call()
 	}
 	return explained
+}
+
+// asks reports whether a model requested what a step calls. A run of AgentDbg may have calls that none did: nothing says
+// that one was asked, or all model calls of the message are known to be of other steps.
+func (d *agentdbgDrafter) asks(steps []rows.Step, st *rows.Step) bool {
+	n := d.meta.Trace.ModelCalls
+	if st.Start != nil || st.Usage != nil {
+		return true
+	}
+	for i := range steps {
+		if n > 0 && steps[i].Start != nil {
+			if n--; n == 0 {
+				return false
+			}
+		}
+	}
+	return d.meta.Model != nil || n > 0
 }
 
 // agentdbgData is the data of a part, of a text that is withheld what is written for it.
