@@ -131,15 +131,19 @@ func (d *jutulDecoder) parse(e *jutulEvent) (parsed jutulParsedEvent) {
 	return parsed
 }
 
+// jutulReaders read the events of kinds other than the lifecycle's.
+var jutulReaders = map[string]func(*jutulDecoder, *jutulParsedEvent){
+	jutulKindUser: (*jutulDecoder).user, jutulKindAssistant: (*jutulDecoder).text,
+	jutulKindReasoning: (*jutulDecoder).text, jutulKindUsage: (*jutulDecoder).modelUsage,
+	jutulKindCall: (*jutulDecoder).call, jutulKindResult: (*jutulDecoder).result,
+	jutulKindRequest: (*jutulDecoder).request, jutulKindResponse: (*jutulDecoder).response,
+	jutulKindCompaction: (*jutulDecoder).compaction,
+}
+
 // event reads an event. Those of other kinds, and those whose payload is not an object, are kept as they are.
 func (d *jutulDecoder) event(e *jutulParsedEvent) {
 	d.b.See(e.at)
-	read := map[string]func(*jutulDecoder, *jutulParsedEvent){
-		jutulKindUser: (*jutulDecoder).user, jutulKindAssistant: (*jutulDecoder).text, jutulKindReasoning: (*jutulDecoder).text,
-		jutulKindUsage: (*jutulDecoder).modelUsage, jutulKindCall: (*jutulDecoder).call,
-		jutulKindResult: (*jutulDecoder).result, jutulKindRequest: (*jutulDecoder).request,
-		jutulKindResponse: (*jutulDecoder).response, jutulKindCompaction: (*jutulDecoder).compaction,
-	}[e.kind]
+	read := jutulReaders[e.kind]
 	switch {
 	case e.payload != nil && jutulIsLifecycle(e.kind):
 		if e.kind == jutulKindTitle {
