@@ -116,9 +116,10 @@ func (e *jutulEncoder) decisions() {
 		request := rows.Of("name", o.ToolID, "args", rows.Object{})
 		for j := range e.s.Messages {
 			for _, p := range e.s.Messages[j].Parts {
-				data := rows.Read(p.DataJSON)
-				about := o.PartID == p.ID || o.ToolCallID != "" && p.ToolCallID != nil && *p.ToolCallID == o.ToolCallID
-				if about && data.Get("input") != nil {
+				if o.PartID != p.ID && (o.ToolCallID == "" || p.ToolCallID == nil || *p.ToolCallID != o.ToolCallID) {
+					continue
+				}
+				if data := rows.Read(p.DataJSON); data.Get("input") != nil {
 					request = rows.Of("name", rows.ToolName(data), "args", data.Get("input"))
 				}
 			}
