@@ -301,7 +301,7 @@ func (d *agentdbgReader) span(o rows.Object, line int) []agentdbgEvent {
 		}
 		e.payload = rows.Of("tool_name", attributes.Text("maida.tool_name"), "status", status, "error", failure)
 		for _, field := range agentdbgAttributesOf(inner).Only("args", "result") {
-			e.payload.Set(field.Key, agentdbgDecoded(field.Value))
+			e.payload.Set(field.Key, rows.Unquoted(field.Value))
 		}
 	case e.name == "state":
 		e.typ, e.payload = agentdbgNamedEvent("state", agentdbgAttributesOf(inner), "")
@@ -330,12 +330,12 @@ func agentdbgNamedEvent(name string, attributes rows.Object, message string) (ty
 	case "exception":
 		return agentdbgErrorEvent, agentdbgErrorOf(attributes, message)
 	case "state":
-		return agentdbgStateUpdate, rows.Of("state", agentdbgDecoded(rows.OrNull(attributes.Get("state"))),
-			"diff", agentdbgDecoded(rows.OrNull(attributes.Get("diff"))))
+		return agentdbgStateUpdate, rows.Of("state", rows.Unquoted(rows.OrNull(attributes.Get("state"))),
+			"diff", rows.Unquoted(rows.OrNull(attributes.Get("diff"))))
 	case "maida.loop.warning":
 		payload = slices.Clone(attributes)
 		for i, field := range payload {
-			if v := agentdbgDecoded(field.Value); v[0] == '[' { // the SDK writes the list as a text
+			if v := rows.Unquoted(field.Value); v[0] == '[' { // the SDK writes the list as a text
 				payload[i].Value = v
 			}
 		}
@@ -415,16 +415,6 @@ func agentdbgModelCall(attributes rows.Object, inner []rows.Object, name string)
 		p.Set("prompt", rows.Of("messages", messages))
 	}
 	return p
-}
-
-// agentdbgDecoded is the value of an attribute that is JSON in a text, or the attribute itself.
-func agentdbgDecoded(v json.RawMessage) json.RawMessage {
-	if text, ok := rows.Text(v); ok {
-		if inner, err := rows.Value([]byte(text)); err == nil {
-			return inner
-		}
-	}
-	return v
 }
 
 func agentdbgErrorOf(attributes rows.Object, message string) rows.Object {

@@ -231,12 +231,7 @@ func (d *stsDecoder) requests(calls []json.RawMessage) {
 			d.problem("message.toolCalls[%d] has no function, and is left out", i)
 			continue
 		}
-		arguments := function.Get("arguments") // as JSON text; some write the object itself
-		if text, ok := rows.Text(arguments); ok {
-			if value, err := rows.Value([]byte(text)); err == nil {
-				arguments = value
-			}
-		}
+		arguments := rows.Unquoted(function.Get("arguments")) // some write the object itself
 		d.calls[call.Text("id")] = d.turn.Call(call.Text("id"), function.Text("name"), arguments, d.at)
 	}
 }

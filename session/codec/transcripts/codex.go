@@ -401,12 +401,7 @@ func (d *codex) call(kind string, item rows.Object) {
 	name, input := item.Text("name"), item.Get("input")
 	switch {
 	case item.Has("arguments"):
-		input = item.Get("arguments")
-		if text, ok := rows.Text(input); ok {
-			if value, err := rows.Value([]byte(text)); err == nil {
-				input = value
-			}
-		}
+		input = rows.Unquoted(item.Get("arguments"))
 	case item.Has("action"):
 		input = item.Get("action")
 	}

@@ -203,6 +203,16 @@ func Value(text []byte) (json.RawMessage, error) {
 	return compact(v), nil
 }
 
+// Unquoted returns the value of a string that is JSON, or v itself if it is not such a string.
+func Unquoted(v json.RawMessage) json.RawMessage {
+	if text, ok := Text(v); ok {
+		if inner, err := Value([]byte(text)); err == nil {
+			return inner
+		}
+	}
+	return v
+}
+
 // Elements reads text that is a JSON array; nil if it is not one. It shares memory with text, as
 // values are never written to.
 func Elements(text json.RawMessage) []json.RawMessage {
