@@ -242,12 +242,9 @@ func (d *agentdbgReader) stream(text []byte) (runs []*agentdbgRun) {
 // parse reads an object that Python wrote, and reports what had to be replaced.
 func (d *agentdbgReader) parse(text []byte, line int) (rows.Object, error) {
 	valid := bytes.ToValidUTF8(text, []byte("\uFFFD"))
-	o, err := rows.Parse(valid)
-	if fixed, found := rows.ReplaceNaN(valid, func(string) string { return "null" }); err != nil && found {
-		if again, failed := rows.Parse(fixed); failed == nil {
-			d.problem(line, "NaN and Infinity are not JSON and were read as null")
-			o, err = again, nil
-		}
+	o, found, err := rows.ParsePython(valid, func(string) string { return "null" })
+	if found {
+		d.problem(line, "NaN and Infinity are not JSON and were read as null")
 	}
 	if err == nil && !utf8.Valid(text) {
 		d.problem(line, "bytes that are not UTF-8 were replaced by U+FFFD")

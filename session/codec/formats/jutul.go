@@ -118,15 +118,7 @@ func jutulParseTime(s string) (int64, error) {
 // become strings, which Python's float reads as the same numbers. odd reports whether
 // there were some.
 func jutulParsePayload(text string) (o rows.Object, odd bool, err error) {
-	if o, err = rows.Parse([]byte(text)); err == nil {
-		return o, false, nil
-	}
-	quoted, odd := rows.ReplaceNaN([]byte(text), strconv.Quote)
-	if !odd {
-		return nil, false, err
-	}
-	o, err = rows.Parse(quoted)
-	return o, err == nil, err
+	return rows.ParsePython([]byte(text), strconv.Quote)
 }
 
 // jutulLosses are what a trace does not hold of a session. The conformance suite checks the list.

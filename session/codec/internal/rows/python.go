@@ -43,6 +43,19 @@ func (p Python) Append(dst []byte, value json.RawMessage) []byte {
 	return dst
 }
 
+// ParsePython is [Parse] of an object in which NaN and the like, as [ReplaceNaN] has them, are replaced. found reports
+// whether there are any.
+func ParsePython(text []byte, with func(word string) string) (o Object, found bool, err error) {
+	if o, err = Parse(text); err == nil {
+		return o, false, nil
+	}
+	fixed, found := ReplaceNaN(text, with)
+	if again, failed := Parse(fixed); found && failed == nil {
+		return again, true, nil
+	}
+	return nil, false, err
+}
+
 var notJSON = regexp.MustCompile(`(?s)"(?:[^"\\]|\\.)*"|-?Infinity|NaN`)
 
 // ReplaceNaN replaces NaN, Infinity and -Infinity outside of strings, which Python writes
