@@ -57,7 +57,8 @@ func TestDemo(t *testing.T) {
 			t.Errorf("trace ids = %v, want %v", result.TraceIDs, want)
 		}
 		runs := all.Runs()
-		if len(runs) != 1 || runs[0].Outcome != "finish" || runs[0].Title != script.Prompts[1] || runs[0].Mode != "build" {
+		if len(runs) != 1 || runs[0].Outcome != "finish" || runs[0].Title != script().Prompts[1] ||
+			runs[0].Mode != "build" {
 			t.Errorf("runs = %+v", runs)
 		}
 		if !strings.Contains(progress.String(), "Rate limit reached. Trying again in 20ms.") {

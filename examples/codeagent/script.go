@@ -15,17 +15,19 @@ import (
 //go:embed script.json
 var scriptJSON []byte
 
-// script is the conversation of the demo: the prompts of the user and the answers of the model.
-var script = func() (s struct {
+// conversation is what the user and the model say.
+type conversation struct {
 	Prompts []string
 	Scenes  map[string]scene
-},
-) {
-	if err := json.Unmarshal(scriptJSON, &s); err != nil {
+}
+
+// script is the conversation of the demo.
+var script = sync.OnceValue(func() (c conversation) {
+	if err := json.Unmarshal(scriptJSON, &c); err != nil {
 		panic(err) // a mistake in the script
 	}
-	return s
-}()
+	return c
+})
 
 // scene is what the model answers to a prompt.
 type scene struct {
@@ -62,7 +64,7 @@ func (r reply) toolCalls(key string) (calls []toolCall) {
 // demoPrompts are the user messages of the demo. Those that begin with a slash are
 // commands for the agent.
 func demoPrompts(model string) (prompts []string) {
-	for _, p := range script.Prompts {
+	for _, p := range script().Prompts {
 		if model == defaultModel || !strings.HasPrefix(p, "/model") {
 			prompts = append(prompts, p)
 		}
@@ -86,7 +88,7 @@ func replyTo(messages []message) (name, key string, r reply, err error) {
 			step++
 		case "user":
 			name, step = "other", 0
-			for n, s := range script.Scenes {
+			for n, s := range script().Scenes {
 				if s.Prompt == m.Content {
 					name = n
 				}
@@ -101,10 +103,10 @@ func replyTo(messages []message) (name, key string, r reply, err error) {
 	case system == reviewPrompt:
 		name = "review"
 	}
-	steps := script.Scenes[name].Steps
+	steps := script().Scenes[name].Steps
 	key = fmt.Sprintf("%s_%d", name, step)
 	if step >= len(steps) {
-		return name, key, script.Scenes["other"].Steps[0], nil
+		return name, key, script().Scenes["other"].Steps[0], nil
 	}
 	r = steps[step]
 	for i, pattern := range r.Expect {
@@ -175,7 +177,7 @@ func (m *scriptedModel) refuses(scene string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	limited := m.limited
-	m.limited = limited || script.Scenes[scene].Limited
+	m.limited = limited || script().Scenes[scene].Limited
 	return m.limited && !limited
 }
 
