@@ -9,6 +9,7 @@ import (
 	"hash/crc32"
 	"regexp"
 	"strings"
+	"sync"
 	"text/template"
 )
 
@@ -74,7 +75,16 @@ func Named(name string) *API {
 }
 
 //go:embed apis
-var templates embed.FS
+var files embed.FS
+
+// templates are those of each file.
+var templates = sync.OnceValue(func() map[string]*template.Template {
+	all := make(map[string]*template.Template)
+	for _, a := range APIs {
+		all[a.file] = template.Must(template.New("").Funcs(functions).ParseFS(files, "apis/"+a.file+".tmpl"))
+	}
+	return all
+})
 
 var (
 	functions = template.FuncMap{
@@ -87,8 +97,7 @@ var (
 // execute returns the text of a template without commas that end a list.
 func (a *API) execute(name string, data any) []byte {
 	var b bytes.Buffer
-	t := template.Must(template.New("").Funcs(functions).ParseFS(templates, "apis/"+a.file+".tmpl"))
-	if err := t.ExecuteTemplate(&b, name, data); err != nil {
+	if err := templates()[a.file].ExecuteTemplate(&b, name, data); err != nil {
 		panic(err) // a mistake in this package
 	}
 	return lastComma.ReplaceAll(b.Bytes(), []byte("$1"))
