@@ -40,7 +40,7 @@ type scene struct {
 // reply is the output of the model: reasoning, text and tool calls.
 type reply struct {
 	// Expect has a pattern for the output of each call of the step before. Without a match, the step did
-	// not happen as the script expects it: Otherwise says what should have happened.
+	// not happen as the script expects it: Otherwise is what should have happened.
 	Expect    []string
 	Otherwise string
 

@@ -122,7 +122,7 @@ type content struct {
 	sums []float64
 	// end is how the last answer ended, as far as it reports.
 	end []string
-	// asked are the parts and calls that decisions say that a human was asked about, denied those that
+	// asked are the parts and calls that a human was asked about by a decision, denied those that
 	// decisions denied. tools are the names of the tools of parts and calls, and shown the ids of calls
 	// that a part shows a question about.
 	asked, denied map[string]bool
@@ -272,7 +272,7 @@ func (c *content) cost(row *session.Message) {
 	}
 }
 
-// part adds a part, and returns what it says if it is a text.
+// part adds a part, and returns its text if it is one.
 func (c *content) part(row *session.Part) (said string) {
 	data := parse([]byte(row.DataJSON))
 	words := strings.Join(text(data["text"]), "")

@@ -15,8 +15,7 @@ import (
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
-// Text is every row of a session as lines of JSON. Sessions of the same rows have the same text, in whatever order
-// they stand.
+// Text is every row of a session as lines of JSON. Sessions of the same rows in any order have the same text.
 func Text(s *codec.Session) string {
 	var b strings.Builder
 	if err := jsonl.NewEncoder(&b).Encode(s); err != nil {

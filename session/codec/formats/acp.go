@@ -57,8 +57,7 @@ import (
 	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
 )
 
-// acpAgentName is what a session is said to be the work of when the agent does not
-// say.
+// acpAgentName is the agent of a session if the trace does not name it.
 const acpAgentName = "acp"
 
 // Methods that this package knows.
@@ -137,7 +136,7 @@ func acpContentData(typ string, raw []byte) rows.Object {
 }
 
 // acpContentBlock returns the block of a part, nil when the protocol has none for
-// it. It is the inverse of contentData.
+// it. It is the inverse of acpContentData.
 func acpContentBlock(o rows.Object) rows.Object {
 	switch o.Text("type") {
 	case "text", "reasoning":

@@ -20,7 +20,7 @@ import (
 // acpEncode writes the session to w as a trace of its own, a message per line as
 // over stdio, from initialize on.
 //
-// Encode refuses rows without an id or under a row that they do not name (see
+// acpEncode refuses rows without an id or under a row that they do not name (see
 // [session.Transcript.CheckTree]), and then writes nothing.
 func acpEncode(w io.Writer, s *codec.Session) error {
 	if err := s.CheckTree(); err != nil {
@@ -32,7 +32,7 @@ func acpEncode(w io.Writer, s *codec.Session) error {
 	return nil
 }
 
-// acpEncode returns the trace.
+// acpTrace returns the trace.
 func acpTrace(s *codec.Session) []byte {
 	e := &acpEncoder{
 		s: s, t: s.Sorted(),

@@ -131,7 +131,7 @@ func agentdbgDraft(s *codec.Session, maida bool) *agentdbgFormatted {
 		d.id = agentdbgTraceOf(t.Session.ID)
 	}
 	outcome := rows.Read(t.Session.MetadataJSON).Object("agenttrace").Text("outcome")
-	d.stand(t, outcome)
+	d.setStatus(t, outcome)
 	d.event(agentdbgRunStart, "", t.Session.CreatedAt, rows.Of("run_name", t.Session.Title, "python_version", "",
 		"platform", "", "cwd", cmp.Or(t.Session.WorkspaceRoot, new("")), "argv", []string{}))
 	for i := range t.Messages {
@@ -156,10 +156,10 @@ func agentdbgDraft(s *codec.Session, maida bool) *agentdbgFormatted {
 	return &d.agentdbgFormatted
 }
 
-// stand finds how the session stands: how its run ended, if it failed, and otherwise
+// setStatus finds the status: how the session's run ended, if it failed, and otherwise
 // how the last visible message of the assistant did. AgentDbg has runs that go on, that an
 // exception ended, including an interrupt, and others.
-func (d *agentdbgDrafter) stand(t *session.Transcript, outcome string) {
+func (d *agentdbgDrafter) setStatus(t *session.Transcript, outcome string) {
 	d.status, d.lastVisible, d.last = agentdbgStatusOK, -1, -1
 	for i := range t.Messages {
 		m := &t.Messages[i]
@@ -273,7 +273,7 @@ func (d *agentdbgDrafter) assistant(m *session.MessageAndParts, place int) {
 }
 
 // end returns the type and the text of the error with which the turn at a place ended,
-// or "" for another end. The last turn also stands for the end of the run. So one that a
+// or "" for another end. The end of the last turn is also that of the run. So one that a
 // rewind hid has no end if it did not end as the run did.
 func (d *agentdbgDrafter) end(place int) (typ, text string) {
 	switch trace, goesOn := d.meta.Trace, rows.GoesOn(d.m); {
@@ -328,8 +328,8 @@ func (d *agentdbgDrafter) step(steps []rows.Step, i int, ends bool) (explained b
 	return explained
 }
 
-// asks reports whether a model requested what a step calls. A run of AgentDbg may have calls that none did: nothing says
-// that one was asked, or all model calls of the message are known to be of other steps.
+// asks reports whether a model requested what a step calls. A run of AgentDbg may have calls that none requested:
+// nothing reports a model call, or all of the message are known to be of other steps.
 func (d *agentdbgDrafter) asks(steps []rows.Step, st *rows.Step) bool {
 	n := d.meta.Trace.ModelCalls
 	if st.Start != nil || st.Usage != nil {
@@ -467,7 +467,8 @@ func (d *agentdbgDrafter) prompt(digest string) json.RawMessage {
 	return rows.Raw(rows.Of("messages", messages))
 }
 
-// agentdbgMaxField is the most bytes of a text in an event by default, and cutMark the end of one that AgentDbg cut.
+// agentdbgMaxField is the maximum number of bytes of a text in an event by default, and agentdbgCutMark the end of one
+// that AgentDbg cut.
 const (
 	agentdbgMaxField = 20_000
 	agentdbgCutMark  = "__TRUNCATED__"

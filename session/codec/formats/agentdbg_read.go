@@ -41,9 +41,8 @@ type agentdbgEvent struct {
 	span           bool  // it is one of Maida's
 }
 
-// agentdbgDecode reads what is in one stream: an events.jsonl, a spans.jsonl, a run.json, or a file
-// of "agentdbg export". Events of several runs are sorted out by
-// their run_id. An error is yielded when nothing in the stream is of AgentDbg.
+// agentdbgDecode reads what is in one stream: an events.jsonl, a spans.jsonl, a run.json, or a file of "agentdbg
+// export". Events belong to the runs of their run_id. An error is yielded when nothing in the stream is of AgentDbg.
 func agentdbgDecode(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
 	return rows.Whole("run", r, report, agentdbgStream)
 }

@@ -80,7 +80,7 @@ func jutulIsLifecycle(kind string) bool {
 // jutulKindNone is the kind of an event that has none.
 const jutulKindNone = "jutul_event"
 
-// jutulAgentName is what a session is said to be the work of.
+// jutulAgentName is the agent of a session.
 const jutulAgentName = "jutul-agent"
 
 // jutulEvent is a row of the table.
@@ -202,9 +202,9 @@ func jutulReadEvents(file string) (events []jutulEvent, err error) {
 
 // jutulEncodeFile writes the session as a trace to path, which must not exist. The
 // file is there whole or not at all. Like jutul-agent's own it is in WAL mode, so
-// whoever reads it must be able to write in its directory.
+// a reader must be able to write in its directory.
 //
-// EncodeFile refuses rows without an id or under a row that they do not name
+// jutulEncodeFile refuses rows without an id or under a row that they do not name
 // (see [session.Transcript.CheckTree]).
 func jutulEncodeFile(path string, s *codec.Session) error {
 	if err := s.CheckTree(); err != nil {

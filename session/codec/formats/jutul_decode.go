@@ -33,7 +33,7 @@ func jutulDecode(events []jutulEvent, report func(codec.Problem)) *codec.Session
 	return d.b.Finish()
 }
 
-// jutulSessionID returns the id that the events say, or one derived from the first of
+// jutulSessionID returns the id that the events declare, or one derived from the first of
 // them.
 func jutulSessionID(events []jutulEvent) string {
 	for i := range events {

@@ -207,7 +207,7 @@ func DecodeKnown(r io.Reader, report func(codec.Problem)) iter.Seq2[*session.Tra
 }
 
 // Recover yields the sessions in r, all of each. A line that cannot be read, such as the last one
-// of a file that was cut off, or that does not belong where it stands is reported and left out;
+// of a file that was cut off, or whose row belongs elsewhere is reported and left out;
 // report may be nil. Before the first session it is an error.
 func Recover(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
 	return read(r, func(p codec.Problem, _ error) bool {

@@ -85,8 +85,8 @@ func (d *decoder) readFrames(s *source, layer int, packed bool) error {
 	return nil
 }
 
-// torn reports a frame at an offset that has no end. If the power failed while it was written, zeros stand for what
-// did not reach the disk, from here on.
+// torn reports a frame at an offset that has no end. If the power failed while it was written, zeros are in the
+// place of what did not reach the disk, from here on.
 func (d *decoder) torn(s *source, at int64) error {
 	for {
 		b := s.peek(64 << 10)

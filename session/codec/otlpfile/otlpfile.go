@@ -298,7 +298,7 @@ func newZstd(r io.Reader, more ...zstd.DOption) (*zstd.Decoder, error) {
 
 const maxWindow = 256 << 20
 
-// unpacker tells errors of unpacking from those of what is unpacked.
+// unpacker distinguishes errors of unpacking from those of what is unpacked.
 type unpacker struct {
 	kind string
 	from *source

@@ -113,7 +113,7 @@ func appendAll[T any](dst pcommon.Value, all []T, set func(pcommon.Value, T)) {
 	}
 }
 
-// attributes is the inverse of putAttributes.
+// attributes is the inverse of [PutAttributes].
 func attributes(m pcommon.Map) []attribute.KeyValue {
 	if m.Len() == 0 {
 		return nil
