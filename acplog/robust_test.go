@@ -245,8 +245,8 @@ func traced(t *testing.T) (ctx context.Context, end func() []string) {
 // that came when the rate was used up, and what was dropped before it.
 func TestFloodReachesTheSessionAndItsErrorTheClient(t *testing.T) {
 	now := func() time.Time { return time.Unix(1e9, 0) }
-	inBubble(t, acplog.Options{Level: slog.LevelDebug, Now: now}, withLogging, func(t *testing.T, c *client, l *slog.Logger,
-		_ *acplog.Handler) {
+	o := acplog.Options{Level: slog.LevelDebug, Now: now}
+	inBubble(t, o, withLogging, func(t *testing.T, c *client, l *slog.Logger, _ *acplog.Handler) {
 		ctx, end := traced(t)
 		for i := range 250 {
 			l.DebugContext(ctx, "noise", "i", i)

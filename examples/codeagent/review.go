@@ -16,7 +16,7 @@ func reviewTool(a *agent) tool {
 	return define(tool{
 		name: "review", description: "Have a second agent review the changes made so far.", kind: agenttrace.ToolThink,
 		properties: `"question":{"type":"string"}`,
-	}, func(args review) string { return args.Question }, func(ctx context.Context, args review) (answer string, err error) {
+	}, func(args review) string { return args.Question }, func(ctx context.Context, args review) (_ string, err error) {
 		child := &agent{
 			tracer: a.tracer, ws: a.ws, client: a.client, model: a.model, limit: a.limit, prompt: reviewPrompt,
 			tools: readTools(a.ws), say: func(string, ...any) {},

@@ -144,7 +144,8 @@ func TestClip(t *testing.T) {
 		t.Fatal(err)
 	}
 	sum := sha256.Sum256([]byte(long))
-	want := agenttrace.Truncated{Path: ".agent/output/call_1.txt", Size: int64(len(long)), SHA256: hex.EncodeToString(sum[:])}
+	want := agenttrace.Truncated{Path: ".agent/output/call_1.txt", Size: int64(len(long)),
+		SHA256: hex.EncodeToString(sum[:])}
 	if *got != want || text != strings.Repeat("x", outputLimit-1)+
 		"\n[2047 of 2058 bytes; read .agent/output/call_1.txt for all of it]" {
 		t.Errorf("clip = %q, %+v\nwant %+v", text, got, want)

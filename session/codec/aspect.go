@@ -237,7 +237,8 @@ func (c *content) message(m *session.MessageAndParts, outcome []string) {
 	incomplete, waits := string(trace["incomplete"]) == "true", string(trace["pending_approval"]) == "true"
 	ended := append(text(trace["end_reason"]), when(waits, "waits")...)
 	c.state(aspectEnds, ended...)
-	c.has(aspectEnds, slices.Concat(text(trace["error"]), text(trace["stop_reason"]), when(incomplete, "incomplete"))...)
+	c.has(aspectEnds, text(trace["error"])...)
+	c.has(aspectEnds, append(text(trace["stop_reason"]), when(incomplete, "incomplete")...)...)
 	if row.Role == session.RoleAssistant {
 		// One that goes on has no end, and one that reports none has finished.
 		var implied []string

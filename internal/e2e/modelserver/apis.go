@@ -31,15 +31,21 @@ type API struct {
 	previous, atOnce bool
 }
 
-// Paths of Bedrock.
+// Paths of Gemini and Bedrock.
 const (
+	geminiPath       = "/v1beta/models/gemini-x:generateContent"
+	geminiStreamPath = "/v1beta/models/gemini-x:streamGenerateContent?alt=sse"
+
 	conversePath = "/model/amazon.nova-x%3A0/converse"
 	invokePath   = "/model/arn:aws:bedrock:us-east-1:1:inference-profile%2Fclaude-x/invoke"
 )
 
 // APIs are those of the providers.
 var APIs = []*API{
-	{Name: "anthropic", Reasons: true, Errors: true, IDs: true, Stop: "end_turn", file: "anthropic", path: "/v1/messages"},
+	{
+		Name: "anthropic", Reasons: true, Errors: true, IDs: true, Stop: "end_turn", file: "anthropic",
+		path: "/v1/messages",
+	},
 	{Name: "chat", Reasons: true, IDs: true, Stop: "stop", file: "chat", path: "/v1/chat/completions"},
 	{Name: "responses", Reasons: true, IDs: true, Stop: "completed", file: "responses", path: "/v1/responses"},
 	{
@@ -48,11 +54,11 @@ var APIs = []*API{
 	},
 	{
 		Name: "gemini", Reasons: true, Errors: true, Stop: "STOP", file: "gemini",
-		path: "/v1beta/models/gemini-x:generateContent", streamPath: "/v1beta/models/gemini-x:streamGenerateContent?alt=sse",
+		path: geminiPath, streamPath: geminiStreamPath,
 	},
 	{
 		Name: "gemini with calls in one chunk", Reasons: true, Errors: true, Stop: "STOP", file: "gemini", atOnce: true,
-		path: "/v1beta/models/gemini-x:generateContent", streamPath: "/v1beta/models/gemini-x:streamGenerateContent?alt=sse",
+		path: geminiPath, streamPath: geminiStreamPath,
 	},
 	{
 		Name: "bedrock converse", Reasons: true, Errors: true, IDs: true, Stop: "end_turn", file: "converse",

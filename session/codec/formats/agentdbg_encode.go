@@ -248,8 +248,9 @@ func (d *agentdbgDrafter) finish() {
 		}
 		ended := max(row.UpdatedAt, d.latest)
 		at, took = rows.FormatTime(ended), max(0, ended-row.CreatedAt)
-		d.event(agentdbgRunEnd, "", ended, rows.Of("status", d.status, "summary", rows.Of("llm_calls", n[agentdbgLlmCall],
-			"tool_calls", n[agentdbgToolCall], "errors", n[agentdbgErrorEvent], "duration_ms", took)))
+		d.event(agentdbgRunEnd, "", ended, rows.Of("status", d.status, "summary", rows.Of(
+			"llm_calls", n[agentdbgLlmCall], "tool_calls", n[agentdbgToolCall], "errors", n[agentdbgErrorEvent],
+			"duration_ms", took)))
 	}
 	d.run = rows.Of("spec_version", agentdbgSpecVersion, "run_id", d.id, "run_name", row.Title,
 		"started_at", rows.FormatTime(row.CreatedAt), "ended_at", at, "duration_ms", took, "status", d.status,
@@ -389,7 +390,8 @@ func (d *agentdbgDrafter) call(steps []rows.Step, i int, said []*session.Part, f
 			n++ // the last call did not fail: the turn went on after its errors
 		}
 		if n >= 0 && n < len(trace.ModelErrors) {
-			p.Add(rows.Of("status", agentdbgStatusError, "error", agentdbgFailure(agentdbgPlainError, trace.ModelErrors[n])))
+			failure := agentdbgFailure(agentdbgPlainError, trace.ModelErrors[n])
+			p.Add(rows.Of("status", agentdbgStatusError, "error", failure))
 		}
 		if st.Start != nil {
 			said = append([]*session.Part{st.Start}, said...)

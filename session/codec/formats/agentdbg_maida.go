@@ -121,7 +121,10 @@ func (f *agentdbgFormatted) span(e *agentdbgEventJSON, started int64) rows.Objec
 		known(p, "maida.run_name", "run_name", "maida.cwd", "cwd")
 		known(f.run.Object("counts"), "maida.llm_calls", "llm_calls", "maida.tool_calls", "tool_calls",
 			"maida.errors", "errors", "maida.loop_warnings", "loop_warnings")
-		if code = map[string]string{agentdbgStatusRunning: "UNSET", agentdbgStatusOK: "OK"}[f.run.Text("status")]; code == "" {
+		switch f.run.Text("status") {
+		case agentdbgStatusRunning:
+			code = "UNSET"
+		case agentdbgStatusError:
 			code, description = "ERROR", agentdbgStatusError
 		}
 	case agentdbgLlmCall:
@@ -358,7 +361,8 @@ func agentdbgRootEvents(e agentdbgEvent, o rows.Object, ended bool, inner []rows
 			at = e.at
 		}
 		one := agentdbgEvent{line: e.line, id: e.id, runID: e.runID, at: at, order: at, span: true}
-		one.typ, one.payload = agentdbgNamedEvent(ev.Text("name"), ev.Object("attributes"), o.Text("status_description"))
+		message := o.Text("status_description")
+		one.typ, one.payload = agentdbgNamedEvent(ev.Text("name"), ev.Object("attributes"), message)
 		if one.typ == "" {
 			one.typ, one.payload = agentdbgOtherSpan, ev.Without("timestamp")
 		}

@@ -245,11 +245,13 @@ func TestAgentDbgRunID(t *testing.T) {
 func TestAgentDbgLoopWarningsAreEvents(t *testing.T) {
 	f := agentdbgDraft(chat([]string{"user", `{"type":"text","text":"q"}`}, []string{"assistant",
 		`{"type":"tool-a","toolCallId":"c","state":"output-available","input":{},"output":1}`,
-		`{"type":"data-loop-warning","data":{"pattern":"a","repetitions":3,"window_size":3,"evidence":["prt_1_0","x"]}}`}), false)
+		`{"type":"data-loop-warning","data":{"pattern":"a","repetitions":3,"window_size":3,` +
+			`"evidence":["prt_1_0","x"]}}`}), false)
 	call, warning := f.events[2], f.events[3]
 	want := `{"pattern":"a","repetitions":3,"window_size":3,"evidence":["prt_1_0","x"],"evidence_event_ids":["` +
 		call.EventID + `"]}`
-	if got := string(warning.Payload.JSON()); warning.EventType != agentdbgLoopWarning || warning.Name != "a" || got != want {
+	got := string(warning.Payload.JSON())
+	if warning.EventType != agentdbgLoopWarning || warning.Name != "a" || got != want {
 		t.Errorf("%s %s %s, want %s", warning.EventType, warning.Name, got, want)
 	}
 }

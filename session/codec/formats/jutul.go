@@ -194,7 +194,8 @@ func jutulReadEvents(file string) (events []jutulEvent, err error) {
 	}
 	err = sqlitex.ExecuteTransient(conn, "SELECT id, timestamp, kind, payload_json FROM events ORDER BY id",
 		&sqlitex.ExecOptions{ResultFunc: func(row *sqlite.Stmt) error {
-			events = append(events, jutulEvent{row.ColumnInt64(0), row.ColumnText(1), row.ColumnText(2), row.ColumnText(3)})
+			e := jutulEvent{row.ColumnInt64(0), row.ColumnText(1), row.ColumnText(2), row.ColumnText(3)}
+			events = append(events, e)
 			return nil
 		}})
 	return events, errors.Join(err, conn.Close())

@@ -384,8 +384,8 @@ func (d *jutulDecoder) finish() {
 				continue
 			}
 			o.ToolCallID, o.PartID = c.id, c.part.Row.ID
-			if o.Outcome == "denied" && !strings.HasPrefix(r.id, spans.PrefixPermission) { // ours has a result where there is one
-				c.reject(o)
+			if ours := strings.HasPrefix(r.id, spans.PrefixPermission); o.Outcome == "denied" && !ours {
+				c.reject(o) // a request of ours has a result where there is one
 			}
 		}
 		d.b.Decisions = append(d.b.Decisions, r.decisions...)

@@ -164,7 +164,7 @@ func (e *jutulEncoder) part(t *session.Transcript, i int, p *session.Part) {
 	data := rows.Read(p.DataJSON)
 	kind, payload := jutulPartEvent(t, i, p, data)
 	id := payload.Text("id")
-	// Readers of jutul read what is in the payloads of their own kinds as if it could only be that, and index arguments.
+	// Readers of jutul read the payloads of their own kinds as if these could have nothing else, and index arguments.
 	switch {
 	case !e.foreign:
 	case strings.HasPrefix(p.Type, "data-") && kind != jutulKindCompaction && slices.Contains(jutulOwnKinds, kind):

@@ -306,7 +306,8 @@ func (e *piEncoder) step(m *session.MessageAndParts, st *rows.Step, last bool) {
 				content = append(content, rows.TextPart("text", b.Text))
 			}
 		}
-		e.send(max(at, c.At), hidden, piRoleResult, content, "toolCallId", c.ID, "toolName", c.Name, "isError", c.Failed)
+		e.send(max(at, c.At), hidden, piRoleResult, content,
+			"toolCallId", c.ID, "toolName", c.Name, "isError", c.Failed)
 	}
 }
 
@@ -368,7 +369,8 @@ func piSession(text []byte, report func(codec.Problem), yield func(*codec.Sessio
 		}
 		switch {
 		case b.s == nil && (o.Text("type") != "session" || o.Text("id") == ""):
-			return fmt.Errorf(`line %d: is not a header: want {"type":"session","version":%d,"id":…} first`, l.N, piVersion)
+			return fmt.Errorf(`line %d: is not a header: want {"type":"session","version":%d,"id":…} first`,
+				l.N, piVersion)
 		case b.s == nil:
 			b.header(o)
 		case o.Text("type") == "":

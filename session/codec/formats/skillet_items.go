@@ -348,7 +348,8 @@ func skilletWriteStore(path string, c skilletConversation, replace bool, last fu
 		return fmt.Errorf("write %s: session %q of user %q: %w", path, c.key.SessionName, c.key.UserID, fs.ErrExist)
 	}
 	for _, i := range c.items {
-		execute(`INSERT INTO session_items (user_id, session_name, created_at, item_json) VALUES (?, ?, ?, ?)`, i.at, i.text)
+		execute(`INSERT INTO session_items (user_id, session_name, created_at, item_json) VALUES (?, ?, ?, ?)`,
+			i.at, i.text)
 	}
 	if err != nil {
 		return err

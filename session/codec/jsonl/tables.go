@@ -58,7 +58,8 @@ var tables = []table{
 	{line: "permission_decision", key: "permission_decisions", rows: func(s *codec.Session) []row {
 		return rowsOf(SortedDecisions(s.Decisions), (*store.Decision).AppendJSON)
 	}, take: take((*store.Decision).DecodeJSON, func(d *decoder, o *store.Decision) error {
-		return add(d, func(s *codec.Session) *[]store.Decision { return &s.Decisions }, *o, "decision "+o.ID, o.SessionID)
+		return add(d, func(s *codec.Session) *[]store.Decision { return &s.Decisions }, *o, "decision "+o.ID,
+			o.SessionID)
 	})},
 	{line: "session_span", key: "session_spans", rows: func(s *codec.Session) []row {
 		return rowsOf(sortedSpanRefs(s.SpanRefs), (*store.SpanRef).AppendJSON)
@@ -297,7 +298,8 @@ func (d *decoder) trace(data []byte) error {
 	if err != nil {
 		return fmt.Errorf("decode session_trace: %w", err)
 	}
-	return add(d, func(s *codec.Session) *[]string { return &s.Traces }, row.TraceID, "trace "+row.TraceID, row.SessionID)
+	return add(d, func(s *codec.Session) *[]string { return &s.Traces }, row.TraceID, "trace "+row.TraceID,
+		row.SessionID)
 }
 
 // takeBlob takes a prompt or a catalog. One without a body is one of those above it.

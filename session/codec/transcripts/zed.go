@@ -159,7 +159,8 @@ func (d *zed) messages(thread rows.Object) {
 		}
 		o, err := rows.Parse(v)
 		if err != nil {
-			d.b.report(codec.Problem{Record: d.place, Reason: fmt.Sprintf("message %d is not an object: left out", i+1)})
+			d.b.report(codec.Problem{Record: d.place,
+				Reason: fmt.Sprintf("message %d is not an object: left out", i+1)})
 			continue
 		}
 		switch {

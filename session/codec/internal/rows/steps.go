@@ -136,9 +136,10 @@ func ModelCalls(s *codec.Session, messageID string, listed []session.Step) (call
 	}
 	for i := range s.SpanRefs {
 		r := &s.SpanRefs[i]
-		if stats := r.TurnStats; r.MessageID == messageID && stats != nil && stats.Step && (!r.Error || stats.Usage != nil) {
-			calls = append(calls, session.Step{Model: stats.Model, Usage: stats.Usage, StopReason: stats.Trace.StopReason,
-				StartedAt: r.StartNano})
+		stats := r.TurnStats
+		if r.MessageID == messageID && stats != nil && stats.Step && (!r.Error || stats.Usage != nil) {
+			calls = append(calls, session.Step{Model: stats.Model, Usage: stats.Usage,
+				StopReason: stats.Trace.StopReason, StartedAt: r.StartNano})
 		}
 	}
 	slices.SortStableFunc(calls, func(a, b session.Step) int { return cmp.Compare(a.StartedAt, b.StartedAt) })
