@@ -104,18 +104,26 @@ func (e *Encoder) Encode(s *codec.Session) error {
 
 func (e *Encoder) session(s *codec.Session) {
 	t := s.Sorted()
-	e.line("session", t.Session.AppendJSON)
-	for i := range tables[:beforeMessages] {
+	for i := range tables {
 		switch table := &tables[i]; table.line {
 		case "session":
+			e.line(table.line, t.Session.AppendJSON)
 		case "system_prompt":
 			e.blobs(table.line, sortedBlobs(s.Blobs, store.BlobSystemPrompt))
 		case "tool_catalog":
 			e.blobs(table.line, sortedBlobs(s.Blobs, store.BlobToolCatalog))
+		case "message":
+			e.messages(s, t)
+		case "part", "requested_index": // each below its message
 		default:
-			e.lines(table, s)
+			for _, r := range table.rows(s) {
+				e.line(table.line, r)
+			}
 		}
 	}
+}
+
+func (e *Encoder) messages(s *codec.Session, t *session.Transcript) {
 	indexes := make(map[string][]store.RequestedIndex) // by message
 	for _, c := range sortedIndexes(s.RequestedIndexes) {
 		indexes[c.MessageID] = append(indexes[c.MessageID], c)
@@ -129,17 +137,6 @@ func (e *Encoder) session(s *codec.Session) {
 		for _, c := range indexes[m.Message.ID] {
 			e.line("requested_index", c.AppendJSON)
 		}
-	}
-	for i := range tables[beforeMessages:] {
-		if table := &tables[beforeMessages+i]; table.rows != nil && table.line != "requested_index" {
-			e.lines(table, s)
-		}
-	}
-}
-
-func (e *Encoder) lines(table *table, s *codec.Session) {
-	for _, r := range table.rows(s) {
-		e.line(table.line, r)
 	}
 }
 
