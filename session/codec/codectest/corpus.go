@@ -45,6 +45,15 @@ func (b *builder) add(at int64, role, metadata string, parts ...string) *session
 
 // part adds a part to a message.
 func (b *builder) part(m *session.MessageAndParts, index int64, data string) {
+	p := partOf(data)
+	p.ID, p.Index = fmt.Sprintf("prt_%s_%03d_%02d", m.Message.SessionID, b.n, len(m.Parts)), index
+	p.MessageID, p.SessionID = m.Message.ID, m.Message.SessionID
+	p.CreatedAt, p.UpdatedAt = m.Message.CreatedAt, m.Message.UpdatedAt
+	m.Parts = append(m.Parts, p)
+}
+
+// partOf is the row of a part with what its data reports.
+func partOf(data string) session.Part {
 	var d struct {
 		Type, State string
 		ToolCallID  string `json:"toolCallId"`
@@ -52,15 +61,11 @@ func (b *builder) part(m *session.MessageAndParts, index int64, data string) {
 	if err := json.Unmarshal([]byte(data), &d); err != nil {
 		panic(fmt.Sprintf("part %s: %v", data, err))
 	}
-	p := session.Part{
-		ID:        fmt.Sprintf("prt_%s_%03d_%02d", m.Message.SessionID, b.n, len(m.Parts)),
-		MessageID: m.Message.ID, SessionID: m.Message.SessionID, Index: index, Type: d.Type, DataJSON: data,
-		CreatedAt: m.Message.CreatedAt, UpdatedAt: m.Message.UpdatedAt,
-	}
+	p := session.Part{Type: d.Type, DataJSON: data}
 	if session.IsToolType(d.Type) {
 		p.ToolCallID, p.ToolState = &d.ToolCallID, &d.State
 	}
-	m.Parts = append(m.Parts, p)
+	return p
 }
 
 // done makes the sums what the messages say.

@@ -28,10 +28,7 @@ func (x *examination) many() error {
 		return fmt.Errorf("%d sessions, want %d; problems %v, error %s", len(r.sessions), len(all), r.problems,
 			fmt.Sprint(r.err))
 	}
-	byID := make(map[string]*codec.Session)
-	for _, s := range r.sessions {
-		byID[s.Session.ID] = s
-	}
+	byID := r.byID()
 	for _, s := range all {
 		alone := x.reread(s)
 		got := byID[alone.Session.ID]

@@ -1,6 +1,7 @@
 package codectest
 
 import (
+	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -18,11 +19,7 @@ func query(path, statement string, row func(*sqlite.Stmt), args ...any) (err err
 	if err != nil {
 		return err
 	}
-	defer func() {
-		if closed := conn.Close(); err == nil {
-			err = closed
-		}
-	}()
+	defer func() { err = errors.Join(err, conn.Close()) }()
 	return sqlitex.ExecuteTransient(conn, statement,
 		&sqlitex.ExecOptions{Args: args, ResultFunc: func(stmt *sqlite.Stmt) error {
 			if row != nil {

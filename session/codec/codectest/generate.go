@@ -12,6 +12,7 @@ import (
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
+	"github.com/agenttrace/agenttrace/session/codec/jsonl"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/spans"
 )
@@ -284,23 +285,14 @@ func (g *generator) message() {
 
 // part makes the row of what the data says.
 func (g *generator) part(m *session.Message, data string) session.Part {
-	var d struct {
-		Type, State string
-		ToolCallID  string `json:"toolCallId"`
-	}
-	if err := json.Unmarshal([]byte(data), &d); err != nil {
-		panic(fmt.Sprintf("part %s: %v", data, err))
-	}
-	p := session.Part{ID: g.id(spans.PrefixPart), MessageID: m.ID, SessionID: m.SessionID, Type: d.Type, DataJSON: data,
-		CreatedAt: g.now}
+	p := partOf(data)
+	p.ID, p.MessageID, p.SessionID, p.CreatedAt = g.id(spans.PrefixPart), m.ID, m.SessionID, g.now
 	p.UpdatedAt = g.tick(20)
 	if g.loose {
 		p.CreatedAt = max(0, m.CreatedAt+g.r.Int64N(40)-20)
 		p.UpdatedAt = p.CreatedAt + g.r.Int64N(40)
 	}
-	if session.IsToolType(d.Type) {
-		p.ToolCallID, p.ToolState = &d.ToolCallID, &d.State
-	} else if !g.plain && g.chance(40) {
+	if !session.IsToolType(p.Type) && !g.plain && g.chance(40) {
 		p.ToolCallID = new(g.id("call_"))
 	}
 	if !g.plain && g.chance(40) {
@@ -356,9 +348,7 @@ func (g *generator) rewind() {
 // finish puts the rows in order and makes the session's row what they report.
 func (g *generator) finish() {
 	g.s.Transcript = g.s.Sorted()
-	slices.SortFunc(g.s.Decisions, func(a, b store.Decision) int {
-		return cmp.Or(cmp.Compare(a.DecidedAt, b.DecidedAt), cmp.Compare(a.ID, b.ID))
-	})
+	g.s.Decisions = jsonl.SortedDecisions(g.s.Decisions)
 	row := &g.s.Session
 	row.UpdatedAt = g.tick(10)
 	row.ArchivedAt = maybe(g, g.now)
