@@ -173,7 +173,7 @@ func contentOf(s *Session) *content {
 	c.has(aspectAgents, append(known(row.Agent), optional(row.ModelJSON)...)...)
 	c.has(aspectColumns, slices.Concat(optional(row.Mode), known(strings.Join(optional(row.WorkspaceRoot), "")),
 		optional(row.WorkspaceID), known(row.PermissionsJSON, "[]"), optional(row.ParentID),
-		optional(row.ParentMessageID), number(row.ArchivedAt), known(fmt.Sprint(row.CostUSD), "0"),
+		optional(row.ParentMessageID), optional(row.ArchivedAt), known(fmt.Sprint(row.CostUSD), "0"),
 		meta.except("agenttrace"), trace.except("outcome"))...)
 	c.state(aspectTokens, tokens(s)...)
 	c.imply(aspectTokens, tokens(visible(s))...)
@@ -443,14 +443,7 @@ func when(is bool, entries ...string) []string {
 	return entries
 }
 
-func optional(v *string) []string {
-	if v == nil {
-		return nil
-	}
-	return []string{*v}
-}
-
-func number(v *int64) []string {
+func optional[T any](v *T) []string {
 	if v == nil {
 		return nil
 	}

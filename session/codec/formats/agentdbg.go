@@ -115,14 +115,12 @@ func agentdbgUUID(parts ...string) string {
 	return fmt.Sprintf("%x-%x-%x-%x-%x", u[:4], u[4:6], u[6:8], u[8:10], u[10:16])
 }
 
+// agentdbgUUID4 matches a UUIDv4 in the one spelling that AgentDbg accepts.
 var agentdbgUUID4 = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`)
-
-// agentdbgIsUUID4 reports whether s is a UUIDv4 in the one spelling that AgentDbg accepts.
-func agentdbgIsUUID4(s string) bool { return agentdbgUUID4.MatchString(s) }
 
 // agentdbgRunID returns the id of the run that a session is written as.
 func agentdbgRunID(sessionID string) string {
-	if agentdbgIsUUID4(sessionID) {
+	if agentdbgUUID4.MatchString(sessionID) {
 		return sessionID
 	}
 	return agentdbgUUID("run", sessionID)

@@ -522,7 +522,7 @@ func (d *agentdbgDrafter) tool(p *session.Part, data rows.Object) {
 	e := d.event(agentdbgToolCall, p.ID, p.UpdatedAt, payload)
 	e.DurationMS = new(max(0, p.UpdatedAt-p.CreatedAt))
 	call := data.Text("toolCallId")
-	if (agentdbgIsUUID4(call) || d.maida && agentdbgSpanID.MatchString(call)) && d.ids[call] == "" {
+	if (agentdbgUUID4.MatchString(call) || d.maida && agentdbgSpanID.MatchString(call)) && d.ids[call] == "" {
 		e.EventID, d.ids[call] = call, call // it is of an event
 	}
 	d.ids[p.ID] = e.EventID

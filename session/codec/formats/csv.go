@@ -110,9 +110,6 @@ var csvLosses = codec.ForeignLosses(codec.Losses{
 }, "texts", "reasoning", "files and sources", "data parts", "tool inputs and outputs", "permissions",
 	"system prompts and tool catalogs")
 
-// csvExplain lists what the table does not have of a session.
-func csvExplain(s *codec.Session) []codec.Loss { return csvLosses.Of(s) }
-
 // csvEncoder writes sessions one after the other under one header. It is not safe
 // for concurrent use.
 //

@@ -48,7 +48,7 @@ var All = []Format{{
 }, {
 	Name: "csv", Exported: "a line per part, with tokens and cost, for spreadsheets; without content",
 	Writing: Writing{
-		Ext: ".csv", Many: true, Rows: true, Explain: explained(csvExplain),
+		Ext: ".csv", Many: true, Rows: true, Explain: explained(csvLosses.Of),
 		Stream: func(w io.Writer) func(*Source) error {
 			e := csvNewEncoder(w)
 			return func(s *Source) error { return e.Encode(s.Session) }

@@ -46,24 +46,16 @@ func (g *groups[R, S]) of(r *resource.Resource, scope instrumentation.Scope, add
 	if !ok {
 		group = addResource()
 		group.SetSchemaUrl(r.SchemaURL())
-		putAll(group.Resource().Attributes(), r.Iter())
+		PutAttributes(group.Resource().Attributes(), r.Attributes())
 		g.resources[key.resource] = group
 	}
 	s := addScope(group)
 	s.SetSchemaUrl(scope.SchemaURL)
 	s.Scope().SetName(scope.Name)
 	s.Scope().SetVersion(scope.Version)
-	putAll(s.Scope().Attributes(), scope.Attributes.Iter())
+	PutAttributes(s.Scope().Attributes(), scope.Attributes.ToSlice())
 	g.scopes[key] = s
 	return s
-}
-
-func putAll(dst pcommon.Map, all attribute.Iterator) {
-	dst.EnsureCapacity(all.Len())
-	for all.Next() {
-		kv := all.Attribute()
-		putValue(dst.PutEmpty(string(kv.Key)), kv.Value)
-	}
 }
 
 // PutAttributes adds attributes to dst.
