@@ -248,21 +248,19 @@ func (b *agentdbgBuilder) toolCall(e *agentdbgEvent) {
 	if id == "" {
 		id = agentdbgUUID(b.s.Row.ID, "call", strconv.Itoa(len(b.turns)), strconv.Itoa(len(t.m.Parts())))
 	}
-	data := rows.ToolPart(cmp.Or(e.payload.Text("tool_name"), e.name), id, session.StateInputAvailable)
-	data.Set("input", rows.OrNull(e.payload.Get("args")))
+	p := t.m.Call(id, cmp.Or(e.payload.Text("tool_name"), e.name), e.payload.Get("args"), e.at)
+	p.Row.CreatedAt = e.at - e.tookMS
 	kind := e.payload.Object("error").Text("error_type")
 	switch failed := e.payload.Text("status") == agentdbgStatusError; {
 	case !failed:
-		data.Set("state", session.StateOutputAvailable)
-		data.Set("output", rows.OrNull(e.payload.Get("result")))
+		p.Result(e.payload.Get("result"), false)
 	case kind != agentdbgUnfinished:
-		data.Set("state", session.StateOutputError)
-		data.Set("errorText", cmp.Or(agentdbgErrorText(e.payload.Get("error")), "the call failed"))
-		if kind == agentdbgPermissionDenied {
+		p.Result(rows.Raw(cmp.Or(agentdbgErrorText(e.payload.Get("error")), "the call failed")), true)
+		if data := p.Data(); kind == agentdbgPermissionDenied {
 			data.SetToolTrace("denied", true)
+			p.Set(data)
 		}
 	}
-	t.part(data, e)
 }
 
 // data takes an event that is a data part, or the end of a turn.

@@ -140,9 +140,7 @@ func (d *skilletItemDecoder) call(i skilletItem, o rows.Object) {
 		d.problem(i, "call with the callId %q, which names no call or another one: its result cannot be matched", id)
 		id = spans.DeriveID("call_", i.at, d.s.Row.ID, strconv.Itoa(d.count))
 	}
-	data := rows.ToolPart(o.Text("name"), id, session.StateInputAvailable)
-	data.Set("input", skilletParseArguments(o.Text("arguments")))
-	d.calls[id] = d.m.Part(data, i.at)
+	d.calls[id] = d.m.Call(id, o.Text("name"), skilletParseArguments(o.Text("arguments")), i.at)
 }
 
 // skilletSpoken returns the parts of what an assistant's message says.
