@@ -51,8 +51,7 @@ type conversation struct {
 	head, answerHead, askedHead string
 	// summary is that which was made of the conversation, and of which no request has made use yet.
 	summary string
-	// caller is the tool call of which this is the sub-agent, owner the turn of the agent's own in which it is: its key
-	// is its address, which no other turn may get.
+	// caller is the tool call of which this is the sub-agent, owner the turn of the agent's own in which it is.
 	caller *openCall
 	owner  *agenttrace.Turn
 	// turnSize is how much of size is content of the open turn.

@@ -182,11 +182,12 @@ func (g *registry) named(l *lookup) []*conversation {
 	case l.turn == nil:
 		return g.where(func(c *conversation) bool { return c.declared == l.declared })
 	}
-	ofTurn := func(c *conversation) bool { return c.owner == l.turn }
-	if len(g.where(ofTurn)) == 0 {
-		g.add(l, nil).external = l.turn
+	all := g.where(func(c *conversation) bool { return c.owner == l.turn })
+	if len(all) == 0 {
+		all = append(all, g.add(l, nil))
+		all[0].external = l.turn
 	}
-	return g.where(ofTurn)
+	return all
 }
 
 // sees reports whether a request may belong to a conversation by what it has.
@@ -339,13 +340,12 @@ func (l *lookup) follows(c *conversation) bool {
 func (g *registry) byResponseID(l *lookup, within []*conversation) match {
 	if l.r.Previous != "" {
 		var found []spot
-		g.where(func(c *conversation) bool {
+		for c := range g.all() {
 			i := slices.IndexFunc(c.responses, func(r response) bool { return r.id == l.r.Previous })
 			if i >= 0 && c.scope == l.scope && l.sees(within, c) {
 				found = append(found, spot{conv: c, at: c.responses[i].at})
 			}
-			return false
-		})
+		}
 		if len(found) > 0 {
 			return g.best(l, found)
 		}
@@ -381,15 +381,14 @@ func (g *registry) byHistory(l *lookup, within []*conversation) match {
 		index[key] = i
 	}
 	known := make([][]*conversation, len(l.keys)) // that have the message
-	g.where(func(c *conversation) bool {
+	for c := range g.all() {
 		for k := range c.history {
 			i, has := index[c.history[k].key]
 			if has && l.sees(within, c) && !slices.Contains(known[i], c) {
 				known[i] = append(known[i], c)
 			}
 		}
-		return false
-	})
+	}
 	for i := l.last; i >= 0; i-- {
 		if l.r.Messages[i].Role != modelapi.Assistant {
 			continue
@@ -427,14 +426,13 @@ func (g *registry) byQuestion(l *lookup, within []*conversation) match {
 	if len(l.keys) == 0 {
 		return match{}
 	}
-	all := g.where(func(c *conversation) bool {
-		return c.done == 0 && !c.consumed && len(c.history) > 0 && c.asked(l, 0) == len(c.history) &&
-			l.sees(within, c) && l.isNear(within, c)
-	})
-	if len(all) == 0 {
-		return match{}
+	for c := range g.all() {
+		n := len(c.history)
+		if c.done == 0 && !c.consumed && n > 0 && c.asked(l, 0) == n && l.sees(within, c) && l.isNear(within, c) {
+			return match{conv: c, from: n}
+		}
 	}
-	return match{conv: all[0], from: len(all[0].history)}
+	return match{}
 }
 
 // all reports whether the tail is all of the first n messages of a request, or all that is remembered of those of the

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/agenttrace/agenttrace/agenttrace"
 	"github.com/agenttrace/agenttrace/internal/modelapi"
 )
 
@@ -176,19 +177,26 @@ type response struct {
 // add adds a conversation, which a tool call began or, most often, none did. The caller holds mu.
 func (g *registry) add(l *lookup, caller *openCall) *conversation {
 	c := &conversation{t: g.t, scope: l.scope, declared: l.declared, owner: l.turn, caller: caller}
-	others := g.where(func(o *conversation) bool { return o.declared == l.declared && o.caller == nil })
+	if l.declared != "" && caller == nil { // or its session is another one
+		c.session = g.sessionOf(l)
+	}
 	c.elem = g.used.PushBack(c)
-	if l.declared == "" || caller != nil {
-		return c // or its session is another one
-	}
-	if len(others) > 0 {
-		c.session = others[0].session
-	} else if c.session = l.session; c.session == nil {
-		o := g.t.sessionOptions(l.r)
-		o.ID = l.declared
-		c.session = g.t.tracer.NewSession(context.Background(), o)
-	}
 	return c
+}
+
+// sessionOf returns the session that a request names. The caller holds mu.
+func (g *registry) sessionOf(l *lookup) *agenttrace.Session {
+	for c := range g.all() {
+		if c.declared == l.declared && c.caller == nil {
+			return c.session
+		}
+	}
+	if l.session != nil {
+		return l.session
+	}
+	o := g.t.sessionOptions(l.r)
+	o.ID = l.declared
+	return g.t.tracer.NewSession(context.Background(), o)
 }
 
 // firstPrompt returns the first line that the user has written. Clients put what they add, such as the time, in

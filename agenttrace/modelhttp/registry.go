@@ -3,6 +3,7 @@ package modelhttp
 import (
 	"container/list"
 	"context"
+	"iter"
 	"net/http"
 	"reflect"
 	"slices"
@@ -29,14 +30,23 @@ type registry struct {
 
 func (g *registry) init(t *Transport) { g.t, g.used = t, list.New() }
 
-// where returns the conversations of which something is true, the one used longest ago first. The caller holds mu.
-func (g *registry) where(is func(c *conversation) bool) (all []*conversation) {
-	for e := g.used.Front(); e != nil; e = e.Next() {
-		if c := e.Value.(*conversation); is(c) {
-			all = append(all, c)
+// all yields the conversations, the one used longest ago first. The caller holds mu.
+func (g *registry) all() iter.Seq[*conversation] {
+	return func(yield func(*conversation) bool) {
+		for e := g.used.Front(); e != nil && yield(e.Value.(*conversation)); {
+			e = e.Next()
 		}
 	}
-	return all
+}
+
+// where returns the conversations of which something is true, in the order of all. The caller holds mu.
+func (g *registry) where(is func(c *conversation) bool) (found []*conversation) {
+	for c := range g.all() {
+		if is(c) {
+			found = append(found, c)
+		}
+	}
+	return found
 }
 
 // point is a place in a conversation, at as many messages, that a request may go on from.
@@ -98,16 +108,16 @@ func (g *registry) begin(x *exchange, r *modelapi.Request, data []byte) *flight 
 	c.flights++
 	c.used, c.seen = now, now
 	g.used.MoveToBack(c.elem)
-	held := c.held
+	var held []*flight // which the request supersedes
 	if !m.side {
 		if m.summary != "" {
 			c.summary = ""
 		}
 		c.ask(l, &m)
+		held, c.held, c.hop = c.held, nil, nil
 		for _, f := range held {
 			f.superseded = true
 		}
-		c.held, c.hop = nil, nil
 	}
 	if r.Conversation != "" && len(g.where(l.hasRemote)) == 0 {
 		c.remote = r.Conversation
@@ -120,9 +130,7 @@ func (g *registry) begin(x *exchange, r *modelapi.Request, data []byte) *flight 
 		e.close(false)
 	}
 	for _, f := range held {
-		if !m.side {
-			f.expire()
-		}
+		f.expire()
 	}
 	c.begin(f, r, &m)
 	return f
@@ -135,18 +143,15 @@ func (l *lookup) hasRemote(c *conversation) bool {
 
 // again returns the call that a request tries again, or goes on with. The caller holds mu.
 func (g *registry) again(l *lookup) (found *flight) {
-	if all := g.where(func(c *conversation) bool {
-		return c.hop != nil && c.hopToken == l.r.Continuation && c.scope == l.scope
-	}); len(all) > 0 {
-		c := all[0]
-		found, c.hop = c.hop, nil
-		found.x = l.x
-		c.flights++
-		return found
-	}
 	n, numbered := l.x.attempt()
 	invocation := l.x.req.Header.Get(awsInvocation)
-	g.where(func(c *conversation) bool {
+	for c := range g.all() {
+		if c.hop != nil && c.hopToken == l.r.Continuation && c.scope == l.scope {
+			found, c.hop = c.hop, nil
+			found.x = l.x
+			c.flights++
+			return found
+		}
 		for _, f := range c.held {
 			same := sameContext(f.x.req.Context(), l.x.req.Context()) || sameHeader(f.x.req, l.x.req)
 			switch {
@@ -157,8 +162,7 @@ func (g *registry) again(l *lookup) (found *flight) {
 				found = f
 			}
 		}
-		return false
-	})
+	}
 	if found != nil {
 		c := found.conv
 		c.held = slices.DeleteFunc(c.held, func(f *flight) bool { return f == found })
