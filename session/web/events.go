@@ -101,8 +101,12 @@ func (s *stream) event(id eventID, kind, about string, data any) error {
 	}
 	if about != "" {
 		about = kind + " " + about
+		if s.sent[about] == string(text) {
+			return nil
+		}
+		s.sent[about] = string(text)
 	}
-	s.add(about, fmt.Sprintf("event: %s\nid: %s\n", kind, id), string(text))
+	fmt.Fprintf(&s.events, "event: %s\nid: %s\ndata: %s\n\n", kind, id, text)
 	return nil
 }
 
@@ -124,7 +128,7 @@ func (a *api) follow(w http.ResponseWriter, r *http.Request, after *eventID, of 
 	if err != nil {
 		return err
 	}
-	s := newStream(a.Backend, pollInterval, keepAlive)
+	s := newStream(a.Backend, keepAlive)
 	if after != nil && after.Epoch != at.Epoch {
 		after = nil
 		if err := s.event(newEventID(at), eventReset, "", emptyEvent{}); err != nil {

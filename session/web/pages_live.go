@@ -16,12 +16,13 @@ func (v *pages) changes(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	s := newStream(v.Backend, pollInterval, 0)
+	s := newStream(v.Backend, 0)
 	changed := func(_ context.Context, now Position) error {
-		s.add("", "event: change\n", eventID{Position: now}.String())
-		return nil
+		return s.event(newEventID(now), eventChange, "", emptyEvent{})
 	}
-	_ = changed(r.Context(), at) // it has no error
+	if err := changed(r.Context(), at); err != nil {
+		return err
+	}
 	s.send(w, r, at, changed)
 	return nil
 }

@@ -4,15 +4,13 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
-	"strings"
 	"time"
 )
 
 const (
-	// pollInterval is how often a stream of events looks for changes of the store, unless it says otherwise.
+	// pollInterval is how often a stream of events looks for changes of the store.
 	pollInterval = 400 * time.Millisecond
 	// keepAlive is how long a stream of events is silent at most.
 	keepAlive = 15 * time.Second
@@ -43,29 +41,15 @@ var errEnd = errors.New("the stream is over")
 // losing or repeating one is harmless.
 type stream struct {
 	Backend
-	// every is how often to look for changes, and again after how long to read once more when nothing has changed, 0 for
-	// never.
-	every, again time.Duration
+	// again is after how long to read once more when nothing has changed, 0 for never.
+	again time.Duration
 	// events is what is sent next, and sent the data of the last event of each subject.
 	events bytes.Buffer
 	sent   map[string]string
 }
 
-func newStream(b Backend, every, again time.Duration) *stream {
-	return &stream{Backend: b, every: every, again: again, sent: make(map[string]string)}
-}
-
-// add adds an event, unless the last one about the same had the same data. About is "" for one that is always sent. The
-// head is the event's lines before the data, which may have several.
-func (s *stream) add(about, head, data string) {
-	if about != "" {
-		if last, ok := s.sent[about]; ok && last == data {
-			return
-		}
-		s.sent[about] = data
-	}
-	data = strings.ReplaceAll(strings.ReplaceAll(data, "\r", ""), "\n", "\ndata: ")
-	fmt.Fprintf(&s.events, "%sdata: %s\n\n", head, data)
+func newStream(b Backend, again time.Duration) *stream {
+	return &stream{Backend: b, again: again, sent: make(map[string]string)}
 }
 
 // send answers a request with the events, and with those that read adds whenever the store has changed since at, until
@@ -74,7 +58,7 @@ func (s *stream) send(w http.ResponseWriter, r *http.Request, at Position,
 	read func(ctx context.Context, now Position) error) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	ctx, control, out := r.Context(), http.NewResponseController(w), patiently(w)
-	tick := time.NewTicker(s.every)
+	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()
 	sent, looked := time.Time{}, time.Now()
 	flush := func() bool {
