@@ -268,12 +268,17 @@ func goesOn(f *fact.Fact) bool {
 
 // attachBelow gives what is below a turn's root to that turn.
 func (s *stream) attachBelow() {
+	none := make(map[*node]bool) // those below no turn, of which a chain may be long
 	for _, n := range s.nodes {
 		if n.turn != nil || n.side != "" || n.Kind == fact.Session || n.Kind == fact.Compaction {
 			continue
 		}
-		if t := n.turnAbove(); t != nil {
+		if none[n.parent] {
+			none[n] = true
+		} else if t := n.turnAbove(); t != nil {
 			t.add(n)
+		} else {
+			none[n] = true
 		}
 	}
 }
