@@ -7,7 +7,6 @@ import (
 	"maps"
 	"math"
 	"slices"
-	"strings"
 
 	"github.com/agenttrace/agenttrace/internal/jsonscan"
 	"github.com/agenttrace/agenttrace/session"
@@ -145,7 +144,7 @@ func (s *summary) addFact(n *node) {
 	}
 	source := n.Dialect
 	if n.Transcript {
-		source += transcriptSource
+		source += " transcript"
 	}
 	if len(s.sources) < maxSources && !slices.Contains(s.sources, source) {
 		s.sources = append(s.sources, source)
@@ -258,7 +257,7 @@ func (s *summary) metadata() string {
 		}
 		trace.CostUSD = &cost
 	}
-	if len(s.sources) > 1 && slices.ContainsFunc(s.sources, isTranscriptSource) {
+	if len(s.sources) > 1 && slices.ContainsFunc(s.turn.nodes, func(n *node) bool { return n.Transcript }) {
 		trace.Sources = slices.Sorted(slices.Values(s.sources))
 	}
 	trace.Incomplete = s.incomplete()
@@ -343,11 +342,6 @@ func (s *summary) setEnd() {
 	}
 	trace.EndReason, trace.Error = s.ended(trace.StopReason)
 }
-
-// transcriptSource ends the name of a source that is a transcript.
-const transcriptSource = " transcript"
-
-func isTranscriptSource(name string) bool { return strings.HasSuffix(name, transcriptSource) }
 
 // named is what to append to a problem so that its reader finds the span.
 func (n *node) named() string {
