@@ -105,6 +105,8 @@ func CutPart(p *session.Part, input string, inputAt int, output string, outputAt
 
 // wholePart returns the data of a part with the values that were cut out, and whether any were.
 func wholePart(p *session.Part, input, output string) (data string, cut bool) {
-	return strings.NewReplacer(inputMark, input, outputMark, output).Replace(p.DataJSON),
-		strings.ContainsAny(p.DataJSON, inputMark+outputMark)
+	if !strings.ContainsAny(p.DataJSON, inputMark+outputMark) {
+		return p.DataJSON, false
+	}
+	return strings.NewReplacer(inputMark, input, outputMark, output).Replace(p.DataJSON), true
 }

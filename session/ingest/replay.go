@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 
 	"go.opentelemetry.io/collector/pdata/ptrace"
 
@@ -38,7 +39,7 @@ func (o *own) replayed(record spans.SpanData) (done, accepted bool) {
 	case err != nil:
 		o.problem(RowsKey + ": read rows: " + err.Error())
 		return false, false
-	case nul.MatchString(carried):
+	case strings.Contains(carried, `\u0000`) && nul.MatchString(carried): // a text may be long
 		o.problem(RowsKey + ": a value holds NUL, which no column can")
 		return false, false
 	}
