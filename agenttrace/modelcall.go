@@ -202,7 +202,7 @@ func (t *Turn) StartModelCall(ctx context.Context, o ModelCallOptions) (context.
 	return &c.scope, c
 }
 
-// noteUnrecorded tells the guard of a call that is not recorded.
+// noteUnrecorded has the guard count a call that is not recorded.
 func (t *Turn) noteUnrecorded(m Model) {
 	if t.run.guard == nil {
 		return

@@ -85,7 +85,7 @@ func (o *Options) run(until context.Context, embedded bool) (*Running, error) {
 }
 
 // wait returns when the collector accepts telemetry, or when it is over, which it is soon after ctx ends. The
-// collector tells its state only to those who ask.
+// collector's state can only be polled.
 func (r *Running) wait(ctx context.Context) (err error, over bool) {
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()

@@ -48,7 +48,7 @@ func (x *exchange) awsAttempt() (n, last int, ok bool) {
 	return n, last, ok
 }
 
-// stainlessRetries is how often the clients by Stainless try again if not told otherwise.
+// stainlessRetries is how often the clients by Stainless try again by default.
 const stainlessRetries = 2
 
 // lastAttempt reports whether the client will not try again.

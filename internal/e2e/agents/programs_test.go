@@ -32,7 +32,7 @@ var projects embed.FS
 // Turn is what a program saw of one request.
 type Turn struct {
 	// Run names what the program did; equal runs of two programs are alike. Session
-	// is the id that it told the SDK, if it told one.
+	// is the id that it gave the SDK, if it gave one.
 	Run     string `json:"run"`
 	Session string `json:"session"`
 	// Traces are the ids of the traces that began meanwhile.
