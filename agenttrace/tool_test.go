@@ -56,7 +56,8 @@ func TestToolCallEnds(t *testing.T) {
 		{"no error", 1, func(c *ToolCall) { c.Fail(nil) }, available("1", "null")},
 		{"an error as output", 1, end(&fs.PathError{Op: "open", Path: "a", Err: errors.New("boom")}),
 			failed("1", "open a: boom", "io/fs.PathError")},
-		{"an error with JSON as output", 1, end(exit{2}), failed("1", "exit", "github.com/agenttrace/agenttrace/agenttrace_test.exit")},
+		{"an error with JSON as output", 1, end(exit{2}),
+			failed("1", "exit", "github.com/agenttrace/agenttrace/agenttrace_test.exit")},
 		{"errors as output", 1, end(errors.Join(errors.New("disk\nfull (one)"), errors.New("other"))),
 			failed("1", "disk\nfull (one)\nother", "_OTHER")},
 		{"MCP error", 1, end(map[string]any{"isError": true, "content": []any{

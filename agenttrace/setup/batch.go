@@ -21,13 +21,13 @@ import (
 // unchanged. If it is refused, it is sent once more with its longest values truncated, and [otel.Handle] gets an error:
 // the rest of the session does not depend on it.
 
-// MaxRequestBytes is the maximum size of a request. It is below the 4 MiB that OTLP receivers accept by default, because
-// the computed size is an estimate.
+// MaxRequestBytes is the maximum size of a request. It is below the 4 MiB that OTLP receivers accept by default,
+// because the computed size is an estimate.
 const MaxRequestBytes = 3 << 20
 
 // BoundSpans returns an exporter that splits batches by [MaxRequestBytes] and passes the pieces to another exporter. If
-// a piece is refused, ExportSpans continues with the next until its context ends, and returns the joined errors. Shutdown
-// shuts the other exporter down. [Init] has it around its own.
+// a piece is refused, ExportSpans continues with the next until its context ends, and returns the joined errors.
+// Shutdown shuts the other exporter down. [Init] has it around its own.
 func BoundSpans(to sdktrace.SpanExporter) sdktrace.SpanExporter { return boundedSpans{to} }
 
 // BoundLogs is BoundSpans for log records.

@@ -21,5 +21,4 @@ func newMCP(version string) *cobra.Command {
 			return web.NewMCP(r, version, time.Local).Run(cmd.Context(), &mcp.StdioTransport{})
 		},
 	})
-
 }

@@ -13,7 +13,8 @@ import (
 
 func newMigrate() *cobra.Command {
 	var distribute, searchIndex, printed bool
-	cmd := described("migrate", flags{"distribute": &distribute, "search-index": &searchIndex, "print": &printed}, &cobra.Command{
+	to := flags{"distribute": &distribute, "search-index": &searchIndex, "print": &printed}
+	cmd := described("migrate", to, &cobra.Command{
 		Args: exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if printed {

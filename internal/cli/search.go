@@ -18,7 +18,8 @@ func newSearch() *cobra.Command {
 	var x filters
 	var limit int
 	var isRegexp, asJSON bool
-	cmd := described("search", flags{"since": &since, "limit": &limit, "regexp": &isRegexp, "json": &asJSON}, &cobra.Command{
+	to := flags{"since": &since, "limit": &limit, "regexp": &isRegexp, "json": &asJSON}
+	cmd := described("search", to, &cobra.Command{
 		ValidArgsFunction: cobra.NoFileCompletions,
 		Args:              exactly(1, "one text, in quotes if it has spaces"),
 		RunE: func(cmd *cobra.Command, args []string) error {

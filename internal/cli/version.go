@@ -38,5 +38,4 @@ func newVersion(version string) *cobra.Command {
 			return err
 		},
 	})
-
 }

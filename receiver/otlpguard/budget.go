@@ -63,8 +63,8 @@ func (r *request) end() {
 // pending has the requests of gRPC calls by their messages: a codec knows the message that it decodes and not the call.
 type pending struct{ sync.Map }
 
-// intercept is the first to get a message that was decoded. It answers a call whose message was not: the error of a codec
-// would have the sender drop it.
+// intercept is the first to get a message that was decoded. It answers a call whose message was not: the error of a
+// codec would have the sender drop it.
 func (p *pending) intercept(ctx context.Context, message any, _ *grpc.UnaryServerInfo,
 	handler grpc.UnaryHandler) (any, error) {
 	if r, ok := p.LoadAndDelete(message); ok {

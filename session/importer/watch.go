@@ -252,9 +252,9 @@ func (w *Watch) follow(dir string, levels int) {
 	}
 }
 
-// stampOf returns a digest of what the system reports of an input: of a file with the log beside it that a database has,
-// of a directory with all that is read of it. What is beside a file of another kind changes with it, or does not matter
-// soon.
+// stampOf returns a digest of what the system reports of an input: of a file with the log beside it that a database
+// has, of a directory with all that is read of it. What is beside a file of another kind changes with it, or does not
+// matter soon.
 func stampOf(in Input, path string) string {
 	if in.format != nil {
 		digest, known := beside(in.format, path)

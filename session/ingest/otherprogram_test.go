@@ -193,9 +193,9 @@ func TestLateTelemetryOfAForeignSessionLeavesWhatAnotherProgramChanged(t *testin
 	})
 }
 
-// compareHidden compares which messages are hidden with which were. A message may have
-// another id than before, and is hidden then as it was, unless it is in another session. holds reports that a rewind is in
-// force, which may hide what is new.
+// compareHidden compares which messages are hidden with which were. A message may have another id than before, and is
+// hidden then as it was, unless it is in another session. holds reports that a rewind is in force, which may hide what
+// is new.
 func compareHidden(t *testing.T, at string, before, after []string, holds bool) {
 	t.Helper()
 	had := func(rows []string, id string) int {

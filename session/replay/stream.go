@@ -90,8 +90,7 @@ type sink struct {
 	texts map[*modelapi.Block]*strings.Builder
 }
 
-// Text implements [modelapi.Sink], as do the methods that follow. What the provider executed is
-// not part of a reply.
+// Text implements [modelapi.Sink], as do the methods that follow. What the provider executed is not part of a reply.
 func (s *sink) Text(b *modelapi.Block, text string) {
 	if s.texts[b] == nil {
 		s.texts[b] = new(strings.Builder)

@@ -42,8 +42,8 @@ const patience = 3
 // accepts. Any number of processes may drain at the same time; each directory is drained by one of them.
 //
 // It returns an error if something stays that the sink did not accept, also when ctx was canceled; the next call
-// continues there. If it is killed, the next one sends a request again. Damaged requests are reported and skipped. A root
-// that does not exist is an empty spool.
+// continues there. If it is killed, the next one sends a request again. Damaged requests are reported and skipped. A
+// root that does not exist is an empty spool.
 func Drain(ctx context.Context, root string, to Sink) (Report, error) {
 	d := drainer{sink: to, root: root, budget: -1}
 	err := d.run(ctx)

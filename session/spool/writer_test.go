@@ -239,7 +239,8 @@ func TestBound(t *testing.T) {
 	if s.Dropped.Spans != 68-kept || s.Spooled.Spans != 60 {
 		t.Errorf("%d of 68 are kept: %+v", kept, s)
 	}
-	if errs := errorsSince(); len(errs) == 0 || !strings.Contains(errs[0].Error(), "is full at 8000 bytes: dropped the oldest") {
+	const full = "is full at 8000 bytes: dropped the oldest"
+	if errs := errorsSince(); len(errs) == 0 || !strings.Contains(errs[0].Error(), full) {
 		t.Errorf("reported %v", errs)
 	}
 	var l *LostError

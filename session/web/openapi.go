@@ -212,10 +212,10 @@ func (s *schemas) members(schema *jsonschema.Schema, t reflect.Type, hidden map[
 	var fields []reflect.StructField
 	for i := range t.NumField() {
 		f := t.Field(i)
-		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); !f.Anonymous && (!f.IsExported() || name == "-" || hidden[name]) {
-			continue
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if f.Anonymous || f.IsExported() && name != "-" && !hidden[name] {
+			fields = append(fields, f)
 		}
-		fields = append(fields, f)
 	}
 	for _, f := range fields {
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")

@@ -217,7 +217,8 @@ func (t *turn) messageID(before int64, what string) string {
 func (n *node) over() int64 { return max(n.Start, n.End) }
 
 func compareEnds(x, y *node) int {
-	return cmp.Or(cmp.Compare(x.over(), y.over()), strings.Compare(x.TraceID, y.TraceID), strings.Compare(x.Source, y.Source))
+	return cmp.Or(cmp.Compare(x.over(), y.over()), strings.Compare(x.TraceID, y.TraceID),
+		strings.Compare(x.Source, y.Source))
 }
 
 // findRoots makes a turn of every outermost fact of kind Turn.
