@@ -252,7 +252,9 @@ func (d *skilletLogDecoder) call(id string, step rows.Object, input json.RawMess
 
 // skilletParseArguments reads the arguments of a call, which are JSON, or a text when
 // they are not.
-func skilletParseArguments(arguments string) json.RawMessage { return rows.Unquoted(rows.Raw(arguments)) }
+func skilletParseArguments(arguments string) json.RawMessage {
+	return rows.Unquoted(rows.Raw(arguments))
+}
 
 func (d *skilletLogDecoder) toolEnd(step rows.Object, line int) {
 	t := d.turn
