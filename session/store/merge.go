@@ -457,10 +457,14 @@ func (a *applier) mergeDecision(d *Decision, from origin) (changed bool, _ error
 
 // mergeBlob stores the body of a prompt or catalog: of two an exact one, then the longer, then the greater.
 func (a *applier) mergeBlob(b *Blob) (changed bool, _ error) {
-	if old := a.rows.blob(b.Kind, b.Digest); old != nil && compareBlobs(b, old) <= 0 {
+	stored := a.rows.blobs[b.Kind]
+	if stored == nil {
+		return false, ErrRefused // of an unknown kind
+	}
+	if old := find(a.rows, stored, b.Digest); old != nil && compareBlobs(b, old) <= 0 {
 		return false, nil
 	}
-	return true, a.rows.blobs.set(b)
+	return true, stored.set(b)
 }
 
 func compareBlobs(b, o *Blob) int {

@@ -66,8 +66,8 @@ func (r *rows) blobQueries(blobs []Blob) (queries []query) {
 	for i := range blobs {
 		digests[blobs[i].Kind] = append(digests[blobs[i].Kind], blobs[i].Digest)
 	}
-	for kind, some := range digests {
-		queries = append(queries, r.readBlobs(kind, some...))
+	for kind, stored := range r.blobs {
+		queries = append(queries, stored.read(digests[kind]...))
 	}
 	return queries
 }

@@ -1,7 +1,6 @@
 package store
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -69,51 +68,12 @@ func putDecision(s Statements, row, old *Decision, refused *error) {
 	DecisionTable.put(s, row, true, refused)
 }
 
-func putBlob(s Statements, row, old *Blob, refused *error) {
-	if table := BlobTables[row.Kind]; table != nil {
-		table.put(s, row, old == nil, refused)
-	} else {
-		*refused = fmt.Errorf("%w: unknown kind of blob %s", ErrRefused, row.Kind)
-	}
-}
-
 // orderBlobs orders the blobs that are to be written. They are put in the same order in every transaction, so that two
 // that have the same ones do not wait for each other.
 func (r *rows) orderBlobs() {
-	slices.SortFunc(r.blobs.dirty, func(x, y *entry[blobKey, Blob]) int {
-		return cmp.Or(strings.Compare(string(x.key.kind), string(y.key.kind)), strings.Compare(x.key.digest, y.key.digest))
-	})
-}
-
-// readBlobs reads the prompts or catalogs with some digests.
-func (r *rows) readBlobs(kind BlobKind, digests ...string) query {
-	return func(s Statements) {
-		table := BlobTables[kind]
-		for _, digest := range digests {
-			key := blobKey{kind, digest}
-			if r.blobs.entries[key] == nil {
-				r.blobs.entries[key] = &entry[blobKey, Blob]{key: key, unread: true}
-			}
-		}
-		if table == nil || len(digests) == 0 {
-			return
-		}
-		s.SelectKeys(table.ByKey, func(from Row) error {
-			row := &Blob{Kind: kind}
-			err := table.Scan(from, row)
-			r.blobs.found(row)
-			return err
-		}, digests)
+	for _, blobs := range r.blobs {
+		slices.SortFunc(blobs.dirty, func(x, y *entry[string, Blob]) int { return strings.Compare(x.key, y.key) })
 	}
-}
-
-// blob returns a prompt or catalog, nil when there is none.
-func (r *rows) blob(kind BlobKind, digest string) *Blob {
-	key := blobKey{kind, digest}
-	if r.blobs.entries[key] == nil {
-		r.ask(r.readBlobs(kind, digest))
-	}
-	return r.blobs.row(key)
 }
 
 // readForks reads which sessions were forked from some, by session. These need not be stored.
@@ -172,10 +132,8 @@ func (r *rows) readMessages(sessionID string, from Position) query {
 		r.ofSession[sessionID] = of
 		s.Name(NameSession, sessionID)
 		s.Select(MessagesQuery, func(row Row) error {
-			m := new(session.Message)
-			err := MessageTable.Scan(row, m)
+			m, err := r.messages.learn(row)
 			of.ids[m.ID] = true
-			r.messages.found(m)
 			return err
 		}, sessionID, from.At, from.ID)
 	}
@@ -220,7 +178,7 @@ func (r *rows) readParts(messageID string) query {
 		}
 		of.whole = true
 		r.readIndexes(messageID)(s)
-		s.Select(partsQuery, r.parts.learn, messageID)
+		s.Select(partsQuery, r.parts.take, messageID)
 	}
 }
 
@@ -231,9 +189,7 @@ func (r *rows) readStats(sessionID, messageID string) query {
 		of.spansKnown = true
 		s.Name(NameSession, sessionID)
 		s.Select(turnStatsQuery, func(row Row) error {
-			l := new(SpanRef)
-			err := SpanTable.Scan(row, l)
-			r.spanRefs.found(l)
+			l, err := r.spanRefs.learn(row)
 			of.addSpan(keyOfSpan(l))
 			return err
 		}, sessionID, messageID)

@@ -25,7 +25,7 @@ type rows struct {
 	spanRefs     working[SpanKey, SpanRef]
 	decisions    working[string, Decision]
 	annotations  working[AnnotationKey, Annotation]
-	blobs        working[blobKey, Blob]
+	blobs        map[BlobKind]*working[string, Blob]
 	observations working[ObservationKey, ObservationRow]
 
 	// What is known of the rows of a session or message, and of all that hang on a session.
@@ -46,11 +46,6 @@ type rows struct {
 
 	// err is the first error of the engine, which ends the merge: see [run].
 	err error
-}
-
-type blobKey struct {
-	kind   BlobKind
-	digest string
 }
 
 // partIndex is the index of a part.
@@ -95,7 +90,11 @@ func newRows(tx Tx) *rows {
 	r.annotations = rowsOf(AnnotationTable, keyOfAnnotation,
 		func(k AnnotationKey) []string { return []string{k.SessionID, k.ID} },
 		func(s Statements, k AnnotationKey) { s.Name(NameSession, k.SessionID) })
-	r.blobs = working[blobKey, Blob]{keyOf: keyOfBlob, put: putBlob}
+	r.blobs = make(map[BlobKind]*working[string, Blob])
+	for kind, table := range BlobTables {
+		blobs := rowsOf(table, keyOfBlob, single, nil)
+		r.blobs[kind] = &blobs
+	}
 	r.observations = rowsOf(ObservationTable, keyOfObservation,
 		func(k ObservationKey) []string { return []string{k.TraceID, k.Source} },
 		func(s Statements, k ObservationKey) { s.Name(NameTrace, k.TraceID) })
@@ -114,8 +113,8 @@ type table interface {
 
 // tables are all working sets, in the order in which they are written: a row follows what it refers to.
 func (r *rows) tables() []table {
-	return []table{&r.sessions, &r.messages, &r.parts, &r.spanRefs, &r.decisions, &r.annotations, &r.blobs,
-		&r.observations}
+	return []table{&r.sessions, &r.messages, &r.parts, &r.spanRefs, &r.decisions, &r.annotations,
+		r.blobs[BlobSystemPrompt], r.blobs[BlobToolCatalog], &r.observations}
 }
 
 // errRefusedRow is the error of a working set of which the engine refused a row that merging took for accepted. The

@@ -74,28 +74,31 @@ func (t *working[Key, R]) read(keys ...Key) query {
 			}
 		}
 		if len(keys) > 0 {
-			s.SelectKeys(t.byKey, t.learn, values...)
+			s.SelectKeys(t.byKey, t.take, values...)
 		}
 	}
 }
 
-// learn takes over a row that the engine has. What the working set knows already is newer.
-func (t *working[Key, R]) learn(from Row) error {
+// learn takes over a row that the engine has, and returns it. What the working set knows already is newer.
+func (t *working[Key, R]) learn(from Row) (*R, error) {
 	row := new(R)
 	err := t.scan(from, row)
 	t.found(row)
+	return row, err
+}
+
+// take is learn for a caller that does not need the row.
+func (t *working[Key, R]) take(from Row) error {
+	_, err := t.learn(from)
 	return err
 }
 
-// found is learn for a row that was read, and reports whether that is news.
-func (t *working[Key, R]) found(row *R) bool {
+// found is learn for a row that was read.
+func (t *working[Key, R]) found(row *R) {
 	key := t.keyOf(row)
-	e := t.entries[key]
-	if e != nil && !e.unread {
-		return false
+	if e := t.entries[key]; e == nil || e.unread {
+		t.entries[key] = &entry[Key, R]{key: key, row: row, old: row}
 	}
-	t.entries[key] = &entry[Key, R]{key: key, row: row, old: row}
-	return true
 }
 
 // unknown are those of some keys of which nothing is known, each once.
@@ -226,7 +229,7 @@ func keyOfMessage(m *session.Message) string { return m.ID }
 func keyOfPart(p *session.Part) string       { return p.ID }
 func keyOfSpan(l *SpanRef) SpanKey           { return SpanKey{l.SessionID, l.TraceID, l.SpanID} }
 func keyOfDecision(d *Decision) string       { return d.ID }
-func keyOfBlob(b *Blob) blobKey              { return blobKey{b.Kind, b.Digest} }
+func keyOfBlob(b *Blob) string               { return b.Digest }
 func keyOf(o *Observation) ObservationKey    { return ObservationKey{o.TraceID, o.Source} }
 func keyOfObservation(o *ObservationRow) ObservationKey {
 	return keyOf(&o.Observation)
