@@ -200,7 +200,7 @@ func (r *rows) readStats(sessionID, messageID string) query {
 func (r *rows) compactions(sessionID string) (all []session.Part) {
 	r.ask(func(s Statements) {
 		s.Name(NameSession, sessionID)
-		s.Select(compactionsQuery, appendTo(PartTable, &all), sessionID)
+		s.Select(compactionsQuery, PartTable.AppendTo(&all), sessionID)
 	})
 	return all
 }
@@ -209,7 +209,7 @@ func (r *rows) compactions(sessionID string) (all []session.Part) {
 func (r *rows) annotationsOf(sessionID string) (all []Annotation) {
 	r.ask(func(s Statements) {
 		s.Name(NameSession, sessionID)
-		s.Select(annotationsQuery, appendTo(AnnotationTable, &all), sessionID)
+		s.Select(annotationsQuery, AnnotationTable.AppendTo(&all), sessionID)
 	})
 	return all
 }
@@ -255,13 +255,5 @@ func putSource(source *ImportSource) query {
 			s.Exec(`INSERT INTO import_source_sessions(session_id, path) VALUES (?, ?) ON CONFLICT DO NOTHING`,
 				id, source.Path)
 		}
-	}
-}
-
-// appendTo returns a function that appends rows of a table.
-func appendTo[R any](t *Table[R], rows *[]R) func(Row) error {
-	return func(row Row) error {
-		*rows = append(*rows, *new(R))
-		return t.Scan(row, &(*rows)[len(*rows)-1])
 	}
 }

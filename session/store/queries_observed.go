@@ -172,7 +172,7 @@ func (q *traced) add(s Statements) {
  WHERE trace_id = ?1 AND orphan_call IS NOT NULL
  AND NOT EXISTS (SELECT 1 FROM observations INDEXED BY idx_observations_declared
   WHERE trace_id = ?1 AND declared_session IS NOT NULL) ORDER BY start_nano, source`,
-		appendTo(orphanTable, &q.orphans), trace)
+		orphanTable.AppendTo(&q.orphans), trace)
 }
 
 func appendText(all *[]string) func(Row) error {
@@ -187,7 +187,7 @@ func (r *rows) ofTrace(trace string) (all []ObservationRow) {
 	r.ask(func(s Statements) {
 		s.Name(NameTrace, trace)
 		s.Select(`SELECT `+ObservationTable.Prefixed("", "data")+` FROM observations
- WHERE trace_id = ? ORDER BY source`, appendTo(ObservationTable, &all), trace)
+ WHERE trace_id = ? ORDER BY source`, ObservationTable.AppendTo(&all), trace)
 	})
 	return all
 }
@@ -230,7 +230,7 @@ func (q *threadOwner) add(s Statements) {
 		return nil
 	}, q.session, q.dialect)
 	if q.withRecords {
-		s.Select(recordsQuery, appendTo(ObservationTable, &q.records), q.session, q.dialect)
+		s.Select(recordsQuery, ObservationTable.AppendTo(&q.records), q.session, q.dialect)
 	}
 }
 
@@ -308,7 +308,7 @@ func (r *rows) sourcesOf(sessionID string) (all []sessionAttrs, sdk bool) {
 	r.ask(func(s Statements) {
 		s.Name(NameSession, sessionID)
 		s.Select(`SELECT `+attrsTable.List+` FROM observations INDEXED BY idx_observations_spans
- WHERE session_id = ?1`, appendTo(attrsTable, &all), sessionID)
+ WHERE session_id = ?1`, attrsTable.AppendTo(&all), sessionID)
 		s.Select(`SELECT 1 FROM span_refs WHERE session_id = ? AND dialect = '`+DialectSDK+`' LIMIT 1`,
 			func(Row) error {
 				sdk = true
@@ -333,7 +333,7 @@ func readTimes(keys []ObservationKey, times *[]spanTime) query {
 	return func(s Statements) {
 		for _, key := range keys {
 			s.Name(NameTrace, key.TraceID)
-			s.Select(s.Dialect().SpanTimes, appendTo(spanTimeTable, times), key.TraceID, key.Source)
+			s.Select(s.Dialect().SpanTimes, spanTimeTable.AppendTo(times), key.TraceID, key.Source)
 		}
 	}
 }

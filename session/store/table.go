@@ -76,10 +76,7 @@ func (a *Args) BindBool(param int, v bool) {
 //	var p session.Part
 //	err := store.PartTable.Scan(row, &p) // row is the engine's
 type Table[R any] struct {
-	Name    string
 	Columns session.Columns[R]
-	// Key are the columns of the key that rows are looked up by.
-	Key []string
 	// List has the columns for a SELECT, ByKey selects the row with a key, Delete deletes it.
 	List, ByKey, Delete string
 	// InsertNew inserts a row that Bind has bound, unless there is such a row. Update changes the columns that may
@@ -120,7 +117,7 @@ var (
 // newTable returns the table of a name. key are the columns of its key, with commas between them, fixed others that
 // an update leaves as they are.
 func newTable[R any](name, key string, fixed ...string) *Table[R] {
-	t := &Table[R]{Name: name, Columns: session.ColumnsOf[R](), Key: strings.Split(key, ",")}
+	t, keys := &Table[R]{Columns: session.ColumnsOf[R]()}, strings.Split(key, ",")
 	t.List = t.Prefixed("")
 	var set, where []string
 	for i, column := range t.Columns.Names() {
@@ -129,7 +126,7 @@ func newTable[R any](name, key string, fixed ...string) *Table[R] {
 		}
 		t.updated = append(t.updated, i)
 		assignment := fmt.Sprintf("%s=?%d", quoted(column), len(t.updated))
-		if slices.Contains(t.Key, column) {
+		if slices.Contains(keys, column) {
 			where = append(where, assignment)
 		} else {
 			set = append(set, assignment)
@@ -137,8 +134,8 @@ func newTable[R any](name, key string, fixed ...string) *Table[R] {
 	}
 	values := strings.Repeat("?,", len(t.Columns)-1) + "?"
 	t.InsertNew = "INSERT INTO " + name + "(" + t.List + ") VALUES (" + values + ") ON CONFLICT DO NOTHING"
-	t.ByKey = "SELECT " + t.List + " FROM " + name + " WHERE " + strings.Join(t.Key, " = ? AND ") + " = ?"
-	t.Delete = "DELETE FROM " + name + " WHERE " + strings.Join(t.Key, " = ? AND ") + " = ?"
+	byKey := " FROM " + name + " WHERE " + strings.Join(keys, " = ? AND ") + " = ?"
+	t.ByKey, t.Delete = "SELECT "+t.List+byKey, "DELETE"+byKey
 	t.Update = "UPDATE " + name + " SET " + strings.Join(set, ", ") + " WHERE " + strings.Join(where, " AND ")
 	return t
 }
@@ -262,6 +259,14 @@ func (t *Table[R]) Scan(from Row, row *R) error {
 		}
 	}
 	return nil
+}
+
+// AppendTo returns a function that appends the rows of a SELECT to some, for [Statements] and other queries.
+func (t *Table[R]) AppendTo(rows *[]R) func(Row) error {
+	return func(row Row) error {
+		*rows = append(*rows, *new(R))
+		return t.Scan(row, &(*rows)[len(*rows)-1])
+	}
 }
 
 // TextPtr returns the text of a column, nil for NULL.

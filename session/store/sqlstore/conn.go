@@ -52,10 +52,7 @@ type Source interface {
 // rowsOf returns every row of a query that selects the columns of a table.
 func rowsOf[R any](conn Conn, t *store.Table[R], query string, args ...any) ([]R, error) {
 	var rows []R
-	err := conn.Query(query, func(row store.Row) error {
-		rows = append(rows, *new(R))
-		return t.Scan(row, &rows[len(rows)-1])
-	}, args...)
+	err := conn.Query(query, t.AppendTo(&rows), args...)
 	return rows, err
 }
 
