@@ -79,46 +79,44 @@ func (r *rows) orderBlobs() {
 // readForks reads which sessions were forked from some, by session. These need not be stored.
 func (r *rows) readForks(parents ...string) query {
 	return func(s Statements) {
-		if len(parents) == 0 {
-			return
-		}
-		for _, id := range parents {
-			r.forksOf[id] = nil
-		}
-		s.Name(NameSession, parents...)
-		s.SelectKeys(`SELECT forked_from, session_id, state_json FROM session_state WHERE forked_from = ?
- ORDER BY session_id`, func(row Row) error {
-			parent, ref := row.ColumnText(0), ForkRef{Session: row.ColumnText(1)}
+		readBelow(s, r.forksOf, parents, `SELECT forked_from, session_id, state_json FROM session_state
+ WHERE forked_from = ? ORDER BY session_id`, func(row Row) (ForkRef, error) {
+			ref := ForkRef{Session: row.ColumnText(1)}
 			var state State
-			if err := ReadState(ref.Session, row.ColumnText(2), &state); err != nil {
-				return err
-			}
+			err := ReadState(ref.Session, row.ColumnText(2), &state)
 			if state.Fork != nil {
 				ref.Message = state.Fork.Message
 			}
-			r.forksOf[parent] = append(r.forksOf[parent], ref)
-			return nil
-		}, parents)
+			return ref, err
+		})
 	}
 }
 
 // readTranscripts reads the ids of the sessions below some that are transcripts, in order.
 func (r *rows) readTranscripts(parents ...string) query {
 	return func(s Statements) {
-		if len(parents) == 0 {
-			return
-		}
-		for _, id := range parents {
-			r.transcripts[id] = nil
-		}
-		s.Name(NameSession, parents...)
-		s.SelectKeys(`SELECT parent_id, id FROM chat_sessions INDEXED BY idx_chat_sessions_transcripts
- WHERE parent_id = ? AND `+s.Dialect().Contains("metadata_json", `"transcript"`)+` ORDER BY id`, func(row Row) error {
-			parent := row.ColumnText(0)
-			r.transcripts[parent] = append(r.transcripts[parent], row.ColumnText(1))
-			return nil
-		}, parents)
+		readBelow(s, r.transcripts, parents, `SELECT parent_id, id FROM chat_sessions
+ INDEXED BY idx_chat_sessions_transcripts WHERE parent_id = ?
+ AND `+s.Dialect().Contains("metadata_json", `"transcript"`)+` ORDER BY id`,
+			func(row Row) (string, error) { return row.ColumnText(1), nil })
 	}
+}
+
+// readBelow reads into known what is below some sessions, whose ids are the first column of the query.
+func readBelow[T any](s Statements, known map[string][]T, parents []string, query string, scan func(Row) (T, error)) {
+	if len(parents) == 0 {
+		return
+	}
+	for _, id := range parents {
+		known[id] = nil
+	}
+	s.Name(NameSession, parents...)
+	s.SelectKeys(query, func(row Row) error {
+		below, err := scan(row)
+		parent := row.ColumnText(0)
+		known[parent] = append(known[parent], below)
+		return err
+	}, parents)
 }
 
 // MessagesQuery selects the messages of a session ?1 from a position on, the time ?2 and the id ?3.
