@@ -153,6 +153,15 @@ func (h *harness) again(s Store, in *store.Imported) {
 	h.equal("rows after another import", h.dump(s), before)
 }
 
+// importVerbs are the words that lines of a session to import begin with.
+var importVerbs = map[string]func(h *harness, s Store, in *store.Imported){
+	"import": func(h *harness, s Store, in *store.Imported) { h.imports = h.importing(s, in) },
+	"again":  (*harness).again,
+	"stored": func(h *harness, s Store, in *store.Imported) {
+		h.equal("rows", encoded(h, h.transcript(s, in.Session.ID)), encoded(h, in.Transcript))
+	},
+}
+
 // importedInAnyOrder imports three versions of a session in every order, some again; then see looks at one of the
 // stores, which are all the same. elsewhere has the rows be the same when two are merged in another store first.
 func (h *harness) importedInAnyOrder(versions []*store.Imported, elsewhere bool, see func(s Store)) {
