@@ -23,22 +23,6 @@ func base() []store.Batch {
 	}
 }
 
-func (h *harness) rollup(s Store, want int64) {
-	h.Helper()
-	h.equal("rollup", h.transcript(s, "s1").Session.TotalTokens, want)
-}
-
-// holds compares the sessions of a store, in order of their ids: each with its tokens and what its visible messages say.
-func (h *harness) holds(s Store, want ...string) {
-	h.Helper()
-	var got []string
-	for _, id := range h.ids(s) {
-		t := h.transcript(s, id)
-		got = append(got, fmt.Sprintf("%s %d: %s", id, t.Session.TotalTokens, strings.Join(texts(t), ", ")))
-	}
-	h.equal("sessions", got, want)
-}
-
 // undated are a compaction of which the time is not known, and its time.
 func undated(sessionID, id string, at int64, tail string, tokens int64) []store.Batch {
 	b := compaction(sessionID, id, -epoch, tail, tokens)
@@ -56,7 +40,7 @@ func fork(id, from, message string, at int64) store.Batch {
 		Fork: &store.Fork{From: from, Message: message, At: epoch + at}})
 }
 
-// texts lists what the visible messages of a session say.
+// texts lists the texts of the visible messages of a session.
 func texts(t *session.Transcript) []string {
 	all := []string{}
 	for _, m := range t.Messages {
@@ -93,9 +77,9 @@ var otherCases = []testCase{
 			})
 			story := append(base(), fork("s2", "s1", "a2", 50), fork("s3", "s2", copied, 60), user("s3", "w1", 70))
 			h.story(story, func(s Store) {
-				h.holds(s, "s1 111: question u1, answer a1, question u2, answer a2, question u3, answer a3",
-					"s2 11: question u1, answer a1, question u2, answer a2",
-					"s3 11: question u1, answer a1, question u2, answer a2, question w1")
+				h.read(s, check{"sessions", `s1 111: question u1, answer a1, question u2, answer a2, question u3, answer a3
+s2 11: question u1, answer a1, question u2, answer a2
+s3 11: question u1, answer a1, question u2, answer a2, question w1`})
 			})
 		}},
 	{"part/many-in-one-place", "However many parts request one index, the cost of moving them stays in proportion to " +

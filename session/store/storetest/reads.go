@@ -101,7 +101,7 @@ var readCases = []testCase{
 				h.Fatalf("%d messages with %d tokens", len(t.Messages), t.Session.TotalTokens)
 			}
 		}
-		h.rollup(s, writers*each)
+		h.equal("rollup", h.transcript(s, "s1").Session.TotalTokens, int64(writers*each))
 	})},
 	{"write/canceled", "A caller whose context has ended gets its error; what is stored is all of a batch or none of " +
 		"it.", with(func(h *harness, s Store) {

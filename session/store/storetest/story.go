@@ -33,9 +33,9 @@ import (
 //	again a                        another time, which changes nothing
 //	stored a                       the store has the very rows
 //
-// A story is told in many ways: see [harness.story]. After a line "in order" each batch is stored when it comes, and
-// checks are of what is stored so far. A line "--" begins another story of the rule, on an empty store. Times count from
-// epoch, in milliseconds: @40 in JSON, and in what is read. Words with spaces are between backquotes.
+// A story is built in many ways: see [harness.story]. After a line "in order" each batch is stored when it comes, and
+// checks are of what is stored so far. A line "--" begins another story of the rule, on an empty store. Times count
+// from epoch, in milliseconds: @40 in JSON, and in what is read. Words with spaces are between backquotes.
 
 //go:embed stories/*.txt
 var storyFiles embed.FS
@@ -52,7 +52,7 @@ func casesOf(name string) (all []testCase) {
 		stories := strings.Split("\n"+rest, "\n--\n")
 		all = append(all, testCase{name, strings.ReplaceAll(rule, "\n", " "), func(h *harness) {
 			for _, lines := range stories {
-				h.tell(strings.Split(lines, "\n"))
+				h.run(strings.Split(lines, "\n"))
 			}
 		}})
 	}
@@ -62,8 +62,8 @@ func casesOf(name string) (all []testCase) {
 // check is what is read of a store, and what it has to be.
 type check struct{ read, want string }
 
-// tell makes a story of its lines and examines it.
-func (h *harness) tell(lines []string) {
+// run makes a story of its lines and examines it.
+func (h *harness) run(lines []string) {
 	h.Helper()
 	var changes []store.Batch
 	var steps []func(s Store) // in order
@@ -114,7 +114,13 @@ func (h *harness) tell(lines []string) {
 			steps = append(steps, func(s Store) { h.result = h.apply(s, made...) })
 		}
 	}
-	if ordered {
+	see := func(s Store) {
+		for _, c := range checks {
+			h.read(s, c)
+		}
+	}
+	switch {
+	case ordered:
 		h.with(func(s Store) {
 			for _, step := range steps {
 				step(s)
@@ -123,26 +129,16 @@ func (h *harness) tell(lines []string) {
 				h.dump(s)
 			}
 		})
-		return
-	}
-	if files != nil {
-		h.importedInAnyOrder(files, elsewhere, func(s Store) {
-			for _, c := range checks {
-				h.read(s, c)
+	case files != nil:
+		h.importedInAnyOrder(files, elsewhere, see)
+	default:
+		for i := range changes {
+			if observes {
+				changes[i].Assemble = assemble
 			}
-		})
-		return
-	}
-	for i := range changes {
-		if observes {
-			changes[i].Assemble = assemble
 		}
+		h.story(changes, see)
 	}
-	h.story(changes, func(s Store) {
-		for _, c := range checks {
-			h.read(s, c)
-		}
-	})
 }
 
 // words1 is the rest of a line, if there is one.
