@@ -43,7 +43,8 @@ type Dialect struct {
 	PutRequested string
 	// Opens is the condition for an observation to open a turn, as the indexes have it.
 	Opens string
-	// SpanTimes selects the times of an observation by its trace and source: start_nano, end_nano, until_nano and last_below.
+	// SpanTimes selects the times of an observation by its trace and source: start_nano, end_nano, until_nano and
+	// last_below.
 	SpanTimes string
 }
 

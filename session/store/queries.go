@@ -237,7 +237,8 @@ func touch(sessionID string) query {
 	return func(s Statements) {
 		if stamp := s.Stamp(); stamp != 0 {
 			s.Exec(`INSERT INTO export_outbox(session_id, touched_at) VALUES (?, ?) ON CONFLICT (session_id)
- DO UPDATE SET touched_at = `+s.Dialect().Greatest+`(excluded.touched_at, export_outbox.touched_at + 1)`, sessionID, stamp)
+ DO UPDATE SET touched_at = `+s.Dialect().Greatest+`(excluded.touched_at, export_outbox.touched_at + 1)`,
+				sessionID, stamp)
 		}
 	}
 }

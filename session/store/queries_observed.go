@@ -124,7 +124,8 @@ type traceOwner struct {
 	Own   string `column:"default_session"`
 }
 
-// owner adds the statement that reads the owner of a trace. found is not called for a trace without observations.
+// ownerOfTrace adds the statement that reads the owner of a trace. found is not called for a trace without
+// observations.
 func ownerOfTrace(s Statements, trace string, found func(traceOwner)) {
 	s.Name(NameTrace, trace)
 	s.Select(`SELECT `+ownerTable.List+` FROM observations WHERE trace_id = ? ORDER BY source LIMIT 1`,
@@ -267,7 +268,7 @@ func (q *requesterOf) add(s Statements) {
 // orphanTraces are the traces with a tool call of that id that has no parent, and for which one that was requested
 // at the time may be the requester, in order: those that begin from then on, until callLife is over or observations
 // of two other traces have requested it since. If until is not 0, they are those that begin by then instead,
-// whoever has requested it since.
+// no matter which others have requested it since.
 type orphanTraces struct {
 	asked
 
@@ -318,8 +319,8 @@ func (r *rows) sourcesOf(sessionID string) (all []sessionAttrs, sdk bool) {
 	return all, sdk
 }
 
-// spanTime has the times of an observation whose source is a span of its trace. LastBelow is when the last of those that
-// are below it and do not open a turn begins, 0 where there is none.
+// spanTime has the times of an observation whose source is a span of its trace. LastBelow is when the last of those
+// that are below it and do not open a turn begins, 0 where there is none.
 type spanTime struct {
 	ObservationKey
 	Start     int64 `column:"start_nano"`
@@ -380,8 +381,8 @@ func scanRange(found **timeRange) func(Row) error {
 }
 
 // across joins the observations o of the owner ?1 that begin before a time and last until after it. One whose reach is
-// n is shorter than 2ⁿ nanoseconds and began no longer than that before the time: each reach is looked for by itself, so
-// few are looked at wherever in a long session the time is. See [Reach].
+// n is shorter than 2ⁿ nanoseconds and began no longer than that before the time: each reach is looked for by itself,
+// so few are looked at wherever in a long session the time is. See [Reach].
 func across(at string) string {
 	return reaches + ` CROSS JOIN observations o INDEXED BY idx_observations_across
  WHERE o.owner = ?1 AND o.reach = r.column1 AND o.reach > 0 AND o.start_nano < ` + at + `

@@ -65,8 +65,8 @@ type sessionRows struct {
 
 // messageRows is what is known of the rows of a message.
 type messageRows struct {
-	// parts are the ids of all parts by their indexes, ids the same, requested the indexes that displaced ones requested.
-	// whole is set if all parts are in the working set.
+	// parts are the ids of all parts by their indexes, ids the same, requested the indexes that displaced ones
+	// requested. whole is set if all parts are in the working set.
 	parts     map[int64]string
 	ids       map[string]bool
 	requested map[string]int64
@@ -79,8 +79,9 @@ type messageRows struct {
 
 func newRows(tx Tx) *rows {
 	r := &rows{tx: tx, parts: rowsOf(PartTable, keyOfPart, single, nil)}
-	r.sessions = working[string, SessionRow]{byKey: sessionQuery, columns: single, keyOf: keyOfSession, scan: scanSession,
-		name: func(s Statements, id string) { s.Name(NameSession, id) }, put: putSession, remove: removeSession}
+	r.sessions = working[string, SessionRow]{byKey: sessionQuery, columns: single, keyOf: keyOfSession,
+		name: func(s Statements, id string) { s.Name(NameSession, id) },
+		scan: scanSession, put: putSession, remove: removeSession}
 	r.messages = rowsOf(MessageTable, keyOfMessage, single, func(s Statements, id string) { s.Name(NameMessage, id) })
 	r.spanRefs = rowsOf(SpanTable, keyOfSpan,
 		func(k SpanKey) []string { return []string{k.SessionID, k.TraceID, k.SpanID} },
@@ -195,8 +196,8 @@ func (r *rows) isDirty() bool {
 		slices.ContainsFunc(r.tables(), func(t table) bool { return t.isDirty() })
 }
 
-// write adds the statements that write what was changed. Deletions make room, and a row follows what it refers to. A row
-// whose session or message is refused is left out without an error of its own, because all is undone then.
+// write adds the statements that write what was changed. Deletions make room, and a row follows what it refers to. A
+// row whose session or message is refused is left out without an error of its own, because all is undone then.
 func (r *rows) write(s Statements) {
 	r.orderBlobs()
 	for _, t := range r.tables() {
@@ -247,7 +248,9 @@ func (r *rows) deleteSession(id string) {
 		}
 		return m.SessionID == id
 	})
-	r.requested = slices.DeleteFunc(r.requested, func(c RequestedIndex) bool { return r.messages.row(c.MessageID) == nil })
+	r.requested = slices.DeleteFunc(r.requested, func(c RequestedIndex) bool {
+		return r.messages.row(c.MessageID) == nil
+	})
 	r.parts.follow(func(p *session.Part) bool { return p.SessionID == id })
 	r.spanRefs.follow(func(l *SpanRef) bool { return l.SessionID == id })
 	r.decisions.follow(func(d *Decision) bool { return d.SessionID == id })

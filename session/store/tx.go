@@ -17,11 +17,11 @@ import (
 // after the other. It may lock what the statements name, in a fixed order, or fail one of two that conflict and run it
 // again.
 type Tx interface {
-	// Do has add add statements, and executes them in their order. No statement depends on the result of another, and none
-	// is executed after one that failed. The functions that read results are called before Do returns.
+	// Do has add add statements, and executes them in their order. No statement depends on the result of another, and
+	// none is executed after one that failed. The functions that read results are called before Do returns.
 	//
-	// Errors: a row that the engine cannot hold, because it violates a constraint or is too large, is no
-	// error: it gets its refused. The caller then undoes everything and repeats it without the row, so the engine may leave
+	// Errors: a row that the engine cannot hold, because it violates a constraint or is too large, is not an error:
+	// it gets its refused. The caller then undoes everything and repeats it without the row, so the engine may leave
 	// out all that follows. Any other error ends the transaction; one that may pass wraps [ErrUnavailable].
 	Do(add func(Statements)) error
 

@@ -46,8 +46,8 @@ func (r *Reader) Excerpt(ctx context.Context, id string, q store.ExcerptQuery) (
 		case q.Messages != nil:
 			err = e.ofMessages(conn, q)
 		default:
-			e.Decisions, err = rowsOf(conn, store.DecisionTable, `SELECT `+store.DecisionTable.List+` FROM permission_decisions
- WHERE session_id = ? AND decided_at >= ? ORDER BY decided_at, id`, id, q.From.At)
+			e.Decisions, err = rowsOf(conn, store.DecisionTable, `SELECT `+store.DecisionTable.List+`
+ FROM permission_decisions WHERE session_id = ? AND decided_at >= ? ORDER BY decided_at, id`, id, q.From.At)
 		}
 		if err != nil {
 			return nil, err

@@ -378,8 +378,8 @@ func (r *Reader) Origin(ctx context.Context, in *store.Imported) error {
 			return
 		}
 		in.State = state.Portable()
-		in.RequestedIndexes, err = rowsOf(conn, store.IndexTable, `SELECT `+store.IndexTable.Prefixed("c.")+` FROM chat_messages m
- CROSS JOIN requested_indexes c WHERE c.message_id = m.id`+conn.Dialect().SameSession("c", "m")+`
+		in.RequestedIndexes, err = rowsOf(conn, store.IndexTable, `SELECT `+store.IndexTable.Prefixed("c.")+`
+ FROM chat_messages m CROSS JOIN requested_indexes c WHERE c.message_id = m.id`+conn.Dialect().SameSession("c", "m")+`
  AND m.session_id = ? ORDER BY c.message_id, c.part_id`, id)
 		return
 	})

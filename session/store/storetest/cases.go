@@ -77,7 +77,8 @@ var otherCases = []testCase{
 			})
 			story := append(base(), fork("s2", "s1", "a2", 50), fork("s3", "s2", copied, 60), user("s3", "w1", 70))
 			h.story(story, func(s Store) {
-				h.read(s, check{"sessions", `s1 111: question u1, answer a1, question u2, answer a2, question u3, answer a3
+				h.read(s, check{"sessions",
+					`s1 111: question u1, answer a1, question u2, answer a2, question u3, answer a3
 s2 11: question u1, answer a1, question u2, answer a2
 s3 11: question u1, answer a1, question u2, answer a2, question w1`})
 			})

@@ -235,8 +235,8 @@ func (r *refuser) Do(add func(store.Statements)) error {
 	return r.Tx.Do(func(s store.Statements) { add(Refusing(s, "chat_messages", r.message)) })
 }
 
-// Refusing are statements of an engine that cannot hold new rows of a table of which one of the first two columns begins
-// with a text.
+// Refusing are statements of an engine that cannot hold new rows of a table of which one of the first two columns
+// begins with a text.
 func Refusing(s store.Statements, table, begins string) store.Statements {
 	return refusing{s, table, begins}
 }

@@ -193,7 +193,8 @@ func (h *harness) importedInAnyOrder(versions []*store.Imported, elsewhere bool,
 				h.with(func(s Store) {
 					h.importing(s, versions[order[0]])
 					h.importing(s, between)
-					h.equal(fmt.Sprint("rows of ", order[0], " and the others"), encoded(h, h.transcript(s, id)), merged)
+					h.equal(fmt.Sprint("rows of ", order[0], " and the others"),
+						encoded(h, h.transcript(s, id)), merged)
 					h.dump(s)
 				})
 			})
