@@ -211,11 +211,9 @@ func (c *cutter) str(quoted string) {
 	keep := max(0, c.maxString-len(note))
 	// Back to where no rune, no escape and no pair of surrogates is cut.
 	k := boundary(body, min(len(body), keep))
-	for k > 0 && jsonscan.String(quoted[:k+1]+`"`, 0) != k+2 {
+	for k > 0 && (jsonscan.String(quoted[:k+1]+`"`, 0) != k+2 || k >= 6 &&
+		strings.HasPrefix(strings.ToLower(body[k-6:k]), `\ud`) && oneByteOf("89abAB", body[k-3])) {
 		k--
-	}
-	if k >= 6 && strings.HasPrefix(strings.ToLower(body[k-6:k]), `\ud`) && oneByteOf("89abAB", body[k-3]) {
-		k -= 6
 	}
 	if k+len(note) >= len(body) {
 		c.out = append(c.out, quoted...)

@@ -56,6 +56,13 @@ func TestTruncateJSON(t *testing.T) {
 			t.Errorf("limit %d: cut again", limit)
 		}
 	}
+	// What is written like half of a pair is none behind a backslash.
+	for pad := range 6 {
+		doc := `"` + strings.Repeat("x", pad) + strings.Repeat(`\\ud83d`, 60) + `"`
+		if out, _ := mustNew(t, Config{MaxBytes: 200}).TruncateJSON([]byte(doc)); !json.Valid(out) || len(out) < 100 {
+			t.Errorf("got %s", out)
+		}
+	}
 	// Strings go before elements.
 	out, _ := mustNew(t, Config{MaxBytes: 300}).TruncateJSON(
 		[]byte(`{"path":"/src/a.go","content":"` + strings.Repeat("x", 5000) + `","mode":"r"}`))
