@@ -56,18 +56,18 @@ const (
 
 // tagged reports whether s is what Identifier returned before.
 func (r *Redactor) tagged(s string) bool {
-	at := len(s) - tagLength - len(identifierMark)
-	if at <= 0 || !isTag(s[at:]) {
-		return false
-	}
-	base := s[:at]
-	return (strings.Contains(base, "[redacted:") || strings.Contains(base, Marker)) && r.words(base) == base
+	base := untagged(s)
+	return len(base) < len(s) && (strings.Contains(base, "[redacted:") || strings.Contains(base, Marker)) &&
+		r.words(base) == base
 }
 
-// isTag reports whether s is what follows a redacted identifier.
-func isTag(s string) bool {
-	digest, ok := strings.CutPrefix(s, identifierMark)
-	return ok && len(digest) == tagLength && strings.Trim(digest, "0123456789abcdef") == ""
+// untagged returns what is before the tag of a redacted identifier; s itself where it has none.
+func untagged(s string) string {
+	at := len(s) - tagLength - len(identifierMark)
+	if at <= 0 || s[at:at+len(identifierMark)] != identifierMark || strings.Trim(s[at+1:], "0123456789abcdef") != "" {
+		return s
+	}
+	return s[:at]
 }
 
 // tag is the digest of an identifier that was redacted to out.

@@ -8,17 +8,21 @@ import (
 	"testing"
 )
 
-// Identifiers stay apart, stay the same, and do not confirm a guess.
 func TestARedactedIdentifierIsNoSecretInAText(t *testing.T) {
 	r := mustNew(t, Config{})
-	id := r.Identifier("extra-index-url=https://__token__:pypi-AgEIcHlwaS5vcmcCJ" + mix40)
-	for _, text := range []string{id, `{"error":"` + id + `"}`, "see " + id} {
-		if out := r.Text(text); id == "" || out != text {
-			t.Errorf("%q becomes %q", text, out)
+	for _, s := range []string{"extra-index-url=https://__token__:pypi-AgEIcHlwaS5vcmcCJ" + mix40,
+		"x password=hunter2swordfish", "password: hunter2swordfish", "the password is hunter2swordfish",
+		"Authorization: Basic dXNlcjpodW50ZXIyc3dvcmRmaXNo", "api_key=ghp_" + mix40[:36]} {
+		id := r.Identifier(s)
+		for _, text := range []string{id, `{"error":"` + id + `"}`, "see " + id} {
+			if out := r.Text(text); id == "" || id == s || out != text {
+				t.Errorf("%q becomes %q", text, out)
+			}
 		}
 	}
 }
 
+// Identifiers stay apart, stay the same, and do not confirm a guess.
 func TestIdentifier(t *testing.T) {
 	r, err := New(Config{})
 	if err != nil {

@@ -48,7 +48,7 @@ func urlPassword(c *scan, at, n int) (int, int) {
 	last := c.host(colon+1, limit)
 	if last < 0 {
 		if stop := authorityEnd(s, colon+1, limit); colon > begin && cutShort(s, stop) && stop-colon > 8 &&
-			!number(s[colon+1:stop]) && !isTag(strings.TrimPrefix(s[colon+1:stop], Marker)) {
+			!number(s[colon+1:stop]) {
 			return colon + 1, stop // cut before the host
 		}
 		return 0, 0

@@ -181,9 +181,10 @@ func number(v string) bool {
 	return some
 }
 
-// marked reports whether v is a marker of this package, or of others who were here
+// marked reports whether v is a marker of this package, also with the tag of an identifier, or of others who were here
 // before.
 func marked(v string) bool {
+	v = untagged(v)
 	switch {
 	case strings.HasPrefix(v, Marker) && len(v) < len(Marker)+8, strings.HasPrefix(v, TruncatedMarker):
 		return true
