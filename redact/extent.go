@@ -85,7 +85,7 @@ func (m *mention) stringAt(i int) (lo, hi int) {
 		}
 		return lo, until(s, lo, maxHeader, "\n")
 	}
-	hi = m.c.closing(lo, s[i], m.c.v.level(i))
+	hi = m.c.closing(i)
 	if m.class == credential {
 		plain := lo
 		lo = afterScheme(s, lo, hi)
@@ -179,10 +179,11 @@ func (c *scan) openQuotes(i int, q byte, n int) int {
 	return k.n
 }
 
-// closing returns the end of a string that q closes, opened with n backslashes before its quote, as in JSON within
-// JSON. A string that nothing closes ends with its line. What was asked for last is not looked for again.
-func (c *scan) closing(i int, q byte, n int) int {
-	k := &c.closed
+// closing returns the end of the string whose quote is at i; n backslashes before it, as in JSON within JSON, are before
+// the last quote too. A string that nothing closes ends with its line. What was asked for last is not looked for again.
+func (c *scan) closing(i int) int {
+	q, n, k := c.s[i], c.v.level(i), &c.closed
+	i++
 	if k.q == q && k.n == n && k.from <= i && i <= k.end && k.end <= len(c.s) {
 		return k.end
 	}
@@ -398,7 +399,7 @@ func (c *scan) quotedAfter(i int) (int, int) {
 	if i >= len(c.s) || !oneByteOf("\"'`", c.s[i]) {
 		return 0, 0
 	}
-	end := c.closing(i+1, c.s[i], c.v.level(i))
+	end := c.closing(i)
 	return unless(end == len(c.s) || end <= i || end-i >= maxJudged || blank(c.s[i+1:end]) ||
 		strings.IndexByte(c.s[i+1:end], '\n') >= 0, i+1, end)
 }

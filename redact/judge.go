@@ -266,7 +266,7 @@ func (m *mention) stringIn(lo, hi int) finding {
 		if q >= hi {
 			break
 		}
-		stop := m.c.closing(q+1, m.s[q], m.c.v.level(q))
+		stop := m.c.closing(q)
 		if stop >= len(m.s) || stop > hi || m.s[stop] != m.s[q] {
 			break
 		}

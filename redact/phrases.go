@@ -178,13 +178,13 @@ func ofObject(c *scan, m *mention) finding {
 		if lo = skip(s, lo, hi, ", \n\t{"); lo >= hi || s[lo] != '"' {
 			break
 		}
-		end := c.closing(lo+1, '"', c.v.level(lo))
+		end := c.closing(lo)
 		value, key := skip(s, min(len(s), end+1), hi, ": \n\t"), s[lo+1:end]
 		if value >= hi || s[value] != '"' {
 			lo = until(s, value, hi-value, ",}") + 1
 			continue
 		}
-		lo = c.closing(value+1, '"', c.v.level(value)) + 1
+		lo = c.closing(value) + 1
 		if v := s[value+1 : lo-1]; (wanted == "" || strings.Contains(wanted, " "+key+" ")) && v != "" && !marked(v) {
 			c.addLater(finding{value + 1, lo - 1, Marker})
 		}

@@ -31,18 +31,25 @@ func (r *Redactor) clean(key, s string) string {
 	if r == nil {
 		return s
 	}
-	if r.suspect(s) {
-		// Taking one secret out can lay another bare, beside it or in what encloses it.
-		for range maxPasses {
-			out := r.once(s)
-			if out == s {
-				break
-			}
-			s = out
-		}
-	}
+	s = r.byRules(s)
 	if r.fn != nil {
 		return r.custom(key, s, 0)
+	}
+	return s
+}
+
+// byRules redacts s without Config.Func.
+func (r *Redactor) byRules(s string) string {
+	if !r.suspect(s) {
+		return s
+	}
+	// Taking one secret out can lay another bare, beside it or in what encloses it.
+	for range maxPasses {
+		out := r.once(s)
+		if out == s {
+			break
+		}
+		s = out
 	}
 	return s
 }
@@ -73,16 +80,6 @@ func (r *Redactor) custom(key, s string, nested int) string {
 	return s
 }
 
-// rulesOnly returns r without Config.Func.
-func (r *Redactor) rulesOnly() *Redactor {
-	if r.fn == nil {
-		return r
-	}
-	rules := *r
-	rules.fn = nil
-	return &rules
-}
-
 // spared reports whether a string under a key of class reports nothing secret.
 func spared(class keyClass, s string) bool {
 	switch class {
@@ -111,8 +108,7 @@ func (r *Redactor) JSON(raw []byte) []byte {
 		return raw
 	}
 	s := unsafe.String(unsafe.SliceData(raw), len(raw)) // raw is not written to, and s is not kept
-	rules := r.rulesOnly()
-	out := rules.clean("", s)
+	out := r.byRules(s)
 	if r.fn != nil {
 		if doc, ok := r.document(out, 0, r.custom); ok {
 			out = doc

@@ -126,7 +126,7 @@ func (c *scan) commandWord(i int) (lo, hi, next int) {
 		if s[hi] != '"' && s[hi] != '\'' {
 			continue
 		}
-		stop := c.closing(hi+1, s[hi], c.v.level(hi))
+		stop := c.closing(hi)
 		switch {
 		case hi == i:
 			return i + 1, stop, stop + 1

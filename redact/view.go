@@ -66,7 +66,7 @@ type quoting struct {
 }
 
 // quote notes the quote at at, and returns what it is in the view.
-func (q *quoting) quote(v *view, level, at int) rune {
+func (q *quoting) quote(level, at int) rune {
 	if level >= len(q.open) {
 		return '"'
 	}
@@ -115,11 +115,11 @@ func (v *view) normalize(s string) {
 		at := len(v.text) + i - done // in the view
 		switch {
 		case s[i] == '"':
-			if c = quotes.quote(v, 0, at); c == '\n' {
+			if c = quotes.quote(0, at); c == '\n' {
 				n = 1
 			}
 		case c == '"' && s[i] == '\\':
-			c = quotes.quote(v, n-1, at)
+			c = quotes.quote(n-1, at)
 		}
 		if n == 0 || n > 1<<16-1 {
 			i++
