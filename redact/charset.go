@@ -60,6 +60,16 @@ func run(s string, i int, set charset) int {
 	return i
 }
 
+// holds reports whether s has a byte of set.
+func holds(s string, set charset) bool {
+	for i := range len(s) {
+		if class[s[i]]&set != 0 {
+			return true
+		}
+	}
+	return false
+}
+
 // until returns where the first byte of stop is in s at or after i, or the end of the
 // limit bytes that are looked at.
 func until(s string, i, limit int, stop string) int {

@@ -87,16 +87,11 @@ var weightsFile string
 type weightTable [int(joins) + int(classes) + int(marks)][int(kindCount) + int(joins)]int8
 
 var weights = func() (w weightTable) {
-	row := 0
-	for line := range strings.SplitSeq(strings.TrimSpace(weightsFile), "\n") {
-		if line[0] == '#' {
-			continue
-		}
+	for row, line := range tableRows(weightsFile) {
 		for i, field := range strings.Fields(line)[1:] {
 			n, _ := strconv.Atoi(field)
 			w[row][i] = int8(n)
 		}
-		row++
 	}
 	return w
 }()
@@ -177,14 +172,7 @@ func (m *mention) features(v string, end int) features {
 }
 
 // shouted reports whether s has no lower-case letter.
-func shouted(s string) bool {
-	for i := range len(s) {
-		if class[s[i]]&lower != 0 {
-			return false
-		}
-	}
-	return true
-}
+func shouted(s string) bool { return !holds(s, lower) }
 
 // startsLine reports whether only indentation, a list's dash or a quote precedes the label in its line.
 func (m *mention) startsLine() bool {

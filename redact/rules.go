@@ -47,10 +47,7 @@ var rules []*rule
 func init() {
 	functions["@encodedText"] = encodedText // asks the rules
 	placings := map[string]placing{"fold": fold, "open": open, "alone": alone, "after": after}
-	for line := range strings.SplitSeq(strings.TrimSpace(rulesFile), "\n") {
-		if line[0] == '#' {
-			continue
-		}
+	for _, line := range tableRows(rulesFile) {
 		column := strings.Split(line, "\t")
 		r := &rule{name: column[0], about: column[4], literals: strings.Split(column[3], "|"), find: functions[column[2]],
 			marker: "[redacted:" + column[0] + "]"}
@@ -260,14 +257,7 @@ func countDigits(s string) (n int) {
 	return n
 }
 
-func digits(s string) bool {
-	for i := range len(s) {
-		if class[s[i]]&digit != 0 {
-			return true
-		}
-	}
-	return false
-}
+func digits(s string) bool { return holds(s, digit) }
 
 // unless returns the bounds of a secret; none where not holds.
 func unless(not bool, start, end int) (int, int) {

@@ -23,11 +23,8 @@ var toolsFile string
 // tools are the rows of each command.
 var tools = func() map[string][]*tool {
 	byName := map[string][]*tool{}
-	for line := range strings.SplitSeq(strings.TrimSpace(toolsFile), "\n") {
+	for _, line := range tableRows(toolsFile) {
 		column := strings.Split(line, "\t")
-		if line[0] == '#' {
-			continue
-		}
 		option := map[string]string{}
 		for field := range strings.FieldsSeq(column[2]) {
 			name, value, _ := strings.Cut(field, "=")

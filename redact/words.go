@@ -22,6 +22,11 @@ var words = func() map[string][]string {
 	return all
 }()
 
+// tableRows are the lines of a file of data that are no comments.
+func tableRows(file string) []string {
+	return slices.DeleteFunc(strings.Split(strings.TrimSpace(file), "\n"), func(line string) bool { return line[0] == '#' })
+}
+
 // has reports whether word, in whatever case, is in the list of a name.
 func has(list map[string]bool, word string) bool {
 	if len(word) > 16 {
