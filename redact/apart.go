@@ -93,7 +93,8 @@ func (c *scan) header(line, sign string) {
 	c.columns = c.columns[:0]
 	n := 0
 	for name := range strings.SplitSeq(line, sign) {
-		if name = strings.Trim(name, " *\"`'_[]\t\r\n"); len(name) >= 2 && len(name) < 40 && !strings.ContainsAny(name, "=(){}:") {
+		name = strings.Trim(name, " *\"`'_[]\t\r\n")
+		if len(name) >= 2 && len(name) < 40 && !strings.ContainsAny(name, "=(){}:") {
 			if class := c.r.classify(name); class != notSecret {
 				c.columns = append(c.columns, column{n, class})
 			}

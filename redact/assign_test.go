@@ -15,7 +15,8 @@ func passwords(t testing.TB, name string) (texts []string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	text := strings.NewReplacer("␤", "\n", "␍", "\r", "‹password›", password, "‹mix›", mix40[:36], "\n", "\x00").Replace(string(b))
+	text := strings.NewReplacer("␤", "\n", "␍", "\r", "‹password›", password, "‹mix›", mix40[:36], "\n", "\x00").
+		Replace(string(b))
 	for line := range strings.SplitSeq(strings.TrimSuffix(text, "\x00"), "\x00") {
 		if line[0] != '#' {
 			texts = append(texts, line)

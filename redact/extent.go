@@ -179,8 +179,9 @@ func (c *scan) openQuotes(i int, q byte, n int) int {
 	return k.n
 }
 
-// closing returns the end of the string whose quote is at i; n backslashes before it, as in JSON within JSON, are before
-// the last quote too. A string that nothing closes ends with its line. What was asked for last is not looked for again.
+// closing returns the end of the string whose quote is at i. The quote that closes it has no more backslashes before
+// it, as in JSON within JSON. A string that nothing closes ends with its line. What was asked for last is not looked
+// for again.
 func (c *scan) closing(i int) int {
 	q, n, k := c.s[i], c.v.level(i), &c.closed
 	i++
@@ -240,7 +241,8 @@ func (m *mention) headerAt(i int) (lo, hi int) {
 	if m.c.afford((hi - i) / 8) {
 		hi = skipBack(s, hi, lo, blanks+",;)}]")
 		// The brace that was cut off belongs to a reference. Without it ${TOKEN} would be taken for a secret.
-		if v := s[lo:max(lo, hi)]; len(v) > 1 && (strings.HasPrefix(v, "${") || v[0] == '{') && hi < len(s) && s[hi] == '}' {
+		v := s[lo:max(lo, hi)]
+		if len(v) > 1 && (strings.HasPrefix(v, "${") || v[0] == '{') && hi < len(s) && s[hi] == '}' {
 			hi++
 		}
 	}

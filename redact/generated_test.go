@@ -13,8 +13,8 @@ import (
 func vendorTexts(n int) (texts []corpusEntry) {
 	rng := rand.New(rand.NewPCG(7, 11))
 	vendors := strings.Fields("okta twitter plaid zendesk looker travis sumo acme snyk kraken")
-	values := strings.Fields("‹l16› ‹l20› ‹l24› ‹l25› ‹l32› ‹l40› ‹h32› ‹h8›-‹h4›-‹h4›-‹h4›-‹h12› ‹h8›:‹h8› ‹l6›-‹l13›-‹l11› " +
-		"‹u14› ‹r16› ‹s40› ‹l14›")
+	values := strings.Fields("‹l16› ‹l20› ‹l24› ‹l25› ‹l32› ‹l40› ‹h32› ‹h8›-‹h4›-‹h4›-‹h4›-‹h12› ‹h8›:‹h8› " +
+		"‹l6›-‹l13›-‹l11› ‹u14› ‹r16› ‹s40› ‹l14›")
 	for _, shape := range templates("vendors") {
 		for range n {
 			text := strings.NewReplacer("L_TOKEN", strings.ToUpper(vendors[rng.IntN(len(vendors))])+"_TOKEN", "LToken",
@@ -31,12 +31,13 @@ var (
 	secretLabels = strings.Fields("password db_password apiKey api_key client_secret secret passphrase access_token " +
 		"auth_token private_token")
 	secretValues  = strings.Fields("‹P1› ‹P2› ‹P3› ‹P6› ‹r24› ‹r32› ‹s40› ‹h32› ‹w12› ‹p16›")
-	harmlessWords = strings.Fields("required missing invalid stored hashed rotated read checked expired shown kept optional")
+	harmlessWords = strings.Fields("required missing invalid stored hashed rotated read checked expired shown kept " +
+		"optional")
 	harmlessCalls = strings.Fields("generate read_it fetch lookup prompt vault.read")
 )
 
-// templates returns those of a class: texts with a label and ‹› where a secret is. Those that are held out show how well
-// the weights do on texts that they do not know.
+// templates returns those of a class: texts with a label and ‹› where a secret is. Those that are held out show how
+// well the weights do on texts that they do not know.
 func templates(class string) (out []string) {
 	b, err := os.ReadFile("testdata/corpus/shapes.txt")
 	if err != nil {
@@ -65,7 +66,8 @@ func generated(class string, n int) (texts []corpusEntry) {
 			if strings.Contains(x, " label ") || strings.Contains(x, "label is") {
 				label = strings.Join(words, " ")
 			}
-			line := strings.NewReplacer("LABEL", strings.ToUpper(strings.Join(words, "_")), "X-Label", "X-"+strings.Join(titles, "-"), "Label", strings.Join(titles, ""), "label", label,
+			line := strings.NewReplacer("LABEL", strings.ToUpper(strings.Join(words, "_")),
+				"X-Label", "X-"+strings.Join(titles, "-"), "Label", strings.Join(titles, ""), "label", label,
 				"‹›", pick(secretValues), "WORD", pick(harmlessWords), "CALL", pick(harmlessCalls), "NUMBER", "12").
 				Replace(x)
 			text, secrets := testscale.ExpandSecret(line, rng.Uint64())

@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// table finds the literals of rules and labels in one pass: it looks up every three neighbouring bytes, five bits of each,
-// which makes letters equal whatever their case, in a bitmap that stays in the first-level cache. Only where a bit is set
-// does it compare literals and ask the rule.
+// table finds the literals of rules and labels in one pass: it looks up every three neighbouring bytes, five bits of
+// each, which makes letters equal whatever their case, in a bitmap that stays in the first-level cache. Only where a
+// bit is set does it compare literals and ask the rule.
 type table struct {
 	bits    [1 << 15 / 64]uint64
 	bucket  [1 << 15]uint16 // into buckets, where the bit is set
@@ -46,14 +46,16 @@ func newIndex(active []*rule, keys []keyName) *table {
 	var all []entry
 	for i := range keys {
 		for _, l := range keys[i].literals() {
-			all = append(all, entry{rule: nameRule, literal: l.text, fold: !l.exact, key: &keys[i], from: l.from, n: l.n})
+			all = append(all, entry{rule: nameRule, literal: l.text, fold: !l.exact, key: &keys[i], from: l.from,
+				n: l.n})
 		}
 	}
 	if len(keys) > 0 {
 		for i := range phrases {
 			for literal := range strings.SplitSeq(phrases[i].literals, "|") {
 				all = append(all, entry{rule: nameRule, literal: literal, fold: phrases[i].fold, phrase: &phrases[i]})
-				if k := strings.IndexFunc(literal, func(c rune) bool { return c >= 0x80 }); k >= 0 { // as JSON may have it
+				// As JSON may have it.
+				if k := strings.IndexFunc(literal, func(c rune) bool { return c >= 0x80 }); k >= 0 {
 					code := fmt.Sprintf(`\u%04x`, []rune(literal[k:])[0])
 					all = append(all, entry{rule: hiddenRule, literal: code, fold: true})
 				}
@@ -146,7 +148,8 @@ func rarest(literal string) (at int) {
 	return at
 }
 
-// follows is roughly how often a byte of the five-bit class of b follows one of that of a in agents' text, per thousand.
+// follows is roughly how often a byte of the five-bit class of b follows one of that of a in agents' text, per
+// thousand.
 func follows(a, b byte) int {
 	x, y := a&31-1, b&31-1
 	if x < 26 && y < 26 {

@@ -12,8 +12,8 @@ import (
 //   - join.go reads what joins the label to values: a sign, a verb, the border of a cell, a flag of a command.
 //   - extent.go finds where a value begins and ends. It is a whole token: a string, a word, a cell, a block.
 //   - this file judges each value by a score, the sum of the weights of a few features: what the label promises, how
-//     label and value are joined, what the value is, and some marks of each. The weights are in data/weights.txt; a program
-//     makes them from a corpus (see weights_test.go).
+//     label and value are joined, what the value is, and some marks of each. The weights are in data/weights.txt; a
+//     program makes them from a corpus (see weights_test.go).
 //
 // apart.go leads from labels to values that are elsewhere: in the columns of tables, in pairs of name and value.
 
@@ -164,8 +164,8 @@ func (m *mention) features(v string, end int) features {
 	set(hasDigit, digits(v))
 	set(hasScheme, m.scheme)
 	set(isQuery, m.query)
-	set(isExpression, !m.quoted && rest != "" && (strings.IndexByte("([{", rest[0]) >= 0 || rest[0] == ' ' && len(rest) > 1 &&
-		strings.IndexByte("=(+?|&*<>{", rest[1]) >= 0))
+	set(isExpression, !m.quoted && rest != "" && (strings.IndexByte("([{", rest[0]) >= 0 ||
+		rest[0] == ' ' && len(rest) > 1 && strings.IndexByte("=(+?|&*<>{", rest[1]) >= 0))
 	set(labelQuoted, m.keyed)
 	set(isFlag, m.dashes)
 	return f

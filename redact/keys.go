@@ -230,7 +230,8 @@ func (k *keyName) promise(s string, lo, hi, at, n int) keyClass {
 		end++
 	}
 	last := strings.TrimSuffix(k.words[len(k.words)-1], "s")
-	if next := s[end:wordFrom(s, end, hi)]; next != "" && (has(describing, next) || k.class <= countable && !has(valued, next) ||
+	if next := s[end:wordFrom(s, end, hi)]; next != "" && (has(describing, next) ||
+		k.class <= countable && !has(valued, next) ||
 		equalFold(next, "id") && (last == "key" || last == "credential")) { // access_key_id: the public half
 		return notSecret
 	}
@@ -278,7 +279,8 @@ func (k *keyName) behind(owner, key string) keyClass {
 	case k.class == weak && (has(passOwners, owner) || owner != "" && shouted(key) && !has(otherPasses, owner)):
 		return secret
 	case k.class == countable && has(countingTokens, owner), k.class == weak && has(otherPasses, owner),
-		k.joined == "key" && (owner == "" || has(otherKeys, owner)), k.joined == "secret" && equalFold(owner, "existing"):
+		k.joined == "key" && (owner == "" || has(otherKeys, owner)),
+		k.joined == "secret" && equalFold(owner, "existing"):
 		return notSecret
 	}
 	return k.class

@@ -75,7 +75,8 @@ func unterminated(s string, i int) int {
 		case class[c]&base64 != 0 && c != '+':
 			stop := run(s, i, base64)
 			line := s[i:stop]
-			for _, header := range [...]string{"Proc-Type", "DEK-Info:", "Version:", "Comment:"} { // of an encrypted key
+			// An encrypted key has headers.
+			for _, header := range [...]string{"Proc-Type", "DEK-Info:", "Version:", "Comment:"} {
 				if strings.HasPrefix(s[i:], header) {
 					stop = until(s, i, len(s), "\n")
 					line = s[i:stop]
@@ -104,7 +105,8 @@ func keyTail(c *scan, at, n int) (int, int) {
 		return 0, 0
 	}
 	start := at
-	for start > c.floor && at-start < maxPEM && (class[s[start-1]]&(base64|space) != 0 || oneByteOf("\\\"'>|", s[start-1])) {
+	for start > c.floor && at-start < maxPEM &&
+		(class[s[start-1]]&(base64|space) != 0 || oneByteOf("\\\"'>|", s[start-1])) {
 		start--
 	}
 	// Words before the key are no part of it: it begins where a line is long enough.

@@ -118,7 +118,8 @@ func sent(c *scan, m *mention) finding {
 		return finding{}
 	}
 	m.quoted = true
-	if asked := c.s[max(c.floor, m.lo-120):m.lo]; strings.Contains(asked, "assword") || strings.Contains(asked, "assphrase") {
+	asked := c.s[max(c.floor, m.lo-120):m.lo]
+	if strings.Contains(asked, "assword") || strings.Contains(asked, "assphrase") {
 		m.join = setting
 	}
 	return m.found(m.hi, hi)

@@ -49,8 +49,8 @@ func init() {
 	placings := map[string]placing{"fold": fold, "open": open, "alone": alone, "after": after}
 	for _, line := range tableRows(rulesFile) {
 		column := strings.Split(line, "\t")
-		r := &rule{name: column[0], about: column[4], literals: strings.Split(column[3], "|"), find: functions[column[2]],
-			marker: "[redacted:" + column[0] + "]"}
+		r := &rule{name: column[0], about: column[4], literals: strings.Split(column[3], "|"),
+			find: functions[column[2]], marker: "[redacted:" + column[0] + "]"}
 		for name := range strings.SplitSeq(column[1], ",") {
 			r.where |= placings[name]
 		}

@@ -283,7 +283,8 @@ func TestEncodedTextIsRead(t *testing.T) {
 			}
 		}
 	}
-	for _, plain := range []string{"the password is required", "max_tokens=4096 and more text", "password: ${PASSWORD}"} {
+	for _, plain := range []string{"the password is required", "max_tokens=4096 and more text",
+		"password: ${PASSWORD}"} {
 		text := "data " + b64.StdEncoding.EncodeToString([]byte(plain))
 		if out := r.Text(text); out != text {
 			t.Errorf("%s: %s", text, out)

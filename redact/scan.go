@@ -49,12 +49,12 @@ func (c *scan) begin(r *Redactor, s string) {
 	if cap(c.v.text) > maxKept {
 		c.v = view{}
 	}
-	*c = scan{r: r, s: s, found: c.found[:0], later: c.later[:0], words: c.words[:0], next: c.next[:0], columns: c.columns[:0], v: view{text: c.v.text[:0], from: c.v.from[:0], size: c.v.size[:0]},
-		lineFrom: 0, lineTo: -1, wordFrom: -1}
+	*c = scan{r: r, s: s, found: c.found[:0], later: c.later[:0], words: c.words[:0], next: c.next[:0],
+		columns: c.columns[:0], v: c.v, lineTo: -1, wordFrom: -1}
 }
 
-// next returns where, at or after i, three bytes of a literal are that s holds from floor on, and that literal with those
-// after it that have these bytes; -1 where there are none.
+// next returns where, at or after i, three bytes of a literal are that s holds from floor on, and that literal with
+// those after it that have these bytes; -1 where there are none.
 func (t *table) next(s string, i, floor int) (int, []entry) {
 	if len(s)-i < 3 {
 		return -1, nil

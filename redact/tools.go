@@ -33,7 +33,8 @@ var tools = func() map[string][]*tool {
 		for name := range strings.FieldsSeq(column[0]) {
 			byName[name] = append(byName[name], &tool{name: name, near: strings.Split(column[1], "|"),
 				flags: option["flags"], stuck: option["stuck"], user: option["user"], words: option["words"],
-				stdin: option["stdin"], long: strings.FieldsFunc(option["long"], func(r rune) bool { return r == '|' })})
+				long:  strings.FieldsFunc(option["long"], func(r rune) bool { return r == '|' }),
+				stdin: option["stdin"]})
 		}
 	}
 	return byName
@@ -101,7 +102,8 @@ func (c *scan) commandWords(i int, words []span) ([]span, int) {
 			i++
 			continue
 		}
-		if oneByteOf("\n;|)`]", s[i]) || strings.HasPrefix(s[i:], "&&") || list && s[i] != '"' || !list && c.endsString(i) {
+		if oneByteOf("\n;|)`]", s[i]) || strings.HasPrefix(s[i:], "&&") || list && s[i] != '"' ||
+			!list && c.endsString(i) {
 			break
 		}
 		lo, hi, next := c.commandWord(i)

@@ -265,7 +265,8 @@ func numbered(s string) (value, size int) {
 			return int(jsonscan.Unit(s[1:5])), 5
 		}
 	case '0', '7':
-		if digits := s[:run(s[:min(len(s), 3)], 0, digit)]; digits == "033" || digits == "75" || digits == "075" || digits == "072" {
+		switch digits := s[:run(s[:min(len(s), 3)], 0, digit)]; digits {
+		case "033", "75", "075", "072":
 			value, _ := strconv.ParseInt(digits, 8, 16)
 			return int(value), len(digits)
 		}

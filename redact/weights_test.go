@@ -114,9 +114,11 @@ func trainingTexts(t testing.TB) []corpusEntry {
 		texts = append(texts, corpusEntry{name, text, nil})
 	}
 	texts = append(texts, vendorTexts(12)...)
-	for _, text := range []string{"passcode: 078-05-1120", "password=078051120", "Password: 83921734", "secret: 4711-0815",
-		`"password": 83921734`, "PASSWORD=4711", "SECRET: 078-05-1120", "PASSWORD: 4711-08-1512", "ACCESS_CODE: 1234-56-7890"} {
-		texts = append(texts, corpusEntry{"numbers", text, []string{strings.TrimLeft(text[strings.IndexAny(text, ":=")+1:], " ")}})
+	for _, text := range []string{"passcode: 078-05-1120", "password=078051120", "Password: 83921734",
+		"secret: 4711-0815", `"password": 83921734`, "PASSWORD=4711", "SECRET: 078-05-1120", "PASSWORD: 4711-08-1512",
+		"ACCESS_CODE: 1234-56-7890"} {
+		number := strings.TrimLeft(text[strings.IndexAny(text, ":=")+1:], " ")
+		texts = append(texts, corpusEntry{"numbers", text, []string{number}})
 	}
 	for _, e := range texts {
 		for _, way := range ways[1 : everywhere+1] {

@@ -24,7 +24,8 @@ var words = func() map[string][]string {
 
 // tableRows are the lines of a file of data that are no comments.
 func tableRows(file string) []string {
-	return slices.DeleteFunc(strings.Split(strings.TrimSpace(file), "\n"), func(line string) bool { return line[0] == '#' })
+	lines := strings.Split(strings.TrimSpace(file), "\n")
+	return slices.DeleteFunc(lines, func(line string) bool { return line[0] == '#' })
 }
 
 // has reports whether word, in whatever case, is in the list of a name.
