@@ -220,15 +220,15 @@ func (m *mention) spoken(i int, blank bool) (int, bool) {
 			return m.by(flag, i+len(option))
 		}
 	}
-	if j, ok := m.says(i); ok {
+	if j, ok := m.statement(i); ok {
 		return m.by(prose, j)
 	}
 	m.join = bare
 	return i, s[i] != '\n' && s[i] != '\r'
 }
 
-// says reads "is", "has been reset to", "for the database is".
-func (m *mention) says(i int) (int, bool) {
+// statement reads "is", "has been reset to", "for the database is".
+func (m *mention) statement(i int) (int, bool) {
 	s, prior := m.s, ""
 	for n := 0; n < 10; n++ {
 		if s[i] == '=' && n > 0 {

@@ -10,7 +10,7 @@ import (
 // calls.
 type phrase struct {
 	literals string // separated by |
-	join     join   // how the value after it is joined; joins where signs and words tell
+	join     join   // how the value after it is joined; joins where signs and words show it
 	find     func(c *scan, m *mention) finding
 	fold     bool
 }
@@ -164,8 +164,8 @@ func pgpass(c *scan, m *mention) finding {
 // ofObject notes the members of an object of JSON that one member shows to be secrets: the private ones of a JSON Web
 // Key, since the others identify it, and the data of a Secret of Kubernetes.
 func ofObject(c *scan, m *mention) finding {
-	const most = 8 << 10
-	s, lo, hi := c.s, since(c.s, m.lo, max(c.floor, m.lo-most), "{"), min(len(c.s), m.hi+most)
+	const maxAround = 8 << 10
+	s, lo, hi := c.s, since(c.s, m.lo, max(c.floor, m.lo-maxAround), "{"), min(len(c.s), m.hi+maxAround)
 	wanted := " d p q dp dq qi k "
 	if s[m.lo:m.hi] == `"Secret"` {
 		k := max(strings.Index(s[lo:hi], `"data":`), strings.Index(s[lo:hi], `"stringData":`))

@@ -99,8 +99,8 @@ func holdsJSON(s string) bool {
 
 // JSON returns raw without secrets: raw itself, not a copy, when it has none, otherwise
 // a new slice. Values of any type under a key that names a secret are replaced whole,
-// but for null, true, false and what is empty, for numbers under a key of tokens, and
-// for a JSON Schema, where defaults, constants and examples go and the rest stays.
+// except null, true, false and what is empty, numbers under a key of tokens, and a JSON
+// Schema, of which only defaults, constants and examples are replaced.
 // Strings are searched as by Text. What is valid stays valid, with its whitespace,
 // its numbers and the order of its keys; what is not JSON is treated as text.
 func (r *Redactor) JSON(raw []byte) []byte {

@@ -406,9 +406,9 @@ func encodedNames() (out []string) {
 
 // encodedText matches Base64 of a text that holds a secret.
 func encodedText(c *scan, at, n int) (int, int) {
-	const most = 8 << 10
-	lo := runBack(c.s, at, max(c.floor, at-most), alnum|plusSlash)
-	hi := run(c.s[:min(len(c.s), at+most)], at+n, base64)
+	const maxAround = 8 << 10
+	lo := runBack(c.s, at, max(c.floor, at-maxAround), alnum|plusSlash)
+	hi := run(c.s[:min(len(c.s), at+maxAround)], at+n, base64)
 	if !c.afford(hi - lo) {
 		return 0, 0
 	}

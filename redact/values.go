@@ -375,7 +375,7 @@ func variable(v string) bool {
 // blank reports whether v is no value: a placeholder, or redacted already.
 func blank(v string) bool { return placeholder(v) || marked(v) }
 
-// noPassword reports whether v stands where a password does and is none.
+// noPassword reports whether v, in the place of a password, is not one.
 func noPassword(v string) bool { return blank(v) || has(passwordWords, v) }
 
 // pairsHold reports whether one of the pairs of a header, such as cookies, may be secret.

@@ -74,8 +74,8 @@ func (p *redaction) count(ctx context.Context, c *cleaner) {
 }
 
 // cleaner redacts one request, and counts. Every string of it passes, as an emitter may
-// put a secret anywhere; a test plants one into each that the protocol has. Keys and ids
-// stay what things are told apart and joined by: see [redact.Redactor.Identifier].
+// put a secret anywhere; a test puts one into each that the protocol has. Keys and ids
+// that differ stay different, those that are equal stay equal: see [redact.Redactor.Identifier].
 type cleaner struct {
 	r                   *redact.Redactor
 	redacted, truncated int64
@@ -191,7 +191,7 @@ func (c *cleaner) isClean(key string) bool {
 	return true
 }
 
-// identifier redacts what things are told apart by, and calls set if that changed it.
+// identifier redacts an id or a name, and calls set if that changed it.
 func (c *cleaner) identifier(s string, set func(string)) {
 	if out := c.r.Identifier(s); out != s {
 		c.redacted++
