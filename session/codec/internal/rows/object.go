@@ -133,6 +133,17 @@ func Lines(text []byte, report func(codec.Problem)) iter.Seq[Line] {
 	}
 }
 
+// Records calls record for each JSON object in text, and reports lines that are not one.
+func Records(text []byte, report func(codec.Problem), record func(o Object, line int)) {
+	for l := range Lines(text, report) {
+		if l.Err != nil {
+			report(codec.Problem{Line: l.N, Reason: "is not a record: left out: " + l.Err.Error()})
+			continue
+		}
+		record(l.Object, l.N)
+	}
+}
+
 // parse is Share if share is set, and otherwise Parse.
 func parse(text []byte, share bool) (Object, error) {
 	if !share {
