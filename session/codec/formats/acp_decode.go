@@ -42,7 +42,9 @@ func acpDecode(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Session
 			order := d.order // and nothing else is held while a session is yielded
 			for i, c := range order {
 				order[i] = nil
-				yield(c.finish())
+				if !yield(c.finish()) {
+					break
+				}
 			}
 			return err
 		})
