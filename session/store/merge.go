@@ -459,7 +459,7 @@ func (a *applier) mergeDecision(d *Decision, from origin) (changed bool, _ error
 func (a *applier) mergeBlob(b *Blob) (changed bool, _ error) {
 	stored := a.rows.blobs[b.Kind]
 	if stored == nil {
-		return false, ErrRefused // of an unknown kind
+		return false, fmt.Errorf("%w: unknown kind of blob %s", ErrRefused, b.Kind)
 	}
 	if old := find(a.rows, stored, b.Digest); old != nil && compareBlobs(b, old) <= 0 {
 		return false, nil
