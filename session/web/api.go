@@ -6,10 +6,9 @@
 //	command ─ Client ─ POST store/{method} ────┘         │           └─ store.Service
 //	agent ─── list_sessions, read_session, … ─── NewMCP ─┴─ document.Reader
 //
-// The API is one table of operations, [operations]. Each row has a method, a path, the types of its parameters, of the
-// body and of the answer, and a function. Parameters are read, requests are routed and the OpenAPI document is made by
-// this table, so they agree. Answers have the JSON that commands print with --json. A [Client] is a store of another
-// process: its methods are those of the store there.
+// The API is what openapi.json describes: by it requests are routed and parameters are read, so they agree, and by the
+// id of an operation a function of [endpoints] answers. Answers have the JSON that commands print with --json. A
+// [Client] is a store of another process: its methods are those of the store there.
 //
 // The URL is the state of a page, and pages are read without JavaScript; a script adds updates, keys and folding.
 // Nothing is loaded from elsewhere, and the Content-Security-Policy allows no inline script or style. All that comes
@@ -25,7 +24,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"slices"
 	"strings"
 
 	"github.com/agenttrace/agenttrace/session/store"
@@ -38,8 +36,6 @@ const Prefix = "/api/v1/"
 type api struct {
 	Backend
 	version string
-	// document is the OpenAPI document.
-	document json.RawMessage
 	// importing has the imports under way.
 	importing chan struct{}
 }
@@ -54,15 +50,24 @@ func New(b Backend, o Options) http.Handler {
 
 // newAPI returns the handler of the API.
 func newAPI(b Backend, version string) http.Handler {
-	all := operations()
-	a := &api{b, version, describe(all, version), make(chan struct{}, maxImports)}
-	paths := make(map[string][]operation)
-	for _, op := range all {
-		paths[op.path] = append(paths[op.path], op)
-	}
+	a := &api{b, version, make(chan struct{}, maxImports)}
 	mux := http.NewServeMux()
-	for path, offered := range paths {
-		mux.HandleFunc(Prefix+path, func(w http.ResponseWriter, r *http.Request) { a.serve(w, r, offered) })
+	allowed := make(map[string][]string)
+	for _, op := range operations() {
+		path := Prefix + op.path
+		if allowed[path] = append(allowed[path], op.method); op.method == http.MethodGet {
+			allowed[path] = append(allowed[path], http.MethodHead)
+		}
+		mux.HandleFunc(op.method+" "+path, func(w http.ResponseWriter, r *http.Request) { a.serve(w, r, op) })
+	}
+	for path, methods := range allowed {
+		mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
+			secure(w)
+			list := strings.Join(methods, ", ")
+			w.Header().Set("Allow", list)
+			WriteProblem(w, NewProblem("method-not-allowed", http.StatusMethodNotAllowed, "", "use "+list,
+				fmt.Sprintf("%s cannot be used with %s", r.URL.Path, r.Method)))
+		})
 	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		secure(w)
@@ -72,29 +77,10 @@ func newAPI(b Backend, version string) http.Handler {
 	return mux
 }
 
-// serve answers a request with the operation of its method.
-func (a *api) serve(w http.ResponseWriter, r *http.Request, offered []operation) {
+// serve answers a request with an operation.
+func (a *api) serve(w http.ResponseWriter, r *http.Request, op *operation) {
 	secure(w)
-	method := r.Method
-	if method == http.MethodHead {
-		method = http.MethodGet
-	}
-	i := slices.IndexFunc(offered, func(op operation) bool { return op.method == method })
-	if i < 0 {
-		var allowed []string
-		for _, op := range offered {
-			allowed = append(allowed, op.method)
-			if op.method == http.MethodGet {
-				allowed = append(allowed, http.MethodHead)
-			}
-		}
-		list := strings.Join(allowed, ", ")
-		w.Header().Set("Allow", list)
-		WriteProblem(w, NewProblem("method-not-allowed", http.StatusMethodNotAllowed, "", "use "+list,
-			fmt.Sprintf("%s cannot be used with %s", r.URL.Path, r.Method)))
-		return
-	}
-	if err := offered[i].serve(a, w, r); err != nil && r.Context().Err() == nil {
+	if err := endpoints[op.ID](a, op, w, r); err != nil && r.Context().Err() == nil {
 		err = named("id", err) // it was deleted meanwhile
 		if ProblemOf(err).Status == http.StatusServiceUnavailable {
 			w.Header().Set("Retry-After", "2")

@@ -183,7 +183,7 @@ func (s *site) valid(method, path string, status int, content []byte) {
 
 // describedBy is the document of the API.
 func describedBy(t testing.TB) (d documented) {
-	if err := json.Unmarshal(describe(operations(), ""), &d); err != nil {
+	if err := json.Unmarshal(describe(""), &d); err != nil {
 		t.Fatal(err)
 	}
 	return d
@@ -276,7 +276,8 @@ func examples(t testing.TB, s store.Reader) map[string][]string {
 // documented is the OpenAPI document as far as tests read it.
 type documented struct {
 	Paths map[string]map[string]struct {
-		Responses map[string]struct {
+		Parameters []struct{ Schema *jsonschema.Schema }
+		Responses  map[string]struct {
 			Content map[string]struct{ Schema json.RawMessage }
 		}
 		Events map[string]json.RawMessage `json:"x-events"`
@@ -294,7 +295,7 @@ func (d *documented) schema(t testing.TB, of json.RawMessage) *jsonschema.Resolv
 		t.Fatal(err)
 	}
 	var s jsonschema.Schema
-	if err := json.Unmarshal(bytes.ReplaceAll(text, []byte(components), []byte("#/$defs/")), &s); err != nil {
+	if err := json.Unmarshal(bytes.ReplaceAll(text, []byte("#/components/schemas/"), []byte("#/$defs/")), &s); err != nil {
 		t.Fatal(err)
 	}
 	resolved, err := s.Resolve(nil)
@@ -319,13 +320,14 @@ func TestAnswersAreAsDescribed(t *testing.T) {
 			t.Errorf("the document has no %s %s", op.method, op.path)
 			continue
 		}
-		if op.method != http.MethodGet || op.result.json == nil {
+		answer, ok := o.Responses["200"].Content["application/json"]
+		if op.method != http.MethodGet || !ok || op.ID == "exportSession" {
 			continue
 		}
 		if len(addresses[op.path]) == 0 {
 			t.Errorf("there is no example of %s", op.path)
 		}
-		described := o.Responses["200"].Content["application/json"].Schema
+		described := answer.Schema
 		if described == nil {
 			described = json.RawMessage("{}")
 		}
@@ -346,17 +348,6 @@ func TestAnswersAreAsDescribed(t *testing.T) {
 			v.(map[string]any)["unknown"] = true
 			if schema.Validate(v) == nil {
 				t.Errorf("%s: an unknown member is valid", address)
-			}
-		}
-	}
-	for path, methods := range d.Paths {
-		for method := range methods {
-			found := false
-			for _, op := range operations() {
-				found = found || "/"+op.path == path && strings.EqualFold(op.method, method)
-			}
-			if !found {
-				t.Errorf("%s %s is described and not there", method, path)
 			}
 		}
 	}

@@ -63,16 +63,11 @@ func clean(text string) string {
 	return strings.ToValidUTF8(strings.TrimSpace(strings.ReplaceAll(text, "\x00", "\uFFFD")), "\uFFFD")
 }
 
-// kind is that of an annotation.
-type kind string
-
-func (kind) values() []string {
-	return []string{store.AnnotationTag, store.AnnotationNote, store.AnnotationScore}
-}
+var annotationKinds = []string{store.AnnotationTag, store.AnnotationNote, store.AnnotationScore}
 
 // newAnnotation is an annotation to be added.
 type newAnnotation struct {
-	Kind kind `json:"kind"`
+	Kind string `json:"kind"`
 	// Name is that of a tag or a score, Value that of a score, and Comment the text of a note or a remark.
 	Name    string   `json:"name,omitempty"`
 	Value   *float64 `json:"value,omitempty"`
@@ -94,8 +89,8 @@ func (b *newAnnotation) check(row *store.Annotation) error {
 		}
 	}
 	switch {
-	case !slices.Contains(b.Kind.values(), row.Kind):
-		return Invalidf("kind", "use "+strings.Join(b.Kind.values(), ", "), "kind is %q", row.Kind)
+	case !slices.Contains(annotationKinds, row.Kind):
+		return Invalidf("kind", "use "+strings.Join(annotationKinds, ", "), "kind is %q", row.Kind)
 	case row.Kind != store.AnnotationNote && row.Name == "":
 		return Invalidf("name", "give one", "a %s needs a name", row.Kind)
 	case row.Kind == store.AnnotationNote && row.Name != "":
@@ -118,7 +113,7 @@ func (b *newAnnotation) check(row *store.Annotation) error {
 func (a *api) annotate(ctx context.Context, s store.Service, p sessionPath, b newAnnotation) (
 	n document.Annotation, err error) {
 	row := store.Annotation{
-		Kind: string(b.Kind), Name: clean(b.Name), Comment: clean(b.Comment), Author: clean(b.Author),
+		Kind: b.Kind, Name: clean(b.Name), Comment: clean(b.Comment), Author: clean(b.Author),
 	}
 	if err := b.check(&row); err != nil {
 		return n, err
@@ -146,7 +141,7 @@ func (a *api) annotate(ctx context.Context, s store.Service, p sessionPath, b ne
 // annotationPath names an annotation.
 type annotationPath struct {
 	sessionPath
-	Annotation string `path:"annotation" doc:"the id of an annotation"`
+	Annotation string `param:"annotation"`
 }
 
 // removeAnnotation takes back an annotation.
@@ -203,7 +198,7 @@ func (a *api) atRest(ctx context.Context, s store.Service, p sessionPath, at Pla
 
 type deleteParams struct {
 	sessionPath
-	Children bool `query:"children" doc:"include its forks and sub-agents, and theirs"`
+	Children bool `param:"children"`
 }
 
 // removed are the sessions that were deleted.
@@ -231,8 +226,8 @@ func (a *api) remove(ctx context.Context, s store.Service, p deleteParams, _ non
 }
 
 type importParams struct {
-	Format  importFormat `query:"format" doc:"the format of the file, instead of detecting it"`
-	Invalid bool         `query:"invalid" doc:"import sessions that violate rules as well"`
+	Format  string `param:"format"`
+	Invalid bool   `param:"invalid"`
 }
 
 const (
@@ -275,7 +270,7 @@ func (a *api) importBody(ctx context.Context, body io.Reader, p importParams) (*
 		o := importer.Options{Invalid: p.Invalid, Budget: &otlpfile.Budget{Left: maxImportMemory},
 			Open: func(context.Context) (store.Service, error) { return lent{s}, nil }}
 		if p.Format != "" {
-			o.Format = formats.Named(string(p.Format), func(f *formats.Format) bool { return f.Imported != "" })
+			o.Format = formats.Named(p.Format, func(f *formats.Format) bool { return f.Imported != "" })
 		}
 		im, err := importer.New(s.Name(), o)
 		if err != nil {

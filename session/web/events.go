@@ -6,13 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"reflect"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/google/jsonschema-go/jsonschema"
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/document"
@@ -44,15 +41,6 @@ type deleted struct {
 // emptyEvent is the data of an event that has only a name.
 type emptyEvent struct{}
 
-var (
-	storeEvents = content{media: []string{"text/event-stream"}, events: map[string]reflect.Type{
-		eventReset: reflect.TypeFor[emptyEvent](), eventChange: reflect.TypeFor[emptyEvent](),
-		eventSession: reflect.TypeFor[document.Item](), eventDeleted: reflect.TypeFor[deleted]()}}
-	sessionEvents = content{media: []string{"text/event-stream"}, events: map[string]reflect.Type{
-		eventReset: reflect.TypeFor[emptyEvent](), eventStatus: reflect.TypeFor[document.Status](),
-		eventTurn: reflect.TypeFor[document.Turn](), eventDeleted: reflect.TypeFor[deleted]()}}
-)
-
 // lag is how far the clocks of agents may be apart: a session that was updated so long before another event may be
 // news all the same.
 const lag = 15 * time.Minute
@@ -67,8 +55,6 @@ func (id eventID) String() string { return fmt.Sprintf("%d-%d-%d", id.Epoch, id.
 
 // lastEventID is the parameter that continues a stream.
 type lastEventID struct{ *eventID }
-
-func (*lastEventID) schema() *jsonschema.Schema { return &jsonschema.Schema{Type: "string"} }
 
 // UnmarshalText implements [encoding.TextUnmarshaler].
 func (l *lastEventID) UnmarshalText(text []byte) error {
@@ -152,7 +138,7 @@ func (a *api) follow(w http.ResponseWriter, r *http.Request, after *eventID, of 
 func newEventID(at Position) eventID { return eventID{at, time.Now().UnixMilli()} }
 
 type eventsParams struct {
-	After lastEventID `header:"Last-Event-ID" doc:"the id of the last event, to go on after it"`
+	After lastEventID `param:"Last-Event-ID"`
 }
 
 // events sends what changes in the store.
@@ -263,7 +249,7 @@ func (x *allSessions) readRows(ctx context.Context, s *stream, id eventID) error
 type sessionEventsParams struct {
 	sessionPath
 	eventsParams
-	Turns int `query:"turns" default:"1" min:"1" max:"50" doc:"how many turns at the end of the session to follow"`
+	Turns int `param:"turns"`
 }
 
 // sessionEvents sends what changes at the end of a session.

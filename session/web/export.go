@@ -23,9 +23,9 @@ import (
 
 type exportParams struct {
 	sessionPath
-	Format exportFormat `query:"format" default:"jsonl" doc:"the format to write"`
-	Full   bool         `query:"full" doc:"whether to cut nothing of a transcript for people"`
-	Redact bool         `query:"redact" doc:"whether to take secrets out"`
+	Format string `param:"format"`
+	Full   bool   `param:"full"`
+	Redact bool   `param:"redact"`
 }
 
 // mediaTypeOf is the media type of files with an extension.
@@ -62,7 +62,7 @@ func exportTypes() (all []string) {
 // ETag is known.
 func (a *api) export(w http.ResponseWriter, r *http.Request, p exportParams) error {
 	ctx := r.Context()
-	f := formats.Named(string(p.Format), (*formats.Format).Written)
+	f := formats.Named(p.Format, (*formats.Format).Written)
 	if p.Full && !f.Text {
 		return Invalidf("full",
 			"leave it out, or use a format for people", "full is for transcripts, which %s is not", f.Name)

@@ -62,8 +62,8 @@ func asker(t testing.TB) func(t *testing.T, which uint16, value string) {
 			p.Detail == "" {
 			t.Fatalf("%s %s: status %d (%v)\n%s", r.Method, r.URL, w.Code, err, w.Body)
 		}
-		if of := to.parameter; of != nil && w.Code == http.StatusBadRequest && p.Parameter != of.name {
-			t.Fatalf("%s %s: the parameter is %q, not %q\n%s", r.Method, r.URL, of.name, p.Parameter, w.Body)
+		if of := to.parameter; of != nil && w.Code == http.StatusBadRequest && p.Parameter != of.Name {
+			t.Fatalf("%s %s: the parameter is %q, not %q\n%s", r.Method, r.URL, of.Name, p.Parameter, w.Body)
 		}
 	}
 }
@@ -72,8 +72,8 @@ func asker(t testing.TB) func(t *testing.T, which uint16, value string) {
 func inputs() (all []fuzzed) {
 	for _, op := range operations() {
 		all = append(all, fuzzed{op, nil})
-		for i := range op.params {
-			all = append(all, fuzzed{op, &op.params[i]})
+		for i := range op.Parameters {
+			all = append(all, fuzzed{op, &op.Parameters[i]})
 		}
 	}
 	return all
@@ -81,19 +81,19 @@ func inputs() (all []fuzzed) {
 
 // fuzzed is a parameter of an operation or, without one, the body.
 type fuzzed struct {
-	operation
+	*operation
 	parameter *parameter
 }
 
 // request is a request with a value for the parameter, nil if an address cannot have it.
 func (f fuzzed) request(value string) *http.Request {
 	path, query, header := Prefix+f.path, url.Values{}, http.Header{"Content-Type": {"application/json"}}
-	for i := range f.params {
-		p := &f.params[i]
-		given := f.parameter != nil && p.name == f.parameter.name
+	for i := range f.Parameters {
+		p := &f.Parameters[i]
+		given := f.parameter != nil && p.Name == f.parameter.Name
 		switch {
-		case p.in == "path":
-			element := map[string]string{"n": "1", "trace": "00000000", "message": "m", "part": "p"}[p.name]
+		case p.In == "path":
+			element := map[string]string{"n": "1", "trace": "00000000", "message": "m", "part": "p"}[p.Name]
 			if element == "" {
 				element = "last"
 			}
@@ -103,13 +103,13 @@ func (f fuzzed) request(value string) *http.Request {
 			if element == "" || element == "." || element == ".." {
 				return nil // it is another path
 			}
-			path = strings.Replace(path, "{"+p.name+"}", url.PathEscape(element), 1)
-		case given && p.in == "query":
-			query.Set(p.name, value)
-		case given && p.in == "header":
-			header.Set(p.name, value)
-		case p.required:
-			query.Set(p.name, "x")
+			path = strings.Replace(path, "{"+p.Name+"}", url.PathEscape(element), 1)
+		case given && p.In == "query":
+			query.Set(p.Name, value)
+		case given && p.In == "header":
+			header.Set(p.Name, value)
+		case p.Required:
+			query.Set(p.Name, "x")
 		}
 	}
 	body := "{}"

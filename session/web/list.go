@@ -12,21 +12,21 @@ import (
 
 // filterParams select sessions, by the names that filters have everywhere.
 type filterParams struct {
-	Project  string   `query:"project" doc:"only sessions of this workspace, its directory or its id"`
-	Agent    string   `query:"agent" doc:"only sessions of this agent"`
-	Model    string   `query:"model" doc:"only sessions with this model, or provider/model"`
-	Provider string   `query:"provider" doc:"only sessions with a model of this provider"`
-	Status   status   `query:"status" doc:"only sessions with this status"`
-	User     string   `query:"user" doc:"only sessions of this user"`
-	Tags     []string `query:"tag" doc:"only sessions with this tag; may be repeated"`
-	Scores   []score  `query:"score" doc:"only sessions with such a score; may be repeated"`
-	Tool     string   `query:"tool" doc:"only sessions that called this tool"`
-	Text     string   `query:"text" doc:"only sessions with this text in the title or a message"`
-	Errors   bool     `query:"errors" doc:"only sessions with an error"`
-	Loops    bool     `query:"loops" doc:"only sessions with a loop"`
-	Denials  bool     `query:"denials" doc:"only sessions with a denied call"`
-	Since    instant  `query:"since" doc:"only what was active since this time"`
-	Until    instant  `query:"until" doc:"only what was active before this time"`
+	Project  string   `param:"project"`
+	Agent    string   `param:"agent"`
+	Model    string   `param:"model"`
+	Provider string   `param:"provider"`
+	Status   string   `param:"status"`
+	User     string   `param:"user"`
+	Tags     []string `param:"tag"`
+	Scores   []score  `param:"score"`
+	Tool     string   `param:"tool"`
+	Text     string   `param:"text"`
+	Errors   bool     `param:"errors"`
+	Loops    bool     `param:"loops"`
+	Denials  bool     `param:"denials"`
+	Since    instant  `param:"since"`
+	Until    instant  `param:"until"`
 }
 
 // filter is the filter of the parameters, where days begin in a zone.
@@ -42,12 +42,12 @@ func (p *filterParams) filter(zone *time.Location) store.SessionFilter {
 
 type listParams struct {
 	filterParams
-	Parent   string `query:"parent" names:"session" doc:"only forks and sub-agents of this session"`
-	Children bool   `query:"children" doc:"include sessions of sub-agents"`
-	Archived bool   `query:"archived" doc:"include archived sessions"`
-	Sort     order  `query:"sort" default:"updated" doc:"the order of the list"`
-	Limit    int    `query:"limit" default:"50" min:"1" max:"500" doc:"the most sessions of an answer"`
-	Cursor   cursor `query:"cursor" doc:"the next of an answer, to continue its list"`
+	Parent   string `param:"parent" session:""`
+	Children bool   `param:"children"`
+	Archived bool   `param:"archived"`
+	Sort     string `param:"sort"`
+	Limit    int    `param:"limit"`
+	Cursor   cursor `param:"cursor"`
 }
 
 // sessionList is a part of the list of sessions.
@@ -65,7 +65,7 @@ type sessionList struct {
 
 // query is what the parameters select.
 func (p *listParams) query(zone *time.Location) store.SessionQuery {
-	sort, _ := store.ParseSessionSort(string(p.Sort))
+	sort, _ := store.ParseSessionSort(p.Sort)
 	return store.SessionQuery{SessionFilter: p.filter(zone), Sort: sort, Limit: p.Limit + 1, Children: p.Children,
 		Archived: p.Archived, Before: p.Cursor.Cursor, ParentID: p.Parent}
 }
@@ -73,7 +73,7 @@ func (p *listParams) query(zone *time.Location) store.SessionQuery {
 // rows returns a part of the list of sessions, and the cursor that continues it, "" at its end.
 func (b *Backend) rows(ctx context.Context, p *listParams, zone *time.Location) (rows []session.Session, next string,
 	err error) {
-	rows, err = b.Sessions.Select(ctx, p.query(zone), string(p.Status))
+	rows, err = b.Sessions.Select(ctx, p.query(zone), p.Status)
 	if len(rows) > p.Limit {
 		rows = rows[:p.Limit]
 		next = cursorOf(&rows[p.Limit-1])
@@ -91,7 +91,7 @@ func (a *api) list(ctx context.Context, p listParams) (list sessionList, err err
 		return list, err
 	}
 	if len(rows) == 0 && p.Cursor.Cursor == nil {
-		list.Filters, list.Others, err = a.Sessions.Exclusions(ctx, p.query(time.UTC), string(p.Status))
+		list.Filters, list.Others, err = a.Sessions.Exclusions(ctx, p.query(time.UTC), p.Status)
 	}
 	return list, err
 }
@@ -101,9 +101,9 @@ const maxSearch = 20 * time.Second
 
 type searchParams struct {
 	filterParams
-	Query  string `query:"q" required:"true" doc:"a text to look for; case is ignored"`
-	Regexp bool   `query:"regexp" doc:"whether q is a regular expression in RE2 syntax"`
-	Limit  int    `query:"limit" default:"20" min:"1" max:"500" doc:"the most places of an answer"`
+	Query  string `param:"q"`
+	Regexp bool   `param:"regexp"`
+	Limit  int    `param:"limit"`
 }
 
 // searchResult is where a text was found.
@@ -126,14 +126,14 @@ func (a *api) search(ctx context.Context, p searchParams) (found searchResult, e
 	f.Agent, f.Since = "", time.Time{} // the search itself selects by these
 	var within map[string]bool
 	if len(f.Set()) > 0 || p.Status != "" {
-		ids, err := a.Sessions.SelectIDs(ctx, f, string(p.Status))
+		ids, err := a.Sessions.SelectIDs(ctx, f, p.Status)
 		if err != nil {
 			return found, err
 		}
 		if len(ids) == 0 {
 			found.Hits = []store.Hit{}
 			all := store.SessionQuery{SessionFilter: f, Children: true, Archived: true}
-			found.Filters, _, err = a.Sessions.Exclusions(ctx, all, string(p.Status))
+			found.Filters, _, err = a.Sessions.Exclusions(ctx, all, p.Status)
 			return found, err
 		}
 		within = make(map[string]bool, len(ids))
@@ -147,8 +147,8 @@ func (a *api) search(ctx context.Context, p searchParams) (found searchResult, e
 
 type statsParams struct {
 	filterParams
-	By   groups `query:"by" doc:"what the figures are grouped by"`
-	Zone zone   `query:"zone" default:"UTC" doc:"the time zone in which days and weeks begin"`
+	By   groups `param:"by"`
+	Zone zone   `param:"zone"`
 }
 
 func (a *api) stats(ctx context.Context, p statsParams) (store.Stats, error) {
@@ -156,7 +156,7 @@ func (a *api) stats(ctx context.Context, p statsParams) (store.Stats, error) {
 		Location: p.Zone.Location, Sessions: p.filter(time.UTC), Price: a.Sessions.Price}
 	if p.Status != "" {
 		var err error
-		if q.Sessions.IDs, err = a.Sessions.SelectIDs(ctx, q.Sessions, string(p.Status)); err != nil {
+		if q.Sessions.IDs, err = a.Sessions.SelectIDs(ctx, q.Sessions, p.Status); err != nil {
 			return store.Stats{}, err
 		}
 	}
@@ -180,4 +180,6 @@ func (a *api) serverStatus(ctx context.Context, _ none) (serverStatus, error) {
 	return serverStatus{a.version, a.Sessions.Name(), a.Change != nil, a.Changes != nil, pending}, err
 }
 
-func (a *api) openAPI(context.Context, none) (json.RawMessage, error) { return a.document, nil }
+func (a *api) openAPI(context.Context, none) (json.RawMessage, error) {
+	return describe(a.version), nil
+}

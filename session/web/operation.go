@@ -14,99 +14,92 @@ import (
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
-// operation is a row of the table.
-type operation struct {
-	method string
-	// path is below Prefix, with the path parameters in braces.
-	path string
-	// id names the operation for generated clients, summary states in a line what it does.
-	id, summary string
-	params      []parameter
-	// body is what a request has, and result what the answer to a successful one has.
-	body, result content
-	status       int
-	serve        func(a *api, w http.ResponseWriter, r *http.Request) error
-}
+// endpoint answers the requests of an operation.
+type endpoint func(a *api, op *operation, w http.ResponseWriter, r *http.Request) error
 
-// content is a body: JSON of a type, or if that is nil, bytes of one of the media types. Without either there is none.
-type content struct {
-	json  reflect.Type
-	media []string
-	// events are the types of the data of events by the names of these.
-	events map[string]reflect.Type
+// endpoints are those of the operations, by the ids that these have in the document.
+var endpoints = map[string]endpoint{
+	"listSessions":     reading((*api).list),
+	"search":           reading((*api).search),
+	"stats":            reading((*api).stats),
+	"serverStatus":     reading((*api).serverStatus),
+	"openAPI":          reading((*api).openAPI),
+	"getSession":       reading((*api).head),
+	"getDocument":      reading((*api).read),
+	"getTurn":          reading((*api).turn),
+	"getReplay":        reading((*api).replay),
+	"getEligibility":   reading((*api).eligibility),
+	"getPart":          reading((*api).part),
+	"getRows":          reading((*api).rows),
+	"getStatus":        reading((*api).status),
+	"listAnnotations":  reading((*api).annotations),
+	"listDecisions":    reading((*api).decisions),
+	"listSpans":        reading((*api).spans),
+	"diffSessions":     reading((*api).diff),
+	"getPrompt":        reading((*api).prompt),
+	"getCatalog":       reading((*api).catalog),
+	"findTrace":        reading((*api).trace),
+	"findSpan":         reading((*api).span),
+	"exportSession":    raw((*api).export),
+	"followSessions":   raw((*api).events),
+	"followSession":    raw((*api).sessionEvents),
+	"importFile":       raw((*api).importFile),
+	"callStore":        raw((*api).callStore),
+	"updateSession":    changing(http.StatusOK, (*api).update),
+	"deleteSession":    changing(http.StatusOK, (*api).remove),
+	"annotate":         changing(http.StatusCreated, (*api).annotate),
+	"removeAnnotation": changing(http.StatusNoContent, (*api).removeAnnotation),
+	"forkSession":      changing(http.StatusCreated, (*api).fork),
+	"rewindSession":    changing(http.StatusOK, (*api).rewind),
+	"unrewindSession":  changing(http.StatusOK, (*api).unrewind),
 }
 
 // none is no parameters, or no body.
 type none struct{}
 
-// reading is an operation that answers with JSON of a type R.
-func reading[P, R any](path, id, summary string, do func(*api, context.Context, P) (R, error)) operation {
-	params := parametersOf[P]()
-	return operation{method: http.MethodGet, path: path, id: id, summary: summary, params: params,
-		result: content{json: reflect.TypeFor[R]()}, status: http.StatusOK,
-		serve: func(a *api, w http.ResponseWriter, r *http.Request) error {
-			p, err := decode[P](a, r, params)
-			if err != nil {
-				return err
-			}
-			v, err := do(a, r.Context(), p)
-			if err != nil {
-				return err
-			}
-			return answer(w, r, http.StatusOK, v)
-		}}
+// raw is an endpoint that answers by itself, with parameters of a type P.
+func raw[P any](do func(*api, http.ResponseWriter, *http.Request, P) error) endpoint {
+	return func(a *api, op *operation, w http.ResponseWriter, r *http.Request) error {
+		var p P
+		if err := a.decode(op, r, &p); err != nil {
+			return err
+		}
+		return do(a, w, r, p)
+	}
 }
 
-// raw is an operation that answers by itself.
-func raw[P any](method, path, id, summary string, body, result content,
-	do func(*api, http.ResponseWriter, *http.Request, P) error) operation {
-	params := parametersOf[P]()
-	return operation{method: method, path: path, id: id, summary: summary, params: params, body: body,
-		result: result, status: http.StatusOK, serve: func(a *api, w http.ResponseWriter, r *http.Request) error {
-			p, err := decode[P](a, r, params)
-			if err != nil {
-				return err
-			}
-			return do(a, w, r, p)
-		}}
-}
-
-// changing is an operation that changes sessions. Its body is JSON of a type B, and its answer of a type R.
-func changing[P, B, R any](method, path, id, summary string, status int,
-	do func(*api, context.Context, store.Service, P, B) (R, error)) operation {
-	op := operation{method: method, path: path, id: id, summary: summary, params: parametersOf[P](), status: status}
-	if t := reflect.TypeFor[B](); t != reflect.TypeFor[none]() {
-		op.body.json = t
-	}
-	if t := reflect.TypeFor[R](); t != reflect.TypeFor[none]() {
-		op.result.json = t
-	}
-	op.serve = func(a *api, w http.ResponseWriter, r *http.Request) error {
-		p, err := decode[P](a, r, op.params)
+// reading is an endpoint that answers with JSON of a type R.
+func reading[P, R any](do func(*api, context.Context, P) (R, error)) endpoint {
+	return raw(func(a *api, w http.ResponseWriter, r *http.Request, p P) error {
+		v, err := do(a, r.Context(), p)
 		if err != nil {
 			return err
 		}
+		return answer(w, r, http.StatusOK, v)
+	})
+}
+
+// changing is an endpoint that changes sessions. Its body is JSON of a type B, and its answer of a type R.
+func changing[P, B, R any](status int, do func(*api, context.Context, store.Service, P, B) (R, error)) endpoint {
+	return raw(func(a *api, w http.ResponseWriter, r *http.Request, p P) error {
 		var b B
-		if op.body.json != nil {
+		if _, empty := any(b).(none); !empty {
 			if err := decodeBody(w, r, &b); err != nil {
 				return err
 			}
 		}
 		var v R
-		err = a.change(r.Context(), func(ctx context.Context, s store.Service) (err error) {
+		err := a.change(r.Context(), func(ctx context.Context, s store.Service) (err error) {
 			v, err = do(a, ctx, s, p, b)
 			return err
 		})
-		if err != nil {
-			return err
-		}
-		if op.result.json == nil {
+		if err == nil && status == http.StatusNoContent {
 			w.WriteHeader(status)
-			return nil
+		} else if err == nil {
+			err = answer(w, r, status, v)
 		}
-		return answer(w, r, status, v)
-	}
-	return op
+		return err
+	})
 }
 
 // maxBody is the size in bytes up to which a body of JSON is accepted.
@@ -144,15 +137,29 @@ func jsonBody(w http.ResponseWriter, r *http.Request, limit int64) (*json.Decode
 // bodyProblem is the error of a body that cannot be decoded.
 func bodyProblem(err error, to any) error {
 	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok && wrong.Field != "" {
-		return Invalidf(wrong.Field, "give "+jsonName(wrong.Type), "%s is a JSON %s", wrong.Field, wrong.Value)
+		want := "a number"
+		switch wrong.Type.Kind() {
+		case reflect.Bool:
+			want = "true or false"
+		case reflect.String:
+			want = "a string"
+		case reflect.Struct, reflect.Map:
+			want = "an object"
+		}
+		return Invalidf(wrong.Field, "give "+want, "%s is a JSON %s", wrong.Field, wrong.Value)
 	}
 	if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return tooLargeProblem(tooLarge.Limit)
 	}
 	if name, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok {
+		var members []string
+		for _, f := range reflect.VisibleFields(reflect.TypeOf(to).Elem()) {
+			if member, _, _ := strings.Cut(f.Tag.Get("json"), ","); member != "" {
+				members = append(members, member)
+			}
+		}
 		name = strings.Trim(name, `"`)
-		remedy := "leave it out, or use " + strings.Join(members(reflect.TypeOf(to).Elem()), ", ")
-		return Invalidf(name, remedy, "the body has no member %q", name)
+		return Invalidf(name, "leave it out, or use "+strings.Join(members, ", "), "the body has no member %q", name)
 	}
 	return Invalidf("", "send one JSON object", "the body is not JSON: %v", err)
 }
@@ -161,28 +168,4 @@ func bodyProblem(err error, to any) error {
 func tooLargeProblem(limit int64) error {
 	return NewProblem("too-large", http.StatusRequestEntityTooLarge, "", "send less at once",
 		fmt.Sprintf("the body has more than %d bytes", limit))
-}
-
-// jsonName describes the JSON of a type.
-func jsonName(t reflect.Type) string {
-	switch t.Kind() {
-	case reflect.Bool:
-		return "true or false"
-	case reflect.String:
-		return "a string"
-	case reflect.Struct, reflect.Map:
-		return "an object"
-	}
-	return "a number"
-}
-
-// members are the names of the members of a type's JSON.
-func members(t reflect.Type) (names []string) {
-	for _, f := range reflect.VisibleFields(t) {
-		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-		if name != "" && name != "-" {
-			names = append(names, name)
-		}
-	}
-	return names
 }

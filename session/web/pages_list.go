@@ -115,8 +115,8 @@ func with(query url.Values, name, value string) string {
 }
 
 func (v *pages) listSessions(ctx context.Context, p *listPage) error {
-	q, err := fromQuery[listParams](p.Query)
-	if err != nil {
+	var q listParams
+	if err := fromQuery(operationOf("listSessions"), p.Query, &q); err != nil {
 		return err
 	}
 	q.Limit = pageSize

@@ -34,8 +34,8 @@ func (a *api) head(ctx context.Context, p sessionPath) (h sessionHead, err error
 
 type documentParams struct {
 	sessionPath
-	From int `query:"from" doc:"the number of the first turn, from 1"`
-	To   int `query:"to" doc:"the number of the last turn"`
+	From int `param:"from"`
+	To   int `param:"to"`
 }
 
 func (a *api) read(ctx context.Context, p documentParams) (*document.Document, error) {
@@ -82,6 +82,12 @@ type turnTotals struct {
 	Turns int `json:"turns"`
 }
 
+// turnPath names a turn.
+type turnPath struct {
+	sessionPath
+	N int `param:"n"`
+}
+
 func (a *api) turn(ctx context.Context, p turnPath) (t oneTurn, err error) {
 	doc, err := a.Sessions.LoadRange(ctx, p.ID, p.N, p.N)
 	var none *document.NoTurnError
@@ -97,8 +103,8 @@ func (a *api) turn(ctx context.Context, p turnPath) (t oneTurn, err error) {
 
 type replayParams struct {
 	turnPath
-	Model  string `query:"model" doc:"use this model instead of the recorded one"`
-	Effort string `query:"effort" doc:"use this reasoning effort instead of the recorded one"`
+	Model  string `param:"model"`
+	Effort string `param:"effort"`
 }
 
 func (a *api) replay(ctx context.Context, p replayParams) (*replay.Bundle, error) {
@@ -130,6 +136,13 @@ type wholePart struct {
 	Part      document.Part `json:"part"`
 	// Row has the part as it is stored.
 	Row session.Part `json:"row"`
+}
+
+// partPath names a part.
+type partPath struct {
+	sessionPath
+	Message string `param:"message"`
+	Part    string `param:"part"`
 }
 
 func (a *api) part(ctx context.Context, p partPath) (*wholePart, error) {
@@ -224,8 +237,8 @@ func (a *api) spans(ctx context.Context, p sessionPath) (list spanList, err erro
 
 type diffParams struct {
 	sessionPath
-	B           string `path:"b" names:"session" doc:"the other session, likewise"`
-	IgnoreUsage bool   `query:"ignore_usage" doc:"whether not to compare tokens"`
+	B           string `param:"b" session:""`
+	IgnoreUsage bool   `param:"ignore_usage"`
 }
 
 func (a *api) diff(ctx context.Context, p diffParams) (*document.Diff, error) {
@@ -246,6 +259,11 @@ type text struct {
 	// Damaged reports that the text arrived cut or altered: its own digest is another.
 	Damaged bool   `json:"damaged,omitempty"`
 	Body    string `json:"body"`
+}
+
+// digestPath names a system prompt or a tool catalog.
+type digestPath struct {
+	Digest string `param:"digest"`
 }
 
 func (a *api) prompt(ctx context.Context, p digestPath) (text, error) {
@@ -279,7 +297,13 @@ type located struct {
 	PartID    string `json:"part_id,omitempty"`
 }
 
-func (a *api) trace(ctx context.Context, p tracePath) (*located, error) {
+// spanPath names a trace, or a span of it.
+type spanPath struct {
+	Trace string `param:"trace"`
+	Span  string `param:"span"`
+}
+
+func (a *api) trace(ctx context.Context, p spanPath) (*located, error) {
 	return a.locate(ctx, p.Trace, "")
 }
 

@@ -19,7 +19,7 @@ import (
 
 // storeMethod names a method of a store that a [Client] calls.
 type storeMethod struct {
-	Method string `path:"method" doc:"the name of a method of a store"`
+	Method string `param:"method"`
 }
 
 // callStore calls a method of the store for a [Client]: the body is a JSON array of its arguments. The answer is the
