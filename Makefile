@@ -1,7 +1,7 @@
 # Everything here is plain go; the targets only spare typing.
 export CGO_ENABLED ?= 0
 
-.PHONY: build release test long contrib race lint fuzz bench bench-import e2e demo secrets kubeconform
+.PHONY: build release test long contrib race lint fuzz bench e2e demo secrets kubeconform
 
 build: ## the binary, static, in ./agenttrace-bin
 	go build -trimpath -ldflags "-s -w" -o agenttrace-bin ./cmd/agenttrace
@@ -43,9 +43,6 @@ fuzz: ## every fuzz target for FUZZTIME
 
 bench: ## each beside its peer or floor, in the same run
 	go test -run '^$$' -bench . -benchmem ./agenttrace ./session/... ./exporter/... ./collector/...
-
-bench-import: build ## transcripts, new, unchanged and grown, beside agentsview; BASE is the program as of 788e038
-	cd tools/benchimport && go run . -ours $(CURDIR)/agenttrace-bin $(if $(BASE),-base $(abspath $(BASE)))
 
 secrets: ## gitleaks, which knows nothing of how agenttrace redacts, judges its own examples and what was stored and forwarded
 	cd tools/gitleaks && go test ./...

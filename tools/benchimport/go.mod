@@ -1,3 +1,0 @@
-module github.com/agenttrace/agenttrace/tools/benchimport
-
-go 1.26
