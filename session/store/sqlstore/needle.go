@@ -17,8 +17,6 @@ import (
 
 // needle is what is searched for.
 type needle struct {
-	text string
-	// re is the regular expression that is searched for instead of the text.
 	re *regexp.Regexp
 	// literals are in every value that matches, upper and lower case alike.
 	literals []string
@@ -28,16 +26,17 @@ type needle struct {
 	// folded are the literals, folded, if there is no run; buf is for folded JSON.
 	folded [][]byte
 	buf    []byte
-	// rare is the place in run of the letter that texts have least often.
-	rare int
 }
 
 func newNeedle(q store.SearchQuery) (n needle, err error) {
-	n.text, n.literals = q.Text, []string{q.Text}
+	n.literals = []string{q.Text}
+	if !q.Regexp {
+		q.Text = textPattern(q.Text)
+	}
+	if n.re, err = q.Compile(); err != nil {
+		return n, err
+	}
 	if q.Regexp {
-		if n.re, err = q.Compile(); err != nil {
-			return n, err
-		}
 		parsed, err := syntax.Parse(n.re.String(), syntax.Perl)
 		if err != nil {
 			return n, err
@@ -54,18 +53,25 @@ func newNeedle(q store.SearchQuery) (n needle, err error) {
 				n.run = strings.ToLower(piece)
 			}
 		}
-	}
-	for _, literal := range n.literals {
-		if n.run == "" {
-			n.folded = append(n.folded, AppendFolded(nil, literal))
-		}
-	}
-	for i := range n.run {
-		if rarity(n.run[i]) > rarity(n.run[n.rare]) {
-			n.rare = i
-		}
+		n.folded = append(n.folded, AppendFolded(nil, literal))
 	}
 	return n, nil
+}
+
+// textPattern is a regular expression for a text. What is ASCII matches ASCII only, so that the index misses nothing.
+func textPattern(text string) string {
+	var b strings.Builder
+	for _, r := range text {
+		switch quoted := regexp.QuoteMeta(string(r)); {
+		case !foldsAcross(r):
+			b.WriteString(quoted)
+		case r < utf8.RuneSelf:
+			b.WriteString("(?-i:[" + strings.ToLower(quoted) + strings.ToUpper(quoted) + "])")
+		default:
+			b.WriteString("(?-i:" + quoted + ")")
+		}
+	}
+	return b.String()
 }
 
 // literals appends the texts that every match of a regular expression has.
@@ -100,58 +106,17 @@ func foldsAcross(r rune) bool {
 	return false
 }
 
-// rarity orders characters by how seldom they are in JSON of texts and code.
-func rarity(c byte) int {
-	const common = " etaonirshdlu,:.-_cmpfgybwv0123456789kx"
-	if i := strings.IndexByte(common, c); i >= 0 {
-		return i
-	}
-	return len(common)
-}
-
 // mayBeIn reports whether JSON can have the text in one of its values.
 func (n *needle) mayBeIn(raw []byte) bool {
-	if n.run == "" {
-		return n.mayBeFolded(raw)
-	}
-	low := n.run[n.rare]
-	high := low
-	if low >= 'a' && low <= 'z' {
-		high -= 'a' - 'A'
-	}
-	// Each of the two is looked for once per place where it is, however often the
-	// other one is.
-	next := func(c byte, from int) int {
-		if i := bytes.IndexByte(raw[from:], c); i >= 0 {
-			return from + i
+	if n.run != "" {
+		n.buf = n.buf[:0]
+		for _, c := range raw {
+			if c >= 'A' && c <= 'Z' {
+				c += 'a' - 'A'
+			}
+			n.buf = append(n.buf, c)
 		}
-		return len(raw)
-	}
-	at, atHigh := next(low, 0), len(raw)
-	if high != low {
-		atHigh = next(high, 0)
-	}
-	for {
-		i := min(at, atHigh)
-		if i == len(raw) {
-			return false
-		}
-		if start := i - n.rare; start >= 0 && start+len(n.run) <= len(raw) &&
-			equalLower(raw[start:start+len(n.run)], n.run) {
-			return true
-		}
-		if i == at {
-			at = next(low, i+1)
-		} else {
-			atHigh = next(high, i+1)
-		}
-	}
-}
-
-// mayBeFolded is mayBeIn for texts that JSON writes in several ways.
-func (n *needle) mayBeFolded(raw []byte) bool {
-	if len(n.folded) == 0 {
-		return true
+		return bytes.Contains(n.buf, []byte(n.run))
 	}
 	n.buf = AppendFoldedJSON(n.buf[:0], raw)
 	for _, literal := range n.folded {
@@ -160,52 +125,6 @@ func (n *needle) mayBeFolded(raw []byte) bool {
 		}
 	}
 	return true
-}
-
-// equalLower compares bytes in any case with ASCII in lower case.
-func equalLower(b []byte, lower string) bool {
-	for i, c := range b {
-		if c >= 'A' && c <= 'Z' {
-			c += 'a' - 'A'
-		}
-		if c != lower[i] {
-			return false
-		}
-	}
-	return true
-}
-
-// index returns the range of the first match at or after from, or -1.
-func (n *needle) index(text string, from int) (start, end int) {
-	first, _ := utf8.DecodeRuneInString(n.text)
-	for i, r := range text[from:] {
-		if !equalFold(r, first) {
-			continue
-		}
-		if length := n.prefix(text[from+i:]); length >= 0 {
-			return from + i, from + i + length
-		}
-	}
-	return -1, -1
-}
-
-// prefix returns the length of the head of text that is the needle, or -1.
-func (n *needle) prefix(text string) int {
-	at := 0
-	for _, want := range n.text {
-		r, size := utf8.DecodeRuneInString(text[at:])
-		if size == 0 || !equalFold(r, want) {
-			return -1
-		}
-		at += size
-	}
-	return at
-}
-
-// equalFold ignores case. What is ASCII is equal to ASCII only, not to the Kelvin
-// sign or the long s, so that [needle.mayBeIn] misses nothing.
-func equalFold(a, b rune) bool {
-	return a == b || (a < utf8.RuneSelf) == (b < utf8.RuneSelf) && fold(a) == fold(b)
 }
 
 const (
@@ -218,12 +137,6 @@ const (
 
 // matches calls fn with the range of each match in a value, in order.
 func (n *needle) matches(value string, fn func(start, end int)) {
-	if n.re == nil {
-		for start, end := n.index(value, 0); start >= 0; start, end = n.index(value, end) {
-			fn(start, end)
-		}
-		return
-	}
 	for _, m := range n.re.FindAllStringIndex(value, maxMatches) {
 		if m[0] < m[1] {
 			fn(m[0], m[1])
