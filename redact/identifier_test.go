@@ -1,6 +1,9 @@
 package redact
 
 import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -63,6 +66,13 @@ func TestIdentifier(t *testing.T) {
 		r.Text("pw postgres://app:hunter2@db/main")) ||
 		unguessable("password=hunter2swordfish", r.Text("password=hunter2swordfish")) {
 		t.Error("what can be guessed is taken for what cannot, or the reverse")
+	}
+	// Who guesses a password cannot compute its tag.
+	guess := hmac.New(sha256.New, nil)
+	guess.Write([]byte("agenttrace identifier\x00postgres://app:hunter2@db/main"))
+	if out := r.Identifier("postgres://app:hunter2@db/main"); strings.HasSuffix(out,
+		hex.EncodeToString(guess.Sum(nil))[:tagLength]) {
+		t.Errorf("%s has a digest without a key", out)
 	}
 	// Nobody hides a secret by a tag of their own.
 	if out := r.Identifier(token + "~0123456789abcdef"); strings.Contains(out, mix40[:12]) {
