@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
-	"io"
-	"iter"
 	"slices"
 	"strings"
 
@@ -16,38 +14,25 @@ import (
 	"github.com/agenttrace/agenttrace/spans"
 )
 
-// acpDecode yields the sessions in the trace, in the order in which they begin. The
-// sequence can be ranged over once; the caller owns what it yields. report may be nil.
-//
-// Edge cases:
-//   - an empty input yields nothing;
-//   - what is not a message is reported and left out;
-//   - a session that the trace does not see begin, as when it is cut, is there
-//     with what is known of it;
-//   - history that session/load replays into a session which the trace already
-//     has is left out;
-//   - an input without any message, or one that cannot be read, is an error.
-func acpDecode(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-	return rows.Whole("trace", r, report,
-		func(text []byte, report func(codec.Problem), yield func(*codec.Session) bool) error {
-			messages, err := acpMessages(text, report)
-			d := &acpDecoder{report: report, sessions: make(map[string]*acpConversation), conn: acpNewConnection()}
-			for i := range messages {
-				d.message(&messages[i])
-			}
-			if len(d.early) > 0 {
-				d.line = d.early[0].line
-				d.problem("%d logs of a connection without a session: left out", len(d.early))
-			}
-			order := d.order // and nothing else is held while a session is yielded
-			for i, c := range order {
-				order[i] = nil
-				if !yield(c.finish()) {
-					break
-				}
-			}
-			return err
-		})
+var acpDecode = rows.Whole("trace", acpSessions)
+
+// acpSessions returns the sessions in a trace, in the order in which they begin. One that the trace does not see
+// begin, as when it is cut, is there with what is known of it. A text without any message is an error, unless it is
+// empty.
+func acpSessions(text []byte, report func(codec.Problem)) (all []*codec.Session, err error) {
+	messages, err := acpMessages(text, report)
+	d := &acpDecoder{report: report, sessions: make(map[string]*acpConversation), conn: acpNewConnection()}
+	for i := range messages {
+		d.message(&messages[i])
+	}
+	if len(d.early) > 0 {
+		d.line = d.early[0].line
+		d.problem("%d logs of a connection without a session: left out", len(d.early))
+	}
+	for _, c := range d.order {
+		all = append(all, c.finish())
+	}
+	return all, err
 }
 
 // acpConnection is what the two sides know before there is a session.

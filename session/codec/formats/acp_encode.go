@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
-	"io"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,23 +16,8 @@ import (
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
-// acpEncode writes the session to w as a trace of its own, a message per line as
-// over stdio, from initialize on.
-//
-// acpEncode refuses rows without an id or under a row that they do not name (see
-// [session.Transcript.CheckTree]), and then writes nothing.
-func acpEncode(w io.Writer, s *codec.Session) error {
-	if err := s.CheckTree(); err != nil {
-		return fmt.Errorf("encode session %s: %w", s.Session.ID, err)
-	}
-	if _, err := w.Write(acpTrace(s)); err != nil {
-		return fmt.Errorf("write session %s: %w", s.Session.ID, err)
-	}
-	return nil
-}
-
-// acpTrace returns the trace.
-func acpTrace(s *codec.Session) []byte {
+// acpEncode writes the session as a trace of its own, a message per line as over stdio, from initialize on.
+func acpEncode(s *codec.Session) []byte {
 	e := &acpEncoder{
 		s: s, t: s.Sorted(),
 		ids: make(map[string]string), questioned: make(map[string]bool), has: make(map[string]bool),

@@ -24,7 +24,7 @@ func TestACPFramingsAgree(t *testing.T) {
 	for _, name := range []string{"handmade_raw.ndjson", "handmade_zed.json", "handmade_inspector.jsonl",
 		"handmade_conductor.jsons", "inspector_basic-session.jsonl"} {
 		all, _ := readText(t, acpDecode, readFile(t, "testdata/acp/"+name))
-		text := writtenText(t, acpEncode, all[0])
+		text := string(acpEncode(all[0]))
 		if err := acpValid(text); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -37,7 +37,7 @@ func TestACPFramingsAgree(t *testing.T) {
 // TestACPForeign: what others read of a session that no trace gave.
 func TestACPForeign(t *testing.T) {
 	codectest.CheckGolden(t, "testdata/acp/foreign.golden.ndjson",
-		writtenText(t, acpEncode, rowsOf(t, "testdata/acp/foreign.rows")), *update)
+		string(acpEncode(rowsOf(t, "testdata/acp/foreign.rows"))), *update)
 }
 
 func FuzzACPDecode(f *testing.F) { fuzz(f, "acp") }
@@ -109,7 +109,7 @@ func acpAnswered(t *testing.T, parts ...acpPart) string {
 	for i, p := range parts {
 		answer.Parts[i].CreatedAt, answer.Parts[i].UpdatedAt = p.from, p.to
 	}
-	return writtenText(t, acpEncode, s)
+	return string(acpEncode(s))
 }
 
 func acpToolPart(id, state, rest string, from, to int64) acpPart {
@@ -162,14 +162,14 @@ func TestACPCallsEndAfterTheirWork(t *testing.T) {
 			acpAnswered(t, acpToolPart("c1", "output-available", `"input":{},"output":1`, 3, 30), text),
 			[]string{"begin c1", "end c1", "text"},
 		},
-		{"a file, without times", writtenText(t, acpEncode, one(t, acpDecode, `{"jsonrpc":"2.0","id":1,"method":"session/new","params":{"cwd":"/w","mcpServers":[]}}
+		{"a file, without times", string(acpEncode(one(t, acpDecode, `{"jsonrpc":"2.0","id":1,"method":"session/new","params":{"cwd":"/w","mcpServers":[]}}
 {"jsonrpc":"2.0","id":1,"result":{"sessionId":"s"}}
 {"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":{"sessionUpdate":"tool_call","toolCallId":"c1","title":"t"}}}
 {"jsonrpc":"2.0","id":"f","method":"fs/read_text_file","params":{"sessionId":"s","path":"/w/a"}}
 {"jsonrpc":"2.0","id":"f","result":{"content":"x"}}
 {"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":{"sessionUpdate":"tool_call_update","toolCallId":"c1","status":"completed"}}}
 {"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"ok"}}}}
-`)), []string{"begin c1", "file", "end c1", "text"}},
+`))), []string{"begin c1", "file", "end c1", "text"}},
 	}
 	for _, tt := range tests {
 		if diff := cmp.Diff(tt.want, acpOrder(tt.trace)); diff != "" {

@@ -31,7 +31,7 @@
 // # Writing
 //
 // A step of an assistant message is an LLM_CALL whose prompt is what was said since the
-// last one, and so on. [agentdbgLosses] lists what is lost. Errors of the types Interrupted,
+// last one, and so on. losses.txt lists what is lost. Errors of the types Interrupted,
 // Unfinished and PermissionDenied are no exceptions of the agent: they are read as the
 // end of a turn or the result of a call. The ids are lower-case UUIDv4s derived from the
 // session's, as AgentDbg requires.
@@ -48,7 +48,6 @@ import (
 	"slices"
 
 	"github.com/agenttrace/agenttrace/session"
-	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
 )
 
@@ -143,23 +142,3 @@ func agentdbgErrorText(v json.RawMessage) string {
 	}
 	return typ + ": " + message
 }
-
-// agentdbgLosses are what a run does not hold of a session. The conformance suite checks the list.
-var agentdbgLosses = codec.ForeignLosses(codec.Losses{
-	{What: "ids and times", Note: "a run has a UUIDv4, and so have calls; times are those of events"},
-	{What: "agents and models", Note: "all but the provider and the model of calls"},
-	{What: "columns of the session", Note: "all but its directory"},
-	{What: "borders of messages, steps and texts", Note: "a user's message ends the answer, and each call begins a step"},
-	{What: "rewinds", Note: "the messages are written like the others"},
-	{What: "texts", Note: "a question that repeats the last one; one without an answer is a state of the run; " +
-		"those of the system are its prompt; what is longer than 20,000 bytes"},
-	{What: "reasoning", Note: "that of the system, and of questions that are lost"},
-	{What: "files and sources", Note: "those of the system, of questions that are lost, names, and sources"},
-	{What: "compactions", Note: "they are states of the run"},
-	{What: "tokens and costs of messages", Note: "input and output, with all that they include, are kept"},
-	{What: "ends of turns", Note: "that of a turn in whose place another goes on, that a rewind hid, or that waits"},
-	{What: "data parts", Note: "those of users and the system; loop warnings list events"},
-	{What: "tool calls", Note: "states without a result become one, and the type of an error is before its message"},
-	{What: "tool inputs and outputs", Note: "one that is no object or text is wrapped in an object; long texts are cut"},
-	{What: "system prompts and tool catalogs", Note: "catalogs, and prompts that no message names"},
-}, "permissions")

@@ -30,13 +30,6 @@ const agentdbgOtherSpan = "SPAN"
 
 var agentdbgTraceID, agentdbgSpanID = regexp.MustCompile(`^[0-9a-f]{32}$`), regexp.MustCompile(`^[0-9a-f]{16}$`)
 
-// agentdbgMaidaLosses are what a run of Maida does not hold of a session.
-var agentdbgMaidaLosses = func() codec.Losses {
-	all := slices.Clone(agentdbgLosses)
-	all[0].Note = "a run has a trace id, and calls have those of spans; times are those of spans"
-	return all
-}()
-
 // agentdbgEncodeMaida writes the session to w as the spans.jsonl of a run of Maida: the root span
 // has what its meta.json has.
 func agentdbgEncodeMaida(w io.Writer, s *codec.Session) error {

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"iter"
 	"os"
@@ -43,22 +42,18 @@ type agentdbgEvent struct {
 
 // agentdbgDecode reads what is in one stream: an events.jsonl, a spans.jsonl, a run.json, or a file of "agentdbg
 // export". Events belong to the runs of their run_id. An error is yielded when nothing in the stream is of AgentDbg.
-func agentdbgDecode(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-	return rows.Whole("run", r, report, agentdbgStream)
-}
+var agentdbgDecode = rows.Whole("run", agentdbgSessions)
 
-func agentdbgStream(text []byte, report func(codec.Problem), yield func(*codec.Session) bool) error {
+func agentdbgSessions(text []byte, report func(codec.Problem)) (all []*codec.Session, err error) {
 	runs := (&agentdbgReader{report: report}).stream(text)
 	if len(runs) == 0 {
-		return errors.New("no event and no run in it: want events.jsonl, spans.jsonl, or what their programs export")
+		err = errors.New("no event and no run in it: want events.jsonl, spans.jsonl, or what their programs export")
 	}
 	for i, r := range runs {
 		runs[i] = nil // it may be large, and a session is made of it
-		if !yield(agentdbgBuild(r, report)) {
-			break
-		}
+		all = append(all, agentdbgBuild(r, report))
 	}
-	return nil
+	return all, err
 }
 
 // agentdbgFiles are those of a run, of AgentDbg and of Maida.
@@ -80,11 +75,17 @@ func agentdbgDecodeFile(path string, report func(codec.Problem)) iter.Seq2[*code
 		if !info.IsDir() {
 			if root = filepath.Dir(path); !slices.Contains(agentdbgFiles, filepath.Base(path)) {
 				text, err := codec.ReadFile(path)
+				var all []*codec.Session
 				if err == nil {
-					err = agentdbgStream(text, report, yield)
+					all, err = agentdbgSessions(text, report)
 				}
 				if err != nil {
 					return fmt.Errorf("read runs: %s: %w", path, err)
+				}
+				for _, s := range all {
+					if !yield(s) {
+						break
+					}
 				}
 				return nil
 			}

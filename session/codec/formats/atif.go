@@ -25,7 +25,7 @@
 // that a rewind hid are not among the steps, and a message of a fork that its parent has is marked as
 // copied. Below extra are the title, is_error of the result of a call that failed, the metrics of a
 // compaction, and the session_id of a sub-agent; what the session used beside its steps is below extra of
-// final_metrics. [atifLosses] lists what has no field.
+// final_metrics. losses.txt lists what has no field.
 
 package formats
 
@@ -112,21 +112,3 @@ func atifBlock(data rows.Object) rows.Object {
 func atifImage(media string, path json.RawMessage) rows.Object {
 	return rows.Of("type", "image", "source", rows.Of("media_type", media, "path", path))
 }
-
-// atifLosses are what a trajectory does not hold of a session. The conformance suite checks the list.
-var atifLosses = codec.ForeignLosses(codec.Losses{
-	{What: "ids and times", Note: "those of messages; a step has one time; a call with the id of another gets its own"},
-	{What: "agents and models", Note: "providers, and agents of messages"},
-	{What: "columns of the session", Note: "all but its cost, and what was read from a trajectory"},
-	{What: "borders of messages, steps and texts", Note: "messages of the assistant are one until the user's next"},
-	{What: "texts", Note: "those of messages that a rewind hid"},
-	{What: "reasoning", Note: "that of a step is one text"},
-	{What: "files and sources", Note: "all but images without names"},
-	{What: "compactions", Note: "their tails and sizes, and those that a rewind hid"},
-	{What: "tokens", Note: "those of messages that a rewind hid"},
-	{What: "tokens and costs of messages", Note: "those of messages that are one, or hidden"},
-	{What: "tool calls", Note: "those of messages that a rewind hid; denied ones are failed, and states are lost"},
-	{What: "tool inputs and outputs", Note: "outputs are texts; an input that is not an object is wrapped in one"},
-	{What: "system prompts and tool catalogs",
-		Note: "the prompt is a system message, and a later catalog of another shape than OpenAI's is lost"},
-}, "rewinds", "ends of turns", "data parts", "permissions")

@@ -8,8 +8,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"iter"
 	"math"
 	"slices"
 	"strconv"
@@ -23,21 +21,18 @@ import (
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
-// atifDecode reads the trajectory in r, and after it those of its sub-agents that it has in it. It holds
-// all of r in memory. What is not a trajectory is an error that names the line or the field.
-func atifDecode(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-	return rows.Whole("trajectory", r, report,
-		func(text []byte, report func(codec.Problem), yield func(*codec.Session) bool) error {
-			o, err := atifParse(text, report)
-			if err == nil {
-				err = atifCheck(o)
-			}
-			if err == nil {
-				atifSessions(o, atifSource{text: text}, report, yield)
-			}
-			return err
-		})
-}
+// atifDecode reads a trajectory, and after it those of its sub-agents that it has in it. What is not a trajectory is an
+// error that names the line or the field.
+var atifDecode = rows.Whole("trajectory", func(text []byte, report func(codec.Problem)) ([]*codec.Session, error) {
+	o, err := atifParse(text, report)
+	if err == nil {
+		err = atifCheck(o)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return atifSessions(o, atifSource{text: text}, report), nil
+})
 
 // atifSource is where a trajectory comes from: a text, or for one of a sub-agent the session that
 // started it, with the message of its user and the time.
@@ -48,12 +43,10 @@ type atifSource struct {
 	at              int64 // when it was started
 }
 
-func atifSessions(o rows.Object, from atifSource, report func(codec.Problem), yield func(*codec.Session) bool) bool {
+func atifSessions(o rows.Object, from atifSource, report func(codec.Problem)) []*codec.Session {
 	b := atifNewBuilder(o, from, report)
 	s := b.build(o)
-	if !yield(s) {
-		return false
-	}
+	all := []*codec.Session{s}
 	for i, raw := range rows.Elements(o.Get("subagent_trajectories")) {
 		place := fmt.Sprintf("%ssubagent_trajectories[%d].", from.place, i)
 		child, err := rows.Parse(raw)
@@ -70,11 +63,9 @@ func atifSessions(o rows.Object, from atifSource, report func(codec.Problem), yi
 			start.at = s.Session.CreatedAt
 		}
 		start.text, start.place, start.parent = raw, place, s.Session.ID
-		if !atifSessions(child, start, report, yield) {
-			return false
-		}
+		all = append(all, atifSessions(child, start, report)...)
 	}
-	return true
+	return all
 }
 
 // atifParse reads the document.

@@ -88,26 +88,26 @@ func suites() []codectest.Codec {
 			_, err := csv.NewReader(bytes.NewReader(data)).ReadAll() // rows of one length
 			return err
 		}}),
-		suite("agentdbg", codectest.Codec{Losses: agentdbgLosses, Whole: true,
+		suite("agentdbg", codectest.Codec{Losses: lossesOf("agentdbg"), Whole: true,
 			Native: []string{"testdata/agentdbg/export.json"}}),
 		agentdbgEvents,
-		directory("agentdbg", codectest.Codec{Losses: agentdbgLosses,
+		directory("agentdbg", codectest.Codec{Losses: lossesOf("agentdbg"),
 			Native: []string{agentdbgDataDir, agentdbgDataDir + "/runs/*"}}),
-		suite("maida", codectest.Codec{Losses: agentdbgMaidaLosses, Many: true, Slow: true,
+		suite("maida", codectest.Codec{Losses: lossesOf("maida"), Many: true, Slow: true,
 			Native: []string{agentdbgMaidaDir + "/runs/*/spans.jsonl"}}),
-		directory("maida", codectest.Codec{Losses: agentdbgMaidaLosses,
+		directory("maida", codectest.Codec{Losses: lossesOf("maida"),
 			Native: []string{agentdbgMaidaDir, agentdbgMaidaDir + "/runs/*"}}),
-		suite("jutul", codectest.Codec{Losses: jutulLosses, Slow: true, Native: []string{jutulSample}}),
+		suite("jutul", codectest.Codec{Losses: lossesOf("jutul"), Slow: true, Native: []string{jutulSample}}),
 		jutulEvents,
 		skilletReplayLog,
 		skilletItemStore,
-		suite("acp", codectest.Codec{Losses: acpLosses,
+		suite("acp", codectest.Codec{Losses: lossesOf("acp"),
 			Native: []string{"testdata/acp/*.ndjson", "testdata/acp/*.json", "testdata/acp/*.jsonl", "testdata/acp/*.jsons"},
 			Check:  func(data []byte) error { return acpValid(string(data)) }}),
-		suite("atif", codectest.Codec{Losses: atifLosses, Whole: true, Native: []string{"testdata/atif/*.json"},
+		suite("atif", codectest.Codec{Losses: lossesOf("atif"), Whole: true, Native: []string{"testdata/atif/*.json"},
 			Check: atifBroken}),
-		suite("pi", codectest.Codec{Losses: piLosses, Native: []string{"testdata/pi/*.jsonl"}}),
-		suite("sts", codectest.Codec{Losses: stsLosses, Native: []string{"testdata/sts/*.jsonl"}}),
+		suite("pi", codectest.Codec{Losses: lossesOf("pi"), Native: []string{"testdata/pi/*.jsonl"}}),
+		suite("sts", codectest.Codec{Losses: lossesOf("sts"), Native: []string{"testdata/sts/*.jsonl"}}),
 		suite("sqlite", codectest.Codec{Many: true, Rows: true, Slow: true}),
 	}
 }
@@ -171,7 +171,7 @@ var agentdbgEvents = codectest.Codec{
 		_, err = w.Write(text)
 		return err
 	},
-	Decode: agentdbgDecode, Losses: agentdbgLosses,
+	Decode: agentdbgDecode, Losses: lossesOf("agentdbg"),
 	Many: true, Slow: true,
 }
 
@@ -199,7 +199,7 @@ var jutulEvents = codectest.Codec{
 			}), nil)
 		}
 	},
-	Losses: jutulLosses,
+	Losses: lossesOf("jutul"),
 	Check: func(data []byte) error {
 		for _, e := range jutulParseEvents(string(data)) {
 			if !json.Valid([]byte(e.payload)) || strings.ContainsFunc(e.payload, func(r rune) bool { return r > 127 }) {
@@ -231,8 +231,11 @@ func jutulParseEvents(text string) (all []jutulEvent) {
 // skilletReplayLog is the codec as the suite takes it, with the replay log, and itemStore with the
 // session store, which keeps less of some and more of others.
 var skilletReplayLog = codectest.Codec{
-	Name:   "skillet log",
-	Encode: skilletEncode, Decode: skilletDecode, Losses: skilletLosses, Native: []string{skilletSampleLog},
+	Name: "skillet log",
+	Encode: func(w io.Writer, s *codec.Session) error {
+		return written(skilletEncode)(w)(&Source{Session: s})
+	},
+	Decode: skilletDecode, Losses: lossesOf("skillet"), Native: []string{skilletSampleLog},
 	Fits: func(s *codec.Session) bool {
 		return slices.ContainsFunc(s.Messages, func(m session.MessageAndParts) bool {
 			compaction := len(m.Parts) == 1 && m.Parts[0].Type == session.TypeCompaction

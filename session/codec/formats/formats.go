@@ -87,7 +87,7 @@ var All = []Format{{
 	Exported: "a run of AgentDbg; into a directory, its data directory",
 	Imported: "runs of AgentDbg, and of Maida before 0.4: one, a directory of them, or what its export writes",
 	Writing: Writing{
-		Ext: ".json", JSON: true, Explain: explained(agentdbgLosses.Of),
+		Ext: ".json", JSON: true, Explain: explainLosses("agentdbg"),
 		Stream: streamRows(agentdbgEncode),
 		Dir: func(path string, s *Source, replace bool) error {
 			_, err := agentdbgEncodeFile(path, s.Session, replace)
@@ -105,7 +105,7 @@ var All = []Format{{
 	Exported: "the spans of a run of Maida; into a directory, its data directory",
 	Imported: "runs of Maida: one, a directory of them, or what its export writes",
 	Writing: Writing{
-		Ext: ".jsonl", Many: true, JSON: true, Explain: explained(agentdbgMaidaLosses.Of),
+		Ext: ".jsonl", Many: true, JSON: true, Explain: explainLosses("maida"),
 		Stream: streamRows(agentdbgEncodeMaida),
 		Dir: func(path string, s *Source, replace bool) error {
 			_, err := agentdbgEncodeMaidaFile(path, s.Session, replace)
@@ -123,7 +123,7 @@ var All = []Format{{
 	Exported: "a trace database of jutul-agent",
 	Imported: "a trace database of jutul-agent, or the directory that has it",
 	Writing: Writing{
-		Ext: ".sqlite", Explain: explained(jutulLosses.Of),
+		Ext: ".sqlite", Explain: explainLosses("jutul"),
 		File: func(path string, s *Source) error { return jutulEncodeFile(path, s.Session) },
 	},
 	Reading: codec.Reading{
@@ -136,7 +136,7 @@ var All = []Format{{
 	Exported: "a replay log of skillet, a store where the file ends in .sqlite; into a directory, both",
 	Imported: "replay logs and stores of skillet; a state directory for both",
 	Writing: Writing{
-		Ext: ".jsonl", JSON: true, Explain: explained(skilletLosses.Of), Stream: streamRows(skilletEncode),
+		Ext: ".jsonl", JSON: true, Explain: explainLosses("skillet"), Stream: written(skilletEncode),
 		File:       func(path string, s *Source) error { return skilletEncodeFile(path, s.Session, false) },
 		WritesFile: func(path string) bool { return filepath.Ext(path) == ".sqlite" },
 		Dir: func(path string, s *Source, replace bool) error {
@@ -156,14 +156,14 @@ var All = []Format{{
 	Name:     "acp",
 	Exported: "messages of the Agent Client Protocol, a line each",
 	Imported: "messages of the Agent Client Protocol, bare or as Zed, an inspector or a conductor logs them",
-	Writing:  Writing{Ext: ".ndjson", JSON: true, Explain: explained(acpLosses.Of), Stream: streamRows(acpEncode)},
+	Writing:  Writing{Ext: ".ndjson", JSON: true, Explain: explainLosses("acp"), Stream: written(acpEncode)},
 	Reading:  codec.Reading{Extensions: []string{".json", ".jsonl", ".ndjson"}, SniffKeys: looksACP, Decode: acpDecode},
 }, {
 	Name:     "atif",
 	Exported: "an ATIF 1.7 trajectory, for benchmarks and trainers",
 	Imported: "ATIF trajectories, versions 1.0 to 1.8",
 	Writing: Writing{
-		Ext: ".json", JSON: true, SubAgents: true, Explain: explained(atifLosses.Of),
+		Ext: ".json", JSON: true, SubAgents: true, Explain: explainLosses("atif"),
 		Stream: each(func(w io.Writer, s *Source) error { return atifEncode(w, s.Session, s.SubAgents...) }),
 	},
 	Reading: codec.Reading{Extensions: []string{".json"}, SniffKeys: atifLooks, Decode: atifDecode},
@@ -171,13 +171,13 @@ var All = []Format{{
 	Name:     "pi",
 	Exported: "a session file of Pi, which Hugging Face's viewer shows, too",
 	Imported: "session files of Pi",
-	Writing:  Writing{Ext: ".jsonl", JSON: true, Explain: explained(piLosses.Of), Stream: streamRows(piEncode)},
+	Writing:  Writing{Ext: ".jsonl", JSON: true, Explain: explainLosses("pi"), Stream: written(piEncode)},
 	Reading:  codec.Reading{Extensions: []string{".jsonl"}, SniffKeys: piLooks, Decode: piDecode, DecodeText: piDecodeText},
 }, {
 	Name:     "sts",
 	Exported: "a session trace for Hugging Face's viewer",
 	Imported: "session traces of Hugging Face's simple format",
-	Writing:  Writing{Ext: ".jsonl", JSON: true, Explain: explained(stsLosses.Of), Stream: streamRows(stsEncode)},
+	Writing:  Writing{Ext: ".jsonl", JSON: true, Explain: explainLosses("sts"), Stream: written(stsEncode)},
 	Reading:  codec.Reading{Extensions: []string{".jsonl"}, SniffKeys: stsLooks, Decode: stsDecode},
 }, {
 	Name: "claude-code", Imported: "transcripts of Claude Code", Reading: transcripts.Claude,

@@ -26,7 +26,7 @@ func TestImagesOfToolsAreImages(t *testing.T) {
 	}{
 		"atif": {func(b *bytes.Buffer) error { return atifEncode(b, s) },
 			`"path": "data:image/png;base64,` + picture + `"`},
-		"sts": {func(b *bytes.Buffer) error { return stsEncode(b, s) }, `the page\n` + shown},
+		"sts": {func(b *bytes.Buffer) error { b.Write(stsEncode(s)); return nil }, `the page\n` + shown},
 		"html": {func(b *bytes.Buffer) error { return render.HTML(b, doc, document.Words{}) },
 			`<img src="data:image/png;base64,` + picture + `" alt="` + shown + `"`},
 		"markdown": {func(b *bytes.Buffer) error { return render.Markdown(b, doc, document.Words{}) }, shown},

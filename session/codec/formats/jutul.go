@@ -30,7 +30,7 @@
 // status, payloads that were not JSON objects are wrapped as {"data": …}, and an
 // event without a kind is a jutul_event.
 //
-// Any other session is written as far as events have words for it; [jutulLosses] lists what
+// Any other session is written as far as events have words for it; losses.txt lists what
 // they do not hold. A part that only has the name of one of jutul's kinds is an event
 // data-<kind>, arguments that are not an object are in one, under "input", and where a step
 // begins is not an event.
@@ -120,23 +120,6 @@ func jutulParseTime(s string) (int64, error) {
 func jutulParsePayload(text string) (o rows.Object, odd bool, err error) {
 	return rows.ParsePython([]byte(text), strconv.Quote)
 }
-
-// jutulLosses are what a trace does not hold of a session. The conformance suite checks the list.
-var jutulLosses = codec.ForeignLosses(codec.Losses{
-	{What: "ids and times", Note: "those of messages; a call with the id of another gets its own"},
-	{What: "title", Note: "an empty one"},
-	{What: "borders of messages, steps and texts", Note: "a user's message ends the answer, which has no steps"},
-	{What: "rewinds", Note: "the messages are written like the others"},
-	{What: "texts", Note: "those of system messages"},
-	{What: "reasoning", Note: "that of system messages"},
-	{What: "compactions", Note: "their tails and sizes"},
-	{What: "tokens", Note: "a count that is too large"},
-	{What: "tokens and costs of messages", Note: "the tokens are those of the whole answer"},
-	{What: "data parts", Note: "data that is not an object is wrapped in one"},
-	{What: "tool calls", Note: "those of system messages, those without a name, and states without a result"},
-	{What: "tool inputs and outputs", Note: "outputs are texts; an input that is not an object is wrapped in one"},
-	{What: "permissions", Note: "questions that no decision has, and details"},
-}, "agents and models", "ends of turns", "files and sources", "system prompts and tool catalogs")
 
 // jutulFileName is what jutul-agent calls the trace in a session's directory.
 const jutulFileName = "trace.sqlite"

@@ -344,7 +344,7 @@ func jutulWritten(t *testing.T, data ...string) (events []string) {
 			t.Fatal(err)
 		}
 		for _, l := range codec.Lost(s, again) {
-			if !slices.ContainsFunc(jutulLosses.Of(s), func(listed codec.Loss) bool { return listed.What == l.What }) {
+			if !slices.ContainsFunc(lossesOf("jutul").Of(s), func(listed codec.Loss) bool { return listed.What == l.What }) {
 				t.Errorf("%d %s are lost, and Explain does not list them", l.Count, l.What)
 			}
 		}

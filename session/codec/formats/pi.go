@@ -19,7 +19,7 @@
 // # To a file
 //
 // A model call is a message of the assistant, in the order of its parts, and messages that a rewind
-// hid are a branch that was left. [piLosses] lists what has no entry.
+// hid are a branch that was left. losses.txt lists what has no entry.
 
 package formats
 
@@ -29,8 +29,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"iter"
 	"slices"
 	"strconv"
 	"strings"
@@ -133,25 +131,8 @@ func piBlocks(content json.RawMessage) (all []rows.Object) {
 	return all
 }
 
-// piLosses are what a file does not hold of a session. The conformance suite checks the list.
-var piLosses = codec.ForeignLosses(codec.Losses{
-	{What: "ids and times", Note: "those of messages and calls; an entry has one time"},
-	{What: "agents and models", Note: "those of users, of messages that are one, and agents of messages"},
-	{What: "columns of the session", Note: "all but its directory, and the cost of model calls"},
-	{What: "borders of messages, steps and texts", Note: "messages of the assistant are one until the user's next"},
-	{What: "rewinds", Note: "those of messages of the assistant that are one"},
-	{What: "reasoning", Note: "that of users"},
-	{What: "files and sources", Note: "all but images of users without names"},
-	{What: "compactions", Note: "their sizes"},
-	{What: "tokens and costs of messages", Note: "tokens of reasoning are output; those of messages that are one"},
-	{What: "ends of turns", Note: "errors of turns that did not fail, and reasons for which Pi has another word"},
-	{What: "data parts", Note: "commands of the user are system messages"},
-	{What: "tool calls", Note: "denied ones are failed, and states without a result become one"},
-	{What: "tool inputs and outputs", Note: "outputs are texts; an input that is not an object is wrapped in one"},
-}, "permissions", "system prompts and tool catalogs")
-
 // piEncode writes the session as a file of Pi's.
-func piEncode(w io.Writer, s *codec.Session) error {
+func piEncode(s *codec.Session) []byte {
 	e := piEncoder{s: s, t: s.Sorted(), entries: make(map[string]string)}
 	row := &e.t.Session
 	dir := ""
@@ -169,10 +150,7 @@ func piEncode(w io.Writer, s *codec.Session) error {
 	} else if e.branch != "" {
 		e.entry(piEntryInfo, row.UpdatedAt, false, "name", "")
 	}
-	if _, err := w.Write(e.out); err != nil {
-		return fmt.Errorf("write session %s: %w", row.ID, err)
-	}
-	return nil
+	return e.out
 }
 
 type piEncoder struct {
@@ -340,25 +318,13 @@ func piStop(m *session.MessageAndParts, st *rows.Step, last, called bool) (reaso
 	return "stop", ""
 }
 
-// piDecodeText reads the session of a file, of which text is the content; see [codec.Reading].
-func piDecodeText(_ string, text []byte, report func(codec.Problem)) (all []*codec.Session, err error) {
-	err = piSession(text, report, func(s *codec.Session) bool {
-		all = append(all, s)
-		return true
-	})
-	if err != nil {
-		return nil, fmt.Errorf("read session of Pi: %w", err)
-	}
-	return all, nil
-}
+var piDecode = rows.Whole("session of Pi", func(text []byte, report func(codec.Problem)) ([]*codec.Session, error) {
+	return piDecodeText("", text, report)
+})
 
-// piDecode reads the session in r. A line that is not an entry is reported and left out, and what
-// follows it stays where it is. A file without a header is an error.
-func piDecode(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-	return rows.Whole("session of Pi", r, report, piSession)
-}
-
-func piSession(text []byte, report func(codec.Problem), yield func(*codec.Session) bool) error {
+// piDecodeText reads the session of a file. A line that is not an entry is reported and left out, and what follows it
+// stays where it is. A file without a header is an error.
+func piDecodeText(_ string, text []byte, report func(codec.Problem)) ([]*codec.Session, error) {
 	b := &piBuilder{report: report, calls: make(map[string]*rows.Part), messages: make(map[string]string)}
 	var entries []piEntry
 	for l := range rows.Lines(text, report) {
@@ -369,7 +335,7 @@ func piSession(text []byte, report func(codec.Problem), yield func(*codec.Sessio
 		}
 		switch {
 		case b.s == nil && (o.Text("type") != "session" || o.Text("id") == ""):
-			return fmt.Errorf(`line %d: is not a header: want {"type":"session","version":%d,"id":…} first`,
+			return nil, fmt.Errorf(`line %d: is not a header: want {"type":"session","version":%d,"id":…} first`,
 				l.N, piVersion)
 		case b.s == nil:
 			b.header(o)
@@ -380,11 +346,10 @@ func piSession(text []byte, report func(codec.Problem), yield func(*codec.Sessio
 		}
 	}
 	if b.s == nil {
-		return errors.New("it is empty: want a header and entries")
+		return nil, errors.New("it is empty: want a header and entries")
 	}
 	piLink(entries, b.started)
-	yield(b.build(entries))
-	return nil
+	return []*codec.Session{b.build(entries)}, nil
 }
 
 // piEntry is an entry with the place of its parent, -1 for the first one. On reports that it is on the

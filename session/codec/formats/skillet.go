@@ -26,7 +26,7 @@
 //
 // Both are written from the rows alone. The log has no step for reasoning, files of
 // the assistant, data parts or compactions, and the store no item for data parts;
-// neither has a place for what belongs to others. They are left out, and [skilletLosses]
+// neither has a place for what belongs to others. They are left out, and losses.txt
 // lists them. What no row has is not written again: how a stream was cut into
 // steps, the ids of jobs, and the ids that a provider gave its items.
 
@@ -216,22 +216,3 @@ func skilletPartsOf(m *session.MessageAndParts) []rows.Object {
 	}
 	return all
 }
-
-// skilletKept is where a state directory has what the log alone does not hold.
-const skilletKept = "in session_items, where both are written"
-
-// skilletLosses are what a replay log does not hold of a session. The conformance suite checks the list.
-var skilletLosses = codec.ForeignLosses(codec.Losses{
-	{What: "ids and times", Note: "an id that is the name of the conversation is kept by the path of the log, " +
-		"and those of calls " + skilletKept},
-	{What: "agents and models", Note: "they are those of the first agent's step, and of final results"},
-	{What: "borders of messages, steps and texts", Note: "a turn is a question and an answer, whose texts are joined"},
-	{What: "texts", Note: "those of hidden and system messages, and withheld ones"},
-	{What: "reasoning", Kept: skilletKept},
-	{What: "files and sources", Note: "those of answers, names of images and sounds, and sources"},
-	{What: "ends of turns", Note: "a turn that ended otherwise has no final result"},
-	{What: "data parts", Note: "all but steps of agents and handoffs"},
-	{What: "tool calls", Note: "those of users and the system, and states without a result"},
-	{What: "tool inputs and outputs", Note: "outputs are texts"},
-}, "title", "rewinds", "compactions", "tokens", "tokens and costs of messages", "permissions",
-	"system prompts and tool catalogs")

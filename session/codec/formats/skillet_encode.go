@@ -3,8 +3,6 @@ package formats
 import (
 	"cmp"
 	"encoding/json"
-	"fmt"
-	"io"
 	"math"
 	"slices"
 	"strings"
@@ -14,18 +12,6 @@ import (
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
 )
-
-// skilletEncode writes the session to w as a replay log. It does not change s. Rows that
-// make no tree are refused, see [session.Transcript.CheckTree].
-func skilletEncode(w io.Writer, s *codec.Session) error {
-	if err := s.CheckTree(); err != nil {
-		return fmt.Errorf("write session %s: %w", s.Session.ID, err)
-	}
-	if _, err := w.Write(skilletLogOf(s.Transcript)); err != nil {
-		return fmt.Errorf("write session %s: %w", s.Session.ID, err)
-	}
-	return nil
-}
 
 // skilletTurnRows are the messages of a turn of the log: what users said, and then what
 // the assistant did.
@@ -60,9 +46,9 @@ func skilletIsCompaction(m *session.MessageAndParts) bool {
 	return len(m.Parts) == 1 && m.Parts[0].Type == session.TypeCompaction
 }
 
-// skilletLogOf returns the session as a log.
-func skilletLogOf(t *session.Transcript) []byte {
-	t = t.Sorted()
+// skilletEncode writes the session as a replay log.
+func skilletEncode(s *codec.Session) []byte {
+	t := s.Sorted()
 	d := skilletLogDrafter{s: &t.Session}
 	d.native = rows.Read(t.Session.MetadataJSON).Object(skilletMetaKey).Has("session_name")
 	for _, turn := range skilletTurnsOf(t) {

@@ -169,7 +169,7 @@ func skilletPlace(log, store string, s *codec.Session, key skilletNames, replace
 		if err := os.MkdirAll(filepath.Dir(log), 0o700); err != nil {
 			return err
 		}
-		return rows.ReplaceFile(log, skilletLogOf(s.Transcript))
+		return rows.ReplaceFile(log, skilletEncode(s))
 	}
 	if store == "" {
 		return put()

@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
-	"io"
-	"iter"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,21 +15,16 @@ import (
 	"github.com/agenttrace/agenttrace/spans"
 )
 
-// skilletDecode reads a replay log. The log does not report whose it is. The session passes [session.Check], and the caller
-// owns it. Lines that cannot be read are left out and reported, as are steps that are in no turn,
-// which skillet drops too; report may be nil. The error is of reading, or reports that
-// nothing in the stream is of a log.
-func skilletDecode(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-	return rows.Whole("log", r, report,
-		func(text []byte, report func(codec.Problem), yield func(*codec.Session) bool) error {
-			d := skilletLogDecoder{report: report}
-			s, err := d.decode(text)
-			if err == nil {
-				yield(s)
-			}
-			return err
-		})
-}
+// skilletDecode reads a replay log, which does not report whose it is. Lines that cannot be read are left out and
+// reported, as are steps that are in no turn, which skillet drops too.
+var skilletDecode = rows.Whole("log", func(text []byte, report func(codec.Problem)) ([]*codec.Session, error) {
+	d := skilletLogDecoder{report: report}
+	s, err := d.decode(text)
+	if err != nil {
+		return nil, err
+	}
+	return []*codec.Session{s}, nil
+})
 
 // Kinds of entries and types of steps.
 const (

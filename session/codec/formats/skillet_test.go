@@ -83,7 +83,7 @@ func TestSkilletSamplesComeOutAsTheyWere(t *testing.T) {
 		"both":   skilletOnly(t, skilletDecodeFile(skilletStateDir, nil)),
 		"stream": skilletOnly(t, skilletDecode(strings.NewReader(log), nil)),
 	} {
-		if diff := cmp.Diff(wantLog, writtenText(t, skilletEncode, s)); diff != "" {
+		if diff := cmp.Diff(wantLog, string(skilletEncode(s))); diff != "" {
 			t.Errorf("%s: log (-want +got):\n%s", name, diff)
 		}
 	}
@@ -455,7 +455,7 @@ func FuzzSkilletItems(f *testing.F) {
 		for _, v := range session.Check(s.Transcript) {
 			t.Error(v)
 		}
-		skilletLosses.Of(s)
+		lossesOf("skillet").Of(s)
 		written := skilletItemsOf(s.Transcript)
 		drafted := skilletDecodeItems(skilletNames{"u", "s"}, written, "", func(codec.Problem) {})
 		for _, v := range session.Check(drafted.Transcript) {

@@ -6,7 +6,7 @@
 // a tool call one of the tool; a call without one is pending. What the assistant does between two
 // user messages is one message in the store, with a step for each of its messages. Beside what the
 // format defines, the result of a call that failed has isError, as in the files of Pi, which the
-// viewer shows too. Messages that a rewind hid are left out; [stsLosses] lists what else the format has
+// viewer shows too. Messages that a rewind hid are left out; losses.txt lists what else the format has
 // no field for, such as tokens.
 
 package formats
@@ -16,8 +16,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"iter"
 	"slices"
 
 	"github.com/agenttrace/agenttrace/session"
@@ -40,7 +38,7 @@ const stsRoleTool = "tool"
 const stsTypeResult = "data-tool-result"
 
 // stsEncode writes the session as a header and messages.
-func stsEncode(w io.Writer, s *codec.Session) error {
+func stsEncode(s *codec.Session) []byte {
 	t := s.Sorted()
 	header := rows.Of("type", "session", "harness", cmp.Or(t.Session.Agent, "unknown"), "id", t.Session.ID)
 	if title := t.Session.Title; title != session.Untitled {
@@ -82,10 +80,7 @@ func stsEncode(w io.Writer, s *codec.Session) error {
 		}
 		send(role, text, "timestamp", max(0, row.CreatedAt))
 	}
-	if _, err := w.Write(out); err != nil {
-		return fmt.Errorf("write session %s: %w", t.Session.ID, err)
-	}
-	return nil
+	return out
 }
 
 // stsTextOf is the text of a part.
@@ -126,13 +121,11 @@ func stsStep(m *session.MessageAndParts, st *rows.Step, used map[string]bool,
 	}
 }
 
-// stsDecode reads the session in r. A line that is not a message is reported and left out. A file
-// without a header is an error.
-func stsDecode(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-	return rows.Whole("session trace", r, report, stsSession)
-}
+var stsDecode = rows.Whole("session trace", stsSession)
 
-func stsSession(text []byte, report func(codec.Problem), yield func(*codec.Session) bool) error {
+// stsSession reads a session. A line that is not a message is reported and left out. A file without a header is an
+// error.
+func stsSession(text []byte, report func(codec.Problem)) ([]*codec.Session, error) {
 	d := stsDecoder{report: report, calls: make(map[string]*rows.Part)}
 	lines := slices.Collect(rows.Lines(text, report))
 	for _, l := range lines {
@@ -145,7 +138,7 @@ func stsSession(text []byte, report func(codec.Problem), yield func(*codec.Sessi
 		message := l.Object.Object("message")
 		switch {
 		case d.s == nil && (l.Err != nil || l.Object.Text("type") != "session" || l.Object.Text("id") == ""):
-			return fmt.Errorf(`line %d: is not a header: want {"type":"session","harness":…,"id":…} first`, l.N)
+			return nil, fmt.Errorf(`line %d: is not a header: want {"type":"session","harness":…,"id":…} first`, l.N)
 		case d.s == nil:
 			d.s = rows.New(l.Object.Text("id"), cmp.Or(l.Object.Text("harness"), "unknown"))
 			d.s.Row.Title = cmp.Or(l.Object.Text("name"), d.s.Row.Title)
@@ -156,10 +149,9 @@ func stsSession(text []byte, report func(codec.Problem), yield func(*codec.Sessi
 		}
 	}
 	if d.s == nil {
-		return errors.New("it is empty: want a header and messages")
+		return nil, errors.New("it is empty: want a header and messages")
 	}
-	yield(d.s.Finish())
-	return nil
+	return []*codec.Session{d.s.Finish()}, nil
 }
 
 type stsDecoder struct {
@@ -249,17 +241,3 @@ func (d *stsDecoder) result(message rows.Object, content string) {
 	p.Result(rows.Raw(content), message.True("isError"))
 	p.Touch(d.at)
 }
-
-// stsLosses are what the format does not hold of a session. The conformance suite checks the list.
-var stsLosses = codec.ForeignLosses(codec.Losses{
-	{What: "ids and times", Note: "those of messages; a call with the id of another gets its own"},
-	{What: "agents and models", Note: "all but the agent of the session, and models without their providers"},
-	{What: "borders of messages, steps and texts", Note: "messages of the assistant are one until the user's next"},
-	{What: "texts", Note: "those of messages that a rewind hid"},
-	{What: "reasoning", Note: "that of a step is one text"},
-	{What: "compactions", Note: "their summaries are system messages"},
-	{What: "tool calls", Note: "those of messages that a rewind hid; denied ones are failed, and states are lost"},
-	{What: "tool inputs and outputs", Note: "outputs are texts; an input that is withheld is null"},
-	{What: "system prompts and tool catalogs", Note: "the prompt is a system message"},
-}, "rewinds", "tokens", "tokens and costs of messages", "ends of turns", "files and sources", "data parts",
-	"permissions")

@@ -34,20 +34,27 @@ func Decoded(report func(codec.Problem),
 	}
 }
 
-// Whole is [Decoded] of a file that is held in memory as a whole. An error is about what is read.
-func Whole(what string, r io.Reader, report func(codec.Problem),
-	decode func(text []byte, report func(codec.Problem), yield func(*codec.Session) bool) error,
-) iter.Seq2[*codec.Session, error] {
-	return Decoded(report, func(report func(codec.Problem), yield func(*codec.Session) bool) error {
-		text, err := io.ReadAll(r)
-		if err == nil {
-			err = decode(text, report, yield)
-		}
-		if err != nil {
-			return fmt.Errorf("read %s: %w", what, err)
-		}
-		return nil
-	})
+// Whole is a decoder of files that are held in memory as a whole. An error is about what is read.
+func Whole(what string, decode func(text []byte, report func(codec.Problem)) ([]*codec.Session, error),
+) func(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
+	return func(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
+		return Decoded(report, func(report func(codec.Problem), yield func(*codec.Session) bool) error {
+			text, err := io.ReadAll(r)
+			var all []*codec.Session
+			if err == nil {
+				all, err = decode(text, report)
+			}
+			for i, s := range all {
+				if all[i] = nil; !yield(s) {
+					break
+				}
+			}
+			if err != nil {
+				return fmt.Errorf("read %s: %w", what, err)
+			}
+			return nil
+		})
+	}
 }
 
 // Step is a model call of an assistant message: its parts from one step-start, which is not among
