@@ -1,40 +1,29 @@
-// AgentDbg: this file reads and writes the runs of AgentDbg, and of Maida, which is
-// its later name: trace formats 0.1 and 0.2. Maida from 0.4 on has 0.2, of spans.
+// AgentDbg: these files read and write the runs of AgentDbg, and of Maida, which is its later name: trace formats 0.1
+// and 0.2. Maida from 0.4 on has 0.2, of spans.
 //
-// A run is a directory, runs/<run_id>/, of run.json and events.jsonl, or the one
-// JSON file that "agentdbg export" makes of it. A session is one run. In 0.2 the files
-// are meta.json and spans.jsonl. A span is read as the event of 0.1 that it stands for,
-// by its start, and is written from one; a span that stands for none is data-event-span.
+// A run is a directory, runs/<run_id>/, of run.json and events.jsonl, or the one JSON file that "agentdbg export" makes
+// of it. A session is one run. In 0.2 the files are meta.json and spans.jsonl. A span is read as the event of 0.1 that
+// it stands for, by its start, and is written from one; a span that stands for none is data-event-span.
 //
 // # Reading
 //
 // A run has prompts, responses and tool calls, but neither users nor turns:
 //
-//   - the session's id is the run's. Title, workspace_root and the outcome come
-//     from run.json, RUN_START and RUN_END;
-//   - a prompt gives a user message if it has one that the prompts before it did
-//     not have, because most prompts repeat the whole history. Only a user message
-//     ends the assistant's message. System messages are the system prompt of the
+//   - a prompt gives a user message if it has one that the prompts before it did not have, because most prompts repeat
+//     the whole history. Only a user message ends the assistant's message. System messages are the system prompt of the
 //     message that answers them;
-//   - LLM_CALL is a step-start part and the response's text and reasoning; TOOL_CALL
-//     a finished tool part with the event's id as its call id; STATE_UPDATE, ERROR
-//     and LOOP_WARNING are data-state, data-error and data-loop-warning, and any
-//     event of a type that 0.1 does not have is data-event-<type>. A state that is
-//     itself a data part is that part;
-//   - a count of tokens that is a string is unknown, and the message lists it as a
-//     problem. AgentDbg's own redaction replaces counts by strings, because it takes
-//     "prompt_tokens" for a secret, so this is no damage;
+//   - LLM_CALL is a step-start part and the response's text and reasoning; TOOL_CALL a finished tool part with the
+//     event's id as its call id; STATE_UPDATE, ERROR and LOOP_WARNING are data-state, data-error and data-loop-warning,
+//     and an event of any other type is data-event-<type>. A state that is itself a data part is that part;
+//   - a count of tokens that is a string is unknown, and the message lists it as a problem: AgentDbg takes
+//     "prompt_tokens" for a secret;
 //   - a run that never ended is a session whose last message is incomplete.
-//
-// Of an event only what rows have columns for is kept.
 //
 // # Writing
 //
-// A step of an assistant message is an LLM_CALL whose prompt is what was said since the
-// last one, and so on. losses.txt lists what is lost. Errors of the types Interrupted,
-// Unfinished and PermissionDenied are no exceptions of the agent: they are read as the
-// end of a turn or the result of a call. The ids are lower-case UUIDv4s derived from the
-// session's, as AgentDbg requires.
+// A step of an assistant message is an LLM_CALL whose prompt is what was said since the last one, and so on. Errors of
+// the types Interrupted, Unfinished and PermissionDenied are no exceptions of the agent: they are read as the end of a
+// turn or the result of a call. The ids are lower-case UUIDv4s derived from the session's, as AgentDbg requires.
 
 package formats
 
@@ -51,55 +40,62 @@ import (
 	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
 )
 
+// agentdbgFiles are those of a run of AgentDbg, and of one of Maida.
+var agentdbgFiles = []string{"run.json", "events.jsonl", "meta.json", "spans.jsonl"}
+
+// agentdbgUnknown is the model and the provider of a call without one.
+const agentdbgUnknown = "unknown"
+
+// Types of events. A span of no known type is read as the last one.
 const (
-	agentdbgSpecVersion = "0.1"
-	agentdbgAgentName   = "agentdbg"
-
-	agentdbgRunFile    = "run.json"
-	agentdbgEventsFile = "events.jsonl"
-
-	// agentdbgUnknown is the model and the provider of a call without one.
-	agentdbgUnknown = "unknown"
-)
-
-// Types of events.
-const (
-	agentdbgRunStart    = "RUN_START"
-	agentdbgRunEnd      = "RUN_END"
-	agentdbgLlmCall     = "LLM_CALL"
-	agentdbgToolCall    = "TOOL_CALL"
-	agentdbgStateUpdate = "STATE_UPDATE"
-	agentdbgErrorEvent  = "ERROR"
-	agentdbgLoopWarning = "LOOP_WARNING"
+	agentdbgRunStart, agentdbgRunEnd                             = "RUN_START", "RUN_END"
+	agentdbgLlmCall, agentdbgToolCall                            = "LLM_CALL", "TOOL_CALL"
+	agentdbgStateUpdate, agentdbgErrorEvent, agentdbgLoopWarning = "STATE_UPDATE", "ERROR", "LOOP_WARNING"
+	agentdbgOtherSpan                                            = "SPAN"
 )
 
 // Statuses of a run.
-const (
-	agentdbgStatusRunning = "running"
-	agentdbgStatusOK      = "ok"
-	agentdbgStatusError   = "error"
-)
+const agentdbgStatusRunning, agentdbgStatusOK, agentdbgStatusError = "running", "ok", "error"
 
-// Types of errors that are no exceptions of the agent's: an error of which no more is
-// known, a turn that a person stopped, a turn or a call whose end is not known, and a
-// call that was not allowed.
+// Types of errors that are no exceptions of the agent's: an error of which no more is known, a turn that a person
+// stopped, a turn or a call whose end is not known, and a call that was not allowed.
 const (
-	agentdbgPlainError       = "Error"
-	agentdbgInterrupted      = "Interrupted"
-	agentdbgUnfinished       = "Unfinished"
-	agentdbgPermissionDenied = "PermissionDenied"
+	agentdbgPlainError, agentdbgInterrupted      = "Error", "Interrupted"
+	agentdbgUnfinished, agentdbgPermissionDenied = "Unfinished", "PermissionDenied"
 )
 
 // Types of the parts for a message of a prompt, and for a response, in no known form.
-const (
-	agentdbgDataPrompt   = "data-prompt"
-	agentdbgDataResponse = "data-response"
-)
+const agentdbgDataPrompt, agentdbgDataResponse = "data-prompt", "data-response"
 
 // agentdbgDataTypes are the parts that hold the whole payload of an event.
 var agentdbgDataTypes = map[string]string{
 	agentdbgStateUpdate: "data-state", agentdbgErrorEvent: session.TypeError, agentdbgLoopWarning: "data-loop-warning",
 }
+
+// agentdbgMaxTokens bounds a count, so that no sum of them overflows.
+const agentdbgMaxTokens = 1 << 54
+
+// agentdbgEvent is an event of a run, as a line of events.jsonl has it.
+type agentdbgEvent struct {
+	SpecVersion string      `json:"spec_version"`
+	EventID     string      `json:"event_id"`
+	RunID       string      `json:"run_id"`
+	ParentID    *string     `json:"parent_id"`
+	EventType   string      `json:"event_type"`
+	TS          string      `json:"ts"`
+	DurationMS  *int64      `json:"duration_ms"`
+	Name        string      `json:"name"`
+	Payload     rows.Object `json:"payload"`
+	Meta        struct{}    `json:"meta"`
+
+	at    int64 // TS in Unix milliseconds: when it was over
+	line  int   // from 1, 0 if it is unknown
+	order int64 // among the spans of a run; 0 for an event of events.jsonl
+	span  bool  // it is one of Maida's
+}
+
+// from is when what the event is about began.
+func (e *agentdbgEvent) from() int64 { return e.at - session.Deref(e.DurationMS) }
 
 // agentdbgUUID derives a UUIDv4 from what it identifies.
 func agentdbgUUID(parts ...string) string {
@@ -125,14 +121,17 @@ func agentdbgRunID(sessionID string) string {
 	return agentdbgUUID("run", sessionID)
 }
 
-// agentdbgErrorText returns an error object as text: its type and its message, of one of the
-// types above only the message.
+// agentdbgFailure is an error object.
+func agentdbgFailure(typ, message string) rows.Object {
+	return rows.Of("error_type", typ, "message", message, "details", nil, "stack", nil)
+}
+
+// agentdbgErrorText returns an error object as text: its type and its message, of one of the types above only the
+// message.
 func agentdbgErrorText(v json.RawMessage) string {
-	if s, ok := rows.Text(v); ok {
-		return s
-	}
+	text, _ := rows.Text(v)
 	o := rows.Read(string(v))
-	typ, message := cmp.Or(o.Text("error_type"), o.Text("type")), o.Text("message")
+	typ, message := cmp.Or(o.Text("error_type"), o.Text("type")), cmp.Or(text, o.Text("message"))
 	plain := []string{"", agentdbgPlainError, agentdbgInterrupted, agentdbgUnfinished, agentdbgPermissionDenied}
 	switch {
 	case slices.Contains(plain, typ):

@@ -4,11 +4,9 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -19,39 +17,40 @@ import (
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
-// agentdbgEncode writes the session to w as "agentdbg export" does: run.json and the
-// events in one JSON object, without a newline at its end. Rows that make no tree are refused.
-func agentdbgEncode(w io.Writer, s *codec.Session) error { return agentdbgWriteTo(w, s, false) }
-
-func agentdbgWriteTo(w io.Writer, s *codec.Session, maida bool) error {
-	err := s.CheckTree()
-	if err == nil {
-		f := agentdbgDraft(s, maida)
-		text := f.lines()
-		if !maida {
-			all := rows.Of("spec_version", agentdbgSpecVersion, "run", f.run, "events", f.events)
-			text = agentdbgIndented.Append(nil, all.JSON())
-		}
-		_, err = w.Write(text)
-	}
-	if err != nil {
-		return fmt.Errorf("write session %s: %w", s.Session.ID, err)
-	}
-	return nil
+// agentdbgEncode writes the session as "agentdbg export" does: run.json and the events in one JSON object, without a
+// newline at its end.
+func agentdbgEncode(s *codec.Session) []byte {
+	d := agentdbgDraft(s, false)
+	all := rows.Of("spec_version", "0.1", "run", d.run, "events", d.events)
+	return rows.Python{Indent: true}.Append(nil, all.JSON())
 }
 
-// agentdbgEncodeFile writes the session as a run in a data directory: the two files in
-// runs/<run_id>/ of dir, which are made when they are not there. It returns the
-// run's directory. A run that is there already gives an error that is [os.ErrExist],
-// unless replace is set: then both files are replaced, or with an error none, and
-// what else is in the directory stays.
-func agentdbgEncodeFile(dir string, s *codec.Session, replace bool) (path string, err error) {
-	return agentdbgWriteRun(dir, s, replace, false)
-}
+// agentdbgEncodeMaida writes the session as the spans.jsonl of a run of Maida: the root span has what its meta.json has.
+func agentdbgEncodeMaida(s *codec.Session) []byte { return agentdbgDraft(s, true).lines() }
 
+// agentdbgWriteRun writes the session as a run in a data directory: the two files in runs/<run_id>/ of dir, which are
+// made when they are not there. It returns the run's directory. A run that is there already gives an error that is
+// [os.ErrExist], unless replace is set: then both files are replaced, or with an error none, and what else is in the
+// directory stays.
 func agentdbgWriteRun(dir string, s *codec.Session, replace, maida bool) (path string, err error) {
-	if err = s.CheckTree(); err == nil {
-		path, err = agentdbgDraft(s, maida).write(dir, replace)
+	if err := s.CheckTree(); err != nil {
+		return "", fmt.Errorf("write session %s: %w", s.Session.ID, err)
+	}
+	d := agentdbgDraft(s, maida)
+	path = filepath.Join(dir, "runs", d.id)
+	_, absent := os.Lstat(path)
+	if absent == nil && !replace {
+		err = &fs.PathError{Op: "create", Path: path, Err: fs.ErrExist}
+	} else if err = os.MkdirAll(path, 0o700); err == nil {
+		files, run := agentdbgFiles[:2], d.run
+		if maida {
+			files, run = agentdbgFiles[2:], d.maidaMeta()
+		}
+		err = rows.ReplaceFiles(rows.File{Path: filepath.Join(path, files[1]), Text: d.lines()},
+			rows.File{Path: filepath.Join(path, files[0]), Text: rows.Python{Indent: true}.Append(nil, run.JSON())})
+		if err != nil && absent != nil {
+			_ = os.RemoveAll(path) // a run without one of its files
+		}
 	}
 	if err != nil {
 		return "", fmt.Errorf("write session %s: %w", s.Session.ID, err)
@@ -59,81 +58,52 @@ func agentdbgWriteRun(dir string, s *codec.Session, replace, maida bool) (path s
 	return path, nil
 }
 
-// agentdbgFormatted is a run in the order of its files.
-type agentdbgFormatted struct {
-	id     string
-	run    rows.Object // run.json
-	events []agentdbgEventJSON
-	maida  bool // it is written as Maida has it
-}
-
-// write writes the run in a data directory, and returns its own.
-func (f *agentdbgFormatted) write(dir string, replace bool) (path string, err error) {
-	path = filepath.Join(dir, "runs", f.id)
-	_, absent := os.Lstat(path)
-	if absent == nil && !replace {
-		return "", &fs.PathError{Op: "create", Path: path, Err: fs.ErrExist}
-	}
-	runFile, eventsFile, run := agentdbgRunFile, agentdbgEventsFile, f.run
-	if f.maida {
-		runFile, eventsFile, run = agentdbgMetaFile, agentdbgSpansFile, f.maidaMeta()
-	}
-	if err := os.MkdirAll(path, 0o700); err != nil {
-		return "", err
-	}
-	err = rows.ReplaceFiles(rows.File{Path: filepath.Join(path, eventsFile), Text: f.lines()},
-		rows.File{Path: filepath.Join(path, runFile), Text: agentdbgIndented.Append(nil, run.JSON())})
-	if err != nil && absent != nil {
-		_ = os.RemoveAll(path) // a run without one of its files
-	}
-	return path, err
-}
-
-var agentdbgIndented = rows.Python{Indent: true}
-
 // lines are those of events.jsonl, or of spans.jsonl.
-func (f *agentdbgFormatted) lines() (text []byte) {
+func (d *agentdbgDrafter) lines() (text []byte) {
 	line := func(v any) { text = append(rows.Python{}.Append(text, rows.Raw(v)), '\n') }
-	if f.maida {
-		for _, span := range f.spans() {
+	if d.maida {
+		for _, span := range d.spans() {
 			line(span)
 		}
 		return text
 	}
-	for i := range f.events {
-		line(f.events[i])
+	for i := range d.events {
+		line(d.events[i])
 	}
 	return text
 }
 
-// agentdbgEventJSON is a line of events.jsonl.
-type agentdbgEventJSON struct {
-	SpecVersion string      `json:"spec_version"`
-	EventID     string      `json:"event_id"`
-	RunID       string      `json:"run_id"`
-	ParentID    *string     `json:"parent_id"`
-	EventType   string      `json:"event_type"`
-	TS          string      `json:"ts"`
-	DurationMS  *int64      `json:"duration_ms"`
-	Name        string      `json:"name"`
-	Payload     rows.Object `json:"payload"`
-	Meta        struct{}    `json:"meta"`
+// agentdbgDrafter makes the run of a session.
+type agentdbgDrafter struct {
+	s      *codec.Session
+	maida  bool // it is written as Maida has it
+	id     string
+	run    rows.Object // run.json
+	events []agentdbgEvent
 
-	at int64 // TS
+	status            string
+	lastVisible, last int                        // places of answers
+	latest            int64                      // the time of the last event
+	ids               map[string]string          // ids of events, by those of parts and calls
+	asked             []*session.MessageAndParts // what was said since the last call
+
+	// Of the message being drafted:
+	m     *session.MessageAndParts
+	meta  session.MessageMetadata
+	calls []int  // places of its LLM_CALLs in events
+	ended string // the type of the error with which the turn ended
 }
 
-// agentdbgDraft makes the run of a session.
-func agentdbgDraft(s *codec.Session, maida bool) *agentdbgFormatted {
+func agentdbgDraft(s *codec.Session, maida bool) *agentdbgDrafter {
 	t := s.Sorted()
-	d := &agentdbgDrafter{s: s, ids: make(map[string]string)}
-	d.id, d.maida = agentdbgRunID(t.Session.ID), maida
+	d := &agentdbgDrafter{s: s, maida: maida, id: agentdbgRunID(t.Session.ID), ids: make(map[string]string)}
 	if maida {
 		d.id = agentdbgTraceOf(t.Session.ID)
 	}
 	outcome := rows.Read(t.Session.MetadataJSON).Object("agenttrace").Text("outcome")
 	d.setStatus(t, outcome)
 	d.event(agentdbgRunStart, "", t.Session.CreatedAt, rows.Of("run_name", t.Session.Title, "python_version", "",
-		"platform", "", "cwd", cmp.Or(t.Session.WorkspaceRoot, new("")), "argv", []string{}))
+		"platform", "", "cwd", session.Deref(t.Session.WorkspaceRoot), "argv", []string{}))
 	for i := range t.Messages {
 		if m := &t.Messages[i]; m.Message.Role == session.RoleAssistant {
 			d.assistant(m, i)
@@ -152,13 +122,12 @@ func agentdbgDraft(s *codec.Session, maida bool) *agentdbgFormatted {
 	case outcome == semconv.EndError && d.ended == "" && d.last >= 0:
 		d.failure(d.latest, agentdbgPlainError, "the run failed")
 	}
-	d.finish()
-	return &d.agentdbgFormatted
+	d.finish(&t.Session)
+	return d
 }
 
-// setStatus finds the status: how the session's run ended, if it failed, and otherwise
-// how the last visible message of the assistant did. AgentDbg has runs that go on, that an
-// exception ended, including an interrupt, and others.
+// setStatus finds the status: how the session's run ended, if it failed, and otherwise how the last visible message of
+// the assistant did. AgentDbg has runs that go on, that an exception ended, including an interrupt, and others.
 func (d *agentdbgDrafter) setStatus(t *session.Transcript, outcome string) {
 	d.status, d.lastVisible, d.last = agentdbgStatusOK, -1, -1
 	for i := range t.Messages {
@@ -183,29 +152,12 @@ func (d *agentdbgDrafter) setStatus(t *session.Transcript, outcome string) {
 
 func agentdbgFailed(end string) bool { return end == semconv.EndError || end == semconv.EndAbort }
 
-type agentdbgDrafter struct {
-	agentdbgFormatted
-	s                 *codec.Session
-	status            string
-	lastVisible, last int                        // places of messages
-	latest            int64                      // the time of the last event
-	ids               map[string]string          // ids of events, by those of parts and calls
-	asked             []*session.MessageAndParts // what was said since the last call
-
-	// Of the message being drafted:
-	m     *session.MessageAndParts
-	meta  session.MessageMetadata
-	calls []int  // places of its LLM_CALLs in events
-	ended string // the type of the error with which the turn ended
-}
-
-// event adds an event for what has an id. What analyses runs sorts events by time, so none is earlier than
-// what it follows from: the call of a tool not before the model call that requested it,
-// any other not before the events above. Calls that a model requests at once come back
-// in any order, and keep their times.
-func (d *agentdbgDrafter) event(typ, of string, at int64, payload rows.Object) *agentdbgEventJSON {
-	e := agentdbgEventJSON{SpecVersion: agentdbgSpecVersion, EventID: agentdbgUUID(d.id, typ, of), RunID: d.id,
-		EventType: typ, Payload: payload}
+// event adds an event for what has an id. What analyses runs sorts events by time, so none is earlier than what it
+// follows from: the call of a tool not before the model call that requested it, any other not before the events above.
+// Calls that a model requests at once come back in any order, and keep their times.
+func (d *agentdbgDrafter) event(typ, of string, at int64, payload rows.Object) *agentdbgEvent {
+	e := agentdbgEvent{SpecVersion: "0.1", EventID: agentdbgUUID(d.id, typ, of), RunID: d.id, EventType: typ,
+		Payload: payload}
 	after := d.latest
 	if len(d.events) > 0 {
 		cause := &d.events[0]
@@ -219,11 +171,8 @@ func (d *agentdbgDrafter) event(typ, of string, at int64, payload rows.Object) *
 	}
 	e.at = max(at, after)
 	e.TS, d.latest = rows.FormatTime(e.at), max(d.latest, e.at)
-	for i := range payload {
-		payload[i].Value = agentdbgBounded(payload[i].Value)
-	}
-	e.Name = cmp.Or(agentdbgNames[typ], payload.Text(agentdbgNameKeys[typ]))
 	const maximum = 80
+	e.Name = cmp.Or(agentdbgNames[typ], payload.Text(agentdbgNameKeys[typ]))
 	if all := []rune(e.Name); typ == agentdbgLoopWarning && len(all) > maximum {
 		e.Name = string(all[:maximum-1]) + "..."
 	}
@@ -239,8 +188,8 @@ var (
 )
 
 // finish adds the end of the run, unless it goes on, and makes its run.json. AgentDbg counts when the run ends.
-func (d *agentdbgDrafter) finish() {
-	row, n := &d.s.Session, make(map[string]int64)
+func (d *agentdbgDrafter) finish(row *session.Session) {
+	n := make(map[string]int64)
 	var at, took any
 	if d.status != agentdbgStatusRunning {
 		for i := range d.events {
@@ -252,7 +201,7 @@ func (d *agentdbgDrafter) finish() {
 			"llm_calls", n[agentdbgLlmCall], "tool_calls", n[agentdbgToolCall], "errors", n[agentdbgErrorEvent],
 			"duration_ms", took)))
 	}
-	d.run = rows.Of("spec_version", agentdbgSpecVersion, "run_id", d.id, "run_name", row.Title,
+	d.run = rows.Of("spec_version", "0.1", "run_id", d.id, "run_name", row.Title,
 		"started_at", rows.FormatTime(row.CreatedAt), "ended_at", at, "duration_ms", took, "status", d.status,
 		"counts", rows.Of("llm_calls", n[agentdbgLlmCall], "tool_calls", n[agentdbgToolCall],
 			"errors", n[agentdbgErrorEvent], "loop_warnings", n[agentdbgLoopWarning]), "last_event_ts", at)
@@ -273,9 +222,8 @@ func (d *agentdbgDrafter) assistant(m *session.MessageAndParts, place int) {
 	}
 }
 
-// end returns the type and the text of the error with which the turn at a place ended,
-// or "" for another end. The end of the last turn is also that of the run. So one that a
-// rewind hid has no end if it did not end as the run did.
+// end returns the type and the text of the error with which the turn at a place ended, or "" for another end. The end of
+// the last turn is also that of the run. So one that a rewind hid has no end if it did not end as the run did.
 func (d *agentdbgDrafter) end(place int) (typ, text string) {
 	switch trace, goesOn := d.meta.Trace, rows.GoesOn(d.m); {
 	case place > d.lastVisible && (d.status == agentdbgStatusError || agentdbgFailed(trace.EndReason)),
@@ -289,8 +237,8 @@ func (d *agentdbgDrafter) end(place int) (typ, text string) {
 	return "", ""
 }
 
-// step adds the events of a step: a model call, and what followed from it. It reports whether one of them is the
-// error with which the turn ended. ends reports that it did end with one.
+// step adds the events of a step: a model call, and what followed from it. It reports whether one of them is the error
+// with which the turn ended. ends reports that it did end with one.
 func (d *agentdbgDrafter) step(steps []rows.Step, i int, ends bool) (explained bool) {
 	st, last := &steps[i], i == len(steps)-1
 	var said []*session.Part
@@ -333,17 +281,12 @@ func (d *agentdbgDrafter) step(steps []rows.Step, i int, ends bool) (explained b
 // nothing reports a model call, or all of the message are known to be of other steps.
 func (d *agentdbgDrafter) asks(steps []rows.Step, st *rows.Step) bool {
 	n := d.meta.Trace.ModelCalls
-	if st.Start != nil || st.Usage != nil {
-		return true
-	}
 	for i := range steps {
-		if n > 0 && steps[i].Start != nil {
-			if n--; n == 0 {
-				return false
-			}
+		if steps[i].Start != nil {
+			n--
 		}
 	}
-	return d.meta.Model != nil || n > 0
+	return st.Start != nil || st.Usage != nil || n > 0 || d.meta.Model != nil && d.meta.Trace.ModelCalls == 0
 }
 
 // agentdbgData is the data of a part, of a text that is withheld what is written for it.
@@ -365,8 +308,8 @@ func agentdbgSays(p *session.Part, data rows.Object) bool {
 	return strings.HasPrefix(p.Type, "source-")
 }
 
-// call adds an LLM_CALL for what the model said in a step: nothing, if it only called tools. The first one of a step
-// has what is known of it.
+// call adds an LLM_CALL for what the model said in a step: nothing, if it only called tools. The first one of a step has
+// what is known of it.
 func (d *agentdbgDrafter) call(steps []rows.Step, i int, said []*session.Part, first bool) {
 	st, trace := &steps[i], &d.meta.Trace
 	p := rows.Of("model", cmp.Or(st.Model.ModelID, agentdbgUnknown), "prompt", d.prompt(d.meta.SystemPromptDigest),
@@ -469,41 +412,15 @@ func (d *agentdbgDrafter) prompt(digest string) json.RawMessage {
 	return rows.Raw(rows.Of("messages", messages))
 }
 
-// agentdbgMaxField is the maximum number of bytes of a text in an event by default, and agentdbgCutMark the end of one
-// that AgentDbg cut.
-const (
-	agentdbgMaxField = 20_000
-	agentdbgCutMark  = "__TRUNCATED__"
-)
-
-var agentdbgQuoted = regexp.MustCompile(`"(?:[^"\\]|\\.)*"`)
-
-// agentdbgBounded cuts the texts in a value that AgentDbg would cut.
-func agentdbgBounded(v json.RawMessage) json.RawMessage {
-	if len(v) <= agentdbgMaxField {
+func (d *agentdbgDrafter) tool(p *session.Part, data rows.Object) {
+	plain := func(v json.RawMessage) json.RawMessage { // an object, a text or null; another is the value of an object
+		if v = rows.OrNull(v); v[0] != '{' && v[0] != '"' && v[0] != 'n' {
+			return rows.Of("value", v).JSON()
+		}
 		return v
 	}
-	return agentdbgQuoted.ReplaceAllFunc(v, func(quoted []byte) []byte {
-		text, _ := rows.Text(quoted)
-		if len(text) <= agentdbgMaxField {
-			return quoted
-		}
-		return rows.Raw(strings.ToValidUTF8(text[:agentdbgMaxField-len(agentdbgCutMark)], "") + agentdbgCutMark)
-	})
-}
-
-// agentdbgPlain is a value as AgentDbg has them: an object, a text or null. Another is the
-// value of an object, as in its SDK.
-func agentdbgPlain(v json.RawMessage) json.RawMessage {
-	if v = rows.OrNull(v); v[0] != '{' && v[0] != '"' && v[0] != 'n' {
-		return rows.Of("value", v).JSON()
-	}
-	return v
-}
-
-func (d *agentdbgDrafter) tool(p *session.Part, data rows.Object) {
-	payload := rows.Of("tool_name", rows.ToolName(data), "args", agentdbgPlain(rows.Input(p, data)),
-		"result", agentdbgPlain(rows.Output(data)), "status", agentdbgStatusError, "error", nil)
+	payload := rows.Of("tool_name", rows.ToolName(data), "args", plain(rows.Input(p, data)),
+		"result", plain(rows.Output(data)), "status", agentdbgStatusError, "error", nil)
 	failed := func(typ, message string) { payload.Set("error", agentdbgFailure(typ, message)) }
 	switch own := data.Object("toolMetadata").Object("agenttrace"); data.Text("state") {
 	case session.StateOutputAvailable:
@@ -528,8 +445,8 @@ func (d *agentdbgDrafter) tool(p *session.Part, data rows.Object) {
 	d.ids[p.ID] = e.EventID
 }
 
-// data adds an event for a part that is neither said nor called, and reports whether it
-// is an error: one ends the turn unless something follows.
+// data adds an event for a part that is neither said nor called, and reports whether it is an error: one ends the turn
+// unless something follows.
 func (d *agentdbgDrafter) data(p *session.Part, data rows.Object, follows bool) (failed bool) {
 	inner := data.Object("data")
 	if text := inner.Text("text"); p.Type == session.TypeError && text != "" && inner.Text("error_type") == "" {
@@ -561,9 +478,4 @@ func (d *agentdbgDrafter) data(p *session.Part, data rows.Object, follows bool) 
 // failure adds an error that is the end of a turn or of the run.
 func (d *agentdbgDrafter) failure(at int64, typ, text string) {
 	d.event(agentdbgErrorEvent, fmt.Sprint(len(d.events)), at, agentdbgFailure(typ, text).Without("details"))
-}
-
-// agentdbgFailure is an error object.
-func agentdbgFailure(typ, message string) rows.Object {
-	return rows.Of("error_type", typ, "message", message, "details", nil, "stack", nil)
 }

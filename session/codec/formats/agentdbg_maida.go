@@ -4,43 +4,19 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
-	"io"
 	"math"
 	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/agenttrace/agenttrace/session"
-	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
 )
 
-// The files of a run of Maida 0.4 and later, trace format 0.2: what run.json has is in
-// meta.json, and spans.jsonl has a span for each event. The root is the run.
-const (
-	agentdbgMaidaVersion = "0.2.0"
-	agentdbgMaidaName    = "maida"
-
-	agentdbgMetaFile  = "meta.json"
-	agentdbgSpansFile = "spans.jsonl"
-)
-
-// agentdbgOtherSpan is an event that a span of no known type is read as.
-const agentdbgOtherSpan = "SPAN"
+// Maida 0.4 and later have trace format 0.2: what run.json has is in meta.json, and spans.jsonl has a span for each
+// event. The root is the run.
 
 var agentdbgTraceID, agentdbgSpanID = regexp.MustCompile(`^[0-9a-f]{32}$`), regexp.MustCompile(`^[0-9a-f]{16}$`)
-
-// agentdbgEncodeMaida writes the session to w as the spans.jsonl of a run of Maida: the root span
-// has what its meta.json has.
-func agentdbgEncodeMaida(w io.Writer, s *codec.Session) error {
-	return agentdbgWriteTo(w, s, true)
-}
-
-// agentdbgEncodeMaidaFile writes the session as a run in a data directory of Maida, as [agentdbgEncodeFile]
-// does in one of AgentDbg.
-func agentdbgEncodeMaidaFile(dir string, s *codec.Session, replace bool) (path string, err error) {
-	return agentdbgWriteRun(dir, s, replace, true)
-}
 
 // agentdbgTraceOf returns the trace id of the run that a session is written as.
 func agentdbgTraceOf(sessionID string) string {
@@ -54,9 +30,9 @@ func agentdbgTraceOf(sessionID string) string {
 func agentdbgSpanOf(eventID string) string { return strings.ReplaceAll(eventID, "-", "")[:16] }
 
 // maidaMeta is a run.json as a meta.json.
-func (f *agentdbgFormatted) maidaMeta() rows.Object {
-	o := rows.Of("spec_version", agentdbgMaidaVersion, "trace_id", f.id)
-	o.Add(f.run.Without("spec_version", "run_id", "last_event_ts"))
+func (d *agentdbgDrafter) maidaMeta() rows.Object {
+	o := rows.Of("spec_version", "0.2.0", "trace_id", d.id)
+	o.Add(d.run.Without("spec_version", "run_id", "last_event_ts"))
 	o.Set("started_at", agentdbgMicro(o.Get("started_at")))
 	o.Set("ended_at", agentdbgMicro(o.Get("ended_at")))
 	return o
@@ -67,39 +43,53 @@ func agentdbgMicro(at json.RawMessage) json.RawMessage {
 	return bytes.Replace(at, []byte(`Z"`), []byte(`000Z"`), 1)
 }
 
-// spans are the run's events as spans, the root first. What analyses runs sorts spans by
-// their starts, so none starts before the one above it.
-func (f *agentdbgFormatted) spans() (all []rows.Object) {
-	started := f.events[0].at
-	for i := range f.events {
-		e := &f.events[i]
-		if e.EventType == agentdbgRunEnd {
-			continue
+// spans are the run's events as spans, the root first. What analyses runs sorts spans by their starts, so none starts
+// before the one above it.
+func (d *agentdbgDrafter) spans() (all []rows.Object) {
+	started := d.events[0].at
+	for i := range d.events {
+		if e := &d.events[i]; e.EventType != agentdbgRunEnd {
+			started = max(started, e.from())
+			all = append(all, d.span(e, started))
 		}
-		started = max(started, e.at-*cmp.Or(e.DurationMS, new(int64)))
-		all = append(all, f.span(e, started))
 	}
 	return all
 }
 
+// agentdbgAttributes are the attributes of spans, each with the key of an event's payload that it has the value of.
+var agentdbgAttributes = map[string][]string{
+	agentdbgRunStart: {"maida.run_name", "run_name", "maida.cwd", "cwd"},
+	agentdbgLlmCall: {"gen_ai.system", "provider", "gen_ai.request.model", "model", "maida.status", "status",
+		"gen_ai.request.temperature", "temperature", "gen_ai.response.finish_reasons", "stop_reason"},
+	agentdbgToolCall: {"maida.tool_name", "tool_name", "maida.status", "status"},
+	"usage": {"gen_ai.usage.input_tokens", "prompt_tokens", "gen_ai.usage.output_tokens", "completion_tokens",
+		"gen_ai.usage.total_tokens", "total_tokens"},
+	"counts": {"maida.llm_calls", "llm_calls", "maida.tool_calls", "tool_calls", "maida.errors", "errors",
+		"maida.loop_warnings", "loop_warnings"},
+	"error": {"maida.error_type", "error_type", "maida.error_message", "message", "maida.error_stack", "stack"},
+}
+
 // span is an event as a span, which has its payload as attributes and as events.
-func (f *agentdbgFormatted) span(e *agentdbgEventJSON, started int64) rows.Object {
+func (d *agentdbgDrafter) span(e *agentdbgEvent, started int64) rows.Object {
 	attributes, events, p := rows.Object{}, []rows.Object{}, e.Payload
 	at := agentdbgMicro(rows.Raw(e.TS))
 	event := func(name string, attributes rows.Object) {
 		events = append(events, rows.Of("name", name, "timestamp", at, "attributes", attributes))
 	}
-	known := func(o rows.Object, pairs ...string) {
-		for i := 0; i < len(pairs); i += 2 {
-			if o.Has(pairs[i+1]) {
-				attributes.Set(pairs[i], o.Get(pairs[i+1]))
+	known := func(of string, o rows.Object) {
+		for pair := range slices.Chunk(agentdbgAttributes[of], 2) {
+			if o.Has(pair[1]) {
+				attributes.Set(pair[0], o.Get(pair[1]))
 			}
 		}
 	}
-	values := func(name string, keys ...string) { // as JSON texts
-		o := p.Only(keys...)
-		for i := range o {
-			o[i].Value = rows.Raw(string(o[i].Value))
+	// texts adds an event of the values that accepts takes, which are JSON texts, as the SDK writes what is no
+	// attribute's value.
+	texts := func(name string, o rows.Object, accepts string) {
+		for i, field := range o {
+			if strings.Contains(accepts, string(field.Value[:1])) || accepts == "" {
+				o[i].Value = rows.Raw(string(field.Value))
+			}
 		}
 		if o != nil {
 			event(name, o)
@@ -108,25 +98,20 @@ func (f *agentdbgFormatted) span(e *agentdbgEventJSON, started int64) rows.Objec
 	name, kind, code, description := e.Name, "INTERNAL", "OK", ""
 	ended, took := at, rows.Raw(max(0, e.at-started))
 	failure := p.Object("error")
+	known(e.EventType, p)
 	switch e.EventType {
 	case agentdbgRunStart:
-		name, ended, took = cmp.Or(name, "run"), agentdbgMicro(f.run.Get("ended_at")), f.run.Get("duration_ms")
-		known(p, "maida.run_name", "run_name", "maida.cwd", "cwd")
-		known(f.run.Object("counts"), "maida.llm_calls", "llm_calls", "maida.tool_calls", "tool_calls",
-			"maida.errors", "errors", "maida.loop_warnings", "loop_warnings")
-		switch f.run.Text("status") {
+		name, ended, took = cmp.Or(name, "run"), agentdbgMicro(d.run.Get("ended_at")), d.run.Get("duration_ms")
+		known("counts", d.run.Object("counts"))
+		switch d.status {
 		case agentdbgStatusRunning:
 			code = "UNSET"
 		case agentdbgStatusError:
 			code, description = "ERROR", agentdbgStatusError
 		}
 	case agentdbgLlmCall:
-		kind = "CLIENT"
-		attributes.Set("gen_ai.operation.name", "chat")
-		known(p, "gen_ai.system", "provider", "gen_ai.request.model", "model", "maida.status", "status",
-			"gen_ai.request.temperature", "temperature", "gen_ai.response.finish_reasons", "stop_reason")
-		known(p.Object("usage"), "gen_ai.usage.input_tokens", "prompt_tokens",
-			"gen_ai.usage.output_tokens", "completion_tokens", "gen_ai.usage.total_tokens", "total_tokens")
+		kind, attributes = "CLIENT", append(rows.Of("gen_ai.operation.name", "chat"), attributes...)
+		known("usage", p.Object("usage"))
 		said := func(role string, content json.RawMessage, dataType string) {
 			event("gen_ai."+role+".message", rows.Of("content", agentdbgEventText(content, dataType)))
 		}
@@ -141,29 +126,22 @@ func (f *agentdbgFormatted) span(e *agentdbgEventJSON, started int64) rows.Objec
 			said(session.RoleAssistant, p.Get("response"), agentdbgDataResponse)
 		}
 	case agentdbgToolCall:
-		known(p, "maida.tool_name", "tool_name", "maida.status", "status")
-		values("maida.tool.args", "args")
-		values("maida.tool.result", "result")
+		texts("maida.tool.args", p.Only("args"), "")
+		texts("maida.tool.result", p.Only("result"), "")
 	case agentdbgStateUpdate:
-		values("state", "state", "diff")
+		texts("state", p.Only("state", "diff"), "")
 	case agentdbgLoopWarning:
 		name = "loop_warning"
 		attributes.Set("maida.event_type", agentdbgLoopWarning)
-		warning := slices.Clone(p)
-		for i, field := range warning {
-			if c := field.Value[0]; c == '[' || c == '{' { // as the SDK writes what is no attribute's value
-				warning[i].Value = rows.Raw(string(field.Value))
-			}
-		}
-		event("maida.loop.warning", warning)
+		texts("maida.loop.warning", slices.Clone(p), "[{")
 	case agentdbgErrorEvent:
 		name, failure = "exception", p
 	}
 	if failure != nil {
 		code, description = "ERROR", failure.Text("message")
-		known(failure, "maida.error_type", "error_type", "maida.error_message", "message", "maida.error_stack", "stack")
+		known("error", failure)
 	}
-	o := rows.Of("trace_id", f.id, "span_id", agentdbgSpanOf(e.EventID), "parent_span_id", nil, "name", name,
+	o := rows.Of("trace_id", d.id, "span_id", agentdbgSpanOf(e.EventID), "parent_span_id", nil, "name", name,
 		"kind", kind, "start_time", agentdbgMicro(rows.Raw(rows.FormatTime(started))), "end_time", ended,
 		"duration_ms", took, "attributes", attributes, "events", events, "status_code", code,
 		"status_description", description)
@@ -194,19 +172,17 @@ func agentdbgEventText(said json.RawMessage, dataType string) string {
 	return string(rows.Raw([]rows.Object{part}))
 }
 
-// agentdbgStructured returns the value of a text that is messages or parts of one in JSON: a list
-// of objects with a role or a type, or an object that has such a list. A text that is
-// other JSON is what somebody said, and nil is returned.
+// agentdbgStructured returns the value of a text that is messages or parts of one in JSON: a list of objects with a role
+// or a type, or an object that has such a list. A text that is other JSON is what somebody said, and nil is returned.
 func agentdbgStructured(text string) json.RawMessage {
 	if text == "" || text[0] != '[' && text[0] != '{' {
 		return nil
 	}
 	v, err := rows.Value([]byte(text))
 	if err != nil {
-		v, err = rows.Value([]byte(agentdbgFromPython(text)))
-	}
-	if err != nil {
-		return nil
+		if v, err = rows.Value([]byte(agentdbgFromPython(text))); err != nil {
+			return nil
+		}
 	}
 	list := v
 	if o, err := rows.Parse(v); err == nil {
@@ -215,12 +191,9 @@ func agentdbgStructured(text string) json.RawMessage {
 		}
 	}
 	all := rows.Elements(list)
-	for _, v := range all {
-		if o := rows.Read(string(v)); o.Text("role") == "" && o.Text("type") == "" {
-			return nil
-		}
-	}
-	if len(all) == 0 {
+	if len(all) == 0 || slices.ContainsFunc(all, func(v json.RawMessage) bool {
+		return len(rows.Read(string(v)).Texts("role", "type")) == 0
+	}) {
 		return nil
 	}
 	return v
@@ -231,8 +204,8 @@ var (
 	agentdbgPythonEscape = strings.NewReplacer(`\\`, `\\`, `\'`, `'`, `\"`, `\"`, `"`, `\"`, `\x`, `\u00`)
 )
 
-// agentdbgFromPython spells a list or a dictionary as Python prints it, which is how the SDK writes
-// prompts that are no texts, as JSON.
+// agentdbgFromPython spells a list or a dictionary as Python prints it, which is how the SDK writes prompts that are no
+// texts, as JSON.
 func agentdbgFromPython(text string) string {
 	return agentdbgPythonToken.ReplaceAllStringFunc(text, func(word string) string {
 		switch word {
@@ -245,41 +218,46 @@ func agentdbgFromPython(text string) string {
 	})
 }
 
-// projected makes an event of those that "maida export" makes of spans one of 0.1: its time
-// is that of the start, unknown counts are null, and the root may follow what it begins with.
+// projected makes an event of those that "maida export" makes of spans one of 0.1: its time is that of the start,
+// unknown counts are null, and the root may follow what it begins with.
 func (e *agentdbgEvent) projected() {
-	switch e.typ {
+	switch e.EventType {
 	case agentdbgRunStart:
 		e.order = math.MinInt64
 	case agentdbgRunEnd:
 		e.order = math.MaxInt64
 	case agentdbgLlmCall, agentdbgToolCall:
-		e.at += e.tookMS
+		e.at += session.Deref(e.DurationMS)
 	}
 	for _, key := range []string{"prompt", "response"} {
-		if v := agentdbgStructured(e.payload.Text(key)); v != nil {
-			e.payload.Set(key, v)
+		if v := agentdbgStructured(e.Payload.Text(key)); v != nil {
+			e.Payload.Set(key, v)
 		}
 	}
-	if usage := e.payload.Object("usage"); usage != nil {
-		e.payload.Set("usage", usage.Only("prompt_tokens", "completion_tokens"))
+	if usage := e.Payload.Object("usage"); usage != nil {
+		e.Payload.Set("usage", usage.Only("prompt_tokens", "completion_tokens"))
 	}
 }
 
 // span reads a span as the events that it stands for.
-func (d *agentdbgReader) span(o rows.Object, line int) []agentdbgEvent {
+func (d *agentdbgReader) span(o rows.Object, line int) {
 	start := d.time(o, "start_time", "span", line)
 	end, ended := rows.ParseTime(o.Text("end_time"))
 	if !ended && o.Has("end_time") {
 		d.problem(line, "end_time is not a time: the end of the span is unknown")
 	}
 	end = max(end, start)
-	e := agentdbgEvent{line: line, id: o.Text("span_id"), runID: o.Text("trace_id"), name: o.Text("name"),
-		at: end, tookMS: end - start, order: start, span: true}
+	e := agentdbgEvent{line: line, EventID: o.Text("span_id"), RunID: o.Text("trace_id"), Name: o.Text("name"),
+		at: end, DurationMS: new(end - start), order: start, span: true}
 	attributes := o.Object("attributes")
 	inner := slices.Collect(rows.Objects(o.Get("events")))
 	if o.Text("parent_span_id") == "" {
-		return agentdbgRootEvents(e, o, ended, inner)
+		d.root(e, o, ended, inner)
+		return
+	}
+	var all rows.Object // attributes of events
+	for _, ev := range inner {
+		all.Add(ev.Object("attributes"))
 	}
 	status, failure := agentdbgStatusOK, rows.OrNull(nil)
 	if o.Text("status_code") == "ERROR" {
@@ -287,89 +265,76 @@ func (d *agentdbgReader) span(o rows.Object, line int) []agentdbgEvent {
 	}
 	switch {
 	case attributes.Has("gen_ai.system") || attributes.Has("gen_ai.operation.name"):
-		e.typ = agentdbgLlmCall
-		e.payload = agentdbgModelCall(attributes, inner, e.name)
-		e.payload.Add(rows.Of("status", status, "error", failure))
+		e.EventType, e.Payload = agentdbgLlmCall, agentdbgModelCall(attributes, inner, e.Name)
+		e.Payload.Add(rows.Of("status", status, "error", failure))
 	case attributes.Has("maida.tool_name"):
-		e.typ = agentdbgToolCall
 		if !ended && status == agentdbgStatusOK {
 			status, failure = agentdbgStatusError, rows.Of("error_type", agentdbgUnfinished).JSON()
 		}
-		e.payload = rows.Of("tool_name", attributes.Text("maida.tool_name"), "status", status, "error", failure)
-		for _, field := range agentdbgAttributesOf(inner).Only("args", "result") {
-			e.payload.Set(field.Key, rows.Unquoted(field.Value))
+		e.EventType = agentdbgToolCall
+		e.Payload = rows.Of("tool_name", attributes.Text("maida.tool_name"), "status", status, "error", failure)
+		for _, field := range all.Only("args", "result") {
+			e.Payload.Set(field.Key, rows.Unquoted(field.Value))
 		}
-	case e.name == "state":
-		e.typ, e.payload = agentdbgNamedEvent("state", agentdbgAttributesOf(inner), "")
-	case e.name == "loop_warning" || attributes.Text("maida.event_type") == agentdbgLoopWarning:
-		e.typ, e.payload = agentdbgNamedEvent("maida.loop.warning", agentdbgAttributesOf(inner), "")
+	case e.Name == "state":
+		e.named("state", all, "")
+	case e.Name == "loop_warning" || attributes.Text("maida.event_type") == agentdbgLoopWarning:
+		e.named("maida.loop.warning", all, "")
 	case attributes.Has("maida.error_type"):
-		e.typ, e.payload = agentdbgNamedEvent("exception", attributes, "")
+		e.named("exception", attributes, "")
 	default:
-		e.typ = agentdbgOtherSpan
-		e.payload = o.Without("trace_id", "span_id", "parent_span_id", "start_time", "end_time", "duration_ms")
+		e.EventType = agentdbgOtherSpan
+		e.Payload = o.Without("trace_id", "span_id", "parent_span_id", "start_time", "end_time", "duration_ms")
 	}
-	return []agentdbgEvent{e}
+	d.add(e)
 }
 
-// agentdbgAttributesOf are those of all events in a span.
-func agentdbgAttributesOf(events []rows.Object) (all rows.Object) {
-	for _, ev := range events {
-		all.Add(ev.Object("attributes"))
-	}
-	return all
-}
-
-// agentdbgNamedEvent is what an event in a span is by its name; nothing for one of another name.
-func agentdbgNamedEvent(name string, attributes rows.Object, message string) (typ string, payload rows.Object) {
+// named gives an event the type and the payload that an event in a span has by its name, if it has one of those.
+func (e *agentdbgEvent) named(name string, attributes rows.Object, message string) {
 	switch name {
 	case "exception":
-		return agentdbgErrorEvent, agentdbgErrorOf(attributes, message)
+		e.EventType, e.Payload = agentdbgErrorEvent, agentdbgErrorOf(attributes, message)
 	case "state":
-		return agentdbgStateUpdate, rows.Of("state", rows.Unquoted(rows.OrNull(attributes.Get("state"))),
+		e.EventType = agentdbgStateUpdate
+		e.Payload = rows.Of("state", rows.Unquoted(rows.OrNull(attributes.Get("state"))),
 			"diff", rows.Unquoted(rows.OrNull(attributes.Get("diff"))))
 	case "maida.loop.warning":
-		payload = slices.Clone(attributes)
-		for i, field := range payload {
+		e.EventType, e.Payload = agentdbgLoopWarning, slices.Clone(attributes)
+		for i, field := range attributes {
 			if v := rows.Unquoted(field.Value); v[0] == '[' { // the SDK writes the list as a text
-				payload[i].Value = v
+				e.Payload[i].Value = v
 			}
 		}
-		return agentdbgLoopWarning, payload
 	}
-	return "", nil
 }
 
-// agentdbgRootEvents are those of the root: the start of the run, what happened in it, and its end.
-func agentdbgRootEvents(e agentdbgEvent, o rows.Object, ended bool, inner []rows.Object) []agentdbgEvent {
-	attributes := o.Object("attributes")
-	first, last := e, e
-	first.typ, first.at, first.tookMS, first.order = agentdbgRunStart, e.order, 0, math.MinInt64
-	first.payload = rows.Of("run_name", cmp.Or(attributes.Text("maida.run_name"), e.name),
-		"cwd", attributes.Get("maida.cwd"))
-	events := []agentdbgEvent{first}
+// root reads the root: the start of the run, what happened in it, and its end.
+func (d *agentdbgReader) root(e agentdbgEvent, o rows.Object, ended bool, inner []rows.Object) {
+	attributes, took := o.Object("attributes"), e.DurationMS
+	e.DurationMS = nil
+	add := func(typ string, at, order int64, payload rows.Object) {
+		one := e
+		one.EventType, one.at, one.order, one.Payload = typ, at, order, payload
+		d.add(one)
+	}
+	add(agentdbgRunStart, e.at-*took, math.MinInt64, rows.Of("run_name",
+		cmp.Or(attributes.Text("maida.run_name"), e.Name), "cwd", attributes.Get("maida.cwd")))
 	for _, ev := range inner {
 		at, ok := rows.ParseTime(ev.Text("timestamp"))
 		if !ok {
 			at = e.at
 		}
-		one := agentdbgEvent{line: e.line, id: e.id, runID: e.runID, at: at, order: at, span: true}
-		message := o.Text("status_description")
-		one.typ, one.payload = agentdbgNamedEvent(ev.Text("name"), ev.Object("attributes"), message)
-		if one.typ == "" {
-			one.typ, one.payload = agentdbgOtherSpan, ev.Without("timestamp")
-		}
-		events = append(events, one)
+		one := agentdbgEvent{EventType: agentdbgOtherSpan, Payload: ev.Without("timestamp")}
+		one.named(ev.Text("name"), ev.Object("attributes"), o.Text("status_description"))
+		add(one.EventType, at, at, one.Payload)
 	}
 	if ended {
-		last.typ, last.tookMS, last.order = agentdbgRunEnd, 0, math.MaxInt64
-		last.payload = rows.Of("status", agentdbgStatusOK)
+		status := agentdbgStatusOK
 		if o.Text("status_code") == "ERROR" {
-			last.payload.Set("status", agentdbgStatusError)
+			status = agentdbgStatusError
 		}
-		events = append(events, last)
+		add(agentdbgRunEnd, e.at, math.MaxInt64, rows.Of("status", status))
 	}
-	return events
 }
 
 // agentdbgModelCall is the payload of an LLM_CALL, without its status.

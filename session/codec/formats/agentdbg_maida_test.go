@@ -18,7 +18,7 @@ const agentdbgMaidaDir = "testdata/agentdbg/maida"
 // are a tree below one root, whose counts are those of the spans.
 func TestAgentDbgMaidaValidatesWhatIsWritten(t *testing.T) {
 	for i, s := range agentdbgNatives(t) {
-		dir, err := agentdbgEncodeMaidaFile(t.TempDir(), s, false)
+		dir, err := agentdbgWriteRun(t.TempDir(), s, false, true)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -83,7 +83,7 @@ func TestAgentDbgMaidaKeepsTextsThatAreJSON(t *testing.T) {
 				}
 			}
 		}
-		again := one(t, agentdbgDecode, writtenText(t, agentdbgEncodeMaida, s))
+		again := one(t, agentdbgDecode, string(agentdbgEncodeMaida(s)))
 		if d := cmp.Diff(codectest.Golden(t, nil, s), codectest.Golden(t, nil, again)); d != "" {
 			t.Errorf("%s (-want +got):\n%s", text, d)
 		}

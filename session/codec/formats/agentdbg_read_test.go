@@ -86,7 +86,7 @@ func TestAgentDbgCrashedRunIsWrittenAsOne(t *testing.T) {
 		`{"run_name": "crashed", "python_version": "3", "platform": "linux", "cwd": "/", "argv": []}`) +
 		agentdbgLine(1, "TOOL_CALL", `{"tool_name": "t", "args": null, "result": null, "status": "ok", "error": null}`)
 	s := one(t, agentdbgDecode, in)
-	dir, err := agentdbgEncodeFile(t.TempDir(), s, false)
+	dir, err := agentdbgWriteRun(t.TempDir(), s, false, false)
 	if err != nil {
 		t.Fatal(err)
 	}

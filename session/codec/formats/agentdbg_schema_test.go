@@ -30,7 +30,7 @@ func agentdbgParse(tb testing.TB, text string) (o map[string]any) {
 
 func TestAgentDbgWhatIsWrittenFollowsTheSchemas(t *testing.T) {
 	for i, s := range agentdbgNatives(t) {
-		dir, err := agentdbgEncodeFile(t.TempDir(), s, false)
+		dir, err := agentdbgWriteRun(t.TempDir(), s, false, false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -42,7 +42,7 @@ func TestAgentDbgWhatIsWrittenFollowsTheSchemas(t *testing.T) {
 		agentdbgCheckEvents(t, fmt.Sprint("session ", i), readFile(t, filepath.Join(dir, "events.jsonl")), run)
 
 		// The export has the same events in the same words.
-		agentdbgFollows(t, "export", agentdbgParse(t, writtenText(t, agentdbgEncode, s)), "session", i)
+		agentdbgFollows(t, "export", agentdbgParse(t, string(agentdbgEncode(s))), "session", i)
 	}
 }
 

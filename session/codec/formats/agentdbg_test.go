@@ -57,17 +57,17 @@ func TestAgentDbgDecodeSamples(t *testing.T) {
 func TestAgentDbgReplace(t *testing.T) {
 	all, _ := agentdbgSamples(t)
 	out := t.TempDir()
-	dir, err := agentdbgEncodeFile(out, all[0], false)
+	dir, err := agentdbgWriteRun(out, all[0], false, false)
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := readFile(t, filepath.Join(dir, "run.json"))
-	if _, err := agentdbgEncodeFile(out, all[0], false); !errors.Is(err, os.ErrExist) {
+	if _, err := agentdbgWriteRun(out, all[0], false, false); !errors.Is(err, os.ErrExist) {
 		t.Errorf("a run that is there: %v", err)
 	}
 	agentdbgWrite(t, filepath.Join(dir, "run.json"), "mine")
 	agentdbgWrite(t, filepath.Join(dir, "notes.txt"), "mine")
-	if _, err := agentdbgEncodeFile(out, all[0], true); err != nil {
+	if _, err := agentdbgWriteRun(out, all[0], true, false); err != nil {
 		t.Fatal(err)
 	}
 	if got := readFile(t, filepath.Join(dir, "run.json")); got != want {
@@ -103,11 +103,11 @@ func agentdbgNatives(tb testing.TB) []*codec.Session {
 func TestAgentDbgEncodeRefuses(t *testing.T) {
 	s := codectest.Corpus()[0].Session
 	s.Session.ID = ""
-	if err := agentdbgEncode(new(bytes.Buffer), s); err == nil ||
+	if err := written(agentdbgEncode)(new(bytes.Buffer))(&Source{Session: s}); err == nil ||
 		!strings.Contains(err.Error(), "session has no id") {
 		t.Errorf("Encode: %v", err)
 	}
-	if _, err := agentdbgEncodeFile(t.TempDir(), s, false); err == nil {
+	if _, err := agentdbgWriteRun(t.TempDir(), s, false, false); err == nil {
 		t.Error("EncodeFile: no error")
 	}
 }
@@ -130,10 +130,6 @@ func TestAgentDbgEventsSortedByTimeStayInOrder(t *testing.T) {
 	question.Message.CreatedAt, question.Message.UpdatedAt = 3, 3
 	question.Parts[0].CreatedAt, question.Parts[0].UpdatedAt = 3, 3
 	s.Session.CreatedAt, s.Session.UpdatedAt = 8, 50 // it was made, so it says, after its messages
-	var b bytes.Buffer
-	if err := agentdbgEncode(&b, s); err != nil {
-		t.Fatal(err)
-	}
 	type event struct {
 		Type string `json:"event_type"`
 		TS   string
@@ -146,7 +142,7 @@ func TestAgentDbgEventsSortedByTimeStayInOrder(t *testing.T) {
 		}
 		Events []event
 	}
-	if err := json.Unmarshal(b.Bytes(), &run); err != nil {
+	if err := json.Unmarshal(agentdbgEncode(s), &run); err != nil {
 		t.Fatal(err)
 	}
 	slices.SortStableFunc(run.Events, func(a, b event) int { return bytes.Compare([]byte(a.TS), []byte(b.TS)) })
@@ -190,7 +186,7 @@ func TestAgentDbgTurnsOfARunKeepTheirEnds(t *testing.T) {
 		for i := range metadata {
 			s.Messages[i].Message.MetadataJSON = metadata[i]
 		}
-		read := one(t, agentdbgDecode, writtenText(t, agentdbgEncode, s))
+		read := one(t, agentdbgDecode, string(agentdbgEncode(s)))
 		for i := range read.Messages {
 			meta := session.ParseMessageMetadata([]byte(read.Messages[i].Message.MetadataJSON))
 			if read.Messages[i].Message.Role == session.RoleAssistant {

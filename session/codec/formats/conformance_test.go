@@ -160,7 +160,7 @@ var agentdbgEvents = codectest.Codec{
 			return err
 		}
 		defer os.RemoveAll(root)
-		dir, err := agentdbgEncodeFile(root, s, false)
+		dir, err := agentdbgWriteRun(root, s, false, false)
 		if err != nil {
 			return err
 		}

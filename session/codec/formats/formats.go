@@ -88,9 +88,9 @@ var All = []Format{{
 	Imported: "runs of AgentDbg, and of Maida before 0.4: one, a directory of them, or what its export writes",
 	Writing: Writing{
 		Ext: ".json", JSON: true, Explain: explainLosses("agentdbg"),
-		Stream: streamRows(agentdbgEncode),
+		Stream: written(agentdbgEncode),
 		Dir: func(path string, s *Source, replace bool) error {
-			_, err := agentdbgEncodeFile(path, s.Session, replace)
+			_, err := agentdbgWriteRun(path, s.Session, replace, false)
 			return err
 		},
 	},
@@ -106,9 +106,9 @@ var All = []Format{{
 	Imported: "runs of Maida: one, a directory of them, or what its export writes",
 	Writing: Writing{
 		Ext: ".jsonl", Many: true, JSON: true, Explain: explainLosses("maida"),
-		Stream: streamRows(agentdbgEncodeMaida),
+		Stream: written(agentdbgEncodeMaida),
 		Dir: func(path string, s *Source, replace bool) error {
-			_, err := agentdbgEncodeMaidaFile(path, s.Session, replace)
+			_, err := agentdbgWriteRun(path, s.Session, replace, true)
 			return err
 		},
 	},
