@@ -21,8 +21,10 @@ type needle struct {
 	// literals are in every value that matches, upper and lower case alike.
 	literals []string
 	// run is the longest piece of them, in lower case, that JSON writes in one way
-	// only; what does not have it does not match. Empty rules out nothing.
-	run string
+	// only; what does not have it does not match. Empty rules out nothing. rare is the
+	// place in it of the character that texts have least often.
+	run  string
+	rare int
 	// folded are the literals, folded, if there is no run; buf is for folded JSON.
 	folded [][]byte
 	buf    []byte
@@ -54,6 +56,11 @@ func newNeedle(q store.SearchQuery) (n needle, err error) {
 			}
 		}
 		n.folded = append(n.folded, AppendFolded(nil, literal))
+	}
+	for i := range n.run {
+		if strings.IndexByte(seldom, n.run[i]) < strings.IndexByte(seldom, n.run[n.rare]) {
+			n.rare = i
+		}
 	}
 	return n, nil
 }
@@ -106,17 +113,27 @@ func foldsAcross(r rune) bool {
 	return false
 }
 
+// seldom are the characters that JSON of texts and code has often, those that it has most last.
+const seldom = "xk9876543210vwbygfpmc_-.:,uldhsrinoate "
+
 // mayBeIn reports whether JSON can have the text in one of its values.
 func (n *needle) mayBeIn(raw []byte) bool {
 	if n.run != "" {
-		n.buf = n.buf[:0]
-		for _, c := range raw {
-			if c >= 'A' && c <= 'Z' {
-				c += 'a' - 'A'
+		rare, run := n.run[n.rare:n.rare+1], []byte(n.run)
+		for _, letter := range []string{rare, strings.ToUpper(rare)} {
+			for i := 0; ; i++ {
+				k := bytes.IndexByte(raw[i:], letter[0])
+				if k < 0 {
+					break
+				}
+				i += k
+				from := i - n.rare
+				if from >= 0 && from+len(run) <= len(raw) && bytes.EqualFold(raw[from:from+len(run)], run) {
+					return true
+				}
 			}
-			n.buf = append(n.buf, c)
 		}
-		return bytes.Contains(n.buf, []byte(n.run))
+		return false
 	}
 	n.buf = AppendFoldedJSON(n.buf[:0], raw)
 	for _, literal := range n.folded {
