@@ -37,18 +37,13 @@ func (c *ToolCall) AwaitApproval(id string) string {
 // approval, and the turn that [Run.ContinueTurn] takes up gets the call back from
 // [Turn.ResumeTool], to be ended with the answer.
 func (c *ToolCall) AwaitInput(question string) {
-	if c == nil {
-		return
-	}
 	c.change("a question", func(now time.Time) {
 		if c.state == stateApprovalRequested {
 			return // it does not run yet
 		}
 		c.complete()
 		c.asks, c.question = true, validUTF8(question)
-		if c.changed {
-			c.emitEvent(now)
-		}
+		c.emitState(now)
 		c.wait(now, Status{State: StatusWaitingUserInput, Detail: c.question, CallID: c.callID})
 	})
 }
@@ -59,7 +54,7 @@ func (c *ToolCall) await(id, subject string, m match, now time.Time) {
 		c.complete()
 		c.state, c.asks = stateApprovalRequested, false
 		c.approval = &approval{id: id, subject: subject, rule: m, asked: now}
-		if c.turn.events != nil && !c.resumed {
+		if !c.resumed {
 			c.emitEvent(now)
 		}
 		c.resumed = false
@@ -70,8 +65,8 @@ func (c *ToolCall) await(id, subject string, m match, now time.Time) {
 // postpone notes that nothing in this process waits for the answer.
 func (c *ToolCall) postpone() {
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.later = true
-	c.mu.Unlock()
 }
 
 // isPending reports whether the call waits for a human who may answer another process. Safe nets, which run when a
@@ -110,9 +105,7 @@ func (c *ToolCall) answered(approved bool, reason string) {
 		c.updated = max(c.updated, now.UnixMilli())
 		c.started = now
 		c.unwait(now)
-		if c.turn.events != nil {
-			c.emitEvent(now)
-		}
+		c.emitEvent(now)
 	}
 	c.mu.Unlock()
 	c.turn.run.sess.flush()
@@ -124,27 +117,24 @@ func (c *ToolCall) pending() (PendingTool, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	p := c.open()
-	return p, p.waits()
+	return p, c.rest == nil && p.waits()
 }
 
 // open describes the call to another process. The caller holds mu.
 func (c *ToolCall) open() PendingTool {
 	p := PendingTool{
-		CallID: c.callID, Name: c.name, Input: json.RawMessage(c.wholeInput()), State: c.state,
-		PartID: c.partID, PartIndex: c.index, CreatedAt: c.created,
+		CallID: c.callID, Name: c.name, State: c.state, PartID: c.partID, PartIndex: c.index, CreatedAt: c.created,
 		Kind: c.kind, Dynamic: c.dynamic, ProviderExecuted: c.providerExecuted, ChildSessionID: c.child,
 	}
-	if len(p.Input) == 0 {
-		p.Input = nil
+	if input := c.wholeInput(); input != "" {
+		p.Input = json.RawMessage(input)
 	}
 	if c.asks {
 		p.AsksUser, p.Question = true, c.question
 	}
 	if a := c.approval; a != nil {
 		p.ApprovalID, p.AskedAt, p.Subject = a.id, a.asked.UnixMilli(), a.subject
-		if a.rule.found {
-			p.Pattern, p.Source = a.rule.rule.Pattern, a.rule.rule.Source
-		}
+		p.Pattern, p.Source = a.rule.Pattern, a.rule.Source
 	}
 	return p
 }
@@ -164,7 +154,7 @@ func (p *PendingTool) options() ToolOptions {
 
 // rule is the one that asked, if any.
 func (p *PendingTool) rule() match {
-	return match{rule: Rule{Pattern: p.Pattern, Source: p.Source}, found: p.Source != ""}
+	return match{Rule: Rule{Pattern: p.Pattern, Source: p.Source}, found: p.Source != ""}
 }
 
 // status is what the session does while the call waits.
@@ -232,8 +222,10 @@ func (t *Turn) ResumeTool(
 	now := t.run.now()
 	_, span := c.startDecision(ctx, now)
 	c.await(p.ApprovalID, p.Subject, p.rule(), time.UnixMilli(p.AskedAt))
-	d := Decision{ID: p.ApprovalID, Action: ActionAsk, Pattern: p.Pattern, Source: p.Source, tool: p.Name}
-	d.Waited = max(0, now.Sub(time.UnixMilli(p.AskedAt)))
+	d := Decision{
+		ID: p.ApprovalID, Action: ActionAsk, Pattern: p.Pattern, Source: p.Source, tool: p.Name,
+		Waited: max(0, now.Sub(time.UnixMilli(p.AskedAt))),
+	}
 	t.run.sess.answered(ctx, &d, p.Subject, answer)
 	c.settle(&d, span)
 	return ctx, c, d, nil

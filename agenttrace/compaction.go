@@ -57,7 +57,7 @@ func (r *Run) StartCompaction(ctx context.Context, o CompactionOptions) (context
 	now := r.now()
 	s := r.sess
 	c := &Compaction{run: r, options: o}
-	if !r.open(nil, c) {
+	if !r.open(c) {
 		s.tracer.drop("a compaction", s.id)
 		return ctx, nil
 	}
@@ -85,10 +85,7 @@ func (r *Run) StartCompaction(ctx context.Context, o CompactionOptions) (context
 // MessageID returns the id of the message that holds the summary, "" when
 // nothing is recorded.
 func (c *Compaction) MessageID() string {
-	if c == nil {
-		return ""
-	}
-	return c.messageID
+	return of(c, func(c *Compaction) string { return c.messageID })
 }
 
 // End ends the compaction with its summary.
@@ -119,8 +116,7 @@ func (c *Compaction) finish(result CompactionResult, err error) {
 		if err == nil {
 			record.MessageID, record.MessageCreatedAt, record.PartID = c.messageID, c.createdAt, c.partID
 		} else {
-			record.Error, record.ErrorType = f.content(redact.Other, errorText(err)), errorType(err)
-			s.tracer.fail(c.span, now, err, record.Error)
+			record.Error, record.ErrorType = s.tracer.failed(c.span, now, err)
 		}
 		c.span.SetAttributes(f.attributes(record.Append(make([]attribute.KeyValue, 0, 20)))...)
 	}
@@ -130,6 +126,6 @@ func (c *Compaction) finish(result CompactionResult, err error) {
 		s.rest(c.run.events, now, Status{State: StatusIdle})
 	}
 	s.mu.Unlock()
-	c.run.close(nil, c)
+	c.run.close(c)
 	s.flush()
 }

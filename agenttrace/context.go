@@ -40,6 +40,14 @@ func scopeOf(ctx context.Context) *scope {
 	return &noScope
 }
 
+// of returns something of what may be nil.
+func of[T, V any](x *T, get func(*T) V) (value V) {
+	if x != nil {
+		value = get(x)
+	}
+	return value
+}
+
 // ending is the end of something that ends once.
 type ending struct {
 	mu    sync.Mutex
@@ -78,14 +86,14 @@ func (t *Turn) within(ctx context.Context) (context.Context, *ToolCall) {
 	}
 	// By id: not every implementation's spans can be compared.
 	active := trace.SpanContextFromContext(ctx)
-	if sc.call != nil && active.Equal(sc.call.span.SpanContext()) ||
-		sc.tool != nil && tool == nil && active.Equal(sc.tool.span.SpanContext()) {
-		if tool != nil {
-			return trace.ContextWithSpan(ctx, tool.span), tool
-		}
-		return trace.ContextWithSpan(ctx, t.span), nil
+	switch {
+	case (sc.call == nil || !active.Equal(sc.call.span.SpanContext())) &&
+		(sc.tool == nil || tool != nil || !active.Equal(sc.tool.span.SpanContext())):
+		return ctx, tool
+	case tool != nil:
+		return trace.ContextWithSpan(ctx, tool.span), tool
 	}
-	return ctx, tool
+	return trace.ContextWithSpan(ctx, t.span), nil
 }
 
 // unrecorded returns ctx for what begins in a run of which nothing is recorded: sub-agents

@@ -17,8 +17,6 @@ import (
 	"unsafe"
 
 	"go.opentelemetry.io/otel"
-	"go.opentelemetry.io/otel/codes"
-	"go.opentelemetry.io/otel/trace"
 
 	"github.com/agenttrace/agenttrace/internal/jsonscan"
 	"github.com/agenttrace/agenttrace/semconv"
@@ -258,5 +256,3 @@ func errorType(err error) (class string) {
 	}
 	return "_OTHER"
 }
-
-func setError(span trace.Span, text string) { span.SetStatus(codes.Error, text) }

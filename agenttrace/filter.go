@@ -146,45 +146,38 @@ func (f *filter) raw(kind redact.Content, key string, v json.RawMessage) json.Ra
 
 // content is text for the text of a part, which has a limit.
 func (f *filter) content(kind redact.Content, s string) string {
-	if kind == redact.ToolOutput { // the error of a tool
-		s = omitFiles(s)
-	}
-	s = f.text(kind, "", s)
-	if f.cutter != nil {
-		s, _ = f.cutter.Truncate(s)
-	}
+	s, _ = f.bounded(kind, s, f.apply, (*redact.Redactor).Truncate)
 	return s
 }
 
-// value is json for a value that has a limit. cut describes the whole of what
+// value is content for a value: JSON, or text that becomes a JSON string. cut describes the whole of what
 // was cut here or by the redactor, nil when nothing was.
-func (f *filter) value(kind redact.Content, s string) (out string, cut *Truncated) {
-	if kind == redact.ToolOutput {
-		s = omitFiles(s)
+func (f *filter) value(kind redact.Content, s string, isText bool) (out string, cut *Truncated) {
+	if isText {
+		s, cut = f.bounded(kind, s, f.apply, (*redact.Redactor).Truncate)
+		return quote(s), cut
 	}
-	s, res := f.applyJSON(kind, "", s)
-	cut = cutOf(res, nil)
-	if f.cutter != nil && len(s) > f.limit {
-		b, res := f.cutter.TruncateJSON([]byte(s))
-		if cut = cutOf(res, cut); res.Truncated {
-			s = string(b)
-		}
-	}
-	return s, cut
+	return f.bounded(kind, s, f.applyJSON, func(r *redact.Redactor, s string) (string, redact.Result) {
+		b, res := r.TruncateJSON([]byte(s))
+		return string(b), res
+	})
 }
 
-// quoted is value for text that is to become a JSON string.
-func (f *filter) quoted(kind redact.Content, s string) (out string, cut *Truncated) {
+// bounded takes out secrets, and cuts what is then too long.
+func (f *filter) bounded(
+	kind redact.Content, s string, clean func(redact.Content, string, string) (string, redact.Result),
+	truncate func(*redact.Redactor, string) (string, redact.Result),
+) (out string, cut *Truncated) {
 	if kind == redact.ToolOutput {
 		s = omitFiles(s)
 	}
-	s, res := f.apply(kind, "", s)
+	s, res := clean(kind, "", s)
 	cut = cutOf(res, nil)
-	if f.cutter != nil {
-		s, res = f.cutter.Truncate(s)
+	if f.cutter != nil && len(s) > f.limit {
+		s, res = truncate(f.cutter, s)
 		cut = cutOf(res, cut)
 	}
-	return quote(s), cut
+	return s, cut
 }
 
 // cutOf describes what was cut. An earlier cut was of more.

@@ -122,26 +122,9 @@ type history []message
 
 // contentOf returns the parts of an answer as messages: those of the assistant and, after
 // its calls, those of the tools.
-func contentOf(parts []part) history {
-	var all history
-	for i := range parts {
-		p := &parts[i]
-		switch {
-		case p.data != nil:
-			all.add("assistant", p.data)
-		case p.text != nil:
-			p.text.mu.Lock()
-			data := p.text.data(p.text.buf.String())
-			p.text.mu.Unlock()
-			all.add("assistant", data)
-		case p.tool != nil:
-			p.tool.mu.Lock()
-			data := p.tool.data(p.tool.sentInput())
-			p.tool.mu.Unlock()
-			all.add("assistant", data)
-		case p.ended != nil:
-			all.add("assistant", p.ended.content)
-		}
+func contentOf(parts []part) (all history) {
+	for _, p := range parts {
+		all.add("assistant", p.content())
 	}
 	return all
 }

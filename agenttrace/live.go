@@ -217,17 +217,6 @@ func (t *Turn) emitAnswer(now time.Time) {
 	})
 }
 
-// emitPart queues a part of the answer as it is now. answer is the message it
-// is of: its id and time never change once it has begun.
-func (t *Turn) emitPart(answer *spans.Message, now time.Time, p spans.Part) {
-	if t.events != nil {
-		t.run.sess.emitEvent(t.events, now, spans.Event{
-			Name: semconv.EventPart, MessageID: answer.ID, Role: roleAssistant, MessageCreatedAt: answer.CreatedAt,
-			Parts: []spans.Part{p},
-		})
-	}
-}
-
 // throttle decides when growing text is sent again.
 type throttle struct {
 	at   time.Time // of the last event
@@ -235,16 +224,16 @@ type throttle struct {
 	held bool      // the session will send what no event has had
 }
 
-// wait returns after which time the session sends a text of so many bytes: 0 if it is sent now, less than 0 if that is
-// arranged already.
-func (h *throttle) wait(l *live, now time.Time, size int) time.Duration {
-	switch interval := max(l.MinInterval, time.Duration(size)*time.Second/perSecond); {
-	case l.MinInterval < 0 || now.Sub(h.at) >= interval:
-		return 0
-	case h.held:
-		return -1
-	default:
-		h.held = true
-		return h.at.Add(interval).Sub(now)
+// due reports whether a text of so many bytes is sent now. If it is not, the session sends it later.
+func (h *throttle) due(s *Session, p growing, now time.Time, size int) bool {
+	l := s.tracer.live
+	wait := h.at.Add(max(l.MinInterval, time.Duration(size)*time.Second/perSecond)).Sub(now)
+	if l.MinInterval < 0 || wait <= 0 {
+		return true
 	}
+	if !h.held {
+		h.held = true
+		s.hold(p, wait)
+	}
+	return false
 }

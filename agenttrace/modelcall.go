@@ -341,7 +341,7 @@ func (c *ModelCall) Retried(err error, waited time.Duration) {
 		return
 	}
 	const maxRetries = 32
-	text := c.turn.content(redact.Other, fmt.Sprintf("%s, tried again after %s", errorText(err), printed(waited)))
+	text := c.turn.run.sess.tracer.filter.content(redact.Other, fmt.Sprintf("%s, tried again after %s", errorText(err), printed(waited)))
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.retries) < maxRetries {
@@ -410,8 +410,7 @@ func (c *ModelCall) finish(result ModelResult, err error, byTurn bool) {
 			record.FirstChunk = new(first.Seconds())
 		}
 		if failed != "" {
-			record.Error = t.content(redact.Other, errorText(err))
-			t.run.sess.tracer.fail(c.span, now, err, record.Error)
+			record.Error, _ = t.run.sess.tracer.failed(c.span, now, err)
 		}
 		if t.run.sess.tracer.genAI.content {
 			c.capture(&record)

@@ -5,6 +5,7 @@ import (
 	"runtime/debug"
 	"time"
 
+	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/agenttrace/agenttrace/redact"
@@ -52,17 +53,22 @@ func repanic(recovered any) {
 // maxStack bounds the stack in an event, in bytes.
 const maxStack = 32 << 10
 
-// fail marks a span as failed and, if err is a panic, adds the event of
-// OpenTelemetry's conventions for exceptions. text is err's, as it may be sent.
+// failed marks a span as failed and returns the text of the error, as it may be sent, and its class. If the error is a
+// panic, the span gets the event of OpenTelemetry's conventions for exceptions.
+func (t *Tracer) failed(span trace.Span, now time.Time, err error) (text, class string) {
+	text = t.filter.content(redact.Other, errorText(err))
+	t.fail(span, now, err, text)
+	return text, errorType(err)
+}
+
+// fail is failed for an error whose text is known.
 func (t *Tracer) fail(span trace.Span, now time.Time, err error, text string) {
-	setError(span, text)
-	p := panicOf(err)
-	if p == nil {
-		return
+	span.SetStatus(codes.Error, text)
+	if p := panicOf(err); p != nil {
+		stack := t.filter.text(redact.Other, "", validUTF8(p.stack[:min(len(p.stack), maxStack)]))
+		event := spans.Exception{Type: validUTF8(p.class), Message: text, Stack: stack}
+		t.addEvent(span, now, semconv.SpanEventException, &event)
 	}
-	stack := t.filter.text(redact.Other, "", validUTF8(p.stack[:min(len(p.stack), maxStack)]))
-	event := spans.Exception{Type: validUTF8(p.class), Message: text, Stack: stack}
-	t.addEvent(span, now, semconv.SpanEventException, &event)
 }
 
 // Done ends the run when the function that defers it returns:
@@ -73,14 +79,7 @@ func (t *Tracer) fail(span trace.Span, now time.Time, err error, text string) {
 // It is [Run.End] with *err, and a nil pointer means no error. When the
 // function panics, the run has failed with the panic as its error, and the panic
 // goes on with the same value.
-func (r *Run) Done(err *error) {
-	if r == nil || r.hasEnded() {
-		return
-	}
-	p := recover()
-	defer repanic(p)
-	r.finish(causeOf(valueOf(err), p))
-}
+func (r *Run) Done(err *error) { r.endWith(valueOf(err), recover()) }
 
 // Done ends the turn when the function that defers it returns:
 //
@@ -93,11 +92,11 @@ func (r *Run) Done(err *error) {
 // value. A turn with a tool call that waits for a human is then pending, also if the error is
 // that of the decision or [context.Canceled].
 func (t *Turn) Done(err *error) {
+	p := recover()
+	defer repanic(p)
 	if t == nil || t.off || t.hasEnded() {
 		return
 	}
-	p := recover()
-	defer repanic(p)
 	e := causeOf(valueOf(err), p)
 	t.finish(t.unlessPending(e, e, true), "")
 }

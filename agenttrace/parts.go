@@ -7,43 +7,76 @@ import (
 	"time"
 
 	"github.com/agenttrace/agenttrace/redact"
+	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/spans"
 )
 
-// part is a part of an assistant message in the making. Exactly one of data,
-// text, tool and ended is set; a tool, ended or not, knows its kind itself.
-type part struct {
-	id      string
-	index   int64
-	kind    string
-	created int64
-	data    []byte
-	text    *TextStream
-	tool    *ToolCall
-	ended   *frozen
+// part is a part of an assistant message in the making: a [TextStream], a [ToolCall], or one that is complete.
+type part interface {
+	// freeze ends the part, if it is open, and returns it as its turn lists it. Until then the result of a tool call
+	// is accepted.
+	freeze(now, until time.Time) spans.Part
+	// content returns the part as it is now as AI SDK JSON.
+	content() []byte
 }
 
-// place gives a part its id and index. The caller holds mu.
-func (t *Turn) place(p *part, now time.Time) {
+// complete is a part that never changes.
+type complete spans.Part
+
+func (p *complete) freeze(time.Time, time.Time) spans.Part { return spans.Part(*p) }
+func (p *complete) content() []byte                        { return p.Data }
+
+// slot is the place of a part in its turn's answer. It never changes.
+type slot struct {
+	turn     *Turn
+	partID   string
+	index    int64
+	created  int64
+	answerID string
+	answerAt int64 // when the answer began
+}
+
+func (s *slot) tracer() *Tracer { return s.turn.run.sess.tracer }
+func (s *slot) filter() *filter { return &s.turn.run.sess.tracer.filter }
+
+// part describes the part.
+func (s *slot) part(kind string, updated int64, data []byte) spans.Part {
+	return spans.Part{
+		ID: s.partID, Index: s.index, Type: kind, CreatedAt: s.created, UpdatedAt: max(s.created, updated), Data: data,
+	}
+}
+
+// emit queues the part as it is now.
+func (s *slot) emit(now time.Time, p spans.Part) {
+	if s.turn.events == nil {
+		return
+	}
+	s.turn.run.sess.emitEvent(s.turn.events, now, spans.Event{
+		Name: semconv.EventPart, MessageID: s.answerID, Role: roleAssistant, MessageCreatedAt: s.answerAt,
+		Parts: []spans.Part{p},
+	})
+}
+
+// place adds a part to the answer. The caller holds mu.
+func (t *Turn) place(p part, now time.Time) slot {
 	t.answer(now)
-	p.id = spans.NewID(spans.PrefixPart, now)
-	p.created = max(now.UnixMilli(), t.assistant.CreatedAt)
-	p.index = t.nextPart
+	s := slot{
+		t, spans.NewID(spans.PrefixPart, now), t.nextPart, max(now.UnixMilli(), t.assistant.CreatedAt),
+		t.assistant.ID, t.assistant.CreatedAt,
+	}
 	t.nextPart++
-	t.parts = append(t.parts, *p)
+	t.parts = append(t.parts, p)
 	t.goesOn(now, false)
+	return s
 }
 
 // placeData is place for a part that is complete. The caller holds mu.
 func (t *Turn) placeData(kind string, now time.Time, data func(partID string) []byte) (id string) {
-	p := part{kind: kind}
-	t.place(&p, now)
-	p.data = data(p.id)
-	t.parts[len(t.parts)-1].data = p.data
-	if t.events != nil {
-		t.emitPart(&t.assistant, now, p.freeze(now, now))
-	}
-	return p.id
+	p := new(complete)
+	s := t.place(p, now)
+	*p = complete(s.part(kind, 0, data(s.partID)))
+	s.emit(now, spans.Part(*p))
+	return s.partID
 }
 
 // addData adds a part that is complete, and returns its id.
@@ -56,61 +89,55 @@ func (t *Turn) addData(what, kind string, data func(partID string) []byte) (id s
 	return id
 }
 
-// content returns a text as it may be sent.
-func (t *Turn) content(kind redact.Content, text string) string {
-	return t.run.sess.tracer.filter.content(kind, text)
-}
-
-// brief returns a text of little length as it may be sent.
-func (t *Turn) brief(text string) string {
-	return t.run.sess.tracer.filter.text(redact.Other, "", text)
+// add is addData for data that need no id and take a while: they are made without a lock.
+func (t *Turn) add(what, kind string, make func(f *filter) []byte) (id string) {
+	if t == nil || !t.recording {
+		return ""
+	}
+	data := make(&t.run.sess.tracer.filter)
+	return t.addData(what, kind, func(string) []byte { return data })
 }
 
 // Text adds a part of text to the answer. Model output belongs to
 // [ModelCall.Text]; this is for what the agent reports of itself.
 func (t *Turn) Text(text string) {
-	if t != nil && t.recording {
-		text = t.content(redact.Other, text)
-		t.addData("text", "text", func(string) []byte { return textData("text", text) })
-	}
+	t.add("text", "text", func(f *filter) []byte { return textData("text", f.content(redact.Other, text)) })
 }
 
 // Reasoning adds a part of reasoning to the answer.
 func (t *Turn) Reasoning(text string) {
-	if t != nil && t.recording {
-		text = t.content(redact.Reasoning, text)
-		t.addData("reasoning", "reasoning", func(string) []byte { return textData("reasoning", text) })
-	}
+	t.add("reasoning", "reasoning", func(f *filter) []byte {
+		return textData("reasoning", f.content(redact.Reasoning, text))
+	})
 }
 
 // File adds a file to the answer.
-func (t *Turn) File(f File) {
-	if t != nil && t.recording {
-		data := FilePart(f).data(&t.run.sess.tracer.filter, redact.Other)
-		t.addData("a file", "file", func(string) []byte { return data })
-	}
+func (t *Turn) File(file File) {
+	t.add("a file", "file", func(f *filter) []byte { return FilePart(file).data(f, redact.Other) })
 }
 
 // SourceURL adds a page that the answer rests on.
 func (t *Turn) SourceURL(s SourceURL) {
-	t.addData("a source", "source-url", func(id string) []byte {
-		s.ID = cmp.Or(s.ID, id)
-		b := append([]byte(nil), `{"type":"source-url"`...)
-		b = spans.AppendJSONMember(b, "sourceId", s.ID)
-		b = spans.AppendJSONMember(b, "url", t.brief(s.URL))
-		return append(spans.AppendJSONOptional(b, "title", t.brief(s.Title)), '}')
-	})
+	t.source("source-url", s.ID, [2]string{"url", s.URL}, [2]string{"title?", s.Title})
 }
 
 // SourceDocument adds a document that the answer rests on.
 func (t *Turn) SourceDocument(s SourceDocument) {
-	t.addData("a source", "source-document", func(id string) []byte {
-		s.ID = cmp.Or(s.ID, id)
-		b := append([]byte(nil), `{"type":"source-document"`...)
-		b = spans.AppendJSONMember(b, "sourceId", s.ID)
-		b = spans.AppendJSONMember(b, "mediaType", s.MediaType)
-		b = spans.AppendJSONMember(b, "title", t.brief(s.Title))
-		return append(spans.AppendJSONOptional(b, "filename", t.brief(s.Filename)), '}')
+	t.source("source-document", s.ID, [2]string{"mediaType", s.MediaType}, [2]string{"title", s.Title},
+		[2]string{"filename?", s.Filename})
+}
+
+// source adds a source with members, of which those with a question mark are left out if they are empty.
+func (t *Turn) source(kind, sourceID string, members ...[2]string) {
+	t.addData("a source", kind, func(id string) []byte {
+		b := spans.AppendJSONMember([]byte{'{'}, "type", kind)
+		b = spans.AppendJSONMember(b, "sourceId", cmp.Or(sourceID, id))
+		for _, m := range members {
+			if name, optional := strings.CutSuffix(m[0], "?"); !optional || m[1] != "" {
+				b = spans.AppendJSONMember(b, name, t.run.sess.tracer.filter.text(redact.Other, "", m[1]))
+			}
+		}
+		return append(b, '}')
 	})
 }
 
@@ -124,9 +151,8 @@ func (t *Turn) Data(name, id string, value any) {
 	}
 	var partID string
 	if t.recording {
-		p := DataPart(name, id, value)
-		data := p.data(&t.run.sess.tracer.filter, redact.Other)
-		partID = t.addData("data", t.run.sess.tracer.filter.id(p.kind), func(string) []byte { return data })
+		p, f := DataPart(name, id, value), &t.run.sess.tracer.filter
+		partID = t.add("data", f.id(p.kind), func(f *filter) []byte { return p.data(f, redact.Other) })
 	}
 	if t.run.guard != nil {
 		kind := guardData
@@ -144,22 +170,16 @@ func (t *Turn) Data(name, id string, value any) {
 // is an [io.Writer] and [io.StringWriter] that never fails. Close it when the
 // part is whole; what is still open when the turn ends is marked as cut.
 type TextStream struct {
-	turn *Turn
+	slot
 	call *ModelCall // that writes it, if known
 	kind string
 
-	mu       sync.Mutex // guards the fields down to throttle
+	mu       sync.Mutex // guards what follows
 	buf      strings.Builder
 	grown    int64 // when it did last, by the tracer's clock
 	closed   bool
 	provider string // JSON
 	throttle throttle
-
-	// id, index, created and answer are set when the stream enters its turn.
-	id      string
-	index   int64
-	created int64
-	answer  spans.Message
 }
 
 // StreamText begins a part of text that grows.
@@ -168,22 +188,15 @@ func (t *Turn) StreamText() *TextStream { return t.stream("text", nil) }
 // StreamReasoning begins a part of reasoning that grows.
 func (t *Turn) StreamReasoning() *TextStream { return t.stream("reasoning", nil) }
 
-func (t *Turn) stream(kind string, call *ModelCall) *TextStream {
+func (t *Turn) stream(kind string, call *ModelCall) (begun *TextStream) {
 	if t == nil || t.off || !t.recording {
 		return nil
 	}
 	now := t.run.now()
-	var begun *TextStream
 	t.set(kind, func() {
-		s := &TextStream{turn: t, kind: kind, call: call}
-		p := part{kind: kind, text: s}
-		t.place(&p, now)
-		s.id, s.index, s.created = p.id, p.index, p.created
-		s.answer = spans.Message{ID: t.assistant.ID, CreatedAt: t.assistant.CreatedAt}
-		if t.events != nil {
-			s.emitEvent(now)
-		}
-		begun = s
+		begun = &TextStream{kind: kind, call: call}
+		begun.slot = t.place(begun, now)
+		begun.emitEvent(now)
 	})
 	return begun
 }
@@ -196,39 +209,32 @@ func (s *TextStream) WriteString(text string) (int, error) {
 	if s == nil {
 		return len(text), nil
 	}
-	emitted, first := false, false
-	var wait time.Duration
 	s.mu.Lock()
-	late := s.closed
+	late, first, emitted := s.closed, s.grown == 0, false
 	if !late {
 		s.buf.WriteString(text)
 		now := s.tracer().now()
-		first = s.grown == 0
 		s.grown = max(s.grown, now.UnixMilli())
-		if s.turn.events != nil {
-			now = now.Add(s.turn.run.sess.shift())
-			if wait = s.throttle.wait(s.tracer().live, now, s.buf.Len()); wait == 0 {
+		if sess := s.turn.run.sess; s.turn.events != nil {
+			if now = now.Add(sess.shift()); s.throttle.due(sess, s, now, s.buf.Len()) {
 				s.emitEvent(now)
 				emitted = true
 			}
 		}
 	}
 	s.mu.Unlock()
+	if late {
+		s.turn.drop(s.kind)
+		return len(text), nil
+	}
 	if first && s.call != nil {
 		s.call.chunk(s.turn.run.now())
 	}
-	switch {
-	case late:
-		s.turn.drop(s.kind)
-	case emitted:
+	if emitted {
 		s.turn.run.sess.flush()
-	case wait > 0:
-		s.turn.run.sess.hold(s, wait)
 	}
 	return len(text), nil
 }
-
-func (s *TextStream) tracer() *Tracer { return s.turn.run.sess.tracer }
 
 // updated is when the text grew last, in the session's time, or 0. The caller holds mu.
 func (s *TextStream) updated() int64 {
@@ -244,7 +250,7 @@ func (s *TextStream) SetProviderMetadata(values map[string]any) {
 	if s == nil {
 		return
 	}
-	encoded := s.tracer().filter.json(redact.Other, "", encodeJSON(values))
+	encoded := s.filter().json(redact.Other, "", encodeJSON(values))
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.closed {
@@ -254,18 +260,16 @@ func (s *TextStream) SetProviderMetadata(values map[string]any) {
 
 // Close reports that the part is whole. It always returns nil.
 func (s *TextStream) Close() error {
-	if s != nil {
-		s.mu.Lock()
-		emitted := !s.closed && s.turn.events != nil
-		s.closed = true
-		if emitted {
-			s.emitEvent(s.turn.run.now())
-		}
-		s.mu.Unlock()
-		if emitted {
-			s.turn.run.sess.flush()
-		}
+	if s == nil {
+		return nil
 	}
+	s.mu.Lock()
+	if !s.closed {
+		s.closed = true
+		s.emitEvent(s.turn.run.now())
+	}
+	s.mu.Unlock()
+	s.turn.run.sess.flush()
 	return nil
 }
 
@@ -275,28 +279,35 @@ func (s *TextStream) data(text string) []byte {
 	if s.kind == "reasoning" {
 		kind = redact.Reasoning
 	}
-	data := textData(s.kind, s.turn.content(kind, text))
+	data := textData(s.kind, s.filter().content(kind, text))
 	data = data[:len(data)-1]
 	if !s.closed {
 		data = append(data, `,"state":"streaming"`...)
 	}
 	if s.provider != "" {
-		data = append(data, `,"providerMetadata":`...)
-		data = append(data, s.provider...)
+		data = append(append(data, `,"providerMetadata":`...), s.provider...)
 	}
 	return append(data, '}')
+}
+
+func (s *TextStream) content() []byte {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.data(s.buf.String())
 }
 
 // emitEvent queues the part as it is now; of a text that grows, as much as cannot
 // change. The caller holds mu, or is the only one to know the stream.
 func (s *TextStream) emitEvent(now time.Time) {
-	s.throttle.at = now
+	if s.turn.events == nil {
+		return
+	}
 	text := s.buf.String()
 	if !s.closed {
-		text = s.tracer().filter.settled(text)
+		text = s.filter().settled(text)
 	}
-	s.throttle.sent = len(text)
-	s.emitData(now, s.data(text))
+	s.throttle.at, s.throttle.sent = now, len(text)
+	s.emit(now, s.part(s.kind, s.updated(), s.data(text)))
 }
 
 // sendHeld sends what no event has had, if it is settled.
@@ -304,50 +315,19 @@ func (s *TextStream) sendHeld(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.throttle.held = false
-	if !s.closed && len(s.tracer().filter.settled(s.buf.String())) > s.throttle.sent {
+	if !s.closed && len(s.filter().settled(s.buf.String())) > s.throttle.sent {
 		s.emitEvent(now)
 	}
 }
 
-func (s *TextStream) emitData(now time.Time, data []byte) {
-	s.turn.emitPart(&s.answer, now, spans.Part{
-		ID: s.id, Index: s.index, Type: s.kind, CreatedAt: s.created,
-		UpdatedAt: max(s.created, s.updated()), Data: data,
-	})
-}
-
-// freeze ends the part and returns it as AI SDK JSON.
-func (s *TextStream) freeze(now time.Time) (data []byte, updated int64) {
+// freeze ends the part. One that is open is marked as cut.
+func (s *TextStream) freeze(now, _ time.Time) spans.Part {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	data = s.data(s.buf.String())
-	if !s.closed && s.turn.events != nil {
-		s.emitData(now, data)
+	p := s.part(s.kind, s.updated(), s.data(s.buf.String()))
+	if !s.closed {
+		s.emit(now, p)
 	}
 	s.closed = true
-	return data, s.updated()
-}
-
-// freeze returns the part as its turn carries it, and ends what is still open
-// in it. until is as long as the result of a tool call is accepted.
-func (p *part) freeze(now, until time.Time) spans.Part {
-	out := spans.Part{ID: p.id, Index: p.index, Type: p.kind, CreatedAt: p.created, UpdatedAt: p.created, Data: p.data}
-	switch {
-	case p.text != nil:
-		var updated int64
-		out.Data, updated = p.text.freeze(now)
-		out.UpdatedAt = max(out.UpdatedAt, updated)
-	case p.tool != nil || p.ended != nil:
-		f := p.ended
-		if f == nil {
-			now := p.tool.freeze(now, until)
-			f = &now
-		}
-		out.Type, out.ToolCallID, out.ToolName, out.ToolState, out.Data = f.kind, f.callID, f.name, f.state, f.data
-		if out.Data != nil {
-			out.ToolName = "" // the data has it
-		}
-		out.UpdatedAt = max(out.UpdatedAt, f.updated)
-	}
-	return out
+	return p
 }

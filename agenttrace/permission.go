@@ -219,9 +219,7 @@ func (c *ToolCall) Authorize(ctx context.Context, subject string) Decision {
 
 	m := s.evaluate(c.name, c.kind, subject)
 	d := Decision{Action: m.action(), tool: c.name}
-	if m.found {
-		d.Pattern, d.Source = m.rule.Pattern, m.rule.Source
-	}
+	d.Pattern, d.Source = m.Pattern, m.Source
 	var why string
 	if d.Action != ActionDeny && s.tracer.watchdog != nil {
 		v := s.tracer.watch(ctx, req)
@@ -246,8 +244,7 @@ func (c *ToolCall) Authorize(ctx context.Context, subject string) Decision {
 	default:
 		q := Question{ToolRequest: req, ID: d.ID, Reason: why}
 		if m.found {
-			rule := m.rule
-			q.Rule = &rule
+			q.Rule = &m.Rule
 		}
 		c.ask(ctx, &d, q, m, now)
 	}
@@ -314,7 +311,7 @@ func (c *ToolCall) settle(d *Decision, span trace.Span) {
 	if span != nil {
 		if span.IsRecording() {
 			record := spans.Permission{
-				SessionID: s.id, ID: d.ID, ToolID: c.name, CallID: c.callID, MessageID: c.message, PartID: c.partID,
+				SessionID: s.id, ID: d.ID, ToolID: c.name, CallID: c.callID, MessageID: c.answerID, PartID: c.partID,
 				Pattern: c.filter().text(redact.Other, "", d.Pattern), Action: string(d.Action),
 				Source:  string(d.Source),
 				Outcome: d.outcome, Reply: string(d.Reply), Reason: c.filter().text(redact.Other, "", d.Reason),

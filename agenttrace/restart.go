@@ -28,12 +28,7 @@ func (t *Turn) open() PendingTurn {
 	}
 	p := t.pending(append([]PendingTool{}, t.waiting...))
 	p.AssistantMessageID, p.Model, p.Run = cmp.Or(t.assistant.ID, t.reserved), t.model, t.run.ref
-	var calls []*ToolCall
-	for i := range t.parts {
-		if c := t.parts[i].tool; c != nil {
-			calls = append(calls, c)
-		}
-	}
+	calls := t.tools()
 	t.mu.Unlock()
 	for _, c := range calls {
 		c.mu.Lock()

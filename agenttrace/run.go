@@ -9,7 +9,6 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/agenttrace/agenttrace/redact"
 	"github.com/agenttrace/agenttrace/semconv"
 )
 
@@ -46,9 +45,8 @@ type Run struct {
 	inferred bool
 	ref      SpanRef // of the span
 
-	ending // its mu guards what follows
-	turns  []*Turn
-	comps  []*Compaction
+	ending        // its mu guards what follows
+	work   []work // open
 }
 
 // StartRun begins a run. A span in ctx becomes its parent; the session's last
@@ -84,12 +82,10 @@ func (s *Session) StartRun(ctx context.Context, o RunOptions) (context.Context, 
 		s.runEvents, s.runModel = r.events, r.model
 		s.emitSession(r.events, now, r.model)
 	}
-	s.mu.Unlock()
 	if r.off {
-		s.mu.Lock()
 		s.unrecorded, s.st.Incomplete = true, true
-		s.mu.Unlock()
 	}
+	s.mu.Unlock()
 	r.offTurn = Turn{run: r, off: true, span: r.span}
 	r.scope = scope{Context: ctx, run: r}
 	if parent != nil && parent.run.sess != s && !parent.off && !r.off {
@@ -100,21 +96,21 @@ func (s *Session) StartRun(ctx context.Context, o RunOptions) (context.Context, 
 	return &r.scope, r
 }
 
+// work is a turn or a compaction. stop ends it when its run ends with an error, or nil.
+type work interface{ stop(err error) }
+
+func (c *Compaction) stop(err error) { c.finish(CompactionResult{}, orAborted(err)) }
+
+// stop leaves the turn pending if a call waits for a human; one that asks its user runs, and is stopped.
+func (t *Turn) stop(err error) { t.finish(t.unlessPending(err, orAborted(err), false), "") }
+
 // Session returns the run's session.
-func (r *Run) Session() *Session {
-	if r == nil {
-		return nil
-	}
-	return r.sess
-}
+func (r *Run) Session() *Session { return of(r, func(r *Run) *Session { return r.sess }) }
 
 // SpanContext returns the trace and span id of the run, for links from
 // elsewhere.
 func (r *Run) SpanContext() trace.SpanContext {
-	if r == nil {
-		return trace.SpanContext{}
-	}
-	return r.span.SpanContext()
+	return of(r, func(r *Run) trace.SpanContext { return r.span.SpanContext() })
 }
 
 // End ends the run: it finished when err is nil, was aborted when err is
@@ -127,13 +123,16 @@ func (r *Run) SpanContext() trace.SpanContext {
 //
 // When End or Abort is deferred and the function panics, the run has failed with
 // the panic as its error, as with [Run.Done].
-func (r *Run) End(err error) {
-	if r == nil || r.hasEnded() {
-		return
+func (r *Run) End(err error) { r.endWith(err, recover()) }
+
+// Abort ends the run because its user stopped it: it is End with [ErrAborted].
+func (r *Run) Abort() { r.endWith(ErrAborted, recover()) }
+
+func (r *Run) endWith(err error, recovered any) {
+	defer repanic(recovered)
+	if r != nil {
+		r.finish(causeOf(err, recovered))
 	}
-	p := recover()
-	defer repanic(p)
-	r.finish(causeOf(err, p))
 }
 
 func (r *Run) finish(err error) {
@@ -143,16 +142,12 @@ func (r *Run) finish(err error) {
 		return
 	}
 	r.ended = true
-	turns, comps := r.turns, r.comps
-	r.turns, r.comps = nil, nil
+	open := r.work
+	r.work = nil
 	r.mu.Unlock()
-	for _, c := range comps {
-		c.finish(CompactionResult{}, orAborted(err))
+	for _, w := range slices.Backward(open) { // a compaction before the turn that it is in
+		w.stop(err)
 	}
-	for _, t := range turns {
-		t.finish(t.unlessPending(err, orAborted(err), false), "") // what asks its user runs, and is stopped
-	}
-
 	if r.parent != nil {
 		r.parent.disown(r)
 	}
@@ -176,66 +171,40 @@ func (r *Run) finish(err error) {
 	s.mu.Unlock()
 	s.flush()
 	s.tracer.metrics.run(r, err, now)
-	if !r.span.IsRecording() {
-		s.tracer.finish(r.span, now)
-		return
+	if r.span.IsRecording() {
+		record.Model = r.model.record()
+		record.Outcome = endReason(err)
+		if record.Outcome == semconv.EndError {
+			record.Error, record.ErrorType = s.tracer.failed(r.span, now, err)
+		}
+		r.span.SetAttributes(f.attributes(record.Append(make([]attribute.KeyValue, 0, 16)))...)
 	}
-	record.Model = r.model.record()
-	record.Outcome = endReason(err)
-	if record.Outcome == semconv.EndError {
-		record.Error, record.ErrorType = f.content(redact.Other, errorText(err)), errorType(err)
-		s.tracer.fail(r.span, now, err, record.Error)
-	}
-	r.span.SetAttributes(f.attributes(record.Append(make([]attribute.KeyValue, 0, 16)))...)
 	s.tracer.finish(r.span, now)
 }
 
-// Abort ends the run because its user stopped it: it is End with [ErrAborted].
-func (r *Run) Abort() {
-	if r == nil || r.hasEnded() {
-		return
-	}
-	p := recover()
-	defer repanic(p)
-	r.finish(causeOf(ErrAborted, p))
-}
-
-// open adds a turn or a compaction to those that the run's end closes. It
-// reports whether the run was still open.
-func (r *Run) open(t *Turn, c *Compaction) bool {
+// open adds work to what the run's end stops, unless the run has ended, and close takes it out again. The session counts
+// what is open.
+func (r *Run) open(w work) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.ended {
-		return false
+	if !r.ended {
+		r.work = append(r.work, w)
+		r.sess.count(1)
 	}
-	if t != nil {
-		r.turns = append(r.turns, t)
-	}
-	if c != nil {
-		r.comps = append(r.comps, c)
-	}
-	r.sess.work(1)
-	return true
+	return !r.ended
 }
 
-// close takes a turn or a compaction out again.
-func (r *Run) close(t *Turn, c *Compaction) {
-	r.sess.work(-1)
+func (r *Run) close(w work) {
+	r.sess.count(-1)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if i := slices.Index(r.turns, t); t != nil && i >= 0 {
-		r.turns = slices.Delete(r.turns, i, i+1)
-	}
-	if i := slices.Index(r.comps, c); c != nil && i >= 0 {
-		r.comps = slices.Delete(r.comps, i, i+1)
-	}
+	r.work = slices.DeleteFunc(r.work, func(o work) bool { return o == w })
 }
 
-// work counts open turns and compactions.
-func (s *Session) work(delta int) {
+func (s *Session) count(delta int) {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.working += delta
-	s.mu.Unlock()
 }
 
 func (r *Run) now() time.Time { return r.sess.now() }

@@ -1,11 +1,15 @@
 package agenttrace
 
 import (
+	"context"
 	"encoding/json"
+	"strconv"
 	"time"
 
+	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/agenttrace/agenttrace/redact"
 	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/spans"
 )
@@ -83,66 +87,60 @@ const (
 //
 // A ToolCall is safe for concurrent use.
 type ToolCall struct {
-	turn  *Turn
+	slot
+	at    int // the index of the call among the parts of its turn
 	span  trace.Span
 	scope scope
 
-	callID  string
-	name    string
-	kind    ToolKind
-	partID  string
-	index   int64
-	slot    int // where its turn keeps the part
-	created int64
-	message string
-	// answered is when the message began, in Unix milliseconds.
-	answerAt int64
+	callID string
+	name   string
+	kind   ToolKind
 	// announced is when the call began, started, guarded by mu, when its execution did.
 	announced, started time.Time
 
 	dynamic, providerExecuted bool
-	// inferred, guarded by mu, is that of the options; shared, too, reports that several
-	// layers report the call.
-	inferred, shared bool
-	// claimed, guarded by mu, reports that a layer without its id has found the call.
-	claimed bool
-	kept    bool // the span is recorded and sampled
+	kept                      bool // the span is recorded and sampled
 
-	ending   // its mu guards what follows
+	ending // its mu guards what follows
+	// inferred is that of the options; shared reports that several layers report the call, claimed that one without
+	// its id has found it.
+	inferred, shared, claimed bool
+
 	state    string
 	partial  []byte // what came of the input while it streams
 	input    string // JSON, empty until it is whole
+	clean    string // input as it may be sent, once cleaned is set
+	cleaned  bool
 	output   string // JSON
 	errText  string
 	errType  string
 	denied   bool
-	panic    *panicError // what the call failed with, if it was one
+	err      error // that the call failed with
 	cut      *Truncated
 	child    string
 	approval *approval // nil if no person was asked
 	updated  int64
-	// clean is the input as it may be sent, once cleaned is set.
-	clean   string
-	cleaned bool
 	// question is what the call asks its user, if asks is set. waits reports that the
-	// session knows that the call waits.
-	question    string
-	asks, waits bool
-	// later reports that the answer to an approval may outlast the process.
-	later bool
-	// noted reports that the run's guard knows of the call.
-	noted bool
-	// lateUntil is set if the turn ended before the call, until when a result is accepted.
-	lateUntil time.Time
-	// changed reports that something has changed since the last event.
-	changed  bool
-	throttle throttle
-	// resumed reports that an earlier turn reported the call in its present state.
-	resumed bool
-	// duration is here because a pointer to it is taken. restored reports that it is
-	// not known.
-	duration int64
-	restored bool
+	// session knows that the call waits, later that the answer to an approval may outlast the process.
+	question           string
+	asks, waits, later bool
+	noted              bool      // the run's guard knows of the call
+	changed            bool      // something has changed since the last event
+	resumed            bool      // an earlier turn reported the call in its present state
+	restored           bool      // its duration is not known
+	lateUntil          time.Time // until when a result is accepted, if the turn ended before the call
+	throttle           throttle
+	duration           int64
+	rest               *remains // set in what a turn keeps of a call that has ended
+}
+
+// remains is what a turn needs of the content of a call that has ended.
+type remains struct {
+	// listed is nil if the call's own span has the content. sent is for the model calls that follow, if content is
+	// captured.
+	listed, sent []byte
+	// shared reports that several layers reported the call while it was open.
+	shared bool
 }
 
 // approval is the question that a tool call waits or waited on.
@@ -156,31 +154,240 @@ type approval struct {
 	reason             string
 }
 
-// emitEvent queues the call's part as it is now. The caller holds mu, or is the only
-// one to know the call.
-func (c *ToolCall) emitEvent(now time.Time) { c.emitInput(now, c.sentInput()) }
+// StartTool begins a tool call and its part of the answer. The returned context
+// carries the call, so that a sub-agent started in it is tied to it.
+//
+// However many layers report a call, it is one: when the turn has an open call of the
+// same ID, or one of the last model call's answer that has ended, StartTool returns that
+// one. Its execution then begins now, unless o is Inferred, and the first of its
+// ends counts.
+func (t *Turn) StartTool(ctx context.Context, o ToolOptions) (context.Context, *ToolCall) {
+	if t == nil {
+		return ctx, nil
+	}
+	if t.off && !t.run.sess.decides() {
+		return t.run.unrecorded(ctx), nil
+	}
+	if o.ID == "" {
+		o.ID = t.inferredID(o)
+	}
+	var c *ToolCall
+	named := o.ID != "" && !t.off
+	if named { // two layers that report a call at the same time must not begin it twice
+		t.starting.Lock()
+		c = t.reported(&o)
+	}
+	known := c != nil
+	if !known {
+		ctx, c = t.startTool(ctx, o, nil)
+	}
+	if named {
+		t.starting.Unlock()
+	}
+	if known {
+		ctx = c.again(ctx, o)
+	}
+	c.begun()
+	return ctx, c
+}
 
-func (c *ToolCall) emitInput(now time.Time, input string) {
-	if c.turn.events == nil {
+// Tool returns the turn's call of that id, for layers that report something of a call
+// that another layer began: its output, or that it is executed now. Of several it is the
+// last. It is nil when the turn has none, or nothing is recorded.
+func (t *Turn) Tool(callID string) *ToolCall {
+	if t == nil || t.off || callID == "" {
+		return nil
+	}
+	return t.lastTool(callID, func(*ToolCall, bool) bool { return true })
+}
+
+// reported returns the call that the turn has already of those options, or nil. Ids need to
+// be unique among the calls of one answer only, so a call that ended counts until the next
+// model call begins; where model calls are not reported, if several layers reported it.
+func (t *Turn) reported(o *ToolOptions) *ToolCall {
+	return t.lastTool(o.ID, func(c *ToolCall, thisStep bool) bool {
+		switch {
+		case c.rest == nil:
+			return thisStep || !o.Inferred
+		case o.Inferred:
+			return thisStep && !c.inferred // an answer that was read late; otherwise another call
+		}
+		return thisStep && (t.callCount > 0 || c.rest.shared)
+	})
+}
+
+// lastTool returns the last call of that id that matches, or nil. thisStep reports that it was
+// begun since the last model call.
+func (t *Turn) lastTool(id string, matches func(c *ToolCall, thisStep bool) bool) *ToolCall {
+	id = validUTF8(id)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for i := len(t.parts) - 1; i >= 0; i-- {
+		if c, ok := t.parts[i].(*ToolCall); ok && c.callID == id && matches(c, i >= t.stepBegin) {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.shared = true
+			return c
+		}
+	}
+	return nil
+}
+
+// tools returns the tool calls of the answer. The caller holds mu, or the turn has ended.
+func (t *Turn) tools() (all []*ToolCall) {
+	for _, p := range t.parts {
+		if c, ok := p.(*ToolCall); ok {
+			all = append(all, c)
+		}
+	}
+	return all
+}
+
+// again begins a call that another layer reported before, and returns its context.
+func (c *ToolCall) again(ctx context.Context, o ToolOptions) context.Context {
+	now := c.turn.run.now()
+	c.mu.Lock()
+	if !c.ended {
+		lacks := c.input == ""
+		if !o.Inferred {
+			lacks = lacks || c.inferred
+			c.started, c.changed, c.inferred = now, true, false
+		}
+		if o.Kind != "" {
+			c.kind = o.Kind
+		}
+		if lacks {
+			c.give(o)
+		}
+		c.updated = max(c.updated, now.UnixMilli())
+		c.emitState(now)
+	}
+	c.mu.Unlock()
+	ctx, _ = c.turn.within(ctx)
+	return &scope{Context: trace.ContextWithSpan(ctx, c.span), run: c.turn.run, turn: c.turn, tool: c}
+}
+
+// give takes the input of the options, if they have one. The caller holds mu, or is the
+// only one to know the call.
+func (c *ToolCall) give(o ToolOptions) {
+	switch {
+	case o.RawInput != nil:
+		c.input = encodeRaw(o.RawInput)
+	case o.Input != nil:
+		c.input = encodeInput(o.Input)
+	default:
 		return
 	}
-	c.changed = false
-	c.throttle.at = now
+	c.cleaned, c.partial = false, nil
+	if c.state == stateInputStreaming {
+		c.state = stateInputAvailable
+	}
+}
+
+// begun reports what the call's beginning changed. The caller holds no lock.
+func (c *ToolCall) begun() {
+	if !c.turn.off {
+		c.turn.run.sess.flush()
+		c.noteOnce(c.turn.run.now())
+	}
+}
+
+// Executing reports that the tool runs from now on. A call begins when it is announced,
+// perhaps long before that: while its input streams, while other calls of the answer run,
+// while a person is asked. Its duration is that of its execution, which begins, unless
+// Executing is called, when the last layer began the call, when its input is whole, or
+// when it is allowed, whichever is last.
+func (c *ToolCall) Executing() {
+	c.change("an execution", func(now time.Time) { c.started = now })
+}
+
+// startTool begins a call, or goes on with one that waited.
+func (t *Turn) startTool(ctx context.Context, o ToolOptions, resumed *PendingTool) (context.Context, *ToolCall) {
+	now := t.run.now()
+	c := &ToolCall{
+		slot: slot{turn: t}, name: validUTF8(o.Name), callID: validUTF8(o.ID), announced: now, started: now,
+		state: stateInputStreaming, kind: o.Kind, dynamic: o.Dynamic, providerExecuted: o.ProviderExecuted,
+		inferred: o.Inferred, changed: resumed == nil, noted: resumed != nil, resumed: resumed != nil, span: t.span,
+	}
+	c.give(o)
+	if !t.off && t.hasEnded() {
+		t.drop("a tool call")
+		c.ended = true
+	}
+	if t.off || c.ended {
+		return c.enter(ctx), c
+	}
+	if t.recording {
+		c.sentInput()
+	}
+	ctx, _ = t.within(ctx)
+	ctx, c.span = c.tracer().start(ctx, semconv.SpanToolCall, trace.SpanKindInternal, now)
+	c.kept = c.span.IsRecording() && c.span.SpanContext().IsSampled()
+	ctx = c.enter(ctx)
+
+	t.mu.Lock()
+	late := t.ended
+	switch {
+	case late:
+		c.ended = true
+	case resumed != nil:
+		c.slot = slot{
+			t, resumed.PartID, resumed.PartIndex, resumed.CreatedAt, t.assistant.ID, t.assistant.CreatedAt,
+		}
+		t.parts = append(t.parts, c)
+	default:
+		c.slot = t.place(c, now)
+	}
+	c.at, c.updated = len(t.parts)-1, c.created
+	if c.callID == "" && !late {
+		c.callID = "call_" + c.partID[len(spans.PrefixPart):]
+	}
+	if !late && resumed == nil {
+		c.emitEvent(now)
+	}
+	t.mu.Unlock()
+	if late {
+		// The turn ended meanwhile and does not list the call.
+		t.drop("a tool call")
+		c.span.SetAttributes(c.filter().attributes([]attribute.KeyValue{
+			semconv.SessionIDKey.String(t.run.sess.id), semconv.ToolIDKey.String(c.name),
+			semconv.ToolCallIDKey.String(c.callID),
+		})...)
+		c.tracer().finish(c.span, now)
+	}
+	return ctx, c
+}
+
+// enter returns the context in which the call goes on.
+func (c *ToolCall) enter(ctx context.Context) context.Context {
+	c.scope = scope{Context: ctx, run: c.turn.run, turn: c.turn, tool: c}
+	return &c.scope
+}
+
+// emitEvent queues the call's part as it is now. The caller holds mu, or is the only
+// one to know the call.
+func (c *ToolCall) emitEvent(now time.Time) {
+	if c.turn.events != nil {
+		c.emitInput(now, c.sentInput())
+	}
+}
+
+func (c *ToolCall) emitInput(now time.Time, input string) {
+	c.changed, c.throttle.at = false, now
 	data := c.data(input)
 	if c.errType == semconv.ErrorTypeAborted {
 		// This process did not see the call end, so any other report takes precedence.
 		const metadata = `,"toolMetadata":{"agenttrace":{"error_type":"` + semconv.ErrorTypeAborted + `"}}}`
 		data = append(data[:len(data)-1], metadata...)
 	}
-	c.turn.emitPart(&spans.Message{ID: c.message, CreatedAt: c.answerAt}, now, spans.Part{
-		ID: c.partID, Index: c.index, Type: c.partType(), ToolCallID: c.filter().id(c.callID), ToolState: c.state,
-		CreatedAt: c.created, UpdatedAt: max(c.created, c.updated), Data: data,
-	})
+	p := c.part(c.partType(), c.updated, data)
+	p.ToolCallID, p.ToolState = c.filter().id(c.callID), c.state
+	c.emit(now, p)
 }
 
 // emitState queues the part if it has changed since the last event. The caller holds mu.
 func (c *ToolCall) emitState(now time.Time) {
-	if c.changed && c.turn.events != nil {
+	if c.changed {
 		c.emitEvent(now)
 	}
 }
@@ -201,36 +408,18 @@ func (c *ToolCall) toolType() string {
 }
 
 // ID returns the call's id, "" for nil.
-func (c *ToolCall) ID() string {
-	if c == nil {
-		return ""
-	}
-	return c.callID
-}
+func (c *ToolCall) ID() string { return of(c, func(c *ToolCall) string { return c.callID }) }
 
 // Name returns the tool's name, "" for nil.
-func (c *ToolCall) Name() string {
-	if c == nil {
-		return ""
-	}
-	return c.name
-}
+func (c *ToolCall) Name() string { return of(c, func(c *ToolCall) string { return c.name }) }
 
 // PartID returns the id of the call's part of the message, "" when nothing is
 // recorded.
-func (c *ToolCall) PartID() string {
-	if c == nil {
-		return ""
-	}
-	return c.partID
-}
+func (c *ToolCall) PartID() string { return of(c, func(c *ToolCall) string { return c.partID }) }
 
 // SpanContext returns the call's trace and span id.
 func (c *ToolCall) SpanContext() trace.SpanContext {
-	if c == nil {
-		return trace.SpanContext{}
-	}
-	return c.span.SpanContext()
+	return of(c, func(c *ToolCall) trace.SpanContext { return c.span.SpanContext() })
 }
 
 // change runs f with mu held, unless the call has ended.
@@ -246,19 +435,152 @@ func (c *ToolCall) change(what string, f func(now time.Time)) {
 		f(now)
 	}
 	c.mu.Unlock()
-	if ended {
-		if !shared {
-			c.turn.run.sess.tracer.drop(what, "tool call "+c.callID)
-		}
-		return
+	switch {
+	case !ended:
+		c.turn.run.sess.flush()
+	case !shared:
+		c.tracer().drop(what, "tool call "+c.callID)
 	}
-	c.turn.run.sess.flush()
 }
-
-func (c *ToolCall) filter() *filter { return &c.turn.run.sess.tracer.filter }
 
 // SetChildSession states which session a sub-agent started by the call has. A sub-agent in
 // this process needs no call of it: see [Tracer.NewSession].
 func (c *ToolCall) SetChildSession(id string) {
 	c.change("a child session", func(time.Time) { c.child = validUTF8(id) })
+}
+
+// InputDelta adds to the input as the model sends it. [ToolCall.SetInput] makes
+// it whole; so does anything that needs it whole.
+func (c *ToolCall) InputDelta(text string) {
+	c.change("input", func(now time.Time) {
+		if c.state != stateInputStreaming {
+			return
+		}
+		c.partial, c.changed = append(c.partial, text...), true
+		if c.turn.events != nil && c.throttle.due(c.turn.run.sess, c, now, len(c.partial)) {
+			c.emitPartial(now, c.filter().settled(string(c.partial)))
+		}
+	})
+}
+
+// emitPartial queues as much of the input that streams as cannot change. The caller holds mu.
+func (c *ToolCall) emitPartial(now time.Time, settled string) {
+	c.throttle.sent = len(settled)
+	input, _ := c.filter().value(redact.ToolInput, settled, true)
+	c.emitInput(now, input)
+	c.changed = true // the event may lack the last words
+}
+
+// sendHeld sends what no event has had, if it is settled.
+func (c *ToolCall) sendHeld(now time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.throttle.held = false
+	if c.ended || c.state != stateInputStreaming {
+		return
+	}
+	if settled := c.filter().settled(string(c.partial)); len(settled) > c.throttle.sent {
+		c.emitPartial(now, settled)
+	}
+}
+
+// SetInput gives the call its whole input, which is what [ToolOptions].Input may
+// be. With nil, what InputDelta added up to is the whole.
+func (c *ToolCall) SetInput(input any) {
+	if c == nil {
+		return
+	}
+	var encoded string
+	if input != nil {
+		encoded = encodeInput(input)
+	}
+	now := c.turn.run.now()
+	c.change("input", func(now time.Time) {
+		c.input, c.cleaned, c.changed = encoded, false, true
+		if c.state == stateInputStreaming {
+			c.started = now // not before its input is whole
+		}
+		c.complete()
+		c.emitState(now)
+	})
+	c.noteOnce(now)
+}
+
+// complete makes the input whole if it still streams. The caller holds mu.
+func (c *ToolCall) complete() {
+	if c.input == "" && len(c.partial) > 0 {
+		c.input, c.cleaned = encodeRaw(c.partial), false
+	}
+	c.partial = nil
+	if c.state == stateInputStreaming {
+		c.state, c.changed = stateInputAvailable, true
+	}
+}
+
+// sentInput is wholeInput as it may be sent. The caller holds mu.
+func (c *ToolCall) sentInput() string {
+	if c.input == "" {
+		if len(c.partial) == 0 {
+			return ""
+		}
+		out, _ := c.filter().value(redact.ToolInput, string(c.partial), true)
+		return out
+	}
+	if !c.cleaned {
+		c.clean, _ = c.filter().value(redact.ToolInput, c.input, false)
+		c.cleaned = true
+	}
+	return c.clean
+}
+
+// wholeInput returns the input as JSON, "" when none came. Of input that never
+// became whole it is as much as came, as a JSON string. The caller holds mu.
+func (c *ToolCall) wholeInput() string {
+	if c.input == "" && len(c.partial) > 0 {
+		return quote(string(c.partial))
+	}
+	return c.input
+}
+
+// data returns the call as an AI SDK part with that input. The caller holds mu.
+func (c *ToolCall) data(in string) []byte {
+	b := make([]byte, 0, len(in)+len(c.output)+len(c.errText)+256)
+	b = spans.AppendJSONMember(append(b, '{'), "type", c.partType())
+	if c.dynamic {
+		b = spans.AppendJSONMember(b, "toolName", c.filter().id(c.name))
+	}
+	b = spans.AppendJSONMember(b, "toolCallId", c.filter().id(c.callID))
+	b = spans.AppendJSONMember(b, "state", c.state)
+	if in != "" {
+		b = append(append(b, `,"input":`...), in...)
+	} else if c.state != stateInputStreaming && c.state != stateOutputError {
+		b = append(b, `,"input":null`...)
+	}
+	if c.output != "" {
+		b = append(append(b, `,"output":`...), c.output...)
+	}
+	if c.state == stateOutputError {
+		b = spans.AppendJSONMember(b, "errorText", c.errText)
+	}
+	if c.providerExecuted {
+		b = append(b, `,"providerExecuted":true`...)
+	}
+	if c.approval != nil && (c.state == stateApprovalRequested || c.state == stateApprovalResponded) {
+		b = spans.AppendJSONMember(append(b, `,"approval":{`...), "id", c.approval.id)
+		if c.approval.answered {
+			b = strconv.AppendBool(append(b, `,"approved":`...), c.approval.approved)
+			b = spans.AppendJSONOptional(b, "reason", c.approval.reason)
+		}
+		b = append(b, '}')
+	}
+	return append(b, '}')
+}
+
+func (c *ToolCall) content() []byte {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.rest != nil {
+		return c.rest.sent
+	}
+	return c.data(c.sentInput())
 }

@@ -1,6 +1,8 @@
 package agenttrace
 
 import (
+	"cmp"
+	"context"
 	"encoding/json"
 	"strings"
 	"time"
@@ -18,27 +20,58 @@ import (
 // bytes become text. An output that is an error ends the call as Fail does, and so does
 // the result of a tool of MCP that has isError.
 func (c *ToolCall) End(output any) {
+	switch out := output.(type) {
+	case string:
+		c.EndText(out)
+		return
+	case error:
+		if !isNil(out) {
+			c.Fail(out)
+			return
+		}
+	}
+	if c != nil {
+		c.succeed(encodeJSON(output), false)
+	}
+}
+
+// EndText is End for text. It does not make an interface of it.
+func (c *ToolCall) EndText(output string) {
+	if c != nil {
+		c.succeed(output, true)
+	}
+}
+
+// EndRaw is End for JSON text. It does not make an interface of it.
+func (c *ToolCall) EndRaw(output json.RawMessage) {
+	if c != nil {
+		c.succeed(encodeRaw(output), false)
+	}
+}
+
+// succeed ends the call with an output, or fails it if that is the result of a tool of MCP that failed.
+func (c *ToolCall) succeed(output string, isText bool) {
+	if err := mcpFailure(output); err != "" {
+		c.Fail(err)
+		return
+	}
+	c.end(stateOutputAvailable, func() { c.output, c.cut = c.filter().value(redact.ToolOutput, output, isText) })
+}
+
+// EndTruncated ends the call with an output that was too long: head is what the
+// model will see.
+func (c *ToolCall) EndTruncated(head any, whole Truncated) {
 	if c == nil {
 		return
 	}
-	if text, ok := output.(string); ok {
-		c.EndText(text)
-		return
+	text, isText := head.(string)
+	if !isText {
+		text = encodeJSON(head)
 	}
-	if err, ok := output.(error); ok && !isNil(err) {
-		c.fail(err)
-		return
-	}
-	c.endJSON(encodeJSON(output))
-}
-
-// endJSON ends the call with an output that is JSON, or fails it if that is the result of a tool of MCP that failed.
-func (c *ToolCall) endJSON(output string) {
-	if err := mcpFailure(output); err != "" {
-		c.fail(err)
-		return
-	}
-	c.end(stateOutputAvailable, func() { c.output, c.cut = c.filter().value(redact.ToolOutput, output) })
+	c.end(stateOutputAvailable, func() {
+		c.output, _ = c.filter().value(redact.ToolOutput, text, isText)
+		c.cut = &whole
+	})
 }
 
 // mcpError is the text of a tool that failed, as its server reports it.
@@ -71,42 +104,6 @@ func mcpFailure(output string) mcpError {
 	return mcpError(strings.Join(texts, "\n"))
 }
 
-// EndText is End for text. It does not make an interface of it.
-func (c *ToolCall) EndText(output string) {
-	if c == nil {
-		return
-	}
-	if err := mcpFailure(output); err != "" {
-		c.fail(err)
-		return
-	}
-	c.end(stateOutputAvailable, func() { c.output, c.cut = c.filter().quoted(redact.ToolOutput, output) })
-}
-
-// EndRaw is End for JSON text. It does not make an interface of it.
-func (c *ToolCall) EndRaw(output json.RawMessage) {
-	if c == nil {
-		return
-	}
-	c.endJSON(encodeRaw(output))
-}
-
-// EndTruncated ends the call with an output that was too long: head is what the
-// model will see.
-func (c *ToolCall) EndTruncated(head any, whole Truncated) {
-	if c == nil {
-		return
-	}
-	c.end(stateOutputAvailable, func() {
-		if text, ok := head.(string); ok {
-			c.output, _ = c.filter().quoted(redact.ToolOutput, text)
-		} else {
-			c.output, _ = c.filter().value(redact.ToolOutput, encodeJSON(head))
-		}
-		c.cut = &whole
-	})
-}
-
 // Fail ends the call with an error; its text is what the model will see. An err
 // that is [ErrAborted] or [context.Canceled] aborts the call, a nil err ends it
 // without output.
@@ -114,42 +111,26 @@ func (c *ToolCall) Fail(err error) {
 	if c == nil {
 		return
 	}
-	if err != nil {
-		c.fail(err)
+	switch reason := endReason(err); {
+	case err == nil:
+		c.end(stateOutputAvailable, func() { c.output = "null" })
 		return
-	}
-	c.end(stateOutputAvailable, func() { c.output = "null" })
-}
-
-func (c *ToolCall) fail(err error) {
-	switch endReason(err) {
-	case semconv.EndAbort:
+	case reason == semconv.EndAbort:
 		c.end("", func() {})
 		return
-	case semconv.EndFinish: // the decision of Authorize is pending
-		if c.isPending(err) {
-			return
-		}
+	case reason == semconv.EndFinish && c.isPending(err): // the decision of Authorize is
+		return
 	}
 	c.end(stateOutputError, func() {
 		c.errText, c.errType = c.filter().content(redact.ToolOutput, errorText(err)), errorType(err)
-		c.panic = panicOf(err)
+		c.err = err
 	})
 }
 
 // Abort ends the call in the state that it has reached. Defer it as a safe net: a
 // call that is then open because its function panics fails with the panic, and one
 // that waits for a human, for longer than the process may live, goes on waiting.
-func (c *ToolCall) Abort() {
-	if c == nil || c.hasEnded() {
-		return
-	}
-	p := recover()
-	defer repanic(p)
-	if cause := causeOf(nil, p); !c.isPending(cause) {
-		c.fail(orAborted(cause))
-	}
-}
+func (c *ToolCall) Abort() { c.endNet(nil, ErrAborted, recover()) }
 
 // Done ends the call when the function that executes it returns, where nothing else did:
 //
@@ -160,14 +141,16 @@ func (c *ToolCall) Abort() {
 // function panics, the call fails with the panic, which goes on with the same value. A call
 // that waits for a human, for longer than the process may live, goes on waiting; an error
 // ends it if it waits for its user's input.
-func (c *ToolCall) Done(err *error) {
+func (c *ToolCall) Done(err *error) { c.endNet(valueOf(err), nil, recover()) }
+
+// endNet ends the call as a safe net: with the panic, the error or, without these, as byDefault states.
+func (c *ToolCall) endNet(err, byDefault error, recovered any) {
+	defer repanic(recovered)
 	if c == nil || c.hasEnded() {
 		return
 	}
-	p := recover()
-	defer repanic(p)
-	if cause := causeOf(valueOf(err), p); !c.isPending(cause) {
-		c.Fail(cause)
+	if cause := causeOf(err, recovered); !c.isPending(cause) {
+		c.Fail(cmp.Or(cause, byDefault))
 	}
 }
 
@@ -188,25 +171,29 @@ func (c *ToolCall) abandon(why, class string) {
 
 // end ends the call, in its present state if state is empty; set stores what
 // it ended with. A call that has ended drops a second end, without notice if
-// either is an abort or a denial, for those are safe nets.
+// either is an abort or a denial, for those are safe nets. The result of one that ended with its turn is accepted for a
+// while: as the span that ended with the turn cannot be changed, another span of the same part has the result.
 func (c *ToolCall) end(state string, set func()) {
-	tracer := c.turn.run.sess.tracer
+	s, tracer, span := c.turn.run.sess, c.tracer(), c.span
 	now := c.turn.run.now()
 	c.mu.Lock()
-	if c.ended {
-		late := state != "" && !c.denied && !c.shared && c.state != stateInputAvailable &&
-			c.state != stateInputStreaming
-		overdue := state != "" && !c.lateUntil.IsZero()
-		accepted := overdue && now.Before(c.lateUntil)
+	late := c.ended
+	if late {
+		second := !c.denied && !c.shared && c.state != stateInputAvailable && c.state != stateInputStreaming
+		overdue := !c.lateUntil.IsZero()
+		accepted := state != "" && overdue && now.Before(c.lateUntil)
 		c.lateUntil = time.Time{}
 		c.mu.Unlock()
-		switch {
-		case accepted:
-			c.endLate(now, state, set)
-		case late || overdue:
-			tracer.drop("an output", "tool call "+c.callID)
+		if !accepted {
+			if state != "" && (second || overdue) {
+				tracer.drop("an output", "tool call "+c.callID)
+			}
+			return
 		}
-		return
+		ctx := trace.ContextWithSpan(context.Background(), c.turn.span)
+		_, span = tracer.start(ctx, semconv.SpanToolCall, trace.SpanKindInternal, c.announced,
+			trace.WithTimestamp(c.announced))
+		c.mu.Lock()
 	}
 	c.ended = true
 	if state == stateOutputAvailable {
@@ -217,38 +204,103 @@ func (c *ToolCall) end(state string, set func()) {
 	}
 	c.unwait(now)
 	c.updated = max(c.updated, now.UnixMilli())
-	recording := !c.turn.off && c.span.IsRecording()
-	if recording || c.turn.recording || state == stateOutputError {
+	if c.recording() || c.turn.recording || state == stateOutputError {
 		set()
 	}
-	if recording {
-		c.emit(c.span, now)
-	}
+	c.describe(span, now)
 	c.emitState(now)
-	f := c.frozen()
+	var rest *ToolCall
+	if !late && !c.turn.off {
+		rest = c.remains()
+	}
 	ran, failed, denied := max(0, now.Sub(c.started)), c.errType, c.denied
 	c.mu.Unlock()
 	if !denied && state != "" {
 		tracer.metrics.tool(c, ran, failed)
 	}
-	if !c.turn.off {
-		tracer.finish(c.span, now)
-		c.turn.settle(c, f)
-		c.turn.run.sess.flush()
+	if late {
+		s.stamp(now)
 	}
-	c.noteOnce(now)
+	if !c.turn.off {
+		tracer.finish(span, now)
+		c.turn.settle(c, rest)
+		s.flush()
+	}
+	if !late {
+		c.noteOnce(now)
+	}
 }
 
-// emit sets the attributes of a span of the call. The caller holds mu.
-func (c *ToolCall) emit(span trace.Span, now time.Time) {
+// freeze ends a call that is still open in its present state. Unless it waits for a human, its result is accepted until
+// then.
+func (c *ToolCall) freeze(now, until time.Time) spans.Part {
+	c.mu.Lock()
+	open := !c.ended
+	c.ended = true
+	if open {
+		if p := c.open(); !p.waits() {
+			c.lateUntil = until
+		}
+		c.updated = max(c.updated, now.UnixMilli())
+		c.describe(c.span, now)
+		c.emitState(now)
+	}
+	p := c.part(c.partType(), c.updated, nil)
+	p.ToolCallID, p.ToolState = c.filter().id(c.callID), c.state
+	switch {
+	case c.rest != nil:
+		p.Data = c.rest.listed
+	case c.turn.recording && (open || !c.kept): // otherwise a span of the call's own has them
+		p.Data = c.data(c.sentInput())
+	}
+	if c.dynamic && p.Data == nil {
+		p.ToolName = c.filter().id(c.name)
+	}
+	c.mu.Unlock()
+	if open {
+		c.tracer().finish(c.span, now)
+	}
+	return p
+}
+
+// remains returns what represents the call in its turn when it has ended: what the call holds, its span among it, should
+// not live as long as a turn of many calls. It takes nothing, and allows nothing. The caller holds mu.
+func (c *ToolCall) remains() *ToolCall {
+	rest := &remains{shared: c.shared}
+	if c.turn.recording && !c.kept {
+		rest.listed = c.data(c.sentInput())
+	}
+	if c.turn.recording && c.tracer().genAI.content {
+		rest.sent = c.data(c.sentInput())
+	}
+	return &ToolCall{
+		slot: c.slot, span: reference(c.span), callID: c.callID, name: c.name, dynamic: c.dynamic,
+		ending: ending{ended: true}, inferred: c.inferred, shared: true, state: c.state, denied: c.denied,
+		updated: c.updated, noted: true, rest: rest,
+	}
+}
+
+// settle puts what remains of a call into the place of one that has ended.
+func (t *Turn) settle(c, rest *ToolCall) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.ended && rest != nil && c.at < len(t.parts) {
+		t.parts[c.at] = rest
+	}
+}
+
+// describe sets the attributes of a span of the call. The caller holds mu.
+func (c *ToolCall) describe(span trace.Span, now time.Time) {
+	if c.turn.off || !span.IsRecording() {
+		return
+	}
 	c.duration = max(0, now.Sub(c.started).Milliseconds())
 	record := spans.ToolCall{
 		SessionID: c.turn.run.sess.id, ToolID: c.name, CallID: c.callID, Type: c.toolType(),
-		MessageID: c.message, PartID: c.partID, PartIndex: &c.index, State: c.state,
+		MessageID: c.answerID, PartID: c.partID, PartIndex: &c.index, State: c.state,
 		Input: c.sentInput(), Output: c.output, Error: c.errText, ErrorType: c.errType,
 		ACPKind: string(c.kind), Dynamic: c.dynamic, ProviderExecuted: c.providerExecuted, Denied: c.denied,
-		Inferred:       c.inferred,
-		ChildSessionID: c.child,
+		Inferred: c.inferred, ChildSessionID: c.child,
 	}
 	if !c.restored {
 		record.DurationMS = &c.duration
@@ -263,11 +315,8 @@ func (c *ToolCall) emit(span trace.Span, now time.Time) {
 		record.Truncated = true
 		record.OutputPath, record.OutputSize, record.OutputSHA256 = validUTF8(c.cut.Path), c.cut.Size, c.cut.SHA256
 	}
-	switch {
-	case c.panic != nil:
-		c.turn.run.sess.tracer.fail(span, now, c.panic, c.errText)
-	case c.state == stateOutputError:
-		setError(span, c.errText)
+	if c.state == stateOutputError {
+		c.tracer().fail(span, now, c.err, c.errText)
 	}
 	span.SetAttributes(c.filter().attributes(record.Append(make([]attribute.KeyValue, 0, 18)))...)
 }

@@ -180,6 +180,11 @@ func (t *Tracer) start(
 	return t.tracer.Start(ctx, name, opts...)
 }
 
+// reference returns a span that has the context of another, and holds nothing of it.
+func reference(span trace.Span) trace.Span {
+	return trace.SpanFromContext(trace.ContextWithSpanContext(context.Background(), span.SpanContext()))
+}
+
 // finish ends a span at now.
 func (t *Tracer) finish(span trace.Span, now time.Time) {
 	if t.ownClock || t.shifted.Load() {

@@ -165,7 +165,7 @@ func (r *Run) newTurn(now time.Time, o TurnOptions) *Turn {
 // caller holds mu, so that a run that ends meanwhile finds the turn whole.
 func (t *Turn) begin(ctx context.Context, now time.Time) context.Context {
 	r := t.run
-	if !r.open(t, nil) {
+	if !r.open(t) {
 		t.ended = true
 		t.span = r.span
 		r.sess.tracer.drop("a turn", r.sess.id)
@@ -240,21 +240,11 @@ func (t *Turn) restore(p *PendingTurn) {
 }
 
 // Index returns the turn's place among the turns of its session, from 0.
-func (t *Turn) Index() int64 {
-	if t == nil {
-		return 0
-	}
-	return t.index
-}
+func (t *Turn) Index() int64 { return of(t, func(t *Turn) int64 { return t.index }) }
 
 // UserMessageID returns the id of the message that began the turn, "" when
 // nothing is recorded.
-func (t *Turn) UserMessageID() string {
-	if t == nil {
-		return ""
-	}
-	return t.userID
-}
+func (t *Turn) UserMessageID() string { return of(t, func(t *Turn) string { return t.userID }) }
 
 // AssistantMessageID returns the id of the message that answers and creates it if
 // the answer has not begun. It is "" when nothing is recorded.
@@ -287,10 +277,7 @@ func (t *Turn) answer(now time.Time) string {
 
 // SpanContext returns the turn's trace and span id.
 func (t *Turn) SpanContext() trace.SpanContext {
-	if t == nil || t.span == nil {
-		return trace.SpanContext{}
-	}
-	return t.span.SpanContext()
+	return of(t, func(t *Turn) trace.SpanContext { return t.span.SpanContext() })
 }
 
 // SetModel changes the model for the calls that follow. The turn is recorded
@@ -344,9 +331,9 @@ func (t *Turn) set(what string, change func()) {
 	t.mu.Unlock()
 	if ended {
 		t.drop(what)
-		return
+	} else {
+		t.run.sess.flush()
 	}
-	t.run.sess.flush()
 }
 
 func (t *Turn) drop(what string) { t.run.sess.tracer.drop(what, "turn "+t.userID) }
@@ -357,16 +344,17 @@ func (t *Turn) drop(what string) { t.run.sess.tracer.drop(what, "turn "+t.userID
 //
 // When End or Abort is deferred and the function panics, the turn has failed with
 // the panic as its error, as with [Turn.Done].
-func (t *Turn) End(result TurnResult) {
+func (t *Turn) End(result TurnResult) { t.endWith(nil, result, recover()) }
+
+func (t *Turn) endWith(err error, result TurnResult, recovered any) {
+	defer repanic(recovered)
 	if t == nil || t.off || t.hasEnded() {
 		return
 	}
-	p := recover()
-	defer repanic(p)
 	if len(result.Metadata) > 0 {
 		t.SetMetadata(result.Metadata)
 	}
-	t.finish(causeOf(nil, p), result.StopReason)
+	t.finish(causeOf(err, recovered), result.StopReason)
 }
 
 // Abort ends the turn because its user stopped it. Text stays where it stopped
@@ -379,14 +367,7 @@ func (t *Turn) End(result TurnResult) {
 //
 // Nothing but Abort, Fail and [Run.End] aborts: a context that is cancelled, a
 // client that goes away, a log processor that is shut down do not.
-func (t *Turn) Abort() {
-	if t == nil || t.off || t.hasEnded() {
-		return
-	}
-	p := recover()
-	defer repanic(p)
-	t.finish(causeOf(ErrAborted, p), "")
-}
+func (t *Turn) Abort() { t.endWith(ErrAborted, TurnResult{}, recover()) }
 
 // Fail ends the turn because of err. An err that is [ErrAborted] or
 // [context.Canceled] aborts it; with a nil err Fail is End.
@@ -399,14 +380,10 @@ func (t *Turn) unlessPending(err, cause error, asks bool) error {
 		return cause
 	}
 	t.mu.Lock()
-	pending := len(t.waiting) > 0
-	calls := make([]*ToolCall, 0, len(t.parts))
-	for i := range t.parts {
-		calls = append(calls, t.parts[i].tool)
-	}
+	pending, calls := len(t.waiting) > 0, t.tools()
 	t.mu.Unlock()
 	for _, c := range calls {
-		pending = pending || c != nil && c.isPending(nil) && (asks || !c.asksUser())
+		pending = pending || c.isPending(nil) && (asks || !c.asksUser())
 	}
 	if pending {
 		return nil
@@ -444,7 +421,7 @@ func (t *Turn) finish(err error, stopReason string) {
 	parts, waiting, updated := t.freeze(now, until)
 	pending := len(waiting) > 0 && reason == semconv.EndFinish
 	title := t.leave(now, reason, err, pending, waiting, updated)
-	t.run.close(t, nil)
+	t.run.close(t)
 	if t.run.inferred {
 		t.unobserve()
 	}
@@ -468,10 +445,8 @@ func (t *Turn) endOpen(reason string, err error, calls []*ModelCall, children []
 		}
 	}
 	if p := panicOf(err); p != nil {
-		for i := range t.parts {
-			if c := t.parts[i].tool; c != nil {
-				c.abandon("aborted by "+p.text, semconv.ErrorTypePanic)
-			}
+		for _, c := range t.tools() {
+			c.abandon("aborted by "+p.text, semconv.ErrorTypePanic)
 		}
 	}
 	for _, c := range calls {
@@ -484,20 +459,19 @@ func (t *Turn) endOpen(reason string, err error, calls []*ModelCall, children []
 func (t *Turn) freeze(now, until time.Time) (encoded []spans.Part, waiting []PendingTool, updated int64) {
 	encoded = make([]spans.Part, len(t.parts))
 	updated = t.assistant.CreatedAt
-	for i := range t.parts {
-		encoded[i] = t.parts[i].freeze(now, until)
+	for i, p := range t.parts {
+		encoded[i] = p.freeze(now, until)
 		updated = max(updated, encoded[i].UpdatedAt)
-		if t.parts[i].tool != nil {
-			if w, waits := t.parts[i].tool.pending(); waits {
+		if c, ok := p.(*ToolCall); ok {
+			if w, waits := c.pending(); waits {
 				waiting = append(waiting, w)
 			}
 		}
 	}
 	t.mu.Lock()
+	defer t.mu.Unlock()
 	t.waiting = append(t.waiting, waiting...)
-	waiting = slices.Clone(t.waiting)
-	t.mu.Unlock()
-	return encoded, waiting, updated
+	return encoded, slices.Clone(t.waiting), updated
 }
 
 // leave brings the session's state and status up to date when the turn ends, and returns
@@ -532,9 +506,8 @@ func (t *Turn) leave(
 
 // remains is what a call beside the conversation needs of the turn that ended last, without the content.
 func (t *Turn) remains() *Turn {
-	ctx := trace.ContextWithSpanContext(context.Background(), t.span.SpanContext())
 	return &Turn{
-		run: t.run, recording: t.recording, span: trace.SpanFromContext(ctx), index: t.index, userID: t.userID,
+		run: t.run, recording: t.recording, span: reference(t.span), index: t.index, userID: t.userID,
 		ending: ending{ended: true}, model: t.model, assistant: spans.Message{ID: t.assistant.ID}, nextStep: t.nextStep,
 	}
 }
@@ -562,8 +535,7 @@ func (t *Turn) record(
 	}
 	switch {
 	case reason == semconv.EndError:
-		record.Error, record.ErrorType = f.content(redact.Other, errorText(err)), errorType(err)
-		s.tracer.fail(t.span, now, err, record.Error)
+		record.Error, record.ErrorType = s.tracer.failed(t.span, now, err)
 	case t.restored && reason == semconv.EndAbort:
 		record.Error, record.ErrorType = abortedByRestart, semconv.ErrorTypeAborted
 	}

@@ -48,9 +48,8 @@ func (t *Turn) claim(name string, is func(c *ToolCall) bool) string {
 func (t *Turn) inferredCallOf(name string, is func(c *ToolCall) bool) string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for i := range t.parts {
-		c := t.parts[i].tool
-		if c == nil || c.name != name {
+	for _, c := range t.tools() {
+		if c.name != name {
 			continue
 		}
 		c.mu.Lock()
