@@ -1,114 +1,69 @@
 package agenttrace
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"slices"
 	"sync"
 
 	"github.com/agenttrace/agenttrace/redact"
 	"github.com/agenttrace/agenttrace/spans"
 )
 
-// maxRemembered bounds what is remembered of prompts and catalogs. Past it the
+// body is a system prompt or a tool catalog as it is sent. The digest is the SHA-256 of the text in lower-case hex, so
+// that a reader of the text can check it.
+type body struct{ text, digest string }
+
+// maxRemembered bounds what is remembered of bodies. Past it the
 // memory starts again: a digest is computed again, a body sent again.
 const maxRemembered = 64
 
-// digests remembers prompts as they are sent, by prompt, and catalogs, the last one last.
-type digests struct {
-	mu       sync.Mutex
-	byText   map[string]digested
-	catalogs []*catalog
+// memory has a value for each key that was asked for.
+type memory[K comparable, V any] struct {
+	mu     sync.Mutex
+	values map[K]V
 }
 
-type digested struct {
-	digest, body string
-}
-
-// of returns a prompt as it may be sent, and the SHA-256 of that in lower-case
-// hex, so that a reader of the body can check it.
-func (d *digests) of(f *filter, text string) (digest, body string) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if have, ok := d.byText[text]; ok {
-		return have.digest, have.body
+// of returns the value of a key, which is made if it is not remembered.
+func (m *memory[K, V]) of(key K, make func() V) (value V, known bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if value, known = m.values[key]; known {
+		return value, true
 	}
-	body = f.text(redact.Prompt, "", validUTF8(text))
-	digest = sha256Hex(body)
-	if d.byText == nil || len(d.byText) >= maxRemembered {
-		d.byText = make(map[string]digested)
+	if m.values == nil || len(m.values) >= maxRemembered {
+		m.values = map[K]V{}
 	}
-	d.byText[text] = digested{digest, body}
-	return digest, body
+	value = make()
+	m.values[key] = value
+	return value, false
 }
 
-// catalog is a list of tools as it is sent.
-type catalog struct {
-	tools  []Tool
-	json   string
-	digest string
-}
-
-// sentBodies remembers which prompts and catalogs a run has sent.
-type sentBodies struct {
-	mu   sync.Mutex
-	sent map[sentBody]bool
-}
-
-// sentBody names a body. kind keeps prompts and catalogs apart.
-type sentBody struct{ kind, digest string }
-
-// body returns the digest of a text and, if the run has not sent it yet, the text.
-func (b *sentBodies) body(kind, digest, text string) (string, string) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	key := sentBody{kind, digest}
-	if b.sent[key] {
-		return digest, ""
-	}
-	if b.sent == nil || len(b.sent) >= maxRemembered {
-		b.sent = make(map[sentBody]bool)
-	}
-	b.sent[key] = true
-	return digest, text
-}
-
-// prompt is body for a system prompt.
-func (b *sentBodies) prompt(d *digests, f *filter, text string) (digest, body string) {
+// body remembers what clean makes of a text, nil of none.
+func (t *Tracer) body(text string, clean func(kind redact.Content, key, text string) string, kind redact.Content) *body {
 	if text == "" {
-		return "", ""
+		return nil
 	}
-	digest, body = d.of(f, text)
-	return b.body("p", digest, body)
+	b, _ := t.bodies.of(text, func() *body {
+		sent := clean(kind, "", text)
+		sum := sha256.Sum256([]byte(sent))
+		return &body{sent, hex.EncodeToString(sum[:])}
+	})
+	return b
 }
 
-// tools is body for a tool catalog.
-func (b *sentBodies) tools(c *catalog) (digest, body string) {
-	if c == nil {
-		return "", ""
-	}
-	return b.body("t", c.digest, c.json)
+// prompt returns a system prompt as it is sent.
+func (t *Tracer) prompt(text string) *body {
+	return t.body(validUTF8(text), t.filter.text, redact.Prompt)
 }
 
-// catalogOf encodes a list of tools, unless it is remembered. No tools make no catalog.
-func (d *digests) catalogOf(f *filter, tools []Tool) *catalog {
+// catalog returns a list of tools as it is sent. No tools make no catalog.
+func (t *Tracer) catalog(tools []Tool) *body {
 	if len(tools) == 0 {
 		return nil
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for _, c := range slices.Backward(d.catalogs) {
-		if slices.EqualFunc(c.tools, tools, Tool.equal) {
-			return c
-		}
-	}
-	c := &catalog{tools: make([]Tool, len(tools))}
 	text := []byte{'['}
 	for i, t := range tools {
-		t.Parameters = bytes.Clone(t.Parameters)
-		c.tools[i] = t
 		if i > 0 {
 			text = append(text, ',')
 		}
@@ -116,26 +71,20 @@ func (d *digests) catalogOf(f *filter, tools []Tool) *catalog {
 		text = spans.AppendJSONMember(text, "description", t.Description)
 		text = append(text, `,"parameters":`...)
 		if len(t.Parameters) == 0 {
-			text = append(text, "{}"...)
-		} else {
-			text = append(text, encodeJSON(json.RawMessage(t.Parameters))...)
+			t.Parameters = json.RawMessage("{}")
 		}
-		text = append(text, '}')
+		text = append(append(text, encodeRaw(t.Parameters)...), '}')
 	}
-	c.json = f.json(redact.Other, "", string(append(text, ']')))
-	c.digest = sha256Hex(c.json)
-	if len(d.catalogs) >= maxRemembered {
-		d.catalogs = nil
-	}
-	d.catalogs = append(d.catalogs, c)
-	return c
+	return t.body(string(append(text, ']')), t.filter.json, redact.Other)
 }
 
-func sha256Hex(text string) string {
-	sum := sha256.Sum256([]byte(text))
-	return hex.EncodeToString(sum[:])
-}
-
-func (t Tool) equal(o Tool) bool {
-	return t.Name == o.Name && t.Description == o.Description && bytes.Equal(t.Parameters, o.Parameters)
+// sent returns the digest of a body and, if the run has not sent it yet, its text.
+func (r *Run) sent(b *body) (digest, text string) {
+	if b == nil {
+		return "", ""
+	}
+	if _, known := r.bodies.of(b.digest, func() bool { return true }); known {
+		return b.digest, ""
+	}
+	return b.digest, b.text
 }

@@ -1,7 +1,6 @@
 package agenttrace
 
 import (
-	"bytes"
 	"encoding/json"
 	"os"
 	"runtime/debug"
@@ -72,69 +71,68 @@ var version = sync.OnceValue(func() string {
 // cannot be distinguished; of side calls nothing is known.
 func (c *ModelCall) capture(record *spans.ModelCall) {
 	t := c.turn
-	f := &t.run.sess.tracer.filter
+	limit := t.run.sess.tracer.filter.limit
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if c.side {
 		return
 	}
-	if t.prompt != "" {
-		_, text := t.run.sess.tracer.digests.of(f, t.prompt)
-		record.SystemInstructions = string(append(spans.AppendJSONMember(
-			[]byte(`[{"type":"text"`), "content", text), "}]"...))
+	if t.prompt != nil {
+		record.SystemInstructions = encodeJSON([]messagePart{{Type: "text", Content: t.prompt.text}})
 	}
-	if t.catalog != nil {
-		record.ToolDefinitions = definitions(t.catalog.json)
+	var tools []struct {
+		Type        string          `json:"type"`
+		Name        string          `json:"name"`
+		Description string          `json:"description"`
+		Parameters  json.RawMessage `json:"parameters"`
 	}
-	first := min(c.firstPart, len(t.parts))
-	answered := contentOf(t.parts[:first])
+	if t.catalog != nil && json.Unmarshal([]byte(t.catalog.text), &tools) == nil {
+		for i := range tools {
+			tools[i].Type = "function"
+		}
+		record.ToolDefinitions = encodeJSON(tools)
+	}
 	var asked history
 	for i := range t.user.Parts {
 		asked.add("user", t.user.Parts[i].Data)
 	}
-	record.InputMessages = append(asked, answered...).within(f.limit)
-	record.OutputMessages = contentOf(t.parts[first:]).within(f.limit)
-}
-
-// definitions makes the tools of a catalog those of the GenAI conventions.
-func definitions(catalog string) string {
-	var tools []json.RawMessage
-	if json.Unmarshal([]byte(catalog), &tools) != nil {
-		return ""
+	first := min(c.firstPart, len(t.parts))
+	for _, p := range t.parts[:first] {
+		asked.add("assistant", p.content())
 	}
-	b := []byte{'['}
-	for i, tool := range tools {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = append(append(b, `{"type":"function",`...), bytes.TrimPrefix(tool, []byte{'{'})...)
+	var answered history
+	for _, p := range t.parts[first:] {
+		answered.add("assistant", p.content())
 	}
-	return string(append(b, ']'))
+	record.InputMessages, record.OutputMessages = asked.within(limit), answered.within(limit)
 }
 
 // message is a message of the GenAI conventions.
 type message struct {
-	Role  string            `json:"role"`
-	Parts []json.RawMessage `json:"parts"`
+	Role  string `json:"role"`
+	Parts []any  `json:"parts"`
+}
+
+// messagePart is a part of one.
+type messagePart struct {
+	Type      string          `json:"type"`
+	Content   string          `json:"content,omitempty"`
+	MIMEType  string          `json:"mime_type,omitempty"`
+	URI       string          `json:"uri,omitempty"`
+	ID        string          `json:"id,omitempty"`
+	Name      string          `json:"name,omitempty"`
+	Arguments json.RawMessage `json:"arguments,omitempty"`
+	Response  any             `json:"response,omitempty"`
 }
 
 type history []message
 
-// contentOf returns the parts of an answer as messages: those of the assistant and, after
-// its calls, those of the tools.
-func contentOf(parts []part) (all history) {
-	for _, p := range parts {
-		all.add("assistant", p.content())
-	}
-	return all
-}
-
 // add adds an AI SDK part. The result of a tool follows its call, as a message of the tool.
 func (m *history) add(role string, data []byte) {
 	var p struct {
-		Type, Text, MediaType, URL, Filename string
-		ToolCallID, ToolName, ErrorText      string
-		Input, Output                        json.RawMessage
+		Type, Text, MediaType, URL      string
+		ToolCallID, ToolName, ErrorText string
+		Input, Output                   json.RawMessage
 	}
 	if json.Unmarshal(data, &p) != nil || p.Type == "step-start" {
 		return
@@ -143,62 +141,44 @@ func (m *history) add(role string, data []byte) {
 	if p.Type == "dynamic-tool" {
 		name, isTool = p.ToolName, true
 	}
-	b := []byte{'{'}
 	switch {
 	case p.Type == "text" || p.Type == "reasoning":
-		b = spans.AppendJSONMember(spans.AppendJSONMember(b, "type", p.Type), "content", p.Text)
+		m.part(role, messagePart{Type: p.Type, Content: p.Text})
 	case p.Type == "file":
-		b = spans.AppendJSONMember(spans.AppendJSONMember(b, "type", "uri"), "mime_type", p.MediaType)
-		b = spans.AppendJSONMember(b, "uri", p.URL)
-	case isTool:
-		b = spans.AppendJSONMember(spans.AppendJSONMember(b, "type", "tool_call"), "id", p.ToolCallID)
-		b = spans.AppendJSONMember(b, "name", name)
-		if len(p.Input) > 0 {
-			b = append(append(b, `,"arguments":`...), p.Input...)
-		}
+		m.part(role, messagePart{Type: "uri", MIMEType: p.MediaType, URI: p.URL})
+	case !isTool: // of the host's own kind
+		m.part(role, json.RawMessage(data))
 	default:
-		m.part(role, data) // of the host's own kind
-		return
+		m.part(role, messagePart{Type: "tool_call", ID: p.ToolCallID, Name: name, Arguments: p.Input})
+		if p.ErrorText != "" {
+			m.part("tool", messagePart{Type: "tool_call_response", ID: p.ToolCallID, Response: p.ErrorText})
+		} else if len(p.Output) > 0 {
+			m.part("tool", messagePart{Type: "tool_call_response", ID: p.ToolCallID, Response: p.Output})
+		}
 	}
-	m.part(role, append(b, '}'))
-	if len(p.Output) == 0 && p.ErrorText == "" {
-		return
-	}
-	r := spans.AppendJSONMember([]byte(`{"type":"tool_call_response"`), "id", p.ToolCallID)
-	if p.ErrorText != "" {
-		r = spans.AppendJSONMember(r, "response", p.ErrorText)
-	} else {
-		r = append(append(r, `,"response":`...), p.Output...)
-	}
-	m.part("tool", append(r, '}'))
 }
 
 // part adds a part to the last message, if that has the role, or begins another.
-func (m *history) part(role string, part json.RawMessage) {
+func (m *history) part(role string, part any) {
 	if n := len(*m); n > 0 && (*m)[n-1].Role == role {
 		(*m)[n-1].Parts = append((*m)[n-1].Parts, part)
 		return
 	}
-	*m = append(*m, message{role, []json.RawMessage{part}})
+	*m = append(*m, message{role, []any{part}})
 }
 
 // within returns the newest messages that fit into the limit, "" if there are none.
 func (m history) within(limit int) string {
-	var kept []json.RawMessage
-	for size, i := 2, len(m)-1; i >= 0; i-- {
-		b, err := json.Marshal(m[i])
-		if size += len(b) + 1; err != nil || limit > 0 && size > limit {
+	first, size := len(m), 2
+	for first > 0 {
+		size += len(encodeJSON(m[first-1])) + 1
+		if limit > 0 && size > limit {
 			break
 		}
-		kept = append(kept, b)
+		first--
 	}
-	if len(kept) == 0 {
+	if first == len(m) {
 		return ""
 	}
-	slices.Reverse(kept)
-	b, err := json.Marshal(kept)
-	if err != nil {
-		return ""
-	}
-	return string(b)
+	return encodeJSON(m[first:])
 }

@@ -200,9 +200,8 @@ func (t *Turn) emitAnswer(now time.Time) {
 	if t.model != (Model{}) {
 		values["model"] = json.RawMessage(encodeJSON(t.model))
 	}
-	if t.prompt != "" {
-		digest, _ := t.run.sess.tracer.digests.of(&t.run.sess.tracer.filter, t.prompt)
-		values["system_prompt_digest"] = json.RawMessage(quote(digest))
+	if t.prompt != nil {
+		values["system_prompt_digest"] = json.RawMessage(quote(t.prompt.digest))
 	}
 	maps.Copy(values, t.metadata)
 	if _, taken := values["agenttrace"]; !taken {

@@ -1,9 +1,12 @@
 package agenttrace
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
+	"slices"
 
 	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/spans"
@@ -38,19 +41,20 @@ func (s *Session) Fork(ctx context.Context, fromMessageID string, o ForkOptions)
 	now := s.now()
 	at := now.UnixMilli()
 	s.mu.Lock()
-	busy := s.working > 0
 	nameless := fromMessageID == "" && s.unrecorded
 	from, found, err := s.known(fromMessageID)
-	if !busy && (err == nil || nameless) {
+	switch {
+	case s.working > 0:
+		err = ErrBusy
+	case nameless:
+		err = nil
+	}
+	if err == nil {
 		at = s.pass(at)
 	}
-	st := s.clone()
-	metadata := maps.Clone(s.metadata)
+	st, metadata := s.clone(), maps.Clone(s.metadata)
 	s.mu.Unlock()
-	if busy {
-		return nil, fmt.Errorf("fork session %s: %w", s.id, ErrBusy)
-	}
-	if err != nil && !nameless {
+	if err != nil {
 		return nil, fmt.Errorf("fork session %s: %w", s.id, err)
 	}
 	child := &Session{tracer: s.tracer, id: validUTF8(o.ID), metadata: metadata}
@@ -59,10 +63,8 @@ func (s *Session) Fork(ctx context.Context, fromMessageID string, o ForkOptions)
 	}
 	child.st = State{
 		ID: child.id, Agent: st.Agent, Title: validUTF8(o.Title), FirstPrompt: st.FirstPrompt,
-		WorkspaceID:   st.WorkspaceID,
-		WorkspaceRoot: st.WorkspaceRoot, Mode: st.Mode,
-		UserID: st.UserID, Metadata: st.Metadata, CreatedAt: at, ParentID: s.id, ParentMessageID: fromMessageID,
-		RootID:   s.root(),
+		WorkspaceID: st.WorkspaceID, WorkspaceRoot: st.WorkspaceRoot, Mode: st.Mode, UserID: st.UserID,
+		Metadata: st.Metadata, CreatedAt: at, ParentID: s.id, ParentMessageID: fromMessageID, RootID: s.root(),
 		NextTurn: st.NextTurn, Model: st.Model, LastStamp: st.LastStamp, Incomplete: true,
 	}
 	if child.st.Title == "" && st.Title != "" && st.Title != untitled {
@@ -72,13 +74,12 @@ func (s *Session) Fork(ctx context.Context, fromMessageID string, o ForkOptions)
 		child.st.NextTurn = from.Turn + 1
 	}
 	child.mergeMetadata(o.Metadata)
-	if nameless {
-		return child, nil
+	if !nameless {
+		child.moment(ctx, semconv.RunOperationFork, now, func(r *spans.Run) {
+			r.Model = st.Model.record()
+			r.TargetMessageID, r.TargetAt = fromMessageID, at
+		})
 	}
-	child.moment(ctx, semconv.RunOperationFork, now, func(r *spans.Run) {
-		r.Model = st.Model.record()
-		r.TargetMessageID, r.TargetAt = fromMessageID, at
-	})
 	return child, nil
 }
 
@@ -89,38 +90,23 @@ func (s *Session) Fork(ctx context.Context, fromMessageID string, o ForkOptions)
 // Rewind returns [ErrBusy] while a turn or a compaction is open and
 // [ErrUnknownMessage] for what cannot be a user message of the session.
 func (s *Session) Rewind(ctx context.Context, userMessageID string) error {
-	if s == nil {
-		return nil
-	}
-	now := s.now()
-	at := now.UnixMilli()
-	s.mu.Lock()
-	m, found, err := s.known(userMessageID)
-	switch {
-	case s.working > 0:
-		err = ErrBusy
-	case userMessageID == "" && s.unrecorded:
-		s.mu.Unlock()
-		return nil
-	case err == nil && found && m.Role != roleUser:
-		err = fmt.Errorf("message %q is not the user's: %w", userMessageID, ErrUnknownMessage)
-	}
-	if err == nil {
-		at = s.pass(at)
-		if len(s.st.Rewinds) >= maxRewinds {
-			s.st.Rewinds = append([]Rewound(nil), s.st.Rewinds[1:]...)
+	return s.alter(ctx, semconv.RunOperationRewind, func(at int64) (last Rewound, err error) {
+		m, found, err := s.known(userMessageID)
+		switch {
+		case userMessageID == "" && s.unrecorded:
+			return last, errUnrecorded
+		case err == nil && found && m.Role != roleUser:
+			err = fmt.Errorf("message %q is not the user's: %w", userMessageID, ErrUnknownMessage)
 		}
-		s.st.Rewinds = append(s.st.Rewinds, Rewound{To: userMessageID, At: at, Pending: s.st.Pending})
+		if err != nil {
+			return last, err
+		}
+		last = Rewound{To: userMessageID, At: s.pass(at), Pending: s.st.Pending}
+		first := max(0, len(s.st.Rewinds)+1-maxRewinds)
+		s.st.Rewinds = append(slices.Clone(s.st.Rewinds[first:]), last)
 		s.st.Pending = nil
-	}
-	s.mu.Unlock()
-	if err != nil {
-		return fmt.Errorf("rewind session %s: %w", s.id, err)
-	}
-	s.moment(ctx, semconv.RunOperationRewind, now, func(r *spans.Run) {
-		r.TargetMessageID, r.TargetAt = userMessageID, at
+		return last, nil
 	})
-	return nil
 }
 
 // pass returns when a rewind or a fork happens: at, or later if the session is.
@@ -135,34 +121,45 @@ func (s *Session) pass(at int64) int64 {
 // Unrewind undoes the last rewind: what it hid is there again. It returns
 // [ErrNothingPending] when there is none and [ErrBusy] as [Session.Rewind] does.
 func (s *Session) Unrewind(ctx context.Context) error {
+	return s.alter(ctx, semconv.RunOperationUnrewind, func(int64) (last Rewound, err error) {
+		n := len(s.st.Rewinds)
+		switch {
+		case n == 0 && s.unrecorded:
+			return last, errUnrecorded
+		case n == 0:
+			return last, ErrNothingPending
+		}
+		last, s.st.Rewinds = s.st.Rewinds[n-1], s.st.Rewinds[:n-1]
+		s.st.Pending = cmp.Or(last.Pending, s.st.Pending)
+		return last, nil
+	})
+}
+
+// errUnrecorded reports that there is nothing to change, because nothing is recorded.
+var errUnrecorded = errors.New("nothing is recorded")
+
+// alter changes what is hidden of the session, unless something is open, and reports the rewind that change made or undid
+// with mu held.
+func (s *Session) alter(ctx context.Context, operation string, change func(at int64) (Rewound, error)) error {
 	if s == nil {
 		return nil
 	}
-	var last Rewound
-	var err error
-	s.mu.Lock()
-	switch n := len(s.st.Rewinds); {
-	case s.working > 0:
-		err = ErrBusy
-	case n == 0 && s.unrecorded:
-		s.mu.Unlock()
-		return nil
-	case n == 0:
-		err = ErrNothingPending
-	default:
-		last = s.st.Rewinds[n-1]
-		s.st.Rewinds = s.st.Rewinds[:n-1]
-		if last.Pending != nil {
-			s.st.Pending = last.Pending
+	now := s.now()
+	var target Rewound
+	err := locked(s, func() (err error) {
+		if s.working > 0 {
+			return ErrBusy
 		}
-	}
-	s.mu.Unlock()
-	if err != nil {
-		return fmt.Errorf("unrewind session %s: %w", s.id, err)
-	}
-	s.moment(ctx, semconv.RunOperationUnrewind, s.now(), func(r *spans.Run) {
-		r.TargetMessageID, r.TargetAt = last.To, last.At
+		target, err = change(now.UnixMilli())
+		return err
 	})
+	switch {
+	case errors.Is(err, errUnrecorded):
+		return nil
+	case err != nil:
+		return fmt.Errorf("%s session %s: %w", operation, s.id, err)
+	}
+	s.moment(ctx, operation, now, func(r *spans.Run) { r.TargetMessageID, r.TargetAt = target.To, target.At })
 	return nil
 }
 

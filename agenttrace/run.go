@@ -36,11 +36,11 @@ type Run struct {
 	off     bool
 	offTurn Turn
 	scope   scope
-	sent    sentBodies
-	guard   *guard          // nil when nothing is bounded
-	events  context.Context // where events go, nil when there are none
-	parent  *Turn           // the turn whose sub-agent runs, if any
-	caller  *ToolCall       // its call that started the sub-agent, if any
+	bodies  memory[string, bool] // that were sent, by their digests
+	guard   *guard               // nil when nothing is bounded
+	events  context.Context      // where events go, nil when there are none
+	parent  *Turn                // the turn whose sub-agent runs, if any
+	caller  *ToolCall            // its call that started the sub-agent, if any
 
 	inferred bool
 	ref      SpanRef // of the span
@@ -68,7 +68,13 @@ func (s *Session) StartRun(ctx context.Context, o RunOptions) (context.Context, 
 	s.mu.Unlock()
 	parent, caller := TurnFromContext(ctx), ToolFromContext(ctx)
 	record.Model = r.model.record()
-	ctx, r.span = s.startSpan(ctx, now, &record, last)
+	// What samplers may want to know; the rest is set at the end.
+	attrs := append(make([]attribute.KeyValue, 0, 4), semconv.SessionIDKey.String(s.id),
+		semconv.AgentKey.String(record.Agent), semconv.GenAIAgentNameKey.String(record.Agent))
+	if record.RootID != "" {
+		attrs = append(attrs, semconv.SessionRootIDKey.String(record.RootID))
+	}
+	ctx, r.span = s.startSpan(ctx, now, attrs, last)
 	if !r.span.IsRecording() {
 		s.tracer.warn()
 	}

@@ -107,9 +107,8 @@ func (t *Tracer) NewSession(ctx context.Context, o SessionOptions) *Session {
 	}
 	s.st = State{
 		ID: s.id, Agent: validUTF8(o.Agent), Title: validUTF8(o.Title), FirstPrompt: validUTF8(o.FirstPrompt),
-		WorkspaceID:   validUTF8(o.WorkspaceID),
-		WorkspaceRoot: validUTF8(o.WorkspaceRoot),
-		Mode:          validUTF8(o.Mode), UserID: validUTF8(o.UserID), CreatedAt: now.UnixMilli(),
+		WorkspaceID: validUTF8(o.WorkspaceID), WorkspaceRoot: validUTF8(o.WorkspaceRoot), Mode: validUTF8(o.Mode),
+		UserID: validUTF8(o.UserID), CreatedAt: now.UnixMilli(),
 	}
 	for _, r := range o.Rules {
 		s.st.Rules = append(s.st.Rules, r.sessionScope(now))
@@ -127,43 +126,27 @@ func (t *Tracer) NewSession(ctx context.Context, o SessionOptions) *Session {
 func (s *Session) root() string { return cmp.Or(s.st.RootID, s.st.ParentID, s.id) }
 
 // ID returns the session's id, "" for nil.
-func (s *Session) ID() string {
-	if s == nil {
-		return ""
-	}
-	return s.id
-}
+func (s *Session) ID() string { return of(s, func(s *Session) string { return s.id }) }
 
 // Title returns the session's title.
-func (s *Session) Title() string {
-	if s == nil {
-		return ""
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.st.Title
-}
+func (s *Session) Title() string { return locked(s, func() string { return s.st.Title }) }
 
 // Rules returns the rules of session scope: those that it began with and those
 // added since.
-func (s *Session) Rules() []Rule {
-	if s == nil {
-		return nil
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Clone(s.st.Rules)
-}
+func (s *Session) Rules() []Rule { return locked(s, func() []Rule { return slices.Clone(s.st.Rules) }) }
 
 // Busy reports whether a turn or a compaction is open. Of runs of which nothing
 // is recorded and in which nothing decides it knows nothing.
-func (s *Session) Busy() bool {
-	if s == nil {
-		return false
+func (s *Session) Busy() bool { return locked(s, func() bool { return s.working > 0 }) }
+
+// locked returns something of a session, which may be nil, that mu guards.
+func locked[V any](s *Session, get func() V) (value V) {
+	if s != nil {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		value = get()
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.working > 0
+	return value
 }
 
 // SetTitle names the session. While a run is open its end carries the change,
@@ -223,8 +206,7 @@ func (s *Session) record() spans.Run {
 	f := &s.tracer.filter
 	r := spans.Run{
 		SessionID: s.id, Agent: s.st.Agent, Title: f.text(redact.Other, "", s.st.Title), UserID: s.st.UserID,
-		WorkspaceID:   s.st.WorkspaceID,
-		WorkspaceRoot: s.st.WorkspaceRoot, Mode: s.st.Mode, CreatedAt: s.st.CreatedAt,
+		WorkspaceID: s.st.WorkspaceID, WorkspaceRoot: s.st.WorkspaceRoot, Mode: s.st.Mode, CreatedAt: s.st.CreatedAt,
 		ParentID: s.st.ParentID, ParentMessageID: s.st.ParentMessageID,
 		Metadata: f.raw(redact.Other, "", s.st.Metadata),
 	}
@@ -244,19 +226,12 @@ func (s *Session) record() spans.Run {
 
 // startSpan begins a session.run span, linked to the one before it.
 func (s *Session) startSpan(
-	ctx context.Context, now time.Time, record *spans.Run, last trace.SpanContext) (context.Context, trace.Span,
-) {
-	opts := make([]trace.SpanStartOption, 0, 4)
+	ctx context.Context, now time.Time, attrs []attribute.KeyValue, last trace.SpanContext, opts ...trace.SpanStartOption,
+) (context.Context, trace.Span) {
+	opts = append(opts, trace.WithAttributes(s.tracer.filter.attributes(attrs)...))
 	if last.IsValid() {
 		opts = append(opts, trace.WithLinks(trace.Link{SpanContext: last}))
 	}
-	// What samplers may want to know; the rest is set at the end.
-	attrs := append(make([]attribute.KeyValue, 0, 4), semconv.SessionIDKey.String(s.id),
-		semconv.AgentKey.String(record.Agent), semconv.GenAIAgentNameKey.String(record.Agent))
-	if record.RootID != "" {
-		attrs = append(attrs, semconv.SessionRootIDKey.String(record.RootID))
-	}
-	opts = append(opts, trace.WithAttributes(s.tracer.filter.attributes(attrs)...))
 	return s.tracer.start(ctx, semconv.SpanSessionRun, trace.SpanKindInternal, now, opts...)
 }
 
@@ -271,12 +246,7 @@ func (s *Session) moment(ctx context.Context, operation string, now time.Time, e
 	if edit != nil {
 		edit(&record)
 	}
-	attrs := s.tracer.filter.attributes(record.Append(nil))
-	opts := []trace.SpanStartOption{trace.WithTimestamp(now), trace.WithAttributes(attrs...)}
-	if last.IsValid() {
-		opts = append(opts, trace.WithLinks(trace.Link{SpanContext: last}))
-	}
-	_, span := s.tracer.tracer.Start(ctx, semconv.SpanSessionRun, opts...)
+	_, span := s.startSpan(ctx, now, record.Append(nil), last, trace.WithTimestamp(now))
 	span.End(trace.WithTimestamp(now))
 }
 
@@ -298,11 +268,7 @@ func (s *Session) now() time.Time {
 }
 
 // shift returns by how much the session's time is ahead of the clock.
-func (s *Session) shift() time.Duration {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.ahead
-}
+func (s *Session) shift() time.Duration { return locked(s, func() time.Duration { return s.ahead }) }
 
 // stamp returns now in Unix milliseconds, never less than an earlier stamp of
 // the session: a clock that steps back must not reorder messages.
@@ -315,12 +281,9 @@ func (s *Session) stamp(now time.Time) int64 {
 
 // decides reports whether anything but the default decides permissions.
 func (s *Session) decides() bool {
-	if t := s.tracer; t.watchdog != nil || t.approver != nil || len(t.rules) > 0 {
-		return true
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.st.Rules) > 0
+	t := s.tracer
+	return t.watchdog != nil || t.approver != nil || len(t.rules) > 0 ||
+		locked(s, func() bool { return len(s.st.Rules) > 0 })
 }
 
 // clone returns a copy of the state that shares nothing mutable.

@@ -47,9 +47,7 @@ func (s *Session) Status() Status {
 	if s == nil {
 		return Status{State: StatusIdle}
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.current()
+	return locked(s, s.current)
 }
 
 // current is Status; the caller holds mu.

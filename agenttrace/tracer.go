@@ -99,7 +99,7 @@ type Tracer struct {
 	ownClock bool
 	// shifted reports that some session's time was moved ahead of the clock.
 	shifted atomic.Bool
-	digests digests
+	bodies  memory[string, *body]
 	dropped atomic.Int64
 	// global reports that spans go to the global tracer provider; unset reports once that there is none.
 	global bool
@@ -206,12 +206,7 @@ func (t *Tracer) addEvent(span trace.Span, now time.Time, name string, event spa
 // Dropped returns how many calls came too late to be recorded, after the end of
 // the tool call, turn or run that they belong to, and how many events had to go
 // because a log processor did not take them.
-func (t *Tracer) Dropped() int64 {
-	if t == nil {
-		return 0
-	}
-	return t.dropped.Load()
-}
+func (t *Tracer) Dropped() int64 { return of(t, func(t *Tracer) int64 { return t.dropped.Load() }) }
 
 // drop counts a call that came too late.
 func (t *Tracer) drop(what, id string) {

@@ -75,8 +75,8 @@ type Turn struct {
 	ending      // its mu guards what follows
 	model       Model
 	temperature *float64
-	prompt      string
-	catalog     *catalog
+	prompt      *body
+	catalog     *body
 	assistant   spans.Message
 	reserved    string // id of the answer that has not begun, once a state names it
 	nextPart    int64
@@ -153,11 +153,13 @@ func userMessage(f *filter, m UserMessage, id string, at int64, now time.Time) s
 }
 
 func (r *Run) newTurn(now time.Time, o TurnOptions) *Turn {
-	t := &Turn{run: r, started: now, model: o.Model, temperature: cloneFloat(o.Temperature), prompt: o.SystemPrompt}
+	t := &Turn{
+		run: r, started: now, model: o.Model, temperature: cloneFloat(o.Temperature),
+		prompt: r.sess.tracer.prompt(o.SystemPrompt), catalog: r.sess.tracer.catalog(o.Tools),
+	}
 	if t.model == (Model{}) {
 		t.model = r.model
 	}
-	t.catalog = r.sess.tracer.digests.catalogOf(&r.sess.tracer.filter, o.Tools)
 	return t
 }
 
@@ -294,17 +296,19 @@ func (t *Turn) SetModel(m Model) {
 // SetSystemPrompt changes the prompt for the calls that follow. The turn is
 // recorded with the last one.
 func (t *Turn) SetSystemPrompt(prompt string) {
-	t.set("a system prompt", func() { t.prompt = prompt })
+	if t != nil && !t.off {
+		b := t.run.sess.tracer.prompt(prompt)
+		t.set("a system prompt", func() { t.prompt = b })
+	}
 }
 
 // SetTools changes the tools that the model may call. The turn is recorded with
 // the last ones.
 func (t *Turn) SetTools(tools []Tool) {
-	if t == nil || t.off {
-		return
+	if t != nil && !t.off {
+		b := t.run.sess.tracer.catalog(tools)
+		t.set("a tool catalog", func() { t.catalog = b })
 	}
-	c := t.run.sess.tracer.digests.catalogOf(&t.run.sess.tracer.filter, tools)
-	t.set("a tool catalog", func() { t.catalog = c })
 }
 
 // SetMetadata merges values into the assistant message's metadata.
@@ -525,8 +529,8 @@ func (t *Turn) record(
 		PendingApproval: pending,
 		User:            t.user, Assistant: t.assistant,
 	}
-	record.SystemPromptDigest, record.SystemPrompt = t.run.sent.prompt(&s.tracer.digests, f, t.prompt)
-	record.ToolCatalogDigest, record.ToolCatalog = t.run.sent.tools(t.catalog)
+	record.SystemPromptDigest, record.SystemPrompt = t.run.sent(t.prompt)
+	record.ToolCatalogDigest, record.ToolCatalog = t.run.sent(t.catalog)
 	record.Assistant.Parts = parts
 	record.Assistant.Metadata = f.raw(redact.Other, "", encodeObject(t.metadata))
 	duration := max(0, now.Sub(t.started).Milliseconds())
