@@ -230,6 +230,14 @@ func isNil(v any) bool {
 	return false
 }
 
+// failureType is errorType of what failed, and "" of what finished or was aborted.
+func failureType(err error) string {
+	if endReason(err) != semconv.EndError {
+		return ""
+	}
+	return errorType(err)
+}
+
 // errorType returns the class of an error: what its ErrorType method returns,
 // timeout, or the type of the innermost error that has one of its own.
 func errorType(err error) (class string) {

@@ -2,6 +2,7 @@ package agenttrace
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"go.opentelemetry.io/otel"
@@ -55,19 +56,15 @@ func newMetrics(o Options, names genAI, f *filter) *metrics {
 	meter := provider.Meter(semconv.ScopeName, metric.WithSchemaURL(semconv.SchemaURL),
 		metric.WithInstrumentationVersion(version()))
 	m := &metrics{filter: f}
-	var failed error
+	var errs []error
 	seconds := func(name, what string, bounds metric.HistogramOption) metric.Float64Histogram {
 		h, err := meter.Float64Histogram(name, metric.WithUnit("s"), metric.WithDescription(what), bounds)
-		if err != nil {
-			failed = err
-		}
+		errs = append(errs, err)
 		return h
 	}
 	count := func(name, unit, what string) metric.Int64Counter {
 		c, err := meter.Int64Counter(name, metric.WithUnit(unit), metric.WithDescription(what))
-		if err != nil {
-			failed = err
-		}
+		errs = append(errs, err)
 		return c
 	}
 	prefix := "gen_ai.client.operation"
@@ -80,9 +77,7 @@ func newMetrics(o Options, names genAI, f *filter) *metrics {
 		var err error
 		m.tokens, err = meter.Int64Histogram("gen_ai.client.token.usage", metric.WithUnit("{token}"),
 			metric.WithDescription("Tokens of model calls."), tokenBounds)
-		if err != nil {
-			failed = err
-		}
+		errs = append(errs, err)
 	}
 	m.call = seconds(prefix+".duration", "Duration of model calls.", durationBounds)
 	m.firstChunk = seconds(prefix+".time_to_first_chunk", "Time to the first part of a streamed response.", chunkBounds)
@@ -90,8 +85,8 @@ func newMetrics(o Options, names genAI, f *filter) *metrics {
 	m.invocation = seconds("gen_ai.invoke_agent.duration", "Duration of runs.", durationBounds)
 	m.loops = count("agenttrace.loop.warnings", "{warning}", "Loops of repeated calls.")
 	m.denials = count("agenttrace.permission.denials", "{call}", "Tool calls that were denied.")
-	if failed != nil {
-		otel.Handle(failed)
+	if err := errors.Join(errs...); err != nil {
+		otel.Handle(err)
 	}
 	return m
 }
@@ -138,44 +133,40 @@ func (m *metrics) modelCall(c *ModelCall, responseModel, failed string, tokens *
 	}
 }
 
-// tool reports the execution of a tool. failed is the class of its error.
-func (m *metrics) tool(c *ToolCall, took time.Duration, failed string) {
-	if m.execution.Enabled(nowhere) {
-		ctx := trace.ContextWithSpan(nowhere, c.span)
-		m.execution.Record(ctx, took.Seconds(), m.attributes(
-			semconv.GenAIOperationNameKey.String(semconv.OperationExecuteTool), semconv.GenAIToolNameKey.String(c.name),
-			semconv.GenAIToolTypeKey.String(c.toolType()), semconv.ErrorTypeKey.String(failed)))
+// duration records how long what has a span took, and count counts for one.
+func (m *metrics) duration(h metric.Float64Histogram, span trace.Span, took time.Duration, all ...attribute.KeyValue) {
+	if h.Enabled(nowhere) {
+		h.Record(trace.ContextWithSpan(nowhere, span), max(0, took).Seconds(), m.attributes(all...))
 	}
 }
 
+func (m *metrics) count(c metric.Int64Counter, span trace.Span, all ...attribute.KeyValue) {
+	if c.Enabled(nowhere) {
+		c.Add(trace.ContextWithSpan(nowhere, span), 1, m.attributes(all...))
+	}
+}
+
+// tool reports the execution of a tool. failed is the class of its error.
+func (m *metrics) tool(c *ToolCall, took time.Duration, failed string) {
+	m.duration(m.execution, c.span, took, semconv.GenAIOperationNameKey.String(semconv.OperationExecuteTool),
+		semconv.GenAIToolNameKey.String(c.name), semconv.GenAIToolTypeKey.String(c.toolType()),
+		semconv.ErrorTypeKey.String(failed))
+}
+
 // run reports a run that has ended.
-func (m *metrics) run(r *Run, err error, now time.Time) {
-	if !m.invocation.Enabled(nowhere) {
-		return
-	}
-	ctx := trace.ContextWithSpan(nowhere, r.span)
-	failed := ""
-	if endReason(err) == semconv.EndError {
-		failed = errorType(err)
-	}
-	m.invocation.Record(ctx, max(0, now.Sub(r.started)).Seconds(), m.attributes(
+func (m *metrics) run(r *Run, failed string, now time.Time) {
+	m.duration(m.invocation, r.span, now.Sub(r.started),
 		semconv.GenAIOperationNameKey.String(semconv.OperationInvokeAgent),
-		semconv.GenAIAgentNameKey.String(r.sess.st.Agent), semconv.ErrorTypeKey.String(failed)))
+		semconv.GenAIAgentNameKey.String(r.sess.st.Agent), semconv.ErrorTypeKey.String(failed))
 }
 
 // loop reports a loop that was found.
 func (m *metrics) loop(r *Run) {
-	if m.loops.Enabled(nowhere) {
-		ctx := trace.ContextWithSpan(nowhere, r.span)
-		m.loops.Add(ctx, 1, m.attributes(semconv.GenAIAgentNameKey.String(r.sess.st.Agent)))
-	}
+	m.count(m.loops, r.span, semconv.GenAIAgentNameKey.String(r.sess.st.Agent))
 }
 
 // denial reports a tool call that was denied.
 func (m *metrics) denial(c *ToolCall, d *Decision) {
-	if m.denials.Enabled(nowhere) {
-		ctx := trace.ContextWithSpan(nowhere, c.span)
-		m.denials.Add(ctx, 1, m.attributes(semconv.GenAIToolNameKey.String(c.name),
-			semconv.PermissionActionKey.String(string(d.Action)), semconv.PermissionSourceKey.String(string(d.Source))))
-	}
+	m.count(m.denials, c.span, semconv.GenAIToolNameKey.String(c.name),
+		semconv.PermissionActionKey.String(string(d.Action)), semconv.PermissionSourceKey.String(string(d.Source)))
 }

@@ -392,10 +392,7 @@ func (c *ModelCall) finish(result ModelResult, err error, byTurn bool) {
 			t.drop("a model call's usage")
 		}
 	}
-	failed := ""
-	if endReason(err) == semconv.EndError {
-		failed = errorType(err)
-	}
+	failed := failureType(err)
 	if c.span.IsRecording() {
 		record := spans.ModelCall{
 			SessionID: t.run.sess.id, MessageID: c.messageID, Index: &c.step, Model: c.model.record(),

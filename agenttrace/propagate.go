@@ -84,35 +84,33 @@ const maxLineageID = 512
 // add returns b with the lineage. Where the limits of baggage leave no room, the lineage is
 // all that there is.
 func (o lineage) add(b baggage.Baggage) baggage.Baggage {
-	with := func(b baggage.Baggage) (baggage.Baggage, error) {
-		for key, value := range map[string]string{
-			string(semconv.SessionParentIDKey): o.session, string(semconv.SessionParentMessageIDKey): o.message,
-			string(semconv.SessionRootIDKey): o.root,
-		} {
-			b = b.DeleteMember(key) // also of a session further up
-			if value == "" {
-				continue
-			}
-			m, err := baggage.NewMemberRaw(key, value)
-			if err == nil {
-				b, err = b.SetMember(m)
-			}
-			if err != nil {
-				return b, err
-			}
+	for _, before := range []baggage.Baggage{b, {}} {
+		if with, err := o.addTo(before); err == nil {
+			return with
 		}
-		_, err := baggage.Parse(b.String())
-		return b, err
 	}
-	full, err := with(b)
-	if err == nil {
-		return full
+	return b
+}
+
+func (o lineage) addTo(b baggage.Baggage) (baggage.Baggage, error) {
+	for key, value := range map[string]string{
+		string(semconv.SessionParentIDKey): o.session, string(semconv.SessionParentMessageIDKey): o.message,
+		string(semconv.SessionRootIDKey): o.root,
+	} {
+		b = b.DeleteMember(key) // also of a session further up
+		if value == "" {
+			continue
+		}
+		m, err := baggage.NewMemberRaw(key, value)
+		if err == nil {
+			b, err = b.SetMember(m)
+		}
+		if err != nil {
+			return b, err
+		}
 	}
-	alone, err := with(baggage.Baggage{})
-	if err != nil {
-		return b
-	}
-	return alone
+	_, err := baggage.Parse(b.String())
+	return b, err
 }
 
 // Environment is a carrier in environment variables, as [os.Environ] and the Env of
@@ -172,6 +170,4 @@ func (m Meta) Get(key string) string {
 func (m Meta) Set(key, value string) { m[key] = value }
 
 // Keys returns all keys.
-func (m Meta) Keys() []string {
-	return slices.Collect(maps.Keys(m))
-}
+func (m Meta) Keys() []string { return slices.Collect(maps.Keys(m)) }

@@ -176,7 +176,7 @@ func (r *Run) finish(err error) {
 	}
 	s.mu.Unlock()
 	s.flush()
-	s.tracer.metrics.run(r, err, now)
+	s.tracer.metrics.run(r, failureType(err), now)
 	if r.span.IsRecording() {
 		record.Model = r.model.record()
 		record.Outcome = endReason(err)

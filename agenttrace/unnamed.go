@@ -14,67 +14,54 @@ func (t *Turn) inferredID(o ToolOptions) string {
 	if o.Inferred || t.off || o.Input == nil && o.RawInput == nil {
 		return ""
 	}
-	// The input is encoded only if need be.
-	name := validUTF8(o.Name)
-	if t.inferredCallOf(name, func(*ToolCall) bool { return true }) == "" {
-		return ""
-	}
-	return t.claim(name, o.describes())
+	return t.unclaimed(&o, o.canonicalInput(), true).ID()
 }
 
-// describes returns whether a call is the one of the options: by their id, or else by their input, which is encoded
-// here, as that is for the caller's code, without a lock.
-func (o *ToolOptions) describes() func(c *ToolCall) bool {
-	callID, input := validUTF8(o.ID), string(o.RawInput)
-	if o.RawInput == nil {
-		input = encodeInput(o.Input)
-	}
-	input = canonical(input)
-	return func(c *ToolCall) bool {
-		return callID == c.callID || callID == "" && canonical(c.input) == input
-	}
-}
-
-// claim is inferredCallOf for the layer that begins the call now.
-func (t *Turn) claim(name string, is func(c *ToolCall) bool) string {
-	return t.inferredCallOf(name, func(c *ToolCall) bool {
-		c.claimed = is(c)
-		return c.claimed
+// canonicalInput returns what encodes the input, once and only if need be.
+func (o *ToolOptions) canonicalInput() func() string {
+	return sync.OnceValue(func() string {
+		if o.RawInput != nil {
+			return canonical(string(o.RawInput))
+		}
+		return canonical(encodeInput(o.Input))
 	})
 }
 
-// inferredCallOf returns the id of the first inferred call of a tool that nobody has begun and that
-// is is true of. It is called with mu held.
-func (t *Turn) inferredCallOf(name string, is func(c *ToolCall) bool) string {
+// unclaimed returns the first inferred call of a tool that nobody has begun and that has the id of the options or, if
+// they have none, the input. The layer that begins it now claims it.
+func (t *Turn) unclaimed(o *ToolOptions, input func() string, claim bool) *ToolCall {
 	t.mu.Lock()
-	defer t.mu.Unlock()
-	for _, c := range t.tools() {
-		if c.name != name {
+	calls := t.tools()
+	t.mu.Unlock()
+	for _, c := range calls {
+		if c.name != validUTF8(o.Name) || o.ID != "" && c.callID != validUTF8(o.ID) {
 			continue
 		}
+		want := ""
+		if o.ID == "" {
+			want = input() // the caller's code, which runs without a lock
+		}
 		c.mu.Lock()
-		found := c.inferred && !c.ended && !c.claimed && is(c)
+		found := c.inferred && !c.ended && !c.claimed && (o.ID != "" || canonical(c.input) == want)
+		c.claimed = c.claimed || found && claim
 		c.mu.Unlock()
 		if found {
-			return c.callID
+			return c
 		}
 	}
-	return ""
+	return nil
 }
 
 // observed has the open turns whose caller observes requests: those of package modelhttp, in whose agents no context
 // has a turn.
-var observed struct {
+var observed = struct {
 	mu    sync.Mutex
 	turns map[*Turn]struct{}
-}
+}{turns: make(map[*Turn]struct{})}
 
 func (t *Turn) observe() {
 	observed.mu.Lock()
 	defer observed.mu.Unlock()
-	if observed.turns == nil {
-		observed.turns = make(map[*Turn]struct{})
-	}
 	observed.turns[t] = struct{}{}
 }
 
@@ -90,24 +77,23 @@ func observedCall(o ToolOptions) (found *Turn, id string) {
 	if o.Inferred || o.ID == "" && o.Input == nil && o.RawInput == nil {
 		return nil, ""
 	}
-	name, is := validUTF8(o.Name), o.describes()
+	input := o.canonicalInput()
 	observed.mu.Lock()
 	turns := slices.Collect(maps.Keys(observed.turns))
 	observed.mu.Unlock()
 	for _, t := range turns {
-		call := t.inferredCallOf(name, is)
-		if call != "" && found != nil {
+		switch c := t.unclaimed(&o, input, false); {
+		case c == nil:
+		case found != nil:
 			return nil, ""
-		} else if call != "" {
+		default:
 			found = t
 		}
 	}
-	if found == nil {
-		return nil, ""
-	}
-	id = found.claim(name, is)
-	if id == "" {
-		return nil, "" // somebody else has begun it
+	if found != nil {
+		if id = found.unclaimed(&o, input, true).ID(); id == "" { // somebody else has begun it
+			found = nil
+		}
 	}
 	return found, id
 }
