@@ -2,7 +2,6 @@ package adktrace
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"strings"
 	"sync"
@@ -37,22 +36,24 @@ type work struct {
 	end  func(error)
 
 	mu    sync.Mutex
-	err   error // of the last call of a model
-	calls map[string]*answer
+	err   error                           // of the last call of a model
+	calls map[string]*answer              // by the agent that calls: those of an invocation may do so at the same time
 	tools map[string]*agenttrace.ToolCall // by the id of the call
 }
 
 // answer is a call of a model by an agent of the invocation.
 type answer struct {
-	call            *agenttrace.ModelCall
-	reasoning, text *agenttrace.TextStream
-	result          agenttrace.ModelResult
-	partial         bool // pieces come before the whole
+	adapter.Answer
+	result  agenttrace.ModelResult
+	partial bool // pieces come before the whole
 }
 
 // New returns a plugin that records with the tracer.
 func New(tracer *agenttrace.Tracer, o Options) (*plugin.Plugin, error) {
-	r := &recorder{sessions: adapter.NewSessions(tracer, o.Agent), work: make(map[string]*work)}
+	r := &recorder{work: make(map[string]*work)}
+	r.sessions = adapter.NewSessions(tracer, o.Agent, func(ctx context.Context) string {
+		return ctx.(agent.InvocationContext).Session().ID()
+	})
 	return plugin.New(plugin.Config{
 		Name: "agenttrace", BeforeRunCallback: r.beforeRun, AfterRunCallback: r.afterRun,
 		BeforeModelCallback: r.beforeModel, AfterModelCallback: r.afterModel, OnModelErrorCallback: r.modelError,
@@ -61,9 +62,8 @@ func New(tracer *agenttrace.Tracer, o Options) (*plugin.Plugin, error) {
 }
 
 func (r *recorder) beforeRun(ctx agent.InvocationContext) (*genai.Content, error) {
-	w := &work{calls: make(map[string]*answer), tools: make(map[string]*agenttrace.ToolCall)}
-	w.ctx, w.turn, w.end = r.sessions.StartTurn(ctx, ctx.Session().ID(), userMessage(ctx.UserContent()),
-		agenttrace.TurnOptions{})
+	w := newWork(ctx)
+	w.ctx, w.turn, w.end = r.sessions.StartTurn(ctx, userMessage(ctx.UserContent()), agenttrace.TurnOptions{})
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.work[ctx.InvocationID()] = w
@@ -84,7 +84,7 @@ func (r *recorder) afterRun(ctx agent.InvocationContext) {
 		w.err = err
 	}
 	for _, a := range w.calls {
-		a.end(w.err)
+		a.End(a.result, w.err)
 	}
 	w.end(w.err)
 }
@@ -96,10 +96,14 @@ func (r *recorder) of(ctx agent.ReadonlyContext) *work {
 	if w := r.work[ctx.InvocationID()]; w != nil {
 		return w
 	}
+	return newWork(ctx)
+}
+
+func newWork(ctx context.Context) *work {
 	return &work{ctx: ctx, calls: make(map[string]*answer), tools: make(map[string]*agenttrace.ToolCall)}
 }
 
-// caller identifies the agent that calls a model: those of an invocation may do so at the same time.
+// caller identifies an agent.
 func caller(ctx agent.ReadonlyContext) string { return ctx.Branch() + "/" + ctx.AgentName() }
 
 func (r *recorder) beforeModel(ctx agent.CallbackContext, req *model.LLMRequest) (*model.LLMResponse, error) {
@@ -116,7 +120,7 @@ func (r *recorder) beforeModel(ctx agent.CallbackContext, req *model.LLMRequest)
 	}
 	w.endCall(ctx, nil)
 	a := &answer{}
-	_, a.call = w.turn.StartModelCall(w.ctx, agenttrace.ModelCallOptions{Model: m})
+	_, a.Call = w.turn.StartModelCall(w.ctx, agenttrace.ModelCallOptions{Model: m})
 	w.calls[caller(ctx)] = a
 	return nil, nil
 }
@@ -142,8 +146,12 @@ func (r *recorder) afterModel(
 	if resp.Content != nil {
 		a.partial = a.partial || resp.Partial
 		for _, p := range resp.Content.Parts {
-			if resp.Partial || !a.partial {
-				a.write(p)
+			switch {
+			case !resp.Partial && a.partial: // once more
+			case p.Thought:
+				a.Reasoning(p.Text)
+			default:
+				a.Text(p.Text)
 			}
 			if f := p.FunctionCall; f != nil && !resp.Partial {
 				w.turn.StartTool(w.ctx, agenttrace.ToolOptions{
@@ -161,34 +169,12 @@ func (r *recorder) afterModel(
 	return nil, nil
 }
 
-// write records text of an answer.
-func (a *answer) write(p *genai.Part) {
-	switch {
-	case p.Text == "":
-	case p.Thought:
-		if a.reasoning == nil {
-			a.reasoning = a.call.StreamReasoning()
-		}
-		_, _ = a.reasoning.WriteString(p.Text)
-	default:
-		if a.text == nil {
-			a.text = a.call.StreamText()
-		}
-		_, _ = a.text.WriteString(p.Text)
-	}
-}
-
-func (a *answer) end(err error) {
-	_, _ = a.reasoning.Close(), a.text.Close()
-	a.call.End(a.result, err)
-}
-
 // endCall ends the call of an agent, if one is open. The caller holds mu.
 func (w *work) endCall(ctx agent.ReadonlyContext, err error) {
 	w.err = err
 	if a := w.calls[caller(ctx)]; a != nil {
 		delete(w.calls, caller(ctx))
-		a.end(err)
+		a.End(a.result, err)
 	}
 }
 
@@ -266,10 +252,7 @@ func outputOf(result map[string]any) any {
 			output = v
 		}
 	}
-	if text, ok := output.(string); ok {
-		return []byte(text) // JSON is recorded as such
-	}
-	return output
+	return adapter.Output(output) // JSON is recorded as such
 }
 
 func inputOf(args map[string]any) map[string]any {
@@ -304,13 +287,13 @@ func textOf(c *genai.Content) string {
 	if c == nil {
 		return ""
 	}
-	var texts []string
+	text := ""
 	for _, p := range c.Parts {
 		if p.Text != "" {
-			texts = append(texts, p.Text)
+			text = adapter.After(text, p.Text)
 		}
 	}
-	return strings.Join(texts, "\n\n")
+	return text
 }
 
 func toolsOf(all []*genai.Tool) (tools []agenttrace.Tool) {
@@ -320,18 +303,13 @@ func toolsOf(all []*genai.Tool) (tools []agenttrace.Tool) {
 			if schema == nil {
 				schema = f.Parameters
 			}
-			converted := agenttrace.Tool{Name: f.Name, Description: f.Description}
-			converted.Parameters, _ = json.Marshal(schema) // without it, the tool has no schema
-			tools = append(tools, converted)
+			tools = append(tools, adapter.ToolOf(f.Name, f.Description, schema))
 		}
 	}
 	return tools
 }
 
 func usageOf(u *genai.GenerateContentResponseUsageMetadata) agenttrace.Usage {
-	if u == nil {
-		return nil
-	}
 	return agenttrace.GeminiUsage{
 		Prompt: int64(u.PromptTokenCount), Cached: int64(u.CachedContentTokenCount),
 		ToolUsePrompt: int64(u.ToolUsePromptTokenCount), Candidates: int64(u.CandidatesTokenCount),

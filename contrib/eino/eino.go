@@ -2,7 +2,6 @@ package einotrace
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"io"
 	"strings"
@@ -38,16 +37,12 @@ const patience = 100 * time.Millisecond
 type Handler struct {
 	callbacks.Handler
 	sessions *adapter.Sessions
-	id       func(context.Context) string
 	reading  sync.WaitGroup
 }
 
 // New returns a handler that records with the tracer.
 func New(tracer *agenttrace.Tracer, o Options) *Handler {
-	h := &Handler{sessions: adapter.NewSessions(tracer, o.Agent), id: o.SessionID}
-	if h.id == nil {
-		h.id = func(context.Context) string { return "" }
-	}
+	h := &Handler{sessions: adapter.NewSessions(tracer, o.Agent, o.SessionID)}
 	h.Handler = callbacks.NewHandlerBuilder().
 		OnStartFn(h.start).OnStartWithStreamInputFn(h.startStream).
 		OnEndFn(h.end).OnEndWithStreamOutputFn(h.endStream).OnErrorFn(h.fail).Build()
@@ -139,12 +134,12 @@ func (h *Handler) begin(
 		for _, m := range in.Messages {
 			switch m.Role {
 			case schema.System:
-				o.SystemPrompt = strings.TrimPrefix(o.SystemPrompt+"\n\n"+m.Content, "\n\n")
+				o.SystemPrompt = adapter.After(o.SystemPrompt, m.Content)
 			case schema.User:
 				user = userMessage(m)
 			}
 		}
-		_, f.turn, f.end = h.sessions.StartTurn(ctx, h.id(ctx), user, o)
+		_, f.turn, f.end = h.sessions.StartTurn(ctx, user, o)
 	}
 	return f.turn
 }
@@ -291,7 +286,7 @@ func read(stream *schema.StreamReader[callbacks.CallbackOutput], each func(callb
 
 // readAnswer records an answer as it comes.
 func (f *frame) readAnswer(stream *schema.StreamReader[callbacks.CallbackOutput]) error {
-	var reasoning, text *agenttrace.TextStream
+	answer := adapter.Answer{Call: f.call}
 	var messages []*schema.Message
 	whole := &model.CallbackOutput{}
 	err := read(stream, func(chunk callbacks.CallbackOutput) {
@@ -306,25 +301,14 @@ func (f *frame) readAnswer(stream *schema.StreamReader[callbacks.CallbackOutput]
 			return
 		}
 		messages = append(messages, out.Message)
-		if delta := out.Message.ReasoningContent; delta != "" {
-			if reasoning == nil {
-				reasoning = f.call.StreamReasoning()
-			}
-			_, _ = reasoning.WriteString(delta)
-		}
-		if delta := out.Message.Content; delta != "" {
-			if text == nil {
-				text = f.call.StreamText()
-			}
-			_, _ = text.WriteString(delta)
-		}
+		answer.Reasoning(out.Message.ReasoningContent)
+		answer.Text(out.Message.Content)
 	})
-	_, _ = reasoning.Close(), text.Close()
 	var joined error
 	if whole.Message, joined = schema.ConcatMessages(messages); joined != nil {
 		whole.Message = &schema.Message{}
 	}
-	f.call.End(resultOf(whole), err)
+	answer.End(resultOf(whole), err)
 	announce(f.ctx, f.current(f.ctx), whole.Message.ToolCalls)
 	return err
 }
@@ -360,17 +344,19 @@ func resultOf(out *model.CallbackOutput) (r agenttrace.ModelResult) {
 	r.StopReason = meta.FinishReason
 	switch u, m := out.TokenUsage, meta.Usage; {
 	case u != nil:
-		r.Usage = agenttrace.InclusiveUsage{
-			Input: int64(u.PromptTokens), CacheRead: int64(u.PromptTokenDetails.CachedTokens),
-			Output: int64(u.CompletionTokens), Reasoning: int64(u.CompletionTokensDetails.ReasoningTokens),
-		}
+		r.Usage = usageOf(u.PromptTokens, u.PromptTokenDetails.CachedTokens, u.CompletionTokens,
+			u.CompletionTokensDetails.ReasoningTokens)
 	case m != nil:
-		r.Usage = agenttrace.InclusiveUsage{
-			Input: int64(m.PromptTokens), CacheRead: int64(m.PromptTokenDetails.CachedTokens),
-			Output: int64(m.CompletionTokens), Reasoning: int64(m.CompletionTokensDetails.ReasoningTokens),
-		}
+		r.Usage = usageOf(m.PromptTokens, m.PromptTokenDetails.CachedTokens, m.CompletionTokens,
+			m.CompletionTokensDetails.ReasoningTokens)
 	}
 	return r
+}
+
+func usageOf(input, cached, output, reasoning int) agenttrace.Usage {
+	return agenttrace.InclusiveUsage{
+		Input: int64(input), CacheRead: int64(cached), Output: int64(output), Reasoning: int64(reasoning),
+	}
 }
 
 func userMessage(m *schema.Message) agenttrace.UserMessage {
@@ -387,11 +373,8 @@ func userMessage(m *schema.Message) agenttrace.UserMessage {
 
 func toolsOf(infos []*schema.ToolInfo) (tools []agenttrace.Tool) {
 	for _, t := range infos {
-		converted := agenttrace.Tool{Name: t.Name, Description: t.Desc}
-		if s, err := t.ToJSONSchema(); err == nil && s != nil {
-			converted.Parameters, _ = json.Marshal(s) // without it, the tool has no schema
-		}
-		tools = append(tools, converted)
+		schema, _ := t.ToJSONSchema() // without it, the tool has none
+		tools = append(tools, adapter.ToolOf(t.Name, t.Desc, schema))
 	}
 	return tools
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"slices"
-	"strings"
 	"sync"
 
 	"github.com/firebase/genkit/go/ai"
@@ -29,15 +28,12 @@ type Options struct {
 // Handler records what models and tools do. It is safe for concurrent use.
 type Handler struct {
 	sessions *adapter.Sessions
-	o        Options
+	model    agenttrace.Model
 }
 
 // New returns a handler that records with the tracer.
 func New(tracer *agenttrace.Tracer, o Options) *Handler {
-	if o.SessionID == nil {
-		o.SessionID = func(context.Context) string { return "" }
-	}
-	return &Handler{adapter.NewSessions(tracer, o.Agent), o}
+	return &Handler{adapter.NewSessions(tracer, o.Agent, o.SessionID), o.Model}
 }
 
 // work is a turn, which begins with the first request to a model.
@@ -87,29 +83,23 @@ func (h *Handler) Middleware(next ai.ModelFunc) ai.ModelFunc {
 		for _, m := range slices.Backward(req.Messages) { // of results with one id, the last is new
 			for _, p := range m.Content {
 				if p.IsToolResponse() {
-					turn.Tool(p.ToolResponse.Ref).End(outputOf(p.ToolResponse.Output)) // if no tool did
+					turn.Tool(p.ToolResponse.Ref).End(adapter.Output(p.ToolResponse.Output)) // if no tool did
 				}
 			}
 		}
 		callCtx, call := turn.StartModelCall(ctx, agenttrace.ModelCallOptions{})
-		defer func() { call.End(agenttrace.ModelResult{}, err) }() // or a panic
-		var text *agenttrace.TextStream
-		if stream != nil {
-			deliver := stream
+		answer, streamed := adapter.Answer{Call: call}, false
+		defer func() { answer.End(agenttrace.ModelResult{}, err) }() // or a panic
+		if deliver := stream; deliver != nil {
 			stream = func(ctx context.Context, chunk *ai.ModelResponseChunk) error {
-				if delta := chunk.Text(); delta != "" {
-					if text == nil {
-						text = call.StreamText()
-					}
-					_, _ = text.WriteString(delta)
-				}
+				answer.Text(chunk.Text())
+				streamed = streamed || chunk.Text() != ""
 				return deliver(ctx, chunk)
 			}
 		}
 		response, err = next(callCtx, req, stream)
-		_ = text.Close()
 		if err == nil {
-			w.answered(ctx, turn, call, response, text != nil)
+			w.answered(ctx, turn, &answer, response, streamed)
 		}
 		return response, err
 	}
@@ -122,22 +112,20 @@ func (h *Handler) begin(ctx context.Context, w *work, req *ai.ModelRequest) *age
 	if w.turn != nil {
 		return w.turn
 	}
-	o := agenttrace.TurnOptions{Model: h.o.Model}
+	o := agenttrace.TurnOptions{Model: h.model}
 	var user agenttrace.UserMessage
 	for _, m := range req.Messages {
 		switch m.Role {
 		case ai.RoleSystem:
-			o.SystemPrompt = strings.TrimPrefix(o.SystemPrompt+"\n\n"+m.Text(), "\n\n")
+			o.SystemPrompt = adapter.After(o.SystemPrompt, m.Text())
 		case ai.RoleUser:
 			user = userMessage(m)
 		}
 	}
 	for _, t := range req.Tools {
-		tool := agenttrace.Tool{Name: t.Name, Description: t.Description}
-		tool.Parameters, _ = json.Marshal(t.InputSchema) // without it, the tool has no schema
-		o.Tools = append(o.Tools, tool)
+		o.Tools = append(o.Tools, adapter.ToolOf(t.Name, t.Description, t.InputSchema))
 	}
-	_, w.turn, w.end = h.sessions.StartTurn(ctx, h.o.SessionID(ctx), user, o)
+	_, w.turn, w.end = h.sessions.StartTurn(ctx, user, o)
 	return w.turn
 }
 
@@ -155,22 +143,22 @@ func userMessage(m *ai.Message) (user agenttrace.UserMessage) {
 
 // answered records an answer. streamed reports that its text is recorded.
 func (w *work) answered(
-	ctx context.Context, turn *agenttrace.Turn, call *agenttrace.ModelCall, r *ai.ModelResponse, streamed bool,
+	ctx context.Context, turn *agenttrace.Turn, answer *adapter.Answer, r *ai.ModelResponse, streamed bool,
 ) {
 	var requests []*ai.ToolRequest
 	if r.Message != nil {
 		for _, p := range r.Message.Content {
 			switch {
 			case p.IsReasoning():
-				call.Reasoning(p.Text)
+				answer.Call.Reasoning(p.Text)
 			case p.IsText() && p.Text != "" && !streamed:
-				call.Text(p.Text)
+				answer.Call.Text(p.Text)
 			case p.IsToolRequest():
 				requests = append(requests, p.ToolRequest)
 			}
 		}
 	}
-	call.End(agenttrace.ModelResult{StopReason: string(r.FinishReason), Usage: usageOf(r.Usage)}, nil)
+	answer.End(agenttrace.ModelResult{StopReason: string(r.FinishReason), Usage: usageOf(r.Usage)}, nil)
 	for _, t := range requests {
 		_, tool := turn.StartTool(ctx, agenttrace.ToolOptions{ID: t.Ref, Name: t.Name, Input: t.Input, Inferred: true})
 		if t.Ref == "" {
@@ -212,7 +200,7 @@ func Tool[In, Out any](name string, fn ai.ToolFunc[In, Out]) ai.ToolFunc[In, Out
 		if output, err = fn(&with, input); err != nil {
 			call.Fail(err)
 		} else {
-			call.End(outputOf(output))
+			call.End(adapter.Output(output))
 		}
 		return output, err
 	}
@@ -259,12 +247,4 @@ func canonical(v any) []byte {
 	}
 	data, _ = json.Marshal(plain) // it was JSON
 	return data
-}
-
-// outputOf returns an output such that text that is JSON is recorded as JSON.
-func outputOf(output any) any {
-	if text, ok := output.(string); ok {
-		return []byte(text)
-	}
-	return output
 }

@@ -34,15 +34,12 @@ type Options struct {
 type Handler struct {
 	callbacks.SimpleHandler
 	sessions *adapter.Sessions
-	o        Options
+	model    agenttrace.Model
 }
 
 // New returns a handler that records with the tracer.
 func New(tracer *agenttrace.Tracer, o Options) *Handler {
-	if o.SessionID == nil {
-		o.SessionID = func(context.Context) string { return "" }
-	}
-	return &Handler{sessions: adapter.NewSessions(tracer, o.Agent), o: o}
+	return &Handler{sessions: adapter.NewSessions(tracer, o.Agent, o.SessionID), model: o.Model}
 }
 
 // actions has the id of the tool call that an executor begins next.
@@ -81,8 +78,8 @@ func (c *chain) GetCallbackHandler() callbacks.Handler {
 func (c *chain) Call(
 	ctx context.Context, inputs map[string]any, options ...chains.ChainCallOption,
 ) (outputs map[string]any, err error) {
-	ctx, _, end := c.h.sessions.StartTurn(ctx, c.h.o.SessionID(ctx),
-		agenttrace.UserMessage{Text: c.question(inputs)}, agenttrace.TurnOptions{Model: c.h.o.Model})
+	ctx, _, end := c.h.sessions.StartTurn(ctx, agenttrace.UserMessage{Text: c.question(inputs)},
+		agenttrace.TurnOptions{Model: c.h.model})
 	defer func() { end(err) }()
 	return c.Chain.Call(context.WithValue(ctx, actionsKey{}, &actions{}), inputs, options...)
 }
@@ -150,13 +147,13 @@ func (m *recordedModel) GenerateContent(
 	for _, option := range options {
 		option(&o)
 	}
-	model := m.h.o.Model
+	model := m.h.model
 	if o.Model != "" {
 		model.ID = o.Model
 	}
 	system, question := texts(messages)
-	ctx, turn, end := m.h.sessions.StartTurn(ctx, m.h.o.SessionID(ctx),
-		agenttrace.UserMessage{Text: question}, agenttrace.TurnOptions{Model: model})
+	ctx, turn, end := m.h.sessions.StartTurn(ctx, agenttrace.UserMessage{Text: question},
+		agenttrace.TurnOptions{Model: model})
 	defer func() { end(err) }()
 	turn.SetSystemPrompt(system)
 	turn.SetTools(toolsOf(&o))
@@ -210,7 +207,7 @@ func texts(messages []llms.MessageContent) (system, question string) {
 		}
 		switch m.Role {
 		case llms.ChatMessageTypeSystem:
-			system = strings.TrimPrefix(system+"\n\n"+text.String(), "\n\n")
+			system = adapter.After(system, text.String())
 		case llms.ChatMessageTypeHuman, llms.ChatMessageTypeGeneric:
 			question = text.String()
 		}
@@ -238,9 +235,7 @@ func toolsOf(o *llms.CallOptions) (all []agenttrace.Tool) {
 		}
 	}
 	for _, f := range functions {
-		t := agenttrace.Tool{Name: f.Name, Description: f.Description}
-		t.Parameters, _ = json.Marshal(f.Parameters) // without it, the tool has no schema
-		all = append(all, t)
+		all = append(all, adapter.ToolOf(f.Name, f.Description, f.Parameters))
 	}
 	return all
 }

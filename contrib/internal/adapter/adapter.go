@@ -1,9 +1,11 @@
-// Package adapter has what the adapters of frameworks share: to which session a turn belongs.
+// Package adapter has what the adapters of frameworks share: to which session a turn belongs, and how answers are
+// recorded that come in pieces.
 package adapter
 
 import (
 	"container/list"
 	"context"
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"sync"
@@ -18,32 +20,34 @@ const maxSessions = 1000
 type Sessions struct {
 	tracer *agenttrace.Tracer
 	agent  string
+	id     func(context.Context) string
 
 	mu   sync.Mutex
 	byID map[string]*list.Element
 	used *list.List // of *agenttrace.Session, the one used longest ago first
 }
 
-// NewSessions returns sessions of an agent; an empty name means that of the program.
-func NewSessions(tracer *agenttrace.Tracer, agent string) *Sessions {
+// NewSessions returns sessions of an agent; an empty name means that of the program. The function returns the id of the
+// session that a turn belongs to, "" for a new one; nil knows none.
+func NewSessions(tracer *agenttrace.Tracer, agent string, id func(context.Context) string) *Sessions {
 	if agent == "" {
 		agent = filepath.Base(os.Args[0])
 	}
-	return &Sessions{tracer: tracer, agent: agent, byID: make(map[string]*list.Element), used: list.New()}
+	return &Sessions{tracer: tracer, agent: agent, id: id, byID: make(map[string]*list.Element), used: list.New()}
 }
 
 // StartTurn begins a turn, and returns a function that ends it and what was begun with it. The
 // turn is part of the first that there is: the run in ctx, the session of the id, or a new session.
 // If ctx has a turn, that is returned, and ending it is left to those that began it.
 func (s *Sessions) StartTurn(
-	ctx context.Context, id string, m agenttrace.UserMessage, o agenttrace.TurnOptions,
+	ctx context.Context, m agenttrace.UserMessage, o agenttrace.TurnOptions,
 ) (context.Context, *agenttrace.Turn, func(error)) {
 	if turn := agenttrace.TurnFromContext(ctx); turn != nil {
 		return ctx, turn, func(error) {}
 	}
 	run, endRun := agenttrace.RunFromContext(ctx), func(error) {}
 	if run == nil {
-		ctx, run = s.session(ctx, id).StartRun(ctx, agenttrace.RunOptions{Model: o.Model})
+		ctx, run = s.session(ctx).StartRun(ctx, agenttrace.RunOptions{Model: o.Model})
 		endRun = run.End
 	}
 	ctx, turn := run.StartTurn(ctx, m, o)
@@ -53,21 +57,77 @@ func (s *Sessions) StartTurn(
 	}
 }
 
-func (s *Sessions) session(ctx context.Context, id string) *agenttrace.Session {
-	o := agenttrace.SessionOptions{ID: id, Agent: s.agent}
-	if id == "" {
+func (s *Sessions) session(ctx context.Context) *agenttrace.Session {
+	o := agenttrace.SessionOptions{Agent: s.agent}
+	if s.id != nil {
+		o.ID = s.id(ctx)
+	}
+	if o.ID == "" {
 		return s.tracer.NewSession(ctx, o)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if e := s.byID[id]; e != nil {
+	if e := s.byID[o.ID]; e != nil {
 		s.used.MoveToBack(e)
 		return e.Value.(*agenttrace.Session)
 	}
 	session := s.tracer.NewSession(ctx, o)
-	s.byID[id] = s.used.PushBack(session)
+	s.byID[o.ID] = s.used.PushBack(session)
 	if s.used.Len() > maxSessions {
 		delete(s.byID, s.used.Remove(s.used.Front()).(*agenttrace.Session).ID())
 	}
 	return session
+}
+
+// Answer records an answer of a model that comes in pieces. It is for one goroutine.
+type Answer struct {
+	Call            *agenttrace.ModelCall
+	reasoning, text *agenttrace.TextStream
+}
+
+// Text records a piece of the text, if it is not empty, and Reasoning one of the reasoning.
+func (a *Answer) Text(piece string) { write(&a.text, a.Call.StreamText, piece) }
+
+// Reasoning records a piece of the reasoning.
+func (a *Answer) Reasoning(piece string) { write(&a.reasoning, a.Call.StreamReasoning, piece) }
+
+func write(stream **agenttrace.TextStream, begin func() *agenttrace.TextStream, piece string) {
+	if piece == "" {
+		return
+	}
+	if *stream == nil {
+		*stream = begin()
+	}
+	_, _ = (*stream).WriteString(piece) // never fails
+}
+
+// End ends the call.
+func (a *Answer) End(result agenttrace.ModelResult, err error) {
+	_, _ = a.reasoning.Close(), a.text.Close()
+	a.Call.End(result, err)
+}
+
+// ToolOf describes a tool whose parameters are anything that encodes to a JSON Schema.
+func ToolOf(name, description string, parameters any) agenttrace.Tool {
+	schema, err := json.Marshal(parameters)
+	if err != nil || string(schema) == "null" {
+		schema = nil
+	}
+	return agenttrace.Tool{Name: name, Description: description, Parameters: schema}
+}
+
+// Output returns the output of a tool such that text that is JSON is recorded as JSON.
+func Output(output any) any {
+	if text, ok := output.(string); ok {
+		return []byte(text)
+	}
+	return output
+}
+
+// After returns a system prompt with one more part of it.
+func After(prompt, part string) string {
+	if prompt == "" {
+		return part
+	}
+	return prompt + "\n\n" + part
 }
