@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/agenttrace/agenttrace/agenttrace"
 )
@@ -15,7 +16,7 @@ type agent struct {
 	tracer  *agenttrace.Tracer
 	session *agenttrace.Session
 	ws      *workspace
-	client  completer
+	client  model
 	say     func(format string, args ...any)
 
 	model  agenttrace.Model
@@ -75,7 +76,7 @@ func (a *agent) turn(ctx context.Context, run *agenttrace.Run, text string) (ans
 func (a *agent) ask(ctx context.Context, turn *agenttrace.Turn) (message, error) {
 	ctx, call := turn.StartModelCall(ctx, agenttrace.ModelCallOptions{})
 	var text, reasoning *agenttrace.TextStream
-	done, err := a.client.complete(ctx, a.request(),
+	done, err := complete(ctx, a.client, a.request(),
 		func(s string) {
 			if text == nil {
 				text = call.StreamText()
@@ -87,7 +88,7 @@ func (a *agent) ask(ctx context.Context, turn *agenttrace.Turn) (message, error)
 				reasoning = call.StreamReasoning()
 			}
 			reasoning.WriteString(s)
-		})
+		}, a.retrying)
 	call.End(done.result(), err)
 	if err != nil {
 		return message{}, err // an open stream is recorded as interrupted
@@ -101,6 +102,11 @@ func (a *agent) ask(ctx context.Context, turn *agenttrace.Turn) (message, error)
 		a.say("%s\n", done.message.Content)
 	}
 	return done.message, nil
+}
+
+// retrying tells the user that the model is called again.
+func (a *agent) retrying(err error, wait time.Duration) {
+	a.say("[%v Trying again in %v.]\n", err, wait)
 }
 
 // callTools runs the calls of one step concurrently and returns their results in order.

@@ -143,11 +143,10 @@ func Run(ctx context.Context, c Config) (result Result, err error) {
 		model: agenttrace.Model{Provider: "openai", ID: c.Model},
 		limit: cmp.Or(c.ContextTokens, contextTokens),
 	}
-	retrying := func(err error, wait time.Duration) { say("[%v Trying again in %v.]\n", err, wait) }
 	if scripted {
-		a.client = &scriptedModel{pace: scriptedPace, retrying: retrying, prompts: make(map[string][]string)}
+		a.client = &scriptedModel{pace: scriptedPace, asked: make(map[string]int)}
 	} else {
-		remote := &client{baseURL: cmp.Or(c.BaseURL, openAI), apiKey: c.APIKey, retrying: retrying}
+		remote := &client{baseURL: cmp.Or(c.BaseURL, openAI), apiKey: c.APIKey}
 		remote.http.Transport = http.DefaultTransport.(*http.Transport).Clone()
 		defer remote.http.CloseIdleConnections()
 		a.client = remote

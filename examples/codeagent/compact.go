@@ -35,7 +35,7 @@ func (a *agent) compactIfFull(ctx context.Context, run *agenttrace.Run) (err err
 	head := req.Messages[:len(req.Messages)-len(a.messages)+tail.at]
 	head[0].Content = summaryPrompt
 	req.Messages = append(head, message{Role: "user", Content: "Summarize."})
-	done, err := a.client.complete(ctx, req, func(string) {}, func(string) {})
+	done, err := complete(ctx, a.client, req, func(string) {}, func(string) {}, a.retrying)
 	if err != nil {
 		return fmt.Errorf("summarize the conversation: %w", err)
 	}

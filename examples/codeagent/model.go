@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net/http"
 	"strconv"
 	"strings"
@@ -50,7 +49,6 @@ type chatRequest struct {
 type chatUsage struct {
 	PromptTokens        int64 `json:"prompt_tokens"`
 	CompletionTokens    int64 `json:"completion_tokens"`
-	TotalTokens         int64 `json:"total_tokens"`
 	PromptTokensDetails struct {
 		CachedTokens int64 `json:"cached_tokens"`
 	} `json:"prompt_tokens_details"`
@@ -71,11 +69,10 @@ type chatChunk struct {
 
 type chatChoice struct {
 	Delta struct {
-		Content string `json:"content"`
+		message
 		// Servers use one of these names for reasoning.
-		ReasoningContent string     `json:"reasoning_content"`
-		Reasoning        string     `json:"reasoning"`
-		ToolCalls        []toolCall `json:"tool_calls"`
+		ReasoningContent string `json:"reasoning_content"`
+		Reasoning        string `json:"reasoning"`
 	} `json:"delta"`
 	FinishReason string `json:"finish_reason"`
 }
@@ -112,55 +109,68 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// completer is a model: a [client], or the script.
-type completer interface {
-	// complete calls the model and passes on text and reasoning while they arrive.
-	complete(ctx context.Context, req chatRequest, text, reasoning func(string)) (completion, error)
+// model answers requests: a [client], or the script.
+type model interface {
+	// ask sends a request, and returns what reads the answer: it passes text and reasoning on while they arrive.
+	ask(ctx context.Context, req chatRequest) (reader, error)
+}
+
+type reader func(text, reasoning func(string)) (completion, error)
+
+const maxAttempts = 4
+
+// complete calls the model. It asks again if the server is busy, broken or unreachable, after it has called
+// retrying, but not after the answer has begun. After an error the completion has what had arrived.
+func complete(
+	ctx context.Context, m model, req chatRequest, text, reasoning func(string), retrying func(error, time.Duration),
+) (completion, error) {
+	wait := 250 * time.Millisecond
+	for attempt := 1; ; attempt++ {
+		read, err := m.ask(ctx, req)
+		if err == nil {
+			return read(text, reasoning)
+		}
+		retryIn := wait
+		var status *statusError
+		if errors.As(err, &status) {
+			retryIn = cmp.Or(status.retryAfter, wait)
+		}
+		switch {
+		case ctx.Err() != nil:
+			return completion{}, fmt.Errorf("call model: %w", context.Cause(ctx))
+		case attempt == maxAttempts,
+			status != nil && status.code != http.StatusTooManyRequests && status.code < 500:
+			return completion{}, err
+		}
+		retrying(err, retryIn)
+		if err := pause(ctx, retryIn); err != nil {
+			return completion{}, err
+		}
+		wait *= 2
+	}
 }
 
 // client calls a model. Only the field baseURL is required.
 type client struct {
 	baseURL, apiKey string
 	http            http.Client
-	// retrying is called before each retry.
-	retrying func(err error, wait time.Duration)
 }
 
-const maxAttempts = 4
-
-// complete implements [completer]. It retries if the server is busy, broken or
-// unreachable, but not after the answer has begun. After an error the completion has what
-// had arrived.
-func (c *client) complete(ctx context.Context, req chatRequest, text, reasoning func(string)) (completion, error) {
+// ask implements [model].
+func (c *client) ask(ctx context.Context, req chatRequest) (reader, error) {
 	req.Stream, req.StreamOptions = true, map[string]bool{"include_usage": true}
 	body, err := json.Marshal(req)
 	if err != nil {
-		return completion{}, fmt.Errorf("encode request: %w", err)
+		return nil, fmt.Errorf("encode request: %w", err)
 	}
-	wait := 250 * time.Millisecond
-	for attempt := 1; ; attempt++ {
-		stream, err := c.post(ctx, body)
-		if err == nil {
-			defer stream.Close()
-			return readStream(stream, text, reasoning)
-		}
-		var status *statusError
-		if errors.As(err, &status) && status.code != http.StatusTooManyRequests && status.code < 500 ||
-			attempt == maxAttempts || ctx.Err() != nil {
-			return completion{}, err
-		}
-		retryIn := wait + rand.N(wait/4)
-		if status != nil && status.retryAfter > 0 {
-			retryIn = status.retryAfter
-		}
-		if c.retrying != nil {
-			c.retrying(err, retryIn)
-		}
-		if err := pause(ctx, retryIn); err != nil {
-			return completion{}, err
-		}
-		wait *= 2
+	stream, err := c.post(ctx, body)
+	if err != nil {
+		return nil, err
 	}
+	return func(text, reasoning func(string)) (completion, error) {
+		defer stream.Close()
+		return readStream(stream, text, reasoning)
+	}, nil
 }
 
 func (c *client) post(ctx context.Context, body []byte) (io.ReadCloser, error) {

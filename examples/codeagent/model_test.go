@@ -71,10 +71,10 @@ func TestRetry(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				transport := &roundTripper{answers: test.answers}
 				retries := 0
-				c := &client{baseURL: "http://model", http: http.Client{Transport: transport},
-					retrying: func(error, time.Duration) { retries++ }}
+				c := &client{baseURL: "http://model", http: http.Client{Transport: transport}}
 				start, text := time.Now(), ""
-				done, err := c.complete(t.Context(), chatRequest{}, func(s string) { text += s }, func(string) {})
+				done, err := complete(t.Context(), c, chatRequest{}, func(s string) { text += s }, func(string) {},
+					func(error, time.Duration) { retries++ })
 				if took := time.Since(start); took < test.least || took > 2*test.least {
 					t.Errorf("took %v, want %v or a little more", took, test.least)
 				}
@@ -103,7 +103,7 @@ func TestRetryStopsWithContext(t *testing.T) {
 		c := &client{baseURL: "http://model", http: http.Client{
 			Transport: &roundTripper{answers: []func() (*http.Response, error){answer(429, "", "Retry-After", "60")}}}}
 		start := time.Now()
-		_, err := c.complete(ctx, chatRequest{}, nil, nil)
+		_, err := complete(ctx, c, chatRequest{}, nil, nil, func(error, time.Duration) {})
 		if !errors.Is(err, context.DeadlineExceeded) || time.Since(start) != time.Second {
 			t.Errorf("error = %v after %v, want a deadline after 1s", err, time.Since(start))
 		}

@@ -123,50 +123,42 @@ func replyTo(messages []message) (name, key string, r reply, err error) {
 type scriptedModel struct {
 	// pace is the delay per few words.
 	pace time.Duration
-	// retrying is called before the only retry.
-	retrying func(err error, wait time.Duration)
 
 	mu      sync.Mutex
-	limited bool // the only 429 has been reported
-	// prompts has the previous prompts of each model, as the provider's cache.
-	prompts map[string][]string
+	limited bool           // the only 429 has been reported
+	asked   map[string]int // tokens of the last prompt, by model
 }
 
-// complete implements [completer].
-func (m *scriptedModel) complete(
-	ctx context.Context, req chatRequest, text, reasoning func(string)) (done completion, err error,
-) {
+// ask implements [model].
+func (m *scriptedModel) ask(ctx context.Context, req chatRequest) (reader, error) {
 	name, key, r, err := replyTo(req.Messages)
 	if m.refuses(name) {
-		const wait = 20 * time.Millisecond
-		m.retrying(&statusError{code: http.StatusTooManyRequests, message: "Rate limit reached."}, wait)
-		if err := pause(ctx, wait); err != nil {
-			return done, err
-		}
+		return nil, &statusError{http.StatusTooManyRequests, "Rate limit reached.", 20 * time.Millisecond}
 	}
 	if err != nil {
-		return done, &statusError{code: http.StatusUnprocessableEntity, message: err.Error()}
+		return nil, &statusError{code: http.StatusUnprocessableEntity, message: err.Error()}
 	}
-	done = completion{id: "chatcmpl-" + key, model: req.Model, finishReason: "stop"}
-	done.message = message{Role: "assistant", Content: r.Text, ToolCalls: r.toolCalls(key)}
-	if len(r.Calls) > 0 {
-		done.finishReason = "tool_calls"
-	}
-	usage := m.count(req, r.Reasoning, done.message)
-	done.usage = &usage
-	done.rawUsage, _ = json.Marshal(usage) // never fails for numbers
-	for _, part := range []struct {
-		text  string
-		write func(string)
-	}{{r.Reasoning, reasoning}, {r.Text, text}} {
-		for _, piece := range pieces.FindAllString(part.text, -1) {
-			part.write(piece)
-			if err := pause(ctx, m.pace); err != nil {
-				return completion{}, err
+	return func(text, reasoning func(string)) (done completion, err error) {
+		done = completion{id: "chatcmpl-" + key, model: req.Model, finishReason: "stop"}
+		done.message = message{Role: "assistant", Content: r.Text, ToolCalls: r.toolCalls(key)}
+		if len(r.Calls) > 0 {
+			done.finishReason = "tool_calls"
+		}
+		done.usage = m.count(req, r)
+		done.rawUsage, _ = json.Marshal(done.usage) // never fails for numbers
+		for _, part := range []struct {
+			text  string
+			write func(string)
+		}{{r.Reasoning, reasoning}, {r.Text, text}} {
+			for _, piece := range pieces.FindAllString(part.text, -1) {
+				part.write(piece)
+				if err := pause(ctx, m.pace); err != nil {
+					return completion{}, err
+				}
 			}
 		}
-	}
-	return done, nil
+		return done, nil
+	}, nil
 }
 
 // pieces are pieces of a few words.
@@ -181,34 +173,21 @@ func (m *scriptedModel) refuses(scene string) bool {
 	return m.limited && !limited
 }
 
-// count returns the usage that a provider would report: four bytes of requests and answers are a token. The part of
-// the prompt that the model has seen before is cached, in blocks of 128 tokens.
-func (m *scriptedModel) count(req chatRequest, reasoning string, answer message) (u chatUsage) {
-	tools, _ := json.Marshal(req.Tools) // never fails for texts
-	messages, _ := json.Marshal(req.Messages)
-	prompt := string(tools) + string(messages)
-
+// count returns the usage that a provider would report: four bytes of requests and answers are a token, and as much as
+// the model was asked last is cached, in blocks of 128 tokens.
+func (m *scriptedModel) count(req chatRequest, r reply) *chatUsage {
+	tokens := func(v any) int {
+		b, _ := json.Marshal(v) // never fails for texts
+		return (len(b) + 3) / 4
+	}
+	prompt := tokens(req.Tools) + tokens(req.Messages)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	seen := 0
-	for _, earlier := range m.prompts[req.Model] {
-		n := 0
-		for n < min(len(earlier), len(prompt)) && earlier[n] == prompt[n] {
-			n++
-		}
-		seen = max(seen, n)
-	}
-	m.prompts[req.Model] = append(m.prompts[req.Model], prompt)
-
-	said := len(answer.Content)
-	for _, call := range answer.ToolCalls {
-		said += len(call.Function.Name) + len(call.Function.Arguments)
-	}
-	tokens := func(bytes int) int64 { return int64(bytes+3) / 4 }
-	u.PromptTokens = tokens(len(prompt))
-	u.PromptTokensDetails.CachedTokens = int64(seen) / 4 / 128 * 128
-	u.CompletionTokensDetails.ReasoningTokens = tokens(len(reasoning))
-	u.CompletionTokens = u.CompletionTokensDetails.ReasoningTokens + tokens(said)
-	u.TotalTokens = u.PromptTokens + u.CompletionTokens
-	return u
+	var u chatUsage
+	u.PromptTokens = int64(prompt)
+	u.PromptTokensDetails.CachedTokens = int64(min(prompt, m.asked[req.Model]) / 128 * 128)
+	u.CompletionTokensDetails.ReasoningTokens = int64(tokens(r.Reasoning))
+	u.CompletionTokens = u.CompletionTokensDetails.ReasoningTokens + int64(tokens(r.Text)+tokens(r.Calls))
+	m.asked[req.Model] = prompt
+	return &u
 }
