@@ -177,11 +177,6 @@ func cloneFloat(f *float64) *float64 {
 	return &v
 }
 
-func runeLen(s string) int {
-	_, n := utf8.DecodeRuneInString(s)
-	return n
-}
-
 // endReason states how what ended with err ended. An err whose methods panic, as
 // those of nil pointers do, is an error like others.
 func endReason(err error) (reason string) {
