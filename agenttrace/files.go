@@ -22,7 +22,9 @@ func omitFiles(text string) string {
 			return cmp.Or(note(cmp.Or(media, "text/plain"), content), u)
 		})
 	}
-	if !slices.ContainsFunc(contentKeys, func(key string) bool { return strings.Contains(text, key+`"`) }) {
+	begin := strings.TrimLeft(text, " \t\r\n")
+	if begin == "" || begin[0] != '{' && begin[0] != '[' ||
+		!slices.ContainsFunc(contentKeys, func(key string) bool { return strings.Contains(text, key+`"`) }) {
 		return text
 	}
 	var value any

@@ -86,7 +86,7 @@ func AppendString(dst []byte, s string) []byte {
 	if !utf8.ValidString(s) {
 		s = string([]rune(s)) // each byte on its own, as encoding/json does
 	}
-	dst = append(slices.Grow(dst, len(s)+2), '"')
+	dst = append(slices.Grow(dst, len(s)+len(s)/16+2), '"') // code has few escapes
 	for i := 0; i < len(s); {
 		if i+8 <= len(s) {
 			if cap(dst)-len(dst) < 8 {
