@@ -48,6 +48,9 @@ func (v value) text() (s string) {
 
 // count returns a number without what follows its point.
 func (v value) count() int64 {
+	if v == "" { // whose error would cost more than the rest
+		return 0
+	}
 	if n, err := strconv.ParseInt(string(v), 10, 64); err == nil {
 		return n
 	}
