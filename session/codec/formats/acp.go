@@ -1,47 +1,5 @@
-// ACP: this file reads and writes traces of the Agent Client Protocol: the
-// JSON-RPC messages that an editor and an agent exchange, in the order in which
-// they were sent.
-//
-// # Framings
-//
-// No standard states how such a trace is kept. [acpDecode] reads, and may find mixed:
-//
-//	ndjson       a message per line, as it went over stdio: no time, no direction
-//	Zed          the array that "dev: open acp logs" copies: direction, no time
-//	inspector    {ts, direction, json} per line
-//	conductor    {ts, type, from, to, id, method, params or payload} per line; of
-//	             a chain of proxies, the messages that the client saw
-//
-// Times that a framing does not have stay 0; the ids of rows then keep the order.
-//
-// # From a trace
-//
-//	session/new, load, resume    the session's row; metadata_json.acp
-//	session/prompt               user message, a part per content block
-//	its response                 stop_reason and end_reason of the assistant message
-//	agent_message_chunk          text part: chunks of one message are joined
-//	agent_thought_chunk          reasoning part
-//	user_message_chunk           user message, unless it echoes the prompt
-//	image, audio, resource(_link) file part
-//	tool_call, tool_call_update  dynamic-tool, or tool-<name> where the name is known
-//	request_permission           part data-permission, a decision, the call's approval
-//	compaction_update, completed assistant message with a data-compaction part
-//	other updates                part data-<kind>, the update word for word
-//	log                          part data-log, never text
-//	fs/…, terminal/…             part data-acp-fs, data-acp-terminal with its result
-//	other messages of a session  part data-acp-request, data-acp-notification
-//
-// Fields of a tool call that are not mapped are in the callProviderMetadata of its
-// part, under "acp". metadata_json.acp has the version of the protocol. What no row
-// expresses leaves none: the capabilities of the two sides, messages of the
-// connection itself, _meta, annotations, and how a stream was cut into chunks.
-//
-// # To a trace
-//
-// [acpEncode] writes ndjson from the rows alone, so it has one chunk per part, one
-// tool_call with at most one tool_call_update, ids of its own, no echoes of prompts,
-// no wrappers of proxies and no times. What the protocol has no message for is left
-// out. losses.txt lists what is lost.
+// ACP: these files read and write traces of the Agent Client Protocol: the JSON-RPC messages that an editor and an
+// agent exchange, in the order in which they were sent. docs/formats.md lists the framings, and what becomes what.
 
 package formats
 
@@ -255,8 +213,7 @@ func acpToolName(call rows.Object) string {
 	return cmp.Or(call.Text("kind"), "other")
 }
 
-// acpContentOutput makes an output of a call's content: its text when there is
-// nothing else in it.
+// acpContentOutput makes an output of a call's content: its text when there is nothing else in it.
 func acpContentOutput(call rows.Object) json.RawMessage {
 	if text, ok := acpContentText(call); ok {
 		return rows.Raw(text)

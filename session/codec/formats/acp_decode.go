@@ -180,9 +180,8 @@ func (d *acpDecoder) session(id string, at int64) *acpConversation {
 	return c
 }
 
-// answer finds the request that a response is to. Where nobody knows who sent
-// the response, and both sides wait for one of that id, its shape decides. An error has no shape: it is for the later
-// request.
+// answer finds the request that a response is to. Where nobody knows who sent the response, and both sides wait for
+// one of that id, its shape decides. An error has no shape: it is for the later request.
 func (d *acpDecoder) answer(m *acpMessage) *acpExchange {
 	askers := []acpSide{acpClient, acpUnknown}
 	switch m.from {
@@ -205,8 +204,7 @@ func (d *acpDecoder) answer(m *acpMessage) *acpExchange {
 	return nil
 }
 
-// acpFits reports whether a result has the shape that the method of an agent's request
-// wants.
+// acpFits reports whether a result has the shape that the method of an agent's request wants.
 func acpFits(method string, result json.RawMessage) bool {
 	o, err := rows.Parse(result)
 	if err != nil {
@@ -327,8 +325,7 @@ func (c *acpConversation) userPrompt(m *acpMessage) {
 	}
 }
 
-// promptEnd ends a turn. In version 2 of the protocol the response only reports that
-// the prompt was accepted.
+// promptEnd ends a turn. In version 2 of the protocol the response only reports that the prompt was accepted.
 func (c *acpConversation) promptEnd(prompt, m *acpMessage, result rows.Object) {
 	c.close()
 	stop := result.Text("stopReason")
@@ -365,8 +362,7 @@ func acpEndTurn(m *rows.Message, stop string) {
 	m.SetTrace("end_reason", reason)
 }
 
-// acpFailTurn ends a turn with a JSON-RPC error. One that is not an object is shown as it
-// is.
+// acpFailTurn ends a turn with a JSON-RPC error. One that is not an object is shown as it is.
 func acpFailTurn(m *rows.Message, raw json.RawMessage) {
 	m.SetTrace("end_reason", "error")
 	text := string(raw)

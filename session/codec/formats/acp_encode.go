@@ -73,8 +73,7 @@ func (e *acpEncoder) survey() {
 // callID returns the id that a call has in the trace.
 func (e *acpEncoder) callID(p *session.Part) string { return cmp.Or(e.ids[p.ID], *p.ToolCallID) }
 
-// send writes a message of the fields, which are keys and values in turn. A nil value is left
-// out.
+// send writes a message of the fields, which are keys and values in turn. A nil value is left out.
 func (e *acpEncoder) send(fields ...any) {
 	o := rows.Of("jsonrpc", "2.0")
 	for i := 0; i < len(fields); i += 2 {
@@ -309,10 +308,9 @@ func (e *acpEncoder) assistant(m *session.MessageAndParts, parts []rows.Object) 
 	}
 }
 
-// acpLastDuring returns the last of the parts that came while the call at j was
-// open: those that began before it ended and before the model spoke again, which
-// it does with the result. Files and terminals that come with a call are the work
-// of it, also where nobody knows the time.
+// acpLastDuring returns the last of the parts that came while the call at j was open: those that began before it
+// ended and before the model spoke again, which it does with the result. Files and terminals that come with a call
+// are the work of it, also where nobody knows the time.
 func acpLastDuring(m *session.MessageAndParts, j int) int {
 	end := m.Parts[j].UpdatedAt
 	for k := j + 1; k < len(m.Parts); k++ {
@@ -403,8 +401,7 @@ func (e *acpEncoder) compaction(p *session.Part) {
 	e.update("compaction_update", update)
 }
 
-// acpStatuses are the statuses of calls by the states of their parts. A call in another state is
-// pending.
+// acpStatuses are the statuses of calls by the states of their parts. A call in another state is pending.
 var acpStatuses = map[string]string{
 	session.StateOutputAvailable: "completed", session.StateOutputError: "failed", session.StateOutputDenied: "failed",
 	session.StateInputAvailable: "in_progress", session.StateApprovalResponded: "in_progress",
@@ -490,9 +487,8 @@ func (e *acpEncoder) tool(p *session.Part, data rows.Object, asked bool) (end ro
 	return end
 }
 
-// approval writes the questions about a call that no part reports: those that its
-// decisions were, and else the one that its approval was. What a rule allowed or denied
-// asked nobody, and is no message of the protocol.
+// approval writes the questions about a call that no part reports: those that its decisions were, and else the one
+// that its approval was. What a rule allowed or denied asked nobody, and is no message of the protocol.
 func (e *acpEncoder) approval(p *session.Part, data rows.Object) {
 	if e.questioned[e.callID(p)] {
 		return

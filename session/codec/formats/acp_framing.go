@@ -191,8 +191,7 @@ func acpSenderOf(method string) acpSide {
 	return acpClient
 }
 
-// time reads an ISO 8601 time, or a number of milliseconds after it is
-// multiplied.
+// time reads an ISO 8601 time, or a number of milliseconds after it is multiplied.
 func (p *acpParser) time(m *acpMessage, raw json.RawMessage, times float64) {
 	var f float64
 	s, isText := rows.Text(raw)

@@ -1,29 +1,6 @@
 // AgentDbg: these files read and write the runs of AgentDbg, and of Maida, which is its later name: trace formats 0.1
-// and 0.2. Maida from 0.4 on has 0.2, of spans.
-//
-// A run is a directory, runs/<run_id>/, of run.json and events.jsonl, or the one JSON file that "agentdbg export" makes
-// of it. A session is one run. In 0.2 the files are meta.json and spans.jsonl. A span is read as the event of 0.1 that
-// it stands for, by its start, and is written from one; a span that stands for none is data-event-span.
-//
-// # Reading
-//
-// A run has prompts, responses and tool calls, but neither users nor turns:
-//
-//   - a prompt gives a user message if it has one that the prompts before it did not have, because most prompts repeat
-//     the whole history. Only a user message ends the assistant's message. System messages are the system prompt of the
-//     message that answers them;
-//   - LLM_CALL is a step-start part and the response's text and reasoning; TOOL_CALL a finished tool part with the
-//     event's id as its call id; STATE_UPDATE, ERROR and LOOP_WARNING are data-state, data-error and data-loop-warning,
-//     and an event of any other type is data-event-<type>. A state that is itself a data part is that part;
-//   - a count of tokens that is a string is unknown, and the message lists it as a problem: AgentDbg takes
-//     "prompt_tokens" for a secret;
-//   - a run that never ended is a session whose last message is incomplete.
-//
-// # Writing
-//
-// A step of an assistant message is an LLM_CALL whose prompt is what was said since the last one, and so on. Errors of
-// the types Interrupted, Unfinished and PermissionDenied are no exceptions of the agent: they are read as the end of a
-// turn or the result of a call. The ids are lower-case UUIDv4s derived from the session's, as AgentDbg requires.
+// and 0.2. Maida from 0.4 on has 0.2, of spans. A run is a directory of two files, or the one JSON file that "agentdbg
+// export" makes of it, and a session is one run. docs/formats.md lists what becomes what.
 
 package formats
 

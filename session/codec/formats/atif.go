@@ -1,31 +1,6 @@
-// This file reads and writes the Agent Trajectory Interchange Format: a JSON document for each
-// run of an agent, which benchmarks write and trainers read. [atifDecode] reads versions 1.0 to 1.8,
-// [atifEncode] writes 1.7.
-//
-// # From a trajectory
-//
-//	step of source user, system  message with its text and images
-//	steps of source agent        one assistant message between two user messages, a step each
-//	message, reasoning_content   text and reasoning parts
-//	tool_calls, observation      part tool-<name> with the output; without a result it is pending
-//	other results                part data-observation
-//	metrics                      usage and cost of the step: input is what is neither read from a
-//	                             cache nor written to one
-//	agent.tool_definitions       the catalog of tools
-//	context_management           in extra of a system step: a message with a data-compaction part
-//	subagent_trajectories        sessions of their own, <parent>-<trajectory_id>
-//	notes, agent, extra          metadata_json.atif of the session
-//
-// Of other steps' extra, token ids and log probabilities nothing is kept.
-//
-// # To a trajectory
-//
-// A model call is a step. The first system prompt is the first step, and a later one a system step
-// before the message that it was first used in. The first catalog of tools is the agent's. Messages
-// that a rewind hid are not among the steps, and a message of a fork that its parent has is marked as
-// copied. Below extra are the title, is_error of the result of a call that failed, the metrics of a
-// compaction, and the session_id of a sub-agent; what the session used beside its steps is below extra of
-// final_metrics. losses.txt lists what has no field.
+// ATIF: these files read and write the Agent Trajectory Interchange Format: a JSON document for each run of an agent,
+// which benchmarks write and trainers read. Versions 1.0 to 1.8 are read, and 1.7 is written. docs/formats.md lists
+// what becomes what.
 
 package formats
 
@@ -81,8 +56,7 @@ var atifCounts = []struct {
 	{"cache_creation_input_tokens", true, "", func(u session.Usage) int64 { return u.CacheWrite }},
 }
 
-// atifContent returns the blocks of a message or of a result as the format has them: one text alone is
-// a string.
+// atifContent returns the blocks of a message or of a result as the format has them: one text alone is a string.
 func atifContent(blocks []rows.Object) json.RawMessage {
 	switch {
 	case len(blocks) == 0:

@@ -304,8 +304,7 @@ func (b *atifBuilder) message(step rows.Object, role string, at int64) *rows.Mes
 	return m
 }
 
-// compaction reads a step of a compaction. Its summaries are the results, or else the
-// message.
+// compaction reads a step of a compaction. Its summaries are the results, or else the message.
 func (b *atifBuilder) compaction(step rows.Object, place string, at int64) {
 	m := b.message(step, session.RoleAssistant, at)
 	m.SetMeta("compaction", true)

@@ -1,39 +1,6 @@
-// This file reads and writes the trace database of jutul-agent: one session
-// in a SQLite file, trace.sqlite, whose table events holds what happened as
-// rows of a time, a kind and a JSON payload, in order of id.
-//
-// # From a trace
-//
-// A user's message opens a turn; what follows is the turn's assistant message,
-// in which events become parts:
-//
-//	message_user        user message, text part
-//	message_assistant   text part
-//	message_reasoning   reasoning part
-//	tool_call           part tool-<name>, input-available
-//	tool_result         the same part, output-available or output-error
-//	model_usage         part data-model_usage, summed up in the message's usage
-//	hitl_request        part data-hitl_request, a decision for each action
-//	hitl_response       part data-hitl_response, the decisions' outcomes
-//	context_compaction  assistant message of its own with a data-compaction part
-//	session_…           the session's row and metadata_json.jutul.session_events
-//	any other kind      part data-<kind>, the payload word for word
-//
-// Fields of a payload that are not mapped are in the part's providerMetadata
-// or callProviderMetadata, under "jutul".
-//
-// # To a trace
-//
-// A session that came from a trace goes back into the same events. What differs
-// afterwards: times are in milliseconds, event ids count from 1, a result that
-// came in the millisecond of a later event is before it and has a name and a
-// status, payloads that were not JSON objects are wrapped as {"data": …}, and an
-// event without a kind is a jutul_event.
-//
-// Any other session is written as far as events have words for it; losses.txt lists what
-// they do not hold. A part that only has the name of one of jutul's kinds is an event
-// data-<kind>, arguments that are not an object are in one, under "input", and where a step
-// begins is not an event.
+// Jutul: these files read and write the trace database of jutul-agent: one session in a SQLite file, trace.sqlite, whose
+// table events holds what happened as rows of a time, a kind and a JSON payload, in order of id. docs/formats.md lists
+// what becomes what.
 
 package formats
 
@@ -91,8 +58,7 @@ type jutulEvent struct {
 	payload   string
 }
 
-// jutulTimeLayout is that of Python's datetime.isoformat in UTC, which leaves the
-// fraction out when it is zero.
+// jutulTimeLayout is that of Python's datetime.isoformat in UTC, which leaves the fraction out when it is zero.
 const jutulTimeLayout = "2006-01-02T15:04:05.000000-07:00"
 
 func jutulFormatTime(milli int64) string {
@@ -114,9 +80,8 @@ func jutulParseTime(s string) (int64, error) {
 	return t.UnixMilli(), nil
 }
 
-// jutulParsePayload reads a payload. Python writes numbers that JSON does not have; they
-// become strings, which Python's float reads as the same numbers. odd reports whether
-// there were some.
+// jutulParsePayload reads a payload. Python writes numbers that JSON does not have; they become strings, which
+// Python's float reads as the same numbers. odd reports whether there were some.
 func jutulParsePayload(text string) (o rows.Object, odd bool, err error) {
 	return rows.ParsePython([]byte(text), strconv.Quote)
 }
@@ -133,9 +98,8 @@ CREATE TABLE events (
 );
 CREATE INDEX events_kind_idx ON events (kind);`
 
-// jutulDecodeFile reads the trace at path, which may be a session's directory with a
-// [jutulFileName] in it. It yields one session, as a trace holds one. It does not
-// write to the file, which jutul-agent may be writing meanwhile.
+// jutulDecodeFile reads the trace at path, which may be a session's directory with a [jutulFileName] in it. It yields
+// one session, as a trace holds one. It does not write to the file, which jutul-agent may be writing meanwhile.
 //
 // Edge cases:
 //   - a session without an event that names it gets an id derived from its first
@@ -184,9 +148,8 @@ func jutulReadEvents(file string) (events []jutulEvent, err error) {
 	return events, errors.Join(err, conn.Close())
 }
 
-// jutulEncodeFile writes the session as a trace to path, which must not exist. The
-// file is there whole or not at all. Like jutul-agent's own it is in WAL mode, so
-// a reader must be able to write in its directory.
+// jutulEncodeFile writes the session as a trace to path, which must not exist. The file is there whole or not at all.
+// Like jutul-agent's own it is in WAL mode, so a reader must be able to write in its directory.
 //
 // jutulEncodeFile refuses rows without an id or under a row that they do not name
 // (see [session.Transcript.CheckTree]).

@@ -14,8 +14,7 @@ import (
 	"github.com/agenttrace/agenttrace/spans"
 )
 
-// jutulDecode builds the session of the events. Payloads are dropped as they
-// become parts, for a trace may be large.
+// jutulDecode builds the session of the events. Payloads are dropped as they become parts, for a trace may be large.
 func jutulDecode(events []jutulEvent, report func(codec.Problem)) *codec.Session {
 	d := &jutulDecoder{report: report, calls: make(map[string]*jutulCall), requests: make(map[string]*jutulRequest),
 		turns: make(map[*rows.Message]*jutulUsage)}
@@ -33,8 +32,7 @@ func jutulDecode(events []jutulEvent, report func(codec.Problem)) *codec.Session
 	return d.b.Finish()
 }
 
-// jutulSessionID returns the id that the events declare, or one derived from the first of
-// them.
+// jutulSessionID returns the id that the events declare, or one derived from the first of them.
 func jutulSessionID(events []jutulEvent) string {
 	for i := range events {
 		if jutulIsLifecycle(events[i].kind) {
@@ -223,9 +221,8 @@ func jutulCount(o rows.Object, key string) (n int64, known bool) {
 	return int64(f), true
 }
 
-// modelUsage adds up what LangChain counts: input_tokens includes what was read
-// from and written to the cache, output_tokens includes reasoning. Where one of the two
-// cannot be read, what the call used is unknown.
+// modelUsage adds up what LangChain counts: input_tokens includes what was read from and written to the cache,
+// output_tokens includes reasoning. Where one of the two cannot be read, what the call used is unknown.
 func (d *jutulDecoder) modelUsage(e *jutulParsedEvent) {
 	m := d.verbatim(e).Message()
 	input, output := e.payload.Object("input_token_details"), e.payload.Object("output_token_details")
@@ -357,9 +354,8 @@ func (d *jutulDecoder) response(e *jutulParsedEvent) {
 	}
 }
 
-// compaction gives a compaction an assistant message of its own, as the agent
-// guide wants it; what follows in the turn is in another. A trace of jutul's own
-// does not have the summary.
+// compaction gives a compaction an assistant message of its own, as the agent guide wants it; what follows in the
+// turn is in another. A trace of jutul's own does not have the summary.
 func (d *jutulDecoder) compaction(e *jutulParsedEvent) {
 	d.message(session.RoleAssistant, e.at).Part(rows.DataPart(session.TypeCompaction, rows.Of(
 		"summary", e.payload.Text("summary"), "tail_start_id", nil, "auto", !e.payload.True("manual"),

@@ -89,8 +89,7 @@ func (e *jutulEncoder) later(at int64, kind string, payload rows.Object) {
 	e.waiting = slices.Insert(e.waiting, i, jutulWaiting{at, kind, payload})
 }
 
-// flush emits what waited for a time up to at; the session's end only when
-// everything else of that time is there.
+// flush emits what waited for a time up to at; the session's end only when everything else of that time is there.
 func (e *jutulEncoder) flush(at int64, all bool) {
 	for len(e.waiting) > 0 {
 		w := e.waiting[0]

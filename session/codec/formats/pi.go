@@ -1,25 +1,6 @@
-// This file reads and writes the session files of the coding agent Pi, which the Hugging Face Hub
-// shows, too: a header and a line for each entry, in a tree. The way from the last entry to the first
-// is the conversation. [piDecode] reads versions 1 to 3, [piEncode] writes 3.
-//
-// # From a file
-//
-//	user                     message with its text and images
-//	assistant, toolResult    one assistant message between two user messages, a step for each of
-//	                         Pi's, with its usage and cost; a call without a result is pending
-//	bashExecution            system message, with a data-bash-execution part
-//	custom, custom_message   system message
-//	branch_summary           system message
-//	compaction               message with a data-compaction part
-//	session_info             the title
-//	what is off the way      messages that a rewind hid
-//
-// Labels, and what extensions keep for themselves, leave no rows.
-//
-// # To a file
-//
-// A model call is a message of the assistant, in the order of its parts, and messages that a rewind
-// hid are a branch that was left. losses.txt lists what has no entry.
+// Pi: this file reads and writes the session files of the coding agent Pi, which the Hugging Face Hub shows, too: a
+// header and a line for each entry, in a tree. The way from the last entry to the first is the conversation. Versions 1
+// to 3 are read, and 3 is written. docs/formats.md lists what becomes what.
 
 package formats
 

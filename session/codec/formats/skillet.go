@@ -1,34 +1,6 @@
-// This file reads and writes the conversations of skilled_crew's skillet:
-// its replay log and its session store.
-//
-// The log, .agent_session_logs/<user>/<session>.jsonl below the state directory,
-// is the history. The store, .agent_sessions.sqlite, holds the items that the
-// model is sent again; compaction rewrites them. Both are kept by user and session
-// name, the log under names that are cut to [a-zA-Z0-9_-].
-//
-// # Reading
-//
-// A session of the log is its turns: user_message is a user message, the steps and
-// the final_result after it are the assistant's. Texts that follow one another
-// are one text part; the calls of a tool and what came of them are tool parts,
-// paired first come, first served, for the log has no call ids; agent_start and
-// agent_end are data-agent, handoff is data-handoff. A final result that the texts
-// do not end with is a text part of its own. A turn that has none is an incomplete
-// message.
-//
-// Of the store, items are parts by their kinds: reasoning, function calls by their
-// callId, texts. Kinds that no part is made for are data-item.
-//
-// Where there are both, the session is made of the log, and the store gives it the names
-// as they are, call ids, and reasoning, which no step says.
-//
-// # Writing
-//
-// Both are written from the rows alone. The log has no step for reasoning, files of
-// the assistant, data parts or compactions, and the store no item for data parts;
-// neither has a place for what belongs to others. They are left out, and losses.txt
-// lists them. What no row has is not written again: how a stream was cut into
-// steps, the ids of jobs, and the ids that a provider gave its items.
+// Skillet: these files read and write the conversations of skilled_crew's skillet: its replay log, which is the history,
+// and its session store, which holds the items that the model is sent again. Both are kept by user and session name,
+// the log under names that are cut to [a-zA-Z0-9_-]. docs/formats.md lists what becomes what.
 
 package formats
 
@@ -67,8 +39,7 @@ type skilletNames struct {
 
 var skilletUnsafeRun = regexp.MustCompile(`[^a-zA-Z0-9_-]+`)
 
-// skilletSanitize returns a name as it is in a log's path. Different names may be
-// one there.
+// skilletSanitize returns a name as it is in a log's path. Different names may be one there.
 func skilletSanitize(name string) string {
 	return strings.Trim(skilletUnsafeRun.ReplaceAllString(strings.TrimSpace(name), "_"), "_")
 }
@@ -84,12 +55,10 @@ func (k skilletNames) logPath() string {
 	return filepath.Join(k.UserID, k.SessionName+".jsonl")
 }
 
-// skilletSessionIDs are names that are ids of sessions, as EncodeFile gives sessions that
-// have no name.
+// skilletSessionIDs are names that are ids of sessions, as EncodeFile gives sessions that have no name.
 var skilletSessionIDs = regexp.MustCompile(`^ses_[0-9a-f]{12}[0-9A-Za-z]{14}$`)
 
-// sessionID returns the id of the conversation's session, the same whether it is
-// read from the log or from the store.
+// sessionID returns the id of the conversation's session, the same whether it is read from the log or from the store.
 func (k skilletNames) sessionID() string {
 	if skilletSessionIDs.MatchString(k.SessionName) {
 		return k.SessionName
@@ -200,8 +169,7 @@ func skilletFileContent(p rows.Object) rows.Object {
 	return append(rows.Of("type", "input_file", "file", url), p.Texts("filename")...)
 }
 
-// skilletInput is the userInput, or the content of an item, that parts are: the text
-// itself when it is all.
+// skilletInput is the userInput, or the content of an item, that parts are: the text itself when it is all.
 func skilletInput(parts []rows.Object) json.RawMessage {
 	if len(parts) == 1 && parts[0].Text("type") == "text" {
 		return rows.Raw(parts[0].Text("text"))

@@ -13,14 +13,12 @@ import (
 	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
 )
 
-// skilletTurnRows are the messages of a turn of the log: what users said, and then what
-// the assistant did.
+// skilletTurnRows are the messages of a turn of the log: what users said, and then what the assistant did.
 type skilletTurnRows struct {
 	users, assistants []*session.MessageAndParts
 }
 
-// skilletTurnsOf groups messages into turns. Messages of the system and those that a
-// rewind hid are in none.
+// skilletTurnsOf groups messages into turns. Messages of the system and those that a rewind hid are in none.
 func skilletTurnsOf(t *session.Transcript) (turns []skilletTurnRows) {
 	for i := range t.Messages {
 		m := &t.Messages[i]
@@ -171,8 +169,7 @@ func (d *skilletLogDrafter) message(m *session.MessageAndParts) {
 	frame(skilletAgentEnd, m.Message.UpdatedAt)
 }
 
-// isResult reports whether the text at i is the final result alone: as a step it would continue
-// the text before it.
+// isResult reports whether the text at i is the final result alone: as a step it would continue the text before it.
 func (d *skilletLogDrafter) isResult(parts []rows.Object, i int) bool {
 	if !d.native || !d.finished || i == 0 || i != len(parts)-1 || parts[i-1].Text("type") != "text" {
 		return false
@@ -197,8 +194,7 @@ func (d *skilletLogDrafter) flush() {
 	}
 }
 
-// skilletIsStep reports whether a data part is a step that skillet knows. Any other would
-// stop its replay.
+// skilletIsStep reports whether a data part is a step that skillet knows. Any other would stop its replay.
 func skilletIsStep(partType string, data rows.Object) bool {
 	if partType != skilletAgentPart && partType != skilletHandoffPart {
 		return false

@@ -13,13 +13,11 @@ import (
 	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
 )
 
-// skilletDecodeFile reads the conversations in path: a state directory or one that holds it, a
-// directory of logs, a log, or a store. A conversation that is in the logs and in the store
-// is one session. Sessions come in the order of the logs' paths, then those that only the
-// store has.
+// skilletDecodeFile reads the conversations in path: a state directory or one that holds it, a directory of logs, a
+// log, or a store. A conversation that is in the logs and in the store is one session. Sessions come in the order of
+// the logs' paths, then those that only the store has.
 //
-// A log that cannot be read is reported and left out. An error is yielded when there is
-// nothing of skillet in path.
+// A log that cannot be read is reported and left out. An error is yielded when there is nothing of skillet in path.
 func skilletDecodeFile(path string, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
 	return rows.Decoded(report, func(report func(codec.Problem), yield func(*codec.Session) bool) error {
 		logs, store, err := skilletPlaces(path)
@@ -121,10 +119,9 @@ func skilletPlaces(path string) (logs []string, store string, err error) {
 	return logs, store, nil
 }
 
-// skilletEncodeFile writes the session: to a log when path ends in .jsonl, to a store
-// when it ends in .sqlite, and otherwise to both, in a state directory, which is
-// made when it is not there. A session without a turn has no log there. It has the names
-// that it was read with, or else those of "skillet" and its id.
+// skilletEncodeFile writes the session: to a log when path ends in .jsonl, to a store when it ends in .sqlite, and
+// otherwise to both, in a state directory, which is made when it is not there. A session without a turn has no log
+// there. It has the names that it was read with, or else those of "skillet" and its id.
 //
 // A log that exists, or a conversation that the store has, is replaced if replace is set,
 // and with an error it is as it was. Otherwise it gives an error that is [os.ErrExist].

@@ -219,8 +219,7 @@ func (g *skilletGuide) take(wanted, end func(skilletKnown) bool) (found *skillet
 	return nil, nil
 }
 
-// user moves on to what follows a user message, and reports whether the store
-// still has it.
+// user moves on to what follows a user message, and reports whether the store still has it.
 func (g *skilletGuide) user(parts []rows.Object) bool {
 	want := string(skilletInput(parts))
 	found, _ := g.take(func(k skilletKnown) bool {
@@ -302,9 +301,8 @@ func skilletReadStore(path string) (all []skilletConversation, err error) {
 	return all, nil
 }
 
-// skilletWriteStore adds a conversation to the store, which is made when it is not there,
-// or replaces the one of its names. All of it is written, or nothing, as with an error
-// of last, which is called in the end.
+// skilletWriteStore adds a conversation to the store, which is made when it is not there, or replaces the one of its
+// names. All of it is written, or nothing, as with an error of last, which is called in the end.
 func skilletWriteStore(path string, c skilletConversation, replace bool, last func() error) (err error) {
 	// SQLite would make a file that others can read. One that is there keeps its mode.
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)

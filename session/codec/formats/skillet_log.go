@@ -243,8 +243,7 @@ func (d *skilletLogDecoder) call(id string, step rows.Object, input json.RawMess
 	return t.m.Part(data, d.at)
 }
 
-// skilletParseArguments reads the arguments of a call, which are JSON, or a text when
-// they are not.
+// skilletParseArguments reads the arguments of a call, which are JSON, or a text when they are not.
 func skilletParseArguments(arguments string) json.RawMessage {
 	return rows.Unquoted(rows.Raw(arguments))
 }
@@ -321,8 +320,7 @@ func skilletParseModel(spec string) session.Model {
 	return session.Model{ModelID: spec}
 }
 
-// skilletSaid returns the last text of a message, and all of them together: a final result may repeat
-// either.
+// skilletSaid returns the last text of a message, and all of them together: a final result may repeat either.
 func skilletSaid(m *rows.Message) (last, all string) {
 	var b strings.Builder
 	for _, p := range m.Parts() {

@@ -1,13 +1,6 @@
-// This file reads and writes the Session Trace Simple Format, the JSON lines that the Hugging Face
-// Hub shows in its trace viewer: a header with the harness, an id and a name, and a line for each
-// message of a user, the assistant, the system or a tool.
-//
-// The harness is the session's agent. A model call is a message of the assistant, and the result of
-// a tool call one of the tool; a call without one is pending. What the assistant does between two
-// user messages is one message in the store, with a step for each of its messages. Beside what the
-// format defines, the result of a call that failed has isError, as in the files of Pi, which the
-// viewer shows too. Messages that a rewind hid are left out; losses.txt lists what else the format has
-// no field for, such as tokens.
+// STS: this file reads and writes the Session Trace Simple Format, the JSON lines that the Hugging Face Hub shows in its
+// trace viewer: a header with the harness, an id and a name, and a line for each message. docs/formats.md lists what
+// becomes what.
 
 package formats
 
