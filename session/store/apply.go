@@ -33,6 +33,11 @@ func Apply(tx Tx, b *Batch) (Result, error) {
 
 func (a *applier) apply(b *Batch) {
 	a.group(b)
+	if b.Assemble != nil {
+		a.observer = newObserver(a, b)
+	} else if len(b.Observations) > 0 {
+		a.rows.fail(errors.New("store observations: the batch has no Assemble"))
+	}
 	a.prefetch(b)
 	for i := range b.Blobs {
 		blob := &b.Blobs[i]
@@ -40,8 +45,10 @@ func (a *applier) apply(b *Batch) {
 	}
 	// Transcripts become observations before the batch's are assembled, so that both are in one window. What
 	// observations come to is work on sessions like what the SDK reports, and is merged with it.
-	a.adoptTranscripts(b)
-	a.observe(b)
+	if a.observer != nil {
+		a.adoptTranscripts(b)
+		a.observer.observe()
+	}
 	a.prefetchRows()
 	a.applySessions()
 	// Annotations follow when the sessions that they move to are there.
@@ -78,10 +85,8 @@ type applier struct {
 	sessions map[string]*sessionWork
 	order    []*sessionWork
 
-	// stored are the owners of the traces of the batch before it, recordThreads where the observations of the batch
-	// that are in no trace may be kept.
-	stored        map[string]traceOwner
-	recordThreads map[thread]*threadOwner
+	// observer is nil where there can be no observations.
+	observer *observer
 	// moved are annotations of sessions that are gone, as they are to be in the sessions that follow these.
 	moved []Annotation
 	// gave is what the source of an import gave before.
@@ -151,8 +156,7 @@ type messageWork struct {
 }
 
 func newApplier(set *rows) applier {
-	return applier{rows: set, sessions: make(map[string]*sessionWork), stored: make(map[string]traceOwner),
-		recordThreads: make(map[thread]*threadOwner)}
+	return applier{rows: set, sessions: make(map[string]*sessionWork)}
 }
 
 func (a *applier) session(id string) *sessionWork {

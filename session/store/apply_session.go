@@ -210,10 +210,7 @@ func (a *applier) mergeSession(w *sessionWork, c *SessionChange) {
 // last of which is old, and keeps its stamp.
 func (w *sessionWork) accept(column string, v *Value, old string) bool {
 	before, declared := w.row.State.Stamps[column]
-	stamp := v.stamp()
-	if !w.observed.folding && before.Rank != RankFinal {
-		w.quarantine(column, v)
-	}
+	stamp := v.stamp(w.observed.folding)
 	if declared && stamp.compare(before) <= 0 {
 		return false
 	}

@@ -55,7 +55,7 @@ func (a *applier) adoptTranscripts(b *Batch) {
 		level = below
 	}
 	if len(b.Observations) > stored {
-		a.rows.ask(a.observationQueries(b, b.Observations[stored:])...)
+		a.rows.ask(a.observer.queries(b.Observations[stored:])...)
 	}
 }
 

@@ -84,7 +84,7 @@ type Value struct {
 }
 
 // TakesPrecedence reports whether v takes precedence over o, which was reported of the same thing.
-func (v Value) TakesPrecedence(o Value) bool { return v.stamp().compare(o.stamp()) > 0 }
+func (v Value) TakesPrecedence(o Value) bool { return v.stamp(false).compare(o.stamp(false)) > 0 }
 
 // First turns the order of time around: of two such values the first report
 // takes precedence. It is its own inverse.
@@ -93,10 +93,12 @@ func (v Value) First() Value {
 	return v
 }
 
-func (v Value) stamp() Stamp { return Stamp{v.At, v.Rank, crc32.ChecksumIEEE([]byte(v.Text))} }
+func (v Value) stamp(observed bool) Stamp {
+	return Stamp{v.At, v.Rank, crc32.ChecksumIEEE([]byte(v.Text)), observed}
+}
 
 func (s Stamp) compare(o Stamp) int {
-	return cmp.Or(cmp.Compare(s.Rank, o.Rank), cmp.Compare(s.At, o.At), cmp.Compare(s.Sum, o.Sum))
+	return cmp.Or(compareBools(o.Observed, s.Observed), cmp.Compare(s.Rank, o.Rank), cmp.Compare(s.At, o.At), cmp.Compare(s.Sum, o.Sum))
 }
 
 // SessionChange is what one source knows of a session. Every field but ID may

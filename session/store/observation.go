@@ -94,7 +94,7 @@ type Attribution struct {
 	// UsageProof is what the observation proves of how tokens were counted.
 	UsageProof UsageProof
 	// SessionAttrs is what the observation reports of the session's row, nil when nothing.
-	// Its values rank below RankFinal, so that what the SDK reports takes precedence over it.
+	// What others report takes precedence over it.
 	SessionAttrs *SessionChange `column:"session_attrs_json"`
 }
 

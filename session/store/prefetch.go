@@ -30,8 +30,8 @@ func (a *applier) prefetch(b *Batch) {
 	if b.Adopt != nil {
 		queries = append(queries, a.transcriptQueries(namedBy(b.Observations, make(map[string]bool)))...)
 	}
-	if b.Assemble != nil {
-		queries = append(queries, a.observationQueries(b, b.Observations)...)
+	if a.observer != nil {
+		queries = append(queries, a.observer.queries(b.Observations)...)
 	}
 	r.ask(queries...)
 }
@@ -72,36 +72,6 @@ func (r *rows) blobQueries(blobs []Blob) (queries []query) {
 	return queries
 }
 
-// observationQueries are queries for what is stored of observations, and for where those of their traces are kept.
-func (a *applier) observationQueries(b *Batch, observations []Observation) (queries []query) {
-	var keys []ObservationKey
-	traces := make(map[string]bool)
-	name := func(trace string) {
-		if trace != "" && !traces[trace] {
-			traces[trace] = true
-			queries = append(queries, func(s Statements) {
-				ownerOfTrace(s, trace, func(t traceOwner) { a.stored[trace] = t })
-			})
-		}
-	}
-	for i := range observations {
-		n := &observations[i]
-		keys = append(keys, keyOf(n))
-		name(n.TraceID)
-		t := thread{n.Session, n.Dialect}
-		if n.TraceID == "" && n.Session != "" && b.Threads != nil && b.Threads(n.Dialect) && a.recordThreads[t] == nil {
-			a.recordThreads[t] = &threadOwner{thread: t}
-			queries = append(queries, a.recordThreads[t].add)
-		}
-	}
-	for i := range b.SpanRefs {
-		if b.SpanRefs[i].Dialect == DialectSDK {
-			name(b.SpanRefs[i].TraceID)
-		}
-	}
-	return append(queries, a.rows.observations.read(keys...))
-}
-
 // prefetchRows reads what belongs to the rows that were found, and the rows that observations come to.
 func (a *applier) prefetchRows() {
 	r := a.rows
@@ -135,9 +105,7 @@ func (a *applier) prefetchRows() {
 		messages = append(messages, w.observed.stale...)
 		for _, m := range w.observed.messages {
 			messages = append(messages, m.ID)
-			if w.observed.known[m.ID] {
-				queries = append(queries, r.readParts(m.ID))
-			}
+			queries = append(queries, r.readParts(m.ID))
 		}
 	}
 	r.ask(append(queries, r.sessions.read(sessions...), r.readForks(forks...), r.decisions.read(decisions...),

@@ -100,54 +100,33 @@ func (r *rows) mark(u UnbuiltTurns) {
 	})
 }
 
-// unbuilt finds the mark of an owner; if that is "", the mark of the first owner after another.
-type unbuilt struct {
-	owner, after string
-
-	marked *UnbuiltTurns
-}
-
-func (q *unbuilt) add(s Statements) {
-	s.Name(NameSession, q.owner)
-	s.Select(`SELECT `+unbuiltTable.List+` FROM unbuilt_turns
+// readMark returns a query for the mark of the owner; of one without an id, for that of the first owner after another.
+func (w *ownerWork) readMark(after string) query {
+	return func(s Statements) {
+		s.Name(NameSession, w.id)
+		s.Select(`SELECT `+unbuiltTable.List+` FROM unbuilt_turns
  WHERE owner = ?1 OR ?1 = '' AND owner > ?2 ORDER BY owner LIMIT 1`, func(row Row) error {
-		q.marked = new(UnbuiltTurns)
-		return unbuiltTable.Scan(row, q.marked)
-	}, q.owner, q.after)
+			w.mark = new(UnbuiltTurns)
+			return unbuiltTable.Scan(row, w.mark)
+		}, w.id, after)
+	}
 }
 
-// traceOwner has the session under which the observations of a trace are kept, "" if it has none because the SDK
-// reports the trace. Own is the trace's own session.
-type traceOwner struct {
-	Trace string `column:"trace_id"`
-	Owner string `column:"owner"`
-	Own   string `column:"default_session"`
-}
-
-// ownerOfTrace adds the statement that reads the owner of a trace. found is not called for a trace without
-// observations.
-func ownerOfTrace(s Statements, trace string, found func(traceOwner)) {
-	s.Name(NameTrace, trace)
-	s.Select(`SELECT `+ownerTable.List+` FROM observations WHERE trace_id = ? ORDER BY source LIMIT 1`,
-		func(row Row) error {
-			var t traceOwner
-			err := ownerTable.Scan(row, &t)
-			found(t)
-			return err
-		}, trace)
-}
-
-// traced is what decides on the owner of a trace.
-type traced struct {
-	traceOwner
-	// named is the session that the observations of the trace name by the best key, of the least rank, then
-	// the earliest, then the least; "" if none names one.
-	named string
-	// sessions are those of which the trace has spans of DialectSDK, in order.
-	sessions []string
-	// orphans are the tool calls, and the calls of models, that have no parent, by (start, source). They may
-	// be left out if there is a name, or a session.
-	orphans []orphanCall
+// readTrace returns queries for where the observations of a trace are kept, unless it is known.
+func (o *observer) readTrace(id string) []query {
+	if id == "" || o.traces[id] != nil {
+		return nil
+	}
+	t := &traceWork{id: id}
+	o.traces[id] = t
+	return []query{func(s Statements) {
+		s.Name(NameTrace, id)
+		s.Select(`SELECT owner, default_session FROM observations WHERE trace_id = ? ORDER BY source LIMIT 1`,
+			func(row Row) error {
+				t.stored, t.owner, t.own = true, row.ColumnText(0), row.ColumnText(1)
+				return nil
+			}, id)
+	}}
 }
 
 // orphanCall is a tool call, or a call of a model, that has no parent.
@@ -157,23 +136,24 @@ type orphanCall struct {
 	End   int64  `column:"end_nano"`
 }
 
-func (q *traced) add(s Statements) {
-	trace := q.Trace
-	ownerOfTrace(s, trace, func(t traceOwner) { q.traceOwner = t })
+// readIdentity reads what decides on the owner of the trace.
+func (t *traceWork) readIdentity(s Statements) {
+	t.read = true
+	s.Name(NameTrace, t.id)
 	s.Select(`SELECT declared_session FROM observations INDEXED BY idx_observations_declared
  WHERE trace_id = ?1 AND declared_session IS NOT NULL ORDER BY declared_rank, start_nano, declared_session LIMIT 1`,
 		func(row Row) error {
-			q.named = row.ColumnText(0)
+			t.named = row.ColumnText(0)
 			return nil
-		}, trace)
+		}, t.id)
 	s.Select(`SELECT session_id FROM session_traces t WHERE trace_id = ?1 AND EXISTS (
  SELECT 1 FROM span_refs l WHERE l.session_id = t.session_id AND l.trace_id = ?1
-  AND l.dialect = '`+DialectSDK+`') ORDER BY session_id`, appendText(&q.sessions), trace)
+  AND l.dialect = '`+DialectSDK+`') ORDER BY session_id`, appendText(&t.sessions), t.id)
 	s.Select(`SELECT `+orphanTable.List+` FROM observations INDEXED BY idx_observations_orphan_trace
  WHERE trace_id = ?1 AND orphan_call IS NOT NULL
  AND NOT EXISTS (SELECT 1 FROM observations INDEXED BY idx_observations_declared
   WHERE trace_id = ?1 AND declared_session IS NOT NULL) ORDER BY start_nano, source`,
-		orphanTable.AppendTo(&q.orphans), trace)
+		orphanTable.AppendTo(&t.orphans), t.id)
 }
 
 func appendText(all *[]string) func(Row) error {
@@ -196,56 +176,39 @@ func (r *rows) ofTrace(trace string) (all []ObservationRow) {
 // thread is a session that a dialect names.
 type thread struct{ session, dialect string }
 
-// threadOwner is where the observations of a thread are kept: under the owner of the first, by (start, trace, source),
-// that names it in a trace of another owner. withRecords also reads those outside of any trace with an owner other than
-// that, or than the session if there is none; by source, without their data.
-type threadOwner struct {
-	thread
-	withRecords bool
-
-	owner   string
-	ok      bool
-	records []ObservationRow
-}
-
 // guests are the observations of a dialect that name a session and are kept with another.
-const (
-	guests = ` FROM observations INDEXED BY idx_observations_guest
+const guests = ` FROM observations INDEXED BY idx_observations_guest
  WHERE declared_session = ?1 AND declared_session <> owner AND dialect = ?2`
-	guestsOwner = `SELECT owner` + guests + ` AND trace_id <> '' AND owner <> ''
- ORDER BY start_nano, trace_id, source LIMIT 1`
-)
 
-// recordsQuery joins the owner first, so that the observations of the session itself are read only if it has another.
-var recordsQuery = `WITH main AS MATERIALIZED (SELECT coalesce((` + guestsOwner + `), ?1) AS thread_owner)
- SELECT ` + ObservationTable.Prefixed("", "data") + guests + ` AND trace_id = ''
- AND owner <> (SELECT thread_owner FROM main)
- UNION ALL SELECT ` + ObservationTable.Prefixed("", "data") + `
+// recordsQuery selects the owner of a thread first, so that the observations of the session itself are read only if it
+// is another.
+var recordsQuery = `WITH main AS MATERIALIZED (SELECT coalesce((
+ SELECT owner` + guests + ` AND trace_id <> '' AND owner <> ''
+ ORDER BY start_nano, trace_id, source LIMIT 1), ?1) AS thread_owner)
+ SELECT ` + ObservationTable.Prefixed("", "data") + `, thread_owner
+ FROM main CROSS JOIN (SELECT *` + guests + ` AND trace_id = '') AS guests WHERE owner <> thread_owner
+ UNION ALL SELECT ` + ObservationTable.Prefixed("", "data") + `, thread_owner
  FROM main CROSS JOIN observations INDEXED BY idx_observations_owner_start WHERE thread_owner <> ?1
  AND owner = ?1 AND declared_session = ?1 AND trace_id = '' AND dialect = ?2 ORDER BY source`
 
-func (q *threadOwner) add(s Statements) {
-	s.Name(NameSession, q.session)
-	s.Select(guestsOwner, func(row Row) error {
-		q.owner, q.ok = row.ColumnText(0), true
-		return nil
-	}, q.session, q.dialect)
-	if q.withRecords {
-		s.Select(recordsQuery, ObservationTable.AppendTo(&q.records), q.session, q.dialect)
-	}
+// ofThread returns where the observations of a thread belong: under the owner of the first, by (start, trace, source),
+// that names it in a trace of another owner, or else with the session itself. records are those outside of any trace
+// that are kept elsewhere; by source, without their data.
+func (r *rows) ofThread(t thread) (owner string, records []ObservationRow) {
+	r.ask(func(s Statements) {
+		s.Name(NameSession, t.session)
+		s.Select(recordsQuery, func(row Row) error {
+			var record ObservationRow
+			err := ObservationTable.Scan(row, &record)
+			owner, records = row.ColumnText(len(ObservationTable.Columns)), append(records, record)
+			return err
+		}, t.session, t.dialect)
+	})
+	return owner, records
 }
 
-// requesterOf is the last observation that requested the call by the time, but no longer than callLife before,
-// of those that have an owner and are not of the trace; by (start descending, trace, source). If until is
-// not 0, it is one of those that ended then or later, and first of those whose trace some key names a session for.
-type requesterOf struct {
-	call, notTrace string
-	by, until      int64
-
-	// traceID and owner are those of the observation.
-	found          bool
-	traceID, owner string
-}
+// requester is an observation that requested a call.
+type requester struct{ traceID, owner string }
 
 // The requester of a call of a tool is found in the order of the index, however often an id was used. CROSS JOIN keeps
 // SQLite from another order.
@@ -253,26 +216,24 @@ const requestedCalls = `SELECT c.trace_id, o.owner FROM tool_call_requests c CRO
  WHERE o.trace_id = c.trace_id AND o.source = c.source AND c.call_id = ?1 AND c.start_nano <= ?2
  AND c.start_nano > ?3 AND c.trace_id <> ?4 AND (c.trace_id <> '' OR o.owner <> '')`
 
-func (q *requesterOf) add(s Statements) {
-	query, args := ` ORDER BY`, []any{q.call, q.by, q.by - callLife, q.notTrace}
-	if q.until != 0 {
-		query, args = ` AND o.end_nano >= ?5 ORDER BY o.owner = o.default_session,`, append(args, q.until)
+// readRequester finds the last observation that requested an orphan of a trace by when it began, but no longer than
+// callLife before, of those that have an owner and are not of the trace; by (start descending, trace, source). The call
+// of a model was requested while that lasted, and first by those whose trace some key names a session for.
+func readRequester(trace string, orphan *orphanCall, found **requester) query {
+	return func(s Statements) {
+		query, by := ` ORDER BY`, orphan.Start
+		args := []any{orphan.Call, by, by - callLife, trace}
+		if strings.HasPrefix(orphan.Call, ModelCallPrefix) {
+			by += ClockTick
+			query = ` AND o.end_nano >= ?5 ORDER BY o.owner = o.default_session,`
+			args = []any{orphan.Call, by, by - callLife, trace, orphan.End - ClockTick}
+		}
+		s.Name(NameCall, orphan.Call)
+		s.Select(requestedCalls+query+` c.start_nano DESC, c.trace_id, c.source LIMIT 1`, func(row Row) error {
+			*found = &requester{row.ColumnText(0), row.ColumnText(1)}
+			return nil
+		}, args...)
 	}
-	s.Name(NameCall, q.call)
-	s.Select(requestedCalls+query+` c.start_nano DESC, c.trace_id, c.source LIMIT 1`, func(row Row) error {
-		q.found, q.traceID, q.owner = true, row.ColumnText(0), row.ColumnText(1)
-		return nil
-	}, args...)
-}
-
-// orphanTraces are the traces with a tool call of that id that has no parent, and for which one that was requested
-// at the time may be the requester, in order: those that begin from then on, until callLife is over or observations
-// of two other traces have requested it since. If until is not 0, they are those that begin by then instead,
-// no matter which others have requested it since.
-type orphanTraces struct {
-	asked
-
-	traces []string
 }
 
 // orphansUntilAsked looks at a few of those that requested the call later: if they are all of one trace, it finds more
@@ -287,20 +248,23 @@ const (
   WHERE trace_id <> (SELECT trace_id FROM later ORDER BY start_nano, trace_id LIMIT 1)) ORDER BY trace_id`
 )
 
-func (q *orphanTraces) add(s Statements) {
-	query, before := orphansUntilAsked, q.at+callLife
-	if q.until != 0 {
-		query, before = orphansQuery+`?3 ORDER BY trace_id`, q.until+1
+// orphansOf returns the traces with a call that has no parent and was asked for: those that begin from when it was asked
+// for on, until callLife is over or observations of two other traces have requested it since. Those of the call of a
+// model begin while that lasts, whoever has requested it since.
+func (o *observer) orphansOf(calls []asked) (traces []string) {
+	var queries []query
+	for _, call := range calls {
+		query, before := orphansUntilAsked, call.at+callLife
+		if call.until != 0 {
+			query, before = orphansQuery+`?3 ORDER BY trace_id`, call.until+1
+		}
+		queries = append(queries, func(s Statements) {
+			s.Name(NameCall, call.call)
+			s.Select(query, appendText(&traces), call.call, call.at, before)
+		})
 	}
-	s.Name(NameCall, q.call)
-	s.Select(query, appendText(&q.traces), q.call, q.at, before)
-}
-
-// sessionAttrs is what an attributed observation reports of its session's row.
-type sessionAttrs struct {
-	Start        int64          `column:"start_nano"`
-	End          int64          `column:"end_nano"`
-	SessionAttrs *SessionChange `column:"session_attrs_json"`
+	o.rows.ask(queries...)
+	return traces
 }
 
 // sourcesOf returns what observations that are attributed to a session report of it, and whether the session has spans
@@ -319,8 +283,8 @@ func (r *rows) sourcesOf(sessionID string) (all []sessionAttrs, sdk bool) {
 	return all, sdk
 }
 
-// spanTime has the times of an observation whose source is a span of its trace. LastBelow is when the last of those
-// that are below it and do not open a turn begins, 0 where there is none.
+// spanTime has the times of an observation whose source is a span of its trace. LastBelow is when the last of those that
+// are below it and do not open a turn begins, 0 where there is none.
 type spanTime struct {
 	ObservationKey
 	Start     int64 `column:"start_nano"`
@@ -329,45 +293,34 @@ type spanTime struct {
 	LastBelow int64 `column:"last_below"`
 }
 
-// readTimes reads the times of observations whose sources are spans of their traces.
-func readTimes(keys []ObservationKey, times *[]spanTime) query {
+// readTimes reads the times of the observation whose source is a span.
+func readTimes(key ObservationKey, times *[]spanTime) query {
 	return func(s Statements) {
-		for _, key := range keys {
-			s.Name(NameTrace, key.TraceID)
-			s.Select(s.Dialect().SpanTimes, spanTimeTable.AppendTo(times), key.TraceID, key.Source)
+		s.Name(NameTrace, key.TraceID)
+		s.Select(s.Dialect().SpanTimes, spanTimeTable.AppendTo(times), key.TraceID, key.Source)
+	}
+}
+
+// opening returns the last time before at when an observation of an owner opens a turn, if before is set, and else the
+// first one from at on. across is set to the bounds of the observations that begin before that and last until after it,
+// if there are any. The cost depends on how many those are, not on how many come before or after.
+func (r *rows) opening(owner string, at int64, before bool, across **timeRange) (start int64, ok bool) {
+	r.ask(func(s Statements) {
+		which, condition := "min", ">="
+		if before {
+			which, condition = "max", "<"
 		}
-	}
-}
-
-// opening looks for where a window may begin or end: start is the last time before at when an observation that opens
-// a turn begins if before is set, and else the first at at or after it. across bounds the observations that begin
-// before start and last until after it, nil if there are none. The cost depends on how many those are, not on how
-// many come before or after.
-type opening struct {
-	owner  string
-	at     int64
-	before bool
-
-	ok     bool
-	start  int64
-	across *timeRange
-}
-
-func (q *opening) add(s Statements) {
-	which, condition := "min", ">="
-	if q.before {
-		which, condition = "max", "<"
-	}
-	s.Name(NameSession, q.owner)
-	query := `SELECT ` + which + `(start_nano) AS at FROM observations INDEXED BY idx_observations_opens
+		query := `SELECT ` + which + `(start_nano) AS at FROM observations INDEXED BY idx_observations_opens
  WHERE ` + s.Dialect().Opens + ` AND owner = ?1 AND start_nano ` + condition + ` ?2`
-	s.Select(query, func(row Row) error {
-		q.start, q.ok = row.ColumnInt64(0), !row.ColumnIsNull(0)
-		return nil
-	}, q.owner, q.at)
-	s.Select(`WITH opening AS MATERIALIZED (`+query+`)
- SELECT min(o.start_nano), max(o.until_nano) FROM opening CROSS JOIN `+across("opening.at"), scanRange(&q.across),
-		q.owner, q.at)
+		s.Name(NameSession, owner)
+		s.Select(query, func(row Row) error {
+			start, ok = row.ColumnInt64(0), !row.ColumnIsNull(0)
+			return nil
+		}, owner, at)
+		s.Select(`WITH opening AS MATERIALIZED (`+query+`)
+ SELECT min(o.start_nano), max(o.until_nano) FROM opening CROSS JOIN `+reachingAcross, scanRange(across), owner, at)
+	})
+	return start, ok
 }
 
 // scanRange reads a row whose two columns are NULL or the bounds of a time.
@@ -380,87 +333,79 @@ func scanRange(found **timeRange) func(Row) error {
 	}
 }
 
-// across joins the observations o of the owner ?1 that begin before a time and last until after it. One whose reach is
-// n is shorter than 2ⁿ nanoseconds and began no longer than that before the time: each reach is looked for by itself,
-// so few are looked at wherever in a long session the time is. See [Reach].
-func across(at string) string {
-	return reaches + ` CROSS JOIN observations o INDEXED BY idx_observations_across
- WHERE o.owner = ?1 AND o.reach = r.column1 AND o.reach > 0 AND o.start_nano < ` + at + `
- AND o.start_nano > ` + at + ` - (CAST(1 AS BIGINT) << r.column1) AND o.until_nano > ` + at
-}
-
-// reaches are all that there are, as the column column1 of rows r.
-var reaches = func() string {
+// reachingAcross joins the observations o of the owner ?1 that begin before opening.at and last until after it. One whose
+// reach is n is shorter than 2ⁿ nanoseconds and began no longer than that before the time: each reach is looked for by
+// itself, so few are looked at wherever in a long session the time is. See [Reach].
+var reachingAcross = func() string {
 	var all []string
 	for n := 2; n <= 62; n += 2 {
 		all = append(all, fmt.Sprintf("(%d)", n))
 	}
-	return `(VALUES ` + strings.Join(all, ", ") + `) AS r`
+	return `(VALUES ` + strings.Join(all, ", ") + `) AS r CROSS JOIN observations o INDEXED BY idx_observations_across
+ WHERE o.owner = ?1 AND o.reach = r.column1 AND o.reach > 0 AND o.start_nano < opening.at
+ AND o.start_nano > opening.at - (CAST(1 AS BIGINT) << r.column1) AND o.until_nano > opening.at`
 }()
 
 // inWindow are the observations of an owner that begin in a range of time.
-const inWindow = ` FROM observations INDEXED BY idx_observations_owner_start
+const inWindow = ` FROM observations o INDEXED BY idx_observations_owner_start
  WHERE owner = ?1 AND start_nano >= ?2 AND start_nano < ?3`
 
-// addSize counts the observations of a window, up to a limit, and finds its answer: the message to which the last of
+// size counts the observations of a window, up to a limit, and finds its answer: the message to which the last of
 // them that is attributed to a message of the owner is, "" if there is none.
-func (w *window) addSize(s Statements) {
-	s.Name(NameSession, w.owner)
-	s.Select(`SELECT count(*) FROM (SELECT 1`+inWindow+` LIMIT ?4) AS w`, func(row Row) error {
-		w.count = row.ColumnInt(0)
-		return nil
-	}, w.owner, w.from, w.to, rebuiltAtOnce+1)
-	s.Select(`SELECT message_id`+inWindow+` AND message_id IS NOT NULL AND session_id = ?1
+func (w *window) size(r *rows) (count int, answer string) {
+	r.ask(func(s Statements) {
+		s.Name(NameSession, w.owner)
+		s.Select(`SELECT count(*) FROM (SELECT 1`+inWindow+` LIMIT ?4) AS w`, func(row Row) error {
+			count = row.ColumnInt(0)
+			return nil
+		}, w.owner, w.from, w.to, rebuiltAtOnce+1)
+		s.Select(`SELECT message_id`+inWindow+` AND message_id IS NOT NULL AND session_id = ?1
  ORDER BY start_nano DESC LIMIT 1`, func(row Row) error {
-		w.answer = row.ColumnText(0)
-		return nil
-	}, w.owner, w.from, w.to)
+			answer = row.ColumnText(0)
+			return nil
+		}, w.owner, w.from, w.to)
+	})
+	return count, answer
 }
 
-// addRows reads the observations of a window, with their TraceRank: first the ranks of the traces.
-func (w *window) addRows(s Statements) {
-	s.Name(NameSession, w.owner)
-	ranks := make(map[string]int)
-	s.Select(`SELECT t.trace_id, (
+// read returns the observations of a window, with their TraceRank.
+func (w *window) read(r *rows) (all []Observation) {
+	r.ask(func(s Statements) {
+		s.Name(NameSession, w.owner)
+		s.Select(`SELECT `+ObservationTable.Prefixed("o.")+`, (
  SELECT min(d.declared_rank) FROM observations d INDEXED BY idx_observations_declared
- WHERE d.trace_id = t.trace_id AND d.declared_session IS NOT NULL)
- FROM (SELECT DISTINCT trace_id`+inWindow+`) t`, func(row Row) error {
-		if !row.ColumnIsNull(1) {
-			ranks[row.ColumnText(0)] = row.ColumnInt(1)
-		}
-		return nil
-	}, w.owner, w.from, w.to)
-	s.Select(`SELECT `+ObservationTable.List+inWindow, func(row Row) error {
-		var o ObservationRow
-		err := ObservationTable.Scan(row, &o)
-		if o.TraceRank = o.Rank; o.TraceID != "" {
-			rank, named := ranks[o.TraceID]
-			if !named {
-				rank = NoRank
+ WHERE d.trace_id = o.trace_id AND d.declared_session IS NOT NULL)`+inWindow, func(row Row) error {
+			var o ObservationRow
+			err := ObservationTable.Scan(row, &o)
+			switch rank := len(ObservationTable.Columns); {
+			case o.TraceID == "":
+				o.TraceRank = o.Rank
+			case row.ColumnIsNull(rank):
+				o.TraceRank = NoRank
+			default:
+				o.TraceRank = row.ColumnInt(rank)
 			}
-			o.TraceRank = rank
-		}
-		w.rows = append(w.rows, o.Observation)
-		return err
-	}, w.owner, w.from, w.to)
+			all = append(all, o.Observation)
+			return err
+		}, w.owner, w.from, w.to)
+	})
+	return all
 }
 
-// proven is what the observations of an owner prove, by Counter, without those of which nothing is proven. The cost
-// does not depend on how many prove the same. counted, if withCounted is set, bounds the observations with a
-// UsageProof that has a Counter.
-type proven struct {
-	owner       string
-	withCounted bool
-
-	proofs  []UsageProof
-	counted *timeRange
-}
-
-// add goes from each counter and proof to the next one in the index. An engine that distributes rows over nodes
-// has no recursive queries, and reads them all.
-func (q *proven) add(s Statements) {
-	const counted = ` FROM observations INDEXED BY idx_observations_usage_proof
+const counted = ` FROM observations INDEXED BY idx_observations_usage_proof
  WHERE owner = ?1 AND usage_counter IS NOT NULL`
+
+// readCounted reads the bounds of the observations of an owner with a UsageProof that has a Counter.
+func readCounted(owner string, bounds **timeRange) query {
+	return func(s Statements) {
+		s.Select(`SELECT min(start_nano), max(end_nano)`+counted, scanRange(bounds), owner)
+	}
+}
+
+// readProofs reads what the observations of the owner prove, by Counter, without those of which nothing is proven. It
+// goes from each counter and proof to the next one in the index, so that the cost does not depend on how many prove the
+// same. An engine that distributes rows over nodes has no recursive queries, and reads them all.
+func (w *ownerWork) readProofs(s Statements) {
 	query := `SELECT DISTINCT usage_counter, usage_proof` + counted + ` ORDER BY usage_counter, usage_proof`
 	if !s.Dialect().Distributed {
 		const of = ` FROM observations INDEXED BY idx_observations_usage_proof WHERE owner = ?1 AND usage_counter `
@@ -473,21 +418,19 @@ func (q *proven) add(s Statements) {
    coalesce((SELECT min(usage_proof)` + more + `), 0) FROM proofs p WHERE p.counter IS NOT NULL
  ) SELECT counter, proof FROM proofs WHERE proof > 0 ORDER BY counter, proof`
 	}
-	s.Name(NameSession, q.owner)
+	w.proofs = nil
+	s.Name(NameSession, w.id)
 	s.Select(query, func(row Row) error {
 		p := UsageProof{Counter: row.ColumnText(0), Proof: row.ColumnInt64(1)}
-		switch last := len(q.proofs) - 1; {
+		switch last := len(w.proofs) - 1; {
 		case p.Proof == 0:
-		case last >= 0 && q.proofs[last].Counter == p.Counter:
-			q.proofs[last].Proof |= p.Proof
+		case last >= 0 && w.proofs[last].Counter == p.Counter:
+			w.proofs[last].Proof |= p.Proof
 		default:
-			q.proofs = append(q.proofs, p)
+			w.proofs = append(w.proofs, p)
 		}
 		return nil
-	}, q.owner)
-	if q.withCounted {
-		s.Select(`SELECT min(start_nano), max(end_nano)`+counted, scanRange(&q.counted), q.owner)
-	}
+	}, w.id)
 }
 
 // callLife is how long after the model asked for it a tool may run: a day, for a

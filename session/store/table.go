@@ -108,7 +108,6 @@ var (
 	proofTable       = newTable[proofRow]("observations", "trace_id,source")
 	unbuiltTable     = newTable[UnbuiltTurns]("unbuilt_turns", "owner")
 	// What is read of observations by columns of its own.
-	ownerTable    = newTable[traceOwner]("observations", "trace_id")
 	orphanTable   = newTable[orphanCall]("observations", "orphan_call")
 	attrsTable    = newTable[sessionAttrs]("observations", "")
 	spanTimeTable = newTable[spanTime]("observations", "trace_id,source")

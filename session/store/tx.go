@@ -127,9 +127,6 @@ type State struct {
 
 	// Declared bounds the session without its observations, nil when its row does so too.
 	Declared *Bounds `json:"declared,omitempty"`
-	// Quarantined holds what was reported of columns in no final form by others than
-	// observations, should what an observation reports instead be taken back.
-	Quarantined map[string]Value `json:"quarantined,omitempty"`
 
 	Rewinds []Rewind `json:"rewinds,omitempty"`
 
@@ -193,6 +190,8 @@ type Stamp struct {
 	At   int64  `json:"at"`
 	Rank Rank   `json:"rank"`
 	Sum  uint32 `json:"sum"`
+	// Observed reports that the value is that of an observation: any other takes precedence over it.
+	Observed bool `json:"observed,omitempty"`
 }
 
 // Encode returns the state as JSON with keys in a fixed order.

@@ -14,33 +14,36 @@ import (
 type observedWork struct {
 	// messages are those that were assembled, stale those that were and are no more;
 	// decisions are those that were assembled.
-	messages []*AssembledMessage
-	stale    []string
-	// known are the messages that observations were attributed to before.
-	known     map[string]bool
+	messages  []*AssembledMessage
+	stale     []string
 	decisions []*Decision
-	// attributed bounds the observations, in Unix nanoseconds, abouts is what they report of
-	// the session's row, traces are theirs.
-	attributed []timeRange
-	abouts     []*SessionChange
+	// attributed are the times of the observations, with what they report of the session's row if that is news; traces
+	// are theirs.
+	attributed []sessionAttrs
 	traces     map[string]bool
 	// lost is what observations reported of the row and report no more, left are traces some
 	// of which is built here no more.
-	lost []lostAbout
+	lost []lostAttrs
 	left map[string]bool
 	// successor is the session to which the earliest observation that left is attributed, successorAt when that began.
 	successor   string
 	successorAt int64
-	// folding is set while abouts are merged into the row.
+	// folding is set while what observations report is merged into the row.
 	folding bool
 	// unbuilt are answers of turns that lack observations.
 	unbuilt []string
 }
 
-// lostAbout is what an observation reports no more.
-type lostAbout struct {
+// sessionAttrs is what an attributed observation reports of its session's row.
+type sessionAttrs struct {
+	Start        int64          `column:"start_nano"`
+	End          int64          `column:"end_nano"`
+	SessionAttrs *SessionChange `column:"session_attrs_json"`
+}
+
+// lostAttrs is what an observation reports no more: its times, and stamps by column.
+type lostAttrs struct {
 	bounds timeRange
-	// values are stamps by column.
 	values map[string]Stamp
 }
 
@@ -53,35 +56,31 @@ func (o *observedWork) any() bool {
 func (o *observer) replace(rows []Observation, assembled *Assembly) {
 	type row struct{ sessionID, id string }
 	stale, void := make(map[row]bool), make(map[row]bool) // of messages and decisions
-	known := make(map[string]bool)
 	for i := range rows {
-		old, attributed := &rows[i].Attribution, &assembled.Attribution[i]
+		old, now := &rows[i].Attribution, &assembled.Attribution[i]
 		for _, id := range append([]string{old.MessageID}, old.Others...) {
-			if id != "" {
-				stale[row{old.SessionID, id}] = true
-				known[id] = true
-			}
+			stale[row{old.SessionID, id}] = true
 		}
-		if old.DecisionID != "" {
-			void[row{old.SessionID, old.DecisionID}] = true
+		void[row{old.SessionID, old.DecisionID}] = true
+		attrs, before := encodeAttrs(now.SessionAttrs), encodeAttrs(old.SessionAttrs)
+		stays := old.SessionID == now.SessionID
+		if old.SessionID != "" && (!stays || before != "" && before != attrs) {
+			o.session(old.SessionID).lose(&rows[i], now)
 		}
-		about, before := encodeAbout(attributed.SessionAttrs), encodeAbout(old.SessionAttrs)
-		if old.SessionID != "" && (old.SessionID != attributed.SessionID || before != "" && before != about) {
-			o.session(old.SessionID).lose(&rows[i], attributed)
+		if !sameAttribution(old, now) || before != attrs {
+			o.rows.attribute(&rows[i], now)
 		}
-		if !sameAttribution(old, attributed) || before != about {
-			o.rows.attribute(&rows[i], attributed)
-		}
-		if attributed.SessionID == "" {
+		if now.SessionID == "" {
 			continue
 		}
-		w := &o.session(attributed.SessionID).observed
-		w.attributed = append(w.attributed, timeRange{rows[i].Start, rows[i].End})
+		w := &o.session(now.SessionID).observed
+		reported := sessionAttrs{Start: rows[i].Start, End: rows[i].End}
+		if !stays || before != attrs {
+			reported.SessionAttrs = now.SessionAttrs // others are in the row already
+		}
+		w.attributed = append(w.attributed, reported)
 		if rows[i].TraceID != "" {
 			set(&w.traces, rows[i].TraceID, true)
-		}
-		if attributed.SessionAttrs != nil && (old.SessionID != attributed.SessionID || before != about) {
-			w.abouts = append(w.abouts, attributed.SessionAttrs) // others are in the row already
 		}
 	}
 	for i := range assembled.Messages {
@@ -97,96 +96,36 @@ func (o *observer) replace(rows []Observation, assembled *Assembly) {
 		w.decisions = append(w.decisions, d)
 	}
 	for r := range stale {
-		w := &o.session(r.sessionID).observed
-		w.stale = append(w.stale, r.id)
+		if r.id != "" {
+			w := &o.session(r.sessionID).observed
+			w.stale = append(w.stale, r.id)
+		}
 	}
 	for r := range void {
-		o.rows.deleteDecision(r.id)
-		o.result.Rows++
+		if r.id != "" {
+			o.rows.deleteDecision(r.id)
+			o.result.Rows++
+		}
 	}
-	// What is done to one session must not depend on chance.
 	for _, w := range o.order {
-		slices.Sort(w.observed.stale)
-		w.observed.known = known
-	}
-}
-
-// heirOf is the message that was assembled in the place of one that is stored, or "": the next one of its role. A turn
-// of which an observation comes late that ended before the others has its messages under other ids from then on.
-func (o *observedWork) heirOf(old *session.Message) string {
-	var heir *AssembledMessage
-	distance := func(m *AssembledMessage) int64 { return max(m.CreatedAt-old.CreatedAt, old.CreatedAt-m.CreatedAt) }
-	for _, m := range o.messages {
-		if m.Role == old.Role && (heir == nil || cmp.Or(cmp.Compare(distance(m), distance(heir)),
-			strings.Compare(m.ID, heir.ID)) < 0) {
-			heir = m
-		}
-	}
-	if heir == nil {
-		return ""
-	}
-	return heir.ID
-}
-
-// rename has what refers to a message refer to the one in its place: rewinds that go back
-// to it and forks that left there. That one is hidden or visible as the old one is. Copies
-// in forks follow.
-func (a *applier) rename(w *sessionWork, old *session.Message, heir string) {
-	s := &w.row.State
-	for i := range s.Rewinds {
-		switch r := &s.Rewinds[i]; r.To {
-		case old.ID:
-			r.To, w.dirty = heir, true
-		case heir:
-			w.begin(*r) // what it goes back to was not there
-		}
-	}
-	slices.SortFunc(s.Rewinds, compareRewinds)
-	// The message in the new place was hidden or visible as the old one was. Otherwise a rewind would hide it again
-	// that another program has undone.
-	stored := a.rows.message(heir)
-	if _, known := w.before[heir]; stored == nil && !known {
-		renamed := *old
-		renamed.ID = heir
-		w.remember(old.ID, nil)
-		w.remember(heir, &renamed)
-	}
-	for i := range s.Forks {
-		ref := &s.Forks[i]
-		child := a.loaded(ref.Session)
-		if child == nil || child.row.State.Fork == nil || child.row.State.Fork.From != w.id {
-			continue
-		}
-		if ref.Message == old.ID {
-			ref.Message, child.row.State.Fork.Message = heir, heir
-			if p := child.row.ParentMessageID; p != nil && *p == old.ID {
-				child.row.ParentMessageID = &heir
-			}
-			w.dirty, w.resync, child.dirty = true, true, true
-		}
-		copied := a.rows.message(forkID(child.id, old.ID))
-		if copied != nil && copied.SessionID == child.id {
-			a.rename(child, copied, forkID(child.id, heir))
-		}
+		slices.Sort(w.observed.stale) // what is done to one session must not depend on chance
 	}
 }
 
 // lose notes what an observation reported of the session's row and does not report where
 // it is attributed now.
-func (w *sessionWork) lose(n *Observation, attributed *Attribution) {
-	old := &n.Attribution
-	lost := lostAbout{values: stampsOf(old.SessionAttrs)}
-	if old.SessionID != attributed.SessionID {
+func (w *sessionWork) lose(n *Observation, now *Attribution) {
+	lost := lostAttrs{values: stampsOf(n.Attribution.SessionAttrs)}
+	if to, o := now.SessionID, &w.observed; to != w.id {
 		lost.bounds = timeRange{n.Start, n.End}
-		to, o := attributed.SessionID, &w.observed
 		if to != "" && (o.successor == "" || n.Start < o.successorAt || n.Start == o.successorAt && to < o.successor) {
 			o.successor, o.successorAt = to, n.Start
 		}
 		if n.TraceID != "" {
-			set(&w.observed.left, n.TraceID, true)
+			set(&o.left, n.TraceID, true)
 		}
 	} else {
-		for column, stamp := range stampsOf(attributed.SessionAttrs) {
+		for column, stamp := range stampsOf(now.SessionAttrs) {
 			if lost.values[column] == stamp {
 				delete(lost.values, column)
 			}
@@ -222,7 +161,7 @@ func sameAttribution(p, q *Attribution) bool {
 		slices.Equal(p.Others, q.Others)
 }
 
-func encodeAbout(c *SessionChange) string {
+func encodeAttrs(c *SessionChange) string {
 	if c == nil {
 		return ""
 	}
@@ -233,57 +172,22 @@ func encodeAbout(c *SessionChange) string {
 	return string(b)
 }
 
-// stampsOf are the stamps of what a change reports, by column.
+// stampsOf are the stamps of what an observation reports, by column.
 func stampsOf(c *SessionChange) map[string]Stamp {
 	if c == nil {
 		return nil
 	}
 	stamps := make(map[string]Stamp)
 	for column, v := range c.values {
-		stamps[column.name] = v.stamp()
+		stamps[column.name] = v.stamp(true)
 	}
 	for key, v := range c.Metadata {
 		if text, ok := compact(v.Text); ok {
 			v.Text = text
-			stamps["metadata."+key] = v.stamp()
+			stamps["metadata."+key] = v.stamp(true)
 		}
 	}
 	return stamps
-}
-
-// setColumn sets a column that observations may report, or a key of the metadata, or what
-// it is without a report, and reports whether it is one.
-func (r *SessionRow) setColumn(column string, v *Value) bool {
-	if key, ok := strings.CutPrefix(column, "metadata."); ok {
-		have := object(r.MetadataJSON)
-		if delete(have, key); v != nil {
-			have[key] = json.RawMessage(v.Text)
-		}
-		r.MetadataJSON = encodeObject(have)
-		return true
-	}
-	i := slices.IndexFunc(reportedColumns, func(c reportedColumn) bool { return c.name == column })
-	if i >= 0 {
-		reportedColumns[i].set(&r.Session, v)
-	}
-	return i >= 0
-}
-
-// quarantine remembers the best of what is reported of a column in no final form.
-func (w *sessionWork) quarantine(column string, v *Value) {
-	s := &w.row.State
-	old, known := s.Quarantined[column]
-	switch {
-	case column == "archived_at":
-	case v.Rank == RankFinal:
-		if known {
-			delete(s.Quarantined, column)
-			w.dirty = true
-		}
-	case !known || v.TakesPrecedence(old):
-		set(&s.Quarantined, column, *v)
-		w.dirty = true
-	}
 }
 
 // bounds are those of the row and those that it has without observations.
@@ -367,9 +271,6 @@ func (a *applier) dropMessage(w *sessionWork, id string) {
 		// Without the message it is not known any more whether the rewind holds.
 		w.noticeUndone(a.rows)
 	}
-	if heir := w.observed.heirOf(old); heir != "" {
-		a.rename(w, old, heir)
-	}
 	a.rows.dropMessage(id)
 	a.result.Rows++
 	w.remember(id, old)
@@ -379,48 +280,39 @@ func (a *applier) dropMessage(w *sessionWork, id string) {
 	w.resync = w.resync || w.forksAt(id)
 }
 
-// foldObserved merges what observations report of the session's row, where what
-// the row has was taken back, all that is left of them. Where nothing is left the session
-// is deleted.
+// foldObserved merges what observations report of the session's row. Where what the row has was taken back, it merges
+// all that is left of them; where nothing is left the session is deleted.
 func (a *applier) foldObserved(w *sessionWork) {
 	o := &w.observed
 	if !o.any() {
 		return
 	}
-	o.folding = true
-	defer func() { o.folding = false }()
-	if !w.stale() {
-		row, declared := w.bounds()
-		for _, s := range o.attributed {
-			row = row.include(s.from/1e6, s.to/1e6)
+	reported := o.attributed
+	row, declared := w.bounds()
+	if w.stale() {
+		var sdk bool
+		reported, sdk = a.rows.sourcesOf(w.id)
+		if w.gone = len(reported) == 0 && !w.isNew && !sdk && a.isUnknown(w); w.gone {
+			a.moveAnnotations(w)
+			a.rows.deleteSession(w.id)
+			a.result.Rows++
+			a.rows.touch(w.id)
+			return
 		}
-		w.setBounds(row, declared)
-		for _, c := range o.abouts {
-			a.mergeSession(w, c)
-		}
-		return
+		w.blankObserved()
+		row = declared
 	}
-	left, sdk := a.rows.sourcesOf(w.id)
-	if w.gone = len(left) == 0 && !w.isNew && !sdk && a.isUnknown(w); w.gone {
-		a.moveAnnotations(w)
-		a.rows.deleteSession(w.id)
-		a.result.Rows++
-		a.rows.touch(w.id)
-		return
-	}
-	w.rebuildColumns(slices.Collect(maps.Keys(w.row.State.Stamps))...)
-	w.rebuildColumns(slices.Collect(maps.Keys(w.row.State.Quarantined))...)
-	_, declared := w.bounds()
-	row := declared
-	for i := range left {
-		row = row.include(left[i].Start/1e6, left[i].End/1e6)
+	for i := range reported {
+		row = row.include(reported[i].Start/1e6, reported[i].End/1e6)
 	}
 	w.setBounds(row, declared)
-	for i := range left {
-		if left[i].SessionAttrs != nil {
-			a.mergeSession(w, left[i].SessionAttrs)
+	o.folding = true
+	for i := range reported {
+		if reported[i].SessionAttrs != nil {
+			a.mergeSession(w, reported[i].SessionAttrs)
 		}
 	}
+	o.folding = false
 }
 
 // stale reports whether anything that was taken back is in the session's row, or bounds it.
@@ -441,15 +333,22 @@ func (w *sessionWork) stale() bool {
 	return false
 }
 
-// rebuildColumns takes the values of observations out of columns.
-func (w *sessionWork) rebuildColumns(columns ...string) {
-	s := &w.row.State
-	for _, column := range columns {
-		if s.Stamps[column].Rank != RankFinal && w.row.setColumn(column, nil) {
-			delete(s.Stamps, column)
+// blankObserved takes the values of observations out of the row.
+func (w *sessionWork) blankObserved() {
+	for column, stamp := range w.row.State.Stamps {
+		if !stamp.Observed {
+			continue
 		}
-		if v, ok := s.Quarantined[column]; ok && w.row.setColumn(column, &v) {
-			s.Stamps[column] = v.stamp()
+		delete(w.row.State.Stamps, column)
+		if key, ok := strings.CutPrefix(column, "metadata."); ok {
+			have := object(w.row.MetadataJSON)
+			delete(have, key)
+			w.row.MetadataJSON = encodeObject(have)
+		}
+		for i := range reportedColumns {
+			if reportedColumns[i].name == column {
+				reportedColumns[i].set(&w.row.Session, nil)
+			}
 		}
 	}
 	w.dirty = true
@@ -460,11 +359,11 @@ func (a *applier) isUnknown(w *sessionWork) bool {
 	s := &w.row.State
 	_, declared := w.bounds()
 	if declared != (Bounds{}) || len(w.changes)+len(w.order)+len(w.links)+len(w.decided)+len(w.observed.messages) > 0 ||
-		s.Fork != nil || len(s.Forks) > 0 || len(s.Rewinds) > 0 || len(s.Quarantined) > 0 {
+		s.Fork != nil || len(s.Forks) > 0 || len(s.Rewinds) > 0 {
 		return false
 	}
 	for _, stamp := range s.Stamps {
-		if stamp.Rank == RankFinal {
+		if !stamp.Observed {
 			return false
 		}
 	}

@@ -1,0 +1,413 @@
+package store
+
+import (
+	"cmp"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+)
+
+// observer is the part of an Apply that stores observations and rebuilds what they come to. It stores them first, finds
+// out where each is kept, and until when it lasts; then it rebuilds the windows that changed: see observe_turns.go.
+type observer struct {
+	*applier
+	batch  *Batch
+	traces map[string]*traceWork
+	owners map[string]*ownerWork
+	// threads are the sessions that observations of the batch's Threads name, or of traces that moved, by the dialect.
+	threads map[thread]bool
+	// asked are the calls that the model asked for, or no longer did, where that is news.
+	asked []asked
+	// spans are those that may last longer or shorter than before.
+	spans map[ObservationKey]bool
+	// fresh are observations that were not stored before the batch, pending those of it that nothing is built of.
+	fresh, pending map[ObservationKey]bool
+	// left are observations that have no owner any more.
+	left []Observation
+}
+
+// traceWork is what is known of a trace.
+type traceWork struct {
+	id string
+	// owner is under which session its observations are kept, "" if under none because the SDK reports the trace, own
+	// the trace's own session. stored reports that the store has had observations of it.
+	owner, own string
+	stored     bool
+	// best is the key by which its observations in the batch name a session, reported are the sessions that the SDK's
+	// spans in the batch report, and changed are the times of observations that changed.
+	best     *Observation
+	reported []string
+	changed  []timeRange
+	// unsettled reports that its owner may be another, read that what follows is known, which decides on that.
+	unsettled, read bool
+	// named is the session that the observations name by the best key, of the least rank, then the earliest, then the
+	// least; "" if none names one. sessions are those of which the trace has spans of DialectSDK, in order.
+	named    string
+	sessions []string
+	// orphans are the tool calls, and the calls of models, that have no parent, by (start, source). They may be left
+	// out if there is a name, or a session.
+	orphans []orphanCall
+}
+
+// ownerWork is what changes under an owner: the session that observations are kept with.
+type ownerWork struct {
+	id string
+	// touched are the times in which something changed.
+	touched []timeRange
+	// moving reports that stored observations moved to it or from it, replacing that one was replaced, recount that one
+	// moved which proves something, and proves that one proves something else than before.
+	moving, replacing, recount, proves bool
+	// mark is set where turns lack observations. proofs is what windows are assembled with.
+	mark   *UnbuiltTurns
+	proofs []UsageProof
+	built  assembled
+}
+
+// asked is that the model asked for a call, and when.
+type asked struct {
+	call string
+	at   int64
+	// until is when the call of a model ended, 0 of a tool's.
+	until int64
+}
+
+// newObserver returns an observer of the observations of a batch, which has an Assemble.
+func newObserver(a *applier, b *Batch) *observer {
+	return &observer{
+		applier: a, batch: b, traces: make(map[string]*traceWork), owners: make(map[string]*ownerWork),
+		threads: make(map[thread]bool), spans: make(map[ObservationKey]bool),
+		fresh: make(map[ObservationKey]bool), pending: make(map[ObservationKey]bool),
+	}
+}
+
+// queries are those for what is stored of observations, and for where those of their traces are kept.
+func (o *observer) queries(observations []Observation) (queries []query) {
+	var keys []ObservationKey
+	for i := range observations {
+		keys = append(keys, keyOf(&observations[i]))
+		queries = append(queries, o.readTrace(observations[i].TraceID)...)
+	}
+	for i := range o.batch.SpanRefs {
+		if l := &o.batch.SpanRefs[i]; l.Dialect == DialectSDK {
+			queries = append(queries, o.readTrace(l.TraceID)...)
+		}
+	}
+	return append(queries, o.rows.observations.read(keys...))
+}
+
+// observe stores the batch's observations and adds what they come to to the work on sessions.
+func (o *observer) observe() {
+	o.reportsOf(o.batch.SpanRefs)
+	all := o.batch.Observations
+	for i := range all {
+		if n := &all[i]; n.Session != "" && n.TraceID != "" {
+			if t := o.traces[n.TraceID]; t.best == nil || compareKeys(n, t.best) < 0 {
+				t.best = n
+			}
+		}
+	}
+	for i := range all {
+		o.wrote(o.put(&all[i]))
+	}
+	// Windows are found by when observations end and under which owner they are kept, so both are settled before.
+	o.tie()
+	o.resolveOwners()
+	o.resolveThreads()
+	for _, t := range o.traces {
+		o.touch(t.owner, t.changed...)
+	}
+	if u := o.batch.Rebuilt; u != nil {
+		o.touch(u.Owner(), timeRange{u.mark.From, u.mark.To})
+	}
+	o.rebuildAll()
+}
+
+// compareKeys orders observations by how well they name a session.
+func compareKeys(x, y *Observation) int {
+	return cmp.Or(cmp.Compare(x.Rank, y.Rank), cmp.Compare(x.Start, y.Start), strings.Compare(x.Session, y.Session))
+}
+
+// reportsOf notes the traces that the SDK's spans are of.
+func (o *observer) reportsOf(links []SpanRef) {
+	for i := range links {
+		l := &links[i]
+		if t := o.traces[l.TraceID]; t != nil && l.Dialect == DialectSDK && !slices.Contains(t.reported, l.SessionID) {
+			t.reported, t.unsettled = append(t.reported, l.SessionID), t.unsettled || t.stored
+		}
+	}
+}
+
+// put stores an observation, and reports whether that changed anything.
+func (o *observer) put(n *Observation) (changed bool, refused error) {
+	id := keyOf(n)
+	old := o.rows.observation(id)
+	o.pending[id] = old == nil || old.Attribution.SessionID == ""
+	switch {
+	case old == nil:
+		o.fresh[id] = true
+	case n.Session != old.Session && (old.Session != "" || n.version() <= old.version()):
+		return false, ErrRefused // an id that two sessions use stays with the first
+	case !n.takesPrecedence(&old.Observation):
+		return false, nil
+	}
+	row := &ObservationRow{Observation: *n, Owner: o.ownerFor(n, old)}
+	row.Attribution, row.Until = Attribution{}, n.End
+	if old != nil {
+		row.Attribution = old.Attribution
+		o.replaced(old, row)
+	}
+	o.note(n)
+	if n.TraceID == "" {
+		o.touch(row.Owner, timeRange{n.Start, n.End})
+	} else {
+		t := o.traces[n.TraceID]
+		t.changed = append(t.changed, timeRange{n.Start, n.End})
+		if n.isSpan() {
+			o.spans[ObservationKey{n.TraceID, n.SpanID}] = true
+		}
+		o.spans[ObservationKey{n.TraceID, n.parent()}] = true
+	}
+	return true, o.rows.observations.set(row)
+}
+
+// ownerFor is where an observation is kept before the owners of the batch's traces are settled.
+func (o *observer) ownerFor(n *Observation, old *ObservationRow) string {
+	switch {
+	case n.TraceID != "":
+	case old != nil && old.Session == n.Session:
+		return old.Owner
+	default:
+		return cmp.Or(n.Session, n.Own) // a record outside of any trace is where it reports
+	}
+	t := o.traces[n.TraceID]
+	if !t.stored && t.own == "" {
+		t.owner, t.own, t.unsettled = n.Own, n.Own, true
+		if t.best != nil {
+			t.owner = t.best.Session
+		}
+	}
+	t.unsettled = t.unsettled || n.Call != "" || n.Session != "" && n.Session != t.owner
+	return t.owner
+}
+
+// replaced notes that a stored observation is replaced by a version that takes precedence.
+func (o *observer) replaced(old, row *ObservationRow) {
+	o.note(&old.Observation)
+	if s := old.Attribution.SessionID; s != "" && (old.Start < row.Start || old.End > row.End) {
+		w := o.session(s)
+		w.observed.lost = append(w.observed.lost, lostAttrs{bounds: timeRange{old.Start, old.End}})
+	}
+	for _, owner := range []string{old.Owner, row.Owner} {
+		o.owner(owner).replacing = true
+	}
+	if t := o.traces[old.TraceID]; t != nil {
+		t.unsettled = true
+		t.changed = append(t.changed, timeRange{old.Start, old.Until})
+		o.spans[ObservationKey{old.TraceID, old.parent()}] = true
+		return
+	}
+	o.touch(old.Owner, timeRange{old.Start, old.Until})
+	if old.Owner != row.Owner {
+		o.owner(old.Owner).moving, o.owner(row.Owner).moving = true, true
+	}
+}
+
+// note notes what others may follow from an observation: the calls that it asked for, and the session that it names,
+// where it may be that of a sub-agent which its client names in the trace of another.
+func (o *observer) note(n *Observation) {
+	for _, call := range n.Calls {
+		if strings.HasPrefix(call, ModelCallPrefix) {
+			o.asked = append(o.asked, asked{call, n.Start - ClockTick, n.End})
+		} else {
+			o.asked = append(o.asked, asked{call: call, at: n.Start})
+		}
+	}
+	if n.Session != "" && o.batch.Threads != nil && o.batch.Threads(n.Dialect) {
+		o.threads[thread{n.Session, n.Dialect}] = true
+	}
+}
+
+// tie makes a span last until the last of what is below it begins: the spans of the batch's
+// observations, those above them, and those that were above them before. Where a program
+// stores the last message of a turn in a span that begins after the turn's own has ended,
+// the next turn may have begun: no boundary separates the two spans then.
+//
+// In the same round trip it reads what decides on the owners of the traces.
+func (o *observer) tie() {
+	var times []spanTime
+	var queries []query
+	for key := range o.spans {
+		if key.Source != "" {
+			queries = append(queries, readTimes(key, &times))
+		}
+	}
+	for _, t := range o.traces {
+		if t.unsettled {
+			queries = append(queries, t.readIdentity)
+		}
+	}
+	o.rows.ask(queries...)
+	for i := range times {
+		at := &times[i]
+		before := at.Until
+		if at.Until = max(at.End, min(at.LastBelow, math.MaxInt64-1)+1); at.Until != before {
+			t := o.traces[at.TraceID]
+			t.changed = append(t.changed, timeRange{min(before, at.Until), max(before, at.Until)})
+			o.rows.setUntil(*at)
+		}
+	}
+}
+
+// owner is the work on an owner.
+func (o *observer) owner(id string) *ownerWork {
+	w := o.owners[id]
+	if w == nil {
+		w = &ownerWork{id: id}
+		o.owners[id] = w
+	}
+	return w
+}
+
+func (o *observer) touch(owner string, ranges ...timeRange) {
+	if owner != "" && len(ranges) > 0 {
+		w := o.owner(owner)
+		w.touched = append(w.touched, ranges...)
+	}
+}
+
+// resolveOwners finds the owners of the traces that may have another. Traces of tool calls without a parent follow the
+// one that asked for the call, and those that it asked for follow it.
+func (o *observer) resolveOwners() {
+	settled := make(map[string]bool)
+	var traces []string
+	for id, t := range o.traces {
+		if t.unsettled {
+			traces = append(traces, id)
+		}
+	}
+	for {
+		traces = append(traces, o.orphansOf(o.asked)...)
+		o.asked = nil
+		slices.Sort(traces)
+		traces = slices.DeleteFunc(slices.Compact(traces), func(id string) bool { return settled[id] })
+		if len(traces) == 0 {
+			return
+		}
+		for _, id := range traces {
+			settled[id] = true
+			o.resolveOwner(id)
+		}
+		traces = nil
+	}
+}
+
+// resolveOwner moves the observations of a trace to the session that it is built in,
+// where that is another than before.
+func (o *observer) resolveOwner(trace string) {
+	owner, t := o.ownerOf(trace), o.trace(trace)
+	before := t.owner
+	if owner == before {
+		return
+	}
+	t.owner = owner
+	if t.stored { // otherwise all of it is in the batch, and known to have changed
+		for _, r := range o.rows.ofTrace(trace) {
+			o.note(&r.Observation)
+			o.move(&r, before, owner)
+		}
+	}
+	o.rows.setOwner(trace, "", owner)
+}
+
+// trace is what decides on the owner of a trace.
+func (o *observer) trace(id string) *traceWork {
+	queries := o.readTrace(id)
+	t := o.traces[id]
+	if !t.read {
+		o.rows.ask(append(queries, t.readIdentity)...)
+	}
+	return t
+}
+
+// move has an observation rebuilt for its new owner. One that is new to the store was never part of what the former
+// owner has, so nothing of that is taken back.
+func (o *observer) move(r *ObservationRow, before, owner string) {
+	at := timeRange{r.Start, r.Until}
+	o.touch(owner, at)
+	if o.fresh[keyOf(&r.Observation)] {
+		return
+	}
+	o.touch(before, at)
+	for _, id := range []string{before, owner} {
+		w := o.owner(id)
+		w.moving, w.recount = true, w.recount || r.Attribution.UsageProof.Proof != 0
+	}
+	if owner == "" {
+		o.left = append(o.left, r.Observation)
+	}
+}
+
+// resolveThreads moves what sessions report outside of any trace to the owner of the trace
+// that their other observations are of. The spans of a sub-agent may be in the trace of
+// the session that started it, while some of its records, and its transcript, are in none.
+func (o *observer) resolveThreads() {
+	all := slices.SortedFunc(maps.Keys(o.threads), func(x, y thread) int {
+		return cmp.Or(strings.Compare(x.session, y.session), strings.Compare(x.dialect, y.dialect))
+	})
+	for _, thread := range all {
+		owner, records := o.rows.ofThread(thread)
+		for i := range records {
+			r := &records[i]
+			o.touch(r.Owner, timeRange{r.Start, r.Until})
+			o.move(r, r.Owner, owner)
+			o.rows.setOwner("", r.Source, owner)
+		}
+	}
+}
+
+// ownerOf is where all of a trace's observations are built: in the session that the
+// best key among them names; else where the model asked for a tool call of the
+// trace that has no parent; else in a session of its own. What the SDK reports is
+// not built again: a trace of its spans that names no other session has no owner.
+func (o *observer) ownerOf(trace string) string {
+	for path := []string{trace}; ; path = append(path, trace) {
+		t := o.trace(trace)
+		reported := slices.Concat(t.sessions, t.reported)
+		switch {
+		case t.named != "" && !slices.Contains(reported, t.named):
+			return t.named
+		case len(reported) > 0:
+			return ""
+		}
+		from := o.requester(t)
+		switch {
+		case from == nil:
+			return t.own
+		case from.traceID == "":
+			return from.owner
+		}
+		trace = from.traceID
+		if i := slices.Index(path, trace); i >= 0 {
+			// Each asked for a call of the next: no source reports that, but any may send it.
+			return o.trace(slices.Min(path[i:])).own
+		}
+	}
+}
+
+// requester is who asked for the first call of a trace that has no parent and that anybody asked for. Most are the
+// first one's.
+func (o *observer) requester(t *traceWork) *requester {
+	for some := range slices.Chunk(t.orphans, 8) {
+		found := make([]*requester, len(some))
+		queries := make([]query, len(some))
+		for i := range some {
+			queries[i] = readRequester(t.id, &some[i], &found[i])
+		}
+		o.rows.ask(queries...)
+		if i := slices.IndexFunc(found, func(r *requester) bool { return r != nil }); i >= 0 {
+			return found[i]
+		}
+	}
+	return nil
+}

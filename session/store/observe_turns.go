@@ -1,0 +1,363 @@
+package store
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math"
+	"math/rand/v2"
+	"slices"
+)
+
+// A turn is rebuilt whole. A turn of a thousand steps that arrives step by step would so be built a thousand times, and
+// cost as much as half a million steps. So only a short turn is rebuilt in the transaction that stores its observations.
+// Of a longer one that transaction marks the owner, and the engine has it rebuilt soon after, as often as that is cheap
+// enough: it reads the turn in a transaction of its own ([FindUnbuilt]), assembles it in none ([Unbuilt.Assemble]), and
+// has the rows replaced with a batch that has it as its Rebuilt. So nobody who stores something else waits for the
+// first two. A crash loses nothing: the observations and the mark are stored. Until then the answer of the turn is
+// incomplete, and shown as one that is still being written.
+//
+// The rows may be replaced though observations were added since the turn was read: those are marked, and no row depends
+// on them yet. They may not when any row of the owner was built since, when an observation was replaced, or has another
+// owner. All of that gives the mark another version.
+
+// rebuiltAtOnce is how many observations a window has at most that is rebuilt with each that is added.
+const rebuiltAtOnce = 256
+
+// Unbuilt is a range of an owner's time that is marked, as it was read.
+type Unbuilt struct {
+	mark     UnbuiltTurns
+	proofs   []UsageProof
+	segments [][]Observation
+	built    assembled
+	assemble Assembler
+	stale    bool
+}
+
+// assembled is what observations come to.
+type assembled struct {
+	rows []Observation
+	Assembly
+}
+
+// add assembles observations of an owner that belong together.
+func (a *assembled) add(assemble Assembler, owner string, proofs []UsageProof, rows []Observation) error {
+	part, err := assemble(&Window{Owner: owner, Proofs: proofs, Observations: rows})
+	if err == nil && len(part.Attribution) != len(rows) {
+		err = fmt.Errorf("%d attributions for %d observations", len(part.Attribution), len(rows))
+	}
+	if err != nil {
+		return fmt.Errorf("assemble session %s: %w", owner, err)
+	}
+	a.append(&assembled{rows, part})
+	return nil
+}
+
+func (a *assembled) append(part *assembled) {
+	a.rows = append(a.rows, part.rows...)
+	a.Messages = append(a.Messages, part.Messages...)
+	a.Decisions = append(a.Decisions, part.Decisions...)
+	a.Attribution = append(a.Attribution, part.Attribution...)
+}
+
+// Owner is whose turns they are.
+func (u *Unbuilt) Owner() string { return u.mark.Owner }
+
+// Stale reports, after a batch had u as its Rebuilt, that it must be read again.
+func (u *Unbuilt) Stale() bool { return u.stale }
+
+// FindUnbuilt reads what is marked of the first owner after another one, nil if there is none. It changes nothing. The
+// functions are those of a batch.
+func FindUnbuilt(tx Tx, functions *Batch, after string) (u *Unbuilt, err error) {
+	err = run(tx, func(set *rows) {
+		a := newApplier(set)
+		o := newObserver(&a, functions)
+		var w ownerWork
+		if set.ask(w.readMark(after)); w.mark == nil {
+			return
+		}
+		w.id, w.touched = w.mark.Owner, []timeRange{{w.mark.From, w.mark.To}}
+		set.ask(w.readProofs)
+		u = &Unbuilt{mark: *w.mark, proofs: w.proofs, assemble: functions.Assemble}
+		for _, win := range o.windows(&w) {
+			u.segments = append(u.segments, segments(win.read(set))...)
+		}
+	})
+	return u, err
+}
+
+// Assemble makes of what was read what its rows are to be.
+func (u *Unbuilt) Assemble() error {
+	for _, rows := range u.segments {
+		if err := u.built.add(u.assemble, u.mark.Owner, u.proofs, rows); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// takeRebuilt has the rows of the batch's Rebuilt replaced, unless it is stale.
+func (o *observer) takeRebuilt(u *Unbuilt) {
+	w := o.owner(u.mark.Owner)
+	u.stale = w.mark == nil || w.mark.Version != u.mark.Version || !slices.Equal(u.proofs, w.proofs)
+	if o.result.Unbuilt = u.stale || w.mark.Added != u.mark.Added; u.stale {
+		return
+	}
+	w.built = u.built
+	o.prove(w)
+	if !o.result.Unbuilt {
+		o.setMark(w, nil)
+	}
+}
+
+// setMark sets the mark of an owner, or deletes it.
+func (o *observer) setMark(w *ownerWork, m *UnbuiltTurns) {
+	if w.mark = m; m == nil {
+		m = &UnbuiltTurns{Owner: w.id}
+	}
+	o.rows.mark(*m)
+}
+
+// rebuildAll rebuilds every window that was touched. Where that shows that tokens were
+// counted otherwise than was assumed, all that was counted is rebuilt, once: the proof is
+// the same however the tokens are read.
+func (o *observer) rebuildAll() {
+	var owners []*ownerWork
+	var queries []query
+	for _, id := range slices.Sorted(maps.Keys(o.owners)) {
+		if w := o.owners[id]; len(w.touched) > 0 {
+			owners = append(owners, w)
+			queries = append(queries, w.readMark(""), w.readProofs)
+		}
+	}
+	o.rows.ask(queries...)
+	if u := o.batch.Rebuilt; u != nil {
+		o.takeRebuilt(u)
+	} else {
+		for _, w := range owners {
+			o.rebuild(w)
+		}
+	}
+	all := assembled{rows: o.left}
+	all.Attribution = make([]Attribution, len(o.left))
+	for i := range o.left {
+		o.rows.prove(&o.left[i], UsageProof{})
+	}
+	for _, w := range owners {
+		if o.reproven(w) {
+			o.rebuild(w)
+		}
+		all.append(&w.built)
+	}
+	for i := range all.rows {
+		if id := keyOf(&all.rows[i]); o.pending[id] {
+			o.pending[id] = all.Attribution[i].SessionID == ""
+		}
+	}
+	for _, pending := range o.pending {
+		if pending {
+			o.result.Pending++
+		}
+	}
+	o.replace(all.rows, &all.Assembly)
+}
+
+// reproven reports whether the observations of an owner prove something else than its windows were assembled with. It
+// touches all of them that were counted then.
+func (o *observer) reproven(w *ownerWork) bool {
+	if !w.proves && !w.recount {
+		return false
+	}
+	before := w.proofs
+	if o.rows.ask(w.readProofs); !w.recount && slices.Equal(before, w.proofs) {
+		return false
+	}
+	var counted *timeRange
+	if o.rows.ask(readCounted(w.id, &counted)); counted == nil {
+		return false
+	}
+	o.touch(w.id, *counted)
+	return true
+}
+
+// rebuild assembles the windows of an owner that were touched, except those that are to be rebuilt later.
+func (o *observer) rebuild(w *ownerWork) {
+	windows := o.windows(w)
+	defers := o.batch.Defer && !w.moving
+	if m := w.mark; m != nil && len(windows) > 0 && !defers {
+		// All that the mark is of is rebuilt, with what was touched.
+		o.touch(w.id, timeRange{m.From, m.To})
+		windows = o.windows(w)
+		o.setMark(w, nil)
+	}
+	if defers {
+		windows = o.postpone(w, windows)
+	}
+	w.built = assembled{}
+	for i := range windows {
+		for _, rows := range segments(windows[i].read(o.rows)) {
+			if err := w.built.add(o.batch.Assemble, w.id, w.proofs, rows); err != nil {
+				o.rows.fail(err)
+			}
+		}
+	}
+	o.prove(w)
+}
+
+// prove stores what observations prove that were assembled.
+func (o *observer) prove(w *ownerWork) {
+	for i := range w.built.rows {
+		n := &w.built.rows[i]
+		if proof := w.built.Attribution[i].UsageProof; proof != n.Attribution.UsageProof {
+			o.rows.prove(n, proof)
+			w.proves = true
+		}
+	}
+}
+
+// window is a range of an owner's time that must be rebuilt.
+type window struct {
+	timeRange
+	owner string
+}
+
+// windows are those of an owner that must be rebuilt because of what was touched, in order of time: from where a turn
+// opens to where another one does, where nothing reaches across.
+func (o *observer) windows(w *ownerWork) (found []window) {
+	touched := slices.Clone(w.touched)
+	slices.SortFunc(touched, func(x, y timeRange) int { return cmp.Compare(x.from, y.from) })
+	for _, at := range touched {
+		if n := len(found); n > 0 && at.to < found[n-1].to {
+			continue // it is in a window that was found
+		}
+		next := window{timeRange{o.boundary(w.id, at.from, true), o.boundary(w.id, at.to+1, false)}, w.id}
+		for n := len(found); n > 0 && next.from < found[n-1].to; n = len(found) {
+			next.from, next.to = min(next.from, found[n-1].from), max(next.to, found[n-1].to)
+			found = found[:n-1]
+		}
+		found = append(found, next)
+	}
+	return found
+}
+
+// boundary is the last time before at when an observation opens a turn and none reaches across, or the first one from
+// at on. Where there is none, it is the least time or the greatest.
+func (o *observer) boundary(owner string, at int64, before bool) int64 {
+	for o.rows.err == nil {
+		var across *timeRange
+		start, ok := o.rows.opening(owner, at, before, &across)
+		switch {
+		case ok && across == nil:
+			return start
+		case ok && before:
+			at = min(start, across.from+1)
+		case ok:
+			at = max(start+1, across.to)
+		case before:
+			return math.MinInt64
+		default:
+			return math.MaxInt64
+		}
+	}
+	return at
+}
+
+// segments cuts observations where one opens and none reaches across. It sorts them.
+func segments(all []Observation) [][]Observation {
+	slices.SortFunc(all, func(x, y Observation) int { return compareObservations(&x, &y) })
+	var cut [][]Observation
+	from, reach := 0, int64(math.MinInt64)
+	for i := range all {
+		// All that begin together are on one side of the cut.
+		if i > from && all[i].Start > all[i-1].Start && reach <= all[i].Start && opensAt(all[i:]) {
+			cut = append(cut, all[from:i:i])
+			from = i
+		}
+		reach = max(reach, all[i].Until)
+	}
+	if from < len(all) {
+		cut = append(cut, all[from:])
+	}
+	return cut
+}
+
+// opensAt reports whether one of those that begin with the first opens a turn.
+func opensAt(rest []Observation) bool {
+	for i := range rest {
+		if rest[i].Start != rest[0].Start {
+			break
+		}
+		if rest[i].Opens {
+			return true
+		}
+	}
+	return false
+}
+
+// postpone marks the owner for the windows that are to be rebuilt later, and returns the others: short ones, to which
+// the mark does not belong.
+func (o *observer) postpone(w *ownerWork, windows []window) (now []window) {
+	for _, win := range windows {
+		count, answer := win.size(o.rows)
+		within := w.mark != nil && win.from <= w.mark.To && w.mark.From < win.to
+		if count <= rebuiltAtOnce && !within {
+			now = append(now, win)
+			continue
+		}
+		m := UnbuiltTurns{Owner: w.id, From: math.MaxInt64, To: math.MinInt64, Version: rand.Int64()}
+		if w.mark != nil {
+			m = *w.mark
+		}
+		m.Added++
+		for _, at := range w.touched {
+			if at.from < win.to && win.from <= at.to {
+				m.From, m.To = min(m.From, at.from), max(m.To, at.to)
+			}
+		}
+		o.setMark(w, &m)
+		o.result.Unbuilt = true
+		for i := range o.batch.Observations {
+			n := &o.batch.Observations[i]
+			if win.from <= n.Start && n.Start < win.to && o.storedOwner(n) == w.id {
+				delete(o.pending, keyOf(n))
+			}
+		}
+		if answer != "" {
+			answering := &o.session(w.id).observed
+			answering.unbuilt = append(answering.unbuilt, answer)
+		}
+	}
+	if w.mark != nil && len(windows) > 0 && (len(now) > 0 || w.replacing) {
+		m := *w.mark
+		m.Version = rand.Int64()
+		o.setMark(w, &m)
+	}
+	return now
+}
+
+// storedOwner is where an observation of the batch is kept.
+func (o *observer) storedOwner(n *Observation) string {
+	if n.TraceID != "" {
+		return o.traces[n.TraceID].owner
+	}
+	if row := o.rows.observation(keyOf(n)); row != nil {
+		return row.Owner
+	}
+	return ""
+}
+
+// markUnbuilt marks answers as incomplete, as the turn that they are of is until it is rebuilt.
+func (a *applier) markUnbuilt(w *sessionWork) {
+	for _, id := range w.observed.unbuilt {
+		old := a.rows.message(id)
+		if old == nil || old.SessionID != w.id {
+			continue
+		}
+		m := *old
+		m.MetadataJSON = editTrace(object(m.MetadataJSON), func(ours map[string]json.RawMessage) {
+			ours["incomplete"] = json.RawMessage("true")
+		})
+		a.putMessage(w, &m, old)
+	}
+}
