@@ -129,6 +129,18 @@ func (a *applier) syncFork(w, child *sessionWork, all bool, touched map[string]b
 	if point != nil && point.SessionID != w.id {
 		point = nil
 	}
+	if point == nil && f.MessageAt != 0 {
+		// It has another id now, as what came late wants it: it is the last one of its time.
+		messages := a.rows.messagesFrom(w.id, Position{})
+		for i := range messages {
+			if messages[i].CreatedAt <= f.MessageAt {
+				point = &messages[i]
+			}
+		}
+		if point != nil && session.Deref(child.row.ParentMessageID) != point.ID {
+			child.row.ParentMessageID, child.dirty = &point.ID, true
+		}
+	}
 	// A message that was touched may be gone: a copy in a fork that is the parent
 	// of this one.
 	ids := maps.Clone(touched)

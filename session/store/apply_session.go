@@ -2,14 +2,12 @@ package store
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/json"
 	"hash/crc32"
 	"maps"
 	"math"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/agenttrace/agenttrace/internal/jsonscan"
 	"github.com/agenttrace/agenttrace/session"
@@ -293,53 +291,6 @@ func encodeObject(values map[string]json.RawMessage) string {
 		b = append(append(jsonscan.AppendString(b, key), ':'), values[key]...)
 	}
 	return string(append(b, '}'))
-}
-
-func (w *sessionWork) mergeRewind(rw Rewind) {
-	s := &w.row.State
-	i, found := slices.BinarySearchFunc(s.Rewinds, rw, compareRewinds)
-	switch {
-	case !found:
-		s.Rewinds = slices.Insert(s.Rewinds, i, rw)
-		w.begin(rw)
-	case rw.Undone && !s.Rewinds[i].Undone:
-		s.Rewinds[i].Undone = true
-	default:
-		return
-	}
-	w.redraw, w.resync, w.dirty, w.news = true, true, true, true
-}
-
-// begin notes that a rewind has not hidden anything yet.
-func (w *sessionWork) begin(rw Rewind) {
-	set(&w.fresh, rw, true)
-}
-
-func compareRewinds(x, y Rewind) int {
-	return cmp.Or(cmp.Compare(x.At, y.At), strings.Compare(x.To, y.To))
-}
-
-// redrawHidden hides and shows messages as the rewinds want it.
-func (a *applier) redrawHidden(w *sessionWork) {
-	messages := a.rows.messagesFrom(w.id, Position{})
-	for i := range messages {
-		m := &messages[i]
-		hidden := w.hidden(m, m, a.rows)
-		if equal(hidden, m.HiddenAt) {
-			continue
-		}
-		w.remember(m.ID, m)
-		m.HiddenAt = hidden
-		a.wrote(true, a.rows.putMessage(m))
-		w.touched[m.ID] = true
-	}
-	w.recut, w.resum = true, true
-}
-
-// hides reports whether a message hidden at that time was hidden by a rewind that
-// telemetry reported. Another program's rewinds are left alone.
-func (w *sessionWork) hides(at int64) bool {
-	return slices.ContainsFunc(w.row.State.Rewinds, func(r Rewind) bool { return r.At == at })
 }
 
 // moveCut finds the compaction in force and the position from which messages

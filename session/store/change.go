@@ -155,6 +155,9 @@ type Rewind struct {
 	To     string `json:"to"`
 	At     int64  `json:"at"`
 	Undone bool   `json:"undone,omitempty"`
+	// ToAt is when To was created, where that is known. It counts while there is no such message: the turns of other
+	// agents may get other ids when something arrives late.
+	ToAt int64 `json:"to_at,omitempty"`
 }
 
 // Fork copies every message of the session From that is not hidden, up to and
@@ -164,6 +167,8 @@ type Fork struct {
 	From    string `json:"from"`
 	Message string `json:"message"`
 	At      int64  `json:"at"`
+	// MessageAt is when Message was created: see Rewind.ToAt.
+	MessageAt int64 `json:"message_at,omitempty"`
 }
 
 // MessageChange is what one source knows of a message.

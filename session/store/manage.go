@@ -61,11 +61,11 @@ func ForkSession(tx Tx, o ForkOptions) (id string, err error) {
 	if o.Now.IsZero() {
 		o.Now = time.Now()
 	}
-	row, err := existing(tx, o.From)
+	row, messages, err := existingWhole(tx, o.From)
 	if err != nil {
 		return "", err
 	}
-	message, err := forkPoint(tx, &o)
+	message, err := forkPoint(messages, &o)
 	if err != nil {
 		return "", err
 	}
@@ -92,6 +92,14 @@ func existing(tx Tx, id string) (*SessionRow, error) {
 	return row, err
 }
 
+// existingWhole returns a session that must be there with its messages, in order.
+func existingWhole(tx Tx, id string) (row *SessionRow, messages []session.Message, err error) {
+	if row, err = existing(tx, id); err == nil {
+		err = run(tx, func(r *rows) { messages = r.messagesFrom(id, Position{}) })
+	}
+	return row, messages, err
+}
+
 // change applies what is reported of one session.
 func change(tx Tx, c SessionChange) error {
 	result, err := Apply(tx, &Batch{Sessions: []SessionChange{c}})
@@ -101,54 +109,46 @@ func change(tx Tx, c SessionChange) error {
 	return err
 }
 
-// messageOf returns a message that must be the session's.
-func messageOf(tx Tx, sessionID, id string) (*session.Message, error) {
-	var m *session.Message
-	err := run(tx, func(r *rows) { m = r.message(id) })
-	if err == nil && (m == nil || m.SessionID != sessionID) {
-		err = fmt.Errorf("message %s of session %s: %w", id, sessionID, ErrNotFound)
+// indexOf is where a message is that the session must have, and that must not be hidden. what is done there.
+func indexOf(messages []session.Message, sessionID, id, what string) (int, error) {
+	i := slices.IndexFunc(messages, func(m session.Message) bool { return m.ID == id })
+	switch {
+	case i < 0:
+		return 0, fmt.Errorf("message %s of session %s: %w", id, sessionID, ErrNotFound)
+	case messages[i].HiddenAt != nil:
+		return i, fmt.Errorf("%s: %w", what, ErrHidden)
 	}
-	return m, err
+	return i, nil
 }
 
-// messagesOf returns the messages of a session from a position on.
-func messagesOf(tx Tx, sessionID string, from Position) (messages []session.Message, err error) {
-	err = run(tx, func(r *rows) { messages = r.messagesFrom(sessionID, from) })
-	return messages, err
-}
-
-// forkPoint is the id of the last message that a fork copies.
-func forkPoint(tx Tx, o *ForkOptions) (string, error) {
+// forkPoint is the last message that a fork copies.
+func forkPoint(messages []session.Message, o *ForkOptions) (*session.Message, error) {
 	if o.Message != "" {
-		m, err := messageOf(tx, o.From, o.Message)
-		if err == nil && m.HiddenAt != nil {
-			err = fmt.Errorf("fork session %s at %s: %w", o.From, o.Message, ErrHidden)
+		i, err := indexOf(messages, o.From, o.Message, "fork session "+o.From+" at "+o.Message)
+		if err != nil {
+			return nil, err
 		}
-		return o.Message, err
+		return &messages[i], nil
 	}
-	messages, err := messagesOf(tx, o.From, Position{})
-	for _, m := range slices.Backward(messages) {
-		if m.HiddenAt == nil {
-			return m.ID, err
+	for i := range slices.Backward(messages) {
+		if messages[i].HiddenAt == nil {
+			return &messages[i], nil
 		}
 	}
-	if err == nil {
-		err = fmt.Errorf("messages of session %s: %w", o.From, ErrNotFound)
-	}
-	return "", err
+	return nil, fmt.Errorf("messages of session %s: %w", o.From, ErrNotFound)
 }
 
 // forkOf reports of a new session what is to be reported of a fork made at a time (Unix
 // milliseconds).
-func forkOf(parent *SessionRow, id, message string, at int64, o *ForkOptions,
+func forkOf(parent *SessionRow, id string, message *session.Message, at int64, o *ForkOptions,
 	metadata map[string]json.RawMessage) SessionChange {
 	value := func(text string) *Value {
 		return &Value{Text: text, At: at * 1e6, Rank: RankFinal}
 	}
 	c := ChangeOf(&parent.Session, at)
 	c.ID, c.Permissions = id, nil
-	c.ParentID, c.ParentMessageID = value(parent.ID), value(message)
-	c.Fork = &Fork{From: parent.ID, Message: message, At: at}
+	c.ParentID, c.ParentMessageID = value(parent.ID), value(message.ID)
+	c.Fork = &Fork{From: parent.ID, Message: message.ID, At: at, MessageAt: message.CreatedAt}
 	switch {
 	case o.Title != "":
 		c.Title = value(strings.ToValidUTF8(o.Title, "\uFFFD"))
@@ -186,21 +186,16 @@ type Rewound struct {
 // The error for a session that is not there, or a message that the session has not,
 // wraps ErrNotFound; others wrap [ErrNotUsers] and [ErrHidden].
 func RewindSession(tx Tx, id, to string, now time.Time) (Rewound, error) {
-	row, err := existing(tx, id)
+	row, messages, err := existingWhole(tx, id)
 	if err != nil {
 		return Rewound{}, err
 	}
-	m, err := messageOf(tx, id, to)
-	switch {
-	case err != nil:
-		return Rewound{}, err
-	case m.Role != session.RoleUser:
-		return Rewound{}, fmt.Errorf("rewind session %s to %s: %w", id, to, ErrNotUsers)
-	case m.HiddenAt != nil:
-		return Rewound{}, fmt.Errorf("rewind session %s to %s: %w", id, to, ErrHidden)
+	i, err := indexOf(messages, id, to, "rewind session "+id+" to "+to)
+	if (err == nil || errors.Is(err, ErrHidden)) && messages[i].Role != session.RoleUser {
+		err = fmt.Errorf("rewind session %s to %s: %w", id, to, ErrNotUsers)
 	}
-	after, err := messagesOf(tx, id, PositionOf(m))
-	if !slices.ContainsFunc(after, func(o session.Message) bool { return o.ID != to && o.HiddenAt == nil }) {
+	visible := func(m session.Message) bool { return m.HiddenAt == nil }
+	if err != nil || !slices.ContainsFunc(messages[i+1:], visible) {
 		return Rewound{}, err
 	}
 	// No two rewinds have one time, so that one of them is the last.
@@ -208,18 +203,14 @@ func RewindSession(tx Tx, id, to string, now time.Time) (Rewound, error) {
 	for _, old := range row.State.Rewinds {
 		at = max(at, old.At+1)
 	}
-	return rewind(tx, id, Rewind{To: to, At: at})
+	return rewind(tx, id, messages, Rewind{To: to, At: at, ToAt: messages[i].CreatedAt})
 }
 
 // UnrewindSession undoes the last rewind of a session that holds, whoever made it: what it
 // hid is seen again, except for what an earlier one hides too. The error where there is
 // none wraps [ErrNoRewind], that for a session that is not there ErrNotFound.
 func UnrewindSession(tx Tx, id string) (Rewound, error) {
-	row, err := existing(tx, id)
-	if err != nil {
-		return Rewound{}, err
-	}
-	messages, err := messagesOf(tx, id, Position{})
+	row, messages, err := existingWhole(tx, id)
 	if err != nil {
 		return Rewound{}, err
 	}
@@ -228,7 +219,7 @@ func UnrewindSession(tx Tx, id string) (Rewound, error) {
 		return Rewound{}, fmt.Errorf("session %s: %w", id, ErrNoRewind)
 	}
 	last.Undone = true
-	return rewind(tx, id, *last)
+	return rewind(tx, id, messages, *last)
 }
 
 // lastRewind is the last rewind that holds. One that another program made, or that
@@ -256,16 +247,12 @@ func lastRewind(row *SessionRow, messages []session.Message) (last *Rewind) {
 	return last
 }
 
-// rewind applies a rewind and returns with it the messages that it hid or brought back.
-func rewind(tx Tx, id string, rw Rewind) (Rewound, error) {
-	before, err := messagesOf(tx, id, Position{})
-	if err != nil {
-		return Rewound{}, err
-	}
+// rewind applies a rewind and returns with it the messages that it hid or brought back. before are those of the session.
+func rewind(tx Tx, id string, before []session.Message, rw Rewind) (Rewound, error) {
 	if err := change(tx, SessionChange{ID: id, Rewinds: []Rewind{rw}}); err != nil {
 		return Rewound{}, err
 	}
-	after, err := messagesOf(tx, id, Position{})
+	_, after, err := existingWhole(tx, id)
 	if err == nil && len(before) != len(after) {
 		err = fmt.Errorf("rewind session %s: it had %d messages and has %d", id, len(before), len(after))
 	}
