@@ -24,45 +24,36 @@ const envAuthor = "AGENTTRACE_AUTHOR"
 func newAnnotate() *cobra.Command {
 	var a annotator
 	var list, asJSON bool
-	cmd := described("annotate", flags{
+	return described("annotate", flags{
 		"turn": &a.turn, "part": &a.part, "tag": &a.tags, "untag": &a.untag, "score": &a.scores, "note": &a.notes,
 		"remove": &a.remove, "comment": &a.comment, "author": &a.author, "list": &list, "json": &asJSON,
-	}, &cobra.Command{
-		ValidArgsFunction: completeSessions,
-		Args:              exactly(1, "a session"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := a.check(cmd, list); err != nil {
+	}, exactly(1, "a session"), func(cmd *cobra.Command, args []string) error {
+		if err := a.check(cmd, list); err != nil {
+			return err
+		}
+		if list {
+			return withSession(cmd, args[0], func(_ context.Context, r document.Reader, id string) error {
+				return listAnnotations(cmd, r, id, asJSON)
+			})
+		}
+		return withWriter(cmd, func(ctx context.Context, s store.Service) error {
+			id, err := s.Resolve(ctx, args[0])
+			if err != nil {
 				return err
 			}
-			report := func(ctx context.Context, r store.Reader, id string) error {
-				if !list && !asJSON {
-					return nil
-				}
-				return listAnnotations(cmd, r, id, asJSON)
+			changes, err := a.changes(ctx, s, id)
+			if err == nil {
+				err = s.Annotate(ctx, changes)
 			}
-			if list {
-				return withSession(cmd, args[0], report)
+			if err != nil {
+				return err
 			}
-			return withWriter(cmd, func(ctx context.Context, s store.Service) error {
-				id, err := s.Resolve(ctx, args[0])
-				if err != nil {
-					return err
-				}
-				changes, err := a.changes(ctx, s, id, time.Now())
-				if err != nil {
-					return err
-				}
-				if err := s.Annotate(ctx, changes); err != nil {
-					return err
-				}
-				if !asJSON {
-					fmt.Fprintf(cmd.ErrOrStderr(), "%s has %s changed\n", id, counted(len(changes), "annotation"))
-				}
-				return report(ctx, s, id)
-			})
-		},
+			if asJSON {
+				return listAnnotations(cmd, s, id, true)
+			}
+			return note(cmd, "%s has %s changed\n", id, counted(len(changes), "annotation"))
+		})
 	})
-	return cmd
 }
 
 // annotator is what the command line asks for.
@@ -76,6 +67,7 @@ type annotator struct {
 func (a *annotator) check(cmd *cobra.Command, list bool) error {
 	sets := len(a.tags) + len(a.scores)
 	all := sets + len(a.untag) + len(a.notes) + len(a.remove)
+	turn := cmd.Flags().Changed("turn")
 	switch {
 	case list && all > 0:
 		return usagef("--list changes nothing; leave it out, or the other flags")
@@ -83,12 +75,11 @@ func (a *annotator) check(cmd *cobra.Command, list bool) error {
 		return usagef("annotate has nothing to do; add --tag, --score, --note, --untag, --remove or --list")
 	case a.comment != "" && sets == 0:
 		return usagef("--comment is a remark on tags and scores; use --note for a text of its own")
-	case cmd.Flags().Changed("turn") && a.part != "":
+	case turn && a.part != "":
 		return usagef("--turn and --part exclude each other; use one of them")
-	case cmd.Flags().Changed("turn") && a.turn < 1:
+	case turn && a.turn < 1:
 		return usagef("--turn is %d; turns are counted from 1", a.turn)
-	}
-	if a.author == "" {
+	case a.author == "":
 		a.author = author()
 	}
 	return nil
@@ -107,63 +98,39 @@ func author() string {
 }
 
 // changes are the annotations to be stored.
-func (a *annotator) changes(ctx context.Context, r store.Reader, id string, now time.Time) ([]store.Annotation, error) {
+func (a *annotator) changes(ctx context.Context, r store.Reader, id string) ([]store.Annotation, error) {
 	message, part, err := web.AnnotationTarget(ctx, r, id, a.turn, a.part)
 	if err != nil {
 		return nil, err
 	}
-	to, err := web.NewAnnotator(ctx, r, id, now)
-	if err != nil {
-		return nil, err
+	to, err := web.NewAnnotator(ctx, r, id, time.Now())
+	// each calls do with the values of a flag until one is an error.
+	each := func(values []string, do func(value string) error) {
+		for _, value := range values {
+			if err == nil {
+				err = do(value)
+			}
+		}
 	}
 	set := func(kind, name, comment string, value float64) error {
 		_, err := to.Set(store.Annotation{MessageID: message, PartID: part, Kind: kind, Name: name, Value: value,
 			Comment: comment, Author: a.author})
 		return err
 	}
-	for _, name := range a.tags {
-		if err := set(store.AnnotationTag, name, a.comment, 0); err != nil {
-			return nil, err
+	each(a.tags, func(name string) error { return set(store.AnnotationTag, name, a.comment, 0) })
+	each(a.untag, func(name string) error { return to.Untag(message, part, name) })
+	each(a.scores, func(text string) error {
+		at := max(0, strings.LastIndex(text, "="))
+		name, number := text[:at], strings.TrimPrefix(text[at:], "=")
+		value, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
+		if name == "" || err != nil || math.IsNaN(value) || math.IsInf(value, 0) {
+			return usagef("--score %q is not a name and a number; use one such as quality=0.8", text)
 		}
-	}
-	for _, name := range a.untag {
-		if err := to.Untag(message, part, name); err != nil {
-			return nil, err
-		}
-	}
-	for _, score := range a.scores {
-		name, value, err := parseScore(score)
-		if err != nil {
-			return nil, err
-		}
-		if err := set(store.AnnotationScore, name, a.comment, value); err != nil {
-			return nil, err
-		}
-	}
-	for _, text := range a.notes {
-		if err := set(store.AnnotationNote, "", text, 0); err != nil {
-			return nil, err
-		}
-	}
-	for _, id := range a.remove {
-		if err := to.Remove(id); err != nil {
-			return nil, err
-		}
-	}
-	return to.Changes(), nil
-}
-
-// parseScore reads name=number.
-func parseScore(text string) (name string, value float64, _ error) {
-	at := strings.LastIndex(text, "=")
-	if at > 0 {
-		var err error
-		value, err = strconv.ParseFloat(strings.TrimSpace(text[at+1:]), 64)
-		if err == nil && !math.IsNaN(value) && !math.IsInf(value, 0) {
-			return text[:at], value, nil
-		}
-	}
-	return "", 0, usagef("--score %q is not a name and a number; use one such as quality=0.8", text)
+		return set(store.AnnotationScore, name, a.comment, value)
+	})
+	each(a.notes, func(text string) error { return set(store.AnnotationNote, "", text, 0) })
+	each(a.remove, to.Remove)
+	return to.Changes(), err
 }
 
 // listAnnotations prints the annotations of a session that are not undone.
@@ -177,8 +144,7 @@ func listAnnotations(cmd *cobra.Command, r store.Reader, id string, asJSON bool)
 		return writeJSON(cmd, all)
 	}
 	if len(all) == 0 {
-		_, err := fmt.Fprintf(cmd.ErrOrStderr(), "session %s has no annotations\n", id)
-		return err
+		return note(cmd, "session %s has no annotations\n", id)
 	}
 	turns := map[string]int{}
 	if slices.ContainsFunc(all, func(n document.Annotation) bool { return n.MessageID != "" }) {

@@ -12,8 +12,6 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/spf13/cobra"
-
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/formats"
 	"github.com/agenttrace/agenttrace/session/document"
@@ -28,25 +26,31 @@ const maxSideFile = 256 << 20
 
 // sideFile is a file that a session refers to.
 type sideFile struct {
-	session, path string
-	size          int64
-	sha256        string
+	path   string
+	size   int64
+	sha256 string
 }
 
 // writeBundle writes a zip with a transcript per session and the side files.
-func (e *exporter) writeBundle(cmd *cobra.Command, each func(func(*formats.Source) error) error) error {
+func (e *exporter) writeBundle() error {
 	var missing []string
-	err := e.out.write(cmd, e.bundle, e.format.JSON, func(w io.Writer) error {
+	err := e.out.write(e.cmd, e.bundle, e.format.JSON, func(w io.Writer) error {
 		z := zip.NewWriter(w)
 		packed := make(map[string]string) // by SHA-256, the name in the zip
-		err := each(func(s *formats.Source) error {
+		err := e.each(func(s *formats.Source) error {
 			s.Files = make(map[string]string)
-			for _, f := range sideFiles(document.Build(s.Input)) {
+			seen := make(map[string]bool)
+			for c := range document.Build(s.Input).ToolCalls() {
+				f := sideFile{c.OutputPath, c.OutputSize, strings.ToLower(c.OutputSHA256)}
+				if f.path == "" || seen[f.path] {
+					continue
+				}
+				seen[f.path] = true
 				name, ok := packed[f.sha256]
 				if !ok {
 					content, err := f.read(s.Transcript.Session.WorkspaceRoot)
 					if err != nil {
-						missing = append(missing, fmt.Sprintf("%s: %s: %v", f.session, f.path, err))
+						missing = append(missing, fmt.Sprintf("%s: %s: %v", s.Transcript.Session.ID, f.path, err))
 						continue
 					}
 					name = "files/" + f.sha256[:16] + "-" + codec.FileName(
@@ -73,7 +77,7 @@ func (e *exporter) writeBundle(cmd *cobra.Command, each func(func(*formats.Sourc
 		return err
 	}
 	for _, m := range missing {
-		fmt.Fprintf(cmd.ErrOrStderr(), "agenttrace: left out: %s\n", document.Line(m))
+		_ = note(e.cmd, "agenttrace: left out: %s\n", document.Line(m))
 	}
 	return nil
 }
@@ -98,19 +102,6 @@ func fileExt(path string) string {
 		return ""
 	}
 	return ext
-}
-
-// sideFiles are those that the calls of a session put their outputs in, each once.
-func sideFiles(doc *document.Document) []sideFile {
-	var all []sideFile
-	seen := make(map[string]bool)
-	for c := range doc.ToolCalls() {
-		if c.OutputPath != "" && !seen[c.OutputPath] {
-			seen[c.OutputPath] = true
-			all = append(all, sideFile{doc.Session.ID, c.OutputPath, c.OutputSize, strings.ToLower(c.OutputSHA256)})
-		}
-	}
-	return all
 }
 
 // read returns the file, which is looked for below the workspace where its path says no

@@ -24,75 +24,66 @@ import (
 
 func newCheck() *cobra.Command {
 	var rules bool
-	cmd := described("check", flags{"rules": &rules}, &cobra.Command{
-		ValidArgsFunction: completeSessions,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			out := cmd.OutOrStdout()
-			if rules {
-				if len(args) > 0 {
-					return usagef("--rules lists the rules and checks nothing; leave %q out, or the flag", args[0])
-				}
-				for _, r := range append(session.Rules(), digestRule) {
-					if _, err := fmt.Fprintf(out, "%-16s %s\n", r.Rule, r.Doc); err != nil {
-						return err
-					}
-				}
-				for _, r := range session.NoticeRules() {
-					if _, err := fmt.Fprintf(out, "%-16s Notice: %s\n", r.Rule, r.Doc); err != nil {
-						return err
-					}
-				}
-				return nil
-			}
-			idleTimeout, err := idleTimeout(cmd)
+	return described("check", flags{"rules": &rules}, nil, func(cmd *cobra.Command, args []string) error {
+		if rules && len(args) > 0 {
+			return usagef("--rules lists the rules and checks nothing; leave %q out, or the flag", args[0])
+		}
+		if rules {
+			return printRules(cmd.OutOrStdout())
+		}
+		idleTimeout, err := idleTimeout(cmd)
+		if err != nil {
+			return err
+		}
+		c := checker{cmd: cmd, idleTimeout: idleTimeout}
+		if len(args) == 0 {
+			address, path, err := place(cmd)
 			if err != nil {
 				return err
 			}
-			c := checker{cmd: cmd, out: out, idleTimeout: idleTimeout}
-			address, err := remote(cmd)
+			if args = []string{path}; address != "" {
+				args = nil
+				err = c.checkAll(openStore(cmd))
+			}
 			if err != nil {
 				return err
 			}
-			if len(args) == 0 && address != "" {
-				if err := c.checkAll(openStore(cmd)); err != nil {
-					return err
-				}
-			} else if len(args) == 0 {
-				path, err := storePath(cmd)
-				if err != nil {
-					return err
-				}
-				args = []string{path}
+		}
+		for _, arg := range args {
+			if err := c.check(arg); err != nil {
+				return err
 			}
-			for _, arg := range args {
-				if err := c.check(arg); err != nil {
-					return err
-				}
-			}
-			summary := counted(c.sessions, "session") + " checked, " + counted(c.violations, "violation")
-			if c.notices > 0 {
-				summary += ", " + counted(c.notices, "notice")
-			}
-			fmt.Fprintln(cmd.ErrOrStderr(), summary)
-			if c.violations > 0 {
-				return errFinding
-			}
-			return nil
-		},
+		}
+		summary := counted(c.sessions, "session") + " checked, " + counted(c.violations, "violation")
+		if c.notices > 0 {
+			summary += ", " + counted(c.notices, "notice")
+		}
+		_ = note(cmd, "%s\n", summary)
+		if c.violations > 0 {
+			return errFinding
+		}
+		return nil
 	})
-	return cmd
 }
 
-func counted(n int, what string) string {
-	return document.Plural(n, what, what+"s")
+// printRules prints the rules that sessions are checked by.
+func printRules(w io.Writer) error {
+	var b strings.Builder
+	for _, r := range append(session.Rules(), digestRule) {
+		fmt.Fprintf(&b, "%-16s %s\n", r.Rule, r.Doc)
+	}
+	for _, r := range session.NoticeRules() {
+		fmt.Fprintf(&b, "%-16s Notice: %s\n", r.Rule, r.Doc)
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
 }
 
+// checker counts what it finds.
 type checker struct {
-	cmd                  *cobra.Command
-	out                  io.Writer
-	sessions, violations int
-	notices              int
-	idleTimeout          time.Duration
+	cmd                           *cobra.Command
+	sessions, violations, notices int
+	idleTimeout                   time.Duration
 }
 
 // check checks what an argument names: a store by its address, or a file if there is one of that name.
@@ -104,8 +95,8 @@ func (c *checker) check(arg string) error {
 		return c.checkAll(stores.OpenReader(c.cmd.Context(), arg))
 	}
 	f, err := os.Open(arg)
-	switch {
-	case errors.Is(err, fs.ErrNotExist) && !strings.ContainsAny(arg, "./\\"):
+	switch missing := errors.Is(err, fs.ErrNotExist); {
+	case missing && !strings.ContainsAny(arg, "./\\"):
 		r, err := openStore(c.cmd)
 		if err != nil {
 			return err
@@ -116,33 +107,25 @@ func (c *checker) check(arg string) error {
 			return err
 		}
 		return c.checkStored(r, id)
+	case missing:
+		return fmt.Errorf("check %s: %w: no such file; name a store, an export or a session of the store", arg,
+			store.ErrNotFound)
 	case err != nil:
-		return noFileError(arg, err)
+		return fmt.Errorf("check %s: %w", arg, err)
 	}
 	defer f.Close()
 	if info, err := f.Stat(); err == nil && info.IsDir() {
 		return usagef("check %s: it is a directory; name the files in it", arg)
 	}
-	head := make([]byte, 16)
-	n, err := io.ReadFull(f, head)
-	if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.EOF) {
+	content := bufio.NewReaderSize(f, 64<<10)
+	head, err := content.Peek(16)
+	if err != nil && !errors.Is(err, io.EOF) {
 		return fmt.Errorf("read %s: %w", arg, err)
 	}
-	if string(head[:n]) == "SQLite format 3\x00" {
+	if string(head) == "SQLite format 3\x00" {
 		return readError(arg, c.checkAll(stores.OpenReader(c.cmd.Context(), arg)))
 	}
-	if _, err := f.Seek(0, io.SeekStart); err != nil {
-		return fmt.Errorf("read %s: %w", arg, err)
-	}
-	return c.checkExport(arg, f)
-}
-
-func noFileError(path string, err error) error {
-	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("check %s: %w: no such file; name a store, an export or a session of the store", path,
-			store.ErrNotFound)
-	}
-	return fmt.Errorf("check %s: %w", path, err)
+	return c.checkExport(arg, content)
 }
 
 // checkAll checks every session of a store, if it was opened, and closes it.
@@ -152,15 +135,12 @@ func (c *checker) checkAll(r store.Reader, err error) error {
 	}
 	defer r.Close()
 	ids, err := document.Reader{Reader: r}.SelectIDs(c.cmd.Context(), store.SessionFilter{}, "")
-	if err != nil {
-		return err
-	}
 	for _, id := range ids {
-		if err := c.checkStored(r, id); err != nil {
-			return err
+		if err == nil {
+			err = c.checkStored(r, id)
 		}
 	}
-	return nil
+	return err
 }
 
 func (c *checker) checkStored(r store.Reader, id string) error {
@@ -176,22 +156,15 @@ func (c *checker) checkStored(r store.Reader, id string) error {
 		return err
 	}
 	blobs, err := document.Blobs(c.cmd.Context(), r, t)
-	if err != nil {
-		return err
-	}
 	for i := range blobs {
 		b := &blobs[i]
-		if !b.Exact || document.Names(b) {
+		if err != nil || !b.Exact || document.Names(b) {
 			continue // one that arrived damaged, or was redacted, reports so itself
 		}
-		c.violations++
-		altered := fmt.Sprintf("row %s of %s: the text has another digest: it was altered [%s]", b.Digest, b.Kind,
-			digestRule.Rule)
-		if err := c.print(id, altered); err != nil {
-			return err
-		}
+		err = c.violation(id, fmt.Sprintf("row %s of %s: the text has another digest: it was altered [%s]", b.Digest,
+			b.Kind, digestRule.Rule))
 	}
-	return nil
+	return err
 }
 
 // digestRule is the one rule that a session's rows do not show by themselves.
@@ -201,7 +174,7 @@ var digestRule = session.RuleDoc{
 }
 
 // checkExport reads JSONL, or JSON if the first key of the text is one of the
-// nested form.
+// nested form. That a file cannot be read to its end is a finding.
 func (c *checker) checkExport(name string, file io.Reader) error {
 	r := bufio.NewReaderSize(file, 64<<10)
 	head, _ := r.Peek(512) // a shorter text has less
@@ -210,7 +183,7 @@ func (c *checker) checkExport(name string, file io.Reader) error {
 	if key, _ := d.Token(); open == json.Delim('{') && (key == "session" || key == "messages") {
 		s, err := jsonl.DecodeNested(r)
 		if err != nil {
-			return c.damaged(name, err)
+			return c.violation(name, err.Error())
 		}
 		return c.report(s.Transcript, s.SpanRefs)
 	}
@@ -222,27 +195,27 @@ func (c *checker) checkExport(name string, file io.Reader) error {
 	for t, err := range jsonl.DecodeKnown(r, newer) {
 		found = true
 		if err != nil {
-			return c.damaged(name, err)
+			return c.violation(name, err.Error())
 		}
 		if err := c.report(t, nil); err != nil {
 			return err
 		}
 	}
 	if !found {
-		return c.damaged(name, errors.New("no session in it"))
+		return c.violation(name, "no session in it")
 	}
 	return nil
 }
 
-// damaged reports a file that cannot be read to its end, which is a finding.
-func (c *checker) damaged(name string, err error) error {
+// violation counts and prints what is wrong in a file or a session.
+func (c *checker) violation(name, what string) error {
 	c.violations++
-	return c.print(name, err.Error())
+	return c.print(name, what)
 }
 
 // print prints what is found in a file or a session. Ids are whatever somebody sent.
 func (c *checker) print(name, what string) error {
-	_, err := fmt.Fprintln(c.out, document.Flat(name+": "+what))
+	_, err := fmt.Fprintln(c.cmd.OutOrStdout(), document.Flat(name+": "+what))
 	return err
 }
 
@@ -250,14 +223,13 @@ func (c *checker) print(name, what string) error {
 func (c *checker) report(t *session.Transcript, links []store.SpanRef) error {
 	c.sessions++
 	for _, v := range session.Check(t) {
-		c.violations++
-		if err := c.print(t.Session.ID, v.String()); err != nil {
+		if err := c.violation(t.Session.ID, v.String()); err != nil {
 			return err
 		}
 	}
 	for _, n := range document.NoticesOf(t, links, time.Now(), c.idleTimeout) {
 		c.notices++
-		if _, err := fmt.Fprintln(c.out, noticeLine(t.Session.ID, &n)); err != nil {
+		if _, err := fmt.Fprintln(c.cmd.OutOrStdout(), noticeLine(t.Session.ID, &n)); err != nil {
 			return err
 		}
 	}

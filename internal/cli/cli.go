@@ -1,4 +1,4 @@
-// Package cli is the command line of agenttrace: a file per subcommand, and manual.txt with their help.
+// Package cli is the command line of agenttrace: a function for each subcommand, and manual.txt with their help.
 //
 // Rules of the interface. Data goes to standard output, everything else to
 // standard error. What comes from a session is never written to a terminal as it
@@ -16,6 +16,8 @@ import (
 	"io/fs"
 	"os"
 	"os/signal"
+	"runtime"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"syscall"
@@ -167,23 +169,16 @@ func classify(err error) (code int, hint string) {
 }
 
 func newRoot(version string) *cobra.Command {
-	root := described("agenttrace", nil, &cobra.Command{
-		Version:       version,
-		SilenceUsage:  true,
-		SilenceErrors: true,
-		Args:          cobra.ArbitraryArgs,
-
-		SuggestionsMinimumDistance: 2,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return cmd.Help()
-			}
-			if like := cmd.SuggestionsFor(args[0]); len(like) > 0 {
-				return usagef("there is no command %q; did you mean agenttrace %s?", args[0], like[0])
-			}
-			return usagef("there is no command %q; agenttrace help lists the commands", args[0])
-		},
+	root := described("agenttrace", nil, cobra.ArbitraryArgs, func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return cmd.Help()
+		}
+		if like := cmd.SuggestionsFor(args[0]); len(like) > 0 {
+			return usagef("there is no command %q; did you mean agenttrace %s?", args[0], like[0])
+		}
+		return usagef("there is no command %q; agenttrace help lists the commands", args[0])
 	})
+	root.Version, root.SilenceUsage, root.SilenceErrors, root.SuggestionsMinimumDistance = version, true, true, 2
 	root.SetFlagErrorFunc(flagError)
 	flags{"store": new(string), "remote": new(string)}.of("(store)", root.PersistentFlags())
 	_ = root.RegisterFlagCompletionFunc("store", func(*cobra.Command, []string, string) ([]string,
@@ -195,7 +190,7 @@ func newRoot(version string) *cobra.Command {
 	root.AddCommand(newDiff(), newReplay(), newStats(), newPrices(version), newSearch(), newFork(), newRewind(),
 		newArchive(), newTitle(), newAnnotate(), newView(version), newRemove(), newPrune(),
 		newCollectGarbage(), newBackup(), newMigrate(), newMCP(version))
-	root.AddCommand(described("exit-codes", nil, &cobra.Command{}), described("environment", nil, &cobra.Command{}))
+	root.AddCommand(described("exit-codes", nil, nil, nil), described("environment", nil, nil, nil))
 	root.InitDefaultCompletionCmd("complete")
 	root.InitDefaultHelpCmd()
 	for _, cmd := range root.Commands() {
@@ -253,4 +248,66 @@ func exactly(n int, what string) cobra.PositionalArgs {
 		}
 		return nil
 	}
+}
+
+// atLeastOne wants sessions.
+func atLeastOne(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return usagef("%s takes one session or more; %s --help shows examples", cmd.Name(), cmd.CommandPath())
+	}
+	return nil
+}
+
+// upToOne wants a session or none.
+func upToOne(what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) > 1 {
+			return exactly(1, what)(cmd, args)
+		}
+		return nil
+	}
+}
+
+func newCollect(version string) *cobra.Command {
+	c := collector.Command(version)
+	// The collector handles signals itself. With a context that the same signal
+	// ends it would have no time left to store what it has accepted.
+	run := c.RunE
+	c.RunE = func(cmd *cobra.Command, args []string) error {
+		cmd.SetContext(context.WithoutCancel(cmd.Context()))
+		return run(cmd, args)
+	}
+	for _, cmd := range append(c.Commands(), c) {
+		cmd.Args = exactly(0, "no arguments")
+	}
+	return c
+}
+
+// Version is that of the binary: as the linker set it, else that of the
+// module or of the commit it was built from.
+func Version(linked string) string {
+	if linked != "" {
+		return linked
+	}
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	if v := info.Main.Version; v != "" && v != "(devel)" {
+		return v
+	}
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" {
+			return "devel-" + s.Value[:min(12, len(s.Value))]
+		}
+	}
+	return "devel"
+}
+
+func newVersion(version string) *cobra.Command {
+	return described("version", nil, exactly(0, "no arguments"), func(cmd *cobra.Command, _ []string) error {
+		_, err := fmt.Fprintf(cmd.OutOrStdout(), "agenttrace %s %s %s/%s\n", version, runtime.Version(), runtime.GOOS,
+			runtime.GOARCH)
+		return err
+	})
 }

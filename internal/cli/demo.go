@@ -29,44 +29,41 @@ import (
 
 func newDemo(version string) *cobra.Command {
 	var otlp string
-	cmd := described("demo", flags{"otlp-endpoint": &otlp}, &cobra.Command{
-		Args: exactly(0, "no arguments"),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			path, err := ownStore(cmd)
-			if err != nil {
+	none := exactly(0, "no arguments")
+	return described("demo", flags{"otlp-endpoint": &otlp}, none, func(cmd *cobra.Command, _ []string) error {
+		path, err := ownStore(cmd)
+		if err != nil {
+			return err
+		}
+		if otlp != "" {
+			if err := answers(cmd.Context(), otlp); err != nil {
 				return err
 			}
-			if otlp != "" {
-				if err := answers(cmd.Context(), otlp); err != nil {
-					return err
-				}
-			}
-			begin := time.Now()
-			o := collector.Options{Version: version, Store: path, OTLPEndpoint: otlp}
-			named := cmd.Flags().Changed("store")
-			if !named && locked(cmd.Context(), path) {
-				named, o.Store = true, filepath.Join(filepath.Dir(path), "demo.db")
-				fmt.Fprintf(cmd.ErrOrStderr(), "Another writer holds %s. The demo uses %s.\n", path, o.Store)
-			}
-			result, err := runDemo(cmd.Context(), o, cmd.ErrOrStderr())
-			option := ""
-			if named {
-				option = " --store " + quote(stores.Name(o.Store))
-			}
-			if err == nil && !result.TestsPass {
-				err = errors.New(`"go test ./..." does not pass at the end`)
-			}
-			if err != nil && result.SessionID != "" && cmd.Context().Err() == nil {
-				return fmt.Errorf("the demo did not succeed: %w; see what it did with %s show %s%s", err, ownName(),
-					result.SessionID, option)
-			}
-			if err != nil {
-				return err
-			}
-			return showDemo(cmd, o.Store, option, result, otlp, time.Since(begin))
-		},
+		}
+		begin := time.Now()
+		o := collector.Options{Version: version, Store: path, OTLPEndpoint: otlp}
+		named := cmd.Flags().Changed("store")
+		if !named && locked(cmd.Context(), path) {
+			named, o.Store = true, filepath.Join(filepath.Dir(path), "demo.db")
+			_ = note(cmd, "Another writer holds %s. The demo uses %s.\n", path, o.Store)
+		}
+		result, err := runDemo(cmd.Context(), o, cmd.ErrOrStderr())
+		option := ""
+		if named {
+			option = " --store " + quote(stores.Name(o.Store))
+		}
+		if err == nil && !result.TestsPass {
+			err = errors.New(`"go test ./..." does not pass at the end`)
+		}
+		if err != nil && result.SessionID != "" && cmd.Context().Err() == nil {
+			return fmt.Errorf("the demo did not succeed: %w; see what it did with %s show %s%s", err, ownName(),
+				result.SessionID, option)
+		}
+		if err != nil {
+			return err
+		}
+		return showDemo(cmd, o.Store, option, result, otlp, time.Since(begin))
 	})
-	return cmd
 }
 
 // answers reports whether a server is where the trace shall be sent to: better

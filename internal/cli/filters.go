@@ -41,12 +41,6 @@ func complete(cmd *cobra.Command, flag string, values []string) {
 	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 }
 
-// addSort adds the flag --sort.
-func addSort(cmd *cobra.Command, x *filters) {
-	flags{"sort": &x.sort}.of("(sort)", cmd.Flags())
-	complete(cmd, "sort", store.SessionSorts())
-}
-
 // read reads the values of the flags.
 func (x *filters) read(cmd *cobra.Command) (err error) {
 	if x.status != "" && !slices.Contains(document.Statuses(), x.status) {
@@ -177,8 +171,7 @@ func (x *filters) reportNone(cmd *cobra.Command, r document.Reader, q store.Sess
 	if others {
 		reasons.WriteString("; archived sessions and sub-agents do: add --all")
 	}
-	_, err = fmt.Fprintf(cmd.ErrOrStderr(), "no session matches %s%s\n", strings.Join(flags, " "), &reasons)
-	return err
+	return note(cmd, "no session matches %s%s\n", strings.Join(flags, " "), &reasons)
 }
 
 // shown is a value of a flag as a message has it.

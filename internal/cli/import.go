@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"runtime/debug"
@@ -22,77 +23,151 @@ import (
 
 func imported(f *formats.Format) bool { return f.Imported != "" }
 
+// importing is one run of import.
+type importing struct {
+	importer.Options
+	format                              string
+	asJSON, quiet, discover, yes, watch bool
+}
+
 func newImport() *cobra.Command {
-	var format string
-	var asJSON, quiet, secrets, invalid, discover, yes, again, watch bool
+	var x importing
 	cmd := described("import", flags{
-		"format": &format, "json": &asJSON, "quiet": &quiet, "keep-secrets": &secrets, "invalid": &invalid,
-		"discover": &discover, "again": &again, "watch": &watch, "yes": &yes,
-	}, &cobra.Command{
-		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-			return nil, cobra.ShellCompDirectiveDefault
-		},
-		RunE: func(cmd *cobra.Command, args []string) (err error) {
-			address, path, err := place(cmd)
-			if err != nil {
-				return err
+		"format": &x.format, "json": &x.asJSON, "quiet": &x.quiet, "keep-secrets": &x.KeepSecrets,
+		"invalid": &x.Invalid, "discover": &x.discover, "again": &x.Again, "watch": &x.watch, "yes": &x.yes,
+	}, nil, func(cmd *cobra.Command, args []string) error {
+		address, path, err := place(cmd)
+		if err != nil {
+			return err
+		}
+		x.Open = func(context.Context) (store.Service, error) { return openWriter(cmd) }
+		if x.format != "" {
+			if x.Format = formats.Named(x.format, imported); x.Format == nil {
+				return usagef("unknown format %q: use %s", x.format, either(formatNames(imported)))
 			}
-			path = cmp.Or(address, path)
-			o := importer.Options{Open: func(context.Context) (store.Service, error) { return openWriter(cmd) },
-				KeepSecrets: secrets, Invalid: invalid, Again: again}
-			if format != "" {
-				if o.Format = formats.Named(format, imported); o.Format == nil {
-					return usagef("unknown format %q: use %s", format, either(formatNames(imported)))
-				}
-			}
-			warn := cmd.ErrOrStderr()
-			o.Warn = func(text string) {
-				fmt.Fprintf(warn, "agenttrace: %s\n", document.Line(text))
-			}
-			if watch {
-				return watchFiles(cmd, path, o, args, asJSON)
-			}
-			im, err := importer.New(path, o)
-			if err != nil {
-				return err
-			}
-			defer func() { err = errors.Join(err, im.Close()) }()
-			inputs, err := importInputs(cmd, im, args, discover, yes, asJSON)
-			if err != nil || inputs == nil {
-				return err
-			}
+		}
+		warn := cmd.ErrOrStderr()
+		x.Warn = func(text string) { fmt.Fprintf(warn, "agenttrace: %s\n", document.Line(text)) }
+		if path = cmp.Or(address, path); x.watch {
+			return x.follow(cmd, path, args)
+		}
+		im, err := importer.New(path, x.Options)
+		if err != nil {
+			return err
+		}
+		inputs, err := x.inputs(cmd, im, args)
+		if err == nil && inputs != nil {
 			var line *progress
-			if !quiet && isTerminal(warn) {
+			if !x.quiet && isTerminal(warn) {
 				line = newProgress(warn, inputs)
 				im.Observe(line)
 				warn = line
 			}
-			defer collectLess(inputs)()
-			failed, err := im.Run(cmd.Context(), inputs)
-			line.clear()
-			if err == nil {
-				err = findNotices(cmd.Context(), im)
-			}
-			if err != nil {
-				if n := len(im.Summary.Total.Sessions); n > 0 {
-					o.Warn(counted(n, "session") + " stored so far; the same import goes on from there")
-				}
-				return err
-			}
-			if asJSON {
-				err = writeJSON(cmd, &im.Summary)
-			} else {
-				err = printImport(cmd.OutOrStdout(), &im.Summary)
-			}
-			err = cmp.Or(err, failed)
-			if err == nil && im.Summary.Total.Damaged > 0 {
-				return errFinding
-			}
-			return err
-		},
+			err = x.run(cmd, im, inputs, line)
+		}
+		return errors.Join(err, im.Close())
 	})
 	complete(cmd, "format", formatNames(imported))
 	return cmd
+}
+
+// run imports the inputs and prints what it did.
+func (x *importing) run(cmd *cobra.Command, im *importer.Importer, inputs []importer.Input, line *progress) error {
+	defer collectLess(inputs)()
+	failed, err := im.Run(cmd.Context(), inputs)
+	line.clear()
+	if err == nil {
+		err = findNotices(cmd.Context(), im)
+	}
+	if n := len(im.Summary.Total.Sessions); err != nil && n > 0 {
+		x.Warn(counted(n, "session") + " stored so far; the same import goes on from there")
+	}
+	switch {
+	case err != nil:
+		return err
+	case x.asJSON:
+		err = writeJSON(cmd, &im.Summary)
+	default:
+		err = printImport(cmd.OutOrStdout(), &im.Summary)
+	}
+	if err = cmp.Or(err, failed); err == nil && im.Summary.Total.Damaged > 0 {
+		err = errFinding
+	}
+	return err
+}
+
+// inputs returns what a command line names: the arguments, standard input, or what is
+// discovered. It returns nil after it has listed the latter.
+func (x *importing) inputs(cmd *cobra.Command, im *importer.Importer, args []string) ([]importer.Input, error) {
+	if x.yes && !x.discover {
+		return nil, usagef("--yes is for what --discover lists; add --discover, or leave out --yes")
+	}
+	if x.discover {
+		if len(args) > 0 {
+			return nil, usagef("--discover looks in the usual places; leave %q out, or leave out --discover", args[0])
+		}
+		places, err := importer.Discover()
+		if err != nil {
+			return nil, err
+		}
+		if inputs := importer.InputsOf(places); x.yes && len(inputs) > 0 {
+			return inputs, nil
+		}
+		if x.asJSON {
+			return nil, writePlaces(cmd, places)
+		}
+		return nil, printPlaces(cmd.OutOrStdout(), places)
+	}
+	if len(args) == 0 {
+		if f, ok := cmd.InOrStdin().(*os.File); ok && term.IsTerminal(f.Fd()) {
+			return nil, usagef("import what? name files, or pipe something in")
+		}
+		args = []string{"-"}
+	}
+	return im.Inputs(cmd.Context(), args, cmd.InOrStdin())
+}
+
+// follow imports what arguments of the command line name, or what known agents keep, and
+// what changes there, until the command is interrupted. Then it prints what it did.
+func (x *importing) follow(cmd *cobra.Command, path string, args []string) error {
+	if slices.Contains(args, "-") {
+		return usagef("--watch is for files and directories; leave \"-\" out, or leave out --watch")
+	}
+	total := importer.Summary{Store: path, Files: []*importer.Tally{}}
+	show := func(text string) error {
+		if x.asJSON {
+			return nil
+		}
+		_, err := io.WriteString(cmd.OutOrStdout(), text)
+		return err
+	}
+	w := importer.Watch{Paths: args, Discover: len(args) == 0, Format: x.Format, Warn: x.Warn,
+		New: func() (*importer.Importer, error) {
+			im, err := importer.New(path, x.Options)
+			x.Again = false // that was for what is there in the beginning
+			return im, err
+		},
+		Imported: func(s *importer.Summary) error {
+			text := ""
+			for _, t := range s.Files {
+				if t.Same {
+					continue
+				}
+				if total.Total.Include(t); t.Error == "" {
+					text += tallied(t, t.File)
+				}
+			}
+			return show(text)
+		},
+	}
+	if !x.asJSON {
+		_ = note(cmd, "agenttrace: importing into %s what changes; interrupt to end\n", path)
+	}
+	err := w.Run(cmd.Context())
+	if x.asJSON {
+		return errors.Join(err, writeJSON(cmd, &total))
+	}
+	return errors.Join(err, show(tallied(&total.Total, "total")))
 }
 
 // collectLess has garbage collected less often, unless the environment decides on it, or an input
@@ -107,46 +182,6 @@ func collectLess(inputs []importer.Input) func() {
 	}
 	before := debug.SetGCPercent(percent)
 	return func() { debug.SetGCPercent(before) }
-}
-
-func formatList() string {
-	var b strings.Builder
-	for _, f := range formats.Filter(imported) {
-		fmt.Fprintf(&b, "  %-11s  %s\n", f.Name, f.Imported)
-	}
-	return b.String()
-}
-
-// importInputs returns what a command line names: the arguments, standard input, or what is
-// discovered. It returns nil after it has listed the latter.
-func importInputs(cmd *cobra.Command, im *importer.Importer, args []string, discover, yes, asJSON bool) (
-	[]importer.Input, error) {
-	if yes && !discover {
-		return nil, usagef("--yes is for what --discover lists; add --discover, or leave out --yes")
-	}
-	if discover {
-		if len(args) > 0 {
-			return nil, usagef("--discover looks in the usual places; leave %q out, or leave out --discover", args[0])
-		}
-		places, err := importer.Discover()
-		if err != nil {
-			return nil, err
-		}
-		if inputs := importer.InputsOf(places); yes && len(inputs) > 0 {
-			return inputs, nil
-		}
-		if asJSON {
-			return nil, writeJSON(cmd, listed(places))
-		}
-		return nil, printPlaces(cmd.OutOrStdout(), places)
-	}
-	if len(args) == 0 {
-		if f, ok := cmd.InOrStdin().(*os.File); ok && term.IsTerminal(f.Fd()) {
-			return nil, usagef("import what? name files, or pipe something in")
-		}
-		args = []string{"-"}
-	}
-	return im.Inputs(cmd.Context(), args, cmd.InOrStdin())
 }
 
 // findNotices adds the notices on the sessions whose telemetry was read to the summary.
@@ -167,4 +202,128 @@ func findNotices(ctx context.Context, im *importer.Importer) error {
 		}
 	}
 	return nil
+}
+
+// printImport prints what an import did.
+func printImport(w io.Writer, s *importer.Summary) error {
+	text := ""
+	for _, t := range s.Files {
+		if t.Error == "" || t.Spans+t.Records+t.Damaged+t.Joined+t.Deleted+len(t.Sessions) > 0 {
+			text += tallied(t, t.File)
+		}
+	}
+	if len(s.Files) > 1 {
+		text += tallied(&s.Total, "total")
+	}
+	const maximum = 20
+	for _, line := range s.Notices[:min(maximum, len(s.Notices))] {
+		text += line + "\n"
+	}
+	if more := len(s.Notices) - maximum; more > 0 {
+		text += counted(more, "notice") + " more; agenttrace check lists them\n"
+	}
+	_, err := io.WriteString(w, text)
+	return err
+}
+
+// tallied states what was read of an input. Counts that are 0 are left out, for most are.
+func tallied(t *importer.Tally, name string) string {
+	telemetry := t.Spans+t.Records > 0 || t.Format == "otlp"
+	var facts []string
+	if telemetry {
+		facts = append(facts, counted(t.Spans, "span"), counted(t.Records, "log record"))
+	}
+	if t.Whole {
+		facts = append(facts, counted(len(t.Sessions), "session"), counted(t.Messages, "message"),
+			counted(t.Parts, "part"))
+	}
+	if facts == nil {
+		facts = []string{"nothing"}
+	}
+	for _, c := range []struct {
+		n    int64
+		what string
+	}{
+		{int64(t.Accepted), "accepted"}, {t.Pending, "pending"}, {int64(t.Ignored), "ignored"},
+		{int64(t.Malformed), "malformed"},
+		{int64(t.Unchanged), "unchanged"}, {t.Refused, "refused"}, {int64(t.Joined), "merged with telemetry"},
+		{int64(t.Deleted), "deleted from the store"}, {int64(t.Redacted), "redacted"},
+		{int64(t.Skipped), "skipped"}, {int64(t.Damaged), "damaged"},
+	} {
+		if c.n > 0 {
+			facts = append(facts, fmt.Sprintf("%d %s", c.n, c.what))
+		}
+	}
+	text := document.Sanitize(name) + ": " + strings.Join(facts, ", ")
+	if len(t.Sessions) > 0 && !t.Whole {
+		text += "; " + counted(len(t.Sessions), "session")
+	}
+	var dialects []string
+	for _, name := range slices.Sorted(maps.Keys(t.Dialects)) {
+		dialects = append(dialects, fmt.Sprintf("%s %d", name, t.Dialects[name]))
+	}
+	if len(dialects) > 0 {
+		text += "\n  " + strings.Join(dialects, ", ")
+	}
+	text += "\n"
+	for _, s := range t.Unrecognized {
+		if s.Read == 0 {
+			continue // most of these are no agents
+		}
+		name := cmp.Or(strings.TrimSpace(document.Sanitize(s.Scope+" "+s.Version)), "without a name")
+		text += fmt.Sprintf("  no dialect knows scope %s: %s, %s, %d read by their attributes' names (generic reading)\n",
+			name, counted(s.Spans, "span"), counted(s.Records, "log record"), s.Read)
+	}
+	return text
+}
+
+// writePlaces writes the places where something is, or may be, as JSON.
+func writePlaces(cmd *cobra.Command, all []importer.Place) error {
+	type listed struct {
+		Program string   `json:"program"`
+		Path    string   `json:"path"`
+		Files   []string `json:"files"`
+		Error   string   `json:"error,omitempty"`
+	}
+	found := []listed{}
+	for _, p := range all {
+		l := listed{Program: p.Program, Path: p.Path, Files: append([]string{}, p.Files...)}
+		if p.Err != nil {
+			l.Error = p.Err.Error()
+		}
+		if len(l.Files) > 0 || l.Error != "" {
+			found = append(found, l)
+		}
+	}
+	return writeJSON(cmd, found)
+}
+
+func printPlaces(w io.Writer, all []importer.Place) error {
+	var b, looked strings.Builder
+	files, wide := 0, 0
+	for i := range all {
+		wide = max(wide, len(all[i].Program))
+	}
+	for i := range all {
+		p := &all[i]
+		if files += len(p.Files); len(p.Files) > 0 {
+			what := counted(len(p.Files), "file")
+			if len(p.Files) == 1 && p.Files[0] == p.Path {
+				what = p.Whole
+			}
+			fmt.Fprintf(&b, "%s: %s in %s\n", p.Program, what, document.Sanitize(p.Path))
+		}
+		if p.Err != nil {
+			fmt.Fprintf(&b, "%s: not all of it can be read: %s\n", p.Program, document.Sanitize(p.Err.Error()))
+		}
+		fmt.Fprintf(&looked, "  %-*s  %s\n", wide, p.Program, document.Sanitize(p.Path))
+	}
+	switch {
+	case files > 0:
+		b.WriteString("Import all of it with: agenttrace import --discover --yes\n")
+	case b.Len() == 0:
+		b.WriteString("nothing found in the usual places\n" + looked.String())
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
 }

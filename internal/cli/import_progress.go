@@ -14,7 +14,7 @@ import (
 )
 
 // progress is a line on a terminal that states how far reading has come. What else
-// is written there goes through it. A nil progress does nothing.
+// is written there goes through it.
 type progress struct {
 	w           io.Writer
 	width       int
@@ -44,64 +44,49 @@ func newProgress(w io.Writer, inputs []importer.Input) *progress {
 	return p
 }
 
+// Begin implements [importer.Progress].
 func (p *progress) Begin(in importer.Input) {
-	if p != nil {
-		p.name = in.Name
-		// Of what is read by its path nothing was counted.
-		p.read = max(p.read, p.begun)
-		p.begun += in.Size
-		p.uncounted = true
-	}
+	p.name = in.Name
+	// Of what is read by its path nothing was counted.
+	p.read = max(p.read, p.begun)
+	p.begun += in.Size
+	p.uncounted = true
 }
 
 // Reader counts what is read of r.
 func (p *progress) Reader(r io.Reader) io.Reader {
-	if p == nil {
-		return r
-	}
 	p.uncounted = false
 	return progressReader{p, r}
 }
 
 type progressReader struct {
-	p *progress
-	r io.Reader
+	*progress
+	io.Reader
 }
 
 func (r progressReader) Read(b []byte) (int, error) {
-	n, err := r.r.Read(b)
-	r.p.read += int64(n)
-	r.p.redraw()
+	n, err := r.Reader.Read(b)
+	r.read += int64(n)
+	r.redraw()
 	return n, err
 }
 
 // Stored reports that a session was stored.
 func (p *progress) Stored() {
-	if p != nil {
-		p.sessions++
-		p.redraw()
-	}
+	p.sessions++
+	p.redraw()
 }
 
 // redraw draws the line unless it was just drawn.
 func (p *progress) redraw() {
 	if now := time.Now(); now.Sub(p.drawn) > 100*time.Millisecond {
-		p.drawn = now
-		p.draw()
+		p.drawn, p.shown = now, true
+		fmt.Fprintf(p.w, "\r\x1b[K%s", p.line())
 	}
-}
-
-func (p *progress) draw() {
-	p.shown = true
-	fmt.Fprintf(p.w, "\r\x1b[K%s", p.line())
 }
 
 // Uncounted reports that the rest is read in a way that nobody counts.
-func (p *progress) Uncounted() {
-	if p != nil {
-		p.uncounted = true
-	}
-}
+func (p *progress) Uncounted() { p.uncounted = true }
 
 // line is the line in the width of the terminal: a bar, how much was read, and of
 // what.

@@ -55,13 +55,4 @@ func TestProgress(t *testing.T) {
 	if got, want := p.line(), "reading  2 sessions  standard input"; got != want {
 		t.Errorf("line %q, want %q", got, want)
 	}
-
-	var none *progress
-	none.Uncounted()
-	none.Stored()
-	none.Begin(importer.Input{})
-	none.clear()
-	if r := strings.NewReader(""); none.Reader(r) != r {
-		t.Error("no progress wraps the reader")
-	}
 }

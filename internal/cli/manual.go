@@ -2,6 +2,7 @@ package cli
 
 import (
 	_ "embed"
+	"fmt"
 	"strconv"
 	"strings"
 	"sync"
@@ -44,8 +45,8 @@ type section struct {
 var manual = sync.OnceValue(func() map[string]section {
 	exported, read := formatNames((*formats.Format).Written), formatNames(imported)
 	filled := strings.NewReplacer(
-		"{{exports}}", exportList(), "{{export formats}}", either(exported), "{{export}}", exported[0],
-		"{{imports}}", formatList(), "{{import formats}}", either(read), "{{extensions}}", importer.Extensions(),
+		"{{exports}}", formatList(10, (*formats.Format).Written, func(f *formats.Format) string { return f.Exported }), "{{export formats}}", either(exported), "{{export}}", exported[0],
+		"{{imports}}", formatList(11, imported, func(f *formats.Format) string { return f.Imported }), "{{import formats}}", either(read), "{{extensions}}", importer.Extensions(),
 		"{{requests}}", replayFormats(), "{{request formats}}", either(replay.Names()),
 		"{{calls}}", strconv.Itoa(replay.DefaultMaxCalls), "{{litellm}}", price.Sources()[1].URL,
 		"{{sorts}}", strings.Join(store.SessionSorts(), ", "),
@@ -78,10 +79,17 @@ var manual = sync.OnceValue(func() map[string]section {
 // flags are the variables that flags set, by the names of these.
 type flags map[string]any
 
-// described adds to a command what the manual has of it, with its flags.
-func described(name string, to flags, cmd *cobra.Command) *cobra.Command {
+// described is a command as the manual describes it, with its flags. A shell completes the sessions that it takes.
+func described(name string, to flags, args cobra.PositionalArgs,
+	run func(cmd *cobra.Command, args []string) error) *cobra.Command {
 	s := manual()[name]
-	cmd.Use, cmd.Short, cmd.Long, cmd.Example = s.use, s.short, s.long, s.example
+	cmd := &cobra.Command{Use: s.use, Short: s.short, Long: s.long, Example: s.example, Args: args, RunE: run}
+	switch {
+	case name == "search":
+		cmd.ValidArgsFunction = cobra.NoFileCompletions
+	case strings.Contains(s.use, " ID") || strings.Contains(s.use, "[ID") || name == "check" || name == "diff":
+		cmd.ValidArgsFunction = completeSessions
+	}
 	to.of(name, cmd.Flags())
 	return cmd
 }
@@ -119,4 +127,20 @@ func (to flags) of(name string, f *pflag.FlagSet) {
 			panic("the manual has a flag --" + name + " that sets nothing")
 		}
 	}
+}
+
+func formatNames(which func(*formats.Format) bool) (names []string) {
+	for _, f := range formats.Filter(which) {
+		names = append(names, f.Name)
+	}
+	return names
+}
+
+// formatList is a line for each of some formats.
+func formatList(width int, which func(*formats.Format) bool, text func(*formats.Format) string) string {
+	var b strings.Builder
+	for _, f := range formats.Filter(which) {
+		fmt.Fprintf(&b, "  %-*s  %s\n", width, f.Name, text(f))
+	}
+	return b.String()
 }

@@ -1,15 +1,14 @@
 package cli
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
-	pathpkg "path"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"syscall"
 
@@ -26,14 +25,6 @@ type output struct {
 	force bool
 	// source is the path of the store that is read, which is never replaced.
 	source string
-	// isDatabase reports that the file is a database, which another program may have open.
-	isDatabase bool
-}
-
-// database is the same for a file that is a database.
-func (o output) database() output {
-	o.isDatabase = true
-	return o
 }
 
 // write calls fn with standard output, where the path is none or "-", or with the
@@ -51,7 +42,7 @@ func (o output) write(cmd *cobra.Command, path string, json bool, fn func(io.Wri
 		}
 		w = f
 	case path != "" && path != "-" && !isStream:
-		return o.file(cmd.Context(), path, json, fn)
+		return o.file(path, json, fn)
 	default:
 		w = cmd.OutOrStdout()
 		if path == "" || path == "-" {
@@ -66,11 +57,11 @@ func (o output) write(cmd *cobra.Command, path string, json bool, fn func(io.Wri
 
 // file calls fn with the file of the path. What is no regular file (a device, a FIFO) is
 // written to as it is, and never replaced.
-func (o output) file(ctx context.Context, path string, json bool, fn func(io.Writer) error) error {
+func (o output) file(path string, json bool, fn func(io.Writer) error) error {
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() && !info.IsDir() {
-		return writeSpecial(ctx, path, info, json, fn)
+		return writeSpecial(path, info, json, fn)
 	}
-	return o.place(path, func(temporary string) error {
+	return o.place(path, false, func(temporary string) error {
 		f, err := os.OpenFile(temporary, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600) // prompts are sensitive
 		if err != nil {
 			return err
@@ -84,13 +75,13 @@ func (o output) file(ctx context.Context, path string, json bool, fn func(io.Wri
 }
 
 // writeSpecial writes to a device or a FIFO, which is there whatever is written to it: no
-// --force is needed.
-func writeSpecial(ctx context.Context, path string, info fs.FileInfo, json bool, fn func(io.Writer) error) error {
+// --force is needed. Opening a FIFO waits until somebody reads it.
+func writeSpecial(path string, info fs.FileInfo, json bool, fn func(io.Writer) error) error {
 	if info.Mode()&fs.ModeSocket != 0 {
 		return usagef("write %s: it is a socket; name a file, or pipe standard output to a program that connects to it",
 			path)
 	}
-	f, err := openSpecial(ctx, path)
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
 	if err != nil {
 		return unwritten(path, err)
 	}
@@ -105,21 +96,8 @@ func writeSpecial(ctx context.Context, path string, info fs.FileInfo, json bool,
 	return err
 }
 
-// openSpecial opens a device or a FIFO, which it neither creates nor cuts. That of a FIFO
-// waits until somebody reads it, or ctx ends.
-func openSpecial(ctx context.Context, path string) (f *os.File, err error) {
-	opened := make(chan struct{})
-	go func() {
-		defer close(opened)
-		f, err = os.OpenFile(path, os.O_WRONLY, 0)
-	}()
-	select {
-	case <-opened:
-		return f, err
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-}
+var descriptorPath = regexp.MustCompile(`^/dev/(stdin|stdout|stderr)$|^/(?:dev|proc/self|proc/thread-self|proc/` +
+	strconv.Itoa(os.Getpid()) + `)/fd/(\d+)$`)
 
 // descriptor returns the number of the descriptor of this process that a path names, such as
 // /dev/stdout, /dev/fd/3 and /proc/self/fd/3, also by way of symbolic links. Opening such a
@@ -129,14 +107,18 @@ func descriptor(path string) (n int, ok bool) {
 	const maxLinks = 40 // as Linux has it
 	for range maxLinks {
 		if path == "" {
-			return 0, false
+			break
 		}
-		if n, ok := descriptorName(path); ok {
-			return n, true
+		if found := descriptorPath.FindStringSubmatch(filepath.ToSlash(filepath.Clean(path))); found != nil {
+			if found[1] != "" {
+				return slices.Index([]string{"stdin", "stdout", "stderr"}, found[1]), true
+			}
+			n, err := strconv.Atoi(found[2])
+			return n, err == nil
 		}
 		target, err := os.Readlink(path)
 		if err != nil {
-			return 0, false
+			break
 		}
 		if !filepath.IsAbs(target) {
 			target = filepath.Join(filepath.Dir(path), target)
@@ -146,27 +128,7 @@ func descriptor(path string) (n int, ok bool) {
 	return 0, false
 }
 
-func descriptorName(path string) (n int, ok bool) {
-	path = filepath.ToSlash(filepath.Clean(path))
-	switch path {
-	case "/dev/stdin":
-		return 0, true
-	case "/dev/stdout":
-		return 1, true
-	case "/dev/stderr":
-		return 2, true
-	}
-	dir, name := pathpkg.Split(path)
-	switch dir {
-	case "/dev/fd/", "/proc/self/fd/", "/proc/thread-self/fd/", fmt.Sprintf("/proc/%d/fd/", os.Getpid()):
-		n, err := strconv.Atoi(name)
-		return n, err == nil && n >= 0
-	}
-	return 0, false
-}
-
-// openDescriptor returns the file of an open descriptor. It stays open: whoever opened it
-// closes it, or the end of the process does.
+// openDescriptor returns the file of a descriptor that the process was started with.
 func openDescriptor(n int) (*os.File, error) {
 	if !inheritedDescriptor(n) {
 		return nil, syscall.EBADF // closed, or opened by this process, such as the store's
@@ -175,16 +137,9 @@ func openDescriptor(n int) (*os.File, error) {
 	if f == nil {
 		return nil, fs.ErrInvalid
 	}
-	if _, err := f.Stat(); err != nil {
-		return nil, err
-	}
-	inherited = append(inherited, f)
-	return f, nil
+	_, err := f.Stat()
+	return f, err
 }
-
-// inherited are descriptors that the process did not open, which collecting garbage must not
-// close.
-var inherited []*os.File
 
 // target is the path of the file that is made or replaced: that to which a symbolic link
 // leads, so that the link stays a link. A link that leads nowhere, or in a circle, is refused:
@@ -197,47 +152,21 @@ func target(path string) (string, error) {
 	resolved, err := filepath.EvalSymlinks(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		to, _ := os.Readlink(path)
-		return "", usagef("write %s: it is a link to %s, which is not there; name another file, or remove the link",
-			path, to)
+		err = usagef("write %s: it is a link to %s, which is not there; name another file, or remove the link", path, to)
+	} else if err != nil {
+		err = usagef("write %s: it is a link that leads nowhere: %w; name another file, or remove the link", path, err)
 	}
-	if err != nil {
-		return "", usagef("write %s: it is a link that leads nowhere: %w; name another file, or remove the link", path,
-			err)
-	}
-	return resolved, nil
+	return resolved, err
 }
 
-// place has fn write a file under a name that nothing has, and gives it its own when
+// place has fn write a file, which may be a database, under a name that nothing has, and gives it its own when
 // it is whole. The file that a symbolic link leads to is replaced, and not the link.
-func (o output) place(path string, fn func(temporary string) error) error {
-	exists := usagef("write %s: it exists; choose another name or add --force", path)
-	if o.isSource(path) {
-		return usagef("write %s: it is the store that is read; choose another name", path)
-	}
-	named := path
-	path, err := target(path)
+func (o output) place(named string, isDatabase bool, fn func(temporary string) error) error {
+	path, err := o.available(named, isDatabase)
 	if err != nil {
 		return err
 	}
-	switch info, err := os.Stat(path); {
-	case err == nil && info.IsDir():
-		return usagef("write %s: it is a directory; name a file", named)
-	case err == nil && !info.Mode().IsRegular():
-		return usagef("write %s: it is not a regular file, and this format is a database or several files; name a file",
-			named)
-	case err == nil && !o.force:
-		return exists
-	case errors.Is(err, syscall.ENAMETOOLONG), errors.Is(err, syscall.ENOTDIR):
-		return unwritten(named, err) // before anything is made of it
-	}
-	dir := filepath.Dir(path)
-	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
-		return usagef("write %s: there is no directory %s; create it first", named, dir)
-	}
-	if o.isDatabase && hasLog(path) {
-		return usagef("write %s: a program has the database open, or left its log there; choose another name", named)
-	}
-	scratch, err := os.MkdirTemp(dir, ".agenttrace-*") // however long the name of the file is
+	scratch, err := os.MkdirTemp(filepath.Dir(path), ".agenttrace-*") // however long the name of the file is
 	if err != nil {
 		err = unwritten(named, err)
 		if failure, ok := errors.AsType[*writeError](err); ok {
@@ -258,7 +187,7 @@ func (o output) place(path string, fn func(temporary string) error) error {
 		case err == nil:
 			return nil
 		case errors.Is(err, fs.ErrExist):
-			return exists
+			return existing(named)
 		}
 	}
 	// A device that has taken the place of the file meanwhile is not replaced either: a rename over /dev/null would
@@ -269,18 +198,53 @@ func (o output) place(path string, fn func(temporary string) error) error {
 	return unwritten(named, os.Rename(temporary, path))
 }
 
+func existing(path string) error {
+	return usagef("write %s: it exists; choose another name or add --force", path)
+}
+
+// available returns the path of the file that is to be made or replaced, if it can be.
+func (o output) available(named string, isDatabase bool) (string, error) {
+	if o.isSource(named) {
+		return "", usagef("write %s: it is the store that is read; choose another name", named)
+	}
+	path, err := target(named)
+	if err != nil {
+		return "", err
+	}
+	switch info, err := os.Stat(path); {
+	case err == nil && info.IsDir():
+		return "", usagef("write %s: it is a directory; name a file", named)
+	case err == nil && !info.Mode().IsRegular():
+		return "", usagef("write %s: it is not a regular file, and this format is a database or several files; name a file",
+			named)
+	case err == nil && !o.force:
+		return "", existing(named)
+	case errors.Is(err, syscall.ENAMETOOLONG), errors.Is(err, syscall.ENOTDIR):
+		return "", unwritten(named, err) // before anything is made of it
+	}
+	dir := filepath.Dir(path)
+	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
+		return "", usagef("write %s: there is no directory %s; create it first", named, dir)
+	}
+	if isDatabase && hasLog(path) {
+		return "", usagef("write %s: a program has the database open, or left its log there; choose another name", named)
+	}
+	return path, nil
+}
+
 // isSource reports whether the path is that of the store that is read, or of one of the files
 // that belong to it.
 func (o output) isSource(path string) bool {
-	if o.source == "" {
+	at, err := os.Stat(path)
+	if err != nil || o.source == "" {
 		return false
 	}
-	real := o.source
-	if resolved, err := filepath.EvalSymlinks(real); err == nil {
-		real = resolved
+	source := o.source
+	if resolved, err := filepath.EvalSymlinks(source); err == nil {
+		source = resolved
 	}
 	for _, suffix := range []string{"", "-wal", "-shm", "-journal", ".lock"} {
-		if sameFile(path, real+suffix) {
+		if of, err := os.Stat(source + suffix); err == nil && os.SameFile(at, of) {
 			return true
 		}
 	}
@@ -308,23 +272,12 @@ func (e renamedError) Unwrap() error { return e.error }
 
 // hasLog reports whether the database at path has a log that another program needs.
 func hasLog(path string) bool {
-	log := path + "-wal"
-	if _, err := os.Lstat(log); err != nil {
-		return false
+	_, err := os.Lstat(path + "-wal")
+	if err == nil {
+		if _, err := os.Lstat(path); err == nil {
+			_ = formats.SettleStore(path) // of what is not a database the log stays
+		}
+		_, err = os.Lstat(path + "-wal")
 	}
-	if _, err := os.Lstat(path); err == nil {
-		_ = formats.SettleStore(path) // of what is not a database the log stays
-	}
-	_, err := os.Lstat(log)
 	return err == nil
-}
-
-// sameFile reports whether two paths name one file.
-func sameFile(a, b string) bool {
-	x, err := os.Stat(a)
-	if err != nil {
-		return false
-	}
-	y, err := os.Stat(b)
-	return err == nil && os.SameFile(x, y)
 }

@@ -41,7 +41,6 @@ const (
 	makeRoom     = "make room, or write to another file system"
 	otherPlace   = "write to another directory"
 	ownDirectory = "name a directory that you may write to"
-	shorterName  = "name a shorter one"
 	raiseLimit   = "raise the limit on the size of files (ulimit -f), or write to another file system"
 	checkLimits  = "check free space, quota and the limit on the size of files (ulimit -f), or write elsewhere"
 )
@@ -54,7 +53,7 @@ var obstacles = []obstacle{
 	{is: syscall.EROFS, reason: "read-only file system", remedy: otherPlace, lasting: true},
 	{is: syscall.EFBIG, reason: "file too large", remedy: raiseLimit},
 	{is: syscall.EIO, reason: "input/output error", remedy: "check the disk, or write to another"},
-	{is: syscall.ENAMETOOLONG, reason: "file name too long", remedy: shorterName, usage: true},
+	{is: syscall.ENAMETOOLONG, reason: "file name too long", remedy: "name a shorter one", usage: true},
 	{is: syscall.ENOTDIR, reason: "a parent directory of it is a file", remedy: otherPlace, usage: true},
 	{is: syscall.ELOOP, reason: "too many symbolic links", remedy: "name another file, or remove the link",
 		usage: true},

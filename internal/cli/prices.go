@@ -1,7 +1,9 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -51,15 +53,13 @@ func pricesDir() (string, error) {
 // nil if there is none.
 func readPrices(cmd *cobra.Command) (*prices, error) {
 	path, _ := cmd.Flags().GetString("prices")
-	if path == "" {
-		if cmd.Flags().Changed("prices") {
-			return nil, usagef("--prices is empty; name a file, or leave the flag out")
-		}
-		if path = os.Getenv(envPrices); path == "" {
-			return keptPrices(cmd), nil
-		}
+	if path == "" && cmd.Flags().Changed("prices") {
+		return nil, usagef("--prices is empty; name a file, or leave the flag out")
 	}
-	if path == noPrices {
+	switch path = cmp.Or(path, os.Getenv(envPrices)); path {
+	case "":
+		return keptPrices(cmd), nil
+	case noPrices:
 		return nil, nil
 	}
 	f, err := os.Open(path)
@@ -95,7 +95,7 @@ func keptPrices(cmd *cobra.Command) *prices {
 // unreadable reports price lists that cannot be read.
 func unreadable(cmd *cobra.Command, err error) {
 	what := strings.Join(strings.Fields(err.Error()), " ")
-	fmt.Fprintf(cmd.ErrOrStderr(), "agenttrace: %s\nhint: fetch the prices again with: agenttrace prices update\n",
+	_ = note(cmd, "agenttrace: %s\nhint: fetch the prices again with: agenttrace prices update\n",
 		document.Sanitize(what))
 }
 
@@ -132,34 +132,28 @@ func (p *prices) lacking(cmd *cobra.Command, models []string) error {
 			names[i] = "a model that is not named"
 		}
 	}
-	_, err := fmt.Fprintf(cmd.ErrOrStderr(), "no price in %s, so nothing is estimated of: %s\n",
-		document.Sanitize(p.name), strings.Join(names, ", "))
-	return err
+	return note(cmd, "no price in %s, so nothing is estimated of: %s\n", document.Sanitize(p.name),
+		strings.Join(names, ", "))
 }
 
 func newPrices(version string) *cobra.Command {
 	var asJSON bool
-	cmd := described("prices", flags{"json": &asJSON}, &cobra.Command{
-		Args: exactly(0, "no arguments"),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			dir, err := pricesDir()
-			if err != nil {
-				return err
-			}
-			lists, err := price.Lists(dir)
-			if err != nil {
-				return err
-			}
-			if asJSON {
-				return writeJSON(cmd, map[string]any{"directory": dir, "lists": append([]price.List{}, lists...)})
-			}
-			if len(lists) == 0 {
-				_, err := fmt.Fprintf(cmd.ErrOrStderr(), "no prices in %s; fetch them with: agenttrace prices update\n",
-					document.Sanitize(dir))
-				return err
-			}
-			return printLists(cmd, lists)
-		},
+	none := exactly(0, "no arguments")
+	cmd := described("prices", flags{"json": &asJSON}, none, func(cmd *cobra.Command, _ []string) error {
+		dir, err := pricesDir()
+		if err != nil {
+			return err
+		}
+		lists, err := price.Lists(dir)
+		switch {
+		case err != nil:
+			return err
+		case asJSON:
+			return writeJSON(cmd, map[string]any{"directory": dir, "lists": append([]price.List{}, lists...)})
+		case len(lists) == 0:
+			return note(cmd, "no prices in %s; fetch them with: agenttrace prices update\n", document.Sanitize(dir))
+		}
+		return printLists(cmd, lists)
 	})
 	cmd.AddCommand(newPricesUpdate(version), newPricesList())
 	return cmd
@@ -177,38 +171,33 @@ func printLists(cmd *cobra.Command, lists []price.List) error {
 
 func newPricesUpdate(version string) *cobra.Command {
 	var from []string
-	cmd := described("prices update", flags{"from": &from}, &cobra.Command{
-		Args: exactly(0, "no arguments"),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			dir, err := pricesDir()
+	none := exactly(0, "no arguments")
+	cmd := described("prices update", flags{"from": &from}, none, func(cmd *cobra.Command, _ []string) error {
+		dir, err := pricesDir()
+		if err != nil {
+			return err
+		}
+		var lists []price.List
+		for _, path := range from {
+			l, err := price.Import(dir, path)
 			if err != nil {
-				return err
+				return usagef("%w; name another file with --from", err)
 			}
-			if len(from) > 0 {
-				var lists []price.List
-				for _, path := range from {
-					l, err := price.Import(dir, path)
-					if err != nil {
-						return usagef("%w; name another file with --from", err)
-					}
-					lists = append(lists, l)
-				}
-				return printLists(cmd, lists)
-			}
-			lists, failed := price.Update(cmd.Context(), dir, price.UpdateOptions{UserAgent: "agenttrace/" + version})
-			if err := printLists(cmd, lists); err != nil {
-				return err
-			}
-			if failed == nil {
-				return nil
-			}
-			for line := range strings.Lines(failed.Error()) {
-				fmt.Fprintf(cmd.ErrOrStderr(), "agenttrace: %s\n", document.Sanitize(strings.TrimSpace(line)))
-			}
-			fmt.Fprintln(cmd.ErrOrStderr(), "hint: check the network and HTTPS_PROXY, or read a file with --from")
-			all := len(price.Sources())
-			return fmt.Errorf("%d of %d price lists could not be updated", all-len(lists), all)
-		},
+			lists = append(lists, l)
+		}
+		var failed error
+		if len(from) == 0 {
+			lists, failed = price.Update(cmd.Context(), dir, price.UpdateOptions{UserAgent: "agenttrace/" + version})
+		}
+		if err := printLists(cmd, lists); err != nil || failed == nil {
+			return err
+		}
+		for line := range strings.Lines(failed.Error()) {
+			_ = note(cmd, "agenttrace: %s\n", document.Sanitize(strings.TrimSpace(line)))
+		}
+		_ = note(cmd, "hint: check the network and HTTPS_PROXY, or read a file with --from\n")
+		all := len(price.Sources())
+		return fmt.Errorf("%d of %d price lists could not be updated", all-len(lists), all)
 	})
 	_ = cmd.MarkFlagFilename("from", "json")
 	return cmd
@@ -216,53 +205,46 @@ func newPricesUpdate(version string) *cobra.Command {
 
 func newPricesList() *cobra.Command {
 	var asJSON bool
-	cmd := described("prices list", flags{"json": &asJSON}, &cobra.Command{
-		Args: cobra.MaximumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			p := keptPrices(cmd)
-			if p == nil {
-				return usagef("there are no prices; fetch them with: agenttrace prices update")
+	most := cobra.MaximumNArgs(1)
+	return described("prices list", flags{"json": &asJSON}, most, func(cmd *cobra.Command, args []string) error {
+		p := keptPrices(cmd)
+		if p == nil {
+			return usagef("there are no prices; fetch them with: agenttrace prices update")
+		}
+		known := make(map[string]price.Model)
+		for i := range p.kept.Lists {
+			t := p.kept.Table(i)
+			if t == nil {
+				unreadable(cmd, p.kept.Err())
+				continue
 			}
+			for _, m := range t.Models() {
+				name := m.Provider + "/" + m.ID
+				_, before := known[name]
+				if !before && (len(args) == 0 || strings.Contains(name, strings.ToLower(args[0]))) {
+					known[name] = m
+				}
+			}
+		}
+		names := slices.Sorted(maps.Keys(known))
+		if asJSON {
 			models := []price.Model{}
-			known := make(map[string]bool)
-			for i := range p.kept.Lists {
-				t := p.kept.Table(i)
-				if t == nil {
-					unreadable(cmd, p.kept.Err())
-					continue
-				}
-				for _, m := range t.Models() {
-					name := m.Provider + "/" + m.ID
-					if known[name] || len(args) > 0 && !strings.Contains(name, strings.ToLower(args[0])) {
-						continue
-					}
-					known[name] = true
-					models = append(models, m)
-				}
+			for _, name := range names {
+				models = append(models, known[name])
 			}
-			slices.SortFunc(models, func(a, b price.Model) int {
-				return strings.Compare(a.Provider+"/"+a.ID, b.Provider+"/"+b.ID)
-			})
-			if asJSON {
-				return writeJSON(cmd, models)
-			}
-			if len(models) == 0 {
-				_, err := fmt.Fprintln(cmd.ErrOrStderr(), "no model with a price has that name")
-				return err
-			}
-			return printPrices(cmd, models)
-		},
+			return writeJSON(cmd, models)
+		}
+		if len(names) == 0 {
+			return note(cmd, "no model with a price has that name\n")
+		}
+		w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
+		number := func(usd float64) string { return strconv.FormatFloat(usd, 'f', -1, 64) }
+		fmt.Fprintln(w, "MODEL\tINPUT\tOUTPUT\tREASON\tC.READ\tC.WRITE")
+		for _, name := range names {
+			m := known[name]
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", document.Line(name), number(m.Input), number(m.Output),
+				number(m.Reasoning), number(m.CacheRead), number(m.CacheWrite))
+		}
+		return w.Flush()
 	})
-	return cmd
-}
-
-func printPrices(cmd *cobra.Command, models []price.Model) error {
-	w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
-	number := func(usd float64) string { return strconv.FormatFloat(usd, 'f', -1, 64) }
-	fmt.Fprintln(w, "MODEL\tINPUT\tOUTPUT\tREASON\tC.READ\tC.WRITE")
-	for _, m := range models {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", document.Line(m.Provider+"/"+m.ID), number(m.Input),
-			number(m.Output), number(m.Reasoning), number(m.CacheRead), number(m.CacheWrite))
-	}
-	return w.Flush()
 }

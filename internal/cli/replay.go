@@ -26,6 +26,8 @@ import (
 
 // replayer is one run of replay.
 type replayer struct {
+	cmd                             *cobra.Command
+	bundle                          *replay.Bundle // what the model was given
 	turn                            int
 	format                          string
 	out                             output
@@ -42,23 +44,27 @@ func newReplay() *cobra.Command {
 		"turn": &p.turn, "format": &p.format, "output": &p.out.path, "run": &p.run, "endpoint": &p.endpoint,
 		"model": &p.model, "effort": &p.effort, "key-env": &p.keyEnv, "header": &p.headers, "max-calls": &p.maxCalls,
 		"timeout": &p.timeout, "force": &p.out.force, "json": &p.asJSON, "full": &p.full,
-	}, &cobra.Command{
-		ValidArgsFunction: completeSessions,
-		Args:              exactly(1, "a session"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := p.check(cmd); err != nil {
+	}, exactly(1, "a session"), func(cmd *cobra.Command, args []string) error {
+		p.cmd = cmd
+		if err := p.check(); err != nil {
+			return err
+		}
+		if p.run {
+			return p.ask(args[0])
+		}
+		return withSession(cmd, args[0], func(ctx context.Context, r document.Reader, id string) error {
+			in, err := document.Collect(ctx, r, id)
+			if err != nil {
 				return err
 			}
-			if p.run {
-				return p.ask(cmd, args[0])
+			if doc := document.Build(in); p.format == "" && p.out.path == "" {
+				return p.report(doc)
+			} else if p.bundle, err = replay.ForTurn(doc, in.Transcript, p.turn, p.model, p.effort); err != nil {
+				return err
 			}
-			return withSession(cmd, args[0], func(_ context.Context, r store.Reader, id string) error {
-				if p.format != "" || p.out.path != "" {
-					return p.write(cmd, r, id)
-				}
-				return p.report(cmd, r, id)
-			})
-		},
+			p.out.source = r.Name()
+			return p.write()
+		})
 	})
 	complete(cmd, "format", replay.Names())
 	return cmd
@@ -74,8 +80,8 @@ func replayFormats() string {
 }
 
 // check finds what on the command line contradicts itself.
-func (p *replayer) check(cmd *cobra.Command) error {
-	changed := cmd.Flags().Changed
+func (p *replayer) check() error {
+	changed := p.cmd.Flags().Changed
 	for _, flag := range []string{"endpoint", "key-env", "header", "max-calls", "timeout"} {
 		if !p.run && changed(flag) {
 			return usagef("--%s is for --run; add --run, or leave --%s out", flag, flag)
@@ -89,7 +95,18 @@ func (p *replayer) check(cmd *cobra.Command) error {
 	case p.run:
 		return p.checkRun()
 	}
-	return p.checkRequest()
+	switch writes := p.format != "" || p.out.path != ""; {
+	case !writes && (p.model != "" || p.effort != ""):
+		return usagef("--model and --effort are for requests; add --format or --run")
+	case p.out.path != "" && p.format == "" && !p.toDirectory():
+		return usagef("--output %s needs --format; name a directory, ending in a slash, for all formats", p.out.path)
+	case p.format != "" && p.toDirectory():
+		return usagef("--output %s is a directory, which gets all formats; leave out --format, or name a file",
+			p.out.path)
+	case writes && p.asJSON:
+		return usagef("--json is for reports, and requests are JSON already; omit it")
+	}
+	return nil
 }
 
 // checkRun checks what --run needs.
@@ -110,22 +127,6 @@ func (p *replayer) checkRun() error {
 	return nil
 }
 
-// checkRequest checks the flags of a request that is written, or of a report.
-func (p *replayer) checkRequest() error {
-	switch writes := p.format != "" || p.out.path != ""; {
-	case !writes && (p.model != "" || p.effort != ""):
-		return usagef("--model and --effort are for requests; add --format or --run")
-	case p.out.path != "" && p.format == "" && !p.toDirectory():
-		return usagef("--output %s needs --format; name a directory, ending in a slash, for all formats", p.out.path)
-	case p.format != "" && p.toDirectory():
-		return usagef("--output %s is a directory, which gets all formats; leave out --format, or name a file",
-			p.out.path)
-	case writes && p.asJSON:
-		return usagef("--json is for reports, and requests are JSON already; omit it")
-	}
-	return nil
-}
-
 func (p *replayer) toDirectory() bool {
 	if p.out.path == "" {
 		return false
@@ -134,25 +135,23 @@ func (p *replayer) toDirectory() bool {
 	return err == nil && info.IsDir() || os.IsPathSeparator(p.out.path[len(p.out.path)-1])
 }
 
-func (p *replayer) report(cmd *cobra.Command, r store.Reader, id string) error {
-	doc, err := document.Load(cmd.Context(), r, id)
-	if err != nil {
-		return err
-	}
-	var verdict *document.Eligibility
-	if p.turn == 0 {
-		verdict = doc.Eligibility()
-	} else if one := doc.TurnEligibility(p.turn); one != nil {
-		verdict = &document.Eligibility{SessionID: id, Eligible: one.Eligible, Turns: []*document.TurnEligibility{one}}
-	} else {
-		return doc.NoTurn(p.turn)
+// report prints which turns can be rerun, or whether the one that is named can.
+func (p *replayer) report(doc *document.Document) (err error) {
+	verdict := doc.Eligibility()
+	if p.turn > 0 {
+		one := doc.TurnEligibility(p.turn)
+		if one == nil {
+			return doc.NoTurn(p.turn)
+		}
+		verdict = &document.Eligibility{SessionID: doc.Session.ID, Eligible: one.Eligible,
+			Turns: []*document.TurnEligibility{one}}
 	}
 	if p.asJSON {
-		err = writeJSON(cmd, verdict)
+		err = writeJSON(p.cmd, verdict)
 	} else {
-		o := terminal(cmd)
+		o := terminal(p.cmd)
 		o.Full = p.full || p.turn > 0
-		err = render.Eligibility(cmd.OutOrStdout(), verdict, o)
+		err = render.Eligibility(p.cmd.OutOrStdout(), verdict, o)
 	}
 	if err == nil && !verdict.Eligible {
 		err = errFinding
@@ -160,48 +159,33 @@ func (p *replayer) report(cmd *cobra.Command, r store.Reader, id string) error {
 	return err
 }
 
-// bundle is what the model was given at the turn that is named, or at the last that is
-// not hidden.
-func (p *replayer) bundle(doc *document.Document, t *session.Transcript) (*replay.Bundle, error) {
-	return replay.ForTurn(doc, t, p.turn, p.model, p.effort)
-}
-
-func (p *replayer) write(cmd *cobra.Command, r store.Reader, id string) error {
-	in, err := document.Collect(cmd.Context(), r, id)
-	if err != nil {
+// write writes the request of a turn, or all forms of it.
+func (p *replayer) write() error {
+	p.warn()
+	if !p.toDirectory() {
+		return p.out.write(p.cmd, p.out.path, true, func(w io.Writer) error { return p.bundle.EncodeFormat(w, p.format) })
+	}
+	if err := makeDirectory(p.out.path); err != nil {
 		return err
 	}
-	b, err := p.bundle(document.Build(in), in.Transcript)
-	if err != nil {
-		return err
-	}
-	p.warn(cmd, b)
-	p.out.source = r.Name()
-	if p.toDirectory() {
-		if err := makeDirectory(p.out.path); err != nil {
+	for _, name := range replay.Names() {
+		path := filepath.Join(p.out.path, name+".json")
+		encode := func(w io.Writer) error { return p.bundle.EncodeFormat(w, name) }
+		if err := p.out.file(path, true, encode); err != nil {
 			return err
 		}
-		for _, name := range replay.Names() {
-			path := filepath.Join(p.out.path, name+".json")
-			encode := func(w io.Writer) error { return b.EncodeFormat(w, name) }
-			if err := p.out.file(cmd.Context(), path, true, encode); err != nil {
-				return err
-			}
-			fmt.Fprintln(cmd.OutOrStdout(), document.Sanitize(path))
-		}
-		return nil
+		fmt.Fprintln(p.cmd.OutOrStdout(), document.Sanitize(path))
 	}
-	return p.out.write(cmd, p.out.path, true, func(w io.Writer) error { return b.EncodeFormat(w, p.format) })
+	return nil
 }
 
 // warn says on standard error what the requests do not hold.
-func (p *replayer) warn(cmd *cobra.Command, b *replay.Bundle) {
-	w := cmd.ErrOrStderr()
-	for _, m := range b.Missing {
-		fmt.Fprintf(w, "missing: %s: %s\n", strings.ReplaceAll(m.What, "_", " "), document.Sanitize(m.Why))
+func (p *replayer) warn() {
+	for _, m := range p.bundle.Missing {
+		_ = note(p.cmd, "missing: %s: %s\n", strings.ReplaceAll(m.What, "_", " "), document.Sanitize(m.Why))
 	}
-	for _, n := range b.Notes {
-		fmt.Fprintf(w, "note: %s\n", n)
+	for _, n := range p.bundle.Notes {
+		_ = note(p.cmd, "note: %s\n", n)
 	}
 }
 
@@ -239,26 +223,25 @@ func (p *replayer) client() (*replay.Client, error) {
 }
 
 // ask sends the request of a turn and stores the answer.
-func (p *replayer) ask(cmd *cobra.Command, name string) error {
+func (p *replayer) ask(name string) error {
 	c, err := p.client()
 	if err != nil {
 		return err
 	}
 	// The store is taken first, so that no answer is paid for that cannot be kept.
-	err = withIdle(cmd, name, func(ctx context.Context, s store.Service, of *web.Conversation) error {
-		id := of.ID
-		b, err := p.bundle(of.Timeline, of.Transcript)
+	err = withIdle(p.cmd, name, func(ctx context.Context, s store.Service, of *web.Conversation) error {
+		b, err := replay.ForTurn(of.Timeline, of.Transcript, p.turn, p.model, p.effort)
 		if err != nil {
 			return err
 		}
-		if b.MessageID == "" {
+		if p.bundle = b; b.MessageID == "" {
 			return usagef("turn %d of session %s has no user message to ask again; choose another with --turn", b.Turn,
-				id)
+				of.ID)
 		}
 		if !b.Eligible && !p.out.force {
-			p.warn(cmd, b)
+			p.warn()
 			return usagef("turn %d of session %s is not replay-eligible; add --force to ask with what there is", b.Turn,
-				id)
+				of.ID)
 		}
 		if p.model != "" {
 			b.Model.ProviderID = c.Provider()
@@ -270,39 +253,47 @@ func (p *replayer) ask(cmd *cobra.Command, name string) error {
 			return p.refused(err, c)
 		}
 		ctx = context.WithoutCancel(ctx) // what has come is kept, also when nobody waits for more
-		title := replayTitle(of.Transcript.Session.Title, b)
-		fork, err := s.Fork(ctx, store.ForkOptions{From: id, Message: b.MessageID, Title: title, Now: time.Now()})
-		if errors.Is(err, store.ErrHidden) {
-			return usagef("%w; rewind --undo brings it back", err)
+		fork, err := keepAnswer(ctx, s, of, c, b, a)
+		if err == nil {
+			err = p.printReport(a, fork)
 		}
-		if err != nil {
-			return err
+		if err == nil {
+			err = a.Err
 		}
-		changes, err := a.Changes(b, c, fork)
-		if err != nil {
-			return err
-		}
-		// The fork is the newest session, also where the clock of what recorded another is
-		// ahead of this one: "last" is what was made last.
-		for newest, err := range s.Sessions(ctx, store.SessionQuery{Limit: 1, Children: true}) {
-			if err != nil {
-				return err
-			}
-			c := &changes.Sessions[0]
-			c.End = max(c.End, newest.UpdatedAt+1)
-		}
-		if _, err := s.Apply(ctx, changes); err != nil {
-			return err
-		}
-		if err := p.printReport(cmd, b, a, fork); err != nil {
-			return err
-		}
-		return a.Err
+		return err
 	})
 	if errors.Is(err, store.ErrLocked) {
 		return fmt.Errorf("%w; stop it, or replay in a copy: agenttrace backup copy.db", err)
 	}
 	return err
+}
+
+// keepAnswer stores an answer in a fork of the session, and returns its id.
+func keepAnswer(ctx context.Context, s store.Service, of *web.Conversation, c *replay.Client, b *replay.Bundle,
+	a *replay.Answer) (fork string, err error) {
+	title := replayTitle(of.Transcript.Session.Title, b)
+	fork, err = s.Fork(ctx, store.ForkOptions{From: of.ID, Message: b.MessageID, Title: title, Now: time.Now()})
+	if errors.Is(err, store.ErrHidden) {
+		return "", usagef("%w; rewind --undo brings it back", err)
+	}
+	if err != nil {
+		return "", err
+	}
+	changes, err := a.Changes(b, c, fork)
+	if err != nil {
+		return "", err
+	}
+	// The fork is the newest session, also where the clock of what recorded another is
+	// ahead of this one: "last" is what was made last.
+	for newest, err := range s.Sessions(ctx, store.SessionQuery{Limit: 1, Children: true}) {
+		if err != nil {
+			return "", err
+		}
+		c := &changes.Sessions[0]
+		c.End = max(c.End, newest.UpdatedAt+1)
+	}
+	_, err = s.Apply(ctx, changes)
+	return fork, err
 }
 
 // refused states what to do about an error of the endpoint.
@@ -351,30 +342,29 @@ type report struct {
 	Error      string   `json:"error,omitempty"`
 }
 
-func (p *replayer) printReport(cmd *cobra.Command, b *replay.Bundle, a *replay.Answer, fork string) error {
+func (p *replayer) printReport(a *replay.Answer, fork string) error {
+	b := p.bundle
 	t := report{
 		SessionID: b.SessionID, Turn: b.Turn, ForkID: fork, Model: a.Model.ModelID, ModelCalls: a.ModelCalls,
-		StopReason: a.StopReason,
-		Reused:     a.Reused, Open: a.Open, Limited: a.Limited, DurationMS: a.Duration().Milliseconds(),
+		StopReason: a.StopReason, Reused: a.Reused, Open: a.Open, Limited: a.Limited,
+		DurationMS: a.Duration().Milliseconds(),
 	}
+	facts := []string{document.Sanitize(t.Model), counted(t.ModelCalls, "model call"),
+		a.Duration().Round(time.Millisecond).String()}
 	if a.Usage != nil {
 		t.Usage = a.Usage
+		facts = append(facts, counted(int(a.Usage.Total()), "token"))
 	}
 	if a.Err != nil {
 		t.Error = a.Err.Error()
 	}
 	if p.asJSON {
-		return writeJSON(cmd, t)
-	}
-	var s strings.Builder
-	facts := []string{document.Sanitize(t.Model), counted(t.ModelCalls, "model call"),
-		a.Duration().Round(time.Millisecond).String()}
-	if a.Usage != nil {
-		facts = append(facts, counted(int(a.Usage.Total()), "token"))
+		return writeJSON(p.cmd, t)
 	}
 	if t.StopReason != "" {
 		facts = append(facts, document.Sanitize(t.StopReason))
 	}
+	var s strings.Builder
 	fmt.Fprintf(&s, "%s answers turn %d of %s again\n", fork, b.Turn, document.Sanitize(b.SessionID))
 	fmt.Fprintf(&s, "  %s\n", strings.Join(facts, " · "))
 	if t.Reused > 0 {
@@ -387,6 +377,6 @@ func (p *replayer) printReport(cmd *cobra.Command, b *replay.Bundle, a *replay.A
 		fmt.Fprintf(&s, "  it ends after %s (--max-calls)\n", counted(t.ModelCalls, "model call"))
 	}
 	fmt.Fprintf(&s, "Compare them with: agenttrace diff %s %s\n", document.Sanitize(b.SessionID), fork)
-	_, err := io.WriteString(cmd.OutOrStdout(), s.String())
+	_, err := io.WriteString(p.cmd.OutOrStdout(), s.String())
 	return err
 }

@@ -5,8 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -71,7 +73,7 @@ func token() (string, error) {
 }
 
 // dial reaches a collector.
-func dial(cmd *cobra.Command, address string) (*web.Client, error) {
+func dial(cmd *cobra.Command, address string) (store.Service, error) {
 	token, err := token()
 	if err != nil {
 		return nil, err
@@ -145,8 +147,8 @@ func noStore(path string) error {
 
 // withSession opens the store and calls fn with the session that name means.
 func withSession(cmd *cobra.Command, name string,
-	fn func(ctx context.Context, r store.Reader, id string) error) error {
-	r, err := openStore(cmd)
+	fn func(ctx context.Context, r document.Reader, id string) error) error {
+	r, err := openSessions(cmd)
 	if err != nil {
 		return err
 	}
@@ -158,17 +160,39 @@ func withSession(cmd *cobra.Command, name string,
 	return fn(cmd.Context(), r, id)
 }
 
-// completions is how many sessions are looked through: all of them once something is typed.
-func completions(toComplete string) int {
-	if toComplete != "" {
-		return -1
+const envIdleTimeout = "AGENTTRACE_IDLE_TIMEOUT"
+
+// idleTimeout is how long a busy session may go without an update before it counts as
+// interrupted: as --idle-timeout says, where the command has that flag, or the
+// environment, or by default.
+func idleTimeout(cmd *cobra.Command) (time.Duration, error) {
+	if f := cmd.Flags().Lookup("idle-timeout"); f != nil && f.Changed {
+		d, err := cmd.Flags().GetDuration("idle-timeout")
+		if err == nil && d <= 0 {
+			return 0, usagef("--idle-timeout is %s; use a duration above 0, such as 10m", d)
+		}
+		return d, err
 	}
-	return 100
+	text := os.Getenv(envIdleTimeout)
+	if text == "" {
+		return document.DefaultIdleTimeout, nil
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil || d <= 0 {
+		return 0, usagef("%s is %q; use a duration above 0, such as 10m", envIdleTimeout, text)
+	}
+	return d, nil
 }
 
-// completeSessions offers the newest sessions' ids to the shell.
-func completeSessions(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
-	if len(args) > 0 && cmd.Name() != "check" {
+func idleTimeoutFlag(cmd *cobra.Command) {
+	flags{"idle-timeout": new(time.Duration)}.of("(idle-timeout)", cmd.Flags())
+	cmd.Flags().Lookup("idle-timeout").DefValue = "0s" // the text states what it is
+}
+
+// completeSessions offers the newest sessions' ids to the shell, of all sessions once something is typed.
+func completeSessions(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+	takes := map[string]int{"diff": 2, "check": math.MaxInt, "export": math.MaxInt}
+	if len(args) >= max(takes[cmd.Name()], 1) {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 	r, err := openStore(cmd)
@@ -177,26 +201,26 @@ func completeSessions(cmd *cobra.Command, args []string, toComplete string) ([]s
 	}
 	defer r.Close()
 	var names []string
-	if strings.HasPrefix("last", toComplete) {
+	if strings.HasPrefix("last", typed) {
 		names = append(names, cobra.CompletionWithDesc("last", "the newest session"))
 	}
-	for s, err := range r.Sessions(cmd.Context(), store.SessionQuery{Limit: completions(toComplete), Children: true,
-		Archived: true}) {
+	q := store.SessionQuery{Limit: 100, Children: true, Archived: true}
+	if typed != "" {
+		q.Limit = -1
+	}
+	for s, err := range r.Sessions(cmd.Context(), q) {
 		if err != nil {
 			break
 		}
 		// What ls prints for an id has not the prefix that every session has.
 		name := s.ID
-		if bare, ours := strings.CutPrefix(s.ID, "ses_"); ours && toComplete != "" &&
-			strings.HasPrefix(bare, toComplete) {
+		if bare, ours := strings.CutPrefix(s.ID, "ses_"); ours && typed != "" && strings.HasPrefix(bare, typed) {
 			name = bare
 		}
 		// What means a session does not mean its sub-agents.
-		if toComplete != "" && s.ParentID != nil && strings.HasPrefix(name, *s.ParentID) &&
-			strings.HasPrefix(*s.ParentID, toComplete) {
-			continue
-		}
-		if strings.HasPrefix(name, toComplete) {
+		child := typed != "" && s.ParentID != nil && strings.HasPrefix(name, *s.ParentID) &&
+			strings.HasPrefix(*s.ParentID, typed)
+		if !child && strings.HasPrefix(name, typed) {
 			names = append(names, cobra.CompletionWithDesc(document.Sanitize(name), document.Flat(s.Title)))
 		}
 	}

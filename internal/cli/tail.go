@@ -4,8 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -17,123 +17,80 @@ import (
 )
 
 func newTail() *cobra.Command {
-	var o tailOptions
+	var t tailer
 	var asJSON, noFollow bool
 	var since string
 	var interval time.Duration
 	cmd := described("tail", flags{
-		"json": &asJSON, "since": &since, "turns": &o.turns, "no-follow": &noFollow, "interval": &interval,
-	}, &cobra.Command{
-		ValidArgsFunction: completeSessions,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) > 1 {
-				return usagef("tail takes one session or none, not %d; %s --help shows examples", len(args),
-					cmd.CommandPath())
-			}
-			return nil
-		},
-		RunE: func(cmd *cobra.Command, args []string) (err error) {
-			if o.store, o.storeName, err = follow(cmd); err != nil {
-				return err
-			}
-			if len(args) == 1 {
-				o.name = args[0]
-			}
-			if o.turns < 1 {
-				return usagef("--turns is %d; use a number above 0", o.turns)
-			}
-			if interval < 10*time.Millisecond {
-				return usagef("--interval is %s; use 10ms or more", interval)
-			}
-			if since != "" {
-				if o.since, err = parseTime("since", since); err != nil {
-					return err
-				}
-			}
-			if o.idleTimeout, err = idleTimeout(cmd); err != nil {
-				return err
-			}
-			o.now, o.notice = time.Now, cmd.ErrOrStderr()
-			printer := render.NewNewsPrinter(terminal(cmd))
-			printer.Grow = isTerminal(cmd.OutOrStdout())
-			o.sink = &humanSink{w: cmd.OutOrStdout(), p: printer}
-			if asJSON {
-				o.sink = &jsonSink{w: jsonOutput(cmd)}
-			}
-			if noFollow {
-				return newTailer(o).once(cmd.Context())
-			}
-			ticker := time.NewTicker(interval)
-			defer ticker.Stop()
-			return newTailer(o).follow(cmd.Context(), ticker.C)
-		},
+		"json": &asJSON, "since": &since, "turns": &t.turns, "no-follow": &noFollow, "interval": &interval,
+	}, upToOne("one session or none"), func(cmd *cobra.Command, args []string) (err error) {
+		if t.store, t.storeName, err = follow(cmd); err != nil {
+			return err
+		}
+		defer t.store.Close()
+		if len(args) == 1 {
+			t.name = args[0]
+		}
+		if t.turns < 1 {
+			return usagef("--turns is %d; use a number above 0", t.turns)
+		}
+		if interval < 10*time.Millisecond {
+			return usagef("--interval is %s; use 10ms or more", interval)
+		}
+		if t.since, err = parseTime("since", since); err != nil {
+			return err
+		}
+		if t.follower.IdleTimeout, err = idleTimeout(cmd); err != nil {
+			return err
+		}
+		t.now = time.Now
+		t.waits = func(name string) { _ = note(cmd, "waiting for a session store at %s\n", document.Sanitize(name)) }
+		printer := render.NewNewsPrinter(terminal(cmd))
+		printer.Grow = isTerminal(cmd.OutOrStdout())
+		t.print = printNews(cmd.OutOrStdout(), printer)
+		if asJSON {
+			t.print = encodeNews(jsonOutput(cmd))
+		}
+		if noFollow {
+			return t.once(cmd.Context())
+		}
+		ticker := time.NewTicker(interval)
+		defer ticker.Stop()
+		return t.follow(cmd.Context(), ticker.C)
 	})
 	idleTimeoutFlag(cmd)
 	return cmd
 }
 
-type tailOptions struct {
-	// store is what to follow, and storeName its path or address.
-	store     store.Follower
-	storeName string
-	// name is what the user called the session, "" for all of them.
-	name        string
-	turns       int
-	since       time.Time // zero when not given
-	idleTimeout time.Duration
-	now         func() time.Time
-	sink        newsSink
-	// notice is where it states what it waits for.
-	notice io.Writer
-}
-
-// newsSink is where news goes.
-type newsSink interface {
-	news([]document.News) error
-	// close ends what is open.
-	close() error
-}
-
-type humanSink struct {
-	w io.Writer
-	p *render.NewsPrinter
-}
-
-func (s *humanSink) news(news []document.News) error {
-	var reported []document.News
-	for _, n := range news {
-		if n.Event != newsStore {
-			reported = append(reported, n)
+// printNews prints news for a person; end is set with the last.
+func printNews(w io.Writer, p *render.NewsPrinter) func(news []document.News, end bool) error {
+	return func(news []document.News, end bool) error {
+		news = slices.DeleteFunc(slices.Clone(news), func(n document.News) bool { return n.Event == newsStore })
+		text := p.Print(news)
+		if end {
+			text += p.Flush()
 		}
+		if text == "" {
+			return nil
+		}
+		_, err := io.WriteString(w, text)
+		return err
 	}
-	return s.write(s.p.Print(reported))
 }
 
-func (s *humanSink) close() error { return s.write(s.p.Flush()) }
-
-func (s *humanSink) write(text string) error {
-	if text == "" {
+// encodeNews writes a line per event.
+func encodeNews(w io.Writer) func([]document.News, bool) error {
+	return func(news []document.News, _ bool) error {
+		e := json.NewEncoder(w)
+		e.SetEscapeHTML(false)
+		for i := range news {
+			if err := e.Encode(&news[i]); err != nil {
+				return err
+			}
+		}
 		return nil
 	}
-	_, err := io.WriteString(s.w, text)
-	return err
 }
-
-// jsonSink writes a line per event.
-type jsonSink struct{ w io.Writer }
-
-func (s *jsonSink) news(news []document.News) error {
-	e := json.NewEncoder(s.w)
-	e.SetEscapeHTML(false)
-	for i := range news {
-		if err := e.Encode(&news[i]); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (*jsonSink) close() error { return nil }
 
 // newsStore is the event that reports the store itself.
 const newsStore = "store"
@@ -151,7 +108,17 @@ const (
 
 // tailer follows sessions of one store.
 type tailer struct {
-	tailOptions
+	// store is what to follow, and storeName its path or address. name is what the user called the session, "" for
+	// all of them.
+	store           store.Follower
+	storeName, name string
+	turns           int
+	since           time.Time // zero when not given
+	now             func() time.Time
+	print           func(news []document.News, end bool) error
+	// waits is called once when there is no store yet.
+	waits func(name string)
+
 	follower document.Follower
 	// from is where the part of each session begins that is looked at.
 	from map[string]store.Position
@@ -167,94 +134,83 @@ type tailer struct {
 	began, waiting bool
 }
 
-func newTailer(o tailOptions) *tailer {
-	t := &tailer{tailOptions: o, from: make(map[string]store.Position)}
-	t.follower.IdleTimeout = o.idleTimeout
-	return t
-}
-
 // once reports what is there.
 func (t *tailer) once(ctx context.Context) error {
-	defer t.store.Close()
 	r, _, err := t.store.Poll(ctx)
 	if err != nil {
 		return err
 	}
 	if r == nil {
-		return noStoreError{fmt.Errorf("there is no session store at %s", t.storeName)}
+		return noStore(t.storeName)
 	}
 	if err := t.read(ctx, r); err != nil {
 		return err
 	}
-	return t.sink.close()
+	return t.print(nil, true)
 }
 
 // follow reports what is there and what comes, looking at each tick, until ctx ends.
 func (t *tailer) follow(ctx context.Context, ticks <-chan time.Time) error {
-	defer t.store.Close()
 	for {
-		if err := t.look(ctx); err != nil {
-			if ctx.Err() != nil {
-				break
+		err := t.look(ctx)
+		if err == nil {
+			select {
+			case <-ctx.Done():
+			case <-ticks:
 			}
-			return errors.Join(err, t.sink.close())
-		}
-		select {
-		case <-ctx.Done():
-		case <-ticks:
 		}
 		if ctx.Err() != nil {
-			break
+			return t.print(nil, true) // the user has seen enough
+		}
+		if err != nil {
+			return errors.Join(err, t.print(nil, true))
 		}
 	}
-	return t.sink.close() // the user has seen enough
 }
 
 // look reports what is new.
 func (t *tailer) look(ctx context.Context) error {
 	r, change, err := t.store.Poll(ctx)
+	if t.began && errors.Is(err, store.ErrNotStore) || errors.Is(err, store.ErrUnavailable) {
+		return nil // it is in the making, or busy; a later look shows it
+	}
 	if err != nil {
-		if t.began && errors.Is(err, store.ErrNotStore) || errors.Is(err, store.ErrUnavailable) {
-			return nil // it is in the making, or busy; a later look shows it
-		}
 		return err
 	}
+	var state document.State
 	switch change {
 	case store.Gone:
-		if err := t.sink.news([]document.News{{Event: newsStore, At: t.now().UnixMilli(), State: "gone"}}); err != nil {
-			return err
-		}
+		state = "gone"
 	case store.Opened:
 		if t.began {
 			// Its sessions are others, or the same with another past.
-			t.follower = document.Follower{IdleTimeout: t.idleTimeout}
-			clear(t.from)
-			t.id, t.lastSeen, t.old = "", 0, nil
-			opened := document.News{Event: newsStore, At: t.now().UnixMilli(), State: "opened"}
-			if err := t.sink.news([]document.News{opened}); err != nil {
-				return err
-			}
+			state, t.follower = "opened", document.Follower{IdleTimeout: t.follower.IdleTimeout}
+			t.from, t.id, t.lastSeen, t.old = nil, "", 0, nil
 		}
 	case store.Unchanged:
 		if r != nil {
-			return t.sink.news(t.follower.Idle(t.now()))
+			return t.print(t.follower.Idle(t.now()), false)
+		}
+	}
+	if state != "" {
+		news := []document.News{{Event: newsStore, At: t.now().UnixMilli(), State: state}}
+		if err := t.print(news, false); err != nil {
+			return err
 		}
 	}
 	if r == nil {
 		if !t.waiting {
 			t.waiting = true
-			fmt.Fprintf(t.notice, "waiting for a session store at %s\n", document.Sanitize(t.storeName))
+			t.waits(t.storeName)
 		}
 		return nil
 	}
-	if err := t.read(ctx, r); err != nil {
-		if errors.Is(err, store.ErrUnavailable) {
-			return nil
-		}
-		return err
+	err = t.read(ctx, r)
+	if errors.Is(err, store.ErrUnavailable) {
+		return nil
 	}
-	t.waiting = false
-	return nil
+	t.waiting = t.waiting && err != nil
+	return err
 }
 
 // read reports what is new in the sessions that may have changed.
@@ -269,23 +225,19 @@ func (t *tailer) read(ctx context.Context, r store.Reader) error {
 			return err
 		}
 	}
-	return t.sink.news(t.follower.Idle(t.now())) // what is not looked at falls silent too
+	return t.print(t.follower.Idle(t.now()), false) // what is not looked at falls silent too
 }
 
 // candidates are the sessions to look at, the one last seen at the end.
-func (t *tailer) candidates(ctx context.Context, r store.Reader) ([]string, error) {
+func (t *tailer) candidates(ctx context.Context, r store.Reader) (ids []string, err error) {
 	if t.name != "" {
 		if t.id == "" {
-			id, err := r.Resolve(ctx, t.name)
+			t.id, err = r.Resolve(ctx, t.name)
 			if errors.Is(err, store.ErrNotFound) && (t.began || t.waiting) {
 				return nil, nil // it may come, as the store did
 			}
-			if err != nil {
-				return nil, err
-			}
-			t.id = id
 		}
-		return []string{t.id}, nil
+		return []string{t.id}, err
 	}
 	now := t.now()
 	reported := now.Add(-recent)
@@ -303,7 +255,6 @@ func (t *tailer) candidates(ctx context.Context, r store.Reader) ([]string, erro
 	if err != nil {
 		return nil, err
 	}
-	var ids []string
 	there := make(map[string]bool, len(sessions))
 	old := make(map[string]int64)
 	for i := range sessions {
@@ -344,6 +295,9 @@ func (t *tailer) session(ctx context.Context, r store.Reader, id string) error {
 	if err != nil {
 		return err
 	}
+	if t.from == nil {
+		t.from = make(map[string]store.Position)
+	}
 	if !known {
 		t.from[id] = e.From
 	}
@@ -357,5 +311,5 @@ func (t *tailer) session(ctx context.Context, r store.Reader, id string) error {
 	if n := len(users); n > t.turns+keep {
 		t.from[id] = users[n-keep]
 	}
-	return t.sink.news(news)
+	return t.print(news, false)
 }

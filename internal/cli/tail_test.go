@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -178,16 +179,16 @@ func startTailAt(t *testing.T, now int64, path, name string, width int, asJSON b
 	x.clock.Store(now)
 	printer := render.NewNewsPrinter(render.Options{Width: width, Now: time.UnixMilli(now)})
 	printer.Grow = true
-	o := tailOptions{store: stores.Follow(path), storeName: path, name: name, turns: 1,
-		idleTimeout: document.DefaultIdleTimeout, notice: &x.notice,
-		sink: &humanSink{w: &x.out, p: printer}}
-	o.now = func() time.Time { return time.UnixMilli(x.clock.Load()) }
+	o := tailer{store: stores.Follow(path), storeName: path, name: name, turns: 1, print: printNews(&x.out, printer),
+		waits: func(name string) { fmt.Fprintf(&x.notice, "waiting for a session store at %s\n", name) },
+		now:   func() time.Time { return time.UnixMilli(x.clock.Load()) }}
 	if asJSON {
-		o.sink = &jsonSink{w: &x.out}
+		o.print = encodeNews(&x.out)
 	}
+	o.follower.IdleTimeout = document.DefaultIdleTimeout
 	ctx, cancel := context.WithCancel(t.Context())
 	x.stop = cancel
-	go func() { x.done <- newTailer(o).follow(ctx, x.ticks) }()
+	go func() { x.done <- errors.Join(o.follow(ctx, x.ticks), o.store.Close()) }()
 	x.tick()
 	return x
 }

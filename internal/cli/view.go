@@ -31,39 +31,31 @@ const envTraceURL = "AGENTTRACE_TRACE_URL"
 func newView(version string) *cobra.Command {
 	var noOpen bool
 	var traceURL string
-	cmd := described("view", flags{"no-open": &noOpen, "trace-url": &traceURL}, &cobra.Command{
-		ValidArgsFunction: completeSessions,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) > 1 {
-				return exactly(1, "at most one session")(cmd, args)
-			}
-			return nil
-		},
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if !cmd.Flags().Changed("trace-url") {
-				traceURL = os.Getenv(envTraceURL)
-			}
-			if err := web.CheckTraceURL(traceURL); err != nil {
-				return usagef("--trace-url: %w", err)
-			}
-			r, err := openSessions(cmd)
+	to := flags{"no-open": &noOpen, "trace-url": &traceURL}
+	cmd := described("view", to, upToOne("at most one session"), func(cmd *cobra.Command, args []string) error {
+		if !cmd.Flags().Changed("trace-url") {
+			traceURL = os.Getenv(envTraceURL)
+		}
+		if err := web.CheckTraceURL(traceURL); err != nil {
+			return usagef("--trace-url: %w", err)
+		}
+		r, err := openSessions(cmd)
+		if err != nil {
+			return err
+		}
+		defer r.Close()
+		path := "/"
+		if len(args) > 0 {
+			id, err := r.Resolve(cmd.Context(), args[0])
 			if err != nil {
 				return err
 			}
-			defer r.Close()
-			path := "/"
-			if len(args) > 0 {
-				id, err := r.Resolve(cmd.Context(), args[0])
-				if err != nil {
-					return err
-				}
-				path = web.Address("s", id)
-			}
-			if u := collectorPages(cmd); u != nil {
-				return openPage(cmd, u, path, noOpen)
-			}
-			return servePages(cmd, r, version, traceURL, path, noOpen)
-		},
+			path = web.Address("s", id)
+		}
+		if u := collectorPages(cmd); u != nil {
+			return openPage(cmd, u, path, noOpen)
+		}
+		return servePages(cmd, r, version, traceURL, path, noOpen)
 	})
 	pricesFlag(cmd)
 	return cmd
@@ -71,11 +63,8 @@ func newView(version string) *cobra.Command {
 
 // collectorPages is the address of the pages of the collector that holds the store, with the key of the user, or nil.
 func collectorPages(cmd *cobra.Command) *url.URL {
-	if address, err := remote(cmd); err != nil || address != "" {
-		return nil
-	}
-	path, err := storePath(cmd)
-	if err != nil || stores.Socket(path) == "" {
+	address, path, err := place(cmd)
+	if err != nil || address != "" || stores.Socket(path) == "" {
 		return nil
 	}
 	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -131,7 +120,7 @@ func servePages(cmd *cobra.Command, r document.Reader, version, traceURL, path s
 	if err := openPage(cmd, sessionview.Address("http", l.Addr(), key), path, noOpen); err != nil {
 		return errors.Join(err, server.Close())
 	}
-	fmt.Fprintln(cmd.ErrOrStderr(), "Ctrl-C ends it.")
+	_ = note(cmd, "Ctrl-C ends it.\n")
 	select {
 	case err := <-ended:
 		return fmt.Errorf("serve pages: %w", err)
@@ -200,11 +189,9 @@ func openPage(cmd *cobra.Command, server *url.URL, path string, noOpen bool) err
 		err = exec.Command(program[0], append(program[1:], file)...).Start()
 	}
 	if err != nil {
-		fmt.Fprintln(cmd.ErrOrStderr(), "no browser could be opened; open the address in one")
-		return nil
+		return note(cmd, "no browser could be opened; open the address in one\n")
 	}
-	fmt.Fprintln(cmd.ErrOrStderr(), "A browser opens; if it shows no sessions, open the address in it.")
-	return nil
+	return note(cmd, "A browser opens; if it shows no sessions, open the address in it.\n")
 }
 
 // leadTo makes a file of the user's alone that leads a browser to an address, and returns the file's address.

@@ -1,0 +1,154 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/agenttrace/agenttrace/session/store"
+	"github.com/agenttrace/agenttrace/session/store/stores"
+)
+
+// The commands that work on a store as a whole: backup, gc and migrate.
+
+func newBackup() *cobra.Command {
+	var asJSON bool
+	takes := exactly(1, "one file")
+	return described("backup", flags{"json": &asJSON}, takes, func(cmd *cobra.Command, args []string) error {
+		if _, err := ownStore(cmd); err != nil {
+			return err
+		}
+		r, err := openStore(cmd)
+		if err != nil {
+			return err
+		}
+		defer r.Close()
+		b, ok := r.(store.Backuper)
+		if !ok {
+			return usagef("backup copies a store that is a file; copy %s with the tools of its database, such as pg_dump",
+				r.Name())
+		}
+		err = b.Backup(cmd.Context(), args[0])
+		if errors.Is(err, fs.ErrExist) {
+			return usagef("%s is there already; name another file", args[0])
+		}
+		if err != nil {
+			return unwritten(args[0], err)
+		}
+		if !asJSON {
+			return note(cmd, "%s copied to %s\n", r.Name(), args[0])
+		}
+		info, err := os.Stat(args[0])
+		if err != nil {
+			return err
+		}
+		return writeJSON(cmd, struct {
+			Store string `json:"store"`
+			Copy  string `json:"copy"`
+			Bytes int64  `json:"bytes"`
+		}{r.Name(), args[0], info.Size()})
+	})
+}
+
+// settled is how long nothing may have happened before prompts that nobody names
+// are taken for left over: a turn that has not ended may still name them.
+const settled = time.Hour
+
+func newCollectGarbage() *cobra.Command {
+	var dryRun, vacuum, asJSON bool
+	to := flags{"dry-run": &dryRun, "vacuum": &vacuum, "json": &asJSON}
+	return described("gc", to, exactly(0, "no arguments"), func(cmd *cobra.Command, _ []string) error {
+		if dryRun && vacuum {
+			return usagef("--dry-run and --vacuum exclude each other; use one of them")
+		}
+		return withWriter(cmd, func(ctx context.Context, s store.Service) error {
+			file, ok := s.(store.Compacter)
+			if _, here := s.(store.Store); vacuum && !here {
+				return usagef("--vacuum rewrites the store, which a collector is using; stop it, or leave out --vacuum")
+			}
+			if vacuum && !ok {
+				return usagef("--vacuum rewrites a store that is a file; %s gets its space back without it", s.Name())
+			}
+			g, err := s.Collect(ctx, time.Now().Add(-settled), dryRun)
+			if err == nil && vacuum {
+				err = file.Compact(ctx)
+			}
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return writeJSON(cmd, g)
+			}
+			done := "deleted"
+			if dryRun {
+				done = "would be deleted"
+			}
+			err = note(cmd, "%s, %s and %s %s\n", counted(int(g.SystemPrompts), "system prompt"),
+				counted(int(g.ToolCatalogs), "tool catalog"), counted(int(g.Observations), "observation"), done)
+			if g.Kept {
+				err = note(cmd, "prompts and catalogs were kept: something was going on within the last hour, "+
+					"and may still name them\n")
+			}
+			return err
+		})
+	})
+}
+
+func newMigrate() *cobra.Command {
+	var distribute, searchIndex, printed bool
+	to := flags{"distribute": &distribute, "search-index": &searchIndex, "print": &printed}
+	return described("migrate", to, exactly(0, "no arguments"), func(cmd *cobra.Command, _ []string) error {
+		if printed {
+			_, err := fmt.Fprint(cmd.OutOrStdout(), stores.MigrationSQL())
+			return err
+		}
+		location, err := ownStore(cmd)
+		if err != nil {
+			return err
+		}
+		if distribute && stores.IsFile(location) {
+			return usagef("--distribute is for a PostgreSQL database; %s is a file", location)
+		}
+		err = stores.Migrate(cmd.Context(), location, distribute, searchIndex)
+		if errors.Is(err, store.ErrLocked) && searchIndex {
+			err = nil // the process that writes the file has brought its tables up to date
+		}
+		if err == nil && searchIndex {
+			err = makeSearchIndex(cmd, location)
+		}
+		if err != nil {
+			return err
+		}
+		return note(cmd, "the tables of %s are up to date\n", stores.Name(location))
+	})
+}
+
+// makeSearchIndex makes the search index of a store that is a file. A database has made its own.
+func makeSearchIndex(cmd *cobra.Command, location string) error {
+	r, err := stores.OpenReader(cmd.Context(), location)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	indexer, ok := r.(store.SearchIndexer)
+	if !ok {
+		return nil
+	}
+	var shown time.Time
+	err = indexer.UpdateSearchIndex(cmd.Context(), func(done, total int) bool {
+		if isTerminal(cmd.ErrOrStderr()) && time.Since(shown) > 100*time.Millisecond {
+			shown = time.Now()
+			_ = note(cmd, "\r%d of %d parts are in the search index", done, total)
+		}
+		return true
+	})
+	if !shown.IsZero() {
+		_ = note(cmd, "\r\x1b[K")
+	}
+	return err
+}

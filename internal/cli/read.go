@@ -1,0 +1,451 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/spf13/cobra"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/document"
+	"github.com/agenttrace/agenttrace/session/render"
+	"github.com/agenttrace/agenttrace/session/store"
+	"github.com/agenttrace/agenttrace/session/web"
+)
+
+// The commands that print what a store has: ls, search, stats, show, status, diff and mcp.
+
+func newList() *cobra.Command {
+	var x filters
+	var limit int
+	var children, archived, all, asJSON bool
+	var after string
+	cmd := described("ls", flags{
+		"limit": &limit, "after": &after, "children": &children, "archived": &archived, "all": &all, "json": &asJSON,
+	}, exactly(0, "no arguments"), func(cmd *cobra.Command, _ []string) error {
+		if err := x.read(cmd); err != nil {
+			return err
+		}
+		p, err := readPrices(cmd)
+		if err != nil {
+			return err
+		}
+		r, err := openSessions(cmd)
+		if err != nil {
+			return err
+		}
+		defer r.Close()
+		q := x.query()
+		if q.Limit, q.Children, q.Archived = limit, children || all, archived || all; limit < 1 {
+			return usagef("--limit is %d; use a number above 0, or --all", limit)
+		}
+		if all && !cmd.Flags().Changed("limit") {
+			q.Limit = -1
+		}
+		if after != "" {
+			id, err := r.Resolve(cmd.Context(), after)
+			if err != nil {
+				return err
+			}
+			s, err := r.Session(cmd.Context(), id)
+			if err != nil {
+				return err
+			}
+			q.Before = &store.Cursor{UpdatedAt: s.UpdatedAt, ID: id}
+		}
+		rows, err := r.Select(cmd.Context(), q, x.status)
+		if err != nil {
+			return err
+		}
+		items, err := listItems(cmd, r, rows, p)
+		switch {
+		case err != nil:
+			return err
+		case asJSON:
+			return writeJSON(cmd, items)
+		case len(items) > 0:
+			return printList(cmd, r, items, p)
+		case x.any():
+			return x.reportNone(cmd, r, q)
+		case after != "":
+			return note(cmd, "no sessions after %s\n", shown(after))
+		}
+		for _, err := range r.Sessions(cmd.Context(), store.SessionQuery{Children: true, Archived: true, Limit: 1}) {
+			if err != nil {
+				return err
+			}
+			return note(cmd, "no sessions to list in %s: all of them are archived or of sub-agents; add --all\n", r.Name())
+		}
+		return note(cmd, "no sessions in %s\n", r.Name())
+	})
+	addFilters(cmd, &x)
+	flags{"sort": &x.sort}.of("(sort)", cmd.Flags())
+	complete(cmd, "sort", store.SessionSorts())
+	pricesFlag(cmd)
+	return cmd
+}
+
+// listItems makes a list of sessions with what each of them used, and names the models that p,
+// which may be nil, has no price for.
+func listItems(cmd *cobra.Command, r document.Reader, rows []session.Session, p *prices) ([]document.Item, error) {
+	r.Price = p.estimate()
+	items, unpriced, err := r.Items(cmd.Context(), rows)
+	if err != nil {
+		return nil, err
+	}
+	return items, p.lacking(cmd, unpriced)
+}
+
+// printList prints a list of sessions, with ids that are as short as the store allows.
+func printList(cmd *cobra.Command, r store.Reader, items []document.Item, p *prices) error {
+	document.Abbreviate(items, func(short, id string) bool {
+		found, err := r.Resolve(cmd.Context(), short)
+		return err == nil && found == id
+	})
+	o := terminal(cmd)
+	o.Prices = p.asOf()
+	return render.Sessions(cmd.OutOrStdout(), items, o)
+}
+
+func newSearch() *cobra.Command {
+	var since string
+	var x filters
+	var limit int
+	var isRegexp, asJSON bool
+	to := flags{"since": &since, "limit": &limit, "regexp": &isRegexp, "json": &asJSON}
+	takes := exactly(1, "one text, in quotes if it has spaces")
+	cmd := described("search", to, takes, func(cmd *cobra.Command, args []string) error {
+		if args[0] == "" {
+			return usagef("the text is empty; give a text to search for")
+		}
+		if limit < 1 {
+			return usagef("--limit is %d; use a number above 0", limit)
+		}
+		if err := x.read(cmd); err != nil {
+			return err
+		}
+		q := store.SearchQuery{Text: args[0], Regexp: isRegexp, Agent: x.Agent}
+		if isRegexp {
+			if _, err := q.Compile(); err != nil {
+				return usagef("%w; the syntax is that of https://github.com/google/re2/wiki/Syntax", err)
+			}
+		}
+		var err error
+		if q.Since, err = parseTime("since", since); err != nil {
+			return err
+		}
+		r, err := openSessions(cmd)
+		if err != nil {
+			return err
+		}
+		defer r.Close()
+		defer extendIndex(cmd.Context(), r.Reader)
+		within, err := x.within(cmd.Context(), r)
+		if err != nil {
+			return err
+		}
+		hits, more := []store.Hit{}, false
+		nowhere := within != nil && len(within) == 0
+		if !nowhere {
+			hits, more, err = r.Find(cmd.Context(), q, within, limit, 0)
+		}
+		switch {
+		case err != nil:
+			return err
+		case asJSON:
+			return writeJSON(cmd, hits)
+		case nowhere:
+			return x.reportNone(cmd, r, store.SessionQuery{Children: true, Archived: true})
+		case len(hits) == 0:
+			return nothingFound(cmd, q, since, r.Name())
+		}
+		if err = render.Hits(cmd.OutOrStdout(), hits, terminal(cmd)); err == nil && more {
+			err = note(cmd, "there is more; --limit %d shows it\n", limit*5)
+		}
+		return err
+	})
+	addFilters(cmd, &x)
+	return cmd
+}
+
+// extendIndex makes what the search index of a store lacks, for up to a second. A search works without it.
+func extendIndex(ctx context.Context, r store.Reader) {
+	if indexer, ok := r.(store.SearchIndexer); ok {
+		end := time.Now().Add(time.Second)
+		_ = indexer.UpdateSearchIndex(ctx, func(int, int) bool { return time.Now().Before(end) })
+	}
+}
+
+// nothingFound reports where nothing was found, and by which filters.
+func nothingFound(cmd *cobra.Command, q store.SearchQuery, since, name string) error {
+	what, within := strconv.Quote(q.Text)+" is not", ""
+	if q.Regexp {
+		what = `no match of "` + q.Text + `"`
+	}
+	if q.Agent != "" {
+		within += " of agent " + strconv.Quote(q.Agent)
+	}
+	if since != "" {
+		within += " since " + since
+	}
+	return note(cmd,
+		"%s in the titles, notes, messages, tool calls, system prompts and tool catalogs of the sessions%s in %s\n",
+		document.Sanitize(what), document.Sanitize(within), name)
+}
+
+func newStats() *cobra.Command {
+	var by []string
+	var since string
+	var asJSON bool
+	var x filters
+	to := flags{"by": &by, "since": &since, "json": &asJSON}
+	cmd := described("stats", to, exactly(0, "no arguments"), func(cmd *cobra.Command, _ []string) error {
+		q := store.StatsQuery{Location: time.Local}
+		var err error
+		if q.By, err = store.ParseStatsBy(by...); err != nil {
+			return usagef("--by %w", err)
+		}
+		if q.Since, err = parseTime("since", since); err != nil {
+			return err
+		}
+		if err := x.read(cmd); err != nil {
+			return err
+		}
+		q.Sessions, q.Until = x.SessionFilter, x.Until
+		q.Sessions.Since = q.Since
+		p, err := readPrices(cmd)
+		if err != nil {
+			return err
+		}
+		q.Price = p.estimate()
+		r, err := openSessions(cmd)
+		if err != nil {
+			return err
+		}
+		defer r.Close()
+		if x.status != "" {
+			if q.Sessions.IDs, err = x.ids(cmd.Context(), r); err != nil {
+				return err
+			}
+		}
+		s, err := r.Stats(cmd.Context(), q)
+		if err == nil {
+			err = p.lacking(cmd, s.UnpricedModels)
+		}
+		switch {
+		case err != nil:
+			return err
+		case asJSON:
+			return writeJSON(cmd, s)
+		case s.Total.Sessions == 0 && x.any():
+			x.Since = q.Since
+			return x.reportNone(cmd, r, store.SessionQuery{Children: true, Archived: true})
+		case q.By != nil && len(s.Groups) == 0:
+			return note(cmd, "nothing to count in %s\n", r.Name())
+		}
+		o := terminal(cmd)
+		o.Prices = p.asOf()
+		return render.Stats(cmd.OutOrStdout(), &s, q.By, o)
+	})
+	addFilters(cmd, &x)
+	pricesFlag(cmd)
+	complete(cmd, "by", store.StatsKeys())
+	return cmd
+}
+
+func newShow() *cobra.Command {
+	var full, asJSON, raw bool
+	views := []struct {
+		flag  string
+		print func(io.Writer, *document.Document, render.Options) error
+		on    bool
+	}{
+		{"prompt", render.Prompts, false}, {"tools", render.Tools, false}, {"permissions", render.Permissions, false},
+		{"tokens", render.Tokens, false}, {"provenance", render.Provenance, false},
+	}
+	to := flags{"full": &full, "json": &asJSON, "raw": &raw}
+	for i := range views {
+		to[views[i].flag] = &views[i].on
+	}
+	cmd := described("show", to, func(cmd *cobra.Command, args []string) error {
+		if len(args) == 2 {
+			if n, err := strconv.Atoi(args[1]); err != nil || n < 1 {
+				return usagef("turn %q is not a number from 1", args[1])
+			}
+			return nil
+		}
+		return exactly(1, "a session and, optionally, the number of a turn")(cmd, args)
+	}, func(cmd *cobra.Command, args []string) error {
+		if asJSON && raw {
+			return usagef("--json and --raw exclude each other; use one of them")
+		}
+		p, err := readPrices(cmd)
+		if err != nil {
+			return err
+		}
+		return withSession(cmd, args[0], func(ctx context.Context, r document.Reader, id string) error {
+			if raw {
+				t, err := r.Transcript(ctx, id)
+				if err != nil {
+					return err
+				}
+				return writeRows(jsonOutput(cmd), t)
+			}
+			r.Price = p.estimate()
+			var doc *document.Document
+			if len(args) < 2 {
+				doc, err = r.LoadAll(ctx, id)
+			} else {
+				number, _ := strconv.Atoi(args[1]) // it is one
+				if doc, err = r.LoadTurns(ctx, id, number, number); err == nil {
+					doc.Queued = nil
+				}
+			}
+			if err == nil {
+				err = p.lacking(cmd, doc.UnpricedModels)
+			}
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return writeJSON(cmd, doc)
+			}
+			o := terminal(cmd)
+			o.Full, o.Prices = full, p.asOf()
+			printed := false
+			for _, v := range views {
+				if !v.on {
+					continue
+				}
+				if printed {
+					fmt.Fprintln(cmd.OutOrStdout())
+				}
+				printed = true
+				if err := v.print(cmd.OutOrStdout(), doc, o); err != nil {
+					return err
+				}
+			}
+			if printed {
+				return nil
+			}
+			return render.Document(cmd.OutOrStdout(), doc, o)
+		})
+	})
+	pricesFlag(cmd)
+	return cmd
+}
+
+// writeRows writes every row of a session as JSON, without the envelope of an
+// export.
+func writeRows(w io.Writer, t *session.Transcript) error {
+	b := append(t.Session.AppendJSON(nil), '\n')
+	for i := range t.Messages {
+		b = append(t.Messages[i].Message.AppendJSON(b), '\n')
+		for j := range t.Messages[i].Parts {
+			b = append(t.Messages[i].Parts[j].AppendJSON(b), '\n')
+		}
+	}
+	_, err := w.Write(b)
+	return err
+}
+
+func newStatus() *cobra.Command {
+	var asJSON bool
+	takes := exactly(1, "one session")
+	cmd := described("status", flags{"json": &asJSON}, takes, func(cmd *cobra.Command, args []string) error {
+		return withSession(cmd, args[0], func(ctx context.Context, r document.Reader, id string) error {
+			st, err := r.LoadStatus(ctx, id)
+			switch {
+			case err != nil:
+				return err
+			case asJSON:
+				err = writeJSON(cmd, st)
+			default:
+				err = render.Status(cmd.OutOrStdout(), &st, terminal(cmd))
+			}
+			if err == nil && st.State.Trouble() {
+				err = errFinding
+			}
+			return err
+		})
+	})
+	idleTimeoutFlag(cmd)
+	return cmd
+}
+
+func newDiff() *cobra.Command {
+	var full, unified, asJSON, ignoreUsage bool
+	var format string
+	var out output
+	formats := []string{"text", "html", "json"}
+	cmd := described("diff", flags{
+		"full": &full, "unified": &unified, "ignore-usage": &ignoreUsage, "format": &format, "json": &asJSON,
+		"output": &out.path, "force": &out.force,
+	}, exactly(2, "two sessions"), func(cmd *cobra.Command, args []string) error {
+		switch {
+		case !slices.Contains(formats, format):
+			return usagef("--format %q is unknown; use %s", format, either(formats))
+		case asJSON && cmd.Flags().Changed("format") && format != "json":
+			return usagef("--json and --format %s exclude each other; use one of them", format)
+		case asJSON:
+			format = "json"
+		}
+		if unified && format != "text" {
+			return usagef("--unified is for text; leave it out with --format %s", format)
+		}
+		r, err := openStore(cmd)
+		if err != nil {
+			return err
+		}
+		defer r.Close()
+		out.source = r.Name()
+		var docs [2]*document.Document
+		for i, name := range args {
+			id, err := r.Resolve(cmd.Context(), name)
+			if err != nil {
+				return err
+			}
+			in, err := document.Collect(cmd.Context(), r, id)
+			if err != nil {
+				return err
+			}
+			in.Now = time.Now()
+			docs[i] = document.Build(in)
+		}
+		d := document.Compare(docs[0], docs[1], ignoreUsage)
+		err = out.write(cmd, out.path, format == "json", func(w io.Writer) error {
+			switch format {
+			case "json":
+				return encodeJSON(w, d)
+			case "html":
+				return render.HTMLDiff(w, d, docs[0], docs[1], document.Words{Full: full, Zone: time.Local})
+			}
+			t := terminal(cmd)
+			t.Full = full
+			t.Color = t.Color && (out.path == "" || out.path == "-")
+			return render.Diff(w, d, t, unified)
+		})
+		if err == nil && !d.Equal {
+			err = errFinding
+		}
+		return err
+	})
+	complete(cmd, "format", formats)
+	return cmd
+}
+
+func newMCP(version string) *cobra.Command {
+	return described("mcp", nil, exactly(0, "no arguments"), func(cmd *cobra.Command, _ []string) error {
+		r, err := openSessions(cmd)
+		if err != nil {
+			return err
+		}
+		defer r.Close()
+		return web.NewMCP(r, version, time.Local).Run(cmd.Context(), &mcp.StdioTransport{})
+	})
+}

@@ -1,0 +1,402 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/document"
+	"github.com/agenttrace/agenttrace/session/store"
+	"github.com/agenttrace/agenttrace/session/store/stores"
+	"github.com/agenttrace/agenttrace/session/web"
+)
+
+// The commands that change sessions: archive, title, fork, rewind, rm and prune.
+
+// withWriter opens a store that is there for writing and calls fn with it. If a
+// collector holds it, the collector does what fn asks for; a store that another
+// process holds is refused, with that process's name.
+func withWriter(cmd *cobra.Command, fn func(ctx context.Context, s store.Service) error) error {
+	address, path, err := place(cmd)
+	if err != nil {
+		return err
+	}
+	if _, err := os.Stat(path); address == "" && stores.IsFile(path) && errors.Is(err, fs.ErrNotExist) {
+		return noStore(path)
+	}
+	s, err := openWriter(cmd)
+	if err != nil {
+		return err
+	}
+	err = fn(cmd.Context(), s)
+	if closeErr := s.Close(); err == nil {
+		err = closeErr
+	}
+	return err
+}
+
+// openWriter opens or creates the store, or reaches the collector to ask or that holds it.
+func openWriter(cmd *cobra.Command) (store.Service, error) {
+	address, path, err := place(cmd)
+	if err != nil {
+		return nil, err
+	}
+	if address != "" {
+		return dial(cmd, address)
+	}
+	s, err := stores.Open(cmd.Context(), path, stores.Options{})
+	if err == nil {
+		return s, nil
+	}
+	if socket := stores.Socket(path); errors.Is(err, store.ErrLocked) && socket != "" {
+		// A process without a server, or that has ended meanwhile, is the error that matters.
+		if c, dialErr := web.Dial(cmd.Context(), "unix://"+socket, ""); dialErr == nil {
+			return c, nil
+		}
+	}
+	return nil, err
+}
+
+// resolveAll resolves each name, and each session once.
+func resolveAll(ctx context.Context, r store.Reader, names []string) (ids []string, err error) {
+	for _, name := range names {
+		id, err := r.Resolve(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		if !slices.Contains(ids, id) {
+			ids = append(ids, id)
+		}
+	}
+	return ids, nil
+}
+
+func newArchive() *cobra.Command {
+	var undo, asJSON bool
+	to := flags{"undo": &undo, "json": &asJSON}
+	return described("archive", to, atLeastOne, func(cmd *cobra.Command, args []string) error {
+		return withWriter(cmd, func(ctx context.Context, s store.Service) error {
+			ids, err := resolveAll(ctx, s, args)
+			if err != nil {
+				return err
+			}
+			for _, id := range ids {
+				if err := s.Archive(ctx, id, !undo, time.Now()); err != nil {
+					return err
+				}
+			}
+			if asJSON {
+				return writeJSON(cmd, struct {
+					Archived bool     `json:"archived"`
+					Sessions []string `json:"sessions"`
+				}{!undo, ids})
+			}
+			did := "archived"
+			if undo {
+				did = "taken back from the archive"
+			}
+			return note(cmd, "%s %s\n", counted(len(ids), "session"), did)
+		})
+	})
+}
+
+func newTitle() *cobra.Command {
+	var asJSON bool
+	takes := exactly(2, "a session and a title, in quotes if it has spaces")
+	return described("title", flags{"json": &asJSON}, takes, func(cmd *cobra.Command, args []string) error {
+		title := strings.ToValidUTF8(strings.TrimSpace(args[1]), "\uFFFD")
+		if title == "" {
+			return usagef("the title is empty; give one")
+		}
+		return withWriter(cmd, func(ctx context.Context, s store.Service) error {
+			id, err := s.Resolve(ctx, args[0])
+			if err == nil {
+				err = s.SetTitle(ctx, id, title, time.Now())
+			}
+			if err != nil {
+				return err
+			}
+			if !asJSON {
+				return note(cmd, "%s is called “%s”\n", id, document.Sanitize(title))
+			}
+			return writeJSON(cmd, struct {
+				SessionID string `json:"session_id"`
+				Title     string `json:"title"`
+			}{id, title})
+		})
+	})
+}
+
+// spot has the flags that name a place in a session: a message, by the flag with that name, or a turn.
+type spot struct {
+	flag, message string
+	turn          int
+}
+
+// place is the place that the flags name, of which one may be given.
+func (x *spot) place(cmd *cobra.Command) (p web.Place, err error) {
+	message, turn := cmd.Flags().Changed(x.flag), cmd.Flags().Changed("turn")
+	if message {
+		p.Message = &x.message
+	}
+	if turn {
+		p.Turn = &x.turn
+	}
+	if message && turn {
+		err = usagef("--%s and --turn exclude each other; use one of them", x.flag)
+	}
+	return p, err
+}
+
+// withIdle opens the store for writing and calls fn with the session that name means,
+// unless the session is at work.
+func withIdle(cmd *cobra.Command, name string,
+	fn func(ctx context.Context, s store.Service, c *web.Conversation) error) error {
+	idleTimeout, err := idleTimeout(cmd)
+	if err != nil {
+		return err
+	}
+	return withWriter(cmd, func(ctx context.Context, s store.Service) error {
+		id, err := s.Resolve(ctx, name)
+		if err != nil {
+			return err
+		}
+		c, err := web.AtRest(ctx, document.Reader{Reader: s, IdleTimeout: idleTimeout}, id)
+		if err != nil {
+			return err
+		}
+		return fn(ctx, s, c)
+	})
+}
+
+func newFork() *cobra.Command {
+	at, title, asJSON := spot{flag: "at"}, "", false
+	to := flags{"at": &at.message, "turn": &at.turn, "title": &title, "json": &asJSON}
+	return described("fork", to, exactly(1, "one session"), func(cmd *cobra.Command, args []string) error {
+		if title = strings.TrimSpace(title); title == "" && cmd.Flags().Changed("title") {
+			return usagef("the title is empty; give one, or omit --title")
+		}
+		place, err := at.place(cmd)
+		if err != nil {
+			return err
+		}
+		return withIdle(cmd, args[0], func(ctx context.Context, s store.Service, c *web.Conversation) error {
+			done, err := c.Fork(ctx, s, place, title, time.Now())
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return writeJSON(cmd, done)
+			}
+			_ = note(cmd, "%s up to turn %d of %s copied\n", counted(done.Messages, "message"), done.Turn,
+				document.Sanitize(c.ID))
+			_, err = fmt.Fprintln(cmd.OutOrStdout(), done.SessionID)
+			return err
+		})
+	})
+}
+
+func newRewind() *cobra.Command {
+	at, undo, asJSON := spot{flag: "to"}, false, false
+	to := flags{"to": &at.message, "turn": &at.turn, "undo": &undo, "json": &asJSON}
+	return described("rewind", to, exactly(1, "one session"), func(cmd *cobra.Command, args []string) error {
+		place, err := at.place(cmd)
+		switch given := place != (web.Place{}); {
+		case err != nil:
+			return err
+		case undo && given:
+			return usagef("--undo takes back the last rewind; leave out --to and --turn")
+		case !undo && !given:
+			return usagef("rewind does not know where to; " +
+				"add --turn with the number of a turn, or --to with a user's message")
+		}
+		return withIdle(cmd, args[0], func(ctx context.Context, s store.Service, c *web.Conversation) error {
+			var done *web.Rewound
+			var err error
+			if undo {
+				done, err = c.Unrewind(ctx, s)
+			} else {
+				done, err = c.Rewind(ctx, s, place, time.Now())
+			}
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return writeJSON(cmd, done)
+			}
+			return reportRewind(cmd, done)
+		})
+	})
+}
+
+// reportRewind states what a rewind hid, or what its undoing brought back.
+func reportRewind(cmd *cobra.Command, done *web.Rewound) error {
+	where := "no turn"
+	if n := len(done.Turns); n == 1 {
+		where = "turn " + strconv.Itoa(done.Turns[0])
+	} else if n > 1 {
+		where = fmt.Sprintf("turns %d to %d", done.Turns[0], done.Turns[n-1])
+	}
+	id, messages := document.Sanitize(done.SessionID), counted(len(done.Messages), "message")
+	switch none := len(done.Messages) == 0; {
+	case none && done.Undone:
+		return note(cmd, "the last rewind of %s is undone; what it hid an earlier one hides too\n", id)
+	case none:
+		return note(cmd, "nothing comes after turn %d of %s\n", done.Turn, id)
+	case done.Undone:
+		return note(cmd, "%s of %s brought back\n", messages, where)
+	}
+	return note(cmd, "%s of %s hidden; agenttrace rewind --undo %s brings them back\n", messages, where, id)
+}
+
+func newRemove() *cobra.Command {
+	var yes, children, asJSON bool
+	to := flags{"yes": &yes, "children": &children, "json": &asJSON}
+	return described("rm", to, atLeastOne, func(cmd *cobra.Command, args []string) error {
+		ctx := cmd.Context()
+		r, err := openStore(cmd)
+		if err != nil {
+			return err
+		}
+		defer r.Close()
+		ids, err := resolveAll(ctx, r, args)
+		if err == nil && children {
+			ids, err = document.Descendants(ctx, r, ids)
+		}
+		if err != nil {
+			return err
+		}
+		var sessions []session.Session
+		for _, id := range ids {
+			s, err := r.Session(ctx, id)
+			if err != nil {
+				return err
+			}
+			sessions = append(sessions, s)
+		}
+		return deleteSessions(cmd, sessions, yes, asJSON)
+	})
+}
+
+func newPrune() *cobra.Command {
+	var olderThan string
+	var archived, dryRun, yes, asJSON bool
+	var x filters
+	to := flags{"older-than": &olderThan, "archived": &archived, "dry-run": &dryRun, "yes": &yes, "json": &asJSON}
+	cmd := described("prune", to, exactly(0, "no arguments"), func(cmd *cobra.Command, _ []string) error {
+		if olderThan == "" && !x.given(cmd) {
+			return usagef("prune does not know what is old; add --older-than 30d")
+		}
+		if err := x.read(cmd); err != nil {
+			return err
+		}
+		before := time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC) // whatever a clock was set to
+		for flag, age := range map[string]string{"older-than": olderThan, "since": x.since, "until": x.until} {
+			if err := store.AmbiguousAge(age); err != nil {
+				return usagef("--%s %w", flag, err)
+			}
+		}
+		if olderThan != "" {
+			var err error
+			if before, err = store.ParseAge(olderThan, time.Now()); err != nil {
+				return usagef("--older-than %w", err)
+			}
+		}
+		r, err := openSessions(cmd)
+		if err != nil {
+			return err
+		}
+		defer r.Close()
+		sessions, err := r.Stale(cmd.Context(), before, archived)
+		if err == nil && x.any() {
+			sessions, err = x.families(cmd.Context(), r, sessions)
+		}
+		if err == nil && olderThan != "" {
+			err = note(cmd, "%s, last updated before %s (%s ago)\n", counted(len(sessions), "session"),
+				before.Format("2006-01-02 15:04:05 MST"), olderThan)
+		}
+		switch none := len(sessions) == 0 && !asJSON; {
+		case err != nil:
+			return err
+		case none && x.any():
+			return x.reportNone(cmd, r, store.SessionQuery{Children: true, Archived: true})
+		case none:
+			return note(cmd, "no session is older than %s\n", olderThan)
+		case !dryRun:
+			return deleteSessions(cmd, sessions, yes, asJSON)
+		}
+		r.IdleTimeout = -1 // they are old
+		items, err := listItems(cmd, r, sessions, nil)
+		if err != nil {
+			return err
+		}
+		if asJSON {
+			return writeJSON(cmd, items)
+		}
+		return printList(cmd, r, items, nil)
+	})
+	addFilters(cmd, &x)
+	return cmd
+}
+
+// deleteSessions deletes what was listed, having asked unless yes is said.
+func deleteSessions(cmd *cobra.Command, sessions []session.Session, yes, asJSON bool) error {
+	deleted := []string{}
+	report := func() error {
+		if asJSON {
+			return writeJSON(cmd, struct {
+				Deleted []string `json:"deleted"`
+			}{deleted})
+		}
+		return note(cmd, "%s deleted\n", counted(len(deleted), "session"))
+	}
+	if len(sessions) == 0 {
+		return report()
+	}
+	if !yes {
+		if in, ok := cmd.InOrStdin().(*os.File); !ok || !isTerminal(in) || !isTerminal(cmd.ErrOrStderr()) {
+			return usagef("%s deletes for good, and there is nobody to ask; add --yes", cmd.Name())
+		}
+		for i := range sessions {
+			if i == 20 && len(sessions) > 21 {
+				_ = note(cmd, "  and %d more\n", len(sessions)-i)
+				break
+			}
+			title, _, _ := strings.Cut(strings.TrimSpace(document.Sanitize(sessions[i].Title)), "\n")
+			_ = note(cmd, "  %s  %s\n", document.Sanitize(sessions[i].ID), title)
+		}
+		_ = note(cmd, "delete %s for good? [y/N] ", counted(len(sessions), "session"))
+		answer, _ := bufio.NewReader(cmd.InOrStdin()).ReadString('\n')
+		if a := strings.ToLower(strings.TrimSpace(answer)); a != "y" && a != "yes" {
+			_ = note(cmd, "nothing was deleted\n")
+			if asJSON {
+				return report()
+			}
+			return nil
+		}
+	}
+	err := withWriter(cmd, func(ctx context.Context, s store.Service) error {
+		for i := range sessions {
+			if err := s.Delete(ctx, sessions[i].ID); err == nil {
+				deleted = append(deleted, sessions[i].ID)
+			} else if !errors.Is(err, store.ErrNotFound) { // somebody else did
+				return err
+			}
+		}
+		return nil
+	})
+	if err == nil || len(deleted) > 0 {
+		err = errors.Join(err, report())
+	}
+	return err
+}
