@@ -186,7 +186,7 @@ type MessageChange struct {
 	// user message, a compaction). Empty reports nothing: an assistant message of
 	// which neither metadata nor facts are known is marked incomplete, as is one
 	// that was only seen live.
-	Metadata json.RawMessage
+	Metadata json.RawMessage `json:",omitempty"`
 	// HiddenAt is when the message was hidden in the store that it comes from, by a rewind or by
 	// another program. Nil reports nothing.
 	HiddenAt *int64
@@ -233,7 +233,7 @@ type PartChange struct {
 	Index int64
 	Type  string
 	// Data is the AI SDK part as JSON. Ownership passes to the batch.
-	Data       json.RawMessage
+	Data       json.RawMessage `json:",omitempty"`
 	ToolCallID string
 	ToolState  string
 	// ContinuationRunID is that of a part that comes from another store.

@@ -53,9 +53,9 @@ type StatsQuery struct {
 	// Sessions selects the sessions that are counted.
 	Sessions SessionFilter
 	// Location is where days and weeks begin; nil means UTC.
-	Location *time.Location
+	Location *time.Location `json:"-"`
 	// Price is asked for the cost of messages that state none; nil estimates nothing.
-	Price Price
+	Price Price `json:"-"`
 }
 
 // Price returns what a model costs, nil where it has no price for it.

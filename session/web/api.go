@@ -3,12 +3,12 @@
 //
 //	browser ─ pages, forms, events ────────────┐
 //	program ─ GET, PATCH, POST, DELETE ────────┼─ New ───┬─ Backend ─┬─ document.Reader ─ store.Reader
-//	command ─ Client ─ POST store/{method} ────┘         │           └─ store.Service
+//	command ─ Dial ─── POST store/{method} ────┘         │           └─ store.Service
 //	agent ─── list_sessions, read_session, … ─── NewMCP ─┴─ document.Reader
 //
 // The API is what openapi.json describes: by it requests are routed and parameters are read, so they agree, and by the
 // id of an operation a function of [endpoints] answers. Answers have the JSON that commands print with --json. A
-// [Client] is a store of another process: its methods are those of the store there.
+// client ([Dial]) is a store of another process: its methods are those of the store there.
 //
 // The URL is the state of a page, and pages are read without JavaScript; a script adds updates, keys and folding.
 // Nothing is loaded from elsewhere, and the Content-Security-Policy allows no inline script or style. All that comes

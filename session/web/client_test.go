@@ -15,19 +15,19 @@ import (
 )
 
 // clientOf returns a client of a server of a store.
-func clientOf(t testing.TB, s store.Service, changes *Counter) *Client {
+func clientOf(t testing.TB, s store.Service, changes *Counter) *client {
 	t.Helper()
 	server := httptest.NewServer(New(Backend{Sessions: document.Reader{Reader: s}, Changes: changes,
 		Change: func(ctx context.Context, fn func(context.Context, store.Service) error) error {
 			return fn(ctx, s)
 		}}, Options{}))
 	t.Cleanup(server.Close)
-	client, err := Dial(t.Context(), server.URL, "")
+	c, err := Dial(t.Context(), server.URL, "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { client.Close() })
-	return client
+	t.Cleanup(func() { c.Close() })
+	return c.(*client)
 }
 
 // A server that is not there, or is none of sessions, is named with what to do.
@@ -86,7 +86,7 @@ func TestCallsThatAreRefused(t *testing.T) {
 		{"Close", "[]", 404}, {"Import", "[null]", 404}, {"Nothing", "[]", 404}, {"Transact", "[null]", 404},
 		{"Session", "[]", 400}, {"Session", "[", 400}, {"Session", "", 400}, {"Session", `["lf-1","lf-1"]`, 400},
 		{"Session", `{"lf-1":"lf-1"}`, 400}, {"Session", "[1]", 400}, {"Apply", "[null]", 400},
-		{"Session", `["lf-1"]`, 200}, {"ImportAll", "[[null]]", 200},
+		{"Session", `["lf-1"]`, 200}, {"ImportAll", "[[null]]", 400},
 	} {
 		answer, body := s.ask(http.MethodPost, Prefix+"store/"+call.method, call.body, "Content-Type", "application/json")
 		if answer.StatusCode != call.status || call.method == "ImportAll" && !strings.Contains(string(body), "no rows") {

@@ -18,7 +18,7 @@ import (
 
 // remote is a store that is read and managed through a client. What a client cannot do, the store does.
 type remote struct {
-	*Client
+	*client
 	local *sqlite.Store
 }
 
@@ -34,7 +34,7 @@ func (r *remote) Apply(ctx context.Context, b *store.Batch) (store.Result, error
 	if b.Assemble != nil || b.Adopt != nil || b.Threads != nil { // functions of the suite's own
 		return r.local.Apply(ctx, b)
 	}
-	return r.Client.Apply(ctx, b)
+	return r.client.Apply(ctx, b)
 }
 
 func (r *remote) Transact(ctx context.Context, do func(store.Tx) error) error {
@@ -49,7 +49,7 @@ func (r *remote) Exported(ctx context.Context, id string, at int64) error {
 	return r.local.Exported(ctx, id, at)
 }
 
-func (r *remote) Close() error { return errors.Join(r.Client.Close(), r.local.Close()) }
+func (r *remote) Close() error { return errors.Join(r.client.Close(), r.local.Close()) }
 
 // Script implements [storetest.SQL].
 func (r *remote) Script(statements string) error {

@@ -89,15 +89,13 @@ func (a *filterArgs) filter() (f store.SessionFilter, err error) {
 }
 
 // sinceOf is a time of the arguments; nothing is the zero time.
-func sinceOf(text string) (time.Time, error) {
-	if text == "" {
-		return time.Time{}, nil
+func sinceOf(text string) (at time.Time, err error) {
+	if text != "" {
+		if at, err = store.ParseTime(text, time.Now(), time.UTC); err != nil {
+			err = fmt.Errorf("since: %w", err)
+		}
 	}
-	at, err := store.ParseTime(text, time.Now(), time.UTC)
-	if err != nil {
-		return at, fmt.Errorf("since: %w", err)
-	}
-	return at, nil
+	return at, err
 }
 
 type listArgs struct {
@@ -138,23 +136,24 @@ func (s *mcpServer) list(ctx context.Context, in listArgs) (string, error) {
 	if len(items) == 0 {
 		return "no sessions", nil
 	}
-	var b bytes.Buffer
-	for i := range items {
-		if err := jsonLine(&b, &items[i]); err != nil {
+	text, err := jsonLines(items)
+	if more {
+		text += fmt.Sprintf("there are more: pass after=%q\n", items[len(items)-1].ID)
+	}
+	return text, err
+}
+
+// jsonLines is JSON in a line for each value.
+func jsonLines[V any](values []V) (string, error) {
+	var b strings.Builder
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	for i := range values {
+		if err := e.Encode(&values[i]); err != nil {
 			return "", err
 		}
 	}
-	if more {
-		fmt.Fprintf(&b, "there are more: pass after=%q\n", items[len(items)-1].ID)
-	}
 	return b.String(), nil
-}
-
-// jsonLine writes v as JSON in a line.
-func jsonLine(b *bytes.Buffer, v any) error {
-	e := json.NewEncoder(b)
-	e.SetEscapeHTML(false)
-	return e.Encode(v)
 }
 
 // bounded is a number of the arguments, or its default.
@@ -180,15 +179,6 @@ func (s *mcpServer) session(ctx context.Context, name string) (session.Session, 
 		return session.Session{}, err
 	}
 	return s.sessions.Session(ctx, id)
-}
-
-// document builds the document of a session.
-func (s *mcpServer) document(ctx context.Context, name string) (*document.Document, error) {
-	row, err := s.session(ctx, name)
-	if err != nil {
-		return nil, err
-	}
-	return s.sessions.LoadAll(ctx, row.ID)
 }
 
 func (s *mcpServer) words() render.Options {
@@ -225,16 +215,11 @@ func (s *mcpServer) search(ctx context.Context, in searchArgs) (string, error) {
 	if len(hits) == 0 {
 		return "nothing was found", nil
 	}
-	var b bytes.Buffer
-	for i := range hits {
-		if err := jsonLine(&b, &hits[i]); err != nil {
-			return "", err
-		}
-	}
+	text, err := jsonLines(hits)
 	if more {
-		b.WriteString("there are more: narrow the search, or raise limit\n")
+		text += "there are more: narrow the search, or raise limit\n"
 	}
-	return cut(b.String(), "narrow the search, or lower limit"), nil
+	return cut(text, "narrow the search, or lower limit"), err
 }
 
 type readArgs struct {
@@ -274,18 +259,15 @@ func (s *mcpServer) read(ctx context.Context, in readArgs) (string, error) {
 	doc := outline.Document()
 	words := s.words()
 	words.Full = in.Full
-	shown := doc.Between(from, to)
 	var b bytes.Buffer
-	for {
+	for more := true; more; {
 		b.Reset()
-		if err := render.Document(&b, shown, words); err != nil {
+		if err := render.Document(&b, doc.Between(from, to), words); err != nil {
 			return "", err
 		}
-		if b.Len() <= maxText || to == from {
-			break
+		if more = b.Len() > maxText && to > from; more {
+			to--
 		}
-		to--
-		shown = doc.Between(from, to)
 	}
 	text := cut(b.String(), "read_part has the whole of a part")
 	if from > 1 || to < n {
@@ -370,11 +352,8 @@ func (s *mcpServer) stats(ctx context.Context, in statsArgs) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	var b bytes.Buffer
-	if err := jsonLine(&b, &figures); err != nil {
-		return "", err
-	}
-	return cut(b.String(), "pass since"), nil
+	text, err := jsonLines([]store.Stats{figures})
+	return cut(text, "pass since"), err
 }
 
 type diffArgs struct {
@@ -385,8 +364,11 @@ type diffArgs struct {
 func (s *mcpServer) diff(ctx context.Context, in diffArgs) (string, error) {
 	var docs [2]*document.Document
 	for i, name := range []string{in.A, in.B} {
-		var err error
-		if docs[i], err = s.document(ctx, name); err != nil {
+		row, err := s.session(ctx, name)
+		if err == nil {
+			docs[i], err = s.sessions.LoadAll(ctx, row.ID)
+		}
+		if err != nil {
 			return "", err
 		}
 	}

@@ -4,12 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"iter"
 	"net/http"
 	"reflect"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/ingest"
@@ -17,37 +15,36 @@ import (
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
-// storeMethod names a method of a store that a [Client] calls.
+// storeMethod names a method of a store that a client calls.
 type storeMethod struct {
 	Method string `param:"method"`
 }
 
-// callStore calls a method of the store for a [Client]: the body is a JSON array of its arguments. The answer is the
-// JSON of its result or, of a sequence, a line of JSON for each element and one for the end.
+// callStore calls a method of the store for a client: the body is a JSON array of its arguments. The answer is the JSON
+// of its result or, of a sequence, a line of JSON for each element and one for the end.
 func (a *api) callStore(w http.ResponseWriter, r *http.Request, p storeMethod) error {
 	method, ok := reflect.TypeFor[callee]().MethodByName(p.Method)
 	if !ok || slices.Contains([]string{"Close", "Import"}, p.Method) {
 		return NotFoundf("method", "use the same version of agenttrace", "a store has no method %q", p.Method)
 	}
-	in := []reflect.Value{{}, {}} // the receiver and the context
 	d, err := jsonBody(w, r, maxImport)
 	if err != nil {
 		return err
 	}
-	begin, err := d.Token()
-	for i := 2; i < method.Type.NumIn() && err == nil; i++ {
-		arg := reflect.New(method.Type.In(i))
-		in, err = append(in, arg.Elem()), d.Decode(arg.Interface())
-	}
-	var end json.Token
-	if err == nil {
-		end, err = d.Token()
-	}
-	switch {
-	case err != nil:
+	var args []json.RawMessage
+	if err := d.Decode(&args); err != nil {
 		return bodyProblem(err, new(struct{}))
-	case begin != json.Delim('[') || end != json.Delim(']'):
+	}
+	in := []reflect.Value{{}, {}} // the receiver and the context
+	if len(args) != method.Type.NumIn()-len(in) {
 		return Invalidf("", "send an array of them", "the body is not the arguments of %s", p.Method)
+	}
+	for i, text := range args {
+		arg := reflect.New(method.Type.In(i + 2))
+		if err := json.Unmarshal(text, arg.Interface()); err != nil {
+			return bodyProblem(err, new(struct{}))
+		}
+		in = append(in, arg.Elem())
 	}
 	// The client gets an error as the store returned it, not as one of a parameter of this request.
 	if err := a.change(r.Context(), func(ctx context.Context, s store.Service) error {
@@ -100,7 +97,7 @@ func writeLines(w http.ResponseWriter, all reflect.Value) {
 	_ = out.Encode(last) // likewise
 }
 
-// callee is a store as a [Client] calls it. It has other arguments where those of a store have no JSON.
+// callee is a store as a client calls it. It has other arguments where those of a store have no JSON.
 type callee struct {
 	store.Service
 	changes *Counter
@@ -139,32 +136,30 @@ type importResult struct {
 	Refusal *store.Refusal `json:",omitempty"` // of a store.NotWholeError
 }
 
-// ImportAll yields a result for each session.
-func (c callee) ImportAll(ctx context.Context, sessions []*store.Imported) iter.Seq2[importResult, error] {
-	return func(yield func(importResult, error) bool) {
-		if slices.ContainsFunc(sessions, func(in *store.Imported) bool { return in == nil || in.Transcript == nil }) {
-			yield(importResult{}, Invalidf("", "", "a session has no rows"))
-			return
-		}
-		c.Service.ImportAll(ctx, slices.Values(sessions),
-			func(_ *store.Imported, r store.ImportResult, err error) bool {
-				out := importResult{Result: r}
-				if err != nil {
-					out.Problem = ProblemOf(err)
-				}
-				if whole, ok := errors.AsType[*store.NotWholeError](err); ok {
-					out.Refusal = &whole.Refusal
-				}
-				return yield(out, nil)
-			})
+// ImportAll returns a result for each session.
+func (c callee) ImportAll(ctx context.Context, sessions []*store.Imported) (all []importResult, _ error) {
+	if slices.ContainsFunc(sessions, func(in *store.Imported) bool { return in == nil || in.Transcript == nil }) {
+		return nil, Invalidf("", "", "a session has no rows")
 	}
+	c.Service.ImportAll(ctx, slices.Values(sessions), func(_ *store.Imported, r store.ImportResult, err error) bool {
+		out := importResult{Result: r}
+		if err != nil {
+			out.Problem = ProblemOf(err)
+		}
+		if whole, ok := errors.AsType[*store.NotWholeError](err); ok {
+			out.Refusal = &whole.Refusal
+		}
+		all = append(all, out)
+		return true
+	})
+	return all, nil
 }
 
-// rates are the prices that a client has, of models that the server has asked for. A function cannot be sent, and a
+// modelRate is a price that a client has, of a model that the server has asked for. A function cannot be sent, and a
 // list of all prices is large.
-type rates struct {
-	Models []session.Model `json:"models"`
-	Rates  []*price.Rate   `json:"rates"`
+type modelRate struct {
+	Model session.Model
+	Rate  *price.Rate
 }
 
 // priced is an answer, and the models whose prices the server lacked. Then the client asks again.
@@ -173,54 +168,41 @@ type priced[A any] struct {
 	Asked  []session.Model
 }
 
-// withRates calls do with a price of these rates.
-func withRates[A any](r *rates, do func(store.Price) (A, error)) (a priced[A], err error) {
-	if r == nil {
+// withRates calls do with a price of these rates, nil without them.
+func withRates[A any](known []modelRate, do func(store.Price) (A, error)) (a priced[A], err error) {
+	if known == nil {
 		a.Answer, err = do(nil)
 		return a, err
-	}
-	known := make(map[session.Model]*price.Rate, len(r.Models))
-	for i, m := range r.Models {
-		if i < len(r.Rates) {
-			known[m] = r.Rates[i]
-		}
 	}
 	var mu sync.Mutex
 	a.Answer, err = do(func(m session.Model) *price.Rate {
 		m.Variant = ""
 		mu.Lock()
 		defer mu.Unlock()
-		rate, ok := known[m]
-		if !ok {
-			known[m] = nil
+		i := slices.IndexFunc(known, func(r modelRate) bool { return r.Model == m })
+		if i < 0 {
+			i, known = len(known), append(known, modelRate{Model: m})
 			a.Asked = append(a.Asked, m)
 		}
-		return rate
+		return known[i].Rate
 	})
 	return a, err
 }
 
 // Spent has rates in the place of a price.
-func (c callee) Spent(ctx context.Context, ids []string, r *rates) (priced[map[string]store.Spent], error) {
+func (c callee) Spent(ctx context.Context, ids []string, r []modelRate) (priced[map[string]store.Spent], error) {
 	return withRates(r, func(p store.Price) (map[string]store.Spent, error) { return c.Service.Spent(ctx, ids, p) })
 }
 
-// statsQuery is a [store.StatsQuery] with the name of a time zone.
-type statsQuery struct {
-	By           []store.StatsBy
-	Since, Until time.Time
-	Zone         string
-	Sessions     store.SessionFilter
-}
-
-// Stats has rates in the place of a price.
-func (c callee) Stats(ctx context.Context, q statsQuery, r *rates) (priced[store.Stats], error) {
+// Stats has the name of a time zone and rates in the place of a location and a price.
+func (c callee) Stats(ctx context.Context, q store.StatsQuery, name string, r []modelRate) (priced[store.Stats],
+	error) {
 	var in zone
-	if err := in.UnmarshalText([]byte(q.Zone)); err != nil {
-		return priced[store.Stats]{}, Invalidf("zone", err.Error(), "the time zone is %q", q.Zone)
+	if err := in.UnmarshalText([]byte(name)); err != nil {
+		return priced[store.Stats]{}, Invalidf("zone", err.Error(), "the time zone is %q", name)
 	}
 	return withRates(r, func(p store.Price) (store.Stats, error) {
-		return c.Service.Stats(ctx, store.StatsQuery{By: q.By, Since: q.Since, Until: q.Until, Sessions: q.Sessions,
-			Location: in.Location, Price: p})
+		q.Location, q.Price = in.Location, p
+		return c.Service.Stats(ctx, q)
 	})
 }
