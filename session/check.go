@@ -4,7 +4,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"regexp"
+	"slices"
 	"strconv"
+	"unicode/utf8"
 
 	"github.com/agenttrace/agenttrace/internal/jsonscan"
 )
@@ -57,167 +60,175 @@ func Check(t *Transcript) []Violation {
 	if t == nil {
 		t = new(Transcript)
 	}
-	c := newChecker(t)
-	for i := range rules {
-		if f := rules[i].session; f != nil {
-			c.rule = rules[i].name
-			f(c)
-		}
+	c := checker{t: t, messages: make([]checkedRow, len(t.Messages)), ids: make(map[rowID]bool)}
+	for i := range t.Messages {
+		row := &t.Messages[i].Message
+		c.messages[i] = checkedRow{kind: ofMessage, id: row.ID, created: row.CreatedAt, updated: row.UpdatedAt,
+			place: i, message: &t.Messages[i]}
+		c.messages[i].data, _ = object(row.MetadataJSON)
 	}
+	c.apply(&checkedRow{kind: ofSession, id: t.Session.ID, created: t.Session.CreatedAt, updated: t.Session.UpdatedAt})
 	for i := range c.messages {
 		m := &c.messages[i]
-		for k := range rules {
-			if f := rules[k].message; f != nil {
-				c.rule = rules[k].name
-				f(c, m)
-			}
-		}
-		for j := range m.row.Parts {
-			p := checkedPart{Part: &m.row.Parts[j], message: m, place: j}
-			p.data, _ = object(p.DataJSON)
-			for k := range rules {
-				if f := rules[k].part; f != nil {
-					c.rule = rules[k].name
-					f(c, &p)
-				}
-			}
+		c.apply(m)
+		for j := range m.message.Parts {
+			p := &m.message.Parts[j]
+			r := checkedRow{kind: ofPart, id: p.ID, created: p.CreatedAt, updated: p.UpdatedAt, place: i,
+				message: m.message, index: j, part: p}
+			r.data, _ = object(p.DataJSON)
+			c.apply(&r)
 		}
 	}
 	return c.violations
 }
 
-// rule has a function for each kind of row that it applies to.
-type rule struct {
-	name, doc string
-	session   func(*checker)
-	message   func(*checker, *checkedMessage)
-	part      func(*checker, *checkedPart)
+// rowKind is a kind of row, or several in the table of rules.
+type rowKind int
+
+const (
+	ofSession rowKind = 1 << iota
+	ofMessage
+	ofPart
+	// ofData are parts whose data_json is an object.
+	ofData
+
+	ofAny = ofSession | ofMessage | ofPart
+)
+
+// checkedRow is a row of the session with its JSON parsed once.
+type checkedRow struct {
+	kind             rowKind
+	id               string
+	created, updated int64
+	// message is that of a message or a part, and place its index. index and part are of a part.
+	message      *MessageAndParts
+	place, index int
+	part         *Part
+	data         members // metadata_json or data_json, nil if that is not an object
 }
 
-// rules is the list of all invariants of a session.
-var rules = []rule{
-	{name: "ids", doc: "Every session, message and part has an id.",
-		session: sessionID, message: messageID, part: partID},
-	{name: "unique-ids", doc: "No two messages share an id, and no two parts do.",
-		message: messageIDUnique, part: partIDUnique},
-	{name: "owner", doc: "A message names its session, a part its message and its session.",
-		message: messageOwner, part: partOwner},
-	{name: "parent", doc: "A session has a parent_message_id only with a parent_id, and is not its own parent.",
-		session: sessionParent},
-	{name: "utf8", doc: "Every text column is valid UTF-8.",
-		session: sessionUTF8, message: messageUTF8, part: partUTF8},
-	{name: "times", doc: "No row was updated before it was created.",
-		session: sessionTimes, message: messageTimes, part: partTimes},
-	{name: "json",
-		doc: "permissions_json is a JSON array; " +
-			"metadata_json, data_json and a model_json that is not null are JSON objects.",
-		session: sessionJSON, message: messageJSON, part: partJSON},
-	{name: "permissions",
-		doc: "A permission rule has a permission, a pattern and an action; " +
-			"the action is allow, deny or ask, a source is manifest, session or project.",
-		session: sessionPermissions},
-	{name: "usage", doc: "Token counts are whole numbers and not negative.",
-		session: sessionUsage, message: messageUsage},
-	{name: "total", doc: "total_tokens is the sum of the five buckets.",
-		session: sessionTotal},
-	{name: "rollup",
-		doc: "The session's buckets are the sums over its visible assistant messages " +
-			"since the latest compaction's tail.",
-		session: sessionRollup},
-	{name: "cost", doc: "cost_usd is a number and not negative.",
-		session: sessionCost},
-	{name: "role", doc: "A message's role is user, assistant or system.",
-		message: messageRole},
-	{name: "message-order", doc: "Messages are in order of (created_at, id).",
-		message: messageOrder},
-	{name: "metadata",
-		doc: "The values of a message's metadata_json for model, agent, system prompt and trace " +
-			"have the kind of their key.",
-		message: messageMetadata},
-	{name: "part-index", doc: "The index of a part is not negative, and no other part of the message has it.",
-		message: messageIndexes},
-	{name: "part-order", doc: "Parts are in order of index.",
-		part: partOrder},
-	{name: "part-gap",
-		doc: "The indexes of a message's parts count from 0 without a gap, " +
-			"unless the message is marked incomplete.",
-		message: messageGaps},
-	{name: "type",
-		doc: "A part is text, reasoning, tool-<name>, dynamic-tool, file, source-url, source-document, " +
-			"step-start or data-<name>.",
-		part: partType},
-	{name: "type-column", doc: "A part's type column repeats data_json's type.",
-		part: partTypeColumn},
-	{name: "text", doc: "A text or reasoning part has a string text, and a state only of streaming or done.",
-		part: partText},
-	{name: "file", doc: "A file part has a mediaType and a url.",
-		part: partFile},
-	{name: "source",
-		doc:  "A source-url part has a sourceId and a url; a source-document part a sourceId, a mediaType and a title.",
-		part: partSource},
-	{name: "data", doc: "A data part has data.",
-		part: partData},
-	{name: "compaction",
-		doc: "A data-compaction part is in an assistant message " +
-			"and has summary, tail_start_id, auto and summary_tokens in data.",
-		part: partCompaction},
-	{name: "tool", doc: "A tool part has a toolCallId, and a dynamic one a toolName.",
-		part: partTool},
-	{name: "tool-columns",
-		doc: "tool_call_id and tool_state of a tool part repeat data_json's toolCallId and state; " +
-			"other parts have no tool_state.",
-		part: partToolColumns},
-	{name: "tool-state",
-		doc: "A tool part has a known state, what that state needs (input, output, errorText, approval) " +
-			"and nothing that it excludes.",
-		part: partToolState},
-}
+// kindNames are the kinds of rows in details.
+var kindNames = map[rowKind]string{ofSession: "session", ofMessage: "message", ofPart: "part"}
 
-// checker is the state of one Check: the rows with their JSON parsed once, and the
-// violations so far.
-type checker struct {
-	t        *Transcript
-	messages []checkedMessage
-	// rule is the name of the rule being applied.
-	rule       string
-	violations []Violation
-
-	messageIDs, partIDs map[string]struct{} // of the rows so far
-}
-
-type checkedMessage struct {
-	row   *MessageAndParts
-	place int
-	meta  members // nil if metadata_json is not an object
-	usage Usage   // the valid counts of meta's usage
-}
-
-type checkedPart struct {
-	*Part
-	message *checkedMessage
-	place   int
-	data    members // nil if data_json is not an object
-}
-
-func newChecker(t *Transcript) *checker {
-	c := &checker{
-		t:          t,
-		messages:   make([]checkedMessage, len(t.Messages)),
-		messageIDs: make(map[string]struct{}, len(t.Messages)),
-		partIDs:    make(map[string]struct{}),
+// path is the place of the row, such as "messages[3].parts[0]".
+func (r *checkedRow) path() string {
+	switch r.kind {
+	case ofMessage:
+		return fmt.Sprintf("messages[%d]", r.place)
+	case ofPart:
+		return fmt.Sprintf("messages[%d].parts[%d]", r.place, r.index)
 	}
-	for i := range t.Messages {
-		m := &c.messages[i]
-		m.row, m.place = &t.Messages[i], i
-		m.meta, _ = object(m.row.Message.MetadataJSON)
-		usage, _ := object(string(m.meta["usage"]))
-		for _, b := range m.usage.buckets() {
-			if n, ok := count(usage[b.key]); ok {
-				*b.n = n
-			}
+	return "session"
+}
+
+func (r *checkedRow) where() string {
+	if r.id == "" {
+		return r.path()
+	}
+	return kindNames[r.kind] + " " + r.id
+}
+
+// checker is the state of one Check.
+type checker struct {
+	t          *Transcript
+	messages   []checkedRow
+	ids        map[rowID]bool // of the rows so far
+	violations []Violation
+	// rule is the name of the rule being applied to row.
+	rule string
+	row  *checkedRow
+}
+
+type rowID struct {
+	kind rowKind
+	id   string
+}
+
+// apply applies all rules to a row.
+func (c *checker) apply(r *checkedRow) {
+	kinds := r.kind
+	if r.part != nil && r.data != nil {
+		kinds |= ofData
+	}
+	for i := range rules {
+		if c.rule, c.row = rules[i].name, r; rules[i].of&kinds != 0 {
+			rules[i].check(c, r)
 		}
 	}
-	return c
+}
+
+func (c *checker) report(format string, args ...any) {
+	c.violations = append(c.violations, Violation{c.rule, c.row.where(), fmt.Sprintf(format, args...)})
+}
+
+// want reports the keys of an object whose value is not what it has to be. path is where the object is.
+func (c *checker) want(kind valueKind, o members, path string, keys ...string) {
+	for _, key := range keys {
+		if raw := o[key]; !kind.is(raw) {
+			c.report("%s%s is %s, want %s", path, key, show(raw), kind.name)
+		}
+	}
+}
+
+// may is want for keys that may be absent.
+func (c *checker) may(kind valueKind, o members, path string, keys ...string) {
+	for _, key := range keys {
+		if _, has := o[key]; has {
+			c.want(kind, o, path, key)
+		}
+	}
+}
+
+// valueKind is what a value has to be.
+type valueKind struct {
+	name string
+	is   func(json.RawMessage) bool
+}
+
+var (
+	aString     = valueKind{"a string", isString}
+	aBool       = valueKind{"true or false", isBool}
+	aCount      = valueKind{"a count", isCount}
+	aTime       = valueKind{"milliseconds", isCount}
+	anOptional  = valueKind{"a string", func(raw json.RawMessage) bool { return isNull(raw) || isString(raw) }}
+	aMessageID  = valueKind{"a message id or null", anOptional.is}
+	aDigest     = valueKind{"a SHA-256 in lower-case hex", func(raw json.RawMessage) bool { return isDigest(text(raw)) }}
+	aTextState  = oneOf("streaming or done", "streaming", "done")
+	aRuleAction = oneOf("allow, deny or ask", "allow", "deny", "ask")
+	aRuleSource = oneOf("manifest, session or project", "manifest", "session", "project")
+)
+
+func oneOf(name string, texts ...string) valueKind {
+	return valueKind{name, func(raw json.RawMessage) bool { return slices.Contains(texts, text(raw)) }}
+}
+
+func isString(raw json.RawMessage) bool { return len(raw) > 0 && raw[0] == '"' }
+func isNull(raw json.RawMessage) bool   { return string(raw) == "null" }
+func isBool(raw json.RawMessage) bool   { return string(raw) == "true" || string(raw) == "false" }
+
+func isCount(raw json.RawMessage) bool {
+	_, ok := count(raw)
+	return ok
+}
+
+var sha256Hex = regexp.MustCompile("^[0-9a-f]{64}$")
+
+func isDigest(s string) bool { return sha256Hex.MatchString(s) }
+
+// show returns a JSON value for a detail, truncated to a line.
+func show(raw json.RawMessage) string {
+	const maxNumber = 60
+	switch {
+	case raw == nil:
+		return "(none)"
+	case len(raw) > maxNumber:
+		n := maxNumber
+		for !utf8.RuneStart(raw[n]) {
+			n--
+		}
+		return string(raw[:n]) + "…"
+	}
+	return string(raw)
 }
 
 type bucket struct {
@@ -230,31 +241,6 @@ func (u *Usage) buckets() [5]bucket {
 		{"input", &u.Input}, {"output", &u.Output}, {"reasoning", &u.Reasoning},
 		{"cache_read", &u.CacheRead}, {"cache_write", &u.CacheWrite},
 	}
-}
-
-func (c *checker) report(where, format string, args ...any) {
-	c.violations = append(c.violations, Violation{c.rule, where, fmt.Sprintf(format, args...)})
-}
-
-func (c *checker) where() string {
-	if c.t.Session.ID == "" {
-		return "session"
-	}
-	return "session " + c.t.Session.ID
-}
-
-func (m *checkedMessage) where() string {
-	if m.row.Message.ID == "" {
-		return fmt.Sprintf("messages[%d]", m.place)
-	}
-	return "message " + m.row.Message.ID
-}
-
-func (p *checkedPart) where() string {
-	if p.ID == "" {
-		return fmt.Sprintf("messages[%d].parts[%d]", p.message.place, p.place)
-	}
-	return "part " + p.ID
 }
 
 // maxScanned is the deepest nesting that is scanned; encoding/json takes deeper ones.
@@ -281,17 +267,16 @@ func array(text string) ([]json.RawMessage, bool) {
 	return a, err == nil && a != nil
 }
 
-// str reads a JSON string. An absent value is not a string.
-func str(raw json.RawMessage) (string, bool) {
-	if len(raw) == 0 || raw[0] != '"' {
-		return "", false
+// text reads a JSON string; of another value it is "".
+func text(raw json.RawMessage) (s string) {
+	if !isString(raw) {
+		return ""
 	}
 	if s, ok := jsonscan.Unquote(raw); ok {
-		return s, true
+		return s
 	}
-	var s string
-	err := json.Unmarshal(raw, &s)
-	return s, err == nil
+	_ = json.Unmarshal(raw, &s) // raw is valid JSON
+	return s
 }
 
 // count reads a JSON number that is an integer and not negative.
@@ -299,9 +284,6 @@ func count(raw json.RawMessage) (int64, bool) {
 	n, err := strconv.ParseInt(string(raw), 10, 64)
 	return n, err == nil && n >= 0
 }
-
-func isNull(raw json.RawMessage) bool { return string(raw) == "null" }
-func isBool(raw json.RawMessage) bool { return string(raw) == "true" || string(raw) == "false" }
 
 // ContextUsage sums the usage of the messages in the model's context: visible assistant
 // messages, from the tail start of the latest visible compaction on. If a compaction
@@ -348,7 +330,7 @@ func (t *Transcript) contextUsage(usage func(place int) Usage) (sum Usage) {
 func compactionTail(parts []Part) (tail string, ok bool) {
 	index := int64(math.MinInt64)
 	for i := range parts {
-		if parts[i].Type != typeCompaction || parts[i].Index < index {
+		if parts[i].Type != TypeCompaction || parts[i].Index < index {
 			continue
 		}
 		data, isObject := object(parts[i].DataJSON)
@@ -359,7 +341,7 @@ func compactionTail(parts []Part) (tail string, ok bool) {
 			data = inner
 		}
 		index, ok = parts[i].Index, true
-		tail, _ = str(data["tail_start_id"])
+		tail = text(data["tail_start_id"])
 	}
 	return tail, ok
 }
