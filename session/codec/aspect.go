@@ -258,14 +258,18 @@ func (c *content) message(m *session.MessageAndParts, outcome []string) {
 // cost implies the sums of the costs of messages of the assistant that follow each other: a format may
 // have one answer for them.
 func (c *content) cost(row *session.Message) {
+	cost := session.ParseMessageMetadata([]byte(row.MetadataJSON)).Trace.CostUSD
 	if row.HiddenAt != nil {
+		if cost != nil {
+			c.imply(aspectUsage, fmt.Sprint(store.AddCost(0, *cost))) // a format may round it
+		}
 		return
 	}
 	if row.Role != session.RoleAssistant {
 		c.sums = nil
 	}
 	c.sums = append(c.sums, 0)
-	if cost := session.ParseMessageMetadata([]byte(row.MetadataJSON)).Trace.CostUSD; cost != nil {
+	if cost != nil {
 		for i := range c.sums {
 			c.sums[i] = store.AddCost(c.sums[i], *cost)
 			c.imply(aspectUsage, fmt.Sprint(c.sums[i]))

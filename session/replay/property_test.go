@@ -16,7 +16,7 @@ import (
 // as the providers take.
 func TestRequestProperties(t *testing.T) {
 	turns := 0
-	for seed := range uint64(300) {
+	for seed := range uint64(330) {
 		s := codectest.Generate(rand.New(rand.NewPCG(seed, 3)), int(seed%16))
 		in := document.Input{Transcript: s.Transcript, Decisions: s.Decisions, Blobs: s.Blobs}
 		for n := range len(document.Build(in).Turns) {

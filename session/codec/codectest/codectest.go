@@ -21,6 +21,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"testing"
@@ -175,6 +176,7 @@ func newExamination(tb testing.TB, c Codec) *examination {
 func (c *Codec) writes() bool { return c.Encode != nil || c.EncodeFile != nil }
 func (c *Codec) reads() bool  { return c.Decode != nil || c.DecodeFile != nil }
 func (c *Codec) both() bool   { return c.writes() && c.reads() }
+func (c *Codec) stream() bool { return c.Encode != nil && c.Decode != nil }
 
 // written is what a format made of sessions: a stream, or a directory.
 type written struct {
@@ -182,17 +184,9 @@ type written struct {
 	dir  string
 }
 
-// dir makes an empty directory.
-func (x *examination) dir() string {
-	x.dirs++
-	dir := filepath.Join(x.root, fmt.Sprint(x.dirs))
-	end("", os.Mkdir(dir, 0o700))
-	return dir
-}
-
 // drop removes what was written, which tests of many sessions need.
 func (x *examination) drop(w written) {
-	if w.dir != "" && strings.HasPrefix(w.dir, x.root) {
+	if strings.HasPrefix(w.dir, x.root) {
 		_ = os.RemoveAll(w.dir) // the test's own directory is removed in the end anyway
 	}
 }
@@ -200,7 +194,9 @@ func (x *examination) drop(w written) {
 // write encodes sessions one after the other.
 func (x *examination) write(all ...*codec.Session) (w written) {
 	if x.Encode == nil {
-		w.dir = x.dir()
+		x.dirs++
+		w.dir = filepath.Join(x.root, fmt.Sprint(x.dirs))
+		end("", os.Mkdir(w.dir, 0o700))
 		end("encode: ", x.EncodeFile(w.dir, all))
 		return w
 	}
@@ -219,8 +215,6 @@ type reading struct {
 	err      error
 }
 
-func (r *reading) report(p codec.Problem) { r.problems = append(r.problems, p) }
-
 // silent reports that nothing was reported.
 func (r *reading) silent() bool { return len(r.problems) == 0 && r.err == nil }
 
@@ -238,22 +232,21 @@ func (r *reading) text() string {
 	return b.String()
 }
 
-// sequence decodes w.
-func (x *examination) sequence(w written, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
+// decode is the sequence of what is in w.
+func (x *examination) decode(w written, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
 	if x.Decode == nil {
 		return x.DecodeFile(w.dir, report)
 	}
-	return x.Decode(strings.NewReader(string(w.data)), report)
+	return x.Decode(bytes.NewReader(w.data), report)
 }
 
 // read decodes w. A decoder that breaks its contract ends the check.
-func (x *examination) read(w written) (r reading) {
-	r.collect(x.sequence(w, r.report))
-	return r
+func (x *examination) read(w written) reading {
+	return collect(func(report func(codec.Problem)) iter.Seq2[*codec.Session, error] { return x.decode(w, report) })
 }
 
-func (r *reading) collect(all iter.Seq2[*codec.Session, error]) {
-	for s, err := range all {
+func collect(decode func(report func(codec.Problem)) iter.Seq2[*codec.Session, error]) (r reading) {
+	for s, err := range decode(func(p codec.Problem) { r.problems = append(r.problems, p) }) {
 		switch {
 		case r.err != nil:
 			end("something was yielded after the error ", r.err)
@@ -271,6 +264,7 @@ func (r *reading) collect(all iter.Seq2[*codec.Session, error]) {
 			end("", fmt.Errorf("problem %+v does not state what is wrong, or where", p))
 		}
 	}
+	return r
 }
 
 // one reads w, in which there must be one session and no problem.
@@ -293,4 +287,63 @@ func (x *examination) reread(s *codec.Session) *codec.Session {
 	w := x.write(s)
 	defer x.drop(w)
 	return x.one(w)
+}
+
+// firstRead is what was written of a session and read of that, once for all checks.
+type firstRead struct {
+	w   written
+	got *codec.Session
+	err error
+}
+
+func (x *examination) firstRead(s *codec.Session) firstRead {
+	known, ok := x.firsts[s]
+	if !ok {
+		known.err = try(func() error {
+			known.w = x.write(s)
+			known.got = x.one(known.w)
+			return nil
+		})
+		x.firsts[s] = known
+	}
+	return known
+}
+
+// first is firstRead of what must be read.
+func (x *examination) first(s *codec.Session) (written, *codec.Session) {
+	r := x.firstRead(s)
+	end("", r.err)
+	return r.w, r.got
+}
+
+// broken is the panic that ends a check with an error.
+type broken struct{ error }
+
+// end ends a check if there is an error.
+func end(what string, err error) {
+	if err != nil {
+		panic(broken{fmt.Errorf("%s%w", what, err)})
+	}
+}
+
+// within runs a check and adds to its error what was checked.
+func within(what string, run func() error) { end(what+": ", try(run)) }
+
+func must[T any](v T, err error) T {
+	end("", err)
+	return v
+}
+
+// try runs a check, and makes an error of a panic.
+func try(run func() error) (err error) {
+	defer func() {
+		switch v := recover().(type) {
+		case nil:
+		case broken:
+			err = v.error
+		default:
+			err = fmt.Errorf("panic: %v\n%s", v, debug.Stack())
+		}
+	}()
+	return run()
 }

@@ -1,18 +1,22 @@
 package codectest
 
 import (
-	"cmp"
+	"bytes"
 	"fmt"
-	"reflect"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
 	gocmp "github.com/google/go-cmp/cmp"
-	"github.com/google/go-cmp/cmp/cmpopts"
+	"zombiezen.com/go/sqlite"
+	"zombiezen.com/go/sqlite/sqlitex"
 
 	"github.com/agenttrace/agenttrace/session/codec"
+	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
 	"github.com/agenttrace/agenttrace/session/codec/jsonl"
-	"github.com/agenttrace/agenttrace/session/store"
 )
 
 // Text is every row of a session as lines of JSON. Sessions of the same rows in any order have the same text.
@@ -26,63 +30,102 @@ func Text(s *codec.Session) string {
 
 // Diff reports where two sessions have other rows, or "".
 func Diff(want, got *codec.Session) string {
-	w, g := normal(want), normal(got)
-	if reflect.DeepEqual(w, g) {
+	d := differ(Text(want), Text(got))
+	if d != "" {
+		d = "(-want +got):\n" + d
+	}
+	return d
+}
+
+// differ reports the lines in which two texts differ, or "".
+func differ(a, b string) string {
+	if a == b {
 		return ""
 	}
-	if d := gocmp.Diff(strings.Split(Text(want), "\n"), strings.Split(Text(got), "\n")); d != "" {
-		return "(-want +got):\n" + d
-	}
-	return "(-want +got):\n" + gocmp.Diff(w, g, cmpopts.EquateEmpty())
-}
-
-// normal is the session in the one order that its rows have, with nil where there
-// is nothing. It shares rows with s and is only to be read.
-func normal(s *codec.Session) *codec.Session {
-	t := *s.Sorted()
-	if len(t.Messages) == 0 {
-		t.Messages = nil
-	} else {
-		t.Messages = slices.Clone(t.Messages)
-		for i := range t.Messages {
-			if len(t.Messages[i].Parts) == 0 {
-				t.Messages[i].Parts = nil
-			}
-		}
-	}
-	return &codec.Session{
-		Transcript: &t, State: s.State, Traces: sorted(s.Traces, strings.Compare),
-		Decisions:   sorted(s.Decisions, func(a, b store.Decision) int { return cmp.Compare(a.ID, b.ID) }),
-		Annotations: sorted(s.Annotations, store.CompareAnnotations),
-		Blobs: sorted(s.Blobs, func(a, b store.Blob) int {
-			return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Digest, b.Digest), cmp.Compare(a.Body, b.Body))
-		}), SpanRefs: sorted(s.SpanRefs, func(a, b store.SpanRef) int {
-			return cmp.Or(cmp.Compare(a.TraceID, b.TraceID), cmp.Compare(a.SpanID, b.SpanID))
-		}), RequestedIndexes: sorted(s.RequestedIndexes, func(a, b store.RequestedIndex) int {
-			return cmp.Compare(a.PartID, b.PartID)
-		}),
-	}
-}
-
-// sorted is a copy of rows in order, nil if there are none.
-func sorted[T any](rows []T, compare func(a, b T) int) []T {
-	if len(rows) == 0 {
-		return nil
-	}
-	return slices.SortedFunc(slices.Values(rows), compare)
+	return gocmp.Diff(strings.Split(a, "\n"), strings.Split(b, "\n"))
 }
 
 // Clone copies a session so that its columns can be set and its rows taken away.
 func Clone(s *codec.Session) *codec.Session {
-	t := *s.Transcript
+	c, t := *s, *s.Transcript
 	t.Messages = slices.Clone(t.Messages)
 	for i := range t.Messages {
 		t.Messages[i].Parts = slices.Clone(t.Messages[i].Parts)
 	}
-	return &codec.Session{
-		Transcript: &t, Decisions: slices.Clone(s.Decisions), Blobs: slices.Clone(s.Blobs),
-		Annotations: slices.Clone(s.Annotations),
-		SpanRefs:    slices.Clone(s.SpanRefs), Traces: s.Traces,
-		State: s.State, RequestedIndexes: slices.Clone(s.RequestedIndexes),
+	c.Transcript, c.Decisions, c.Blobs, c.Annotations = &t, slices.Clone(s.Decisions), slices.Clone(s.Blobs),
+		slices.Clone(s.Annotations)
+	c.SpanRefs, c.RequestedIndexes = slices.Clone(s.SpanRefs), slices.Clone(s.RequestedIndexes)
+	return &c
+}
+
+// sameOutput states where two outputs differ.
+func sameOutput(a, b written) error {
+	x, y := must(a.files()), must(b.files())
+	for _, name := range slices.Sorted(maps.Keys(x)) {
+		other, ok := y[name]
+		if !ok {
+			return fmt.Errorf("file %s is missing", name)
+		}
+		if d := differ(x[name], other); d != "" {
+			return fmt.Errorf("%s (-first +second):\n%s", name, d)
+		}
 	}
+	if len(x) != len(y) {
+		return fmt.Errorf("%d files, and then %d", len(x), len(y))
+	}
+	return nil
+}
+
+// files are the stream, or those below the directory, by path, with what is in them. Databases are reported by
+// their rows, for the engine keeps a journal.
+func (w written) files() (map[string]string, error) {
+	all := make(map[string]string)
+	if w.dir == "" {
+		all["stream"] = string(w.data)
+		return all, nil
+	}
+	return all, filepath.WalkDir(w.dir, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || strings.HasSuffix(path, "-wal") || strings.HasSuffix(path, "-shm") {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		if err == nil && bytes.HasPrefix(text, []byte(rows.DatabaseHeader)) {
+			text, err = dump(path)
+		}
+		all[strings.TrimPrefix(path, w.dir)] = string(text)
+		return err
+	})
+}
+
+// dump is the schema of a database and all of its rows, which have no order but that of
+// their columns. The shadow tables of a search index are reported by the index.
+func dump(path string) (text []byte, err error) {
+	conn, err := rows.OpenDatabase(path)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	query := func(statement string) (lines []string) {
+		queryErr := sqlitex.ExecuteTransient(conn, statement, &sqlitex.ExecOptions{ResultFunc: func(row *sqlite.Stmt) error {
+			var line []byte
+			for i := range row.ColumnCount() {
+				line = fmt.Appendf(line, "%s:%q ", row.ColumnType(i), row.ColumnText(i))
+			}
+			lines = append(lines, string(line))
+			return nil
+		}})
+		if queryErr != nil {
+			err = fmt.Errorf("read %s: %w", filepath.Base(path), queryErr)
+		}
+		slices.Sort(lines)
+		return lines
+	}
+	text = fmt.Appendln(nil, strings.Join(query("SELECT name, type, sql FROM sqlite_schema"), "\n"))
+	_ = sqlitex.ExecuteTransient(conn, "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE '%fts%'",
+		&sqlitex.ExecOptions{ResultFunc: func(row *sqlite.Stmt) error {
+			table := row.ColumnText(0)
+			text = fmt.Appendf(text, "table %s\n%s\n", table, strings.Join(query(`SELECT * FROM "`+table+`"`), "\n"))
+			return err
+		}}) // the schema was read before
+	return text, err
 }

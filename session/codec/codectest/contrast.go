@@ -73,16 +73,3 @@ func (x *examination) lists(s *codec.Session, differences []codec.Loss) bool {
 		return d.What != "ids and times" && !listed(losses, d.What) // of the part that one has
 	})
 }
-
-// claims compares what was read of the sessions that c writes with what they state.
-func (x *examination) claims(s *codec.Session) error {
-	r := x.firstRead(s)
-	if r.w.dir == "" && len(r.w.data) == 0 {
-		return nil // there is nothing of the session that the format has
-	}
-	end("", r.err)
-	if invented := codec.Invented(s, r.got); invented != nil {
-		return fmt.Errorf("what was read states what the session does not: %q", invented)
-	}
-	return nil
-}

@@ -70,15 +70,19 @@ func partOf(data string) session.Part {
 
 // done makes the sums what the messages say.
 func (b *builder) done() *codec.Session {
-	row := &b.Session.Session
-	row.SetUsage(b.ContextUsage())
-	for i := range b.Messages {
-		if b.Messages[i].Message.Role == session.RoleAssistant {
-			_, cost := session.UsageOf(b.Messages[i].Message.MetadataJSON)
+	sumUp(b.Session)
+	return b.Session
+}
+
+func sumUp(s *codec.Session) {
+	row := &s.Session
+	row.SetUsage(s.ContextUsage())
+	for i := range s.Messages {
+		if m := &s.Messages[i].Message; m.Role == session.RoleAssistant {
+			_, cost := session.UsageOf(m.MetadataJSON)
 			row.CostUSD = store.AddCost(row.CostUSD, cost)
 		}
 	}
-	return b.Session
 }
 
 func said(text string) string { return `{"type":"text","text":` + quoted(text) + "}" }

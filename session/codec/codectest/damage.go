@@ -105,34 +105,53 @@ func (x *examination) damagedLines() error {
 	}
 	before := bytes.Count(data[:from], []byte("\n"))
 	eachDamage(data[from:ends[victim]], x.Whole, func(damaged []byte, line int, how damage) {
-		within(fmt.Sprintf("line %d, %s", before+line, how.name), func() error {
-			r := x.steady(written{data: slices.Concat(data[:from], damaged, data[ends[victim]:])})
-			return x.survives(r, want, victim, before+line, how.noticed)
-		})
+		x.survives(fmt.Sprintf("line %d, %s", before+line, how.name), slices.Concat(data[:from], damaged,
+			data[ends[victim]:]), want, func(i int) bool { return i != victim }, how.noticed)
 	})
 	return nil
 }
 
-// survives checks what was read of a file whose session in the middle has a damaged line.
-func (x *examination) survives(r reading, want []*codec.Session, victim, line int, noticed bool) error {
-	got := r.byID()
-	changed := len(r.sessions) != len(want)
-	for i, w := range want {
-		g := got[w.Session.ID]
-		same := g != nil && Diff(w, g) == ""
-		changed = changed || !same
-		if i != victim && !same && !x.Whole {
-			return fmt.Errorf("session %s, which is not damaged, is not there, or another; problems %v, error %s",
-				w.Session.ID, r.problems, fmt.Sprint(r.err))
-		}
+// cutOff ends a file of sessions at many places, as a program does that is killed while it writes.
+func (x *examination) cutOff() error {
+	file, ends, want := x.marked()
+	cuts := 60
+	if x.Slow {
+		cuts = 15
 	}
-	switch {
-	case !noticed || !changed:
-		return nil
-	case r.silent():
-		return errors.New("what was read changed, and nothing is reported of it")
+	for k := range cuts {
+		cut := 1 + k*(len(file)-2)/cuts
+		if k%3 == 0 { // before, in and after a line's end
+			if n := bytes.IndexByte(file[cut:], '\n'); n >= 0 {
+				cut += n + k/3%2
+			}
+		}
+		x.survives(fmt.Sprintf("cut off at byte %d of %d", cut, len(file)), file[:cut], want,
+			func(i int) bool { return ends[i] <= cut }, file[cut-1] != '\n' && file[cut] != '\n')
 	}
 	return nil
+}
+
+// survives checks what is read of a damaged file of sessions, of which some are whole. noticed reports that nobody can
+// take it for a whole one.
+func (x *examination) survives(how string, data []byte, want []*codec.Session, whole func(i int) bool, noticed bool) {
+	within(how, func() error {
+		r := x.steady(written{data: data})
+		got := r.byID()
+		changed := len(r.sessions) != len(want)
+		for i, w := range want {
+			g := got[w.Session.ID]
+			same := g != nil && Diff(w, g) == ""
+			changed = changed || !same
+			if whole(i) && !same && !x.Whole {
+				return fmt.Errorf("session %s, which is not damaged, is not there, or another; problems %v, error %s",
+					w.Session.ID, r.problems, fmt.Sprint(r.err))
+			}
+		}
+		if noticed && changed && r.silent() {
+			return errors.New("what was read changed, and nothing is reported of it")
+		}
+		return nil
+	})
 }
 
 // byID are the sessions that were read, by their ids.
@@ -166,40 +185,6 @@ func (x *examination) steady(w written) reading {
 		}
 	}
 	return r
-}
-
-// cutOff ends a file of sessions at many places, as a program does that is killed while it writes.
-func (x *examination) cutOff() error {
-	file, ends, want := x.marked()
-	cuts := 60
-	if x.Slow {
-		cuts = 15
-	}
-	for k := range cuts {
-		cut := 1 + k*(len(file)-2)/cuts
-		if k%3 == 0 { // before, in and after a line's end
-			if n := bytes.IndexByte(file[cut:], '\n'); n >= 0 {
-				cut += n + k/3%2
-			}
-		}
-		within(fmt.Sprintf("cut off at byte %d of %d", cut, len(file)), func() error {
-			r := x.steady(written{data: file[:cut]})
-			if inLine := file[cut-1] != '\n' && file[cut] != '\n'; inLine && r.silent() {
-				return errors.New("it is cut off in a line, and nothing is reported of it")
-			}
-			got := r.byID()
-			for i, end := range ends {
-				if end > cut || x.Whole {
-					break
-				}
-				if g := got[want[i].Session.ID]; g == nil || Diff(want[i], g) != "" {
-					return fmt.Errorf("session %d, which is whole, is not there, or another", i)
-				}
-			}
-			return nil
-		})
-	}
-	return nil
 }
 
 // load is the native file at path as the decoder takes it.

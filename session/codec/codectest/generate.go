@@ -3,15 +3,21 @@ package codectest
 import (
 	"cmp"
 	"crypto/sha256"
+	_ "embed" // the grammar
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
+	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
 	"github.com/agenttrace/agenttrace/session/codec/jsonl"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/spans"
@@ -27,74 +33,57 @@ const (
 // anything that a store may hold: every role, every type of part in every state,
 // rewinds, forks, compactions, decisions, blobs, columns that are empty or null,
 // texts of any script, JSON in any spelling, and times that stand still or are far
-// away. The same numbers of r give the same session.
+// away. The same numbers of r give the same session. What rows say is in grammar.txt.
 //
 // size bounds how many messages there are and how many parts each has; 0 gives a
 // session without messages. So a fault is looked for among small sessions first.
 func Generate(r *rand.Rand, size int) *codec.Session {
-	g := &generator{r: r, size: size, blobs: make(map[string]bool)}
-	g.base = r.Uint32()
-	g.idStyle, g.clock = r.IntN(5), pick(g, clockNow, clockNow, clockNow, clockNow, clockStill, clockEarly, clockLate)
-	g.plain = g.chance(3)
-	g.loose = !g.plain && g.chance(4)
-	g.now = map[clock]int64{clockNow: began, clockStill: began, clockEarly: 0, clockLate: lastTime - 1_000_000}[g.clock]
-	g.session()
-	if size > 0 {
-		for range r.IntN(size + 1) {
-			g.message()
-			if len(g.s.Messages) > 1 && g.chance(8) {
-				g.rewind()
-			}
+	g := &generator{r: r, size: size, base: r.Uint32(), idStyle: r.IntN(5), is: make(map[string]bool),
+		s: &codec.Session{Transcript: new(session.Transcript)}}
+	// Most clocks go as they do; some stand still, or are at the beginning or the end of time.
+	g.now = pick[int64](g, began, began, began, began, 0, lastTime-1_000_000)
+	g.still = g.chance(7)
+	g.is["free"] = !g.chance(3)
+	g.loose = g.is["free"] && g.chance(4)
+	if err := g.s.Session.DecodeJSON([]byte(g.give("session"))); err != nil {
+		panic(err)
+	}
+	g.s.Session.CreatedAt = g.now
+	for range g.r.IntN(size + 1) {
+		g.message()
+		if len(g.s.Messages) > 1 && g.chance(8) {
+			g.rewind()
 		}
 	}
 	g.finish()
 	return g.s
 }
 
-type clock int
-
-// How the clock of a session goes: as it does, not at all, from 1970, towards the
-// year 9999.
-const (
-	clockNow clock = iota
-	clockStill
-	clockEarly
-	clockLate
-)
-
 // generator is one run of Generate.
 type generator struct {
 	r     *rand.Rand
 	s     *codec.Session
 	size  int
-	clock clock
 	now   int64
-	n     int // ids made
+	still bool // time does not pass
+	n     int  // ids made
 	// base distinguishes the ids of this session from those of others.
 	base uint32
 	// idStyle is how ids are spelled. loose reports that times and hidden messages are
-	// what no agent gives but an import may, plain that everything is as this project
-	// writes it.
-	idStyle      int
-	loose, plain bool
-	blobs        map[string]bool
+	// what no agent gives but an import may.
+	idStyle int
+	loose   bool
+	// is has what lines of the grammar ask for: free reports that not everything is as this project writes it.
+	is map[string]bool
 }
 
 func pick[T any](g *generator, of ...T) T { return of[g.r.IntN(len(of))] }
 
 func (g *generator) chance(in int) bool { return g.r.IntN(in) == 0 }
 
-// maybe is the value one time in three.
-func maybe[T any](g *generator, v T) *T {
-	if g.chance(3) {
-		return &v
-	}
-	return nil
-}
-
 // tick lets time pass, or not.
 func (g *generator) tick(maximum int64) int64 {
-	if g.clock != clockStill {
+	if !g.still {
 		g.now += g.r.Int64N(maximum)
 	}
 	return g.now
@@ -108,104 +97,156 @@ func (g *generator) id(prefix string) string {
 	case 2:
 		sum := sha256.Sum256(fmt.Append(nil, prefix, g.r.Uint64(), g.n))
 		sum[6], sum[8] = sum[6]&0x0F|0x40, sum[8]&0x3F|0x80
-		h := hex.EncodeToString(sum[:16])
-		return h[:8] + "-" + h[8:12] + "-" + h[12:16] + "-" + h[16:20] + "-" + h[20:]
+		return fmt.Sprintf("%x-%x-%x-%x-%x", sum[:4], sum[4:6], sum[6:8], sum[8:10], sum[10:16])
 	case 3:
 		return fmt.Sprintf("%s%d.%d", strings.TrimSuffix(prefix, "_"), g.base, g.n)
 	}
 	return fmt.Sprintf("%s %d/é:\"%d\"", prefix, g.n, g.base)
 }
 
-func (g *generator) session() {
-	row := session.Session{
-		ID: g.id(spans.PrefixSession), Title: pick(g, "New Chat", "", g.words()),
-		Agent:       pick(g, "coder", "", "unknown", g.words()),
-		WorkspaceID: maybe(g, pick(g, "wks_1", "")), WorkspaceRoot: maybe(g, pick(g, "/work space/é", "C:\\work", "")),
-		Mode: maybe(g, pick(g, "plan", "", g.words())),
-		ModelJSON: maybe(g, pick(g, `{"provider_id":"openai","model_id":"gpt-5"}`, `{}`, `{"model_id":"m","later":[1]}`,
-			`{ "provider_id": "p", "model_id": "a/b", "variant": "high" }`)),
-		PermissionsJSON: pick(g, "[]", "[]", permissions, ` [ ]`), MetadataJSON: g.sessionMetadata(), CreatedAt: g.now,
-	}
-	if g.chance(4) {
-		row.ParentID = new(g.id(spans.PrefixSession))
-		row.ParentMessageID = maybe(g, g.id(spans.PrefixMessage))
-	}
-	g.s = &codec.Session{Transcript: &session.Transcript{Session: row}}
+// rule is one of the grammar: a choice of its lines, or members of an object.
+type rule struct {
+	kind  byte // ':', '[' or '{'
+	lines []ruleLine
 }
 
-const permissions = `[{"permission":"bash","pattern":"ls *","action":"allow","source":"session",` +
-	`"added_at":1795198540001},{"permission":"*","pattern":"","action":"ask"},{"permission":"web","pattern":"*",` +
-	`"action":"deny","source":"manifest","later":{"x":null}}]`
+type ruleLine struct {
+	text string
+	in   int    // it is taken one time in so many
+	flag string // and only where that is so
+}
 
-func (g *generator) sessionMetadata() string {
-	if g.chance(2) {
-		return "{}"
+//go:embed grammar.txt
+var grammarText string
+
+var grammar = readGrammar()
+
+func readGrammar() map[string]*rule {
+	all, name := make(map[string]*rule), ""
+	for line := range strings.SplitSeq(grammarText, "\n") {
+		text, isLine := strings.CutPrefix(line, "\t")
+		switch {
+		case line == "" || line[0] == '#':
+			continue
+		case !isLine:
+			name = strings.TrimRight(line, ":[{ ")
+			all[name] = &rule{kind: line[len(line)-1]}
+			continue
+		}
+		l, weight := ruleLine{in: 1}, 1
+		for l.text = text; ; l.text = text {
+			var word string
+			if word, text, _ = strings.Cut(text, " "); strings.HasPrefix(word, "1/") {
+				l.in = must(strconv.Atoi(word[2:]))
+			} else if strings.HasPrefix(word, "*") {
+				weight = must(strconv.Atoi(word[1:]))
+			} else if strings.HasPrefix(word, "?") {
+				l.flag = word[1:]
+			} else {
+				break
+			}
+		}
+		all[name].lines = append(all[name].lines, slices.Repeat([]ruleLine{l}, weight)...)
+	}
+	return all
+}
+
+// give is what a rule gives.
+func (g *generator) give(name string) string {
+	r := grammar[name]
+	if r == nil {
+		panic("grammar.txt has no rule " + name)
+	}
+	lines := slices.DeleteFunc(slices.Clone(r.lines), func(l ruleLine) bool { return l.flag != "" && !g.is[l.flag] })
+	if r.kind == ':' {
+		return g.expand(pick(g, lines...).text)
 	}
 	var members []string
-	for _, m := range []string{
-		`"agenttrace":{"outcome":"error","error":"boom"}`, `"status":{"state":"idle","at":1795198540001}`,
-		`"a":[1,{"b":null}]`, `"é <&> key":"\u2028"`,
-		`"jutul":{"session_events":[]}`, `"acp":{"x":1}`, `"agentdbg":7`, `"skillet":{"user":"u"}`, `"user_id":"u@x"`,
-		`"":""`,
-	} {
-		if g.chance(4) {
-			members = append(members, m)
+	seen := make(map[string]bool)
+	for _, l := range lines {
+		if !g.chance(l.in) {
+			continue
+		}
+		// Of two members with one key the first is taken. What another rule gives has other keys.
+		if key, _, isMember := strings.Cut(l.text, `":`); isMember && seen[key] {
+			continue
+		} else if isMember {
+			seen[key] = true
+		}
+		if text := g.expand(l.text); text != "" {
+			members = append(members, text)
 		}
 	}
-	return g.object(members...)
+	if r.kind == '[' {
+		return strings.Join(members, ",")
+	}
+	return g.object(members)
 }
 
 // object spells a JSON object of its members.
-func (g *generator) object(members ...string) string {
-	if g.plain {
-		return "{" + strings.Join(members, ",") + "}"
-	}
-	switch g.r.IntN(8) {
-	case 0:
+func (g *generator) object(members []string) string {
+	switch {
+	case !g.is["free"]:
+	case g.chance(8):
 		return "{ " + strings.Join(members, " ,\t") + "\n}"
-	case 1:
-		members = slices.Clone(members)
+	case g.chance(7):
 		g.r.Shuffle(len(members), func(i, j int) { members[i], members[j] = members[j], members[i] })
 	}
 	return "{" + strings.Join(members, ",") + "}"
 }
 
-// quoted is a JSON string of the text in its one spelling, for what a column repeats.
-func quoted(text string) string {
-	raw, err := json.Marshal(text)
-	if err != nil {
-		panic(err) // of a string
-	}
-	return string(raw)
+var placeholder = regexp.MustCompile(`<("?)([a-z-]+)(?::(\w+))?>`)
+
+// expand puts what rules give in the place of their names.
+func (g *generator) expand(line string) string {
+	return placeholder.ReplaceAllStringFunc(line, func(found string) string {
+		m := placeholder.FindStringSubmatch(found)
+		switch name, arg := m[2], m[3]; {
+		case m[1] != "":
+			return quoted(g.give(name))
+		case name == "string":
+			return g.str(g.words())
+		case name == "text":
+			return quoted(g.words())
+		case name == "n":
+			return fmt.Sprint(g.r.Int64N(must(strconv.ParseInt(arg, 10, 64))))
+		case name == "id":
+			return quoted(g.id(arg))
+		case name == "hex":
+			return fmt.Sprintf(`"%0*x"`, must(strconv.Atoi(arg)), 1+g.n)
+		case name == "blob":
+			return quoted(g.blob(store.BlobKind(arg)))
+		case name == "message-id" && len(g.s.Messages) > 0:
+			return quoted(pick(g, g.s.Messages...).Message.ID)
+		case name == "message-id":
+			return "null"
+		default:
+			return g.give(name)
+		}
+	})
 }
+
+// rowOf decodes the members that a rule gives.
+func rowOf[T any](g *generator, name string) (row T) {
+	end(name+": ", json.Unmarshal([]byte("{"+g.give(name)+"}"), &row))
+	return row
+}
+
+// quoted is a JSON string of the text in its one spelling, for what a column repeats.
+func quoted(text string) string { return string(must(json.Marshal(text))) }
 
 // str spells a JSON string of the text, or of one that no column could hold.
 func (g *generator) str(text string) string {
-	var b strings.Builder
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(g.chance(2))
-	if err := e.Encode(text); err != nil {
-		panic(err) // of a string
+	s := quoted(text)
+	if g.chance(2) {
+		s = string(must(jsontext.AppendQuote(nil, text))) // without escapes that HTML needs
 	}
-	s := strings.TrimSuffix(b.String(), "\n")
-	if g.plain {
+	if !g.is["free"] {
 		return s
 	}
 	switch g.r.IntN(12) {
 	case 0: // nothing but ASCII
-		b.Reset()
-		for _, r := range s {
-			switch {
-			case r < 0x80:
-				b.WriteRune(r)
-			case r < 0x10000:
-				fmt.Fprintf(&b, `\u%04X`, r)
-			default:
-				r -= 0x10000
-				fmt.Fprintf(&b, `\u%04x\u%04x`, 0xD800+r>>10, 0xDC00+r&0x3FF)
-			}
-		}
-		return b.String()
+		return string(rows.Python{ASCII: true}.Append(nil, json.RawMessage(s)))
 	case 1:
 		return strings.ReplaceAll(s, "/", `\/`)
 	case 2:
@@ -218,7 +259,7 @@ func (g *generator) str(text string) string {
 func (g *generator) words() string {
 	var all []string
 	for range 1 + g.r.IntN(3) {
-		all = append(all, texts[g.r.IntN(len(texts))])
+		all = append(all, must(strconv.Unquote(pick(g, grammar["texts"].lines...).text)))
 	}
 	text := strings.Join(all, " ")
 	if g.size > 6 && g.chance(20) {
@@ -227,43 +268,51 @@ func (g *generator) words() string {
 	return text
 }
 
-var texts = []string{
-	"", "hello", "Fix the build", "a\nb\r\nc\rd", "  spaces\tand tabs ", "\"quoted\" \\ back`tick`",
-	"<script>alert(1)</script> & more", "héllo", "日本語",
-	"👩‍👩‍👧‍👦 family", "e\u0301 combining z\u0335\u0300", "\u2028\u2029", "\u202eright to left",
-	"\u0001\u0008\u000c\u001b[31m\u001f\u007f\u0085", "\ufeffmark", "\ufffd\uffff\U0010FFFF",
-	`{"type":"session","data":{}}`, "{", "]", "null", "data: event", "=1+1", "---\n# Title", "%s %d %!",
-	"../../etc/passwd", "1e999", "\u00a0", "ﷺ",
-}
-
-// value spells any JSON value.
-func (g *generator) value() string {
-	return pick(g, `null`, `true`, `0`, `-0`, `1.50`, `1e-05`, `12345678901234567890`, `1e400`, `[]`, `{}`,
-		`[[],{"a":[null]}]`, `{"b":1,"a":{"c":"d"}}`, `{ "spaced" : [ 1 , 2 ] }`, g.str(g.words()))
+// blob returns the digest of a text that the session brings, or, now and then, of one
+// that nobody has.
+func (g *generator) blob(kind store.BlobKind) string {
+	var body string
+	end("body: ", json.Unmarshal([]byte(g.give("body")), &body))
+	brought := !g.chance(6)
+	if !brought {
+		body = g.id("lost ")
+	}
+	sum := sha256.Sum256([]byte(body))
+	b := store.Blob{Kind: kind, Digest: hex.EncodeToString(sum[:]), Body: body, Exact: true}
+	if brought && !slices.Contains(g.s.Blobs, b) {
+		g.s.Blobs = append(g.s.Blobs, b)
+	}
+	return b.Digest
 }
 
 func (g *generator) message() {
 	role := pick(g, session.RoleUser, session.RoleUser, session.RoleAssistant, session.RoleAssistant,
 		session.RoleAssistant, session.RoleSystem)
+	answers := role == session.RoleAssistant
 	at := g.tick(50)
 	m := session.MessageAndParts{Message: session.Message{ID: g.id(spans.PrefixMessage), SessionID: g.s.Session.ID,
 		Role: role, CreatedAt: at}}
-	if role == session.RoleAssistant && g.chance(10) {
-		m.Parts = append(m.Parts, g.part(&m.Message, g.compaction()))
+	if answers && g.chance(10) {
+		m.Parts = append(m.Parts, g.part(&m.Message, g.give("compaction")))
 	} else {
 		for range g.r.IntN(g.size + 1) {
-			m.Parts = append(m.Parts, g.part(&m.Message, g.data(role)))
+			kind := "part"
+			if answers {
+				kind = "assistant-part"
+			}
+			m.Parts = append(m.Parts, g.part(&m.Message, g.give(kind)))
 		}
-	}
-	for i := range m.Parts {
-		m.Parts[i].Index = int64(i)
 	}
 	m.Message.UpdatedAt = g.now
 	if g.loose {
 		m.Message.UpdatedAt = m.Message.CreatedAt + g.r.Int64N(20)
 	}
-	incomplete := false
-	if n := len(m.Parts); n > 0 && g.chance(10) {
+	for i := range m.Parts {
+		m.Parts[i].Index = int64(i)
+	}
+	n := len(m.Parts)
+	incomplete := n > 0 && g.chance(10)
+	if incomplete { // with gaps from some part on
 		for i := g.r.IntN(n); i < n; i++ {
 			m.Parts[i].Index += int64(1 + g.r.IntN(2)*i)
 		}
@@ -271,14 +320,14 @@ func (g *generator) message() {
 		for i := 1; i < n; i++ {
 			m.Parts[i].Index = max(m.Parts[i].Index, m.Parts[i-1].Index+1)
 		}
-		incomplete = true
 	}
-	m.Message.MetadataJSON = g.metadata(role, incomplete)
+	g.is["incomplete"], g.is["assistant"], g.is["traced"] = incomplete, answers, incomplete || answers || g.chance(10)
+	m.Message.MetadataJSON = g.give("metadata")
 	if g.loose && g.chance(6) {
 		m.Message.HiddenAt = new(g.now + g.r.Int64N(5))
 	}
 	g.s.Messages = append(g.s.Messages, m)
-	if role == session.RoleAssistant {
+	if answers {
 		g.decide(&m)
 	}
 }
@@ -292,10 +341,10 @@ func (g *generator) part(m *session.Message, data string) session.Part {
 		p.CreatedAt = max(0, m.CreatedAt+g.r.Int64N(40)-20)
 		p.UpdatedAt = p.CreatedAt + g.r.Int64N(40)
 	}
-	if !session.IsToolType(p.Type) && !g.plain && g.chance(40) {
+	if !session.IsToolType(p.Type) && g.is["free"] && g.chance(40) {
 		p.ToolCallID = new(g.id("call_"))
 	}
-	if !g.plain && g.chance(40) {
+	if g.is["free"] && g.chance(40) {
 		p.ContinuationRunID = new(g.id("run_"))
 	}
 	return p
@@ -303,34 +352,21 @@ func (g *generator) part(m *session.Message, data string) session.Part {
 
 // decide adds decisions on the calls of a message, and now and then on none.
 func (g *generator) decide(m *session.MessageAndParts) {
+	decision := func(messageID string) store.Decision {
+		d := rowOf[store.Decision](g, "decision")
+		d.ID, d.SessionID, d.MessageID, d.DecidedAt = g.id(spans.PrefixPermission), g.s.Session.ID, messageID, g.now
+		return d
+	}
 	for i := range m.Parts {
-		p := &m.Parts[i]
-		if !session.IsToolType(p.Type) || !g.chance(3) {
-			continue
+		if p := &m.Parts[i]; session.IsToolType(p.Type) && g.chance(3) {
+			d := decision(m.Message.ID)
+			d.PartID, d.ToolCallID, d.ToolID = p.ID, *p.ToolCallID, strings.TrimPrefix(p.Type, "tool-")
+			g.s.Decisions = append(g.s.Decisions, d)
 		}
-		d := g.decision(m.Message.ID)
-		d.PartID, d.ToolCallID, d.ToolID = p.ID, *p.ToolCallID, strings.TrimPrefix(p.Type, "tool-")
-		g.s.Decisions = append(g.s.Decisions, d)
 	}
 	if g.chance(12) {
-		g.s.Decisions = append(g.s.Decisions, g.decision(pick(g, m.Message.ID, "")))
+		g.s.Decisions = append(g.s.Decisions, decision(pick(g, m.Message.ID, "")))
 	}
-}
-
-func (g *generator) decision(messageID string) store.Decision {
-	d := store.Decision{
-		ID: g.id(spans.PrefixPermission), SessionID: g.s.Session.ID, MessageID: messageID,
-		ToolID:  pick(g, "bash", "mcp__x"),
-		Pattern: pick(g, "", "rm *", "é"),
-		Action:  pick(g, "allow", "deny", "ask"), Source: pick(g, "", "manifest", "session", "project"),
-		Outcome: pick(g, "allowed", "denied", "pending"),
-		Reply:   pick(g, "", "once", "always", "reject"), Reason: pick(g, "", g.words()),
-		WaitedMS: maybe(g, g.r.Int64N(5000)), DecidedAt: g.now,
-	}
-	if g.chance(3) {
-		d.TraceID, d.SpanID = fmt.Sprintf("%032x", 1+g.n), fmt.Sprintf("%016x", 1+g.n)
-	}
-	return d
 }
 
 // rewind hides what came after a message.
@@ -351,38 +387,28 @@ func (g *generator) finish() {
 	g.s.Decisions = jsonl.SortedDecisions(g.s.Decisions)
 	row := &g.s.Session
 	row.UpdatedAt = g.tick(10)
-	row.ArchivedAt = maybe(g, g.now)
-	for i := range g.s.Messages {
-		if m := &g.s.Messages[i].Message; m.Role == session.RoleAssistant {
-			_, cost := session.UsageOf(m.MetadataJSON)
-			row.CostUSD = store.AddCost(row.CostUSD, cost)
-		}
+	if g.chance(3) {
+		row.ArchivedAt = new(g.now)
 	}
-	if !g.plain && g.chance(6) {
+	sumUp(g.s)
+	if g.is["free"] && g.chance(6) {
 		row.CostUSD = pick(g, 0, 0.25, 1e-9, 12345678.875, 0.1+0.2)
 	}
-	row.SetUsage(g.s.ContextUsage())
-	g.origin()
-	g.annotate()
+	if g.chance(3) {
+		g.origin()
+	}
+	if g.chance(3) {
+		g.annotate()
+	}
 }
 
-// annotate adds tags, notes and scores to some sessions, some of which are undone or have lost their target.
+// annotate adds tags, notes and scores, some of which are undone or have lost their target.
 func (g *generator) annotate() {
-	if !g.chance(3) {
-		return
-	}
 	for range 1 + g.r.IntN(5) {
-		n := store.Annotation{
-			SessionID: g.s.Session.ID, Kind: pick(g, store.AnnotationTag, store.AnnotationNote, store.AnnotationScore),
-			Author: pick(g, "", "ann", "é \"b\""), CreatedAt: g.now + int64(g.r.IntN(9)),
-		}
-		if n.Name = pick(g, "good", "to review", "é=1"); n.Kind == store.AnnotationNote {
-			n.Name, n.Comment = "", "see "+g.words()
-		} else {
-			n.Comment = pick(g, "", g.words())
-		}
-		if n.Kind == store.AnnotationScore {
-			n.Value = pick(g, 0, 1, -0.25, 0.1+0.2, 1e21)
+		n := rowOf[store.Annotation](g, "annotation")
+		n.SessionID, n.CreatedAt = g.s.Session.ID, g.now+int64(g.r.IntN(9))
+		if n.Kind == store.AnnotationNote {
+			n.Comment = "see " + n.Comment
 		}
 		if len(g.s.Messages) > 0 && g.chance(2) {
 			m := pick(g, g.s.Messages...)
@@ -404,12 +430,8 @@ func (g *generator) annotate() {
 	slices.SortFunc(g.s.Annotations, store.CompareAnnotations)
 }
 
-// origin adds what a store remembers of how a session came about, in some sessions.
-// Nothing of it contradicts the rows.
+// origin adds what a store remembers of how a session came about. Nothing of it contradicts the rows.
 func (g *generator) origin() {
-	if !g.chance(3) {
-		return
-	}
 	id := g.s.Session.ID
 	g.s.State = &store.State{Stamps: map[string]store.Stamp{
 		"title": {At: g.r.Int64(), Rank: store.RankFinal, Sum: g.r.Uint32()}, "metadata.é \"": {At: -1},
@@ -427,12 +449,9 @@ func (g *generator) origin() {
 	g.s.Traces = []string{trace}
 	for i := range g.s.Messages {
 		m := &g.s.Messages[i]
-		l := store.SpanRef{
-			SessionID: id, TraceID: trace, SpanID: fmt.Sprintf("%016x", 1+i), MessageID: m.Message.ID,
-			Kind:    pick(g, "session.turn", "chat", "side.é"),
-			Dialect: pick(g, "agenttrace", "vercel"), StartNano: m.Message.CreatedAt * 1e6,
-			EndNano: m.Message.UpdatedAt*1e6 + 1, Error: g.chance(4),
-		}
+		l := rowOf[store.SpanRef](g, "span")
+		l.SessionID, l.TraceID, l.SpanID, l.MessageID = id, trace, fmt.Sprintf("%016x", 1+i), m.Message.ID
+		l.StartNano, l.EndNano = m.Message.CreatedAt*1e6, m.Message.UpdatedAt*1e6+1
 		if len(m.Parts) > 0 && g.chance(2) {
 			l.PartID, l.ParentSpanID = m.Parts[0].ID, fmt.Sprintf("%016x", 1<<40)
 			if g.chance(2) {
