@@ -1,15 +1,3 @@
-// This file writes sessions as a table for spreadsheets, data frames and
-// histograms of tokens and cost: one row per part. It is an export only. Texts,
-// tool inputs and tool outputs are left out; their size is there.
-//
-// What is counted per message (tokens, cost, duration) is on the row of the
-// message's first part and nowhere else, so the sum of a column is the sum over
-// messages: the tokens of the session as every command counts them, see
-// [session.Tokens]. Those of messages that a fork copied are in the table of its parent,
-// and their cells are empty. A cell is empty when the source did not say, which is not zero.
-// Hidden messages are in the table: filter on the column hidden to leave them
-// out.
-
 package formats
 
 import (
@@ -26,76 +14,39 @@ import (
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
-// csvColumn is a column of the table.
-type csvColumn struct {
-	// Name is the header.
-	Name string
-	// Doc states what the column holds, in one sentence.
-	Doc string
+// This file writes sessions as a table for spreadsheets, data frames and
+// histograms of tokens and cost: one row per part. It is an export only. Texts,
+// tool inputs and tool outputs are left out; their size is there.
+//
+// What is counted per message (tokens, cost, duration) is on the row of the
+// message's first part and nowhere else, so the sum of a column is the sum over
+// messages: the tokens of the session as every command counts them, see
+// [session.Tokens]. Those of messages that a fork copied are in the table of its parent,
+// and their cells are empty. A cell is empty when the source did not say, which is not zero.
+// Hidden messages are in the table: filter on the column hidden to leave them
+// out.
 
-	value func(*csvRow) string
-	// text is set for columns whose cells came from outside and may hold
-	// anything; see [csvEncoder].
-	text bool
-}
-
-var csvColumns = []csvColumn{
-	{"session_id", "The session's id.", func(r *csvRow) string { return r.t.Session.ID }, true},
-	{"title", "The session's title.", func(r *csvRow) string { return r.t.Session.Title }, true},
-	{"agent", "The agent that the session was started with.", func(r *csvRow) string { return r.t.Session.Agent }, true},
-	{"message_id", "The message's id.", func(r *csvRow) string { return r.m.ID }, true},
-	{"role", "user, assistant or system.", func(r *csvRow) string { return r.m.Role }, true},
-	{"turn",
-		"The number of the turn, from 1, as agenttrace show counts them; empty for a message that waits in the queue.",
-		func(r *csvRow) string { return r.turn }, false},
-	{"message_created_at", "When the message began, in Unix milliseconds.",
-		func(r *csvRow) string { return csvInteger(r.m.CreatedAt) }, false},
-	{"hidden", "true when a rewind hid the message, else false.",
-		func(r *csvRow) string { return strconv.FormatBool(r.m.HiddenAt != nil) }, false},
-	{"provider_id", "The provider of the message's model.",
-		func(r *csvRow) string { return session.Deref(r.meta.Model).ProviderID }, true},
-	{"model_id", "The message's model.", func(r *csvRow) string { return session.Deref(r.meta.Model).ModelID }, true},
-	{"part_id", "The part's id; it and all further part columns are empty for a message without parts.",
-		func(r *csvRow) string { return r.p.ID }, true},
-	{"index", "The part's place in its message.", func(r *csvRow) string { return r.ofPart(r.p.Index) }, false},
-	{"type", "The part's type.", func(r *csvRow) string { return r.p.Type }, true},
-	{"tool_name", "The tool called.", func(r *csvRow) string { return r.toolName() }, true},
-	{"tool_call_id", "The id of the tool call.", func(r *csvRow) string { return session.Deref(r.p.ToolCallID) }, true},
-	{"tool_state", "How far the tool call got.", func(r *csvRow) string { return session.Deref(r.p.ToolState) }, true},
-	{"chars",
-		"The size in bytes of the part's text; for a tool, of its input and its output or error as JSON, without " +
-			"what the source withholds; for data, of the data as JSON; for a file, of its url.",
-		func(r *csvRow) string { return r.chars() }, false},
-	{"part_created_at", "When the part began, in Unix milliseconds.",
-		func(r *csvRow) string { return r.ofPart(r.p.CreatedAt) }, false},
-	{"part_updated_at", "When the part last changed, in Unix milliseconds.",
-		func(r *csvRow) string { return r.ofPart(r.p.UpdatedAt) }, false},
-	{"input",
-		"Uncached input tokens that the assistant message used; for a compaction, the call that made the summary.",
-		func(r *csvRow) string { return r.tokens(0) }, false},
-	{"output", "Output tokens that are not reasoning.", func(r *csvRow) string { return r.tokens(1) }, false},
-	{"reasoning", "Reasoning tokens.", func(r *csvRow) string { return r.tokens(2) }, false},
-	{"cache_read", "Input tokens read from a cache.", func(r *csvRow) string { return r.tokens(3) }, false},
-	{"cache_write", "Input tokens written to a cache.", func(r *csvRow) string { return r.tokens(4) }, false},
-	{"total", "The sum of the five.", func(r *csvRow) string { return r.total() }, false},
-	{"cost_usd", "The cost of the message that the source reports, in US dollars.",
-		func(r *csvRow) string { return r.cost() }, false},
-	{"stop_reason", "Why the model stopped, in its own word.", func(r *csvRow) string { return r.trace().StopReason },
-		true},
-	{"duration_ms", "How long the turn took, in milliseconds.",
-		func(r *csvRow) string { return csvCount(r.trace().DurationMS) },
-		false},
-	{"copied",
-		"true when the session is a fork and has the message from its parent, where its tokens and cost count, " +
-			"else false.",
-		func(r *csvRow) string { return strconv.FormatBool(r.copied) }, false},
-	{"tags", "The tags of the part, on the message's first row those of the message, and on the first row of the " +
-		"session those of the session; separated by a comma.",
-		func(r *csvRow) string { return r.annotated(store.AnnotationTag) }, true},
-	{"scores", "The scores likewise, as name=value.",
-		func(r *csvRow) string { return r.annotated(store.AnnotationScore) }, true},
-	{"notes", "The notes likewise, a line each.", func(r *csvRow) string { return r.annotated(store.AnnotationNote) },
-		true},
+// csvColumns are the columns of the table. Those of parts are empty for a message without parts.
+var csvColumns = []string{
+	"session_id", "title", "agent", // of the session
+	"message_id", "role",
+	"turn",               // from 1, as agenttrace show counts them; empty for a message that waits in the queue
+	"message_created_at", // in Unix milliseconds
+	"hidden",             // true when a rewind hid the message, else false
+	"provider_id", "model_id",
+	"part_id", "index", "type", "tool_name", "tool_call_id", "tool_state",
+	"chars", // see [csvSize]
+	"part_created_at", "part_updated_at",
+	// What the message used; for a compaction, the call that made the summary. input is what no cache had, output what
+	// is not reasoning, and total the sum of the five.
+	"input", "output", "reasoning", "cache_read", "cache_write", "total",
+	"cost_usd",    // that the source reports
+	"stop_reason", // the model's own word
+	"duration_ms", // of the turn
+	"copied",      // true when the session is a fork and has the message from its parent, else false
+	// Those of the part, on the message's first row those of the message, and on the first row of the session those of
+	// the session: tags and scores, as name=value, are separated by a comma; notes have a line each.
+	"tags", "scores", "notes",
 }
 
 // csvLosses are what the table does not have of a session. Of contents it has the size.
@@ -112,243 +63,168 @@ var csvLosses = codec.ForeignLosses(codec.Losses{
 
 // csvEncoder writes sessions one after the other under one header. It is not safe
 // for concurrent use.
+type csvEncoder struct {
+	w      *csv.Writer
+	header bool
+}
+
+// csvNewEncoder returns an Encoder that writes to w. The header is written with
+// the first session.
+func csvNewEncoder(w io.Writer) *csvEncoder { return &csvEncoder{w: csv.NewWriter(w)} }
+
+// Encode writes the rows of one session, in canonical order, and flushes them.
+// It does not change s. A column that cannot be read (no JSON, another kind)
+// gives empty cells, not an error: [session.Check] reports it.
+func (e *csvEncoder) Encode(s *codec.Session) error {
+	if !e.header {
+		e.header = true
+		_ = e.w.Write(csvColumns) // an error is that of Flush, here and below
+	}
+	t := s.Sorted()
+	numbers, places := document.TurnNumbers(t), document.PlaceAnnotations(t, s.Annotations)
+	annotations := places.Session // of the rows to come
+	for i := range t.Messages {
+		m := &t.Messages[i]
+		message, spent := csvOfMessage(t, &m.Message, m.IsMarker(), numbers[m.Message.ID])
+		annotations = append(annotations, places.Messages[m.Message.ID]...)
+		for j := range max(1, len(m.Parts)) {
+			if j > 0 { // what is counted per message is on its first row
+				clear(spent[:len(spent)-1])
+			}
+			part := make([]string, 9)
+			if j < len(m.Parts) {
+				part = csvOfPart(&m.Parts[j])
+				annotations = append(annotations, places.Parts[m.Parts[j].ID]...)
+			}
+			_ = e.w.Write(append(append(append(csvTexts(t.Session.ID, t.Session.Title, t.Session.Agent), message...),
+				append(part, spent...)...), csvAnnotations(annotations)...))
+			annotations = nil
+		}
+	}
+	e.w.Flush()
+	if err := e.w.Error(); err != nil {
+		return fmt.Errorf("write session %s: %w", s.Session.ID, err)
+	}
+	return nil
+}
+
+// csvTexts are cells of texts that came from outside and may hold anything.
 //
 // A spreadsheet runs a cell that begins with =, +, -, @, a tab or a carriage
 // return as a formula, and titles, ids and tool names may have been chosen by
 // whoever wrote to the agent. Such a cell of text gets an apostrophe in front,
 // as OWASP advises; numbers are never touched. A reader that wants the exact
 // text takes JSON lines. Bytes that are not UTF-8 become U+FFFD.
-type csvEncoder struct {
-	w      *csv.Writer
-	header bool
-	record []string
-}
-
-// csvNewEncoder returns an Encoder that writes to w. The header is written with
-// the first session.
-func csvNewEncoder(w io.Writer) *csvEncoder {
-	return &csvEncoder{w: csv.NewWriter(w), record: make([]string, len(csvColumns))}
-}
-
-// Encode writes the rows of one session, in canonical order, and flushes them.
-// It does not change s. A column that cannot be read (no JSON, another kind)
-// gives empty cells, not an error: [session.Check] reports it.
-func (e *csvEncoder) Encode(s *codec.Session) error {
-	if err := e.encode(s.Sorted(), s.Annotations); err != nil {
-		return fmt.Errorf("write session %s: %w", s.Session.ID, err)
+func csvTexts(texts ...string) []string {
+	for i, text := range texts {
+		if text = strings.ToValidUTF8(text, "\uFFFD"); text != "" && strings.IndexByte("=+-@\t\r", text[0]) >= 0 {
+			text = "'" + text
+		}
+		texts[i] = text
 	}
-	return nil
+	return texts
 }
 
-func (e *csvEncoder) encode(t *session.Transcript, annotations []store.Annotation) error {
-	if !e.header {
-		e.header = true
-		for i, c := range csvColumns {
-			e.record[i] = c.Name
-		}
-		if err := e.w.Write(e.record); err != nil {
-			return err
-		}
+// csvOfMessage are the cells that every row of a message has, and those that its first row has, of which the last is on
+// every row too.
+func csvOfMessage(t *session.Transcript, m *session.Message, marker bool, turn int) (message, spent []string) {
+	meta := session.ParseMessageMetadata([]byte(m.MetadataJSON))
+	model := session.Deref(meta.Model)
+	message = csvTexts(m.ID, m.Role)
+	if turn > 0 {
+		message = append(message, strconv.Itoa(turn))
+	} else {
+		message = append(message, "")
 	}
-	numbers, annotated := document.TurnNumbers(t), document.PlaceAnnotations(t, annotations)
-	for i := range t.Messages {
-		m := &t.Messages[i]
-		r := csvRow{t: t, m: &m.Message, p: new(session.Part), first: true, meta: csvReadMetadata(m.Message.MetadataJSON),
-			annotations: annotated}
-		r.firstOfSession = i == 0
-		if r.copied = t.Session.Copied(m.Message.CreatedAt); !r.copied {
-			r.spent = r.meta.Tokens(m.Message.Role, m.IsMarker())
+	message = append(message, csvInteger(m.CreatedAt), strconv.FormatBool(m.HiddenAt != nil))
+	message = append(message, csvTexts(model.ProviderID, model.ModelID)...)
+
+	copied := t.Session.Copied(m.CreatedAt)
+	var tokens session.MessageTokens // nothing for a copy
+	if !copied {
+		tokens = meta.Tokens(m.Role, marker)
+	}
+	spent = make([]string, 7, 10)
+	if u := tokens.Used; u != nil {
+		// Cells are empty of buckets that the source does not state.
+		var keys struct{ Usage json.RawMessage }
+		var stated map[string]json.RawMessage
+		if json.Unmarshal([]byte(m.MetadataJSON), &keys) == nil {
+			_ = json.Unmarshal(keys.Usage, &stated) // what is not an object states no bucket
 		}
-		if n := numbers[m.Message.ID]; n > 0 {
-			r.turn = strconv.Itoa(n)
-		}
-		if len(m.Parts) == 0 {
-			if err := e.write(&r); err != nil {
-				return err
+		for i, n := range []int64{u.Input, u.Output, u.Reasoning, u.CacheRead, u.CacheWrite} {
+			key := [...]string{"input", "output", "reasoning", "cache_read", "cache_write"}[i]
+			if _, ok := stated[key]; ok || n != 0 {
+				spent[i] = csvInteger(n)
 			}
 		}
-		for j := range m.Parts {
-			r.p, r.hasPart, r.first = &m.Parts[j], true, j == 0
-			r.firstOfSession = i == 0 && j == 0
-			r.data = csvReadData(r.p.DataJSON)
-			if err := e.write(&r); err != nil {
-				return err
-			}
+		if *u != (session.Usage{}) || len(stated) > 0 {
+			spent[5] = csvInteger(u.Total())
 		}
 	}
-	e.w.Flush()
-	return e.w.Error()
+	if tokens.CostUSD != nil {
+		spent[6] = strconv.FormatFloat(*tokens.CostUSD, 'f', -1, 64)
+	}
+	var trace session.MessageTrace
+	if m.Role == session.RoleAssistant {
+		trace = meta.Trace
+	}
+	spent = append(spent, csvTexts(trace.StopReason)[0], "", strconv.FormatBool(copied))
+	if trace.DurationMS != nil {
+		spent[8] = csvInteger(*trace.DurationMS)
+	}
+	return message, spent
 }
 
-func (e *csvEncoder) write(r *csvRow) error {
-	for i := range csvColumns {
-		v := csvColumns[i].value(r)
-		if csvColumns[i].text {
-			v = csvGuard(strings.ToValidUTF8(v, "\uFFFD"))
-		}
-		e.record[i] = v
+// csvOfPart are the cells of a part.
+func csvOfPart(p *session.Part) []string {
+	data, err := session.ParseUIPart(p.DataJSON)
+	name, size := session.ToolName(p.Type, data.ToolName), strconv.Itoa(csvSize(p, &data))
+	if err != nil { // not an object, or with a value of another kind
+		name, size = session.ToolName(p.Type, ""), ""
 	}
-	return e.w.Write(e.record)
+	cells := append(csvTexts(p.ID), csvInteger(p.Index))
+	cells = append(cells, csvTexts(p.Type, name, session.Deref(p.ToolCallID), session.Deref(p.ToolState))...)
+	return append(cells, size, csvInteger(p.CreatedAt), csvInteger(p.UpdatedAt))
 }
 
-// csvGuard keeps a spreadsheet from running the text as a formula.
-func csvGuard(text string) string {
-	if text != "" && strings.IndexByte("=+-@\t\r", text[0]) >= 0 {
-		return "'" + text
-	}
-	return text
-}
-
-// csvRow is what the columns of one line of the table are taken from.
-type csvRow struct {
-	t       *session.Transcript
-	m       *session.Message
-	p       *session.Part // zero for a message without parts
-	hasPart bool
-	first   bool // the message's first row
-	// firstOfSession is set for the session's first row.
-	firstOfSession bool
-	annotations    document.AnnotationPlaces
-	turn           string
-	copied         bool
-	spent          session.MessageTokens // zero for a copy
-	meta           csvMetadata
-	data           *session.UIPart // nil without a part, or when data_json is not an object
-}
-
-// csvMetadata is what the table shows of metadata_json. Each field is read on its
-// own, so that one of the wrong kind does not take the others with it.
-type csvMetadata struct {
-	session.MessageMetadata
-	// buckets are those of usage that the source states.
-	buckets map[string]json.RawMessage
-}
-
-func csvReadMetadata(text string) csvMetadata {
-	m := csvMetadata{MessageMetadata: session.ParseMessageMetadata([]byte(text))}
-	var keys struct{ Usage json.RawMessage }
-	if json.Unmarshal([]byte(text), &keys) == nil {
-		_ = json.Unmarshal(keys.Usage, &m.buckets) // what is not an object states no bucket
-	}
-	return m
-}
-
-func csvReadData(text string) *session.UIPart {
-	d, err := session.ParseUIPart(text)
-	if err != nil {
-		return nil
-	}
-	return &d
-}
-
-// tokens is the cell of a bucket, on the message's first row. It is empty where the source
-// states no usage, or usage without the bucket.
-func (r *csvRow) tokens(bucket int) string {
-	u := r.spent.Used
-	if !r.first || u == nil {
-		return ""
-	}
-	n := [...]int64{u.Input, u.Output, u.Reasoning, u.CacheRead, u.CacheWrite}[bucket]
-	key := [...]string{"input", "output", "reasoning", "cache_read", "cache_write"}[bucket]
-	if _, stated := r.meta.buckets[key]; n == 0 && !stated {
-		return ""
-	}
-	return csvInteger(n)
-}
-
-// total is the sum of the buckets, empty when none is stated.
-func (r *csvRow) total() string {
-	if !r.first || r.spent.Used == nil || *r.spent.Used == (session.Usage{}) && len(r.meta.buckets) == 0 {
-		return ""
-	}
-	return csvInteger(r.spent.Used.Total())
-}
-
-// trace is that of the message, on its first row if it is the assistant's.
-func (r *csvRow) trace() session.MessageTrace {
-	if r.first && r.m.Role == session.RoleAssistant {
-		return r.meta.Trace
-	}
-	return session.MessageTrace{}
-}
-
-func (r *csvRow) cost() string {
-	if c := r.spent.CostUSD; c != nil && r.first {
-		return strconv.FormatFloat(*c, 'f', -1, 64)
-	}
-	return ""
-}
-
-// annotated are the annotations of a kind that belong to the row.
-func (r *csvRow) annotated(kind string) string {
-	var all []document.Annotation
-	if r.firstOfSession {
-		all = append(all, r.annotations.Session...)
-	}
-	if r.first {
-		all = append(all, r.annotations.Messages[r.m.ID]...)
-	}
-	if r.hasPart {
-		all = append(all, r.annotations.Parts[r.p.ID]...)
-	}
-	var texts []string
-	for i := range all {
-		if all[i].Kind == kind {
-			texts = append(texts, all[i].Short())
-		}
-	}
-	if kind == store.AnnotationNote {
-		return strings.Join(texts, "\n")
-	}
-	return strings.Join(texts, ", ")
-}
-
-func (r *csvRow) ofPart(n int64) string {
-	if !r.hasPart {
-		return ""
-	}
-	return csvInteger(n)
-}
-
-func (r *csvRow) toolName() string {
-	if r.data == nil {
-		return session.ToolName(r.p.Type, "")
-	}
-	return session.ToolName(r.p.Type, r.data.ToolName)
-}
-
-func (r *csvRow) chars() string {
-	if r.data == nil {
-		return ""
-	}
-	d := r.data
-	n := 0
+// csvSize is the size in bytes of the part's text; for a tool, of its input and its output or error as JSON, without
+// what the source withholds; for data, of the data as JSON; for a file, of its url.
+func csvSize(p *session.Part, d *session.UIPart) int {
 	switch {
-	case session.IsToolType(r.p.Type):
+	case session.IsToolType(p.Type):
+		n := len(session.Deref(d.ErrorText))
 		// The null that stands for a value which no source reports has no size.
-		withheldInput, withheldOutput := codec.Withheld(r.p)
+		withheldInput, withheldOutput := codec.Withheld(p)
 		if !withheldInput {
 			n += len(d.Input)
 		}
 		if !withheldOutput {
 			n += len(d.Output)
 		}
-		n += len(session.Deref(d.ErrorText))
-	case strings.HasPrefix(r.p.Type, "data-"):
-		n = len(d.Data)
-	case r.p.Type == "file":
-		n = len(session.Deref(d.URL))
-	default:
-		n = len(session.Deref(d.Text))
+		return n
+	case strings.HasPrefix(p.Type, "data-"):
+		return len(d.Data)
+	case p.Type == "file":
+		return len(session.Deref(d.URL))
 	}
-	return strconv.Itoa(n)
+	return len(session.Deref(d.Text))
+}
+
+// csvAnnotations are the cells of annotations.
+func csvAnnotations(all []document.Annotation) []string {
+	var tags, scores, notes []string
+	for i := range all {
+		switch text := all[i].Short(); all[i].Kind {
+		case store.AnnotationTag:
+			tags = append(tags, text)
+		case store.AnnotationScore:
+			scores = append(scores, text)
+		case store.AnnotationNote:
+			notes = append(notes, text)
+		}
+	}
+	return csvTexts(strings.Join(tags, ", "), strings.Join(scores, ", "), strings.Join(notes, "\n"))
 }
 
 func csvInteger(n int64) string { return strconv.FormatInt(n, 10) }
-
-func csvCount(n *int64) string {
-	if n == nil {
-		return ""
-	}
-	return csvInteger(*n)
-}

@@ -114,8 +114,8 @@ func TestCSVOfSeveralSessions(t *testing.T) {
 		t.Fatalf("%d rows, want %d with the header; %v", len(rows), want, err)
 	}
 	for i, c := range csvColumns {
-		if rows[0][i] != c.Name || !strings.HasSuffix(c.Doc, ".") {
-			t.Errorf("column %d is %q, documented as %q: %q", i, rows[0][i], c.Name, c.Doc)
+		if rows[0][i] != c {
+			t.Errorf("column %d is %q, want %q", i, rows[0][i], c)
 		}
 	}
 }
