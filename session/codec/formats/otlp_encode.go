@@ -3,6 +3,7 @@ package formats
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -11,8 +12,8 @@ import (
 
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/ptrace"
-	"go.opentelemetry.io/otel/attribute"
 
+	"github.com/agenttrace/agenttrace/internal/jsonscan"
 	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
@@ -39,10 +40,13 @@ func otlpEncode(s *codec.Session) (ptrace.Traces, error) {
 	for _, b := range s.Blobs {
 		e.blobs[otlpBlobKey{b.Kind, b.Digest}] = b
 	}
-	if err := e.messages(); err != nil {
-		return td, err
+	e.messages()
+	e.others()
+	e.run()
+	if e.err != nil {
+		return td, fmt.Errorf("write session %s: %w", s.Session.ID, e.err)
 	}
-	return td, e.run()
+	return td, nil
 }
 
 type otlpBlobKey struct {
@@ -57,54 +61,46 @@ type otlpEncoder struct {
 	ids   *otlpIds
 	blobs map[otlpBlobKey]store.Blob // those that no turn has sent yet
 	facts map[string]bool            // messages whose metadata is what their spans measured
+	err   error
 }
 
-// otlpSpan is what a span has beside its place.
-type otlpSpan struct {
-	name       string
-	described  ingest.EmbeddedSpan // by the attributes
-	attributes []attribute.KeyValue
-	rows       ingest.EmbeddedRows
-	// failed is the text of an error. A span that is known has the status that it had.
-	failed *string
-}
-
-// otlpSpanOf is the span of a record of ours.
-func otlpSpanOf(record spans.SpanData, rows ingest.EmbeddedRows, failed *string) otlpSpan {
-	sp := otlpSpan{name: record.Kind(), attributes: record.Append(nil), rows: rows, failed: failed}
-	_, sp.described = ingest.Described(record)
-	if m, ok := record.(*spans.ModelCall); ok {
-		sp.name += " " + m.Model.ModelID
-	}
-	return sp
-}
-
-// write writes a span.
-func (e *otlpEncoder) write(at otlpPlace, s otlpSpan) error {
-	s.rows.From, s.rows.To = e.s.Session.CreatedAt, e.s.Session.UpdatedAt
-	if r := at.ref; r != nil {
-		s.rows.Span = &ingest.EmbeddedSpan{Kind: r.Kind, Dialect: r.Dialect, MessageID: r.MessageID, PartID: r.PartID}
-		if e.facts[r.MessageID] || r.MessageID == "" {
-			s.rows.TurnStats = r.TurnStats
-		}
-		if r.Error && s.failed == nil {
-			s.failed = new("")
-		} else if !r.Error {
-			s.failed = nil
-		}
-	}
-	if s.rows.Span != nil && *s.rows.Span == s.described {
-		s.rows.Span = nil
-	}
-	carried, err := s.rows.Encode()
-	if err != nil {
-		return fmt.Errorf("write session %s: %w", e.s.Session.ID, err)
-	}
+// write writes the span of a record of ours, or where record is nil one that a store takes for a span of the kind that
+// ref has. failed is the text of an error. A span that is known has the status that it had.
+func (e *otlpEncoder) write(at otlpPlace, record spans.SpanData, rows ingest.EmbeddedRows, failed *string) {
 	sp := e.out.AppendEmpty()
-	sp.SetName(s.name)
-	if sp.SetKind(ptrace.SpanKindInternal); s.described.Kind == spans.KindModelCall {
+	sp.SetKind(ptrace.SpanKindInternal)
+	var described ingest.EmbeddedSpan // by the attributes
+	if record == nil {
+		sp.SetName(at.ref.Kind)
+		sp.Attributes().PutStr(string(semconv.SessionIDKey), e.s.Session.ID)
+		sp.Attributes().PutStr(string(semconv.GenAIConversationIDKey), e.s.Session.ID)
+	} else {
+		sp.SetName(record.Kind())
+		_, described = ingest.Described(record)
+		otlpfile.PutAttributes(sp.Attributes(), record.Append(nil))
+	}
+	if m, ok := record.(*spans.ModelCall); ok {
+		sp.SetName(record.Kind() + " " + m.Model.ModelID)
 		sp.SetKind(ptrace.SpanKindClient)
 	}
+	rows.From, rows.To = e.s.Session.CreatedAt, e.s.Session.UpdatedAt
+	if r := at.ref; r != nil {
+		rows.Span = &ingest.EmbeddedSpan{Kind: r.Kind, Dialect: r.Dialect, MessageID: r.MessageID, PartID: r.PartID}
+		if e.facts[r.MessageID] || r.MessageID == "" {
+			rows.TurnStats = r.TurnStats
+		}
+		if !r.Error {
+			failed = nil
+		} else if failed == nil {
+			failed = new("")
+		}
+	}
+	if rows.Span != nil && *rows.Span == described {
+		rows.Span = nil
+	}
+	carried, err := rows.Encode()
+	e.err = errors.Join(e.err, err)
+	sp.Attributes().PutStr(ingest.RowsKey, carried)
 	sp.SetTraceID(at.trace)
 	sp.SetSpanID(at.span)
 	sp.SetParentSpanID(at.parent)
@@ -112,13 +108,10 @@ func (e *otlpEncoder) write(at otlpPlace, s otlpSpan) error {
 	start = cmp.Or(start, end)
 	sp.SetStartTimestamp(pcommon.Timestamp(start))
 	sp.SetEndTimestamp(pcommon.Timestamp(max(start, end)))
-	if s.failed != nil {
+	if failed != nil {
 		sp.Status().SetCode(ptrace.StatusCodeError)
-		sp.Status().SetMessage(*s.failed)
+		sp.Status().SetMessage(*failed)
 	}
-	otlpfile.PutAttributes(sp.Attributes(), s.attributes)
-	sp.Attributes().PutStr(ingest.RowsKey, carried)
-	return nil
 }
 
 // otlpCredibleNano is a time, or 0 if it is none that a span could have.
@@ -130,7 +123,7 @@ func otlpCredibleNano(nano int64) int64 {
 }
 
 // run writes the session's row, on the first run's span.
-func (e *otlpEncoder) run() error {
+func (e *otlpEncoder) run() {
 	s := &e.s.Session
 	at := otlpNano(s.UpdatedAt)
 	value := func(text string) *store.Value { return &store.Value{Text: text, At: at, Rank: store.RankFinal} }
@@ -181,7 +174,7 @@ func (e *otlpEncoder) run() error {
 			rows.Blobs = append(rows.Blobs, b)
 		}
 	}
-	return e.write(e.ids.run, otlpSpanOf(record, rows, failed))
+	e.write(e.ids.run, record, rows, failed)
 }
 
 // runRecord is what any run of the session reports.
@@ -208,7 +201,7 @@ func otlpOtherCost(t *session.Transcript) float64 {
 }
 
 // messages writes every message, and what belongs to it.
-func (e *otlpEncoder) messages() error {
+func (e *otlpEncoder) messages() {
 	decisions := make(map[string][]*store.Decision)
 	for i := range e.s.Decisions {
 		d := &e.s.Decisions[i]
@@ -225,35 +218,24 @@ func (e *otlpEncoder) messages() error {
 			user, m = m, &all[i+1]
 			i++
 		}
-		turn, err := e.message(user, m)
+		turn := e.message(user, m)
 		for j := range m.Parts {
-			if err == nil && otlpIsTool(&m.Parts[j]) {
-				err = e.tool(turn, &m.Parts[j])
+			if otlpIsTool(&m.Parts[j]) {
+				e.tool(turn, &m.Parts[j])
 			}
 		}
 		for _, d := range decisions[m.Message.ID] {
-			if err == nil {
-				err = e.decision(turn, d)
-			}
+			e.decision(turn, d)
 		}
 		delete(decisions, m.Message.ID)
-		if err == nil {
-			err = e.calls(turn, m)
-		}
-		if err != nil {
-			return err
-		}
+		e.calls(turn, m)
 	}
 	// Those that name no message of the session, in their order.
 	for i := range e.s.Decisions {
-		d := &e.s.Decisions[i]
-		if _, left := decisions[d.MessageID]; left {
-			if err := e.decision(e.ids.run, d); err != nil {
-				return err
-			}
+		if _, left := decisions[e.s.Decisions[i].MessageID]; left {
+			e.decision(e.ids.run, &e.s.Decisions[i])
 		}
 	}
-	return e.others()
 }
 
 // measured reports whether a store makes the very metadata of the message of what its spans report.
@@ -317,7 +299,7 @@ func (e *otlpEncoder) pairs(all []session.MessageAndParts, i int) bool {
 }
 
 // message writes the span of m, and of the user's message that it answers.
-func (e *otlpEncoder) message(user, m *session.MessageAndParts) (otlpPlace, error) {
+func (e *otlpEncoder) message(user, m *session.MessageAndParts) otlpPlace {
 	var rows ingest.EmbeddedRows
 	start := m.Message.CreatedAt
 	if user != nil {
@@ -339,7 +321,8 @@ func (e *otlpEncoder) message(user, m *session.MessageAndParts) (otlpPlace, erro
 	}
 	if marker != nil {
 		record := e.compaction(m, marker, &meta, &rows)
-		return at, e.write(at, otlpSpanOf(record, rows, failed))
+		e.write(at, record, rows, failed)
+		return at
 	}
 	lacking := e.callsLackUsage(m.Message.ID, &meta)
 	// A turn that was continued has a span for each time, with its own measurements.
@@ -359,7 +342,8 @@ func (e *otlpEncoder) message(user, m *session.MessageAndParts) (otlpPlace, erro
 	default:
 		rows.Parts = append(rows.Parts, m.Parts...)
 	}
-	return at, e.write(at, otlpSpanOf(record, rows, failed))
+	e.write(at, record, rows, failed)
+	return at
 }
 
 func (e *otlpEncoder) messageRow(m *session.Message) session.Message {
@@ -391,7 +375,7 @@ func (e *otlpEncoder) turn(meta *session.MessageMetadata) *spans.Turn {
 
 // calls writes the model calls of a message: those of the spans that are known, or else those that the
 // message itself lists.
-func (e *otlpEncoder) calls(turn otlpPlace, m *session.MessageAndParts) error {
+func (e *otlpEncoder) calls(turn otlpPlace, m *session.MessageAndParts) {
 	meta := session.ParseMessageMetadata([]byte(m.Message.MetadataJSON))
 	steps, failures := meta.Trace.Steps, meta.Trace.ModelErrors
 	good, bad := e.callsOf(m.Message.ID)
@@ -425,21 +409,15 @@ func (e *otlpEncoder) calls(turn otlpPlace, m *session.MessageAndParts) error {
 		case len(good) == 1:
 			record.Usage, record.ResponseID, record.StopReason = otlpUsage(&meta), meta.Trace.ResponseID, meta.Trace.StopReason
 		}
-		if err := e.write(at, otlpSpanOf(record, ingest.EmbeddedRows{}, nil)); err != nil {
-			return err
-		}
+		e.write(at, record, ingest.EmbeddedRows{}, nil)
 	}
 	for n, at := range bad {
 		record := e.call(at.ref, m.Message.ID, meta.Model)
 		if record.Error == "" && len(failures) == len(bad) {
 			record.Error = failures[n]
 		}
-		err := e.write(at, otlpSpanOf(record, ingest.EmbeddedRows{}, &record.Error))
-		if err != nil {
-			return err
-		}
+		e.write(at, record, ingest.EmbeddedRows{}, &record.Error)
 	}
-	return nil
 }
 
 // callsOf are the spans that are known of the model calls of a message, those that answered and those that failed.
@@ -502,7 +480,7 @@ func (e *otlpEncoder) call(ref *store.SpanRef, messageID string, model *session.
 
 // others writes the known spans that are of no row, or of one that another span has. What is known of them is
 // what they measured.
-func (e *otlpEncoder) others() error {
+func (e *otlpEncoder) others() {
 	for i := range e.ids.refs {
 		at := e.ids.refs[i]
 		if at.span == e.ids.run.span && at.trace == e.ids.run.trace || !e.ids.claim(at.trace, at.span) {
@@ -514,25 +492,19 @@ func (e *otlpEncoder) others() error {
 			stats = session.ParseMessageMetadata([]byte(r.TurnStats.Metadata()))
 		}
 		failed := stats.Trace.Error
-		var sp otlpSpan
+		var record spans.SpanData
 		switch r.Kind {
 		case spans.KindModelCall:
-			sp = otlpSpanOf(e.call(r, r.MessageID, nil), ingest.EmbeddedRows{}, &failed)
+			record = e.call(r, r.MessageID, nil)
 		case semconv.SpanSessionRun:
-			sp = otlpSpanOf(e.runRecord(), ingest.EmbeddedRows{}, &failed)
+			record = e.runRecord()
 		case semconv.SpanSessionTurn:
-			sp = otlpSpanOf(e.turn(&stats), ingest.EmbeddedRows{}, &failed)
+			record = e.turn(&stats)
 		case semconv.SpanCompactionRun:
-			sp = otlpSpanOf(&spans.Compaction{SessionID: e.s.Session.ID, Error: failed}, ingest.EmbeddedRows{}, &failed)
-		default:
-			sp = otlpSpan{name: r.Kind, failed: &failed, attributes: []attribute.KeyValue{
-				semconv.SessionIDKey.String(e.s.Session.ID), semconv.GenAIConversationIDKey.String(e.s.Session.ID)}}
+			record = &spans.Compaction{SessionID: e.s.Session.ID, Error: failed}
 		}
-		if err := e.write(at, sp); err != nil {
-			return err
-		}
+		e.write(at, record, ingest.EmbeddedRows{}, &failed)
 	}
-	return nil
 }
 
 // once returns the text with the digest, the first time that it is asked for.
@@ -632,7 +604,7 @@ func (e *otlpEncoder) compaction(m *session.MessageAndParts, marker *session.Par
 }
 
 // tool writes a tool call.
-func (e *otlpEncoder) tool(turn otlpPlace, p *session.Part) error {
+func (e *otlpEncoder) tool(turn otlpPlace, p *session.Part) {
 	data, _ := session.ParseUIPart(p.DataJSON) // what cannot be read was not said
 	row := *p
 	values := otlpMembers(p.DataJSON)
@@ -663,18 +635,17 @@ func (e *otlpEncoder) tool(turn otlpPlace, p *session.Part) error {
 	if record.State == session.StateOutputError {
 		failed = &failure
 	}
-	rows := ingest.EmbeddedRows{Parts: []session.Part{row}}
-	return e.write(e.ids.part(turn, p), otlpSpanOf(&record, rows, failed))
+	e.write(e.ids.part(turn, p), &record, ingest.EmbeddedRows{Parts: []session.Part{row}}, failed)
 }
 
-func (e *otlpEncoder) decision(turn otlpPlace, d *store.Decision) error {
+func (e *otlpEncoder) decision(turn otlpPlace, d *store.Decision) {
 	record := spans.Permission{
 		SessionID: e.s.Session.ID, ID: d.ID, ToolID: d.ToolID, CallID: d.ToolCallID,
 		MessageID: d.MessageID, PartID: d.PartID,
 		Pattern: d.Pattern,
 		Action:  d.Action, Source: d.Source, Outcome: d.Outcome, Reply: d.Reply, Reason: d.Reason, WaitedMS: d.WaitedMS,
 	}
-	return e.write(e.ids.decision(turn, d), otlpSpanOf(&record, ingest.EmbeddedRows{Decision: d}, nil))
+	e.write(e.ids.decision(turn, d), &record, ingest.EmbeddedRows{Decision: d}, nil)
 }
 
 func otlpIsTool(p *session.Part) bool {
@@ -691,23 +662,27 @@ type otlpMember struct {
 
 // otlpMembers are those of an object that are in it once.
 func otlpMembers(text string) map[string]otlpMember {
-	dec := json.NewDecoder(strings.NewReader(text))
-	all := make(map[string]otlpMember)
-	twice := make(map[string]bool)
-	if t, err := dec.Token(); err != nil || t != json.Delim('{') {
+	all, twice := make(map[string]otlpMember), make(map[string]bool)
+	if !strings.HasPrefix(text, "{") {
 		return nil
 	}
-	for dec.More() {
-		t, err := dec.Token()
-		key, ok := t.(string)
-		var raw json.RawMessage
-		if err != nil || !ok || dec.Decode(&raw) != nil {
-			return nil
+	end := jsonscan.Container(text, 0, func(key jsonscan.Key, i int) int {
+		end := jsonscan.Value(text, i, otlpMaxLevels)
+		var name string
+		if end < 0 || json.Unmarshal([]byte(text[key.From:key.To]), &name) != nil {
+			return -1
 		}
-		_, had := all[key]
-		twice[key] = had || twice[key]
-		all[key] = otlpMember{string(raw), int(dec.InputOffset()) - len(raw)}
+		_, had := all[name]
+		twice[name] = had || twice[name]
+		all[name] = otlpMember{text[i:end], i}
+		return end
+	})
+	if end < 0 {
+		return nil
 	}
 	maps.DeleteFunc(all, func(key string, _ otlpMember) bool { return twice[key] })
 	return all
 }
+
+// otlpMaxLevels is how deep encoding/json reads values.
+const otlpMaxLevels = 10_000
