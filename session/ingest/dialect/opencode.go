@@ -1,22 +1,23 @@
 package dialect
 
 import (
+	"cmp"
+	"encoding/json"
 	"regexp"
 	"strings"
 
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/ptrace"
 
+	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/ingest/fact"
 )
 
-// openCode reads opencode, which traces every function of its own besides the spans of the AI SDK
-// that it is built on. A few of them are needed: those that show where a turn begins, and those
-// between one and what belongs to it.
+// openCode reads opencode, which traces every function of its own besides the spans of the AI SDK that it is built on.
+// A few of them are needed: those that show where a turn begins, and those between one and what belongs to it.
 //
-// A turn is a run of its loop. Each step of the loop calls the AI SDK again, so that the SDK's
-// roots are steps here. A sub-agent's run is below the span of the tool that started it, and has a
-// session of its own.
+// A turn is a run of its loop. Each step of the loop calls the AI SDK again, so that the SDK's roots are steps here. A
+// sub-agent's run is below the span of the tool that started it, and has a session of its own.
 var openCode = Dialect{
 	Name:       "opencode",
 	Title:      "opencode",
@@ -26,9 +27,8 @@ var openCode = Dialect{
 	ReadRecord: readOpenCodeRecord,
 }
 
-// openCodeKinds are opencode's own spans that are needed. The steps are, from the inside out,
-// between a decision and its tool, a call of the AI SDK and its turn, a tool and its turn, and a
-// sub-agent's turn and its tool.
+// openCodeKinds are opencode's own spans that are needed. The steps are, from the inside out, between a decision and
+// its tool, a call of the AI SDK and its turn, a tool and its turn, and a sub-agent's turn and its tool.
 var openCodeKinds = byWord(map[fact.Kind]string{
 	fact.Turn:       `SessionPrompt.run`,
 	fact.Compaction: `SessionCompaction.process`,
@@ -39,16 +39,14 @@ var openCodeKinds = byWord(map[fact.Kind]string{
 		SessionPrompt.loop SessionPrompt.prompt`,
 })
 
-// openCodeKind returns what a span reports by its name, "" for nothing. Tools add spans of their
-// own: ShellTool.ask asks, TaskTool.execute runs a sub-agent.
+// openCodeKind returns what a span reports by its name, "" for nothing. Tools add spans of their own: ShellTool.ask
+// asks, TaskTool.execute runs a sub-agent.
 func openCodeKind(name string) fact.Kind {
-	if kind := openCodeKinds[name]; kind != "" {
-		return kind
-	}
-	if strings.HasSuffix(name, "Tool.ask") || strings.HasSuffix(name, "Tool.execute") {
+	kind := openCodeKinds[name]
+	if kind == "" && (strings.HasSuffix(name, "Tool.ask") || strings.HasSuffix(name, "Tool.execute")) {
 		return fact.Step
 	}
-	return ""
+	return kind
 }
 
 // isOpenCode looks at the name first, for hundreds of spans go by for each turn.
@@ -67,8 +65,7 @@ func readOpenCode(s *Span, out *Emitter) {
 		return
 	}
 	a := s.Attrs()
-	kind := openCodeKind(s.Name())
-	interrupted, _ := a.Bool("status.interrupted")
+	kind, interrupted := openCodeKind(s.Name()), a.True("status.interrupted")
 	if kind == fact.Permission && interrupted {
 		kind = fact.Step // nobody decided
 	}
@@ -77,16 +74,14 @@ func readOpenCode(s *Span, out *Emitter) {
 	readFailure(f, s)
 	switch kind {
 	case fact.Turn:
-		if version := (Attrs{s.Resource.Attributes()}).Str("service.version"); version != "" {
-			f.SessionAttrs = &fact.SessionAttrs{Client: "opencode " + version}
-		}
+		f.SessionAttrs = openCodeClient(Attrs{s.Resource.Attributes()}.Str("service.version"))
 	case fact.Compaction:
 		f.Compacted = new(fact.Compacted) // the summary is the answer of the model call below
 	case fact.ToolCall:
 		f.RequiresTurn = true
 		f.CallID = a.Str("tool.call_id")
-		f.Tool = &fact.Tool{Name: a.Str("tool.name"), Denied: refused(f) != ""}
-		f.Tool.Succeeded = s.Status().Code() == ptrace.StatusCodeOk && !interrupted
+		f.Tool = &fact.Tool{Name: a.Str("tool.name"), Denied: refused(f) != "",
+			Succeeded: s.Status().Code() == ptrace.StatusCodeOk && !interrupted}
 		addExtra(f, a, "message.id")
 	case fact.Permission:
 		readOpenCodeAsk(f)
@@ -99,50 +94,54 @@ func readOpenCode(s *Span, out *Emitter) {
 	}
 }
 
-// refused returns how a permission was refused: "deny" by a rule, "reject" by a person, "" where it
-// was not. The error of the permission is that of the tool and of the model's call as well.
+// openCodeClient names the client where its version is known.
+func openCodeClient(version string) *fact.SessionAttrs {
+	if version == "" {
+		return nil
+	}
+	return &fact.SessionAttrs{Client: "opencode " + version}
+}
+
+// refused returns how a permission was refused: "deny" by a rule, "reject" by a person, "" where it was not. The error
+// of the permission is that of the tool and of the model's call as well.
 func refused(f *fact.Fact) string {
+	const (
+		byRule = "The user has specified a rule which prevents you from using this specific tool call."
+		byUser = "The user rejected permission to use this specific tool call"
+	)
 	switch {
 	case !f.Failed:
 		return ""
-	case f.ErrorType == "PermissionDeniedError", strings.HasPrefix(f.Error, deniedByRule):
+	case f.ErrorType == "PermissionDeniedError", strings.HasPrefix(f.Error, byRule):
 		return "deny"
 	case f.ErrorType == "PermissionRejectedError", f.ErrorType == "PermissionCorrectedError",
-		strings.HasPrefix(f.Error, rejectedByUser):
+		strings.HasPrefix(f.Error, byUser):
 		return "reject"
 	}
 	return ""
 }
 
-const (
-	deniedByRule   = "The user has specified a rule which prevents you from using this specific tool call."
-	rejectedByUser = "The user rejected permission to use this specific tool call"
-	withFeedback   = " with the following feedback: "
-)
-
-// readOpenCodeAsk reads how an ask ended. What was asked, and whether a rule or a person answered,
-// is reported by the records that were emitted in the span; an Action is here only if the refusal
-// shows it.
+// readOpenCodeAsk reads how an ask ended. What was asked, and whether a rule or a person answered, is reported by the
+// records that were emitted in the span; an Action is here only if the refusal shows it.
 func readOpenCodeAsk(f *fact.Fact) {
-	f.Decision = &fact.Decision{Outcome: "allowed"}
-	switch refused(f) {
-	case "deny":
-		*f.Decision = fact.Decision{Action: "deny", Outcome: "denied", Source: "rule", Reason: f.Error}
-	case "reject":
-		*f.Decision = fact.Decision{Action: "ask", Outcome: "denied", Reply: "reject", Source: "user",
+	f.Decision = new(fact.Decision)
+	switch how := refused(f); {
+	case how == "deny":
+		*f.Decision = fact.Decision{Action: how, Outcome: "denied", Source: "rule", Reason: f.Error}
+	case how == "reject":
+		*f.Decision = fact.Decision{Action: "ask", Outcome: "denied", Reply: how, Source: "user",
 			WaitedMS: new((f.End - f.Start) / 1e6)}
-		_, f.Decision.Reason, _ = strings.Cut(f.Error, withFeedback)
-	default:
-		if f.Failed {
-			f.Decision.Outcome = ""
-		}
+		_, f.Decision.Reason, _ = strings.Cut(f.Error, " with the following feedback: ")
+	case f.Failed:
 		return
+	default:
+		f.Decision.Outcome = "allowed"
 	}
 	clearFailure(f) // a refusal is not a failure
 }
 
-// readOpenCodeAI reads a span of the AI SDK. Objects are asked for outside of any conversation, to
-// describe a new agent.
+// readOpenCodeAI reads a span of the AI SDK. Objects are asked for outside of any conversation, to describe a new
+// agent.
 func readOpenCodeAI(s *Span, out *Emitter) {
 	first := len(out.All)
 	readAISDK(s, out)
@@ -154,43 +153,37 @@ func readOpenCodeAI(s *Span, out *Emitter) {
 	if f.SessionAttrs != nil && f.SessionAttrs.UserID == "unknown" {
 		f.SessionAttrs = nil // it had nothing else
 	}
-	switch f.Kind {
-	case fact.ToolCall:
+	if f.Kind == fact.ToolCall {
 		f.Tool.Denied = f.Tool.Denied || refused(f) != ""
-		if o, ok := objectOf(f.Tool.Output); ok {
-			f.Tool.Truncated = o.inner("metadata").truth("truncated")
-		}
-	case fact.Turn:
-		if f.Purpose = openCodeSide(f); !strings.HasSuffix(operation, "Object") {
-			readOpenCodeStep(f)
-		}
-	case fact.ModelCall:
-		if f.Purpose = openCodeSide(f); !strings.Contains(operation, "Object") {
-			f.RequestID = f.ParentID
-		}
-		title := openCodeTitle(f.Output)
-		if title != "" && f.Purpose == "title" && !f.Failed && f.Finish != "" {
-			out.Add(fact.Session).SessionAttrs = &fact.SessionAttrs{Title: title}
-		}
+		o, _ := objectOf(f.Tool.Output)
+		f.Tool.Truncated = f.Tool.Truncated || o.inner("metadata").truth("truncated")
 	}
-}
-
-// readOpenCodeStep makes of a root of the AI SDK what it is here: a step, whose one model call has
-// a span of its own. That span never arrives when the call is aborted; then the root, which has no
-// end state, is all that is known of the call.
-func readOpenCodeStep(f *fact.Fact) {
-	if f.Finish == "" {
-		f.Kind, f.RequiresTurn, f.RequestID = fact.ModelCall, true, f.SpanID
+	if f.Kind != fact.Turn && f.Kind != fact.ModelCall {
 		return
 	}
-	f.Kind, f.RequiresTurn = fact.Step, true
-	f.Model, f.Input, f.History, f.Output, f.SystemPrompt, f.Finish = nil, nil, 0, nil, "", ""
-	f.Before, f.BeforeTurns = 0, 0
-	f.Usage, f.Temperature, f.Extra, f.Problems = nil, nil, nil, nil
+	f.Purpose = openCodeSide(f)
+	switch {
+	case strings.Contains(operation, "Object"):
+	case f.Kind == fact.ModelCall:
+		f.RequestID = f.ParentID
+	case f.Finish == "":
+		// A root of the AI SDK is a step here, whose one model call has a span of its own. That span never arrives when
+		// the call is aborted; then the root, which has no end state, is all that is known of the call.
+		f.Kind, f.RequiresTurn, f.RequestID = fact.ModelCall, true, f.SpanID
+		return
+	default:
+		f.Kind, f.RequiresTurn = fact.Step, true
+		f.Model, f.Input, f.History, f.Output, f.SystemPrompt, f.Finish = nil, nil, 0, nil, "", ""
+		f.Before, f.BeforeTurns = 0, 0
+		f.Usage, f.Temperature, f.Extra, f.Problems = nil, nil, nil, nil
+	}
+	title := openCodeTitle(f.Output)
+	if f.Kind == fact.ModelCall && title != "" && f.Purpose == "title" && !f.Failed && f.Finish != "" {
+		out.Add(fact.Session).SessionAttrs = &fact.SessionAttrs{Title: title}
+	}
 }
 
-// openCodePrompts are how the prompts of opencode's own agents begin, those of the system and those
-// of the user.
+// openCodePrompts are how the prompts of opencode's own agents begin, those of the system and those of the user.
 var openCodePrompts = map[string][]string{
 	"title": {"You are a title generator.", "Generate a title for this conversation:"},
 	"compaction": {"You are an anchored context summarization assistant",
@@ -200,9 +193,8 @@ var openCodePrompts = map[string][]string{
 	"summary": {"Summarize what was done in this conversation."},
 }
 
-// openCodeSide reports what a model is called for, "" for the conversation itself. opencode's own
-// agents have no tools, so that nobody who types the beginning of one of their prompts is taken for
-// one.
+// openCodeSide reports what a model is called for, "" for the conversation itself. opencode's own agents have no tools,
+// so that nobody who types the beginning of one of their prompts is taken for one.
 func openCodeSide(f *fact.Fact) string {
 	if f.ToolCatalog != "" {
 		return ""
@@ -228,8 +220,8 @@ func openCodeSide(f *fact.Fact) string {
 // thoughts are what a model thought aloud.
 var thoughts = regexp.MustCompile(`(?s)<think>.*?</think>`)
 
-// openCodeTitle returns the title that opencode makes of an answer: the first line that is not
-// empty, after what the model thought aloud, of at most 100 characters.
+// openCodeTitle returns the title that opencode makes of an answer: the first line that is not empty, after what the
+// model thought aloud, of at most 100 characters.
 func openCodeTitle(output []fact.Part) string {
 	var text strings.Builder
 	for _, p := range output {
@@ -237,13 +229,147 @@ func openCodeTitle(output []fact.Part) string {
 			text.WriteString(p.Text)
 		}
 	}
-	for line := range strings.Lines(thoughts.ReplaceAllString(text.String(), "")) {
-		if line = strings.TrimSpace(line); line != "" {
-			if r := []rune(line); len(r) > 100 {
-				return string(r[:97]) + "..."
+	line, _, _ := strings.Cut(strings.TrimSpace(thoughts.ReplaceAllString(text.String(), "")), "\n")
+	if r := []rune(strings.TrimSpace(line)); len(r) > 100 {
+		return string(r[:97]) + "..."
+	}
+	return strings.TrimSpace(line)
+}
+
+// openCodeMessages are how the records of messages are read. Their bodies are lists of the message and of what belongs
+// to it. is reports whether its members are those that the message has: other parts of opencode log the same words.
+var openCodeMessages = map[string]struct {
+	kind fact.Kind
+	is   func(object) bool
+	read func(*fact.Fact, object)
+}{
+	"created": {fact.Session, func(o object) bool { return strings.HasPrefix(o.str("id"), "ses") },
+		readOpenCodeCreated},
+	"evaluated": {fact.Permission, func(o object) bool { return o.has("permission") }, readOpenCodeEvaluated},
+	"stream":    {fact.Step, func(o object) bool { return o.has("agent", "modelID") }, readOpenCodeStream},
+}
+
+func isOpenCodeRecord(r *Record) bool {
+	body := r.Body()
+	if body.Type() != pcommon.ValueTypeSlice || body.Slice().Len() != 2 {
+		return false
+	}
+	_, known := openCodeMessages[body.Slice().At(0).Str()]
+	return known && fromOpenCode(r.Scope, r.Resource)
+}
+
+func readOpenCodeRecord(r *Record, out *Emitter) {
+	message, detail := r.Body().Slice().At(0).Str(), r.Body().Slice().At(1)
+	o, ok := objectOf(valueJSON(detail))
+	if detail.Type() == pcommon.ValueTypeStr {
+		raw := inspected(detail.Str())
+		if o, ok = objectOf(raw); !ok {
+			if o, ok = objectOf(closeCut(raw)); ok {
+				out.Problem("the record could not be read whole")
 			}
-			return line
 		}
 	}
-	return ""
+	if ok {
+		openCodeRecord(message, o, out)
+	}
 }
+
+func openCodeRecord(message string, o object, out *Emitter) {
+	if m := openCodeMessages[message]; m.is(o) {
+		f := out.Add(m.kind)
+		f.Name = cmp.Or(f.Name, message)
+		m.read(f, o)
+	}
+}
+
+// setSession stores a session that a record's body names. It is that of the key session.id, which the spans have.
+func setSession(f *fact.Fact, id string) {
+	if id != "" {
+		f.Session, f.SessionKey, f.SessionRank = id, "session.id", 0
+	}
+}
+
+// defaultTitle is what opencode calls a session that nobody has named yet.
+var defaultTitle = regexp.MustCompile(`^(New|Child) session - \d{4}-\d\d-\d\dT[\d:.]+Z$`)
+
+func readOpenCodeCreated(f *fact.Fact, o object) {
+	setSession(f, o.str("id"))
+	about := cmp.Or(openCodeClient(o.str("version")), new(fact.SessionAttrs))
+	f.SessionAttrs = about
+	about.WorkspaceRoot, about.WorkspaceID = o.str("directory"), o.str("workspaceID")
+	about.ParentSession = o.str("parentID")
+	if title := o.str("title"); !defaultTitle.MatchString(title) {
+		about.Title = title
+	}
+	var rules []session.Rule
+	for _, r := range objectsOf(o["permission"]) {
+		if r.has("permission") {
+			rules = append(rules, session.Rule{Permission: r.str("permission"), Pattern: r.str("pattern"),
+				Action: r.str("action")})
+		}
+	}
+	if rules != nil {
+		about.Rules, _ = json.Marshal(rules)
+	}
+	f.Agent = o.str("agent")
+	f.Model = openCodeModel(o.inner("model"))
+	for _, key := range []string{"slug", "projectID", "metadata"} {
+		if raw := o.first(key); raw != nil {
+			setExtra(f, key, raw)
+		}
+	}
+}
+
+func openCodeModel(o object) *session.Model {
+	m := session.Model{ProviderID: o.str("providerID"), ModelID: o.str("modelID", "id"), Variant: o.str("variant")}
+	if m == (session.Model{}) {
+		return nil
+	}
+	return &m
+}
+
+// readOpenCodeEvaluated reads how the rules decided on one pattern of an ask. The member action is the rule that
+// matched, or the default one.
+func readOpenCodeEvaluated(f *fact.Fact, o object) {
+	f.Decision = &fact.Decision{ToolName: o.str("permission"), Pattern: o.str("pattern"), Action: o.str("action")}
+	if rule := o.inner("action"); rule != nil {
+		f.Decision.Action = rule.str("action")
+		setExtra(f, "rule", o["action"])
+	}
+	switch f.Decision.Action {
+	case "allow":
+		f.Decision.Outcome, f.Decision.Source = "allowed", "rule"
+	case "deny":
+		f.Decision.Outcome, f.Decision.Source = "denied", "rule"
+	case "ask":
+		f.Decision.Outcome = "pending"
+	}
+}
+
+// readOpenCodeStream reads who speaks in the span that the record was emitted in.
+func readOpenCodeStream(f *fact.Fact, o object) {
+	setSession(f, o.str("session.id", "sessionID"))
+	f.Agent = o.str("agent")
+	f.Model = openCodeModel(o)
+	if _, own := openCodePrompts[f.Agent]; own {
+		f.Purpose = f.Agent
+	} else if o.str("small") == "true" || o.truth("small") {
+		f.Purpose = "title"
+	}
+	if o.str("mode") != "" {
+		setExtra(f, "mode", o["mode"])
+	}
+}
+
+// inspected returns the JSON of an object as opencode logs it: a member that is absent is the bare word undefined.
+func inspected(s string) json.RawMessage {
+	return json.RawMessage(undefined.ReplaceAllStringFunc(Text(s), func(token string) string {
+		if token == "undefined" {
+			return "null"
+		}
+		return token
+	}))
+}
+
+// undefined is the word, or a string, which may have it.
+var undefined = regexp.MustCompile(`(?s)"(?:[^"\\]|\\.)*(?:"|\\?$)|undefined`)
