@@ -81,7 +81,7 @@ func readADK(s *Span, out *Emitter) {
 	case operation == "compact_events":
 		f := adkAdd(s, out, fact.Compaction)
 		f.Compacted = &fact.Compacted{Trigger: a.Str("gen_ai.compaction.trigger")}
-		f.Compacted.SummarizedMessages, _ = a.Int("gen_ai.compaction.event_count")
+		f.Compacted.SummarizedMessages = a.Int("gen_ai.compaction.event_count")
 		auto := true
 		f.Compacted.Auto = &auto
 	default:

@@ -130,7 +130,9 @@ func adkAnswered(f *fact.Fact, response object) {
 func adkUsage(a Attrs, response object) *fact.Usage {
 	meta := adkField(response, "usage_metadata")
 	counts, _ := objectOf(meta)
-	if u := geminiCounts(counts, meta); u != nil {
+	c := geminiCounts(counts)
+	c.Raw = meta
+	if u := c.Usage(0); u != nil {
 		return u
 	}
 	u := genAIUsage(a, fact.Inclusive, "")

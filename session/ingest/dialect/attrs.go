@@ -11,9 +11,9 @@ import (
 	"go.opentelemetry.io/collector/pdata/pcommon"
 )
 
-// Attrs reads attributes as what a dialect expects of them. A value of another type is converted
-// where that loses nothing, and is otherwise absent. An empty value is absent: some exporters send
-// a key without one. Text comes out as valid UTF-8 without NUL.
+// Attrs reads attributes as what a dialect expects of them. A value of another type is converted where that loses
+// nothing, and is otherwise absent. An empty value is absent: some exporters send a key without one. Text comes out as
+// valid UTF-8 without NUL.
 type Attrs struct{ pcommon.Map }
 
 // Value returns the value, or false when it is absent or empty.
@@ -42,13 +42,24 @@ func (a Attrs) Any(keys ...string) bool {
 	})
 }
 
-// Int returns a whole number, also one that is written as text or as a double.
-func (a Attrs) Int(key string) (int64, bool) {
-	v, ok := a.Value(key)
-	if !ok {
-		return 0, false
+// Int returns a whole number, also one that is written as text or as a double, and 0 for anything else.
+func (a Attrs) Int(key string) int64 {
+	if n := a.IntPtr(key); n != nil {
+		return *n
 	}
-	return intOf(v)
+	return 0
+}
+
+// IntPtr returns the first of the keys that has a whole number, for a field that may be absent.
+func (a Attrs) IntPtr(keys ...string) *int64 {
+	for _, key := range keys {
+		if v, ok := a.Value(key); ok {
+			if n, ok := intOf(v); ok {
+				return &n
+			}
+		}
+	}
+	return nil
 }
 
 func intOf(v pcommon.Value) (int64, bool) {
@@ -56,9 +67,8 @@ func intOf(v pcommon.Value) (int64, bool) {
 	case pcommon.ValueTypeInt:
 		return v.Int(), true
 	case pcommon.ValueTypeDouble:
-		if n := int64(v.Double()); float64(n) == v.Double() {
-			return n, true
-		}
+		n := int64(v.Double())
+		return n, float64(n) == v.Double()
 	case pcommon.ValueTypeStr:
 		n, err := strconv.ParseInt(strings.TrimSpace(v.Str()), 10, 64)
 		return n, err == nil
@@ -66,23 +76,8 @@ func intOf(v pcommon.Value) (int64, bool) {
 	return 0, false
 }
 
-// IntPtr returns the first of the keys that has a whole number, for a field that may be absent.
-func (a Attrs) IntPtr(keys ...string) *int64 {
-	for _, key := range keys {
-		if n, ok := a.Int(key); ok {
-			return &n
-		}
-	}
-	return nil
-}
-
 // Float returns a number, also one that is written as text, or nil.
-func (a Attrs) Float(key string) *float64 {
-	if v, ok := a.Value(key); ok {
-		return number(v.AsString())
-	}
-	return nil
-}
+func (a Attrs) Float(key string) *float64 { return number(a.Str(key)) }
 
 func number(s string) *float64 {
 	f, err := strconv.ParseFloat(strings.TrimSpace(s), 64)
@@ -94,14 +89,7 @@ func number(s string) *float64 {
 
 // Bool returns a truth value, also one that is written as text.
 func (a Attrs) Bool(key string) (value, ok bool) {
-	v, ok := a.Value(key)
-	if !ok {
-		return false, false
-	}
-	if v.Type() == pcommon.ValueTypeBool {
-		return v.Bool(), true
-	}
-	b, err := strconv.ParseBool(v.AsString())
+	b, err := strconv.ParseBool(a.Str(key))
 	return b, err == nil
 }
 
@@ -111,9 +99,8 @@ func (a Attrs) True(key string) bool {
 	return value
 }
 
-// JSON returns the value of the first of the keys that is there as JSON: text that is JSON
-// unchanged, other text as a JSON string, lists and maps as arrays and objects. It is nil when
-// none is.
+// JSON returns the value of the first of the keys that is there as JSON: text that is JSON unchanged, other text as a
+// JSON string, lists and maps as arrays and objects. It is nil when none is.
 func (a Attrs) JSON(keys ...string) json.RawMessage {
 	for _, key := range keys {
 		if v, ok := a.Value(key); ok {
@@ -121,6 +108,12 @@ func (a Attrs) JSON(keys ...string) json.RawMessage {
 		}
 	}
 	return nil
+}
+
+// object returns the value of the first of the keys that is there where it is an object.
+func (a Attrs) object(keys ...string) object {
+	o, _ := objectOf(a.JSON(keys...))
+	return o
 }
 
 func valueJSON(v pcommon.Value) json.RawMessage {
@@ -151,16 +144,6 @@ func quoted(s string) json.RawMessage {
 	return raw
 }
 
-// Last returns the last text in the lists of texts of the keys.
-func (a Attrs) Last(keys ...string) (last string) {
-	for _, key := range keys {
-		for _, s := range a.Strings(key) {
-			last = cmp.Or(s, last)
-		}
-	}
-	return last
-}
-
 // Strings returns a list of texts: an array, text that is a JSON array of strings, or one text.
 func (a Attrs) Strings(key string) []string {
 	v, ok := a.Value(key)
@@ -178,13 +161,20 @@ func stringsOf(v pcommon.Value) (all []string) {
 		return all
 	}
 	text := Text(v.AsString())
-	if strings.HasPrefix(text, "[") && json.Unmarshal([]byte(text), &all) == nil {
+	if text == "" || strings.HasPrefix(text, "[") && json.Unmarshal([]byte(text), &all) == nil {
 		return all
 	}
-	if text == "" {
-		return nil
-	}
 	return []string{text}
+}
+
+// Last returns the last text in the lists of texts of the keys.
+func (a Attrs) Last(keys ...string) (last string) {
+	for _, key := range keys {
+		for _, s := range a.Strings(key) {
+			last = cmp.Or(s, last)
+		}
+	}
+	return last
 }
 
 // Text repairs what no column can hold: invalid UTF-8 and NUL become U+FFFD.
@@ -193,6 +183,11 @@ func Text(s string) string {
 		return s
 	}
 	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
+}
+
+// hasPrefix reports whether a text begins with any of some others.
+func hasPrefix(text string, prefixes ...string) bool {
+	return slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(text, prefix) })
 }
 
 // encode returns a map as a JSON object, nil where there is nothing in it.

@@ -3,6 +3,7 @@ package dialect
 import (
 	"cmp"
 	"encoding/json"
+	"slices"
 	"strings"
 	"time"
 
@@ -12,18 +13,20 @@ import (
 	"github.com/agenttrace/agenttrace/session/ingest/fact"
 )
 
-// claudeCode reads the spans (a beta) and the events of Claude Code and of the Claude Agent SDK,
-// which runs it.
+// claudeCode reads the spans (a beta) and the events of Claude Code and of the Claude Agent SDK, which runs it.
 //
-// The content is in the events, if the user opted in; the spans have the times. A request id or a
-// tool use id joins the two. A tool's failure is reported by its execution or its event, never by
-// the tool's own span.
+// The content is in the events, if the user opted in; the spans have the times. A request id or a tool use id joins the
+// two. A tool's failure is reported by its execution or its event, never by the tool's own span.
 var claudeCode = Dialect{
-	Name:       "claude-code",
-	Prompts:    true,
-	Title:      "Claude Code",
-	Spans:      isClaudeSpan,
-	Records:    isClaudeRecord,
+	Name:    "claude-code",
+	Prompts: true,
+	Title:   "Claude Code",
+	Spans: func(s *Span) bool {
+		return strings.HasPrefix(s.Name(), claudePrefix) || strings.HasPrefix(s.Scope.Name(), claudeScope)
+	},
+	Records: func(r *Record) bool {
+		return strings.HasPrefix(r.Scope.Name(), claudeScope) || strings.HasPrefix(r.Event, claudePrefix)
+	},
 	ReadSpan:   readClaudeSpan,
 	ReadRecord: readClaudeRecord,
 }
@@ -32,14 +35,6 @@ const (
 	claudePrefix = "claude_code."
 	claudeScope  = "com.anthropic.claude_code"
 )
-
-func isClaudeSpan(s *Span) bool {
-	return strings.HasPrefix(s.Name(), claudePrefix) || strings.HasPrefix(s.Scope.Name(), claudeScope)
-}
-
-func isClaudeRecord(r *Record) bool {
-	return strings.HasPrefix(r.Scope.Name(), claudeScope) || strings.HasPrefix(r.Event, claudePrefix)
-}
 
 func readClaudeSpan(s *Span, facts *Emitter) {
 	a := s.Attrs()
@@ -52,12 +47,23 @@ func readClaudeSpan(s *Span, facts *Emitter) {
 			f.Input = userMessages(asked, "")
 		}
 		f.SessionAttrs = claudeAbout(a, s.Resource)
-	case "llm_request":
-		readClaudeCall(a, facts)
+	case "llm_request": // one request with all its attempts
+		// A standalone request was made outside of any turn, such as for a title.
+		alone := a.Str("llm_request.context") == "standalone"
+		f := claudeCall(a, facts)
+		if source := a.Str("query_source", "query_source_safe"); alone && source == "" && f.Agent == "" {
+			f.Purpose = "standalone"
+		}
+		f.RequiresTurn = !alone && f.Agent == "" // only what the user asks has a span
+		f.ResponseID = a.Str("gen_ai.response.id", "request_id")
+		f.Usage = claudeUsage(a)
+		f.Finish = cmp.Or(a.Str("stop_reason"), a.Last("gen_ai.response.finish_reasons"))
+		f.Output = appendText(nil, fact.PartText, claudeReported(a, "response.model_output"))
+		claudeOutcome(f, a)
+		f.Extra = claudeExtra(a, "attempt", "speed", "ttft_ms")
 	case "tool":
-		f := facts.Add(fact.ToolCall)
+		f := claudeTool(a, facts)
 		f.RequiresTurn = true
-		readClaudeTool(f, a)
 		f.Tool.DurationMS = nil // it includes the wait for a permission
 		for _, e := range s.Events().All() {
 			if e.Name() == "tool.output" {
@@ -65,94 +71,78 @@ func readClaudeSpan(s *Span, facts *Emitter) {
 			}
 		}
 	case "tool.execution":
-		kind := fact.ToolCall
-		if claudeCallID(a) == "" { // the tool's own span is the one above
-			kind = fact.Step
+		f := facts.Add(fact.ToolCall)
+		if f.CallID = a.Str(claudeCallIDs...); f.CallID == "" { // the tool's own span is the one above
+			f.Kind = fact.Step
 		}
-		f := facts.Add(kind)
-		f.CallID = claudeCallID(a)
-		if claudeOutcome(f, a); kind == fact.ToolCall && !f.Failed {
+		if claudeOutcome(f, a); f.Kind == fact.ToolCall && !f.Failed {
 			f.Tool = &fact.Tool{Succeeded: a.True("success"), DurationMS: a.IntPtr("duration_ms")}
 		}
 	case "tool.blocked_on_user":
-		d := claudeDecision(a)
-		if d == nil {
-			return
-		}
-		f := facts.Add(fact.Permission)
-		if f.Decision = d; d.Action == "ask" {
-			if d.WaitedMS = a.IntPtr("duration_ms"); d.WaitedMS == nil && f.Start > 0 {
-				d.WaitedMS = new((f.End - f.Start) / int64(time.Millisecond))
+		if d := claudeDecision(a); d != nil {
+			f := facts.Add(fact.Permission)
+			if f.Decision = d; d.Action == "ask" {
+				if d.WaitedMS = a.IntPtr("duration_ms"); d.WaitedMS == nil && f.Start > 0 {
+					d.WaitedMS = new((f.End - f.Start) / int64(time.Millisecond))
+				}
 			}
 		}
 	}
 }
 
-// readClaudeCall reads llm_request, which is one request with all its attempts.
-func readClaudeCall(a Attrs, facts *Emitter) {
+// claudeCallIDs have the id of a tool call, which older versions do not report.
+var claudeCallIDs = []string{"tool_use_id", "gen_ai.tool.call.id"}
+
+// claudeCall adds a model call with which one it is, and who made it or what for.
+func claudeCall(a Attrs, facts *Emitter) *fact.Fact {
 	f := facts.Add(fact.ModelCall)
-	// A standalone request was made outside of any turn, such as for a title.
-	alone := a.Str("llm_request.context") == "standalone"
-	f.RequiresTurn = !alone
-	source := a.Str("query_source", "query_source_safe")
-	if f.Agent, f.Purpose = claudeSpeaker(a, source); alone && source == "" && f.Agent == "" {
-		f.Purpose = "standalone"
-	}
-	if f.Agent != "" {
-		f.RequiresTurn = false // only what the user asks has a span
-	}
-	f.Model = claudeModel(a)
 	f.RequestID = a.Str("request_id", "client_request_id")
-	f.ResponseID = a.Str("gen_ai.response.id", "request_id")
-	f.Usage = claudeUsage(a)
-	f.Finish = cmp.Or(a.Str("stop_reason"), a.Last("gen_ai.response.finish_reasons"))
-	f.Output = appendText(nil, fact.PartText, claudeReported(a, "response.model_output"))
-	claudeOutcome(f, a)
-	f.Extra = claudeExtra(a, "attempt", "speed", "ttft_ms")
+	f.Model = claudeModel(a)
+	f.Agent, f.Purpose = claudeSpeaker(a, a.Str("query_source", "query_source_safe"))
+	return f
 }
 
-// claudeCallID is the id of a tool call, which older versions do not report.
-func claudeCallID(a Attrs) string { return a.Str("tool_use_id", "gen_ai.tool.call.id") }
-
-func readClaudeTool(f *fact.Fact, a Attrs) {
-	f.CallID, f.RequestID = claudeCallID(a), a.Str("request_id")
-	parameters := a.JSON("tool_parameters")
-	f.Tool = &fact.Tool{Name: a.Str("tool_name", "gen_ai.tool.name"), DurationMS: a.IntPtr("duration_ms")}
+func claudeTool(a Attrs, facts *Emitter) *fact.Fact {
+	f := facts.Add(fact.ToolCall)
+	f.CallID, f.RequestID = a.Str(claudeCallIDs...), a.Str("request_id")
+	parameters := a.object("tool_parameters")
+	f.Tool = &fact.Tool{Name: a.Str("tool_name", "gen_ai.tool.name"), Input: claudeInput(a, parameters),
+		OutputSize: a.Int("tool_result_size_bytes"), DurationMS: a.IntPtr("duration_ms")}
 	// The tools of a server that the user added are all called mcp_tool in events.
-	if p, ok := objectOf(parameters); ok && p.has("mcp_tool_name") {
-		f.Tool.Name = "mcp__" + p.str("mcp_server_name") + "__" + p.str("mcp_tool_name")
+	if parameters.has("mcp_tool_name") {
+		f.Tool.Name = "mcp__" + parameters.str("mcp_server_name") + "__" + parameters.str("mcp_tool_name")
 	}
-	f.Tool.Input = claudeInput(a, parameters)
-	f.Tool.OutputSize, _ = a.Int("tool_result_size_bytes")
 	f.Extra = claudeExtra(a, "agent_id", "parent_agent_id", "result_tokens")
+	return f
 }
 
-// claudeInput returns a tool's input: all of it where there is tool_input, and otherwise what
-// single attributes report, under the tools' own names for it.
-func claudeInput(a Attrs, parameters json.RawMessage) json.RawMessage {
-	p, _ := objectOf(parameters)
+// claudeNames are the tools' own names for what single attributes or parameters report of their input.
+var claudeNames = map[string]string{"full_command": "command", "file_path": "file_path", "skill_name": "skill",
+	"subagent_type": "subagent_type"}
+
+// claudeInput returns a tool's input: all of it where there is tool_input, and otherwise what single attributes report,
+// under the tools' own names for it.
+func claudeInput(a Attrs, parameters object) json.RawMessage {
 	if raw := a.JSON("tool_input"); raw != nil {
 		// Values of tool_input are cut at 512 characters. The command is reported twice.
 		in, ok := objectOf(raw)
-		if full := p.str("full_command"); ok && len(full) > len(in.str("command")) && len(in.str("command")) >= 500 {
-			in["command"] = p["full_command"]
-			raw = encode(in)
+		full, command := parameters.str("full_command"), in.str("command")
+		if ok && len(full) > len(command) && len(command) >= 500 {
+			in["command"] = parameters["full_command"]
+			return encode(in)
 		}
 		return raw
 	}
 	in := object{}
-	for key, raw := range p {
+	for key, raw := range parameters {
 		switch key {
-		case "full_command":
-			in["command"] = raw
-		case "skill_name":
-			in["skill"] = raw
-		case "timeout", "description", "dangerouslyDisableSandbox", "subagent_type":
+		case "full_command", "skill_name", "subagent_type":
+			in[claudeNames[key]] = raw
+		case "timeout", "description", "dangerouslyDisableSandbox":
 			in[key] = raw
 		}
 	}
-	for key, name := range map[string]string{"full_command": "command", "file_path": "file_path",
-		"skill_name": "skill", "subagent_type": "subagent_type"} {
+	for key, name := range claudeNames {
 		if s := claudeReported(a, key); s != "" {
 			in[name] = quoted(s)
 		}
@@ -163,45 +153,41 @@ func claudeInput(a Attrs, parameters json.RawMessage) json.RawMessage {
 // readClaudeOutput reads the event tool.output, which has some of the input among the output.
 func readClaudeOutput(t *fact.Tool, a Attrs) {
 	for _, key := range [...]string{"output", "content", "diff"} {
-		if claudeReported(a, key) == "" {
-			continue
-		}
-		if key == "content" && t.Name == "Write" { // what is written
+		reported := claudeReported(a, key)
+		switch {
+		case reported == "":
+		case key == "content" && t.Name == "Write": // what is written
 			in, _ := objectOf(t.Input)
+			if in.has("content") {
+				continue
+			}
 			if in == nil {
 				in = object{}
 			}
-			if !in.has("content") {
-				in["content"] = quoted(a.Str(key))
-				if path := a.Str("file_path"); path != "" {
-					in["file_path"] = quoted(path)
-				}
-				t.Input = encode(in)
+			in["content"] = quoted(reported)
+			if path := a.Str("file_path"); path != "" {
+				in["file_path"] = quoted(path)
 			}
-			continue
-		}
-		t.Output = a.JSON(key)
-		if a.True(key + "_truncated") {
-			t.Truncated = true
-			if size := a.IntPtr(key + "_original_length"); size != nil {
-				t.OutputSize = *size
+			t.Input = encode(in)
+		default:
+			if t.Output = a.JSON(key); a.True(key + "_truncated") {
+				t.Truncated = true
+				t.OutputSize = *cmp.Or(a.IntPtr(key+"_original_length"), &t.OutputSize)
 			}
+			return
 		}
-		return
 	}
 }
 
-// claudeSubagent sets the sub-agent whose work the facts are. The prompt that they name is the one
-// that the user had given last, which need not be that on which the sub-agent works.
+// claudeSubagent sets the sub-agent whose work the facts are. The prompt that they name is the one that the user had
+// given last, which need not be that on which the sub-agent works.
 func claudeSubagent(a Attrs, facts *Emitter) {
 	id := a.Str("agent_id")
-	if id == "" {
-		return
-	}
 	for i := range facts.All {
-		f := &facts.All[i]
-		f.SubagentID, f.ParentSubagentID, f.TurnID = id, a.Str("parent_agent_id"), ""
-		f.RequiresTurn = false
+		if f := &facts.All[i]; id != "" {
+			f.SubagentID, f.ParentSubagentID, f.TurnID = id, a.Str("parent_agent_id"), ""
+			f.RequiresTurn = false
+		}
 	}
 }
 
@@ -210,32 +196,35 @@ func readClaudeRecord(r *Record, facts *Emitter) {
 	facts.stamp(a)
 	facts.base.TurnID = a.Str("prompt.id")
 	defer claudeSubagent(a, facts)
-	switch name := strings.TrimPrefix(r.Event, claudePrefix); name {
+	switch strings.TrimPrefix(r.Event, claudePrefix) {
 	case "user_prompt":
-		readClaudePrompt(a, r.Resource, facts)
+		reported := cmp.Or(claudeReported(a, "prompt"), claudeReported(a, "prompt_text"))
+		f := facts.Add(fact.Prompt)
+		f.Input = userMessages(reported, a.Str("message.uuid"))
+		if claudeNotification(reported) {
+			f.Kind, f.TurnID, f.Input[0].Role = fact.Note, "", session.RoleSystem
+			return
+		}
+		f.SessionAttrs = claudeAbout(a, r.Resource)
+		f.Extra = claudeExtra(a, "command_name", "command_source")
 	case "assistant_response":
 		readClaudeAnswer(a, facts)
-	case "api_request", "api_error", "api_refusal":
-		f := facts.Add(fact.ModelCall)
-		f.RequestID = a.Str("request_id", "client_request_id")
-		f.Model = claudeModel(a)
-		f.Agent, f.Purpose = claudeSpeaker(a, a.Str("query_source"))
-		switch name {
-		case "api_request":
-			f.Usage = claudeUsage(a)
-			f.CostUSD = a.Float("cost_usd")
-		case "api_error":
-			f.Failed, f.Error, f.ErrorType = true, a.Str("error"), a.Str("error_class", "status_code")
-			f.Aborted = claudeAborted(f)
-		case "api_refusal":
-			f.Finish = "refusal"
-		}
-		f.Extra = claudeExtra(a, "attempt", "speed", "ttft_ms", "category")
+	case "api_request":
+		f := claudeCall(a, facts)
+		f.Usage, f.CostUSD = claudeUsage(a), a.Float("cost_usd")
+		f.Extra = claudeExtra(a, claudeCallExtra...)
+	case "api_error":
+		f := claudeCall(a, facts)
+		f.Failed, f.Error, f.ErrorType = true, a.Str("error"), a.Str("error_class", "status_code")
+		f.Aborted = claudeAborted(f)
+		f.Extra = claudeExtra(a, claudeCallExtra...)
+	case "api_refusal":
+		f := claudeCall(a, facts)
+		f.Finish, f.Extra = "refusal", claudeExtra(a, claudeCallExtra...)
 	case "tool_decision":
 		readClaudeDecision(a, facts)
 	case "tool_result":
-		f := facts.Add(fact.ToolCall)
-		readClaudeTool(f, a)
+		f := claudeTool(a, facts)
 		for _, key := range [...]string{"tool_result", "tool_output", "output"} {
 			if f.Tool.Output == nil && claudeReported(a, key) != "" {
 				f.Tool.Output = a.JSON(key)
@@ -246,12 +235,11 @@ func readClaudeRecord(r *Record, facts *Emitter) {
 		}
 	case "compaction":
 		f := facts.Add(fact.Compaction)
-		f.Compacted = &fact.Compacted{Trigger: a.Str("trigger")}
+		f.Compacted = &fact.Compacted{Trigger: a.Str("trigger"), TokensBefore: a.Int("pre_tokens"),
+			TokensAfter: a.Int("post_tokens")}
 		if t := f.Compacted.Trigger; t != "" {
 			f.Compacted.Auto = new(t == "auto")
 		}
-		f.Compacted.TokensBefore, _ = a.Int("pre_tokens")
-		f.Compacted.TokensAfter, _ = a.Int("post_tokens")
 		claudeBegan(f, a)
 		claudeOutcome(f, a)
 	case "subagent_completed":
@@ -260,41 +248,26 @@ func readClaudeRecord(r *Record, facts *Emitter) {
 		}
 		f := facts.Add(fact.Session)
 		f.Agent = a.Str("agent_type")
-		// It reaches over all that the sub-agent did: a prompt that the user gave meanwhile does
-		// not divide it.
+		// It reaches over all that the sub-agent did: a prompt that the user gave meanwhile does not divide it.
 		claudeBegan(f, a)
 	case "permission_mode_changed":
-		facts.base.TurnID = ""
 		f := facts.Add(fact.Session)
-		f.SessionAttrs = claudeAbout(a, r.Resource)
+		f.TurnID, f.SessionAttrs = "", claudeAbout(a, r.Resource)
 		f.SessionAttrs.Mode = a.Str("to_mode")
 	}
 }
 
-func readClaudePrompt(a Attrs, resource pcommon.Resource, facts *Emitter) {
-	reported := cmp.Or(claudeReported(a, "prompt"), claudeReported(a, "prompt_text"))
-	if claudeNotification(reported) {
-		f := facts.Add(fact.Note)
-		f.TurnID = ""
-		f.Input = userMessages(reported, a.Str("message.uuid"))
-		f.Input[0].Role = session.RoleSystem
-		return
-	}
-	f := facts.Add(fact.Prompt)
-	f.Input = userMessages(reported, a.Str("message.uuid"))
-	f.SessionAttrs = claudeAbout(a, resource)
-	f.Extra = claudeExtra(a, "command_name", "command_source")
-}
+var claudeCallExtra = []string{"attempt", "speed", "ttft_ms", "category"}
 
 // claudeBegan sets the start of what is reported when it is over, with how long it took.
 func claudeBegan(f *fact.Fact, a Attrs) {
-	if ms, ok := a.Int("duration_ms"); ok && f.Start > 0 && ms > 0 && ms < 1e9 {
+	if ms := a.Int("duration_ms"); f.Start > 0 && ms > 0 && ms < 1e9 {
 		f.Start -= ms * int64(time.Millisecond)
 	}
 }
 
-// claudeNotification reports whether the program wrote the text in the user's name, to wake the
-// model when a sub-agent in the background is done.
+// claudeNotification reports whether the program wrote the text in the user's name, to wake the model when a sub-agent
+// in the background is done.
 func claudeNotification(text string) bool {
 	return strings.HasPrefix(strings.TrimSpace(text), "<task-notification>")
 }
@@ -302,10 +275,13 @@ func claudeNotification(text string) bool {
 func readClaudeAnswer(a Attrs, facts *Emitter) {
 	reported := claudeReported(a, "response")
 	agent, side := claudeSpeaker(a, a.Str("query_source"))
-	if title := claudeTitle(reported); title != "" && strings.Contains(side, "title") {
-		f := facts.Add(fact.Session)
-		f.TurnID = ""
-		f.SessionAttrs = &fact.SessionAttrs{Title: title}
+	if strings.Contains(side, "title") { // it is JSON, fenced or not
+		from, to := max(0, strings.IndexByte(reported, '{')), strings.LastIndexByte(reported, '}')+1
+		o, _ := objectOf(json.RawMessage(reported[min(from, to):to]))
+		if title := o.str("title"); title != "" {
+			f := facts.Add(fact.Session)
+			f.TurnID, f.SessionAttrs = "", &fact.SessionAttrs{Title: title}
+		}
 	}
 	f := facts.Add(fact.Answer)
 	f.RequestID, f.Agent, f.Purpose = a.Str("request_id"), agent, side
@@ -314,40 +290,26 @@ func readClaudeAnswer(a Attrs, facts *Emitter) {
 	f.Extra = claudeExtra(a, "message.uuid")
 }
 
-// claudeTitle reads the answer of a request for a title: JSON, fenced or not.
-func claudeTitle(reported string) string {
-	from, to := strings.IndexByte(reported, '{'), strings.LastIndexByte(reported, '}')
-	if from < 0 || to < from {
-		return ""
-	}
-	o, _ := objectOf(json.RawMessage(reported[from : to+1]))
-	return o.str("title")
-}
-
-// readClaudeDecision reads tool_decision. Nothing but its span and this event report a refused
-// call, so the event is a fact of the call too.
+// readClaudeDecision reads tool_decision. Nothing but its span and this event report a refused call, so the event is a
+// fact of the call too.
 func readClaudeDecision(a Attrs, facts *Emitter) {
 	d := claudeDecision(a)
 	if d == nil {
 		return
 	}
-	call := facts.Add(fact.ToolCall)
-	readClaudeTool(call, a)
-	call.Tool.DurationMS = nil
-	call.Tool.Denied = d.Outcome == "denied"
-	name := call.Tool.Name
-
+	call := claudeTool(a, facts)
+	call.Tool.DurationMS, call.Tool.Denied = nil, d.Outcome == "denied"
+	d.ToolName = call.Tool.Name
+	id, request := call.CallID, call.RequestID
 	f := facts.Add(fact.Permission)
-	f.CallID, f.RequestID = claudeCallID(a), a.Str("request_id")
-	d.ToolName = name
-	f.Decision = d
+	f.CallID, f.RequestID, f.Decision = id, request, d
 	if mode := a.Str("permission_mode"); mode != "" {
 		f.SessionAttrs = &fact.SessionAttrs{Mode: mode}
 	}
 }
 
-// claudeDecision reads a decision, or returns nil where there was none. A person was asked where
-// the source reports so; all else the settings or a hook decided.
+// claudeDecision reads a decision, or returns nil where there was none. A person was asked where the source reports so;
+// all else the settings or a hook decided.
 func claudeDecision(a Attrs) *fact.Decision {
 	d := &fact.Decision{Source: a.Str("source")}
 	switch a.Str("decision") {
@@ -358,33 +320,24 @@ func claudeDecision(a Attrs) *fact.Decision {
 	default:
 		return nil
 	}
-	switch d.Source {
-	case "user_permanent":
-		d.Action, d.Reply = "ask", "always"
-	case "user_temporary":
-		d.Action, d.Reply = "ask", "once"
-	case "user_reject", "user_abort":
-		d.Action, d.Reply = "ask", "reject"
+	d.Reply = map[string]string{"user_permanent": "always", "user_temporary": "once", "user_reject": "reject",
+		"user_abort": "reject"}[d.Source]
+	if d.Reply != "" {
+		d.Action = "ask"
 	}
 	return d
 }
 
-// claudeSpeaker returns which sub-agent made a request, or what for it was made unless it is the
-// conversation's own.
+// claudeSpeaker returns which sub-agent made a request, or what for it was made unless it is the conversation's own.
 func claudeSpeaker(a Attrs, source string) (agent, side string) {
-	agent = a.Str("agent.name")
-	if agent == "" && hasPrefix(source, "agent:", "agent.") {
+	if hasPrefix(source, "agent:", "agent.") {
 		agent = source[strings.LastIndexAny(source, ":.")+1:]
 	}
-	if agent = cmp.Or(agent, a.Str("agent_id")); agent != "" {
+	agent = cmp.Or(a.Str("agent.name"), agent, a.Str("agent_id"))
+	own := []string{"", "sdk", "main", "compact", "unknown"}
+	if agent != "" || slices.Contains(own, source) ||
+		strings.HasPrefix(source, "repl_main_thread") { // an output style follows a colon
 		return agent, ""
-	}
-	switch source {
-	case "", "sdk", "main", "compact", "unknown": // the conversation's own
-		return "", ""
-	}
-	if strings.HasPrefix(source, "repl_main_thread") { // an output style follows a colon
-		return "", ""
 	}
 	return "", source
 }
@@ -401,27 +354,21 @@ func claudeModel(a Attrs) *session.Model {
 	return &session.Model{ProviderID: provider, ModelID: id, Variant: a.Str("effort")}
 }
 
-// claudeUsage reads the counts as Anthropic's interface has them: the input is what was neither
-// read from nor written to the cache, and the output includes the thinking, of which there is no
-// count.
+// claudeUsage reads the counts as Anthropic's interface has them: the input is what was neither read from nor written
+// to the cache, and the output includes the thinking, of which there is no count.
 func claudeUsage(a Attrs) *fact.Usage {
-	return a.statedUsage(fact.CacheApart, "input_tokens", "output_tokens", "cache_read_tokens", "cache_creation_tokens",
-		"", "")
+	return a.counts("input_tokens", "output_tokens", "cache_read_tokens", "cache_creation_tokens").Usage(fact.CacheApart)
 }
 
 // claudeOutcome reads how something ended, in its own words before the span's.
 func claudeOutcome(f *fact.Fact, a Attrs) {
 	success, reported := a.Bool("success")
 	text := a.Str("error", "error.message")
-	if reported && !success || text != "" {
-		f.Failed = true
+	if f.Failed = f.Failed || reported && !success || text != ""; f.Failed {
+		f.ErrorType = cmp.Or(a.Str("error_class", "error_type", "error.type", "status_code"), f.ErrorType)
+		f.Error = cmp.Or(text, f.Error, f.ErrorType)
+		f.Aborted = claudeAborted(f)
 	}
-	if !f.Failed {
-		return
-	}
-	f.ErrorType = cmp.Or(a.Str("error_class", "error_type", "error.type", "status_code"), f.ErrorType)
-	f.Error = cmp.Or(text, f.Error, f.ErrorType)
-	f.Aborted = claudeAborted(f)
 }
 
 // claudeAborted reports whether an error is that of a person who stopped it.
@@ -451,47 +398,12 @@ func claudeAbout(a Attrs, resource pcommon.Resource) *fact.SessionAttrs {
 func claudeExtra(a Attrs, keys ...string) json.RawMessage {
 	o := object{}
 	for _, key := range keys {
-		raw := a.JSON(key)
-		if raw == nil || string(raw) == `""` || key == "attempt" && string(raw) == "1" ||
-			key == "speed" && string(raw) == `"normal"` {
-			continue
-		}
-		o[key] = raw
-	}
-	return encode(o)
-}
-
-// statedCounts keeps counts under the keys under which they came.
-func statedCounts(a Attrs, keys ...string) json.RawMessage {
-	o := map[string]int64{}
-	for _, key := range keys {
-		if n, ok := a.Int(key); ok {
-			o[key] = n
+		switch raw := a.JSON(key); {
+		case raw == nil, string(raw) == `""`, key == "attempt" && string(raw) == "1",
+			key == "speed" && string(raw) == `"normal"`:
+		default:
+			o[key] = raw
 		}
 	}
 	return encode(o)
-}
-
-// userMessages is a message of the user, or nil when nothing is known of it.
-func userMessages(text, id string) []fact.Message {
-	if text == "" && id == "" {
-		return nil
-	}
-	return []fact.Message{{Role: "user", ID: id, Parts: appendText(nil, fact.PartText, text)}}
-}
-
-// stamp takes a record's time from its attribute event.timestamp where it has one: it is when the
-// event was, while the record's own time may be unset, or when it was handed to the exporter.
-func (f *Emitter) stamp(a Attrs) {
-	t, err := time.Parse(time.RFC3339Nano, a.Str("event.timestamp"))
-	if err != nil || t.Year() < 2000 || t.Year() > 2100 {
-		return
-	}
-	f.base.Start, f.base.End = t.UnixNano(), t.UnixNano()
-}
-
-// clientOf names the program that emits, and its version.
-func clientOf(resource pcommon.Resource, name, version string) string {
-	r := Attrs{resource.Attributes()}
-	return strings.TrimSpace(cmp.Or(r.Str("service.name"), name) + " " + cmp.Or(r.Str("service.version"), version))
 }

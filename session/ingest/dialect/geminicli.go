@@ -13,9 +13,9 @@ import (
 
 // geminiCLI reads the spans and events of Gemini CLI.
 //
-// No span covers a turn: each model call and each batch of tool calls is a trace of its own, and
-// the id of the prompt joins them. The standard event of a model call's details reports nothing
-// that the client's own events do not, and is left out.
+// No span covers a turn: each model call and each batch of tool calls is a trace of its own, and the id of the prompt
+// joins them. The standard event of a model call's details reports nothing that the client's own events do not, and is
+// left out.
 var geminiCLI = Dialect{
 	Name:    "gemini-cli",
 	Prompts: true,
@@ -39,10 +39,30 @@ func readGeminiSpan(s *Span, facts *Emitter) {
 	case "llm_call":
 		readGeminiCall(a, facts)
 	case "tool_call":
-		readGeminiTool(a, facts)
+		in, _ := objectOf(geminiJSON(a, "gen_ai.input.messages", nil))
+		cut := false
+		done, _ := objectOf(geminiJSON(a, "gen_ai.output.messages", func() { cut = true }))
+		if cut {
+			facts.Problem(geminiCut)
+		}
+		f := facts.Add(fact.ToolCall)
+		geminiPrompt(f, in.str("prompt_id"))
+		f.CallID = cmp.Or(a.Str("gen_ai.tool.call_id", "gen_ai.tool.call.id"), in.str("callId"))
+		f.Tool = &fact.Tool{Name: cmp.Or(a.Str("gen_ai.tool.name"), in.str("name")), Input: in.first("args")}
+		geminiFinish(f, done)
+		f.Tool.Truncated = cut && f.Tool.Output == nil
 	case "schedule_tool_calls":
 		facts.Add(fact.Step)
-		readGeminiBatch(a, facts)
+		// The calls that were not executed, because they were refused, unknown or cancelled before, have no span of
+		// their own.
+		for _, done := range objectsOf(geminiJSON(a, "gen_ai.output.messages", nil)) {
+			request, status := done.inner("request"), done.str("status")
+			if id := request.str("callId"); id != "" && (status == "error" || status == "cancelled") {
+				f := facts.Add(fact.ToolCall)
+				f.CallID, f.Tool = id, &fact.Tool{Name: request.str("name")}
+				geminiFinish(f, done)
+			}
+		}
 	case "user_prompt", "system_prompt", "agent_call":
 		f := facts.Add(fact.Step)
 		if agent := a.Str("gen_ai.agent.name"); agent != geminiName {
@@ -51,30 +71,43 @@ func readGeminiSpan(s *Span, facts *Emitter) {
 	}
 }
 
+const geminiCut = "gen_ai.output.messages was cut short before export"
+
+// geminiJSON returns text that is JSON, or what is whole of it, and reports whether it was cut.
+func geminiJSON(a Attrs, key string, cut func()) json.RawMessage {
+	raw := json.RawMessage(strings.TrimSpace(a.Str(key)))
+	if len(raw) == 0 || json.Valid(raw) {
+		return raw
+	}
+	if cut != nil {
+		cut()
+	}
+	return closeCut(raw)
+}
+
 func readGeminiCall(a Attrs, facts *Emitter) {
-	// Attributes are cut at some 10,000 characters, which leaves the old end of a conversation:
-	// what was asked now is not in it.
+	// Attributes are cut at some 10,000 characters, which leaves the old end of a conversation: what was asked now is
+	// not in it.
 	raw := a.JSON("gen_ai.input.messages")
 	input, whole := Messages(raw)
 	if raw != nil && !whole {
 		facts.Problem("gen_ai.input.messages was cut short before export")
 	}
-	output, cut := geminiJSON(a.Str("gen_ai.output.messages"))
-	if cut {
-		facts.Problem("gen_ai.output.messages was cut short before export")
-	}
+	output := geminiJSON(a, "gen_ai.output.messages", func() { facts.Problem(geminiCut) })
 	f := facts.Add(fact.ModelCall)
 	geminiPrompt(f, a.Str("gen_ai.prompt.name"))
 	f.Model = modelOf("", a.Str("gen_ai.request.model"))
-	f.SystemPrompt = geminiText(a.Str("gen_ai.system_instructions"))
+	f.SystemPrompt = a.Str("gen_ai.system_instructions") // text in JSON, a content of Gemini, or text
+	if system := strings.TrimSpace(f.SystemPrompt); hasPrefix(system, `"`, "[", "{") && json.Valid([]byte(system)) {
+		f.SystemPrompt = SystemInstructions(json.RawMessage(system))
+	}
 	f.ToolCatalog = geminiCatalog(a.Str("gen_ai.tool.definitions"))
 	if whole {
-		ReadInput(f, input)
-		geminiInput(f)
+		geminiInput(f, input)
 	}
 	f.Output = joinPieces(geminiContents(output))
 	// The span does not report what of the input was cached, nor the thoughts.
-	f.Usage = a.statedUsage(0, "gen_ai.usage.input_tokens", "gen_ai.usage.output_tokens", "", "", "", "")
+	f.Usage = a.counts("gen_ai.usage.input_tokens", "gen_ai.usage.output_tokens").Usage(0)
 	f.Aborted = f.Failed && geminiAborted(f.ErrorType, f.Error)
 }
 
@@ -87,8 +120,8 @@ func geminiAborted(kind, message string) bool {
 var (
 	// geminiPromptID ends the id of a prompt: that of the session, eight hashes, and a count.
 	geminiPromptID = regexp.MustCompile(`########\d+$`)
-	// geminiSubagent is the id that a sub-agent gives its requests: its own, and a count. Older
-	// versions begin it with the agent's name.
+	// geminiSubagent is the id that a sub-agent gives its requests: its own, and a count. Older versions begin it with
+	// the agent's name.
 	geminiSubagent = regexp.MustCompile(`^(.+?)(-[0-9a-z]{4,8})?#\d+$`)
 	// geminiHex is a prompt's id where older versions make one up.
 	geminiHex = regexp.MustCompile(`^[0-9a-f]{6,16}$`)
@@ -96,9 +129,9 @@ var (
 	uuidLike = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`)
 )
 
-// geminiPrompt reads the id that a request has in place of a turn's. A run that is not interactive
-// uses the session's id, also when a later run resumes the session: it is not a turn's. Helpers and
-// sub-agents have ids of their own, which are not a turn's either.
+// geminiPrompt reads the id that a request has in place of a turn's. A run that is not interactive uses the session's
+// id, also when a later run resumes the session: it is not a turn's. Helpers and sub-agents have ids of their own,
+// which are not a turn's either.
 func geminiPrompt(f *fact.Fact, id string) {
 	switch {
 	case id == "" || id == f.Session:
@@ -130,17 +163,8 @@ func geminiModel(id, auth string) *session.Model {
 	return m
 }
 
-// geminiText reads instructions: text in JSON, or a content of Gemini.
-func geminiText(s string) string {
-	trimmed := strings.TrimSpace(s)
-	if !hasPrefix(trimmed, `"`, "[", "{") || !json.Valid([]byte(trimmed)) {
-		return s
-	}
-	return SystemInstructions(json.RawMessage(trimmed))
-}
-
-// geminiCatalog flattens Gemini's lists of function declarations. What is not a function, such as
-// googleSearch, stays as it is.
+// geminiCatalog flattens Gemini's lists of function declarations. What is not a function, such as googleSearch, stays
+// as it is.
 func geminiCatalog(s string) string {
 	var list []json.RawMessage
 	if json.Unmarshal([]byte(s), &list) != nil {
@@ -163,15 +187,16 @@ func geminiCatalog(s string) string {
 	return Text("[" + strings.Join(tools, ",") + "]")
 }
 
-// geminiContext begins what the client writes about its surroundings in the user's name, by itself
-// or before the first prompt.
+// geminiContext begins what the client writes about its surroundings in the user's name, by itself or before the first
+// prompt.
 var geminiContext = []string{
 	"<session_context>", "This is the Gemini CLI. We are setting up the context for our chat.",
 }
 
-// geminiInput takes out of the input what the user did not write. The context goes to Extra,
-// because it is nowhere else.
-func geminiInput(f *fact.Fact) {
+// geminiInput stores what was asked, without what the user did not write. The context goes to Extra, because it is
+// nowhere else.
+func geminiInput(f *fact.Fact, messages []fact.Message) {
+	ReadInput(f, messages)
 	var kept []fact.Message
 	for _, m := range f.Input {
 		parts := m.Parts[:0:0]
@@ -190,11 +215,28 @@ func geminiInput(f *fact.Fact) {
 	f.Input = kept
 }
 
-// geminiContents reads what a model answered: a content, or a list of those of the pieces of a
-// stream, whose members may be null.
+// geminiCallID gives the calls and results of a conversation the ids that the client has for them: it puts a tool's
+// name before the model's id, and takes it off again in what it sends. Results become what the model was given, as in
+// spans.
+func geminiCallID(p *fact.Part) {
+	if o, _ := objectOf(p.Output); p.Kind == fact.PartResult && len(o) == 1 {
+		if o.has("output") {
+			p.Output = o["output"]
+		} else if s := text(o["error"]); s != "" {
+			p.Output, p.Error = nil, s
+		}
+	}
+	if (p.Kind == fact.PartCall || p.Kind == fact.PartResult) && p.CallID != "" && p.Name != "" &&
+		!strings.HasPrefix(p.CallID, p.Name) {
+		p.CallID = p.Name + "__" + p.CallID
+	}
+}
+
+// geminiContents reads what a model answered: a content, or a list of those of the pieces of a stream, whose members
+// may be null.
 func geminiContents(raw json.RawMessage) (parts []fact.Part) {
-	var list []json.RawMessage
-	if json.Unmarshal(raw, &list) != nil {
+	list, ok := elements(raw)
+	if !ok {
 		list = []json.RawMessage{raw}
 	}
 	for _, content := range list {
@@ -219,32 +261,8 @@ func joinPieces(parts []fact.Part) (joined []fact.Part) {
 	return joined
 }
 
-func readGeminiTool(a Attrs, facts *Emitter) {
-	asked, _ := geminiJSON(a.Str("gen_ai.input.messages"))
-	in, _ := objectOf(asked)
-	output, cut := geminiJSON(a.Str("gen_ai.output.messages"))
-	if cut {
-		facts.Problem("gen_ai.output.messages was cut short before export")
-	}
-	f := facts.Add(fact.ToolCall)
-	geminiPrompt(f, in.str("prompt_id"))
-	f.CallID = cmp.Or(a.Str("gen_ai.tool.call_id", "gen_ai.tool.call.id"), in.str("callId"))
-	f.Tool = &fact.Tool{Name: cmp.Or(a.Str("gen_ai.tool.name"), in.str("name")), Input: in.first("args")}
-	done, _ := objectOf(output)
-	geminiFinish(f, done)
-	f.Tool.Truncated = f.Tool.Truncated || cut && f.Tool.Output == nil
-}
-
-// geminiJSON returns text that is JSON, or what is whole of it, and whether it was cut.
-func geminiJSON(s string) (raw json.RawMessage, cut bool) {
-	if raw = json.RawMessage(strings.TrimSpace(s)); len(raw) == 0 || json.Valid(raw) {
-		return raw, false
-	}
-	return closeCut(raw), true
-}
-
-// geminiFinish reads how a tool call ended, from the call as the client holds it when it is over.
-// What counts is what the model was given, not what was shown.
+// geminiFinish reads how a tool call ended, from the call as the client holds it when it is over. What counts is what
+// the model was given, not what was shown.
 func geminiFinish(f *fact.Fact, done object) {
 	request, response, status := done.inner("request"), done.inner("response"), done.str("status")
 	f.Tool.Input = firstRaw(f.Tool.Input, request.first("args"))
@@ -252,13 +270,10 @@ func geminiFinish(f *fact.Fact, done object) {
 		geminiPrompt(f, request.str("prompt_id"))
 	}
 	f.Purpose = "" // a tool call is never a helper's of the client
-	kind, failure := response.str("errorType"), ""
-	if result := geminiResult(response["responseParts"]); result != nil {
-		f.Tool.Output, failure = result.Output, result.Error
-	}
-	if n := response.count("contentLength"); n != nil && *n > 0 {
-		f.Tool.OutputSize = *n
-	}
+	output, failure := geminiResult(response["responseParts"])
+	kind := response.str("errorType")
+	f.Tool.Output = output
+	f.Tool.OutputSize = *counted(response.count("contentLength"))
 	if ms := number(string(done["durationMs"])); ms != nil && *ms >= 0 && *ms < 1e12 {
 		f.Tool.DurationMS = new(int64(*ms))
 	}
@@ -277,41 +292,21 @@ func geminiFinish(f *fact.Fact, done object) {
 	}
 }
 
-// geminiResult reads what a model is given of a call: the text under output, the one under error,
-// or all of the response.
-func geminiResult(raw json.RawMessage) *fact.Part {
+// geminiResult reads what a model is given of a call: the text under output, the one under error, or all of the
+// response.
+func geminiResult(raw json.RawMessage) (output json.RawMessage, failure string) {
 	for _, part := range objectsOf(raw) {
 		response := part.inner("functionResponse")
 		o := response.inner("response")
-		if o == nil {
+		switch {
+		case o == nil:
 			continue
+		case o.has("error"):
+			return o.first("output"), cmp.Or(text(o["error"]), string(o["error"]))
 		}
-		result := &fact.Part{Output: response["response"]}
-		if o.has("error") {
-			result.Error, result.Output = cmp.Or(text(o["error"]), string(o["error"])), nil
-		}
-		if o.has("output") {
-			result.Output = o["output"]
-		}
-		return result
+		return firstRaw(o.first("output"), response["response"]), ""
 	}
-	return nil
-}
-
-// readGeminiBatch reads the calls of a batch that were not executed, because they were refused,
-// unknown or cancelled before: those have no span of their own.
-func readGeminiBatch(a Attrs, facts *Emitter) {
-	raw, _ := geminiJSON(a.Str("gen_ai.output.messages"))
-	for _, done := range objectsOf(raw) {
-		request := done.inner("request")
-		if id := request.str("callId"); id != "" &&
-			(done.str("status") == "error" || done.str("status") == "cancelled") {
-			f := facts.Add(fact.ToolCall)
-			f.CallID = id
-			f.Tool = &fact.Tool{Name: request.str("name")}
-			geminiFinish(f, done)
-		}
-	}
+	return nil, ""
 }
 
 func readGeminiRecord(r *Record, facts *Emitter) {
@@ -327,13 +322,15 @@ func readGeminiRecord(r *Record, facts *Emitter) {
 	case "api_request":
 		f := geminiRequest(a, facts)
 		if messages, ok := Messages(a.JSON("request_text")); ok {
-			ReadInput(f, messages)
-			geminiInput(f)
+			geminiInput(f, messages)
 		}
 	case "api_response":
 		f := geminiRequest(a, facts)
 		f.Model, f.ResponseModel = nil, a.Str("model") // the one that answered
-		f.Usage = geminiUsage(a)
+		// The counts are those of Gemini's interface: the prompt includes what was cached but not what tools added to
+		// it, and the output excludes the thoughts.
+		f.Usage = a.counts("input_token_count+tool_token_count", "output_token_count+thoughts_token_count",
+			"cached_content_token_count", "", "thoughts_token_count", "total_token_count").Usage(0)
 		f.Finish = a.Last("finish_reasons")
 		readGeminiResponse(f, a.Str("response_text"))
 	case "api_error":
@@ -345,9 +342,7 @@ func readGeminiRecord(r *Record, facts *Emitter) {
 		readGeminiToolRecord(a, facts)
 	case "chat_compression":
 		f := facts.Add(fact.Compaction)
-		f.Compacted = &fact.Compacted{}
-		f.Compacted.TokensBefore, _ = a.Int("tokens_before")
-		f.Compacted.TokensAfter, _ = a.Int("tokens_after")
+		f.Compacted = &fact.Compacted{TokensBefore: a.Int("tokens_before"), TokensAfter: a.Int("tokens_after")}
 	case "config":
 		f := facts.Add(fact.Session)
 		f.Model = geminiModel(a.Str("model"), a.Str("auth_type"))
@@ -365,8 +360,7 @@ func geminiAbout(a Attrs) *fact.SessionAttrs {
 	return &fact.SessionAttrs{Client: geminiName, UserID: a.Str("user.email", "installation.id")}
 }
 
-// geminiRoles are the purposes of requests other than the conversation's own, in the words of all
-// dialects.
+// geminiRoles are the purposes of requests other than the conversation's own, in the words of all dialects.
 var geminiRoles = map[string]string{
 	"utility_router": "routing", "utility_summarizer": "summary", "utility_compressor": "compaction",
 	"utility_next_speaker": "next-speaker", "utility_loop_detector": "loop-detection",
@@ -387,39 +381,6 @@ func geminiRequest(a Attrs, facts *Emitter) *fact.Fact {
 		f.Agent, f.Purpose = "", cmp.Or(geminiRoles[role], strings.TrimPrefix(role, "utility_"))
 	}
 	return f
-}
-
-// geminiCallID gives the calls and results of a conversation the ids that the client has for them:
-// it puts a tool's name before the model's id, and takes it off again in what it sends. Results
-// become what the model was given, as in spans.
-func geminiCallID(p *fact.Part) {
-	if o, ok := objectOf(p.Output); ok && p.Kind == fact.PartResult && len(o) == 1 {
-		if o.has("output") {
-			p.Output = o["output"]
-		} else if s := text(o["error"]); s != "" {
-			p.Output, p.Error = nil, s
-		}
-	}
-	if (p.Kind == fact.PartCall || p.Kind == fact.PartResult) && p.CallID != "" && p.Name != "" &&
-		!strings.HasPrefix(p.CallID, p.Name) {
-		p.CallID = p.Name + "__" + p.CallID
-	}
-}
-
-// geminiUsage reads counts as Gemini's interface has them: the prompt includes what was cached but
-// not what tools added to it, and the output excludes the thoughts.
-func geminiUsage(a Attrs) *fact.Usage {
-	keys := []string{"input_token_count", "output_token_count", "cached_content_token_count", "thoughts_token_count",
-		"tool_token_count", "total_token_count"}
-	input, output, thoughts := a.IntPtr(keys[0]), a.IntPtr(keys[1]), a.IntPtr(keys[3])
-	if input != nil {
-		input = plus(input, a.IntPtr(keys[4]))
-	}
-	if output != nil {
-		output = plus(output, thoughts)
-	}
-	return Counts{Input: input, Output: output, CacheRead: a.IntPtr(keys[2]), Reasoning: thoughts,
-		Raw: statedCounts(a, keys...)}.Usage(0)
 }
 
 // readGeminiResponse reads the response as the interface sent it, or its pieces.
@@ -444,20 +405,16 @@ func readGeminiResponse(f *fact.Fact, s string) {
 	f.Output = joinPieces(parts)
 }
 
-// readGeminiToolRecord reads the event of a tool call and of the decision on it. Neither has the
-// call's id: name and input report which it is.
+// readGeminiToolRecord reads the event of a tool call and of the decision on it. Neither has the call's id: name and
+// input report which it is.
 func readGeminiToolRecord(a Attrs, facts *Emitter) {
-	tool := fact.Tool{Name: a.Str("function_name"), Input: a.JSON("function_args"),
-		DurationMS: a.IntPtr("duration_ms")}
 	decision := geminiDecision(a.Str("decision"))
 	success, reported := a.Bool("success")
-
 	f := facts.Add(fact.ToolCall)
 	geminiPrompt(f, a.Str("prompt_id"))
-	f.Purpose = ""
-	f.Tool = &tool
-	tool.Succeeded = success
-	tool.OutputSize, _ = a.Int("content_length")
+	tool := fact.Tool{Name: a.Str("function_name"), Input: a.JSON("function_args"), Succeeded: success,
+		OutputSize: a.Int("content_length"), DurationMS: a.IntPtr("duration_ms")}
+	f.Purpose, f.Tool = "", &tool
 	if reported && !success {
 		if tool.Denied = decision != nil && decision.Outcome == "denied"; !tool.Denied {
 			f.Failed, f.Error = true, a.Str("error", "error.message")
@@ -465,31 +422,32 @@ func readGeminiToolRecord(a Attrs, facts *Emitter) {
 		}
 	}
 	f.Extra = claudeExtra(a, "mcp_server_name")
-	turn, agent := f.TurnID, f.Agent
-
 	if decision != nil {
+		turn, agent := f.TurnID, f.Agent
 		decision.ToolName = tool.Name
 		p := facts.Add(fact.Permission)
-		p.TurnID, p.Agent = turn, agent
+		p.TurnID, p.Agent, p.Decision = turn, agent, decision
 		p.Tool = &fact.Tool{Name: tool.Name, Input: tool.Input}
-		p.Decision = decision
 	}
 }
 
-// geminiDecision reads a decision. Accepting is also what the client does by itself where its mode
-// allows it; every other answer is a person's.
+// geminiDecision reads a decision. Accepting is also what the client does by itself where its mode allows it; every
+// other answer is a person's.
 func geminiDecision(word string) *fact.Decision {
+	d := &fact.Decision{Action: "ask", Outcome: "allowed", Reason: word}
 	switch word {
-	case "accept":
-		return &fact.Decision{Action: "allow", Outcome: "allowed"}
-	case "auto_accept":
-		return &fact.Decision{Action: "ask", Outcome: "allowed", Reply: "always", Reason: word}
-	case "modify":
-		return &fact.Decision{Action: "ask", Outcome: "allowed", Reply: "once", Reason: word}
-	case "reject":
-		return &fact.Decision{Action: "ask", Outcome: "denied", Reply: "reject"}
 	case "":
 		return nil
+	case "accept":
+		d.Action, d.Reason = "allow", ""
+	case "auto_accept":
+		d.Reply = "always"
+	case "modify":
+		d.Reply = "once"
+	case "reject":
+		d.Outcome, d.Reply, d.Reason = "denied", "reject", ""
+	default:
+		d.Outcome, d.Reason = "", strconv.Quote(word)
 	}
-	return &fact.Decision{Action: "ask", Reason: strconv.Quote(word)}
+	return d
 }

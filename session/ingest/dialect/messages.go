@@ -156,6 +156,14 @@ func ReadInput(f *fact.Fact, messages []fact.Message) {
 	f.SystemPrompt = cmp.Or(f.SystemPrompt, textOf(messages, "system"))
 }
 
+// userMessages is a message of the user, or nil when nothing is known of it.
+func userMessages(text, id string) []fact.Message {
+	if text == "" && id == "" {
+		return nil
+	}
+	return []fact.Message{{Role: "user", ID: id, Parts: appendText(nil, fact.PartText, text)}}
+}
+
 type reader struct {
 	// role is that of a message without a role, and without anything that shows it.
 	role string

@@ -9,10 +9,9 @@ import (
 	"github.com/agenttrace/agenttrace/session/ingest/fact"
 )
 
-// qwenCode reads Qwen Code. Its spans follow the GenAI conventions, with the content where its user
-// asked for it; its events are those of Gemini CLI, of which it is made, under names of its own.
-// Only an event reports why a tool failed, or a tool that was never run. What its sub-agents do
-// names them, in spans and events.
+// qwenCode reads Qwen Code. Its spans follow the GenAI conventions, with the content where its user asked for it; its
+// events are those of Gemini CLI, of which it is made, under names of its own. Only an event reports why a tool failed,
+// or a tool that was never run. What its sub-agents do names them, in spans and events.
 var qwenCode = Dialect{
 	Name:        "qwen-code",
 	Title:       "Qwen Code",
@@ -33,36 +32,34 @@ const (
 	qwenPrefix = "qwen-code."
 )
 
-// qwenSubagent finds the sub-agent in the id of a prompt: that of the session, its own, and a
-// count.
+// qwenSubagent finds the sub-agent in the id of a prompt: that of the session, its own, and a count.
 var qwenSubagent = regexp.MustCompile(`^[^#]+#([^#]+)#\d+$`)
-
-// qwenFailed is the error of a tool's span whatever went wrong.
-const qwenFailed = "Tool execution failed"
 
 func readQwenSpan(s *Span, out *Emitter) {
 	a := s.Attrs()
+	content := func(kind fact.Kind) *fact.Fact {
+		f := addGenAI(s, out, kind, false)
+		qwenAbout(f, a)
+		return f
+	}
 	switch s.Name() {
 	case "qwen-code.interaction":
-		f := qwenContent(s, out, fact.Turn)
+		f := content(fact.Turn)
 		f.Agent = "" // its name is the client's, also where it speaks of a model's
 		f.Model = cmp.Or(modelOf("", a.Str("qwen-code.model")), f.Model)
 		f.Aborted = f.Aborted || isAbort(a.Str("qwen-code.turn_status"))
 	case "qwen-code.llm_request":
-		f := qwenContent(s, out, fact.ModelCall)
+		f := content(fact.ModelCall)
 		f.RequiresTurn = a.Str("llm_request.context") == "interaction"
 		if a.IntPtr("thoughts_token_count") != nil {
-			f.Usage = a.statedUsage(0, "gen_ai.usage.input_tokens", "gen_ai.usage.output_tokens",
-				"gen_ai.usage.cache_read.input_tokens", "", "thoughts_token_count", "")
+			f.Usage = a.counts("gen_ai.usage.input_tokens", "gen_ai.usage.output_tokens",
+				"gen_ai.usage.cache_read.input_tokens", "", "thoughts_token_count").Usage(0)
 		}
 		// The client gathers the text of a stream before the thoughts that led to it.
-		thought := func(p fact.Part) bool { return p.Kind == fact.PartReasoning }
-		f.Output = slices.Concat(
-			slices.DeleteFunc(slices.Clone(f.Output), func(p fact.Part) bool { return !thought(p) }),
-			slices.DeleteFunc(f.Output, thought))
+		rank := map[string]int{fact.PartReasoning: -1}
+		slices.SortStableFunc(f.Output, func(p, q fact.Part) int { return rank[p.Kind] - rank[q.Kind] })
 	case "qwen-code.subagent":
-		f := qwenContent(s, out, fact.Turn)
-		f.Subagent = "" // the spans below it show what is the sub-agent's
+		content(fact.Turn).Subagent = "" // the spans below it show what is the sub-agent's
 	case "qwen-code.tool", "qwen-code.tool.execution":
 		f := out.Add(fact.ToolCall)
 		qwenAbout(f, a)
@@ -70,8 +67,8 @@ func readQwenSpan(s *Span, out *Emitter) {
 		f.Agent, f.RequiresTurn = "", true
 		f.CallID = cmp.Or(f.CallID, a.Str("tool.call_id", "call_id"))
 		f.Tool.Name = cmp.Or(f.Tool.Name, a.Str("tool_name", "tool.name"))
-		if readFailure(f, s); f.Error == qwenFailed {
-			f.Error = ""
+		if readFailure(f, s); f.Error == "Tool execution failed" {
+			f.Error = "" // so it is whatever went wrong
 		}
 		f.ErrorType = cmp.Or(a.Str("error_type"), f.ErrorType)
 	case "qwen-code.hook":
@@ -83,93 +80,70 @@ func readQwenSpan(s *Span, out *Emitter) {
 	}
 }
 
-func qwenContent(s *Span, out *Emitter, kind fact.Kind) *fact.Fact {
-	f := addGenAI(s, out, kind, false)
-	qwenAbout(f, s.Attrs())
-	return f
-}
-
 // qwenAbout reads which prompt of the user, or which sub-agent, something is of.
 func qwenAbout(f *fact.Fact, a Attrs) {
 	id := a.Str("qwen-code.prompt_id", "prompt_id")
-	name := a.Str("subagent_name", "gen_ai.subagent.name")
+	f.Agent = a.Str("subagent_name", "gen_ai.subagent.name")
 	switch of := qwenSubagent.FindStringSubmatch(id); {
 	case of != nil:
 		f.Subagent = of[1]
-		if name == "" {
-			name = of[1]
-			if own := geminiSubagent.FindStringSubmatch(of[1] + "#0"); own != nil {
-				name = own[1]
-			}
+		name := of[1]
+		if own := geminiSubagent.FindStringSubmatch(of[1] + "#0"); own != nil {
+			name = own[1]
 		}
-	case name != "":
-		f.Subagent = name
+		f.Agent = cmp.Or(f.Agent, name)
+	case f.Agent != "":
+		f.Subagent = f.Agent
 	case geminiPromptID.MatchString(id):
 		f.TurnID = id
 	}
-	f.Agent = name
 }
 
 func readQwenRecord(r *Record, out *Emitter) {
 	a := r.Attrs()
+	add := func(kind fact.Kind) *fact.Fact {
+		f := out.Add(kind)
+		qwenAbout(f, a)
+		return f
+	}
 	switch strings.TrimPrefix(r.Event, qwenPrefix) {
 	case "user_prompt":
-		f := out.Add(fact.Prompt)
-		qwenAbout(f, a)
-		f.Input = userMessages(a.Str("prompt"), "")
+		add(fact.Prompt).Input = userMessages(a.Str("prompt"), "")
 	case "api_response":
-		f := out.Add(fact.ModelCall)
-		qwenAbout(f, a)
+		f := add(fact.ModelCall)
 		f.ResponseID, f.ResponseModel = a.Str("response_id"), a.Str("model")
 		f.Output = appendText(nil, fact.PartText, a.Str("response_text"))
-		keys := []string{"input_token_count", "output_token_count", "cached_content_token_count",
-			"thoughts_token_count", "total_token_count"}
-		c := Counts{Input: a.IntPtr(keys[0]), Output: a.IntPtr(keys[1]), CacheRead: a.IntPtr(keys[2]),
-			Reasoning: a.IntPtr(keys[3]), Total: a.IntPtr(keys[4]), Raw: statedCounts(a, keys...)}
-		f.Usage = c.WithThoughts().Usage(0)
+		f.Usage = a.counts("input_token_count", "output_token_count", "cached_content_token_count", "",
+			"thoughts_token_count", "total_token_count").WithThoughts().Usage(0)
 	case "api_error", "api_cancel":
-		f := out.Add(fact.ModelCall)
-		qwenAbout(f, a)
+		f := add(fact.ModelCall)
 		f.Model = modelOf("", a.Str("model"))
 		f.Failed, f.Error = true, a.Str("error_message", "error.message", "error")
 		f.ErrorType = a.Str("error_type", "error.type")
 		f.Aborted = strings.HasSuffix(r.Event, "cancel") || aborts[f.ErrorType]
 	case "tool_call":
-		readQwenTool(a, out)
+		// It alone knows why the call failed, and is all there is of a call that was never run.
+		success, known := a.Bool("success")
+		f := add(fact.ToolCall)
+		f.CallID = a.Str("call_id")
+		f.Tool = &fact.Tool{Name: a.Str("function_name"), Input: unwrapped(a.JSON("function_args")), Succeeded: success}
+		if a.Str("execution_status") != "not_started" {
+			f.Tool.DurationMS = a.IntPtr("duration_ms")
+		}
+		if known && !success {
+			f.Failed, f.Aborted = true, a.Str("status") == "cancelled"
+			f.Error, f.ErrorType = a.Str("error", "error.message"), a.Str("error_type", "error.type")
+		}
+		if decision := geminiDecision(a.Str("decision")); decision != nil {
+			if decision.Outcome == "denied" {
+				f.Tool.Denied, f.Failed = true, false
+			}
+			decision.ToolName = f.Tool.Name
+			p := add(fact.Permission)
+			p.CallID, p.Decision = a.Str("call_id"), decision
+		}
 	case "chat_compression":
-		f := out.Add(fact.Compaction)
-		f.Compacted = &fact.Compacted{TokensBefore: *counted(a.IntPtr("tokens_before")),
+		out.Add(fact.Compaction).Compacted = &fact.Compacted{TokensBefore: *counted(a.IntPtr("tokens_before")),
 			TokensAfter: *counted(a.IntPtr("tokens_after"))}
 	}
-}
-
-// readQwenTool reads the event of a tool call that is over. It alone knows why the call failed, and
-// is all there is of a call that was never run.
-func readQwenTool(a Attrs, out *Emitter) {
-	f := out.Add(fact.ToolCall)
-	qwenAbout(f, a)
-	f.CallID = a.Str("call_id")
-	f.Tool = &fact.Tool{Name: a.Str("function_name"), Input: unwrapped(a.JSON("function_args")),
-		DurationMS: a.IntPtr("duration_ms")}
-	if a.Str("execution_status") == "not_started" {
-		f.Tool.DurationMS = nil
-	}
-	success, known := a.Bool("success")
-	f.Tool.Succeeded = success
-	if known && !success {
-		f.Failed = true
-		f.Error, f.ErrorType = a.Str("error", "error.message"), a.Str("error_type", "error.type")
-		f.Aborted = a.Str("status") == "cancelled"
-	}
-	decision := geminiDecision(a.Str("decision"))
-	if decision == nil {
-		return
-	}
-	if decision.Outcome == "denied" {
-		f.Tool.Denied, f.Failed = true, false
-	}
-	decision.ToolName = f.Tool.Name
-	turn, agent, sub, call := f.TurnID, f.Agent, f.Subagent, f.CallID
-	p := out.Add(fact.Permission)
-	p.TurnID, p.Agent, p.Subagent, p.CallID, p.Decision = turn, agent, sub, call, decision
 }

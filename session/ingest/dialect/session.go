@@ -5,6 +5,7 @@ import (
 	"iter"
 	"math"
 	"strings"
+	"time"
 
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/ptrace"
@@ -105,6 +106,21 @@ func (f *Emitter) OpenRecord(d *Dialect, r *Record, keys *Keys) {
 	base.End = base.Start
 	base.TraceID, base.SpanID = r.TraceID().String(), r.SpanID().String()
 	f.open(base, r.DroppedAttributesCount(), keys, r.Attributes(), r.Scope, r.Resource)
+}
+
+// stamp takes a record's time from its attribute event.timestamp where it has one: it is when the event was, while the
+// record's own time may be unset, or when it was handed to the exporter.
+func (f *Emitter) stamp(a Attrs) {
+	t, err := time.Parse(time.RFC3339Nano, a.Str("event.timestamp"))
+	if err == nil && t.Year() >= 2000 && t.Year() <= 2100 {
+		f.base.Start, f.base.End = t.UnixNano(), t.UnixNano()
+	}
+}
+
+// clientOf names the program that emits, and its version.
+func clientOf(resource pcommon.Resource, name, version string) string {
+	r := Attrs{resource.Attributes()}
+	return strings.TrimSpace(cmp.Or(r.Str("service.name"), name) + " " + cmp.Or(r.Str("service.version"), version))
 }
 
 // withoutStack cuts the stack off an error's text, where an instrumentation has added one: it is

@@ -3,7 +3,6 @@ package dialect
 import (
 	"cmp"
 	"encoding/json"
-	"slices"
 	"strings"
 
 	"go.opentelemetry.io/collector/pdata/pcommon"
@@ -18,11 +17,34 @@ type Counts struct {
 	Raw json.RawMessage
 }
 
-// Usage returns the usage of a source that counts these tokens apart. The GenAI conventions have
-// none apart: input includes what was read from and written to the cache, output includes the
-// reasoning. How a source counts is known from its dialect, its version and the provider, and is
-// never concluded from one count: of a part that is stated to be more than the whole, as much is
-// counted as there is. The usage is nil when nothing but a total is stated.
+// countsOf reads counts by their names, in the order of the fields of [Counts]. Of several names in one the first that
+// has a count is read, with a plus between them their sum, and of "" nothing.
+func countsOf(count func(names ...string) *int64, names ...string) Counts {
+	var n [6]*int64
+	for i, name := range names {
+		for summand := range strings.SplitSeq(name, "+") {
+			n[i] = plus(n[i], count(strings.Fields(summand)...))
+		}
+	}
+	return Counts{Input: n[0], Output: n[1], CacheRead: n[2], CacheWrite: n[3], Reasoning: n[4], Total: n[5]}
+}
+
+// counts reads counts by the keys of attributes, as [countsOf] does, and keeps them under their keys.
+func (a Attrs) counts(names ...string) Counts {
+	c, raw := countsOf(a.IntPtr, names...), map[string]int64{}
+	for key := range strings.FieldsFuncSeq(strings.Join(names, "+"), func(r rune) bool { return r == '+' || r == ' ' }) {
+		if n := a.IntPtr(key); n != nil {
+			raw[key] = *n
+		}
+	}
+	c.Raw = encode(raw)
+	return c
+}
+
+// Usage returns the usage of a source that counts these tokens apart. The GenAI conventions have none apart: input
+// includes what was read from and written to the cache, output includes the reasoning. How a source counts is known
+// from its dialect, its version and the provider, and is never concluded from one count: of a part that is stated to be
+// more than the whole, as much is counted as there is. The usage is nil when nothing but a total is stated.
 func (c Counts) Usage(apart fact.Apart) *fact.Usage {
 	if cmp.Or(c.Input, c.Output, c.CacheRead, c.CacheWrite, c.Reasoning) == nil {
 		return nil
@@ -37,24 +59,20 @@ func (c Counts) stated() *fact.Stated {
 		CacheWrite: *counted(c.CacheWrite), Reasoning: *counted(c.Reasoning)}
 }
 
-// Assumed returns the usage of a source of which it is not known how it counts. It is assumed to
-// count nothing apart unless a count of the session proves that it does. All counts of one counter
-// are read alike; what they state is kept for that. See [fact.Usage].
+// Assumed returns the usage of a source of which it is not known how it counts. It is assumed to count nothing apart
+// unless a count of the session proves that it does. All counts of one counter are read alike; what they state is kept
+// for that. See [fact.Usage].
 func (c Counts) Assumed(counter string) *fact.Usage {
 	u := c.Usage(0)
-	if u == nil {
-		return nil
+	if u != nil {
+		u.Stated, u.Counter = c.stated(), counter
+		u.Proof = u.Stated.Proof(plus(c.Total, nil))
 	}
-	u.Stated, u.Counter = c.stated(), counter
-	if c.Total != nil {
-		c.Total = counted(c.Total)
-	}
-	u.Proof = u.Stated.Proof(c.Total)
 	return u
 }
 
-// WithThoughts returns the counts with the reasoning in the output, also where the total proves
-// that it is beside it: Gemini's is the sum of prompt, candidates and thoughts.
+// WithThoughts returns the counts with the reasoning in the output, also where the total proves that it is beside it:
+// Gemini's is the sum of prompt, candidates and thoughts.
 func (c Counts) WithThoughts() Counts {
 	if c.Output != nil && c.Total != nil && *counted(c.Reasoning) > 0 &&
 		*c.Total == *counted(c.Input)+*counted(c.Output)+*counted(c.Reasoning) {
@@ -68,8 +86,7 @@ func counterOf(scope pcommon.InstrumentationScope) string {
 	return Text(scope.Name()) + "@" + Text(scope.Version())
 }
 
-// counted returns a count that may be absent, and is never negative nor so large that a sum of some
-// overflows.
+// counted returns a count that may be absent, and is never negative nor so large that a sum of some overflows.
 func counted(n *int64) *int64 {
 	if n == nil {
 		return new(int64)
@@ -84,25 +101,22 @@ func plus(a, b *int64) *int64 {
 	return new(*counted(a) + *counted(b))
 }
 
-// statedUsage reads the counts of a source that states each under one key, and keeps them with
-// their keys, with that of the total. A key may be "".
-func (a Attrs) statedUsage(apart fact.Apart, input, output, cacheRead, cacheWrite, reasoning,
-	total string) *fact.Usage {
-	return Counts{Input: a.IntPtr(input), Output: a.IntPtr(output), CacheRead: a.IntPtr(cacheRead),
-		CacheWrite: a.IntPtr(cacheWrite), Reasoning: a.IntPtr(reasoning),
-		Raw: statedCounts(a, input, output, cacheRead, cacheWrite, reasoning, total)}.Usage(apart)
-}
-
-// Keys of counts of tokens.
+// Keys of counts of tokens, and all of them as [countsOf] reads them.
 var (
 	inputTokens, outputTokens         = keyLists["input_tokens"], keyLists["output_tokens"]
 	cacheReadTokens, cacheWriteTokens = keyLists["cache_read_tokens"], keyLists["cache_write_tokens"]
-	reasoningTokens, totalTokens      = keyLists["reasoning_tokens"], keyLists["total_tokens"]
+	reasoningTokens                   = keyLists["reasoning_tokens"]
+
+	tokenKeys = func() (all []string) {
+		for _, of := range []string{"input", "output", "cache_read", "cache_write", "reasoning", "total"} {
+			all = append(all, strings.Join(keyLists[of+"_tokens"], " "))
+		}
+		return all
+	}()
 )
 
-// usageBasis returns how an instrumentation counts, "" where that is not known. The conventions
-// want the input to include the cache; an instrumentation that passes on what Anthropic and Bedrock
-// answer does not.
+// usageBasis returns how an instrumentation counts, "" where that is not known. The conventions want the input to
+// include the cache; an instrumentation that passes on what Anthropic and Bedrock answer does not.
 func usageBasis(scope string, a Attrs) string {
 	switch {
 	case hasPrefix(scope, "com.anthropic.sdk.", "@opentelemetry/"), scope == "gen_ai", scope == "pydantic-ai",
@@ -112,10 +126,15 @@ func usageBasis(scope string, a Attrs) string {
 		"@openlit/instrumentation-anthropic", "@openlit/instrumentation-bedrock"):
 		return fact.Mixed
 	case isStrands(a):
-		if countsCacheApart(a.Str("gen_ai.request.model", "gen_ai.response.model")) {
-			return fact.Mixed
+		// The interface by which a model is called counts what is read from the cache beside the input: Anthropic's
+		// does, and Bedrock's, whose models have the name of their maker before a dot, but not always.
+		model := strings.ToLower(a.Str("gen_ai.request.model", "gen_ai.response.model"))
+		for _, maker := range []string{"claude", "anthropic.", "amazon.", "meta.", "mistral.", "cohere.", "ai21."} {
+			if strings.Contains(model, maker) {
+				return fact.Mixed
+			}
 		}
-		return "" // the name of a model does not always have its maker's
+		return ""
 	}
 	switch strings.ToLower(a.Str("gen_ai.provider.name", "gen_ai.system")) {
 	case "openai", "azure.ai.openai", "azure_openai", "openai.chat", "openai.responses", "gcp.gemini", "gcp.gen_ai",
@@ -130,34 +149,14 @@ func isStrands(a Attrs) bool {
 	return a.Any("gen_ai.event.start_time") && a.Str("gen_ai.operation.name") != ""
 }
 
-// countsCacheApart reports whether the interface by which a model is called counts what is read
-// from the cache beside the input: Anthropic's does, and Bedrock's, whose models have the name of
-// their maker before a dot.
-func countsCacheApart(model string) bool {
-	return slices.ContainsFunc([]string{"claude", "anthropic.", "amazon.", "meta.", "mistral.", "cohere.", "ai21."},
-		func(maker string) bool { return strings.Contains(strings.ToLower(model), maker) })
-}
-
-// hasPrefix reports whether a text begins with any of some others.
-func hasPrefix(text string, prefixes ...string) bool {
-	return slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(text, prefix) })
-}
-
-// genAIUsage reads the counts of a model call or turn, nil if there are none. basis is how they are
-// counted, "" where that is not known, and counter who does.
+// genAIUsage reads the counts of a model call or turn, nil if there are none. basis is how they are counted, "" where
+// that is not known, and counter who does.
 func genAIUsage(a Attrs, basis, counter string) *fact.Usage {
-	detail := func(keys []string, key, member string) *int64 {
-		if n := a.IntPtr(keys...); n != nil {
-			return n
-		}
-		o, _ := objectOf(a.JSON("gen_ai.usage." + key))
-		return o.count(member)
-	}
-	c := Counts{Input: a.IntPtr(inputTokens...), Output: a.IntPtr(outputTokens...), Total: a.IntPtr(totalTokens...),
-		CacheRead:  detail(cacheReadTokens, "input_token_details", "cache_read"),
-		CacheWrite: detail(cacheWriteTokens, "input_token_details", "cache_creation"),
-		Reasoning:  detail(reasoningTokens, "output_token_details", "reasoning"),
-		Raw:        rawNumbers(a, "gen_ai.usage.", "llm.usage.", "ai.usage.")}
+	c := countsOf(a.IntPtr, tokenKeys...)
+	in, out := a.object("gen_ai.usage.input_token_details"), a.object("gen_ai.usage.output_token_details")
+	c.CacheRead, c.CacheWrite = cmp.Or(c.CacheRead, in.count("cache_read")), cmp.Or(c.CacheWrite, in.count("cache_creation"))
+	c.Reasoning = cmp.Or(c.Reasoning, out.count("reasoning"))
+	c.Raw = rawNumbers(a, "gen_ai.usage.", "llm.usage.", "ai.usage.")
 	switch basis {
 	case fact.Inclusive:
 		return c.WithThoughts().Usage(0)
@@ -167,13 +166,7 @@ func genAIUsage(a Attrs, basis, counter string) *fact.Usage {
 	return c.Assumed(counter)
 }
 
-// neverEnded reports whether a model call has none of what reports that it ended.
-func neverEnded(f *fact.Fact) bool {
-	return !f.Failed && !f.Aborted && f.Finish == "" && f.Usage == nil && f.ResponseID == "" && len(f.Output) == 0
-}
-
-// rawNumbers returns an object of the counts, and what else is short, under the prefixes, nil if
-// there are none.
+// rawNumbers returns an object of the counts, and what else is short, under the prefixes, nil if there are none.
 func rawNumbers(a Attrs, prefixes ...string) json.RawMessage {
 	all := object{}
 	for key, v := range a.All() {
@@ -187,15 +180,12 @@ func rawNumbers(a Attrs, prefixes ...string) json.RawMessage {
 	return encode(all)
 }
 
-// genAICost reads what a source reports that a call cost, nil where it does not or counts in
-// another currency.
+// genAICost reads what a source reports that a call cost, nil where it does not or counts in another currency.
 func genAICost(a Attrs) *float64 {
-	currency := a.Str("gen_ai.usage.cost.currency", "gen_ai.cost.currency")
-	if currency != "" && !strings.EqualFold(currency, "USD") {
+	if c := a.Str("gen_ai.usage.cost.currency", "gen_ai.cost.currency"); c != "" && !strings.EqualFold(c, "USD") {
 		return nil
 	}
-	for _, key := range []string{"gen_ai.usage.cost.amount", "gen_ai.usage.total_cost", "gen_ai.usage.cost",
-		"gen_ai.cost.amount", "gen_ai.usage.cost_usd", "operation.cost"} {
+	for _, key := range keyLists["costs"] {
 		if cost := a.Float(key); cost != nil && *cost >= 0 {
 			return cost
 		}
@@ -215,59 +205,53 @@ func (o object) count(keys ...string) *int64 {
 
 func countOf(raw json.RawMessage) *int64 {
 	var n *float64
-	if json.Unmarshal(raw, &n) != nil || n == nil {
+	switch {
+	case json.Unmarshal(raw, &n) != nil || n == nil:
 		return nil
+	case *n < 0 || *n >= 1e15:
+		return new(int64) // not a count
 	}
-	return new(int64(min(max(*n, 0), 1<<50)))
+	return new(int64(*n))
 }
 
-// ResponseUsage reads the counts of a provider's response as its interface has them: OpenAI's two,
-// Anthropic's, Gemini's and Bedrock's. The names of the counts show which one it is. It is nil if
-// there are none.
+// ResponseUsage reads the counts of a provider's response as its interface has them: OpenAI's two, Anthropic's,
+// Gemini's and Bedrock's. The names of the counts show which one it is. It is nil if there are none.
 func ResponseUsage(response object) *fact.Usage {
 	u := response.inner("usage", "usageMetadata", "usage_metadata")
-	raw, _ := json.Marshal(u)
+	var c Counts
+	var apart fact.Apart
 	switch {
 	case !u.has("prompt_tokens") && u.has("cache_read_input_tokens", "cache_creation_input_tokens"),
 		u.has("inputTokens") && response.has("output"):
-		return Counts{Input: u.count("input_tokens", "inputTokens"), Output: u.count("output_tokens", "outputTokens"),
-			CacheRead:  u.count("cache_read_input_tokens", "cacheReadInputTokens"),
-			CacheWrite: u.count("cache_creation_input_tokens", "cacheWriteInputTokens"),
-			Raw:        raw}.Usage(fact.CacheApart)
+		apart = fact.CacheApart
+		c = countsOf(u.count, "input_tokens inputTokens", "output_tokens outputTokens",
+			"cache_read_input_tokens cacheReadInputTokens", "cache_creation_input_tokens cacheWriteInputTokens")
 	case u.has("prompt_tokens", "input_tokens"):
-		asked := u.inner("prompt_tokens_details", "input_tokens_details")
-		answered := u.inner("completion_tokens_details", "output_tokens_details")
-		return Counts{Input: u.count("prompt_tokens", "input_tokens"),
-			Output: u.count("completion_tokens", "output_tokens"), CacheRead: asked.count("cached_tokens"),
-			Reasoning: answered.count("reasoning_tokens"), Raw: raw}.Usage(0)
+		c = countsOf(u.count, "prompt_tokens input_tokens", "completion_tokens output_tokens")
+		c.CacheRead = u.inner("prompt_tokens_details", "input_tokens_details").count("cached_tokens")
+		c.Reasoning = u.inner("completion_tokens_details", "output_tokens_details").count("reasoning_tokens")
 	case u.has("promptTokenCount", "candidatesTokenCount"):
-		return geminiCounts(u, raw)
+		c = geminiCounts(u)
 	}
-	return nil
+	c.Raw, _ = json.Marshal(u)
+	return c.Usage(apart)
 }
 
-// geminiCounts reads the counts of Gemini's interface, whose members may be in snake case: the
-// output excludes the thoughts, and the input the results of its own tools.
-func geminiCounts(u object, raw json.RawMessage) *fact.Usage {
-	count := func(snake string) *int64 { return countOf(adkField(u, snake)) }
-	thoughts := count("thoughts_token_count")
-	return Counts{Input: plus(count("prompt_token_count"), count("tool_use_prompt_token_count")),
-		Output: plus(count("candidates_token_count"), thoughts), CacheRead: count("cached_content_token_count"),
-		Reasoning: thoughts, Raw: raw}.Usage(0)
-}
-
-// finer returns the one of two reports of a usage that separates more, where they come to the same,
-// and else the first that is there.
-func finer(u, other *fact.Usage) *fact.Usage {
-	if u == nil ||
-		other != nil && u.Tokens.Total() == other.Tokens.Total() && other.Tokens.Buckets() > u.Tokens.Buckets() {
-		return other
+// geminiCounts reads the counts of Gemini's interface, whose members may be in snake case: the output excludes the
+// thoughts, and the input the results of its own tools.
+func geminiCounts(u object) Counts {
+	count := func(snake ...string) *int64 {
+		if len(snake) == 0 {
+			return nil
+		}
+		return countOf(adkField(u, snake[0]))
 	}
-	return u
+	return countsOf(count, "prompt_token_count+tool_use_prompt_token_count",
+		"candidates_token_count+thoughts_token_count", "cached_content_token_count", "", "thoughts_token_count")
 }
 
-// readResponse adds what a provider's own response reports beyond what a framework made of it:
-// parts that it lacks, more exact counts, which model answered.
+// readResponse adds what a provider's own response reports beyond what a framework made of it: parts that it lacks,
+// which model answered, and counts that separate more where they come to the same.
 func readResponse(f *fact.Fact, raw json.RawMessage) {
 	response, ok := objectOf(raw)
 	if !ok {
@@ -276,9 +260,18 @@ func readResponse(f *fact.Fact, raw json.RawMessage) {
 	if parts, _, ok := output(raw); ok && partsKnown(parts) > partsKnown(f.Output) {
 		f.Output = parts
 	}
-	f.Usage = finer(f.Usage, ResponseUsage(response))
+	u := ResponseUsage(response)
+	if f.Usage == nil || u != nil && u.Tokens.Total() == f.Usage.Tokens.Total() &&
+		u.Tokens.Buckets() > f.Usage.Tokens.Buckets() {
+		f.Usage = u
+	}
 	f.ResponseModel = cmp.Or(f.ResponseModel, response.str("model", "modelVersion", "model_version"))
 	f.ResponseID = cmp.Or(f.ResponseID, response.str("id", "responseId", "response_id"))
+}
+
+// neverEnded reports whether a model call has none of what reports that it ended.
+func neverEnded(f *fact.Fact) bool {
+	return !f.Failed && !f.Aborted && f.Finish == "" && f.Usage == nil && f.ResponseID == "" && len(f.Output) == 0
 }
 
 // tally is counts of tokens by what their names mean, of one source.
