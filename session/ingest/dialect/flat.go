@@ -13,8 +13,7 @@ import (
 	"github.com/agenttrace/agenttrace/session/ingest/fact"
 )
 
-// nested is a value that was spread over attributes: members are of type nested or
-// [json.RawMessage].
+// nested is a value that was spread over attributes: members are of type nested or [json.RawMessage].
 type nested map[string]any
 
 // MarshalJSON writes an array of the members whose names are numbers, if there are any.
@@ -35,9 +34,9 @@ func (n nested) MarshalJSON() ([]byte, error) {
 	return json.Marshal(list)
 }
 
-// unflatten returns the objects that are spread over attributes, with the path to each member in
-// the key: prefix.N.tool_calls.K.name. leaf returns what such an attribute, whose field is what
-// follows N, is in the object, or nil.
+// unflatten returns the objects that are spread over attributes, with the path to each member in the key:
+// prefix.N.tool_calls.K.name. leaf returns what such an attribute, whose field is what follows N, is in the object, or
+// nil.
 func unflatten(a Attrs, prefix string, leaf func(field string, v pcommon.Value) json.RawMessage) []object {
 	all := nested{}
 	for key, v := range a.All() {
@@ -67,10 +66,10 @@ func unflatten(a Attrs, prefix string, leaf func(field string, v pcommon.Value) 
 	return objectsOf(raw)
 }
 
-// FlatMessages reads messages that are spread over attributes, as OpenLLMetry writes them:
-// prefix.N.role, prefix.N.content, prefix.N.tool_calls.K.name and so on. The prefix ends in a dot,
-// and is "gen_ai.prompt." or "gen_ai.completion."; messages of the latter are by default the
-// assistant's. finish is the last finish reason that is in them.
+// FlatMessages reads messages that are spread over attributes, as OpenLLMetry writes them: prefix.N.role,
+// prefix.N.content, prefix.N.tool_calls.K.name and so on. The prefix ends in a dot, and is "gen_ai.prompt." or
+// "gen_ai.completion."; messages of the latter are by default the assistant's. finish is the last finish reason that is
+// in them.
 func FlatMessages(a Attrs, prefix string) (messages []fact.Message, finish string) {
 	r := reader{role: "user"}
 	if prefix == "gen_ai.completion." {
@@ -87,9 +86,9 @@ func FlatMessages(a Attrs, prefix string) (messages []fact.Message, finish strin
 	return messages, r.finish
 }
 
-// flatConversation reads the messages of OpenInference that are below a prefix, which ends in a
-// dot. Their members are objects with one member each, "tool_call" for example, whose values are
-// texts. Those that are empty or "null" are not there.
+// flatConversation reads the messages of OpenInference that are below a prefix, which ends in a dot. Their members are
+// objects with one member each, "tool_call" for example, whose values are texts. Those that are empty or "null" are not
+// there.
 func flatConversation(a Attrs, prefix string) (messages []fact.Message) {
 	r := reader{role: "user"}
 	for _, in := range unflatten(a, prefix, func(field string, v pcommon.Value) json.RawMessage {
@@ -113,49 +112,44 @@ func flatConversation(a Attrs, prefix string) (messages []fact.Message) {
 				calls = append(calls, call)
 			}
 		}
-		for _, content := range objectsOf(o["contents"]) {
-			if part := flatPart(content.inner("message_content")); part != nil {
+		content := o.str("content") // of a tool
+		for _, c := range objectsOf(o["contents"]) {
+			if part := flatPart(c.inner("message_content")); part != nil {
 				parts = append(parts, part)
+				content = cmp.Or(content, part.str("text"))
 			}
 		}
 		if o.has("tool_call_id") && calls == nil {
 			o["role"] = quoted("tool") // Anthropic's results are in messages of the user
 		}
-		switch {
-		case normalRole(o.str("role")) == "tool":
-			content := o.str("content")
-			for _, part := range parts {
-				content = cmp.Or(content, part.str("text"))
-			}
-			if delete(o, "content"); content != "" {
-				o["content"] = TextJSON(content)
-			}
+		switch isTool := normalRole(o.str("role")) == "tool"; {
+		case isTool && content != "":
+			o["content"] = TextJSON(content)
+		case isTool:
+			delete(o, "content")
 		case parts != nil:
 			o["content"], _ = json.Marshal(parts)
 		}
 		o["tool_calls"], _ = json.Marshal(calls)
 		if name := o.str("function_call_name"); name != "" {
-			o["function_call"], _ = json.Marshal(object{"name": quoted(name),
-				"arguments": o["function_call_arguments_json"]})
+			o["function_call"] = encode(object{"name": quoted(name), "arguments": o["function_call_arguments_json"]})
 		}
 		messages = append(messages, r.message(o)...)
 	}
 	return messages
 }
 
-// flatPart returns a part of a content, nil for none. The calls among them are in the message's
-// tool_calls as well, where alone they have their arguments.
+// flatPart returns a part of a content, nil for none. The calls among them are in the message's tool_calls as well,
+// where alone they have their arguments.
 func flatPart(content object) object {
-	url := content.inner("image").inner("image").str("url")
-	url = cmp.Or(url, content.str("image"))
-	if url != "" {
+	if url := cmp.Or(content.inner("image").inner("image").str("url"), content.str("image")); url != "" {
 		return object{"type": quoted("image"), "url": quoted(url)}
 	}
 	kind := "text"
 	switch shapes[content.str("type")] {
-	case shapeReasoning:
+	case "reasoning":
 		kind = "reasoning"
-	case shapeCall, shapeProviderCall, shapeResult:
+	case "call", "provider_call", "result":
 		return nil
 	}
 	if !content.has("text") {
@@ -164,8 +158,8 @@ func flatPart(content object) object {
 	return object{"type": quoted(kind), "text": content["text"]}
 }
 
-// flatCatalog returns the tools that a model was offered: those of OpenInference, which are JSON
-// texts, or of OpenLLMetry.
+// flatCatalog returns the tools that a model was offered: those of OpenInference, which are JSON texts, or of
+// OpenLLMetry.
 func flatCatalog(a Attrs) string {
 	var tools []json.RawMessage
 	asText := func(_ string, v pcommon.Value) json.RawMessage { return quoted(Text(v.AsString())) }
@@ -175,8 +169,7 @@ func flatCatalog(a Attrs) string {
 	asJSON := func(_ string, v pcommon.Value) json.RawMessage { return valueJSON(v) }
 	for _, o := range unflatten(a, "llm.request.functions.", asJSON) {
 		if o.has("name") {
-			raw, _ := json.Marshal(o)
-			tools = append(tools, raw)
+			tools = append(tools, encode(o))
 		}
 	}
 	raw, _ := json.Marshal(tools)

@@ -2,7 +2,6 @@ package dialect
 
 import (
 	"cmp"
-	"encoding/json"
 	"strings"
 
 	"go.opentelemetry.io/collector/pdata/pcommon"
@@ -193,19 +192,6 @@ func readGenAITool(f *fact.Fact, s *Span) {
 	}
 	f.Tool.Succeeded = s.Status().Code() == ptrace.StatusCodeOk
 	setOutput(f, output)
-}
-
-// setOutput stores what a tool answered, nil for nothing.
-func setOutput(f *fact.Fact, answered json.RawMessage) {
-	if answered == nil {
-		return
-	}
-	var p fact.Part
-	setResult(&p, answered, false)
-	f.Tool.Output, f.Tool.Denied = p.Output, p.Denied
-	if p.Error != "" {
-		f.Failed, f.Error = f.Failed || !p.Denied, cmp.Or(f.Error, p.Error)
-	}
 }
 
 // isAbort reports whether a word for how something ended means that somebody stopped it.

@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
-	"maps"
-	"slices"
 	"strings"
 
 	"go.opentelemetry.io/collector/pdata/pcommon"
@@ -214,15 +212,6 @@ func (c *conversation) readMessage(name string, o object) {
 	}
 }
 
-func firstRaw(all ...json.RawMessage) json.RawMessage {
-	for _, raw := range all {
-		if raw != nil {
-			return raw
-		}
-	}
-	return nil
-}
-
 // bodyJSON returns a record's body as JSON, nil if there is none.
 func bodyJSON(v pcommon.Value) json.RawMessage {
 	if v.Type() == pcommon.ValueTypeStr && v.Str() == "" {
@@ -279,5 +268,3 @@ func Catalog(raw json.RawMessage) string {
 	all, _ := json.Marshal(tools)
 	return string(all)
 }
-
-func sortedKeys(o object) []string { return slices.Sorted(maps.Keys(o)) }

@@ -560,10 +560,6 @@ func (g *genericReading) asked(fields ...field) []fact.Message {
 	return nil
 }
 
-func talks(messages []fact.Message) bool {
-	return slices.ContainsFunc(messages, func(m fact.Message) bool { return len(m.Parts) > 0 })
-}
-
 func (g *genericReading) answered() (parts []fact.Part, finish string) {
 	for _, f := range []field{fieldAnswer, fieldOutput} {
 		for _, v := range g.values[f] {

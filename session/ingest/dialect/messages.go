@@ -12,29 +12,23 @@ import (
 	"github.com/agenttrace/agenttrace/session/ingest/fact"
 )
 
-// Messages reads the messages of a conversation in any of the shapes in which clients write them:
-// those of the GenAI conventions, the AI SDK (model and UI messages, prompt objects), OpenAI (chat
-// and responses), Anthropic, Gemini, Bedrock, Genkit and LangChain, requests and responses that
-// hold them, plain text, one message instead of a list, and JSON in a JSON string. Which shape it
-// is, is asked of each message and each part, never of the client.
+// Messages reads the messages of a conversation in any of the shapes in which clients write them: those of the GenAI
+// conventions, the AI SDK (model and UI messages, prompt objects), OpenAI (chat and responses), Anthropic, Gemini,
+// Bedrock, Genkit and LangChain, requests and responses that hold them, plain text, one message instead of a list, and
+// JSON in a JSON string. Which shape it is, is asked of each message and each part, never of the client.
 //
-// Roles come out as user, assistant, system and tool. What has no role is the user's, unless its
-// parts can only be an assistant's or a tool's. Results of tools that are in a message of the user
-// become messages of role tool. Parts without anything in them are dropped; a message that had
-// nothing else stays, without parts. A message of the system that calls tools is the assistant's.
+// Roles come out as user, assistant, system and tool. What has no role is the user's, unless its parts can only be an
+// assistant's or a tool's. Results of tools that are in a message of the user become messages of role tool. Parts
+// without anything in them are dropped; a message that had nothing else stays, without parts. A message of the system
+// that calls tools is the assistant's.
 //
-// It is not ok when raw is nothing of all that, or was cut short: then messages is what is before
-// the cut, with as much of the last text as there is.
+// It is not ok when raw is nothing of all that, or was cut short: then messages is what is before the cut, with as much
+// of the last text as there is.
 func Messages(raw json.RawMessage) (messages []fact.Message, ok bool) {
 	r := reader{role: "user"}
 	messages, ok = r.read(raw)
-	nameResults(messages)
-	return messages, ok
-}
-
-// nameResults gives the results that name no call the ids of the calls before them, in their order:
-// OpenLIT writes the message of a tool without the call that it answers.
-func nameResults(messages []fact.Message) {
+	// OpenLIT writes the message of a tool without the call that it answers: the results that name no call get the ids
+	// of the calls before them, in their order.
 	var calls []string
 	for _, m := range messages {
 		if m.Role != "tool" {
@@ -51,13 +45,13 @@ func nameResults(messages []fact.Message) {
 			}
 		}
 	}
+	return messages, ok
 }
 
-// Output reads what a model or an agent answered, in any of the shapes that [Messages] knows: the
-// parts of all messages in order, and the last finish reason that is in them, in the source's own
-// word. Plain text is one text part. Messages of the user, and what comes before the last of them,
-// are no answer and left out, and so are those of the system, unless there is nothing else: Gemini
-// CLI calls the model so.
+// Output reads what a model or an agent answered, in any of the shapes that [Messages] knows: the parts of all messages
+// in order, and the last finish reason that is in them, in the source's own word. Plain text is one text part. Messages
+// of the user, and what comes before the last of them, are no answer and left out, and so are those of the system,
+// unless there is nothing else: Gemini CLI calls the model so.
 func Output(raw json.RawMessage) (parts []fact.Part, finish string) {
 	parts, finish, _ = output(raw)
 	return parts, finish
@@ -67,17 +61,15 @@ func Output(raw json.RawMessage) (parts []fact.Part, finish string) {
 func output(raw json.RawMessage) (parts []fact.Part, finish string, ok bool) {
 	r := reader{role: "assistant"}
 	messages, ok := r.read(raw)
-	_, parts = splitAnswer(messages)
+	asked, parts := splitAnswer(messages)
 	if parts == nil {
-		_, end := fact.UserRun(messages)
-		parts = fact.PartsOf(messages[end:])
+		parts = fact.PartsOf(messages[len(asked):])
 	}
 	return parts, r.finish, ok
 }
 
-// splitAnswer splits a conversation into what was asked and the answer, which is what follows the
-// last message of the user: a graph returns its whole state, earlier turns included. What the
-// system adds to the answer is left out.
+// splitAnswer splits a conversation into what was asked and the answer, which is what follows the last message of the
+// user: a graph returns its whole state, earlier turns included. What the system adds to the answer is left out.
 func splitAnswer(messages []fact.Message) (asked []fact.Message, answer []fact.Part) {
 	_, end := fact.UserRun(messages)
 	for _, m := range messages[end:] {
@@ -88,25 +80,24 @@ func splitAnswer(messages []fact.Message) (asked []fact.Message, answer []fact.P
 	return messages[:end:end], answer
 }
 
-// SystemInstructions returns the text of instructions that stand by themselves: a text, a list of
-// texts or parts, or a message of any role.
+// SystemInstructions returns the text of instructions that stand by themselves: a text, a list of texts or parts, or a
+// message of any role.
 func SystemInstructions(raw json.RawMessage) string {
 	r := reader{role: "system"}
 	messages, _ := r.read(raw)
 	return textOf(messages, "")
 }
 
-// recentSize is about how much of a conversation [Recent] keeps after the messages of the user, in
-// bytes of content.
+// recentSize is about how much of a conversation [Recent] keeps after the messages of the user, in bytes of content.
 const recentSize = 32 << 10
 
-// Recent returns the messages that were probably not reported before: the last consecutive messages
-// of the user and everything after them, or everything where there is none of the user. history
-// counts the others. Messages of the system are in neither, and do not part messages of the user.
+// Recent returns the messages that were probably not reported before: the last consecutive messages of the user and
+// everything after them, or everything where there is none of the user. history counts the others. Messages of the
+// system are in neither, and do not part messages of the user.
 //
-// What comes after the user's messages is kept up to some 32 KiB, the oldest going first. The last
-// message of the assistant and what comes after it are kept whatever their size, and so are the
-// user's own. The result shares the parts of messages.
+// What comes after the user's messages is kept up to some 32 KiB, the oldest going first. The last message of the
+// assistant and what comes after it are kept whatever their size, and so are the user's own. The result shares the
+// parts of messages.
 func Recent(messages []fact.Message) (recent []fact.Message, history int) {
 	talk := slices.DeleteFunc(slices.Clone(messages), func(m fact.Message) bool { return m.Role == "system" })
 	start, end := fact.UserRun(talk)
@@ -114,27 +105,23 @@ func Recent(messages []fact.Message) (recent []fact.Message, history int) {
 	size, free := 0, slices.ContainsFunc(talk[end:], answer) // free is what is kept whatever its size
 	from := len(talk)
 	for ; from > end; from-- {
-		if size += messageSize(talk[from-1]); size > recentSize && !free {
+		m := talk[from-1]
+		size += len(m.Role) + len(m.ID)
+		for i := range m.Parts {
+			p := &m.Parts[i]
+			size += len(p.Text) + len(p.CallID) + len(p.Name) + len(p.Input) + len(p.Output) + len(p.Error) +
+				len(p.MediaType) + len(p.URL) + len(p.Data)
+		}
+		if size > recentSize && !free {
 			break
 		}
-		free = free && !answer(talk[from-1])
+		free = free && !answer(m)
 	}
 	recent = slices.Concat(talk[start:end], talk[from:])
 	return recent, len(talk) - len(recent)
 }
 
-func messageSize(m fact.Message) int {
-	n := len(m.Role) + len(m.ID)
-	for i := range m.Parts {
-		p := &m.Parts[i]
-		n += len(p.Text) + len(p.CallID) + len(p.Name) + len(p.Input) + len(p.Output) + len(p.Error) +
-			len(p.MediaType) + len(p.URL) + len(p.Data)
-	}
-	return n
-}
-
-// textOf returns the text of the messages of a role, "" for all, with an empty line between any two
-// of its parts.
+// textOf returns the text of the messages of a role, "" for all, with an empty line between any two of its parts.
 func textOf(messages []fact.Message, role string) string {
 	var texts []string
 	for _, m := range messages {
@@ -147,9 +134,8 @@ func textOf(messages []fact.Message, role string) string {
 	return strings.Join(texts, "\n\n")
 }
 
-// ReadInput stores a conversation as what was asked: the recent messages in Input, the counts of
-// those before in History, Before and BeforeTurns, and the system's text in SystemPrompt where
-// nothing else has it.
+// ReadInput stores a conversation as what was asked: the recent messages in Input, the counts of those before in
+// History, Before and BeforeTurns, and the system's text in SystemPrompt where nothing else has it.
 func ReadInput(f *fact.Fact, messages []fact.Message) {
 	f.Input, f.History = Recent(messages)
 	f.CountBefore(messages)
@@ -164,6 +150,26 @@ func userMessages(text, id string) []fact.Message {
 	return []fact.Message{{Role: "user", ID: id, Parts: appendText(nil, fact.PartText, text)}}
 }
 
+func talks(messages []fact.Message) bool {
+	return slices.ContainsFunc(messages, func(m fact.Message) bool { return len(m.Parts) > 0 })
+}
+
+// knownOf weighs how much a conversation reports: its parts, and the ids of the calls in them. Parts that no rule can
+// read count for nothing.
+func knownOf(messages []fact.Message) int { return partsKnown(fact.PartsOf(messages)) }
+
+func partsKnown(parts []fact.Part) (n int) {
+	for i := range parts {
+		if parts[i].Kind != fact.PartOther {
+			n++
+		}
+		if parts[i].CallID != "" {
+			n++
+		}
+	}
+	return n
+}
+
 type reader struct {
 	// role is that of a message without a role, and without anything that shows it.
 	role string
@@ -173,10 +179,8 @@ type reader struct {
 	cut bool
 }
 
-// depth bounds how deep wrappers and encodings may be nested in each other.
-const depth = 8
-
 func (r *reader) read(raw json.RawMessage) ([]fact.Message, bool) {
+	const depth = 8 // how deep wrappers and encodings may be nested in each other
 	if raw = bytes.TrimSpace(raw); len(raw) == 0 {
 		return nil, false
 	}
@@ -198,18 +202,23 @@ func (r *reader) value(raw json.RawMessage, depth int) ([]fact.Message, bool) {
 	if raw[0] == '"' {
 		return r.text(text(raw), depth)
 	}
-	if list, ok := elements(raw); ok {
-		return r.list(list, depth)
-	}
 	if o, ok := objectOf(raw); ok {
 		return r.object(o, raw, depth)
 	}
-	return nil, false
+	list, ok := elements(raw)
+	if !ok {
+		return nil, false
+	}
+	return r.list(list, depth)
 }
 
 // text reads text that holds messages, or is one.
 func (r *reader) text(s string, depth int) ([]fact.Message, bool) {
-	if inner := strings.TrimSpace(s); inner != "" && strings.IndexByte(`[{"`, inner[0]) >= 0 {
+	inner := strings.TrimSpace(s)
+	if inner == "" {
+		return nil, true
+	}
+	if strings.IndexByte(`[{"`, inner[0]) >= 0 {
 		raw := json.RawMessage(inner)
 		cut := !json.Valid(raw)
 		if cut && inner[0] != '"' {
@@ -222,57 +231,47 @@ func (r *reader) text(s string, depth int) ([]fact.Message, bool) {
 			}
 		}
 	}
-	if strings.TrimSpace(s) == "" {
-		return nil, true
-	}
-	return []fact.Message{{Role: r.role, Parts: []fact.Part{{Kind: fact.PartText, Text: s}}}}, true
+	return []fact.Message{{Role: r.role, Parts: appendText(nil, fact.PartText, s)}}, true
 }
 
-// list reads the elements of an array. Elements without a role are parts of one message as long as
-// they can be: instructions are written so, and the items of OpenAI's responses.
-func (r *reader) list(list []json.RawMessage, depth int) ([]fact.Message, bool) {
-	var messages []fact.Message
-	read, open := len(list) == 0, false
+// list reads the elements of an array. Elements without a role are parts of one message as long as they can be:
+// instructions are written so, and the items of OpenAI's responses.
+func (r *reader) list(list []json.RawMessage, depth int) (messages []fact.Message, read bool) {
+	open := false
 	for i, raw := range list {
 		raw = bytes.TrimSpace(raw)
 		o, isObject := objectOf(raw)
-		if isObject && !o.isMessage() && !o.isWrapper() && !o.isCandidate() {
-			if r.cut && i == len(list)-1 && !o.has("type") {
-				continue
-			}
-			parts := appendPart(nil, raw)
-			if len(parts) == 0 || parts[0].Kind == fact.PartOther && !o.has("type") {
-				read = read || len(parts) == 0
-				continue
-			}
-			read = true
-			role := roleOf(parts, r.role)
-			if n := len(messages) - 1; open && messages[n].Role == role {
-				messages[n].Parts = append(messages[n].Parts, parts...)
+		if !isObject || o.isMessage() || o.isWrapper() || o.isCandidate() {
+			open = false
+			var more []fact.Message
+			var ok bool
+			if isObject {
+				more, ok = r.object(o, raw, depth-1)
 			} else {
-				messages = append(messages, fact.Message{Role: role, Parts: parts})
+				more, ok = r.value(raw, depth-1)
 			}
-			open = true
+			messages, read = append(messages, more...), read || ok
 			continue
 		}
-		open = false
-		var more []fact.Message
-		var ok bool
-		if isObject {
-			more, ok = r.object(o, raw, depth-1)
-		} else {
-			more, ok = r.value(raw, depth-1)
+		if r.cut && i == len(list)-1 && !o.has("type") {
+			continue
 		}
-		messages = append(messages, more...)
-		read = read || ok
+		parts := appendPart(nil, raw)
+		if len(parts) == 0 || parts[0].Kind == fact.PartOther && !o.has("type") {
+			read = read || len(parts) == 0
+			continue
+		}
+		read = true
+		role := roleOf(parts, r.role)
+		if n := len(messages) - 1; open && messages[n].Role == role {
+			messages[n].Parts = append(messages[n].Parts, parts...)
+		} else {
+			messages = append(messages, fact.Message{Role: role, Parts: parts})
+		}
+		open = true
 	}
-	return messages, read
+	return messages, read || len(list) == 0
 }
-
-// wrappers are the keys under which requests and responses hold messages, in the order in which
-// they are read.
-var wrappers = []string{"messages", "contents", "candidates", "choices", "generations", "message", "output",
-	"prompt", "kwargs", "data", "input"}
 
 // object reads an object: a message, a part, or what holds messages.
 func (r *reader) object(o object, raw json.RawMessage, depth int) ([]fact.Message, bool) {
@@ -286,18 +285,26 @@ func (r *reader) object(o object, raw json.RawMessage, depth int) ([]fact.Messag
 	if args, ok := elements(o["args"]); ok && len(o) == 1 && len(args) > 0 { // LangSmith: of a call with options
 		return r.value(args[0], depth-1)
 	}
-	switch {
-	case o.has("kwargs") && o.has("lc"):
-		return r.serialized(o)
-	case o.isMessage():
-		// LangChain's messages_to_dict
-		if inner := o.inner("data"); inner.has("content") && !o.has("content") {
-			if !inner.has("role") {
-				inner["role"] = o["type"]
-			}
-			return r.message(inner), true
+	switch data, serialized := o.inner("data"), o.has("kwargs") && o.has("lc"); {
+	case serialized: // by LangChain: the class names the role
+		in, ok := objectOf(o["kwargs"])
+		if !ok {
+			return nil, false
 		}
+		if class, _ := elements(o["id"]); len(class) > 0 && !in.has("role") {
+			in["role"] = class[len(class)-1]
+		}
+		return r.message(in), true
+	case !o.isMessage():
+	case data.has("content") && !o.has("content"): // by LangChain's messages_to_dict
+		if !data.has("role") {
+			data["role"] = o["type"]
+		}
+		return r.message(data), true
+	default:
 		return r.message(o), true
+	}
+	switch {
 	case o.isWrapper():
 		return r.wrapped(o, depth)
 	case o.isCandidate():
@@ -310,54 +317,39 @@ func (r *reader) object(o object, raw json.RawMessage, depth int) ([]fact.Messag
 	return []fact.Message{{Role: roleOf(parts, r.role), Parts: parts}}, true
 }
 
-// serialized reads a message in LangChain's serialized form: the class names the role.
-func (r *reader) serialized(o object) ([]fact.Message, bool) {
-	inner, ok := objectOf(o["kwargs"])
-	if !ok {
-		return nil, false
-	}
-	if class, _ := elements(o["id"]); len(class) > 0 && !inner.has("role") {
-		inner["role"] = class[len(class)-1]
-	}
-	return r.message(inner), true
-}
+// wrappers are the keys under which requests and responses hold messages, in the order in which they are read.
+var wrappers = []string{"messages", "contents", "candidates", "choices", "generations", "message", "output",
+	"prompt", "kwargs", "data", "input"}
 
-// wrapped reads a request or a response: its instructions, and the first member that holds
-// messages.
-func (r *reader) wrapped(o object, depth int) ([]fact.Message, bool) {
-	var messages []fact.Message
+// wrapped reads a request or a response: its instructions, and the first member that holds messages.
+func (r *reader) wrapped(o object, depth int) (messages []fact.Message, ok bool) {
+	defer func(was string) { r.role = was }(r.role)
+	own := r.role
+	r.role = "system"
 	for _, key := range []string{"system", "systemInstruction", "system_instruction", "instructions"} {
-		instructions, _ := r.as("system", o[key], depth-1)
-		if s := textOf(instructions, ""); s != "" {
-			messages = append(messages, fact.Message{Role: "system",
-				Parts: []fact.Part{{Kind: fact.PartText, Text: s}}})
+		instructions, _ := r.value(o[key], depth-1)
+		if parts := appendText(nil, fact.PartText, textOf(instructions, "")); parts != nil {
+			messages = append(messages, fact.Message{Role: "system", Parts: parts})
 		}
 	}
 	for _, key := range wrappers {
 		if !o.has(key) {
 			continue
 		}
-		role := r.role
+		r.role = own
 		switch key {
 		case "prompt", "input":
 			if s := text(o[key]); s != "" { // what was typed, whatever it looks like
-				return append(messages, fact.Message{Role: r.role, Parts: appendText(nil, fact.PartText, s)}), true
+				return append(messages, fact.Message{Role: own, Parts: appendText(nil, fact.PartText, s)}), true
 			}
 		case "output", "choices", "candidates", "generations":
-			role = "assistant"
+			r.role = "assistant"
 		}
-		if more, ok := r.as(role, o[key], depth-1); ok {
+		if more, ok := r.value(o[key], depth-1); ok {
 			return append(messages, more...), true
 		}
 	}
 	return messages, messages != nil
-}
-
-// as reads a value whose messages have that role by default.
-func (r *reader) as(role string, raw json.RawMessage, depth int) ([]fact.Message, bool) {
-	defer func(was string) { r.role = was }(r.role)
-	r.role = role
-	return r.value(raw, depth)
 }
 
 // message reads a message. It returns several where results of tools are among the user's parts.
@@ -375,7 +367,9 @@ func (r *reader) message(o object) []fact.Message {
 	} else if !o.has("content") && o.has("text") {
 		body = o["text"]
 	}
-	if role == "tool" && (callID != "" || !holdsResults(body)) {
+	// A content that is made of results of tools need not be taken for one.
+	isResult := func(p fact.Part) bool { return p.Kind == fact.PartResult }
+	if role == "tool" && (callID != "" || !slices.ContainsFunc(appendBody(nil, body), isResult)) {
 		p := fact.Part{Kind: fact.PartResult, CallID: callID, Name: o.str("name", "tool_name", "toolName")}
 		setResult(&p, body, o.str("status") == "error" || o.truth("is_error", "isError"))
 		parts = append(parts, p)
@@ -389,19 +383,14 @@ func (r *reader) message(o object) []fact.Message {
 		role = "assistant"
 	}
 	id := o.str("id")
-	if role != "user" {
+	if role != "user" || len(parts) == 0 {
 		return []fact.Message{{Role: role, Parts: parts, ID: id}}
 	}
-	return splitResults(parts, id)
-}
-
-// splitResults separates the user's own parts from the results of tools, which Anthropic and Gemini
-// send in the same message.
-func splitResults(parts []fact.Part, id string) []fact.Message {
+	// Anthropic and Gemini send the results of tools in the same message as the user's own parts.
 	var messages []fact.Message
 	for i := 0; i < len(parts); {
-		j, result := i+1, parts[i].Kind == fact.PartResult
-		for j < len(parts) && (parts[j].Kind == fact.PartResult) == result {
+		j, result := i+1, isResult(parts[i])
+		for j < len(parts) && isResult(parts[j]) == result {
 			j++
 		}
 		m := fact.Message{Role: "user", Parts: parts[i:j:j], ID: id}
@@ -410,9 +399,6 @@ func splitResults(parts []fact.Part, id string) []fact.Message {
 		}
 		messages = append(messages, m)
 		i = j
-	}
-	if messages == nil {
-		return []fact.Message{{Role: "user", ID: id}}
 	}
 	return messages
 }
@@ -441,7 +427,7 @@ func (r *reader) sawFinish(o object) {
 }
 
 // roles are the words for a role, in lower case.
-var roles = valuesOf("roles", func(name string) string { return name })
+var roles = meanings("roles")
 
 // normalRole returns the role that a word means, or "".
 func normalRole(word string) string {
@@ -451,23 +437,16 @@ func normalRole(word string) string {
 	return roles[strings.ToLower(word)]
 }
 
-// messageLike reports whether JSON in a string is messages rather than text that happens to be
-// JSON.
+// messageLike reports whether JSON in a string is messages rather than text that happens to be JSON.
 func messageLike(raw json.RawMessage) bool {
-	raw = bytes.TrimSpace(raw)
-	if len(raw) == 0 {
-		return false
-	}
-	if raw[0] == '[' {
-		list, ok := elements(raw)
-		return ok && (len(list) == 0 || messageLike(list[0]))
+	if list, ok := elements(bytes.TrimSpace(raw)); ok {
+		return len(list) == 0 || messageLike(list[0])
 	}
 	o, _ := objectOf(raw)
-	return o.isMessage() || o.isWrapper() || o.has("type") && shapes[o.str("type")] != 0
+	return o.isMessage() || o.isWrapper() || shapes[o.str("type")] != ""
 }
 
-// isMessage reports whether the object is a message: it has a role or parts, or is of a type that
-// is a role.
+// isMessage reports whether the object is a message: it has a role or parts, or is of a type that is a role.
 func (o object) isMessage() bool {
 	t := o.str("type")
 	switch {
@@ -480,12 +459,18 @@ func (o object) isMessage() bool {
 }
 
 // isCandidate reports whether the object is a candidate of Gemini, whose content is a message.
-func (o object) isCandidate() bool {
-	inner := o.inner("content")
-	return inner != nil && inner.isMessage()
-}
+func (o object) isCandidate() bool { return o.inner("content").isMessage() }
 
 func (o object) isWrapper() bool {
 	return o.has(wrappers[:6]...) || o.has("kwargs") && o.has("lc") ||
 		!o.has("type") && (o.has("prompt", "output") || o.has("input") && o.has("instructions", "model"))
+}
+
+// typedValue returns the value of an object that states of which type the one beside it is, as LangWatch writes inputs
+// and outputs, or nil.
+func typedValue(o object) json.RawMessage {
+	if len(o) == 2 && slices.Contains([]string{"chat_messages", "json", "list", "raw", "text"}, o.str("type")) {
+		return o.first("value")
+	}
+	return nil
 }

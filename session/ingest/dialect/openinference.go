@@ -231,27 +231,6 @@ func fillOpenInferenceInput(f *fact.Fact, a Attrs) {
 	ReadInput(f, append(messages, asked...))
 }
 
-// knownOf weighs how much a conversation reports: its parts, and the ids of the calls in them.
-// Parts that no rule can read count for nothing.
-func knownOf(messages []fact.Message) (n int) {
-	for _, m := range messages {
-		n += partsKnown(m.Parts)
-	}
-	return n
-}
-
-func partsKnown(parts []fact.Part) (n int) {
-	for i := range parts {
-		if parts[i].Kind != fact.PartOther {
-			n++
-		}
-		if parts[i].CallID != "" {
-			n++
-		}
-	}
-	return n
-}
-
 func fillOpenInferenceOutput(f *fact.Fact, a Attrs) {
 	f.Output = fact.PartsOf(flatConversation(a, "llm.output_messages."))
 	value := a.JSON("output.value")

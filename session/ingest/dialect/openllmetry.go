@@ -179,7 +179,7 @@ func responseItems(input []fact.Message, responseID string) []fact.Message {
 	}
 	for _, e := range list {
 		o, _ := objectOf(e)
-		if normalRole(o.str("role")) == "" && shapes[o.str("type")] == 0 && o.str("type") != "item_reference" {
+		if normalRole(o.str("role")) == "" && shapes[o.str("type")] == "" && o.str("type") != "item_reference" {
 			return nil
 		}
 	}

@@ -28,6 +28,25 @@ func wordsOf(section string) map[string][]string {
 	return lists
 }
 
+// meanings returns what each word of a section means: the name of its list.
+func meanings(section string) map[string]string {
+	all := make(map[string]string)
+	for name, words := range wordsOf(section) {
+		for _, word := range words {
+			all[word] = name
+		}
+	}
+	return all
+}
+
+func setOf(words ...string) map[string]bool {
+	set := make(map[string]bool, len(words))
+	for _, word := range words {
+		set[word] = true
+	}
+	return set
+}
+
 // valuesOf returns what each word of a section means: the value of the name of its list.
 func valuesOf[V any](section string, value func(name string) V) map[string]V {
 	all := make(map[string]V)

@@ -5,31 +5,13 @@ import (
 	"cmp"
 	"encoding/base64"
 	"encoding/json"
-	"slices"
 	"strings"
 
 	"github.com/agenttrace/agenttrace/session/ingest/fact"
 )
 
-type shape int
-
-const (
-	shapeText shape = iota + 1
-	shapeReasoning
-	shapeCall
-	shapeProviderCall
-	shapeResult
-	shapeFile
-	shapeSource
-	shapeCompaction
-	shapeMark // shows where something begins, and is empty
-)
-
-var (
-	shapeNames = strings.Fields("none text reasoning call provider_call result file source compaction mark")
-	// shapes are the types of parts in the field.
-	shapes = valuesOf("shapes", func(name string) shape { return shape(slices.Index(shapeNames, name)) })
-)
+// shapes are the types of parts in the field, and formats the media types of short names.
+var shapes, formats = meanings("shapes"), meanings("formats")
 
 // appendBody reads the content of a message: text, parts, one part, or JSON text that holds parts.
 func appendBody(parts []fact.Part, raw json.RawMessage) []fact.Part {
@@ -37,21 +19,18 @@ func appendBody(parts []fact.Part, raw json.RawMessage) []fact.Part {
 	if isNull(raw) {
 		return parts
 	}
-	if raw[0] == '"' {
-		s := text(raw)
-		if inner := partsInText(s); inner != nil {
-			return appendBody(parts, inner)
-		}
-		return appendText(parts, fact.PartText, s)
-	}
-	if o, ok := objectOf(raw); ok {
-		if _, isList := elements(o["parts"]); isList { // a message of Gemini in a message
-			return appendBody(parts, o["parts"])
-		}
-		return appendPart(parts, raw)
-	}
 	list, ok := elements(raw)
-	if !ok {
+	switch o, isObject := objectOf(raw); {
+	case raw[0] == '"':
+		s := text(raw)
+		if list = partsInText(s); list == nil {
+			return appendText(parts, fact.PartText, s)
+		}
+	case isObject:
+		if list, ok = elements(o["parts"]); !ok { // else it is a message of Gemini in a message
+			return appendPart(parts, raw)
+		}
+	case !ok:
 		return appendText(parts, fact.PartText, string(raw)) // a number or truth value
 	}
 	for _, e := range list {
@@ -60,24 +39,15 @@ func appendBody(parts []fact.Part, raw json.RawMessage) []fact.Part {
 	return parts
 }
 
-// partsInText returns the JSON of parts that a client has written as a text, nil when the text is
-// only a text.
-func partsInText(s string) json.RawMessage {
-	s = strings.TrimSpace(s)
-	if !strings.HasPrefix(s, "[") || !strings.HasSuffix(s, "]") {
-		return nil
-	}
-	raw := json.RawMessage(s)
-	list, ok := elements(raw)
-	if !ok || len(list) == 0 || !json.Valid(raw) {
-		return nil
-	}
+// partsInText returns the parts that a client has written as a text, nil when the text is only a text.
+func partsInText(s string) []json.RawMessage {
+	list, _ := elements(json.RawMessage(strings.TrimSpace(s)))
 	for _, e := range list {
-		if o, _ := objectOf(e); shapes[o.str("type")] == 0 {
+		if o, _ := objectOf(e); shapes[o.str("type")] == "" {
 			return nil
 		}
 	}
-	return raw
+	return list
 }
 
 func appendText(parts []fact.Part, kind, s string) []fact.Part {
@@ -87,60 +57,49 @@ func appendText(parts []fact.Part, kind, s string) []fact.Part {
 	return append(parts, fact.Part{Kind: kind, Text: s})
 }
 
-// invocation returns the part of the AI SDK that has a call with its result, and the tool's name: a
-// part of its own type, or one within a part. It returns nil for other parts.
-func invocation(o object, kind string) (in object, name string) {
-	own := strings.HasPrefix(kind, "tool-") && shapes[kind] == 0 && !strings.HasPrefix(kind, "tool-approval-")
-	switch {
-	case o.has("toolCallId") && own:
-		return o, strings.TrimPrefix(kind, "tool-")
-	case o.has("toolCallId") && kind == "dynamic-tool":
-		return o, o.str("toolName")
-	case kind == "tool-invocation":
-		in = o.inner("toolInvocation")
-		return in, in.str("toolName")
-	}
-	return nil, ""
-}
-
-// appendPart reads a part, which is several where a client keeps a call and its result in one, and
-// none where nothing is in it.
+// appendPart reads a part, which is several where a client keeps a call and its result in one, and none where nothing
+// is in it.
 func appendPart(parts []fact.Part, raw json.RawMessage) []fact.Part {
 	raw = bytes.TrimSpace(raw)
 	o, ok := objectOf(raw)
 	if !ok {
-		if s := text(raw); s != "" {
-			return appendText(parts, fact.PartText, s)
-		}
-		if len(raw) == 0 || raw[0] == '"' || raw[0] == 'n' {
-			return parts
+		if isNull(raw) || raw[0] == '"' {
+			return appendText(parts, fact.PartText, text(raw))
 		}
 		return append(parts, fact.Part{Kind: fact.PartOther, Data: bytes.Clone(raw)})
 	}
 	kind := o.str("type")
-	if in, name := invocation(o, kind); in != nil {
-		return appendInvocation(parts, in, name)
+	// The AI SDK has a call with its result as a part of its own type, or within a part.
+	name, own := strings.CutPrefix(kind, "tool-")
+	switch {
+	case o.has("toolCallId") && own && shapes[kind] == "" && !strings.HasPrefix(name, "approval-"):
+		return appendInvocation(parts, o, name)
+	case o.has("toolCallId") && kind == "dynamic-tool":
+		return appendInvocation(parts, o, o.str("toolName"))
+	case kind == "tool-invocation" && o.inner("toolInvocation") != nil:
+		in := o.inner("toolInvocation")
+		return appendInvocation(parts, in, in.str("toolName"))
 	}
 	switch shapes[kind] {
-	case shapeText:
+	case "text":
 		return appendText(parts, fact.PartText, plainText(o.first("text", "content", "refusal", "value")))
-	case shapeReasoning:
+	case "reasoning":
 		return appendText(parts, fact.PartReasoning, cmp.Or(
 			plainText(o.first("text", "content", "thinking", "reasoning", "reasoning_content")),
 			plainText(o["summary"])))
-	case shapeCall, shapeProviderCall:
-		return appendCall(parts, o, shapes[kind] == shapeProviderCall || o.truth("providerExecuted"))
-	case shapeResult:
+	case "call", "provider_call":
+		return appendCall(parts, o, shapes[kind] == "provider_call" || o.truth("providerExecuted"))
+	case "result":
 		return appendResult(parts, o)
-	case shapeFile:
+	case "file":
 		return appendFile(parts, o, raw)
-	case shapeSource:
+	case "source":
 		return append(parts, fact.Part{Kind: fact.PartSource, URL: o.str("url"), Name: o.str("title", "filename"),
 			MediaType: o.str("mediaType")})
-	case shapeCompaction:
+	case "compaction":
 		return append(parts, fact.Part{Kind: fact.PartCompaction,
 			Text: plainText(o.first("content", "text", "summary"))})
-	case shapeMark:
+	case "mark":
 		return parts
 	}
 	if kind == "" || kind == "generic" {
@@ -151,26 +110,25 @@ func appendPart(parts []fact.Part, raw json.RawMessage) []fact.Part {
 	return append(parts, fact.Part{Kind: fact.PartOther, Name: kind, Data: bytes.Clone(raw)})
 }
 
-// appendUntyped reads the parts whose members show what they are: those of Gemini, Genkit and
-// Bedrock.
+// appendUntyped reads the parts whose members show what they are: those of Gemini, Genkit and Bedrock.
 func appendUntyped(parts []fact.Part, o object) ([]fact.Part, bool) {
-	call := o.inner("functionCall", "function_call", "toolRequest", "toolUse")
-	result := o.inner("functionResponse", "function_response", "toolResponse", "toolResult")
-	file := o.inner("inlineData", "inline_data", "fileData", "file_data",
-		"media", "image", "document", "video", "audio")
-	thought := o.inner("reasoningContent")
-	switch {
-	case call != nil:
+	if call := o.inner("functionCall", "function_call", "toolRequest", "toolUse"); call != nil {
 		return appendCall(parts, call, false), true
-	case result != nil:
+	}
+	if result := o.inner("functionResponse", "function_response", "toolResponse", "toolResult"); result != nil {
 		return appendResult(parts, result), true
-	case file != nil:
+	}
+	if file := o.inner("inlineData", "inline_data", "fileData", "file_data", "media", "image", "document", "video",
+		"audio"); file != nil {
 		return appendFile(parts, file, encode(o)), true
-	case thought != nil:
+	}
+	if thought := o.inner("reasoningContent"); thought != nil {
 		if t := thought.inner("reasoningText"); t != nil {
 			thought = t
 		}
 		return appendText(parts, fact.PartReasoning, thought.str("text")), true
+	}
+	switch {
 	case o.has("reasoning"):
 		return appendText(parts, fact.PartReasoning, plainText(o["reasoning"])), true
 	case o.has("text") && o.truth("thought"):
@@ -182,14 +140,12 @@ func appendUntyped(parts []fact.Part, o object) ([]fact.Part, bool) {
 	return appendText(parts, fact.PartText, s), s != ""
 }
 
-// plainText returns the text of a text or of a list of text parts.
+// plainText returns the text of a text, of a part or of a list of either.
 func plainText(raw json.RawMessage) string {
-	if o, ok := objectOf(raw); ok {
-		return o.str("text", "content", "value")
-	}
 	list, ok := elements(raw)
 	if !ok {
-		return text(raw)
+		o, _ := objectOf(raw)
+		return cmp.Or(text(raw), o.str("text", "content", "value"))
 	}
 	var texts []string
 	for _, e := range list {
@@ -201,8 +157,7 @@ func plainText(raw json.RawMessage) string {
 	return strings.Join(texts, "\n")
 }
 
-// appendCalls reads the calls that are beside a message's content. LangChain keeps some in both
-// places.
+// appendCalls reads the calls that are beside a message's content. LangChain keeps some in both places.
 func appendCalls(parts []fact.Part, o object) []fact.Part {
 	calls := objectsOf(o["tool_calls"])
 	if len(calls) == 0 {
@@ -235,11 +190,11 @@ func callID(o object) string {
 }
 
 func appendCall(parts []fact.Part, o object, provider bool) []fact.Part {
-	fn := o.inner("function")
+	fn, kind := o.inner("function"), o.str("type")
 	p := fact.Part{Kind: fact.PartCall, CallID: callID(o), Provider: provider,
 		Name: cmp.Or(o.str("name", "toolName", "tool_name"), fn.str("name"))}
 	if p.Name == "" && provider {
-		p.Name = strings.TrimSuffix(o.str("type"), "_call")
+		p.Name = strings.TrimSuffix(kind, "_call")
 	}
 	p.Input = unwrapped(firstRaw(o.first("input", "arguments", "args", "parameters"),
 		fn.first("arguments", "args", "input"), o.first("server_tool_call", "action", "operation", "queries", "code")))
@@ -248,20 +203,19 @@ func appendCall(parts []fact.Part, o object, provider bool) []fact.Part {
 	}
 	parts = append(parts, p)
 	// A call that the provider executed may hold its own result.
-	if provider && o.str("type") == "mcp_call" && (o.has("output") || o.has("error")) {
+	if provider && kind == "mcp_call" && o.has("output", "error") {
 		return appendResult(parts, object{"call_id": o["id"], "name": o["name"], "output": o["output"],
 			"error": o["error"]})
 	}
 	return parts
 }
 
-// appendInvocation reads a call of the AI SDK's UI messages, which holds its result once there is
-// one.
+// appendInvocation reads a call of the AI SDK's UI messages, which holds its result once there is one.
 func appendInvocation(parts []fact.Part, o object, name string) []fact.Part {
-	id, provider := o.str("toolCallId"), o.truth("providerExecuted")
-	parts = append(parts, fact.Part{Kind: fact.PartCall, CallID: id, Name: name, Provider: provider,
-		Input: unwrapped(o.first("input", "args", "rawInput"))})
-	result := fact.Part{Kind: fact.PartResult, CallID: id, Name: name, Provider: provider}
+	p := fact.Part{Kind: fact.PartCall, CallID: o.str("toolCallId"), Name: name, Provider: o.truth("providerExecuted")}
+	result := p
+	p.Input, result.Kind = unwrapped(o.first("input", "args", "rawInput")), fact.PartResult
+	parts = append(parts, p)
 	switch o.str("state") {
 	case "output-available", "result":
 		setResult(&result, o.first("output", "result"), false)
@@ -289,14 +243,7 @@ func appendResult(parts []fact.Part, o object) []fact.Part {
 	return append(parts, p)
 }
 
-// holdsResults reports whether a content is made of results of tools, which then need not be taken
-// for one.
-func holdsResults(raw json.RawMessage) bool {
-	return slices.ContainsFunc(appendBody(nil, raw), func(p fact.Part) bool { return p.Kind == fact.PartResult })
-}
-
-// setResult stores what a tool answered. The AI SDK and MCP wrap it in an object that states how it
-// went.
+// setResult stores what a tool answered. The AI SDK and MCP wrap it in an object that states how it went.
 func setResult(p *fact.Part, raw json.RawMessage, failed bool) {
 	if isNull(raw) {
 		if failed {
@@ -306,20 +253,19 @@ func setResult(p *fact.Part, raw json.RawMessage, failed bool) {
 		}
 		return
 	}
-	if o, ok := objectOf(raw); ok {
-		if kind := o.str("type"); len(o) <= 3 && (o.has("value") || kind == "execution-denied") {
-			switch kind {
-			case "json", "text", "content":
-				raw = o["value"]
-			case "error-text", "error-json":
-				raw, failed = o["value"], true
-			case "execution-denied":
-				p.Denied, p.Error = true, o.str("reason")
-				return
-			}
-		} else if o.truth("isError", "is_error") && o.has("content") {
-			raw, failed = o["content"], true
+	o, _ := objectOf(raw)
+	if kind := o.str("type"); len(o) <= 3 && (o.has("value") || kind == "execution-denied") {
+		switch kind {
+		case "json", "text", "content":
+			raw = o["value"]
+		case "error-text", "error-json":
+			raw, failed = o["value"], true
+		case "execution-denied":
+			p.Denied, p.Error = true, o.str("reason")
+			return
 		}
+	} else if o.truth("isError", "is_error") && o.has("content") {
+		raw, failed = o["content"], true
 	}
 	raw = oneText(raw)
 	if failed {
@@ -327,6 +273,19 @@ func setResult(p *fact.Part, raw json.RawMessage, failed bool) {
 		return
 	}
 	p.Output = structured(raw)
+}
+
+// setOutput stores what a tool answered, nil for nothing.
+func setOutput(f *fact.Fact, answered json.RawMessage) {
+	if answered == nil {
+		return
+	}
+	var p fact.Part
+	setResult(&p, answered, false)
+	f.Tool.Output, f.Tool.Denied = p.Output, p.Denied
+	if p.Error != "" {
+		f.Failed, f.Error = f.Failed || !p.Denied, cmp.Or(f.Error, p.Error)
+	}
 }
 
 // oneText returns the text of a list that is one text part, and else what it got.
@@ -361,25 +320,23 @@ func errorText(raw json.RawMessage) string {
 // orUnreported returns the text of an error of which the source reports only that there was one.
 func orUnreported(s string) string { return cmp.Or(s, "error") }
 
-// unwrapped returns the arguments of a call, also where a text holds them. It is nil when there are
-// none.
+// unwrapped returns the arguments of a call, also where a text holds them. It is nil when there are none.
 func unwrapped(raw json.RawMessage) json.RawMessage {
-	if isNull(raw) {
-		return nil
-	}
 	raw = bytes.TrimSpace(raw)
-	if raw[0] != '"' {
-		return bytes.Clone(raw)
-	}
-	s := text(raw)
-	if strings.TrimSpace(s) == "" {
+	switch s := text(raw); {
+	case isNull(raw):
 		return nil
+	case raw[0] != '"':
+		return bytes.Clone(raw)
+	case strings.TrimSpace(s) == "":
+		return nil
+	default:
+		return TextJSON(s)
 	}
-	return TextJSON(s)
 }
 
-// structured returns a tool's output, also where a text holds it. A text that is a number or such
-// stays the text that it is.
+// structured returns a tool's output, also where a text holds it. A text that is a number or such stays the text that
+// it is.
 func structured(raw json.RawMessage) json.RawMessage {
 	if raw = bytes.TrimSpace(raw); len(raw) == 0 || raw[0] != '"' {
 		return bytes.Clone(raw)
@@ -395,9 +352,6 @@ func structured(raw json.RawMessage) json.RawMessage {
 const inlineSize = 16 << 10
 
 func appendFile(parts []fact.Part, o object, raw json.RawMessage) []fact.Part {
-	kind := o.str("type")
-	p := fact.Part{Kind: fact.PartFile, MediaType: mediaType(o),
-		Name: o.str("filename", "name", "title", "displayName", "file_name")}
 	source := []object{o}
 	for _, key := range []string{"source", "image_url", "input_audio", "audio", "file", "document", "inlineData",
 		"fileData", "media", "data"} {
@@ -405,9 +359,11 @@ func appendFile(parts []fact.Part, o object, raw json.RawMessage) []fact.Part {
 			source = append(source, in)
 		}
 	}
-	var id string
+	kind, id := o.str("type"), ""
+	p := fact.Part{Kind: fact.PartFile, Name: o.str("filename", "name", "title", "displayName", "file_name")}
 	for _, o := range source {
-		p.MediaType = cmp.Or(p.MediaType, mediaType(o))
+		p.MediaType = cmp.Or(p.MediaType, o.str("mediaType", "media_type", "mime_type", "mimeType", "contentType"),
+			formats[o.str("format")])
 		p.Name = cmp.Or(p.Name, o.str("filename", "name", "file_name"))
 		p.URL = cmp.Or(p.URL, o.str("url", "uri", "fileUri", "file_uri", "image_url", "file_url", "fileUrl"))
 		if p.URL == "" {
@@ -427,14 +383,14 @@ func appendFile(parts []fact.Part, o object, raw json.RawMessage) []fact.Part {
 			p.URL = ""
 		}
 	}
-	if p.MediaType == "" {
-		if modality := o.str("modality"); modality != "" {
-			p.MediaType = modality + "/*"
-		} else if strings.Contains(kind, "image") {
-			p.MediaType = "image/*"
-		} else if strings.Contains(kind, "audio") {
-			p.MediaType = "audio/*"
+	modality := o.str("modality")
+	for _, of := range []string{"image", "audio"} {
+		if modality == "" && strings.Contains(kind, of) {
+			modality = of
 		}
+	}
+	if p.MediaType == "" && modality != "" {
+		p.MediaType = modality + "/*"
 	}
 	if p.MediaType == "" && p.URL == "" && p.Name == "" {
 		p = fact.Part{Kind: fact.PartOther, Name: kind}
@@ -443,16 +399,6 @@ func appendFile(parts []fact.Part, o object, raw json.RawMessage) []fact.Part {
 		}
 	}
 	return append(parts, p)
-}
-
-// formats are short names of media types, of OpenAI's audio and Bedrock's images.
-var formats = map[string]string{
-	"wav": "audio/wav", "mp3": "audio/mp3", "flac": "audio/flac", "opus": "audio/opus", "png": "image/png",
-	"jpeg": "image/jpeg", "gif": "image/gif", "webp": "image/webp", "pdf": "application/pdf",
-}
-
-func mediaType(o object) string {
-	return cmp.Or(o.str("mediaType", "media_type", "mime_type", "mimeType", "contentType"), formats[o.str("format")])
 }
 
 // dataURL returns bytes in base64, or text, as a data: URL. The caller drops what is too long.
