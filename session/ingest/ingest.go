@@ -152,7 +152,7 @@ func (i *Ingester) traces(ctx context.Context, td ptrace.Traces, meant func(ptra
 				b.problems = b.problems[:0]
 				name, ok := b.attributeSpan(s, scope, resource)
 				b.count(&r, name, ok)
-				if name == "" && b.foreign.Has(dialect.MarkOther) || name == dialect.Generic {
+				if name == "" && b.foreign.HasOther() || name == dialect.Generic {
 					r.unrecognized(scope, ScopeCounts{Spans: 1}, ok)
 				}
 				b.explain(&r, "span", s.Name(), s.SpanID())

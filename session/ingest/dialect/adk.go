@@ -33,7 +33,7 @@ func isADK(s *Span) bool {
 	if s.Scope.Name() == adkScope {
 		return true
 	}
-	if !s.Has(MarkADK) {
+	if !s.Has("gcp") {
 		return false
 	}
 	return s.Attrs().Any(adkPrefix+"invocation_id", adkPrefix+"event_id", adkPrefix+"llm_request")

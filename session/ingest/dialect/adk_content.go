@@ -206,7 +206,7 @@ func adkPermission(s *Span, out *Emitter, id string, decision fact.Decision) {
 // readADKRecord reads the records of the generic convention, and those of one message, whose body
 // has Gemini's content where the convention has none.
 func readADKRecord(r *Record, out *Emitter) {
-	if !messageEvent(r.Event) {
+	if !HasMessage(r) {
 		before := len(out.All)
 		readGenAIRecord(r, out)
 		for i := before; i < len(out.All); i++ {

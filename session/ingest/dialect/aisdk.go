@@ -49,10 +49,10 @@ func aiOperation(s *Span) string {
 // isAISDK reports whether the span is of either family: an application may pass a tracer with a
 // scope of its own.
 func isAISDK(s *Span) bool {
-	if s.Scope.Name() == "gen_ai" && s.Has(MarkGenAI) {
+	if s.Scope.Name() == "gen_ai" && s.Has("gen_ai") {
 		return true
 	}
-	return s.Has(MarkAI) && (s.Has(MarkGenAI) || aiOperation(s) != "")
+	return s.Has("ai") && (s.Has("gen_ai") || aiOperation(s) != "")
 }
 
 func readAISDK(s *Span, out *Emitter) {
@@ -237,39 +237,4 @@ func readAISettings(f *fact.Fact, a Attrs) {
 			"ai.settings.topK", "ai.settings.seed", "ai.schema.name")
 	}
 	addExtra(f, a, keys...)
-}
-
-// aboutOf returns the session attributes of a fact, which are added if it has none.
-func aboutOf(f *fact.Fact) *fact.SessionAttrs {
-	if f.SessionAttrs == nil {
-		f.SessionAttrs = new(fact.SessionAttrs)
-	}
-	return f.SessionAttrs
-}
-
-// setUser stores whose session a fact is of, unless the id is "".
-func setUser(f *fact.Fact, id string) {
-	if id != "" {
-		aboutOf(f).UserID = id
-	}
-}
-
-// addExtra adds attributes to a fact's Extra under their own keys. Empty values are left out.
-func addExtra(f *fact.Fact, a Attrs, keys ...string) {
-	for _, key := range keys {
-		switch raw := a.JSON(key); string(raw) {
-		case "", "null", `""`, "{}", "[]":
-		default:
-			setExtra(f, Text(key), raw)
-		}
-	}
-}
-
-func setExtra(f *fact.Fact, key string, value json.RawMessage) {
-	o, ok := objectOf(f.Extra)
-	if !ok {
-		o = object{}
-	}
-	o[key] = value
-	f.Extra = encode(o)
 }

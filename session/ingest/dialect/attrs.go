@@ -177,6 +177,22 @@ func (a Attrs) Last(keys ...string) (last string) {
 	return last
 }
 
+// below returns the attributes whose keys begin with a prefix by what follows it. Keys of sessions, some others and
+// what is long are left out.
+func (a Attrs) below(prefix string, without ...string) object {
+	all := object{}
+	for key := range a.All() {
+		name, ok := strings.CutPrefix(key, prefix)
+		if !ok || slices.Contains(without, name) || slices.Contains(SessionKeys, key) {
+			continue
+		}
+		if raw := a.JSON(key); raw != nil && len(raw) <= 4096 {
+			all[name] = raw
+		}
+	}
+	return all
+}
+
 // Text repairs what no column can hold: invalid UTF-8 and NUL become U+FFFD.
 func Text(s string) string {
 	if utf8.ValidString(s) && strings.IndexByte(s, 0) < 0 {

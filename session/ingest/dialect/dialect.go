@@ -8,13 +8,18 @@ package dialect
 
 import (
 	"cmp"
+	"encoding/json"
+	"iter"
+	"math"
 	"slices"
 	"strings"
+	"time"
 
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/plog"
 	"go.opentelemetry.io/collector/pdata/ptrace"
 
+	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/ingest/fact"
 )
 
@@ -47,26 +52,10 @@ type Dialect struct {
 	Threads bool
 }
 
-// Table names every dialect. The first that recognizes a span or record reads it, so clients come
-// before the conventions that they build on.
-var Table = []Dialect{
-	claudeCode,
-	codex,
-	geminiCLI,
-	qwenCode,
-	openCode,
-	mastra,
-	voltAgent,
-	adk,
-	openInference,
-	langSmith,
-	openLLMetry,
-	aiSDK,
-	genkit,
-	genAI,
-	langfuse,
-	generic,
-}
+// Table names every dialect. The first that recognizes a span or record reads it, so clients come before the conventions
+// that they build on.
+var Table = []Dialect{claudeCode, codex, geminiCLI, qwenCode, openCode, mastra, voltAgent, adk, openInference, langSmith,
+	openLLMetry, aiSDK, genkit, genAI, langfuse, generic}
 
 // HasThreads reports whether the sub-agents of the dialect have sessions of their own names.
 func HasThreads(name string) bool {
@@ -94,54 +83,50 @@ func OfRecord(r *Record) *Dialect {
 	return nil
 }
 
-// AttrFamilies state which families of attributes a span or record has: the prefix of a key up to
-// its first dot or colon, where it is one that a dialect asks for.
-type AttrFamilies uint32
-
-// Families of attributes.
-const (
-	MarkGenAI         AttrFamilies = 1 << iota // gen_ai.
-	MarkAI                                     // ai.
-	MarkOpenInference                          // openinference.span.kind
-	MarkLLM                                    // llm.
-	MarkTraceloop                              // traceloop.
-	MarkGenkit                                 // genkit:
-	MarkMastra                                 // mastra.
-	MarkADK                                    // gcp.vertex.agent.
-	MarkMCP                                    // mcp.
-	MarkLangSmith                              // langsmith.
-	MarkLangfuse                               // langfuse.
-	MarkVoltAgent                              // entity. and voltagent.
-	MarkOrdinary                               // of a program that is no agent
-	MarkOther                                  // none of these
-)
-
-var families = byWord(map[AttrFamilies]string{
-	MarkGenAI: "gen_ai", MarkAI: "ai", MarkOpenInference: "openinference", MarkLLM: "llm", MarkTraceloop: "traceloop",
-	MarkGenkit: "genkit", MarkMastra: "mastra", MarkADK: "gcp", MarkMCP: "mcp", MarkLangSmith: "langsmith",
-	MarkLangfuse: "langfuse", MarkVoltAgent: "entity voltagent",
-	MarkOrdinary: strings.Join(wordsOf("ordinary")["families"], " "),
-})
-
 // Span is a span with its scope and resource. It is read, never changed.
 type Span struct {
 	ptrace.Span
 	Scope    pcommon.InstrumentationScope
 	Resource pcommon.Resource
-	// AttrFamilies are the families of the span's attributes.
-	AttrFamilies AttrFamilies
+	families uint32 // bits of those of its attributes
 }
 
 // NewSpan looks at the span's attributes once for all dialects.
 func NewSpan(s ptrace.Span, scope pcommon.InstrumentationScope, resource pcommon.Resource) Span {
-	return Span{Span: s, Scope: scope, Resource: resource, AttrFamilies: marksOf(s.Attributes())}
+	var families uint32
+	for key := range s.Attributes().All() {
+		families |= familyBit(family(key))
+	}
+	return Span{Span: s, Scope: scope, Resource: resource, families: families}
 }
+
+// conventions are the families of attributes that dialects look for: the first words of their keys.
+var conventions = strings.Fields(`gen_ai ai openinference llm traceloop genkit mastra gcp mcp langsmith langfuse entity
+	voltagent`)
+
+// otherFamily is the bit of the families that no dialect looks for and that programs other than agents do not have.
+const otherFamily = 1
+
+func familyBit(family string) uint32 {
+	if ordinary[family] {
+		return 0
+	}
+	return otherFamily << (slices.Index(conventions, family) + 1)
+}
+
+// family returns the first word of a key, or "" when neither a dot nor a colon parts it from a rest.
+func family(key string) string { return key[:max(0, strings.IndexAny(key, ".:"))] }
 
 // Attrs are the span's attributes.
 func (s *Span) Attrs() Attrs { return Attrs{s.Attributes()} }
 
 // Has reports whether the span has attributes of any of the families.
-func (s *Span) Has(m AttrFamilies) bool { return s.AttrFamilies&m != 0 }
+func (s *Span) Has(families ...string) bool {
+	return slices.ContainsFunc(families, func(f string) bool { return s.families&familyBit(f) != 0 })
+}
+
+// HasOther reports whether the span has attributes of which nothing is known.
+func (s *Span) HasOther() bool { return s.families&otherFamily != 0 }
 
 // Record is a log record with its scope and resource. It is read, never changed.
 type Record struct {
@@ -162,18 +147,6 @@ func NewRecord(r plog.LogRecord, scope pcommon.InstrumentationScope, resource pc
 // Attrs are the record's attributes.
 func (r *Record) Attrs() Attrs { return Attrs{r.Attributes()} }
 
-func marksOf(m pcommon.Map) AttrFamilies {
-	var marks AttrFamilies
-	for key := range m.All() {
-		if known := families[family(key)]; known != 0 {
-			marks |= known
-		} else {
-			marks |= MarkOther
-		}
-	}
-	return marks
-}
-
 // Emitter collects what a span or record reports.
 type Emitter struct {
 	All []fact.Fact
@@ -181,8 +154,8 @@ type Emitter struct {
 	base fact.Fact
 }
 
-// Add returns a new fact, to be filled in. It has the identity, times, status and session of the
-// span or record at hand. It is valid until the next call.
+// Add returns a new fact, to be filled in. It has the identity, times, status and session of the span or record at
+// hand. It is valid until the next call.
 func (f *Emitter) Add(kind fact.Kind) *fact.Fact {
 	f.All = append(f.All, f.base)
 	added := &f.All[len(f.All)-1]
@@ -190,8 +163,149 @@ func (f *Emitter) Add(kind fact.Kind) *fact.Fact {
 	return added
 }
 
-// Problem notes what is wrong with the span or record at hand, on every fact that is added after
-// it.
+// Problem notes what is wrong with the span or record at hand, on every fact that is added after it.
 func (f *Emitter) Problem(problems ...string) {
 	f.base.Problems = slices.Concat(f.base.Problems, problems)
+}
+
+// OpenSpan begins the facts of a span.
+func (f *Emitter) OpenSpan(d *Dialect, s *Span, keys *Keys) {
+	base := fact.Fact{Dialect: d.Name, Name: Text(s.Name()), TraceID: s.TraceID().String(),
+		SpanID: s.SpanID().String(), ParentID: s.ParentSpanID().String(), Start: Nanos(s.StartTimestamp()),
+		End: Nanos(s.EndTimestamp()), Failed: s.Status().Code() == ptrace.StatusCodeError}
+	if base.Failed {
+		base.Error = Text(s.Status().Message())
+		for a := range exceptions(s.Span) {
+			base.ErrorType = a.Str("exception.type")
+			base.Error = cmp.Or(base.Error, a.Str("exception.message"))
+		}
+		base.ErrorType = cmp.Or(s.Attrs().Str("error.type"), base.ErrorType)
+		base.Error = withoutStack(base.Error)
+	}
+	f.open(base, s.DroppedAttributesCount(), keys, s.Attributes(), s.Scope, s.Resource)
+}
+
+// OpenRecord begins the facts of a log record.
+func (f *Emitter) OpenRecord(d *Dialect, r *Record, keys *Keys) {
+	at := cmp.Or(Nanos(r.Timestamp()), Nanos(r.ObservedTimestamp()))
+	base := fact.Fact{Dialect: d.Name, Name: Text(r.Event), TraceID: r.TraceID().String(), SpanID: r.SpanID().String(),
+		Start: at, End: at}
+	f.open(base, r.DroppedAttributesCount(), keys, r.Attributes(), r.Scope, r.Resource)
+}
+
+func (f *Emitter) open(base fact.Fact, dropped uint32, keys *Keys, attrs pcommon.Map,
+	scope pcommon.InstrumentationScope, resource pcommon.Resource) {
+	base.Start = cmp.Or(base.Start, base.End)
+	base.End = max(base.Start, base.End)
+	base.Session, base.SessionKey, base.SessionRank = keys.Find(attrs, scope.Attributes(), resource.Attributes())
+	if f.base = base; dropped > 0 {
+		f.Problem("attributes were dropped before export")
+	}
+}
+
+// stamp takes a record's time from its attribute event.timestamp where it has one: it is when the event was, while the
+// record's own time may be unset, or when it was handed to the exporter.
+func (f *Emitter) stamp(a Attrs) {
+	t, err := time.Parse(time.RFC3339Nano, a.Str("event.timestamp"))
+	if err == nil && t.Year() >= 2000 && t.Year() <= 2100 {
+		f.base.Start, f.base.End = t.UnixNano(), t.UnixNano()
+	}
+}
+
+// exceptions are the attributes of a span's exceptions.
+func exceptions(s ptrace.Span) iter.Seq[Attrs] {
+	return func(yield func(Attrs) bool) {
+		for _, e := range s.Events().All() {
+			if e.Name() == "exception" && !yield(Attrs{e.Attributes()}) {
+				return
+			}
+		}
+	}
+}
+
+// withoutStack cuts the stack off an error's text, where an instrumentation has added one: it is for developers of the
+// agent, and long. "M\n\nError: M" is M.
+func withoutStack(text string) string {
+	message := text
+	for _, mark := range []string{"\n    at ", "Traceback (most recent call last):"} {
+		if before, _, found := strings.Cut(message, mark); found {
+			message = strings.TrimSpace(before)
+		}
+	}
+	before, again, twice := strings.Cut(message, "\n\n")
+	if twice && message != text && before != "" && strings.HasSuffix(again, before) {
+		message = before
+	}
+	return cmp.Or(message, text)
+}
+
+// Nanos returns a time in Unix nanoseconds, or 0 when it is not credible.
+func Nanos(t pcommon.Timestamp) int64 {
+	if t > math.MaxInt64 || !session.Credible(int64(t)/1e6) {
+		return 0
+	}
+	return int64(t)
+}
+
+// Service is the name of the program that emits, where it was given one.
+func Service(resource pcommon.Resource) string {
+	name := Attrs{resource.Attributes()}.Str("service.name")
+	if strings.HasPrefix(name, "unknown_service") {
+		return ""
+	}
+	return name
+}
+
+// clientOf names the program that emits, and its version.
+func clientOf(resource pcommon.Resource, name, version string) string {
+	r := Attrs{resource.Attributes()}
+	return strings.TrimSpace(cmp.Or(r.Str("service.name"), name) + " " + cmp.Or(r.Str("service.version"), version))
+}
+
+// aboutOf returns the session attributes of a fact, which are added if it has none.
+func aboutOf(f *fact.Fact) *fact.SessionAttrs {
+	if f.SessionAttrs == nil {
+		f.SessionAttrs = new(fact.SessionAttrs)
+	}
+	return f.SessionAttrs
+}
+
+// setUser stores whose session a fact is of, unless the id is "".
+func setUser(f *fact.Fact, id string) {
+	if id != "" {
+		aboutOf(f).UserID = id
+	}
+}
+
+// addExtra adds attributes to a fact's Extra under their own keys. Empty values are left out.
+func addExtra(f *fact.Fact, a Attrs, keys ...string) {
+	for _, key := range keys {
+		switch raw := a.JSON(key); string(raw) {
+		case "", "null", `""`, "{}", "[]":
+		default:
+			setExtra(f, Text(key), raw)
+		}
+	}
+}
+
+func setExtra(f *fact.Fact, key string, value json.RawMessage) {
+	o, ok := objectOf(f.Extra)
+	if !ok {
+		o = object{}
+	}
+	o[key] = value
+	f.Extra = encode(o)
+}
+
+// problemIfCut notes a value that begins as JSON and does not end as such.
+func problemIfCut(out *Emitter, what string, raw json.RawMessage) bool {
+	s := text(raw)
+	if len(s) < 2 || !hasPrefix(s, "{", "[", `"`) || json.Valid([]byte(s)) {
+		return false
+	}
+	if last := s[len(s)-1]; s[0] == '{' && last == '}' || s[0] == '[' && last == ']' {
+		return false // a text in brackets
+	}
+	out.Problem(what + " is no JSON: it may have been cut before export")
+	return true
 }

@@ -1,7 +1,9 @@
 package dialect
 
 import (
+	"bytes"
 	"cmp"
+	"encoding/json"
 	"strings"
 
 	"go.opentelemetry.io/collector/pdata/pcommon"
@@ -11,59 +13,61 @@ import (
 	"github.com/agenttrace/agenttrace/session/ingest/fact"
 )
 
-// genAI reads the GenAI conventions of OpenTelemetry in their versions so far, with the keys that
-// clients use beside them. It is one of the last in the table and so reads agents that no client's
-// dialect recognizes.
+// genAI reads the GenAI conventions of OpenTelemetry in their versions so far, with the keys that clients use beside
+// them. It is one of the last in the table and so reads agents that no client's dialect recognizes.
 var genAI = Dialect{
 	Name:       "gen-ai",
 	Title:      "OpenTelemetry GenAI conventions",
-	Spans:      isGenAI,
+	Spans:      func(s *Span) bool { return s.Has("gen_ai", "mcp") && genAIKind(s) != "" },
 	Records:    isGenAIRecord,
 	ReadSpan:   readGenAI,
 	ReadRecord: readGenAIRecord,
 }
 
-// operations are the values of gen_ai.operation.name and what they report. What maps to nothing is
-// not part of a session.
-var operations = valuesOf("operations", func(name string) fact.Kind {
-	if name == "none" {
-		return ""
-	}
-	return fact.Kind(name)
-})
+var operations = meanings("operations")
 
-// isGenAI reports whether the span is part of an agent's work. A single attribute of the family on
-// a span of something else does not make it one.
-func isGenAI(s *Span) bool { return s.Has(MarkGenAI|MarkMCP) && genAIKind(s) != "" }
+// operationKind returns what a value of gen_ai.operation.name reports, "" where it is not part of a session.
+func operationKind(operation string) (kind fact.Kind, known bool) {
+	name, known := operations[operation]
+	return fact.Kind(strings.TrimPrefix(name, "none")), known
+}
 
-// genAIKind returns what a span reports, "" for nothing.
+// Keys of what a span reports of a tool call, the convention's first, and of an agent.
+var (
+	toolCallIDs, toolInputs, toolOutputs = keyLists["tool_call_ids"], keyLists["tool_inputs"], keyLists["tool_outputs"]
+	agentNames                           = []string{"gen_ai.agent.name", "gen_ai.agent.id"}
+)
+
+// genAIKind returns what a span reports, "" for nothing, also where a single attribute of the family is on a span of
+// something else.
 //
-// Of a tool call by MCP there may be the client's span and the span of the tool around it: without
-// the id of the call, which joins the two, the client's is only a step. The server's always is,
-// because it reports a call that some client makes.
+// Of a tool call by MCP there may be the client's span and the span of the tool around it: without the id of the call,
+// which joins the two, the client's is only a step. The server's always is, because it reports a call that some client
+// makes.
 func genAIKind(s *Span) fact.Kind {
 	a := s.Attrs()
 	method := a.Str("mcp.method.name")
-	if method != "" && (s.Kind() == ptrace.SpanKindServer || s.Kind() == ptrace.SpanKindClient) {
+	if client := s.Kind() == ptrace.SpanKindClient; method != "" && (client || s.Kind() == ptrace.SpanKindServer) {
 		switch {
 		case method != "tools/call":
 			return ""
-		case s.Kind() == ptrace.SpanKindClient && a.Str(toolCallIDs...) != "":
+		case client && a.Str(toolCallIDs...) != "":
 			return fact.ToolCall
 		}
 		return fact.Step
 	}
 	operation := a.Str("gen_ai.operation.name")
-	if kind, known := operations[operation]; known {
-		if kind == fact.Step && a.Str(toolCallIDs...) != "" {
-			return fact.ToolCall
-		}
+	kind, known := operationKind(operation)
+	switch {
+	case known && kind == fact.Step && a.Str(toolCallIDs...) != "":
+		return fact.ToolCall
+	case known:
 		return kind
 	}
-	if kind := genAIKindOf(s, a); kind != "" || operation == "" {
-		return kind
+	if kind = genAIKindOf(s, a); kind == "" && operation != "" {
+		return fact.Step
 	}
-	return fact.Step
+	return kind
 }
 
 // genAIKindOf reports what a span reports by the attributes that it has.
@@ -76,7 +80,7 @@ func genAIKindOf(s *Span, a Attrs) fact.Kind {
 		return fact.ToolCall
 	case has("pydantic_ai.all_messages", "all_messages_events"):
 		return fact.Turn
-	case has("gen_ai.agent.name", "gen_ai.agent.id") && has("gen_ai.input.messages", "gen_ai.output.messages") &&
+	case has(agentNames...) && has("gen_ai.input.messages", "gen_ai.output.messages") &&
 		!has("gen_ai.response.id", "gen_ai.response.finish_reasons"):
 		return fact.Turn
 	case has("gen_ai.input.messages", "gen_ai.output.messages", "gen_ai.prompt", "gen_ai.completion",
@@ -85,12 +89,12 @@ func genAIKindOf(s *Span, a Attrs) fact.Kind {
 	case has("gen_ai.request.model", "gen_ai.response.model") && (has(inputTokens...) || has(outputTokens...) ||
 		has("gen_ai.response.finish_reasons", "gen_ai.response.id")):
 		return fact.ModelCall
+	case !has("gen_ai.request.model", "gen_ai.system", "gen_ai.provider.name"):
+		return ""
 	}
-	if has("gen_ai.request.model", "gen_ai.system", "gen_ai.provider.name") {
-		for _, e := range s.Events().All() {
-			if messageEvent(e.Name()) {
-				return fact.ModelCall
-			}
+	for _, e := range s.Events().All() {
+		if messageEvents[e.Name()] {
+			return fact.ModelCall
 		}
 	}
 	return ""
@@ -98,30 +102,26 @@ func genAIKindOf(s *Span, a Attrs) fact.Kind {
 
 // readGenAI gives the fact of a span, and one more of the compaction that a model call reports.
 func readGenAI(s *Span, out *Emitter) {
-	kind := genAIKind(s)
-	if kind == "" {
-		return
-	}
 	a := s.Attrs()
-	if kind == fact.Step {
+	switch kind := genAIKind(s); kind {
+	case "":
+	case fact.Step:
 		f := out.Add(kind)
-		f.Agent = a.Str("gen_ai.agent.name", "gen_ai.agent.id")
+		f.Agent = a.Str(agentNames...)
 		// The AI SDK is the one that ends the work of every agent in steps.
 		f.RequiresTurn = s.Scope.Name() == "gen_ai" && a.Str("gen_ai.operation.name") == "agent_step"
 		readFailure(f, s)
-		return
-	}
-	if kind == fact.ToolCall {
+	case fact.ToolCall:
 		f := out.Add(kind)
 		readGenAITool(f, s)
 		readFailure(f, s)
-		return
+	default:
+		addGenAI(s, out, kind, true)
 	}
-	addGenAI(s, out, kind, true)
 }
 
-// addGenAI adds the fact of a model call or a turn that the conventions describe, and before it one
-// of the compaction that a model call reports. Its content may be in events.
+// addGenAI adds the fact of a model call or a turn that the conventions describe, and before it one of the compaction
+// that a model call reports. Its content may be in events.
 func addGenAI(s *Span, out *Emitter, kind fact.Kind, events bool) *fact.Fact {
 	a := s.Attrs()
 	var c conversation
@@ -132,7 +132,12 @@ func addGenAI(s *Span, out *Emitter, kind fact.Kind, events bool) *fact.Fact {
 	if events && a.True("gen_ai.conversation.compacted") && kind == fact.ModelCall {
 		f := out.Add(fact.Compaction)
 		clearFailure(f)
-		f.Compacted = &fact.Compacted{Summary: c.summary()}
+		f.Compacted = new(fact.Compacted)
+		for _, p := range fact.PartsOf(c.input) {
+			if p.Kind == fact.PartCompaction {
+				f.Compacted.Summary = p.Text
+			}
+		}
 	}
 	f := out.Add(kind)
 	c.fill(f)
@@ -143,7 +148,7 @@ func addGenAI(s *Span, out *Emitter, kind fact.Kind, events bool) *fact.Fact {
 
 // readGenAICall reads the attributes of a model call or a turn that are no content.
 func readGenAICall(f *fact.Fact, scope pcommon.InstrumentationScope, a Attrs) {
-	f.Agent = a.Str("gen_ai.agent.name", "gen_ai.agent.id", "gen_ai.workflow.name")
+	f.Agent = cmp.Or(a.Str(agentNames...), a.Str("gen_ai.workflow.name"))
 	f.Model = genAIModel(a)
 	if f.Usage = genAIUsage(a, usageBasis(scope.Name(), a), counterOf(scope)); f.Usage != nil {
 		f.Usage.Lifetime = f.Kind == fact.Turn && isStrands(a)
@@ -155,10 +160,9 @@ func readGenAICall(f *fact.Fact, scope pcommon.InstrumentationScope, a Attrs) {
 	f.Finish = cmp.Or(a.Last("anthropic.message.stop_reason", "gen_ai.response.finish_reasons",
 		"gen_ai.response.finish_reason"), f.Finish)
 	status := a.Str("gen_ai.response.status")
-	f.Aborted = f.Aborted || isAbort(status)
-	f.Failed = f.Failed || status == "failed"
+	f.Aborted, f.Failed = f.Aborted || isAbort(status), f.Failed || status == "failed"
 	extra := object{}
-	for _, key := range extras {
+	for _, key := range keyLists["extras"] {
 		if v, ok := a.Value(key); ok && len(v.AsString()) <= 256 {
 			extra[key] = valueJSON(v)
 		}
@@ -166,31 +170,23 @@ func readGenAICall(f *fact.Fact, scope pcommon.InstrumentationScope, a Attrs) {
 	f.Extra = encode(extra)
 }
 
-// extras are what no field of a fact holds and a person may ask for.
-var extras = keyLists["extras"]
-
-// Keys of what a span reports of a tool call, the convention's first.
-var toolCallIDs, toolInputs, toolOutputs = keyLists["tool_call_ids"], keyLists["tool_inputs"], keyLists["tool_outputs"]
-
 func readGenAITool(f *fact.Fact, s *Span) {
 	a := s.Attrs()
-	f.Agent = a.Str("gen_ai.agent.name", "gen_ai.agent.id")
-	f.CallID = a.Str(toolCallIDs...)
-	f.Tool = &fact.Tool{Name: a.Str("gen_ai.tool.name"), Input: unwrapped(a.JSON(toolInputs...))}
+	f.Agent, f.CallID = a.Str(agentNames...), a.Str(toolCallIDs...)
+	f.Tool = &fact.Tool{Name: a.Str("gen_ai.tool.name"), Input: unwrapped(a.JSON(toolInputs...)),
+		Succeeded: s.Status().Code() == ptrace.StatusCodeOk}
 	if name, ok := strings.CutPrefix(f.Name, "execute_tool "); ok && f.Tool.Name == "" {
 		f.Tool.Name = name
 	}
 	output := a.JSON(toolOutputs...)
 	for _, e := range s.Events().All() { // Strands reports a tool by the events of a model call
-		ea := Attrs{e.Attributes()}
-		switch e.Name() {
+		switch ea := (Attrs{e.Attributes()}); e.Name() {
 		case "gen_ai.tool.message":
 			f.Tool.Input = firstRaw(f.Tool.Input, unwrapped(ea.JSON("content")))
 		case "gen_ai.choice":
 			output = firstRaw(output, ea.JSON("message", "content"))
 		}
 	}
-	f.Tool.Succeeded = s.Status().Code() == ptrace.StatusCodeOk
 	setOutput(f, output)
 }
 
@@ -201,29 +197,26 @@ func isAbort(word string) bool { return fact.FinishReason(word) == "abort" }
 func clearFailure(f *fact.Fact) { f.Failed, f.Error, f.ErrorType = false, "", "" }
 
 // aborts are the types of errors that report that somebody stopped the work.
-var aborts = map[string]bool{
-	"AbortError": true, "CancelledError": true, "asyncio.CancelledError": true,
-	"asyncio.exceptions.CancelledError": true, "concurrent.futures._base.CancelledError": true,
-	"context.Canceled": true, "context canceled": true, "canceled": true, "cancelled": true,
-	"KeyboardInterrupt": true, "OperationCanceledException": true, "System.OperationCanceledException": true,
-	"System.Threading.Tasks.TaskCanceledException": true,
-}
+var aborts = setOf(strings.Fields(`AbortError CancelledError asyncio.CancelledError asyncio.exceptions.CancelledError
+		concurrent.futures._base.CancelledError context.Canceled canceled cancelled KeyboardInterrupt
+		OperationCanceledException System.OperationCanceledException System.Threading.Tasks.TaskCanceledException`)...)
 
-// readFailure reads an error that the span's status does not report. An exception alone is not an
-// error: it may have been handled.
+// readFailure reads an error that the span's status does not report. An exception alone is not an error: it may have
+// been handled.
 func readFailure(f *fact.Fact, s *Span) {
-	if t := s.Attrs().Str("error.type"); t != "" && !f.Failed && s.Status().Code() != ptrace.StatusCodeOk {
+	a := s.Attrs()
+	if t := a.Str("error.type"); t != "" && !f.Failed && s.Status().Code() != ptrace.StatusCodeOk {
 		f.Failed, f.ErrorType = true, t
 	}
 	if !f.Failed {
 		return
 	}
-	for a := range exceptions(s.Span) {
-		f.Error = cmp.Or(f.Error, a.Str("exception.message"))
-		f.ErrorType = cmp.Or(f.ErrorType, a.Str("exception.type"))
+	for e := range exceptions(s.Span) {
+		f.Error = cmp.Or(f.Error, e.Str("exception.message"))
+		f.ErrorType = cmp.Or(f.ErrorType, e.Str("exception.type"))
 	}
-	f.Error = cmp.Or(f.Error, s.Attrs().Str("error.message", "exception.message"))
-	f.Aborted = f.Aborted || aborts[f.ErrorType]
+	f.Error = cmp.Or(f.Error, a.Str("error.message", "exception.message"))
+	f.Aborted = f.Aborted || aborts[f.ErrorType] || f.ErrorType == "context canceled"
 }
 
 func genAIModel(a Attrs) *session.Model {
@@ -239,47 +232,260 @@ func modelOf(provider, id string) *session.Model {
 	return &session.Model{ProviderID: provider, ModelID: id}
 }
 
-// isGenAIRecord reports whether the record is an event of the conventions that is part of a
-// conversation.
-func isGenAIRecord(r *Record) bool {
-	return messageEvent(r.Event) || r.Event == detailsEvent || r.Event == exceptionEvent
-}
+// Events of the conventions: those that have a message of a conversation, and two that do not have a single one.
+var messageEvents = setOf(strings.Fields(`gen_ai.system.message gen_ai.user.message gen_ai.assistant.message gen_ai.tool.message gen_ai.choice
+		gen_ai.content.prompt gen_ai.content.completion`)...)
+
+const (
+	detailsEvent   = "gen_ai.client.inference.operation.details"
+	exceptionEvent = "gen_ai.client.operation.exception"
+)
 
 // HasMessage reports whether a record is an event that has one message of a conversation.
-func HasMessage(r *Record) bool { return messageEvent(r.Event) }
+func HasMessage(r *Record) bool { return messageEvents[r.Event] }
 
-// readGenAIRecord gives what a record reports as a part of a model call, or of a turn where the
-// record names one. The records of a conversation's messages are one fact each, whose Input is one
-// message or whose Output is the answer.
+// isGenAIRecord reports whether the record is an event of the conventions that is part of a conversation.
+func isGenAIRecord(r *Record) bool {
+	return HasMessage(r) || r.Event == detailsEvent || r.Event == exceptionEvent
+}
+
+// readGenAIRecord gives what a record reports as a part of a model call, or of a turn where the record names one. The
+// records of a conversation's messages are one fact each, whose Input is one message or whose Output is the answer.
 func readGenAIRecord(r *Record, out *Emitter) {
-	a := r.Attrs()
+	a, exception := r.Attrs(), r.Event == exceptionEvent
 	var c conversation
 	switch {
-	case r.Event == exceptionEvent:
+	case exception:
 	case r.Event == detailsEvent:
-		if r.Body().Type() == pcommon.ValueTypeMap && !hasContent(a) {
-			c.readAttrs(Attrs{r.Body().Map()})
+		if !a.Any("gen_ai.input.messages", "gen_ai.output.messages", "gen_ai.system_instructions") {
+			c.readAttrs(Attrs{mapOf(r.Body())})
 		}
 		c.readAttrs(a)
-	case messageEvent(r.Event):
+	case HasMessage(r):
 		c.readEvent(r.Event, a, r.Body())
 	default:
 		return
 	}
 	out.Problem(c.problems...)
 	kind := fact.ModelCall
-	if operations[a.Str("gen_ai.operation.name")] == fact.Turn && r.Event != exceptionEvent {
+	if operations[a.Str("gen_ai.operation.name")] == string(fact.Turn) && !exception {
 		kind = fact.Turn
 	}
 	f := out.Add(kind)
 	c.fill(f)
 	readGenAICall(f, r.Scope, a)
-	if t := a.Str("error.type"); t != "" || r.Event == exceptionEvent {
+	if t := a.Str("error.type"); t != "" || exception {
 		f.Failed, f.ErrorType, f.Error = true, t, a.Str("error.message", "exception.message")
 	}
-	if r.Event == exceptionEvent {
+	if exception {
 		f.Error = a.Str("exception.message", "error.message")
 		f.ErrorType = cmp.Or(f.ErrorType, a.Str("exception.type"))
 	}
-	f.Aborted = f.Aborted || aborts[f.ErrorType]
+	f.Aborted = f.Aborted || aborts[f.ErrorType] || f.ErrorType == "context canceled"
+}
+
+// conversation gathers the content of a model call or turn from the places where the versions of the conventions put
+// it. What was found in one place is not read again from a later one.
+type conversation struct {
+	system, catalog string
+	input           []fact.Message
+	output          []fact.Part
+	finish          string
+	problems        []string
+}
+
+func (c *conversation) fill(f *fact.Fact) {
+	f.SystemPrompt, f.ToolCatalog = c.system, c.catalog
+	ReadInput(f, c.input)
+	f.Output, f.Finish = c.output, c.finish
+}
+
+func (c *conversation) readAttrs(a Attrs) {
+	if c.system == "" {
+		c.system = SystemInstructions(a.JSON("gen_ai.system_instructions", "gen_ai.system.instructions",
+			"system_prompt"))
+	}
+	if c.catalog == "" {
+		c.catalog = Catalog(a.JSON("gen_ai.tool.definitions", "gen_ai.request.tools",
+			"gen_ai.request.available_tools", "gen_ai.agent.tools"))
+	}
+	if c.input == nil {
+		c.readInput(a.JSON("gen_ai.input.messages", "gen_ai.request.messages", "gen_ai.prompt"))
+	}
+	if c.input == nil {
+		c.input, _ = FlatMessages(a, "gen_ai.prompt.")
+	}
+	if c.output == nil {
+		c.readOutput(a.JSON("gen_ai.output.messages", "gen_ai.completion", "gen_ai.response.text"))
+		if raw := a.JSON("gen_ai.response.tool_calls"); raw != nil && a.JSON("gen_ai.output.messages") == nil {
+			c.output = appendCalls(c.output, object{"tool_calls": raw})
+		}
+	}
+	if c.output == nil {
+		messages, finish := FlatMessages(a, "gen_ai.completion.")
+		c.output, c.finish = fact.PartsOf(messages), cmp.Or(c.finish, finish)
+	}
+	if c.input == nil && c.output == nil {
+		c.readWhole(a.JSON("pydantic_ai.all_messages", "all_messages_events", "events"))
+	}
+}
+
+func (c *conversation) readInput(raw json.RawMessage) {
+	messages, ok := Messages(raw)
+	if c.input = append(c.input, messages...); !ok && raw != nil {
+		c.problems = append(c.problems, "the input messages could not be read whole")
+	}
+}
+
+func (c *conversation) readOutput(raw json.RawMessage) {
+	parts, finish, ok := output(raw)
+	c.output, c.finish = append(c.output, parts...), cmp.Or(finish, c.finish)
+	if !ok && raw != nil {
+		c.problems = append(c.problems, "the output messages could not be read whole")
+	}
+}
+
+// readWhole reads a conversation that goes on to its answer, as Pydantic AI keeps it: what follows the last message of
+// the user is the answer.
+func (c *conversation) readWhole(raw json.RawMessage) {
+	if raw = bytes.TrimSpace(raw); len(raw) == 0 || raw[0] != '[' {
+		return
+	}
+	var events []object
+	if json.Unmarshal(raw, &events) == nil && len(events) > 0 && events[0].has("event.name") {
+		for _, o := range events {
+			name := o.str("event.name")
+			if delete(o, "event.name"); messageEvents[name] {
+				c.readMessage(name, o)
+			}
+		}
+		return
+	}
+	if messages, _ := Messages(raw); messages != nil {
+		c.input, c.output = splitAnswer(messages)
+	}
+}
+
+// readEvents reads the events of a span, unless its attributes had the same.
+func (c *conversation) readEvents(events ptrace.SpanEventSlice) {
+	asked, answered := c.input != nil, c.output != nil
+	for _, e := range events.All() {
+		a, name, has := Attrs{e.Attributes()}, e.Name(), asked
+		if name == "gen_ai.choice" || name == "gen_ai.content.completion" {
+			has = answered
+		}
+		switch {
+		case name == detailsEvent:
+			c.readAttrs(a)
+		case messageEvents[name] && !has:
+			c.readEvent(name, a, noBody)
+		}
+	}
+}
+
+func (c *conversation) readEvent(name string, a Attrs, body pcommon.Value) {
+	content := valueJSON(body)
+	if body.Type() == pcommon.ValueTypeStr && body.Str() == "" {
+		content = nil
+	}
+	switch name {
+	case "gen_ai.content.prompt":
+		c.readInput(firstRaw(a.JSON("gen_ai.prompt"), content))
+		return
+	case "gen_ai.content.completion":
+		c.readOutput(firstRaw(a.JSON("gen_ai.completion"), content))
+		return
+	}
+	o, ok := objectOf(content)
+	if !ok {
+		o, ok = objectOf(a.JSON("gen_ai.event.content"))
+	}
+	if !ok {
+		o = object{}
+		for key := range a.All() {
+			if raw := a.JSON(key); raw != nil {
+				o[key] = raw
+			}
+		}
+		if content != nil && !o.has("content") {
+			o["content"] = content
+		}
+	}
+	c.readMessage(name, o)
+}
+
+// readMessage reads the message that an event of this name reports.
+func (c *conversation) readMessage(name string, o object) {
+	r := reader{role: "assistant"}
+	if name == "gen_ai.choice" {
+		r.sawFinish(o)
+		if in := o.inner("message"); in != nil {
+			o = in
+		} else if delete(o, "role"); o.has("message") {
+			o["content"] = o["message"]
+		}
+		if o.str("role") == "" {
+			o["role"] = quoted("assistant")
+		}
+		c.output, c.finish = append(c.output, fact.PartsOf(r.message(o))...), cmp.Or(r.finish, c.finish)
+		return
+	}
+	role := strings.TrimSuffix(strings.TrimPrefix(name, "gen_ai."), ".message")
+	if normalRole(o.str("role")) == "" {
+		o["role"] = quoted(role)
+	}
+	if role == "tool" && !o.has("tool_call_id") {
+		o["tool_call_id"] = o["id"]
+	}
+	delete(o, "id") // of the call, or of nothing
+	if messages := r.message(o); len(messages) > 1 || talks(messages) {
+		c.input = append(c.input, messages...)
+	}
+}
+
+// Catalog returns the tools that a source offers a model as a JSON array of objects, as [fact.Fact.ToolCatalog] has
+// them: raw is that array, or one whose elements are JSON texts, names of tools or both, or an object that maps names
+// to tools, or is one. It returns "" for anything else, and for no tools.
+func Catalog(raw json.RawMessage) string {
+	if s := strings.TrimSpace(text(raw)); s != "" {
+		raw = json.RawMessage(s)
+	}
+	if !json.Valid(raw) {
+		return ""
+	}
+	list, _ := elements(raw)
+	if o, ok := objectOf(raw); ok {
+		if inside, ok := elements(o["tools"]); ok {
+			list = inside
+		} else if o.inner("function") != nil || o.str("name") != "" {
+			list = append(list, raw)
+		} else {
+			for _, name := range sortedKeys(o) {
+				tool, ok := objectOf(o[name])
+				if !ok {
+					return ""
+				}
+				if !tool.has("name") {
+					tool["name"] = quoted(name)
+				}
+				list = append(list, encode(tool))
+			}
+		}
+	}
+	tools := list[:0]
+	for _, e := range list {
+		if s := text(e); s != "" {
+			if e = TextJSON(s); e[0] == '"' {
+				e = encode(object{"name": quoted(s)})
+			}
+		}
+		if _, ok := objectOf(e); ok {
+			tools = append(tools, e)
+		}
+	}
+	if len(tools) == 0 {
+		return ""
+	}
+	all, _ := json.Marshal(tools)
+	return string(all)
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"iter"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,17 +14,16 @@ import (
 	"github.com/agenttrace/agenttrace/session/ingest/fact"
 )
 
-// Generic is the name of the dialect that reads what no other knows. What it made is marked with
-// it.
+// Generic is the name of the dialect that reads what no other knows. What it made is marked with it.
 const Generic = "generic"
 
-// generic reads what no other dialect knows, so that a session of a client that nobody here has
-// tried is shown. It goes by what attributes are called, by their last words, and by the shape of
-// their values; never by the client. What it makes is marked with its name.
+// generic reads what no other dialect knows, so that a session of a client that nobody here has tried is shown. It goes
+// by what attributes are called, by their last words, and by the shape of their values; never by the client. What it
+// makes is marked with its name.
 //
-// Ordinary spans must not become sessions: a query and its result are a search as well as a
-// question and its answer. So attributes of the families of words.txt are not looked at,
-// and what remains must be evidence of a model or an agent: see [evidence.conversation].
+// Ordinary spans must not become sessions: a query and its result are a search as well as a question and its answer. So
+// attributes of the families of words.txt are not looked at, and what remains must be evidence of a model or an agent:
+// see [genericReading.conversation].
 var generic = Dialect{
 	Name:       Generic,
 	Title:      "any other client, by the names of its attributes",
@@ -33,65 +33,103 @@ var generic = Dialect{
 	ReadRecord: readGenericRecord,
 }
 
-// evidence is what the names of attributes, and the shapes of their values, report what a span is.
-type evidence struct {
-	fields   uint64 // bits of field
-	ordinary bool   // the span has attributes of a program that is no agent
-	roles    bool   // a value holds messages with roles
-	kind     genericSpanKind
+// genericReading is what attributes hold, by what they mean.
+type genericReading struct {
+	values map[string][]pcommon.Value
+	keys   map[string]string // of the first value
+
+	// What the names, and the shapes of the values, are evidence of.
+	held     map[string]bool // the fields with something in them
+	ordinary bool            // there are attributes of a program that is no agent
+	roles    bool            // a value holds messages with roles
+	kind     string
+
+	counter        string         // who counts the tokens
+	reported, flat []fact.Message // those in events, and those that are spread over attributes
 }
 
-func (e *evidence) has(all ...field) bool {
-	for _, f := range all {
-		if e.fields&(1<<f) != 0 {
-			return true
-		}
+// noBody is the body of what has none.
+var noBody, noMap = pcommon.NewValueEmpty(), pcommon.NewMap()
+
+// mapOf returns a value that is a map, or an empty map, which must not be changed.
+func mapOf(v pcommon.Value) pcommon.Map {
+	if v.Type() == pcommon.ValueTypeMap {
+		return v.Map()
 	}
-	return false
+	return noMap
 }
 
-func (e *evidence) look(m pcommon.Map) {
+// collect reads attributes, and the body of a record.
+func collect(a Attrs, body pcommon.Value) *genericReading {
+	g := &genericReading{values: map[string][]pcommon.Value{}, keys: map[string]string{}, held: map[string]bool{}}
+	g.add(a.Map)
+	g.add(mapOf(body))
+	return g
+}
+
+// collectScope does the same with what a span or record of a scope has, and reads the messages that are spread over its
+// attributes.
+func collectScope(a Attrs, body pcommon.Value, scope pcommon.InstrumentationScope) *genericReading {
+	g := collect(a, body)
+	g.counter, g.flat = counterOf(scope), flatTalk(a)
+	return g
+}
+
+func (g *genericReading) add(m pcommon.Map) {
 	for key, v := range m.All() {
 		if isOrdinary(key) {
-			e.ordinary = true
+			g.ordinary = true
 			continue
 		}
 		f := fieldOf(key)
+		if f == "" || v.Type() == pcommon.ValueTypeEmpty {
+			continue
+		}
+		if g.values[f] = append(g.values[f], v); len(g.values[f]) == 1 {
+			g.keys[f] = key
+		}
+		holds := holdsText(v)
 		switch {
-		case f == fieldNone:
-			continue
-		case f == fieldKind:
-			if v.Type() == pcommon.ValueTypeStr {
-				// Several may be on a span, those of what it belongs to among them: an agent's tool
-				// is a tool.
-				e.kind = max(e.kind, genericKind(v.Str()))
+		case f == "kind":
+			// Several may be on a span, those of what it belongs to among them: an agent's tool is a tool.
+			if kind := genericKind(v.Str()); slices.Index(kindOrder, kind) > slices.Index(kindOrder, g.kind) {
+				g.kind = kind
 			}
-			continue
-		case f >= fieldInputTokens && f <= fieldTemperature && f != fieldUsage:
-			if t := v.Type(); t == pcommon.ValueTypeMap || t == pcommon.ValueTypeSlice || t == pcommon.ValueTypeEmpty {
-				continue
-			}
-		case !holdsText(v):
-			continue
+			holds = false
+		case f == "cost", f == "temperature", slices.Contains(tokenFields, f):
+			holds = v.Type() != pcommon.ValueTypeMap && v.Type() != pcommon.ValueTypeSlice
 		}
-		e.fields |= 1 << f
-		if !e.roles && isTalk(f) {
-			e.roles = holdsRoles(v)
-		}
+		g.held[f] = g.held[f] || holds
+		g.roles = g.roles || holds && isTalk(f) && holdsRoles(v)
 	}
 }
 
+func (g *genericReading) has(fields ...string) bool {
+	return slices.ContainsFunc(fields, func(f string) bool { return g.held[f] })
+}
+
 // isTalk reports whether a field is a side of a conversation.
-func isTalk(f field) bool {
-	return f == fieldInput || f == fieldPrompt || f == fieldOutput || f == fieldAnswer || f == fieldMessages
+func isTalk(f string) bool {
+	return slices.Contains([]string{"input", "prompt", "output", "answer", "messages"}, f)
+}
+
+func holdsText(v pcommon.Value) bool {
+	switch v.Type() {
+	case pcommon.ValueTypeStr:
+		return strings.TrimSpace(v.Str()) != ""
+	case pcommon.ValueTypeMap:
+		return v.Map().Len() > 0
+	case pcommon.ValueTypeSlice:
+		return v.Slice().Len() > 0
+	}
+	return false
 }
 
 // holdsRoles reports whether a value looks like messages with roles.
 func holdsRoles(v pcommon.Value) bool {
 	switch v.Type() {
 	case pcommon.ValueTypeStr:
-		s := strings.TrimLeft(v.Str(), " \t\r\n")
-		return s != "" && (s[0] == '[' || s[0] == '{') && strings.Contains(s, `"role"`)
+		return hasPrefix(strings.TrimLeft(v.Str(), " \t\r\n"), "[", "{") && strings.Contains(v.Str(), `"role"`)
 	case pcommon.ValueTypeMap:
 		if _, ok := v.Map().Get("role"); ok {
 			return true
@@ -108,99 +146,89 @@ func holdsRoles(v pcommon.Value) bool {
 }
 
 // conversation reports whether the evidence is of a model or an agent.
-func (e *evidence) conversation() bool {
+func (g *genericReading) conversation() bool {
 	var (
-		answered = e.has(fieldOutput, fieldAnswer)
-		asked    = e.has(fieldInput, fieldPrompt, fieldMessages)
-		content  = asked || answered || e.has(fieldSystem, fieldReasoning)
-		model    = e.has(fieldModel, fieldResponseModel)
-		agent    = e.kind != kindUnknown && e.kind != kindOther || e.has(fieldAgent)
+		answered = g.has("output", "answer")
+		asked    = g.has("input", "prompt", "messages")
+		content  = asked || answered || g.has("system", "reasoning")
+		model    = g.has("model", "response_model")
+		tokens   = g.has("input_tokens", "output_tokens")
+		agent    = g.kind != "" && g.kind != "other" || g.has("agent")
+		// own is what ordinary programs have nothing of, or nothing of an ordinary program.
+		own = !g.ordinary || model || agent || tokens || g.has("session")
 	)
-	switch {
-	case e.roles || e.modelCall(model, content):
+	switch isTool := g.has("tool_name") && own || g.has("call_id"); {
+	case g.roles, model && (content || tokens || g.has("usage")), tokens && content,
+		g.has("input_tokens") && g.has("output_tokens"), isTool && (content || g.has("tool_input", "tool_output")):
 		return true
-	case e.has(fieldToolName, fieldCallID) && (content || e.has(fieldToolInput, fieldToolOutput)) &&
-		(e.own(model, agent) || e.has(fieldCallID)):
-		return true
-	case e.has(fieldPrompt, fieldAnswer), asked && answered:
-		return e.own(model, agent)
-	case agent && (content || model), e.has(fieldSession) && content:
-		return !e.ordinary
+	case g.has("prompt", "answer"), asked && answered:
+		return own
 	}
-	return false
+	return (agent && (content || model) || g.has("session") && content) && !g.ordinary
 }
 
-// modelCall reports whether the evidence is of a call of a model: its tokens with the model or
-// content, the model with content, or tokens of both directions.
-func (e *evidence) modelCall(model, content bool) bool {
-	tokens := e.has(fieldInputTokens, fieldOutputTokens) || e.has(fieldUsage) && model
-	return tokens && (model || content) || model && content || e.has(fieldInputTokens) && e.has(fieldOutputTokens)
-}
-
-// own reports whether the span has what ordinary programs have nothing of, or nothing of an
-// ordinary program.
-func (e *evidence) own(model, agent bool) bool {
-	return !e.ordinary || model || agent || e.has(fieldInputTokens, fieldOutputTokens, fieldSession)
-}
-
-// conventionKinds are the keys by which conventions state what a span is.
-var conventionKinds = keyLists["kinds"]
-
-// isGeneric reports whether a span is of a conversation. Nearly all that it sees are not: what has
-// no attribute but those of ordinary families costs nothing but a look at their first words, which
-// was had before.
+// isGeneric reports whether a span is of a conversation. Nearly all that it sees are not: what has no attribute of a
+// conversation costs nothing but a look at their names.
 func isGeneric(s *Span) bool {
-	if !s.Has(^MarkOrdinary) && s.Events().Len() == 0 {
+	weak, some := []string{"", "session", "user"}, s.Events().Len() > 0 // what is no evidence by itself
+	for key := range s.Attributes().All() {
+		some = some || !isOrdinary(key) && !slices.Contains(weak, fieldOf(key))
+	}
+	if !some {
 		return false
 	}
-	// A convention that states what the span is, and whose dialect did not take it, shows that it
-	// is not part of a session: an embedding, a list of tools.
-	if s.Has(^(MarkOrdinary | MarkOther)) && s.Attrs().Str(conventionKinds...) != "" {
+	// A convention that states what the span is, and whose dialect did not take it, shows that it is not part of a
+	// session: an embedding, a list of tools.
+	if s.Attrs().Str(keyLists["kinds"]...) != "" {
 		return false
 	}
-	e := genericEvidence(s)
-	return e.conversation() || isGenericSession(s, &e)
+	g := collectSpan(s)
+	// A span that nothing is above may report nothing but that there is a conversation: it names one, and is no ordinary
+	// program's. A session.id alone is every browser's too.
+	return g.conversation() || !g.ordinary && g.has("session") && s.ParentSpanID().IsEmpty() &&
+		(g.kind == "agent" || g.kind == "model" || g.has("model", "agent"))
 }
 
-func genericEvidence(s *Span) evidence {
-	var e evidence
-	e.look(s.Attributes())
-	for _, event := range s.Events().All() {
-		if name := event.Name(); name == "exception" || event.Attributes().Len() == 0 {
-			continue
-		}
-		var of evidence
-		of.look(event.Attributes())
-		speaker := of.has(fieldRole) || isTalk(fieldOf(event.Name()))
-		if of.roles || of.has(fieldPrompt, fieldAnswer, fieldMessages) || speaker && of.has(fieldContent) {
-			e.fields |= of.fields | 1<<fieldMessages
-			e.roles = e.roles || of.has(fieldRole)
+// collectSpan reads the attributes of a span, and the evidence in its events.
+func collectSpan(s *Span) *genericReading {
+	g := collect(s.Attrs(), noBody)
+	for name, a := range talkEvents(s) {
+		of := collect(a, noBody)
+		speaker := of.has("role") || isTalk(fieldOf(name))
+		if of.roles || of.has("prompt", "answer", "messages") || speaker && of.has("content") {
+			maps.Copy(g.held, of.held)
+			g.held["messages"] = true
+			g.roles = g.roles || of.has("role")
 		}
 	}
-	return e
+	return g
 }
 
-// isGenericSession reports whether a span reports nothing but that there is a conversation: a span
-// that nothing is above names one, and is no ordinary program's. A session.id alone is every
-// browser's too.
-func isGenericSession(s *Span, e *evidence) bool {
-	return !e.ordinary && e.has(fieldSession) && s.ParentSpanID().IsEmpty() &&
-		(e.kind == kindAgent || e.kind == kindModel || e.has(fieldModel, fieldAgent))
+// talkEvents are the events of a span that may have messages, by their names.
+func talkEvents(s *Span) iter.Seq2[string, Attrs] {
+	return func(yield func(string, Attrs) bool) {
+		for _, e := range s.Events().All() {
+			if e.Name() != "exception" && e.Attributes().Len() > 0 && !yield(e.Name(), Attrs{e.Attributes()}) {
+				return
+			}
+		}
+	}
 }
 
 func readGeneric(s *Span, out *Emitter) {
-	e := genericEvidence(s)
-	g := collectScope(s.Attrs(), noBody, s.Scope)
-	g.events(s)
+	g := collectSpan(s)
+	g.counter, g.flat = counterOf(s.Scope), flatTalk(s.Attrs())
+	for name, a := range talkEvents(s) {
+		g.reported = append(g.reported, talkOf(a, noBody, name)...)
+	}
 	out.genericSession(g)
-	if !e.conversation() {
-		f := out.Add(fact.Session)
-		g.about(f, s)
+	if !g.conversation() {
+		g.about(out.Add(fact.Session), s)
 		return
 	}
-	f := out.Add(g.kindOf(s, &e))
+	f := out.Add(g.kindOf(s))
 	g.about(f, s)
-	if f.Kind == fact.Turn && f.Agent == "" && e.kind == kindAgent && genericKind(s.Name()) == kindUnknown &&
+	if f.Kind == fact.Turn && f.Agent == "" && g.kind == "agent" && genericKind(s.Name()) == "" &&
 		len(s.Name()) <= 100 {
 		f.Agent = Text(s.Name())
 	}
@@ -222,71 +250,78 @@ func readGeneric(s *Span, out *Emitter) {
 
 // genericSession finds the session by the end of a key where no known key names it.
 func (f *Emitter) genericSession(g *genericReading) {
-	if key := g.keys[fieldSession]; key != "" && f.base.Session == "" {
-		// Any known key, wherever it is, is a better one.
-		f.base.Session, f.base.SessionKey, f.base.SessionRank = g.str(fieldSession), Text(key), genericSessionRank
+	const rank = 1 << 20 // beyond that of every known key in every place, which are better ones
+	if key := g.keys["session"]; key != "" && f.base.Session == "" {
+		f.base.Session, f.base.SessionKey, f.base.SessionRank = g.str("session"), Text(key), rank
 	}
 }
 
-// genericSessionRank is beyond the rank of every known key in every place.
-const genericSessionRank = 1 << 20
-
-// genericReading is what attributes hold, by what they mean.
-type genericReading struct {
-	values map[field][]pcommon.Value
-	keys   map[field]string // of the first value
-	// counter is who counts the tokens.
-	counter string
-	// reported are messages that are in events.
-	reported []fact.Message
-	flat     []fact.Message
-}
-
-// collect reads attributes, and the body of a record.
-func collect(a Attrs, body pcommon.Value) *genericReading {
-	g := &genericReading{values: make(map[field][]pcommon.Value), keys: make(map[field]string)}
-	g.add(a.Map)
-	g.add(mapOf(body))
-	return g
-}
-
-// collectScope does the same with what a span or record of a scope has, and reads the messages that
-// are spread over its attributes.
-func collectScope(a Attrs, body pcommon.Value, scope pcommon.InstrumentationScope) *genericReading {
-	g := collect(a, body)
-	g.counter, g.flat = counterOf(scope), flatTalk(a)
-	return g
-}
-
-// noBody is the body of what has none.
-var noBody = pcommon.NewValueEmpty()
-
-var noMap = pcommon.NewMap()
-
-// mapOf returns a value that is a map, or an empty map, which must not be changed.
-func mapOf(v pcommon.Value) pcommon.Map {
-	if v.Type() == pcommon.ValueTypeMap {
-		return v.Map()
+// isGenericRecord reports whether a log record is of a conversation. Programs log much, and a text in a record is not
+// necessarily a message: it needs a role, or a name that nothing else has.
+func isGenericRecord(r *Record) bool {
+	if r.Attributes().Len() == 0 && r.Body().Type() != pcommon.ValueTypeMap {
+		return false
 	}
-	return noMap
+	g := collect(r.Attrs(), r.Body())
+	if g.ordinary && !g.has("session", "model") {
+		return false
+	}
+	content := g.has("content") || r.Body().Type() == pcommon.ValueTypeStr
+	switch {
+	case g.roles, g.has("role") && content && normalRole(g.str("role")) != "":
+		return true
+	case g.has("model", "response_model") && g.has("input_tokens", "output_tokens", "usage",
+		"prompt", "answer", "messages"):
+		return true
+	case g.isToolRecord():
+		return true
+	}
+	return g.has("prompt", "answer") && (g.has("session") || g.kind != "" || !r.TraceID().IsEmpty())
 }
 
-func (g *genericReading) add(m pcommon.Map) {
-	for key, v := range m.All() {
-		if isOrdinary(key) || v.Type() == pcommon.ValueTypeEmpty {
-			continue
-		}
-		if f := fieldOf(key); f != fieldNone {
-			if len(g.values[f]) == 0 {
-				g.keys[f] = key
-			}
-			g.values[f] = append(g.values[f], v)
-		}
+func (g *genericReading) isToolRecord() bool {
+	return g.has("tool_name") && g.has("tool_input", "tool_output", "call_id")
+}
+
+// readGenericRecord reads a record as a part of a model call, of a turn or of a tool's call. Messages of the user or
+// answers of the model alone are facts of their own.
+func readGenericRecord(r *Record, out *Emitter) {
+	g := collectScope(r.Attrs(), r.Body(), r.Scope)
+	out.genericSession(g)
+	if g.isToolRecord() && !g.roles {
+		f := out.Add(fact.ToolCall)
+		g.about(f, nil)
+		g.tool(f, "")
+		return
 	}
+	g.reported = talkOf(r.Attrs(), r.Body(), r.Event)
+	has := func(role string) bool {
+		return slices.ContainsFunc(g.reported, func(m fact.Message) bool { return m.Role == role })
+	}
+	measured := g.has("model", "response_model", "input_tokens", "output_tokens", "usage")
+	kind := fact.ModelCall
+	switch asked, answered := has("user"), has("assistant"); {
+	case measured || asked == answered:
+	case asked:
+		kind = fact.Prompt
+	default:
+		kind = fact.Answer
+	}
+	f := out.Add(kind)
+	g.about(f, nil)
+	switch kind {
+	case fact.Prompt:
+		ReadInput(f, g.reported)
+	case fact.Answer:
+		f.Output = fact.PartsOf(g.reported)
+	default:
+		g.call(f)
+	}
+	g.failure(f, "")
 }
 
 // all returns the values of fields, those of the first field first.
-func (g *genericReading) all(fields ...field) iter.Seq[pcommon.Value] {
+func (g *genericReading) all(fields ...string) iter.Seq[pcommon.Value] {
 	return func(yield func(pcommon.Value) bool) {
 		for _, f := range fields {
 			for _, v := range g.values[f] {
@@ -298,85 +333,8 @@ func (g *genericReading) all(fields ...field) iter.Seq[pcommon.Value] {
 	}
 }
 
-// structOf returns a value that is an object, or text that is one in JSON.
-func structOf(v pcommon.Value) (object, bool) {
-	if v.Type() != pcommon.ValueTypeStr && v.Type() != pcommon.ValueTypeMap {
-		return nil, false
-	}
-	return objectOf(valueJSON(v))
-}
-
-// flatTalk reads messages that are spread over attributes by their index, as prefix.N.role and
-// prefix.N.content.
-func flatTalk(a Attrs) []fact.Message {
-	prefix := ""
-	for key := range a.All() {
-		head, ok := strings.CutSuffix(key, ".role")
-		if !ok {
-			continue
-		}
-		i := strings.LastIndexByte(head, '.')
-		if i <= 0 {
-			continue
-		}
-		if _, err := strconv.Atoi(head[i+1:]); err == nil && (prefix == "" || head[:i+1] < prefix) &&
-			isTalk(fieldOf(head[:i])) {
-			prefix = head[:i+1]
-		}
-	}
-	if prefix == "" {
-		return nil
-	}
-	messages, _ := FlatMessages(a, prefix)
-	return messages
-}
-
-// events reads the messages that are in a span's events: a role and a content, or an input or
-// output.
-func (g *genericReading) events(s *Span) {
-	for _, event := range s.Events().All() {
-		a := Attrs{event.Attributes()}
-		if event.Name() == "exception" || a.Len() == 0 {
-			continue
-		}
-		g.reported = append(g.reported, talkOf(a, noBody, event.Name())...)
-	}
-}
-
-// talkOf returns the messages of an event or a record: by its attributes, its body or, for whose
-// they are, its name.
-func talkOf(a Attrs, body pcommon.Value, name string) (messages []fact.Message) {
-	g := collect(a, body)
-	role := cmp.Or(normalRole(g.str(fieldRole)), namedRoles[fieldOf(name)])
-	var content json.RawMessage
-	if values := g.values[fieldContent]; len(values) > 0 {
-		content = valueJSON(values[0])
-	} else if body.Type() == pcommon.ValueTypeStr {
-		content = valueJSON(body)
-	}
-	if role != "" && !isNull(content) {
-		r := reader{role: role}
-		message := object{"content": content, "role": quoted(role)}
-		if id := g.str(fieldCallID); id != "" {
-			message["tool_call_id"] = quoted(id)
-		}
-		return r.message(message)
-	}
-	messages = g.asked(fieldMessages, fieldPrompt, fieldInput)
-	if parts, _ := g.answered(); parts != nil {
-		messages = append(messages, fact.Message{Role: "assistant", Parts: parts})
-	}
-	return messages
-}
-
-// namedRoles are whose message an event is by what its name means.
-var namedRoles = map[field]string{
-	fieldPrompt: "user", fieldInput: "user", fieldAnswer: "assistant", fieldOutput: "assistant",
-	fieldSystem: "system", fieldToolOutput: "tool",
-}
-
 // str returns the first text of a field.
-func (g *genericReading) str(fields ...field) string {
+func (g *genericReading) str(fields ...string) string {
 	for v := range g.all(fields...) {
 		if v.Type() == pcommon.ValueTypeMap || v.Type() == pcommon.ValueTypeSlice {
 			continue
@@ -388,62 +346,108 @@ func (g *genericReading) str(fields ...field) string {
 	return ""
 }
 
-// kindOf reports what a span reports: by the client's own word, else by what it has.
-func (g *genericReading) kindOf(s *Span, e *evidence) fact.Kind {
-	root, name := s.ParentSpanID().IsEmpty(), strings.ToLower(s.Name())
-	agent := e.has(fieldAgent) || namesAgent(name)
-	model := e.has(fieldModel, fieldResponseModel)
-	switch e.kind {
-	case kindModel:
-		if root && agent && !model {
-			return fact.Turn // what an agent does by chatting
+func (g *genericReading) number(f string) *float64 {
+	for _, v := range g.values[f] {
+		if n := number(v.AsString()); n != nil {
+			return n
 		}
-		return fact.ModelCall
-	case kindTool:
-		return fact.ToolCall
-	case kindAgent:
-		return fact.Turn
-	case kindChain:
-		if root {
-			return fact.Turn
-		}
-		return fact.Step
-	case kindOther:
-		return fact.Step
 	}
-	return g.kindByContent(name, e, root, agent, model)
+	return nil
 }
 
-// kindByContent is kindOf where the client has no word for the kind of the span.
-func (g *genericReading) kindByContent(name string, e *evidence, root, agent, model bool) fact.Kind {
-	tokens := e.has(fieldInputTokens, fieldOutputTokens, fieldUsage)
+// structOf returns a value that is an object, or text that is one in JSON.
+func structOf(v pcommon.Value) (object, bool) {
+	if v.Type() != pcommon.ValueTypeStr && v.Type() != pcommon.ValueTypeMap {
+		return nil, false
+	}
+	return objectOf(valueJSON(v))
+}
+
+// flatTalk reads messages that are spread over attributes by their index, as prefix.N.role and prefix.N.content.
+func flatTalk(a Attrs) []fact.Message {
+	prefix := ""
+	for key := range a.All() {
+		head, ok := strings.CutSuffix(key, ".role")
+		i := strings.LastIndexByte(head, '.')
+		if !ok || i <= 0 || prefix != "" && head[:i+1] >= prefix {
+			continue
+		}
+		if _, err := strconv.Atoi(head[i+1:]); err == nil && isTalk(fieldOf(head[:i])) {
+			prefix = head[:i+1]
+		}
+	}
+	if prefix == "" {
+		return nil
+	}
+	messages, _ := FlatMessages(a, prefix)
+	return messages
+}
+
+// namedRoles are whose message an event is by what its name means.
+var namedRoles = map[string]string{
+	"prompt": "user", "input": "user", "answer": "assistant", "output": "assistant",
+	"system": "system", "tool_output": "tool",
+}
+
+// talkOf returns the messages of an event or a record, a role and a content or an input or output: by its attributes,
+// its body or, for whose they are, its name.
+func talkOf(a Attrs, body pcommon.Value, name string) (messages []fact.Message) {
+	g := collect(a, body)
+	var content json.RawMessage
+	if values := g.values["content"]; len(values) > 0 {
+		content = valueJSON(values[0])
+	} else if body.Type() == pcommon.ValueTypeStr {
+		content = valueJSON(body)
+	}
+	role := cmp.Or(normalRole(g.str("role")), namedRoles[fieldOf(name)])
+	if role != "" && !isNull(content) {
+		message := object{"content": content, "role": quoted(role)}
+		if id := g.str("call_id"); id != "" {
+			message["tool_call_id"] = quoted(id)
+		}
+		return new(reader).message(message)
+	}
+	messages = g.asked("messages", "prompt", "input")
+	if parts, _ := g.answered(); parts != nil {
+		messages = append(messages, fact.Message{Role: "assistant", Parts: parts})
+	}
+	return messages
+}
+
+// genericFacts are what kinds of spans report.
+var genericFacts = map[string]fact.Kind{"model": fact.ModelCall, "tool": fact.ToolCall, "agent": fact.Turn,
+	"chain": fact.Step, "other": fact.Step}
+
+// kindOf reports what a span reports: by the client's own word, else by what it has.
+func (g *genericReading) kindOf(s *Span) fact.Kind {
+	root, name := s.ParentSpanID().IsEmpty(), strings.ToLower(s.Name())
+	agent := g.has("agent") || strings.Contains(name, "agent") || strings.Contains(name, "workflow") ||
+		strings.Contains(name, "turn")
+	model := g.has("model", "response_model")
+	switch named := genericFacts[g.kind]; {
+	case g.kind == "model" && root && agent && !model, g.kind == "chain" && root:
+		return fact.Turn // what an agent does by chatting, or by a chain
+	case named != "":
+		return named
+	}
+	tokens := g.has("input_tokens", "output_tokens", "usage")
+	isTool := hasPrefix(name, "tool", "execute_tool", "function") || strings.HasSuffix(name, "tool")
 	switch {
-	case e.has(fieldCallID) || e.has(fieldToolName) && !tokens && (e.has(fieldToolInput, fieldToolOutput) || !root):
+	case g.has("call_id"), g.has("tool_name") && !tokens && (!root || g.has("tool_input", "tool_output")),
+		isTool && !root && !model && !tokens:
 		return fact.ToolCall
-	case !root && !model && !tokens && namesTool(name):
-		return fact.ToolCall
-	case root && agent && !e.roles:
+	case root && agent && !g.roles:
 		return fact.Turn
 	case tokens, model, g.isExchange():
 		return fact.ModelCall
-	case root, agent, e.has(fieldPrompt, fieldAnswer), e.has(fieldSession) && g.plain():
+	case root, agent, g.has("prompt", "answer"), g.has("session") && g.plain():
 		return fact.Turn
 	}
 	return fact.Step
 }
 
-// namesAgent and namesTool report what a span's name in lower case speaks of.
-func namesAgent(name string) bool {
-	return strings.Contains(name, "agent") || strings.Contains(name, "workflow") || strings.Contains(name, "turn")
-}
-
-func namesTool(name string) bool {
-	return strings.HasPrefix(name, "tool") || strings.HasSuffix(name, "tool") ||
-		strings.HasPrefix(name, "execute_tool") || strings.HasPrefix(name, "function")
-}
-
 func (g *genericReading) isExchange() bool {
-	for v := range g.all(fieldOutput, fieldAnswer) {
+	for v := range g.all("output", "answer") {
 		if o, _ := structOf(v); o.has("choices", "candidates") || o.has("usage") && o.has("model") {
 			return true
 		}
@@ -456,28 +460,30 @@ func (g *genericReading) plain() bool {
 	text := func(v pcommon.Value) bool {
 		return v.Type() == pcommon.ValueTypeStr && !hasPrefix(v.Str(), "{", "[")
 	}
-	return slices.ContainsFunc(g.values[fieldInput], text) && slices.ContainsFunc(g.values[fieldOutput], text)
+	return slices.ContainsFunc(g.values["input"], text) && slices.ContainsFunc(g.values["output"], text)
 }
 
 // about reads whose session it is, and who speaks.
 func (g *genericReading) about(f *fact.Fact, s *Span) {
-	setUser(f, g.str(fieldUser))
-	if agent := g.str(fieldAgent); f.Kind != fact.ToolCall && agent != "" && len(agent) <= 200 {
+	setUser(f, g.str("user"))
+	if f.Kind == fact.ToolCall {
+		return
+	}
+	if agent := g.str("agent"); agent != "" && len(agent) <= 200 {
 		f.Agent = agent
 	}
-	if s != nil && (f.Kind == fact.Turn || f.Kind == fact.Session || f.Kind == fact.ModelCall) &&
-		s.Scope.Name() != "" {
+	if s != nil && f.Kind != fact.Step && s.Scope.Name() != "" {
 		aboutOf(f).Client = strings.TrimSpace(Text(s.Scope.Name()) + " " + Text(s.Scope.Version()))
 	}
-	if id := g.str(fieldModel, fieldResponseModel); id != "" && f.Kind != fact.ToolCall {
-		f.Model = modelOf(g.str(fieldProvider), id)
+	if id := g.str("model", "response_model"); id != "" {
+		f.Model = modelOf(g.str("provider"), id)
 	}
 }
 
 func (g *genericReading) call(f *fact.Fact) {
-	order := []field{fieldMessages, fieldPrompt, fieldInput}
+	order := []string{"messages", "prompt", "input"}
 	if f.Kind == fact.Turn {
-		order = []field{fieldPrompt, fieldInput, fieldMessages}
+		order = []string{"prompt", "input", "messages"}
 	}
 	asked := g.asked(order...)
 	if asked == nil {
@@ -489,35 +495,33 @@ func (g *genericReading) call(f *fact.Fact) {
 	if parts == nil && len(g.reported) > 0 && len(asked) == len(g.reported) {
 		asked, parts = splitAnswer(asked) // the messages of events are all that there is
 	}
-	if system := g.str(fieldSystem); system != "" {
+	if system := g.str("system"); system != "" {
 		f.SystemPrompt = SystemInstructions(TextJSON(system))
 	}
 	ReadInput(f, asked)
-	f.Output = append(appendText(nil, fact.PartReasoning, g.str(fieldReasoning)), parts...)
-	if f.Finish = finish; finish == "" {
-		for v := range g.all(fieldFinish) {
-			for _, word := range stringsOf(v) {
-				f.Finish = word
-			}
+	f.Output = append(appendText(nil, fact.PartReasoning, g.str("reasoning")), parts...)
+	f.Finish = finish
+	for v := range g.all("finish") {
+		if words := stringsOf(v); finish == "" && len(words) > 0 {
+			f.Finish = words[len(words)-1]
 		}
 	}
 	f.ToolCatalog = g.catalog()
 	f.Usage = g.usage()
 	if f.Kind == fact.ModelCall {
 		g.exchange(f)
-		f.ResponseID = g.str(fieldResponseID)
+		f.ResponseID = g.str("response_id")
 	}
-	f.ResponseModel = cmp.Or(g.str(fieldResponseModel), f.ResponseModel)
-	f.Temperature, f.CostUSD = g.number(fieldTemperature), g.number(fieldCost)
-	if f.CostUSD != nil && *f.CostUSD < 0 {
-		f.CostUSD = nil
+	f.ResponseModel = cmp.Or(g.str("response_model"), f.ResponseModel)
+	f.Temperature = g.number("temperature")
+	if cost := g.number("cost"); cost != nil && *cost >= 0 {
+		f.CostUSD = cost
 	}
 }
 
-// exchange fills in what the request to a provider and its response state, where they were recorded
-// as they are.
+// exchange fills in what the request to a provider and its response state, where they were recorded as they are.
 func (g *genericReading) exchange(f *fact.Fact) {
-	body := func(fields ...field) (body object) {
+	body := func(fields ...string) (body object) {
 		for v := range g.all(fields...) {
 			if o, ok := objectOf(valueJSON(v)); ok {
 				return o
@@ -525,10 +529,9 @@ func (g *genericReading) exchange(f *fact.Fact) {
 		}
 		return nil
 	}
-	request, response := body(fieldInput, fieldPrompt, fieldMessages), body(fieldAnswer, fieldOutput)
+	request, response := body("input", "prompt", "messages"), body("answer", "output")
 	f.Model = cmp.Or(f.Model, modelOf("", request.str("model", "modelId")))
 	f.ResponseModel = cmp.Or(f.ResponseModel, response.str("model", "modelVersion"))
-	f.ResponseID = cmp.Or(f.ResponseID, response.str("id", "responseId"))
 	usage := response.inner("usage", "usageMetadata", "usage_metadata", "token_usage")
 	if f.Usage == nil && usage != nil {
 		t := make(tally)
@@ -537,17 +540,33 @@ func (g *genericReading) exchange(f *fact.Fact) {
 	}
 }
 
-func (g *genericReading) asked(fields ...field) []fact.Message {
+// usage reads the counts of tokens of a call or a turn, nil if there are none.
+func (g *genericReading) usage() *fact.Usage {
+	t, raw := make(tally), object{}
+	for _, f := range tokenFields {
+		for _, v := range g.values[f] {
+			if n, ok := intOf(v); ok && t.add(f, n) {
+				raw[Text(g.keys[f])] = valueJSON(v)
+			}
+		}
+	}
+	for _, v := range g.values["usage"] {
+		if o, ok := structOf(v); ok {
+			t.object(o, 2)
+			raw[Text(g.keys["usage"])] = valueJSON(v)
+		}
+	}
+	return t.usage(g.counter, encode(raw))
+}
+
+func (g *genericReading) asked(fields ...string) []fact.Message {
 	for _, f := range fields {
 		var best []fact.Message
 		for _, v := range g.values[f] {
 			raw := valueJSON(v)
 			messages, ok := Messages(raw)
 			if !ok || !talks(messages) {
-				messages = nil
-				if s := innerText(raw, true, 3); s != "" {
-					messages = []fact.Message{{Role: "user", Parts: appendText(nil, fact.PartText, s)}}
-				}
+				messages = userMessages(innerText(raw, true, 3), "")
 			}
 			if best == nil || knownOf(messages) > knownOf(best) {
 				best = messages
@@ -561,7 +580,7 @@ func (g *genericReading) asked(fields ...field) []fact.Message {
 }
 
 func (g *genericReading) answered() (parts []fact.Part, finish string) {
-	for _, f := range []field{fieldAnswer, fieldOutput} {
+	for _, f := range []string{"answer", "output"} {
 		for _, v := range g.values[f] {
 			raw := valueJSON(v)
 			more, why, ok := output(raw)
@@ -580,45 +599,40 @@ func (g *genericReading) answered() (parts []fact.Part, finish string) {
 	return parts, finish
 }
 
-// innerText finds the text in an object of no known shape: that of a member that is called as an
-// input or output is, or else the object as it is, so that nothing is dropped.
+// innerText finds the text in an object of no known shape: that of a member that is called as an input or output is, or
+// else the object as it is, so that nothing is dropped.
 func innerText(raw json.RawMessage, input bool, depth int) string {
 	if s := text(raw); s != "" {
 		return s
 	}
 	o, ok := objectOf(raw)
-	if !ok || depth == 0 {
-		if isNull(raw) || len(raw) <= 2 {
-			return ""
-		}
-		return Text(string(raw))
+	if isNull(raw) || len(raw) <= 2 || ok && len(o) == 0 {
+		return ""
 	}
-	wanted := []field{fieldPrompt, fieldInput, fieldMessages, fieldContent}
+	wanted := []string{"prompt", "input", "messages", "content"}
 	if !input {
-		wanted = []field{fieldAnswer, fieldOutput, fieldContent}
+		wanted = []string{"answer", "output", "content"}
 	}
+	keys := sortedKeys(o)
 	for _, f := range wanted {
-		for _, key := range sortedKeys(o) {
-			if fieldOf(key) == f && o.has(key) {
+		for _, key := range keys {
+			if fieldOf(key) == f && o.has(key) && depth > 0 {
 				if s := innerText(o[key], input, depth-1); s != "" {
 					return s
 				}
 			}
 		}
 	}
-	if len(o) == 0 {
-		return ""
-	}
 	return Text(string(raw))
 }
 
 func (g *genericReading) catalog() string {
-	for v := range g.all(fieldTools) {
+	for v := range g.all("tools") {
 		if c := Catalog(valueJSON(v)); c != "" {
 			return c
 		}
 	}
-	for v := range g.all(fieldMessages, fieldInput, fieldPrompt) {
+	for v := range g.all("messages", "input", "prompt") {
 		o, _ := structOf(v)
 		if c := Catalog(o.first("tools", "functions")); c != "" {
 			return c
@@ -627,18 +641,9 @@ func (g *genericReading) catalog() string {
 	return ""
 }
 
-func (g *genericReading) number(f field) *float64 {
-	for _, v := range g.values[f] {
-		if n := number(v.AsString()); n != nil {
-			return n
-		}
-	}
-	return nil
-}
-
 // tool reads a call of a tool. spanName is "" for a record.
 func (g *genericReading) tool(f *fact.Fact, spanName string) {
-	first := func(fields ...field) json.RawMessage {
+	first := func(fields ...string) json.RawMessage {
 		for v := range g.all(fields...) {
 			if raw := valueJSON(v); !isNull(raw) {
 				o, _ := objectOf(raw)
@@ -647,17 +652,16 @@ func (g *genericReading) tool(f *fact.Fact, spanName string) {
 		}
 		return nil
 	}
-	f.CallID = g.str(fieldCallID)
-	f.Tool = &fact.Tool{Name: cmp.Or(g.str(fieldToolName), toolOfName(spanName)),
-		Input: unwrapped(first(fieldToolInput, fieldInput, fieldPrompt))}
+	f.CallID = g.str("call_id")
+	f.Tool = &fact.Tool{Name: cmp.Or(g.str("tool_name"), toolOfName(spanName)),
+		Input: unwrapped(first("tool_input", "input", "prompt"))}
 	if !f.Failed {
-		setOutput(f, first(fieldToolOutput, fieldOutput, fieldAnswer))
+		setOutput(f, first("tool_output", "output", "answer"))
 	}
 	f.Tool.Succeeded = !f.Failed && f.Tool.Output != nil
 }
 
-// toolOfName returns the name of the tool in the name of its span: what follows "tool", a colon or
-// a space.
+// toolOfName returns the name of the tool in the name of its span: what follows "tool", a colon or a space.
 func toolOfName(name string) string {
 	if i := strings.LastIndexByte(name, ':'); i >= 0 && i < len(name)-1 {
 		name = name[i+1:]
@@ -670,10 +674,9 @@ func toolOfName(name string) string {
 	return strings.TrimSpace(name)
 }
 
-// failure reads an error that the span's status does not report: an error's text where an answer
-// should be.
+// failure reads an error that the span's status does not report: an error's text where an answer should be.
 func (g *genericReading) failure(f *fact.Fact, exception string) {
-	message := cmp.Or(g.str(fieldError), exception)
+	message := cmp.Or(g.str("error"), exception)
 	if message == "" || f.Kind == fact.Step {
 		return
 	}
@@ -685,4 +688,81 @@ func (g *genericReading) failure(f *fact.Fact, exception string) {
 			f.Tool.Succeeded = false
 		}
 	}
+}
+
+// names are what the last words of names mean to the generic reading, ordinary the first words of those that mean
+// nothing to it, and genericKinds kinds of spans. Of several kinds that a span's attributes name, the last in kindOrder
+// takes precedence.
+var (
+	names, genericKinds = meanings("fields"), meanings("kinds")
+	ordinary            = setOf(wordsOf("ordinary")["families"]...)
+	kindOrder           = []string{"", "agent", "chain", "other", "tool", "model"}
+)
+
+// isOrdinary reports whether a key is of a program that is no agent. A key with an underscore belongs to the family
+// before that too: db_statement, http_request.
+func isOrdinary(key string) bool {
+	if f := family(key); f != "" {
+		return ordinary[f]
+	}
+	return hasPrefix(key, "http_", "db_", "sql_", "rpc_", "grpc_", "url_", "net_", "k8s_", "aws_", "kafka_", "redis_")
+}
+
+// wordBytes is how much of a name counts: its end.
+const wordBytes = 96
+
+// words is a name in lower case without separators, and where its words begin. Making one allocates
+// nothing, for every name is looked at of what no dialect knows.
+type words struct {
+	text   [wordBytes]byte
+	begins [wordBytes]uint8
+	n, len int
+}
+
+func (w *words) read(name string) {
+	if len(name) > wordBytes {
+		name = name[len(name)-wordBytes:]
+	}
+	before := byte('.')
+	for i := 0; i < len(name); i++ {
+		c := name[i]
+		switch {
+		case c == '.' || c == ':' || c == '_' || c == '-' || c == '/' || c == ' ':
+			before = '.'
+			continue
+		case before == '.', c >= 'A' && c <= 'Z' && (before < 'A' || before > 'Z'):
+			w.begins[w.len] = uint8(w.n)
+			w.len++
+		}
+		before = c
+		if c >= 'A' && c <= 'Z' {
+			c += 'a' - 'A'
+		}
+		w.text[w.n] = c
+		w.n++
+	}
+}
+
+// fieldOf returns what a name of an attribute, or of a member of JSON, means by the longest of its ends that means
+// anything.
+func fieldOf(name string) string {
+	const maxWords = 4
+	var w words
+	w.read(name)
+	for from := max(0, w.len-maxWords); from < w.len; from++ {
+		if f, known := names[string(w.text[w.begins[from]:w.n])]; known {
+			return strings.TrimPrefix(f, "none")
+		}
+	}
+	return ""
+}
+
+// genericKind returns the kind of span that a client calls by a word.
+func genericKind(word string) string {
+	if len(word) > 40 {
+		return ""
+	}
+	var w words
+	w.read(strings.Trim(word, `"`)) // some write every value as JSON
+	return genericKinds[string(w.text[:w.n])]
 }

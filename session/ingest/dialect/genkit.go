@@ -17,7 +17,7 @@ import (
 var genkit = Dialect{
 	Name:  "genkit",
 	Title: "Genkit",
-	Spans: func(s *Span) bool { return s.Has(MarkGenkit) || s.Scope.Name() == "genkit-tracer" },
+	Spans: func(s *Span) bool { return s.Has("genkit") || s.Scope.Name() == "genkit-tracer" },
 
 	ReadSpan: readGenkit,
 }

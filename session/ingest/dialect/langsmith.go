@@ -14,7 +14,7 @@ import (
 var langSmith = Dialect{
 	Name:     "langsmith",
 	Title:    "LangSmith",
-	Spans:    func(s *Span) bool { return s.Has(MarkLangSmith) && s.Attrs().Str("langsmith.span.kind") != "" },
+	Spans:    func(s *Span) bool { return s.Has("langsmith") && s.Attrs().Str("langsmith.span.kind") != "" },
 	ReadSpan: readLangSmith,
 }
 

@@ -26,7 +26,7 @@ var mastra = Dialect{
 
 // isMastra leaves the spans of Mastra's exporter for Arize to OpenInference.
 func isMastra(s *Span) bool {
-	return (s.Has(MarkMastra) || strings.HasPrefix(s.Scope.Name(), "@mastra/")) && !s.Has(MarkOpenInference)
+	return (s.Has("mastra") || strings.HasPrefix(s.Scope.Name(), "@mastra/")) && !s.Has("openinference")
 }
 
 func readMastra(s *Span, out *Emitter) {
@@ -255,20 +255,4 @@ func (m *mastraSpan) about(f *fact.Fact) {
 		extra["tags"] = tags
 	}
 	f.Extra = encode(extra)
-}
-
-// below returns the attributes whose keys begin with a prefix by what follows it. Keys of sessions,
-// some others and what is long are left out.
-func (a Attrs) below(prefix string, without ...string) object {
-	all := object{}
-	for key := range a.All() {
-		name, ok := strings.CutPrefix(key, prefix)
-		if !ok || slices.Contains(without, name) || slices.Contains(SessionKeys, key) {
-			continue
-		}
-		if raw := a.JSON(key); raw != nil && len(raw) <= 4096 {
-			all[name] = raw
-		}
-	}
-	return all
 }

@@ -24,10 +24,10 @@ var openInference = Dialect{
 // isOpenInference reports whether the span has a kind of OpenInference, or a model call's
 // attributes of it. Others have attributes of the family llm as well.
 func isOpenInference(s *Span) bool {
-	if s.Has(MarkOpenInference) {
+	if s.Has("openinference") {
 		return s.Attrs().Str("openinference.span.kind") != ""
 	}
-	if !s.Has(MarkLLM) || s.Has(MarkTraceloop|MarkGenAI|MarkAI) {
+	if !s.Has("llm") || s.Has("traceloop", "gen_ai", "ai") {
 		return false
 	}
 	return s.Attrs().Str("llm.model_name", "llm.input_messages.0.message.role",
@@ -37,9 +37,9 @@ func isOpenInference(s *Span) bool {
 func readOpenInference(s *Span, out *Emitter) {
 	first := len(out.All)
 	switch {
-	case aiOperation(s) != "" || s.Has(MarkAI) && s.Has(MarkGenAI):
+	case aiOperation(s) != "" || s.Has("ai") && s.Has("gen_ai"):
 		readAISDK(s, out)
-	case s.Has(MarkGenAI):
+	case s.Has("gen_ai"):
 		readGenAI(s, out)
 	}
 	if len(out.All) == first {
@@ -123,7 +123,7 @@ func fillOpenInference(f *fact.Fact, s *Span) {
 func clearBlame(f *fact.Fact, s *Span) {
 	finished := f.Finish != "" && fact.FinishReason(f.Finish) != "error" && len(f.Output) > 0
 	if f.Kind == fact.ToolCall {
-		finished = s.Has(MarkAI|MarkGenAI) && s.Attrs().Str("output.value") != ""
+		finished = s.Has("ai", "gen_ai") && s.Attrs().Str("output.value") != ""
 	}
 	for range exceptions(s.Span) {
 		finished = false

@@ -27,7 +27,7 @@ var openLLMetry = Dialect{
 }
 
 func isOpenLLMetry(s *Span) bool {
-	return s.Has(MarkTraceloop) || s.Has(MarkGenAI|MarkLLM) && openLLMetryScope(s.Scope.Name())
+	return s.Has("traceloop") || s.Has("gen_ai", "llm") && openLLMetryScope(s.Scope.Name())
 }
 
 // openLLMetryScope reports whether a scope is one of the instrumentations. Two of OpenTelemetry's
@@ -74,7 +74,7 @@ func openLLMetryKind(s *Span, a Attrs) fact.Kind {
 		return kind
 	}
 	operation := a.Str("gen_ai.operation.name")
-	if kind, known := operations[operation]; known {
+	if kind, known := operationKind(operation); known {
 		return kind
 	}
 	switch a.Str("llm.request.type") {
@@ -158,9 +158,9 @@ func openLLMetryCall(s *Span, a Attrs, out *Emitter) {
 	}
 	f.ToolCatalog = cmp.Or(f.ToolCatalog, flatCatalog(a))
 	if f.Usage != nil && countsAsAnswered(s, a) {
-		f.Usage = Counts{Input: a.IntPtr(inputTokens...), Output: a.IntPtr(outputTokens...),
-			CacheRead: a.IntPtr(cacheReadTokens...), CacheWrite: a.IntPtr(cacheWriteTokens...),
-			Reasoning: a.IntPtr(reasoningTokens...), Raw: f.Usage.Raw}.Usage(fact.CacheApart)
+		c := countsOf(a.IntPtr, tokenKeys...)
+		c.Raw = f.Usage.Raw
+		f.Usage = c.Usage(fact.CacheApart)
 	}
 }
 
@@ -356,17 +356,4 @@ func openLLMetryAbout(f *fact.Fact, a Attrs) {
 		}
 	}
 	f.Extra = encode(a.below(associations, users...))
-}
-
-// problemIfCut notes a value that begins as JSON and does not end as such.
-func problemIfCut(out *Emitter, what string, raw json.RawMessage) bool {
-	s := text(raw)
-	if s == "" || s[0] != '{' && s[0] != '[' && s[0] != '"' || len(s) < 2 || json.Valid([]byte(s)) {
-		return false
-	}
-	if last := s[len(s)-1]; s[0] == '{' && last == '}' || s[0] == '[' && last == ']' {
-		return false // a text in brackets
-	}
-	out.Problem(what + " is no JSON: it may have been cut before export")
-	return true
 }

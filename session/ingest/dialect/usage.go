@@ -3,6 +3,7 @@ package dialect
 import (
 	"cmp"
 	"encoding/json"
+	"slices"
 	"strings"
 
 	"go.opentelemetry.io/collector/pdata/pcommon"
@@ -103,9 +104,7 @@ func plus(a, b *int64) *int64 {
 
 // Keys of counts of tokens, and all of them as [countsOf] reads them.
 var (
-	inputTokens, outputTokens         = keyLists["input_tokens"], keyLists["output_tokens"]
-	cacheReadTokens, cacheWriteTokens = keyLists["cache_read_tokens"], keyLists["cache_write_tokens"]
-	reasoningTokens                   = keyLists["reasoning_tokens"]
+	inputTokens, outputTokens = keyLists["input_tokens"], keyLists["output_tokens"]
 
 	tokenKeys = func() (all []string) {
 		for _, of := range []string{"input", "output", "cache_read", "cache_write", "reasoning", "total"} {
@@ -269,77 +268,53 @@ func readResponse(f *fact.Fact, raw json.RawMessage) {
 	f.ResponseID = cmp.Or(f.ResponseID, response.str("id", "responseId", "response_id"))
 }
 
-// neverEnded reports whether a model call has none of what reports that it ended.
-func neverEnded(f *fact.Fact) bool {
-	return !f.Failed && !f.Aborted && f.Finish == "" && f.Usage == nil && f.ResponseID == "" && len(f.Output) == 0
-}
+// tally is counts of tokens by what their names mean, of one source. Of those of one field the first counts.
+type tally map[string]*int64
 
-// tally is counts of tokens by what their names mean, of one source.
-type tally map[field]int64
+// tokenFields are the fields that are counts, in the order of [countsOf].
+var tokenFields = []string{"input_tokens", "output_tokens", "cache_read", "cache_write", "reasoning_tokens",
+	"total_tokens"}
 
-func (t tally) get(f field) *int64 {
-	if n, ok := t[f]; ok {
-		return &n
-	}
-	return nil
-}
-
-// add notes a count, of which the first that is stated counts.
-func (t tally) add(f field, n int64) bool {
-	_, known := t[f]
-	if n < 0 || known || f < fieldInputTokens || f > fieldReasoningTokens {
+func (t tally) add(f string, n int64) bool {
+	if n < 0 || t[f] != nil || !slices.Contains(tokenFields, f) {
 		return false
 	}
-	t[f] = n
+	t[f] = &n
 	return true
 }
 
-// object adds the counts of an object, as a provider or a client writes them, with the details that
-// are in objects of it.
+// object adds the counts of an object, as a provider or a client writes them, with the details that are in objects of
+// it.
 func (t tally) object(o object, depth int) {
-	for _, key := range sortedKeys(o) {
+	keys := sortedKeys(o)
+	for _, key := range keys {
 		var n float64
 		if json.Unmarshal(o[key], &n) == nil && !isNull(o[key]) && n < 1<<53 {
 			t.add(fieldOf("usage."+key), int64(n))
 		}
 	}
-	for _, key := range sortedKeys(o) {
+	for _, key := range keys {
 		if in, ok := objectOf(o[key]); ok && depth > 0 {
 			t.object(in, depth-1)
 		}
 	}
 }
 
+func (t tally) counts(raw json.RawMessage) Counts {
+	c := countsOf(func(names ...string) *int64 { return t[names[0]] }, tokenFields...)
+	c.Raw = raw
+	return c
+}
+
 // usage reads counts of which it is not known what they include. A stated total may prove it.
 func (t tally) usage(counter string, raw json.RawMessage) *fact.Usage {
-	c := t.counts(raw)
-	if c.Input == nil && c.Output == nil {
+	if t["input_tokens"] == nil && t["output_tokens"] == nil {
 		return nil
 	}
-	return c.Assumed(counter)
+	return t.counts(raw).Assumed(counter)
 }
 
-func (t tally) counts(raw json.RawMessage) Counts {
-	return Counts{Input: t.get(fieldInputTokens), Output: t.get(fieldOutputTokens), CacheRead: t.get(fieldCacheRead),
-		CacheWrite: t.get(fieldCacheWrite), Reasoning: t.get(fieldReasoningTokens), Total: t.get(fieldTotalTokens),
-		Raw: raw}
-}
-
-// usage reads the counts of tokens of a call or a turn, nil if there are none.
-func (g *genericReading) usage() *fact.Usage {
-	t, raw := make(tally), object{}
-	for f := fieldInputTokens; f <= fieldReasoningTokens; f++ {
-		for _, v := range g.values[f] {
-			if n, ok := intOf(v); ok && t.add(f, n) {
-				raw[Text(g.keys[f])] = valueJSON(v)
-			}
-		}
-	}
-	for _, v := range g.values[fieldUsage] {
-		if o, ok := structOf(v); ok {
-			t.object(o, 2)
-			raw[Text(g.keys[fieldUsage])] = valueJSON(v)
-		}
-	}
-	return t.usage(g.counter, encode(raw))
+// neverEnded reports whether a model call has none of what reports that it ended.
+func neverEnded(f *fact.Fact) bool {
+	return !f.Failed && !f.Aborted && f.Finish == "" && f.Usage == nil && f.ResponseID == "" && len(f.Output) == 0
 }

@@ -25,7 +25,7 @@ var voltAgent = Dialect{
 }
 
 func isVoltAgent(s *Span) bool {
-	if !s.Has(MarkVoltAgent) {
+	if !s.Has("entity", "voltagent") {
 		return false
 	}
 	a := s.Attrs()
