@@ -11,18 +11,20 @@ import (
 	"github.com/agenttrace/agenttrace/session/ingest/fact"
 )
 
-// aiSDK reads Vercel's AI SDK: the ai.* spans of its versions 4, 5 and 6, which version 7 can still
-// write, and the GenAI spans of version 7.
+// aiSDK reads Vercel's AI SDK: the ai.* spans of its versions 4, 5 and 6, which version 7 can still write, and the
+// GenAI spans of version 7.
 //
-// Three things are not in the spans. A streamed call that was aborted leaves a root without an end
-// state and no span of the model call at all; nothing is invented for either. Calls of tools in the
-// first step of a stream are roots of their own traces in versions 5 and 6, which the call's id
-// alone joins to it. And the root of a call over several steps holds the tokens of the last one in
-// versions 4 and 5, which is why they are not taken for the turn's.
+// Three things are not in the spans. A streamed call that was aborted leaves a root without an end state and no span of
+// the model call at all; nothing is invented for either. Calls of tools in the first step of a stream are roots of
+// their own traces in versions 5 and 6, which the call's id alone joins to it. And the root of a call over several
+// steps holds the tokens of the last one in versions 4 and 5, which is why they are not taken for the turn's.
 var aiSDK = Dialect{
-	Name:     "ai-sdk",
-	Title:    "Vercel AI SDK",
-	Spans:    isAISDK,
+	Name:  "ai-sdk",
+	Title: "Vercel AI SDK",
+	Spans: func(s *Span) bool { // of either family: an application may pass a tracer with a scope of its own
+		return s.Scope.Name() == "gen_ai" && s.Has("gen_ai") ||
+			s.Has("ai") && (s.Has("gen_ai") || aiOperation(s) != "")
+	},
 	ReadSpan: readAISDK,
 }
 
@@ -34,8 +36,8 @@ var aiOperations = byWord(map[fact.Kind]string{
 	fact.ToolCall: `ai.toolCall`,
 })
 
-// aiOperation returns the operation of an ai.* span, or "". Applications and exporters add the name
-// of a function to the span's name, or rename it.
+// aiOperation returns the operation of an ai.* span, or "". Applications and exporters add the name of a function to
+// the span's name, or rename it.
 func aiOperation(s *Span) string {
 	a := s.Attrs()
 	for _, name := range []string{a.Str("ai.operationId"), a.Str("operation.name"), s.Name()} {
@@ -46,40 +48,27 @@ func aiOperation(s *Span) string {
 	return ""
 }
 
-// isAISDK reports whether the span is of either family: an application may pass a tracer with a
-// scope of its own.
-func isAISDK(s *Span) bool {
-	if s.Scope.Name() == "gen_ai" && s.Has("gen_ai") {
-		return true
-	}
-	return s.Has("ai") && (s.Has("gen_ai") || aiOperation(s) != "")
-}
-
 func readAISDK(s *Span, out *Emitter) {
-	if operation := aiOperation(s); operation != "" {
-		readAIOperation(s, operation, out)
+	a, operation := s.Attrs(), aiOperation(s)
+	if operation == "" {
+		first := len(out.All)
+		readGenAI(s, out)
+		for i := first; i < len(out.All); i++ {
+			f := &out.All[i]
+			// Version 7 starts the spans of steps, calls and tools below the root's.
+			f.RequiresTurn = s.Scope.Name() == "gen_ai" && f.Kind != fact.Turn && f.Kind != fact.Compaction
+			if f.Tool != nil && f.Tool.Output != nil && !f.Failed {
+				f.Tool.Succeeded = true // it sets no status but that of an error
+			}
+			f.Unfinished = (f.Kind == fact.ModelCall || f.Kind == fact.Turn) && neverEnded(f)
+			readAISettings(f, a)
+		}
 		return
 	}
-	first := len(out.All)
-	readGenAI(s, out)
-	for i := first; i < len(out.All); i++ {
-		f := &out.All[i]
-		// Version 7 starts the spans of steps, calls and tools below the root's.
-		f.RequiresTurn = s.Scope.Name() == "gen_ai" && f.Kind != fact.Turn && f.Kind != fact.Compaction
-		if f.Tool != nil && f.Tool.Output != nil && !f.Failed {
-			f.Tool.Succeeded = true // it sets no status but that of an error
-		}
-		f.Unfinished = (f.Kind == fact.ModelCall || f.Kind == fact.Turn) && neverEnded(f)
-		readAISettings(f, s.Attrs())
-	}
-}
-
-func readAIOperation(s *Span, operation string, out *Emitter) {
 	kind, known := aiOperations[operation]
 	if !known {
 		return
 	}
-	a := s.Attrs()
 	f := out.Add(kind)
 	f.Agent = a.Str("gen_ai.agent.name", "ai.telemetry.functionId")
 	readAISettings(f, a)
@@ -98,38 +87,31 @@ func readAIOperation(s *Span, operation string, out *Emitter) {
 }
 
 func readAICall(f *fact.Fact, a Attrs, operation string) {
+	problem := func(what string, ok bool) {
+		if !ok {
+			f.Problems = append(f.Problems, "the "+what+" could not be read whole")
+		}
+	}
 	f.Model = modelOf(a.Str("ai.model.provider", "gen_ai.system"), a.Str("ai.model.id", "gen_ai.request.model"))
 	if raw := a.JSON("ai.prompt.messages", "ai.prompt"); raw != nil {
 		messages, ok := Messages(raw)
-		if ReadInput(f, messages); !ok {
-			f.Problems = append(f.Problems, "the prompt could not be read whole")
-		}
+		ReadInput(f, messages)
+		problem("prompt", ok)
 	}
 	f.ToolCatalog = Catalog(a.JSON("ai.prompt.tools"))
-	readAIResponse(f, a)
-	f.Usage = aiUsage(a, operation)
-	f.Temperature = cmp.Or(a.Float("ai.settings.temperature"), a.Float("gen_ai.request.temperature"))
-}
-
-// readAIResponse reads the answer, in the order in which models give its parts.
-func readAIResponse(f *fact.Fact, a Attrs) {
+	// The answer is in the order in which models give its parts.
 	f.Output = appendText(nil, fact.PartReasoning, a.Str("ai.response.reasoning"))
 	f.Output = appendText(f.Output, fact.PartText, a.Str("ai.response.text"))
 	f.Output = appendText(f.Output, fact.PartText, a.Str("ai.response.object"))
 	calls, ok := aiList(a, "ai.response.toolCalls")
-	if !ok {
-		f.Problems = append(f.Problems, "the tool calls could not be read whole")
-	}
+	problem("tool calls", ok)
 	for _, o := range calls {
-		if !ok && o.str("toolName", "name") == "" {
-			continue // the cut goes through it
+		if ok || o.str("toolName", "name") != "" { // else the cut goes through it
+			f.Output = appendCall(f.Output, o, o.truth("providerExecuted"))
 		}
-		f.Output = appendCall(f.Output, o, o.truth("providerExecuted"))
 	}
 	files, ok := aiList(a, "ai.response.files")
-	if !ok {
-		f.Problems = append(f.Problems, "the files could not be read whole")
-	}
+	problem("files", ok)
 	for _, o := range files {
 		f.Output = appendFile(f.Output, o, encode(o))
 	}
@@ -140,23 +122,22 @@ func readAIResponse(f *fact.Fact, a Attrs) {
 		addExtra(f, a, "ai.response.providerMetadata", "ai.response.timestamp", "ai.response.msToFirstChunk",
 			"ai.response.msToFinish")
 	}
+	f.Usage = aiUsage(a, operation)
+	f.Temperature = cmp.Or(a.Float("ai.settings.temperature"), a.Float("gen_ai.request.temperature"))
 }
 
-// aiList reads an attribute that is a list of objects in JSON. It is not ok when it is not a list,
-// or was cut short.
+// aiList reads an attribute that is a list of objects in JSON. It is not ok when it is not a list, or was cut short.
 func aiList(a Attrs, key string) (list []object, ok bool) {
 	raw := a.JSON(key)
 	if isNull(raw) {
 		return nil, true
 	}
-	if s := text(raw); s != "" {
-		if raw = closeCut(json.RawMessage(s)); raw == nil {
-			return nil, false
-		}
-		json.Unmarshal(raw, &list)
-		return list, false
+	s := text(raw)
+	if s != "" {
+		raw = closeCut(json.RawMessage(s))
 	}
-	return list, json.Unmarshal(raw, &list) == nil
+	err := json.Unmarshal(raw, &list)
+	return list, err == nil && s == ""
 }
 
 func readAITool(f *fact.Fact, s *Span) {
@@ -168,55 +149,50 @@ func readAITool(f *fact.Fact, s *Span) {
 	if output != nil {
 		f.Tool.Output = structured(output)
 	}
-	// The SDK puts every error on the span. Without an output the call succeeded where content is
-	// switched off, which hides the input too; elsewhere it may have returned nothing, or have been
-	// abandoned.
+	// The SDK puts every error on the span. Without an output the call succeeded where content is switched off, which
+	// hides the input too; elsewhere it may have returned nothing, or have been abandoned.
 	f.Tool.Succeeded = s.Status().Code() == ptrace.StatusCodeOk ||
 		s.Status().Code() == ptrace.StatusCodeUnset && (output != nil || input == nil)
 }
 
 // aiUsage reads the tokens of a call, nil where they are not the call's.
 func aiUsage(a Attrs, operation string) *fact.Usage {
-	const details = "ai.usage.inputTokenDetails."
-	input, output := a.IntPtr("ai.usage.inputTokens"), a.IntPtr("ai.usage.outputTokens")
-	if input == nil && output == nil {
+	c := countsOf(a.IntPtr, "ai.usage.inputTokens", "ai.usage.outputTokens",
+		"ai.usage.inputTokenDetails.cacheReadTokens ai.usage.cachedInputTokens gen_ai.usage.cache_read.input_tokens",
+		`ai.usage.inputTokenDetails.cacheWriteTokens gen_ai.usage.cache_write.input_tokens
+		gen_ai.usage.cache_creation.input_tokens`,
+		"ai.usage.outputTokenDetails.reasoningTokens ai.usage.reasoningTokens",
+		"ai.usage.totalTokens gen_ai.usage.total_tokens")
+	if c.Input == nil && c.Output == nil {
 		if operation == "ai.generateText" || operation == "ai.streamText" {
 			return nil // promptTokens and completionTokens of a root are those of its last step
 		}
-		input = a.IntPtr("ai.usage.promptTokens", "gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens")
-		output = a.IntPtr("ai.usage.completionTokens", "gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens")
+		c.Input = a.IntPtr("ai.usage.promptTokens", "gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens")
+		c.Output = a.IntPtr("ai.usage.completionTokens", "gen_ai.usage.output_tokens",
+			"gen_ai.usage.completion_tokens")
 	}
-	c := Counts{Input: input, Output: output,
-		CacheRead: a.IntPtr(details+"cacheReadTokens", "ai.usage.cachedInputTokens",
-			"gen_ai.usage.cache_read.input_tokens"),
-		CacheWrite: a.IntPtr(details+"cacheWriteTokens", "gen_ai.usage.cache_write.input_tokens",
-			"gen_ai.usage.cache_creation.input_tokens"),
-		Reasoning: a.IntPtr("ai.usage.outputTokenDetails.reasoningTokens", "ai.usage.reasoningTokens"),
-		Total:     a.IntPtr("ai.usage.totalTokens", "gen_ai.usage.total_tokens"),
-		Raw:       rawNumbers(a, "ai.usage.", "gen_ai.usage.")}
+	c.Raw = rawNumbers(a, "ai.usage.", "gen_ai.usage.")
 	provider := strings.ToLower(a.Str("ai.model.provider", "gen_ai.system"))
-	fresh := a.IntPtr(details + "noCacheTokens")
+	passesOn := hasPrefix(provider, "anthropic", "amazon-bedrock")
+	fresh := a.IntPtr("ai.usage.inputTokenDetails.noCacheTokens")
 	// Up to version 5 the SDK passes on what the provider answers, and reports no details.
-	if fresh == nil {
-		apart := hasPrefix(provider, "anthropic", "amazon-bedrock") && a.IntPtr("ai.usage.inputTokens") != nil &&
-			a.IntPtr(details+"cacheReadTokens", "ai.usage.outputTokenDetails.reasoningTokens") == nil
-		switch {
-		case apart:
-			return c.Usage(fact.CacheApart)
-		case hasPrefix(provider, "anthropic", "amazon-bedrock", "openai", "azure", "google", "vertex", "xai",
-			"mistral", "groq", "deepseek"):
-			return c.WithThoughts().Usage(0)
-		}
+	switch {
+	case fresh != nil:
+	case passesOn && a.IntPtr("ai.usage.inputTokens") != nil && a.IntPtr("ai.usage.inputTokenDetails.cacheReadTokens",
+		"ai.usage.outputTokenDetails.reasoningTokens") == nil:
+		return c.Usage(fact.CacheApart)
+	case passesOn, hasPrefix(provider, "openai", "azure", "google", "vertex", "xai", "mistral", "groq", "deepseek"):
+		return c.WithThoughts().Usage(0)
 	}
 	u := c.Assumed(provider)
-	if fresh != nil && input != nil && *fresh == *input && *counted(c.CacheRead)+*counted(c.CacheWrite) > 0 {
+	if fresh != nil && c.Input != nil && *fresh == *c.Input && *counted(c.CacheRead)+*counted(c.CacheWrite) > 0 {
 		u.Proof |= fact.CacheApart
 	}
 	return u
 }
 
-// readAISettings reads what an application reports of itself: the metadata of versions up to 6, the
-// runtime context of version 7.
+// readAISettings reads what an application reports of itself: the metadata of versions up to 6, the runtime context of
+// version 7.
 func readAISettings(f *fact.Fact, a Attrs) {
 	var keys []string
 	for key := range a.All() {

@@ -11,19 +11,14 @@ import (
 	"github.com/agenttrace/agenttrace/session/ingest/fact"
 )
 
-// genkit reads Genkit for Go, JavaScript and Python. Every span states what it is in genkit:type
-// and genkit:metadata:subtype, and where it is in genkit:path. The content is JSON in genkit:input
-// and genkit:output.
+// genkit reads Genkit for Go, JavaScript and Python. Every span states what it is in genkit:type and
+// genkit:metadata:subtype, and where it is in genkit:path. The content is JSON in genkit:input and genkit:output.
 var genkit = Dialect{
-	Name:  "genkit",
-	Title: "Genkit",
-	Spans: func(s *Span) bool { return s.Has("genkit") || s.Scope.Name() == "genkit-tracer" },
-
+	Name:     "genkit",
+	Title:    "Genkit",
+	Spans:    func(s *Span) bool { return s.Has("genkit") || s.Scope.Name() == "genkit-tracer" },
 	ReadSpan: readGenkit,
 }
-
-// genkitSessionRank comes after the keys that are looked up on every span.
-const genkitSessionRank = 1000
 
 func readGenkit(s *Span, facts *Emitter) {
 	g := genkitSpan{Attrs: s.Attrs(), facts: facts}
@@ -40,28 +35,69 @@ func readGenkit(s *Span, facts *Emitter) {
 		g.toolCall()
 	case g.subtype == "userFeedback" || g.subtype == "userAcceptance":
 		// Written long after the turn, about it.
-	case genkitTurnOfAgent(g.kind, g.name),
-		opens && (g.subtype == "flow" || g.subtype == "executable-prompt" || genkitCalls(g.kind, g.subtype)):
+	case g.isTurnOfAgent(), opens && (g.subtype == "flow" || g.subtype == "executable-prompt" || g.calls()):
 		g.turn()
 	default:
 		g.add(fact.Step)
 	}
 }
 
+// genkitSegment is a span in a path: {name,t:type,s:subtype}.
+type genkitSegment struct{ name, kind, subtype string }
+
+// calls reports whether a span of the type calls models: generate, the send of a chat, or a prompt.
+func (s *genkitSegment) calls() bool {
+	return s.kind == "util" || s.kind == "helper" || s.kind == "dotprompt" || s.kind == "action" && s.subtype == "util"
+}
+
+// isTurnOfAgent reports whether a span is a turn of an agent, whose own span lasts as long as its session is connected.
+func (s *genkitSegment) isTurnOfAgent() bool {
+	return s.kind == "flowStep" && strings.HasPrefix(s.name, "runTurn-")
+}
+
+var genkitSegments = regexp.MustCompile(`/\{(.*?)(?:,t:([^,}]*))?(?:,s:([^,}]*))?(?:\}|$)`)
+
+// genkitPath reads a path from the root to the span itself. It is nil for a path without types, as in old versions.
+func genkitPath(path string) (segments []genkitSegment) {
+	if strings.HasPrefix(path, "/{") {
+		for _, m := range genkitSegments.FindAllStringSubmatch(path, -1) {
+			segments = append(segments, genkitSegment{m[1], m[2], m[3]})
+		}
+	}
+	return segments
+}
+
+// genkitInTurn reports whether the path leads through a turn, without a tool between the two: what a tool asks a model
+// is a turn of its own.
+func genkitInTurn(path []genkitSegment) bool {
+	for i := len(path) - 2; i >= 0; i-- {
+		switch s := path[i]; {
+		case s.kind == "flow", s.subtype == "flow", s.subtype == "executable-prompt", s.calls(), s.isTurnOfAgent():
+			return true
+		case s.subtype == "tool", s.subtype == "tool.v2":
+			return false
+		case s.kind == "action" && s.subtype == "":
+			// JavaScript has no subtype but the last. What generate calls that calls others in turn is a tool, and what
+			// nothing calls is a prompt.
+			return i == 0 || !path[i-1].calls()
+		}
+	}
+	return false
+}
+
 type genkitSpan struct {
 	Attrs
-	facts               *Emitter
-	kind, subtype, name string
-	inTurn              bool
+	genkitSegment
+	facts  *Emitter
+	inTurn bool
 }
 
 func (g *genkitSpan) add(kind fact.Kind) *fact.Fact {
+	const rank = 1000 // after the keys that are looked up on every span
 	f := g.facts.Add(kind)
 	f.Agent = g.Str("genkit:metadata:flow:name")
-	if f.Session == "" {
-		if f.Session, f.SessionKey = g.session(); f.Session != "" {
-			f.SessionRank = genkitSessionRank
-		}
+	if id, key := g.session(); f.Session == "" && id != "" {
+		f.Session, f.SessionKey, f.SessionRank = id, key, rank
 	}
 	if f.Failed = f.Failed || g.Str("genkit:state") == "error"; f.Failed {
 		f.Error = cmp.Or(g.Str("genkit:error"), f.Error)
@@ -69,8 +105,8 @@ func (g *genkitSpan) add(kind fact.Kind) *fact.Fact {
 	return f
 }
 
-// session finds the session of a chat or an agent. The threads of a chat have nothing in common but
-// its state, so each is a session; "main" is the one that a chat begins with.
+// session finds the session of a chat or an agent. The threads of a chat have nothing in common but its state, so each
+// is a session; "main" is the one that a chat begins with.
 func (g *genkitSpan) session() (id, key string) {
 	if id = g.Str("genkit:sessionId"); id != "" {
 		if thread := g.Str("genkit:threadName"); thread != "" && thread != "main" {
@@ -78,29 +114,24 @@ func (g *genkitSpan) session() (id, key string) {
 		}
 		return id, "genkit:sessionId"
 	}
-	if id = g.Str("genkit:metadata:agent:sessionId"); id != "" {
-		return id, "genkit:metadata:agent:sessionId"
+	key = "genkit:metadata:agent:sessionId"
+	if id = g.Str(key); id == "" && g.subtype == "agent" {
+		id, key = g.object("genkit:init").str("sessionId"), "genkit:init"
 	}
-	if init, _ := objectOf(g.JSON("genkit:init")); g.subtype == "agent" && init.str("sessionId") != "" {
-		return init.str("sessionId"), "genkit:init"
-	}
-	return "", ""
+	return id, key
 }
 
-// object reads an attribute that is an object.
-func (g *genkitSpan) object(key string) object {
-	raw := g.JSON(key)
-	if s := text(raw); strings.HasPrefix(s, "{") && !json.Valid([]byte(s)) {
+// whole reads an attribute that is an object.
+func (g *genkitSpan) whole(key string) object {
+	if s := text(g.JSON(key)); strings.HasPrefix(s, "{") && !json.Valid([]byte(s)) {
 		g.facts.Problem(key + " is no JSON: it may have been cut before export")
 	}
-	o, _ := objectOf(raw)
-	return o
+	return g.object(key)
 }
 
-// response reads the output of a model and of generate. Until there was one answer only, it had
-// candidates.
+// response reads the output of a model and of generate. Until there was one answer only, it had candidates.
 func (g *genkitSpan) response() (answer, response object) {
-	response = g.object("genkit:output")
+	response = g.whole("genkit:output")
 	candidates := objectsOf(response["candidates"])
 	if answer = response; response["message"] == nil && len(candidates) > 0 {
 		if answer = candidates[0]; answer["usage"] == nil {
@@ -111,7 +142,7 @@ func (g *genkitSpan) response() (answer, response object) {
 }
 
 func (g *genkitSpan) modelCall() {
-	asked := g.object("genkit:input")
+	asked := g.whole("genkit:input")
 	answer, response := g.response()
 
 	f := g.add(fact.ModelCall)
@@ -129,33 +160,32 @@ func (g *genkitSpan) modelCall() {
 	if tools, _ := elements(asked["tools"]); len(tools) > 0 {
 		f.ToolCatalog = string(asked["tools"])
 	}
-	f.Output = genkitParts(answer["message"])
+	f.Output = genkitParts(answer)
 	f.Finish = answer.str("finishReason")
 	f.Usage = genkitUsage(provider, answer["usage"])
-	readResponse(f, firstRaw(response["raw"], response["custom"])) // the latter is the older name
+	readResponse(f, response.first("raw", "custom")) // the latter is the older name
 }
 
-func genkitParts(message json.RawMessage) []fact.Part {
-	if _, ok := objectOf(message); !ok {
-		return nil
+// genkitParts returns the parts of the message in an answer.
+func genkitParts(answer object) []fact.Part {
+	if message := answer.inner("message"); message != nil {
+		return fact.PartsOf(genkitMessage(answer["message"]))
 	}
-	messages, _ := Messages(slices.Concat(json.RawMessage("["), message, json.RawMessage("]")))
-	return fact.PartsOf(messages)
+	return nil
 }
 
-// genkitUsage reads a count of tokens. Genkit passes on what each provider states: OpenAI counts
-// the cache in the input and the reasoning in the output, Anthropic's input excludes the cache,
-// Google's output the reasoning. How others count is not known.
+func genkitMessage(message json.RawMessage) []fact.Message {
+	messages, _ := Messages(slices.Concat(json.RawMessage("["), message, json.RawMessage("]")))
+	return messages
+}
+
+// genkitUsage reads a count of tokens. Genkit passes on what each provider states: OpenAI counts the cache in the input
+// and the reasoning in the output, Anthropic's input excludes the cache, Google's output the reasoning. How others
+// count is not known.
 func genkitUsage(provider string, raw json.RawMessage) *fact.Usage {
 	u, _ := objectOf(raw)
-	count := func(key string) *int64 {
-		if n := u.count(key); n == nil || *n < 1e15 {
-			return n
-		}
-		return new(int64) // not a count
-	}
-	c := Counts{Input: count("inputTokens"), Output: count("outputTokens"), Total: count("totalTokens"),
-		CacheRead: count("cachedContentTokens"), Reasoning: count("thoughtsTokens"), Raw: raw}
+	c := countsOf(u.count, "inputTokens", "outputTokens", "cachedContentTokens", "", "thoughtsTokens", "totalTokens")
+	c.Raw = raw
 	switch provider = strings.ToLower(provider); {
 	case strings.Contains(provider, "anthropic"):
 		return c.Usage(fact.CacheApart)
@@ -172,8 +202,8 @@ func genkitUsage(provider string, raw json.RawMessage) *fact.Usage {
 	return c.Assumed(provider)
 }
 
-// toolCall reads the call of a tool. Its id is not on the span. A tool that waits for a person is
-// interrupted, which looks like an error where the interrupt's data are missing.
+// toolCall reads the call of a tool. Its id is not on the span. A tool that waits for a person is interrupted, which
+// looks like an error where the interrupt's data are missing.
 func (g *genkitSpan) toolCall() {
 	f := g.add(fact.ToolCall)
 	f.RequiresTurn = g.inTurn
@@ -189,14 +219,17 @@ func (g *genkitSpan) toolCall() {
 		g.decided(d)
 		return
 	}
-	if out := g.JSON("genkit:output"); !f.Failed && out != nil {
-		f.Tool.Output = out
-		if g.subtype == "tool.v2" {
-			f.Tool.Output = genkitToolOutput(out)
+	if !f.Failed {
+		f.Tool.Output, f.Tool.Succeeded = g.JSON("genkit:output"), g.Str("genkit:state") == "success"
+		// An envelope, {"output": …, "content": […]}, is taken off, unless there is content besides.
+		envelope := g.object("genkit:output")
+		content, hasContent := envelope["content"]
+		if list, ok := elements(content); envelope["output"] != nil && g.subtype == "tool.v2" &&
+			(!hasContent || isNull(content) || ok && len(list) == 0) {
+			f.Tool.Output = envelope["output"]
 		}
 	}
-	f.Tool.Succeeded = !f.Failed && g.Str("genkit:state") == "success"
-	if resumed, _ := objectOf(g.JSON("genkit:metadata:resumed")); resumed.truth("toolApproved") {
+	if g.object("genkit:metadata:resumed").truth("toolApproved") {
 		g.decided(fact.Decision{Action: "ask", Outcome: "allowed", Reply: "once", Source: "resumed"})
 	}
 }
@@ -205,17 +238,6 @@ func (g *genkitSpan) decided(d fact.Decision) {
 	f := g.add(fact.Permission)
 	clearFailure(f)
 	f.RequiresTurn, f.Decision, d.ToolName = g.inTurn, &d, g.name
-}
-
-// genkitToolOutput takes a result out of its envelope, {"output": …, "content": […]}, unless there
-// is content besides.
-func genkitToolOutput(raw json.RawMessage) json.RawMessage {
-	envelope, _ := objectOf(raw)
-	if content, _ := elements(envelope["content"]); envelope["output"] == nil ||
-		content != nil || envelope.has("content") && string(envelope["content"]) != "[]" {
-		return raw
-	}
-	return envelope["output"]
 }
 
 // genkitReason is what an interrupt reports of itself, in a line.
@@ -228,26 +250,27 @@ func genkitReason(raw json.RawMessage) string {
 	return reason
 }
 
-// turn reads what encloses the model calls of one request: a flow, a prompt, or generate itself.
-// The usage of generate is that of its last model call.
+// turn reads what encloses the model calls of one request: a flow, a prompt, or generate itself. The usage of generate
+// is that of its last model call.
 func (g *genkitSpan) turn() {
-	asked := g.object("genkit:input")
+	asked := g.whole("genkit:input")
 	answer, _ := g.response()
 	f := g.add(fact.Turn)
-	if f.Agent == "" && !genkitCalls(g.kind, g.subtype) && !genkitTurnOfAgent(g.kind, g.name) {
+	if f.Agent == "" && !g.calls() && !g.isTurnOfAgent() {
 		f.Agent = g.name
 	}
 	input, output, extra := g.JSON("genkit:input"), g.JSON("genkit:output"), object{}
-	raw := asked["messages"]
-	if message := asked["message"]; len(raw) == 0 && len(message) > 0 {
-		raw = slices.Concat(json.RawMessage("["), message, json.RawMessage("]"))
+	messages, ok := Messages(asked["messages"])
+	if message := asked["message"]; len(asked["messages"]) == 0 && len(message) > 0 {
+		messages = genkitMessage(message)
+		ok = messages != nil
 	}
-	if messages, ok := Messages(raw); ok {
+	if ok {
 		ReadInput(f, messages)
 	} else if f.Input = userMessages(genkitString(input), ""); f.Input == nil && genkitReported(input) {
 		extra["input"] = input
 	}
-	if f.Output = genkitParts(answer["message"]); f.Output == nil {
+	if f.Output = genkitParts(answer); f.Output == nil {
 		f.Output = appendText(nil, fact.PartText, genkitString(output))
 		if f.Output == nil && genkitReported(output) {
 			extra["output"] = output
@@ -256,8 +279,7 @@ func (g *genkitSpan) turn() {
 	f.Finish, f.Extra = answer.str("finishReason"), encode(extra)
 }
 
-// genkitString returns the text of a value that is one, or an object of which one field is
-// obviously what was written.
+// genkitString returns the text of a value that is one, or an object of which one field is obviously what was written.
 func genkitString(raw json.RawMessage) string {
 	if s := text(raw); !strings.HasPrefix(s, "{") { // an object, whole or cut
 		fields, _ := objectOf(raw)
@@ -271,52 +293,4 @@ func genkitString(raw json.RawMessage) string {
 func genkitReported(raw json.RawMessage) bool {
 	const maximum = 16 << 10
 	return len(raw) <= maximum && !isNull(raw) && string(raw) != "{}" && string(raw) != `""`
-}
-
-// genkitSegment is a span in a path: {name,t:type,s:subtype}.
-type genkitSegment struct{ name, kind, subtype string }
-
-// genkitPath reads a path from the root to the span itself. It is nil for a path without types, as
-// in old versions.
-func genkitPath(path string) (segments []genkitSegment) {
-	if !strings.HasPrefix(path, "/{") {
-		return nil
-	}
-	for _, m := range genkitSegments.FindAllStringSubmatch(path, -1) {
-		segments = append(segments, genkitSegment{m[1], m[2], m[3]})
-	}
-	return segments
-}
-
-var genkitSegments = regexp.MustCompile(`/\{(.*?)(?:,t:([^,}]*))?(?:,s:([^,}]*))?(?:\}|$)`)
-
-// genkitInTurn reports whether the path leads through a turn, without a tool between the two: what
-// a tool asks a model is a turn of its own.
-func genkitInTurn(path []genkitSegment) bool {
-	for i := len(path) - 2; i >= 0; i-- {
-		switch s := path[i]; {
-		case s.kind == "flow", s.subtype == "flow", s.subtype == "executable-prompt", genkitCalls(s.kind, s.subtype),
-			genkitTurnOfAgent(s.kind, s.name):
-			return true
-		case s.subtype == "tool", s.subtype == "tool.v2":
-			return false
-		case s.kind == "action" && s.subtype == "":
-			// JavaScript has no subtype but the last. What generate calls that calls others in turn
-			// is a tool, and what nothing calls is a prompt.
-			return i == 0 || !genkitCalls(path[i-1].kind, path[i-1].subtype)
-		}
-	}
-	return false
-}
-
-// genkitCalls reports whether a span of the type calls models: generate, the send of a chat, or a
-// prompt.
-func genkitCalls(kind, subtype string) bool {
-	return kind == "util" || kind == "helper" || kind == "dotprompt" || kind == "action" && subtype == "util"
-}
-
-// genkitTurnOfAgent reports whether a span is a turn of an agent, whose own span lasts as long as
-// its session is connected.
-func genkitTurnOfAgent(kind, name string) bool {
-	return kind == "flowStep" && strings.HasPrefix(name, "runTurn-")
 }

@@ -8,9 +8,9 @@ import (
 	"github.com/agenttrace/agenttrace/session/ingest/fact"
 )
 
-// langSmith reads the spans that LangSmith's SDKs make of their runs, in Python and JavaScript: the
-// attributes of the GenAI conventions' first version, whose prompt and completion are the run's
-// inputs and outputs whatever their shape. Its times are milliseconds.
+// langSmith reads the spans that LangSmith's SDKs make of their runs, in Python and JavaScript: the attributes of the
+// GenAI conventions' first version, whose prompt and completion are the run's inputs and outputs whatever their shape.
+// Its times are milliseconds.
 var langSmith = Dialect{
 	Name:     "langsmith",
 	Title:    "LangSmith",
@@ -20,33 +20,46 @@ var langSmith = Dialect{
 
 func readLangSmith(s *Span, out *Emitter) {
 	a := s.Attrs()
+	// The run that is the outermost of its trace is the turn. Its span may be below one of something else.
+	root := s.ParentSpanID().IsEmpty()
+	if a.Str("langsmith.span.id") != "" {
+		root = a.Str("langsmith.span.parent_id") == ""
+	}
+	var f *fact.Fact
 	switch kind := a.Str("langsmith.span.kind"); {
 	case kind == "llm":
-		langSmithCall(s, a, out)
+		f = langSmithCall(s, a, out)
 	case kind == "tool":
-		langSmithTool(s, a, out)
-	case kind == "chain" && langSmithRoot(s, a):
-		f := out.Add(fact.Turn)
+		f = out.Add(fact.ToolCall)
+	case kind == "chain" && root:
+		f = out.Add(fact.Turn)
 		ReadInput(f, entityAsked(a.JSON("gen_ai.prompt")))
 		f.Output = entityAnswered(a.JSON("gen_ai.completion"))
-		f.Agent = langSmithAgent(a)
-		langSmithFailure(f, s)
-		langSmithAbout(f, a)
 	default: // what a framework runs one after another, and what is looked up
-		langSmithFailure(out.Add(fact.Step), s)
+		f = out.Add(fact.Step)
+	}
+	// An error is an event of the span, whose status is OK all the same.
+	for e := range exceptions(s.Span) {
+		f.Failed = true
+		f.Error, f.ErrorType = withoutStack(e.Str("exception.message")), e.Str("exception.type")
+	}
+	readFailure(f, s)
+	if f.Kind != fact.Step {
+		f.Agent = a.Str("langsmith.metadata.lc_agent_name") // the agent of LangGraph that speaks
+	}
+	if f.Kind == fact.ToolCall {
+		langSmithTool(f, a)
+	}
+	if f.Kind == fact.Turn || f.Kind == fact.ModelCall {
+		setUser(f, a.Str("langsmith.metadata.user_id", "langsmith.metadata.userId"))
+		if tags := a.Str("langsmith.span.tags"); tags != "" {
+			raw, _ := json.Marshal(strings.Split(tags, ", "))
+			setExtra(f, "langsmith.span.tags", raw)
+		}
 	}
 }
 
-// langSmithRoot reports whether the run is the outermost of its trace. Its span may are below one
-// of something else.
-func langSmithRoot(s *Span, a Attrs) bool {
-	if a.Str("langsmith.span.id") != "" {
-		return a.Str("langsmith.span.parent_id") == ""
-	}
-	return s.ParentSpanID().IsEmpty()
-}
-
-func langSmithCall(s *Span, a Attrs, out *Emitter) {
+func langSmithCall(s *Span, a Attrs, out *Emitter) *fact.Fact {
 	asked, answered := a.JSON("gen_ai.prompt"), a.JSON("gen_ai.completion")
 	var c conversation
 	c.readInput(asked)
@@ -66,50 +79,22 @@ func langSmithCall(s *Span, a Attrs, out *Emitter) {
 		f.Model.ModelID = cmp.Or(f.Model.ModelID, a.Str("langsmith.metadata.ls_model_name"))
 		f.Model.ProviderID = cmp.Or(a.Str("langsmith.metadata.ls_provider"), f.Model.ProviderID)
 	}
-	f.Agent = langSmithAgent(a)
-	langSmithFailure(f, s)
-	langSmithAbout(f, a)
+	return f
 }
 
-func langSmithTool(s *Span, a Attrs, out *Emitter) {
-	f := out.Add(fact.ToolCall)
-	f.Tool = &fact.Tool{Name: cmp.Or(a.Str("gen_ai.tool.name"), f.Name)}
-	f.Agent = langSmithAgent(a)
-	input := a.JSON("gen_ai.prompt")
-	if o, ok := objectOf(input); ok && len(o) == 1 && o.has("input") {
+func langSmithTool(f *fact.Fact, a Attrs) {
+	input, output := a.JSON("gen_ai.prompt"), a.JSON("gen_ai.completion")
+	if o, _ := objectOf(input); len(o) == 1 && o.has("input") {
 		if inner := unwrapped(o["input"]); len(inner) > 0 && inner[0] == '{' { // LangChain passes a text
 			input = inner
 		}
 	}
-	f.Tool.Input = unwrapped(input)
-	langSmithFailure(f, s)
-	value := a.JSON("gen_ai.completion")
-	if o, ok := objectOf(value); ok && len(o) == 1 && o.has("outputs") {
-		value = o["outputs"]
+	f.Tool = &fact.Tool{Name: cmp.Or(a.Str("gen_ai.tool.name"), f.Name), Input: unwrapped(input)}
+	if o, _ := objectOf(output); len(o) == 1 && o.has("outputs") {
+		output = o["outputs"]
 	}
-	if value != nil && !f.Failed {
-		fillToolOutput(f, value)
+	if output != nil && !f.Failed {
+		fillToolOutput(f, output)
 	}
-	f.Tool.Succeeded = !f.Failed && (f.Tool.Output != nil || value != nil)
-}
-
-// langSmithFailure reads an error: it is an event of the span, whose status is OK all the same.
-func langSmithFailure(f *fact.Fact, s *Span) {
-	for a := range exceptions(s.Span) {
-		f.Failed = true
-		f.Error, f.ErrorType = withoutStack(a.Str("exception.message")), a.Str("exception.type")
-	}
-	readFailure(f, s)
-}
-
-// langSmithAgent names the agent of LangGraph that speaks.
-func langSmithAgent(a Attrs) string { return a.Str("langsmith.metadata.lc_agent_name") }
-
-// langSmithAbout notes the user and the tags that an application gives its runs.
-func langSmithAbout(f *fact.Fact, a Attrs) {
-	setUser(f, a.Str("langsmith.metadata.user_id", "langsmith.metadata.userId"))
-	if tags := a.Str("langsmith.span.tags"); tags != "" {
-		raw, _ := json.Marshal(strings.Split(tags, ", "))
-		setExtra(f, "langsmith.span.tags", raw)
-	}
+	f.Tool.Succeeded = !f.Failed && output != nil
 }

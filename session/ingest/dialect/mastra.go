@@ -11,22 +11,18 @@ import (
 	"github.com/agenttrace/agenttrace/session/ingest/fact"
 )
 
-// mastra reads what Mastra exports by its exporter and bridge for OpenTelemetry: the GenAI
-// conventions on one span per model call, and mastra.span.type on every span. Its first exporter,
-// of 2025, wrote other keys for the same.
+// mastra reads what Mastra exports by its exporter and bridge for OpenTelemetry: the GenAI conventions on one span per
+// model call, and mastra.span.type on every span. Its first exporter, of 2025, wrote other keys for the same.
 //
-// Since there are spans of one inference each, those are the model calls. Before, the generation
-// around them was, with all steps in one.
+// Since there are spans of one inference each, those are the model calls. Before, the generation around them was, with
+// all steps in one.
 var mastra = Dialect{
-	Name:     "mastra",
-	Title:    "Mastra",
-	Spans:    isMastra,
+	Name:  "mastra",
+	Title: "Mastra",
+	Spans: func(s *Span) bool { // those of its exporter for Arize are OpenInference's
+		return (s.Has("mastra") || strings.HasPrefix(s.Scope.Name(), "@mastra/")) && !s.Has("openinference")
+	},
 	ReadSpan: readMastra,
-}
-
-// isMastra leaves the spans of Mastra's exporter for Arize to OpenInference.
-func isMastra(s *Span) bool {
-	return (s.Has("mastra") || strings.HasPrefix(s.Scope.Name(), "@mastra/")) && !s.Has("openinference")
 }
 
 func readMastra(s *Span, out *Emitter) {
@@ -50,8 +46,8 @@ func readMastra(s *Span, out *Emitter) {
 	}
 }
 
-// mastraKinds are the types of spans that report more than a step. A workflow in another is a step,
-// and a generation with inferences in it.
+// mastraKinds are the types of spans that report more than a step. A workflow in another is a step, and a generation
+// with inferences in it.
 var mastraKinds = byWord(map[fact.Kind]string{
 	fact.Turn:      "agent_run invoke_agent workflow_run invoke_workflow scorer_run",
 	fact.ModelCall: "model_inference model_generation llm_generation chat",
@@ -65,12 +61,11 @@ type mastraSpan struct {
 	kind string
 }
 
-// reported returns the span's input or output, under the first exporter's key where there is no
-// other.
-func (m *mastraSpan) reported(what string) json.RawMessage {
-	raw := m.JSON("mastra."+m.kind+"."+what, what)
-	problemIfCut(m.out, "the "+what, raw)
-	return raw
+// reported returns the span's input or output by the keys of the conventions, the exporter's or else the first
+// exporter's.
+func (m *mastraSpan) reported(what, name string, keys ...string) (raw json.RawMessage, cut bool) {
+	raw = m.JSON(append(keys, "mastra."+m.kind+"."+what, what)...)
+	return raw, problemIfCut(m.out, name, raw)
 }
 
 func (m *mastraSpan) add(kind fact.Kind) *fact.Fact {
@@ -80,26 +75,26 @@ func (m *mastraSpan) add(kind fact.Kind) *fact.Fact {
 	return f
 }
 
-// modelStep gives the fact of a step and, where the span of the inference within it is the model
-// call, what the model requested: that span has the text of the answer alone, and tools that begin
-// in one millisecond do not report their order.
+// modelStep gives the fact of a step and, where the span of the inference within it is the model call, what the model
+// requested: that span has the text of the answer alone, and tools that begin in one millisecond do not report their
+// order.
 func (m *mastraSpan) modelStep() {
 	m.add(fact.Step)
 	if m.Str("gen_ai.operation.name") != "agent_step" {
 		return
 	}
 	parts, _ := mastraOutput(m.JSON("mastra.model_step.output"))
-	if !slices.ContainsFunc(parts, func(p fact.Part) bool { return p.Kind == fact.PartCall }) {
-		return
+	if slices.ContainsFunc(parts, func(p fact.Part) bool { return p.Kind == fact.PartCall }) {
+		f := m.out.Add(fact.ModelCall)
+		f.Agent, f.RequiresTurn, f.Output = m.Str(agentNames...), true, parts
 	}
-	f := m.out.Add(fact.ModelCall)
-	f.Agent, f.RequiresTurn, f.Output = m.Str("gen_ai.agent.name", "gen_ai.agent.id"), true, parts
 }
 
-// turn gives the fact of an agent's run. One that goes on after it was suspended is another span,
-// in another trace, of the same run.
+// turn gives the fact of an agent's run. One that goes on after it was suspended is another span, in another trace, of
+// the same run.
 func (m *mastraSpan) turn() {
-	asked, answered := m.reported("input"), m.reported("output")
+	asked, _ := m.reported("input", "the input")
+	answered, _ := m.reported("output", "the output")
 	f := m.add(fact.Turn)
 	if m.kind == "scorer_run" {
 		f.Purpose = "scoring"
@@ -111,12 +106,21 @@ func (m *mastraSpan) turn() {
 		f.TurnID = m.Str("mastra.metadata.runId")
 	}
 	f.SystemPrompt = SystemInstructions(m.JSON("gen_ai.system_instructions"))
-	if messages := askedIn(asked); messages != nil {
-		ReadInput(f, messages)
-	}
+	ReadInput(f, askedIn(asked))
 	f.Output, f.Finish = mastraOutput(answered)
 	f.ToolCatalog = Catalog(m.JSON("gen_ai.tool.definitions", "agent.available_tools"))
-	m.about(f)
+
+	// Whose session it is, and what else the application passed to Mastra.
+	setUser(f, m.Str("mastra.metadata.userId", "mastra.metadata.resourceId"))
+	version := Attrs{m.span.Resource.Attributes()}.Str("service.version")
+	if version != "" && m.span.Scope.Name() == "@mastra/otel-exporter" {
+		aboutOf(f).Client = "mastra " + version // the exporter writes the framework's version there
+	}
+	extra := m.below("mastra.metadata.", "runId", "userId", "resourceId")
+	if tags := m.JSON("mastra.tags"); tags != nil {
+		extra["tags"] = tags
+	}
+	f.Extra = encode(extra)
 }
 
 // mastraName returns the name that is in a span's name after what the span is.
@@ -138,7 +142,7 @@ func (m *mastraSpan) modelCall() {
 
 	f := m.out.Add(fact.ModelCall)
 	readGenAICall(f, m.span.Scope, m.Attrs)
-	f.Agent = m.Str("gen_ai.agent.name", "gen_ai.agent.id")
+	f.Agent = m.Str(agentNames...)
 	f.RequiresTurn = !m.span.ParentSpanID().IsEmpty()
 	if f.Model != nil { // the AI SDK's name for a provider has the kind of interface, as in "openai.chat"
 		for _, suffix := range []string{".chat", ".responses", ".messages", ".completion"} {
@@ -152,17 +156,14 @@ func (m *mastraSpan) modelCall() {
 	readFailure(f, m.span)
 }
 
-// mastraOutput reads what a model or an agent answered: messages, or the answer's parts as members
-// of an object.
+// mastraOutput reads what a model or an agent answered: messages, or the answer's parts as members of an object.
 func mastraOutput(raw json.RawMessage) (parts []fact.Part, finish string) {
 	o, ok := objectOf(raw)
 	if !ok || o.isMessage() || o.has("messages") {
 		return Output(raw)
 	}
 	parts = appendText(nil, fact.PartReasoning, cmp.Or(o.str("reasoningText"), plainText(o["reasoning"])))
-	answer := o.str("text")
-	answer = cmp.Or(answer, string(o.first("object")))
-	parts = appendText(parts, fact.PartText, answer)
+	parts = appendText(parts, fact.PartText, cmp.Or(o.str("text"), string(o.first("object"))))
 	for _, call := range objectsOf(o["toolCalls"]) {
 		if in := call.inner("payload"); in != nil {
 			call = in
@@ -177,15 +178,12 @@ func mastraOutput(raw json.RawMessage) (parts []fact.Part, finish string) {
 // mastraRefusal is what Mastra answers the model when a person declined its call.
 const mastraRefusal = "Tool call was not approved by the user"
 
-// mastraResults repairs what the exporter makes of the results of tools: a text is encoded twice,
-// and a refusal looks like any other.
+// mastraResults repairs what the exporter makes of the results of tools: a text is encoded twice, and a refusal looks
+// like any other.
 func mastraResults(messages []fact.Message) {
 	for _, m := range messages {
 		for i := range m.Parts {
 			p := &m.Parts[i]
-			if p.Kind != fact.PartResult {
-				continue
-			}
 			if inner := json.RawMessage(text(p.Output)); text(inner) != "" {
 				p.Output = inner
 			}
@@ -196,30 +194,23 @@ func mastraResults(messages []fact.Message) {
 	}
 }
 
-// chunk reports a call that waits for a person's approval. Other pieces of a stream report nothing
-// that the model call does not.
+// chunk reports a call that waits for a person's approval. Other pieces of a stream report nothing that the model call
+// does not.
 func (m *mastraSpan) chunk() {
-	o, ok := objectOf(m.JSON("mastra."+m.kind+".output", "output"))
-	if !ok || !o.has("resumeSchema") && !strings.Contains(m.span.Name(), "approval") {
-		return
-	}
+	o := m.object("mastra."+m.kind+".output", "output")
 	id, name := o.str("toolCallId"), o.str("toolName")
-	if id == "" {
+	if id == "" || !o.has("resumeSchema") && !strings.Contains(m.span.Name(), "approval") {
 		return
 	}
 	f := m.out.Add(fact.ToolCall)
-	f.CallID = id
-	f.Tool = &fact.Tool{Name: name, Input: unwrapped(o.first("args", "input"))}
+	f.CallID, f.Tool = id, &fact.Tool{Name: name, Input: unwrapped(o.first("args", "input"))}
 	f = m.out.Add(fact.Permission)
-	f.CallID = id
-	f.Decision = &fact.Decision{ToolName: name, Action: "ask", Outcome: "pending"}
+	f.CallID, f.Decision = id, &fact.Decision{ToolName: name, Action: "ask", Outcome: "pending"}
 }
 
 func (m *mastraSpan) toolCall() {
-	asked := m.JSON("gen_ai.tool.call.arguments", "gen_ai.tool.input", "mastra."+m.kind+".input", "input")
-	answered := m.JSON("gen_ai.tool.call.result", "gen_ai.tool.output", "mastra."+m.kind+".output", "output")
-	problemIfCut(m.out, "the tool's input", asked)
-	cut := problemIfCut(m.out, "the tool's output", answered)
+	asked, _ := m.reported("input", "the tool's input", "gen_ai.tool.call.arguments", "gen_ai.tool.input")
+	answered, cut := m.reported("output", "the tool's output", "gen_ai.tool.call.result", "gen_ai.tool.output")
 	id := m.Str("gen_ai.tool.call.id", "mastra.metadata.toolCallId")
 	name := cmp.Or(m.Str("gen_ai.tool.name"), mastraName(Text(m.span.Name())))
 	refused := text(answered) == mastraRefusal
@@ -241,18 +232,4 @@ func (m *mastraSpan) toolCall() {
 	}
 	f.Tool.Succeeded = !f.Failed && !f.Tool.Denied &&
 		(m.span.Status().Code() == ptrace.StatusCodeOk || answered != nil)
-}
-
-// about reads whose session it is, and what else the application passed to Mastra.
-func (m *mastraSpan) about(f *fact.Fact) {
-	setUser(f, m.Str("mastra.metadata.userId", "mastra.metadata.resourceId"))
-	version := Attrs{m.span.Resource.Attributes()}.Str("service.version")
-	if version != "" && m.span.Scope.Name() == "@mastra/otel-exporter" {
-		aboutOf(f).Client = "mastra " + version // the exporter writes the framework's version there
-	}
-	extra := m.below("mastra.metadata.", "runId", "userId", "resourceId")
-	if tags := m.JSON("mastra.tags"); tags != nil {
-		extra["tags"] = tags
-	}
-	f.Extra = encode(extra)
 }

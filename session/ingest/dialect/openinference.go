@@ -10,10 +10,9 @@ import (
 	"github.com/agenttrace/agenttrace/session/ingest/fact"
 )
 
-// openInference reads spans with the attributes of Arize's OpenInference, which instrument
-// frameworks of their own or rewrite the spans of others. Where the attributes of the AI SDK or of
-// the GenAI conventions are still on the span they report more, and those of OpenInference only
-// fill in the rest.
+// openInference reads spans with the attributes of Arize's OpenInference, which instrument frameworks of their own or
+// rewrite the spans of others. Where the attributes of the AI SDK or of the GenAI conventions are still on the span
+// they report more, and those of OpenInference only fill in the rest.
 var openInference = Dialect{
 	Name:     "openinference",
 	Title:    "OpenInference",
@@ -21,17 +20,14 @@ var openInference = Dialect{
 	ReadSpan: readOpenInference,
 }
 
-// isOpenInference reports whether the span has a kind of OpenInference, or a model call's
-// attributes of it. Others have attributes of the family llm as well.
+// isOpenInference reports whether the span has a kind of OpenInference, or a model call's attributes of it. Others have
+// attributes of the family llm as well.
 func isOpenInference(s *Span) bool {
 	if s.Has("openinference") {
 		return s.Attrs().Str("openinference.span.kind") != ""
 	}
-	if !s.Has("llm") || s.Has("traceloop", "gen_ai", "ai") {
-		return false
-	}
-	return s.Attrs().Str("llm.model_name", "llm.input_messages.0.message.role",
-		"llm.output_messages.0.message.role") != ""
+	return s.Has("llm") && !s.Has("traceloop", "gen_ai", "ai") && s.Attrs().Str("llm.model_name",
+		"llm.input_messages.0.message.role", "llm.output_messages.0.message.role") != ""
 }
 
 func readOpenInference(s *Span, out *Emitter) {
@@ -52,24 +48,13 @@ func readOpenInference(s *Span, out *Emitter) {
 	}
 }
 
-// openAIAgentsBelow reports whether the span is one of the OpenAI Agents SDK that is always below a
-// span of the whole run. Of the spans of kind AGENT, those of an agent name their node in the
-// graph, and that of the run does not.
-func openAIAgentsBelow(s *Span) bool {
-	if !openAIAgentsScope(s) {
-		return false
-	}
-	a := s.Attrs()
-	return !s.ParentSpanID().IsEmpty() && (a.Str("openinference.span.kind") != "AGENT" || a.Str("graph.node.id") != "")
-}
-
 func openAIAgentsScope(s *Span) bool {
 	scope := s.Scope.Name()
 	return strings.Contains(scope, "openai-agents") || strings.Contains(scope, "openai_agents")
 }
 
-// openInferenceKind returns what the span reports. A chain is whatever a framework runs one after
-// another: the one that nothing is above is the turn.
+// openInferenceKind returns what the span reports. A chain is whatever a framework runs one after another: the one that
+// nothing is above is the turn.
 func openInferenceKind(s *Span) fact.Kind {
 	a := s.Attrs()
 	switch strings.ToUpper(a.Str("openinference.span.kind")) {
@@ -95,17 +80,22 @@ func fillOpenInference(f *fact.Fact, s *Span) {
 	a := s.Attrs()
 	f.Agent = cmp.Or(f.Agent, a.Str("agent.name"))
 	if f.Agent == "" && (f.Kind == fact.Turn || f.Kind == fact.ModelCall) {
-		metadata, _ := objectOf(a.JSON("metadata"))
-		f.Agent = metadata.str("lc_agent_name") // LangChain
+		f.Agent = a.object("metadata").str("lc_agent_name") // LangChain
 	}
 	if f.SessionAttrs == nil || f.SessionAttrs.UserID == "" {
 		setUser(f, a.Str("user.id"))
 	}
 	addExtra(f, a, "metadata", "tag.tags", "graph.node.id", "graph.node.name", "graph.node.parent_id")
 	readFailure(f, s)
-	f.RequiresTurn = f.RequiresTurn || openAIAgentsBelow(s)
-	if f.Agent == "" && f.Kind == fact.Turn && openAIAgentsScope(s) {
-		f.Agent = a.Str("graph.node.id") // the agent is the node of the graph
+	if openAIAgentsScope(s) {
+		// All spans of the OpenAI Agents SDK are below one of the whole run. Of the spans of kind AGENT, those of an
+		// agent name their node in the graph, and that of the run does not.
+		node := a.Str("graph.node.id")
+		f.RequiresTurn = f.RequiresTurn || !s.ParentSpanID().IsEmpty() &&
+			(a.Str("openinference.span.kind") != "AGENT" || node != "")
+		if f.Kind == fact.Turn {
+			f.Agent = cmp.Or(f.Agent, node)
+		}
 	}
 	switch f.Kind {
 	case fact.ModelCall, fact.Turn:
@@ -117,9 +107,9 @@ func fillOpenInference(f *fact.Fact, s *Span) {
 	}
 }
 
-// clearBlame takes a failure off a call that finished. The exporter for the AI SDK gives the error
-// of one tool to every span of the trace that ends after it; a call that failed itself has an
-// exception, and no reason why the model stopped, or, of a tool, no output.
+// clearBlame takes a failure off a call that finished. The exporter for the AI SDK gives the error of one tool to every
+// span of the trace that ends after it; a call that failed itself has an exception, and no reason why the model
+// stopped, or, of a tool, no output.
 func clearBlame(f *fact.Fact, s *Span) {
 	finished := f.Finish != "" && fact.FinishReason(f.Finish) != "error" && len(f.Output) > 0
 	if f.Kind == fact.ToolCall {
@@ -140,12 +130,19 @@ func clearBlame(f *fact.Fact, s *Span) {
 
 func fillOpenInferenceCall(f *fact.Fact, s *Span) {
 	a := s.Attrs()
-	var request, response object // of a model call, as they were sent
+	var request, response, answered object // of a model call, as they were sent
 	if f.Kind == fact.ModelCall {
-		request, _ = objectOf(a.JSON("input.value"))
-		response, _ = objectOf(a.JSON("output.value"))
+		request, response = a.object("input.value"), a.object("output.value")
+		answered = answerOf(response)
+		f.ResponseID = cmp.Or(f.ResponseID, answered.str("id", "response_id", "responseId"))
 	}
-	fillOpenInferenceModel(f, a, request, response)
+	// llm.model_name is the model that was asked or that answered: most instrumentations write the latter there once they
+	// know it.
+	f.ResponseModel = cmp.Or(f.ResponseModel, a.Str("llm.response.model_name"),
+		answered.str("model", "model_name", "modelVersion", "model_version"),
+		answered.inner("response_metadata").str("model_name", "model"))
+	f.Model = cmp.Or(f.Model, modelOf(a.Str("llm.provider", "llm.system"),
+		cmp.Or(a.Str("llm.request.model_name"), request.str("model"), a.Str("llm.model_name"))))
 	if f.Input == nil && f.History == 0 {
 		fillOpenInferenceInput(f, a)
 	}
@@ -153,11 +150,20 @@ func fillOpenInferenceCall(f *fact.Fact, s *Span) {
 	if f.Output == nil {
 		fillOpenInferenceOutput(f, a)
 	}
-	if operation := aiOperation(s); f.Usage == nil && aiOperations[operation] != fact.Turn {
-		f.Usage = openInferenceUsage(a)
+	const tokens = "llm.token_count."
+	if f.Usage == nil && aiOperations[aiOperation(s)] != fact.Turn {
+		c := countsOf(a.IntPtr, tokens+"prompt", tokens+"completion",
+			tokens+"prompt_details.cache_read "+tokens+"prompt_details.cache_input", tokens+"prompt_details.cache_write",
+			tokens+"completion_details.reasoning", tokens+"total")
+		c.Raw = rawNumbers(a, tokens)
+		f.Usage = c.WithThoughts().Usage(0)
 	}
-	f.CostUSD = cmp.Or(f.CostUSD, openInferenceCost(a))
-	parameters, _ := objectOf(a.JSON("llm.invocation_parameters"))
+	f.CostUSD = cmp.Or(f.CostUSD, a.Float("llm.cost.total"))
+	if prompt, completion := a.Float("llm.cost.prompt"), a.Float("llm.cost.completion"); f.CostUSD == nil &&
+		prompt != nil && completion != nil {
+		f.CostUSD = new(*prompt + *completion)
+	}
+	parameters := a.object("llm.invocation_parameters")
 	f.Temperature = cmp.Or(f.Temperature, number(string(parameters["temperature"])))
 	for _, o := range []object{parameters, response} {
 		if f.SystemPrompt == "" && f.Kind == fact.ModelCall {
@@ -168,34 +174,17 @@ func fillOpenInferenceCall(f *fact.Fact, s *Span) {
 	f.ToolCatalog = cmp.Or(f.ToolCatalog, flatCatalog(a), Catalog(parameters.first("tools", "functions")))
 }
 
-// fillOpenInferenceModel reads which model was asked, and which one answered. llm.model_name is
-// either: most instrumentations write the one that answered there once they know it.
-func fillOpenInferenceModel(f *fact.Fact, a Attrs, request, response object) {
-	answered := answerOf(response)
-	f.ResponseModel = cmp.Or(f.ResponseModel, a.Str("llm.response.model_name"),
-		answered.str("model", "model_name", "modelVersion", "model_version"),
-		answered.inner("response_metadata").str("model_name", "model"))
-	if f.Kind == fact.ModelCall {
-		f.ResponseID = cmp.Or(f.ResponseID, answered.str("id", "response_id", "responseId"))
-	}
-	f.Model = cmp.Or(f.Model, modelOf(a.Str("llm.provider", "llm.system"),
-		cmp.Or(a.Str("llm.request.model_name"), request.str("model"), a.Str("llm.model_name"))))
-}
-
-// answerOf returns the object that describes the answer of a model: a response of a provider, or
-// the message in LangChain's generations.
+// answerOf returns the object that describes the answer of a model: a response of a provider, or the message in
+// LangChain's generations.
 func answerOf(response object) object {
-	if response == nil || !response.has("generations") {
-		return response
-	}
 	list, _ := elements(response["generations"])
 	for len(list) > 0 { // generations are lists of lists
 		if o, ok := objectOf(list[0]); ok {
-			if message := o.inner("message"); message != nil {
-				if in := message.inner("kwargs", "data"); in != nil {
-					return in
+			message := o.inner("message")
+			for _, answer := range []object{message.inner("kwargs", "data"), message} {
+				if answer != nil {
+					return answer
 				}
-				return message
 			}
 			return o
 		}
@@ -204,10 +193,9 @@ func answerOf(response object) object {
 	return response
 }
 
-// fillOpenInferenceInput reads what was asked: the messages, or the value that went in, whatever
-// its shape. Messages that are flattened to attributes have lost what there is no attribute for:
-// ids of calls, all but one result of a message, the system's text. The request has them, if it is
-// there and whole.
+// fillOpenInferenceInput reads what was asked: the messages, or the value that went in, whatever its shape. Messages
+// that are flattened to attributes have lost what there is no attribute for: ids of calls, all but one result of a
+// message, the system's text. The request has them, if it is there and whole.
 func fillOpenInferenceInput(f *fact.Fact, a Attrs) {
 	messages := flatConversation(a, "llm.input_messages.")
 	value := a.JSON("input.value")
@@ -216,19 +204,20 @@ func fillOpenInferenceInput(f *fact.Fact, a Attrs) {
 		return
 	}
 	asked, ok := Messages(value)
-	if recent, _ := Recent(messages); len(recent) > 0 {
-		if ok && knownOf(asked) >= knownOf(messages) {
-			messages = asked
+	recent, _ := Recent(messages)
+	switch {
+	case len(recent) > 0 && ok && knownOf(asked) >= knownOf(messages):
+		messages = asked
+	case len(recent) > 0:
+	case asked == nil:
+		messages = append(messages, fact.Message{Role: "user",
+			Parts: appendText(nil, fact.PartText, a.Str("input.value"))})
+	default:
+		if messages = append(messages, asked...); !ok {
+			f.Problems = append(f.Problems, "the input could not be read whole")
 		}
-		ReadInput(f, messages)
-		return
 	}
-	if asked == nil {
-		asked = []fact.Message{{Role: "user", Parts: appendText(nil, fact.PartText, a.Str("input.value"))}}
-	} else if !ok {
-		f.Problems = append(f.Problems, "the input could not be read whole")
-	}
-	ReadInput(f, append(messages, asked...))
+	ReadInput(f, messages)
 }
 
 func fillOpenInferenceOutput(f *fact.Fact, a Attrs) {
@@ -239,37 +228,18 @@ func fillOpenInferenceOutput(f *fact.Fact, a Attrs) {
 	}
 	parts, finish, ok := output(value)
 	f.Finish = cmp.Or(f.Finish, finish)
-	if f.Output != nil {
+	switch {
+	case f.Output != nil:
 		if ok && partsKnown(parts) >= partsKnown(f.Output) {
 			f.Output = parts
 		}
-		return
-	}
-	if f.Output = parts; parts == nil && !ok {
+	case parts == nil && !ok:
 		f.Output = appendText(nil, fact.PartText, a.Str("output.value"))
-	} else if !ok {
-		f.Problems = append(f.Problems, "the output could not be read whole")
+	default:
+		if f.Output = parts; !ok {
+			f.Problems = append(f.Problems, "the output could not be read whole")
+		}
 	}
-}
-
-func openInferenceUsage(a Attrs) *fact.Usage {
-	const prefix = "llm.token_count."
-	return Counts{Input: a.IntPtr(prefix + "prompt"), Output: a.IntPtr(prefix + "completion"),
-		CacheRead:  a.IntPtr(prefix+"prompt_details.cache_read", prefix+"prompt_details.cache_input"),
-		CacheWrite: a.IntPtr(prefix + "prompt_details.cache_write"),
-		Reasoning:  a.IntPtr(prefix + "completion_details.reasoning"), Total: a.IntPtr(prefix + "total"),
-		Raw: rawNumbers(a, prefix)}.WithThoughts().Usage(0)
-}
-
-func openInferenceCost(a Attrs) *float64 {
-	if total := a.Float("llm.cost.total"); total != nil {
-		return total
-	}
-	prompt, completion := a.Float("llm.cost.prompt"), a.Float("llm.cost.completion")
-	if prompt == nil || completion == nil {
-		return nil
-	}
-	return new(*prompt + *completion)
 }
 
 func fillOpenInferenceTool(f *fact.Fact, s *Span) {
@@ -293,8 +263,7 @@ func fillOpenInferenceTool(f *fact.Fact, s *Span) {
 		!f.Failed && (f.Tool.Output != nil || s.Status().Code() == ptrace.StatusCodeOk)
 }
 
-// fillToolOutput reads what a tool answered. LangChain has it answer with a message that names the
-// call.
+// fillToolOutput reads what a tool answered. LangChain has it answer with a message that names the call.
 func fillToolOutput(f *fact.Fact, value json.RawMessage) {
 	var p fact.Part
 	if o, ok := objectOf(value); ok && strings.Contains(string(value), `"tool_call_id"`) {

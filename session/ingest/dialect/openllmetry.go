@@ -44,18 +44,26 @@ const associations = "traceloop.association.properties."
 
 func readOpenLLMetry(s *Span, out *Emitter) {
 	a := s.Attrs()
-	switch kind := openLLMetryKind(s, a); kind {
+	kind := openLLMetryKind(s, a)
+	first := len(out.All)
+	switch kind {
 	case fact.Turn:
 		openLLMetryTurn(s, a, out)
+		return
 	case fact.ModelCall:
 		openLLMetryCall(s, a, out)
 	case fact.ToolCall:
 		openLLMetryTool(s, a, out)
 	case fact.Step:
-		f := out.Add(fact.Step)
-		f.Agent = a.Str("gen_ai.agent.name")
-		f.RequiresTurn = openLLMetryRequiresTurn(s, a)
-		readFailure(f, s)
+		readFailure(out.Add(kind), s)
+	}
+	for i := first; i < len(out.All); i++ {
+		if f := &out.All[i]; f.Kind == kind {
+			f.Agent = a.Str("gen_ai.agent.name")
+			// In Python the name of a workflow outlives it, and then does not prove that the span is below one.
+			f.RequiresTurn = s.Scope.Name() == "@traceloop/node-server-sdk" && !s.ParentSpanID().IsEmpty() &&
+				a.Str("traceloop.workflow.name") != ""
+		}
 	}
 }
 
@@ -89,26 +97,7 @@ func openLLMetryKind(s *Span, a Attrs) fact.Kind {
 	return fact.Step
 }
 
-// openLLMetryRequiresTurn reports whether the span is below a workflow or agent. In Python the name
-// of a workflow outlives it, and then proves nothing.
-func openLLMetryRequiresTurn(s *Span, a Attrs) bool {
-	return s.Scope.Name() == "@traceloop/node-server-sdk" && !s.ParentSpanID().IsEmpty() &&
-		a.Str("traceloop.workflow.name") != ""
-}
-
 func openLLMetryTurn(s *Span, a Attrs, out *Emitter) {
-	entity, agent := a.Str("traceloop.entity.name"), a.Str("gen_ai.agent.name")
-	switch a.Str("traceloop.span.kind") {
-	case "agent":
-		if entity != "" {
-			agent = entity
-		}
-	case "workflow":
-		// LangChain's workflows are all agents of their own name.
-		if agent == entity {
-			agent = ""
-		}
-	}
 	asked, answered := a.JSON("traceloop.entity.input"), a.JSON("traceloop.entity.output")
 	problemIfCut(out, "traceloop.entity.input", asked)
 	problemIfCut(out, "traceloop.entity.output", answered)
@@ -117,7 +106,13 @@ func openLLMetryTurn(s *Span, a Attrs, out *Emitter) {
 
 	f := out.Add(fact.Turn)
 	c.fill(f)
-	f.Agent = agent
+	f.Agent = a.Str("gen_ai.agent.name")
+	switch entity := a.Str("traceloop.entity.name"); {
+	case a.Str("traceloop.span.kind") == "agent":
+		f.Agent = cmp.Or(entity, f.Agent)
+	case f.Agent == entity && a.Str("traceloop.span.kind") == "workflow":
+		f.Agent = "" // LangChain's workflows are all agents of their own name
+	}
 	if m := genAIModel(a); m != nil && m.ModelID != "" {
 		f.Model = m // else the provider is who made the framework
 	}
@@ -127,46 +122,51 @@ func openLLMetryTurn(s *Span, a Attrs, out *Emitter) {
 	if f.Output == nil {
 		f.Output = entityAnswered(answered)
 	}
-	openLLMetryAbout(f, a)
+	// Whose session it is, and what else an application associates with it.
+	users := []string{"user_id", "userId", "user"}
+	for _, name := range users {
+		if f.SessionAttrs == nil {
+			setUser(f, a.Str(associations+name))
+		}
+	}
+	f.Extra = encode(a.below(associations, users...))
 	readFailure(f, s)
 }
 
 func openLLMetryCall(s *Span, a Attrs, out *Emitter) {
 	f := addGenAI(s, out, fact.ModelCall, true)
-	f.Agent = a.Str("gen_ai.agent.name")
-	f.RequiresTurn = openLLMetryRequiresTurn(s, a)
 	if items := responseItems(f.Input, a.Str("gen_ai.response.id")); items != nil && f.History == 0 {
 		ReadInput(f, items)
 	}
-	// LangChain's name for a model that it does not know is "unknown", and a provider was once
-	// written as a name.
+	// LangChain's name for a model that it does not know is "unknown", and a provider was once written as a name.
 	if f.ResponseModel == "unknown" {
 		f.ResponseModel = ""
 	}
-	if f.Model != nil && f.Model.ModelID == "unknown" {
-		f.Model.ModelID = f.ResponseModel
-	}
-	if f.Model != nil {
-		f.Model = modelOf(strings.ToLower(f.Model.ProviderID), f.Model.ModelID)
+	if m := f.Model; m != nil {
+		if m.ModelID == "unknown" {
+			m.ModelID = f.ResponseModel
+		}
+		f.Model = modelOf(strings.ToLower(m.ProviderID), m.ModelID)
 	}
 	f.Finish = cmp.Or(f.Finish,
 		a.Str("gen_ai.response.stop_reason", "llm.response.finish_reason", "llm.response.stop_reason"))
-	for i := range f.Output { // Anthropic's thinking was a completion of its own role
-		if p := &f.Output[i]; i == 0 && p.Kind == fact.PartText && a.Str("gen_ai.completion.0.role") == "thinking" {
-			p.Kind = fact.PartReasoning
-		}
+	if len(f.Output) > 0 && f.Output[0].Kind == fact.PartText && a.Str("gen_ai.completion.0.role") == "thinking" {
+		f.Output[0].Kind = fact.PartReasoning // Anthropic's thinking was a completion of its own role
 	}
 	f.ToolCatalog = cmp.Or(f.ToolCatalog, flatCatalog(a))
-	if f.Usage != nil && countsAsAnswered(s, a) {
+	// Bedrock counts the cache beside the input, and Anthropic does in JavaScript. The other instrumentations add
+	// Anthropic's cache to the input, or get counts that include it.
+	if f.Usage != nil && (usageBasis(s.Scope.Name(), a) == fact.Mixed || strings.Contains(s.Scope.Name(), "bedrock") ||
+		strings.EqualFold(a.Str("gen_ai.provider.name", "gen_ai.system"), "aws.bedrock")) {
 		c := countsOf(a.IntPtr, tokenKeys...)
 		c.Raw = f.Usage.Raw
 		f.Usage = c.Usage(fact.CacheApart)
 	}
 }
 
-// responseItems returns the messages of a request to OpenAI's Responses API, whose input is a list
-// of items: the instrumentation for JavaScript writes the list as the text of one message of the
-// user. It is nil for anything else, such as a user who wrote JSON to another interface.
+// responseItems returns the messages of a request to OpenAI's Responses API, whose input is a list of items: the
+// instrumentation for JavaScript writes the list as the text of one message of the user. It is nil for anything else,
+// such as a user who wrote JSON to another interface.
 func responseItems(input []fact.Message, responseID string) []fact.Message {
 	if len(input) != 1 || input[0].Role != "user" || len(input[0].Parts) != 1 ||
 		input[0].Parts[0].Kind != fact.PartText || responseID != "" && !strings.HasPrefix(responseID, "resp_") {
@@ -174,28 +174,16 @@ func responseItems(input []fact.Message, responseID string) []fact.Message {
 	}
 	raw := json.RawMessage(strings.TrimSpace(input[0].Parts[0].Text))
 	list, _ := elements(raw)
-	if len(list) == 0 || !json.Valid(raw) {
-		return nil
-	}
 	for _, e := range list {
 		o, _ := objectOf(e)
 		if normalRole(o.str("role")) == "" && shapes[o.str("type")] == "" && o.str("type") != "item_reference" {
 			return nil
 		}
 	}
-	messages, ok := Messages(raw)
-	if !ok {
-		return nil
+	if messages, ok := Messages(raw); ok && len(list) > 0 {
+		return messages
 	}
-	return messages
-}
-
-// countsAsAnswered reports whether the counts are those of a provider that counts the cache beside
-// the input: Bedrock's do, and Anthropic's in JavaScript. The other instrumentations add
-// Anthropic's cache to the input, or get counts that include it.
-func countsAsAnswered(s *Span, a Attrs) bool {
-	return usageBasis(s.Scope.Name(), a) == fact.Mixed || strings.Contains(s.Scope.Name(), "bedrock") ||
-		strings.EqualFold(a.Str("gen_ai.provider.name", "gen_ai.system"), "aws.bedrock")
+	return nil
 }
 
 func openLLMetryTool(s *Span, a Attrs, out *Emitter) {
@@ -207,8 +195,6 @@ func openLLMetryTool(s *Span, a Attrs, out *Emitter) {
 	cut := problemIfCut(out, "the tool's output", answered)
 
 	f := out.Add(fact.ToolCall)
-	f.Agent = a.Str("gen_ai.agent.name")
-	f.RequiresTurn = openLLMetryRequiresTurn(s, a)
 	input, askedID := toolAsked(asked)
 	output, answeredID := toolAnswered(answered)
 	f.CallID = cmp.Or(a.Str("gen_ai.tool.call.id", "gen_ai.tool.call_id", "ai.toolCall.id"), askedID, answeredID)
@@ -225,29 +211,27 @@ func openLLMetryTool(s *Span, a Attrs, out *Emitter) {
 // toolAsked returns the arguments of a tool, and the id of its call where LangChain passes it on.
 func toolAsked(raw json.RawMessage) (input json.RawMessage, callID string) {
 	o, ok := objectOf(raw)
-	if !ok {
-		return unwrapped(raw), ""
-	}
-	if o.has("input_str") || o.has("inputs") && o.has("kwargs") {
+	langChain := o.has("input_str") || o.has("inputs") && o.has("kwargs")
+	if langChain {
 		callID = o.inner("kwargs").str("tool_call_id")
-		if o.has("inputs") {
-			return o["inputs"], callID
-		}
+	}
+	switch {
+	case !ok:
+		return unwrapped(raw), ""
+	case langChain && o.has("inputs"):
+		return o["inputs"], callID
+	case langChain:
 		return unwrapped(o["input_str"]), callID
 	}
 	return arguments(o, raw), ""
 }
 
-// arguments returns what a function was called with, by name or as the one argument, or else
-// everything.
+// arguments returns what a function was called with, by name or as the one argument, or else everything.
 func arguments(o object, raw json.RawMessage) json.RawMessage {
-	if !o.has("args") || !o.has("kwargs") || len(o) != 2 {
-		return raw
-	}
 	args, ok := elements(o["args"])
 	named, _ := objectOf(o["kwargs"])
 	switch {
-	case !ok:
+	case !ok || !o.has("args") || !o.has("kwargs") || len(o) != 2:
 	case len(args) == 0 && len(named) == 0:
 		return json.RawMessage("{}")
 	case len(args) == 0:
@@ -278,8 +262,8 @@ func toolAnswered(raw json.RawMessage) (output json.RawMessage, callID string) {
 var askedKeys = []string{"input", "question", "query", "prompt", "message", "user_input", "userInput",
 	"user_message", "text", "request", "task"}
 
-// entityAsked finds what the user asked among what a workflow or agent was called with. It is nil
-// if the arguments do not show it.
+// entityAsked finds what the user asked among what a workflow or agent was called with. It is nil if the arguments do
+// not show it.
 func entityAsked(raw json.RawMessage) []fact.Message {
 	o, ok := objectOf(raw)
 	if !ok {
@@ -301,59 +285,42 @@ func entityAsked(raw json.RawMessage) []fact.Message {
 }
 
 func askedIn(raw json.RawMessage) []fact.Message {
-	o, ok := objectOf(raw)
-	if text(raw) != "" || !ok || o.isMessage() {
-		if messages, ok := Messages(raw); ok {
+	if o, ok := objectOf(raw); ok && !o.isMessage() {
+		if messages, ok := Messages(o["messages"]); ok && o.has("messages") {
 			return messages
 		}
-		return nil
-	}
-	if o.has("messages") {
-		if messages, ok := Messages(o["messages"]); ok {
-			return messages
+		s := o.str(askedKeys...)
+		for key := range o {
+			if len(o) == 1 {
+				s = o.str(key)
+			}
+		}
+		if raw = quoted(s); s == "" {
+			return nil
 		}
 	}
-	s := o.str(askedKeys...)
-	for key := range o {
-		if len(o) == 1 {
-			s = o.str(key)
-		}
+	if messages, ok := Messages(raw); ok {
+		return messages
 	}
-	if s == "" {
-		return nil
-	}
-	return askedIn(quoted(s))
+	return nil
 }
 
 // answeredKeys are the names that people give an answer.
 var answeredKeys = []string{"output", "answer", "response", "result", "text", "content", "final_answer"}
 
 // entityAnswered finds the answer in what a workflow or agent returned.
-func entityAnswered(raw json.RawMessage) []fact.Part {
-	if o, ok := objectOf(raw); ok {
-		if o.has("outputs") {
-			return entityAnswered(o["outputs"])
-		}
-		if o.has("messages") { // the state of a graph: the whole conversation
-			messages, _ := Messages(o["messages"])
-			_, parts := splitAnswer(messages)
-			return parts
-		}
-		if !o.isMessage() && !o.isWrapper() || o.has("output") {
-			return appendText(nil, fact.PartText, o.str(answeredKeys...))
-		}
+func entityAnswered(raw json.RawMessage) (parts []fact.Part) {
+	o, ok := objectOf(raw)
+	switch {
+	case o.has("outputs"):
+		return entityAnswered(o["outputs"])
+	case o.has("messages"): // the state of a graph: the whole conversation
+		messages, _ := Messages(o["messages"])
+		_, parts = splitAnswer(messages)
+	case ok && (!o.isMessage() && !o.isWrapper() || o.has("output")):
+		parts = appendText(nil, fact.PartText, o.str(answeredKeys...))
+	default:
+		parts, _ = Output(raw)
 	}
-	parts, _ := Output(raw)
 	return parts
-}
-
-// openLLMetryAbout reads whose session it is, and what else an application associates with it.
-func openLLMetryAbout(f *fact.Fact, a Attrs) {
-	users := []string{"user_id", "userId", "user"}
-	for _, name := range users {
-		if id := a.Str(associations + name); f.SessionAttrs == nil {
-			setUser(f, id)
-		}
-	}
-	f.Extra = encode(a.below(associations, users...))
 }
