@@ -153,7 +153,7 @@ func (g *genericReading) conversation() bool {
 		content  = asked || answered || g.has("system", "reasoning")
 		model    = g.has("model", "response_model")
 		tokens   = g.has("input_tokens", "output_tokens")
-		agent    = g.kind != "" && g.kind != "other" || g.has("agent")
+		agent    = g.has("agent") || !slices.Contains([]string{"", "other"}, g.kind)
 		// own is what ordinary programs have nothing of, or nothing of an ordinary program.
 		own = !g.ordinary || model || agent || tokens || g.has("session")
 	)
