@@ -15,26 +15,13 @@ import (
 	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
 )
 
-// acpAgentName is the agent of a session if the trace does not name it.
-const acpAgentName = "acp"
-
 // Methods that this package knows.
 const (
-	acpMethodInitialize = "initialize"
-	acpMethodNew        = "session/new"
-	acpMethodLoad       = "session/load"
-	acpMethodResume     = "session/resume"
-	acpMethodPrompt     = "session/prompt"
-	acpMethodUpdate     = "session/update"
-	acpMethodPermission = "session/request_permission"
-	acpMethodLog        = "log"
-)
-
-// Kinds of session/update that make text, files or tool calls.
-const (
-	acpUserChunk    = "user_message_chunk"
-	acpAgentChunk   = "agent_message_chunk"
-	acpThoughtChunk = "agent_thought_chunk"
+	acpMethodInitialize, acpMethodNew            = "initialize", "session/new"
+	acpMethodLoad, acpMethodResume               = "session/load", "session/resume"
+	acpMethodPrompt, acpMethodUpdate             = "session/prompt", "session/update"
+	acpMethodPermission, acpMethodLog            = "session/request_permission", "log"
+	acpUserChunk, acpAgentChunk, acpThoughtChunk = "user_message_chunk", "agent_message_chunk", "agent_thought_chunk"
 )
 
 // acpDataUpdates are the kinds of session/update that become a part data-<kind>.
@@ -45,28 +32,11 @@ var acpDataUpdates = strings.Fields(`
 
 // Types of parts that stand for messages.
 const (
-	acpTypePermission   = "data-permission"
-	acpTypeLog          = "data-log"
-	acpTypeUpdate       = "data-acp-update"
-	acpTypeContent      = "data-content"
-	acpTypeFS           = "data-acp-fs"
-	acpTypeTerminal     = "data-acp-terminal"
-	acpTypeRequest      = "data-acp-request"
-	acpTypeNotification = "data-acp-notification"
+	acpTypePermission, acpTypeLog       = "data-permission", "data-log"
+	acpTypeUpdate, acpTypeContent       = "data-acp-update", "data-content"
+	acpTypeFS, acpTypeTerminal          = "data-acp-fs", "data-acp-terminal"
+	acpTypeRequest, acpTypeNotification = "data-acp-request", "data-acp-notification"
 )
-
-// acpMethodType returns the type of part for a message of another method.
-func acpMethodType(method string, request bool) string {
-	switch {
-	case !request:
-		return acpTypeNotification
-	case strings.HasPrefix(method, "fs/"):
-		return acpTypeFS
-	case strings.HasPrefix(method, "terminal/"):
-		return acpTypeTerminal
-	}
-	return acpTypeRequest
-}
 
 // acpContentData returns the part for a content block. typ is text or reasoning.
 func acpContentData(typ string, raw []byte) rows.Object {
@@ -82,19 +52,19 @@ func acpContentData(typ string, raw []byte) rows.Object {
 		return rows.FilePart(mime, "", "data:"+mime+";base64,"+block.Text("data"))
 	case kind == "resource_link" && block.Text("uri") != "":
 		return rows.FilePart(cmp.Or(mime, "application/octet-stream"), block.Text("name"), block.Text("uri"))
-	case kind == "resource" && resource.Text("uri") != "" && acpIsString(resource, "text"):
-		data := base64.StdEncoding.EncodeToString([]byte(resource.Text("text")))
-		mime = cmp.Or(resource.Text("mimeType"), "text/plain")
+	case kind == "resource" && resource.Text("uri") != "" && (acpIsString(resource, "text") || acpIsString(resource, "blob")):
+		data, otherwise := resource.Text("blob"), "application/octet-stream"
+		if acpIsString(resource, "text") {
+			data, otherwise = base64.StdEncoding.EncodeToString([]byte(resource.Text("text"))), "text/plain"
+		}
+		mime = cmp.Or(resource.Text("mimeType"), otherwise)
 		return rows.FilePart(mime, resource.Text("uri"), "data:"+mime+";base64,"+data)
-	case kind == "resource" && resource.Text("uri") != "" && acpIsString(resource, "blob"):
-		mime = cmp.Or(resource.Text("mimeType"), "application/octet-stream")
-		return rows.FilePart(mime, resource.Text("uri"), "data:"+mime+";base64,"+resource.Text("blob"))
 	}
 	return rows.DataPart(acpTypeContent, rows.Of("block", block)) // the protocol has no such block
 }
 
-// acpContentBlock returns the block of a part, nil when the protocol has none for
-// it. It is the inverse of acpContentData.
+// acpContentBlock returns the block of a part, nil when the protocol has none for it. It is the inverse of
+// acpContentData.
 func acpContentBlock(o rows.Object) rows.Object {
 	switch o.Text("type") {
 	case "text", "reasoning":
@@ -133,11 +103,16 @@ func acpIsString(o rows.Object, key string) bool {
 	return ok
 }
 
-// acpMetaOf are the fields of a tool call that its part has no place for.
-func acpMetaOf(o rows.Object) rows.Object { return o.Object("callProviderMetadata").Object("acp") }
+// acpAskedAbout returns the id of the call that a question is about. In version 2 of the protocol a question has a
+// subject.
+func acpAskedAbout(params rows.Object) string {
+	subject := params.Object("subject")
+	return cmp.Or(params.Object("toolCall").Text("toolCallId"),
+		subject.Object("toolCall").Text("toolCallId"), subject.Text("toolCallId"))
+}
 
-// acpToolFields are the fields of a tool call in the order in which they are kept.
-// Others follow in the order in which they came.
+// acpToolFields are the fields of a tool call in the order in which they are kept. Others follow in the order in which
+// they came.
 var acpToolFields = []string{"title", "name", "kind", "status", "content", "locations", "rawInput", "rawOutput"}
 
 // acpMerge takes over the fields of an update; null reports nothing.
@@ -150,40 +125,41 @@ func acpMerge(call, update rows.Object) rows.Object {
 	return append(call.Only(acpToolFields...), call.Without(acpToolFields...)...)
 }
 
-// acpToolData returns the part of a tool call with the merged fields. asked is the last question
-// whether the call may run.
+// acpStates are the states of parts by the statuses of calls.
+var acpStates = map[string]string{
+	"completed": session.StateOutputAvailable, "failed": session.StateOutputError, "cancelled": session.StateOutputError,
+	"in_progress": session.StateInputAvailable,
+}
+
+// acpToolData returns the part of a tool call with the merged fields. asked is the last question whether the call may
+// run.
 func acpToolData(id string, call rows.Object, asked *acpQuestion) rows.Object {
-	meta := call.Without("rawInput")
+	meta, input := call.Without("rawInput"), call.Get("rawInput")
 	o := rows.Of("type", "dynamic-tool", "toolName", acpToolName(call), "toolCallId", id)
 	if name := call.Text("name"); name != "" {
 		o = rows.Of("type", "tool-"+name, "toolCallId", id)
 	}
-	input := call.Get("rawInput")
-	state := session.StateInputAvailable
-	switch call.Text("status") {
-	case "completed":
-		state = session.StateOutputAvailable
-	case "failed", "cancelled":
-		state = session.StateOutputError
-	case "in_progress":
-	default:
-		if input == nil {
-			state = session.StateInputStreaming
-		}
+	state := acpStates[call.Text("status")]
+	if state == "" && input == nil {
+		state = session.StateInputStreaming
 	}
-	var approved rows.Object
-	final := session.StateRank(state) >= session.StateRank(session.StateOutputAvailable)
-	switch {
-	case asked == nil || asked.canceled:
-	case !asked.answered && !final:
-		state = session.StateApprovalRequested
-		approved = rows.Of("id", asked.decision.ID)
-	case asked.answered && (!final || asked.approved || state == session.StateOutputError):
-		approved = rows.Of("id", asked.decision.ID, "approved", asked.approved)
-		if !final {
-			state = session.StateApprovalResponded
-		} else if !asked.approved {
-			state = session.StateOutputDenied
+	state = cmp.Or(state, session.StateInputAvailable)
+	var approval rows.Object
+	if asked != nil && !asked.canceled {
+		final := session.StateRank(state) >= session.StateRank(session.StateOutputAvailable)
+		outcome := asked.decision.Outcome
+		answered, approved := outcome != "pending", outcome == "allowed"
+		switch {
+		case !answered && !final:
+			state = session.StateApprovalRequested
+			approval = rows.Of("id", asked.decision.ID)
+		case answered && (!final || approved || state == session.StateOutputError):
+			approval = rows.Of("id", asked.decision.ID, "approved", approved)
+			if !final {
+				state = session.StateApprovalResponded
+			} else if !approved {
+				state = session.StateOutputDenied
+			}
 		}
 	}
 	o.Set("state", state)
@@ -201,7 +177,7 @@ func acpToolData(id string, call rows.Object, asked *acpQuestion) rows.Object {
 	case session.StateOutputError:
 		o.Set("errorText", acpErrorText(call))
 	}
-	o.Add(rows.NonEmpty("approval", approved, "callProviderMetadata", rows.NonEmpty("acp", meta)))
+	o.Add(rows.NonEmpty("approval", approval, "callProviderMetadata", rows.NonEmpty("acp", meta)))
 	return o
 }
 

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
@@ -21,9 +22,10 @@ var acpDecode = rows.Whole("trace", acpSessions)
 // empty.
 func acpSessions(text []byte, report func(codec.Problem)) (all []*codec.Session, err error) {
 	messages, err := acpMessages(text, report)
-	d := &acpDecoder{report: report, sessions: make(map[string]*acpConversation), conn: acpNewConnection()}
-	for i := range messages {
-		d.message(&messages[i])
+	d := &acpDecoder{report: report, conn: acpNewConnection()}
+	for i, m := range messages {
+		d.message(m)
+		messages[i] = nil // what waits for it holds it
 	}
 	if len(d.early) > 0 {
 		d.line = d.early[0].line
@@ -37,19 +39,13 @@ func acpSessions(text []byte, report func(codec.Problem)) (all []*codec.Session,
 
 // acpConnection is what the two sides know before there is a session.
 type acpConnection struct {
-	version int    // of the protocol
-	agent   string // its name
-	pending map[acpRequestID]*acpExchange
-}
-
-// acpRequestID identifies a request: each side numbers its own.
-type acpRequestID struct {
-	from acpSide
-	id   string
+	version int                        // of the protocol
+	agent   string                     // its name
+	pending map[[2]string]*acpExchange // by who sent the request, and its id: each side numbers its own
 }
 
 func acpNewConnection() *acpConnection {
-	return &acpConnection{version: 1, pending: make(map[acpRequestID]*acpExchange)}
+	return &acpConnection{version: 1, pending: make(map[[2]string]*acpExchange)}
 }
 
 // acpExchange is a request that waits for its response.
@@ -62,10 +58,8 @@ type acpExchange struct {
 
 // acpQuestion is a request for permission. One that was canceled has no answer.
 type acpQuestion struct {
-	decision                     store.Decision
-	toolID                       string // the call's id in the protocol
-	options                      []rows.Object
-	answered, approved, canceled bool
+	decision store.Decision
+	canceled bool
 }
 
 // acpTool is a tool call.
@@ -107,11 +101,10 @@ type acpDecoder struct {
 	report func(codec.Problem)
 	line   int
 
-	conn     *acpConnection
-	sessions map[string]*acpConversation
-	order    []*acpConversation
-	current  *acpConversation // the last that anything was reported of
-	early    []*acpMessage    // logs from before there was a session
+	conn    *acpConnection
+	order   []*acpConversation
+	current *acpConversation // the last that anything was reported of
+	early   []*acpMessage    // logs from before there was a session
 }
 
 func (d *acpDecoder) problem(format string, args ...any) {
@@ -124,7 +117,7 @@ func (d *acpDecoder) message(m *acpMessage) {
 		d.response(m)
 		return
 	}
-	if m.odd != nil {
+	if m.raw != nil && m.params == nil && string(m.raw) != "null" {
 		d.problem("params of %s is not an object", m.method)
 	}
 	x := &acpExchange{acpMessage: m}
@@ -132,7 +125,7 @@ func (d *acpDecoder) message(m *acpMessage) {
 		d.conn = acpNewConnection()
 	}
 	if m.id != "" {
-		d.conn.pending[acpRequestID{m.from, m.id}] = x
+		d.conn.pending[[2]string{m.from, m.id}] = x
 	}
 	if id := m.params.Text("sessionId"); id != "" {
 		d.current = d.session(id, m.at)
@@ -162,40 +155,37 @@ func (d *acpDecoder) message(m *acpMessage) {
 }
 
 func (d *acpDecoder) session(id string, at int64) *acpConversation {
-	c := d.sessions[id]
-	if c == nil {
-		c = &acpConversation{
-			b: rows.New(id, acpAgentName), conn: d.conn, arrived: make(map[string]bool),
-			tools: make(map[string]*acpTool), summaries: make(map[string]string),
+	for _, c := range d.order {
+		if c.b.Row.ID == id {
+			return c
 		}
-		c.b.See(at)
-		d.sessions[id] = c
-		d.order = append(d.order, c)
-		for _, m := range d.early {
-			c.b.See(m.at)
-			c.log(m.params, m.at)
-		}
-		d.early = nil
 	}
+	c := &acpConversation{b: rows.New(id, "acp"), conn: d.conn, arrived: make(map[string]bool),
+		tools: make(map[string]*acpTool), summaries: make(map[string]string)}
+	c.b.See(at)
+	d.order = append(d.order, c)
+	for _, m := range d.early {
+		c.b.See(m.at)
+		c.log(m.params, m.at)
+	}
+	d.early = nil
 	return c
 }
 
 // answer finds the request that a response is to. Where nobody knows who sent the response, and both sides wait for
 // one of that id, its shape decides. An error has no shape: it is for the later request.
 func (d *acpDecoder) answer(m *acpMessage) *acpExchange {
-	askers := []acpSide{acpClient, acpUnknown}
-	switch m.from {
-	case acpClient:
-		askers = []acpSide{acpAgent, acpUnknown}
-	case acpUnknown:
-		askers = []acpSide{acpClient, acpAgent, acpUnknown}
-		a, b := d.conn.pending[acpRequestID{acpClient, m.id}], d.conn.pending[acpRequestID{acpAgent, m.id}]
-		if a != nil && b != nil && (m.err != nil && b.line > a.line || m.err == nil && acpFits(b.method, m.result)) {
-			askers = []acpSide{acpAgent}
-		}
+	ofClient, ofAgent := d.conn.pending[[2]string{acpClient, m.id}], d.conn.pending[[2]string{acpAgent, m.id}]
+	askers := []string{acpClient, acpAgent, acpUnknown}
+	switch {
+	case m.from == acpAgent:
+		askers = []string{acpClient, acpUnknown}
+	case m.from == acpClient, ofClient != nil && ofAgent != nil &&
+		(m.err != nil && ofAgent.line > ofClient.line || m.err == nil && acpFits(ofAgent.method, m.result)):
+		askers = []string{acpAgent, acpUnknown}
 	}
 	for _, from := range askers {
-		of := acpRequestID{from, m.id}
+		of := [2]string{from, m.id}
 		if x := d.conn.pending[of]; x != nil {
 			delete(d.conn.pending, of)
 			return x
@@ -207,13 +197,10 @@ func (d *acpDecoder) answer(m *acpMessage) *acpExchange {
 // acpFits reports whether a result has the shape that the method of an agent's request wants.
 func acpFits(method string, result json.RawMessage) bool {
 	o, err := rows.Parse(result)
-	if err != nil {
-		return false
-	}
 	if field := acpResultFields[method]; field != "" {
 		return o.Has(field)
 	}
-	return !o.Has("stopReason") && !o.Has("sessionId") && !o.Has("protocolVersion")
+	return err == nil && len(o.Only("stopReason", "sessionId", "protocolVersion")) == 0
 }
 
 // acpResultFields are fields of the results of an agent's requests.
@@ -259,7 +246,7 @@ func (d *acpDecoder) response(m *acpMessage) {
 	case acpMethodPrompt:
 		x.c.promptEnd(x.acpMessage, m, result)
 	case acpMethodPermission:
-		d.outcome(x, m, result)
+		d.outcome(x, m, result.Object("outcome"))
 		if outcome := result.Get("outcome"); outcome != nil && m.err == nil {
 			key, value = "outcome", outcome
 		}
@@ -311,11 +298,17 @@ func (c *acpConversation) log(params rows.Object, at int64) *rows.Part {
 	return c.b.Message(session.RoleSystem, at).Part(part, at)
 }
 
-func (c *acpConversation) userPrompt(m *acpMessage) {
+// turn begins a turn with a message of the user.
+func (c *acpConversation) turn(at int64) {
 	c.close()
 	c.turns++
-	c.user, c.assistant, c.begun = c.b.Message(session.RoleUser, m.at), nil, m
+	c.user, c.assistant = c.b.Message(session.RoleUser, at), nil
 	c.prompt, c.echo = "", ""
+}
+
+func (c *acpConversation) userPrompt(m *acpMessage) {
+	c.turn(m.at)
+	c.begun = m
 	for _, raw := range rows.Elements(m.params.Get("prompt")) {
 		data := acpContentData("text", raw)
 		c.user.Part(data, m.at)
@@ -329,18 +322,16 @@ func (c *acpConversation) userPrompt(m *acpMessage) {
 func (c *acpConversation) promptEnd(prompt, m *acpMessage, result rows.Object) {
 	c.close()
 	stop := result.Text("stopReason")
-	if m.err == nil && stop == "" {
+	if m.err != nil {
+		stop = ""
+	} else if stop == "" {
 		return
 	}
 	reply := c.reply(m.at)
 	reply.Touch(m.at)
 	acpTook(reply, prompt, m)
-	if m.err != nil {
-		acpFailTurn(reply, m.err)
-		return
-	}
-	acpEndTurn(reply, stop)
-	if result.Has("usage") {
+	acpEndTurn(reply, stop, m.err)
+	if m.err == nil && result.Has("usage") {
 		// Whether it counts the turn or the session the protocol does not say.
 		reply.SetTrace("usage_raw", result.Get("usage"))
 	}
@@ -353,23 +344,22 @@ func acpTook(m *rows.Message, prompt, end *acpMessage) {
 	}
 }
 
-func acpEndTurn(m *rows.Message, stop string) {
-	m.SetTrace("stop_reason", stop)
-	reason := "finish"
-	if stop == "cancelled" {
-		reason = "abort"
+// acpEndTurn ends a turn, maybe with a JSON-RPC error. One that is not an object is shown as it is.
+func acpEndTurn(m *rows.Message, stop string, failure json.RawMessage) {
+	m.AddTrace(rows.NonEmpty("stop_reason", stop))
+	switch {
+	case failure != nil:
+		m.SetTrace("end_reason", semconv.EndError)
+		text := string(failure)
+		if text == "null" {
+			text = "the agent gave up without a reason"
+		}
+		m.SetTrace("error", cmp.Or(rows.Read(string(failure)).Text("message"), text))
+	case stop == "cancelled":
+		m.SetTrace("end_reason", semconv.EndAbort)
+	default:
+		m.SetTrace("end_reason", semconv.EndFinish)
 	}
-	m.SetTrace("end_reason", reason)
-}
-
-// acpFailTurn ends a turn with a JSON-RPC error. One that is not an object is shown as it is.
-func acpFailTurn(m *rows.Message, raw json.RawMessage) {
-	m.SetTrace("end_reason", "error")
-	text := string(raw)
-	if text == "null" {
-		text = "the agent gave up without a reason"
-	}
-	m.SetTrace("error", cmp.Or(rows.Read(string(raw)).Text("message"), text))
 }
 
 // update takes a session/update.
@@ -407,17 +397,17 @@ func (d *acpDecoder) update(c *acpConversation, m *acpMessage) {
 	}
 	turn := c.part(rows.DataPart("data-"+kind, update.Without("sessionUpdate")), m.at).Message()
 	if stop := update.Text("stopReason"); kind == "state_update" && update.Text("state") == "idle" && stop != "" {
-		acpEndTurn(turn, stop)
+		var failure json.RawMessage
 		if stop == "error" {
-			acpFailTurn(turn, rows.OrNull(update.Get("error")))
+			failure = rows.OrNull(update.Get("error"))
 		}
+		acpEndTurn(turn, stop, failure)
 		acpTook(turn, c.begun, m)
 		c.begun = nil
 	}
 }
 
-// content takes an update of what is said or called, or a compaction that is completed,
-// and reports whether it is one.
+// content takes an update of what is said or called, or a compaction that is completed, and reports whether it is one.
 func (c *acpConversation) content(kind string, update rows.Object, at int64) bool {
 	id, callID := update.Text("messageId"), update.Text("toolCallId")
 	switch kind {
@@ -463,7 +453,9 @@ func (c *acpConversation) content(kind string, update rows.Object, at int64) boo
 func (c *acpConversation) chunk(kind, id string, content json.RawMessage, at int64) {
 	block := rows.Read(string(content))
 	text, isText := block.Text("text"), acpIsText(block)
-	if kind == acpUserChunk && isText && c.echoes(text) {
+	if kind == acpUserChunk && isText && text != "" && c.prompt != "" && c.assistant == nil &&
+		strings.HasPrefix(c.prompt, c.echo+text) {
+		c.echo += text // the prompt that the agent was just given
 		return
 	}
 	c.arrived[id] = true
@@ -477,35 +469,19 @@ func (c *acpConversation) chunk(kind, id string, content json.RawMessage, at int
 	if kind == acpThoughtChunk {
 		typ = "reasoning"
 	}
-	var m *rows.Message
-	if kind == acpUserChunk {
-		m = c.replayedMessage(id, at)
-	} else {
+	m := c.user
+	switch {
+	case kind != acpUserChunk:
 		m, c.prompt = c.reply(at), ""
+	case m == nil || c.assistant != nil || c.history != m || c.historyID != id: // another message that is replayed
+		c.turn(at)
+		m = c.user
+		c.history, c.historyID = m, id
 	}
 	p := m.Part(acpContentData(typ, content), at)
 	if isText && text != codec.WithheldText {
 		c.open, c.openKind, c.openID, c.text = p, kind, id, []byte(text)
 	}
-}
-
-// echoes reports whether a text repeats the prompt that the agent was just given.
-func (c *acpConversation) echoes(text string) bool {
-	if text == "" || c.prompt == "" || c.assistant != nil || !strings.HasPrefix(c.prompt, c.echo+text) {
-		return false
-	}
-	c.echo += text
-	return true
-}
-
-// replayedMessage returns the user message that a replayed chunk belongs to.
-func (c *acpConversation) replayedMessage(id string, at int64) *rows.Message {
-	if c.user == nil || c.assistant != nil || c.history != c.user || c.historyID != id {
-		c.turns++
-		c.user, c.assistant, c.prompt = c.b.Message(session.RoleUser, at), nil, ""
-		c.history, c.historyID = c.user, id
-	}
-	return c.user
 }
 
 // tool merges an update into the call that it is about.
@@ -522,8 +498,8 @@ func (c *acpConversation) tool(id string, update rows.Object, at int64) {
 	t.part.Touch(at)
 }
 
-// compaction gives a compaction an assistant message of its own, as the agent
-// guide requires; the rest of the turn is in another.
+// compaction gives a compaction an assistant message of its own, as the agent guide requires; the rest of the turn is
+// in another.
 func (c *acpConversation) compaction(update rows.Object, at int64) {
 	c.close()
 	summary := ""
@@ -547,90 +523,87 @@ func (c *acpConversation) permission(x *acpExchange) {
 		c.tool(id, call, x.at)
 	}
 	x.part = c.part(rows.DataPart(acpTypePermission, x.params.Without("sessionId")), x.at)
-	x.ask = &acpQuestion{toolID: id, options: slices.Collect(rows.Objects(x.params.Get("options")))}
-	x.ask.decision = store.Decision{
+	x.ask = &acpQuestion{decision: store.Decision{
 		ID:        spans.DeriveID(spans.PrefixPermission, x.at, x.part.Row.ID),
 		SessionID: c.b.Row.ID, MessageID: x.part.Row.MessageID, ToolCallID: id,
 		ToolID: acpToolName(call), Action: "ask", Outcome: "pending", DecidedAt: x.at,
-	}
+	}}
 	c.asked = append(c.asked, x.ask)
 }
 
-// acpAnswers are what the kinds of options mean.
+// acpAnswers are what the kinds of options mean, and that none was chosen.
 var acpAnswers = map[string]struct{ outcome, reply, reason string }{
 	"allow_once": {"allowed", "once", ""}, "allow_always": {"allowed", "always", ""},
 	"reject_once": {"denied", "reject", ""}, "reject_always": {"denied", "reject", "reject_always"},
+	"cancelled": {"denied", "", "cancelled"},
 }
 
-func (d *acpDecoder) outcome(x *acpExchange, m *acpMessage, result rows.Object) {
+// outcome takes the answer to a question.
+func (d *acpDecoder) outcome(x *acpExchange, m *acpMessage, outcome rows.Object) {
 	q, o := x.ask, &x.ask.decision
-	outcome := result.Object("outcome")
-	switch kind := outcome.Text("outcome"); {
-	case m.err != nil:
+	kind, id := outcome.Text("outcome"), outcome.Text("optionId")
+	if q.canceled = m.err != nil || kind == "cancelled"; m.err != nil {
 		d.problem("the question was answered with an error: its outcome is unknown")
-		q.canceled = true
-		return
-	case kind == "cancelled":
-		q.canceled = true
-		o.Outcome, o.Reason = "denied", kind
-	case kind == "selected":
-		id := outcome.Text("optionId")
-		i := slices.IndexFunc(q.options, func(option rows.Object) bool { return option.Text("optionId") == id })
-		if i < 0 {
-			d.problem("option %q was not offered: the outcome is unknown", id)
-			return
-		}
-		a, known := acpAnswers[q.options[i].Text("kind")]
-		if !known {
-			d.problem("option of kind %q: the outcome is unknown", q.options[i].Text("kind"))
-			return
-		}
-		o.Outcome, o.Reply, o.Reason = a.outcome, a.reply, a.reason
-		q.answered, q.approved = true, a.outcome == "allowed"
-	default:
-		d.problem("outcome %q is unknown", kind)
 		return
 	}
-	o.DecidedAt = m.at
+	if kind == "selected" {
+		kind = fmt.Sprintf("%q was not offered", id)
+		for option := range rows.Objects(x.params.Get("options")) {
+			if option.Text("optionId") == id {
+				kind = option.Text("kind")
+				break
+			}
+		}
+	}
+	a, known := acpAnswers[kind]
+	if !known {
+		d.problem("option %s: the outcome is unknown", cmp.Or(kind, "of no kind"))
+		return
+	}
+	o.Outcome, o.Reply, o.Reason, o.DecidedAt = a.outcome, a.reply, a.reason, m.at
 	if m.timed && m.at >= x.at {
 		o.WaitedMS = new(m.at - x.at)
 	}
 }
 
-// other keeps a message of a session that has no meaning of its own here. Logs may come without
-// a session: they are of the current one, or else of the first that begins.
+// other keeps a message of a session that has no meaning of its own here. Logs may come without a session: they are of
+// the current one, or else of the first that begins.
 func (d *acpDecoder) other(x *acpExchange) {
-	isLog := x.method == acpMethodLog && x.odd == nil
+	odd := x.params == nil && x.raw != nil && string(x.raw) != "null"
+	isLog := x.method == acpMethodLog && !odd
 	if x.c == nil && (isLog || x.method[0] == '$') {
 		x.c = d.current
 	}
-	switch {
-	case x.c == nil && isLog:
-		d.early = append(d.early, x.acpMessage)
-	case x.c == nil:
-	case isLog:
-		x.c.b.See(x.at)
-		x.part = x.c.log(x.params, x.at)
-	default:
-		x.c.b.See(x.at)
-		data := rows.Of("method", x.method)
-		typ := acpMethodType(x.method, x.id != "")
-		if typ == acpTypeRequest || typ == acpTypeNotification {
-			data = rows.Of("from", x.from, "method", x.method)
+	if x.c == nil {
+		if isLog {
+			d.early = append(d.early, x.acpMessage)
 		}
-		if x.params != nil {
-			data.Set("params", x.params)
-		} else if x.odd != nil {
-			data.Set("params", x.odd)
-		}
-		x.part = x.c.part(rows.DataPart(typ, data), x.at)
+		return
 	}
+	x.c.b.See(x.at)
+	if isLog {
+		x.part = x.c.log(x.params, x.at)
+		return
+	}
+	typ, data := acpTypeRequest, rows.Of("from", x.from, "method", x.method)
+	switch {
+	case x.id == "":
+		typ = acpTypeNotification
+	case strings.HasPrefix(x.method, "fs/"):
+		typ, data = acpTypeFS, data.Without("from")
+	case strings.HasPrefix(x.method, "terminal/"):
+		typ, data = acpTypeTerminal, data.Without("from")
+	}
+	if odd || x.params != nil {
+		data.Set("params", x.raw)
+	}
+	x.part = x.c.part(rows.DataPart(typ, data), x.at)
 }
 
 func (c *acpConversation) finish() *codec.Session {
 	c.close()
 	for _, q := range c.asked {
-		if t := c.tools[q.toolID]; t != nil {
+		if t := c.tools[q.decision.ToolCallID]; t != nil {
 			q.decision.PartID, q.decision.ToolID = t.part.Row.ID, acpToolName(t.call)
 			t.asked = q
 		}
@@ -639,7 +612,7 @@ func (c *acpConversation) finish() *codec.Session {
 	for _, t := range c.order {
 		t.part.Set(acpToolData(t.id, t.call, t.asked))
 	}
-	c.b.Row.Agent = cmp.Or(c.conn.agent, acpAgentName)
+	c.b.Row.Agent = cmp.Or(c.conn.agent, "acp")
 	c.b.SetMeta("acp", rows.Of("protocolVersion", c.conn.version))
 	return c.b.Finish()
 }

@@ -76,31 +76,22 @@ func (e *acpEncoder) callID(p *session.Part) string { return cmp.Or(e.ids[p.ID],
 // send writes a message of the fields, which are keys and values in turn. A nil value is left out.
 func (e *acpEncoder) send(fields ...any) {
 	o := rows.Of("jsonrpc", "2.0")
-	for i := 0; i < len(fields); i += 2 {
-		if raw, ok := fields[i+1].(json.RawMessage); !ok || raw != nil {
-			o.Set(fields[i].(string), fields[i+1])
+	for field := range slices.Chunk(fields, 2) {
+		if raw, ok := field[1].(json.RawMessage); !ok || raw != nil {
+			o.Set(field[0].(string), field[1])
 		}
 	}
 	e.out = append(append(e.out, o.JSON()...), '\n')
 	e.text = ""
 }
 
-// notify writes a notification, about this session unless params has another sessionId.
-func (e *acpEncoder) notify(method string, params rows.Object) {
-	if method == acpMethodLog && params.Get("sessionId") != nil && !params.Has("sessionId") {
-		e.send("method", method, "params", params.Without("sessionId")) // it is of the connection
-		return
-	}
-	e.send("method", method, "params", e.ofSession(params))
-}
-
 func (e *acpEncoder) ofSession(params rows.Object) rows.Object {
 	return append(rows.Of("sessionId", e.t.Session.ID), params.Without("sessionId")...)
 }
 
-// request writes a request and returns its id. The ids of the two sides differ,
-// so that a response shows to whom it goes.
-func (e *acpEncoder) request(from acpSide, method string, params json.RawMessage) (id json.RawMessage) {
+// request writes a request and returns its id. The ids of the two sides differ, so that a response shows to whom it
+// goes.
+func (e *acpEncoder) request(from, method string, params json.RawMessage) (id json.RawMessage) {
 	if from == acpAgent {
 		id = rows.Raw("a" + strconv.Itoa(e.agentID))
 		e.agentID++
@@ -115,19 +106,16 @@ func (e *acpEncoder) request(from acpSide, method string, params json.RawMessage
 // respond writes the response to a request. A JSON-RPC response has a result or an error.
 func (e *acpEncoder) respond(id json.RawMessage, key string, value any) { e.send("id", id, key, value) }
 
-// session writes how a session begins. One that came from a trace has a session/new only if
-// the trace reported something of it, or nothing else names the session.
+// session writes how a session begins. One that came from a trace has a session/new only if the trace reported
+// something of it, or nothing else names the session.
 func (e *acpEncoder) session() {
 	row := &e.t.Session
 	e.initialize()
 	if !e.foreign && row.WorkspaceRoot == nil && row.Mode == nil && len(e.t.Messages) > 0 {
 		return
 	}
-	params, result := rows.Of("cwd", ""), rows.Of("sessionId", row.ID)
-	switch {
-	case row.WorkspaceRoot != nil:
-		params.Set("cwd", *row.WorkspaceRoot)
-	case e.foreign:
+	params, result := rows.Of("cwd", session.Deref(row.WorkspaceRoot)), rows.Of("sessionId", row.ID)
+	if row.WorkspaceRoot == nil && e.foreign {
 		params.Set("cwd", "/")
 	}
 	params.Set("mcpServers", []string{})
@@ -145,39 +133,34 @@ func (e *acpEncoder) session() {
 func (e *acpEncoder) initialize() {
 	none := rows.Object{}
 	info := rows.Of("name", e.t.Session.Agent, "version", "0")
-	if e.version2 {
-		params := rows.Of("protocolVersion", 2, "info", rows.Of("name", "agenttrace", "version", "0"),
-			"capabilities", none)
-		result := rows.Of("protocolVersion", 2, "info", info, "capabilities", none)
-		e.respond(e.request(acpClient, acpMethodInitialize, params.JSON()), "result", result)
-		return
+	params := rows.Of("protocolVersion", 2, "info", rows.Of("name", "agenttrace", "version", "0"), "capabilities", none)
+	result := rows.Of("protocolVersion", 2, "info", info, "capabilities", none)
+	if !e.version2 {
+		can, inSession := rows.Object{}, rows.Object{}
+		if !e.foreign && e.has[acpTypeFS] {
+			can.Set("fs", rows.Of("readTextFile", true, "writeTextFile", true))
+		}
+		can.Add(rows.NonEmpty("terminal", !e.foreign && e.has[acpTypeTerminal]))
+		if !e.foreign && e.has["data-notice"] {
+			inSession.Set("notices", none)
+		}
+		if e.has[session.TypeCompaction] {
+			inSession.Set("compaction", none)
+		}
+		can.Add(rows.NonEmpty("session", inSession))
+		if e.has[acpTypeLog] {
+			can.Set("logging", none)
+		}
+		params = rows.Of("protocolVersion", 1, "clientCapabilities", can)
+		result = rows.Of("protocolVersion", 1, "agentCapabilities", none, "authMethods", []string{}, "agentInfo", info)
 	}
-	can, inSession, native := rows.Object{}, rows.Object{}, !e.foreign
-	if native && e.has[acpTypeFS] {
-		can.Set("fs", rows.Of("readTextFile", true, "writeTextFile", true))
-	}
-	if native && e.has[acpTypeTerminal] {
-		can.Set("terminal", true)
-	}
-	if native && e.has["data-notice"] {
-		inSession.Set("notices", none)
-	}
-	if e.has[session.TypeCompaction] {
-		inSession.Set("compaction", none)
-	}
-	can.Add(rows.NonEmpty("session", inSession))
-	if e.has[acpTypeLog] {
-		can.Set("logging", none)
-	}
-	params := rows.Of("protocolVersion", 1, "clientCapabilities", can)
-	result := rows.Of("protocolVersion", 1, "agentCapabilities", none, "authMethods", []string{}, "agentInfo", info)
 	e.respond(e.request(acpClient, acpMethodInitialize, params.JSON()), "result", result)
 }
 
 // update writes a session/update.
 func (e *acpEncoder) update(kind string, fields rows.Object) {
 	update := append(rows.Of("sessionUpdate", kind), fields.Without("sessionUpdate")...)
-	e.notify(acpMethodUpdate, rows.Of("update", update))
+	e.send("method", acpMethodUpdate, "params", e.ofSession(rows.Of("update", update)))
 }
 
 func (e *acpEncoder) message(m *session.MessageAndParts) {
@@ -200,8 +183,8 @@ func (e *acpEncoder) message(m *session.MessageAndParts) {
 	}
 }
 
-// block returns the content block of a part, nil when the protocol has none for it.
-// The content part of a session that was not a trace is not known to hold one.
+// block returns the content block of a part, nil when the protocol has none for it. The content part of a session that
+// was not a trace is not known to hold one.
 func (e *acpEncoder) block(p *session.Part, data rows.Object) rows.Object {
 	if e.foreign && p.Type == acpTypeContent {
 		return nil
@@ -211,23 +194,21 @@ func (e *acpEncoder) block(p *session.Part, data rows.Object) rows.Object {
 
 // user writes a prompt. Parts of the message without a content block follow it.
 func (e *acpEncoder) user(m *session.MessageAndParts, parts []rows.Object) {
-	blocks := []rows.Object{}
-	var others []func()
+	blocks, others := []rows.Object{}, []int(nil)
 	for j := range m.Parts {
 		if block := e.block(&m.Parts[j], parts[j]); block != nil && m.Parts[j].Type != "reasoning" {
 			blocks = append(blocks, block)
 		} else {
-			others = append(others, func() { e.other(&m.Parts[j], parts[j]) })
+			others = append(others, j)
 		}
 	}
-	id := e.request(acpClient, acpMethodPrompt, e.ofSession(rows.Of("prompt", blocks)).JSON())
-	e.prompt = id
+	e.prompt = e.request(acpClient, acpMethodPrompt, e.ofSession(rows.Of("prompt", blocks)).JSON())
 	if e.version2 { // in which the response accepts the prompt
-		e.respond(id, "result", rows.Of("messageId", m.Message.ID))
+		e.respond(e.prompt, "result", rows.Of("messageId", m.Message.ID))
 		e.prompt = nil
 	}
-	for _, write := range others {
-		write()
+	for _, j := range others {
+		e.other(&m.Parts[j], parts[j])
 	}
 }
 
@@ -235,8 +216,8 @@ func (e *acpEncoder) user(m *session.MessageAndParts, parts []rows.Object) {
 func (e *acpEncoder) promptEnd(trace rows.Object) {
 	stop, end := trace.Text("stop_reason"), trace.Text("end_reason")
 	if e.prompt == nil || end == "" || trace.True("pending_approval") {
-		// The turn waits for a human, or was not seen to end: what its last call of a model
-		// stopped for did not end it. A prompt that has no response expresses that.
+		// The turn waits for a human, or was not seen to end: what its last call of a model stopped for did not end it. A
+		// prompt that has no response expresses that.
 		return
 	}
 	id := e.prompt
@@ -250,7 +231,7 @@ func (e *acpEncoder) promptEnd(trace rows.Object) {
 		return
 	}
 	if !known {
-		stop = acpStopReason(stop)
+		stop = cmp.Or(acpStopReasons[strings.ReplaceAll(strings.ToLower(stop), "-", "_")], "end_turn")
 	}
 	result := rows.Of("stopReason", stop)
 	if usage := trace.Get("usage_raw"); usage != nil && !e.foreign {
@@ -259,18 +240,13 @@ func (e *acpEncoder) promptEnd(trace rows.Object) {
 	e.respond(id, "result", result)
 }
 
-// acpStopReason translates the words of models and providers.
-func acpStopReason(stop string) string {
-	switch strings.ReplaceAll(strings.ToLower(stop), "-", "_") {
-	case "length", "max_tokens", "max_output_tokens", "model_length", "model_context_window_exceeded":
-		return "max_tokens"
-	case "content_filter", "refusal", "safety", "prohibited_content", "blocklist", "recitation",
-		"guardrail_intervened", "sensitive":
-		return "refusal"
-	case "max_steps", "max_turns", "max_turn_requests", "limit":
-		return "max_turn_requests"
-	}
-	return "end_turn"
+// acpStopReasons translate the words of models and providers.
+var acpStopReasons = map[string]string{
+	"length": "max_tokens", "max_tokens": "max_tokens", "max_output_tokens": "max_tokens", "model_length": "max_tokens",
+	"model_context_window_exceeded": "max_tokens", "content_filter": "refusal", "refusal": "refusal", "safety": "refusal",
+	"prohibited_content": "refusal", "blocklist": "refusal", "recitation": "refusal", "guardrail_intervened": "refusal",
+	"sensitive": "refusal", "max_steps": "max_turn_requests", "max_turns": "max_turn_requests",
+	"max_turn_requests": "max_turn_requests", "limit": "max_turn_requests",
 }
 
 func (e *acpEncoder) assistant(m *session.MessageAndParts, parts []rows.Object) {
@@ -296,8 +272,6 @@ func (e *acpEncoder) assistant(m *session.MessageAndParts, parts []rows.Object) 
 				after := max(acpLastDuring(m, j), lastAsked[*p.ToolCallID])
 				ends[after] = append(ends[after], ending{p.UpdatedAt, end})
 			}
-		case p.Type == acpTypePermission && !e.foreign && acpIsQuestion(data.Object("data")):
-			e.question(data.Object("data"))
 		default:
 			e.other(p, data)
 		}
@@ -308,9 +282,9 @@ func (e *acpEncoder) assistant(m *session.MessageAndParts, parts []rows.Object) 
 	}
 }
 
-// acpLastDuring returns the last of the parts that came while the call at j was open: those that began before it
-// ended and before the model spoke again, which it does with the result. Files and terminals that come with a call
-// are the work of it, also where nobody knows the time.
+// acpLastDuring returns the last of the parts that came while the call at j was open: those that began before it ended
+// and before the model spoke again, which it does with the result. Files and terminals that come with a call are the
+// work of it, also where nobody knows the time.
 func acpLastDuring(m *session.MessageAndParts, j int) int {
 	end := m.Parts[j].UpdatedAt
 	for k := j + 1; k < len(m.Parts); k++ {
@@ -323,8 +297,8 @@ func acpLastDuring(m *session.MessageAndParts, j int) int {
 	return len(m.Parts) - 1
 }
 
-// chunk writes a block of an answer. Texts that follow one another would be read as one, if they
-// were not of different messages.
+// chunk writes a block of an answer. Texts that follow one another would be read as one, if they were not of different
+// messages.
 func (e *acpEncoder) chunk(p *session.Part, block rows.Object) {
 	kind := acpAgentChunk
 	if p.Type == "reasoning" {
@@ -340,65 +314,49 @@ func (e *acpEncoder) chunk(p *session.Part, block rows.Object) {
 	}
 }
 
-// other writes a part that is not a text, a file or a call, if the protocol has a message for it. A part of a
-// session that never was a trace may have the name of a message and mean something else by it.
-func (e *acpEncoder) other(p *session.Part, data rows.Object) {
-	inner := data.Object("data")
-	if p.Type == session.TypeCompaction {
-		e.compaction(p)
-	}
-	kind, _ := strings.CutPrefix(p.Type, "data-")
-	switch {
-	case inner == nil || p.Type == session.TypeCompaction:
-	case p.Type == acpTypeLog && (!e.foreign || acpIsLog(inner)): // acplog writes some, too
-		e.notify(acpMethodLog, inner)
-	case e.foreign:
-	case p.Type == acpTypeUpdate:
-		e.notify(acpMethodUpdate, rows.Of("update", inner))
-	case slices.Contains(acpDataUpdates, kind):
-		e.update(kind, inner)
-	case slices.Contains([]string{acpTypeFS, acpTypeTerminal, acpTypeRequest, acpTypeNotification}, p.Type):
-		e.exchange(p.Type, inner)
-	}
-}
-
 // acpLogLevels are those of RFC 5424.
 var acpLogLevels = []string{"debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"}
 
-// acpIsLog reports whether the data of a data-log part is a valid notification.
-func acpIsLog(o rows.Object) bool {
-	return acpIsString(o, "message") && slices.Contains(acpLogLevels, o.Text("level"))
-}
-
-// acpIsQuestion reports whether the data of a data-permission part is a request for permission.
-func acpIsQuestion(o rows.Object) bool {
-	return acpAskedAbout(o) != "" && rows.Elements(o.Get("options")) != nil
-}
-
-// exchange writes {from, method, params, result or error}.
-func (e *acpEncoder) exchange(partType string, o rows.Object) {
-	if partType == acpTypeNotification {
-		e.send("method", o.Text("method"), "params", o.Get("params"))
-		return
+// other writes a part that is not a text, a file or a call, if the protocol has a message for it. A part of a session
+// that never was a trace may have the name of a message and mean something else by it.
+func (e *acpEncoder) other(p *session.Part, data rows.Object) {
+	inner := data.Object("data")
+	kind, _ := strings.CutPrefix(p.Type, "data-")
+	// acplog writes logs into other sessions, too.
+	isLog := !e.foreign || acpIsString(inner, "message") && slices.Contains(acpLogLevels, inner.Text("level"))
+	switch {
+	case p.Type == session.TypeCompaction:
+		if c, err := session.ParseCompaction(p.DataJSON); err == nil {
+			update := rows.Of("compactionId", p.ID, "status", "completed")
+			if c.Summary != "" {
+				update.Set("summary", []rows.Object{rows.TextPart("text", c.Summary)})
+			}
+			e.update("compaction_update", update)
+		}
+	case inner == nil:
+	case p.Type == acpTypeLog && isLog:
+		if inner.Get("sessionId") != nil && !inner.Has("sessionId") { // it is of the connection
+			e.send("method", acpMethodLog, "params", inner.Without("sessionId"))
+		} else {
+			e.send("method", acpMethodLog, "params", e.ofSession(inner))
+		}
+	case e.foreign:
+	case p.Type == acpTypePermission && acpAskedAbout(inner) != "" && rows.Elements(inner.Get("options")) != nil:
+		e.question(inner)
+	case p.Type == acpTypeUpdate:
+		e.send("method", acpMethodUpdate, "params", e.ofSession(rows.Of("update", inner)))
+	case slices.Contains(acpDataUpdates, kind):
+		e.update(kind, inner)
+	case p.Type == acpTypeNotification:
+		e.send("method", inner.Text("method"), "params", inner.Get("params"))
+	case p.Type == acpTypeFS || p.Type == acpTypeTerminal || p.Type == acpTypeRequest:
+		id := e.request(cmp.Or(acpSides[inner.Text("from")], acpAgent), inner.Text("method"), inner.Get("params"))
+		if result, failure := inner.Get("result"), inner.Get("error"); result != nil {
+			e.respond(id, "result", result)
+		} else if failure != nil {
+			e.respond(id, "error", failure)
+		}
 	}
-	id := e.request(cmp.Or(acpSides[o.Text("from")], acpAgent), o.Text("method"), o.Get("params"))
-	if result, failure := o.Get("result"), o.Get("error"); result != nil {
-		e.respond(id, "result", result)
-	} else if failure != nil {
-		e.respond(id, "error", failure)
-	}
-}
-
-func (e *acpEncoder) compaction(p *session.Part) {
-	c, err := session.ParseCompaction(p.DataJSON)
-	if err != nil {
-		return
-	}
-	update := rows.Of("compactionId", p.ID, "status", "completed")
-	if c.Summary != "" {
-		update.Set("summary", []rows.Object{rows.TextPart("text", c.Summary)})
-	}
-	e.update("compaction_update", update)
 }
 
 // acpStatuses are the statuses of calls by the states of their parts. A call in another state is pending.
@@ -409,7 +367,7 @@ var acpStatuses = map[string]string{
 
 // acpFieldsOf returns the protocol's fields of a call.
 func acpFieldsOf(p *session.Part, data rows.Object) rows.Object {
-	call := acpMetaOf(data)
+	call := data.Object("callProviderMetadata").Object("acp") // those that its part has no place for
 	withheldInput, withheldOutput := codec.Withheld(p)
 	if call == nil {
 		name, state := rows.ToolName(data), data.Text("state")
@@ -423,8 +381,8 @@ func acpFieldsOf(p *session.Part, data rows.Object) rows.Object {
 			call.Set("rawInput", codec.WithheldText)
 		}
 	}
-	if input := data.Get("input"); input != nil && string(input) != "null" {
-		call.Set("rawInput", input)
+	if data.Has("input") {
+		call.Set("rawInput", data.Get("input"))
 	}
 	output := data.Get("output")
 	switch {
@@ -443,16 +401,16 @@ var acpKinds = strings.Fields(`
 
 // acpKindOf guesses what kind of tool a name means.
 func acpKindOf(name string) string {
-	for i := 0; i < len(acpKinds); i += 2 {
-		if strings.Contains(strings.ToLower(name), acpKinds[i]) {
-			return acpKinds[i+1]
+	for kind := range slices.Chunk(acpKinds, 2) {
+		if strings.Contains(strings.ToLower(name), kind[0]) {
+			return kind[1]
 		}
 	}
 	return "other"
 }
 
-// tool writes a call and returns the update that ends it, nil when there is none.
-// asked reports that a question about it follows, which may have changed every field.
+// tool writes a call and returns the update that ends it, nil when there is none. asked reports that a question about
+// it follows, which may have changed every field.
 func (e *acpEncoder) tool(p *session.Part, data rows.Object, asked bool) (end rows.Object) {
 	call := acpFieldsOf(p, data)
 	begin := call
@@ -479,22 +437,26 @@ func (e *acpEncoder) tool(p *session.Part, data rows.Object, asked bool) (end ro
 	case !final:
 		return nil
 	}
-	for _, key := range [...]string{"status", "content", "rawOutput"} {
-		if v := call.Get(key); v != nil {
-			end.Set(key, v)
-		}
-	}
-	return end
+	return append(end, call.Only("status", "content", "rawOutput")...)
 }
 
-// approval writes the questions about a call that no part reports: those that its decisions were, and else the one
-// that its approval was. What a rule allowed or denied asked nobody, and is no message of the protocol.
+// approval writes the questions about a call that no part reports: those that its decisions were, and else the one that
+// its approval was. What a rule allowed or denied asked nobody, and is no message of the protocol.
 func (e *acpEncoder) approval(p *session.Part, data rows.Object) {
 	if e.questioned[e.callID(p)] {
 		return
 	}
-	asked := e.asked(p)
-	for _, d := range asked {
+	var asked []store.Decision // of a human
+	for _, d := range e.s.Decisions {
+		about := d.PartID == p.ID
+		if d.PartID == "" && d.ToolCallID == *p.ToolCallID {
+			about = d.MessageID == "" || d.MessageID == p.MessageID
+		}
+		if about && d.Action == "ask" {
+			asked = append(asked, d)
+		}
+	}
+	for _, d := range jsonl.SortedDecisions(asked) {
 		option := ""
 		switch {
 		case d.Outcome == "allowed" && d.Reply == "always":
@@ -511,20 +473,6 @@ func (e *acpEncoder) approval(p *session.Part, data rows.Object) {
 	if approval := data.Object("approval"); approval != nil && len(asked) == 0 {
 		e.ask(p, map[string]string{"true": "allow", "false": "reject"}[string(approval.Get("approved"))])
 	}
-}
-
-// asked are the decisions about a call for which a human was asked, in their order.
-func (e *acpEncoder) asked(p *session.Part) (found []store.Decision) {
-	for _, d := range e.s.Decisions {
-		about := d.PartID == p.ID
-		if d.PartID == "" && d.ToolCallID == *p.ToolCallID {
-			about = d.MessageID == "" || d.MessageID == p.MessageID
-		}
-		if about && d.Action == "ask" {
-			found = append(found, d)
-		}
-	}
-	return jsonl.SortedDecisions(found)
 }
 
 // acpOptions are those of the questions that no part has.
@@ -551,12 +499,4 @@ func (e *acpEncoder) question(inner rows.Object) {
 	} else if failure := inner.Get("error"); failure != nil {
 		e.respond(id, "error", failure)
 	}
-}
-
-// acpAskedAbout returns the id of the call that a question is about. In version 2 of the protocol a
-// question has a subject.
-func acpAskedAbout(params rows.Object) string {
-	subject := params.Object("subject")
-	return cmp.Or(params.Object("toolCall").Text("toolCallId"),
-		subject.Object("toolCall").Text("toolCallId"), subject.Text("toolCallId"))
 }

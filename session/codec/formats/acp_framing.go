@@ -2,6 +2,7 @@ package formats
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,28 +13,21 @@ import (
 	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
 )
 
-// acpSide is who sent a message.
-type acpSide string
-
-const (
-	acpUnknown acpSide = "unknown"
-	acpClient  acpSide = "client"
-	acpAgent   acpSide = "agent"
-)
+// Who sent a message.
+const acpUnknown, acpClient, acpAgent = "unknown", "client", "agent"
 
 // acpMessage is a JSON-RPC message, whatever its framing.
 type acpMessage struct {
-	line   int
-	at     int64 // Unix milliseconds
-	timed  bool
-	from   acpSide
-	id     string // as JSON, empty for a notification
-	method string // of a request or notification, else empty
-	params rows.Object
-	odd    json.RawMessage // params that are not an object
-	result json.RawMessage
-	err    json.RawMessage
-	hop    bool // proxies sent it to each other
+	line        int
+	at          int64 // Unix milliseconds
+	timed       bool
+	from        string // who sent it
+	hop         bool   // proxies sent it to each other
+	id          string // as JSON, empty for a notification
+	method      string // of a request or notification, else empty
+	params      rows.Object
+	raw         json.RawMessage // the params, which need not be an object
+	result, err json.RawMessage
 }
 
 // acpParser reads messages.
@@ -41,7 +35,7 @@ type acpParser struct {
 	report   func(codec.Problem)
 	n        int // of the line or element
 	inArray  bool
-	messages []acpMessage
+	messages []*acpMessage
 }
 
 func (p *acpParser) problem(format string, args ...any) {
@@ -52,8 +46,10 @@ func (p *acpParser) problem(format string, args ...any) {
 	p.report(problem)
 }
 
-// acpMessages returns the messages in text, which is one a line, or an array of them, as the log of Zed is copied.
-func acpMessages(text []byte, report func(codec.Problem)) ([]acpMessage, error) {
+// acpMessages returns the messages in text, which is one a line, or an array of them, as the log of Zed is copied. The
+// hops between proxies and the agent, which repeat what the client sends and gets, are left out unless there is nothing
+// else.
+func acpMessages(text []byte, report func(codec.Problem)) ([]*acpMessage, error) {
 	p := &acpParser{report: report}
 	body := bytes.TrimLeft(bytes.TrimPrefix(text, []byte("\uFEFF")), " \t\r\n\v\f")
 	switch {
@@ -78,114 +74,102 @@ func acpMessages(text []byte, report func(codec.Problem)) ([]acpMessage, error) 
 	if len(p.messages) == 0 {
 		return nil, errors.New("no message of JSON-RPC in it")
 	}
-	return p.clientsView(), nil
+	seen := slices.DeleteFunc(slices.Clone(p.messages), func(m *acpMessage) bool { return m.hop })
+	if hops := len(p.messages) - len(seen); hops > 0 && len(seen) > 0 {
+		const reason = "%d messages between proxies and the agent are left out: the client's messages have the same content"
+		report(codec.Problem{Reason: fmt.Sprintf(reason, hops)})
+		return seen, nil
+	}
+	return p.messages, nil
+}
+
+// record reads one line or element.
+func (p *acpParser) record(o rows.Object, err error) {
+	m := &acpMessage{line: p.n}
+	if n := len(p.messages); n > 0 {
+		m.at = p.messages[n-1].at
+	}
+	if err != nil {
+		err = errors.New("not a JSON object")
+	} else {
+		err = p.unframe(m, o)
+	}
+	if err != nil {
+		p.problem("%v: left out", err)
+		return
+	}
+	p.messages = append(p.messages, m)
 }
 
 // acpSides are the words of the framings for who sent a message.
-var acpSides = map[string]acpSide{
+var acpSides = map[string]string{
 	"fromClient": acpClient, "outgoing": acpClient, "client": acpClient, "Client": acpClient,
 	"fromAgent": acpAgent, "incoming": acpAgent, "agent": acpAgent, "Agent": acpAgent,
 }
 
-// acpResponse is a response whose result or error is under another key.
-func acpResponse(o rows.Object, key string, failed bool) rows.Object {
-	as := "result"
-	if failed {
-		as = "error"
-	}
-	return rows.Of("id", o.Get("id"), as, rows.OrNull(o.Get(key)))
-}
-
 // unframe takes a message out of whichever framing it is in. The error is why it cannot be read.
-func (p *acpParser) unframe(m *acpMessage, o rows.Object) (rpc rows.Object, err error) {
+func (p *acpParser) unframe(m *acpMessage, o rows.Object) (err error) {
+	response := func(key string, failed bool) { // of which the result or the error is under another key
+		as := "result"
+		if failed {
+			as = "error"
+		}
+		o = rows.Of("id", o.Get("id"), as, rows.OrNull(o.Get(key)))
+	}
 	switch {
 	case o.Has("json") && o.Has("direction"): // an inspector, which has the message as text
 		m.from = acpSides[o.Text("direction")]
 		p.time(m, o.Get("ts"), 1)
 		if o, err = rows.Parse([]byte(o.Text("json"))); err != nil {
-			return nil, errors.New("json is not a JSON object")
+			return errors.New("json is not a JSON object")
 		}
 	case o.Has("_direction"): // Zed, where an error has the place of the result; only its shape distinguishes it
 		m.from = acpSides[o.Text("_direction")]
 		if e := o.Object("params"); o.Text("_type") == "response" {
-			o = acpResponse(o, "params", e.Has("code") && e.Has("message"))
+			response("params", e.Has("code") && e.Has("message"))
 		}
 	case o.Has("from") && o.Has("type"): // a conductor
 		from, to := acpSides[o.Text("from")], acpSides[o.Text("to")]
 		m.from, m.hop = from, from != acpClient && to != acpClient
-		if from == "" && to == acpAgent {
-			m.from = acpClient
-		} else if from == "" && to == acpClient {
-			m.from = acpAgent
+		if from == "" {
+			m.from = map[string]string{acpAgent: acpClient, acpClient: acpAgent}[to]
 		}
 		p.time(m, o.Get("ts"), 1000)
 		if o.Text("type") == "response" {
-			o = acpResponse(o, "payload", o.True("is_error"))
+			response("payload", o.True("is_error"))
 		}
 	case o.Object("message") != nil && o.Has("direction"):
 		p.time(m, o.Get("timestamp"), 1)
 		o = o.Object("message")
 	}
-	return o, nil
-}
-
-// record reads one line or element.
-func (p *acpParser) record(o rows.Object, err error) {
-	if err != nil {
-		p.problem("not a JSON object: left out")
-		return
+	m.method, m.raw, m.result, m.err = o.Text("method"), o.Get("params"), o.Get("result"), o.Get("error")
+	if o.Has("id") {
+		m.id = string(o.Get("id"))
 	}
-	m := acpMessage{line: p.n}
-	if n := len(p.messages); n > 0 {
-		m.at = p.messages[n-1].at
+	if m.method == "" && m.result == nil && m.err == nil {
+		return errors.New("not a message of JSON-RPC")
 	}
-	rpc, err := p.unframe(&m, o)
-	if err != nil {
-		p.problem("%v: left out", err)
-		return
-	}
-	m.method = rpc.Text("method")
-	m.setParams(rpc.Get("params"))
-	if rpc.Has("id") {
-		m.id = string(rpc.Get("id"))
-	}
-	if m.method == "" {
-		if m.result, m.err = rpc.Get("result"), rpc.Get("error"); m.result == nil && m.err == nil {
-			p.problem("not a message of JSON-RPC: left out")
-			return
-		}
-	}
+	m.params, _ = rows.Share(m.raw)
 	// A message may be in what a proxy put around it.
 	if m.method == "proxy/initialize" {
 		m.method = acpMethodInitialize
 	} else if inner := m.params; m.method == "proxy/successor" && inner.Text("method") != "" {
-		m.method = inner.Text("method")
-		m.setParams(inner.Get("params"))
+		m.method, m.raw = inner.Text("method"), inner.Get("params")
+		m.params, _ = rows.Share(m.raw)
 	}
-	if m.from == "" {
-		m.from = acpSenderOf(m.method)
-	}
-	p.messages = append(p.messages, m)
+	m.from = cmp.Or(m.from, acpSenderOf(m.method))
+	return nil
 }
 
-func (m *acpMessage) setParams(params json.RawMessage) {
-	m.params, m.odd = nil, nil
-	if params == nil || string(params) == "null" {
-		return
-	}
-	var err error
-	if m.params, err = rows.Share(params); err != nil {
-		m.odd = params
-	}
-}
+// acpOfAgent are methods, and groups of methods, that an agent calls.
+var acpOfAgent = []string{acpMethodUpdate, acpMethodPermission, acpMethodLog, "fs", "terminal", "elicitation"}
 
 // acpSenderOf is the side that sends a method, if the method shows it.
-func acpSenderOf(method string) acpSide {
+func acpSenderOf(method string) string {
 	switch group, _, _ := strings.Cut(method, "/"); {
-	case method == "" || group == "$":
+	case group == "" || group == "$":
 		return acpUnknown
-	case slices.Contains([]string{acpMethodUpdate, acpMethodPermission, acpMethodLog}, method),
-		slices.Contains([]string{"fs", "terminal", "elicitation"}, group), method[0] == '_':
+	case slices.Contains(acpOfAgent, method) || slices.Contains(acpOfAgent, group) || method[0] == '_':
 		return acpAgent
 	}
 	return acpClient
@@ -204,20 +188,4 @@ func (p *acpParser) time(m *acpMessage, raw json.RawMessage, times float64) {
 		return
 	}
 	m.at, m.timed = at, true
-}
-
-// clientsView leaves out the hops between proxies and the agent, which repeat
-// what the client sends and gets, unless there is nothing else.
-func (p *acpParser) clientsView() []acpMessage {
-	all := len(p.messages)
-	seen := slices.DeleteFunc(slices.Clone(p.messages), func(m acpMessage) bool { return m.hop })
-	switch len(seen) {
-	case 0:
-		return p.messages
-	case all:
-		return seen
-	}
-	const reason = "%d messages between proxies and the agent are left out: the client's messages have the same content"
-	p.report(codec.Problem{Reason: fmt.Sprintf(reason, all-len(seen))})
-	return seen
 }

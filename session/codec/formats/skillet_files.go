@@ -1,13 +1,18 @@
 package formats
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
 	"iter"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+
+	"zombiezen.com/go/sqlite"
+	"zombiezen.com/go/sqlite/sqlitex"
 
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
@@ -15,9 +20,7 @@ import (
 
 // skilletDecodeFile reads the conversations in path: a state directory or one that holds it, a directory of logs, a
 // log, or a store. A conversation that is in the logs and in the store is one session. Sessions come in the order of
-// the logs' paths, then those that only the store has.
-//
-// A log that cannot be read is reported and left out. An error is yielded when there is nothing of skillet in path.
+// the logs' paths, then those that only the store has. A log that cannot be read is reported and left out.
 func skilletDecodeFile(path string, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
 	return rows.Decoded(report, func(report func(codec.Problem), yield func(*codec.Session) bool) error {
 		logs, store, err := skilletPlaces(path)
@@ -30,8 +33,10 @@ func skilletDecodeFile(path string, report func(codec.Problem)) iter.Seq2[*codec
 		}
 		seen := make(map[skilletNames]bool)
 		for _, path := range logs {
-			d := skilletNewLogDecoder(path, report)
-			name := d.key
+			user, file := filepath.Base(filepath.Dir(path)), filepath.Base(path)
+			name := skilletNames{strings.ToValidUTF8(user, "\uFFFD"),
+				strings.ToValidUTF8(strings.TrimSuffix(file, ".jsonl"), "\uFFFD")}
+			d := &skilletLogDecoder{key: name, file: user + "/" + file, report: report}
 			s, err := d.read(path, conversations)
 			if err != nil {
 				report(codec.Problem{File: d.file, Reason: err.Error() + ": the log was left out"})
@@ -51,29 +56,16 @@ func skilletDecodeFile(path string, report func(codec.Problem)) iter.Seq2[*codec
 	})
 }
 
-// skilletNewLogDecoder returns the decoder of the log at path, which has the names of the conversation.
-func skilletNewLogDecoder(path string, report func(codec.Problem)) *skilletLogDecoder {
-	user, file := filepath.Base(filepath.Dir(path)), filepath.Base(path)
-	text := func(name string) string { return strings.ToValidUTF8(name, "\uFFFD") }
-	return &skilletLogDecoder{
-		key:  skilletNames{text(user), text(strings.TrimSuffix(file, ".jsonl"))},
-		file: filepath.ToSlash(filepath.Join(user, file)), report: report,
-	}
-}
-
-// read reads the log with what the store has of it. Several names may be one in a path. Then the log is all of
-// theirs, and the store of none of them reports it.
+// read reads the log with what the store has of it. Several names may be one in a path. Then the log is all of theirs,
+// and the store of none of them reports it.
 func (d *skilletLogDecoder) read(path string, conversations []skilletConversation) (*codec.Session, error) {
 	text, err := codec.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
-	var same []skilletConversation
-	for _, c := range conversations {
-		if c.key.sanitized() == d.key {
-			same = append(same, c)
-		}
-	}
+	same := slices.DeleteFunc(slices.Clone(conversations), func(c skilletConversation) bool {
+		return c.key.sanitized() != d.key
+	})
 	if len(same) == 1 {
 		d.key, d.store = same[0].key, skilletNewGuide(same[0].items)
 	} else if len(same) > 1 {
@@ -119,12 +111,107 @@ func skilletPlaces(path string) (logs []string, store string, err error) {
 	return logs, store, nil
 }
 
+const skilletSchema = `
+CREATE TABLE IF NOT EXISTS session_items (
+	id INTEGER PRIMARY KEY AUTOINCREMENT,
+	user_id TEXT NOT NULL,
+	session_name TEXT NOT NULL,
+	created_at INTEGER NOT NULL,
+	item_json TEXT NOT NULL
+);
+CREATE INDEX IF NOT EXISTS idx_session ON session_items (user_id, session_name, created_at);
+`
+
+// skilletConversation is what the store has of one.
+type skilletConversation struct {
+	key   skilletNames
+	items []skilletItem
+}
+
+// skilletReadStore returns the conversations of the store in order of their names.
+func skilletReadStore(path string) (all []skilletConversation, err error) {
+	conn, err := rows.OpenDatabase(path)
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", path, err)
+	}
+	defer func() { err = errors.Join(err, conn.Close()) }()
+	const query = `SELECT id, user_id, session_name, created_at, item_json FROM session_items
+		ORDER BY user_id, session_name, created_at, id`
+	err = sqlitex.ExecuteTransient(conn, query, &sqlitex.ExecOptions{ResultFunc: func(stmt *sqlite.Stmt) error {
+		key := skilletNames{strings.ToValidUTF8(stmt.ColumnText(1), "\uFFFD"),
+			strings.ToValidUTF8(stmt.ColumnText(2), "\uFFFD")}
+		if len(all) == 0 || all[len(all)-1].key != key {
+			all = append(all, skilletConversation{key: key})
+		}
+		c := &all[len(all)-1]
+		c.items = append(c.items, skilletItem{stmt.ColumnInt64(0), stmt.ColumnInt64(3), stmt.ColumnText(4)})
+		return nil
+	}})
+	if err != nil {
+		return nil, fmt.Errorf("read session_items of %s: %w", path, err)
+	}
+	slices.SortStableFunc(all, func(a, b skilletConversation) int {
+		return cmp.Or(cmp.Compare(a.key.UserID, b.key.UserID), cmp.Compare(a.key.SessionName, b.key.SessionName))
+	})
+	return all, nil
+}
+
+// skilletWriteStore adds a conversation to the store, which is made when it is not there, or replaces the one of its
+// names. All of it is written, or nothing, as with an error of last, which is called in the end.
+func skilletWriteStore(path string, c skilletConversation, replace bool, last func() error) (err error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return err
+	}
+	// SQLite would make a file that others can read. One that is there keeps its mode.
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err == nil {
+		err = f.Close()
+	}
+	if err != nil {
+		return err
+	}
+	conn, err := sqlite.OpenConn(path, sqlite.OpenReadWrite|sqlite.OpenCreate)
+	if err != nil {
+		return fmt.Errorf("open %s: %w", path, err)
+	}
+	defer func() { err = errors.Join(err, conn.Close()) }()
+	if err = sqlitex.ExecuteScript(conn, skilletSchema, nil); err != nil {
+		return fmt.Errorf("make session_items in %s: %w", path, err)
+	}
+	end, err := sqlitex.ImmediateTransaction(conn)
+	if err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	defer end(&err)
+	there := false
+	execute := func(query string, args ...any) {
+		if err == nil {
+			err = sqlitex.Execute(conn, query, &sqlitex.ExecOptions{Args: append([]any{c.key.UserID, c.key.SessionName}, args...),
+				ResultFunc: func(*sqlite.Stmt) error { there = true; return nil }})
+		}
+	}
+	if replace {
+		execute(`DELETE FROM session_items WHERE user_id = ? AND session_name = ?`)
+	}
+	execute(`SELECT 1 FROM session_items WHERE user_id = ? AND session_name = ? LIMIT 1`)
+	if there {
+		return fmt.Errorf("write %s: session %q of user %q: %w", path, c.key.SessionName, c.key.UserID, fs.ErrExist)
+	}
+	for _, i := range c.items {
+		execute(`INSERT INTO session_items (user_id, session_name, created_at, item_json) VALUES (?, ?, ?, ?)`, i.at, i.text)
+	}
+	if err != nil {
+		return fmt.Errorf("write session_items of %s: %w", path, err)
+	}
+	return last()
+}
+
 // skilletEncodeFile writes the session: to a log when path ends in .jsonl, to a store when it ends in .sqlite, and
 // otherwise to both, in a state directory, which is made when it is not there. A session without a turn has no log
 // there. It has the names that it was read with, or else those of "skillet" and its id.
 //
-// A log that exists, or a conversation that the store has, is replaced if replace is set,
-// and with an error it is as it was. Otherwise it gives an error that is [os.ErrExist].
+// A log that exists, or a conversation that the store has, is replaced if replace is set, and with an error it is as it
+// was. Otherwise it gives an error that is [os.ErrExist].
 func skilletEncodeFile(path string, s *codec.Session, replace bool) error {
 	key := skilletNamesOf(&s.Session)
 	log, store := path, path
@@ -134,19 +221,22 @@ func skilletEncodeFile(path string, s *codec.Session, replace bool) error {
 	case ".sqlite":
 		log = ""
 	default:
-		log, store = filepath.Join(path, skilletLogsDir, key.logPath()), filepath.Join(path, skilletDatabaseFile)
+		safe := key.sanitized()
+		log, store = filepath.Join(path, skilletLogsDir, safe.UserID, safe.SessionName+".jsonl"),
+			filepath.Join(path, skilletDatabaseFile)
 	}
-	if err := s.CheckTree(); err != nil {
-		return fmt.Errorf("write session %s: %w", s.Session.ID, err)
+	err := s.CheckTree()
+	if err == nil {
+		err = skilletPlace(log, store, s, key, replace)
 	}
-	if err := skilletPlace(log, store, s, key, replace); err != nil {
+	if err != nil {
 		return fmt.Errorf("write session %s: %w", s.Session.ID, err)
 	}
 	return nil
 }
 
-// skilletPlace writes the log and the store, of which either may be "". The log is written when the
-// store has all but committed, so that there are both or none.
+// skilletPlace writes the log and the store, of which either may be "". The log is written when the store has all but
+// committed, so that there are both or none.
 func skilletPlace(log, store string, s *codec.Session, key skilletNames, replace bool) error {
 	before, absent := os.ReadFile(log)
 	switch {
@@ -156,6 +246,7 @@ func skilletPlace(log, store string, s *codec.Session, key skilletNames, replace
 	case absent != nil:
 		return absent
 	}
+	placed := false
 	put := func() error {
 		switch {
 		case log == "":
@@ -163,25 +254,19 @@ func skilletPlace(log, store string, s *codec.Session, key skilletNames, replace
 		case store != "" && len(skilletTurnsOf(s.Transcript)) == 0: // skillet makes a log with its first entry
 			return os.RemoveAll(log)
 		}
-		if err := os.MkdirAll(filepath.Dir(log), 0o700); err != nil {
-			return err
+		err := os.MkdirAll(filepath.Dir(log), 0o700)
+		if err == nil {
+			err = rows.ReplaceFile(log, skilletEncode(s))
 		}
-		return rows.ReplaceFile(log, skilletEncode(s))
+		placed = err == nil
+		return err
 	}
 	if store == "" {
 		return put()
 	}
-	if err := os.MkdirAll(filepath.Dir(store), 0o700); err != nil {
-		return err
-	}
 	// The commit of the store may fail after the log is written. Then the log is put back, or a conversation would be
 	// in the log alone, and a second attempt be refused because the log exists.
-	placed := false
-	err := skilletWriteStore(store, skilletConversation{key, skilletItemsOf(s.Transcript)}, replace, func() error {
-		err := put()
-		placed = err == nil && log != ""
-		return err
-	})
+	err := skilletWriteStore(store, skilletConversation{key, skilletItemsOf(s.Transcript)}, replace, put)
 	switch {
 	case err == nil || !placed:
 		return err

@@ -3,17 +3,12 @@ package formats
 import (
 	"cmp"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
-
-	"zombiezen.com/go/sqlite"
-	"zombiezen.com/go/sqlite/sqlitex"
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
@@ -30,22 +25,17 @@ type skilletItem struct {
 
 // Types of items.
 const (
-	skilletMessageItem    = "message"
-	skilletReasoningItem  = "reasoning"
-	skilletCallItem       = "function_call"
-	skilletResultItem     = "function_call_result"
-	skilletCompactionItem = "compaction"
+	skilletMessageItem, skilletReasoningItem = "message", "reasoning"
+	skilletCallItem, skilletResultItem       = "function_call", "function_call_result"
 )
 
 // skilletParseItem reads the item_json of a row. A message may lack its type.
 func skilletParseItem(i skilletItem) (o rows.Object, typ string, err error) {
-	if o, err = rows.Parse([]byte(i.text)); err != nil {
-		return nil, "", err
-	}
+	o, err = rows.Parse([]byte(i.text))
 	if typ = o.Text("type"); typ == "" && o.Has("role") {
 		typ = skilletMessageItem
 	}
-	return o, typ, nil
+	return o, typ, err
 }
 
 type skilletItemDecoder struct {
@@ -54,14 +44,15 @@ type skilletItemDecoder struct {
 
 	s     *rows.Session
 	m     *rows.Message // the assistant's message that is open
+	users int64
 	calls map[string]*rows.Part
 	count int // of items
 }
 
 // skilletDecodeItems makes a session of the rows of a conversation.
 func skilletDecodeItems(key skilletNames, items []skilletItem, file string, report func(codec.Problem)) *codec.Session {
-	s := rows.New(key.sessionID(), skilletAgentName)
-	d := skilletItemDecoder{file: file, report: report, s: s, calls: make(map[string]*rows.Part)}
+	d := skilletItemDecoder{file: file, report: report, s: rows.New(key.sessionID(), skilletName),
+		calls: make(map[string]*rows.Part)}
 	for _, i := range items {
 		if !utf8.ValidString(i.text) {
 			i.text = strings.ToValidUTF8(i.text, "\uFFFD")
@@ -76,17 +67,7 @@ func skilletDecodeItems(key skilletNames, items []skilletItem, file string, repo
 		d.count++
 		d.item(i, o, typ)
 	}
-	turns := int64(0)
-	for _, m := range d.s.Messages() {
-		switch m.Row.Role {
-		case session.RoleUser:
-			turns++
-		case session.RoleAssistant:
-			m.SetMeta("agenttrace", session.MessageTrace{TurnIndex: new(max(turns-1, 0))})
-		}
-	}
-	skilletFinishSession(d.s, key)
-	return d.s.Finish()
+	return skilletFinish(d.s, key)
 }
 
 func (d *skilletItemDecoder) problem(i skilletItem, format string, args ...any) {
@@ -95,23 +76,27 @@ func (d *skilletItemDecoder) problem(i skilletItem, format string, args ...any) 
 }
 
 func (d *skilletItemDecoder) item(i skilletItem, o rows.Object, typ string) {
-	role := o.Text("role")
-	if typ == skilletMessageItem && (role == session.RoleUser || role == session.RoleSystem) {
+	role, id := o.Text("role"), o.Text("callId")
+	call := d.calls[id]
+	switch {
+	case typ == skilletMessageItem && (role == session.RoleUser || role == session.RoleSystem):
 		d.m = nil
 		m := d.s.Message(role, i.at)
 		for _, data := range skilletContentParts(o.Get("content")) {
 			m.Part(data, i.at)
 		}
+		if role == session.RoleUser {
+			d.users++
+		}
 		return
-	}
-	call := d.calls[o.Text("callId")]
-	if typ == skilletResultItem && call != nil {
-		call.Set(skilletWithResult(call.Data(), skilletItemOutput(o.Get("output"))))
+	case typ == skilletResultItem && call != nil:
+		skilletWithResult(call, skilletItemOutput(o.Get("output")))
 		call.Touch(i.at)
 		return
 	}
 	if d.m == nil {
 		d.m = d.s.Message(session.RoleAssistant, i.at)
+		d.m.SetMeta("agenttrace", session.MessageTrace{TurnIndex: new(max(d.users-1, 0))})
 	}
 	d.m.Touch(i.at)
 	switch {
@@ -122,25 +107,20 @@ func (d *skilletItemDecoder) item(i skilletItem, o rows.Object, typ string) {
 	case typ == skilletReasoningItem:
 		d.m.Part(rows.TextPart("reasoning", skilletReasoningText(o)), i.at)
 	case typ == skilletCallItem:
-		d.call(i, o)
-	case typ == skilletCompactionItem:
+		if id == "" || call != nil {
+			d.problem(i, "call with the callId %q, which names no call or another one: its result cannot be matched", id)
+			id = spans.DeriveID("call_", i.at, d.s.Row.ID, strconv.Itoa(d.count))
+		}
+		d.calls[id] = d.m.Call(id, o.Text("name"), skilletParseArguments(o.Text("arguments")), i.at)
+	case typ == "compaction":
 		empty := json.RawMessage(`{"summary":"","tail_start_id":null,"auto":true,"summary_tokens":0}`)
 		d.m.Part(rows.DataPart(session.TypeCompaction, empty), i.at)
 	default:
 		if typ == skilletResultItem {
-			d.problem(i, "result of call %q, which is not above it: kept as data-item", o.Text("callId"))
+			d.problem(i, "result of call %q, which is not above it: kept as data-item", id)
 		}
 		d.m.Part(rows.DataPart("data-item", o), i.at)
 	}
-}
-
-func (d *skilletItemDecoder) call(i skilletItem, o rows.Object) {
-	id := o.Text("callId")
-	if id == "" || d.calls[id] != nil {
-		d.problem(i, "call with the callId %q, which names no call or another one: its result cannot be matched", id)
-		id = spans.DeriveID("call_", i.at, d.s.Row.ID, strconv.Itoa(d.count))
-	}
-	d.calls[id] = d.m.Call(id, o.Text("name"), skilletParseArguments(o.Text("arguments")), i.at)
 }
 
 // skilletSpoken returns the parts of what an assistant's message says.
@@ -159,15 +139,15 @@ func skilletSpoken(content json.RawMessage) (parts []rows.Object) {
 }
 
 // skilletReasoningText returns what a reasoning item says: its content, or else its raw content.
-func skilletReasoningText(o rows.Object) string {
-	read := func(list json.RawMessage) string {
+func skilletReasoningText(o rows.Object) (text string) {
+	for _, key := range []string{"content", "rawContent"} {
 		var texts []string
-		for c := range rows.Objects(list) {
+		for c := range rows.Objects(o.Get(key)) {
 			texts = append(texts, c.Text("text"))
 		}
-		return strings.Join(texts, "\n\n")
+		text = cmp.Or(text, strings.Join(texts, "\n\n"))
 	}
-	return cmp.Or(read(o.Get("content")), read(o.Get("rawContent")))
+	return text
 }
 
 // skilletItemOutput is the output of a call: a text as it is, anything else as JSON.
@@ -176,6 +156,76 @@ func skilletItemOutput(output json.RawMessage) json.RawMessage {
 		return o.Get("text")
 	}
 	return rows.OrNull(output)
+}
+
+// skilletItemsOf returns the session as rows of the store: what the model would be sent.
+func skilletItemsOf(t *session.Transcript) (items []skilletItem) {
+	t = t.Sorted()
+	last := int64(math.MinInt64)
+	add := func(at int64, o rows.Object) {
+		last = max(last, at) // the rows are read in order of time
+		items = append(items, skilletItem{row: int64(len(items) + 1), at: last, text: string(o.JSON())})
+	}
+	for i := range t.Messages {
+		m := &t.Messages[i]
+		if m.Message.HiddenAt != nil {
+			continue
+		}
+		parts := skilletPartsOf(m)
+		content := skilletInput(parts)
+		switch m.Message.Role {
+		case session.RoleAssistant:
+			for k, data := range parts {
+				skilletPartItems(&m.Parts[k], data, add)
+			}
+			continue
+		case session.RoleSystem: // an item that holds no more than a text
+			var texts []string
+			for _, data := range parts {
+				if data.Text("type") == "text" {
+					texts = append(texts, data.Text("text"))
+				}
+			}
+			content = rows.Raw(strings.Join(texts, "\n\n"))
+		}
+		add(m.Message.CreatedAt, rows.Of("role", m.Message.Role, "content", content))
+	}
+	return items
+}
+
+// skilletPartItems adds the items of a part of the assistant's.
+func skilletPartItems(p *session.Part, data rows.Object, add func(int64, rows.Object)) {
+	message := func(content rows.Object) {
+		add(p.CreatedAt, rows.Of("type", skilletMessageItem, "role", session.RoleAssistant, "status", "completed",
+			"content", []rows.Object{content}))
+	}
+	inner := data.Object("data")
+	switch {
+	case p.Type == "text":
+		message(rows.Of("type", "output_text", "text", data.Text("text")))
+	case p.Type == skilletContentPart && inner != nil:
+		message(inner)
+	case p.Type == "reasoning":
+		text := rows.Of("type", "input_text", "text", data.Text("text"))
+		add(p.CreatedAt, rows.Of("type", skilletReasoningItem, "content", []rows.Object{text}))
+	case p.Type == "data-item" && inner.Text("type") != "":
+		add(p.CreatedAt, inner)
+	case session.IsToolType(p.Type):
+		id, name := data.Text("toolCallId"), rows.ToolName(data)
+		add(p.CreatedAt, rows.Of("type", skilletCallItem, "callId", id, "name", name,
+			"arguments", skilletArgumentsOf(data), "status", "completed"))
+		if result, done := skilletResultText(data); done {
+			output := rows.Of("type", "text", "text", result).JSON()
+			if list := rows.Elements(data.Get("output")); len(list) > 0 && // of content
+				!slices.ContainsFunc(list, func(c json.RawMessage) bool {
+					return !strings.HasPrefix(rows.Read(string(c)).Text("type"), "input_")
+				}) {
+				output = data.Get("output")
+			}
+			add(p.UpdatedAt, rows.Of("type", skilletResultItem, "callId", id, "name", name, "status", "completed",
+				"output", output))
+		}
+	}
 }
 
 // skilletGuide knows from the store what the log leaves out.
@@ -254,101 +304,4 @@ func (g *skilletGuide) rest() []string {
 		g.at-- // it is of the next turn
 	}
 	return thoughts
-}
-
-const skilletSchema = `
-CREATE TABLE IF NOT EXISTS session_items (
-	id INTEGER PRIMARY KEY AUTOINCREMENT,
-	user_id TEXT NOT NULL,
-	session_name TEXT NOT NULL,
-	created_at INTEGER NOT NULL,
-	item_json TEXT NOT NULL
-);
-CREATE INDEX IF NOT EXISTS idx_session ON session_items (user_id, session_name, created_at);
-`
-
-// skilletConversation is what the store has of one.
-type skilletConversation struct {
-	key   skilletNames
-	items []skilletItem
-}
-
-// skilletReadStore returns the conversations of the store in order of their names.
-func skilletReadStore(path string) (all []skilletConversation, err error) {
-	conn, err := rows.OpenDatabase(path)
-	if err != nil {
-		return nil, fmt.Errorf("open %s: %w", path, err)
-	}
-	defer func() { err = errors.Join(err, conn.Close()) }()
-	const query = `SELECT id, user_id, session_name, created_at, item_json FROM session_items
-		ORDER BY user_id, session_name, created_at, id`
-	err = sqlitex.ExecuteTransient(conn, query, &sqlitex.ExecOptions{ResultFunc: func(stmt *sqlite.Stmt) error {
-		key := skilletNames{strings.ToValidUTF8(stmt.ColumnText(1), "\uFFFD"),
-			strings.ToValidUTF8(stmt.ColumnText(2), "\uFFFD")}
-		if len(all) == 0 || all[len(all)-1].key != key {
-			all = append(all, skilletConversation{key: key})
-		}
-		c := &all[len(all)-1]
-		c.items = append(c.items, skilletItem{stmt.ColumnInt64(0), stmt.ColumnInt64(3), stmt.ColumnText(4)})
-		return nil
-	}})
-	if err != nil {
-		return nil, fmt.Errorf("read session_items of %s: %w", path, err)
-	}
-	slices.SortStableFunc(all, func(a, b skilletConversation) int {
-		return cmp.Or(cmp.Compare(a.key.UserID, b.key.UserID), cmp.Compare(a.key.SessionName, b.key.SessionName))
-	})
-	return all, nil
-}
-
-// skilletWriteStore adds a conversation to the store, which is made when it is not there, or replaces the one of its
-// names. All of it is written, or nothing, as with an error of last, which is called in the end.
-func skilletWriteStore(path string, c skilletConversation, replace bool, last func() error) (err error) {
-	// SQLite would make a file that others can read. One that is there keeps its mode.
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
-	if err == nil {
-		err = f.Close()
-	}
-	if err != nil {
-		return err
-	}
-	conn, err := sqlite.OpenConn(path, sqlite.OpenReadWrite|sqlite.OpenCreate)
-	if err != nil {
-		return fmt.Errorf("open %s: %w", path, err)
-	}
-	defer func() { err = errors.Join(err, conn.Close()) }()
-	there := false
-	found := func(*sqlite.Stmt) error { there = true; return nil }
-	execute := func(query string, args ...any) {
-		if err != nil {
-			return
-		}
-		args = append([]any{c.key.UserID, c.key.SessionName}, args...)
-		if err = sqlitex.Execute(conn, query, &sqlitex.ExecOptions{Args: args, ResultFunc: found}); err != nil {
-			err = fmt.Errorf("write session_items of %s: %w", path, err)
-		}
-	}
-	if err = sqlitex.ExecuteScript(conn, skilletSchema, nil); err != nil {
-		return fmt.Errorf("make session_items in %s: %w", path, err)
-	}
-	end, err := sqlitex.ImmediateTransaction(conn)
-	if err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
-	}
-	defer end(&err)
-	if replace {
-		execute(`DELETE FROM session_items WHERE user_id = ? AND session_name = ?`)
-	}
-	execute(`SELECT 1 FROM session_items WHERE user_id = ? AND session_name = ? LIMIT 1`)
-	if there {
-		return fmt.Errorf("write %s: session %q of user %q: %w", path, c.key.SessionName, c.key.UserID, fs.ErrExist)
-	}
-	for _, i := range c.items {
-		execute(`INSERT INTO session_items (user_id, session_name, created_at, item_json) VALUES (?, ?, ?, ?)`,
-			i.at, i.text)
-	}
-	if err != nil {
-		return err
-	}
-	return last()
 }

@@ -18,32 +18,21 @@ import (
 // skilletDecode reads a replay log, which does not report whose it is. Lines that cannot be read are left out and
 // reported, as are steps that are in no turn, which skillet drops too.
 var skilletDecode = rows.Whole("log", func(text []byte, report func(codec.Problem)) ([]*codec.Session, error) {
-	d := skilletLogDecoder{report: report}
-	s, err := d.decode(text)
+	s, err := (&skilletLogDecoder{report: report}).decode(text)
 	if err != nil {
 		return nil, err
 	}
 	return []*codec.Session{s}, nil
 })
 
-// Kinds of entries and types of steps.
+// Kinds of entries, types of steps, and the parts that stand for steps.
 const (
-	skilletUserMessage = "user_message"
-	skilletStepEntry   = "step"
-	skilletFinalResult = "final_result"
+	skilletUserMessage, skilletStepEntry, skilletFinalResult = "user_message", "step", "final_result"
 
-	skilletAgentStart = "agent_start"
-	skilletAgentEnd   = "agent_end"
-	skilletToolStart  = "agent_tool_start"
-	skilletToolEnd    = "agent_tool_end"
-	skilletHandoff    = "handoff"
-	skilletTextStep   = "text"
-)
+	skilletAgentStart, skilletAgentEnd, skilletHandoff = "agent_start", "agent_end", "handoff"
+	skilletToolStart, skilletToolEnd, skilletTextStep  = "agent_tool_start", "agent_tool_end", "text"
 
-// Parts that stand for steps.
-const (
-	skilletAgentPart   = "data-agent"
-	skilletHandoffPart = "data-handoff"
+	skilletAgentPart, skilletHandoffPart = "data-agent", "data-handoff"
 )
 
 type skilletLogDecoder struct {
@@ -62,7 +51,6 @@ type skilletLogDecoder struct {
 // skilletTurn is an assistant message being built.
 type skilletTurn struct {
 	m       *rows.Message
-	index   int64
 	pending []*rows.Part // calls that have not come back
 	calls   int
 	text    *rows.Part      // that a text step continues
@@ -77,15 +65,17 @@ func (d *skilletLogDecoder) problem(line int, format string, args ...any) {
 }
 
 func (d *skilletLogDecoder) decode(text []byte) (*codec.Session, error) {
-	d.s = rows.New(d.key.sessionID(), skilletAgentName)
+	d.s = rows.New(d.key.sessionID(), skilletName)
 	entries := 0
 	for l := range rows.Lines(text, func(p codec.Problem) { d.problem(p.Line, "%s", p.Reason) }) {
-		if l.Err != nil {
+		switch kind := l.Object.Text("kind"); {
+		case l.Err != nil:
 			d.problem(l.N, "is not an entry: left out: %v", l.Err)
-			continue
-		}
-		if d.entry(l.Object, l.N) {
+		case kind != skilletUserMessage && kind != skilletStepEntry && kind != skilletFinalResult:
+			d.problem(l.N, "has a kind that a log does not know: left out")
+		default:
 			entries++
+			d.entry(kind, l.Object, l.N)
 		}
 	}
 	if entries == 0 {
@@ -93,31 +83,10 @@ func (d *skilletLogDecoder) decode(text []byte) (*codec.Session, error) {
 			skilletUserMessage, skilletStepEntry, skilletFinalResult)
 	}
 	d.close()
-	skilletFinishSession(d.s, d.key)
-	return d.s.Finish(), nil
+	return skilletFinish(d.s, d.key), nil
 }
 
-// skilletFinishSession names the session.
-func skilletFinishSession(s *rows.Session, key skilletNames) {
-	s.Row.Title = cmp.Or(key.SessionName, s.Row.Title)
-	var own rows.Object
-	if key.UserID != "" {
-		own.Set("user", key.UserID)
-		if key.sanitized().UserID != key.UserID {
-			s.SetMeta("user_id", key.UserID)
-		}
-	}
-	own.Set("session_name", key.SessionName)
-	s.SetMeta(skilletMetaKey, own)
-}
-
-// entry takes an entry, and reports whether it is one.
-func (d *skilletLogDecoder) entry(e rows.Object, line int) bool {
-	kind := e.Text("kind")
-	if kind != skilletUserMessage && kind != skilletStepEntry && kind != skilletFinalResult {
-		d.problem(line, "has a kind that a log does not know: left out")
-		return false
-	}
+func (d *skilletLogDecoder) entry(kind string, e rows.Object, line int) {
 	if at, ok := rows.ParseTime(e.Text("timestamp")); ok {
 		d.at = at
 	} else {
@@ -126,25 +95,24 @@ func (d *skilletLogDecoder) entry(e rows.Object, line int) bool {
 	switch {
 	case kind == skilletUserMessage:
 		d.user(e.Get("userInput"))
-		return true
+		return
 	case d.turns == 0:
 		d.problem(line, "%s is not in a turn: left out, as skillet does", kind)
-		return true
+		return
 	case d.turn != nil && d.turn.done:
 		d.problem(line, "%s comes after the final result of its turn: left out, as skillet does", kind)
-		return true
+		return
 	}
 	d.s.See(d.at)
 	if d.turn == nil {
-		d.turn = &skilletTurn{m: d.s.Message(session.RoleAssistant, d.at), index: d.turns - 1}
+		d.turn = &skilletTurn{m: d.s.Message(session.RoleAssistant, d.at)}
 	}
 	if kind == skilletStepEntry {
-		d.step(e.Get("stepResult"), e.Object("stepResult"), line)
+		d.step(e.Get("stepResult"), line)
 	} else {
 		d.final(e)
 	}
 	d.turn.m.Touch(d.at)
-	return true
 }
 
 func (d *skilletLogDecoder) user(userInput json.RawMessage) {
@@ -171,8 +139,8 @@ func (d *skilletLogDecoder) user(userInput json.RawMessage) {
 	}
 }
 
-func (d *skilletLogDecoder) step(data json.RawMessage, step rows.Object, line int) {
-	t := d.turn
+func (d *skilletLogDecoder) step(data json.RawMessage, line int) {
+	t, step := d.turn, rows.Read(string(data))
 	typ := step.Text("type")
 	if typ != skilletTextStep {
 		t.flush()
@@ -186,7 +154,10 @@ func (d *skilletLogDecoder) step(data json.RawMessage, step rows.Object, line in
 		t.words.WriteString(step.Text("text"))
 		t.text.Touch(d.at)
 	case skilletToolStart:
-		d.toolStart(step)
+		arguments := step.Text("toolArgumentsStr")
+		id, thoughts := d.store.call(step.Text("toolName"), arguments)
+		d.reasoning(thoughts)
+		t.pending = append(t.pending, d.call(id, step, skilletParseArguments(arguments)))
 	case skilletToolEnd:
 		d.toolEnd(step, line)
 	case skilletAgentStart, skilletAgentEnd, skilletHandoff:
@@ -222,115 +193,60 @@ func (d *skilletLogDecoder) reasoning(texts []string) {
 	}
 }
 
-func (d *skilletLogDecoder) toolStart(step rows.Object) {
-	t := d.turn
-	name, arguments := step.Text("toolName"), step.Text("toolArgumentsStr")
-	id, thoughts := d.store.call(name, arguments)
-	d.reasoning(thoughts)
-	t.pending = append(t.pending, d.call(id, step, skilletParseArguments(arguments)))
-}
-
 // call adds the part of a call of a step. A call without an id gets one.
 func (d *skilletLogDecoder) call(id string, step rows.Object, input json.RawMessage) *rows.Part {
 	t := d.turn
 	if id == "" {
-		id = spans.DeriveID("call_", d.at, d.s.Row.ID, strconv.FormatInt(t.index, 10), strconv.Itoa(t.calls))
+		id = spans.DeriveID("call_", d.at, d.s.Row.ID, strconv.FormatInt(d.turns-1, 10), strconv.Itoa(t.calls))
 	}
 	t.calls++
-	data := rows.ToolPart(step.Text("toolName"), id, session.StateInputAvailable)
-	data.Set("input", input)
-	data.Set("callProviderMetadata", rows.Of(skilletMetaKey, rows.Of("agentName", step.Text("agentName"))))
-	return t.m.Part(data, d.at)
-}
-
-// skilletParseArguments reads the arguments of a call, which are JSON, or a text when they are not.
-func skilletParseArguments(arguments string) json.RawMessage {
-	return rows.Unquoted(rows.Raw(arguments))
+	p := t.m.Call(id, step.Text("toolName"), input, d.at)
+	p.SetKey("callProviderMetadata", rows.Of(skilletName, rows.Of("agentName", step.Text("agentName"))))
+	return p
 }
 
 func (d *skilletLogDecoder) toolEnd(step rows.Object, line int) {
-	t := d.turn
-	name, agent := step.Text("toolName"), step.Text("agentName")
-	i := slices.IndexFunc(t.pending, func(p *rows.Part) bool { return skilletCallOf(p.Data(), "") == skilletCall{agent, name} })
+	t, c := d.turn, skilletCall{step.Text("agentName"), step.Text("toolName")}
+	i := slices.IndexFunc(t.pending, func(p *rows.Part) bool { return skilletCallOf(p.Data(), "") == c })
 	var p *rows.Part
 	if i >= 0 {
 		p = t.pending[i]
 		t.pending = slices.Delete(t.pending, i, i+1)
 	} else {
-		d.problem(line, "tool %q ended and was not started: its input is unknown", name)
-		p = d.call("", step, rows.OrNull(nil))
+		d.problem(line, "tool %q ended and was not started: its input is unknown", c.tool)
+		p = d.call("", step, nil)
 	}
-	p.Set(skilletWithResult(p.Data(), rows.OrNull(step.Get("result"))))
+	skilletWithResult(p, rows.OrNull(step.Get("result")))
 	p.Touch(d.at)
 }
 
-// The texts in which the Agents SDK, which skillet is built on, gives the model an error and
-// a denial as the result of a call.
-const (
-	skilletFailedText = "An error occurred while running the tool. Please try again. Error: "
-	skilletDeniedText = "Tool execution was not approved."
-)
-
-// skilletWithResult gives a call its result, before what is not the call's.
-func skilletWithResult(data rows.Object, output json.RawMessage) rows.Object {
-	own := data.Get("callProviderMetadata")
-	text, _ := rows.Text(output)
-	if text == skilletNoResult {
-		return data
-	}
-	data = data.Without("callProviderMetadata")
-	if details, failed := strings.CutPrefix(text, skilletFailedText); failed {
-		data.Set("state", session.StateOutputError)
-		data.Set("errorText", details)
-	} else if reason, denied := strings.CutPrefix(text, skilletDeniedText); denied {
-		data.Set("state", session.StateOutputError)
-		data.Set("errorText", cmp.Or(strings.TrimPrefix(reason, " "), text))
-		data.SetToolTrace("denied", true)
-	} else {
-		data.Set("state", session.StateOutputAvailable)
-		data.Set("output", output)
-	}
-	data.Add(rows.NonEmpty("callProviderMetadata", own))
-	return data
-}
-
-// final ends the turn with a result, which is a text of its own unless it repeats what was said.
+// final ends the turn with a result, which is a text of its own unless it repeats the last text, or all of them.
 func (d *skilletLogDecoder) final(e rows.Object) {
 	t := d.turn
 	t.flush()
 	t.done = true
+	var last, all string
+	for _, p := range t.m.Parts() {
+		if p.Row.Type == "text" {
+			last = p.Data().Text("text")
+			all += last
+		}
+	}
 	text := e.Object("finalResult").Text("text")
-	if last, all := skilletSaid(t.m); text != last && text != all && text != skilletNoResponse {
+	if text != strings.TrimSpace(last) && text != strings.TrimSpace(all) && text != skilletNoResponse {
 		d.reasoning(d.store.text())
 		t.m.Part(rows.TextPart("text", text), d.at)
 	}
 	if spec := e.Text("model"); spec != "" {
-		t.model = new(skilletParseModel(spec))
+		t.model = &session.Model{ModelID: spec}
+		if provider, model, ok := strings.Cut(spec, "/"); ok {
+			t.model = &session.Model{ProviderID: provider, ModelID: model}
+		}
 		d.s.Row.ModelJSON = new(string(rows.Raw(t.model)))
 	}
 }
 
 const skilletNoResponse = "[no response]"
-
-// skilletParseModel reads a provider/model spec.
-func skilletParseModel(spec string) session.Model {
-	if provider, model, ok := strings.Cut(spec, "/"); ok {
-		return session.Model{ProviderID: provider, ModelID: model}
-	}
-	return session.Model{ModelID: spec}
-}
-
-// skilletSaid returns the last text of a message, and all of them together: a final result may repeat either.
-func skilletSaid(m *rows.Message) (last, all string) {
-	var b strings.Builder
-	for _, p := range m.Parts() {
-		if p.Row.Type == "text" {
-			last = p.Data().Text("text")
-			b.WriteString(last)
-		}
-	}
-	return strings.TrimSpace(last), strings.TrimSpace(b.String())
-}
 
 // close ends the turn.
 func (d *skilletLogDecoder) close() {
@@ -347,9 +263,193 @@ func (d *skilletLogDecoder) close() {
 	if t.agent != "" && t.agent != d.s.Row.Agent {
 		t.m.SetMeta("agent", t.agent)
 	}
-	trace := session.MessageTrace{TurnIndex: &t.index, Incomplete: !t.done}
+	trace := session.MessageTrace{TurnIndex: new(d.turns - 1), Incomplete: !t.done}
 	if t.done {
 		trace.EndReason = semconv.EndFinish
 	}
 	t.m.SetMeta("agenttrace", trace)
+}
+
+// skilletEncode writes the session as a replay log.
+func skilletEncode(s *codec.Session) []byte {
+	t := s.Sorted()
+	d := skilletLogDrafter{s: &t.Session}
+	d.native = rows.Read(t.Session.MetadataJSON).Object(skilletName).Has("session_name")
+	for _, turn := range skilletTurnsOf(t) {
+		d.turn(turn)
+	}
+	return d.log
+}
+
+// skilletTurnRows are the messages of a turn of the log: what users said, and then what the assistant did.
+type skilletTurnRows struct {
+	users, assistants []*session.MessageAndParts
+}
+
+// skilletTurnsOf groups messages into turns. Messages of the system, those that a rewind hid, and compactions are in
+// none.
+func skilletTurnsOf(t *session.Transcript) (turns []skilletTurnRows) {
+	for i := range t.Messages {
+		m := &t.Messages[i]
+		if m.Message.HiddenAt != nil || m.Message.Role == session.RoleSystem ||
+			len(m.Parts) == 1 && m.Parts[0].Type == session.TypeCompaction {
+			continue
+		}
+		user := m.Message.Role == session.RoleUser
+		if n := len(turns); n == 0 || user && len(turns[n-1].assistants) > 0 {
+			turns = append(turns, skilletTurnRows{})
+		}
+		last := &turns[len(turns)-1]
+		if user {
+			last.users = append(last.users, m)
+		} else {
+			last.assistants = append(last.assistants, m)
+		}
+	}
+	return turns
+}
+
+type skilletLogDrafter struct {
+	log []byte
+	s   *session.Session
+	// native sessions came from skillet: parts stand for the start and the end of agents, which the log of another
+	// session gets for each of its messages.
+	native bool
+
+	finished bool // the turn has a final result
+	// said is the last text of the turn. A reader joins texts that follow one another, so they are one step, which is
+	// waiting while words may follow.
+	said    string
+	waiting bool
+	saidAt  int64
+	// open are the calls that have not come back. A result names its tool and agent only, so one is closed before the
+	// next of them begins.
+	open map[skilletCall]bool
+}
+
+func (d *skilletLogDrafter) entry(kind, key string, value any, at int64, more ...any) {
+	e := rows.Of(append([]any{"kind", kind, key, value, "timestamp", rows.FormatTime(at)}, more...)...)
+	d.log = append(append(d.log, e.JSON()...), '\n')
+}
+
+func (d *skilletLogDrafter) step(at int64, fields rows.Object) {
+	d.flush()
+	d.entry(skilletStepEntry, "stepResult", fields, at)
+}
+
+// turn writes a turn. An answer that failed, was interrupted, or did not end has no final result.
+func (d *skilletLogDrafter) turn(turn skilletTurnRows) {
+	first := slices.Concat(turn.users, turn.assistants)[0]
+	d.entry(skilletUserMessage, "userInput", skilletUserInput(turn.users), first.Message.CreatedAt)
+	if len(turn.assistants) == 0 {
+		return
+	}
+	d.said, d.open = "", make(map[skilletCall]bool)
+	last := turn.assistants[len(turn.assistants)-1]
+	meta := session.ParseMessageMetadata([]byte(last.Message.MetadataJSON))
+	d.finished = !rows.GoesOn(last) && !meta.Trace.PendingApproval &&
+		(meta.Trace.EndReason == "" || meta.Trace.EndReason == semconv.EndFinish)
+	for _, m := range turn.assistants {
+		d.message(m)
+	}
+	d.flush()
+	if !d.finished {
+		return
+	}
+	text := cmp.Or(strings.TrimSpace(d.said), skilletNoResponse)
+	var model []any
+	if m := session.Deref(meta.Model); m.ProviderID != "" {
+		model = []any{"model", m.ProviderID + "/" + m.ModelID}
+	} else if m.ModelID != "" {
+		model = []any{"model", m.ModelID}
+	}
+	d.entry(skilletFinalResult, "finalResult", rows.Of("text", text), last.Message.UpdatedAt, model...)
+}
+
+// skilletUserInput is what users said; nothing, where the assistant began.
+func skilletUserInput(users []*session.MessageAndParts) json.RawMessage {
+	var messages []rows.Object
+	for _, m := range users {
+		in := skilletInput(skilletPartsOf(m))
+		if len(users) == 1 && in[0] == '"' {
+			return in
+		}
+		messages = append(messages, rows.Of("type", skilletMessageItem, "role", session.RoleUser,
+			"content", skilletContent(skilletPartsOf(m))))
+	}
+	if messages == nil {
+		return rows.Raw("")
+	}
+	return rows.Raw(messages)
+}
+
+func (d *skilletLogDrafter) message(m *session.MessageAndParts) {
+	agent := cmp.Or(session.ParseMessageMetadata([]byte(m.Message.MetadataJSON)).Agent, d.s.Agent)
+	parts := skilletPartsOf(m)
+	framed := d.native || slices.ContainsFunc(m.Parts, func(p session.Part) bool { return p.Type == skilletAgentPart })
+	frame := func(typ string, at int64) {
+		if !framed {
+			d.step(at, rows.Of("type", typ, "agentName", agent))
+		}
+	}
+	frame(skilletAgentStart, m.Message.CreatedAt)
+	for i, data := range parts {
+		p := &m.Parts[i]
+		switch step := data.Object("data"); {
+		case p.Type == "text" && d.isResult(parts, i):
+			d.flush()
+			d.said = data.Text("text")
+		case p.Type == "text":
+			d.say(p.UpdatedAt, data.Text("text"))
+		case p.Type == session.TypeWithheld:
+			d.say(p.UpdatedAt, codec.WithheldText)
+		case session.IsToolType(p.Type):
+			d.tool(p, data, agent)
+		case (p.Type == skilletAgentPart || p.Type == skilletHandoffPart) &&
+			slices.Contains([]string{skilletAgentStart, skilletAgentEnd, skilletHandoff}, step.Text("type")):
+			d.step(p.UpdatedAt, step) // any other would stop skillet's replay
+		}
+	}
+	frame(skilletAgentEnd, m.Message.UpdatedAt)
+}
+
+// isResult reports whether the text at i is the final result alone: as a step it would continue the text before it.
+func (d *skilletLogDrafter) isResult(parts []rows.Object, i int) bool {
+	if !d.native || !d.finished || i == 0 || i != len(parts)-1 || parts[i-1].Text("type") != "text" {
+		return false
+	}
+	text := parts[i].Text("text")
+	return text != "" && text == strings.TrimSpace(text) && text != strings.TrimSpace(parts[i-1].Text("text"))
+}
+
+func (d *skilletLogDrafter) say(at int64, text string) {
+	if !d.waiting {
+		d.said = ""
+	}
+	d.said += text
+	d.waiting, d.saidAt = true, at
+}
+
+// flush writes the text that is waiting.
+func (d *skilletLogDrafter) flush() {
+	if d.waiting {
+		d.waiting = false
+		d.entry(skilletStepEntry, "stepResult", rows.Of("type", skilletTextStep, "text", d.said), d.saidAt)
+	}
+}
+
+func (d *skilletLogDrafter) tool(p *session.Part, data rows.Object, agent string) {
+	c := skilletCallOf(data, agent)
+	step := func(typ string, at int64, key, value string) {
+		d.step(at, rows.Of("type", typ, "agentName", c.agent, "toolName", c.tool, key, value))
+	}
+	if d.open[c] {
+		step(skilletToolEnd, p.CreatedAt, "result", skilletNoResult)
+	}
+	step(skilletToolStart, p.CreatedAt, "toolArgumentsStr", skilletArgumentsOf(data))
+	result, done := skilletResultText(data)
+	if done {
+		step(skilletToolEnd, p.UpdatedAt, "result", result)
+	}
+	d.open[c] = !done
 }
