@@ -182,8 +182,8 @@ func (o *own) run(r *spans.Run) bool {
 		start = min(start, r.CreatedAt*1e6)
 	}
 	c := o.session(o.sessionID, start, o.endNano)
-	early := func(text string) store.Value { return store.Value{Text: text, At: o.startNano, Rank: store.RankFinal} }
-	late := func(text string) store.Value { return store.Value{Text: text, At: o.endNano, Rank: store.RankFinal} }
+	early := func(text string) *store.Value { return reported(text, o.startNano, store.RankFinal) }
+	late := func(text string) *store.Value { return reported(text, o.endNano, store.RankFinal) }
 	o.metadata(c, r, o.attributes(c, r, early, late))
 	o.endStatus(c, r)
 	switch r.Operation {
@@ -199,9 +199,9 @@ func (o *own) run(r *spans.Run) bool {
 			})
 		}
 	case semconv.RunOperationArchive:
-		setLast(&c.Archived, late("1"))
+		c.Archived = late("1")
 	case semconv.RunOperationUnarchive:
-		setLast(&c.Archived, late("0"))
+		c.Archived = late("0")
 	}
 	o.link(semconv.SpanSessionRun, "", "", nil)
 	return true
@@ -210,29 +210,24 @@ func (o *own) run(r *spans.Run) bool {
 // attributes reports the session's own. early makes a value of what is known when the run begins, late of what may
 // change until it ends. It returns the permission rules if some are invalid.
 func (o *own) attributes(
-	c *store.SessionChange, r *spans.Run, early, late func(string) store.Value) (notRules json.RawMessage) {
-	setFirst(&c.Agent, early(r.Agent))
+	c *store.SessionChange, r *spans.Run, early, late func(string) *store.Value) (notRules json.RawMessage) {
+	c.Agent, c.Model = early(r.Agent), early(modelJSON(r.Model))
 	o.parent(c, r.ParentID, r.ParentMessageID, early)
-	setLast(&c.Model, early(modelJSON(r.Model)))
-	setLast(&c.Title, late(r.Title))
-	setFirst(&c.Title, store.Value{Text: r.FirstPrompt, At: o.startNano, Rank: store.RankStub})
-	setLast(&c.Mode, late(r.Mode))
-	setLast(&c.WorkspaceID, late(r.WorkspaceID))
-	setLast(&c.WorkspaceRoot, late(r.WorkspaceRoot))
+	c.Title = cmp.Or(late(r.Title), reported(r.FirstPrompt, o.startNano, store.RankStub))
+	c.Mode, c.WorkspaceID, c.WorkspaceRoot = late(r.Mode), late(r.WorkspaceID), late(r.WorkspaceRoot)
 	rules, others := o.validateRules(r.Permissions)
-	setLast(&c.Permissions, late(string(rules)))
+	c.Permissions = late(string(rules))
 	return others
 }
 
 // parent states where the session left another.
-func (o *own) parent(c *store.SessionChange, id, messageID string, value func(string) store.Value) {
+func (o *own) parent(c *store.SessionChange, id, messageID string, value func(string) *store.Value) {
 	switch id = o.redaction.identifier(id); id {
 	case "": // a message without a session reports nothing
 	case o.sessionID:
 		o.problem("agenttrace.session.parent_id: the session's own")
 	default:
-		setFirst(&c.ParentID, value(id))
-		setFirst(&c.ParentMessageID, value(messageID))
+		c.ParentID, c.ParentMessageID = value(id), value(messageID)
 	}
 }
 
@@ -250,8 +245,9 @@ func (o *own) metadata(c *store.SessionChange, r *spans.Run, notRules json.RawMe
 		}{r.Outcome, r.Error, problems}
 		reported["agenttrace"], _ = json.Marshal(ended)
 	}
+	c.Metadata = make(map[string]store.Value, len(reported)+1)
 	for key, raw := range reported {
-		setKey(c, key, store.Value{Text: string(raw), At: o.endNano, Rank: store.RankFinal})
+		c.Metadata[key] = store.Value{Text: string(raw), At: o.endNano, Rank: store.RankFinal}
 	}
 }
 
@@ -291,11 +287,10 @@ func modelJSON(m spans.Model) string {
 
 func (o *own) turn(t *spans.Turn) bool {
 	c := o.session(o.sessionID, o.startNano, o.endNano)
-	early := func(text string) store.Value { return store.Value{Text: text, At: o.startNano, Rank: store.RankFinal} }
-	setFirst(&c.Agent, early(t.Agent))
-	setLast(&c.Model, early(modelJSON(t.Model)))
+	early := func(text string) *store.Value { return reported(text, o.startNano, store.RankFinal) }
+	c.Agent, c.Model = early(t.Agent), early(modelJSON(t.Model))
 	// The run and whatever renamed the session have the last word.
-	setLast(&c.Title, store.Value{Text: t.Title, At: o.endNano, Rank: store.RankLive})
+	c.Title = reported(t.Title, o.endNano, store.RankLive)
 	o.parent(c, t.ParentID, t.ParentMessageID, early)
 	var model *session.Model
 	if t.Model != (spans.Model{}) {

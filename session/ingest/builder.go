@@ -14,8 +14,6 @@ import (
 // builder collects the changes of one delivery.
 type builder struct {
 	batch store.Batch
-	// sessions finds a session's change in the batch: there is one for each.
-	sessions map[string]int
 	// redaction takes out what may not be stored.
 	redaction redaction
 	// problems are those of the span at hand.
@@ -35,13 +33,12 @@ type builder struct {
 }
 
 func newBuilder() *builder {
-	return &builder{sessions: make(map[string]int), noted: make(map[noted]bool), instants: make(map[instant]int),
+	return &builder{noted: make(map[noted]bool), instants: make(map[instant]int),
 		repeated: make(map[string]int)}
 }
 
 func (b *builder) reset() {
 	b.batch.Reset()
-	clear(b.sessions)
 	clear(b.noted)
 	b.beginRecords()
 	b.foreign = dialect.Span{}
@@ -77,47 +74,19 @@ func (b *builder) takeProblems() []string {
 	return append([]string(nil), b.problems[:min(len(b.problems), limit)]...)
 }
 
-// session returns the change of a session, valid until the next call. from and
+// session adds a change of a session, which is valid until the next one. from and
 // to are Unix nanoseconds; 0 is unset.
 func (b *builder) session(id string, from, to int64) *store.SessionChange {
-	i, ok := b.sessions[id]
-	if !ok {
-		i = len(b.batch.Sessions)
-		b.sessions[id] = i
-		b.batch.Sessions = append(b.batch.Sessions, store.SessionChange{ID: id, Start: from / 1e6, End: to / 1e6})
-	}
-	c := &b.batch.Sessions[i]
-	if from != 0 && (c.Start == 0 || from/1e6 < c.Start) {
-		c.Start = from / 1e6
-	}
-	c.End = max(c.End, to/1e6)
-	return c
+	b.batch.Sessions = append(b.batch.Sessions, store.SessionChange{ID: id, Start: from / 1e6, End: to / 1e6})
+	return &b.batch.Sessions[len(b.batch.Sessions)-1]
 }
 
-// keepLast and keepFirst keep of two values the one that the store would. A new one may be nil.
-func keepLast(old **store.Value, v *store.Value) {
-	if v != nil && (*old == nil || v.TakesPrecedence(**old)) {
-		*old = v
+// reported is a value that was reported at a time, nil without a text.
+func reported(text string, at int64, rank store.Rank) *store.Value {
+	if text == "" {
+		return nil
 	}
-}
-
-func keepFirst(old **store.Value, v *store.Value) {
-	if v != nil && (*old == nil || v.First().TakesPrecedence((*old).First())) {
-		*old = v
-	}
-}
-
-// setLast and setFirst do the same with a value that is none without a text.
-func setLast(old **store.Value, v store.Value) {
-	if v.Text != "" {
-		keepLast(old, &v)
-	}
-}
-
-func setFirst(old **store.Value, v store.Value) {
-	if v.Text != "" {
-		keepFirst(old, &v)
-	}
+	return &store.Value{Text: text, At: at, Rank: rank}
 }
 
 // stub reports that a message exists.

@@ -2,7 +2,9 @@ package ingest
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -86,15 +88,46 @@ func (c ScopeCounts) Add(o ScopeCounts) ScopeCounts {
 	return ScopeCounts{c.Spans + o.Spans, c.Records + o.Records, c.Read + o.Read}
 }
 
-func (r *Report) unrecognized(s pcommon.InstrumentationScope, c ScopeCounts, read bool) {
-	if r.Unrecognized == nil {
-		r.Unrecognized = make(map[Scope]ScopeCounts)
+// tally sets a key of a map that may not be made yet.
+func tally[K comparable, V any](m *map[K]V, key K, v V) {
+	if *m == nil {
+		*m = make(map[K]V)
 	}
-	if read {
-		c.Read = 1
+	(*m)[key] = v
+}
+
+// add adds what another delivery held.
+func (r *Report) add(o Report) {
+	for _, n := range [...][2]*int{{&r.Spans, &o.Spans}, {&r.Records, &o.Records}, {&r.Accepted, &o.Accepted},
+		{&r.Ignored, &o.Ignored}, {&r.Malformed, &o.Malformed}, {&r.Redacted, &o.Redacted}, {&r.Omitted, &o.Omitted},
+		{&r.Truncated, &o.Truncated}} {
+		*n[0] += *n[1]
 	}
-	key := Scope{s.Name(), s.Version()}
-	r.Unrecognized[key] = r.Unrecognized[key].Add(c)
+	r.Pending += o.Pending
+	r.Rows += o.Rows
+	r.Refused += o.Refused
+	r.Problems = append(r.Problems, o.Problems...)
+	for name, n := range o.Dialects {
+		tally(&r.Dialects, name, r.Dialects[name]+n)
+	}
+	for scope, c := range o.Unrecognized {
+		tally(&r.Unrecognized, scope, r.Unrecognized[scope].Add(c))
+	}
+	known := make(map[string]bool, len(r.Sessions))
+	for _, id := range r.Sessions {
+		known[id] = true
+	}
+	r.Sessions = append(r.Sessions, slices.DeleteFunc(o.Sessions, func(id string) bool { return known[id] })...)
+}
+
+// item is a span or a log record of a delivery.
+type item struct {
+	span     ptrace.Span
+	record   plog.LogRecord
+	resource pcommon.Resource
+	scope    pcommon.InstrumentationScope
+	// block is 0 for a span. The records of one scope in a delivery have one of their own.
+	block int
 }
 
 // Traces places every span and returns when its rows are committed. The error
@@ -103,133 +136,161 @@ func (r *Report) unrecognized(s pcommon.InstrumentationScope, c ScopeCounts, rea
 // Where the store refuses a request for good, its spans are stored without those that
 // it refuses, which the report counts. It does not change td.
 func (i *Ingester) Traces(ctx context.Context, td ptrace.Traces) (Report, error) {
-	n, left, withRows := td.SpanCount(), maxRefused, 0
+	reported, rows := make([]item, 0, td.SpanCount()), []item(nil)
 	for _, rs := range td.ResourceSpans().All() {
 		for _, ss := range rs.ScopeSpans().All() {
 			for _, s := range ss.Spans().All() {
+				it := item{span: s, scope: ss.Scope(), resource: rs.Resource()}
 				if carriesRows(s) {
-					withRows++
+					rows = append(rows, it)
+				} else {
+					reported = append(reported, it)
 				}
 			}
 		}
-	}
-	some := func(n int, meant func(ptrace.Span) bool) (Report, error) {
-		return storeAll(0, n, func(from, until int) (Report, error) { return i.traces(ctx, td, meant, from, until) }, &left)
-	}
-	if withRows == 0 || withRows == n {
-		return some(n, func(ptrace.Span) bool { return true })
 	}
 	// Rows of another store are stored as they are, and what agents report beside them of the same sessions is merged:
 	// so they do not share a transaction.
-	r, err := some(n-withRows, func(s ptrace.Span) bool { return !carriesRows(s) })
-	if err != nil {
-		return r, err
-	}
-	rows, err := some(withRows, carriesRows)
-	r.add(rows)
-	return r, err
-}
-
-// traces stores some spans of a request: of those that are meant, the ones from one number until before another.
-func (i *Ingester) traces(ctx context.Context, td ptrace.Traces, meant func(ptrace.Span) bool,
-	from, until int) (Report, error) {
-	b := i.builder()
-	defer i.release(b)
-	var r Report
-	n := -1 // the number of the span among those that are meant
-	for _, rs := range td.ResourceSpans().All() {
-		resource := rs.Resource()
-		for _, ss := range rs.ScopeSpans().All() {
-			scope := ss.Scope()
-			for _, s := range ss.Spans().All() {
-				if !meant(s) {
-					continue
-				}
-				if n++; n < from || n >= until {
-					continue
-				}
-				r.Spans++
-				b.problems = b.problems[:0]
-				name, ok := b.attributeSpan(s, scope, resource)
-				b.count(&r, name, ok)
-				if name == "" && b.foreign.HasOther() || name == dialect.Generic {
-					r.unrecognized(scope, ScopeCounts{Spans: 1}, ok)
-				}
-				b.explain(&r, "span", s.Name(), s.SpanID())
-			}
-		}
-	}
-	return i.apply(ctx, b, r)
+	return i.deliver(ctx, reported, rows)
 }
 
 // Logs places every log record, as Traces does spans.
 func (i *Ingester) Logs(ctx context.Context, ld plog.Logs) (Report, error) {
-	left := maxRefused
-	return storeAll(0, ld.LogRecordCount(),
-		func(from, until int) (Report, error) { return i.logs(ctx, ld, from, until) }, &left)
+	items, block := make([]item, 0, ld.LogRecordCount()), 0
+	for _, rl := range ld.ResourceLogs().All() {
+		for _, sl := range rl.ScopeLogs().All() {
+			block++
+			for _, rec := range sl.LogRecords().All() {
+				items = append(items, item{record: rec, scope: sl.Scope(), resource: rl.Resource(), block: block})
+			}
+		}
+	}
+	return i.deliver(ctx, items)
 }
 
-// logs does the same with log records.
-func (i *Ingester) logs(ctx context.Context, ld plog.Logs, from, until int) (Report, error) {
+// deliver stores items, those of each list in transactions of their own.
+func (i *Ingester) deliver(ctx context.Context, lists ...[]item) (sum Report, err error) {
+	left := maxRefused
+	for _, items := range lists {
+		if len(items) == 0 {
+			continue
+		}
+		r, err := i.storeAll(ctx, items, &left)
+		if sum.add(r); err != nil {
+			return sum, err
+		}
+	}
+	return sum, nil
+}
+
+// maxRefused is how many spans or records of one request are looked for. A store that
+// refuses more refuses everything, as a damaged file does.
+const maxRefused = 32
+
+// maxAtOnce is how many spans or records are stored in one transaction. Of a larger request other senders would have to
+// wait for the whole.
+const maxAtOnce = 1024
+
+// storeAll stores items. A store that refuses them for good refuses one or a few, and does not state which: they are
+// found by halves, and the others are stored. It fails when the store may take later what it does not take now, or when
+// it refuses everything. left counts down from maxRefused.
+func (i *Ingester) storeAll(ctx context.Context, items []item, left *int) (Report, error) {
+	if len(items) <= maxAtOnce {
+		r, err := i.store(ctx, items)
+		if err == nil || mayPass(err) {
+			return r, err
+		}
+		if len(items) == 1 {
+			*left--
+			return r, err
+		}
+		if *left <= 0 {
+			return r, err
+		}
+	}
+	half := len(items) / 2
+	sum, firstErr := i.storeAll(ctx, items[:half], left)
+	if firstErr != nil && mayPass(firstErr) {
+		return sum, firstErr
+	}
+	other, secondErr := i.storeAll(ctx, items[half:], left)
+	sum.add(other)
+	if secondErr != nil && (firstErr != nil || mayPass(secondErr)) {
+		return sum, secondErr
+	}
+	if err := errors.Join(firstErr, secondErr); err != nil {
+		sum.Refused++
+		sum.Problems = append(sum.Problems, "the store refuses it: "+err.Error())
+	}
+	return sum, nil
+}
+
+// mayPass reports whether an error is not the request's fault.
+func mayPass(err error) bool {
+	return errors.Is(err, store.ErrUnavailable) || errors.Is(err, store.ErrClosed) ||
+		errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+}
+
+// store stores items in one transaction.
+func (i *Ingester) store(ctx context.Context, items []item) (Report, error) {
 	b := i.builder()
 	defer i.release(b)
 	var r Report
-	n := -1
-	for _, rl := range ld.ResourceLogs().All() {
-		resource := rl.Resource()
-		for _, sl := range rl.ScopeLogs().All() {
+	block := 0
+	for k := range items {
+		it := &items[k]
+		if it.block != block {
+			block = it.block
 			b.beginRecords()
-			scope := sl.Scope()
-			for _, rec := range sl.LogRecords().All() {
-				if n++; n < from || n >= until {
-					continue
-				}
-				r.Records++
-				b.problems = b.problems[:0]
-				name, ok := b.attributeRecord(rec, scope, resource)
-				b.count(&r, name, ok)
-				if name == dialect.Generic {
-					r.unrecognized(scope, ScopeCounts{Records: 1}, ok)
-				}
-				b.explain(&r, "log record", rec.EventName(), rec.SpanID())
-			}
 		}
+		b.problems = b.problems[:0]
+		var counts ScopeCounts
+		kind, what, id := "span", "", pcommon.SpanID{}
+		if it.block == 0 {
+			r.Spans++
+			counts.Spans, what, id = 1, it.span.Name(), it.span.SpanID()
+		} else {
+			r.Records++
+			counts.Records, kind, what, id = 1, "log record", it.record.EventName(), it.record.SpanID()
+		}
+		name, accepted := b.attribute(it)
+		if accepted {
+			counts.Read = 1
+		}
+		b.count(&r, name, accepted)
+		if name == dialect.Generic || name == "" && it.block == 0 && b.foreign.HasOther() {
+			scope := Scope{it.scope.Name(), it.scope.Version()}
+			tally(&r.Unrecognized, scope, r.Unrecognized[scope].Add(counts))
+		}
+		b.explain(&r, kind, what, id)
 	}
 	return i.apply(ctx, b, r)
 }
 
-// attributeSpan adds what a span reports to the batch, and returns the dialect that read it
-// and whether it reported anything.
-func (b *builder) attributeSpan(s ptrace.Span, scope pcommon.InstrumentationScope,
-	resource pcommon.Resource) (name string, accepted bool) {
-	defer b.survive(&accepted)
-	if recognizeAgenttrace(s, scope) {
-		return dialectAgenttrace, attributeAgenttrace(b, s)
+// attribute adds what a span or record reports to the batch, and returns the dialect that read it
+// and whether it reported anything. A mistake of ours in reading one must not end the process, and the
+// rest of the request with it.
+func (b *builder) attribute(it *item) (name string, accepted bool) {
+	defer func() {
+		if p := recover(); p != nil {
+			clear(b.facts.All)
+			b.facts.All = b.facts.All[:0]
+			b.problem(fmt.Sprintf("it cannot be read, which is a defect of agenttrace: %v", p))
+			accepted = false
+		}
+	}()
+	if it.block == 0 {
+		if recognizeAgenttrace(it.span, it.scope) {
+			return dialectAgenttrace, attributeAgenttrace(b, it.span)
+		}
+		b.foreign = dialect.NewSpan(it.span, it.scope, it.resource)
+		return b.observeSpan(&b.foreign)
 	}
-	b.foreign = dialect.NewSpan(s, scope, resource)
-	return b.observeSpan(&b.foreign)
-}
-
-// attributeRecord does the same with a log record.
-func (b *builder) attributeRecord(rec plog.LogRecord, scope pcommon.InstrumentationScope,
-	resource pcommon.Resource) (name string, accepted bool) {
-	defer b.survive(&accepted)
-	foreign := dialect.NewRecord(rec, scope, resource)
+	foreign := dialect.NewRecord(it.record, it.scope, it.resource)
 	if recognizeLive(&foreign) {
 		return dialectAgenttrace, attributeLive(b, &foreign)
 	}
 	return b.observeRecord(&foreign)
-}
-
-// survive keeps a mistake of ours in reading one span from ending the process, and the
-// rest of the request with it. It is deferred.
-func (b *builder) survive(accepted *bool) {
-	if p := recover(); p != nil {
-		clear(b.facts.All)
-		b.facts.All = b.facts.All[:0]
-		b.problem(fmt.Sprintf("it cannot be read, which is a defect of agenttrace: %v", p))
-		*accepted = false
-	}
 }
 
 func (i *Ingester) builder() *builder {
@@ -254,10 +315,7 @@ func (b *builder) count(r *Report, dialect string, accepted bool) {
 		return
 	}
 	r.Accepted++
-	if r.Dialects == nil {
-		r.Dialects = make(map[string]int)
-	}
-	r.Dialects[dialect]++
+	tally(&r.Dialects, dialect, r.Dialects[dialect]+1)
 }
 
 // explain states what is wrong with the span or record at hand, of the first few.

@@ -94,24 +94,15 @@ func (l *live) run(r *spans.Run) {
 		start = r.CreatedAt * 1e6
 	}
 	c := l.session(l.sessionID, start, l.atNano)
-	reported := func(text string) store.Value { return store.Value{Text: text, At: l.atNano, Rank: store.RankLive} }
-	l.attributes(c, r, reported, reported)
+	now := func(text string) *store.Value { return reported(text, l.atNano, store.RankLive) }
+	l.attributes(c, r, now, now)
 	metadata, valid := l.sessionMetadata(r)
 	if !valid {
 		delete(metadata, "given") // the span of the run reports it
 	}
+	c.Metadata = make(map[string]store.Value, len(metadata))
 	for key, raw := range metadata {
-		setKey(c, key, reported(string(raw)))
-	}
-}
-
-// setKey keeps of two values of a metadata key the one that the store would.
-func setKey(c *store.SessionChange, key string, v store.Value) {
-	if c.Metadata == nil {
-		c.Metadata = make(map[string]store.Value)
-	}
-	if old, ok := c.Metadata[key]; !ok || v.TakesPrecedence(old) {
-		c.Metadata[key] = v
+		c.Metadata[key] = store.Value{Text: string(raw), At: l.atNano, Rank: store.RankLive}
 	}
 }
 
@@ -274,7 +265,10 @@ func (l *live) status(e *spans.Event) bool {
 
 func setStatus(c *store.SessionChange, atNano int64, s status) {
 	text, _ := json.Marshal(s)
-	setKey(c, statusKey, store.Value{Text: string(text), At: atNano, Rank: store.RankFinal})
+	if c.Metadata == nil {
+		c.Metadata = make(map[string]store.Value)
+	}
+	c.Metadata[statusKey] = store.Value{Text: string(text), At: atNano, Rank: store.RankFinal}
 }
 
 // endStatus reports what a session does when a run of it is over: nothing. That

@@ -1,20 +1,22 @@
 package ingest
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/json"
 	"reflect"
 	"strings"
+	"sync"
 
 	"github.com/agenttrace/agenttrace/internal/jsonscan"
 	"github.com/agenttrace/agenttrace/redact"
 	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/ingest/fact"
 	"github.com/agenttrace/agenttrace/session/store"
+	"github.com/agenttrace/agenttrace/spans"
 )
 
 // What is stored passes here last: a batch just before it is applied, a fact just
-// before it is encoded into the batch. Here it is known what each text is, which a
+// before it is encoded into the batch. Here it is known what each text is, which the
 // attributes of a span do not declare in general. Every text passes, whatever it is: an
 // emitter may put a secret anywhere. What readers find things by (ids, types, states,
 // names of tools, agents and models, keys) is an identifier: it is neither omitted nor
@@ -39,16 +41,164 @@ type redaction struct {
 	renamed map[string]string
 }
 
+// contents has the fields of rows and facts that are no identifiers, with what they hold.
+var contents = map[string]redact.Content{
+	"fact.Fact.Name": redact.Other, "fact.Fact.ErrorType": redact.Other, "fact.Fact.SystemPrompt": redact.Prompt,
+	"fact.Fact.Problems": redact.Other, "fact.Decision.Reason": redact.Other, "fact.Compacted.Summary": redact.Other,
+	"fact.SessionAttrs.Title": redact.Other, "fact.SessionAttrs.WorkspaceRoot": redact.Other,
+	"fact.Tool.Input": redact.ToolInput, "fact.Part.Input": redact.ToolInput,
+	"fact.Part.Output": redact.ToolOutput, "fact.Part.Error": redact.ToolOutput,
+	"session.Session.Title": redact.Other, "session.Session.WorkspaceRoot": redact.Other,
+	"store.SessionChange.Title": redact.Other, "store.SessionChange.WorkspaceRoot": redact.Other,
+	"store.Decision.Pattern": redact.Other, "store.Decision.Reason": redact.Other,
+	"store.Annotation.Comment":   redact.Other,
+	"store.ImportSource.Reading": redact.Other, "store.ImportSource.Report": redact.Other,
+
+	"fact.Fact.Error": byMethod, "fact.Fact.ToolCatalog": byMethod, "fact.Fact.Input": byMethod,
+	"fact.Fact.Unanswered": byMethod, "fact.Fact.Output": byMethod, "fact.Part.Name": byMethod,
+	"fact.Part.Text": byMethod, "fact.Part.URL": byMethod, "fact.Part.Data": byMethod, "fact.Tool.Output": byMethod,
+	"fact.Decision.Pattern": byMethod, "fact.SessionAttrs.Rules": byMethod, "session.Session.ModelJSON": byMethod,
+	"session.Session.PermissionsJSON": byMethod, "session.Session.MetadataJSON": byMethod,
+	"session.Message.MetadataJSON": byMethod, "store.SessionChange.Model": byMethod,
+	"store.SessionChange.Permissions": byMethod, "store.SessionChange.MetadataJSON": byMethod,
+	"store.MessageChange.Metadata": byMethod, "store.PartChange.Type": byMethod, "store.PartChange.Data": byMethod,
+}
+
+// What a field holds that is of no kind of content: an identifier, or what a method redacts that knows more.
+const (
+	identifier redact.Content = 100 + iota
+	byMethod
+)
+
+// field is one of a struct that may hold text, and what it holds.
+type field struct {
+	index int
+	holds redact.Content
+}
+
+var textFields sync.Map // by the type of the struct
+
+func textFieldsOf(t reflect.Type) []field {
+	if known, ok := textFields.Load(t); ok {
+		return known.([]field)
+	}
+	fields := []field{}
+	for i := range t.NumField() {
+		f := t.Field(i)
+		holds, ok := contents[t.String()+"."+f.Name]
+		if !ok {
+			holds = identifier
+		}
+		switch f.Type.Kind() {
+		case reflect.String, reflect.Pointer, reflect.Slice, reflect.Struct:
+			if holds != byMethod {
+				fields = append(fields, field{i, holds})
+			}
+		}
+	}
+	textFields.Store(t, fields)
+	return fields
+}
+
+// fields redacts all that a struct, or those of a slice, hold and no method redacts. p is a pointer.
+func (x *redaction) fields(p any) { x.walk(reflect.ValueOf(p).Elem(), identifier) }
+
+func (x *redaction) walk(v reflect.Value, holds redact.Content) {
+	switch v.Kind() {
+	case reflect.String:
+		out := v.String()
+		if holds == identifier {
+			x.id(&out)
+		} else {
+			x.text(holds, &out)
+		}
+		if out != v.String() {
+			v.SetString(out)
+		}
+	case reflect.Pointer:
+		if !v.IsNil() {
+			x.walk(v.Elem(), holds)
+		}
+	case reflect.Slice:
+		if raw, ok := v.Addr().Interface().(*json.RawMessage); ok {
+			if holds == identifier {
+				holds = redact.Other
+			}
+			x.json(holds, "", raw)
+		} else if v.Type().Elem().Kind() != reflect.Uint8 {
+			for i := range v.Len() {
+				x.walk(v.Index(i), holds)
+			}
+		}
+	case reflect.Struct:
+		for _, f := range textFieldsOf(v.Type()) {
+			if f.holds == identifier {
+				f.holds = holds
+			}
+			x.walk(v.Field(f.index), f.holds)
+		}
+	}
+}
+
 // id redacts identifiers in place. One that is nil is not there.
 func (x *redaction) id(all ...*string) {
 	for _, s := range all {
-		if s == nil {
-			continue
-		}
-		if out := x.identifier(*s); out != *s {
-			*s = out
+		if s != nil {
+			*s = x.identifier(*s)
 		}
 	}
+}
+
+// maxIdentifier is how long an identifier is at most, in bytes. It is stored in every row
+// that refers to it.
+const maxIdentifier = 16 << 10
+
+// identifier returns an identifier without secrets. One that is too long keeps its
+// beginning, and a digest that still distinguishes it.
+func (x *redaction) identifier(s string) string {
+	if minted(s) {
+		return s
+	}
+	out := x.Identifier(s)
+	if out != s {
+		x.redacted++
+	}
+	if len(out) > maxIdentifier {
+		x.truncated++
+		// The digest is of what is redacted, so that it confirms no guess.
+		out = strings.ToValidUTF8(out[:maxIdentifier/2], "") + "…sha256-" + sha256Hex(out)
+	}
+	return out
+}
+
+const (
+	lower    = "abcdefghijklmnopqrstuvwxyz"
+	hexBytes = "0123456789abcdef"
+	idBytes  = lower + "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+)
+
+// minted reports whether s has a shape in which nothing is found: a short word of lower-case letters, the
+// hex of a trace, a span or a digest, or an id as the SDK mints them.
+func minted(s string) bool {
+	switch n := len(s); {
+	case n <= 12:
+		return strings.Trim(s, lower+"-_") == ""
+	case n == 16 || n == 32 || n == 64:
+		return strings.Trim(s, hexBytes) == ""
+	case n == 30 && (s[:4] == spans.PrefixSession || s[:4] == spans.PrefixMessage || s[:4] == spans.PrefixPart ||
+		s[:4] == spans.PrefixPermission):
+		return strings.Trim(s[4:], idBytes) == ""
+	}
+	return false
+}
+
+// partType redacts the type of a part, which may end in the name of a tool.
+func (x *redaction) partType(s *string) {
+	if name, ok := strings.CutPrefix(*s, "tool-"); ok {
+		*s = "tool-" + x.identifier(name)
+		return
+	}
+	x.id(s)
 }
 
 func (x *redaction) count(res redact.Result) {
@@ -71,18 +221,6 @@ func (x *redaction) text(kind redact.Content, all ...*string) {
 			*s = out
 		}
 	}
-}
-
-// unquoted reads a string in JSON. One with halves of surrogate pairs takes longer.
-func unquoted(raw json.RawMessage) (s string, ok bool) {
-	if raw[0] != '"' {
-		return "", false
-	}
-	if s, ok = jsonscan.Unquote(raw); ok {
-		return s, true
-	}
-	err := json.Unmarshal(raw, &s)
-	return s, err == nil
 }
 
 // json redacts a value in JSON in place. A string counts and is cut by its own bytes,
@@ -124,16 +262,16 @@ func (x *redaction) batch(b *store.Batch) {
 		}
 	}
 	each(b.Sessions, x.session)
-	for i := range b.Messages {
-		m := &b.Messages[i]
-		m.Metadata = x.message(&m.ID, &m.SessionID, &m.Role, m.Metadata)
-	}
+	each(b.Messages, func(m *store.MessageChange) {
+		x.fields(m)
+		m.Metadata = x.messageMetadata(m.Metadata)
+	})
 	each(b.Parts, x.part)
-	each(b.Decisions, x.decision)
+	x.fields(&b.Decisions)
 	each(b.Annotations, x.annotation)
 	each(b.Blobs, x.blob)
 	each(b.SpanRefs, x.link)
-	each(b.Observations, x.observation)
+	x.fields(&b.Observations)
 }
 
 // each hands every row to f, to be redacted in place.
@@ -143,72 +281,49 @@ func each[T any](rows []T, f func(*T)) {
 	}
 }
 
-// message redacts the row of a message, and returns its metadata.
-func (x *redaction) message(id, sessionID, role *string, metadata json.RawMessage) json.RawMessage {
-	x.id(id, sessionID, role)
-	return x.messageMetadata(metadata)
-}
-
-// history redacts where a session was rewound to and what it was forked from.
-func (x *redaction) history(rewinds []store.Rewind, fork *store.Fork) {
-	each(rewinds, func(r *store.Rewind) { x.id(&r.To) })
-	if fork != nil {
-		x.id(&fork.From, &fork.Message)
-	}
-}
-
-func (x *redaction) decision(d *store.Decision) {
-	x.id(&d.ID, &d.SessionID, &d.MessageID, &d.PartID, &d.ToolCallID, &d.ToolID, &d.Action, &d.Source, &d.Outcome,
-		&d.Reply, &d.TraceID, &d.SpanID)
-	x.text(redact.Other, &d.Pattern, &d.Reason)
-}
-
 // annotation redacts an annotation. What is tagged is found by the name of the tag, so names stay distinct. The id is
 // a digest of the texts, which would confirm a guess of what was taken out of them, so a changed one gets another.
 func (x *redaction) annotation(n *store.Annotation) {
 	before := *n
-	x.id(&n.ID, &n.SessionID, &n.MessageID, &n.PartID, &n.Kind, &n.Name, &n.Author)
-	x.text(redact.Other, &n.Comment)
+	x.fields(n)
 	if n.Name != before.Name || n.Author != before.Author || n.Comment != before.Comment {
 		n.Identify()
 	}
 }
 
+// link redacts what a span reports of its message. What is measured grows often, and is short: of that, texts are
+// redacted as identifiers too, which changes nothing that was redacted before.
 func (x *redaction) link(l *store.SpanRef) {
-	x.id(&l.TraceID, &l.SpanID, &l.ParentSpanID, &l.SessionID, &l.MessageID, &l.PartID, &l.Kind, &l.Dialect)
-	if l.TurnStats != nil {
-		x.messageFacts(l.TurnStats)
+	if f := l.TurnStats; f != nil {
+		x.text(redact.Other, &f.Trace.Error)
+		each(f.Trace.Problems, func(s *string) { x.text(redact.Other, s) })
+		each(f.Trace.ModelErrors, func(s *string) { x.text(redact.Other, s) })
+		for key, raw := range f.Extra {
+			x.json(redact.Other, key, &raw)
+			f.Extra[key] = raw
+			if name := x.identifier(key); name != key {
+				delete(f.Extra, key)
+				f.Extra[name] = raw
+			}
+		}
 	}
-}
-
-// observation redacts what an observation has beside its fact. The fact was redacted
-// before, and these were taken from it.
-func (x *redaction) observation(o *store.Observation) {
-	x.id(&o.TraceID, &o.SpanID, &o.ParentSpanID, &o.Source, &o.Dialect, &o.Session, &o.Subagent, &o.Own, &o.Call)
-	each(o.Calls, func(call *string) { x.id(call) })
+	x.fields(l)
+	if f := l.TurnStats; f != nil {
+		for _, digest := range [...]*string{&f.SystemPromptDigest, &f.Trace.ToolCatalogDigest} {
+			*digest = cmp.Or(x.renamed[*digest], *digest)
+		}
+	}
 }
 
 func (x *redaction) session(c *store.SessionChange) {
-	x.id(&c.ID)
-	for _, v := range [...]*store.Value{c.Mode, c.WorkspaceID, c.Agent, c.ParentID, c.ParentMessageID, c.Archived,
-		c.OtherCost} {
-		if v != nil {
-			x.id(&v.Text)
-		}
-	}
-	if c.Model != nil {
-		c.Model.Text = string(x.ids(json.RawMessage(c.Model.Text)))
-	}
-	x.history(c.Rewinds, c.Fork)
 	if c.Title != nil && c.Title.Rank == store.RankStub && x.Omits(redact.Prompt) {
 		c.Title = nil // it is the user's text
 	}
-	for _, v := range [...]*store.Value{c.Title, c.WorkspaceRoot} {
-		if v != nil {
-			x.text(redact.Other, &v.Text)
-		}
+	x.fields(c)
+	if c.Model != nil {
+		c.Model.Text = string(x.ids(json.RawMessage(c.Model.Text)))
 	}
-	if c.Permissions != nil && !x.clean([]byte(c.Permissions.Text)) {
+	if c.Permissions != nil {
 		c.Permissions.Text = string(x.rules(json.RawMessage(c.Permissions.Text)))
 	}
 	if !x.clean([]byte(c.MetadataJSON)) {
@@ -221,133 +336,11 @@ func (x *redaction) session(c *store.SessionChange) {
 		c.Metadata[key] = v
 		if m.name != key {
 			delete(c.Metadata, key)
-			setKey(c, m.name, v)
-		}
-	}
-}
-
-// sessionMember redacts a member of a session's metadata.
-func (x *redaction) sessionMember(m *member) {
-	if m.name == "agenttrace" {
-		m.value = x.members(m.value, x.trace)
-	} else {
-		x.keyed(redact.Other, m)
-	}
-}
-
-// rules redacts the patterns of permission rules.
-func (x *redaction) rules(raw json.RawMessage) json.RawMessage {
-	if !json.Valid(raw) || bytes.TrimSpace(raw)[0] != '[' {
-		x.json(redact.Other, "", &raw)
-		return raw
-	}
-	return eachMember(raw, func(rule *member) {
-		rule.value = x.members(rule.value, x.idsExcept("pattern"))
-	})
-}
-
-// idsExcept redacts members of an object as identifiers, and the one of a name as a text.
-func (x *redaction) idsExcept(text string) func(m *member) {
-	return func(m *member) {
-		if m.name == text {
-			x.json(redact.Other, "", &m.value)
-		} else {
-			x.id(&m.name)
-			m.value = x.ids(m.value)
-		}
-	}
-}
-
-func (x *redaction) messageMetadata(raw json.RawMessage) json.RawMessage {
-	if len(raw) == 0 || !x.rows && x.clean(raw) {
-		return raw
-	}
-	return x.members(raw, func(m *member) {
-		switch m.name {
-		case "model", "agent", "usage", "compaction":
-			m.value = x.ids(m.value)
-		case "system_prompt_digest":
-			x.digest(m)
-		case "agenttrace":
-			m.value = x.members(m.value, x.trace)
-		default:
-			x.keyed(redact.Other, m)
-		}
-	})
-}
-
-// trace redacts a member of an agenttrace object in metadata.
-func (x *redaction) trace(m *member) {
-	switch m.name {
-	case "tool_catalog_digest":
-		x.digest(m)
-	case "output_sha256", "sha256", "child_session_id", "response_id", "response_model", "stub",
-		"live", "seen", "state", "subagent_of", "subagent_id", "parent_subagent_id", "started_by",
-		"end_reason", "stop_reason", "stop_reason_raw", "usage_basis", "kind", "error_type",
-		"source_id", "session_key", "turn_id", "trace_id", "sources", "steps":
-		m.value = x.ids(m.value)
-	case "partial_output":
-		x.json(redact.ToolOutput, "", &m.value)
-	default:
-		switch traceKinds[m.name] {
-		case reflect.Struct, reflect.Slice:
-			m.value = x.ids(m.value)
-		case reflect.Array: // of texts
-			x.json(redact.Other, "", &m.value)
-		case reflect.Int64, reflect.Float64, reflect.Bool:
-			if len(m.value) > 0 && bytes.IndexByte([]byte(`"[{`), m.value[0]) < 0 {
-				return
-			}
-			fallthrough
-		default:
-			x.keyed(redact.Other, m)
-		}
-	}
-}
-
-// digest redacts a member that has the digest of a prompt or a catalog.
-func (x *redaction) digest(m *member) {
-	m.value = x.ids(m.value)
-	if len(x.renamed) > 0 {
-		if s, _ := unquoted(m.value); x.renamed[s] != "" {
-			m.value = json.RawMessage(`"` + x.renamed[s] + `"`)
-		}
-	}
-}
-
-// traceKinds has what the members of an agenttrace object are whose names are ours: a key
-// of the configuration, such as "input", that is part of such a name finds no secret there,
-// and a string in the place of a count would make the row invalid. Lists of texts are
-// arrays here, to distinguish them from lists of objects.
-var traceKinds = func() map[string]reflect.Kind {
-	kinds := make(map[string]reflect.Kind)
-	for _, of := range []reflect.Type{reflect.TypeFor[session.MessageTrace](), reflect.TypeFor[session.ToolTrace]()} {
-		for i := range of.NumField() {
-			field := of.Field(i)
-			name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
-			t := field.Type
-			if t.Kind() == reflect.Pointer {
-				t = t.Elem()
-			}
-			switch {
-			case t == reflect.TypeFor[json.RawMessage]():
-			case t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.String:
-				kinds[name] = reflect.Array
-			default:
-				kinds[name] = t.Kind()
+			if old, ok := c.Metadata[m.name]; !ok || v.TakesPrecedence(old) {
+				c.Metadata[m.name] = v
 			}
 		}
 	}
-	return kinds
-}()
-
-// keyed redacts a member whose name the emitter chose.
-func (x *redaction) keyed(kind redact.Content, m *member) {
-	x.json(kind, m.name, &m.value)
-	if x.rows {
-		m.value = x.words(m.value)
-	}
-	x.id(&m.name)
 }
 
 // blob keeps the digest that its source gave it, which is what messages know it by.
@@ -358,42 +351,81 @@ func (x *redaction) blob(b *store.Blob) {
 	if b.Kind == store.BlobSystemPrompt {
 		x.text(redact.Prompt, &b.Body)
 	} else {
-		raw := json.RawMessage(b.Body)
-		if res := x.json(redact.Other, "", &raw); res.Redacted || res.Truncated {
-			b.Body = string(raw)
-		}
+		x.catalog(&b.Body)
 	}
 	if b.Body != before {
 		b.Exact = sha256Hex(b.Body) == b.Digest
 	}
 }
 
-func (x *redaction) messageFacts(f *store.TurnStats) {
-	x.model(f.Model)
-	x.id(&f.Agent, &f.SystemPromptDigest)
-	x.text(redact.Other, &f.Trace.Error)
-	x.texts(f.Trace.Problems)
-	x.texts(f.Trace.ModelErrors)
-	x.json(redact.Other, "", &f.Trace.UsageRaw)
-	// What else is measured of a message grows often, and is short.
-	x.identifiers(reflect.ValueOf(&f.Trace).Elem())
-	for _, digest := range [...]*string{&f.SystemPromptDigest, &f.Trace.ToolCatalogDigest} {
-		*digest = cmp.Or(x.renamed[*digest], *digest)
+// catalog redacts a catalog of tools.
+func (x *redaction) catalog(s *string) {
+	raw := view(*s)
+	if res := x.json(redact.Other, "", &raw); res.Redacted || res.Truncated {
+		*s = string(raw)
 	}
-	for key, raw := range f.Extra {
-		before := raw
-		if x.json(redact.Other, key, &raw); !bytes.Equal(before, raw) {
-			f.Extra[key] = raw
-		}
-		if name := x.identifier(key); name != key {
-			delete(f.Extra, key)
-			f.Extra[name] = raw
+}
+
+// fact redacts what a span or record reported before it is kept.
+func (x *redaction) fact(f *fact.Fact) {
+	failure := redact.Other
+	if f.Kind == fact.ToolCall {
+		failure = redact.ToolOutput
+	}
+	x.text(failure, &f.Error)
+	x.catalog(&f.ToolCatalog)
+	each(f.Output, func(p *fact.Part) { x.factPart(session.RoleAssistant, p) })
+	for _, messages := range [...][]fact.Message{f.Input, f.Unanswered} {
+		each(messages, func(m *fact.Message) {
+			each(m.Parts, func(p *fact.Part) { x.factPart(m.Role, p) })
+			x.id(&m.Role, &m.ID)
+		})
+	}
+	if d := f.Decision; d != nil && strings.Trim(d.Pattern, "*") != "" { // else it reports nothing of the call
+		x.text(redact.ToolInput, &d.Pattern)
+	}
+	if a := f.SessionAttrs; a != nil && len(a.Rules) > 0 {
+		a.Rules = x.rules(a.Rules)
+	}
+	x.fields(f)
+	if t := f.Tool; t != nil {
+		if res := x.json(redact.ToolOutput, "", &t.Output); res.Truncated {
+			t.Truncated = true
+			if t.OutputSize == 0 { // else the source reports it of what it cut itself
+				t.OutputSize, t.OutputSHA256 = int64(res.Size), res.SHA256
+			}
 		}
 	}
 }
 
-func (x *redaction) texts(all []string) {
-	for i := range all {
-		x.text(redact.Other, &all[i])
+func (x *redaction) factPart(role string, p *fact.Part) {
+	kind := x.spoken(role, p.Kind)
+	switch p.Kind {
+	case fact.PartCall:
+		kind = redact.ToolInput
+	case fact.PartResult:
+		kind = redact.ToolOutput
+	case fact.PartCompaction:
+		kind = redact.Other
 	}
+	if p.Kind == fact.PartFile || p.Kind == fact.PartSource { // there the name is not a tool's
+		x.text(kind, &p.Name)
+	} else {
+		x.id(&p.Name)
+	}
+	x.text(kind, &p.Text, &p.URL)
+	x.json(kind, "", &p.Data)
+	x.fields(p)
+}
+
+// spoken is the kind of a text in a message: what goes into the model, unless the
+// model wrote it. A message whose role is not known yet may be the user's.
+func (x *redaction) spoken(role, partType string) redact.Content {
+	switch {
+	case partType == "reasoning":
+		return redact.Reasoning
+	case role == session.RoleAssistant:
+		return redact.Other
+	}
+	return redact.Prompt
 }

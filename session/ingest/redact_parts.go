@@ -1,37 +1,21 @@
 package ingest
 
 import (
-	"bytes"
 	"encoding/json"
+	"slices"
 	"strconv"
 	"strings"
 
-	"github.com/agenttrace/agenttrace/internal/jsonscan"
 	"github.com/agenttrace/agenttrace/redact"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
-// spoken is the kind of a text in a message: what goes into the model, unless the
-// model wrote it. A message whose role is not known yet may be the user's.
-func (x *redaction) spoken(role, partType string) redact.Content {
-	switch {
-	case partType == "reasoning":
-		return redact.Reasoning
-	case role == session.RoleAssistant:
-		return redact.Other
-	}
-	return redact.Prompt
-}
-
 // part redacts the content of a part, and notes beside it what was cut. What the
 // columns repeat of it stays.
 func (x *redaction) part(c *store.PartChange) {
 	given, call := c.Type, c.ToolCallID
-	x.id(&c.ID, &c.MessageID, &c.SessionID, &c.ToolCallID, &c.ToolState)
-	if c.ContinuationRunID != nil {
-		x.id(c.ContinuationRunID)
-	}
+	x.fields(c)
 	x.partType(&c.Type)
 	kind := x.spoken(x.roles[c.MessageID], c.Type)
 	wanted := !x.Omits(kind)
@@ -44,11 +28,18 @@ func (x *redaction) part(c *store.PartChange) {
 	if wanted && same && !x.rows && x.clean(c.Data) {
 		return
 	}
-	var cuts []cut
+	var cuts []member
 	note := func(prefix string, res redact.Result) {
-		if res.Truncated {
-			cuts = append(cuts, cut{prefix, res})
+		if !res.Truncated {
+			return
 		}
+		flag := "truncated"
+		if prefix == "input_" {
+			flag = "input_truncated"
+		}
+		cuts = append(cuts, member{flag, json.RawMessage("true")},
+			member{prefix + "size", strconv.AppendInt(nil, int64(res.Size), 10)},
+			member{prefix + "sha256", json.RawMessage(`"` + res.SHA256 + `"`)})
 	}
 	c.Data = x.members(c.Data, func(m *member) { x.partMember(m, c.Type, kind, note) })
 	if len(cuts) > 0 && !strings.HasPrefix(c.Type, "data-") {
@@ -56,11 +47,13 @@ func (x *redaction) part(c *store.PartChange) {
 		if session.IsToolType(c.Type) {
 			key = "toolMetadata"
 		}
-		c.Data = noteCuts(c.Data, key, cuts)
+		c.Data = addMembers(c.Data, cuts, key, "agenttrace")
 	}
 }
 
-// partMember redacts a member of a part's object. note keeps what was cut of it.
+// partMember redacts a member of a part's object. note notes what was cut of it, in the keys that the SDK uses for an
+// output: truncated, output_size and output_sha256. Of an input it is input_truncated, input_size and input_sha256, of
+// any other value size and sha256.
 func (x *redaction) partMember(m *member, partType string, kind redact.Content, note func(string, redact.Result)) {
 	switch m.name {
 	case "type", "id", "toolCallId", "toolName", "state", "mediaType", "sourceId", "providerExecuted", "preliminary",
@@ -73,13 +66,7 @@ func (x *redaction) partMember(m *member, partType string, kind redact.Content, 
 	case "output", "errorText":
 		note("output_", x.json(redact.ToolOutput, "", &m.value))
 	case "toolMetadata", "providerMetadata", "callProviderMetadata":
-		m.value = x.members(m.value, func(m *member) {
-			if m.name == "agenttrace" {
-				m.value = x.members(m.value, x.trace)
-				return
-			}
-			x.keyed(redact.Other, m)
-		})
+		m.value = x.members(m.value, x.sessionMember)
 	case "data":
 		x.data(partType, kind, &m.value)
 	case "text", "url", "filename", "title":
@@ -120,64 +107,31 @@ func (x *redaction) data(partType string, kind redact.Content, raw *json.RawMess
 	}
 }
 
-// cut is a value of a part that was cut. What is noted of it is named with prefix.
-type cut struct {
-	prefix string
-	redact.Result
-}
-
-// noteCuts notes in the metadata of a part what was cut from it, in the keys that the
-// SDK uses for an output: truncated, output_size and output_sha256. Of an input it is
-// input_truncated, input_size and input_sha256, of any other value size and sha256.
-// What the source reports of an earlier cut of its own stays.
-func noteCuts(data json.RawMessage, key string, cuts []cut) json.RawMessage {
-	return within(data, key, func(metadata json.RawMessage) json.RawMessage {
-		return within(metadata, "agenttrace", func(ours json.RawMessage) json.RawMessage {
-			for _, c := range cuts {
-				flag := "truncated"
-				if c.prefix == "input_" {
-					flag = "input_truncated"
-				}
-				ours = with(ours, flag, "true")
-				ours = with(ours, c.prefix+"size", strconv.Itoa(c.Size))
-				ours = with(ours, c.prefix+"sha256", `"`+c.SHA256+`"`)
-			}
-			return ours
-		})
-	})
-}
-
-// with adds a member to an object that has none of that name.
-func with(object json.RawMessage, name, value string) json.RawMessage {
-	return within(object, name, func(before json.RawMessage) json.RawMessage {
-		if before != nil {
-			return before
-		}
-		return json.RawMessage(value)
-	})
-}
-
-// within replaces the member of an object under key by what f makes of it, or adds what f
-// makes of nil where there is none.
-func within(object json.RawMessage, key string, f func(json.RawMessage) json.RawMessage) json.RawMessage {
+// addMembers adds members to the object at a path in an object, except those that it has: what the source reports of an
+// earlier cut of its own stays.
+func addMembers(object json.RawMessage, added []member, path ...string) json.RawMessage {
 	if object == nil {
 		object = json.RawMessage("{}")
 	}
-	found, empty := false, true
-	out := eachMember(object, func(m *member) {
-		empty = false
-		if m.name == key && !found {
-			found, m.value = true, f(m.value)
+	members, named, _ := membersOf(object)
+	if !named {
+		return object
+	}
+	at := func(name string) int {
+		return slices.IndexFunc(members, func(m member) bool { return m.name == name })
+	}
+	if len(path) > 0 {
+		i := at(path[0])
+		if i < 0 {
+			i, members = len(members), append(members, member{name: path[0]})
 		}
-	})
-	end := bytes.LastIndexByte(out, '}')
-	if found || end < 0 || out[0] != '{' {
-		return out
+		members[i].value = addMembers(members[i].value, added, path[1:]...)
+		added = nil
 	}
-	grown := bytes.Clone(out[:end])
-	if !empty {
-		grown = append(grown, ',')
+	for _, m := range added {
+		if at(m.name) < 0 {
+			members = append(members, m)
+		}
 	}
-	grown = append(jsonscan.AppendString(grown, key), ':')
-	return append(append(grown, f(nil)...), '}')
+	return appendAll(nil, members, true)
 }

@@ -22,8 +22,8 @@ func RedactRows(r *redact.Redactor, in *store.Imported) (redacted int) {
 	if r == nil {
 		return 0
 	}
-	x := redaction{Redactor: r, rows: true}
-	x.blobs(in.Blobs)
+	x := redaction{Redactor: r, rows: true, renamed: make(map[string]string)}
+	each(in.Blobs, x.blobRow)
 	in.State = in.State.Portable()
 	x.sessionRow(&in.Session, in.State)
 	if x.Omits(redact.Prompt) {
@@ -35,20 +35,18 @@ func RedactRows(r *redact.Redactor, in *store.Imported) (redacted int) {
 			in.Session.Title = session.Untitled
 		}
 	}
-	for i := range in.Messages {
-		m := &in.Messages[i].Message
-		if out := x.message(&m.ID, &m.SessionID, &m.Role, view(m.MetadataJSON)); string(out) != m.MetadataJSON {
-			m.MetadataJSON = string(out)
+	each(in.Messages, func(m *session.MessageAndParts) {
+		x.fields(&m.Message)
+		if out := x.messageMetadata(view(m.Message.MetadataJSON)); string(out) != m.Message.MetadataJSON {
+			m.Message.MetadataJSON = string(out)
 		}
-		each(in.Messages[i].Parts, x.partRow)
-	}
-	each(in.Decisions, x.decision)
+		each(m.Parts, x.partRow)
+	})
+	x.fields(&in.Decisions)
 	each(in.Annotations, x.annotation)
 	each(in.SpanRefs, x.link)
-	each(in.Traces, func(id *string) { x.id(id) })
-	for i := range in.RequestedIndexes {
-		x.id(&in.RequestedIndexes[i].MessageID, &in.RequestedIndexes[i].PartID)
-	}
+	x.fields(&in.Traces)
+	x.fields(&in.RequestedIndexes)
 	x.state(in.State)
 	if in.Grown != nil {
 		RedactRows(r, &store.Imported{Transcript: in.Grown.Before, Blobs: in.Grown.Blobs})
@@ -77,53 +75,25 @@ func RedactSource(r *redact.Redactor, s *store.ImportSource) {
 		return
 	}
 	x := redaction{Redactor: r, rows: true}
-	x.id(&s.Path, &s.Format, &s.Beside, &s.Tail)
-	x.text(redact.Other, &s.Reading, &s.Report)
-	each(s.Sessions, func(id *string) { x.id(id) })
-	each(s.Deleted, func(id *string) { x.id(id) })
+	x.fields(s)
 	if len(s.State) > 0 && !x.clean(s.State) {
 		s.State = nil
 	}
 }
 
-// sessionTexts redact the columns of a session that are not plain text.
-var sessionTexts = map[string]func(*redaction, *string){
-	"agent": identifies, "mode": identifies, "workspace_id": identifies, "parent_id": identifies,
-	"parent_message_id": identifies,
-	"model_json":        func(x *redaction, s *string) { *s = string(x.ids(json.RawMessage(*s))) },
-	"permissions_json": func(x *redaction, s *string) {
-		if *s != "" && *s != "[]" {
-			*s = string(x.rules(json.RawMessage(*s)))
-		}
-	},
-	// No source reports the id, and the members of the metadata are stamped one by one.
-	"id": nil, "metadata_json": nil,
-}
-
-func identifies(x *redaction, s *string) { x.id(s) }
-
 // sessionRow redacts the row of a session. A stamp holds a checksum of the value that it
 // is of, which would confirm a guess of what was taken out of it.
 func (x *redaction) sessionRow(s *session.Session, state *store.State) {
-	x.id(&s.ID)
-	for i, column := range session.SessionColumns {
-		value, ok := session.SessionColumns.Field(s, i).(*string)
-		if optional, is := session.SessionColumns.Field(s, i).(**string); is {
-			value, ok = *optional, *optional != nil
-		}
-		redacts, special := sessionTexts[column.Name]
-		if !ok || special && redacts == nil {
-			continue
-		}
-		before := *value
-		if special {
-			redacts(x, value)
-		} else {
-			x.text(redact.Other, value)
-		}
-		if *value != before {
-			stampAgain(state, column.Name, before, *value)
-		}
+	before := textColumns(s)
+	x.fields(s)
+	if s.ModelJSON != nil {
+		*s.ModelJSON = string(x.ids(json.RawMessage(*s.ModelJSON)))
+	}
+	if s.PermissionsJSON != "" && s.PermissionsJSON != "[]" {
+		s.PermissionsJSON = string(x.rules(json.RawMessage(s.PermissionsJSON)))
+	}
+	for column, after := range textColumns(s) {
+		stampAgain(state, column, before[column], after)
 	}
 	if s.MetadataJSON == "" || s.MetadataJSON == "{}" {
 		return
@@ -131,10 +101,22 @@ func (x *redaction) sessionRow(s *session.Session, state *store.State) {
 	s.MetadataJSON = string(x.members(json.RawMessage(s.MetadataJSON), func(m *member) {
 		key, before := m.name, string(m.value)
 		x.sessionMember(m)
-		if string(m.value) != before {
-			stampAgain(state, metadataColumn+key, before, string(m.value))
-		}
+		stampAgain(state, metadataColumn+key, before, string(m.value))
 	}))
+}
+
+// textColumns returns the texts that a session's row has, by column.
+func textColumns(s *session.Session) map[string]string {
+	texts := make(map[string]string)
+	for i, column := range session.SessionColumns {
+		switch field := session.SessionColumns.Field(s, i).(type) {
+		case *string:
+			texts[column.Name] = *field
+		case **string:
+			texts[column.Name] = session.Deref(*field)
+		}
+	}
+	return texts
 }
 
 // metadataColumn begins the name under which a key of a session's metadata is stamped.
@@ -142,7 +124,7 @@ const metadataColumn = "metadata."
 
 // stampAgain makes the stamp of a value that was redacted one of what is left.
 func stampAgain(state *store.State, column, before, after string) {
-	if state == nil {
+	if state == nil || before == after {
 		return
 	}
 	if stamp, ok := state.Stamps[column]; ok && stamp.Sum == crc32.ChecksumIEEE([]byte(before)) {
@@ -157,14 +139,15 @@ func (x *redaction) state(s *store.State) {
 	if s == nil {
 		return
 	}
-	x.history(s.Rewinds, s.Fork)
+	x.fields(&s.Rewinds)
+	x.fields(&s.Fork)
 	stamps := make(map[string]store.Stamp, len(s.Stamps))
 	for column, stamp := range s.Stamps {
-		if key, ok := strings.CutPrefix(column, metadataColumn); ok {
-			stamps[metadataColumn+x.identifier(key)] = stamp
-		} else {
-			stamps[x.identifier(column)] = stamp
+		key, ok := strings.CutPrefix(column, metadataColumn)
+		if key = x.identifier(key); ok {
+			key = metadataColumn + key
 		}
+		stamps[key] = stamp
 	}
 	s.Stamps = stamps
 }
@@ -185,17 +168,13 @@ func (x *redaction) partRow(p *session.Part) {
 	}
 }
 
-// blobs redacts prompts and catalogs. The digest of what one was before would confirm a
+// blobRow redacts a prompt or a catalog. The digest of what one was before would confirm a
 // guess of its secret, so a changed one is stored under that of what is left. A text that
 // its source cut or redacted before keeps the digest that its source has for it.
-func (x *redaction) blobs(all []store.Blob) {
-	x.renamed = make(map[string]string)
-	for i := range all {
-		b := &all[i]
-		before, digest, exact := b.Body, b.Digest, b.Exact
-		if x.blob(b); b.Body != before && exact {
-			b.Digest, b.Exact = sha256Hex(b.Body), true
-			x.renamed[digest] = b.Digest
-		}
+func (x *redaction) blobRow(b *store.Blob) {
+	before, digest, exact := b.Body, b.Digest, b.Exact
+	if x.blob(b); b.Body != before && exact {
+		b.Digest, b.Exact = sha256Hex(b.Body), true
+		x.renamed[digest] = b.Digest
 	}
 }

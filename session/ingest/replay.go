@@ -52,13 +52,10 @@ func (o *own) replayed(record spans.SpanData) (done, accepted bool) {
 		return true, false
 	}
 	c := o.session(o.sessionID, 0, 0)
-	if c.AsStored = true; rows.From != 0 && (c.Start == 0 || rows.From < c.Start) {
-		c.Start = rows.From
-	}
-	c.End = max(c.End, rows.To)
 	if rows.Session != nil {
-		o.replaySession(rows)
+		*c = o.replayedSession(rows)
 	}
+	c.AsStored, c.Start, c.End = true, rows.From, rows.To
 	for i := range rows.Messages {
 		o.replayMessage(&rows.Messages[i])
 	}
@@ -160,49 +157,36 @@ func (o *own) replayedParts(rows *EmbeddedRows, record spans.SpanData) (parts []
 	return parts, true
 }
 
-// replaySession states what the row reports, except for what breaks a rule.
-func (o *own) replaySession(rows *EmbeddedRows) {
-	reported := rows.Session
+// replayedSession is what the row reports, except for what breaks a rule.
+func (o *own) replayedSession(rows *EmbeddedRows) store.SessionChange {
+	c := *rows.Session
+	c.ID, c.Rewinds, c.Fork = o.sessionID, nil, nil
 	row := session.Session{ID: o.sessionID, PermissionsJSON: "[]", MetadataJSON: "{}"}
-	if v := reported.Permissions; v != nil {
+	if v := c.Permissions; v != nil {
 		row.PermissionsJSON = v.Text
 	}
-	if v := reported.Model; v != nil {
+	if v := c.Model; v != nil {
 		row.ModelJSON = &v.Text
 	}
-	reported.Metadata = make(map[string]store.Value)
-	keys, _ := o.object("session metadata", json.RawMessage(reported.MetadataJSON))
+	c.Metadata = make(map[string]store.Value)
+	keys, _ := o.object("session metadata", json.RawMessage(c.MetadataJSON))
 	for key, raw := range keys {
-		reported.Metadata[key] = store.Value{Text: string(raw), At: nano(rows.To), Rank: store.RankFinal}
+		c.Metadata[key] = store.Value{Text: string(raw), At: nano(rows.To), Rank: store.RankFinal}
 	}
 	if len(session.Check(&session.Transcript{Session: row})) > 0 || TooDeep([]byte(row.PermissionsJSON)) ||
 		row.ModelJSON != nil && TooDeep([]byte(*row.ModelJSON)) {
-		reported.Permissions, reported.Model = nil, nil
+		c.Permissions, c.Model = nil, nil
 		o.problem("session: its rules or its model are none")
 	}
-	if v := reported.ParentID; v == nil || v.Text == "" || v.Text == o.sessionID {
-		reported.ParentID, reported.ParentMessageID = nil, nil
+	if v := c.ParentID; v == nil || v.Text == "" || v.Text == o.sessionID {
+		c.ParentID, c.ParentMessageID = nil, nil
 	}
-	c := o.session(o.sessionID, 0, 0)
-	c.MetadataJSON = reported.MetadataJSON
-	if v := reported.OtherCost; v != nil {
-		if cost, err := strconv.ParseFloat(v.Text, 64); err == nil && math.Abs(cost) <= maxCost {
-			keepLast(&c.OtherCost, v)
+	if v := c.OtherCost; v != nil {
+		if cost, err := strconv.ParseFloat(v.Text, 64); err != nil || math.IsNaN(cost) || math.Abs(cost) > maxCost {
+			c.OtherCost = nil
 		}
 	}
-	keepLast(&c.Title, reported.Title)
-	keepLast(&c.Mode, reported.Mode)
-	keepLast(&c.WorkspaceID, reported.WorkspaceID)
-	keepLast(&c.WorkspaceRoot, reported.WorkspaceRoot)
-	keepLast(&c.Model, reported.Model)
-	keepLast(&c.Permissions, reported.Permissions)
-	keepLast(&c.Archived, reported.Archived)
-	keepFirst(&c.Agent, reported.Agent)
-	keepFirst(&c.ParentID, reported.ParentID)
-	keepFirst(&c.ParentMessageID, reported.ParentMessageID)
-	for key, v := range reported.Metadata {
-		setKey(c, key, v)
-	}
+	return c
 }
 
 func (o *own) replayMessage(m *session.Message) {
