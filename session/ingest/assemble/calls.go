@@ -142,7 +142,7 @@ func (c *callFinder) addRecords() {
 	for _, n := range c.loose {
 		to := c.requests[n.RequestID]
 		if n.RequestID == "" {
-			if to = last; to != nil && to.seen(n) {
+			if to = last; to != nil && seen(to.nodes, n) {
 				to = nil
 			}
 		}
@@ -173,39 +173,22 @@ func (t *turn) joinOrphans(calls timeline[*call], orphans []*node, join func(*ca
 	}
 	// Agents that work side by side call one model at the same time. An orphan of another agent must not take the place
 	// of the one that fits best, whichever arrived first.
-	compare := func(x, y pair) int {
+	slices.SortFunc(pairs, func(x, y pair) int {
 		return cmp.Or(cmp.Compare(x.slack, y.slack), strings.Compare(y.n.TraceID, x.n.TraceID), compareNodes(x.n, y.n),
 			cmp.Compare(x.c.at, y.c.at))
-	}
-	slices.SortFunc(pairs, compare)
+	})
 	joined := make(map[*node]bool)
-	for len(pairs) > 0 {
-		p := pairs[0]
-		pairs = pairs[1:]
-		if joined[p.n] {
-			continue
-		}
+	for _, p := range pairs {
 		// The call may have been joined by others since.
-		slack, same := p.c.twin(p.n)
-		switch {
-		case !same:
-		case slack != p.slack:
-			p.slack = slack
-			at, _ := slices.BinarySearchFunc(pairs, p, compare)
-			pairs = slices.Insert(pairs, at, p)
-		default:
+		if _, same := p.c.twin(p.n); same && !joined[p.n] {
 			join(p.c, p.n)
 			joined[p.n] = true
 		}
 	}
-	left := make(map[*node]bool)
 	for _, n := range orphans {
-		left[n] = !joined[n]
+		n.refused = n.refused || !joined[n]
 	}
-	t.nodes = slices.DeleteFunc(t.nodes, func(n *node) bool {
-		n.refused = n.refused || left[n]
-		return n.refused
-	})
+	t.nodes = slices.DeleteFunc(t.nodes, func(n *node) bool { return n.refused })
 }
 
 // twinOf finds the call that another instrumentation reports as well as n does: an
@@ -326,9 +309,9 @@ func wrapsCallBelow(n *node, first **node) bool {
 	return false
 }
 
-// seen reports whether a record like n already reports the call.
-func (c *call) seen(n *node) bool {
-	return slices.ContainsFunc(c.nodes, func(o *node) bool {
+// seen reports whether a record like n is among the nodes already.
+func seen(nodes []*node, n *node) bool {
+	return slices.ContainsFunc(nodes, func(o *node) bool {
 		return (o.record || o.Kind == fact.Answer) && o.Name == n.Name && o.Kind == n.Kind
 	})
 }
@@ -376,7 +359,7 @@ func nearest(calls timeline[*call], n *node, maximum int64) (best *call) {
 	least := maximum
 	for c := range calls.about(n.Start-maximum, n.Start+maximum) {
 		away := max(c.start-n.Start, n.Start-c.end, 0)
-		if away > least || c.named && n.RequestID != "" || c.seen(n) {
+		if away > least || c.named && n.RequestID != "" || seen(c.nodes, n) {
 			continue
 		}
 		if best == nil || away < least || best.start > n.Start {

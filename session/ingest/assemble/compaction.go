@@ -43,26 +43,16 @@ func (a *assembly) reportCompactions(s *stream) {
 // is of the first of them, and so on.
 func (s *stream) compactions() [][]*node {
 	var groups [][]*node
-	from := 0 // of the groups that something may be added to
 	for _, n := range s.nodes {
 		if n.Kind != fact.Compaction {
 			continue
 		}
-		at := -1
-		for i := from; i < len(groups) && at < 0; i++ {
-			switch {
-			case slices.ContainsFunc(groups[i], func(o *node) bool {
+		at := slices.IndexFunc(groups, func(group []*node) bool {
+			return slices.ContainsFunc(group, func(o *node) bool {
 				return n.below(o) || n.TraceID == o.TraceID && n.Source == o.Source
-			}):
-				at = i
-			case n.Start > reach(groups[i])+near:
-				if i == from {
-					from++
-				}
-			case !slices.ContainsFunc(groups[i], func(o *node) bool { return o.reporter() == n.reporter() }):
-				at = i
-			}
-		}
+			}) || n.Start <= reach(group)+near &&
+				!slices.ContainsFunc(group, func(o *node) bool { return o.reporter() == n.reporter() })
+		})
 		if at < 0 {
 			groups = append(groups, nil)
 			at = len(groups) - 1
@@ -158,10 +148,9 @@ func (a *assembly) reportCompaction(s *stream, group, summaries []*node, calls [
 	metadata.Trace.ContextBefore, metadata.Trace.ContextAfter = c.TokensBefore, c.TokensAfter
 	metadata.Trace.Usage = used
 	metadata.Trace.DurationMS = (end - first.Start) / 1e6
-	raw, _ := marshal(metadata)
 	id := spans.DeriveIDNano(spans.PrefixMessage, end, s.id, first.TraceID, first.Source, "compaction")
 	w := newWriter(nil, s.id, id, session.RoleAssistant, end)
-	w.MetadataJSON = string(raw)
+	w.MetadataJSON = marshal(metadata)
 	w.add(session.TypeCompaction, "compaction", end, end, dataPart{session.TypeCompaction, session.CompactionData{
 		Summary: c.Summary, Auto: c.Auto != nil && *c.Auto, SummaryTokens: c.TokensAfter,
 	}})

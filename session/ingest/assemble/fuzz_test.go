@@ -100,7 +100,7 @@ func randomFacts(r *rand.Rand, n int) []fact.Fact {
 			return nil
 		}
 		return json.RawMessage(one(`{}`, `{"a":1,"b":[2]}`, `{"b":[2],"a":1}`, `"text"`, `null`, `[]`,
-			`{"type":"compaction"}`, `<no json`))
+			`{"type":"compaction"}`, `"<no object"`))
 	}
 	text := func() string { return one("", "yes", "no", "yes\nno", "Generate a title for this", "<&> ☃", " ") }
 	part := func() fact.Part {

@@ -220,11 +220,7 @@ func (t *turn) userMetadata(reporter *node) string {
 			about.Trace.SourceID = cmp.Or(m.ID, about.Trace.SourceID)
 		}
 	}
-	raw, err := marshal(about)
-	if err != nil {
-		return "{}"
-	}
-	return string(raw)
+	return marshal(about)
 }
 
 // once leaves out the prompts that a second source reports too, and keeps the account
@@ -495,10 +491,9 @@ func (w *writer) id(key string, at int64) string {
 
 // add writes a part. Times are Unix nanoseconds.
 func (w *writer) add(partType, key string, from, to int64, data any) *session.Part {
-	partType, encoded := encodePart(partType, data)
 	w.Parts = append(w.Parts, session.Part{
 		ID: w.id(key, from), MessageID: w.ID, SessionID: w.SessionID, Index: int64(len(w.Parts)),
-		Type: partType, DataJSON: encoded, CreatedAt: from / 1e6, UpdatedAt: max(from, to) / 1e6,
+		Type: partType, DataJSON: marshal(data), CreatedAt: from / 1e6, UpdatedAt: max(from, to) / 1e6,
 	})
 	return &w.Parts[len(w.Parts)-1]
 }

@@ -193,14 +193,10 @@ func (s *summary) addRoot(r *node) {
 		return
 	}
 	sum := *r.Usage
-	if !json.Valid(sum.Raw) {
-		sum.Raw = nil
-	}
 	if s.rootUsage != nil {
 		sum = *s.rootUsage
 		sum.Tokens = sum.Tokens.Add(r.Usage.Tokens)
-		both, err := json.Marshal([]json.RawMessage{validJSON(sum.Raw, "null"), validJSON(r.Usage.Raw, "null")})
-		if err == nil && len(both) <= maxRaw {
+		if both, _ := json.Marshal([]json.RawMessage{sum.Raw, r.Usage.Raw}); len(both) <= maxRaw {
 			sum.Raw = both
 		}
 	}
@@ -261,11 +257,7 @@ func (s *summary) metadata() string {
 		trace.Sources = slices.Sorted(slices.Values(s.sources))
 	}
 	trace.Incomplete = s.incomplete()
-	raw, err := marshal(s.MessageMetadata)
-	if err != nil { // a raw value that is not JSON
-		trace.UsageRaw = nil
-		raw, _ = marshal(s.MessageMetadata)
-	}
+	raw := []byte(marshal(s.MessageMetadata))
 	for _, p := range s.extra {
 		if raw = raw[:len(raw)-1]; len(raw) > 1 {
 			raw = append(raw, ',')
@@ -288,7 +280,7 @@ func (s *summary) incomplete() bool {
 // that knows more.
 func (s *summary) setUsage() {
 	trace, raws := &s.Trace, s.raws
-	if len(raws) > maxRaws || slices.ContainsFunc(raws, func(raw json.RawMessage) bool { return !json.Valid(raw) }) {
+	if len(raws) > maxRaws {
 		raws = nil
 	}
 	if u := s.rootUsage; u != nil {

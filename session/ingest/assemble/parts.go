@@ -1,7 +1,6 @@
 package assemble
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/json"
 	"slices"
@@ -14,26 +13,10 @@ import (
 	"github.com/agenttrace/agenttrace/spans"
 )
 
-// Data parts as the AI SDK has them. [session.UIPart] has the others.
-type (
-	dataPart struct {
-		Type string `json:"type"`
-		Data any    `json:"data"`
-	}
-	damagedData struct {
-		Type string `json:"type"`
-		Text string `json:"text"`
-	}
-)
-
-// encodePart returns the data of a part, or else that of one that states why it cannot be encoded.
-func encodePart(partType string, data any) (string, string) {
-	raw, err := marshal(data)
-	if err == nil {
-		return partType, string(raw)
-	}
-	raw, _ = marshal(dataPart{store.TypeDamaged, damagedData{partType, err.Error()}})
-	return store.TypeDamaged, string(raw)
+// dataPart is a data part as the AI SDK has it. [session.UIPart] has the others.
+type dataPart struct {
+	Type string `json:"type"`
+	Data any    `json:"data"`
 }
 
 // reportPart writes a part that is no tool's.
@@ -72,7 +55,7 @@ func (w *writer) reportPart(p *fact.Part, key string, from, to int64) {
 			name = "data-compacted"
 		}
 		var data any = json.RawMessage(p.Data)
-		if len(p.Data) == 0 || !json.Valid(p.Data) {
+		if len(p.Data) == 0 {
 			data = p.Text
 		}
 		w.add(name, key, from, to, dataPart{name, data})
@@ -103,7 +86,7 @@ func (w *writer) reportTool(x *tool, asked *fact.Part) {
 	for _, n := range x.decisions {
 		o.addDecision(n)
 	}
-	if r := w.results.of(id, name); r != nil {
+	if r := w.results.next(id, name); r != nil {
 		o.addResult(r, &p)
 	}
 	if i := slices.IndexFunc(x.nodes, func(n *node) bool { return !n.record }); meta.DurationMS == nil && i >= 0 {
@@ -112,8 +95,9 @@ func (w *writer) reportTool(x *tool, asked *fact.Part) {
 	}
 	o.setState(&p)
 	meta.InputWithheld = p.Input == nil
-	p.Input = validJSON(p.Input, "null")
-	p.Output = validJSON(p.Output, "")
+	if p.Input == nil {
+		p.Input = json.RawMessage("null")
+	}
 	w.writeTool(x, &p)
 }
 
@@ -286,27 +270,14 @@ func repeats(output json.RawMessage, text string) bool {
 	return json.Unmarshal(output, &s) == nil && (strings.Contains(s, text) || strings.Contains(text, s))
 }
 
-// marshal writes JSON as it is meant to be read: without escapes for HTML.
-func marshal(v any) ([]byte, error) {
-	var b bytes.Buffer
+// marshal writes JSON as it is meant to be read: without escapes for HTML. Raw values in it are valid, for they have
+// come out of the JSON of a fact.
+func marshal(v any) string {
+	var b strings.Builder
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
-	err := e.Encode(v)
-	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
-}
-
-// validJSON returns the value, or invalid JSON as a JSON string.
-func validJSON(raw json.RawMessage, absent string) json.RawMessage {
-	switch {
-	case len(raw) == 0 && absent == "":
-		return nil
-	case len(raw) == 0:
-		return json.RawMessage(absent)
-	case json.Valid(raw):
-		return raw
-	}
-	quoted, _ := json.Marshal(string(raw))
-	return quoted
+	_ = e.Encode(v)
+	return strings.TrimSuffix(b.String(), "\n")
 }
 
 // decide writes what was decided on the turn's tool calls. A span and a record may

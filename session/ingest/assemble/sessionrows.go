@@ -1,7 +1,9 @@
 package assemble
 
 import (
+	"cmp"
 	"encoding/json"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -40,25 +42,29 @@ func (a *assembly) reportSessions() {
 // sessionChange is what a node reports of its session's row, nil for nothing.
 func (a *assembly) sessionChange(n *node) *store.SessionChange {
 	c := store.SessionChange{ID: n.session}
-	a.setSpeaker(&c, n)
-	a.setParent(&c, n)
-	a.setTitle(&c, n)
 	about := n.SessionAttrs
 	if about == nil {
 		about = new(fact.SessionAttrs)
 	}
-	if about.Title != "" {
-		c.Title = n.last(about.Title)
+	if n.side == "" && (n.Kind == fact.Turn || n.Kind == fact.ModelCall || n.Kind == fact.Session) {
+		c.Agent = cmp.Or(n.first(n.agent, store.RankLive), n.first(n.Service, store.RankStub)) // better than no name
+		if m := n.Model; m != nil && m.ModelID != "" {
+			raw, _ := json.Marshal(m)
+			c.Model = n.last(string(raw))
+		}
 	}
-	c.Mode, c.WorkspaceID, c.WorkspaceRoot = n.last(about.Mode), n.last(about.WorkspaceID), n.last(about.WorkspaceRoot)
-	c.Permissions = n.last(string(validRules(about.Rules)))
+	if s := a.sessions[n.session]; s != nil && s.parentRef != nil {
+		c.ParentID = n.first(s.parentRef.parent, store.RankLive)
+		c.ParentMessageID = n.first(a.parentMessage(s.parentRef), store.RankLive)
+	}
 	if about.ParentSession != "" && about.ParentSession != n.session {
 		c.ParentID = n.first(about.ParentSession, store.RankLive)
 	}
-	c.Metadata = a.aboutMetadata(n, about)
-	values := []*store.Value{c.Agent, c.Model, c.Title, c.ParentID, c.Mode, c.WorkspaceID,
-		c.WorkspaceRoot, c.Permissions}
-	if c.Metadata == nil && !slices.ContainsFunc(values, func(v *store.Value) bool { return v != nil }) {
+	c.Title = cmp.Or(n.last(about.Title), n.title())
+	c.Mode, c.WorkspaceID, c.WorkspaceRoot = n.last(about.Mode), n.last(about.WorkspaceID), n.last(about.WorkspaceRoot)
+	c.Permissions = n.last(string(validRules(about.Rules)))
+	c.Metadata = n.sessionMetadata(about)
+	if reflect.DeepEqual(c, store.SessionChange{ID: n.session}) {
 		return nil
 	}
 	return &c
@@ -79,57 +85,42 @@ func (n *node) last(text string) *store.Value {
 	return &store.Value{Text: text, At: n.End, Rank: store.RankLive}
 }
 
-// setSpeaker sets the agent and its model.
-func (a *assembly) setSpeaker(c *store.SessionChange, n *node) {
-	if n.side != "" || n.Kind != fact.Turn && n.Kind != fact.ModelCall && n.Kind != fact.Session {
-		return
-	}
-	if c.Agent = n.first(n.agent, store.RankLive); c.Agent == nil {
-		c.Agent = n.first(n.Service, store.RankStub) // better than no name
-	}
-	if m := n.Model; m != nil && m.ModelID != "" {
-		raw, _ := json.Marshal(m)
-		c.Model = n.last(string(raw))
-	}
-}
-
-// setParent sets where the session of a sub-agent hangs.
-func (a *assembly) setParent(c *store.SessionChange, n *node) {
-	if s := a.sessions[n.session]; s != nil && s.parentRef != nil {
-		c.ParentID = n.first(s.parentRef.parent, store.RankLive)
-		c.ParentMessageID = n.first(a.parentMessage(s.parentRef), store.RankLive)
-	}
-}
-
-// setTitle sets the title: the one that a model was asked for, or until then the
-// user's first message.
-func (a *assembly) setTitle(c *store.SessionChange, n *node) {
+// title is the one that a model was asked for, or until then the user's first message.
+func (n *node) title() *store.Value {
 	if n.side == "title" {
-		c.Title = n.last(headline(textOf(n.Output)))
-	}
-	if n.turn == nil || c.Title != nil || len(n.attribution.Others) == 0 && n.Kind != fact.Prompt {
-		return
-	}
-	if v := n.first(n.turn.title(), store.RankStub); v != nil {
-		turned := v.First()
-		c.Title = &turned
-	}
-}
-
-// aboutMetadata is what has no column: the client, the user, and by which key the
-// session was found.
-func (a *assembly) aboutMetadata(n *node, about *fact.SessionAttrs) map[string]store.Value {
-	m := make(map[string]store.Value)
-	put := func(key, text string) {
-		if text != "" {
-			quoted := string(jsonscan.AppendString(nil, text))
-			m[key] = store.Value{Text: quoted, At: n.Start, Rank: store.RankLive}.First()
+		if v := n.last(headline(textOf(n.Output))); v != nil {
+			return v
 		}
 	}
-	put("client", about.Client)
-	put("user_id", about.UserID)
-	if n.Kind == fact.Session && n.Transcript {
-		a.ownKeys(n, m)
+	if n.turn == nil || len(n.attribution.Others) == 0 && n.Kind != fact.Prompt {
+		return nil
+	}
+	v := n.first(headline(textOf(n.turn.asked)), store.RankStub)
+	if v != nil {
+		*v = v.First()
+	}
+	return v
+}
+
+// sessionMetadata is what has no column: the client, the user, by which key the
+// session was found, and of a transcript the keys that are the program's own.
+func (n *node) sessionMetadata(about *fact.SessionAttrs) map[string]store.Value {
+	m := make(map[string]store.Value)
+	put := func(key string, raw []byte, rank store.Rank) {
+		m[key] = store.Value{Text: string(raw), At: n.Start, Rank: rank}.First()
+	}
+	var own map[string]json.RawMessage
+	if n.Kind == fact.Session && n.Transcript && json.Unmarshal(n.Extra, &own) == nil {
+		for key, raw := range own {
+			if key != "agenttrace" {
+				put(key, raw, store.RankLive)
+			}
+		}
+	}
+	for key, text := range map[string]string{"client": about.Client, "user_id": about.UserID} {
+		if text != "" {
+			put(key, jsonscan.AppendString(nil, text), store.RankLive)
+		}
 	}
 	if n.attribution.MessageID != "" || n.Kind == fact.Session {
 		found := struct {
@@ -141,25 +132,12 @@ func (a *assembly) aboutMetadata(n *node, about *fact.SessionAttrs) map[string]s
 			found.SessionKey, rank = n.SessionKey, store.RankLive
 		}
 		raw, _ := json.Marshal(found)
-		m["agenttrace"] = store.Value{Text: string(raw), At: n.Start, Rank: rank}.First()
+		put("agenttrace", raw, rank)
 	}
 	if len(m) == 0 {
 		return nil
 	}
 	return m
-}
-
-// ownKeys adds the keys of the session's metadata that are the program's own.
-func (a *assembly) ownKeys(n *node, m map[string]store.Value) {
-	var own map[string]json.RawMessage
-	if len(n.Extra) == 0 || json.Unmarshal(n.Extra, &own) != nil {
-		return
-	}
-	for key, raw := range own {
-		if _, taken := m[key]; !taken && key != "agenttrace" {
-			m[key] = store.Value{Text: string(raw), At: n.Start, Rank: store.RankLive}.First()
-		}
-	}
 }
 
 // headline is the first line of a text, cut to what a list has room for.

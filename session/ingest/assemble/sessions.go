@@ -21,20 +21,12 @@ func (a *assembly) findSessions() {
 			a.children[[2]string{n.Session, n.StartedBy}] = n.Work()
 		}
 	}
-	// own is the session that a node names by the trace's best key. A lesser key
-	// names something else: a thread, a chat.
-	own := func(n *node) string {
-		if n.Session != "" && (n.TraceID == "" || n.SessionRank <= n.TraceRank) {
-			return n.Session
-		}
-		return ""
-	}
 	// Where a sub-agent hangs is known from what is below a tool call, before what
 	// only names it.
 	for _, named := range []bool{false, true} {
 		for _, n := range a.nodes {
 			if n.parent == nil && (n.Subagent != "") == named {
-				a.setSessions(n, own, "", "", nil)
+				a.setSessions(n, "", "", nil)
 			}
 		}
 	}
@@ -70,42 +62,43 @@ func (a *assembly) depth(id string) int {
 	return depth
 }
 
-// firstBelow returns the session that something below n names, sub-agents' of
-// their own left out, or "".
-func (n *node) firstBelow(own func(*node) string) string {
-	if n.under != nil {
-		return *n.under
-	}
-	n.under = new(string)
-	for _, k := range n.kids {
-		if id := own(k); id != "" && parentRefOf(k) == nil {
-			*n.under = id
-			return id
-		}
-	}
-	for _, k := range n.kids {
-		if parentRefOf(k) != nil {
-			continue
-		}
-		if id := k.firstBelow(own); id != "" {
-			*n.under = id
-			return id
-		}
+// names returns the session that a node names by the trace's best key. A lesser key
+// names something else: a thread, a chat.
+func (n *node) names() string {
+	if n.TraceID == "" || n.SessionRank <= n.TraceRank {
+		return n.Session
 	}
 	return ""
 }
 
+// firstBelow returns the session that something below n names, sub-agents' of
+// their own left out, or "".
+func (n *node) firstBelow() string {
+	if n.under != nil {
+		return *n.under
+	}
+	n.under = new(string)
+	for _, find := range []func(*node) string{(*node).names, (*node).firstBelow} {
+		for _, k := range n.kids {
+			if *n.under == "" && parentRefOf(k) == nil {
+				*n.under = find(k)
+			}
+		}
+	}
+	return *n.under
+}
+
 // setSessions gives n and what is below it their sessions. given is the name that
 // counts above n; instead of base, a sub-agent has the session of its parent reference.
-func (a *assembly) setSessions(n *node, own func(*node) string, given, base string, at *parentRef) {
+func (a *assembly) setSessions(n *node, given, base string, at *parentRef) {
 	from := parentRefOf(n)
-	if id := own(n); id != "" {
+	if id := n.names(); id != "" {
 		given = id
 	} else if from != nil {
 		// What a sub-agent does is nearer to it than what is above.
-		given = cmp.Or(n.firstBelow(own), given)
+		given = cmp.Or(n.firstBelow(), given)
 	}
-	name := cmp.Or(given, n.firstBelow(own), a.owner)
+	name := cmp.Or(given, n.firstBelow(), a.owner)
 	id := name
 	if at != nil && id == base {
 		id = at.session
@@ -126,7 +119,7 @@ func (a *assembly) setSessions(n *node, own func(*node) string, given, base stri
 	}
 	n.session, n.given = id, given
 	for _, k := range n.kids {
-		a.setSessions(k, own, given, base, at)
+		a.setSessions(k, given, base, at)
 	}
 }
 
@@ -243,43 +236,39 @@ func parentRefOf(n *node) *node {
 	if n.record {
 		return parentRefOfRecord(n)
 	}
-	switch n.Kind {
-	case fact.Turn:
+	if n.Kind == fact.Turn {
 		return parentRefOfTurn(n)
-	case fact.ModelCall:
-		if p := n.above(fact.Turn, fact.ToolCall, fact.ModelCall); p != nil && p.Kind == fact.ToolCall {
-			return p
-		}
-	case fact.ToolCall:
-		// A graph that has no span of its agent: its tools are beside its model calls.
-		p := n.above(fact.Turn, fact.ToolCall, fact.ModelCall)
-		if p != nil && p.Kind == fact.ToolCall && !sameExecution(p.Fact, n.Fact) && p.startsAgent() {
-			return p
-		}
 	}
-	return nil
+	if n.Kind != fact.ModelCall && n.Kind != fact.ToolCall {
+		return nil
+	}
+	p := n.above(fact.Turn, fact.ToolCall, fact.ModelCall)
+	if p == nil || p.Kind != fact.ToolCall {
+		return nil
+	}
+	// A graph may have no span of its agent: its tools are beside its model calls.
+	if n.Kind == fact.ToolCall && (sameExecution(p.Fact, n.Fact) || !p.agentBelow) {
+		return nil
+	}
+	return p
 }
 
 // parentRefOfRecord returns the tool call in whose span a sub-agent wrote a record: of a call
 // of a model, or of another tool, where a model is called below that span.
 func parentRefOfRecord(n *node) *node {
 	p := n.parent
-	if p == nil || p.Kind != fact.ToolCall {
+	if p == nil || p.Kind != fact.ToolCall || !p.agentBelow {
 		return nil
 	}
 	switch n.Kind {
 	case fact.ModelCall, fact.Answer:
+		return p
 	case fact.ToolCall, fact.Permission:
-		if n.CallID == "" || p.CallID == "" || n.CallID == p.CallID {
-			return nil
+		if n.CallID != "" && p.CallID != "" && n.CallID != p.CallID {
+			return p
 		}
-	default:
-		return nil
 	}
-	if !p.startsAgent() {
-		return nil
-	}
-	return p
+	return nil
 }
 
 func parentRefOfTurn(n *node) *node {
@@ -305,21 +294,4 @@ func sameExecution(outer, inner *fact.Fact) bool {
 		return outer.CallID == inner.CallID
 	}
 	return toolName(inner) == "" || toolName(outer) == toolName(inner)
-}
-
-// startsAgent reports whether a model is called below n, other than by a further tool.
-func (n *node) startsAgent() bool {
-	if n.starts == nil {
-		found := slices.ContainsFunc(n.kids, func(k *node) bool {
-			switch {
-			case k.record || k.Kind == fact.ToolCall:
-				return false
-			case k.Kind == fact.Turn || k.Kind == fact.ModelCall:
-				return true
-			}
-			return k.startsAgent()
-		})
-		n.starts = &found
-	}
-	return *n.starts
 }

@@ -146,7 +146,7 @@ func (e executions) like(n *node) *tool {
 		if name != "" && x.name != name || best != nil && n.away(x) >= n.away(best) {
 			continue
 		}
-		if mine := x.shape(); (input == nil || mine == nil || bytes.Equal(input, mine)) && !x.hasSeen(n) {
+		if mine := x.shape(); (input == nil || mine == nil || bytes.Equal(input, mine)) && !seen(x.nodes, n) && !seen(x.decisions, n) {
 			best = x
 		}
 	}
@@ -191,12 +191,6 @@ func (x *tool) reportedWith(n *node) (slack int64, same bool) {
 	return slack, same
 }
 
-// hasSeen reports whether a record like n already reports the execution.
-func (x *tool) hasSeen(n *node) bool {
-	like := func(o *node) bool { return o.record && o.Name == n.Name && o.Kind == n.Kind }
-	return slices.ContainsFunc(x.nodes, like) || slices.ContainsFunc(x.decisions, like)
-}
-
 // away is how long before or after the execution a record was written: a decision
 // comes before it, a result after.
 func (n *node) away(x *tool) int64 {
@@ -238,23 +232,34 @@ func canonical(raw json.RawMessage) []byte {
 	return sorted
 }
 
+// callKey is what calls of a tool are known by: their id, or the name of the tool where they have none.
+type callKey struct {
+	named    bool
+	idOrName string
+}
+
+func keyOfCall(id, name string) callKey {
+	if id == "" {
+		return callKey{true, name}
+	}
+	return callKey{false, id}
+}
+
 // bench finds the executions of calls that the model requested.
 type bench struct {
 	tools []*tool
-	byID  map[string][]*tool
-	// idle are those without an id, by name.
-	idle map[string][]*tool
+	// by has them by id, and all by name. asks counts the calls that were looked for, by id.
+	by   map[callKey][]*tool
 	asks map[string]int
 }
 
 func newBench(tools []*tool) *bench {
-	b := &bench{tools: tools,
-		byID: make(map[string][]*tool), idle: make(map[string][]*tool), asks: make(map[string]int)}
+	b := &bench{tools: tools, by: make(map[callKey][]*tool), asks: make(map[string]int)}
 	for _, x := range tools {
 		if x.id != "" {
-			b.byID[x.id] = append(b.byID[x.id], x)
+			b.by[keyOfCall(x.id, "")] = append(b.by[keyOfCall(x.id, "")], x)
 		}
-		b.idle[x.name] = append(b.idle[x.name], x)
+		b.by[keyOfCall("", x.name)] = append(b.by[keyOfCall("", x.name)], x)
 	}
 	return b
 }
@@ -264,11 +269,10 @@ func newBench(tools []*tool) *bench {
 // to, nil where none does: among executions with the same input it decides
 // which one was the call's.
 func (b *bench) take(p, result *fact.Part, from int64) *tool {
-	round := 0
 	if p.CallID != "" {
-		round = b.asks[p.CallID]
+		round := b.asks[p.CallID]
 		b.asks[p.CallID]++
-		for _, x := range b.byID[p.CallID] {
+		for _, x := range b.by[keyOfCall(p.CallID, "")] {
 			if !x.used && x.round == round {
 				return x
 			}
@@ -280,7 +284,7 @@ func (b *bench) take(p, result *fact.Part, from int64) *tool {
 	for _, name := range []string{p.Name, ""} {
 		var best *tool
 		likeness := 0
-		for _, x := range b.idle[name] {
+		for _, x := range b.by[keyOfCall("", name)] {
 			if x.used || x.id != "" && p.CallID != "" || x.start < from || !sameInput(x.shape(), input) {
 				continue
 			}
@@ -346,88 +350,63 @@ func (b *bench) between(from, until int64) []*tool {
 
 // outcomes are what requests report the outcome of calls that were made before.
 type outcomes struct {
-	byID   map[string][]*fact.Part
-	byName map[string][]*fact.Part // of calls without an id
-	asks   map[string]int
+	of   map[callKey][]*fact.Part
+	asks map[callKey]int
 }
 
 // results collects the outcomes that the turn's requests report. Each repeats what
 // those before it reported; the one that reports most of a call takes precedence.
 func (t *turn) results() *outcomes {
-	o := &outcomes{
-		byID: make(map[string][]*fact.Part), byName: make(map[string][]*fact.Part), asks: make(map[string]int),
-	}
+	o := &outcomes{of: make(map[callKey][]*fact.Part), asks: make(map[callKey]int)}
 	for _, n := range t.nodes {
-		if len(n.Input) == 0 {
-			continue
-		}
-		ids, names := make(map[string][]*fact.Part), make(map[string][]*fact.Part)
+		reported := make(map[callKey][]*fact.Part)
 		for i := range n.Input {
-			collect(n.Input[i].Parts, ids, names)
+			collect(reported, n.Input[i].Parts)
 		}
-		keepLonger(o.byID, ids)
-		keepLonger(o.byName, names)
+		for key, parts := range reported {
+			if len(parts) >= len(o.of[key]) {
+				o.of[key] = parts
+			}
+		}
 	}
 	for _, n := range t.nodes {
-		ids := make(map[string][]*fact.Part)
-		collect(n.Output, ids, nil)
-		for id, written := range ids {
-			if o.byID[id] == nil {
-				o.byID[id] = written
+		answered := make(map[callKey][]*fact.Part)
+		collect(answered, n.Output)
+		for key, parts := range answered {
+			if !key.named && o.of[key] == nil {
+				o.of[key] = parts
 			}
 		}
 	}
 	return o
 }
 
-// keepLonger replaces what is known by what a request reports where that has at least as much.
-func keepLonger(known, reported map[string][]*fact.Part) {
-	for key, parts := range reported {
-		if len(parts) >= len(known[key]) {
-			known[key] = parts
-		}
-	}
-}
-
-func collect(parts []fact.Part, ids, names map[string][]*fact.Part) {
+// collect adds the results among the parts.
+func collect(results map[callKey][]*fact.Part, parts []fact.Part) {
 	for i := range parts {
-		p := &parts[i]
-		switch {
-		case p.Kind != fact.PartResult:
-		case p.CallID != "":
-			ids[p.CallID] = append(ids[p.CallID], p)
-		case names != nil && p.Name != "":
-			names[p.Name] = append(names[p.Name], p)
+		if p := &parts[i]; p.Kind == fact.PartResult && (p.CallID != "" || p.Name != "") {
+			key := keyOfCall(p.CallID, p.Name)
+			results[key] = append(results[key], p)
 		}
 	}
 }
 
-// peek is of without taking the outcome.
+// peek returns the outcome of the next call with the id, or of the name where it has
+// none, and nil when no request reports it.
 func (o *outcomes) peek(id, name string) *fact.Part {
-	if o == nil {
-		return nil
-	}
-	written, key := o.byID[id], "id "+id
-	if id == "" {
-		written, key = o.byName[name], "name "+name
-	}
-	if i := o.asks[key]; i < len(written) {
-		return written[i]
+	key := keyOfCall(id, name)
+	if i := o.asks[key]; i < len(o.of[key]) {
+		return o.of[key][i]
 	}
 	return nil
 }
 
-// of returns the outcome of the next call with the id, or of the name where it has
-// none, and nil when no request reports it.
-func (o *outcomes) of(id, name string) *fact.Part {
+// next is peek for a call that is reported now.
+func (o *outcomes) next(id, name string) *fact.Part {
 	if o == nil {
-		return nil
+		return nil // the message is not a turn's
 	}
 	result := o.peek(id, name)
-	if key := "id " + id; id != "" {
-		o.asks[key]++
-	} else {
-		o.asks["name "+name]++
-	}
+	o.asks[keyOfCall(id, name)]++
 	return result
 }

@@ -21,10 +21,11 @@ type node struct {
 	// begins is when the fact's work began: not before that of what it is below,
 	// whatever the clocks show.
 	begins int64
-	// under is what firstBelow found, isWrapper and starts what the functions isWrapper and
-	// startsAgent did.
-	under             *string
-	isWrapper, starts *bool
+	// agentBelow reports that a model is called below it, other than by a further tool.
+	agentBelow bool
+	// under is what firstBelow found, isWrapper what the function isWrapper did.
+	under     *string
+	isWrapper *bool
 
 	// session is where the fact is built.
 	session string
@@ -104,8 +105,6 @@ func (a *assembly) buildTree(facts []fact.Fact) {
 	slices.SortFunc(a.nodes, compareNodes)
 	for _, n := range a.nodes {
 		slices.SortFunc(n.kids, compareNodes)
-	}
-	for _, n := range a.nodes {
 		n.gather()
 	}
 }
@@ -160,11 +159,14 @@ func (n *node) gather() {
 	}
 }
 
-// descend notes the depth of n and of what is below it.
+// descend notes the depth of n and of what is below it, and whether a model is called there.
 func (n *node) descend(depth int, from int64) {
 	n.depth, n.begins = depth, max(n.Start, from)
 	for _, k := range n.kids {
 		k.descend(depth+1, n.begins)
+		if !k.record && k.Kind != fact.ToolCall {
+			n.agentBelow = n.agentBelow || k.agentBelow || k.Kind == fact.Turn || k.Kind == fact.ModelCall
+		}
 	}
 }
 

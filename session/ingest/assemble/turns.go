@@ -32,9 +32,6 @@ type turn struct {
 	userAt int64
 }
 
-// title is the user's first message, as a title.
-func (t *turn) title() string { return headline(textOf(t.asked)) }
-
 func (t *turn) add(n *node) {
 	if len(t.nodes) == 0 || n.Start < t.start {
 		t.start = n.Start
@@ -138,10 +135,10 @@ func (n *node) setPurpose(above string) {
 	if n.Kind == fact.Turn || n.Kind == fact.ModelCall {
 		n.side = cmp.Or(n.Purpose, purpose(n.Fact), n.side)
 	}
-	if n.side != "" {
+	if n.side = cmp.Or(n.side, above); n.side != "" || n.Kind != fact.ModelCall {
 		return
 	}
-	if n.side = above; n.Kind == fact.ModelCall && above == "" && n.within(fact.Compaction) {
+	if p := n.above(fact.Turn, fact.ModelCall, fact.Compaction); p != nil && p.Kind == fact.Compaction {
 		n.side = "compaction"
 	}
 }
@@ -162,25 +159,17 @@ func (n *node) devote(side string) {
 	}
 }
 
-// within reports whether the nearest turn, model call or compaction above n is of the
-// kind.
-func (n *node) within(kind fact.Kind) bool {
-	p := n.above(fact.Turn, fact.ModelCall, fact.Compaction)
-	return p != nil && p.Kind == kind
-}
+// titlePrompts begin the requests by which agents have sessions named.
+var titlePrompts = []string{"generate a title for", "generate a short title", "generate a concise title",
+	"please write a 5-10 word title"}
 
 // purpose recognizes the prompts by which agents have sessions named.
 func purpose(f *fact.Fact) string {
-	if len(f.Input) == 0 {
-		return ""
-	}
 	for _, m := range f.Input {
 		for i := range m.Parts {
 			text := strings.ToLower(m.Parts[i].Text[:min(len(m.Parts[i].Text), 200)])
 			if m.Role == "user" && m.Parts[i].Kind == fact.PartText && f.History == 0 &&
-				(strings.HasPrefix(text, "generate a title for") || strings.HasPrefix(text, "generate a short title") ||
-					strings.HasPrefix(text, "generate a concise title") ||
-					strings.HasPrefix(text, "please write a 5-10 word title")) {
+				slices.ContainsFunc(titlePrompts, func(prompt string) bool { return strings.HasPrefix(text, prompt) }) {
 				return "title"
 			}
 		}
@@ -295,17 +284,29 @@ func (n *node) turnAbove() *turn {
 	return nil
 }
 
+// tie is an id that everything of one turn or of one call has: which id, and what it is.
+type tie [2]string
+
+// ties are the ids that tie a fact to others, the surest first.
+func (n *node) ties() (all []tie) {
+	if n.TurnID != "" {
+		all = append(all, tie{"turn", n.TurnID})
+	}
+	if n.RequestID != "" {
+		all = append(all, tie{"request", n.RequestID})
+	}
+	return all
+}
+
 // attachByID gives facts to the turn whose id, or one of whose model or tool calls,
 // they name.
 func (s *stream) attachByID() {
-	// None has the id "".
-	turns, requests, calls := make(map[string]*turn), make(map[string]*turn), make(map[string][]*turn)
+	tied, calls := make(map[tie]*turn), make(map[string][]*turn)
 	learn := func(n *node) {
-		if n.TurnID != "" && turns[n.TurnID] == nil {
-			turns[n.TurnID] = n.turn
-		}
-		if n.RequestID != "" && requests[n.RequestID] == nil {
-			requests[n.RequestID] = n.turn
+		for _, id := range n.ties() {
+			if tied[id] == nil {
+				tied[id] = n.turn
+			}
 		}
 		request := func(id string) {
 			if id != "" && !slices.Contains(calls[id], n.turn) {
@@ -328,8 +329,11 @@ func (s *stream) attachByID() {
 		if n.turn != nil || !n.wants() {
 			continue
 		}
-		t := cmp.Or(turns[n.TurnID], requests[n.RequestID], lastBefore(calls[n.CallID], n.Start))
-		if t != nil {
+		var t *turn
+		for _, id := range n.ties() {
+			t = cmp.Or(t, tied[id])
+		}
+		if t = cmp.Or(t, lastBefore(calls[n.CallID], n.Start)); t != nil {
 			t.add(n)
 			learn(n)
 		}
@@ -359,48 +363,56 @@ func lastBefore(turns []*turn, at int64) *turn {
 // attachByTime gives what no id ties to the turn that was going on, or begins one
 // where the input is new.
 func (s *stream) attachByTime() {
-	events := make([]*node, 0, len(s.nodes))
-	roots := make(map[*node]*turn)
+	var roots []*node
+	first := make(map[*node]bool) // the first root of a turn
 	for _, t := range s.turns {
+		roots = append(roots, t.roots...)
 		if len(t.roots) > 0 {
-			roots[t.roots[0]] = t
+			first[t.roots[0]] = true
 		}
 	}
-	var kin kinship
+	slices.SortFunc(roots, func(x, y *node) int { return cmp.Or(cmp.Compare(x.Start, y.Start), compareNodes(x, y)) })
+	var open timeline[*node]
+	for _, r := range roots {
+		open.add(r, r.Start, r.End)
+	}
+	kin := make(map[tie][]*node) // those without a turn
 	for _, n := range s.nodes {
-		if loose := n.turn == nil && n.wants(); loose || roots[n] != nil {
-			events = append(events, n)
-			if loose {
-				kin.learn(n)
+		if n.turn == nil && n.wants() {
+			for _, id := range n.ties() {
+				kin[id] = append(kin[id], n)
 			}
 		}
 	}
-	var open timeline[*node]
-	begun := func(x, y *node) int { return cmp.Compare(x.Start, y.Start) }
-	for _, n := range slices.SortedStableFunc(slices.Values(s.nodes), begun) {
-		if n.turn != nil && slices.Contains(n.turn.roots, n) {
-			open.add(n, n.Start, n.End)
+	// follow gives what shares an id with the nodes, or with what follows them, to the turn.
+	follow := func(t *turn, nodes ...*node) {
+		for i := 0; i < len(nodes); i++ {
+			for _, id := range nodes[i].ties() {
+				for _, x := range kin[id] {
+					if x.turn == nil {
+						t.add(x)
+						nodes = append(nodes, x)
+					}
+				}
+				delete(kin, id)
+			}
 		}
 	}
 	var now *turn
-	for _, n := range events {
-		if t := roots[n]; t != nil {
+	for _, n := range s.nodes {
+		if first[n] {
 			// A client writes the record of a prompt before the span of the work on it begins. Without this the
 			// prompt would be a turn of its own that nothing answers.
-			if now != nil && now != t && now.only(fact.Prompt) && sameAsked(now, n) {
-				absorbed := now
-				t.absorb(absorbed)
+			if t := n.turn; now != nil && now != t && now.only(fact.Prompt) && sameAsked(now, n) {
+				t.absorb(now)
 			}
-			now = t
+			now = n.turn
 			continue
 		}
-		if n.turn != nil {
+		if n.turn != nil || !n.wants() {
 			continue
 		}
-		t := n.turnAbove()
-		if t == nil {
-			t = during(open, n)
-		}
+		t := cmp.Or(n.turnAbove(), during(open, n))
 		if t == nil && !begins(n, now) {
 			t = now
 		}
@@ -410,42 +422,7 @@ func (s *stream) attachByTime() {
 		}
 		t.add(n)
 		now = t
-		kin.follow(n)
-	}
-}
-
-// kinship knows which facts without a turn name the same turn or model call.
-type kinship struct {
-	turns, requests map[string][]*node
-}
-
-func (k *kinship) learn(n *node) {
-	if k.turns == nil {
-		k.turns, k.requests = make(map[string][]*node), make(map[string][]*node)
-	}
-	if n.TurnID != "" {
-		k.turns[n.TurnID] = append(k.turns[n.TurnID], n)
-	}
-	if n.RequestID != "" {
-		k.requests[n.RequestID] = append(k.requests[n.RequestID], n)
-	}
-}
-
-// follow gives what shares an id with n, or with what follows it, to n's turn.
-func (k *kinship) follow(n *node) {
-	for next := []*node{n}; len(next) > 0; {
-		o := next[len(next)-1]
-		next = next[:len(next)-1]
-		for _, kin := range [][]*node{k.turns[o.TurnID], k.requests[o.RequestID]} {
-			for _, x := range kin {
-				if x.turn == nil {
-					n.turn.add(x)
-					next = append(next, x)
-				}
-			}
-		}
-		delete(k.turns, o.TurnID)
-		delete(k.requests, o.RequestID)
+		follow(t, n)
 	}
 }
 
@@ -483,7 +460,7 @@ func begins(n *node, now *turn) bool {
 		if len(n.Input) == 0 || goesOn(n.Fact) || now.only(fact.Prompt) {
 			return false
 		}
-		if before == nil || !sameQuestion(before, n) {
+		if before == nil || textOf(askedBy(before.Fact)) != textOf(askedBy(n.Fact)) {
 			return true
 		}
 		// The same input again right away is a retry, if the model had failed;
@@ -527,11 +504,6 @@ func (n *node) repeats(now *turn) bool {
 		return n.Start <= now.start+near && now.start <= n.Start+near
 	}
 	return given == asked
-}
-
-// sameQuestion reports whether two model calls have the same input.
-func sameQuestion(before, n *node) bool {
-	return textOf(askedBy(before.Fact)) == textOf(askedBy(n.Fact))
 }
 
 // sameAsked reports whether a prompt that was reported by itself is what the root was
