@@ -245,10 +245,7 @@ func (o *own) metadata(c *store.SessionChange, r *spans.Run, notRules json.RawMe
 		}{r.Outcome, r.Error, problems}
 		reported["agenttrace"], _ = json.Marshal(ended)
 	}
-	c.Metadata = make(map[string]store.Value, len(reported)+1)
-	for key, raw := range reported {
-		c.Metadata[key] = store.Value{Text: string(raw), At: o.endNano, Rank: store.RankFinal}
-	}
+	setKeys(c, reported, o.endNano, store.RankFinal)
 }
 
 // sessionMetadata are the keys that a run gives its session. valid is false if it gives something else, which is kept
@@ -578,9 +575,8 @@ func (o *own) absent(messageID string, t *spans.Turn) {
 	case t.EndReason == semconv.EndFinish:
 		partType, why = session.TypeWithheld, "the answer was not reported"
 	}
-	data := jsonscan.AppendString(append(append([]byte(`{"type":"`), partType...), `","data":{"text":`...), why)
 	o.batch.Parts = append(o.batch.Parts, store.PartChange{
 		ID: o.derive(spans.PrefixPart, "", "absent"), MessageID: messageID, SessionID: o.sessionID, Type: partType,
-		Data: append(data, "}}"...), CreatedAt: o.endNano / 1e6, UpdatedAt: o.endNano / 1e6, Rank: store.RankStub,
+		Data: dataPart(partType, append(spans.AppendJSONMember([]byte("{"), "text", why), '}')), CreatedAt: o.endNano / 1e6, UpdatedAt: o.endNano / 1e6, Rank: store.RankStub,
 	})
 }

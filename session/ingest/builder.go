@@ -5,7 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"slices"
-	"unicode/utf8"
+	"strings"
 
 	"github.com/agenttrace/agenttrace/session/ingest/dialect"
 	"github.com/agenttrace/agenttrace/session/store"
@@ -23,32 +23,23 @@ type builder struct {
 	keys  *dialect.Keys
 	// noted are sessions that were named by spans which report nothing else.
 	noted map[noted]bool
-	// instants counts the records of each span and time, repeated those that report a
-	// message, by their digest: of the scope at hand, for a delivery may hold what was
-	// delivered before, as a block of its own.
-	instants map[instant]int
-	repeated map[string]int
+	// seen counts the records of each span and time, and those that report a message by their digest: of the scope at
+	// hand, for a delivery may hold what was delivered before, as a block of its own.
+	seen map[any]int
 	// foreign is the span at hand that is not the SDK's, here so that it is not allocated.
 	foreign dialect.Span
 }
 
 func newBuilder() *builder {
-	return &builder{noted: make(map[noted]bool), instants: make(map[instant]int),
-		repeated: make(map[string]int)}
+	return &builder{noted: make(map[noted]bool), seen: make(map[any]int)}
 }
 
 func (b *builder) reset() {
 	b.batch.Reset()
 	clear(b.noted)
-	b.beginRecords()
+	clear(b.seen)
 	b.foreign = dialect.Span{}
 	b.problems = b.problems[:0]
-}
-
-// beginRecords begins a block of log records of one scope.
-func (b *builder) beginRecords() {
-	clear(b.instants)
-	clear(b.repeated)
 }
 
 // problem notes what is wrong with the span at hand.
@@ -58,11 +49,7 @@ func (b *builder) problem(problem string) {
 		problem = b.redaction.Text(problem) // before a cut makes a secret unlike one
 	}
 	if len(problem) > limit {
-		n := limit
-		for !utf8.RuneStart(problem[n]) {
-			n--
-		}
-		problem = problem[:n] + "…"
+		problem = strings.ToValidUTF8(problem[:limit], "") + "…"
 	}
 	b.problems = append(b.problems, problem)
 }

@@ -8,61 +8,58 @@ import (
 	"github.com/agenttrace/agenttrace/session/ingest/fact"
 )
 
-// boundFact keeps JSON of a fact that is nested deeper than readers follow as text.
+// boundFact keeps as text what should be JSON of a fact and is not, or is nested deeper than readers follow.
 // Every value of a fact comes through here before it is encoded, so that what is
 // written can be read: the decoder of JSON ends at 10,000 levels, and a value that
 // is just below them is beyond them within the fact.
 func boundFact(f *fact.Fact) {
-	bound := func(what string, raw *json.RawMessage) {
-		if TooDeep(*raw) {
-			f.Problems = append(f.Problems, fmt.Sprintf("%s: JSON nested deeper than %d levels, kept as text",
-				what, maxDepth))
-			*raw = quoted(*raw)
+	bound := func(what string, raw *json.RawMessage, levels int) {
+		switch {
+		case len(*raw) == 0 || jsonscan.IsValue(*raw, levels):
+			return
+		case jsonscan.NestsDeeper(*raw, levels):
+			f.Problems = append(f.Problems, fmt.Sprintf("%s: JSON nested deeper than %d levels, kept as text", what, levels))
+		case json.Valid(*raw):
+			return // with space around it
+		default:
+			f.Problems = append(f.Problems, what+": invalid JSON, kept as text")
+		}
+		*raw = quoted(*raw)
+	}
+	parts := func(all []fact.Part) {
+		for i := range all {
+			p := &all[i]
+			bound("input of tool "+p.Name, &p.Input, maxDepth)
+			bound("output of tool "+p.Name, &p.Output, maxDepth)
+			bound("part of a message", &p.Data, maxDepth)
 		}
 	}
-	eachJSON(f, bound)
+	for i := range f.Input {
+		parts(f.Input[i].Parts)
+	}
+	parts(f.Output)
+	if t := f.Tool; t != nil {
+		bound("input of tool "+t.Name, &t.Input, maxDepth)
+		bound("output of tool "+t.Name, &t.Output, maxDepth)
+	}
+	if f.Usage != nil {
+		bound("usage", &f.Usage.Raw, maxDepth)
+	}
 	if f.CostUSD != nil && *f.CostUSD < 0 {
 		f.Problems = append(f.Problems, "cost: negative, and left out")
 		f.CostUSD = nil
 	}
-	if a := f.SessionAttrs; a != nil && TooDeep(a.Rules) {
-		f.Problems = append(f.Problems, "permission rules: nested too deep, and left out")
+	if a := f.SessionAttrs; a != nil && (TooDeep(a.Rules) || len(a.Rules) > 0 && !json.Valid(a.Rules)) {
+		f.Problems = append(f.Problems, "permission rules: nested too deep or invalid, and left out")
 		a.Rules = nil
 	}
-	if TooDeep(f.Extra) { // it must stay an object
-		f.Extra = eachMember(f.Extra, func(m *member) {
-			if jsonscan.NestsDeeper(m.value, maxDepth-1) { // the object around it is a level
-				f.Problems = append(f.Problems, fmt.Sprintf("%s: JSON nested deeper than %d levels, kept as text", m.name,
-					maxDepth-1))
-				m.value = quoted(m.value)
-			}
-		})
+	// It must stay an object, which is a level around its values.
+	f.Extra = eachMember(f.Extra, func(m *member) { bound(m.name, &m.value, maxDepth-1) })
+	if !json.Valid(f.Extra) {
+		f.Extra = nil
 	}
-	catalog := json.RawMessage(f.ToolCatalog)
-	bound("tool catalog", &catalog)
-	f.ToolCatalog = string(catalog)
-}
-
-// eachJSON calls fn with every value of a fact that may be any JSON.
-func eachJSON(f *fact.Fact, fn func(what string, raw *json.RawMessage)) {
-	part := func(p *fact.Part) {
-		fn("input of tool "+p.Name, &p.Input)
-		fn("output of tool "+p.Name, &p.Output)
-		fn("part of a message", &p.Data)
-	}
-	for i := range f.Input {
-		for j := range f.Input[i].Parts {
-			part(&f.Input[i].Parts[j])
-		}
-	}
-	for i := range f.Output {
-		part(&f.Output[i])
-	}
-	if t := f.Tool; t != nil {
-		fn("input of tool "+t.Name, &t.Input)
-		fn("output of tool "+t.Name, &t.Output)
-	}
-	if u := f.Usage; u != nil {
-		fn("usage", &u.Raw)
+	if catalog := json.RawMessage(f.ToolCatalog); TooDeep(catalog) {
+		bound("tool catalog", &catalog, maxDepth)
+		f.ToolCatalog = string(catalog)
 	}
 }

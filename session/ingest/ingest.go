@@ -241,14 +241,15 @@ func (i *Ingester) store(ctx context.Context, items []item) (Report, error) {
 		it := &items[k]
 		if it.block != block {
 			block = it.block
-			b.beginRecords()
+			clear(b.seen) // a block of one scope begins
 		}
 		b.problems = b.problems[:0]
 		var counts ScopeCounts
-		kind, what, id := "span", "", pcommon.SpanID{}
+		var kind, what string
+		var id pcommon.SpanID
 		if it.block == 0 {
 			r.Spans++
-			counts.Spans, what, id = 1, it.span.Name(), it.span.SpanID()
+			counts.Spans, kind, what, id = 1, "span", it.span.Name(), it.span.SpanID()
 		} else {
 			r.Records++
 			counts.Records, kind, what, id = 1, "log record", it.record.EventName(), it.record.SpanID()

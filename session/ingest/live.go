@@ -1,6 +1,7 @@
 package ingest
 
 import (
+	"cmp"
 	"encoding/json"
 	"maps"
 	"slices"
@@ -40,78 +41,70 @@ func recognizeLive(r *dialect.Record) bool {
 	return false
 }
 
-// live is an event on its way into a batch.
-type live struct {
-	own
-	atNano int64
-}
-
+// attributeLive adds what an event reports. It begins and ends at its time.
 func attributeLive(b *builder, r *dialect.Record) bool {
 	e := spans.Event{Name: r.Event}
 	b.read(&e, r.Attributes())
 	b.problemDropped(r.DroppedAttributesCount())
-	l := live{own: own{builder: b}, atNano: dialect.Nanos(r.Timestamp())}
-	if l.atNano == 0 {
-		l.atNano = dialect.Nanos(r.ObservedTimestamp())
-	}
-	if l.atNano == 0 {
+	at := cmp.Or(dialect.Nanos(r.Timestamp()), dialect.Nanos(r.ObservedTimestamp()))
+	if at == 0 {
 		b.problem("time is missing or absurd")
 	}
-	l.startNano, l.endNano = l.atNano, l.atNano
-	if l.sessionID = b.redaction.identifier(e.SessionID); l.sessionID == "" {
+	o := own{builder: b, startNano: at, endNano: at}
+	if o.sessionID = b.redaction.identifier(e.SessionID); o.sessionID == "" {
 		if id := r.TraceID(); !id.IsEmpty() {
-			l.sessionID = spans.TraceSession(id.String())
+			o.sessionID = spans.TraceSession(id.String())
 		}
 	}
 	if err := e.Validate(); err != nil {
 		b.problem(strings.ReplaceAll(err.Error(), "\n", "; "))
 	}
-	if l.sessionID == "" {
+	switch {
+	case o.sessionID == "":
 		return false
-	}
-	switch e.Name {
-	case semconv.EventSession:
-		if e.Session == nil {
-			return false
-		}
-		l.run(e.Session)
-	case semconv.EventStatus:
-		return l.status(&e)
+	case e.Name == semconv.EventSession && e.Session != nil:
+		o.liveRun(e.Session)
+	case e.Name == semconv.EventStatus:
+		return o.liveStatus(&e)
+	case e.Name != semconv.EventSession && e.MessageID != "":
+		o.liveMessage(&e)
 	default:
-		if e.MessageID == "" {
-			return false
-		}
-		l.message(&e)
+		return false
 	}
 	return true
 }
 
-// run reports the session's row. What a run does to its session besides, such as
+// liveRun reports the session's row. What a run does to its session besides, such as
 // a rewind, is reported by its span at once.
-func (l *live) run(r *spans.Run) {
-	start := l.atNano
+func (o *own) liveRun(r *spans.Run) {
+	start := o.startNano
 	if session.Credible(r.CreatedAt) && (start == 0 || r.CreatedAt*1e6 < start) {
 		start = r.CreatedAt * 1e6
 	}
-	c := l.session(l.sessionID, start, l.atNano)
-	now := func(text string) *store.Value { return reported(text, l.atNano, store.RankLive) }
-	l.attributes(c, r, now, now)
-	metadata, valid := l.sessionMetadata(r)
+	c := o.session(o.sessionID, start, o.endNano)
+	now := func(text string) *store.Value { return reported(text, o.endNano, store.RankLive) }
+	o.attributes(c, r, now, now)
+	metadata, valid := o.sessionMetadata(r)
 	if !valid {
 		delete(metadata, "given") // the span of the run reports it
 	}
-	c.Metadata = make(map[string]store.Value, len(metadata))
-	for key, raw := range metadata {
-		c.Metadata[key] = store.Value{Text: string(raw), At: l.atNano, Rank: store.RankLive}
+	setKeys(c, metadata, o.endNano, store.RankLive)
+}
+
+// setKeys sets keys of the session's metadata.
+func setKeys(c *store.SessionChange, keys map[string]json.RawMessage, at int64, rank store.Rank) {
+	c.Metadata = make(map[string]store.Value, len(keys)+1)
+	for key, raw := range keys {
+		c.Metadata[key] = store.Value{Text: string(raw), At: at, Rank: rank}
 	}
 }
 
-// message reports a message, and of those of its parts that are there.
-func (l *live) message(e *spans.Event) {
-	l.session(l.sessionID, l.atNano, l.atNano)
+// liveMessage reports a message, and of its parts those that are there.
+func (o *own) liveMessage(e *spans.Event) {
+	o.session(o.sessionID, o.startNano, o.endNano)
 	c := store.MessageChange{
-		ID: e.MessageID, SessionID: l.sessionID, Role: e.Role, CreatedAt: milli(e.MessageCreatedAt, l.atNano),
-		UpdatedAt: l.atNano / 1e6, Rank: store.RankLive,
+		ID: e.MessageID, SessionID: o.sessionID, Role: e.Role, CreatedAt: milli(e.MessageCreatedAt, o.startNano),
+		UpdatedAt: o.endNano / 1e6, Rank: store.RankLive,
 	}
 	switch e.Role {
 	case session.RoleUser:
@@ -119,29 +112,27 @@ func (l *live) message(e *spans.Event) {
 	case session.RoleAssistant, session.RoleSystem:
 	default:
 		if e.Role != "" {
-			l.problem("agenttrace.message.role is not one: " + e.Role)
+			o.problem("agenttrace.message.role is not one: " + e.Role)
 		}
 		c.Role, c.Rank = "", store.RankStub
 	}
 	if len(e.MessageMetadata) > 0 && c.Rank == store.RankLive {
-		c.Metadata = l.stamped(l.validateMetadata(e.Role, e.MessageMetadata))
+		c.Metadata = o.stamped(o.validateMetadata(e.Role, e.MessageMetadata))
 	}
-	l.batch.Messages = append(l.batch.Messages, c)
+	o.batch.Messages = append(o.batch.Messages, c)
 	if e.Name == semconv.EventMessage && e.Role == session.RoleUser {
-		l.closeRanks(e.Parts)
+		o.closeRanks(e.Parts)
 	}
 	for i := range e.Parts {
-		l.part(e, &e.Parts[i], i)
+		o.livePart(e, &e.Parts[i], i)
 	}
 }
 
 // stamped is a message's metadata with the time at which it was so.
-func (l *live) stamped(metadata json.RawMessage) json.RawMessage {
-	m, trace := objectOf(metadata), make(map[string]json.RawMessage)
-	if raw, ok := m["agenttrace"]; ok {
-		trace = objectOf(raw)
-	}
-	trace["seen"] = l.seen()
+func (o *own) stamped(metadata json.RawMessage) json.RawMessage {
+	m := objectOf(metadata)
+	trace := objectOf(m["agenttrace"])
+	trace["seen"] = o.seen()
 	m["agenttrace"], _ = json.Marshal(trace)
 	b, _ := json.Marshal(m)
 	return b
@@ -149,8 +140,8 @@ func (l *live) stamped(metadata json.RawMessage) json.RawMessage {
 
 // seen is the event's time as JSON, in a form of which the later is the greater
 // text.
-func (l *live) seen() json.RawMessage {
-	return json.RawMessage(time.Unix(0, l.atNano).UTC().Format(`"2006-01-02T15:04:05.000000000Z"`))
+func (o *own) seen() json.RawMessage {
+	return json.RawMessage(time.Unix(0, o.endNano).UTC().Format(`"2006-01-02T15:04:05.000000000Z"`))
 }
 
 func objectOf(raw []byte) map[string]json.RawMessage {
@@ -161,64 +152,55 @@ func objectOf(raw []byte) map[string]json.RawMessage {
 	return m
 }
 
-// part reports a part as it is now. One that has no content yet, or of which it
+// livePart reports a part as it is now. One that has no content yet, or of which it
 // arrived damaged, is worth as much as in a turn's list.
-func (l *live) part(e *spans.Event, p *spans.Part, place int) {
+func (o *own) livePart(e *spans.Event, p *spans.Part, place int) {
 	if p.ID == "" {
-		l.problem("a part has no id")
+		o.problem("a part has no id")
 		return
 	}
 	if p.Type == session.TypeCompaction {
-		l.problem("part " + p.ID + ": a compaction is reported by its span")
+		o.problem("part " + p.ID + ": a compaction is reported by its span")
 		return
 	}
-	c, whole := l.partOf(e.MessageID, p, place, l.atNano, store.RankLive)
+	c, whole := o.partOf(e.MessageID, p, place, o.startNano, store.RankLive)
 	if whole {
 		if c.Type == session.TypeCompaction { // whatever the part's own type is
 			quarantine(&c, string(c.Data))
 		}
-		l.validatePart(&c, e.Role)
+		o.validatePart(&c, e.Role)
 		if c.Rank == store.RankLive {
-			l.mark(&c)
+			o.mark(&c)
 		}
 	}
-	l.batch.Parts = append(l.batch.Parts, c)
+	o.batch.Parts = append(o.batch.Parts, c)
 }
 
 // mark records in the data of a part that it was in progress, and when. The mark is
 // right after the type: of two reports that are equal in rank, state and
 // millisecond, the greater text takes precedence, which is then the later one. The event
 // itself states whether a text is streaming, as the AI SDK calls it.
-func (l *live) mark(c *store.PartChange) {
-	data := objectOf(c.Data)
-	key := "providerMetadata"
+func (o *own) mark(c *store.PartChange) {
+	data, key := objectOf(c.Data), "providerMetadata"
 	if c.ToolCallID != "" {
 		key = "toolMetadata"
 	}
 	metadata := objectOf(data[key])
-	ours := objectOf(metadata["agenttrace"])
-	delete(metadata, "agenttrace")
-	delete(ours, "live")
-	delete(ours, "seen")
-	delete(data, "type")
-	delete(data, key)
-
-	out := spans.AppendJSONMember(append(make([]byte, 0, len(c.Data)+128), '{'), "type", c.Type)
-	out = append(append(out, `,"`...), key...)
-	out = append(out, `":{"agenttrace":{"seen":`...)
-	out = append(append(out, l.seen()...), `,"live":true`...)
-	out = append(appendMembers(out, ours), '}')
-	out = append(appendMembers(out, metadata), '}')
-	c.Data = append(appendMembers(out, data), '}')
+	ours := objectWith(objectOf(metadata["agenttrace"]), member{"seen", o.seen()},
+		member{"live", json.RawMessage("true")})
+	c.Data = objectWith(data, member{"type", jsonscan.AppendString(nil, c.Type)},
+		member{key, objectWith(metadata, member{"agenttrace", ours})})
 }
 
-// appendMembers appends an object's members, each after a comma, by name.
-func appendMembers(dst []byte, members map[string]json.RawMessage) []byte {
-	for _, name := range slices.Sorted(maps.Keys(members)) {
-		dst = append(jsonscan.AppendString(append(dst, ','), name), ':')
-		dst = append(dst, members[name]...)
+// objectWith writes an object of members, and of the others by name.
+func objectWith(others map[string]json.RawMessage, members ...member) json.RawMessage {
+	for _, m := range members {
+		delete(others, m.name)
 	}
-	return dst
+	for _, name := range slices.Sorted(maps.Keys(others)) {
+		members = append(members, member{name, others[name]})
+	}
+	return appendAll(nil, members, true)
 }
 
 // status is the value of "status" in a session's metadata: its state, as
@@ -235,40 +217,39 @@ type status struct {
 	Heartbeat int64 `json:"heartbeat,omitempty"`
 }
 
-// status reports what the session is doing. The later report takes precedence, whether it is an
+// liveStatus reports what the session is doing. The later report takes precedence, whether it is an
 // event or the end of a run, so all have one rank.
-func (l *live) status(e *spans.Event) bool {
+func (o *own) liveStatus(e *spans.Event) bool {
 	switch e.Status {
 	case semconv.StatusIdle, semconv.StatusBusy, semconv.StatusRetrying, semconv.StatusWaitingApproval,
 		semconv.StatusWaitingUserInput, semconv.StatusError:
 	case "":
 		return false
 	default:
-		l.problem("agenttrace.status is not one: " + e.Status)
+		o.problem("agenttrace.status is not one: " + e.Status)
 		return false
 	}
 	if e.Attempt < 0 {
-		l.problem("agenttrace.status.attempt is negative")
+		o.problem("agenttrace.status.attempt is negative")
 	}
 	if e.Heartbeat < 0 {
-		l.problem("agenttrace.status.heartbeat is negative")
+		o.problem("agenttrace.status.heartbeat is negative")
 	}
-	s := status{State: e.Status, Attempt: max(e.Attempt, 0), Detail: e.Detail, ToolCallID: e.CallID, At: l.atNano / 1e6,
+	s := status{State: e.Status, Attempt: max(e.Attempt, 0), Detail: e.Detail, ToolCallID: e.CallID, At: o.endNano / 1e6,
 		Heartbeat: max(e.Heartbeat, 0)}
-	c := l.session(l.sessionID, l.atNano, l.atNano)
 	if session.Credible(e.Since) && e.Since <= s.At {
 		s.At = e.Since
 	}
-	setStatus(c, l.atNano, s)
+	c := o.session(o.sessionID, o.startNano, o.endNano)
+	setKeys(c, nil, 0, 0)
+	s.set(c, o.endNano)
 	return true
 }
 
-func setStatus(c *store.SessionChange, atNano int64, s status) {
+// set sets the status in the metadata.
+func (s *status) set(c *store.SessionChange, at int64) {
 	text, _ := json.Marshal(s)
-	if c.Metadata == nil {
-		c.Metadata = make(map[string]store.Value)
-	}
-	c.Metadata[statusKey] = store.Value{Text: string(text), At: atNano, Rank: store.RankFinal}
+	c.Metadata[statusKey] = store.Value{Text: string(text), At: at, Rank: store.RankFinal}
 }
 
 // endStatus reports what a session does when a run of it is over: nothing. That
@@ -282,5 +263,5 @@ func (o *own) endStatus(c *store.SessionChange, r *spans.Run) {
 		s = status{State: semconv.StatusError, Detail: r.Error}
 	}
 	s.At = (o.endNano + 1) / 1e6
-	setStatus(c, o.endNano+1, s)
+	s.set(c, o.endNano+1)
 }

@@ -48,8 +48,8 @@ func (b *builder) observeRecord(r *dialect.Record) (name string, ok bool) {
 	before := b.redaction.redacted
 	b.facts.OpenRecord(d, r, b.keys)
 	d.ReadRecord(r, &b.facts)
-	if len(b.facts.All) > 0 {
-		seq := b.sequence(r)
+	if len(b.facts.All) > 0 && !r.TraceID().IsEmpty() {
+		seq := b.nth(instant{r.TraceID(), r.SpanID(), r.Timestamp()})
 		for i := range b.facts.All {
 			b.facts.All[i].Seq = seq
 		}
@@ -62,21 +62,13 @@ func (b *builder) observeRecord(r *dialect.Record) (name string, ok bool) {
 		}
 		id := recordDigest(r, clean)
 		if dialect.HasMessage(r) && !r.SpanID().IsEmpty() {
-			id = b.again(id)
+			// A user may write the same text twice in one conversation, whose messages are records of one instant.
+			if n := b.nth(id); n > 0 {
+				id += "." + strconv.Itoa(n)
+			}
 		}
 		return fact.RecordPrefix + id
 	})
-}
-
-// again returns a digest of its own for a record like one before it in its
-// block: a user may write the same text twice in one conversation, whose messages
-// are records of one instant.
-func (b *builder) again(digest string) string {
-	n := b.repeated[digest]
-	if b.repeated[digest] = n + 1; n > 0 {
-		digest += "." + strconv.Itoa(n)
-	}
-	return digest
 }
 
 // instant is a span and a time at which records were written in it.
@@ -86,15 +78,11 @@ type instant struct {
 	at    pcommon.Timestamp
 }
 
-// sequence returns how many records of the same span and time come before this one
-// in their block. It is the same however else the delivery is put together.
-func (b *builder) sequence(r *dialect.Record) int {
-	if r.TraceID().IsEmpty() {
-		return 0
-	}
-	at := instant{r.TraceID(), r.SpanID(), r.Timestamp()}
-	n := b.instants[at]
-	b.instants[at] = n + 1
+// nth returns how many like it came before it in the block of records. It is the same however else the delivery is put
+// together.
+func (b *builder) nth(key any) int {
+	n := b.seen[key]
+	b.seen[key] = n + 1
 	return n
 }
 
@@ -195,23 +183,17 @@ func observation(f *fact.Fact, d *dialect.Dialect) store.Observation {
 	case f.Kind == fact.ToolCall && f.ParentID == "" && f.CallID != "" && f.Session == "":
 		o.Call = f.CallID
 	case f.Kind == fact.ModelCall && f.Source == f.SpanID && f.Model != nil && f.Model.ModelID != "":
-		callOfModel(f, &o)
+		// By its program and model a span of a call may be found beside another instrumentation's of the same call. A span
+		// that reports nothing but that there was a call, in a trace of its own, is the library's of the provider: a
+		// framework lost the context on the way to it. Both run in one program: agents that call the same model at the
+		// same time do not share their calls.
+		if call := store.ModelCallPrefix + f.Service + "/" + f.Model.ModelID; assemble.IsOrphan(f) {
+			o.Call = call
+		} else {
+			o.Calls = append(o.Calls, call)
+		}
 	}
 	return o
-}
-
-// callOfModel notes by which program and model a span of a call may be found beside
-// another instrumentation's of the same call. A span that reports nothing but that there
-// was a call, in a trace of its own, is the library's of the provider: a framework lost
-// the context on the way to it. Both run in one program: agents that call the same model
-// at the same time do not share their calls.
-func callOfModel(f *fact.Fact, o *store.Observation) {
-	call := store.ModelCallPrefix + f.Service + "/" + f.Model.ModelID
-	if assemble.IsOrphan(f) {
-		o.Call = call
-		return
-	}
-	o.Calls = append(o.Calls, call)
 }
 
 // reading numbers how the dialects read, from 0 to 30. Raise it when one of them reads
@@ -228,15 +210,6 @@ const (
 	readingShift = 2
 )
 
-// headerOf returns the first byte of an encoded fact that is not compressed.
-func headerOf(f *fact.Fact) byte {
-	header := byte(store.DataVersion | reading<<readingShift)
-	if f.Dialect != dialect.Generic {
-		header |= ofDialect
-	}
-	return header
-}
-
 var (
 	encoder, _ = zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithEncoderLevel(zstd.SpeedFastest),
 		zstd.WithEncoderCRC(false))
@@ -245,28 +218,16 @@ var (
 
 // encode writes a fact for the store.
 func encode(f *fact.Fact) []byte {
-	raw, err := json.Marshal(f)
-	if err != nil {
-		// Something that is not JSON is where JSON must: it is kept as text.
-		f.Problems = append(f.Problems, err.Error())
-		eachJSON(f, func(_ string, raw *json.RawMessage) {
-			if *raw != nil && !json.Valid(*raw) {
-				*raw = quoted(*raw)
-			}
-		})
-		if !json.Valid(f.Extra) {
-			f.Extra = nil
-		}
-		if a := f.SessionAttrs; a != nil && !json.Valid(a.Rules) {
-			a.Rules = nil
-		}
-		raw, _ = json.Marshal(f)
+	header := byte(store.DataVersion | reading<<readingShift)
+	if f.Dialect != dialect.Generic {
+		header |= ofDialect
 	}
+	raw, _ := json.Marshal(f) // boundFact has seen to it that what should be JSON is
 	const worth = 512
 	if len(raw) < worth {
-		return append([]byte{headerOf(f)}, raw...)
+		return append([]byte{header}, raw...)
 	}
-	return encoder.EncodeAll(raw, []byte{headerOf(f) | compressed})
+	return encoder.EncodeAll(raw, []byte{header | compressed})
 }
 
 func decode(data []byte, f *fact.Fact) error {

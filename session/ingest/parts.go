@@ -23,18 +23,19 @@ func validJSON(raw []byte) bool {
 		utf8.Valid(raw) && !TooDeep(raw)
 }
 
-// appendJSON appends a value that should be JSON; what is not, such as JSON cut
+// appendJSON appends the value of an attribute that should be JSON; what is not, such as JSON cut
 // short by a limit, becomes a string. Nothing becomes null.
-func appendJSON(dst []byte, s string) (_ []byte, ok bool) {
+func (o *own) appendJSON(dst []byte, key, s string) []byte {
 	if s == "" {
-		return append(dst, "null"...), true
+		return append(dst, "null"...)
 	}
 	start := len(dst)
 	dst = append(dst, s...)
 	if validJSON(dst[start:]) {
-		return dst, true
+		return dst
 	}
-	return jsonscan.AppendString(dst[:start], s), false
+	o.problem(key + ": invalid JSON, kept as text")
+	return jsonscan.AppendString(dst[:start], s)
 }
 
 // toolPart writes the AI SDK part of a call whose span arrived.
@@ -73,19 +74,11 @@ func (o *own) toolPart(c *store.PartChange, t *spans.ToolCall) {
 	data = spans.AppendJSONMember(data, "toolCallId", c.ToolCallID)
 	data = spans.AppendJSONMember(data, "state", state)
 	if t.Input != "" || state != session.StateInputStreaming {
-		data = append(data, `,"input":`...)
-		var ok bool
-		if data, ok = appendJSON(data, t.Input); !ok {
-			o.problem("gen_ai.tool.call.arguments: invalid JSON, kept as text")
-		}
+		data = o.appendJSON(append(data, `,"input":`...), "gen_ai.tool.call.arguments", t.Input)
 	}
 	switch state {
 	case session.StateOutputAvailable:
-		data = append(data, `,"output":`...)
-		var ok bool
-		if data, ok = appendJSON(data, t.Output); !ok {
-			o.problem("gen_ai.tool.call.result: invalid JSON, kept as text")
-		}
+		data = o.appendJSON(append(data, `,"output":`...), "gen_ai.tool.call.result", t.Output)
 	case session.StateOutputError:
 		data = spans.AppendJSONMember(data, "errorText", t.Error)
 	case session.StateApprovalRequested:
@@ -111,16 +104,8 @@ func appendToolMetadata(dst []byte, t *spans.ToolCall, problems []string) []byte
 	if t.State == session.StateOutputError && t.Output != "" {
 		m.PartialOutput = t.Output // a failed call that had printed something
 	}
-	if m.Kind == "" && m.StartedAt == 0 && !m.Denied && !m.Inferred && !m.Truncated && m.OutputPath == "" &&
-		m.ChildSessionID == "" && m.ErrorType == "" && m.PartialOutput == "" && len(m.Problems) == 0 {
-		if m.DurationMS == nil {
-			return dst
-		}
-		dst = append(dst, `,"toolMetadata":{"agenttrace":{"duration_ms":`...)
-		return append(strconv.AppendInt(dst, *m.DurationMS, 10), "}}"...)
-	}
 	b, err := json.Marshal(m)
-	if err != nil {
+	if err != nil || string(b) == "{}" {
 		return dst
 	}
 	dst = append(dst, `,"toolMetadata":{"agenttrace":`...)
@@ -151,8 +136,13 @@ func stubPart(c *store.PartChange, toolName string) {
 
 // placeholder is a data part that states what was lost.
 func placeholder(partType, text string) json.RawMessage {
-	data := spans.AppendJSONMember([]byte(`{"type":"`+store.TypeDamaged+`","data":{`), "type", partType)
-	return append(spans.AppendJSONMember(data, "text", text), "}}"...)
+	data := spans.AppendJSONMember([]byte("{"), "type", partType)
+	return dataPart(store.TypeDamaged, append(spans.AppendJSONMember(data, "text", text), '}'))
+}
+
+// dataPart is a part of a type that has data.
+func dataPart(partType string, data []byte) json.RawMessage {
+	return appendAll(nil, []member{{"type", jsonscan.AppendString(nil, partType)}, {"data", data}}, true)
 }
 
 // damagedPart saves what is left of a part that was cut short: the text that had
@@ -220,5 +210,5 @@ func (o *own) compactionData(r *spans.Compaction) json.RawMessage {
 	if err != nil {
 		b = []byte(`{"summary":""}`)
 	}
-	return append(append([]byte(`{"type":"`+session.TypeCompaction+`","data":`), b...), '}')
+	return dataPart(session.TypeCompaction, b)
 }
