@@ -577,6 +577,7 @@ func (o *own) absent(messageID string, t *spans.Turn) {
 	}
 	o.batch.Parts = append(o.batch.Parts, store.PartChange{
 		ID: o.derive(spans.PrefixPart, "", "absent"), MessageID: messageID, SessionID: o.sessionID, Type: partType,
-		Data: dataPart(partType, append(spans.AppendJSONMember([]byte("{"), "text", why), '}')), CreatedAt: o.endNano / 1e6, UpdatedAt: o.endNano / 1e6, Rank: store.RankStub,
+		Data:      dataPart(partType, append(spans.AppendJSONMember([]byte("{"), "text", why), '}')),
+		CreatedAt: o.endNano / 1e6, UpdatedAt: o.endNano / 1e6, Rank: store.RankStub,
 	})
 }

@@ -146,7 +146,8 @@ func (e executions) like(n *node) *tool {
 		if name != "" && x.name != name || best != nil && n.away(x) >= n.away(best) {
 			continue
 		}
-		if mine := x.shape(); (input == nil || mine == nil || bytes.Equal(input, mine)) && !seen(x.nodes, n) && !seen(x.decisions, n) {
+		mine := x.shape()
+		if (input == nil || mine == nil || bytes.Equal(input, mine)) && !seen(x.nodes, n) && !seen(x.decisions, n) {
 			best = x
 		}
 	}
