@@ -30,10 +30,6 @@ type builder struct {
 	foreign dialect.Span
 }
 
-func newBuilder() *builder {
-	return &builder{noted: make(map[noted]bool), seen: make(map[any]int)}
-}
-
 func (b *builder) reset() {
 	b.batch.Reset()
 	clear(b.noted)

@@ -46,7 +46,7 @@ type Ingester struct {
 // New returns an Ingester that writes to w.
 func New(w store.Writer, o Options) *Ingester {
 	return &Ingester{writer: w, keys: dialect.NewKeys(o.SessionKeys), redactor: o.Redactor,
-		pool: sync.Pool{New: func() any { return newBuilder() }}}
+		pool: sync.Pool{New: func() any { return &builder{noted: make(map[noted]bool), seen: make(map[any]int)} }}}
 }
 
 // Report counts what a delivery held.

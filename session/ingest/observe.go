@@ -247,16 +247,6 @@ func decode(data []byte, f *fact.Fact) error {
 	return json.Unmarshal(raw, f)
 }
 
-// unreadable is the fact of an observation that cannot be decoded, because the file was
-// damaged or a newer version wrote it. The rest of its session is built without it.
-func unreadable(o *store.Observation, err error) fact.Fact {
-	return fact.Fact{
-		Kind: fact.Step, Dialect: o.Dialect, TraceID: o.TraceID, SpanID: o.SpanID, ParentID: o.ParentSpanID,
-		Source: o.Source, Start: o.Start, End: o.End, Session: o.Session, SessionRank: o.Rank,
-		Problems: []string{fmt.Sprintf("observation %s cannot be read: %v", o.Source, err)},
-	}
-}
-
 // assembleWindow is the [store.Assembler] of all batches.
 func assembleWindow(w *store.Window) (store.Assembly, error) {
 	return assemble.Assemble(w.Owner, factsOf(w.Observations), w.Proofs...), nil
@@ -266,10 +256,16 @@ func assembleWindow(w *store.Window) (store.Assembly, error) {
 func factsOf(observations []store.Observation) []fact.Fact {
 	facts := make([]fact.Fact, len(observations))
 	for i := range observations {
-		if err := decode(observations[i].Data, &facts[i]); err != nil {
-			facts[i] = unreadable(&observations[i], err)
+		o := &observations[i]
+		if err := decode(o.Data, &facts[i]); err != nil {
+			// The file was damaged, or a newer version wrote it. The rest of its session is built without it.
+			facts[i] = fact.Fact{
+				Kind: fact.Step, Dialect: o.Dialect, TraceID: o.TraceID, SpanID: o.SpanID, ParentID: o.ParentSpanID,
+				Source: o.Source, Start: o.Start, End: o.End, Session: o.Session, SessionRank: o.Rank,
+				Problems: []string{fmt.Sprintf("observation %s cannot be read: %v", o.Source, err)},
+			}
 		}
-		facts[i].TraceRank = observations[i].TraceRank
+		facts[i].TraceRank = o.TraceRank
 	}
 	return facts
 }

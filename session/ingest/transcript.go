@@ -73,9 +73,9 @@ func transcriptFacts(t *session.Transcript) []fact.Fact {
 		_ = json.Unmarshal([]byte(m.Message.MetadataJSON), &metadata) // what is not of the right type is not used
 		switch {
 		case m.Message.Role == session.RoleUser:
-			x.prompt(m, &metadata, answeredAt(t.Messages[i+1:]))
+			x.message(fact.Prompt, m, &metadata, answeredAt(t.Messages[i+1:]))
 		case m.Message.Role != session.RoleAssistant:
-			x.note(m, &metadata)
+			x.message(fact.Note, m, &metadata, 0)
 		case len(m.Parts) == 1 && m.Parts[0].Type == session.TypeCompaction:
 			x.compaction(m, &metadata)
 		default:
@@ -141,7 +141,10 @@ func (x *transcriptReader) about(row *session.Session) {
 	if row.Title != session.Untitled {
 		f.SessionAttrs.Title = row.Title
 	}
-	f.Model = modelOf(row.ModelJSON)
+	var model session.Model
+	if row.ModelJSON != nil && json.Unmarshal([]byte(*row.ModelJSON), &model) == nil && model.ModelID != "" {
+		f.Model = &model
+	}
 	var own map[string]json.RawMessage
 	if json.Unmarshal([]byte(row.MetadataJSON), &own) == nil {
 		delete(own, "agenttrace")
@@ -151,24 +154,11 @@ func (x *transcriptReader) about(row *session.Session) {
 	}
 }
 
-func modelOf(raw *string) *session.Model {
-	var m session.Model
-	if raw == nil || json.Unmarshal([]byte(*raw), &m) != nil || m.ModelID == "" {
-		return nil
-	}
-	return &m
-}
-
-// prompt adds what the user wrote, which ends when it is answered.
-func (x *transcriptReader) prompt(m *session.MessageAndParts, about *session.MessageMetadata, answered int64) {
-	f := x.add(fact.Prompt, m.Message.ID, m.Message.CreatedAt, answered)
+// message adds what somebody but the model wrote. A prompt ends when it is answered.
+func (x *transcriptReader) message(kind fact.Kind, m *session.MessageAndParts, about *session.MessageMetadata,
+	answered int64) {
+	f := x.add(kind, m.Message.ID, m.Message.CreatedAt, answered)
 	f.TurnID = about.Trace.TurnID
-	f.HiddenAt = session.Deref(m.Message.HiddenAt)
-	f.Input = []fact.Message{{Role: session.RoleUser, ID: about.Trace.SourceID, Parts: spokenParts(m.Parts)}}
-}
-
-func (x *transcriptReader) note(m *session.MessageAndParts, about *session.MessageMetadata) {
-	f := x.add(fact.Note, m.Message.ID, m.Message.CreatedAt, 0)
 	f.HiddenAt = session.Deref(m.Message.HiddenAt)
 	f.Input = []fact.Message{{Role: m.Message.Role, ID: about.Trace.SourceID, Parts: spokenParts(m.Parts)}}
 }

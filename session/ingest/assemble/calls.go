@@ -403,7 +403,7 @@ func (c *call) read() {
 	}
 	// A record of an answer repeats the calls that the span has. Only its text is missing: with the calls, each would
 	// be in the message twice.
-	if len(answers) > 0 && !hasText(c.output) {
+	if len(answers) > 0 && !has(c.output, fact.PartText) {
 		given := slices.DeleteFunc(slices.Clone(answers), func(p fact.Part) bool {
 			return p.Kind == fact.PartCall || p.Kind == fact.PartResult
 		})
@@ -416,10 +416,6 @@ func truth(b bool) int {
 		return 1
 	}
 	return 0
-}
-
-func hasText(parts []fact.Part) bool {
-	return slices.ContainsFunc(parts, func(p fact.Part) bool { return p.Kind == fact.PartText })
 }
 
 // failed returns the error of a call that came to nothing, or "".

@@ -48,7 +48,8 @@ func (w *writer) reportPart(p *fact.Part, key string, from, to int64) {
 		var typed struct {
 			Type string `json:"type"`
 		}
-		if json.Unmarshal(p.Data, &typed) == nil && typed.Type != "" && plainName(typed.Type) {
+		if json.Unmarshal(p.Data, &typed) == nil && typed.Type != "" &&
+			strings.Trim(strings.ToLower(typed.Type), "abcdefghijklmnopqrstuvwxyz0123456789_-") == "" {
 			name = "data-" + typed.Type
 		}
 		if name == session.TypeCompaction {
@@ -60,10 +61,6 @@ func (w *writer) reportPart(p *fact.Part, key string, from, to int64) {
 		}
 		w.add(name, key, from, to, dataPart{name, data})
 	}
-}
-
-func plainName(s string) bool {
-	return strings.Trim(strings.ToLower(s), "abcdefghijklmnopqrstuvwxyz0123456789_-") == ""
 }
 
 // reportTool writes the part of a tool call: as the model requested it, where asked is set,
@@ -98,7 +95,11 @@ func (w *writer) reportTool(x *tool, asked *fact.Part) {
 	if p.Input == nil {
 		p.Input = json.RawMessage("null")
 	}
-	w.writeTool(x, &p)
+	row := w.add(p.Type, "tool"+p.ToolCallID, x.start, x.end, p)
+	row.ToolCallID, row.ToolState = &p.ToolCallID, &p.State
+	for _, n := range slices.Concat(x.nodes, x.decisions) {
+		n.place(w.SessionID, w.ID, row.ID)
+	}
 }
 
 // requested begins the part with what the model requested, or else with what the execution
@@ -223,17 +224,6 @@ func (o *outcome) setState(p *session.UIPart) {
 	}
 }
 
-// writeTool adds the part of a call.
-func (w *writer) writeTool(x *tool, p *session.UIPart) {
-	row := w.add(p.Type, "tool"+p.ToolCallID, x.start, x.end, *p)
-	if row.Type == p.Type {
-		row.ToolCallID, row.ToolState = &p.ToolCallID, &p.State
-	}
-	for _, n := range slices.Concat(x.nodes, x.decisions) {
-		n.place(w.SessionID, w.ID, row.ID)
-	}
-}
-
 // nameless makes the id of a call to which no source gave one.
 func (w *writer) nameless(x *tool, name string) string {
 	key := name
@@ -328,20 +318,14 @@ func (a *assembly) reportDecision(w *writer, x *tool, n *node, d fact.Decision) 
 		Pattern: d.Pattern, Action: d.Action, Source: d.Source, Outcome: d.Outcome, Reply: d.Reply, Reason: d.Reason,
 		WaitedMS: d.WaitedMS, DecidedAt: n.End / 1e6, TraceID: n.TraceID, SpanID: n.SpanID,
 	}
-	if x.id == "" {
-		row.ToolCallID = w.callOf(row.PartID)
+	for i := range w.Parts {
+		if p := &w.Parts[i]; x.id == "" && p.ID == row.PartID {
+			row.ToolCallID = session.Deref(p.ToolCallID)
+		}
 	}
 	row.ID = spans.DeriveIDNano(spans.PrefixPermission, n.End, w.ID, row.PartID, row.ToolCallID)
 	a.decisions = append(a.decisions, row)
 	return row.ID
-}
-
-func (w *writer) callOf(partID string) string {
-	i := slices.IndexFunc(w.Parts, func(p session.Part) bool { return p.ID == partID && p.ToolCallID != nil })
-	if i < 0 {
-		return ""
-	}
-	return *w.Parts[i].ToolCallID
 }
 
 // weight orders what is reported of one decision: an answer before the question, a

@@ -101,18 +101,14 @@ func guess(output []fact.Part, at int64, before, after []*call) *call {
 // reports which did: then no model requested them. The supervisor of LangGraph appends the
 // call of a tool that hands back, with its result, and executes nothing.
 func (t *turn) ranNone(parts []fact.Part) bool {
-	ran := func(p fact.Part) bool {
-		if p.Kind != fact.PartCall {
-			return false
+	ran, reported := make(map[string]bool), false // by the ids of calls, and whether any is reported
+	for _, n := range t.nodes {
+		if n.Kind == fact.ToolCall {
+			ran[n.CallID], reported = true, reported || n.CallID != ""
 		}
-		return slices.ContainsFunc(t.nodes, func(n *node) bool { return n.Kind == fact.ToolCall && n.CallID == p.CallID })
 	}
-	return t.executes() && has(parts, fact.PartCall) && !slices.ContainsFunc(parts, ran)
-}
-
-// executes reports whether a tool of the turn is known to have run by its call's id.
-func (t *turn) executes() bool {
-	return slices.ContainsFunc(t.nodes, func(n *node) bool { return n.Kind == fact.ToolCall && n.CallID != "" })
+	return reported && has(parts, fact.PartCall) &&
+		!slices.ContainsFunc(parts, func(p fact.Part) bool { return p.Kind == fact.PartCall && ran[p.CallID] })
 }
 
 // saidAlone reports whether the call answered with a text alone, and the message begins

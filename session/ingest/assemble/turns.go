@@ -189,7 +189,10 @@ func (s *stream) findTurns() {
 	for _, t := range s.turns {
 		slices.SortFunc(t.nodes, compareNodes)
 		slices.SortFunc(t.roots, compareNodes)
-		t.first = slices.MinFunc(t.nodes, compareEnds)
+		t.first = slices.MinFunc(t.nodes, func(x, y *node) int {
+			return cmp.Or(cmp.Compare(x.over(), y.over()), strings.Compare(x.TraceID, y.TraceID),
+				strings.Compare(x.Source, y.Source))
+		})
 	}
 	slices.SortFunc(s.turns, func(x, y *turn) int {
 		return cmp.Or(cmp.Compare(x.start, y.start), compareNodes(x.nodes[0], y.nodes[0]))
@@ -204,11 +207,6 @@ func (t *turn) messageID(before int64, what string) string {
 
 // over is when the fact was over, or had begun if that is not known.
 func (n *node) over() int64 { return max(n.Start, n.End) }
-
-func compareEnds(x, y *node) int {
-	return cmp.Or(cmp.Compare(x.over(), y.over()), strings.Compare(x.TraceID, y.TraceID),
-		strings.Compare(x.Source, y.Source))
-}
 
 // findRoots makes a turn of every outermost fact of kind Turn.
 func (s *stream) findRoots() {
