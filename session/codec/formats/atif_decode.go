@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 	"unicode/utf8"
 
 	"github.com/agenttrace/agenttrace/session"
@@ -34,8 +33,8 @@ var atifDecode = rows.Whole("trajectory", func(text []byte, report func(codec.Pr
 	return atifSessions(o, atifSource{text: text}, report), nil
 })
 
-// atifSource is where a trajectory comes from: a text, or for one of a sub-agent the session that
-// started it, with the message of its user and the time.
+// atifSource is where a trajectory comes from: a text, or for one of a sub-agent the session that started it, with the
+// message of its user and the time.
 type atifSource struct {
 	text            []byte
 	place           string
@@ -58,7 +57,7 @@ func atifSessions(o rows.Object, from atifSource, report func(codec.Problem)) []
 				Reason: "is not a trajectory, and is left out: " + err.Error()})
 			continue
 		}
-		start, started := b.children[child.Text("trajectory_id")]
+		start, started := b.started[child.Text("trajectory_id")]
 		if !started {
 			start.at = s.Session.CreatedAt
 		}
@@ -77,10 +76,11 @@ func atifParse(text []byte, report func(codec.Problem)) (rows.Object, error) {
 	}
 	text, _ = rows.ReplaceNaN(text, func(string) string { return "null" })
 	if err := json.Unmarshal(text, new(json.RawMessage)); err != nil {
-		line := 1 + bytes.Count(text, []byte("\n"))
+		before := text
 		if e, ok := errors.AsType[*json.SyntaxError](err); ok {
-			line = 1 + bytes.Count(text[:min(int(e.Offset), len(text))], []byte("\n"))
+			before = text[:min(int(e.Offset), len(text))]
 		}
+		line := 1 + bytes.Count(before, []byte("\n"))
 		return nil, fmt.Errorf("line %d: %w: copy or export the file again", line, err)
 	}
 	o, err := rows.Parse(text)
@@ -92,16 +92,17 @@ func atifParse(text []byte, report func(codec.Problem)) (rows.Object, error) {
 
 // atifCheck reports what cannot be read as a trajectory at all.
 func atifCheck(o rows.Object) error {
-	major, minor, _ := strings.Cut(strings.TrimPrefix(o.Text("schema_version"), atifVersionPrefix), ".")
+	number, isVersion := strings.CutPrefix(o.Text("schema_version"), atifVersionPrefix)
+	major, minor, _ := strings.Cut(number, ".")
 	n, err := strconv.Atoi(minor)
+	steps := o.Get("steps")
 	switch {
-	case !strings.HasPrefix(o.Text("schema_version"), atifVersionPrefix):
+	case !isVersion:
 		return fmt.Errorf("schema_version is %.40s: want one such as %q", rows.OrNull(o.Get("schema_version")), atifVersion)
 	case major != "1" || err != nil || n < 0:
 		return fmt.Errorf("schema_version %.40q is not known: convert the file to %s",
 			o.Text("schema_version"), atifVersion)
-	}
-	if raw := o.Get("steps"); len(raw) == 0 || raw[0] != '[' {
+	case len(steps) == 0 || steps[0] != '[':
 		return errors.New("steps is missing: want an array of steps")
 	}
 	return nil
@@ -113,22 +114,16 @@ type atifBuilder struct {
 	place  string
 	report func(codec.Problem)
 
-	at      int64 // of the step before
-	turn    *rows.Message
-	answers []rows.Answer // the last one is of the turn
+	at      int64        // of the step before
+	turn    *rows.Answer // of the agent, nil before it begins
+	answers []*rows.Answer
 	user    *rows.Message // the last one
 	total   int64         // tokens, which must not overflow
 	cost    bool
-	// catalog is the digest of the tools, until a message has it.
-	catalog string
-	// children are where sub-agents were started, by their ids.
-	children map[string]atifSource
-	sessions map[string]string // of sub-agents that are in the trajectory, by their ids
-}
-
-// atifChildID is the id of the session of a sub-agent.
-func atifChildID(parent string, o rows.Object) string {
-	return cmp.Or(o.Object("extra").Text("session_id"), parent+"-"+o.Text("trajectory_id"))
+	catalog string // the digest of the tools, until a message has it
+	// started are where sub-agents were started, by their ids, and sessions those of sub-agents in the trajectory.
+	started  map[string]atifSource
+	sessions map[string]string
 }
 
 func atifNewBuilder(o rows.Object, from atifSource, report func(codec.Problem)) *atifBuilder {
@@ -141,13 +136,10 @@ func atifNewBuilder(o rows.Object, from atifSource, report func(codec.Problem)) 
 	}
 	b := &atifBuilder{
 		s: rows.New(id, cmp.Or(o.Object("agent").Text("name"), "unknown")), place: from.place, report: report,
-		children: make(map[string]atifSource), sessions: make(map[string]string),
+		at: from.at, started: make(map[string]atifSource), sessions: make(map[string]string),
 	}
-	if from.parent != "" {
-		b.s.Row.ParentID = new(from.parent)
-		rows.SetText(&b.s.Row.ParentMessageID, from.message)
-		b.at = from.at
-	}
+	rows.SetText(&b.s.Row.ParentID, from.parent)
+	rows.SetText(&b.s.Row.ParentMessageID, from.message)
 	return b
 }
 
@@ -156,15 +148,14 @@ func (b *atifBuilder) problem(place, reason string, args ...any) {
 }
 
 func (b *atifBuilder) build(o rows.Object) *codec.Session {
-	for _, raw := range rows.Elements(o.Get("subagent_trajectories")) {
-		child := rows.Read(string(raw))
-		b.sessions[child.Text("trajectory_id")] = atifChildID(b.s.Row.ID, child)
+	for child := range rows.Objects(o.Get("subagent_trajectories")) {
+		id := child.Text("trajectory_id")
+		b.sessions[id] = cmp.Or(child.Object("extra").Text("session_id"), b.s.Row.ID+"-"+id)
 	}
 	b.about(o)
-	b.tools(o.Object("agent").Get("tool_definitions"))
 	steps := rows.Elements(o.Get("steps"))
 	for _, raw := range steps { // what comes before the first time, and has none, has that
-		if at, ok := atifTimeOf(rows.Read(string(raw))); ok {
+		if at, ok := isoTime(rows.Read(string(raw)).Text("timestamp")); ok {
 			b.at = at
 			break
 		}
@@ -183,13 +174,13 @@ func (b *atifBuilder) build(o rows.Object) *codec.Session {
 		b.step(step, place)
 	}
 	b.totals(o.Object("final_metrics"))
-	for i := range b.answers {
-		b.answers[i].Finish()
+	for _, a := range b.answers {
+		a.Finish()
 	}
 	return b.s.Finish()
 }
 
-// about keeps what describes the run, for the session.
+// about keeps what describes the run, for the session, and the catalog of tools, for the first answer.
 func (b *atifBuilder) about(o rows.Object) {
 	agent := o.Object("agent")
 	if model := agent.Text("model_name"); model != "" {
@@ -202,14 +193,10 @@ func (b *atifBuilder) about(o rows.Object) {
 	kept.Add(rows.NonEmpty("agent", agent.Only("version", "extra")))
 	b.s.SetMeta("atif", append(kept, o.Only("notes", "continued_trajectory_ref", "extra")...))
 	b.s.Row.Title = cmp.Or(o.Object("extra").Text("title"), b.s.Row.Title)
-}
-
-// tools keeps the catalog of tools, for the first answer.
-func (b *atifBuilder) tools(definitions json.RawMessage) {
-	if len(rows.Elements(definitions)) > 0 {
-		b.catalog = atifSha(string(definitions))
-		b.s.Blobs = append(b.s.Blobs, store.Blob{Kind: store.BlobToolCatalog, Digest: b.catalog,
-			Body: string(definitions), Exact: true})
+	if tools := agent.Get("tool_definitions"); len(rows.Elements(tools)) > 0 {
+		b.catalog = atifSha(string(tools))
+		b.s.Blobs = append(b.s.Blobs, store.Blob{Kind: store.BlobToolCatalog, Digest: b.catalog, Body: string(tools),
+			Exact: true})
 	}
 }
 
@@ -221,69 +208,52 @@ func atifSha(text string) string {
 // totals takes the usage and the cost of the run where no step has one.
 func (b *atifBuilder) totals(final rows.Object) {
 	if used := b.counted(final, "total_", "final_metrics"); used != nil && len(b.answers) > 0 &&
-		!slices.ContainsFunc(b.answers, func(a rows.Answer) bool { return a.Usage != nil }) {
+		!slices.ContainsFunc(b.answers, func(a *rows.Answer) bool { return a.Usage != nil }) {
 		b.answers[len(b.answers)-1].Usage = used
 	}
-	if cost, ok := atifMoney(final.Get("total_cost_usd")); ok && !b.cost {
-		b.s.Row.CostUSD = cost
+	if cost := atifMoney(final.Get("total_cost_usd")); cost != nil && !b.cost {
+		b.s.Row.CostUSD = *cost
 	}
 }
 
-// atifMoney reads a cost in US dollars.
-func atifMoney(raw json.RawMessage) (float64, bool) {
-	var usd float64
-	err := json.Unmarshal(raw, &usd)
-	return usd, err == nil && string(raw) != "null" && usd >= 0 && !math.IsInf(usd, 0)
+// atifMoney reads a cost in US dollars, nil if there is none.
+func atifMoney(raw json.RawMessage) *float64 {
+	usd, err := strconv.ParseFloat(string(raw), 64)
+	if err != nil || usd < 0 || math.IsInf(usd, 0) {
+		return nil
+	}
+	return &usd
 }
 
-// time reads the time of a step; one without a time has that of the step before.
-func (b *atifBuilder) time(step rows.Object, place string) int64 {
-	if !step.Has("timestamp") {
-		if b.at > 0 {
-			b.s.See(b.at)
-		}
-		return b.at
-	}
-	at, ok := atifTimeOf(step)
-	if !ok {
+// step reads a step. One without a time has that of the step before.
+func (b *atifBuilder) step(step rows.Object, place string) {
+	at, ok := isoTime(step.Text("timestamp"))
+	switch {
+	case ok:
+		b.at = at
+	case step.Has("timestamp"):
 		b.problem(place+".timestamp", "is %.60s, which is not a time in ISO 8601: the step has that of the one before",
 			rows.OrNull(step.Get("timestamp")))
-		return b.at
 	}
-	b.at = at
-	b.s.See(b.at)
-	return b.at
-}
-
-// atifTimeOf reads the time of a step.
-func atifTimeOf(step rows.Object) (milli int64, ok bool) {
-	text := step.Text("timestamp")
-	t, err := time.Parse(time.RFC3339Nano, text)
-	if err != nil { // Python writes times of its own zone without one
-		t, err = time.Parse("2006-01-02T15:04:05.999999999", strings.Replace(text, " ", "T", 1))
+	if at = b.at; ok || at > 0 && !step.Has("timestamp") {
+		b.s.See(at)
 	}
-	return t.UnixMilli(), err == nil && t.Year() >= 1970 && t.Year() <= 9999
-}
-
-// step reads a step.
-func (b *atifBuilder) step(step rows.Object, place string) {
-	at := b.time(step, place)
 	from := step.Text("source")
 	management := step.Object("extra").Object("context_management")
 	switch {
-	case from == atifSourceSystem && management.Text("type") == "compaction":
+	case from == session.RoleSystem && management.Text("type") == "compaction":
 		b.compaction(step, place, at)
-	case from == atifSourceSystem && string(step.Get("message")) == `""` && !step.Has("timestamp"):
+	case from == session.RoleSystem && string(step.Get("message")) == `""` && !step.Has("timestamp"):
 		// a trajectory must have a step, and this one has nothing
-	case from == atifSourceAgent:
+	case from == atifAgent:
 		if b.turn == nil {
-			b.turn = b.message(step, session.RoleAssistant, at)
-			b.answers = append(b.answers, rows.Answer{Message: b.turn})
+			b.turn = &rows.Answer{Message: b.message(step, session.RoleAssistant, at)}
+			b.answers = append(b.answers, b.turn)
 		}
-		b.agent(b.turn, step, place, at)
-	case from == atifSourceUser || from == atifSourceSystem:
+		b.agent(step, place, at)
+	case from == session.RoleUser || from == session.RoleSystem:
 		m := b.message(step, from, at)
-		if from == atifSourceUser {
+		if from == session.RoleUser {
 			b.user = m
 		}
 		b.content(m, step.Get("message"), place+".message", at)
@@ -350,25 +320,25 @@ func (b *atifBuilder) content(m *rows.Message, raw json.RawMessage, place string
 }
 
 // agent reads a model call.
-func (b *atifBuilder) agent(m *rows.Message, step rows.Object, place string, at int64) {
+func (b *atifBuilder) agent(step rows.Object, place string, at int64) {
+	m := b.turn.Message
 	m.Part(rows.Of("type", "step-start"), at)
 	if text := step.Text("reasoning_content"); text != "" {
 		m.Part(rows.TextPart("reasoning", text), at)
 	}
 	b.content(m, step.Get("message"), place+".message", at)
 	outputs := make(map[string]rows.Object)
-	for _, raw := range rows.Elements(step.Object("observation").Get("results")) {
-		result := rows.Read(string(raw))
+	for result := range rows.Objects(step.Object("observation").Get("results")) {
 		if id := result.Text("source_call_id"); result.Has("source_call_id") && outputs[id] == nil {
 			outputs[id] = result
 		}
 	}
 	answered := make(map[string]bool)
 	for i, raw := range rows.Elements(step.Get("tool_calls")) {
-		call, err := rows.Parse(raw)
+		call := rows.Read(string(raw))
 		name, named := rows.Text(call.Get("function_name"))
 		id, identified := rows.Text(call.Get("tool_call_id"))
-		if err != nil || !named || !identified {
+		if !named || !identified {
 			b.problem(fmt.Sprintf("%s.tool_calls[%d]", place, i),
 				"has no tool_call_id and function_name, and is left out")
 			continue
@@ -376,23 +346,23 @@ func (b *atifBuilder) agent(m *rows.Message, step rows.Object, place string, at 
 		answered[id] = true
 		p := m.Call(id, name, call.Get("arguments"), at)
 		if result := outputs[id]; result != nil {
-			b.result(p, result)
-		}
-		for _, child := range atifChildIDs(outputs[id]) {
-			if b.children[child] = (atifSource{at: at}); b.user != nil {
-				b.children[child] = atifSource{message: b.user.Row.ID, at: at}
-			}
+			b.result(p, result, at)
 		}
 	}
 	b.results(m, step, answered, place, at)
-	b.measure(&b.answers[len(b.answers)-1], step, place, at)
+	b.measure(b.turn, step, place, at)
 }
 
 // result gives a call its result: the session of a sub-agent, where it is no more.
-func (b *atifBuilder) result(p *rows.Part, result rows.Object) {
+func (b *atifBuilder) result(p *rows.Part, result rows.Object, at int64) {
 	var child string
-	if ids := atifChildIDs(result); len(ids) > 0 {
-		child = cmp.Or(b.sessions[ids[0]], b.s.Row.ID+"-"+ids[0])
+	for ref := range rows.Objects(result.Get("subagent_trajectory_ref")) {
+		if id := ref.Text("trajectory_id"); id != "" {
+			child = cmp.Or(child, b.sessions[id], b.s.Row.ID+"-"+id)
+			if b.started[id] = (atifSource{at: at}); b.user != nil {
+				b.started[id] = atifSource{message: b.user.Row.ID, at: at}
+			}
+		}
 	}
 	content := atifJoined(result.Get("content"))
 	if child != "" && content == nil {
@@ -407,40 +377,31 @@ func (b *atifBuilder) result(p *rows.Part, result rows.Object) {
 
 // atifJoined is a result's content as one text, where it consists of texts.
 func atifJoined(content json.RawMessage) json.RawMessage {
+	list := rows.Elements(content)
 	var all strings.Builder
-	for _, raw := range rows.Elements(content) {
+	for _, raw := range list {
 		text, ok := rows.Text(rows.Read(string(raw)).Get("text"))
 		if !ok {
 			return content
 		}
 		all.WriteString(text)
 	}
-	if len(content) > 0 && content[0] == '[' {
+	if list != nil {
 		return rows.Raw(all.String())
 	}
 	return content
 }
 
-// atifChildIDs are those of the trajectories of sub-agents that a result names.
-func atifChildIDs(result rows.Object) (ids []string) {
-	for _, raw := range rows.Elements(result.Get("subagent_trajectory_ref")) {
-		if id := rows.Read(string(raw)).Text("trajectory_id"); id != "" {
-			ids = append(ids, id)
-		}
-	}
-	return ids
-}
-
-// results adds the results of a step that are not those of its calls: late ones of a call before,
-// and what the agent saw without having called a tool.
+// results adds the results of a step that are not those of its calls: late ones of a call before, and what the agent
+// saw without having called a tool.
 func (b *atifBuilder) results(m *rows.Message, step rows.Object, answered map[string]bool, place string, at int64) {
 	for i, raw := range rows.Elements(step.Object("observation").Get("results")) {
 		result := rows.Read(string(raw))
-		id := result.Text("source_call_id")
-		if result.Has("source_call_id") && answered[id] {
-			continue
-		}
 		if result.Has("source_call_id") {
+			id := result.Text("source_call_id")
+			if answered[id] {
+				continue
+			}
 			b.problem(fmt.Sprintf("%s.observation.results[%d].source_call_id", place, i),
 				"is %.60q, which no call of the step has: it is kept as a result without a call", id)
 		}
@@ -455,14 +416,11 @@ func (b *atifBuilder) counted(metrics rows.Object, prefix, place string) *sessio
 	const maximum = 1 << 62
 	extra := metrics.Object("extra")
 	read := func(o rows.Object, keys ...string) int64 {
-		for _, key := range keys {
-			if !o.Has(key) {
-				continue
-			}
-			if n, err := strconv.ParseInt(string(o.Get(key)), 10, 64); err == nil && n >= 0 && n < maximum-b.total {
+		for _, f := range o.Only(keys...) {
+			if n, err := strconv.ParseInt(string(f.Value), 10, 64); err == nil && n >= 0 && n < maximum-b.total {
 				return n
 			}
-			b.problem(place+"."+key, "is %.40s, want a count of tokens: it is left out", o.Get(key))
+			b.problem(place+"."+f.Key, "is %.40s, want a count of tokens: it is left out", f.Value)
 		}
 		return 0
 	}
@@ -504,10 +462,9 @@ func (b *atifBuilder) measure(a *rows.Answer, step rows.Object, place string, at
 
 // costOf returns the cost of a step, nil where it has none, and adds it to the run's.
 func (b *atifBuilder) costOf(metrics rows.Object) *float64 {
-	cost, ok := atifMoney(metrics.Get("cost_usd"))
-	if !ok {
-		return nil
+	cost := atifMoney(metrics.Get("cost_usd"))
+	if cost != nil {
+		b.cost, b.s.Row.CostUSD = true, store.AddCost(b.s.Row.CostUSD, *cost)
 	}
-	b.cost, b.s.Row.CostUSD = true, store.AddCost(b.s.Row.CostUSD, cost)
-	return &cost
+	return cost
 }

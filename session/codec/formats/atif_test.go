@@ -1,7 +1,6 @@
 package formats
 
 import (
-	"bytes"
 	"fmt"
 	"slices"
 	"strings"
@@ -60,14 +59,11 @@ func TestATIFSubAgentsAreInTheTrajectory(t *testing.T) {
 	others := []*codec.Session{made("ses_2", "ses_1", `{"session_id":"ses_2-x"}`), made("ses_2-x", "ses_2", "null"),
 		made("ses_3", "ses_1", "null")}
 	others[2].Session.CreatedAt++ // a fork: its messages are older than it
-	var b bytes.Buffer
-	if err := atifEncode(&b, parent, others...); err != nil {
-		t.Fatal(err)
-	}
-	if errs := atifBroken(b.Bytes()); errs != nil {
+	text := atifEncode(parent, others...)
+	if errs := atifBroken(text); errs != nil {
 		t.Error(errs)
 	}
-	got, problems := readText(t, atifDecode, b.String())
+	got, problems := readText(t, atifDecode, string(text))
 	if problems != nil {
 		t.Fatal(problems)
 	}
@@ -84,6 +80,6 @@ func TestATIFSubAgentsAreInTheTrajectory(t *testing.T) {
 		`ses_2-x of ses_2: "state":"output-available","input":{},"output":"null"}`,
 	}
 	if !slices.Equal(lines, want) {
-		t.Errorf("read again:\n%s\nwant:\n%s\nof:\n%s", strings.Join(lines, "\n"), strings.Join(want, "\n"), b.String())
+		t.Errorf("read again:\n%s\nwant:\n%s\nof:\n%s", strings.Join(lines, "\n"), strings.Join(want, "\n"), text)
 	}
 }

@@ -164,7 +164,7 @@ var All = []Format{{
 	Imported: "ATIF trajectories, versions 1.0 to 1.8",
 	Writing: Writing{
 		Ext: ".json", JSON: true, SubAgents: true, Explain: explainLosses("atif"),
-		Stream: each(func(w io.Writer, s *Source) error { return atifEncode(w, s.Session, s.SubAgents...) }),
+		Stream: writtenSource(func(s *Source) []byte { return atifEncode(s.Session, s.SubAgents...) }),
 	},
 	Reading: codec.Reading{Extensions: []string{".json"}, SniffKeys: atifLooks, Decode: atifDecode},
 }, {

@@ -24,7 +24,7 @@ func TestImagesOfToolsAreImages(t *testing.T) {
 		write func(*bytes.Buffer) error
 		want  string
 	}{
-		"atif": {func(b *bytes.Buffer) error { return atifEncode(b, s) },
+		"atif": {func(b *bytes.Buffer) error { b.Write(atifEncode(s)); return nil },
 			`"path": "data:image/png;base64,` + picture + `"`},
 		"sts": {func(b *bytes.Buffer) error { b.Write(stsEncode(s)); return nil }, `the page\n` + shown},
 		"html": {func(b *bytes.Buffer) error { return render.HTML(b, doc, document.Words{}) },
@@ -57,10 +57,7 @@ func TestATIFTotalsAreTheSumsOfItsSteps(t *testing.T) {
 	s.Messages[2].Message.MetadataJSON = `{"compaction":true,"agenttrace":{"usage":{"input":100,"output":20,` +
 		`"reasoning":0,"cache_read":0,"cache_write":0},"cost_usd":1}}`
 	s.Session.CostUSD = 2
-	var b bytes.Buffer
-	if err := atifEncode(&b, s); err != nil {
-		t.Fatal(err)
-	}
+	text := atifEncode(s)
 	var got struct {
 		Final struct {
 			Prompt     int     `json:"total_prompt_tokens"`
@@ -76,7 +73,7 @@ func TestATIFTotalsAreTheSumsOfItsSteps(t *testing.T) {
 			}
 		}
 	}
-	if err := json.Unmarshal(b.Bytes(), &got); err != nil {
+	if err := json.Unmarshal(text, &got); err != nil {
 		t.Fatal(err)
 	}
 	for _, step := range got.Steps {
@@ -85,7 +82,7 @@ func TestATIFTotalsAreTheSumsOfItsSteps(t *testing.T) {
 		got.Final.Cost -= step.Metrics.Cost
 	}
 	if got.Final.Prompt != 0 || got.Final.Completion != 0 || got.Final.Cost != 0 {
-		t.Errorf("the totals have more than the steps: %+v\n%s", got.Final, b.String())
+		t.Errorf("the totals have more than the steps: %+v\n%s", got.Final, text)
 	}
 	var rest bytes.Buffer
 	if err := json.Compact(&rest, got.Final.Extra); err != nil || rest.String() !=

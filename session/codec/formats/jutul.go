@@ -22,30 +22,20 @@ import (
 	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
 )
 
-// Kinds of events that are more than a part with their name.
+// Kinds of events that are more than a part with their name. An event without a kind has the last one.
 const (
-	jutulKindStart      = "session_start"
-	jutulKindResume     = "session_resume"
-	jutulKindTitle      = "session_title"
-	jutulKindEnd        = "session_end"
-	jutulKindUser       = "message_user"
-	jutulKindAssistant  = "message_assistant"
-	jutulKindReasoning  = "message_reasoning"
-	jutulKindUsage      = "model_usage"
-	jutulKindCall       = "tool_call"
-	jutulKindResult     = "tool_result"
-	jutulKindRequest    = "hitl_request"
-	jutulKindResponse   = "hitl_response"
-	jutulKindCompaction = "context_compaction"
+	jutulKindStart, jutulKindResume                       = "session_start", "session_resume"
+	jutulKindTitle, jutulKindEnd                          = "session_title", "session_end"
+	jutulKindUser, jutulKindAssistant, jutulKindReasoning = "message_user", "message_assistant", "message_reasoning"
+	jutulKindUsage, jutulKindCall, jutulKindResult        = "model_usage", "tool_call", "tool_result"
+	jutulKindRequest, jutulKindResponse                   = "hitl_request", "hitl_response"
+	jutulKindCompaction, jutulKindNone                    = "context_compaction", "jutul_event"
 )
 
 // jutulIsLifecycle reports whether events of a kind are those of the session's life.
 func jutulIsLifecycle(kind string) bool {
 	return slices.Contains([]string{jutulKindStart, jutulKindResume, jutulKindTitle, jutulKindEnd}, kind)
 }
-
-// jutulKindNone is the kind of an event that has none.
-const jutulKindNone = "jutul_event"
 
 // jutulAgentName is the agent of a session.
 const jutulAgentName = "jutul-agent"
@@ -66,20 +56,6 @@ func jutulFormatTime(milli int64) string {
 	return strings.Replace(s, ".000000", "", 1)
 }
 
-// jutulParseTime returns Unix milliseconds. A time without a zone is in UTC.
-func jutulParseTime(s string) (int64, error) {
-	t, err := time.Parse(time.RFC3339Nano, s)
-	if err != nil {
-		if t, err = time.Parse("2006-01-02T15:04:05.999999999", strings.Replace(s, " ", "T", 1)); err != nil {
-			return 0, fmt.Errorf("timestamp %.60q is no ISO 8601 time", s)
-		}
-	}
-	if y := t.Year(); y < 1970 || y > 9999 {
-		return 0, fmt.Errorf("timestamp %.60q is out of range", s)
-	}
-	return t.UnixMilli(), nil
-}
-
 // jutulParsePayload reads a payload. Python writes numbers that JSON does not have; they become strings, which
 // Python's float reads as the same numbers. odd reports whether there were some.
 func jutulParsePayload(text string) (o rows.Object, odd bool, err error) {
@@ -98,18 +74,9 @@ CREATE TABLE events (
 );
 CREATE INDEX events_kind_idx ON events (kind);`
 
-// jutulDecodeFile reads the trace at path, which may be a session's directory with a [jutulFileName] in it. It yields
-// one session, as a trace holds one. It does not write to the file, which jutul-agent may be writing meanwhile.
-//
-// Edge cases:
-//   - a session without an event that names it gets an id derived from its first
-//     event; a trace without events gives a session without messages;
-//   - what cannot be read of an event is kept as text and reported;
-//   - where the file is damaged, the events before the damage are read and the
-//     rest is reported; when none can be read, that is an error;
-//   - a file that is not an SQLite database, or has no table events, is an error.
-//
-// The sequence can be ranged over once. The caller owns what it yields.
+// jutulDecodeFile reads the trace at path, which may be a session's directory with a [jutulFileName] in it. It yields one
+// session, as a trace holds one, and does not write to the file, which jutul-agent may be writing meanwhile. Where the
+// file is damaged, the events before the damage are read and the rest is reported.
 func jutulDecodeFile(path string, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
 	return rows.Decoded(report, func(report func(codec.Problem), yield func(*codec.Session) bool) error {
 		info, err := os.Stat(path)
@@ -150,17 +117,13 @@ func jutulReadEvents(file string) (events []jutulEvent, err error) {
 
 // jutulEncodeFile writes the session as a trace to path, which must not exist. The file is there whole or not at all.
 // Like jutul-agent's own it is in WAL mode, so a reader must be able to write in its directory.
-//
-// jutulEncodeFile refuses rows without an id or under a row that they do not name
-// (see [session.Transcript.CheckTree]).
 func jutulEncodeFile(path string, s *codec.Session) error {
-	if err := s.CheckTree(); err != nil {
-		return fmt.Errorf("encode session %s: %w", s.Session.ID, err)
+	err := s.CheckTree()
+	if err == nil {
+		err = rows.CreateDatabase(path, func(temporary string) error { return jutulWriteEvents(temporary, jutulEncode(s)) })
 	}
-	if err := rows.CreateDatabase(path, func(temporary string) error {
-		return jutulWriteEvents(temporary, jutulEncode(s))
-	}); err != nil {
-		return fmt.Errorf("write trace %s: %w", path, err)
+	if err != nil {
+		return fmt.Errorf("write session %s to %s: %w", s.Session.ID, path, err)
 	}
 	return nil
 }

@@ -17,12 +17,11 @@ import (
 // jutulDecode builds the session of the events. Payloads are dropped as they become parts, for a trace may be large.
 func jutulDecode(events []jutulEvent, report func(codec.Problem)) *codec.Session {
 	d := &jutulDecoder{report: report, calls: make(map[string]*jutulCall), requests: make(map[string]*jutulRequest),
-		turns: make(map[*rows.Message]*jutulUsage)}
+		turns: make(map[*rows.Message]*jutulUsage), b: rows.New(jutulSessionID(events), jutulAgentName)}
 	parsed := make([]jutulParsedEvent, len(events))
 	for i := range events {
 		parsed[i] = d.parse(&events[i])
 	}
-	d.b = rows.New(jutulSessionID(events), jutulAgentName)
 	for i := range parsed {
 		d.record = parsed[i].record
 		d.event(&parsed[i])
@@ -46,7 +45,7 @@ func jutulSessionID(events []jutulEvent) string {
 		return spans.DeriveID(spans.PrefixSession, 0, jutulAgentName)
 	}
 	first := &events[0]
-	at, _ := jutulParseTime(first.timestamp) // otherwise the beginning of time
+	at, _ := isoTime(first.timestamp) // otherwise the beginning of time
 	return spans.DeriveID(spans.PrefixSession, at, jutulAgentName, first.timestamp, first.kind, first.payload)
 }
 
@@ -68,8 +67,8 @@ type jutulDecoder struct {
 	lifecycle []rows.Object
 }
 
-// jutulParsedEvent is an event with its payload read. payload is nil when it is no
-// object: then value is it, or its text as a JSON string.
+// jutulParsedEvent is an event with its payload read. payload is nil when it is no object: value is it, or its text as a
+// JSON string.
 type jutulParsedEvent struct {
 	record  string
 	at      int64
@@ -85,11 +84,10 @@ type jutulUsage struct {
 
 // jutulCall is a tool call and what it came from.
 type jutulCall struct {
-	part *rows.Part
-	id   string
-	name string
-	args json.RawMessage
-	meta rows.Object // callProviderMetadata.jutul
+	part     *rows.Part
+	id, name string
+	args     json.RawMessage
+	meta     rows.Object // callProviderMetadata.jutul
 }
 
 // jutulRequest is a question to the user, with the decisions that it asks for.
@@ -109,12 +107,12 @@ func (d *jutulDecoder) problem(format string, args ...any) {
 func (d *jutulDecoder) parse(e *jutulEvent) (parsed jutulParsedEvent) {
 	d.record = fmt.Sprintf("event %d", e.id)
 	parsed.record, parsed.kind = d.record, strings.ToValidUTF8(e.kind, "\uFFFD")
-	at, err := jutulParseTime(e.timestamp)
-	if err != nil {
-		d.problem("%v: taken as that of the event before", err)
-		at = d.last
+	if at, ok := isoTime(e.timestamp); ok {
+		d.last = at
+	} else {
+		d.problem("timestamp %.60q is no ISO 8601 time: taken as that of the event before", e.timestamp)
 	}
-	parsed.at, d.last = at, at
+	parsed.at = d.last
 	text := strings.ToValidUTF8(e.payload, "\uFFFD")
 	o, odd, err := jutulParsePayload(text)
 	if odd {
@@ -129,21 +127,15 @@ func (d *jutulDecoder) parse(e *jutulEvent) (parsed jutulParsedEvent) {
 	return parsed
 }
 
-// jutulReaders read the events of kinds other than the lifecycle's.
-var jutulReaders = map[string]func(*jutulDecoder, *jutulParsedEvent){
-	jutulKindUser: (*jutulDecoder).user, jutulKindAssistant: (*jutulDecoder).text,
-	jutulKindReasoning: (*jutulDecoder).text, jutulKindUsage: (*jutulDecoder).modelUsage,
-	jutulKindCall: (*jutulDecoder).call, jutulKindResult: (*jutulDecoder).result,
-	jutulKindRequest: (*jutulDecoder).request, jutulKindResponse: (*jutulDecoder).response,
-	jutulKindCompaction: (*jutulDecoder).compaction,
-}
-
 // event reads an event. Those of other kinds, and those whose payload is not an object, are kept as they are.
 func (d *jutulDecoder) event(e *jutulParsedEvent) {
 	d.b.See(e.at)
-	read := jutulReaders[e.kind]
-	switch {
-	case e.payload != nil && jutulIsLifecycle(e.kind):
+	if e.payload == nil {
+		d.verbatim(e)
+		return
+	}
+	switch e.kind {
+	case jutulKindStart, jutulKindResume, jutulKindTitle, jutulKindEnd:
 		if e.kind == jutulKindTitle {
 			d.b.Row.Title = cmp.Or(e.payload.Text("title"), d.b.Row.Title)
 		}
@@ -151,8 +143,30 @@ func (d *jutulDecoder) event(e *jutulParsedEvent) {
 			d.simulator = e.payload.Get("simulator")
 		}
 		d.lifecycle = append(d.lifecycle, rows.Of("kind", e.kind, "at", e.at, "payload", e.payload))
-	case e.payload != nil && read != nil:
-		read(d, e)
+	case jutulKindUser:
+		d.users, d.assistant = d.users+1, nil
+		d.message(session.RoleUser, e.at).Part(d.textData(e, "text"), e.at)
+	case jutulKindAssistant:
+		d.part(d.textData(e, "text"), e.at)
+	case jutulKindReasoning:
+		d.part(d.textData(e, "reasoning"), e.at)
+	case jutulKindUsage:
+		d.modelUsage(e)
+	case jutulKindCall:
+		d.call(e)
+	case jutulKindResult:
+		d.result(e)
+	case jutulKindRequest:
+		d.request(e)
+	case jutulKindResponse:
+		d.response(e)
+	case jutulKindCompaction:
+		// It is an assistant message of its own, as the agent guide wants it; what follows in the turn is in another. A
+		// trace of jutul's own does not have the summary.
+		d.message(session.RoleAssistant, e.at).Part(rows.DataPart(session.TypeCompaction, rows.Of(
+			"summary", e.payload.Text("summary"), "tail_start_id", nil, "auto", !e.payload.True("manual"),
+			"summary_tokens", 0, "jutul", e.payload)), e.at)
+		d.assistant = nil
 	default:
 		d.verbatim(e)
 	}
@@ -197,15 +211,6 @@ func (d *jutulDecoder) textData(e *jutulParsedEvent, typ string) rows.Object {
 	}
 	meta := rows.NonEmpty("jutul", e.payload.Without("content"))
 	return append(rows.TextPart(typ, content), rows.NonEmpty("providerMetadata", meta)...)
-}
-
-func (d *jutulDecoder) user(e *jutulParsedEvent) {
-	d.users, d.assistant = d.users+1, nil
-	d.message(session.RoleUser, e.at).Part(d.textData(e, "text"), e.at)
-}
-
-func (d *jutulDecoder) text(e *jutulParsedEvent) {
-	d.part(d.textData(e, map[string]string{jutulKindAssistant: "text", jutulKindReasoning: "reasoning"}[e.kind]), e.at)
 }
 
 // jutulCount is a number of tokens, 0 if there is none. known reports that it can be one.
@@ -266,12 +271,10 @@ func (d *jutulDecoder) call(e *jutulParsedEvent) {
 		d.problem("call lacks an id, a name or arguments: kept as data")
 		d.verbatim(e)
 	default:
-		input := c.args
-		if o := e.payload.Object("args"); len(o) == 1 && o.Text("input") == codec.WithheldText {
-			input = o.Get("input")
-		}
 		data := rows.ToolPart(c.name, id, session.StateInputAvailable)
-		data.Set("input", input)
+		if data.Set("input", c.args); string(c.args) == string(rows.Of("input", codec.WithheldText).JSON()) {
+			data.Set("input", codec.WithheldText)
+		}
 		c.part = d.part(data, e.at)
 		c.set(data, e.at)
 		d.calls[id] = c
@@ -322,6 +325,12 @@ func (d *jutulDecoder) request(e *jutulParsedEvent) {
 	d.requests[r.id] = r
 }
 
+// jutulAnswers are what the types of decisions mean. The reason of one that is not approved is its message.
+var jutulAnswers = map[string]struct{ outcome, reply, reason string }{
+	"approve": {"allowed", "once", ""}, "edit": {"allowed", "once", "edited"},
+	"reject": {"denied", "reject", ""}, "respond": {"denied", "reject", ""}, "response": {"denied", "reject", ""},
+}
+
 func (d *jutulDecoder) response(e *jutulParsedEvent) {
 	d.verbatim(e)
 	r := d.requests[e.payload.Text("interrupt_id")]
@@ -334,33 +343,21 @@ func (d *jutulDecoder) response(e *jutulParsedEvent) {
 			break
 		}
 		answer, err := rows.Parse(raw)
+		a, known := jutulAnswers[answer.Text("type")]
 		if err != nil {
 			d.problem("decisions[%d] is not an object", i)
 			continue
-		}
-		o := &r.decisions[i]
-		switch typ := answer.Text("type"); typ {
-		case "approve":
-			o.Outcome, o.Reply = "allowed", "once"
-		case "edit":
-			o.Outcome, o.Reply, o.Reason = "allowed", "once", "edited"
-		case "reject", "respond", "response":
-			o.Outcome, o.Reply, o.Reason = "denied", "reject", answer.Text("message")
-		default:
-			d.problem("decisions[%d] has type %q: its outcome is unknown", i, typ)
+		} else if !known {
+			d.problem("decisions[%d] has type %q: its outcome is unknown", i, answer.Text("type"))
 			continue
 		}
+		if a.outcome == "denied" {
+			a.reason = answer.Text("message")
+		}
+		o := &r.decisions[i]
+		o.Outcome, o.Reply, o.Reason = a.outcome, a.reply, a.reason
 		o.WaitedMS, o.DecidedAt = new(max(0, e.at-r.at)), e.at
 	}
-}
-
-// compaction gives a compaction an assistant message of its own, as the agent guide wants it; what follows in the
-// turn is in another. A trace of jutul's own does not have the summary.
-func (d *jutulDecoder) compaction(e *jutulParsedEvent) {
-	d.message(session.RoleAssistant, e.at).Part(rows.DataPart(session.TypeCompaction, rows.Of(
-		"summary", e.payload.Text("summary"), "tail_start_id", nil, "auto", !e.payload.True("manual"),
-		"summary_tokens", 0, "jutul", e.payload)), e.at)
-	d.assistant = nil
 }
 
 // finish writes what takes more than one event to know.
@@ -388,8 +385,8 @@ func (d *jutulDecoder) finish() {
 	}
 }
 
-// asks returns the one call in the message of a request that has the name and the arguments of what it asks about,
-// nil for several. The trace itself does not state which call was asked about.
+// asks returns the one call in the message of a request that has the name and the arguments of what it asks about, nil
+// for several. The trace itself does not state which call was asked about.
 func (d *jutulDecoder) asks(r *jutulRequest, i int) (found *jutulCall) {
 	for _, c := range d.placed {
 		if c.part.Message() == r.message && c.name == r.decisions[i].ToolID && string(c.args) == string(r.args[i]) {

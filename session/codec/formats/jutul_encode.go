@@ -1,7 +1,7 @@
 package formats
 
 import (
-	"encoding/json"
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -15,7 +15,8 @@ import (
 func jutulEncode(s *codec.Session) []jutulEvent {
 	t := s.Sorted()
 	row := &t.Session
-	e := &jutulEncoder{s: s, foreign: rows.Read(row.MetadataJSON).Object("jutul") == nil, calls: make(map[string]int)}
+	own := rows.Read(row.MetadataJSON).Object("jutul")
+	e := &jutulEncoder{s: s, foreign: own == nil, calls: make(map[string]int)}
 	start := rows.Of("session_id", row.ID, "simulator", nil)
 	if e.foreign {
 		e.emit(row.CreatedAt, jutulKindStart, start)
@@ -24,7 +25,7 @@ func jutulEncode(s *codec.Session) []jutulEvent {
 		}
 		e.decisions()
 	}
-	for o := range rows.Objects(rows.Read(row.MetadataJSON).Object("jutul").Get("session_events")) {
+	for o := range rows.Objects(own.Get("session_events")) {
 		kind, payload := o.Text("kind"), o.Object("payload")
 		if at, ok := rows.Milli(o.Get("at")); ok && jutulIsLifecycle(kind) && payload != nil {
 			e.later(at, kind, payload)
@@ -34,13 +35,13 @@ func jutulEncode(s *codec.Session) []jutulEvent {
 		e.message(t, i)
 	}
 	e.flush(1<<63-1, true)
-	if !e.foreign && jutulSessionID(e.events) != row.ID {
-		named := &jutulEncoder{}
-		named.emit(row.CreatedAt, jutulKindStart, start)
-		e.events = append(named.events, e.events...)
-		for i := range e.events {
-			e.events[i].id = int64(i + 1)
-		}
+	if all := e.events; !e.foreign && jutulSessionID(all) != row.ID {
+		e.events = nil
+		e.emit(row.CreatedAt, jutulKindStart, start)
+		e.events = append(e.events, all...)
+	}
+	for i := range e.events {
+		e.events[i].id = int64(i + 1)
 	}
 	return e.events
 }
@@ -68,10 +69,8 @@ func (e *jutulEncoder) emit(at int64, kind string, payload rows.Object) {
 		at = max(at, e.last) // as a trace is written: readers take events in order
 	}
 	e.last = at
-	e.events = append(e.events, jutulEvent{
-		id: int64(len(e.events) + 1), timestamp: jutulFormatTime(at), kind: kind,
-		payload: string(rows.Python{ASCII: true}.Append(nil, payload.JSON())),
-	})
+	e.events = append(e.events, jutulEvent{timestamp: jutulFormatTime(at), kind: kind,
+		payload: string(rows.Python{ASCII: true}.Append(nil, payload.JSON()))})
 }
 
 // row emits an event that stands for a row.
@@ -82,11 +81,8 @@ func (e *jutulEncoder) row(at int64, kind string, payload rows.Object) {
 
 // later keeps an event until its time, after those of the same time.
 func (e *jutulEncoder) later(at int64, kind string, payload rows.Object) {
-	i := len(e.waiting)
-	for i > 0 && e.waiting[i-1].at > at {
-		i--
-	}
-	e.waiting = slices.Insert(e.waiting, i, jutulWaiting{at, kind, payload})
+	e.waiting = append(e.waiting, jutulWaiting{at, kind, payload})
+	slices.SortStableFunc(e.waiting, func(a, b jutulWaiting) int { return cmp.Compare(a.at, b.at) })
 }
 
 // flush emits what waited for a time up to at; the session's end only when everything else of that time is there.
@@ -207,8 +203,7 @@ func jutulPartEvent(t *session.Transcript, i int, p *session.Part, data rows.Obj
 		data = rows.TextPart("text", codec.WithheldText)
 		fallthrough
 	case p.Type == "text" || p.Type == "reasoning":
-		kind = jutulKindAssistant
-		if p.Type == "reasoning" {
+		if kind = jutulKindAssistant; p.Type == "reasoning" {
 			kind = jutulKindReasoning
 		} else if t.Messages[i].Message.Role == session.RoleUser {
 			kind = jutulKindUser
@@ -217,11 +212,8 @@ func jutulPartEvent(t *session.Transcript, i int, p *session.Part, data rows.Obj
 		payload.Add(data.Object("providerMetadata").Object("jutul").Without("content"))
 		return kind, payload
 	case p.ToolCallID != nil && session.IsToolType(p.Type) && rows.ToolName(data) != "":
-		input := rows.Input(p, data)
-		if input == nil {
-			input = json.RawMessage("{}")
-		}
-		payload = rows.Of("id", *p.ToolCallID, "name", rows.ToolName(data), "args", input)
+		payload = rows.Of("id", *p.ToolCallID, "name", rows.ToolName(data), "args", rows.Object{})
+		payload.Add(rows.NonEmpty("args", rows.Input(p, data)))
 		payload.Add(data.Object("callProviderMetadata").Object("jutul").Object("call"))
 		return jutulKindCall, payload
 	case p.Type == session.TypeCompaction && inner.Object("jutul") != nil:
@@ -259,21 +251,18 @@ func jutulCompactionPayload(t *session.Transcript, i int, p *session.Part) rows.
 
 // jutulResultPayload returns the result of a call, nil when it has none. rest is what the trace had besides.
 func jutulResultPayload(call, data, rest rows.Object) rows.Object {
-	var content, status string
+	status, content := "error", data.Text("errorText")
 	switch data.Text("state") {
 	case session.StateOutputAvailable:
+		output, ok := rows.Output(data), false
 		status = "success"
-		output := rows.Output(data)
-		ok := false
 		if content, ok = rows.Text(output); !ok {
 			content = string(output)
 		}
 	case session.StateOutputError:
-		content, status = data.Text("errorText"), "error"
 	case session.StateOutputDenied:
-		content, status = "Permission denied", "error"
-		if reason := data.Object("approval").Text("reason"); reason != "" {
-			content = fmt.Sprintf("%s: %s", content, reason)
+		if content = "Permission denied"; data.Object("approval").Text("reason") != "" {
+			content += ": " + data.Object("approval").Text("reason")
 		}
 	default:
 		return nil

@@ -21,11 +21,12 @@ import (
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
-// piVersion is that of the files that are written.
-const piVersion = 3
-
-// piAgentName is what a session is the work of where its header names no harness.
-const piAgentName = "pi"
+const (
+	piVersion   = 3         // of the files that are written
+	piAgentName = "pi"      // the agent where a header names no harness
+	piUnknown   = "unknown" // replaces values that Pi requires
+	piTypeBash  = "data-bash-execution"
+)
 
 // piLooks reports whether an object with these keys is a line of Pi's; see codec.Reading.SniffKeys.
 func piLooks(keys map[string]string) bool {
@@ -37,30 +38,15 @@ func piLooks(keys map[string]string) bool {
 		child && keys["type"] == "message" && keys["message"] == "{")
 }
 
-// Roles of a message that are not the store's, and types of entries.
+// Types of entries.
 const (
-	piRoleResult = "toolResult"
-	piRoleBash   = "bashExecution"
-	piRoleCustom = "custom"
-
-	piEntryMessage       = "message"
-	piEntryModel         = "model_change"
-	piEntryThinking      = "thinking_level_change"
-	piEntryCompaction    = "compaction"
-	piEntryBranch        = "branch_summary"
-	piEntryCustom        = "custom"
-	piEntryCustomMessage = "custom_message"
-	piEntryInfo          = "session_info"
+	piEntryMessage, piEntryModel, piEntryThinking    = "message", "model_change", "thinking_level_change"
+	piEntryCompaction, piEntryBranch                 = "compaction", "branch_summary"
+	piEntryCustom, piEntryCustomMessage, piEntryInfo = "custom", "custom_message", "session_info"
 )
 
-// piTypeBash is the type of the part for a command that the user ran.
-const piTypeBash = "data-bash-execution"
-
-// piTypeResult is the type of a part for a result that no call waits for.
-const piTypeResult = "data-tool-result"
-
-// piUnknown replaces values that Pi requires.
-const piUnknown = "unknown"
+// piRoleResult is the role of a message with the result of a tool call.
+const piRoleResult = "toolResult"
 
 // piEnds are how a turn ended whose last model call stopped for a reason. After toolUse it went on.
 var piEnds = map[string]string{
@@ -116,20 +102,18 @@ func piBlocks(content json.RawMessage) (all []rows.Object) {
 func piEncode(s *codec.Session) []byte {
 	e := piEncoder{s: s, t: s.Sorted(), entries: make(map[string]string)}
 	row := &e.t.Session
-	dir := ""
-	if row.WorkspaceRoot != nil {
-		dir = *row.WorkspaceRoot
-	}
 	e.line(rows.Of("type", "session", "version", piVersion, "id", row.ID, "timestamp", rows.FormatTime(row.CreatedAt),
-		"cwd", dir, "harness", cmp.Or(row.Agent, piAgentName)))
+		"cwd", session.Deref(row.WorkspaceRoot), "harness", cmp.Or(row.Agent, piAgentName)))
 	for i := range e.t.Messages {
 		e.message(&e.t.Messages[i])
 	}
 	// The conversation is the way to the last entry, which must not be one that a rewind hid.
-	if titled := row.Title != "" && row.Title != session.Untitled; titled {
-		e.entry(piEntryInfo, row.UpdatedAt, false, "name", row.Title)
-	} else if e.branch != "" {
-		e.entry(piEntryInfo, row.UpdatedAt, false, "name", "")
+	title := row.Title
+	if title == session.Untitled {
+		title = ""
+	}
+	if title != "" || e.branch != "" {
+		e.entry(piEntryInfo, row.UpdatedAt, false, "name", title)
 	}
 	return e.out
 }
@@ -245,10 +229,10 @@ func (e *piEncoder) step(m *session.MessageAndParts, st *rows.Step, last bool) {
 		e.effort = v
 		e.entry(piEntryThinking, at, hidden, "thinkingLevel", cmp.Or(v, "off"))
 	}
-	fields := []any{"api", piUnknown, "provider", cmp.Or(st.Model.ProviderID, piUnknown), "model",
-		cmp.Or(st.Model.ModelID, piUnknown), "usage", piUsage(st)}
 	reason, failure := piStop(m, st, last, len(ids) > 0)
-	if fields = append(fields, "stopReason", reason); failure != "" {
+	fields := []any{"api", piUnknown, "provider", cmp.Or(st.Model.ProviderID, piUnknown), "model",
+		cmp.Or(st.Model.ModelID, piUnknown), "usage", piUsage(st), "stopReason", reason}
+	if failure != "" {
 		fields = append(fields, "errorMessage", failure)
 	}
 	e.send(at, hidden, session.RoleAssistant, content, fields...)
@@ -507,9 +491,9 @@ func (b *piBuilder) message(e *piEntry, message rows.Object) {
 		b.assistant(e, message, content)
 	case piRoleResult:
 		b.result(e, message, content)
-	case piRoleCustom, "hookMessage":
+	case "custom", "hookMessage":
 		b.aside(e, session.RoleSystem, content)
-	case piRoleBash:
+	case "bashExecution":
 		text := rows.TextPart("text", "$ "+message.Text("command")+"\n"+message.Text("output"))
 		b.aside(e, session.RoleSystem, []rows.Object{text}).Part(
 			rows.DataPart(piTypeBash, message.Without("role", "timestamp")), e.at)
@@ -549,7 +533,7 @@ func (b *piBuilder) result(e *piEntry, message rows.Object, content []rows.Objec
 	if p == nil || *p.Row.ToolState != session.StateInputAvailable && !e.on {
 		b.problem("message.toolCallId is %.60q, which no call before has: the result is kept without a call", id)
 		kept := rows.Of("toolCallId", id, "content", rows.OrNull(message.Get("content")))
-		b.answer(e).Part(rows.DataPart(piTypeResult, kept), e.at)
+		b.answer(e).Part(rows.DataPart(typeToolResult, kept), e.at)
 		return
 	}
 	var text string

@@ -27,8 +27,8 @@ func stsLooks(keys map[string]string) bool {
 // stsRoleTool is the role of a message with the result of a tool call.
 const stsRoleTool = "tool"
 
-// stsTypeResult is the type of a part for a result that no call waits for.
-const stsTypeResult = "data-tool-result"
+// typeToolResult is the type of a part for a result that no call waits for.
+const typeToolResult = "data-tool-result"
 
 // stsEncode writes the session as a header and messages.
 func stsEncode(s *codec.Session) []byte {
@@ -227,7 +227,7 @@ func (d *stsDecoder) result(message rows.Object, content string) {
 	p := d.calls[id]
 	if p == nil {
 		d.problem("message.toolCallId is %.60q, which no call before has: the result is kept without a call", id)
-		d.turn.Part(rows.DataPart(stsTypeResult, rows.Of("toolCallId", id, "content", content)), d.at)
+		d.turn.Part(rows.DataPart(typeToolResult, rows.Of("toolCallId", id, "content", content)), d.at)
 		return
 	}
 	delete(d.calls, id)

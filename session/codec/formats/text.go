@@ -5,19 +5,25 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 
 	"github.com/agenttrace/agenttrace/session/codec"
 )
 
-// written makes a stream of what a format makes of the rows of a session, which must be a tree.
+// written makes a stream of what a format makes of the rows of a session.
 func written(text func(*codec.Session) []byte) func(io.Writer) func(*Source) error {
-	return streamRows(func(w io.Writer, s *codec.Session) error {
+	return writtenSource(func(s *Source) []byte { return text(s.Session) })
+}
+
+// writtenSource makes a stream of what a format makes of a session, whose rows must be a tree.
+func writtenSource(text func(*Source) []byte) func(io.Writer) func(*Source) error {
+	return each(func(w io.Writer, s *Source) error {
 		err := s.CheckTree()
 		if err == nil {
 			_, err = w.Write(text(s))
 		}
 		if err != nil {
-			return fmt.Errorf("write session %s: %w", s.Session.ID, err)
+			return fmt.Errorf("write session %s: %w", s.Session.Session.ID, err)
 		}
 		return nil
 	})
@@ -40,3 +46,15 @@ func lossesOf(name string) (noted codec.Losses) {
 
 // explainLosses counts the losses of a format in a session.
 func explainLosses(name string) func(*Source) []codec.Loss { return explained(lossesOf(name).Of) }
+
+// isoTime reads a time in ISO 8601, in Unix milliseconds. One without a zone is in UTC, as Python writes it.
+func isoTime(text string) (milli int64, ok bool) {
+	t, err := time.Parse(time.RFC3339Nano, text)
+	if err != nil {
+		t, err = time.Parse("2006-01-02T15:04:05.999999999", strings.Replace(text, " ", "T", 1))
+	}
+	if err != nil || t.Year() < 1970 || t.Year() > 9999 {
+		return 0, false
+	}
+	return t.UnixMilli(), true
+}
