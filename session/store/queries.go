@@ -35,22 +35,15 @@ func ReadState(sessionID, text string, state *State) error {
 
 func putSession(s Statements, row, old *SessionRow, refused *error) {
 	s.Name(NameSession, row.ID)
-	fork := row.State.Fork
-	if fork != nil {
+	var from any
+	if fork := row.State.Fork; fork != nil {
 		s.Name(NameSession, fork.From)
+		from = fork.From
 	}
 	SessionTable.put(s, &row.Session, old == nil, refused)
 	s.Put(refused, `INSERT INTO session_state(session_id, state_json, forked_from) VALUES (?, ?, ?)
  ON CONFLICT (session_id) DO UPDATE SET state_json = excluded.state_json, forked_from = excluded.forked_from`,
-		func(b Binder) {
-			b.BindText(1, row.ID)
-			b.BindText(2, string(row.State.Encode()))
-			if fork != nil {
-				b.BindText(3, fork.From)
-			} else {
-				b.BindNull(3)
-			}
-		})
+		row.ID, string(row.State.Encode()), from)
 }
 
 // removeSession deletes the state first, so that what is not attributed yet stays: see the trigger of SQLite's schema.
@@ -249,7 +242,7 @@ func putSource(source *ImportSource) query {
 		s.Name(NamePath, source.Path)
 		s.Exec(SourceTable.Delete, source.Path)
 		s.Exec(`DELETE FROM import_source_sessions WHERE path = ?`, source.Path)
-		s.Put(nil, SourceTable.InsertNew, func(b Binder) { SourceTable.Bind(b, source) })
+		s.Exec(SourceTable.InsertNew, SourceTable.Values(source)...)
 		for _, id := range source.Sessions {
 			s.Exec(`INSERT INTO import_source_sessions(session_id, path) VALUES (?, ?) ON CONFLICT DO NOTHING`,
 				id, source.Path)

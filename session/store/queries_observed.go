@@ -95,7 +95,7 @@ func (r *rows) setUntil(at spanTime) {
 func (r *rows) mark(u UnbuiltTurns) {
 	r.later = append(r.later, func(s Statements) {
 		if s.Exec(unbuiltTable.Delete, u.Owner); u.Added > 0 {
-			s.Put(nil, unbuiltTable.InsertNew, func(b Binder) { unbuiltTable.Bind(b, &u) })
+			s.Exec(unbuiltTable.InsertNew, unbuiltTable.Values(&u)...)
 		}
 	})
 }

@@ -25,49 +25,6 @@ type Row interface {
 	ColumnBytes(col int, buf []byte) int
 }
 
-// Binder takes the values of a statement's parameters, which count from 1. The methods are those of the SQLite
-// driver's statement, so that binding a row to it allocates nothing; [Args] is a Binder too.
-type Binder interface {
-	BindText(param int, v string)
-	BindInt64(param int, v int64)
-	BindFloat(param int, v float64)
-	BindBool(param int, v bool)
-	BindBytes(param int, v []byte)
-	BindNull(param int)
-}
-
-// Args are the values of parameters in their order: string, int64, float64, []byte or nil. A bool is 0 or 1.
-type Args []any
-
-// BindText implements [Binder].
-func (a *Args) BindText(_ int, v string) { *a = append(*a, v) }
-
-// BindInt64 implements [Binder].
-func (a *Args) BindInt64(_ int, v int64) { *a = append(*a, v) }
-
-// BindFloat implements [Binder].
-func (a *Args) BindFloat(_ int, v float64) { *a = append(*a, v) }
-
-// BindBytes implements [Binder]. No bytes are not NULL.
-func (a *Args) BindBytes(_ int, v []byte) {
-	if v == nil {
-		v = []byte{}
-	}
-	*a = append(*a, v)
-}
-
-// BindNull implements [Binder].
-func (a *Args) BindNull(int) { *a = append(*a, nil) }
-
-// BindBool implements [Binder].
-func (a *Args) BindBool(param int, v bool) {
-	n := int64(0)
-	if v {
-		n = 1
-	}
-	a.BindInt64(param, n)
-}
-
 // Table reads and writes the rows of a table. Its SQL, and which parameter or result has which field of a row,
 // follow from the fields of the row's type: see [session.Columns]. So neither has a list of columns of its own:
 //
@@ -79,8 +36,8 @@ type Table[R any] struct {
 	Columns session.Columns[R]
 	// List has the columns for a SELECT, ByKey selects the row with a key, Delete deletes it.
 	List, ByKey, Delete string
-	// InsertNew inserts a row that Bind has bound, unless there is such a row. Update changes the columns that may
-	// change, of the row with the same key.
+	// InsertNew inserts a row by its Values, unless there is such a row. Update changes the columns that may change, of
+	// the row with the same key.
 	InsertNew, Update string
 	// updated are the columns that Update has as parameters, in their order.
 	updated []int
@@ -163,66 +120,62 @@ func (t *Table[R]) without(columns []string) []string {
 	return slices.DeleteFunc(t.Columns.Names(), func(name string) bool { return slices.Contains(columns, name) })
 }
 
-// Bind binds the columns of a row to the parameters from 1 on, in their order.
-func (t *Table[R]) Bind(b Binder, row *R) {
+// Values are the values of the columns of a row, as parameters of InsertNew.
+func (t *Table[R]) Values(row *R) []any {
+	values := make([]any, len(t.Columns))
 	for i := range t.Columns {
-		t.bindColumn(b, i+1, row, i)
+		values[i] = t.value(row, i)
 	}
+	return values
 }
 
-// bindUpdate binds the parameters of Update.
-func (t *Table[R]) bindUpdate(b Binder, row *R) {
-	for k, column := range t.updated {
-		t.bindColumn(b, k+1, row, column)
-	}
-}
-
-func (t *Table[R]) bindColumn(b Binder, param int, row *R, column int) {
+// value is that of a column: string, int64, float64, []byte or nil. A bool is 0 or 1.
+func (t *Table[R]) value(row *R, column int) any {
 	switch v := t.Columns.Field(row, column).(type) {
 	case *string:
-		if t.Columns[column].Optional && *v == "" {
-			b.BindNull(param)
-		} else {
-			b.BindText(param, *v)
+		if *v != "" || !t.Columns[column].Optional {
+			return *v
 		}
 	case **string:
-		if *v == nil {
-			b.BindNull(param)
-		} else {
-			b.BindText(param, **v)
+		if *v != nil {
+			return **v
 		}
 	case *int:
-		b.BindInt64(param, int64(*v))
+		return int64(*v)
 	case *int64:
-		b.BindInt64(param, *v)
+		return *v
 	case **int64:
-		if *v == nil {
-			b.BindNull(param)
-		} else {
-			b.BindInt64(param, **v)
+		if *v != nil {
+			return **v
 		}
 	case *float64:
-		b.BindFloat(param, *v)
+		return *v
 	case *bool:
-		b.BindBool(param, *v)
+		if *v {
+			return int64(1)
+		}
+		return int64(0)
 	case *[]byte:
-		b.BindBytes(param, *v)
+		return append([]byte{}, *v...) // no bytes are not NULL
 	default:
 		if text := t.Columns.JSON(row, column); text != "" {
-			b.BindText(param, text)
-		} else {
-			b.BindNull(param)
+			return text
 		}
 	}
+	return nil
 }
 
 // put inserts or updates a row.
 func (t *Table[R]) put(s Statements, row *R, isNew bool, refused *error) {
 	if isNew {
-		s.Put(refused, t.InsertNew, func(b Binder) { t.Bind(b, row) })
-	} else {
-		s.Put(refused, t.Update, func(b Binder) { t.bindUpdate(b, row) })
+		s.Put(refused, t.InsertNew, t.Values(row)...)
+		return
 	}
+	values := make([]any, len(t.updated))
+	for i, column := range t.updated {
+		values[i] = t.value(row, column)
+	}
+	s.Put(refused, t.Update, values...)
 }
 
 // Scan sets a row, which is zero, to the row of a SELECT that begins with the columns.

@@ -43,9 +43,9 @@ type Statements interface {
 	SelectKeys(query string, fn func(Row) error, columns ...[]string)
 	// Exec executes a statement without a result.
 	Exec(query string, args ...any)
-	// Put executes a statement that inserts or updates the row that bind binds. It sets refused, which may be nil,
-	// where the engine cannot hold the row, or no row is changed: another is in its place, or it is gone.
-	Put(refused *error, query string, bind func(Binder))
+	// Put executes a statement that inserts or updates a row. It sets refused, which may be nil, where the engine cannot
+	// hold the row, or no row is changed: another is in its place, or it is gone.
+	Put(refused *error, query string, args ...any)
 	// Dialect states in what the SQL of the engine differs.
 	Dialect() *Dialect
 	// Stamp is the time of the outbox, Unix milliseconds, 0 where there is none.

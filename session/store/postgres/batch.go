@@ -59,9 +59,8 @@ func (b *batch) Exec(query string, args ...any) {
 
 // Put implements [store.Statements]. A row that the server refuses with an error ends the transaction, and so the
 // batch.
-func (b *batch) Put(refused *error, query string, bind func(store.Binder)) {
-	var args store.Args
-	if bind(&args); refused == nil {
+func (b *batch) Put(refused *error, query string, args ...any) {
+	if refused == nil {
 		b.Exec(query, args...)
 		return
 	}

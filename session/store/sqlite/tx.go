@@ -108,13 +108,11 @@ func (s *statements) Exec(query string, args ...any) {
 }
 
 // Put implements [store.Statements].
-func (s *statements) Put(refused *error, query string, bind func(store.Binder)) {
+func (s *statements) Put(refused *error, query string, args ...any) {
 	if s.err != nil {
 		return
 	}
-	stmt := s.conn.Prep(query)
-	bind(stmt)
-	err := exec(stmt)
+	err := exec(s.prep(query, args...))
 	switch {
 	case refused == nil:
 		s.err = err

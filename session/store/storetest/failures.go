@@ -246,15 +246,13 @@ type refusing struct {
 	table, begins string
 }
 
-func (r refusing) Put(refused *error, query string, bind func(store.Binder)) {
-	var args store.Args
-	bind(&args)
+func (r refusing) Put(refused *error, query string, args ...any) {
 	begins := func(v any) bool { text, ok := v.(string); return ok && strings.HasPrefix(text, r.begins) }
 	if strings.HasPrefix(query, "INSERT INTO "+r.table+"(") && (begins(args[0]) || begins(args[1])) {
 		*refused = store.ErrRefused
 		return
 	}
-	r.Statements.Put(refused, query, bind)
+	r.Statements.Put(refused, query, args...)
 }
 
 // sdkTurn is a turn of a session that the SDK reports.
