@@ -49,7 +49,7 @@ func RedactRows(r *redact.Redactor, in *store.Imported) (redacted int) {
 	x.fields(&in.RequestedIndexes)
 	x.state(in.State)
 	if in.Grown != nil {
-		RedactRows(r, &store.Imported{Transcript: in.Grown.Before, Blobs: in.Grown.Blobs})
+		RedactRows(r, &store.Imported{Transcript: in.Grown.Before})
 	}
 	if in.Source != nil {
 		RedactSource(r, in.Source)

@@ -86,8 +86,6 @@ type applier struct {
 	observer *observer
 	// moved are annotations of sessions that are gone, as they are to be in the sessions that follow these.
 	moved []Annotation
-	// gave is what the source of an import gave before.
-	gave gave
 }
 
 // sessionWork is what a batch reports of one session.
@@ -144,6 +142,8 @@ type messageWork struct {
 	id      string
 	changes []*MessageChange
 	parts   []*PartChange
+	// imported are the ids of the parts of an import.
+	imported []string
 	// links carry facts of the message. facts are those of them that are new;
 	// reread is set when one was known before in another version, so that facts
 	// must be read back.

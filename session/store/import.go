@@ -168,7 +168,6 @@ func Import(tx Tx, in *Imported) (ImportResult, error) {
 	var i importer
 	err := run(tx, func(set *rows) {
 		a := newApplier(set)
-		a.gave = in.Grown.rows()
 		i = importer{applier: &a, work: a.session(in.Session.ID)}
 		i.run(in)
 	})
@@ -186,6 +185,8 @@ type importer struct {
 	*applier
 	work   *sessionWork
 	result ImportResult
+	// gave are the messages that the source gave before, if it grew since.
+	gave map[string]*session.Message
 	// displaced are the indexes that displaced parts of the import requested, by message
 	// and part.
 	displaced map[string]map[string]int64
@@ -482,17 +483,19 @@ func (i *importer) message(in *session.MessageAndParts) {
 	if old != nil {
 		was := *old
 		was.MetadataJSON = MarkGap(was.MetadataJSON, false)
-		replaced := i.gave.message(old)
-		if !replaced && cmp.Or(compareMessages(&m, &was), strings.Compare(marked, old.MetadataJSON)) <= 0 {
-			marked = old.MetadataJSON
-		}
-		if !replaced || !equal(old.HiddenAt, i.gave.messages[m.ID].HiddenAt) {
-			merged := mergeMessage(&was, &m, imports)
-			if replaced {
-				m.HiddenAt = merged.HiddenAt
-			} else {
-				m = merged
+		merged := mergeMessage(&was, &m, imports)
+		gave := i.gave[m.ID]
+		switch {
+		case gave == nil:
+			if cmp.Or(compareMessages(&m, &was), strings.Compare(marked, old.MetadataJSON)) <= 0 {
+				marked = old.MetadataJSON
 			}
+			m = merged
+		case !equal(old.HiddenAt, gave.HiddenAt):
+			m.HiddenAt = merged.HiddenAt
+			fallthrough
+		default:
+			i.clearParts(w, &AssembledMessage{m, in.Parts})
 		}
 	} else {
 		i.putMessage(w, &m, nil) // parts refer to it; whether they have a gap is known when they are there

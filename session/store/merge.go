@@ -287,11 +287,6 @@ func (a *applier) mergeStored(old, p *session.Part, from origin, asked *requeste
 		old = seenPart(old)
 	}
 	merged, by := mergePart(rankedPart{Part: old}, rankedPart{Part: p}, from)
-	// A file that grew may report less of a part than before: a call that was its last record may go on. What the
-	// store has is then the file's own former report, and not another's that knows more.
-	if by < 0 && a.gave.part(old) {
-		merged, by = *p, 1
-	}
 	if changed = by > 0 || merged.CreatedAt != old.CreatedAt; changed {
 		refused = a.rows.updatePart(&merged)
 	}
@@ -483,14 +478,10 @@ func compareDecisions(d, o *Decision) int {
 // mergeSpan stores a span: of two with one id the one that ended later, then the one that
 // began later. old is the one that was stored, nil if there was none.
 func (a *applier) mergeSpan(l *SpanRef) (changed bool, old *SpanRef, _ error) {
-	inserted, refused := a.rows.insertSpan(l)
-	if refused != nil || inserted {
-		return inserted, nil, refused
-	}
-	if old = find(a.rows, &a.rows.spanRefs, keyOfSpan(l)); compareSpans(l, old) <= 0 {
+	if old = find(a.rows, &a.rows.spanRefs, keyOfSpan(l)); old != nil && compareSpans(l, old) <= 0 {
 		return false, old, nil
 	}
-	return true, old, a.rows.updateSpan(l)
+	return true, old, a.rows.putSpan(l)
 }
 
 func compareSpans(l, o *SpanRef) int {

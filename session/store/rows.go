@@ -488,27 +488,8 @@ func (r *rows) moveParts(messageID string, index map[string]int64) {
 	}
 }
 
-// insertSpan adds a span unless there is one. One of which nothing is known is taken for new, because most are; the
-// engine refuses it otherwise.
-func (r *rows) insertSpan(l *SpanRef) (inserted bool, _ error) {
-	key := keyOfSpan(l)
-	if _, refused := r.spanRefs.refused[key]; refused {
-		find(r, &r.spanRefs, key)
-	}
-	if r.spanRefs.row(key) != nil {
-		return false, nil
-	}
-	if err := r.spanRefs.set(l); err != nil {
-		return false, err
-	}
-	if l.reports() {
-		of := r.partsOf(l.MessageID)
-		of.spans = append(of.spans, key)
-	}
-	return true, nil
-}
-
-func (r *rows) updateSpan(l *SpanRef) error {
+// putSpan adds or replaces a span.
+func (r *rows) putSpan(l *SpanRef) error {
 	if l.reports() {
 		r.partsOf(l.MessageID).addSpan(keyOfSpan(l))
 	}
