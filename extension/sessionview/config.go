@@ -1,11 +1,13 @@
 package sessionview
 
 import (
+	"context"
 	"fmt"
 	"net"
 
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/config/confighttp"
+	"go.opentelemetry.io/collector/extension"
 
 	"github.com/agenttrace/agenttrace/extension/hostcheckextension"
 	"github.com/agenttrace/agenttrace/session/web"
@@ -69,4 +71,14 @@ extensions:
     auth: {authenticator: bearertokenauth}
 service:
   extensions: [bearertokenauth, session_view]`, c.Server.NetAddr.Endpoint, c.Server.NetAddr.Endpoint)
+}
+
+var componentType = component.MustNewType("session_view")
+
+// NewFactory returns the factory of the extension.
+func NewFactory() extension.Factory {
+	return extension.NewFactory(componentType, createDefaultConfig,
+		func(_ context.Context, set extension.Settings, c component.Config) (extension.Extension, error) {
+			return newView(c.(*Config), set), nil
+		}, component.StabilityLevelAlpha)
 }

@@ -99,7 +99,7 @@ func servePages(cmd *cobra.Command, r document.Reader, version, traceURL, path s
 	changes := web.NewCounter(f)
 	defer changes.Close()
 	backend := web.Backend{Sessions: r, Changes: changes, Done: cmd.Context().Done(), Author: author(),
-		Change: new(writer).change(cmd)}
+		Change: changer(cmd)}
 	pages := web.New(backend, web.Options{Version: version, TraceURL: traceURL, Zone: time.Local})
 	// A store that is asked through a collector has a key of that one; these pages have the user's.
 	_, location, err := place(cmd)
@@ -134,35 +134,17 @@ func servePages(cmd *cobra.Command, r document.Reader, version, traceURL, path s
 	return nil
 }
 
-// writer is the store of pages while requests change it, so that these do not lock each other out.
-type writer struct {
-	mu    sync.Mutex
-	users int
-	store store.Service
-}
-
-// change returns how requests change the store.
-func (w *writer) change(cmd *cobra.Command) func(context.Context, func(context.Context, store.Service) error) error {
-	return func(ctx context.Context, fn func(context.Context, store.Service) error) (err error) {
-		w.mu.Lock()
-		if w.users == 0 {
-			w.store, err = openWriter(cmd)
-		}
-		if err == nil {
-			w.users++
-		}
-		w.mu.Unlock()
+// changer returns how requests change the store, one after the other so that they do not lock each other out.
+func changer(cmd *cobra.Command) func(context.Context, func(context.Context, store.Service) error) error {
+	var mu sync.Mutex
+	return func(ctx context.Context, fn func(context.Context, store.Service) error) error {
+		mu.Lock()
+		defer mu.Unlock()
+		s, err := openWriter(cmd)
 		if err != nil {
 			return err
 		}
-		defer func() {
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			if w.users--; w.users == 0 {
-				err = errors.Join(err, w.store.Close())
-			}
-		}()
-		return fn(ctx, w.store)
+		return errors.Join(fn(ctx, s), s.Close())
 	}
 }
 
