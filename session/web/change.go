@@ -141,7 +141,7 @@ func (a *api) annotate(ctx context.Context, s store.Service, p sessionPath, b ne
 // annotationPath names an annotation.
 type annotationPath struct {
 	sessionPath
-	Annotation string `param:"annotation"`
+	Annotation string
 }
 
 // removeAnnotation takes back an annotation.
@@ -198,7 +198,7 @@ func (a *api) atRest(ctx context.Context, s store.Service, p sessionPath, at Pla
 
 type deleteParams struct {
 	sessionPath
-	Children bool `param:"children"`
+	Children bool
 }
 
 // removed are the sessions that were deleted.
@@ -226,8 +226,8 @@ func (a *api) remove(ctx context.Context, s store.Service, p deleteParams, _ non
 }
 
 type importParams struct {
-	Format  string `param:"format"`
-	Invalid bool   `param:"invalid"`
+	Format  string
+	Invalid bool
 }
 
 const (
@@ -246,18 +246,27 @@ func (lent) Close() error { return nil }
 // importFile imports the body of a request, a file of any format. A sender that is slow holds nothing up, as its body
 // is received before the import begins.
 func (a *api) importFile(w http.ResponseWriter, r *http.Request, p importParams) error {
-	body, err := arrived(http.MaxBytesReader(w, r.Body, maxImport))
-	if err != nil {
-		return err
+	f, err := os.CreateTemp("", "agenttrace-import-")
+	if err == nil {
+		defer os.Remove(f.Name())
+		defer f.Close()
+		if _, err = io.Copy(f, http.MaxBytesReader(w, r.Body, maxImport)); err == nil {
+			_, err = f.Seek(0, io.SeekStart)
+		}
 	}
-	defer body.Close()
+	if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		return tooLargeProblem(tooLarge.Limit)
+	}
+	if err != nil {
+		return fmt.Errorf("receive the body: %w", err)
+	}
 	select {
 	case a.importing <- struct{}{}:
 		defer func() { <-a.importing }()
 	case <-r.Context().Done():
 		return r.Context().Err()
 	}
-	summary, err := a.importBody(r.Context(), body, p)
+	summary, err := a.importBody(r.Context(), f, p)
 	if err != nil {
 		return err
 	}
@@ -297,29 +306,3 @@ func (a *api) importBody(ctx context.Context, body io.Reader, p importParams) (*
 	})
 	return summary, err
 }
-
-// arrived returns a body that has arrived, from a temporary file.
-func arrived(body io.Reader) (*temporary, error) {
-	f, err := os.CreateTemp("", "agenttrace-import-")
-	if err == nil {
-		if _, err = io.Copy(f, body); err == nil {
-			_, err = f.Seek(0, io.SeekStart)
-		}
-		if err != nil {
-			_ = (&temporary{f}).Close()
-		}
-	}
-	if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
-		return nil, tooLargeProblem(tooLarge.Limit)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("receive the body: %w", err)
-	}
-	return &temporary{f}, nil
-}
-
-// temporary is a file that is removed when it is closed.
-type temporary struct{ *os.File }
-
-// Close implements [io.Closer].
-func (t *temporary) Close() error { return errors.Join(t.File.Close(), os.Remove(t.Name())) }

@@ -1,6 +1,7 @@
 package web
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -75,20 +76,23 @@ func AtRest(ctx context.Context, r document.Reader, id string) (*Conversation, e
 // Fork copies the session up to and including a place, by default its last message.
 func (c *Conversation) Fork(ctx context.Context, s store.Service, at Place, title string, now time.Time) (*Forked,
 	error) {
-	point, err := c.last()
+	last := c.last(func(m *session.Message) bool { return c.Turns[m.ID] > 0 })
+	if last == nil {
+		return nil, Invalidf("", "there is nothing to copy", "session %s has no message that is seen", c.ID)
+	}
+	point, err := c.at(at, "")
 	switch {
 	case err != nil:
 		return nil, err
-	case at.Message != nil:
-		point, err = c.named(*at.Message)
-	case at.Turn != nil:
-		point, err = c.inTurn(*at.Turn, "")
+	case point == nil:
+		point = last
+	case point.HiddenAt != nil:
+		return nil, Invalidf("message", "choose another, or take the rewind back", "message %s is hidden by a rewind",
+			point.ID)
 	}
-	if err != nil {
-		return nil, err
-	}
-	if err := c.settledAt(point); err != nil {
-		return nil, err
+	if c.Timeline.Status.State.Waiting() && c.Turns[point.ID] >= c.Turns[last.ID] && point.Role != session.RoleUser {
+		return nil, Invalidf("turn", "copy less of it, or answer first", "session %s waits for a human in turn %d", c.ID,
+			c.Turns[last.ID])
 	}
 	id, err := s.Fork(ctx, store.ForkOptions{From: c.ID, Message: point.ID, Title: title, Now: now})
 	if err != nil {
@@ -103,19 +107,12 @@ func (c *Conversation) Fork(ctx context.Context, s store.Service, at Place, titl
 
 // Rewind hides what comes after a place, which is a question: of a turn, or the user's message.
 func (c *Conversation) Rewind(ctx context.Context, s store.Service, to Place, now time.Time) (*Rewound, error) {
-	var point *session.Message
-	var err error
-	switch {
-	case to.Message != nil:
-		point, err = c.named(*to.Message)
-	case to.Turn != nil:
-		point, err = c.inTurn(*to.Turn, session.RoleUser)
-	default:
-		err = Invalidf("turn", "name a turn, or a message of the user's", "a rewind needs a place")
-	}
+	point, err := c.at(to, session.RoleUser)
 	switch {
 	case err != nil:
 		return nil, err
+	case point == nil:
+		return nil, Invalidf("turn", "name a turn, or a message of the user's", "a rewind needs a place")
 	case point.Role != session.RoleUser:
 		return nil, Invalidf("message", fmt.Sprintf("name one of the user's, or turn %d", c.Turns[point.ID]),
 			"message %s is the %s's", point.ID, point.Role)
@@ -148,75 +145,161 @@ func (c *Conversation) rewound(done store.Rewound, undone bool) *Rewound {
 	return &Rewound{c.ID, undone, done.To, c.Turns[done.To], append([]string{}, done.Messages...), turns}
 }
 
+// at is the message of a place, nil for the default. Of a turn it is the last that is not hidden, of a role where one
+// is given.
+func (c *Conversation) at(p Place, role string) (*session.Message, error) {
+	if p.Message != nil {
+		return c.named(*p.Message)
+	}
+	if p.Turn == nil {
+		return nil, nil
+	}
+	number := *p.Turn
+	if number < 1 || number > len(c.Timeline.Turns) {
+		return nil, c.Timeline.NoTurn(number)
+	}
+	m := c.last(func(m *session.Message) bool {
+		return c.Turns[m.ID] == number && (role == "" || m.Role == role)
+	})
+	if m == nil {
+		what := "turn %d of session %s is hidden by a rewind"
+		if role != "" {
+			what = "turn %d of session %s has no question that is seen"
+		}
+		return nil, Invalidf("turn", "choose another turn", what, number, c.ID)
+	}
+	return m, nil
+}
+
 // named is the message of an id, or of the beginning of one.
-func (c *Conversation) named(name string) (*session.Message, error) {
-	var found []*session.Message
+func (c *Conversation) named(name string) (found *session.Message, err error) {
+	count := 0
 	for i := range c.Transcript.Messages {
 		m := &c.Transcript.Messages[i].Message
 		if m.ID == name {
 			return m, nil
 		}
 		if name != "" && (strings.HasPrefix(m.ID, name) || strings.HasPrefix(m.ID, "msg_"+name)) {
-			found = append(found, m)
+			count, found = count+1, m
 		}
 	}
-	switch len(found) {
+	switch count {
 	case 0:
 		return nil, Invalidf("message", "its JSON has their ids", "session %s has no message %q", c.ID, name)
 	case 1:
-		return found[0], nil
+		return found, nil
 	}
-	return nil, Invalidf("message", "type more of the id", "%d messages of session %s begin with %q",
-		len(found), c.ID, name)
+	return nil, Invalidf("message", "type more of the id", "%d messages of session %s begin with %q", count, c.ID, name)
 }
 
-// inTurn is the last message of a turn that is not hidden, of a role where one is
-// given.
-func (c *Conversation) inTurn(number int, role string) (*session.Message, error) {
-	if number < 1 || number > len(c.Timeline.Turns) {
-		return nil, c.Timeline.NoTurn(number)
-	}
-	var last *session.Message
-	for i := range c.Transcript.Messages {
-		if m := &c.Transcript.Messages[i].Message; c.Turns[m.ID] == number && m.HiddenAt == nil &&
-			(role == "" || m.Role == role) {
-			last = m
+// last is the last message of some that is not hidden, nil if there is none.
+func (c *Conversation) last(of func(*session.Message) bool) *session.Message {
+	for i := range slices.Backward(c.Transcript.Messages) {
+		if m := &c.Transcript.Messages[i].Message; m.HiddenAt == nil && of(m) {
+			return m
 		}
 	}
-	if last == nil && role != "" {
-		return nil, Invalidf("turn", "choose another turn", "turn %d of session %s has no question that is seen",
-			number, c.ID)
-	}
-	if last == nil {
-		return nil, Invalidf("turn", "choose another turn", "turn %d of session %s is hidden by a rewind", number, c.ID)
-	}
-	return last, nil
+	return nil
 }
 
-// last is the last message of the conversation that is not hidden.
-func (c *Conversation) last() (*session.Message, error) {
-	var last *session.Message
-	for i := range c.Transcript.Messages {
-		if m := &c.Transcript.Messages[i].Message; m.HiddenAt == nil && c.Turns[m.ID] > 0 {
-			last = m
+// Annotator makes changes of the annotations of a session. They are stored together, with Annotate of a store.
+type Annotator struct {
+	id      string
+	at      int64
+	stored  []store.Annotation
+	changes []store.Annotation
+}
+
+// NewAnnotator reads the annotations of a session.
+func NewAnnotator(ctx context.Context, r store.Reader, id string, now time.Time) (*Annotator, error) {
+	stored, err := r.Annotations(ctx, id)
+	return &Annotator{id: id, at: now.UnixMilli(), stored: stored}, err
+}
+
+// Changes are those that were made.
+func (a *Annotator) Changes() []store.Annotation { return a.changes }
+
+// Set adds an annotation, of which the target, kind, name, value, comment and author are given. A tag that is there,
+// and a score of the same author, is replaced. It returns the annotation as it is to be stored.
+func (a *Annotator) Set(n store.Annotation) (*store.Annotation, error) {
+	for _, text := range []*string{&n.Name, &n.Comment, &n.Author} {
+		*text = strings.ToValidUTF8(strings.TrimSpace(*text), "\uFFFD")
+	}
+	n.SessionID, n.CreatedAt = a.id, a.at
+	n.Identify()
+	return a.put(n)
+}
+
+// Untag takes back a tag of a target.
+func (a *Annotator) Untag(message, part, tag string) error {
+	n := store.Annotation{SessionID: a.id, MessageID: message, PartID: part, Kind: store.AnnotationTag,
+		Name: strings.TrimSpace(tag)}
+	n.Identify()
+	if old := a.known(n.ID); old == nil || old.DeletedAt != nil {
+		return Invalidf("tag", "its annotations list the tags", "session %s has no tag %q to take back", a.id, tag)
+	}
+	return a.Remove(n.ID)
+}
+
+// Remove takes back the annotation with an id.
+func (a *Annotator) Remove(id string) error {
+	old := a.known(id)
+	if old == nil || old.DeletedAt != nil {
+		return NotFoundf("annotation", "its annotations list their ids", "session %s has no annotation %q to take back",
+			a.id, id)
+	}
+	n := *old
+	n.DeletedAt = &a.at
+	_, err := a.put(n)
+	return err
+}
+
+func (a *Annotator) known(id string) *store.Annotation {
+	if i := slices.IndexFunc(a.stored, func(n store.Annotation) bool { return n.ID == id }); i >= 0 {
+		return &a.stored[i]
+	}
+	return nil
+}
+
+// put adds a change. The last change of an annotation counts, also if the clock was ahead before.
+func (a *Annotator) put(n store.Annotation) (*store.Annotation, error) {
+	n.UpdatedAt = a.at
+	if old := a.known(n.ID); old != nil {
+		n.CreatedAt = old.CreatedAt
+		n.UpdatedAt = max(a.at, old.UpdatedAt+1)
+	}
+	if n.DeletedAt != nil {
+		n.DeletedAt = &n.UpdatedAt
+	}
+	if err := n.Check(); err != nil {
+		return nil, Invalidf("", "", "%v", err)
+	}
+	a.changes = append(a.changes, n)
+	return &n, nil
+}
+
+// AnnotationTarget returns the message and the part to annotate: a part by its id, or a turn by its number, which is
+// annotated at its user message. With neither it is the session, and both are empty.
+func AnnotationTarget(ctx context.Context, r store.Reader, id string, turn int, part string) (message, partID string,
+	_ error) {
+	if turn == 0 && part == "" {
+		return "", "", nil
+	}
+	t, err := r.Transcript(ctx, id)
+	if err != nil {
+		return "", "", err
+	}
+	if part != "" {
+		if p := document.PartRow(t.Messages, part); p != nil {
+			return p.MessageID, p.ID, nil
 		}
+		return "", "", Invalidf("part_id", "its JSON has their ids", "session %s has no part %q", id, part)
 	}
-	if last == nil {
-		return nil, Invalidf("", "there is nothing to copy", "session %s has no message that is seen", c.ID)
+	doc := document.Build(document.Input{Transcript: t})
+	of := doc.Turn(turn)
+	if of == nil {
+		return "", "", Invalidf("turn", fmt.Sprintf("its turns are 1 to %d", len(doc.Turns)),
+			"session %s has no turn %d", id, turn)
 	}
-	return last, nil
-}
-
-// settledAt refuses a copy of what is not over: a call that waits for a human.
-func (c *Conversation) settledAt(point *session.Message) error {
-	if point.HiddenAt != nil {
-		return Invalidf("message", "choose another, or take the rewind back", "message %s is hidden by a rewind", point.ID)
-	}
-	last, err := c.last()
-	if err != nil || !c.Timeline.Status.State.Waiting() || c.Turns[point.ID] < c.Turns[last.ID] ||
-		point.Role == session.RoleUser {
-		return err
-	}
-	return Invalidf("turn", "copy less of it, or answer first", "session %s waits for a human in turn %d", c.ID,
-		c.Turns[last.ID])
+	return cmp.Or(of.Question(), of.Messages[0]).ID, "", nil
 }

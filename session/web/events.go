@@ -351,7 +351,7 @@ func (x *allSessions) rows(ctx context.Context) (seen map[string]string, rows []
 type sessionEventsParams struct {
 	sessionPath
 	eventsParams
-	Turns int `param:"turns"`
+	Turns int
 }
 
 // sessionEvents sends what changes at the end of a session: an event for the status and for each turn that differ from

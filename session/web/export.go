@@ -23,9 +23,8 @@ import (
 
 type exportParams struct {
 	sessionPath
-	Format string `param:"format"`
-	Full   bool   `param:"full"`
-	Redact bool   `param:"redact"`
+	Format       string
+	Full, Redact bool
 }
 
 // mediaTypeOf is the media type of files with an extension.

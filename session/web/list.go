@@ -12,28 +12,17 @@ import (
 
 // filterParams select sessions, by the names that filters have everywhere.
 type filterParams struct {
-	Project  string   `param:"project"`
-	Agent    string   `param:"agent"`
-	Model    string   `param:"model"`
-	Provider string   `param:"provider"`
-	Status   string   `param:"status"`
-	User     string   `param:"user"`
-	Tags     []string `param:"tag"`
-	Scores   []score  `param:"score"`
-	Tool     string   `param:"tool"`
-	Text     string   `param:"text"`
-	Errors   bool     `param:"errors"`
-	Loops    bool     `param:"loops"`
-	Denials  bool     `param:"denials"`
-	Since    instant  `param:"since"`
-	Until    instant  `param:"until"`
+	store.SessionFilter
+	Status       string
+	Tags         []string `param:"tag"`
+	Scores       []score  `param:"score"`
+	Since, Until instant
 }
 
 // filter is the filter of the parameters, where days begin in a zone.
 func (p *filterParams) filter(zone *time.Location) store.SessionFilter {
-	f := store.SessionFilter{Project: p.Project, Agent: p.Agent, Model: p.Model, Provider: p.Provider, User: p.User,
-		Tags: p.Tags, Tool: p.Tool, Text: p.Text, Errors: p.Errors, Loops: p.Loops, Denials: p.Denials,
-		Since: p.Since.in(zone), Until: p.Until.in(zone)}
+	f := p.SessionFilter
+	f.Tags, f.Since, f.Until = p.Tags, p.Since.in(zone), p.Until.in(zone)
 	for _, s := range p.Scores {
 		f.Scores = append(f.Scores, s.ScoreFilter)
 	}
@@ -42,12 +31,11 @@ func (p *filterParams) filter(zone *time.Location) store.SessionFilter {
 
 type listParams struct {
 	filterParams
-	Parent   string `param:"parent" session:""`
-	Children bool   `param:"children"`
-	Archived bool   `param:"archived"`
-	Sort     string `param:"sort"`
-	Limit    int    `param:"limit"`
-	Cursor   cursor `param:"cursor"`
+	Parent             string `session:""`
+	Children, Archived bool
+	Sort               string
+	Limit              int
+	Cursor             cursor
 }
 
 // sessionList is a part of the list of sessions.
@@ -82,7 +70,7 @@ func (b *Backend) rows(ctx context.Context, p *listParams, zone *time.Location) 
 }
 
 func (a *api) list(ctx context.Context, p listParams) (list sessionList, err error) {
-	rows, next, err := a.Backend.rows(ctx, &p, time.UTC)
+	rows, next, err := a.rows(ctx, &p, time.UTC)
 	if err != nil {
 		return list, err
 	}
@@ -102,8 +90,8 @@ const maxSearch = 20 * time.Second
 type searchParams struct {
 	filterParams
 	Query  string `param:"q"`
-	Regexp bool   `param:"regexp"`
-	Limit  int    `param:"limit"`
+	Regexp bool
+	Limit  int
 }
 
 // searchResult is where a text was found.
@@ -147,8 +135,8 @@ func (a *api) search(ctx context.Context, p searchParams) (found searchResult, e
 
 type statsParams struct {
 	filterParams
-	By   groups `param:"by"`
-	Zone zone   `param:"zone"`
+	By   groups
+	Zone zone
 }
 
 func (a *api) stats(ctx context.Context, p statsParams) (store.Stats, error) {

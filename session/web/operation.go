@@ -11,6 +11,7 @@ import (
 	"reflect"
 	"strings"
 
+	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
@@ -30,16 +31,16 @@ var endpoints = map[string]endpoint{
 	"getReplay":        reading((*api).replay),
 	"getEligibility":   reading((*api).eligibility),
 	"getPart":          reading((*api).part),
-	"getRows":          reading((*api).rows),
-	"getStatus":        reading((*api).status),
+	"getRows":          ofSession(document.Reader.Transcript),
+	"getStatus":        ofSession(document.Reader.LoadStatus),
 	"listAnnotations":  reading((*api).annotations),
 	"listDecisions":    reading((*api).decisions),
 	"listSpans":        reading((*api).spans),
 	"diffSessions":     reading((*api).diff),
-	"getPrompt":        reading((*api).prompt),
-	"getCatalog":       reading((*api).catalog),
+	"getPrompt":        reading(blob(store.BlobSystemPrompt, "system prompt")),
+	"getCatalog":       reading(blob(store.BlobToolCatalog, "tool catalog")),
 	"findTrace":        reading((*api).trace),
-	"findSpan":         reading((*api).span),
+	"findSpan":         reading((*api).trace),
 	"exportSession":    raw((*api).export),
 	"followSessions":   raw((*api).events),
 	"followSession":    raw((*api).sessionEvents),
@@ -77,6 +78,11 @@ func reading[P, R any](do func(*api, context.Context, P) (R, error)) endpoint {
 		}
 		return answer(w, r, http.StatusOK, v)
 	})
+}
+
+// ofSession is an endpoint that answers with what is read of a session.
+func ofSession[R any](read func(r document.Reader, ctx context.Context, id string) (R, error)) endpoint {
+	return reading(func(a *api, ctx context.Context, p sessionPath) (R, error) { return read(a.Sessions, ctx, p.ID) })
 }
 
 // changing is an endpoint that changes sessions. Its body is JSON of a type B, and its answer of a type R.

@@ -2,6 +2,7 @@ package web
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"embed"
 	"encoding/hex"
@@ -9,7 +10,10 @@ import (
 	"fmt"
 	"html/template"
 	"net/http"
+	"net/url"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/agenttrace/agenttrace/session/render"
@@ -53,12 +57,15 @@ func newPages(b Backend, o Options) http.Handler {
 		o.Zone = time.UTC
 	}
 	v := &pages{Options: o, Backend: b, assets: make(map[string]asset)}
-	style, _ := files.ReadFile("assets/view.css") // it is embedded, as are the next
-	script, _ := files.ReadFile("assets/view.js")
-	icon, _ := files.ReadFile("assets/icon.svg")
-	v.addAsset("view.css", "text/css; charset=utf-8", append([]byte(render.Style()), style...))
-	v.addAsset("view.js", "text/javascript; charset=utf-8", script)
-	v.addAsset("icon.svg", "image/svg+xml", icon)
+	for name, mediaType := range map[string]string{"view.css": "text/css; charset=utf-8",
+		"view.js": "text/javascript; charset=utf-8", "icon.svg": "image/svg+xml"} {
+		body, _ := files.ReadFile("assets/" + name) // it is embedded
+		if name == "view.css" {
+			body = append([]byte(render.Style()), body...)
+		}
+		sum := sha256.Sum256(body)
+		v.assets[name] = asset{mediaType, hex.EncodeToString(sum[:6]), body}
+	}
 	v.templates = template.Must(render.Templates().Funcs(v.functions()).ParseFS(files, "pages/*.html"))
 
 	mux := http.NewServeMux()
@@ -79,8 +86,8 @@ func newPages(b Backend, o Options) http.Handler {
 		"GET /s/{id}/p/{message}/{part}":      v.part,
 		"GET /s/{id}/p/{message}/{part}/raw":  v.raw,
 		"GET /s/{id}/p/{message}/{part}/blob": v.blob,
-		"GET /prompts/{digest}":               v.prompt,
-		"GET /catalogs/{digest}":              v.catalog,
+		"GET /prompts/{digest}":               v.digest(store.BlobSystemPrompt, "System prompt"),
+		"GET /catalogs/{digest}":              v.digest(store.BlobToolCatalog, "Tool catalog"),
 		"GET /trace/{trace}":                  v.trace,
 		"GET /trace/{trace}/{span}":           v.trace,
 		"GET /diff":                           v.diff,
@@ -125,7 +132,11 @@ type page struct {
 }
 
 // show answers with a page: body is the name of a template and data what it shows.
-func (v *pages) show(w http.ResponseWriter, r *http.Request, status int, p page, body string, data any) error {
+func (v *pages) show(w http.ResponseWriter, r *http.Request, p page, body string, data any) error {
+	return v.showStatus(w, r, http.StatusOK, p, body, data)
+}
+
+func (v *pages) showStatus(w http.ResponseWriter, r *http.Request, status int, p page, body string, data any) error {
 	var b bytes.Buffer
 	if err := v.templates.ExecuteTemplate(&b, body, data); err != nil {
 		return fmt.Errorf("fill in page %s: %w", body, err)
@@ -196,7 +207,7 @@ func (v *pages) fail(w http.ResponseWriter, r *http.Request, err error) {
 		f.Title = "The store cannot be read now"
 		w.Header().Set("Retry-After", "2")
 	}
-	if v.show(w, r, f.Status, page{Title: f.Title}, "failure", f) != nil {
+	if v.showStatus(w, r, f.Status, page{Title: f.Title}, "failure", f) != nil {
 		http.Error(w, f.Text, f.Status)
 	}
 }
@@ -210,11 +221,6 @@ func (v *pages) home(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func (v *pages) addAsset(name, mediaType string, body []byte) {
-	sum := sha256.Sum256(body)
-	v.assets[name] = asset{mediaType, hex.EncodeToString(sum[:6]), body}
-}
-
 // asset answers with a file. Its address changes with its content, so a browser keeps it.
 func (v *pages) asset(w http.ResponseWriter, r *http.Request) error {
 	a, ok := v.assets[r.PathValue("name")]
@@ -223,4 +229,112 @@ func (v *pages) asset(w http.ResponseWriter, r *http.Request) error {
 	}
 	w.Header().Set("Cache-Control", "private, max-age=31536000, immutable")
 	return write(w, r, http.StatusOK, a.mediaType, a.body)
+}
+
+// maxForm is the size in bytes up to which a form is accepted.
+const maxForm = 256 << 10
+
+// change does what a form asks for, and leads back to its page.
+func (v *pages) change(w http.ResponseWriter, r *http.Request) error {
+	if v.Change == nil {
+		return NewProblem("read-only", http.StatusForbidden, "", "",
+			"sessions cannot be changed here: the pages are for reading only")
+	}
+	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
+	if err := r.ParseForm(); err != nil {
+		return invalid("the form cannot be read: %v", err)
+	}
+	id, now, text := pathOf(r, "id"), time.Now(), field(r, "text")
+	to := back(r, "/s/", Address("s", id))
+	err := v.Change(r.Context(), func(ctx context.Context, s store.Service) (err error) {
+		switch do := r.PostFormValue("do"); do {
+		case "title":
+			if text == "" {
+				return invalid("the title is empty; enter one")
+			}
+			return s.SetTitle(ctx, id, text, now)
+		case "archive", "unarchive":
+			return s.Archive(ctx, id, do == "archive", now)
+		case "annotate", "remove":
+			a, err := NewAnnotator(ctx, s, id, now)
+			if err == nil && do == "remove" {
+				err = a.Remove(r.PostFormValue("annotation"))
+			} else if err == nil {
+				err = v.annotate(a, r)
+			}
+			if err == nil {
+				err = s.Annotate(ctx, a.Changes())
+			}
+			return err
+		case "fork", "rewind", "unrewind":
+			to, err = v.branch(ctx, s, r, id, now)
+			return err
+		}
+		return invalid("the form asks for nothing that is known")
+	})
+	if err != nil {
+		return err
+	}
+	http.Redirect(w, r, to, http.StatusSeeOther)
+	return nil
+}
+
+// back is the page that has the form, which must be below a path, or the page that is given instead. Only a path of
+// this server is one: a form of another page leads nowhere else.
+func back(r *http.Request, below, instead string) string {
+	to, err := url.Parse(r.PostFormValue("back"))
+	if err != nil || to.IsAbs() || to.Host != "" || strings.HasPrefix(to.Path, "//") ||
+		!strings.HasPrefix(to.Path, below) {
+		return instead
+	}
+	return to.String()
+}
+
+// branch forks a session after a turn, hides what comes after a turn's question, or shows again what was hidden last.
+// It returns the address of the page that shows the result.
+func (v *pages) branch(ctx context.Context, s store.Service, r *http.Request, id string, now time.Time) (string,
+	error) {
+	c, err := AtRest(ctx, v.Sessions.On(s), id)
+	if err != nil {
+		return "", err
+	}
+	if r.PostFormValue("do") == "unrewind" {
+		_, err = c.Unrewind(ctx, s)
+		return Address("s", id, "tree"), err
+	}
+	turn, err := strconv.Atoi(r.PostFormValue("turn"))
+	if err != nil {
+		return "", invalid("%q is not the number of a turn", r.PostFormValue("turn"))
+	}
+	at := Place{Turn: &turn}
+	if r.PostFormValue("do") == "rewind" {
+		_, err = c.Rewind(ctx, s, at, now)
+		return Address("s", id), err
+	}
+	forked, err := c.Fork(ctx, s, at, field(r, "text"), now)
+	if err != nil {
+		return "", err
+	}
+	return Address("s", forked.SessionID), nil
+}
+
+// field is a field of a form.
+func field(r *http.Request, name string) string {
+	return strings.ToValidUTF8(strings.TrimSpace(r.PostFormValue(name)), "\uFFFD")
+}
+
+// annotate adds the annotation that a form asks for. Of a message it is the turn's.
+func (v *pages) annotate(a *Annotator, r *http.Request) (err error) {
+	n := store.Annotation{MessageID: r.PostFormValue("message"), PartID: r.PostFormValue("part"),
+		Kind: r.PostFormValue("kind"), Name: field(r, "text"), Author: v.Author}
+	switch n.Kind {
+	case store.AnnotationNote:
+		n.Name, n.Comment = "", n.Name
+	case store.AnnotationScore:
+		if n.Value, err = strconv.ParseFloat(strings.TrimSpace(r.PostFormValue("value")), 64); err != nil {
+			return invalid("the score %q is not a number", r.PostFormValue("value"))
+		}
+	}
+	_, err = a.Set(n)
+	return err
 }

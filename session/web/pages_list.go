@@ -51,16 +51,7 @@ var filters = []string{"q", "session", "project", "agent", "model", "provider", 
 
 // list answers with the list of sessions, or with the places of a text.
 func (v *pages) list(w http.ResponseWriter, r *http.Request) error {
-	p, err := v.listPage(r.Context(), r.URL.Query())
-	if err != nil {
-		return err
-	}
-	shown := page{Title: "Sessions", Here: "sessions", Search: p.Query.Get("q")}
-	return v.show(w, r, http.StatusOK, shown, "sessions", p)
-}
-
-// listPage reads what the list shows for a query.
-func (v *pages) listPage(ctx context.Context, query url.Values) (*listPage, error) {
+	ctx, query := r.Context(), r.URL.Query()
 	zone, _ := time.Now().In(v.Zone).Zone()
 	p := &listPage{Query: query, Store: v.Sessions.Name(), Zone: zone,
 		Sorts: store.SessionSorts(), Statuses: document.Statuses()}
@@ -77,16 +68,17 @@ func (v *pages) listPage(ctx context.Context, query url.Values) (*listPage, erro
 		}
 	}
 	var err error
-	if p.Query.Get("q") != "" {
-		err = v.search(ctx, p)
+	if text := query.Get("q"); text != "" {
+		q := store.SearchQuery{Text: text, Agent: query.Get("agent"), Session: query.Get("session")}
+		p.Hits, p.Partial, err = v.Sessions.Find(ctx, q, nil, pageSize, maxPageSearch)
 	} else {
 		err = v.listSessions(ctx, p)
-		if v.Changes != nil && p.Query.Get("cursor") == "" {
-			p.Live = "/sessions?" + p.Query.Encode()
+		if v.Changes != nil && query.Get("cursor") == "" {
+			p.Live = "/sessions?" + query.Encode()
 		}
 	}
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if len(p.Items)+len(p.Hits) == 0 {
 		p.Empty = true
@@ -94,7 +86,7 @@ func (v *pages) listPage(ctx context.Context, query url.Values) (*listPage, erro
 			p.Empty = false
 		}
 	}
-	return p, nil
+	return v.show(w, r, page{Title: "Sessions", Here: "sessions", Search: query.Get("q")}, "sessions", p)
 }
 
 // with is the address of the list with a parameter changed, on its first page.
@@ -131,24 +123,10 @@ func (v *pages) listSessions(ctx context.Context, p *listPage) error {
 	return err
 }
 
-// search fills in where the text is found.
-func (v *pages) search(ctx context.Context, p *listPage) error {
-	q := store.SearchQuery{Text: p.Query.Get("q"), Agent: p.Query.Get("agent"), Session: p.Query.Get("session")}
-	var err error
-	p.Hits, p.Partial, err = v.Sessions.Find(ctx, q, nil, pageSize, maxPageSearch)
-	return err
-}
-
 // recent is how many of the sessions that were updated last the page Now looks at.
 const recent = 200
 
-// nowPage are sessions by what they do.
-type nowPage struct {
-	Groups []nowGroup
-	// Live reports that the page is updated while it is open.
-	Live bool
-}
-
+// nowGroup are sessions that do the same.
 type nowGroup struct {
 	Title string
 	Items []nowItem
@@ -161,23 +139,15 @@ type nowItem struct {
 
 // now answers with the sessions that wait for somebody, repeat themselves, have failed or are at work.
 func (v *pages) now(w http.ResponseWriter, r *http.Request) error {
-	p, err := v.nowPage(r.Context())
+	ctx, yesterday := r.Context(), time.Now().Add(-24*time.Hour)
+	rows, err := v.Sessions.Select(ctx, store.SessionQuery{Limit: recent, Children: true}, "")
 	if err != nil {
 		return err
 	}
-	return v.show(w, r, http.StatusOK, page{Title: "Now", Here: "now"}, "now", p)
-}
-
-func (v *pages) nowPage(ctx context.Context) (*nowPage, error) {
-	rows, err := v.Sessions.Select(ctx, store.SessionQuery{Limit: recent, Children: true}, "")
-	if err != nil {
-		return nil, err
-	}
-	yesterday := time.Now().Add(-24 * time.Hour)
 	loops := store.SessionFilter{Loops: true, Since: yesterday}
 	warned, err := v.Sessions.Select(ctx, store.SessionQuery{SessionFilter: loops, Limit: recent, Children: true}, "")
 	if err != nil {
-		return nil, err
+		return err
 	}
 	groups := []nowGroup{
 		{Title: "Waiting for somebody"}, {Title: "Perhaps in a loop"}, {Title: "Failed or interrupted"},
@@ -188,7 +158,7 @@ func (v *pages) nowPage(ctx context.Context) (*nowPage, error) {
 		if errors.Is(err, store.ErrNotFound) {
 			continue
 		} else if err != nil {
-			return nil, err
+			return err
 		}
 		at := -1
 		busy := st.State == document.ActivityBusy || st.State == document.ActivityRetrying
@@ -206,7 +176,10 @@ func (v *pages) nowPage(ctx context.Context) (*nowPage, error) {
 			groups[at].Items = append(groups[at].Items, nowItem{st, session.Deref(rows[i].WorkspaceRoot)})
 		}
 	}
-	return &nowPage{groups, v.Changes != nil}, nil
+	return v.show(w, r, page{Title: "Now", Here: "now"}, "now", struct {
+		Groups []nowGroup
+		Live   bool // reports that the page is updated while it is open
+	}{groups, v.Changes != nil})
 }
 
 // statsPage are figures over all sessions.
@@ -217,15 +190,13 @@ type statsPage struct {
 	Since string
 	Total store.StatsGroup
 	Rows  []statsRow
-	// Height is that of the chart.
-	Height int
 }
 
-// statsRow is a group, with the place of its bar in the chart. Widths are of 1000.
+// statsRow is a group, with the width of its bar in the chart, of 1000.
 type statsRow struct {
 	store.StatsGroup
-	Y, Width int
-	Link     string
+	Width int
+	Link  string
 }
 
 // stats answers with figures.
@@ -268,12 +239,11 @@ func (v *pages) stats(w http.ResponseWriter, r *http.Request) error {
 	}
 	for i := range figures.Groups {
 		g := figures.Groups[i]
-		row := statsRow{StatsGroup: g, Y: i * 20, Width: int(weight(&g) * 1000 / most)}
+		row := statsRow{StatsGroup: g, Width: int(weight(&g) * 1000 / most)}
 		if len(by) == 1 && by[0] == store.StatsByAgent && g.Key != "" {
 			row.Link = with(nil, "agent", g.Key)
 		}
 		p.Rows = append(p.Rows, row)
 	}
-	p.Height = max(20, len(p.Rows)*20)
-	return v.show(w, r, http.StatusOK, page{Title: "Stats", Here: "stats"}, "stats", p)
+	return v.show(w, r, page{Title: "Stats", Here: "stats"}, "stats", p)
 }

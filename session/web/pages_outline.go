@@ -11,56 +11,55 @@ import (
 	"github.com/agenttrace/agenttrace/session/document"
 )
 
-// maxLandmarks is how many landmarks a group of the outline shows that is folded.
-const maxLandmarks = 6
+const (
+	// groupTurns are the turns that a group of the outline leads to, and maxLandmarks how many landmarks it shows when
+	// it is folded.
+	groupTurns   = 100
+	maxLandmarks = 6
+	// A map has at most mapBars bars, and none for a session that is shorter than minMap.
+	mapBars   = 250
+	minMap    = 8
+	mapHeight = 28
+)
 
-// outline leads to the turns: to all of the group that is open, and of others to the landmarks.
-func outline(turns []*document.Turn, open int) []outlineGroup {
-	var groups []outlineGroup
-	for _, t := range turns {
-		if (t.Number-1)%groupTurns == 0 {
-			groups = append(groups, outlineGroup{First: t.Number})
-		}
-		g := &groups[len(groups)-1]
-		g.Last = t.Number
-		g.Open = g.Open || t.Number == open || len(turns) <= groupTurns
-	}
-	for i := range groups {
-		g := &groups[i]
-		for _, t := range turns[g.First-1 : g.Last] {
+// outlineGroup is a group of the outline. Turns are all of the group that is open, and landmarks of others.
+type outlineGroup struct {
+	First, Last int
+	Turns       []outlineTurn
+}
+
+// outlineTurn leads to a turn.
+type outlineTurn struct {
+	Number int
+	Text   string
+	Marks  []string
+}
+
+// outline leads to the turns, with an open group. It returns the numbers of those that it leads to as well.
+func outline(turns []*document.Turn, open int) (groups []outlineGroup, numbers []int) {
+	for group := range slices.Chunk(turns, groupTurns) {
+		g := outlineGroup{First: group[0].Number, Last: group[len(group)-1].Number}
+		folded := (open < g.First || open > g.Last) && len(turns) > groupTurns
+		for _, t := range group {
 			marks := marks(t)
-			if !g.Open && (marks == nil || marks[0] == "rewound" || len(g.Turns) == maxLandmarks) {
+			if folded && (marks == nil || marks[0] == "rewound" || len(g.Turns) == maxLandmarks) {
 				continue
 			}
 			g.Turns = append(g.Turns, outlineTurn{Number: t.Number, Marks: marks})
+			numbers = append(numbers, t.Number)
 		}
+		groups = append(groups, g)
 	}
-	return groups
+	return groups, numbers
 }
 
-// numbers are those of the turns that an outline leads to.
-func numbers(groups []outlineGroup) (all []int) {
-	for i := range groups {
-		for _, t := range groups[i].Turns {
-			all = append(all, t.Number)
-		}
+// beginning is what a turn begins with, in a line of the outline.
+func beginning(t *document.Turn) string {
+	text := []rune(document.OneLine(cmp.Or(t.UserText(), t.SummaryText(), t.AnswerText())))
+	if len(text) > 60 {
+		text = append(text[:59], '…')
 	}
-	return all
-}
-
-// texts fills in what the turns of the outline begin with.
-func (p *sessionPage) texts() {
-	for i := range p.Outline {
-		for k := range p.Outline[i].Turns {
-			to := &p.Outline[i].Turns[k]
-			t := p.Doc.Turns[to.Number-1]
-			text := []rune(document.OneLine(cmp.Or(t.UserText(), t.SummaryText(), t.AnswerText())))
-			if len(text) > 60 {
-				text = append(text[:59], '…')
-			}
-			to.Text = string(text)
-		}
-	}
+	return string(text)
 }
 
 // mapBar is a few turns in the map of a session: its place and size, in a picture that is mapHeight high and has a unit
@@ -71,13 +70,6 @@ type mapBar struct {
 	Class, Marks string
 }
 
-// A map has at most mapBars bars, and none for a session that is shorter than minMap.
-const (
-	mapBars   = 250
-	minMap    = 8
-	mapHeight = 28
-)
-
 // Count is the number of turns of the bar.
 func (b mapBar) Count() int { return b.Last - b.First + 1 }
 
@@ -86,11 +78,9 @@ func minimap(turns []*document.Turn) (bars []mapBar) {
 	if len(turns) < minMap {
 		return nil
 	}
-	each := (len(turns) + mapBars - 1) / mapBars
 	most, used := 1.0, []float64{}
-	for part := range slices.Chunk(turns, each) {
-		b, tokens := mapBar{First: part[0].Number, Last: part[len(part)-1].Number}, int64(0)
-		seen := make(map[string]bool)
+	for part := range slices.Chunk(turns, (len(turns)+mapBars-1)/mapBars) {
+		tokens, seen := int64(0), make(map[string]bool)
 		for _, t := range part {
 			if t.Usage != nil {
 				tokens = max(tokens, t.Usage.Total())
@@ -99,12 +89,9 @@ func minimap(turns []*document.Turn) (bars []mapBar) {
 				seen[mark] = true
 			}
 		}
-		all := slices.DeleteFunc(slices.Clone(severity), func(mark string) bool { return !seen[mark] })
-		if b.Marks = strings.Join(all, ", "); all != nil {
-			b.Class, _, _ = strings.Cut(b.Marks, ",")
-		}
-		bars = append(bars, b)
-		used = append(used, math.Sqrt(float64(tokens))) // so that short turns are seen beside long ones
+		b := mapBar{First: part[0].Number, Last: part[len(part)-1].Number, Marks: strings.Join(bySeverity(seen), ", ")}
+		b.Class, _, _ = strings.Cut(b.Marks, ",")
+		bars, used = append(bars, b), append(used, math.Sqrt(float64(tokens))) // short turns are seen beside long ones
 		most = max(most, used[len(used)-1])
 	}
 	for i := range bars {
@@ -113,22 +100,25 @@ func minimap(turns []*document.Turn) (bars []mapBar) {
 	return bars
 }
 
-// severity are the marks that turns can have, the most severe first.
-var severity = []string{"error", "failed", "denied", "waiting", "compaction", "rewound"}
-
-// marks are all that is remarkable in a turn, in the order of [severity]. One that was rewound begins with that.
-func marks(t *document.Turn) (all []string) {
-	if t.Hidden {
-		all = append(all, "rewound")
+// bySeverity are the marks that were seen of those that turns can have, the most severe first.
+func bySeverity(seen map[string]bool) (all []string) {
+	for _, mark := range []string{"error", "failed", "denied", "waiting", "compaction", "rewound"} {
+		if seen[mark] {
+			all = append(all, mark)
+		}
 	}
+	return all
+}
+
+// marks are all that is remarkable in a turn, by severity. One that was rewound begins with that.
+func marks(t *document.Turn) []string {
 	seen := map[string]bool{"error": t.State == document.StateError, "waiting": t.State == document.StateWaiting}
 	for _, s := range stopsOf(t) {
 		seen[s.mark] = true
 	}
-	for _, mark := range severity {
-		if seen[mark] {
-			all = append(all, mark)
-		}
+	all := bySeverity(seen)
+	if t.Hidden {
+		all = slices.Insert(all, 0, "rewound")
 	}
 	return all
 }
@@ -172,58 +162,52 @@ func stopsOf(t *document.Turn) (all []stop) {
 	return all
 }
 
-// messageID is the id of the element of a message, and errorID that of one of its errors.
+// messageID is the id of the element of a message, errorID that of one of its errors, and partID that of a part.
 func messageID(m *document.Message) string { return "m-" + m.ID }
 
 func errorID(m *document.Message, i int) string { return "e-" + m.ID + "-" + strconv.Itoa(i) }
+
+func partID(id string) string { return "p-" + id }
 
 // waterfallRow is a model call or a tool call of a turn. X and Width are in thousandths of the turn's time.
 type waterfallRow struct {
 	Kind, Name, Class, Link string
 	X, Width                int
-	DurationMS              int64
+	start, DurationMS       int64
 	TraceID, SpanID         string
 }
 
 // waterfall has the calls of a turn in order of their start, as far as times are known.
-func waterfall(t *document.Turn) []waterfallRow {
-	type bar struct {
-		waterfallRow
-		start int64
-	}
-	var bars []bar
+func waterfall(t *document.Turn) (rows []waterfallRow) {
 	for _, m := range t.Messages {
 		for _, c := range m.Calls {
-			b := bar{waterfallRow{Kind: "model", Name: cmp.Or(document.ModelName(c.Model), "model call"),
-				DurationMS: c.DurationMS, TraceID: c.TraceID, SpanID: c.SpanID}, c.StartedAt}
+			row := waterfallRow{Kind: "model", Name: cmp.Or(document.ModelName(c.Model), "model call"),
+				start: c.StartedAt, DurationMS: c.DurationMS, TraceID: c.TraceID, SpanID: c.SpanID}
 			if c.Failed {
-				b.Class = document.OutcomeFailed
+				row.Class = document.OutcomeFailed
 			}
-			bars = append(bars, b)
+			rows = append(rows, row)
 		}
 		for p, c := range m.ToolCalls() {
-			if c.DurationMS == nil {
-				continue
+			if c.DurationMS != nil {
+				rows = append(rows, waterfallRow{Kind: "tool", Name: document.Line(cmp.Or(c.Name, document.Unnamed)),
+					Class: c.Outcome(), Link: "#" + partID(p.ID), start: cmp.Or(c.StartedAt, p.CreatedAt),
+					DurationMS: *c.DurationMS})
 			}
-			row := waterfallRow{Kind: "tool", Name: document.Line(cmp.Or(c.Name, document.Unnamed)),
-				Class: c.Outcome(), Link: "#" + partID(p.ID), DurationMS: *c.DurationMS}
-			bars = append(bars, bar{row, cmp.Or(c.StartedAt, p.CreatedAt)})
 		}
 	}
-	if len(bars) < 2 {
+	if len(rows) < 2 {
 		return nil
 	}
-	slices.SortStableFunc(bars, func(x, y bar) int { return cmp.Compare(x.start, y.start) })
-	begin, end := bars[0].start, int64(0)
-	for i := range bars {
-		end = max(end, bars[i].start+bars[i].DurationMS)
+	slices.SortStableFunc(rows, func(x, y waterfallRow) int { return cmp.Compare(x.start, y.start) })
+	begin, end := rows[0].start, int64(0)
+	for i := range rows {
+		end = max(end, rows[i].start+rows[i].DurationMS)
 	}
-	rows := make([]waterfallRow, len(bars))
-	for i := range bars {
-		rows[i] = bars[i].waterfallRow
-		span := max(1, end-begin)
-		rows[i].X = int((bars[i].start - begin) * 1000 / span)
-		rows[i].Width = max(4, int(bars[i].DurationMS*1000/span))
+	span := max(1, end-begin)
+	for i := range rows {
+		rows[i].X = int((rows[i].start - begin) * 1000 / span)
+		rows[i].Width = max(4, int(rows[i].DurationMS*1000/span))
 	}
 	return rows
 }

@@ -3,7 +3,8 @@ package web
 import (
 	"bytes"
 	"cmp"
-	"context"
+	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"html/template"
@@ -20,10 +21,16 @@ import (
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
-// Turns of a page, and links to turns in a group of the outline.
 const (
-	pageTurns  = 20
-	groupTurns = 100
+	// pageTurns are the turns of a page.
+	pageTurns = 20
+	// Of a text that is longer than maxProse bytes its head is shown, of which the length is headProse.
+	maxProse  = 32 << 10
+	headProse = 8 << 10
+	// maxPart is the size in bytes up to which a page shows a part as a whole.
+	maxPart = 1 << 20
+	// maxHits is how many places of a text in a session are looked at.
+	maxHits = 1000
 )
 
 // sessionPage is a session, and some of its turns.
@@ -61,28 +68,35 @@ func (t turnData) Target() target {
 	return target{id, message, "", back}
 }
 
-// outlineGroup is a group of the outline. Turns are nil where the group is folded away, and Landmarks are not.
-type outlineGroup struct {
-	First, Last int
-	Open        bool
-	Turns       []outlineTurn
+func turnLink(doc *document.Document, n int) string { return Address("s", doc.Session.ID, "t", n) }
+
+// target is what a form annotates: a session, the turn of a message or a part. Back is the address of the page that
+// has the form.
+type target struct{ Session, Message, Part, Back string }
+
+func title(doc *document.Document) string {
+	return cmp.Or(document.Line(doc.Session.Title), "Untitled session")
 }
 
-// outlineTurn leads to a turn.
-type outlineTurn struct {
-	Number int
-	Text   string
-	Marks  []string
-}
-
-// load reads a session. The id is the one in the address of a page.
+// load reads the session in the address.
 func (v *pages) load(r *http.Request) (*document.Document, error) {
-	return v.Sessions.LoadAll(r.Context(), element(r.PathValue("id")))
+	return v.Sessions.LoadAll(r.Context(), pathOf(r, "id"))
 }
 
-// outline reads the outline of the session whose id is in the address.
-func (v *pages) outline(r *http.Request) (*document.Outline, error) {
-	return v.Sessions.LoadOutline(r.Context(), element(r.PathValue("id")))
+// alone reads the session in the address with the one turn in it.
+func (v *pages) alone(r *http.Request) (doc *document.Document, t *document.Turn, err error) {
+	n, err := strconv.Atoi(r.PathValue("n"))
+	if err != nil {
+		return nil, nil, invalid("%q is not the number of a turn", r.PathValue("n"))
+	}
+	doc, err = v.Sessions.LoadRange(r.Context(), pathOf(r, "id"), n, n)
+	if none, ok := errors.AsType[*document.NoTurnError](err); ok {
+		err = notFound("%v", none)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	return doc, doc.Turns[0], nil
 }
 
 // data are turns as pages show them.
@@ -107,6 +121,20 @@ func (v *pages) data(doc *document.Document, turns []*document.Turn, alone bool)
 			}
 		}
 		all[i] = turnData{Turn: turn, Doc: doc, Rows: waterfall(t), Alone: alone}
+	}
+	return all
+}
+
+// spansOf are the spans of the parts and messages of a document, by id.
+func spansOf(d *document.Document) map[string]document.Span {
+	all := make(map[string]document.Span, len(d.Spans))
+	for _, s := range slices.Backward(d.Spans) {
+		switch {
+		case s.PartID != "":
+			all[s.PartID] = s
+		case s.MessageID != "" && (s.Kind == "session.turn" || all[s.MessageID].Kind != "session.turn"):
+			all[s.MessageID] = s
+		}
 	}
 	return all
 }
@@ -136,7 +164,7 @@ func linkPart(p *render.Part, doc *document.Document, t *document.Turn, m *docum
 
 // session answers with the latest turns, or those from a number on.
 func (v *pages) session(w http.ResponseWriter, r *http.Request) error {
-	o, err := v.outline(r)
+	o, err := v.Sessions.LoadOutline(r.Context(), pathOf(r, "id"))
 	if err != nil {
 		return err
 	}
@@ -150,11 +178,25 @@ func (v *pages) session(w http.ResponseWriter, r *http.Request) error {
 		first = max(1, min(at, n))
 	}
 	last := min(n, first+pageTurns-1)
-	p, err := v.turns(r.Context(), o, first, last)
+	p := sessionPage{Tab: "turns"}
+	var shown []int
+	p.Outline, shown = outline(o.Turns, first)
+	if first <= last {
+		err = o.Load(r.Context(), first, last)
+	}
+	if err == nil {
+		err = o.LoadQuestions(r.Context(), shown)
+	}
 	if err != nil {
 		return err
 	}
-	doc := p.Doc
+	doc := o.Document()
+	p.Doc, p.Map = doc, minimap(doc.Turns)
+	for _, g := range p.Outline {
+		for k := range g.Turns {
+			g.Turns[k].Text = beginning(doc.Turns[g.Turns[k].Number-1])
+		}
+	}
 	if n > 0 {
 		p.First, p.Last = first, last
 		p.Turns = v.data(doc, doc.Turns[first-1:last], false)
@@ -167,68 +209,120 @@ func (v *pages) session(w http.ResponseWriter, r *http.Request) error {
 	} else {
 		p.Live = Address("s", doc.Session.ID)
 	}
-	p.Map = minimap(doc.Turns)
-	return v.show(w, r, http.StatusOK, page{Title: title(doc)}, "session", p)
-}
-
-// turns returns the page of a session with the content of the turns from first to last, and an outline that is open
-// there.
-func (v *pages) turns(ctx context.Context, o *document.Outline, first, last int) (p sessionPage, err error) {
-	if first <= last {
-		if err := o.Load(ctx, first, last); err != nil {
-			return p, err
-		}
-	}
-	p = sessionPage{Tab: "turns", Outline: outline(o.Turns, first)}
-	if err := o.LoadQuestions(ctx, numbers(p.Outline)); err != nil {
-		return p, err
-	}
-	p.Doc = o.Document()
-	p.texts()
-	return p, nil
-}
-
-func title(doc *document.Document) string {
-	return cmp.Or(document.Line(doc.Session.Title), "Untitled session")
-}
-
-// partID is the id of the element of a part.
-func partID(id string) string { return "p-" + id }
-
-// alone loads one turn of a session.
-func (v *pages) alone(ctx context.Context, id string, n int) (*document.Document, error) {
-	doc, err := v.Sessions.LoadRange(ctx, id, n, n)
-	var none *document.NoTurnError
-	if errors.As(err, &none) {
-		return nil, notFound("%v", none)
-	}
-	return doc, err
-}
-
-// turnNumber is the one in the address.
-func turnNumber(r *http.Request) (int, error) {
-	n, err := strconv.Atoi(r.PathValue("n"))
-	if err != nil {
-		return 0, invalid("%q is not the number of a turn", r.PathValue("n"))
-	}
-	return n, nil
+	return v.show(w, r, page{Title: title(doc)}, "session", p)
 }
 
 // turn answers with one turn.
 func (v *pages) turn(w http.ResponseWriter, r *http.Request) error {
-	n, err := turnNumber(r)
+	doc, t, err := v.alone(r)
 	if err != nil {
 		return err
 	}
-	doc, err := v.alone(r.Context(), element(r.PathValue("id")), n)
-	if err != nil {
-		return err
-	}
+	n := t.Number
 	p := sessionPage{Doc: doc, Tab: "turns", Of: n, First: n, Last: n, Turns: v.data(doc, doc.Turns, true)}
 	if n == doc.Totals.Turns {
 		p.Live = turnLink(doc, n)
 	}
-	return v.show(w, r, http.StatusOK, page{Title: fmt.Sprintf("Turn %d · %s", n, title(doc))}, "turn-page", p)
+	return v.show(w, r, page{Title: fmt.Sprintf("Turn %d · %s", n, title(doc))}, "turn-page", p)
+}
+
+// partPage is one part, whole.
+type partPage struct {
+	sessionPage
+	Turn *document.Turn
+	render.Part
+	// Target is what annotations of the part are made at, and Annotations those that it has.
+	Target      target
+	Annotations []document.Annotation
+	// Plain reports that the part is too large for a page.
+	Plain bool
+}
+
+// part answers with one part.
+func (v *pages) part(w http.ResponseWriter, r *http.Request) error {
+	message, part := pathOf(r, "message"), pathOf(r, "part")
+	o, err := v.Sessions.LoadOutline(r.Context(), pathOf(r, "id"))
+	if err != nil {
+		return err
+	}
+	n := o.TurnOf(message)
+	if n == 0 {
+		return notFound("the session has no message %s that is in a turn", message)
+	}
+	doc, err := o.Range(r.Context(), n, n)
+	if err != nil {
+		return err
+	}
+	t := doc.Turns[0]
+	p := partPage{sessionPage: sessionPage{Doc: doc, Tab: "turns", Of: t.Number}, Turn: t}
+	for _, m := range t.Messages {
+		for _, x := range m.Parts {
+			if m.ID == message && x.ID == part {
+				p.Part, p.Annotations = render.NewPart(document.Words{Full: true, Zone: v.Zone}.Block(x)), x.Annotations
+				linkPart(&p.Part, doc, t, m)
+			}
+		}
+	}
+	if p.Part.Part == nil {
+		return notFound("the session has no part %s of message %s", part, message)
+	}
+	span := spansOf(doc)[part]
+	p.Span = v.spanURL(span.TraceID, span.SpanID)
+	p.Target = target{doc.Session.ID, message, part, p.Self}
+	size := len(p.Text)
+	for _, s := range p.Sections {
+		size += len(s.Text.Body)
+	}
+	p.Plain = size > maxPart
+	return v.show(w, r, page{Title: "Part · " + title(doc)}, "part", p)
+}
+
+// row reads the row of the part in the address.
+func (v *pages) row(r *http.Request) (*session.Part, error) {
+	return v.partRow(r.Context(), pathOf(r, "id"), pathOf(r, "message"), pathOf(r, "part"))
+}
+
+// sandboxed is the Content-Security-Policy of an answer of which a browser runs nothing.
+const sandboxed = "default-src 'none'; sandbox; frame-ancestors 'none'"
+
+// raw answers with the row of a part as it is stored.
+func (v *pages) raw(w http.ResponseWriter, r *http.Request) error {
+	p, err := v.row(r)
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Content-Security-Policy", sandboxed)
+	return write(w, r, http.StatusOK, "text/plain; charset=utf-8", append(p.AppendJSON(nil), '\n'))
+}
+
+// images are the types of pictures that a browser shows; all else is downloaded.
+var images = []string{"image/png", "image/jpeg", "image/gif", "image/webp"}
+
+// blob answers with the content of a file part.
+func (v *pages) blob(w http.ResponseWriter, r *http.Request) error {
+	p, err := v.row(r)
+	if err != nil {
+		return err
+	}
+	var file struct {
+		URL string `json:"url"`
+	}
+	_ = json.Unmarshal([]byte(p.DataJSON), &file)
+	head, body, ok := strings.Cut(file.URL, ",")
+	if !ok || !strings.HasPrefix(head, "data:") || !strings.HasSuffix(head, ";base64") {
+		return notFound("the part has no content of a file")
+	}
+	content, err := base64.StdEncoding.DecodeString(body)
+	if err != nil {
+		return notFound("the content of the file is damaged")
+	}
+	w.Header().Set("Content-Security-Policy", sandboxed)
+	mediaType := http.DetectContentType(content)
+	if !slices.Contains(images, mediaType) {
+		mediaType = "application/octet-stream"
+		w.Header().Set("Content-Disposition", "attachment")
+	}
+	return write(w, r, http.StatusOK, mediaType, content)
 }
 
 // contextPage is what the model had to work with in a turn.
@@ -256,32 +350,24 @@ type toolUse struct {
 
 // context answers with the seven inspection points of a turn.
 func (v *pages) context(w http.ResponseWriter, r *http.Request) error {
-	n, err := turnNumber(r)
+	doc, t, err := v.alone(r)
 	if err != nil {
 		return err
 	}
-	doc, err := v.alone(r.Context(), element(r.PathValue("id")), n)
-	if err != nil {
-		return err
-	}
-	t := doc.Turns[0]
-	p := contextPage{sessionPage: sessionPage{Doc: doc, Tab: "context", Of: n}, Turn: t,
+	p := contextPage{sessionPage: sessionPage{Doc: doc, Tab: "context", Of: t.Number}, Turn: t,
 		Prompt: doc.Prompt(t.SystemPromptDigest), Catalog: doc.Catalog(t.Tools.CatalogDigest), Rules: doc.Session.Rules,
 		Decisions: doc.Decisions, Notices: doc.Notices}
-	called := make(map[string]*document.Called)
-	for _, c := range t.Tools.Called {
-		called[c.Name] = c
-	}
 	if p.Catalog != nil {
 		for _, tool := range p.Catalog.Tools {
-			p.Tools = append(p.Tools, toolUse{tool, called[tool.Name]})
-			delete(called, tool.Name)
+			p.Tools = append(p.Tools, toolUse{Tool: tool})
 		}
 	}
 	for _, c := range t.Tools.Called {
-		if called[c.Name] != nil {
-			p.Tools = append(p.Tools, toolUse{document.Tool{Name: c.Name}, c})
+		at := slices.IndexFunc(p.Tools, func(u toolUse) bool { return u.Name == c.Name })
+		if at < 0 {
+			at, p.Tools = len(p.Tools), append(p.Tools, toolUse{Tool: document.Tool{Name: c.Name}})
 		}
+		p.Tools[at].Called = c
 	}
 	for _, m := range t.Messages {
 		p.Calls = append(p.Calls, m.Calls...)
@@ -296,8 +382,7 @@ func (v *pages) context(w http.ResponseWriter, r *http.Request) error {
 			p.Applied = append(p.Applied, d)
 		}
 	}
-	heading := fmt.Sprintf("Context of turn %d · %s", t.Number, title(doc))
-	return v.show(w, r, http.StatusOK, page{Title: heading}, "context", p)
+	return v.show(w, r, page{Title: fmt.Sprintf("Context of turn %d · %s", t.Number, title(doc))}, "context", p)
 }
 
 // treePage is where a session comes from and what came of it.
@@ -308,12 +393,10 @@ type treePage struct {
 	Rewound bool
 }
 
-// treeEvent is a fork, a rewind, a compaction or a sub-agent.
+// treeEvent is a fork, a rewind, a compaction or a sub-agent. Link leads to a session or a turn.
 type treeEvent struct {
-	At         int64
-	Kind, Text string
-	// Link leads to a session or a turn.
-	Link string
+	At               int64
+	Kind, Text, Link string
 }
 
 // tree answers with the descent of a session.
@@ -323,8 +406,9 @@ func (v *pages) tree(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	p := treePage{sessionPage: sessionPage{Doc: doc, Tab: "tree"}}
-	rewinds := make(map[int64]int)
+	rewinds, numbers := make(map[int64]int), make(map[string]int)
 	for t, m := range doc.Messages() {
+		numbers[m.ID] = t.Number
 		if m.HiddenAt != nil {
 			rewinds[*m.HiddenAt]++
 		}
@@ -341,16 +425,11 @@ func (v *pages) tree(w http.ResponseWriter, r *http.Request) error {
 	for at, n := range rewinds {
 		p.Events = append(p.Events, treeEvent{at, "rewind", document.Plural(n, "message", "messages") + " hidden", ""})
 	}
-	numbers := make(map[string]int)
-	for t, m := range doc.Messages() {
-		numbers[m.ID] = t.Number
-	}
 	for _, c := range doc.Children {
-		kind := "fork"
+		kind, text := "fork", cmp.Or(document.Line(c.Title), "Untitled session")
 		if c.ToolCallID != "" {
 			kind = "sub-agent"
 		}
-		text := cmp.Or(document.Line(c.Title), "Untitled session")
 		if n := numbers[c.MessageID]; n > 0 {
 			text += fmt.Sprintf(" (turn %d)", n)
 		}
@@ -360,24 +439,13 @@ func (v *pages) tree(w http.ResponseWriter, r *http.Request) error {
 	slices.SortFunc(p.Events, func(x, y treeEvent) int {
 		return cmp.Or(cmp.Compare(x.At, y.At), strings.Compare(x.Link, y.Link))
 	})
-	return v.show(w, r, http.StatusOK, page{Title: "Tree · " + title(doc)}, "tree", p)
+	return v.show(w, r, page{Title: "Tree · " + title(doc)}, "tree", p)
 }
-
-func turnLink(doc *document.Document, n int) string { return Address("s", doc.Session.ID, "t", n) }
 
 // next leads to the next place of a kind: after the one that the address names, or in a turn beyond from, and around.
 func (v *pages) next(w http.ResponseWriter, r *http.Request) error {
 	q := r.URL.Query()
-	id, query := element(r.PathValue("id")), ""
-	var stops []stop
-	var err error
-	wanted := func(stop) bool { return true }
-	if q.Get("kind") == "hit" {
-		query = "?" + url.Values{"find": {q.Get("q")}}.Encode()
-		stops, err = v.hits(r, id)
-	} else {
-		stops, wanted, err = v.landmarks(r, id)
-	}
+	stops, wanted, err := v.stops(r)
 	if err != nil {
 		return err
 	}
@@ -399,7 +467,10 @@ func (v *pages) next(w http.ResponseWriter, r *http.Request) error {
 		start++
 	}
 	to := stops[start%len(stops)]
-	address := Address("s", id, "t", to.turn) + query
+	address := Address("s", pathOf(r, "id"), "t", to.turn)
+	if q.Get("kind") == "hit" {
+		address += "?" + url.Values{"find": {q.Get("q")}}.Encode()
+	}
 	if to.id != "" {
 		address += "#" + url.PathEscape(to.id)
 	}
@@ -407,49 +478,44 @@ func (v *pages) next(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// landmarks are the places of all kinds, and which of them have the kind in the address: there is one.
-func (v *pages) landmarks(r *http.Request, id string) (stops []stop, wanted func(stop) bool, err error) {
+// stops are the places of a session, and which of them have the kind in the address: there is one. Those of the kind
+// hit are turns that have a text.
+func (v *pages) stops(r *http.Request) (stops []stop, wanted func(stop) bool, err error) {
+	q, id := r.URL.Query(), pathOf(r, "id")
+	kind := cmp.Or(q.Get("kind"), "error")
 	kinds := map[string][]string{"error": {"error", "failed", "denied"}, "denial": {"denied", "waiting"},
-		"compaction": {"compaction"}}
-	kind := cmp.Or(r.URL.Query().Get("kind"), "error")
+		"compaction": {"compaction"}, "hit": {""}}
 	if kinds[kind] == nil {
 		return nil, nil, invalid("kind %q is unknown; use error, denial or compaction", kind)
 	}
-	o, err := v.Sessions.LoadOutline(r.Context(), id)
-	if err != nil {
-		return nil, nil, err
-	}
-	for _, t := range o.Turns {
-		stops = append(stops, stopsOf(t)...)
-	}
 	wanted = func(s stop) bool { return slices.Contains(kinds[kind], s.mark) }
-	if !slices.ContainsFunc(stops, wanted) {
-		return nil, nil, notFound("the session has no turn with an event of the kind %s", kind)
-	}
-	return stops, wanted, nil
-}
-
-// maxHits is how many places of a text in a session are looked at.
-const maxHits = 1000
-
-// hits are the turns that have a text, of which there is one.
-func (v *pages) hits(r *http.Request, id string) ([]stop, error) {
-	search := store.SearchQuery{Text: r.URL.Query().Get("q"), Session: id}
-	hits, _, err := v.Sessions.Find(r.Context(), search, nil, maxHits, maxPageSearch)
-	if err != nil {
-		return nil, err
-	}
-	var turns []stop
-	for i := range hits {
-		if n := hits[i].Turn; n > 0 {
-			turns = append(turns, stop{turn: n})
+	none := notFound("the session has no turn with an event of the kind %s", kind)
+	if kind == "hit" {
+		hits, _, err := v.Sessions.Find(r.Context(), store.SearchQuery{Text: q.Get("q"), Session: id}, nil, maxHits,
+			maxPageSearch)
+		if err != nil {
+			return nil, nil, err
+		}
+		for i := range hits {
+			if n := hits[i].Turn; n > 0 {
+				stops = append(stops, stop{turn: n})
+			}
+		}
+		slices.SortFunc(stops, func(x, y stop) int { return cmp.Compare(x.turn, y.turn) })
+		none = notFound("%q is in no turn of the session", q.Get("q"))
+	} else {
+		o, err := v.Sessions.LoadOutline(r.Context(), id)
+		if err != nil {
+			return nil, nil, err
+		}
+		for _, t := range o.Turns {
+			stops = append(stops, stopsOf(t)...)
 		}
 	}
-	if turns == nil {
-		return nil, notFound("%q is in no turn of the session", search.Text)
+	if !slices.ContainsFunc(stops, wanted) {
+		return nil, nil, none
 	}
-	slices.SortFunc(turns, func(x, y stop) int { return cmp.Compare(x.turn, y.turn) })
-	return turns, nil
+	return stops, wanted, nil
 }
 
 // trace leads from a span, as another viewer of traces links it, to the place in its session.
@@ -469,92 +535,77 @@ func (v *pages) trace(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// sharePage is what a shared file has.
-type sharePage struct {
-	sessionPage
-	Size string
+// shared is a session in one file.
+func (v *pages) shared(r *http.Request, full bool) (doc *document.Document, file []byte, err error) {
+	var b bytes.Buffer
+	if doc, err = v.load(r); err == nil {
+		err = render.HTML(&b, doc, document.Words{Zone: v.Zone, Full: full})
+	}
+	return doc, b.Bytes(), err
 }
 
 // share shows what the file contains before it is downloaded.
 func (v *pages) share(w http.ResponseWriter, r *http.Request) error {
-	doc, err := v.load(r)
+	doc, file, err := v.shared(r, false)
 	if err != nil {
 		return err
 	}
-	var b bytes.Buffer
-	if err := render.HTML(&b, doc, document.Words{Zone: v.Zone}); err != nil {
-		return err
-	}
-	p := sharePage{sessionPage{Doc: doc, Tab: "share"}, document.Bytes(int64(b.Len()))}
-	return v.show(w, r, http.StatusOK, page{Title: "Share · " + title(doc)}, "share", p)
+	return v.show(w, r, page{Title: "Share · " + title(doc)}, "share", struct {
+		sessionPage
+		Size string
+	}{sessionPage{Doc: doc, Tab: "share"}, document.Bytes(int64(len(file)))})
 }
 
-// download answers with the session in one file.
+// download answers with the file.
 func (v *pages) download(w http.ResponseWriter, r *http.Request) error {
-	doc, err := v.load(r)
+	_, file, err := v.shared(r, r.URL.Query().Get("full") != "")
 	if err != nil {
-		return err
-	}
-	var b bytes.Buffer
-	if err := render.HTML(&b, doc, document.Words{Zone: v.Zone, Full: r.URL.Query().Get("full") != ""}); err != nil {
 		return err
 	}
 	w.Header().Set("Content-Disposition", `attachment; filename="session.html"`)
-	return write(w, r, http.StatusOK, "text/html; charset=utf-8", b.Bytes())
+	return write(w, r, http.StatusOK, "text/html; charset=utf-8", file)
 }
 
 // diff answers with the differences of two sessions, which the form names in its query.
 func (v *pages) diff(w http.ResponseWriter, r *http.Request) error {
-	if r.PathValue("a") == "" {
-		var ids [2]string
-		for i, name := range []string{"a", "b"} {
-			id, err := v.Sessions.Resolve(r.Context(), r.URL.Query().Get(name))
-			if err != nil {
-				return err
-			}
-			ids[i] = id
+	var ids [2]string
+	var docs [2]*document.Document
+	for i, name := range []string{"a", "b"} {
+		var err error
+		if r.PathValue("a") == "" {
+			ids[i], err = v.Sessions.Resolve(r.Context(), r.URL.Query().Get(name))
+		} else {
+			docs[i], err = v.Sessions.LoadAll(r.Context(), pathOf(r, name))
 		}
+		if err != nil {
+			return err
+		}
+	}
+	if docs[0] == nil {
 		http.Redirect(w, r, Address("diff", ids[0], ids[1]), http.StatusSeeOther)
 		return nil
 	}
-	a, err := v.Sessions.LoadAll(r.Context(), element(r.PathValue("a")))
-	if err != nil {
-		return err
-	}
-	b, err := v.Sessions.LoadAll(r.Context(), element(r.PathValue("b")))
-	if err != nil {
-		return err
-	}
 	var body bytes.Buffer
-	d := document.Compare(a, b, false)
-	if err := render.Comparison(&body, d, a, b, document.Words{Zone: v.Zone}); err != nil {
+	d := document.Compare(docs[0], docs[1], false)
+	if err := render.Comparison(&body, d, docs[0], docs[1], document.Words{Zone: v.Zone}); err != nil {
 		return err
 	}
-	return v.show(w, r, http.StatusOK, page{Title: "Diff"}, "diff", struct {
+	return v.show(w, r, page{Title: "Diff"}, "diff", struct {
 		A, B *document.Document
 		Body template.HTML
-	}{a, b, template.HTML(body.String())})
+	}{docs[0], docs[1], template.HTML(body.String())})
 }
 
-// digestPage is a system prompt or a tool catalog.
-type digestPage struct {
-	Title, Digest, Text string
-	Exact               bool
-}
-
-func (v *pages) prompt(w http.ResponseWriter, r *http.Request) error {
-	return v.showBlob(w, r, store.BlobSystemPrompt, "System prompt")
-}
-
-func (v *pages) catalog(w http.ResponseWriter, r *http.Request) error {
-	return v.showBlob(w, r, store.BlobToolCatalog, "Tool catalog")
-}
-
-func (v *pages) showBlob(w http.ResponseWriter, r *http.Request, kind store.BlobKind, title string) error {
-	b, err := v.Sessions.Blob(r.Context(), kind, element(r.PathValue("digest")))
-	if err != nil {
-		return err
+// digest answers with a system prompt or a tool catalog.
+func (v *pages) digest(kind store.BlobKind, name string) func(http.ResponseWriter, *http.Request) error {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		b, err := v.Sessions.Blob(r.Context(), kind, pathOf(r, "digest"))
+		if err != nil {
+			return err
+		}
+		return v.show(w, r, page{Title: name + " " + document.Short(b.Digest)}, "digest", struct {
+			Title, Digest, Text string
+			Exact               bool
+		}{name, b.Digest, document.Pretty([]byte(b.Body)), b.Exact})
 	}
-	p := digestPage{title, b.Digest, document.Pretty([]byte(b.Body)), b.Exact}
-	return v.show(w, r, http.StatusOK, page{Title: title + " " + document.Short(b.Digest)}, "digest", p)
 }

@@ -4,8 +4,8 @@ import (
 	"cmp"
 	"fmt"
 	"html/template"
+	"net/http"
 	"net/url"
-	"slices"
 	"strings"
 	"time"
 
@@ -73,6 +73,9 @@ func Address(elements ...any) string {
 // element is what Address made an element of a path of.
 func element(s string) string { return strings.TrimPrefix(s, "~") }
 
+// pathOf is an element of the path of a request.
+func pathOf(r *http.Request, name string) string { return element(r.PathValue(name)) }
+
 // CheckTraceURL returns an error for what is no template as of [Options.TraceURL]. An empty one is one.
 func CheckTraceURL(template string) error {
 	if template == "" {
@@ -120,32 +123,8 @@ func statusText(a document.Activity) string {
 	return cmp.Or(strings.ReplaceAll(string(a), "_", " "), "unknown")
 }
 
-// spansOf are the spans of the parts and messages of a document, by id.
-func spansOf(d *document.Document) map[string]document.Span {
-	all := make(map[string]document.Span, len(d.Spans))
-	for _, s := range slices.Backward(d.Spans) {
-		switch {
-		case s.PartID != "":
-			all[s.PartID] = s
-		case s.MessageID != "" && (s.Kind == "session.turn" || all[s.MessageID].Kind != "session.turn"):
-			all[s.MessageID] = s
-		}
-	}
-	return all
-}
-
 // pair is two values for a template that takes one.
 type pair struct{ A, B any }
-
-// target is what a form annotates: a session, the turn of a message or a part. Back is the address of the page that
-// has the form.
-type target struct{ Session, Message, Part, Back string }
-
-// Of a text that is longer than maxProse bytes its head is shown, of which the length is headProse.
-const (
-	maxProse  = 32 << 10
-	headProse = 8 << 10
-)
 
 // marked is a piece of the context of a hit.
 type marked struct {

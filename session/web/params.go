@@ -1,6 +1,7 @@
 package web
 
 import (
+	"cmp"
 	"encoding"
 	"errors"
 	"fmt"
@@ -18,7 +19,7 @@ import (
 )
 
 // parameter is a parameter of an operation, as the document describes it. Its value becomes the field of a struct that
-// has its name in the tag param. The field is a string, a number, a bool, or of a type that is read from text; or a
+// has its name, or that in the tag param. The field is a string, a number, a bool, or of a type that is read from text; or a
 // slice of these, for a parameter that may be repeated. Of one with the tag session the value names a session, and the
 // field gets its id.
 type parameter struct {
@@ -97,7 +98,7 @@ func fromQuery(op *operation, query url.Values, to any) error {
 func (p *parameter) field(of any) (field reflect.Value, namesSession bool) {
 	v := reflect.ValueOf(of).Elem()
 	for _, f := range reflect.VisibleFields(v.Type()) {
-		if f.Tag.Get("param") == p.Name {
+		if name := cmp.Or(f.Tag.Get("param"), f.Name); strings.EqualFold(name, p.Name) {
 			_, namesSession = f.Tag.Lookup("session")
 			return v.FieldByIndex(f.Index), namesSession
 		}
@@ -187,7 +188,7 @@ func named(parameter string, err error) error {
 
 // sessionPath names a session.
 type sessionPath struct {
-	ID string `param:"id" session:""`
+	ID string `session:""`
 }
 
 // instant is a parameter that is a point in time, "" for none.

@@ -1,6 +1,7 @@
 package web
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"strings"
@@ -34,8 +35,7 @@ func (a *api) head(ctx context.Context, p sessionPath) (h sessionHead, err error
 
 type documentParams struct {
 	sessionPath
-	From int `param:"from"`
-	To   int `param:"to"`
+	From, To int
 }
 
 func (a *api) read(ctx context.Context, p documentParams) (*document.Document, error) {
@@ -85,7 +85,7 @@ type turnTotals struct {
 // turnPath names a turn.
 type turnPath struct {
 	sessionPath
-	N int `param:"n"`
+	N int
 }
 
 func (a *api) turn(ctx context.Context, p turnPath) (t oneTurn, err error) {
@@ -103,8 +103,7 @@ func (a *api) turn(ctx context.Context, p turnPath) (t oneTurn, err error) {
 
 type replayParams struct {
 	turnPath
-	Model  string `param:"model"`
-	Effort string `param:"effort"`
+	Model, Effort string
 }
 
 func (a *api) replay(ctx context.Context, p replayParams) (*replay.Bundle, error) {
@@ -141,8 +140,7 @@ type wholePart struct {
 // partPath names a part.
 type partPath struct {
 	sessionPath
-	Message string `param:"message"`
-	Part    string `param:"part"`
+	Message, Part string
 }
 
 func (a *api) part(ctx context.Context, p partPath) (*wholePart, error) {
@@ -161,19 +159,17 @@ func (a *api) part(ctx context.Context, p partPath) (*wholePart, error) {
 	if t := doc.Turn(whole.Turn); t != nil {
 		of = t.Messages
 	}
+	err = noPart(p.ID, p.Message, p.Part)
 	for _, m := range of {
 		for _, part := range m.Parts {
 			if m.ID == p.Message && part.ID == p.Part {
-				whole.Part = *part
+				whole.Part, err = *part, nil
 			}
 		}
 	}
-	row, err := a.partRow(ctx, p.ID, p.Message, p.Part)
-	if err != nil {
+	row, rowErr := a.partRow(ctx, p.ID, p.Message, p.Part)
+	if err := cmp.Or(rowErr, err); err != nil {
 		return nil, err
-	}
-	if whole.Part.ID == "" {
-		return nil, noPart(p.ID, p.Message, p.Part)
 	}
 	whole.Row = *row
 	return &whole, nil
@@ -195,14 +191,6 @@ func (b *Backend) partRow(ctx context.Context, id, message, part string) (*sessi
 		return row, nil
 	}
 	return nil, noPart(id, message, part)
-}
-
-func (a *api) rows(ctx context.Context, p sessionPath) (*session.Transcript, error) {
-	return a.Sessions.Transcript(ctx, p.ID)
-}
-
-func (a *api) status(ctx context.Context, p sessionPath) (document.Status, error) {
-	return a.Sessions.LoadStatus(ctx, p.ID)
 }
 
 type annotationList struct {
@@ -237,7 +225,7 @@ func (a *api) spans(ctx context.Context, p sessionPath) (list spanList, err erro
 
 type diffParams struct {
 	sessionPath
-	B           string `param:"b" session:""`
+	B           string `session:""`
 	IgnoreUsage bool   `param:"ignore_usage"`
 }
 
@@ -263,24 +251,19 @@ type text struct {
 
 // digestPath names a system prompt or a tool catalog.
 type digestPath struct {
-	Digest string `param:"digest"`
+	Digest string
 }
 
-func (a *api) prompt(ctx context.Context, p digestPath) (text, error) {
-	return a.blob(ctx, store.BlobSystemPrompt, "system prompt", p.Digest)
-}
-
-func (a *api) catalog(ctx context.Context, p digestPath) (text, error) {
-	return a.blob(ctx, store.BlobToolCatalog, "tool catalog", p.Digest)
-}
-
-func (a *api) blob(ctx context.Context, kind store.BlobKind, what, digest string) (text, error) {
-	b, err := a.Sessions.Blob(ctx, kind, digest)
-	if errors.Is(err, store.ErrNotFound) {
-		return text{}, NotFoundf("digest",
-			"read a document for the digests", "no %s with the digest %q is stored", what, digest)
+// blob reads texts of a kind.
+func blob(kind store.BlobKind, what string) func(*api, context.Context, digestPath) (text, error) {
+	return func(a *api, ctx context.Context, p digestPath) (text, error) {
+		b, err := a.Sessions.Blob(ctx, kind, p.Digest)
+		if errors.Is(err, store.ErrNotFound) {
+			return text{}, NotFoundf("digest",
+				"read a document for the digests", "no %s with the digest %q is stored", what, p.Digest)
+		}
+		return text{b.Digest, !b.Exact, b.Body}, err
 	}
-	return text{b.Digest, !b.Exact, b.Body}, err
 }
 
 // located is where a trace or a span is in sessions.
@@ -299,15 +282,10 @@ type located struct {
 
 // spanPath names a trace, or a span of it.
 type spanPath struct {
-	Trace string `param:"trace"`
-	Span  string `param:"span"`
+	Trace, Span string
 }
 
 func (a *api) trace(ctx context.Context, p spanPath) (*located, error) {
-	return a.locate(ctx, p.Trace, "")
-}
-
-func (a *api) span(ctx context.Context, p spanPath) (*located, error) {
 	return a.locate(ctx, p.Trace, p.Span)
 }
 

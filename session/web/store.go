@@ -17,7 +17,7 @@ import (
 
 // storeMethod names a method of a store that a client calls.
 type storeMethod struct {
-	Method string `param:"method"`
+	Method string
 }
 
 // callStore calls a method of the store for a client: the body is a JSON array of its arguments. The answer is the JSON
