@@ -3,44 +3,21 @@ package transcripts
 import (
 	"bytes"
 	"cmp"
-	"encoding/json"
 	"errors"
-	"io"
 	"path/filepath"
 	"slices"
 	"strings"
 
+	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
-// looksClaude reports whether a record with these keys, and the values of those that
-// are strings, is one of Claude Code that reports the conversation.
-func looksClaude(keys map[string]string) bool {
-	_, session := keys["sessionId"]
-	_, uuid := keys["uuid"]
-	_, leaf := keys["leafUuid"]
-	return session && uuid && keys["type"] != "" || keys["type"] == "summary" && leaf
-}
-
 // Claude reads transcripts of Claude Code. It yields the sessions in the
 // order in which they begin: mostly one, and those of sub-agents that have records
 // in the same file, with the id of their session and their own as theirs.
-//
-//	user, text or image    user message
-//	queued_command         user message: text typed while the agent worked
-//	assistant              parts of the turn, and its usage, once for each answer
-//	thinking               reasoning part
-//	tool_use, tool_result  part tool-<name>
-//	compact_boundary       assistant message with a data-compaction part
-//	prompt_snapshot,
-//	api-request-shape      system prompt and tool catalog, by digest
-//	turn_duration          duration of the turn
-//	cost-state, costUSD    cost
-//	permission-mode        the mode
-//	summary, …-title       the title
 //
 // The program records much in the user's name: commands that it runs by itself and
 // their output, notifications, and the text that a command expands to. All of these
@@ -58,38 +35,45 @@ func looksClaude(keys map[string]string) bool {
 // A fork begins with copies of the records of its parent, each of which names it in forkedFrom. A session that goes on
 // from a record of another file has the session of that one as its parent, too.
 //
-// Lines that cannot be read are reported and left out; report may be nil. An error
-// is yielded when reading fails or nothing in the stream is of Claude Code.
-//
 // Beside the file of a sub-agent, agent-<id>.jsonl, the program keeps agent-<id>.meta.json,
 // which names the tool call and the sub-agent that started it.
 var Claude = codec.Reading{
-	Extensions: []string{".jsonl"}, SniffKeys: looksClaude, Transcript: true,
-	Decode: claudeLines.stream, DecodeFile: claudeLines.file, DecodeText: claudeLines, Beside: besideClaude,
+	SniffKeys: func(keys map[string]string) bool {
+		_, session := keys["sessionId"]
+		_, uuid := keys["uuid"]
+		_, leaf := keys["leafUuid"]
+		return session && uuid && keys["type"] != "" || keys["type"] == "summary" && leaf
+	},
+	Extensions: []string{".jsonl"}, Transcript: true,
+	Decode: claudeLines.stream, DecodeFile: claudeLines.file, DecodeText: claudeLines.text,
+	Beside: func(path string) []string {
+		if agentFile(path) != "" {
+			return []string{strings.TrimSuffix(path, ".jsonl") + ".meta.json"}
+		}
+		return nil
+	},
 }
 
-var claudeLines = lines(func(_ string, report func(codec.Problem)) recordReader { return newClaude(report) })
-
-func newClaude(report func(codec.Problem)) *claude {
-	return &claude{
-		report: report, bySession: make(map[string]*claudeSession), roots: make(map[string]string),
-		custom: make(map[string]string), guessed: make(map[string]string),
-		links: make(map[string]string),
+// agentFile is the sub-agent that the name of a file names, "" for another file.
+func agentFile(path string) string {
+	name, isLines := strings.CutSuffix(filepath.Base(path), ".jsonl")
+	if id, isAgent := strings.CutPrefix(name, "agent-"); isLines && isAgent {
+		return id
 	}
+	return ""
 }
 
-// Sessions returns what was read of the file at path.
-func (d *claude) Sessions(path string) ([]*codec.Session, error) {
+var claudeLines decoder = func(from *source, text []byte) ([]*codec.Session, error) {
+	d := readClaude(from, text)
 	if len(d.order) == 0 {
 		return nil, errors.New("read transcript: no message of Claude Code in it")
 	}
-	d.readSidecar(path)
+	d.readSidecar()
 	var all []*codec.Session
 	for _, s := range d.order {
 		s.answered(false)
-		if s.Sub == "" {
-			s.tree.continues(d.links)
-			d.follow(s, path)
+		if s.sub == "" {
+			d.follow(s)
 			s.b.About.Forked = s.b.s.Row.ParentID != nil
 			s.tree.hide()
 			id := s.b.s.Row.ID
@@ -100,102 +84,19 @@ func (d *claude) Sessions(path string) ([]*codec.Session, error) {
 	return all, nil
 }
 
-// follow links a session whose first record follows from one of another session: the program went on in another file,
-// or in the same one. The other file is in the same directory.
-func (d *claude) follow(s *claudeSession, path string) {
-	above := s.tree.missing(d.links)
-	if above == "" || s.b.s.Row.ParentID != nil || slices.ContainsFunc(d.order, func(o *claudeSession) bool {
-		return s.follows(o, above)
-	}) || path == "" {
-		return
+func readClaude(from *source, text []byte) *claude {
+	d := &claude{
+		source: from, sessions: make(map[string]*claudeSession), roots: make(map[string]string),
+		custom: make(map[string]string), guessed: make(map[string]string), links: make(map[string]string),
 	}
-	files, _ := filepath.Glob(filepath.Join(filepath.Dir(path), "*.jsonl")) // in an unusual directory, none is found
-	for _, file := range files {
-		if file == path || strings.HasPrefix(filepath.Base(file), "agent-") {
-			continue
-		}
-		text, err := codec.ReadFile(file)
-		if err != nil || !bytes.Contains(text, []byte(`"`+above+`"`)) {
-			continue
-		}
-		other := newClaude(func(codec.Problem) {})
-		rows.Records(text, other.report, other.Record)
-		if slices.ContainsFunc(other.order, func(o *claudeSession) bool { return s.follows(o, above) }) {
-			return
-		}
-	}
-}
-
-// follows links a session to another one, if that has the record above.
-func (s *claudeSession) follows(o *claudeSession, above string) bool {
-	b := o.tree.byID[above]
-	if b == nil || o.Sub != "" || o.b.s.Row.ID == s.b.s.Row.ID {
-		return false
-	}
-	s.b.parent(o.b.s.Row.ID)
-	for range o.tree.order { // the chain of a damaged file may be a circle
-		if b == nil {
-			break
-		}
-		if b.row != nil && b.row.Row.Role == session.RoleUser {
-			s.b.s.Row.ParentMessageID = &b.row.Row.ID
-			break
-		}
-		b = o.tree.before(b)
-	}
-	return true
-}
-
-func besideClaude(path string) []string {
-	if name, found := strings.CutSuffix(path, ".jsonl"); found && strings.HasPrefix(filepath.Base(path), "agent-") {
-		return []string{name + ".meta.json"}
-	}
-	return nil
-}
-
-// readSidecar reads what the program keeps beside the transcript of a sub-agent, where
-// there is such a file and it is of the program.
-func (d *claude) readSidecar(path string) {
-	name, found := strings.CutSuffix(path, ".jsonl")
-	id, named := strings.CutPrefix(filepath.Base(name), "agent-")
-	if !found || !named || len(d.order) != 1 || d.order[0].Sub != id {
-		return
-	}
-	f, err := codec.OpenFile(name + ".meta.json")
-	if err != nil {
-		return // older versions write none
-	}
-	defer f.Close()
-	const maximum = 1 << 20
-	text, err := io.ReadAll(io.LimitReader(f, maximum))
-	if err != nil {
-		return
-	}
-	o, err := rows.Parse(text)
-	if err != nil {
-		d.report(codec.Problem{Reason: filepath.Base(f.Name()) + " is not a JSON object: left out"})
-		return
-	}
-	s := d.order[0]
-	s.b.About.CallID = o.Text("toolUseId")
-	s.setAgent(o.Text("agentType"))
-	if parent := o.Text("parentAgentId"); parent != "" && parent != s.Sub {
-		s.b.About.ParentSubagentID = parent
-		s.b.s.Row.ParentID = new(s.b.About.SubagentOf + "-" + parent)
-	}
-}
-
-// setAgent sets the kind of the sub-agent.
-func (s *claudeSession) setAgent(kind string) {
-	if s.Sub != "" && kind != "" {
-		s.b.s.Row.Agent = kind
-	}
+	from.lines(text, d.record)
+	return d
 }
 
 type claude struct {
-	report    func(codec.Problem)
-	bySession map[string]*claudeSession
-	order     []*claudeSession
+	*source
+	sessions map[string]*claudeSession
+	order    []*claudeSession
 	// links are the records that report nothing of the conversation, with what each of
 	// them follows from: hooks run before the first message.
 	links map[string]string
@@ -208,18 +109,16 @@ type claude struct {
 
 type claudeSession struct {
 	b    *builder
-	Sub  string // the sub-agent, empty for the session itself
-	Step string // the answer of the model that is being read
-	Turn string // the program's id of the turn
-	// Prompt and Catalog are the digests that answers have from here on.
-	Prompt, Catalog string
+	sub  string // the sub-agent, empty for the session itself
+	step string // the answer of the model that is being read
+	turn string // the program's id of the turn
+	// prompt and catalog are the digests that answers have from here on.
+	prompt, catalog string
 	// boundary is the compaction whose summary is awaited, nil for none.
 	boundary *compacted
 	// command is one that the user gave while it is not known who answers it.
 	command *claudeCommand
 	tree    branches
-	// shapes are the digests of prompts and catalogs by their JSON, which each request repeats.
-	shapes map[string]string
 	// paid is what each answer cost, by its id.
 	paid map[string]float64
 }
@@ -232,182 +131,124 @@ type claudeCommand struct {
 	parts  []rows.Object
 }
 
-func (d *claude) Record(o rows.Object, line int) {
-	kind := o.Text("type")
-	switch kind {
-	case "summary":
+// follow links a session whose first record follows from one of another session: the program went on in another file,
+// or in the same one. The other file is in the same directory.
+func (d *claude) follow(s *claudeSession) {
+	above := s.tree.missing(d.links)
+	if above == "" || s.b.s.Row.ParentID != nil || s.continues(d, above) || d.path == "" {
+		return
+	}
+	files, _ := filepath.Glob(filepath.Join(filepath.Dir(d.path), "*.jsonl")) // in an unusual directory, none is found
+	for _, file := range files {
+		if file == d.path || agentFile(file) != "" {
+			continue
+		}
+		text, err := codec.ReadFile(file)
+		if err == nil && bytes.Contains(text, []byte(`"`+above+`"`)) &&
+			s.continues(readClaude(&source{report: func(codec.Problem) {}}, text), above) {
+			return
+		}
+	}
+}
+
+// continues links a session to the one of a file that has the record above, if there is one.
+func (s *claudeSession) continues(d *claude, above string) bool {
+	for _, o := range d.order {
+		b := o.tree.byID[above]
+		if b == nil || o.sub != "" || o.b.s.Row.ID == s.b.s.Row.ID {
+			continue
+		}
+		s.b.parent(o.b.s.Row.ID)
+		for ; b != nil; b = b.before() {
+			if b.row != nil && b.row.Row.Role == session.RoleUser {
+				s.b.s.Row.ParentMessageID = &b.row.Row.ID
+				break
+			}
+		}
+		return true
+	}
+	return false
+}
+
+// readSidecar reads what the program keeps beside the transcript of a sub-agent. Older versions write none.
+func (d *claude) readSidecar() {
+	id := agentFile(d.path)
+	if id == "" || len(d.order) != 1 || d.order[0].sub != id {
+		return
+	}
+	name := "agent-" + id + ".meta.json"
+	text := d.beside(name)
+	if text == nil {
+		return
+	}
+	o, err := rows.Parse(text)
+	if err != nil {
+		d.problem("%s is not a JSON object: left out", name)
+		return
+	}
+	s := d.order[0]
+	s.b.About.CallID = o.Text("toolUseId")
+	s.kind(o.Text("agentType"))
+	if parent := o.Text("parentAgentId"); parent != "" && parent != s.sub {
+		s.b.About.ParentSubagentID = parent
+		s.b.s.Row.ParentID = new(s.b.About.SubagentOf + "-" + parent)
+	}
+}
+
+// kind sets the kind of the sub-agent.
+func (s *claudeSession) kind(name string) {
+	if s.sub != "" && name != "" {
+		s.b.s.Row.Agent = name
+	}
+}
+
+func (d *claude) record(o rows.Object) {
+	id, message := o.Text("sessionId"), o.Object("message")
+	known := d.sessions[id]
+	switch kind := o.Text("type"); {
+	case kind == "summary":
 		for _, s := range d.order {
 			s.titled(d.title != o.Text("summary"))
 		}
 		d.title = o.Text("summary")
-		return
-	case "custom-title":
-		d.entitle(d.custom, o.Text("sessionId"), o.Text("customTitle"))
-		return
-	case "ai-title":
-		d.entitle(d.guessed, o.Text("sessionId"), o.Text("aiTitle"))
-		return
-	case "user", "assistant":
+	case kind == "custom-title":
+		known.entitle(d.custom, id, o.Text("customTitle"))
+	case kind == "ai-title":
+		known.entitle(d.guessed, id, o.Text("aiTitle"))
+	case kind == "user" || kind == "assistant":
+		if message == nil || id == "" {
+			d.problem("has no message or no sessionId: left out")
+			return
+		}
+		d.message(o, message)
+	case id == "":
+	case kind == "system" && d.system(o), kind == "attachment" && d.attachment(o): // they are of the conversation
 	default:
-		d.state(kind, o, line)
-		return
-	}
-	message := o.Object("message")
-	if message == nil || o.Text("sessionId") == "" {
-		d.report(codec.Problem{Line: line, Reason: "has no message or no sessionId: left out"})
-		return
-	}
-	s := d.session(o)
-	s.b.see(o.Text("timestamp"))
-	s.b.touched = nil
-	said := false
-	if kind == "assistant" {
-		s.answered(true)
-		d.assistant(s, o, message, line)
-	} else {
-		said = d.user(s, o, message, line)
-	}
-	if s.command != nil && s.b.touched == nil {
-		return // it joins the tree when it is known whose it is
-	}
-	s.tree.add(o, s.b.At, said, s.b.touched)
-}
-
-// state reads a record that is not a message.
-func (d *claude) state(kind string, o rows.Object, line int) {
-	if o.Text("sessionId") == "" {
-		return
-	}
-	known := d.bySession[o.Text("sessionId")]
-	switch kind {
-	case "system":
-		d.system(o)
-		return
-	case "attachment":
-		d.attachment(o, line)
-		return
-	case "api-request-shape":
-		d.shape(known, o)
-	case "cost-state":
-		if usd, ok := usdOf(o.Get("totalCostUSD")); ok && known != nil {
-			known.b.Cost = &usd
-			known.titled(true)
+		switch known = d.sessions[id]; {
+		case known == nil:
+		case kind == "api-request-shape":
+			known.shape(o)
+		case kind == "permission-mode":
+			known.b.mode(o.Text("permissionMode"))
+		case kind == "cost-state":
+			if usd := usdOf(o.Get("totalCostUSD")); usd != nil {
+				known.b.Cost = usd
+				known.titled(true)
+			}
 		}
-	case "permission-mode":
-		if known != nil {
-			rows.SetText(&known.b.s.Row.Mode, o.Text("permissionMode"))
+		// One that reports the conversation may follow from it all the same.
+		if uuid := o.Text("uuid"); uuid != "" {
+			d.links[uuid] = o.Text("parentUuid")
+		}
+		if known != nil && !o.True("isSidechain") {
+			known.tree.add(o, known.b.At, false, nil)
 		}
 	}
-	d.link(o)
-}
-
-// system reads what the program notes of the conversation.
-func (d *claude) system(o rows.Object) {
-	switch o.Text("subtype") {
-	case "compact_boundary":
-		s := d.session(o)
-		s.b.see(o.Text("timestamp"))
-		s.answered(false)
-		s.compact()
-		about := o.Object("compactMetadata")
-		s.boundary = &compacted{
-			auto: about.Text("trigger") != "manual", before: number(about, "preTokens"),
-			after:      number(about, "postTokens"),
-			durationMS: number(about, "durationMs"),
-		}
-		kept := about.Object("preservedSegment").Text("headUuid")
-		if uuid, ok := rows.Text(firstOf(about.Object("preservedMessages").Get("uuids"))); ok {
-			kept = uuid
-		}
-		s.boundary.tail = s.tree.messageFrom(kept)
-	case "turn_duration":
-		if s := d.bySession[o.Text("sessionId")]; s != nil && s.b.turn != nil && number(o, "durationMs") > 0 {
-			s.b.turn.SetTrace("duration_ms", number(o, "durationMs"))
-		}
-	case "local_command":
-		if text := o.Text("content"); text != "" {
-			s := d.session(o)
-			s.b.see(o.Text("timestamp"))
-			s.answered(false)
-			s.b.message(session.RoleSystem, []rows.Object{rows.TextPart("text", text)})
-			s.tree.add(o, s.b.At, false, s.b.touched)
-			return
-		}
-	}
-	d.link(o)
-}
-
-// attachment reads what the program adds to a request of its own accord.
-func (d *claude) attachment(o rows.Object, line int) {
-	about := o.Object("attachment")
-	switch about.Text("type") {
-	case "prompt_snapshot":
-		d.shape(d.session(o), about)
-	case "queued_command":
-		s := d.session(o)
-		s.b.see(o.Text("timestamp"))
-		s.b.touched = nil
-		if o.Object("origin") == nil && about.Object("origin") != nil {
-			o = append(slices.Clone(o), rows.Field{Key: "origin", Value: about.Get("origin")})
-		}
-		if about.Has("prompt") {
-			said := d.user(s, o, rows.Of("content", about.Get("prompt")), line)
-			s.tree.add(o, s.b.At, said, s.b.touched)
-			return
-		}
-	}
-	d.link(o)
-}
-
-// shape reads what a request consists of beside the conversation.
-func (d *claude) shape(s *claudeSession, o rows.Object) {
-	if s == nil {
-		return
-	}
-	if shape := o.Object("shape"); shape != nil {
-		o = shape
-	}
-	for _, key := range []string{"systemPrompt", "system"} {
-		raw := o.Get(key)
-		if digest, known := s.shapes[string(raw)]; known {
-			s.Prompt = digest
-		} else if text := promptOf(raw); text != "" {
-			s.Prompt = s.b.blob(store.BlobSystemPrompt, text)
-			s.shapes[string(raw)] = s.Prompt
-		}
-	}
-	tools := o.Get("tools")
-	if digest, known := s.shapes[string(tools)]; known {
-		s.Catalog = digest
-	} else if len(rows.Elements(tools)) > 0 {
-		s.Catalog = s.b.blob(store.BlobToolCatalog, string(tools))
-		s.shapes[string(tools)] = s.Catalog
-	}
-}
-
-// promptOf is the text of a system prompt: one text, or a list of texts or of blocks.
-func promptOf(raw json.RawMessage) string {
-	if text, ok := rows.Text(raw); ok {
-		return text
-	}
-	var all []string
-	for _, block := range contents(raw) {
-		if text := block.Text("text"); text != "" {
-			all = append(all, text)
-		}
-	}
-	return strings.Join(all, "\n\n")
-}
-
-// usdOf reads an amount of money.
-func usdOf(raw json.RawMessage) (float64, bool) {
-	usd, err := json.Number(raw).Float64()
-	return usd, err == nil && usd >= 0 && usd < 1e9
 }
 
 // entitle notes a title of a session.
-func (d *claude) entitle(titles map[string]string, id, title string) {
-	if s := d.bySession[id]; s != nil {
+func (s *claudeSession) entitle(titles map[string]string, id, title string) {
+	if s != nil {
 		s.titled(titles[id] != title)
 	}
 	titles[id] = title
@@ -417,73 +258,348 @@ func (d *claude) entitle(titles map[string]string, id, title string) {
 // record has no time: else a transcript that grew by it alone would be as late as what
 // was imported before.
 func (s *claudeSession) titled(anew bool) {
-	if anew && s.Sub == "" && s.b.At > 0 {
-		s.b.seeMilli(s.b.At + 1)
+	if anew && s.sub == "" && s.b.At > 0 {
+		s.b.see(s.b.At + 1)
 	}
 }
 
-// link notes a record that reports nothing of the conversation, which one that does may
-// follow from all the same.
-func (d *claude) link(o rows.Object) {
-	if id := o.Text("uuid"); id != "" {
-		d.links[id] = o.Text("parentUuid")
+// message reads a record that holds a message.
+func (d *claude) message(o, message rows.Object) {
+	s := d.begun(o)
+	said := false
+	if o.Text("type") == "assistant" {
+		s.answered(true)
+		s.assistant(o, message)
+	} else {
+		said = s.user(o, message)
 	}
-	if s := d.bySession[o.Text("sessionId")]; s != nil && string(o.Get("isSidechain")) != "true" {
-		s.tree.add(o, s.b.At, false, nil)
+	if s.command == nil || s.b.touched != nil { // else it joins the tree when it is known whose it is
+		s.tree.add(o, s.b.At, said, s.b.touched)
 	}
 }
 
 // session is that of a record.
 func (d *claude) session(o rows.Object) *claudeSession {
 	id, sub := o.Text("sessionId"), ""
+	key := id
 	if o.True("isSidechain") {
 		uuid := o.Text("uuid")
 		root := cmp.Or(d.roots[o.Text("parentUuid")], uuid)
 		d.roots[uuid] = root
-		sub = cmp.Or(o.Text("agentId"), root)
+		if sub = cmp.Or(o.Text("agentId"), root); sub != "" {
+			key += "-" + sub
+		}
 	}
-	key := id
-	if sub != "" {
-		key += "-" + sub
+	s := d.sessions[key]
+	if s == nil {
+		s = &claudeSession{b: newBuilder(d.source, key, "claude-code"), sub: sub, paid: make(map[string]float64),
+			tree: branches{byID: make(map[string]*branch)}}
+		if sub != "" {
+			s.b.parent(id)
+			s.b.About.SubagentOf, s.b.About.SubagentID = id, sub
+		}
+		s.b.workspace(o.Text("cwd"))
+		s.b.s.SetMeta("claude_code", o.Texts("version", "gitBranch", "agentId", "slug"))
+		d.sessions[key], d.order = s, append(d.order, s)
 	}
-	s := d.bySession[key]
-	if s != nil {
-		s.origin(o)
-		return s
-	}
-	s = &claudeSession{b: newBuilder(key, "claude-code", d.report), Sub: sub,
-		paid: make(map[string]float64), shapes: make(map[string]string)}
-	row := &s.b.s.Row
-	if sub != "" {
-		row.ParentID = new(id)
-		s.b.About.SubagentOf, s.b.About.SubagentID = id, sub
-	}
-	rows.SetText(&row.WorkspaceRoot, o.Text("cwd"))
-	s.b.s.SetMeta("claude_code", o.Texts("version", "gitBranch", "agentId", "slug"))
-	d.bySession[key], d.order = s, append(d.order, s)
-	s.origin(o)
-	return s
-}
-
-// origin notes whether a record is a copy of one of another session.
-func (s *claudeSession) origin(o rows.Object) {
 	switch from := o.Object("forkedFrom").Text("sessionId"); {
-	case s.Sub != "":
+	case sub != "":
 	case from != "":
 		s.b.copies(from)
 	case s.b.Fork.Copying:
 		s.b.owns()
-		s.Step = ""
+		s.step = ""
+	}
+	return s
+}
+
+// begun is the session of a record that begins to be read.
+func (d *claude) begun(o rows.Object) *claudeSession {
+	s := d.session(o)
+	s.b.see(milli(o.Text("timestamp")))
+	s.b.touched = nil
+	return s
+}
+
+// system reads what the program notes of the conversation, and reports whether it is a message.
+func (d *claude) system(o rows.Object) bool {
+	switch o.Text("subtype") {
+	case "compact_boundary":
+		s := d.begun(o)
+		s.answered(false)
+		s.compact()
+		about := o.Object("compactMetadata")
+		kept := about.Object("preservedSegment").Text("headUuid")
+		if list := contents(about.Object("preservedMessages").Get("uuids")); len(list) > 0 {
+			kept = list[0].Text("text")
+		}
+		s.boundary = &compacted{auto: about.Text("trigger") != "manual", before: number(about, "preTokens"),
+			after: number(about, "postTokens"), durationMS: number(about, "durationMs"), tail: s.tree.messageFrom(kept)}
+	case "turn_duration":
+		if s := d.sessions[o.Text("sessionId")]; s != nil {
+			s.b.took(number(o, "durationMs"))
+		}
+	case "local_command":
+		if text := o.Text("content"); text != "" {
+			s := d.begun(o)
+			s.answered(false)
+			s.tree.add(o, s.b.At, false, s.b.notice(text))
+			return true
+		}
+	}
+	return false
+}
+
+// attachment reads what the program adds to a request of its own accord, and reports whether it is a message.
+func (d *claude) attachment(o rows.Object) bool {
+	about := o.Object("attachment")
+	switch about.Text("type") {
+	case "prompt_snapshot":
+		d.session(o).shape(about)
+	case "queued_command":
+		s := d.begun(o)
+		if o.Object("origin") == nil && about.Object("origin") != nil {
+			o = append(slices.Clone(o), rows.Field{Key: "origin", Value: about.Get("origin")})
+		}
+		if about.Has("prompt") {
+			s.tree.add(o, s.b.At, s.user(o, rows.Of("content", about.Get("prompt"))), s.b.touched)
+			return true
+		}
+	}
+	return false
+}
+
+// shape reads what a request consists of beside the conversation.
+func (s *claudeSession) shape(o rows.Object) {
+	if shape := o.Object("shape"); shape != nil {
+		o = shape
+	}
+	for _, key := range []string{"systemPrompt", "system"} {
+		if text := joined(contents(o.Get(key)), "\n\n"); text != "" {
+			s.prompt = s.b.blob(store.BlobSystemPrompt, text)
+		}
+	}
+	if tools := o.Get("tools"); len(rows.Elements(tools)) > 0 {
+		s.catalog = s.b.blob(store.BlobToolCatalog, string(tools))
 	}
 }
 
-// describe notes on a turn that begins what it was asked with.
-func (s *claudeSession) describe(o rows.Object) {
-	m := s.b.turn
-	if len(m.Parts()) > 1 {
+// compact adds the compaction of which no summary came.
+func (s *claudeSession) compact() {
+	if s.boundary != nil {
+		s.b.compaction(*s.boundary)
+		s.boundary = nil
+	}
+}
+
+// user adds a record in the user's name, and reports whether the user wrote it.
+func (s *claudeSession) user(o, message rows.Object) bool {
+	var parts []rows.Object
+	results := false
+	for _, block := range contents(message.Get("content")) {
+		if block.Text("type") == "tool_result" {
+			results = true
+			s.result(o, block)
+		} else {
+			parts = append(parts, partOf(block))
+		}
+	}
+	return len(parts) > 0 && s.said(o, parts) && !results
+}
+
+// result adds the outcome of a call, and what the program measured of it.
+func (s *claudeSession) result(o, block rows.Object) {
+	id, about := block.Text("tool_use_id"), o.Object("toolUseResult")
+	if !s.b.result(id, resultOf(block.Get("content")), block.True("is_error")) {
 		return
 	}
-	named(m, "", cmp.Or(o.Text("promptId"), s.Turn), "")
-	m.AddMeta(rows.NonEmpty("system_prompt_digest", s.Prompt))
-	m.AddTrace(rows.NonEmpty("tool_catalog_digest", s.Catalog))
+	if ms := max(number(about, "durationMs"), number(about, "totalDurationMs")); ms > 0 {
+		s.b.measure(id, "duration_ms", ms)
+	}
+	if agent := about.Text("agentId"); agent != "" {
+		s.b.measure(id, "child_session_id", o.Text("sessionId")+"-"+agent)
+	}
+	s.permit(id, o, block)
+}
+
+// permit notes how it was decided whether a call may run, which a record reports in the words of the program's
+// telemetry. Older versions report it in the text of the result only.
+func (s *claudeSession) permit(id string, o, block rows.Object) {
+	about, kind := o.Object("permissionDecision"), o.Text("toolDenialKind")
+	d := store.Decision{Source: about.Text("source"), Action: "allow", Outcome: "allowed"}
+	if about.Text("decision") != "accept" {
+		d.Reason, _ = rows.Text(resultOf(block.Get("content")))
+		if kind == "" && about == nil && block.True("is_error") {
+			kind = denialKind(d.Reason)
+		}
+		// A call that was stopped was not denied, and neither was one whose input is wrong.
+		if kind == "interrupted" || kind == "cancelled" || d.Source == "invalid_input" ||
+			o.True("toolDenialAfterRun") || kind == "" && about.Text("decision") != "reject" {
+			return
+		}
+		s.b.fail(id, true)
+		if d.Action, d.Outcome = "deny", "denied"; kind == "user-rejected" {
+			d.Source = cmp.Or(d.Source, "user")
+		}
+	}
+	switch d.Source {
+	case "user_permanent":
+		d.Action, d.Reply = "ask", "always"
+	case "user_temporary":
+		d.Action, d.Reply = "ask", "once"
+	case "user_reject", "user_abort", "user":
+		d.Action, d.Reply = "ask", "reject"
+	}
+	s.b.decide(id, d)
+}
+
+// denialKind is what a record would report of a call that was denied with a text, "" for one that was not.
+func denialKind(text string) string {
+	switch {
+	case strings.HasPrefix(text, "The user doesn't want to proceed with this tool use"),
+		strings.HasPrefix(text, "The user doesn't want to take this action right now"):
+		return "user-rejected"
+	case strings.HasPrefix(text, "Permission to use ") && strings.Contains(text, "has been denied"),
+		strings.HasPrefix(text, "Claude requested permissions to "):
+		return "permission-rule"
+	}
+	return ""
+}
+
+// programTags begin texts that the program writes in the user's name.
+var programTags = []string{
+	"<local-command-stdout>", "<local-command-stderr>", "<local-command-caveat>", "<bash-input>", "<bash-stdout>",
+	"<bash-stderr>", notification, "<teammate-message", "<tick>", "<user-prompt-submit-hook>", "<command-args>",
+	"Caveat: The messages below were generated by the user while running local commands",
+}
+
+const notification = "<task-notification>"
+
+// said adds text of a record in the user's name, and reports whether the user wrote it.
+func (s *claudeSession) said(o rows.Object, parts []rows.Object) bool {
+	text, _ := session.Words(strings.TrimSpace(parts[0].Text("text")))
+	_, own := spoken(parts)
+	meta, byProgram, origin := o.True("isMeta"), beginsWith(text, programTags), o.Object("origin").Text("kind")
+	isCommand := strings.HasPrefix(text, "<command-name>") || strings.HasPrefix(text, "<command-message>")
+	compaction, interrupted := o.True("isCompactSummary"), strings.HasPrefix(text, "[Request interrupted by user")
+	byPerson := !meta && own && !byProgram && (origin == "" || origin == "human")
+	// The text that a command expands to is for the model, which answers it.
+	s.answered(meta && !byProgram && !compaction && !interrupted && !isCommand)
+	switch {
+	case compaction:
+		c := compacted{auto: true}
+		if s.boundary != nil {
+			c, s.boundary = *s.boundary, nil
+		}
+		c.summary = parts[0].Text("text")
+		s.b.compaction(c)
+	case interrupted:
+		s.b.ended("abort", "")
+		s.b.message(session.RoleSystem, parts...)
+		s.step = ""
+	case isCommand:
+		s.command = &claudeCommand{record: o, at: s.b.At, typed: typedCommand(text), parts: parts}
+	case byPerson:
+		s.compact()
+		s.asked(o, parts)
+		return true
+	default:
+		s.compact()
+		m := s.b.message(session.RoleSystem, parts...)
+		if s.step = ""; strings.HasPrefix(text, notification) { // which the model answers: a sub-agent is done
+			s.turn = o.Text("promptId")
+			m.named(o.Text("uuid"), s.turn, "")
+		}
+	}
+	return false
+}
+
+// asked adds the user's message, which a record holds.
+func (s *claudeSession) asked(o rows.Object, parts []rows.Object) {
+	s.step, s.turn = "", o.Text("promptId")
+	s.b.message(session.RoleUser, parts...).named(o.Text("uuid"), s.turn, "")
+}
+
+// localCommands are answered by the program, never by the model.
+var localCommands = []string{
+	"/clear", "/compact", "/config", "/context", "/cost", "/doctor", "/exit", "/help", "/hooks", "/login", "/logout",
+	"/mcp", "/model", "/permissions", "/quit", "/rename", "/resume", "/status", "/usage", "/vim",
+}
+
+// typedCommand is a command as the user typed it, with its arguments.
+func typedCommand(text string) string {
+	name := strings.TrimSpace(between(text, "<command-name>", "</command-name>"))
+	if name != "" && !strings.HasPrefix(name, "/") {
+		name = "/" + name
+	}
+	return strings.TrimSpace(name + " " + strings.TrimSpace(between(text, "<command-args>", "</command-args>")))
+}
+
+// answered settles the command that waits: the user's message where the model answers
+// it, and otherwise the program's.
+func (s *claudeSession) answered(byModel bool) {
+	c := s.command
+	if c == nil {
+		return
+	}
+	s.command = nil
+	// The command came before the record that shows who answers it, so its message has its own time. The record that is
+	// being read finds its time as it was.
+	now, touched := s.b.At, s.b.touched
+	s.b.At = c.at
+	name, _, _ := strings.Cut(c.typed, " ")
+	if byModel = byModel && c.typed != "" && !slices.Contains(localCommands, name); byModel {
+		s.asked(c.record, append([]rows.Object{rows.TextPart("text", c.typed)}, c.parts[1:]...))
+	} else {
+		s.b.message(session.RoleSystem, c.parts...)
+		s.step = ""
+	}
+	s.tree.add(c.record, c.at, byModel, s.b.touched)
+	s.b.At, s.b.touched = now, touched
+}
+
+// assistant adds a record of an answer, of which there may be several.
+func (s *claudeSession) assistant(o, message rows.Object) {
+	s.compact()
+	b, id, blocks := s.b, message.Text("id"), contents(message.Get("content"))
+	if len(blocks) > 0 && (s.step != id || b.turn == nil) {
+		s.step = id
+		b.response(id).RequestID = o.Text("requestId")
+		if m := b.turn; len(m.Parts()) == 1 { // the turn begins
+			m.named("", cmp.Or(o.Text("promptId"), s.turn), "")
+			m.AddMeta(rows.NonEmpty("system_prompt_digest", s.prompt))
+			m.AddTrace(rows.NonEmpty("tool_catalog_digest", s.catalog))
+		}
+	}
+	for _, block := range blocks {
+		b.block(block)
+	}
+	if b.turn == nil {
+		return
+	}
+	s.kind(o.Text("attributionAgent"))
+	model, failed := message.Text("model"), o.True("isApiErrorMessage")
+	if failed {
+		text, _ := rows.Text(resultOf(message.Get("content")))
+		b.ended("error", cmp.Or(text, o.Text("error"), "error"))
+	}
+	if model == "<synthetic>" {
+		model = ""
+	} else if u := message.Object("usage"); u != nil {
+		b.turn.stepOf(id).count(modelUse{usage: anthropicCounts.of(u)}, semconv.BasisExclusive)
+	}
+	if usd := usdOf(o.Get("costUSD")); usd != nil {
+		b.turn.paid(new(*usd - s.paid[id]))
+		s.paid[id] = *usd
+	}
+	b.setModel(session.Model{ProviderID: "anthropic", ModelID: model, Variant: o.Text("effort")})
+	if reason := message.Text("stop_reason"); reason != "" && !failed {
+		b.turn.SetTrace("stop_reason", reason)
+		if step := b.turn.find(id); step != nil {
+			step.StopReason = reason
+		}
+		if slices.Contains([]string{"end_turn", "stop_sequence", "refusal", "max_tokens"}, reason) {
+			b.ended("finish", "")
+		}
+	}
 }

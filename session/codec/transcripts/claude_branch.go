@@ -1,6 +1,7 @@
 package transcripts
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/agenttrace/agenttrace/session"
@@ -9,7 +10,7 @@ import (
 
 // branches are the records of a session by what they follow from. A conversation
 // forks where the user goes back, and also where calls run beside each other: each
-// result follows from its own call. The zero value has no record.
+// result follows from its own call.
 type branches struct {
 	order []*branch
 	byID  map[string]*branch
@@ -17,30 +18,35 @@ type branches struct {
 
 // branch is a record, and the conversation from its beginning up to it.
 type branch struct {
-	id, parent string
+	// above is the record that it follows from, nil for one that is not before it; unknown is the id of that.
+	above   *branch
+	unknown string
 	// said reports that the user wrote it; row is the message that it is reported by, nil
 	// for what is no part of the conversation.
 	said bool
-	row  *rows.Message
+	row  *message
 	at   int64
-	left bool // by the user, for another
+	left int64 // when the user left it for another, 0 for what stays
 }
 
 // add notes a record. A compaction begins again, and names what was before.
-func (t *branches) add(o rows.Object, at int64, said bool, row *rows.Message) {
-	id := o.Text("uuid")
+func (t *branches) add(o rows.Object, at int64, said bool, row *message) {
+	id, above := o.Text("uuid"), cmp.Or(o.Text("parentUuid"), o.Text("logicalParentUuid"))
 	if id == "" || t.byID[id] != nil {
 		return
 	}
-	b := &branch{id: id, parent: o.Text("parentUuid"), said: said, row: row, at: at}
-	if b.parent == "" {
-		b.parent = o.Text("logicalParentUuid")
+	b := &branch{above: t.byID[above], unknown: above, said: said, row: row, at: at}
+	t.byID[id], t.order = b, append(t.order, b)
+}
+
+// conversation reports whether the record is of the user or the model.
+func (b *branch) conversation() bool { return b.row != nil && b.row.Row.Role != session.RoleSystem }
+
+// before is the record of the conversation that b follows from, nil for none.
+func (b *branch) before() *branch {
+	for b = b.above; b != nil && !b.conversation(); b = b.above {
 	}
-	if t.byID == nil {
-		t.byID = make(map[string]*branch)
-	}
-	t.byID[id] = b
-	t.order = append(t.order, b)
+	return b
 }
 
 // messageFrom is the id of the first message of the conversation from a record on, nil if there is none.
@@ -54,61 +60,46 @@ func (t *branches) messageFrom(id string) *string {
 	return nil
 }
 
-// conversation reports whether the record is of the user or the model.
-func (b *branch) conversation() bool { return b.row != nil && b.row.Row.Role != session.RoleSystem }
-
-// before is the record of the conversation that b follows from, nil for none.
-func (t *branches) before(b *branch) *branch {
-	const maximum = 10_000 // the chain of a damaged file may be a circle
-	for range min(maximum, len(t.order)) {
-		if b = t.byID[b.parent]; b == nil || b.conversation() {
-			return b
-		}
-	}
-	return nil
-}
-
-// continues notes in the first answer that the conversation follows from a record which the
-// file does not have: the client resumed what was not recorded here. links are the records
-// that are no part of the conversation.
-func (t *branches) continues(links map[string]string) {
-	if t.missing(links) == "" {
-		return
-	}
-	for _, b := range t.order {
-		if b.conversation() && b.row.Row.Role == session.RoleAssistant {
-			b.row.SetTrace("history", session.History{})
-			return
-		}
-	}
-}
-
-// missing is the record that the conversation follows from and that the file does not have.
+// missing is the record that the conversation follows from and that the file does not have: the client resumed what was
+// not recorded here, which the first answer notes. links are the records that are no part of the conversation.
 func (t *branches) missing(links map[string]string) string {
 	first := slices.IndexFunc(t.order, (*branch).conversation)
 	if first < 0 {
 		return ""
 	}
-	above := t.order[first].parent
-	for range len(t.order) + len(links) { // the chain of a damaged file may be a circle
-		if b := t.byID[above]; b != nil {
-			above = b.parent
-		} else if parent, known := links[above]; known {
+	b := t.order[first]
+	for b.above != nil {
+		b = b.above
+	}
+	above := b.unknown
+	for range links { // the chain of a damaged file may be a circle
+		if parent, known := links[above]; known {
 			above = parent
-		} else {
-			break
 		}
 	}
-	_, known := links[above]
-	if known || t.byID[above] != nil {
+	if _, known := links[above]; known || above == "" || t.byID[above] != nil {
 		return ""
+	}
+	for _, b := range t.order {
+		if b.conversation() && b.row.Row.Role == session.RoleAssistant {
+			b.row.SetTrace("history", session.History{})
+			break
+		}
 	}
 	return above
 }
 
 // hide hides the messages that the user left.
 func (t *branches) hide() {
-	path := t.path()
+	path := make(map[*branch]bool) // from the beginning to the record of the conversation that was written last
+	for _, b := range slices.Backward(t.order) {
+		if b.conversation() {
+			for ; b != nil; b = b.above {
+				path[b] = true
+			}
+			break
+		}
+	}
 	// Of the messages with one predecessor, the one that the conversation goes on
 	// with, and the times at which others were replaced.
 	kept := make(map[*branch]bool)
@@ -118,56 +109,31 @@ func (t *branches) hide() {
 		if !b.said {
 			continue
 		}
-		anchor := t.before(b)
-		if anchor == nil {
-			continue
+		if anchor := b.before(); anchor != nil {
+			if earlier := last[anchor]; earlier != nil {
+				replaced[earlier] = max(1, b.at)
+			}
+			last[anchor], kept[anchor] = b, kept[anchor] || path[b]
 		}
-		if earlier := last[anchor]; earlier != nil {
-			replaced[earlier] = b.at
-		}
-		last[anchor] = b
-		kept[anchor] = kept[anchor] || path[b]
 	}
-	// Records follow what they follow from, so one pass passes it on.
-	whole := make(map[*rows.Message]bool) // whether all records of the message were left
-	since := make(map[*rows.Message]int64)
-	times := make(map[*branch]int64)
+	// Records come after what they follow from, so one pass passes it on. A message is left if all of its records are.
+	since := make(map[*message]int64)
+	stays := make(map[*message]bool)
 	for _, b := range t.order {
-		parent := t.byID[b.parent]
-		at, again := replaced[b]
 		switch {
 		case path[b]:
-		case parent != nil && parent.left:
-			b.left, times[b] = true, times[parent]
-		case again && kept[t.before(b)]:
-			b.left, times[b] = true, at
+		case b.above != nil && b.above.left > 0:
+			b.left = b.above.left
+		case replaced[b] > 0 && kept[b.before()]:
+			b.left = replaced[b]
 		}
-		if b.row == nil {
-			continue
-		}
-		all, known := whole[b.row]
-		whole[b.row] = b.left && (all || !known)
-		since[b.row] = max(since[b.row], times[b])
-	}
-	for _, b := range t.order {
-		if b.row != nil && whole[b.row] {
-			hide(b.row, since[b.row])
+		if b.row != nil {
+			since[b.row], stays[b.row] = max(since[b.row], b.left), stays[b.row] || b.left == 0
 		}
 	}
-}
-
-// path are the records from the beginning to the one of the conversation that was
-// written last.
-func (t *branches) path() map[*branch]bool {
-	path := make(map[*branch]bool)
-	for i := len(t.order) - 1; i >= 0; i-- {
-		if !t.order[i].conversation() {
-			continue
+	for m, at := range since {
+		if !stays[m] {
+			m.hide(at)
 		}
-		for b := t.order[i]; b != nil && !path[b]; b = t.byID[b.parent] {
-			path[b] = true
-		}
-		break
 	}
-	return path
 }

@@ -2,110 +2,69 @@ package transcripts
 
 import (
 	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
 	"path/filepath"
 	"slices"
 	"strings"
 
+	"github.com/agenttrace/agenttrace/semconv"
+	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
 )
 
-// looksGemini reports whether a record with these keys, and the values of those that
-// are strings, is one of a chat of Gemini CLI, or the whole chat.
-func looksGemini(keys map[string]string) bool {
-	return keys["sessionId"] != "" && keys["projectHash"] != "" || keys["id"] != "" && keys["type"] == "gemini"
-}
-
 // Gemini reads chats of Gemini CLI, each of which is one session: a JSON object, or
 // JSON lines where messages are written again as they grow, and later records take
-// back or replace earlier ones.
+// back or replace earlier ones: $rewindTo hides the messages from there on.
 //
-//	user                  user message; what the program says for the user is a
-//	                      system message
-//	gemini                parts of the turn, and its usage
-//	thoughts              reasoning parts
-//	toolCalls             parts tool-<name>, with the session of a sub-agent
-//	error, info           how the turn ended, where they report it
-//	$rewindTo             hides the messages from there on
-//	$set of the messages  data-compaction part, where a summary replaces some
-//
-// A list of messages that the program puts in place of those before is what the model
-// is to see from there on: what it leaves out stays, and what it cuts is kept whole.
-//
-// Lines that cannot be read are reported and left out, as is what follows where an
-// object is damaged; report may be nil. An error is yielded when reading fails, when
-// nothing in the stream is of Gemini CLI, or when no record names the session.
+// A list of messages that the program puts in place of those before, by $set, is what the model
+// is to see from there on: what it leaves out stays, and what it cuts is kept whole. A summary in it that replaces some
+// is a compaction.
 //
 // The place of a file reports more: the chats of sub-agents are in a directory that is
 // named for their parent, and the project's directory states which one it is.
 var Gemini = codec.Reading{
-	Extensions: []string{".json", ".jsonl"}, SniffKeys: looksGemini, Transcript: true,
-	Decode: decodeGemini.stream, DecodeFile: decodeGemini.file, DecodeText: decodeGemini, Beside: besideGemini,
-}
-
-func besideGemini(path string) []string {
-	dir := filepath.Dir(path)
-	return []string{filepath.Join(dir, "..", projectRootFile), filepath.Join(dir, "..", "..", projectRootFile)}
+	SniffKeys: func(keys map[string]string) bool {
+		return keys["sessionId"] != "" && keys["projectHash"] != "" || keys["id"] != "" && keys["type"] == "gemini"
+	},
+	Extensions: []string{".json", ".jsonl"}, Transcript: true,
+	Decode: decodeGemini.stream, DecodeFile: decodeGemini.file, DecodeText: decodeGemini.text,
+	Beside: func(path string) []string {
+		dir := filepath.Dir(path)
+		return []string{filepath.Join(dir, "..", projectRootFile), filepath.Join(dir, "..", "..", projectRootFile)}
+	},
 }
 
 // projectRootFile states which directory a project is.
 const projectRootFile = ".project_root"
 
-// geminiPlace is what is known of a chat from the place of its file.
-type geminiPlace struct {
-	parent string // the session whose sub-agent's the chat is
-	beside bool   // a sub-agent's chat would be beside its parent's, and have its id
-	root   string // of the project
-}
-
-func placeOfGemini(path string) geminiPlace {
-	var p geminiPlace
-	if path == "" {
-		return p
-	}
-	path, err := filepath.Abs(path)
-	if err != nil {
-		return p
-	}
-	dir := filepath.Dir(path)
-	p.beside = strings.HasPrefix(filepath.Base(path), "session-")
-	if filepath.Base(dir) != "chats" && filepath.Base(filepath.Dir(dir)) == "chats" {
-		p.parent, p.beside = strings.ToValidUTF8(filepath.Base(dir), "\uFFFD"), false
-		dir = filepath.Dir(dir)
-	}
-	if filepath.Base(dir) == "chats" {
-		root, _ := codec.ReadFile(filepath.Join(filepath.Dir(dir), projectRootFile)) // older versions write none
-		if text := strings.TrimSpace(string(root)); filepath.IsAbs(text) {
-			p.root = strings.ToValidUTF8(text, "\uFFFD")
-		}
-	}
-	return p
-}
-
-var decodeGemini decoder = func(path string, text []byte, report func(codec.Problem)) ([]*codec.Session, error) {
-	d := &gemini{report: report, file: placeOfGemini(path), byID: make(map[string]*geminiMessage)}
-	text = bytes.TrimPrefix(text, []byte("\uFEFF"))
-	if areLines(text) {
-		rows.Records(text, d.report, d.record)
+var decodeGemini decoder = func(from *source, text []byte) ([]*codec.Session, error) {
+	d := &gemini{source: from, byID: make(map[string]*geminiMessage)}
+	if text = bytes.TrimPrefix(text, []byte("\uFEFF")); areLines(text) {
+		from.lines(text, d.read)
 	} else {
-		d.object(text)
+		d.describe(from.objects(text, "messages", func(o rows.Object) {
+			if o.Text("id") == "" {
+				d.problem("is not a message with an id: left out")
+				return
+			}
+			d.put(o)
+		}))
 	}
-	s, err := d.session()
-	if err != nil {
-		return nil, err
+	if d.id == "" {
+		return nil, errors.New(
+			"read chat: no record in it names a session of Gemini CLI, with its sessionId and projectHash")
 	}
-	return []*codec.Session{s}, nil
+	return []*codec.Session{d.session()}, nil
 }
 
 // areLines reports whether text is JSON lines. One object may be so damaged that no
 // line of it is whole; of lines, one is.
 func areLines(text []byte) bool {
 	for line := range bytes.Lines(text) {
-		if line = bytes.TrimSpace(line); len(line) < 2 || line[0] != '{' || line[len(line)-1] != '}' {
-			continue
-		}
-		o, _ := parse(line)
-		if o.Text("id") != "" || o.Text("sessionId") != "" || o.Has("$set") || o.Has("$rewindTo") {
+		if line = bytes.TrimSpace(line); len(line) > 2 && line[0] == '{' && json.Valid(line) {
 			return true
 		}
 	}
@@ -114,20 +73,19 @@ func areLines(text []byte) bool {
 
 // gemini is the log of a chat: what was recorded, and what became of it.
 type gemini struct {
-	report func(codec.Problem)
-	file   geminiPlace
-	id     string
-	about  rows.Object // what is reported of the session, the latest
-	at     int64       // of the message before
-	order  []*geminiMessage
-	byID   map[string]*geminiMessage
+	*source
+	id    string
+	about rows.Object // what is reported of the session, the latest
+	at    int64       // of the message before
+	order []*geminiMessage
+	byID  map[string]*geminiMessage
+	b     *builder
 }
 
 // geminiMessage is a message, as it was recorded last.
 type geminiMessage struct {
-	id     string
-	record rows.Object
-	line   int
+	rows.Object
+	line int
 	// gone reports that the chat does not have it any more, hiddenAt when the user went
 	// back to before it.
 	gone     bool
@@ -137,39 +95,28 @@ type geminiMessage struct {
 	tail    *geminiMessage
 	// answer is what the program has the model say to a summary.
 	answer bool
-	row    *rows.Message // that it is in
+	row    *message // that it is in
 }
 
-// object reads a chat that is one object, as far as it is good.
-func (d *gemini) object(text []byte) {
-	d.describe(objectsIn(text, "messages", d.report, func(o rows.Object, line int) {
-		if o.Text("id") == "" {
-			d.report(codec.Problem{Line: line, Reason: "is not a message with an id: left out"})
-			return
-		}
-		d.put(o, line)
-	}))
-}
-
-func (d *gemini) record(o rows.Object, line int) {
+func (d *gemini) read(o rows.Object) {
+	set := o.Object("$set")
 	switch {
 	case o.Has("$rewindTo"):
-		d.rewind(o.Text("$rewindTo"), line)
+		d.rewind(o.Text("$rewindTo"))
 	case o.Text("id") != "":
-		d.put(o, line)
-	case o.Object("$set") != nil:
-		set := o.Object("$set")
+		d.put(o)
+	case set != nil:
 		if set.Has("messages") {
-			d.replace(set, line)
+			d.replace(d.messagesIn(set))
 		}
 		d.describe(set)
 	case o.Text("sessionId") != "" && o.Text("projectHash") != "":
 		d.describe(o)
-		for _, m := range d.messagesIn(o, line) {
-			d.put(m, line)
+		for _, m := range d.messagesIn(o) {
+			d.put(m)
 		}
 	default:
-		d.report(codec.Problem{Line: line, Reason: "is not a record of a chat: left out"})
+		d.problem("is not a record of a chat: left out")
 	}
 }
 
@@ -182,41 +129,36 @@ func (d *gemini) describe(o rows.Object) {
 }
 
 // messagesIn are the messages that a record lists.
-func (d *gemini) messagesIn(o rows.Object, line int) []rows.Object {
-	var all []rows.Object
+func (d *gemini) messagesIn(o rows.Object) (all []rows.Object) {
 	for _, v := range rows.Elements(o.Get("messages")) {
-		m, err := rows.Parse(v)
-		if err != nil || m.Text("id") == "" {
-			d.report(codec.Problem{Line: line, Reason: "lists something that is not a message with an id: left out"})
-			continue
+		if m := rows.Read(string(v)); m.Text("id") == "" {
+			d.problem("lists something that is not a message with an id: left out")
+		} else {
+			all = append(all, m)
 		}
-		all = append(all, m)
 	}
 	return all
 }
 
 // put takes a message, or the later version of one.
-func (d *gemini) put(o rows.Object, line int) *geminiMessage {
-	if at := milli(o.Text("timestamp")); at > 0 {
-		d.at = max(d.at, at)
-	}
+func (d *gemini) put(o rows.Object) *geminiMessage {
+	d.at = max(d.at, milli(o.Text("timestamp")))
 	id := o.Text("id")
-	if m := d.byID[id]; m != nil {
-		m.record, m.gone, m.hiddenAt = o, false, 0
-		return m
+	m := d.byID[id]
+	if m == nil {
+		m = &geminiMessage{line: d.record.Line}
+		d.byID[id], d.order = m, append(d.order, m)
 	}
-	m := &geminiMessage{id: id, record: o, line: line}
-	d.byID[id], d.order = m, append(d.order, m)
+	m.Object, m.gone, m.hiddenAt = o, false, 0
 	return m
 }
 
 // rewind takes back the messages from id on; all, where there is none of that id,
 // as the program does it. The record has no time.
-func (d *gemini) rewind(id string, line int) {
-	from := slices.IndexFunc(d.order, func(m *geminiMessage) bool { return m.id == id && !m.gone })
+func (d *gemini) rewind(id string) {
+	from := slices.IndexFunc(d.order, func(m *geminiMessage) bool { return m.Text("id") == id && !m.gone })
 	if from < 0 {
-		d.report(codec.Problem{Line: line, Reason: "rewinds to message " + id +
-			", which is not there: all before is hidden"})
+		d.problem("rewinds to message %s, which is not there: all before is hidden", id)
 	}
 	for _, m := range d.order[max(0, from):] {
 		if !m.gone {
@@ -229,38 +171,273 @@ func (d *gemini) rewind(id string, line int) {
 // known the list may report less than was recorded, because it is what the model is to see.
 // New ones at its head, which take the place of others, are a summary of them, and
 // what the program lets the model answer.
-func (d *gemini) replace(set rows.Object, line int) {
-	list := d.messagesIn(set, line)
-	listed := make(map[string]bool, len(list))
-	for _, o := range list {
-		listed[o.Text("id")] = true
-	}
-	dropped := false
+func (d *gemini) replace(list []rows.Object) {
+	dropped := make(map[*geminiMessage]bool)
 	for _, m := range d.order {
-		if kind := m.record.Text("type"); !m.gone && !listed[m.id] && (kind == "user" || kind == "gemini") {
-			dropped = true
+		if kind := m.Text("type"); !m.gone && (kind == "user" || kind == "gemini") {
+			dropped[m] = true
 		}
 	}
 	var head []*geminiMessage // the new ones at the beginning
 	var tail *geminiMessage
 	for _, o := range list {
 		if m := d.byID[o.Text("id")]; m != nil {
-			if m.gone, m.hiddenAt = false, 0; tail == nil {
-				tail = m
-			}
-			continue
-		}
-		m := d.put(o, line)
-		if tail == nil {
+			m.gone, m.hiddenAt, tail = false, 0, cmp.Or(tail, m)
+			delete(dropped, m)
+		} else if m = d.put(o); tail == nil {
 			head = append(head, m)
 		}
 	}
-	if !dropped || len(head) == 0 || head[0].record.Text("type") != "user" || spokenBy(head[0].record) == "" {
+	if len(dropped) == 0 || len(head) == 0 || head[0].Text("type") != "user" || head[0].spoken() == "" {
 		return
 	}
 	head[0].summary, head[0].tail = true, tail
-	if len(head) > 1 && head[1].record.Text("type") == "gemini" && !head[1].record.Has("tokens") &&
-		!head[1].record.Has("toolCalls") {
-		head[1].answer = true
+	if len(head) > 1 {
+		m := head[1]
+		m.answer = m.Text("type") == "gemini" && !m.Has("tokens") && !m.Has("toolCalls")
 	}
+}
+
+// session makes the rows of the log.
+func (d *gemini) session() *codec.Session {
+	parent, root, ofItsOwn := d.place()
+	id, start := d.id, d.about.Text("startTime")
+	if parent == "" && !ofItsOwn && d.about.Text("kind") == "subagent" { // it is beside its parent's, and has its id
+		parent, id = id, id+"-"+cmp.Or(start, "subagent")
+	}
+	b := newBuilder(d.source, id, "gemini-cli")
+	d.b = b
+	b.parent(parent)
+	b.workspace(root)
+	b.s.SetMeta("gemini_cli", d.about.Only("projectHash", "kind", "directories"))
+	b.see(milli(start))
+	hidden := int64(0)
+	for _, m := range d.order {
+		if m.hiddenAt != hidden {
+			b.end() // a message is hidden as a whole
+			hidden = m.hiddenAt
+		}
+		b.see(milli(m.Text("timestamp")))
+		b.touched, b.record.Line = nil, m.line
+		switch kind := m.Text("type"); {
+		case kind == "user" && m.summary:
+			b.compaction(compacted{summary: m.spoken(), auto: true})
+			if m.tail != nil && m.tail.row != nil {
+				b.touched.Last().SetInner("tail_start_id", m.tail.row.Row.ID)
+			}
+		case kind == "user":
+			d.user(m)
+		case kind == "gemini" && m.answer:
+		case kind == "gemini":
+			d.answer(m)
+		case kind == "error":
+			if b.turn != nil || b.lastRole() == session.RoleUser {
+				b.fails(m.spoken())
+			}
+		case kind == "info" || kind == "warning":
+			d.info(m)
+		default:
+			d.problem("message %s has no known type: left out", m.Text("id"))
+		}
+		if m.row = b.touched; m.row != nil && m.hiddenAt > 0 {
+			m.row.hide(m.hiddenAt)
+		}
+	}
+	b.Title = d.about.Text("summary")
+	return b.finish()
+}
+
+// place is what is known of a chat from the place of its file: the session whose sub-agent's it is, the directory of
+// the project, and whether the file of a sub-agent has an id of its own.
+func (d *gemini) place() (parent, root string, ofItsOwn bool) {
+	path, err := filepath.Abs(d.path)
+	if d.path == "" || err != nil {
+		return "", "", true
+	}
+	dir := filepath.Dir(path)
+	ofItsOwn = !strings.HasPrefix(filepath.Base(path), "session-")
+	if filepath.Base(dir) != "chats" && filepath.Base(filepath.Dir(dir)) == "chats" {
+		parent, dir = valid(filepath.Base(dir)), filepath.Dir(dir)
+	}
+	if filepath.Base(dir) == "chats" {
+		text, _ := codec.ReadFile(filepath.Join(filepath.Dir(dir), projectRootFile)) // older versions write none
+		if text := strings.TrimSpace(string(text)); filepath.IsAbs(text) {
+			root = valid(text)
+		}
+	}
+	return parent, root, ofItsOwn
+}
+
+func (m *geminiMessage) contents() []rows.Object { return contents(m.Get("content")) }
+
+// spoken is the text of a message.
+func (m *geminiMessage) spoken() string {
+	return joined(slices.DeleteFunc(m.contents(), func(p rows.Object) bool { return p.True("thought") }), "")
+}
+
+func (d *gemini) user(m *geminiMessage) {
+	var parts []rows.Object
+	for _, p := range m.contents() {
+		if response := p.Object("functionResponse"); response != nil {
+			// The call has most of them already.
+			output, failed := geminiOutput(response.Object("response"))
+			d.b.settle(response.Text("id"), output, failed)
+			continue
+		}
+		parts = append(parts, partOf(p))
+	}
+	if len(parts) == 0 {
+		return
+	}
+	if _, own := spoken(parts); own && d.b.Asked == "" {
+		d.b.Asked = joined(contents(m.Get("displayContent")), "") // as the user typed it, before files were put in
+	}
+	d.b.message(session.RoleUser, parts...)
+}
+
+// info looks for what reports the conversation among what the program shows the
+// user, or adds to it.
+func (d *gemini) info(m *geminiMessage) {
+	switch strings.TrimSpace(m.spoken()) {
+	case "Request cancelled.", "User cancelled the request.":
+		d.b.ended("abort", "")
+		return
+	}
+	var parts []rows.Object
+	for _, p := range m.contents() {
+		if p.Has("inlineData") || p.Has("fileData") { // of a tool, for the model
+			parts = append(parts, partOf(p))
+		}
+	}
+	if len(parts) > 0 {
+		d.b.message(session.RoleSystem, parts...)
+	}
+}
+
+// answer adds what the model answered: what it thought, as the program summarizes it or else as the model wrote it,
+// what it said, and what it called, in an order that is not known.
+func (d *gemini) answer(m *geminiMessage) {
+	b := d.b
+	var thoughts, said, calls []rows.Object
+	for thought := range rows.Objects(m.Get("thoughts")) {
+		text := thought.Text("description")
+		if subject := thought.Text("subject"); subject != "" {
+			text = strings.TrimSpace("**" + subject + "**\n\n" + text)
+		}
+		if text != "" {
+			thoughts = append(thoughts, rows.TextPart("reasoning", text))
+		}
+	}
+	summarized := len(thoughts) > 0
+	for _, p := range m.contents() {
+		switch text := p.Text("text"); {
+		case p.True("thought"):
+			if !summarized && text != "" {
+				thoughts = append(thoughts, rows.TextPart("reasoning", text))
+			}
+		case p.Object("functionCall") != nil:
+			calls = append(calls, p.Object("functionCall"))
+		case !p.Has("text") || text != "":
+			said = append(said, partOf(p))
+		}
+	}
+	done := contents(m.Get("toolCalls"))
+	id := m.Text("id")
+	if len(thoughts)+len(said)+len(calls)+len(done) > 0 {
+		b.step(id)
+	}
+	for _, p := range append(thoughts, said...) {
+		b.part(p)
+	}
+	known := make(map[string]bool)
+	for _, call := range done {
+		known[call.Text("id")] = true
+		d.call(call)
+	}
+	for _, call := range calls {
+		if id := call.Text("id"); id == "" && len(known) == 0 || id != "" && !known[id] && !b.called(id) {
+			b.call(call.Text("name"), id, call.Get("args"))
+		}
+	}
+	if tokens := m.Object.Object("tokens"); tokens != nil && b.turn != nil {
+		// The input excludes what tools added to it, and the output the thoughts.
+		u := counts{input: "input", output: "output", read: "cached"}.capped(tokens)
+		u.Input, u.Reasoning = u.Input+number(tokens, "tool"), number(tokens, "thoughts")
+		b.turn.stepOf(id).count(modelUse{usage: u}, semconv.BasisInclusive)
+	}
+	b.model("gcp.gen_ai", m.Text("model"))
+}
+
+// operationCancelled is how Gemini CLI tells the model that there was no call, and
+// refusedByUser why, where the user said no, now and in older versions.
+const operationCancelled = "[Operation Cancelled] Reason: "
+
+var refusedByUser = []string{"User denied execution", "User did not allow tool call"}
+
+// call adds a call with what came of it.
+func (d *gemini) call(o rows.Object) {
+	b, id := d.b, o.Text("id")
+	if c := b.calls[id]; c != nil && c.Data().Text("state") != session.StateInputAvailable {
+		id = "" // another one
+	}
+	at := b.At
+	defer func() { b.At = at }() // so that ids do not depend on when another call was done
+	c := b.call(o.Text("name"), id, o.Get("args"))
+	id = *c.Row.ToolCallID
+	b.measure(id, "child_session_id", o.Text("agentId"))
+	b.see(milli(o.Text("timestamp")))
+	output, failed := geminiResult(o.Get("result"))
+	none := string(output) == "null"
+	switch status := o.Text("status"); status {
+	case "success":
+		b.settle(id, output, false)
+	case "error", "cancelled":
+		text, isText := rows.Text(output)
+		if !isText && !none {
+			text = string(output)
+		}
+		text = cmp.Or(text, status)
+		reason := strings.TrimPrefix(text, operationCancelled)
+		if status == "cancelled" && beginsWith(reason, refusedByUser) {
+			c.deny(reason, b.At)
+		} else {
+			b.settle(id, rows.Raw(text), true)
+		}
+	default: // it is under way, or an older version did not say
+		if !none {
+			b.settle(id, output, failed)
+		}
+	}
+}
+
+// geminiResult is what a tool returned: the text or the value of one response, and
+// otherwise all that was sent to the model.
+func geminiResult(raw json.RawMessage) (output json.RawMessage, failed bool) {
+	parts := contents(raw)
+	if _, isText := rows.Text(raw); isText || len(parts) == 0 {
+		return rows.OrNull(raw), false
+	}
+	responses := 0
+	for _, p := range parts {
+		if response := p.Object("functionResponse").Object("response"); response != nil {
+			responses++
+			output, failed = geminiOutput(response)
+		}
+	}
+	if responses == 1 && len(parts) == 1 {
+		return output, failed
+	}
+	return raw, failed
+}
+
+func geminiOutput(response rows.Object) (output json.RawMessage, failed bool) {
+	switch {
+	case response == nil:
+		return rows.OrNull(nil), false
+	case response.Has("error"):
+		return response.Get("error"), true
+	case response.Has("output"):
+		return response.Get("output"), false
+	}
+	return response.JSON(), false
 }

@@ -2,16 +2,10 @@ package transcripts
 
 import (
 	"cmp"
-	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
-	"math"
+	"slices"
 	"strings"
-	"time"
-
-	"zombiezen.com/go/sqlite"
-	"zombiezen.com/go/sqlite/sqlitex"
 
 	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/session"
@@ -20,58 +14,43 @@ import (
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
-// looksGoose reports whether a record with these keys, and the values of those that are
-// strings, is one of a session file of Goose before its database.
-func looksGoose(keys map[string]string) bool {
-	_, counted := keys["message_count"]
-	_, created := keys["created"]
-	return counted && keys["working_dir"] != "" || created && keys["content"] == "[" &&
-		(keys["role"] == session.RoleUser || keys["role"] == session.RoleAssistant)
-}
-
 // Goose reads the database sessions.db of Goose, which has the usage of each model call,
 // or a session file, as versions before 1.10 wrote them: JSON lines, of which the first is
 // about the session and the others are messages.
 //
-//	text, image, document        parts of a message
-//	thinking                     reasoning part
-//	toolRequest, toolResponse    part tool-<name>
-//	toolConfirmationResponse     decision
-//	error                        how the turn ended
-//	what only the model sees     system message, or a data-compaction part
-//
 // The content of a session file does not name its session: the name of the file does.
-//
-// What cannot be read is reported and left out; report may be nil. An error is yielded when
-// reading fails, or when nothing is of Goose.
 var Goose = codec.Reading{
-	Extensions: []string{".db", ".jsonl"}, SniffKeys: looksGoose,
-	Tables: []string{"sessions", "messages", "schema_version"}, Transcript: true, Selects: true,
-	Decode:     decoder(decodeGooseLines).stream,
-	DecodeFile: decoder(decodeGooseLines).or(inDatabase("sessions of Goose", decodeGooseDatabase)),
-	Beside:     rows.DatabaseFiles,
+	SniffKeys: func(keys map[string]string) bool {
+		_, counted := keys["message_count"]
+		_, created := keys["created"]
+		return counted && keys["working_dir"] != "" || created && keys["content"] == "[" &&
+			(keys["role"] == session.RoleUser || keys["role"] == session.RoleAssistant)
+	},
+	Extensions: []string{".db", ".jsonl"},
+	Tables:     []string{"sessions", "messages", "schema_version"}, Transcript: true, Selects: true,
+	Decode: gooseLines.stream, DecodeFile: gooseLines.or(inDatabase("sessions of Goose", decodeGooseDatabase)),
+	Beside: rows.DatabaseFiles,
 }
 
-func decodeGooseLines(path string, text []byte, report func(codec.Problem)) ([]*codec.Session, error) {
-	id := nameOf(path)
+var gooseLines decoder = func(from *source, text []byte) ([]*codec.Session, error) {
 	var d *goose
-	rows.Records(text, report, func(o rows.Object, line int) {
+	from.lines(text, func(o rows.Object) {
 		if !o.Has("role") && !o.Has("working_dir") {
-			report(codec.Problem{Line: line, Reason: "is neither a message nor about the session: left out"})
+			from.problem("is neither a message nor about the session: left out")
 			return
 		}
 		if d == nil {
+			id := nameOf(from.path)
 			if id == "" {
 				id = unnamed("goose", o)
 			}
-			d = newGoose(id, report)
+			d = newGoose(from, id)
 		}
 		if o.Has("role") {
-			d.message(o, o.Get("content"), o.Object("metadata"), fmt.Sprintf("line %d", line))
+			d.message(o, o.Get("content"), o.Object("metadata"))
 			return
 		}
-		d.about(o.Text("description"), o.Text("working_dir"))
-		d.total = gooseTotal(o)
+		d.about(o.Text("description"), o.Text("working_dir"), o)
 	})
 	if d == nil {
 		return nil, errors.New("read session file: nothing in it is of Goose")
@@ -85,7 +64,7 @@ type goose struct {
 	model session.Model
 	total session.Usage // of the whole session, where nothing else is counted
 	calls []gooseCall   // in their order
-	steps []gooseStep
+	steps []*step
 	open  bool // the last message was part of an answer of the model
 	// seen reports that there is a message that the model sees before the next one.
 	seen, any bool
@@ -97,116 +76,101 @@ type gooseCall struct {
 	compaction bool
 }
 
-type gooseStep struct {
-	stepRef
-	at int64
-}
-
-func newGoose(id string, report func(codec.Problem)) *goose {
-	return &goose{b: newBuilder(id, "goose", report)}
-}
+func newGoose(from *source, id string) *goose { return &goose{b: newBuilder(from, id, "goose")} }
 
 // about notes what is known of the session.
-func (d *goose) about(title, dir string) {
-	if d.b.Title = title; title == "New Chat" || title == "CLI Session" || title == "ACP Session" {
-		d.b.Title = "" // nobody has named it
+func (d *goose) about(title, dir string, o rows.Object) {
+	if title != "New Chat" && title != "CLI Session" && title != "ACP Session" { // nobody has named it
+		d.b.Title = title
 	}
-	rows.SetText(&d.b.s.Row.WorkspaceRoot, dir)
-}
-
-// gooseTotal is what a whole session used.
-func gooseTotal(o rows.Object) session.Usage {
-	return counts{"accumulated_input_tokens", "accumulated_output_tokens", "", "accumulated_cache_read_tokens",
+	d.b.workspace(dir)
+	d.total = counts{"accumulated_input_tokens", "accumulated_output_tokens", "", "accumulated_cache_read_tokens",
 		"accumulated_cache_write_tokens"}.inclusive(o)
 }
 
-// gooseMoment is a time, which is in seconds.
-func gooseMoment(n int64) int64 {
+// gooseMoment reads a time, which is in seconds.
+func gooseMoment(o rows.Object, key string) int64 {
 	const year5138 = 100_000_000_000
-	if n > 0 && n < year5138 {
+	n := moment(o, key)
+	if n < year5138 {
 		n *= 1000
 	}
-	return min(max(0, n), maxMoment)
+	return n
 }
 
 // message adds a message. Those of the user have the results of tools, too.
-func (d *goose) message(o rows.Object, content json.RawMessage, visible rows.Object, place string) {
-	b := d.b
-	b.seeMilli(gooseMoment(moment(o, "created")))
+func (d *goose) message(o rows.Object, content json.RawMessage, visible rows.Object) {
+	b, role := d.b, o.Text("role")
+	b.see(gooseMoment(o, "created"))
 	b.touched = nil
-	hiddenFrom := func(who string) bool { return string(visible.Get(who)) == "false" }
-	forModel := hiddenFrom("userVisible") && !hiddenFrom("agentVisible")
-	defer func() {
-		d.seen = d.seen || !hiddenFrom("agentVisible")
-		d.any = true
-	}()
+	toModel, toUser := string(visible.Get("agentVisible")) != "false", string(visible.Get("userVisible")) != "false"
+	forModel := toModel && !toUser
 	var parts []rows.Object
-	for _, v := range rows.Elements(content) {
-		block, err := rows.Parse(v)
-		if err != nil {
-			d.b.report(codec.Problem{Record: place, Reason: "a part of the message is not an object: left out"})
+	for _, block := range contents(content) {
+		part := partOf(block)
+		switch {
+		case d.exchange(block), part.Text("type") == "text" && part.Text("text") == "":
 			continue
+		case part.Text("type") == "file":
+			part.Add(rows.NonEmpty("filename", block.Text("name")))
 		}
-		if d.exchange(block, place) {
-			continue
-		}
-		switch p := goosePart(block); {
-		case p == nil:
-		case o.Text("role") == session.RoleAssistant && !forModel: // it may be before a call or after it
+		if role == session.RoleAssistant && !forModel { // it may be before a call or after it
 			d.step()
-			b.part(p)
-		default:
-			parts = append(parts, p)
+			b.part(part)
+		} else {
+			parts = append(parts, part)
 		}
 	}
-	text := ""
-	for _, p := range parts {
-		text += p.Text("text")
-	}
-	switch role := o.Text("role"); {
+	switch text := joined(parts, ""); {
 	case len(parts) == 0:
 	case forModel && d.any && !d.seen && text != "":
 		d.compaction(text)
 	case forModel:
 		d.open = false
-		b.message(session.RoleSystem, parts)
+		b.message(session.RoleSystem, parts...)
 	case role == session.RoleUser:
 		d.open = false
-		b.message(session.RoleUser, parts)
+		b.message(session.RoleUser, parts...)
 	default:
-		d.b.report(codec.Problem{Record: place, Reason: "is neither the user's nor the assistant's: left out"})
+		b.problem("is neither the user's nor the assistant's: left out")
 	}
 	if id := o.Text("id"); id != "" && b.touched != nil && b.touched.Row.Role != session.RoleAssistant {
-		named(b.touched, id, "", "")
+		b.touched.named(id, "", "")
 	}
+	d.seen, d.any = d.seen || toModel, true
 }
 
 // exchange takes a block that is of a tool call or reports how a turn ended, and reports
 // whether it was one.
-func (d *goose) exchange(block rows.Object, place string) bool {
-	b := d.b
+func (d *goose) exchange(block rows.Object) bool {
+	b, id := d.b, block.Text("id")
 	switch block.Text("type") {
 	case "toolRequest":
 		d.step()
-		call := block.Object("toolCall")
-		value := call.Object("value")
-		b.call(cmp.Or(value.Text("name"), "unknown"), block.Text("id"), inputOf(value.Get("arguments")))
-		if failure := call.Text("error"); value == nil && failure != "" {
-			b.result(block.Text("id"), rows.Raw(failure), true)
+		request := block.Object("toolCall")
+		value := request.Object("value")
+		b.call(value.Text("name"), id, inputOf(value.Get("arguments")))
+		if failure := request.Text("error"); value == nil && failure != "" {
+			b.settle(id, rows.Raw(failure), true)
 		}
 	case "toolResponse":
 		d.open = false
-		d.result(block, place)
+		result := block.Object("toolResult")
+		output, failed, value := result.Get("value"), result.Text("status") == "error", result.Object("value")
+		if value.Has("content") {
+			output, failed = value.Get("content"), failed || value.True("isError")
+		}
+		if failed && output == nil {
+			output = result.Get("error")
+		}
+		b.result(id, resultOf(forTheModel(output)), failed)
 	case "thinking", "reasoning":
 		if text := cmp.Or(block.Text("thinking"), block.Text("text")); text != "" {
 			d.step()
-			b.part(rows.TextPart("reasoning", text))
+			b.text("reasoning", text)
 		}
 	case "error":
-		if b.turn == nil {
-			b.part(errorPart(cmp.Or(block.Text("message"), "error")))
-		}
-		b.ended("error", cmp.Or(block.Text("message"), block.Text("kind"), "error"))
+		b.fails(cmp.Or(block.Text("message"), block.Text("kind"), "error"))
 	case "toolConfirmationRequest", "redactedThinking", "conversationCompacted":
 	case "actionRequired":
 		if data := block.Object("data"); data.Text("actionType") == "toolConfirmationResponse" {
@@ -215,7 +179,7 @@ func (d *goose) exchange(block rows.Object, place string) bool {
 	case "systemNotification":
 		if kind := block.Text("notificationType"); kind == "inlineMessage" || kind == "creditsExhausted" {
 			d.open = false
-			b.message(session.RoleSystem, []rows.Object{rows.TextPart("text", block.Text("msg"))})
+			b.notice(block.Text("msg"))
 		}
 	default:
 		return false
@@ -237,40 +201,14 @@ func (d *goose) confirmed(call, permission string) {
 	d.b.decide(call, store.Decision{Action: "ask", Source: "user", Outcome: "allowed", Reply: reply})
 }
 
-// goosePart is content that is not a tool's as a part of ours, nil for what is empty.
-func goosePart(block rows.Object) rows.Object {
-	if block.Text("type") == "text" && block.Text("text") == "" {
-		return nil
-	}
-	part := partOf(block)
-	if part.Text("type") == "file" {
-		part.Add(rows.NonEmpty("filename", block.Text("name")))
-	}
-	return part
-}
-
-func (d *goose) result(block rows.Object, place string) {
-	id, result := block.Text("id"), block.Object("toolResult")
-	output, failed := result.Get("value"), result.Text("status") == "error"
-	if value := result.Object("value"); value != nil && value.Has("content") {
-		output, failed = value.Get("content"), failed || value.True("isError")
-	}
-	if failure := result.Get("error"); failed && output == nil {
-		output = failure
-	}
-	d.b.outcome(codec.Problem{Record: place}, id, resultOf(forTheModel(output)), failed)
-}
-
 // forTheModel leaves out what of a tool's output only the user sees.
 func forTheModel(output json.RawMessage) json.RawMessage {
 	var all []json.RawMessage
 	for _, v := range rows.Elements(output) {
 		block, _ := rows.Parse(v)
-		audience := rows.Elements(block.Object("annotations").Get("audience"))
-		if len(audience) == 1 && string(audience[0]) == `"user"` {
-			continue
+		if string(block.Object("annotations").Get("audience")) != `["user"]` {
+			all = append(all, v)
 		}
-		all = append(all, v)
 	}
 	if len(all) == 0 {
 		return output
@@ -284,29 +222,26 @@ func (d *goose) step() {
 		return
 	}
 	d.open = true
-	d.b.step(fmt.Sprint(len(d.steps)))
+	d.steps = append(d.steps, d.b.step(""))
 	d.b.setModel(d.model)
-	d.steps = append(d.steps, gooseStep{d.b.lastStep(), d.b.At})
 }
 
 // compaction adds a summary that replaces all messages before it, which the model no
 // longer sees.
 func (d *goose) compaction(summary string) {
 	d.open = false
-	c := compacted{summary: summary, auto: true}
-	for i, call := range d.calls {
-		if call.compaction {
-			c.usage, c.after = &call.usage, call.usage.Output
-			// The call made the summary, and is not a step. Left in the list, it would shift the usage of each step to
-			// the one before it.
-			d.calls = append(d.calls[:i:i], d.calls[i+1:]...)
-			m := d.b.compaction(c)
-			m.SetMeta("model", cmp.Or(call.model, d.model))
-			d.b.paid(m, call.cost)
-			return
-		}
+	c, call := compacted{summary: summary, auto: true}, gooseCall{}
+	// The call that made the summary is not a step. Left in the list, it would shift the usage of each step to
+	// the one before it.
+	if i := slices.IndexFunc(d.calls, func(call gooseCall) bool { return call.compaction }); i >= 0 {
+		call = d.calls[i]
+		c.usage, c.after = &call.usage, call.usage.Output
+		d.calls = slices.Delete(d.calls, i, i+1)
 	}
-	d.b.compaction(c)
+	if m := d.b.compaction(c); c.usage != nil {
+		m.SetMeta("model", cmp.Or(call.model, d.model))
+		m.paid(call.cost)
+	}
 }
 
 // finish gives the steps what they used. A call is counted when it has ended: unless each
@@ -317,101 +252,78 @@ func (d *goose) finish() *codec.Session {
 			break
 		}
 		if len(d.steps) != len(d.calls) {
-			for i = len(d.steps) - 1; i > 0 && d.steps[i].at > call.at; i-- {
+			for i = len(d.steps) - 1; i > 0 && d.steps[i].StartedAt > call.at; i-- {
 			}
 		}
-		step := d.steps[i].stepRef
-		call.usage = call.usage.Add(usageOf(d.b.stepAt(step)))
-		d.b.count(step, call.modelUse, semconv.BasisInclusive)
+		call.usage = call.usage.Add(d.steps[i].used())
+		d.steps[i].count(call.modelUse, semconv.BasisInclusive)
 	}
 	if len(d.calls) == 0 && len(d.steps) > 0 && d.total.Total() > 0 {
 		// Nothing else is counted. The first answer stays the first when the session grows.
-		first := d.steps[0]
-		d.b.count(first.stepRef, modelUse{usage: d.total}, semconv.BasisInclusive)
-		first.m.Touch(d.b.At)
+		d.steps[0].count(modelUse{usage: d.total}, semconv.BasisInclusive)
+		d.steps[0].in.Touch(d.b.At)
 	}
 	return d.b.finish()
 }
 
-// decodeGooseDatabase yields the sessions of a database.
-func decodeGooseDatabase(ctx context.Context, conn *sqlite.Conn, _ string, wanted codec.Wanted,
-	report func(codec.Problem), yield func(*codec.Session) bool) error {
-	list, listed := table(conn, "SELECT * FROM sessions ORDER BY created_at, id")
-	if len(list) == 0 && listed != nil {
-		return listed
-	}
-	for _, row := range list {
-		if wanted != nil && !wants(wanted, row.Text("id"), row, gooseCounts(conn, row.Text("id"))...) {
-			continue
-		}
-		s := gooseSession(conn, row, report)
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		if !yield(s) {
+// decodeGooseDatabase yields the sessions of a database. The program writes messages that change anew.
+func decodeGooseDatabase(db *database) error {
+	list, listed := db.table("SELECT * FROM sessions ORDER BY created_at, id")
+	return cmp.Or(db.each(list, func(row rows.Object) *codec.Session {
+		if !db.wants(row.Text("id"), row,
+			"SELECT count(*), max(id), max(created_timestamp) FROM messages WHERE session_id = ?",
+			"SELECT count(*), max(id) FROM usage_ledger WHERE session_id = ?") {
 			return nil
 		}
-	}
-	return listed
+		return gooseSession(db, row)
+	}), listed)
 }
 
-// gooseCounts are what a session has in other tables. The program writes messages that change anew.
-func gooseCounts(conn *sqlite.Conn, id string) (all []rows.Object) {
-	for _, query := range []string{
-		"SELECT count(*), max(id), max(created_timestamp) FROM messages WHERE session_id = ?",
-		"SELECT count(*), max(id) FROM usage_ledger WHERE session_id = ?",
-	} {
-		counts, _ := table(conn, query, id) // what cannot be read is reported with the session
-		all = append(all, counts...)
-	}
-	return all
-}
-
-func gooseSession(conn *sqlite.Conn, row rows.Object, report func(codec.Problem)) *codec.Session {
+func gooseSession(db *database, row rows.Object) *codec.Session {
 	id := row.Text("id")
-	d := newGoose(id, report)
-	d.about(cmp.Or(row.Text("name"), row.Text("description")), row.Text("working_dir"))
-	d.total = gooseTotal(row)
-	d.b.parent(row.Text("parent_session_id"))
-	rows.SetText(&d.b.s.Row.Mode, row.Text("goose_mode"))
-	if at := sqlTime(row.Text("archived_at")); at > 0 {
-		d.b.s.Row.ArchivedAt = new(at)
+	d := newGoose(db.source, id)
+	b := d.b
+	d.about(cmp.Or(row.Text("name"), row.Text("description")), row.Text("working_dir"), row)
+	b.parent(row.Text("parent_session_id"))
+	b.mode(row.Text("goose_mode"))
+	if at := milli(row.Text("archived_at")); at > 0 {
+		b.s.Row.ArchivedAt = new(at)
 	}
 	config := rows.Read(row.Text("model_config_json"))
 	if model := config.Text("model_name"); model != "" {
 		d.model = session.Model{ProviderID: row.Text("provider_name"), ModelID: model}
-		d.b.setModel(d.model)
+		b.setModel(d.model)
 	}
-	d.b.s.SetMeta("goose", row.Texts("session_type", "schedule_id", "project_id"))
-	d.b.seeMilli(sqlTime(row.Text("created_at")))
+	b.s.SetMeta("goose", row.Texts("session_type", "schedule_id", "project_id"))
+	b.see(milli(row.Text("created_at")))
 
-	partly := func(err error) {
-		if err != nil {
-			report(codec.Problem{Record: "session " + id, Reason: "it is read as far as it is good: " + err.Error()})
-		}
-	}
-	ledger, err := table(conn, "SELECT * FROM usage_ledger WHERE session_id = ? ORDER BY id", id)
-	if err != nil && !strings.Contains(err.Error(), "no such table") { // older versions count sessions only
-		partly(err)
+	ledger, uncounted := db.table("SELECT * FROM usage_ledger WHERE session_id = ? ORDER BY id", id)
+	if uncounted != nil && strings.Contains(uncounted.Error(), "no such table") { // older versions count sessions only
+		uncounted = nil
 	}
 	for _, o := range ledger {
 		d.calls = append(d.calls, d.callOf(o))
 	}
-	messages, err := table(conn, "SELECT * FROM messages WHERE session_id = ? ORDER BY created_timestamp, id", id)
-	partly(err)
+	messages, unread := db.table("SELECT * FROM messages WHERE session_id = ? ORDER BY created_timestamp, id", id)
+	db.record.Record = "session " + id
+	for _, err := range []error{uncounted, unread} {
+		if err != nil {
+			db.problem("it is read as far as it is good: %v", err)
+		}
+	}
 	for _, o := range messages {
-		place := "message " + cmp.Or(o.Text("message_id"), string(o.Get("id")))
+		db.record.Record = "message " + cmp.Or(o.Text("message_id"), string(o.Get("id")))
 		content, err := rows.Value([]byte(o.Text("content_json")))
 		if err != nil || len(content) == 0 || content[0] != '[' {
-			report(codec.Problem{Record: place, Reason: "its content is not a JSON array: left out"})
+			db.problem("its content is not a JSON array: left out")
 			continue
 		}
 		about := rows.Of("id", o.Text("message_id"), "role", o.Text("role"), "created", moment(o, "created_timestamp"))
-		d.message(about, content, rows.Read(o.Text("metadata_json")), place)
+		d.message(about, content, rows.Read(o.Text("metadata_json")))
 	}
-	if updated := sqlTime(row.Text("updated_at")); updated > 0 {
-		d.b.s.See(updated)
-		d.b.At = max(d.b.At, updated)
+	if updated := milli(row.Text("updated_at")); updated > 0 {
+		b.s.See(updated)
+		b.At = max(b.At, updated)
 	}
 	return d.finish()
 }
@@ -419,50 +331,10 @@ func gooseSession(conn *sqlite.Conn, row rows.Object, report func(codec.Problem)
 // callOf returns the call of a row.
 func (d *goose) callOf(o rows.Object) gooseCall {
 	c := gooseCall{compaction: number(o, "is_compaction") != 0}
-	c.at = gooseMoment(moment(o, "created_timestamp"))
+	c.at, c.cost = gooseMoment(o, "created_timestamp"), usdOf(o.Get("cost"))
 	c.usage = counts{"input_tokens", "output_tokens", "", "cache_read_tokens", "cache_write_tokens"}.inclusive(o)
 	if model := o.Text("model"); model != "" {
 		c.model = session.Model{ProviderID: d.model.ProviderID, ModelID: model}
 	}
-	if o.Has("cost") {
-		c.cost = new(cost(o))
-	}
 	return c
-}
-
-// table returns the rows of a query as objects of their columns, as far as they can be
-// read. Columns have been added over time, and nothing binds a program to their types.
-func table(conn *sqlite.Conn, query string, args ...any) (all []rows.Object, err error) {
-	err = sqlitex.Execute(conn, query, &sqlitex.ExecOptions{
-		Args: args,
-		ResultFunc: func(stmt *sqlite.Stmt) error {
-			var o rows.Object
-			for i := range stmt.ColumnCount() {
-				switch name := stmt.ColumnName(i); stmt.ColumnType(i) {
-				case sqlite.TypeInteger:
-					o.Set(name, stmt.ColumnInt64(i))
-				case sqlite.TypeFloat:
-					if f := stmt.ColumnFloat(i); !math.IsNaN(f) && !math.IsInf(f, 0) {
-						o.Set(name, f)
-					}
-				case sqlite.TypeText, sqlite.TypeBlob:
-					o.Set(name, strings.ToValidUTF8(stmt.ColumnText(i), "\uFFFD"))
-				}
-			}
-			all = append(all, o)
-			return nil
-		},
-	})
-	return all, err
-}
-
-// sqlTime reads a time as SQLite and programs write it, 0 if it is not one.
-func sqlTime(text string) int64 {
-	for _, layout := range []string{time.RFC3339Nano, "2006-01-02 15:04:05.999999999Z07:00", time.DateTime,
-		"2006-01-02T15:04:05"} {
-		if t, err := time.Parse(layout, text); err == nil {
-			return max(0, t.UnixMilli())
-		}
-	}
-	return 0
 }

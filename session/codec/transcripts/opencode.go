@@ -3,19 +3,21 @@ package transcripts
 import (
 	"cmp"
 	"encoding/json"
-	"math"
 	"slices"
 	"strings"
 
+	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
+	"github.com/agenttrace/agenttrace/session/store"
+	"github.com/agenttrace/agenttrace/spans"
 )
 
 // opencodeRecord is a session, a message or a part with its data. The times are
 // those of the database's row, 0 if there is none.
 type opencodeRecord struct {
-	id               string
+	id, message      string // that a part is of
 	created, updated int64
 	data             rows.Object
 }
@@ -30,99 +32,94 @@ type opencodeSession struct {
 
 // at is when the record's thing was made.
 func (r *opencodeRecord) at() int64 {
-	return cmp.Or(moment(r.data.Object("time"), "created"), min(max(0, r.created), maxMoment))
+	return cmp.Or(moment(r.data.Object("time"), "created"), r.created)
 }
 
 // opencode builds the rows of a session.
 type opencode struct {
-	b      *builder
-	report func(codec.Problem)
-	ids    map[string]bool       // of rows
-	rowOf  map[string]string     // by message of opencode
-	begun  map[*rows.Message]int // the place of a row's first message
-	// compaction is the part that asked for the summary that is awaited.
-	compaction rows.Object
+	*builder
+	ids   map[string]bool     // of rows
+	rowOf map[string]*message // by message of opencode
+	begun map[*message]int    // the place of a row's first message
+	// asked is the part that asked for the summary that is awaited.
+	asked rows.Object
 }
 
-func (s *opencodeSession) decode(report func(codec.Problem)) *codec.Session {
+func (s *opencodeSession) decode(from *source) *codec.Session {
 	info := s.info.data
 	at := info.Object("time")
-	d := opencode{report: report, ids: make(map[string]bool), rowOf: make(map[string]string),
-		begun: make(map[*rows.Message]int)}
 	slices.SortStableFunc(s.messages, func(a, b opencodeRecord) int {
 		return cmp.Or(cmp.Compare(a.at(), b.at()), cmp.Compare(a.id, b.id))
 	})
-
 	agent := info.Text("agent")
 	for i := range s.messages {
-		if agent == "" {
-			agent = cmp.Or(s.messages[i].data.Text("agent"), s.messages[i].data.Text("mode"))
-		}
+		agent = cmp.Or(agent, opencodeAgent(s.messages[i].data))
 	}
-	d.b = newBuilder(s.info.id, cmp.Or(agent, "opencode"), report)
-	row := &d.b.s.Row
-	d.b.parent(info.Text("parentID"))
-	rows.SetText(&row.WorkspaceRoot, info.Text("directory"))
+	d := opencode{newBuilder(from, s.info.id, cmp.Or(agent, "opencode")), make(map[string]bool),
+		make(map[string]*message), make(map[*message]int), nil}
+	row := &d.s.Row
+	d.parent(info.Text("parentID"))
+	d.workspace(info.Text("directory"))
 	rows.SetText(&row.WorkspaceID, info.Text("workspaceID"))
 	if archived := moment(at, "archived"); archived > 0 {
 		row.ArchivedAt = new(archived)
 	}
 	row.PermissionsJSON = opencodeRules(info.Get("permission"))
-	if m := info.Object("model"); m.Text("id") != "" {
-		d.b.setModel(session.Model{ProviderID: m.Text("providerID"), ModelID: m.Text("id"), Variant: m.Text("variant")})
-	}
-	d.b.s.SetMeta("opencode", info.Texts("version", "projectID", "slug"))
-	d.b.seeMilli(moment(at, "created"))
+	d.setModel(opencodeModel(info.Object("model"), "id"))
+	d.s.SetMeta("opencode", info.Texts("version", "projectID", "slug"))
+	d.see(moment(at, "created"))
 
-	hidden := s.reverted(report)
+	hidden := s.reverted(from)
 	for i := range s.messages {
 		m := &s.messages[i]
-		d.b.touched = nil
-		d.b.seeMilli(m.at())
+		d.touched = nil
+		d.see(m.at())
 		switch role := m.data.Text("role"); {
 		case role == session.RoleUser:
 			d.user(m, s.parts[m.id])
 		case role != session.RoleAssistant:
-			report(codec.Problem{Record: "message " + m.id,
-				Reason: "is neither the user's nor the assistant's: left out"})
+			from.problemOf("message "+m.id, "is neither the user's nor the assistant's: left out")
 		case m.data.True("summary"):
 			d.summary(m, s.parts[m.id])
 		default:
 			d.assistant(m, s.parts[m.id])
 		}
-		if d.b.touched == nil {
+		if d.touched == nil {
 			continue
 		}
-		d.rowOf[m.id] = d.b.touched.Row.ID
-		if _, known := d.begun[d.b.touched]; !known {
-			d.begun[d.b.touched] = i
+		d.rowOf[m.id] = d.touched
+		if _, known := d.begun[d.touched]; !known {
+			d.begun[d.touched] = i
 		}
-		if d.begun[d.b.touched] >= hidden {
-			hide(d.b.touched, moment(at, "updated"))
+		if d.begun[d.touched] >= hidden {
+			d.touched.hide(moment(at, "updated"))
 		}
 	}
-	if updated := moment(at, "updated"); updated > 0 {
-		d.b.s.See(updated)
-	}
+	d.changedAt(moment(at, "updated"))
 	if title := info.Text("title"); !strings.HasPrefix(title, "New session - ") &&
 		!strings.HasPrefix(title, "Child session - ") {
-		d.b.Title = title
+		d.Title = title
 	}
-	return d.b.finish()
+	return d.finish()
+}
+
+// opencodeAgent is the agent that a message is of.
+func opencodeAgent(o rows.Object) string { return cmp.Or(o.Text("agent"), o.Text("mode")) }
+
+func opencodeModel(o rows.Object, id string) session.Model {
+	return session.Model{ProviderID: o.Text("providerID"), ModelID: o.Text(id), Variant: o.Text("variant")}
 }
 
 // reverted returns the place of the first message that is hidden.
-func (s *opencodeSession) reverted(report func(codec.Problem)) int {
+func (s *opencodeSession) reverted(from *source) int {
 	revert := s.info.data.Object("revert")
 	id := revert.Text("messageID")
-	if id == "" {
-		return len(s.messages)
-	}
 	i := slices.IndexFunc(s.messages, func(m opencodeRecord) bool { return m.id == id })
 	switch {
+	case id == "":
+		return len(s.messages)
 	case i < 0:
-		report(codec.Problem{Record: "session " + s.info.id,
-			Reason: "it is reverted to message " + id + ", which is not there: nothing is hidden"})
+		from.problemOf("session "+s.info.id, "it is reverted to message %s, which is not there: nothing is hidden", id)
 		return len(s.messages)
 	case revert.Text("partID") != "":
 		return i + 1 // the message itself is kept in part
@@ -152,51 +149,54 @@ func (d *opencode) own(id, derived string) string {
 	return id
 }
 
-// row adds a message.
-func (d *opencode) row(role string, m *opencodeRecord) *rows.Message {
-	row := d.b.s.Message(role, m.at())
+// add adds a message.
+func (d *opencode) add(role string, m *opencodeRecord) *message {
+	row := d.row(role, m.at())
 	row.Row.ID = d.own(m.id, row.Row.ID)
 	d.touch(row, m)
 	return row
 }
 
 // touch notes when the message changed last.
-func (d *opencode) touch(row *rows.Message, m *opencodeRecord) {
-	d.b.touched = row
-	at := max(min(m.updated, maxMoment), moment(m.data.Object("time"), "completed"))
+func (d *opencode) touch(row *message, m *opencodeRecord) {
+	d.touched = row
+	at := max(m.updated, moment(m.data.Object("time"), "completed"))
 	row.Touch(at)
+	d.changedAt(at)
+}
+
+func (d *opencode) changedAt(at int64) {
 	if at > 0 {
-		d.b.s.See(at)
+		d.s.See(at)
 	}
 }
 
-// part adds a part to a message.
-func (d *opencode) part(row *rows.Message, p *opencodeRecord, data rows.Object) *rows.Part {
+// addPart adds a part to a message.
+func (d *opencode) addPart(row *message, p *opencodeRecord, data rows.Object) *rows.Part {
 	at, inner := p.data.Object("time"), p.data.Object("state").Object("time")
-	start := cmp.Or(moment(at, "start"), moment(at, "created"), moment(inner, "start"),
-		min(max(0, p.created), maxMoment), row.Row.CreatedAt)
+	start := cmp.Or(moment(at, "start"), moment(at, "created"), moment(inner, "start"), p.created, row.Row.CreatedAt)
 	part := row.Part(data, start)
 	part.Row.ID = d.own(p.id, part.Row.ID)
-	end := max(moment(at, "end"), moment(inner, "end"), min(p.updated, maxMoment))
+	end := max(moment(at, "end"), moment(inner, "end"), p.updated)
 	part.Touch(end)
-	d.b.s.See(max(start, end))
+	d.s.See(max(start, end))
 	return part
 }
 
 func (d *opencode) user(m *opencodeRecord, parts []opencodeRecord) {
-	d.b.turn, d.compaction = nil, nil
-	var row *rows.Message
+	d.end()
+	d.asked = nil
 	role := session.RoleSystem
 	for i := range parts {
-		if p := parts[i].data; p.Text("type") != "text" && p.Text("type") != "compaction" || p.Text("type") == "text" &&
-			!synthetic(p) {
+		if p := parts[i].data; p.Text("type") != "compaction" && (p.Text("type") != "text" || !synthetic(p)) {
 			role = session.RoleUser
 		}
 	}
+	var row *message
 	for i := range parts {
 		p := &parts[i]
 		if p.data.Text("type") == "compaction" {
-			d.compaction = p.data
+			d.asked = p.data
 			continue
 		}
 		data := opencodePart(p.data)
@@ -204,11 +204,11 @@ func (d *opencode) user(m *opencodeRecord, parts []opencodeRecord) {
 			continue
 		}
 		if row == nil {
-			row = d.row(role, m)
+			row = d.add(role, m)
 		}
-		d.part(row, p, data)
-		if text := p.data.Text("text"); d.b.Asked == "" && text != "" && !synthetic(p.data) {
-			d.b.Asked = text
+		d.addPart(row, p, data)
+		if d.Asked == "" && !synthetic(p.data) {
+			d.Asked = p.data.Text("text")
 		}
 	}
 }
@@ -219,84 +219,79 @@ func synthetic(p rows.Object) bool { return p.True("synthetic") }
 // opencodePart is a part that is not a tool's as one of ours, nil for what reports nothing
 // of the conversation.
 func opencodePart(p rows.Object) rows.Object {
-	var o rows.Object
 	switch kind := p.Text("type"); kind {
 	case "text":
-		o = rows.TextPart("text", p.Text("text"))
+		o := rows.TextPart("text", p.Text("text"))
 		if synthetic(p) {
 			o.Set("providerMetadata", map[string]any{"opencode": map[string]any{"synthetic": true}})
 		}
+		return o
 	case "reasoning":
-		o = rows.TextPart("reasoning", p.Text("text"))
+		return rows.TextPart("reasoning", p.Text("text"))
 	case "file":
-		o = fileOf(cmp.Or(p.Text("mime"), "application/octet-stream"), p.Text("url"))
-		o.Add(p.Texts("filename"))
+		return append(fileOf(cmp.Or(p.Text("mime"), octets), p.Text("url")), p.Texts("filename")...)
 	case "step-start":
-		o = rows.Of("type", kind)
+		return rows.Of("type", kind)
 	case "snapshot", "step-finish", "retry", "compaction", "":
 		return nil // a state of the files, or reported elsewhere
 	default:
-		o = rows.DataPart("data-"+kind, p.Without("id", "messageID", "sessionID", "type"))
+		return rows.DataPart("data-"+kind, p.Without("id", "messageID", "sessionID", "type"))
 	}
-	return o
 }
 
 func (d *opencode) assistant(m *opencodeRecord, parts []opencodeRecord) {
-	b := d.b
-	if b.turn == nil {
-		b.turn = d.row(session.RoleAssistant, m)
+	if d.turn == nil {
+		d.turn = d.add(session.RoleAssistant, m)
 	}
-	row := b.turn
+	row, about := d.turn, m.data
 	d.touch(row, m)
-	b.answer(row).End = ending{}
-	steps := 0
+	d.ended("", "")
+	counted := 0
+	count := func(tokens rows.Object) {
+		row.newStep("").Usage = new(opencodeUsage(tokens))
+		counted++
+	}
 	for i := range parts {
 		p := &parts[i]
-		switch p.data.Text("type") {
+		switch tokens := p.data.Object("tokens"); p.data.Text("type") {
 		case "tool":
 			d.tool(row, p)
-			continue
 		case "step-finish":
-			if tokens := p.data.Object("tokens"); tokens != nil {
-				steps++
-				b.spend(cmp.Or(p.id, m.id), opencodeUsage(tokens))
+			if tokens != nil {
+				count(tokens)
 			}
-			continue
 		case "retry":
 			d.retry(row, p.data)
-			continue
-		}
-		if data := opencodePart(p.data); data != nil {
-			d.part(row, p, data)
+		default:
+			if data := opencodePart(p.data); data != nil {
+				d.addPart(row, p, data)
+			}
 		}
 	}
 	// What the message says itself is of its last step, in older versions.
-	if tokens := m.data.Object("tokens"); steps == 0 && opencodeUsage(tokens).Total() > 0 {
-		b.spend(m.id, opencodeUsage(tokens))
-		steps++
+	if tokens := about.Object("tokens"); counted == 0 && opencodeUsage(tokens).Total() > 0 {
+		count(tokens)
 	}
-	if steps > 0 {
-		row.SetTrace("usage_basis", "exclusive")
+	if counted > 0 {
+		row.SetTrace("usage_basis", semconv.BasisExclusive)
 	}
-	if usd := cost(m.data); usd > 0 || steps > 0 {
-		b.paid(row, &usd)
+	if usd := usdOf(about.Get("cost")); counted > 0 || usd != nil && *usd > 0 {
+		row.paid(cmp.Or(usd, new(float64)))
 	}
-	if model := m.data.Text("modelID"); model != "" {
-		b.setModel(session.Model{ProviderID: m.data.Text("providerID"), ModelID: model,
-			Variant: m.data.Text("variant")})
+	d.setModel(opencodeModel(about, "modelID"))
+	if agent := opencodeAgent(about); agent != "" {
+		row.SetMeta("agent", agent)
+		d.mode(agent)
 	}
-	if mode := cmp.Or(m.data.Text("agent"), m.data.Text("mode")); mode != "" {
-		row.SetMeta("agent", mode)
-		b.s.Row.Mode = new(mode)
-	}
-	row.AddTrace(rows.NonEmpty("stop_reason", m.data.Text("finish")))
-	switch failed := m.data.Object("error"); {
+	finish, failed := about.Text("finish"), about.Object("error")
+	row.AddTrace(rows.NonEmpty("stop_reason", finish))
+	switch {
 	case failed.Text("name") == "MessageAbortedError":
-		b.ended("abort", "")
+		d.ended("abort", "")
 	case failed != nil:
-		b.ended("error", cmp.Or(failed.Object("data").Text("message"), failed.Text("name"), "error"))
-	case m.data.Text("finish") != "" && m.data.Text("finish") != "tool-calls" && m.data.Object("time").Has("completed"):
-		b.ended("finish", "")
+		d.ended("error", cmp.Or(failed.Object("data").Text("message"), failed.Text("name"), "error"))
+	case finish != "" && finish != "tool-calls" && about.Object("time").Has("completed"):
+		d.ended("finish", "")
 	}
 }
 
@@ -305,68 +300,136 @@ func (d *opencode) assistant(m *opencodeRecord, parts []opencodeRecord) {
 // is taken out.
 func opencodeUsage(tokens rows.Object) session.Usage {
 	cache := tokens.Object("cache")
-	u := session.Usage{
-		Input: number(tokens, "input"), Output: number(tokens, "output"), Reasoning: number(tokens, "reasoning"),
-		CacheRead: number(cache, "read"), CacheWrite: number(cache, "write"),
-	}
+	u := counts{input: "input", output: "output", reasoning: "reasoning"}.of(tokens)
+	u.CacheRead, u.CacheWrite = number(cache, "read"), number(cache, "write")
 	if total := number(tokens, "total"); u.Reasoning > 0 && u.Output >= u.Reasoning && total == u.Total()-u.Reasoning {
 		u.Output -= u.Reasoning
 	}
 	return u
 }
 
-// cost is what is said to have been paid, in dollars.
-func cost(o rows.Object) float64 {
-	var usd float64
-	if json.Unmarshal(o.Get("cost"), &usd) != nil || !(usd > 0) || usd > math.MaxInt32 {
-		return 0
-	}
-	return usd
-}
-
-func (d *opencode) retry(row *rows.Message, p rows.Object) {
+func (d *opencode) retry(row *message, p rows.Object) {
 	const maximum = 5
 	failed := p.Object("error")
 	text := cmp.Or(failed.Object("data").Text("message"), failed.Text("message"), failed.Text("name"), "error")
-	var all []string
-	_ = json.Unmarshal(row.Meta("agenttrace").Get("model_errors"), &all) // written below
-	if all = append(all, text); len(all) > maximum {
-		all = all[len(all)-maximum:]
-	}
-	row.SetTrace("model_errors", all)
+	all := append(rows.Elements(row.Meta("agenttrace").Get("model_errors")), rows.Raw(text))
+	row.SetTrace("model_errors", all[max(0, len(all)-maximum):])
 }
 
 // summary adds the answer to a compaction, unless it failed: then the session is as
 // it was.
 func (d *opencode) summary(m *opencodeRecord, parts []opencodeRecord) {
-	d.b.turn = nil
-	asked := d.compaction
-	d.compaction = nil
-	var text strings.Builder
-	var first *opencodeRecord
+	d.end()
+	asked := d.asked
+	d.asked = nil
+	parts = slices.DeleteFunc(slices.Clone(parts), func(p opencodeRecord) bool { return p.data.Text("type") != "text" })
+	text := ""
 	for i := range parts {
-		if p := &parts[i]; p.data.Text("type") == "text" {
-			first = cmp.Or(first, p)
-			text.WriteString(p.data.Text("text"))
-		}
+		text += parts[i].data.Text("text")
 	}
-	if m.data.Object("error") != nil || text.Len() == 0 {
+	if m.data.Object("error") != nil || text == "" {
 		return
 	}
 	tokens := opencodeUsage(m.data.Object("tokens"))
-	var tail *string
-	rows.SetText(&tail, d.rowOf[asked.Text("tail_start_id")])
-	row := d.row(session.RoleAssistant, m)
-	d.part(row, first, rows.DataPart(session.TypeCompaction, rows.Of("summary", text.String(), "tail_start_id", tail,
-		"auto", asked.True("auto"), "summary_tokens", tokens.Output)))
+	c := compacted{summary: text, auto: asked.True("auto"), after: tokens.Output}
+	if tail := d.rowOf[asked.Text("tail_start_id")]; tail != nil {
+		c.tail = &tail.Row.ID
+	}
+	row := d.add(session.RoleAssistant, m)
+	d.addPart(row, &parts[0], c.part())
 	row.SetMeta("compaction", true)
-	if model := m.data.Text("modelID"); model != "" {
-		row.SetMeta("model", session.Model{ProviderID: m.data.Text("providerID"), ModelID: model})
+	if model := opencodeModel(m.data, "modelID"); model.ModelID != "" {
+		model.Variant = ""
+		row.SetMeta("model", model)
 	}
 	// The context goes on with the summary; what it took to make it is no part of it.
 	row.SetMeta("usage", session.Usage{Input: tokens.Output})
 	row.SetTrace("usage", tokens)
-	if usd := cost(m.data); usd > 0 {
-		d.b.paid(row, &usd)
+	if usd := usdOf(m.data.Get("cost")); usd != nil && *usd > 0 {
+		row.paid(usd)
 	}
+}
+
+// How opencode tells the model that a call was refused.
+const (
+	deniedByRule = "The user has specified a rule which prevents you from using this specific tool call"
+	rejected     = "The user rejected permission to use this specific tool call"
+	withFeedback = " with the following feedback: "
+)
+
+// tool adds a call, and how it was decided on where it was refused: of what was
+// allowed nothing is kept.
+func (d *opencode) tool(row *message, p *opencodeRecord) {
+	state := p.data.Object("state")
+	id, failure := cmp.Or(p.data.Text("callID"), p.id), state.Text("error")
+	o := rows.ToolPart(cmp.Or(p.data.Text("tool"), "unknown"), id, session.StateInputAvailable)
+	o.Set("input", orEmpty(state.Get("input")))
+	o.Add(state.Texts("title"))
+	var refused *store.Decision
+	switch state.Text("status") {
+	case "pending":
+		o.Set("state", session.StateInputStreaming)
+	case "completed":
+		o.Set("state", session.StateOutputAvailable)
+		o.Set("output", opencodeOutput(state))
+	case "error":
+		if refused = refusal(failure); refused != nil {
+			o.Set("state", session.StateOutputDenied)
+			o.Set("approval", map[string]any{"id": id, "approved": false, "reason": cmp.Or(refused.Reason, failure)})
+		} else {
+			o.Set("state", session.StateOutputError)
+			o.Set("errorText", cmp.Or(failure, "error"))
+		}
+	}
+	if trace := rows.Raw(opencodeTrace(state, refused != nil)); string(trace) != "{}" {
+		o.Set("toolMetadata", rows.Of("agenttrace", trace))
+	}
+	part := d.addPart(row, p, o)
+	if refused != nil {
+		refused.DecidedAt = cmp.Or(moment(state.Object("time"), "end"), part.Row.CreatedAt)
+		refused.ID = spans.DeriveID(spans.PrefixPermission, refused.DecidedAt, d.s.Row.ID, part.Row.ID, "refused")
+		d.calls[id] = &call{Part: part, in: row}
+		d.decide(id, *refused)
+	}
+}
+
+// refusal is how a call was refused, nil for one that failed.
+func refusal(failure string) *store.Decision {
+	switch {
+	case strings.Contains(failure, deniedByRule):
+		return &store.Decision{Action: "deny", Outcome: "denied", Reason: failure}
+	case strings.Contains(failure, rejected):
+		_, feedback, _ := strings.Cut(failure, withFeedback)
+		return &store.Decision{Action: "ask", Outcome: "denied", Reply: "reject", Reason: feedback}
+	}
+	return nil
+}
+
+// opencodeOutput is the text that a tool returned, with the files that it added.
+func opencodeOutput(state rows.Object) json.RawMessage {
+	output := rows.OrNull(state.Get("output"))
+	var files []rows.Object
+	for o := range rows.Objects(state.Get("attachments")) {
+		files = append(files, o.Without("id", "messageID", "sessionID"))
+	}
+	if len(files) == 0 {
+		return output
+	}
+	return rows.Of("text", output, "attachments", files).JSON()
+}
+
+// opencodeTrace is what is known of a call besides what went in and came out.
+func opencodeTrace(state rows.Object, denied bool) session.ToolTrace {
+	at, about := state.Object("time"), state.Object("metadata")
+	t := session.ToolTrace{
+		Denied: denied, ChildSessionID: about.Text("sessionId"),
+		Truncated: about.True("truncated"), OutputPath: about.Text("outputPath"),
+	}
+	if start, end := moment(at, "start"), moment(at, "end"); start > 0 && end >= start && !denied {
+		t.DurationMS = new(end - start)
+	}
+	if state.Text("status") == "error" && !denied {
+		t.PartialOutput = about.Text("output")
+	}
+	return t
 }

@@ -13,45 +13,25 @@ import (
 	"slices"
 	"strings"
 
-	"zombiezen.com/go/sqlite"
-	"zombiezen.com/go/sqlite/sqlitex"
-
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
 )
-
-// looksOpencode reports whether an object with these keys, and the values of those that
-// are strings, is a session as opencode kept it in a file of its own.
-func looksOpencode(keys map[string]string) bool {
-	return strings.HasPrefix(keys["id"], "ses_") && keys["projectID"] != "" && keys["time"] == "{"
-}
 
 // Opencode reads what opencode keeps of its sessions: a database, the tree of
 // JSON files in which older versions kept them, a directory with either or both, or
 // one session's file in the tree, which names that session. Sessions come in the
 // order of their making; of one that is in both, the database is read.
 //
-//	user                   user message; a system message where the program speaks
-//	assistant              parts of the turn, its usage and its cost as stated
-//	text, reasoning, file  parts of the same kind
-//	tool                   part tool-<name>, and a permission decision where it was
-//	                       refused
-//	step-start             step-start part
-//	patch, agent, subtask  part data-<type>
-//	retry                  error of a model call
-//	compaction, summary    assistant message with a data-compaction part
-//
 // A session that the user reverted, and has not gone on with since, has its messages
 // hidden from there on; where that is in the midst of a turn, from the next message
 // on. Ids are opencode's own.
 //
-// Nothing is written, and opencode may have the database open: each session is as it
-// was when it was read. Rows and files that cannot be read are reported and left out;
-// report may be nil. An error is yielded, last and with a nil session, when there is
-// nothing of opencode at path or its sessions cannot be listed to the end. The caller
-// owns what is yielded.
+// Nothing is written, and opencode may have the database open: sessions are as they were at one moment.
 var Opencode = codec.Reading{
-	Extensions: []string{".db", ".json"}, SniffKeys: looksOpencode, Transcript: true, Selects: true,
+	SniffKeys: func(keys map[string]string) bool {
+		return strings.HasPrefix(keys["id"], "ses_") && keys["projectID"] != "" && keys["time"] == "{"
+	},
+	Extensions: []string{".db", ".json"}, Transcript: true, Selects: true,
 	Tables:     []string{"message", "part", "session"},
 	Layout:     []string{"opencode.db", "opencode-*.db", "storage/session/*/*.json", "session/*/*.json"},
 	DecodeFile: decodeOpencode, Beside: besideOpencode,
@@ -59,149 +39,119 @@ var Opencode = codec.Reading{
 
 func decodeOpencode(ctx context.Context, path string, wanted codec.Wanted,
 	report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-	if report == nil {
-		report = func(codec.Problem) {}
-	}
 	return func(yield func(*codec.Session, error) bool) {
-		databases, tree, only, err := opencodeAt(path)
+		place, err := opencodeAt(path)
 		if err != nil {
-			yield(nil, err)
+			yield(nil, fmt.Errorf("open sessions of opencode: %w", err))
 			return
 		}
 		seen := make(map[string]bool)
-		for _, name := range databases {
-			if !decodeOpencodeDatabase(ctx, name, seen, wanted, report, yield) {
-				return
+		read := inDatabase("sessions of opencode", func(db *database) error { return opencodeSessions(db, seen) })
+		for _, name := range place.databases {
+			for s, err := range read(ctx, name, wanted, report) {
+				if !yield(s, err) {
+					return
+				}
 			}
 		}
-		if tree != "" {
-			decodeOpencodeTree(ctx, tree, only, seen, report, yield)
+		if place.tree != "" && ctx.Err() == nil {
+			rows.Decoded(report, func(report func(codec.Problem), yield func(*codec.Session) bool) error {
+				return opencodeTree(ctx, &source{path: place.tree, report: report}, place.session, seen, yield)
+			})(yield)
 		}
 	}
 }
 
 // besideOpencode lists what is read of a path, be it a directory, a database or a file of the tree.
-func besideOpencode(path string) []string {
-	databases, tree, _, err := opencodeAt(path)
+func besideOpencode(path string) (all []string) {
+	place, err := opencodeAt(path)
 	if err != nil {
 		return []string{path}
 	}
-	var all []string
-	for _, name := range databases {
-		all = append(all, name, name+"-wal", name+"-journal")
+	for _, name := range place.databases {
+		all = append(all, rows.DatabaseFiles(name)...)
 	}
-	if tree != "" {
+	if place.tree != "" {
 		for _, name := range []string{"session", "message", "part", "project"} {
-			all = append(all, filepath.Join(tree, name))
+			all = append(all, filepath.Join(place.tree, name))
 		}
 	}
 	return all
 }
 
-// opencodeAt finds what there is at path; only is the session that it names.
-func opencodeAt(path string) (databases []string, tree, only string, err error) {
+// opencodePlace is what there is at a path: each channel of releases has a database of its own. session is the one of
+// the tree that the path names, "" for all.
+type opencodePlace struct {
+	databases     []string
+	tree, session string
+}
+
+func opencodeAt(path string) (p opencodePlace, err error) {
 	info, err := os.Stat(path)
 	if err != nil {
-		return nil, "", "", fmt.Errorf("open sessions of opencode: %w", err)
-	}
-	isDir := func(elem ...string) bool {
-		info, err := os.Stat(filepath.Join(append([]string{path}, elem...)...))
-		return err == nil && info.IsDir()
+		return p, err
 	}
 	if info.IsDir() {
 		entries, err := os.ReadDir(path)
 		if err != nil {
-			return nil, "", "", fmt.Errorf("open sessions of opencode: %w", err)
+			return p, err
 		}
-		for _, e := range entries { // each channel of releases has a database of its own
+		for _, e := range entries {
 			if strings.HasPrefix(e.Name(), "opencode") && strings.HasSuffix(e.Name(), ".db") {
-				databases = append(databases, filepath.Join(path, e.Name()))
+				p.databases = append(p.databases, filepath.Join(path, e.Name()))
 			}
 		}
-		switch {
-		case isDir("storage", "session"):
-			tree = filepath.Join(path, "storage")
-		case isDir("session"):
-			tree = path
+		for _, tree := range []string{path, filepath.Join(path, "storage")} {
+			if info, err := os.Stat(filepath.Join(tree, "session")); err == nil && info.IsDir() {
+				p.tree = tree
+			}
 		}
-		if tree == "" && len(databases) == 0 {
-			return nil, "", "",
-				fmt.Errorf("open sessions of opencode: %s "+
-					"has neither a database opencode.db nor a directory storage/session", path)
+		if p.tree == "" && len(p.databases) == 0 {
+			return p, fmt.Errorf("%s has neither a database opencode.db nor a directory storage/session", path)
 		}
-		return databases, tree, "", nil
+		return p, nil
 	}
-	if ok, err := rows.IsDatabase(path); err != nil {
-		return nil, "", "", fmt.Errorf("open sessions of opencode: %w", err)
-	} else if ok {
-		return []string{path}, "", "", nil
+	if ok, err := rows.IsDatabase(path); err != nil || ok {
+		return opencodePlace{databases: []string{path}}, err
 	}
-	project := filepath.Dir(path)
-	if filepath.Ext(path) != ".json" || filepath.Base(filepath.Dir(project)) != "session" {
-		return nil, "", "",
-			fmt.Errorf(
-				"open sessions of opencode: %s is neither a database nor a file "+
-					"storage/session/<project>/<session>.json with the messages beside it", path)
+	sessions := filepath.Dir(filepath.Dir(path))
+	if filepath.Ext(path) != ".json" || filepath.Base(sessions) != "session" {
+		return p, fmt.Errorf("%s is neither a database nor a file storage/session/<project>/<session>.json with the "+
+			"messages beside it", path)
 	}
-	return nil, filepath.Dir(filepath.Dir(project)), strings.TrimSuffix(filepath.Base(path), ".json"), nil
+	return opencodePlace{tree: filepath.Dir(sessions), session: strings.TrimSuffix(filepath.Base(path), ".json")}, nil
 }
 
-// decodeOpencodeDatabase yields the sessions of a database, and reports whether to go on.
-func decodeOpencodeDatabase(ctx context.Context, path string, seen map[string]bool, wanted codec.Wanted,
-	report func(codec.Problem), yield func(*codec.Session, error) bool) bool {
-	conn, err := rows.OpenDatabase(path)
-	if err != nil {
-		return yield(nil, fmt.Errorf("open sessions of opencode in %s: %w", path, err))
-	}
-	defer conn.Close()
-	conn.SetInterrupt(ctx.Done())
-	// The list is read first, so that nobody is kept waiting while it is gone through.
-	list, listed := table(conn, "SELECT * FROM session ORDER BY time_created, id")
-	for _, row := range list {
-		info := opencodeSessionRow(row)
-		if seen[info.id] || info.id == "" {
-			continue
+// opencodeSessions yields the sessions of a database that were not seen. The program changes messages and parts in
+// place.
+func opencodeSessions(db *database, seen map[string]bool) error {
+	list, listed := db.table("SELECT * FROM session ORDER BY time_created, id")
+	return cmp.Or(db.each(list, func(row rows.Object) *codec.Session {
+		info := opencodeInfo(row)
+		if info.id == "" || seen[info.id] {
+			return nil
 		}
-		seen[info.id] = true
-		if wanted != nil && !wants(wanted, info.id, info.data, opencodeCounts(conn, info.id)...) {
-			continue
+		if seen[info.id] = true; !db.wants(info.id, info.data,
+			"SELECT count(*), max(time_updated) FROM message WHERE session_id = ?",
+			"SELECT count(*), max(time_updated) FROM part WHERE session_id = ?") {
+			return nil
 		}
 		s := &opencodeSession{info: info, parts: make(map[string][]opencodeRecord)}
-		if err := s.read(conn, report); err != nil {
-			if ctx.Err() != nil {
-				yield(nil, ctx.Err())
-				return false
-			}
-			report(codec.Problem{Record: "session " + info.id,
-				Reason: fmt.Sprintf("it is read as far as it is good: %v", err)})
+		messages, failed := db.opencodeRecords("message", info.id, "time_created, id")
+		parts, alsoFailed := db.opencodeRecords("part", info.id, "message_id, id")
+		if err := cmp.Or(failed, alsoFailed); err != nil && db.ended() == nil {
+			db.problemOf("session "+info.id, "it is read as far as it is good: %v", err)
 		}
-		if !yield(s.decode(report), nil) {
-			return false
+		for s.messages = messages; len(parts) > 0; parts = parts[1:] {
+			s.parts[parts[0].message] = append(s.parts[parts[0].message], parts[0])
 		}
-	}
-	switch {
-	case ctx.Err() != nil:
-		yield(nil, ctx.Err())
-		return false
-	case listed != nil:
-		return yield(nil, fmt.Errorf("list sessions of opencode in %s: %w", path, listed))
-	}
-	return true
+		return s.decode(db.source)
+	}), listed)
 }
 
-// opencodeCounts are what a session has in other tables: the program changes messages and parts in place.
-func opencodeCounts(conn *sqlite.Conn, id string) (all []rows.Object) {
-	for _, name := range []string{"message", "part"} {
-		// What cannot be read is reported with the session.
-		counts, _ := table(conn, "SELECT count(*), max(time_updated) FROM "+name+" WHERE session_id = ?", id)
-		all = append(all, counts...)
-	}
-	return all
-}
-
-// opencodeSessionRow makes of a row what a file of the tree says. Columns have been
+// opencodeInfo makes of a row what a file of the tree says. Columns have been
 // added over time.
-func opencodeSessionRow(row rows.Object) opencodeRecord {
+func opencodeInfo(row rows.Object) opencodeRecord {
 	o := rows.NonEmpty("parentID", row.Text("parent_id"), "projectID", row.Text("project_id"),
 		"workspaceID", row.Text("workspace_id"))
 	o.Add(row.Texts("directory", "title", "version", "agent"))
@@ -215,116 +165,76 @@ func opencodeSessionRow(row rows.Object) opencodeRecord {
 	return opencodeRecord{id: row.Text("id"), data: o}
 }
 
-// read reads the messages and parts of a session as they are at one moment.
-func (s *opencodeSession) read(conn *sqlite.Conn, report func(codec.Problem)) error {
-	if err := sqlitex.ExecuteTransient(conn, "BEGIN", nil); err != nil {
-		return err
+// opencodeRecords reads the messages or parts of a session.
+func (db *database) opencodeRecords(what, session, order string) (all []opencodeRecord, err error) {
+	list, err := db.table("SELECT * FROM "+what+" WHERE session_id = ? ORDER BY "+order, session)
+	for _, row := range list {
+		r := opencodeRecord{id: row.Text("id"), message: row.Text("message_id"), created: moment(row, "time_created"),
+			updated: moment(row, "time_updated")}
+		var bad error
+		if r.data, bad = rows.Parse([]byte(row.Text("data"))); bad != nil {
+			db.problemOf(what+" "+r.id, "its data is not a JSON object: left out: %v", bad)
+			continue
+		}
+		all = append(all, r)
 	}
-	// Nothing was written; a file that is damaged fails this too.
-	defer func() { _ = sqlitex.ExecuteTransient(conn, "ROLLBACK", nil) }()
-	each := func(what, query string, add func(r opencodeRecord, stmt *sqlite.Stmt)) error {
-		return sqlitex.Execute(conn, query, &sqlitex.ExecOptions{
-			Args: []any{s.info.id},
-			ResultFunc: func(stmt *sqlite.Stmt) (err error) {
-				r := opencodeRecord{
-					id:      strings.ToValidUTF8(stmt.GetText("id"), "\uFFFD"),
-					created: stmt.GetInt64("time_created"), updated: stmt.GetInt64("time_updated"),
-				}
-				if r.data, err = parse([]byte(stmt.GetText("data"))); err != nil {
-					report(codec.Problem{Record: what + " " + r.id,
-						Reason: "its data is not a JSON object: left out: " + err.Error()})
-					return nil
-				}
-				add(r, stmt)
-				return nil
-			},
-		})
-	}
-	const (
-		messages = "SELECT id, time_created, time_updated, data FROM message" +
-			" WHERE session_id = ? ORDER BY time_created, id"
-		parts = "SELECT id, message_id, time_created, time_updated, data FROM part" +
-			" WHERE session_id = ? ORDER BY message_id, id"
-	)
-	err := each("message", messages, func(r opencodeRecord, _ *sqlite.Stmt) { s.messages = append(s.messages, r) })
-	if err != nil {
-		return err
-	}
-	return each("part", parts, func(r opencodeRecord, stmt *sqlite.Stmt) {
-		message := strings.ToValidUTF8(stmt.GetText("message_id"), "\uFFFD")
-		s.parts[message] = append(s.parts[message], r)
-	})
+	return all, err
 }
 
-// decodeOpencodeTree yields the sessions of a tree of files: that whose id is only,
+// opencodeTree yields the sessions of a tree of files: that whose id is only,
 // or all that were not seen. Names say whose a file is; what it reports itself may be
 // from before the files were moved.
-func decodeOpencodeTree(ctx context.Context, root, only string, seen map[string]bool, report func(codec.Problem),
-	yield func(*codec.Session, error) bool) {
-	projects, err := os.ReadDir(filepath.Join(root, "session"))
+func opencodeTree(ctx context.Context, from *source, only string, seen map[string]bool,
+	yield func(*codec.Session) bool) error {
+	projects, err := os.ReadDir(filepath.Join(from.path, "session"))
 	if err != nil {
-		yield(nil, fmt.Errorf("list sessions of opencode: %w", err))
-		return
+		return fmt.Errorf("list sessions of opencode: %w", err)
 	}
 	infos := make(map[string]opencodeRecord)
 	for _, project := range projects {
-		for _, r := range readRecords(root, filepath.Join("session", project.Name()), report) {
+		for _, r := range from.opencodeFiles(filepath.Join("session", project.Name())) {
 			if (only == "" || r.id == only) && !seen[r.id] {
 				infos[r.id] = r
 			}
 		}
 	}
 	if only != "" && len(infos) == 0 && !seen[only] {
-		yield(nil, fmt.Errorf("read session %s of opencode: its file cannot be read", only))
-		return
+		return fmt.Errorf("read session %s of opencode: its file cannot be read", only)
 	}
 	created := func(r opencodeRecord) int64 { return moment(r.data.Object("time"), "created") }
-	order := slices.SortedFunc(maps.Values(infos), func(a, b opencodeRecord) int {
+	for _, info := range slices.SortedFunc(maps.Values(infos), func(a, b opencodeRecord) int {
 		return cmp.Or(cmp.Compare(created(a), created(b)), cmp.Compare(a.id, b.id))
-	})
-	for _, info := range order {
+	}) {
 		if ctx.Err() != nil {
-			yield(nil, ctx.Err())
-			return
+			return ctx.Err()
 		}
 		s := &opencodeSession{info: info, parts: make(map[string][]opencodeRecord)}
-		s.messages = readRecords(root, filepath.Join("message", info.id), report)
+		s.messages = from.opencodeFiles(filepath.Join("message", info.id))
 		for _, m := range s.messages {
-			s.parts[m.id] = readRecords(root, filepath.Join("part", m.id), report)
+			s.parts[m.id] = from.opencodeFiles(filepath.Join("part", m.id))
 		}
-		if !yield(s.decode(report), nil) {
-			return
+		if !yield(s.decode(from)) {
+			return nil
 		}
 	}
+	return nil
 }
 
-// readRecords reads the files of a directory in the order of their names, which are
+// opencodeFiles reads the files of a directory of the tree in the order of their names, which are
 // the ids.
-func readRecords(root, dir string, report func(codec.Problem)) []opencodeRecord {
-	entries, err := os.ReadDir(filepath.Join(root, dir))
+func (s *source) opencodeFiles(dir string) (all []opencodeRecord) {
+	entries, err := os.ReadDir(filepath.Join(s.path, dir))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		report(codec.Problem{File: filepath.ToSlash(dir), Reason: fmt.Sprintf("it is left out: %v", err)})
+		s.report(codec.Problem{File: filepath.ToSlash(dir), Reason: fmt.Sprintf("it is left out: %v", err)})
 	}
-	var all []opencodeRecord
 	for _, e := range entries {
 		id, ok := strings.CutSuffix(e.Name(), ".json")
 		if !ok || id == "" || strings.HasPrefix(id, ".") {
 			continue
 		}
-		name := filepath.Join(dir, e.Name())
-		text, err := codec.ReadFile(filepath.Join(root, name))
-		if errors.Is(err, fs.ErrNotExist) {
-			continue // deleted meanwhile
+		if o := s.object(s.path, filepath.Join(dir, e.Name()), ""); o != nil {
+			all = append(all, opencodeRecord{id: valid(id), data: o})
 		}
-		var o rows.Object
-		if err == nil {
-			o, err = parse(text)
-		}
-		if err != nil {
-			report(codec.Problem{File: filepath.ToSlash(name), Reason: fmt.Sprintf("it is left out: %v", err)})
-			continue
-		}
-		all = append(all, opencodeRecord{id: strings.ToValidUTF8(id, "\uFFFD"), data: o})
 	}
 	return all
 }

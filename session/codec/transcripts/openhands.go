@@ -21,51 +21,34 @@ import (
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
-// looksOpenHands reports whether an object with these keys, and the values of those that are
-// strings, is the state of a conversation of OpenHands, or an event of one.
-func looksOpenHands(keys map[string]string) bool {
-	_, status := keys["execution_status"]
-	kind := keys["kind"]
-	return status && keys["agent"] == "{" && keys["workspace"] == "{" ||
-		keys["timestamp"] != "" && keys["source"] != "" && (strings.HasSuffix(kind, "Event") ||
-			strings.HasSuffix(kind, "Observation") || kind == "Condensation")
-}
-
 // OpenHands reads a conversation of OpenHands: a directory that has a file for the
 // state, one for each event, and the conversations of sub-agents. The path may also be
 // that of one of the files.
 //
-//	SystemPromptEvent      system prompt and catalog of tools
-//	MessageEvent           user message, or text of a step
-//	ActionEvent            tool call with what the model thought; those of one response
-//	                       are a step
-//	ObservationEvent       result of a call
-//	UserRejectObservation  decision
-//	Condensation           assistant message with a data-compaction part
-//	PauseEvent and others  how the turn ended
-//
 // The state has the usage and cost of each response. What the user left by going to
-// another branch is hidden. What cannot be read is reported and left out; report may be
-// nil. An error is yielded when there is no conversation.
+// another branch is hidden.
 var OpenHands = codec.Reading{
-	Extensions: []string{".json"}, SniffKeys: looksOpenHands, Transcript: true,
+	SniffKeys: func(keys map[string]string) bool {
+		_, status := keys["execution_status"]
+		kind := keys["kind"]
+		return status && keys["agent"] == "{" && keys["workspace"] == "{" ||
+			keys["timestamp"] != "" && keys["source"] != "" && (strings.HasSuffix(kind, "Event") ||
+				strings.HasSuffix(kind, "Observation") || kind == "Condensation")
+	},
+	Extensions: []string{".json"}, Transcript: true,
 	Layout: []string{"base_state.json", "events/event-*.json"}, DecodeFile: decodeOpenHands,
 	Beside: func(path string) []string { return []string{openHandsDir(path)} }, // all of the conversation's directory
 }
 
 func decodeOpenHands(ctx context.Context, path string, _ codec.Wanted,
 	report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-	if report == nil {
-		report = func(codec.Problem) {}
-	}
-	return func(yield func(*codec.Session, error) bool) {
+	return rows.Decoded(report, func(report func(codec.Problem), yield func(*codec.Session) bool) error {
 		dir, err := filepath.Abs(openHandsDir(path))
-		if err != nil {
-			yield(nil, err)
-			return
+		if err == nil {
+			err = openHandsIn(ctx, &source{path: dir, report: report}, "", 0, yield)
 		}
-		openHandsIn(ctx, dir, "", 0, report, yield)
-	}
+		return err
+	})
 }
 
 // openHandsDir is the directory of the conversation that a path is of.
@@ -81,26 +64,23 @@ func openHandsDir(path string) string {
 	return dir
 }
 
-// openHandsIn yields the conversation of a directory and those of its sub-agents, and
-// reports whether to go on.
-func openHandsIn(ctx context.Context, dir, parent string, depth int, report func(codec.Problem),
-	yield func(*codec.Session, error) bool) bool {
+// openHandsIn yields the conversation of a directory and those of its sub-agents.
+func openHandsIn(ctx context.Context, from *source, parent string, depth int,
+	yield func(*codec.Session) bool) error {
 	const maxDepth = 8 // of agents that start others
-	s, err := openHandsConversation(ctx, dir, parent, report)
+	s, err := openHandsConversation(ctx, from, parent)
 	if err != nil {
-		return yield(nil, fmt.Errorf("read conversation of OpenHands in %s: %w", dir, err))
+		return fmt.Errorf("read conversation of OpenHands in %s: %w", from.path, err)
 	}
-	if !yield(s, nil) {
-		return false
-	}
-	below, _ := os.ReadDir(filepath.Join(dir, "subagents")) // mostly there is none
+	yield(s)
+	below, _ := os.ReadDir(filepath.Join(from.path, "subagents")) // mostly there is none
 	for _, e := range below {
-		if e.IsDir() && depth < maxDepth &&
-			!openHandsIn(ctx, filepath.Join(dir, "subagents", e.Name()), s.Session.ID, depth+1, report, yield) {
-			return false
+		if e.IsDir() && depth < maxDepth {
+			sub := &source{path: filepath.Join(from.path, "subagents", e.Name()), report: from.report}
+			err = errors.Join(err, openHandsIn(ctx, sub, s.Session.ID, depth+1, yield))
 		}
 	}
-	return true
+	return err
 }
 
 var (
@@ -109,38 +89,25 @@ var (
 )
 
 // openHandsConversation reads one conversation.
-func openHandsConversation(ctx context.Context, dir, parent string,
-	report func(codec.Problem)) (*codec.Session, error) {
-	entries, err := os.ReadDir(filepath.Join(dir, "events"))
+func openHandsConversation(ctx context.Context, from *source, parent string) (*codec.Session, error) {
+	entries, err := os.ReadDir(filepath.Join(from.path, "events"))
 	if err != nil {
 		return nil, err
 	}
-	name := filepath.Base(dir)
-	read := func(elem ...string) rows.Object {
-		text, err := codec.ReadFile(filepath.Join(append([]string{dir}, elem...)...))
-		var o rows.Object
-		if err == nil {
-			o, err = parse(text)
-		}
-		if err != nil {
-			report(codec.Problem{File: name + "/" + strings.Join(elem, "/"), Reason: "it is left out: " + err.Error()})
-		}
-		return o
-	}
-	state := read("base_state.json")
-	id := cmp.Or(state.Text("id"), hexUUID.ReplaceAllString(strings.ToValidUTF8(name, "\uFFFD"), "$1-$2-$3-$4-$5"))
-	d := openHands{b: newBuilder(id, "openhands", report), used: make(map[string]modelUse)}
+	name := filepath.Base(from.path)
+	state := from.object(from.path, "base_state.json", name+"/")
+	id := cmp.Or(state.Text("id"), hexUUID.ReplaceAllString(valid(name), "$1-$2-$3-$4-$5"))
+	d := openHands{b: newBuilder(from, id, "openhands"), used: make(map[string]*modelUse)}
 	d.about(state, parent)
 	var events []rows.Object
 	for _, e := range entries { // in the order of their numbers
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		if !openHandsEvent.MatchString(e.Name()) {
-			continue
-		}
-		if o := read("events", e.Name()); o != nil {
-			events = append(events, o)
+		if openHandsEvent.MatchString(e.Name()) {
+			if o := from.object(from.path, filepath.Join("events", e.Name()), name+"/"); o != nil {
+				events = append(events, o)
+			}
 		}
 	}
 	if len(events) == 0 {
@@ -157,26 +124,23 @@ func openHandsConversation(ctx context.Context, dir, parent string,
 // leftBranches are the events that are not on the way to leaf, "" for the last one, with
 // the time at which the user left them: that of the next event of the branch that stays.
 func leftBranches(events []rows.Object, leaf string) map[string]int64 {
-	left := make(map[string]int64)
+	left, on := make(map[string]int64), make(map[string]bool)
 	parents, before := make(map[string]string), ""
 	for _, o := range events {
 		id := o.Text("id")
-		if parents[id] = o.Text("parent_id"); parents[id] == "" {
-			parents[id] = before // events of older versions are in a row
-		}
+		parents[id] = cmp.Or(o.Text("parent_id"), before) // events of older versions are in a row
 		before = id
 	}
 	if _, known := parents[leaf]; !known {
 		return left
 	}
-	on := make(map[string]bool)
 	for id := leaf; id != "" && !on[id]; id = parents[id] {
 		on[id] = true
 	}
-	at := localTime(events[len(events)-1].Text("timestamp"))
+	at := localTime(events[len(events)-1])
 	for _, o := range slices.Backward(events) {
 		if id := o.Text("id"); on[id] {
-			at = localTime(o.Text("timestamp"))
+			at = localTime(o)
 		} else {
 			left[id] = max(1, at)
 		}
@@ -184,58 +148,46 @@ func leftBranches(events []rows.Object, leaf string) map[string]int64 {
 	return left
 }
 
-// localTime reads a time that may have no zone: then it is that of the machine, which is
+// localTime is the time of an event, which may have no zone: then it is that of the machine, which is
 // taken to be this one.
-func localTime(text string) int64 {
-	if at := milli(text); at > 0 {
-		return at
-	}
-	t, err := time.ParseInLocation("2006-01-02T15:04:05.999999999", text, time.Local)
-	if err != nil {
-		return 0
-	}
-	return max(0, t.UnixMilli())
-}
+func localTime(o rows.Object) int64 { return milliIn(o.Text("timestamp"), time.Local) }
 
 // openHands builds the rows of a conversation.
 type openHands struct {
 	b        *builder
 	model    session.Model
-	used     map[string]modelUse // by response
-	order    []string            // of responses
-	total    session.Usage       // where responses are not counted
-	response string              // of the last step
+	used     map[string]*modelUse // by response
+	order    []string             // of responses
+	total    session.Usage        // where responses are not counted
+	response string               // of the last step
 	hidden   int64
-	first    *rows.Message // of the agent
+	first    *step
 }
 
+var openHandsCounts = counts{"prompt_tokens", "completion_tokens", "reasoning_tokens", "cache_read_tokens",
+	"cache_write_tokens"}
+
 func (d *openHands) about(state rows.Object, parent string) {
-	rows.SetText(&d.b.s.Row.WorkspaceRoot, state.Object("workspace").Text("working_dir"))
+	d.b.workspace(state.Object("workspace").Text("working_dir"))
 	d.b.parent(parent)
 	agent := state.Object("agent")
-	if model := cmp.Or(agent.Object("llm").Text("model"), agent.Text("acp_model")); model != "" {
-		d.model = modelOf(model)
-		d.b.setModel(d.model)
-	}
+	d.model = modelOf(cmp.Or(agent.Object("llm").Text("model"), agent.Text("acp_model")))
+	d.b.setModel(d.model)
 	d.b.Title = state.Object("tags").Text("title")
-	var costs float64
 	metrics := state.Object("stats").Object("usage_to_metrics")
 	for _, f := range metrics {
 		m := metrics.Object(f.Key)
 		usages, paid := rows.Elements(m.Get("token_usages")), rows.Elements(m.Get("costs"))
 		if len(usages) != len(paid) {
-			paid = nil
-			costs += cost(rows.Of("cost", m.Get("accumulated_cost")))
+			paid = make([]json.RawMessage, len(usages))
+			rows.AddCost(&d.b.Cost, usdOf(m.Get("accumulated_cost")))
 		}
-		for i, v := range usages {
-			d.reply(v, paid, i)
+		for i := range usages {
+			d.reply(rows.Read(string(usages[i])), rows.Read(string(paid[i])))
 		}
 		if len(usages) == 0 {
 			d.total = d.total.Add(openHandsCounts.inclusive(m.Object("accumulated_token_usage")))
 		}
-	}
-	if costs > 0 {
-		d.b.Cost = &costs
 	}
 }
 
@@ -250,42 +202,26 @@ func modelOf(name string) session.Model {
 }
 
 // reply takes the usage of a response, and what it cost.
-func (d *openHands) reply(v json.RawMessage, paid []json.RawMessage, i int) {
-	o, err := rows.Parse(v)
-	if err != nil {
-		return
-	}
+func (d *openHands) reply(o, paid rows.Object) {
 	id := o.Text("response_id")
-	u := modelUse{model: modelOf(o.Text("model")), usage: openHandsCounts.inclusive(o)}
-	if i < len(paid) {
-		if c, err := rows.Parse(paid[i]); err == nil {
-			u.cost = new(cost(c))
-		}
+	u := d.used[id]
+	if u == nil {
+		u = new(modelUse)
+		d.used[id], d.order = u, append(d.order, id)
 	}
-	if before, known := d.used[id]; known {
-		u.usage = u.usage.Add(before.usage)
-		if before.cost != nil && u.cost != nil {
-			*u.cost += *before.cost
-		}
-	} else {
-		d.order = append(d.order, id)
-	}
-	d.used[id] = u
+	u.model, u.usage = modelOf(o.Text("model")), u.usage.Add(openHandsCounts.inclusive(o))
+	rows.AddCost(&u.cost, usdOf(paid.Get("cost")))
 }
-
-var openHandsCounts = counts{"prompt_tokens", "completion_tokens", "reasoning_tokens", "cache_read_tokens",
-	"cache_write_tokens"}
 
 // event adds an event; leftAt is when the user left it, 0 for one of the branch that stays.
 func (d *openHands) event(o rows.Object, leftAt int64) {
-	b := d.b
+	b, call := d.b, o.Text("tool_call_id")
 	if (leftAt > 0) != (d.hidden > 0) {
-		b.turn = nil // a message is hidden as a whole
+		b.end() // a message is hidden as a whole
 	}
 	d.hidden = leftAt
-	b.seeMilli(localTime(o.Text("timestamp")))
+	b.see(localTime(o))
 	b.touched = nil
-	call := o.Text("tool_call_id")
 	switch o.Text("kind") {
 	case "SystemPromptEvent":
 		b.Prompt = b.blob(store.BlobSystemPrompt, o.Object("system_prompt").Text("text")+
@@ -300,14 +236,20 @@ func (d *openHands) event(o rows.Object, leftAt int64) {
 	case "ObservationEvent":
 		observation := o.Object("observation")
 		output := observation.Get("content")
-		if rows.Elements(output) == nil && output == nil {
+		if output == nil {
 			output = observation.Without("kind").JSON()
 		}
 		d.result(call, resultOf(output), observation.True("is_error"))
 	case "AgentErrorEvent":
 		d.result(call, o.Get("error"), true)
 	case "UserRejectObservation":
-		d.rejected(call, o)
+		reason := cmp.Or(o.Text("rejection_reason"), "rejected")
+		d.result(call, rows.Raw(reason), true)
+		if o.Text("rejection_source") == "hook" {
+			b.denied(call, reason)
+		} else {
+			b.refused(call, reason)
+		}
 	case "ACPToolCallEvent":
 		d.external(call, o)
 	case "Condensation":
@@ -315,170 +257,145 @@ func (d *openHands) event(o rows.Object, leftAt int64) {
 	case "PauseEvent", "InterruptEvent":
 		b.ended("abort", "")
 	case "ConversationErrorEvent":
-		text := cmp.Or(o.Text("detail"), o.Text("code"), "error")
-		if b.turn == nil {
-			b.part(errorPart(text))
-		}
-		b.ended("error", text)
+		b.fails(cmp.Or(o.Text("detail"), o.Text("code"), "error"))
 	}
 	if b.touched != nil && leftAt > 0 {
-		hide(b.touched, leftAt)
+		b.touched.hide(leftAt)
 	}
 }
 
 func (d *openHands) message(o rows.Object) {
 	b, message := d.b, o.Object("llm_message")
-	var parts []rows.Object
-	for _, block := range append(contents(message.Get("content")), contents(o.Get("extended_content"))...) {
-		parts = append(parts, openHandsParts(block)...)
-	}
-	if o.Text("source") == "agent" {
-		d.step(o, message.Text("reasoning_content"), message.Get("thinking_blocks"),
-			message.Object("responses_reasoning_item"))
+	parts := openHandsParts(append(contents(message.Get("content")), contents(o.Get("extended_content"))...))
+	switch role := o.Text("source"); {
+	case role == "agent":
+		d.step(o, message)
 		for _, p := range parts {
 			b.part(p)
 		}
 		b.ended("finish", "")
-		return
+	case len(parts) > 0:
+		if role != session.RoleUser {
+			role = session.RoleSystem
+		}
+		d.response = ""
+		b.message(role, parts...).named(o.Text("id"), "", "")
 	}
-	if len(parts) == 0 {
-		return
-	}
-	role := session.RoleUser
-	if o.Text("source") != "user" {
-		role = session.RoleSystem
-	}
-	d.response = ""
-	named(b.message(role, parts), o.Text("id"), "", "")
 }
 
-// openHandsParts are the parts of a block, which may have several images.
-func openHandsParts(block rows.Object) (parts []rows.Object) {
-	if block.Text("type") == "image" {
-		for _, v := range rows.Elements(block.Get("image_urls")) {
-			if url, ok := rows.Text(v); ok && url != "" {
-				parts = append(parts, fileOf("image/*", url))
+// openHandsParts are the parts of blocks, each of which may have several images.
+func openHandsParts(blocks []rows.Object) (parts []rows.Object) {
+	for _, block := range blocks {
+		switch {
+		case block.Text("type") == "image":
+			for _, image := range contents(block.Get("image_urls")) {
+				if url := image.Text("text"); url != "" {
+					parts = append(parts, fileOf("image/*", url))
+				}
 			}
+		case !block.Has("text"):
+			parts = append(parts, blockPart(block))
+		case block.Text("text") != "":
+			parts = append(parts, rows.TextPart("text", block.Text("text")))
 		}
-		return parts
 	}
-	if block.Has("text") {
-		if block.Text("text") == "" {
-			return nil
-		}
-		return []rows.Object{rows.TextPart("text", block.Text("text"))}
-	}
-	return []rows.Object{blockPart(block)}
+	return parts
 }
 
-// step begins a model call with what the model thought, unless an event of the same
-// response did.
-func (d *openHands) step(o rows.Object, thought string, thinking json.RawMessage, item rows.Object) {
+// step begins a model call with what the model thought, which is in o or in the message of it, unless an event of the
+// same response did.
+func (d *openHands) step(o, thought rows.Object) {
 	b, id := d.b, o.Text("llm_response_id")
 	if id != "" && id == d.response && b.turn != nil {
 		return
 	}
 	d.response = id
-	step := b.step(id)
-	step.ResponseID = id
-	if d.first == nil {
-		d.first = b.turn
+	step := b.response(id)
+	d.first = cmp.Or(d.first, step)
+	model := d.model
+	if used := d.take(id); used != nil {
+		step.count(*used, semconv.BasisInclusive)
+		model = cmp.Or(used.model, model)
 	}
-	used, known := d.used[id]
-	if known {
-		delete(d.used, id)
-		b.count(b.lastStep(), used, semconv.BasisInclusive)
-	}
-	model := cmp.Or(used.model, d.model)
-	if model.ModelID != "" {
-		step.Model = &model
-		b.setModel(model)
-	}
-	if thought == "" {
-		for _, v := range append(rows.Elements(thinking), rows.Elements(item.Get("summary"))...) {
-			block, err := rows.Parse(v)
-			if text, ok := rows.Text(v); ok {
-				thought += text
-			} else if err == nil {
-				thought += cmp.Or(block.Text("thinking"), block.Text("text"))
-			}
+	step.ran(model)
+	b.setModel(model)
+	text := thought.Text("reasoning_content")
+	if text == "" {
+		blocks := append(contents(thought.Get("thinking_blocks")),
+			contents(thought.Object("responses_reasoning_item").Get("summary"))...)
+		for _, block := range blocks {
+			text += cmp.Or(block.Text("thinking"), block.Text("text"))
 		}
 	}
-	b.text("reasoning", thought)
+	b.text("reasoning", text)
+}
+
+// take returns what a response used, nil if it is not known or was taken.
+func (d *openHands) take(id string) *modelUse {
+	used := d.used[id]
+	delete(d.used, id)
+	return used
 }
 
 func (d *openHands) action(o rows.Object) {
-	b := d.b
-	d.step(o, o.Text("reasoning_content"), o.Get("thinking_blocks"), o.Object("responses_reasoning_item"))
-	for _, block := range contents(o.Get("thought")) {
-		for _, p := range openHandsParts(block) {
-			b.part(p)
-		}
+	d.step(o, o)
+	for _, p := range openHandsParts(contents(o.Get("thought"))) {
+		d.b.part(p)
 	}
 	call := o.Object("tool_call")
 	input := call.Get("arguments")
 	if input == nil {
 		input = o.Object("action").Without("kind").JSON()
 	}
-	p := b.call(cmp.Or(o.Text("tool_name"), call.Text("name")), o.Text("tool_call_id"), inputOf(input))
+	c := d.b.call(cmp.Or(o.Text("tool_name"), call.Text("name")), o.Text("tool_call_id"), inputOf(input))
 	if summary := o.Text("summary"); summary != "" {
-		p.SetKey("title", summary)
+		c.SetKey("title", summary)
 	}
 }
 
-func (d *openHands) result(call string, output json.RawMessage, failed bool) {
-	p := d.b.calls[call]
-	if !d.b.outcome(codec.Problem{Record: "call " + call}, call, output, failed) {
+func (d *openHands) result(id string, output json.RawMessage, failed bool) {
+	b := d.b
+	b.record = codec.Problem{Record: "call " + id}
+	if !b.result(id, output, failed) {
 		return
 	}
-	if p.Row.CreatedAt > 0 && d.b.At >= p.Row.CreatedAt {
-		d.b.measure(call, "duration_ms", d.b.At-p.Row.CreatedAt)
+	c := b.calls[id]
+	if c.Row.CreatedAt > 0 && b.At >= c.Row.CreatedAt {
+		b.measure(id, "duration_ms", b.At-c.Row.CreatedAt)
 	}
-	if p.Row.Type == "tool-finish" {
-		d.b.ended("finish", "")
-	}
-}
-
-func (d *openHands) rejected(call string, o rows.Object) {
-	reason := cmp.Or(o.Text("rejection_reason"), "rejected")
-	d.result(call, rows.Raw(reason), true)
-	if o.Text("rejection_source") == "hook" {
-		d.b.denied(call, reason)
-	} else {
-		d.b.refused(call, reason)
+	if c.Row.Type == "tool-finish" {
+		b.ended("finish", "")
 	}
 }
 
 // external adds a call of an agent that OpenHands runs, or what became of one.
 func (d *openHands) external(call string, o rows.Object) {
-	b := d.b
-	if b.calls[call] == nil {
-		p := b.call(cmp.Or(o.Text("tool_kind"), "acp"), call, inputOf(o.Get("raw_input")))
-		p.SetKey("title", o.Text("title"))
+	if !d.b.called(call) {
+		c := d.b.call(cmp.Or(o.Text("tool_kind"), "acp"), call, inputOf(o.Get("raw_input")))
+		c.SetKey("title", o.Text("title"))
 	}
 	failed := o.True("is_error") || o.Text("status") == "failed"
-	if !failed && o.Text("status") != "completed" {
-		return
-	}
 	output := o.Get("raw_output")
 	if !o.Has("raw_output") {
 		output = o.Get("content")
 	}
-	b.result(call, output, failed) // it may be reported again
+	if failed || o.Text("status") == "completed" {
+		d.b.settle(call, output, failed) // it may be reported again
+	}
 }
 
 func (d *openHands) condensation(o rows.Object) {
-	id := o.Text("llm_response_id")
 	c := compacted{summary: o.Text("summary"), auto: true}
-	used, known := d.used[id]
-	if known {
-		delete(d.used, id)
+	used := d.take(o.Text("llm_response_id"))
+	if used == nil {
+		d.b.compaction(c)
+	} else {
 		c.usage, c.after = &used.usage, used.usage.Output
+		m := d.b.compaction(c)
+		m.AddMeta(rows.NonEmpty("model", used.model))
+		m.paid(used.cost)
 	}
-	m := d.b.compaction(c)
 	d.response = ""
-	m.AddMeta(rows.NonEmpty("model", used.model))
-	d.b.paid(m, used.cost)
 }
 
 // finish counts what is of no event: it is of the first answer, which stays the first when
@@ -487,16 +404,13 @@ func (d *openHands) finish() {
 	if d.first == nil {
 		return
 	}
-	a := d.b.answer(d.first)
-	d.first.Touch(d.b.At) // what was of no event before may be of one now
+	d.first.in.Touch(d.b.At) // what was of no event before may be of one now
 	for _, id := range d.order {
-		if used, left := d.used[id]; left && used.usage.Total() > 0 {
-			a.Steps = append(a.Steps, session.Step{})
-			d.b.count(stepRef{d.first, len(a.Steps) - 1}, used, semconv.BasisInclusive)
+		if used := d.used[id]; used != nil && used.usage.Total() > 0 {
+			d.first.in.newStep("").count(*used, semconv.BasisInclusive)
 		}
 	}
 	if d.total.Total() > 0 {
-		d.total = d.total.Add(usageOf(&a.Steps[0]))
-		d.b.count(stepRef{d.first, 0}, modelUse{usage: d.total}, semconv.BasisInclusive)
+		d.first.count(modelUse{usage: d.total.Add(d.first.used())}, semconv.BasisInclusive)
 	}
 }

@@ -17,11 +17,13 @@
 // conversation are passed over, such as snapshots of files and states of the
 // user's interface.
 //
-// A user's message opens a turn, and what the agent did until the next is one
-// assistant message. What is kept only grows, and the ids of rows are the program's
-// own, or follow from the session's id and their order: importing again what has
-// grown adds to the session. What the user left by going back is hidden where the
+// A reader is a switch over the records of its program that calls a [builder]: message, step, text, call, result,
+// compaction. A user's message opens a turn, and what the agent did until the next is one assistant message. What is
+// kept only grows, and the ids of rows are the program's own, or follow from the session's id and their order:
+// importing again what has grown adds to the session. What the user left by going back is hidden where the
 // records show it, and keeps its place among the messages.
+//
+// What cannot be read is reported and left out. An error is yielded where reading fails, or nothing is of the program.
 package transcripts
 
 import (
@@ -32,18 +34,19 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
 	"github.com/agenttrace/agenttrace/session/store"
+	"github.com/agenttrace/agenttrace/spans"
 )
 
-// builder makes a session of records in the order in which they come.
+// builder makes a session of records in the order in which they come. What is empty, such as a model without an id,
+// changes nothing.
 type builder struct {
-	s      *rows.Session
-	report func(codec.Problem)
+	*source
+	s *rows.Session
 	// Prompt and Catalog are the digests of what the model is given from here on.
 	Prompt, Catalog string
 	// About is the program whose transcript it is, and which of its sub-agents.
@@ -56,12 +59,11 @@ type builder struct {
 	Title string // as it was given
 	Asked string // what the user asked first
 	Fork  forking
-	// turn is the assistant message of the turn, nil before the agent answers.
-	turn    *rows.Message
-	calls   map[string]*rows.Part
-	answers map[*rows.Message]*answer
-	failed  map[string]bool // the calls that failed, whatever their results report
-	touched *rows.Message   // by the record that was read last
+	// turn is the assistant message of the turn, nil before the agent answers, and touched the message of the record
+	// that was read last.
+	turn, touched *message
+	messages      []*message
+	calls         map[string]*call
 }
 
 // forking is where a fork ends that copies the records of its parent, and its own records begin.
@@ -72,39 +74,46 @@ type forking struct {
 	CopiedTo, OwnAt int64
 }
 
-// answer is what takes more than one record to know of an assistant message.
-type answer struct {
-	Steps []session.Step
-	// BySource finds a step by the id that its records share.
-	BySource map[string]int
-	Model    session.Model
-	Cost     *float64
-	End      ending
+// message is a message with what takes more than one record to know of it.
+type message struct {
+	*rows.Message
+	Steps []*step
+	Model session.Model
+	Cost  *float64
+	// End and Error are how a turn ended.
+	End, Error string
 }
 
-// ending is how a turn ended other than well.
-type ending struct{ Reason, Text string }
+// step is a model call of a message. Its records share the id.
+type step struct {
+	session.Step
+	in *message
+	id string
+}
 
-func newBuilder(id, agent string, report func(codec.Problem)) *builder {
-	return &builder{
-		s: rows.New(id, agent), report: report, About: session.TranscriptTrace{Transcript: agent},
-		calls: make(map[string]*rows.Part), answers: make(map[*rows.Message]*answer),
-		failed: make(map[string]bool),
-	}
+// call is a tool call. One that failed does, whatever its result reports.
+type call struct {
+	*rows.Part
+	in     *message
+	failed bool
+}
+
+func newBuilder(from *source, id, agent string) *builder {
+	return &builder{source: from, s: rows.New(id, agent), About: session.TranscriptTrace{Transcript: agent},
+		calls: make(map[string]*call)}
+}
+
+// child makes a builder for a sub-agent of the session, whose id is unique in it. call is
+// the tool call that started it, "" if it is not known.
+func (b *builder) child(sub, call string) *builder {
+	c := newBuilder(b.source, b.s.Row.ID+"-"+sub, b.About.Transcript)
+	c.s.Row.ParentID, c.s.Row.WorkspaceRoot = new(b.s.Row.ID), b.s.Row.WorkspaceRoot
+	c.About.SubagentOf, c.About.SubagentID, c.About.CallID = b.s.Row.ID, sub, call
+	return c
 }
 
 // see takes the time of a record; one without a time has that of the one before.
-func (b *builder) see(timestamp string) int64 { return b.seeMilli(milli(timestamp)) }
-
-// milli reads a time as Unix milliseconds, 0 if it is not one.
-func milli(timestamp string) int64 {
-	if t, err := time.Parse(time.RFC3339Nano, timestamp); err == nil {
-		return max(0, t.UnixMilli())
-	}
-	return 0
-}
-
-func (b *builder) seeMilli(at int64) int64 {
+func (b *builder) see(at int64) int64 {
 	if at > 0 {
 		b.At = at
 	}
@@ -118,32 +127,26 @@ func (b *builder) seeMilli(at int64) int64 {
 	return b.At
 }
 
-// message adds a message that is not part of a turn's answer, and ends the turn
-// before it. One in the user's name that has nothing of the user's is a system message.
-func (b *builder) message(role string, parts []rows.Object) *rows.Message {
-	b.end()
-	if role == session.RoleUser {
-		if split, own := spoken(parts); own {
-			parts = split
-		} else {
-			role = session.RoleSystem
-		}
+// changed notes when a session changed last, of which the messages have no times of their
+// own: any of them may have, and the later version of a row counts.
+func (b *builder) changed(at int64) {
+	if at <= 0 {
+		return
 	}
-	m := b.s.Message(role, b.At)
-	for _, p := range parts {
-		m.Part(p, m.Row.CreatedAt)
-		if text := p.Text("text"); role == session.RoleUser && b.Asked == "" && text != "" {
-			b.Asked = text
+	b.s.See(at)
+	for _, m := range b.messages {
+		for _, p := range m.Parts() {
+			p.Touch(at)
 		}
+		m.Touch(at)
 	}
-	b.touched = m
-	return m
 }
 
-// end ends the turn.
-func (b *builder) end() { b.turn = nil }
+// workspace and mode set columns of the session.
+func (b *builder) workspace(dir string) { rows.SetText(&b.s.Row.WorkspaceRoot, dir) }
+func (b *builder) mode(mode string)     { rows.SetText(&b.s.Row.Mode, mode) }
 
-// parent notes the session that this one is below, unless the id is empty or its own.
+// parent notes the session that this one is below, unless the id is its own.
 func (b *builder) parent(id string) {
 	if id != b.s.Row.ID {
 		rows.SetText(&b.s.Row.ParentID, id)
@@ -166,134 +169,288 @@ func (b *builder) owns() {
 	}
 }
 
-// text adds a text or reasoning part, unless the text is empty.
-func (b *builder) text(kind, text string) {
-	if text != "" {
-		b.part(rows.TextPart(kind, text))
+// row adds a message to the session.
+func (b *builder) row(role string, at int64) *message {
+	m := &message{Message: b.s.Message(role, at)}
+	b.messages = append(b.messages, m)
+	return m
+}
+
+// message adds a message that is not part of a turn's answer, and ends the turn
+// before it. One in the user's name that has nothing of the user's is a system message.
+func (b *builder) message(role string, parts ...rows.Object) *message {
+	b.end()
+	if role == session.RoleUser {
+		if split, own := spoken(parts); own {
+			parts = split
+		} else {
+			role = session.RoleSystem
+		}
+	}
+	b.touched = b.row(role, b.At)
+	for _, p := range parts {
+		b.touched.Part(p, b.touched.Row.CreatedAt)
+		if text := p.Text("text"); role == session.RoleUser && b.Asked == "" {
+			b.Asked = text
+		}
+	}
+	return b.touched
+}
+
+// notice adds a text that the program shows, as a system message.
+func (b *builder) notice(text string) *message {
+	return b.message(session.RoleSystem, rows.TextPart("text", text))
+}
+
+// end ends the turn.
+func (b *builder) end() { b.turn = nil }
+
+// last is the message before, nil for none, and lastRole whose it is.
+func (b *builder) last() *message {
+	if n := len(b.messages); n > 0 {
+		return b.messages[n-1]
+	}
+	return nil
+}
+
+func (b *builder) lastRole() string {
+	if m := b.last(); m != nil {
+		return m.Row.Role
+	}
+	return ""
+}
+
+// ended notes how the turn ended, unless more of it follows.
+func (b *builder) ended(reason, text string) {
+	if b.turn != nil {
+		b.turn.End, b.turn.Error = reason, text
 	}
 }
 
-// named notes the ids that the source gives a message; empty ones are left out.
-func named(m *rows.Message, source, turn, trace string) {
+// fails ends the turn with an error. One that failed before the model said anything has an answer that consists of
+// the error: a message has at least one part.
+func (b *builder) fails(text string) {
+	if b.turn == nil {
+		b.part(rows.DataPart(session.TypeError, rows.Of("text", text)))
+	}
+	b.ended("error", text)
+}
+
+// named notes the ids that the source gives a message.
+func (m *message) named(source, turn, trace string) {
 	m.AddTrace(rows.NonEmpty("source_id", source, "turn_id", turn, "trace_id", trace))
 }
 
+// took notes how long the turn took.
+func (b *builder) took(ms int64) {
+	if b.turn != nil && ms > 0 {
+		b.turn.SetTrace("duration_ms", ms)
+	}
+}
+
 // hide hides a message that the user left by going back, at a time.
-func hide(m *rows.Message, at int64) {
+func (m *message) hide(at int64) {
 	if m.Row.HiddenAt == nil {
 		m.Row.HiddenAt = new(max(at, m.Row.CreatedAt))
 		m.Touch(*m.Row.HiddenAt)
 	}
 }
 
-// ended notes how the turn ended, unless more of it follows.
-func (b *builder) ended(reason, text string) {
-	if b.turn != nil {
-		b.answer(b.turn).End = ending{reason, text}
-	}
-}
-
-// answer returns what is known of an assistant message beside its parts.
-func (b *builder) answer(m *rows.Message) *answer {
-	a := b.answers[m]
-	if a == nil {
-		a = &answer{BySource: make(map[string]int)}
-		b.answers[m] = a
-	}
-	return a
-}
-
 // part adds a part to the turn's assistant message.
 func (b *builder) part(data rows.Object) *rows.Part {
 	if b.turn == nil {
-		b.turn = b.s.Message(session.RoleAssistant, b.At)
+		b.turn = b.row(session.RoleAssistant, b.At)
 	}
 	b.turn.Touch(b.At)
-	b.touched = b.turn
-	if a := b.answers[b.turn]; a != nil {
-		a.End = ending{}
-	}
+	b.touched, b.turn.End, b.turn.Error = b.turn, "", ""
 	return b.turn.Part(data, b.At)
 }
 
-// step begins a model call of the turn. source is what the records of the call
-// share, such as the id of the response.
-func (b *builder) step(source string) *session.Step {
+// text adds a text or reasoning part.
+func (b *builder) text(kind, text string) {
+	if text != "" {
+		b.part(rows.TextPart(kind, text))
+	}
+}
+
+// step begins a model call of the turn.
+func (b *builder) step(id string) *step {
 	b.part(rows.Of("type", "step-start"))
 	b.turn.AddMeta(rows.NonEmpty("system_prompt_digest", b.Prompt))
 	b.turn.AddTrace(rows.NonEmpty("tool_catalog_digest", b.Catalog))
-	a := b.answer(b.turn)
-	a.BySource[source] = len(a.Steps)
-	a.Steps = append(a.Steps, session.Step{StartedAt: b.At})
-	return &a.Steps[len(a.Steps)-1]
+	s := b.turn.newStep(id)
+	s.StartedAt = b.At
+	return s
+}
+
+// response is a step of which the id is that of the response.
+func (b *builder) response(id string) *step {
+	s := b.step(id)
+	s.ResponseID = id
+	return s
+}
+
+// newStep adds a model call of which the message has no parts.
+func (m *message) newStep(id string) *step {
+	s := &step{in: m, id: id}
+	m.Steps = append(m.Steps, s)
+	return s
+}
+
+// stepOf returns the model call of an id, which begins where it is not known.
+func (m *message) stepOf(id string) *step {
+	if s := m.find(id); s != nil {
+		return s
+	}
+	return m.newStep(id)
+}
+
+func (m *message) find(id string) *step {
+	for _, s := range slices.Backward(m.Steps) {
+		if s.id == id {
+			return s
+		}
+	}
+	return nil
+}
+
+// modelUse is what a source reports of a model call: the time, the model if it is another than that of the
+// message, what it used, and the cost.
+type modelUse struct {
+	at    int64
+	model session.Model
+	usage session.Usage
+	cost  *float64
+}
+
+// count notes what a model call used. basis states how the source counts, see [semconv.BasisInclusive].
+func (s *step) count(u modelUse, basis string) {
+	s.in.SetTrace("usage_basis", basis)
+	s.Usage = &u.usage
+	s.ran(u.model)
+	s.in.paid(u.cost)
+}
+
+// ran notes the model of the call.
+func (s *step) ran(m session.Model) {
+	if m.ModelID != "" {
+		s.Model = &m
+	}
+}
+
+// used is what a step used, as far as it is known.
+func (s *step) used() session.Usage {
+	if s.Usage == nil {
+		return session.Usage{}
+	}
+	return *s.Usage
+}
+
+// paid adds what the source reports that a part of the message cost, nil for nothing.
+func (m *message) paid(usd *float64) { rows.AddCost(&m.Cost, usd) }
+
+// model notes the model of the turn, which is the session's too.
+func (b *builder) model(provider, id string) {
+	b.setModel(session.Model{ProviderID: provider, ModelID: id})
+}
+
+func (b *builder) setModel(m session.Model) {
+	if m.ModelID == "" {
+		return
+	}
+	b.Model = m
+	if b.turn != nil {
+		b.turn.Model = m
+	}
 }
 
 // call adds a tool call. One without an input has an empty object.
-func (b *builder) call(name, id string, input json.RawMessage) *rows.Part {
+func (b *builder) call(name, id string, input json.RawMessage) *call {
 	if id == "" {
 		id = fmt.Sprintf("call_%d", len(b.calls)+1)
 	}
 	o := rows.ToolPart(cmp.Or(name, "unknown"), id, session.StateInputAvailable)
 	o.Set("input", orEmpty(input))
-	p := b.part(o)
-	b.calls[id] = p
-	return p
+	c := &call{Part: b.part(o), in: b.turn}
+	b.calls[id] = c
+	return c
 }
 
 // called reports whether there is a call with the id.
 func (b *builder) called(id string) bool { return b.calls[id] != nil }
 
-// result gives a call its outcome, and reports whether there is one that waits for
-// it.
-func (b *builder) result(id string, output json.RawMessage, failed bool) bool {
-	p := b.calls[id]
-	if p == nil || p.Data().Text("state") != session.StateInputAvailable {
+// settle gives a call its outcome, and reports whether there is one that waits for it.
+func (b *builder) settle(id string, output json.RawMessage, failed bool) bool {
+	c := b.calls[id]
+	if c == nil || c.Data().Text("state") != session.StateInputAvailable {
 		return false
 	}
-	p.Set(p.Data().Without("state")) // it comes after the input, beside the output
-	p.Result(output, failed || b.failed[id])
-	p.Touch(b.At)
-	b.touched = p.Message()
+	c.replace(output, failed || c.failed, "state") // it comes after the input, beside the output
+	c.Touch(b.At)
+	b.touched = c.in
 	return true
 }
 
-// outcome is result, with a report of one that no call waits for, which is in a record.
-func (b *builder) outcome(record codec.Problem, id string, output json.RawMessage, failed bool) bool {
-	done := b.result(id, output, failed)
+// replace sets the result in the place of what the part has.
+func (c *call) replace(output json.RawMessage, failed bool, keys ...string) {
+	c.Set(c.Data().Without(keys...))
+	c.Result(output, failed)
+}
+
+// result is settle with a report of a result that no call waits for.
+func (b *builder) result(id string, output json.RawMessage, failed bool) bool {
+	done := b.settle(id, output, failed)
 	if !done {
-		record.Reason = "result of call " + id + ", which is not pending: left out"
-		b.report(record)
+		b.problem("result of call %s, which is not pending: left out", id)
 	}
 	return done
 }
 
 // fail notes that a call failed or was denied, of which there is the result or will be.
 func (b *builder) fail(id string, denied bool) {
-	p := b.calls[id]
-	if p == nil {
+	c := b.calls[id]
+	if c == nil {
 		return
 	}
 	if denied {
 		b.measure(id, "denied", true)
 	}
-	if b.failed[id] = true; p.Data().Text("state") == session.StateOutputAvailable {
-		output := p.Data().Get("output")
-		p.Set(p.Data().Without("state", "output"))
-		p.Result(output, true)
-		p.Touch(b.At)
+	if c.failed = true; c.Data().Text("state") == session.StateOutputAvailable {
+		c.replace(c.Data().Get("output"), true, "state", "output")
+		c.Touch(b.At)
 	}
+}
+
+// deny gives a call the state of one that a person refused for a reason, which is its result.
+func (c *call) deny(reason string, at int64) {
+	o := c.Data()
+	o.Set("state", session.StateOutputDenied)
+	o.Set("approval", map[string]any{"id": *c.Row.ToolCallID, "approved": false, "reason": reason})
+	c.Set(o)
+	c.Touch(at)
 }
 
 // measure notes a key of what the AI SDK's tool part has no field for; see
 // [session.ToolTrace].
 func (b *builder) measure(id, key string, v any) {
-	p := b.calls[id]
-	if p == nil {
+	if c := b.calls[id]; c != nil && v != "" {
+		o := c.Data()
+		o.SetToolTrace(key, v)
+		c.Set(o)
+	}
+}
+
+// decide notes how the permission for a call was decided. What the decision has of the
+// call is filled in.
+func (b *builder) decide(id string, d store.Decision) {
+	c := b.calls[id]
+	if c == nil {
 		return
 	}
-	o := p.Data()
-	o.SetToolTrace(key, v)
-	p.Set(o)
+	d.SessionID, d.MessageID, d.PartID, d.ToolCallID = b.s.Row.ID, c.Row.MessageID, c.Row.ID, id
+	d.ToolID, d.DecidedAt = strings.TrimPrefix(c.Row.Type, "tool-"), cmp.Or(d.DecidedAt, b.At)
+	d.ID = cmp.Or(d.ID, spans.DeriveID(spans.PrefixPermission, d.DecidedAt, d.SessionID, d.PartID, id))
+	b.s.Decisions = append(b.s.Decisions, d)
 }
 
 // refused notes that a person refused a call, for a reason.
@@ -322,9 +479,8 @@ type compacted struct {
 }
 
 // compaction adds the mark from which the context begins again.
-func (b *builder) compaction(c compacted) *rows.Message {
-	m := b.message(session.RoleAssistant, []rows.Object{rows.DataPart(session.TypeCompaction, rows.Of(
-		"summary", c.summary, "tail_start_id", c.tail, "auto", c.auto, "summary_tokens", c.after))})
+func (b *builder) compaction(c compacted) *message {
+	m := b.message(session.RoleAssistant, c.part())
 	m.SetMeta("compaction", true)
 	m.AddMeta(rows.NonEmpty("usage", session.Usage{Input: c.after}))
 	trigger := "manual"
@@ -336,21 +492,24 @@ func (b *builder) compaction(c compacted) *rows.Message {
 	return m
 }
 
+func (c *compacted) part() rows.Object {
+	return rows.DataPart(session.TypeCompaction, rows.Of("summary", c.summary, "tail_start_id", c.tail, "auto", c.auto,
+		"summary_tokens", c.after))
+}
+
 // withdraw removes the turn's last step, which was not part of the turn, and returns
 // its usage, nil where it is not known. A message that is empty then goes too.
-func (b *builder) withdraw() *session.Usage {
-	a := b.answer(b.turn)
+func (b *builder) withdraw() (usage *session.Usage) {
 	parts := b.turn.Parts()
 	from := len(parts) - 1
 	for from > 0 && parts[from].Row.Type != "step-start" {
 		from--
 	}
-	var usage *session.Usage
-	if n := len(a.Steps); n > 0 {
-		usage, a.Steps = a.Steps[n-1].Usage, a.Steps[:n-1]
+	if n := len(b.turn.Steps); n > 0 {
+		usage, b.turn.Steps = b.turn.Steps[n-1].Usage, b.turn.Steps[:n-1]
 	}
-	if b.turn.Cut(from); len(b.turn.Parts()) == 0 {
-		delete(b.answers, b.turn)
+	if b.turn.Cut(from); from == 0 {
+		b.messages = slices.DeleteFunc(b.messages, func(m *message) bool { return m == b.turn })
 		b.end()
 	}
 	return usage
@@ -366,51 +525,23 @@ func (b *builder) blob(kind store.BlobKind, body string) string {
 	return digest
 }
 
-// errorPart is what an answer consists of that failed before the model said
-// anything: a message has at least one part.
-func errorPart(text string) rows.Object {
-	return rows.DataPart(session.TypeError, rows.Of("text", text))
-}
-
-// spend notes the usage of a model call; what is reported last of a call counts.
-func (b *builder) spend(call string, u session.Usage) {
-	if b.turn == nil {
-		return
-	}
-	a := b.answer(b.turn)
-	i, known := a.BySource[call]
-	if !known {
-		i = len(a.Steps)
-		a.BySource[call] = i
-		a.Steps = append(a.Steps, session.Step{})
-	}
-	a.Steps[i].Usage = &u
-}
-
-// paid adds what the source reports that a part of the message cost, nil for nothing.
-func (b *builder) paid(m *rows.Message, usd *float64) { rows.AddCost(&b.answer(m).Cost, usd) }
-
-// model notes the model of the turn, which is the session's too.
-func (b *builder) model(provider, id string) {
-	b.setModel(session.Model{ProviderID: provider, ModelID: id})
-}
-
-func (b *builder) setModel(m session.Model) {
-	b.Model = m
-	if b.turn != nil {
-		b.answer(b.turn).Model = m
-	}
-}
-
 // finish writes what takes more than one record to know.
 func (b *builder) finish() *codec.Session {
 	b.s.SetMeta("agenttrace", b.About)
 	if b.Model != (session.Model{}) {
 		b.s.Row.ModelJSON = new(string(rows.Raw(b.Model)))
 	}
-	for _, m := range b.s.Messages() {
-		if a := b.answers[m]; a != nil {
-			b.finishAnswer(m, a)
+	for _, m := range b.messages {
+		a := rows.Answer{Message: m.Message, Model: m.Model, CostUSD: m.Cost, End: m.End, Error: m.Error}
+		for _, s := range m.Steps {
+			if s.Model != nil && *s.Model == m.Model {
+				s.Model = nil
+			}
+			a.Step(s.Step, session.Model{}, nil)
+		}
+		a.Finish()
+		if m.Cost != nil {
+			b.s.Row.CostUSD = store.AddCost(b.s.Row.CostUSD, *m.Cost)
 		}
 	}
 	if b.Cost != nil {
@@ -424,57 +555,4 @@ func (b *builder) finish() *codec.Session {
 		row.UpdatedAt = max(row.UpdatedAt, row.CreatedAt)
 	}
 	return s
-}
-
-func (b *builder) finishAnswer(m *rows.Message, a *answer) {
-	made := rows.Answer{Message: m, Model: a.Model, CostUSD: a.Cost, End: a.End.Reason, Error: a.End.Text}
-	for _, s := range a.Steps {
-		if s.Model != nil && *s.Model == a.Model {
-			s.Model = nil
-		}
-		made.Step(s, session.Model{}, nil)
-	}
-	made.Finish()
-	if a.Cost != nil {
-		b.s.Row.CostUSD = store.AddCost(b.s.Row.CostUSD, *a.Cost)
-	}
-}
-
-// anthropicCounts are those of the API, each of which stands for itself.
-var anthropicCounts = counts{input: "input_tokens", output: "output_tokens", read: "cache_read_input_tokens",
-	write: "cache_creation_input_tokens"}
-
-// firstLine is a title of a text: its first line, cut at a length that a list
-// shows.
-func firstLine(text string) string {
-	const maxRunes = 80
-	line, _, _ := strings.Cut(strings.TrimSpace(text), "\n")
-	if r := []rune(strings.TrimSpace(line)); len(r) > maxRunes {
-		return string(r[:maxRunes-1]) + "…"
-	}
-	return strings.TrimSpace(line)
-}
-
-// maxCount bounds a count, so that no sum of counts overflows.
-const maxCount = 1 << 40
-
-// number reads a count, 0 if it is not one.
-func number(o rows.Object, key string) int64 {
-	return bounded(o.Get(key), maxCount)
-}
-
-// maxMoment is a time that none is after, in Unix milliseconds.
-const maxMoment = 1 << 47
-
-// moment reads a time in Unix milliseconds, 0 if it is not one.
-func moment(o rows.Object, key string) int64 {
-	return bounded(o.Get(key), maxMoment)
-}
-
-func bounded(raw json.RawMessage, maximum int64) int64 {
-	n, err := json.Number(raw).Int64()
-	if err != nil || n > maximum {
-		return 0
-	}
-	return max(0, n)
 }

@@ -2,7 +2,6 @@ package transcripts
 
 import (
 	"cmp"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -22,52 +21,38 @@ import (
 // Zed reads the database threads.db of Zed, which has a row for each thread of its
 // agent: JSON, mostly compressed.
 //
-//	User              user message
-//	Agent             a step: reasoning, text, and tool calls with their results
-//	Resume            passed over: the turn goes on
-//
 // A thread has the usage of the last request after each message of the user, and that of all
 // requests. What the former do not have is counted in the first answer. Messages have no
 // times: all have that at which the thread was created.
-//
-// What cannot be read is reported and left out; report may be nil. An error is yielded when
-// the file is not such a database.
 var Zed = codec.Reading{
 	Extensions: []string{".db"}, Tables: []string{"threads"}, Transcript: true, Selects: true,
 	DecodeFile: inDatabase("threads of Zed", decodeZed), Beside: rows.DatabaseFiles,
 }
 
-func decodeZed(ctx context.Context, conn *sqlite.Conn, _ string, wanted codec.Wanted, report func(codec.Problem),
-	yield func(*codec.Session) bool) error {
+func decodeZed(db *database) error {
 	// The data of all threads may be large: it is read one by one.
-	list, err := table(conn,
-		"SELECT id, updated_at, summary, data_type, length(data) FROM threads ORDER BY updated_at, id")
-	if err != nil {
-		return err
-	}
-	for _, row := range list {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
+	list, err := db.table("SELECT id, updated_at, summary, data_type, length(data) FROM threads " +
+		"ORDER BY updated_at, id")
+	return cmp.Or(db.each(list, func(row rows.Object) *codec.Session {
 		id := row.Text("id")
-		if !wants(wanted, id, row) {
-			continue
-		}
-		thread, about, err := zedThread(conn, id)
-		if err != nil {
-			report(codec.Problem{Record: "thread " + id, Reason: "it is left out: " + err.Error()})
-			continue
-		}
-		d := zed{b: newBuilder(id, "zed", report), place: "thread " + id}
-		d.about(about, thread)
-		d.messages(thread)
-		d.b.changed(milli(cmp.Or(about.Text("updated_at"), thread.Text("updated_at"))))
-		d.count(thread)
-		if !yield(d.b.finish()) {
+		if !db.wants(id, row) {
 			return nil
 		}
-	}
-	return nil
+		db.record.Record = "thread " + id
+		thread, about, err := zedThread(db.conn, id)
+		if err != nil {
+			db.problem("it is left out: %v", err)
+			return nil
+		}
+		d := zed{b: newBuilder(db.source, id, "zed")}
+		d.about(about, thread)
+		for i, v := range rows.Elements(thread.Get("messages")) {
+			d.message(v, i+1)
+		}
+		d.b.changed(milli(cmp.Or(about.Text("updated_at"), thread.Text("updated_at"))))
+		d.count(thread)
+		return d.b.finish()
+	}), err)
 }
 
 // zedThread reads a thread and its row without it.
@@ -79,7 +64,7 @@ func zedThread(conn *sqlite.Conn, id string) (thread, about rows.Object, err err
 		ResultFunc: func(stmt *sqlite.Stmt) error {
 			for i := range stmt.ColumnCount() {
 				if name := stmt.ColumnName(i); name != "data" {
-					about.Set(name, strings.ToValidUTF8(stmt.ColumnText(i), "\uFFFD"))
+					about.Set(name, valid(stmt.ColumnText(i)))
 					continue
 				}
 				data = make([]byte, stmt.ColumnLen(i))
@@ -108,7 +93,7 @@ func zedThread(conn *sqlite.Conn, id string) (thread, about rows.Object, err err
 	if thread, err = parse(data); err != nil {
 		return nil, nil, fmt.Errorf("its data is not a JSON object: %w", err)
 	}
-	if rows.Elements(thread.Get("messages")) == nil && !thread.Has("messages") {
+	if !thread.Has("messages") {
 		return nil, nil, errors.New("its data has no messages")
 	}
 	return thread, about, nil
@@ -117,66 +102,54 @@ func zedThread(conn *sqlite.Conn, id string) (thread, about rows.Object, err err
 // zed builds the rows of a thread.
 type zed struct {
 	b     *builder
-	place string
 	model session.Model
-	first *rows.Message // of the agent
-	// asked is the message of the user that the next answers are to; requests has the place
-	// of the last step of each.
+	// asked is the message of the user that the next answers are to; requests are the steps with it.
 	asked    string
 	requests []zedRequest
 }
 
 type zedRequest struct {
-	stepRef
+	*step
 	asked string
 }
 
 func (d *zed) about(about, thread rows.Object) {
-	row := &d.b.s.Row
 	d.b.parent(cmp.Or(about.Text("parent_id"), thread.Object("subagent_context").Text("parent_thread_id")))
 	if dir, _, _ := strings.Cut(about.Text("folder_paths"), "\n"); filepath.IsAbs(dir) {
-		row.WorkspaceRoot = new(dir)
+		d.b.workspace(dir)
 	}
-	rows.SetText(&row.Mode, thread.Text("profile"))
-	if model := thread.Object("model"); model.Text("model") != "" {
-		d.model = session.Model{ProviderID: model.Text("provider"), ModelID: model.Text("model")}
-		d.b.setModel(d.model)
-	}
-	d.b.Title = cmp.Or(about.Text("summary"), thread.Text("title"), thread.Text("summary"))
-	if d.b.Title == "New Thread" {
-		d.b.Title = ""
+	d.b.mode(thread.Text("profile"))
+	model := thread.Object("model")
+	d.model = session.Model{ProviderID: model.Text("provider"), ModelID: model.Text("model")}
+	d.b.setModel(d.model)
+	if title := cmp.Or(about.Text("summary"), thread.Text("title"), thread.Text("summary")); title != "New Thread" {
+		d.b.Title = title
 	}
 	if thread.Has("detailed_summary") {
-		d.b.s.SetMeta("zed", rows.Of("detailed_summary", thread.Get("detailed_summary")))
+		d.b.s.SetMeta("zed", thread.Only("detailed_summary"))
 	}
-	d.b.seeMilli(milli(cmp.Or(about.Text("created_at"), about.Text("updated_at"), thread.Text("updated_at"))))
+	d.b.see(milli(cmp.Or(about.Text("created_at"), about.Text("updated_at"), thread.Text("updated_at"))))
 }
 
-func (d *zed) messages(thread rows.Object) {
-	for i, v := range rows.Elements(thread.Get("messages")) {
-		if kind, ok := rows.Text(v); ok && kind != "" {
-			continue // Resume
-		}
-		o, err := rows.Parse(v)
-		if err != nil {
-			d.b.report(codec.Problem{Record: d.place,
-				Reason: fmt.Sprintf("message %d is not an object: left out", i+1)})
-			continue
-		}
-		switch {
-		case o.Object("User") != nil:
-			d.user(o.Object("User"))
-		case o.Object("Agent") != nil:
-			d.agent(o.Object("Agent"))
-		case o.Object("Compaction") != nil:
-			c := o.Object("Compaction")
-			d.b.compaction(compacted{summary: cmp.Or(c.Text("summary"), c.Text("text")), auto: true})
-		case o.Has("role"):
-			d.older(o)
-		default:
-			d.b.report(codec.Problem{Record: d.place,
-				Reason: fmt.Sprintf("message %d is of an unknown kind: left out", i+1)})
-		}
+func (d *zed) message(v json.RawMessage, n int) {
+	if kind, ok := rows.Text(v); ok && kind != "" {
+		return // Resume: the turn goes on
+	}
+	o, err := rows.Parse(v)
+	user, agent, summary := o.Object("User"), o.Object("Agent"), o.Object("Compaction")
+	switch {
+	case err != nil:
+		d.b.problem("message %d is not an object: left out", n)
+	case user != nil:
+		d.user(user)
+	case agent != nil:
+		d.agent(agent)
+	case summary != nil:
+		d.b.compaction(compacted{summary: cmp.Or(summary.Text("summary"), summary.Text("text")), auto: true})
+	case o.Has("role"):
+		d.older(o)
+	default:
+		d.b.problem("message %d is of an unknown kind: left out", n)
 	}
 }
 
@@ -197,26 +170,18 @@ func (d *zed) user(o rows.Object) {
 	}
 	d.asked = o.Text("id")
 	if len(parts) > 0 {
-		named(d.b.message(session.RoleUser, parts), d.asked, "", "")
+		d.b.message(session.RoleUser, parts...).named(d.asked, "", "")
 	}
 }
 
 // step begins a model call.
 func (d *zed) step() {
-	b := d.b
-	b.step(fmt.Sprint(len(d.requests)))
-	if d.model.ModelID != "" {
-		b.setModel(d.model)
-	}
-	if d.first == nil {
-		d.first = b.turn
-	}
-	d.requests = append(d.requests, zedRequest{b.lastStep(), d.asked})
+	d.requests = append(d.requests, zedRequest{d.b.step(""), d.asked})
+	d.b.setModel(d.model)
 }
 
 func (d *zed) agent(o rows.Object) {
-	b, calls := d.b, 0
-	results := o.Object("tool_results")
+	b, calls, results := d.b, 0, o.Object("tool_results")
 	d.step()
 	for block := range rows.Objects(o.Get("content")) {
 		thinking, use := block.Object("Thinking"), block.Object("ToolUse")
@@ -228,8 +193,7 @@ func (d *zed) agent(o rows.Object) {
 		case use != nil:
 			calls++
 			d.call(use, results.Object(use.Text("id")))
-		case block.Has("RedactedThinking"):
-		default:
+		case !block.Has("RedactedThinking"):
 			b.part(blockPart(block))
 		}
 	}
@@ -240,45 +204,22 @@ func (d *zed) agent(o rows.Object) {
 
 // call adds a tool call with its result, nil if there is none.
 func (d *zed) call(use, result rows.Object) {
-	b, id := d.b, use.Text("id")
-	input := use.Get("input")
+	id, input := use.Text("id"), use.Get("input")
 	if inner := use.Object("input"); len(inner) == 1 && inner[0].Key == "Json" {
 		input = inner[0].Value
 	}
 	if string(use.Get("is_input_complete")) == "false" && use.Text("raw_input") != "" {
 		input = use.Get("raw_input")
 	}
-	b.call(use.Text("name"), id, inputOf(input))
+	d.b.call(use.Text("name"), id, inputOf(input))
 	if result == nil {
 		return
 	}
-	failed := result.True("is_error")
-	output := zedOutput(result.Get("content"))
-	b.result(id, output, failed)
+	output, failed := valueOf(result.Get("content"), "Text", "text"), result.True("is_error")
+	d.b.settle(id, output, failed)
 	if text, _ := rows.Text(output); failed && strings.HasPrefix(text, "Permission to run tool denied by user") {
-		b.refused(id, "")
+		d.b.refused(id, "")
 	}
-}
-
-// zedOutput is the output of a tool: the text where it is one.
-func zedOutput(content json.RawMessage) json.RawMessage {
-	all := rows.Elements(content)
-	if len(all) == 0 {
-		all = []json.RawMessage{content}
-	}
-	if len(all) == 1 {
-		if _, ok := rows.Text(all[0]); ok {
-			return all[0]
-		}
-		if block, err := rows.Parse(all[0]); err == nil {
-			for _, key := range []string{"Text", "text"} {
-				if block.Has(key) {
-					return block.Get(key)
-				}
-			}
-		}
-	}
-	return content
 }
 
 // older adds a message of a version before 0.3.
@@ -292,12 +233,12 @@ func (d *zed) older(o rows.Object) {
 			parts = append(parts, rows.TextPart("reasoning", block.Text("text")))
 		}
 	}
-	if o.Text("role") != session.RoleAssistant {
+	if role := o.Text("role"); role != session.RoleAssistant {
 		if context := o.Text("context"); context != "" {
 			parts = append(parts, rows.TextPart("text", context))
 		}
-		if role := o.Text("role"); len(parts) > 0 && (role == session.RoleUser || role == session.RoleSystem) {
-			d.b.message(role, parts)
+		if len(parts) > 0 && (role == session.RoleUser || role == session.RoleSystem) {
+			d.b.message(role, parts...)
 		}
 		return
 	}
@@ -317,7 +258,7 @@ func (d *zed) older(o rows.Object) {
 // count gives the last step after each message of the user what it used, and the first
 // what is left.
 func (d *zed) count(thread rows.Object) {
-	if d.first == nil {
+	if len(d.requests) == 0 {
 		return
 	}
 	used, left := thread.Object("request_token_usage"), anthropicCounts.of(thread.Object("cumulative_token_usage"))
@@ -327,11 +268,9 @@ func (d *zed) count(thread rows.Object) {
 			continue
 		}
 		left = without(left, u)
-		d.b.count(r.stepRef, modelUse{usage: u}, semconv.BasisExclusive)
+		r.count(modelUse{usage: u}, semconv.BasisExclusive)
 	}
-	if left.Total() > 0 {
-		first := stepRef{d.first, 0}
-		left = left.Add(usageOf(d.b.stepAt(first)))
-		d.b.count(first, modelUse{usage: left}, semconv.BasisExclusive)
+	if first := d.requests[0]; left.Total() > 0 {
+		first.count(modelUse{usage: left.Add(first.used())}, semconv.BasisExclusive)
 	}
 }

@@ -1,0 +1,572 @@
+package transcripts
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"iter"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"zombiezen.com/go/sqlite"
+	"zombiezen.com/go/sqlite/sqlitex"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/codec"
+	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
+)
+
+// source is what a reader reads.
+type source struct {
+	path   string // "" for a stream
+	report func(codec.Problem)
+	record codec.Problem // the place of the record that is being read
+}
+
+// problem reports what is wrong with the record that is being read.
+func (s *source) problem(format string, args ...any) {
+	p := s.record
+	p.Reason = fmt.Sprintf(format, args...)
+	s.report(p)
+}
+
+// problemOf reports what is wrong with a record that has no line.
+func (s *source) problemOf(record, format string, args ...any) {
+	s.report(codec.Problem{Record: record, Reason: fmt.Sprintf(format, args...)})
+}
+
+// lines calls each for the records of a file of JSON lines.
+func (s *source) lines(text []byte, each func(o rows.Object)) {
+	rows.Records(text, s.report, func(o rows.Object, line int) {
+		s.record.Line = line
+		each(o)
+	})
+	s.record.Line = 0
+}
+
+// decoder reads the sessions of a text, which it does not retain.
+type decoder func(from *source, text []byte) ([]*codec.Session, error)
+
+// text implements [codec.Reading.DecodeText].
+func (decode decoder) text(path string, text []byte, report func(codec.Problem)) ([]*codec.Session, error) {
+	return decode(&source{path: path, report: report}, text)
+}
+
+// decoded yields what decode makes of what read returns.
+func (decode decoder) decoded(path string, report func(codec.Problem), read func() ([]byte, error),
+) iter.Seq2[*codec.Session, error] {
+	return rows.Decoded(report, func(report func(codec.Problem), yield func(*codec.Session) bool) error {
+		text, err := read()
+		if err != nil {
+			return fmt.Errorf("read transcript: %w", err)
+		}
+		all, err := decode.text(path, text, report)
+		for _, s := range all {
+			yield(s)
+		}
+		return err
+	})
+}
+
+// stream reads the sessions of what is not known to be a file.
+func (decode decoder) stream(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
+	return decode.decoded("", report, func() ([]byte, error) { return io.ReadAll(r) })
+}
+
+// file reads the sessions of the file at path.
+func (decode decoder) file(_ context.Context, path string, _ codec.Wanted,
+	report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
+	return decode.decoded(path, report, func() ([]byte, error) { return os.ReadFile(path) })
+}
+
+// or reads a file that is not a database by its content.
+func (decode decoder) or(inDatabase codec.FileDecoder) codec.FileDecoder {
+	return func(ctx context.Context, path string, wanted codec.Wanted,
+		report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
+		if ok, _ := rows.IsDatabase(path); !ok {
+			return decode.file(ctx, path, wanted, report)
+		}
+		return inDatabase(ctx, path, wanted, report)
+	}
+}
+
+// database is one state of a database, and who wants its sessions.
+type database struct {
+	*source
+	conn   *sqlite.Conn
+	wanted codec.Wanted
+	yield  func(*codec.Session) bool
+	// ended returns the error of the context.
+	ended func() error
+}
+
+// inDatabase yields what read makes of a database. what names its sessions.
+func inDatabase(what string, read func(db *database) error) codec.FileDecoder {
+	return func(ctx context.Context, path string, wanted codec.Wanted,
+		report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
+		return rows.Decoded(report, func(report func(codec.Problem), yield func(*codec.Session) bool) error {
+			conn, err := rows.SnapshotDatabase(ctx, path)
+			if err == nil {
+				defer conn.Close()
+				err = read(&database{&source{path: path, report: report}, conn, wanted, yield, ctx.Err})
+			}
+			if err != nil {
+				return fmt.Errorf("read %s in %s: %w", what, path, err)
+			}
+			return nil
+		})
+	}
+}
+
+// each yields the session that decode makes of each row, nil for none.
+func (db *database) each(list []rows.Object, decode func(row rows.Object) *codec.Session) error {
+	for _, row := range list {
+		s := decode(row)
+		if err := db.ended(); err != nil {
+			return err
+		}
+		if s != nil && !db.yield(s) {
+			return nil
+		}
+	}
+	return nil
+}
+
+// wants reports whether a session is wanted whose version is that of the row, and of what the queries give for it.
+func (db *database) wants(id string, row rows.Object, queries ...string) bool {
+	if db.wanted == nil {
+		return true
+	}
+	sum := sha256.New()
+	for _, query := range queries {
+		more, _ := db.table(query, id) // what cannot be read is reported with the session
+		for _, o := range more {
+			sum.Write(o.JSON())
+		}
+	}
+	sum.Write(row.JSON())
+	return db.wanted(id, hex.EncodeToString(sum.Sum(nil)[:8]))
+}
+
+// table returns the rows of a query as objects of their columns, as far as they can be
+// read. Columns have been added over time, and nothing binds a program to their types.
+func (db *database) table(query string, args ...any) (all []rows.Object, err error) {
+	err = sqlitex.Execute(db.conn, query, &sqlitex.ExecOptions{
+		Args: args,
+		ResultFunc: func(stmt *sqlite.Stmt) error {
+			var o rows.Object
+			for i := range stmt.ColumnCount() {
+				switch name := stmt.ColumnName(i); stmt.ColumnType(i) {
+				case sqlite.TypeInteger:
+					o.Set(name, stmt.ColumnInt64(i))
+				case sqlite.TypeFloat:
+					if f := stmt.ColumnFloat(i); !math.IsNaN(f) && !math.IsInf(f, 0) {
+						o.Set(name, f)
+					}
+				case sqlite.TypeText, sqlite.TypeBlob:
+					o.Set(name, valid(stmt.ColumnText(i)))
+				}
+			}
+			all = append(all, o)
+			return nil
+		},
+	})
+	return all, err
+}
+
+// valid replaces bytes that are not UTF-8.
+func valid(text string) string { return strings.ToValidUTF8(text, "\uFFFD") }
+
+// parse is [rows.Parse] of a text that may have bytes that are not UTF-8.
+func parse(text []byte) (rows.Object, error) {
+	return rows.Parse(bytes.ToValidUTF8(text, []byte("\uFFFD")))
+}
+
+// object reads the file of a JSON object below the directory dir, and reports one that cannot be read with what is
+// before its name.
+func (s *source) object(dir, name, before string) rows.Object {
+	text, err := codec.ReadFile(filepath.Join(dir, name))
+	var o rows.Object
+	if err == nil {
+		o, err = parse(text)
+	}
+	if err != nil {
+		s.report(codec.Problem{File: before + filepath.ToSlash(name), Reason: "it is left out: " + err.Error()})
+	}
+	return o
+}
+
+// nameOf is the name of a file without its extension, by which programs name a session; "" without a file.
+func nameOf(path string) string {
+	if path == "" {
+		return ""
+	}
+	return valid(strings.TrimSuffix(filepath.Base(path), filepath.Ext(path)))
+}
+
+// dirOf is the name of the directory of a file, "" where it is not known.
+func dirOf(path string) string {
+	dir, err := filepath.Abs(filepath.Dir(path))
+	if err != nil {
+		return ""
+	}
+	return valid(filepath.Base(dir))
+}
+
+// beside reads a small file in the directory of the source. One that is missing or too large
+// is empty: what it has adds to the session, and nothing depends on it.
+func (s *source) beside(name string) []byte {
+	const maximum = 1 << 20
+	file := filepath.Join(filepath.Dir(s.path), name)
+	if info, err := os.Stat(file); s.path == "" || err != nil || !info.Mode().IsRegular() || info.Size() > maximum {
+		return nil
+	}
+	text, _ := os.ReadFile(file)
+	return text
+}
+
+// objects calls each for the objects of an array: that which text is if key is "", or
+// else the value of key in the object that text is, of which it returns the rest. Of a text that was cut off, it reads
+// what is there.
+func (s *source) objects(text []byte, key string, each func(o rows.Object)) (rest rows.Object) {
+	text = bytes.TrimPrefix(text, []byte("\uFEFF"))
+	if !utf8.Valid(text) {
+		s.problem("bytes that are not UTF-8 were replaced by U+FFFD")
+		text = bytes.ToValidUTF8(text, []byte("\uFFFD"))
+	}
+	d := json.NewDecoder(bytes.NewReader(text))
+	s.record.Line = 1
+	counted := 0
+	place := func() { // the line of what comes next, which follows a comma
+		next := len(text) - len(bytes.TrimLeft(text[d.InputOffset():], ", \t\r\n"))
+		s.record.Line += bytes.Count(text[counted:next], []byte("\n"))
+		counted = next
+	}
+	t, err := d.Token()
+	listed := key == "" && t == json.Delim('[')
+	for err == nil {
+		place()
+		var value json.RawMessage
+		if more := d.More(); !more && (!listed || key == "") {
+			_, err = d.Token() // it is complete
+			break
+		} else if !more {
+			_, err = d.Token()
+			listed = false
+		} else if !listed {
+			if t, err = d.Token(); t == key {
+				t, err = d.Token()
+				listed = t == json.Delim('[')
+			} else if err == nil {
+				err = d.Decode(&value)
+				if v, bad := rows.Value(value); bad == nil {
+					rest.Set(fmt.Sprint(t), v)
+				}
+			}
+		} else if err = d.Decode(&value); err == nil {
+			if o, bad := rows.Parse(value); bad != nil {
+				s.problem("is not a message: left out: %v", bad)
+			} else {
+				each(o)
+			}
+		}
+	}
+	if err != nil {
+		place()
+		s.problem("the file is damaged from here on: the rest is left out: %v", err)
+	}
+	s.record.Line = 0
+	return rest
+}
+
+// unnamed is the id of a session that nothing names, which follows from its first record.
+func unnamed(program string, first rows.Object) string {
+	sum := sha256.Sum256(first.JSON())
+	return program + "-" + hex.EncodeToString(sum[:8])
+}
+
+// firstLine is a title of a text: its first line, cut at a length that a list
+// shows.
+func firstLine(text string) string {
+	const maxRunes = 80
+	line, _, _ := strings.Cut(strings.TrimSpace(text), "\n")
+	if r := []rune(strings.TrimSpace(line)); len(r) > maxRunes {
+		return string(r[:maxRunes-1]) + "…"
+	}
+	return strings.TrimSpace(line)
+}
+
+// A count is at most maxCount, so that no sum of counts overflows, and a time maxMoment, in Unix milliseconds.
+const (
+	maxCount  = 1 << 40
+	maxMoment = 1 << 47
+)
+
+// number reads a count, 0 if it is not one, and moment a time in Unix milliseconds.
+func number(o rows.Object, key string) int64 { return bounded(o.Get(key), maxCount) }
+func moment(o rows.Object, key string) int64 { return bounded(o.Get(key), maxMoment) }
+
+func bounded(raw json.RawMessage, maximum int64) int64 {
+	n, err := json.Number(raw).Int64()
+	if err != nil || n > maximum {
+		return 0
+	}
+	return max(0, n)
+}
+
+// milli reads a time, of one without a zone in UTC, as Unix milliseconds, 0 if it is not one.
+func milli(text string) int64 { return milliIn(text, time.UTC) }
+
+// milliIn is milli with another zone for times without one.
+func milliIn(text string, zone *time.Location) int64 {
+	for _, layout := range []string{time.RFC3339Nano, "2006-01-02 15:04:05.999999999Z07:00", time.DateTime,
+		"2006-01-02T15:04:05"} {
+		if t, err := time.ParseInLocation(layout, text, zone); err == nil {
+			return max(0, t.UnixMilli())
+		}
+	}
+	return 0
+}
+
+// usdOf reads an amount of money, nil if it is not one.
+func usdOf(raw json.RawMessage) *float64 {
+	usd, err := json.Number(raw).Float64()
+	if err != nil || !(usd >= 0) || usd >= 1e9 {
+		return nil
+	}
+	return &usd
+}
+
+// counts are the keys of a program's counts of tokens, "" for what it does not count.
+type counts struct{ input, output, reasoning, read, write string }
+
+// anthropicCounts are those of the API, and camelCounts those of several programs.
+var (
+	anthropicCounts = counts{"input_tokens", "output_tokens", "", "cache_read_input_tokens",
+		"cache_creation_input_tokens"}
+	camelCounts = counts{"inputTokens", "outputTokens", "reasoningTokens", "cacheReadTokens", "cacheWriteTokens"}
+)
+
+// of reads counts that each stand for themselves.
+func (k counts) of(o rows.Object) session.Usage {
+	return session.Usage{Input: number(o, k.input), Output: number(o, k.output), Reasoning: number(o, k.reasoning),
+		CacheRead: number(o, k.read), CacheWrite: number(o, k.write)}
+}
+
+// inclusive reads counts whose input includes the cache, and whose output includes the reasoning.
+func (k counts) inclusive(o rows.Object) session.Usage {
+	u := k.of(o)
+	u.Input, u.Reasoning = max(0, u.Input-u.CacheRead-u.CacheWrite), min(u.Reasoning, u.Output)
+	u.Output -= u.Reasoning
+	return u
+}
+
+// capped is inclusive for counts of which servers report more than there is: no more of the input was cached than there
+// was.
+func (k counts) capped(o rows.Object) session.Usage {
+	u := k.inclusive(o)
+	input := number(o, k.input)
+	u.CacheRead = min(u.CacheRead, input)
+	u.CacheWrite = min(u.CacheWrite, input-u.CacheRead)
+	return u
+}
+
+// without takes from u what another message of the session has used already.
+func without(u, of session.Usage) session.Usage {
+	return session.Usage{
+		Input: max(0, u.Input-of.Input), Output: max(0, u.Output-of.Output),
+		Reasoning: max(0, u.Reasoning-of.Reasoning),
+		CacheRead: max(0, u.CacheRead-of.CacheRead), CacheWrite: max(0, u.CacheWrite-of.CacheWrite),
+	}
+}
+
+// orEmpty is the input of a call, or an empty object for none.
+func orEmpty(input json.RawMessage) json.RawMessage {
+	if input == nil {
+		return json.RawMessage("{}")
+	}
+	return input
+}
+
+// inputOf is the input of a call: an object, which some programs write as a text, nil if there is none.
+func inputOf(raw json.RawMessage) json.RawMessage {
+	if v := rows.Unquoted(raw); len(v) > 0 && v[0] == '{' {
+		return v
+	}
+	if string(raw) == "null" {
+		return nil
+	}
+	return raw
+}
+
+// contents are the blocks of a message, of which programs write one form or another: a text, a block, or a list of
+// both.
+func contents(raw json.RawMessage) []rows.Object {
+	list := rows.Elements(raw)
+	if list == nil && len(raw) > 0 && string(raw) != `""` {
+		list = []json.RawMessage{raw}
+	}
+	var all []rows.Object
+	for _, v := range list {
+		if text, ok := rows.Text(v); ok {
+			all = append(all, rows.Of("text", text))
+		} else if o, err := rows.Share(v); err == nil {
+			all = append(all, o)
+		}
+	}
+	return all
+}
+
+// joined are the texts of blocks.
+func joined(blocks []rows.Object, separator string) string {
+	var all []string
+	for _, block := range blocks {
+		if text := block.Text("text"); text != "" {
+			all = append(all, text)
+		}
+	}
+	return strings.Join(all, separator)
+}
+
+// resultOf is the output of a tool: the text where it is one block of text.
+func resultOf(content json.RawMessage) json.RawMessage {
+	if block := oneBlock(rows.Elements(content)...); block.Text("type") == "text" && block.Has("text") {
+		return block.Get("text")
+	}
+	return content
+}
+
+// valueOf is the output of a tool: where it is one block, in a list or by itself, the value of the first of the keys
+// in it.
+func valueOf(content json.RawMessage, keys ...string) json.RawMessage {
+	list := rows.Elements(content)
+	if list == nil {
+		list = append(list, content)
+	}
+	block := oneBlock(list...)
+	for _, key := range keys {
+		if block.Has(key) {
+			return block.Get(key)
+		}
+	}
+	return content
+}
+
+// oneBlock is the only one of a list of blocks, nil if there are more, or none.
+func oneBlock(list ...json.RawMessage) rows.Object {
+	if len(list) != 1 {
+		return nil
+	}
+	return rows.Read(string(list[0]))
+}
+
+// spoken splits the parts of a message in the user's name into what the user wrote and, after that, what the client put
+// around it; see [session.Words]. It reports whether there is anything of the user's.
+func spoken(parts []rows.Object, tags ...string) (split []rows.Object, own bool) {
+	var around []rows.Object
+	for _, p := range parts {
+		words, context := p.Text("text"), []string(nil)
+		switch p.Text("type") {
+		case session.TypeContext:
+			around = append(around, p)
+			continue
+		case "text":
+			words, context = session.Words(words, tags...)
+		}
+		for _, text := range context {
+			around = append(around, contextPart(text))
+		}
+		if p.Has("text") && words != p.Text("text") {
+			p = append(rows.Object(nil), p...)
+			p.Set("text", words)
+		}
+		if words != "" || len(context) == 0 {
+			split, own = append(split, p), true
+		}
+	}
+	return append(split, around...), own
+}
+
+func contextPart(text string) rows.Object {
+	return rows.DataPart(session.TypeContext, rows.Of("text", text))
+}
+
+func fileOf(mediaType, url string) rows.Object { return rows.FilePart(mediaType, "", url) }
+
+// dataFile is a file of which there is the content in base64, or a URL.
+func dataFile(mediaType, data string) rows.Object {
+	if scheme, _, ok := strings.Cut(data, ":"); ok && !strings.ContainsAny(scheme, "/+=") {
+		return fileOf(mediaType, data)
+	}
+	return fileOf(mediaType, "data:"+mediaType+";base64,"+data)
+}
+
+// octets is the type of a file of which the type is not known.
+const octets = "application/octet-stream"
+
+// partOf is a block of a message as a part of ours: a text, or an image or another file as the APIs of models, the
+// AI SDK and programs of their own have them. A block for which there is no part is kept word for word.
+func partOf(block rows.Object) rows.Object {
+	kind, media := block.Text("type"), cmp.Or(block.Text("mediaType"), block.Text("mimeType"))
+	source, inline, file := block.Object("source"), block.Object("inlineData"), block.Object("fileData")
+	switch {
+	case block.Has("text") && (kind == "text" || kind == ""):
+		return rows.TextPart("text", block.Text("text"))
+	case source.Text("type") == "base64" && source.Text("media_type") != "":
+		return dataFile(source.Text("media_type"), source.Text("data"))
+	case source.Text("type") == "url" && kind == "image":
+		return fileOf("image/*", source.Text("url"))
+	case inline.Text("mimeType") != "":
+		return dataFile(inline.Text("mimeType"), inline.Text("data"))
+	case file.Text("fileUri") != "":
+		return fileOf(cmp.Or(file.Text("mimeType"), octets), file.Text("fileUri"))
+	case kind == "image" && block.Text("image") != "":
+		return dataFile(cmp.Or(media, "image/*"), block.Text("image"))
+	case (kind == "file" || media != "" && (kind == "image" || kind == "document")) && block.Text("data") != "":
+		return dataFile(cmp.Or(media, octets), block.Text("data"))
+	}
+	return blockPart(block)
+}
+
+func blockPart(block rows.Object) rows.Object { return rows.DataPart("data-block", block) }
+
+// block adds a block of an answer as the APIs of models and the AI SDK have them, and reports whether it is a call.
+// Reasoning that is encrypted is left out.
+func (b *builder) block(block rows.Object) (isCall bool) {
+	switch block.Text("type") {
+	case "text", "":
+		b.part(partOf(block))
+	case "thinking", "reasoning":
+		b.text("reasoning", cmp.Or(block.Text("thinking"), block.Text("text")))
+	case "redacted_thinking", "redactedThinking", "redacted-reasoning":
+	case "tool_use":
+		b.call(block.Text("name"), block.Text("id"), inputOf(block.Get("input")))
+		return true
+	case "tool-call":
+		input := block.Get("args")
+		if input == nil {
+			input = block.Get("input")
+		}
+		b.call(block.Text("toolName"), block.Text("toolCallId"), inputOf(input))
+		return true
+	default:
+		b.part(partOf(block))
+	}
+	return false
+}
+
+// between is the text between two others.
+func between(text, from, to string) string {
+	_, rest, _ := strings.Cut(text, from)
+	inner, _, _ := strings.Cut(rest, to)
+	return inner
+}
