@@ -111,11 +111,7 @@ func imported(t *testing.T, path, dir string) *importer.Importer {
 			t.Error(err)
 		}
 	})
-	inputs, err := im.Inputs(t.Context(), []string{dir}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if failed, err := im.Run(t.Context(), inputs); failed != nil || err != nil {
+	if failed, err := im.Run(t.Context(), importer.Inputs([]string{dir}, nil, nil)); failed != nil || err != nil {
 		t.Fatal(failed, err)
 	}
 	return im

@@ -56,7 +56,7 @@ func newImport() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		inputs, err := x.inputs(cmd, im, args)
+		inputs, err := x.inputs(cmd, args)
 		if err == nil && inputs != nil {
 			var line *progress
 			if !x.quiet && isTerminal(warn) {
@@ -99,7 +99,7 @@ func (x *importing) run(cmd *cobra.Command, im *importer.Importer, inputs []impo
 
 // inputs returns what a command line names: the arguments, standard input, or what is
 // discovered. It returns nil after it has listed the latter.
-func (x *importing) inputs(cmd *cobra.Command, im *importer.Importer, args []string) ([]importer.Input, error) {
+func (x *importing) inputs(cmd *cobra.Command, args []string) ([]importer.Input, error) {
 	if x.yes && !x.discover {
 		return nil, usagef("--yes is for what --discover lists; add --discover, or leave out --yes")
 	}
@@ -125,7 +125,7 @@ func (x *importing) inputs(cmd *cobra.Command, im *importer.Importer, args []str
 		}
 		args = []string{"-"}
 	}
-	return im.Inputs(cmd.Context(), args, cmd.InOrStdin())
+	return importer.Inputs(args, cmd.InOrStdin(), x.Format), nil
 }
 
 // follow imports what arguments of the command line name, or what known agents keep, and

@@ -135,11 +135,7 @@ func TestDatabaseIsReadWhereItChanged(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				inputs, err := im.Inputs(t.Context(), []string{dir}, nil)
-				if err != nil {
-					t.Fatal(err)
-				}
-				failed, err := im.Run(t.Context(), inputs)
+				failed, err := im.Run(t.Context(), importer.Inputs([]string{dir}, nil, nil))
 				if err := errors.Join(failed, err, im.Close()); err != nil {
 					t.Fatal(err)
 				}

@@ -42,7 +42,7 @@ func Discover() ([]Place, error) {
 		found := Place{Program: p.program, Path: root, Whole: p.whole, patterns: p.patterns}
 		for _, pattern := range p.patterns {
 			if pattern == "" {
-				if formats.OfDirectory(root, nil) != nil {
+				if formats.OfDirectory(root) != nil {
 					found.Files = append(found.Files, root)
 				}
 				continue
@@ -99,14 +99,13 @@ func InputsOf(all []Place) []Input {
 			switch {
 			case err != nil: // gone meanwhile
 			case info.IsDir():
-				if format := formats.OfDirectory(file, nil); format != nil {
+				if format := formats.OfDirectory(file); format != nil {
 					in := wholeDirectory(file, format, info)
 					in.found = true
 					inputs = append(inputs, in)
 				}
 			default:
-				in := foundFile(file, info)
-				inputs = append(inputs, in)
+				inputs = append(inputs, foundFile(file, info))
 			}
 		}
 	}

@@ -120,6 +120,9 @@ func (im *Importer) aliasAbove(ctx context.Context, path, id string) (string, er
 
 // fileOf names the file of a session for a sentence.
 func (im *Importer) fileOf(ctx context.Context, id string) string {
+	if t := im.puts[id]; t != nil && t.input.path != "" {
+		return t.input.path
+	}
 	for s, err := range im.store.ImportSources(ctx, "") {
 		if err == nil && slices.Contains(s.Sessions, id) {
 			return s.Path
@@ -204,40 +207,41 @@ func rename(s *store.Imported, from, to string) {
 	}
 	id := s.Session.ID
 	own := renamed(id)
-	// row returns the id of a row. It keeps its prefix and its time, which order the rows.
-	row := func(id string) string {
+	all := []*session.Transcript{s.Transcript}
+	if s.Grown != nil {
+		all = append(all, s.Grown.Before)
+	}
+	for _, t := range all {
+		row := &t.Session
+		if row.ID = own; row.ParentID != nil {
+			row.ParentID = new(renamed(*row.ParentID))
+		}
+		row.MetadataJSON = strings.ReplaceAll(row.MetadataJSON, `"subagent_of":"`+from+`"`, `"subagent_of":"`+to+`"`)
+	}
+	if own == id {
+		return
+	}
+	// ofRow is the id of a row. It keeps its prefix and its time, which order the rows.
+	ofRow := func(id string) string {
 		begin := strings.Index(id, "_") + 1
 		if len(id) < begin+12 {
 			return id
 		}
 		return id[:begin+12] + spans.DeriveID("", 0, own, id)[12:]
 	}
-	all := []*session.Transcript{s.Transcript}
-	if s.Grown != nil {
-		all = append(all, s.Grown.Before)
-	}
 	for _, t := range all {
-		t.Session.ID = own
-		if t.Session.ParentID != nil {
-			t.Session.ParentID = new(renamed(*t.Session.ParentID))
-		}
-		t.Session.MetadataJSON = strings.ReplaceAll(t.Session.MetadataJSON, `"subagent_of":"`+from+`"`,
-			`"subagent_of":"`+to+`"`)
-		if own == id {
-			continue
-		}
 		var ids []string
 		for i := range t.Messages {
-			ids = append(ids, t.Messages[i].Message.ID, row(t.Messages[i].Message.ID))
+			ids = append(ids, t.Messages[i].Message.ID, ofRow(t.Messages[i].Message.ID))
 		}
 		refer := strings.NewReplacer(ids...)
 		for i := range t.Messages {
 			m := &t.Messages[i]
-			m.Message.ID, m.Message.SessionID = row(m.Message.ID), own
+			m.Message.ID, m.Message.SessionID = ofRow(m.Message.ID), own
 			m.Message.MetadataJSON = refer.Replace(m.Message.MetadataJSON)
 			for k := range m.Parts {
 				p := &m.Parts[k]
-				p.ID, p.MessageID, p.SessionID = row(p.ID), m.Message.ID, own
+				p.ID, p.MessageID, p.SessionID = ofRow(p.ID), m.Message.ID, own
 				if p.Type == session.TypeCompaction { // which names the message that the context begins with
 					p.DataJSON = refer.Replace(p.DataJSON)
 				}
@@ -245,8 +249,7 @@ func rename(s *store.Imported, from, to string) {
 		}
 	}
 	for i := range s.Decisions {
-		if d := &s.Decisions[i]; own != id {
-			d.ID, d.SessionID, d.MessageID, d.PartID = row(d.ID), own, row(d.MessageID), row(d.PartID)
-		}
+		d := &s.Decisions[i]
+		d.ID, d.SessionID, d.MessageID, d.PartID = ofRow(d.ID), own, ofRow(d.MessageID), ofRow(d.PartID)
 	}
 }

@@ -78,11 +78,9 @@ type Importer struct {
 	sessionRedactor *redact.Redactor
 	// pending is the number of observations that were pending before.
 	pending int64
-	// sources are what the store remembers, by path; later are to be remembered.
-	// They are those whose paths begin with prefix.
+	// sources are what the store remembers of the inputs, by path; later are to be remembered.
 	sources map[string]*store.ImportSource
-	prefix  string
-	later   []*store.ImportSource
+	later   []remembered
 	// sink stores what was put, and tallies are of the files of these sessions.
 	sink    *sink
 	tallies map[*store.Imported]*Tally
@@ -148,9 +146,6 @@ const maxOthers = 20
 // Run reads the inputs. Its first error reports that some inputs could not be read, or not to
 // their end. The second one ended the import: it is an error of the store or of ctx.
 func (im *Importer) Run(ctx context.Context, inputs []Input) (failed, err error) {
-	if err := im.recall(ctx, pathsOf(inputs)); err != nil {
-		return nil, unwrapped(err)
-	}
 	// A sub-agent's session is imported after the one that started it.
 	ofSubagent := func(in Input) int {
 		path := filepath.ToSlash(in.path)
@@ -160,21 +155,28 @@ func (im *Importer) Run(ctx context.Context, inputs []Input) (failed, err error)
 	slices.SortStableFunc(inputs, func(a, b Input) int { return ofSubagent(a) - ofSubagent(b) })
 	begun := len(im.Summary.Files)
 	defer func() {
-		for _, t := range im.Summary.Files[begun:] {
+		all := im.Summary.Files[begun:]
+		for _, t := range all {
 			im.Summary.Total.Include(t)
 		}
+		if len(all) == 1 {
+			all[0].Pending = im.Summary.Total.Pending
+		}
+		if stored, ok := errors.AsType[storeError](err); ok {
+			failed, err = nil, stored.error
+		}
 	}()
+	if err := im.recall(ctx, inputs); err != nil {
+		return nil, err
+	}
 	failures := 0
 	var others []*Tally
 	for _, in := range inputs {
 		t := &Tally{File: in.Name, input: in}
 		im.Summary.Files = append(im.Summary.Files, t)
 		err := im.read(ctx, in, t)
-		if stored, ok := errors.AsType[storeError](err); ok {
-			return nil, stored.error
-		}
-		if ctx.Err() != nil {
-			return nil, ctx.Err()
+		if _, ended := errors.AsType[storeError](err); ended || ctx.Err() != nil {
+			return nil, cmp.Or(ctx.Err(), err)
 		}
 		if err == nil {
 			if what := t.empty(); what != "" {
@@ -186,24 +188,19 @@ func (im *Importer) Run(ctx context.Context, inputs []Input) (failed, err error)
 			err = fmt.Errorf("the database is damaged: %w; save what can be read with sqlite3 %s .recover",
 				err, in.Name)
 		}
-		t.Error = err.Error()
-		if errors.Is(err, errOther) {
+		if t.Error = err.Error(); errors.Is(err, errOther) {
 			others = append(others, t)
 			continue
 		}
 		failures++
 		// The text alone: an error of the file must not be taken for one of the store.
-		failed = fmt.Errorf("import %s: %s", in.Name, err.Error())
+		failed = fmt.Errorf("import %s: %s", in.Name, t.Error)
 		if len(inputs) > 1 {
 			im.warnf("%v", failed)
 		}
 	}
-	for _, finish := range []func(context.Context) error{
-		im.flush, im.rememberAll, im.countPending,
-	} {
-		if err := finish(ctx); err != nil {
-			return nil, unwrapped(err)
-		}
+	if err := cmp.Or(im.rememberAll(ctx), im.countPending(ctx)); err != nil {
+		return nil, err
 	}
 	im.warnOthers(others, im.Summary.Files[begun:])
 	switch {
@@ -235,30 +232,6 @@ func (im *Importer) warnOthers(others, all []*Tally) {
 	}
 }
 
-// unwrapped returns the error of the store.
-func unwrapped(err error) error {
-	if stored, ok := errors.AsType[storeError](err); ok {
-		return stored.error
-	}
-	return err
-}
-
-// Inputs is [Inputs] that opens no file in directories which did not change since it was imported.
-func (im *Importer) Inputs(ctx context.Context, args []string, stdin io.Reader) ([]Input, error) {
-	var directories []string
-	for _, arg := range args {
-		if info, err := os.Stat(arg); err == nil && info.IsDir() {
-			if path, err := filepath.Abs(arg); err == nil {
-				directories = append(directories, path)
-			}
-		}
-	}
-	if err := im.recall(ctx, directories); err != nil {
-		return nil, unwrapped(err)
-	}
-	return finder{im.known}.inputs(args, stdin, im.options.Format), nil
-}
-
 // Observe has p observe the import.
 func (im *Importer) Observe(p Progress) { im.options.Progress = p }
 
@@ -268,6 +241,9 @@ func (im *Importer) Close() error {
 		return nil
 	}
 	err := im.flush(context.Background())
+	if stored, ok := errors.AsType[storeError](err); ok {
+		err = stored.error
+	}
 	if !im.shared {
 		err = errors.Join(err, im.store.Close())
 	}
@@ -289,25 +265,29 @@ func (im *Importer) read(ctx context.Context, in Input, t *Tally) error {
 		t.before = im.deletedFrom(in, now)
 	}
 	im.options.Progress.Begin(in)
-	if now != nil {
+	err := im.readAndRemember(ctx, in, now, t)
+	if len(im.later) < maxLater {
+		return err
+	}
+	return cmp.Or(im.rememberAll(ctx), err)
+}
+
+// readAndRemember reads an input, and has it remembered unless the error is one of reading.
+func (im *Importer) readAndRemember(ctx context.Context, in Input, now *store.ImportSource, t *Tally) error {
+	if now != nil && in.format == nil {
 		// Before it is read: what changes meanwhile is read next time.
-		if info, err := os.Stat(in.path); err == nil && in.format == nil {
+		if info, err := os.Stat(in.path); err == nil {
 			describe(now, info)
 		}
 	}
-	return im.settleRead(ctx, im.readInput(ctx, in, now, t), now, t)
-}
-
-// settleRead remembers an input that was read with an error or without, unless the error is one
-// of reading. It returns err, or the error of the store.
-func (im *Importer) settleRead(ctx context.Context, err error, now *store.ImportSource, t *Tally) error {
-	if err != nil && !errors.Is(err, errOther) {
-		return err
+	err := im.readInput(ctx, in, now, t)
+	if other := errors.Is(err, errOther); now != nil && (err == nil || other) {
+		if other {
+			t.Error = err.Error()
+		}
+		im.later = append(im.later, remembered{now, t})
 	}
-	if err != nil {
-		t.Error = err.Error()
-	}
-	return cmp.Or(im.remember(ctx, now, t), err)
+	return err
 }
 
 // readInput reads an input. now is what is to be remembered of it, nil if nothing is.
@@ -437,8 +417,5 @@ func (im *Importer) countPending(ctx context.Context) error {
 	}
 	n, err := im.store.Pending(ctx)
 	im.Summary.Total.Pending = max(0, n-im.pending)
-	if len(im.Summary.Files) == 1 {
-		im.Summary.Files[0].Pending = im.Summary.Total.Pending
-	}
 	return err
 }

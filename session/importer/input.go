@@ -41,16 +41,6 @@ type Input struct {
 // "-" for stdin. An argument that names nothing is an input with an error. format is that of
 // all inputs, or nil.
 func Inputs(args []string, stdin io.Reader, format *formats.Format) []Input {
-	return finder{}.inputs(args, stdin, format)
-}
-
-// A finder looks for inputs in directories. known returns the formats of files that it need not
-// open; it may be nil.
-type finder struct {
-	known func(path string) (*formats.Format, bool)
-}
-
-func (d finder) inputs(args []string, stdin io.Reader, format *formats.Format) []Input {
 	var all []Input
 	for _, arg := range args {
 		if arg == "-" {
@@ -70,7 +60,7 @@ func (d finder) inputs(args []string, stdin io.Reader, format *formats.Format) [
 		case format != nil && format.DecodeFile != nil && format.Layout != nil:
 			all = append(all, wholeDirectory(arg, format, info))
 		default:
-			files, err := d.directory(arg, format == nil)
+			files, err := directory(arg, format == nil)
 			if err == nil && len(files) == 0 {
 				err = fmt.Errorf("no file in the directory, or below it, ends in %s; name the files", Extensions())
 			}
@@ -198,7 +188,7 @@ func (b *bounded) sessions(decode iter.Seq2[*codec.Session, error]) iter.Seq2[*c
 // directories that a program laid out, where sniff is set, each as a whole, and else
 // the files that have the extension of a format. Hidden directories, and links to
 // directories, are passed over.
-func (d finder) directory(root string, sniff bool) ([]Input, error) {
+func directory(root string, sniff bool) ([]Input, error) {
 	var all []Input
 	// With a separator at its end a link is followed.
 	root = strings.TrimRight(root, string(filepath.Separator)) + string(filepath.Separator)
@@ -224,7 +214,7 @@ func (d finder) directory(root string, sniff bool) ([]Input, error) {
 			return fs.SkipDir
 		}
 		if sniff {
-			if format := formats.OfDirectory(path, d.known); format != nil && !d.mixed(path, format) {
+			if format := formats.OfDirectory(path); format != nil && !mixed(path, format) {
 				info, _ := e.Info() // of what is gone meanwhile, reading states the error
 				in := wholeDirectory(filepath.Clean(path), format, info)
 				in.found = path != root
@@ -239,14 +229,14 @@ func (d finder) directory(root string, sniff bool) ([]Input, error) {
 
 // mixed reports whether a directory that looks like one of the format has, beside what
 // the format reads of it, files of others, which would be lost with it as a whole.
-func (d finder) mixed(path string, f *formats.Format) bool {
+func mixed(path string, f *formats.Format) bool {
 	other := func(dir string) bool {
 		entries, _ := os.ReadDir(dir) // what cannot be read shows when it is
 		return slices.ContainsFunc(entries, func(e fs.DirEntry) bool {
 			if !e.Type().IsRegular() || strings.HasPrefix(e.Name(), ".") {
 				return false
 			}
-			of := formats.OfFile(filepath.Join(dir, e.Name()), d.known)
+			of := formats.OfFile(filepath.Join(dir, e.Name()))
 			return of != nil && of != f
 		})
 	}
@@ -256,7 +246,7 @@ func (d finder) mixed(path string, f *formats.Format) bool {
 			return false
 		}
 		below := filepath.Join(path, e.Name())
-		of := formats.OfDirectory(below, d.known)
+		of := formats.OfDirectory(below)
 		return of != nil && of != f || of == nil && other(below)
 	})
 }

@@ -85,10 +85,7 @@ func importFiles(t *testing.T, db string, paths ...string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	inputs, err := im.Inputs(t.Context(), paths, nil)
-	if err == nil {
-		_, err = im.Run(t.Context(), inputs)
-	}
+	_, err = im.Run(t.Context(), importer.Inputs(paths, nil, nil))
 	if err := im.Close(); err != nil {
 		t.Error(err)
 	}

@@ -28,33 +28,30 @@ func (im *Importer) sessions(ctx context.Context, f *formats.Format, in Input, r
 		now.Beside, _ = beside(f, now.Path)
 	}
 	report := func(p codec.Problem) { im.damaged(t, errors.New(p.String())) }
-	if f.DecodeText != nil && in.path != "" && now != nil && r != nil {
+	switch {
+	case f.DecodeText != nil && in.path != "" && now != nil && r != nil:
 		text, err := readAll(r, now.Size)
 		if err != nil {
 			return err
 		}
 		all, err := f.DecodeText(in.path, text, report)
+		if err == nil {
+			noteRead(now, text)
+			err = im.grew(ctx, f, in, now, text, all, t)
+		}
 		if err != nil {
 			return err
 		}
-		noteRead(now, text)
-		if err := im.grew(ctx, f, in, now, text, all, t); err != nil {
-			return err
-		}
 		return im.importAll(ctx, f, func(yield func(*codec.Session, error) bool) {
-			for _, s := range all {
-				if !yield(s, nil) {
-					return
-				}
+			for len(all) > 0 && yield(all[0], nil) {
+				all = all[1:]
 			}
-		}, now, t)
-	}
-	if f.DecodeFile == nil || in.path == "" && f.Decode != nil {
-		if in.path != "" {
-			return im.importAll(ctx, f, f.Decode(r, report), now, t)
-		}
+		}, t)
+	case f.DecodeFile == nil && in.path != "":
+		return im.importAll(ctx, f, f.Decode(r, report), t)
+	case f.Decode != nil && in.path == "":
 		b := &bounded{r, maxStream}
-		return im.importAll(ctx, f, b.sessions(f.Decode(b, report)), now, t)
+		return im.importAll(ctx, f, b.sessions(f.Decode(b, report)), t)
 	}
 	path := in.path
 	if path == "" {
@@ -78,7 +75,7 @@ func (im *Importer) sessions(ctx context.Context, f *formats.Format, in Input, r
 	if im.isStore(path) {
 		return errors.New("it is the store that is imported into; name another with --store, or another file")
 	}
-	return im.importAll(ctx, f, f.DecodeFile(ctx, path, wanted, report), now, t)
+	return im.importAll(ctx, f, f.DecodeFile(ctx, path, wanted, report), t)
 }
 
 // database reads an SQLite database as what its tables show it to be.
@@ -142,154 +139,69 @@ func inTemporary(err error) error {
 		os.TempDir())
 }
 
-// importAll stores the sessions of an input, the last of them together with what is to be
-// remembered of it.
+// importAll stores the sessions of an input.
 func (im *Importer) importAll(ctx context.Context, f *formats.Format, sessions iter.Seq2[*codec.Session, error],
-	now *store.ImportSource, t *Tally) (failed error) {
-	next, stop := iter.Pull2(sessions)
-	defer stop()
-	// joined are transcripts of sessions that the store has from telemetry. They are
-	// merged when the transaction that the others share is over.
-	var joined []*store.Imported
-	// ready is the next session that is to be stored, nil at the end. The store is opened for the first. It is asked
-	// for before the one in hand is stored, because the last one is stored together with the source: if the source came
-	// first, a crash between the two would lose the session, as the file would count as imported.
-	ready := func() *store.Imported {
-		for failed == nil {
-			s, err, ok := next()
-			switch {
-			case !ok:
-				return nil
-			case ctx.Err() != nil:
-				failed = ctx.Err()
-			case err != nil:
-				failed = err
-			default:
-				t.Redacted += ingest.RedactRows(im.sessionRedactor, s)
-				var how fate
-				if how, failed = im.wants(ctx, f, s, t); how != fateLeaveOut {
-					t.has(s)
-				} else if !slices.Contains(t.deleted, s.Session.ID) {
-					t.versions.forget(s.Session.ID)
-				}
-				switch how {
-				case fateStore:
-					return s
-				case fateJoin:
-					joined = append(joined, s)
-				}
-			}
-		}
-		return nil
-	}
-	for in := ready(); in != nil; {
-		after := ready()
-		if after == nil && failed == nil && joined == nil && now != nil && im.complete(now, t) {
-			in.Source, t.remembered = now, true
-		}
-		if err := im.put(ctx, in, t); err != nil {
+	t *Tally) error {
+	for s, err := range sessions {
+		if err = cmp.Or(ctx.Err(), err); err != nil {
 			return err
 		}
-		in = after
-	}
-	if len(joined) > 0 {
-		failed = cmp.Or(failed, im.flush(ctx))
-	}
-	for _, in := range joined {
-		if failed == nil {
-			failed = im.join(ctx, in, t)
+		t.Redacted += ingest.RedactRows(im.sessionRedactor, s)
+		wanted, err := im.wants(ctx, f, s, t)
+		switch {
+		case err != nil:
+			return err
+		case wanted:
+			t.has(s)
+			err = im.put(ctx, s, t)
+		case !slices.Contains(t.deleted, s.Session.ID):
+			t.versions.forget(s.Session.ID)
+		}
+		if err != nil {
+			return err
 		}
 	}
-	return failed
-}
-
-// join merges a transcript with the telemetry of its session.
-func (im *Importer) join(ctx context.Context, in *store.Imported, t *Tally) error {
-	r, err := im.ingester.Transcript(ctx, in)
-	if err != nil {
-		return storeError{err}
-	}
-	im.options.Progress.Stored()
-	t.addSession(in.Session.ID)
-	t.Joined++
-	t.Rows += r.Rows
 	return nil
 }
 
-// fate is what becomes of a session that was read.
-type fate int
-
-const (
-	fateLeaveOut fate = iota
-	fateStore
-	fateJoin // with what telemetry reports of it
-)
-
-// wants states what becomes of a session: one that breaks rules is left out, with what
-// is wrong with it.
-func (im *Importer) wants(ctx context.Context, f *formats.Format, s *store.Imported, t *Tally) (fate, error) {
+// wants reports whether a session is to be stored: one that breaks rules is left out, with what
+// is wrong with it, and one that was deleted.
+func (im *Importer) wants(ctx context.Context, f *formats.Format, s *store.Imported, t *Tally) (bool, error) {
 	s.Transcript = s.Sorted()
 	if err := s.CheckTree(); err != nil {
 		im.damaged(t, fmt.Errorf("session %s is left out: %w", s.Session.ID, err))
-		return fateLeaveOut, nil
+		return false, nil
 	}
 	if broken := violations(s); len(broken) > 0 {
 		if !im.options.Invalid {
-			im.damaged(t,
-				fmt.Errorf("session %s is left out because it breaks rules: %s; "+
-					"fix the file, or import it as it is with --invalid",
-					s.Session.ID, named(broken)))
-			return fateLeaveOut, nil
+			im.damaged(t, fmt.Errorf("session %s is left out because it breaks rules: %s; "+
+				"fix the file, or import it as it is with --invalid", s.Session.ID, named(broken)))
+			return false, nil
 		}
 		im.warnf("%s: session %s breaks rules: %s", t.File, s.Session.ID, named(broken))
 	}
+	if err := im.open(ctx); err != nil {
+		return false, err
+	}
 	if f.Transcript && !f.Selects { // the ids in a program's database are those of one program
-		if err := im.open(ctx); err != nil {
-			return fateLeaveOut, err
-		}
 		if err := im.distinguish(ctx, s, t); err != nil {
-			return fateLeaveOut, err
+			return false, err
 		}
 		if err := im.linkForks(ctx, s); err != nil {
-			return fateLeaveOut, err
+			return false, err
 		}
 	}
 	if t.isDeleted(s) {
 		t.deleted = append(t.deleted, s.Session.ID)
 		t.Deleted++
-		return fateLeaveOut, nil
+		return false, nil
 	}
-	if err := im.open(ctx); err != nil {
-		return fateLeaveOut, err
-	}
-	if s.Alone = f.Transcript; f.Transcript {
-		ids := []string{s.Session.ID}
-		if s.Session.ParentID != nil && !isFork(&s.Session) {
-			ids = append(ids, *s.Session.ParentID) // telemetry of a session is of its sub-agents too
-		}
-		for _, id := range ids {
-			row, err := im.store.Session(ctx, id)
-			switch {
-			case errors.Is(err, store.ErrNotFound):
-			case err != nil:
-				return fateLeaveOut, storeError{err}
-			case store.FromTelemetry(&row):
-				return fateJoin, nil
-			}
-		}
-	}
-	return fateStore, nil
+	s.Alone = f.Transcript
+	return true, nil
 }
 
 // imported counts what became of a session.
 func (im *Importer) imported(in *store.Imported, r *store.ImportResult, t *Tally) {
-	if len(r.Refused) > 0 && in.Source != nil {
-		defer func() { // the report that came with the session did not know of it
-			if im.complete(in.Source, t) {
-				im.later = append(im.later, in.Source)
-			}
-		}()
-	}
 	im.options.Progress.Stored()
 	t.addSession(in.Session.ID)
 	if r.Added {

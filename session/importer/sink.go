@@ -1,10 +1,9 @@
 package importer
 
 import (
+	"cmp"
 	"context"
 	"errors"
-	"os"
-	"sync"
 
 	"github.com/agenttrace/agenttrace/session/store"
 )
@@ -13,118 +12,107 @@ import (
 // most files are small.
 type sink struct {
 	sessions chan *store.Imported
-	done     chan struct{}
-
-	mu     sync.Mutex
-	stored []storedSession
-	failed error
+	results  chan stored
 }
 
-type storedSession struct {
+// stored is what became of a session. If telemetry of it came meanwhile, the error is [store.ErrReported].
+type stored struct {
 	in     *store.Imported
 	result store.ImportResult
-	// reported is set for a session that was not stored, because telemetry of it came meanwhile.
-	reported bool
+	err    error
+}
+
+func newSink(ctx context.Context, into store.Service) *sink {
+	s := &sink{make(chan *store.Imported), make(chan stored, 64)}
+	go func() {
+		defer close(s.results)
+		into.ImportAll(ctx, func(yield func(*store.Imported) bool) {
+			for in := range s.sessions {
+				if !yield(in) {
+					return
+				}
+			}
+		}, func(in *store.Imported, r store.ImportResult, err error) bool {
+			s.results <- stored{in, r, err}
+			return err == nil || errors.Is(err, store.ErrReported)
+		})
+		for range s.sessions { // nobody stores them: put reports why
+		}
+	}()
+	return s
 }
 
 // put stores a session some time before the next flush, which reports an error of it, at the
 // latest. The session must not change until then. t is the tally of its file.
 func (im *Importer) put(ctx context.Context, in *store.Imported, t *Tally) error {
 	if im.sink == nil {
-		im.sink = &sink{sessions: make(chan *store.Imported), done: make(chan struct{})}
-		im.tallies = make(map[*store.Imported]*Tally)
-		go im.sink.run(ctx, im.store)
+		im.sink, im.tallies = newSink(ctx, im.store), make(map[*store.Imported]*Tally)
 	}
-	im.tallies[in] = t
-	im.puts[in.Session.ID] = t
-	im.sink.sessions <- in
-	return im.drain()
+	im.tallies[in], im.puts[in.Session.ID] = t, t
+	for {
+		select {
+		case im.sink.sessions <- in:
+			return nil
+		case r := <-im.sink.results:
+			if err := im.settle(r); err != nil {
+				return err
+			}
+		}
+	}
 }
 
-// flush returns when everything that was put is stored.
-func (im *Importer) flush(ctx context.Context) error {
+// settle counts what became of a session.
+func (im *Importer) settle(r stored) error {
+	switch {
+	case errors.Is(r.err, store.ErrReported):
+		im.reported = append(im.reported, r.in)
+	case r.err != nil:
+		return storeError{r.err}
+	default:
+		im.imported(r.in, &r.result, im.tallies[r.in])
+		delete(im.tallies, r.in)
+	}
+	return nil
+}
+
+// flush returns when everything that was put is stored. A transcript of which there is telemetry is merged with that.
+func (im *Importer) flush(ctx context.Context) (err error) {
 	for im.sink != nil {
 		close(im.sink.sessions)
-		<-im.sink.done
-		err := im.drain()
+		for r := range im.sink.results {
+			err = cmp.Or(err, im.settle(r))
+		}
 		reported, tallies := im.reported, im.tallies
 		im.sink, im.tallies, im.reported = nil, nil, nil
 		for _, in := range reported {
 			if err == nil {
-				err = im.joinReported(ctx, in, tallies[in])
+				err = im.join(ctx, in, tallies[in])
 			}
 		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// joinReported merges a transcript with the telemetry of its session that came meanwhile. Of one that was not read from
-// its beginning, the whole is needed.
-func (im *Importer) joinReported(ctx context.Context, in *store.Imported, t *Tally) error {
-	if in.Grown == nil || !in.Grown.Partly {
-		err := im.join(ctx, in, t)
-		if err == nil && in.Source != nil && im.complete(in.Source, t) {
-			im.later = append(im.later, in.Source)
-		}
-		return err
-	}
-	*t = Tally{File: t.File, input: t.input}
-	now := im.source(t.input)
-	if info, err := os.Stat(t.input.path); err == nil {
-		describe(now, info)
-	}
-	err := im.settleRead(ctx, im.readInput(ctx, t.input, now, t), now, t)
-	if _, ended := errors.AsType[storeError](err); err != nil && !ended && ctx.Err() == nil {
-		t.Error = err.Error()
-		im.warnf("import %s: %v", t.File, err)
-		return nil // the next import reads it
 	}
 	return err
 }
 
-// drain counts what was stored meanwhile.
-func (im *Importer) drain() error {
-	im.sink.mu.Lock()
-	stored, failed := im.sink.stored, im.sink.failed
-	im.sink.stored = nil
-	im.sink.mu.Unlock()
-	for i := range stored {
-		in := stored[i].in
-		if stored[i].reported {
-			im.reported = append(im.reported, in)
-			continue
+// join merges a transcript with the telemetry of its session. Of one that was not read from its beginning, the whole is
+// read.
+func (im *Importer) join(ctx context.Context, in *store.Imported, t *Tally) error {
+	if in.Grown != nil && in.Grown.Partly {
+		*t = Tally{File: t.File, input: t.input}
+		err := im.readAndRemember(ctx, t.input, im.source(t.input), t)
+		if _, ended := errors.AsType[storeError](err); err != nil && !ended && ctx.Err() == nil {
+			t.Error = err.Error()
+			im.warnf("import %s: %v", t.File, err)
+			return nil // the next import reads it
 		}
-		im.imported(in, &stored[i].result, im.tallies[in])
-		delete(im.tallies, in)
+		return err
 	}
-	if failed != nil {
-		return storeError{failed}
+	r, err := im.ingester.Transcript(ctx, in)
+	if err != nil {
+		return storeError{err}
 	}
+	im.options.Progress.Stored()
+	t.addSession(in.Session.ID)
+	t.Joined++
+	t.Rows += r.Rows
 	return nil
-}
-
-func (s *sink) run(ctx context.Context, into store.Service) {
-	defer close(s.done)
-	into.ImportAll(ctx, func(yield func(*store.Imported) bool) {
-		for in := range s.sessions {
-			if !yield(in) {
-				return
-			}
-		}
-	}, func(in *store.Imported, r store.ImportResult, err error) bool {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		reported := errors.Is(err, store.ErrReported)
-		if err != nil && !reported {
-			s.failed = err
-			return false
-		}
-		s.stored = append(s.stored, storedSession{in, r, reported})
-		return true
-	})
-	for range s.sessions { // nobody stores them: put reports why
-	}
 }

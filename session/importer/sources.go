@@ -7,9 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"hash"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -61,19 +59,19 @@ func (im *Importer) reading(format string) string {
 
 // recall reads what the store remembers of files below the directory that all inputs are in. It
 // makes no store.
-func (im *Importer) recall(ctx context.Context, paths []string) error {
-	if im.options.Again || len(paths) == 0 {
-		return nil
+func (im *Importer) recall(ctx context.Context, inputs []Input) error {
+	var paths []string
+	for i := range inputs {
+		if path, err := filepath.Abs(inputs[i].path); err == nil && inputs[i].path != "" {
+			paths = append(paths, path)
+		}
 	}
-	if info, err := os.Stat(im.path); stores.IsFile(im.path) && (err != nil || info.Size() == 0) {
+	info, err := os.Stat(im.path)
+	if im.options.Again || len(paths) == 0 || stores.IsFile(im.path) && (err != nil || info.Size() == 0) {
 		return nil
 	}
 	if err := im.open(ctx); err != nil {
 		return err
-	}
-	covered := func(path string) bool { return strings.HasPrefix(path, im.prefix) }
-	if im.sources != nil && !slices.ContainsFunc(paths, func(path string) bool { return !covered(path) }) {
-		return nil
 	}
 	prefix := paths[0]
 	for _, path := range paths[1:] {
@@ -81,7 +79,7 @@ func (im *Importer) recall(ctx context.Context, paths []string) error {
 			prefix = prefix[:len(prefix)-1]
 		}
 	}
-	im.prefix, im.sources = prefix, make(map[string]*store.ImportSource)
+	im.sources = make(map[string]*store.ImportSource)
 	for s, err := range im.store.ImportSources(ctx, prefix) {
 		if err != nil {
 			return storeError{err}
@@ -153,28 +151,6 @@ func (t *Tally) isDeleted(s *store.Imported) bool {
 		s.Session.UpdatedAt <= t.before.ModifiedNano/1e6
 }
 
-// known returns the format of a file that is unchanged, nil if it is of none.
-func (im *Importer) known(path string) (*formats.Format, bool) {
-	if len(im.sources) == 0 {
-		return nil, false
-	}
-	info, err := os.Stat(path)
-	if err != nil || !info.Mode().IsRegular() {
-		return nil, false
-	}
-	in := fileInput(path, info)
-	in.found = true
-	now := im.source(in)
-	if now == nil {
-		return nil, false
-	}
-	was := im.unchanged(in, now)
-	if was == nil {
-		return nil, false
-	}
-	return formats.Named(was.Format, nil), true
-}
-
 // beside returns a digest of what the system reports of the files that the format reads of an
 // input besides the file at path; false where nobody knows which.
 func beside(f *formats.Format, path string) (digest string, known bool) {
@@ -184,36 +160,33 @@ func beside(f *formats.Format, path string) (digest string, known bool) {
 	if f.Beside == nil {
 		return "", false
 	}
+	return digestOf(f.Beside(path)...)
+}
+
+// digestOf returns a digest of what the system reports of files, and of those below directories; false where they
+// cannot be read.
+func digestOf(roots ...string) (digest string, known bool) {
 	h := sha256.New()
-	for _, root := range f.Beside(path) {
+	for _, root := range roots {
 		err := filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
 			if err != nil || e.IsDir() || strings.HasSuffix(path, "-shm") { // which readers write to
 				return err
 			}
-			return noteFile(h, path)
+			info, err := os.Stat(path)
+			switch {
+			case errors.Is(err, fs.ErrNotExist): // gone meanwhile, or a link to nothing
+				return nil
+			case err == nil && info.Size() > 0: // a log that SQLite creates for a reader is empty
+				device, inode := identity(info)
+				fmt.Fprintf(h, "%q %d %d %d %d\n", path, device, inode, info.Size(), info.ModTime().UnixNano())
+			}
+			return err
 		})
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return "", false
 		}
 	}
 	return hex.EncodeToString(h.Sum(nil)[:16]), true
-}
-
-// noteFile adds what the system reports of a file to a digest.
-func noteFile(h hash.Hash, path string) error {
-	info, err := os.Stat(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil // gone meanwhile, or a link to nothing
-	}
-	if err != nil {
-		return err
-	}
-	if info.Size() == 0 { // such as a log that SQLite creates for a reader
-		return nil
-	}
-	device, inode := identity(info)
-	fmt.Fprintf(h, "%q %d %d %d %d\n", path, device, inode, info.Size(), info.ModTime().UnixNano())
-	return nil
 }
 
 // reportOf returns what was made of a source.
@@ -259,11 +232,40 @@ func (im *Importer) repeat(was *store.ImportSource, t *Tally) error {
 	return nil
 }
 
+// remembered is an input that was read, and what was made of it.
+type remembered struct {
+	source *store.ImportSource
+	tally  *Tally
+}
+
+// maxLater is how many inputs are remembered together.
+const maxLater = 500
+
+// rememberAll has the store remember the inputs that were read, after it has stored what was in them: a crash between
+// has them read again.
+func (im *Importer) rememberAll(ctx context.Context) error {
+	if err := im.flush(ctx); err != nil || im.store == nil {
+		return err
+	}
+	var all []*store.ImportSource
+	for _, r := range im.later {
+		if im.complete(ctx, r.source, r.tally) {
+			all = append(all, r.source)
+		}
+	}
+	if im.later = nil; len(all) == 0 {
+		return nil
+	}
+	if err := im.store.RecordSources(ctx, all...); err != nil {
+		return storeError{err}
+	}
+	return nil
+}
+
 // complete completes what is to be remembered of an input with what was made of it, and reports
 // whether it is to be remembered.
-func (im *Importer) complete(s *store.ImportSource, t *Tally) bool {
-	f := formats.Named(t.Format, nil)
-	digest, known := beside(f, s.Path)
+func (im *Importer) complete(ctx context.Context, s *store.ImportSource, t *Tally) bool {
+	digest, known := beside(formats.Named(t.Format, nil), s.Path)
 	if !known || s.Beside != digest || im.isStore(s.Path) {
 		return false
 	}
@@ -272,55 +274,21 @@ func (im *Importer) complete(s *store.ImportSource, t *Tally) bool {
 	text, err := json.Marshal(&r)
 	s.Format, s.Reading, s.Beside, s.Report = t.Format, im.reading(t.Format), digest, string(text)
 	s.ReadTo = max(s.ReadTo, s.Size)
-	s.Sessions = slices.AppendSeq(slices.Clone(t.deleted), maps.Keys(t.Sessions))
+	s.Sessions = slices.Clone(t.deleted)
+	for id := range t.Sessions {
+		// A session that telemetry was first attributed to may be gone: its trace moved to another one. If it were
+		// remembered, it would count as deleted by the user, and the file would never be the same again.
+		if !t.Whole {
+			if _, err := im.store.Session(ctx, id); errors.Is(err, store.ErrNotFound) {
+				continue
+			}
+		}
+		s.Sessions = append(s.Sessions, id)
+	}
 	slices.Sort(s.Sessions)
 	if err == nil && t.versions != nil {
 		s.State, err = json.Marshal(t.versions.now)
 	}
 	ingest.RedactSource(im.sessionRedactor, s)
 	return err == nil
-}
-
-// remember has the store remember an input that was read, unless that came with its last session.
-func (im *Importer) remember(ctx context.Context, s *store.ImportSource, t *Tally) error {
-	if s == nil || im.store == nil || t.remembered || !im.complete(s, t) {
-		return nil
-	}
-	// A session that telemetry was first attributed to may be gone: its trace moved to another one. If it were
-	// remembered, it would count as deleted by the user, and the file would never be the same again.
-	if !t.Whole {
-		s.Sessions = slices.DeleteFunc(s.Sessions, func(id string) bool {
-			_, err := im.store.Session(ctx, id)
-			return errors.Is(err, store.ErrNotFound)
-		})
-	}
-	if im.later = append(im.later, s); len(im.later) < maxLater {
-		return nil
-	}
-	return im.rememberAll(ctx)
-}
-
-// maxLater is how many sources without sessions are recorded together.
-const maxLater = 500
-
-func (im *Importer) rememberAll(ctx context.Context) error {
-	if len(im.later) == 0 {
-		return nil
-	}
-	if err := im.store.RecordSources(ctx, im.later...); err != nil {
-		return storeError{err}
-	}
-	im.later = im.later[:0]
-	return nil
-}
-
-// pathsOf returns the absolute paths of the inputs that have one.
-func pathsOf(inputs []Input) []string {
-	var all []string
-	for i := range inputs {
-		if path, err := filepath.Abs(inputs[i].path); err == nil && inputs[i].path != "" {
-			all = append(all, path)
-		}
-	}
-	return all
 }

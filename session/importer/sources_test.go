@@ -33,11 +33,7 @@ func run(t *testing.T, db string, o importer.Options, args ...string) (importer.
 	if err != nil {
 		t.Fatal(err)
 	}
-	inputs, err := im.Inputs(t.Context(), args, strings.NewReader(""))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := im.Run(t.Context(), inputs); err != nil {
+	if _, err := im.Run(t.Context(), importer.Inputs(args, strings.NewReader(""), o.Format)); err != nil {
 		t.Fatal(err)
 	}
 	if err := im.Close(); err != nil {

@@ -3,6 +3,7 @@ package importer
 import (
 	"cmp"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -66,10 +67,7 @@ type Tally struct {
 	Sessions SessionSet `json:"sessions,omitempty"`
 	Error    string     `json:"error,omitempty"`
 
-	// items are the messages, parts and decisions in the file. remembered is set when what is to
-	// be remembered of it is stored.
-	items      int
-	remembered bool
+	items int // the messages, parts and decisions in the file
 	// before is what was remembered of the file if sessions of it were deleted, and are to be left out: deleted are
 	// those that were.
 	input   Input
@@ -148,27 +146,17 @@ func itemsOf(s *store.Imported) int {
 
 // Include adds the counts of a file to those of all.
 func (t *Tally) Include(o *Tally) {
-	t.Spans += o.Spans
-	t.Records += o.Records
-	t.Accepted += o.Accepted
-	t.Ignored += o.Ignored
-	t.Malformed += o.Malformed
-	t.Rows += o.Rows
-	t.Refused += o.Refused
-	t.Joined += o.Joined
-	t.Deleted += o.Deleted
-	t.Redacted += o.Redacted
-	t.Skipped += o.Skipped
-	t.Damaged += o.Damaged
-	t.Added += o.Added
-	t.Messages += o.Messages
-	t.Parts += o.Parts
-	t.Unchanged += o.Unchanged
-	t.Whole = t.Whole || o.Whole
-	for name, n := range o.Dialects {
-		if t.Dialects == nil {
-			t.Dialects = map[string]int{}
+	sum, one := reflect.ValueOf(t).Elem(), reflect.ValueOf(o).Elem()
+	for i := range sum.NumField() {
+		if n := sum.Field(i); n.CanInt() && n.CanSet() {
+			n.SetInt(n.Int() + one.Field(i).Int())
 		}
+	}
+	t.Whole = t.Whole || o.Whole
+	if t.Dialects == nil && len(o.Dialects) > 0 {
+		t.Dialects = map[string]int{}
+	}
+	for name, n := range o.Dialects {
 		t.Dialects[name] += n
 	}
 	for _, scope := range o.Unrecognized {

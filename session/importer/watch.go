@@ -2,8 +2,6 @@ package importer
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -131,28 +129,21 @@ func (w *Watch) pass(ctx context.Context) error {
 	if len(changed) == 0 {
 		return nil
 	}
-	if err := w.read(ctx, changed); err != nil {
-		return err
-	}
-	maps.Copy(w.stamps, stamps)
-	return nil
-}
-
-// read imports inputs.
-func (w *Watch) read(ctx context.Context, inputs []Input) (err error) {
 	im, err := w.New()
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, im.Close()) }()
-	failed, err := im.Run(ctx, inputs)
-	if failed != nil && len(inputs) == 1 { // of several, each was reported
+	failed, err := im.Run(ctx, changed)
+	if failed != nil && len(changed) == 1 { // of several, each was reported
 		w.Warn(failed.Error())
 	}
-	if w.Imported == nil {
-		return err
+	if w.Imported != nil {
+		err = errors.Join(err, w.Imported(&im.Summary))
 	}
-	return errors.Join(err, w.Imported(&im.Summary))
+	if err = errors.Join(err, im.Close()); err == nil {
+		maps.Copy(w.stamps, stamps)
+	}
+	return err
 }
 
 // inputs returns what is there, by absolute path. Directories are followed before they are read, so that nothing is
@@ -256,18 +247,12 @@ func (w *Watch) follow(dir string, levels int) {
 // has, of a directory with all that is read of it. What is beside a file of another kind changes with it, or does not
 // matter soon.
 func stampOf(in Input, path string) string {
+	digest, known := digestOf(path, path+"-wal", path+"-journal")
 	if in.format != nil {
-		digest, known := beside(in.format, path)
-		if !known {
-			return time.Now().String() // the importer finds out
-		}
-		return "directory " + digest
+		digest, known = beside(in.format, path)
 	}
-	h := sha256.New()
-	for _, part := range []string{path, path + "-wal", path + "-journal"} {
-		if err := noteFile(h, part); err != nil {
-			fmt.Fprintln(h, err)
-		}
+	if !known {
+		return time.Now().String() // the importer finds out
 	}
-	return hex.EncodeToString(h.Sum(nil))
+	return digest
 }

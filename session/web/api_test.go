@@ -38,12 +38,8 @@ var recorded = sync.OnceValues(func() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	ctx := context.Background()
-	inputs, err := im.Inputs(ctx, []string{"../testdata/reference.jsonl", "../ingest/testdata/captures"}, nil)
-	if err != nil {
-		return nil, err
-	}
-	if _, err := im.Run(ctx, inputs); err != nil {
+	inputs := importer.Inputs([]string{"../testdata/reference.jsonl", "../ingest/testdata/captures"}, nil, nil)
+	if _, err := im.Run(context.Background(), inputs); err != nil {
 		return nil, err
 	}
 	if n := len(im.Summary.Total.Sessions); n < 20 {

@@ -84,20 +84,18 @@ func OfDatabase(path string) (*Format, error) {
 		strings.Join(tables, ", "))
 }
 
-// OfDirectory returns the format whose programs lay out a directory like this, or nil. known
-// returns the format of a file that need not be opened, or false; it may be nil.
-func OfDirectory(path string, known func(path string) (*Format, bool)) *Format {
+// OfDirectory returns the format whose programs lay out a directory like this, or nil.
+func OfDirectory(path string) *Format {
 	return first(func(f *Format) bool {
 		return slices.ContainsFunc(f.Layout, func(pattern string) bool {
 			names, _ := filepath.Glob(filepath.Join(GlobEscape(path), filepath.FromSlash(pattern)))
-			return slices.ContainsFunc(names, func(name string) bool { return claims(name, known)(f) })
+			return slices.ContainsFunc(names, func(name string) bool { return claims(name)(f) })
 		})
 	})
 }
 
-// OfFile returns the format of a file that has the extension of one, or nil. known is as for
-// [OfDirectory].
-func OfFile(path string, known func(path string) (*Format, bool)) *Format {
+// OfFile returns the format of a file that has the extension of one, or nil.
+func OfFile(path string) *Format {
 	ext := strings.ToLower(filepath.Ext(path))
 	var claimed func(*Format) bool
 	return first(func(f *Format) bool {
@@ -105,7 +103,7 @@ func OfFile(path string, known func(path string) (*Format, bool)) *Format {
 			return false
 		}
 		if claimed == nil {
-			claimed = claims(path, known)
+			claimed = claims(path)
 		}
 		return claimed(f)
 	})
@@ -121,12 +119,7 @@ func GlobEscape(path string) string {
 
 // claims reads the head of a file once, and returns what reports whether the file is of a
 // format.
-func claims(path string, known func(path string) (*Format, bool)) func(*Format) bool {
-	if known != nil {
-		if of, ok := known(path); ok {
-			return func(f *Format) bool { return of == f }
-		}
-	}
+func claims(path string) func(*Format) bool {
 	file, err := codec.OpenFile(path)
 	if err != nil {
 		return func(*Format) bool { return false }
