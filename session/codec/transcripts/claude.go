@@ -77,7 +77,7 @@ var claudeLines decoder = func(from *source, text []byte) ([]*codec.Session, err
 			s.b.About.Forked = s.b.s.Row.ParentID != nil
 			s.tree.hide()
 			id := s.b.s.Row.ID
-			s.b.Title = cmp.Or(d.custom[id], d.title, d.guessed[id])
+			s.b.Title = cmp.Or(d.titles["custom-title "+id], d.titles["summary "], d.titles["ai-title "+id])
 		}
 		all = append(all, s.b.finish())
 	}
@@ -87,7 +87,7 @@ var claudeLines decoder = func(from *source, text []byte) ([]*codec.Session, err
 func readClaude(from *source, text []byte) *claude {
 	d := &claude{
 		source: from, sessions: make(map[string]*claudeSession), roots: make(map[string]string),
-		custom: make(map[string]string), guessed: make(map[string]string), links: make(map[string]string),
+		titles: make(map[string]string), links: make(map[string]string),
 	}
 	from.lines(text, d.record)
 	return d
@@ -102,9 +102,8 @@ type claude struct {
 	links map[string]string
 	// roots are the first records of the sub-agents' chains, by any of their records.
 	roots map[string]string
-	title string // of the file, which is reported of no session
-	// custom are titles by session that the user gave, guessed that a model did.
-	custom, guessed map[string]string
+	// titles are by kind and session: that of the user, that of a model, and that of the file, which names no session.
+	titles map[string]string
 }
 
 type claudeSession struct {
@@ -207,14 +206,11 @@ func (d *claude) record(o rows.Object) {
 	known := d.sessions[id]
 	switch kind := o.Text("type"); {
 	case kind == "summary":
-		for _, s := range d.order {
-			s.titled(d.title != o.Text("summary"))
-		}
-		d.title = o.Text("summary")
+		d.entitle("summary ", o.Text("summary"), d.order...)
 	case kind == "custom-title":
-		known.entitle(d.custom, id, o.Text("customTitle"))
+		d.entitle("custom-title "+id, o.Text("customTitle"), known)
 	case kind == "ai-title":
-		known.entitle(d.guessed, id, o.Text("aiTitle"))
+		d.entitle("ai-title "+id, o.Text("aiTitle"), known)
 	case kind == "user" || kind == "assistant":
 		if message == nil || id == "" {
 			d.problem("has no message or no sessionId: left out")
@@ -233,7 +229,7 @@ func (d *claude) record(o rows.Object) {
 		case kind == "cost-state":
 			if usd := usdOf(o.Get("totalCostUSD")); usd != nil {
 				known.b.Cost = usd
-				known.titled(true)
+				known.changes()
 			}
 		}
 		// One that reports the conversation may follow from it all the same.
@@ -246,19 +242,21 @@ func (d *claude) record(o rows.Object) {
 	}
 }
 
-// entitle notes a title of a session.
-func (s *claudeSession) entitle(titles map[string]string, id, title string) {
-	if s != nil {
-		s.titled(titles[id] != title)
+// entitle notes a title of sessions.
+func (d *claude) entitle(key, title string, sessions ...*claudeSession) {
+	for _, s := range sessions {
+		if d.titles[key] != title {
+			s.changes()
+		}
 	}
-	titles[id] = title
+	d.titles[key] = title
 }
 
-// titled makes the session later by a moment where it has a new title, of which the
+// changes makes the session later by a moment where it has a new title or cost, of which the
 // record has no time: else a transcript that grew by it alone would be as late as what
 // was imported before.
-func (s *claudeSession) titled(anew bool) {
-	if anew && s.sub == "" && s.b.At > 0 {
+func (s *claudeSession) changes() {
+	if s != nil && s.sub == "" && s.b.At > 0 {
 		s.b.see(s.b.At + 1)
 	}
 }

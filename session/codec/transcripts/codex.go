@@ -292,18 +292,7 @@ func (d *codex) item(item rows.Object) {
 func (d *codex) message(item rows.Object) {
 	var parts []rows.Object
 	for _, block := range contents(item.Get("content")) {
-		switch url := block.Text("image_url"); {
-		case block.Text("type") == "input_image" && url != "":
-			mediaType, _, found := strings.Cut(strings.TrimPrefix(url, "data:"), ";")
-			if !found || !strings.HasPrefix(url, "data:") {
-				mediaType = "image/*"
-			}
-			parts = append(parts, fileOf(mediaType, url))
-		case block.Has("text"):
-			parts = append(parts, rows.TextPart("text", block.Text("text")))
-		default:
-			parts = append(parts, blockPart(block))
-		}
+		parts = append(parts, partOf(block))
 	}
 	switch role := item.Text("role"); {
 	case len(parts) == 0:

@@ -127,8 +127,7 @@ func (d *copilot) read(o rows.Object) {
 	case "session.compaction_complete":
 		d.compaction(a, data)
 	case "session.error":
-		a.b.fails(cmp.Or(data.Text("message"), "error"))
-		a.b.ended("error", cmp.Or(data.Text("message"), data.Text("errorType"), "error"))
+		a.b.fails(cmp.Or(data.Text("message"), data.Text("errorType"), "error"))
 	case "session.usage_record":
 		d.recorded(data.Object("usage"))
 	case "session.shutdown":
@@ -145,12 +144,7 @@ func (d *copilot) read(o rows.Object) {
 	case "assistant.message":
 		d.assistant(a, o, data)
 	case "tool.user_requested", "tool.execution_start":
-		// One that no message requested is of the user.
-		if id := data.Text("toolCallId"); id != "" {
-			if d.began[id] = at; !a.b.called(id) {
-				a.b.call(data.Text("toolName"), id, inputOf(data.Get("arguments")))
-			}
-		}
+		d.called(a, data)
 	case "tool.execution_complete":
 		d.completed(a, data)
 	case "subagent.started":
@@ -353,6 +347,17 @@ func (d *copilot) assistant(a *copilotAgent, o, data rows.Object) {
 	}
 	if len(requests) == 0 && data.Text("content") != "" {
 		a.b.ended("finish", "")
+	}
+}
+
+// called adds a call that no message requested, such as one of the user.
+func (d *copilot) called(a *copilotAgent, data rows.Object) {
+	id := data.Text("toolCallId")
+	if id == "" {
+		return
+	}
+	if d.began[id] = a.b.At; !a.b.called(id) {
+		a.b.call(data.Text("toolName"), id, inputOf(data.Get("arguments")))
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -486,7 +487,7 @@ func spoken(parts []rows.Object, tags ...string) (split []rows.Object, own bool)
 			around = append(around, contextPart(text))
 		}
 		if p.Has("text") && words != p.Text("text") {
-			p = append(rows.Object(nil), p...)
+			p = slices.Clone(p)
 			p.Set("text", words)
 		}
 		if words != "" || len(context) == 0 {
@@ -518,8 +519,14 @@ const octets = "application/octet-stream"
 func partOf(block rows.Object) rows.Object {
 	kind, media := block.Text("type"), cmp.Or(block.Text("mediaType"), block.Text("mimeType"))
 	source, inline, file := block.Object("source"), block.Object("inlineData"), block.Object("fileData")
-	switch {
-	case block.Has("text") && (kind == "text" || kind == ""):
+	switch url := block.Text("image_url"); {
+	case kind == "input_image" && url != "":
+		inlined, isInline := strings.CutPrefix(url, "data:")
+		if media, _, found := strings.Cut(inlined, ";"); found && isInline {
+			return fileOf(media, url)
+		}
+		return fileOf("image/*", url)
+	case block.Has("text") && slices.Contains([]string{"", "text", "input_text", "output_text"}, kind):
 		return rows.TextPart("text", block.Text("text"))
 	case source.Text("type") == "base64" && source.Text("media_type") != "":
 		return dataFile(source.Text("media_type"), source.Text("data"))
