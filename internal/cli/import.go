@@ -52,21 +52,20 @@ func newImport() *cobra.Command {
 		if path = cmp.Or(address, path); x.watch {
 			return x.follow(cmd, path, args)
 		}
+		inputs, err := x.inputs(cmd, args)
+		if err != nil || inputs == nil {
+			return err
+		}
+		var line *progress
+		if !x.quiet && isTerminal(warn) {
+			line = newProgress(warn, inputs)
+			x.Progress, warn = line, line
+		}
 		im, err := importer.New(path, x.Options)
 		if err != nil {
 			return err
 		}
-		inputs, err := x.inputs(cmd, args)
-		if err == nil && inputs != nil {
-			var line *progress
-			if !x.quiet && isTerminal(warn) {
-				line = newProgress(warn, inputs)
-				im.Observe(line)
-				warn = line
-			}
-			err = x.run(cmd, im, inputs, line)
-		}
-		return errors.Join(err, im.Close())
+		return errors.Join(x.run(cmd, im, inputs, line), im.Close())
 	})
 	complete(cmd, "format", formatNames(imported))
 	return cmd

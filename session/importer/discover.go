@@ -100,9 +100,7 @@ func InputsOf(all []Place) []Input {
 			case err != nil: // gone meanwhile
 			case info.IsDir():
 				if format := formats.OfDirectory(file); format != nil {
-					in := wholeDirectory(file, format, info)
-					in.found = true
-					inputs = append(inputs, in)
+					inputs = append(inputs, Input{Name: file, path: file, format: format, info: info, found: true})
 				}
 			default:
 				inputs = append(inputs, foundFile(file, info))

@@ -232,9 +232,6 @@ func (im *Importer) warnOthers(others, all []*Tally) {
 	}
 }
 
-// Observe has p observe the import.
-func (im *Importer) Observe(p Progress) { im.options.Progress = p }
-
 // Close closes the store.
 func (im *Importer) Close() error {
 	if im.store == nil {
@@ -317,11 +314,9 @@ func (im *Importer) readInput(ctx context.Context, in Input, now *store.ImportSo
 			r, in.path = z, "" // the file has other content
 		}
 	}
-	if format == nil {
-		text, _ := r.Peek(otlpfile.SniffSize) // the next read reports an error
-		if formats.IsDatabase(text) {
-			return im.database(ctx, in, r, now, t)
-		}
+	text, _ := r.Peek(otlpfile.SniffSize) // the next read reports an error
+	isDatabase := format == nil && formats.IsDatabase(text)
+	if format == nil && !isDatabase {
 		if len(text) < otlpfile.SniffSize && len(bytes.TrimSpace(text)) == 0 {
 			return nil
 		}
@@ -333,10 +328,30 @@ func (im *Importer) readInput(ctx context.Context, in Input, now *store.ImportSo
 			return unknown(im.telemetry(ctx, r, t), text)
 		}
 	}
-	t.Format = format.Name
-	if format.Telemetry {
+	if format != nil && format.Telemetry {
+		t.Format = format.Name
 		return im.telemetry(ctx, r, t)
 	}
+	if in.path == "" && (isDatabase || format.Decode == nil) {
+		var err error
+		if in.path, err = copied(r); err != nil {
+			return err
+		}
+		defer os.RemoveAll(filepath.Dir(in.path))
+	}
+	if isDatabase {
+		var err error
+		if format, err = formats.OfDatabase(in.path); err == nil && in.found && im.isStore(in.path) {
+			err = errIsStore
+		}
+		if err != nil && in.found {
+			return fmt.Errorf("%w: %w", errOther, err)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	t.Format = format.Name
 	return im.sessions(ctx, format, in, r, now, t)
 }
 

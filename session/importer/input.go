@@ -40,34 +40,32 @@ type Input struct {
 // Inputs returns the inputs that arguments of a command line name: files, directories, or
 // "-" for stdin. An argument that names nothing is an input with an error. format is that of
 // all inputs, or nil.
-func Inputs(args []string, stdin io.Reader, format *formats.Format) []Input {
-	var all []Input
+func Inputs(args []string, stdin io.Reader, format *formats.Format) (all []Input) {
 	for _, arg := range args {
 		if arg == "-" {
-			all = append(all, Input{Name: "standard input", open: func() (io.ReadCloser, error) {
-				return io.NopCloser(stdin), nil
-			}, waits: isFile(stdin)})
+			_, waits := stdin.(*os.File) // such as a pipe
+			all = append(all, Input{Name: "standard input", waits: waits,
+				open: func() (io.ReadCloser, error) { return io.NopCloser(stdin), nil }})
 			continue
 		}
 		info, err := os.Stat(arg)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
-			all = append(all, Input{Name: arg, Err: errors.New("no such file")})
+			err = errors.New("no such file")
 		case err != nil:
-			all = append(all, Input{Name: arg, Err: err})
 		case !info.IsDir():
 			all = append(all, fileInput(arg, info))
 		case format != nil && format.DecodeFile != nil && format.Layout != nil:
-			all = append(all, wholeDirectory(arg, format, info))
+			all = append(all, Input{Name: arg, path: arg, format: format, info: info})
 		default:
-			files, err := directory(arg, format == nil)
-			if err == nil && len(files) == 0 {
+			var files []Input
+			if files, err = directory(arg, format == nil); err == nil && len(files) == 0 {
 				err = fmt.Errorf("no file in the directory, or below it, ends in %s; name the files", Extensions())
 			}
-			if err != nil {
-				all = append(all, Input{Name: arg, Err: err})
-			}
 			all = append(all, files...)
+		}
+		if err != nil {
+			all = append(all, Input{Name: arg, Err: err})
 		}
 	}
 	return all
@@ -84,11 +82,6 @@ func Extensions() string {
 		}
 	}
 	return strings.Join(all[:len(all)-1], ", ") + " or " + all[len(all)-1]
-}
-
-// wholeDirectory returns a directory that a program keeps as one input.
-func wholeDirectory(path string, f *formats.Format, info fs.FileInfo) Input {
-	return Input{Name: path, path: path, format: f, info: info}
 }
 
 // fileInput returns an input that is no directory. What a user names need not be a file.
@@ -129,12 +122,6 @@ func openWhole(path string) (io.ReadCloser, error) {
 		io.Reader
 		io.Closer
 	}{io.LimitReader(f, info.Size()), f}, nil
-}
-
-// isFile reports whether a reader is a file of the system, such as a pipe.
-func isFile(r io.Reader) bool {
-	_, ok := r.(*os.File)
-	return ok
 }
 
 // stream reads what may be waited for or go on for good, until ctx ends. What it waits for then is
@@ -216,9 +203,8 @@ func directory(root string, sniff bool) ([]Input, error) {
 		if sniff {
 			if format := formats.OfDirectory(path); format != nil && !mixed(path, format) {
 				info, _ := e.Info() // of what is gone meanwhile, reading states the error
-				in := wholeDirectory(filepath.Clean(path), format, info)
-				in.found = path != root
-				all = append(all, in)
+				path, found := filepath.Clean(path), path != root
+				all = append(all, Input{Name: path, path: path, format: format, info: info, found: found})
 				return fs.SkipDir
 			}
 		}

@@ -53,14 +53,6 @@ func (im *Importer) sessions(ctx context.Context, f *formats.Format, in Input, r
 		b := &bounded{r, maxStream}
 		return im.importAll(ctx, f, b.sessions(f.Decode(b, report)), t)
 	}
-	path := in.path
-	if path == "" {
-		var err error
-		if path, err = copied(r); err != nil {
-			return err
-		}
-		defer os.RemoveAll(filepath.Dir(path))
-	}
 	var wanted codec.Wanted
 	if f.Selects && now != nil {
 		var err error
@@ -72,35 +64,14 @@ func (im *Importer) sessions(ctx context.Context, f *formats.Format, in Input, r
 		wanted = t.versions.wanted
 	}
 	im.options.Progress.Uncounted()
-	if im.isStore(path) {
-		return errors.New("it is the store that is imported into; name another with --store, or another file")
+	if im.isStore(in.path) {
+		return fmt.Errorf("%w; name another with --store, or another file", errIsStore)
 	}
-	return im.importAll(ctx, f, f.DecodeFile(ctx, path, wanted, report), t)
+	return im.importAll(ctx, f, f.DecodeFile(ctx, in.path, wanted, report), t)
 }
 
-// database reads an SQLite database as what its tables show it to be.
-func (im *Importer) database(ctx context.Context, in Input, r io.Reader, now *store.ImportSource, t *Tally) error {
-	if in.path == "" {
-		path, err := copied(r)
-		if err != nil {
-			return err
-		}
-		defer os.RemoveAll(filepath.Dir(path))
-		in.path = path
-	}
-	f, err := formats.OfDatabase(in.path)
-	if err == nil && in.found && im.isStore(in.path) {
-		err = errors.New("it is the store that is imported into")
-	}
-	if err != nil && in.found {
-		return fmt.Errorf("%w: %w", errOther, err)
-	}
-	if err != nil {
-		return err
-	}
-	t.Format = f.Name
-	return im.sessions(ctx, f, in, r, now, t)
-}
+// errIsStore is the error of an input that is the store itself.
+var errIsStore = errors.New("it is the store that is imported into")
 
 // isStore reports whether the path is that of the store.
 func (im *Importer) isStore(path string) bool {
@@ -115,28 +86,20 @@ func (im *Importer) isStore(path string) bool {
 // copied writes r to a file in a temporary directory, for formats that read files only.
 func copied(r io.Reader) (path string, err error) {
 	dir, err := os.MkdirTemp("", "agenttrace-import-")
-	if err != nil {
-		return "", inTemporary(err)
-	}
-	path = filepath.Join(dir, "input")
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_EXCL, 0o600)
 	if err == nil {
-		_, err = io.Copy(f, r)
-		err = errors.Join(err, f.Close())
+		var f *os.File
+		path = filepath.Join(dir, "input")
+		if f, err = os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_EXCL, 0o600); err == nil {
+			_, err = io.Copy(f, r)
+			err = errors.Join(err, f.Close())
+		}
 	}
 	if err != nil {
 		_ = os.RemoveAll(dir)
+		err = fmt.Errorf("write a temporary file: %w; make room in %s, or name another directory with TMPDIR", err,
+			os.TempDir())
 	}
-	return path, inTemporary(err)
-}
-
-// inTemporary adds the remedy for a temporary file that cannot be written.
-func inTemporary(err error) error {
-	if err == nil {
-		return nil
-	}
-	return fmt.Errorf("write a temporary file: %w; make room in %s, or name another directory with TMPDIR", err,
-		os.TempDir())
+	return path, err
 }
 
 // importAll stores the sessions of an input.
@@ -231,15 +194,12 @@ func violations(s *store.Imported) []session.Violation {
 // named lists the first of the violations for a sentence.
 func named(all []session.Violation) string {
 	const maximum = 3
-	var b strings.Builder
-	for i, v := range all[:min(maximum, len(all))] {
-		if i > 0 {
-			b.WriteString("; ")
-		}
-		b.WriteString(v.String())
+	var texts []string
+	for _, v := range all[:min(maximum, len(all))] {
+		texts = append(texts, v.String())
 	}
 	if more := len(all) - maximum; more > 0 {
-		fmt.Fprintf(&b, "; and %d more", more)
+		texts = append(texts, fmt.Sprintf("and %d more", more))
 	}
-	return b.String()
+	return strings.Join(texts, "; ")
 }
