@@ -456,7 +456,7 @@ func (d *codex) event(e rows.Object) {
 
 // fails ends a turn of the user's.
 func (d *codex) fails(text string) {
-	if d.b.turn != nil || d.b.lastRole() == session.RoleUser {
+	if d.b.turn != nil || d.b.isAsked() {
 		d.b.fails(text)
 	}
 }
@@ -579,7 +579,7 @@ func (d *codex) compacted(payload rows.Object) {
 		}
 	}
 	// A task of its own is what the user asked for; within a turn, the program decided.
-	c.auto = d.b.turn != nil || d.b.lastRole() == session.RoleUser
+	c.auto = d.b.turn != nil || d.b.isAsked()
 	d.compaction = d.b.compaction(c)
 	d.last, d.open = nil, false
 }

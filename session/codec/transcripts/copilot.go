@@ -117,21 +117,11 @@ func (d *copilot) read(o rows.Object) {
 	a := d.agent(o, data)
 	at := a.b.see(milli(o.Text("timestamp")))
 	d.main.b.s.See(at)
+	if strings.HasPrefix(kind, "session.") {
+		d.ofSession(a, kind, data)
+		return
+	}
 	switch kind {
-	case "session.start", "session.resume":
-		d.opened(data)
-	case "session.model_change":
-		a.uses(cmp.Or(data.Text("newModel"), a.model))
-	case "session.mode_changed":
-		a.b.mode(data.Text("newMode"))
-	case "session.compaction_complete":
-		d.compaction(a, data)
-	case "session.error":
-		a.b.fails(cmp.Or(data.Text("message"), data.Text("errorType"), "error"))
-	case "session.usage_record":
-		d.recorded(data.Object("usage"))
-	case "session.shutdown":
-		d.shutdown(data)
 	case "system.message":
 		a.b.Prompt = a.b.blob(store.BlobSystemPrompt, data.Text("content"))
 	case "user.message":
@@ -165,6 +155,26 @@ func (d *copilot) read(o rows.Object) {
 		d.permission(a, data)
 	case "abort":
 		a.b.ended("abort", "")
+	}
+}
+
+// ofSession takes an event that is of the session, not of the conversation.
+func (d *copilot) ofSession(a *copilotAgent, kind string, data rows.Object) {
+	switch kind {
+	case "session.start", "session.resume":
+		d.opened(data)
+	case "session.model_change":
+		a.uses(cmp.Or(data.Text("newModel"), a.model))
+	case "session.mode_changed":
+		a.b.mode(data.Text("newMode"))
+	case "session.compaction_complete":
+		d.compaction(a, data)
+	case "session.error":
+		a.b.fails(cmp.Or(data.Text("message"), data.Text("errorType"), "error"))
+	case "session.usage_record":
+		d.recorded(data.Object("usage"))
+	case "session.shutdown":
+		d.shutdown(data)
 	}
 }
 

@@ -231,7 +231,7 @@ func (d *gemini) session() *codec.Session {
 		case kind == "gemini":
 			d.answer(m)
 		case kind == "error":
-			if b.turn != nil || b.lastRole() == session.RoleUser {
+			if b.turn != nil || b.isAsked() {
 				b.fails(m.spoken())
 			}
 		case kind == "info" || kind == "warning":

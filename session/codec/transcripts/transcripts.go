@@ -205,19 +205,10 @@ func (b *builder) notice(text string) *message {
 // end ends the turn.
 func (b *builder) end() { b.turn = nil }
 
-// last is the message before, nil for none, and lastRole whose it is.
-func (b *builder) last() *message {
-	if n := len(b.messages); n > 0 {
-		return b.messages[n-1]
-	}
-	return nil
-}
-
-func (b *builder) lastRole() string {
-	if m := b.last(); m != nil {
-		return m.Row.Role
-	}
-	return ""
+// isAsked reports whether the last message is the user's.
+func (b *builder) isAsked() bool {
+	n := len(b.messages)
+	return n > 0 && b.messages[n-1].Row.Role == session.RoleUser
 }
 
 // ended notes how the turn ended, unless more of it follows.

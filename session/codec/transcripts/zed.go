@@ -2,6 +2,7 @@ package transcripts
 
 import (
 	"cmp"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,8 +10,6 @@ import (
 	"strings"
 
 	"github.com/klauspost/compress/zstd"
-	"zombiezen.com/go/sqlite"
-	"zombiezen.com/go/sqlite/sqlitex"
 
 	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/session"
@@ -39,7 +38,7 @@ func decodeZed(db *database) error {
 			return nil
 		}
 		db.record.Record = "thread " + id
-		thread, about, err := zedThread(db.conn, id)
+		thread, about, err := zedThread(db, id)
 		if err != nil {
 			db.problem("it is left out: %v", err)
 			return nil
@@ -55,24 +54,15 @@ func decodeZed(db *database) error {
 	}), err)
 }
 
-// zedThread reads a thread and its row without it.
-func zedThread(conn *sqlite.Conn, id string) (thread, about rows.Object, err error) {
+// zedThread reads a thread and its row.
+func zedThread(db *database, id string) (thread, about rows.Object, err error) {
 	const maxSize = 1 << 30 // of a thread that is unpacked
-	var data []byte
-	err = sqlitex.Execute(conn, "SELECT * FROM threads WHERE id = ?", &sqlitex.ExecOptions{
-		Args: []any{id},
-		ResultFunc: func(stmt *sqlite.Stmt) error {
-			for i := range stmt.ColumnCount() {
-				if name := stmt.ColumnName(i); name != "data" {
-					about.Set(name, valid(stmt.ColumnText(i)))
-					continue
-				}
-				data = make([]byte, stmt.ColumnLen(i))
-				stmt.ColumnBytes(i, data)
-			}
-			return nil
-		},
-	})
+	list, err := db.table("SELECT *, hex(data) AS data FROM threads WHERE id = ?", id)
+	if err != nil || len(list) == 0 {
+		return nil, nil, cmp.Or(err, errors.New("it is not there"))
+	}
+	about = list[0]
+	data, err := hex.DecodeString(about.Text("data"))
 	if err != nil {
 		return nil, nil, err
 	}
