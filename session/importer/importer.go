@@ -314,6 +314,12 @@ func (im *Importer) readInput(ctx context.Context, in Input, now *store.ImportSo
 			r, in.path = z, "" // the file has other content
 		}
 	}
+	return im.content(ctx, format, in, r, now, t)
+}
+
+// content reads what is in an input as what it is: of a format, which is nil if it is not known, or a database.
+func (im *Importer) content(ctx context.Context, format *formats.Format, in Input, r *bufio.Reader,
+	now *store.ImportSource, t *Tally) error {
 	text, _ := r.Peek(otlpfile.SniffSize) // the next read reports an error
 	isDatabase := format == nil && formats.IsDatabase(text)
 	if format == nil && !isDatabase {

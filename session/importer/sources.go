@@ -39,22 +39,16 @@ type report struct {
 // later version of the program knows.
 func (im *Importer) reading(format string) string {
 	o := &im.options
-	b := fmt.Appendf(nil, "%d", readersVersion)
-	if o.KeepSecrets {
-		b = append(b, " secrets"...)
-	}
-	if o.Invalid {
-		b = append(b, " invalid"...)
-	}
+	text := fmt.Sprint(readersVersion, o.KeepSecrets, o.Invalid)
 	if o.Format != nil {
-		b = append(b, " format "+o.Format.Name...)
+		text += " format " + o.Format.Name
 	}
 	if format == "" {
 		for i := range formats.All {
-			b = append(b, " "+formats.All[i].Name...)
+			text += " " + formats.All[i].Name
 		}
 	}
-	return string(b)
+	return text
 }
 
 // recall reads what the store remembers of files below the directory that all inputs are in. It
