@@ -232,12 +232,12 @@ func (im *Importer) warnOthers(others, all []*Tally) {
 	}
 }
 
-// Close closes the store.
+// Close closes the store. After an import that was interrupted, the store remembers the inputs that were read whole.
 func (im *Importer) Close() error {
 	if im.store == nil {
 		return nil
 	}
-	err := im.flush(context.Background())
+	err := im.rememberAll(context.Background())
 	if stored, ok := errors.AsType[storeError](err); ok {
 		err = stored.error
 	}

@@ -88,6 +88,12 @@ func (im *Importer) flush(ctx context.Context) (err error) {
 			if err == nil {
 				err = im.join(ctx, in, tallies[in])
 			}
+			if err == nil {
+				delete(tallies, in)
+			}
+		}
+		for _, t := range tallies {
+			t.lost = true
 		}
 	}
 	return err
@@ -100,9 +106,9 @@ func (im *Importer) join(ctx context.Context, in *store.Imported, t *Tally) erro
 		*t = Tally{File: t.File, input: t.input}
 		err := im.readAndRemember(ctx, t.input, im.source(t.input), t)
 		if _, ended := errors.AsType[storeError](err); err != nil && !ended && ctx.Err() == nil {
-			t.Error = err.Error()
+			t.Error, t.lost = err.Error(), true // the next import reads it
 			im.warnf("import %s: %v", t.File, err)
-			return nil // the next import reads it
+			return nil
 		}
 		return err
 	}

@@ -1,6 +1,7 @@
 package importer
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -233,27 +234,25 @@ type remembered struct {
 }
 
 // maxLater is how many inputs are remembered together.
-const maxLater = 500
+const maxLater = 100
 
 // rememberAll has the store remember the inputs that were read, after it has stored what was in them: a crash between
 // has them read again.
 func (im *Importer) rememberAll(ctx context.Context) error {
-	if err := im.flush(ctx); err != nil || im.store == nil {
-		return err
-	}
+	failed := im.flush(ctx)
 	var all []*store.ImportSource
 	for _, r := range im.later {
-		if im.complete(ctx, r.source, r.tally) {
+		if im.store != nil && !r.tally.lost && im.complete(ctx, r.source, r.tally) {
 			all = append(all, r.source)
 		}
 	}
 	if im.later = nil; len(all) == 0 {
-		return nil
+		return failed
 	}
 	if err := im.store.RecordSources(ctx, all...); err != nil {
-		return storeError{err}
+		return cmp.Or(failed, error(storeError{err}))
 	}
-	return nil
+	return failed
 }
 
 // complete completes what is to be remembered of an input with what was made of it, and reports

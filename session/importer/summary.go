@@ -68,6 +68,8 @@ type Tally struct {
 	Error    string     `json:"error,omitempty"`
 
 	items int // the messages, parts and decisions in the file
+	// lost reports that not all of its sessions were stored, such as when the import was interrupted.
+	lost bool
 	// before is what was remembered of the file if sessions of it were deleted, and are to be left out: deleted are
 	// those that were.
 	input   Input
