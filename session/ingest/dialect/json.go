@@ -52,13 +52,14 @@ func objectsOf(raw json.RawMessage) (all []object) {
 }
 
 // text returns a JSON string's text, and "" for everything else.
-func text(raw json.RawMessage) (s string) {
+func text(raw json.RawMessage) string {
 	if raw = bytes.TrimSpace(raw); len(raw) < 2 || raw[0] != '"' {
 		return ""
 	}
 	if inner := raw[1 : len(raw)-1]; bytes.IndexByte(inner, '\\') < 0 && raw[len(raw)-1] == '"' && utf8.Valid(inner) {
 		return Text(string(inner))
 	}
+	var s string // which escapes: most texts have returned above
 	if json.Unmarshal(raw, &s) != nil {
 		return ""
 	}

@@ -158,7 +158,7 @@ func openLLMetryCall(s *Span, a Attrs, out *Emitter) {
 	// Anthropic's cache to the input, or get counts that include it.
 	if f.Usage != nil && (usageBasis(s.Scope.Name(), a) == fact.Mixed || strings.Contains(s.Scope.Name(), "bedrock") ||
 		strings.EqualFold(a.Str("gen_ai.provider.name", "gen_ai.system"), "aws.bedrock")) {
-		c := countsOf(a.IntPtr, tokenKeys...)
+		c := a.conventionCounts()
 		c.Raw = f.Usage.Raw
 		f.Usage = c.Usage(fact.CacheApart)
 	}

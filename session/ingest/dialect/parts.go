@@ -41,7 +41,10 @@ func appendBody(parts []fact.Part, raw json.RawMessage) []fact.Part {
 
 // partsInText returns the parts that a client has written as a text, nil when the text is only a text.
 func partsInText(s string) []json.RawMessage {
-	list, _ := elements(json.RawMessage(strings.TrimSpace(s)))
+	if s = strings.TrimSpace(s); !strings.HasPrefix(s, "[") {
+		return nil
+	}
+	list, _ := elements(json.RawMessage(s))
 	for _, e := range list {
 		if o, _ := objectOf(e); shapes[o.str("type")] == "" {
 			return nil

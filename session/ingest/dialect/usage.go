@@ -24,7 +24,9 @@ func countsOf(count func(names ...string) *int64, names ...string) Counts {
 	var n [6]*int64
 	for i, name := range names {
 		for summand := range strings.SplitSeq(name, "+") {
-			n[i] = plus(n[i], count(strings.Fields(summand)...))
+			if of := strings.Fields(summand); len(of) > 0 {
+				n[i] = plus(n[i], count(of...))
+			}
 		}
 	}
 	return Counts{Input: n[0], Output: n[1], CacheRead: n[2], CacheWrite: n[3], Reasoning: n[4], Total: n[5]}
@@ -102,17 +104,15 @@ func plus(a, b *int64) *int64 {
 	return new(*counted(a) + *counted(b))
 }
 
-// Keys of counts of tokens, and all of them as [countsOf] reads them.
-var (
-	inputTokens, outputTokens = keyLists["input_tokens"], keyLists["output_tokens"]
+// Keys of counts of tokens.
+var inputTokens, outputTokens = keyLists["input_tokens"], keyLists["output_tokens"]
 
-	tokenKeys = func() (all []string) {
-		for _, of := range []string{"input", "output", "cache_read", "cache_write", "reasoning", "total"} {
-			all = append(all, strings.Join(keyLists[of+"_tokens"], " "))
-		}
-		return all
-	}()
-)
+// conventionCounts reads the counts of the conventions, and of clients that had a count before the conventions did.
+func (a Attrs) conventionCounts() Counts {
+	count := func(of ...string) *int64 { return a.IntPtr(keyLists[of[0]]...) }
+	return countsOf(count, "input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens",
+		"total_tokens")
+}
 
 // usageBasis returns how an instrumentation counts, "" where that is not known. The conventions want the input to
 // include the cache; an instrumentation that passes on what Anthropic and Bedrock answer does not.
@@ -151,7 +151,7 @@ func isStrands(a Attrs) bool {
 // genAIUsage reads the counts of a model call or turn, nil if there are none. basis is how they are counted, "" where
 // that is not known, and counter who does.
 func genAIUsage(a Attrs, basis, counter string) *fact.Usage {
-	c := countsOf(a.IntPtr, tokenKeys...)
+	c := a.conventionCounts()
 	in, out := a.object("gen_ai.usage.input_token_details"), a.object("gen_ai.usage.output_token_details")
 	c.CacheRead, c.CacheWrite = cmp.Or(c.CacheRead, in.count("cache_read")), cmp.Or(c.CacheWrite, in.count("cache_creation"))
 	c.Reasoning = cmp.Or(c.Reasoning, out.count("reasoning"))
@@ -239,12 +239,7 @@ func ResponseUsage(response object) *fact.Usage {
 // geminiCounts reads the counts of Gemini's interface, whose members may be in snake case: the output excludes the
 // thoughts, and the input the results of its own tools.
 func geminiCounts(u object) Counts {
-	count := func(snake ...string) *int64 {
-		if len(snake) == 0 {
-			return nil
-		}
-		return countOf(adkField(u, snake[0]))
-	}
+	count := func(snake ...string) *int64 { return countOf(adkField(u, snake[0])) }
 	return countsOf(count, "prompt_token_count+tool_use_prompt_token_count",
 		"candidates_token_count+thoughts_token_count", "cached_content_token_count", "", "thoughts_token_count")
 }
