@@ -186,8 +186,8 @@ func adkAsked(f *fact.Fact, request object) {
 		}
 	}
 	ReadInput(f, messages)
-	// Each message of the user's is a turn: those before the last one are of earlier turns that failed, unless ADK wrote
-	// them in the user's name, about the messages of other agents.
+	// Each message of the user's is a turn: those before the last one are of earlier turns that failed, unless ADK
+	// wrote them in the user's name, about the messages of other agents.
 	n := 0
 	for n < len(f.Input) && f.Input[n].Role == "user" {
 		if parts := f.Input[n].Parts; len(parts) > 0 && strings.HasPrefix(parts[0].Text, "For context:") {
@@ -220,7 +220,7 @@ func adkCatalog(raw json.RawMessage) string {
 
 func adkAnswered(f *fact.Fact, response object) {
 	if f.Output == nil {
-		f.Output, _ = Output(adkField(response, "content"))
+		f.Output, _, _ = Output(adkField(response, "content"))
 	}
 	f.Finish = cmp.Or(f.Finish, text(adkField(response, "finish_reason")))
 	f.ResponseModel = cmp.Or(f.ResponseModel, text(adkField(response, "model_version")))
@@ -310,7 +310,7 @@ func readADKMessage(f *fact.Fact, event string, body Attrs) {
 	case "gen_ai.system.message":
 		f.SystemPrompt = SystemInstructions(content)
 	case "gen_ai.choice":
-		f.Output, _ = Output(content)
+		f.Output, _, _ = Output(content)
 		f.Finish = body.Str("finish_reason")
 	default:
 		// The model's messages are in the choices of its own calls.

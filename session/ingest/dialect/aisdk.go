@@ -73,7 +73,14 @@ func readAISDK(s *Span, out *Emitter) {
 	f.Agent = a.Str("gen_ai.agent.name", "ai.telemetry.functionId")
 	readAISettings(f, a)
 	if kind == fact.ToolCall {
-		readAITool(f, s)
+		f.CallID = a.Str("ai.toolCall.id")
+		input := a.JSON("ai.toolCall.args", "ai.toolCall.input")
+		output := a.JSON("ai.toolCall.result", "ai.toolCall.output")
+		f.Tool = &fact.Tool{Name: a.Str("ai.toolCall.name"), Input: unwrapped(input), Output: structured(output)}
+		// The SDK puts every error on the span. Without an output the call succeeded where content is switched off,
+		// which hides the input too; elsewhere it may have returned nothing, or have been abandoned.
+		f.Tool.Succeeded = s.Status().Code() == ptrace.StatusCodeOk ||
+			s.Status().Code() == ptrace.StatusCodeUnset && (output != nil || input == nil)
 	} else {
 		f.RequiresTurn = kind == fact.ModelCall
 		readAICall(f, a, operation)
@@ -138,21 +145,6 @@ func aiList(a Attrs, key string) (list []object, ok bool) {
 	}
 	err := json.Unmarshal(raw, &list)
 	return list, err == nil && s == ""
-}
-
-func readAITool(f *fact.Fact, s *Span) {
-	a := s.Attrs()
-	f.CallID = a.Str("ai.toolCall.id")
-	input := a.JSON("ai.toolCall.args", "ai.toolCall.input")
-	output := a.JSON("ai.toolCall.result", "ai.toolCall.output")
-	f.Tool = &fact.Tool{Name: a.Str("ai.toolCall.name"), Input: unwrapped(input)}
-	if output != nil {
-		f.Tool.Output = structured(output)
-	}
-	// The SDK puts every error on the span. Without an output the call succeeded where content is switched off, which
-	// hides the input too; elsewhere it may have returned nothing, or have been abandoned.
-	f.Tool.Succeeded = s.Status().Code() == ptrace.StatusCodeOk ||
-		s.Status().Code() == ptrace.StatusCodeUnset && (output != nil || input == nil)
 }
 
 // aiUsage reads the tokens of a call, nil where they are not the call's.

@@ -357,7 +357,8 @@ func claudeModel(a Attrs) *session.Model {
 // claudeUsage reads the counts as Anthropic's interface has them: the input is what was neither read from nor written
 // to the cache, and the output includes the thinking, of which there is no count.
 func claudeUsage(a Attrs) *fact.Usage {
-	return a.counts("input_tokens", "output_tokens", "cache_read_tokens", "cache_creation_tokens").Usage(fact.CacheApart)
+	c := a.counts("input_tokens", "output_tokens", "cache_read_tokens", "cache_creation_tokens")
+	return c.Usage(fact.CacheApart)
 }
 
 // claudeOutcome reads how something ended, in its own words before the span's.

@@ -25,7 +25,8 @@ var codex = Dialect{
 	Threads: true,
 	Title:   "Codex CLI",
 	Spans: func(s *Span) bool {
-		return hasPrefix(s.Scope.Name(), "codex", "Codex") || strings.HasPrefix(s.Attrs().Str("code.module.name"), "codex_")
+		return hasPrefix(s.Scope.Name(), "codex", "Codex") ||
+			strings.HasPrefix(s.Attrs().Str("code.module.name"), "codex_")
 	},
 	Records: func(r *Record) bool {
 		return strings.HasPrefix(r.Event, "codex.") || hasPrefix(r.Scope.Name(), "codex", "Codex")

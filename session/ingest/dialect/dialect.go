@@ -1,6 +1,5 @@
-// Package dialect reads the telemetry of agents that were not instrumented with the SDK: each file
-// reads what one client or convention emits and gives facts in the terms of package fact. Table
-// names them all.
+// Package dialect reads the telemetry of agents that were not instrumented with the SDK: each file reads what one
+// client or convention emits and gives facts in the terms of package fact. Table names them all.
 //
 // A dialect looks at one span or record at a time, because what belongs to it may come an hour
 // later, or never. Package assemble puts the facts together.
@@ -35,16 +34,14 @@ type Dialect struct {
 	Spans   func(*Span) bool
 	Records func(*Record) bool
 
-	// ReadSpan and ReadRecord give the facts. Giving none reports that the span or record has no
-	// fact of a session.
+	// ReadSpan and ReadRecord give the facts. Giving none reports that the span or record has no fact of a session.
 	ReadSpan   func(*Span, *Emitter)
 	ReadRecord func(*Record, *Emitter)
 
 	// Prompts reports that the user's messages are facts of their own.
 	Prompts bool
 
-	// PromptFirst reports that the fact of a prompt comes before the span of its turn, which
-	// therefore begins nothing.
+	// PromptFirst reports that the fact of a prompt comes before the span of its turn, which therefore begins nothing.
 	PromptFirst bool
 
 	// Threads reports that a sub-agent has a session of its own name in the trace of the session
@@ -52,10 +49,10 @@ type Dialect struct {
 	Threads bool
 }
 
-// Table names every dialect. The first that recognizes a span or record reads it, so clients come before the conventions
-// that they build on.
-var Table = []Dialect{claudeCode, codex, geminiCLI, qwenCode, openCode, mastra, voltAgent, adk, openInference, langSmith,
-	openLLMetry, aiSDK, genkit, genAI, langfuse, generic}
+// Table names every dialect. The first that recognizes a span or record reads it, so clients come before the
+// conventions that they build on.
+var Table = []Dialect{claudeCode, codex, geminiCLI, qwenCode, openCode, mastra, voltAgent, adk, openInference,
+	langSmith, openLLMetry, aiSDK, genkit, genAI, langfuse, generic}
 
 // HasThreads reports whether the sub-agents of the dialect have sessions of their own names.
 func HasThreads(name string) bool {
@@ -133,8 +130,7 @@ type Record struct {
 	plog.LogRecord
 	Scope    pcommon.InstrumentationScope
 	Resource pcommon.Resource
-	// Event is the record's event name: the one of the record, or of the attribute event.name,
-	// which wins.
+	// Event is the record's event name: the one of the record, or of the attribute event.name, which wins.
 	Event string
 }
 

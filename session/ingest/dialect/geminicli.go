@@ -241,7 +241,7 @@ func geminiContents(raw json.RawMessage) (parts []fact.Part) {
 	}
 	for _, content := range list {
 		if !isNull(content) {
-			more, _ := Output(content)
+			more, _, _ := Output(content)
 			parts = append(parts, more...)
 		}
 	}

@@ -233,8 +233,8 @@ func modelOf(provider, id string) *session.Model {
 }
 
 // Events of the conventions: those that have a message of a conversation, and two that do not have a single one.
-var messageEvents = setOf(strings.Fields(`gen_ai.system.message gen_ai.user.message gen_ai.assistant.message gen_ai.tool.message gen_ai.choice
-		gen_ai.content.prompt gen_ai.content.completion`)...)
+var messageEvents = setOf(strings.Fields(`gen_ai.system.message gen_ai.user.message
+	gen_ai.assistant.message gen_ai.tool.message gen_ai.choice gen_ai.content.prompt gen_ai.content.completion`)...)
 
 const (
 	detailsEvent   = "gen_ai.client.inference.operation.details"
@@ -302,12 +302,10 @@ func (c *conversation) fill(f *fact.Fact) {
 
 func (c *conversation) readAttrs(a Attrs) {
 	if c.system == "" {
-		c.system = SystemInstructions(a.JSON("gen_ai.system_instructions", "gen_ai.system.instructions",
-			"system_prompt"))
+		c.system = SystemInstructions(a.JSON(keyLists["system_prompts"]...))
 	}
 	if c.catalog == "" {
-		c.catalog = Catalog(a.JSON("gen_ai.tool.definitions", "gen_ai.request.tools",
-			"gen_ai.request.available_tools", "gen_ai.agent.tools"))
+		c.catalog = Catalog(a.JSON(keyLists["tool_catalogs"]...))
 	}
 	if c.input == nil {
 		c.readInput(a.JSON("gen_ai.input.messages", "gen_ai.request.messages", "gen_ai.prompt"))
@@ -338,7 +336,7 @@ func (c *conversation) readInput(raw json.RawMessage) {
 }
 
 func (c *conversation) readOutput(raw json.RawMessage) {
-	parts, finish, ok := output(raw)
+	parts, finish, ok := Output(raw)
 	c.output, c.finish = append(c.output, parts...), cmp.Or(finish, c.finish)
 	if !ok && raw != nil {
 		c.problems = append(c.problems, "the output messages could not be read whole")

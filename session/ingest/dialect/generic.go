@@ -183,8 +183,8 @@ func isGeneric(s *Span) bool {
 		return false
 	}
 	g := collectSpan(s)
-	// A span that nothing is above may report nothing but that there is a conversation: it names one, and is no ordinary
-	// program's. A session.id alone is every browser's too.
+	// A span that nothing is above may report nothing but that there is a conversation: it names one, and is no
+	// ordinary program's. A session.id alone is every browser's too.
 	return g.conversation() || !g.ordinary && g.has("session") && s.ParentSpanID().IsEmpty() &&
 		(g.kind == "agent" || g.kind == "model" || g.has("model", "agent"))
 }
@@ -583,7 +583,7 @@ func (g *genericReading) answered() (parts []fact.Part, finish string) {
 	for _, f := range []string{"answer", "output"} {
 		for _, v := range g.values[f] {
 			raw := valueJSON(v)
-			more, why, ok := output(raw)
+			more, why, ok := Output(raw)
 			if !ok || len(more) == 0 {
 				more = appendText(nil, fact.PartText, innerText(raw, false, 3))
 			}

@@ -160,7 +160,8 @@ func (m *mastraSpan) modelCall() {
 func mastraOutput(raw json.RawMessage) (parts []fact.Part, finish string) {
 	o, ok := objectOf(raw)
 	if !ok || o.isMessage() || o.has("messages") {
-		return Output(raw)
+		parts, finish, _ = Output(raw)
+		return parts, finish
 	}
 	parts = appendText(nil, fact.PartReasoning, cmp.Or(o.str("reasoningText"), plainText(o["reasoning"])))
 	parts = appendText(parts, fact.PartText, cmp.Or(o.str("text"), string(o.first("object"))))

@@ -49,16 +49,10 @@ func Messages(raw json.RawMessage) (messages []fact.Message, ok bool) {
 }
 
 // Output reads what a model or an agent answered, in any of the shapes that [Messages] knows: the parts of all messages
-// in order, and the last finish reason that is in them, in the source's own word. Plain text is one text part. Messages
-// of the user, and what comes before the last of them, are no answer and left out, and so are those of the system,
-// unless there is nothing else: Gemini CLI calls the model so.
-func Output(raw json.RawMessage) (parts []fact.Part, finish string) {
-	parts, finish, _ = output(raw)
-	return parts, finish
-}
-
-// output is Output, and reports whether all of raw could be read.
-func output(raw json.RawMessage) (parts []fact.Part, finish string, ok bool) {
+// in order, and the last finish reason that is in them, in the source's own word. It is ok as Messages is. Plain text
+// is one text part. Messages of the user, and what comes before the last of them, are no answer and left out, and so
+// are those of the system, unless there is nothing else: Gemini CLI calls the model so.
+func Output(raw json.RawMessage) (parts []fact.Part, finish string, ok bool) {
 	r := reader{role: "assistant"}
 	messages, ok := r.read(raw)
 	asked, parts := splitAnswer(messages)

@@ -42,7 +42,7 @@ func TestValues(t *testing.T) {
 				t.Errorf("%s: read whole: %v", section.Name, ok)
 			}
 		case "output":
-			parts, finish := Output(raw)
+			parts, finish, _ := Output(raw)
 			got = map[string]any{"parts": parts, "finish": finish}
 		case "instructions":
 			got = SystemInstructions(raw)

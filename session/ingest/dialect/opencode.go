@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"regexp"
+	"slices"
 	"strings"
 
 	"go.opentelemetry.io/collector/pdata/pcommon"
@@ -236,26 +237,16 @@ func openCodeTitle(output []fact.Part) string {
 	return strings.TrimSpace(line)
 }
 
-// openCodeMessages are how the records of messages are read. Their bodies are lists of the message and of what belongs
-// to it. is reports whether its members are those that the message has: other parts of opencode log the same words.
-var openCodeMessages = map[string]struct {
-	kind fact.Kind
-	is   func(object) bool
-	read func(*fact.Fact, object)
-}{
-	"created": {fact.Session, func(o object) bool { return strings.HasPrefix(o.str("id"), "ses") },
-		readOpenCodeCreated},
-	"evaluated": {fact.Permission, func(o object) bool { return o.has("permission") }, readOpenCodeEvaluated},
-	"stream":    {fact.Step, func(o object) bool { return o.has("agent", "modelID") }, readOpenCodeStream},
-}
+// openCodeMessages are the messages whose records are read. The body of one is a list of the message and of what
+// belongs to it.
+var openCodeMessages = []string{"created", "evaluated", "stream"}
 
 func isOpenCodeRecord(r *Record) bool {
 	body := r.Body()
 	if body.Type() != pcommon.ValueTypeSlice || body.Slice().Len() != 2 {
 		return false
 	}
-	_, known := openCodeMessages[body.Slice().At(0).Str()]
-	return known && fromOpenCode(r.Scope, r.Resource)
+	return slices.Contains(openCodeMessages, body.Slice().At(0).Str()) && fromOpenCode(r.Scope, r.Resource)
 }
 
 func readOpenCodeRecord(r *Record, out *Emitter) {
@@ -274,11 +265,45 @@ func readOpenCodeRecord(r *Record, out *Emitter) {
 	}
 }
 
+// openCodeRecord gives the fact of a message, if it has the members of one: other parts of opencode log the same words.
 func openCodeRecord(message string, o object, out *Emitter) {
-	if m := openCodeMessages[message]; m.is(o) {
-		f := out.Add(m.kind)
+	add := func(kind fact.Kind) *fact.Fact {
+		f := out.Add(kind)
 		f.Name = cmp.Or(f.Name, message)
-		m.read(f, o)
+		return f
+	}
+	switch {
+	case message == "created" && strings.HasPrefix(o.str("id"), "ses"):
+		readOpenCodeCreated(add(fact.Session), o)
+	case message == "evaluated" && o.has("permission"):
+		// How the rules decided on one pattern of an ask. The member action is the rule that matched, or the default
+		// one.
+		d := &fact.Decision{ToolName: o.str("permission"), Pattern: o.str("pattern"), Action: o.str("action")}
+		f := add(fact.Permission)
+		if f.Decision = d; o.inner("action") != nil {
+			d.Action = o.inner("action").str("action")
+			setExtra(f, "rule", o["action"])
+		}
+		switch d.Action {
+		case "allow":
+			d.Outcome, d.Source = "allowed", "rule"
+		case "deny":
+			d.Outcome, d.Source = "denied", "rule"
+		case "ask":
+			d.Outcome = "pending"
+		}
+	case message == "stream" && o.has("agent", "modelID"): // who speaks in the span that the record was emitted in
+		f := add(fact.Step)
+		setSession(f, o.str("session.id", "sessionID"))
+		f.Agent, f.Model = o.str("agent"), openCodeModel(o)
+		if _, own := openCodePrompts[f.Agent]; own {
+			f.Purpose = f.Agent
+		} else if o.str("small") == "true" || o.truth("small") {
+			f.Purpose = "title"
+		}
+		if o.str("mode") != "" {
+			setExtra(f, "mode", o["mode"])
+		}
 	}
 }
 
@@ -326,39 +351,6 @@ func openCodeModel(o object) *session.Model {
 		return nil
 	}
 	return &m
-}
-
-// readOpenCodeEvaluated reads how the rules decided on one pattern of an ask. The member action is the rule that
-// matched, or the default one.
-func readOpenCodeEvaluated(f *fact.Fact, o object) {
-	f.Decision = &fact.Decision{ToolName: o.str("permission"), Pattern: o.str("pattern"), Action: o.str("action")}
-	if rule := o.inner("action"); rule != nil {
-		f.Decision.Action = rule.str("action")
-		setExtra(f, "rule", o["action"])
-	}
-	switch f.Decision.Action {
-	case "allow":
-		f.Decision.Outcome, f.Decision.Source = "allowed", "rule"
-	case "deny":
-		f.Decision.Outcome, f.Decision.Source = "denied", "rule"
-	case "ask":
-		f.Decision.Outcome = "pending"
-	}
-}
-
-// readOpenCodeStream reads who speaks in the span that the record was emitted in.
-func readOpenCodeStream(f *fact.Fact, o object) {
-	setSession(f, o.str("session.id", "sessionID"))
-	f.Agent = o.str("agent")
-	f.Model = openCodeModel(o)
-	if _, own := openCodePrompts[f.Agent]; own {
-		f.Purpose = f.Agent
-	} else if o.str("small") == "true" || o.truth("small") {
-		f.Purpose = "title"
-	}
-	if o.str("mode") != "" {
-		setExtra(f, "mode", o["mode"])
-	}
 }
 
 // inspected returns the JSON of an object as opencode logs it: a member that is absent is the bare word undefined.

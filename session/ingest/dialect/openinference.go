@@ -136,8 +136,8 @@ func fillOpenInferenceCall(f *fact.Fact, s *Span) {
 		answered = answerOf(response)
 		f.ResponseID = cmp.Or(f.ResponseID, answered.str("id", "response_id", "responseId"))
 	}
-	// llm.model_name is the model that was asked or that answered: most instrumentations write the latter there once they
-	// know it.
+	// llm.model_name is the model that was asked or that answered: most instrumentations write the latter there once
+	// they know it.
 	f.ResponseModel = cmp.Or(f.ResponseModel, a.Str("llm.response.model_name"),
 		answered.str("model", "model_name", "modelVersion", "model_version"),
 		answered.inner("response_metadata").str("model_name", "model"))
@@ -153,8 +153,8 @@ func fillOpenInferenceCall(f *fact.Fact, s *Span) {
 	const tokens = "llm.token_count."
 	if f.Usage == nil && aiOperations[aiOperation(s)] != fact.Turn {
 		c := countsOf(a.IntPtr, tokens+"prompt", tokens+"completion",
-			tokens+"prompt_details.cache_read "+tokens+"prompt_details.cache_input", tokens+"prompt_details.cache_write",
-			tokens+"completion_details.reasoning", tokens+"total")
+			tokens+"prompt_details.cache_read "+tokens+"prompt_details.cache_input",
+			tokens+"prompt_details.cache_write", tokens+"completion_details.reasoning", tokens+"total")
 		c.Raw = rawNumbers(a, tokens)
 		f.Usage = c.WithThoughts().Usage(0)
 	}
@@ -226,7 +226,7 @@ func fillOpenInferenceOutput(f *fact.Fact, a Attrs) {
 	if isNull(value) {
 		return
 	}
-	parts, finish, ok := output(value)
+	parts, finish, ok := Output(value)
 	f.Finish = cmp.Or(f.Finish, finish)
 	switch {
 	case f.Output != nil:

@@ -11,10 +11,9 @@ import (
 	"github.com/agenttrace/agenttrace/session/ingest/fact"
 )
 
-// openLLMetry reads the instrumentations of OpenLLMetry for Python and JavaScript, with or without
-// Traceloop's SDK. Model calls follow the GenAI conventions, older ones with a message spread over
-// attributes; traceloop.span.kind states what the other spans are, and traceloop.entity.input and
-// output hold what went in and out.
+// openLLMetry reads the instrumentations of OpenLLMetry for Python and JavaScript, with or without Traceloop's SDK.
+// Model calls follow the GenAI conventions, older ones with a message spread over attributes; traceloop.span.kind
+// states what the other spans are, and traceloop.entity.input and output hold what went in and out.
 //
 // A streamed call often has no tokens. In JavaScript a tool that throws leaves no span.
 var openLLMetry = Dialect{
@@ -320,7 +319,7 @@ func entityAnswered(raw json.RawMessage) (parts []fact.Part) {
 	case ok && (!o.isMessage() && !o.isWrapper() || o.has("output")):
 		parts = appendText(nil, fact.PartText, o.str(answeredKeys...))
 	default:
-		parts, _ = Output(raw)
+		parts, _, _ = Output(raw)
 	}
 	return parts
 }

@@ -35,7 +35,7 @@ func countsOf(count func(names ...string) *int64, names ...string) Counts {
 // counts reads counts by the keys of attributes, as [countsOf] does, and keeps them under their keys.
 func (a Attrs) counts(names ...string) Counts {
 	c, raw := countsOf(a.IntPtr, names...), map[string]int64{}
-	for key := range strings.FieldsFuncSeq(strings.Join(names, "+"), func(r rune) bool { return r == '+' || r == ' ' }) {
+	for key := range strings.FieldsSeq(strings.ReplaceAll(strings.Join(names, " "), "+", " ")) {
 		if n := a.IntPtr(key); n != nil {
 			raw[key] = *n
 		}
@@ -110,8 +110,8 @@ var inputTokens, outputTokens = keyLists["input_tokens"], keyLists["output_token
 // conventionCounts reads the counts of the conventions, and of clients that had a count before the conventions did.
 func (a Attrs) conventionCounts() Counts {
 	count := func(of ...string) *int64 { return a.IntPtr(keyLists[of[0]]...) }
-	return countsOf(count, "input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens",
-		"total_tokens")
+	return countsOf(count, "input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens",
+		"reasoning_tokens", "total_tokens")
 }
 
 // usageBasis returns how an instrumentation counts, "" where that is not known. The conventions want the input to
@@ -153,7 +153,8 @@ func isStrands(a Attrs) bool {
 func genAIUsage(a Attrs, basis, counter string) *fact.Usage {
 	c := a.conventionCounts()
 	in, out := a.object("gen_ai.usage.input_token_details"), a.object("gen_ai.usage.output_token_details")
-	c.CacheRead, c.CacheWrite = cmp.Or(c.CacheRead, in.count("cache_read")), cmp.Or(c.CacheWrite, in.count("cache_creation"))
+	c.CacheRead = cmp.Or(c.CacheRead, in.count("cache_read"))
+	c.CacheWrite = cmp.Or(c.CacheWrite, in.count("cache_creation"))
 	c.Reasoning = cmp.Or(c.Reasoning, out.count("reasoning"))
 	c.Raw = rawNumbers(a, "gen_ai.usage.", "llm.usage.", "ai.usage.")
 	switch basis {
@@ -251,7 +252,7 @@ func readResponse(f *fact.Fact, raw json.RawMessage) {
 	if !ok {
 		return
 	}
-	if parts, _, ok := output(raw); ok && partsKnown(parts) > partsKnown(f.Output) {
+	if parts, _, ok := Output(raw); ok && partsKnown(parts) > partsKnown(f.Output) {
 		f.Output = parts
 	}
 	u := ResponseUsage(response)

@@ -50,7 +50,7 @@ func readVoltAgent(s *Span, out *Emitter) {
 		if ReadInput(f, messages); !ok && messages != nil {
 			f.Problems = append(f.Problems, "the messages could not be read whole")
 		}
-		f.Output, _ = Output(a.JSON("llm.output", "output"))
+		f.Output, _, _ = Output(a.JSON("llm.output", "output"))
 		f.Finish = a.Str("llm.finish_reason", "ai.response.finish_reason")
 		f.Temperature = a.Float("llm.temperature")
 		readFailure(f, s)
@@ -65,11 +65,11 @@ func readVoltAgent(s *Span, out *Emitter) {
 		}
 		f.Tool.Succeeded = !f.Failed && (f.Tool.Output != nil || s.Status().Code() == ptrace.StatusCodeOk)
 	case kind == "memory":
-		// What the model wrote is in the message that is stored. It is part of the one call that covers the turn, by its
-		// id.
+		// What the model wrote is in the message that is stored. It is part of the one call that covers the turn, by
+		// its id.
 		message := a.object("input").inner("message")
 		raw, _ := json.Marshal([]object{message})
-		parts, _ := Output(raw)
+		parts, _, _ := Output(raw)
 		if len(parts) > 0 && message.str("role") == "assistant" {
 			f := add(fact.ModelCall)
 			f.Model, f.RequestID, f.Output = nil, operation, parts
@@ -91,7 +91,7 @@ func readVoltAgentTurn(f *fact.Fact, s *Span, a Attrs) {
 		f.Input = []fact.Message{{Role: "user", Parts: appendText(nil, fact.PartText, a.Str("input"))}}
 	}
 	f.SystemPrompt = cmp.Or(a.Str("agent.instructions"), f.SystemPrompt)
-	f.Output, _ = Output(a.JSON("output"))
+	f.Output, _, _ = Output(a.JSON("output"))
 	if f.Output == nil {
 		f.Output = appendText(nil, fact.PartText, a.Str("output"))
 	}
