@@ -101,16 +101,15 @@ func (o *own) replayed(record spans.SpanData) (done, accepted bool) {
 func (o *own) replayTurn(t *spans.Turn) {
 	o.blob(store.BlobSystemPrompt, o.digest("agenttrace.system_prompt.digest", t.SystemPromptDigest), t.SystemPrompt)
 	o.blob(store.BlobToolCatalog, o.digest("agenttrace.tool_catalog.digest", t.ToolCatalogDigest), t.ToolCatalog)
-	for _, m := range []struct {
-		role string
-		spans.Message
-	}{{session.RoleUser, t.User}, {session.RoleAssistant, t.Assistant}} {
+	whole := func(m spans.Message, role string) {
 		if m.ID != "" {
-			o.parts(m.ID, m.role, slices.DeleteFunc(m.Parts, func(p spans.Part) bool {
+			o.parts(m.ID, role, slices.DeleteFunc(m.Parts, func(p spans.Part) bool {
 				return len(p.Data) == 0 && p.Damaged == ""
 			}))
 		}
 	}
+	whole(t.User, session.RoleUser)
+	whole(t.Assistant, session.RoleAssistant)
 }
 
 // replayedParts are the parts that rows hold. ok is false when one has lost what was

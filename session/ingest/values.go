@@ -24,25 +24,19 @@ func value(v pcommon.Value) (_ spans.Value, ok, clean bool) {
 		s, clean := text(v.AsString())
 		return spans.Value{Value: attribute.StringValue(s)}, true, clean
 	case pcommon.ValueTypeSlice:
-		if all, clean, ok := texts(v.Slice()); ok {
+		all, clean := make([]string, 0, v.Slice().Len()), true
+		for _, e := range v.Slice().All() {
+			if e.Type() == pcommon.ValueTypeStr {
+				s, ok := text(e.Str())
+				all, clean = append(all, s), clean && ok
+			}
+		}
+		if len(all) == v.Slice().Len() {
 			return spans.Value{Value: attribute.StringSliceValue(all)}, true, clean
 		}
 	}
 	s, clean := text(v.AsString())
 	return spans.JSONValue(s), true, clean
-}
-
-// texts returns the elements of a list of texts. It is not ok for any other list.
-func texts(list pcommon.Slice) (all []string, clean, ok bool) {
-	all, clean = make([]string, 0, list.Len()), true
-	for _, e := range list.All() {
-		if e.Type() != pcommon.ValueTypeStr {
-			return nil, true, false
-		}
-		s, ok := text(e.Str())
-		all, clean = append(all, s), clean && ok
-	}
-	return all, clean, true
 }
 
 // text repairs what no column can hold: invalid UTF-8 and NUL become U+FFFD.

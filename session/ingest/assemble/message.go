@@ -92,7 +92,6 @@ func (a *assembly) reportTurn(t *turn, parentRefs []*parentRef) {
 
 // writer begins the assistant's message. It returns nil when there is none yet.
 func (t *turn) writer(calls []*call, tools []*tool) *writer {
-	w := &writer{turn: t, bench: newBench(tools), results: t.results(), seen: make(map[string]int)}
 	began := t.start
 	switch {
 	case len(calls) > 0 && len(tools) > 0:
@@ -105,8 +104,8 @@ func (t *turn) writer(calls []*call, tools []*tool) *writer {
 		return nil
 	}
 	began = max(began, t.start, t.userAt)
-	w.ID = t.messageID(0, "assistant")
-	w.SessionID, w.Role, w.CreatedAt, w.began = t.session, session.RoleAssistant, began/1e6, began
+	w := newWriter(t, t.session, t.messageID(0, "assistant"), session.RoleAssistant, began)
+	w.began, w.bench, w.results = began, newBench(tools), t.results()
 	return w
 }
 
@@ -364,7 +363,8 @@ func sameWords(x, y *fact.Fact) bool {
 func (w *writer) reportCall(c *call, until int64) {
 	w.mute = w.mute || len(c.output) == 0
 	parts := len(w.Parts)
-	if w.steps > 0 && (len(c.output) > 0 || w.runs(c.start, until)) {
+	if w.steps > 0 && (len(c.output) > 0 || // or a tool ran that no call requested
+		slices.ContainsFunc(w.between(c.start, until), func(x *tool) bool { return !x.used })) {
 		w.stepStart(c.start)
 	}
 	began := len(w.Parts)
@@ -400,11 +400,6 @@ func (w *writer) reportCall(c *call, until int64) {
 			n.attribution.PartID = w.Parts[began].ID
 		}
 	}
-}
-
-// runs reports whether a tool that no call requested ran in the time.
-func (w *writer) runs(from, until int64) bool {
-	return slices.ContainsFunc(w.between(from, until), func(x *tool) bool { return !x.used })
 }
 
 // reportRoots writes what only the turn's roots report: the answer, where that of the model call was lost or not
@@ -483,16 +478,11 @@ func (w *writer) stepStart(at int64) {
 	w.add("step-start", "step", at, at, session.UIPart{Type: "step-start"})
 }
 
-// id makes the id of a part.
-func (w *writer) id(key string, at int64) string {
-	w.seen[key]++
-	return spans.DeriveIDNano(spans.PrefixPart, at, w.ID, key, strconv.Itoa(w.seen[key]))
-}
-
 // add writes a part. Times are Unix nanoseconds.
 func (w *writer) add(partType, key string, from, to int64, data any) *session.Part {
+	w.seen[key]++
 	w.Parts = append(w.Parts, session.Part{
-		ID: w.id(key, from), MessageID: w.ID, SessionID: w.SessionID, Index: int64(len(w.Parts)),
+		ID: spans.DeriveIDNano(spans.PrefixPart, from, w.ID, key, strconv.Itoa(w.seen[key])), MessageID: w.ID, SessionID: w.SessionID, Index: int64(len(w.Parts)),
 		Type: partType, DataJSON: marshal(data), CreatedAt: from / 1e6, UpdatedAt: max(from, to) / 1e6,
 	})
 	return &w.Parts[len(w.Parts)-1]
