@@ -117,9 +117,12 @@ func spanKey(f *fact.Fact) [2]string { return [2]string{f.TraceID, f.SpanID} }
 // isSpan reports whether the fact is what its span is known by.
 func isSpan(f *fact.Fact) bool { return f.Source == f.SpanID && f.SpanID != "" }
 
-// byTwo reports whether two instrumentations may report one call by the two facts.
+// byTwo reports whether two instrumentations may report one call by the two facts. A span's name shows who made it:
+// that of some ends in the model.
 func byTwo(x, y *fact.Fact) bool {
-	return x.Dialect != y.Dialect || instrument(x.Name) != instrument(y.Name)
+	mine, _, _ := strings.Cut(x.Name, " ")
+	theirs, _, _ := strings.Cut(y.Name, " ")
+	return x.Dialect != y.Dialect || mine != theirs
 }
 
 // toolName is the name of the tool that a fact is about.

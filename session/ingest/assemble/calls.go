@@ -202,8 +202,7 @@ func (c *callFinder) twinOf(n *node) *call {
 		if other.end < n.Start-near {
 			continue
 		}
-		slack, same := other.twin(n)
-		if same && (best == nil || slack < least) {
+		if slack, same := other.twin(n); same && (best == nil || slack < least) {
 			best, least = other, slack
 		}
 	}
@@ -215,7 +214,7 @@ func (c *callFinder) twinOf(n *node) *call {
 const tick = 2e6
 
 // twin reports whether n reports the call, and how much longer one of the two took.
-func (c *call) twin(n *node) (slack int64, same bool) {
+func (c *call) twin(n *node) (least int64, same bool) {
 	if c.span == nil {
 		return 0, false
 	}
@@ -223,7 +222,7 @@ func (c *call) twin(n *node) (slack int64, same bool) {
 		switch {
 		case o.record || o.Kind != fact.ModelCall:
 			continue
-		case o.Dialect == n.Dialect && instrument(o.Name) == instrument(n.Name), o.RequestID != "" && n.RequestID != "":
+		case !byTwo(o.Fact, n.Fact), o.RequestID != "" && n.RequestID != "":
 			return 0, false // one instrumentation reports two calls by two spans
 		case o.ResponseID != "" && n.ResponseID != "":
 			if o.ResponseID != n.ResponseID || !within(o, n, near) {
@@ -232,22 +231,19 @@ func (c *call) twin(n *node) (slack int64, same bool) {
 		case !within(o, n, tick) || !agree(o.Fact, n.Fact):
 			return 0, false
 		}
-		slack = max(o.Start-n.Start, n.Start-o.Start) + max(o.End-n.End, n.End-o.End)
-		same = true
+		least, same = slack(o, n), true
 	}
-	return slack, same
-}
-
-// instrument is what a span's name reports of who made it: that of some ends in the
-// model.
-func instrument(span string) string {
-	name, _, _ := strings.Cut(span, " ")
-	return name
+	return least, same
 }
 
 // within reports whether one of two happened while the other did, give or take.
 func within(x, y *node, give int64) bool {
 	return x.Start <= y.Start+give && y.End <= x.End+give || y.Start <= x.Start+give && x.End <= y.End+give
+}
+
+// slack is by how much the times of two differ.
+func slack(x, y *node) int64 {
+	return max(x.Start-y.Start, y.Start-x.Start) + max(x.End-y.End, y.End-x.End)
 }
 
 // agree reports whether two accounts may be of one call: what both report its cost and

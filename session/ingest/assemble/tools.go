@@ -177,7 +177,7 @@ func (e executions) twin(n *node) *tool {
 
 // reportedWith reports whether each span of the execution is another instrumentation's than
 // n, and of the same time, and by how much their times differ.
-func (x *tool) reportedWith(n *node) (slack int64, same bool) {
+func (x *tool) reportedWith(n *node) (least int64, same bool) {
 	for _, o := range x.nodes {
 		if o.record || o.Kind != fact.ToolCall {
 			continue
@@ -187,9 +187,9 @@ func (x *tool) reportedWith(n *node) (slack int64, same bool) {
 				!bytes.Equal(canonical(o.Tool.Output), canonical(n.Tool.Output)) {
 			return 0, false
 		}
-		slack, same = max(o.Start-n.Start, n.Start-o.Start)+max(o.End-n.End, n.End-o.End), true
+		least, same = slack(o, n), true
 	}
-	return slack, same
+	return least, same
 }
 
 // away is how long before or after the execution a record was written: a decision

@@ -199,9 +199,6 @@ func (n *node) above(kinds ...fact.Kind) *node {
 	return nil
 }
 
-// contains reports whether o happened while n did.
-func (n *node) contains(o *node) bool { return n.Start <= o.Start && o.End <= n.End }
-
 // IsOrphan reports whether the fact is of a span that reports nothing but that a model was
 // called, in a trace of its own: the library's of a provider, on the way to which a
 // framework lost the context.
