@@ -482,7 +482,8 @@ func (w *writer) stepStart(at int64) {
 func (w *writer) add(partType, key string, from, to int64, data any) *session.Part {
 	w.seen[key]++
 	w.Parts = append(w.Parts, session.Part{
-		ID: spans.DeriveIDNano(spans.PrefixPart, from, w.ID, key, strconv.Itoa(w.seen[key])), MessageID: w.ID, SessionID: w.SessionID, Index: int64(len(w.Parts)),
+		ID:        spans.DeriveIDNano(spans.PrefixPart, from, w.ID, key, strconv.Itoa(w.seen[key])),
+		MessageID: w.ID, SessionID: w.SessionID, Index: int64(len(w.Parts)),
 		Type: partType, DataJSON: marshal(data), CreatedAt: from / 1e6, UpdatedAt: max(from, to) / 1e6,
 	})
 	return &w.Parts[len(w.Parts)-1]

@@ -428,7 +428,8 @@ func (s *stream) attachByTime() {
 // fact happened.
 func during(roots timeline[*node], n *node) *turn {
 	for r := range roots.about(n.End, n.Start) {
-		if t := r.turn; t != nil && r.Start <= n.Start && n.End <= r.End && (n.TurnID == "" || t.id == "" || n.TurnID == t.id) {
+		if t := r.turn; t != nil && r.Start <= n.Start && n.End <= r.End &&
+			(n.TurnID == "" || t.id == "" || n.TurnID == t.id) {
 			return t
 		}
 	}
