@@ -241,7 +241,7 @@ func (a *applier) applySession(w *sessionWork) {
 	if w.isNew {
 		a.wrote(true, a.rows.putSession(w.row))
 		w.dirty = false // what follows may change it again
-		a.adoptForks(w)
+		w.resync = true // it may have forks that were known before it
 	}
 	trace := "" // a span without a trace is found by none
 	for _, l := range w.links {

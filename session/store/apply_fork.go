@@ -15,8 +15,7 @@ import (
 // they were copied from, whatever arrives late, so that a fork does not depend on
 // when its parent's telemetry came.
 
-// mergeFork remembers where a session was forked from and makes its parent
-// remember the fork.
+// mergeFork remembers where a session was forked from.
 func (a *applier) mergeFork(w *sessionWork, f *Fork) {
 	if f == nil || f.From == w.id {
 		return
@@ -28,53 +27,35 @@ func (a *applier) mergeFork(w *sessionWork, f *Fork) {
 		}
 		a.leave(w, old, f.From)
 	}
-	fork := *f
-	w.row.State.Fork, w.forked, w.dirty, w.news = &fork, true, true, true
-	if parent := a.loaded(f.From); parent != nil { // otherwise it adopts its forks when it becomes known
-		parent.addFork(ForkRef{w.id, f.Message})
+	w.row.State.Fork, w.forked, w.dirty, w.news = new(*f), true, true, true
+	if parent := a.loaded(f.From); parent != nil { // otherwise it finds its forks when it becomes known
+		parent.resync = true
 	}
 }
 
 // leave takes back the copies of a session that turned out not to be where the
 // fork left.
 func (a *applier) leave(w *sessionWork, old *Fork, from string) {
-	if old.From == from {
-		return
-	}
 	former := a.loaded(old.From)
-	if former == nil {
+	if old.From == from || former == nil {
 		return
 	}
-	s := &former.row.State
-	s.Forks = slices.DeleteFunc(s.Forks, func(r ForkRef) bool { return r.Session == w.id })
-	former.dirty = true
-	messages := a.rows.messagesFrom(former.id, Position{})
-	ids := make([]string, len(messages))
-	for i := range messages {
-		ids[i] = messages[i].ID
+	var ids []string
+	for _, m := range a.rows.messagesFrom(former.id, Position{}) {
+		ids = append(ids, m.ID)
 	}
 	a.syncMessages(former, w, old, nil, ids)
 }
 
-func (w *sessionWork) addFork(ref ForkRef) {
-	s := &w.row.State
-	i, known := slices.BinarySearchFunc(s.Forks, ref, func(x, y ForkRef) int {
-		return strings.Compare(x.Session, y.Session)
-	})
-	if known {
-		s.Forks[i] = ref
-	} else {
-		s.Forks = slices.Insert(s.Forks, i, ref)
+// forksOf are the sessions that were forked from a session, by id.
+func (a *applier) forksOf(id string) (forks []*SessionRow) {
+	for _, child := range a.rows.forksFrom(id) {
+		row := a.rows.session(child)
+		if row != nil && row.State.Fork != nil && row.State.Fork.From == id {
+			forks = append(forks, row)
+		}
 	}
-	w.dirty, w.resync = true, true
-}
-
-// adoptForks makes a session that has just become known remember the forks that
-// were known before it.
-func (a *applier) adoptForks(w *sessionWork) {
-	for _, ref := range a.rows.forksFrom(w.id) {
-		w.addFork(ref)
-	}
+	return forks
 }
 
 // loaded returns the work of a session whether or not the batch names it,
@@ -96,29 +77,25 @@ func (a *applier) loaded(id string) *sessionWork {
 }
 
 // forksAt reports whether a fork of the session leaves at the message.
-func (w *sessionWork) forksAt(messageID string) bool {
-	return slices.ContainsFunc(w.row.State.Forks, func(r ForkRef) bool { return r.Message == messageID })
+func (a *applier) forksAt(w *sessionWork, messageID string) bool {
+	return slices.ContainsFunc(a.forksOf(w.id), func(r *SessionRow) bool { return r.State.Fork.Message == messageID })
 }
 
 // syncForks brings every fork of w up to date with what changed in w.
 func (a *applier) syncForks(w *sessionWork, path []string) {
-	all := w.resync
-	touched := w.touched
-	w.resync, w.touched = false, make(map[string]bool)
-	if len(w.row.State.Forks) == 0 || !all && len(touched) == 0 {
-		w.touched = touched
+	all, touched := w.resync, w.touched
+	if w.resync = false; !all && len(touched) == 0 {
 		return
 	}
-	for _, ref := range w.row.State.Forks {
-		if slices.Contains(path, ref.Session) {
+	w.touched = make(map[string]bool)
+	for _, row := range a.forksOf(w.id) {
+		if slices.Contains(path, row.ID) {
 			continue // telemetry that makes a session its own ancestor
 		}
-		child := a.loaded(ref.Session)
-		if child == nil || child.row.State.Fork == nil || child.row.State.Fork.From != w.id {
-			continue
+		if child := a.loaded(row.ID); child != nil {
+			a.syncFork(w, child, all, touched)
+			a.settle(child, path)
 		}
-		a.syncFork(w, child, all, touched)
-		a.settle(child, path)
 	}
 	w.touched = touched
 }

@@ -211,7 +211,7 @@ func (a *applier) putMessage(w *sessionWork, m, old *session.Message) {
 		// A message moves back, unless it was not dated before.
 		w.recut = w.recut || m.ID == s.Tail || m.ID == s.Marker.ID || old != nil && PositionOf(old).Before(PositionOf(m))
 		w.redraw = w.redraw || w.awaitsRewind(m.ID)
-		w.resync = w.resync || w.forksAt(m.ID)
+		w.resync = w.resync || a.forksAt(w, m.ID)
 	}
 }
 

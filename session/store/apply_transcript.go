@@ -101,8 +101,8 @@ func (a *applier) adoptTranscript(b *Batch, row *SessionRow) {
 	}
 	a.result.Rows++
 	kept := SessionRow{Session: blankSession(row.ID),
-		State: State{Rewinds: row.State.Rewinds, Fork: row.State.Fork, Forks: row.State.Forks}}
-	if row.ArchivedAt == nil && len(kept.State.Rewinds) == 0 && kept.State.Fork == nil && len(kept.State.Forks) == 0 {
+		State: State{Rewinds: row.State.Rewinds, Fork: row.State.Fork}}
+	if row.ArchivedAt == nil && len(kept.State.Rewinds) == 0 && kept.State.Fork == nil {
 		return
 	}
 	kept.ArchivedAt = row.ArchivedAt

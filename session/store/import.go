@@ -223,7 +223,7 @@ func (i *importer) run(in *Imported) {
 		i.putSession()
 		i.result.Added = true
 		w.dirty = false
-		i.adoptForks(w)
+		w.resync = true // it may have forks that were known before it
 	} else {
 		by := i.mergeRow(in, before)
 		wins = by > 0

@@ -277,7 +277,7 @@ func (a *applier) dropMessage(w *sessionWork, id string) {
 	w.account(old, -1)
 	w.touched[id] = true
 	w.recut, w.redraw = true, w.redraw || w.awaitsRewind(id)
-	w.resync = w.resync || w.forksAt(id)
+	w.resync = w.resync || a.forksAt(w, id)
 }
 
 // foldObserved merges what observations report of the session's row. Where what the row has was taken back, it merges
@@ -359,7 +359,7 @@ func (a *applier) isUnknown(w *sessionWork) bool {
 	s := &w.row.State
 	_, declared := w.bounds()
 	if declared != (Bounds{}) || len(w.changes)+len(w.order)+len(w.links)+len(w.decided)+len(w.observed.messages) > 0 ||
-		s.Fork != nil || len(s.Forks) > 0 || len(s.Rewinds) > 0 {
+		s.Fork != nil || len(s.Rewinds) > 0 || len(a.forksOf(w.id)) > 0 {
 		return false
 	}
 	for _, stamp := range s.Stamps {

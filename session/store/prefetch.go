@@ -55,9 +55,8 @@ func (a *applier) prefetchRows() {
 		if e == nil {
 			sessions = append(sessions, w.id)
 		}
-		if e == nil || e.row == nil {
-			forks = append(forks, w.id)
-		} else {
+		forks = append(forks, w.id)
+		if e != nil && e.row != nil {
 			for _, m := range w.order {
 				queries = append(queries, r.queriesOf(w, m)...)
 			}

@@ -69,19 +69,10 @@ func (r *rows) orderBlobs() {
 	}
 }
 
-// readForks reads which sessions were forked from some, by session. These need not be stored.
+// readForks reads the ids of the sessions that were forked from some, which need not be stored.
 func (r *rows) readForks(parents ...string) query {
 	return func(s Statements) {
-		readBelow(s, r.forksOf, parents, `SELECT forked_from, session_id, state_json FROM session_state
- WHERE forked_from = ? ORDER BY session_id`, func(row Row) (ForkRef, error) {
-			ref := ForkRef{Session: row.ColumnText(1)}
-			var state State
-			err := ReadState(ref.Session, row.ColumnText(2), &state)
-			if state.Fork != nil {
-				ref.Message = state.Fork.Message
-			}
-			return ref, err
-		})
+		readBelow(s, r.forksOf, parents, `SELECT forked_from, session_id FROM session_state WHERE forked_from = ?`)
 	}
 }
 
@@ -90,13 +81,12 @@ func (r *rows) readTranscripts(parents ...string) query {
 	return func(s Statements) {
 		readBelow(s, r.transcripts, parents, `SELECT parent_id, id FROM chat_sessions
  INDEXED BY idx_chat_sessions_transcripts WHERE parent_id = ?
- AND `+s.Dialect().Contains("metadata_json", `"transcript"`)+` ORDER BY id`,
-			func(row Row) (string, error) { return row.ColumnText(1), nil })
+ AND `+s.Dialect().Contains("metadata_json", `"transcript"`)+` ORDER BY id`)
 	}
 }
 
-// readBelow reads into known what is below some sessions, whose ids are the first column of the query.
-func readBelow[T any](s Statements, known map[string][]T, parents []string, query string, scan func(Row) (T, error)) {
+// readBelow reads into known the ids of what is below some sessions, whose ids are the first column of the query.
+func readBelow(s Statements, known map[string][]string, parents []string, query string) {
 	if len(parents) == 0 {
 		return
 	}
@@ -105,10 +95,9 @@ func readBelow[T any](s Statements, known map[string][]T, parents []string, quer
 	}
 	s.Name(NameSession, parents...)
 	s.SelectKeys(query, func(row Row) error {
-		below, err := scan(row)
 		parent := row.ColumnText(0)
-		known[parent] = append(known[parent], below)
-		return err
+		known[parent] = append(known[parent], row.ColumnText(1))
+		return nil
 	}, parents)
 }
 

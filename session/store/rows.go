@@ -31,7 +31,7 @@ type rows struct {
 	// What is known of the rows of a session or message, and of all that hang on a session.
 	ofSession   map[string]*sessionRows
 	ofMessage   map[string]*messageRows
-	forksOf     map[string][]ForkRef
+	forksOf     map[string][]string
 	transcripts map[string][]string
 	// forks are sessions that were put as forks.
 	forks map[string]bool
@@ -165,7 +165,7 @@ func (r *rows) reset() {
 		t.reset()
 	}
 	r.ofSession, r.ofMessage = make(map[string]*sessionRows), make(map[string]*messageRows)
-	r.forksOf, r.transcripts = make(map[string][]ForkRef), make(map[string][]string)
+	r.forksOf, r.transcripts = make(map[string][]string), make(map[string][]string)
 	r.forks, r.noted = make(map[string]bool), make(map[sessionTrace]bool)
 	r.moved, r.requested, r.later, r.last, r.err = nil, nil, nil, nil, nil
 }
@@ -259,19 +259,14 @@ func (r *rows) deleteSession(id string) {
 	clear(r.noted)
 }
 
-// forksFrom returns the sessions whose State.Fork.From is a session, by id, and the message where each left.
-func (r *rows) forksFrom(parentID string) []ForkRef {
+// forksFrom returns the ids of the sessions that may have been forked from one, in order.
+func (r *rows) forksFrom(parentID string) []string {
 	if _, known := r.forksOf[parentID]; !known {
 		r.ask(r.readForks(parentID))
 	}
-	refs := slices.DeleteFunc(slices.Clone(r.forksOf[parentID]), func(ref ForkRef) bool { return r.forks[ref.Session] })
-	for id := range r.forks {
-		if row := r.sessions.row(id); row != nil && row.State.Fork != nil && row.State.Fork.From == parentID {
-			refs = append(refs, ForkRef{id, row.State.Fork.Message})
-		}
-	}
-	slices.SortFunc(refs, func(x, y ForkRef) int { return strings.Compare(x.Session, y.Session) })
-	return refs
+	ids := slices.AppendSeq(slices.Clone(r.forksOf[parentID]), maps.Keys(r.forks))
+	slices.Sort(ids)
+	return slices.Compact(ids)
 }
 
 // touch notes that a session changed, for exports that follow the store.

@@ -119,8 +119,8 @@ type SessionRow struct {
 	State State
 }
 
-// State is a session's merge state. It grows with the number of rewinds and
-// forks, never with messages.
+// State is a session's merge state. It grows with the number of rewinds, never with
+// messages.
 type State struct {
 	// Stamps are when and by whom each column or metadata key was reported.
 	Stamps map[string]Stamp `json:"stamps,omitempty"`
@@ -133,9 +133,8 @@ type State struct {
 	// OtherCost is the part of the session's cost that was reported beside its messages.
 	OtherCost float64 `json:"other_cost_usd,omitempty"`
 
-	// Fork is set on a fork, Forks on the session that it was made from.
-	Fork  *Fork     `json:"fork,omitempty"`
-	Forks []ForkRef `json:"forks,omitempty"`
+	// Fork is set on a fork.
+	Fork *Fork `json:"fork,omitempty"`
 
 	// Marker is the latest compaction in force, Tail the message it names, Cut
 	// the position from which messages count towards the context.
@@ -175,12 +174,6 @@ type OpenTurn struct {
 	Index int64 `json:"turn_index"`
 	// Over reports that a later turn shows that its process is gone.
 	Over bool `json:"over,omitempty"`
-}
-
-// ForkRef names a fork of a session and the message where it left.
-type ForkRef struct {
-	Session string `json:"session"`
-	Message string `json:"message"`
 }
 
 // Stamp is the provenance of a value; see [Value]. Sum distinguishes values that
