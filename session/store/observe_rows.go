@@ -62,12 +62,11 @@ func (o *observer) replace(rows []Observation, assembled *Assembly) {
 			stale[row{old.SessionID, id}] = true
 		}
 		void[row{old.SessionID, old.DecisionID}] = true
-		attrs, before := encodeAttrs(now.SessionAttrs), encodeAttrs(old.SessionAttrs)
-		stays := old.SessionID == now.SessionID
-		if old.SessionID != "" && (!stays || before != "" && before != attrs) {
+		same := old.SessionID == now.SessionID && encode(old.SessionAttrs) == encode(now.SessionAttrs)
+		if old.SessionID != "" && !same && (old.SessionID != now.SessionID || old.SessionAttrs != nil) {
 			o.session(old.SessionID).lose(&rows[i], now)
 		}
-		if !sameAttribution(old, now) || before != attrs {
+		if encode(old) != encode(now) {
 			o.rows.attribute(&rows[i], now)
 		}
 		if now.SessionID == "" {
@@ -75,7 +74,7 @@ func (o *observer) replace(rows []Observation, assembled *Assembly) {
 		}
 		w := &o.session(now.SessionID).observed
 		reported := sessionAttrs{Start: rows[i].Start, End: rows[i].End}
-		if !stays || before != attrs {
+		if !same {
 			reported.SessionAttrs = now.SessionAttrs // others are in the row already
 		}
 		w.attributed = append(w.attributed, reported)
@@ -155,20 +154,8 @@ func (a *applier) moveAnnotations(w *sessionWork) {
 	}
 }
 
-func sameAttribution(p, q *Attribution) bool {
-	return p.SessionID == q.SessionID && p.MessageID == q.MessageID && p.PartID == q.PartID &&
-		p.DecisionID == q.DecisionID && p.Kind == q.Kind &&
-		slices.Equal(p.Others, q.Others)
-}
-
-func encodeAttrs(c *SessionChange) string {
-	if c == nil {
-		return ""
-	}
-	b, err := json.Marshal(c)
-	if err != nil {
-		return ""
-	}
+func encode(v any) string {
+	b, _ := json.Marshal(v)
 	return string(b)
 }
 

@@ -156,7 +156,7 @@ func (o *observer) rebuildAll() {
 		}
 	}
 	for _, pending := range o.pending {
-		if pending {
+		if pending && !o.result.Unbuilt { // otherwise it may wait for that alone
 			o.result.Pending++
 		}
 	}
@@ -295,13 +295,11 @@ func opensAt(rest []Observation) bool {
 	return false
 }
 
-// postpone marks the owner for the windows that are to be rebuilt later, and returns the others: short ones, to which
-// the mark does not belong.
+// postpone marks the owner for the windows that are to be rebuilt later, and returns the others, which are short.
 func (o *observer) postpone(w *ownerWork, windows []window) (now []window) {
 	for _, win := range windows {
 		count, answer := win.size(o.rows)
-		within := w.mark != nil && win.from <= w.mark.To && w.mark.From < win.to
-		if count <= rebuiltAtOnce && !within {
+		if count <= rebuiltAtOnce {
 			now = append(now, win)
 			continue
 		}
@@ -317,12 +315,6 @@ func (o *observer) postpone(w *ownerWork, windows []window) (now []window) {
 		}
 		o.setMark(w, &m)
 		o.result.Unbuilt = true
-		for i := range o.batch.Observations {
-			n := &o.batch.Observations[i]
-			if win.from <= n.Start && n.Start < win.to && o.storedOwner(n) == w.id {
-				delete(o.pending, keyOf(n))
-			}
-		}
 		if answer != "" {
 			answering := &o.session(w.id).observed
 			answering.unbuilt = append(answering.unbuilt, answer)
@@ -334,17 +326,6 @@ func (o *observer) postpone(w *ownerWork, windows []window) (now []window) {
 		o.setMark(w, &m)
 	}
 	return now
-}
-
-// storedOwner is where an observation of the batch is kept.
-func (o *observer) storedOwner(n *Observation) string {
-	if n.TraceID != "" {
-		return o.traces[n.TraceID].owner
-	}
-	if row := o.rows.observation(keyOf(n)); row != nil {
-		return row.Owner
-	}
-	return ""
 }
 
 // markUnbuilt marks answers as incomplete, as the turn that they are of is until it is rebuilt.

@@ -65,9 +65,6 @@ func (a *applier) prefetchRows() {
 					messages = append(messages, rw.To)
 				}
 			}
-			if slices.ContainsFunc(w.changes, func(c *SessionChange) bool { return len(c.Rewinds) > 0 }) {
-				queries = append(queries, r.readMessages(w.id, Position{}))
-			}
 		}
 		for _, d := range w.observed.decisions {
 			decisions = append(decisions, d.ID)
@@ -111,7 +108,4 @@ func (i *importer) prefetch(in *Imported) {
 	named.group(&Batch{Decisions: in.Decisions, Annotations: in.Annotations, SpanRefs: in.SpanRefs})
 	named.prefetch(&Batch{Blobs: in.Blobs})
 	named.prefetchRows()
-	if !i.rows.sessions.isNew(w.id) {
-		i.rows.messagesFrom(w.id, Position{})
-	}
 }

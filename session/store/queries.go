@@ -105,20 +105,6 @@ func readBelow(s Statements, known map[string][]string, parents []string, query 
 var MessagesQuery = `SELECT ` + MessageTable.List + ` FROM chat_messages
  WHERE session_id = ?1 AND created_at >= ?2 AND (created_at > ?2 OR id >= ?3) ORDER BY created_at, id`
 
-// readMessages reads the messages of a session at and after a position.
-func (r *rows) readMessages(sessionID string, from Position) query {
-	return func(s Statements) {
-		of := &sessionRows{from: from, ids: make(map[string]bool)}
-		r.ofSession[sessionID] = of
-		s.Name(NameSession, sessionID)
-		s.Select(MessagesQuery, func(row Row) error {
-			m, err := r.messages.learn(row)
-			of.ids[m.ID] = true
-			return err
-		}, sessionID, from.At, from.ID)
-	}
-}
-
 var (
 	partsQuery       = `SELECT ` + PartTable.List + ` FROM chat_parts WHERE message_id = ? ORDER BY "index"`
 	indexesQuery     = `SELECT id, "index" FROM chat_parts WHERE message_id = ?`

@@ -29,7 +29,6 @@ type rows struct {
 	observations working[ObservationKey, ObservationRow]
 
 	// What is known of the rows of a session or message, and of all that hang on a session.
-	ofSession   map[string]*sessionRows
 	ofMessage   map[string]*messageRows
 	forksOf     map[string][]string
 	transcripts map[string][]string
@@ -41,8 +40,6 @@ type rows struct {
 	moved       []partIndex
 	requested   []RequestedIndex
 	later, last []query
-	// noted are the sessions that are touched, and their traces.
-	noted map[sessionTrace]bool
 
 	// err is the first error of the engine, which ends the merge: see [run].
 	err error
@@ -52,15 +49,6 @@ type rows struct {
 type partIndex struct {
 	id    string
 	index int64
-}
-
-// sessionTrace notes that a trace has spans of a session.
-type sessionTrace struct{ traceID, sessionID string }
-
-// sessionRows are the messages of a session at and after a position, which are all in the working set.
-type sessionRows struct {
-	from Position
-	ids  map[string]bool
 }
 
 // messageRows is what is known of the rows of a message.
@@ -164,9 +152,8 @@ func (r *rows) reset() {
 	for _, t := range r.tables() {
 		t.reset()
 	}
-	r.ofSession, r.ofMessage = make(map[string]*sessionRows), make(map[string]*messageRows)
+	r.ofMessage, r.forks = make(map[string]*messageRows), make(map[string]bool)
 	r.forksOf, r.transcripts = make(map[string][]string), make(map[string][]string)
-	r.forks, r.noted = make(map[string]bool), make(map[sessionTrace]bool)
 	r.moved, r.requested, r.later, r.last, r.err = nil, nil, nil, nil, nil
 }
 
@@ -230,9 +217,6 @@ func find[Key comparable, R any](r *rows, t *working[Key, R], key Key) *R {
 }
 
 func (r *rows) putSession(row *SessionRow) error {
-	if r.sessions.isNew(row.ID) && r.ofSession[row.ID] == nil {
-		r.ofSession[row.ID] = &sessionRows{ids: make(map[string]bool)}
-	}
 	if row.State.Fork != nil {
 		r.forks[row.ID] = true
 	}
@@ -255,8 +239,6 @@ func (r *rows) deleteSession(id string) {
 	r.spanRefs.follow(func(l *SpanRef) bool { return l.SessionID == id })
 	r.decisions.follow(func(d *Decision) bool { return d.SessionID == id })
 	r.annotations.follow(func(n *Annotation) bool { return n.SessionID == id })
-	delete(r.ofSession, id)
-	clear(r.noted)
 }
 
 // forksFrom returns the ids of the sessions that may have been forked from one, in order.
@@ -270,24 +252,14 @@ func (r *rows) forksFrom(parentID string) []string {
 }
 
 // touch notes that a session changed, for exports that follow the store.
-func (r *rows) touch(sessionID string) {
-	if t := (sessionTrace{sessionID: sessionID}); !r.noted[t] {
-		r.noted[t] = true
-		r.last = append(r.last, touch(sessionID))
-	}
-}
+func (r *rows) touch(sessionID string) { r.last = append(r.last, touch(sessionID)) }
 
-// noteTrace notes that a trace has spans of a session.
+// noteTrace notes that a trace has spans of a session, pruneTrace that it may have none any more.
 func (r *rows) noteTrace(traceID, sessionID string) {
-	if t := (sessionTrace{traceID, sessionID}); !r.noted[t] {
-		r.noted[t] = true
-		r.last = append(r.last, func(s Statements) { s.Exec(noteTrace, traceID, sessionID) })
-	}
+	r.last = append(r.last, func(s Statements) { s.Exec(noteTrace, traceID, sessionID) })
 }
 
-// pruneTrace notes that a trace may have no spans of a session any more.
 func (r *rows) pruneTrace(traceID, sessionID string) {
-	r.noted[sessionTrace{traceID, sessionID}] = false
 	r.last = append(r.last, func(s Statements) { s.Exec(pruneTrace, traceID, sessionID) })
 }
 
@@ -307,13 +279,7 @@ func (r *rows) putMessage(m *session.Message) error {
 		return ErrRefused
 	}
 	row := *m
-	if err := r.messages.set(&row); err != nil {
-		return err
-	}
-	if of := r.ofSession[m.SessionID]; of != nil {
-		of.ids[m.ID] = true
-	}
-	return nil
+	return r.messages.set(&row)
 }
 
 // dropMessage deletes a message with its parts.
@@ -330,19 +296,15 @@ func (r *rows) dropMessage(id string) {
 }
 
 // messagesFrom returns the session's messages at and after the position, in order.
-func (r *rows) messagesFrom(sessionID string, from Position) []session.Message {
-	if of := r.ofSession[sessionID]; of == nil || from.Before(of.from) {
-		r.ask(r.readMessages(sessionID, from))
-	}
-	var messages []session.Message
-	if of := r.ofSession[sessionID]; of != nil {
-		for id := range of.ids {
-			if m := r.messages.row(id); m != nil && m.SessionID == sessionID && !PositionOf(m).Before(from) {
-				messages = append(messages, *m)
-			}
-		}
-	}
-	slices.SortFunc(messages, compareByPosition)
+func (r *rows) messagesFrom(sessionID string, from Position) (messages []session.Message) {
+	r.ask(func(s Statements) {
+		s.Name(NameSession, sessionID)
+		s.Select(MessagesQuery, func(row Row) error {
+			m, err := r.messages.learn(row)
+			messages = append(messages, *m)
+			return err
+		}, sessionID, from.At, from.ID)
+	})
 	return messages
 }
 
