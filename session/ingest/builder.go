@@ -31,7 +31,7 @@ type builder struct {
 }
 
 func (b *builder) reset() {
-	b.batch.Reset()
+	b.batch = store.Batch{}
 	clear(b.noted)
 	clear(b.seen)
 	b.foreign = dialect.Span{}

@@ -45,21 +45,6 @@ func (b *Batch) Len() int {
 		len(b.Observations) + len(b.Annotations)
 }
 
-// Reset empties the batch and keeps its memory.
-func (b *Batch) Reset() {
-	clear(b.Sessions)
-	clear(b.Messages)
-	clear(b.Parts)
-	clear(b.Decisions)
-	clear(b.Blobs)
-	clear(b.SpanRefs)
-	clear(b.Observations)
-	clear(b.Annotations)
-	b.Sessions, b.Messages, b.Parts = b.Sessions[:0], b.Messages[:0], b.Parts[:0]
-	b.Decisions, b.Blobs, b.SpanRefs, b.Observations = b.Decisions[:0], b.Blobs[:0], b.SpanRefs[:0], b.Observations[:0]
-	b.Annotations = b.Annotations[:0]
-}
-
 // Rank states how much a source knows of the thing it describes. A higher rank
 // wins over a lower one, whenever either arrives.
 type Rank uint8

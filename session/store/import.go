@@ -192,15 +192,6 @@ type importer struct {
 	displaced map[string]map[string]int64
 }
 
-// costOfSource is the cost of the messages that the session's row came with.
-func costOfSource(in *Imported) float64 {
-	cost := costOf(in.Transcript)
-	if in.Grown != nil {
-		cost = AddCost(in.Grown.CostUSD, cost)
-	}
-	return cost
-}
-
 func (i *importer) run(in *Imported) {
 	i.prefetch(in)
 	for k := range in.Blobs {
@@ -215,18 +206,20 @@ func (i *importer) run(in *Imported) {
 		i.rows.last = append(i.rows.last, putSource(in.Source))
 	}
 	before := i.costs()
-	wins := w.isNew
+	other := otherCost(in)
+	by := 1
 	if w.isNew {
 		w.row.Session = in.Session
 		w.row.State.Rollup = in.Session.Usage() // else the row would seem to be changed by another program
-		i.mergeState(in.State, 1)
+		i.mergeState(in.State, by)
 		i.putSession()
 		i.result.Added = true
-		w.dirty = false
-		w.resync = true // it may have forks that were known before it
+		w.dirty, w.resync = false, true // it may have forks that were known before it
 	} else {
-		by := i.mergeRow(in, before)
-		wins = by > 0
+		stored := AddCost(w.row.CostUSD, -before)
+		if by = i.mergeRow(in, other, stored); by <= 0 {
+			other = stored
+		}
 		i.mergeState(in.State, by)
 	}
 	i.displaced = make(map[string]map[string]int64)
@@ -236,30 +229,30 @@ func (i *importer) run(in *Imported) {
 		}
 		i.displaced[c.MessageID][c.PartID] = c.RequestedIndex
 	}
-	stored := w.row.CostUSD
-
 	i.takeBack(in)
 	for k := range in.Messages {
 		i.message(&in.Messages[k])
 	}
 	for k := range in.Decisions {
-		i.decision(&in.Decisions[k])
+		d := &in.Decisions[k]
+		if where := "decision " + d.ID; i.owns(d.SessionID, where) {
+			changed, refused := i.mergeDecision(d, imports)
+			i.stored(&i.result.Decisions, changed, refused, where)
+		}
 	}
-
 	for k := range in.Annotations {
-		i.annotation(&in.Annotations[k])
+		n := &in.Annotations[k]
+		if where := "annotation " + n.ID; i.owns(n.SessionID, where) {
+			changed, refused := i.mergeAnnotation(n)
+			i.stored(&i.result.Annotations, changed, refused, where)
+		}
 	}
 	i.links(in)
-
-	// What the row reports of costs, it reports of the messages that it came with.
-	delta := w.cost
-	if wins {
-		delta = AddCost(before+delta, -costOfSource(in))
+	if cost := max(0, AddCost(AddCost(before, w.cost), other)); AddCost(cost, -w.row.CostUSD) != 0 {
+		w.row.CostUSD, w.dirty = cost, true
 	}
-	if w.cost = 0; delta != 0 {
-		w.row.CostUSD, w.dirty = max(0, AddCost(stored, delta)), true
-	}
-	i.finish(wins)
+	w.cost = 0
+	i.finish(by > 0)
 	if reported := in.Session.Usage(); in.AsGiven && i.result.Added && w.row.Usage() != reported {
 		// That the state has another rollup makes the next change sum it again.
 		w.row.SetUsage(reported)
@@ -303,15 +296,15 @@ func (i *importer) links(in *Imported) {
 	}
 	for k := range in.SpanRefs {
 		l := &in.SpanRefs[k]
-		if l.SessionID != i.work.id {
-			i.refuse("span "+l.SpanID, refuse("it names session %q; it is left out", l.SessionID))
+		where := "span " + l.SpanID
+		if !i.owns(l.SessionID, where) {
 			continue
 		}
 		if l.TraceID != "" {
 			i.rows.noteTrace(l.TraceID, i.work.id)
 		}
 		changed, _, refused := i.mergeSpan(l)
-		i.stored(&i.result.SpanRefs, changed, refused, "span "+l.SpanID)
+		i.stored(&i.result.SpanRefs, changed, refused, where)
 	}
 }
 
@@ -357,15 +350,13 @@ func (i *importer) mergeState(in *State, by int) {
 
 // mergeRow merges the session's row into the one that is stored and reports whether
 // it takes precedence: by is greater than 0 when it does, and 0 when the rows are the same.
-// known is the cost of the messages that are stored.
-func (i *importer) mergeRow(imported *Imported, known float64) (by int) {
+// The costs are those that the two rows have beside their messages.
+func (i *importer) mergeRow(imported *Imported, cost, storedCost float64) (by int) {
 	w, in := i.work, &imported.Session
 	old, archived := w.row.Session, w.archived(in.ArchivedAt)
 	by = compareImportedSessions(in, &old)
 	if by == 0 {
-		// The same row, before and after it learned of other messages, perhaps.
-		by = cmp.Compare(math.Round(AddCost(in.CostUSD, -costOfSource(imported))*1e9),
-			math.Round(AddCost(old.CostUSD, -known)*1e9))
+		by = cmp.Compare(math.Round(cost*1e9), math.Round(storedCost*1e9))
 	}
 	if g := imported.Grown; g != nil && by < 0 && compareImportedSessions(&g.Before.Session, &old) == 0 {
 		by = 1
@@ -431,12 +422,16 @@ func (i *importer) costs() float64 {
 	return sum
 }
 
-func costOf(t *session.Transcript) float64 {
-	sum := 0.0
-	for k := range t.Messages {
-		sum = AddCost(sum, messageCost(&t.Messages[k].Message))
+// otherCost is the cost that the session's row has beside the messages that it came with.
+func otherCost(in *Imported) float64 {
+	cost := in.Session.CostUSD
+	if in.Grown != nil {
+		cost = AddCost(cost, -in.Grown.CostUSD)
 	}
-	return sum
+	for k := range in.Messages {
+		cost = AddCost(cost, -messageCost(&in.Messages[k].Message))
+	}
+	return cost
 }
 
 func messageCost(m *session.Message) float64 {
@@ -457,6 +452,15 @@ func (i *importer) stored(counter *int, changed bool, refused error, where strin
 	case counter != &i.result.SpanRefs && counter != &i.result.Annotations:
 		i.result.Unchanged++
 	}
+}
+
+// owns reports whether a row names the session. Another one is left out.
+func (i *importer) owns(sessionID, where string) bool {
+	if sessionID != i.work.id {
+		i.refuse(where, refuse("it names session %q; it is left out", sessionID))
+		return false
+	}
+	return true
 }
 
 func (i *importer) refuse(where string, reason error) {
@@ -534,20 +538,4 @@ func (i *importer) parts(in *session.MessageAndParts) (moved bool) {
 		func(p *session.Part, changed bool, refused error) {
 			i.stored(&i.result.Parts, changed, refused, "part "+p.ID)
 		})
-}
-
-func (i *importer) decision(d *Decision) {
-	changed, refused := false, refuse("it names session %q; it is left out", d.SessionID)
-	if d.SessionID == i.work.id {
-		changed, refused = i.mergeDecision(d, imports)
-	}
-	i.stored(&i.result.Decisions, changed, refused, "decision "+d.ID)
-}
-
-func (i *importer) annotation(n *Annotation) {
-	changed, refused := false, refuse("it names session %q; it is left out", n.SessionID)
-	if n.SessionID == i.work.id {
-		changed, refused = i.mergeAnnotation(n)
-	}
-	i.stored(&i.result.Annotations, changed, refused, "annotation "+n.ID)
 }
