@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"regexp"
+	"slices"
 	"strings"
 	"unicode"
 
@@ -47,15 +48,13 @@ func (s setup) isLess(of setup) bool {
 func (l *lookup) isChained() bool { return l.r.Previous+l.r.Conversation != "" }
 
 // aside finds the conversation that a request without a history is beside.
-func (g *registry) aside(l *lookup, within []*conversation) (found *conversation) {
-	g.recent(l, within, func(c *conversation) bool {
-		near := l.isNear(within, c)
-		if (near || c.scope == l.scope) && c.isAside(l, near) {
-			found = c
+func (g *registry) aside(l *lookup, within []*conversation) *conversation {
+	for _, c := range g.recent(l, within) {
+		if near := l.isNear(within, c); (near || c.scope == l.scope) && c.isAside(l, near) {
+			return c
 		}
-		return found == nil
-	})
-	return found
+	}
+	return nil
 }
 
 // isAside reports whether a request is for something beside the conversation, such as a title or a summary, and no
@@ -113,12 +112,7 @@ func quotes(l *lookup, head string) bool {
 
 // has reports whether the conversation has the message.
 func (c *conversation) has(key digest) bool {
-	for i := range c.history {
-		if c.history[i].key == key {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(c.history, func(m mark) bool { return m.key == key })
 }
 
 var (

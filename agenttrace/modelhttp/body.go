@@ -18,10 +18,9 @@ import (
 	"github.com/agenttrace/agenttrace/internal/modelapi"
 )
 
-// tap is the body of an answer. The caller reads it as it is; what it has read is parsed.
+// tap parses what is read of the body of an answer. One that is closed before its end is aborted.
 type tap struct {
-	body io.ReadCloser
-	x    *exchange
+	x *exchange
 
 	mu       sync.Mutex // guards what follows
 	finished bool
@@ -37,9 +36,9 @@ type tap struct {
 	buf []byte
 }
 
-func newTap(x *exchange, resp *http.Response) *tap {
+func newTap(x *exchange, resp *http.Response) io.ReadCloser {
 	a := x.flight.newAnswer()
-	b := &tap{body: resp.Body, x: x, answer: a, dec: x.target.api.Decode(&a.Answer), length: resp.ContentLength}
+	b := &tap{x: x, answer: a, dec: x.target.api.Decode(&a.Answer), length: resp.ContentLength}
 	b.split = modelapi.StreamOf(resp.Header.Get("Content-Type"), x.t.o.MaxBodyBytes)
 	switch encoding := strings.ToLower(resp.Header.Get("Content-Encoding")); encoding {
 	case "", "identity":
@@ -48,19 +47,24 @@ func newTap(x *exchange, resp *http.Response) *tap {
 	default:
 		b.dropped, b.split = true, nil // an encoding that we cannot decode
 	}
-	return b
+	return &watched{resp.Body, b.took, b.closed}
 }
 
-// Read implements [io.Reader].
-func (b *tap) Read(p []byte) (int, error) {
-	n, err := b.body.Read(p)
-	b.took(p[:n], err)
+// watched is a body that the caller reads as it is. read is called with what was read, closed when it is closed.
+type watched struct {
+	io.ReadCloser
+	read   func(p []byte, err error)
+	closed func()
+}
+
+func (b *watched) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	b.read(p[:n], err)
 	return n, err
 }
 
-// Close implements [io.Closer]. An answer that is closed before its end is aborted.
-func (b *tap) Close() error {
-	err := b.body.Close()
+func (b *watched) Close() error {
+	err := b.ReadCloser.Close()
 	b.closed()
 	return err
 }
@@ -211,42 +215,7 @@ func (e *httpError) ErrorType() string {
 	return strconv.Itoa(e.status)
 }
 
-// errorBody is the body of a response that is not an answer. Its beginning is kept.
-type errorBody struct {
-	io.ReadCloser
-	once sync.Once
-	mu   sync.Mutex
-	buf  []byte
-	done func(body []byte)
-}
-
 const maxErrorBody = 64 << 10
-
-func (b *errorBody) Read(p []byte) (int, error) {
-	n, err := b.ReadCloser.Read(p)
-	b.mu.Lock()
-	b.buf = append(b.buf, p[:min(n, maxErrorBody-len(b.buf))]...)
-	b.mu.Unlock()
-	if err != nil {
-		b.end()
-	}
-	return n, err
-}
-
-func (b *errorBody) Close() error {
-	err := b.ReadCloser.Close()
-	b.end()
-	return err
-}
-
-func (b *errorBody) end() {
-	b.once.Do(func() {
-		defer recovered()
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		b.done(b.buf)
-	})
-}
 
 // refused takes a response that is not an answer.
 func (x *exchange) refused(resp *http.Response) {
@@ -273,7 +242,22 @@ func (x *exchange) refused(resp *http.Response) {
 		describe(nil)
 		return
 	}
-	resp.Body = &errorBody{ReadCloser: resp.Body, done: describe}
+	var mu sync.Mutex
+	var head []byte
+	end := sync.OnceFunc(func() {
+		defer recovered()
+		mu.Lock()
+		defer mu.Unlock()
+		describe(head)
+	})
+	resp.Body = &watched{resp.Body, func(p []byte, err error) {
+		mu.Lock()
+		head = append(head, p[:min(len(p), maxErrorBody-len(head))]...)
+		mu.Unlock()
+		if err != nil {
+			end()
+		}
+	}, end}
 }
 
 // retryable reports whether clients try again after a response.

@@ -1,7 +1,6 @@
 package modelhttp
 
 import (
-	"container/list"
 	"context"
 	"encoding/json"
 	"errors"
@@ -31,8 +30,8 @@ type conversation struct {
 	external *agenttrace.Turn
 
 	// The registry's mu guards these.
-	elem *list.Element // nil once it is evicted
-	size int64
+	evicted bool
+	size    int64
 	// used is when the last request began or ended, seen when the last one began.
 	used, seen time.Time
 	flights    int
@@ -455,11 +454,11 @@ func (f *flight) finish(a *answer, err error) {
 	defer g.mu.Unlock()
 	c.flights--
 	c.used = time.Now()
-	if f.asks == summary && err == nil && c.elem != nil {
+	if f.asks == summary && err == nil && !c.evicted {
 		c.summary = string(a.head)
 	}
 	defer g.resize(c)
-	if c.elem == nil || f.side || f.superseded {
+	if c.evicted || f.side || f.superseded {
 		return
 	}
 	if hop {

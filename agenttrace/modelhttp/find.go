@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"hash/maphash"
+	"iter"
 	"net/http"
 	"reflect"
 	"regexp"
@@ -219,23 +220,16 @@ func sameContext(a, b context.Context) bool {
 	return reflect.TypeOf(a).Comparable() && reflect.TypeOf(b).Comparable() && a == b
 }
 
-// recent calls f with the conversations that a request with nothing of a conversation's history may be about: those
-// with its name or, without one, those used last.
-func (g *registry) recent(l *lookup, within []*conversation, f func(*conversation) bool) {
-	if l.declared != "" || l.turn != nil {
-		for _, c := range slices.Backward(within) {
-			if !f(c) {
-				return
-			}
-		}
-		return
+// recent returns the conversations that a request with nothing of a conversation's history may be about, the most recent
+// first: those with its name or, without one, those used last.
+func (g *registry) recent(l *lookup, within []*conversation) iter.Seq2[int, *conversation] {
+	if l.declared == "" && l.turn == nil {
+		const maxRecent = 1000 // they are looked at one by one
+		within = slices.DeleteFunc(slices.Clone(g.all[max(0, len(g.all)-maxRecent):]), func(c *conversation) bool {
+			return c.external != nil
+		})
 	}
-	const maxRecent = 1000 // they are looked at one by one
-	for e, n := g.used.Back(), 0; e != nil && n < maxRecent; e, n = e.Prev(), n+1 {
-		if c := e.Value.(*conversation); c.external == nil && !f(c) {
-			return
-		}
-	}
+	return slices.Backward(within)
 }
 
 // calledBy finds the tool call that waits and whose sub-agent begins with the request. The call's input has the text
@@ -243,13 +237,10 @@ func (g *registry) recent(l *lookup, within []*conversation, f func(*conversatio
 // Without tools that is a call beside the conversation.
 func (g *registry) calledBy(l *lookup, within []*conversation) (m match) {
 	prompt := l.prompt()
-	g.recent(l, within, func(c *conversation) bool {
-		if !c.open || len(c.awaited) == 0 {
-			return true
-		}
+	for _, c := range g.recent(l, within) {
 		near := l.isNear(within, c)
-		if !near && c.scope != l.scope {
-			return true
+		if !c.open || !near && c.scope != l.scope {
+			continue
 		}
 		var call *openCall
 		for _, o := range c.awaited {
@@ -263,13 +254,12 @@ func (g *registry) calledBy(l *lookup, within []*conversation) (m match) {
 		}
 		if call != nil {
 			call.called = true
-			m.conv = g.add(l, call)
 			if l.turn != nil && l.session == nil && agenttrace.ToolFromContext(l.x.req.Context()) != nil {
 				call.ctx = l.x.req.Context() // the agent's own call is the sub-agent's
 			}
+			return match{conv: g.add(l, call)}
 		}
-		return call == nil
-	})
+	}
 	return m
 }
 
@@ -340,7 +330,7 @@ func (l *lookup) follows(c *conversation) bool {
 func (g *registry) byResponseID(l *lookup, within []*conversation) match {
 	if l.r.Previous != "" {
 		var found []spot
-		for c := range g.all() {
+		for _, c := range g.all {
 			i := slices.IndexFunc(c.responses, func(r response) bool { return r.id == l.r.Previous })
 			if i >= 0 && c.scope == l.scope && l.sees(within, c) {
 				found = append(found, spot{conv: c, at: c.responses[i].at})
@@ -381,7 +371,7 @@ func (g *registry) byHistory(l *lookup, within []*conversation) match {
 		index[key] = i
 	}
 	known := make([][]*conversation, len(l.keys)) // that have the message
-	for c := range g.all() {
+	for _, c := range g.all {
 		for k := range c.history {
 			i, has := index[c.history[k].key]
 			if has && l.sees(within, c) && !slices.Contains(known[i], c) {
@@ -426,7 +416,7 @@ func (g *registry) byQuestion(l *lookup, within []*conversation) match {
 	if len(l.keys) == 0 {
 		return match{}
 	}
-	for c := range g.all() {
+	for _, c := range g.all {
 		n := len(c.history)
 		if c.done == 0 && !c.consumed && n > 0 && c.asked(l, 0) == n && l.sees(within, c) && l.isNear(within, c) {
 			return match{conv: c, from: n}
@@ -524,8 +514,7 @@ func (g *registry) byKnownCall(l *lookup, within []*conversation) match {
 
 // bySummary finds the conversation whose history the request replaces by the summary that was made of it.
 func (g *registry) bySummary(l *lookup, within []*conversation) (m match) {
-	for e := g.used.Back(); e != nil; e = e.Prev() {
-		c := e.Value.(*conversation)
+	for _, c := range slices.Backward(g.all) {
 		if c.summary != "" && c.scope == l.scope && c.flights == 0 && l.sees(within, c) && l.beginsWith(c.summary) {
 			return match{conv: c, from: l.last + 1}
 		}

@@ -7,8 +7,8 @@ import (
 
 // resize notes how much memory a conversation takes, about. The caller holds mu.
 func (g *registry) resize(c *conversation) {
-	if c.elem == nil {
-		return // it was evicted
+	if c.evicted {
+		return
 	}
 	g.bytes -= c.size
 	c.size = int64(2048+160*(len(c.history)+len(c.responses)+len(c.calls))+len(c.head)+len(c.summary)) + c.turnSize
@@ -18,24 +18,29 @@ func (g *registry) resize(c *conversation) {
 // evict forgets what was used longest ago until the rest is within bounds. What it returns
 // is to be closed without mu.
 func (g *registry) evict() (evicted []*conversation) {
-	e := g.used.Front()
-	for e != nil && (g.used.Len() > g.t.o.MaxConversations || g.bytes > g.t.o.MaxBytes) {
-		c := e.Value.(*conversation)
-		e = e.Next()
-		if c.flights == 0 {
-			evicted = append(evicted, c)
-			g.remove(c)
-		}
+	if len(g.all) <= g.t.o.MaxConversations && g.bytes <= g.t.o.MaxBytes {
+		return nil
 	}
-	return evicted
+	return g.forget(func(c *conversation, left int) bool {
+		return c.flights == 0 && (left > g.t.o.MaxConversations || g.bytes > g.t.o.MaxBytes)
+	})
 }
 
-// remove forgets a conversation. The caller holds mu.
-func (g *registry) remove(c *conversation) {
-	c.history, c.responses, c.calls, c.hop, c.held = nil, nil, nil, nil, nil
-	g.used.Remove(c.elem)
-	g.bytes -= c.size
-	c.elem = nil
+// forget forgets conversations, which it returns. over is given how many there are. The caller holds mu.
+func (g *registry) forget(over func(c *conversation, left int) bool) (forgotten []*conversation) {
+	left := len(g.all)
+	g.all = slices.DeleteFunc(g.all, func(c *conversation) bool {
+		if !over(c, left) {
+			return false
+		}
+		left--
+		g.bytes -= c.size
+		c.evicted = true
+		c.history, c.responses, c.calls, c.hop, c.held = nil, nil, nil, nil, nil
+		forgotten = append(forgotten, c)
+		return true
+	})
+	return forgotten
 }
 
 // arm has sweep run at a time, unless it runs earlier. The caller holds mu.
@@ -58,44 +63,40 @@ func (g *registry) sweep(all bool) {
 	var ended []*conversation
 	g.mu.Lock()
 	next := now.Add(maxAge)
-	for e := g.used.Front(); e != nil; {
-		c := e.Value.(*conversation)
-		e = e.Next()
+	later := func(at time.Time) bool { // reports whether it is later than now, and waits for it
+		if at.After(now) && at.Before(next) {
+			next = at
+		}
+		return at.After(now)
+	}
+	forgotten := g.forget(func(c *conversation, _ int) bool {
 		c.held = slices.DeleteFunc(c.held, func(f *flight) bool {
-			over := all || !f.deadline.After(now)
+			over := all || !later(f.deadline)
 			if over {
 				failed = append(failed, f)
-			} else if f.deadline.Before(next) {
-				next = f.deadline
 			}
 			return over
 		})
-		busy, idle := c.flights > 0 && c.used.Add(maxAge).After(now), c.used.Add(g.t.o.IdleTimeout)
-		end := c.used.Add(maxAge)
-		if c.open {
-			end = idle
-		}
+		old, idle := c.used.Add(maxAge), c.used.Add(g.t.o.IdleTimeout)
+		busy := c.flights > 0 && old.After(now)
 		switch {
 		case all && c.open, // also if a client has left an answer without closing it
-			c.open && !busy && !end.After(now):
+			c.open && !busy && !later(idle):
 			c.open = false
 			ended = append(ended, c)
-		case all || busy:
-		case end.After(now):
-			if end.Before(next) {
-				next = end
-			}
-			if !c.open && idle.Before(now) {
+		case all || busy || c.open:
+		case later(old):
+			if idle.Before(now) {
 				c.work = nil
 			}
 		default:
-			ended = append(ended, c)
-			g.remove(c)
+			return true
 		}
-	}
+		return false
+	})
 	if !all {
 		g.timer = nil
-		if g.used.Len() > 0 {
+		if len(g.all) > 0 {
 			g.arm(next)
 		}
 	}
@@ -103,7 +104,7 @@ func (g *registry) sweep(all bool) {
 	for _, f := range failed {
 		f.expire()
 	}
-	for _, c := range ended {
+	for _, c := range append(ended, forgotten...) {
 		c.close(all)
 	}
 }

@@ -180,13 +180,13 @@ func (g *registry) add(l *lookup, caller *openCall) *conversation {
 	if l.declared != "" && caller == nil { // or its session is another one
 		c.session = g.sessionOf(l)
 	}
-	c.elem = g.used.PushBack(c)
+	g.all = append(g.all, c)
 	return c
 }
 
 // sessionOf returns the session that a request names. The caller holds mu.
 func (g *registry) sessionOf(l *lookup) *agenttrace.Session {
-	for c := range g.all() {
+	for _, c := range g.all {
 		if c.declared == l.declared && c.caller == nil {
 			return c.session
 		}

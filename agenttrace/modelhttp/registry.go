@@ -1,9 +1,7 @@
 package modelhttp
 
 import (
-	"container/list"
 	"context"
-	"iter"
 	"net/http"
 	"reflect"
 	"slices"
@@ -21,32 +19,28 @@ type registry struct {
 	t *Transport
 
 	mu sync.Mutex
-	// used has the conversations, the one used longest ago first.
-	used  *list.List
+	// all has the conversations, the one used longest ago first.
+	all   []*conversation
 	bytes int64
 	timer *time.Timer
 	due   time.Time
 }
 
-func (g *registry) init(t *Transport) { g.t, g.used = t, list.New() }
-
-// all yields the conversations, the one used longest ago first. The caller holds mu.
-func (g *registry) all() iter.Seq[*conversation] {
-	return func(yield func(*conversation) bool) {
-		for e := g.used.Front(); e != nil && yield(e.Value.(*conversation)); {
-			e = e.Next()
-		}
-	}
-}
-
-// where returns the conversations of which something is true, in the order of all. The caller holds mu.
+// where returns the conversations of which something is true, in their order. The caller holds mu.
 func (g *registry) where(is func(c *conversation) bool) (found []*conversation) {
-	for c := range g.all() {
+	for _, c := range g.all {
 		if is(c) {
 			found = append(found, c)
 		}
 	}
 	return found
+}
+
+// touch puts a conversation last. The caller holds mu.
+func (g *registry) touch(c *conversation) {
+	i := slices.Index(g.all, c)
+	copy(g.all[i:], g.all[i+1:])
+	g.all[len(g.all)-1] = c
 }
 
 // point is a place in a conversation, at as many messages, that a request may go on from.
@@ -107,7 +101,7 @@ func (g *registry) begin(x *exchange, r *modelapi.Request, data []byte) *flight 
 	f.asks = l.asks(m.side)
 	c.flights++
 	c.used, c.seen = now, now
-	g.used.MoveToBack(c.elem)
+	g.touch(c)
 	var held []*flight // which the request supersedes
 	if !m.side {
 		if m.summary != "" {
@@ -145,7 +139,7 @@ func (l *lookup) hasRemote(c *conversation) bool {
 func (g *registry) again(l *lookup) (found *flight) {
 	n, numbered := l.x.attempt()
 	invocation := l.x.req.Header.Get(awsInvocation)
-	for c := range g.all() {
+	for _, c := range g.all {
 		if c.hop != nil && c.hopToken == l.r.Continuation && c.scope == l.scope {
 			found, c.hop = c.hop, nil
 			found.x = l.x

@@ -79,7 +79,7 @@ func New(tracer *agenttrace.Tracer, o Options) *Transport {
 		o.IdleTimeout = time.Hour
 	}
 	t := &Transport{tracer: tracer, o: o}
-	t.reg.init(t)
+	t.reg.t = t
 	return t
 }
 
