@@ -56,23 +56,21 @@ func readTools(w *workspace) []tool {
 	return []tool{
 		define(tool{
 			name: "list", description: "List the project's files with their sizes.", kind: agenttrace.ToolSearch,
-		},
-			func(struct{}) string { return "." },
-			func(context.Context, struct{}) (string, error) { return list(w) }),
+		}, func(struct{}) string { return "." }, func(context.Context, struct{}) (string, error) { return list(w) }),
 
 		define(tool{
 			name: "read", description: "Read a file, from a later line if from says so.", kind: agenttrace.ToolRead,
 			properties: `"path":{"type":"string"},"from":{"type":"integer","description":"first line, counted from 1"}`,
-		},
-			func(args file) string { return path.Clean(args.Path) },
-			func(_ context.Context, args file) (string, error) { return read(w, args.Path, args.From) }),
+		}, func(args file) string { return path.Clean(args.Path) }, func(_ context.Context, args file) (string, error) {
+			return read(w, args.Path, args.From)
+		}),
 
 		define(tool{
 			name: "grep", description: "Find the lines that match a regular expression.", kind: agenttrace.ToolSearch,
 			properties: `"pattern":{"type":"string"}`,
-		},
-			func(args search) string { return args.Pattern },
-			func(_ context.Context, args search) (string, error) { return grep(w, args.Pattern) }),
+		}, func(args search) string { return args.Pattern }, func(_ context.Context, args search) (string, error) {
+			return grep(w, args.Pattern)
+		}),
 	}
 }
 
@@ -83,19 +81,16 @@ func runTool(w *workspace) tool {
 		name: "run", description: "Run a program in the project's directory. There is no shell.",
 		kind:       agenttrace.ToolExecute,
 		properties: `"command":{"type":"string","description":"program and arguments, separated by spaces"}`,
-	},
-		func(args command) string { return strings.Join(strings.Fields(args.Command), " ") },
-		func(ctx context.Context, args command) (string, error) {
-			printed, err := w.run(ctx, args.Command, commandLimit)
-			if err == nil {
-				return printed, nil
-			}
-			text, _, clipErr := w.clip(agenttrace.ToolFromContext(ctx).ID(), printed)
-			if clipErr != nil {
-				text = clipErr.Error()
-			}
-			return "", fmt.Errorf("%w\n%s", err, text)
-		})
+	}, func(args command) string {
+		return strings.Join(strings.Fields(args.Command), " ")
+	}, func(ctx context.Context, args command) (string, error) {
+		printed, err := w.run(ctx, args.Command, commandLimit)
+		if err == nil {
+			return printed, nil
+		}
+		text, _, clipErr := w.clip(agenttrace.ToolFromContext(ctx).ID(), printed)
+		return "", errors.Join(fmt.Errorf("%w\n%s", err, text), clipErr)
+	})
 }
 
 // editTool changes files. A change becomes an artifact of the answer, with a reference to
@@ -106,26 +101,22 @@ func editTool(w *workspace) tool {
 		name: "edit", description: "Replace text in a file. The old text must occur exactly once.",
 		kind:       agenttrace.ToolEdit,
 		properties: `"path":{"type":"string"},"old":{"type":"string"},"new":{"type":"string"}`,
-	},
-		func(args change) string { return path.Clean(args.Path) },
-		func(ctx context.Context, args change) (string, error) {
-			patch, err := edit(w, args.Path, args.Old, args.New)
-			if err != nil {
-				return "", err
-			}
-			call := agenttrace.ToolFromContext(ctx)
-			file, err := w.save("artifacts", call.ID(), ".patch", patch)
-			if err != nil {
-				return "", fmt.Errorf("save patch: %w", err)
-			}
-			agenttrace.TurnFromContext(ctx).Data("artifact", call.ID(), map[string]any{
-				"path": file, "mime": "text/x-diff", "caption": "Change of " + args.Path,
-				"tool_call_id": call.ID(),
-				"source_code":  fmt.Sprintf("edit(%q, %q, %q)", args.Path, args.Old, args.New),
-				"content":      patch,
-			})
-			return patch, nil
+	}, func(args change) string { return path.Clean(args.Path) }, func(ctx context.Context, args change) (string, error) {
+		patch, err := edit(w, args.Path, args.Old, args.New)
+		if err != nil {
+			return "", err
+		}
+		call := agenttrace.ToolFromContext(ctx)
+		file, err := w.save("artifacts", call.ID(), ".patch", patch)
+		if err != nil {
+			return "", fmt.Errorf("save patch: %w", err)
+		}
+		agenttrace.TurnFromContext(ctx).Data("artifact", call.ID(), map[string]any{
+			"path": file, "mime": "text/x-diff", "caption": "Change of " + args.Path, "tool_call_id": call.ID(),
+			"source_code": fmt.Sprintf("edit(%q, %q, %q)", args.Path, args.Old, args.New), "content": patch,
 		})
+		return patch, nil
+	})
 }
 
 func list(w *workspace) (string, error) {
