@@ -25,7 +25,7 @@ func (c *ToolCall) AwaitApproval(id string) string {
 	if id = validUTF8(id); id == "" {
 		id = spans.NewID(spans.PrefixPermission, now)
 	}
-	c.await(id, "", match{}, now)
+	c.await(PendingTool{ApprovalID: id, AskedAt: now.UnixMilli()}, now)
 	c.postpone()
 	c.waitApproval(now)
 	return id
@@ -38,22 +38,24 @@ func (c *ToolCall) AwaitApproval(id string) string {
 // [Turn.ResumeTool], to be ended with the answer.
 func (c *ToolCall) AwaitInput(question string) {
 	c.change("a question", func(now time.Time) {
-		if c.state == stateApprovalRequested {
+		if c.p.State == stateApprovalRequested {
 			return // it does not run yet
 		}
 		c.complete()
-		c.asks, c.question = true, validUTF8(question)
+		c.p.AsksUser, c.p.Question = true, validUTF8(question)
 		c.emitState(now)
-		c.wait(now, Status{State: StatusWaitingUserInput, Detail: c.question, CallID: c.callID})
+		c.wait(now, Status{State: StatusWaitingUserInput, Detail: c.p.Question, CallID: c.p.CallID})
 	})
 }
 
-// await puts the call into the state of waiting for an answer.
-func (c *ToolCall) await(id, subject string, m match, now time.Time) {
+// await puts the call into the state of waiting for an answer to a question, of which p has the id, what it is about,
+// and the rule that asked.
+func (c *ToolCall) await(p PendingTool, now time.Time) {
 	c.change("an approval", func(time.Time) {
 		c.complete()
-		c.state, c.asks = stateApprovalRequested, false
-		c.approval = &approval{id: id, subject: subject, rule: m, asked: now}
+		c.p.State, c.p.AsksUser, c.p.Question = stateApprovalRequested, false, ""
+		c.p.ApprovalID, c.p.AskedAt = p.ApprovalID, p.AskedAt
+		c.p.Subject, c.p.Pattern, c.p.Source = p.Subject, p.Pattern, p.Source
 		if !c.resumed {
 			c.emitEvent(now)
 		}
@@ -74,34 +76,34 @@ func (c *ToolCall) postpone() {
 func (c *ToolCall) isPending(err error) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return !c.ended && (c.later && c.state == stateApprovalRequested ||
-		c.asks && c.state == stateInputAvailable && endReason(err) != semconv.EndError)
+	return !c.ended && (c.later && c.p.State == stateApprovalRequested ||
+		c.p.AsksUser && c.p.State == stateInputAvailable && endReason(err) != semconv.EndError)
 }
 
 func (c *ToolCall) asksUser() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.asks
+	return c.p.AsksUser
 }
 
 // waitApproval reports that the session waits for the answer.
 func (c *ToolCall) waitApproval(now time.Time) {
 	c.mu.Lock()
-	if c.state == stateApprovalRequested && !c.ended {
-		c.wait(now, waitingFor(c.callID, c.name, c.approval.subject))
+	if c.p.State == stateApprovalRequested && !c.ended {
+		c.wait(now, c.p.status())
 	}
 	c.mu.Unlock()
 	c.turn.run.sess.flush()
 }
 
-// answered notes the answer of a human, if one was asked.
-func (c *ToolCall) answered(approved bool, reason string) {
+// respond notes the answer of a human, if one was asked.
+func (c *ToolCall) respond(approved bool, reason string) {
 	now := c.turn.run.now()
 	c.mu.Lock()
-	if !c.ended && c.state == stateApprovalRequested {
-		c.state = stateApprovalResponded
-		c.approval.answered, c.approval.approved = true, approved
-		c.approval.reason = c.filter().text(redact.Other, "", reason)
+	if !c.ended && c.p.State == stateApprovalRequested {
+		c.p.State = stateApprovalResponded
+		c.answered, c.approved = true, approved
+		c.reason = c.filter().text(redact.Other, "", reason)
 		c.updated = max(c.updated, now.UnixMilli())
 		c.started = now
 		c.unwait(now)
@@ -122,19 +124,10 @@ func (c *ToolCall) pending() (PendingTool, bool) {
 
 // open describes the call to another process. The caller holds mu.
 func (c *ToolCall) open() PendingTool {
-	p := PendingTool{
-		CallID: c.callID, Name: c.name, State: c.state, PartID: c.partID, PartIndex: c.index, CreatedAt: c.created,
-		Kind: c.kind, Dynamic: c.dynamic, ProviderExecuted: c.providerExecuted, ChildSessionID: c.child,
-	}
+	p := c.p
+	p.PartID, p.PartIndex, p.CreatedAt = c.partID, c.index, c.created
 	if input := c.wholeInput(); input != "" {
 		p.Input = json.RawMessage(input)
-	}
-	if c.asks {
-		p.AsksUser, p.Question = true, c.question
-	}
-	if a := c.approval; a != nil {
-		p.ApprovalID, p.AskedAt, p.Subject = a.id, a.asked.UnixMilli(), a.subject
-		p.Pattern, p.Source = a.rule.Pattern, a.rule.Source
 	}
 	return p
 }
@@ -152,22 +145,14 @@ func (p *PendingTool) options() ToolOptions {
 	}
 }
 
-// rule is the one that asked, if any.
-func (p *PendingTool) rule() match {
-	return match{Rule: Rule{Pattern: p.Pattern, Source: p.Source}, found: p.Source != ""}
-}
-
 // status is what the session does while the call waits.
 func (p *PendingTool) status() Status {
 	if p.AsksUser {
 		return Status{State: StatusWaitingUserInput, CallID: p.CallID, Detail: p.Question}
 	}
-	return waitingFor(p.CallID, p.Name, p.Subject)
-}
-
-// waitingFor is the status while a call of a tool waits for an approval.
-func waitingFor(callID, tool, subject string) Status {
-	return Status{State: StatusWaitingApproval, CallID: callID, Detail: strings.TrimSpace(tool + " " + subject)}
+	return Status{
+		State: StatusWaitingApproval, CallID: p.CallID, Detail: strings.TrimSpace(p.Name + " " + p.Subject),
+	}
 }
 
 // PendingTools returns the tool calls of a continued turn that still wait for
@@ -221,7 +206,7 @@ func (t *Turn) ResumeTool(
 	}
 	now := t.run.now()
 	_, span := c.startDecision(ctx, now)
-	c.await(p.ApprovalID, p.Subject, p.rule(), time.UnixMilli(p.AskedAt))
+	c.await(p, time.UnixMilli(p.AskedAt))
 	d := Decision{
 		ID: p.ApprovalID, Action: ActionAsk, Pattern: p.Pattern, Source: p.Source, tool: p.Name,
 		Waited: max(0, now.Sub(time.UnixMilli(p.AskedAt))),

@@ -253,17 +253,17 @@ func (c *ToolCall) noteOnce(now time.Time) {
 		return
 	}
 	c.mu.Lock()
-	if c.noted || c.state == stateInputStreaming && !c.ended {
+	if c.noted || c.p.State == stateInputStreaming && !c.ended {
 		c.mu.Unlock()
 		return
 	}
 	c.noted = true
-	signature := guardToolCall + ":" + cmp.Or(c.filter().id(c.name), "UNKNOWN")
+	signature := guardToolCall + ":" + cmp.Or(c.filter().id(c.p.Name), "UNKNOWN")
 	if g.loop != nil && g.loop.Arguments {
 		sum := sha256.Sum256([]byte(c.wholeInput()))
 		signature += "(" + hex.EncodeToString(sum[:4]) + ")"
 	}
-	id := cmp.Or(c.partID, c.callID)
+	id := cmp.Or(c.partID, c.p.CallID)
 	c.mu.Unlock()
 	c.turn.note(guardToolCall, signature, id, now)
 }

@@ -149,7 +149,7 @@ func (m *metrics) count(c metric.Int64Counter, span trace.Span, all ...attribute
 // tool reports the execution of a tool. failed is the class of its error.
 func (m *metrics) tool(c *ToolCall, took time.Duration, failed string) {
 	m.duration(m.execution, c.span, took, semconv.GenAIOperationNameKey.String(semconv.OperationExecuteTool),
-		semconv.GenAIToolNameKey.String(c.name), semconv.GenAIToolTypeKey.String(c.toolType()),
+		semconv.GenAIToolNameKey.String(c.p.Name), semconv.GenAIToolTypeKey.String(c.toolType()),
 		semconv.ErrorTypeKey.String(failed))
 }
 
@@ -167,6 +167,6 @@ func (m *metrics) loop(r *Run) {
 
 // denial reports a tool call that was denied.
 func (m *metrics) denial(c *ToolCall, d *Decision) {
-	m.count(m.denials, c.span, semconv.GenAIToolNameKey.String(c.name),
+	m.count(m.denials, c.span, semconv.GenAIToolNameKey.String(c.p.Name),
 		semconv.PermissionActionKey.String(string(d.Action)), semconv.PermissionSourceKey.String(string(d.Source)))
 }

@@ -217,8 +217,8 @@ func (c *ToolCall) Authorize(ctx context.Context, subject string) Decision {
 	req := c.request(subject, now)
 	ctx, span := c.startDecision(ctx, now)
 
-	m := s.evaluate(c.name, c.kind, subject)
-	d := Decision{Action: m.action(), tool: c.name}
+	m := s.evaluate(c.p.Name, c.p.Kind, subject)
+	d := Decision{Action: m.action(), tool: c.p.Name}
 	d.Pattern, d.Source = m.Pattern, m.Source
 	var why string
 	if d.Action != ActionDeny && s.tracer.watchdog != nil {
@@ -255,7 +255,9 @@ func (c *ToolCall) Authorize(ctx context.Context, subject string) Decision {
 // ask puts the question to a human and fills d with the answer.
 func (c *ToolCall) ask(ctx context.Context, d *Decision, q Question, m match, now time.Time) {
 	s := c.turn.run.sess
-	c.await(q.ID, q.Subject, m, now)
+	c.await(PendingTool{
+		ApprovalID: q.ID, AskedAt: now.UnixMilli(), Subject: q.Subject, Pattern: m.Pattern, Source: m.Source,
+	}, now)
 	c.waitApproval(now)
 	answer, err := s.tracer.approve(ctx, q)
 	d.Waited = max(0, s.now().Sub(now))
@@ -304,14 +306,14 @@ func (c *ToolCall) settle(d *Decision, span trace.Span) {
 	}
 	switch d.outcome {
 	case semconv.OutcomeAllowed:
-		c.answered(true, d.Reason)
+		c.respond(true, d.Reason)
 	case semconv.OutcomeDenied:
-		c.answered(false, d.Reason)
+		c.respond(false, d.Reason)
 	}
 	if span != nil {
 		if span.IsRecording() {
 			record := spans.Permission{
-				SessionID: s.id, ID: d.ID, ToolID: c.name, CallID: c.callID, MessageID: c.answerID, PartID: c.partID,
+				SessionID: s.id, ID: d.ID, ToolID: c.p.Name, CallID: c.p.CallID, MessageID: c.answerID, PartID: c.partID,
 				Pattern: c.filter().text(redact.Other, "", d.Pattern), Action: string(d.Action),
 				Source:  string(d.Source),
 				Outcome: d.outcome, Reply: string(d.Reply), Reason: c.filter().text(redact.Other, "", d.Reason),
@@ -326,7 +328,7 @@ func (c *ToolCall) settle(d *Decision, span trace.Span) {
 	}
 	if d.outcome == semconv.OutcomeDenied {
 		s.tracer.metrics.denial(c, d)
-		c.deny(&DeniedError{Tool: c.name, Reason: d.Reason})
+		c.deny(&DeniedError{Tool: c.p.Name, Reason: d.Reason})
 	}
 }
 
@@ -352,7 +354,7 @@ func (c *ToolCall) request(subject string, now time.Time) ToolRequest {
 		c.emitState(now)
 	}
 	req := ToolRequest{
-		SessionID: s.id, Agent: agent, Mode: mode, ToolID: c.name, CallID: c.callID, Kind: c.kind, Input: c.input,
+		SessionID: s.id, Agent: agent, Mode: mode, ToolID: c.p.Name, CallID: c.p.CallID, Kind: c.p.Kind, Input: c.input,
 		Subject: subject,
 	}
 	c.mu.Unlock()

@@ -3,7 +3,6 @@ package agenttrace
 import (
 	"cmp"
 	"context"
-	"time"
 
 	"go.opentelemetry.io/otel/trace"
 
@@ -104,12 +103,8 @@ func (c *ToolCall) restore(p *PendingTool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.restored, c.changed, c.later = true, true, true
-	c.state, c.child = cmp.Or(p.State, stateApprovalRequested), p.ChildSessionID
-	c.asks, c.question = p.AsksUser, p.Question
-	if p.ApprovalID == "" {
-		return
-	}
-	c.approval = &approval{id: p.ApprovalID, subject: p.Subject, rule: p.rule(), asked: time.UnixMilli(p.AskedAt)}
-	c.approval.answered = c.state == stateApprovalResponded
-	c.approval.approved = c.approval.answered
+	c.p, c.p.Input = *p, nil
+	c.p.State = cmp.Or(p.State, stateApprovalRequested)
+	c.answered = p.ApprovalID != "" && p.State == stateApprovalResponded
+	c.approved = c.answered
 }

@@ -214,7 +214,7 @@ func (c *ToolCall) unwait(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.waits = slices.DeleteFunc(s.waits, func(w waitingCall) bool { return w.call == c })
-	if s.status.CallID == c.callID && s.working > 0 {
+	if s.status.CallID == c.p.CallID && s.working > 0 {
 		s.enter(c.turn.events, now, s.atWork())
 	}
 }

@@ -92,46 +92,43 @@ type ToolCall struct {
 	span  trace.Span
 	scope scope
 
-	callID string
-	name   string
-	kind   ToolKind
 	// announced is when the call began, started, guarded by mu, when its execution did.
 	announced, started time.Time
 
-	dynamic, providerExecuted bool
-	kept                      bool // the span is recorded and sampled
+	kept bool // the span is recorded and sampled
 
 	ending // its mu guards what follows
 	// inferred is that of the options; shared reports that several layers report the call, claimed that one without
 	// its id has found it.
 	inferred, shared, claimed bool
 
-	state    string
-	partial  []byte // what came of the input while it streams
-	input    string // JSON, empty until it is whole
-	clean    string // input as it may be sent, once cleaned is set
-	cleaned  bool
-	output   string // JSON
-	errText  string
-	errType  string
-	denied   bool
-	err      error // that the call failed with
-	cut      *Truncated
-	child    string
-	approval *approval // nil if no person was asked
-	updated  int64
-	// question is what the call asks its user, if asks is set. waits reports that the
-	// session knows that the call waits, later that the answer to an approval may outlast the process.
-	question           string
-	asks, waits, later bool
-	noted              bool      // the run's guard knows of the call
-	changed            bool      // something has changed since the last event
-	resumed            bool      // an earlier turn reported the call in its present state
-	restored           bool      // its duration is not known
-	lateUntil          time.Time // until when a result is accepted, if the turn ended before the call
-	throttle           throttle
-	duration           int64
-	rest               *remains // set in what a turn keeps of a call that has ended
+	// p is what another process must know of the call, without its input and place. Its id and name never change.
+	p PendingTool
+	// answered reports that a human answered the question that the call waited on, approved and reason are the answer.
+	answered, approved bool
+	reason             string
+	partial            []byte // what came of the input while it streams
+	input              string // JSON, empty until it is whole
+	clean              string // input as it may be sent, once cleaned is set
+	cleaned            bool
+	output             string // JSON
+	errText            string
+	errType            string
+	denied             bool
+	err                error // that the call failed with
+	cut                *Truncated
+	updated            int64
+	// waits reports that the session knows that the call waits, later that the answer to an approval may outlast the
+	// process.
+	waits, later bool
+	noted        bool      // the run's guard knows of the call
+	changed      bool      // something has changed since the last event
+	resumed      bool      // an earlier turn reported the call in its present state
+	restored     bool      // its duration is not known
+	lateUntil    time.Time // until when a result is accepted, if the turn ended before the call
+	throttle     throttle
+	duration     int64
+	rest         *remains // set in what a turn keeps of a call that has ended
 }
 
 // remains is what a turn needs of the content of a call that has ended.
@@ -141,17 +138,6 @@ type remains struct {
 	listed, sent []byte
 	// shared reports that several layers reported the call while it was open.
 	shared bool
-}
-
-// approval is the question that a tool call waits or waited on.
-type approval struct {
-	id      string
-	subject string
-	rule    match
-	asked   time.Time
-	// answered reports that a human did; approved is the answer.
-	answered, approved bool
-	reason             string
 }
 
 // StartTool begins a tool call and its part of the answer. The returned context
@@ -223,7 +209,7 @@ func (t *Turn) lastTool(id string, matches func(c *ToolCall, thisStep bool) bool
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for i := len(t.parts) - 1; i >= 0; i-- {
-		if c, ok := t.parts[i].(*ToolCall); ok && c.callID == id && matches(c, i >= t.stepBegin) {
+		if c, ok := t.parts[i].(*ToolCall); ok && c.p.CallID == id && matches(c, i >= t.stepBegin) {
 			c.mu.Lock()
 			defer c.mu.Unlock()
 			c.shared = true
@@ -254,7 +240,7 @@ func (c *ToolCall) again(ctx context.Context, o ToolOptions) context.Context {
 			c.started, c.changed, c.inferred = now, true, false
 		}
 		if o.Kind != "" {
-			c.kind = o.Kind
+			c.p.Kind = o.Kind
 		}
 		if lacks {
 			c.give(o)
@@ -279,8 +265,8 @@ func (c *ToolCall) give(o ToolOptions) {
 		return
 	}
 	c.cleaned, c.partial = false, nil
-	if c.state == stateInputStreaming {
-		c.state = stateInputAvailable
+	if c.p.State == stateInputStreaming {
+		c.p.State = stateInputAvailable
 	}
 }
 
@@ -305,8 +291,11 @@ func (c *ToolCall) Executing() {
 func (t *Turn) startTool(ctx context.Context, o ToolOptions, resumed *PendingTool) (context.Context, *ToolCall) {
 	now := t.run.now()
 	c := &ToolCall{
-		slot: slot{turn: t}, name: validUTF8(o.Name), callID: validUTF8(o.ID), announced: now, started: now,
-		state: stateInputStreaming, kind: o.Kind, dynamic: o.Dynamic, providerExecuted: o.ProviderExecuted,
+		slot: slot{turn: t}, announced: now, started: now,
+		p: PendingTool{
+			CallID: validUTF8(o.ID), Name: validUTF8(o.Name), State: stateInputStreaming, Kind: o.Kind, Dynamic: o.Dynamic,
+			ProviderExecuted: o.ProviderExecuted,
+		},
 		inferred: o.Inferred, changed: resumed == nil, noted: resumed != nil, resumed: resumed != nil, span: t.span,
 	}
 	c.give(o)
@@ -339,8 +328,8 @@ func (t *Turn) startTool(ctx context.Context, o ToolOptions, resumed *PendingToo
 		c.slot = t.place(c, now)
 	}
 	c.at, c.updated = len(t.parts)-1, c.created
-	if c.callID == "" && !late {
-		c.callID = "call_" + c.partID[len(spans.PrefixPart):]
+	if c.p.CallID == "" && !late {
+		c.p.CallID = "call_" + c.partID[len(spans.PrefixPart):]
 	}
 	if !late && resumed == nil {
 		c.emitEvent(now)
@@ -350,8 +339,8 @@ func (t *Turn) startTool(ctx context.Context, o ToolOptions, resumed *PendingToo
 		// The turn ended meanwhile and does not list the call.
 		t.drop("a tool call")
 		c.span.SetAttributes(c.filter().attributes([]attribute.KeyValue{
-			semconv.SessionIDKey.String(t.run.sess.id), semconv.ToolIDKey.String(c.name),
-			semconv.ToolCallIDKey.String(c.callID),
+			semconv.SessionIDKey.String(t.run.sess.id), semconv.ToolIDKey.String(c.p.Name),
+			semconv.ToolCallIDKey.String(c.p.CallID),
 		})...)
 		c.tracer().finish(c.span, now)
 	}
@@ -381,7 +370,7 @@ func (c *ToolCall) emitInput(now time.Time, input string) {
 		data = append(data[:len(data)-1], metadata...)
 	}
 	p := c.part(c.partType(), c.updated, data)
-	p.ToolCallID, p.ToolState = c.filter().id(c.callID), c.state
+	p.ToolCallID, p.ToolState = c.filter().id(c.p.CallID), c.p.State
 	c.emit(now, p)
 }
 
@@ -393,25 +382,25 @@ func (c *ToolCall) emitState(now time.Time) {
 }
 
 func (c *ToolCall) partType() string {
-	if c.dynamic {
+	if c.p.Dynamic {
 		return "dynamic-tool"
 	}
-	return "tool-" + c.filter().id(c.name)
+	return "tool-" + c.filter().id(c.p.Name)
 }
 
 // toolType states, with a value of the GenAI conventions, who runs the tool.
 func (c *ToolCall) toolType() string {
-	if c.providerExecuted {
+	if c.p.ProviderExecuted {
 		return "extension"
 	}
 	return "function"
 }
 
 // ID returns the call's id, "" for nil.
-func (c *ToolCall) ID() string { return of(c, func(c *ToolCall) string { return c.callID }) }
+func (c *ToolCall) ID() string { return of(c, func(c *ToolCall) string { return c.p.CallID }) }
 
 // Name returns the tool's name, "" for nil.
-func (c *ToolCall) Name() string { return of(c, func(c *ToolCall) string { return c.name }) }
+func (c *ToolCall) Name() string { return of(c, func(c *ToolCall) string { return c.p.Name }) }
 
 // PartID returns the id of the call's part of the message, "" when nothing is
 // recorded.
@@ -439,21 +428,21 @@ func (c *ToolCall) change(what string, f func(now time.Time)) {
 	case !ended:
 		c.turn.run.sess.flush()
 	case !shared:
-		c.tracer().drop(what, "tool call "+c.callID)
+		c.tracer().drop(what, "tool call "+c.p.CallID)
 	}
 }
 
 // SetChildSession states which session a sub-agent started by the call has. A sub-agent in
 // this process needs no call of it: see [Tracer.NewSession].
 func (c *ToolCall) SetChildSession(id string) {
-	c.change("a child session", func(time.Time) { c.child = validUTF8(id) })
+	c.change("a child session", func(time.Time) { c.p.ChildSessionID = validUTF8(id) })
 }
 
 // InputDelta adds to the input as the model sends it. [ToolCall.SetInput] makes
 // it whole; so does anything that needs it whole.
 func (c *ToolCall) InputDelta(text string) {
 	c.change("input", func(now time.Time) {
-		if c.state != stateInputStreaming {
+		if c.p.State != stateInputStreaming {
 			return
 		}
 		c.partial, c.changed = append(c.partial, text...), true
@@ -476,7 +465,7 @@ func (c *ToolCall) sendHeld(now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.throttle.held = false
-	if c.ended || c.state != stateInputStreaming {
+	if c.ended || c.p.State != stateInputStreaming {
 		return
 	}
 	if settled := c.filter().settled(string(c.partial)); len(settled) > c.throttle.sent {
@@ -497,7 +486,7 @@ func (c *ToolCall) SetInput(input any) {
 	now := c.turn.run.now()
 	c.change("input", func(now time.Time) {
 		c.input, c.cleaned, c.changed = encoded, false, true
-		if c.state == stateInputStreaming {
+		if c.p.State == stateInputStreaming {
 			c.started = now // not before its input is whole
 		}
 		c.complete()
@@ -512,8 +501,8 @@ func (c *ToolCall) complete() {
 		c.input, c.cleaned = encodeRaw(c.partial), false
 	}
 	c.partial = nil
-	if c.state == stateInputStreaming {
-		c.state, c.changed = stateInputAvailable, true
+	if c.p.State == stateInputStreaming {
+		c.p.State, c.changed = stateInputAvailable, true
 	}
 }
 
@@ -546,30 +535,30 @@ func (c *ToolCall) wholeInput() string {
 func (c *ToolCall) data(in string) []byte {
 	b := make([]byte, 0, len(in)+len(c.output)+len(c.errText)+256)
 	b = spans.AppendJSONMember(append(b, '{'), "type", c.partType())
-	if c.dynamic {
-		b = spans.AppendJSONMember(b, "toolName", c.filter().id(c.name))
+	if c.p.Dynamic {
+		b = spans.AppendJSONMember(b, "toolName", c.filter().id(c.p.Name))
 	}
-	b = spans.AppendJSONMember(b, "toolCallId", c.filter().id(c.callID))
-	b = spans.AppendJSONMember(b, "state", c.state)
+	b = spans.AppendJSONMember(b, "toolCallId", c.filter().id(c.p.CallID))
+	b = spans.AppendJSONMember(b, "state", c.p.State)
 	if in != "" {
 		b = append(append(b, `,"input":`...), in...)
-	} else if c.state != stateInputStreaming && c.state != stateOutputError {
+	} else if c.p.State != stateInputStreaming && c.p.State != stateOutputError {
 		b = append(b, `,"input":null`...)
 	}
 	if c.output != "" {
 		b = append(append(b, `,"output":`...), c.output...)
 	}
-	if c.state == stateOutputError {
+	if c.p.State == stateOutputError {
 		b = spans.AppendJSONMember(b, "errorText", c.errText)
 	}
-	if c.providerExecuted {
+	if c.p.ProviderExecuted {
 		b = append(b, `,"providerExecuted":true`...)
 	}
-	if c.approval != nil && (c.state == stateApprovalRequested || c.state == stateApprovalResponded) {
-		b = spans.AppendJSONMember(append(b, `,"approval":{`...), "id", c.approval.id)
-		if c.approval.answered {
-			b = strconv.AppendBool(append(b, `,"approved":`...), c.approval.approved)
-			b = spans.AppendJSONOptional(b, "reason", c.approval.reason)
+	if c.p.ApprovalID != "" && (c.p.State == stateApprovalRequested || c.p.State == stateApprovalResponded) {
+		b = spans.AppendJSONMember(append(b, `,"approval":{`...), "id", c.p.ApprovalID)
+		if c.answered {
+			b = strconv.AppendBool(append(b, `,"approved":`...), c.approved)
+			b = spans.AppendJSONOptional(b, "reason", c.reason)
 		}
 		b = append(b, '}')
 	}

@@ -179,14 +179,14 @@ func (c *ToolCall) end(state string, set func()) {
 	c.mu.Lock()
 	late := c.ended
 	if late {
-		second := !c.denied && !c.shared && c.state != stateInputAvailable && c.state != stateInputStreaming
+		second := !c.denied && !c.shared && c.p.State != stateInputAvailable && c.p.State != stateInputStreaming
 		overdue := !c.lateUntil.IsZero()
 		accepted := state != "" && overdue && now.Before(c.lateUntil)
 		c.lateUntil = time.Time{}
 		c.mu.Unlock()
 		if !accepted {
 			if state != "" && (second || overdue) {
-				tracer.drop("an output", "tool call "+c.callID)
+				tracer.drop("an output", "tool call "+c.p.CallID)
 			}
 			return
 		}
@@ -200,7 +200,7 @@ func (c *ToolCall) end(state string, set func()) {
 		c.complete()
 	}
 	if state != "" {
-		c.state, c.changed = state, true
+		c.p.State, c.changed = state, true
 	}
 	c.unwait(now)
 	c.updated = max(c.updated, now.UnixMilli())
@@ -246,15 +246,15 @@ func (c *ToolCall) freeze(now, until time.Time) spans.Part {
 		c.emitState(now)
 	}
 	p := c.part(c.partType(), c.updated, nil)
-	p.ToolCallID, p.ToolState = c.filter().id(c.callID), c.state
+	p.ToolCallID, p.ToolState = c.filter().id(c.p.CallID), c.p.State
 	switch {
 	case c.rest != nil:
 		p.Data = c.rest.listed
 	case c.turn.recording && (open || !c.kept): // otherwise a span of the call's own has them
 		p.Data = c.data(c.sentInput())
 	}
-	if c.dynamic && p.Data == nil {
-		p.ToolName = c.filter().id(c.name)
+	if c.p.Dynamic && p.Data == nil {
+		p.ToolName = c.filter().id(c.p.Name)
 	}
 	c.mu.Unlock()
 	if open {
@@ -274,8 +274,8 @@ func (c *ToolCall) remains() *ToolCall {
 		rest.sent = c.data(c.sentInput())
 	}
 	return &ToolCall{
-		slot: c.slot, span: reference(c.span), callID: c.callID, name: c.name, dynamic: c.dynamic,
-		ending: ending{ended: true}, inferred: c.inferred, shared: true, state: c.state, denied: c.denied,
+		slot: c.slot, span: reference(c.span), p: c.p,
+		ending: ending{ended: true}, inferred: c.inferred, shared: true, denied: c.denied,
 		updated: c.updated, noted: true, rest: rest,
 	}
 }
@@ -296,11 +296,11 @@ func (c *ToolCall) describe(span trace.Span, now time.Time) {
 	}
 	c.duration = max(0, now.Sub(c.started).Milliseconds())
 	record := spans.ToolCall{
-		SessionID: c.turn.run.sess.id, ToolID: c.name, CallID: c.callID, Type: c.toolType(),
-		MessageID: c.answerID, PartID: c.partID, PartIndex: &c.index, State: c.state,
+		SessionID: c.turn.run.sess.id, ToolID: c.p.Name, CallID: c.p.CallID, Type: c.toolType(),
+		MessageID: c.answerID, PartID: c.partID, PartIndex: &c.index, State: c.p.State,
 		Input: c.sentInput(), Output: c.output, Error: c.errText, ErrorType: c.errType,
-		ACPKind: string(c.kind), Dynamic: c.dynamic, ProviderExecuted: c.providerExecuted, Denied: c.denied,
-		Inferred: c.inferred, ChildSessionID: c.child,
+		ACPKind: string(c.p.Kind), Dynamic: c.p.Dynamic, ProviderExecuted: c.p.ProviderExecuted, Denied: c.denied,
+		Inferred: c.inferred, ApprovalID: c.p.ApprovalID, ChildSessionID: c.p.ChildSessionID,
 	}
 	if !c.restored {
 		record.DurationMS = &c.duration
@@ -308,14 +308,11 @@ func (c *ToolCall) describe(span trace.Span, now time.Time) {
 	if c.started.After(c.announced) {
 		record.StartedAt = c.started.UnixMilli()
 	}
-	if c.approval != nil {
-		record.ApprovalID = c.approval.id
-	}
 	if c.cut != nil {
 		record.Truncated = true
 		record.OutputPath, record.OutputSize, record.OutputSHA256 = validUTF8(c.cut.Path), c.cut.Size, c.cut.SHA256
 	}
-	if c.state == stateOutputError {
+	if c.p.State == stateOutputError {
 		c.tracer().fail(span, now, c.err, c.errText)
 	}
 	span.SetAttributes(c.filter().attributes(record.Append(make([]attribute.KeyValue, 0, 18)))...)

@@ -34,7 +34,7 @@ func (t *Turn) unclaimed(o *ToolOptions, input func() string, claim bool) *ToolC
 	calls := t.tools()
 	t.mu.Unlock()
 	for _, c := range calls {
-		if c.name != validUTF8(o.Name) || o.ID != "" && c.callID != validUTF8(o.ID) {
+		if c.p.Name != validUTF8(o.Name) || o.ID != "" && c.p.CallID != validUTF8(o.ID) {
 			continue
 		}
 		want := ""

@@ -116,7 +116,7 @@ func (c *conversation) begin(f *flight, r *modelapi.Request, m *match) {
 	defer c.mu.Unlock()
 	ctx := f.x.req.Context()
 	if c.session == nil && c.external == nil {
-		c.session = c.newSession(ctx, r, m.parent)
+		c.session = c.newSession(ctx, r, m.parent, m.parentAnswer)
 	}
 	tail := r.Messages[min(m.from, len(r.Messages)):]
 	c.earlierResults(r.Messages[:min(m.from, len(r.Messages))])
@@ -176,7 +176,9 @@ func (t *Transport) sessionOptions(r *modelapi.Request) agenttrace.SessionOption
 }
 
 // newSession returns the session of a conversation that begins.
-func (c *conversation) newSession(ctx context.Context, r *modelapi.Request, parent *point) *agenttrace.Session {
+func (c *conversation) newSession(
+	ctx context.Context, r *modelapi.Request, parent *conversation, answer string,
+) *agenttrace.Session {
 	t := c.t
 	o := t.sessionOptions(r)
 	if c.caller != nil {
@@ -185,15 +187,15 @@ func (c *conversation) newSession(ctx context.Context, r *modelapi.Request, pare
 	if parent == nil {
 		return t.tracer.NewSession(ctx, o)
 	}
-	parent.conv.mu.Lock()
-	from := parent.conv.session
-	parent.conv.mu.Unlock()
-	if from != nil && parent.answer != "" {
+	parent.mu.Lock()
+	from := parent.session
+	parent.mu.Unlock()
+	if from != nil && answer != "" {
 		// The parent may be at work, and then does not fork. Its state does.
 		state := from.State()
 		state.Open, state.Pending = nil, nil
 		if copied, err := t.tracer.ResumeSession(ctx, state); err == nil {
-			if child, err := copied.Fork(ctx, parent.answer, agenttrace.ForkOptions{}); err == nil {
+			if child, err := copied.Fork(ctx, answer, agenttrace.ForkOptions{}); err == nil {
 				return child
 			}
 		}

@@ -122,8 +122,10 @@ type match struct {
 	// The conversation has at messages where the request has upto; matched of them, before there, are the same. They
 	// are 0 if the conversation was not found so.
 	at, upto, matched int
-	// parent is what the conversation, which is new, forks from.
-	parent *point
+	// parent is what the conversation, which is new, forks from, parentAnswer the assistant's last message before there
+	// that is whole.
+	parent       *conversation
+	parentAnswer string
 	// ambiguous reports that several conversations are alike up to here.
 	ambiguous bool
 	// side reports a call beside the conversation.
@@ -152,7 +154,7 @@ func (g *registry) find(l *lookup) match {
 			break
 		}
 	}
-	if c := cmp.Or(m.conv, m.parent.of()); c != nil && l.hasHistory() && c.isAside(l, true) {
+	if c := cmp.Or(m.conv, m.parent); c != nil && l.hasHistory() && c.isAside(l, true) {
 		return match{conv: c, from: m.from, side: true}
 	}
 	switch {
@@ -193,10 +195,13 @@ func (g *registry) named(l *lookup) []*conversation {
 
 // sees reports whether a request may belong to a conversation by what it has.
 func (l *lookup) sees(within []*conversation, c *conversation) bool {
-	if c.external != nil {
-		return false
-	}
-	return l.declared == "" && l.turn == nil || slices.Contains(within, c)
+	return c.external == nil && (l.declared == "" && l.turn == nil || slices.Contains(within, c))
+}
+
+// known returns the conversations of which something is true that a request of the same host and credential names by an
+// id or a text. The caller holds mu.
+func (g *registry) known(l *lookup, within []*conversation, is func(c *conversation) bool) []*conversation {
+	return g.where(func(c *conversation) bool { return c.scope == l.scope && l.sees(within, c) && is(c) })
 }
 
 // isNear reports whether a request comes from the same piece of work as the conversation: it has the same name, the
@@ -300,9 +305,7 @@ func (g *registry) byResult(l *lookup, within []*conversation) match {
 				continue
 			}
 			var found []spot
-			for _, c := range g.where(func(c *conversation) bool {
-				return c.scope == l.scope && c.awaits(it.ID) && l.sees(within, c)
-			}) {
+			for _, c := range g.known(l, within, func(c *conversation) bool { return c.awaits(it.ID) }) {
 				s := spot{conv: c, at: c.done}
 				if l.last >= 0 {
 					s.matched = c.common(c.done, l.keys[:l.last+1])
@@ -330,21 +333,21 @@ func (l *lookup) follows(c *conversation) bool {
 func (g *registry) byResponseID(l *lookup, within []*conversation) match {
 	if l.r.Previous != "" {
 		var found []spot
-		for _, c := range g.all {
+		g.known(l, within, func(c *conversation) bool {
 			i := slices.IndexFunc(c.responses, func(r response) bool { return r.id == l.r.Previous })
-			if i >= 0 && c.scope == l.scope && l.sees(within, c) {
+			if i >= 0 {
 				found = append(found, spot{conv: c, at: c.responses[i].at})
 			}
-		}
+			return i >= 0
+		})
 		if len(found) > 0 {
 			return g.best(l, found)
 		}
 	}
 	if l.r.Conversation != "" {
-		for _, c := range g.where(l.hasRemote) {
-			if l.sees(within, c) && c.flights == 0 {
-				return match{conv: c, from: l.last + 1}
-			}
+		all := g.known(l, within, func(c *conversation) bool { return l.hasRemote(c) && c.flights == 0 })
+		if len(all) > 0 {
+			return match{conv: all[0], from: l.last + 1}
 		}
 	}
 	return match{}
@@ -487,7 +490,7 @@ func (g *registry) best(l *lookup, found []spot) match {
 		}
 	}
 	if !top.isFree() {
-		m.conv, m.parent = nil, &point{top.conv, top.at, top.conv.answerAt(top.at)}
+		m.conv, m.parent, m.parentAnswer = nil, top.conv, top.conv.answerAt(top.at)
 	}
 	return m
 }
@@ -514,10 +517,11 @@ func (g *registry) byKnownCall(l *lookup, within []*conversation) match {
 
 // bySummary finds the conversation whose history the request replaces by the summary that was made of it.
 func (g *registry) bySummary(l *lookup, within []*conversation) (m match) {
-	for _, c := range slices.Backward(g.all) {
-		if c.summary != "" && c.scope == l.scope && c.flights == 0 && l.sees(within, c) && l.beginsWith(c.summary) {
-			return match{conv: c, from: l.last + 1}
-		}
+	all := g.known(l, within, func(c *conversation) bool {
+		return c.summary != "" && c.flights == 0 && l.beginsWith(c.summary)
+	})
+	if n := len(all); n > 0 {
+		m = match{conv: all[n-1], from: l.last + 1}
 	}
 	return m
 }

@@ -43,21 +43,6 @@ func (g *registry) touch(c *conversation) {
 	g.all[len(g.all)-1] = c
 }
 
-// point is a place in a conversation, at as many messages, that a request may go on from.
-type point struct {
-	conv *conversation
-	at   int
-	// answer is the assistant's last message before the point that is whole.
-	answer string
-}
-
-func (p *point) of() *conversation {
-	if p == nil {
-		return nil
-	}
-	return p.conv
-}
-
 // mark is a message of a conversation, and the assistant's last message up to there that is whole.
 type mark struct {
 	key    digest
