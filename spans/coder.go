@@ -39,6 +39,21 @@ func decode[T any](r *T, key string, v Value, visit func(*T, *coder)) (known boo
 
 func (c *coder) add(kv attribute.KeyValue) { c.dst = append(c.dst, kv) }
 
+// read stores the value, if it is of the right type.
+func read[T any](c *coder, dst *T, get func(Value) (T, error)) {
+	v, err := get(c.v)
+	if c.known, c.err = true, err; err == nil {
+		*dst = v
+	}
+}
+
+func readPointer[T any](c *coder, dst **T, get func(Value) (T, error)) {
+	v, err := get(c.v)
+	if c.known, c.err = true, err; err == nil {
+		*dst = &v
+	}
+}
+
 // text is a string that is sent unless it is empty, required one that is always sent.
 func (c *coder) text(key attribute.Key, s *string) {
 	if c.key == key || !c.decoding && *s != "" {
@@ -48,7 +63,7 @@ func (c *coder) text(key attribute.Key, s *string) {
 
 func (c *coder) required(key attribute.Key, s *string) {
 	if c.key == key {
-		c.known, c.err = true, setString(s, c.v)
+		read(c, s, Value.text)
 	} else if !c.decoding {
 		c.add(key.String(*s))
 	}
@@ -60,7 +75,7 @@ func (c *coder) fallback(key attribute.Key, s *string) {
 		return
 	}
 	if c.known = true; *s == "" {
-		c.err = setString(s, c.v)
+		read(c, s, Value.text)
 	}
 }
 
@@ -89,7 +104,7 @@ func (c *coder) ignored(keys ...attribute.Key) { c.known = c.known || slices.Con
 // sent unless it is nil.
 func (c *coder) total(key attribute.Key, n *int64) {
 	if c.key == key {
-		c.known, c.err = true, setInt(n, c.v)
+		read(c, n, Value.integer)
 	} else if !c.decoding {
 		c.add(key.Int64(*n))
 	}
@@ -103,7 +118,7 @@ func (c *coder) count(key attribute.Key, n *int64) {
 
 func (c *coder) number(key attribute.Key, n **int64) {
 	if c.key == key {
-		c.known, c.err = true, setIntPtr(n, c.v)
+		readPointer(c, n, Value.integer)
 	} else if !c.decoding && *n != nil {
 		c.add(key.Int64(**n))
 	}
@@ -111,7 +126,7 @@ func (c *coder) number(key attribute.Key, n **int64) {
 
 func (c *coder) double(key attribute.Key, f **float64) {
 	if c.key == key {
-		c.known, c.err = true, setDoublePtr(f, c.v)
+		readPointer(c, f, Value.double)
 	} else if !c.decoding && *f != nil {
 		c.add(key.Float64(**f))
 	}
@@ -120,7 +135,7 @@ func (c *coder) double(key attribute.Key, f **float64) {
 // flag is always sent, mark if it is true.
 func (c *coder) flag(key attribute.Key, b *bool) {
 	if c.key == key {
-		c.known, c.err = true, setBool(b, c.v)
+		read(c, b, Value.boolean)
 	} else if !c.decoding {
 		c.add(key.Bool(*b))
 	}
@@ -144,12 +159,7 @@ func (c *coder) json(key attribute.Key, raw *json.RawMessage, open byte) {
 // strings is a list that is sent unless it is empty.
 func (c *coder) strings(key attribute.Key, list *[]string) {
 	if c.key == key {
-		c.known = true
-		if all, err := c.v.strings(); err == nil {
-			*list = all
-		} else {
-			c.err = err
-		}
+		read(c, list, Value.strings)
 	} else if !c.decoding && len(*list) > 0 {
 		c.add(key.StringSlice(*list))
 	}

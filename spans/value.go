@@ -83,44 +83,17 @@ func (v Value) strings() ([]string, error) {
 	return nil, v.wrongType("string[]")
 }
 
-// setString and the functions below store a value of the right type. They report a value
-// of a wrong type and leave dst unchanged.
-func setString(dst *string, v Value) error {
+// text returns a string, boolean a boolean.
+func (v Value) text() (string, error) {
 	if v.Type() != attribute.STRING {
-		return v.wrongType("string")
+		return "", v.wrongType("string")
 	}
-	*dst = v.AsString()
-	return nil
+	return v.AsString(), nil
 }
 
-func setInt(dst *int64, v Value) error {
-	n, err := v.integer()
-	if err == nil {
-		*dst = n
-	}
-	return err
-}
-
-func setIntPtr(dst **int64, v Value) error {
-	n, err := v.integer()
-	if err == nil {
-		*dst = &n
-	}
-	return err
-}
-
-func setDoublePtr(dst **float64, v Value) error {
-	f, err := v.double()
-	if err == nil {
-		*dst = &f
-	}
-	return err
-}
-
-func setBool(dst *bool, v Value) error {
+func (v Value) boolean() (bool, error) {
 	if v.Type() != attribute.BOOL {
-		return v.wrongType("boolean")
+		return false, v.wrongType("boolean")
 	}
-	*dst = v.AsBool()
-	return nil
+	return v.AsBool(), nil
 }
