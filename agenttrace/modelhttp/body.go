@@ -222,7 +222,8 @@ func (x *exchange) refused(resp *http.Response) {
 	err := &httpError{status: resp.StatusCode}
 	again := retryable(resp) && !x.lastAttempt()
 	if again {
-		x.failed(err, true, retryAfter(resp.Header))
+		after, _ := modelapi.RetryAfter(resp.Header, time.Now())
+		x.failed(err, true, after)
 	}
 	describe := func(body []byte) {
 		if resp.Header.Get("Content-Encoding") == "gzip" {
@@ -274,19 +275,4 @@ func retryable(resp *http.Response) bool {
 	default:
 		return c >= 500 || c < 400 // a redirect is sent again too
 	}
-}
-
-// retryAfter returns what a response asks clients to wait.
-func retryAfter(h http.Header) time.Duration {
-	if ms, err := strconv.ParseFloat(h.Get("Retry-After-Ms"), 64); err == nil {
-		return time.Duration(ms * float64(time.Millisecond))
-	}
-	v := h.Get("Retry-After")
-	if s, err := strconv.ParseFloat(v, 64); err == nil {
-		return time.Duration(s * float64(time.Second))
-	}
-	if at, err := http.ParseTime(v); err == nil {
-		return time.Until(at)
-	}
-	return 0
 }

@@ -1,6 +1,7 @@
 package modelhttp
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -107,22 +108,7 @@ func recognizeGoogle(host, path, id, method string) *target {
 }
 
 // openAIProvider names the provider of an API in OpenAI's format by its host.
-func openAIProvider(host string) string {
-	for _, known := range [...]struct{ suffix, provider string }{
-		{".openai.azure.com", "azure.ai.openai"}, {".services.ai.azure.com", "azure.ai.inference"},
-		{".cognitiveservices.azure.com", "azure.ai.openai"}, {"deepseek.com", "deepseek"}, {"groq.com", "groq"},
-		{"mistral.ai", "mistral_ai"}, {"perplexity.ai", "perplexity"}, {"x.ai", "x_ai"},
-		{"openrouter.ai", "openrouter"}, {"aiplatform.googleapis.com", "gcp.vertex_ai"},
-		{"generativelanguage.googleapis.com", "gcp.gemini"}, {".amazonaws.com", "aws.bedrock"},
-	} {
-		name, sub := known.suffix, strings.TrimPrefix(known.suffix, ".")
-		if host == sub || strings.HasSuffix(host, "."+sub) ||
-			strings.HasPrefix(name, ".") && strings.HasSuffix(host, name) {
-			return known.provider
-		}
-	}
-	return "openai"
-}
+func openAIProvider(host string) string { return cmp.Or(modelapi.ProviderOf(host), "openai") }
 
 // cutModel returns what follows the last marker in a path.
 func cutModel(path, marker string) (rest string, ok bool) {

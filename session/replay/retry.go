@@ -8,10 +8,11 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/agenttrace/agenttrace/internal/modelapi"
 )
 
 // Bounds of trying a request again.
@@ -37,7 +38,7 @@ func (c *Client) do(req *http.Request) (*http.Response, error) {
 		// Between half of it and all, so that many that were refused do not return at once.
 		wait := backoff/2 + rand.N(backoff/2)
 		if resp != nil {
-			if asked, ok := retryAfter(resp.Header, time.Now()); ok {
+			if asked, ok := modelapi.RetryAfter(resp.Header, time.Now()); ok {
 				wait = asked
 			}
 		}
@@ -96,19 +97,4 @@ func retryable(status int) bool {
 		return false
 	}
 	return status >= 500
-}
-
-// retryAfter is how long a server asks to wait, in seconds or until a date.
-func retryAfter(h http.Header, now time.Time) (time.Duration, bool) {
-	if ms, err := strconv.ParseFloat(h.Get("Retry-After-Ms"), 64); err == nil && ms >= 0 && ms < 1e9 {
-		return time.Duration(ms * float64(time.Millisecond)), true
-	}
-	value := strings.TrimSpace(h.Get("Retry-After"))
-	if seconds, err := strconv.ParseFloat(value, 64); err == nil && seconds >= 0 && seconds < 1e7 {
-		return time.Duration(seconds * float64(time.Second)), true
-	}
-	if at, err := http.ParseTime(value); err == nil {
-		return max(0, at.Sub(now)), true
-	}
-	return 0, false
 }

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/agenttrace/agenttrace/internal/modelapi"
 	"github.com/agenttrace/agenttrace/redact"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/ingest/fact"
@@ -336,7 +337,7 @@ func (c *Client) refused(u *url.URL, resp *http.Response) error {
 	hidden := c.secrets()
 	answered, _ := io.ReadAll(io.LimitReader(resp.Body, maxRefusal)) // what cannot be read is not shown
 	status := hidden.text(resp.Status) + refusal(hidden.body(answered))
-	if wait, ok := retryAfter(resp.Header, time.Now()); ok && wait > 0 && retryable(resp.StatusCode) {
+	if wait, ok := modelapi.RetryAfter(resp.Header, time.Now()); ok && wait > 0 && retryable(resp.StatusCode) {
 		status += fmt.Sprintf("; the server asks to wait %s", wait.Round(time.Second))
 	}
 	if to := resp.Header.Get("Location"); resp.StatusCode/100 == 3 && to != "" {
@@ -373,13 +374,10 @@ func unwrapped(err error) error {
 const maxRefusal = 64 << 10
 
 // refusal is what a server reports of a request that it refuses.
-func refusal(text []byte) string {
-	var body struct {
-		Error json.RawMessage `json:"error"`
-	}
-	answered := strings.TrimSpace(string(text))
-	if json.Unmarshal(text, &body) == nil && len(body.Error) > 0 {
-		answered = messageOf(body.Error)
+func refusal(body []byte) string {
+	answered := strings.TrimSpace(string(body))
+	if _, text, _ := modelapi.ErrorOf(body); text != "" {
+		answered = text
 	}
 	if answered == "" {
 		return ""
@@ -397,14 +395,5 @@ func (c *Client) Provider() string {
 	if err != nil {
 		return ""
 	}
-	if strings.HasSuffix(u.Hostname(), ".openai.azure.com") {
-		return "azure.ai.openai"
-	}
-	return providers[u.Hostname()]
-}
-
-// providers have the hosts of providers.
-var providers = map[string]string{
-	"api.openai.com": "openai", "api.anthropic.com": "anthropic", "generativelanguage.googleapis.com": "gcp.gemini",
-	"openrouter.ai": "openrouter",
+	return modelapi.ProviderOf(u.Hostname())
 }

@@ -1,0 +1,43 @@
+package modelapi
+
+import (
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// providers are values of gen_ai.provider.name by the ends of hosts.
+var providers = []struct{ host, provider string }{
+	{"openai.azure.com", "azure.ai.openai"}, {"services.ai.azure.com", "azure.ai.inference"},
+	{"cognitiveservices.azure.com", "azure.ai.openai"}, {"openai.com", "openai"}, {"anthropic.com", "anthropic"},
+	{"deepseek.com", "deepseek"}, {"groq.com", "groq"}, {"mistral.ai", "mistral_ai"},
+	{"perplexity.ai", "perplexity"}, {"x.ai", "x_ai"}, {"openrouter.ai", "openrouter"},
+	{"aiplatform.googleapis.com", "gcp.vertex_ai"}, {"generativelanguage.googleapis.com", "gcp.gemini"},
+	{"amazonaws.com", "aws.bedrock"},
+}
+
+// ProviderOf returns the provider whose a host is, "" if it is nobody's that is known.
+func ProviderOf(host string) string {
+	for _, known := range providers {
+		if host == known.host || strings.HasSuffix(host, "."+known.host) {
+			return known.provider
+		}
+	}
+	return ""
+}
+
+// RetryAfter returns how long a server asks to wait, if it does: in seconds or until a date.
+func RetryAfter(h http.Header, now time.Time) (wait time.Duration, asked bool) {
+	if ms, err := strconv.ParseFloat(h.Get("Retry-After-Ms"), 64); err == nil && ms >= 0 && ms < 1e9 {
+		return time.Duration(ms * float64(time.Millisecond)), true
+	}
+	value := strings.TrimSpace(h.Get("Retry-After"))
+	if seconds, err := strconv.ParseFloat(value, 64); err == nil && seconds >= 0 && seconds < 1e7 {
+		return time.Duration(seconds * float64(time.Second)), true
+	}
+	if at, err := http.ParseTime(value); err == nil {
+		return max(0, at.Sub(now)), true
+	}
+	return 0, false
+}
