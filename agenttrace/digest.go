@@ -40,7 +40,9 @@ func (m *memory[K, V]) of(key K, make func() V) (value V, known bool) {
 }
 
 // body remembers what clean makes of a text, nil of none.
-func (t *Tracer) body(text string, clean func(kind redact.Content, key, text string) string, kind redact.Content) *body {
+func (t *Tracer) body(
+	text string, clean func(kind redact.Content, key, text string) string, kind redact.Content,
+) *body {
 	if text == "" {
 		return nil
 	}

@@ -341,7 +341,8 @@ func (c *ModelCall) Retried(err error, waited time.Duration) {
 		return
 	}
 	const maxRetries = 32
-	text := c.turn.run.sess.tracer.filter.content(redact.Other, fmt.Sprintf("%s, tried again after %s", errorText(err), printed(waited)))
+	text := fmt.Sprintf("%s, tried again after %s", errorText(err), printed(waited))
+	text = c.turn.run.sess.tracer.filter.content(redact.Other, text)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.retries) < maxRetries {

@@ -138,8 +138,8 @@ func (s *Session) Unrewind(ctx context.Context) error {
 // errUnrecorded reports that there is nothing to change, because nothing is recorded.
 var errUnrecorded = errors.New("nothing is recorded")
 
-// alter changes what is hidden of the session, unless something is open, and reports the rewind that change made or undid
-// with mu held.
+// alter changes what is hidden of the session, unless something is open, and reports the rewind that change made or
+// undid with mu held.
 func (s *Session) alter(ctx context.Context, operation string, change func(at int64) (Rewound, error)) error {
 	if s == nil {
 		return nil

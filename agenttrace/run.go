@@ -188,8 +188,8 @@ func (r *Run) finish(err error) {
 	s.tracer.finish(r.span, now)
 }
 
-// open adds work to what the run's end stops, unless the run has ended, and close takes it out again. The session counts
-// what is open.
+// open adds work to what the run's end stops, unless the run has ended, and close takes it out again. The session
+// counts what is open.
 func (r *Run) open(w work) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -263,8 +263,8 @@ func (c *ToolCall) freeze(now, until time.Time) spans.Part {
 	return p
 }
 
-// remains returns what represents the call in its turn when it has ended: what the call holds, its span among it, should
-// not live as long as a turn of many calls. It takes nothing, and allows nothing. The caller holds mu.
+// remains returns what represents the call in its turn when it has ended: what the call holds, its span among it,
+// should not live as long as a turn of many calls. It takes nothing, and allows nothing. The caller holds mu.
 func (c *ToolCall) remains() *ToolCall {
 	rest := &remains{shared: c.shared}
 	if c.turn.recording && !c.kept {

@@ -225,8 +225,8 @@ func sameContext(a, b context.Context) bool {
 	return reflect.TypeOf(a).Comparable() && reflect.TypeOf(b).Comparable() && a == b
 }
 
-// recent returns the conversations that a request with nothing of a conversation's history may be about, the most recent
-// first: those with its name or, without one, those used last.
+// recent returns the conversations that a request with nothing of a conversation's history may be about, the most
+// recent first: those with its name or, without one, those used last.
 func (g *registry) recent(l *lookup, within []*conversation) iter.Seq2[int, *conversation] {
 	if l.declared == "" && l.turn == nil {
 		const maxRecent = 1000 // they are looked at one by one
