@@ -89,7 +89,10 @@ func runTool(w *workspace) tool {
 			return printed, nil
 		}
 		text, _, clipErr := w.clip(agenttrace.ToolFromContext(ctx).ID(), printed)
-		return "", errors.Join(fmt.Errorf("%w\n%s", err, text), clipErr)
+		if clipErr != nil {
+			text = clipErr.Error()
+		}
+		return "", fmt.Errorf("%w\n%s", err, text)
 	})
 }
 
