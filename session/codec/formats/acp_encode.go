@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/agenttrace/agenttrace/semconv"
@@ -19,8 +18,8 @@ import (
 // acpEncode writes the session as a trace of its own, a message per line as over stdio, from initialize on.
 func acpEncode(s *codec.Session) []byte {
 	e := &acpEncoder{
-		s: s, t: s.Sorted(),
-		ids: make(map[string]string), questioned: make(map[string]bool), has: make(map[string]bool),
+		s: s, t: s.Sorted(), ids: make(map[string]string), questioned: make(map[string]bool), has: make(map[string]bool),
+		sent: make(map[string]int),
 	}
 	own := rows.Read(s.Session.MetadataJSON).Object("acp")
 	e.version2 = string(own.Get("protocolVersion")) == "2"
@@ -44,9 +43,9 @@ type acpEncoder struct {
 	questioned map[string]bool   // calls that a part asks about, by the calls' ids
 	has        map[string]bool   // types of parts
 
-	clientID, agentID int
-	prompt            json.RawMessage // the id of the prompt that has no response yet
-	text              string          // the kind of the text chunk that was written last
+	sent   map[string]int  // numbers of requests, by who sent them
+	prompt json.RawMessage // the id of the prompt that has no response yet
+	text   string          // the kind of the text chunk that was written last
 }
 
 // survey looks at all parts before the first message is written. It gives calls that have the id of another one ids of
@@ -92,13 +91,10 @@ func (e *acpEncoder) ofSession(params rows.Object) rows.Object {
 // request writes a request and returns its id. The ids of the two sides differ, so that a response shows to whom it
 // goes.
 func (e *acpEncoder) request(from, method string, params json.RawMessage) (id json.RawMessage) {
-	if from == acpAgent {
-		id = rows.Raw("a" + strconv.Itoa(e.agentID))
-		e.agentID++
-	} else {
-		id = rows.Raw(e.clientID)
-		e.clientID++
+	if id = rows.Raw(e.sent[from]); from == acpAgent {
+		id = rows.Raw(fmt.Sprint("a", e.sent[from]))
 	}
+	e.sent[from]++
 	e.send("id", id, "method", method, "params", params)
 	return id
 }
@@ -164,10 +160,7 @@ func (e *acpEncoder) update(kind string, fields rows.Object) {
 }
 
 func (e *acpEncoder) message(m *session.MessageAndParts) {
-	parts := make([]rows.Object, len(m.Parts))
-	for j := range m.Parts {
-		parts[j] = rows.Read(m.Parts[j].DataJSON)
-	}
+	parts := dataOf(m)
 	switch m.Message.Role {
 	case session.RoleUser:
 		e.user(m, parts)

@@ -43,9 +43,20 @@ type atifSource struct {
 }
 
 func atifSessions(o rows.Object, from atifSource, report func(codec.Problem)) []*codec.Session {
-	b := atifNewBuilder(o, from, report)
-	s := b.build(o)
-	all := []*codec.Session{s}
+	id := cmp.Or(o.Text("trajectory_id"), o.Text("session_id"))
+	switch {
+	case id == "":
+		id = "atif-" + atifSha(string(from.text))[:16]
+	case from.parent != "":
+		id = cmp.Or(o.Object("extra").Text("session_id"), from.parent+"-"+id)
+	}
+	b := &atifBuilder{
+		s: rows.New(id, cmp.Or(o.Object("agent").Text("name"), "unknown")), place: from.place, report: report,
+		at: from.at, started: make(map[string]atifSource), sessions: make(map[string]string),
+	}
+	rows.SetText(&b.s.Row.ParentID, from.parent)
+	rows.SetText(&b.s.Row.ParentMessageID, from.message)
+	all := []*codec.Session{b.build(o)}
 	for i, raw := range rows.Elements(o.Get("subagent_trajectories")) {
 		place := fmt.Sprintf("%ssubagent_trajectories[%d].", from.place, i)
 		child, err := rows.Parse(raw)
@@ -59,9 +70,9 @@ func atifSessions(o rows.Object, from atifSource, report func(codec.Problem)) []
 		}
 		start, started := b.started[child.Text("trajectory_id")]
 		if !started {
-			start.at = s.Session.CreatedAt
+			start.at = all[0].Session.CreatedAt
 		}
-		start.text, start.place, start.parent = raw, place, s.Session.ID
+		start.text, start.place, start.parent = raw, place, id
 		all = append(all, atifSessions(child, start, report)...)
 	}
 	return all
@@ -124,23 +135,6 @@ type atifBuilder struct {
 	// started are where sub-agents were started, by their ids, and sessions those of sub-agents in the trajectory.
 	started  map[string]atifSource
 	sessions map[string]string
-}
-
-func atifNewBuilder(o rows.Object, from atifSource, report func(codec.Problem)) *atifBuilder {
-	id := cmp.Or(o.Text("trajectory_id"), o.Text("session_id"))
-	switch {
-	case id == "":
-		id = "atif-" + atifSha(string(from.text))[:16]
-	case from.parent != "":
-		id = cmp.Or(o.Object("extra").Text("session_id"), from.parent+"-"+id)
-	}
-	b := &atifBuilder{
-		s: rows.New(id, cmp.Or(o.Object("agent").Text("name"), "unknown")), place: from.place, report: report,
-		at: from.at, started: make(map[string]atifSource), sessions: make(map[string]string),
-	}
-	rows.SetText(&b.s.Row.ParentID, from.parent)
-	rows.SetText(&b.s.Row.ParentMessageID, from.message)
-	return b
 }
 
 func (b *atifBuilder) problem(place, reason string, args ...any) {
@@ -364,7 +358,7 @@ func (b *atifBuilder) result(p *rows.Part, result rows.Object, at int64) {
 			}
 		}
 	}
-	content := atifJoined(result.Get("content"))
+	content := joinedTexts(result.Get("content"))
 	if child != "" && content == nil {
 		content = rows.Of("session_id", child).JSON()
 	} else if child != "" {
@@ -373,23 +367,6 @@ func (b *atifBuilder) result(p *rows.Part, result rows.Object, at int64) {
 		p.Set(data)
 	}
 	p.Result(content, result.Object("extra").True("is_error"))
-}
-
-// atifJoined is a result's content as one text, where it consists of texts.
-func atifJoined(content json.RawMessage) json.RawMessage {
-	list := rows.Elements(content)
-	var all strings.Builder
-	for _, raw := range list {
-		text, ok := rows.Text(rows.Read(string(raw)).Get("text"))
-		if !ok {
-			return content
-		}
-		all.WriteString(text)
-	}
-	if list != nil {
-		return rows.Raw(all.String())
-	}
-	return content
 }
 
 // results adds the results of a step that are not those of its calls: late ones of a call before, and what the agent
@@ -406,7 +383,7 @@ func (b *atifBuilder) results(m *rows.Message, step rows.Object, answered map[st
 				"is %.60q, which no call of the step has: it is kept as a result without a call", id)
 		}
 		if result.Has("content") {
-			m.Part(rows.DataPart(atifTypeObservation, rows.Of("content", atifJoined(result.Get("content")))), at)
+			m.Part(rows.DataPart(atifTypeObservation, rows.Of("content", joinedTexts(result.Get("content")))), at)
 		}
 	}
 }

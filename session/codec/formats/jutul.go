@@ -5,6 +5,7 @@
 package formats
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"iter"
@@ -18,6 +19,7 @@ import (
 	"zombiezen.com/go/sqlite"
 	"zombiezen.com/go/sqlite/sqlitex"
 
+	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
 )
@@ -147,4 +149,265 @@ func jutulWriteEvents(path string, events []jutulEvent) (err error) {
 		}
 	}
 	return nil
+}
+
+// jutulEncode returns the events of the session.
+func jutulEncode(s *codec.Session) []jutulEvent {
+	t := s.Sorted()
+	row := &t.Session
+	own := rows.Read(row.MetadataJSON).Object("jutul")
+	e := &jutulEncoder{s: s, foreign: own == nil, calls: make(map[string]int)}
+	start := rows.Of("session_id", row.ID, "simulator", nil)
+	if e.foreign {
+		e.emit(row.CreatedAt, jutulKindStart, start)
+		if row.Title != session.Untitled {
+			e.emit(row.CreatedAt, jutulKindTitle, rows.Of("session_id", row.ID, "title", row.Title))
+		}
+		e.decisions()
+	}
+	for o := range rows.Objects(own.Get("session_events")) {
+		kind, payload := o.Text("kind"), o.Object("payload")
+		if at, ok := rows.Milli(o.Get("at")); ok && jutulIsLifecycle(kind) && payload != nil {
+			e.later(at, kind, payload)
+		}
+	}
+	for i := range t.Messages {
+		e.message(t, i)
+	}
+	e.flush(1<<63-1, true)
+	if all := e.events; !e.foreign && jutulSessionID(all) != row.ID {
+		e.events = nil
+		e.emit(row.CreatedAt, jutulKindStart, start)
+		e.events = append(e.events, all...)
+	}
+	for i := range e.events {
+		e.events[i].id = int64(i + 1)
+	}
+	return e.events
+}
+
+// jutulEncoder writes events in the order of the rows. What has a time but no row of
+// its own waits until its time has come.
+type jutulEncoder struct {
+	s       *codec.Session
+	foreign bool // the session never was a trace
+	events  []jutulEvent
+	last    int64
+	waiting []jutulWaiting // in order of at
+	// calls counts the calls by their ids, which must be different in a trace.
+	calls map[string]int
+}
+
+type jutulWaiting struct {
+	at      int64
+	kind    string
+	payload rows.Object
+}
+
+func (e *jutulEncoder) emit(at int64, kind string, payload rows.Object) {
+	if e.foreign {
+		at = max(at, e.last) // as a trace is written: readers take events in order
+	}
+	e.last = at
+	e.events = append(e.events, jutulEvent{timestamp: jutulFormatTime(at), kind: kind,
+		payload: string(rows.Python{ASCII: true}.Append(nil, payload.JSON()))})
+}
+
+// row emits an event that stands for a row.
+func (e *jutulEncoder) row(at int64, kind string, payload rows.Object) {
+	e.flush(at, false)
+	e.emit(at, kind, payload)
+}
+
+// later keeps an event until its time, after those of the same time.
+func (e *jutulEncoder) later(at int64, kind string, payload rows.Object) {
+	e.waiting = append(e.waiting, jutulWaiting{at, kind, payload})
+	slices.SortStableFunc(e.waiting, func(a, b jutulWaiting) int { return cmp.Compare(a.at, b.at) })
+}
+
+// flush emits what waited for a time up to at; the session's end only when everything else of that time is there.
+func (e *jutulEncoder) flush(at int64, all bool) {
+	for len(e.waiting) > 0 {
+		w := e.waiting[0]
+		if w.at > at || !all && w.kind == jutulKindEnd && w.at == at {
+			return
+		}
+		e.emit(w.at, w.kind, w.payload)
+		e.waiting = e.waiting[1:]
+	}
+}
+
+// decisions writes those of a person as requests and responses.
+func (e *jutulEncoder) decisions() {
+	for i := range e.s.Decisions {
+		o := &e.s.Decisions[i]
+		if o.Action != "ask" {
+			continue // nobody was asked
+		}
+		asked := o.DecidedAt
+		if o.WaitedMS != nil {
+			asked -= *o.WaitedMS
+		}
+		request := rows.Of("name", o.ToolID, "args", rows.Object{})
+		for j := range e.s.Messages {
+			for _, p := range e.s.Messages[j].Parts {
+				if o.PartID != p.ID && (o.ToolCallID == "" || p.ToolCallID == nil || *p.ToolCallID != o.ToolCallID) {
+					continue
+				}
+				if data := rows.Read(p.DataJSON); data.Get("input") != nil {
+					request = rows.Of("name", rows.ToolName(data), "args", data.Get("input"))
+				}
+			}
+		}
+		e.later(asked, jutulKindRequest, rows.Of("interrupt_id", o.ID, "value",
+			rows.Of("action_requests", []rows.Object{request})))
+		if typ := map[string]string{"allowed": "approve", "denied": "reject"}[o.Outcome]; typ != "" {
+			answer := append(rows.Of("type", typ), rows.NonEmpty("message", o.Reason)...)
+			e.later(o.DecidedAt, jutulKindResponse, rows.Of("interrupt_id", o.ID, "payload",
+				rows.Of("decisions", []rows.Object{answer})))
+		}
+	}
+}
+
+// message writes what a message says. A trace has no word for what the system says.
+func (e *jutulEncoder) message(t *session.Transcript, i int) {
+	m := &t.Messages[i]
+	if m.Message.Role == session.RoleSystem {
+		return
+	}
+	counted := false
+	for j := range m.Parts {
+		counted = counted || m.Parts[j].Type == "data-"+jutulKindUsage
+		e.part(t, i, &m.Parts[j])
+	}
+	meta := session.ParseMessageMetadata([]byte(m.Message.MetadataJSON))
+	u := meta.Tokens(m.Message.Role, m.IsMarker()).Used
+	if !e.foreign || counted || u == nil || t.Session.Copied(m.Message.CreatedAt) {
+		return
+	}
+	input, output := u.Input+u.CacheRead+u.CacheWrite, u.Output+u.Reasoning // as LangChain counts
+	e.row(m.Message.UpdatedAt, jutulKindUsage, rows.Of(
+		"input_tokens", input, "output_tokens", output, "total_tokens", input+output,
+		"input_token_details", rows.Of("cache_read", u.CacheRead, "cache_creation", u.CacheWrite),
+		"output_token_details", rows.Of("reasoning", u.Reasoning)))
+}
+
+func (e *jutulEncoder) part(t *session.Transcript, i int, p *session.Part) {
+	if p.Type == "step-start" {
+		return // it reports nothing that jutul could show
+	}
+	data := rows.Read(p.DataJSON)
+	kind, payload := jutulPartEvent(t, i, p, data)
+	id := payload.Text("id")
+	// Readers of jutul read the payloads of their own kinds as if these could have nothing else, and index arguments.
+	switch {
+	case !e.foreign:
+	case strings.HasPrefix(p.Type, "data-") && kind != jutulKindCompaction && slices.Contains(jutulOwnKinds, kind):
+		kind = p.Type
+	case kind == jutulKindCall:
+		if payload.Object("args") == nil {
+			payload.Set("args", append(rows.Object{}, rows.NonEmpty("input", payload.Only("args").Get("args"))...))
+		}
+		if e.calls[id]++; e.calls[id] > 1 {
+			payload.Set("id", fmt.Sprintf("%s#%d", id, e.calls[id]))
+		}
+	}
+	e.row(p.CreatedAt, kind, payload)
+	if kind != jutulKindCall {
+		return
+	}
+	meta := data.Object("callProviderMetadata").Object("jutul")
+	for _, v := range rows.Elements(meta.Get("repeated_at")) {
+		if at, ok := rows.Milli(v); ok {
+			e.later(at, jutulKindCall, payload)
+		}
+	}
+	if result := jutulResultPayload(payload, data, meta.Object("result")); result != nil {
+		e.later(p.UpdatedAt, jutulKindResult, result)
+	}
+}
+
+// jutulOwnKinds are the kinds of events that jutul itself writes.
+var jutulOwnKinds = []string{
+	jutulKindStart, jutulKindResume, jutulKindTitle, jutulKindEnd, jutulKindUser, jutulKindAssistant,
+	jutulKindReasoning, jutulKindUsage, jutulKindCall, jutulKindResult,
+	jutulKindRequest, jutulKindResponse, jutulKindCompaction, "artifact", "attempt", "upload", "ui", "ui_event", "eval_target",
+	"eval_result",
+}
+
+// jutulPartEvent returns what stands for the part in the trace.
+func jutulPartEvent(t *session.Transcript, i int, p *session.Part, data rows.Object) (kind string, payload rows.Object) {
+	inner := data.Object("data")
+	switch {
+	case p.Type == session.TypeWithheld:
+		data = rows.TextPart("text", codec.WithheldText)
+		fallthrough
+	case p.Type == "text" || p.Type == "reasoning":
+		if kind = jutulKindAssistant; p.Type == "reasoning" {
+			kind = jutulKindReasoning
+		} else if t.Messages[i].Message.Role == session.RoleUser {
+			kind = jutulKindUser
+		}
+		payload = rows.Of("content", data.Text("text"))
+		payload.Add(data.Object("providerMetadata").Object("jutul").Without("content"))
+		return kind, payload
+	case p.ToolCallID != nil && session.IsToolType(p.Type) && rows.ToolName(data) != "":
+		payload = rows.Of("id", *p.ToolCallID, "name", rows.ToolName(data), "args", rows.Object{})
+		payload.Add(rows.NonEmpty("args", rows.Input(p, data)))
+		payload.Add(data.Object("callProviderMetadata").Object("jutul").Object("call"))
+		return jutulKindCall, payload
+	case p.Type == session.TypeCompaction && inner.Object("jutul") != nil:
+		return jutulKindCompaction, inner.Object("jutul")
+	case p.Type == session.TypeCompaction:
+		return jutulKindCompaction, jutulCompactionPayload(t, i, p)
+	case strings.HasPrefix(p.Type, "data-"):
+		if inner == nil {
+			inner = append(rows.Object{}, rows.NonEmpty("data", data.Get("data"))...)
+		}
+		return strings.TrimPrefix(p.Type, "data-"), inner
+	}
+	return p.Type, data.Without("type") // such as a call without a name: no reader takes it for a call
+}
+
+// jutulCompactionPayload counts the messages that a compaction summed up and those
+// that it left, in the words of all versions of jutul-agent.
+func jutulCompactionPayload(t *session.Transcript, i int, p *session.Part) rows.Object {
+	c, _ := session.ParseCompaction(p.DataJSON) // unreadable: nothing is known of it
+	before, kept, inTail := 0, 0, false
+	for k := range i {
+		m := &t.Messages[k].Message
+		if m.HiddenAt != nil {
+			continue
+		}
+		before++
+		if inTail = inTail || c.TailStartID != nil && m.ID == *c.TailStartID; inTail {
+			kept++
+		}
+	}
+	o := rows.Of("summarized", before-kept, "kept", kept, "offloaded", false, "manual", !c.Auto,
+		"messages_before", before, "messages_after", kept+1)
+	return append(o, rows.NonEmpty("summary", c.Summary)...)
+}
+
+// jutulResultPayload returns the result of a call, nil when it has none. rest is what the trace had besides.
+func jutulResultPayload(call, data, rest rows.Object) rows.Object {
+	status, content := "error", data.Text("errorText")
+	switch data.Text("state") {
+	case session.StateOutputAvailable:
+		output, ok := rows.Output(data), false
+		status = "success"
+		if content, ok = rows.Text(output); !ok {
+			content = string(output)
+		}
+	case session.StateOutputError:
+	case session.StateOutputDenied:
+		if content = "Permission denied"; data.Object("approval").Text("reason") != "" {
+			content += ": " + data.Object("approval").Text("reason")
+		}
+	default:
+		return nil
+	}
+	o := rows.Of("tool_call_id", call.Text("id"), "name", call.Get("name"), "content", content, "status", status)
+	o.Add(rest.Without("tool_call_id", "content"))
+	return o
 }

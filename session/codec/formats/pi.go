@@ -490,7 +490,7 @@ func (b *piBuilder) message(e *piEntry, message rows.Object) {
 	case session.RoleAssistant:
 		b.assistant(e, message, content)
 	case piRoleResult:
-		b.result(e, message, content)
+		b.result(e, message)
 	case "custom", "hookMessage":
 		b.aside(e, session.RoleSystem, content)
 	case "bashExecution":
@@ -527,7 +527,7 @@ func (b *piBuilder) assistant(e *piEntry, message rows.Object, content []rows.Ob
 }
 
 // result gives a call its result.
-func (b *piBuilder) result(e *piEntry, message rows.Object, content []rows.Object) {
+func (b *piBuilder) result(e *piEntry, message rows.Object) {
 	id := message.Text("toolCallId")
 	p := b.calls[id]
 	if p == nil || *p.Row.ToolState != session.StateInputAvailable && !e.on {
@@ -536,21 +536,7 @@ func (b *piBuilder) result(e *piEntry, message rows.Object, content []rows.Objec
 		b.answer(e).Part(rows.DataPart(typeToolResult, kept), e.at)
 		return
 	}
-	var text string
-	result := message.Get("content")
-	others := slices.ContainsFunc(content, func(block rows.Object) bool {
-		piece, ok := rows.Text(block.Get("text"))
-		text += piece
-		return !ok || block.Text("type") != "text" // such as an image
-	})
-	switch {
-	case others:
-	case len(content) == 1:
-		result = content[0].Get("text")
-	default:
-		result = rows.Raw(text)
-	}
-	p.Result(result, message.True("isError"))
+	p.Result(joinedTexts(message.Get("content")), message.True("isError"))
 	if details := message.Get("details"); message.Has("details") {
 		p.SetKey("callProviderMetadata", rows.Of("pi", rows.Of("details", details)))
 	}

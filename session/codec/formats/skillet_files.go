@@ -37,13 +37,12 @@ func skilletDecodeFile(path string, report func(codec.Problem)) iter.Seq2[*codec
 			name := skilletNames{strings.ToValidUTF8(user, "\uFFFD"),
 				strings.ToValidUTF8(strings.TrimSuffix(file, ".jsonl"), "\uFFFD")}
 			d := &skilletLogDecoder{key: name, file: user + "/" + file, report: report}
-			s, err := d.read(path, conversations)
+			all, err := d.read(path, conversations)
 			if err != nil {
 				report(codec.Problem{File: d.file, Reason: err.Error() + ": the log was left out"})
 				continue
 			}
-			seen[name] = true
-			if !yield(s) {
+			if seen[name] = true; !yield(all[0]) {
 				return nil
 			}
 		}
@@ -58,7 +57,7 @@ func skilletDecodeFile(path string, report func(codec.Problem)) iter.Seq2[*codec
 
 // read reads the log with what the store has of it. Several names may be one in a path. Then the log is all of theirs,
 // and the store of none of them reports it.
-func (d *skilletLogDecoder) read(path string, conversations []skilletConversation) (*codec.Session, error) {
+func (d *skilletLogDecoder) read(path string, conversations []skilletConversation) ([]*codec.Session, error) {
 	text, err := codec.ReadFile(path)
 	if err != nil {
 		return nil, err
@@ -212,34 +211,27 @@ func skilletWriteStore(path string, c skilletConversation, replace bool, last fu
 //
 // A log that exists, or a conversation that the store has, is replaced if replace is set, and with an error it is as it
 // was. Otherwise it gives an error that is [os.ErrExist].
-func skilletEncodeFile(path string, s *codec.Session, replace bool) error {
+func skilletEncodeFile(path string, s *codec.Session, replace bool) (err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("write session %s: %w", s.Session.ID, err)
+		}
+	}()
 	key := skilletNamesOf(&s.Session)
-	log, store := path, path
+	log, store, safe := path, path, key.sanitized()
 	switch filepath.Ext(path) {
 	case ".jsonl":
 		store = ""
 	case ".sqlite":
 		log = ""
 	default:
-		safe := key.sanitized()
-		log, store = filepath.Join(path, skilletLogsDir, safe.UserID, safe.SessionName+".jsonl"),
-			filepath.Join(path, skilletDatabaseFile)
+		log = filepath.Join(path, skilletLogsDir, safe.UserID, safe.SessionName+".jsonl")
+		store = filepath.Join(path, skilletDatabaseFile)
 	}
-	err := s.CheckTree()
-	if err == nil {
-		err = skilletPlace(log, store, s, key, replace)
-	}
-	if err != nil {
-		return fmt.Errorf("write session %s: %w", s.Session.ID, err)
-	}
-	return nil
-}
-
-// skilletPlace writes the log and the store, of which either may be "". The log is written when the store has all but
-// committed, so that there are both or none.
-func skilletPlace(log, store string, s *codec.Session, key skilletNames, replace bool) error {
 	before, absent := os.ReadFile(log)
-	switch {
+	switch err := s.CheckTree(); {
+	case err != nil:
+		return err
 	case log == "" || errors.Is(absent, fs.ErrNotExist):
 	case !replace:
 		return &fs.PathError{Op: "create", Path: log, Err: fs.ErrExist}
@@ -247,7 +239,7 @@ func skilletPlace(log, store string, s *codec.Session, key skilletNames, replace
 		return absent
 	}
 	placed := false
-	put := func() error {
+	put := func() error { // the log, when the store has all but committed, so that there are both or none
 		switch {
 		case log == "":
 			return nil
@@ -266,7 +258,7 @@ func skilletPlace(log, store string, s *codec.Session, key skilletNames, replace
 	}
 	// The commit of the store may fail after the log is written. Then the log is put back, or a conversation would be
 	// in the log alone, and a second attempt be refused because the log exists.
-	err := skilletWriteStore(store, skilletConversation{key, skilletItemsOf(s.Transcript)}, replace, put)
+	err = skilletWriteStore(store, skilletConversation{key, skilletItemsOf(s.Transcript)}, replace, put)
 	switch {
 	case err == nil || !placed:
 		return err

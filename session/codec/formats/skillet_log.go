@@ -18,11 +18,7 @@ import (
 // skilletDecode reads a replay log, which does not report whose it is. Lines that cannot be read are left out and
 // reported, as are steps that are in no turn, which skillet drops too.
 var skilletDecode = rows.Whole("log", func(text []byte, report func(codec.Problem)) ([]*codec.Session, error) {
-	s, err := (&skilletLogDecoder{report: report}).decode(text)
-	if err != nil {
-		return nil, err
-	}
-	return []*codec.Session{s}, nil
+	return (&skilletLogDecoder{report: report}).decode(text)
 })
 
 // Kinds of entries, types of steps, and the parts that stand for steps.
@@ -64,7 +60,7 @@ func (d *skilletLogDecoder) problem(line int, format string, args ...any) {
 	d.report(codec.Problem{File: d.file, Line: line, Reason: fmt.Sprintf(format, args...)})
 }
 
-func (d *skilletLogDecoder) decode(text []byte) (*codec.Session, error) {
+func (d *skilletLogDecoder) decode(text []byte) ([]*codec.Session, error) {
 	d.s = rows.New(d.key.sessionID(), skilletName)
 	entries := 0
 	for l := range rows.Lines(text, func(p codec.Problem) { d.problem(p.Line, "%s", p.Reason) }) {
@@ -83,7 +79,7 @@ func (d *skilletLogDecoder) decode(text []byte) (*codec.Session, error) {
 			skilletUserMessage, skilletStepEntry, skilletFinalResult)
 	}
 	d.close()
-	return skilletFinish(d.s, d.key), nil
+	return []*codec.Session{skilletFinish(d.s, d.key)}, nil
 }
 
 func (d *skilletLogDecoder) entry(kind string, e rows.Object, line int) {
@@ -370,12 +366,12 @@ func (d *skilletLogDrafter) turn(turn skilletTurnRows) {
 func skilletUserInput(users []*session.MessageAndParts) json.RawMessage {
 	var messages []rows.Object
 	for _, m := range users {
-		in := skilletInput(skilletPartsOf(m))
+		in := skilletInput(dataOf(m))
 		if len(users) == 1 && in[0] == '"' {
 			return in
 		}
 		messages = append(messages, rows.Of("type", skilletMessageItem, "role", session.RoleUser,
-			"content", skilletContent(skilletPartsOf(m))))
+			"content", skilletContent(dataOf(m))))
 	}
 	if messages == nil {
 		return rows.Raw("")
@@ -385,7 +381,7 @@ func skilletUserInput(users []*session.MessageAndParts) json.RawMessage {
 
 func (d *skilletLogDrafter) message(m *session.MessageAndParts) {
 	agent := cmp.Or(session.ParseMessageMetadata([]byte(m.Message.MetadataJSON)).Agent, d.s.Agent)
-	parts := skilletPartsOf(m)
+	parts := dataOf(m)
 	framed := d.native || slices.ContainsFunc(m.Parts, func(p session.Part) bool { return p.Type == skilletAgentPart })
 	frame := func(typ string, at int64) {
 		if !framed {

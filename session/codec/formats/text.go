@@ -2,12 +2,15 @@ package formats
 
 import (
 	_ "embed" // the losses
+	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
 	"time"
 
+	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
+	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
 )
 
 // written makes a stream of what a format makes of the rows of a session.
@@ -57,4 +60,34 @@ func isoTime(text string) (milli int64, ok bool) {
 		return 0, false
 	}
 	return t.UnixMilli(), true
+}
+
+// joinedTexts is the content of a result as one text, where it consists of texts. One alone keeps its spelling:
+// JavaScript writes halves of characters.
+func joinedTexts(content json.RawMessage) json.RawMessage {
+	list := rows.Elements(content)
+	var all strings.Builder
+	for _, raw := range list {
+		text, ok := rows.Text(rows.Read(string(raw)).Get("text"))
+		if !ok {
+			return content // such as an image
+		}
+		all.WriteString(text)
+	}
+	switch {
+	case list == nil:
+		return content
+	case len(list) == 1:
+		return rows.Read(string(list[0])).Get("text")
+	}
+	return rows.Raw(all.String())
+}
+
+// dataOf are the data of the parts of a message.
+func dataOf(m *session.MessageAndParts) []rows.Object {
+	all := make([]rows.Object, len(m.Parts))
+	for i := range m.Parts {
+		all[i] = rows.Read(m.Parts[i].DataJSON)
+	}
+	return all
 }
