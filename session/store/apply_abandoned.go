@@ -70,34 +70,32 @@ func turnIndex(m *session.Message) (index int64, seen, ok bool) {
 	return *trace.TurnIndex, trace.Incomplete && trace.Seen != "", true
 }
 
-// giveUpTurn gives m the metadata of a turn that was given up where it is one, and notes whether it may show so of
+// giveUpTurn gives m the metadata of a turn that was given up if it was so before, and notes whether it may show so of
 // others, or others of it. m is not stored yet.
 func (w *sessionWork) giveUpTurn(m, old *session.Message) {
-	open := w.row.State.Open
-	at := slices.IndexFunc(open, func(o OpenTurn) bool { return o.ID == m.ID })
 	index, seen, ok := turnIndex(m)
-	if seen && at >= 0 && open[at].Over {
-		m.MetadataJSON = abandonedMetadata(m.MetadataJSON)
-	}
 	same := false
 	if old != nil {
 		before, wasSeen, was := turnIndex(old)
 		same = was == ok && before == index && wasSeen == seen && PositionOf(old) == PositionOf(m)
+		if seen && seenMetadata(old.MetadataJSON) != old.MetadataJSON {
+			m.MetadataJSON = abandonedMetadata(m.MetadataJSON)
+		}
 	}
-	w.reopen = w.reopen || !same && (seen || len(open) > 0)
+	w.reopen = w.reopen || !same && (seen || len(w.row.State.Open) > 0)
 }
 
-// giveUpTurns finds the turns that were only seen live, and those of them that a later one shows to be over: one that
-// counts no further. There are few, for a turn is open when it is the last.
+// giveUpTurns finds the turns that were only seen live, and gives up those of them that a later one shows to be over:
+// one that counts no further. There are few, for a turn is open when it is the last.
 func (a *applier) giveUpTurns(w *sessionWork) {
 	if !w.reopen {
 		return
 	}
 	w.reopen = false
-	from, was := Position{At: math.MaxInt64}, make(map[string]bool)
-	for _, o := range w.row.State.Open {
-		if was[o.ID] = o.Over; o.Before(from) {
-			from = o.Position
+	from := Position{At: math.MaxInt64}
+	for _, open := range w.row.State.Open {
+		if open.Before(from) {
+			from = open
 		}
 	}
 	for _, mw := range w.order {
@@ -107,12 +105,18 @@ func (a *applier) giveUpTurns(w *sessionWork) {
 			}
 		}
 	}
-	var open []OpenTurn
+	var open []Position
 	least := int64(math.MaxInt64) // of the turns that come later
-	for _, m := range slices.Backward(a.rows.messagesFrom(w.id, from)) {
-		index, seen, ok := turnIndex(&m)
+	for _, old := range slices.Backward(a.rows.messagesFrom(w.id, from)) {
+		index, seen, ok := turnIndex(&old)
 		if seen {
-			open = append(open, OpenTurn{PositionOf(&m), index, least <= index})
+			open = append(open, PositionOf(&old))
+			m := old
+			if m.MetadataJSON = seenMetadata(m.MetadataJSON); least <= index {
+				m.MetadataJSON = abandonedMetadata(m.MetadataJSON)
+			}
+			a.putMessage(w, &m, &old)
+			a.endAbandoned(w, &m, &old)
 		}
 		if ok {
 			least = min(least, index)
@@ -122,22 +126,6 @@ func (a *applier) giveUpTurns(w *sessionWork) {
 	if !slices.Equal(open, w.row.State.Open) {
 		w.row.State.Open, w.dirty = open, true
 	}
-	for _, o := range open {
-		if o.Over != was[o.ID] {
-			a.showGivenUp(w, &o)
-		}
-	}
-}
-
-// showGivenUp writes the answer of an open turn as it is now.
-func (a *applier) showGivenUp(w *sessionWork, o *OpenTurn) {
-	old := a.rows.message(o.ID)
-	m := *old
-	if m.MetadataJSON = seenMetadata(m.MetadataJSON); o.Over {
-		m.MetadataJSON = abandonedMetadata(m.MetadataJSON)
-	}
-	a.putMessage(w, &m, old)
-	a.endAbandoned(w, &m, old)
 }
 
 // abandonedMetadata is what was seen of a message, as that of a turn that was given up.

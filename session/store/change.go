@@ -24,9 +24,9 @@ type Batch struct {
 	// are any, and when Links may be of a trace that has some.
 	Observations []Observation
 	Assemble     Assembler `json:"-"`
-	// Defer allows that long turns are not rebuilt with the batch. The engine that sets it has to do that soon, and before
-	// it is closed, if a Result is Unbuilt: with [FindUnbuilt], and a batch that has what that found as its Rebuilt, and
-	// no changes.
+	// Defer allows that long turns are not rebuilt with the batch. The engine that sets it has to do that soon, and
+	// before it is closed, if a Result is Unbuilt: with [FindUnbuilt], and a batch that has what that found as its
+	// Rebuilt, and no changes.
 	Defer   bool     `json:"-"`
 	Rebuilt *Unbuilt `json:"-"`
 	// Adopt makes observations of a session that was imported from a program's own
@@ -83,7 +83,8 @@ func (v Value) stamp(observed bool) Stamp {
 }
 
 func (s Stamp) compare(o Stamp) int {
-	return cmp.Or(compareBools(o.Observed, s.Observed), cmp.Compare(s.Rank, o.Rank), cmp.Compare(s.At, o.At), cmp.Compare(s.Sum, o.Sum))
+	return cmp.Or(compareBools(o.Observed, s.Observed),
+		cmp.Compare(s.Rank, o.Rank), cmp.Compare(s.At, o.At), cmp.Compare(s.Sum, o.Sum))
 }
 
 // SessionChange is what one source knows of a session. Every field but ID may
@@ -187,7 +188,8 @@ type TurnStats struct {
 	// Step reports that the span is one model call of the message. Steps count only
 	// as long as no span that describes the whole message is known.
 	Step bool `json:"step,omitempty"`
-	// Late reports a step beside the turn that ended after it: it counts in addition to what describes the whole message.
+	// Late reports a step beside the turn that ended after it: it counts in addition to what describes the whole
+	// message.
 	Late bool `json:"late,omitempty"`
 	// GivenUp reports that the span was written by a later process for one that had
 	// died. It counts only as long as no other span of the whole message is known,

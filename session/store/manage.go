@@ -247,7 +247,8 @@ func lastRewind(row *SessionRow, messages []session.Message) (last *Rewind) {
 	return last
 }
 
-// rewind applies a rewind and returns with it the messages that it hid or brought back. before are those of the session.
+// rewind applies a rewind and returns with it the messages that it hid or brought back. before are those of the
+// session.
 func rewind(tx Tx, id string, before []session.Message, rw Rewind) (Rewound, error) {
 	if err := change(tx, SessionChange{ID: id, Rewinds: []Rewind{rw}}); err != nil {
 		return Rewound{}, err

@@ -11,12 +11,12 @@ import (
 )
 
 // A turn is rebuilt whole. A turn of a thousand steps that arrives step by step would so be built a thousand times, and
-// cost as much as half a million steps. So only a short turn is rebuilt in the transaction that stores its observations.
-// Of a longer one that transaction marks the owner, and the engine has it rebuilt soon after, as often as that is cheap
-// enough: it reads the turn in a transaction of its own ([FindUnbuilt]), assembles it in none ([Unbuilt.Assemble]), and
-// has the rows replaced with a batch that has it as its Rebuilt. So nobody who stores something else waits for the
-// first two. A crash loses nothing: the observations and the mark are stored. Until then the answer of the turn is
-// incomplete, and shown as one that is still being written.
+// cost as much as half a million steps. So only a short turn is rebuilt in the transaction that stores its
+// observations. Of a longer one that transaction marks the owner, and the engine has it rebuilt soon after, as often as
+// that is cheap enough: it reads the turn in a transaction of its own ([FindUnbuilt]), assembles it in none
+// ([Unbuilt.Assemble]), and has the rows replaced with a batch that has it as its Rebuilt. So nobody who stores
+// something else waits for the first two. A crash loses nothing: the observations and the mark are stored. Until then
+// the answer of the turn is incomplete, and shown as one that is still being written.
 //
 // The rows may be replaced though observations were added since the turn was read: those are marked, and no row depends
 // on them yet. They may not when any row of the owner was built since, when an observation was replaced, or has another

@@ -2,9 +2,9 @@ package store
 
 import "slices"
 
-// What a batch or an import needs is known before it is merged, except for what follows from the rows. It is read twice:
-// by the keys that are named, and then what belongs to the rows that were found. Merging asks for the rest, such as what
-// a rewind hides, when it comes to it.
+// What a batch or an import needs is known before it is merged, except for what follows from the rows. It is read
+// twice: by the keys that are named, and then what belongs to the rows that were found. Merging asks for the rest, such
+// as what a rewind hides, when it comes to it.
 
 // prefetch reads the rows that are named.
 func (a *applier) prefetch(b *Batch) {

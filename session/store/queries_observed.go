@@ -248,9 +248,9 @@ const (
   WHERE trace_id <> (SELECT trace_id FROM later ORDER BY start_nano, trace_id LIMIT 1)) ORDER BY trace_id`
 )
 
-// orphansOf returns the traces with a call that has no parent and was asked for: those that begin from when it was asked
-// for on, until callLife is over or observations of two other traces have requested it since. Those of the call of a
-// model begin while that lasts, whoever has requested it since.
+// orphansOf returns the traces with a call that has no parent and was asked for: those that begin from when it was
+// asked for on, until callLife is over or observations of two other traces have requested it since. Those of the call
+// of a model begin while that lasts, whoever has requested it since.
 func (o *observer) orphansOf(calls []asked) (traces []string) {
 	var queries []query
 	for _, call := range calls {
@@ -283,8 +283,8 @@ func (r *rows) sourcesOf(sessionID string) (all []sessionAttrs, sdk bool) {
 	return all, sdk
 }
 
-// spanTime has the times of an observation whose source is a span of its trace. LastBelow is when the last of those that
-// are below it and do not open a turn begins, 0 where there is none.
+// spanTime has the times of an observation whose source is a span of its trace. LastBelow is when the last of those
+// that are below it and do not open a turn begins, 0 where there is none.
 type spanTime struct {
 	ObservationKey
 	Start     int64 `column:"start_nano"`
@@ -333,9 +333,9 @@ func scanRange(found **timeRange) func(Row) error {
 	}
 }
 
-// reachingAcross joins the observations o of the owner ?1 that begin before opening.at and last until after it. One whose
-// reach is n is shorter than 2ⁿ nanoseconds and began no longer than that before the time: each reach is looked for by
-// itself, so few are looked at wherever in a long session the time is. See [Reach].
+// reachingAcross joins the observations o of the owner ?1 that begin before opening.at and last until after it. One
+// whose reach is n is shorter than 2ⁿ nanoseconds and began no longer than that before the time: each reach is looked
+// for by itself, so few are looked at wherever in a long session the time is. See [Reach].
 var reachingAcross = func() string {
 	var all []string
 	for n := 2; n <= 62; n += 2 {

@@ -142,9 +142,9 @@ type State struct {
 	Tail   string   `json:"tail,omitempty"`
 	Cut    Position `json:"cut,omitzero"`
 
-	// Open are the turns that were only seen live, in order. It grows with those whose
-	// end nobody reports.
-	Open []OpenTurn `json:"open,omitempty"`
+	// Open are the answers of turns of which no span has come, in order. It grows with those
+	// whose end nobody reports.
+	Open []Position `json:"open,omitempty"`
 
 	// Rollup is the usage on the session's row as it was written last. Where the
 	// row has another, some other program wrote it and it is summed again.
@@ -166,14 +166,6 @@ func (s *State) Portable() *State {
 type Bounds struct {
 	From int64 `json:"from,omitempty"`
 	To   int64 `json:"to,omitempty"`
-}
-
-// OpenTurn is the answer of a turn of which no span has come.
-type OpenTurn struct {
-	Position
-	Index int64 `json:"turn_index"`
-	// Over reports that a later turn shows that its process is gone.
-	Over bool `json:"over,omitempty"`
 }
 
 // Stamp is the provenance of a value; see [Value]. Sum distinguishes values that
