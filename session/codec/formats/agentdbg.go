@@ -277,6 +277,9 @@ func (d *agentdbgDrafter) event(typ, of string, at int64, payload rows.Object) *
 	}
 	e.at = max(at, after)
 	e.TS, d.latest = rows.FormatTime(e.at), max(d.latest, e.at)
+	for i := range payload {
+		payload[i].Value = agentdbgBounded(payload[i].Value)
+	}
 	const maximum = 80
 	e.Name = cmp.Or(agentdbgNames[typ], payload.Text(agentdbgNameKeys[typ]))
 	if all := []rune(e.Name); typ == agentdbgLoopWarning && len(all) > maximum {
@@ -284,6 +287,28 @@ func (d *agentdbgDrafter) event(typ, of string, at int64, payload rows.Object) *
 	}
 	d.events = append(d.events, e)
 	return &d.events[len(d.events)-1]
+}
+
+const (
+	// agentdbgMaxField is the most bytes of a text in an event by default, and agentdbgCutMark ends one that was cut.
+	agentdbgMaxField = 20_000
+	agentdbgCutMark  = "__TRUNCATED__"
+)
+
+var agentdbgQuoted = regexp.MustCompile(`"(?:[^"\\]|\\.)*"`)
+
+// agentdbgBounded cuts the texts in a value that AgentDbg would cut.
+func agentdbgBounded(v json.RawMessage) json.RawMessage {
+	if len(v) <= agentdbgMaxField {
+		return v
+	}
+	return agentdbgQuoted.ReplaceAllFunc(v, func(quoted []byte) []byte {
+		text, _ := rows.Text(quoted)
+		if len(text) <= agentdbgMaxField {
+			return quoted
+		}
+		return rows.Raw(strings.ToValidUTF8(text[:agentdbgMaxField-len(agentdbgCutMark)], "") + agentdbgCutMark)
+	})
 }
 
 // agentdbgNames are those that AgentDbg gives events, or agentdbgNameKeys where in their payloads they are.

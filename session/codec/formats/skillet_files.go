@@ -36,7 +36,7 @@ func skilletDecodeFile(path string, report func(codec.Problem)) iter.Seq2[*codec
 			user, file := filepath.Base(filepath.Dir(path)), filepath.Base(path)
 			name := skilletNames{strings.ToValidUTF8(user, "\uFFFD"),
 				strings.ToValidUTF8(strings.TrimSuffix(file, ".jsonl"), "\uFFFD")}
-			d := &skilletLogDecoder{key: name, file: user + "/" + file, report: report}
+			d := &skilletLogDecoder{key: name, file: filepath.ToSlash(filepath.Join(user, file)), report: report}
 			all, err := d.read(path, conversations)
 			if err != nil {
 				report(codec.Problem{File: d.file, Reason: err.Error() + ": the log was left out"})
