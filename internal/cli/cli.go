@@ -240,9 +240,14 @@ func flagError(cmd *cobra.Command, err error) error {
 }
 
 // exactly counts arguments; another number is a mistake in the command line.
-func exactly(n int, what string) cobra.PositionalArgs {
+func exactly(n int, what string) cobra.PositionalArgs { return between(n, n, what) }
+
+// upToOne wants a session or none.
+func upToOne(what string) cobra.PositionalArgs { return between(0, 1, what) }
+
+func between(least, most int, what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
-		if len(args) != n {
+		if len(args) < least || len(args) > most {
 			return usagef("%s takes %s, not %d; %s --help shows examples", cmd.Name(), what, len(args),
 				cmd.CommandPath())
 		}
@@ -256,16 +261,6 @@ func atLeastOne(cmd *cobra.Command, args []string) error {
 		return usagef("%s takes one session or more; %s --help shows examples", cmd.Name(), cmd.CommandPath())
 	}
 	return nil
-}
-
-// upToOne wants a session or none.
-func upToOne(what string) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		if len(args) > 1 {
-			return exactly(1, what)(cmd, args)
-		}
-		return nil
-	}
 }
 
 func newCollect(version string) *cobra.Command {

@@ -9,9 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
-	"time"
 
 	zombie "zombiezen.com/go/sqlite"
 	"zombiezen.com/go/sqlite/sqlitex"
@@ -286,37 +284,6 @@ func TestOnlyDescriptorsOfTheCallerAreWritten(t *testing.T) {
 		if b, err := os.ReadFile(store + suffix); err == nil && bytes.Contains(b, []byte(`"type":"session"`)) {
 			t.Errorf("the export is in %s", suffix)
 		}
-	}
-}
-
-// TestAnExportToAFIFOThatNobodyReadsIsInterrupted: once, as any command is.
-func TestAnExportToAFIFOThatNobodyReadsIsInterrupted(t *testing.T) {
-	dir := t.TempDir()
-	store, fifo := filepath.Join(dir, "s.db"), filepath.Join(dir, "fifo")
-	if err := makeStore(store, fixture()); err != nil {
-		t.Fatal(err)
-	}
-	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.CommandContext(t.Context(), "agenttrace", "--store", store, "export", "last", "--output", fifo)
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
-	time.Sleep(500 * time.Millisecond) // it waits for a reader
-	if err := cmd.Process.Signal(os.Interrupt); err != nil {
-		t.Fatal(err)
-	}
-	select {
-	case <-ended:
-		if code := cmd.ProcessState.ExitCode(); code != 130 {
-			t.Errorf("exit code %d", code)
-		}
-	case <-time.After(20 * time.Second):
-		_ = cmd.Process.Kill()
-		t.Error("it goes on waiting")
 	}
 }
 
