@@ -481,7 +481,8 @@ func (a *applier) mergeSpan(l *SpanRef) (changed bool, old *SpanRef, _ error) {
 	if old = find(a.rows, &a.rows.spanRefs, keyOfSpan(l)); old != nil && compareSpans(l, old) <= 0 {
 		return false, old, nil
 	}
-	return true, old, a.rows.putSpan(l)
+	refused := a.rows.putSpan(l)
+	return refused == nil, old, refused
 }
 
 func compareSpans(l, o *SpanRef) int {
