@@ -106,13 +106,19 @@ func (x *redaction) fields(p any) { x.walk(reflect.ValueOf(p).Elem(), identifier
 func (x *redaction) walk(v reflect.Value, holds redact.Content) {
 	switch v.Kind() {
 	case reflect.String:
-		out := v.String()
-		if holds == identifier {
-			x.id(&out)
-		} else {
-			x.text(holds, &out)
+		s := v.String()
+		if s == "" {
+			return
 		}
-		if out != v.String() {
+		out := s
+		if holds == identifier {
+			out = x.identifier(s)
+		} else {
+			var res redact.Result
+			out, res = x.Apply(holds, "", s)
+			x.count(res)
+		}
+		if out != s {
 			v.SetString(out)
 		}
 	case reflect.Pointer:
