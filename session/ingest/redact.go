@@ -110,7 +110,7 @@ func (x *redaction) walk(v reflect.Value, holds redact.Content) {
 		if s == "" {
 			return
 		}
-		out := s
+		var out string
 		if holds == identifier {
 			out = x.identifier(s)
 		} else {
