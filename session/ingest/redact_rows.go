@@ -51,9 +51,6 @@ func RedactRows(r *redact.Redactor, in *store.Imported) (redacted int) {
 	if in.Grown != nil {
 		RedactRows(r, &store.Imported{Transcript: in.Grown.Before})
 	}
-	if in.Source != nil {
-		RedactSource(r, in.Source)
-	}
 	return x.redacted
 }
 

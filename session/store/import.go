@@ -41,8 +41,6 @@ type Imported struct {
 	// Alone reports that the rows are for a session without telemetry: for one that telemetry reports, or whose parent
 	// it does, the error is [ErrReported].
 	Alone bool
-	// Source, if it is set, is recorded with the session: the file that it is the last session of.
-	Source *ImportSource
 	// Grown is set if the rows are those of a source that grew, from some message on.
 	Grown *Grown
 }
@@ -202,9 +200,6 @@ func (i *importer) run(in *Imported) {
 	w := i.work
 	i.loadSession(w)
 	i.alone(in)
-	if in.Source != nil {
-		i.rows.last = append(i.rows.last, putSource(in.Source))
-	}
 	before := i.costs()
 	other := otherCost(in)
 	by := 1
