@@ -28,7 +28,7 @@ import (
 func newExport() *cobra.Command {
 	var e exporter
 	var format string
-	names := formatNames((*formats.Format).Written)
+	names := formats.Names((*formats.Format).Written)
 	cmd := described("export", flags{
 		"all": &e.all, "format": &format, "output": &e.out.path, "bundle": &e.bundle, "explain": &e.explain,
 		"full": &e.full, "redact": &e.redact, "force": &e.out.force,
@@ -115,7 +115,7 @@ func (e *exporter) check(several bool) (err error) {
 			flag = "bundle"
 		}
 		return usagef("--%s is for transcripts, which %s is not; use it with --format %s", flag, f.Name,
-			either(formatNames(func(f *formats.Format) bool { return f.Text })))
+			either(formats.Names(func(f *formats.Format) bool { return f.Text })))
 	}
 	if !e.cmd.Flags().Changed("redact") {
 		e.redact = e.selects

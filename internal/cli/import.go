@@ -44,7 +44,7 @@ func newImport() *cobra.Command {
 		x.Open = func(context.Context) (store.Service, error) { return openWriter(cmd) }
 		if x.format != "" {
 			if x.Format = formats.Named(x.format, imported); x.Format == nil {
-				return usagef("unknown format %q: use %s", x.format, either(formatNames(imported)))
+				return usagef("unknown format %q: use %s", x.format, either(formats.Names(imported)))
 			}
 		}
 		warn := cmd.ErrOrStderr()
@@ -67,7 +67,7 @@ func newImport() *cobra.Command {
 		}
 		return errors.Join(x.run(cmd, im, inputs, line), im.Close())
 	})
-	complete(cmd, "format", formatNames(imported))
+	complete(cmd, "format", formats.Names(imported))
 	return cmd
 }
 

@@ -43,10 +43,12 @@ type section struct {
 
 // manual returns the sections of the manual by the names of their commands.
 var manual = sync.OnceValue(func() map[string]section {
-	exported, read := formatNames((*formats.Format).Written), formatNames(imported)
+	exported, read := formats.Names((*formats.Format).Written), formats.Names(imported)
 	filled := strings.NewReplacer(
-		"{{exports}}", formatList(10, (*formats.Format).Written, func(f *formats.Format) string { return f.Exported }), "{{export formats}}", either(exported), "{{export}}", exported[0],
-		"{{imports}}", formatList(11, imported, func(f *formats.Format) string { return f.Imported }), "{{import formats}}", either(read), "{{extensions}}", importer.Extensions(),
+		"{{exports}}", formatList(10, (*formats.Format).Written, func(f *formats.Format) string { return f.Exported }),
+		"{{export formats}}", either(exported), "{{export}}", exported[0],
+		"{{imports}}", formatList(11, imported, func(f *formats.Format) string { return f.Imported }),
+		"{{import formats}}", either(read), "{{extensions}}", importer.Extensions(),
 		"{{requests}}", replayFormats(), "{{request formats}}", either(replay.Names()),
 		"{{calls}}", strconv.Itoa(replay.DefaultMaxCalls), "{{litellm}}", price.Sources()[1].URL,
 		"{{sorts}}", strings.Join(store.SessionSorts(), ", "),
@@ -127,13 +129,6 @@ func (to flags) of(name string, f *pflag.FlagSet) {
 			panic("the manual has a flag --" + name + " that sets nothing")
 		}
 	}
-}
-
-func formatNames(which func(*formats.Format) bool) (names []string) {
-	for _, f := range formats.Filter(which) {
-		names = append(names, f.Name)
-	}
-	return names
 }
 
 // formatList is a line for each of some formats.

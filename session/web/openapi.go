@@ -28,19 +28,12 @@ func describe(version string) json.RawMessage {
 	}
 	list := func(all []string) string { return strings.Join(all, `", "`) }
 	return json.RawMessage(strings.NewReplacer(
-		"{{imports}}", list(formatNames(func(f *formats.Format) bool { return f.Imported != "" })),
-		"{{exports}}", list(formatNames((*formats.Format).Written)),
+		"{{imports}}", list(formats.Names(func(f *formats.Format) bool { return f.Imported != "" })),
+		"{{exports}}", list(formats.Names((*formats.Format).Written)),
 		"{{export types}}", strings.Join(exportTypes(), `": {}, "`),
 		"{{statuses}}", list(document.Statuses()), "{{sorts}}", list(store.SessionSorts()),
 		"{{groups}}", strings.Join(store.StatsKeys(), ", "), "{{served}}", version,
 	).Replace(documentText))
-}
-
-func formatNames(which func(*formats.Format) bool) (all []string) {
-	for _, f := range formats.Filter(which) {
-		all = append(all, f.Name)
-	}
-	return all
 }
 
 // operation is an operation of the document.

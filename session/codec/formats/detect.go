@@ -33,6 +33,14 @@ func Filter(which func(*Format) bool) (all []*Format) {
 	return all
 }
 
+// Names returns the names of the formats that which accepts.
+func Names(which func(*Format) bool) (names []string) {
+	for _, f := range Filter(which) {
+		names = append(names, f.Name)
+	}
+	return names
+}
+
 // sniffLines is how many lines of a file are looked at, for the first may be
 // damaged, or report nothing that the format is known by.
 const sniffLines = 32
