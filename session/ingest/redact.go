@@ -89,16 +89,28 @@ func textFieldsOf(t reflect.Type) []field {
 		if !ok {
 			holds = identifier
 		}
-		switch f.Type.Kind() {
-		case reflect.String, reflect.Pointer, reflect.Slice, reflect.Struct:
-			if holds != byMethod {
-				fields = append(fields, field{i, holds})
-			}
+		if holds != byMethod && hasText(f.Type) {
+			fields = append(fields, field{i, holds})
 		}
 	}
 	textFields.Store(t, fields)
 	return fields
 }
+
+// hasText reports whether a field of a type may hold text.
+func hasText(t reflect.Type) bool {
+	switch t.Kind() {
+	case reflect.String, reflect.Struct:
+		return true
+	case reflect.Pointer:
+		return hasText(t.Elem())
+	case reflect.Slice:
+		return t == jsonType || hasText(t.Elem())
+	}
+	return false
+}
+
+var jsonType = reflect.TypeFor[json.RawMessage]()
 
 // fields redacts all that a struct, or those of a slice, hold and no method redacts. p is a pointer.
 func (x *redaction) fields(p any) { x.walk(reflect.ValueOf(p).Elem(), identifier) }
@@ -126,15 +138,15 @@ func (x *redaction) walk(v reflect.Value, holds redact.Content) {
 			x.walk(v.Elem(), holds)
 		}
 	case reflect.Slice:
-		if raw, ok := v.Addr().Interface().(*json.RawMessage); ok {
+		if v.Len() > 0 && v.Type() == jsonType {
 			if holds == identifier {
 				holds = redact.Other
 			}
-			x.json(holds, "", raw)
-		} else if v.Type().Elem().Kind() != reflect.Uint8 {
-			for i := range v.Len() {
-				x.walk(v.Index(i), holds)
-			}
+			x.json(holds, "", v.Addr().Interface().(*json.RawMessage))
+			return
+		}
+		for i := range v.Len() {
+			x.walk(v.Index(i), holds)
 		}
 	case reflect.Struct:
 		for _, f := range textFieldsOf(v.Type()) {

@@ -1,7 +1,6 @@
 package ingest
 
 import (
-	"encoding/json"
 	"fmt"
 	"reflect"
 	"strings"
@@ -15,8 +14,6 @@ import (
 // planter sets every string that a value of some type can hold to one with a secret.
 type planter struct{ n int }
 
-var rawMessage = reflect.TypeFor[json.RawMessage]()
-
 func (p *planter) secret() string {
 	p.n++
 	return fmt.Sprintf("ghp_aZ3kQ9xW7mB2vN5tL8rDhF4jY6cP1sG0%04d", p.n)
@@ -24,7 +21,7 @@ func (p *planter) secret() string {
 
 func (p *planter) fill(v reflect.Value) {
 	switch {
-	case v.Type() == rawMessage:
+	case v.Type() == jsonType:
 		v.SetBytes(fmt.Appendf(nil, `{"k":%q,%q:[%q],"agenttrace":{"x":%q,%q:1},"id":%q,"password":"Wq8zT3nR5mK1"}`,
 			p.secret(), p.secret(), p.secret(), p.secret(), p.secret(), p.secret()))
 		return
@@ -65,7 +62,7 @@ func leaks(v reflect.Value, path string, found *[]string) {
 			*found = append(*found, path+": "+s)
 		}
 	}
-	if v.Type() == rawMessage || v.Type() == reflect.TypeFor[[]byte]() {
+	if v.Type() == jsonType || v.Type() == reflect.TypeFor[[]byte]() {
 		check(string(v.Bytes()))
 		return
 	}
