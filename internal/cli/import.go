@@ -22,8 +22,6 @@ import (
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
-func imported(f *formats.Format) bool { return f.Imported != "" }
-
 // importing is one run of import.
 type importing struct {
 	importer.Options
@@ -43,8 +41,8 @@ func newImport() *cobra.Command {
 		}
 		x.Open = func(context.Context) (store.Service, error) { return openWriter(cmd) }
 		if x.format != "" {
-			if x.Format = formats.Named(x.format, imported); x.Format == nil {
-				return usagef("unknown format %q: use %s", x.format, either(formats.Names(imported)))
+			if x.Format = formats.Named(x.format, (*formats.Format).Reads); x.Format == nil {
+				return usagef("unknown format %q: use %s", x.format, either(formats.Names((*formats.Format).Reads)))
 			}
 		}
 		warn := cmd.ErrOrStderr()
@@ -67,7 +65,7 @@ func newImport() *cobra.Command {
 		}
 		return errors.Join(x.run(cmd, im, inputs, line), im.Close())
 	})
-	complete(cmd, "format", formats.Names(imported))
+	complete(cmd, "format", formats.Names((*formats.Format).Reads))
 	return cmd
 }
 

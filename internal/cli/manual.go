@@ -43,11 +43,11 @@ type section struct {
 
 // manual returns the sections of the manual by the names of their commands.
 var manual = sync.OnceValue(func() map[string]section {
-	exported, read := formats.Names((*formats.Format).Written), formats.Names(imported)
+	exported, read := formats.Names((*formats.Format).Written), formats.Names((*formats.Format).Reads)
 	filled := strings.NewReplacer(
 		"{{exports}}", formatList(10, (*formats.Format).Written, func(f *formats.Format) string { return f.Exported }),
 		"{{export formats}}", either(exported), "{{export}}", exported[0],
-		"{{imports}}", formatList(11, imported, func(f *formats.Format) string { return f.Imported }),
+		"{{imports}}", formatList(11, (*formats.Format).Reads, func(f *formats.Format) string { return f.Imported }),
 		"{{import formats}}", either(read), "{{extensions}}", importer.Extensions(),
 		"{{requests}}", replayFormats(), "{{request formats}}", either(replay.Names()),
 		"{{calls}}", strconv.Itoa(replay.DefaultMaxCalls), "{{litellm}}", price.Sources()[1].URL,

@@ -279,7 +279,7 @@ func (a *api) importBody(ctx context.Context, body io.Reader, p importParams) (*
 		o := importer.Options{Invalid: p.Invalid, Budget: &otlpfile.Budget{Left: maxImportMemory},
 			Open: func(context.Context) (store.Service, error) { return lent{s}, nil }}
 		if p.Format != "" {
-			o.Format = formats.Named(p.Format, func(f *formats.Format) bool { return f.Imported != "" })
+			o.Format = formats.Named(p.Format, (*formats.Format).Reads)
 		}
 		im, err := importer.New(s.Name(), o)
 		if err != nil {

@@ -28,7 +28,7 @@ func describe(version string) json.RawMessage {
 	}
 	list := func(all []string) string { return strings.Join(all, `", "`) }
 	return json.RawMessage(strings.NewReplacer(
-		"{{imports}}", list(formats.Names(func(f *formats.Format) bool { return f.Imported != "" })),
+		"{{imports}}", list(formats.Names((*formats.Format).Reads)),
 		"{{exports}}", list(formats.Names((*formats.Format).Written)),
 		"{{export types}}", strings.Join(exportTypes(), `": {}, "`),
 		"{{statuses}}", list(document.Statuses()), "{{sorts}}", list(store.SessionSorts()),

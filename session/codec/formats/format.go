@@ -60,6 +60,9 @@ type Writing struct {
 	Explain func(s *Source) []codec.Loss
 }
 
+// Reads reports whether the format is an import format.
+func (f *Format) Reads() bool { return f.Imported != "" }
+
 // Written reports whether the format is an export format.
 func (f *Format) Written() bool { return f.Exported != "" }
 
