@@ -72,7 +72,8 @@ func (c *conversation) isAside(l *lookup, near bool) bool {
 	return c.differs(l, s, near)
 }
 
-// differs is the last of isAside: whether what a request asks and how it is made tell it from the conversation's own.
+// differs is the last of isAside: whether what a request asks and how it is made distinguish it from the others
+// of the conversation.
 func (c *conversation) differs(l *lookup, s setup, near bool) bool {
 	system, tools, model := s.system != c.setup.system, s.tools != c.setup.tools, s.model != c.setup.model
 	bare, less := s.isBare(c.setup), s.isLess(c.setup)

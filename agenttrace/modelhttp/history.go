@@ -21,7 +21,7 @@ func withMember(values map[string]any, name string, value any) map[string]any {
 }
 
 // earlierResults ends the tool calls whose results are before the assistant's last message, because the client sends
-// each call of an answer as an answer of its own. Only ids tell them from results of earlier answers. The messages of
+// each call of an answer as an answer of its own. Only ids distinguish them from earlier results. The messages of
 // earlier turns are left out, and of calls with one id the last counts: some servers number the calls of each answer.
 func (c *conversation) earlierResults(messages []modelapi.Message) {
 	seen := map[string]bool{}

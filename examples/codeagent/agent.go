@@ -104,7 +104,7 @@ func (a *agent) ask(ctx context.Context, turn *agenttrace.Turn) (message, error)
 	return done.message, nil
 }
 
-// retrying tells the user that the model is called again.
+// retrying prints that the model is called again.
 func (a *agent) retrying(err error, wait time.Duration) {
 	a.say("[%v Trying again in %v.]\n", err, wait)
 }

@@ -40,8 +40,8 @@ var checks = []check{
 		"the second time on; of a session that loses nothing the encoding is the same, too.", (*Codec).both,
 		each((*examination).fixedPoint)},
 	{"same rows",
-		"The same input gives the same rows and problems, also in small reads, and to whoever stops early and begins " +
-			"again.", (*Codec).both, few((*examination).sameRows)},
+		"The same input gives the same rows and problems, also in small reads, and for a caller that stops early " +
+			"and begins again.", (*Codec).both, few((*examination).sameRows)},
 	{"writer fails", "The error of a writer is returned, wrapped.",
 		func(c *Codec) bool { return c.Encode != nil }, few((*examination).writerFails)},
 	{"reader fails", "The error of a reader is yielded, wrapped, last and with no session.",
@@ -54,7 +54,7 @@ var checks = []check{
 		func(c *Codec) bool { return c.Many && c.both() }, (*examination).many},
 	{"damaged lines", "A damaged line costs its own session and no other one, or is an error that names the line; " +
 		"nothing changes in silence, and what is read is valid.", (*Codec).stream, (*examination).damagedLines},
-	{"cut off", "Of a stream that is cut off, what comes before is read, or an error tells of the end.",
+	{"cut off", "Of a stream that is cut off, what comes before is read, or an error reports the end.",
 		(*Codec).stream, (*examination).cutOff},
 	{"native", "Files of the format's own program are read as valid sessions, which are written and read as they are.",
 		func(c *Codec) bool { return len(c.Native) > 0 && c.reads() }, (*examination).native},

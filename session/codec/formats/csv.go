@@ -112,7 +112,7 @@ func (e *csvEncoder) Encode(s *codec.Session) error {
 //
 // A spreadsheet runs a cell that begins with =, +, -, @, a tab or a carriage
 // return as a formula, and titles, ids and tool names may have been chosen by
-// whoever wrote to the agent. Such a cell of text gets an apostrophe in front,
+// anybody who wrote to the agent. Such a cell of text gets an apostrophe in front,
 // as OWASP advises; numbers are never touched. A reader that wants the exact
 // text takes JSON lines. Bytes that are not UTF-8 become U+FFFD.
 func csvTexts(texts ...string) []string {

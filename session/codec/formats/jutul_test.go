@@ -234,8 +234,8 @@ func TestJutulRoundTripProperty(t *testing.T) {
 	}
 }
 
-// TestJutulForeign tells what jutul reads of a session that no trace gave, and what of it
-// only rows say.
+// TestJutulForeign reads with jutul a session that no trace gave, and compares what of it
+// only rows have.
 func TestJutulForeign(t *testing.T) {
 	s := rowsOf(t, jutulForeign)
 	jutulCheckGolden(t, "foreign.golden.txt", jutulDump(jutulEncode(s)))

@@ -19,7 +19,7 @@ import (
 )
 
 // sniffCline reports whether a file that begins with text is the conversation of a task of
-// Cline before its version 4: a list of messages, in which the program tells the model
+// Cline before its version 4: a list of messages, in which the program reports to the model
 // where it is.
 func sniffCline(text []byte) bool {
 	text = bytes.TrimSpace(bytes.TrimPrefix(text, []byte("\uFEFF")))

@@ -368,7 +368,7 @@ func (d *gemini) answer(m *geminiMessage) {
 	b.model("gcp.gen_ai", m.Text("model"))
 }
 
-// operationCancelled is how Gemini CLI tells the model that there was no call, and
+// operationCancelled is how Gemini CLI reports to the model that there was no call, and
 // refusedByUser why, where the user said no, now and in older versions.
 const operationCancelled = "[Operation Cancelled] Reason: "
 

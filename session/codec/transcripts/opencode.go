@@ -350,7 +350,7 @@ func (d *opencode) summary(m *opencodeRecord, parts []opencodeRecord) {
 	}
 }
 
-// How opencode tells the model that a call was refused.
+// How opencode reports to the model that a call was refused.
 const (
 	deniedByRule = "The user has specified a rule which prevents you from using this specific tool call"
 	rejected     = "The user rejected permission to use this specific tool call"

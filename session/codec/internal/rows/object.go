@@ -253,7 +253,7 @@ func Objects(text json.RawMessage) iter.Seq[Object] {
 }
 
 // compact returns the value without space, its strings escaped as JSON.stringify
-// does, so that a value has one spelling whoever wrote it. Numbers stay as they
+// does, so that a value has one spelling, of whatever writer it is. Numbers stay as they
 // are spelled, and so do halves of surrogate pairs, which are no characters.
 func compact(v json.RawMessage) json.RawMessage {
 	if !respelled(v) {
