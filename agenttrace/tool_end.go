@@ -267,11 +267,14 @@ func (c *ToolCall) freeze(now, until time.Time) spans.Part {
 // should not live as long as a turn of many calls. It takes nothing, and allows nothing. The caller holds mu.
 func (c *ToolCall) remains() *ToolCall {
 	rest := &remains{shared: c.shared}
-	if c.turn.recording && !c.kept {
-		rest.listed = c.data(c.sentInput())
-	}
-	if c.turn.recording && c.tracer().genAI.content {
-		rest.sent = c.data(c.sentInput())
+	if lists, sends := !c.kept, c.tracer().genAI.content; c.turn.recording && (lists || sends) {
+		data := c.data(c.sentInput())
+		if lists {
+			rest.listed = data
+		}
+		if sends {
+			rest.sent = data
+		}
 	}
 	return &ToolCall{
 		slot: c.slot, span: reference(c.span), p: c.p,
