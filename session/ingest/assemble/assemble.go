@@ -30,6 +30,11 @@ func Assemble(owner string, facts []fact.Fact, proofs ...store.UsageProof) store
 		n.attribution.UsageProof = n.usageProof()
 		out.Attribution[n.at] = n.attribution
 	}
+	for _, n := range a.events {
+		out.Attribution[n.at] = store.Attribution{SessionID: n.event.attribution.SessionID,
+			Kind: n.event.attribution.Kind, MessageID: n.event.attribution.MessageID,
+			PartID: n.event.attribution.PartID, UsageProof: n.usageProof()}
+	}
 	return out
 }
 
@@ -64,8 +69,9 @@ type assembly struct {
 	owner string
 	// apart is what is proven of those who count tokens, by [counterOf].
 	apart map[string]fact.Apart
-	// nodes are the facts in order of time.
+	// nodes are the facts in order of time, events those that are part of another's.
 	nodes  []*node
+	events []*node
 	bySpan map[[2]string]*node
 
 	sessions    map[string]*stream

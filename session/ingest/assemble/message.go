@@ -2,6 +2,7 @@ package assemble
 
 import (
 	"cmp"
+	"encoding/json"
 	"math"
 	"slices"
 	"strconv"
@@ -423,6 +424,7 @@ func (w *writer) reportRoots(calls []*call) (lost bool) {
 				if p.Text = unreported(p.Text, w.texts); p.Text == "" {
 					continue
 				}
+				again = again && !w.answered(p.Text)
 			case fact.PartReasoning:
 				if thought {
 					continue
@@ -449,6 +451,20 @@ func (w *writer) reportRoots(calls []*call) (lost bool) {
 		}
 	}
 	return lost
+}
+
+// answered reports whether a text is what the model gave the last tool: some agents answer by a call.
+func (w *writer) answered(text string) bool {
+	var call struct {
+		Input map[string]any `json:"input"`
+	}
+	_ = json.Unmarshal([]byte(w.Parts[len(w.Parts)-1].DataJSON), &call)
+	for _, v := range call.Input {
+		if s, ok := v.(string); ok && strings.TrimSpace(s) == strings.TrimSpace(text) {
+			return true
+		}
+	}
+	return false
 }
 
 // reportAbsence writes why the message has no content: the turn failed, the model's

@@ -90,13 +90,34 @@ func (s *summary) finished() bool { return slices.ContainsFunc(s.calls, (*call).
 func (s *summary) failure() string {
 	for _, c := range slices.Backward(s.calls) {
 		if failed := c.failed(); failed != "" {
-			return failed
+			return s.whole(failed)
 		}
 	}
-	failed := ""
+	failed := s.text()
 	for _, r := range s.turn.roots {
-		if failed = cmp.Or(failed, r.Error, r.ErrorType); failed == "" && r.Failed {
+		if failed = cmp.Or(failed, r.ErrorType); failed == "" && r.Failed {
 			failed = "error"
+		}
+	}
+	return failed
+}
+
+// text is the error that a span above the calls reports, "" without one.
+func (s *summary) text() string {
+	for _, n := range s.turn.nodes {
+		if (n.Kind == fact.Turn || n.Kind == fact.Step && n.above(fact.ToolCall) == nil) && n.Failed && n.Error != "" &&
+			n.Error != n.ErrorType {
+			return n.Error
+		}
+	}
+	return ""
+}
+
+// whole returns the error of a call. Of some only the kind is reported, and the text by what is above.
+func (s *summary) whole(failed string) string {
+	for _, n := range s.turn.nodes {
+		if n.Kind == fact.ModelCall && n.Failed && (failed == n.ErrorType || failed == "error") {
+			return cmp.Or(s.text(), failed)
 		}
 	}
 	return failed
@@ -418,7 +439,7 @@ func (s *summary) ended(stop string) (reason, text string) {
 	case failed == "" && !rootFailed:
 		return "", ""
 	}
-	if text = failed; rootFailed {
+	if text = s.whole(failed); rootFailed {
 		text = cmp.Or(text, root.Error, root.ErrorType)
 	}
 	return "error", text

@@ -147,7 +147,7 @@ func (o *outcome) addExecution(n *node, p *session.UIPart) {
 		o.failed, o.aborted = true, true
 	}
 	o.denied = o.denied || t.Denied
-	o.succeeded = o.succeeded || t.Succeeded || t.Output != nil || !n.record && !n.Failed
+	o.succeeded = o.succeeded || t.Succeeded || t.Output != nil || !n.record && !n.Failed && !n.Unfinished
 	meta.Truncated = meta.Truncated || t.Truncated
 	meta.OutputSize = max(meta.OutputSize, t.OutputSize)
 	meta.OutputSHA256 = cmp.Or(meta.OutputSHA256, t.OutputSHA256)

@@ -13,6 +13,7 @@ func (a *assembly) findSessions() {
 	a.sessions, a.parentRefBy, a.subagents = make(map[string]*stream), make(map[parentRef]*parentRef),
 		make(map[[2]string]*parentRef)
 	a.children = make(map[[2]string]string)
+	a.joinSubagents()
 	for _, n := range a.nodes {
 		switch {
 		case n.ChildSession != "" && n.CallID != "":
@@ -42,6 +43,68 @@ func (a *assembly) findSessions() {
 		}
 	}
 	slices.SortStableFunc(a.order, func(x, y string) int { return cmp.Compare(a.depth(x), a.depth(y)) })
+}
+
+// joinSubagents gives the facts that report a call of a sub-agent, and do not name the sub-agent, the one that another
+// fact of the same request or tool call names: a program may name it in its spans and not in its records. All that was
+// reported within the tool call that started it is its work too.
+func (a *assembly) joinSubagents() {
+	type call struct{ session, id string }
+	workers, own := make(map[call]*node), make(map[call]bool)
+	names := make(map[string]string) // of sub-agents of which some facts have the id in place of the name
+	each := func(n *node, do func(call)) {
+		switch {
+		case n.RequestID != "" && (n.Kind == fact.ModelCall || n.Kind == fact.Answer):
+			do(call{n.Session, "request " + n.RequestID})
+		case n.CallID != "" && (n.Kind == fact.ToolCall || n.Kind == fact.Permission):
+			do(call{n.Session, "call " + n.CallID})
+		}
+	}
+	for _, n := range a.nodes {
+		if n.SubagentID == "" {
+			if !n.record && n.subagent() == nil {
+				each(n, func(c call) { own[c] = true })
+			}
+			continue
+		}
+		each(n, func(c call) { workers[c] = cmp.Or(workers[c], n) })
+		if p := n.subagent().above(fact.ToolCall); p != nil && p.CallID != "" {
+			started := [2]string{p.Session, p.CallID}
+			a.children[started] = cmp.Or(a.children[started], n.Work())
+		}
+	}
+	if len(workers) == 0 {
+		return
+	}
+	for _, n := range a.nodes {
+		each(n, func(c call) {
+			if w := workers[c]; w != nil && n.SubagentID == "" && !own[c] && n.subagent() == nil {
+				joined := *n.Fact
+				joined.SubagentID, joined.ParentSubagentID = w.SubagentID, w.ParentSubagentID
+				joined.TurnID, joined.RequiresTurn = "", false
+				n.Fact = &joined
+			}
+		})
+		if n.SubagentID != "" && n.Agent != n.SubagentID {
+			names[n.SubagentID] = cmp.Or(names[n.SubagentID], n.Agent)
+		}
+	}
+	for _, n := range a.nodes {
+		if name := names[n.SubagentID]; name != "" && n.Agent == n.SubagentID {
+			named := *n.Fact
+			named.Agent, n.Fact = name, &named
+		}
+	}
+}
+
+// subagent returns the outermost node of the sub-agent that the nearest of those above n, or n itself, names, or nil.
+func (n *node) subagent() (outer *node) {
+	for p := n; p != nil; p = p.parent {
+		if p.SubagentID != "" && (outer == nil || p.SubagentID == outer.SubagentID) {
+			outer = p
+		}
+	}
+	return outer
 }
 
 func (a *assembly) stream(id string) *stream {

@@ -249,7 +249,7 @@ func keyOfCall(id, name string) callKey {
 // bench finds the executions of calls that the model requested.
 type bench struct {
 	tools []*tool
-	// by has them by id, and all by name. asks counts the calls that were looked for, by id.
+	// by has them by id, and all by name, as [foldName] writes it. asks counts the calls that were looked for, by id.
 	by   map[callKey][]*tool
 	asks map[string]int
 }
@@ -260,9 +260,16 @@ func newBench(tools []*tool) *bench {
 		if x.id != "" {
 			b.by[keyOfCall(x.id, "")] = append(b.by[keyOfCall(x.id, "")], x)
 		}
-		b.by[keyOfCall("", x.name)] = append(b.by[keyOfCall("", x.name)], x)
+		name := keyOfCall("", foldName(x.name))
+		b.by[name] = append(b.by[name], x)
 	}
 	return b
+}
+
+// foldName writes the name of a tool as all do that a program may give it: what the model calls read_file may be run by
+// a span of readFile.
+func foldName(name string) string {
+	return strings.ToLower(strings.NewReplacer("_", "", "-", "").Replace(name))
 }
 
 // take finds the execution of a call that the model requested at from, or later
@@ -285,7 +292,7 @@ func (b *bench) take(p, result *fact.Part, from int64) *tool {
 	for _, name := range []string{p.Name, ""} {
 		var best *tool
 		likeness := 0
-		for _, x := range b.by[keyOfCall("", name)] {
+		for _, x := range b.by[keyOfCall("", foldName(name))] {
 			if x.used || x.id != "" && p.CallID != "" || x.start < from || !sameInput(x.shape(), input) {
 				continue
 			}

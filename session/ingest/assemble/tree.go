@@ -45,6 +45,8 @@ type node struct {
 	orphan, refused bool
 	// given is the session that is named for n and for what is below it.
 	given string
+	// event is the node of the thing that n is an event of, nil where it is none.
+	event *node
 }
 
 // parentRef is where a sub-agent's session hangs: on a tool call, or on a turn of
@@ -82,6 +84,7 @@ func (a *assembly) buildTree(facts []fact.Fact) {
 			a.bySpan[spanKey(n.Fact)] = n
 		}
 	}
+	a.joinEvents()
 	for _, n := range a.nodes {
 		above := n.ParentID
 		if n.record || n.Source != n.SpanID {

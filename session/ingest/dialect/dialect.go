@@ -178,7 +178,41 @@ func (f *Emitter) OpenSpan(d *Dialect, s *Span, keys *Keys) {
 		base.ErrorType = cmp.Or(s.Attrs().Str("error.type"), base.ErrorType)
 		base.Error = withoutStack(base.Error)
 	}
+	base.Event, base.EventOf = eventOf(s)
 	f.open(base, s.DroppedAttributesCount(), keys, s.Attributes(), s.Scope, s.Resource)
+}
+
+// spanEvents are the last words of the names of spans that are events.
+var spanEvents = map[string]string{"start": "start", "started": "start", "success": "success", "succeeded": "success",
+	"error": "error", "failed": "error", "finish": "finish", "finished": "finish", "end": "finish", "ended": "finish",
+	"retry": "retry", "update": "update", "partialupdate": "update"}
+
+// eventOf returns which event a span reports, and of what: a program may have a span for the start of a call and others
+// for how it ended, each with the path of the event as its name, mostly with a number, and with the event in an
+// attribute. Without the attribute it is a span of something that has the name of an event.
+func eventOf(s *Span) (event, of string) {
+	name := strings.TrimRight(s.Name(), "0123456789")
+	name = cmp.Or(strings.TrimSuffix(name, "-"), name)
+	if strings.ContainsRune(name, ' ') {
+		return "", ""
+	}
+	at := strings.LastIndexAny(name, ".:") + 1
+	for i := at; i < len(name); i++ { // "toolStart" is the start of a "tool"
+		if i > at && (name[i] < 'A' || name[i] > 'Z') {
+			continue
+		}
+		if event = spanEvents[strings.ToLower(name[i:])]; event == "" {
+			continue
+		}
+		a := s.Attrs()
+		for _, key := range []string{"name", "event", "event.name", "event.type", "phase", "target"} {
+			if v := a.Str(key); strings.EqualFold(v, name[at:]) || v == name {
+				return event, strings.TrimRight(name[:i], ".:") + "/" + a.Str("run_id", "run.id", "runId", "traceId")
+			}
+		}
+		return "", ""
+	}
+	return "", ""
 }
 
 // OpenRecord begins the facts of a log record.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
+	"slices"
 	"strings"
 
 	"go.opentelemetry.io/collector/pdata/pcommon"
@@ -142,6 +143,14 @@ func addGenAI(s *Span, out *Emitter, kind fact.Kind, events bool) *fact.Fact {
 	f := out.Add(kind)
 	c.fill(f)
 	readGenAICall(f, s.Scope, a)
+	for _, e := range s.Events().All() {
+		if counts := (Attrs{e.Attributes()}); counts.Any(inputTokens...) || counts.Any(outputTokens...) {
+			reported := genAIUsage(counts, usageBasis(s.Scope.Name(), a), counterOf(s.Scope))
+			if f.Usage == nil || c.counted && reported != nil { // the last one counts
+				f.Usage, c.counted = reported, true
+			}
+		}
+	}
 	readFailure(f, s)
 	return f
 }
@@ -179,15 +188,64 @@ func readGenAITool(f *fact.Fact, s *Span) {
 		f.Tool.Name = name
 	}
 	output := a.JSON(toolOutputs...)
+	if f.Tool.Input == nil {
+		f.Tool.Input = toolContent(a.JSON("gen_ai.input.messages"), fact.PartCall, f.CallID)
+	}
+	output = firstRaw(output, toolContent(a.JSON("gen_ai.output.messages"), fact.PartResult, f.CallID))
+	var told []json.RawMessage
 	for _, e := range s.Events().All() { // Strands reports a tool by the events of a model call
 		switch ea := (Attrs{e.Attributes()}); e.Name() {
 		case "gen_ai.tool.message":
-			f.Tool.Input = firstRaw(f.Tool.Input, unwrapped(ea.JSON("content")))
+			if content := ea.JSON("content"); content != nil {
+				told = append(told, content)
+			}
 		case "gen_ai.choice":
 			output = firstRaw(output, ea.JSON("message", "content"))
 		}
 	}
+	if f.Tool.Input == nil && len(told) > 0 {
+		f.Tool.Input, told = unwrapped(told[0]), told[1:]
+	}
+	if output == nil && len(told) > 0 {
+		output = told[len(told)-1]
+	}
 	setOutput(f, output)
+}
+
+// toolContent returns what a tool was given or answered that the messages of its span report: by a part of the kind, or
+// as the content of the only message.
+func toolContent(raw json.RawMessage, kind, callID string) json.RawMessage {
+	if raw == nil {
+		return nil
+	}
+	list, _ := elements(raw)
+	for i, e := range list { // what a tool is given is no result, whatever the role
+		if o, ok := objectOf(e); ok && kind == fact.PartCall {
+			o["role"] = quoted("assistant")
+			list[i] = encode(o)
+		}
+	}
+	if list != nil {
+		raw, _ = json.Marshal(list)
+	}
+	messages, _ := Messages(raw)
+	for _, p := range fact.PartsOf(messages) {
+		switch {
+		case p.Kind == kind && callID != "" && p.CallID != "" && p.CallID != callID: // of another call
+		case len(messages) > 1 && (p.Kind != kind || p.CallID == ""):
+		case p.Kind == fact.PartCall:
+			return p.Input
+		case p.Kind == fact.PartResult && p.Error != "":
+			return encode(object{"type": quoted("error-text"), "value": quoted(p.Error)})
+		case p.Kind == fact.PartResult:
+			return p.Output
+		case p.Kind == fact.PartText:
+			return TextJSON(p.Text)
+		case p.Kind == fact.PartOther:
+			return p.Data
+		}
+	}
+	return nil
 }
 
 // isAbort reports whether a word for how something ended means that somebody stopped it.
@@ -292,6 +350,7 @@ type conversation struct {
 	output          []fact.Part
 	finish          string
 	problems        []string
+	counted         bool // the usage is that of an event
 }
 
 func (c *conversation) fill(f *fact.Fact) {
@@ -366,13 +425,19 @@ func (c *conversation) readWhole(raw json.RawMessage) {
 
 // readEvents reads the events of a span, unless its attributes had the same.
 func (c *conversation) readEvents(events ptrace.SpanEventSlice) {
-	asked, answered := c.input != nil, c.output != nil
+	asked, answered, chosen := c.input != nil, c.output != nil, false
 	for _, e := range events.All() {
 		a, name, has := Attrs{e.Attributes()}, e.Name(), asked
 		if name == "gen_ai.choice" || name == "gen_ai.content.completion" {
-			has = answered
+			has, chosen = answered, true
 		}
 		switch {
+		case name == "gen_ai.tool.message" && (chosen || asked) && a.Any("tool_call_id") && a.Any("content"):
+			// What a call of the answer came to.
+			if id := a.Str("tool_call_id"); chosen || !slices.ContainsFunc(fact.PartsOf(c.input),
+				func(p fact.Part) bool { return p.CallID == id }) {
+				c.output = appendResult(c.output, object{"call_id": quoted(id), "content": a.JSON("content")})
+			}
 		case name == detailsEvent:
 			c.readAttrs(a)
 		case messageEvents[name] && !has:

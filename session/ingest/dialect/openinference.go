@@ -39,7 +39,10 @@ func readOpenInference(s *Span, out *Emitter) {
 		readGenAI(s, out)
 	}
 	if len(out.All) == first {
-		out.Add(openInferenceKind(s))
+		f := out.Add(openInferenceKind(s))
+		if f.Event != "" && f.Kind == fact.Turn { // of an agent's work in its run, of which there is a span
+			f.Kind, f.RequiresTurn = fact.Step, f.ParentID != ""
+		}
 	}
 	for i := first; i < len(out.All); i++ {
 		if f := &out.All[i]; f.Kind != fact.Compaction {
@@ -247,7 +250,12 @@ func fillOpenInferenceTool(f *fact.Fact, s *Span) {
 	if f.Tool == nil {
 		f.Tool = new(fact.Tool)
 	}
-	f.Tool.Name = cmp.Or(f.Tool.Name, a.Str("tool.name", "tool_call.function.name"), f.Name)
+	name := f.Name
+	if f.Event != "" {
+		name, _, _ = strings.Cut(f.EventOf, "/")
+		name = name[strings.LastIndexByte(name, '.')+1:]
+	}
+	f.Tool.Name = cmp.Or(f.Tool.Name, a.Str("tool.name", "tool_call.function.name"), name)
 	for _, key := range []string{"tool_call.id", "tool.id"} {
 		if id := a.Str(key); id != "null" { // of what exporters do not know
 			f.CallID = cmp.Or(f.CallID, id)
@@ -256,11 +264,15 @@ func fillOpenInferenceTool(f *fact.Fact, s *Span) {
 	if f.Tool.Input == nil {
 		f.Tool.Input = unwrapped(a.JSON("input.value", "tool_call.function.arguments", "tool.parameters"))
 	}
-	if value := a.JSON("output.value"); f.Tool.Output == nil && value != nil && !f.Failed {
+	value := a.JSON("output.value")
+	if o, ok := objectOf(value); ok && f.Event != "" && len(o) == 1 && o.has("result") {
+		value = o["result"] // of BeeAI, which gives the model what is in it
+	}
+	if f.Tool.Output == nil && value != nil && !f.Failed {
 		fillToolOutput(f, value)
 	}
-	f.Tool.Succeeded = f.Tool.Succeeded ||
-		!f.Failed && (f.Tool.Output != nil || s.Status().Code() == ptrace.StatusCodeOk)
+	f.Tool.Succeeded = f.Tool.Succeeded || f.Event == "success" ||
+		f.Event == "" && !f.Failed && (f.Tool.Output != nil || s.Status().Code() == ptrace.StatusCodeOk)
 }
 
 // fillToolOutput reads what a tool answered. LangChain has it answer with a message that names the call.

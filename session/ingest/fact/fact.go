@@ -60,6 +60,10 @@ type Fact struct {
 	// together: clocks count milliseconds, and a request's messages are records of
 	// one instant.
 	Seq int `json:"seq,omitempty"`
+	// Event is which event of something a span reports that does not last as long as it: "start", "success", "error",
+	// "finish", or another. EventOf is what all its events share: the name without that of the event.
+	Event   string `json:"event,omitempty"`
+	EventOf string `json:"event_of,omitempty"`
 	// Name is the span's name or the record's event name, for provenance.
 	Name string `json:"name,omitempty"`
 
