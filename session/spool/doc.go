@@ -26,10 +26,10 @@
 //
 // # Guarantees
 //
-// An export that returns nil was sent, or is in a file that survives the death of the process; [Sync] states what
-// survives a power failure. What is neither is counted in the error of the export, of ForceFlush and of Close. A file
-// is deleted when everything in it was accepted. After a crash a part of it is sent twice, which is harmless for a
-// session store. Requests that were truncated or changed on the disk are reported and skipped; all others are read.
+// An export that returns nil was sent, or is in a file that was synced to the disk. What is neither is counted in the
+// error of the export, of ForceFlush and of Close. A file is deleted when everything in it was accepted. After a crash
+// a part of it is sent twice, which is harmless for a session store. Requests that were truncated or changed on the
+// disk are reported and skipped; all others are read.
 //
 // Several processes may use one spool: each has a directory in it, with a lock that ends with the process. Spans
 // contain prompts: directories have mode 0700 and files 0600. Do not put a spool on a network file system, where

@@ -30,8 +30,7 @@ type Report struct {
 	Files int   // sent completely and deleted
 	// Living is the number of directories of living processes, which are skipped.
 	Living int
-	// Damages wrap the name of a file and an [*otlpfile.DamagedError]. The files are kept in the directory "damaged",
-	// but not if only the last request is incomplete ([otlpfile.ErrCut]): its writer, or the machine, died.
+	// Damages wrap the name of a file and what is wrong with it. The files are kept in the directory "damaged".
 	Damages []error
 }
 
@@ -132,13 +131,12 @@ func (d *drainer) drainFile(ctx context.Context, path string) error {
 	return os.Remove(path)
 }
 
-// sendFile sends the requests of a file. It reports whether one was not accepted, and whether there is damage apart
-// from an incomplete last request.
+// sendFile sends the requests of a file. It reports whether one was not accepted, and whether there is damage.
 func (d *drainer) sendFile(ctx context.Context, f *os.File) (kept, damaged bool, _ error) {
-	for body, err := range otlpfile.Read(f, otlpfile.Options{Packed: true}) {
-		if damage, ok := errors.AsType[*otlpfile.DamagedError](err); ok {
-			d.report.Damages = append(d.report.Damages, fmt.Errorf("%s: %w", f.Name(), damage))
-			damaged = damaged || !errors.Is(damage, otlpfile.ErrCut)
+	for body, err := range otlpfile.Read(f, otlpfile.Options{}) {
+		if _, ok := errors.AsType[*otlpfile.DamagedError](err); ok || errors.Is(err, otlpfile.ErrFormat) {
+			d.report.Damages = append(d.report.Damages, fmt.Errorf("%s: %w", f.Name(), err))
+			damaged = true
 		} else if err != nil {
 			return kept, damaged, err
 		} else if kept = !d.send(ctx, body) || kept; d.stopped {

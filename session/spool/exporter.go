@@ -18,17 +18,13 @@ import (
 	"github.com/agenttrace/agenttrace/session/codec/otlpfile"
 )
 
-// Options configure an [Exporter]. The zero value spools everything, within 512 MiB, and syncs every second.
+// Options configure an [Exporter]. The zero value spools everything, within 512 MiB.
 type Options struct {
 	// Spans and Logs send to a collector, as the OTLP exporters of OpenTelemetry do. What they fail to send is
 	// spooled. If one is nil, everything of its kind is spooled, for others to drain or to import. All requests are
 	// limited by bytes, as package setup does it. The exporter owns them: Close shuts them down.
 	Spans sdktrace.SpanExporter
 	Logs  sdklog.Exporter
-
-	// Sync is when files are synced, SyncInterval how often. 0 means a second.
-	Sync         Sync
-	SyncInterval time.Duration
 
 	// MaxTotalBytes limits the whole spool, with the files of all processes; 0 means 512 MiB. Beyond it the oldest
 	// files are dropped and counted. Only a process itself drops what it spooled while it lives, so several of them can
@@ -85,7 +81,7 @@ const (
 )
 
 // Exporter sends what the SDK exports to a collector, keeps on disk what cannot be sent, and sends it later. It is
-// safe for concurrent use. It starts no goroutine; a timer syncs files with SyncInterval, until Close.
+// safe for concurrent use. It starts no goroutine.
 type Exporter struct {
 	o        Options
 	sink     Sink // sends with the exporters of o
@@ -106,7 +102,6 @@ type Exporter struct {
 // Open returns an exporter that spools in a directory of its own in root, which it creates if necessary. Any number of
 // processes may spool in one root. The files of dead ones are sent after the first export that succeeds.
 func Open(root string, o Options) (*Exporter, error) {
-	o.SyncInterval = cmp.Or(o.SyncInterval, time.Second)
 	o.MaxTotalBytes = cmp.Or(o.MaxTotalBytes, 512<<20)
 	w, err := openWriter(root, o)
 	if err != nil {
@@ -140,7 +135,7 @@ func (e *Exporter) Stats() Stats {
 }
 
 // SpanExporter returns an exporter for a tracer provider. ExportSpans returns nil if every span was sent or is
-// spooled, and otherwise a [*LostError]. It spools also after its context has ended. Shutdown syncs and reports as
+// spooled, and otherwise a [*LostError]. It spools also after its context has ended. Shutdown reports as
 // ForceFlush does, sends nothing, and leaves the Exporter open.
 func (e *Exporter) SpanExporter() sdktrace.SpanExporter { return spanExporter{e} }
 
@@ -253,9 +248,7 @@ func (e *Exporter) drain(ctx context.Context, budget int) {
 	}
 	err := d.run(ctx)
 	for _, damage := range d.report.Damages {
-		if !errors.Is(damage, otlpfile.ErrCut) {
-			otel.Handle(fmt.Errorf("drain spool: %w", damage))
-		}
+		otel.Handle(fmt.Errorf("drain spool: %w", damage))
 	}
 	e.count(&e.stats.Drained, d.report.Count)
 	if d.failures == patience {
@@ -270,29 +263,27 @@ func (e *Exporter) drain(ctx context.Context, budget int) {
 	}
 }
 
-// ForceFlush sends what is spooled, as far as the collector accepts it, and syncs the rest. It returns nil if
-// everything that was exported is delivered or on the disk. Otherwise the error is a [*LostError] that counts what is
-// neither since the last call, or that of a sync. It does not see what a provider has not exported yet: flush the
-// provider first.
+// ForceFlush sends what is spooled, as far as the collector accepts it. It returns nil if everything that was exported
+// is delivered or on the disk. Otherwise the error is a [*LostError] that counts what is neither since the last call.
+// It does not see what a provider has not exported yet: flush the provider first.
 func (e *Exporter) ForceFlush(ctx context.Context) error {
 	e.drain(ctx, -1)
 	return e.settle()
 }
 
-// settle syncs, and returns what was lost and not reported yet.
+// settle returns what was lost and not reported yet.
 func (e *Exporter) settle() error {
 	if e.writer.closed.Load() {
 		return nil
 	}
-	syncErr := e.writer.sync()
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	lost := &LostError{e.stats.Lost.minus(e.reported.Lost), e.stats.Dropped.minus(e.reported.Dropped), e.lostErr}
 	e.reported, e.lostErr = e.stats, nil
 	if lost.Count == (Count{}) && lost.Dropped == (Count{}) {
-		return syncErr
+		return nil
 	}
-	return errors.Join(lost, syncErr)
+	return lost
 }
 
 // Close flushes as ForceFlush does, but sends nothing in the pause after a failure, shuts the exporters of its options

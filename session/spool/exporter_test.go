@@ -27,7 +27,7 @@ func TestNetworkComesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		root := t.TempDir()
 		n := &network{}
-		e := open(t, root, Options{Spans: n, Logs: logNetwork{n}, Sync: SyncNever})
+		e := open(t, root, Options{Spans: n, Logs: logNetwork{n}})
 		export(t, e, "a")
 		n.fail = unreachable
 		for _, name := range []string{"b", "c", "d"} {
@@ -78,7 +78,7 @@ func TestNetworkComesBack(t *testing.T) {
 func TestAProgramEndsInTimeWithoutACollector(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		root := t.TempDir()
-		e := open(t, root, Options{Spans: &silent{}, Logs: silentLogs{logNetwork{&network{}}}, Sync: SyncNever})
+		e := open(t, root, Options{Spans: &silent{}, Logs: silentLogs{logNetwork{&network{}}}})
 		begin := time.Now()
 		export(t, e, "a")
 		if err := e.LogExporter().Export(t.Context(), recordsOf("log")); err != nil {
@@ -122,12 +122,12 @@ func TestRefused(t *testing.T) {
 		}
 		return nil
 	}}
-	dead := open(t, root, Options{Sync: SyncNever})
+	dead := open(t, root, Options{})
 	for _, name := range numbered("r", 8) {
 		export(t, dead, name)
 	}
 	die(t, dead)
-	e := open(t, root, Options{Spans: n, Sync: SyncNever})
+	e := open(t, root, Options{Spans: n})
 	export(t, e, "new")
 	want := "new r000 r001 r002 r004 r005 r006 r007"
 	if got := strings.Join(n.names, " "); got != want {
@@ -154,7 +154,7 @@ func TestRefused(t *testing.T) {
 // and repeats nothing.
 func TestPieces(t *testing.T) {
 	root := t.TempDir()
-	dead := open(t, root, Options{Sync: SyncNever})
+	dead := open(t, root, Options{})
 	long := strings.Repeat("x", 1<<20)
 	names := numbered("r", 12)
 	for _, name := range names {
@@ -162,7 +162,7 @@ func TestPieces(t *testing.T) {
 	}
 	die(t, dead)
 	n := &network{}
-	e := open(t, root, Options{Spans: n, Sync: SyncNever})
+	e := open(t, root, Options{Spans: n})
 	for i := range 12 {
 		export(t, e, "new")
 		if i == 0 && len(n.names) > 4 {
@@ -187,7 +187,7 @@ func TestPieces(t *testing.T) {
 // span that is too large for any is lost and counted.
 func TestLargeBatch(t *testing.T) {
 	root := t.TempDir()
-	e := open(t, root, Options{Sync: SyncNever})
+	e := open(t, root, Options{})
 	text := strings.Repeat("x", 1<<19)
 	var names []string
 	for _, name := range numbered("r", 20) {
@@ -228,7 +228,7 @@ func TestLargeBatch(t *testing.T) {
 // reasons, by ForceFlush once, and by Shutdown.
 func TestNeither(t *testing.T) {
 	n := &network{fail: unreachable}
-	e := open(t, t.TempDir(), Options{Spans: n, Logs: logNetwork{n}, Sync: SyncNever})
+	e := open(t, t.TempDir(), Options{Spans: n, Logs: logNetwork{n}})
 	full := errors.New("no space left on device")
 	e.writer.open = (&disk{open: full}).file
 	var l *LostError
@@ -264,7 +264,7 @@ func TestContextEnded(t *testing.T) {
 	root := t.TempDir()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	e := open(t, root, Options{Spans: &network{fail: func([]string) error { return ctx.Err() }}, Sync: SyncNever})
+	e := open(t, root, Options{Spans: &network{fail: func([]string) error { return ctx.Err() }}})
 	if err := e.SpanExporter().ExportSpans(ctx, spansOf("a")); err != nil {
 		t.Error(err)
 	}
@@ -284,7 +284,7 @@ func TestConcurrent(t *testing.T) {
 		}
 		return nil
 	}
-	e := open(t, root, Options{Spans: n, Logs: logNetwork{n}, Sync: SyncNever})
+	e := open(t, root, Options{Spans: n, Logs: logNetwork{n}})
 	var wg sync.WaitGroup
 	for _, prefix := range []string{"a", "b", "c", "d"} {
 		wg.Go(func() {
@@ -317,7 +317,7 @@ func TestConcurrent(t *testing.T) {
 }
 
 // TestDamaged: what is whole in a damaged file is sent, the rest is reported and kept
-// for people to look at; a tail that was cut off is nothing to keep.
+// for people to look at.
 func TestDamaged(t *testing.T) {
 	b := fileBytes(t, "a", "b", "c")
 	starts := offsets(t, b)
@@ -332,19 +332,19 @@ func TestDamaged(t *testing.T) {
 	}
 	errorsSince()
 	n := &network{}
-	e := open(t, root, Options{Spans: n, Sync: SyncNever})
+	e := open(t, root, Options{Spans: n})
 	export(t, e, "new")
 	if got := strings.Join(n.names, " "); got != "new a c a b" {
 		t.Errorf("arrived %s", got)
 	}
 	var d *otlpfile.DamagedError
 	errs := errorsSince()
-	if len(errs) != 1 || !errors.As(errs[0], &d) || d.Offset != int64(starts[1]) ||
+	if len(errs) != 2 || !errors.As(errs[0], &d) || d.Offset != int64(starts[1]) ||
 		!strings.Contains(errs[0].Error(), path) {
 		t.Errorf("reported %v", errs)
 	}
 	files, err := Files(root)
-	if err != nil || len(files) != 1 || filepath.Base(filepath.Dir(files[0])) != damagedName {
+	if err != nil || len(files) != 2 || filepath.Base(filepath.Dir(files[0])) != damagedName {
 		t.Fatalf("files %q, %v", files, err)
 	}
 	if kept, err := os.ReadFile(files[0]); err != nil || !slices.Equal(kept, flipped) {
@@ -362,7 +362,7 @@ func TestDrain(t *testing.T) {
 		t.Errorf("%+v, %v", report, err)
 	}
 	root := t.TempDir()
-	dead := open(t, root, Options{Sync: SyncNever})
+	dead := open(t, root, Options{})
 	export(t, dead, "a", "b")
 	if err := dead.LogExporter().Export(t.Context(), recordsOf("x", "y")); err != nil {
 		t.Fatal(err)
@@ -406,7 +406,7 @@ func TestDrain(t *testing.T) {
 // TestGivesUp: a sink that is away is not asked for every record.
 func TestGivesUp(t *testing.T) {
 	root := t.TempDir()
-	dead := open(t, root, Options{Sync: SyncNever})
+	dead := open(t, root, Options{})
 	for _, name := range numbered("r", 20) {
 		export(t, dead, name)
 	}

@@ -82,7 +82,7 @@ func TestWritersAndDrainsRaceForDirectories(t *testing.T) {
 	for range 4 {
 		writers.Go(func() {
 			for range each {
-				e, err := Open(root, Options{Sync: SyncNever})
+				e, err := Open(root, Options{})
 				if err != nil {
 					t.Error(err)
 					return

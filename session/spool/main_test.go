@@ -189,9 +189,6 @@ func die(t testing.TB, e *Exporter) {
 	t.Helper()
 	e.writer.mu.Lock()
 	defer e.writer.mu.Unlock()
-	if e.writer.timer != nil {
-		e.writer.timer.Stop()
-	}
 	e.writer.closed.Store(true)
 	if err := e.writer.lock.Unlock(); err != nil {
 		t.Fatal(err)
@@ -224,7 +221,7 @@ func spooled(t testing.TB, root string) (names []string, damages []error) {
 }
 
 func read(r io.Reader) (names []string, damages []error) {
-	for body, err := range otlpfile.Read(r, otlpfile.Options{Packed: true}) {
+	for body, err := range otlpfile.Read(r, otlpfile.Options{}) {
 		if err != nil {
 			damages = append(damages, err)
 			continue
@@ -238,7 +235,7 @@ func read(r io.Reader) (names []string, damages []error) {
 func fileBytes(t testing.TB, names ...string) (all []byte) {
 	t.Helper()
 	root := t.TempDir()
-	e := open(t, root, Options{Sync: SyncNever})
+	e := open(t, root, Options{})
 	for _, name := range names {
 		export(t, e, name)
 	}

@@ -68,12 +68,5 @@ func FuzzDamage(f *testing.F) {
 				t.Fatalf("nobody wrote %q", name)
 			}
 		}
-		if how%5 == 0 {
-			for i, name := range names {
-				if starts[i] >= to && !slices.Contains(got, name) {
-					t.Fatalf("records %q; %q is whole behind byte %d", got, name, to)
-				}
-			}
-		}
 	})
 }

@@ -23,18 +23,6 @@ import (
 	"github.com/agenttrace/agenttrace/session/codec/otlpfile"
 )
 
-// Sync is when files are synced to the disk. The death of the process loses nothing with any of them.
-type Sync int
-
-const (
-	// SyncInterval syncs within Options.SyncInterval after a write: a power failure loses what was written since then.
-	SyncInterval Sync = iota
-	// SyncEvery syncs before an export returns: a power failure loses nothing.
-	SyncEvery
-	// SyncNever leaves it to the operating system, which may take half a minute.
-	SyncNever
-)
-
 // ErrClosed is returned by exports after Close.
 var ErrClosed = errors.New("spool is closed")
 
@@ -68,11 +56,8 @@ type writer struct {
 
 	mu        sync.Mutex // guards the fields below
 	number    int
-	unchecked int64       // bytes that were written since the size of the spool was
-	unsynced  []string    // files
-	timer     *time.Timer // set if a sync is due
-	syncErr   error       // the last one of a sync, if sync has not returned it
-	sending   string      // the file that is being sent, which must not be dropped
+	unchecked int64  // bytes that were written since the size of the spool was
+	sending   string // the file that is being sent, which must not be dropped
 }
 
 func openWriter(root string, o Options) (*writer, error) {
@@ -81,7 +66,7 @@ func openWriter(root string, o Options) (*writer, error) {
 	if err == nil {
 		w.dir, w.lock, err = makeDir(root)
 	}
-	if err == nil && o.Sync != SyncNever {
+	if err == nil {
 		if err = errors.Join(syncDir(root), syncDir(w.dir)); err != nil {
 			err = errors.Join(err, release(w.dir, w.lock))
 		}
@@ -92,13 +77,12 @@ func openWriter(root string, o Options) (*writer, error) {
 	return w, nil
 }
 
-// append writes a request. If it returns nil, the request survives the process; if it returns an error, the request is
-// not in a file.
+// append writes a request. If it returns nil, the request is on the disk; if it returns an error, it is not in a file.
 func (w *writer) append(body []byte) error {
 	if len(body) > MaxRecord {
 		return fmt.Errorf("spool %d bytes: a record may have %d", len(body), MaxRecord)
 	}
-	body = otlpfile.AppendFrame(nil, body)
+	body = otlpfile.Frame(body)
 	w.mu.Lock()
 	full := w.bound(int64(len(body)))
 	err := w.write(body)
@@ -120,13 +104,13 @@ func (w *writer) write(body []byte) error {
 	}
 	w.number++
 	name := filepath.Join(w.dir, fmt.Sprintf("%08d%s", w.number, suffix))
-	if _, err = f.Write(body); err == nil && w.o.Sync == SyncEvery {
+	if _, err = f.Write(body); err == nil {
 		err = f.Sync()
 	}
 	if err = errors.Join(err, f.Close()); err == nil {
 		err = os.Rename(filepath.Join(w.dir, newName), name)
 	}
-	if err == nil && w.o.Sync == SyncEvery {
+	if err == nil {
 		err = syncDir(w.dir)
 	}
 	if err != nil {
@@ -134,50 +118,7 @@ func (w *writer) write(body []byte) error {
 		return fmt.Errorf("spool to %s: %w", name, err)
 	}
 	w.unchecked += int64(len(body))
-	if w.o.Sync != SyncInterval {
-		return nil
-	}
-	if w.unsynced = append(w.unsynced, name); w.timer == nil {
-		w.timer = time.AfterFunc(w.o.SyncInterval, func() {
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			w.syncFiles()
-		})
-	}
 	return nil
-}
-
-// syncFiles syncs the files that were written since it was last called. The caller holds mu.
-func (w *writer) syncFiles() {
-	if w.timer == nil {
-		return
-	}
-	w.timer.Stop()
-	for _, name := range w.unsynced {
-		f, err := w.open(name, os.O_WRONLY)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue // it was sent
-		}
-		if err == nil {
-			err = errors.Join(f.Sync(), f.Close())
-		}
-		if err != nil {
-			w.syncErr = fmt.Errorf("sync spool file %s: %w", name, err)
-		}
-	}
-	w.timer, w.unsynced = nil, nil
-	if err := syncDir(w.dir); err != nil {
-		w.syncErr = fmt.Errorf("sync spool %s: %w", w.dir, err)
-	}
-}
-
-// sync syncs the files, and returns what went wrong in syncing since the last call.
-func (w *writer) sync() (err error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.syncFiles()
-	err, w.syncErr = w.syncErr, nil
-	return err
 }
 
 func (w *writer) close() error {
@@ -186,8 +127,7 @@ func (w *writer) close() error {
 	if w.closed.Swap(true) {
 		return nil
 	}
-	w.syncFiles()
-	return errors.Join(w.syncErr, release(w.dir, w.lock))
+	return release(w.dir, w.lock)
 }
 
 // hold protects the file that is being sent from being dropped. "" means none.

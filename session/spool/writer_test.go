@@ -9,8 +9,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"testing/synctest"
-	"time"
 )
 
 // disk is where a writer's files are, with faults.
@@ -58,7 +56,7 @@ func TestDiskFails(t *testing.T) {
 	for _, full := range []error{syscall.ENOSPC, syscall.EIO} {
 		for n := starts[2]; n < starts[3]; n += 7 {
 			root := t.TempDir()
-			e := open(t, root, Options{Sync: SyncNever})
+			e := open(t, root, Options{})
 			d := &disk{room: int64(n), full: full}
 			e.writer.open = d.file
 			export(t, e, "a")
@@ -88,7 +86,7 @@ func TestDiskFails(t *testing.T) {
 // TestCannotBegin: a file that cannot be made is reported, and the next export makes another.
 func TestCannotBegin(t *testing.T) {
 	root := t.TempDir()
-	e := open(t, root, Options{Sync: SyncNever})
+	e := open(t, root, Options{})
 	d := &disk{room: -1, open: syscall.EMFILE}
 	e.writer.open = d.file
 	if err := e.SpanExporter().ExportSpans(t.Context(), spansOf("a")); !errors.Is(err, syscall.EMFILE) {
@@ -104,11 +102,11 @@ func TestCannotBegin(t *testing.T) {
 	}
 }
 
-// TestSyncEvery syncs before each export returns; one that cannot be synced is not
+// TestSync syncs before each export returns; one that cannot be synced is not
 // acknowledged, and not there.
-func TestSyncEvery(t *testing.T) {
+func TestSync(t *testing.T) {
 	root := t.TempDir()
-	e := open(t, root, Options{Sync: SyncEvery})
+	e := open(t, root, Options{})
 	d := &disk{room: -1}
 	e.writer.open = d.file
 	export(t, e, "a")
@@ -127,55 +125,6 @@ func TestSyncEvery(t *testing.T) {
 	if names, damages := spooled(t, root); sorted(names) != "a b d" || len(damages) != 0 {
 		t.Errorf("spooled %q, %v", names, damages)
 	}
-}
-
-// TestSyncInterval syncs what was written in an interval, once, and reports in ForceFlush what went wrong with it.
-func TestSyncInterval(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		e := open(t, t.TempDir(), Options{SyncInterval: time.Minute})
-		d := &disk{room: -1}
-		e.writer.open = d.file
-		syncs := func() int {
-			e.writer.mu.Lock()
-			defer e.writer.mu.Unlock()
-			return d.syncs
-		}
-		pass := func(of time.Duration) {
-			<-time.After(of)
-			synctest.Wait()
-		}
-		for _, name := range numbered("r", 5) {
-			export(t, e, name)
-			pass(10 * time.Second)
-		}
-		if n := syncs(); n != 0 {
-			t.Errorf("%d syncs in 50 seconds", n)
-		}
-		pass(11 * time.Second)
-		if n := syncs(); n != 5 {
-			t.Errorf("%d syncs of 5 files after a minute", n)
-		}
-		pass(time.Hour)
-		if n := syncs(); n != 5 {
-			t.Errorf("%d syncs, nothing was written", n)
-		}
-		d.sync = syscall.EIO
-		export(t, e, "x")
-		pass(time.Hour)
-		if err := e.ForceFlush(t.Context()); !errors.Is(err, syscall.EIO) ||
-			!strings.Contains(err.Error(), "sync spool file") {
-			t.Errorf("flush after a sync that failed: %v", err)
-		}
-		d.sync = nil
-		if err := e.ForceFlush(t.Context()); err != nil {
-			t.Errorf("what was reported is reported again: %v", err)
-		}
-		export(t, e, "y")
-		before := syncs()
-		if err := e.Close(t.Context()); err != nil || syncs() != before+1 {
-			t.Errorf("close: %v, %d syncs", err, syncs()-before)
-		}
-	})
 }
 
 // TestPrivate: prompts are for nobody else.
@@ -199,7 +148,7 @@ func TestPrivate(t *testing.T) {
 // ones, and reports how much.
 func TestBound(t *testing.T) {
 	root := t.TempDir()
-	o := Options{MaxTotalBytes: 8000, Sync: SyncNever}
+	o := Options{MaxTotalBytes: 8000}
 	dead, living := open(t, root, o), open(t, root, o)
 	for _, name := range numbered("dead", 8) {
 		export(t, dead, name)

@@ -6,53 +6,36 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/cespare/xxhash/v2"
 	"github.com/klauspost/compress/zstd"
 )
 
 // zstdMagic begins a frame of Zstandard.
 const zstdMagic = "\x28\xb5\x2f\xfd"
 
-// markSize is the size of a mark: the length of a frame, and zstdMagic.
+// markSize is the size of the length of a frame, and of zstdMagic.
 const markSize = 4 + len(zstdMagic)
 
-func isMark(b []byte) bool { return len(b) >= markSize && string(b[4:markSize]) == zstdMagic }
-
-// AppendFrame appends a body to dst as the collector's file exporter writes it with "compression: zstd": its length,
-// and a frame of Zstandard. The body is not compressed, which would take longer than to write it. The frame has a
-// checksum, so [Read] does not yield a body that changed on the disk.
-func AppendFrame(dst, body []byte) []byte {
-	const maxBlock = 128 << 10
-	at := len(dst)
-	dst = append(dst, 0, 0, 0, 0) // the length is set at the end
-	dst = append(dst, zstdMagic...)
-	dst = append(dst, 0xa4) // RFC 8878, 3.1.1.1.1: a size of four bytes, a single segment, a checksum
-	dst = binary.LittleEndian.AppendUint32(dst, uint32(len(body)))
-	for rest, last := body, uint32(0); last == 0; {
-		block := rest[:min(len(rest), maxBlock)]
-		if rest = rest[len(block):]; len(rest) == 0 {
-			last = 1
-		}
-		header := uint32(len(block))<<3 | last // of a raw block
-		dst = append(dst, byte(header), byte(header>>8), byte(header>>16))
-		dst = append(dst, block...)
-	}
-	dst = binary.LittleEndian.AppendUint32(dst, uint32(xxhash.Sum64(body)))
-	binary.BigEndian.PutUint32(dst[at:], uint32(len(dst)-at-4))
-	return dst
+// Frame returns a body as the collector's file exporter writes it with "compression: zstd": its length, and a frame of
+// Zstandard with a checksum, so [Read] does not yield a body that changed on the disk.
+func Frame(body []byte) []byte {
+	z, _ := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithEncoderLevel(zstd.SpeedFastest)) // no bad option
+	frame := z.EncodeAll(body, make([]byte, 4, len(body)/2+64))
+	binary.BigEndian.PutUint32(frame, uint32(len(frame)-4))
+	return frame
 }
 
-// readFrames reads bodies that are after their lengths. If they are packed, as [AppendFrame] does it, and one is
-// damaged, the next one is found by its length.
-func (d *decoder) readFrames(s *source, layer int, packed bool) error {
+// readFrames reads bodies that are after their lengths. If the first is packed, all are.
+func (d *decoder) readFrames(s *source, layer int) error {
+	isPacked := func(head []byte) bool { return bytes.HasSuffix(head, []byte(zstdMagic)) }
+	packed := isPacked(s.peek(markSize))
 	for !d.stopped {
-		at := s.offset
-		head := s.peek(markSize)
+		at, head := s.offset, s.peek(markSize)
 		switch {
 		case len(head) < 4, packed && len(head) < markSize:
 			return d.end(s, 0)
-		case packed && !isMark(head):
-			return d.torn(s, at)
+		case packed && !isPacked(head):
+			d.damaged(0, at, errors.New("the frame is damaged; the rest is left out"))
+			return nil
 		case d.budget.Spent():
 			return ErrTooLarge
 		}
@@ -62,43 +45,25 @@ func (d *decoder) readFrames(s *source, layer int, packed bool) error {
 			s.skip(4 + n)
 			continue
 		}
-		frame := s.peek(4 + int(n))[4:]
-		if len(frame) < int(n) {
+		body, err := s.peek(4 + int(n))[4:], error(nil)
+		if len(body) < int(n) {
 			return d.end(s, 0)
 		}
-		body, err := frame, error(nil)
+		s.skip(4 + n) // body stays until the next read
 		if packed {
-			body, err = d.unpackFrame(frame)
+			body, err = d.unpackFrame(body)
 		}
 		if err != nil {
-			if next := s.peek(4 + int(n) + markSize)[4+n:]; len(next) > 0 && !isMark(next) {
-				s.skip(int64(markSize))
-				return d.torn(s, at)
-			}
 			d.damaged(0, at, fmt.Errorf("%d bytes are damaged and left out: %w", 4+n, err))
+			continue
 		}
-		s.skip(4 + n) // body stays until the next read
-		if err == nil {
-			d.readFrame(body, layer, at)
+		d.frame, d.inFrame = at, true
+		err = d.read(&source{r: d.budget.Reader(bytes.NewReader(body))}, layer+1)
+		if d.inFrame = false; err != nil {
+			d.damaged(0, at, err)
 		}
 	}
 	return nil
-}
-
-// torn reports a frame at an offset that has no end. If the power failed while it was written, zeros are in the
-// place of what did not reach the disk, from here on.
-func (d *decoder) torn(s *source, at int64) error {
-	for {
-		b := s.peek(64 << 10)
-		if len(bytes.Trim(b, "\x00")) > 0 {
-			d.damaged(0, at, errors.New("the frame is damaged; the rest is left out"))
-			return nil
-		}
-		if s.skip(int64(len(b))); len(b) == 0 {
-			d.damaged(0, at, ErrCut)
-			return nil
-		}
-	}
 }
 
 // unpackFrame returns the content of a frame of Zstandard, which must not be read before its checksum.
@@ -117,14 +82,4 @@ func (d *decoder) unpackFrame(frame []byte) (content []byte, err error) {
 		return nil, &unpackError{"zstd", err}
 	}
 	return content, nil
-}
-
-// readFrame reads the content of the frame at an offset.
-func (d *decoder) readFrame(content []byte, layer int, at int64) {
-	d.frame, d.inFrame = at, true
-	err := d.read(&source{r: d.budget.Reader(bytes.NewReader(content))}, layer+1)
-	d.inFrame = false
-	if err != nil {
-		d.damaged(0, at, err)
-	}
 }

@@ -42,9 +42,6 @@ type Options struct {
 	// MaxBody limits a body, in bytes after decompression: a larger one is passed
 	// over. 0 means DefaultMaxBody. Memory is bounded by a small multiple of it.
 	MaxBody int
-	// Packed states that the input is frames of Zstandard, as [AppendFrame] writes them, even if its beginning is
-	// damaged.
-	Packed bool
 	// Budget, if it is set, limits what is unpacked.
 	Budget *Budget
 }
@@ -105,13 +102,7 @@ func Read(r io.Reader, o Options) iter.Seq2[Body, error] {
 	}
 	return func(yield func(Body, error) bool) {
 		d := decoder{maximum: o.MaxBody, budget: o.Budget, yield: yield}
-		s, err := &source{r: r}, error(nil)
-		if o.Packed {
-			err = d.readFrames(s, 0, true)
-		} else {
-			err = d.read(s, 0)
-		}
-		if err != nil && !d.stopped {
+		if err := d.read(&source{r: r}, 0); err != nil && !d.stopped {
 			yield(Body{}, err)
 		}
 	}
@@ -240,7 +231,7 @@ func (d *decoder) read(s *source, layer int) error {
 	case kind == "protobuf":
 		return d.readProto(s)
 	case kind == "frames" && !d.inFrame:
-		return d.readFrames(s, layer, isMark(head))
+		return d.readFrames(s, layer)
 	case kind == "empty":
 		return nil
 	case d.inFrame: // the next one may be OTLP
