@@ -119,7 +119,10 @@ func (a *agent) callTools(ctx context.Context, turn *agenttrace.Turn, calls []to
 			ID: c.ID, Name: t.name, Kind: t.kind, Input: json.RawMessage(c.Function.Arguments),
 		})
 		running.Go(func() {
-			output := a.callTool(ctx, call, t, c.Function.Arguments)
+			output, err := a.callTool(ctx, call, t, c.Function.Arguments)
+			if err != nil {
+				output = err.Error() // which is what the model gets
+			}
 			results[i] = message{Role: "tool", ToolCallID: c.ID, Content: output}
 		})
 	}
@@ -130,48 +133,42 @@ func (a *agent) callTools(ctx context.Context, turn *agenttrace.Turn, calls []to
 	return results
 }
 
-// callTool runs one call, if it is permitted, and returns the text that the model gets:
-// an output or an error.
-func (a *agent) callTool(ctx context.Context, call *agenttrace.ToolCall, t tool, arguments string) string {
-	defer call.Abort() // ends the call if this goroutine panics
-	subject, run, err := t.bind(arguments)
+// callTool makes one call, if it is permitted.
+func (a *agent) callTool(ctx context.Context, call *agenttrace.ToolCall, t tool, text string) (_ string, err error) {
+	defer call.Done(&err) // an error or a panic ends the call as failed
+	var args arguments
+	if t.call == nil {
+		return "", fmt.Errorf("there is no tool %q now", t.name)
+	}
+	if err := args.read(text); err != nil {
+		return "", err
+	}
+	if d := call.Authorize(ctx, t.subject(args)); !d.Allowed() {
+		return d.Err().Error(), nil
+	}
+	output, err := t.call(ctx, args)
 	if err != nil {
-		call.Fail(err)
-		return err.Error()
+		return "", err
 	}
-	if d := call.Authorize(ctx, subject); !d.Allowed() {
-		return d.Err().Error()
-	}
-	text, err := run(ctx)
-	if err != nil {
-		call.Fail(err)
-		return err.Error()
-	}
-	text, truncated, err := a.ws.clip(call.ID(), text)
+	output, truncated, err := a.ws.clip(call.ID(), output)
 	switch {
 	case err != nil:
-		call.Fail(err)
-		return err.Error()
 	case truncated != nil:
-		call.EndTruncated(text, *truncated)
+		call.EndTruncated(output, *truncated)
 	default:
-		call.End(text)
+		call.End(output)
 	}
-	return text
+	return output, err
 }
 
-// tool returns the tool with a name. For a name that the model invented it returns a tool
-// that reports the mistake.
+// tool returns the tool with a name. One that the model invented cannot be called.
 func (a *agent) tool(name string) tool {
 	for _, t := range a.tools {
 		if t.name == name {
 			return t
 		}
 	}
-	return tool{name: name, kind: agenttrace.ToolOther,
-		bind: func(string) (string, func(context.Context) (string, error), error) {
-			return "", nil, fmt.Errorf("there is no tool %q now", name)
-		}}
+	return tool{name: name, kind: agenttrace.ToolOther}
 }
 
 // catalog returns the tools that the model may call now.

@@ -409,15 +409,15 @@ func TestModelMistakes(t *testing.T) {
 func TestParallelTools(t *testing.T) {
 	a := newAgent(t, agenttracetest.NewRecorder(), stream("meet", `{}`, "meet", `{}`), answer(200, hello))
 	met := make(chan struct{})
-	a.tools = []tool{define(tool{name: "meet", kind: agenttrace.ToolRead}, func(struct{}) string { return "" },
-		func(ctx context.Context, _ struct{}) (string, error) {
+	a.tools = []tool{{name: "meet", kind: agenttrace.ToolRead, subject: arguments.path,
+		call: func(ctx context.Context, _ arguments) (string, error) {
 			select {
 			case met <- struct{}{}:
 			case <-met:
 			case <-ctx.Done():
 			}
 			return "met", ctx.Err()
-		})}
+		}}}
 	ctx, run := a.session.StartRun(t.Context(), agenttrace.RunOptions{Model: a.model})
 	defer run.End(nil)
 	if text, err := a.turn(ctx, run, "meet"); text != "Hello" || err != nil {

@@ -88,15 +88,44 @@ type completion struct {
 	rawUsage json.RawMessage
 }
 
-// statusError is a response of the server with a status other than 200.
-type statusError struct {
-	code       int
-	message    string
-	retryAfter time.Duration
+// model answers requests: a [client], or the script. It passes text and reasoning on while they arrive. After an error
+// the completion has what had arrived; a [retryError] means that the answer has not begun.
+type model interface {
+	ask(ctx context.Context, req chatRequest, text, reasoning func(string)) (completion, error)
 }
 
-func (e *statusError) Error() string {
-	return fmt.Sprintf("model server answered %d %s: %s", e.code, http.StatusText(e.code), e.message)
+// retryError is the error of a server that is busy, broken or unreachable. after is how long it wants to be left alone,
+// 0 if it does not say.
+type retryError struct {
+	error
+	after time.Duration
+}
+
+func (e *retryError) Unwrap() error { return e.error }
+
+const maxAttempts = 4
+
+// complete calls the model. It asks again after a [retryError], when it has called retrying.
+func complete(
+	ctx context.Context, m model, req chatRequest, text, reasoning func(string), retrying func(error, time.Duration),
+) (completion, error) {
+	wait := 250 * time.Millisecond
+	for attempt := 1; ; attempt++ {
+		done, err := m.ask(ctx, req, text, reasoning)
+		failed, again := errors.AsType[*retryError](err)
+		switch {
+		case again && ctx.Err() != nil:
+			return done, fmt.Errorf("call model: %w", context.Cause(ctx))
+		case !again || attempt == maxAttempts:
+			return done, err
+		}
+		retryIn := cmp.Or(failed.after, wait)
+		retrying(err, retryIn)
+		if err := pause(ctx, retryIn); err != nil {
+			return done, err
+		}
+		wait *= 2
+	}
 }
 
 // pause waits, unless ctx ends.
@@ -109,47 +138,6 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// model answers requests: a [client], or the script.
-type model interface {
-	// ask sends a request, and returns what reads the answer: it passes text and reasoning on while they arrive.
-	ask(ctx context.Context, req chatRequest) (reader, error)
-}
-
-type reader func(text, reasoning func(string)) (completion, error)
-
-const maxAttempts = 4
-
-// complete calls the model. It asks again if the server is busy, broken or unreachable, after it has called
-// retrying, but not after the answer has begun. After an error the completion has what had arrived.
-func complete(
-	ctx context.Context, m model, req chatRequest, text, reasoning func(string), retrying func(error, time.Duration),
-) (completion, error) {
-	wait := 250 * time.Millisecond
-	for attempt := 1; ; attempt++ {
-		read, err := m.ask(ctx, req)
-		if err == nil {
-			return read(text, reasoning)
-		}
-		retryIn := wait
-		var status *statusError
-		if errors.As(err, &status) {
-			retryIn = cmp.Or(status.retryAfter, wait)
-		}
-		switch {
-		case ctx.Err() != nil:
-			return completion{}, fmt.Errorf("call model: %w", context.Cause(ctx))
-		case attempt == maxAttempts,
-			status != nil && status.code != http.StatusTooManyRequests && status.code < 500:
-			return completion{}, err
-		}
-		retrying(err, retryIn)
-		if err := pause(ctx, retryIn); err != nil {
-			return completion{}, err
-		}
-		wait *= 2
-	}
-}
-
 // client calls a model. Only the field baseURL is required.
 type client struct {
 	baseURL, apiKey string
@@ -157,50 +145,44 @@ type client struct {
 }
 
 // ask implements [model].
-func (c *client) ask(ctx context.Context, req chatRequest) (reader, error) {
+func (c *client) ask(ctx context.Context, req chatRequest, text, reasoning func(string)) (completion, error) {
 	req.Stream, req.StreamOptions = true, map[string]bool{"include_usage": true}
 	body, err := json.Marshal(req)
 	if err != nil {
-		return nil, fmt.Errorf("encode request: %w", err)
+		return completion{}, fmt.Errorf("encode request: %w", err)
 	}
-	stream, err := c.post(ctx, body)
-	if err != nil {
-		return nil, err
-	}
-	return func(text, reasoning func(string)) (completion, error) {
-		defer stream.Close()
-		return readStream(stream, text, reasoning)
-	}, nil
-}
-
-func (c *client) post(ctx context.Context, body []byte) (io.ReadCloser, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, strings.TrimSuffix(c.baseURL, "/")+"/chat/completions",
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, strings.TrimSuffix(c.baseURL, "/")+"/chat/completions",
 		bytes.NewReader(body))
 	if err != nil {
-		return nil, fmt.Errorf("make request: %w", err)
+		return completion{}, fmt.Errorf("make request: %w", err)
 	}
-	req.Header.Set("Content-Type", "application/json")
+	r.Header.Set("Content-Type", "application/json")
 	if c.apiKey != "" {
-		req.Header.Set("Authorization", "Bearer "+c.apiKey)
+		r.Header.Set("Authorization", "Bearer "+c.apiKey)
 	}
-	resp, err := c.http.Do(req)
+	resp, err := c.http.Do(r)
 	if err != nil {
-		return nil, fmt.Errorf("call model: %w", err)
-	}
-	if resp.StatusCode == http.StatusOK {
-		return resp.Body, nil
+		return completion{}, &retryError{error: fmt.Errorf("call model: %w", err)}
 	}
 	defer resp.Body.Close()
-	text, _ := io.ReadAll(io.LimitReader(resp.Body, 4096)) // best effort: the status is sufficient
-	var answer struct{ Error apiError }
-	_ = json.Unmarshal(text, &answer) // or it is not JSON
-	e := &statusError{code: resp.StatusCode, message: cmp.Or(answer.Error.Message, strings.TrimSpace(string(text)))}
-	if ms, err := strconv.Atoi(resp.Header.Get("Retry-After-Ms")); err == nil {
-		e.retryAfter = time.Duration(ms) * time.Millisecond
-	} else if s, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil {
-		e.retryAfter = time.Duration(s) * time.Second
+	if resp.StatusCode == http.StatusOK {
+		return readStream(resp.Body, text, reasoning)
 	}
-	return nil, e
+	head, _ := io.ReadAll(io.LimitReader(resp.Body, 4096)) // best effort: the status is sufficient
+	var answer struct{ Error apiError }
+	_ = json.Unmarshal(head, &answer) // or it is not JSON
+	err = refusal(resp.StatusCode, cmp.Or(answer.Error.Message, strings.TrimSpace(string(head))))
+	if resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode >= 500 {
+		ms, _ := strconv.Atoi(resp.Header.Get("Retry-After-Ms")) // without a number it is 0
+		s, _ := strconv.Atoi(resp.Header.Get("Retry-After"))
+		err = &retryError{err, cmp.Or(time.Duration(ms)*time.Millisecond, time.Duration(s)*time.Second)}
+	}
+	return completion{}, err
+}
+
+// refusal is the error of an answer with a status other than 200.
+func refusal(status int, message string) error {
+	return fmt.Errorf("model server answered %d %s: %s", status, http.StatusText(status), message)
 }
 
 // readStream builds an answer from server-sent events.

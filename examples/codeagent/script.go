@@ -113,7 +113,8 @@ func replyTo(messages []message) (name, key string, r reply, err error) {
 		result := messages[len(messages)-len(steps[step-1].Calls)+i].Content
 		if !regexp.MustCompile(pattern).MatchString(result) {
 			got := strings.Join(strings.Fields(result), " ")
-			return name, key, r, fmt.Errorf("the script of the demo cannot go on: %s: got %.300q", r.Otherwise, got)
+			return name, key, r, refusal(http.StatusUnprocessableEntity,
+				fmt.Sprintf("the script of the demo cannot go on: %s: got %.300q", r.Otherwise, got))
 		}
 	}
 	return name, key, r, nil
@@ -123,55 +124,46 @@ func replyTo(messages []message) (name, key string, r reply, err error) {
 type scriptedModel struct {
 	// pace is the delay per few words.
 	pace time.Duration
+	// limit has the only 429 reported once.
+	limit sync.Once
 
-	mu      sync.Mutex
-	limited bool           // the only 429 has been reported
-	asked   map[string]int // tokens of the last prompt, by model
+	mu    sync.Mutex
+	asked map[string]int // tokens of the last prompt, by model
 }
 
 // ask implements [model].
-func (m *scriptedModel) ask(ctx context.Context, req chatRequest) (reader, error) {
+func (m *scriptedModel) ask(ctx context.Context, req chatRequest, text, reasoning func(string)) (completion, error) {
 	name, key, r, err := replyTo(req.Messages)
-	if m.refuses(name) {
-		return nil, &statusError{http.StatusTooManyRequests, "Rate limit reached.", 20 * time.Millisecond}
+	if script().Scenes[name].Limited {
+		m.limit.Do(func() {
+			err = &retryError{refusal(http.StatusTooManyRequests, "Rate limit reached."), 20 * time.Millisecond}
+		})
 	}
 	if err != nil {
-		return nil, &statusError{code: http.StatusUnprocessableEntity, message: err.Error()}
+		return completion{}, err
 	}
-	return func(text, reasoning func(string)) (done completion, err error) {
-		done = completion{id: "chatcmpl-" + key, model: req.Model, finishReason: "stop"}
-		done.message = message{Role: "assistant", Content: r.Text, ToolCalls: r.toolCalls(key)}
-		if len(r.Calls) > 0 {
-			done.finishReason = "tool_calls"
-		}
-		done.usage = m.count(req, r)
-		done.rawUsage, _ = json.Marshal(done.usage) // never fails for numbers
-		for _, part := range []struct {
-			text  string
-			write func(string)
-		}{{r.Reasoning, reasoning}, {r.Text, text}} {
-			for _, piece := range pieces.FindAllString(part.text, -1) {
-				part.write(piece)
-				if err := pause(ctx, m.pace); err != nil {
-					return completion{}, err
-				}
+	done := completion{id: "chatcmpl-" + key, model: req.Model, finishReason: "stop", usage: m.count(req, r)}
+	done.message = message{Role: "assistant", Content: r.Text, ToolCalls: r.toolCalls(key)}
+	if len(r.Calls) > 0 {
+		done.finishReason = "tool_calls"
+	}
+	done.rawUsage, _ = json.Marshal(done.usage) // never fails for numbers
+	for _, part := range []struct {
+		text  string
+		write func(string)
+	}{{r.Reasoning, reasoning}, {r.Text, text}} {
+		for _, piece := range pieces.FindAllString(part.text, -1) {
+			part.write(piece)
+			if err := pause(ctx, m.pace); err != nil {
+				return completion{}, err
 			}
 		}
-		return done, nil
-	}, nil
+	}
+	return done, nil
 }
 
 // pieces are pieces of a few words.
 var pieces = regexp.MustCompile(`(?s).{16,}? |.+$`)
-
-// refuses reports whether this request gets the rate limit.
-func (m *scriptedModel) refuses(scene string) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	limited := m.limited
-	m.limited = limited || script().Scenes[scene].Limited
-	return m.limited && !limited
-}
 
 // count returns the usage that a provider would report: four bytes of requests and answers are a token, and as much as
 // the model was asked last is cached, in blocks of 128 tokens.

@@ -21,25 +21,30 @@ type tool struct {
 	kind              agenttrace.ToolKind
 	// properties are the arguments, as the properties of a JSON Schema.
 	properties string
-	// bind decodes the arguments. It returns the subject that permission patterns are
-	// matched against, and a function that makes the call, which must not run before it
-	// is permitted.
-	bind func(arguments string) (subject string, call func(context.Context) (string, error), err error)
+	// subject returns what permission patterns are matched against.
+	subject func(arguments) string
+	// call makes a call, which must not run before it is permitted.
+	call func(context.Context, arguments) (string, error)
 }
 
-// define completes t with a function with typed arguments.
-func define[T any](t tool, subject func(T) string, call func(context.Context, T) (string, error)) tool {
-	t.bind = func(arguments string) (string, func(context.Context) (string, error), error) {
-		var args T
-		d := json.NewDecoder(strings.NewReader(arguments))
-		d.DisallowUnknownFields()
-		if err := d.Decode(&args); err != nil {
-			return "", nil, fmt.Errorf("read arguments: %w", err)
-		}
-		return subject(args), func(ctx context.Context) (string, error) { return call(ctx, args) }, nil
-	}
-	return t
+// arguments are those of all tools.
+type arguments struct {
+	Path, Pattern, Command, Old, New, Question string
+	From                                       int
 }
+
+// read decodes the arguments of a call.
+func (a *arguments) read(text string) error {
+	d := json.NewDecoder(strings.NewReader(text))
+	d.DisallowUnknownFields()
+	if err := d.Decode(a); err != nil {
+		return fmt.Errorf("read arguments: %w", err)
+	}
+	return nil
+}
+
+// path is the subject of tools that work on a file, or on the whole project.
+func (a arguments) path() string { return path.Clean(a.Path) }
 
 // schema returns the JSON Schema of t's arguments.
 func (t tool) schema() json.RawMessage {
@@ -48,78 +53,70 @@ func (t tool) schema() json.RawMessage {
 
 // readTools are the tools that change nothing.
 func readTools(w *workspace) []tool {
-	type file struct {
-		Path string
-		From int
-	}
-	type search struct{ Pattern string }
 	return []tool{
-		define(tool{
+		{
 			name: "list", description: "List the project's files with their sizes.", kind: agenttrace.ToolSearch,
-		}, func(struct{}) string { return "." }, func(context.Context, struct{}) (string, error) { return list(w) }),
-
-		define(tool{
+			subject: arguments.path, call: func(context.Context, arguments) (string, error) { return list(w) },
+		}, {
 			name: "read", description: "Read a file, from a later line if from says so.", kind: agenttrace.ToolRead,
 			properties: `"path":{"type":"string"},"from":{"type":"integer","description":"first line, counted from 1"}`,
-		}, func(args file) string { return path.Clean(args.Path) }, func(_ context.Context, args file) (string, error) {
-			return read(w, args.Path, args.From)
-		}),
-
-		define(tool{
+			subject:    arguments.path,
+			call:       func(_ context.Context, a arguments) (string, error) { return read(w, a.Path, a.From) },
+		}, {
 			name: "grep", description: "Find the lines that match a regular expression.", kind: agenttrace.ToolSearch,
 			properties: `"pattern":{"type":"string"}`,
-		}, func(args search) string { return args.Pattern }, func(_ context.Context, args search) (string, error) {
-			return grep(w, args.Pattern)
-		}),
+			subject:    func(a arguments) string { return a.Pattern },
+			call:       func(_ context.Context, a arguments) (string, error) { return grep(w, a.Pattern) },
+		},
 	}
 }
 
 // runTool runs programs.
 func runTool(w *workspace) tool {
-	type command struct{ Command string }
-	return define(tool{
+	return tool{
 		name: "run", description: "Run a program in the project's directory. There is no shell.",
 		kind:       agenttrace.ToolExecute,
 		properties: `"command":{"type":"string","description":"program and arguments, separated by spaces"}`,
-	}, func(args command) string {
-		return strings.Join(strings.Fields(args.Command), " ")
-	}, func(ctx context.Context, args command) (string, error) {
-		printed, err := w.run(ctx, args.Command, commandLimit)
-		if err == nil {
-			return printed, nil
-		}
-		text, _, clipErr := w.clip(agenttrace.ToolFromContext(ctx).ID(), printed)
-		if clipErr != nil {
-			text = clipErr.Error()
-		}
-		return "", fmt.Errorf("%w\n%s", err, text)
-	})
+		subject:    func(a arguments) string { return strings.Join(strings.Fields(a.Command), " ") },
+		call: func(ctx context.Context, a arguments) (string, error) {
+			printed, err := w.run(ctx, a.Command, commandLimit)
+			if err == nil {
+				return printed, nil
+			}
+			text, _, clipErr := w.clip(agenttrace.ToolFromContext(ctx).ID(), printed)
+			if clipErr != nil {
+				text = clipErr.Error()
+			}
+			return "", fmt.Errorf("%w\n%s", err, text)
+		},
+	}
 }
 
 // editTool changes files. A change becomes an artifact of the answer, with a reference to
 // the call that made it.
 func editTool(w *workspace) tool {
-	type change struct{ Path, Old, New string }
-	return define(tool{
+	return tool{
 		name: "edit", description: "Replace text in a file. The old text must occur exactly once.",
 		kind:       agenttrace.ToolEdit,
 		properties: `"path":{"type":"string"},"old":{"type":"string"},"new":{"type":"string"}`,
-	}, func(args change) string { return path.Clean(args.Path) }, func(ctx context.Context, args change) (string, error) {
-		patch, err := edit(w, args.Path, args.Old, args.New)
-		if err != nil {
-			return "", err
-		}
-		call := agenttrace.ToolFromContext(ctx)
-		file, err := w.save("artifacts", call.ID(), ".patch", patch)
-		if err != nil {
-			return "", fmt.Errorf("save patch: %w", err)
-		}
-		agenttrace.TurnFromContext(ctx).Data("artifact", call.ID(), map[string]any{
-			"path": file, "mime": "text/x-diff", "caption": "Change of " + args.Path, "tool_call_id": call.ID(),
-			"source_code": fmt.Sprintf("edit(%q, %q, %q)", args.Path, args.Old, args.New), "content": patch,
-		})
-		return patch, nil
-	})
+		subject:    arguments.path,
+		call: func(ctx context.Context, a arguments) (string, error) {
+			patch, err := edit(w, a.Path, a.Old, a.New)
+			if err != nil {
+				return "", err
+			}
+			call := agenttrace.ToolFromContext(ctx)
+			file, err := w.save("artifacts", call.ID(), ".patch", patch)
+			if err != nil {
+				return "", fmt.Errorf("save patch: %w", err)
+			}
+			agenttrace.TurnFromContext(ctx).Data("artifact", call.ID(), map[string]any{
+				"path": file, "mime": "text/x-diff", "caption": "Change of " + a.Path, "tool_call_id": call.ID(),
+				"source_code": fmt.Sprintf("edit(%q, %q, %q)", a.Path, a.Old, a.New), "content": patch,
+			})
+			return patch, nil
+		},
+	}
 }
 
 func list(w *workspace) (string, error) {
