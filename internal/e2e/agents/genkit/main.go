@@ -88,7 +88,6 @@ type answer struct {
 type program struct {
 	g      *genkit.Genkit
 	tracer trace.Tracer
-	traces *traces
 
 	mu     sync.Mutex
 	script []answer
@@ -109,17 +108,34 @@ func run(ctx context.Context, to string) (err error) {
 	if err != nil {
 		return err
 	}
-	began := new(traces)
-	provider := sdktrace.NewTracerProvider(
-		sdktrace.WithResource(resource.NewSchemaless(attribute.String("service.name", "genkit"))),
-		sdktrace.WithSpanProcessor(began), sdktrace.WithBatcher(exporter))
+	provider := sdktrace.NewTracerProvider(sdktrace.WithBatcher(exporter),
+		sdktrace.WithResource(resource.NewSchemaless(attribute.String("service.name", "genkit"))))
 	otel.SetTracerProvider(provider)
 
-	p := &program{g: genkit.Init(ctx), tracer: provider.Tracer("application"), traces: began}
+	p := &program{g: genkit.Init(ctx), tracer: provider.Tracer("application")}
 	if err := p.runs(ctx); err != nil {
 		return err
 	}
 	return provider.Shutdown(ctx)
+}
+
+// define defines a tool of the program, which notes what it came to: of a call that fails Genkit gives nothing back.
+func define[In, Out any](p *program, name, description string, do func(In) (Out, error)) ai.ToolRef {
+	return genkit.DefineTool(p.g, name, description, func(_ *ai.ToolContext, in In) (Out, error) {
+		out, err := do(in)
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		for _, s := range p.saw.Steps {
+			for i := range s.Calls {
+				if c := &s.Calls[i]; c.Name == name && err != nil {
+					c.Error = err.Error()
+				} else if c.Name == name {
+					c.Output = out
+				}
+			}
+		}
+		return out, err
+	})
 }
 
 type city struct {
@@ -136,8 +152,8 @@ type line struct {
 
 type forecast struct {
 	City    string    `json:"city"`
-	Sky     string    `json:"sky"`
 	Degrees []float64 `json:"degrees"`
+	Sky     string    `json:"sky"`
 }
 
 // request is a run of the flow.
@@ -152,21 +168,18 @@ func (p *program) runs(ctx context.Context) error {
 	model := genkit.DefineModel(p.g, "scripted/mock-1",
 		&ai.ModelOptions{Supports: &ai.ModelSupports{Multiturn: true, Tools: true, SystemRole: true}}, p.answer)
 	tools := []ai.ToolRef{
-		genkit.DefineTool(p.g, "weather", "the weather of a city", func(_ *ai.ToolContext, in city) (forecast, error) {
-			return forecast{in.City, "clear", []float64{12, 17.5}}, nil
+		define(p, "weather", "the weather of a city", func(in city) (forecast, error) {
+			return forecast{in.City, []float64{12, 17.5}, "clear"}, nil
 		}),
-		genkit.DefineTool(p.g, "clock", "the time of a zone", func(_ *ai.ToolContext, in zone) (string, error) {
-			err := fmt.Errorf("no zone %s", in.Zone)
-			p.fail("clock", err)
-			return "", err
+		define(p, "clock", "the time of a zone", func(in zone) (string, error) {
+			return "", fmt.Errorf("no zone %s", in.Zone)
 		}),
-		genkit.DefineTool(p.g, "note", "writes a line down", func(_ *ai.ToolContext, in line) (string, error) {
-			return "noted: " + in.Line, nil
-		}),
+		define(p, "note", "writes a line down", func(in line) (string, error) { return "noted: " + in.Line, nil }),
 	}
 	var asked request // by the flow's caller, who waits for it
 	var last *ai.ModelResponse
 	generate := func(ctx context.Context, prompt string, chunk ai.ModelStreamCallback) (string, error) {
+		p.saw.Traces = []string{trace.SpanContextFromContext(ctx).TraceID().String()}
 		options := []ai.GenerateOption{
 			ai.WithModel(model), ai.WithTools(tools...),
 			ai.WithMessages(append(asked.history, ai.NewUserTextMessage(prompt))...), ai.WithMiddleware(p.watch),
@@ -201,16 +214,14 @@ func (p *program) runs(ctx context.Context) error {
 			})
 		})
 
-	do := func(r request) error {
+	do := func(ctx context.Context, r request) error {
 		asked, last = r, nil
 		p.script, p.saw = r.script, turn{Run: r.name, Session: r.session, User: r.user, System: r.system,
 			Tools: []string{"weather", "clock", "note"}, Steps: []step{}}
 		if r.session != "" { // Genkit for Go has no sessions: the application's own span names it
-			ctx, span := p.tracer.Start(ctx, "POST /chat",
-				trace.WithAttributes(attribute.String("session.id", r.session)))
-			_, err := assistant.Run(ctx, r.user)
-			span.End()
-			return p.print(last, err)
+			var span trace.Span
+			ctx, span = p.tracer.Start(ctx, "POST /chat", trace.WithAttributes(attribute.String("session.id", r.session)))
+			defer span.End()
 		}
 		if !r.stream {
 			_, err := assistant.Run(ctx, r.user)
@@ -269,7 +280,7 @@ func (p *program) runs(ctx context.Context) error {
 		{name: "turns", session: conversation, user: "Who am I?", history: greeting,
 			script: []answer{{text: "You are Ada.", usage: usage{6, 4, 0, 10}}}},
 	} {
-		if err := do(r); err != nil {
+		if err := do(ctx, r); err != nil {
 			return fmt.Errorf("%s: %w", r.name, err)
 		}
 	}
@@ -321,7 +332,6 @@ func (p *program) answer(ctx context.Context, _ *ai.ModelRequest, send ai.ModelS
 // watch is what the program sees of each answer: Genkit gives back the last only.
 func (p *program) watch(next ai.ModelFunc) ai.ModelFunc {
 	return func(ctx context.Context, request *ai.ModelRequest, send ai.ModelStreamCallback) (*ai.ModelResponse, error) {
-		p.results(request.Messages)
 		response, err := next(ctx, request, send)
 		if err != nil {
 			return nil, err
@@ -351,39 +361,6 @@ func (p *program) watch(next ai.ModelFunc) ai.ModelFunc {
 	}
 }
 
-// results notes what the tools answered, which the next request reports.
-func (p *program) results(messages []*ai.Message) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, m := range messages {
-		for _, part := range m.Content {
-			if !part.IsToolResponse() {
-				continue
-			}
-			for i := range p.saw.Steps {
-				for j := range p.saw.Steps[i].Calls {
-					if c := &p.saw.Steps[i].Calls[j]; c.ID == part.ToolResponse.Ref {
-						c.Output = part.ToolResponse.Output
-					}
-				}
-			}
-		}
-	}
-}
-
-// fail notes that a tool failed: Genkit then gives up, and gives nothing back.
-func (p *program) fail(tool string, err error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for i := range p.saw.Steps {
-		for j := range p.saw.Steps[i].Calls {
-			if c := &p.saw.Steps[i].Calls[j]; c.Name == tool {
-				c.Error = err.Error()
-			}
-		}
-	}
-}
-
 // print prints what was seen of a request that ended with last, or failed.
 func (p *program) print(last *ai.ModelResponse, failed error) error {
 	p.mu.Lock()
@@ -393,39 +370,5 @@ func (p *program) print(last *ai.ModelResponse, failed error) error {
 	} else {
 		p.saw.Finish = string(last.FinishReason)
 	}
-	p.saw.Traces = p.traces.take()
 	return json.NewEncoder(os.Stdout).Encode(p.saw)
 }
-
-// traces is a span processor that remembers which traces were begun.
-type traces struct {
-	mu    sync.Mutex
-	begun []string
-}
-
-func (t *traces) take() []string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	begun := t.begun
-	t.begun = nil
-	return begun
-}
-
-// OnStart implements [sdktrace.SpanProcessor].
-func (t *traces) OnStart(_ context.Context, s sdktrace.ReadWriteSpan) {
-	if s.Parent().IsValid() {
-		return
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.begun = append(t.begun, s.SpanContext().TraceID().String())
-}
-
-// OnEnd implements [sdktrace.SpanProcessor].
-func (t *traces) OnEnd(sdktrace.ReadOnlySpan) {}
-
-// Shutdown implements [sdktrace.SpanProcessor].
-func (t *traces) Shutdown(context.Context) error { return nil }
-
-// ForceFlush implements [sdktrace.SpanProcessor].
-func (t *traces) ForceFlush(context.Context) error { return nil }
