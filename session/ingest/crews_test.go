@@ -14,6 +14,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/ptrace"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session/codec/otlpfile"
 	"github.com/agenttrace/agenttrace/session/store"
 	sqlitestore "github.com/agenttrace/agenttrace/session/store/sqlite"
@@ -73,7 +74,7 @@ func TestCrewsInAnyOrder(t *testing.T) {
 	for program, all := range crews(t) {
 		t.Run(program, func(t *testing.T) {
 			t.Parallel()
-			testOrder(t, all, 8)
+			testOrder(t, all, testscale.Rounds(3, 8))
 		})
 	}
 }

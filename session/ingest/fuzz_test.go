@@ -12,6 +12,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/ptrace"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/session/ingest"
 	sqlitestore "github.com/agenttrace/agenttrace/session/store/sqlite"
@@ -132,7 +133,7 @@ func (c *choices) spans() []ptrace.Span {
 // any order.
 func FuzzSpans(f *testing.F) {
 	r := rand.New(rand.NewPCG(1, 1))
-	for range 60 {
+	for range testscale.Rounds(12, 60) {
 		b := make([]byte, 40+r.IntN(400))
 		for i := range b {
 			b[i] = byte(r.Uint32())

@@ -228,7 +228,7 @@ func (c *choices) events() []plog.LogRecord {
 // sessions, and the same ones in any order.
 func FuzzEvents(f *testing.F) {
 	r := rand.New(rand.NewPCG(2, 2))
-	for range 60 {
+	for range testscale.Rounds(12, 60) {
 		b := make([]byte, 40+r.IntN(400))
 		for i := range b {
 			b[i] = byte(r.Uint32())
