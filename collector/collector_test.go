@@ -502,11 +502,7 @@ func TestFragments(t *testing.T) {
 		`yaml:{"exporters":{"session":{"path":"$$HOME/$${env:X}.db"}},` +
 			`"extensions":{"session_view":{"endpoint":"localhost:4320"}},` +
 			`"receivers":{"otlp":{"protocols":{"grpc":{"endpoint":"localhost:1"},"http":{"endpoint":"localhost:2"}}}}}`,
-		`yaml:{"exporters":{"otlp_grpc":{"endpoint":"tempo.example:3","retry_on_failure":{"max_elapsed_time":"1m"},` +
-			`"sending_queue":{"batch":{"max_size":3145728,"min_size":0,"sizer":"bytes"},"queue_size":134217728,` +
-			`"sizer":"bytes"},"tls":{"insecure":false}}},"processors":{"agent_redaction":{"max_span_bytes":2621440}},` +
-			`"service":{"pipelines":{"traces/forward":{"exporters":["otlp_grpc"],"processors":["memory_limiter",` +
-			`"agent_redaction"],"receivers":["otlp"]}}}}`,
+		"yaml:" + fmt.Sprintf(forwardYAML, `"tempo.example:3"`, false),
 	}
 	if d := diff.Diff(want, uris); d != "" {
 		t.Errorf("configuration (-want +got):\n%s", d)

@@ -3,46 +3,33 @@ package collector
 import (
 	"cmp"
 	"context"
+	_ "embed" // of the help
 	"errors"
 	"fmt"
 	"os"
 	"runtime/debug"
 	"strconv"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
 	"go.opentelemetry.io/collector/otelcol"
 
-	"github.com/agenttrace/agenttrace/extension/sessionview"
 	"github.com/agenttrace/agenttrace/session/store/stores"
 )
+
+//go:embed help.txt
+var help string
 
 // Command returns the command "collect". Its flags may not be shared: each call
 // makes a new one.
 func Command(version string) *cobra.Command {
 	o := Options{Version: version}
+	long, example, _ := strings.Cut(help, "\n\nExamples:\n")
 	collect := &cobra.Command{
 		Use:   "collect",
 		Short: "Receive traces and logs over OTLP and store the sessions in them",
-		Long: `Receive traces and logs over OTLP and store the sessions in them.
-
-Without --config, OTLP is accepted on localhost:4317 (gRPC) and localhost:4318
-(HTTP), and an acknowledgement means that the session store has committed. The
-environment variables AGENTTRACE_STORE, AGENTTRACE_GRPC_ENDPOINT,
-AGENTTRACE_HTTP_ENDPOINT, AGENTTRACE_VIEW_ENDPOINT, AGENTTRACE_OTLP_ENDPOINT and
-AGENTTRACE_KEEP_OTLP are the defaults of the flags. AGENTTRACE_LOG_LEVEL (warn) and AGENTTRACE_MEMORY_MIB (512)
-have no flag.
-
-With --keep-otlp, all telemetry is also written to a directory, compressed and without
-secrets, in files of 64 MiB of which the newest 200 are kept. A later version that
-recognizes more of a client can rebuild its sessions:
-
-  agenttrace import DIR`,
-		Example: `  agenttrace collect
-  agenttrace collect --store sessions.db --otlp-endpoint localhost:14317
-  agenttrace collect --keep-otlp ~/.local/state/agenttrace/otlp
-  agenttrace collect --config my.yaml
-  agenttrace collect validate --config my.yaml`,
+		Long:  long, Example: strings.TrimRight(example, "\n"),
 		Args:          cobra.NoArgs,
 		SilenceUsage:  true,
 		SilenceErrors: true,
@@ -76,20 +63,9 @@ recognizes more of a client can rebuild its sessions:
 	flags := collect.PersistentFlags()
 	flags.StringArrayVar(&o.Config, "config", nil,
 		"`file` or URI of a collector configuration to run instead of the built-in one; several are merged in order")
-	flags.StringVar(&o.Store, "store", "",
-		"`path` of the session store (default ${XDG_STATE_HOME:-~/.local/state}/agenttrace/sessions.db)")
-	flags.StringVar(&o.GRPCEndpoint, "grpc-endpoint", "",
-		"loopback `host:port` to accept OTLP over gRPC on (default "+defaultGRPC+")")
-	flags.StringVar(&o.HTTPEndpoint, "http-endpoint", "",
-		"loopback `host:port` to accept OTLP over HTTP on (default "+defaultHTTP+")")
-	flags.StringVar(&o.ViewEndpoint, "view-endpoint", "",
-		"loopback `host:port` to serve sessions to readers on (default "+sessionview.DefaultEndpoint+")")
-	flags.StringVar(&o.OTLPEndpoint, "otlp-endpoint", "",
-		"`host:port` of Jaeger, Tempo or another OTLP server over gRPC to send traces to as well; "+
-			"https://host:port for TLS")
-	flags.StringVar(&o.KeepOTLP, "keep-otlp", "",
-		"`directory` to keep all telemetry in, without secrets, "+
-			"so that import can rebuild the sessions after an upgrade")
+	for _, s := range o.settings() {
+		flags.StringVar(s.value, s.flag, "", s.usage)
+	}
 	collect.AddCommand(&cobra.Command{
 		Use:           "validate",
 		Short:         "Check the configuration without running it",

@@ -34,15 +34,10 @@ func Start(ctx context.Context, o Options) (*Running, error) {
 	for attempt := 1; ; attempt++ {
 		picked := o
 		if len(o.Config) == 0 {
-			var err error
-			if picked.GRPCEndpoint, err = orFree(o.GRPCEndpoint); err != nil {
-				return nil, err
-			}
-			if picked.HTTPEndpoint, err = orFree(o.HTTPEndpoint); err != nil {
-				return nil, err
-			}
-			if picked.ViewEndpoint, err = orFree(o.ViewEndpoint); err != nil {
-				return nil, err
+			for _, endpoint := range []*string{&picked.GRPCEndpoint, &picked.HTTPEndpoint, &picked.ViewEndpoint} {
+				if err := orFree(endpoint); err != nil {
+					return nil, err
+				}
 			}
 		}
 		r, err := picked.run(context.WithoutCancel(ctx), true)
@@ -130,14 +125,15 @@ func (r *Running) Shutdown(ctx context.Context) error {
 	}
 }
 
-// orFree returns the endpoint, or one of 127.0.0.1 that is free.
-func orFree(endpoint string) (string, error) {
-	if endpoint != "" {
-		return endpoint, nil
+// orFree sets an endpoint that is empty to one of 127.0.0.1 that is free.
+func orFree(endpoint *string) error {
+	if *endpoint != "" {
+		return nil
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		return "", fmt.Errorf("find a free port: %w", err)
+		return fmt.Errorf("find a free port: %w", err)
 	}
-	return l.Addr().String(), l.Close()
+	*endpoint = l.Addr().String()
+	return l.Close()
 }

@@ -100,7 +100,7 @@ func (e evidence) keep(t *testing.T) {
 
 // jsonlFiles is the configuration that writes a file per session below dir when the collector stops.
 func jsonlFiles(dir string) string {
-	return fragmentURI(map[string]any{"exporters": map[string]any{"session": map[string]any{
+	return "yaml:" + literal(map[string]any{"exporters": map[string]any{"session": map[string]any{
 		"jsonl": map[string]any{"directory": filepath.Join(dir, "sessions"), "quiet_period": "1h"}}}})
 }
 

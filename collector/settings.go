@@ -20,8 +20,15 @@ import (
 	"github.com/agenttrace/agenttrace/session/store/stores"
 )
 
-//go:embed config.yaml
-var embedded string
+// The embedded configuration, and what is added to it. Verbs are where options are.
+var (
+	//go:embed config.yaml
+	embedded string
+	//go:embed keep.yaml
+	keepYAML string
+	//go:embed forward.yaml
+	forwardYAML string
+)
 
 // Environment variables that the embedded configuration heeds. Options and
 // flags take precedence.
@@ -103,6 +110,32 @@ type Options struct {
 	KeepOTLP string
 }
 
+// setting is an option of the embedded configuration, as a flag, the environment and a configuration name it.
+type setting struct {
+	value                           *string
+	flag, env, fallback, key, usage string
+}
+
+func (o *Options) settings() []setting {
+	return []setting{
+		{&o.Store, "store", EnvStore, "", "exporters::session::path",
+			"`path` of the session store (default ${XDG_STATE_HOME:-~/.local/state}/agenttrace/sessions.db)"},
+		{&o.GRPCEndpoint, "grpc-endpoint", EnvGRPCEndpoint, defaultGRPC, "receivers::otlp::protocols::grpc::endpoint",
+			"loopback `host:port` to accept OTLP over gRPC on (default " + defaultGRPC + ")"},
+		{&o.HTTPEndpoint, "http-endpoint", EnvHTTPEndpoint, defaultHTTP, "receivers::otlp::protocols::http::endpoint",
+			"loopback `host:port` to accept OTLP over HTTP on (default " + defaultHTTP + ")"},
+		{&o.ViewEndpoint, "view-endpoint", EnvViewEndpoint, sessionview.DefaultEndpoint,
+			"extensions::session_view::endpoint",
+			"loopback `host:port` to serve sessions to readers on (default " + sessionview.DefaultEndpoint + ")"},
+		{&o.OTLPEndpoint, "otlp-endpoint", EnvOTLPEndpoint, "", "exporters::otlp_grpc::endpoint",
+			"`host:port` of Jaeger, Tempo or another OTLP server over gRPC to send traces to as well; " +
+				"https://host:port for TLS"},
+		{&o.KeepOTLP, "keep-otlp", EnvKeepOTLP, "", "exporters::file::path",
+			"`directory` to keep all telemetry in, without secrets, " +
+				"so that import can rebuild the sessions after an upgrade"},
+	}
+}
+
 // OptionsError is a mistake in the options, not in what they name.
 type OptionsError struct{ Err error }
 
@@ -124,27 +157,17 @@ func (o *Options) resolve() ([]string, error) {
 func (o *Options) uris() ([]string, error) {
 	if len(o.Config) > 0 {
 		var errs []error
-		for _, f := range []struct{ flag, value, key string }{
-			{"--store", o.Store, "exporters::session::path"},
-			{"--grpc-endpoint", o.GRPCEndpoint, "receivers::otlp::protocols::grpc::endpoint"},
-			{"--http-endpoint", o.HTTPEndpoint, "receivers::otlp::protocols::http::endpoint"},
-			{"--view-endpoint", o.ViewEndpoint, "extensions::session_view::endpoint"},
-			{"--otlp-endpoint", o.OTLPEndpoint, "exporters::otlp_grpc::endpoint"},
-			{"--keep-otlp", o.KeepOTLP, "exporters::file::path"},
-		} {
-			if f.value != "" {
-				errs = append(errs, fmt.Errorf("%s %q cannot be combined with --config: set %s in the file",
-					f.flag, f.value, f.key))
+		for _, s := range o.settings() {
+			if *s.value != "" {
+				errs = append(errs, fmt.Errorf("--%s %q cannot be combined with --config: set %s in the file",
+					s.flag, *s.value, s.key))
 			}
 		}
 		return o.Config, errors.Join(errs...)
 	}
-	o.Store = cmp.Or(o.Store, os.Getenv(EnvStore))
-	o.GRPCEndpoint = cmp.Or(o.GRPCEndpoint, os.Getenv(EnvGRPCEndpoint), defaultGRPC)
-	o.HTTPEndpoint = cmp.Or(o.HTTPEndpoint, os.Getenv(EnvHTTPEndpoint), defaultHTTP)
-	o.ViewEndpoint = cmp.Or(o.ViewEndpoint, os.Getenv(EnvViewEndpoint), sessionview.DefaultEndpoint)
-	o.OTLPEndpoint = cmp.Or(o.OTLPEndpoint, os.Getenv(EnvOTLPEndpoint))
-	o.KeepOTLP = cmp.Or(o.KeepOTLP, os.Getenv(EnvKeepOTLP))
+	for _, s := range o.settings() {
+		*s.value = cmp.Or(*s.value, os.Getenv(s.env), s.fallback)
+	}
 	if o.Store == "" {
 		var err error
 		if o.Store, err = DefaultStore(); err != nil {
@@ -156,18 +179,18 @@ func (o *Options) uris() ([]string, error) {
 			return nil, err
 		}
 	}
-	fragment := map[string]any{
+	store := map[string]any{"path": o.Store}
+	if stores.HasEngine(o.Store) {
+		store = map[string]any{"path": "", "dsn": o.Store}
+	}
+	uris := []string{"yaml:" + embedded, "yaml:" + literal(map[string]any{
 		"receivers": map[string]any{"otlp": map[string]any{"protocols": map[string]any{
 			"grpc": map[string]any{"endpoint": o.GRPCEndpoint},
 			"http": map[string]any{"endpoint": o.HTTPEndpoint},
 		}}},
 		"extensions": map[string]any{"session_view": map[string]any{"endpoint": o.ViewEndpoint}},
-		"exporters":  map[string]any{"session": map[string]any{"path": o.Store}},
-	}
-	if stores.HasEngine(o.Store) {
-		fragment["exporters"] = map[string]any{"session": map[string]any{"path": "", "dsn": o.Store}}
-	}
-	uris := []string{"yaml:" + embedded, fragmentURI(fragment)}
+		"exporters":  map[string]any{"session": store},
+	})}
 	if o.OTLPEndpoint != "" {
 		forward, err := forwarding(o.OTLPEndpoint)
 		if err != nil {
@@ -181,13 +204,8 @@ func (o *Options) uris() ([]string, error) {
 	return uris, nil
 }
 
-// Kept telemetry is in one file, which is put aside when it has this size, in MiB, and
-// the oldest of which goes when there are so many.
-const (
-	keptFile      = "otlp-frames.zst"
-	keptMegabytes = 64
-	keptFiles     = 200
-)
+// keptFile is the file of kept telemetry that is being written.
+const keptFile = "otlp-frames.zst"
 
 // prepare makes what a configuration needs before it runs: the file of kept telemetry,
 // private to the user. The file exporter would make one that others can read; those
@@ -206,38 +224,12 @@ func (o *Options) prepare() error {
 	return f.Close()
 }
 
-// keeping is the configuration that keeps telemetry in files that import reads: bodies
-// of both signals in JSON, each compressed with Zstandard after its length, without the
-// secrets in them. They are written once a second and when the collector stops.
+// keeping is the configuration that keeps telemetry in a directory.
 func keeping(directory string) string {
-	pipeline := map[string]any{
-		"receivers":  []string{"otlp"},
-		"processors": []string{"memory_limiter", "agent_redaction/keep"},
-		"exporters":  []string{"file/keep"},
-	}
-	return fragmentURI(map[string]any{
-		"exporters": map[string]any{"file/keep": map[string]any{
-			"path":        filepath.Join(directory, keptFile),
-			"compression": "zstd",
-			"rotation":    map[string]any{"max_megabytes": keptMegabytes, "max_backups": keptFiles},
-		}},
-		"processors": map[string]any{"agent_redaction/keep": map[string]any{}},
-		"service":    map[string]any{"pipelines": map[string]any{"traces/keep": pipeline, "logs/keep": pipeline}},
-	})
+	return fmt.Sprintf("yaml:"+keepYAML, literal(filepath.Join(directory, keptFile)))
 }
 
-const (
-	// maxForwardedRequest is below the 4 MiB that a receiver takes unless it is told
-	// otherwise: what is larger is refused for good. An exporter drops a span that is
-	// larger by itself, so that spans are cut before.
-	maxForwardedRequest = 3 << 20
-	maxForwardedSpan    = 5 << 19
-)
-
-// forwarding is the configuration that sends traces to a second place, without the
-// secrets in them. What is there does not hold up the session store: it has a queue
-// of its own, and gives up after a while. The session store redacts by itself, and
-// gets what arrived.
+// forwarding is the configuration that sends traces to a second place.
 func forwarding(endpoint string) (string, error) {
 	secure := false
 	address := endpoint
@@ -253,34 +245,16 @@ func forwarding(endpoint string) (string, error) {
 	if host, port, err := net.SplitHostPort(address); err != nil || host == "" || port == "" {
 		return "", fmt.Errorf("OTLP endpoint %q has no host or no port: use one like localhost:4317", endpoint)
 	}
-	return fragmentURI(map[string]any{
-		"exporters": map[string]any{"otlp_grpc": map[string]any{
-			"endpoint": address,
-			"tls":      map[string]any{"insecure": !secure},
-			"sending_queue": map[string]any{
-				"sizer": "bytes", "queue_size": 128 << 20,
-				// It splits, and waits for nothing.
-				"batch": map[string]any{"sizer": "bytes", "min_size": 0, "max_size": maxForwardedRequest},
-			},
-			"retry_on_failure": map[string]any{"max_elapsed_time": "1m"},
-		}},
-		"processors": map[string]any{"agent_redaction": map[string]any{"max_span_bytes": maxForwardedSpan}},
-		"service": map[string]any{"pipelines": map[string]any{"traces/forward": map[string]any{
-			"receivers":  []string{"otlp"},
-			"processors": []string{"memory_limiter", "agent_redaction"},
-			"exporters":  []string{"otlp_grpc"},
-		}}},
-	}), nil
+	return fmt.Sprintf("yaml:"+forwardYAML, literal(address), !secure), nil
 }
 
-// fragmentURI makes a configuration of values that are meant as they are: a
-// dollar sign in them names no variable.
-func fragmentURI(values map[string]any) string {
-	b, err := json.Marshal(values)
+// literal is the YAML of a value that is meant as it is: a dollar sign in it names no variable.
+func literal(value any) string {
+	b, err := json.Marshal(value)
 	if err != nil {
 		panic("collector: encode configuration: " + err.Error()) // strings and numbers always encode
 	}
-	return "yaml:" + strings.ReplaceAll(string(b), "$", "$$")
+	return strings.ReplaceAll(string(b), "$", "$$")
 }
 
 // checkLoopback refuses to listen where other machines can reach.
