@@ -80,23 +80,12 @@ type JSONLConfig struct {
 	_ struct{} // no unkeyed literals
 }
 
-// RedactionConfig states what is taken out before anything is stored. The fields below
-// Enabled are those of [redact.Config].
+// RedactionConfig states what is taken out before anything is stored.
 type RedactionConfig struct {
 	// Enabled is true by default. Without it nothing below has an effect.
 	Enabled bool `mapstructure:"enabled"`
-	// Keys are the names whose values are secrets. Empty means redact.DefaultKeys;
-	// to add to them, list them too.
-	Keys []string `mapstructure:"keys"`
-	// AllowKeys are keys that are never secrets although Keys matches them.
-	AllowKeys []string `mapstructure:"allow_keys"`
-	// DisableKeys turns redaction by key off.
-	DisableKeys bool `mapstructure:"disable_keys"`
-	// DisablePatterns turns every rule of redact.Rules off, DisableRules single ones.
-	DisablePatterns bool     `mapstructure:"disable_patterns"`
-	DisableRules    []string `mapstructure:"disable_rules"`
-	// Omit names kinds of content that are not stored at all.
-	Omit redact.Omit `mapstructure:"omit"`
+	// Config must not truncate: see [TruncationConfig].
+	redact.Config `mapstructure:",squash"`
 
 	_ struct{} // no unkeyed literals
 }
@@ -215,25 +204,21 @@ func (c *Config) redactor() (*redact.Redactor, error) {
 	}
 	rc := redact.Config{DisableKeys: true, DisablePatterns: true}
 	if c.Redaction.Enabled {
-		rc = c.Redaction.config()
+		rc = c.Redaction.Config
 	}
 	rc.MaxBytes, rc.MaxDepth = c.Truncation.MaxBytes, c.Truncation.MaxDepth
 	return redact.New(rc)
 }
 
-func (c *RedactionConfig) config() redact.Config {
-	return redact.Config{
-		Keys: c.Keys, AllowKeys: c.AllowKeys, DisableKeys: c.DisableKeys,
-		DisablePatterns: c.DisablePatterns, DisableRules: c.DisableRules, Omit: c.Omit,
-	}
-}
-
 // Validate implements [confmap.Validator].
 func (c *RedactionConfig) Validate() error {
+	if c.MaxBytes != 0 || c.MaxDepth != 0 {
+		return errors.New("max_bytes and max_depth are set: set them in the truncation block")
+	}
 	if !c.Enabled && (len(c.Keys) > 0 || len(c.AllowKeys) > 0 || len(c.DisableRules) > 0 || c.Omit != redact.Omit{}) {
 		return errors.New("enabled is false, and what else is set has no effect: set it to true, or remove the rest")
 	}
-	_, err := redact.New(c.config())
+	_, err := redact.New(c.Config)
 	return err
 }
 

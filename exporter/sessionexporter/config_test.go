@@ -58,11 +58,10 @@ func TestLoadConfig(t *testing.T) {
 		"full": {
 			Path: "/var/lib/agenttrace/sessions.db", Synchronous: "full", MaxSizeMiB: 2048,
 			SessionKeys: []string{"session.id", "my.conversation"},
-			Redaction: RedactionConfig{
-				Enabled: true, Keys: []string{"password", "my_secret"}, AllowKeys: []string{"password_hint"},
-				DisableRules: []string{"jwt"},
-				Omit:         redact.Omit{Prompts: true, Reasoning: true, ToolInputs: true, ToolOutputs: true},
-			},
+			Redaction: RedactionConfig{Enabled: true, Config: redact.Config{
+				Keys: []string{"password", "my_secret"}, AllowKeys: []string{"password_hint"}, DisableRules: []string{"jwt"},
+				Omit: redact.Omit{Prompts: true, Reasoning: true, ToolInputs: true, ToolOutputs: true},
+			}},
 			Truncation:    TruncationConfig{MaxBytes: 65536, MaxDepth: 32},
 			TimeoutConfig: exporterhelper.TimeoutConfig{Timeout: 7 * time.Second},
 			JSONL: configoptional.Some(JSONLConfig{Directory: "/var/lib/agenttrace/sessions",
@@ -133,6 +132,7 @@ func TestInvalidConfig(t *testing.T) {
 		"invalid_session_keys_twice":     {`session_keys[2] is "session.id"`, "remove one"},
 		"invalid_redaction_key":          {"redaction", `read key "pw"`, "shorter than 3 bytes"},
 		"invalid_redaction_rule":         {"redaction", `disable rule "github"`, "no such rule"},
+		"invalid_redaction_bytes":        {"redaction", "max_bytes", "truncation block"},
 		"invalid_redaction_off":          {"redaction", "enabled is false", "remove the rest"},
 		"invalid_truncation_bytes":       {"truncation", "max_bytes 10", "0 for no limit"},
 		"invalid_truncation_depth":       {"truncation", "max_depth -1", "0 for no limit"},
@@ -149,7 +149,6 @@ func TestInvalidConfig(t *testing.T) {
 	unreadable := map[string][]string{
 		"unreadable_key":        {"pathh"},
 		"unreadable_type":       {"jsonl", "quiet_period"},
-		"unreadable_redaction":  {"redaction", "max_bytes"},
 		"unreadable_truncation": {"truncation", "max_bytes"},
 		"unreadable_sizer":      {"sizer", "spans"},
 

@@ -45,14 +45,14 @@ func (e *sessionExporter) shutdown(ctx context.Context) error {
 func (e *sessionExporter) pushTraces(ctx context.Context, td ptrace.Traces) error {
 	begin := time.Now()
 	r, err := e.sink.ingester.Traces(ctx, td)
-	e.sink.telemetry.spansReceived.Add(ctx, int64(td.SpanCount()))
+	e.sink.telemetry.count(ctx, "spans_received", int64(td.SpanCount()))
 	return e.pushed(ctx, begin, r, err)
 }
 
 func (e *sessionExporter) pushLogs(ctx context.Context, ld plog.Logs) error {
 	begin := time.Now()
 	r, err := e.sink.ingester.Logs(ctx, ld)
-	e.sink.telemetry.logRecordsReceived.Add(ctx, int64(ld.LogRecordCount()))
+	e.sink.telemetry.count(ctx, "log_records_received", int64(ld.LogRecordCount()))
 	return e.pushed(ctx, begin, r, err)
 }
 

@@ -125,7 +125,7 @@ func (s *sink) retain(ctx context.Context) {
 // retained counts and logs what a look of the retention came to.
 func (s *sink) retained(deleted []session.Session, err error) {
 	if n := len(deleted); n > 0 {
-		s.telemetry.retentionDeleted.Add(context.Background(), int64(n))
+		s.telemetry.count(context.Background(), "retention_deleted", int64(n))
 		from, to := deleted[0].UpdatedAt, deleted[0].UpdatedAt
 		for i := range deleted {
 			from, to = min(from, deleted[i].UpdatedAt), max(to, deleted[i].UpdatedAt)
@@ -134,7 +134,7 @@ func (s *sink) retained(deleted []session.Session, err error) {
 			zap.Time("updated_from", time.UnixMilli(from)), zap.Time("updated_to", time.UnixMilli(to)))
 	}
 	if err != nil {
-		s.telemetry.retentionFailures.Add(context.Background(), 1)
+		s.telemetry.count(context.Background(), "retention_failures", 1)
 		s.logger.Warn("cannot apply the retention; it is tried again",
 			zap.Duration("after", s.config.Retention.Get().Interval), zap.Error(err))
 	}
@@ -164,9 +164,9 @@ func (s *sink) readSession(ctx context.Context, id string) (*codec.Session, erro
 // wroteFile counts files, and logs each failure once, and once that it is over.
 func (s *sink) wroteFile(r jsonl.Result) {
 	if r.Err != nil {
-		s.telemetry.jsonlFailures.Add(context.Background(), 1)
+		s.telemetry.count(context.Background(), "jsonl_failures", 1)
 	} else if r.Written {
-		s.telemetry.jsonlFiles.Add(context.Background(), 1)
+		s.telemetry.count(context.Background(), "jsonl_files", 1)
 	}
 	// The collector samples what it logs by the message: each session has its own.
 	subject := "session files"
@@ -196,7 +196,7 @@ func (s *sink) importTranscripts(ctx context.Context) (err error) {
 	warn := func(text string) { s.logger.Warn("transcripts", zap.String("problem", text)) }
 	o := importer.Options{KeepSecrets: !s.config.Redaction.Enabled, Warn: warn}
 	if s.config.Redaction.Enabled {
-		if o.Redactor, err = redact.New(s.config.Redaction.config()); err != nil {
+		if o.Redactor, err = redact.New(s.config.Redaction.Config); err != nil {
 			return err
 		}
 	}
@@ -206,7 +206,7 @@ func (s *sink) importTranscripts(ctx context.Context) (err error) {
 		},
 		Imported: func(sum *importer.Summary) error {
 			if rows := sum.Total.Rows; rows > 0 {
-				s.telemetry.rowsWritten.Add(ctx, rows)
+				s.telemetry.count(ctx, "rows_written", rows)
 				s.files.Wake()
 			}
 			return nil
