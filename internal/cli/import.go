@@ -57,7 +57,7 @@ func newImport() *cobra.Command {
 		var line *progress
 		if !x.quiet && isTerminal(warn) {
 			line = newProgress(warn, inputs)
-			x.Progress, warn = line, line
+			x.Progress, warn = line.show, line
 		}
 		im, err := importer.New(path, x.Options)
 		if err != nil {
@@ -329,15 +329,11 @@ func printPlaces(w io.Writer, all []importer.Place) error {
 // progress is a line on a terminal that states how far reading has come. What else
 // is written there goes through it.
 type progress struct {
-	w           io.Writer
-	width       int
-	total, read int64
-	begun       int64 // the sizes of the inputs that were begun
-	name        string
-	sessions    int // that were stored
-	uncounted   bool
-	drawn       time.Time
-	shown       bool
+	w     io.Writer
+	width int
+	total int64 // the sizes of all inputs, 0 where one is not known
+	drawn time.Time
+	shown bool
 }
 
 func newProgress(w io.Writer, inputs []importer.Input) *progress {
@@ -357,69 +353,31 @@ func newProgress(w io.Writer, inputs []importer.Input) *progress {
 	return p
 }
 
-// Begin implements [importer.Progress].
-func (p *progress) Begin(in importer.Input) {
-	p.name = in.Name
-	// Of what is read by its path nothing was counted.
-	p.read = max(p.read, p.begun)
-	p.begun += in.Size
-	p.uncounted = true
-}
-
-// Reader counts what is read of r.
-func (p *progress) Reader(r io.Reader) io.Reader {
-	p.uncounted = false
-	return progressReader{p, r}
-}
-
-type progressReader struct {
-	*progress
-	io.Reader
-}
-
-func (r progressReader) Read(b []byte) (int, error) {
-	n, err := r.Reader.Read(b)
-	r.read += int64(n)
-	r.redraw()
-	return n, err
-}
-
-// Stored reports that a session was stored.
-func (p *progress) Stored() {
-	p.sessions++
-	p.redraw()
-}
-
-// redraw draws the line unless it was just drawn.
-func (p *progress) redraw() {
+// show draws the line unless it was just drawn.
+func (p *progress) show(at importer.Progress) {
 	if now := time.Now(); now.Sub(p.drawn) > 100*time.Millisecond {
 		p.drawn, p.shown = now, true
-		fmt.Fprintf(p.w, "\r\x1b[K%s", p.line())
+		fmt.Fprintf(p.w, "\r\x1b[K%s", p.line(at))
 	}
 }
-
-// Uncounted reports that the rest is read in a way that nobody counts.
-func (p *progress) Uncounted() { p.uncounted = true }
 
 // line is the line in the width of the terminal: a bar, how much was read, and of
 // what.
-func (p *progress) line() string {
-	mb := func(n int64) string { return fmt.Sprintf("%.1f MB", float64(n)/1e6) }
-	text := mb(p.read)
+func (p *progress) line(at importer.Progress) string {
+	text := fmt.Sprintf("%.1f MB", float64(at.Read)/1e6)
 	if p.total > 0 {
 		const cells = 20
-		done := min(p.read, p.total)
-		n := int(done * cells / p.total)
-		text = fmt.Sprintf("[%s%s] %3d%% of %s", strings.Repeat("=", n), strings.Repeat(" ", cells-n), done*100/p.total,
-			mb(p.total))
+		done := min(at.Read, p.total)
+		text = fmt.Sprintf("[%-*s] %3d%% of %.1f MB", cells, strings.Repeat("=", int(done*cells/p.total)),
+			done*100/p.total, float64(p.total)/1e6)
 	}
-	if p.uncounted {
+	if !at.Counted {
 		text = "reading"
 	}
-	if p.sessions > 0 {
-		text += "  " + counted(p.sessions, "session")
+	if at.Sessions > 0 {
+		text += "  " + counted(at.Sessions, "session")
 	}
-	text += "  " + document.Flat(p.name)
+	text += "  " + document.Flat(at.Name)
 	if runes := []rune(text); len(runes) >= p.width {
 		text = string(runes[:max(p.width-1, 0)])
 	}

@@ -15,22 +15,17 @@ func TestProgress(t *testing.T) {
 	var out bytes.Buffer
 	p := newProgress(&out, []importer.Input{{Name: "a", Size: 3_000_000}, {Name: "gone", Err: errors.New("gone")},
 		{Name: "b", Size: 1_000_000}})
-	p.Begin(importer.Input{Name: "a\x1b[31m.json"})
-	_ = p.Reader(strings.NewReader(""))
-	p.read = 1_000_000
-	if got, want := p.line(), "[=====               ]  25% of 4.0 MB  a"; !strings.HasPrefix(got, want) ||
+	at := importer.Progress{Name: "a\x1b[31m.json", Counted: true, Read: 1_000_000}
+	if got, want := p.line(at), "[=====               ]  25% of 4.0 MB  a"; !strings.HasPrefix(got, want) ||
 		strings.ContainsRune(got, '\x1b') {
 		t.Errorf("line %q, want %q", got, want)
 	}
 	p.width = 20
-	if got := p.line(); len(got) != 19 {
+	if got := p.line(at); len(got) != 19 {
 		t.Errorf("line %q is %d wide", got, len(got))
 	}
 	p.width = 80
-	if _, err := io.Copy(io.Discard, p.Reader(strings.NewReader("text"))); err != nil || p.read != 1_000_004 {
-		t.Errorf("read %d: %v", p.read, err)
-	}
-	if out.Len() == 0 {
+	if p.show(at); out.Len() == 0 {
 		t.Error("nothing is drawn")
 	}
 	out.Reset()
@@ -42,17 +37,14 @@ func TestProgress(t *testing.T) {
 
 	// What has no known size has no share.
 	p = newProgress(&out, []importer.Input{{Name: "standard input"}, {Name: "b", Size: 10}})
-	p.Begin(importer.Input{Name: "standard input"})
-	_ = p.Reader(strings.NewReader(""))
-	p.read = 2_500_000
-	if got, want := p.line(), "2.5 MB  standard input"; got != want {
+	at = importer.Progress{Name: "standard input", Counted: true, Read: 2_500_000}
+	if got, want := p.line(at), "2.5 MB  standard input"; got != want {
 		t.Errorf("line %q, want %q", got, want)
 	}
 
 	// Of what is read by its path, only the sessions are counted.
-	p.sessions = 2
-	p.Uncounted()
-	if got, want := p.line(), "reading  2 sessions  standard input"; got != want {
+	at.Sessions, at.Counted = 2, false
+	if got, want := p.line(at), "reading  2 sessions  standard input"; got != want {
 		t.Errorf("line %q, want %q", got, want)
 	}
 }

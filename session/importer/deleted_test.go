@@ -94,14 +94,6 @@ var databases = []struct{ name, scripts, change, changed, other string }{
 		WHERE conversation_id = (SELECT min(conversation_id) FROM conversations_v2)`, "", ""},
 }
 
-// stored counts the sessions that are stored.
-type stored struct {
-	begun
-	sessions int
-}
-
-func (s *stored) Stored() { s.sessions++ }
-
 // TestDatabaseIsReadWhereItChanged: of a database of many sessions, those are read that changed, and one that was
 // deleted from the store does not come back with another that changed.
 func TestDatabaseIsReadWhereItChanged(t *testing.T) {
@@ -129,8 +121,8 @@ func TestDatabaseIsReadWhereItChanged(t *testing.T) {
 			}
 			read := func(o importer.Options) (importer.Summary, int) {
 				t.Helper()
-				var s stored
-				o.Progress = &s
+				var at importer.Progress
+				o.Progress = func(p importer.Progress) { at = p }
 				im, err := importer.New(db, o)
 				if err != nil {
 					t.Fatal(err)
@@ -139,7 +131,7 @@ func TestDatabaseIsReadWhereItChanged(t *testing.T) {
 				if err := errors.Join(failed, err, im.Close()); err != nil {
 					t.Fatal(err)
 				}
-				return im.Summary, s.sessions
+				return im.Summary, at.Sessions
 			}
 			first, n := read(importer.Options{})
 			if n < 2 || n != len(first.Total.Sessions) {

@@ -34,13 +34,13 @@ func Discover() ([]Place, error) {
 		return nil, fmt.Errorf("find the usual places: %w", err)
 	}
 	var all []Place
-	for _, p := range places {
+	for _, p := range places() {
 		root := p.root(runtime.GOOS, home, os.Getenv)
 		if root == "" {
 			continue
 		}
-		found := Place{Program: p.program, Path: root, Whole: p.whole, patterns: p.patterns}
-		for _, pattern := range p.patterns {
+		found := Place{Program: p.Program, Path: root, Whole: p.Whole, patterns: p.Patterns}
+		for _, pattern := range p.Patterns {
 			if pattern == "" {
 				if formats.OfDirectory(root) != nil {
 					found.Files = append(found.Files, root)
@@ -59,7 +59,7 @@ func Discover() ([]Place, error) {
 		if found.Err == nil {
 			found.Err = unreadable(root, 0)
 		}
-		if name := os.Getenv(p.file); p.file != "" && name != "" {
+		if name := os.Getenv(p.File); p.File != "" && name != "" {
 			if !filepath.IsAbs(name) {
 				name = filepath.Join(root, name)
 			}

@@ -10,85 +10,73 @@ import (
 )
 
 // A fork names the message of its parent where it left: the last of the user's that it copied. A transcript does not
-// have the id of that message, so it is looked up when both are known, whichever is imported first.
+// have the id of that message, so it is looked up when both are stored, whichever is imported first.
 
-// linkForks sets where a session left its parent, if it is a fork, and where the stored forks of it did.
-func (im *Importer) linkForks(ctx context.Context, s *store.Imported) error {
-	if isFork(&s.Session) {
-		if err := im.linkFork(ctx, s); err != nil {
-			return err
+// linkForks sets where the forks among the transcripts that were stored left their parents, and where the stored forks
+// of these transcripts did.
+func (im *Importer) linkForks(ctx context.Context) error {
+	var forks []session.Session
+	for _, id := range im.unlinked {
+		row, err := im.store.Session(ctx, id)
+		if err == nil && isFork(&row) {
+			forks = append(forks, row)
+		}
+		q := store.SessionQuery{ParentID: id, Children: true, Archived: true, Limit: -1}
+		for row, err := range im.store.Sessions(ctx, q) {
+			if err != nil {
+				return storeError{err}
+			}
+			if isFork(&row) && row.ParentMessageID == nil {
+				forks = append(forks, row)
+			}
 		}
 	}
-	if im.orphans[s.Session.ID] {
-		if err := im.flush(ctx); err != nil {
-			return err
-		}
-	}
-	var forks []*store.Imported
-	q := store.SessionQuery{ParentID: s.Session.ID, Children: true, Archived: true, Limit: -1}
-	for row, err := range im.store.Sessions(ctx, q) {
-		if err != nil {
-			return storeError{err}
-		}
-		if !isFork(&row) || row.ParentMessageID != nil {
+	im.unlinked = nil
+	var linked []*store.Imported
+	for i := range forks {
+		was := &forks[i]
+		parent, err := im.store.Transcript(ctx, *was.ParentID)
+		if errors.Is(err, store.ErrNotFound) {
 			continue
+		} else if err != nil {
+			return storeError{err}
 		}
-		fork, err := im.store.Transcript(ctx, row.ID)
+		fork, err := im.store.Transcript(ctx, was.ID)
 		if err != nil {
 			return storeError{err}
 		}
-		if fork.Session.ParentMessageID = whereForked(s.Transcript, fork); fork.Session.ParentMessageID != nil {
-			forks = append(forks, &store.Imported{Transcript: fork})
+		if at := whereForked(parent, fork); at != nil && *at != session.Deref(was.ParentMessageID) {
+			fork.Session.ParentMessageID = at
+			linked = append(linked, &store.Imported{Transcript: fork,
+				Grown: &store.Grown{Before: &session.Transcript{Session: *was}}})
 		}
 	}
-	if forks == nil {
-		return nil
-	}
-	failed := im.flush(ctx)
-	if failed == nil {
-		im.store.ImportAll(ctx, slices.Values(forks), func(_ *store.Imported, _ store.ImportResult, err error) bool {
-			failed = err
-			return err == nil
-		})
-	}
+	var failed error
+	im.store.ImportAll(ctx, slices.Values(linked), func(_ *store.Imported, _ store.ImportResult, err error) bool {
+		failed = err
+		return err == nil
+	})
 	if failed != nil {
 		return storeError{failed}
 	}
 	return nil
 }
 
-// linkFork sets where a fork left its parent, if that is stored.
-func (im *Importer) linkFork(ctx context.Context, s *store.Imported) error {
-	id := *s.Session.ParentID
-	for _, put := range []string{id, s.Session.ID} {
-		if im.puts[put] != nil {
-			if err := im.flush(ctx); err != nil {
-				return err
-			}
+// keepLink has a fork whose file grew keep where it left its parent, which its file does not say.
+func (im *Importer) keepLink(ctx context.Context, s *store.Imported) error {
+	if s.Grown == nil || !isFork(&s.Session) {
+		return nil
+	}
+	if im.puts[s.Session.ID] != nil {
+		if err := im.flush(ctx); err != nil {
+			return err
 		}
 	}
-	if s.Grown != nil {
-		row, err := im.store.Session(ctx, s.Session.ID)
-		if err != nil && !errors.Is(err, store.ErrNotFound) {
-			return storeError{err}
-		}
-		before := &s.Grown.Before.Session
-		s.Session.ParentMessageID, before.ParentMessageID = row.ParentMessageID, row.ParentMessageID
-		if before.CreatedAt == s.Session.CreatedAt {
-			return nil // it had all copies
-		}
-	}
-	parent, err := im.store.Transcript(ctx, id)
-	switch {
-	case errors.Is(err, store.ErrNotFound):
-		im.orphans[id] = true
-	case err != nil:
+	row, err := im.store.Session(ctx, s.Session.ID)
+	if err != nil && !errors.Is(err, store.ErrNotFound) {
 		return storeError{err}
-	default:
-		if at := whereForked(parent, s.Transcript); at != nil {
-			s.Session.ParentMessageID = at
-		}
 	}
+	s.Session.ParentMessageID, s.Grown.Before.Session.ParentMessageID = row.ParentMessageID, row.ParentMessageID
 	return nil
 }
 

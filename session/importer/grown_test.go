@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"os"
 	"path/filepath"
@@ -53,20 +52,11 @@ func exported(t testing.TB, db string) string {
 	return b.String()
 }
 
-// counted counts the bytes that are read of inputs.
-type counted struct {
-	begun
-	bytes int
-}
-
-func (c *counted) Reader(r io.Reader) io.Reader { return io.TeeReader(r, c) }
-func (c *counted) Write(b []byte) (int, error)  { c.bytes += len(b); return len(b), nil }
-
 // importFile imports a file and returns how many bytes were read.
 func importFile(t testing.TB, db, path string) int {
 	t.Helper()
-	var c counted
-	im, err := importer.New(db, importer.Options{Progress: &c})
+	var at importer.Progress
+	im, err := importer.New(db, importer.Options{Progress: func(p importer.Progress) { at = p }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +66,7 @@ func importFile(t testing.TB, db, path string) int {
 	if err := im.Close(); err != nil {
 		t.Fatal(err)
 	}
-	return c.bytes
+	return int(at.Read)
 }
 
 // transcripts are those of the repository that grow, and two that have what changes the meaning of records before.

@@ -47,20 +47,20 @@ type Options struct {
 	Warn func(text string)
 	// Open opens the store. Nil opens or creates the one at the importer's path.
 	Open func(ctx context.Context) (store.Service, error)
-	// Progress observes the import; nil if nobody does.
-	Progress Progress
+	// Progress is called before an input is read, while it is, and for each session that was stored. Nil is nobody.
+	Progress func(Progress)
 }
 
-// Progress observes an [Importer]. It is called by the goroutine that imports.
-type Progress interface {
-	// Begin is called before an input is read.
-	Begin(Input)
-	// Reader returns r, or a reader in its place that counts what is read.
-	Reader(r io.Reader) io.Reader
-	// Uncounted is called when the rest of an input is read by its path.
-	Uncounted()
-	// Stored is called for each session that was stored.
-	Stored()
+// Progress is how far an import has come.
+type Progress struct {
+	// Name is that of the input that is read, and Begun how many were.
+	Name  string
+	Begun int
+	// Read is how many bytes were read of all inputs. Counted reports that those of this one are counted.
+	Read    int64
+	Counted bool
+	// Sessions counts those that were stored.
+	Sessions int
 }
 
 // Importer reads inputs into a store. It opens the store when it has something to write, so
@@ -68,6 +68,9 @@ type Progress interface {
 type Importer struct {
 	// Summary counts what was read so far.
 	Summary Summary
+	// progress is how far it has come, and begun the size of the inputs that were begun.
+	progress Progress
+	begun    int64
 
 	path     string
 	options  Options
@@ -87,8 +90,8 @@ type Importer struct {
 	// puts are the tallies of the sessions that were put, aliases the sessions whose ids others have.
 	puts    map[string]*Tally
 	aliases []alias
-	// orphans are the parents that were not stored when a fork of theirs was read.
-	orphans map[string]bool
+	// unlinked are the transcripts that may be forks, or have some.
+	unlinked []string
 	// reported were put, and telemetry of them came before they were stored.
 	reported []*store.Imported
 	// shared reports that the store is not closed with the Importer.
@@ -97,7 +100,7 @@ type Importer struct {
 
 // New returns an Importer into the store at path, a path or an address.
 func New(path string, o Options) (*Importer, error) {
-	im := &Importer{path: path, options: o, puts: make(map[string]*Tally), orphans: make(map[string]bool),
+	im := &Importer{path: path, options: o, puts: make(map[string]*Tally),
 		Summary: Summary{Store: stores.Name(path), Files: []*Tally{}}}
 	if o.Warn == nil {
 		im.options.Warn = func(string) {}
@@ -108,7 +111,7 @@ func New(path string, o Options) (*Importer, error) {
 		}
 	}
 	if o.Progress == nil {
-		im.options.Progress = ignored{}
+		im.options.Progress = func(Progress) {}
 	}
 	if im.sessionRedactor = o.Redactor; o.KeepSecrets || o.Redactor != nil {
 		return im, nil
@@ -129,13 +132,18 @@ func NewInto(s store.Store, path string, ingester *ingest.Ingester, o Options) (
 	return im, nil
 }
 
-// ignored is the progress that nobody observes.
-type ignored struct{}
+// counting counts what is read of an input.
+type counting struct {
+	io.Reader
+	im *Importer
+}
 
-func (ignored) Begin(Input)                  {}
-func (ignored) Reader(r io.Reader) io.Reader { return r }
-func (ignored) Uncounted()                   {}
-func (ignored) Stored()                      {}
+func (c counting) Read(b []byte) (int, error) {
+	n, err := c.Reader.Read(b)
+	c.im.progress.Read += int64(n)
+	c.im.options.Progress(c.im.progress)
+	return n, err
+}
 
 // errOther is the error of a file in a directory that is of no format. This is not a failure.
 var errOther = errors.New("nothing that import knows")
@@ -261,7 +269,10 @@ func (im *Importer) read(ctx context.Context, in Input, t *Tally) error {
 		}
 		t.before = im.deletedFrom(in, now)
 	}
-	im.options.Progress.Begin(in)
+	im.progress.Name, im.progress.Counted = in.Name, false
+	im.progress.Read = max(im.progress.Read, im.begun) // of what is read by its path nothing was counted
+	im.progress.Begun, im.begun = im.progress.Begun+1, im.begun+in.Size
+	im.options.Progress(im.progress)
 	err := im.readAndRemember(ctx, in, now, t)
 	if len(im.later) < maxLater {
 		return err
@@ -303,7 +314,8 @@ func (im *Importer) readInput(ctx context.Context, in Input, now *store.ImportSo
 		}
 	}
 	defer f.Close()
-	r := bufio.NewReaderSize(im.options.Progress.Reader(im.options.Budget.Reader(f)), otlpfile.SniffSize)
+	im.progress.Counted = true
+	r := bufio.NewReaderSize(counting{im.options.Budget.Reader(f), im}, otlpfile.SniffSize)
 	format := im.options.Format
 	if format == nil || !format.Telemetry {
 		z, err := im.decompressed(r, t)

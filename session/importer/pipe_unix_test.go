@@ -48,11 +48,11 @@ func TestPipeThatNobodyWrites(t *testing.T) {
 				_ = errors.Join(err, w.Close())
 			}()
 		}
-		im, err := importer.New(filepath.Join(t.TempDir(), "s.db"), importer.Options{Progress: begins(func() {
+		im, err := importer.New(filepath.Join(t.TempDir(), "s.db"), importer.Options{Progress: func(importer.Progress) {
 			if !open {
 				cancel()
 			}
-		})})
+		}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -67,14 +67,6 @@ func TestPipeThatNobodyWrites(t *testing.T) {
 		}
 	}
 }
-
-// begins is called when an input is read.
-type begins func()
-
-func (b begins) Begin(importer.Input)       { b() }
-func (begins) Reader(r io.Reader) io.Reader { return r }
-func (begins) Uncounted()                   {}
-func (begins) Stored()                      {}
 
 // TestWhatIsNoFileIsLeftOut: below a directory pipes, devices and links in a circle are left out, with a word, also
 // where a format has a file of their name.
@@ -140,25 +132,6 @@ func TestPlacesWithPipes(t *testing.T) {
 	}
 }
 
-// appends has a file grow whenever it is read.
-type appends struct {
-	begins
-	path, text string
-}
-
-func (a appends) Reader(r io.Reader) io.Reader {
-	return io.TeeReader(r, a)
-}
-
-func (a appends) Write(p []byte) (int, error) {
-	f, err := os.OpenFile(a.path, os.O_APPEND|os.O_WRONLY, 0)
-	if err == nil {
-		_, err = io.WriteString(f, a.text)
-		err = errors.Join(err, f.Close())
-	}
-	return len(p), err
-}
-
 // TestFileThatGrowsWhileItIsRead: reading it ends where it ended when it was opened. What came since is read the next
 // time.
 func TestFileThatGrowsWhileItIsRead(t *testing.T) {
@@ -169,7 +142,17 @@ func TestFileThatGrowsWhileItIsRead(t *testing.T) {
 		path, db := filepath.Join(t.TempDir(), name), filepath.Join(t.TempDir(), "s.db")
 		write(t, path, text)
 		for range 2 {
-			im, err := importer.New(db, importer.Options{Progress: appends{func() {}, path, text}})
+			grow := func(importer.Progress) {
+				f, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)
+				if err == nil {
+					_, err = io.WriteString(f, text)
+					err = errors.Join(err, f.Close())
+				}
+				if err != nil {
+					t.Error(err)
+				}
+			}
+			im, err := importer.New(db, importer.Options{Progress: grow})
 			if err != nil {
 				t.Fatal(err)
 			}

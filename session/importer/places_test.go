@@ -38,8 +38,9 @@ func TestUsualPlaces(t *testing.T) {
 		{"Gemini CLI", "darwin", map[string]string{"GEMINI_CLI_HOME": "/elsewhere"}, "/elsewhere/.gemini"},
 	} {
 		found := false
-		for i := range places {
-			if p := &places[i]; p.program == tt.program {
+		all := places()
+		for i := range all {
+			if p := &all[i]; p.Program == tt.program {
 				found = true
 				got := p.root(tt.system, filepath.FromSlash("/home/u"), func(name string) string {
 					return tt.env[name]

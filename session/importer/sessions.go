@@ -63,7 +63,7 @@ func (im *Importer) sessions(ctx context.Context, f *formats.Format, in Input, r
 		report = func(p codec.Problem) { t.versions.forget(t.versions.reading); forget(p) }
 		wanted = t.versions.wanted
 	}
-	im.options.Progress.Uncounted()
+	im.progress.Counted = false
 	if im.isStore(in.path) {
 		return fmt.Errorf("%w; name another with --store, or another file", errIsStore)
 	}
@@ -150,9 +150,10 @@ func (im *Importer) wants(ctx context.Context, f *formats.Format, s *store.Impor
 		if err := im.distinguish(ctx, s, t); err != nil {
 			return false, err
 		}
-		if err := im.linkForks(ctx, s); err != nil {
+		if err := im.keepLink(ctx, s); err != nil {
 			return false, err
 		}
+		im.unlinked = append(im.unlinked, s.Session.ID)
 	}
 	if t.isDeleted(s) {
 		t.deleted = append(t.deleted, s.Session.ID)
@@ -163,9 +164,14 @@ func (im *Importer) wants(ctx context.Context, f *formats.Format, s *store.Impor
 	return true, nil
 }
 
+func (im *Importer) stored() {
+	im.progress.Sessions++
+	im.options.Progress(im.progress)
+}
+
 // imported counts what became of a session.
 func (im *Importer) imported(in *store.Imported, r *store.ImportResult, t *Tally) {
-	im.options.Progress.Stored()
+	im.stored()
 	t.addSession(in.Session.ID)
 	if r.Added {
 		t.Added++

@@ -116,7 +116,7 @@ func (im *Importer) join(ctx context.Context, in *store.Imported, t *Tally) erro
 	if err != nil {
 		return storeError{err}
 	}
-	im.options.Progress.Stored()
+	im.stored()
 	t.addSession(in.Session.ID)
 	t.Joined++
 	t.Rows += r.Rows

@@ -240,6 +240,9 @@ const maxLater = 100
 // has them read again.
 func (im *Importer) rememberAll(ctx context.Context) error {
 	failed := im.flush(ctx)
+	if failed == nil && len(im.unlinked) > 0 {
+		failed = im.linkForks(ctx)
+	}
 	var all []*store.ImportSource
 	for _, r := range im.later {
 		if im.store != nil && !r.tally.lost && im.complete(ctx, r.source, r.tally) {

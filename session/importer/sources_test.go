@@ -5,7 +5,6 @@ import (
 	"compress/gzip"
 	"context"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -16,19 +15,11 @@ import (
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
 )
 
-// begun counts the inputs that are read.
-type begun struct{ n int }
-
-func (b *begun) Begin(importer.Input)         { b.n++ }
-func (b *begun) Reader(r io.Reader) io.Reader { return r }
-func (*begun) Uncounted()                     {}
-func (*begun) Stored()                        {}
-
 // run imports arguments of a command line, and returns the summary and how many inputs were read.
 func run(t *testing.T, db string, o importer.Options, args ...string) (importer.Summary, int) {
 	t.Helper()
-	var b begun
-	o.Progress = &b
+	var at importer.Progress
+	o.Progress = func(p importer.Progress) { at = p }
 	im, err := importer.New(db, o)
 	if err != nil {
 		t.Fatal(err)
@@ -39,7 +30,7 @@ func run(t *testing.T, db string, o importer.Options, args ...string) (importer.
 	if err := im.Close(); err != nil {
 		t.Fatal(err)
 	}
-	return im.Summary, b.n
+	return im.Summary, at.Begun
 }
 
 // claudeFile is a transcript of one turn.

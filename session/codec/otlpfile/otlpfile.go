@@ -207,7 +207,7 @@ const layers = 4
 // read reads what s has, of whatever kind it is.
 func (d *decoder) read(s *source, layer int) error {
 	head := s.peek(64)
-	if kind := compression(head); kind != "" {
+	if kind := Compression(head); kind != "" {
 		if layer == layers {
 			return fmt.Errorf("%w: packed more than %d times", ErrFormat, layers)
 		}
@@ -241,8 +241,8 @@ func (d *decoder) read(s *source, layer int) error {
 	return fmt.Errorf("%w: %s", ErrFormat, kindOf(head))
 }
 
-// compression names what the content is packed with, or "".
-func compression(head []byte) string {
+// Compression names what a content that begins with head is packed with, gzip or zstd, or "".
+func Compression(head []byte) string {
 	switch {
 	case bytes.HasPrefix(head, []byte{0x1f, 0x8b}):
 		return "gzip"
@@ -273,12 +273,16 @@ func (e *unpackError) Unwrap() error { return e.err }
 func unpack(kind string, s *source) (io.Reader, error) {
 	u := &unpacker{kind: kind, from: s}
 	var err error
-	if kind == "gzip" {
-		u.r, err = gzip.NewReader(s)
-	} else {
-		u.r, err = newZstd(s)
-	}
+	u.r, err = Unpack(kind, s)
 	return u, u.explain(err)
+}
+
+// Unpack returns what r unpacks to, which is packed with a kind of [Compression].
+func Unpack(kind string, r io.Reader) (io.Reader, error) {
+	if kind == "gzip" {
+		return gzip.NewReader(r)
+	}
+	return newZstd(r)
 }
 
 // newZstd has one goroutine, so that nobody has to close it, and windows as large as zstd --long=28 makes them.
@@ -331,7 +335,7 @@ func framing(head []byte, maximum int) string {
 			return "json"
 		}
 	case len(head) > 4 && binary.BigEndian.Uint32(head) > 0 && !isText(head[:4], maximum) &&
-		(head[4] == '{' || head[4] == tagResource || compression(head[4:]) != ""):
+		(head[4] == '{' || head[4] == tagResource || Compression(head[4:]) != ""):
 		return "frames"
 	}
 	return ""
@@ -381,7 +385,7 @@ const SniffSize = 256 << 10
 // is as it is in the file, compressed and all: SniffSize bytes, or all there are.
 func Sniff(head []byte) bool {
 	for range layers {
-		kind := compression(head)
+		kind := Compression(head)
 		if kind == "" {
 			break
 		}
