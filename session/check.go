@@ -290,15 +290,7 @@ func count(raw json.RawMessage) (int64, bool) {
 // names no message, or one that is missing, the tail starts with the compaction's own
 // message. Positions are (created_at, id), so the result does not depend on the order of
 // the slice.
-func (t *Transcript) ContextUsage() Usage {
-	return t.contextUsage(func(i int) Usage {
-		usage, _ := UsageOf(t.Messages[i].Message.MetadataJSON)
-		return usage
-	})
-}
-
-// contextUsage is ContextUsage with the usage of the message at a place.
-func (t *Transcript) contextUsage(usage func(place int) Usage) (sum Usage) {
+func (t *Transcript) ContextUsage() (sum Usage) {
 	var start *Message
 	var tail string
 	for i := range t.Messages {
@@ -319,29 +311,24 @@ func (t *Transcript) contextUsage(usage func(place int) Usage) (sum Usage) {
 	for i := range t.Messages {
 		m := &t.Messages[i].Message
 		if m.Role == RoleAssistant && m.HiddenAt == nil && (start == nil || m.Compare(start) >= 0) {
-			sum = sum.Add(usage(i))
+			usage, _ := UsageOf(m.MetadataJSON)
+			sum = sum.Add(usage)
 		}
 	}
 	return sum
 }
 
 // compactionTail returns the tail_start_id of the last compaction among the parts, or "".
-// It reads both the wrapped form {type, data:{…}} and the flat one.
 func compactionTail(parts []Part) (tail string, ok bool) {
 	index := int64(math.MinInt64)
 	for i := range parts {
-		if parts[i].Type != TypeCompaction || parts[i].Index < index {
+		p := &parts[i]
+		if p.Type != TypeCompaction || p.Index < index {
 			continue
 		}
-		data, isObject := object(parts[i].DataJSON)
-		if !isObject {
-			continue
+		if _, isObject := object(p.DataJSON); isObject {
+			index, ok, tail = p.Index, true, TailStartID(p.DataJSON)
 		}
-		if inner, wrapped := object(string(data["data"])); wrapped {
-			data = inner
-		}
-		index, ok = parts[i].Index, true
-		tail = text(data["tail_start_id"])
 	}
 	return tail, ok
 }

@@ -29,45 +29,41 @@ func (p *Part) AppendJSON(dst []byte) []byte { return PartColumns.AppendJSON(dst
 // other than one JSON object is an error, and leaves s undefined.
 func (s *Session) DecodeJSON(data []byte) error {
 	*s = Session{Title: Untitled, PermissionsJSON: "[]", MetadataJSON: "{}"}
-	if err := decodeRow(data, s); err != nil {
-		return err
-	}
-	if s.ID == "" {
-		return errors.New("id is missing")
-	}
-	return nil
+	return decodeRequired(data, s, "session", requiredID{"id", &s.ID})
 }
 
 // DecodeJSON sets m to the row in data, like [Session.DecodeJSON]. The row needs an id
 // and a session_id.
 func (m *Message) DecodeJSON(data []byte) error {
 	*m = Message{MetadataJSON: "{}"}
-	if err := decodeRow(data, m); err != nil {
-		return err
-	}
-	switch {
-	case m.ID == "":
-		return errors.New("id is missing")
-	case m.SessionID == "":
-		return fmt.Errorf("session_id of message %s is missing", m.ID)
-	}
-	return nil
+	return decodeRequired(data, m, "message", requiredID{"id", &m.ID}, requiredID{"session_id", &m.SessionID})
 }
 
 // DecodeJSON sets p to the row in data, like [Session.DecodeJSON]. The row needs an id, a
 // message_id and a session_id.
 func (p *Part) DecodeJSON(data []byte) error {
 	*p = Part{}
-	if err := decodeRow(data, p); err != nil {
+	return decodeRequired(data, p, "part", requiredID{"id", &p.ID}, requiredID{"message_id", &p.MessageID},
+		requiredID{"session_id", &p.SessionID})
+}
+
+type requiredID struct {
+	column string
+	value  *string
+}
+
+// decodeRequired is decodeRow of a row that needs ids, of which the first is its own.
+func decodeRequired(data []byte, row any, kind string, ids ...requiredID) error {
+	if err := decodeRow(data, row); err != nil {
 		return err
 	}
-	switch {
-	case p.ID == "":
-		return errors.New("id is missing")
-	case p.MessageID == "":
-		return fmt.Errorf("message_id of part %s is missing", p.ID)
-	case p.SessionID == "":
-		return fmt.Errorf("session_id of part %s is missing", p.ID)
+	for i, id := range ids {
+		switch {
+		case *id.value == "" && i == 0:
+			return errors.New("id is missing")
+		case *id.value == "":
+			return fmt.Errorf("%s of %s %s is missing", id.column, kind, *ids[0].value)
+		}
 	}
 	return nil
 }

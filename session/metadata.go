@@ -90,28 +90,23 @@ type Absence struct {
 }
 
 // ParseCompaction reads a data-compaction part, in the AI SDK's form {type, data:{…}} or
-// in the flat form of the guide.
+// in the flat form of the guide. With an error it returns what is of the right type.
 func ParseCompaction(dataJSON string) (CompactionData, error) {
 	var wrapped struct {
 		Data *CompactionData `json:"data"`
 		CompactionData
 	}
-	if err := json.Unmarshal([]byte(dataJSON), &wrapped); err != nil {
-		return CompactionData{}, err
-	}
+	err := json.Unmarshal([]byte(dataJSON), &wrapped)
 	if wrapped.Data != nil {
-		return *wrapped.Data, nil
+		return *wrapped.Data, err
 	}
-	return wrapped.CompactionData, nil
+	return wrapped.CompactionData, err
 }
 
 // TailStartID returns the tail_start_id of a data-compaction part, or "".
 func TailStartID(dataJSON string) string {
-	c, err := ParseCompaction(dataJSON)
-	if err != nil || c.TailStartID == nil {
-		return ""
-	}
-	return *c.TailStartID
+	c, _ := ParseCompaction(dataJSON) // the rest is of no use here
+	return Deref(c.TailStartID)
 }
 
 // Credible reports whether a time in Unix milliseconds is in the years 2000 to 2099.

@@ -144,17 +144,7 @@ func (n *noticer) message(m *MessageAndParts) {
 	if m.Message.Role != RoleAssistant || m.Message.HiddenAt != nil {
 		return
 	}
-	var meta struct {
-		Trace struct {
-			Incomplete bool     `json:"incomplete"`
-			EndReason  string   `json:"end_reason"`
-			StopReason string   `json:"stop_reason"`
-			ResponseID string   `json:"response_id"`
-			Problems   []string `json:"problems"`
-		} `json:"agenttrace"`
-	}
-	_ = json.Unmarshal([]byte(m.Message.MetadataJSON), &meta) // a wrong type is a violation, reported by Check
-	trace := &meta.Trace
+	trace := ParseMessageMetadata([]byte(m.Message.MetadataJSON)).Trace // a wrong type is reported by Check
 	for _, problem := range trace.Problems {
 		n.note("telemetry", m, nil, "%s", problem)
 	}

@@ -3,6 +3,7 @@ package session
 import (
 	"cmp"
 	"encoding/json"
+	"slices"
 )
 
 // Session is one row of chat_sessions.
@@ -102,25 +103,10 @@ const (
 // three output states are final. Among them an error ranks above a result, so a failure
 // that one of two sources reports is not hidden. Unknown states and the empty one have
 // rank 0.
-func StateRank(state string) int {
-	switch state {
-	case StateInputStreaming:
-		return 1
-	case StateInputAvailable:
-		return 2
-	case StateApprovalRequested:
-		return 3
-	case StateApprovalResponded:
-		return 4
-	case StateOutputAvailable:
-		return 5
-	case StateOutputDenied:
-		return 6
-	case StateOutputError:
-		return 7
-	}
-	return 0
-}
+func StateRank(state string) int { return slices.Index(stateOrder, state) + 1 }
+
+var stateOrder = []string{StateInputStreaming, StateInputAvailable, StateApprovalRequested, StateApprovalResponded,
+	StateOutputAvailable, StateOutputDenied, StateOutputError}
 
 // Part is one row of chat_parts.
 type Part struct {
@@ -358,8 +344,8 @@ func (u Usage) Total() int64 {
 // Buckets counts the buckets that are not zero.
 func (u Usage) Buckets() int {
 	n := 0
-	for _, v := range []int64{u.Input, u.Output, u.Reasoning, u.CacheRead, u.CacheWrite} {
-		if v != 0 {
+	for _, b := range u.buckets() {
+		if *b.n != 0 {
 			n++
 		}
 	}

@@ -53,14 +53,7 @@ func (m *MessageMetadata) Tokens(role string, marker bool) MessageTokens {
 	case trace.Usage != nil:
 		t.Used = new(trace.Usage.counted())
 	case trace.InputTokens != nil || trace.OutputTokens != nil:
-		var u Usage
-		if trace.InputTokens != nil {
-			u.Input = *trace.InputTokens
-		}
-		if trace.OutputTokens != nil {
-			u.Output = *trace.OutputTokens
-		}
-		t.Used = new(u.counted())
+		t.Used = new(Usage{Input: Deref(trace.InputTokens), Output: Deref(trace.OutputTokens)}.counted())
 	}
 	return t
 }
@@ -117,11 +110,7 @@ type Tokens struct {
 // its messages. Unlike [Session.CostUSD], it excludes the messages that a fork copied.
 func (t *Tokens) Cost(s *Session) (usd *float64, whole bool) {
 	const least = 1e-9 // sums of fractions may differ by less
-	messages := t.CopiedUSD
-	if t.CostUSD != nil {
-		messages += *t.CostUSD
-	}
-	if s.CostUSD-messages > least {
+	if s.CostUSD-(t.CopiedUSD+Deref(t.CostUSD)) > least {
 		return new(s.CostUSD - t.CopiedUSD), true
 	}
 	return t.CostUSD, false
@@ -131,32 +120,13 @@ func (t *Tokens) Cost(s *Session) (usd *float64, whole bool) {
 // reports whether the message counts as a copy.
 func (t *Tokens) Add(s *Session, createdAt int64, m MessageTokens) (copied bool) {
 	if s.Copied(createdAt) {
-		addUsage(&t.Copied, m.Used)
-		if m.CostUSD != nil {
-			t.CopiedUSD += *m.CostUSD
-		}
+		t.Copied = Sum(t.Copied, m.Used, Usage.Add)
+		t.CopiedUSD += Deref(m.CostUSD)
 		return true
 	}
-	addUsage(&t.Used, m.Used)
-	if m.CostUSD != nil {
-		sum := *m.CostUSD
-		if t.CostUSD != nil {
-			sum += *t.CostUSD
-		}
-		t.CostUSD = &sum
-	}
+	t.Used = Sum(t.Used, m.Used, Usage.Add)
+	t.CostUSD = Sum(t.CostUSD, m.CostUSD, func(a, b float64) float64 { return b + a })
 	return false
-}
-
-func addUsage(sum **Usage, u *Usage) {
-	if u == nil {
-		return
-	}
-	total := *u
-	if *sum != nil {
-		total = total.Add(**sum)
-	}
-	*sum = &total
 }
 
 // Tokens counts the session's tokens. It does not change t.
