@@ -15,7 +15,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/agenttrace/agenttrace/session"
@@ -29,10 +28,6 @@ type client struct {
 	base  *url.URL
 	token string
 	name  string
-
-	mu sync.Mutex
-	// asked are the models whose prices the server has asked for, by which the next question is answered at once.
-	asked []session.Model
 }
 
 // Dial returns the store of the server at an address: http://host:port, https://host:port, each with a path before
@@ -189,25 +184,20 @@ func (c *client) Close() error {
 	return nil
 }
 
-// withPrice asks with the prices of the models that the server needs. The first question may find out which these are.
+// withPrice asks with the prices of the models that the server needs. The first question finds out which these are.
 func withPrice[A any](ctx context.Context, c *client, find store.Price, method string, args ...any) (A, error) {
+	var known []modelRate
+	if find != nil {
+		known = []modelRate{}
+	}
 	for {
-		var known []modelRate
-		if find != nil {
-			known = []modelRate{}
-			c.mu.Lock()
-			for _, m := range c.asked {
-				known = append(known, modelRate{m, find(m)})
-			}
-			c.mu.Unlock()
-		}
 		a, err := call[priced[A]](ctx, c, method, append(args, known)...)
 		if err != nil || len(a.Asked) == 0 {
 			return a.Answer, err
 		}
-		c.mu.Lock()
-		c.asked = append(c.asked, a.Asked...)
-		c.mu.Unlock()
+		for _, m := range a.Asked {
+			known = append(known, modelRate{m, find(m)})
+		}
 	}
 }
 
