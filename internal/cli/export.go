@@ -3,6 +3,7 @@ package cli
 import (
 	"archive/zip"
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -43,7 +44,7 @@ func newExport() *cobra.Command {
 			return exactly(1, "a session, --all or a filter")(cmd, args)
 		}
 		return nil
-	}, func(cmd *cobra.Command, args []string) (err error) {
+	}, func(cmd *cobra.Command, args []string) error {
 		if e.format = formats.Named(format, (*formats.Format).Written); e.format == nil {
 			return usagef("unknown format %q: use %s", format, either(names))
 		}
@@ -54,27 +55,24 @@ func newExport() *cobra.Command {
 		if err := e.check(e.all || len(args) > 1); err != nil {
 			return err
 		}
-		r, err := openSessions(cmd)
-		if err != nil {
+		return reading(cmd, func(ctx context.Context, r document.Reader, _ *prices) (err error) {
+			e.reader, e.out.source = r, r.Name()
+			switch {
+			case e.selects:
+				e.ids, err = e.filters.ids(ctx, r)
+			case e.all:
+				e.ids, err = r.SelectIDs(ctx, store.SessionFilter{}, "")
+			default:
+				e.ids, err = resolveAll(ctx, r, args)
+			}
+			if err == nil && len(e.ids) == 0 && e.selects {
+				return e.filters.reportNone(cmd, r, everySession)
+			}
+			if err == nil {
+				err = e.run()
+			}
 			return err
-		}
-		defer r.Close()
-		e.reader, e.out.source = r, r.Name()
-		switch {
-		case e.selects:
-			e.ids, err = e.filters.ids(cmd.Context(), r)
-		case e.all:
-			e.ids, err = r.SelectIDs(cmd.Context(), store.SessionFilter{}, "")
-		default:
-			e.ids, err = resolveAll(cmd.Context(), r, args)
-		}
-		if err == nil && len(e.ids) == 0 && e.selects {
-			return e.filters.reportNone(cmd, r, store.SessionQuery{Children: true, Archived: true})
-		}
-		if err == nil {
-			err = e.run()
-		}
-		return err
+		})
 	})
 	addFilters(cmd, &e.filters)
 	complete(cmd, "format", names)

@@ -78,6 +78,17 @@ func (x *filters) read(cmd *cobra.Command) (err error) {
 	return nil
 }
 
+// reading is [reading] with the filters read before.
+func (x *filters) reading(cmd *cobra.Command, fn func(ctx context.Context, r document.Reader, p *prices) error) error {
+	if err := x.read(cmd); err != nil {
+		return err
+	}
+	return reading(cmd, fn)
+}
+
+// everySession asks for sessions of all kinds.
+var everySession = store.SessionQuery{Children: true, Archived: true}
+
 // parseTime reads the value of a flag as of [store.ParseTime]. Nothing is the zero time.
 func parseTime(flag, text string) (time.Time, error) {
 	if text == "" {

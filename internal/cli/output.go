@@ -32,29 +32,23 @@ type output struct {
 // write calls fn with standard output, where the path is none or "-", or with the
 // file. json reports that what is written is JSON.
 func (o output) write(cmd *cobra.Command, path string, json bool, fn func(io.Writer) error) error {
-	n, isStream := descriptor(path)
-	var w io.Writer
-	switch {
-	case isStream && n == 2:
-		w = cmd.ErrOrStderr()
-	case isStream && n != 1:
+	if path == "" || path == "-" {
+		return into(cmd.OutOrStdout(), "standard output", json, fn)
+	}
+	switch n, isStream := descriptor(path); {
+	case !isStream:
+		return o.file(path, json, fn)
+	case n == 1:
+		return into(cmd.OutOrStdout(), path, json, fn)
+	case n == 2:
+		return into(cmd.ErrOrStderr(), path, json, fn)
+	default:
 		f, err := openDescriptor(n)
 		if err != nil {
 			return usagef("write %s: %w; name a descriptor that is open for writing", path, err)
 		}
-		w = f
-	case path != "" && path != "-" && !isStream:
-		return o.file(path, json, fn)
-	default:
-		w = cmd.OutOrStdout()
-		if path == "" || path == "-" {
-			path = "standard output"
-		}
+		return into(f, path, json, fn)
 	}
-	if json {
-		w = forJSON(w)
-	}
-	return into(w, path, fn)
 }
 
 // file calls fn with the file of the path. What is no regular file (a device, a FIFO) is
@@ -68,7 +62,7 @@ func (o output) file(path string, json bool, fn func(io.Writer) error) error {
 		if err != nil {
 			return err
 		}
-		err = into(f, path, fn)
+		err = into(f, path, false, fn) // which is no terminal
 		if err == nil {
 			err = f.Sync()
 		}
@@ -87,11 +81,7 @@ func writeSpecial(path string, info fs.FileInfo, json bool, fn func(io.Writer) e
 	if err != nil {
 		return unwritten(path, err)
 	}
-	var w io.Writer = f
-	if json {
-		w = forJSON(w)
-	}
-	err = into(w, path, fn)
+	err = into(f, path, json, fn)
 	if closeErr := f.Close(); err == nil {
 		err = unwritten(path, closeErr)
 	}
@@ -394,8 +384,11 @@ func (s *sink) Write(p []byte) (n int, err error) {
 	return n, err
 }
 
-// into calls fn with w, which messages call path.
-func into(w io.Writer, path string, fn func(io.Writer) error) error {
+// into calls fn with w, which messages call path. json is as for write.
+func into(w io.Writer, path string, json bool, fn func(io.Writer) error) error {
+	if json {
+		w = forJSON(w)
+	}
 	s := &sink{w: w}
 	err := fn(s)
 	if s.err != nil {

@@ -17,6 +17,7 @@ import (
 	"github.com/agenttrace/agenttrace/collector"
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/price"
+	"github.com/agenttrace/agenttrace/session/render"
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
@@ -50,9 +51,12 @@ func pricesDir() (string, error) {
 }
 
 // readPrices reads the list that --prices or the environment names, or those that are kept;
-// nil if there is none.
+// nil if there is none, or the command estimates nothing.
 func readPrices(cmd *cobra.Command) (*prices, error) {
-	path, _ := cmd.Flags().GetString("prices")
+	path, err := cmd.Flags().GetString("prices")
+	if err != nil {
+		return nil, nil //nolint:nilerr // it has no such flag
+	}
 	if path == "" && cmd.Flags().Changed("prices") {
 		return nil, usagef("--prices is empty; name a file, or leave the flag out")
 	}
@@ -107,12 +111,13 @@ func (p *prices) estimate() store.Price {
 	return p.Price
 }
 
-// asOf says for a person of which day estimates are, "" of a file that the user named.
-func (p *prices) asOf() string {
-	if p == nil || p.date == "" {
-		return ""
+// terminal is how to print to standard output, with the day of which estimates are, "" of a file that the user named.
+func (p *prices) terminal(cmd *cobra.Command) render.Options {
+	o := terminal(cmd)
+	if p != nil && p.date != "" {
+		o.Prices = "prices of " + p.date
 	}
-	return "prices of " + p.date
+	return o
 }
 
 // lacking names the models without a price.

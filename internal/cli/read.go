@@ -28,60 +28,44 @@ func newList() *cobra.Command {
 	cmd := described("ls", flags{
 		"limit": &limit, "after": &after, "children": &children, "archived": &archived, "all": &all, "json": &asJSON,
 	}, exactly(0, "no arguments"), func(cmd *cobra.Command, _ []string) error {
-		if err := x.read(cmd); err != nil {
-			return err
-		}
-		p, err := readPrices(cmd)
-		if err != nil {
-			return err
-		}
-		r, err := openSessions(cmd)
-		if err != nil {
-			return err
-		}
-		defer r.Close()
-		q := x.query()
-		if q.Limit, q.Children, q.Archived = limit, children || all, archived || all; limit < 1 {
-			return usagef("--limit is %d; use a number above 0, or --all", limit)
-		}
-		if all && !cmd.Flags().Changed("limit") {
-			q.Limit = -1
-		}
-		if after != "" {
-			id, err := r.Resolve(cmd.Context(), after)
-			if err != nil {
-				return err
+		return x.reading(cmd, func(ctx context.Context, r document.Reader, p *prices) error {
+			q := x.query()
+			if q.Limit, q.Children, q.Archived = limit, children || all, archived || all; limit < 1 {
+				return usagef("--limit is %d; use a number above 0, or --all", limit)
 			}
-			s, err := r.Session(cmd.Context(), id)
-			if err != nil {
-				return err
+			if all && !cmd.Flags().Changed("limit") {
+				q.Limit = -1
 			}
-			q.Before = &store.Cursor{UpdatedAt: s.UpdatedAt, ID: id}
-		}
-		rows, err := r.Select(cmd.Context(), q, x.status)
-		if err != nil {
-			return err
-		}
-		items, err := listItems(cmd, r, rows, p)
-		switch {
-		case err != nil:
-			return err
-		case asJSON:
-			return writeJSON(cmd, items)
-		case len(items) > 0:
-			return printList(cmd, r, items, p)
-		case x.any():
-			return x.reportNone(cmd, r, q)
-		case after != "":
-			return note(cmd, "no sessions after %s\n", shown(after))
-		}
-		for _, err := range r.Sessions(cmd.Context(), store.SessionQuery{Children: true, Archived: true, Limit: 1}) {
-			if err != nil {
-				return err
+			if after != "" {
+				id, err := r.Resolve(ctx, after)
+				if err != nil {
+					return err
+				}
+				s, err := r.Session(ctx, id)
+				if err != nil {
+					return err
+				}
+				q.Before = &store.Cursor{UpdatedAt: s.UpdatedAt, ID: id}
 			}
-			return note(cmd, "no sessions to list in %s: all of them are archived or of sub-agents; add --all\n", r.Name())
-		}
-		return note(cmd, "no sessions in %s\n", r.Name())
+			rows, err := r.Select(ctx, q, x.status)
+			switch {
+			case err != nil:
+				return err
+			case len(rows) > 0 || asJSON:
+				return listSessions(cmd, r, rows, p, asJSON)
+			case x.any():
+				return x.reportNone(cmd, r, q)
+			case after != "":
+				return note(cmd, "no sessions after %s\n", shown(after))
+			}
+			for _, err := range r.Sessions(ctx, store.SessionQuery{Children: true, Archived: true, Limit: 1}) {
+				if err != nil {
+					return err
+				}
+				return note(cmd, "no sessions to list in %s: all of them are archived or of sub-agents; add --all\n", r.Name())
+			}
+			return note(cmd, "no sessions in %s\n", r.Name())
+		})
 	})
 	addFilters(cmd, &x)
 	flags{"sort": &x.sort}.of("(sort)", cmd.Flags())
@@ -90,26 +74,24 @@ func newList() *cobra.Command {
 	return cmd
 }
 
-// listItems makes a list of sessions with what each of them used, and names the models that p,
-// which may be nil, has no price for.
-func listItems(cmd *cobra.Command, r document.Reader, rows []session.Session, p *prices) ([]document.Item, error) {
-	r.Price = p.estimate()
+// listSessions prints a list of sessions with what each of them used, with ids that are as short as the store allows,
+// and names the models that p, which may be nil, has no price for.
+func listSessions(cmd *cobra.Command, r document.Reader, rows []session.Session, p *prices, asJSON bool) error {
 	items, unpriced, err := r.Items(cmd.Context(), rows)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		err = p.lacking(cmd, unpriced)
 	}
-	return items, p.lacking(cmd, unpriced)
-}
-
-// printList prints a list of sessions, with ids that are as short as the store allows.
-func printList(cmd *cobra.Command, r store.Reader, items []document.Item, p *prices) error {
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		return writeJSON(cmd, items)
+	}
 	document.Abbreviate(items, func(short, id string) bool {
 		found, err := r.Resolve(cmd.Context(), short)
 		return err == nil && found == id
 	})
-	o := terminal(cmd)
-	o.Prices = p.asOf()
-	return render.Sessions(cmd.OutOrStdout(), items, o)
+	return render.Sessions(cmd.OutOrStdout(), items, p.terminal(cmd))
 }
 
 func newSearch() *cobra.Command {
@@ -126,10 +108,7 @@ func newSearch() *cobra.Command {
 		if limit < 1 {
 			return usagef("--limit is %d; use a number above 0", limit)
 		}
-		if err := x.read(cmd); err != nil {
-			return err
-		}
-		q := store.SearchQuery{Text: args[0], Regexp: isRegexp, Agent: x.Agent}
+		q := store.SearchQuery{Text: args[0], Regexp: isRegexp}
 		if isRegexp {
 			if _, err := q.Compile(); err != nil {
 				return usagef("%w; the syntax is that of https://github.com/google/re2/wiki/Syntax", err)
@@ -139,35 +118,33 @@ func newSearch() *cobra.Command {
 		if q.Since, err = parseTime("since", since); err != nil {
 			return err
 		}
-		r, err := openSessions(cmd)
-		if err != nil {
+		return x.reading(cmd, func(ctx context.Context, r document.Reader, _ *prices) error {
+			defer extendIndex(ctx, r.Reader)
+			q.Agent = x.Agent
+			within, err := x.within(ctx, r)
+			if err != nil {
+				return err
+			}
+			hits, more := []store.Hit{}, false
+			nowhere := within != nil && len(within) == 0
+			if !nowhere {
+				hits, more, err = r.Find(ctx, q, within, limit, 0)
+			}
+			switch {
+			case err != nil:
+				return err
+			case asJSON:
+				return writeJSON(cmd, hits)
+			case nowhere:
+				return x.reportNone(cmd, r, everySession)
+			case len(hits) == 0:
+				return nothingFound(cmd, q, since, r.Name())
+			}
+			if err = render.Hits(cmd.OutOrStdout(), hits, terminal(cmd)); err == nil && more {
+				err = note(cmd, "there is more; --limit %d shows it\n", limit*5)
+			}
 			return err
-		}
-		defer r.Close()
-		defer extendIndex(cmd.Context(), r.Reader)
-		within, err := x.within(cmd.Context(), r)
-		if err != nil {
-			return err
-		}
-		hits, more := []store.Hit{}, false
-		nowhere := within != nil && len(within) == 0
-		if !nowhere {
-			hits, more, err = r.Find(cmd.Context(), q, within, limit, 0)
-		}
-		switch {
-		case err != nil:
-			return err
-		case asJSON:
-			return writeJSON(cmd, hits)
-		case nowhere:
-			return x.reportNone(cmd, r, store.SessionQuery{Children: true, Archived: true})
-		case len(hits) == 0:
-			return nothingFound(cmd, q, since, r.Name())
-		}
-		if err = render.Hits(cmd.OutOrStdout(), hits, terminal(cmd)); err == nil && more {
-			err = note(cmd, "there is more; --limit %d shows it\n", limit*5)
-		}
-		return err
+		})
 	})
 	addFilters(cmd, &x)
 	return cmd
@@ -213,44 +190,31 @@ func newStats() *cobra.Command {
 		if q.Since, err = parseTime("since", since); err != nil {
 			return err
 		}
-		if err := x.read(cmd); err != nil {
-			return err
-		}
-		q.Sessions, q.Until = x.SessionFilter, x.Until
-		q.Sessions.Since = q.Since
-		p, err := readPrices(cmd)
-		if err != nil {
-			return err
-		}
-		q.Price = p.estimate()
-		r, err := openSessions(cmd)
-		if err != nil {
-			return err
-		}
-		defer r.Close()
-		if x.status != "" {
-			if q.Sessions.IDs, err = x.ids(cmd.Context(), r); err != nil {
-				return err
+		return x.reading(cmd, func(ctx context.Context, r document.Reader, p *prices) error {
+			q.Sessions, q.Until, q.Price = x.SessionFilter, x.Until, r.Price
+			q.Sessions.Since = q.Since
+			if x.status != "" {
+				if q.Sessions.IDs, err = x.ids(ctx, r); err != nil {
+					return err
+				}
 			}
-		}
-		s, err := r.Stats(cmd.Context(), q)
-		if err == nil {
-			err = p.lacking(cmd, s.UnpricedModels)
-		}
-		switch {
-		case err != nil:
-			return err
-		case asJSON:
-			return writeJSON(cmd, s)
-		case s.Total.Sessions == 0 && x.any():
-			x.Since = q.Since
-			return x.reportNone(cmd, r, store.SessionQuery{Children: true, Archived: true})
-		case q.By != nil && len(s.Groups) == 0:
-			return note(cmd, "nothing to count in %s\n", r.Name())
-		}
-		o := terminal(cmd)
-		o.Prices = p.asOf()
-		return render.Stats(cmd.OutOrStdout(), &s, q.By, o)
+			s, err := r.Stats(ctx, q)
+			if err == nil {
+				err = p.lacking(cmd, s.UnpricedModels)
+			}
+			switch {
+			case err != nil:
+				return err
+			case asJSON:
+				return writeJSON(cmd, s)
+			case s.Total.Sessions == 0 && x.any():
+				x.Since = q.Since
+				return x.reportNone(cmd, r, everySession)
+			case q.By != nil && len(s.Groups) == 0:
+				return note(cmd, "nothing to count in %s\n", r.Name())
+			}
+			return render.Stats(cmd.OutOrStdout(), &s, q.By, p.terminal(cmd))
+		})
 	})
 	addFilters(cmd, &x)
 	pricesFlag(cmd)
@@ -272,9 +236,10 @@ func newShow() *cobra.Command {
 	for i := range views {
 		to[views[i].flag] = &views[i].on
 	}
-	cmd := described("show", to, func(cmd *cobra.Command, args []string) error {
+	turn := 0
+	cmd := described("show", to, func(cmd *cobra.Command, args []string) (err error) {
 		if len(args) == 2 {
-			if n, err := strconv.Atoi(args[1]); err != nil || n < 1 {
+			if turn, err = strconv.Atoi(args[1]); err != nil || turn < 1 {
 				return usagef("turn %q is not a number from 1", args[1])
 			}
 			return nil
@@ -284,11 +249,11 @@ func newShow() *cobra.Command {
 		if asJSON && raw {
 			return usagef("--json and --raw exclude each other; use one of them")
 		}
-		p, err := readPrices(cmd)
-		if err != nil {
-			return err
-		}
-		return withSession(cmd, args[0], func(ctx context.Context, r document.Reader, id string) error {
+		return reading(cmd, func(ctx context.Context, r document.Reader, p *prices) error {
+			id, err := r.Resolve(ctx, args[0])
+			if err != nil {
+				return err
+			}
 			if raw {
 				t, err := r.Transcript(ctx, id)
 				if err != nil {
@@ -296,15 +261,11 @@ func newShow() *cobra.Command {
 				}
 				return writeRows(jsonOutput(cmd), t)
 			}
-			r.Price = p.estimate()
 			var doc *document.Document
-			if len(args) < 2 {
+			if turn == 0 {
 				doc, err = r.LoadAll(ctx, id)
-			} else {
-				number, _ := strconv.Atoi(args[1]) // it is one
-				if doc, err = r.LoadTurns(ctx, id, number, number); err == nil {
-					doc.Queued = nil
-				}
+			} else if doc, err = r.LoadTurns(ctx, id, turn, turn); err == nil {
+				doc.Queued = nil
 			}
 			if err == nil {
 				err = p.lacking(cmd, doc.UnpricedModels)
@@ -315,8 +276,8 @@ func newShow() *cobra.Command {
 			if asJSON {
 				return writeJSON(cmd, doc)
 			}
-			o := terminal(cmd)
-			o.Full, o.Prices = full, p.asOf()
+			o := p.terminal(cmd)
+			o.Full = full
 			printed := false
 			for _, v := range views {
 				if !v.on {
@@ -441,11 +402,8 @@ func newDiff() *cobra.Command {
 
 func newMCP(version string) *cobra.Command {
 	return described("mcp", nil, exactly(0, "no arguments"), func(cmd *cobra.Command, _ []string) error {
-		r, err := openSessions(cmd)
-		if err != nil {
-			return err
-		}
-		defer r.Close()
-		return web.NewMCP(r, version, time.Local).Run(cmd.Context(), &mcp.StdioTransport{})
+		return reading(cmd, func(ctx context.Context, r document.Reader, _ *prices) error {
+			return web.NewMCP(r, version, time.Local).Run(ctx, &mcp.StdioTransport{})
+		})
 	})
 }

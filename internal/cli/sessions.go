@@ -99,10 +99,7 @@ func newArchive() *cobra.Command {
 				}
 			}
 			if asJSON {
-				return writeJSON(cmd, struct {
-					Archived bool     `json:"archived"`
-					Sessions []string `json:"sessions"`
-				}{!undo, ids})
+				return writeJSON(cmd, map[string]any{"archived": !undo, "sessions": ids})
 			}
 			did := "archived"
 			if undo {
@@ -132,10 +129,7 @@ func newTitle() *cobra.Command {
 			if !asJSON {
 				return note(cmd, "%s is called “%s”\n", id, document.Sanitize(title))
 			}
-			return writeJSON(cmd, struct {
-				SessionID string `json:"session_id"`
-				Title     string `json:"title"`
-			}{id, title})
+			return writeJSON(cmd, map[string]any{"session_id": id, "title": title})
 		})
 	})
 }
@@ -315,38 +309,28 @@ func newPrune() *cobra.Command {
 				return usagef("--older-than %w", err)
 			}
 		}
-		r, err := openSessions(cmd)
-		if err != nil {
-			return err
-		}
-		defer r.Close()
-		sessions, err := r.Stale(cmd.Context(), before, archived)
-		if err == nil && x.any() {
-			sessions, err = x.families(cmd.Context(), r, sessions)
-		}
-		if err == nil && olderThan != "" {
-			err = note(cmd, "%s, last updated before %s (%s ago)\n", counted(len(sessions), "session"),
-				before.Format("2006-01-02 15:04:05 MST"), olderThan)
-		}
-		switch none := len(sessions) == 0 && !asJSON; {
-		case err != nil:
-			return err
-		case none && x.any():
-			return x.reportNone(cmd, r, store.SessionQuery{Children: true, Archived: true})
-		case none:
-			return note(cmd, "no session is older than %s\n", olderThan)
-		case !dryRun:
-			return deleteSessions(cmd, sessions, yes, asJSON)
-		}
-		r.IdleTimeout = -1 // they are old
-		items, err := listItems(cmd, r, sessions, nil)
-		if err != nil {
-			return err
-		}
-		if asJSON {
-			return writeJSON(cmd, items)
-		}
-		return printList(cmd, r, items, nil)
+		return reading(cmd, func(ctx context.Context, r document.Reader, _ *prices) error {
+			sessions, err := r.Stale(ctx, before, archived)
+			if err == nil && x.any() {
+				sessions, err = x.families(ctx, r, sessions)
+			}
+			if err == nil && olderThan != "" {
+				err = note(cmd, "%s, last updated before %s (%s ago)\n", counted(len(sessions), "session"),
+					before.Format("2006-01-02 15:04:05 MST"), olderThan)
+			}
+			switch none := len(sessions) == 0 && !asJSON; {
+			case err != nil:
+				return err
+			case none && x.any():
+				return x.reportNone(cmd, r, everySession)
+			case none:
+				return note(cmd, "no session is older than %s\n", olderThan)
+			case !dryRun:
+				return deleteSessions(cmd, sessions, yes, asJSON)
+			}
+			r.IdleTimeout = -1 // they are old
+			return listSessions(cmd, r, sessions, nil, asJSON)
+		})
 	})
 	addFilters(cmd, &x)
 	return cmd
@@ -357,9 +341,7 @@ func deleteSessions(cmd *cobra.Command, sessions []session.Session, yes, asJSON 
 	deleted := []string{}
 	report := func() error {
 		if asJSON {
-			return writeJSON(cmd, struct {
-				Deleted []string `json:"deleted"`
-			}{deleted})
+			return writeJSON(cmd, map[string]any{"deleted": deleted})
 		}
 		return note(cmd, "%s deleted\n", counted(len(deleted), "session"))
 	}

@@ -145,19 +145,32 @@ func noStore(path string) error {
 	return noStoreError{fmt.Errorf("there is no session store at %s", stores.Name(path))}
 }
 
-// withSession opens the store and calls fn with the session that name means.
-func withSession(cmd *cobra.Command, name string,
-	fn func(ctx context.Context, r document.Reader, id string) error) error {
+// reading opens the store for a command that shows what sessions are doing and calls fn with it, and with the prices
+// that the command estimates costs with.
+func reading(cmd *cobra.Command, fn func(ctx context.Context, r document.Reader, p *prices) error) error {
+	p, err := readPrices(cmd)
+	if err != nil {
+		return err
+	}
 	r, err := openSessions(cmd)
 	if err != nil {
 		return err
 	}
 	defer r.Close()
-	id, err := r.Resolve(cmd.Context(), name)
-	if err != nil {
-		return err
-	}
-	return fn(cmd.Context(), r, id)
+	r.Price = p.estimate()
+	return fn(cmd.Context(), r, p)
+}
+
+// withSession is reading with the session that name means.
+func withSession(cmd *cobra.Command, name string,
+	fn func(ctx context.Context, r document.Reader, id string) error) error {
+	return reading(cmd, func(ctx context.Context, r document.Reader, _ *prices) error {
+		id, err := r.Resolve(ctx, name)
+		if err != nil {
+			return err
+		}
+		return fn(ctx, r, id)
+	})
 }
 
 const envIdleTimeout = "AGENTTRACE_IDLE_TIMEOUT"

@@ -39,23 +39,20 @@ func newView(version string) *cobra.Command {
 		if err := web.CheckTraceURL(traceURL); err != nil {
 			return usagef("--trace-url: %w", err)
 		}
-		r, err := openSessions(cmd)
-		if err != nil {
-			return err
-		}
-		defer r.Close()
-		path := "/"
-		if len(args) > 0 {
-			id, err := r.Resolve(cmd.Context(), args[0])
-			if err != nil {
-				return err
+		return reading(cmd, func(ctx context.Context, r document.Reader, _ *prices) error {
+			path := "/"
+			if len(args) > 0 {
+				id, err := r.Resolve(ctx, args[0])
+				if err != nil {
+					return err
+				}
+				path = web.Address("s", id)
 			}
-			path = web.Address("s", id)
-		}
-		if u := collectorPages(cmd); u != nil {
-			return openPage(cmd, u, path, noOpen)
-		}
-		return servePages(cmd, r, version, traceURL, path, noOpen)
+			if u := collectorPages(cmd); u != nil {
+				return openPage(cmd, u, path, noOpen)
+			}
+			return servePages(cmd, r, version, traceURL, path, noOpen)
+		})
 	})
 	pricesFlag(cmd)
 	return cmd
@@ -87,11 +84,6 @@ func collectorPages(cmd *cobra.Command) *url.URL {
 
 // servePages serves the pages and the API until the command is interrupted.
 func servePages(cmd *cobra.Command, r document.Reader, version, traceURL, path string, noOpen bool) error {
-	p, err := readPrices(cmd)
-	if err != nil {
-		return err
-	}
-	r.Price = p.estimate()
 	f, _, err := follow(cmd)
 	if err != nil {
 		return err
