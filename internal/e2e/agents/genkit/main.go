@@ -9,6 +9,7 @@ package main
 
 import (
 	"context"
+	_ "embed" // of the script
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -76,13 +77,23 @@ type (
 	}
 )
 
+// request is a run of the flow. History has what the user and the model said before.
+type request struct {
+	Run, Session, System, User string
+	History                    []string
+	Script                     []answer
+	Stream                     bool
+}
+
 // answer is what the model is to say: the tokens are disjoint.
 type answer struct {
-	reasoning, text string
-	calls           []*ai.ToolRequest
-	usage           usage
-	err             error
+	Reasoning, Text, Error string
+	Calls                  []*ai.ToolRequest
+	Usage                  usage
 }
+
+//go:embed script.json
+var script []byte
 
 // program is the program while it runs. Genkit runs tools on goroutines.
 type program struct {
@@ -156,14 +167,6 @@ type forecast struct {
 	Sky     string    `json:"sky"`
 }
 
-// request is a run of the flow.
-type request struct {
-	name, session, system, user string
-	history                     []*ai.Message
-	script                      []answer
-	stream                      bool
-}
-
 func (p *program) runs(ctx context.Context) error {
 	model := genkit.DefineModel(p.g, "scripted/mock-1",
 		&ai.ModelOptions{Supports: &ai.ModelSupports{Multiturn: true, Tools: true, SystemRole: true}}, p.answer)
@@ -180,12 +183,16 @@ func (p *program) runs(ctx context.Context) error {
 	var last *ai.ModelResponse
 	generate := func(ctx context.Context, prompt string, chunk ai.ModelStreamCallback) (string, error) {
 		p.saw.Traces = []string{trace.SpanContextFromContext(ctx).TraceID().String()}
-		options := []ai.GenerateOption{
-			ai.WithModel(model), ai.WithTools(tools...),
-			ai.WithMessages(append(asked.history, ai.NewUserTextMessage(prompt))...), ai.WithMiddleware(p.watch),
+		var messages []*ai.Message
+		for i, text := range append(asked.History, prompt) {
+			said := []func(string) *ai.Message{ai.NewUserTextMessage, ai.NewModelTextMessage}
+			messages = append(messages, said[i%2](text))
 		}
-		if asked.system != "" {
-			options = append(options, ai.WithSystem(asked.system))
+		options := []ai.GenerateOption{
+			ai.WithModel(model), ai.WithTools(tools...), ai.WithMessages(messages...), ai.WithMiddleware(p.watch),
+		}
+		if asked.System != "" {
+			options = append(options, ai.WithSystem(asked.System))
 		}
 		if chunk != nil {
 			options = append(options, ai.WithStreaming(chunk))
@@ -216,20 +223,20 @@ func (p *program) runs(ctx context.Context) error {
 
 	do := func(ctx context.Context, r request) error {
 		asked, last = r, nil
-		p.script, p.saw = r.script, turn{Run: r.name, Session: r.session, User: r.user, System: r.system,
+		p.script, p.saw = r.Script, turn{Run: r.Run, Session: r.Session, User: r.User, System: r.System,
 			Tools: []string{"weather", "clock", "note"}, Steps: []step{}}
-		if r.session != "" { // Genkit for Go has no sessions: the application's own span names it
+		if r.Session != "" { // Genkit for Go has no sessions: the application's own span names it
 			var span trace.Span
-			ctx, span = p.tracer.Start(ctx, "POST /chat", trace.WithAttributes(attribute.String("session.id", r.session)))
+			ctx, span = p.tracer.Start(ctx, "POST /chat", trace.WithAttributes(attribute.String("session.id", r.Session)))
 			defer span.End()
 		}
-		if !r.stream {
-			_, err := assistant.Run(ctx, r.user)
+		if !r.Stream {
+			_, err := assistant.Run(ctx, r.User)
 			return p.print(last, err)
 		}
 		var failed error
 		var streamed string
-		streaming.Stream(ctx, r.user)(func(v *core.StreamingFlowValue[string, string], err error) bool {
+		streaming.Stream(ctx, r.User)(func(v *core.StreamingFlowValue[string, string], err error) bool {
 			failed = errors.Join(failed, err)
 			if v != nil && !v.Done {
 				streamed += v.Stream
@@ -242,46 +249,13 @@ func (p *program) runs(ctx context.Context) error {
 		return p.print(last, failed)
 	}
 
-	twoTools := []answer{
-		{text: "Looking both up.", usage: usage{40, 12, 0, 10}, calls: []*ai.ToolRequest{
-			{Ref: "call_weather", Name: "weather", Input: map[string]any{"city": "Zürich"}},
-			{Ref: "call_note", Name: "note", Input: map[string]any{"line": "Zürich"}},
-		}},
-		{text: "Clear sky, and noted.", usage: usage{60, 9, 0, 45}},
+	var requests []request
+	if err := json.Unmarshal(script, &requests); err != nil {
+		return err
 	}
-	threeSteps := []answer{
-		{reasoning: "First the weather.", usage: usage{21, 5, 3, 7},
-			calls: []*ai.ToolRequest{{Ref: "call_1", Name: "weather", Input: map[string]any{"city": "Oslo"}}}},
-		{text: "Now I note it.", usage: usage{11, 8, 0, 28},
-			calls: []*ai.ToolRequest{{Ref: "call_2", Name: "note", Input: map[string]any{"line": "Oslo is clear"}}}},
-		{reasoning: "Done.", text: "Oslo is clear, and it is noted.", usage: usage{13, 10, 4, 39}},
-	}
-	const conversation = "genkit/turns"
-	greeting := []*ai.Message{ai.NewUserTextMessage("I am Ada."), ai.NewModelTextMessage("Hello, Ada.")}
-	for _, r := range []request{
-		{name: "text", system: "You answer in one sentence.", user: "Who are you?",
-			script: []answer{{text: "A scripted model.", usage: usage{30, 6, 0, 0}}}},
-		{name: "stream", user: "Think, then speak.", stream: true,
-			script: []answer{{
-				reasoning: "What shall I say?", text: "This is what I say: grüezi 👋", usage: usage{20, 7, 5, 8},
-			}}},
-		{name: "tools", user: "Weather, and note it.", script: twoTools},
-		{name: "steps", user: "Note the weather of Oslo.", script: threeSteps},
-		{name: "stream-steps", user: "Note the weather of Oslo.", stream: true, script: threeSteps},
-		{name: "tool-error", user: "What time is it?", script: []answer{
-			{text: "Looking.", usage: usage{9, 4, 0, 0},
-				calls: []*ai.ToolRequest{
-					{Ref: "call_clock", Name: "clock", Input: map[string]any{"zone": "Mars/Olympus"}},
-				}},
-		}},
-		{name: "error", user: "Fail.", script: []answer{{err: errors.New("the model is overloaded")}}},
-		{name: "turns", session: conversation, user: "I am Ada.",
-			script: []answer{{text: "Hello, Ada.", usage: usage{10, 4, 0, 0}}}},
-		{name: "turns", session: conversation, user: "Who am I?", history: greeting,
-			script: []answer{{text: "You are Ada.", usage: usage{6, 4, 0, 10}}}},
-	} {
+	for _, r := range requests {
 		if err := do(ctx, r); err != nil {
-			return fmt.Errorf("%s: %w", r.name, err)
+			return fmt.Errorf("%s: %w", r.Run, err)
 		}
 	}
 	return nil
@@ -296,18 +270,18 @@ func (p *program) answer(ctx context.Context, _ *ai.ModelRequest, send ai.ModelS
 	a := p.script[0]
 	p.script = p.script[1:]
 	p.saw.Calls++
-	if a.err != nil {
+	if a.Error != "" {
 		p.saw.Failures++
-		return nil, a.err
+		return nil, errors.New(a.Error)
 	}
 	var parts []*ai.Part
-	if a.reasoning != "" {
-		parts = append(parts, ai.NewReasoningPart(a.reasoning, nil))
+	if a.Reasoning != "" {
+		parts = append(parts, ai.NewReasoningPart(a.Reasoning, nil))
 	}
-	if a.text != "" {
-		parts = append(parts, ai.NewTextPart(a.text))
+	if a.Text != "" {
+		parts = append(parts, ai.NewTextPart(a.Text))
 	}
-	for _, c := range a.calls {
+	for _, c := range a.Calls {
 		parts = append(parts, ai.NewToolRequestPart(c))
 	}
 	for _, part := range parts {
@@ -317,7 +291,7 @@ func (p *program) answer(ctx context.Context, _ *ai.ModelRequest, send ai.ModelS
 			}
 		}
 	}
-	u := a.usage
+	u := a.Usage
 	return &ai.ModelResponse{
 		Message:      ai.NewModelMessage(parts...),
 		FinishReason: ai.FinishReasonStop,
