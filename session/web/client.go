@@ -269,23 +269,12 @@ func (c *client) ImportAll(ctx context.Context, sessions iter.Seq[*store.Importe
 			if r.Problem != nil {
 				err = r.Problem
 			}
-			if r.Refusal != nil {
-				err = &importError{r.Problem, &store.NotWholeError{Refusal: *r.Refusal}}
-			}
 			if !done(in, r.Result, err) {
 				return
 			}
 		}
 	}
 }
-
-// importError is an error of an import that callers branch on.
-type importError struct {
-	*Problem
-	of error
-}
-
-func (e *importError) Unwrap() error { return e.of }
 
 func (c *client) Apply(ctx context.Context, b *store.Batch) (store.Result, error) {
 	return call[store.Result](ctx, c, "Apply", b)

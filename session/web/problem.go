@@ -51,8 +51,6 @@ const (
 	CodeNotFound = "not-found"
 	// CodeInternal: anything else.
 	CodeInternal = "internal"
-	// codeNotWhole: a session was not imported because a row of it was refused.
-	codeNotWhole = "not-whole"
 )
 
 // kinds are the errors that callers branch on, the more specific one first.
@@ -67,6 +65,7 @@ var kinds = []struct {
 	{"not-users-message", store.ErrNotUsers, http.StatusConflict},
 	{"no-rewind", store.ErrNoRewind, http.StatusConflict},
 	{"refused", store.ErrRefused, http.StatusUnprocessableEntity},
+	{"reported", store.ErrReported, http.StatusConflict},
 	{"store-locked", store.ErrLocked, http.StatusServiceUnavailable},
 	{"not-a-store", store.ErrNotStore, http.StatusServiceUnavailable},
 	{"newer-store", store.ErrNewer, http.StatusServiceUnavailable},
@@ -98,9 +97,6 @@ func ProblemOf(err error) *Problem {
 			code, status = kinds[i].code, kinds[i].status
 			break
 		}
-	}
-	if _, ok := errors.AsType[*store.NotWholeError](err); ok {
-		code, status = codeNotWhole, http.StatusUnprocessableEntity
 	}
 	if turn, ok := errors.AsType[*document.NoTurnError](err); ok {
 		what, remedy, _ := strings.Cut(turn.Error(), "; ")

@@ -3,7 +3,6 @@ package web
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"net/http"
 	"reflect"
 	"slices"
@@ -132,8 +131,7 @@ func (c callee) Apply(ctx context.Context, b *store.Batch) (store.Result, error)
 // importResult is a result of an import with its error.
 type importResult struct {
 	Result  store.ImportResult
-	Problem *Problem       `json:",omitempty"`
-	Refusal *store.Refusal `json:",omitempty"` // of a store.NotWholeError
+	Problem *Problem `json:",omitempty"`
 }
 
 // ImportAll returns a result for each session.
@@ -145,9 +143,6 @@ func (c callee) ImportAll(ctx context.Context, sessions []*store.Imported) (all 
 		out := importResult{Result: r}
 		if err != nil {
 			out.Problem = ProblemOf(err)
-		}
-		if whole, ok := errors.AsType[*store.NotWholeError](err); ok {
-			out.Refusal = &whole.Refusal
 		}
 		all = append(all, out)
 		return true
