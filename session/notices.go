@@ -133,11 +133,8 @@ func (n *noticer) note(rule string, m *MessageAndParts, p *Part, format string, 
 
 // toolName returns the name of the tool that a part calls.
 func toolName(p *Part) string {
-	if p.Type != "dynamic-tool" {
-		return strings.TrimPrefix(p.Type, "tool-")
-	}
 	data, _ := ParseUIPart(p.DataJSON) // without a name, use the id
-	return data.ToolName
+	return ToolName(p.Type, data.ToolName)
 }
 
 func (n *noticer) message(m *MessageAndParts) {
