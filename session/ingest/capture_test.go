@@ -223,7 +223,7 @@ func TestCaptureOrder(t *testing.T) {
 	for _, dir := range captures(t) {
 		t.Run(filepath.Base(filepath.Dir(dir))+"/"+filepath.Base(dir), func(t *testing.T) {
 			t.Parallel()
-			rounds := testscale.Rounds(4, 12)
+			rounds := testscale.Rounds(3, 12)
 			testOrder(t, readCapture(t, dir), rounds)
 		})
 	}

@@ -37,6 +37,9 @@ func TestStories(t *testing.T) {
 		}
 		for i, section := range archive.Files {
 			t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar")+"/"+section.Name, func(t *testing.T) {
+				if !*update { // then the file is written when all have run
+					t.Parallel()
+				}
 				given, want := splitFacts(section.Data)
 				all := parsed(t, given)
 				s := openStore(t)

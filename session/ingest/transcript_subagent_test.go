@@ -229,6 +229,7 @@ func TestSubagentThatOneSourceReportsIsComplete(t *testing.T) {
 func TestSubagentOfTranscriptAndTelemetryIsOneSession(t *testing.T) {
 	for name, run := range delegatedRuns {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			telemetry := readCapture(t, filepath.Join("testdata/delegated", name, "telemetry"))
 			single := split(telemetry)
 			whole, begun := run.files(t, name)
