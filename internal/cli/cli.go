@@ -242,9 +242,6 @@ func flagError(cmd *cobra.Command, err error) error {
 // exactly counts arguments; another number is a mistake in the command line.
 func exactly(n int, what string) cobra.PositionalArgs { return between(n, n, what) }
 
-// upToOne wants a session or none.
-func upToOne(what string) cobra.PositionalArgs { return between(0, 1, what) }
-
 func between(least, most int, what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) < least || len(args) > most {
@@ -278,8 +275,7 @@ func newCollect(version string) *cobra.Command {
 	return c
 }
 
-// Version is that of the binary: as the linker set it, else that of the
-// module or of the commit it was built from.
+// Version is that of the binary: as the linker set it, else as it was built.
 func Version(linked string) string {
 	if linked != "" {
 		return linked
@@ -289,12 +285,7 @@ func Version(linked string) string {
 		return "unknown"
 	}
 	if v := info.Main.Version; v != "" && v != "(devel)" {
-		return v
-	}
-	for _, s := range info.Settings {
-		if s.Key == "vcs.revision" {
-			return "devel-" + s.Value[:min(12, len(s.Value))]
-		}
+		return v // of a module, or of the commit that it was built from
 	}
 	return "devel"
 }

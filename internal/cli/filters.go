@@ -26,13 +26,18 @@ type filters struct {
 	sort, project string
 }
 
-// addFilters adds the flags, except for --since of a command that has one of its own.
-func addFilters(cmd *cobra.Command, x *filters) {
-	flags{
+// flags are those of the filters.
+func (x *filters) flags() flags {
+	return flags{
 		"project": &x.project, "agent": &x.Agent, "model": &x.Model, "provider": &x.Provider, "status": &x.status,
 		"user": &x.User, "tag": &x.Tags, "score": &x.scores, "tool": &x.Tool, "text": &x.Text, "errors": &x.Errors,
 		"loops": &x.Loops, "denials": &x.Denials, "since": &x.since, "until": &x.until,
-	}.of("(filters)", cmd.Flags())
+	}
+}
+
+// addFilters adds the flags, except for --since of a command that has one of its own.
+func addFilters(cmd *cobra.Command, x *filters) {
+	x.flags().of("(filters)", cmd.Flags())
 	complete(cmd, "status", document.Statuses())
 }
 
@@ -103,11 +108,13 @@ func parseTime(flag, text string) (time.Time, error) {
 
 // given reports whether a flag of a filter is on the command line.
 func (x *filters) given(cmd *cobra.Command) bool {
-	return slices.ContainsFunc(filterFlags, func(name string) bool { return cmd.Flags().Changed(name) })
+	for name := range x.flags() {
+		if cmd.Flags().Changed(name) {
+			return true
+		}
+	}
+	return false
 }
-
-var filterFlags = []string{"project", "agent", "model", "provider", "status", "user", "tag", "score", "tool", "text",
-	"errors", "loops", "denials", "since", "until"}
 
 // any reports whether a filter is set.
 func (x *filters) any() bool { return x.status != "" || len(x.Set()) > 0 }

@@ -23,7 +23,7 @@ func newTail() *cobra.Command {
 	var interval time.Duration
 	cmd := described("tail", flags{
 		"json": &asJSON, "since": &since, "turns": &t.turns, "no-follow": &noFollow, "interval": &interval,
-	}, upToOne("one session or none"), func(cmd *cobra.Command, args []string) (err error) {
+	}, between(0, 1, "one session or none"), func(cmd *cobra.Command, args []string) (err error) {
 		if t.store, t.storeName, err = follow(cmd); err != nil {
 			return err
 		}

@@ -32,7 +32,7 @@ func newView(version string) *cobra.Command {
 	var noOpen bool
 	var traceURL string
 	to := flags{"no-open": &noOpen, "trace-url": &traceURL}
-	cmd := described("view", to, upToOne("at most one session"), func(cmd *cobra.Command, args []string) error {
+	cmd := described("view", to, between(0, 1, "at most one session"), func(cmd *cobra.Command, args []string) error {
 		if !cmd.Flags().Changed("trace-url") {
 			traceURL = os.Getenv(envTraceURL)
 		}

@@ -1,6 +1,7 @@
 package importer
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -35,10 +36,7 @@ func (im *Importer) distinguish(ctx context.Context, s *store.Imported, t *Tally
 		path, _ = filepath.Abs(t.input.path) // without a working directory nothing is known of it
 	}
 	was := im.sources[path]
-	above := session.TranscriptTraceOf(s.Session.MetadataJSON).SubagentOf
-	if above == "" && s.Session.ParentID != nil {
-		above = *s.Session.ParentID
-	}
+	above := cmp.Or(session.TranscriptTraceOf(s.Session.MetadataJSON).SubagentOf, session.Deref(s.Session.ParentID))
 	if above != "" {
 		to, err := im.aliasAbove(ctx, path, above)
 		if err != nil || to != "" {
@@ -100,22 +98,19 @@ func (im *Importer) alias(was *store.ImportSource, path, id string) string {
 
 // aliasAbove returns the other id of the session that started the sub-agent of a file.
 func (im *Importer) aliasAbove(ctx context.Context, path, id string) (string, error) {
-	if to := im.alias(im.sources[path], path, id); to != "" || path == "" {
-		return to, nil
-	}
+	to := im.alias(im.sources[path], path, id)
 	dir := path
-	for range 3 { // its file is beside that of the sub-agent, or above the directory subagents
+	for i := 0; i < 3 && to == "" && path != ""; i++ { // its file is beside that of the sub-agent, or above the directory
 		dir = filepath.Dir(dir)
 		main, err := im.store.ImportSource(ctx, filepath.Join(dir, id+filepath.Ext(path)))
-		if errors.Is(err, store.ErrNotFound) {
-			continue
+		if err == nil {
+			return im.alias(&main, "", id), nil
 		}
-		if err != nil {
+		if !errors.Is(err, store.ErrNotFound) {
 			return "", storeError{err}
 		}
-		return im.alias(&main, "", id), nil
 	}
-	return "", nil
+	return to, nil
 }
 
 // fileOf names the file of a session for a sentence.

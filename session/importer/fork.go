@@ -16,11 +16,12 @@ import (
 // of these transcripts did.
 func (im *Importer) linkForks(ctx context.Context) error {
 	var forks []session.Session
-	for _, id := range im.unlinked {
-		row, err := im.store.Session(ctx, id)
-		if err == nil && isFork(&row) {
+	for _, id := range im.forks {
+		if row, err := im.store.Session(ctx, id); err == nil && isFork(&row) {
 			forks = append(forks, row)
 		}
+	}
+	for _, id := range im.unlinked {
 		q := store.SessionQuery{ParentID: id, Children: true, Archived: true, Limit: -1}
 		for row, err := range im.store.Sessions(ctx, q) {
 			if err != nil {
@@ -31,7 +32,7 @@ func (im *Importer) linkForks(ctx context.Context) error {
 			}
 		}
 	}
-	im.unlinked = nil
+	im.forks, im.unlinked = nil, nil
 	var linked []*store.Imported
 	for i := range forks {
 		was := &forks[i]

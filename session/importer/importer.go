@@ -90,8 +90,8 @@ type Importer struct {
 	// puts are the tallies of the sessions that were put, aliases the sessions whose ids others have.
 	puts    map[string]*Tally
 	aliases []alias
-	// unlinked are the transcripts that may be forks, or have some.
-	unlinked []string
+	// unlinked are transcripts that may have forks, and forks those of them that are some.
+	unlinked, forks []string
 	// reported were put, and telemetry of them came before they were stored.
 	reported []*store.Imported
 	// shared reports that the store is not closed with the Importer.

@@ -153,7 +153,9 @@ func (im *Importer) wants(ctx context.Context, f *formats.Format, s *store.Impor
 		if err := im.keepLink(ctx, s); err != nil {
 			return false, err
 		}
-		im.unlinked = append(im.unlinked, s.Session.ID)
+		if im.unlinked = append(im.unlinked, s.Session.ID); isFork(&s.Session) {
+			im.forks = append(im.forks, s.Session.ID)
+		}
 	}
 	if t.isDeleted(s) {
 		t.deleted = append(t.deleted, s.Session.ID)
