@@ -22,53 +22,26 @@ type API struct {
 	Reasons, Errors, IDs bool
 	Stop                 string
 
-	// file has the templates of requests, answers and streams: JSON in which a comma may follow the last element. Each
+	// File has the templates of requests, answers and streams: JSON in which a comma may follow the last element. Each
 	// line of a stream is an event, after its name if that is not its type.
-	file, path, streamPath string
-	// framed streams are binary, as those of AWS. Of a bytes stream a frame has an event as base64.
-	framed, bytes bool
-	// previous requests have what followed the answer before, and its id. In a stream of atOnce a chunk has all calls.
-	previous, atOnce bool
+	File, Path, StreamPath string
+	// Framed streams are binary, as those of AWS. Of a stream of Bytes a frame has an event as base64.
+	Framed, Bytes bool
+	// Previous requests have what followed the answer before, and its id. In a stream of AtOnce a chunk has all calls.
+	Previous, AtOnce bool
 }
-
-// Paths of Gemini and Bedrock.
-const (
-	geminiPath       = "/v1beta/models/gemini-x:generateContent"
-	geminiStreamPath = "/v1beta/models/gemini-x:streamGenerateContent?alt=sse"
-
-	conversePath = "/model/amazon.nova-x%3A0/converse"
-	invokePath   = "/model/arn:aws:bedrock:us-east-1:1:inference-profile%2Fclaude-x/invoke"
-)
 
 // APIs are those of the providers.
-var APIs = []*API{
-	{
-		Name: "anthropic", Reasons: true, Errors: true, IDs: true, Stop: "end_turn", file: "anthropic",
-		path: "/v1/messages",
-	},
-	{Name: "chat", Reasons: true, IDs: true, Stop: "stop", file: "chat", path: "/v1/chat/completions"},
-	{Name: "responses", Reasons: true, IDs: true, Stop: "completed", file: "responses", path: "/v1/responses"},
-	{
-		Name: "responses by previous_response_id", Reasons: true, IDs: true, Stop: "completed", file: "responses",
-		path: "/v1/responses", previous: true,
-	},
-	{
-		Name: "gemini", Reasons: true, Errors: true, Stop: "STOP", file: "gemini",
-		path: geminiPath, streamPath: geminiStreamPath,
-	},
-	{
-		Name: "gemini with calls in one chunk", Reasons: true, Errors: true, Stop: "STOP", file: "gemini", atOnce: true,
-		path: geminiPath, streamPath: geminiStreamPath,
-	},
-	{
-		Name: "bedrock converse", Reasons: true, Errors: true, IDs: true, Stop: "end_turn", file: "converse",
-		path: conversePath, streamPath: conversePath + "-stream", framed: true,
-	},
-	{
-		Name: "bedrock invoke", Reasons: true, Errors: true, IDs: true, Stop: "end_turn", file: "anthropic",
-		path: invokePath, streamPath: invokePath + "-with-response-stream", framed: true, bytes: true,
-	},
-}
+var APIs = func() (all []*API) {
+	text, err := files.ReadFile("apis/apis.json")
+	if err == nil {
+		err = json.Unmarshal(text, &all)
+	}
+	if err != nil {
+		panic(err) // a mistake in this package
+	}
+	return all
+}()
 
 // Named returns the API of the name.
 func Named(name string) *API {
@@ -87,7 +60,7 @@ var files embed.FS
 var templates = sync.OnceValue(func() map[string]*template.Template {
 	all := make(map[string]*template.Template)
 	for _, a := range APIs {
-		all[a.file] = template.Must(template.New("").Funcs(functions).ParseFS(files, "apis/"+a.file+".tmpl"))
+		all[a.File] = template.Must(template.New("").Funcs(functions).ParseFS(files, "apis/"+a.File+".tmpl"))
 	}
 	return all
 })
@@ -103,7 +76,7 @@ var (
 // execute returns the text of a template without commas that end a list.
 func (a *API) execute(name string, data any) []byte {
 	var b bytes.Buffer
-	if err := templates()[a.file].ExecuteTemplate(&b, name, data); err != nil {
+	if err := templates()[a.File].ExecuteTemplate(&b, name, data); err != nil {
 		panic(err) // a mistake in this package
 	}
 	return lastComma.ReplaceAll(b.Bytes(), []byte("$1"))
@@ -116,21 +89,21 @@ func (a *API) Request(s *Script, turn, step int, stream bool) (path string, body
 		Turns           []Turn
 		Stream, Bedrock bool
 		Previous        string
-	}{Script: s, Turns: s.upTo(turn, step), Stream: stream, Bedrock: a.framed}
+	}{Script: s, Turns: s.upTo(turn, step), Stream: stream, Bedrock: a.Framed}
 	answers := step
 	for _, t := range s.Turns[:turn] {
 		answers += len(t.Steps)
 	}
-	if last := &data.Turns[turn]; a.previous && answers > 0 {
+	if last := &data.Turns[turn]; a.Previous && answers > 0 {
 		data.Previous = fmt.Sprintf("resp_%04d", answers-1)
 		if step > 0 {
 			*last = Turn{Steps: last.Steps[step-1:]}
 		}
 		data.Turns = data.Turns[turn:]
 	}
-	path = a.path
-	if stream && a.streamPath != "" {
-		path = a.streamPath
+	path = a.Path
+	if stream && a.StreamPath != "" {
+		path = a.StreamPath
 	}
 	return path, json.RawMessage(a.execute("request", data))
 }
@@ -182,7 +155,7 @@ func (a *answer) Parts() (parts []Part) {
 // Chunks returns the content type of an answer and its bytes, in the pieces that a server
 // would flush.
 func (a *API) Chunks(s *Step, id string, stream bool) (contentType string, chunks [][]byte) {
-	data := &answer{Step: s, ID: id, atOnce: a.atOnce, counts: make(map[string]int)}
+	data := &answer{Step: s, ID: id, atOnce: a.AtOnce, counts: make(map[string]int)}
 	if !stream {
 		return "application/json", [][]byte{bytes.TrimSpace(a.execute("answer", data))}
 	}
@@ -191,7 +164,7 @@ func (a *API) Chunks(s *Step, id string, stream bool) (contentType string, chunk
 			chunks = append(chunks, a.event(line))
 		}
 	}
-	if a.framed {
+	if a.Framed {
 		return "application/vnd.amazon.eventstream", chunks
 	}
 	return "text/event-stream; charset=utf-8", chunks
@@ -206,9 +179,9 @@ func (a *API) event(line []byte) []byte {
 		name = typed.Type
 	}
 	switch {
-	case a.bytes:
+	case a.Bytes:
 		return frame("chunk", encode(map[string][]byte{"bytes": data}))
-	case a.framed:
+	case a.Framed:
 		return frame(name, data)
 	case name != "":
 		return fmt.Appendf(nil, "event: %s\ndata: %s\n\n", name, data)
