@@ -5,10 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
+	"github.com/dustin/go-humanize"
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/config/configopaque"
 	"go.opentelemetry.io/collector/config/configoptional"
@@ -270,30 +270,14 @@ func (a *Age) UnmarshalText(text []byte) error {
 // Size is a number of bytes that may be written with a unit, such as 10GiB.
 type Size int64
 
-// sizeUnits are the units of a Size, those that end in another before it.
-var sizeUnits = []struct {
-	name  string
-	bytes float64
-}{
-	{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"TiB", 1 << 40},
-	{"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"TB", 1e12}, {"B", 1}, {"", 1},
-}
-
 // UnmarshalText implements [encoding.TextUnmarshaler].
 func (s *Size) UnmarshalText(text []byte) error {
-	for _, unit := range sizeUnits {
-		number, ok := strings.CutSuffix(string(text), unit.name)
-		if !ok {
-			continue
-		}
-		n, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
-		if err != nil || !(n >= 0 && n*unit.bytes < 1<<62) {
-			break
-		}
-		*s = Size(n * unit.bytes)
-		return nil
+	n, err := humanize.ParseBytes(string(text))
+	if err != nil || n >= 1<<62 {
+		return fmt.Errorf("%q is not a size: use one such as 10GiB or 500MB", text)
 	}
-	return fmt.Errorf("%q is not a size: use one such as 10GiB or 500MB", text)
+	*s = Size(n)
+	return nil
 }
 
 // Validate implements [confmap.Validator].
