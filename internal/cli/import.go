@@ -277,23 +277,9 @@ func tallied(t *importer.Tally, name string) string {
 
 // writePlaces writes the places where something is, or may be, as JSON.
 func writePlaces(cmd *cobra.Command, all []importer.Place) error {
-	type listed struct {
-		Program string   `json:"program"`
-		Path    string   `json:"path"`
-		Files   []string `json:"files"`
-		Error   string   `json:"error,omitempty"`
-	}
-	found := []listed{}
-	for _, p := range all {
-		l := listed{Program: p.Program, Path: p.Path, Files: append([]string{}, p.Files...)}
-		if p.Err != nil {
-			l.Error = p.Err.Error()
-		}
-		if len(l.Files) > 0 || l.Error != "" {
-			found = append(found, l)
-		}
-	}
-	return writeJSON(cmd, found)
+	return writeJSON(cmd, slices.DeleteFunc(append([]importer.Place{}, all...), func(p importer.Place) bool {
+		return len(p.Files) == 0 && p.Error == ""
+	}))
 }
 
 func printPlaces(w io.Writer, all []importer.Place) error {
@@ -311,8 +297,8 @@ func printPlaces(w io.Writer, all []importer.Place) error {
 			}
 			fmt.Fprintf(&b, "%s: %s in %s\n", p.Program, what, document.Sanitize(p.Path))
 		}
-		if p.Err != nil {
-			fmt.Fprintf(&b, "%s: not all of it can be read: %s\n", p.Program, document.Sanitize(p.Err.Error()))
+		if p.Error != "" {
+			fmt.Fprintf(&b, "%s: not all of it can be read: %s\n", p.Program, document.Sanitize(p.Error))
 		}
 		fmt.Fprintf(&looked, "  %-*s  %s\n", wide, p.Program, document.Sanitize(p.Path))
 	}

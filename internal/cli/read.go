@@ -359,42 +359,39 @@ func newDiff() *cobra.Command {
 		if unified && format != "text" {
 			return usagef("--unified is for text; leave it out with --format %s", format)
 		}
-		r, err := openStore(cmd)
-		if err != nil {
+		return reading(cmd, func(ctx context.Context, r document.Reader, _ *prices) error {
+			out.source = r.Name()
+			var docs [2]*document.Document
+			for i, name := range args {
+				id, err := r.Resolve(ctx, name)
+				if err != nil {
+					return err
+				}
+				in, err := document.Collect(ctx, r, id)
+				if err != nil {
+					return err
+				}
+				in.Now = time.Now()
+				docs[i] = document.Build(in)
+			}
+			d := document.Compare(docs[0], docs[1], ignoreUsage)
+			err := out.write(cmd, out.path, format == "json", func(w io.Writer) error {
+				switch format {
+				case "json":
+					return encodeJSON(w, d)
+				case "html":
+					return render.HTMLDiff(w, d, docs[0], docs[1], document.Words{Full: full, Zone: time.Local})
+				}
+				t := terminal(cmd)
+				t.Full = full
+				t.Color = t.Color && (out.path == "" || out.path == "-")
+				return render.Diff(w, d, t, unified)
+			})
+			if err == nil && !d.Equal {
+				err = errFinding
+			}
 			return err
-		}
-		defer r.Close()
-		out.source = r.Name()
-		var docs [2]*document.Document
-		for i, name := range args {
-			id, err := r.Resolve(cmd.Context(), name)
-			if err != nil {
-				return err
-			}
-			in, err := document.Collect(cmd.Context(), r, id)
-			if err != nil {
-				return err
-			}
-			in.Now = time.Now()
-			docs[i] = document.Build(in)
-		}
-		d := document.Compare(docs[0], docs[1], ignoreUsage)
-		err = out.write(cmd, out.path, format == "json", func(w io.Writer) error {
-			switch format {
-			case "json":
-				return encodeJSON(w, d)
-			case "html":
-				return render.HTMLDiff(w, d, docs[0], docs[1], document.Words{Full: full, Zone: time.Local})
-			}
-			t := terminal(cmd)
-			t.Full = full
-			t.Color = t.Color && (out.path == "" || out.path == "-")
-			return render.Diff(w, d, t, unified)
 		})
-		if err == nil && !d.Equal {
-			err = errFinding
-		}
-		return err
 	})
 	complete(cmd, "format", formats)
 	return cmd

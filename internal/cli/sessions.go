@@ -260,28 +260,24 @@ func newRemove() *cobra.Command {
 	var yes, children, asJSON bool
 	to := flags{"yes": &yes, "children": &children, "json": &asJSON}
 	return described("rm", to, atLeastOne, func(cmd *cobra.Command, args []string) error {
-		ctx := cmd.Context()
-		r, err := openStore(cmd)
-		if err != nil {
-			return err
-		}
-		defer r.Close()
-		ids, err := resolveAll(ctx, r, args)
-		if err == nil && children {
-			ids, err = document.Descendants(ctx, r, ids)
-		}
-		if err != nil {
-			return err
-		}
-		var sessions []session.Session
-		for _, id := range ids {
-			s, err := r.Session(ctx, id)
+		return reading(cmd, func(ctx context.Context, r document.Reader, _ *prices) error {
+			ids, err := resolveAll(ctx, r, args)
+			if err == nil && children {
+				ids, err = document.Descendants(ctx, r, ids)
+			}
 			if err != nil {
 				return err
 			}
-			sessions = append(sessions, s)
-		}
-		return deleteSessions(cmd, sessions, yes, asJSON)
+			var sessions []session.Session
+			for _, id := range ids {
+				s, err := r.Session(ctx, id)
+				if err != nil {
+					return err
+				}
+				sessions = append(sessions, s)
+			}
+			return deleteSessions(cmd, sessions, yes, asJSON)
+		})
 	})
 }
 

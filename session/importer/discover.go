@@ -15,13 +15,14 @@ import (
 
 // Place is where a program usually keeps its sessions, and what was found there.
 type Place struct {
-	Program, Path string
+	Program string `json:"program"`
+	Path    string `json:"path"`
 	// Files are the files to import, or the directory if that is one input.
-	Files []string
+	Files []string `json:"files"`
 	// Whole names the content of the directory if it is one input.
-	Whole string
-	// Err is the reason why not all of the place can be read.
-	Err error
+	Whole string `json:"-"`
+	// Error is the reason why not all of the place can be read.
+	Error string `json:"error,omitempty"`
 
 	patterns []string
 }
@@ -39,7 +40,8 @@ func Discover() ([]Place, error) {
 		if root == "" {
 			continue
 		}
-		found := Place{Program: p.Program, Path: root, Whole: p.Whole, patterns: p.Patterns}
+		found := Place{Program: p.Program, Path: root, Whole: p.Whole, patterns: p.Patterns, Files: []string{}}
+		var failed error
 		for _, pattern := range p.Patterns {
 			if pattern == "" {
 				if formats.OfDirectory(root) != nil {
@@ -51,13 +53,16 @@ func Discover() ([]Place, error) {
 			found.Files = append(found.Files, files...)
 			// A pattern passes over what it may not look into.
 			dir, _, _ := strings.Cut(pattern, "*")
-			if found.Err == nil {
-				found.Err = unreadable(filepath.Join(root, filepath.FromSlash(dir)),
+			if failed == nil {
+				failed = unreadable(filepath.Join(root, filepath.FromSlash(dir)),
 					strings.Count(pattern, "/")-strings.Count(dir, "/"))
 			}
 		}
-		if found.Err == nil {
-			found.Err = unreadable(root, 0)
+		if failed == nil {
+			failed = unreadable(root, 0)
+		}
+		if failed != nil {
+			found.Error = failed.Error()
 		}
 		if name := os.Getenv(p.File); p.File != "" && name != "" {
 			if !filepath.IsAbs(name) {
@@ -91,8 +96,8 @@ func unreadable(dir string, below int) error {
 func InputsOf(all []Place) []Input {
 	var inputs []Input
 	for _, p := range all {
-		if p.Err != nil {
-			inputs = append(inputs, Input{Name: p.Path, Err: p.Err})
+		if p.Error != "" {
+			inputs = append(inputs, Input{Name: p.Path, Err: errors.New(p.Error)})
 		}
 		for _, file := range p.Files {
 			info, err := os.Stat(file)
