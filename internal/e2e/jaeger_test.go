@@ -23,7 +23,6 @@ import (
 
 	"github.com/agenttrace/agenttrace/collector"
 	"github.com/agenttrace/agenttrace/examples/codeagent"
-	"github.com/agenttrace/agenttrace/internal/e2e"
 	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/session"
@@ -41,22 +40,11 @@ const root = "../.."
 func TestJaeger(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
 	defer cancel()
-	binary, err := e2e.JaegerBinary(ctx, root)
-	if err != nil {
-		t.Fatal(err)
-	}
-	jaeger, err := e2e.StartJaeger(ctx, binary, t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := jaeger.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
-	path, result := runAgent(t, ctx, jaeger.OTLP)
+	binary := jaegerBinary(t, ctx)
+	j := startJaeger(t, ctx, binary)
+	path, result := runAgent(t, ctx, j.otlp)
 
-	spans := jaegerSpans(t, ctx, jaeger, result.TraceIDs)
+	spans := jaegerSpans(t, ctx, j, result.TraceIDs)
 	reader, err := sqlite.OpenReader(ctx, path)
 	if err != nil {
 		t.Fatal(err)
@@ -157,11 +145,11 @@ func (s jaegerSpan) tag(key string) string {
 	return ""
 }
 
-func jaegerSpans(t *testing.T, ctx context.Context, j *e2e.Jaeger, traces []string) []jaegerSpan {
+func jaegerSpans(t *testing.T, ctx context.Context, j jaeger, traces []string) []jaegerSpan {
 	t.Helper()
 	var all []jaegerSpan
 	for _, trace := range traces {
-		body, err := e2e.Get(ctx, j.Query+"/api/traces/"+trace)
+		body, err := get(ctx, j.query+"/api/traces/"+trace)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -280,16 +268,8 @@ func compareLinks(t *testing.T, sessionID string, links []store.SpanRef, spans [
 func compareExport(t *testing.T, ctx context.Context, binary string, reader store.Reader, ids, traces []string,
 	sent []jaegerSpan) {
 	t.Helper()
-	jaeger, err := e2e.StartJaeger(ctx, binary, t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := jaeger.Stop(); err != nil {
-			t.Error(err)
-		}
-	}()
-	conn, err := grpc.NewClient(jaeger.OTLP, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	other := startJaeger(t, ctx, binary)
+	conn, err := grpc.NewClient(other.otlp, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -320,7 +300,7 @@ func compareExport(t *testing.T, ctx context.Context, binary string, reader stor
 		slices.Sort(all)
 		return all
 	}
-	if diff := cmp.Diff(lines(sent), lines(jaegerSpans(t, ctx, jaeger, traces))); diff != "" {
+	if diff := cmp.Diff(lines(sent), lines(jaegerSpans(t, ctx, other, traces))); diff != "" {
 		t.Errorf("spans in Jaeger (-sent by the agent +exported):\n%s", diff)
 	}
 }

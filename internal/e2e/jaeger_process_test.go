@@ -1,0 +1,123 @@
+//go:build e2e
+
+package e2e_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/agenttrace/agenttrace/internal/testscale"
+)
+
+// jaegerVersion is the version that tools/jaeger builds. Its binary is Jaeger v2.
+const jaegerVersion = "v1.76.0"
+
+// jaegerBinary returns the path of a Jaeger binary: that of AGENTTRACE_JAEGER, or one in the user's cache, which it
+// builds if it is missing. A build takes minutes.
+func jaegerBinary(t *testing.T, ctx context.Context) string {
+	t.Helper()
+	if path := os.Getenv("AGENTTRACE_JAEGER"); path != "" {
+		return path
+	}
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		t.Fatalf("find a place for jaeger: %v; set AGENTTRACE_JAEGER to a binary", err)
+	}
+	path := filepath.Join(cache, "agenttrace", "jaeger-"+jaegerVersion)
+	if _, err := os.Stat(path); err == nil {
+		return path
+	}
+	// An interrupted build must not leave a partial binary.
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	partial := fmt.Sprintf("%s.%d", path, os.Getpid())
+	build := exec.CommandContext(ctx, "go", "build", "-mod=readonly", "-trimpath", "-o", partial,
+		"github.com/jaegertracing/jaeger/cmd/jaeger")
+	build.Dir = filepath.Join(root, "tools", "jaeger")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOFLAGS=-buildvcs=false")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build jaeger: %v\n%s", err, out)
+	}
+	if err := os.Rename(partial, path); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// jaeger is a running Jaeger that stores traces in memory.
+type jaeger struct {
+	// otlp is its address for spans over gRPC, query the base URL of its API.
+	otlp, query string
+}
+
+const jaegerConfig = `
+receivers: {otlp: {protocols: {grpc: {endpoint: %[1]q}}}}
+exporters: {jaeger_storage_exporter: {trace_storage: memory}}
+extensions:
+  jaeger_storage: {backends: {memory: {memory: {max_traces: 1000}}}}
+  jaeger_query:
+    storage: {traces: memory}
+    http: {endpoint: %[2]q}
+    grpc: {endpoint: %[3]q}
+service:
+  extensions: [jaeger_storage, jaeger_query]
+  pipelines: {traces: {receivers: [otlp], exporters: [jaeger_storage_exporter]}}
+  telemetry: {metrics: {level: none}}
+`
+
+// startJaeger starts the binary on free ports and returns when it responds. It runs until the test ends.
+func startJaeger(t *testing.T, ctx context.Context, binary string) jaeger {
+	t.Helper()
+	otlp, query := testscale.MustAddress(), testscale.MustAddress()
+	config := filepath.Join(t.TempDir(), "jaeger.yaml")
+	text := fmt.Appendf(nil, jaegerConfig, otlp, query, testscale.MustAddress())
+	if err := os.WriteFile(config, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	cmd := exec.CommandContext(ctx, binary, "--config", config)
+	cmd.Stdout, cmd.Stderr = t.Output(), t.Output()
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait(); cancel() }()
+	t.Cleanup(func() { cancel(); <-ended })
+	j := jaeger{otlp, "http://" + query}
+	for {
+		_, err := get(ctx, j.query+"/api/services")
+		if err == nil {
+			return j
+		}
+		if ctx.Err() != nil {
+			t.Fatalf("wait for jaeger: %v", err)
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
+// get returns the body of a page.
+func get(ctx context.Context, url string) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = fmt.Errorf("get %s: %s: %.200s", url, resp.Status, body)
+	}
+	return body, err
+}
