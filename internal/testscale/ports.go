@@ -58,17 +58,11 @@ func listens(port int, hosts []string) error {
 	return nil
 }
 
-// Address returns "127.0.0.1:" and a [Port].
-func Address() (string, error) {
-	port, err := Port()
-	return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)), err
-}
-
-// MustAddress is [Address] for tests. It panics when there is none.
+// MustAddress returns "127.0.0.1:" and a [Port], for tests. It panics when there is none.
 func MustAddress() string {
-	address, err := Address()
+	port, err := Port()
 	if err != nil {
 		panic(err)
 	}
-	return address
+	return net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
 }
