@@ -13,10 +13,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	stdlog "log"
 	"net/http"
 	"os"
 	"strings"
-	"sync"
 	"time"
 
 	"go.opentelemetry.io/otel/log"
@@ -128,7 +128,10 @@ func Run(ctx context.Context, c Config) (result Result, err error) {
 		}
 	}()
 
-	say := progress(c.Progress)
+	if c.Progress == nil {
+		c.Progress = io.Discard
+	}
+	say := stdlog.New(c.Progress, "", 0).Printf // which tools that run concurrently may call
 	if c.Workspace == "" {
 		if err := ws.compile(ctx, say); err != nil {
 			return result, err
@@ -210,17 +213,4 @@ func (a *agent) equip(mode string) {
 		return
 	}
 	a.tools = append(a.tools, editTool(a.ws), reviewTool(a))
-}
-
-// progress returns a Printf to w. It is safe for concurrent use.
-func progress(w io.Writer) func(format string, args ...any) {
-	var mu sync.Mutex
-	return func(format string, args ...any) {
-		if w == nil {
-			return
-		}
-		mu.Lock()
-		defer mu.Unlock()
-		fmt.Fprintf(w, format, args...)
-	}
 }

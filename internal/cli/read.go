@@ -95,11 +95,10 @@ func listSessions(cmd *cobra.Command, r document.Reader, rows []session.Session,
 }
 
 func newSearch() *cobra.Command {
-	var since string
 	var x filters
 	var limit int
 	var isRegexp, asJSON bool
-	to := flags{"since": &since, "limit": &limit, "regexp": &isRegexp, "json": &asJSON}
+	to := flags{"since": &x.since, "limit": &limit, "regexp": &isRegexp, "json": &asJSON}
 	takes := exactly(1, "one text, in quotes if it has spaces")
 	cmd := described("search", to, takes, func(cmd *cobra.Command, args []string) error {
 		if args[0] == "" {
@@ -114,13 +113,10 @@ func newSearch() *cobra.Command {
 				return usagef("%w; the syntax is that of https://github.com/google/re2/wiki/Syntax", err)
 			}
 		}
-		var err error
-		if q.Since, err = parseTime("since", since); err != nil {
-			return err
-		}
 		return x.reading(cmd, func(ctx context.Context, r document.Reader, _ *prices) error {
 			defer extendIndex(ctx, r.Reader)
-			q.Agent = x.Agent
+			q.Agent, q.Since = x.Agent, x.Since
+			x.Since = time.Time{} // which is for what is found
 			within, err := x.within(ctx, r)
 			if err != nil {
 				return err
@@ -138,7 +134,7 @@ func newSearch() *cobra.Command {
 			case nowhere:
 				return x.reportNone(cmd, r, everySession)
 			case len(hits) == 0:
-				return nothingFound(cmd, q, since, r.Name())
+				return nothingFound(cmd, q, x.since, r.Name())
 			}
 			if err = render.Hits(cmd.OutOrStdout(), hits, terminal(cmd)); err == nil && more {
 				err = note(cmd, "there is more; --limit %d shows it\n", limit*5)
@@ -177,22 +173,18 @@ func nothingFound(cmd *cobra.Command, q store.SearchQuery, since, name string) e
 
 func newStats() *cobra.Command {
 	var by []string
-	var since string
 	var asJSON bool
 	var x filters
-	to := flags{"by": &by, "since": &since, "json": &asJSON}
+	to := flags{"by": &by, "since": &x.since, "json": &asJSON}
 	cmd := described("stats", to, exactly(0, "no arguments"), func(cmd *cobra.Command, _ []string) error {
 		q := store.StatsQuery{Location: time.Local}
 		var err error
 		if q.By, err = store.ParseStatsBy(by...); err != nil {
 			return usagef("--by %w", err)
 		}
-		if q.Since, err = parseTime("since", since); err != nil {
-			return err
-		}
 		return x.reading(cmd, func(ctx context.Context, r document.Reader, p *prices) error {
-			q.Sessions, q.Until, q.Price = x.SessionFilter, x.Until, r.Price
-			q.Sessions.Since = q.Since
+			q.Sessions, q.Since, q.Until, q.Price = x.SessionFilter, x.Since, x.Until, r.Price
+			x.Since = time.Time{} // which is for what is counted
 			if x.status != "" {
 				if q.Sessions.IDs, err = x.ids(ctx, r); err != nil {
 					return err
