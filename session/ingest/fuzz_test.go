@@ -129,10 +129,9 @@ func (c *choices) spans() []ptrace.Span {
 	return all
 }
 
-// FuzzSpans: whatever spans come, they make valid sessions, and the same ones in
-// any order.
-func FuzzSpans(f *testing.F) {
-	r := rand.New(rand.NewPCG(1, 1))
+// addRandom adds random bytes to the corpus.
+func addRandom(f *testing.F, seed uint64) {
+	r := rand.New(rand.NewPCG(seed, seed))
 	for range testscale.Rounds(12, 60) {
 		b := make([]byte, 40+r.IntN(400))
 		for i := range b {
@@ -140,6 +139,12 @@ func FuzzSpans(f *testing.F) {
 		}
 		f.Add(b)
 	}
+}
+
+// FuzzSpans: whatever spans come, they make valid sessions, and the same ones in
+// any order.
+func FuzzSpans(f *testing.F) {
+	addRandom(f, 1)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		c := choices(data)
 		all := c.spans()

@@ -227,14 +227,7 @@ func (c *choices) events() []plog.LogRecord {
 // FuzzEvents: whatever events come, among whatever spans, they make valid
 // sessions, and the same ones in any order.
 func FuzzEvents(f *testing.F) {
-	r := rand.New(rand.NewPCG(2, 2))
-	for range testscale.Rounds(12, 60) {
-		b := make([]byte, 40+r.IntN(400))
-		for i := range b {
-			b[i] = byte(r.Uint32())
-		}
-		f.Add(b)
-	}
+	addRandom(f, 2)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		half := choices(data[:len(data)/2])
 		rest := choices(data[len(data)/2:])

@@ -2,17 +2,13 @@ package ingest_test
 
 import (
 	"fmt"
-	"math/rand/v2"
-	"slices"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/ptrace"
 
 	"github.com/agenttrace/agenttrace/internal/testscale"
-	"github.com/agenttrace/agenttrace/session/store"
 )
 
 // backgroundTurn is a turn of n steps, one span a request, in which the first call
@@ -71,43 +67,16 @@ func backgroundTurn(n int) []request {
 // TestResultsOfBackgroundToolsInAnyOrder: a turn with tools that run in the background
 // comes to the same bytes in any order, and each of its calls is one part.
 func TestResultsOfBackgroundToolsInAnyOrder(t *testing.T) {
-	n := testscale.Rounds(50, 120)
+	n := testscale.Rounds(60, 120)
 	all := backgroundTurn(n)
-	var want string
-	for seed := range testscale.Rounds(3, 8) {
-		r := rand.New(rand.NewPCG(uint64(seed), 3))
-		order := slices.Clone(all)
-		switch seed {
-		case 0: // at once
-			order = join(all)
-		case 1: // as sent
-		case 2:
-			slices.Reverse(order)
-		default:
-			r.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
-			order = append(order, order[:len(order)/4]...) // sent again
-		}
-		s := openStore(t)
-		if deliver(t, s, order); seed > 0 {
-			if got := dump(t, s.Path()); got != want {
-				t.Fatalf("seed %d: tables differ (-want +got):\n%s", seed,
-					cmp.Diff(strings.Split(want, "\n"), strings.Split(got, "\n")))
-			}
-			continue
-		}
-		want = dump(t, s.Path())
-		var id string
-		for row, err := range s.Sessions(t.Context(), store.SessionQuery{Limit: -1}) {
-			if err != nil {
-				t.Fatal(err)
-			}
-			id = row.ID
-		}
+	s := openStore(t)
+	deliver(t, s, join(all))
+	parts := make(map[string]int)
+	for id := range allSessions(t, s) {
 		tr, err := s.Transcript(t.Context(), id)
 		if err != nil {
 			t.Fatal(err)
 		}
-		parts := make(map[string]int)
 		for _, m := range tr.Messages {
 			for _, p := range m.Parts {
 				if p.ToolCallID == nil {
@@ -118,8 +87,9 @@ func TestResultsOfBackgroundToolsInAnyOrder(t *testing.T) {
 				}
 			}
 		}
-		if len(parts) != n+1 || parts["slow"] != 1 || parts["late"] != 1 {
-			t.Errorf("parts of calls: %v", parts)
-		}
 	}
+	if len(parts) != n+1 || parts["slow"] != 1 || parts["late"] != 1 {
+		t.Errorf("parts of calls: %v", parts)
+	}
+	testOrder(t, all, testscale.Rounds(3, 8))
 }

@@ -3,13 +3,11 @@ package ingest_test
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"go.opentelemetry.io/collector/pdata/ptrace"
 	"zombiezen.com/go/sqlite"
 	"zombiezen.com/go/sqlite/sqlitex"
@@ -137,31 +135,8 @@ func TestOrderAndRedelivery(t *testing.T) {
 		t.Fatalf("the scenario itself has a problem: %+v", report)
 	}
 	check(t, reference)
-	want := dump(t, reference.Path())
 	if os.Getenv("DUMP") != "" {
-		t.Log(want)
+		t.Log(dump(t, reference.Path()))
 	}
-	rounds := testscale.Rounds(8, 40)
-	for seed := range rounds {
-		r := rand.New(rand.NewPCG(uint64(seed), 42))
-		order := shuffled(r, all)
-		if seed == 0 {
-			order = append([]ptrace.Span(nil), all...) // one by one, as they ended
-		}
-		var requests []ptrace.Traces
-		for len(order) > 0 {
-			n := min(len(order), 1+r.IntN(1+r.IntN(60)))
-			requests = append(requests, traces(order[:n]...))
-			order = order[n:]
-			if r.IntN(3) == 0 {
-				requests = append(requests, requests[r.IntN(len(requests))]) // a client that did not see the answer
-			}
-		}
-		s := openStore(t)
-		ingestAll(t, s, requests...)
-		if got := dump(t, s.Path()); got != want {
-			t.Fatalf("seed %d: tables differ (-want +got):\n%s", seed,
-				cmp.Diff(strings.Split(want, "\n"), strings.Split(got, "\n")))
-		}
-	}
+	testOrder(t, []request{{traces: traces(all...)}}, testscale.Rounds(8, 40))
 }
