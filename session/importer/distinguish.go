@@ -200,11 +200,19 @@ func rename(s *store.Imported, from, to string) {
 		}
 		return id
 	}
-	id := s.Session.ID
-	own := renamed(id)
+	was := s.Session.ID
+	own := renamed(was)
 	all := []*session.Transcript{s.Transcript}
 	if s.Grown != nil {
 		all = append(all, s.Grown.Before)
+	}
+	// ofRow is the id of a row. It keeps its prefix and its time, which order the rows.
+	ofRow := func(id string) string {
+		begin := strings.Index(id, "_") + 1
+		if own == was || len(id) < begin+12 {
+			return id
+		}
+		return id[:begin+12] + spans.DeriveID("", 0, own, id)[12:]
 	}
 	for _, t := range all {
 		row := &t.Session
@@ -212,19 +220,6 @@ func rename(s *store.Imported, from, to string) {
 			row.ParentID = new(renamed(*row.ParentID))
 		}
 		row.MetadataJSON = strings.ReplaceAll(row.MetadataJSON, `"subagent_of":"`+from+`"`, `"subagent_of":"`+to+`"`)
-	}
-	if own == id {
-		return
-	}
-	// ofRow is the id of a row. It keeps its prefix and its time, which order the rows.
-	ofRow := func(id string) string {
-		begin := strings.Index(id, "_") + 1
-		if len(id) < begin+12 {
-			return id
-		}
-		return id[:begin+12] + spans.DeriveID("", 0, own, id)[12:]
-	}
-	for _, t := range all {
 		var ids []string
 		for i := range t.Messages {
 			ids = append(ids, t.Messages[i].Message.ID, ofRow(t.Messages[i].Message.ID))
