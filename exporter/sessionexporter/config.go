@@ -65,8 +65,6 @@ type Config struct {
 	Retention configoptional.Optional[RetentionConfig] `mapstructure:"retention"`
 	// Transcripts are imported into the store, beside the telemetry. None are by default.
 	Transcripts TranscriptsConfig `mapstructure:"transcripts"`
-
-	_ struct{} // no unkeyed literals
 }
 
 // JSONLConfig configures the writing of one JSONL file per session.
@@ -76,8 +74,6 @@ type JSONLConfig struct {
 	// QuietPeriod is how long a session must be unchanged before its file is
 	// written.
 	QuietPeriod time.Duration `mapstructure:"quiet_period"`
-
-	_ struct{} // no unkeyed literals
 }
 
 // RedactionConfig states what is taken out before anything is stored.
@@ -86,8 +82,6 @@ type RedactionConfig struct {
 	Enabled bool `mapstructure:"enabled"`
 	// Config must not truncate: see [TruncationConfig].
 	redact.Config `mapstructure:",squash"`
-
-	_ struct{} // no unkeyed literals
 }
 
 // TruncationConfig limits what is stored of one value: a text, a tool's input or
@@ -97,8 +91,6 @@ type TruncationConfig struct {
 	MaxBytes int `mapstructure:"max_bytes"`
 	// MaxDepth is how deep JSON may nest; 0 is no limit.
 	MaxDepth int `mapstructure:"max_depth"`
-
-	_ struct{} // no unkeyed literals
 }
 
 var _ confmap.Unmarshaler = (*Config)(nil)
@@ -247,8 +239,6 @@ type RetentionConfig struct {
 	KeepTagged bool `mapstructure:"keep_tagged"`
 	// Interval is how often sessions are looked at.
 	Interval time.Duration `mapstructure:"interval"`
-
-	_ struct{} // no unkeyed literals
 }
 
 const defaultRetentionInterval = 10 * time.Minute
@@ -299,8 +289,6 @@ type TranscriptsConfig struct {
 	Discover bool `mapstructure:"discover"`
 	// Directories are followed, too, with all that is below them.
 	Directories []string `mapstructure:"directories"`
-
-	_ struct{} // no unkeyed literals
 }
 
 // Validate implements [confmap.Validator].

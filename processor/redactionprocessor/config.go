@@ -20,8 +20,6 @@ type Config struct {
 	// are cut so that it is no larger. 0 means no bound, otherwise it is 64 KiB or
 	// more.
 	MaxSpanBytes int `mapstructure:"max_span_bytes"`
-
-	_ struct{} // no unkeyed literals
 }
 
 var (

@@ -15,6 +15,9 @@ import (
 
 var componentType = component.MustNewType("agent_redaction")
 
+// mutates has what other pipelines share copied before it comes here.
+var mutates = processorhelper.WithCapabilities(consumer.Capabilities{MutatesData: true})
+
 // NewFactory returns the factory of the processor.
 func NewFactory() processor.Factory {
 	return processor.NewFactory(
@@ -31,7 +34,7 @@ func createTraces(ctx context.Context, set processor.Settings, cfg component.Con
 	if err != nil {
 		return nil, err
 	}
-	return processorhelper.NewTraces(ctx, set, cfg, next, p.traces, p.options()...)
+	return processorhelper.NewTraces(ctx, set, cfg, next, p.traces, mutates)
 }
 
 func createLogs(ctx context.Context, set processor.Settings, cfg component.Config, next consumer.Logs) (processor.Logs,
@@ -40,7 +43,7 @@ func createLogs(ctx context.Context, set processor.Settings, cfg component.Confi
 	if err != nil {
 		return nil, err
 	}
-	return processorhelper.NewLogs(ctx, set, cfg, next, p.logs, p.options()...)
+	return processorhelper.NewLogs(ctx, set, cfg, next, p.logs, mutates)
 }
 
 func newRedaction(set processor.Settings, cfg component.Config) (*redaction, error) {
@@ -56,11 +59,4 @@ func newRedaction(set processor.Settings, cfg component.Config) (*redaction, err
 		metric.WithUnit("{value}"), metric.WithDescription("Number of values that were truncated."))
 	return &redaction{redactor: r, maxSpanBytes: config.MaxSpanBytes, redacted: redacted, truncated: truncated},
 		errors.Join(err, err2)
-}
-
-func (p *redaction) options() []processorhelper.Option {
-	return []processorhelper.Option{
-		// What other pipelines share, the collector copies before it comes here.
-		processorhelper.WithCapabilities(consumer.Capabilities{MutatesData: true}),
-	}
 }
