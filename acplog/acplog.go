@@ -109,15 +109,8 @@ type Options struct {
 // Handler is a [slog.Handler]. It is safe for concurrent use.
 type Handler struct {
 	shared *shared
-	groups []string
-	// attrs are those of With, each below the groups that were open then.
-	attrs  []grouped
-	logger string
-}
-
-type grouped struct {
-	groups []string
-	attrs  []slog.Attr
+	// with are the calls of WithAttrs and WithGroup, in order.
+	with []func(slog.Handler) slog.Handler
 }
 
 // shared is what a handler and those made from it have in common.
@@ -153,7 +146,7 @@ func New(o Options) *Handler {
 	cutter, _ := redact.New(redact.Config{DisableKeys: true, DisablePatterns: true, MaxBytes: limit})
 	s := &shared{client: client{Options: o, filled: o.Now(), dropped: make(map[string]int64)}, cutter: cutter}
 	s.fill(math.Inf(1))
-	return &Handler{shared: s, logger: o.Logger}
+	return &Handler{shared: s}
 }
 
 var defaultRedactor = sync.OnceValue(func() *redact.Redactor {
@@ -212,21 +205,7 @@ func (h *Handler) Enabled(_ context.Context, level slog.Level) bool {
 // WithAttrs implements [slog.Handler]. An attribute "logger" outside of any group
 // names the component.
 func (h *Handler) WithAttrs(attrs []slog.Attr) slog.Handler {
-	if len(attrs) == 0 {
-		return h
-	}
-	made := *h
-	if len(h.groups) == 0 {
-		attrs = slices.DeleteFunc(slices.Clone(attrs), func(a slog.Attr) bool {
-			name, ok := component(a)
-			if ok {
-				made.logger = name
-			}
-			return ok
-		})
-	}
-	made.attrs = append(slices.Clip(h.attrs), grouped{h.groups, attrs})
-	return &made
+	return h.after(func(to slog.Handler) slog.Handler { return to.WithAttrs(attrs) })
 }
 
 // WithGroup implements [slog.Handler].
@@ -234,24 +213,11 @@ func (h *Handler) WithGroup(name string) slog.Handler {
 	if name == "" {
 		return h
 	}
-	made := *h
-	made.groups = append(slices.Clip(h.groups), name)
-	return &made
+	return h.after(func(to slog.Handler) slog.Handler { return to.WithGroup(name) })
 }
 
-// loggerKey is the attribute that names the component.
-const loggerKey = "logger"
-
-// component is the name of the component that an attribute outside of groups gives.
-func component(a slog.Attr) (string, bool) {
-	if a.Key != loggerKey {
-		return "", false
-	}
-	v := a.Value.Resolve()
-	if v.Kind() != slog.KindString { // others are not printed: one that holds itself has no end
-		return "", false
-	}
-	return v.String(), true
+func (h *Handler) after(with func(slog.Handler) slog.Handler) *Handler {
+	return &Handler{h.shared, append(slices.Clip(h.with), with)}
 }
 
 // Handle implements [slog.Handler]. It never fails the agent: what cannot be sent

@@ -1,8 +1,11 @@
 package acplog
 
 import (
+	"bytes"
 	"context"
+	"encoding"
 	"encoding/json"
+	"fmt"
 	"log/slog"
 	"math"
 	"strings"
@@ -28,32 +31,71 @@ type entry struct {
 func (h *Handler) entry(ctx context.Context, r slog.Record) entry {
 	e := entry{
 		level: r.Level, Level: severityOf(r.Level).name, Message: r.Message, SessionID: h.shared.sessionID(ctx),
-		Logger: h.logger,
+		Logger: h.shared.Logger,
 	}
 	if !r.Time.IsZero() {
 		e.Timestamp = r.Time.UTC().Format(time.RFC3339Nano)
 	}
-	data := make(object)
-	for _, g := range h.attrs {
-		for _, a := range g.attrs {
-			data.put(g.groups, a, 0, new(maxAttrs))
-		}
+	var text bytes.Buffer
+	to := slog.NewJSONHandler(&text, &slog.HandlerOptions{
+		ReplaceAttr: func(groups []string, a slog.Attr) slog.Attr {
+			switch {
+			case len(groups) == 0: // level and message
+				return slog.Attr{}
+			case len(groups) == 1 && a.Key == "logger":
+				if e.Logger = ""; a.Value.Kind() == slog.KindString {
+					e.Logger = a.Value.String()
+				}
+				return slog.Attr{}
+			}
+			a.Value = readable(a.Value)
+			return a
+		},
+	}).WithGroup("data")
+	for _, with := range h.with {
+		to = with(to)
 	}
+	attrs := slog.NewRecord(time.Time{}, r.Level, "", 0)
 	r.Attrs(func(a slog.Attr) bool {
-		if name, ok := component(a); ok && len(h.groups) == 0 {
-			e.Logger = name
-		} else {
-			data.put(h.groups, a, 0, new(maxAttrs))
-		}
+		attrs.AddAttrs(a)
 		return true
 	})
+	_ = to.Handle(ctx, attrs) // a buffer takes everything
 	// The id of the session is the client's own; every other text may hold a secret.
 	redactor := h.shared.Redactor
-	e.Message, e.Logger = redactor.Text(e.Message), redactor.Text(e.Logger)
-	if len(data) > 0 {
-		e.Data = redactor.JSON(encode(data))
+	var out struct{ Data json.RawMessage }
+	if json.Unmarshal(text.Bytes(), &out) == nil && len(out.Data) > 0 {
+		e.Data = redactor.JSON(out.Data)
 	}
+	e.Message, e.Logger = redactor.Text(e.Message), redactor.Text(e.Logger)
 	return e
+}
+
+// readable returns a value of which slog's handler for JSON writes what people read: a duration is a text, and so is
+// a number that JSON lacks, and what has a String method and none for an encoding.
+func readable(v slog.Value) slog.Value {
+	switch x := v.Any().(type) {
+	case float64:
+		if x-x == 0 { // neither infinite nor no number
+			return v
+		}
+	case time.Duration:
+	case json.Marshaler, encoding.TextMarshaler, json.Number, error, time.Time:
+		return v
+	case fmt.Stringer:
+	default:
+		return v
+	}
+	return slog.StringValue(fmt.Sprint(v.Any())) // which recovers from a panic
+}
+
+// encode returns the JSON of what always has one.
+func encode(v any) json.RawMessage {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	_ = e.Encode(v)
+	return bytes.TrimSpace(b.Bytes())
 }
 
 // sessionID is the client's id of the session of ctx.

@@ -9,9 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"reflect"
-	"slices"
 	"strings"
 	"unicode/utf8"
 	"unsafe"
@@ -70,22 +68,17 @@ func encodeJSON(v any) (text string) {
 		}
 		return quote(errorText(v))
 	}
-	err := errors.New("it holds itself, or is nested too deep or too large")
-	if fits, _ := spans.Fits(v, maxLevels, maxValues); fits {
-		var b strings.Builder
-		enc := json.NewEncoder(&b)
-		enc.SetEscapeHTML(false)
-		if err = enc.Encode(v); err == nil {
-			return strings.TrimSuffix(b.String(), "\n")
-		}
+	var b strings.Builder
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	err := enc.Encode(v)
+	if err == nil {
+		return strings.TrimSuffix(b.String(), "\n")
 	}
 	err = fmt.Errorf("encode %T: %w", v, err)
 	otel.Handle(err)
 	return quote(err.Error())
 }
-
-// maxLevels and maxValues bound what is encoded. encoding/json reads about half as many levels.
-const maxLevels, maxValues = 20_000, 1 << 22
 
 // encodeInput is encodeJSON for the input of a tool call. Text that is a JSON
 // object or array is that: so providers' SDKs hand the arguments over.
@@ -140,16 +133,7 @@ func encodeObject(values map[string]json.RawMessage) json.RawMessage {
 	if len(values) == 0 {
 		return nil
 	}
-	keys := slices.Sorted(maps.Keys(values))
-	b := []byte{'{'}
-	for i, k := range keys {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = jsonscan.AppendString(b, k)
-		b = append(append(b, ':'), values[k]...)
-	}
-	return append(b, '}')
+	return json.RawMessage(encodeJSON(values))
 }
 
 // rawObject returns a copy of raw when it is a JSON object, and nil when it is
