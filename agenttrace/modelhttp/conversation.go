@@ -434,7 +434,7 @@ func (f *flight) finish(a *answer, err error) {
 		c.mu.Unlock()
 		return
 	}
-	calls, before := a.calls(), c.answered
+	calls := a.calls()
 	hop := a.Paused && a.Continuation != "" && err == nil
 	if hop {
 		f.done = false
@@ -470,7 +470,7 @@ func (f *flight) finish(a *answer, err error) {
 	if c.turnSize += int64(a.Size); !open {
 		c.turnSize = 0
 	}
-	c.settle(f, a, calls, settled{open, before, answered, err != nil})
+	c.settle(f, a, calls, open, answered, err != nil)
 }
 
 // follow records what comes of an answer. The caller holds mu.
@@ -488,7 +488,7 @@ func (c *conversation) follow(f *flight, a *answer, calls []*openCall, err error
 	for _, b := range a.Blocks { // what the stream ended in the middle of
 		if b.Kind == modelapi.Call && b.Open && b.Name != "" {
 			_, tool := f.to.turn.StartTool(f.to.ctx, agenttrace.ToolOptions{ID: b.ID, Name: b.Name, Inferred: true})
-			tool.InputDelta(b.PartialInput())
+			tool.InputDelta(b.Content())
 			tool.Abort()
 		}
 	}
@@ -506,21 +506,14 @@ func (c *conversation) follow(f *flight, a *answer, calls []*openCall, err error
 	}
 }
 
-// settled is what became of a conversation when a call ended: whether its turn is open, the
-// last whole message before and after, and whether the call failed.
-type settled struct {
-	open             bool
-	before, answered string
-	failed           bool
-}
-
-// settle notes by what a next request is recognized. The caller holds the registry's mu.
-func (c *conversation) settle(f *flight, a *answer, calls []*openCall, s settled) {
-	c.open = s.open
-	if !s.open && !s.failed && a.content.full {
+// settle notes by what a next request is recognized, when a call has ended, and perhaps failed: whether the turn is open,
+// and the last whole message. The caller holds the registry's mu.
+func (c *conversation) settle(f *flight, a *answer, calls []*openCall, open bool, answered string, failed bool) {
+	c.open = open
+	if !open && !failed && a.content.full {
 		c.work = nil
 	}
-	if s.failed && !a.content.full {
+	if failed && !a.content.full {
 		c.consumed = false // the conversation is where it was
 	}
 	if !a.content.full && a.ID == "" {
@@ -529,7 +522,7 @@ func (c *conversation) settle(f *flight, a *answer, calls []*openCall, s settled
 	c.consumed = false
 	c.head = string(a.head)
 	c.answerHead = lettersOf(c.head, maxHead)
-	c.setHistory(c.base, append(slices.Clone(c.history), mark{a.content.after(f.begin, modelapi.Assistant), s.answered}))
+	c.setHistory(c.base, append(slices.Clone(c.history), mark{a.content.after(f.begin, modelapi.Assistant), answered}))
 	c.done = c.base + len(c.history)
 	if a.ID != "" {
 		c.responses = lastOf(append(c.responses, response{a.ID, c.done}), maxResponses)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"maps"
 	"slices"
 	"strings"
 
@@ -13,9 +14,7 @@ import (
 
 func withMember(values map[string]any, name string, value any) map[string]any {
 	out := make(map[string]any, len(values)+1)
-	for k, v := range values {
-		out[k] = v
-	}
+	maps.Copy(out, values)
 	out[name] = value
 	return out
 }

@@ -31,8 +31,10 @@ func TestAMistakeInAParserNeverReachesTheAgent(t *testing.T) {
 	defer otel.SetErrorHandler(otel.ErrorHandlerFunc(func(error) {}))
 	for name, mistaken := range map[string]modelapi.API{
 		"request": {Request: func([]byte) *modelapi.Request { panic("a mistake in request") }},
-		"answer":  {Request: good.Request, Decode: func(*modelapi.Answer) modelapi.Decoder { return panicking{} }},
-		"decoder": {Request: good.Request, Decode: func(*modelapi.Answer) modelapi.Decoder { panic("a mistake in answer") }},
+		"answer":  {Request: good.Request, NewDecoder: func(*modelapi.Answer) modelapi.Decoder { return panicking{} }},
+		"decoder": {Request: good.Request, NewDecoder: func(*modelapi.Answer) modelapi.Decoder {
+			panic("a mistake in answer")
+		}},
 	} {
 		for _, kind := range []string{"application/json", "text/event-stream"} {
 			t.Run(name+", "+kind, func(t *testing.T) {

@@ -9,7 +9,7 @@ import (
 // Answer is a model's answer as it arrives. Calls of tools begin when the answer has ended, because then the agent
 // has them.
 type Answer struct {
-	// Sink has what arrives.
+	// Sink has what arrives. Without one, blocks keep their texts.
 	Sink Sink
 	// Budget is how many bytes of content are still kept, Size of how many there are.
 	Budget, Size int
@@ -53,21 +53,30 @@ type Block struct {
 	key int
 	// wrote reports that some text came.
 	wrote bool
-	// input is that of a call as it arrives; isText reports that it is not JSON.
-	input  []byte
-	isText bool
+	// content is the input of a call as it arrives, or a text that is kept; isText reports of an input that it is not
+	// JSON.
+	content []byte
+	isText  bool
 }
+
+// keeper is the sink of an answer that has none.
+type keeper struct{ *Answer }
+
+func (k keeper) Text(b *Block, text string)         { b.content = append(b.content, k.Take(text)...) }
+func (keeper) Closed(*Block)                        {}
+func (keeper) Output(string, json.RawMessage, bool) {}
+func (keeper) File(File)                            {}
 
 // Input returns the input of a call as JSON.
 func (b *Block) Input() json.RawMessage {
 	if b.isText {
-		return Quote(string(b.input))
+		return Quote(string(b.content))
 	}
-	return Input(string(b.input))
+	return Input(string(b.content))
 }
 
-// PartialInput returns the input of a call as far as it has arrived.
-func (b *Block) PartialInput() string { return string(b.input) }
+// Content returns the input of a call as far as it has arrived, or a text that was kept.
+func (b *Block) Content() string { return string(b.content) }
 
 // maxBlocks bounds the parts of an answer; what is more is not kept.
 const maxBlocks = 4096
@@ -105,7 +114,7 @@ func (a *Answer) add(b *Block, text string) {
 	switch {
 	case text == "" || !b.Open:
 	case b.Kind == Call:
-		b.input = append(b.input, a.Take(text)...)
+		b.content = append(b.content, a.Take(text)...)
 	default:
 		b.wrote = true
 		a.Sink.Text(b, text)
@@ -153,9 +162,10 @@ func (a *Answer) closeAll() {
 }
 
 // whole closes a block of text whose text is known as a whole. What was streamed of it is
-// not added again.
+// not added again, and what is kept of it is replaced.
 func (a *Answer) whole(b *Block, text string) {
-	if !b.wrote {
+	if !b.wrote || len(b.content) > 0 {
+		b.content = nil
 		a.add(b, text)
 	}
 	a.close(b)
@@ -164,8 +174,8 @@ func (a *Answer) whole(b *Block, text string) {
 // call adds a call that is whole.
 func (a *Answer) call(b *Block, id, name string, input json.RawMessage, server bool) {
 	b.ID, b.Name, b.Server = id, name, server
-	if b.input = input; !server {
-		b.input = []byte(a.Take(string(input)))
+	if b.content = input; !server {
+		b.content = []byte(a.Take(string(input)))
 	}
 	a.close(b)
 }
@@ -175,6 +185,15 @@ func (a *Answer) fail(kind, text string) {
 	if a.Err == nil {
 		a.Err = &Error{Kind: kind, Text: cmp.Or(text, kind, "the provider reports an error")}
 	}
+}
+
+// failed takes the error that an event or a body reports, if it does.
+func (a *Answer) failed(o object) bool {
+	e := o.get("error")
+	if e != "" {
+		a.fail(errorOf(e))
+	}
+	return e != ""
 }
 
 // Error is an error that a provider reports.

@@ -40,15 +40,6 @@ func anthropicRequest(body []byte) *Request {
 
 func anthropicItem(r *Request, from Role, b object) {
 	switch b.text("type") {
-	case "text":
-		r.addText(from, b.text("text"))
-	case "image", "document":
-		source := b.in("source")
-		f := linked(source.text("media_type"), b.text("title"), source.text("url"), source.text("file_id"))
-		if data := source.text("data"); data != "" && source.get("file_id") == "" {
-			f = inline(f.MediaType, f.Name, data)
-		}
-		r.addFile(from, f)
 	case "tool_use":
 		r.add(from, Item{Kind: Call, ID: b.text("id"), Name: b.text("name"), Value: b.get("input").raw()})
 	case "tool_result":
@@ -56,6 +47,8 @@ func anthropicItem(r *Request, from Role, b object) {
 			Kind: Result, ID: b.text("tool_use_id"), Value: outputOf(b.get("content"), "\n\n", "text"),
 			Failed: b.isTrue("is_error"),
 		})
+	default:
+		r.addPart(from, b)
 	}
 }
 
@@ -67,7 +60,7 @@ type anthropicAnswer struct {
 
 func (d *anthropicAnswer) Body(data []byte) {
 	m := parse(data)
-	if m == nil || d.failed(m) {
+	if m == nil || d.a.failed(m) {
 		return
 	}
 	d.begin(m)
@@ -77,15 +70,6 @@ func (d *anthropicAnswer) Body(data []byte) {
 	}
 	d.a.Stop = m.text("stop_reason")
 	d.end()
-}
-
-// failed takes the error of an event or a body.
-func (d *anthropicAnswer) failed(m object) bool {
-	e := m.in("error")
-	if e != nil {
-		d.a.fail(e.text("type"), e.text("message"))
-	}
-	return e != nil
 }
 
 func (d *anthropicAnswer) begin(m object) {
@@ -107,7 +91,7 @@ func (d *anthropicAnswer) count(usage object) {
 
 func (d *anthropicAnswer) Event(_ string, data []byte) {
 	e := parse(data)
-	d.failed(e)
+	d.a.failed(e)
 	index := int(e.count("index"))
 	switch e.text("type") {
 	case "message_start":

@@ -161,9 +161,7 @@ func (d *converseAnswer) event(name string, e object) {
 		d.usage(e.get("usage"))
 		d.a.Complete = d.a.Ended
 	case "exception":
-		if err := e.in("error"); err != nil {
-			d.a.fail(err.text("type"), err.text("message"))
-		}
+		d.a.failed(e)
 	}
 }
 

@@ -47,28 +47,10 @@ func chatRequest(body []byte) *Request {
 				r.add(Assistant, i)
 			}
 		default:
-			r.addText(User, content.text())
-			for _, p := range content.objects() {
-				chatPart(r, p)
-			}
+			r.addContent(User, content)
 		}
 	}
 	return r
-}
-
-func chatPart(r *Request, p object) {
-	switch p.text("type") {
-	case "text":
-		r.addText(User, p.text("text"))
-	case "image_url":
-		r.addFile(User, linked("image/*", "", p.in("image_url").text("url"), ""))
-	case "input_audio":
-		audio := p.in("input_audio")
-		r.addFile(User, inline("audio/"+audio.text("format"), "", audio.text("data")))
-	case "file":
-		f := p.in("file")
-		r.addFile(User, linked("application/octet-stream", f.text("filename"), f.text("file_data"), f.text("file_id")))
-	}
 }
 
 // chatText returns the text of a message, or why the model refuses to have one.
@@ -97,9 +79,7 @@ func (d *chatAnswer) Event(_ string, data []byte) {
 
 // chunk takes a piece of a stream, or a body, which differ in the name of the message.
 func (d *chatAnswer) chunk(c object) bool {
-	if e := c.get("error"); e != "" {
-		d.a.fail(errorOf(e))
-	}
+	d.a.failed(c)
 	d.a.ID, d.a.Model = cmp.Or(c.text("id"), d.a.ID), cmp.Or(c.text("model"), d.a.Model)
 	choices := c.get("choices").objects()
 	for _, choice := range choices {

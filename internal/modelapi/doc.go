@@ -12,8 +12,16 @@ package modelapi
 type API struct {
 	// Request decodes the body of a request. It returns nil for a body that is not a conversation.
 	Request func(body []byte) *Request
-	// Decode returns what decodes an answer into a.
-	Decode func(a *Answer) Decoder
+	// NewDecoder returns what decodes an answer that has a sink.
+	NewDecoder func(a *Answer) Decoder
+}
+
+// Decode returns what decodes an answer into a.
+func (api *API) Decode(a *Answer) Decoder {
+	if a.Sink == nil {
+		a.Sink = keeper{a}
+	}
+	return api.NewDecoder(a)
 }
 
 // Decoder decodes an answer: its events one by one, or its body as a whole.

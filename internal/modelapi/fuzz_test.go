@@ -2,20 +2,11 @@ package modelapi
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"testing"
 
 	"github.com/agenttrace/agenttrace/internal/e2e/modelserver"
 )
-
-// nowhere is a sink.
-type nowhere struct{}
-
-func (nowhere) Text(*Block, string)                  {}
-func (nowhere) Closed(*Block)                        {}
-func (nowhere) Output(string, json.RawMessage, bool) {}
-func (nowhere) File(File)                            {}
 
 // seeds adds the requests and answers of the script to a corpus.
 func seeds(f *testing.F, stream bool, names ...string) {
@@ -34,7 +25,7 @@ func seeds(f *testing.F, stream bool, names ...string) {
 func decode(t *testing.T, a *API, data []byte, size int) {
 	size = max(1, size&0xffff)
 	for _, split := range []Stream{&sse{max: 1 << 16}, &frames{max: 1 << 16}} {
-		ans := &Answer{Budget: 1 << 20, Sink: nowhere{}}
+		ans := &Answer{Budget: 1 << 20}
 		d := a.Decode(ans)
 		for rest := data; len(rest) > 0; {
 			n := min(size, len(rest))
@@ -48,7 +39,7 @@ func decode(t *testing.T, a *API, data []byte, size int) {
 			}
 		}
 	}
-	ans := &Answer{Budget: 1 << 20, Sink: nowhere{}}
+	ans := &Answer{Budget: 1 << 20}
 	a.Decode(ans).Body(data)
 	a.Decode(ans).Event("", data)
 	a.Request(data)

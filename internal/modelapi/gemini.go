@@ -107,9 +107,7 @@ func (d *geminiAnswer) Body(data []byte) {
 func (d *geminiAnswer) Event(_ string, data []byte) { d.chunk(parse(data)) }
 
 func (d *geminiAnswer) chunk(c object) {
-	if e := c.get("error"); e != "" {
-		d.a.fail(errorOf(e))
-	}
+	d.a.failed(c)
 	d.a.ID, d.a.Model = cmp.Or(c.text("responseId"), d.a.ID), cmp.Or(c.text("modelVersion"), d.a.Model)
 	for _, candidate := range c.get("candidates").objects() {
 		parts := candidate.in("content").get("parts").objects()
@@ -172,7 +170,7 @@ func (d *geminiAnswer) call(c object) {
 	b := d.partial
 	if b == nil {
 		b = d.a.next(Call)
-		b.ID, b.Name, b.input = c.text("id"), c.text("name"), []byte(d.a.Take(string(c.get("args"))))
+		b.ID, b.Name, b.content = c.text("id"), c.text("name"), []byte(d.a.Take(string(c.get("args"))))
 		d.args = nil
 	}
 	for _, arg := range c.get("partialArgs").objects() {
@@ -188,7 +186,7 @@ func (d *geminiAnswer) call(c object) {
 	d.partial = nil
 	if d.args != nil {
 		if encoded, err := json.Marshal(d.args); err == nil {
-			b.input = encoded
+			b.content = encoded
 		}
 	}
 	d.a.close(b)

@@ -103,6 +103,41 @@ func (r *Request) addText(from Role, text string) {
 	}
 }
 
+// addContent adds the content of a message of Anthropic's API or of either of OpenAI's: a text, or parts of a type.
+func (r *Request) addContent(from Role, content value) {
+	r.addText(from, content.text())
+	for _, p := range content.objects() {
+		r.addPart(from, p)
+	}
+}
+
+func (r *Request) addPart(from Role, p object) {
+	switch p.text("type") {
+	case "image", "document":
+		source := p.in("source")
+		f := linked(source.text("media_type"), p.text("title"), source.text("url"), source.text("file_id"))
+		if data := source.text("data"); data != "" && source.get("file_id") == "" {
+			f = inline(f.MediaType, f.Name, data)
+		}
+		r.addFile(from, f)
+	case "image_url":
+		r.addFile(from, linked("image/*", "", p.in("image_url").text("url"), ""))
+	case "input_image":
+		r.addFile(from, linked("image/*", "", p.text("image_url"), p.text("file_id")))
+	case "input_audio":
+		audio := p.in("input_audio")
+		r.addFile(from, inline("audio/"+audio.text("format"), "", audio.text("data")))
+	case "file", "input_file":
+		if f := p.in("file"); f != nil {
+			p = f
+		}
+		r.addFile(from, linked("application/octet-stream", p.text("filename"), p.text("file_url", "file_data"),
+			p.text("file_id")))
+	default:
+		r.addText(from, p.text("text", "refusal"))
+	}
+}
+
 func (r *Request) addFile(from Role, f File) { r.add(from, Item{Kind: FileItem, File: f}) }
 
 // addSystem appends to the system prompt.

@@ -62,18 +62,7 @@ func responsesMessage(r *Request, i item) {
 		}
 		return
 	}
-	r.addText(from, content.text())
-	for _, p := range content.objects() {
-		switch p.text("type") {
-		case "input_image":
-			r.addFile(from, linked("image/*", "", p.text("image_url"), p.text("file_id")))
-		case "input_file":
-			r.addFile(from, linked("application/octet-stream", p.text("filename"), p.text("file_url", "file_data"),
-				p.text("file_id")))
-		default:
-			r.addText(from, p.text("text", "refusal"))
-		}
-	}
+	r.addContent(from, content)
 }
 
 func (i item) isCall() bool { return strings.HasSuffix(i.text("type"), "_call") }
@@ -157,11 +146,9 @@ func (d *responsesAnswer) Event(name string, data []byte) {
 			d.a.Complete = true
 		}
 	case "error":
-		if v := e.get("error"); v != "" {
-			d.a.fail(errorOf(v))
-			return
+		if !d.a.failed(e) {
+			d.a.fail(e.text("code"), e.text("message"))
 		}
-		d.a.fail(e.text("code"), e.text("message"))
 	}
 }
 
@@ -230,9 +217,7 @@ func (d *responsesAnswer) end(r object) {
 	d.a.ID, d.a.Model = r.text("id"), r.text("model")
 	d.a.Stop = cmp.Or(r.in("incomplete_details").text("reason"), status)
 	d.a.Ended = true
-	if e := r.get("error"); e != "" {
-		d.a.fail(errorOf(e))
-	} else if status == "failed" {
+	if !d.a.failed(r) && status == "failed" {
 		d.a.fail("failed", "")
 	}
 	d.a.Usage = openAIUsage(r.get("usage"), "input", "output")

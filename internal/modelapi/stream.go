@@ -45,21 +45,21 @@ type sse struct {
 
 func (s *sse) Feed(p []byte, emit func(string, []byte)) {
 	for len(p) > 0 {
-		if s.cr && p[0] == '\n' {
-			p = p[1:]
+		n := bytes.IndexByte(p, '\n')
+		if r := bytes.IndexByte(p, '\r'); r >= 0 && (n < 0 || r < n) {
+			n = r
 		}
-		s.cr = false
-		line, _, ended := bytes.Cut(p, []byte("\n"))
-		if cr := bytes.IndexByte(line, '\r'); cr >= 0 {
-			line, ended = line[:cr], true
-		}
-		s.keep(line)
-		if !ended {
+		if n < 0 {
+			s.keep(p)
+			s.cr = false
 			return
 		}
-		s.cr = p[len(line)] == '\r'
-		p = p[len(line)+1:]
-		s.endLine(emit)
+		if n > 0 || p[0] == '\r' || !s.cr {
+			s.keep(p[:n])
+			s.endLine(emit)
+		}
+		s.cr = p[n] == '\r'
+		p = p[n+1:]
 	}
 }
 
@@ -109,50 +109,39 @@ func (s *sse) End(emit func(string, []byte)) {
 	s.dispatch(emit)
 }
 
-// frames splits the binary event streams of AWS: messages of a prelude (lengths and their
-// checksum), headers, a payload and a checksum. A message of more than max bytes is
-// skipped.
+// frames splits the binary event streams of AWS: messages of a prelude (lengths and their checksum), headers, a payload
+// and a checksum. What follows a message of more than max bytes, or one that is damaged, is not read.
 type frames struct {
-	max  int
-	buf  []byte
-	skip int  // bytes of a message that is too large
-	bad  bool // what follows cannot be split
+	max int
+	buf []byte
+	bad bool
 }
 
 const preludeSize = 12
 
 func (f *frames) Feed(p []byte, emit func(string, []byte)) {
-	for len(p) > 0 && !f.bad {
-		if f.skip > 0 {
-			n := min(f.skip, len(p))
-			f.skip -= n
-			p = p[n:]
-			continue
-		}
-		want := preludeSize
-		if len(f.buf) >= preludeSize {
-			want = int(binary.BigEndian.Uint32(f.buf))
-		}
-		n := min(want-len(f.buf), len(p))
-		f.buf = append(f.buf, p[:n]...)
-		p = p[n:]
-		if len(f.buf) < want {
-			return
-		}
-		if want > preludeSize {
-			f.message(f.buf, emit)
-			f.buf = f.buf[:0]
-			continue
-		}
-		total := binary.BigEndian.Uint32(f.buf)
-		switch {
-		case crc32.ChecksumIEEE(f.buf[:8]) != binary.BigEndian.Uint32(f.buf[8:]),
-			total < preludeSize+4, binary.BigEndian.Uint32(f.buf[4:]) > total-preludeSize-4:
+	all := append(f.buf, p...)
+	rest := all
+	for len(rest) >= preludeSize && !f.bad {
+		total, headers := binary.BigEndian.Uint32(rest), binary.BigEndian.Uint32(rest[4:])
+		if crc32.ChecksumIEEE(rest[:8]) != binary.BigEndian.Uint32(rest[8:]) || int64(total) > int64(f.max) ||
+			total < preludeSize+4 || headers > total-preludeSize-4 {
 			f.bad = true
-		case int64(total) > int64(f.max):
-			f.skip = int(total) - preludeSize
-			f.buf = f.buf[:0]
+			break
 		}
+		if len(rest) < int(total) {
+			break
+		}
+		f.message(rest[:total], emit)
+		rest = rest[total:]
+	}
+	switch {
+	case f.bad:
+		f.buf = nil
+	case len(rest) < len(all):
+		f.buf = append(all[:0], rest...)
+	default:
+		f.buf = all
 	}
 }
 

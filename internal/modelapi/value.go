@@ -58,20 +58,22 @@ func (v value) count() int64 {
 	return int64(n)
 }
 
+// list has element return the end of each element of a list, which begins at i, and reports whether it is one.
+func (v value) list(element func(i int) int) bool {
+	return v != "" && v[0] == '[' &&
+		jsonscan.Container(string(v), 0, func(_ jsonscan.Key, i int) int { return element(i) }) == len(v)
+}
+
 // elements returns those of a list, which is not nil.
 func (v value) elements() []value {
-	if v == "" || v[0] != '[' {
-		return nil
-	}
 	all := make([]value, 0, 4)
-	end := jsonscan.Container(string(v), 0, func(_ jsonscan.Key, i int) int {
+	if !v.list(func(i int) int {
 		end := jsonscan.Value(string(v), i, maxLevels)
 		if end >= 0 {
 			all = append(all, v[i:end])
 		}
 		return end
-	})
-	if end != len(v) {
+	}) {
 		return nil
 	}
 	return all
@@ -79,18 +81,14 @@ func (v value) elements() []value {
 
 // objects returns the elements of a list that are objects.
 func (v value) objects() (all []object) {
-	if v == "" || v[0] != '[' {
-		return nil
-	}
-	end := jsonscan.Container(string(v), 0, func(_ jsonscan.Key, i int) int {
+	if !v.list(func(i int) int {
 		if v[i] != '{' {
 			return jsonscan.Value(string(v), i, maxLevels)
 		}
 		o, end := v.objectAt(i)
 		all = append(all, o)
 		return end
-	})
-	if end != len(v) {
+	}) {
 		return nil
 	}
 	return all

@@ -5,12 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 
 	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/spans"
 )
 
 // aiSDK is what the AI SDK's useChat sends to the route of a chat, and the stream
@@ -82,8 +82,7 @@ type aiStream struct {
 
 // aiReply reads a stream. With an error it returns what had come before, if that is
 // anything.
-func aiReply(r io.Reader) (*reply, error) {
-	text, readErr := io.ReadAll(r)
+func aiReply(text []byte, readErr error) (*reply, error) {
 	s := &aiStream{open: make(map[string]int)}
 	err := s.read(events(text))
 	switch err = cmp.Or(err, readErr); {
@@ -199,8 +198,10 @@ func (s *aiStream) metadata(raw json.RawMessage) {
 	for _, reported := range []json.RawMessage{m.Total, m.Usage} {
 		var c counts
 		if json.Unmarshal(reported, &c) == nil && c.Input+c.Output > 0 {
-			s.usage = disjoint(c.Input, max(c.Cached, c.InputOf.Read), c.InputOf.Write, c.Output,
-				max(c.Reasoning, c.OutputOf.Reasoning))
+			s.usage = (*session.Usage)(new(spans.Tokens{
+				Input: c.Input, Output: c.Output, Reasoning: max(c.Reasoning, c.OutputOf.Reasoning),
+				CacheRead: max(c.Cached, c.InputOf.Read), CacheWrite: c.InputOf.Write,
+			}.Disjoint()))
 			s.usageRaw, s.basis = reported, semconv.BasisInclusive
 			return
 		}

@@ -21,7 +21,8 @@ type Format struct {
 	path string // of the resource below an endpoint
 	// request makes the body of a request: the bundle, and what came since.
 	request func(b *Bundle, since []entry) any
-	reply   func(r io.Reader) (*reply, error)
+	// reply reads what a provider answered, and the error that reading ended with.
+	reply func(text []byte, readErr error) (*reply, error)
 	// header is what every request has, by name.
 	header map[string]string
 	// authorize puts the key of the API into a request.
@@ -88,16 +89,6 @@ func (t *Tool) schema() json.RawMessage {
 		return json.RawMessage(`{"type":"object"}`)
 	}
 	return t.InputSchema
-}
-
-// disjoint makes the buckets of counts of which the input includes the cache and
-// the output the reasoning.
-func disjoint(input, cacheRead, cacheWrite, output, reasoning int64) *session.Usage {
-	reasoning = min(reasoning, output)
-	return &session.Usage{
-		Input: max(0, input-cacheRead-cacheWrite), Output: output - reasoning, Reasoning: reasoning,
-		CacheRead: cacheRead, CacheWrite: cacheWrite,
-	}
 }
 
 // empty is the error of a reply that reports nothing.

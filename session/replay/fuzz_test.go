@@ -2,7 +2,6 @@ package replay
 
 import (
 	"encoding/json"
-	"strings"
 	"testing"
 	"time"
 
@@ -30,7 +29,7 @@ func FuzzReply(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		b := bundleOf(t, asked)
 		for _, format := range Formats() {
-			reply, err := format.reply(strings.NewReader(text))
+			reply, err := format.reply([]byte(text), nil)
 			if reply == nil {
 				if err == nil {
 					t.Fatalf("%s: neither reply nor error", format.Name)

@@ -319,18 +319,13 @@ func (c *Client) exchange(ctx context.Context, b *Bundle, since []entry) (*reply
 		text, readErr = text[:maxReply], fmt.Errorf("the reply is longer than %d MiB", maxReply>>20)
 	}
 	hidden := c.secrets()
-	r, err := c.Format.reply(io.MultiReader(bytes.NewReader(hidden.body(text)), endsWith{readErr}))
+	r, err := c.Format.reply(hidden.body(text), readErr)
 	hidden.reply(r)
 	if err != nil {
 		return r, fmt.Errorf("read the reply of %s as %s: %w", c.shown(u), c.Format.Name, err)
 	}
 	return r, nil
 }
-
-// endsWith is a reader that ends with an error, or well where it has none.
-type endsWith struct{ err error }
-
-func (f endsWith) Read([]byte) (int, error) { return 0, cmp.Or(f.err, io.EOF) }
 
 // refused is the error of a response that has no answer.
 func (c *Client) refused(u *url.URL, resp *http.Response) error {

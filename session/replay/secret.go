@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/agenttrace/agenttrace/internal/jsonscan"
+	"github.com/agenttrace/agenttrace/internal/modelapi"
 )
 
 // A server may repeat the key that it was sent: in an error, in an answer, in an id. Its
@@ -93,21 +94,11 @@ func newSecrets(values []string) *secrets {
 // notations are a value as it may be written.
 func notations(v string) []string {
 	all := []string{v, url.QueryEscape(v), url.PathEscape(v)}
-	// JSON in a text of JSON escapes what is escaped.
-	const levels = 4
-	for level, last := 0, []string{v}; level < levels; level++ {
-		var next []string
-		for _, t := range last {
-			plain := jsonscan.AppendString(nil, t)
-			next = append(next, string(plain[1:len(plain)-1]),
-				strings.ReplaceAll(string(plain[1:len(plain)-1]), "/", `\/`))
-			if raw, err := json.Marshal(t); err == nil { // with <, > and & as escapes
-				next = append(next, string(raw[1:len(raw)-1]))
-			}
-		}
-		slices.Sort(next)
-		last = slices.Compact(next)
-		all = append(all, last...)
+	plain, escaped := v, v
+	for range 3 { // JSON in a text of JSON escapes what is escaped
+		plain, escaped = string(jsonscan.AppendString(nil, plain)), string(modelapi.Quote(escaped))
+		plain, escaped = plain[1:len(plain)-1], escaped[1:len(escaped)-1] // the latter with <, > and & as escapes
+		all = append(all, plain, escaped)
 	}
 	return all
 }
@@ -127,27 +118,22 @@ func (s *secrets) text(t string) string {
 	return t
 }
 
-// body returns what a server sent without the values: also where JSON has them in
-// escapes that nobody needs.
+// body returns what a server sent without the values: also where JSON has them in escapes that nobody needs.
 func (s *secrets) body(raw []byte) []byte {
 	if len(s.forms) == 0 && s.short == nil {
 		return raw
 	}
-	t := s.text(string(raw))
-	if strings.Contains(t, `\u`) {
-		t = escaped.ReplaceAllStringFunc(t, func(literal string) string {
-			var plain string
-			if json.Unmarshal([]byte(literal), &plain) != nil || s.text(plain) == plain {
-				return literal
-			}
-			return string(jsonscan.AppendString(nil, s.text(plain)))
-		})
-	}
-	return []byte(t)
+	return []byte(s.text(literal.ReplaceAllStringFunc(string(raw), func(quoted string) string {
+		var plain string
+		if json.Unmarshal([]byte(quoted), &plain) != nil || s.text(plain) == plain {
+			return quoted
+		}
+		return string(jsonscan.AppendString(nil, s.text(plain)))
+	})))
 }
 
-// escaped is a string in JSON that has escapes by number.
-var escaped = regexp.MustCompile(`"(?:[^"\\]|\\.)*\\u(?:[^"\\]|\\.)*"`)
+// literal is a string in JSON.
+var literal = regexp.MustCompile(`"(?:[^"\\]|\\.)*"`)
 
 // reply takes the values out of a reply: a stream may bring one in pieces.
 func (s *secrets) reply(r *reply) {
