@@ -56,52 +56,24 @@ func (p *Part) AppendJSON(dst []byte) []byte {
 	return append(dst, '}')
 }
 
-// ParsePart decodes the output of AppendJSON. It does not check that Data is valid JSON;
-// code that stores it must. For truncated JSON it returns the fields before the cut, the
-// remaining text in Damaged, and an error.
-func ParsePart(s string) (Part, error) {
-	if p, ok := scanPart(s); ok {
-		return p, nil
-	}
-	var p Part
-	err := json.Unmarshal([]byte(s), &p)
-	if err == nil {
-		if p.ID == "" {
-			return Part{Damaged: s}, errors.New("part has no id")
-		}
-		return p, nil
-	}
-	return headOfPart(s), fmt.Errorf("read part: %w", err)
-}
-
-// scanPart is ParsePart for a part as AppendJSON writes it. It does not look at the data, which come last and are most
-// of a part. The name of that member cannot be in a text, whose quotes are escaped.
-func scanPart(s string) (p Part, ok bool) {
+// ParsePart decodes the output of AppendJSON. It does not check that Data, which come last and are most of a part, are
+// valid JSON; code that stores them must. For truncated JSON it returns the fields before the cut, the remaining text in
+// Damaged, and an error.
+func ParsePart(s string) (p Part, err error) {
+	rest := s
+	// The name of the member cannot be in a text, whose quotes are escaped. A part that was truncated inside its data
+	// does not end like a nested object.
 	head, data, found := strings.Cut(s, `,"data":`)
-	if found {
-		// A part that was truncated inside its data does not end like a nested object.
-		if !strings.HasPrefix(data, "{") || !strings.HasSuffix(data, "}}") {
-			return p, false
-		}
-		head, p.Data = head+"}", json.RawMessage(data[:len(data)-1])
+	if found && strings.HasPrefix(data, "{") && strings.HasSuffix(data, "}}") {
+		rest, p.Data = head+"}", json.RawMessage(data[:len(data)-1])
 	}
-	texts := map[string]*string{
-		"id": &p.ID, "type": &p.Type, "tool_call_id": &p.ToolCallID, "tool_state": &p.ToolState, "tool_name": &p.ToolName,
+	if err := json.Unmarshal([]byte(rest), &p); err != nil {
+		return headOfPart(s), fmt.Errorf("read part: %w", err)
 	}
-	numbers := map[string]*int64{"index": &p.Index, "created_at": &p.CreatedAt, "updated_at": &p.UpdatedAt}
-	known := true
-	whole := jsonscan.Object([]byte(head), 1, func(name string, value json.RawMessage) {
-		text, number, fits := texts[name], numbers[name], false
-		switch {
-		case text != nil:
-			*text, fits = jsonscan.Unquote(value)
-		case number != nil:
-			n, err := strconv.ParseInt(string(value), 10, 64)
-			*number, fits = n, err == nil
-		}
-		known = known && fits
-	})
-	return p, whole && known && p.ID != ""
+	if p.ID == "" {
+		return Part{Damaged: s}, errors.New("part has no id")
+	}
+	return p, nil
 }
 
 // headOfPart reads the fields before the place where the JSON of a part breaks off.
