@@ -122,8 +122,8 @@ func (c *Compaction) finish(result CompactionResult, err error) {
 	}
 	s.tracer.finish(c.span, now)
 	s.mu.Lock()
-	if s.working == 1 && s.st.Pending == nil {
-		s.rest(c.run.events, now, Status{State: StatusIdle})
+	if s.working--; s.working == 0 && s.st.Pending == nil {
+		s.enter(c.run.events, now, Status{State: StatusIdle})
 	}
 	s.mu.Unlock()
 	c.run.close(c)

@@ -49,27 +49,18 @@
 //	defer func() { err = errors.Join(err, shutdown(context.WithoutCancel(ctx))) }()
 //	tracer := agenttrace.New(agenttrace.Options{LoggerProvider: otel.GetLoggerProvider()})
 //
-// One that sets providers up itself should know what follows.
-//
-// The SDK's batchers count spans and records, receivers count bytes and refuse for
-// good what is too large. BoundSpans and BoundLogs of package setup split batches by
-// bytes; without them, a turn with many large tool outputs can be lost as a whole.
-//
-// The batcher's queue holds 2048 spans by default and silently drops
-// what comes while it is full, as in a burst of tool calls or with a collector
-// that is away; sessions then lack messages. A longer queue costs memory, up to
-// the size of the messages and tool outputs in it. With
-// sdktrace.WithBlocking nothing is dropped, but the agent waits for the
-// collector. A program that ends without Shutdown loses what is queued.
+// One that sets providers up itself should bound requests in bytes, by BoundSpans and BoundLogs of
+// package setup: receivers refuse for good what is too large, such as a turn with many large tool
+// outputs. The batcher's queue holds 2048 spans by default and silently drops what comes while it is
+// full, as in a burst of tool calls; with sdktrace.WithBlocking nothing is dropped, but the agent waits
+// for the collector. A program that ends without Shutdown loses what is queued.
 //
 // Two packages of this module need no collector. Package session/recorder writes a
 // session store in the agent's own process: an export that returns is committed.
 // Package session/spool wraps the exporters above and keeps on disk, through kill
 // -9, what the collector did not take, to send it later.
 //
-// A sampler that decides by trace damages sessions, because each run of a session may be a
-// trace of its own: some turns are stored, others are not, and sub-agents lose their
-// parents. SessionSampler of agenttrace/setup keeps or drops whole sessions. A session that
+// A sampler that decides by trace damages sessions: use SessionSampler of agenttrace/setup. A session that
 // is dropped has no spans, no live events and no metrics; what decides or limits still does.
 //
 // A limit on the attributes of a span (OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT) drops those

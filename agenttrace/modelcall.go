@@ -1,7 +1,6 @@
 package agenttrace
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -50,27 +49,6 @@ type ExclusiveUsage struct {
 func (InclusiveUsage) usage() {}
 func (GeminiUsage) usage()    {}
 func (ExclusiveUsage) usage() {}
-
-// buckets makes the buckets disjoint. raw is what the provider gave: its total shows
-// whether the output includes the reasoning.
-func (u InclusiveUsage) buckets(raw json.RawMessage) spans.Tokens {
-	t := spans.Tokens(u).Disjoint()
-	if u.Reasoning > 0 && t.Output == u.Output-u.Reasoning && u.besideReasoning(raw) {
-		t.Output = u.Output
-	}
-	return t
-}
-
-// besideReasoning reports whether Gemini's total counts the reasoning beside the output.
-func (u InclusiveUsage) besideReasoning(raw json.RawMessage) bool {
-	var total struct {
-		Gemini      int64 `json:"totalTokenCount"`
-		GeminiTools int64 `json:"toolUsePromptTokenCount"`
-	}
-	sum := u.Input + u.Output + u.Reasoning
-	return bytes.Contains(raw, []byte("totalTokenCount")) && json.Unmarshal(raw, &total) == nil && total.Gemini > 0 &&
-		(total.Gemini == sum || total.Gemini == sum+total.GeminiTools)
-}
 
 func (u GeminiUsage) buckets() spans.Tokens {
 	t := spans.Tokens{
@@ -158,11 +136,11 @@ func (t *Turn) StartModelCall(ctx context.Context, o ModelCallOptions) (context.
 	if t == nil || t.off {
 		return ctx, nil
 	}
+	now := t.run.now()
 	if !t.recording {
-		t.noteUnrecorded(o.Model)
+		t.noteModelCall(o.Model, "", now)
 		return ctx, nil
 	}
-	now := t.run.now()
 	c := &ModelCall{turn: t, aside: o.Side, usageElsewhere: o.UsageElsewhere, started: now}
 	inner, outer := t.within(ctx)
 	if o.UsageElsewhere {
@@ -192,18 +170,14 @@ func (t *Turn) StartModelCall(ctx context.Context, o ModelCallOptions) (context.
 		c.finish(ModelResult{}, ErrAborted, true)
 	}
 	t.run.sess.flush()
-	if t.run.guard != nil && !late {
-		id := ""
-		if sc := c.span.SpanContext(); sc.HasSpanID() {
-			id = sc.SpanID().String()
-		}
-		t.note(guardModelCall, guardModelCall+":"+cmp.Or(c.model.ID, "UNKNOWN"), id, now)
+	if !late {
+		t.noteModelCall(c.model, refOf(c.span.SpanContext()).SpanID, now)
 	}
 	return &c.scope, c
 }
 
-// noteUnrecorded has the guard count a call that is not recorded.
-func (t *Turn) noteUnrecorded(m Model) {
+// noteModelCall has the guard count a call. The zero Model is the turn's.
+func (t *Turn) noteModelCall(m Model, spanID string, now time.Time) {
 	if t.run.guard == nil {
 		return
 	}
@@ -212,7 +186,7 @@ func (t *Turn) noteUnrecorded(m Model) {
 		m = t.model
 		t.mu.Unlock()
 	}
-	t.note(guardModelCall, guardModelCall+":"+cmp.Or(m.ID, "UNKNOWN"), "", t.run.now())
+	t.note(guardModelCall, guardModelCall+":"+cmp.Or(m.ID, "UNKNOWN"), spanID, now)
 }
 
 // placeCall gives a call that begins its model and its place in the turn. t.mu is held.
@@ -341,21 +315,13 @@ func (c *ModelCall) Retried(err error, waited time.Duration) {
 		return
 	}
 	const maxRetries = 32
-	text := fmt.Sprintf("%s, tried again after %s", errorText(err), printed(waited))
+	text := fmt.Sprintf("%s, tried again after %s", errorText(err), waited.Round(time.Millisecond))
 	text = c.turn.run.sess.tracer.filter.content(redact.Other, text)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.retries) < maxRetries {
 		c.retries = append(c.retries, text)
 	}
-}
-
-// printed returns a duration in three digits or so.
-func printed(d time.Duration) string {
-	if d >= 10*time.Second {
-		return d.Round(time.Second / 10).String()
-	}
-	return d.Round(time.Millisecond).String()
 }
 
 // End ends the call and adds its usage to the turn's. A failed call may have a
@@ -430,7 +396,7 @@ func usageOf(u Usage, raw json.RawMessage, cost *float64) spans.Usage {
 	// stack when nothing is recorded.
 	switch u := u.(type) {
 	case InclusiveUsage:
-		tokens := u.buckets(out.Raw)
+		tokens := spans.Tokens(u).Disjoint()
 		out.Tokens, out.Basis = &tokens, semconv.BasisInclusive
 	case GeminiUsage:
 		tokens := u.buckets()

@@ -188,29 +188,24 @@ func (r *Run) finish(err error) {
 	s.tracer.finish(r.span, now)
 }
 
-// open adds work to what the run's end stops, unless the run has ended, and close takes it out again. The session
-// counts what is open.
+// open adds work to what the run's end stops, and to what the session counts, unless the run has ended. close takes it
+// out again; the caller counts it no more.
 func (r *Run) open(w work) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.ended {
 		r.work = append(r.work, w)
-		r.sess.count(1)
+		r.sess.mu.Lock()
+		r.sess.working++
+		r.sess.mu.Unlock()
 	}
 	return !r.ended
 }
 
 func (r *Run) close(w work) {
-	r.sess.count(-1)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.work = slices.DeleteFunc(r.work, func(o work) bool { return o == w })
-}
-
-func (s *Session) count(delta int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.working += delta
 }
 
 func (r *Run) now() time.Time { return r.sess.now() }

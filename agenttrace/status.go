@@ -113,17 +113,7 @@ func (t *Turn) enter(st Status) {
 // enter changes the status, and reports it if it is another. While something is
 // open it is repeated. The caller holds mu.
 func (s *Session) enter(events context.Context, now time.Time, st Status) {
-	s.enterAs(events, now, st, s.working > 0)
-}
-
-// rest is enter for a turn or a compaction that ends and is still counted as open.
-// A session that waits for a human then need not be alive any more.
-func (s *Session) rest(events context.Context, now time.Time, st Status) {
-	s.enterAs(events, now, st, s.working > 1)
-}
-
-func (s *Session) enterAs(events context.Context, now time.Time, st Status, open bool) {
-	heartbeats := open && events != nil && s.tracer.live.Heartbeat > 0 &&
+	heartbeats := s.working > 0 && events != nil && s.tracer.live.Heartbeat > 0 &&
 		st.State != StatusIdle && st.State != StatusError
 	same := st == s.current()
 	if same && heartbeats == s.heartbeats {

@@ -486,6 +486,7 @@ func (t *Turn) leave(
 	s := t.run.sess
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.working--
 	s.st.Model = t.model
 	s.turns = slices.DeleteFunc(s.turns, func(o *Turn) bool { return o == t })
 	s.last = t.remains()
@@ -496,14 +497,14 @@ func (t *Turn) leave(
 		s.st.Pending = &p
 	}
 	switch {
-	case pending:
-		s.rest(t.events, now, waiting[0].status())
-	case s.working > 1: // this turn is still one of them
+	case pending: // then the session need not be alive any more
+		s.enter(t.events, now, waiting[0].status())
+	case s.working > 0:
 		s.enter(t.events, now, s.atWork())
 	case reason == semconv.EndError:
-		s.rest(t.events, now, Status{State: StatusError, Detail: errorText(err)})
+		s.enter(t.events, now, Status{State: StatusError, Detail: errorText(err)})
 	default:
-		s.rest(t.events, now, Status{State: StatusIdle})
+		s.enter(t.events, now, Status{State: StatusIdle})
 	}
 	return s.st.Title
 }

@@ -59,7 +59,7 @@ func shortenRecord(r sdklog.Record) (sdklog.Record, int) {
 }
 
 // cutter cuts texts to a limit. JSON stays JSON: the parts of a message are decoded one by
-// one, and a tool's output is a JSON value.
+// one, and a tool's output is a JSON value. Other types of values are not that large.
 type cutter struct {
 	*redact.Redactor
 	limit int
@@ -91,17 +91,6 @@ func (c cutter) value(v attribute.Value) attribute.Value {
 			all[i] = c.text(all[i])
 		}
 		return attribute.StringSliceValue(all)
-	case attribute.BYTESLICE:
-		b := v.AsByteSlice()
-		return attribute.ByteSliceValue(b[:min(len(b), c.limit)])
-	case attribute.SLICE:
-		all := slices.Clone(v.AsSlice())
-		for i := range all {
-			all[i] = c.value(all[i])
-		}
-		return attribute.SliceValue(all...)
-	case attribute.MAP:
-		return attribute.MapValue(c.attributes(v.AsMap())...)
 	}
 	return v
 }
