@@ -118,7 +118,8 @@ func (a Attrs) conventionCounts() Counts {
 // include the cache; an instrumentation that passes on what Anthropic and Bedrock answer does not.
 func usageBasis(scope string, a Attrs) string {
 	switch {
-	case hasPrefix(scope, "com.anthropic.sdk.", "@opentelemetry/"), scope == "gen_ai", scope == "pydantic-ai",
+	case hasPrefix(scope, "com.anthropic.sdk.", "com.anthropic.claude-platform", "@opentelemetry/"),
+		scope == "gen_ai", scope == "pydantic-ai",
 		hasPrefix(scope, "opentelemetry.instrumentation.") && !strings.Contains(scope, "bedrock"):
 		return fact.Inclusive
 	case hasPrefix(scope, "@traceloop/instrumentation-anthropic", "@traceloop/instrumentation-bedrock",
