@@ -113,8 +113,6 @@ type sessionWork struct {
 	// resum reports that the rollup must be summed again: what is hidden or counts
 	// changed, or another program wrote it.
 	resum bool
-	// kept are parts that are stored as they were rebuilt.
-	kept map[string]bool
 	// touched are the messages that changed, for the forks to follow.
 	touched map[string]bool
 	// before are the messages that changed as they were before the batch, nil those that
@@ -142,8 +140,6 @@ type messageWork struct {
 	id      string
 	changes []*MessageChange
 	parts   []*PartChange
-	// imported are the ids of the parts of an import.
-	imported []string
 	// links carry facts of the message. facts are those of them that are new;
 	// reread is set when one was known before in another version, so that facts
 	// must be read back.

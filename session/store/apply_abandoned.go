@@ -43,18 +43,21 @@ func (a *applier) endAbandoned(w *sessionWork, m, old *session.Message) {
 	if !ended && (old == nil || !givenUp(old.MetadataJSON)) {
 		return
 	}
-	parts := a.rows.partsOfMessage(m.ID)
+	known := a.rows.whole(m.ID)
+	parts := slices.Clone(known.parts)
 	for i := range parts {
 		want := seenPart(&parts[i])
 		if ended {
 			want = abandonedPart(want)
 		}
-		if equalParts(want, &parts[i]) {
+		if equalParts(want, &parts[i]) || a.rows.refusedPart(m.ID, want.ID) != nil {
 			continue
 		}
-		a.wrote(true, a.rows.updatePart(want))
+		parts[i] = *want
+		a.result.Rows++
 		w.touched[m.ID] = true
 	}
+	a.rows.setParts(known, parts, known.requested)
 }
 
 // turnIndex is the count of the turn that an assistant message is the answer of. seen reports

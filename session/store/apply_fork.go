@@ -138,14 +138,7 @@ func (a *applier) syncMessages(w, child *sessionWork, f *Fork, point *session.Me
 		for _, id := range some {
 			both = append(both, forkID(child.id, id))
 		}
-		a.rows.loadMessages(both...)
-		var queries []query
-		for _, id := range both {
-			if a.rows.messages.row(id) != nil && !a.rows.partsOf(id).whole {
-				queries = append(queries, a.rows.readParts(id))
-			}
-		}
-		a.rows.ask(queries...)
+		a.rows.loadWhole(both...)
 		for _, id := range some {
 			a.syncMessage(w, child, f, point, id)
 		}
@@ -158,7 +151,6 @@ func (a *applier) syncMessage(w, child *sessionWork, f *Fork, point *session.Mes
 	id := forkID(child.id, original)
 	old := a.rows.message(id)
 	if copied := a.copyFor(w, child, f, point, original, old); copied != nil {
-		a.clearParts(child, copied)
 		a.replaceMessage(child, copied)
 	} else if old != nil {
 		a.dropMessage(child, id)
@@ -180,7 +172,7 @@ func (a *applier) copyFor(
 	} // what another program has shown again by the time of the fork is copied
 	copied := &AssembledMessage{Message: *m}
 	copied.ID, copied.SessionID, copied.HiddenAt = forkID(child.id, original), child.id, nil
-	for _, p := range a.rows.partsOfMessage(m.ID) {
+	for _, p := range a.rows.whole(m.ID).parts {
 		if p.CreatedAt <= f.At {
 			copied.Parts = append(copied.Parts, forkPart(child.id, copied.ID, p))
 		}

@@ -13,7 +13,8 @@ import (
 const incompleteMetadata = `{"agenttrace":{"incomplete":true}}`
 
 func (a *applier) applyMessage(w *sessionWork, mw *messageWork) {
-	old := a.rows.message(mw.id)
+	known := a.rows.whole(mw.id)
+	old := known.row
 	if old != nil && old.SessionID != w.id {
 		// The id belongs to another session: nothing of this one can be stored
 		// under it.
@@ -25,23 +26,13 @@ func (a *applier) applyMessage(w *sessionWork, mw *messageWork) {
 		w.giveUpTurn(m, old)
 	}
 	a.putMessage(w, m, old) // parts refer to it
-	a.applyParts(w, mw)
+	a.applyParts(w, mw, known)
 	if !w.asStored {
 		a.endAbandoned(w, m, old) // with the parts of this batch, which may be a call that its process left open
 	}
-	if old != nil || !mw.contiguous() {
-		a.markGaps(w, m)
+	if gap := known.hasGap(); gap || old != nil {
+		a.markGaps(w, m, gap)
 	}
-}
-
-// contiguous reports that the parts of a new message request every index from 0 on.
-func (mw *messageWork) contiguous() bool {
-	for i, p := range mw.parts {
-		if p.Index != int64(i) {
-			return false
-		}
-	}
-	return true
 }
 
 // mergedMessage is the row that results from what is stored and what is reported.
@@ -172,11 +163,10 @@ func (a *applier) factsOf(w *sessionWork, mw *messageWork, declared, known bool)
 
 // markGaps marks a message as incomplete as long as a part before one that it has
 // is missing.
-func (a *applier) markGaps(w *sessionWork, m *session.Message) {
+func (a *applier) markGaps(w *sessionWork, m *session.Message, gap bool) {
 	if m.MetadataJSON == incompleteMetadata {
 		return // it is incomplete, with a gap or without
 	}
-	gap := a.rows.hasGap(m.ID)
 	if gap == isIncomplete(m.MetadataJSON) {
 		return
 	}
@@ -196,7 +186,7 @@ func (a *applier) putMessage(w *sessionWork, m, old *session.Message) {
 	if old != nil && equalMessages(m, old) {
 		return
 	}
-	refused := a.rows.putMessage(m)
+	refused := a.rows.putMessage(*m)
 	if a.wrote(true, refused); refused != nil {
 		return
 	}
@@ -239,7 +229,7 @@ func equalMessages(a, b *session.Message) bool {
 
 // applyParts merges the parts of a message: first those that describe one part, as a turn's
 // stub and the tool call itself do, then those with what is stored.
-func (a *applier) applyParts(w *sessionWork, mw *messageWork) {
+func (a *applier) applyParts(w *sessionWork, mw *messageWork, m *message) {
 	parts := make([]*session.Part, 0, len(mw.parts))
 	known := make(map[string]rankedPart, len(mw.parts))
 	for _, c := range mw.parts {
@@ -256,10 +246,10 @@ func (a *applier) applyParts(w *sessionWork, mw *messageWork) {
 		}
 		known[p.ID] = p
 	}
-	a.mergeParts(w, mw.id, parts, nil, changes, func(_ *session.Part, changed bool, refused error) {
-		a.wrote(changed, refused)
-	})
+	a.mergeParts(w, m, parts, nil, changes, a.wrotePart)
 }
+
+func (a *applier) wrotePart(_ *session.Part, changed bool, refused error) { a.wrote(changed, refused) }
 
 // place is the index that the part requests.
 func (c *PartChange) place() int64 { return min(max(0, c.Index), MaxIndex) }

@@ -199,7 +199,7 @@ func (a *applier) redrawHidden(w *sessionWork) {
 		}
 		w.remember(m.ID, m)
 		m.HiddenAt = hidden
-		a.wrote(true, a.rows.putMessage(m))
+		a.wrote(true, a.rows.putMessage(*m))
 		w.touched[m.ID] = true
 	}
 	w.recut, w.resum = true, true

@@ -77,21 +77,20 @@ func (a *applier) transcriptQueries(ids []string) []query {
 	if len(ids) == 0 {
 		return nil
 	}
-	return []query{a.rows.sessions.read(ids...), a.rows.readTranscripts(ids...)}
+	return []query{a.rows.readSessions(ids...), a.rows.readTranscripts(ids...)}
 }
 
 func (a *applier) adoptTranscript(b *Batch, row *SessionRow) {
 	t := session.Transcript{Session: row.Session}
 	messages := a.rows.messagesFrom(row.ID, Position{})
-	queries := make([]query, len(messages))
+	ids := make([]string, len(messages))
 	for i := range messages {
-		queries[i] = a.rows.readParts(messages[i].ID)
+		ids[i] = messages[i].ID
 	}
-	a.rows.ask(queries...)
+	a.rows.loadWhole(ids...)
 	annotations := a.rows.annotationsOf(row.ID)
-	for i := range messages {
-		parts := a.rows.partsOfMessage(messages[i].ID)
-		t.Messages = append(t.Messages, session.MessageAndParts{Message: messages[i], Parts: parts})
+	for _, m := range messages {
+		t.Messages = append(t.Messages, session.MessageAndParts{Message: m, Parts: a.rows.whole(m.ID).parts})
 	}
 	b.Observations = append(b.Observations, b.Adopt(&Imported{Transcript: &t})...)
 	a.rows.deleteSession(row.ID)

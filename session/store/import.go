@@ -465,7 +465,8 @@ func (i *importer) refuse(where string, reason error) {
 func (i *importer) message(in *session.MessageAndParts) {
 	w := i.work
 	m := in.Message
-	old := i.rows.message(m.ID)
+	known := i.rows.whole(m.ID)
+	old := known.row
 	where := "message " + m.ID
 	if old != nil && old.SessionID != w.id {
 		i.refuse(where, refuse("its id belongs to session %s; it is left out with its parts", old.SessionID))
@@ -494,12 +495,12 @@ func (i *importer) message(in *session.MessageAndParts) {
 			m.HiddenAt = merged.HiddenAt
 			fallthrough
 		default:
-			i.clearParts(w, &AssembledMessage{m, in.Parts})
+			i.clearParts(w, known, in.Parts)
 		}
 	} else {
 		i.putMessage(w, &m, nil) // parts refer to it; whether they have a gap is known when they are there
 	}
-	moved := i.parts(in)
+	moved := i.parts(in, known)
 	was := old
 	if was == nil {
 		was = new(session.Message)
@@ -507,7 +508,7 @@ func (i *importer) message(in *session.MessageAndParts) {
 	}
 	if old == nil || moved || m.MetadataJSON != old.MetadataJSON {
 		switch {
-		case !i.rows.hasGap(m.ID):
+		case !known.hasGap():
 		case marked != m.MetadataJSON:
 			m.MetadataJSON = marked
 		default:
@@ -520,7 +521,7 @@ func (i *importer) message(in *session.MessageAndParts) {
 }
 
 // parts merges the parts of a message, and reports whether any was added or moved.
-func (i *importer) parts(in *session.MessageAndParts) (moved bool) {
+func (i *importer) parts(in *session.MessageAndParts, m *message) (moved bool) {
 	parts := make([]*session.Part, 0, len(in.Parts))
 	for _, p := range in.Parts {
 		if p.Index < 0 || p.Index > MaxIndex {
@@ -529,7 +530,7 @@ func (i *importer) parts(in *session.MessageAndParts) (moved bool) {
 		}
 		parts = append(parts, &p)
 	}
-	return i.mergeParts(i.work, in.Message.ID, parts, i.displaced[in.Message.ID], imports,
+	return i.mergeParts(i.work, m, parts, i.displaced[in.Message.ID], imports,
 		func(p *session.Part, changed bool, refused error) {
 			i.stored(&i.result.Parts, changed, refused, "part "+p.ID)
 		})

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -227,145 +228,96 @@ func requests(p *session.Part, requested int64, by int, from origin) bool {
 	return p.Index < requested
 }
 
-// mergeParts merges parts of a message, each of another id, into those that are stored.
-// displaced are the indexes that some of them requested in the store they come from. done
-// is called for each part. It reports whether parts were added or moved.
+// mergeParts merges parts of a message, each of another id, into those that are stored. displaced are the indexes that
+// some of them requested in the store they come from. done is called for each part. It reports whether parts were added
+// or moved.
 func (a *applier) mergeParts(
-	w *sessionWork, messageID string, incoming []*session.Part, displaced map[string]int64, from origin,
+	w *sessionWork, m *message, incoming []*session.Part, displaced map[string]int64, from origin,
 	done func(p *session.Part, changed bool, refused error),
 ) (moved bool) {
-	var collided []*session.Part
-	asked := requestedIndexes{messageID: messageID}
+	parts, requested := slices.Clone(m.parts), maps.Clone(m.requested)
+	places := make(map[string]int, len(parts))
+	for i := range parts {
+		places[parts[i].ID] = i
+	}
 	for _, p := range incoming {
-		changed, refused := a.rows.insertPart(p)
-		var old *session.Part
-		if refused == nil && !changed {
-			old = a.rows.part(p.ID)
+		refused := a.rows.refusedPart(p.MessageID, p.ID)
+		if m.row == nil {
+			refused = ErrRefused
 		}
-		switch index, was := displaced[p.ID]; {
+		i, stored := places[p.ID]
+		changed := false
+		switch {
 		case refused != nil:
-		case changed:
-			if moved = true; was {
-				a.rows.request(messageID, p.ID, index)
-			}
-		case old == nil: // its place is taken
-			if moved, changed = true, true; was {
-				p.Index = index
-			}
-			collided = append(collided, p)
-		case old.MessageID != messageID:
-			refused = refuse("its id belongs to message %s; it is left out", old.MessageID)
+		case stored:
+			var asks bool
+			changed, asks = mergeStored(&parts[i], p, from, &requested)
+			moved = moved || asks
 		default:
-			changed, refused = a.mergeStored(old, p, from, &asked)
-		}
-		if changed && refused == nil {
-			w.touched[messageID] = true
-			if p.Type == session.TypeCompaction {
-				w.recut = true
+			changed, moved = true, true
+			places[p.ID], parts = len(parts), append(parts, *p)
+			if index, was := displaced[p.ID]; was {
+				set(&requested, p.ID, index)
 			}
+		}
+		if changed {
+			w.changedPart(p)
 		}
 		done(p, changed, refused)
 	}
-	if len(collided) > 0 || len(asked.fresh) > 0 {
-		a.placeParts(messageID, collided, asked.fresh, done)
+	if moved {
+		requested = placeParts(parts, m.requested, requested)
 	}
-	return moved || len(asked.fresh) > 0
+	a.rows.setParts(m, parts, requested)
+	return moved
 }
 
-// requestedIndexes are the indexes that parts of a message request.
-type requestedIndexes struct {
-	messageID string
-	// stored are those of displaced parts, nil until they are read. fresh are new requests.
-	stored, fresh map[string]int64
-}
-
-// mergeStored merges a part into the one that is stored under its id, and notes in asked the
-// index that it requests.
-func (a *applier) mergeStored(old, p *session.Part, from origin, asked *requestedIndexes) (
-	changed bool, refused error) {
+// mergeStored merges a part into the one that is stored under its id, and notes if it asks for another index.
+func mergeStored(stored, p *session.Part, from origin, requested *map[string]int64) (changed, asks bool) {
+	old := *stored
 	if from != imports {
-		old = seenPart(old)
+		old = *seenPart(stored)
 	}
-	merged, by := mergePart(rankedPart{Part: old}, rankedPart{Part: p}, from)
+	merged, by := mergePart(rankedPart{Part: &old}, rankedPart{Part: p}, from)
 	if changed = by > 0 || merged.CreatedAt != old.CreatedAt; changed {
-		refused = a.rows.updatePart(&merged)
+		merged.Index, merged.SessionID = old.Index, old.SessionID
+		*stored = merged
 	}
-	if refused != nil || p.Index >= old.Index && from == changes {
-		return changed, refused
+	if asks = requests(p, wanted(stored, *requested), by, from); asks {
+		set(requested, p.ID, p.Index)
 	}
-	if asked.stored == nil {
-		asked.stored = a.rows.requestedIndexes(asked.messageID)
-	}
-	at, ok := asked.stored[p.ID]
-	if !ok {
-		at = old.Index
-	}
-	if !requests(p, at, by, from) {
-		return changed, nil
-	}
-	set(&asked.fresh, p.ID, p.Index)
-	return true, nil
+	return changed || asks, asks
 }
 
-// placeParts gives every part of a message its index when two request the same: in order
-// of (request, id), each has the index that it requests or the next free one. collided are
-// parts that are not stored yet; asked are new requests of parts that are.
-func (a *applier) placeParts(
-	messageID string, collided []*session.Part, asked map[string]int64,
-	done func(p *session.Part, changed bool, refused error),
-) {
-	stored := a.rows.partsOfMessage(messageID)
-	noted := a.rows.requestedIndexes(messageID)
-	type place struct {
-		*session.Part
-		requested int64
+// wanted is the index that a part of a message requests: the one that it has, unless it was displaced.
+func wanted(p *session.Part, requested map[string]int64) int64 {
+	if index, is := requested[p.ID]; is {
+		return index
 	}
-	var places []place
-	for i := range stored {
-		p := &stored[i]
-		requested := p.Index
-		for _, requests := range []map[string]int64{noted, asked} {
-			if index, ok := requests[p.ID]; ok {
-				requested = index
-			}
-		}
-		places = append(places, place{p, requested})
-	}
-	for _, p := range collided {
-		places = append(places, place{p, p.Index})
-	}
-	slices.SortFunc(places, func(x, y place) int {
+	return p.Index
+}
+
+// placeParts gives every part of a message its index: in order of (request, id), each has the index that it requests or
+// the next free one. It returns the requests of those that are displaced, or were so before.
+func placeParts(parts []session.Part, before, requested map[string]int64) (displaced map[string]int64) {
+	slices.SortFunc(parts, func(x, y session.Part) int {
 		// A part that represents missing content comes after content that somebody reports in its place: a process
 		// that restarted an agent knows nothing of an answer that the one before it streamed.
-		return cmp.Or(cmp.Compare(x.requested, y.requested),
+		return cmp.Or(cmp.Compare(wanted(&x, requested), wanted(&y, requested)),
 			compareBools(session.IsAbsence(x.Type), session.IsAbsence(y.Type)), strings.Compare(x.ID, y.ID))
 	})
-	index, requested := make(map[string]int64), make(map[string]int64)
+	displaced = maps.Clone(before)
 	next := int64(0)
-	for _, p := range places {
-		at := max(p.requested, next)
-		next = at + 1
-		if at != p.Index && !slices.Contains(collided, p.Part) {
-			index[p.ID] = at
-		}
-		p.Index = at
-		if old, has := noted[p.ID]; has && old != p.requested || !has && at != p.requested {
-			requested[p.ID] = p.requested
+	for i := range parts {
+		p := &parts[i]
+		want := wanted(p, requested)
+		p.Index = max(want, next)
+		next = p.Index + 1
+		if _, was := before[p.ID]; was || p.Index != want {
+			set(&displaced, p.ID, want)
 		}
 	}
-	a.rows.moveParts(messageID, index)
-	for id, index := range requested {
-		a.rows.request(messageID, id, index)
-	}
-	for _, p := range collided {
-		inserted, refused := a.rows.insertPart(p)
-		if refused == nil && !inserted {
-			refused = refuse("its place is taken")
-		}
-		if refused != nil {
-			done(p, false, refused)
-		}
-	}
+	return displaced
 }
 
 // compareBools orders false before true.

@@ -207,46 +207,33 @@ func (w *sessionWork) nothing() bool {
 		len(o.decisions)+len(o.attributed) == 0
 }
 
-// clear takes back what observations came to and come to no more, in all sessions
-// before any is rebuilt: a row may be in another place then.
+// clear takes back the messages that observations came to and come to no more, in all sessions before any is rebuilt: a
+// message may be in another session then.
 func (a *applier) clear(w *sessionWork) {
-	o := &w.observed
-	if len(o.stale) == 0 && len(o.messages) == 0 {
+	if len(w.observed.stale) == 0 {
 		return
 	}
 	if a.loadSession(w); w.isNew {
 		return
 	}
-	for _, id := range o.stale {
+	for _, id := range w.observed.stale {
 		a.dropMessage(w, id)
-	}
-	for _, m := range o.messages {
-		a.clearParts(w, m)
 	}
 }
 
-// clearParts deletes the stored parts that a message does not have any more, or has
-// otherwise, and notes those that are stored as they are.
-func (a *applier) clearParts(w *sessionWork, m *AssembledMessage) {
-	parts := make(map[string]*session.Part, len(m.Parts))
-	for i := range m.Parts {
-		parts[m.Parts[i].ID] = &m.Parts[i]
-		delete(w.kept, m.Parts[i].ID)
-	}
-	if old := a.rows.message(m.ID); old == nil || old.SessionID != w.id {
-		return
-	}
-	stored := a.rows.partsOfMessage(m.ID)
-	for i := range stored {
-		p := &stored[i]
-		if n := parts[p.ID]; n != nil && n.Index == p.Index && equalParts(n, p) {
-			set(&w.kept, p.ID, true)
-			continue
+// clearParts deletes the stored parts that a message does not have any more, or has otherwise.
+func (a *applier) clearParts(w *sessionWork, m *message, now []session.Part) {
+	has := partsByID(now)
+	parts := slices.DeleteFunc(slices.Clone(m.parts), func(p session.Part) bool {
+		n := has[p.ID]
+		if n != nil && n.Index == p.Index && equalParts(n, &p) {
+			return false
 		}
-		a.rows.deletePart(p)
 		a.result.Rows++
-		w.changedPart(p)
-	}
+		w.changedPart(&p)
+		return true
+	})
+	a.rows.setParts(m, parts, m.requested)
 }
 
 func (a *applier) dropMessage(w *sessionWork, id string) {
@@ -379,25 +366,23 @@ func (a *applier) applyObserved(w *sessionWork) {
 // they are.
 func (a *applier) replaceMessage(w *sessionWork, reported *AssembledMessage) {
 	m := reported.Message
-	old := a.rows.message(m.ID)
+	known := a.rows.whole(m.ID)
+	old := known.row
 	if old != nil && old.SessionID != w.id {
 		a.result.Refused += int64(1 + len(reported.Parts))
 		return
 	}
 	m.HiddenAt = cmp.Or(w.hidden(&m, old, a.rows), reported.HiddenAt)
 	a.putMessage(w, &m, old)
+	a.clearParts(w, known, reported.Parts)
+	kept := partsByID(known.parts)
+	var parts []*session.Part
 	for i := range reported.Parts {
-		p := &reported.Parts[i]
-		if w.kept[p.ID] {
-			continue
+		if p := &reported.Parts[i]; kept[p.ID] == nil {
+			parts = append(parts, p)
 		}
-		inserted, refused := a.rows.insertPart(p)
-		if !inserted {
-			refused = ErrRefused
-		}
-		a.wrote(inserted, refused)
-		w.changedPart(p)
 	}
+	a.mergeParts(w, known, parts, nil, rebuilt, a.wrotePart)
 }
 
 func (w *sessionWork) changedPart(p *session.Part) {

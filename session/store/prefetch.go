@@ -31,7 +31,7 @@ func (a *applier) prefetch(b *Batch) {
 	for i := range b.Blobs {
 		digests[b.Blobs[i].Kind] = append(digests[b.Blobs[i].Kind], b.Blobs[i].Digest)
 	}
-	queries := []query{r.sessions.read(sessions...), r.messages.read(messages...), r.decisions.read(decisions...),
+	queries := []query{r.readSessions(sessions...), r.readMessages(messages...), r.decisions.read(decisions...),
 		r.annotations.read(annotations...), r.spanRefs.read(spans...)}
 	for kind, stored := range r.blobs {
 		queries = append(queries, stored.read(digests[kind]...))
@@ -48,8 +48,7 @@ func (a *applier) prefetch(b *Batch) {
 // prefetchRows reads what belongs to the rows that were found, and the rows that observations come to.
 func (a *applier) prefetchRows() {
 	r := a.rows
-	var sessions, forks, messages, decisions []string
-	var queries []query
+	var sessions, forks, messages, whole, decisions, measured, measuredIn []string
 	for _, w := range a.order {
 		e := r.sessions.entries[w.id]
 		if e == nil {
@@ -58,7 +57,12 @@ func (a *applier) prefetchRows() {
 		forks = append(forks, w.id)
 		if e != nil && e.row != nil {
 			for _, m := range w.order {
-				queries = append(queries, r.queriesOf(w, m)...)
+				if row := r.known(m.id).row; row == nil || row.SessionID != w.id {
+					continue
+				}
+				if whole = append(whole, m.id); len(m.changes)+len(m.links) > 0 {
+					measured, measuredIn = append(measured, m.id), append(measuredIn, w.id)
+				}
 			}
 			for _, rw := range e.row.State.Rewinds {
 				if len(w.order)+len(w.observed.messages) > 0 {
@@ -71,28 +75,12 @@ func (a *applier) prefetchRows() {
 		}
 		messages = append(messages, w.observed.stale...)
 		for _, m := range w.observed.messages {
-			messages = append(messages, m.ID)
-			queries = append(queries, r.readParts(m.ID))
+			messages, whole = append(messages, m.ID), append(whole, m.ID)
 		}
 	}
-	r.ask(append(queries, r.sessions.read(sessions...), r.readForks(forks...), r.decisions.read(decisions...),
-		r.messages.read(r.messages.unknown(messages...)...))...)
-}
-
-// queriesOf are queries for what the merge of a message needs besides its row.
-func (r *rows) queriesOf(w *sessionWork, m *messageWork) []query {
-	if stored := r.messages.row(m.id); stored == nil || stored.SessionID != w.id {
-		return nil
-	}
-	ids := slices.Clone(m.imported)
-	for _, p := range m.parts {
-		ids = append(ids, p.ID)
-	}
-	queries := []query{r.readIndexes(m.id), r.parts.read(ids...)}
-	if len(m.changes)+len(m.links) > 0 {
-		queries = append(queries, r.readStats(w.id, m.id))
-	}
-	return queries
+	messages = slices.DeleteFunc(messages, func(id string) bool { return id == "" || r.known(id).read })
+	r.ask(r.readSessions(sessions...), r.readForks(forks...), r.decisions.read(decisions...),
+		r.readMessages(messages...), r.readParts(whole...), r.readStats(measuredIn, measured))
 }
 
 // prefetch reads the rows that the import names, and what is stored of the session.
@@ -100,10 +88,7 @@ func (i *importer) prefetch(in *Imported) {
 	named := &applier{rows: i.rows, sessions: make(map[string]*sessionWork)}
 	w := named.session(in.Session.ID)
 	for k := range in.Messages {
-		m := w.message(in.Messages[k].Message.ID)
-		for n := range in.Messages[k].Parts {
-			m.imported = append(m.imported, in.Messages[k].Parts[n].ID)
-		}
+		w.message(in.Messages[k].Message.ID)
 	}
 	named.group(&Batch{Decisions: in.Decisions, Annotations: in.Annotations, SpanRefs: in.SpanRefs})
 	named.prefetch(&Batch{Blobs: in.Blobs})

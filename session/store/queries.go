@@ -3,8 +3,6 @@ package store
 import (
 	"encoding/json"
 	"fmt"
-	"slices"
-	"strings"
 
 	"github.com/agenttrace/agenttrace/session"
 )
@@ -47,9 +45,9 @@ func putSession(s Statements, row, old *SessionRow, refused *error) {
 }
 
 // removeSession deletes the state first, so that what is not attributed yet stays: see the trigger of SQLite's schema.
-func removeSession(s Statements, row *SessionRow) {
-	s.Exec(`DELETE FROM session_state WHERE session_id = ?`, row.ID)
-	s.Exec(SessionTable.Delete, row.ID)
+func removeSession(s Statements, id string) {
+	s.Exec(`DELETE FROM session_state WHERE session_id = ?`, id)
+	s.Exec(SessionTable.Delete, id)
 }
 
 // putDecision inserts what is updated, too: a decision may become another session's, and an engine that distributes
@@ -61,11 +59,11 @@ func putDecision(s Statements, row, old *Decision, refused *error) {
 	DecisionTable.put(s, row, true, refused)
 }
 
-// orderBlobs orders the blobs that are to be written. They are put in the same order in every transaction, so that two
-// that have the same ones do not wait for each other.
-func (r *rows) orderBlobs() {
-	for _, blobs := range r.blobs {
-		slices.SortFunc(blobs.dirty, func(x, y *entry[string, Blob]) int { return strings.Compare(x.key, y.key) })
+// readSessions reads sessions.
+func (r *rows) readSessions(ids ...string) query {
+	return func(s Statements) {
+		s.Name(NameSession, ids...)
+		r.sessions.read(ids...)(s)
 	}
 }
 
@@ -107,8 +105,7 @@ var MessagesQuery = `SELECT ` + MessageTable.List + ` FROM chat_messages
 
 var (
 	partsQuery       = `SELECT ` + PartTable.List + ` FROM chat_parts WHERE message_id = ? ORDER BY "index"`
-	indexesQuery     = `SELECT id, "index" FROM chat_parts WHERE message_id = ?`
-	requestedQuery   = `SELECT part_id, requested_index FROM requested_indexes WHERE message_id = ?`
+	requestedQuery   = `SELECT ` + IndexTable.List + ` FROM requested_indexes WHERE message_id = ?`
 	compactionsQuery = `SELECT ` + PartTable.List + ` FROM chat_parts INDEXED BY idx_chat_parts_compaction
  WHERE type = 'data-compaction' AND session_id = ?1`
 	turnStatsQuery = `SELECT ` + SpanTable.List + ` FROM span_refs INDEXED BY idx_span_refs_message
@@ -116,49 +113,66 @@ var (
 	annotationsQuery = `SELECT ` + AnnotationTable.List + ` FROM annotations WHERE session_id = ? ORDER BY id`
 )
 
-// readIndexes reads which parts a message has, and which indexes displaced ones requested.
-func (r *rows) readIndexes(messageID string) query {
+// readMessages reads the rows of messages.
+func (r *rows) readMessages(ids ...string) query {
 	return func(s Statements) {
-		of := r.partsOf(messageID)
-		if of.parts != nil {
-			return
+		for _, id := range ids {
+			r.known(id).read = true
 		}
-		of.known()
-		s.Select(indexesQuery, func(row Row) error {
-			of.add(row.ColumnText(0), row.ColumnInt64(1))
-			return nil
-		}, messageID)
-		s.Select(requestedQuery, func(row Row) error {
-			of.requested[row.ColumnText(0)] = row.ColumnInt64(1)
-			return nil
-		}, messageID)
+		s.Name(NameMessage, ids...)
+		if len(ids) > 0 {
+			s.SelectKeys(MessageTable.ByKey, func(row Row) error { _, err := r.learnMessage(row); return err }, ids)
+		}
 	}
 }
 
-// readParts reads the parts of a message, unless they are known.
-func (r *rows) readParts(messageID string) query {
+// readParts reads the parts of messages, and which indexes displaced ones requested, unless they are known.
+func (r *rows) readParts(ids ...string) query {
 	return func(s Statements) {
-		of := r.partsOf(messageID)
-		if of.whole {
+		var unknown []string
+		for _, id := range ids {
+			if m := r.known(id); !m.whole {
+				m.whole = true
+				unknown = append(unknown, id)
+			}
+		}
+		if len(unknown) == 0 {
 			return
 		}
-		of.whole = true
-		r.readIndexes(messageID)(s)
-		s.Select(partsQuery, r.parts.take, messageID)
-	}
-}
-
-// readStats reads the spans of a message that have TurnStats.
-func (r *rows) readStats(sessionID, messageID string) query {
-	return func(s Statements) {
-		of := r.partsOf(messageID)
-		of.spansKnown = true
-		s.Name(NameSession, sessionID)
-		s.Select(turnStatsQuery, func(row Row) error {
-			l, err := r.spanRefs.learn(row)
-			of.addSpan(keyOfSpan(l))
+		s.SelectKeys(partsQuery, func(row Row) error {
+			var p session.Part
+			err := PartTable.Scan(row, &p)
+			m := r.known(p.MessageID)
+			m.parts = append(m.parts, p)
+			m.oldParts = m.parts
 			return err
-		}, sessionID, messageID)
+		}, unknown)
+		s.SelectKeys(requestedQuery, func(row Row) error {
+			var q RequestedIndex
+			err := IndexTable.Scan(row, &q)
+			m := r.known(q.MessageID)
+			set(&m.requested, q.PartID, q.RequestedIndex)
+			m.oldRequested = m.requested
+			return err
+		}, unknown)
+	}
+}
+
+// readStats reads the spans of messages that have TurnStats. The session of each message is at its place.
+func (r *rows) readStats(sessionIDs, messageIDs []string) query {
+	return func(s Statements) {
+		if len(messageIDs) == 0 {
+			return
+		}
+		for _, id := range messageIDs {
+			r.known(id).spansKnown = true
+		}
+		s.Name(NameSession, sessionIDs...)
+		s.SelectKeys(turnStatsQuery, func(row Row) error {
+			l, err := r.spanRefs.learn(row)
+			r.known(l.MessageID).addSpan(keyOfSpan(l))
+			return err
+		}, sessionIDs, messageIDs)
 	}
 }
 
@@ -178,17 +192,6 @@ func (r *rows) annotationsOf(sessionID string) (all []Annotation) {
 		s.Select(annotationsQuery, AnnotationTable.AppendTo(&all), sessionID)
 	})
 	return all
-}
-
-// moveParts moves the parts out of the way first, below zero, because their index is unique, row by row.
-func moveParts(s Statements, moved []partIndex) {
-	const move = `UPDATE chat_parts SET "index" = ? WHERE id = ?`
-	for _, p := range moved {
-		s.Exec(move, -1-p.index, p.id)
-	}
-	for _, p := range moved {
-		s.Exec(move, p.index, p.id)
-	}
 }
 
 const (

@@ -18,75 +18,47 @@ import (
 // Rows that it returns are not changed by callers, who put others in their place. Only sessions are: a row
 // that was put is written as it is when it is written.
 type rows struct {
-	tx           Tx
+	tx Tx
+	refusals
 	sessions     working[string, SessionRow]
-	messages     working[string, session.Message]
-	parts        working[string, session.Part]
 	spanRefs     working[SpanKey, SpanRef]
 	decisions    working[string, Decision]
 	annotations  working[AnnotationKey, Annotation]
 	blobs        map[BlobKind]*working[string, Blob]
 	observations working[ObservationKey, ObservationRow]
 
-	// What is known of the rows of a session or message, and of all that hang on a session.
-	ofMessage   map[string]*messageRows
-	forksOf     map[string][]string
-	transcripts map[string][]string
-	// forks are sessions that were put as forks.
-	forks map[string]bool
+	// messages is what is known of messages, changed are those to be written.
+	messages map[string]*message
+	changed  []*message
 
-	// What is to be written of what the working set has no rows of: parts that get another index, the indexes that
-	// displaced parts requested, and statements for after the rows, and for after all else, in order.
-	moved       []partIndex
-	requested   []RequestedIndex
+	// What is known of the sessions that hang on one, and the sessions that were put as forks.
+	forksOf, transcripts map[string][]string
+	forks                map[string]bool
+
+	// later and last are statements for after the rows, and for after all else, in order.
 	later, last []query
 
 	// err is the first error of the engine, which ends the merge: see [run].
 	err error
 }
 
-// partIndex is the index of a part.
-type partIndex struct {
-	id    string
-	index int64
-}
-
-// messageRows is what is known of the rows of a message.
-type messageRows struct {
-	// parts are the ids of all parts by their indexes, ids the same, requested the indexes that displaced ones
-	// requested. whole is set if all parts are in the working set.
-	parts     map[int64]string
-	ids       map[string]bool
-	requested map[string]int64
-	whole     bool
-	// spans are those with TurnStats of the message, and may have some that have none any more. They are
-	// all of them if spansKnown is set.
-	spans      []SpanKey
-	spansKnown bool
-}
-
 func newRows(tx Tx) *rows {
-	r := &rows{tx: tx, parts: rowsOf(PartTable, keyOfPart, single, nil)}
-	r.sessions = working[string, SessionRow]{byKey: sessionQuery, columns: single, keyOf: keyOfSession,
-		name: func(s Statements, id string) { s.Name(NameSession, id) },
-		scan: scanSession, put: putSession, remove: removeSession}
-	r.messages = rowsOf(MessageTable, keyOfMessage, single, func(s Statements, id string) { s.Name(NameMessage, id) })
-	r.spanRefs = rowsOf(SpanTable, keyOfSpan,
-		func(k SpanKey) []string { return []string{k.SessionID, k.TraceID, k.SpanID} },
-		func(s Statements, k SpanKey) { s.Name(NameSession, k.SessionID) })
-	r.decisions = rowsOf(DecisionTable, keyOfDecision, single, nil)
+	r := &rows{tx: tx}
+	r.sessions = working[string, SessionRow]{refusals: &r.refusals, byKey: sessionQuery, columns: single,
+		keyOf: keyOfSession, scan: scanSession, put: putSession, remove: removeSession}
+	r.spanRefs = rowsOf(&r.refusals, SpanTable, keyOfSpan,
+		func(k SpanKey) []string { return []string{k.SessionID, k.TraceID, k.SpanID} })
+	r.decisions = rowsOf(&r.refusals, DecisionTable, keyOfDecision, single)
 	r.decisions.put = putDecision
-	r.annotations = rowsOf(AnnotationTable, keyOfAnnotation,
-		func(k AnnotationKey) []string { return []string{k.SessionID, k.ID} },
-		func(s Statements, k AnnotationKey) { s.Name(NameSession, k.SessionID) })
+	r.annotations = rowsOf(&r.refusals, AnnotationTable, keyOfAnnotation,
+		func(k AnnotationKey) []string { return []string{k.SessionID, k.ID} })
 	r.blobs = make(map[BlobKind]*working[string, Blob])
 	for kind, table := range BlobTables {
-		blobs := rowsOf(table, keyOfBlob, single, nil)
+		blobs := rowsOf(&r.refusals, table, keyOfBlob, single)
 		r.blobs[kind] = &blobs
 	}
-	r.observations = rowsOf(ObservationTable, keyOfObservation,
-		func(k ObservationKey) []string { return []string{k.TraceID, k.Source} },
-		func(s Statements, k ObservationKey) { s.Name(NameTrace, k.TraceID) })
+	r.observations = rowsOf(&r.refusals, ObservationTable, keyOfObservation,
+		func(k ObservationKey) []string { return []string{k.TraceID, k.Source} })
 	r.observations.put = putObservation
 	return r
 }
@@ -97,13 +69,13 @@ type table interface {
 	isDirty() bool
 	writeDeleted(Statements)
 	writePut(Statements)
-	written() bool
 }
 
-// tables are all working sets, in the order in which they are written: a row follows what it refers to.
+// tables are all working sets, in the order in which they are written: a row follows what it refers to. Messages come
+// after the first.
 func (r *rows) tables() []table {
-	return []table{&r.sessions, &r.messages, &r.parts, &r.spanRefs, &r.decisions, &r.annotations,
-		r.blobs[BlobSystemPrompt], r.blobs[BlobToolCatalog], &r.observations}
+	return []table{&r.sessions, &r.spanRefs, &r.decisions, &r.annotations, r.blobs[BlobSystemPrompt],
+		r.blobs[BlobToolCatalog], &r.observations}
 }
 
 // errRefusedRow is the error of a working set of which the engine refused a row that merging took for accepted. The
@@ -118,7 +90,10 @@ var errRefusedRow = errors.New("a row was refused")
 func run(tx Tx, do func(*rows)) error {
 	r := newRows(tx)
 	for {
-		r.reset()
+		r.forget()
+		r.sessions.reset()
+		r.forks, r.forksOf, r.transcripts = make(map[string]bool), make(map[string][]string), make(map[string][]string)
+		r.later, r.last, r.err = nil, nil, nil
 		do(r)
 		r.ask()
 		if !errors.Is(r.err, errRefusedRow) {
@@ -128,6 +103,14 @@ func run(tx Tx, do func(*rows)) error {
 			return err
 		}
 	}
+}
+
+// forget forgets all rows except sessions.
+func (r *rows) forget() {
+	for _, t := range r.tables()[1:] {
+		t.reset()
+	}
+	r.messages, r.changed = make(map[string]*message), nil
 }
 
 // fail ends the merge with an error, unless another one has.
@@ -147,19 +130,11 @@ func (r *rows) within(what, id string, f func()) {
 	}
 }
 
-// reset forgets everything except what was refused.
-func (r *rows) reset() {
-	for _, t := range r.tables() {
-		t.reset()
-	}
-	r.ofMessage, r.forks = make(map[string]*messageRows), make(map[string]bool)
-	r.forksOf, r.transcripts = make(map[string][]string), make(map[string][]string)
-	r.moved, r.requested, r.later, r.last, r.err = nil, nil, nil, nil, nil
-}
-
 // ask writes what is to be written, and has queries answered.
 func (r *rows) ask(queries ...query) {
-	if r.err != nil || len(queries) == 0 && !r.isDirty() {
+	dirty := len(r.changed)+len(r.later)+len(r.last) > 0 ||
+		slices.ContainsFunc(r.tables(), func(t table) bool { return t.isDirty() })
+	if r.err != nil || len(queries) == 0 && !dirty {
 		return
 	}
 	r.err = r.tx.Do(func(s Statements) {
@@ -168,52 +143,39 @@ func (r *rows) ask(queries ...query) {
 			q(s)
 		}
 	})
-	ok := true
-	for _, t := range r.tables() {
-		ok = t.written() && ok
-	}
-	r.moved, r.requested, r.later, r.last = nil, nil, nil, nil
-	if r.err == nil && !ok {
+	if refused := r.news(); refused && r.err == nil {
 		r.err = errRefusedRow
 	}
-}
-
-func (r *rows) isDirty() bool {
-	return len(r.moved)+len(r.requested)+len(r.later)+len(r.last) > 0 ||
-		slices.ContainsFunc(r.tables(), func(t table) bool { return t.isDirty() })
 }
 
 // write adds the statements that write what was changed. Deletions make room, and a row follows what it refers to. A
 // row whose session or message is refused is left out without an error of its own, because all is undone then.
 func (r *rows) write(s Statements) {
-	r.orderBlobs()
+	for _, blobs := range r.blobs {
+		// In the same order in every transaction, so that two that have the same ones do not wait for each other.
+		slices.SortFunc(blobs.dirty, func(x, y *entry[Blob]) int { return strings.Compare(x.row.Digest, y.row.Digest) })
+	}
 	for _, t := range r.tables() {
 		t.writeDeleted(s)
 	}
+	r.deleteMessages(s)
 	r.sessions.writePut(s)
-	r.messages.writePut(s)
-	moveParts(s, r.moved)
-	r.parts.writePut(s)
-	for _, q := range r.requested {
-		s.Exec(s.Dialect().PutRequested, q.MessageID, q.PartID, q.RequestedIndex)
-	}
-	for _, t := range r.tables()[3:] {
+	r.putMessages(s)
+	for _, t := range r.tables()[1:] {
 		t.writePut(s)
 	}
 	for _, change := range slices.Concat(r.later, r.last) {
 		change(s)
 	}
+	r.later, r.last = nil, nil
 }
 
 // session returns a session, nil when there is none.
-func (r *rows) session(id string) *SessionRow { return find(r, &r.sessions, id) }
-
-// find returns the row with a key, which is read if it is not known.
-func find[Key comparable, R any](r *rows, t *working[Key, R], key Key) *R {
-	if t.entries[key] == nil {
-		r.ask(t.read(key))
+func (r *rows) session(id string) *SessionRow {
+	if r.sessions.entries[id] == nil {
+		r.ask(r.readSessions(id))
 	}
-	return t.row(key)
+	return r.sessions.row(id)
 }
 
 func (r *rows) putSession(row *SessionRow) error {
@@ -225,20 +187,9 @@ func (r *rows) putSession(row *SessionRow) error {
 
 // deleteSession deletes a session, and all rows that refer to it except its observations.
 func (r *rows) deleteSession(id string) {
-	r.sessions.delete(id, false)
-	r.messages.follow(func(m *session.Message) bool {
-		if m.SessionID == id {
-			delete(r.ofMessage, m.ID)
-		}
-		return m.SessionID == id
-	})
-	r.requested = slices.DeleteFunc(r.requested, func(c RequestedIndex) bool {
-		return r.messages.row(c.MessageID) == nil
-	})
-	r.parts.follow(func(p *session.Part) bool { return p.SessionID == id })
-	r.spanRefs.follow(func(l *SpanRef) bool { return l.SessionID == id })
-	r.decisions.follow(func(d *Decision) bool { return d.SessionID == id })
-	r.annotations.follow(func(n *Annotation) bool { return n.SessionID == id })
+	r.sessions.delete(id)
+	r.ask() // the engine deletes what follows, which is not known any more
+	r.forget()
 }
 
 // forksFrom returns the ids of the sessions that may have been forked from one, in order.
@@ -263,210 +214,22 @@ func (r *rows) pruneTrace(traceID, sessionID string) {
 	r.last = append(r.last, func(s Statements) { s.Exec(pruneTrace, traceID, sessionID) })
 }
 
-// message returns a message, nil when there is none.
-func (r *rows) message(id string) *session.Message { return find(r, &r.messages, id) }
-
-// loadMessages reads those of some messages that are not known, in one round trip.
-func (r *rows) loadMessages(ids ...string) {
-	ids = slices.DeleteFunc(r.messages.unknown(ids...), func(id string) bool { return id == "" })
-	if len(ids) > 0 {
-		r.ask(r.messages.read(ids...))
-	}
-}
-
-func (r *rows) putMessage(m *session.Message) error {
-	if old := r.messages.row(m.ID); old != nil && old.SessionID != m.SessionID {
-		return ErrRefused
-	}
-	row := *m
-	return r.messages.set(&row)
-}
-
-// dropMessage deletes a message with its parts.
-func (r *rows) dropMessage(id string) {
-	r.messages.delete(id, false)
-	if of := r.ofMessage[id]; of != nil && of.parts != nil {
-		for part := range of.ids {
-			r.parts.delete(part, true)
-		}
-	}
-	r.parts.follow(func(p *session.Part) bool { return p.MessageID == id })
-	delete(r.ofMessage, id)
-	r.requested = slices.DeleteFunc(r.requested, func(c RequestedIndex) bool { return c.MessageID == id })
-}
-
-// messagesFrom returns the session's messages at and after the position, in order.
-func (r *rows) messagesFrom(sessionID string, from Position) (messages []session.Message) {
-	r.ask(func(s Statements) {
-		s.Name(NameSession, sessionID)
-		s.Select(MessagesQuery, func(row Row) error {
-			m, err := r.messages.learn(row)
-			messages = append(messages, *m)
-			return err
-		}, sessionID, from.At, from.ID)
-	})
-	return messages
-}
-
-func compareByPosition(x, y session.Message) int {
-	return cmp.Or(cmp.Compare(x.CreatedAt, y.CreatedAt), strings.Compare(x.ID, y.ID))
-}
-
-// partsOf is what is known of the parts of a message.
-func (r *rows) partsOf(messageID string) *messageRows {
-	of := r.ofMessage[messageID]
-	if of == nil {
-		of = new(messageRows)
-		if r.messages.isNew(messageID) {
-			of.known()
-			of.whole = true
-		}
-		r.ofMessage[messageID] = of
-	}
-	return of
-}
-
-// indexesOf is partsOf, with the indexes of all parts.
-func (r *rows) indexesOf(messageID string) *messageRows {
-	if of := r.partsOf(messageID); of.parts != nil {
-		return of
-	}
-	r.ask(r.readIndexes(messageID))
-	of := r.partsOf(messageID)
-	if of.parts == nil { // the engine failed
-		of.known()
-	}
-	return of
-}
-
-// known notes that all parts are known: those that are added.
-func (of *messageRows) known() {
-	of.parts, of.ids, of.requested = make(map[int64]string), make(map[string]bool), make(map[string]int64)
-}
-
-func (of *messageRows) add(id string, index int64) { of.parts[index], of.ids[id] = id, true }
-
-// part returns a part, nil when there is none.
-func (r *rows) part(id string) *session.Part { return find(r, &r.parts, id) }
-
-// insertPart adds a part, unless there is one with its id or at its index. An id that no part of the message has is
-// taken for new, because most are; the engine refuses it otherwise.
-func (r *rows) insertPart(p *session.Part) (inserted bool, _ error) {
-	of := r.indexesOf(p.MessageID)
-	if _, refused := r.parts.refused[p.ID]; refused {
-		r.part(p.ID)
-	}
-	if of.parts[p.Index] != "" || of.ids[p.ID] || r.parts.row(p.ID) != nil {
-		return false, nil
-	}
-	if e := r.parts.entries[p.ID]; e != nil && e.deleted && e.old.MessageID == p.MessageID && e.old.Index == p.Index {
-		e.deleted = false // it is replaced
-	}
-	if err := r.parts.set(p); err != nil {
-		return false, err
-	}
-	of.add(p.ID, p.Index)
-	return true, nil
-}
-
-// updatePart replaces a part, which keeps its message and index.
-func (r *rows) updatePart(p *session.Part) error {
-	old := r.parts.entries[p.ID].row
-	if p.Index != old.Index || p.SessionID != old.SessionID {
-		kept := *p
-		kept.Index, kept.SessionID = old.Index, old.SessionID
-		p = &kept
-	}
-	return r.parts.set(p)
-}
-
-func (r *rows) deletePart(p *session.Part) {
-	of := r.indexesOf(p.MessageID)
-	delete(of.parts, p.Index)
-	delete(of.ids, p.ID)
-	r.parts.delete(p.ID, false)
-}
-
-// partsOfMessage returns the parts of a message, by index.
-func (r *rows) partsOfMessage(messageID string) (parts []session.Part) {
-	if !r.partsOf(messageID).whole {
-		r.ask(r.readParts(messageID))
-	}
-	of := r.indexesOf(messageID)
-	for _, index := range slices.Sorted(maps.Keys(of.parts)) {
-		if p := r.parts.row(of.parts[index]); p != nil {
-			parts = append(parts, *p)
-		}
-	}
-	return parts
-}
-
-// hasGap reports whether a part before one that a message has is missing.
-func (r *rows) hasGap(messageID string) bool {
-	of := r.indexesOf(messageID)
-	for index := range of.parts {
-		if index >= int64(len(of.parts)) {
-			return true
-		}
-	}
-	return false
-}
-
-// requestedIndexes returns the indexes that displaced parts of a message requested.
-func (r *rows) requestedIndexes(messageID string) map[string]int64 {
-	return r.indexesOf(messageID).requested
-}
-
-// request notes the index that a displaced part requested.
-func (r *rows) request(messageID, partID string, index int64) {
-	r.indexesOf(messageID).requested[partID] = index
-	r.requested = append(r.requested, RequestedIndex{messageID, partID, index})
-}
-
-// moveParts sets the indexes of parts of one message, all of them at once.
-func (r *rows) moveParts(messageID string, index map[string]int64) {
-	of := r.indexesOf(messageID)
-	for id := range index {
-		if at := r.parts.row(id).Index; of.parts[at] == id {
-			delete(of.parts, at)
-		}
-	}
-	for id, i := range index {
-		e := r.parts.entries[id]
-		moved := *e.row
-		moved.Index = i
-		e.row, of.parts[i] = &moved, id
-		if e.old != nil && !e.deleted { // otherwise it is inserted there
-			if !e.dirty {
-				e.old = &moved
-			}
-			r.moved = append(r.moved, partIndex{id, i})
-		}
-	}
-}
-
 // putSpan adds or replaces a span.
 func (r *rows) putSpan(l *SpanRef) error {
 	if l.reports() {
-		r.partsOf(l.MessageID).addSpan(keyOfSpan(l))
+		r.known(l.MessageID).addSpan(keyOfSpan(l))
 	}
 	return r.spanRefs.set(l)
 }
 
-func (of *messageRows) addSpan(key SpanKey) {
-	if !slices.Contains(of.spans, key) {
-		of.spans = append(of.spans, key)
-	}
-}
-
 // turnStats returns the spans of a message that have some.
 func (r *rows) turnStats(sessionID, messageID string) []*SpanRef {
-	of := r.partsOf(messageID)
-	if !of.spansKnown && !r.sessions.isNew(sessionID) {
-		r.ask(r.readStats(sessionID, messageID))
+	m := r.known(messageID)
+	if !m.spansKnown && !r.sessions.entries[sessionID].isNew() {
+		r.ask(r.readStats([]string{sessionID}, []string{messageID}))
 	}
 	var all []*SpanRef
-	for _, key := range of.spans {
+	for _, key := range m.spans {
 		if l := r.spanRefs.row(key); l != nil && l.reports() &&
 			l.MessageID == messageID && l.SessionID == sessionID {
 			all = append(all, l)
@@ -477,9 +240,15 @@ func (r *rows) turnStats(sessionID, messageID string) []*SpanRef {
 
 // deleteDecision deletes a decision that the engine may have.
 func (r *rows) deleteDecision(id string) {
-	r.decisions.found(&Decision{ID: id})
-	r.decisions.delete(id, false)
+	if e := r.decisions.entry(id); e.old == nil {
+		e.old = &Decision{ID: id}
+	}
+	r.decisions.delete(id)
 }
 
 // observation returns an observation, nil when there is none.
 func (r *rows) observation(key ObservationKey) *ObservationRow { return find(r, &r.observations, key) }
+
+func compareByPosition(x, y session.Message) int {
+	return cmp.Or(cmp.Compare(x.CreatedAt, y.CreatedAt), strings.Compare(x.ID, y.ID))
+}

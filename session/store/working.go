@@ -1,0 +1,208 @@
+package store
+
+import "slices"
+
+// entry is what is known of the row with a key.
+type entry[R any] struct {
+	// row is the row as it shall be, old as the engine has it; nil if there is none.
+	row, old *R
+	// deleted reports that the engine's row has to be deleted before the row is put, dirty that the entry is on the
+	// list of those to be written.
+	deleted, dirty bool
+}
+
+// working is what is known of the rows of a table. Of a key without an entry nothing is.
+type working[Key comparable, R any] struct {
+	*refusals
+	// byKey selects the rows with keys of which columns has the columns.
+	byKey   string
+	columns func(Key) []string
+	keyOf   func(*R) Key
+	scan    func(Row, *R) error
+	// put writes a row; old is nil where it is inserted. remove deletes one.
+	put    func(s Statements, row, old *R, refused *error)
+	remove func(Statements, Key)
+
+	entries map[Key]*entry[R]
+	dirty   []*entry[R]
+}
+
+// rowsOf is the working set of a table. columns has the columns of a key.
+func rowsOf[Key comparable, R any](refused *refusals, t *Table[R], keyOf func(*R) Key,
+	columns func(Key) []string) working[Key, R] {
+	return working[Key, R]{
+		refusals: refused, byKey: t.ByKey, columns: columns, keyOf: keyOf, scan: t.Scan,
+		put: func(s Statements, row, old *R, refused *error) { t.put(s, row, old == nil, refused) },
+		remove: func(s Statements, key Key) {
+			var args []any
+			for _, value := range columns(key) {
+				args = append(args, value)
+			}
+			s.Exec(t.Delete, args...)
+		},
+	}
+}
+
+// single has the column of a key that is one column.
+func single(key string) []string { return []string{key} }
+
+func (t *working[Key, R]) reset() { t.entries, t.dirty = make(map[Key]*entry[R]), nil }
+
+// read reads the rows with some keys.
+func (t *working[Key, R]) read(keys ...Key) query {
+	return func(s Statements) {
+		var values [][]string
+		for _, key := range keys {
+			t.entry(key)
+			for i, value := range t.columns(key) {
+				if len(values) == i {
+					values = append(values, nil)
+				}
+				values[i] = append(values[i], value)
+			}
+		}
+		if len(keys) > 0 {
+			s.SelectKeys(t.byKey, func(from Row) error { _, err := t.learn(from); return err }, values...)
+		}
+	}
+}
+
+// learn takes over a row that the engine has, and returns it. What the working set knows already is newer.
+func (t *working[Key, R]) learn(from Row) (*R, error) {
+	row := new(R)
+	err := t.scan(from, row)
+	if e := t.entry(t.keyOf(row)); e.row == nil && e.old == nil {
+		e.row, e.old = row, row
+	}
+	return row, err
+}
+
+// entry is what is known of a key; nothing is until it is read.
+func (t *working[Key, R]) entry(key Key) *entry[R] {
+	e := t.entries[key]
+	if e == nil {
+		e = new(entry[R])
+		t.entries[key] = e
+	}
+	return e
+}
+
+// row is the row with a key, nil if there is none or nothing is known of it.
+func (t *working[Key, R]) row(key Key) *R {
+	if e := t.entries[key]; e != nil {
+		return e.row
+	}
+	return nil
+}
+
+// find returns the row with a key, which is read if it is not known.
+func find[Key comparable, R any](r *rows, t *working[Key, R], key Key) *R {
+	if t.entries[key] == nil {
+		r.ask(t.read(key))
+	}
+	return t.row(key)
+}
+
+// triedRow is what an engine may refuse: to insert the row of a key, or to update it.
+type triedRow[Key comparable, R any] struct {
+	key   Key
+	isNew bool
+}
+
+// set sets the row with a key, unless the engine refused that before.
+func (t *working[Key, R]) set(row *R) error {
+	e := t.entry(t.keyOf(row))
+	if t.known[triedRow[Key, R]{t.keyOf(row), e.isNew()}] {
+		return ErrRefused
+	}
+	e.row = row
+	t.write(e)
+	return nil
+}
+
+func (t *working[Key, R]) write(e *entry[R]) {
+	if !e.dirty {
+		e.dirty = true
+		t.dirty = append(t.dirty, e)
+	}
+}
+
+// delete deletes the row with a key.
+func (t *working[Key, R]) delete(key Key) {
+	e := t.entry(key)
+	e.row = nil
+	if e.old != nil {
+		e.deleted = true
+		t.write(e)
+	}
+}
+
+// isNew reports whether it is known that the engine has no row, or none when the next one is put.
+func (e *entry[R]) isNew() bool { return e != nil && (e.old == nil || e.deleted) }
+
+func (t *working[Key, R]) isDirty() bool { return len(t.dirty) > 0 }
+
+// writeDeleted deletes what is to be deleted, writePut puts the rest.
+func (t *working[Key, R]) writeDeleted(s Statements) {
+	for _, e := range t.dirty {
+		if e.deleted {
+			t.remove(s, t.keyOf(e.old))
+			e.old, e.deleted = nil, false
+		}
+	}
+}
+
+func (t *working[Key, R]) writePut(s Statements) {
+	for _, e := range t.dirty {
+		if e.row != nil {
+			t.put(s, e.row, e.old, t.try(triedRow[Key, R]{t.keyOf(e.row), e.old == nil}))
+		}
+		e.old, e.dirty = e.row, false
+	}
+	t.dirty = nil
+}
+
+// refusals are the rows that the engine cannot hold. It is known when it was tried to write them.
+type refusals struct {
+	known map[any]bool
+	tried []*refusedRow
+}
+
+type refusedRow struct {
+	row any
+	err error
+}
+
+// try returns where it is noted that a row is refused.
+func (r *refusals) try(row any) *error {
+	r.tried = append(r.tried, &refusedRow{row: row})
+	return &r.tried[len(r.tried)-1].err
+}
+
+// news notes what was refused, and reports whether anything was.
+func (r *refusals) news() bool {
+	tried := slices.DeleteFunc(r.tried, func(t *refusedRow) bool { return t.err == nil })
+	for _, t := range tried {
+		set(&r.known, t.row, true)
+	}
+	r.tried = nil
+	return len(tried) > 0
+}
+
+// set sets the value of a key in a map that may be nil.
+func set[K comparable, V any](m *map[K]V, key K, value V) {
+	if *m == nil {
+		*m = make(map[K]V)
+	}
+	(*m)[key] = value
+}
+
+// Keys of rows.
+func keyOfSession(s *SessionRow) string   { return s.ID }
+func keyOfSpan(l *SpanRef) SpanKey        { return SpanKey{l.SessionID, l.TraceID, l.SpanID} }
+func keyOfDecision(d *Decision) string    { return d.ID }
+func keyOfBlob(b *Blob) string            { return b.Digest }
+func keyOf(o *Observation) ObservationKey { return ObservationKey{o.TraceID, o.Source} }
+func keyOfObservation(o *ObservationRow) ObservationKey {
+	return keyOf(&o.Observation)
+}
