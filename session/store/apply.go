@@ -46,8 +46,19 @@ func (a *applier) apply(b *Batch) {
 		a.adoptTranscripts(b)
 		a.observer.observe()
 	}
-	a.prefetchRows()
 	a.applySessions()
+}
+
+// applySessions merges what is reported of sessions. Forks and parents of the sessions that the batch names join the
+// list as they are found.
+func (a *applier) applySessions() {
+	a.prefetchRows()
+	for _, do := range []func(*sessionWork){a.clear, a.applySession} {
+		for i := 0; i < len(a.order); i++ {
+			w := a.order[i]
+			a.rows.within("store session", w.id, func() { do(w) })
+		}
+	}
 	// Annotations follow when the sessions that they move to are there.
 	for i := range a.moved {
 		if w := a.sessions[a.moved[i].SessionID]; w != nil && !w.gone {
@@ -60,17 +71,6 @@ func (a *applier) apply(b *Batch) {
 		a.result.Sessions = append(a.result.Sessions, w.id)
 		if !w.gone && (w.dirty || w.resync) {
 			a.rows.within("store session", w.id, func() { a.settle(w, nil) })
-		}
-	}
-}
-
-// applySessions merges what the batch reports of its sessions. Forks and parents of the sessions that the batch names
-// join the list as they are found.
-func (a *applier) applySessions() {
-	for _, do := range []func(*sessionWork){a.clear, a.applySession} {
-		for i := 0; i < len(a.order); i++ {
-			w := a.order[i]
-			a.rows.within("store session", w.id, func() { do(w) })
 		}
 	}
 }

@@ -25,10 +25,8 @@ type Batch struct {
 	Observations []Observation
 	Assemble     Assembler `json:"-"`
 	// Defer allows that long turns are not rebuilt with the batch. The engine that sets it has to do that soon, and
-	// before it is closed, if a Result is Unbuilt: with [FindUnbuilt], and a batch that has what that found as its
-	// Rebuilt, and no changes.
-	Defer   bool     `json:"-"`
-	Rebuilt *Unbuilt `json:"-"`
+	// before it is closed, if a Result is Unbuilt: see [Rebuild].
+	Defer bool `json:"-"`
 	// Adopt makes observations of a session that was imported from a program's own
 	// transcript, when an observation of the batch names it. Nil leaves such a session's
 	// rows as they are.

@@ -142,15 +142,12 @@ type Window struct {
 type Assembler func(w *Window) (Assembly, error)
 
 // UnbuiltTurns marks an owner whose rows lack some observations: Added batches have stored some between From and To,
-// Unix nanoseconds, whose turns were not built since. Version is another one when rows of the owner were built all the
-// same, or an observation was replaced. See [Batch.Defer].
+// Unix nanoseconds, whose turns were not built since. See [Batch.Defer].
 type UnbuiltTurns struct {
 	Owner string `column:"owner"`
 	From  int64  `column:"from_nano"`
 	To    int64  `column:"to_nano"`
 	Added int64  `column:"added"`
-	// Version is random.
-	Version int64 `column:"version"`
 }
 
 // DataVersion is the first byte of Data that states how it was understood: of two

@@ -55,9 +55,9 @@ type ownerWork struct {
 	id string
 	// touched are the times in which something changed.
 	touched []timeRange
-	// moving reports that stored observations moved to it or from it, replacing that one was replaced, recount that one
-	// moved which proves something, and proves that one proves something else than before.
-	moving, replacing, recount, proves bool
+	// moving reports that stored observations moved to it or from it, recount that one moved which proves something, and
+	// proves that one proves something else than before.
+	moving, recount, proves bool
 	// mark is set where turns lack observations. proofs is what windows are assembled with.
 	mark   *UnbuiltTurns
 	proofs []UsageProof
@@ -116,9 +116,6 @@ func (o *observer) observe() {
 	o.resolveThreads()
 	for _, t := range o.traces {
 		o.touch(t.owner, t.changed...)
-	}
-	if u := o.batch.Rebuilt; u != nil {
-		o.touch(u.Owner(), timeRange{u.mark.From, u.mark.To})
 	}
 	o.rebuildAll()
 }
@@ -197,9 +194,6 @@ func (o *observer) replaced(old, row *ObservationRow) {
 	if s := old.Attribution.SessionID; s != "" && (old.Start < row.Start || old.End > row.End) {
 		w := o.session(s)
 		w.observed.lost = append(w.observed.lost, lostAttrs{bounds: timeRange{old.Start, old.End}})
-	}
-	for _, owner := range []string{old.Owner, row.Owner} {
-		o.owner(owner).replacing = true
 	}
 	if t := o.traces[old.TraceID]; t != nil {
 		t.unsettled = true

@@ -6,33 +6,36 @@ import (
 	"fmt"
 	"maps"
 	"math"
-	"math/rand/v2"
 	"slices"
 )
 
 // A turn is rebuilt whole. A turn of a thousand steps that arrives step by step would so be built a thousand times, and
 // cost as much as half a million steps. So only a short turn is rebuilt in the transaction that stores its
 // observations. Of a longer one that transaction marks the owner, and the engine has it rebuilt soon after, as often as
-// that is cheap enough: it reads the turn in a transaction of its own ([FindUnbuilt]), assembles it in none
-// ([Unbuilt.Assemble]), and has the rows replaced with a batch that has it as its Rebuilt. So nobody who stores
-// something else waits for the first two. A crash loses nothing: the observations and the mark are stored. Until then
-// the answer of the turn is incomplete, and shown as one that is still being written.
-//
-// The rows may be replaced though observations were added since the turn was read: those are marked, and no row depends
-// on them yet. They may not when any row of the owner was built since, when an observation was replaced, or has another
-// owner. All of that gives the mark another version.
+// that is cheap enough: see [Rebuild]. A crash loses nothing: the observations and the mark are stored. Until then the
+// answer of the turn is incomplete, and shown as one that is still being written.
 
 // rebuiltAtOnce is how many observations a window has at most that is rebuilt with each that is added.
 const rebuiltAtOnce = 256
 
-// Unbuilt is a range of an owner's time that is marked, as it was read.
-type Unbuilt struct {
-	mark     UnbuiltTurns
-	proofs   []UsageProof
-	segments [][]Observation
-	built    assembled
-	assemble Assembler
-	stale    bool
+// Rebuild builds the turns that are marked of the first owner after another one, and returns whose they are, "" if there
+// is none. The functions are those of a batch.
+func Rebuild(tx Tx, functions *Batch, after string) (owner string, err error) {
+	err = run(tx, func(set *rows) {
+		a, b := newApplier(set), *functions
+		b.Defer = false
+		a.observer = newObserver(&a, &b)
+		var w ownerWork
+		if set.ask(w.readMark(after)); w.mark == nil {
+			owner = ""
+			return
+		}
+		owner = w.mark.Owner
+		a.observer.touch(owner, timeRange{w.mark.From, w.mark.To})
+		a.observer.rebuildAll()
+		a.applySessions()
+	})
+	return owner, err
 }
 
 // assembled is what observations come to.
@@ -61,56 +64,6 @@ func (a *assembled) append(part *assembled) {
 	a.Attribution = append(a.Attribution, part.Attribution...)
 }
 
-// Owner is whose turns they are.
-func (u *Unbuilt) Owner() string { return u.mark.Owner }
-
-// Stale reports, after a batch had u as its Rebuilt, that it must be read again.
-func (u *Unbuilt) Stale() bool { return u.stale }
-
-// FindUnbuilt reads what is marked of the first owner after another one, nil if there is none. It changes nothing. The
-// functions are those of a batch.
-func FindUnbuilt(tx Tx, functions *Batch, after string) (u *Unbuilt, err error) {
-	err = run(tx, func(set *rows) {
-		a := newApplier(set)
-		o := newObserver(&a, functions)
-		var w ownerWork
-		if set.ask(w.readMark(after)); w.mark == nil {
-			return
-		}
-		w.id, w.touched = w.mark.Owner, []timeRange{{w.mark.From, w.mark.To}}
-		set.ask(w.readProofs)
-		u = &Unbuilt{mark: *w.mark, proofs: w.proofs, assemble: functions.Assemble}
-		for _, win := range o.windows(&w) {
-			u.segments = append(u.segments, segments(win.read(set))...)
-		}
-	})
-	return u, err
-}
-
-// Assemble makes of what was read what its rows are to be.
-func (u *Unbuilt) Assemble() error {
-	for _, rows := range u.segments {
-		if err := u.built.add(u.assemble, u.mark.Owner, u.proofs, rows); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// takeRebuilt has the rows of the batch's Rebuilt replaced, unless it is stale.
-func (o *observer) takeRebuilt(u *Unbuilt) {
-	w := o.owner(u.mark.Owner)
-	u.stale = w.mark == nil || w.mark.Version != u.mark.Version || !slices.Equal(u.proofs, w.proofs)
-	if o.result.Unbuilt = u.stale || w.mark.Added != u.mark.Added; u.stale {
-		return
-	}
-	w.built = u.built
-	o.prove(w)
-	if !o.result.Unbuilt {
-		o.setMark(w, nil)
-	}
-}
-
 // setMark sets the mark of an owner, or deletes it.
 func (o *observer) setMark(w *ownerWork, m *UnbuiltTurns) {
 	if w.mark = m; m == nil {
@@ -132,12 +85,8 @@ func (o *observer) rebuildAll() {
 		}
 	}
 	o.rows.ask(queries...)
-	if u := o.batch.Rebuilt; u != nil {
-		o.takeRebuilt(u)
-	} else {
-		for _, w := range owners {
-			o.rebuild(w)
-		}
+	for _, w := range owners {
+		o.rebuild(w)
 	}
 	all := assembled{rows: o.left}
 	all.Attribution = make([]Attribution, len(o.left))
@@ -303,7 +252,7 @@ func (o *observer) postpone(w *ownerWork, windows []window) (now []window) {
 			now = append(now, win)
 			continue
 		}
-		m := UnbuiltTurns{Owner: w.id, From: math.MaxInt64, To: math.MinInt64, Version: rand.Int64()}
+		m := UnbuiltTurns{Owner: w.id, From: math.MaxInt64, To: math.MinInt64}
 		if w.mark != nil {
 			m = *w.mark
 		}
@@ -319,11 +268,6 @@ func (o *observer) postpone(w *ownerWork, windows []window) (now []window) {
 			answering := &o.session(w.id).observed
 			answering.unbuilt = append(answering.unbuilt, answer)
 		}
-	}
-	if w.mark != nil && len(windows) > 0 && (len(now) > 0 || w.replacing) {
-		m := *w.mark
-		m.Version = rand.Int64()
-		o.setMark(w, &m)
 	}
 	return now
 }

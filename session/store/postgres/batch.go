@@ -84,11 +84,7 @@ func (b *batch) Dialect() *store.Dialect { return b.tx.dialect }
 func (b *batch) Stamp() int64 { return b.tx.now }
 
 // Name implements [store.Statements].
-func (b *batch) Name(kind store.NameKind, names ...string) {
-	if !b.tx.reads {
-		b.tx.needed.add(kind, names...)
-	}
-}
+func (b *batch) Name(kind store.NameKind, names ...string) { b.tx.needed.add(kind, names...) }
 
 // each calls fn for each row of a result.
 func each(rows pgx.Rows, fn func(store.Row) error) error {

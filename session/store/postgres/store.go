@@ -106,7 +106,7 @@ func Open(ctx context.Context, dsn string, o Options) (*Store, error) {
 		return nil, err
 	}
 	s := &Store{options: o, clock: time.Now}
-	s.Writer = sqlstore.NewWriter(s.write, s.view)
+	s.Writer = sqlstore.NewWriter(s.write)
 	if err = migrate(ctx, pool, name, o); err == nil {
 		s.Reader, err = newReader(ctx, pool, name)
 	}
@@ -144,8 +144,6 @@ func (s *Store) Delete(ctx context.Context, id string) error {
 			`DELETE FROM tool_call_requests WHERE (trace_id, source) IN (
  SELECT trace_id, source FROM observations WHERE calls_json IS NOT NULL AND (` + ofSession + `))`,
 			`DELETE FROM unbuilt_turns WHERE owner = $1`,
-			`UPDATE unbuilt_turns SET version = version + 1 WHERE owner IN (
- SELECT owner FROM observations WHERE session_id = $1)`,
 			`DELETE FROM observations WHERE ` + ofSession,
 			`DELETE FROM export_outbox WHERE session_id = $1`,
 			`DELETE FROM session_state WHERE session_id = $1`,
@@ -182,22 +180,6 @@ func (s *Store) write(ctx context.Context, do func(sqlstore.Tx) error) error {
 			return explain("write store", s.Name(), err)
 		}
 	}
-}
-
-// view has do read one state of the store. It takes no locks.
-func (s *Store) view(ctx context.Context, do func(store.Tx) error) error {
-	conn, err := s.pool.Acquire(ctx)
-	if err != nil {
-		return explain("read store", s.Name(), err)
-	}
-	defer conn.Release()
-	t := &tx{querying: querying{ctx, conn.Conn(), s.dialect}, reads: true}
-	err = do(t)
-	if t.begun && !t.conn.IsClosed() {
-		_, rollbackErr := t.conn.Exec(context.WithoutCancel(ctx), "ROLLBACK")
-		err = errors.Join(err, rollbackErr)
-	}
-	return explain("read store", s.Name(), err)
 }
 
 func (s *Store) transact(ctx context.Context, needed lockKeys, do func(sqlstore.Tx) error) error {

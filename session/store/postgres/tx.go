@@ -17,8 +17,6 @@ type tx struct {
 	// needed are the keys that were locked in this transaction, or before it was undone or repeated; held those that
 	// are locked now.
 	needed, held lockKeys
-	// reads reports that the transaction reads one state of the store, and writes nothing.
-	reads bool
 	// now is the time that the outbox is stamped with, Unix milliseconds; 0 if there is no outbox.
 	now int64
 }
@@ -65,11 +63,7 @@ func (t *tx) Exec(query string, args ...any) (changed int64, err error) {
 func (t *tx) Do(add func(store.Statements)) error {
 	b, begin := &batch{tx: t}, &batch{tx: t}
 	add(b)
-	switch {
-	case t.begun:
-	case t.reads:
-		begin.Exec("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-	default:
+	if !t.begun {
 		begin.Exec("BEGIN ISOLATION LEVEL READ COMMITTED")
 	}
 	if keys := t.needed.sorted(t.held); len(keys) > 0 {

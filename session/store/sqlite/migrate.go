@@ -50,6 +50,10 @@ UPDATE observations SET until_nano = end_nano;`},
 	{lacks("observations", "usage_counter"), `
 ALTER TABLE observations ADD COLUMN usage_counter TEXT;
 ALTER TABLE observations ADD COLUMN usage_proof INTEGER;`},
+	// Until version 8 a long turn was built outside of the transaction that stored its rows.
+	{`SELECT c.name FROM pragma_table_info('unbuilt_turns') c WHERE c.name = 'version'`, `
+DROP TRIGGER IF EXISTS delete_observations;
+ALTER TABLE unbuilt_turns DROP COLUMN version;`},
 	// The reference program's versions 1 and 2 lack these.
 	{lacks("chat_sessions", "mode"), `ALTER TABLE chat_sessions ADD COLUMN mode TEXT;`},
 	{lacks("chat_parts", "continuation_run_id"), `ALTER TABLE chat_parts ADD COLUMN continuation_run_id TEXT;`},

@@ -22,7 +22,7 @@ const (
 	// reference program counts it.
 	CanonicalVersion = 3
 	// SchemaVersion is that of the tables that agenttrace adds.
-	SchemaVersion = 8
+	SchemaVersion = 9
 )
 
 // Durability is what survives what.

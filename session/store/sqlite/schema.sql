@@ -256,8 +256,7 @@ CREATE TABLE IF NOT EXISTS unbuilt_turns (
   owner     TEXT PRIMARY KEY NOT NULL,
   from_nano INTEGER NOT NULL,
   to_nano   INTEGER NOT NULL,
-  added     INTEGER NOT NULL,
-  version   INTEGER NOT NULL
+  added     INTEGER NOT NULL
 ) WITHOUT ROWID;
 
 CREATE TABLE IF NOT EXISTS tool_call_requests (
@@ -276,8 +275,6 @@ WHEN EXISTS (SELECT 1 FROM session_state WHERE session_id = old.id) BEGIN
     SELECT c.value, o.start_nano, o.trace_id, o.source FROM observations o, json_each(o.calls_json) c
     WHERE o.calls_json IS NOT NULL AND (o.session_id = old.id OR o.owner = old.id AND o.session_id IS NULL));
   DELETE FROM unbuilt_turns WHERE owner = old.id;
-  UPDATE unbuilt_turns SET version = random() WHERE owner IN (
-    SELECT owner FROM observations WHERE session_id = old.id);
   DELETE FROM observations WHERE session_id = old.id OR owner = old.id AND session_id IS NULL;
 END;
 

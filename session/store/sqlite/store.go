@@ -102,10 +102,6 @@ func Open(ctx context.Context, path string, o Options) (*Store, error) {
 	}
 	s.Writer = sqlstore.NewWriter(func(ctx context.Context, do func(sqlstore.Tx) error) error {
 		return s.run(ctx, func(t *tx) error { return do(t) })
-	}, func(ctx context.Context, do func(store.Tx) error) error {
-		return s.read(ctx, func(conn *sqlite.Conn) error {
-			return do(&tx{conn: conn, dialect: &s.dialect, file: s.Reader.file})
-		})
 	})
 	go s.write()
 	return s, nil

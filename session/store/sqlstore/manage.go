@@ -12,16 +12,13 @@ import (
 // Writer has the methods of [store.Store] that write, for any engine that speaks SQL. Each is one transaction.
 type Writer struct {
 	write     func(ctx context.Context, do func(Tx) error) error
-	view      func(ctx context.Context, do func(store.Tx) error) error
 	rebuilder *rebuilder
 }
 
 // NewWriter returns a Writer. write has do executed in a transaction, which others may share, and returns when it
-// is committed, or with an error if nothing that do changed is. view has do executed in a transaction that reads one
-// state of the store, beside those that write.
-func NewWriter(write func(ctx context.Context, do func(Tx) error) error,
-	view func(ctx context.Context, do func(store.Tx) error) error) Writer {
-	return Writer{write, view, new(rebuilder)}
+// is committed, or with an error if nothing that do changed is.
+func NewWriter(write func(ctx context.Context, do func(Tx) error) error) Writer {
+	return Writer{write, new(rebuilder)}
 }
 
 // Transact implements [store.Store].

@@ -34,7 +34,7 @@ func (w *Writer) applied(b *store.Batch, unbuilt bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.functions == nil {
-		r.functions = &store.Batch{Assemble: b.Assemble, Adopt: b.Adopt, Threads: b.Threads, Defer: true}
+		r.functions = &store.Batch{Assemble: b.Assemble, Adopt: b.Adopt, Threads: b.Threads}
 		r.pause, unbuilt = rebuildAfter, true
 	}
 	if unbuilt {
@@ -59,7 +59,7 @@ func (w *Writer) rebuildSoon() {
 		r.mu.Unlock()
 		defer r.running.Done()
 		begin := time.Now()
-		_ = w.rebuildOnce(context.Background()) // the marks are still there, and it is tried again
+		_ = w.Rebuild(context.Background()) // the marks are still there, and it is tried again
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		r.timer, r.pause = nil, max(rebuildAfter, 4*time.Since(begin))
@@ -69,24 +69,9 @@ func (w *Writer) rebuildSoon() {
 	})
 }
 
-// Rebuild builds what long turns lack, and returns when that is committed. Without it, that is done within a second, or
-// when the store is closed.
+// Rebuild builds what long turns lack, and returns when that is committed: the turns of each owner that is marked in a
+// transaction of its own. Without it, that is done within a second, or when the store is closed.
 func (w *Writer) Rebuild(ctx context.Context) error {
-	for {
-		if err := w.rebuildOnce(ctx); err != nil {
-			return err
-		}
-		w.rebuilder.mu.Lock()
-		unbuilt := w.rebuilder.unbuilt
-		w.rebuilder.mu.Unlock()
-		if !unbuilt {
-			return nil
-		}
-	}
-}
-
-// rebuildOnce rebuilds the turns of each owner that is marked.
-func (w *Writer) rebuildOnce(ctx context.Context) error {
 	r := w.rebuilder
 	r.working.Lock()
 	defer r.working.Unlock()
@@ -94,58 +79,17 @@ func (w *Writer) rebuildOnce(ctx context.Context) error {
 	functions, unbuilt := r.functions, r.unbuilt
 	r.unbuilt = false
 	r.mu.Unlock()
-	for after := ""; unbuilt; {
-		u, left, err := w.rebuildOwner(ctx, functions, after)
-		if left || err != nil {
+	for owner := ""; unbuilt; unbuilt = owner != "" {
+		var err error
+		owner, err = committed(ctx, w, func(t Tx) (string, error) { return store.Rebuild(t, functions, owner) })
+		if err != nil {
 			r.mu.Lock()
 			r.unbuilt = true
 			r.mu.Unlock()
-		}
-		if u == nil || err != nil {
 			return err
 		}
-		after = u.Owner()
 	}
 	return nil
-}
-
-// rebuildOwner rebuilds the turns of the first owner after another one that is marked, and reports whether it has some
-// left. It reads and assembles them outside of the transaction that replaces the rows. If others build some of them
-// every time in between, it does so within.
-func (w *Writer) rebuildOwner(ctx context.Context, functions *store.Batch, after string) (
-	u *store.Unbuilt, left bool, err error) {
-	find := func(t store.Tx) (err error) {
-		u, err = store.FindUnbuilt(t, functions, after)
-		return err
-	}
-	apply := func(t store.Tx) error {
-		b := *functions
-		b.Rebuilt = u
-		result, err := store.Apply(t, &b)
-		left = result.Unbuilt
-		return err
-	}
-	for range 3 {
-		if err := w.view(ctx, find); err != nil || u == nil {
-			return nil, false, err
-		}
-		if err := u.Assemble(); err != nil {
-			return nil, false, err
-		}
-		if err := w.Transact(ctx, apply); err != nil || !u.Stale() {
-			return u, left, err
-		}
-	}
-	err = w.Transact(ctx, func(t store.Tx) error {
-		if err := find(t); err != nil || u == nil {
-			return err
-		}
-		if err := u.Assemble(); err != nil {
-			return err
-		}
-		return apply(t)
-	})
-	return u, left, err
 }
 
 // Finish rebuilds what is left before an engine closes. What cannot be rebuilt now stays marked.
