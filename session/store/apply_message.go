@@ -41,7 +41,9 @@ func (a *applier) mergedMessage(w *sessionWork, mw *messageWork, old *session.Me
 	if old != nil {
 		// Marks of a gap and of an abandoned turn are views of what was reported. They are taken back before the merge
 		// and made again after it. Otherwise they would be compared as if a source had reported them.
-		if m = *old; !w.asStored {
+		if m = *old; w.asStored {
+			m.MetadataJSON = markStoredGap(m.MetadataJSON, false)
+		} else {
 			m.MetadataJSON = MarkGap(seenMetadata(m.MetadataJSON), false)
 		}
 	}
@@ -143,6 +145,40 @@ func MarkGap(metadata string, gap bool) string {
 	})
 }
 
+// markStoredGap is MarkGap for metadata that stays as another store spells it: the mark is a text that no other store
+// writes there, and so can be taken out again.
+func markStoredGap(metadata string, gap bool) string {
+	const mark = `"incomplete":true,"gap":true`
+	const alone = `"agenttrace":{ ` + mark + ` }`
+	if !gap {
+		for _, text := range []string{alone, mark} {
+			if before, after, found := strings.Cut(metadata, text); found {
+				return before + strings.TrimPrefix(after, ",")
+			}
+		}
+		return metadata
+	}
+	d := json.NewDecoder(strings.NewReader(metadata))
+	_, err := d.Token()
+	at, text := d.InputOffset(), alone
+	for err == nil && text == alone && d.More() {
+		var key json.Token
+		if key, err = d.Token(); key == "agenttrace" {
+			_, err = d.Token()
+			at, text = d.InputOffset(), mark
+		} else if err == nil {
+			err = d.Decode(new(json.RawMessage))
+		}
+	}
+	if err != nil {
+		return metadata
+	}
+	if d.More() || text == alone && len(object(metadata)) > 0 {
+		text += ","
+	}
+	return metadata[:at] + text + metadata[at:]
+}
+
 // object reads a JSON object; what is none is an empty one.
 func object(text string) map[string]json.RawMessage {
 	var m map[string]json.RawMessage
@@ -164,18 +200,17 @@ func (a *applier) factsOf(w *sessionWork, mw *messageWork, declared, known bool)
 // markGaps marks a message as incomplete as long as a part before one that it has
 // is missing.
 func (a *applier) markGaps(w *sessionWork, m *session.Message, gap bool) {
-	if m.MetadataJSON == incompleteMetadata {
+	if m.MetadataJSON == incompleteMetadata || gap == isIncomplete(m.MetadataJSON) {
 		return // it is incomplete, with a gap or without
-	}
-	if gap == isIncomplete(m.MetadataJSON) {
-		return
 	}
 	turnStats := a.rows.turnStats(w.id, m.ID)
 	old := *m
 	switch {
 	case len(turnStats) > 0:
 		m.MetadataJSON = foldFacts(turnStats, gap)
-	case !w.asStored:
+	case w.asStored:
+		m.MetadataJSON = markStoredGap(m.MetadataJSON, gap)
+	default:
 		m.MetadataJSON = MarkGap(m.MetadataJSON, gap)
 	}
 	a.putMessage(w, m, &old)

@@ -338,7 +338,7 @@ func otlpDeliver(tb testing.TB, st *sqlite.Store, td ptrace.Traces) {
 func FuzzOTLPReplay(f *testing.F) {
 	kinds := []string{semconv.SpanSessionRun, semconv.SpanSessionTurn, semconv.SpanToolCall, semconv.SpanCompactionRun,
 		semconv.SpanPermissionEvaluate, "chat m"}
-	for _, s := range otlpGenerated(f, 4)[1:] {
+	for _, s := range otlpGenerated(f, 4) {
 		td, err := otlpEncode(s)
 		if err != nil {
 			f.Fatal(err)
