@@ -49,16 +49,10 @@ const deletedAtOnce = 16
 // The files that a session was imported from stay known, unlike when a user deletes it: an import that follows these
 // files would bring the session back, to be deleted again each time. It comes back when one of its files changes.
 func (p Retention) Apply(ctx context.Context, s Retained, now time.Time, deleted func(session.Session)) error {
-	d := retaining{Retained: s, deleted: deleted}
+	all := func(int) (bool, error) { return false, nil }
 	if p.MaxAge > 0 {
-		stale, err := p.families(ctx, s, now.Add(-p.MaxAge))
-		if err != nil {
+		if err := p.delete(ctx, s, now.Add(-p.MaxAge), all, deleted); err != nil {
 			return err
-		}
-		for _, family := range stale {
-			if err := d.deleteFamily(ctx, family); err != nil {
-				return err
-			}
 		}
 	}
 	sizer, ok := s.(Sizer)
@@ -67,28 +61,40 @@ func (p Retention) Apply(ctx context.Context, s Retained, now time.Time, deleted
 	} else if !ok {
 		return errors.New("the store does not know its size")
 	}
-	size, err := sizer.Size(ctx)
-	if err != nil || size <= p.MaxSize {
+	next := 0
+	enough := func(n int) (bool, error) {
+		if n < next {
+			return false, nil
+		}
+		next = n + deletedAtOnce
+		size, err := sizer.Size(ctx)
+		return size <= p.MaxSize, err
+	}
+	if is, err := enough(0); is || err != nil {
 		return err
 	}
-	old, err := p.families(ctx, s, now.Add(-recentlyUpdated))
-	if err != nil {
-		return err
-	}
-	for n := 0; size > p.MaxSize && len(old) > 0; {
-		if err := d.deleteFamily(ctx, old[0]); err != nil {
+	return p.delete(ctx, s, now.Add(-recentlyUpdated), enough, deleted)
+}
+
+// delete deletes the families that were last updated before a time, the oldest first, until enough sessions are deleted.
+func (p Retention) delete(ctx context.Context, s Retained, before time.Time, enough func(n int) (bool, error),
+	deleted func(session.Session)) error {
+	families, err := p.families(ctx, s, before)
+	n := 0
+	for i := 0; i < len(families) && err == nil; i++ {
+		if is, err := enough(n); is || err != nil {
 			return err
 		}
-		n += len(old[0])
-		if old = old[1:]; n < deletedAtOnce && len(old) > 0 {
-			continue
-		}
-		n = 0
-		if size, err = sizer.Size(ctx); err != nil {
-			return err
+		for _, one := range families[i] {
+			if err = s.Delete(ctx, one.ID); err == nil {
+				deleted(one)
+			} else if !errors.Is(err, ErrNotFound) {
+				return err
+			}
+			n, err = n+1, nil
 		}
 	}
-	return nil
+	return err
 }
 
 // Run applies the retention at once and then once per interval, until ctx ends. looked is called after each time with
@@ -143,26 +149,6 @@ func (p Retention) families(ctx context.Context, s Retained, before time.Time) (
 		}
 	}
 	return slices.DeleteFunc(all, func(family []session.Session) bool { return tagged[heads[family[0].ID]] }), err
-}
-
-// retaining deletes sessions.
-type retaining struct {
-	Retained
-	deleted func(session.Session)
-}
-
-// deleteFamily deletes the sessions that are still there.
-func (d *retaining) deleteFamily(ctx context.Context, family []session.Session) error {
-	for _, one := range family {
-		switch err := d.Delete(ctx, one.ID); {
-		case errors.Is(err, ErrNotFound):
-		case err != nil:
-			return err
-		default:
-			d.deleted(one)
-		}
-	}
-	return nil
 }
 
 // FamilyHeads returns for the id of each session that of the session which its family begins with: the one from which

@@ -1,11 +1,8 @@
 package postgres
 
 import (
-	"encoding/binary"
-	"math"
 	"strconv"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgtype"
 
@@ -44,39 +41,40 @@ func (r *row) ColumnInt(i int) int { return int(r.ColumnInt64(i)) }
 
 func (r *row) ColumnBool(i int) bool { return r.ColumnInt64(i) != 0 }
 
-func (r *row) ColumnInt64(i int) int64 {
-	v, oid := r.values[i], r.fields[i].DataTypeOID
-	switch {
-	case v == nil:
-		return 0
-	case r.fields[i].Format == pgx.BinaryFormatCode && oid == pgtype.Int8OID:
-		return int64(binary.BigEndian.Uint64(v))
-	case r.fields[i].Format == pgx.BinaryFormatCode && oid == pgtype.Int4OID:
-		return int64(int32(binary.BigEndian.Uint32(v)))
-	case r.fields[i].Format == pgx.BinaryFormatCode && oid == pgtype.Int2OID:
-		return int64(int16(binary.BigEndian.Uint16(v)))
-	case oid == pgtype.BoolOID:
-		if len(v) == 1 && (v[0] == 1 || v[0] == 't') {
-			return 1
-		}
-		return 0
-	case oid == pgtype.Float8OID:
-		return int64(r.ColumnFloat(i))
+// scan reads a value of the server's type, and leaves dst if it is NULL.
+func (r *row) scan(i int, dst any) {
+	if r.values[i] != nil {
+		_ = types.Scan(r.fields[i].DataTypeOID, r.fields[i].Format, r.values[i], dst)
 	}
-	n, _ := strconv.ParseInt(string(v), 10, 64)
+}
+
+var types = pgtype.NewMap()
+
+func (r *row) ColumnInt64(i int) (n int64) {
+	switch r.fields[i].DataTypeOID {
+	case pgtype.Int8OID, pgtype.Int4OID, pgtype.Int2OID:
+		r.scan(i, &n)
+	case pgtype.BoolOID:
+		var is bool
+		if r.scan(i, &is); is {
+			n = 1
+		}
+	case pgtype.Float8OID, pgtype.Float4OID:
+		n = int64(r.ColumnFloat(i))
+	default:
+		n, _ = strconv.ParseInt(string(r.values[i]), 10, 64)
+	}
 	return n
 }
 
-func (r *row) ColumnFloat(i int) float64 {
-	v, oid := r.values[i], r.fields[i].DataTypeOID
-	switch {
-	case v == nil:
-		return 0
-	case r.fields[i].Format == pgx.BinaryFormatCode && oid == pgtype.Float8OID:
-		return math.Float64frombits(binary.BigEndian.Uint64(v))
-	case oid == pgtype.Int8OID || oid == pgtype.Int4OID || oid == pgtype.Int2OID:
-		return float64(r.ColumnInt64(i))
+func (r *row) ColumnFloat(i int) (f float64) {
+	switch r.fields[i].DataTypeOID {
+	case pgtype.Float8OID, pgtype.Float4OID:
+		r.scan(i, &f)
+	case pgtype.Int8OID, pgtype.Int4OID, pgtype.Int2OID:
+		f = float64(r.ColumnInt64(i))
+	default:
+		f, _ = strconv.ParseFloat(string(r.values[i]), 64)
 	}
-	f, _ := strconv.ParseFloat(string(v), 64)
 	return f
 }

@@ -12,7 +12,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec/jsonl"
 	"github.com/agenttrace/agenttrace/session/store"
 )
@@ -26,15 +25,15 @@ type Transactor interface {
 // RunFailures examines what becomes of a batch when the engine fails at any of the calls that it takes: merging ends,
 // and returns that error. open is as in [Run], and what it returns a [Transactor].
 func RunFailures(t *testing.T, open func(t *testing.T) Store) {
-	const turns = 5
 	h := &harness{T: t, open: open}
 	h.with(func(s Store) {
-		for n := range turns {
-			h.apply(s, sdkTurn(0, n), foreignTurn(0, n))
-		}
+		h.apply(s, append(base(), fork("s2", "s1", "a2", 50), foreignTurn(0, 0))...)
 		err := s.(Transactor).Transact(t.Context(), func(tx store.Tx) error {
 			for calls := 0; ; calls++ {
-				b := join(sdkSpans(0, turns), foreignSpans(0, turns))
+				b := join(assistant("s1", "a2", 21, 11), user("s1", "u4", 40), compaction("s1", "c1", 45, "u2", 9),
+					rewind("u1", 60, false), annotated(annotation("tag", "good", 20, nil)), foreignTurn(0, 0), foreignTurn(0, 1),
+					observed("request", "root", 5, 6, script{}, asks("call"), of("foreign-0", 0)),
+					observed("orphan", "tool", 7, 8, script{}, orphan("call")))
 				_, err := store.Apply(&failing{tx, calls}, &b)
 				switch {
 				case err == nil && calls < 3:
@@ -222,69 +221,9 @@ func sdkTurn(s, n int) store.Batch {
 	return join(user(id, name("user"), at), assistant(id, name("turn"), at+10, 7))
 }
 
-// sdkSpans are 64 spans of a session: turns with tool calls, a title, a rewind, a compaction, what is seen live, and
-// what comes late of turns before them.
-func sdkSpans(s, from int) store.Batch {
-	id := fmt.Sprintf("sdk-%d", s)
-	var all []store.Batch
-	for n := range 8 {
-		all = append(all, sdkTurn(s, from+n))
-		at := int64(from+n) * 1000
-		message := fmt.Sprintf("%s-turn-%06d", id, from+n)
-		if n%2 == 0 { // of a turn that is stored
-			message = fmt.Sprintf("%s-turn-%06d", id, n*from/8)
-		}
-		for k := range 7 {
-			call := fmt.Sprintf("%s-call-%d-%d", id, from+n, k)
-			span := turn(id, message, "span-"+call, at+20, store.TurnStats{})
-			span.PartID, span.TurnStats = call, nil
-			all = append(all, store.Batch{
-				Parts: []store.PartChange{toolPart(id, message, call, int64(k+1), at+20, store.RankFinal,
-					session.StateOutputAvailable)},
-				SpanRefs: []store.SpanRef{span},
-			})
-		}
-	}
-	at := int64(from) * 1000
-	live := store.MessageChange{ID: id + "-live", SessionID: id, Role: session.RoleAssistant,
-		CreatedAt: epoch + at + 9000, UpdatedAt: epoch + at + 9000,
-		Rank: store.RankLive, Metadata: object("agenttrace", object("seen", "1", "turn_index", from+9))}
-	return join(append(all, store.Batch{Messages: []store.MessageChange{live}},
-		compaction(id, id+"-compaction", at+5000, fmt.Sprintf("%s-user-%06d", id, from+3), 9),
-		ofSession(id, at, store.SessionChange{Title: reported(at, "a title"),
-			Rewinds: []store.Rewind{{To: fmt.Sprintf("%s-user-%06d", id, from+6), At: epoch + at + 8000}}}))...)
-}
-
 // foreignTurn is a turn of a session of another agent, in a trace of its own.
 func foreignTurn(s, n int) store.Batch {
 	id, trace, at := fmt.Sprintf("foreign-%d", s), fmt.Sprintf("trace-%d-%06d", s, n), int64(n)*1000
 	return join(observed(trace, "root", at, at+500, script{Title: "a title"}, opens, of(id, 0)),
 		observed(trace, "model", at+10, at+20, script{Input: 3}))
-}
-
-// foreignSpans are 64 spans of a session: turns with steps, what comes late of turns before them, a trace whose session
-// is known from the call that another requested, and a record of no trace.
-func foreignSpans(s, from int) store.Batch {
-	id := fmt.Sprintf("foreign-%d", s)
-	var all []store.Batch
-	for n := range 6 {
-		all = append(all, foreignTurn(s, from+n))
-		at := int64(from+n) * 1000
-		trace := fmt.Sprintf("trace-%d-%06d", s, from+n)
-		for k := range 5 {
-			all = append(all, observed(trace, fmt.Sprintf("step-%d", k), at+30+int64(k), at+40+int64(k),
-				script{Outcome: "allowed"}))
-		}
-		for k := range 3 { // of turns that are stored
-			old := (n*3 + k) * from / 18
-			all = append(all, observed(fmt.Sprintf("trace-%d-%06d", s, old), fmt.Sprintf("late-%d-%d", n, k),
-				int64(old)*1000+50, int64(old)*1000+60, script{}))
-		}
-	}
-	at := int64(from)*1000 + 45
-	call := fmt.Sprintf("call-%d-%d", s, from)
-	trace := fmt.Sprintf("orphan-%d-%d", s, from)
-	return join(append(all, observed(fmt.Sprintf("trace-%d-%06d", s, from), "request", at, at+1, script{}, asks(call)),
-		observed(trace, "tool", at+2, at+3, script{}, orphan(call)), observed(trace, "below", at+2, at+3, script{}),
-		observed("", "record-"+id, at+4, at+4, script{}, of(id, 0)))...)
 }
