@@ -14,10 +14,9 @@ type Config struct {
 	// AllowedHosts are names that clients may call the server by besides, without a
 	// port: "collector.internal". "*.example.com" is any name below example.com.
 	AllowedHosts []string `mapstructure:"allowed_hosts"`
-	// AllowedOrigins are the origins of pages that may send requests besides those of
-	// this machine: "https://app.example.com", with a port where it is not that of the
-	// scheme. One "*" stands for anything, as in "https://*.example.com". Browsers want
-	// the server's cors configured besides.
+	// AllowedOrigins are the origins of pages that may send requests besides those of this machine:
+	// "https://app.example.com", with a port where it is not that of the scheme. One "*" stands for anything, as in
+	// "https://*.example.com". Browsers want the server's cors configured besides.
 	AllowedOrigins []string `mapstructure:"allowed_origins"`
 
 	_ struct{} // no unkeyed literals

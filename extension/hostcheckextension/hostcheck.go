@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 
 	"go.opentelemetry.io/collector/component"
@@ -73,8 +74,7 @@ func (h *hostCheck) refusal(r *http.Request) string {
 	return ""
 }
 
-// hostname is the host of "host", "host:port" or "[host]:port" in lower case, without
-// the dot of the root.
+// hostname is the host of "host", "host:port" or "[host]:port" in lower case, without the dot of the root.
 func hostname(hostport string) string {
 	host := hostport
 	if h, _, err := net.SplitHostPort(hostport); err == nil {
@@ -86,15 +86,7 @@ func hostname(hostport string) string {
 }
 
 func (h *hostCheck) allowsHost(host string) bool {
-	if loopback(host) {
-		return true
-	}
-	for _, allowed := range h.hosts {
-		if matches(allowed, host) {
-			return true
-		}
-	}
-	return false
+	return loopback(host) || slices.ContainsFunc(h.hosts, func(allowed string) bool { return matches(allowed, host) })
 }
 
 // allowsOrigin reports whether a page may send requests to the server, which it calls by a host that is allowed.
@@ -106,12 +98,7 @@ func (h *hostCheck) allowsOrigin(origin, host string) bool {
 		(loopback(hostname(u.Host)) || u.Host == strings.ToLower(host)) {
 		return true
 	}
-	for _, allowed := range h.origins {
-		if matches(allowed, origin) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(h.origins, func(allowed string) bool { return matches(allowed, origin) })
 }
 
 // matches reports whether s is what allowed is, in which one "*" stands for anything.

@@ -85,46 +85,20 @@ func (s *signIn) pass(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	if r.Method == http.MethodGet && strings.Contains(r.Header.Get("Accept"), "text/html") {
-		w = &asking{ResponseWriter: w, request: r, signIn: s}
+		// Of a scheme that a browser knows it asks by itself.
+		to := r.URL.RequestURI()
+		switch code, scheme := s.ask(r, r.Header.Get("Authorization")); {
+		case code != http.StatusUnauthorized || scheme != "" && scheme != bearer:
+		case s.key != nil:
+			s.page(w, r, to, "", http.StatusUnauthorized)
+			return
+		default:
+			http.Redirect(w, r, signInPath+"?to="+url.QueryEscape(to), http.StatusSeeOther)
+			return
+		}
 	}
 	s.next.ServeHTTP(w, r)
 }
-
-// asking leads to the page of signing in where the answer is that credentials are missing.
-type asking struct {
-	http.ResponseWriter
-	signIn  *signIn
-	request *http.Request
-	asked   bool
-}
-
-// WriteHeader implements [http.ResponseWriter].
-func (a *asking) WriteHeader(status int) {
-	// Of a scheme that a browser knows it asks by itself.
-	scheme := a.Header().Get("WWW-Authenticate")
-	if status == http.StatusUnauthorized && (scheme == "" || scheme == bearer) {
-		a.asked = true
-		if a.signIn.key != nil {
-			a.signIn.page(a.ResponseWriter, a.request, a.request.URL.RequestURI(), "", http.StatusUnauthorized)
-			return
-		}
-		http.Redirect(a.ResponseWriter, a.request, signInPath+"?to="+url.QueryEscape(a.request.URL.RequestURI()),
-			http.StatusSeeOther)
-		return
-	}
-	a.ResponseWriter.WriteHeader(status)
-}
-
-// Write implements [http.ResponseWriter].
-func (a *asking) Write(b []byte) (int, error) {
-	if a.asked {
-		return len(b), nil
-	}
-	return a.ResponseWriter.Write(b)
-}
-
-// Unwrap lets [http.ResponseController] reach the connection.
-func (a *asking) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
 // take keeps the token of the form in a cookie, if it is valid.
 func (s *signIn) take(w http.ResponseWriter, r *http.Request) {
@@ -152,30 +126,42 @@ func (s *signIn) keep(w http.ResponseWriter, token string) {
 // notPrinted reports a character that no token has.
 func notPrinted(c rune) bool { return c <= ' ' || c > '~' }
 
-// valid asks the authenticator.
+// valid reports whether the authenticator accepts a token.
 func (s *signIn) valid(r *http.Request, token string) bool {
-	ask, err := http.NewRequestWithContext(r.Context(), http.MethodGet, AddressPath, nil)
-	if err != nil {
-		return false
-	}
-	ask.Host, ask.RemoteAddr, ask.TLS = r.Host, r.RemoteAddr, r.TLS
-	ask.Header.Set("Authorization", "Bearer "+token)
-	var answer status
-	s.next.ServeHTTP(&answer, ask)
-	return answer != http.StatusUnauthorized && answer != http.StatusForbidden
+	code, _ := s.ask(r, bearer+" "+token)
+	return code != http.StatusUnauthorized && code != http.StatusForbidden
 }
 
-// status is a ResponseWriter that keeps the status alone.
-type status int
+// ask returns how the authenticator answers a request with these credentials, and the scheme that it wants.
+func (s *signIn) ask(r *http.Request, credentials string) (code int, scheme string) {
+	ask, err := http.NewRequestWithContext(r.Context(), http.MethodGet, AddressPath, nil)
+	if err != nil {
+		return http.StatusUnauthorized, bearer
+	}
+	ask.Host, ask.RemoteAddr, ask.TLS, ask.Header = r.Host, r.RemoteAddr, r.TLS, r.Header.Clone()
+	ask.Header.Del("Authorization")
+	if credentials != "" {
+		ask.Header.Set("Authorization", credentials)
+	}
+	a := answer{header: make(http.Header)}
+	s.next.ServeHTTP(&a, ask)
+	return a.code, a.header.Get("WWW-Authenticate")
+}
+
+// answer is a ResponseWriter that keeps the status and the header alone.
+type answer struct {
+	code   int
+	header http.Header
+}
 
 // Header implements [http.ResponseWriter].
-func (s *status) Header() http.Header { return make(http.Header) }
+func (a *answer) Header() http.Header { return a.header }
 
 // WriteHeader implements [http.ResponseWriter].
-func (s *status) WriteHeader(code int) { *s = status(code) }
+func (a *answer) WriteHeader(code int) { a.code = code }
 
 // Write implements [http.ResponseWriter].
-func (s *status) Write(b []byte) (int, error) { return len(b), nil }
+func (a *answer) Write(b []byte) (int, error) { return len(b), nil }
 
 // cookie is the cookie of a token. A link of another site, such as a Jaeger, may lead to a session, and so may bring
 // the cookie (Lax); only GET requests do so, which change nothing. That of a key is kept for a month, and its name is
