@@ -82,15 +82,12 @@ func Annotated(all []Annotation) (lines []string) {
 	for i := range all {
 		if a := &all[i]; a.Kind == store.AnnotationTag {
 			tags = append(tags, a.Text())
+		} else {
+			lines = append(lines, a.Kind+": "+a.Text())
 		}
 	}
 	if len(tags) > 0 {
-		lines = append(lines, "tags: "+strings.Join(tags, ", "))
-	}
-	for i := range all {
-		if a := &all[i]; a.Kind != store.AnnotationTag {
-			lines = append(lines, a.Kind+": "+a.Text())
-		}
+		lines = slices.Insert(lines, 0, "tags: "+strings.Join(tags, ", "))
 	}
 	return lines
 }
@@ -145,9 +142,6 @@ func inOrder(all []store.Annotation) []store.Annotation {
 // annotate puts annotations at the session, the turns and the parts. Those of a queued message are the session's.
 func (b *builder) annotate() {
 	places := PlaceAnnotations(b.transcript, b.in.Annotations)
-	if len(b.in.Annotations) == 0 {
-		return
-	}
 	b.doc.Session.Annotations = places.Session
 	take := func(m *Message, of *[]Annotation) {
 		*of = append(*of, places.Messages[m.ID]...)

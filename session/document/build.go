@@ -14,9 +14,8 @@ import (
 // Build makes the timeline of a session. It does not change its input, and the
 // result shares the input's strings. It takes time in proportion to the input.
 //
-// Edge cases: columns that hold no JSON, or JSON of another kind, leave unset
-// what they would say and add a line to the message's Problems; a part that
-// cannot be read is a part of kind [KindData] with its text as data.
+// Edge cases: columns that hold no JSON, or JSON of another kind, leave unset what they would say and add a line to the
+// message's Problems; a part that cannot be read is a part of kind [KindData] with its text as data.
 func Build(in Input) *Document {
 	t := in.Transcript.Sorted()
 	b := newBuilder(in, t)
@@ -58,8 +57,7 @@ type builder struct {
 	leading []*Message
 }
 
-// newBuilder returns a builder that has the head of the document, and by row what the
-// input lists by session.
+// newBuilder returns a builder that has the head of the document, and by row what the input lists by session.
 func newBuilder(in Input, t *session.Transcript) *builder {
 	b := &builder{
 		in: in, transcript: t, doc: &Document{Decisions: in.Decisions},
@@ -91,7 +89,11 @@ func newBuilder(in Input, t *session.Transcript) *builder {
 			b.spansByPart[l.PartID] = l
 		}
 		if l.MessageID != "" && l.TurnStats != nil && l.TurnStats.Step {
-			b.callsByMessage[l.MessageID] = append(b.callsByMessage[l.MessageID], modelCall(l))
+			b.callsByMessage[l.MessageID] = append(b.callsByMessage[l.MessageID], ModelCall{
+				Model: l.TurnStats.Model, Usage: l.TurnStats.Usage, StopReason: l.TurnStats.Trace.StopReason,
+				Failed: l.Error, DurationMS: (l.EndNano - l.StartNano) / 1e6, StartedAt: l.StartNano / 1e6,
+				TraceID: l.TraceID, SpanID: l.SpanID,
+			})
 		}
 	}
 	for i := range b.in.Blobs {
@@ -100,13 +102,6 @@ func newBuilder(in Input, t *session.Transcript) *builder {
 	}
 	b.head()
 	return b
-}
-
-func modelCall(l *store.SpanRef) ModelCall {
-	return ModelCall{
-		Model: l.TurnStats.Model, Usage: l.TurnStats.Usage, StopReason: l.TurnStats.Trace.StopReason, Failed: l.Error,
-		DurationMS: (l.EndNano - l.StartNano) / 1e6, StartedAt: l.StartNano / 1e6, TraceID: l.TraceID, SpanID: l.SpanID,
-	}
 }
 
 func (b *builder) head() {
@@ -119,8 +114,9 @@ func (b *builder) head() {
 	_ = json.Unmarshal([]byte(s.PermissionsJSON), &h.Rules) // what is no list of rules lists none; Check reports it
 	_ = json.Unmarshal([]byte(s.MetadataJSON), &h.Metadata)
 	delete(h.Metadata, "agenttrace")
-	if b.declaresStatus() {
-		delete(h.Metadata, "status")
+	var st Status
+	if st.declare(s); st.Declared {
+		delete(h.Metadata, "status") // which is what the agent reports that it does, and not something else of that name
 	}
 	if len(h.Metadata) == 0 {
 		h.Metadata = nil
@@ -136,14 +132,6 @@ func (b *builder) head() {
 		h.Origin.Fork = h.Origin.Fork || session.TranscriptTraceOf(s.MetadataJSON).Forked
 	}
 	b.doc.Session = h
-}
-
-// declaresStatus reports whether the session's metadata holds what its agent reports that
-// it does, and not something else of that name.
-func (b *builder) declaresStatus() bool {
-	var st Status
-	st.declare(&b.transcript.Session)
-	return st.Declared
 }
 
 // add puts the next message into its turn.
@@ -288,8 +276,7 @@ func (b *builder) closeTurns() {
 	}
 }
 
-// Names reports whether the digest of a blob is that of its body. Of one that is not
-// exact it need not be.
+// Names reports whether the digest of a blob is that of its body. Of one that is not exact it need not be.
 func Names(b *store.Blob) bool {
 	sum := sha256.Sum256([]byte(b.Body))
 	return hex.EncodeToString(sum[:]) == b.Digest
@@ -352,7 +339,7 @@ func (b *builder) children() {
 		b.doc.Children = append(b.doc.Children, Child{
 			SessionID: s.ID, MessageID: session.Deref(s.ParentMessageID), Title: s.Title, Agent: s.Agent, State: state,
 			ToolCallID:  callOf[s.ID],
-			TotalTokens: totalUsed(b.in.ChildTokens[s.ID].Used), CreatedAt: s.CreatedAt, UpdatedAt: s.UpdatedAt,
+			TotalTokens: session.Deref(b.in.ChildTokens[s.ID].Used).Total(), CreatedAt: s.CreatedAt, UpdatedAt: s.UpdatedAt,
 			Archived: s.ArchivedAt != nil,
 		})
 	}
@@ -396,14 +383,6 @@ func (b *builder) totals() {
 	tot.CostUSD, b.doc.costOfWhole = tokens.Cost(s)
 	b.doc.Session.State, b.doc.Session.Error = b.doc.state(s)
 	b.doc.Status = statusOf(s, b.doc, b.in.Now, b.in.IdleTimeout)
-}
-
-// totalUsed is the sum of a usage, 0 when nobody states one.
-func totalUsed(u *session.Usage) int64 {
-	if u == nil {
-		return 0
-	}
-	return u.Total()
 }
 
 func add(sum **session.Usage, u *session.Usage) {

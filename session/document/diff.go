@@ -12,8 +12,7 @@ import (
 	"github.com/agenttrace/agenttrace/session"
 )
 
-// Diff is what two sessions differ in. Its JSON is a stable format: keys are
-// added, never renamed.
+// Diff is what two sessions differ in. Its JSON is a stable format: keys are added, never renamed.
 //
 // Compared is the content of a session: texts, tool calls, outcomes, system prompts,
 // models and tokens. Ids, times, durations and costs are not.
@@ -22,8 +21,7 @@ type Diff struct {
 	B Compared `json:"b"`
 	// Equal reports that Turns have no changes.
 	Equal bool `json:"equal"`
-	// First is the first change of content; where only tokens
-	// differ, the first of those. Nil when Equal.
+	// First is the first change of content; where only tokens differ, the first of those. Nil when Equal.
 	First *Divergence `json:"first_divergence,omitempty"`
 	// Turns are the turns of both, aligned, in order.
 	Turns []DiffTurn `json:"turns"`
@@ -37,8 +35,7 @@ type Compared struct {
 	Model     *session.Model `json:"model,omitempty"`
 	Turns     int            `json:"turns"`
 	CreatedAt int64          `json:"created_at"`
-	// ToolCalls, Usage, CostUSD and DurationMS are the session's [Totals]. They are
-	// not compared.
+	// ToolCalls, Usage, CostUSD and DurationMS are the session's [Totals]. They are not compared.
 	ToolCalls  int            `json:"tool_calls"`
 	Usage      *session.Usage `json:"usage,omitempty"`
 	CostUSD    *float64       `json:"cost_usd,omitempty"`
@@ -97,26 +94,22 @@ const (
 // Change is one thing that differs.
 type Change struct {
 	Aspect string `json:"aspect"`
-	// Tool is the name of the call's tool, CallA and CallB are the places of the
-	// call among those of the turn, from 1.
+	// Tool is the name of the call's tool, CallA and CallB are the places of the call among those of the turn, from 1.
 	Tool  string `json:"tool,omitempty"`
 	CallA int    `json:"a_call,omitempty"`
 	CallB int    `json:"b_call,omitempty"`
-	// A and B are what the two have; nil is nothing. Values that are JSON are laid
-	// out as text.
+	// A and B are what the two have; nil is nothing. Values that are JSON are laid out as text.
 	A *string `json:"a,omitempty"`
 	B *string `json:"b,omitempty"`
-	// DigestA and DigestB are those of system prompts. Where the text of one is
-	// not stored, A and B are nil.
+	// DigestA and DigestB are those of system prompts. Where the text of one is not stored, A and B are nil.
 	DigestA string `json:"a_digest,omitempty"`
 	DigestB string `json:"b_digest,omitempty"`
 }
 
 // Compare compares two sessions, turn by turn. With ignoreUsage it leaves tokens out.
 //
-// Turns are aligned by the user's messages: first those that one session copied
-// from the other, then as many equal ones as can be, in order; what is between
-// two such is paired by its place.
+// Turns are aligned by the user's messages: first those that one session copied from the other, then as many equal ones
+// as can be, in order; what is between two such is paired by its place.
 func Compare(a, b *Document, ignoreUsage bool) *Diff {
 	d := &Diff{A: compared(a, b), B: compared(b, a), Equal: true, Turns: []DiffTurn{}}
 	var second *Divergence
@@ -170,8 +163,7 @@ func copied(t *Turn) string {
 	return strconv.FormatInt(at, 10) + "\x00" + t.UserText()
 }
 
-// align finds what two sequences have in common: first by one key, and between that by
-// another.
+// align finds what two sequences have in common: first by one key, and between that by another.
 func align[T any](a, b []T, exact, loose func(T) string) (script []edit) {
 	common := func(a, b []T, key func(T) string) []edit { return edits(keys(a, key), keys(b, key)) }
 	for _, e := range common(a, b, exact) {
@@ -263,8 +255,7 @@ func promptBody(d *Document, digest string) (string, bool) {
 	return "", digest == ""
 }
 
-// catalogText is a line for each tool, with the digest, as the tools of two
-// catalogs may have the same names.
+// catalogText is a line for each tool, with the digest, as the tools of two catalogs may have the same names.
 func catalogText(t *Turn, names []string) string {
 	if t.Tools.CatalogDigest == "" {
 		return ""
@@ -300,9 +291,8 @@ func usageText(u *session.Usage) string {
 		Count(u.CacheRead), Count(u.CacheWrite))
 }
 
-// alignCalls pairs the places of the calls of two turns, from 0, in an order that
-// keeps that of both: those with equal inputs first, and between them those of one
-// tool by their order. -1 means none.
+// alignCalls pairs the places of the calls of two turns, from 0, in an order that keeps that of both: those with equal
+// inputs first, and between them those of one tool by their order. -1 means none.
 func alignCalls(a, b []*ToolCall) (pairs [][2]int) {
 	withInput := func(c *ToolCall) string { return c.Name + "\x00" + canonical(c.Input) }
 	for _, e := range align(a, b, withInput, func(c *ToolCall) string { return c.Name }) {
@@ -370,8 +360,7 @@ func canonical(raw json.RawMessage) string {
 	return string(b)
 }
 
-// Runs cuts the turns into runs of equal ones, copied or not, and single ones that
-// differ. It shares the turns.
+// Runs cuts the turns into runs of equal ones, copied or not, and single ones that differ. It shares the turns.
 func (d *Diff) Runs() [][]DiffTurn {
 	var runs [][]DiffTurn
 	for i := 0; i < len(d.Turns); {
@@ -395,12 +384,10 @@ func (f *Divergence) String() string {
 	return "first divergence: " + TurnPair(f.A, f.B) + ", " + f.Label()
 }
 
-// TurnPair names a turn of both sessions by its numbers; 0 where only the other
-// session has it.
+// TurnPair names a turn of both sessions by its numbers; 0 where only the other session has it.
 func TurnPair(a, b int) string { return Pair("turn", a, b, " and ") }
 
-// Pair names something that both sessions have, such as a turn or a call, by its number in
-// each: see [TurnPair].
+// Pair names something that both sessions have, such as a turn or a call, by its number in each: see [TurnPair].
 func Pair(what string, a, b int, and string) string {
 	inA, inB := what+" "+strconv.Itoa(a), strconv.Itoa(b)
 	switch {

@@ -4,10 +4,11 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/agenttrace/agenttrace/session/store"
 )
 
-// edit is a run of elements that two sequences have in common, or that are in
-// one of them only.
+// edit is a run of elements that two sequences have in common, or that are in one of them only.
 type edit struct {
 	// a0 and a1, b0 and b1 are the ranges of the two sequences. Of a run in common
 	// they are of one length; of another one at least is not empty.
@@ -15,13 +16,11 @@ type edit struct {
 	same           bool
 }
 
-// maxEdits bounds the work of edits: what differs by more is shown as replaced.
-// Memory grows with its square.
+// maxEdits bounds the work of edits: what differs by more is shown as replaced. Memory grows with its square.
 const maxEdits = 1500
 
-// edits finds the shortest script that makes b of a, after Myers, "An O(ND)
-// Difference Algorithm": as many elements as can be are kept. Runs in common and
-// others take turns. What a and b begin and end with alike is always kept.
+// edits finds the shortest script that makes b of a, after Myers, "An O(ND) Difference Algorithm": as many elements as
+// can be are kept. Runs in common and others take turns. What a and b begin and end with alike is always kept.
 func edits[T comparable](a, b []T) (script []edit) {
 	head := 0
 	for head < len(a) && head < len(b) && a[head] == b[head] {
@@ -56,8 +55,7 @@ func edits[T comparable](a, b []T) (script []edit) {
 // ends in a and b; some are empty.
 func snakes[T comparable](a, b []T) [][4]int {
 	limit := min(len(a)+len(b), maxEdits)
-	// far[limit+1+k] is how far in a one comes on diagonal k = x-y with d edits; trail
-	// keeps what each d began with.
+	// far[limit+1+k] is how far in a one comes on diagonal k = x-y with d edits; trail keeps what each d began with.
 	far := make([]int32, 2*limit+3)
 	var trail [][]int32
 	from := func(far []int32, d, k int) (diagonal, x int) { // where a step to diagonal k begins, and ends
@@ -103,8 +101,7 @@ func words(text string) []string { return word.FindAllString(text, -1) }
 
 // DiffRow is a row of two texts side by side.
 type DiffRow struct {
-	// A and B are the line in pieces, which make it up; nil where only the other
-	// text has the line.
+	// A and B are the line in pieces, which make it up; nil where only the other text has the line.
 	A, B []Piece
 	// Same reports that the two are one.
 	Same bool
@@ -113,17 +110,29 @@ type DiffRow struct {
 // Piece is a stretch of a line.
 type Piece struct {
 	Text string
-	// Differs reports that the other text has something else in its place.
+	// Differs reports that the other text has something else in its place or, in the context of a hit, that it is what
+	// was searched for.
 	Differs bool
 }
 
-// DiffTexts lays two texts beside each other, line by line. As many lines as can
-// be are kept; in lines that replace each other the words that differ are marked, or
-// the whole line where next to nothing is alike. Rows of one kind that follow each
-// other are a run: of those that differ, the lines that have a partner come first.
+// Pieces are the context of a hit.
+func Pieces(h *store.Hit) (all []Piece) {
+	at := 0
+	for _, m := range h.Marks {
+		if m[0] < at || m[1] < m[0] || m[1] > len(h.Context) {
+			continue
+		}
+		all = append(all, Piece{h.Context[at:m[0]], false}, Piece{h.Context[m[0]:m[1]], true})
+		at = m[1]
+	}
+	return append(all, Piece{h.Context[at:], false})
+}
+
+// DiffTexts lays two texts beside each other, line by line. As many lines as can be are kept; in lines that replace
+// each other the words that differ are marked, or the whole line where next to nothing is alike. Rows of one kind that
+// follow each other are a run: of those that differ, the lines that have a partner come first.
 //
-// It sanitizes nothing. Two texts that differ in the newline at their end alone have
-// no row that differs.
+// It sanitizes nothing. Two texts that differ in the newline at their end alone have no row that differs.
 func DiffTexts(a, b string) []DiffRow {
 	linesA, linesB := splitLines(a), splitLines(b)
 	var rows []DiffRow

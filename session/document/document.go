@@ -1,14 +1,12 @@
 // Package document is a session as its readers see it: turns, their messages, the parts
 // and tool calls of these, what they used, what a rewind hid and what is missing.
 //
-// [Build] makes a [Document] of the rows of a session, and [Load] reads those rows from a
-// store. Everything that shows a session reads the same document: package render for a
-// terminal, HTML and Markdown, and "agenttrace show --json", which prints it as it is.
-// [Compare] compares two of them.
+// [Build] makes a [Document] of the rows of a session, and [Load] reads those rows from a store. Everything that shows
+// a session reads the same document: package render for a terminal, HTML and Markdown, and "agenttrace show --json",
+// which prints it as it is. [Compare] compares two of them.
 //
-// A document has texts as they are stored. [Sanitize], [Line] and their like make them fit
-// to be shown, without characters that a terminal or a browser obeys; others write numbers
-// with units, and JSON as a person reads it.
+// A document has texts as they are stored. [Sanitize], [Line] and their like make them fit to be shown, without
+// characters that a terminal or a browser obeys; others write numbers with units, and JSON as a person reads it.
 //
 // Nothing is assumed of the rows except that they are rows: sessions of the reference
 // program, sessions that are still running and sessions of which half was lost are read
@@ -25,17 +23,15 @@ import (
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
-// Document is one session, turn by turn. Its JSON is a stable format: keys are
-// added, never renamed.
+// Document is one session, turn by turn. Its JSON is a stable format: keys are added, never renamed.
 type Document struct {
 	Session Session `json:"session"`
 
 	// Status is what the session is doing: see [StatusOf].
 	Status Status `json:"status"`
 
-	// Turns are in order of time. A turn begins with a user message. Without one
-	// are what comes before the first, and a turn of which the question was lost:
-	// see Turn.QuestionMissing.
+	// Turns are in order of time. A turn begins with a user message. Without one are what comes before the first, and a
+	// turn of which the question was lost: see Turn.QuestionMissing.
 	Turns []*Turn `json:"turns"`
 
 	// Queued are user messages that no turn has begun with yet.
@@ -50,8 +46,7 @@ type Document struct {
 	// Children are sessions that were forked from this one or started by it.
 	Children []Child `json:"children,omitempty"`
 
-	// SystemPrompts and ToolCatalogs are what the turns refer to by digest, in
-	// order of first use.
+	// SystemPrompts and ToolCatalogs are what the turns refer to by digest, in order of first use.
 	SystemPrompts []*SystemPrompt `json:"system_prompts,omitempty"`
 	ToolCatalogs  []*ToolCatalog  `json:"tool_catalogs,omitempty"`
 
@@ -61,8 +56,7 @@ type Document struct {
 	// Traces are the trace ids of Spans, in order of first use.
 	Traces []string `json:"traces,omitempty"`
 
-	// Decisions are all permission decisions, those that belong to no call in
-	// the timeline included.
+	// Decisions are all permission decisions, those that belong to no call in the timeline included.
 	Decisions []Decision `json:"decisions,omitempty"`
 
 	// Notices are what is doubtful in the session; nil until [Document.FindNotices].
@@ -138,22 +132,19 @@ type Child struct {
 
 // Turn is one user message through to a finished answer.
 type Turn struct {
-	// Number counts the turns of the timeline from 1, rewound ones included, so
-	// that it stays what it is when a turn is folded away. It is what commands
-	// take.
+	// Number counts the turns of the timeline from 1, rewound ones included, so that it stays what it is when a turn is
+	// folded away. It is what commands take.
 	Number int `json:"number"`
 	// Index is the source's own count, from 0.
 	Index *int64 `json:"turn_index,omitempty"`
 
-	// Messages are the user message, what answers it, and compaction markers, in
-	// order.
+	// Messages are the user message, what answers it, and compaction markers, in order.
 	Messages []*Message `json:"messages"`
 
 	// QuestionMissing reports that the answer belongs to another turn than the one
 	// before it and that no user message came with it: its span was lost.
 	QuestionMissing bool `json:"question_missing,omitempty"`
-	// MissingBefore is set where the source counted turns between the turn before
-	// and this one that never arrived.
+	// MissingBefore is set where the source counted turns between the turn before and this one that never arrived.
 	MissingBefore *MissingTurns `json:"missing_before,omitempty"`
 	// Unrecorded is set where the turn's first request repeats messages that the session
 	// does not have: the client resumed a conversation that was not recorded.
@@ -162,16 +153,14 @@ type Turn struct {
 	// Hidden reports that a rewind hid every message of the turn.
 	Hidden bool `json:"hidden,omitempty"`
 
-	// The rest is that of the last assistant message that is not hidden (of a
-	// hidden turn, of the last one), except for Usage and the costs, which are sums
-	// over those messages, hidden ones included.
+	// The rest is that of the last assistant message that is not hidden (of a hidden turn, of the last one), except for
+	// Usage and the costs, which are sums over those messages, hidden ones included.
 	State       State          `json:"state,omitempty"`
 	Model       *session.Model `json:"model,omitempty"`
 	Temperature *float64       `json:"temperature,omitempty"`
 	Usage       *session.Usage `json:"usage,omitempty"`
 	CostUSD     *float64       `json:"cost_usd,omitempty"`
-	// EstimatedCostUSD is of what states no cost, and no part of CostUSD: see
-	// [Document.Estimate].
+	// EstimatedCostUSD is of what states no cost, and no part of CostUSD: see [Document.Estimate].
 	EstimatedCostUSD *float64 `json:"estimated_cost_usd,omitempty"`
 	// Unpriced reports that a message has no price: the costs are not all.
 	Unpriced   bool   `json:"unpriced,omitempty"`
@@ -192,8 +181,7 @@ type Turn struct {
 	Annotations []Annotation `json:"annotations,omitempty"`
 }
 
-// Copied reports that the session is a fork and has the usage of the turn from its parent,
-// where it counts.
+// Copied reports that the session is a fork and has the usage of the turn from its parent, where it counts.
 func (t *Turn) Copied() bool {
 	if t.Usage == nil {
 		return false
@@ -209,9 +197,8 @@ func (t *Turn) Copied() bool {
 // MissingTurns are turns that the source counted and that never arrived.
 type MissingTurns struct {
 	Count int64 `json:"count"`
-	// First and Last are the turn_index of the first and the last that can be
-	// missing. There are more than Count between them where turns arrived that do
-	// not state which they are.
+	// First and Last are the turn_index of the first and the last that can be missing. There are more than Count
+	// between them where turns arrived that do not state which they are.
 	First int64 `json:"first_turn_index"`
 	Last  int64 `json:"last_turn_index"`
 }
@@ -227,8 +214,7 @@ type Unrecorded struct {
 
 // Tools reports what a turn's model could call, and what it called.
 type Tools struct {
-	// CatalogDigest names one of Document.ToolCatalogs; empty when the source
-	// did not state what was available.
+	// CatalogDigest names one of Document.ToolCatalogs; empty when the source did not state what was available.
 	CatalogDigest string `json:"catalog_digest,omitempty"`
 	// Available is nil when the catalog is not known.
 	Available []string `json:"available,omitempty"`
@@ -252,8 +238,7 @@ type Message struct {
 
 	// HiddenAt is when a rewind hid the message, in Unix milliseconds.
 	HiddenAt *int64 `json:"hidden_at,omitempty"`
-	// QueuedAt and CanceledAt belong to a user message that waits, or waited,
-	// for its turn.
+	// QueuedAt and CanceledAt belong to a user message that waits, or waited, for its turn.
 	QueuedAt   *int64 `json:"queued_at,omitempty"`
 	CanceledAt *int64 `json:"queue_canceled_at,omitempty"`
 	// Trigger is what began the turn in place of a human at a keyboard.
@@ -266,14 +251,12 @@ type Message struct {
 	Model       *session.Model `json:"model,omitempty"`
 	Agent       string         `json:"agent,omitempty"`
 	Temperature *float64       `json:"temperature,omitempty"`
-	// Usage is what the calls of models behind the message used, for the message of a
-	// compaction the call that made the summary; nil when the message states none. See
-	// [session.MessageTokens].
+	// Usage is what the calls of models behind the message used, for the message of a compaction the call that made the
+	// summary; nil when the message states none. See [session.MessageTokens].
 	Usage      *session.Usage `json:"usage,omitempty"`
 	UsageBasis string         `json:"usage_basis,omitempty"`
 	CostUSD    *float64       `json:"cost_usd,omitempty"`
-	// EstimatedCostUSD is of what states no cost, and no part of CostUSD: see
-	// [Document.Estimate].
+	// EstimatedCostUSD is of what states no cost, and no part of CostUSD: see [Document.Estimate].
 	EstimatedCostUSD *float64 `json:"estimated_cost_usd,omitempty"`
 	DurationMS       *int64   `json:"duration_ms,omitempty"`
 	ModelCalls       int64    `json:"model_calls,omitempty"`
@@ -281,8 +264,7 @@ type Message struct {
 	EndReason        string   `json:"end_reason,omitempty"`
 	steps            []session.Step
 	Error            string `json:"error,omitempty"`
-	// ModelErrors are those of the model calls, in their order, the last few: the
-	// message may have got over them.
+	// ModelErrors are those of the model calls, in their order, the last few: the message may have got over them.
 	ModelErrors []string `json:"model_errors,omitempty"`
 
 	SystemPromptDigest string `json:"system_prompt_digest,omitempty"`
@@ -297,8 +279,7 @@ type Message struct {
 
 	Parts []*Part `json:"parts"`
 
-	// Calls are the model calls that made the message, when spans of them are
-	// known.
+	// Calls are the model calls that made the message, when spans of them are known.
 	Calls []ModelCall `json:"calls,omitempty"`
 
 	// Problems are those of the telemetry, and of the rows themselves.
@@ -312,15 +293,6 @@ type Message struct {
 	// Marker reports that the message is a compaction's and no answer besides.
 	Marker  bool `json:"-"`
 	counted session.MessageTokens
-}
-
-// CompactionUsage is what making the summary used, of the message of a compaction whose
-// source states it, and nil for other messages.
-func (m *Message) CompactionUsage() *session.Usage {
-	if !m.Marker {
-		return nil
-	}
-	return m.Usage
 }
 
 // Trigger is the envelope of a message that no human typed.
@@ -338,6 +310,11 @@ type Compaction struct {
 	Auto        bool   `json:"auto"`
 	// SummaryTokens is what the summary takes of the model's context.
 	SummaryTokens int64 `json:"summary_tokens"`
+	CompactionCounts
+}
+
+// CompactionCounts are what the metadata of a compaction's message has below agenttrace.
+type CompactionCounts struct {
 	// InputTokens and OutputTokens are what making it used, nil when the source does not
 	// count just these; the message's Usage has them in any case.
 	InputTokens  *int64 `json:"input_tokens,omitempty"`
@@ -426,16 +403,13 @@ type Totals struct {
 
 	// Usage is what the session used in all: see [session.Tokens].
 	Usage *session.Usage `json:"usage,omitempty"`
-	// CopiedUsage is what its parent used for the messages that a fork copied, and no
-	// part of Usage.
+	// CopiedUsage is what its parent used for the messages that a fork copied, and no part of Usage.
 	CopiedUsage *session.Usage `json:"copied_usage,omitempty"`
 	// Context is the session's rollup: what takes room in the model's context now.
 	Context session.Usage `json:"context"`
-	// CostUSD is what the session's source states that it cost: see
-	// [session.Tokens.Cost].
+	// CostUSD is what the session's source states that it cost: see [session.Tokens.Cost].
 	CostUSD *float64 `json:"cost_usd,omitempty"`
-	// EstimatedCostUSD is of what states no cost, and no part of CostUSD: see
-	// [Document.Estimate].
+	// EstimatedCostUSD is of what states no cost, and no part of CostUSD: see [Document.Estimate].
 	EstimatedCostUSD *float64 `json:"estimated_cost_usd,omitempty"`
 	// Unpriced reports that a message has no price: the costs are not all.
 	Unpriced bool `json:"unpriced,omitempty"`
@@ -449,16 +423,15 @@ type Input struct {
 	Decisions  []store.Decision
 	// Annotations are those of the session; those that are undone are not shown.
 	Annotations []store.Annotation
-	// Inherited are the decisions about calls that a fork copied, as the sessions
-	// have them that it copied from. They are shown at the calls, and are no part of
-	// the fork.
+	// Inherited are the decisions about calls that a fork copied, as the sessions have them that it copied from. They
+	// are shown at the calls, and are no part of the fork.
 	Inherited []store.Decision
 	SpanRefs  []store.SpanRef
 	// Blobs are the system prompts and tool catalogs that could be found.
 	Blobs    []store.Blob
 	Children []session.Session
 	// ChildTokens are the tokens of Children by id.
-	ChildTokens map[string]session.Tokens
+	ChildTokens map[string]store.Spent
 	// Parent is the session that Transcript's names as its parent.
 	Parent *session.Session
 	// Now and IdleTimeout decide which sessions are interrupted: see [StatusOf].

@@ -1,6 +1,7 @@
 package document
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -10,9 +11,8 @@ import (
 	"github.com/agenttrace/agenttrace/session"
 )
 
-// Eligibility reports which turns of a session can be rerun: of which everything
-// that the model was given is known. Its JSON is a stable format: keys are added,
-// never renamed.
+// Eligibility reports which turns of a session can be rerun: of which everything that the model was given is known. Its
+// JSON is a stable format: keys are added, never renamed.
 type Eligibility struct {
 	SessionID string `json:"session_id"`
 	// Eligible reports that every turn that is not hidden is.
@@ -25,8 +25,7 @@ type TurnEligibility struct {
 	// Turn is [Turn.Number].
 	Turn   int  `json:"turn"`
 	Hidden bool `json:"hidden,omitempty"`
-	// MessageID is the user message that the turn begins with, empty where it is
-	// lost.
+	// MessageID is the user message that the turn begins with, empty where it is lost.
 	MessageID string `json:"message_id,omitempty"`
 	// Model is the one that answered, or that was to.
 	Model       *session.Model `json:"model,omitempty"`
@@ -38,8 +37,7 @@ type TurnEligibility struct {
 	// Eligible reports that nothing is missing.
 	Eligible bool      `json:"eligible"`
 	Missing  []Missing `json:"missing,omitempty"`
-	// Notes are what a request made from the rows may have otherwise than the one
-	// that was sent.
+	// Notes are what a request made from the rows may have otherwise than the one that was sent.
 	Notes []string `json:"notes,omitempty"`
 }
 
@@ -82,75 +80,44 @@ func (doc *Document) Eligibility() *Eligibility {
 	return r
 }
 
-// Context returns what the model was given to answer the turn with the number: a
-// summary, if a compaction had taken place, then the messages as they stood then,
-// the turn's user message last. What a rewind hid later was there; what it had
-// hidden before was not. It is nil where there is no such turn. The messages
-// are the timeline's own.
+// Context returns what the model was given to answer the turn with the number: a summary, if a compaction had taken
+// place, then the messages as they stood then, the turn's user message last. What a rewind hid later was there; what it
+// had hidden before was not. It is nil where there is no such turn. The messages are the timeline's own.
 func (doc *Document) Context(number int) []*Message {
 	t := doc.Turn(number)
 	if t == nil {
 		return nil
 	}
 	question := t.Question()
-	// Markers between the question and its answer cut the context too.
-	until := slices.IndexFunc(t.Messages, (*Message).answers)
-	if until < 0 {
-		until = len(t.Messages)
-	}
-	at := t.Messages[0].CreatedAt
-	if question != nil {
-		at = question.CreatedAt
-	}
+	at := cmp.Or(question, t.Messages[0]).CreatedAt
 	var before []*Message
-	see := func(m *Message) {
+	for turn, m := range doc.Messages() {
+		if turn.Number > number || turn == t && m.answers() {
+			break // markers between the question and its answer cut the context too
+		}
 		if m.HiddenAt == nil || *m.HiddenAt > at {
 			before = append(before, m)
 		}
-	}
-	for _, turn := range doc.Turns {
-		if turn.Number == number {
-			break
-		}
-		for _, m := range turn.Messages {
-			see(m)
-		}
-	}
-	for _, m := range t.Messages[:until] {
-		see(m)
 	}
 	return compacted(before, question)
 }
 
 // compacted is what the latest compaction leaves of the messages.
-func compacted(messages []*Message, question *Message) []*Message {
-	marker := -1
+func compacted(messages []*Message, question *Message) (context []*Message) {
+	tail := 0
 	for i, m := range messages {
 		if m.Compaction != nil {
-			marker = i
+			context, tail = []*Message{m}, i+1
 		}
 	}
-	var context []*Message
-	tail := marker + 1
-	if marker >= 0 {
-		context = append(context, messages[marker])
-		if id := messages[marker].Compaction.TailStartID; id != "" {
-			for i, m := range messages[:marker] {
-				if m.ID == id {
-					tail = i
-					break
-				}
-			}
+	if tail > 0 {
+		id := context[0].Compaction.TailStartID
+		if i := slices.IndexFunc(messages[:tail-1], func(m *Message) bool { return m.ID == id }); i >= 0 {
+			tail = i
 		}
 	}
-	asked := false
-	for _, m := range messages[tail:] {
-		if m.Compaction == nil {
-			context = append(context, m)
-			asked = asked || m == question
-		}
-	}
-	if question != nil && !asked {
+	context = append(context, only(messages[tail:], func(m *Message) bool { return m.Compaction == nil })...)
+	if question != nil && !slices.Contains(context, question) {
 		context = append(context, question) // summarized while it was being asked
 	}
 	return context
@@ -216,7 +183,12 @@ func (doc *Document) turnReplay(number int, checked map[*Message]*TurnEligibilit
 	return r
 }
 
-func (r *TurnEligibility) miss(m Missing) { r.Missing = append(r.Missing, m) }
+// miss adds what is missing, nothing if there is no reason why.
+func (r *TurnEligibility) miss(m Missing) {
+	if m.Why != "" {
+		r.Missing = append(r.Missing, m)
+	}
+}
 
 func (r *TurnEligibility) note(text string) {
 	if !slices.Contains(r.Notes, text) {
@@ -225,52 +197,47 @@ func (r *TurnEligibility) note(text string) {
 }
 
 func (r *TurnEligibility) prompt(doc *Document, t *Turn) {
-	if t.SystemPromptDigest == "" {
-		r.miss(Missing{What: MissingSystemPrompt, Why: "no source reports the system prompt"})
-		return
-	}
-	switch p := doc.Prompt(t.SystemPromptDigest); {
+	p, why := doc.Prompt(t.SystemPromptDigest), ""
+	switch {
+	case t.SystemPromptDigest == "":
+		why = "no source reports the system prompt"
 	case p == nil:
 	case !p.Resolved:
-		r.miss(Missing{What: MissingSystemPrompt, Why: "the text of the system prompt " + Short(p.Digest) +
-			" has not arrived"})
+		why = "the text of the system prompt " + Short(p.Digest) + " has not arrived"
 	case p.Damaged:
-		r.miss(Missing{What: MissingSystemPrompt, Why: "the system prompt " + Short(p.Digest) +
-			" arrived damaged"})
+		why = "the system prompt " + Short(p.Digest) + " arrived damaged"
 	default:
 		r.redacted(p.Body)
 	}
+	r.miss(Missing{What: MissingSystemPrompt, Why: why})
 }
 
 func (r *TurnEligibility) tools(doc *Document, t *Turn) {
-	if t.Tools.CatalogDigest == "" {
-		r.miss(Missing{What: MissingToolCatalog, Why: "no source reports the tools"})
-		return
-	}
-	c := doc.Catalog(t.Tools.CatalogDigest)
-	if c == nil {
-		return
-	}
-	why := ""
+	c, why := doc.Catalog(t.Tools.CatalogDigest), ""
 	switch {
+	case t.Tools.CatalogDigest == "":
+		why = "no source reports the tools"
+	case c == nil:
 	case !c.Resolved:
-		why = " has not arrived"
+		why = "the tool catalog " + Short(c.Digest) + " has not arrived"
 	case c.Damaged:
-		why = " arrived damaged"
+		why = "the tool catalog " + Short(c.Digest) + " arrived damaged"
 	case len(c.Tools) == 0 && c.Body != "[]" && c.Body != "{}":
-		why = " cannot be read"
+		why = "the tool catalog " + Short(c.Digest) + " cannot be read"
 	}
-	if why != "" {
-		r.miss(Missing{What: MissingToolCatalog, Why: "the tool catalog " + Short(c.Digest) + why})
-	}
+	r.miss(Missing{What: MissingToolCatalog, Why: why})
 	var bare []string
-	for _, tool := range c.Tools {
+	for _, tool := range session.Deref(c).Tools {
 		if len(tool.InputSchema) == 0 {
-			bare = append(bare, tool.Name)
+			bare = append(bare, OneLine(tool.Name))
 		}
 	}
+	const maximum = 4
+	if n := len(bare); n > maximum {
+		bare = []string{strings.Join(bare[:maximum], ", ") + " and " + strconv.Itoa(n-maximum) + " more"}
+	}
 	if len(bare) > 0 {
-		r.miss(Missing{What: MissingToolCatalog, Why: "the catalog has no input schema of " + someOf(bare)})
+		r.miss(Missing{What: MissingToolCatalog, Why: "the catalog has no input schema of " + strings.Join(bare, ", ")})
 	}
 }
 
@@ -279,9 +246,7 @@ func (r *TurnEligibility) message(m *Message) {
 	if m.Compaction != nil {
 		r.Compacted = true
 		r.redacted(m.Compaction.Summary)
-		if lost := loss(m.Compaction.Summary); lost != "" {
-			r.miss(Missing{What: MissingContent, MessageID: m.ID, Why: "of the summary, " + lost})
-		}
+		r.miss(Missing{What: MissingContent, MessageID: m.ID, Why: loss("of the summary, ", m.Compaction.Summary)})
 		r.note("the context begins with the summary of a compaction; how the agent worded it to the model is not known")
 		return
 	}
@@ -315,18 +280,15 @@ func (r *TurnEligibility) message(m *Message) {
 				OneLine(p.File.label()))
 		case p.Tool != nil:
 			r.call(at, p.Tool)
-		case loss(p.Text) != "":
-			at.Why = "of the text, " + loss(p.Text)
+		default:
+			at.Why = loss("of the text, ", p.Text)
 		}
-		if at.Why != "" {
-			r.miss(at)
-		}
+		r.miss(at)
 		r.redacted(p.Text)
 	}
 }
 
-// unread reports that the part is of a type that a model is given, and that its row
-// could not be read.
+// unread reports that the part is of a type that a model is given, and that its row could not be read.
 func (p *Part) unread() bool {
 	return p.Type == "" || p.Type == "text" || p.Type == "reasoning" || p.Type == "file" || session.IsToolType(p.Type)
 }
@@ -352,28 +314,21 @@ func (r *TurnEligibility) call(at Missing, c *ToolCall) {
 			at.Why = fmt.Sprintf("what %s put out is not in the store", name)
 			r.miss(at)
 		}
-		if lost := loss(string(c.Input)); lost != "" {
-			at.What, at.Why = MissingContent, fmt.Sprintf("of the input of %s, %s", name, lost)
-			r.miss(at)
-		}
-		if lost := loss(out); lost != "" {
-			at.What, at.Why = MissingToolOutput, fmt.Sprintf("of what %s put out, %s", name, lost)
-			r.miss(at)
-		}
-		return
+		at.What, at.Why = MissingContent, loss("of the input of "+name+", ", string(c.Input))
+		r.miss(at)
+		at.What, at.Why = MissingToolOutput, loss("of what "+name+" put out, ", out)
 	}
 	r.miss(at)
 }
 
-// loss reports what was done to a value, a text or JSON, when it was stored, if it is
-// not all there.
-func loss(value string) string {
+// loss reports what was done to a value, a text or JSON, when it was stored, "" if it is all there.
+func loss(of, value string) string {
 	body := strings.Trim(value, `"`)
 	switch {
 	case strings.HasPrefix(body, "[omitted: ") && strings.HasSuffix(body, " bytes]") && len(body) < 40:
-		return "only the size was stored"
+		return of + "only the size was stored"
 	case strings.Contains(value, redact.TruncatedMarker+"["):
-		return "a part was cut off when it was stored"
+		return of + "a part was cut off when it was stored"
 	}
 	return ""
 }
@@ -446,24 +401,4 @@ func (f *File) carried() bool {
 		strings.HasPrefix(f.URL, "http://") || strings.HasPrefix(f.URL, "https://")
 }
 
-func (f *File) label() string {
-	switch {
-	case f.Name != "":
-		return f.Name
-	case f.URL != "":
-		return Head(f.URL, 80)
-	}
-	return "without a name"
-}
-
-// someOf names the first few.
-func someOf(names []string) string {
-	const maximum = 4
-	for i := range names {
-		names[i] = OneLine(names[i])
-	}
-	if len(names) <= maximum {
-		return strings.Join(names, ", ")
-	}
-	return strings.Join(names[:maximum], ", ") + " and " + strconv.Itoa(len(names)-maximum) + " more"
-}
+func (f *File) label() string { return cmp.Or(f.Name, Head(f.URL, 80), "without a name") }

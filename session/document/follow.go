@@ -1,6 +1,7 @@
 package document
 
 import (
+	"bytes"
 	"encoding/json"
 	"slices"
 	"strings"
@@ -10,9 +11,8 @@ import (
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
-// News is one thing that is new in a session. Its JSON is a line of "agenttrace
-// tail --json", a stable format: events and keys are added, never renamed. What an
-// event has no use for is absent. Times are in Unix milliseconds.
+// News is one thing that is new in a session. Its JSON is a line of "agenttrace tail --json", a stable format: events
+// and keys are added, never renamed. What an event has no use for is absent. Times are in Unix milliseconds.
 type News struct {
 	// Event is one of News…
 	Event     string `json:"event"`
@@ -32,9 +32,8 @@ type News struct {
 	// Kind is that of the part.
 	Kind Kind `json:"kind,omitempty"`
 
-	// Delta is what a text has grown by. Where Replaced is set, it is the whole
-	// text, and replaces what was reported of it before. Done reports that it
-	// will not grow any more, as far as is known.
+	// Delta is what a text has grown by. Where Replaced is set, it is the whole text, and replaces what was reported of
+	// it before. Done reports that it will not grow any more, as far as is known.
 	Delta    string `json:"delta,omitempty"`
 	Replaced bool   `json:"replaced,omitempty"`
 	Done     bool   `json:"done,omitempty"`
@@ -89,19 +88,8 @@ type Follower struct {
 type followed struct {
 	head      session.Session
 	status    Status
-	messages  map[string]*followedMessage
+	messages  map[string]*Message
 	decisions map[string]Decision
-}
-
-type followedMessage struct {
-	hidden, ended bool
-	parts         map[string]*followedPart
-}
-
-type followedPart struct {
-	text, state string
-	done        bool
-	data        string
 }
 
 // Read takes the end of a session as it is now, and returns what is new in it. It
@@ -110,7 +98,7 @@ type followedPart struct {
 func (f *Follower) Read(t *session.Transcript, decisions []store.Decision, now time.Time) []News {
 	s := &t.Session
 	old := f.sessions[s.ID]
-	next := &followed{head: *s, messages: make(map[string]*followedMessage), decisions: make(map[string]Decision)}
+	next := &followed{head: *s, messages: make(map[string]*Message), decisions: make(map[string]Decision)}
 	var news []News
 	if old == nil || old.head.Title != s.Title || old.head.Agent != s.Agent {
 		news = append(news, News{Event: NewsSession, At: s.UpdatedAt, Title: s.Title, Agent: s.Agent,
@@ -123,9 +111,8 @@ func (f *Follower) Read(t *session.Transcript, decisions []store.Decision, now t
 	b := newBuilder(Input{Transcript: t, Decisions: decisions}, t)
 	for i := range t.Messages {
 		m := b.read(&t.Messages[i])
-		fm := new(followedMessage)
-		next.messages[m.ID] = fm
-		news = fm.read(news, m, old.messages[m.ID])
+		next.messages[m.ID] = m
+		news = m.news(news, old.messages[m.ID])
 	}
 	for _, d := range decisions {
 		next.decisions[d.ID] = d
@@ -171,8 +158,7 @@ func (f *Follower) Idle(now time.Time) []News {
 	return news
 }
 
-// Prune forgets the sessions that are not kept, except those at work, and returns
-// their ids.
+// Prune forgets the sessions that are not kept, except those at work, and returns their ids.
 func (f *Follower) Prune(kept map[string]bool) []string {
 	var gone []string
 	for id, s := range f.sessions {
@@ -205,65 +191,63 @@ func changed(before, after *Status) (News, bool) {
 	return News{Event: NewsStatus, At: at, Status: &st}, true
 }
 
-func (f *followedMessage) read(news []News, m *Message, old *followedMessage) []News {
+// news adds what is new in the message since it was old, which is nil if it was not there.
+func (m *Message) news(all []News, old *Message) []News {
 	if old == nil {
-		news = append(news, News{Event: NewsMessage, At: m.CreatedAt, MessageID: m.ID, Role: m.Role})
-		old = new(followedMessage)
+		all = append(all, News{Event: NewsMessage, At: m.CreatedAt, MessageID: m.ID, Role: m.Role})
+		old = new(Message)
 	}
-	f.hidden = m.HiddenAt != nil
-	if f.hidden != old.hidden {
+	if (m.HiddenAt != nil) != (old.HiddenAt != nil) {
 		n := News{Event: NewsShown, At: m.UpdatedAt, MessageID: m.ID, Role: m.Role}
-		if f.hidden {
+		if m.HiddenAt != nil {
 			n.Event, n.At = NewsHidden, *m.HiddenAt
 		}
-		news = append(news, n)
+		all = append(all, n)
 	}
-	f.parts = make(map[string]*followedPart, len(m.Parts))
+	before := make(map[string]*Part, len(old.Parts))
+	for _, p := range old.Parts {
+		before[p.ID] = p
+	}
 	for _, p := range m.Parts {
-		fp := new(followedPart)
-		f.parts[p.ID] = fp
-		n, isNew := fp.read(m, p, old.parts[p.ID])
-		if isNew {
+		if n, isNew := p.news(before[p.ID]); isNew {
 			n.MessageID, n.Role, n.PartID, n.Kind, n.Part = m.ID, m.Role, p.ID, p.Kind, p
-			news = append(news, n)
+			all = append(all, n)
 		}
 	}
-	f.ended = m.answers() && m.State != StateIncomplete && m.State != StateUnknown
-	if f.ended && !old.ended {
-		news = append(news, News{
+	if m.over() && !old.over() {
+		all = append(all, News{
 			Event: NewsMessageEnd, At: m.UpdatedAt, MessageID: m.ID, Role: m.Role, State: m.State, Usage: m.Usage,
-			DurationMS: m.DurationMS,
-			StopReason: m.StopReason, Error: m.Error,
+			DurationMS: m.DurationMS, StopReason: m.StopReason, Error: m.Error,
 		})
 	}
-	return news
+	return all
 }
 
-func (f *followedPart) read(m *Message, p *Part, old *followedPart) (n News, isNew bool) {
+// over reports that the message is an answer that has ended.
+func (m *Message) over() bool {
+	return m.answers() && m.State != StateIncomplete && m.State != StateUnknown
+}
+
+func (p *Part) news(old *Part) (n News, isNew bool) {
 	first := old == nil
 	if first {
-		old = new(followedPart)
+		old = new(Part)
 	}
 	n.At = p.UpdatedAt
 	switch p.Kind {
 	case KindText, KindReasoning:
-		f.text, f.done = p.Text, !p.Streaming
-		n.Event, n.Done = NewsText, f.done
+		n.Event, n.Done = NewsText, !p.Streaming
 		var grew bool
-		if n.Delta, grew = strings.CutPrefix(p.Text, old.text); !grew {
+		if n.Delta, grew = strings.CutPrefix(p.Text, old.Text); !grew {
 			n.Delta, n.Replaced = p.Text, true
 		}
-		return n, first || n.Delta != "" || n.Replaced || f.done != old.done
+		return n, first || n.Delta != "" || n.Replaced || p.Streaming != old.Streaming
 	case KindTool:
-		f.state = p.Tool.State
 		n.Event, n.Tool = NewsTool, p.Tool
-		return n, first || f.state != old.state
+		return n, old.Tool == nil || p.Tool.State != old.Tool.State
 	case KindStep:
 		return n, false
 	}
 	n.Event, n.Data, n.File, n.Source = NewsPart, p.Data, p.File, p.Source
-	if f.data = string(p.Data); p.Kind == KindFile || p.Kind == KindSource {
-		f.data = ""
-	}
-	return n, first || f.data != old.data
+	return n, first || p.File == nil && p.Source == nil && !bytes.Equal(p.Data, old.Data)
 }

@@ -1,7 +1,6 @@
 package document
 
 import (
-	"encoding/json"
 	"strings"
 	"time"
 
@@ -9,8 +8,7 @@ import (
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
-// Item is a session in a list. Its JSON is a stable format: keys are added,
-// never renamed.
+// Item is a session in a list. Its JSON is a stable format: keys are added, never renamed.
 type Item struct {
 	ID string `json:"id"`
 	// Short is what a table may have in place of the id: see [Abbreviate].
@@ -19,9 +17,8 @@ type Item struct {
 	Agent string `json:"agent"`
 	// Model is the one that was active last.
 	Model *session.Model `json:"model,omitempty"`
-	// State is how the last run ended, if one has and reported so. It is what the
-	// session's row has: a run that finished may have ended to wait for a human,
-	// and another may be under way. [Load] distinguishes these.
+	// State is how the last run ended, if one has and reported so. It is what the session's row has: a run that
+	// finished may have ended to wait for a human, and another may be under way. [Load] distinguishes these.
 	State State `json:"state,omitempty"`
 	// Status is what the session is doing: see [StatusOf].
 	Status Activity `json:"status,omitempty"`
@@ -63,27 +60,18 @@ const ReadingGeneric = "generic"
 
 // readingOf returns ReadingGeneric or "".
 func readingOf(s *session.Session) string {
-	var meta struct {
-		Trace struct {
-			Dialect string `json:"dialect"`
-		} `json:"agenttrace"`
-	}
-	if json.Unmarshal([]byte(s.MetadataJSON), &meta) == nil && meta.Trace.Dialect == ReadingGeneric {
+	if metaOf(s).Trace.Dialect == ReadingGeneric {
 		return ReadingGeneric
 	}
 	return ""
 }
 
-// NewItem makes an item of a session's row, of its last turn and of what it spent. now and
-// idleTimeout decide which sessions are interrupted: see [StatusOf]. The cost is estimated where
-// it is not stated of the session as a whole.
+// NewItem makes an item of a session's row, of its last turn and of what it spent. now and idleTimeout decide which
+// sessions are interrupted: see [StatusOf]. The cost is estimated where it is not stated of the session as a whole.
 func NewItem(s *session.Session, t *session.Transcript, spent *store.Spent, now time.Time,
 	idleTimeout time.Duration) Item {
 	state, _ := stateOfSession(s)
-	var used session.Usage
-	if spent.Used != nil {
-		used = *spent.Used
-	}
+	used := session.Deref(spent.Used)
 	cost, estimated, unpriced := 0.0, spent.EstimatedUSD, len(spent.Unpriced) > 0
 	if usd, whole := spent.Cost(s); usd != nil {
 		cost = *usd
@@ -102,10 +90,9 @@ func NewItem(s *session.Session, t *session.Transcript, spent *store.Spent, now 
 	}
 }
 
-// Abbreviate sets the Short of items to heads of their ids that distinguish the sessions of the list,
-// all of one length, without the prefix that every session has. means reports whether a
-// head names the session of an id and no other, also of those that are not in the list: an id
-// of which no head does is whole.
+// Abbreviate sets the Short of items to heads of their ids that distinguish the sessions of the list, all of one
+// length, without the prefix that every session has. means reports whether a head names the session of an id and no
+// other, also of those that are not in the list: an id of which no head does is whole.
 func Abbreviate(items []Item, means func(short, id string) bool) {
 	const maximum = 40 // ids are 26 long; what is longer is not shortened
 	bare := func(i int) string { return strings.TrimPrefix(items[i].ID, "ses_") }
@@ -121,11 +108,9 @@ func Abbreviate(items []Item, means func(short, id string) bool) {
 		}
 	}
 	for i := range items {
-		id := bare(i)
-		if len(id) >= maximum || !means(Head(id, length), items[i].ID) {
+		items[i].Short = Head(bare(i), length)
+		if len(bare(i)) >= maximum || !means(items[i].Short, items[i].ID) {
 			items[i].Short = items[i].ID
-		} else {
-			items[i].Short = Head(id, length)
 		}
 	}
 }

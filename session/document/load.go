@@ -44,9 +44,8 @@ func (r Reader) Collect(ctx context.Context, id string) (Input, error) {
 	return in, err
 }
 
-// Load builds the timeline of the session with the id. The error for a session
-// that is not there wraps [store.ErrNotFound]; prompts, catalogs and a parent
-// that are not there are no error.
+// Load builds the timeline of the session with the id. The error for a session that is not there wraps
+// [store.ErrNotFound]; prompts, catalogs and a parent that are not there are no error.
 func Load(ctx context.Context, r store.Reader, id string) (*Document, error) {
 	in, err := Collect(ctx, r, id)
 	if err != nil {
@@ -105,7 +104,13 @@ func (in *Input) refer(ctx context.Context, r store.Reader, t *session.Transcrip
 			return !loaded[session.Deref(c.ParentMessageID)] && !mentions(t, c.ID)
 		})
 	}
-	in.ChildTokens, err = tokensOf(ctx, r, in.Children)
+	ids := make([]string, len(in.Children))
+	for i := range in.Children {
+		ids[i] = in.Children[i].ID
+	}
+	if len(ids) > 0 {
+		in.ChildTokens, err = r.Spent(ctx, ids, nil)
+	}
 	return err
 }
 
@@ -184,23 +189,6 @@ func Blobs(ctx context.Context, r store.Reader, t *session.Transcript) (all []st
 	return all, nil
 }
 
-// tokensOf counts the tokens of sessions.
-func tokensOf(ctx context.Context, r store.Reader, sessions []session.Session) (map[string]session.Tokens, error) {
-	if len(sessions) == 0 {
-		return nil, nil
-	}
-	ids := make([]string, len(sessions))
-	for i := range sessions {
-		ids[i] = sessions[i].ID
-	}
-	spent, err := r.Spent(ctx, ids, nil)
-	tokens := make(map[string]session.Tokens, len(spent))
-	for id, s := range spent {
-		tokens[id] = s.Tokens
-	}
-	return tokens, err
-}
-
 // inherited reads the decisions about the calls that a fork copied: from its
 // parent, and where that is a fork itself, from the parent's.
 func inherited(ctx context.Context, r store.Reader, t *session.Transcript) ([]store.Decision, error) {
@@ -275,9 +263,8 @@ func (r Reader) Find(ctx context.Context, q store.SearchQuery, within map[string
 	return hits, more, r.numberTurns(ctx, hits)
 }
 
-// numberTurns sets the Turn of each hit to the number that the session's timeline
-// gives the turn. It reads the outline of each session of a hit once. A session that is gone
-// meanwhile has no numbers.
+// numberTurns sets the Turn of each hit to the number that the session's timeline gives the turn. It reads the outline
+// of each session of a hit once. A session that is gone meanwhile has no numbers.
 func (r Reader) numberTurns(ctx context.Context, hits []store.Hit) error {
 	outlines := map[string]*Outline{}
 	for i := range hits {

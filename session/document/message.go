@@ -28,8 +28,14 @@ func (b *builder) read(row *session.MessageAndParts) *Message {
 	m.ModelErrors = trace.ModelErrors
 	m.Problems = append(m.Problems, trace.Problems...)
 	m.incomplete, m.history = trace.Incomplete, trace.History
-	if r.Role == session.RoleAssistant {
-		m.State = stateOfMessage(trace)
+	switch {
+	case r.Role != session.RoleAssistant:
+	case trace.Incomplete:
+		m.State = StateIncomplete
+	case trace.PendingApproval:
+		m.State = StateWaiting
+	default:
+		m.State = stateOf(trace.EndReason)
 	}
 
 	m.Parts = make([]*Part, 0, len(row.Parts))
@@ -38,8 +44,7 @@ func (b *builder) read(row *session.MessageAndParts) *Message {
 		p := b.part(&row.Parts[i])
 		switch {
 		case p.Kind == KindStep:
-			// Some sources mark the beginning of every step, some only what is between
-			// two.
+			// Some sources mark the beginning of every step, some only what is between two.
 			if step == 0 && len(m.Parts) > 0 {
 				step = 1
 			}
@@ -60,10 +65,10 @@ func (b *builder) read(row *session.MessageAndParts) *Message {
 	m.Usage, m.CostUSD, m.counted = tokens.Used, tokens.CostUSD, tokens
 	if c := m.Compaction; c != nil {
 		m.Marker = marker || meta.Compaction
-		counts := readCounts(r.MetadataJSON)
-		c.InputTokens, c.OutputTokens, c.SummarizedMessages = trace.InputTokens, trace.OutputTokens,
-			counts.SummarizedMessages
-		c.ContextBefore, c.ContextAfter, c.DurationMS = counts.ContextBefore, counts.ContextAfter, trace.DurationMS
+		counts := struct {
+			Trace *CompactionCounts `json:"agenttrace"`
+		}{&c.CompactionCounts}
+		_ = json.Unmarshal([]byte(r.MetadataJSON), &counts) // readMetadata reports what is wrong
 		if c.SummaryTokens == 0 && m.Marker {
 			c.SummaryTokens = tokens.Context.Input
 		}
@@ -80,60 +85,31 @@ type metadata struct {
 	CanceledAt *int64   `json:"queue_canceled_at"`
 }
 
-// compactionCounts is what the metadata_json of a compaction's message has below agenttrace, of values that no other
-// has.
-type compactionCounts struct {
-	SummarizedMessages int64 `json:"summarized_message_count"`
-	ContextBefore      int64 `json:"context_tokens_before"`
-	ContextAfter       int64 `json:"context_tokens_after"`
-}
-
-func readCounts(metadataJSON string) compactionCounts {
-	var m struct {
-		Trace compactionCounts `json:"agenttrace"`
-	}
-	_ = json.Unmarshal([]byte(metadataJSON), &m) // readMetadata reports what is wrong
-	return m.Trace
-}
-
-// readMetadata reads each key for itself, so that one of the wrong kind spoils
-// no other.
+// readMetadata reads each key for itself, so that one of the wrong kind spoils no other.
 func readMetadata(text string) (m metadata, problems []string) {
-	if json.Unmarshal([]byte(text), &m) == nil {
-		if session.Deref(m.Model) == (session.Model{}) {
-			m.Model = nil
-		}
-		return m, nil
-	}
-	m = metadata{}
-	var keys map[string]json.RawMessage
-	if text != "" {
-		if err := json.Unmarshal([]byte(text), &keys); err != nil {
+	if json.Unmarshal([]byte(text), &m) != nil {
+		m = metadata{}
+		var keys map[string]json.RawMessage
+		if text != "" && json.Unmarshal([]byte(text), &keys) != nil {
 			return m, []string{"metadata_json is no JSON object"}
 		}
-	}
-	read := func(key string, dst any) {
-		raw, ok := keys[key]
-		if !ok || string(raw) == "null" {
-			return
+		for _, f := range []struct {
+			key string
+			to  any
+		}{
+			{"model", &m.Model}, {"agent", &m.Agent}, {"usage", &m.Usage},
+			{"system_prompt_digest", &m.SystemPromptDigest}, {"trigger", &m.Trigger}, {"hidden_at", &m.HiddenAt},
+			{"queued_at", &m.QueuedAt}, {"queue_canceled_at", &m.CanceledAt}, {"compaction", &m.Compaction},
+			{"agenttrace", &m.Trace},
+		} {
+			if raw := keys[f.key]; raw != nil && json.Unmarshal(raw, f.to) != nil {
+				problems = append(problems, "metadata_json."+f.key+" has the wrong kind")
+			}
 		}
-		if err := json.Unmarshal(raw, dst); err != nil {
-			problems = append(problems, "metadata_json."+key+" has the wrong kind")
-		}
 	}
-	read("model", &m.Model)
 	if session.Deref(m.Model) == (session.Model{}) {
 		m.Model = nil
 	}
-	read("agent", &m.Agent)
-	read("usage", &m.Usage)
-	read("system_prompt_digest", &m.SystemPromptDigest)
-	read("trigger", &m.Trigger)
-	read("hidden_at", &m.HiddenAt)
-	read("queued_at", &m.QueuedAt)
-	read("queue_canceled_at", &m.CanceledAt)
-	read("compaction", &m.Compaction)
-	read("agenttrace", &m.Trace)
 	return m, problems
 }
 
@@ -187,8 +163,7 @@ type Part struct {
 	compaction *Compaction
 }
 
-// File is a file part. A data: URL is not carried along, it may be megabytes;
-// Size is the length of what it holds.
+// File is a file part. A data: URL is not carried along, it may be megabytes; Size is the length of what it holds.
 type File struct {
 	Name      string `json:"name,omitempty"`
 	MediaType string `json:"media_type"`
@@ -216,8 +191,7 @@ type ToolCall struct {
 	// State is the AI SDK's state; of a stub, the last one that the turn saw.
 	State string `json:"state"`
 
-	// Stub reports that the span of the call never came: there is no input and no
-	// output because they never arrived.
+	// Stub reports that the span of the call never came: there is no input and no output because they never arrived.
 	Stub bool `json:"stub,omitempty"`
 
 	// Input and Output are JSON, absent when the part has none.
@@ -239,8 +213,7 @@ type ToolCall struct {
 	DurationMS *int64 `json:"duration_ms,omitempty"`
 	// ACPKind is what the tool does, in the words of the Agent Client Protocol.
 	ACPKind string `json:"acp_kind,omitempty"`
-	// Truncated reports that the model saw only a part of the output; OutputPath is
-	// where the whole is.
+	// Truncated reports that the model saw only a part of the output; OutputPath is where the whole is.
 	Truncated        bool   `json:"truncated,omitempty"`
 	OutputPath       string `json:"output_path,omitempty"`
 	OutputSize       int64  `json:"output_size,omitempty"`
@@ -253,9 +226,8 @@ type ToolCall struct {
 	Approval *session.Approval `json:"approval,omitempty"`
 	// Decisions are the permission decisions about this call, in order.
 	Decisions []Decision `json:"decisions,omitempty"`
-	// ActiveRules are the session's rules that were in force when the call was
-	// made, as far as the session still has them: a rule that was taken back
-	// later is not in the session's row.
+	// ActiveRules are the session's rules that were in force when the call was made, as far as the session still has
+	// them: a rule that was taken back later is not in the session's row.
 	ActiveRules []session.Rule `json:"active_rules,omitempty"`
 
 	Problems []string `json:"problems,omitempty"`
@@ -349,8 +321,10 @@ func (b *builder) tool(row *session.Part, d *session.UIPart) *ToolCall {
 		c.State = cmp.Or(x.State, c.State)
 	}
 	c.Denied = session.CallDenied(c.State, x.Denied)
-	if x.PartialOutput != "" {
-		c.PartialOutput = jsonOrText(x.PartialOutput)
+	if json.Valid([]byte(x.PartialOutput)) {
+		c.PartialOutput = json.RawMessage(x.PartialOutput)
+	} else if x.PartialOutput != "" {
+		c.PartialOutput = quoted(x.PartialOutput)
 	}
 	if c.Withheld = x.Withheld; c.Withheld {
 		c.Output = nil // the null that is in its place
@@ -397,20 +371,12 @@ func (c *ToolCall) envelope() {
 	c.OutputPath = cmp.Or(c.OutputPath, e.Metadata.OutputPath)
 }
 
-// present is nil for a value that is absent. null is a value: a tool may return
-// it.
+// present is nil for a value that is absent. null is a value: a tool may return it.
 func present(raw json.RawMessage) json.RawMessage {
 	if len(raw) == 0 {
 		return nil
 	}
 	return raw
-}
-
-func jsonOrText(s string) json.RawMessage {
-	if json.Valid([]byte(s)) {
-		return json.RawMessage(s)
-	}
-	return quoted(s)
 }
 
 // catalogEntry is a tool in any of the shapes in which catalogs are sent.
@@ -429,8 +395,8 @@ type catalogEntry struct {
 	Several  []catalogEntry `json:"functionDeclarations"`
 }
 
-func (e *catalogEntry) tool(name string) Tool {
-	t := Tool{Name: name, Description: e.Description}
+func (e *catalogEntry) tool() Tool {
+	t := Tool{Name: e.Name, Description: e.Description}
 	for _, raw := range []json.RawMessage{e.InputSchema, e.InputSchemaSnake, e.ParametersJSONSchema, e.Parameters} {
 		if len(raw) > 0 && raw[0] == '{' {
 			t.InputSchema = raw
@@ -446,50 +412,37 @@ func (e *catalogEntry) tool(name string) Tool {
 	return t
 }
 
-// parseCatalog reads a tool catalog, in the shapes in which they are sent: a list
-// of {name} or {function:{name}} or {functionDeclarations:[…]} or names, or an
-// object by name.
-func parseCatalog(body string) []Tool {
-	var tools []Tool
-	add := func(e *catalogEntry, name string) {
-		if name != "" {
-			tools = append(tools, e.tool(name))
-		}
-	}
+// parseCatalog reads a tool catalog, in the shapes in which they are sent: a list of {name} or {function:{name}} or
+// {functionDeclarations:[…]} or names, or an object by name.
+func parseCatalog(body string) (tools []Tool) {
 	var list []json.RawMessage
-	if json.Unmarshal([]byte(body), &list) == nil {
-		for _, raw := range list {
-			var name string
-			var e catalogEntry
-			if json.Unmarshal(raw, &name) == nil {
-				add(&e, name)
-				continue
-			}
-			if json.Unmarshal(raw, &e) != nil {
-				continue
-			}
-			for i := range e.Several {
-				add(&e.Several[i], e.Several[i].Name)
-			}
-			switch {
-			case len(e.Several) > 0:
-			case e.Name == "" && e.Function != nil && e.Function.Name != "":
-				e.Function.Description = cmp.Or(e.Function.Description, e.Description)
-				add(e.Function, e.Function.Name)
-			default:
-				add(&e, cmp.Or(e.Name, e.ID, e.Type))
+	var names []string
+	if json.Unmarshal([]byte(body), &list) != nil {
+		names, list, _ = Object([]byte(body))
+	}
+	for i, raw := range list {
+		var e catalogEntry
+		if err := json.Unmarshal(raw, &e); names != nil {
+			e.Name = names[i]
+		} else if err != nil && json.Unmarshal(raw, &e.Name) != nil {
+			continue
+		}
+		entries := []catalogEntry{e}
+		switch {
+		case names != nil:
+		case len(e.Several) > 0:
+			entries = e.Several
+		case e.Name == "" && e.Function != nil && e.Function.Name != "":
+			e.Function.Description = cmp.Or(e.Function.Description, e.Description)
+			entries[0] = *e.Function
+		default:
+			entries[0].Name = cmp.Or(e.Name, e.ID, e.Type)
+		}
+		for k := range entries {
+			if entries[k].Name != "" {
+				tools = append(tools, entries[k].tool())
 			}
 		}
-		return tools
-	}
-	keys, values, ok := Object([]byte(body))
-	if !ok {
-		return nil
-	}
-	for i, name := range keys {
-		var e catalogEntry
-		_ = json.Unmarshal(values[i], &e)
-		add(&e, name)
 	}
 	return tools
 }

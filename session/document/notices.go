@@ -32,10 +32,9 @@ func NoticesOf(t *session.Transcript, links []store.SpanRef, now time.Time,
 	return doc.Notices
 }
 
-// FindNotices sets Notices to what is doubtful in the session of in, which the timeline was
-// built from: what [session.Notices] finds in its rows, with the turn and the span, and the
-// spans that no message came of. It is not doubtful that a turn has not ended which the
-// session is still at work on.
+// FindNotices sets Notices to what is doubtful in the session of in, which the timeline was built from: what
+// [session.Notices] finds in its rows, with the turn and the span, and the spans that no message came of. It is not
+// doubtful that a turn has not ended which the session is still at work on.
 func (doc *Document) FindNotices(in Input) {
 	last := 0
 	if t := doc.LastTurn(); t != nil {

@@ -2,6 +2,7 @@ package document
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"strings"
 
@@ -25,8 +26,7 @@ type Outline struct {
 	toolCalls int
 	at        map[string]int // of messages in the transcript, by id
 	numbers   map[string]int
-	loaded    []string
-	isLoaded  map[string]bool
+	loaded    map[string]bool
 	// messages are those of the transcript as they were built last, nil if their rows or what is about them changed.
 	messages []*Message
 }
@@ -41,7 +41,7 @@ func (r Reader) LoadOutline(ctx context.Context, id string) (*Outline, error) {
 	t := e.Sorted()
 	o := &Outline{r: r, in: Input{Transcript: t}, toolCalls: e.ToolCalls, messages: make([]*Message, len(t.Messages)),
 		at: make(map[string]int, len(t.Messages)), numbers: make(map[string]int, len(t.Messages)),
-		isLoaded: make(map[string]bool)}
+		loaded: make(map[string]bool)}
 	if o.in.Annotations, err = r.Annotations(ctx, id); err != nil {
 		return nil, err
 	}
@@ -98,7 +98,7 @@ func (o *Outline) LoadQuestions(ctx context.Context, numbers []int) error {
 		t := o.Turns[n-1]
 		question := t.Question()
 		for _, m := range t.Messages {
-			if (question == nil || m == question) && !o.isLoaded[m.ID] {
+			if (question == nil || m == question) && !o.loaded[m.ID] {
 				ids = append(ids, m.ID)
 			}
 		}
@@ -114,19 +114,17 @@ func (o *Outline) LoadQuestions(ctx context.Context, numbers []int) error {
 func (o *Outline) load(ctx context.Context, ids []string) error {
 	known := len(o.loaded)
 	for _, id := range ids {
-		if !o.isLoaded[id] {
-			o.loaded, o.isLoaded[id] = append(o.loaded, id), true
-		}
+		o.loaded[id] = true
 	}
 	if len(o.loaded) == known {
 		return nil
 	}
-	e, err := o.read(ctx, store.ExcerptQuery{Messages: o.loaded, Spans: true})
+	e, err := o.read(ctx, store.ExcerptQuery{Messages: slices.Sorted(maps.Keys(o.loaded)), Spans: true})
 	if err != nil {
 		return err
 	}
 	o.in.Decisions, o.in.SpanRefs = e.Decisions, e.Spans
-	return o.in.refer(ctx, o.r, e.Transcript, o.isLoaded)
+	return o.in.refer(ctx, o.r, e.Transcript, o.loaded)
 }
 
 // read reads messages as a whole in place of what is known of them. One that is gone stays what it was.
@@ -209,7 +207,7 @@ func (o *Outline) noticed() *Document {
 	for i := range o.in.Transcript.Messages {
 		m := &o.in.Transcript.Messages[i]
 		meta := m.Message.MetadataJSON
-		if o.isLoaded[m.Message.ID] || slices.ContainsFunc(m.Parts, unanswered) ||
+		if o.loaded[m.Message.ID] || slices.ContainsFunc(m.Parts, unanswered) ||
 			strings.Contains(meta, `"problems"`) || strings.Contains(meta, `"incomplete"`) ||
 			strings.Contains(meta, `"response_id"`) {
 			in.Transcript.Messages = append(in.Transcript.Messages, *m)
@@ -217,7 +215,7 @@ func (o *Outline) noticed() *Document {
 	}
 	doc.FindNotices(in)
 	doc.Notices = slices.DeleteFunc(doc.Notices, func(n session.Notice) bool {
-		return n.Rule == "content" && !o.isLoaded[n.MessageID] // its parts were not read
+		return n.Rule == "content" && !o.loaded[n.MessageID] // its parts were not read
 	})
 	return doc
 }

@@ -32,14 +32,11 @@ func Present(all ...string) []string {
 	return slices.DeleteFunc(slices.Clone(all), func(s string) bool { return s == "" })
 }
 
-// Cost writes what something cost: as stated, or with a mark where any of it is an
-// estimate; "" where nobody knows.
+// Cost writes what something cost: as stated, or with a mark where any of it is an estimate; "" where nobody knows.
 func Cost(stated, estimated *float64) string {
 	switch {
-	case estimated != nil && stated != nil:
-		return "~" + Dollars(*stated+*estimated)
 	case estimated != nil:
-		return "~" + Dollars(*estimated)
+		return "~" + Dollars(session.Deref(stated)+*estimated)
 	case stated != nil:
 		return Dollars(*stated)
 	}
@@ -70,8 +67,7 @@ func Tokens(u *session.Usage) string {
 	return Count(u.Total()) + " tokens"
 }
 
-// Buckets are the counts of a usage in the order in which tables have them, and their sum;
-// zeros where nobody counted.
+// Buckets are the counts of a usage in the order in which tables have them, and their sum; zeros where nobody counted.
 func Buckets(u *session.Usage) []int64 {
 	if u == nil {
 		u = new(session.Usage)
@@ -79,8 +75,7 @@ func Buckets(u *session.Usage) []int64 {
 	return []int64{u.Input, u.Output, u.Reasoning, u.CacheRead, u.CacheWrite, u.Total()}
 }
 
-// Short is the head of a digest or id, long enough to distinguish it from others by
-// eye.
+// Short is the head of a digest or id, long enough to distinguish it from others by eye.
 func Short(digest string) string { return Head(digest, 12) }
 
 // Head returns at most n bytes of s, whole characters.
@@ -96,32 +91,30 @@ func Head(s string, n int) string {
 
 // Plural returns n with the word for one or for many.
 func Plural(n int, one, many string) string {
-	if n == 1 {
-		return strconv.Itoa(n) + " " + one
+	if n != 1 {
+		one = many
 	}
-	return strconv.Itoa(n) + " " + many
+	return strconv.Itoa(n) + " " + one
 }
 
 // Turns writes numbers with runs joined: turns 1–3, 5.
 func Turns(turns []int) string {
-	var b strings.Builder
+	var runs []string
 	for i := 0; i < len(turns); i++ {
 		start := i
 		for i+1 < len(turns) && turns[i+1] == turns[i]+1 {
 			i++
 		}
-		if b.Len() > 0 {
-			b.WriteString(", ")
-		}
-		b.WriteString(strconv.Itoa(turns[start]))
+		run := strconv.Itoa(turns[start])
 		if i > start {
-			b.WriteString("–" + strconv.Itoa(turns[i]))
+			run += "–" + strconv.Itoa(turns[i])
 		}
+		runs = append(runs, run)
 	}
 	if len(turns) == 1 {
-		return "turn " + b.String()
+		return "turn " + runs[0]
 	}
-	return "turns " + b.String()
+	return "turns " + strings.Join(runs, ", ")
 }
 
 // Unnamed stands for a tool whose name nobody sent.
@@ -144,12 +137,7 @@ func FullModelName(m *session.Model) string {
 	if m == nil {
 		return ""
 	}
-	name := m.ModelID
-	if m.ProviderID != "" && name != "" {
-		name = m.ProviderID + "/" + name
-	} else if name == "" {
-		name = m.ProviderID
-	}
+	name := strings.Join(Present(m.ProviderID, m.ModelID), "/")
 	if m.Variant != "" {
 		name += " (" + m.Variant + ")"
 	}
@@ -160,13 +148,11 @@ func FullModelName(m *session.Model) string {
 // stops would not be where its author saw them.
 const tabWidth = 4
 
-// Sanitize makes text from outside fit for a terminal: no byte of the result
-// can move the cursor, change a color or a title, or reorder what is beside
-// it.
+// Sanitize makes text from outside fit for a terminal: no byte of the result can move the cursor, change a color or a
+// title, or reorder what is beside it.
 //
-// Control characters become their visible picture (ESC is ␛), bidirectional
-// controls and characters that cannot be seen, which hide instructions from a
-// reader, become their code point (<U+202E>), a byte that is not UTF-8 becomes
+// Control characters become their visible picture (ESC is ␛), bidirectional controls and characters that cannot be
+// seen, which hide instructions from a reader, become their code point (<U+202E>), a byte that is not UTF-8 becomes
 // U+FFFD. Newlines stay, CR LF is a newline, a tab becomes spaces.
 func Sanitize(s string) string {
 	if isPlain(s) {
@@ -226,8 +212,7 @@ func invisible(r rune) bool {
 	return false
 }
 
-// OneLine sanitizes s and takes its first line that is not blank, for places
-// that have room for one.
+// OneLine sanitizes s and takes its first line that is not blank, for places that have room for one.
 func OneLine(s string) string {
 	line := strings.TrimSpace(s)
 	line, rest, more := strings.Cut(line, "\n")

@@ -69,60 +69,62 @@ func TakeMedia(raw json.RawMessage) (json.RawMessage, []Media) {
 	return out, found
 }
 
+// besides are keys that a content block with a file may have, as well as mediaTypeKeys.
+var besides = append([]string{"type", "detail", "cache_control", "id", "filename"}, mediaTypeKeys...)
+
 // takeMedia is TakeMedia of a value at a depth. whole reports that all of the value is a file.
 func takeMedia(raw json.RawMessage, depth int, found *[]Media) (out json.RawMessage, whole bool) {
 	if len(raw) == 0 || depth == deepest {
 		return raw, false
 	}
+	// take adds a file to those found; in its place is a text.
+	take := func(m Media) (json.RawMessage, bool) {
+		*found = append(*found, m)
+		return quoted(m.String()), true
+	}
+	var keys []string
+	var values []json.RawMessage
+	ok := false
 	switch raw[0] {
 	case '"':
 		var s string
 		if bytes.HasPrefix(raw, []byte(`"data:`)) && json.Unmarshal(raw, &s) == nil {
 			if m, ok := MediaOf(s); ok {
-				return take(m, found), true
+				return take(m)
 			}
 		}
 	case '[':
-		return takeMediaOfArray(raw, depth, found), false
+		ok = json.Unmarshal(raw, &values) == nil
 	case '{':
-		return takeMediaOfObject(raw, depth, found)
+		keys, values, ok = Object(raw)
+		if m, is := mediaIn(keys, values); is && ok {
+			return take(m)
+		}
 	}
-	return raw, false
-}
-
-// take adds a file to those found and returns the text in its place.
-func take(m Media, found *[]Media) json.RawMessage {
-	*found = append(*found, m)
-	text, _ := json.Marshal(m.String()) // of a string
-	return text
-}
-
-func takeMediaOfArray(raw json.RawMessage, depth int, found *[]Media) json.RawMessage {
-	var all []json.RawMessage
-	if json.Unmarshal(raw, &all) != nil {
-		return raw
-	}
-	before := len(*found)
-	for i := range all {
-		all[i], _ = takeMedia(all[i], depth+1, found)
-	}
-	if len(*found) == before {
-		return raw
-	}
-	var b bytes.Buffer
-	for i, value := range all {
-		b.WriteByte("[,"[min(i, 1)])
-		b.Write(value)
-	}
-	b.WriteByte(']')
-	return b.Bytes()
-}
-
-func takeMediaOfObject(raw json.RawMessage, depth int, found *[]Media) (out json.RawMessage, whole bool) {
-	keys, values, ok := Object(raw)
 	if !ok {
 		return raw, false
 	}
+	before, files, others := len(*found), 0, 0
+	var file json.RawMessage
+	for i := range values {
+		switch values[i], whole = takeMedia(values[i], depth+1, found); {
+		case whole:
+			files, file = files+1, values[i]
+		case keys == nil || !slices.Contains(besides, keys[i]):
+			others++
+		}
+	}
+	switch {
+	case keys != nil && files == 1 && others == 0:
+		return file, true
+	case len(*found) == before:
+		return raw, false
+	}
+	return assemble(keys, values), false
+}
+
+// mediaIn is the file that an object has the type and the content of.
+func mediaIn(keys []string, values []json.RawMessage) (m Media, ok bool) {
 	text := func(names []string, accept func(string) bool) string {
 		for i, key := range keys {
 			var s string
@@ -132,33 +134,7 @@ func takeMediaOfObject(raw json.RawMessage, depth int, found *[]Media) (out json
 		}
 		return ""
 	}
-	mediaType := text(mediaTypeKeys, func(s string) bool { return strings.Contains(s, "/") })
-	if data := text(mediaDataKeys, isBase64Text); mediaType != "" && data != "" {
-		return take(Media{mediaType, data}, found), true
-	}
-	before, files, others := len(*found), 0, 0
-	var file json.RawMessage
-	for i, key := range keys {
-		switch values[i], whole = takeMedia(values[i], depth+1, found); {
-		case whole:
-			files, file = files+1, values[i]
-		case !slices.Contains([]string{"type", "detail", "cache_control", "id", "filename"}, key) &&
-			!slices.Contains(mediaTypeKeys, key):
-			others++
-		}
-	}
-	if files == 1 && others == 0 {
-		return file, true
-	}
-	if len(*found) == before {
-		return raw, false
-	}
-	var b bytes.Buffer
-	for i, key := range keys {
-		name, _ := json.Marshal(key) // of a string
-		b.WriteByte("{,"[min(i, 1)])
-		b.Write(append(append(name, ':'), values[i]...))
-	}
-	b.WriteByte('}')
-	return b.Bytes(), false
+	m.Type = text(mediaTypeKeys, func(s string) bool { return strings.Contains(s, "/") })
+	m.Data = text(mediaDataKeys, isBase64Text)
+	return m, m.Type != "" && m.Data != ""
 }

@@ -2,12 +2,12 @@ package document
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"strings"
 )
 
-// Object splits a JSON object into its keys and values, in the order in which
-// they stand.
+// Object splits a JSON object into its keys and values, in the order in which they stand.
 func Object(raw []byte) (keys []string, values []json.RawMessage, ok bool) {
 	d := json.NewDecoder(bytes.NewReader(raw))
 	if t, err := d.Token(); err != nil || t != json.Delim('{') {
@@ -28,9 +28,27 @@ func Object(raw []byte) (keys []string, values []json.RawMessage, ok bool) {
 	return keys, values, true
 }
 
-// Value is the text of a JSON value for a reader: a string is its text, an object a line per
-// key with longer texts indented below it, anything else compact JSON. In the place of a file is
-// its type and size.
+// assemble makes an object of what [Object] has split or, without keys, an array.
+func assemble(keys []string, values []json.RawMessage) json.RawMessage {
+	ends := "[]"
+	if keys != nil {
+		ends = "{}"
+	}
+	b := []byte{ends[0]}
+	for i, value := range values {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		if keys != nil {
+			b = append(append(b, quoted(keys[i])...), ':')
+		}
+		b = append(b, value...)
+	}
+	return append(b, ends[1])
+}
+
+// Value is the text of a JSON value for a reader: a string is its text, an object a line per key with longer texts
+// indented below it, anything else compact JSON. In the place of a file is its type and size.
 func Value(raw json.RawMessage) string {
 	raw, _ = TakeMedia(raw)
 	return valueAt(raw, 0)
@@ -42,53 +60,36 @@ const deepest = 8
 
 func valueAt(raw json.RawMessage, depth int) string {
 	raw = bytes.TrimSpace(raw)
-	if len(raw) == 0 {
+	var text string
+	switch {
+	case len(raw) == 0:
 		return ""
-	}
-	switch raw[0] {
-	case '"':
-		var s string
-		if json.Unmarshal(raw, &s) == nil {
-			return s
+	case raw[0] == '"' && json.Unmarshal(raw, &text) == nil:
+		return text
+	case raw[0] == '{' && depth < deepest:
+		if keys, values, ok := Object(raw); ok && len(keys) > 0 {
+			return objectText(keys, values, depth)
 		}
-	case '{':
-		if depth == deepest {
-			break
-		}
-		keys, values, ok := Object(raw)
-		if !ok || len(keys) == 0 {
-			break
-		}
-		var b strings.Builder
-		for i, key := range keys {
-			if i > 0 {
-				b.WriteByte('\n')
-			}
-			b.WriteString(key)
-			b.WriteByte(':')
-			text := strings.TrimRight(valueAt(values[i], depth+1), "\n")
-			if text == "" {
-				text = `""`
-			}
-			if !strings.Contains(text, "\n") && (values[i][0] != '{' || len(text) == 2) {
-				b.WriteByte(' ')
-				b.WriteString(text)
-				continue
-			}
-			b.WriteString("\n  ")
-			b.WriteString(strings.ReplaceAll(text, "\n", "\n  "))
-		}
-		return b.String()
-	case '[':
-		if depth < deepest {
-			return arrayText(raw, depth)
-		}
+	case raw[0] == '[' && depth < deepest:
+		return arrayText(raw, depth)
 	}
 	var b bytes.Buffer
 	if json.Compact(&b, raw) != nil {
 		return string(raw)
 	}
 	return b.String()
+}
+
+func objectText(keys []string, values []json.RawMessage, depth int) string {
+	lines := make([]string, len(keys))
+	for i, value := range values {
+		between, text := " ", cmp.Or(strings.TrimRight(valueAt(value, depth+1), "\n"), `""`)
+		if strings.Contains(text, "\n") || value[0] == '{' && len(text) != 2 {
+			between, text = "\n  ", strings.ReplaceAll(text, "\n", "\n  ")
+		}
+		lines[i] = keys[i] + ":" + between + text
+	}
+	return strings.Join(lines, "\n")
 }
 
 // arrayText is compact where the array is short and flat, and otherwise a list.
@@ -101,13 +102,9 @@ func arrayText(raw json.RawMessage, depth int) string {
 	if compact.Len() <= 60 {
 		return compact.String()
 	}
-	var b strings.Builder
+	lines := make([]string, len(items))
 	for i, item := range items {
-		if i > 0 {
-			b.WriteByte('\n')
-		}
-		b.WriteString("- ")
-		b.WriteString(strings.ReplaceAll(strings.TrimRight(valueAt(item, depth+1), "\n"), "\n", "\n  "))
+		lines[i] = "- " + strings.ReplaceAll(strings.TrimRight(valueAt(item, depth+1), "\n"), "\n", "\n  ")
 	}
-	return b.String()
+	return strings.Join(lines, "\n")
 }

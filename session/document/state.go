@@ -9,8 +9,7 @@ import (
 // State is the state of a turn or a session.
 type State string
 
-// States. A source that does not state how something ended leaves it
-// [StateUnknown].
+// States. A source that does not state how something ended leaves it [StateUnknown].
 const (
 	StateUnknown  State = ""
 	StateFinished State = "finished"
@@ -42,32 +41,28 @@ func stateOf(reason string) State {
 	return StateUnknown
 }
 
-func stateOfMessage(m *session.MessageTrace) State {
-	switch {
-	case m.Incomplete:
-		return StateIncomplete
-	case m.PendingApproval:
-		return StateWaiting
-	}
-	return stateOf(m.EndReason)
+// sessionMeta is what is read of the metadata of a session. A value of the wrong kind is not set.
+type sessionMeta struct {
+	Status json.RawMessage `json:"status"`
+	Trace  struct {
+		Outcome string `json:"outcome"`
+		Error   string `json:"error"`
+		Dialect string `json:"dialect"`
+	} `json:"agenttrace"`
+}
+
+func metaOf(s *session.Session) (m sessionMeta) {
+	_ = json.Unmarshal([]byte(s.MetadataJSON), &m)
+	return m
 }
 
 // stateOfSession is what the session's own row reports: how its last run ended.
 func stateOfSession(s *session.Session) (State, string) {
-	var meta struct {
-		Trace struct {
-			Outcome string `json:"outcome"`
-			Error   string `json:"error"`
-		} `json:"agenttrace"`
-	}
-	if json.Unmarshal([]byte(s.MetadataJSON), &meta) != nil {
-		return StateUnknown, ""
-	}
-	return stateOf(meta.Trace.Outcome), meta.Trace.Error
+	m := metaOf(s)
+	return stateOf(m.Trace.Outcome), m.Trace.Error
 }
 
-// state is that of the last turn where it is open, else how the last run ended,
-// else how the last turn did.
+// state is that of the last turn where it is open, else how the last run ended, else how the last turn did.
 func (doc *Document) state(s *session.Session) (State, string) {
 	last := lastOf(doc.Turns, func(t *Turn) bool { return !t.Hidden && t.State != StateUnknown })
 	if last != nil && (last.State == StateIncomplete || last.State == StateWaiting) {

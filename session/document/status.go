@@ -13,8 +13,7 @@ import (
 // Activity is what a session is doing, as far as its store shows.
 type Activity string
 
-// Activities. All but ActivityUnknown and ActivityInterrupted are what agents report
-// of themselves.
+// Activities. All but ActivityUnknown and ActivityInterrupted are what agents report of themselves.
 const (
 	// ActivityUnknown: the row reports nothing, and the messages were not looked at.
 	ActivityUnknown          Activity = ""
@@ -25,10 +24,9 @@ const (
 	ActivityWaitingUserInput Activity = "waiting_on_user_input"
 	// ActivityError: what went on last has failed.
 	ActivityError Activity = "error"
-	// ActivityInterrupted: the session was busy or retrying when it last
-	// updated, and that is too long ago. Its agent died or cannot be reached. A reader
-	// derives it: nobody stores it. Where the agent repeats what it does, a
-	// session that waits for a human can be interrupted too.
+	// ActivityInterrupted: the session was busy or retrying when it last updated, and that is too long ago. Its agent
+	// died or cannot be reached. A reader derives it: nobody stores it. Where the agent repeats what it does, a session
+	// that waits for a human can be interrupted too.
 	ActivityInterrupted Activity = "interrupted"
 )
 
@@ -40,10 +38,9 @@ func (a Activity) Waiting() bool {
 // Trouble reports that somebody should look.
 func (a Activity) Trouble() bool { return a == ActivityError || a == ActivityInterrupted }
 
-// DefaultIdleTimeout is how long a session that works may go without an update before
-// it counts as interrupted, by default: longer than a model thinks. That is
-// for agents without a heartbeat; one that has one is interrupted when it misses
-// three.
+// DefaultIdleTimeout is how long a session that works may go without an update before it counts as interrupted, by
+// default: longer than a model thinks. That is for agents without a heartbeat; one that has one is interrupted when it
+// misses three.
 const DefaultIdleTimeout = 10 * time.Minute
 
 const missedHeartbeats = 3
@@ -74,8 +71,7 @@ type Status struct {
 	LastMessage *LastMessage `json:"last_message,omitempty"`
 	// UpdatedAt is when the session was last updated.
 	UpdatedAt int64 `json:"updated_at"`
-	// Heartbeat is how often the agent repeats its state while it lasts, in
-	// milliseconds; 0 of one that does not.
+	// Heartbeat is how often the agent repeats its state while it lasts, in milliseconds; 0 of one that does not.
 	Heartbeat int64 `json:"heartbeat,omitempty"`
 }
 
@@ -104,17 +100,14 @@ type LastMessage struct {
 
 // StatusOf returns what a session is doing.
 //
-// The last status that the agent declared counts, with one exception: a run that is over leaves
-// a session idle also when a call of it waits for a human; then the session
-// waits. Where the agent declares nothing the messages are read: a call
-// that waits for an approval, one that is open or a text that streams in a turn
-// that has not ended, an error at the end.
+// The last status that the agent declared counts, with one exception: a run that is over leaves a session idle also
+// when a call of it waits for a human; then the session waits. Where the agent declares nothing the messages are read:
+// a call that waits for an approval, one that is open or a text that streams in a turn that has not ended, an error at
+// the end.
 //
-// Of the messages t needs the last visible turn. It may be nil, which leaves out what only
-// messages tell. Decisions may be nil, too: they have what is waited for. A session
-// that is at work and was not updated for longer than idleTimeout, or than three heartbeats
-// of its agent, is interrupted; with a zero now or idleTimeout none is.
-// Nothing is written.
+// Of the messages t needs the last visible turn. It may be nil, which leaves out what only messages tell. Decisions may
+// be nil, too: they have what is waited for. A session that is at work and was not updated for longer than idleTimeout,
+// or than three heartbeats of its agent, is interrupted; with a zero now or idleTimeout none is. Nothing is written.
 func StatusOf(s *session.Session, t *session.Transcript, decisions []store.Decision, now time.Time,
 	idleTimeout time.Duration) Status {
 	if t == nil {
@@ -134,7 +127,7 @@ func statusOf(s *session.Session, doc *Document, now time.Time, idleTimeout time
 	case !st.Declared:
 		st.derive(s, turn)
 	case turn != nil && (st.State == ActivityIdle || st.State == ActivityError):
-		st.wait(turn, true)
+		st.wait(turn)
 	}
 	st.explain(doc)
 	st.interrupt(now, idleTimeout)
@@ -146,8 +139,7 @@ func (st *Status) atWork() bool {
 	return st.State == ActivityBusy || st.State == ActivityRetrying || st.State.Waiting() && st.Heartbeat > 0
 }
 
-// interrupt makes a session that is at work and was not updated for too long an
-// interrupted one. Every reader uses it.
+// interrupt makes a session that is at work and was not updated for too long an interrupted one. Every reader uses it.
 func (st *Status) interrupt(now time.Time, idleTimeout time.Duration) {
 	if !st.atWork() || now.IsZero() || idleTimeout <= 0 {
 		return
@@ -163,9 +155,6 @@ func (st *Status) interrupt(now time.Time, idleTimeout time.Duration) {
 
 // declare reads the status that the agent declared, if it is one of the states that agents have.
 func (st *Status) declare(s *session.Session) {
-	var metadata struct {
-		Status json.RawMessage `json:"status"`
-	}
 	var v struct {
 		State      Activity `json:"state"`
 		Attempt    int64    `json:"attempt"`
@@ -174,7 +163,7 @@ func (st *Status) declare(s *session.Session) {
 		At         int64    `json:"at"`
 		Heartbeat  any      `json:"heartbeat"` // a number, unless another program wrote it
 	}
-	if json.Unmarshal([]byte(s.MetadataJSON), &metadata) != nil || json.Unmarshal(metadata.Status, &v) != nil {
+	if json.Unmarshal(metaOf(s).Status, &v) != nil {
 		return
 	}
 	switch v.State {
@@ -187,8 +176,7 @@ func (st *Status) declare(s *session.Session) {
 	}
 }
 
-// read notes what is open in the last turn and how the conversation ends. It
-// returns that turn.
+// read notes what is open in the last turn and how the conversation ends. It returns that turn.
 func (st *Status) read(doc *Document) *Turn {
 	turn := doc.LastTurn()
 	if turn == nil {
@@ -217,10 +205,9 @@ func (st *Status) read(doc *Document) *Turn {
 	return turn
 }
 
-// wait finds a call of the turn that waits for a human. Where the turn reports that
-// it ended to wait, any call that is open does; where it was aborted or failed,
-// none does, in whatever state it was left.
-func (st *Status) wait(turn *Turn, ended bool) bool {
+// wait finds a call of the turn that waits for a human. Where the turn reports that it ended to wait, any call that is
+// open does; where it was aborted or failed, none does, in whatever state it was left.
+func (st *Status) wait(turn *Turn) bool {
 	if turn.EndReason == "abort" || turn.EndReason == "error" {
 		return false
 	}
@@ -231,7 +218,7 @@ func (st *Status) wait(turn *Turn, ended bool) bool {
 			return true
 		}
 	}
-	if turn.State != StateWaiting || !ended {
+	if turn.State != StateWaiting {
 		return false
 	}
 	st.State, st.Since, st.Detail, st.Attempt = ActivityWaitingApproval, st.LastMessage.UpdatedAt, "", 0
@@ -242,22 +229,19 @@ func (st *Status) wait(turn *Turn, ended bool) bool {
 	return true
 }
 
-// derive reads from the messages what the agent does not report, and from how the
-// last run ended.
+// derive reads from the messages what the agent does not report, and from how the last run ended.
 func (st *Status) derive(s *session.Session, turn *Turn) {
 	outcome, problem := stateOfSession(s)
 	if turn == nil {
 		switch {
 		case outcome == StateError:
 			st.State, st.Detail = ActivityError, problem
-		case outcome != StateUnknown:
-			st.State = ActivityIdle
-		case st.LastMessage != nil:
+		case outcome != StateUnknown || st.LastMessage != nil:
 			st.State = ActivityIdle
 		}
 		return
 	}
-	if st.wait(turn, true) {
+	if st.wait(turn) {
 		return
 	}
 	last := st.LastMessage
@@ -278,8 +262,7 @@ func (st *Status) derive(s *session.Session, turn *Turn) {
 	}
 }
 
-// underWay reports that something in the turn had begun and not ended when it was
-// seen last.
+// underWay reports that something in the turn had begun and not ended when it was seen last.
 func (t *Turn) underWay() bool {
 	for i, m := range t.Messages {
 		if m.HiddenAt != nil {

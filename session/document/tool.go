@@ -14,8 +14,7 @@ func quoted(s string) json.RawMessage {
 	return raw
 }
 
-// subjects are the keys of an input that state what a call is about, in the order
-// in which they are preferred.
+// subjects are the keys of an input that state what a call is about, in the order in which they are preferred.
 var subjects = []string{
 	"command", "cmd", "path", "file_path", "filePath", "filename", "pattern", "query", "url", "description", "prompt",
 	"name", "title", "q",
@@ -43,10 +42,13 @@ func Subject(input json.RawMessage) (string, json.RawMessage) {
 		if json.Unmarshal(values[at], &text) != nil || strings.TrimSpace(text) == "" {
 			continue
 		}
-		if strings.Contains(strings.TrimSpace(text), "\n") {
+		switch {
+		case strings.Contains(strings.TrimSpace(text), "\n"):
 			return text, input
+		case len(keys) == 1:
+			return text, nil
 		}
-		return text, without(keys, values, at)
+		return text, assemble(slices.Delete(keys, at, at+1), slices.Delete(values, at, at+1))
 	}
 	if len(keys) == 1 {
 		if text := Value(values[0]); !strings.Contains(text, "\n") {
@@ -54,24 +56,6 @@ func Subject(input json.RawMessage) (string, json.RawMessage) {
 		}
 	}
 	return "", input
-}
-
-// without rebuilds an object less one key.
-func without(keys []string, values []json.RawMessage, at int) json.RawMessage {
-	if len(keys) == 1 {
-		return nil
-	}
-	b := []byte{'{'}
-	for i := range keys {
-		if i == at {
-			continue
-		}
-		if len(b) > 1 {
-			b = append(b, ',')
-		}
-		b = append(append(append(b, quoted(keys[i])...), ':'), values[i]...)
-	}
-	return append(b, '}')
 }
 
 // Outcome names for a viewer: what one word reports of a call.
@@ -98,8 +82,7 @@ func (c *ToolCall) Outcome() string {
 	return OutcomeOpen
 }
 
-// Subject is what the call is about, such as its command or path, as far as its
-// input shows it: "" where it does not.
+// Subject is what the call is about, such as its command or path, as far as its input shows it: "" where it does not.
 func (c *ToolCall) Subject() string {
 	what, _ := Subject(c.Input)
 	return what

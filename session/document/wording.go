@@ -17,8 +17,7 @@ import (
 	"github.com/agenttrace/agenttrace/session/codec"
 )
 
-// Words put a document into words. The zero value cuts what is long and writes times in
-// UTC.
+// Words put a document into words. The zero value cuts what is long and writes times in UTC.
 type Words struct {
 	// Full cuts nothing.
 	Full bool
@@ -76,6 +75,24 @@ type MessageWords struct {
 	Blocks    []Block
 	Errors    []string
 	Doubts    []string
+	Links
+}
+
+// Links are what pages that lead to each other have of a message or a block besides. They are empty in a file.
+type Links struct {
+	// ElementID is the id of the element, and Span the address of the span.
+	ElementID, Span string
+	// Time is when a message began as in ISO 8601, and ErrorIDs are the ids of the elements of its errors.
+	Time     string
+	ErrorIDs []string
+	// Self is the address of the page of a block, Image that of its picture, and Next that of the next call or answer that
+	// failed or was denied if this one did.
+	Self, Image, Next string
+	// Long is the head of a text that is too long to be shown as a whole, "" of others.
+	Long string
+	// Child is the session that a call started, and ChildLink the address of its page.
+	Child     *Child
+	ChildLink string
 }
 
 // Session puts a session into words.
@@ -204,6 +221,7 @@ type Block struct {
 	Images []Media
 	// Link is an address that begins with http:// or https://, or a path of a side file.
 	Link string
+	Links
 }
 
 // Text is a text that may have been cut.
@@ -222,11 +240,7 @@ const (
 
 // About is what is known of the session besides its sums.
 func (w Words) About(s *Session) (about []Field) {
-	add := func(name, value string) {
-		if value != "" {
-			about = append(about, Field{name, value})
-		}
-	}
+	add := fieldsOf(&about)
 	add("Session", Line(s.ID))
 	add("Model", FullModelName(s.Model))
 	add("Workspace", OneLine(cmp.Or(s.WorkspaceRoot, s.WorkspaceID)))
@@ -250,18 +264,23 @@ func (w Words) About(s *Session) (about []Field) {
 	return about
 }
 
+// fieldsOf adds fields that have a value.
+func fieldsOf(all *[]Field) func(name, value string) {
+	return func(name, value string) {
+		if value != "" {
+			*all = append(*all, Field{name, value})
+		}
+	}
+}
+
 // Head are the facts of the session.
 func (w Words) Head(d *Document) []Field {
 	s, tot := &d.Session, &d.Totals
 	head := w.About(s)
-	add := func(name, value string) {
-		if value = Line(value); value != "" {
-			head = append(head, Field{name, value})
-		}
-	}
-	add("Agent", s.Agent)
+	add := fieldsOf(&head)
+	add("Agent", Line(s.Agent))
 	add("State", string(s.State))
-	add("Error", s.Error)
+	add("Error", Line(s.Error))
 	add("Last change", w.Time(s.UpdatedAt))
 	turns := []string{strconv.Itoa(tot.Turns)}
 	if tot.Hidden > 0 {
@@ -280,7 +299,7 @@ func (w Words) Head(d *Document) []Field {
 	}
 	add("Cost", Cost(tot.CostUSD, nil))
 	for i := range s.Annotations {
-		add(Capital(s.Annotations[i].Kind), s.Annotations[i].Text())
+		add(Capital(s.Annotations[i].Kind), Line(s.Annotations[i].Text()))
 	}
 	return head
 }
@@ -348,16 +367,12 @@ func (c *ToolCall) OutcomeWords() string {
 		return "lost"
 	case c.Denied:
 		return "denied"
-	case c.State == session.StateOutputAvailable:
-		return ""
-	case c.State == session.StateOutputError:
-		return "failed"
-	case c.State == session.StateApprovalRequested:
-		return "waits for approval"
-	case c.State == session.StateApprovalResponded:
-		return "approved, no result"
-	case c.State == session.StateInputStreaming:
-		return "input unfinished"
+	}
+	words := map[string]string{session.StateOutputAvailable: "", session.StateOutputError: "failed",
+		session.StateApprovalRequested: "waits for approval",
+		session.StateApprovalResponded: "approved, no result", session.StateInputStreaming: "input unfinished"}
+	if text, known := words[c.State]; known {
+		return text
 	}
 	return "no result"
 }

@@ -2,6 +2,7 @@ package document
 
 import (
 	"cmp"
+	"fmt"
 	"iter"
 	"maps"
 	"slices"
@@ -36,6 +37,15 @@ func (m *Message) ToolCalls() iter.Seq2[*Part, *ToolCall] {
 	}
 }
 
+// FindPart returns a part of one of the messages, by their ids; nil if there is none.
+func FindPart(messages []*Message, message, part string) (*Message, *Part) {
+	m := find(messages, func(m *Message) bool { return m.ID == message })
+	if m == nil {
+		return nil, nil
+	}
+	return m, find(m.Parts, func(p *Part) bool { return p.ID == part })
+}
+
 // ToolCalls yields the tool calls of all turns.
 func (doc *Document) ToolCalls() iter.Seq[*ToolCall] {
 	return func(yield func(*ToolCall) bool) {
@@ -62,17 +72,15 @@ func (doc *Document) OtherDecisions() []Decision {
 
 // Failures reports how many of the calls failed or were denied, or is empty.
 func (t *Totals) Failures() string {
-	var what []string
-	if t.Failed > 0 {
-		what = append(what, strconv.Itoa(t.Failed)+" failed")
+	switch {
+	case t.Failed > 0 && t.Denied > 0:
+		return fmt.Sprintf(" (%d failed, %d denied)", t.Failed, t.Denied)
+	case t.Failed > 0:
+		return fmt.Sprintf(" (%d failed)", t.Failed)
+	case t.Denied > 0:
+		return fmt.Sprintf(" (%d denied)", t.Denied)
 	}
-	if t.Denied > 0 {
-		what = append(what, strconv.Itoa(t.Denied)+" denied")
-	}
-	if len(what) == 0 {
-		return ""
-	}
-	return " (" + strings.Join(what, ", ") + ")"
+	return ""
 }
 
 // Gaps reports what is missing before the turn.
@@ -153,8 +161,7 @@ type UsageRow struct {
 	Aside bool
 }
 
-// UsageRows are what the turns and compactions used, and the sums of that, of which the
-// first is the total.
+// UsageRows are what the turns and compactions used, and the sums of that, of which the first is the total.
 func (doc *Document) UsageRows() (rows, sums []UsageRow) {
 	for _, t := range doc.Turns {
 		var marks []string
@@ -195,11 +202,10 @@ func (doc *Document) UsageRows() (rows, sums []UsageRow) {
 	return rows, sums
 }
 
-// Estimate asks price for the cost of the messages that state usage and no cost, and
-// fills in EstimatedCostUSD of these, of their turns and of the totals. What a source
-// stated stays as it is: of a session whose cost is stated as a whole nothing is
-// estimated. Compactions do not name their model and are not estimated. What has a message
-// without a price is marked as Unpriced.
+// Estimate asks price for the cost of the messages that state usage and no cost, and fills in EstimatedCostUSD of
+// these, of their turns and of the totals. What a source stated stays as it is: of a session whose cost is stated as a
+// whole nothing is estimated. Compactions do not name their model and are not estimated. What has a message without a
+// price is marked as Unpriced.
 //
 // It is for a document as [Build] returns it, once. With a nil price it estimates nothing.
 func (doc *Document) Estimate(price store.Price) {
@@ -253,8 +259,7 @@ func (t *Turn) ReasoningText() string {
 	return turnText(t, func(m *Message) bool { return m.Role != session.RoleUser }, KindReasoning)
 }
 
-// turnText joins the texts of one kind in those messages of a turn that are
-// wanted, and files where texts are.
+// turnText joins the texts of one kind in those messages of a turn that are wanted, and files where texts are.
 func turnText(t *Turn, wanted func(*Message) bool, kind Kind) string {
 	var all []string
 	for _, m := range t.Messages {

@@ -169,9 +169,9 @@ func readStory(t testing.TB, text string) document.Input {
 		}
 		in.Children = append(in.Children, child)
 		if in.ChildTokens == nil {
-			in.ChildTokens = map[string]session.Tokens{}
+			in.ChildTokens = map[string]store.Spent{}
 		}
-		in.ChildTokens[c.ID] = session.Tokens{Used: &session.Usage{Input: c.Tokens}}
+		in.ChildTokens[c.ID] = store.Spent{Tokens: session.Tokens{Used: &session.Usage{Input: c.Tokens}}}
 	}
 	if s.Parent != nil {
 		in.Parent = &session.Session{ID: s.Parent.ID, Title: s.Parent.Title}
