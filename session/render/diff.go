@@ -9,8 +9,7 @@ import (
 	"github.com/agenttrace/agenttrace/session/document"
 )
 
-// SideBySide is the least width at which [Diff] puts two sessions beside
-// each other.
+// SideBySide is the least width at which [Diff] puts two sessions beside each other.
 const SideBySide = 100
 
 const (

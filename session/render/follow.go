@@ -1,6 +1,7 @@
 package render
 
 import (
+	"cmp"
 	"strings"
 	"unicode/utf8"
 
@@ -21,8 +22,7 @@ type NewsPrinter struct {
 	titles  map[string]string
 	// fresh reports that nothing is under the heading yet.
 	fresh bool
-	// part is the text that the last line belongs to, column where it ends, held
-	// what of it is not printed yet.
+	// part is the text that the last line belongs to, column where it ends, held what of it is not printed yet.
 	part   string
 	column int
 	held   string
@@ -41,17 +41,19 @@ func (n *NewsPrinter) Print(news []document.News) string {
 	for i := range news {
 		n.one(&news[i])
 	}
-	out := n.p.b.String()
-	n.p.b.Reset()
-	return out
+	return n.take()
 }
 
 // Flush ends a line that is open.
 func (n *NewsPrinter) Flush() string {
 	n.endText()
-	out := n.p.b.String()
-	n.p.b.Reset()
-	return out
+	return n.take()
+}
+
+// take returns what was printed since the last time.
+func (n *NewsPrinter) take() string {
+	defer n.p.b.Reset()
+	return n.p.b.String()
 }
 
 func (n *NewsPrinter) one(x *document.News) {
@@ -76,8 +78,11 @@ func (n *NewsPrinter) one(x *document.News) {
 	n.fresh = n.fresh && x.Event == document.NewsMessage
 	switch x.Event {
 	case document.NewsStatus:
-		state := p.activity(x.Status.State)
-		p.line(state, span{prefixed(" · ", p.newsStatus(x.Status)), p.dim})
+		brief := *x.Status
+		if brief.State != document.ActivityInterrupted {
+			brief.Since = 0 // it has just begun
+		}
+		p.line(p.activity(brief.State), span{prefixed(" · ", p.statusLine(&brief)), p.dim})
 	case document.NewsText:
 		n.text(x)
 	case document.NewsTool:
@@ -110,15 +115,6 @@ func prefixed(prefix, text string) string {
 	return prefix + text
 }
 
-// newsStatus is what there is to report of a status that has just begun.
-func (p *printer) newsStatus(st *document.Status) string {
-	brief := *st
-	if brief.State != document.ActivityInterrupted {
-		brief.Since = 0
-	}
-	return p.statusLine(&brief)
-}
-
 func (n *NewsPrinter) heading(x *document.News, fact string) {
 	n.endText()
 	if n.session != "" {
@@ -133,16 +129,9 @@ func (n *NewsPrinter) heading(x *document.News, fact string) {
 
 // openLine is a call that has not ended, in one line.
 func (p *printer) openLine(c *document.ToolCall) {
-	text := "…"
-	switch c.State {
-	case session.StateApprovalRequested:
-		text = "? waits for approval"
-	case session.StateApprovalResponded:
-		text = "approved …"
-	case session.StateInputStreaming:
-		text = "input …"
-	}
-	p.callLine(c.Name, c.Subject(), span{text, p.warn})
+	text := map[string]string{session.StateApprovalRequested: "? waits for approval",
+		session.StateApprovalResponded: "approved …", session.StateInputStreaming: "input …"}[c.State]
+	p.callLine(c.Name, c.Subject(), span{cmp.Or(text, "…"), p.warn})
 }
 
 func (n *NewsPrinter) messageEnd(x *document.News) {
@@ -155,8 +144,7 @@ func (n *NewsPrinter) messageEnd(x *document.News) {
 	}
 }
 
-// text prints what a text has grown by: wrapped, and what may be the head of a
-// word only when the rest of it is there.
+// text prints what a text has grown by: wrapped, and what may be the head of a word only when the rest of it is there.
 func (n *NewsPrinter) text(x *document.News) {
 	p := n.p
 	lead := span{"● ", p.plain}

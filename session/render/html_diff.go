@@ -13,10 +13,9 @@ import (
 	"github.com/agenttrace/agenttrace/session/document"
 )
 
-// HTMLDiff writes what two sessions differ in: d is [document.Compare] of a and b.
-// The first divergence is at the top and leads to its place; turns that are equal,
-// or differ in their tokens alone, are folded. On a narrow screen the sessions stand
-// below each other. The same input gives the same bytes.
+// HTMLDiff writes what two sessions differ in: d is [document.Compare] of a and b. The first divergence is at the top
+// and leads to its place; turns that are equal, or differ in their tokens alone, are folded. On a narrow screen the
+// sessions stand below each other. The same input gives the same bytes.
 func HTMLDiff(w io.Writer, d *document.Diff, a, b *document.Document, o document.Words) error {
 	return encodeDiff(w, "diff", d, a, b, o)
 }
@@ -59,8 +58,7 @@ type pairFact struct {
 // turnMark leads to a turn. Class is "alike", "differs" or "tokens".
 type turnMark struct{ Link, Label, Class, Title string }
 
-// turnRun is a run of turns that are equal, which are folded under Label, or one turn
-// that differs.
+// turnRun is a run of turns that are equal, which are folded under Label, or one turn that differs.
 type turnRun struct {
 	Label string
 	Alike []alikeTurn
@@ -69,7 +67,7 @@ type turnRun struct {
 
 type alikeTurn struct {
 	ID string
-	Turn
+	document.TurnWords
 }
 
 type diffTurn struct {
@@ -77,7 +75,7 @@ type diffTurn struct {
 	// Fold reports that only tokens differ.
 	Fold bool
 	// A or B is the turn that only one session has.
-	A, B  *Turn
+	A, B  *document.TurnWords
 	Items []diffItem
 }
 
@@ -96,16 +94,12 @@ type diffItem struct {
 	MoreLabel string
 	More      []diffRun
 	Usage     [][]string
-	Call      *diffCall
+	// Title, Subject, Place, A, B and Items are of a call of one or of both. There are no items if it is the same.
+	Title, Subject, Place string
+	A, B                  *document.Block
+	Items                 []diffItem
 	// Apart are calls that follow each other and that only one of the two made.
 	Apart []diffItem
-}
-
-// diffCall is a call of one or of both. Items are nil where it is the same.
-type diffCall struct {
-	Title, Subject, Place string
-	A, B                  *Part
-	Items                 []diffItem
 }
 
 // comparer puts a diff into words.
@@ -167,8 +161,7 @@ func turnName(t *document.DiffTurn) string {
 	return strconv.Itoa(t.A) + "/" + strconv.Itoa(t.B)
 }
 
-// columns name the two by what distinguishes them: their titles, else their models, else
-// their ids.
+// columns name the two by what distinguishes them: their titles, else their models, else their ids.
 func (c *comparer) columns() (a, b columnName) {
 	name := func(s *document.Compared) [3]string {
 		return [3]string{document.Line(s.Title), document.FullModelName(s.Model), document.Line(s.SessionID)}
@@ -212,7 +205,7 @@ func (c *comparer) facts() []pairFact {
 func (c *comparer) alike(run []document.DiffTurn) turnRun {
 	r := turnRun{Label: document.Capital(document.RunLabel(run))}
 	for i := range run {
-		r.Alike = append(r.Alike, alikeTurn{turnID(&run[i]), NewTurn(c.o, c.a.Turn(run[i].A))})
+		r.Alike = append(r.Alike, alikeTurn{turnID(&run[i]), c.o.Turn(c.a.Turn(run[i].A))})
 	}
 	return r
 }
@@ -225,9 +218,9 @@ func (c *comparer) turn(td *document.DiffTurn) *diffTurn {
 	a, b := c.a.Turn(td.A), c.b.Turn(td.B)
 	switch {
 	case b == nil:
-		t.A, t.Count = new(NewTurn(c.o, a)), "only in A"
+		t.A, t.Count = new(c.o.Turn(a)), "only in A"
 	case a == nil:
-		t.B, t.Count = new(NewTurn(c.o, b)), "only in B"
+		t.B, t.Count = new(c.o.Turn(b)), "only in B"
 	}
 	if a == nil || b == nil {
 		c.seen(td, &td.Changes[0], t.ID)
@@ -258,7 +251,7 @@ func (c *comparer) turn(td *document.DiffTurn) *diffTurn {
 				c.seen(td, &as.Change, it.ID)
 			}
 		}
-		if it.Call == nil || it.Call.A != nil && it.Call.B != nil {
+		if (it.A == nil) == (it.B == nil) {
 			t.Items = append(t.Items, *it)
 			continue
 		}
@@ -324,8 +317,7 @@ func (c *comparer) text(ch *document.Change, prose bool) *diffItem {
 	return it
 }
 
-// prompt compares two system prompts where they are first met: turns after it have
-// mostly the same two.
+// prompt compares two system prompts where they are first met: turns after it have mostly the same two.
 func (c *comparer) prompt(ch *document.Change, t *diffTurn) *diffItem {
 	if it := c.shownBefore([2]string{ch.DigestA, ch.DigestB}, t); it != nil {
 		return it
@@ -346,8 +338,7 @@ func (c *comparer) shownBefore(key [2]string, t *diffTurn) *diffItem {
 	return nil
 }
 
-// catalog compares what could be called: the names, and behind a fold all that is said
-// of the tools.
+// catalog compares what could be called: the names, and behind a fold all that is said of the tools.
 func (c *comparer) catalog(ch *document.Change, t *diffTurn, a, b *document.Turn) *diffItem {
 	if it := c.shownBefore([2]string{a.Tools.CatalogDigest, b.Tools.CatalogDigest}, t); it != nil {
 		return it
@@ -416,39 +407,38 @@ func change(a, b int64) string {
 // call is a call of both turns, or of one.
 func (c *comparer) call(aspects []document.Aspect) *diffItem {
 	first := &aspects[0]
-	call := &diffCall{Place: document.Pair("call", first.CallA, first.CallB, ", ")}
 	one := cmp.Or(first.Calls[0], first.Calls[1])
+	it := &diffItem{Class: "call", Place: document.Pair("call", first.CallA, first.CallB, ", "),
+		Title:   cmp.Or(document.Line(one.Name), document.Unnamed),
+		Subject: document.Head(document.Line(one.Subject()), 200)}
 	if first.Calls[0] != nil {
-		call.A = new(NewPart(c.o.Call(first.Calls[0])))
+		it.A = new(c.o.Call(first.Calls[0]))
 	}
 	if first.Calls[1] != nil {
-		call.B = new(NewPart(c.o.Call(first.Calls[1])))
+		it.B = new(c.o.Call(first.Calls[1]))
 	}
-	call.Title = cmp.Or(document.Line(one.Name), document.Unnamed)
-	call.Subject = document.Head(document.Line(one.Subject()), 200)
-	if call.A == nil || call.B == nil || !slices.ContainsFunc(aspects, func(as document.Aspect) bool { return !as.Same }) {
-		return &diffItem{Class: "call", Call: call}
+	if it.A == nil || it.B == nil || !slices.ContainsFunc(aspects, func(as document.Aspect) bool { return !as.Same }) {
+		return it
 	}
 	for i := range aspects {
 		as := &aspects[i]
-		input := as.Aspect == document.AspectInput
 		if !as.Same {
 			item := c.values(&as.Change)
 			if as.Aspect != document.AspectOutcome {
 				item = c.text(&as.Change, false)
 			}
 			item.Label = document.Capital(document.AspectLabel(as.Aspect))
-			call.Items = append(call.Items, *item)
+			it.Items = append(it.Items, *item)
 			continue
 		}
-		for k := range call.A.Sections {
-			s := &call.A.Sections[k]
-			if (s.Title == "Input") == input && as.Aspect != document.AspectOutcome {
-				call.Items = append(call.Items, diffItem{Label: s.Title, Same: &s.Text})
+		for k := range it.A.Sections {
+			s := &it.A.Sections[k]
+			if (s.Title == "Input") == (as.Aspect == document.AspectInput) && as.Aspect != document.AspectOutcome {
+				it.Items = append(it.Items, diffItem{Label: s.Title, Same: &s.Text})
 			}
 		}
 	}
-	return &diffItem{Class: "call", Call: call}
+	return it
 }
 
 // What is longer is cut, unless all is wanted.
@@ -459,8 +449,7 @@ const (
 	maxLine  = 4 << 10
 )
 
-// diffRun is a run of rows. Fold is the label that they are folded under; Left says
-// what is left out in their place.
+// diffRun is a run of rows. Fold is the label that they are folded under; Left says what is left out in their place.
 type diffRun struct {
 	Same       bool
 	Prose      bool
@@ -468,8 +457,7 @@ type diffRun struct {
 	Rows       []document.DiffRow
 }
 
-// Marked reports whether the words of a row are worth a mark: a line that differs as a
-// whole needs none.
+// Marked reports whether the words of a row are worth a mark: a line that differs as a whole needs none.
 func (r diffRun) Marked(line []document.Piece) bool { return len(line) > 1 }
 
 func (c *comparer) clipped(text string) *document.Text {

@@ -3,7 +3,6 @@ package render
 import (
 	"encoding/json"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/agenttrace/agenttrace/session/document"
@@ -202,12 +201,9 @@ var replacements = [][2]string{{"old_string", "new_string"}, {"old_str", "new_st
 	{"old_text", "new_text"}, {"oldText", "newText"}, {"old", "new"}}
 
 // edits finds what a call replaces, if its input has it as pairs of texts, and they are not too long to be compared.
-func edits(c *document.ToolCall) *Edit {
-	if c == nil || len(c.Input) > maxEdit {
-		return nil
-	}
+func edits(p *document.Part) *Edit {
 	var input map[string]json.RawMessage
-	if json.Unmarshal(c.Input, &input) != nil {
+	if p == nil || p.Tool == nil || len(p.Tool.Input) > maxEdit || json.Unmarshal(p.Tool.Input, &input) != nil {
 		return nil
 	}
 	all := []map[string]json.RawMessage{input}
@@ -234,25 +230,19 @@ func edits(c *document.ToolCall) *Edit {
 // compare adds the lines of two texts.
 func (e *Edit) compare(before, after string) {
 	rows := document.DiffTexts(document.Sanitize(before), document.Sanitize(after))
-	for i := 0; i < len(rows); {
-		if rows[i].Same {
-			e.Runs = appendRun(e.Runs, "", "  "+joined(rows[i].A)+"\n")
-			i++
-			continue
-		}
-		end := i + 1 + slices.IndexFunc(append(rows[i+1:len(rows):len(rows)], document.DiffRow{Same: true}),
-			func(r document.DiffRow) bool { return r.Same })
-		for _, r := range rows[i:end] {
-			if r.A != nil {
+	for _, h := range document.Hunks(rows, len(rows), 1) {
+		for _, r := range h.Rows {
+			if h.Same {
+				e.Runs = appendRun(e.Runs, "", "  "+joined(r.A)+"\n")
+			} else if r.A != nil {
 				e.Runs, e.Removed = appendRun(e.Runs, "del", "- "+joined(r.A)+"\n"), e.Removed+1
 			}
 		}
-		for _, r := range rows[i:end] {
-			if r.B != nil {
+		for _, r := range h.Rows {
+			if !h.Same && r.B != nil {
 				e.Runs, e.Added = appendRun(e.Runs, "add", "+ "+joined(r.B)+"\n"), e.Added+1
 			}
 		}
-		i = end
 	}
 }
 

@@ -74,7 +74,7 @@ func TestAnEditIsShownAsWhatItChanges(t *testing.T) {
 		`{"edits":"not an object"`: "",
 	} {
 		got := ""
-		if e := edits(&document.ToolCall{Input: json.RawMessage(input)}); e != nil {
+		if e := edits(&document.Part{Tool: &document.ToolCall{Input: json.RawMessage(input)}}); e != nil {
 			got = markedRuns(e.Runs) + e.Gist()
 		}
 		if got != want {

@@ -37,46 +37,44 @@ func (w *textWriter) element(name, attributes string, children []*node) {
 	w.WriteString("</" + name + ">")
 }
 
-// headings are those below that of a message.
-var headings = [...]string{1: "h4", 2: "h5", 3: "h6"}
-
-// tags are the elements that nodes of a kind are, without attributes.
-var tags = map[nodeKind]string{
-	nodeParagraph: "p", nodeQuote: "blockquote", nodeEmphasis: "em", nodeStrong: "strong",
-	nodeStrike: "del",
-}
-
 func (w *textWriter) node(n *node) {
 	switch n.Kind {
+	case nodeText:
+		w.text(n.Text)
 	case nodeLine:
 		for _, c := range n.Children {
 			w.node(c)
 		}
 	case nodeHeading:
-		w.element(headings[n.Level], "", n.Children)
+		w.element("h"+strconv.Itoa(n.Level+3), "", n.Children) // below that of a message
 	case nodeList:
 		w.list(n)
 	case nodeItem:
-		w.item(n)
+		attributes := ""
+		if len(n.Children) > 0 && len(n.Children[0].Children) > 0 && n.Children[0].Children[0].Kind == nodeBox {
+			attributes = ` class="task"` // the box takes the place of the mark
+		}
+		w.element("li", attributes, n.Children)
 	case nodeCode:
 		w.WriteString("<pre><code>" + template.HTMLEscapeString(n.Text) + "</code></pre>")
-	case nodeRule:
-		w.WriteString("<hr>")
 	case nodeTable:
 		w.table(n)
-	case nodeText:
-		w.text(n.Text)
 	case nodeCodeSpan:
 		w.WriteString("<code>" + template.HTMLEscapeString(n.Text) + "</code>")
 	case nodeLink:
 		w.element("a", ` href="`+template.HTMLEscapeString(n.To)+`" rel="noopener noreferrer nofollow"`, n.Children)
+	case nodeRule:
+		w.WriteString("<hr>")
 	case nodeBreak:
 		w.WriteString("<br>\n")
 	case nodeBox:
-		w.WriteString(map[bool]string{true: `<input type="checkbox" checked disabled> `,
-			false: `<input type="checkbox" disabled> `}[n.Checked])
+		checked := ""
+		if n.Checked {
+			checked = " checked"
+		}
+		w.WriteString(`<input type="checkbox"` + checked + ` disabled> `)
 	default:
-		w.element(tags[n.Kind], "", n.Children)
+		w.element(string(n.Kind), "", n.Children)
 	}
 }
 
@@ -92,15 +90,6 @@ func (w *textWriter) list(n *node) {
 		attributes += ` class="loose"`
 	}
 	w.element(name, attributes, n.Children)
-}
-
-// item is one of a list; the box of a task takes the place of its mark.
-func (w *textWriter) item(n *node) {
-	attributes := ""
-	if len(n.Children) > 0 && len(n.Children[0].Children) > 0 && n.Children[0].Children[0].Kind == nodeBox {
-		attributes = ` class="task"`
-	}
-	w.element("li", attributes, n.Children)
 }
 
 func (w *textWriter) table(n *node) {

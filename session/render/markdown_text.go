@@ -37,8 +37,7 @@ func indented(text, first, rest string) string {
 	return b.String()
 }
 
-// blocksOf are blocks with an empty line between them; in a tight item they are without
-// where that is safe.
+// blocksOf are blocks with an empty line between them; in a tight item they are without where that is safe.
 func blocksOf(all []*node, tight bool) string {
 	var b strings.Builder
 	for i, n := range all {

@@ -99,8 +99,7 @@ func (p *printer) annotations(indent string, all []document.Annotation) {
 	}
 }
 
-// part prints one part. doc and previousRules are nil where no calls are
-// expected.
+// part prints one part. doc and previousRules are nil where no calls are expected.
 func (p *printer) part(doc *document.Document, m *document.Message, part *document.Part, previousRules *string) {
 	defer p.annotations("  ", part.Annotations)
 	switch part.Kind {
@@ -140,9 +139,8 @@ func (p *printer) part(doc *document.Document, m *document.Message, part *docume
 	}
 }
 
-// stepCalls are the model calls of a step, in order, or none if those that are
-// known cannot be distinguished: either every call began a step, or those that
-// failed were tried again within theirs.
+// stepCalls are the model calls of a step, in order, or none if those that are known cannot be distinguished: either
+// every call began a step, or those that failed were tried again within theirs.
 func stepCalls(m *document.Message, n int) []document.ModelCall {
 	steps := 0
 	for i := range m.Parts {
@@ -193,8 +191,7 @@ func (p *printer) step(m *document.Message, n int) {
 	}
 }
 
-// modelError is the error of one of the message's calls, if it is known which of
-// the errors that is.
+// modelError is the error of one of the message's calls, if it is known which of the errors that is.
 func modelError(m *document.Message, c *document.ModelCall) string {
 	at, failed := -1, 0
 	for i := range m.Calls {

@@ -40,8 +40,7 @@ import (
 	"github.com/agenttrace/agenttrace/session/document"
 )
 
-// Document prints the document for a person. All that comes from the session is
-// sanitized: see [document.Sanitize].
+// Document prints the document for a person. All that comes from the session is sanitized: see [document.Sanitize].
 func Document(w io.Writer, doc *document.Document, o Options) error {
 	p := newPrinter(o)
 	p.head(doc)
@@ -159,8 +158,7 @@ func (p *printer) fields(doc *document.Document) {
 	}
 }
 
-// field prints a fact with its name. The value is sanitized; several of one name
-// are below each other.
+// field prints a fact with its name. The value is sanitized; several of one name are below each other.
 func (p *printer) field(name, value string) {
 	if value != "" {
 		p.fieldAt(12, name, value)
@@ -203,19 +201,11 @@ func catalogLine(c *document.ToolCatalog) string {
 
 // state is a state in its color.
 func (p *printer) state(s document.State) span {
-	switch s {
-	case document.StateFinished:
-		return span{"✓ finished", p.good}
-	case document.StateAborted:
-		return span{"■ aborted", p.warn}
-	case document.StateError:
-		return span{"✗ error", p.bad}
-	case document.StateWaiting:
-		return span{"? waiting for a human", p.warn}
-	case document.StateIncomplete:
-		return span{"◌ incomplete", p.warn}
-	}
-	return span{}
+	return map[document.State]span{
+		document.StateFinished: {"✓ finished", p.good}, document.StateAborted: {"■ aborted", p.warn},
+		document.StateError: {"✗ error", p.bad}, document.StateWaiting: {"? waiting for a human", p.warn},
+		document.StateIncomplete: {"◌ incomplete", p.warn},
+	}[s]
 }
 
 // folded is one line for turns that a rewind hid.
@@ -266,29 +256,26 @@ func (p *printer) turn(doc *document.Document, t *document.Turn, previousRules *
 		p.line(span{"◌ its question never arrived", p.warn})
 	}
 
-	answered, hiddenRun := false, []*document.Message(nil)
-	flush := func() {
-		if len(hiddenRun) > 0 {
-			p.blank()
-			calls := 0
-			for _, m := range hiddenRun {
-				for range m.ToolCalls() {
-					calls++
-				}
-			}
-			text := document.Join("⟲ answer rewound "+p.clock(session.Deref(hiddenRun[0].HiddenAt)),
-				counted(calls, "tool call"))
-			p.line(span{text + " (--full)", p.warn})
-			hiddenRun = nil
-		}
+	isFolded := func(m *document.Message) bool {
+		return m.HiddenAt != nil && !p.Full && !t.Hidden && m.Role != session.RoleUser
 	}
-	for _, m := range t.Messages {
+	answered := false
+	var at int64 // when the first of several messages was hidden that are one line, and how many calls they have
+	calls := 0
+	for i, m := range t.Messages {
 		answered = answered || m.Role != session.RoleUser && m.Compaction == nil
-		if m.HiddenAt != nil && !p.Full && !t.Hidden && m.Role != session.RoleUser {
-			hiddenRun = append(hiddenRun, m)
+		if isFolded(m) {
+			at = cmp.Or(at, *m.HiddenAt)
+			for range m.ToolCalls() {
+				calls++
+			}
+			if i+1 == len(t.Messages) || !isFolded(t.Messages[i+1]) {
+				p.blank()
+				p.line(span{document.Join("⟲ answer rewound "+p.clock(at), counted(calls, "tool call")) + " (--full)", p.warn})
+				at, calls = 0, 0
+			}
 			continue
 		}
-		flush()
 		p.blank()
 		switch {
 		case m.Compaction != nil:
@@ -305,7 +292,6 @@ func (p *printer) turn(doc *document.Document, t *document.Turn, previousRules *
 			p.message(m, span{"# ", p.dim})
 		}
 	}
-	flush()
 	if !answered {
 		p.blank()
 		p.line(span{"◌ no answer", p.warn})

@@ -18,48 +18,33 @@ import (
 	"github.com/agenttrace/agenttrace/session/document"
 )
 
-// Kind is what a Node is.
-type nodeKind int
+// nodeKind is what a node is: the element that it is in HTML.
+type nodeKind string
 
-// Kinds of blocks, which Parse returns and quotations and items hold.
 const (
-	// Paragraph holds inlines.
-	nodeParagraph nodeKind = iota
-	// Line holds the inlines of an item that is not set separator as a paragraph.
-	nodeLine
-	// Heading holds inlines.
-	nodeHeading
-	// Quote holds blocks.
-	nodeQuote
-	// List holds items, and Item blocks.
-	nodeList
-	nodeItem
-	// Code is a block of code.
-	nodeCode
-	// Rule is a line across.
-	nodeRule
-	// Table holds rows, a Row cells, and a Cell inlines. The first row is the titles, and
-	// no row has more cells than it.
-	nodeTable
-	nodeRow
-	nodeCell
-)
+	// Blocks, which parseText returns, and quotations and items hold. Of a table the first row is the titles, and no row
+	// has more cells than it.
+	nodeParagraph nodeKind = "p" // holds inlines
+	nodeLine      nodeKind = ""  // holds the inlines of an item that is not set separator as a paragraph
+	nodeHeading   nodeKind = "h" // holds inlines
+	nodeQuote     nodeKind = "blockquote"
+	nodeList      nodeKind = "ul" // holds items
+	nodeItem      nodeKind = "li"
+	nodeCode      nodeKind = "pre"
+	nodeRule      nodeKind = "hr"
+	nodeTable     nodeKind = "table" // holds rows
+	nodeRow       nodeKind = "tr"    // holds cells
+	nodeCell      nodeKind = "td"    // holds inlines
 
-// Kinds of inlines.
-const (
-	// Text and CodeSpan are words of one line.
-	nodeText nodeKind = iota + 100
-	nodeCodeSpan
-	// Emphasis, Strong and Strike hold inlines, but none of their own kind however deep.
-	nodeEmphasis
-	nodeStrong
-	nodeStrike
-	// Link holds inlines, but no link.
-	nodeLink
-	// Break is the end of a line that its writer ended.
-	nodeBreak
-	// Box is that of a task.
-	nodeBox
+	// Inlines. An emphasis, strong, strike or link holds inlines, but none of its own kind however deep.
+	nodeText     nodeKind = "text" // words of one line
+	nodeCodeSpan nodeKind = "code"
+	nodeEmphasis nodeKind = "em"
+	nodeStrong   nodeKind = "strong"
+	nodeStrike   nodeKind = "del"
+	nodeLink     nodeKind = "a"
+	nodeBreak    nodeKind = "br"    // the end of a line that its writer ended
+	nodeBox      nodeKind = "input" // of a task
 )
 
 // Node is a piece of a text. Its strings are sanitized and not escaped for any markup.
@@ -81,8 +66,7 @@ type node struct {
 	Tight bool
 	// Align is "left", "right", "center" or "" for a Cell.
 	Align string
-	// To is where a Link leads to: printable ASCII without spaces, of which the scheme
-	// is http, https or mailto.
+	// To is where a Link leads to: printable ASCII without spaces, of which the scheme is http, https or mailto.
 	To string
 	// Checked is a Box that has a mark.
 	Checked bool
@@ -104,9 +88,8 @@ func without(all []util.PrioritizedValue, one any) []util.PrioritizedValue {
 	return slices.DeleteFunc(all, func(v util.PrioritizedValue) bool { return v.Value == one })
 }
 
-// Parse reports what blocks a text is made of. It is false where a text is built so that it
-// would take long to read, or nests deeper than a writer does: it is to be shown as it is.
-// It takes time in proportion to the text.
+// Parse reports what blocks a text is made of. It is false where a text is built so that it would take long to read, or
+// nests deeper than a writer does: it is to be shown as it is. It takes time in proportion to the text.
 func parseText(body string) (blocks []*node, ok bool) {
 	// Whatever a text does to the parser, it is still a text.
 	defer func() {
@@ -122,7 +105,7 @@ func parse(body string) ([]*node, bool) {
 		return nil, false
 	}
 	source := []byte(body)
-	r := reader{source: source, top: 6}
+	r := reader{source: source, top: 6, in: make(map[nodeKind]bool)}
 	doc := markdownParser.Parse(text.NewReader(source))
 	if !r.survey(doc) {
 		return nil, false
@@ -135,7 +118,7 @@ type reader struct {
 	source []byte
 	top    int // level of the highest heading
 	// What the node that is read is in.
-	in   [nodeBox + 1]bool
+	in   map[nodeKind]bool
 	cell bool
 }
 
@@ -198,19 +181,15 @@ func (r *reader) block(n ast.Node) *node {
 			}
 		}
 		return table
-	case *extast.TableHeader:
-		return &node{Kind: nodeRow, Children: r.blocks(n)}
-	case *extast.TableRow:
+	case *extast.TableHeader, *extast.TableRow:
 		return &node{Kind: nodeRow, Children: r.blocks(n)}
 	case *extast.TableCell:
-		c := &node{Kind: nodeCell}
-		switch n.Alignment {
-		case extast.AlignLeft, extast.AlignRight, extast.AlignCenter:
+		r.cell = true
+		defer func() { r.cell = false }()
+		c := &node{Kind: nodeCell, Children: r.inlines(n)}
+		if n.Alignment != extast.AlignNone {
 			c.Align = n.Alignment.String()
 		}
-		r.cell = true
-		c.Children = r.inlines(n)
-		r.cell = false
 		return c
 	}
 	return nil
@@ -218,12 +197,7 @@ func (r *reader) block(n ast.Node) *node {
 
 // lines are those of code, which has no others.
 func (r *reader) lines(n ast.Node) string {
-	var b bytes.Buffer
-	for i := range n.Lines().Len() {
-		seg := n.Lines().At(i)
-		b.Write(seg.Value(r.source))
-	}
-	return strings.TrimSuffix(b.String(), "\n")
+	return strings.TrimSuffix(string(n.Lines().Value(r.source)), "\n")
 }
 
 // language is the name of a language, or "" when it is none.

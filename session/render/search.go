@@ -9,9 +9,8 @@ import (
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
-// Hits prints where a text was found: a heading for each session, and for
-// each hit the turn, the place in it and what is around the matches, which are
-// marked by color, or else by »guillemets«.
+// Hits prints where a text was found: a heading for each session, and for each hit the turn, the place in it and what
+// is around the matches, which are marked by color, or else by »guillemets«.
 func Hits(w io.Writer, hits []store.Hit, o Options) error {
 	p := newPrinter(o)
 	previous := ""
@@ -73,20 +72,16 @@ func (p *printer) marked(h *store.Hit) []span {
 	if h.CutBefore {
 		add("…", p.dim)
 	}
-	at := 0
-	for _, m := range h.Marks {
-		if m[0] < at || m[1] > len(h.Context) {
-			continue
+	for _, piece := range document.Pieces(h) {
+		switch text := flat(piece.Text); {
+		case !piece.Differs:
+			add(text, p.plain)
+		case p.Color:
+			add(text, p.warn)
+		default:
+			add("»"+text+"«", p.warn)
 		}
-		add(flat(h.Context[at:m[0]]), p.plain)
-		if p.Color {
-			add(flat(h.Context[m[0]:m[1]]), p.warn)
-		} else {
-			add("»"+flat(h.Context[m[0]:m[1]])+"«", p.warn)
-		}
-		at = m[1]
 	}
-	add(flat(h.Context[at:]), p.plain)
 	if h.CutAfter {
 		add("…", p.dim)
 	}

@@ -31,9 +31,8 @@ const (
 	narrowTitle = 20 // what it has at least before columns go that are missed
 )
 
-// Sessions prints a list of sessions for a person, in the order in which they are given.
-// Their ids are short, see [document.Abbreviate], unless there is room for whole ones
-// besides all columns.
+// Sessions prints a list of sessions for a person, in the order in which they are given. Their ids are short, see
+// [document.Abbreviate], unless there is room for whole ones besides all columns.
 func Sessions(w io.Writer, items []document.Item, o Options) error {
 	p := newPrinter(o)
 	withCost := slices.ContainsFunc(items, func(s document.Item) bool {

@@ -54,8 +54,7 @@ func percent(rate *float64) string {
 
 func durationOf(ms *int64) string { return cmp.Or(document.OptionalDuration(ms), absent) }
 
-// Stats prints figures for a person: a table of the groups and their total,
-// or, when nothing is grouped, a list.
+// Stats prints figures for a person: a table of the groups and their total, or, when nothing is grouped, a list.
 func Stats(w io.Writer, s *store.Stats, by []store.StatsBy, o Options) error {
 	p := newPrinter(o)
 	if len(by) == 0 {
@@ -67,26 +66,22 @@ func Stats(w io.Writer, s *store.Stats, by []store.StatsBy, o Options) error {
 }
 
 func (p *printer) statsList(g *store.StatsGroup) {
-	p.fieldAt(16, "sessions", document.Count(g.Sessions))
-	p.fieldAt(16, "turns", document.Count(g.Turns))
-	p.fieldAt(16, "errors", document.Count(g.Errors))
+	field := func(name, value string) { p.fieldAt(16, name, value) }
+	field("sessions", document.Count(g.Sessions))
+	field("turns", document.Count(g.Turns))
+	field("errors", document.Count(g.Errors))
 	if g.MedianMS != nil {
-		p.fieldAt(16, "duration", "median "+durationOf(g.MedianMS)+", 95% within "+durationOf(g.P95MS))
+		field("duration", "median "+durationOf(g.MedianMS)+", 95% within "+durationOf(g.P95MS))
 	}
 	calls := document.Count(g.ToolCalls)
 	if g.FailedCalls+g.DeniedCalls > 0 {
 		calls += " (" + document.Count(g.FailedCalls) + " failed, " + document.Count(g.DeniedCalls) + " denied)"
 	}
-	p.fieldAt(16, "tool calls", calls)
-	p.fieldAt(16, "tokens", document.Count(g.TotalTokens))
-	u := &g.Usage
-	for _, bucket := range []struct {
-		name string
-		n    int64
-	}{{"input", u.Input}, {"output", u.Output}, {"reasoning", u.Reasoning}, {"cache read", u.CacheRead},
-		{"cache write", u.CacheWrite}} {
-		p.line(span{"    " + pad(bucket.name, 12), p.dim},
-			span{padLeft(document.Count(bucket.n), len(document.Count(g.TotalTokens))), p.plain})
+	field("tool calls", calls)
+	field("tokens", document.Count(g.TotalTokens))
+	for i, n := range document.Buckets(&g.Usage)[:5] {
+		p.line(span{"    " + pad(usageColumns[i].title, 12), p.dim},
+			span{padLeft(document.Count(n), len(document.Count(g.TotalTokens))), p.plain})
 	}
 	if g.CacheHitRate != nil {
 		p.fieldAt(16, "cached", percent(g.CacheHitRate)+" of the input was read from a cache")

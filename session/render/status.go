@@ -11,30 +11,18 @@ import (
 	"github.com/agenttrace/agenttrace/session/document"
 )
 
-// activity is what a session does, in its color. A session that does nothing has
-// no mark.
+// activity is what a session does, in its color. A session that does nothing has no mark.
 func (p *printer) activity(a document.Activity) span {
-	switch a {
-	case document.ActivityBusy:
-		return span{"► busy", p.good}
-	case document.ActivityRetrying:
-		return span{"↻ retrying", p.warn}
-	case document.ActivityWaitingApproval:
-		return span{"? waiting for approval", p.warn}
-	case document.ActivityWaitingUserInput:
-		return span{"? waiting for an answer", p.warn}
-	case document.ActivityError:
-		return span{"✗ error", p.bad}
-	case document.ActivityInterrupted:
-		return span{"◌ interrupted", p.warn}
-	case document.ActivityIdle:
-		return span{"· idle", p.dim}
-	}
-	return span{}
+	return map[document.Activity]span{
+		document.ActivityBusy: {"► busy", p.good}, document.ActivityRetrying: {"↻ retrying", p.warn},
+		document.ActivityWaitingApproval:  {"? waiting for approval", p.warn},
+		document.ActivityWaitingUserInput: {"? waiting for an answer", p.warn},
+		document.ActivityError:            {"✗ error", p.bad}, document.ActivityInterrupted: {"◌ interrupted", p.warn},
+		document.ActivityIdle: {"· idle", p.dim},
+	}[a]
 }
 
-// statusLine is a status in one line, without its mark: since when, and what the
-// matter is.
+// statusLine is a status in one line, without its mark: since when, and what the matter is.
 func (p *printer) statusLine(st *document.Status) string {
 	var facts []string
 	if st.State == document.ActivityInterrupted {
@@ -55,11 +43,9 @@ func (p *printer) statusLine(st *document.Status) string {
 func (p *printer) ago(ms int64) string {
 	text := p.moment(ms)
 	if !p.Now.IsZero() {
-		switch age := p.age(ms); age {
-		case "now":
-			text += ", now"
-		default:
-			text += ", " + age + " ago"
+		text += ", " + p.age(ms)
+		if !strings.HasSuffix(text, "now") {
+			text += " ago"
 		}
 	}
 	return text
@@ -91,8 +77,10 @@ func Status(w io.Writer, st *document.Status, o Options) error {
 	if len(st.OpenCalls) > 0 {
 		p.blank()
 		const maximum = 8
-		for i := range st.OpenCalls[:min(maximum, len(st.OpenCalls))] {
-			p.openCall(&st.OpenCalls[i])
+		for _, c := range st.OpenCalls[:min(maximum, len(st.OpenCalls))] {
+			what, _ := document.Subject(c.Input)
+			state := cmp.Or(document.OneLine(c.State), "state not known") + " " + p.clock(c.UpdatedAt)
+			p.callLine(c.Tool, what, span{state, p.warn})
 		}
 		if more := len(st.OpenCalls) - maximum; more > 0 {
 			p.line(span{"  … " + document.Plural(more, "more open call", "more open calls") + " (--json)", p.dim})
@@ -127,12 +115,6 @@ func waitsFor(st *document.Status) string {
 		}
 	}
 	return st.ToolCallID
-}
-
-func (p *printer) openCall(c *document.OpenCall) {
-	what, _ := document.Subject(c.Input)
-	p.callLine(c.Tool, what, span{cmp.Or(document.OneLine(c.State), "state not known") + " " + p.clock(c.UpdatedAt),
-		p.warn})
 }
 
 // lastLine is the last line of a text that is not blank.

@@ -12,8 +12,7 @@ import (
 	"github.com/agenttrace/agenttrace/session/document"
 )
 
-// Options state how things are printed. The zero value prints without color at 80
-// columns, with what is long cut short.
+// Options state how things are printed. The zero value prints without color at 80 columns, with what is long cut short.
 type Options struct {
 	// Width is the number of columns to fill; 0 means 80, and less than 40 means
 	// 40. No line is wider.
@@ -90,9 +89,8 @@ func (p *printer) writeTo(w io.Writer) error {
 	return err
 }
 
-// line prints spans as one line, cut at the printer's width, without spaces at
-// its end. Everything that is printed passes here, and what was not sanitized
-// before is now.
+// line prints spans as one line, cut at the printer's width, without spaces at its end. Everything that is printed
+// passes here, and what was not sanitized before is now.
 func (p *printer) line(spans ...span) {
 	for i := range spans {
 		spans[i].text = document.Flat(spans[i].text)
@@ -127,8 +125,7 @@ func (p *printer) line(spans ...span) {
 
 func (p *printer) blank() { p.b.WriteByte('\n') }
 
-// block prints text, which is not sanitized, wrapped beside the lead that its first
-// line has. A limit of 0 is none.
+// block prints text, which is not sanitized, wrapped beside the lead that its first line has. A limit of 0 is none.
 func (p *printer) block(lead span, text string, in paint, limit int) {
 	p.hanging(lead, span{strings.Repeat(" ", width(lead.text)), p.plain}, text, in, limit)
 }

@@ -112,8 +112,7 @@ func (p *printer) usageCells(r *document.UsageRow, number func(int64) string) []
 	return append(cells, p.cost(r))
 }
 
-// grid is a table without lines between its cells. The first columns are to the left, the
-// others to the right.
+// grid is a table without lines between its cells. The first columns are to the left, the others to the right.
 type grid struct {
 	gap, left int
 	whole     bool         // cuts nothing
@@ -196,8 +195,7 @@ func (p *printer) grid(g *grid) {
 	}
 }
 
-// spent reports what a session used and cost, as far as it is known: "" where it is
-// not.
+// spent reports what a session used and cost, as far as it is known: "" where it is not.
 func spent(u *session.Usage, stated, estimated *float64) string {
 	return strings.Join(document.Present(document.Tokens(u), document.Cost(stated, estimated)), ", ")
 }

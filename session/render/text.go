@@ -64,9 +64,8 @@ func wrap(s string, n int) []string {
 	return lines
 }
 
-// fold breaks a line of spans into lines of at most n cells, between words where
-// that leaves no line half empty. A space at which it breaks is at the end of a
-// line, where none is seen.
+// fold breaks a line of spans into lines of at most n cells, between words where that leaves no line half empty. A
+// space at which it breaks is at the end of a line, where none is seen.
 func fold(line []span, n int) [][]span {
 	var text strings.Builder
 	for _, s := range line {
@@ -97,8 +96,7 @@ func fold(line []span, n int) [][]span {
 	return lines
 }
 
-// breakLine splits text after at most n cells: see [fold]. The space at which it breaks
-// may be in neither half.
+// breakLine splits text after at most n cells: see [fold]. The space at which it breaks may be in neither half.
 func breakLine(text string, n int) (head, tail string) {
 	head, tail = cut(text, n)
 	switch {

@@ -37,8 +37,7 @@ func Prompts(w io.Writer, doc *document.Document, o Options) error {
 	return p.writeTo(w)
 }
 
-// Tools prints which tools were available and which were called, turn by
-// turn.
+// Tools prints which tools were available and which were called, turn by turn.
 func Tools(w io.Writer, doc *document.Document, o Options) error {
 	p := newPrinter(o)
 	for _, c := range doc.ToolCatalogs {
@@ -128,10 +127,8 @@ func parameters(schema json.RawMessage) string {
 	return strings.Join(names, ", ")
 }
 
-// Permissions prints for each tool call the decisions about it, the
-// session's rules that were in force where they are not those of the call
-// before, and the decisions about no call that is
-// known.
+// Permissions prints for each tool call the decisions about it, the session's rules that were in force where they are
+// not those of the call before, and the decisions about no call that is known.
 func Permissions(w io.Writer, doc *document.Document, o Options) error {
 	p := newPrinter(o)
 	p.header("─", span{"Rules of the session", p.title}, span{},

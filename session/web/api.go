@@ -19,13 +19,12 @@
 package web
 
 import (
-	"bytes"
 	"compress/gzip"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 
@@ -105,13 +104,11 @@ func secure(w http.ResponseWriter) {
 
 // answer answers a request with the JSON of a value.
 func answer(w http.ResponseWriter, r *http.Request, status int, v any) error {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(v); err != nil {
+	body, err := jsonLines([]any{v})
+	if err != nil {
 		return fmt.Errorf("encode the answer: %w", err)
 	}
-	WriteBody(w, r, status, "application/json", b.Bytes())
+	WriteBody(w, r, status, "application/json", []byte(body))
 	return nil
 }
 
@@ -177,7 +174,6 @@ func WriteProblem(w http.ResponseWriter, err error) {
 	p := ProblemOf(err)
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.WriteHeader(p.Status)
-	e := json.NewEncoder(w)
-	e.SetEscapeHTML(false)
-	_ = e.Encode(p) // a reader that is gone needs no answer
+	body, _ := jsonLines([]*Problem{p}) // it has no value without JSON
+	_, _ = io.WriteString(w, body)      // a reader that is gone needs no answer
 }

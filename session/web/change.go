@@ -26,7 +26,7 @@ type sessionChange struct {
 }
 
 // update changes a session, and returns it as lists have it.
-func (a *api) update(ctx context.Context, s store.Service, p sessionPath, c sessionChange) (
+func (a *Backend) update(ctx context.Context, s store.Service, p sessionPath, c sessionChange) (
 	item document.Item, err error) {
 	title := ""
 	if c.Title != nil {
@@ -110,7 +110,7 @@ func (b *newAnnotation) check(row *store.Annotation) error {
 }
 
 // annotate adds an annotation, or replaces a tag or a score of the same author.
-func (a *api) annotate(ctx context.Context, s store.Service, p sessionPath, b newAnnotation) (
+func (a *Backend) annotate(ctx context.Context, s store.Service, p sessionPath, b newAnnotation) (
 	n document.Annotation, err error) {
 	row := store.Annotation{
 		Kind: b.Kind, Name: clean(b.Name), Comment: clean(b.Comment), Author: clean(b.Author),
@@ -127,15 +127,24 @@ func (a *api) annotate(ctx context.Context, s store.Service, p sessionPath, b ne
 	if row.MessageID, row.PartID, err = AnnotationTarget(ctx, s, p.ID, b.Turn, b.PartID); err != nil {
 		return n, err
 	}
-	to, err := NewAnnotator(ctx, s, p.ID, time.Now())
+	set, err := addAnnotation(ctx, s, p.ID, row)
 	if err != nil {
 		return n, err
 	}
-	set, err := to.Set(row)
+	return document.AnnotationOf(set), nil
+}
+
+// addAnnotation adds an annotation to a session, see [Annotator.Set].
+func addAnnotation(ctx context.Context, s store.Service, id string, n store.Annotation) (*store.Annotation, error) {
+	to, err := NewAnnotator(ctx, s, id, time.Now())
 	if err != nil {
-		return n, err
+		return nil, err
 	}
-	return document.AnnotationOf(set), s.Annotate(ctx, to.Changes())
+	set, err := to.Set(n)
+	if err != nil {
+		return nil, err
+	}
+	return set, s.Annotate(ctx, to.Changes())
 }
 
 // annotationPath names an annotation.
@@ -145,7 +154,7 @@ type annotationPath struct {
 }
 
 // removeAnnotation takes back an annotation.
-func (a *api) removeAnnotation(ctx context.Context, s store.Service, p annotationPath, _ none) (none, error) {
+func (a *Backend) removeAnnotation(ctx context.Context, s store.Service, p annotationPath, _ none) (none, error) {
 	from, err := NewAnnotator(ctx, s, p.ID, time.Now())
 	if err != nil {
 		return none{}, err
@@ -162,38 +171,31 @@ type newFork struct {
 	Title string `json:"title,omitempty"`
 }
 
-func (a *api) fork(ctx context.Context, s store.Service, p sessionPath, b newFork) (*Forked, error) {
-	c, err := a.atRest(ctx, s, p, b.Place)
-	if err != nil {
-		return nil, err
-	}
-	return c.Fork(ctx, s, b.Place, clean(b.Title), time.Now())
+func (a *Backend) fork(ctx context.Context, s store.Service, p sessionPath, b newFork) (*Forked, error) {
+	return atRest(ctx, a, s, p, b.Place, func(c *Conversation) (*Forked, error) {
+		return c.Fork(ctx, s, b.Place, clean(b.Title), time.Now())
+	})
 }
 
-func (a *api) rewind(ctx context.Context, s store.Service, p sessionPath, to Place) (*Rewound,
-	error) {
-	c, err := a.atRest(ctx, s, p, to)
-	if err != nil {
-		return nil, err
-	}
-	return c.Rewind(ctx, s, to, time.Now())
+func (a *Backend) rewind(ctx context.Context, s store.Service, p sessionPath, to Place) (*Rewound, error) {
+	return atRest(ctx, a, s, p, to, func(c *Conversation) (*Rewound, error) { return c.Rewind(ctx, s, to, time.Now()) })
 }
 
-func (a *api) unrewind(ctx context.Context, s store.Service, p sessionPath, _ none) (*Rewound, error) {
-	c, err := a.atRest(ctx, s, p, Place{})
-	if err != nil {
-		return nil, err
-	}
-	return c.Unrewind(ctx, s)
+func (a *Backend) unrewind(ctx context.Context, s store.Service, p sessionPath, _ none) (*Rewound, error) {
+	return atRest(ctx, a, s, p, Place{}, func(c *Conversation) (*Rewound, error) { return c.Unrewind(ctx, s) })
 }
 
-// atRest reads a session that is to be changed at a place.
-func (a *api) atRest(ctx context.Context, s store.Service, p sessionPath, at Place) (*Conversation,
-	error) {
+// atRest changes a session, which is at rest, at a place.
+func atRest[R any](ctx context.Context, a *Backend, s store.Service, p sessionPath, at Place,
+	do func(*Conversation) (R, error)) (r R, err error) {
 	if at.Message != nil && at.Turn != nil {
-		return nil, Invalidf("turn", "give one of them", "turn and message exclude each other")
+		return r, Invalidf("turn", "give one of them", "turn and message exclude each other")
 	}
-	return AtRest(ctx, a.Sessions.On(s), p.ID)
+	c, err := AtRest(ctx, a.Sessions.On(s), p.ID)
+	if err != nil {
+		return r, err
+	}
+	return do(c)
 }
 
 type deleteParams struct {
@@ -206,7 +208,7 @@ type removed struct {
 	Deleted []string `json:"deleted"`
 }
 
-func (a *api) remove(ctx context.Context, s store.Service, p deleteParams, _ none) (done removed, err error) {
+func (a *Backend) remove(ctx context.Context, s store.Service, p deleteParams, _ none) (done removed, err error) {
 	ids := []string{p.ID}
 	if p.Children {
 		if ids, err = document.Descendants(ctx, s, ids); err != nil {

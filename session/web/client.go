@@ -331,6 +331,7 @@ func (c *client) SpanRefs(ctx context.Context, id string) ([]store.SpanRef, erro
 func (c *client) Observed(ctx context.Context, id string) (int, error) {
 	return call[int](ctx, c, "Observed", id)
 }
+
 func (c *client) Pending(ctx context.Context) (int64, error) { return call[int64](ctx, c, "Pending") }
 
 func (c *client) Search(ctx context.Context, q store.SearchQuery) iter.Seq2[store.Hit, error] {

@@ -20,8 +20,7 @@ type Conversation struct {
 	ID         string
 	Transcript *session.Transcript
 	Timeline   *document.Document
-	// Turns are the numbers of the turns by the ids of their messages; a message that
-	// waits in the queue is of none.
+	// Turns are the numbers of the turns by the ids of their messages; a message that waits in the queue is of none.
 	Turns map[string]int
 }
 

@@ -146,7 +146,7 @@ var errEnd = errors.New("the stream is over")
 // send answers a request with the events of s, and with those that read adds when the store has changed and, unless
 // again is 0, after so long without a change, until the reader leaves or the server stops. If read returns errEnd, its
 // events are the last; another error passes, and read is called again.
-func (b *Backend) send(w http.ResponseWriter, r *http.Request, s *stream, again time.Duration,
+func (a *Backend) send(w http.ResponseWriter, r *http.Request, s *stream, again time.Duration,
 	read func(context.Context, *stream) error) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("Cache-Control", "no-store")
@@ -173,11 +173,11 @@ func (b *Backend) send(w http.ResponseWriter, r *http.Request, s *stream, again 
 		select {
 		case <-ctx.Done():
 			return
-		case <-b.Done:
+		case <-a.Done:
 			return
 		case <-tick.C:
 		}
-		now, err := b.Changes.Position(ctx)
+		now, err := a.Changes.Position(ctx)
 		if err != nil || now == s.at && (again == 0 || time.Since(looked) < again) {
 			continue // an error passes, or the reader reconnects
 		}

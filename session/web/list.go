@@ -59,9 +59,9 @@ func (p *listParams) query(zone *time.Location) store.SessionQuery {
 }
 
 // rows returns a part of the list of sessions, and the cursor that continues it, "" at its end.
-func (b *Backend) rows(ctx context.Context, p *listParams, zone *time.Location) (rows []session.Session, next string,
+func (a *Backend) rows(ctx context.Context, p *listParams, zone *time.Location) (rows []session.Session, next string,
 	err error) {
-	rows, err = b.Sessions.Select(ctx, p.query(zone), p.Status)
+	rows, err = a.Sessions.Select(ctx, p.query(zone), p.Status)
 	if len(rows) > p.Limit {
 		rows = rows[:p.Limit]
 		next = cursorOf(&rows[p.Limit-1])

@@ -11,7 +11,6 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/render"
 	"github.com/agenttrace/agenttrace/session/store"
@@ -117,11 +116,15 @@ func (s *mcpServer) list(ctx context.Context, in listArgs) (string, error) {
 	}
 	q := store.SessionQuery{SessionFilter: filter, Children: in.Children, Archived: in.Archived, Limit: limit + 1}
 	if in.After != "" {
-		last, err := s.session(ctx, in.After)
+		id, err := s.resolve(ctx, in.After)
 		if err != nil {
 			return "", err
 		}
-		q.Before = &store.Cursor{UpdatedAt: last.UpdatedAt, ID: last.ID}
+		last, err := s.sessions.Session(ctx, id)
+		if err != nil {
+			return "", err
+		}
+		q.Before = &store.Cursor{UpdatedAt: last.UpdatedAt, ID: id}
 	}
 	rows, err := s.sessions.Select(ctx, q, "")
 	if err != nil {
@@ -167,18 +170,16 @@ func bounded(name string, n, otherwise, most int) (int, error) {
 	return n, nil
 }
 
-// session resolves a name and returns the row.
-func (s *mcpServer) session(ctx context.Context, name string) (session.Session, error) {
+// resolve returns the id of the session that a name means.
+func (s *mcpServer) resolve(ctx context.Context, name string) (string, error) {
 	id, err := s.sessions.Resolve(ctx, name)
 	switch {
 	case errors.Is(err, store.ErrNotFound):
-		return session.Session{}, fmt.Errorf("no session is named %q; list_sessions lists them", name)
+		return "", fmt.Errorf("no session is named %q; list_sessions lists them", name)
 	case errors.Is(err, store.ErrAmbiguous):
-		return session.Session{}, fmt.Errorf("several sessions are named %q; give more of the id", name)
-	case err != nil:
-		return session.Session{}, err
+		return "", fmt.Errorf("several sessions are named %q; give more of the id", name)
 	}
-	return s.sessions.Session(ctx, id)
+	return id, err
 }
 
 func (s *mcpServer) words() render.Options {
@@ -230,11 +231,11 @@ type readArgs struct {
 }
 
 func (s *mcpServer) read(ctx context.Context, in readArgs) (string, error) {
-	row, err := s.session(ctx, in.Session)
+	id, err := s.resolve(ctx, in.Session)
 	if err != nil {
 		return "", err
 	}
-	outline, err := s.sessions.LoadOutline(ctx, row.ID)
+	outline, err := s.sessions.LoadOutline(ctx, id)
 	if err != nil {
 		return "", err
 	}
@@ -249,7 +250,7 @@ func (s *mcpServer) read(ctx context.Context, in readArgs) (string, error) {
 		from = max(1, to-turnsAtOnce+1)
 	}
 	if n > 0 && (from < 1 || to > n || from > to) {
-		return "", fmt.Errorf("session %s has no turns %d to %d; its turns are 1 to %d", row.ID, from, to, n)
+		return "", fmt.Errorf("session %s has no turns %d to %d; its turns are 1 to %d", id, from, to, n)
 	}
 	if n > 0 {
 		if err := outline.Load(ctx, from, to); err != nil {
@@ -292,26 +293,24 @@ type partArgs struct {
 }
 
 func (s *mcpServer) part(ctx context.Context, in partArgs) (string, error) {
-	row, err := s.session(ctx, in.Session)
+	id, err := s.resolve(ctx, in.Session)
 	if err != nil {
 		return "", err
 	}
-	t, err := s.sessions.Transcript(ctx, row.ID)
+	t, err := s.sessions.Transcript(ctx, id)
 	if err != nil {
 		return "", err
 	}
 	p := document.PartRow(t.Messages, in.Part)
 	if p == nil {
-		return "", fmt.Errorf("session %s has no part %q", row.ID, in.Part)
+		return "", fmt.Errorf("session %s has no part %q", id, in.Part)
 	}
 	if in.Offset < 0 || in.Offset > len(p.DataJSON) {
 		return "", fmt.Errorf("offset is %d; part %s has %d bytes", in.Offset, p.ID, len(p.DataJSON))
 	}
 	rest := p.DataJSON[in.Offset:]
-	head := document.Head(rest, maxText)
-	if len(head) < len(rest) {
-		return fmt.Sprintf("%s\n%d more bytes: pass offset=%d\n",
-			head, len(rest)-len(head), in.Offset+len(head)), nil
+	if head := document.Head(rest, maxText); len(head) < len(rest) {
+		return fmt.Sprintf("%s\n%d more bytes: pass offset=%d\n", head, len(rest)-len(head), in.Offset+len(head)), nil
 	}
 	return rest, nil
 }
@@ -321,11 +320,11 @@ type sessionArgs struct {
 }
 
 func (s *mcpServer) status(ctx context.Context, in sessionArgs) (string, error) {
-	row, err := s.session(ctx, in.Session)
+	id, err := s.resolve(ctx, in.Session)
 	if err != nil {
 		return "", err
 	}
-	status, err := s.sessions.LoadStatus(ctx, row.ID)
+	status, err := s.sessions.LoadStatus(ctx, id)
 	if err != nil {
 		return "", err
 	}
@@ -364,9 +363,9 @@ type diffArgs struct {
 func (s *mcpServer) diff(ctx context.Context, in diffArgs) (string, error) {
 	var docs [2]*document.Document
 	for i, name := range []string{in.A, in.B} {
-		row, err := s.session(ctx, name)
+		id, err := s.resolve(ctx, name)
 		if err == nil {
-			docs[i], err = s.sessions.LoadAll(ctx, row.ID)
+			docs[i], err = s.sessions.LoadAll(ctx, id)
 		}
 		if err != nil {
 			return "", err

@@ -25,22 +25,22 @@ var endpoints = map[string]endpoint{
 	"stats":            reading((*api).stats),
 	"serverStatus":     reading((*api).serverStatus),
 	"openAPI":          reading((*api).openAPI),
-	"getSession":       reading((*api).head),
+	"getSession":       ofDocument(headOf),
 	"getDocument":      reading((*api).read),
 	"getTurn":          reading((*api).turn),
 	"getReplay":        reading((*api).replay),
-	"getEligibility":   reading((*api).eligibility),
+	"getEligibility":   ofDocument((*document.Document).Eligibility),
 	"getPart":          reading((*api).part),
 	"getRows":          ofSession(document.Reader.Transcript),
 	"getStatus":        ofSession(document.Reader.LoadStatus),
 	"listAnnotations":  reading((*api).annotations),
 	"listDecisions":    reading((*api).decisions),
-	"listSpans":        reading((*api).spans),
+	"listSpans":        ofDocument(spansIn),
 	"diffSessions":     reading((*api).diff),
 	"getPrompt":        reading(blob(store.BlobSystemPrompt, "system prompt")),
 	"getCatalog":       reading(blob(store.BlobToolCatalog, "tool catalog")),
-	"findTrace":        reading((*api).trace),
-	"findSpan":         reading((*api).trace),
+	"findTrace":        reading((*api).locate),
+	"findSpan":         reading((*api).locate),
 	"exportSession":    raw((*api).export),
 	"followSessions":   raw((*api).events),
 	"followSession":    raw((*api).sessionEvents),
@@ -83,6 +83,17 @@ func reading[P, R any](do func(*api, context.Context, P) (R, error)) endpoint {
 // ofSession is an endpoint that answers with what is read of a session.
 func ofSession[R any](read func(r document.Reader, ctx context.Context, id string) (R, error)) endpoint {
 	return reading(func(a *api, ctx context.Context, p sessionPath) (R, error) { return read(a.Sessions, ctx, p.ID) })
+}
+
+// ofDocument is an endpoint that answers with something of the document of a session.
+func ofDocument[R any](of func(*document.Document) R) endpoint {
+	return ofSession(func(r document.Reader, ctx context.Context, id string) (v R, err error) {
+		doc, err := r.LoadAll(ctx, id)
+		if err == nil {
+			v = of(doc)
+		}
+		return v, err
+	})
 }
 
 // changing is an endpoint that changes sessions. Its body is JSON of a type B, and its answer of a type R.

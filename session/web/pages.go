@@ -148,7 +148,8 @@ func (v *pages) showStatus(w http.ResponseWriter, r *http.Request, status int, p
 	if err := v.templates.ExecuteTemplate(&b, "layout", p); err != nil {
 		return fmt.Errorf("fill in page %s: %w", body, err)
 	}
-	return write(w, r, status, "text/html; charset=utf-8", b.Bytes())
+	WriteBody(w, r, status, "text/html; charset=utf-8", b.Bytes())
+	return nil
 }
 
 // themes are the values of the cookie of that name, each before the one that the switch goes on to.
@@ -170,12 +171,6 @@ func (v *pages) setTheme(w http.ResponseWriter, r *http.Request) error {
 	http.SetCookie(w, &http.Cookie{Name: "theme", Value: r.PostFormValue("theme"), Path: "/", MaxAge: 365 * 24 * 3600,
 		HttpOnly: true, SameSite: http.SameSiteStrictMode})
 	http.Redirect(w, r, back(r, "/", "/"), http.StatusSeeOther)
-	return nil
-}
-
-// write answers with a body, compressed if the browser can read that, or with the report that it has it already.
-func write(w http.ResponseWriter, r *http.Request, status int, mediaType string, body []byte) error {
-	WriteBody(w, r, status, mediaType, body)
 	return nil
 }
 
@@ -228,7 +223,8 @@ func (v *pages) asset(w http.ResponseWriter, r *http.Request) error {
 		return v.missing(w, r)
 	}
 	w.Header().Set("Cache-Control", "private, max-age=31536000, immutable")
-	return write(w, r, http.StatusOK, a.mediaType, a.body)
+	WriteBody(w, r, http.StatusOK, a.mediaType, a.body)
+	return nil
 }
 
 // maxForm is the size in bytes up to which a form is accepted.
@@ -245,7 +241,7 @@ func (v *pages) change(w http.ResponseWriter, r *http.Request) error {
 		return invalid("the form cannot be read: %v", err)
 	}
 	id, now, text := pathOf(r, "id"), time.Now(), field(r, "text")
-	to := back(r, "/s/", Address("s", id))
+	of, to := sessionPath{id}, back(r, "/s/", Address("s", id))
 	err := v.Change(r.Context(), func(ctx context.Context, s store.Service) (err error) {
 		switch do := r.PostFormValue("do"); do {
 		case "title":
@@ -255,19 +251,33 @@ func (v *pages) change(w http.ResponseWriter, r *http.Request) error {
 			return s.SetTitle(ctx, id, text, now)
 		case "archive", "unarchive":
 			return s.Archive(ctx, id, do == "archive", now)
-		case "annotate", "remove":
-			a, err := NewAnnotator(ctx, s, id, now)
-			if err == nil && do == "remove" {
-				err = a.Remove(r.PostFormValue("annotation"))
-			} else if err == nil {
-				err = v.annotate(a, r)
-			}
+		case "remove":
+			_, err = v.removeAnnotation(ctx, s, annotationPath{of, r.PostFormValue("annotation")}, none{})
+			return err
+		case "annotate":
+			n, err := v.annotation(r)
 			if err == nil {
-				err = s.Annotate(ctx, a.Changes())
+				_, err = addAnnotation(ctx, s, id, n)
 			}
 			return err
-		case "fork", "rewind", "unrewind":
-			to, err = v.branch(ctx, s, r, id, now)
+		case "unrewind":
+			to = Address("s", id, "tree")
+			_, err = v.unrewind(ctx, s, of, none{})
+			return err
+		case "fork", "rewind":
+			turn, err := turnNumber("", r.PostFormValue("turn"))
+			if err != nil {
+				return err
+			}
+			at := Place{Turn: &turn}
+			if to = Address("s", id); do == "rewind" {
+				_, err = v.rewind(ctx, s, of, at)
+				return err
+			}
+			forked, err := v.fork(ctx, s, of, newFork{at, text})
+			if err == nil {
+				to = Address("s", forked.SessionID)
+			}
 			return err
 		}
 		return invalid("the form asks for nothing that is known")
@@ -290,51 +300,22 @@ func back(r *http.Request, below, instead string) string {
 	return to.String()
 }
 
-// branch forks a session after a turn, hides what comes after a turn's question, or shows again what was hidden last.
-// It returns the address of the page that shows the result.
-func (v *pages) branch(ctx context.Context, s store.Service, r *http.Request, id string, now time.Time) (string,
-	error) {
-	c, err := AtRest(ctx, v.Sessions.On(s), id)
-	if err != nil {
-		return "", err
-	}
-	if r.PostFormValue("do") == "unrewind" {
-		_, err = c.Unrewind(ctx, s)
-		return Address("s", id, "tree"), err
-	}
-	turn, err := strconv.Atoi(r.PostFormValue("turn"))
-	if err != nil {
-		return "", invalid("%q is not the number of a turn", r.PostFormValue("turn"))
-	}
-	at := Place{Turn: &turn}
-	if r.PostFormValue("do") == "rewind" {
-		_, err = c.Rewind(ctx, s, at, now)
-		return Address("s", id), err
-	}
-	forked, err := c.Fork(ctx, s, at, field(r, "text"), now)
-	if err != nil {
-		return "", err
-	}
-	return Address("s", forked.SessionID), nil
-}
-
 // field is a field of a form.
 func field(r *http.Request, name string) string {
 	return strings.ToValidUTF8(strings.TrimSpace(r.PostFormValue(name)), "\uFFFD")
 }
 
-// annotate adds the annotation that a form asks for. Of a message it is the turn's.
-func (v *pages) annotate(a *Annotator, r *http.Request) (err error) {
-	n := store.Annotation{MessageID: r.PostFormValue("message"), PartID: r.PostFormValue("part"),
+// annotation is the annotation that a form asks for. Of a message it is the turn's.
+func (v *pages) annotation(r *http.Request) (n store.Annotation, err error) {
+	n = store.Annotation{MessageID: r.PostFormValue("message"), PartID: r.PostFormValue("part"),
 		Kind: r.PostFormValue("kind"), Name: field(r, "text"), Author: v.Author}
 	switch n.Kind {
 	case store.AnnotationNote:
 		n.Name, n.Comment = "", n.Name
 	case store.AnnotationScore:
 		if n.Value, err = strconv.ParseFloat(strings.TrimSpace(r.PostFormValue("value")), 64); err != nil {
-			return invalid("the score %q is not a number", r.PostFormValue("value"))
+			err = invalid("the score %q is not a number", r.PostFormValue("value"))
 		}
 	}
-	_, err = a.Set(n)
-	return err
+	return n, err
 }

@@ -51,7 +51,7 @@ type sessionPage struct {
 
 // turnData is a turn with what its page shows around it.
 type turnData struct {
-	render.Turn
+	document.TurnWords
 	Doc  *document.Document
 	Rows []waterfallRow
 	// Alone reports that the page is the turn's.
@@ -60,7 +60,7 @@ type turnData struct {
 
 // Target is what annotations of the turn are made at: its user message.
 func (t turnData) Target() target {
-	message := cmp.Or(t.Question(), t.Turn.TurnWords.Turn.Messages[0]).ID
+	message := cmp.Or(t.Question(), t.Turn.Messages[0]).ID
 	id, back := t.Doc.Session.ID, turnLink(t.Doc, t.Number)
 	if !t.Alone {
 		back = fmt.Sprintf("%s?at=%d#turn-%d", Address("s", id), t.Number, t.Number)
@@ -83,11 +83,20 @@ func (v *pages) load(r *http.Request) (*document.Document, error) {
 	return v.Sessions.LoadAll(r.Context(), pathOf(r, "id"))
 }
 
+// turnNumber reads the number of a turn.
+func turnNumber(name, text string) (int, error) {
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		return 0, invalid("%s%q is not the number of a turn", name, text)
+	}
+	return n, nil
+}
+
 // alone reads the session in the address with the one turn in it.
 func (v *pages) alone(r *http.Request) (doc *document.Document, t *document.Turn, err error) {
-	n, err := strconv.Atoi(r.PathValue("n"))
+	n, err := turnNumber("", r.PathValue("n"))
 	if err != nil {
-		return nil, nil, invalid("%q is not the number of a turn", r.PathValue("n"))
+		return nil, nil, err
 	}
 	doc, err = v.Sessions.LoadRange(r.Context(), pathOf(r, "id"), n, n)
 	if none, ok := errors.AsType[*document.NoTurnError](err); ok {
@@ -105,7 +114,7 @@ func (v *pages) data(doc *document.Document, turns []*document.Turn, alone bool)
 	span := func(id string) string { return v.spanURL(spans[id].TraceID, spans[id].SpanID) }
 	all := make([]turnData, len(turns))
 	for i, t := range turns {
-		turn := render.NewTurn(document.Words{Zone: v.Zone}, t)
+		turn := document.Words{Zone: v.Zone}.Turn(t)
 		for k := range turn.Messages {
 			m := &turn.Messages[k]
 			m.ElementID, m.Span = messageID(m.Message), span(m.ID)
@@ -113,14 +122,14 @@ func (v *pages) data(doc *document.Document, turns []*document.Turn, alone bool)
 			for e := range m.Errors {
 				m.ErrorIDs = append(m.ErrorIDs, errorID(m.Message, e))
 			}
-			for n := range m.Parts {
-				if p := &m.Parts[n]; p.Part != nil {
-					p.Span = span(p.Part.ID)
-					linkPart(p, doc, t, m.Message)
+			for n := range m.Blocks {
+				if b := &m.Blocks[n]; b.Part != nil {
+					b.Span = span(b.Part.ID)
+					linkPart(b, doc, t, m.Message)
 				}
 			}
 		}
-		all[i] = turnData{Turn: turn, Doc: doc, Rows: waterfall(t), Alone: alone}
+		all[i] = turnData{TurnWords: turn, Doc: doc, Rows: waterfall(t), Alone: alone}
 	}
 	return all
 }
@@ -140,15 +149,14 @@ func spansOf(d *document.Document) map[string]document.Span {
 }
 
 // linkPart adds the addresses of other pages to a part, and cuts what is too long for this one.
-func linkPart(p *render.Part, doc *document.Document, t *document.Turn, m *document.Message) {
+func linkPart(p *document.Block, doc *document.Document, t *document.Turn, m *document.Message) {
 	id := doc.Session.ID
 	p.ElementID, p.Self = partID(p.Part.ID), Address("s", id, "p", m.ID, p.Part.ID)
 	if len(p.Text) > maxProse {
 		p.Long = document.Head(p.Text, headProse)
 	}
-	p.Images = nil
 	if f := p.Part.File; f != nil && f.Size != nil && slices.Contains(images, f.MediaType) {
-		p.Images = []render.Image{{Source: template.URL(p.Self + "/blob"), Alt: p.Title, Link: true}}
+		p.Image = p.Self + "/blob"
 	}
 	if p.Outcome == document.OutcomeFailed || p.Outcome == document.OutcomeDenied {
 		p.Next = Address("s", id, "next") + "?" +
@@ -171,9 +179,9 @@ func (v *pages) session(w http.ResponseWriter, r *http.Request) error {
 	n := len(o.Turns)
 	first := max(1, n-pageTurns+1)
 	if text := r.URL.Query().Get("at"); text != "" {
-		at, err := strconv.Atoi(text)
-		if err != nil || at < 1 {
-			return invalid("at %q is not the number of a turn", text)
+		at, err := turnNumber("at ", text)
+		if err != nil {
+			return err
 		}
 		first = max(1, min(at, n))
 	}
@@ -230,7 +238,7 @@ func (v *pages) turn(w http.ResponseWriter, r *http.Request) error {
 type partPage struct {
 	sessionPage
 	Turn *document.Turn
-	render.Part
+	document.Block
 	// Target is what annotations of the part are made at, and Annotations those that it has.
 	Target      target
 	Annotations []document.Annotation
@@ -255,17 +263,12 @@ func (v *pages) part(w http.ResponseWriter, r *http.Request) error {
 	}
 	t := doc.Turns[0]
 	p := partPage{sessionPage: sessionPage{Doc: doc, Tab: "turns", Of: t.Number}, Turn: t}
-	for _, m := range t.Messages {
-		for _, x := range m.Parts {
-			if m.ID == message && x.ID == part {
-				p.Part, p.Annotations = render.NewPart(document.Words{Full: true, Zone: v.Zone}.Block(x)), x.Annotations
-				linkPart(&p.Part, doc, t, m)
-			}
-		}
-	}
-	if p.Part.Part == nil {
+	m, x := document.FindPart(t.Messages, message, part)
+	if x == nil {
 		return notFound("the session has no part %s of message %s", part, message)
 	}
+	p.Block, p.Annotations = document.Words{Full: true, Zone: v.Zone}.Block(x), x.Annotations
+	linkPart(&p.Block, doc, t, m)
 	span := spansOf(doc)[part]
 	p.Span = v.spanURL(span.TraceID, span.SpanID)
 	p.Target = target{doc.Session.ID, message, part, p.Self}
@@ -292,7 +295,8 @@ func (v *pages) raw(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	w.Header().Set("Content-Security-Policy", sandboxed)
-	return write(w, r, http.StatusOK, "text/plain; charset=utf-8", append(p.AppendJSON(nil), '\n'))
+	WriteBody(w, r, http.StatusOK, "text/plain; charset=utf-8", append(p.AppendJSON(nil), '\n'))
+	return nil
 }
 
 // images are the types of pictures that a browser shows; all else is downloaded.
@@ -322,7 +326,8 @@ func (v *pages) blob(w http.ResponseWriter, r *http.Request) error {
 		mediaType = "application/octet-stream"
 		w.Header().Set("Content-Disposition", "attachment")
 	}
-	return write(w, r, http.StatusOK, mediaType, content)
+	WriteBody(w, r, http.StatusOK, mediaType, content)
+	return nil
 }
 
 // contextPage is what the model had to work with in a turn.
@@ -449,9 +454,9 @@ func (v *pages) next(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	from, err := strconv.Atoi(cmp.Or(q.Get("from"), "0"))
+	from, err := turnNumber("from ", cmp.Or(q.Get("from"), "0"))
 	if err != nil {
-		return invalid("from %q is not the number of a turn", q.Get("from"))
+		return err
 	}
 	beyond := func(s stop) bool { return s.turn > from || s.turn == from && s.id != "" }
 	if q.Get("back") != "" {
@@ -520,7 +525,7 @@ func (v *pages) stops(r *http.Request) (stops []stop, wanted func(stop) bool, er
 
 // trace leads from a span, as another viewer of traces links it, to the place in its session.
 func (v *pages) trace(w http.ResponseWriter, r *http.Request) error {
-	found, err := v.locate(r.Context(), r.PathValue("trace"), r.PathValue("span"))
+	found, err := v.locate(r.Context(), spanPath{r.PathValue("trace"), r.PathValue("span")})
 	if found == nil {
 		return err
 	}
@@ -563,7 +568,8 @@ func (v *pages) download(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	w.Header().Set("Content-Disposition", `attachment; filename="session.html"`)
-	return write(w, r, http.StatusOK, "text/html; charset=utf-8", file)
+	WriteBody(w, r, http.StatusOK, "text/html; charset=utf-8", file)
+	return nil
 }
 
 // diff answers with the differences of two sessions, which the form names in its query.

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/agenttrace/agenttrace/session/document"
-	"github.com/agenttrace/agenttrace/session/render"
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
@@ -27,7 +26,7 @@ func (v *pages) functions() template.FuncMap {
 		"iso":     func(milli int64) string { return time.UnixMilli(milli).UTC().Format(time.RFC3339) },
 		"time":    words.Time,
 		"title":   title,
-		"queued":  func(d *document.Document) []render.Message { return render.Messages(words, d.Queued) },
+		"queued":  func(d *document.Document) []document.MessageWords { return words.Messages(d.Queued) },
 		"cost":    document.Cost,
 		"spent":   document.Spent,
 		"decision": func(d document.Decision) string {
@@ -50,7 +49,7 @@ func (v *pages) functions() template.FuncMap {
 		"ms":       document.Duration,
 		"percent":  percent,
 		"clip":     func(s string) string { return document.Head(s, headProse) },
-		"marked":   pieces,
+		"marked":   func(h store.Hit) []document.Piece { return document.Pieces(&h) },
 		"short1":   func(a document.Annotation) string { return document.Line(a.Short()) },
 		"text1":    func(a document.Annotation) string { return document.Line(a.Text()) },
 	}
@@ -125,25 +124,6 @@ func statusText(a document.Activity) string {
 
 // pair is two values for a template that takes one.
 type pair struct{ A, B any }
-
-// marked is a piece of the context of a hit.
-type marked struct {
-	Text string
-	Mark bool
-}
-
-// pieces are the context of a hit, in which the matches are marked.
-func pieces(h store.Hit) (all []marked) {
-	at := 0
-	for _, m := range h.Marks {
-		if m[0] < at || m[1] < m[0] || m[1] > len(h.Context) {
-			continue
-		}
-		all = append(all, marked{h.Context[at:m[0]], false}, marked{h.Context[m[0]:m[1]], true})
-		at = m[1]
-	}
-	return append(all, marked{h.Context[at:], false})
-}
 
 // percent is a share, or "" where it is not known.
 func percent(share *float64) string {

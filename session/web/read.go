@@ -23,14 +23,10 @@ type sessionHead struct {
 	Traces         []string         `json:"traces,omitempty"`
 }
 
-func (a *api) head(ctx context.Context, p sessionPath) (h sessionHead, err error) {
-	doc, err := a.Sessions.LoadAll(ctx, p.ID)
-	if err != nil {
-		return h, err
-	}
+func headOf(doc *document.Document) sessionHead {
 	return sessionHead{
 		doc.Session, doc.Status, doc.Totals, doc.Notices, doc.UnpricedModels, doc.Children, doc.Traces,
-	}, nil
+	}
 }
 
 type documentParams struct {
@@ -90,11 +86,10 @@ type turnPath struct {
 
 func (a *api) turn(ctx context.Context, p turnPath) (t oneTurn, err error) {
 	doc, err := a.Sessions.LoadRange(ctx, p.ID, p.N, p.N)
-	var none *document.NoTurnError
-	switch {
-	case errors.As(err, &none):
-		return t, noTurn(p.ID, "n", none.Number, none.Turns)
-	case err != nil:
+	if none, ok := errors.AsType[*document.NoTurnError](err); ok {
+		err = noTurn(p.ID, "n", none.Number, none.Turns)
+	}
+	if err != nil {
 		return t, err
 	}
 	doc.Queued = nil
@@ -116,14 +111,6 @@ func (a *api) replay(ctx context.Context, p replayParams) (*replay.Bundle, error
 		return nil, noTurn(p.ID, "n", p.N, len(doc.Turns))
 	}
 	return replay.ForTurn(doc, in.Transcript, p.N, p.Model, p.Effort)
-}
-
-func (a *api) eligibility(ctx context.Context, p sessionPath) (*document.Eligibility, error) {
-	doc, err := a.Sessions.LoadAll(ctx, p.ID)
-	if err != nil {
-		return nil, err
-	}
-	return doc.Eligibility(), nil
 }
 
 // wholePart is a part with where it is, and its row.
@@ -160,12 +147,8 @@ func (a *api) part(ctx context.Context, p partPath) (*wholePart, error) {
 		of = t.Messages
 	}
 	err = noPart(p.ID, p.Message, p.Part)
-	for _, m := range of {
-		for _, part := range m.Parts {
-			if m.ID == p.Message && part.ID == p.Part {
-				whole.Part, err = *part, nil
-			}
-		}
+	if _, part := document.FindPart(of, p.Message, p.Part); part != nil {
+		whole.Part, err = *part, nil
 	}
 	row, rowErr := a.partRow(ctx, p.ID, p.Message, p.Part)
 	if err := cmp.Or(rowErr, err); err != nil {
@@ -182,8 +165,8 @@ func noPart(id, message, part string) error {
 }
 
 // partRow is a part as it is stored.
-func (b *Backend) partRow(ctx context.Context, id, message, part string) (*session.Part, error) {
-	e, err := b.Sessions.Excerpt(ctx, id, store.ExcerptQuery{Messages: []string{message}})
+func (a *Backend) partRow(ctx context.Context, id, message, part string) (*session.Part, error) {
+	e, err := a.Sessions.Excerpt(ctx, id, store.ExcerptQuery{Messages: []string{message}})
 	if err != nil {
 		return nil, err
 	}
@@ -215,12 +198,8 @@ type spanList struct {
 	Spans []document.Span `json:"spans"`
 }
 
-func (a *api) spans(ctx context.Context, p sessionPath) (list spanList, err error) {
-	doc, err := a.Sessions.LoadAll(ctx, p.ID)
-	if err != nil {
-		return list, err
-	}
-	return spanList{append([]document.Span{}, doc.Spans...)}, nil
+func spansIn(doc *document.Document) spanList {
+	return spanList{append([]document.Span{}, doc.Spans...)}
 }
 
 type diffParams struct {
@@ -285,26 +264,22 @@ type spanPath struct {
 	Trace, Span string
 }
 
-func (a *api) trace(ctx context.Context, p spanPath) (*located, error) {
-	return a.locate(ctx, p.Trace, p.Span)
-}
-
 // locate finds a span of a trace or, with "", the trace. With the error for a span that is not there it returns where the
 // trace is.
-func (b *Backend) locate(ctx context.Context, trace, span string) (*located, error) {
-	trace, span = strings.ToLower(trace), strings.ToLower(span)
+func (a *Backend) locate(ctx context.Context, p spanPath) (*located, error) {
+	trace, span := strings.ToLower(p.Trace), strings.ToLower(p.Span)
 	if len(trace) < 8 || strings.Trim(trace, "0123456789abcdef") != "" {
 		return nil, Invalidf("trace", "give at least 8 hexadecimal digits", "trace is %q", trace)
 	}
-	id, err := b.Sessions.Resolve(ctx, trace)
+	id, err := a.Sessions.Resolve(ctx, trace)
+	var o *document.Outline
+	if err == nil {
+		o, err = a.Sessions.LoadOutline(ctx, id)
+	}
 	if err != nil {
 		return nil, named("trace", err)
 	}
-	o, err := b.Sessions.LoadOutline(ctx, id)
-	if err != nil {
-		return nil, named("trace", err)
-	}
-	spans, err := b.Sessions.Spans(ctx, id)
+	spans, err := a.Sessions.Spans(ctx, id)
 	if err != nil {
 		return nil, err
 	}
