@@ -5,14 +5,11 @@ package e2e
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"os/exec"
-	"strconv"
-	"strings"
 )
 
 // Project is an installed npm project that pins the software of others, to test ours with it. It needs node 20 or
@@ -47,35 +44,4 @@ func (p *Project) Run(ctx context.Context, script string, stdin io.Reader) (stdo
 		err = fmt.Errorf("run %s with node: %w: %s", script, err, bytes.TrimSpace(said.Bytes()))
 	}
 	return out.Bytes(), err
-}
-
-// Report is the result of a script that validates messages.
-type Report struct {
-	// Passed and Failed count messages.
-	Passed, Failed int
-	// Failures has each message that failed, with the reason.
-	Failures []string
-}
-
-// Check runs a script that validates the messages on its standard input. The script
-// prints a line for each invalid message and, last, "N passed, N failed", and exits with
-// 1 if one fails. An invalid message is not an error of Check.
-func (p *Project) Check(ctx context.Context, script string, messages io.Reader) (*Report, error) {
-	out, err := p.Run(ctx, script, messages)
-	var exit *exec.ExitError
-	if err != nil && (!errors.As(err, &exit) || exit.ExitCode() != 1) {
-		return nil, err
-	}
-	lines := strings.Split(strings.TrimSuffix(string(out), "\n"), "\n")
-	last := lines[len(lines)-1]
-	passed, rest, ok := strings.Cut(last, " passed, ")
-	failed, ok2 := strings.CutSuffix(rest, " failed")
-	r := Report{Failures: lines[:len(lines)-1]}
-	var err1, err2 error
-	r.Passed, err1 = strconv.Atoi(passed)
-	r.Failed, err2 = strconv.Atoi(failed)
-	if !ok || !ok2 || err1 != nil || err2 != nil || r.Failed != len(r.Failures) {
-		return nil, errors.Join(err, fmt.Errorf("read report of %s: last of %d lines is %q", script, len(lines), last))
-	}
-	return &r, nil
 }

@@ -13,7 +13,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/agenttrace/agenttrace/internal/e2e"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec/jsonl"
 	"github.com/agenttrace/agenttrace/session/ingest"
@@ -94,7 +93,7 @@ func TestStoredMessages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(&e2e.Report{Passed: messages, Failures: []string{}}, got); diff != "" {
+	if diff := cmp.Diff(&report{Passed: messages, Failures: []string{}}, got); diff != "" {
 		t.Errorf("report of the AI SDK (-want +got):\n%s", diff)
 	}
 }

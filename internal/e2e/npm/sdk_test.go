@@ -11,13 +11,11 @@ import (
 	"io"
 	"os/exec"
 	"strings"
-
-	"github.com/agenttrace/agenttrace/internal/e2e"
 )
 
 // requests returns the requests that the SDK sends for each bundle, by the name of the
 // format. For one that it refuses to send, the value is an object with the key "error".
-func requests(ctx context.Context, sdk *e2e.Project, bundles ...[]byte) ([]map[string]json.RawMessage, error) {
+func requests(ctx context.Context, sdk checker, bundles ...[]byte) ([]map[string]json.RawMessage, error) {
 	var stdin bytes.Buffer
 	for _, b := range bundles {
 		if err := json.Compact(&stdin, b); err != nil {
@@ -41,7 +39,7 @@ func requests(ctx context.Context, sdk *e2e.Project, bundles ...[]byte) ([]map[s
 
 // serve starts the routes of route.mjs and returns their URL. stop ends them and waits
 // for that.
-func serve(ctx context.Context, sdk *e2e.Project) (url string, stop func() error, err error) {
+func serve(ctx context.Context, sdk checker) (url string, stop func() error, err error) {
 	cmd := exec.CommandContext(ctx, "node", "route.mjs")
 	cmd.Dir = sdk.Dir
 	var stderr bytes.Buffer
