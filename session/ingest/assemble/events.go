@@ -1,7 +1,6 @@
 package assemble
 
 import (
-	"bytes"
 	"cmp"
 	"slices"
 
@@ -39,63 +38,109 @@ func (a *assembly) joinEvents() {
 
 // joinGroup joins the events of what has one name, in order of time.
 func joinGroup(group []*node) {
-	starts := make([]*node, 0, len(group))
-	ended, over := make(map[*node]bool), make(map[*node]bool)
+	var starts, ended, others []*node
 	for _, n := range group {
 		if n.Event == "start" {
 			starts = append(starts, n)
 		}
 	}
-	open := func(n *node, is func(*node) bool) *node {
-		i := slices.IndexFunc(starts, func(s *node) bool { return s.Start <= n.Start+tick && is(s) && asksFor(s, n) })
-		if i < 0 {
-			i = slices.IndexFunc(starts, is)
-		}
-		if i < 0 {
-			return nil
-		}
-		return starts[i]
-	}
+	open := newStarted(starts)
 	for _, n := range group {
-		if n.Event == "success" || n.Event == "error" {
-			if n.event = open(n, func(s *node) bool { return !ended[s] }); n.event == nil {
-				starts = append(starts, n) // the start was lost
-			}
-			ended[cmp.Or(n.event, n)] = true
+		switch n.Event {
+		case "start":
+		case "success", "error":
+			n.event = open.take(n)
+			ended = append(ended, cmp.Or(n.event, n)) // the start may be lost
+		default:
+			others = append(others, n)
 		}
 	}
-	for _, n := range group {
+	unended := slices.DeleteFunc(slices.Clone(starts), func(s *node) bool { return open.taken[s] })
+	over, open := newStarted(ended), newStarted(unended)
+	for _, n := range others {
 		switch {
-		case n.event != nil || slices.Contains(starts, n):
-			continue
 		case n.Event == "finish":
-			n.event = cmp.Or(open(n, func(s *node) bool { return ended[s] && !over[s] }),
-				open(n, func(s *node) bool { return !over[s] }))
-			over[n.event] = true
-		default: // something that happened on the way
-			n.event = open(n, func(s *node) bool { return s.End >= n.Start || !ended[s] })
+			n.event = cmp.Or(over.take(n), open.take(n))
+		case len(starts) > 0: // something that happened on the way
+			i, _ := slices.BinarySearchFunc(starts, n.Start, func(s *node, at int64) int { return cmp.Compare(s.Start, at+1) })
+			n.event = starts[max(i-1, 0)]
 		}
 		if n.event == nil { // nothing is known of what it is an event of
 			step := *n.Fact
 			step.Kind, n.Fact = fact.Step, &step
 		}
 	}
-	for _, s := range starts {
-		joined := *s.Fact
-		for _, n := range group {
-			if n.event == s && n.Event != "retry" && n.Event != "update" {
-				joinEvent(&joined, n.Fact)
-			}
+	for _, s := range unended {
+		if !open.taken[s] {
+			unfinished := *s.Fact
+			unfinished.Unfinished, s.Fact = true, &unfinished
 		}
-		joined.Unfinished = joined.Unfinished || !ended[s] && !over[s]
-		s.Fact = &joined
+	}
+	joined := make(map[*node]bool)
+	for _, n := range group {
+		if s := n.event; s != nil && n.Event != "retry" && n.Event != "update" {
+			if !joined[s] {
+				joined[s] = true
+				whole := *s.Fact
+				s.Fact = &whole
+			}
+			joinEvent(s.Fact, n.Fact)
+		}
 	}
 }
 
-// asksFor reports whether the start and the end of a call have the same input, as far as both report it.
-func asksFor(start, end *node) bool {
-	return start.Tool == nil || end.Tool == nil || start.Tool.Input == nil || end.Tool.Input == nil ||
-		bytes.Equal(canonical(start.Tool.Input), canonical(end.Tool.Input))
+// started are starts of one name for which an end is looked for, in order of time.
+type started struct {
+	all     []*node
+	byInput map[string][]*node // of those that report no input under ""
+	taken   map[*node]bool
+}
+
+func newStarted(all []*node) *started {
+	s := &started{all: all, byInput: make(map[string][]*node), taken: make(map[*node]bool)}
+	for _, n := range all {
+		s.byInput[toolInput(n)] = append(s.byInput[toolInput(n)], n)
+	}
+	return s
+}
+
+// take returns the first start that was not taken yet and may have the end n, nil without one: of those with its input,
+// as far as both report it, that are no later, before the others.
+func (s *started) take(n *node) *node {
+	first := func(list []*node) ([]*node, *node) {
+		for len(list) > 0 && s.taken[list[0]] {
+			list = list[1:]
+		}
+		if len(list) == 0 {
+			return nil, nil
+		}
+		return list, list[0]
+	}
+	var found *node
+	s.all, found = first(s.all)
+	if input := toolInput(n); input != "" && found != nil {
+		var asks, any *node
+		s.byInput[input], asks = first(s.byInput[input])
+		s.byInput[""], any = first(s.byInput[""])
+		if asks == nil || any != nil && any.Start < asks.Start {
+			asks = any
+		}
+		if asks != nil && asks.Start <= n.Start+tick {
+			found = asks
+		}
+	}
+	if found != nil {
+		s.taken[found] = true
+	}
+	return found
+}
+
+// toolInput returns the input of a call as it is compared, "" where none is reported.
+func toolInput(n *node) string {
+	if n.Tool == nil || n.Tool.Input == nil {
+		return ""
+	}
+	return string(canonical(n.Tool.Input))
 }
 
 // joinEvent adds what an event reports to what is known from others.

@@ -165,10 +165,10 @@ func (e executions) twin(n *node) *tool {
 	var best *tool
 	var least int64
 	for _, x := range e {
-		if x.name != n.Tool.Name || !sameInput(x.shape(), input) {
+		if x.name != n.Tool.Name {
 			continue
 		}
-		if slack, same := x.reportedWith(n); same && (best == nil || slack < least) {
+		if slack, same := x.reportedWith(n); same && (best == nil || slack < least) && sameInput(x.shape(), input) {
 			best, least = x, slack
 		}
 	}
@@ -182,7 +182,7 @@ func (x *tool) reportedWith(n *node) (least int64, same bool) {
 		if o.record || o.Kind != fact.ToolCall {
 			continue
 		}
-		if !byTwo(o.Fact, n.Fact) || !within(o, n, tick) ||
+		if !within(o, n, tick) || !byTwo(o.Fact, n.Fact) ||
 			o.Tool != nil && o.Tool.Output != nil && n.Tool.Output != nil &&
 				!bytes.Equal(canonical(o.Tool.Output), canonical(n.Tool.Output)) {
 			return 0, false
