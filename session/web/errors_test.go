@@ -1,11 +1,14 @@
 package web
 
 import (
+	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"testing"
 
 	"github.com/agenttrace/agenttrace/session/document"
+	"github.com/agenttrace/agenttrace/session/store"
 )
 
 // A request that cannot be answered is told which parameter is wrong, and what to do.
@@ -83,5 +86,12 @@ func TestAStoreThatIsClosedIsAProblem(t *testing.T) {
 	answer.Body.Close()
 	if answer.StatusCode != http.StatusServiceUnavailable || answer.Header.Get("Retry-After") == "" {
 		t.Errorf("status %d, Retry-After %q", answer.StatusCode, answer.Header.Get("Retry-After"))
+	}
+}
+
+// An import branches on it, by which a transcript is merged with the telemetry of its session.
+func TestAClientKnowsThatTelemetryReportsASession(t *testing.T) {
+	if err := ProblemOf(fmt.Errorf("import: %w", store.ErrReported)); !errors.Is(err, store.ErrReported) {
+		t.Errorf("%v is another error", err)
 	}
 }
