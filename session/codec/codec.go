@@ -7,8 +7,9 @@
 package codec
 
 import (
-	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/store"
@@ -36,25 +37,14 @@ type Problem struct {
 }
 
 func (p Problem) String() string {
-	where := p.File
-	if p.Line > 0 {
-		if where != "" {
-			where += ":"
-		} else {
-			where = "line "
-		}
-		where += fmt.Sprint(p.Line)
+	place := p.File
+	if p.Line > 0 && place != "" {
+		place += ":" + strconv.Itoa(p.Line)
+	} else if p.Line > 0 {
+		place = "line " + strconv.Itoa(p.Line)
 	}
-	if p.Record != "" {
-		if where != "" {
-			where += ": "
-		}
-		where += p.Record
-	}
-	if where == "" {
-		return p.Reason
-	}
-	return where + ": " + p.Reason
+	all := []string{place, p.Record, p.Reason}
+	return strings.Join(slices.DeleteFunc(all, func(s string) bool { return s == "" }), ": ")
 }
 
 // Loss is something of sessions that a format does not hold, or not in every case.

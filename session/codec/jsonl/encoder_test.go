@@ -79,40 +79,6 @@ func TestPromptIsInTheFileOnce(t *testing.T) {
 	}
 }
 
-// TestFarPromptIsWrittenAgain: a reader of many prompts keeps a bounded amount of them,
-// and has them all the same.
-func TestFarPromptIsWrittenAgain(t *testing.T) {
-	body := strings.Repeat("x", 1<<20)
-	blob := func(i int) store.Blob {
-		return store.Blob{Kind: store.BlobSystemPrompt, Digest: fmt.Sprint("d", i), Body: fmt.Sprint(i) + body,
-			Exact: true}
-	}
-	var b bytes.Buffer
-	e := jsonl.NewEncoder(&b)
-	order := []int{0, 1, 0}
-	for i := 2; i < 90; i++ {
-		order = append(order, i)
-	}
-	order = append(order, 0, 89, 0)
-	for n, i := range order {
-		if err := e.Encode(prompted(fmt.Sprint("s", n), blob(i))); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if n := strings.Count(b.String(), `{"digest":"d0","body"`); n != 2 {
-		t.Errorf("the far prompt is there %d times", n)
-	}
-	got, problems := whole(t, b.String())
-	if len(got) != len(order) || problems != nil {
-		t.Fatalf("%d sessions, %v", len(got), problems)
-	}
-	for n, i := range order {
-		if len(got[n].Blobs) != 1 || got[n].Blobs[0] != blob(i) {
-			t.Errorf("session %d has another prompt than %d", n, i)
-		}
-	}
-}
-
 // TestLinesOfANewerProgram are reported, and the rest is read.
 func TestLinesOfANewerProgram(t *testing.T) {
 	gap := strings.Replace(partLine, `"index":0`, `"index":3`, 1)

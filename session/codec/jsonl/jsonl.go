@@ -2,35 +2,14 @@
 // line, one line per row of the store's tables.
 //
 //	{"type":"session","data":{<chat_sessions row>}}
-//	{"type":"session_state","data":{<session_state row>}}
-//	{"type":"session_trace","data":{<session_traces row>}}
 //	{"type":"system_prompt","data":{<system_prompts row>}}
-//	{"type":"tool_catalog","data":{<tool_catalogs row>}}
 //	{"type":"message","data":{<chat_messages row>}}
 //	{"type":"part","data":{<chat_parts row>}}
-//	{"type":"requested_index","data":{<requested_indexes row>}}
-//	{"type":"permission_decision","data":{<permission_decisions row>}}
-//	{"type":"session_span","data":{<session_spans row>}}
-//	{"type":"annotation","data":{<annotations row>}}
 //
-// A session line starts a session and ends the one before it, so sessions can
-// be concatenated with cat. Below it stand what the store remembers of the session and
-// the traces that it has, then the prompts and catalogs that it names. Its messages
-// follow in order of (created_at, id), each with its parts in order of index and the
-// indexes that displaced parts asked for. Decisions are in order of (decided_at, id),
-// spans of (start_nano, trace_id, span_id), annotations of (created_at, id). A session has lines of those types alone
-// of which it has rows. What these tables are FORMAT.md of the store says.
-//
-// A prompt or catalog is written once per file: a later session names it by a line
-// that has the digest alone. Where more than 64 MiB of other prompts and catalogs stand
-// between the two it is written again, so that a reader need not keep more than that.
-// A session that is alone in its file has all of its own.
-//
-// Rows are written by [session.Session.AppendJSON] and its siblings: every column,
-// in the order of the table, JSON columns as text, and NULL as null.
-//
-// The format is canonical: a session has one encoding, byte for byte, and
-// decoding and encoding it again gives the same bytes.
+// A session line starts a session and ends the one before it, so sessions can be concatenated with cat. FORMAT.md of
+// the store lists the types of lines and their order. The format is canonical: a session has one encoding, byte for
+// byte, and decoding and encoding it again gives the same bytes. The nested shape, one JSON object for a session, has
+// the same rows, each on a line of its own.
 //
 // What the package insists on is what it needs to build the tree: the types of
 // lines, ids, and that what a row belongs to takes precedence over it. Whether the rows
@@ -57,22 +36,14 @@ func Encode(w io.Writer, t *session.Transcript) error {
 	return NewEncoder(w).Encode(&codec.Session{Transcript: t})
 }
 
-const (
-	// flushSize is how much is buffered before it is written.
-	flushSize = 64 << 10
-	// blobWindow is how much text of prompts and catalogs a line with a digest alone may
-	// be away from the one with the text.
-	blobWindow = 64 << 20
-)
+// flushSize is how much is buffered before it is written.
+const flushSize = 64 << 10
 
 // Encoder writes sessions one after the other to a file. It is used by one goroutine.
 type Encoder struct {
-	w   *bufio.Writer
-	buf []byte
-	// written are the prompts and catalogs in the file, with how much text of them was
-	// written when they were; text is how much it is now.
-	written map[blobKey]int64
-	text    int64
+	w       *bufio.Writer
+	buf     []byte
+	written map[blobKey]bool // prompts and catalogs in the file
 }
 
 // blobKey identifies a blob. Bodies of one digest differ where one arrived damaged.
@@ -85,7 +56,7 @@ type blobKey struct {
 
 // NewEncoder returns an encoder that writes to w.
 func NewEncoder(w io.Writer) *Encoder {
-	return &Encoder{w: bufio.NewWriterSize(w, flushSize), written: make(map[blobKey]int64)}
+	return &Encoder{w: bufio.NewWriterSize(w, flushSize), written: make(map[blobKey]bool)}
 }
 
 // Encode writes all of a session. It does not change s, and sorts a copy if s is not in canonical order. It refuses
@@ -151,18 +122,14 @@ func (e *Encoder) line(kind string, r row) {
 func (e *Encoder) blobs(kind string, all []store.Blob) {
 	for _, b := range all {
 		key := blobKey{b.Kind, b.Digest, b.Exact, len(b.Body)}
-		if at, ok := e.written[key]; ok && e.text-at <= blobWindow {
+		if e.written[key] {
 			e.line(kind, func(dst []byte) []byte {
 				return append(jsonscan.AppendString(append(dst, `{"digest":`...), b.Digest), '}')
 			})
 			continue
 		}
 		e.line(kind, b.AppendJSON)
-		e.text += int64(len(b.Body))
-		e.written[key] = e.text
-	}
-	if len(e.written) > 1<<16 { // of which none in reach need be forgotten, because it is written again then
-		clear(e.written)
+		e.written[key] = true
 	}
 }
 
@@ -233,21 +200,16 @@ func transcripts(all iter.Seq2[*codec.Session, error]) iter.Seq2[*session.Transc
 // otherwise the error ends the sequence.
 func read(r io.Reader, leaveOut func(codec.Problem, error) bool) iter.Seq2[*codec.Session, error] {
 	return func(yield func(*codec.Session, error) bool) {
-		lines := lineReader{r: bufio.NewReaderSize(r, flushSize), maximum: MaxLine}
+		lines := bufio.NewScanner(r)
+		lines.Buffer(nil, MaxLine)
 		var d decoder
-		for {
-			line, err := lines.next()
-			_, long := errors.AsType[tooLongError](err)
-			failed := err != nil && !long
-			switch {
-			case errors.Is(err, io.EOF):
-				if s := d.finish(); s != nil {
-					yield(s, nil)
-				}
-				return
-			case err == nil:
-				err = d.line(line)
+		n := 1
+		for ; lines.Scan() && lines.Err() == nil; n++ { // with an error, the line is cut off
+			line := lines.Bytes()
+			if n == 1 {
+				line = bytes.TrimPrefix(line, []byte("\uFEFF"))
 			}
+			err := d.line(line)
 			if done := d.done; done != nil {
 				if d.done = nil; !yield(done, nil) {
 					return
@@ -257,49 +219,17 @@ func read(r io.Reader, leaveOut func(codec.Problem, error) bool) iter.Seq2[*code
 				continue
 			}
 			_, unknown := errors.AsType[unknownTypeError](err)
-			p := codec.Problem{Line: lines.n, Reason: err.Error() + "; it is left out"}
-			if failed || d.s == nil && !unknown || !leaveOut(p, err) {
-				yield(nil, fmt.Errorf("line %d: %w", lines.n, err))
+			p := codec.Problem{Line: n, Reason: err.Error() + "; it is left out"}
+			if d.s == nil && !unknown || !leaveOut(p, err) {
+				yield(nil, fmt.Errorf("line %d: %w", n, err))
 				return
 			}
 		}
-	}
-}
-
-// lineReader reads lines of any length up to maximum.
-type lineReader struct {
-	r       *bufio.Reader
-	maximum int
-	buf     []byte
-	n       int // the number of the line last read, from 1
-}
-
-// tooLongError is the error of a line that is longer than a lineReader takes.
-type tooLongError int
-
-func (e tooLongError) Error() string { return fmt.Sprintf("longer than %d bytes", int(e)) }
-
-// next returns the next line without its newline, valid until the next call,
-// or io.EOF. After a tooLongError it goes on with the line after that.
-func (l *lineReader) next() ([]byte, error) {
-	l.n++
-	l.buf = l.buf[:0]
-	for {
-		chunk, err := l.r.ReadSlice('\n')
-		if len(l.buf) <= l.maximum {
-			l.buf = append(l.buf, bytes.TrimSuffix(chunk, []byte("\n"))...)
+		if err := lines.Err(); err != nil {
+			yield(nil, fmt.Errorf("line %d: %w", n, err))
+		} else if s := d.finish(); s != nil {
+			yield(s, nil)
 		}
-		switch {
-		case errors.Is(err, bufio.ErrBufferFull):
-			continue
-		case err != nil && (!errors.Is(err, io.EOF) || len(l.buf) == 0):
-			return nil, err
-		case len(l.buf) > l.maximum:
-			return nil, tooLongError(l.maximum)
-		case l.n == 1:
-			return bytes.TrimPrefix(l.buf, []byte("\uFEFF")), nil
-		}
-		return l.buf, nil
 	}
 }
 

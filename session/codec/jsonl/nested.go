@@ -2,6 +2,7 @@ package jsonl
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,53 +13,8 @@ import (
 	"github.com/agenttrace/agenttrace/session/codec"
 )
 
-// The canonical nested shape of one session is one JSON object per file.
-//
-//	{
-//	"session":{<chat_sessions row>},
-//	"session_state":{<session_state row>},
-//	"session_traces":[
-//	{<session_traces row>}
-//	],
-//	"system_prompts":[
-//	{<system_prompts row>}
-//	],
-//	"tool_catalogs":[
-//	{<tool_catalogs row>}
-//	],
-//	"messages":[
-//	{"message":{<chat_messages row>},"parts":[
-//	{<chat_parts row>},
-//	{<chat_parts row>}
-//	]},
-//	{"message":{<chat_messages row>},"parts":[]}
-//	],
-//	"requested_indexes":[
-//	{<requested_indexes row>}
-//	],
-//	"permission_decisions":[
-//	{<permission_decisions row>}
-//	],
-//	"session_spans":[
-//	{<session_spans row>}
-//	],
-//	"annotations":[
-//	{<annotations row>}
-//	]
-//	}
-//
-// Of the keys beside "session" and "messages" there are those of which the session has
-// rows. They are tables of the store, which FORMAT.md of it describes.
-//
-// Rows are compact and have a line each, so that diff and grep work on the file
-// as they do on JSON lines; "jq ." indents it. Messages are in order of
-// (created_at, id), parts in order of index, other rows in the order of JSON lines,
-// and all are written by [session.Session.AppendJSON] and its siblings.
-//
-// The format is canonical: a session has one encoding, byte for byte, and
-// decoding and encoding it again gives the same bytes.
-
-// EncodeNested writes the session to w. It does not change s, and sorts a copy if s is not in canonical order.
+// EncodeNested writes the session to w as one JSON object: its row, its messages with their parts, and the rows of other
+// tables under their names, where there are some. It does not change s, and sorts a copy if s is not in canonical order.
 //
 // It refuses what [DecodeNested] would, and then writes nothing: rows without an
 // id or under a row that they do not name (see [session.Transcript.CheckTree]).
@@ -137,6 +93,7 @@ func DecodeNested(r io.Reader) (*codec.Session, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read session: %w", err)
 	}
+	data = bytes.TrimPrefix(data, []byte("\uFEFF"))
 	var f struct {
 		Session  json.RawMessage `json:"session"`
 		Messages []struct {
@@ -145,15 +102,11 @@ func DecodeNested(r io.Reader) (*codec.Session, error) {
 		} `json:"messages"`
 	}
 	var others map[string]json.RawMessage
-	err = json.Unmarshal(bytes.TrimPrefix(data, []byte("\uFEFF")), &f)
-	if err == nil {
-		err = json.Unmarshal(bytes.TrimPrefix(data, []byte("\uFEFF")), &others)
-	}
-	if err != nil {
+	if err = cmp.Or(json.Unmarshal(data, &f), json.Unmarshal(data, &others)); err != nil {
 		if e, ok := errors.AsType[*json.SyntaxError](err); ok {
 			return nil, fmt.Errorf("read session: line %d: %w", lineAt(data, e.Offset), e)
 		}
-		return nil, errors.New(`read session: not an object with a "session" and "messages"`)
+		return nil, errNested
 	}
 	if f.Session == nil {
 		return nil, errors.New(`read session: "session" is missing`)
@@ -162,6 +115,7 @@ func DecodeNested(r io.Reader) (*codec.Session, error) {
 	if err := t.Session.DecodeJSON(f.Session); err != nil {
 		return nil, fmt.Errorf("decode session: %w", err)
 	}
+	d := decoder{s: &codec.Session{Transcript: t}, messages: make(map[string]int)}
 	for i, m := range f.Messages {
 		var mp session.MessageAndParts
 		if m.Message == nil {
@@ -170,26 +124,17 @@ func DecodeNested(r io.Reader) (*codec.Session, error) {
 		if err := mp.Message.DecodeJSON(m.Message); err != nil {
 			return nil, fmt.Errorf("decode messages[%d]: %w", i, err)
 		}
+		mp.Parts = make([]session.Part, len(m.Parts))
 		for k, row := range m.Parts {
-			var p session.Part
-			if err := p.DecodeJSON(row); err != nil {
+			if err := mp.Parts[k].DecodeJSON(row); err != nil {
 				return nil, fmt.Errorf("decode messages[%d].parts[%d]: %w", i, k, err)
 			}
-			mp.Parts = append(mp.Parts, p)
 		}
+		d.messages[mp.Message.ID] = i
 		t.Messages = append(t.Messages, mp)
 	}
 	if err := t.CheckTree(); err != nil {
 		return nil, fmt.Errorf("decode session %s: %w", t.Session.ID, err)
-	}
-	return takeOthers(&codec.Session{Transcript: t.Sorted()}, others)
-}
-
-// takeOthers adds the rows beside the transcript.
-func takeOthers(s *codec.Session, others map[string]json.RawMessage) (*codec.Session, error) {
-	d := decoder{s: s, messages: make(map[string]int, len(s.Messages))}
-	for i := range s.Messages {
-		d.messages[s.Messages[i].Message.ID] = i
 	}
 	for _, t := range tables {
 		raw := others[t.key]
@@ -197,20 +142,19 @@ func takeOthers(s *codec.Session, others map[string]json.RawMessage) (*codec.Ses
 			continue
 		}
 		rows := []json.RawMessage{raw}
-		if t.key != "session_state" {
-			rows = nil
-			if err := json.Unmarshal(raw, &rows); err != nil {
-				return nil, errors.New(`read session: not an object with a "session" and "messages"`)
-			}
+		if t.key != "session_state" && json.Unmarshal(raw, &rows) != nil {
+			return nil, errNested
 		}
 		for i, row := range rows {
 			if err := d.takeRow(t.line, row); err != nil {
-				return nil, fmt.Errorf("decode session %s: decode %s[%d]: %w", s.Session.ID, t.key, i, err)
+				return nil, fmt.Errorf("decode session %s: decode %s[%d]: %w", d.s.Session.ID, t.key, i, err)
 			}
 		}
 	}
-	return s, nil
+	return d.finish(), nil
 }
+
+var errNested = errors.New(`read session: not an object with a "session" and "messages"`)
 
 // DecodeNestedFile is [DecodeNested] as a format has it.
 func DecodeNestedFile(r io.Reader, _ func(codec.Problem)) iter.Seq2[*codec.Session, error] {

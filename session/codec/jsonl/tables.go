@@ -180,10 +180,10 @@ func sorted[T any](all []T, compare func(a, b T) int) []T {
 // decoder builds one session after the other.
 type decoder struct {
 	s        *codec.Session
-	messages map[string]int // id to place in s.Messages
-	blobs    blobMemory
-	kind     string         // of the row that is being taken
-	done     *codec.Session // that the last line ended
+	messages map[string]int           // id to place in s.Messages
+	blobs    map[[2]string]store.Blob // those of the file, by kind and digest
+	kind     string                   // of the row that is being taken
+	done     *codec.Session           // that the last line ended
 }
 
 // takeRow takes a row of a table.
@@ -310,10 +310,13 @@ func takeBlob(kind store.BlobKind) func(*decoder, []byte) error {
 		if err != nil {
 			return fmt.Errorf("decode %s: %w", d.kind, err)
 		}
-		what := d.kind + " " + b.Digest
+		what, key := d.kind+" "+b.Digest, [2]string{string(kind), b.Digest}
+		if d.blobs == nil {
+			d.blobs = make(map[[2]string]store.Blob)
+		}
 		if whole {
-			d.blobs.add(b)
-		} else if b, whole = d.blobs.find(kind, b.Digest); !whole {
+			d.blobs[key] = b
+		} else if b, whole = d.blobs[key]; !whole {
 			return fmt.Errorf("%s has no body, and there is none above it", what)
 		}
 		if d.s == nil {
@@ -322,29 +325,6 @@ func takeBlob(kind store.BlobKind) func(*decoder, []byte) error {
 		d.s.Blobs = append(d.s.Blobs, b)
 		return nil
 	}
-}
-
-// blobMemory has the prompts and catalogs that were read of a file as long as a later line may name them: the last
-// ones, and those before them.
-type blobMemory struct {
-	last, before map[[2]string]store.Blob
-	text         int64 // in last
-}
-
-func (m *blobMemory) add(b store.Blob) {
-	if m.text += int64(len(b.Body)); m.last == nil || m.text > blobWindow+int64(len(b.Body)) {
-		m.last, m.before, m.text = make(map[[2]string]store.Blob), m.last, int64(len(b.Body))
-	}
-	m.last[[2]string{string(b.Kind), b.Digest}] = b
-}
-
-func (m *blobMemory) find(kind store.BlobKind, digest string) (store.Blob, bool) {
-	key := [2]string{string(kind), digest}
-	b, ok := m.last[key]
-	if !ok {
-		b, ok = m.before[key]
-	}
-	return b, ok
 }
 
 // lineAt is the number, from 1, of the line that the offset is in.

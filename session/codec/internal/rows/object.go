@@ -4,13 +4,12 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"iter"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
-	"unicode/utf16"
 	"unicode/utf8"
 	"unsafe"
 
@@ -259,25 +258,41 @@ func compact(v json.RawMessage) json.RawMessage {
 	if !respelled(v) {
 		return v
 	}
+	v = escape.ReplaceAllFunc(v, respell)              // JSON has escapes in strings only
+	text := unsafe.String(unsafe.SliceData(v), len(v)) // is not written to meanwhile
 	dst := make(json.RawMessage, 0, len(v))
-	for i := 0; i < len(v); i++ {
-		switch c := v[i]; c {
-		case ' ', '\t', '\r', '\n':
-		case '"':
-			end := i + 1
-			for v[end] != '"' {
-				if v[end] == '\\' {
-					end++
-				}
-				end++
-			}
-			dst = appendString(dst, v[i:end+1])
-			i = end
-		default:
-			dst = append(dst, c)
+	for i := 0; i < len(v); {
+		end := i + 1
+		if v[i] == '"' {
+			end = jsonscan.String(text, i)
 		}
+		if strings.IndexByte(" \t\r\n", v[i]) < 0 {
+			dst = append(dst, v[i:end]...)
+		}
+		i = end
 	}
 	return dst
+}
+
+var escape = regexp.MustCompile(`\\u[dD][89abAB]..\\u[dD][c-fC-F]..|\\u....|\\.`)
+
+// respell returns an escape, or a pair of surrogates, as JSON.stringify spells it.
+func respell(text []byte) []byte {
+	if text[1] != 'u' {
+		return bytes.Replace(text, []byte(`\/`), []byte("/"), 1)
+	}
+	var r rune
+	quoted := slices.Concat([]byte(`"`), text, []byte(`"`))
+	if s, ok := jsonscan.Unquote(quoted); ok {
+		r, _ = utf8.DecodeRuneInString(s)
+	} else {
+		return bytes.ToLower(text) // half a pair
+	}
+	if r < ' ' || r == '"' || r == '\\' {
+		quoted, _ = jsontext.AppendQuote(nil, string(r)) // a rune is valid
+		return quoted[1 : len(quoted)-1]
+	}
+	return utf8.AppendRune(nil, r)
 }
 
 // respelled reports whether valid JSON may have space, or an escape that it need not have.
@@ -297,63 +312,6 @@ func respelled(v json.RawMessage) bool {
 		}
 	}
 	return false
-}
-
-// appendString takes a valid JSON string with its quotes.
-func appendString(dst, quoted []byte) []byte {
-	if !bytes.ContainsRune(quoted, '\\') {
-		return append(dst, quoted...)
-	}
-	dst = append(dst, '"')
-	inner := quoted[1 : len(quoted)-1]
-	for len(inner) > 0 {
-		n := bytes.IndexByte(inner, '\\')
-		if n < 0 {
-			n = len(inner)
-		}
-		if dst, inner = append(dst, inner[:n]...), inner[n:]; len(inner) == 0 {
-			break
-		}
-		if inner[1] != 'u' {
-			if inner[1] == '/' {
-				dst = append(dst, '/')
-			} else {
-				dst = append(dst, inner[:2]...)
-			}
-			inner = inner[2:]
-			continue
-		}
-		unit := hexUnit(inner[2:6])
-		inner = inner[6:]
-		if utf16.IsSurrogate(unit) && len(inner) >= 6 && inner[0] == '\\' && inner[1] == 'u' {
-			if r := utf16.DecodeRune(unit, hexUnit(inner[2:6])); r != utf8.RuneError {
-				dst, inner = utf8.AppendRune(dst, r), inner[6:]
-				continue
-			}
-		}
-		switch {
-		case utf16.IsSurrogate(unit):
-			dst = fmt.Appendf(dst, `\u%04x`, unit)
-		case unit == '"' || unit == '\\':
-			dst = append(dst, '\\', byte(unit))
-		case unit < ' ':
-			if k := strings.IndexRune("\b\f\n\r\t", unit); k >= 0 {
-				dst = append(dst, '\\', "bfnrt"[k])
-			} else {
-				dst = fmt.Appendf(dst, `\u%04x`, unit)
-			}
-		default:
-			dst = utf8.AppendRune(dst, unit)
-		}
-	}
-	return append(dst, '"')
-}
-
-func hexUnit(digits []byte) (unit rune) {
-	for _, c := range digits {
-		unit = unit<<4 | rune(strings.IndexByte("0123456789abcdef", c|0x20))
-	}
-	return unit
 }
 
 // Get returns the value of key; nil when it is absent.

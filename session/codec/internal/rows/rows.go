@@ -22,6 +22,7 @@ type Session struct {
 	Decisions []store.Decision
 	Blobs     []store.Blob
 
+	meta      Object // becomes the metadata of the row
 	messages  []*Message
 	seen      bool  // low and high hold something
 	low, high int64 // of everything seen, in Unix milliseconds
@@ -34,11 +35,8 @@ type Message struct {
 	ordinal int    // among the messages of the session, in the order of their making
 	place   uint64 // among those of the same time
 	parts   []*Part
-	// meta is the metadata and trace its "agenttrace" object, which were read of the text read.
-	// changed reports that the row does not have what changed since.
+	// meta becomes the metadata of the row, and trace its "agenttrace" object.
 	meta, trace Object
-	read        string
-	changed     bool
 }
 
 // Part is a part being built. Its row has no data_json before the session is finished.
@@ -53,7 +51,7 @@ type Part struct {
 // records give the same rows.
 func New(id, agent string) *Session {
 	return &Session{
-		Row: session.Session{ID: id, Title: session.Untitled, Agent: agent, PermissionsJSON: "[]", MetadataJSON: "{}"},
+		Row: session.Session{ID: id, Title: session.Untitled, Agent: agent, PermissionsJSON: "[]"},
 	}
 }
 
@@ -81,17 +79,13 @@ func SetText(column **string, text string) {
 }
 
 // SetMeta sets a key of the session's metadata_json.
-func (s *Session) SetMeta(key string, v any) { setKey(&s.Row.MetadataJSON, key, v) }
+func (s *Session) SetMeta(key string, v any) { s.meta.Set(key, v) }
 
 // AddMeta sets keys of the session's metadata_json.
-func (s *Session) AddMeta(o Object) {
-	for _, f := range o {
-		s.SetMeta(f.Key, f.Value)
-	}
-}
+func (s *Session) AddMeta(o Object) { s.meta.Add(o) }
 
 // Meta returns a key of the session's metadata_json as an object.
-func (s *Session) Meta(key string) Object { return objectKey(s.Row.MetadataJSON, key) }
+func (s *Session) Meta(key string) Object { return s.meta.Object(key) }
 
 // Messages returns the messages in the order of their making.
 func (s *Session) Messages() []*Message { return s.messages }
@@ -106,10 +100,10 @@ func (s *Session) Message(role string, at int64) *Message {
 			place = last.place + 1
 		}
 	}
-	m := &Message{s: s, ordinal: ordinal, place: place, read: emptyObject}
+	m := &Message{s: s, ordinal: ordinal, place: place}
 	m.Row = session.Message{
 		ID:        stamped(spans.PrefixMessage, uint64(at)<<12+place, s.Row.ID, "message", strconv.Itoa(ordinal)),
-		SessionID: s.Row.ID, Role: role, MetadataJSON: emptyObject, CreatedAt: at, UpdatedAt: at,
+		SessionID: s.Row.ID, Role: role, CreatedAt: at, UpdatedAt: at,
 	}
 	s.messages = append(s.messages, m)
 	return m
@@ -123,26 +117,12 @@ func stamped(prefix string, stamp uint64, parts ...string) string {
 	return fmt.Sprintf("%s%012x%s", prefix, stamp&(1<<48-1), id[n+12:])
 }
 
-// emptyObject is the metadata of a row that has none.
-const emptyObject = "{}"
-
 // traceKey is the key of what agenttrace adds to the metadata of a message.
 const traceKey = "agenttrace"
 
-// load reads the metadata of the row, unless that was done: it is asked for with each record.
-func (m *Message) load() {
-	if m.read != m.Row.MetadataJSON {
-		m.read = m.Row.MetadataJSON
-		m.meta, _ = Parse([]byte(m.read)) // not an object: what was there is unreadable
-		m.trace = m.meta.Object(traceKey)
-	}
-}
-
 // SetMeta sets a key of the message's metadata_json.
 func (m *Message) SetMeta(key string, v any) {
-	m.load()
 	m.meta.Set(key, v)
-	m.changed = true
 	if key == traceKey {
 		m.trace = m.meta.Object(traceKey)
 	}
@@ -155,23 +135,15 @@ func (m *Message) AddMeta(o Object) {
 	}
 }
 
-// Meta returns a key of the message's metadata_json as an object.
-func (m *Message) Meta(key string) Object {
-	m.load()
-	if key == traceKey {
-		return m.trace
-	}
-	return m.meta.Object(key)
-}
+// Trace returns the "agenttrace" object of the message's metadata_json.
+func (m *Message) Trace() Object { return m.trace }
 
 // SetTrace sets a key of the "agenttrace" object of the message's metadata_json.
 func (m *Message) SetTrace(key string, v any) {
-	m.load()
 	if len(m.trace) == 0 {
 		m.meta.Set(traceKey, Object{}) // its place among the keys
 	}
 	m.trace.Set(key, v)
-	m.changed = true
 }
 
 // AddTrace sets keys of the "agenttrace" object of the message's metadata_json.
@@ -183,12 +155,10 @@ func (m *Message) AddTrace(o Object) {
 
 // row returns the row with its metadata.
 func (m *Message) row() session.Message {
-	if m.changed {
-		if len(m.trace) > 0 {
-			m.meta.Set(traceKey, m.trace)
-		}
-		m.Row.MetadataJSON = textOf(m.meta)
+	if len(m.trace) > 0 {
+		m.meta.Set(traceKey, m.trace)
 	}
+	m.Row.MetadataJSON = textOf(m.meta)
 	return m.Row
 }
 
@@ -331,6 +301,7 @@ func orWithheld(withheld bool, value json.RawMessage) json.RawMessage {
 
 // Finish returns the session. The builder is not to be used again.
 func (s *Session) Finish() *codec.Session {
+	s.Row.MetadataJSON = textOf(s.meta)
 	s.Row.CreatedAt, s.Row.UpdatedAt = s.low, s.low
 	if s.seen {
 		s.Row.UpdatedAt = max(s.Row.UpdatedAt, s.high)
@@ -349,15 +320,4 @@ func (s *Session) Finish() *codec.Session {
 	}
 	t.Session.SetUsage(t.ContextUsage())
 	return &codec.Session{Transcript: t, Decisions: jsonl.SortedDecisions(s.Decisions), Blobs: s.Blobs}
-}
-
-func setKey(text *string, key string, v any) {
-	o, _ := Parse([]byte(*text)) // not an object: what was there is unreadable
-	o.Set(key, v)
-	*text = string(o.JSON())
-}
-
-func objectKey(text, key string) Object {
-	o, _ := Parse([]byte(text))
-	return o.Object(key)
 }

@@ -95,6 +95,9 @@ func Steps(s *codec.Session, m *session.MessageAndParts) []Step {
 	meta := session.ParseMessageMetadata([]byte(m.Message.MetadataJSON))
 	tokens := meta.Tokens(m.Message.Role, m.IsMarker())
 	calls := ModelCalls(s, m.Message.ID, meta.Trace.Steps)
+	if steps[0].Start == nil && len(calls) > 0 && len(calls) == len(steps)-1 { // what comes first is of no call
+		calls = append([]session.Step{{}}, calls...)
+	}
 	var sum session.Usage
 	each := len(calls) == len(steps)
 	for i := range steps {
