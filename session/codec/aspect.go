@@ -225,7 +225,8 @@ func (c *content) message(m *session.MessageAndParts, outcome []string) {
 		c.said[len(c.said)-1] += said
 	}
 	if row.HiddenAt != nil {
-		c.state(aspectRewinds, row.Role+" "+words.String())
+		c.has(aspectRewinds, row.Role+" "+words.String())
+		c.claim(aspectRewinds, row.Role) // a format may have one message for several
 	}
 
 	if row.Role == session.RoleAssistant {

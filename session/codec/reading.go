@@ -4,6 +4,8 @@ import (
 	"context"
 	"io"
 	"iter"
+	"slices"
+	"strings"
 )
 
 // FileDecoder reads the sessions of a file or a directory.
@@ -15,11 +17,10 @@ type FileDecoder = func(ctx context.Context, path string, wanted Wanted,
 type Reading struct {
 	// Extensions are those of the files that are read when a directory is imported.
 	Extensions []string
-	// SniffText reports whether a file that begins with text is of the format; SniffKeys
-	// whether a file with a JSON object of these keys is. Their values are those of strings,
-	// and otherwise "{" or "[", or nothing.
+	// SniffText reports whether a file that begins with text is of the format. Keys are conditions on a JSON object in
+	// it, of which one suffices; see [HasKeys].
 	SniffText func(text []byte) bool
-	SniffKeys func(keys map[string]string) bool
+	Keys      []string
 	// Tables are those that a database of the format has.
 	Tables []string
 	// Layout has patterns of files by which a directory of the format is known.
@@ -42,4 +43,25 @@ type Reading struct {
 	// Telemetry reports that the files hold spans and log records, which package ingest makes
 	// sessions of.
 	Telemetry bool
+}
+
+// HasKeys reports whether a JSON object fulfils one of the conditions. Its keys have the values of strings, and otherwise
+// "{" or "[", or nothing. Each word of a condition is a key that the object has, one that it does not have after "!", or
+// a key with its value: "type=user|assistant" is either, and a "*" in a value is any text, but not none.
+func HasKeys(keys map[string]string, conditions ...string) bool {
+	fulfils := func(word string) bool {
+		key, values, valued := strings.Cut(strings.TrimPrefix(word, "!"), "=")
+		value, ok := keys[key]
+		if !valued {
+			return ok != strings.HasPrefix(word, "!")
+		}
+		return slices.ContainsFunc(strings.Split(values, "|"), func(want string) bool {
+			begin, end, open := strings.Cut(want, "*")
+			return value == want || open && len(value) > len(begin)+len(end) &&
+				strings.HasPrefix(value, begin) && strings.HasSuffix(value, end)
+		})
+	}
+	return slices.ContainsFunc(conditions, func(condition string) bool {
+		return !slices.ContainsFunc(strings.Fields(condition), func(word string) bool { return !fulfils(word) })
+	})
 }

@@ -21,9 +21,7 @@ func (x *examination) many() error {
 			all = append(all, s.Session)
 		}
 	}
-	together := x.write(all...)
-	defer x.drop(together)
-	r := x.read(together)
+	r := x.read(x.write(all...))
 	if !r.silent() || len(r.sessions) != len(all) {
 		return fmt.Errorf("%d sessions, want %d; problems %v, error %s", len(r.sessions), len(all), r.problems,
 			fmt.Sprint(r.err))

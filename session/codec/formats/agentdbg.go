@@ -452,11 +452,7 @@ func (d *agentdbgDrafter) call(steps []rows.Step, i int, said []*session.Part, f
 			reason = trace.StopReason // of the whole message
 		}
 		p.Add(rows.NonEmpty("usage", agentdbgUsage(st.Usage), "stop_reason", reason))
-		n := len(trace.ModelErrors) - len(steps) + i
-		if !agentdbgFailed(trace.EndReason) && !rows.GoesOn(d.m) {
-			n++ // the last call did not fail: the turn went on after its errors
-		}
-		if n >= 0 && n < len(trace.ModelErrors) {
+		if n := len(trace.ModelErrors) - len(steps) + i; n >= 0 {
 			failure := agentdbgFailure(agentdbgPlainError, trace.ModelErrors[n])
 			p.Add(rows.Of("status", agentdbgStatusError, "error", failure))
 		}

@@ -26,11 +26,6 @@ const (
 	atifTypeObservation = "data-observation"
 )
 
-// atifLooks reports whether an object with these keys is a trajectory; see codec.Reading.SniffKeys.
-func atifLooks(keys map[string]string) bool {
-	return strings.HasPrefix(keys["schema_version"], atifVersionPrefix)
-}
-
 // atifImageTypes are the media types that an image may have.
 var atifImageTypes = []string{"image/jpeg", "image/png", "image/gif", "image/webp"}
 

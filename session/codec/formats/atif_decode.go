@@ -205,7 +205,8 @@ func (b *atifBuilder) totals(final rows.Object) {
 		!slices.ContainsFunc(b.answers, func(a *rows.Answer) bool { return a.Usage != nil }) {
 		b.answers[len(b.answers)-1].Usage = used
 	}
-	if cost := atifMoney(final.Get("total_cost_usd")); cost != nil && !b.cost {
+	const least = 1e-9 // which sums of fractions may differ by
+	if cost := atifMoney(final.Get("total_cost_usd")); cost != nil && *cost > least && !b.cost {
 		b.s.Row.CostUSD = *cost
 	}
 }

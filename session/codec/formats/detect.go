@@ -57,7 +57,7 @@ func OfText(text []byte) *Format {
 			break
 		}
 		keys := firstObject(rest)
-		found = first(func(f *Format) bool { return f.SniffKeys != nil && f.SniffKeys(keys) })
+		found = first(func(f *Format) bool { return codec.HasKeys(keys, f.Keys...) })
 		_, rest, _ = bytes.Cut(rest, []byte("\n"))
 	}
 	return first(func(f *Format) bool { return f == found || f.SniffText != nil && f.SniffText(text) })
@@ -181,35 +181,4 @@ func firstObject(head []byte) map[string]string {
 		}
 	}
 	return keys
-}
-
-func looksJSONL(keys map[string]string) bool {
-	return keys["data"] == "{" && slices.Contains([]string{"session", "message", "part"}, keys["type"])
-}
-
-func looksJSON(keys map[string]string) bool { return keys["session"] == "{" }
-
-func looksAgentdbg(keys map[string]string) bool {
-	_, version := keys["spec_version"]
-	_, run := keys["run_id"]
-	return version && (run || keys["run"] == "{" || keys["events"] == "[")
-}
-
-func looksMaida(keys map[string]string) bool {
-	_, trace := keys["trace_id"]
-	_, version := keys["spec_version"]
-	_, parent := keys["parent_span_id"]
-	return trace && (version && keys["counts"] == "{" || parent && keys["attributes"] == "{" && keys["status_code"] != "")
-}
-
-func looksSkillet(keys map[string]string) bool {
-	return slices.Contains([]string{"user_message", "step", "final_result"}, keys["kind"])
-}
-
-func looksACP(keys map[string]string) bool {
-	has := func(names ...string) bool {
-		return !slices.ContainsFunc(names, func(name string) bool { _, ok := keys[name]; return !ok })
-	}
-	return keys["jsonrpc"] == "2.0" || has("_direction") || has("direction", "json") || has("direction", "message") ||
-		has("from", "to") && slices.Contains([]string{"request", "response", "notification"}, keys["type"])
 }

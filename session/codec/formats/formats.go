@@ -39,12 +39,12 @@ var All = []Format{{
 			return func(s *Source) error { return e.Encode(s.Session) }
 		},
 	},
-	Reading: codec.Reading{Extensions: []string{".jsonl"}, SniffKeys: looksJSONL, Decode: jsonl.Recover},
+	Reading: codec.Reading{Extensions: []string{".jsonl"}, Keys: []string{"data={ type=session|message|part"}, Decode: jsonl.Recover},
 }, {
 	Name:     "json",
 	Exported: "the same, nested", Imported: "the same, nested: one session",
 	Writing: Writing{Ext: ".json", Complete: true, JSON: true, Explain: complete, Stream: streamRows(jsonl.EncodeNested)},
-	Reading: codec.Reading{Extensions: []string{".json"}, SniffKeys: looksJSON, Decode: jsonl.DecodeNestedFile},
+	Reading: codec.Reading{Extensions: []string{".json"}, Keys: []string{"session={"}, Decode: jsonl.DecodeNestedFile},
 }, {
 	Name: "csv", Exported: "a line per part, with tokens and cost, for spreadsheets; without content",
 	Writing: Writing{
@@ -95,7 +95,8 @@ var All = []Format{{
 		},
 	},
 	Reading: codec.Reading{
-		Extensions: []string{".json", ".jsonl"}, SniffKeys: looksAgentdbg,
+		Extensions: []string{".json", ".jsonl"},
+		Keys:       []string{"spec_version run_id", "spec_version run={", "spec_version events=["},
 		Layout: []string{"run.json", "events.jsonl", "*/run.json", "runs/*/run.json", ".agentdbg/runs/*/run.json",
 			".maida/runs/*/run.json"},
 		Decode: agentdbgDecode, DecodeFile: file(agentdbgDecodeFile), Beside: run,
@@ -113,7 +114,8 @@ var All = []Format{{
 		},
 	},
 	Reading: codec.Reading{
-		Extensions: []string{".json", ".jsonl"}, SniffKeys: looksMaida,
+		Extensions: []string{".json", ".jsonl"},
+		Keys:       []string{"trace_id spec_version counts={", "trace_id parent_span_id attributes={ status_code=*"},
 		Layout: []string{"meta.json", "spans.jsonl", "*/meta.json", "*/spans.jsonl", "runs/*/meta.json",
 			".maida/runs/*/meta.json"},
 		Decode: agentdbgDecode, DecodeFile: file(agentdbgDecodeFile), Beside: run,
@@ -144,7 +146,8 @@ var All = []Format{{
 		},
 	},
 	Reading: codec.Reading{
-		Extensions: []string{".jsonl", ".sqlite"}, SniffKeys: looksSkillet, Tables: []string{"session_items"},
+		Extensions: []string{".jsonl", ".sqlite"}, Keys: []string{"kind=user_message|step|final_result"},
+		Tables: []string{"session_items"},
 		Layout: []string{
 			".agent_sessions.sqlite", "state/.agent_sessions.sqlite", ".skilled-agent/state/.agent_sessions.sqlite",
 			".agent_session_logs/*/*.jsonl", "state/.agent_session_logs/*/*.jsonl",
@@ -157,7 +160,11 @@ var All = []Format{{
 	Exported: "messages of the Agent Client Protocol, a line each",
 	Imported: "messages of the Agent Client Protocol, bare or as Zed, an inspector or a conductor logs them",
 	Writing:  Writing{Ext: ".ndjson", JSON: true, Explain: explainLosses("acp"), Stream: written(acpEncode)},
-	Reading:  codec.Reading{Extensions: []string{".json", ".jsonl", ".ndjson"}, SniffKeys: looksACP, Decode: acpDecode},
+	Reading: codec.Reading{
+		Extensions: []string{".json", ".jsonl", ".ndjson"}, Decode: acpDecode,
+		Keys: []string{"jsonrpc=2.0", "_direction", "direction json", "direction message",
+			"from to type=request|response|notification"},
+	},
 }, {
 	Name:     "atif",
 	Exported: "an ATIF 1.7 trajectory, for benchmarks and trainers",
@@ -166,19 +173,26 @@ var All = []Format{{
 		Ext: ".json", JSON: true, SubAgents: true, Explain: explainLosses("atif"),
 		Stream: writtenSource(func(s *Source) []byte { return atifEncode(s.Session, s.SubAgents...) }),
 	},
-	Reading: codec.Reading{Extensions: []string{".json"}, SniffKeys: atifLooks, Decode: atifDecode},
+	Reading: codec.Reading{Extensions: []string{".json"}, Keys: []string{"schema_version=ATIF-v*"}, Decode: atifDecode},
 }, {
 	Name:     "pi",
 	Exported: "a session file of Pi, which Hugging Face's viewer shows, too",
 	Imported: "session files of Pi",
 	Writing:  Writing{Ext: ".jsonl", JSON: true, Explain: explainLosses("pi"), Stream: written(piEncode)},
-	Reading:  codec.Reading{Extensions: []string{".jsonl"}, SniffKeys: piLooks, Decode: piDecode, DecodeText: piDecodeText},
+	Reading: codec.Reading{
+		Extensions: []string{".jsonl"}, Decode: piDecode, DecodeText: piDecodeText,
+		Keys: []string{"timestamp type=session id=* version", "timestamp type=session id=* cwd",
+			"timestamp parentId type=message message={"},
+	},
 }, {
 	Name:     "sts",
 	Exported: "a session trace for Hugging Face's viewer",
 	Imported: "session traces of Hugging Face's simple format",
 	Writing:  Writing{Ext: ".jsonl", JSON: true, Explain: explainLosses("sts"), Stream: written(stsEncode)},
-	Reading:  codec.Reading{Extensions: []string{".jsonl"}, SniffKeys: stsLooks, Decode: stsDecode},
+	Reading: codec.Reading{
+		// A header of Pi, which may have a harness, has a version.
+		Extensions: []string{".jsonl"}, Keys: []string{"type=session harness=* id=* !version"}, Decode: stsDecode,
+	},
 }, {
 	Name: "claude-code", Imported: "transcripts of Claude Code", Reading: transcripts.Claude,
 }, {

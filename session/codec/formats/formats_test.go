@@ -21,7 +21,7 @@ func TestEveryFormatIsWhole(t *testing.T) {
 				f.Exported)
 		}
 		reads := f.Decode != nil || f.DecodeFile != nil || f.Telemetry
-		if reads != (f.Imported != "") || reads && (f.Extensions == nil || f.SniffText == nil && f.SniffKeys == nil &&
+		if reads != (f.Imported != "") || reads && (f.Extensions == nil || f.SniffText == nil && f.Keys == nil &&
 			f.Tables == nil) {
 			t.Errorf("%s is described as %q, but what reads and recognizes it, and its extensions, are not all there",
 				f.Name,

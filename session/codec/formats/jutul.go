@@ -22,6 +22,7 @@ import (
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
+	"github.com/agenttrace/agenttrace/spans"
 )
 
 // Kinds of events that are more than a part with their name. An event without a kind has the last one.
@@ -254,16 +255,17 @@ func (e *jutulEncoder) decisions() {
 				if o.PartID != p.ID && (o.ToolCallID == "" || p.ToolCallID == nil || *p.ToolCallID != o.ToolCallID) {
 					continue
 				}
-				if data := rows.Read(p.DataJSON); data.Get("input") != nil {
-					request = rows.Of("name", rows.ToolName(data), "args", data.Get("input"))
-				}
+				data := rows.Read(p.DataJSON)
+				request.Add(rows.NonEmpty("name", rows.ToolName(data), "args", data.Get("input")))
 			}
 		}
-		e.later(asked, jutulKindRequest, rows.Of("interrupt_id", o.ID, "value",
+		// A reader knows by the prefix that a request is ours.
+		id := spans.PrefixPermission + strings.TrimPrefix(o.ID, spans.PrefixPermission)
+		e.later(asked, jutulKindRequest, rows.Of("interrupt_id", id, "value",
 			rows.Of("action_requests", []rows.Object{request})))
 		if typ := map[string]string{"allowed": "approve", "denied": "reject"}[o.Outcome]; typ != "" {
 			answer := append(rows.Of("type", typ), rows.NonEmpty("message", o.Reason)...)
-			e.later(o.DecidedAt, jutulKindResponse, rows.Of("interrupt_id", o.ID, "payload",
+			e.later(o.DecidedAt, jutulKindResponse, rows.Of("interrupt_id", id, "payload",
 				rows.Of("decisions", []rows.Object{answer})))
 		}
 	}

@@ -28,16 +28,6 @@ const (
 	piTypeBash  = "data-bash-execution"
 )
 
-// piLooks reports whether an object with these keys is a line of Pi's; see codec.Reading.SniffKeys.
-func piLooks(keys map[string]string) bool {
-	_, time := keys["timestamp"]
-	_, versioned := keys["version"]
-	_, dir := keys["cwd"]
-	_, child := keys["parentId"]
-	return time && (keys["type"] == "session" && keys["id"] != "" && (versioned || dir) ||
-		child && keys["type"] == "message" && keys["message"] == "{")
-}
-
 // Types of entries.
 const (
 	piEntryMessage, piEntryModel, piEntryThinking    = "message", "model_change", "thinking_level_change"
@@ -128,6 +118,7 @@ type piEncoder struct {
 	leaf, branch string
 	effort       string            // the thinking level in force
 	entries      map[string]string // the first ones of messages
+	of           string            // the message that is being written
 }
 
 func (e *piEncoder) line(o rows.Object) { e.out = append(append(e.out, o.JSON()...), '\n') }
@@ -139,6 +130,9 @@ func (e *piEncoder) next() string { return fmt.Sprintf("%08x", e.n+1) }
 func (e *piEncoder) entry(kind string, at int64, hidden bool, fields ...any) string {
 	id, parent := e.next(), e.leaf
 	e.n++
+	if e.entries[e.of] == "" && kind != piEntryThinking {
+		e.entries[e.of] = id
+	}
 	if hidden {
 		parent, e.branch = cmp.Or(e.branch, parent), id
 	} else {
@@ -160,7 +154,7 @@ func (e *piEncoder) send(at int64, hidden bool, role string, content any, fields
 func (e *piEncoder) message(m *session.MessageAndParts) {
 	row := &m.Message
 	hidden := row.HiddenAt != nil
-	e.entries[row.ID] = e.next()
+	e.of = row.ID
 	switch {
 	case row.Role == session.RoleAssistant && m.IsMarker():
 		e.compaction(m)

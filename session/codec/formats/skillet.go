@@ -382,6 +382,7 @@ func skilletItemOutput(output json.RawMessage) json.RawMessage {
 func skilletItemsOf(t *session.Transcript) (items []skilletItem) {
 	t = t.Sorted()
 	last := int64(math.MinInt64)
+	ids := make(map[string]bool) // of calls
 	add := func(at int64, o rows.Object) {
 		last = max(last, at) // the rows are read in order of time
 		items = append(items, skilletItem{row: int64(len(items) + 1), at: last, text: string(o.JSON())})
@@ -396,7 +397,7 @@ func skilletItemsOf(t *session.Transcript) (items []skilletItem) {
 		switch m.Message.Role {
 		case session.RoleAssistant:
 			for k, data := range parts {
-				skilletPartItems(&m.Parts[k], data, add)
+				skilletPartItems(&m.Parts[k], data, ids, add)
 			}
 			continue
 		case session.RoleSystem: // an item that holds no more than a text
@@ -413,8 +414,8 @@ func skilletItemsOf(t *session.Transcript) (items []skilletItem) {
 	return items
 }
 
-// skilletPartItems adds the items of a part of the assistant's.
-func skilletPartItems(p *session.Part, data rows.Object, add func(int64, rows.Object)) {
+// skilletPartItems adds the items of a part of the assistant's. Calls must have ids that differ.
+func skilletPartItems(p *session.Part, data rows.Object, ids map[string]bool, add func(int64, rows.Object)) {
 	message := func(content rows.Object) {
 		add(p.CreatedAt, rows.Of("type", skilletMessageItem, "role", session.RoleAssistant, "status", "completed",
 			"content", []rows.Object{content}))
@@ -432,6 +433,10 @@ func skilletPartItems(p *session.Part, data rows.Object, add func(int64, rows.Ob
 		add(p.CreatedAt, inner)
 	case session.IsToolType(p.Type):
 		id, name := data.Text("toolCallId"), rows.ToolName(data)
+		if id == "" || ids[id] {
+			id = p.ID
+		}
+		ids[id] = true
 		add(p.CreatedAt, rows.Of("type", skilletCallItem, "callId", id, "name", name,
 			"arguments", skilletArgumentsOf(data), "status", "completed"))
 		if result, done := skilletResultText(data); done {

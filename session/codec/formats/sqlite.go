@@ -1,17 +1,6 @@
-// This file reads the sessions in a session store that another program,
-// or another collector, has written: SQLite with the tables chat_sessions,
-// chat_messages and chat_parts, and those that agenttrace adds where they are. It
-// writes such stores too.
-//
-// With its rows a session has its decisions and annotations, the prompts and catalogs that it names,
-// the spans that it was made from with what each measured, and the part of its state
-// that another store can take: so what is delivered again, or late, is counted once and
-// hidden where it should be wherever the session goes.
-//
-// A store remembers more than that: what the telemetry of agents without the SDK said,
-// word for word. That is neither read nor written, so telemetry that went to the other
-// store is to be imported as telemetry where more of it is to come; FORMAT.md of the
-// store states what comes of it otherwise.
+// SQLite: this file reads the sessions in a session store that another program, or another collector, has written, and
+// writes such stores. FORMAT.md of the store states what a session has in it, and what comes of telemetry that arrives
+// later.
 
 package formats
 

@@ -17,13 +17,6 @@ import (
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
-// stsLooks reports whether an object with these keys is a header; see codec.Reading.SniffKeys. Those
-// of Pi, which may have a harness, have a version.
-func stsLooks(keys map[string]string) bool {
-	_, version := keys["version"]
-	return keys["type"] == "session" && keys["harness"] != "" && keys["id"] != "" && !version
-}
-
 // stsRoleTool is the role of a message with the result of a tool call.
 const stsRoleTool = "tool"
 
@@ -107,10 +100,11 @@ func stsStep(m *session.MessageAndParts, st *rows.Step, used map[string]bool,
 			}
 		}
 	}
-	send(session.RoleAssistant, text, "reasoningContent", reasoning, "model", st.Model.ModelID,
-		"timestamp", max(0, m.Message.CreatedAt, st.At), "toolCalls", requests)
+	at := max(0, m.Message.CreatedAt, st.At)
+	send(session.RoleAssistant, text, "reasoningContent", reasoning, "model", st.Model.ModelID, "timestamp", at,
+		"toolCalls", requests)
 	for _, c := range results {
-		send(stsRoleTool, c.ShownResult(), "timestamp", max(0, c.At), "toolCallId", c.ID, "isError", c.Failed)
+		send(stsRoleTool, c.ShownResult(), "timestamp", max(at, c.At), "toolCallId", c.ID, "isError", c.Failed)
 	}
 }
 

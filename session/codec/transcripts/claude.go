@@ -38,12 +38,7 @@ import (
 // Beside the file of a sub-agent, agent-<id>.jsonl, the program keeps agent-<id>.meta.json,
 // which names the tool call and the sub-agent that started it.
 var Claude = codec.Reading{
-	SniffKeys: func(keys map[string]string) bool {
-		_, session := keys["sessionId"]
-		_, uuid := keys["uuid"]
-		_, leaf := keys["leafUuid"]
-		return session && uuid && keys["type"] != "" || keys["type"] == "summary" && leaf
-	},
+	Keys:       []string{"sessionId uuid type=*", "type=summary leafUuid"},
 	Extensions: []string{".jsonl"}, Transcript: true,
 	Decode: claudeLines.stream, DecodeFile: claudeLines.file, DecodeText: claudeLines.text,
 	Beside: func(path string) []string {

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 
 	"github.com/agenttrace/agenttrace/semconv"
@@ -36,10 +35,7 @@ func sniffCline(text []byte) bool {
 // Beside a file the program keeps more: a manifest, or what it showed of a task with its
 // times and usage.
 var Cline = codec.Reading{
-	SniffKeys: func(keys map[string]string) bool {
-		return keys["messages"] == "[" && keys["sessionId"] != "" &&
-			slices.Contains([]string{"lead", "subagent", "teammate"}, keys["agent"])
-	},
+	Keys:       []string{"messages=[ sessionId=* agent=lead|subagent|teammate"},
 	Extensions: []string{".json"}, SniffText: sniffCline, Transcript: true,
 	Decode: decodeCline.stream, DecodeFile: decodeCline.file, Beside: func(path string) []string {
 		if stem, ok := strings.CutSuffix(path, clineMessages); ok {

@@ -18,15 +18,7 @@ import (
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
-// looksCodex reports whether a record with these keys, and the values of those that
-// are strings, is one of a Codex rollout.
-func looksCodex(keys map[string]string) bool {
-	switch keys["type"] {
-	case "session_meta", "response_item", "event_msg", "turn_context", "compacted":
-		return keys["payload"] == "{"
-	}
-	return false
-}
+var codexKeys = []string{"payload={ type=session_meta|response_item|event_msg|turn_context|compacted"}
 
 // Codex reads rollouts of Codex, each of which is one session.
 //
@@ -39,7 +31,7 @@ func looksCodex(keys map[string]string) bool {
 //
 // Where the first record, which names the session, is damaged, the name of the file names it.
 var Codex = codec.Reading{
-	Extensions: []string{".jsonl"}, SniffKeys: looksCodex, Transcript: true,
+	Extensions: []string{".jsonl"}, Keys: codexKeys, Transcript: true,
 	Decode: codexLines.stream, DecodeFile: codexLines.file, DecodeText: codexLines.text, Beside: nothing,
 }
 
@@ -132,7 +124,7 @@ func (d *codex) read(o rows.Object) {
 func (d *codex) begin(kind string, meta rows.Object, at int64) bool {
 	id := meta.Text("id")
 	if kind != "session_meta" || id == "" {
-		if id = rolloutID(d.path); id == "" || !looksCodex(map[string]string{"type": kind, "payload": "{"}) {
+		if id = rolloutID(d.path); id == "" || !codec.HasKeys(map[string]string{"type": kind, "payload": "{"}, codexKeys...) {
 			d.problem("precedes the record that names the session: left out")
 			return false
 		}

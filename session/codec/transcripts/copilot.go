@@ -15,13 +15,8 @@ import (
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
-// looksCopilot reports whether a record with these keys, and the values of those that
-// are strings, is an event of GitHub Copilot CLI.
-func looksCopilot(keys map[string]string) bool {
-	kind := keys["type"]
-	return keys["data"] == "{" && keys["timestamp"] != "" && (kind == "session.start" || kind == "session.resume" ||
-		kind == "user.message" || strings.HasPrefix(kind, "assistant.") || strings.HasPrefix(kind, "tool.execution_"))
-}
+var copilotKeys = []string{
+	"data={ timestamp=* type=session.start|session.resume|user.message|assistant.*|tool.execution_*"}
 
 // Copilot reads the events of a session of GitHub Copilot CLI, which are JSON lines.
 // The session is followed by those of its sub-agents.
@@ -32,7 +27,7 @@ func looksCopilot(keys map[string]string) bool {
 //
 // Beside the file the program keeps the title of the session. The directory names the session if no event does.
 var Copilot = codec.Reading{
-	Extensions: []string{".jsonl"}, SniffKeys: looksCopilot, Transcript: true,
+	Extensions: []string{".jsonl"}, Keys: copilotKeys, Transcript: true,
 	Decode: copilotLines.stream, DecodeFile: copilotLines.file, DecodeText: copilotLines.text,
 	Beside: func(path string) []string { return []string{filepath.Join(filepath.Dir(path), workspaceFile)} },
 }
@@ -185,7 +180,8 @@ func (d *copilot) begin(kind string, o, data rows.Object) bool {
 		if id = nameOf(d.path); id == "events" {
 			id = dirOf(d.path)
 		}
-		if id == "" || !looksCopilot(map[string]string{"data": "{", "type": kind, "timestamp": o.Text("timestamp")}) {
+		keys := map[string]string{"data": "{", "type": kind, "timestamp": o.Text("timestamp")}
+		if id == "" || !codec.HasKeys(keys, copilotKeys...) {
 			d.problem("precedes the event that names the session: left out")
 			return false
 		}

@@ -26,9 +26,7 @@ import (
 // The place of a file reports more: the chats of sub-agents are in a directory that is
 // named for their parent, and the project's directory states which one it is.
 var Gemini = codec.Reading{
-	SniffKeys: func(keys map[string]string) bool {
-		return keys["sessionId"] != "" && keys["projectHash"] != "" || keys["id"] != "" && keys["type"] == "gemini"
-	},
+	Keys:       []string{"sessionId=* projectHash=*", "id=* type=gemini"},
 	Extensions: []string{".json", ".jsonl"}, Transcript: true,
 	Decode: decodeGemini.stream, DecodeFile: decodeGemini.file, DecodeText: decodeGemini.text,
 	Beside: func(path string) []string {

@@ -20,12 +20,7 @@ import (
 //
 // The content of a session file does not name its session: the name of the file does.
 var Goose = codec.Reading{
-	SniffKeys: func(keys map[string]string) bool {
-		_, counted := keys["message_count"]
-		_, created := keys["created"]
-		return counted && keys["working_dir"] != "" || created && keys["content"] == "[" &&
-			(keys["role"] == session.RoleUser || keys["role"] == session.RoleAssistant)
-	},
+	Keys:       []string{"message_count working_dir=*", "created content=[ role=user|assistant"},
 	Extensions: []string{".db", ".jsonl"},
 	Tables:     []string{"sessions", "messages", "schema_version"}, Transcript: true, Selects: true,
 	Decode: gooseLines.stream, DecodeFile: gooseLines.or(inDatabase("sessions of Goose", decodeGooseDatabase)),

@@ -24,9 +24,7 @@ var kiroKinds = []string{"Prompt", "AssistantMessage", "ToolResults", "Clear", "
 // The content of a session file does not name its session: the name of the file does. Beside
 // it Kiro CLI keeps its title, times and usage in another.
 var Kiro = codec.Reading{
-	SniffKeys: func(keys map[string]string) bool {
-		return keys["data"] == "{" && slices.Contains(kiroKinds, keys["kind"])
-	},
+	Keys:       []string{"data={ kind=" + strings.Join(kiroKinds, "|")},
 	Extensions: []string{".jsonl"}, Tables: []string{"conversations", "state"},
 	Transcript: true, Selects: true,
 	Decode: kiroLines.stream, DecodeFile: kiroLines.or(inDatabase("sessions of Kiro", decodeKiroDatabase)),

@@ -28,9 +28,7 @@ import (
 //
 // Nothing is written, and opencode may have the database open: sessions are as they were at one moment.
 var Opencode = codec.Reading{
-	SniffKeys: func(keys map[string]string) bool {
-		return strings.HasPrefix(keys["id"], "ses_") && keys["projectID"] != "" && keys["time"] == "{"
-	},
+	Keys:       []string{"id=ses_* projectID=* time={"},
 	Extensions: []string{".db", ".json"}, Transcript: true, Selects: true,
 	Tables:     []string{"message", "part", "session"},
 	Layout:     []string{"opencode.db", "opencode-*.db", "storage/session/*/*.json", "session/*/*.json"},

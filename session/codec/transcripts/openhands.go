@@ -28,13 +28,8 @@ import (
 // The state has the usage and cost of each response. What the user left by going to
 // another branch is hidden.
 var OpenHands = codec.Reading{
-	SniffKeys: func(keys map[string]string) bool {
-		_, status := keys["execution_status"]
-		kind := keys["kind"]
-		return status && keys["agent"] == "{" && keys["workspace"] == "{" ||
-			keys["timestamp"] != "" && keys["source"] != "" && (strings.HasSuffix(kind, "Event") ||
-				strings.HasSuffix(kind, "Observation") || kind == "Condensation")
-	},
+	Keys: []string{"execution_status agent={ workspace={",
+		"timestamp=* source=* kind=*Event|*Observation|Condensation"},
 	Extensions: []string{".json"}, Transcript: true,
 	Layout: []string{"base_state.json", "events/event-*.json"}, DecodeFile: decodeOpenHands,
 	Beside: func(path string) []string { return []string{openHandsDir(path)} }, // all of the conversation's directory

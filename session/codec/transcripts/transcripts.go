@@ -1,16 +1,4 @@
-// Package transcripts reads what coding agents keep of their own sessions.
-//
-//	Claude Code  ~/.claude/projects/<project>/<session>.jsonl
-//	Codex        ~/.codex/sessions/<year>/<month>/<day>/rollout-<time>-<session>.jsonl
-//	Gemini CLI   ~/.gemini/tmp/<project>/chats/session-<time>-<session>.json or .jsonl
-//	opencode     ~/.local/share/opencode/opencode.db, before that the tree storage/ beside it
-//	Copilot CLI  ~/.copilot/session-state/<session>/events.jsonl
-//	Cursor CLI   ~/.cursor/chats/<project>/<chat>/store.db
-//	Cline        ~/.cline/data/sessions/<session>/*.messages.json, before that tasks of an editor
-//	OpenHands    ~/.openhands/conversations/<conversation>/events/*.json
-//	Kiro CLI     ~/.kiro/sessions/cli/<session>.jsonl, and ~/.local/share/kiro-cli/data.sqlite3
-//	Zed          ~/.local/share/zed/threads/threads.db
-//	Goose        ~/.local/share/goose/sessions/sessions.db, before that a file per session beside it
+// Package transcripts reads what coding agents keep of their own sessions, in the places that docs/transcripts.md lists.
 //
 // None of these formats is specified; all are read as they are found, by what their
 // records have in common over the versions. Records that report nothing of the

@@ -97,10 +97,8 @@ func Share(text []byte) (Object, error) { return parse(text, true) }
 // Line is a line of a file of JSON lines.
 type Line struct {
 	// N is its number, from 1.
-	N int
-	// From and To are where it begins and ends in the text, with its line break.
-	From, To int
-	Object   Object
+	N      int
+	Object Object
 	// Err is why it is not an object, as [Parse] returns it.
 	Err error
 }
@@ -109,14 +107,9 @@ type Line struct {
 // and reported with the number of their line.
 func Lines(text []byte, report func(codec.Problem)) iter.Seq[Line] {
 	return func(yield func(Line) bool) {
-		n, to := 0, 0
-		if bytes.HasPrefix(text, []byte("\uFEFF")) {
-			to = len("\uFEFF")
-		}
-		for line := range bytes.Lines(text[to:]) {
+		n := 0
+		for line := range bytes.Lines(bytes.TrimPrefix(text, []byte("\uFEFF"))) {
 			n++
-			from := to
-			to += len(line)
 			if line = bytes.TrimSpace(line); len(line) == 0 {
 				continue
 			}
@@ -125,7 +118,7 @@ func Lines(text []byte, report func(codec.Problem)) iter.Seq[Line] {
 				report(codec.Problem{Line: n, Reason: "bytes that are not UTF-8 were replaced by U+FFFD"})
 			}
 			o, err := Share(line)
-			if !yield(Line{n, from, to, o, err}) {
+			if !yield(Line{n, o, err}) {
 				return
 			}
 		}
