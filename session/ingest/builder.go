@@ -23,9 +23,11 @@ type builder struct {
 	keys  *dialect.Keys
 	// noted are sessions that were named by spans which report nothing else.
 	noted map[noted]bool
-	// seen counts the records of each span and time, and those that report a message by their digest: of the scope at
-	// hand, for a delivery may hold what was delivered before, as a block of its own.
-	seen map[any]int
+	// seen counts the records that report a message by their digest: of the scope at hand, for a delivery may hold what
+	// was delivered before, as a block of its own.
+	seen map[string]int
+	// received is when the span or record at hand came.
+	received int64
 	// foreign is the span at hand that is not the SDK's, here so that it is not allocated.
 	foreign dialect.Span
 }

@@ -15,7 +15,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/rogpeppe/go-internal/txtar"
-	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/plog"
 	"go.opentelemetry.io/collector/pdata/ptrace"
 
@@ -62,33 +61,21 @@ func readCapture(t testing.TB, dir string) []request {
 	return all
 }
 
-// split makes a request of every span and every record. Records of one span and
-// time stay together: nothing but their order in the request orders them.
+// split makes a request of every span and every record.
 func split(all []request) []request {
-	type instant struct {
-		span pcommon.SpanID
-		at   pcommon.Timestamp
-	}
 	var single []request
 	for _, r := range all {
 		if r.isLogs {
 			for _, rl := range r.logs.ResourceLogs().All() {
 				for _, sl := range rl.ScopeLogs().All() {
-					together := make(map[instant]plog.LogRecordSlice)
 					for _, rec := range sl.LogRecords().All() {
-						at := instant{rec.SpanID(), rec.Timestamp()}
-						to, known := together[at]
-						if !known || at.span.IsEmpty() {
-							ld := plog.NewLogs()
-							resource := ld.ResourceLogs().AppendEmpty()
-							rl.Resource().CopyTo(resource.Resource())
-							scope := resource.ScopeLogs().AppendEmpty()
-							sl.Scope().CopyTo(scope.Scope())
-							to = scope.LogRecords()
-							together[at] = to
-							single = append(single, request{logs: ld, isLogs: true})
-						}
-						rec.CopyTo(to.AppendEmpty())
+						ld := plog.NewLogs()
+						to := ld.ResourceLogs().AppendEmpty()
+						rl.Resource().CopyTo(to.Resource())
+						scope := to.ScopeLogs().AppendEmpty()
+						sl.Scope().CopyTo(scope.Scope())
+						rec.CopyTo(scope.LogRecords().AppendEmpty())
+						single = append(single, request{logs: ld, isLogs: true})
 					}
 				}
 			}

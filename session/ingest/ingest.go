@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/plog"
@@ -41,12 +43,24 @@ type Ingester struct {
 	keys     *dialect.Keys
 	redactor *redact.Redactor
 	pool     sync.Pool
+	received atomic.Int64 // after all times that receive has returned
+}
+
+// receive returns the time in Unix nanoseconds, so that as many from it on are no others'.
+func (i *Ingester) receive(items int) int64 {
+	for {
+		last := i.received.Load()
+		at := max(time.Now().UnixNano(), last)
+		if i.received.CompareAndSwap(last, at+int64(items)) {
+			return at
+		}
+	}
 }
 
 // New returns an Ingester that writes to w.
 func New(w store.Writer, o Options) *Ingester {
 	return &Ingester{writer: w, keys: dialect.NewKeys(o.SessionKeys), redactor: o.Redactor,
-		pool: sync.Pool{New: func() any { return &builder{noted: make(map[noted]bool), seen: make(map[any]int)} }}}
+		pool: sync.Pool{New: func() any { return &builder{noted: make(map[noted]bool), seen: make(map[string]int)} }}}
 }
 
 // Report counts what a delivery held.
@@ -236,9 +250,10 @@ func (i *Ingester) store(ctx context.Context, items []item) (Report, error) {
 	b := i.builder()
 	defer i.release(b)
 	var r Report
-	block := 0
+	block, received := 0, i.receive(len(items))
 	for k := range items {
 		it := &items[k]
+		b.received = received + int64(k)
 		if it.block != block {
 			block = it.block
 			clear(b.seen) // a block of one scope begins

@@ -48,12 +48,6 @@ func (b *builder) observeRecord(r *dialect.Record) (name string, ok bool) {
 	before := b.redaction.redacted
 	b.facts.OpenRecord(d, r, b.keys)
 	d.ReadRecord(r, &b.facts)
-	if len(b.facts.All) > 0 && !r.TraceID().IsEmpty() {
-		seq := b.nth(instant{r.TraceID(), r.SpanID(), r.Timestamp()})
-		for i := range b.facts.All {
-			b.facts.All[i].Seq = seq
-		}
-	}
 	return d.Name, b.takeFacts(d, r.Resource, func(*fact.Fact) string {
 		// A digest of all that a record reports would confirm a guess of a secret in it.
 		clean := func(s string) string { return s }
@@ -71,16 +65,9 @@ func (b *builder) observeRecord(r *dialect.Record) (name string, ok bool) {
 	})
 }
 
-// instant is a span and a time at which records were written in it.
-type instant struct {
-	trace pcommon.TraceID
-	span  pcommon.SpanID
-	at    pcommon.Timestamp
-}
-
 // nth returns how many like it came before it in the block of records. It is the same however else the delivery is put
 // together.
-func (b *builder) nth(key any) int {
+func (b *builder) nth(key string) int {
 	n := b.seen[key]
 	b.seen[key] = n + 1
 	return n
@@ -155,7 +142,9 @@ func (b *builder) takeFacts(d *dialect.Dialect, resource pcommon.Resource, sourc
 		}
 		f.SystemPromptDigest = cmp.Or(b.blob(store.BlobSystemPrompt, "", f.SystemPrompt), f.SystemPromptDigest)
 		f.ToolCatalogDigest = cmp.Or(b.blob(store.BlobToolCatalog, "", f.ToolCatalog), f.ToolCatalogDigest)
-		b.batch.Observations = append(b.batch.Observations, observation(f, d))
+		o := observation(f, d)
+		o.Received = b.received
+		b.batch.Observations = append(b.batch.Observations, o)
 	}
 	return true
 }
@@ -265,7 +254,7 @@ func factsOf(observations []store.Observation) []fact.Fact {
 				Problems: []string{fmt.Sprintf("observation %s cannot be read: %v", o.Source, err)},
 			}
 		}
-		facts[i].TraceRank = o.TraceRank
+		facts[i].TraceRank, facts[i].Received = o.TraceRank, o.Received
 	}
 	return facts
 }

@@ -76,8 +76,8 @@ func dump(t testing.TB, path string) string {
 			&sqlitex.ExecOptions{ResultFunc: func(stmt *sqlite.Stmt) error {
 				cols := make([]string, stmt.ColumnCount())
 				for i := range cols {
-					if table == "observations" && stmt.ColumnName(i) == "id" {
-						continue // counts what came first
+					if table == "observations" && (stmt.ColumnName(i) == "id" || stmt.ColumnName(i) == "received_nano") {
+						continue // what came first
 					}
 					cols[i] = stmt.ColumnName(i) + "=" + stmt.ColumnText(i)
 					if stmt.ColumnIsNull(i) {

@@ -31,6 +31,8 @@ type Observation struct {
 	// Until is when the observation ends, or when the last of those that are below it
 	// begins, whichever is later; what opens a turn does not count. The store sets it.
 	Until int64 `column:"until_nano"`
+	// Received is when the observation came, in Unix nanoseconds, and no other's: of one that came again, the first time.
+	Received int64 `column:"received_nano"`
 	// Error reports that the source reported one.
 	Error bool `column:"error"`
 

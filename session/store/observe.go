@@ -151,7 +151,7 @@ func (o *observer) put(n *Observation) (changed bool, refused error) {
 	row := &ObservationRow{Observation: *n, Owner: o.ownerFor(n, old)}
 	row.Attribution, row.Until = Attribution{}, n.End
 	if old != nil {
-		row.Attribution = old.Attribution
+		row.Attribution, row.Received = old.Attribution, cmp.Or(old.Received, row.Received)
 		o.replaced(old, row)
 	}
 	o.note(n)

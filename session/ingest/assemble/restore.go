@@ -120,14 +120,17 @@ func (c *call) saidAlone(m *fact.Message) bool {
 
 // answersIn returns the model's messages after the user's last one. Some interfaces
 // have a message for the text of an answer and for each of its calls: those that
-// nothing else is between are one answer.
+// nothing else is between are one answer. A history may have lost the calls of an answer, whose results follow it: what
+// stands in their place is no text.
 func answersIn(input []fact.Message) []fact.Message {
 	var given []fact.Message
 	open := false
-	for _, m := range input {
+	for i, m := range input {
 		switch {
-		case m.Role == "user":
+		case m.ByUser():
 			given, open = nil, false
+		case m.Role == "assistant" && i+1 < len(input) && input[i+1].Role == "tool" && saysNothing(m.Parts):
+			open = false
 		case m.Role == "assistant" && len(m.Parts) > 0 && open:
 			last := &given[len(given)-1]
 			last.Parts = slices.Concat(last.Parts, m.Parts)
@@ -138,6 +141,13 @@ func answersIn(input []fact.Message) []fact.Message {
 		}
 	}
 	return given
+}
+
+// saysNothing reports whether parts are what a program writes for a text that is not there.
+func saysNothing(parts []fact.Part) bool {
+	return len(parts) == 1 && parts[0].Kind == fact.PartText &&
+		slices.Contains([]string{"", "null", "none", "nil", "undefined", "-", "–", "—", "[]", "{}", `""`},
+			strings.ToLower(strings.TrimSpace(parts[0].Text)))
 }
 
 // blank reports that the call came to nothing.
@@ -188,9 +198,9 @@ func (c *call) given(m *fact.Message) bool {
 		return ids
 	}
 	mine, theirs := ids(c.output), ids(m.Parts)
-	if len(mine) == 0 && textOf(m.Parts) != "" &&
+	if (len(mine) == 0 || len(theirs) == 0) && textOf(m.Parts) != "" &&
 		strings.TrimSpace(textOf(c.output)) == strings.TrimSpace(textOf(m.Parts)) {
-		return true // some instrumentations do not report the calls of an answer that has text
+		return true // some instrumentations do not report the calls of an answer that has text, or not in the history
 	}
 	if len(mine) > 0 || len(theirs) > 0 {
 		return slices.ContainsFunc(theirs, func(id string) bool { return slices.Contains(mine, id) })

@@ -108,8 +108,10 @@ func (a *assembly) buildTree(facts []fact.Fact) {
 	slices.SortFunc(a.nodes, compareNodes)
 	for _, n := range a.nodes {
 		slices.SortFunc(n.kids, compareNodes)
-		n.gather()
 	}
+	a.gather()
+	a.summarize()
+	a.bound()
 }
 
 // breakCircles takes the parent of the last node of each circle: spans may name each other.
@@ -133,35 +135,6 @@ func (a *assembly) breakCircles() {
 	}
 }
 
-// gather joins the messages that records report one by one into the conversation of
-// a call's input.
-func (n *node) gather() {
-	if n.Kind != fact.ModelCall || n.record || len(n.Input) > 0 {
-		return
-	}
-	var all []fact.Message
-	var pieces []*node
-	for _, k := range n.kids {
-		if k.record && k.Kind == fact.ModelCall && len(k.Input) > 0 {
-			all = append(all, k.Input...)
-			pieces = append(pieces, k)
-		}
-	}
-	if len(pieces) < 2 {
-		return // what one record reports is complete
-	}
-	asked := *n.Fact
-	asked.History, _ = fact.UserRun(all)
-	asked.Input = all[asked.History:]
-	asked.CountBefore(all)
-	n.Fact = &asked
-	for _, k := range pieces {
-		piece := *k.Fact
-		piece.Input = nil
-		k.Fact = &piece
-	}
-}
-
 // descend notes the depth of n and of what is below it, and whether a model is called there.
 func (n *node) descend(depth int, from int64) {
 	n.depth, n.begins = depth, max(n.Start, from)
@@ -179,7 +152,16 @@ func compareNodes(x, y *node) int {
 	return cmp.Or(
 		cmp.Compare(x.begins, y.begins), cmp.Compare(x.depth, y.depth), cmp.Compare(x.Start, y.Start),
 		cmp.Compare(y.End, x.End),
-		strings.Compare(x.TraceID, y.TraceID), cmp.Compare(x.Seq, y.Seq), strings.Compare(x.Source, y.Source))
+		strings.Compare(x.TraceID, y.TraceID), cmp.Compare(x.Seq, y.Seq), strings.Compare(x.SpanID, y.SpanID),
+		cmp.Compare(x.arrived(), y.arrived()), strings.Compare(x.Source, y.Source))
+}
+
+// arrived orders the records of a span.
+func (n *node) arrived() int64 {
+	if !n.record || n.SpanID == "" {
+		return 0
+	}
+	return n.Received
 }
 
 // below reports whether n is below o, or is it.

@@ -251,7 +251,7 @@ func goesOn(f *fact.Fact) bool {
 	if len(f.Input) == 0 {
 		return false
 	}
-	return f.Input[len(f.Input)-1].Role != "user"
+	return !f.Input[len(f.Input)-1].ByUser()
 }
 
 // attachBelow gives what is below a turn's root to that turn.
@@ -453,7 +453,7 @@ func begins(n *node, now *turn) bool {
 		return !n.repeats(now)
 	case fact.ModelCall:
 		before := now.last
-		if len(n.Input) == 0 && n.failedApart(before) {
+		if len(n.Input) == 0 && (n.failedApart(before) || n.apart(now)) {
 			return true
 		}
 		if len(n.Input) == 0 || goesOn(n.Fact) || now.only(fact.Prompt) {
@@ -462,13 +462,28 @@ func begins(n *node, now *turn) bool {
 		if before == nil || textOf(askedBy(before.Fact)) != textOf(askedBy(n.Fact)) {
 			return true
 		}
-		// The same input again right away is a retry, if the model had failed;
-		// and a record may repeat what the call's span reports.
+		// The same input again right away is a retry, if the model had failed and both are of one request to the
+		// program; and a record may repeat what the call's span reports.
 		echo := n.record && n.Start <= before.End+near && (!before.record || before.Name != n.Name) ||
 			!n.record && !now.spans && n.Start <= before.Start+near && before.Start <= n.End
-		return !before.Failed && !echo
+		again := before.Failed && (n.TraceID == before.TraceID || n.TraceID == "" || before.TraceID == "")
+		return !again && !echo
 	}
 	return false
+}
+
+// apart reports whether n is the call of another turn, where no content tells turns apart: it is in a trace of its own
+// and follows on a call that did not request a tool.
+func (n *node) apart(now *turn) bool {
+	before := now.last
+	if n.record || n.orphan || before == nil || before.TraceID == n.TraceID || n.Start < before.over() ||
+		fact.FinishReason(before.Finish) == "tool-calls" || has(before.Output, fact.PartCall) {
+		return false
+	}
+	return !slices.ContainsFunc(now.nodes, func(o *node) bool {
+		return len(o.Input) > 0 || o.Kind == fact.Turn || o.Kind == fact.Prompt ||
+			o.Kind == fact.ToolCall && o.Start >= before.Start
+	})
 }
 
 // failedApart reports whether n is the call of a turn that failed, of which nothing but the
@@ -527,6 +542,12 @@ func askedBy(f *fact.Fact) []fact.Part {
 	return fact.PartsOf(f.Input[start:end])
 }
 
+// pilesUp reports whether more than one message of the user is asked in a row: the first may be those of turns before.
+func pilesUp(f *fact.Fact) bool {
+	start, end := fact.UserRun(f.Input)
+	return end-start > 1
+}
+
 // Opens reports whether a fact begins a turn, whatever came before it. prompts states
 // that its dialect reports the user's messages by facts of their own, so that a
 // model call need not begin one. It may return false where a turn begins, which costs
@@ -539,11 +560,11 @@ func Opens(f *fact.Fact, prompts bool) bool {
 	case fact.Prompt:
 		return true
 	case fact.Turn:
-		return !goesOn(f)
+		return !goesOn(f) && !pilesUp(f)
 	case fact.ModelCall:
 		// A record is part of a call: it may not have the last of the input.
 		return !prompts && !f.RequiresTurn && f.ParentID == "" && !strings.HasPrefix(f.Source, fact.RecordPrefix) &&
-			len(f.Input) > 0 && !goesOn(f)
+			len(f.Input) > 0 && !goesOn(f) && !pilesUp(f)
 	}
 	return false
 }

@@ -186,19 +186,7 @@ func adkAsked(f *fact.Fact, request object) {
 		}
 	}
 	ReadInput(f, messages)
-	// Each message of the user's is a turn: those before the last one are of earlier turns that failed, unless ADK
-	// wrote them in the user's name, about the messages of other agents.
-	n := 0
-	for n < len(f.Input) && f.Input[n].Role == "user" {
-		if parts := f.Input[n].Parts; len(parts) > 0 && strings.HasPrefix(parts[0].Text, "For context:") {
-			return
-		}
-		n++
-	}
-	if n >= 2 {
-		f.Unanswered, f.Input = f.Input[:n-1], f.Input[n-1:]
-		f.History += n - 1
-	}
+	f.SplitPrompts()
 }
 
 // adkCatalog returns the declarations of functions among a request's tools, and the tools of the provider as they are.
@@ -291,7 +279,7 @@ func readADKRecord(r *Record, out *Emitter) {
 		if f.SystemPrompt != "" || f.Output != nil || f.Finish != "" || f.Input != nil {
 			added := out.Add(fact.ModelCall)
 			added.SystemPrompt, added.Output, added.Finish, added.Input = f.SystemPrompt, f.Output, f.Finish, f.Input
-			added.Model = modelOf(a.Str("gen_ai.system"), "")
+			added.Model, added.OnePrompt = modelOf(a.Str("gen_ai.system"), ""), f.OnePrompt
 		}
 	}
 	for i := first; i < len(out.All); i++ {
@@ -313,10 +301,8 @@ func readADKMessage(f *fact.Fact, event string, body Attrs) {
 		f.Output, _, _ = Output(content)
 		f.Finish = body.Str("finish_reason")
 	default:
-		// The model's messages are in the choices of its own calls.
-		if messages, _ := Messages(content); talks(messages[:min(1, len(messages))]) &&
-			messages[0].Role != "assistant" {
-			f.Input = messages
+		if messages, _ := Messages(content); talks(messages[:min(1, len(messages))]) {
+			f.Input, f.OnePrompt = messages, true
 		}
 	}
 }

@@ -220,6 +220,11 @@ func (f *Emitter) OpenRecord(d *Dialect, r *Record, keys *Keys) {
 	at := cmp.Or(Nanos(r.Timestamp()), Nanos(r.ObservedTimestamp()))
 	base := fact.Fact{Dialect: d.Name, Name: Text(r.Event), TraceID: r.TraceID().String(), SpanID: r.SpanID().String(),
 		Start: at, End: at}
+	if seq := r.Attrs().IntPtr("event.sequence"); seq != nil {
+		base.Seq = *seq
+	} else if observed := Nanos(r.ObservedTimestamp()); at != 0 && !r.TraceID().IsEmpty() {
+		base.Seq = max(0, observed-at)
+	}
 	f.open(base, r.DroppedAttributesCount(), keys, r.Attributes(), r.Scope, r.Resource)
 }
 

@@ -98,6 +98,9 @@ func genAIKindOf(s *Span, a Attrs) fact.Kind {
 			return fact.ModelCall
 		}
 	}
+	if has("gen_ai.request.model") && s.Status().Code() == ptrace.StatusCodeError {
+		return fact.Step // what failed below it
+	}
 	return ""
 }
 

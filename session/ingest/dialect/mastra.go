@@ -106,7 +106,10 @@ func (m *mastraSpan) turn() {
 		f.TurnID = m.Str("mastra.metadata.runId")
 	}
 	f.SystemPrompt = SystemInstructions(m.JSON("gen_ai.system_instructions"))
-	ReadInput(f, askedIn(asked))
+	if ReadInput(f, askedIn(asked)); strings.HasPrefix(m.kind, "agent") && !talks(f.Input) {
+		// What the user typed may be JSON of any kind.
+		ReadInput(f, userMessages(m.Str("mastra."+m.kind+".input", "input"), ""))
+	}
 	f.Output, f.Finish = mastraOutput(answered)
 	f.ToolCatalog = Catalog(m.JSON("gen_ai.tool.definitions", "agent.available_tools"))
 

@@ -56,10 +56,11 @@ type Fact struct {
 	// Start and End are Unix nanoseconds. Those of a record are equal.
 	Start int64 `json:"start,omitempty"`
 	End   int64 `json:"end,omitempty"`
-	// Seq is the place of a record among those of its span and time that were sent
-	// together: clocks count milliseconds, and a request's messages are records of
-	// one instant.
-	Seq int `json:"seq,omitempty"`
+	// Seq orders records of one time as their source does: clocks count milliseconds, and a request's messages are
+	// records of one instant. Received is when the store was first given the record, other than any before: it orders
+	// those of one span and time where nothing else does.
+	Seq      int64 `json:"seq,omitempty"`
+	Received int64 `json:"-"`
 	// Event is which event of something a span reports that does not last as long as it: "start", "success", "error",
 	// "finish", or another. EventOf is what all its events share: the name without that of the event.
 	Event   string `json:"event,omitempty"`
@@ -128,6 +129,8 @@ type Fact struct {
 	// once.
 	Before      int `json:"before,omitempty"`
 	BeforeTurns int `json:"before_turns,omitempty"`
+	// OnePrompt reports that each turn of the source has one message of the user.
+	OnePrompt bool `json:"one_prompt,omitempty"`
 	// Unanswered are messages of the user that come before Input and that nothing
 	// answered: those of turns that failed.
 	Unanswered []Message `json:"unanswered,omitempty"`

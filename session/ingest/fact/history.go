@@ -93,7 +93,7 @@ func (m *Message) splitWords() {
 			if ofAgents && len(context) == 0 {
 				words, context = "", []string{p.Text}
 			}
-			ofAgents = ofAgents || words == "" && strings.TrimSpace(p.Text) == "For context:"
+			ofAgents = ofAgents || words == "" && strings.TrimSpace(p.Text) == agentContext
 			for _, text := range context {
 				around = append(around, Part{Kind: PartContext, Text: text})
 			}
@@ -111,11 +111,38 @@ func (m *Message) splitWords() {
 // UserRun returns where the last consecutive messages of the user are, an empty range at the start
 // where there is none.
 func UserRun(messages []Message) (start, end int) {
-	for end = len(messages); end > 0 && messages[end-1].Role != "user"; end-- {
+	for end = len(messages); end > 0 && !messages[end-1].ByUser(); end-- {
 	}
-	for start = end; start > 0 && messages[start-1].Role == "user"; start-- {
+	for start = end; start > 0 && messages[start-1].ByUser(); start-- {
 	}
 	return start, end
+}
+
+// agentContext begins what Google's ADK writes in the user's name: what other agents did.
+const agentContext = "For context:"
+
+// ByUser reports whether the user wrote the message, and not a framework in the user's name about other agents.
+func (m *Message) ByUser() bool {
+	return m.Role == "user" && !(len(m.Parts) > 0 && strings.HasPrefix(m.Parts[0].Text, agentContext) &&
+		(m.Parts[0].Kind == PartContext || strings.TrimSpace(m.Parts[0].Text) == agentContext || isContext(m.Parts[0].Text)))
+}
+
+func isContext(text string) bool {
+	words, _ := session.Words(text)
+	return words == ""
+}
+
+// SplitPrompts takes the prompts of turns that failed from the Input of a request whose source has one message of the
+// user for each turn.
+func (f *Fact) SplitPrompts() {
+	n := 0
+	for n < len(f.Input) && f.Input[n].ByUser() {
+		n++
+	}
+	if n > 1 {
+		f.Unanswered, f.Input = f.Input[:n-1], f.Input[n-1:]
+		f.History += n - 1
+	}
 }
 
 // PartsOf returns the parts of all messages, in order.

@@ -236,7 +236,8 @@ CREATE TABLE IF NOT EXISTS observations (
   reach              INTEGER NOT NULL,
   data               BLOB NOT NULL,
   usage_counter      TEXT,
-  usage_proof        INTEGER
+  usage_proof        INTEGER,
+  received_nano      INTEGER NOT NULL DEFAULT 0
 );
 CREATE UNIQUE INDEX IF NOT EXISTS idx_observations_source ON observations(trace_id, source);
 CREATE INDEX IF NOT EXISTS idx_observations_owner_start ON observations(owner, start_nano, opens);

@@ -1,0 +1,145 @@
+package ingest_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"go.opentelemetry.io/collector/pdata/pcommon"
+	"go.opentelemetry.io/collector/pdata/plog"
+	"go.opentelemetry.io/collector/pdata/ptrace"
+)
+
+// TestPromptThatIsJSON: what the user typed is a message and begins a turn, whatever it looks like. In every capture
+// and crew each of the user's texts is replaced by JSON, wherever and however often it is encoded.
+func TestPromptThatIsJSON(t *testing.T) {
+	runs := make(map[string]func() []request)
+	for _, dir := range captures(t) {
+		runs[filepath.Base(filepath.Dir(dir))+"/"+filepath.Base(dir)] = func() []request { return readCapture(t, dir) }
+	}
+	for program := range crews(t) {
+		runs[program] = func() []request { return crews(t)[program] }
+	}
+	for name, run := range runs {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := openStore(t)
+			deliver(t, s, run())
+			want := talk(recount(t, s))
+			for i, line := range want {
+				prompt, ok := strings.CutPrefix(line, "user ")
+				if !ok || strings.IndexAny(prompt, `{"`) == 0 || slices.Index(want, line) < i {
+					continue
+				}
+				prompt, _, _ = strings.Cut(prompt, " | ")
+				for _, typed := range []string{`{"a":1}`, `[{"b":2}]`, "7"} {
+					all := run()
+					for _, r := range all {
+						retype(r, prompt, typed)
+					}
+					s := openStore(t)
+					deliver(t, s, all)
+					asked := slices.Clone(want)
+					for i := range asked {
+						asked[i] = strings.ReplaceAll(asked[i], prompt, typed)
+					}
+					if d := cmp.Diff(asked, talk(recount(t, s))); d != "" {
+						t.Errorf("%q instead of %q (-typed +session):\n%s", typed, prompt, d)
+					}
+				}
+			}
+		})
+	}
+}
+
+// talk are the lines of sessions, users and answers.
+func talk(facts string) (lines []string) {
+	for line := range strings.SplitSeq(facts, "\n") {
+		if strings.HasPrefix(line, "user ") || strings.HasPrefix(line, "assistant ") || strings.HasPrefix(line, "session ") {
+			lines = append(lines, line)
+		}
+	}
+	return lines
+}
+
+// retype replaces a text in a request.
+func retype(r request, old, typed string) {
+	resources := func(attrs pcommon.Map) { retypeMap(attrs, old, typed) }
+	if r.isLogs {
+		for _, rl := range r.logs.ResourceLogs().All() {
+			for _, sl := range rl.ScopeLogs().All() {
+				sl.LogRecords().RemoveIf(func(rec plog.LogRecord) bool {
+					resources(rec.Attributes())
+					retypeValue(rec.Body(), old, typed)
+					return false
+				})
+			}
+		}
+		return
+	}
+	for _, rs := range r.traces.ResourceSpans().All() {
+		for _, ss := range rs.ScopeSpans().All() {
+			ss.Spans().RemoveIf(func(s ptrace.Span) bool {
+				resources(s.Attributes())
+				for _, e := range s.Events().All() {
+					resources(e.Attributes())
+				}
+				return false
+			})
+		}
+	}
+}
+
+func retypeMap(m pcommon.Map, old, typed string) {
+	for _, v := range m.All() {
+		retypeValue(v, old, typed)
+	}
+}
+
+func retypeValue(v pcommon.Value, old, typed string) {
+	switch v.Type() {
+	case pcommon.ValueTypeStr:
+		v.SetStr(retypeText(v.Str(), old, typed))
+	case pcommon.ValueTypeMap:
+		retypeMap(v.Map(), old, typed)
+	case pcommon.ValueTypeSlice:
+		for _, e := range v.Slice().All() {
+			retypeValue(e, old, typed)
+		}
+	}
+}
+
+// retypeText replaces a text in another, also within JSON.
+func retypeText(s, old, typed string) string {
+	var v any
+	d := json.NewDecoder(strings.NewReader(s))
+	d.UseNumber()
+	if !strings.Contains(s, old) || s == old || !json.Valid([]byte(s)) || d.Decode(&v) != nil {
+		return strings.ReplaceAll(s, old, typed)
+	}
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	_ = e.Encode(retypeJSON(v, old, typed))
+	return strings.TrimSuffix(b.String(), "\n")
+}
+
+func retypeJSON(v any, old, typed string) any {
+	switch v := v.(type) {
+	case string:
+		return retypeText(v, old, typed)
+	case []any:
+		for i := range v {
+			v[i] = retypeJSON(v[i], old, typed)
+		}
+	case map[string]any:
+		for key := range v {
+			v[key] = retypeJSON(v[key], old, typed)
+		}
+	}
+	return v
+}
