@@ -75,8 +75,12 @@ type harness struct {
 	*testing.T
 	open   func(t *testing.T) Store
 	result store.Result // of the last batch of a story in order
-	// imports is the result of its last import.
+	// imports is the result of its last import, failed the error of what a user did last.
 	imports store.ImportResult
+	failed  error
+	// kept are all rows as they were once, exported is a session as it was.
+	kept     string
+	exported *store.Imported
 }
 
 // check ends the test if there is an error.

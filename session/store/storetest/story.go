@@ -26,6 +26,7 @@ import (
 //	= visible s1 => u1             what is read then, by the functions of checks
 //	= list {"Limit":2} =>
 //	  s1                           of several lines
+//	! delete s1                    what a user does, by the functions of actions
 //
 //	file a s1 9 title              a session that may be imported, by its rows
 //	+ answer msg_1 2 3 5
@@ -97,6 +98,9 @@ func (h *harness) run(lines []string) {
 			statements := strings.Join(append([]string{line[2:]}, block("| ")...), "\n")
 			steps = append(steps, func(s Store) { h.script(s, statements) })
 			valid = false
+		case strings.HasPrefix(line, "! "):
+			verb, rest, _ := strings.Cut(line[2:], " ")
+			steps = append(steps, func(s Store) { h.failed = actions[verb](h, s, h.args(rest)) })
 		case strings.HasPrefix(line, "= "):
 			read, want, _ := strings.Cut(line[2:], " =>")
 			c := check{read, strings.Join(append(words1(want), block("  ")...), "\n")}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/agenttrace/agenttrace/session/store"
 )
@@ -103,6 +104,9 @@ func init() {
 			b := store.Blob{Kind: store.BlobSystemPrompt, Digest: a.word(), Body: a.word(), Exact: len(a.left) > 0}
 			return store.Batch{Blobs: []store.Blob{b}}
 		}),
+		"catalog": one(func(_ *harness, a *args) store.Batch {
+			return store.Batch{Blobs: []store.Blob{{Kind: store.BlobToolCatalog, Digest: a.word(), Body: "[]"}}}
+		}),
 		// annotation KIND NAME TIME {Annotation}: "-" is no name
 		"annotation": one(func(_ *harness, a *args) store.Batch {
 			kind, name := a.word(), strings.TrimPrefix(a.word(), "-")
@@ -171,4 +175,29 @@ func (h *harness) observation(a *args) store.Batch {
 			}
 		})
 	})
+}
+
+// actions are the words of what a user does in a story that is in order.
+var actions = map[string]func(h *harness, s Store, a *args) error{
+	// title ID TITLE TIME
+	"title": func(h *harness, s Store, a *args) error {
+		return s.SetTitle(h.Context(), a.word(), a.word(), time.UnixMilli(epoch+a.int()))
+	},
+	// archive ID TIME back
+	"archive": func(h *harness, s Store, a *args) error {
+		return s.Archive(h.Context(), a.word(), len(a.left) < 2, time.UnixMilli(epoch+a.int()))
+	},
+	"delete": func(h *harness, s Store, a *args) error { return s.Delete(h.Context(), a.word()) },
+	"keep": func(h *harness, s Store, _ *args) error {
+		h.kept = h.dump(s)
+		return nil
+	},
+	"export": func(h *harness, s Store, a *args) error {
+		h.exported = &store.Imported{Transcript: h.transcript(s, a.word())}
+		return s.Origin(h.Context(), h.exported)
+	},
+	"restore": func(h *harness, s Store, _ *args) error {
+		_, err := s.Import(h.Context(), h.exported)
+		return err
+	},
 }

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 
+	gocmp "github.com/google/go-cmp/cmp"
+
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/price"
 	"github.com/agenttrace/agenttrace/session/store"
@@ -188,6 +190,33 @@ func init() {
 			b, err := s.Blob(h.Context(), store.BlobSystemPrompt, a.word())
 			h.check(err)
 			return fmt.Sprint(b.Body, " ", b.Exact)
+		},
+		// Which prompts and catalogs are there, of some digests.
+		"blobs": func(h *harness, s Store, a *args) string {
+			var found []string
+			for _, digest := range a.left {
+				for kind := range store.BlobTables {
+					if _, err := s.Blob(h.Context(), kind, digest); err == nil {
+						found = append(found, digest)
+					} else if !errors.Is(err, store.ErrNotFound) {
+						h.Error(err)
+					}
+				}
+			}
+			return strings.Join(found, " ")
+		},
+		// What is deleted that nobody names and is older than a time, or would be if there are more words.
+		"garbage": func(h *harness, s Store, a *args) string {
+			g, err := s.Collect(h.Context(), time.UnixMilli(epoch+a.int()), len(a.left) > 0)
+			h.check(err)
+			raw, _ := json.Marshal(g)
+			return string(raw)
+		},
+		"failed": func(h *harness, _ Store, _ *args) string { return h.failure(h.failed) },
+		"kept":   func(h *harness, s Store, _ *args) string { return gocmp.Diff(h.kept, h.dump(s)) },
+		"exported": func(h *harness, _ Store, _ *args) string {
+			in := h.exported
+			return fmt.Sprint(len(in.SpanRefs), in.Traces, len(in.RequestedIndexes))
 		},
 		"resolve": func(h *harness, s Store, a *args) string {
 			id, err := s.Resolve(h.Context(), a.word())
