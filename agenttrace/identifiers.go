@@ -46,19 +46,18 @@ func (f *filter) attributes(kvs []attribute.KeyValue) []attribute.KeyValue {
 			}
 		case attribute.STRINGSLICE:
 			// Parts are JSON, and were redacted when they were made.
-			all, changed := kv.Value.AsStringSlice(), false
+			before := kv.Value.AsStringSlice()
+			all := before
+			if len(all) > 0 && !strings.HasPrefix(all[0], "{") {
+				all = f.builtin().List(all) // one may name what the next one is
+			}
+			all = slices.Clone(all)
 			for k, s := range all {
-				if strings.HasPrefix(s, "{") {
-					continue
-				}
-				if out := f.id(s); out != s {
-					if !changed {
-						all, changed = slices.Clone(all), true
-					}
-					all[k] = out
+				if !strings.HasPrefix(s, "{") {
+					all[k] = f.id(s)
 				}
 			}
-			if changed {
+			if !slices.Equal(all, before) {
 				kv.Value = attribute.StringSliceValue(all)
 			}
 		}
@@ -72,11 +71,15 @@ func (f *filter) id(s string) string {
 	if f.redactor == nil || s == "" {
 		return s
 	}
-	r, ok := f.redactor.(*redact.Redactor)
-	if !ok {
-		r = builtin()
+	return f.builtin().Identifier(s)
+}
+
+// builtin is the Redactor of package redact: the agent's own, or the default one.
+func (f *filter) builtin() *redact.Redactor {
+	if r, ok := f.redactor.(*redact.Redactor); ok {
+		return r
 	}
-	return r.Identifier(s)
+	return builtin()
 }
 
 var builtin = sync.OnceValue(func() *redact.Redactor {

@@ -27,7 +27,7 @@ func (m *mention) usedAs() finding {
 		return finding{}
 	}
 	w, at := m.wordBefore(m.lo)
-	for n := 0; n < 3 && !uses[w]; n++ {
+	for n := 0; n < 3 && !lists["uses"][w]; n++ {
 		w, at = m.wordBefore(at)
 	}
 	hi := skipBack(m.s, at, max(m.c.floor, at-3), " `\"'*")
@@ -40,15 +40,23 @@ func (m *mention) usedAs() finding {
 }
 
 // called reports whether the words before the label may join it to what is before them.
-func (m *mention) called() bool { return m.lo >= 4 && m.s[m.lo-1] == ' ' && m.follows(uses, owners) }
+func (m *mention) called() bool {
+	return m.lo >= 4 && m.s[m.lo-1] == ' ' && m.follows("uses", "owners")
+}
 
 // columnSigns are between the columns of tables.
-var columnSigns = [...]string{"|", "│", "║", "┃", "\t", ";", ","}
+var columnSigns = [...]string{"|", "│", "║", "┃", "\t", ";", ",", aligned}
+
+// aligned is between the columns of a table that only spaces align.
+const aligned = "  "
 
 // inRow reports whether the label may be a cell of a table's header.
 func (m *mention) inRow() bool {
 	const borders = "|\t;,\n\r\xe2"
 	s, hi := m.s, skip(m.s, m.hi, m.hi+40, " *\"`'")
+	if strings.HasPrefix(s[m.hi:], aligned) || strings.HasSuffix(s[m.c.floor:m.lo], aligned) {
+		return true
+	}
 	if hi == len(s) || !oneByteOf(borders, s[hi]) {
 		return false
 	}
@@ -59,12 +67,6 @@ func (m *mention) inRow() bool {
 	// "API Key": the label may be the second word of the name.
 	w, from := m.wordBefore(m.lo)
 	return lo == m.lo-1 && w != "" && (from == 0 || oneByteOf("|\t;,\n ", s[from-1]))
-}
-
-// column is one of a table whose name promises a secret.
-type column struct {
-	at    int
-	class keyClass
 }
 
 // table notes the secrets in the columns below a header that the label is a cell of. The rows are read once, whatever
@@ -81,69 +83,41 @@ func (c *scan) table(m *mention) {
 		if !strings.Contains(line, sign) {
 			continue
 		}
-		if c.header(line, sign); len(c.columns) > 0 && (strings.Contains("|│║┃", sign) || plainNames(line, sign)) {
-			c.rows(to+1, sign, strings.Count(line, sign))
+		if c.header(line, sign); c.secretColumns > 0 && (strings.Contains("|│║┃", sign) || c.plainNames) {
+			c.rows(to+1, sign)
 		}
 		return
 	}
 }
 
-// header notes the columns of a table that promise secrets.
+// header reads the names of the columns of a table, and whether they are those of a CSV file rather than a list in code
+// or prose: names only, none longer than three words.
 func (c *scan) header(line, sign string) {
-	c.columns = c.columns[:0]
-	n := 0
-	for name := range strings.SplitSeq(line, sign) {
-		name = strings.Trim(name, " *\"`'_[]\t\r\n")
+	c.columns, c.secretColumns, c.plainNames, c.alignedOnly = c.columns[:0], 0, true, sign == aligned
+	for _, at := range c.cells(line, sign) {
+		name, promise := strings.Trim(line[at.lo:at.hi], "_[]"), notSecret
 		if len(name) >= 2 && len(name) < 40 && !strings.ContainsAny(name, "=(){}:") {
-			if class := c.r.classify(name); class != notSecret {
-				c.columns = append(c.columns, column{n, class})
+			if promise = c.r.classify(name); promise == notSecret && has("spoken", name) {
+				promise = spokenOf
 			}
 		}
-		n++
+		if promise != notSecret {
+			c.secretColumns++
+		}
+		c.columns = append(c.columns, promise)
+		spaced := sign == "," && at.lo > 0 && line[at.lo-1] == ' ' || sign == aligned && strings.HasPrefix(name, "#")
+		c.plainNames = c.plainNames && !spaced && name != "" && len(name) <= 40 && strings.Count(name, " ") <= 2 &&
+			!strings.ContainsAny(name, "!$%&()*+,/:;<=>?@[]^{}~\\|\"'`")
 	}
 }
 
-// plainNames reports whether a line is the header of a CSV file rather than a list in code or prose: names only, none
-// longer than three words.
-func plainNames(line, sign string) bool {
-	for name := range strings.SplitSeq(line, sign) {
-		spaced := strings.HasPrefix(name, " ")
-		name = strings.Trim(name, " \"'")
-		if name == "" || len(name) > 40 || spaced && sign == "," || strings.Count(name, " ") > 2 {
-			return false
-		}
-		for i := range len(name) {
-			if class[name[i]]&(slug|dot|space) == 0 && name[i] < 0x80 && name[i] != '#' {
-				return false
-			}
-		}
-	}
-	return true
-}
-
-// rows notes the secrets of the rows from at on.
-func (c *scan) rows(at int, sign string, count int) {
-	for at < len(c.s) {
-		eol := c.eol(at)
-		line := strings.TrimRight(c.s[at:eol], "\r")
-		drawn := line != "" && strings.Trim(line, "-+=|: ─┼├┤╞╪╡┬┴│═╬╠╣") == ""
-		if n := strings.Count(line, sign); n != count && !(n == 0 && drawn) &&
-			!(sign == "," && n > count && strings.Contains(line, `"`)) {
-			return
-		}
-		if !drawn {
-			c.row(at, line, sign)
-		}
-		c.looked += eol - at
-		at = eol + 1
-		c.tables = at
-	}
-}
-
-// row notes the secrets among the cells of a row, and of the values that SQL inserts.
-func (c *scan) row(at int, line, sign string) {
-	n, next, quoted, start := 0, 0, byte(0), 0
-	for i := 0; i <= len(line) && next < len(c.columns); i++ {
+// cells returns the bounds of the cells of a row without what is around them, until the next row is asked for. A sign in
+// quotes is part of a cell of CSV.
+func (c *scan) cells(line, sign string) []span {
+	const around = " *\"`'\t\r\n"
+	c.row = c.row[:0]
+	quoted, start := byte(0), 0
+	for i := 0; i <= len(line); i++ {
 		if i < len(line) {
 			if b := line[i]; b == quoted {
 				quoted = 0
@@ -154,15 +128,41 @@ func (c *scan) row(at int, line, sign string) {
 				continue
 			}
 		}
-		if n == c.columns[next].at {
-			value := strings.Trim(line[start:i], " *\"`'\t\r\n")
-			lo := at + start + strings.Index(line[start:i], value)
-			c.cell = mention{c: c, s: c.s, lo: at, hi: at, class: c.columns[next].class, join: cell, replace: Marker}
-			c.addLater(c.cell.found(lo, lo+len(value)))
-			next++
+		lo := skip(line, start, i, around)
+		c.row = append(c.row, span{lo, skipBack(line, i, lo, around)})
+		if start = i + len(sign); sign == aligned {
+			start = skip(line, start, len(line), " ")
+			i = start - 1
 		}
-		n++
-		start = i + len(sign)
+	}
+	return c.row
+}
+
+// rows notes the secrets of the rows from at on.
+func (c *scan) rows(at int, sign string) {
+	for at < len(c.s) {
+		eol := c.eol(at)
+		line := c.s[at:eol]
+		drawn := line != "" && strings.Trim(line, "-+=|: ─┼├┤╞╪╡┬┴│═╬╠╣\r") == ""
+		if n := len(c.cells(line, sign)); n != len(c.columns) && !(n == 1 && drawn) {
+			return
+		}
+		if !drawn {
+			c.inRow(at, c.row)
+		}
+		c.looked += eol - at
+		at = eol + 1
+		c.tables = at
+	}
+}
+
+// inRow notes the secrets among the cells of the row at at, of a table or of the values that SQL inserts.
+func (c *scan) inRow(at int, cells []span) {
+	for n, v := range cells[:min(len(cells), len(c.columns))] {
+		if c.columns[n] != notSecret && (!c.alignedOnly || strings.IndexByte(c.s[at+v.lo:at+v.hi], ' ') < 0) {
+			c.cell = mention{c: c, s: c.s, lo: at, hi: at, class: c.columns[n], join: cell, replace: Marker}
+			c.addLater(c.cell.found(at+v.lo, at+v.hi))
+		}
 	}
 }
 
@@ -196,7 +196,7 @@ func (c *scan) inserted(m *mention) {
 			return
 		}
 		end := until(c.s, i, 8<<10, ")")
-		c.row(i+1, c.s[i+1:end], ",")
+		c.inRow(i+1, c.cells(c.s[i+1:end], ","))
 		c.looked += end - i
 		c.tables = end
 		if i = jsonscan.Space(c.s, min(len(c.s), end+1)); i >= len(c.s) || c.s[i] != ',' {
@@ -208,7 +208,8 @@ func (c *scan) inserted(m *mention) {
 // declared reports whether the label is the name of a variable in Terraform.
 func (m *mention) declared() bool {
 	before := m.s[max(m.c.floor, m.lo-len(`variable "`)):m.lo]
-	return before == `variable "` || strings.HasSuffix(before, `output "`)
+	return before == `variable "` || strings.HasSuffix(before, `output "`) ||
+		m.keyed && m.dashes && strings.HasPrefix(m.s[m.hi+1:], ",") // add_argument("--password", default="…")
 }
 
 // pairLabel returns where the label of the name begins in a pair of name and value, or -1.
@@ -218,7 +219,7 @@ func (m *mention) pairLabel() int {
 		return -1
 	}
 	end := skipBack(s, i-1, max(m.c.floor, m.lo-40), " \t\"'")
-	if i = runBack(s, end, max(m.c.floor, end-16), word); !nameWords[s[i:end]] {
+	if i = runBack(s, end, max(m.c.floor, end-16), word); !lists["nameWords"][s[i:end]] {
 		return -1
 	}
 	return i
@@ -231,7 +232,7 @@ const maxPair = 400
 func (m *mention) paired() finding {
 	label, rest := m.pairLabel(), m.s[m.hi:min(len(m.s), m.hi+maxPair)]
 	if m.declared() {
-		rest, _, _ = strings.Cut(rest, "}")
+		rest = rest[:until(rest, 0, len(rest), "})")]
 		for _, name := range [...]string{"default", "value"} {
 			if k := strings.Index(rest, name); k >= 0 {
 				return m.valueAt(m.hi+k, len(name))
@@ -256,6 +257,15 @@ func (m *mention) paired() finding {
 		}
 	}
 	prior := m.s[max(m.c.floor, label-maxPair):label]
+	if before, ok := strings.CutSuffix(prior, `", `); ok { // set("…", forKey: "password")
+		m.join, m.quoted = apart, true
+		q := label - len(`", `)
+		lo := label - len(prior) + strings.LastIndexByte(before, '"')
+		for lo > label-len(prior) && m.c.v.level(lo) > m.c.v.level(q) {
+			lo = label - len(prior) + strings.LastIndexByte(m.s[label-len(prior):lo], '"')
+		}
+		return m.found(lo+1, q)
+	}
 	if k := strings.LastIndex(prior, "alue"); k >= 0 && sameItem(prior[k:]) {
 		return m.valueAt(label-len(prior)+k, len("alue"))
 	}

@@ -115,19 +115,3 @@ func TestConfigErrors(t *testing.T) {
 		}
 	}
 }
-
-// A name that ends in "value", as that of a setting does, once ended the process.
-func TestNameOfASettingThatContainsValue(t *testing.T) {
-	r := mustNew(t, Config{})
-	for _, in := range []string{"name: password_value, and so on", "- name: secretValue\n  other: 1\n",
-		"name: tokenValue",
-		"key: api_key_value_2 and", `{"a":"name: clientSecretValue"}`} {
-		if out := r.Text(in); out != in {
-			t.Errorf("Text(%q) = %q, want it unchanged", in, out)
-		}
-	}
-	in := "- name: DB_PASSWORD_VALUE\n  value: " + password + "\n- name: secretValue\n  value: " + password + "\n"
-	if out := r.Text(in); survives(out, password) != "" {
-		t.Errorf("Text(%q) = %q", in, out)
-	}
-}

@@ -93,6 +93,7 @@ type Redactor struct {
 	maxBytes int
 	maxDepth int
 	fn       func(key, value string) (string, bool)
+	trace    *trace // of Explain
 }
 
 // DefaultKeys returns the names whose values are secrets unless Config.Keys states

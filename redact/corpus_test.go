@@ -1,6 +1,7 @@
 package redact
 
 import (
+	b64 "encoding/base64"
 	"os"
 	"path/filepath"
 	"strings"
@@ -15,7 +16,8 @@ type corpusEntry struct {
 	secrets     []string
 }
 
-func readCorpus(t testing.TB, name string) []corpusEntry {
+// readCorpus reads the texts of a file, each as often as times states, with other secrets.
+func readCorpus(t testing.TB, name string, times int) []corpusEntry {
 	t.Helper()
 	b, err := os.ReadFile("testdata/corpus/" + name)
 	if err != nil {
@@ -30,8 +32,15 @@ func readCorpus(t testing.TB, name string) []corpusEntry {
 		if line == "" || strings.HasPrefix(line, "# ") && i < 10 || strings.HasPrefix(line, "## ") {
 			continue
 		}
-		text, secrets := testscale.ExpandSecret(line, uint64(i))
-		entries = append(entries, corpusEntry{class, text, secrets})
+		for n := range times {
+			text, secrets := testscale.ExpandSecret(line, uint64(i)+uint64(n)<<20)
+			if head, rest, ok := strings.Cut(text, "«"); ok {
+				plain, tail, _ := strings.Cut(rest, "»")
+				secrets = []string{b64.StdEncoding.EncodeToString([]byte(plain))}
+				text = head + secrets[0] + tail
+			}
+			entries = append(entries, corpusEntry{class, text, secrets})
+		}
 	}
 	return entries
 }
@@ -88,7 +97,7 @@ func TestCorpusOfSecrets(t *testing.T) {
 	var all strings.Builder
 	for _, name := range []string{"secrets.txt", "leaks.txt"} {
 		total, left := map[string]int{}, map[string]int{}
-		for _, e := range readCorpus(t, name) {
+		for _, e := range readCorpus(t, name, 1) {
 			out := r.Text(e.text)
 			all.WriteString(out + "\n")
 			if again := r.Text(out); again != out {
@@ -127,7 +136,7 @@ func TestCorpusOfSecrets(t *testing.T) {
 func TestCorpusOfHarmlessTexts(t *testing.T) {
 	r := mustNew(t, Config{})
 	for _, name := range []string{"harmless.txt", "damage.txt"} {
-		for _, e := range readCorpus(t, name) {
+		for _, e := range readCorpus(t, name, 1) {
 			for i, way := range ways {
 				if i > everywhere && name == "harmless.txt" {
 					break
@@ -147,7 +156,7 @@ func TestCorpusOfHarmlessTexts(t *testing.T) {
 // shown, wherever the chunks of the stream end.
 func TestNoChunkShowsASecret(t *testing.T) {
 	r := mustNew(t, Config{})
-	for _, e := range readCorpus(t, "secrets.txt") {
+	for _, e := range readCorpus(t, "secrets.txt", 1) {
 		for _, before := range []string{"", "I looked at the file. Here it is:\n"} {
 			text := before + e.text + "\nand that is all of it, I think.\n"
 			for k := range len(text) + 1 {

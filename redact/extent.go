@@ -24,11 +24,16 @@ func (m *mention) value(i int) (lo, hi int) {
 	}
 	m.quoted = false
 	switch {
+	case m.join == argument && strings.HasSuffix(s[i:until(s, i, maxKey, wordStops)], "("): // of a call within
+		return i, i
 	case m.join == pair || m.join == argument || m.join == sure && !m.tag:
 		return 0, 0
 	case m.keyed && m.join == colon && (s[i] == '{' || s[i] == '[' && m.class > weak):
 		return m.container(i)
 	case m.join <= spaced && s[i] == '[':
+		if strings.HasPrefix(s[i:], "[]") { // a type
+			return i, i
+		}
 		m.list(i + 1)
 		return 0, 0
 	case m.join == sure:
@@ -53,6 +58,9 @@ func (m *mention) skipMarkup(i int) int {
 	s := m.s
 	if m.join == colon && i < len(s) && (s[i] == '!' || s[i] == '&') {
 		if end := run(s, i+1, word|dash|dot); end < len(s) && s[end] == ' ' && s[i] == '&' {
+			i = end + 1
+		}
+		if end := run(s, i+1, lower|dash|under); end+1 < len(s) && s[i] == '!' && s[end] == ' ' && s[end+1] == '"' {
 			i = end + 1
 		}
 		i += len(s[i:]) - len(strings.TrimPrefix(strings.TrimPrefix(s[i:], "!!str "), "!!binary "))
@@ -115,13 +123,15 @@ func (m *mention) container(i int) (lo, hi int) {
 		if verdictOf(m.class, m.s[i:hi]) != goes {
 			return 0, 0
 		}
-		quote := strings.Repeat(`\`, m.c.v.level(skip(m.s, m.hi, len(m.s), " "))) + `"`
+		quote := m.c.v.source(skip(m.s, m.hi, len(m.s), " "), `"`)
 		m.replace = quote + Marker + quote
 	case hi < 0 && m.c.afford(len(window)-i):
 		if !breaksOff(window, i) {
 			return 0, 0
 		}
 		hi = len(m.s)
+	case strings.TrimSpace(m.s[i+1:m.c.eol(i)]) == "":
+		return 0, 0 // its members have names
 	default:
 		hi = m.c.eol(i) // too much of it to be sure
 	}
@@ -223,7 +233,7 @@ func (m *mention) headerAt(i int) (lo, hi int) {
 	m.scheme = lo > i
 	// Another header's name, or a word of a sentence about this header?
 	first := until(s, lo, 64, wordStops)
-	if first == lo || s[first-1] == ':' ||
+	if first == lo || s[first-1] == ':' || has("stopWords", s[lo:first]) ||
 		first-lo < 64 && !strings.ContainsAny(s[lo:first], "0123456789=") && first < len(s) && s[first] == ' ' {
 		return 0, 0
 	}
@@ -252,7 +262,7 @@ func (m *mention) headerAt(i int) (lo, hi int) {
 // block returns the value of a YAML block: the lines indented deeper than the label.
 func (m *mention) block(i int) (lo, hi int) {
 	s, eol := m.s, m.c.eol(i)
-	if eol == len(s) || eol-i > 20 || strings.Trim(s[i:eol], "|>+-0123456789 \t\r") != "" {
+	if !m.startsLine() || eol == len(s) || eol-i > 20 || strings.Trim(s[i:eol], "|>+-0123456789 \t\r") != "" {
 		return 0, 0
 	}
 	line, _ := m.c.line(m.lo)
@@ -280,7 +290,10 @@ func indent(s string) int { return len(s) - len(strings.TrimLeft(s, " \t")) }
 func (m *mention) nextLine(i int) (lo, hi int) {
 	s := m.s
 	i = skip(s, i, i+40, blanks)
-	if m.join != colon && m.join != prose || m.keyed || i == len(s) || oneByteOf("\"'`", s[i]) {
+	if m.join == spaced && i < len(s) && oneByteOf("\"'`", s[i]) {
+		return m.stringAt(i)
+	}
+	if m.join != colon && m.join != prose && m.join != flag || m.keyed || i == len(s) || oneByteOf("\"'`", s[i]) {
 		return 0, 0
 	}
 	if strings.HasPrefix(s[i:], "- ") {

@@ -27,6 +27,12 @@ func (m *mention) sign() (int, bool) {
 	}
 	// The label ends with its quotes, brackets and emphasis.
 	gap := m.hi
+	if strings.HasPrefix(s[gap:], "'s ") && !m.path { // the password's …
+		return m.by(prose, gap+len("'s "))
+	}
+	if k := skip(s, gap+1, gap+8, "0123456789"); gap+1 < len(s) && s[gap] == '[' && k < len(s) && s[k] == ']' {
+		gap = k + 1 // an array of C
+	}
 	if gap < len(s) && oneByteOf("\"'`", s[gap]) {
 		m.keyed = true
 		gap++
@@ -61,18 +67,9 @@ var signs = []struct {
 }{
 	{spaced, false, strings.Fields("=== == => :::= ::= := ||= ||: ?= += .= ＝")}, {colon, false, []string{"："}},
 	{cell, false, strings.Fields("│ ║ ┃")}, {spaced, true, []string{"<- ", `. "`}},
-	{prose, true, append(strings.Fields("-> → ⇒ ➜ – — ..."), "- ")},
+	{prose, true, append(strings.Fields("-> → ⇒ ➜ – — ..."), "- ")}, {spaced, true, []string{"<<< "}},
+	{prose, false, []string{"是", "为", "は", "는 ", "은 "}},
 }
-
-// signBytes are what signs begin with.
-var signBytes = func() (set [256]bool) {
-	for _, group := range signs {
-		for _, sign := range group.signs {
-			set[sign[0]] = true
-		}
-	}
-	return set
-}()
 
 // drawn reads one of the signs at i.
 func (m *mention) drawn(i int, blank bool) (int, bool) {
@@ -90,10 +87,8 @@ func (m *mention) drawn(i int, blank bool) (int, bool) {
 // operator reads the sign or the words at i, with a space before them or not, and returns where they end.
 func (m *mention) operator(i int, blank bool) (int, bool) {
 	s := m.s
-	if signBytes[s[i]] {
-		if j, ok := m.drawn(i, blank); ok {
-			return j, true
-		}
+	if j, ok := m.drawn(i, blank); ok {
+		return j, true
 	}
 	switch s[i] {
 	case '=':
@@ -122,6 +117,14 @@ func (m *mention) operator(i int, blank bool) (int, bool) {
 		return m.by(bare, i+1)
 	case '|':
 		return m.by(cell, i+1)
+	case '{':
+		if !blank && i+1 < len(s) && oneByteOf("\"'", s[i+1]) {
+			return m.by(argument, i+1)
+		}
+	case '.': // getByLabel("Password").fill("…")
+		if end := run(s, i+1, word); m.keyed && end+1 < len(s) && s[end] == '(' && oneByteOf("\"'`", s[end+1]) {
+			return m.by(argument, end+1)
+		}
 	case '(': // the arguments of a call, or a remark: password (admin): …
 		if !blank {
 			return m.by(argument, i+1)
@@ -223,13 +226,15 @@ func (m *mention) spoken(i int, blank bool) (int, bool) {
 	if j, ok := m.statement(i); ok {
 		return m.by(prose, j)
 	}
-	m.join = bare
-	return i, s[i] != '\n' && s[i] != '\r'
+	if m.join = bare; m.dashes && s[i] == '\n' { // an argument in each line
+		m.join = flag
+	}
+	return i, m.join == flag || s[i] != '\n' && s[i] != '\r'
 }
 
 // statement reads "is", "has been reset to", "for the database is".
 func (m *mention) statement(i int) (int, bool) {
-	s, prior := m.s, ""
+	s, prior, loose := m.s, "", false
 	for n := 0; n < 10; n++ {
 		if s[i] == '=' && n > 0 {
 			return i + 1, true
@@ -239,20 +244,24 @@ func (m *mention) statement(i int) (int, bool) {
 			break
 		}
 		w := s[i:end]
+		loose = loose || n == 0 && !m.sentence && !lists["linking"][w] && !lists["isVerb"][w]
 		switch {
-		case isVerb[w] && end < len(s) && s[end] == ' ' && states[s[end+1:run(s, end+1, lower)]]:
-		case isVerb[w]: // is: …, will be …, is = …
+		case lists["isVerb"][w] && end < len(s) && s[end] == ' ' && lists["states"][s[end+1:run(s, end+1, lower)]]:
+		case w == "to" && lists["states"][prior], (w == "to" || w == "from") && m.follows("changes", "determiners"):
+			return end, true // changed the password to
+		case loose && (has("describing", w) || strings.HasPrefix(s[end:], ":\n")):
+			return 0, false
+		case end < len(s) && s[end] == ':' && (n > 0 || m.sentence || lists["states"][w]):
+			return end + 1, true
+		case loose: // words of another clause may lead to a colon only
+		case lists["isVerb"][w]: // is: …, will be …, is = …
 			if strings.HasPrefix(s[end:], " be ") {
 				end += len(" be")
 			}
 			end = skip(s, end, end+1, ":")
 			return skip(s, end, end+2, " ="), end < len(s) && s[end] == ' '
-		case w == "to" && (states[prior] || m.follows(changes, determiners)): // changed the password to
+		case m.sentence && (lists["spokenVerbs"][w] && (n > 0 || w != "to") || n > 0 && strings.Trim(w, "—–-") == ""):
 			return end, true
-		case n == 0 && !linking[w]:
-			return 0, false
-		case end < len(s) && s[end] == ':' && (n > 0 || states[w]):
-			return end + 1, true
 		}
 		if i, prior = end, w; i+1 >= len(s) || s[i] != ' ' {
 			break
@@ -284,13 +293,13 @@ func wordOfSentence(s string, i, n int) int {
 	return end
 }
 
-// follows reports whether one of words is before the label, with two of between between them.
-func (m *mention) follows(words, between map[string]bool) bool {
+// follows reports whether a word of a list is before the label, with two of another between them.
+func (m *mention) follows(list, between string) bool {
 	w, at := m.wordBefore(m.lo)
-	for n := 0; n < 2 && !words[w] && between[w]; n++ {
+	for n := 0; n < 2 && !lists[list][w] && lists[between][w]; n++ {
 		w, at = m.wordBefore(at)
 	}
-	return words[w]
+	return lists[list][w]
 }
 
 // wordBefore returns the word before i in the same line, and where it begins.
@@ -306,9 +315,9 @@ func (m *mention) verb() bool {
 		return false
 	}
 	w, _ := m.wordBefore(m.lo)
-	if !verbs[w] && m.s[m.lo-1] != ' ' {
+	if !lists["verbs"][w] && m.s[m.lo-1] != ' ' {
 		// config set //registry.example/:_authToken …
 		w, _ = m.wordBefore(since(m.s, m.lo, max(m.c.floor, m.lo-80), blanks))
 	}
-	return verbs[w]
+	return lists["verbs"][w]
 }

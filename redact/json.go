@@ -2,7 +2,6 @@ package redact
 
 import (
 	"strings"
-	"unsafe"
 
 	"github.com/agenttrace/agenttrace/internal/jsonscan"
 )
@@ -37,8 +36,10 @@ func (r *Redactor) document(s string, nested int, text func(key, s string, neste
 	if len(w.edits) == 0 {
 		return s, true
 	}
-	out := w.written()
-	return unsafe.String(unsafe.SliceData(out), len(out)), true // it is not written to again
+	if nested == 0 {
+		r.trace.pass(w.edits)
+	}
+	return written(s, w.edits), true
 }
 
 // whole redacts a value in JSON that is under a key of class.
@@ -50,7 +51,7 @@ func (r *Redactor) whole(class keyClass, raw []byte) []byte {
 	if len(w.edits) == 0 {
 		return raw
 	}
-	return w.written()
+	return []byte(written(w.s, w.edits))
 }
 
 // walker goes over JSON once, checks it, and writes what it replaces.
@@ -59,27 +60,11 @@ type walker struct {
 	s      string
 	nested int
 	text   func(key, s string, nested int) string
-	edits  []edit
-}
-
-// edit replaces a piece of JSON.
-type edit struct {
-	start, end int
-	with       string
+	edits  []finding
 }
 
 func (w *walker) replace(start, end int, with string) {
-	w.edits = append(w.edits, edit{start, end, with})
-}
-
-// written returns the JSON with its edits.
-func (w *walker) written() []byte {
-	out, done := make([]byte, 0, len(w.s)+len(w.edits)*len(quotedMarker)), 0
-	for _, e := range w.edits {
-		out = append(append(out, w.s[done:e.start]...), e.with...)
-		done = e.end
-	}
-	return append(out, w.s[done:]...)
+	w.edits = append(w.edits, finding{start, end, with})
 }
 
 // all reads the text, which is under a key of class, and reports whether it is JSON.
@@ -99,7 +84,9 @@ func (w *walker) any(i int, key string, class keyClass, level int) int {
 		if end < 0 {
 			return -1
 		}
-		switch verdictOf(class, w.s[i:end]) {
+		verdict := verdictOf(class, w.s[i:end])
+		w.r.trace.note(Candidate{Start: i, End: end, Label: key, Kind: "value under a key", Secret: verdict == goes})
+		switch verdict {
 		case goes:
 			w.replace(i, end, quotedMarker)
 			return end
@@ -175,7 +162,7 @@ func isSchema(raw string) bool {
 	end := jsonscan.Container(raw, 0, func(k jsonscan.Key, i int) int {
 		key, end := raw[k.From+1:k.To-1], skipJSON(raw, i)
 		switch value := raw[i:end]; {
-		case !schemaWords[key], key == "type" && value[0] != '[' && !schemaTypes[strings.Trim(value, `"`)]:
+		case !lists["schemaWords"][key], key == "type" && value[0] != '[' && !lists["schemaTypes"][strings.Trim(value, `"`)]:
 			return -1
 		case key == "type", (key == "anyOf" || key == "oneOf" || key == "allOf") && value[0] == '[',
 			key == "$ref" && value[0] == '"':
@@ -194,7 +181,7 @@ func (w *walker) object(i, level int, ofSchema bool) int {
 			key = unescape(key)
 		}
 		class := w.r.classify(key)
-		if ofSchema && schemaValues[key] {
+		if ofSchema && lists["schemaValues"][key] {
 			class = secret
 		}
 		return w.any(start, key, class, level+1)
@@ -203,14 +190,11 @@ func (w *walker) object(i, level int, ofSchema bool) int {
 
 func (w *walker) array(i int, key string, class keyClass, level int) int {
 	return jsonscan.Container(w.s, i, func(_ jsonscan.Key, start int) int {
-		if class != notSecret && w.s[start] == '"' {
-			end := jsonscan.String(w.s, start)
-			if end > 0 && verdictOf(class, w.s[start:end]) == goes {
-				w.replace(start, end, quotedMarker)
-				return end
-			}
+		promise := notSecret
+		if w.s[start] == '"' {
+			promise = class
 		}
-		return w.any(start, key, notSecret, level+1)
+		return w.any(start, key, promise, level+1)
 	})
 }
 
@@ -226,11 +210,13 @@ func (w *walker) str(key string, start, end int) {
 		plain = unescape(body)
 	}
 	var out string
+	found, stages := w.r.trace.mark()
 	if w.text != nil {
 		out = w.text(key, plain, w.nested+1)
 	} else {
 		out, _ = w.r.keyed(plain, w.nested+1)
 	}
+	w.r.trace.within(found, stages, start+1, end-1)
 	if out != plain {
 		w.replace(start+1, end-1, escape(out))
 	}
@@ -239,8 +225,7 @@ func (w *walker) str(key string, start, end int) {
 // skipJSON returns the end of the value at i, below 0 when there is none.
 func skipJSON(s string, i int) int { return jsonscan.Value(s, i, maxLevels) }
 
-// unescape returns the bytes that the body of a JSON string means. Half a surrogate
-// pair becomes the three bytes it would have in UTF-8, which escape turns back.
+// unescape returns the bytes that the body of a JSON string means.
 func unescape(s string) string {
 	out, _ := jsonscan.AppendUnescaped(make([]byte, 0, len(s)), s)
 	return string(out)
@@ -248,27 +233,6 @@ func unescape(s string) string {
 
 // escape returns s as the body of a JSON string.
 func escape(s string) string {
-	const hexDigits = "0123456789abcdef"
-	out := make([]byte, 0, len(s)+16)
-	for i := 0; i < len(s); i++ {
-		switch c := s[i]; {
-		case c == '"' || c == '\\':
-			out = append(out, '\\', c)
-		case c == '\n':
-			out = append(out, `\n`...)
-		case c == '\r':
-			out = append(out, `\r`...)
-		case c == '\t':
-			out = append(out, `\t`...)
-		case c < ' ':
-			out = append(out, '\\', 'u', '0', '0', hexDigits[c>>4], hexDigits[c&15])
-		case c == 0xed && i+2 < len(s) && s[i+1] >= 0xa0 && s[i+1] < 0xc0 && s[i+2] >= 0x80 && s[i+2] < 0xc0:
-			v := rune(c&15)<<12 | rune(s[i+1]&0x3f)<<6 | rune(s[i+2]&0x3f)
-			out = append(out, '\\', 'u', hexDigits[v>>12], hexDigits[v>>8&15], hexDigits[v>>4&15], hexDigits[v&15])
-			i += 2
-		default:
-			out = append(out, c)
-		}
-	}
-	return string(out)
+	quoted := jsonscan.AppendString(nil, s)
+	return string(quoted[1 : len(quoted)-1])
 }

@@ -122,10 +122,6 @@ type mention struct {
 	replace  string
 }
 
-// judges, where it is set, decides in the place of the score. The program that makes the weights learns from what it
-// sees.
-var judges func(f features, v string) bool
-
 // secret decides whether the value s[lo:hi] is to be redacted.
 func (m *mention) secret(lo, hi int) bool {
 	if hi-lo < 2 || lo < m.c.floor {
@@ -136,10 +132,17 @@ func (m *mention) secret(lo, hi int) bool {
 		return false
 	}
 	f := m.features(v, hi)
-	if judges != nil {
-		return judges(f, m.s[lo:hi])
+	t, score := m.c.r.trace, f.score()
+	if t == nil {
+		return score > 0
 	}
-	return f.score() > 0
+	secret := score > 0
+	if t.judge != nil {
+		secret = t.judge(f, m.s[lo:hi])
+	}
+	t.note(Candidate{Start: m.c.v.origin(lo, 0), End: m.c.v.origin(hi, 1), Label: m.s[m.lo:m.hi],
+		Kind: columnNames[f.kind], Features: f.explained(), Score: score, Secret: secret})
+	return secret
 }
 
 // features returns those of the value v that ends at end.
@@ -165,7 +168,7 @@ func (m *mention) features(v string, end int) features {
 	set(hasScheme, m.scheme)
 	set(isQuery, m.query)
 	set(isExpression, !m.quoted && rest != "" && (strings.IndexByte("([{", rest[0]) >= 0 ||
-		rest[0] == ' ' && len(rest) > 1 && strings.IndexByte("=(+?|&*<>{", rest[1]) >= 0))
+		rest[0] == ' ' && len(rest) > 1 && strings.IndexByte("=(+?|&*<>{\"'", rest[1]) >= 0))
 	set(labelQuoted, m.keyed)
 	set(isFlag, m.dashes)
 	return f
@@ -210,19 +213,33 @@ func (m *mention) joined(i int) finding {
 	if lo < m.c.floor || hi <= lo && hi >= 0 && m.join != sure && lo == 0 {
 		return finding{}
 	}
-	if m.join == sure && hi > lo || m.secret(lo, hi) {
+	if v := m.s[lo:max(lo, hi)]; !m.quoted && m.join <= spaced && hi+1 < len(m.s) && m.s[hi] == ' ' &&
+		oneByteOf("\"'", m.s[hi+1]) && run(v, 0, letter|dash) == len(v) { // a command with a string
+		if f := m.expression(lo, hi); f.end > 0 {
+			return f
+		}
+	}
+	if m.join == sure && hi > lo && !(m.tag && filePath(m.s[lo:hi])) || m.secret(lo, hi) {
 		if m.join == sure && blank(m.s[lo:hi]) {
 			return finding{}
 		}
 		return finding{lo, hi, m.replace}
 	}
-	typed := m.join == bare && (strings.HasPrefix(m.s[hi:], " = ") || strings.HasPrefix(m.s[hi:], " := "))
+	if hi > lo && strings.HasPrefix(m.s[hi:], " / ") && (m.join == colon || m.join == prose) { // credentials: name / …
+		m.join = bare
+		return m.joined(hi + 3)
+	}
+	// password string = "…", Dim password As String = "…", ApiKey { get; set; } = "…"
+	assigned := skip(m.s, hi, hi+maxKey/2, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ .;{}[]?*")
+	typed := m.join == bare && (strings.HasPrefix(m.s[assigned:], "= ") || strings.HasPrefix(m.s[assigned:], ":= "))
 	if marked(m.s[lo:max(lo, hi)]) || m.join > spaced && m.join != argument && !typed {
 		return finding{}
 	}
-	if strings.HasPrefix(m.s[hi:], " / ") && m.join == colon { // credentials: name / …
-		m.join = bare
-		return m.joined(hi + 3)
+	if typed {
+		hi = assigned
+	}
+	if number(m.s[lo:hi]) {
+		return finding{}
 	}
 	return m.expression(lo, hi)
 }
@@ -253,6 +270,11 @@ func (m *mention) stringIn(lo, hi int) finding {
 		q := until(m.s, lo, hi-lo, "\"'`")
 		if q >= hi {
 			break
+		}
+		if m.join == fallback && m.class != credential && q > lo && m.s[q-1] == '=' { // of another name, but for a default
+			if name := runBack(m.s, q-1, lo, slug); name < q-1 && !lists["defaults"][m.s[name:q-1]] {
+				break
+			}
 		}
 		stop := m.c.closing(q)
 		if stop >= len(m.s) || stop > hi || m.s[stop] != m.s[q] {

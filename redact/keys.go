@@ -230,8 +230,9 @@ func (k *keyName) promise(s string, lo, hi, at, n int) keyClass {
 		end++
 	}
 	last := strings.TrimSuffix(k.words[len(k.words)-1], "s")
-	if next := s[end:wordFrom(s, end, hi)]; next != "" && (has(describing, next) ||
-		k.class <= countable && !has(valued, next) ||
+	from, to := wordBefore(s, end, hi)
+	if next := s[end:wordFrom(s, end, hi)]; next != "" && (has("describing", next) || has("describing", s[from:to]) ||
+		k.class <= countable && !has("valued", next) ||
 		equalFold(next, "id") && (last == "key" || last == "credential")) { // access_key_id: the public half
 		return notSecret
 	}
@@ -266,9 +267,9 @@ func (k *keyName) begins(s string, lo, at int) (owner string, ok bool) {
 	owner = s[from:at]
 	switch k.class {
 	case countable: // "tokens" are counted, not kept secret
-		return owner, has(tokenOwners, owner)
+		return owner, has("tokenOwners", owner)
 	case weak:
-		return owner, has(passOwners, owner)
+		return owner, has("passOwners", owner)
 	}
 	return owner, k.class != keyed && len(k.joined) >= 6
 }
@@ -276,10 +277,10 @@ func (k *keyName) begins(s string, lo, at int) (owner string, ok bool) {
 // behind returns the class of the name after the word owner, in key.
 func (k *keyName) behind(owner, key string) keyClass {
 	switch {
-	case k.class == weak && (has(passOwners, owner) || owner != "" && shouted(key) && !has(otherPasses, owner)):
+	case k.class == weak && (has("passOwners", owner) || owner != "" && shouted(key) && !has("otherPasses", owner)):
 		return secret
-	case k.class == countable && has(countingTokens, owner), k.class == weak && has(otherPasses, owner),
-		k.joined == "key" && (owner == "" || has(otherKeys, owner)),
+	case k.class == countable && has("countingTokens", owner), k.class == weak && has("otherPasses", owner),
+		k.joined == "key" && (owner == "" || has("otherKeys", owner)),
 		k.joined == "secret" && equalFold(owner, "existing"):
 		return notSecret
 	}
@@ -348,20 +349,16 @@ func continues(s string, i int) bool {
 // where it begins: an escape before it may have run into it.
 func (r *Redactor) classifyAt(s string, lo, hi, at int, e *entry) (int, keyClass) {
 	found := e.key.promise(s, lo, hi, at, e.n)
-	if found == notSecret && lo > 0 && lo < at {
-		switch {
-		case s[lo-1] == '\\' && s[lo] == 'u' && at-lo >= 5: // "\u0026token=…"
-			lo += 5
-		case s[lo-1] == '\\': // "\ntoken=…"
-			lo++
-		case s[lo-1] == '%' && lo+2 <= at: // "%26token=…"
-			lo += 2
-		case s[lo-1] == '-' && (s[lo] == 'D' || s[lo] == 'P'): // java -Dname=…
-			lo++
-		default:
-			return lo, notSecret
+	if steps := 0; lo > 0 && found == notSecret { // an escape runs into it: "\ntoken=…", "%26token=…"
+		if oneByteOf("\\%", s[lo-1]) {
+			steps = 5
+		} else if s[lo-1] == '-' && (s[lo] == 'D' || s[lo] == 'P') { // java -Dname=…
+			steps = 1
 		}
-		found = e.key.promise(s, lo, hi, at, e.n)
+		for ; steps > 0 && found == notSecret && lo < at; steps-- {
+			lo++
+			found = e.key.promise(s, lo, hi, at, e.n)
+		}
 	}
 	if found != notSecret && r.allowed(s[lo:hi]) {
 		found = notSecret

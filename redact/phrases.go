@@ -27,7 +27,7 @@ var phrases = []phrase{
 		join: setting, find: afterName},
 	{literals: "convertto-securestring |convertto-securestring -string ", fold: true, join: argument},
 	{literals: "auth=(|basicauth(|basic_auth(|.auth(|networkcredential(|credentials(|passwordauthentication(|.login(|" +
-		"jwt.encode(|jwt.sign(|createhmac(|getconnection(|connect(|authenticate(|setcredentials(", fold: true,
+		"new pdo(|credentials.basic(|jwt.encode(|jwt.sign(|createhmac(|getconnection(|connect(|authenticate(|setcredentials(", fold: true,
 		join: argument, find: laterArgument},
 	{literals: `send "|send -- "`, join: argument, find: sent},
 	{literals: "jdbc:oracle:thin:|jdbc:oracle:oci:", join: tight, find: oracle},
@@ -50,7 +50,8 @@ func (c *scan) phrased(e *entry, begin int) finding {
 			m.lo++
 		}
 		return m.joined(jsonscan.Space(c.s, hi))
-	case partOfWord(c.s, begin, hi):
+	}
+	if m.hi = inflected(c.s, begin, hi); partOfWord(c.s, begin, m.hi) {
 		return finding{}
 	}
 	if i, ok := m.sign(); ok {
@@ -58,7 +59,24 @@ func (c *scan) phrased(e *entry, begin int) finding {
 			return f
 		}
 	}
+	if m.inRow() {
+		c.table(m)
+	}
 	return finding{}
+}
+
+// inflected returns the end of the name s[lo:hi] with up to three more letters: Lösenordet, пароля.
+func inflected(s string, lo, hi int) int {
+	end := hi
+	for n := 0; n < 3 && end < len(s) && hi-lo >= 5; n++ {
+		switch c := s[end]; {
+		case class[c]&lower != 0 && class[s[hi-1]]&lower != 0:
+			end++
+		case c >= 0xd0 && c <= 0xd3 && end+2 <= len(s): // Cyrillic
+			end += 2
+		}
+	}
+	return end
 }
 
 // partOfWord reports whether letters go on before or after s[lo:hi].
@@ -105,6 +123,9 @@ func afterName(c *scan, m *mention) finding {
 // laterArgument finds a secret among the arguments of a call after the first.
 func laterArgument(c *scan, m *mention) finding {
 	end := until(c.s, m.hi, 200, "\n)")
+	if m.hi-m.lo == len("connect(") && m.lo > 0 && class[c.s[m.lo-1]]&letter != 0 {
+		return finding{} // of a network
+	}
 	if comma := strings.IndexByte(c.s[m.hi:end], ','); comma >= 0 {
 		return m.stringIn(m.hi+comma, end)
 	}

@@ -1,6 +1,7 @@
 package redact
 
 import (
+	"strings"
 	"unsafe"
 
 	"github.com/agenttrace/agenttrace/internal/jsonscan"
@@ -58,8 +59,10 @@ func (r *Redactor) byRules(s string) string {
 // JSON, because a secret seems to go from one string to the next, each string is a text of its own.
 func (r *Redactor) once(s string) string {
 	keyed, isJSON := r.keyed(s, 0)
+	found, stages := r.trace.mark()
 	out := r.text(keyed)
 	if isJSON && out != keyed && !jsonscan.Valid(out) {
+		r.trace.reset(found, stages)
 		out, _ = r.document(keyed, 0, func(_, s string, _ int) string { return r.text(s) })
 	}
 	return out
@@ -120,6 +123,32 @@ func (r *Redactor) JSON(raw []byte) []byte {
 		return raw
 	}
 	return []byte(out)
+}
+
+// List redacts a list of strings, such as the arguments of a process, of which one may name what the next one is. It
+// returns words itself, or another list of as many.
+func (r *Redactor) List(words []string) []string {
+	quoted := make([]string, len(words))
+	for i, w := range words {
+		quoted[i] = escape(w)
+	}
+	raw := `["` + strings.Join(quoted, `","`) + `"]`
+	doc := string(r.JSON([]byte(raw)))
+	if doc == raw {
+		return words
+	}
+	var clean []string
+	jsonscan.Container(doc, 0, func(_ jsonscan.Key, i int) int {
+		end := jsonscan.String(doc, i)
+		if end > 0 {
+			clean = append(clean, unescape(doc[i+1:end-1]))
+		}
+		return end
+	})
+	if len(clean) != len(words) {
+		return words
+	}
+	return clean
 }
 
 // Result states what was done to a value.

@@ -34,8 +34,11 @@ type scan struct {
 	commands         int // are read up to here
 	tables           int // headers of tables are read up to here
 	m, cell          mention
-	words, next      []span
-	columns          []column
+	words, next, row []span
+	columns          []keyClass // of the table: what their names promise
+	secretColumns    int
+	alignedOnly      bool
+	plainNames       bool
 }
 
 type span struct{ lo, hi int }
@@ -49,8 +52,9 @@ func (c *scan) begin(r *Redactor, s string) {
 	if cap(c.v.text) > maxKept {
 		c.v = view{}
 	}
+	c.v.raw = "" // it is not kept
 	*c = scan{r: r, s: s, found: c.found[:0], later: c.later[:0], words: c.words[:0], next: c.next[:0],
-		columns: c.columns[:0], v: c.v, lineTo: -1, wordFrom: -1}
+		columns: c.columns[:0], row: c.row[:0], v: c.v, lineTo: -1, wordFrom: -1}
 }
 
 // next returns where, at or after i, three bytes of a literal are that s holds from floor on, and that literal with
@@ -191,22 +195,30 @@ const maxMarker = 64
 
 // replaced returns the text s with markers for what was found in its view.
 func (c *scan) replaced(s string) string {
-	size := len(s)
 	for i := range c.found {
 		f := &c.found[i]
 		f.start, f.end = c.v.origin(f.start, 0), c.v.origin(f.end, 1)
-		size += max(0, len(f.marker)-(f.end-f.start))
+		// What begins within a marker takes the marker with it, and leaves no piece of it.
+		near := max(0, f.start-maxMarker)
+		if k := strings.LastIndexByte(s[near:f.start], '['); k >= 0 && strings.HasPrefix(s[near+k:], "[redacted:") &&
+			strings.IndexByte(s[near+k:f.start], ']') < 0 {
+			f.start = near + k
+		}
+	}
+	c.r.trace.pass(c.found)
+	return written(s, c.found)
+}
+
+// written returns s with its edits.
+func written(s string, edits []finding) string {
+	size := len(s)
+	for _, e := range edits {
+		size += max(0, len(e.marker)-(e.end-e.start))
 	}
 	out, done := make([]byte, 0, size), 0
-	for _, f := range c.found {
-		// What begins within a marker takes the marker with it, and leaves no piece of it.
-		near := max(done, f.start-maxMarker)
-		if i := strings.LastIndexByte(s[near:f.start], '['); i >= 0 && strings.HasPrefix(s[near+i:], "[redacted:") &&
-			strings.IndexByte(s[near+i:f.start], ']') < 0 {
-			f.start = near + i
-		}
-		out = append(append(out, s[done:f.start]...), f.marker...)
-		done = f.end
+	for _, e := range edits {
+		out = append(append(out, s[done:max(done, e.start)]...), e.marker...)
+		done = e.end
 	}
 	return string(append(out, s[done:]...))
 }
@@ -278,9 +290,7 @@ func (r *Redactor) suspectAt(raw string, begin int, e *entry) bool {
 	case e.rule.shape != nil:
 		return e.rule.shape.maybe(raw, end)
 	case e.literal == "://": // an @ follows before the URL can have ended
-		for end < len(raw) && end-begin < maxURL && !oneByteOf("@ \"<>", raw[end]) {
-			end++
-		}
+		end = until(raw, end, maxURL, "@ \"<>")
 		return end == len(raw) || raw[end] == '@'
 	}
 	return true

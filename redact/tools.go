@@ -9,32 +9,27 @@ import (
 	"github.com/agenttrace/agenttrace/internal/jsonscan"
 )
 
-// tool is a row of data/tools.txt, where its fields are described.
+// tool is a row of data/tools.txt, where its options are described.
 type tool struct {
-	name                             string
-	near                             []string
-	flags, stuck, user, words, stdin string
-	long                             []string
+	near   []string
+	option map[string]string
 }
 
 //go:embed data/tools.txt
 var toolsFile string
 
 // tools are the rows of each command.
-var tools = func() map[string][]*tool {
-	byName := map[string][]*tool{}
-	for _, line := range tableRows(toolsFile) {
-		column := strings.Split(line, "\t")
-		option := map[string]string{}
+var tools = func() map[string][]tool {
+	byName := map[string][]tool{}
+	for _, row := range tableRows(toolsFile) {
+		column := strings.Split(row, "\t")
+		t := tool{strings.Split(column[1], "|"), map[string]string{}}
 		for field := range strings.FieldsSeq(column[2]) {
 			name, value, _ := strings.Cut(field, "=")
-			option[name] = value
+			t.option[name] = value
 		}
 		for name := range strings.FieldsSeq(column[0]) {
-			byName[name] = append(byName[name], &tool{name: name, near: strings.Split(column[1], "|"),
-				flags: option["flags"], stuck: option["stuck"], user: option["user"], words: option["words"],
-				long:  strings.FieldsFunc(option["long"], func(r rune) bool { return r == '|' }),
-				stdin: option["stdin"]})
+			byName[name] = append(byName[name], t)
 		}
 	}
 	return byName
@@ -144,18 +139,18 @@ func (c *scan) endsString(i int) bool {
 	return c.s[i] == '"' && i > 0 && !oneByteOf(" =[", c.s[i-1]) && (i+1 == len(c.s) || oneByteOf(",}]:\n", c.s[i+1]))
 }
 
-// give notes a secret that a command is given: by a flag, or as one of its words.
-func (c *scan) give(t *tool, w span, by join) {
+// give notes a secret that a command is given: by a flag, or as one of its words. It may be what is after a user.
+func (c *scan) give(user string, w span, by join) {
 	if v := c.text(w); v != "" && (v[0] == '"' || v[0] == '\'') {
 		w.lo++
 		w.hi = max(w.lo, skipBack(c.s, w.hi, w.hi-1, "\"'"))
 	}
-	if t.user != "" {
-		k := strings.Index(c.text(w), t.user)
+	if user != "" {
+		k := strings.Index(c.text(w), user)
 		if k < 0 {
 			return
 		}
-		if w.lo += k + 1; t.user == "/" {
+		if w.lo += k + 1; user == "/" { // of Oracle: user/password@host
 			if k := strings.LastIndexByte(c.text(w), '@'); k >= 0 {
 				w.hi = w.lo + k
 			}
@@ -171,40 +166,34 @@ func (c *scan) give(t *tool, w span, by join) {
 }
 
 // given notes the secrets among the words of a command.
-func (c *scan) given(t *tool, words []span) {
+func (c *scan) given(t tool, words []span) {
 	for i := 1; i < len(words); i++ {
-		lo, by := -1, flag // where in the word the value is; -1 where it is the next word
-		switch w := c.text(words[i]); {
+		w, by := c.text(words[i]), flag
+		at, ok := 0, true
+		switch {
 		case strings.HasPrefix(w, "<<<") && t.reads(c.s[words[0].lo:words[i].lo]):
-			if len(w) > 3 {
-				lo = 3
+			if at = 3; len(w) == at {
+				at = -1
 			}
-		case w == "" || w[0] != '-' && (w[0] != '/' || t.long == nil):
-			if t.words == "" {
-				continue
-			}
-			lo, by = 0, bare
+		case w == "" || w[0] != '-' && (w[0] != '/' || t.option["long"] == ""):
+			by, ok = bare, t.option["words"] != ""
 		default:
-			var ok bool
-			if lo, ok = t.value(w); !ok {
-				continue
-			}
+			at, ok = t.value(w)
 		}
-		if lo < 0 {
-			if i++; i == len(words) {
-				return
-			}
-			lo = 0
+		if at < 0 {
+			i, at = i+1, 0
 		}
-		c.give(t, span{words[i].lo + lo, words[i].hi}, by)
+		if ok && i < len(words) {
+			c.give(t.option["user"], span{words[i].lo + at, words[i].hi}, by)
+		}
 	}
 }
 
 // value reports whether w is a flag with a password, and where it is in it; -1 where it is the next word.
-func (t *tool) value(w string) (at int, ok bool) {
-	for _, name := range t.long {
-		switch rest, ok := strings.CutPrefix(w, name); {
-		case !ok:
+func (t tool) value(w string) (at int, ok bool) {
+	for name := range strings.SplitSeq(t.option["long"], "|") {
+		switch rest, found := strings.CutPrefix(w, name); {
+		case !found || name == "":
 		case rest == "":
 			return -1, true
 		case rest[0] == '=':
@@ -216,21 +205,19 @@ func (t *tool) value(w string) (at int, ok bool) {
 	if len(w) < 2 || w[0] != '-' || w[1] == '-' {
 		return 0, false
 	}
-	last := len(w) - 1
-	switch k := strings.IndexAny(w[1:], t.flags+t.stuck) + 1; {
-	case k == 0 || k > 1 && (k < last || t.name != "curl"):
+	flags, last := t.option["flags"], len(w)-1
+	switch k := strings.IndexAny(w[1:], flags+t.option["stuck"]) + 1; {
+	case k == 0 || k > 1 && k < last: // a letter of another flag
 		return 0, false
-	case k < last && w[k+1] == '=':
-		return k + 2, true
 	case k < last:
-		return k + 1, true
+		return skip(w, k+1, k+2, "="), true
 	}
-	return -1, strings.IndexByte(t.flags, w[last]) >= 0
+	return -1, strings.IndexByte(flags, w[last]) >= 0
 }
 
 // reads reports whether the command reads a password from what is printed into it.
-func (t *tool) reads(command string) bool {
-	for word := range strings.SplitSeq(t.stdin, "|") {
+func (t tool) reads(command string) bool {
+	for word := range strings.SplitSeq(t.option["stdin"], "|") {
 		if word != "" && strings.Contains(command, word) {
 			return true
 		}
@@ -240,7 +227,7 @@ func (t *tool) reads(command string) bool {
 			}
 		}
 	}
-	return t.stdin == "|"
+	return t.option["stdin"] == "|"
 }
 
 // printed notes what echo or printf write into a tool that reads passwords.
@@ -260,7 +247,7 @@ func (c *scan) printed(words []span, stop int) {
 			for _, w := range words {
 				for line := range strings.SplitSeq(c.text(w), "\n") {
 					if !strings.HasPrefix(line, "%s") {
-						c.give(&tool{user: t.user}, span{w.lo, w.lo + len(line)}, flag)
+						c.give(t.option["user"], span{w.lo, w.lo + len(line)}, flag)
 					}
 					w.lo += len(line) + 1
 				}

@@ -55,7 +55,7 @@ func urlPassword(c *scan, at, n int) (int, int) {
 	}
 	password := s[colon+1 : last]
 	if len(password) < 2 || placeholder(password) || strings.HasPrefix(password, "[redacted:") &&
-		strings.HasSuffix(password, "]") || has(passwordWords, password) {
+		strings.HasSuffix(password, "]") || has("passwordWords", password) {
 		return 0, 0
 	}
 	if user := s[begin:colon]; len(user) >= 20 && tokenLike(user) {

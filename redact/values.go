@@ -57,7 +57,8 @@ func (m *mention) kindOf(v string) kind {
 	switch k := known(v); {
 	case k != anOther:
 		return k
-	case call(v) || constant(v) || strings.Contains(v, "::") || !m.quoted && strings.IndexByte("([{<*&:!", v[0]) >= 0:
+	case call(v) || constant(v) || !m.quoted && v[len(v)-1] == ')' && strings.IndexByte(v, '(') > 0 ||
+		strings.Contains(v, "::") || !m.quoted && strings.IndexByte("([{<*&:!", v[0]) >= 0:
 		return aCode
 	case label(m.c.r, v):
 		return aLabel
@@ -80,9 +81,9 @@ func (m *mention) kindOf(v string) kind {
 // known returns the kind of what is no secret in most places, anOther for the rest.
 func known(v string) kind {
 	switch {
-	case has(stopWords, strings.TrimRight(v, ".,:;!")) || has(stateWords, v):
+	case has("stopWords", strings.TrimRight(v, ".,:;!")) || has("stateWords", v):
 		return aStop
-	case number(v):
+	case number(v) || number(strings.TrimRight(strings.TrimLeft(v, "^~<>=v"), `\x0`)): // a version, a string of C
 		return aNumber
 	case uuid(v):
 		return aUUID
@@ -221,7 +222,7 @@ func placeholder(v string) bool {
 // your-api-key, changeme, sk-..., sk-ant-xxxxxxxx.
 func standsIn(v string) bool {
 	v = strings.Trim(v, "[]<>")
-	if has(standIns, v) {
+	if has("standIns", v) {
 		return true
 	}
 	if k := indexFold(v, "your"); k >= 0 && (k == 0 || class[v[k-1]]&letter == 0) && k+4 < len(v) &&
@@ -297,7 +298,7 @@ func tokenLike(v string) bool {
 
 // passLike reports whether v may be a password where its name means other things too.
 func passLike(v string) bool {
-	if len(v) < 4 || number(v) || filePath(v) || has(stopWords, v) || has(stateWords, v) ||
+	if len(v) < 4 || number(v) || filePath(v) || has("stopWords", v) || has("stateWords", v) ||
 		strings.ContainsAny(v, " \t\n(){}[]<>|") || strings.Contains(v, "://") || date(v) {
 		return false
 	}
@@ -376,7 +377,7 @@ func variable(v string) bool {
 func blank(v string) bool { return placeholder(v) || marked(v) }
 
 // noPassword reports whether v, in the place of a password, is not one.
-func noPassword(v string) bool { return blank(v) || has(passwordWords, v) }
+func noPassword(v string) bool { return blank(v) || has("passwordWords", v) }
 
 // pairsHold reports whether one of the pairs of a header, such as cookies, may be secret.
 func pairsHold(v string) bool {

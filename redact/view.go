@@ -13,7 +13,8 @@ import (
 // this package reads, so that no rule knows an encoding. Of each of its bytes it has where the text has it, and in how
 // many bytes.
 type view struct {
-	hides bool // something is hidden: text is not the text itself
+	raw   string // the text
+	hides bool   // something is hidden: text is not the text itself
 	text  []byte
 	from  []int32
 	size  []uint16
@@ -47,12 +48,21 @@ func (v *view) origin(i, back int) int {
 	return int(v.from[i-1]) + int(v.size[i-1])
 }
 
-// level returns how many bytes of the text hide the byte i of the view: of a quote, its backslashes.
-func (v *view) level(i int) int {
+// source returns the bytes of the text that the byte i of the view is of; what is given where nothing is hidden.
+func (v *view) source(i int, plain string) string {
 	if !v.hides || i >= len(v.size) || v.size[i] == 0 {
-		return 0
+		return plain
 	}
-	return int(v.size[i]) - 1
+	return v.raw[v.from[i]:][:v.size[i]]
+}
+
+// level returns how many backslashes hide the quote i of the view, or for another encoding an odd number that is more:
+// such a quote ends no string that begins with a plain one.
+func (v *view) level(i int) int {
+	if source := v.source(i, ""); len(source) < 2 || source[0] == '\\' {
+		return max(0, len(source)-1)
+	}
+	return 1<<16 - 1
 }
 
 // hiding are the bytes that what hides text begins with.
@@ -100,7 +110,7 @@ func (q *quoting) line(v *view, level int) {
 
 // normalize sets the view to that of s.
 func (v *view) normalize(s string) {
-	v.hides, v.text, v.from, v.size = false, v.text[:0], v.from[:0], v.size[:0]
+	v.raw, v.hides, v.text, v.from, v.size = s, false, v.text[:0], v.from[:0], v.size[:0]
 	if !strings.ContainsAny(s, "\\%&\x1b") && !strings.Contains(s, "=3D") && !strings.Contains(s, "=20") {
 		return
 	}

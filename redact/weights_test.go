@@ -21,12 +21,10 @@ type sample struct {
 }
 
 // String names the features, as data/weights.txt does.
-func (f features) String() (out string) {
-	lines := strings.Split(weightsFile, "\n")
-	out = strings.Fields(lines[2])[int(f.kind)+1]
-	for row := range f.rows {
-		name, _, _ := strings.Cut(lines[4+row], " ")
-		out += " " + name
+func (f features) String() string {
+	out := columnNames[f.kind]
+	for _, x := range f.explained() {
+		out += " " + x.Name
 	}
 	return out
 }
@@ -34,10 +32,10 @@ func (f features) String() (out string) {
 // learn returns what the judge sees of texts, when it decides as it should.
 func learn(t testing.TB, texts []corpusEntry) (samples []sample) {
 	t.Helper()
-	defer func() { judges = nil }()
 	r := mustNew(t, Config{})
+	r.trace = &trace{}
 	for _, e := range texts {
-		judges = func(f features, v string) bool {
+		r.trace.judge = func(f features, v string) bool {
 			secret := false
 			for _, s := range e.secrets {
 				var plain view
@@ -49,6 +47,7 @@ func learn(t testing.TB, texts []corpusEntry) (samples []sample) {
 			samples = append(samples, sample{f, secret, strings.Clone(v), e.text})
 			return secret
 		}
+		r.trace.found, r.trace.stages = nil, nil
 		r.text(e.text)
 	}
 	return samples
@@ -95,10 +94,10 @@ func fit(samples []sample) {
 }
 
 func trainingTexts(t testing.TB) []corpusEntry {
-	texts := readCorpus(t, "secrets.txt")
-	texts = append(texts, readCorpus(t, "leaks.txt")...)
+	texts := readCorpus(t, "secrets.txt", 1)
+	texts = append(texts, readCorpus(t, "leaks.txt", 1)...)
 	texts = append(append(texts, generated("secret", 10)...), generated("harmless", 10)...)
-	for _, e := range append(readCorpus(t, "harmless.txt"), readCorpus(t, "damage.txt")...) {
+	for _, e := range append(readCorpus(t, "harmless.txt", 1), readCorpus(t, "damage.txt", 1)...) {
 		texts = append(texts, corpusEntry{e.class, e.text, nil})
 	}
 	for _, x := range ruleExamples {

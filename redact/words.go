@@ -28,53 +28,31 @@ func tableRows(file string) []string {
 	return slices.DeleteFunc(lines, func(line string) bool { return line[0] == '#' })
 }
 
+// lists are the words as sets.
+var lists = func() map[string]map[string]bool {
+	all := map[string]map[string]bool{}
+	for name, list := range words {
+		all[name] = map[string]bool{}
+		for _, word := range list {
+			all[name][word] = true
+		}
+	}
+	return all
+}()
+
 // has reports whether word, in whatever case, is in the list of a name.
-func has(list map[string]bool, word string) bool {
-	if len(word) > 16 {
+func has(list, word string) bool {
+	var buf [16]byte
+	if len(word) > len(buf) {
 		return false
 	}
-	var buf [16]byte
 	for i := range len(word) {
 		buf[i] = toLower(word[i])
 	}
-	return list[string(buf[:len(word)])]
+	return lists[list][string(buf[:len(word)])]
 }
 
-func wordSet(name string) map[string]bool {
-	set := map[string]bool{}
-	for _, w := range words[name] {
-		set[w] = true
-	}
-	return set
-}
-
-// The lists, which data/words.txt describes.
-var (
-	describing     = wordSet("describing")
-	valued         = wordSet("valued")
-	countingTokens = wordSet("countingTokens")
-	tokenOwners    = wordSet("tokenOwners")
-	passOwners     = wordSet("passOwners")
-	otherKeys      = wordSet("otherKeys")
-	otherPasses    = wordSet("otherPasses")
-	stopWords      = wordSet("stopWords")
-	stateWords     = wordSet("stateWords")
-	standIns       = wordSet("standIns")
-	passwordWords  = wordSet("passwordWords")
-	schemaWords    = wordSet("schemaWords")
-	schemaValues   = wordSet("schemaValues")
-	schemaTypes    = wordSet("schemaTypes")
-	isVerb         = wordSet("isVerb")
-	linking        = wordSet("linking")
-	states         = wordSet("states")
-	changes        = wordSet("changes")
-	determiners    = wordSet("determiners")
-	verbs          = wordSet("verbs")
-	uses           = wordSet("uses")
-	owners         = wordSet("owners")
-	nameWords      = wordSet("nameWords")
-	pairs          = words["pairs"]
-)
+var pairs = words["pairs"]
 
 // spoken are the names of secrets in the languages of people, as they are in a line, begin it, and are shouted.
 func spoken() (out []string) {

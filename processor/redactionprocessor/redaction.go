@@ -1,9 +1,7 @@
 package redactionprocessor
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"strings"
 	"unicode/utf8"
 
@@ -263,17 +261,9 @@ func (c *cleaner) arguments(list pcommon.Slice) {
 		}
 		words = append(words, e.Str())
 	}
-	raw, err := json.Marshal(words)
-	if err != nil || len(words) < 2 {
-		return
-	}
-	clean := c.r.JSON(raw)
-	if bytes.Equal(clean, raw) || json.Unmarshal(clean, &words) != nil || len(words) != list.Len() {
-		return
-	}
-	for i, word := range words {
-		if e := list.At(i); e.Str() != word {
-			e.SetStr(word)
+	for i, word := range c.r.List(words) {
+		if word != words[i] {
+			list.At(i).SetStr(word)
 			c.redacted++
 		}
 	}
