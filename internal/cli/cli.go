@@ -189,7 +189,7 @@ func newRoot(version string) *cobra.Command {
 		newImport(), newCheck(), newVersion(version))
 	root.AddCommand(newDiff(), newReplay(), newStats(), newPrices(version), newSearch(), newFork(), newRewind(),
 		newArchive(), newTitle(), newAnnotate(), newView(version), newRemove(), newPrune(),
-		newCollectGarbage(), newBackup(), newMigrate(), newMCP(version))
+		newCollectGarbage(), newBackup(), newMigrate(), newMCP(version), newRedact())
 	root.AddCommand(described("exit-codes", nil, nil, nil), described("environment", nil, nil, nil))
 	root.InitDefaultCompletionCmd("complete")
 	root.InitDefaultHelpCmd()

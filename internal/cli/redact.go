@@ -1,0 +1,66 @@
+package cli
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/agenttrace/agenttrace/redact"
+	"github.com/agenttrace/agenttrace/session/document"
+)
+
+func newRedact() *cobra.Command {
+	var explain bool
+	return described("redact", flags{"explain": &explain}, between(0, 1, "one file"),
+		func(cmd *cobra.Command, args []string) error {
+			var text []byte
+			var err error
+			if len(args) == 0 || args[0] == "-" {
+				text, err = io.ReadAll(cmd.InOrStdin())
+			} else {
+				text, err = os.ReadFile(args[0])
+			}
+			if err != nil {
+				return usagef("read text: %w", err)
+			}
+			r, err := redact.New(redact.Config{})
+			if err != nil {
+				return err
+			}
+			if !explain {
+				_, err = io.WriteString(cmd.OutOrStdout(), r.Text(string(text)))
+				return err
+			}
+			return printCandidates(cmd, r, string(text))
+		})
+}
+
+// printCandidates prints a line for each value that was considered a secret.
+func printCandidates(cmd *cobra.Command, r *redact.Redactor, text string) error {
+	_, candidates := r.Explain(text)
+	w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
+	for _, x := range candidates {
+		verdict, before := "-", text[:x.Start]
+		if x.Secret {
+			verdict = "secret"
+		}
+		var reasons []string
+		if x.Rule != "" {
+			reasons = append(reasons, "rule "+x.Rule)
+		}
+		for _, f := range x.Features {
+			reasons = append(reasons, fmt.Sprintf("%s %+d", f.Name, f.Weight))
+		}
+		// A label is a name of the text, where other secrets may be.
+		label := r.Text(document.Line(x.Label))
+		fmt.Fprintf(w, "%d:%d\t%s\t%+d\t%s\t%s\t%s\n", strings.Count(before, "\n")+1,
+			x.Start-strings.LastIndexByte(before, '\n'), verdict, x.Score, cmp.Or(label, "-"), cmp.Or(x.Kind, "-"),
+			strings.Join(reasons, ", "))
+	}
+	return w.Flush()
+}
