@@ -24,16 +24,13 @@ func (m *mention) value(i int) (lo, hi int) {
 	}
 	m.quoted = false
 	switch {
-	case m.join == argument && strings.HasSuffix(s[i:until(s, i, maxKey, wordStops)], "("): // of a call within
+	case m.typeOrCall(i):
 		return i, i
 	case m.join == pair || m.join == argument || m.join == sure && !m.tag:
 		return 0, 0
 	case m.keyed && m.join == colon && (s[i] == '{' || s[i] == '[' && m.class > weak):
 		return m.container(i)
 	case m.join <= spaced && s[i] == '[':
-		if strings.HasPrefix(s[i:], "[]") { // a type
-			return i, i
-		}
 		m.list(i + 1)
 		return 0, 0
 	case m.join == sure:
@@ -50,6 +47,14 @@ func (m *mention) value(i int) (lo, hi int) {
 		return m.nextLine(i)
 	}
 	return i, m.wordEnd(i)
+}
+
+// typeOrCall reports whether a call within the label's call begins at i, or the type of a list: the value is behind it.
+func (m *mention) typeOrCall(i int) bool {
+	if m.join == argument {
+		return strings.HasSuffix(m.s[i:until(m.s, i, maxKey, wordStops)], "(")
+	}
+	return m.join <= spaced && strings.HasPrefix(m.s[i:], "[]")
 }
 
 // skipMarkup skips what states of which kind the value at i is: a tag or an anchor of YAML, elements of HTML around a

@@ -10,21 +10,7 @@ import (
 // nothing.
 func (m *mention) sign() (int, bool) {
 	s := m.s
-	if m.lo > m.c.floor {
-		switch before := s[m.lo-1]; before {
-		case '/':
-			m.path = m.lo > 1 && class[s[m.lo-2]]&space == 0 && !oneByteOf("\"'`", s[m.lo-2])
-		case '?', '&':
-			m.query = true
-		case '<':
-			m.tag = true
-		case ':':
-			i := runBack(s, m.lo-1, max(m.c.floor, m.lo-24), slug)
-			m.tag = i > m.c.floor && s[i-1] == '<' // in a namespace
-		case '-':
-			m.dashes = m.lo < 2 || class[s[m.lo-2]]&word == 0
-		}
-	}
+	m.before()
 	// The label ends with its quotes, brackets and emphasis.
 	gap := m.hi
 	if strings.HasPrefix(s[gap:], "'s ") && !m.path { // the password's …
@@ -51,6 +37,26 @@ func (m *mention) sign() (int, bool) {
 	}
 	i = skip(s, i, len(s), " \t")
 	return i, i < len(s)
+}
+
+// before notes what is before the label: it may be a parameter, an element, a flag or the end of a path.
+func (m *mention) before() {
+	s := m.s
+	if m.lo > m.c.floor {
+		switch before := s[m.lo-1]; before {
+		case '/':
+			m.path = m.lo > 1 && class[s[m.lo-2]]&space == 0 && !oneByteOf("\"'`", s[m.lo-2])
+		case '?', '&':
+			m.query = true
+		case '<':
+			m.tag = true
+		case ':':
+			i := runBack(s, m.lo-1, max(m.c.floor, m.lo-24), slug)
+			m.tag = i > m.c.floor && s[i-1] == '<' // in a namespace
+		case '-':
+			m.dashes = m.lo < 2 || class[s[m.lo-2]]&word == 0
+		}
+	}
 }
 
 // by notes how the text joins label and value, and returns where the value may begin.
@@ -117,13 +123,9 @@ func (m *mention) operator(i int, blank bool) (int, bool) {
 		return m.by(bare, i+1)
 	case '|':
 		return m.by(cell, i+1)
-	case '{':
-		if !blank && i+1 < len(s) && oneByteOf("\"'", s[i+1]) {
-			return m.by(argument, i+1)
-		}
-	case '.': // getByLabel("Password").fill("…")
-		if end := run(s, i+1, word); m.keyed && end+1 < len(s) && s[end] == '(' && oneByteOf("\"'`", s[end+1]) {
-			return m.by(argument, end+1)
+	case '{', '.':
+		if j, ok := m.construction(i, blank); ok {
+			return m.by(argument, j)
 		}
 	case '(': // the arguments of a call, or a remark: password (admin): …
 		if !blank {
@@ -137,6 +139,19 @@ func (m *mention) operator(i int, blank bool) (int, bool) {
 		return m.by(sure, j)
 	}
 	return m.spoken(i, blank)
+}
+
+// construction reads what a value in quotes follows: password{"…"}, getByLabel("Password").fill("…").
+func (m *mention) construction(i int, blank bool) (int, bool) {
+	end := i
+	if m.s[i] == '.' {
+		end = run(m.s, i+1, word)
+	}
+	ok := end+1 < len(m.s) && oneByteOf("\"'`", m.s[end+1])
+	if m.s[i] == '.' {
+		return end + 1, ok && m.keyed && m.s[end] == '('
+	}
+	return end + 1, ok && !blank
 }
 
 // attribute reads an attribute that has the value of the name before it, and skips those of an element whose name is
@@ -245,23 +260,8 @@ func (m *mention) statement(i int) (int, bool) {
 		}
 		w := s[i:end]
 		loose = loose || n == 0 && !m.sentence && !lists["linking"][w] && !lists["isVerb"][w]
-		switch {
-		case lists["isVerb"][w] && end < len(s) && s[end] == ' ' && lists["states"][s[end+1:run(s, end+1, lower)]]:
-		case w == "to" && lists["states"][prior], (w == "to" || w == "from") && m.follows("changes", "determiners"):
-			return end, true // changed the password to
-		case loose && (has("describing", w) || strings.HasPrefix(s[end:], ":\n")):
-			return 0, false
-		case end < len(s) && s[end] == ':' && (n > 0 || m.sentence || lists["states"][w]):
-			return end + 1, true
-		case loose: // words of another clause may lead to a colon only
-		case lists["isVerb"][w]: // is: …, will be …, is = …
-			if strings.HasPrefix(s[end:], " be ") {
-				end += len(" be")
-			}
-			end = skip(s, end, end+1, ":")
-			return skip(s, end, end+2, " ="), end < len(s) && s[end] == ' '
-		case m.sentence && (lists["spokenVerbs"][w] && (n > 0 || w != "to") || n > 0 && strings.Trim(w, "—–-") == ""):
-			return end, true
+		if next, ok, done := m.verbOrColon(w, prior, n, end, loose); done {
+			return next, ok
 		}
 		if i, prior = end, w; i+1 >= len(s) || s[i] != ' ' {
 			break
@@ -269,6 +269,31 @@ func (m *mention) statement(i int) (int, bool) {
 		i++
 	}
 	return 0, false
+}
+
+// verbOrColon reports whether the n-th word w after the label, which ends at end, is the last before the value, or shows
+// that there is none, and where the value begins.
+func (m *mention) verbOrColon(w, prior string, n, end int, loose bool) (next int, ok, done bool) {
+	s := m.s
+	switch {
+	case lists["isVerb"][w] && end < len(s) && s[end] == ' ' && lists["states"][s[end+1:run(s, end+1, lower)]]:
+	case w == "to" && lists["states"][prior], (w == "to" || w == "from") && m.follows("changes", "determiners"):
+		return end, true, true // changed the password to
+	case loose && (has("describing", w) || strings.HasPrefix(s[end:], ":\n")):
+		return 0, false, true
+	case end < len(s) && s[end] == ':' && (n > 0 || m.sentence || lists["states"][w]):
+		return end + 1, true, true
+	case loose: // words of another clause may lead to a colon only
+	case lists["isVerb"][w]: // is: …, will be …, is = …
+		if strings.HasPrefix(s[end:], " be ") {
+			end += len(" be")
+		}
+		end = skip(s, end, end+1, ":")
+		return skip(s, end, end+2, " ="), end < len(s) && s[end] == ' ', true
+	case m.sentence && (lists["spokenVerbs"][w] && (n > 0 || w != "to") || n > 0 && strings.Trim(w, "—–-") == ""):
+		return end, true, true
+	}
+	return 0, false, false
 }
 
 // wordOfSentence returns the end of the n-th word after a label, at i: of a name, an address of mail too, and a string

@@ -213,7 +213,7 @@ func (m *mention) joined(i int) finding {
 	if lo < m.c.floor || hi <= lo && hi >= 0 && m.join != sure && lo == 0 {
 		return finding{}
 	}
-	if v := m.s[lo:max(lo, hi)]; !m.quoted && m.join <= spaced && hi+1 < len(m.s) && m.s[hi] == ' ' &&
+	if v := m.s[lo:max(lo, hi)]; !m.quoted && m.join <= spaced && hi > lo && hi+1 < len(m.s) && m.s[hi] == ' ' &&
 		oneByteOf("\"'", m.s[hi+1]) && run(v, 0, letter|dash) == len(v) { // a command with a string
 		if f := m.expression(lo, hi); f.end > 0 {
 			return f
@@ -229,6 +229,11 @@ func (m *mention) joined(i int) finding {
 		m.join = bare
 		return m.joined(hi + 3)
 	}
+	return m.rest(lo, hi)
+}
+
+// rest returns the secret in the rest of the statement of the value s[lo:hi], which is none.
+func (m *mention) rest(lo, hi int) finding {
 	// password string = "…", Dim password As String = "…", ApiKey { get; set; } = "…"
 	assigned := skip(m.s, hi, hi+maxKey/2, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ .;{}[]?*")
 	typed := m.join == bare && (strings.HasPrefix(m.s[assigned:], "= ") || strings.HasPrefix(m.s[assigned:], ":= "))
