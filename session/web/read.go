@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"strings"
 
 	"github.com/agenttrace/agenttrace/session"
@@ -272,29 +273,25 @@ func (a *Backend) locate(ctx context.Context, p spanPath) (*located, error) {
 		return nil, Invalidf("trace", "give at least 8 hexadecimal digits", "trace is %q", trace)
 	}
 	id, err := a.Sessions.Resolve(ctx, trace)
-	var o *document.Outline
-	if err == nil {
-		o, err = a.Sessions.LoadOutline(ctx, id)
-	}
 	if err != nil {
 		return nil, named("trace", err)
 	}
-	spans, err := a.Sessions.Spans(ctx, id)
-	if err != nil {
-		return nil, err
-	}
 	found := located{SessionID: id}
-	for i := range spans {
-		s := &spans[i]
-		if !strings.HasPrefix(s.TraceID, trace) || span != "" && s.SpanID != span {
-			continue
+	family := []string{id}
+	for i := 0; i < len(family) && found.TraceID == ""; i++ {
+		if err := a.locateIn(ctx, family[i], trace, span, &found); err != nil {
+			return nil, named("trace", err)
 		}
-		found.TraceID = s.TraceID
-		if span != "" {
-			found.SpanID, found.Kind, found.PartID = span, s.Kind, s.PartID
+		// A sub-agent's spans may be of the trace of the session that started it.
+		below, err := a.Sessions.Select(ctx, store.SessionQuery{ParentID: family[i], Children: true, Archived: true,
+			Limit: -1}, "")
+		if err != nil {
+			return nil, err
 		}
-		if found.MessageID == "" {
-			found.MessageID, found.Turn = s.MessageID, o.TurnOf(s.MessageID)
+		for i := range below {
+			if !slices.Contains(family, below[i].ID) {
+				family = append(family, below[i].ID)
+			}
 		}
 	}
 	if found.TraceID == "" {
@@ -305,4 +302,30 @@ func (a *Backend) locate(ctx context.Context, p spanPath) (*located, error) {
 		return &found, p
 	}
 	return &found, nil
+}
+
+// locateIn looks for a trace, or for a span of it, in one session.
+func (a *Backend) locateIn(ctx context.Context, id, trace, span string, found *located) error {
+	o, err := a.Sessions.LoadOutline(ctx, id)
+	if err != nil {
+		return err
+	}
+	spans, err := a.Sessions.Spans(ctx, id)
+	if err != nil {
+		return err
+	}
+	for i := range spans {
+		s := &spans[i]
+		if !strings.HasPrefix(s.TraceID, trace) || span != "" && s.SpanID != span {
+			continue
+		}
+		found.SessionID, found.TraceID = id, s.TraceID
+		if span != "" {
+			found.SpanID, found.Kind, found.PartID = span, s.Kind, s.PartID
+		}
+		if found.MessageID == "" {
+			found.MessageID, found.Turn = s.MessageID, o.TurnOf(s.MessageID)
+		}
+	}
+	return nil
 }
