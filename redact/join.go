@@ -277,8 +277,8 @@ func (m *mention) verbOrColon(w, prior string, n, end int, loose bool) (next int
 	s := m.s
 	switch {
 	case lists["isVerb"][w] && end < len(s) && s[end] == ' ' && lists["states"][s[end+1:run(s, end+1, lower)]]:
-	case w == "to" && lists["states"][prior], (w == "to" || w == "from") && m.follows("changes", "determiners"):
-		return end, true, true // changed the password to
+	case m.changes(w, prior): // changed the password to
+		return end, true, true
 	case loose && (has("describing", w) || strings.HasPrefix(s[end:], ":\n")):
 		return 0, false, true
 	case end < len(s) && s[end] == ':' && (n > 0 || m.sentence || lists["states"][w]):
@@ -294,6 +294,11 @@ func (m *mention) verbOrColon(w, prior string, n, end int, loose bool) (next int
 		return end, true, true
 	}
 	return 0, false, false
+}
+
+// changes reports whether w leads to the new value of what the label names, or to its former one.
+func (m *mention) changes(w, prior string) bool {
+	return w == "to" && lists["states"][prior] || (w == "to" || w == "from") && m.follows("changes", "determiners")
 }
 
 // wordOfSentence returns the end of the n-th word after a label, at i: of a name, an address of mail too, and a string

@@ -459,17 +459,22 @@ func begins(n *node, now *turn) bool {
 		if len(n.Input) == 0 || goesOn(n.Fact) || now.only(fact.Prompt) {
 			return false
 		}
-		if before == nil || textOf(askedBy(before.Fact)) != textOf(askedBy(n.Fact)) {
-			return true
-		}
-		// The same input again right away is a retry, if the model had failed and both are of one request to the
-		// program; and a record may repeat what the call's span reports.
-		echo := n.record && n.Start <= before.End+near && (!before.record || before.Name != n.Name) ||
-			!n.record && !now.spans && n.Start <= before.Start+near && before.Start <= n.End
-		again := before.Failed && (n.TraceID == before.TraceID || n.TraceID == "" || before.TraceID == "")
-		return !again && !echo
+		return before == nil || textOf(askedBy(before.Fact)) != textOf(askedBy(n.Fact)) || !n.asksAgain(before, now)
 	}
 	return false
+}
+
+// asksAgain reports whether a call with the input of the call before it belongs to the same turn: the same input again
+// right away is a retry, if the model had failed and both are of one request to the program; and a record may repeat
+// what the call's span reports.
+func (n *node) asksAgain(before *node, now *turn) bool {
+	if before.Failed && (n.TraceID == before.TraceID || n.TraceID == "" || before.TraceID == "") {
+		return true
+	}
+	if n.record {
+		return n.Start <= before.End+near && (!before.record || before.Name != n.Name)
+	}
+	return !now.spans && n.Start <= before.Start+near && before.Start <= n.End
 }
 
 // apart reports whether n is the call of another turn, where no content tells turns apart: it is in a trace of its own
