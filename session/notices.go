@@ -3,6 +3,8 @@ package session
 import (
 	"encoding/json"
 	"fmt"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -23,6 +25,12 @@ var notices = []struct{ rule, doc, remedy string }{
 	{"once", "No tool call and no response id is in two messages, " +
 		"and no text is twice in what one model call answered.",
 		"if two instrumentations report the turn (show --provenance), disable one of them"},
+	{"prompts", "A message of the user repeats no earlier one beside its own words, nor these.",
+		"import the transcript of the program, which has each message once"},
+	{"turns", "A turn of an agent's telemetry has a prompt if others have one, and one outermost span.",
+		"export the outermost span of every turn; what arrives later divides or completes the turn"},
+	{"tokens", "A message has usage if the source states tokens for it.",
+		"compare the spans of the turn (show --provenance)"},
 	{"history", "The requests of a session repeat no messages that the session does not have.",
 		"import the telemetry or the transcript of the earlier part, if there is one"},
 	{"attributed", "Every span of a turn, a model call or a tool call belongs to a message.",
@@ -105,7 +113,9 @@ func Notices(t *Transcript) []Notice {
 	if t == nil {
 		return nil
 	}
-	n := noticer{calls: make(map[string]string), responses: make(map[string]string)}
+	n := noticer{calls: make(map[string]string), responses: make(map[string]string),
+		prompts: make(map[string]bool), messages: make(map[string]string),
+		telemetry: strings.Contains(t.Session.MetadataJSON, `"dialect"`)}
 	for i := range t.Messages {
 		n.message(&t.Messages[i])
 	}
@@ -117,6 +127,11 @@ type noticer struct {
 	// calls has the message of each tool call, by id, tool and input; responses the
 	// message of each response id.
 	calls, responses map[string]string
+	// prompts has the texts of the user, and messages each message by what is in it and when it began.
+	prompts  map[string]bool
+	messages map[string]string
+	// telemetry reports that the session was built from the telemetry of another agent.
+	telemetry bool
 }
 
 func (n *noticer) note(rule string, m *MessageAndParts, p *Part, format string, args ...any) {
@@ -138,7 +153,14 @@ func toolName(p *Part) string {
 }
 
 func (n *noticer) message(m *MessageAndParts) {
-	if m.Message.Role != RoleAssistant || m.Message.HiddenAt != nil {
+	if m.Message.HiddenAt != nil {
+		return
+	}
+	n.again(m)
+	if m.Message.Role == RoleUser && n.telemetry {
+		n.prompt(m)
+	}
+	if m.Message.Role != RoleAssistant {
 		return
 	}
 	trace := ParseMessageMetadata([]byte(m.Message.MetadataJSON)).Trace // a wrong type is reported by Check
@@ -147,6 +169,9 @@ func (n *noticer) message(m *MessageAndParts) {
 	}
 	if trace.Incomplete {
 		n.note("whole", m, nil, "the end of the turn, or a part of it, did not arrive")
+	}
+	if used, _ := UsageOf(m.Message.MetadataJSON); used.Total() == 0 && tokenCount.Match(trace.UsageRaw) {
+		n.note("tokens", m, nil, "the source states tokens, and the message has no usage")
 	}
 	if len(m.Parts) == 0 && trace.EndReason != "" {
 		n.note("content", m, nil, "the message ended by %q and has no part", trace.EndReason)
@@ -160,9 +185,50 @@ func (n *noticer) message(m *MessageAndParts) {
 	n.parts(m, trace.EndReason == "finish" && trace.StopReason == "stop" && !trace.Incomplete)
 }
 
+// tokenCount finds a count of tokens that is not zero in what a source states.
+var tokenCount = regexp.MustCompile(`(?i)tokens?(count)?"\s*:\s*"?[1-9]`)
+
+// again notices a message that begins when an earlier one does, and has the same in it.
+func (n *noticer) again(m *MessageAndParts) {
+	if len(m.Parts) == 0 {
+		return
+	}
+	var key strings.Builder
+	fmt.Fprint(&key, m.Message.Role, m.Message.CreatedAt)
+	for i := range m.Parts {
+		key.WriteString("\x00" + m.Parts[i].DataJSON)
+	}
+	if other := n.messages[key.String()]; other != "" {
+		n.note("once", m, nil, "the message is there as %s as well", other)
+	}
+	n.messages[key.String()] = m.Message.ID
+}
+
+// prompt examines a message of the user: what a program repeats of the conversation in a request is no part of it.
+func (n *noticer) prompt(m *MessageAndParts) {
+	var texts []string
+	for i := range m.Parts {
+		if data, err := ParseUIPart(m.Parts[i].DataJSON); err == nil && m.Parts[i].Type == "text" && data.Text != nil {
+			if text := strings.Join(strings.Fields(*data.Text), " "); text != "" {
+				texts = append(texts, text)
+			}
+		}
+	}
+	for i, text := range texts {
+		if len(texts) > 1 && (n.prompts[text] || slices.Contains(texts[:i], text)) {
+			n.note("prompts", m, &m.Parts[0], "the message repeats %q, which is in it before or in an earlier one",
+				text[:min(len(text), 40)])
+			break
+		}
+	}
+	for _, text := range texts {
+		n.prompts[text] = true
+	}
+}
+
 // parts examines the parts of a message. over means that no call of it can be open.
 func (n *noticer) parts(m *MessageAndParts, over bool) {
-	texts := make(map[string]bool) // of one step
+	texts, calls := make(map[string]bool), make(map[string]*Part) // of one step
 	for i := range m.Parts {
 		p := &m.Parts[i]
 		var data struct {
@@ -173,6 +239,7 @@ func (n *noticer) parts(m *MessageAndParts, over bool) {
 		switch {
 		case p.Type == "step-start":
 			clear(texts)
+			clear(calls)
 		case p.Type == "text":
 			if text := strings.TrimSpace(data.Text); text != "" && texts[text] {
 				n.note("once", m, p, "the text of part %d is in the same answer before", p.Index)
@@ -185,9 +252,19 @@ func (n *noticer) parts(m *MessageAndParts, over bool) {
 				n.note("once", m, p, "the tool call is in message %s as well", other)
 			}
 			n.calls[key] = m.Message.ID
-			if over && p.ToolState != nil && *p.ToolState == StateInputAvailable {
+			if calls[key] != nil {
+				n.note("once", m, p, "the tool call is in the same answer before")
+			} else if other := calls[string(data.Input)]; n.telemetry && len(data.Input) > 4 && other != nil &&
+				Deref(other.ToolState) != Deref(p.ToolState) && (IsOpenCall(other) || IsOpenCall(p)) {
+				n.note("once", m, p, "the tool call has the input of another one, and one of the two has no result")
+			}
+			calls[key], calls[string(data.Input)] = p, p
+			if over && IsOpenCall(p) {
 				n.note("results", m, p, "the tool call has no result")
 			}
 		}
 	}
 }
+
+// IsOpenCall reports whether the part is a tool call of which no end is known.
+func IsOpenCall(p *Part) bool { return Deref(p.ToolState) == StateInputAvailable }

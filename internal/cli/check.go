@@ -152,7 +152,12 @@ func (c *checker) checkStored(r store.Reader, id string) error {
 	if err != nil {
 		return err
 	}
-	if err := c.report(t, links); err != nil {
+	children, err := document.Reader{Reader: r}.Select(c.cmd.Context(),
+		store.SessionQuery{ParentID: id, Children: true, Archived: true, Limit: -1}, "")
+	if err != nil {
+		return err
+	}
+	if err := c.report(t, links, children...); err != nil {
 		return err
 	}
 	blobs, err := document.Blobs(c.cmd.Context(), r, t)
@@ -219,15 +224,15 @@ func (c *checker) print(name, what string) error {
 	return err
 }
 
-// report checks the rows of a session. links are its spans, as far as they are known.
-func (c *checker) report(t *session.Transcript, links []store.SpanRef) error {
+// report checks the rows of a session. links are its spans, and children its sub-agents, as far as they are known.
+func (c *checker) report(t *session.Transcript, links []store.SpanRef, children ...session.Session) error {
 	c.sessions++
 	for _, v := range session.Check(t) {
 		if err := c.violation(t.Session.ID, v.String()); err != nil {
 			return err
 		}
 	}
-	for _, n := range document.NoticesOf(t, links, time.Now(), c.idleTimeout) {
+	for _, n := range document.NoticesOf(t, links, time.Now(), c.idleTimeout, children...) {
 		c.notices++
 		if _, err := fmt.Fprintln(c.cmd.OutOrStdout(), noticeLine(t.Session.ID, &n)); err != nil {
 			return err

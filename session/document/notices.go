@@ -17,16 +17,25 @@ func (r Reader) Notices(ctx context.Context, id string) ([]session.Notice, error
 	if err != nil {
 		return nil, err
 	}
-	links, err := r.Spans(ctx, id)
-	now, idleTimeout := r.limits()
-	return NoticesOf(t, links, now, idleTimeout), err
+	return r.noticesOf(ctx, t)
 }
 
-// NoticesOf returns what is doubtful in a session, of which links are the spans. Now and idleTimeout decide whether it
+func (r Reader) noticesOf(ctx context.Context, t *session.Transcript) ([]session.Notice, error) {
+	id := t.Session.ID
+	links, err := r.Spans(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	children, err := r.Select(ctx, store.SessionQuery{ParentID: id, Children: true, Archived: true, Limit: -1}, "")
+	now, idleTimeout := r.limits()
+	return NoticesOf(t, links, now, idleTimeout, children...), err
+}
+
+// NoticesOf returns what is doubtful in a session, of which links are the spans and children the sub-agents. Now and idleTimeout decide whether it
 // is still at work: see [StatusOf].
 func NoticesOf(t *session.Transcript, links []store.SpanRef, now time.Time,
-	idleTimeout time.Duration) []session.Notice {
-	in := Input{Transcript: t, SpanRefs: links, Now: now, IdleTimeout: idleTimeout}
+	idleTimeout time.Duration, children ...session.Session) []session.Notice {
+	in := Input{Transcript: t, SpanRefs: links, Now: now, IdleTimeout: idleTimeout, Children: children}
 	doc := Build(in)
 	doc.FindNotices(in)
 	return doc.Notices
@@ -43,6 +52,8 @@ func (doc *Document) FindNotices(in Input) {
 	found := session.Notices(in.Transcript)
 	found = append(found, unattributed(in.SpanRefs)...)
 	found = append(found, doc.unrecorded()...)
+	found = append(found, doc.misplaced(in)...)
+	found = append(found, twins(in)...)
 	turns, calls := make(map[string]int), make(map[string]*ToolCall)
 	for t, m := range doc.Messages() {
 		turns[m.ID] = t.Number
@@ -130,6 +141,91 @@ func (doc *Document) unrecorded() []session.Notice {
 				}
 			}
 			found = append(found, n)
+		}
+	}
+	return found
+}
+
+// misplaced finds what other agents reported of messages that are not there, turns without a prompt among turns that
+// have one, and messages that two turns are in: each has an outermost span in a trace of its own, and was over before
+// the other began. A call that waited for an approval goes on in a second one.
+func (doc *Document) misplaced(in Input) (found []session.Notice) {
+	there := make(map[string]bool)
+	asked := 0
+	for t, m := range doc.Messages() {
+		there[m.ID] = true
+		if m.Role == session.RoleUser && m == t.Messages[0] {
+			asked++
+		}
+	}
+	for _, m := range doc.Queued {
+		there[m.ID] = true
+	}
+	for i := range in.Transcript.Messages {
+		there[in.Transcript.Messages[i].Message.ID] = true
+	}
+	lost, root := make(map[string]bool), make(map[string]*store.SpanRef)
+	telemetry := false
+	for i := range in.SpanRefs {
+		l := &in.SpanRefs[i]
+		if l.Dialect == store.DialectSDK {
+			continue
+		}
+		telemetry = true
+		if id := l.MessageID; id != "" && !there[id] && !lost[id] {
+			lost[id] = true
+			n := session.NewNotice("attributed", fmt.Sprintf("the message %s of span %s is not there", id, l.SpanID))
+			n.TraceID, n.SpanID, n.SpanKind = l.TraceID, l.SpanID, l.Kind
+			found = append(found, n)
+		}
+		if l.Kind != "session.turn" || l.ParentSpanID != "" || l.MessageID == "" {
+			continue
+		}
+		if first := root[l.MessageID]; first != nil && first.TraceID != l.TraceID && first.EndNano <= l.StartNano &&
+			!slices.ContainsFunc(in.Decisions, func(d store.Decision) bool { return d.MessageID == l.MessageID }) {
+			n := session.NewNotice("turns", "the message has two turns, each with an outermost span of its own")
+			n.MessageID, n.TraceID, n.SpanID, n.SpanKind = l.MessageID, l.TraceID, l.SpanID, l.Kind
+			found = append(found, n)
+		}
+		root[l.MessageID] = l
+	}
+	if !telemetry || asked == 0 || doc.Session.Origin != nil {
+		return found
+	}
+	for _, t := range doc.Turns {
+		if answers := t.answers(); len(answers) > 1 || len(answers) > 0 && answers[0] == t.Messages[0] {
+			n := session.NewNotice("turns", "an answer has no prompt, and other turns have one")
+			n.MessageID = answers[len(answers)-1].ID
+			found = append(found, n)
+		}
+	}
+	return found
+}
+
+// answers are the turn's messages of the assistant that are not hidden and have more than a compaction.
+func (t *Turn) answers() (all []*Message) {
+	for _, m := range t.Messages {
+		if m.Role == session.RoleAssistant && m.HiddenAt == nil && m.Compaction == nil {
+			all = append(all, m)
+		}
+	}
+	return all
+}
+
+// twins finds children that no tool call names and that used what one did which is named, at the same time.
+func twins(in Input) (found []session.Notice) {
+	for i := range in.Children {
+		c := &in.Children[i]
+		if c.TotalTokens == 0 || mentions(in.Transcript, c.ID) {
+			continue
+		}
+		for k := range in.Children {
+			if o := &in.Children[k]; o.ID != c.ID && o.Usage() == c.Usage() && o.CreatedAt <= c.UpdatedAt &&
+				c.CreatedAt <= o.UpdatedAt && (mentions(in.Transcript, o.ID) || o.ID < c.ID) {
+				found = append(found, session.NewNotice("once", fmt.Sprintf("the children %s and %s used the same at the "+
+					"same time, and no tool call names the first", c.ID, o.ID)))
+				break
+			}
 		}
 	}
 	return found

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/agenttrace/agenttrace/internal/jsonscan"
 	"github.com/agenttrace/agenttrace/session"
@@ -68,6 +69,7 @@ func (t *turn) summarize(calls []*call, began int64) *summary {
 	for _, r := range t.roots {
 		s.addRoot(r)
 	}
+	s.checkAsked()
 	s.setHistory()
 	return s
 }
@@ -222,6 +224,25 @@ func (s *summary) addRoot(r *node) {
 		}
 	}
 	s.rootUsage = &sum
+}
+
+// checkAsked notes a request that ends with words of the user that the turn does not have: it may be another turn's.
+func (s *summary) checkAsked() {
+	text := textOf(s.turn.asked)
+	mine := squeeze(text)
+	for _, n := range s.turn.nodes {
+		if mine == "" || len(n.Input) == 0 || n.record || n.side != "" || n.Kind != fact.Turn && n.Kind != fact.ModelCall {
+			continue
+		}
+		asked := textOf(askedBy(n.Fact))
+		if asked == text {
+			continue
+		}
+		if asked = squeeze(asked); !strings.Contains(asked, mine) && !strings.Contains(mine, asked) {
+			s.problem("a request ends with words of the user that are not in the turn's message" + n.named())
+			return
+		}
+	}
 }
 
 // countsAbove reports whether a root above one states what was used.

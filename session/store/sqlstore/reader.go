@@ -229,7 +229,7 @@ func (r *Reader) MayHaveNotices(ctx context.Context, ids []string) (map[string]b
 		for _, id := range ids {
 			found, err := first(conn, query, func(store.Row) {}, id, "\t\n\r ")
 			if err == nil && !found && !conn.Dialect().Unobserved {
-				found, err = first(conn, spanWithoutMessage, func(store.Row) {}, id)
+				found, err = first(conn, misplacedSpan, func(store.Row) {}, id)
 			}
 			if err != nil {
 				return nil, err
@@ -257,13 +257,29 @@ func noticesQuery(d *store.Dialect) string {
  OR EXISTS (SELECT 1 FROM chat_parts WHERE session_id = ?1 AND tool_state = 'input-available'
  AND tool_state <> 'output-available')
  OR EXISTS (SELECT 1 FROM chat_parts WHERE session_id = ?1 AND tool_call_id IS NOT NULL
- GROUP BY tool_call_id HAVING count(DISTINCT message_id) > 1)
+ GROUP BY tool_call_id HAVING count(*) > 1)
+ OR EXISTS (SELECT 1 FROM chat_messages m WHERE m.session_id = ?1 AND ` + metadata("usage_raw") + `
+ AND coalesce(` + d.JSONInt("m.metadata_json", "usage", "input") + `, 0)
+ + coalesce(` + d.JSONInt("m.metadata_json", "usage", "output") + `, 0) = 0)
+ OR EXISTS (SELECT 1 FROM chat_messages WHERE session_id = ?1 AND hidden_at IS NULL
+ GROUP BY role, created_at HAVING count(*) > 1)
+ OR EXISTS (SELECT 1 FROM chat_parts p WHERE p.session_id = ?1 AND p.type = 'text' AND p.message_id IN (
+ SELECT id FROM chat_messages WHERE session_id = ?1 AND role = 'user') GROUP BY p.message_id HAVING count(*) > 1)
+ OR EXISTS (SELECT 1 FROM chat_sessions WHERE parent_id = ?1 AND total_tokens > 0
+ GROUP BY total_tokens HAVING count(*) > 1)
  OR EXISTS (SELECT 1 FROM chat_parts WHERE session_id = ?1 AND type = 'text'
  GROUP BY message_id, trim(` + d.JSON("data_json", "text") + `, ?2) HAVING count(*) > 1)`
 }
 
-const spanWithoutMessage = `SELECT 1 FROM observations
- WHERE session_id = ? AND coalesce(message_id, '') = '' AND kind IN ('session.turn', 'chat', 'tool.call') LIMIT 1`
+// misplacedSpan has a row if the session ?1 was built from telemetry and a span has no message, or one that is not
+// there; if a message has two outermost spans, or if a turn may have no prompt.
+const misplacedSpan = `SELECT 1 FROM observations o WHERE session_id = ?1 AND kind IN ('session.turn', 'chat', 'tool.call')
+ AND NOT EXISTS (SELECT 1 FROM chat_messages m WHERE m.id = o.message_id AND m.session_id = o.session_id)
+ UNION ALL SELECT 1 FROM observations WHERE session_id = ?1 AND kind = 'session.turn' GROUP BY message_id
+ HAVING count(DISTINCT trace_id) > 1
+ UNION ALL SELECT 1 WHERE EXISTS (SELECT 1 FROM observations WHERE session_id = ?1) AND
+ (SELECT count(*) FROM chat_messages WHERE session_id = ?1 AND role = 'assistant')
+ > (SELECT count(*) FROM chat_messages WHERE session_id = ?1 AND role = 'user') LIMIT 1`
 
 // Observed implements [store.Reader].
 func (r *Reader) Observed(ctx context.Context, sessionID string) (int, error) {
