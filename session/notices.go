@@ -190,7 +190,7 @@ var tokenCount = regexp.MustCompile(`(?i)tokens?(count)?"\s*:\s*"?[1-9]`)
 
 // again notices a message that begins when an earlier one does, and has the same in it.
 func (n *noticer) again(m *MessageAndParts) {
-	if len(m.Parts) == 0 {
+	if len(m.Parts) == 0 || m.Message.CreatedAt == 0 {
 		return
 	}
 	var key strings.Builder
