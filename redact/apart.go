@@ -111,8 +111,8 @@ func (c *scan) header(line, sign string) {
 	}
 }
 
-// cells returns the bounds of the cells of a row without what is around them, until the next row is asked for. A sign in
-// quotes is part of a cell of CSV.
+// cells returns the bounds of the cells of a row without what is around them, until the next row is asked for. A sign
+// in quotes is part of a cell of CSV.
 func (c *scan) cells(line, sign string) []span {
 	const around = " *\"`'\t\r\n"
 	c.row = c.row[:0]

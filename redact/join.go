@@ -271,8 +271,8 @@ func (m *mention) statement(i int) (int, bool) {
 	return 0, false
 }
 
-// verbOrColon reports whether the n-th word w after the label, which ends at end, is the last before the value, or shows
-// that there is none, and where the value begins.
+// verbOrColon reports whether the n-th word w after the label, which ends at end, is the last before the value, or
+// shows that there is none, and where the value begins.
 func (m *mention) verbOrColon(w, prior string, n, end int, loose bool) (next int, ok, done bool) {
 	s := m.s
 	switch {

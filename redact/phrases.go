@@ -27,7 +27,8 @@ var phrases = []phrase{
 		join: setting, find: afterName},
 	{literals: "convertto-securestring |convertto-securestring -string ", fold: true, join: argument},
 	{literals: "auth=(|basicauth(|basic_auth(|.auth(|networkcredential(|credentials(|passwordauthentication(|.login(|" +
-		"new pdo(|credentials.basic(|jwt.encode(|jwt.sign(|createhmac(|getconnection(|connect(|authenticate(|setcredentials(", fold: true,
+		"new pdo(|credentials.basic(|jwt.encode(|jwt.sign(|createhmac(|getconnection(|connect(|authenticate(|" +
+		"setcredentials(", fold: true,
 		join: argument, find: laterArgument},
 	{literals: `send "|send -- "`, join: argument, find: sent},
 	{literals: "jdbc:oracle:thin:|jdbc:oracle:oci:", join: tight, find: oracle},

@@ -57,8 +57,8 @@ func (p *Part) AppendJSON(dst []byte) []byte {
 }
 
 // ParsePart decodes the output of AppendJSON. It does not check that Data, which come last and are most of a part, are
-// valid JSON; code that stores them must. For truncated JSON it returns the fields before the cut, the remaining text in
-// Damaged, and an error.
+// valid JSON; code that stores them must. For truncated JSON it returns the fields before the cut, the remaining text
+// in Damaged, and an error.
 func ParsePart(s string) (p Part, err error) {
 	rest := s
 	// The name of the member cannot be in a text, whose quotes are escaped. A part that was truncated inside its data

@@ -506,8 +506,8 @@ func (c *conversation) follow(f *flight, a *answer, calls []*openCall, err error
 	}
 }
 
-// settle notes by what a next request is recognized, when a call has ended, and perhaps failed: whether the turn is open,
-// and the last whole message. The caller holds the registry's mu.
+// settle notes by what a next request is recognized, when a call has ended, and perhaps failed: whether the turn is
+// open, and the last whole message. The caller holds the registry's mu.
 func (c *conversation) settle(f *flight, a *answer, calls []*openCall, open bool, answered string, failed bool) {
 	c.open = open
 	if !open && !failed && a.content.full {

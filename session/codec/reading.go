@@ -45,9 +45,9 @@ type Reading struct {
 	Telemetry bool
 }
 
-// HasKeys reports whether a JSON object fulfils one of the conditions. Its keys have the values of strings, and otherwise
-// "{" or "[", or nothing. Each word of a condition is a key that the object has, one that it does not have after "!", or
-// a key with its value: "type=user|assistant" is either, and a "*" in a value is any text, but not none.
+// HasKeys reports whether a JSON object fulfils one of the conditions. Its keys have the values of strings, and
+// otherwise "{" or "[", or nothing. Each word of a condition is a key that the object has, one that it does not have
+// after "!", or a key with its value: "type=user|assistant" is either, and a "*" in a value is any text, but not none.
 func HasKeys(keys map[string]string, conditions ...string) bool {
 	fulfils := func(word string) bool {
 		key, values, valued := strings.Cut(strings.TrimPrefix(word, "!"), "=")

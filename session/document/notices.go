@@ -31,8 +31,8 @@ func (r Reader) noticesOf(ctx context.Context, t *session.Transcript) ([]session
 	return NoticesOf(t, links, now, idleTimeout, children...), err
 }
 
-// NoticesOf returns what is doubtful in a session, of which links are the spans and children the sub-agents. Now and idleTimeout decide whether it
-// is still at work: see [StatusOf].
+// NoticesOf returns what is doubtful in a session, of which links are the spans and children the sub-agents. Now and
+// idleTimeout decide whether it is still at work: see [StatusOf].
 func NoticesOf(t *session.Transcript, links []store.SpanRef, now time.Time,
 	idleTimeout time.Duration, children ...session.Session) []session.Notice {
 	in := Input{Transcript: t, SpanRefs: links, Now: now, IdleTimeout: idleTimeout, Children: children}

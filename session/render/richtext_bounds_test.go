@@ -31,8 +31,9 @@ func TestBounds(t *testing.T) {
 			repeat(
 				"The quick **brown** fox `jumps` over [the](http://x.y) lazy dog.\n- a *b*\n- c\n\n> d\n\n|a|b|\n" +
 					"|-|-|\n|c|d|\n\n```\ne\n```\n\n"), yes},
-		"a paragraph of words":    {repeat("word "), yes},
-		"code":                    {"Look:\n\n```c\n" + strings.Repeat("*a[i++] = (b_c < *d) ? `e` : ~f;\n", 900) + "```\n", yes},
+		"a paragraph of words": {repeat("word "), yes},
+		"code": {"Look:\n\n```c\n" +
+			strings.Repeat("*a[i++] = (b_c < *d) ? `e` : ~f;\n", 900) + "```\n", yes},
 		"an answer without lines": {strings.Repeat("It is **that** `thing` (here). ", 500), yes},
 		"a table": {"|a|b|c|\n|-|-|-|\n" + strings.Repeat("| `some` | **cell** | of a table |\n", 500),
 			yes},

@@ -17,8 +17,9 @@ import (
 )
 
 // names are those of kinds in the file.
-var names = map[nodeKind]string{nodeLine: "line", nodeQuote: "quote", nodeList: "list", nodeItem: "item", nodeRule: "rule",
-	nodeRow: "row", nodeCell: "cell", nodeStrike: "strike", nodeLink: "link", nodeBreak: "break", nodeBox: "box"}
+var names = map[nodeKind]string{nodeLine: "line", nodeQuote: "quote", nodeList: "list", nodeItem: "item",
+	nodeRule: "rule",
+	nodeRow:  "row", nodeCell: "cell", nodeStrike: "strike", nodeLink: "link", nodeBreak: "break", nodeBox: "box"}
 
 // dump is a tree in a line.
 func dump(all []*node) string {

@@ -4,7 +4,8 @@ import "testing"
 
 // TestMarkStoredGap: metadata that another store spells is marked, and is what it was when the mark is taken back.
 func TestMarkStoredGap(t *testing.T) {
-	for _, metadata := range []string{`{}`, `{ }`, `{"a":{"agenttrace":1}}`, `{"agenttrace":{}}`, `{"agenttrace":{ }, "a":1}`,
+	for _, metadata := range []string{`{}`, `{ }`, `{"a":{"agenttrace":1}}`, `{"agenttrace":{}}`,
+		`{"agenttrace":{ }, "a":1}`,
 		` { "x" : [1,2], "agenttrace" : { "cost_usd" : 1 } , "y": 2 }`} {
 		marked := markStoredGap(metadata, true)
 		if !isIncomplete(marked) || len(object(marked)) == 0 {

@@ -18,8 +18,8 @@ import (
 // rebuiltAtOnce is how many observations a window has at most that is rebuilt with each that is added.
 const rebuiltAtOnce = 256
 
-// Rebuild builds the turns that are marked of the first owner after another one, and returns whose they are, "" if there
-// is none. The functions are those of a batch.
+// Rebuild builds the turns that are marked of the first owner after another one, and returns whose they are, "" if
+// there is none. The functions are those of a batch.
 func Rebuild(tx Tx, functions *Batch, after string) (owner string, err error) {
 	err = run(tx, func(set *rows) {
 		a, b := newApplier(set), *functions

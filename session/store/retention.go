@@ -76,7 +76,8 @@ func (p Retention) Apply(ctx context.Context, s Retained, now time.Time, deleted
 	return p.delete(ctx, s, now.Add(-recentlyUpdated), enough, deleted)
 }
 
-// delete deletes the families that were last updated before a time, the oldest first, until enough sessions are deleted.
+// delete deletes the families that were last updated before a time, the oldest first, until enough sessions are
+// deleted.
 func (p Retention) delete(ctx context.Context, s Retained, before time.Time, enough func(n int) (bool, error),
 	deleted func(session.Session)) error {
 	families, err := p.families(ctx, s, before)

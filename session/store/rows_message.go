@@ -189,8 +189,8 @@ func (r *rows) deleteMessages(s Statements) {
 	}
 }
 
-// putMessages puts the rows of messages, and the parts that differ from those that the engine has. Parts that get another
-// index are moved out of the way first, below zero, because their index is unique, row by row.
+// putMessages puts the rows of messages, and the parts that differ from those that the engine has. Parts that get
+// another index are moved out of the way first, below zero, because their index is unique, row by row.
 func (r *rows) putMessages(s Statements) {
 	const move = `UPDATE chat_parts SET "index" = ? WHERE id = ?`
 	moved := make(map[string]int64)

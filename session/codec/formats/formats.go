@@ -39,7 +39,8 @@ var All = []Format{{
 			return func(s *Source) error { return e.Encode(s.Session) }
 		},
 	},
-	Reading: codec.Reading{Extensions: []string{".jsonl"}, Keys: []string{"data={ type=session|message|part"}, Decode: jsonl.Recover},
+	Reading: codec.Reading{Extensions: []string{".jsonl"}, Keys: []string{"data={ type=session|message|part"},
+		Decode: jsonl.Recover},
 }, {
 	Name:     "json",
 	Exported: "the same, nested", Imported: "the same, nested: one session",

@@ -1,10 +1,10 @@
 // OTLP: these files write sessions as the spans that the SDK emits, of which ingest makes the same rows, byte for byte,
-// except for what [otlpExplain] lists. docs/formats.md lists what becomes what. What the attributes of a span cannot say
-// exactly, such as a message of the system, is in the attribute agenttrace.replay; see [ingest.EmbeddedRows].
+// except for what [otlpExplain] lists. docs/formats.md lists what becomes what. What the attributes of a span cannot
+// say exactly, such as a message of the system, is in the attribute agenttrace.replay; see [ingest.EmbeddedRows].
 //
-// Rows keep their ids. Each of the session's SpanRefs is written once, with its ids, parent, times and status. What came
-// from no span has one with ids derived from the session's, so that writing a session again gives the same spans. Those
-// without a known trace are of the trace of session.run.
+// Rows keep their ids. Each of the session's SpanRefs is written once, with its ids, parent, times and status. What
+// came from no span has one with ids derived from the session's, so that writing a session again gives the same spans.
+// Those without a known trace are of the trace of session.run.
 
 package formats
 

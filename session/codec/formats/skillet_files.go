@@ -209,7 +209,8 @@ func skilletWriteStore(path string, c skilletConversation, replace bool, last fu
 // otherwise to both, in a state directory, which is made when it is not there. A session without a turn has no log
 // there. It has the names that it was read with, or else those of "skillet" and its id.
 //
-// A log that exists, or a conversation that the store has, is replaced if replace is set. Otherwise it gives an error that is [os.ErrExist].
+// A log that exists, or a conversation that the store has, is replaced if replace is set. Otherwise it gives an error
+// that is [os.ErrExist].
 func skilletEncodeFile(path string, s *codec.Session, replace bool) (err error) {
 	defer func() {
 		if err != nil {

@@ -13,8 +13,9 @@ import (
 	"github.com/agenttrace/agenttrace/session/codec"
 )
 
-// EncodeNested writes the session to w as one JSON object: its row, its messages with their parts, and the rows of other
-// tables under their names, where there are some. It does not change s, and sorts a copy if s is not in canonical order.
+// EncodeNested writes the session to w as one JSON object: its row, its messages with their parts, and the rows of
+// other tables under their names, where there are some. It does not change s, and sorts a copy if s is not in canonical
+// order.
 //
 // It refuses what [DecodeNested] would, and then writes nothing: rows without an
 // id or under a row that they do not name (see [session.Transcript.CheckTree]).

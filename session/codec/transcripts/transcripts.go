@@ -1,4 +1,5 @@
-// Package transcripts reads what coding agents keep of their own sessions, in the places that docs/transcripts.md lists.
+// Package transcripts reads what coding agents keep of their own sessions, in the places that docs/transcripts.md
+// lists.
 //
 // None of these formats is specified; all are read as they are found, by what their
 // records have in common over the versions. Records that report nothing of the

@@ -8,9 +8,9 @@ import (
 )
 
 // joinEvents makes one node of the spans that report the start and the end of one thing: a program may emit a span for
-// each, beside or below the other. Which belong together is not always in their names: calls of one tool that go on side
-// by side have one name, and each end the number in which it came. So a result is of the first start that has none, of
-// those with its input before the others.
+// each, beside or below the other. Which belong together is not always in their names: calls of one tool that go on
+// side by side have one name, and each end the number in which it came. So a result is of the first start that has
+// none, of those with its input before the others.
 func (a *assembly) joinEvents() {
 	groups := make(map[[3]string][]*node)
 	for _, n := range a.nodes {

@@ -167,8 +167,8 @@ func (a *assembly) summarize() {
 	}
 }
 
-// bound leaves out of what a request asks the prompts that earlier requests of other traces ended with: the answers that
-// were between them are not in every history, and a call that failed has none.
+// bound leaves out of what a request asks the prompts that earlier requests of other traces ended with: the answers
+// that were between them are not in every history, and a call that failed has none.
 func (a *assembly) bound() {
 	type asked struct {
 		trace, prompt string

@@ -54,7 +54,8 @@ ALTER TABLE observations ADD COLUMN usage_proof INTEGER;`},
 	{`SELECT c.name FROM pragma_table_info('unbuilt_turns') c WHERE c.name = 'version'`, `
 DROP TRIGGER IF EXISTS delete_observations;
 ALTER TABLE unbuilt_turns DROP COLUMN version;`},
-	{lacks("observations", "received_nano"), `ALTER TABLE observations ADD COLUMN received_nano INTEGER NOT NULL DEFAULT 0;`},
+	{lacks("observations", "received_nano"),
+		`ALTER TABLE observations ADD COLUMN received_nano INTEGER NOT NULL DEFAULT 0;`},
 	// The reference program's versions 1 and 2 lack these.
 	{lacks("chat_sessions", "mode"), `ALTER TABLE chat_sessions ADD COLUMN mode TEXT;`},
 	{lacks("chat_parts", "continuation_run_id"), `ALTER TABLE chat_parts ADD COLUMN continuation_run_id TEXT;`},

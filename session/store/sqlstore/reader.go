@@ -273,8 +273,8 @@ func noticesQuery(d *store.Dialect) string {
 
 // misplacedSpan has a row if the session ?1 was built from telemetry and a span has no message, or one that is not
 // there; if a message has two outermost spans, or if a turn may have no prompt.
-const misplacedSpan = `SELECT 1 FROM observations o WHERE session_id = ?1 AND kind IN ('session.turn', 'chat', 'tool.call')
- AND NOT EXISTS (SELECT 1 FROM chat_messages m WHERE m.id = o.message_id AND m.session_id = o.session_id)
+const misplacedSpan = `SELECT 1 FROM observations o WHERE session_id = ?1
+ AND kind IN ('session.turn', 'chat', 'tool.call') AND NOT EXISTS (SELECT 1 FROM chat_messages m WHERE m.id = o.message_id AND m.session_id = o.session_id)
  UNION ALL SELECT 1 FROM observations WHERE session_id = ?1 AND kind = 'session.turn' GROUP BY message_id
  HAVING count(DISTINCT trace_id) > 1
  UNION ALL SELECT 1 WHERE EXISTS (SELECT 1 FROM observations WHERE session_id = ?1) AND
