@@ -5,7 +5,8 @@ package session
 // the first message.
 //
 // A turn begins with a user message. It also begins with an answer that no user message
-// precedes, or that cannot belong to the turn before; the user message was then lost.
+// precedes, or that cannot belong to the turn before; the user message was then lost. Where
+// prompts are not recorded, each answer after one that ended begins a turn.
 // System messages and compactions are part of a turn and do not begin one. A user message
 // that still waits in a queue is not part of any turn.
 type Turns struct {
@@ -33,11 +34,12 @@ func (t *Turns) Next(m TurnMessage) (begins, lost bool) {
 		*t = Turns{open: true, question: &m}
 		return true, false
 	case m.Role == RoleAssistant && !m.Compaction:
-		if begins, lost = !t.open, t.open && t.endsBefore(&m); begins || lost {
+		lost = t.open && t.endsBefore(&m)
+		if begins = !t.open || lost || t.question == nil && t.answer.ended() && m.Trace.TurnIndex == nil; begins {
 			*t = Turns{open: true}
 		}
 		t.answer = &m
-		return begins || lost, lost
+		return begins, lost
 	}
 	return false, false
 }
@@ -56,7 +58,11 @@ func (t *Turns) endsBefore(m *TurnMessage) bool {
 	if before.TurnIndex != nil && m.Trace.TurnIndex != nil {
 		return *before.TurnIndex != *m.Trace.TurnIndex
 	}
-	ended := !before.Incomplete && !before.PendingApproval &&
-		(before.EndReason == "finish" || before.EndReason == "abort" || before.EndReason == "error")
-	return ended && m.Trace.Incomplete
+	return t.answer.ended() && m.Trace.Incomplete
+}
+
+// ended reports whether the message is an answer that is complete.
+func (m *TurnMessage) ended() bool {
+	return m != nil && !m.Trace.Incomplete && !m.Trace.PendingApproval &&
+		(m.Trace.EndReason == "finish" || m.Trace.EndReason == "abort" || m.Trace.EndReason == "error")
 }
