@@ -235,11 +235,12 @@ func (a *applier) mergeParts(
 	w *sessionWork, m *message, incoming []*session.Part, displaced map[string]int64, from origin,
 	done func(p *session.Part, changed bool, refused error),
 ) (moved bool) {
-	parts, requested := slices.Clone(m.parts), maps.Clone(m.requested)
-	places := make(map[string]int, len(parts))
+	parts, before, requested := slices.Clone(m.parts), maps.Clone(m.requested), maps.Clone(m.requested)
+	places, taken := make(map[string]int, len(parts)), make(map[int64]bool, len(parts))
 	for i := range parts {
-		places[parts[i].ID] = i
+		places[parts[i].ID], taken[parts[i].Index] = i, true
 	}
+	place := false // whether parts request the place of another
 	for _, p := range incoming {
 		refused := a.rows.refusedPart(p.MessageID, p.ID)
 		if m.row == nil {
@@ -252,21 +253,32 @@ func (a *applier) mergeParts(
 		case stored:
 			var asks bool
 			changed, asks = mergeStored(&parts[i], p, from, &requested)
-			moved = moved || asks
+			moved, place = moved || asks, place || asks
 		default:
 			changed, moved = true, true
-			places[p.ID], parts = len(parts), append(parts, *p)
-			if index, was := displaced[p.ID]; was {
+			index, was := displaced[p.ID]
+			switch {
+			case !taken[p.Index] && was:
+				set(&before, p.ID, index)
 				set(&requested, p.ID, index)
+			case taken[p.Index] && was:
+				p.Index = index
+				fallthrough
+			case taken[p.Index]:
+				place = true
 			}
+			taken[p.Index] = true
+			places[p.ID], parts = len(parts), append(parts, *p)
 		}
 		if changed {
 			w.changedPart(p)
 		}
 		done(p, changed, refused)
 	}
-	if moved {
-		requested = placeParts(parts, m.requested, requested)
+	if place {
+		requested = placeParts(parts, before, requested)
+	} else {
+		slices.SortFunc(parts, func(x, y session.Part) int { return cmp.Compare(x.Index, y.Index) })
 	}
 	a.rows.setParts(m, parts, requested)
 	return moved

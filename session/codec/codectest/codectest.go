@@ -105,8 +105,7 @@ func some(chosen func(*examination, int) bool, run func(*examination, *codec.Ses
 			if !chosen(x, i) {
 				continue
 			}
-			err := try(func() error { return run(x, s.Session) })
-			if x.clean(); err != nil {
+			if err := try(func() error { return run(x, s.Session) }); err != nil {
 				return fmt.Errorf("session %s: %w\n\n%s", s.Name, err, Text(s.Session))
 			}
 		}
@@ -136,7 +135,6 @@ type examination struct {
 	Codec
 	root     string // an empty directory of the suite's
 	dirs     int
-	used     []string // directories that were written, and that no other check needs
 	sessions []Sample
 	natives  []string
 	// troubled reports that the input has problems of its own, which are reported again.
@@ -186,12 +184,11 @@ type written struct {
 	dir  string
 }
 
-// clean removes what was written and is not needed, which tests of many sessions need.
-func (x *examination) clean() {
-	for _, dir := range x.used {
-		_ = os.RemoveAll(dir) // the test's own directory is removed in the end anyway
+// drop removes what was written, which tests of many sessions need.
+func (x *examination) drop(w written) {
+	if strings.HasPrefix(w.dir, x.root) {
+		_ = os.RemoveAll(w.dir) // the test's own directory is removed in the end anyway
 	}
-	x.used = nil
 }
 
 // write encodes sessions one after the other.
@@ -199,7 +196,6 @@ func (x *examination) write(all ...*codec.Session) (w written) {
 	if x.Encode == nil {
 		x.dirs++
 		w.dir = filepath.Join(x.root, fmt.Sprint(x.dirs))
-		x.used = append(x.used, w.dir)
 		end("", os.Mkdir(w.dir, 0o700))
 		end("encode: ", x.EncodeFile(w.dir, all))
 		return w
@@ -287,7 +283,11 @@ func (x *examination) one(w written) *codec.Session {
 }
 
 // reread writes a session and reads it.
-func (x *examination) reread(s *codec.Session) *codec.Session { return x.one(x.write(s)) }
+func (x *examination) reread(s *codec.Session) *codec.Session {
+	w := x.write(s)
+	defer x.drop(w)
+	return x.one(w)
+}
 
 // firstRead is what was written of a session and read of that, once for all checks.
 type firstRead struct {
@@ -301,7 +301,6 @@ func (x *examination) firstRead(s *codec.Session) firstRead {
 	if !ok {
 		known.err = try(func() error {
 			known.w = x.write(s)
-			x.used = x.used[:max(0, len(x.used)-1)]
 			known.got = x.one(known.w)
 			return nil
 		})

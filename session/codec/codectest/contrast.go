@@ -45,8 +45,12 @@ func readContrasts() (all []contrast) {
 func (x *examination) contrasts() error {
 	all := readContrasts()
 	for _, c := range all {
-		a, b := x.write(c.first), x.write(c.second)
-		if x.sameOutput(a, b) == nil && (c.always || !x.lists(c.first, codec.Lost(c.first, c.second))) {
+		a := x.write(c.first)
+		b := x.write(c.second)
+		differ := sameOutput(a, b) != nil
+		x.drop(a)
+		x.drop(b)
+		if !differ && (c.always || !x.lists(c.first, codec.Lost(c.first, c.second))) {
 			return fmt.Errorf("%s: both are written as\n%s\nthe losses of the first: %v\nthe differences: %v",
 				c.name, a.data, x.Explain(c.first), codec.Lost(c.first, c.second))
 		}

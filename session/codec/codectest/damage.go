@@ -21,7 +21,9 @@ func (x *examination) many() error {
 			all = append(all, s.Session)
 		}
 	}
-	r := x.read(x.write(all...))
+	together := x.write(all...)
+	defer x.drop(together)
+	r := x.read(together)
 	if !r.silent() || len(r.sessions) != len(all) {
 		return fmt.Errorf("%d sessions, want %d; problems %v, error %s", len(r.sessions), len(all), r.problems,
 			fmt.Sprint(r.err))
