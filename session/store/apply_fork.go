@@ -114,9 +114,9 @@ func (a *applier) syncFork(w, child *sessionWork, all bool, touched map[string]b
 				point = &messages[i]
 			}
 		}
-		if point != nil && session.Deref(child.row.ParentMessageID) != point.ID {
-			child.row.ParentMessageID, child.dirty = &point.ID, true
-		}
+	}
+	if point != nil && f.MessageAt != 0 && session.Deref(child.row.ParentMessageID) != point.ID {
+		child.row.ParentMessageID, child.dirty = &point.ID, true
 	}
 	// A message that was touched may be gone: a copy in a fork that is the parent
 	// of this one.
