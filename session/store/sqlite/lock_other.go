@@ -1,11 +1,10 @@
-//go:build !linux
+//go:build !unix
 
 package sqlite
 
 import "os"
 
-// inodeLock is none: here a database is locked by the file beside it alone, because the locks of flock(2), where there
-// are any, and those of fcntl(2), which SQLite takes, may be one.
+// inodeLock is none: here a database is locked by the file beside it alone.
 type inodeLock struct{ f *os.File }
 
 func (l *inodeLock) lock(f *os.File) (holder string, err error) {
