@@ -278,9 +278,12 @@ func (a *Backend) locate(ctx context.Context, p spanPath) (*located, error) {
 	}
 	found := located{SessionID: id}
 	family := []string{id}
-	for i := 0; i < len(family) && found.TraceID == ""; i++ {
+	for i := 0; i < len(family); i++ {
 		if err := a.locateIn(ctx, family[i], trace, span, &found); err != nil {
 			return nil, named("trace", err)
+		}
+		if found.TraceID != "" {
+			return &found, nil
 		}
 		// A sub-agent's spans may be of the trace of the session that started it.
 		below, err := a.Sessions.Select(ctx, store.SessionQuery{ParentID: family[i], Children: true, Archived: true,
@@ -294,22 +297,15 @@ func (a *Backend) locate(ctx context.Context, p spanPath) (*located, error) {
 			}
 		}
 	}
-	if found.TraceID == "" {
-		p := NotFoundf("span", "list its spans", "session %s has no span %q of trace %s", id, span, trace)
-		if span == "" {
-			p = NotFoundf("trace", "list sessions", "no session has spans of trace %s", trace)
-		}
-		return &found, p
+	missing := NotFoundf("span", "list its spans", "session %s has no span %q of trace %s", id, span, trace)
+	if span == "" {
+		missing = NotFoundf("trace", "list sessions", "no session has spans of trace %s", trace)
 	}
-	return &found, nil
+	return &found, missing
 }
 
 // locateIn looks for a trace, or for a span of it, in one session.
 func (a *Backend) locateIn(ctx context.Context, id, trace, span string, found *located) error {
-	o, err := a.Sessions.LoadOutline(ctx, id)
-	if err != nil {
-		return err
-	}
 	spans, err := a.Sessions.Spans(ctx, id)
 	if err != nil {
 		return err
@@ -324,8 +320,15 @@ func (a *Backend) locateIn(ctx context.Context, id, trace, span string, found *l
 			found.SpanID, found.Kind, found.PartID = span, s.Kind, s.PartID
 		}
 		if found.MessageID == "" {
-			found.MessageID, found.Turn = s.MessageID, o.TurnOf(s.MessageID)
+			found.MessageID = s.MessageID
 		}
 	}
-	return nil
+	if found.MessageID == "" {
+		return nil
+	}
+	o, err := a.Sessions.LoadOutline(ctx, id)
+	if err == nil {
+		found.Turn = o.TurnOf(found.MessageID)
+	}
+	return err
 }
