@@ -4,7 +4,7 @@
 //	client := &http.Client{Transport: modelhttp.New(tracer, modelhttp.Options{Agent: "coder"})}
 //
 // The tracer needs a tracer provider, as setup.Init of agenttrace/setup sets it. Without one nothing
-// is stored, which otel.Handle is told once.
+// is stored, which is reported to otel.Handle once.
 //
 // Give the client to the provider's library (option.WithHTTPClient of anthropic-sdk-go and
 // openai-go, ClientConfig.HTTPClient of genai, Options.HTTPClient of the AWS SDK), or give

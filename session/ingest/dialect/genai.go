@@ -195,22 +195,22 @@ func readGenAITool(f *fact.Fact, s *Span) {
 		f.Tool.Input = toolContent(a.JSON("gen_ai.input.messages"), fact.PartCall, f.CallID)
 	}
 	output = firstRaw(output, toolContent(a.JSON("gen_ai.output.messages"), fact.PartResult, f.CallID))
-	var told []json.RawMessage
+	var contents []json.RawMessage
 	for _, e := range s.Events().All() { // Strands reports a tool by the events of a model call
 		switch ea := (Attrs{e.Attributes()}); e.Name() {
 		case "gen_ai.tool.message":
 			if content := ea.JSON("content"); content != nil {
-				told = append(told, content)
+				contents = append(contents, content)
 			}
 		case "gen_ai.choice":
 			output = firstRaw(output, ea.JSON("message", "content"))
 		}
 	}
-	if f.Tool.Input == nil && len(told) > 0 {
-		f.Tool.Input, told = unwrapped(told[0]), told[1:]
+	if f.Tool.Input == nil && len(contents) > 0 {
+		f.Tool.Input, contents = unwrapped(contents[0]), contents[1:]
 	}
-	if output == nil && len(told) > 0 {
-		output = told[len(told)-1]
+	if output == nil && len(contents) > 0 {
+		output = contents[len(contents)-1]
 	}
 	setOutput(f, output)
 }
