@@ -193,12 +193,13 @@ func (r *rows) deleteMessages(s Statements) {
 // another index are moved out of the way first, below zero, because their index is unique, row by row.
 func (r *rows) putMessages(s Statements) {
 	const move = `UPDATE chat_parts SET "index" = ? WHERE id = ?`
-	moved := make(map[string]int64)
-	for _, m := range r.changed {
+	moved, before := make(map[string]int64), make([]map[string]*session.Part, len(r.changed))
+	for k, m := range r.changed {
 		if m.row != nil && (m.old == nil || !equalMessages(m.row, m.old)) {
 			MessageTable.put(s, m.row, m.old == nil, r.try(triedMessage{m.row.ID, m.old == nil}))
 		}
 		old := partsByID(m.oldParts)
+		before[k] = old
 		for i := range m.parts {
 			if p := &m.parts[i]; old[p.ID] != nil && old[p.ID].Index != p.Index {
 				s.Exec(move, -1-p.Index, p.ID)
@@ -213,11 +214,10 @@ func (r *rows) putMessages(s Statements) {
 			}
 		}
 	}
-	for _, m := range r.changed {
-		old := partsByID(m.oldParts)
+	for k, m := range r.changed {
 		for i := range m.parts {
 			p := &m.parts[i]
-			if was := old[p.ID]; was == nil || !equalParts(p, was) || !equal(p.ContinuationRunID, was.ContinuationRunID) {
+			if was := before[k][p.ID]; was == nil || !equalParts(p, was) || !equal(p.ContinuationRunID, was.ContinuationRunID) {
 				PartTable.put(s, p, was == nil, r.try(triedPart{p.MessageID, p.ID}))
 			}
 		}
