@@ -6,7 +6,6 @@ import (
 	"strconv"
 	"time"
 
-	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/agenttrace/agenttrace/redact"
@@ -299,26 +298,32 @@ func (t *Turn) startTool(ctx context.Context, o ToolOptions, resumed *PendingToo
 		inferred: o.Inferred, changed: resumed == nil, noted: resumed != nil, resumed: resumed != nil, span: t.span,
 	}
 	c.give(o)
-	if !t.off && t.hasEnded() {
-		t.drop("a tool call")
-		c.ended = true
-	}
-	if t.off || c.ended {
-		return c.enter(ctx), c
-	}
 	if t.recording {
 		c.sentInput()
+	}
+	// The turn lists the call before its span starts, which may take a while; it reads the call when mu is free again.
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ended = !t.off && !t.enroll(c, now, resumed); t.off || c.ended {
+		return c.enter(ctx), c
 	}
 	ctx, _ = t.within(ctx)
 	ctx, c.span = c.tracer().start(ctx, semconv.SpanToolCall, trace.SpanKindInternal, now)
 	c.kept = c.span.IsRecording() && c.span.SpanContext().IsSampled()
-	ctx = c.enter(ctx)
+	if resumed == nil {
+		c.emitEvent(now)
+	}
+	return c.enter(ctx), c
+}
 
+// enroll gives a call that begins, or goes on, its part of the answer. It reports whether the turn is still open.
+func (t *Turn) enroll(c *ToolCall, now time.Time, resumed *PendingTool) bool {
 	t.mu.Lock()
-	late := t.ended
+	defer t.mu.Unlock()
 	switch {
-	case late:
-		c.ended = true
+	case t.ended:
+		t.drop("a tool call")
+		return false
 	case resumed != nil:
 		c.slot = slot{
 			t, resumed.PartID, resumed.PartIndex, resumed.CreatedAt, t.assistant.ID, t.assistant.CreatedAt,
@@ -328,23 +333,10 @@ func (t *Turn) startTool(ctx context.Context, o ToolOptions, resumed *PendingToo
 		c.slot = t.place(c, now)
 	}
 	c.at, c.updated = len(t.parts)-1, c.created
-	if c.p.CallID == "" && !late {
+	if c.p.CallID == "" {
 		c.p.CallID = "call_" + c.partID[len(spans.PrefixPart):]
 	}
-	if !late && resumed == nil {
-		c.emitEvent(now)
-	}
-	t.mu.Unlock()
-	if late {
-		// The turn ended meanwhile and does not list the call.
-		t.drop("a tool call")
-		c.span.SetAttributes(c.filter().attributes([]attribute.KeyValue{
-			semconv.SessionIDKey.String(t.run.sess.id), semconv.ToolIDKey.String(c.p.Name),
-			semconv.ToolCallIDKey.String(c.p.CallID),
-		})...)
-		c.tracer().finish(c.span, now)
-	}
-	return ctx, c
+	return true
 }
 
 // enter returns the context in which the call goes on.
