@@ -402,14 +402,28 @@ func readCounted(owner string, bounds **timeRange) query {
 	}
 }
 
-// readProofs reads what the observations of the owner prove, by Counter, without those of which nothing is proven.
+// readProofs reads what the observations of the owner prove, by Counter, without those of which nothing is proven. It
+// goes from each counter and proof to the next one in the index, so that the cost does not depend on how many prove the
+// same. An engine that distributes rows over nodes has no recursive queries, and reads them all.
 func (w *ownerWork) readProofs(s Statements) {
+	query := `SELECT DISTINCT usage_counter, usage_proof` + counted + ` ORDER BY usage_counter, usage_proof`
+	if !s.Dialect().Distributed {
+		const of = ` FROM observations INDEXED BY idx_observations_usage_proof WHERE owner = ?1 AND usage_counter `
+		const more = of + `= p.counter AND usage_proof > p.proof`
+		query = `WITH RECURSIVE proofs(counter, proof) AS (
+  SELECT min(usage_counter), CAST(0 AS BIGINT)` + counted + `
+  UNION ALL
+  SELECT CASE WHEN EXISTS (SELECT 1` + more + `) THEN p.counter
+   ELSE (SELECT min(usage_counter)` + of + `> p.counter) END,
+   coalesce((SELECT min(usage_proof)` + more + `), 0) FROM proofs p WHERE p.counter IS NOT NULL
+ ) SELECT counter, proof FROM proofs WHERE proof > 0 ORDER BY counter, proof`
+	}
 	w.proofs = nil
 	s.Name(NameSession, w.id)
-	s.Select(`SELECT DISTINCT usage_counter, usage_proof`+counted+` AND usage_proof > 0
- ORDER BY usage_counter, usage_proof`, func(row Row) error {
+	s.Select(query, func(row Row) error {
 		p := UsageProof{Counter: row.ColumnText(0), Proof: row.ColumnInt64(1)}
 		switch last := len(w.proofs) - 1; {
+		case p.Proof == 0:
 		case last >= 0 && w.proofs[last].Counter == p.Counter:
 			w.proofs[last].Proof |= p.Proof
 		default:
