@@ -129,3 +129,13 @@ var sets = map[string]charset{"digit": digit, "lower": lower, "alnum": alnum, "w
 	"lowhex": digit | hexLower, "caps": digit | upper, "base36": digit | lower, "base64": base64, "dot": dot,
 	"dash": dash, "under": under, "slash": plusSlash, "equals": equals, "tilde": tilde, "percent": percent,
 	"dollar": dollar, "colon": colonAt}
+
+// indexFold is strings.Index without regard to the case of s.
+func indexFold(s, lowerCase string) int {
+	for i := 0; i+len(lowerCase) <= len(s); i++ {
+		if s[i]|0x20 == lowerCase[0] && equalFold(s[i:i+len(lowerCase)], lowerCase) {
+			return i
+		}
+	}
+	return -1
+}

@@ -46,30 +46,26 @@ type trace struct {
 	// judge, where it is set, decides in the place of the score: the program that makes the weights learns so.
 	judge func(f features, v string) bool
 	found []Candidate
-	// stages are the edits of the passes so far. They lead from a place in what a pass read back to the text.
-	stages [][]finding
+	edits []finding // of the passes so far, at places of the text
 }
 
 // origin returns where the byte i of what the current pass reads is in the text, or where the one before it ends.
 func (t *trace) origin(i int, end bool) int {
-	for _, edits := range slices.Backward(t.stages) {
-		shift := 0
-		for _, e := range edits {
-			from := e.start + shift
-			if i <= from {
-				break
-			}
-			if i < from+len(e.marker) { // within a marker
-				if i = from; end {
-					i += e.end - e.start
-				}
-				break
-			}
-			shift += len(e.marker) - (e.end - e.start)
+	longer := 0
+	for _, e := range t.edits {
+		from := e.start + longer
+		if i <= from {
+			break
 		}
-		i -= shift
+		if i < from+len(e.marker) { // within a marker
+			if end {
+				return e.end
+			}
+			return e.start
+		}
+		longer += len(e.marker) - (e.end - e.start)
 	}
-	return i
+	return i - longer
 }
 
 // note adds a candidate at a place in what the current pass reads.
@@ -82,50 +78,24 @@ func (t *trace) note(x Candidate) {
 
 // pass ends a pass over a text that made edits: what no label named had a shape.
 func (t *trace) pass(edits []finding) {
-	if t == nil || len(edits) == 0 {
+	if t == nil {
 		return
 	}
-	known := map[[2]int]bool{}
-	for _, x := range t.found {
-		known[[2]int{x.Start, x.End}] = x.Secret
-	}
+	all := slices.Clone(t.edits)
 	for _, e := range edits {
 		rule, _ := strings.CutPrefix(strings.TrimSuffix(e.marker, "]"), "[redacted:")
-		if rule == Marker {
+		if strings.Contains(rule, Marker) {
 			rule = ""
 		}
-		if !known[[2]int{t.origin(e.start, false), t.origin(e.end, true)}] {
+		start, end := t.origin(e.start, false), t.origin(e.end, true)
+		if !slices.ContainsFunc(t.found, func(x Candidate) bool { return x.Start == start && x.End == end }) {
 			t.note(Candidate{Start: e.start, End: e.end, Rule: rule, Secret: true})
 		}
+		all = slices.DeleteFunc(all, func(e finding) bool { return e.start < end && start < e.end })
+		all = append(all, finding{start, end, e.marker})
 	}
-	t.stages = append(t.stages, slices.Clone(edits))
-}
-
-// mark returns how far the trace is, and within moves what came after it to a string of JSON: its places are those of
-// the string's bytes.
-func (t *trace) mark() (found, stages int) {
-	if t == nil {
-		return 0, 0
-	}
-	return len(t.found), len(t.stages)
-}
-
-// reset forgets what came after mark.
-func (t *trace) reset(found, stages int) {
-	if t != nil {
-		t.found, t.stages = t.found[:found], t.stages[:stages]
-	}
-}
-
-func (t *trace) within(found, stages, start, end int) {
-	if t == nil {
-		return
-	}
-	t.stages = t.stages[:stages]
-	for i := range t.found[found:] {
-		x := &t.found[found+i]
-		x.Start, x.End = t.origin(start, false), t.origin(end, true)
-	}
+	slices.SortFunc(all, func(a, b finding) int { return a.start - b.start })
+	t.edits = all
 }
 
 // without returns the Redactor for a text within the text, whose places mean nothing.

@@ -125,7 +125,7 @@ func (m *mention) container(i int) (lo, hi int) {
 	hi = skipJSON(window, i)
 	switch {
 	case hi >= 0 && m.c.afford(hi-i):
-		if verdictOf(m.class, m.s[i:hi]) != goes {
+		if goes, _ := verdict(m.class, m.s[i:hi]); !goes {
 			return 0, 0
 		}
 		quote := m.c.v.source(skip(m.s, m.hi, len(m.s), " "), `"`)

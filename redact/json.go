@@ -16,42 +16,20 @@ const (
 
 const quotedMarker = `"` + Marker + `"`
 
-// keyed redacts what is under the keys of JSON, and reports whether s is JSON.
-func (r *Redactor) keyed(s string, nested int) (string, bool) {
-	if nested < maxNested && len(r.keys) > 0 && holdsJSON(s) {
-		if out, ok := r.document(s, nested, nil); ok {
-			return out, true
-		}
-	}
-	return s, false
-}
-
-// document redacts s if it is JSON, as it is: only what is replaced changes. Strings are redacted by text, where it is
-// set.
+// document redacts what is under the keys of s, if it is JSON, as it is: only what is replaced changes. Strings are
+// redacted by text, where it is set.
 func (r *Redactor) document(s string, nested int, text func(key, s string, nested int) string) (string, bool) {
 	w := walker{r: r, s: s, nested: nested, text: text}
-	if !w.all(notSecret) {
-		return "", false
-	}
-	if len(w.edits) == 0 {
-		return s, true
-	}
-	if nested == 0 {
-		r.trace.pass(w.edits)
-	}
-	return written(s, w.edits), true
+	return w.redacted(notSecret)
 }
 
 // whole redacts a value in JSON that is under a key of class.
 func (r *Redactor) whole(class keyClass, raw []byte) []byte {
 	w := walker{r: r, s: string(raw)}
-	if !w.all(class) {
-		return []byte(quotedMarker)
+	if out, ok := w.redacted(class); ok {
+		return []byte(out)
 	}
-	if len(w.edits) == 0 {
-		return raw
-	}
-	return []byte(written(w.s, w.edits))
+	return []byte(quotedMarker)
 }
 
 // walker goes over JSON once, checks it, and writes what it replaces.
@@ -59,18 +37,24 @@ type walker struct {
 	r      *Redactor
 	s      string
 	nested int
+	at     span // of a nested text in the outermost
 	text   func(key, s string, nested int) string
 	edits  []finding
 }
 
-func (w *walker) replace(start, end int, with string) {
-	w.edits = append(w.edits, finding{start, end, with})
-}
-
-// all reads the text, which is under a key of class, and reports whether it is JSON.
-func (w *walker) all(class keyClass) bool {
+// redacted returns the text, which is under a key of class, and whether it is JSON.
+func (w *walker) redacted(class keyClass) (string, bool) {
+	if w.nested >= maxNested || class == notSecret && !holdsJSON(w.s) {
+		return w.s, false
+	}
 	end := w.any(jsonscan.Space(w.s, 0), "", class, 0)
-	return end >= 0 && jsonscan.Space(w.s, end) == len(w.s)
+	if end < 0 || jsonscan.Space(w.s, end) != len(w.s) {
+		return w.s, false
+	}
+	if w.nested == 0 {
+		w.r.trace.pass(w.edits)
+	}
+	return written(w.s, w.edits), true
 }
 
 // any reads the value at i that is under key, which is of class, and returns its end, below
@@ -79,69 +63,97 @@ func (w *walker) any(i int, key string, class keyClass, level int) int {
 	if i == len(w.s) || level > maxLevels {
 		return -1
 	}
+	ofSchema := false
 	if class != notSecret {
 		end := skipJSON(w.s, i)
 		if end < 0 {
 			return -1
 		}
-		verdict := verdictOf(class, w.s[i:end])
-		w.r.trace.note(Candidate{Start: i, End: end, Label: key, Kind: "value under a key", Secret: verdict == goes})
-		switch verdict {
-		case goes:
-			w.replace(i, end, quotedMarker)
-			return end
-		case schema:
-			return w.object(i, level, true)
+		goes, schema := verdict(class, w.s[i:end])
+		note := Candidate{Start: i, End: end, Label: key, Kind: "value under a key", Secret: goes}
+		if w.nested > 0 {
+			note.Start, note.End = w.at.lo, w.at.hi
 		}
+		w.r.trace.note(note)
+		if goes {
+			w.edits = append(w.edits, finding{i, end, quotedMarker})
+			return end
+		}
+		ofSchema = schema
 	}
 	switch w.s[i] {
-	case '{':
-		return w.object(i, level, false)
-	case '[':
-		return w.array(i, key, class, level)
+	case '{', '[':
+		return jsonscan.Container(w.s, i, func(k jsonscan.Key, at int) int {
+			if w.s[i] == '{' {
+				return w.member(w.s[k.From+1:k.To-1], at, ofSchema, level)
+			} else if w.s[at] != '"' {
+				return w.any(at, key, notSecret, level+1)
+			}
+			return w.any(at, key, class, level+1)
+		})
 	case '"':
 		end := jsonscan.String(w.s, i)
 		if end >= 0 {
-			w.str(key, i, end)
+			w.str(key, i+1, end-1)
 		}
 		return end
 	}
 	return skipJSON(w.s, i)
 }
 
-type verdict uint8
+// member reads the value at i of a key; of a schema under the name of a secret, what may be a value of it goes.
+func (w *walker) member(key string, i int, ofSchema bool, level int) int {
+	if strings.IndexByte(key, '\\') >= 0 {
+		key = unescape(key)
+	}
+	class := w.r.classify(key)
+	if ofSchema && lists["schemaValues"][key] {
+		class = secret
+	}
+	return w.any(i, key, class, level+1)
+}
 
-const (
-	stays verdict = iota
-	goes
-	schema
-)
+// str redacts the string w.s[start:end] without its quotes: what is under keys of JSON in it, and what the walker's
+// text finds.
+func (w *walker) str(key string, start, end int) {
+	plain := w.s[start:end]
+	if w.text == nil && (!holdsJSON(plain) || !w.r.suspect(plain)) {
+		return
+	}
+	if strings.IndexByte(plain, '\\') >= 0 {
+		plain = unescape(plain)
+	}
+	var out string
+	if w.text != nil {
+		out = w.text(key, plain, w.nested+1)
+	} else {
+		inner := walker{r: w.r, s: plain, nested: w.nested + 1, at: w.at}
+		if w.nested == 0 {
+			inner.at = span{start, end}
+		}
+		out, _ = inner.redacted(notSecret)
+	}
+	if out != plain {
+		w.edits = append(w.edits, finding{start, end, escape(out)})
+	}
+}
 
-// verdictOf returns what becomes of a value under a key that names a secret.
-func verdictOf(class keyClass, raw string) verdict {
+// verdict reports whether a value goes that is under a key which names a secret, and whether it is a JSON Schema, of
+// which only what may be a value of it goes.
+func verdict(class keyClass, raw string) (goes, schema bool) {
 	switch raw[0] {
 	case 'n', 't', 'f': // null, true and false, as in "password": true of a form
-		return stays
+		return false, false
 	case '"':
-		if spared(class, raw[1:len(raw)-1]) {
-			return stays
-		}
+		return !spared(class, raw[1:len(raw)-1]), false
 	case '{', '[':
-		if class <= weak {
-			return stays
+		if class <= weak || jsonscan.Space(raw, 1) == len(raw)-1 || class == countable && !holdsString(raw) {
+			return false, false // is empty, or has numbers only
 		}
-		if jsonscan.Space(raw, 1) == len(raw)-1 || class == countable && !holdsString(raw) {
-			return stays // is empty, or has numbers only
-		}
-		if raw[0] == '{' && isSchema(raw) {
-			return schema
-		}
-	default:
-		if class <= countable {
-			return stays
-		}
+		schema = raw[0] == '{' && isSchema(raw)
+		return !schema, schema
 	}
-	return goes
+	return class > countable, false
 }
 
 // holdsString reports whether raw has a string that is no key.
@@ -164,62 +176,12 @@ func isSchema(raw string) bool {
 		switch value := raw[i:end]; {
 		case !lists["schemaWords"][key], key == "type" && value[0] != '[' && !lists["schemaTypes"][strings.Trim(value, `"`)]:
 			return -1
-		case key == "type", (key == "anyOf" || key == "oneOf" || key == "allOf") && value[0] == '[',
-			key == "$ref" && value[0] == '"':
+		case key == "type" || key == "$ref" || strings.HasSuffix(key, "Of"):
 			typed = true
 		}
 		return end
 	})
 	return typed && end >= 0
-}
-
-// object reads the object at i; of a schema under the name of a secret, what may be a value of it goes.
-func (w *walker) object(i, level int, ofSchema bool) int {
-	return jsonscan.Container(w.s, i, func(k jsonscan.Key, start int) int {
-		key := w.s[k.From+1 : k.To-1]
-		if strings.IndexByte(key, '\\') >= 0 {
-			key = unescape(key)
-		}
-		class := w.r.classify(key)
-		if ofSchema && lists["schemaValues"][key] {
-			class = secret
-		}
-		return w.any(start, key, class, level+1)
-	})
-}
-
-func (w *walker) array(i int, key string, class keyClass, level int) int {
-	return jsonscan.Container(w.s, i, func(_ jsonscan.Key, start int) int {
-		promise := notSecret
-		if w.s[start] == '"' {
-			promise = class
-		}
-		return w.any(start, key, promise, level+1)
-	})
-}
-
-// str redacts the string w.s[start:end], quotes included: what is under keys of JSON in it, and what the walker's text
-// finds.
-func (w *walker) str(key string, start, end int) {
-	body := w.s[start+1 : end-1]
-	if w.text == nil && (!holdsJSON(body) || !w.r.suspect(body)) {
-		return
-	}
-	plain := body
-	if strings.IndexByte(body, '\\') >= 0 {
-		plain = unescape(body)
-	}
-	var out string
-	found, stages := w.r.trace.mark()
-	if w.text != nil {
-		out = w.text(key, plain, w.nested+1)
-	} else {
-		out, _ = w.r.keyed(plain, w.nested+1)
-	}
-	w.r.trace.within(found, stages, start+1, end-1)
-	if out != plain {
-		w.replace(start+1, end-1, escape(out))
-	}
 }
 
 // skipJSON returns the end of the value at i, below 0 when there is none.

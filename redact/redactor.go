@@ -1,7 +1,7 @@
 package redact
 
 import (
-	"strings"
+	"slices"
 	"unsafe"
 
 	"github.com/agenttrace/agenttrace/internal/jsonscan"
@@ -55,25 +55,19 @@ func (r *Redactor) byRules(s string) string {
 	return s
 }
 
-// once redacts s by one pass of the rules: what is under keys of JSON, then all of it as a text. Where that would break
-// JSON, because a secret seems to go from one string to the next, each string is a text of its own.
+// once redacts s by one pass of the rules: what is under keys of JSON, then all of it as a text.
 func (r *Redactor) once(s string) string {
-	keyed, isJSON := r.keyed(s, 0)
-	found, stages := r.trace.mark()
-	out := r.text(keyed)
-	if isJSON && out != keyed && !jsonscan.Valid(out) {
-		r.trace.reset(found, stages)
-		out, _ = r.document(keyed, 0, func(_, s string, _ int) string { return r.text(s) })
+	keyed, isJSON := r.document(s, 0, nil)
+	if !isJSON {
+		return r.text(s, false)
 	}
-	return out
+	return r.text(keyed, true)
 }
 
 // custom passes what is left to Config.Func, strings of JSON one by one.
 func (r *Redactor) custom(key, s string, nested int) string {
-	if nested < maxNested && holdsJSON(s) {
-		if out, ok := r.document(s, nested, r.custom); ok {
-			s = out
-		}
+	if out, ok := r.document(s, nested, r.custom); ok {
+		s = out
 	}
 	if s != Marker {
 		if v, ok := r.fn(key, s); ok {
@@ -128,24 +122,20 @@ func (r *Redactor) JSON(raw []byte) []byte {
 // List redacts a list of strings, such as the arguments of a process, of which one may name what the next one is. It
 // returns words itself, or another list of as many.
 func (r *Redactor) List(words []string) []string {
-	quoted := make([]string, len(words))
+	raw := []byte{'['}
 	for i, w := range words {
-		quoted[i] = escape(w)
-	}
-	raw := `["` + strings.Join(quoted, `","`) + `"]`
-	doc := string(r.JSON([]byte(raw)))
-	if doc == raw {
-		return words
-	}
-	var clean []string
-	jsonscan.Container(doc, 0, func(_ jsonscan.Key, i int) int {
-		end := jsonscan.String(doc, i)
-		if end > 0 {
-			clean = append(clean, unescape(doc[i+1:end-1]))
+		if i > 0 {
+			raw = append(raw, ',')
 		}
-		return end
+		raw = jsonscan.AppendString(raw, w)
+	}
+	doc := r.JSON(append(raw, ']'))
+	var clean []string
+	jsonscan.Array(doc, maxLevels, func(quoted []byte) {
+		w, _ := jsonscan.Unquote(quoted)
+		clean = append(clean, w)
 	})
-	if len(clean) != len(words) {
+	if len(clean) != len(words) || slices.Equal(clean, words) {
 		return words
 	}
 	return clean

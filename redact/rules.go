@@ -413,5 +413,5 @@ func encodedText(c *scan, at, n int) (int, int) {
 		return 0, 0
 	}
 	plain, err := b64.RawStdEncoding.DecodeString(strings.TrimRight(c.s[lo:hi], "="))
-	return unless(err != nil || unprintable(plain) || c.r.without().text(string(plain)) == string(plain), lo, hi)
+	return unless(err != nil || unprintable(plain) || c.r.without().text(string(plain), false) == string(plain), lo, hi)
 }

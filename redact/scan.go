@@ -5,6 +5,8 @@ import (
 	"strings"
 	"sync"
 	"unsafe"
+
+	"github.com/agenttrace/agenttrace/internal/jsonscan"
 )
 
 // finding is one secret in a text.
@@ -173,8 +175,8 @@ func (c *scan) fromLater(at int) int {
 	return 0
 }
 
-// text redacts s as plain text, once.
-func (r *Redactor) text(s string) string {
+// text redacts s as a text, once. In JSON, what goes on after a string that it is in ends with that string.
+func (r *Redactor) text(s string, isJSON bool) string {
 	c := scans.Get().(*scan)
 	defer scans.Put(c)
 	c.begin(r, s)
@@ -184,7 +186,11 @@ func (r *Redactor) text(s string) string {
 	}
 	c.all(0)
 	if len(c.found) > 0 {
-		s = c.replaced(s)
+		out := c.replaced(s)
+		if isJSON && !jsonscan.Valid(out) {
+			out = c.clipped(s)
+		}
+		s = out
 	}
 	c.begin(nil, "")
 	return s
@@ -209,8 +215,27 @@ func (c *scan) replaced(s string) string {
 	return written(s, c.found)
 }
 
+// clipped is replaced for JSON that would not be JSON any more: what was found ends with the string that it is in.
+func (c *scan) clipped(s string) string {
+	for i := range c.found {
+		f := &c.found[i]
+		for k := f.start; k < f.end; k++ {
+			if s[k] == '\\' {
+				k++
+			} else if s[k] == '"' {
+				f.end = k
+			}
+		}
+	}
+	c.found = slices.DeleteFunc(c.found, func(f finding) bool { return f.start >= f.end })
+	return written(s, c.found)
+}
+
 // written returns s with its edits.
 func written(s string, edits []finding) string {
+	if len(edits) == 0 {
+		return s
+	}
 	size := len(s)
 	for _, e := range edits {
 		size += max(0, len(e.marker)-(e.end-e.start))

@@ -1,9 +1,6 @@
 package redact
 
-import (
-	"strings"
-	"unicode/utf8"
-)
+import "strings"
 
 const (
 	// maxSecret is how long a word of a text that grows may be before it counts as
@@ -22,91 +19,45 @@ const (
 // Of a secret that is in s, redacting s[:Settled(s)] leaves nothing, wherever s is
 // cut.
 func Settled(s string) int {
-	end := lastWord(s)
-	from := max(0, end-maxHeld)
-	line := lineBegin(s, end)
-	settled := end
-	hold := func(i int) {
-		if i >= from && i < settled {
-			settled = i
-		}
-	}
-	// A line of a table states what it holds when it is whole.
-	if inTable(s, line, end) {
-		hold(max(line, from))
-	}
-	for _, name := range held {
-		i := max(line, from)
-		k := indexFold(s[i:max(i, end)], name.word)
-		if k >= 0 && (name.always || strings.ContainsAny(s[i+k:end], "\"'`:=")) {
-			hold(wordStart(s, i+k, i))
-		}
-	}
-	// The value of a name that comes after it, within an item.
-	if k := strings.LastIndex(s[from:end], "alue"); k >= 0 && from+k+4 < len(s) &&
-		strings.IndexByte(":=\"' ", s[from+k+4]) >= 0 {
-		hold(wordStart(s, from+k, max(0, from+k-20)))
-	}
+	const ends = " \r\n"
+	settled := since(s, len(s), max(0, len(s)-maxSecret), blanks)
+	from := max(0, settled-maxHeld)
+	line := since(s, settled, from, "\n")
 	for i := from; i < settled; {
-		next := until(s[:settled], i, settled, blanks)
-		if word := strings.Trim(s[i:next], "\"'`,;:()[]{}*|<>"); len(word) >= 6 && digits(word) && unlikely(word) {
-			hold(i)
+		next := until(s[:settled], i, settled, ends)
+		word := s[i:next]
+		rest := s[i:settled]
+		if i >= line && holdsLine(word, rest) || strings.Contains(word, "alue") || mayBeSecret(word) {
+			settled = i
 		}
 		i = next + 1
 	}
-	settled = min(settled, base64Lines(s, settled))
-	for settled > 0 && settled < len(s) && !utf8.RuneStart(s[settled]) {
-		settled--
-	}
-	return settled
+	return boundary(s, min(settled, base64Lines(s, settled)))
 }
 
-// held are the words that the rest of their line is held for: always, or where it has
-// a sign that a value of more than one word may follow.
-var held = []struct {
-	word   string
-	always bool
-}{
-	{"echo ", true}, {"printf ", true}, {"phrase", true}, {"nemonic", true}, {"ass", false}, {"pwd", false},
-	{"pw", false}, {"ecret", false}, {"oken", false}, {"key", false},
-	{"redential", false}, {"uth", false}, {"ookie", false}, {"dentified", false},
-}
+// stems are what the names of secrets have, and what leads to one on the same line.
+var stems = strings.Fields("ass pwd pw ecret oken key redential uth ookie dentified phrase nemonic echo printf")
 
-// lastWord returns where the last word of s begins, if no more than maxSecret back.
-func lastWord(s string) int {
-	from := max(0, len(s)-maxSecret)
-	if i := strings.LastIndexAny(s[from:], " \t\r\n"); i >= 0 {
-		return from + i + 1
-	}
-	return from
-}
-
-func lineBegin(s string, i int) int {
-	from := max(0, i-maxSecret)
-	return from + strings.LastIndexByte(s[from:i], '\n') + 1
-}
-
-func wordStart(s string, i, floor int) int { return since(s, i, min(floor, i), blanks) }
-
-// unlikely reports whether a word has what words lack: chance, or a digit in a name that
-// may be a password.
-func unlikely(word string) bool {
-	return chancy(word) || !wordy(word) && !number(word) && len(word) >= 10 || strings.IndexByte(word, ':') > 0 &&
-		!number(word)
-}
-
-// inTable reports whether the line that begins at line is a row.
-func inTable(s string, line, end int) bool {
-	row := s[line:end]
-	if strings.ContainsAny(row, "|\t") || strings.Contains(row, "│") || strings.Contains(row, "║") ||
-		strings.Contains(row, "<t") {
+// holdsLine reports whether the rest of a line is held for its word, which rest begins with: in the row of a table, and
+// after a name where a value of more than one word may follow.
+func holdsLine(word, rest string) bool {
+	if strings.ContainsAny(word, "|\t│║") || strings.Contains(word, "<t") ||
+		word != "" && strings.ContainsAny(word[:len(word)-1], ",;") {
 		return true
 	}
-	if line == 0 || !strings.ContainsAny(row, ",;") {
-		return false
+	for _, stem := range stems {
+		if indexFold(word, stem) >= 0 {
+			return strings.ContainsAny(rest, "\"'`:=") || len(stem) > 5 || stem == "echo"
+		}
 	}
-	before := s[lineBegin(s, line-1) : line-1]
-	return strings.ContainsAny(before, ",;") && !strings.Contains(before, ", ")
+	return false
+}
+
+// mayBeSecret reports whether a word has what words lack: chance, or a digit in a name that may be a password.
+func mayBeSecret(word string) bool {
+	word = strings.Trim(word, "\"'`,;:()[]{}*|<>")
+	return len(word) >= 6 && digits(word) && !number(word) &&
+		(chancy(word) || !wordy(word) && len(word) >= 10 || strings.IndexByte(word, ':') > 0)
 }
 
 // base64Lines returns where the lines of Base64 that end at end begin; end when there
@@ -114,25 +65,15 @@ func inTable(s string, line, end int) bool {
 func base64Lines(s string, end int) int {
 	begin := end
 	for i := end; i > 0 && end-i < maxPEM; {
-		from := lineBegin(s, i-1)
+		from := since(s, i-1, max(0, i-1-maxSecret), "\n")
 		line := strings.TrimSpace(s[from:i])
-		if line != "" && (len(line) < 16 || run(line, 0, base64) < len(line) || strings.IndexByte(line, ' ') >= 0) {
-			break
-		}
 		if line != "" {
+			if len(line) < 16 || run(line, 0, base64) < len(line) {
+				break
+			}
 			begin = from
 		}
 		i = from
 	}
 	return begin
-}
-
-// indexFold is strings.Index without regard to the case of s.
-func indexFold(s, lowerCase string) int {
-	for i := 0; i+len(lowerCase) <= len(s); i++ {
-		if s[i]|0x20 == lowerCase[0] && equalFold(s[i:i+len(lowerCase)], lowerCase) {
-			return i
-		}
-	}
-	return -1
 }

@@ -3,6 +3,7 @@ package redact
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"math"
 	"slices"
 	"sort"
 	"strconv"
@@ -16,15 +17,15 @@ import (
 // between runes, and states the original size; what it cut before keeps the size it had
 // then. Without a limit, or within it, it returns s itself.
 func (r *Redactor) Truncate(s string) (string, Result) {
-	res := Result{Size: len(s)}
 	if r == nil || r.maxBytes == 0 || len(s) <= r.maxBytes {
-		return s, res
+		return s, Result{Size: len(s)}
 	}
-	res.Truncated, res.SHA256 = true, digest(s)
-	if size, ok := originalSize(s); ok {
-		res.Size = size
+	note, size := sizeNote(s, len(s))
+	keep := max(0, r.maxBytes-len(note))
+	if k := strings.LastIndex(s[:keep], TruncatedMarker); k >= 0 && keep-k < len(note)+16 {
+		keep = k
 	}
-	return cut(s, r.maxBytes, res.Size), res
+	return s[:boundary(s, keep)] + note, Result{Truncated: true, SHA256: digest(s), Size: size}
 }
 
 // TruncateJSON cuts raw to the configured limit and depth and keeps it JSON: first
@@ -37,31 +38,27 @@ func (r *Redactor) TruncateJSON(raw []byte) ([]byte, Result) {
 	if r == nil || r.maxDepth == 0 && (r.maxBytes == 0 || len(raw) <= r.maxBytes) {
 		return raw, res
 	}
-	limit := r.maxBytes
-	if limit == 0 {
-		limit = int(^uint(0) >> 1)
-	}
 	s := string(raw)
 	if end := skipJSON(s, jsonscan.Space(s, 0)); end < 0 || jsonscan.Space(s, end) != len(s) {
-		if len(s) <= limit {
-			return raw, res
-		}
 		out, res := r.Truncate(s)
 		return []byte(out), res
 	}
-	c := cutter{s: s, limit: limit, depth: r.maxDepth, maxString: len(s), maxElements: len(s)}
-	out, ok := c.cut()
-	for !ok && c.tighten() {
-		out, ok = c.cut()
+	c := cutter{s: s, limit: r.maxBytes, depth: r.maxDepth, maxString: len(s), maxElements: len(s)}
+	if c.limit == 0 {
+		c.limit = math.MaxInt
 	}
-	if !ok {
-		out = []byte(`"` + TruncatedMarker + sizeNote(len(s)) + `"`)
+	for !c.cut() {
+		if !c.tighten() {
+			note, _ := sizeNote("", len(s))
+			c.out = []byte(`"` + note + `"`)
+			break
+		}
 	}
-	if string(out) == s {
+	if string(c.out) == s {
 		return raw, res
 	}
 	res.Truncated, res.SHA256 = true, digest(s)
-	return out, res
+	return c.out, res
 }
 
 func digest(s string) string {
@@ -69,40 +66,26 @@ func digest(s string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-func sizeNote(size int) string { return "[" + strconv.Itoa(size) + " bytes]" }
-
-// cut keeps as much of the head of s as fits in limit with the marker.
-func cut(s string, limit, size int) string {
-	note := TruncatedMarker + sizeNote(size)
-	keep := max(0, limit-len(note))
-	if k := strings.LastIndex(s[:min(len(s), keep)], TruncatedMarker); k >= 0 && keep-k < len(note)+16 {
-		keep = k
+// sizeNote returns the marker that ends what is left of s, and the size that it states: what an earlier marker at the
+// end of s states, otherwise size.
+func sizeNote(s string, size int) (string, int) {
+	if k := strings.LastIndex(s, TruncatedMarker+"["); k >= 0 {
+		before, ok := strings.CutSuffix(s[k+len(TruncatedMarker)+1:], " bytes]")
+		if n, err := strconv.Atoi(before); ok && err == nil && n > len(s) {
+			size = n
+		}
 	}
-	return s[:boundary(s, keep)] + note
+	return TruncatedMarker + "[" + strconv.Itoa(size) + " bytes]", size
 }
 
 // boundary returns the last start of a rune at or before i.
 func boundary(s string, i int) int {
-	if i >= len(s) {
-		return len(s)
-	}
-	for n := i; n > 0 && n > i-utf8.UTFMax; n-- {
+	for n := i; n > 0 && n < len(s) && n > i-utf8.UTFMax; n-- {
 		if utf8.RuneStart(s[n]) {
 			return n
 		}
 	}
 	return i
-}
-
-// originalSize reads the size at the end of what was cut before.
-func originalSize(s string) (int, bool) {
-	k := strings.LastIndex(s, TruncatedMarker+"[")
-	if k < 0 {
-		return 0, false
-	}
-	note, ok := strings.CutSuffix(s[k+len(TruncatedMarker)+1:], " bytes]")
-	size, err := strconv.Atoi(note)
-	return size, ok && err == nil && size > len(s)
 }
 
 // omit replaces s by a marker with its size.
@@ -141,28 +124,26 @@ func (c *cutter) tighten() bool {
 }
 
 // cut returns false when the output outgrew the limit, which ends it early.
-func (c *cutter) cut() ([]byte, bool) {
+func (c *cutter) cut() bool {
 	c.out = c.out[:0]
-	end := c.value(jsonscan.Space(c.s, 0), 0)
-	return c.out, end >= 0
+	return c.value(jsonscan.Space(c.s, 0), 0) >= 0
 }
 
 // value writes the value at i and returns its end, below 0 where the output outgrew the limit.
 func (c *cutter) value(i, depth int) (end int) {
-	b := c.s[i]
-	switch nests := b == '{' || b == '['; {
-	case nests && (c.depth == 0 || depth < c.depth):
+	nests := c.s[i] == '{' || c.s[i] == '['
+	if nests && (c.depth == 0 || depth < c.depth) {
 		end = c.elements(i, depth)
-	case b == '"':
-		end = jsonscan.String(c.s, i)
-		c.str(c.s[i:end])
-	default:
+	} else {
 		end = skipJSON(c.s, i)
-		if nests && end-i > 2 {
-			c.out = append(append(append(c.out, '"'), TruncatedMarker+sizeNote(end-i)...), '"')
-		} else {
-			c.out = append(c.out, c.s[i:end]...)
+		value := c.s[i:end]
+		if nests && len(value) > 2 {
+			note, _ := sizeNote("", len(value))
+			value = `"` + note + `"`
+		} else if value[0] == '"' {
+			value = c.shorter(value)
 		}
+		c.out = append(c.out, value...)
 	}
 	if len(c.out) > c.limit {
 		return -1
@@ -190,36 +171,28 @@ func (c *cutter) elements(i, depth int) (end int) {
 		if c.s[i] == '{' {
 			c.out = append(c.out, `":"`...)
 		}
-		c.out = append(append(strconv.AppendInt(append(c.out, '['), int64(rest), 10), " more]"...), '"')
+		c.out = append(c.out, "["+strconv.Itoa(rest)+` more]"`...)
 	}
 	c.out = append(c.out, c.s[i]+2)
 	return end
 }
 
-// str writes a string, shorter where it is too long.
-func (c *cutter) str(quoted string) {
+// shorter returns a string in its quotes, cut where it is too long.
+func (c *cutter) shorter(quoted string) string {
 	body := quoted[1 : len(quoted)-1]
 	if len(body) <= c.maxString {
-		c.out = append(c.out, quoted...)
-		return
+		return quoted
 	}
-	size := len(body)
-	if before, ok := originalSize(body); ok {
-		size = before
+	note, _ := sizeNote(body, len(body))
+	plain := unescape(body)
+	keep := max(0, min(len(plain), c.maxString-len(note)))
+	for keep > 0 && len(escape(plain[:keep])) > max(0, c.maxString-len(note)) {
+		keep -= keep/16 + 1
 	}
-	note := TruncatedMarker + sizeNote(size)
-	keep := max(0, c.maxString-len(note))
-	// Back to where no rune, no escape and no pair of surrogates is cut.
-	k := boundary(body, min(len(body), keep))
-	for k > 0 && (jsonscan.String(quoted[:k+1]+`"`, 0) != k+2 || k >= 6 &&
-		strings.HasPrefix(strings.ToLower(body[k-6:k]), `\ud`) && oneByteOf("89abAB", body[k-3])) {
-		k--
+	if out := `"` + escape(plain[:boundary(plain, keep)]) + note + `"`; len(out) < len(quoted) {
+		return out
 	}
-	if k+len(note) >= len(body) {
-		c.out = append(c.out, quoted...)
-		return
-	}
-	c.out = append(append(append(append(c.out, '"'), body[:k]...), note...), '"')
+	return quoted
 }
 
 // Fit returns the length to which texts must be cut, the longest first, so that all of them together are shorter by

@@ -47,8 +47,8 @@ func learn(t testing.TB, texts []corpusEntry) (samples []sample) {
 			samples = append(samples, sample{f, secret, strings.Clone(v), e.text})
 			return secret
 		}
-		r.trace.found, r.trace.stages = nil, nil
-		r.text(e.text)
+		r.trace.found, r.trace.edits = nil, nil
+		r.text(e.text, false)
 	}
 	return samples
 }
