@@ -328,24 +328,3 @@ func (c *scan) members(i int, secret func(lo, hi int) bool) {
 		}
 	}
 }
-
-// kubernetes notes the values of a Secret in YAML, whose kind may be declared before or after its data.
-func kubernetes(c *scan, m *mention) finding {
-	eol := c.eol(m.lo + 1)
-	rest, _, _ := strings.Cut(c.s[eol:min(len(c.s), eol+8<<10)], "\n---")
-	at := m.lo
-	switch wanted := map[byte]string{'k': "\ndata:", '\n': "\nkind: Secret"}[c.s[at]]; {
-	case strings.TrimRight(c.s[m.hi:eol], " \r") != "" || !c.afford(64+len(rest)/16):
-		return finding{}
-	case wanted != "": // stringData needs no kind
-		k := strings.Index(rest, wanted)
-		if end := k + len(wanted); k < 0 || end < len(rest) && class[rest[end]]&space == 0 {
-			return finding{}
-		}
-		if at++; wanted == "\ndata:" {
-			at = eol + k + 1
-		}
-	}
-	c.members(at, func(lo, hi int) bool { return hi-lo >= 4 })
-	return finding{}
-}

@@ -3,7 +3,7 @@ package redact
 import "strings"
 
 // charset is a set of kinds of bytes.
-type charset uint16
+type charset uint32
 
 const (
 	digit charset = 1 << iota
@@ -21,6 +21,7 @@ const (
 	dollar
 	comma
 	colonAt
+	star
 	space // also line ends
 
 	letter = lower | upper
@@ -35,7 +36,7 @@ const (
 var class = func() (t [256]charset) {
 	for set, chars := range map[charset]string{digit: "0123456789", lower: "abcdefghijklmnopqrstuvwxyz",
 		upper: "ABCDEFGHIJKLMNOPQRSTUVWXYZ", hexLower: "abcdef", hexUpper: "ABCDEF", under: "_", dash: "-", dot: ".",
-		plusSlash: "+/", equals: "=", tilde: "~", percent: "%", dollar: "$", comma: ",", colonAt: ":@", space: blanks} {
+		plusSlash: "+/", equals: "=", tilde: "~", percent: "%", dollar: "$", comma: ",", colonAt: ":@", star: "*", space: blanks} {
 		for i := range len(chars) {
 			t[chars[i]] |= set
 		}

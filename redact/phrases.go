@@ -11,31 +11,29 @@ import (
 type phrase struct {
 	literals string // separated by |
 	join     join   // how the value after it is joined; joins where signs and words show it
+	where    placing
+	behind   string // what is between it and its value: one of these, in this order, separated by |; · is a space
 	find     func(c *scan, m *mention) finding
-	fold     bool
 }
 
 // phrases is the table of them.
 var phrases = []phrase{
-	{literals: strings.Join(spoken(), "|"), join: joins},
+	{literals: strings.Join(spoken(), "|"), join: joins, where: open},
 	{literals: "requirepass |masterauth |bindpw |rootpw |rootpw --plaintext |snmp-server community |key-string |" +
-		"wpa-psk ascii 0 | on >|PSK |XAUTH |\nAUTH ", join: setting},
-	{literals: "::add-mask::", join: tight},
-	{literals: "identified by |identified by password |identified by values |replace \"|replace '", join: setting,
-		fold: true, find: identified},
-	{literals: "identified with |set password for |--from-literal=|unseal key |recovery key ", fold: true,
-		join: setting, find: afterName},
-	{literals: "convertto-securestring |convertto-securestring -string ", fold: true, join: argument},
+		"wpa-psk ascii 0 | on >|PSK |XAUTH |\nAUTH ", join: setting, where: open},
+	{literals: "::add-mask::", join: tight, where: open},
+	{literals: "identified by |identified by password |identified by values |\" replace |' replace |_ replace ",
+		join: setting, where: fold | open},
+	{literals: "identified with |set password for |--from-literal=|unseal key |recovery key ", where: fold | open,
+		join: setting, behind: "·by·|·as·|=·password(|=|:·"},
+	{literals: "convertto-securestring |convertto-securestring -string ", join: argument, where: fold | open},
 	{literals: "auth=(|basicauth(|basic_auth(|.auth(|networkcredential(|credentials(|passwordauthentication(|.login(|" +
-		"new pdo(|credentials.basic(|jwt.encode(|jwt.sign(|createhmac(|getconnection(|connect(|authenticate(|" +
-		"setcredentials(", fold: true,
-		join: argument, find: laterArgument},
-	{literals: `send "|send -- "`, join: argument, find: sent},
-	{literals: "jdbc:oracle:thin:|jdbc:oracle:oci:", join: tight, find: oracle},
-	{literals: "@tcp(|@unix(|@udp(|@cloudsql(", join: tight, find: dataSource},
-	{literals: ":5432:|:5433:|:6432:|:*:*:|*:*:*:", join: tight, find: pgpass},
-	{literals: `"kty"|"Secret"`, join: item, find: ofObject},
-	{literals: "kind: Secret|stringData:|\ndata:", join: item, find: kubernetes},
+		"new pdo(|credentials.basic(|jwt.encode(|jwt.sign(|createhmac(|getconnection(|authenticate(|setcredentials(",
+		join: argument, where: fold | open, behind: ","},
+	{literals: "connect(|_connect(", join: argument, where: fold, behind: ","},
+	{literals: `send "|send -- "`, join: argument, where: open, find: sent},
+	{literals: ":5432:|:5433:|:6432:|:*:*:|*:*:*:", where: open, find: pgpass},
+	{literals: `"kty"|"Secret"|kind: Secret|stringData:`, join: item, where: open, find: members},
 }
 
 // phrased finds the value of the phrase that e found at begin, where it is a secret.
@@ -46,6 +44,11 @@ func (c *scan) phrased(e *entry, begin int) finding {
 	switch {
 	case p.find != nil:
 		return p.find(c, m)
+	case p.behind != "":
+		if hi = m.behind(p.behind); hi == 0 {
+			return finding{}
+		}
+		fallthrough
 	case p.join != joins:
 		if e.literal[0] == '\n' {
 			m.lo++
@@ -64,6 +67,19 @@ func (c *scan) phrased(e *entry, begin int) finding {
 		c.table(m)
 	}
 	return finding{}
+}
+
+// behind returns the end of the first of signs after the label in its line, 0 where there is none.
+func (m *mention) behind(signs string) int {
+	for i := m.hi; i < len(m.s) && i < m.hi+200 && !oneByteOf("\n)", m.s[i]); i++ {
+		for sign := range strings.SplitSeq(signs, "|") {
+			sign = strings.ReplaceAll(sign, "·", " ")
+			if end := i + len(sign); end <= len(m.s) && equalFold(m.s[i:end], sign) {
+				return end
+			}
+		}
+	}
+	return 0
 }
 
 // inflected returns the end of the name s[lo:hi] with up to three more letters: Lösenordet, пароля.
@@ -86,53 +102,6 @@ func partOfWord(s string, lo, hi int) bool {
 		s[hi-1] < 0x80
 }
 
-// identified finds the password of a user in SQL, and the one it replaces.
-func identified(c *scan, m *mention) finding {
-	i := m.hi
-	if q := c.s[i-1]; q == '"' || q == '\'' {
-		from, _ := c.line(m.lo)
-		if before := c.s[max(c.floor, from, m.lo-maxKey):m.lo]; indexFold(before, "identified") < 0 &&
-			!strings.Contains(c.s[max(from, m.lo-80):m.lo], Marker) {
-			return finding{}
-		}
-		i--
-	}
-	return m.joined(i)
-}
-
-// afterName finds a value behind a name: SET PASSWORD FOR user = …, IDENTIFIED WITH plugin BY …, --from-literal=name=….
-func afterName(c *scan, m *mention) finding {
-	rest := c.s[m.hi:min(c.eol(m.hi), m.hi+80)]
-	at, size := len(rest), 0
-	for _, sign := range [...]string{" BY ", " by ", " AS ", "=", ": "} {
-		if k := strings.Index(rest, sign); k >= 0 && k < at {
-			at, size = k, len(sign)
-		}
-	}
-	if size == 0 {
-		return finding{}
-	}
-	i := jsonscan.Space(c.s, m.hi+at+size)
-	for _, before := range [...]string{"PASSWORD(", "VALUES "} {
-		if len(c.s)-i > len(before) && strings.EqualFold(c.s[i:i+len(before)], before) {
-			i += len(before)
-		}
-	}
-	return m.joined(i)
-}
-
-// laterArgument finds a secret among the arguments of a call after the first.
-func laterArgument(c *scan, m *mention) finding {
-	end := until(c.s, m.hi, 200, "\n)")
-	if m.hi-m.lo == len("connect(") && m.lo > 0 && class[c.s[m.lo-1]]&letter != 0 {
-		return finding{} // of a network
-	}
-	if comma := strings.IndexByte(c.s[m.hi:end], ','); comma >= 0 {
-		return m.stringIn(m.hi+comma, end)
-	}
-	return finding{}
-}
-
 // sent finds a string that ends with a carriage return: it is typed at a prompt.
 func sent(c *scan, m *mention) finding {
 	hi := until(c.s, m.hi, maxJudged, "\n\r\\\"")
@@ -140,77 +109,81 @@ func sent(c *scan, m *mention) finding {
 		return finding{}
 	}
 	m.quoted = true
-	asked := c.s[max(c.floor, m.lo-120):m.lo]
-	if strings.Contains(asked, "assword") || strings.Contains(asked, "assphrase") {
+	if indexFold(c.s[max(c.floor, m.lo-120):m.lo], "pass") >= 0 {
 		m.join = setting
 	}
 	return m.found(m.hi, hi)
-}
-
-// oracle finds the password of name/password before an Oracle host.
-func oracle(c *scan, m *mention) finding {
-	end := until(c.s, m.hi, maxKey, wordStops+"@")
-	user, password, ok := strings.Cut(c.s[m.hi:end], "/")
-	if !ok || user == "" || end == len(c.s) || c.s[end] != '@' || noPassword(password) {
-		return finding{}
-	}
-	return finding{end - len(password), end, Marker}
-}
-
-// dataSource finds the password before @tcp( and its like.
-func dataSource(c *scan, m *mention) finding {
-	lo := since(c.s, m.lo, max(c.floor, m.lo-maxKey), wordStops+"=(,;")
-	colon := strings.IndexAny(c.s[lo:m.lo], ":/")
-	v := c.s[lo+colon+1 : m.lo]
-	if colon <= 0 || len(v) < 3 || noPassword(v) || v[0] == '/' {
-		return finding{}
-	}
-	return finding{m.lo - len(v), m.lo, Marker}
 }
 
 // pgpass finds the last field of a line of .pgpass: host:port:database:user:password.
 func pgpass(c *scan, m *mention) finding {
 	lo, hi := since(c.s, m.lo, max(c.floor, m.lo-80), wordStops+"=<>/"), c.bareWord(m.hi)
 	fields := strings.SplitN(c.s[lo:hi], ":", 5)
-	if len(fields) < 5 || noPassword(fields[4]) {
+	if len(fields) < 5 || noPassword(fields[4]) || run(c.s, lo, slug|dot|colonAt|star) < hi-len(fields[4]) {
 		return finding{}
-	}
-	for _, field := range fields[:4] {
-		if field != "*" && (field == "" || run(field, 0, slug|dot) < len(field)) {
-			return finding{}
-		}
 	}
 	return finding{hi - len(fields[4]), hi, Marker}
 }
 
-// ofObject notes the members of an object of JSON that one member shows to be secrets: the private ones of a JSON Web
-// Key, since the others identify it, and the data of a Secret of Kubernetes.
-func ofObject(c *scan, m *mention) finding {
+// members notes the members of an object that one member shows to be secrets, in JSON or YAML: the private ones of a
+// JSON Web Key, since the others identify it, and the data of a Secret of Kubernetes.
+func members(c *scan, m *mention) finding {
 	const maxAround = 8 << 10
-	s, lo, hi := c.s, since(c.s, m.lo, max(c.floor, m.lo-maxAround), "{"), min(len(c.s), m.hi+maxAround)
-	wanted := " d p q dp dq qi k "
-	if s[m.lo:m.hi] == `"Secret"` {
-		k := max(strings.Index(s[lo:hi], `"data":`), strings.Index(s[lo:hi], `"stringData":`))
-		if k < 0 || !strings.Contains(s[max(lo, m.lo-8):m.lo], `"kind"`) {
-			return finding{}
-		}
-		lo, wanted = lo+k+len(`"data":`), ""
-		lo = until(s, lo, hi-lo, "{")
+	lo, hi := max(c.floor, m.lo-maxAround), min(len(c.s), m.hi+maxAround)
+	around := c.s[lo:hi]
+	if c.s[m.lo:m.hi] == `"kty"` {
+		lo = since(c.s, m.lo, lo, "{")
+		c.membersIn(lo, until(c.s, m.hi, maxAround, "}"), " d p q dp dq qi k ")
+		return finding{}
 	}
-	for c.afford(8) {
-		if lo = skip(s, lo, hi, ", \n\t{"); lo >= hi || s[lo] != '"' {
+	if end := m.c.eol(m.hi); c.s[m.hi-1] != '"' && strings.TrimSpace(c.s[m.hi:end]) != "" || !c.afford(len(around)/8) {
+		return finding{} // a SecretStore
+	}
+	if k := strings.LastIndex(around[:m.lo-lo], "\n---"); k >= 0 {
+		lo += k
+	}
+	if k := strings.Index(c.s[m.hi:hi], "\n---"); k >= 0 {
+		hi = m.hi + k
+	}
+	for lo < hi {
+		k := strings.Index(c.s[lo:hi], "ata")
+		if k < 0 {
 			break
 		}
-		end := c.closing(lo)
-		value, key := skip(s, min(len(s), end+1), hi, ": \n\t"), s[lo+1:end]
-		if value >= hi || s[value] != '"' {
-			lo = until(s, value, hi-value, ",}") + 1
-			continue
-		}
-		lo = c.closing(value) + 1
-		if v := s[value+1 : lo-1]; (wanted == "" || strings.Contains(wanted, " "+key+" ")) && v != "" && !marked(v) {
-			c.addLater(finding{value + 1, lo - 1, Marker})
+		at := lo + k
+		lo = skip(c.s, at+len("ata"), hi, `"`)
+		switch name := c.s[runBack(c.s, at, max(0, at-8), letter):at]; {
+		case name != "d" && name != "stringD" || lo == hi || c.s[lo] != ':':
+		case strings.HasPrefix(strings.TrimLeft(c.s[lo+1:hi], " \n"), "{"):
+			c.membersIn(lo+1, until(c.s, lo, hi-lo, "}"), "")
+		default:
+			from, _ := c.line(at)
+			depth, end := indent(c.s[from:at]), c.eol(at)
+			for end < hi && (strings.TrimSpace(c.s[end+1:c.eol(end+1)]) == "" || indent(c.s[end+1:c.eol(end+1)]) > depth) {
+				end = c.eol(end + 1)
+			}
+			c.membersIn(lo+1, end, "")
 		}
 	}
 	return finding{}
+}
+
+// membersIn notes the values of c.s[lo:hi] whose names are wanted.
+func (c *scan) membersIn(lo, hi int, wanted string) {
+	for lo < hi && c.afford(8) {
+		colon := lo + strings.IndexByte(c.s[lo:hi], ':')
+		if colon < lo {
+			return
+		}
+		end := skipBack(c.s, colon, lo, "\" ")
+		name := c.s[runBack(c.s, end, lo, slug|dot):end]
+		from := skip(c.s, colon+1, hi, " ")
+		if lo = until(c.s, from, hi-from, "\n\r,}"); from < hi && c.s[from] == '"' {
+			lo = min(hi, c.closing(from))
+			from++
+		}
+		if v := c.s[from:max(from, lo)]; len(v) >= 4 && !blank(v) && (wanted == "" || strings.Contains(wanted, " "+name+" ")) {
+			c.addLater(finding{from, lo, Marker})
+		}
+	}
 }

@@ -40,7 +40,7 @@ var rulesFile string
 // functions are the matchers of what no row describes.
 var functions = map[string]matcher{"@privateKey": privateKey, "@keyTail": keyTail, "@encodedKey": encodedKey,
 	"@putty": putty, "@awsKey": awsKey, "@authScheme": authScheme, "@jwt": jwt, "@liveKey": liveKey,
-	"@cryptHash": cryptHash, "@loginPair": loginPair, "@seedWords": seedWords, "@urlPassword": urlPassword}
+	"@cryptHash": cryptHash, "@loginPair": loginPair, "@seedWords": seedWords, "@urlPassword": urlPassword, "@beforeHost": beforeHost}
 
 var rules []*rule
 

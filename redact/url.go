@@ -2,93 +2,63 @@ package redact
 
 import "strings"
 
-// This file finds passwords in URLs and in the data source names of drivers.
-
 // maxURL bounds the part of a URL before its host.
 const maxURL = 512
 
-// urlEnd returns where the URL that goes on at i ends at the latest: at a space, a quote or a bracket.
-func (c *scan) urlEnd(i int) int { return until(c.s, i, maxURL, wordStops+"<>\\") }
-
-// userEnd returns where the name of a URL's user ends that begins at begin, and the colon after it; -1 where there is
-// none.
-func (c *scan) userEnd(begin, limit int, plain bool) (end, colon int) {
-	s := c.s
-	end = begin
-	if marker := s[begin:min(len(s), begin+40)]; strings.HasPrefix(marker, "[redacted:") {
-		end += max(0, strings.IndexByte(marker, ']')) // the colon within is the marker's own
-	}
-	for ; end < limit; end++ {
-		switch s[end] {
-		case ':':
-			return end, end
-		case '@':
-			if plain && c.v.level(end) > 0 {
-				continue // me%40example.com
-			}
-			return end, -1
-		case '/', '?', '#':
-			return end, -1
-		}
-	}
-	return end, -1
-}
-
 // urlPassword matches the password of a URL's user, or a user that is a token.
-func urlPassword(c *scan, at, n int) (int, int) {
-	s, begin := c.s, at+n
-	limit := c.urlEnd(begin)
-	end, colon := c.userEnd(begin, limit, c.v.level(at) == 0)
-	if colon < 0 {
-		if end < limit && s[end] == '@' && end-begin >= 20 && random(s[begin:end], true) {
-			return begin, end
-		}
-		return 0, 0
+func urlPassword(c *scan, at, n int) (int, int) { return c.login(at+n, c.v.level(at) == 0) }
+
+// beforeHost matches the password of a user before a host that no scheme shows: user:password@tcp(…, and as Oracle has
+// it, user/password@….
+func beforeHost(c *scan, at, n int) (int, int) {
+	if c.s[at] != '@' {
+		at += n
+		user := until(c.s, at, maxKey, wordStops+"@/")
+		end := until(c.s, user, maxKey, wordStops+"@")
+		return unless(user == at || end == len(c.s) || c.s[end] != '@' || noPassword(c.s[min(user+1, end):end]), user+1, end)
 	}
-	last := c.host(colon+1, limit)
-	if last < 0 {
-		if stop := authorityEnd(s, colon+1, limit); colon > begin && cutShort(s, stop) && stop-colon > 8 &&
-			!number(s[colon+1:stop]) {
-			return colon + 1, stop // cut before the host
-		}
-		return 0, 0
-	}
-	password := s[colon+1 : last]
-	if len(password) < 2 || placeholder(password) || strings.HasPrefix(password, "[redacted:") &&
-		strings.HasSuffix(password, "]") || has("passwordWords", password) {
-		return 0, 0
-	}
-	if user := s[begin:colon]; len(user) >= 20 && tokenLike(user) {
-		return begin, last // https://TOKEN:x-oauth-basic@…
-	}
-	return colon + 1, last
+	lo := since(c.s, at, max(c.floor, at-maxKey), wordStops+"=(,;")
+	colon := strings.IndexByte(c.s[lo:at], ':')
+	return unless(colon <= 0 || at-lo-colon < 4 || noPassword(c.s[lo+colon+1:at]), lo+colon+1, at)
 }
 
-func authorityEnd(s string, i, limit int) int { return until(s[:max(i, limit)], i, limit, "/?#") }
-
-// host returns where the @ is between the password from i on and the host, or -1.
-// A password may hold slashes, question marks and hashes that should have been escaped;
-// what is a port and a path holds an @ too.
-func (c *scan) host(i, limit int) int {
+// login returns the bounds of the password in user:password@host at begin; of all of it where the user is a token. A
+// password may hold slashes, question marks and hashes that should have been escaped; what is a port and a path holds
+// an @ too.
+func (c *scan) login(begin int, plain bool) (int, int) {
 	s := c.s
-	stop := authorityEnd(s, i, limit)
-	if last := strings.LastIndexByte(s[i:stop], '@'); last >= 0 {
-		if strings.HasPrefix(s[i+last+1:], "sha256:") {
-			return -1 // an image, with its version and digest
+	limit := until(s, begin, maxURL, wordStops+"<>\\")
+	colon := begin
+	if strings.HasPrefix(s[begin:], "[redacted:") {
+		colon += max(0, strings.IndexByte(s[begin:limit], ']')) // the colon within is the marker's own
+	}
+	for colon < limit && (!oneByteOf(":@/?#", s[colon]) || s[colon] == '@' && plain && c.v.level(colon) > 0) {
+		colon++ // me%40example.com
+	}
+	user := s[begin:colon]
+	if colon == limit || s[colon] != ':' {
+		return unless(colon == limit || s[colon] != '@' || len(user) < 20 || !random(user, true), begin, colon)
+	}
+	lo := colon + 1
+	stop := until(s[:limit], lo, limit, "/?#")
+	host := lo + strings.LastIndexByte(s[lo:stop], '@')
+	if host < lo {
+		if user != "" && stop-lo >= 8 && cutShort(s, stop) && !number(s[lo:stop]) {
+			return lo, stop // cut before the host
 		}
-		return i + last
+		host = stop + strings.IndexByte(s[stop:limit], '@')
+		end := run(s[:limit], host+1, alnum|dash|dot)
+		if host < stop || stop > lo && number(s[lo:stop]) || oneByteOf("${<[", s[lo]) || end < host+3 ||
+			end < limit && !oneByteOf("/?:#", s[end]) || !c.afford(host-stop) {
+			return 0, 0
+		}
 	}
-	if stop == limit || stop > i && number(s[i:stop]) || strings.IndexByte("${<[", s[i]) >= 0 {
-		return -1
+	password := s[lo:host]
+	if len(password) < 2 || noPassword(password) || strings.HasPrefix(s[host+1:], "sha256") {
+		return 0, 0 // an image, with its version and digest
 	}
-	k := strings.IndexByte(s[stop:limit], '@')
-	if k < 0 || !c.afford(k/8) {
-		return -1
+	if len(user) >= 20 && tokenLike(user) {
+		return begin, host // https://TOKEN:x-oauth-basic@…
 	}
-	at := stop + k
-	end := run(s[:limit], at+1, alnum|dash|dot)
-	if end < at+3 || end < limit && strings.IndexByte("/?:#", s[end]) < 0 || strings.HasPrefix(s[at+1:], "sha256") {
-		return -1
-	}
-	return at
+	return lo, host
 }

@@ -95,10 +95,12 @@ func fit(samples []sample) {
 
 func trainingTexts(t testing.TB) []corpusEntry {
 	texts := readCorpus(t, "secrets.txt", 1)
-	texts = append(texts, readCorpus(t, "leaks.txt", 1)...)
+	texts = append(append(texts, readCorpus(t, "leaks.txt", 1)...), readCorpus(t, "places.txt", 1)...)
 	texts = append(append(texts, generated("secret", 10)...), generated("harmless", 10)...)
-	for _, e := range append(readCorpus(t, "harmless.txt", 1), readCorpus(t, "damage.txt", 1)...) {
-		texts = append(texts, corpusEntry{e.class, e.text, nil})
+	for _, name := range []string{"harmless.txt", "damage.txt", "places_harmless.txt"} {
+		for _, e := range readCorpus(t, name, 1) {
+			texts = append(texts, corpusEntry{e.class, e.text, nil})
+		}
 	}
 	for _, x := range ruleExamples {
 		if x.rule() == nil {
