@@ -88,7 +88,8 @@ func since(s string, i, floor int, stop string) int {
 
 const (
 	blanks    = " \t\r\n"
-	wordStops = blanks + "\"'`"
+	quotes    = "\"'`"
+	wordStops = blanks + quotes
 )
 
 // oneByteOf is strings.IndexByte(chars, c) >= 0, inlined: chars are few.
