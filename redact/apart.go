@@ -307,24 +307,3 @@ func (m *mention) valueAt(i, n int) finding {
 	b.lo, b.hi, b.join, b.keyed = m.lo, m.hi, apart, m.keyed
 	return b.found(lo, hi)
 }
-
-// members notes the values of the lines below the one at i that are indented deeper, where secret holds.
-func (c *scan) members(i int, secret func(lo, hi int) bool) {
-	from, _ := c.line(i)
-	depth := i - from
-	for at := c.eol(i) + 1; at < len(c.s) && c.afford(16); at = c.eol(at) + 1 {
-		line := strings.TrimRight(c.s[at:c.eol(at)], " \r")
-		if line != "" && indent(line) <= depth {
-			return
-		}
-		if k := strings.Index(line, ": "); k > 0 {
-			lo, hi := c.quotedAfter(at + k + 2)
-			if hi == 0 {
-				lo, hi = at+k+2, min(at+len(line), until(c.s, at+k+2, len(line), "\""))
-			}
-			if !blank(c.s[lo:hi]) && secret(lo, hi) {
-				c.addLater(finding{lo, hi, Marker})
-			}
-		}
-	}
-}

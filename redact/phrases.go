@@ -33,7 +33,7 @@ var phrases = []phrase{
 	{literals: "connect(|_connect(", join: argument, where: fold, behind: ","},
 	{literals: `send "|send -- "`, join: argument, where: open, find: sent},
 	{literals: ":5432:|:5433:|:6432:|:*:*:|*:*:*:", where: open, find: pgpass},
-	{literals: `"kty"|"Secret"|kind: Secret|stringData:`, join: item, where: open, find: members},
+	{literals: `"kty"|"Secret"|kind: Secret|stringData:`, join: item, where: open, find: ofSecret},
 }
 
 // phrased finds the value of the phrase that e found at begin, where it is a secret.
@@ -125,15 +125,18 @@ func pgpass(c *scan, m *mention) finding {
 	return finding{hi - len(fields[4]), hi, Marker}
 }
 
-// members notes the members of an object that one member shows to be secrets, in JSON or YAML: the private ones of a
+// ofSecret notes the members of an object that one member shows to be secrets, in JSON or YAML: the private ones of a
 // JSON Web Key, since the others identify it, and the data of a Secret of Kubernetes.
-func members(c *scan, m *mention) finding {
+func ofSecret(c *scan, m *mention) finding {
 	const maxAround = 8 << 10
 	lo, hi := max(c.floor, m.lo-maxAround), min(len(c.s), m.hi+maxAround)
 	around := c.s[lo:hi]
 	if c.s[m.lo:m.hi] == `"kty"` {
 		lo = since(c.s, m.lo, lo, "{")
-		c.membersIn(lo, until(c.s, m.hi, maxAround, "}"), " d p q dp dq qi k ")
+		c.members(lo, until(c.s, m.hi, maxAround, "}"), func(lo, _ int) bool {
+			end := skipBack(c.s, lo, lo-8, "\": ")
+			return strings.Contains(" d p q dp dq qi k ", c.s[end-1:end]) || strings.Contains(" dp dq qi ", c.s[end-2:end])
+		})
 		return finding{}
 	}
 	if end := m.c.eol(m.hi); c.s[m.hi-1] != '"' && strings.TrimSpace(c.s[m.hi:end]) != "" || !c.afford(len(around)/8) {
@@ -152,37 +155,34 @@ func members(c *scan, m *mention) finding {
 		}
 		at := lo + k
 		lo = skip(c.s, at+len("ata"), hi, `"`)
-		switch name := c.s[runBack(c.s, at, max(0, at-8), letter):at]; {
-		case name != "d" && name != "stringD" || lo == hi || c.s[lo] != ':':
-		case strings.HasPrefix(strings.TrimLeft(c.s[lo+1:hi], " \n"), "{"):
-			c.membersIn(lo+1, until(c.s, lo, hi-lo, "}"), "")
-		default:
-			from, _ := c.line(at)
-			depth, end := indent(c.s[from:at]), c.eol(at)
-			for end < hi && (strings.TrimSpace(c.s[end+1:c.eol(end+1)]) == "" || indent(c.s[end+1:c.eol(end+1)]) > depth) {
-				end = c.eol(end + 1)
-			}
-			c.membersIn(lo+1, end, "")
+		name := c.s[runBack(c.s, at, max(0, at-8), letter):at]
+		if name != "d" && name != "stringD" || lo == hi || c.s[lo] != ':' {
+			continue
 		}
+		from, end := c.line(at)
+		if strings.HasPrefix(strings.TrimLeft(c.s[lo+1:hi], " \n"), "{") {
+			end = until(c.s, lo, hi-lo, "}")
+		} else {
+			end = c.deeper(end, indent(c.s[from:at]))
+		}
+		c.members(lo+1, end, func(lo, hi int) bool { return hi-lo >= 4 })
 	}
 	return finding{}
 }
 
-// membersIn notes the values of c.s[lo:hi] whose names are wanted.
-func (c *scan) membersIn(lo, hi int, wanted string) {
+// members notes the values of the members in c.s[lo:hi], of JSON or YAML, for which secret holds.
+func (c *scan) members(lo, hi int, secret func(lo, hi int) bool) {
 	for lo < hi && c.afford(8) {
 		colon := lo + strings.IndexByte(c.s[lo:hi], ':')
 		if colon < lo {
 			return
 		}
-		end := skipBack(c.s, colon, lo, "\" ")
-		name := c.s[runBack(c.s, end, lo, slug|dot):end]
 		from := skip(c.s, colon+1, hi, " ")
 		if lo = until(c.s, from, hi-from, "\n\r,}"); from < hi && c.s[from] == '"' {
 			lo = min(hi, c.closing(from))
 			from++
 		}
-		if v := c.s[from:max(from, lo)]; len(v) >= 4 && !blank(v) && (wanted == "" || strings.Contains(wanted, " "+name+" ")) {
+		if from < lo && !blank(c.s[from:lo]) && secret(from, lo) {
 			c.addLater(finding{from, lo, Marker})
 		}
 	}

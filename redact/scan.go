@@ -31,7 +31,6 @@ type scan struct {
 	lineFrom, lineTo int // the line last asked for
 	wordFrom, wordTo int // the value last asked for
 	wordQuery        bool
-	quotes           quoteCount
 	closed           closedQuote
 	commands         int // are read up to here
 	tables           int // headers of tables are read up to here
@@ -274,13 +273,6 @@ func (c *scan) eol(i int) int {
 	return i + n
 }
 
-// quoteCount is how many quotes of a kind and level a line has before pos.
-type quoteCount struct {
-	line, pos, n int
-	q            byte
-	level        int
-}
-
 // closedQuote is where the string around from ends.
 type closedQuote struct {
 	from, end, n int
@@ -319,4 +311,12 @@ func (r *Redactor) suspectAt(raw string, begin int, e *entry) bool {
 		return end == len(raw) || raw[end] == '@'
 	}
 	return true
+}
+
+// afford notes n steps of work that no other place pays for, and reports whether a text of this length may have so
+// many.
+func (c *scan) afford(n int) bool {
+	c.spent += n
+	c.looked += n
+	return c.spent <= len(c.s)/2+4096
 }
