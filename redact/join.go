@@ -214,18 +214,18 @@ func (m *mention) statement(i int) (int, bool) {
 		loose = loose || n == 0 && !m.sentence && !lists["linking"][w] && !lists["isVerb"][w]
 		switch {
 		case lists["isVerb"][w] && strings.HasPrefix(after, " ") && lists["states"][after[1:run(after, 1, lower)]]:
-		case w == "to" && lists["states"][prior], (w == "to" || w == "from") && m.follows("changes", "determiners"):
+		case m.changes(w, prior): // changed the password to
 			return end, true
 		case loose && (has("describing", w) || strings.HasPrefix(after, ":\n")):
 			return 0, false
-		case strings.HasPrefix(after, ":") && (n > 0 || m.sentence || lists["states"][w]):
+		case strings.HasPrefix(after, ":") && (m.sentence || subject(w, n)):
 			return end + 1, true
 		case loose: // words of another clause may lead to a colon only
 		case lists["isVerb"][w]: // is: …, will be …, is = …
 			end += len(after) - len(strings.TrimPrefix(after, " be"))
 			end = skip(s, end, end+1, ":")
 			return skip(s, end, end+2, " ="), strings.HasPrefix(s[end:], " ")
-		case m.sentence && (lists["spokenVerbs"][w] && (n > 0 || w != "to") || n > 0 && strings.Trim(w, "—–-") == ""):
+		case m.sentence && spokenVerb(w, n):
 			return end, true
 		}
 		if prior = w; !strings.HasPrefix(after, " ") {
@@ -234,6 +234,19 @@ func (m *mention) statement(i int) (int, bool) {
 		i = end + 1
 	}
 	return 0, false
+}
+
+// subject reports whether the n-th word after a label may be before the colon that its value follows.
+func subject(w string, n int) bool { return n > 0 || lists["states"][w] }
+
+// spokenVerb reports whether the n-th word after a name in another language is its verb, or a dash in its place.
+func spokenVerb(w string, n int) bool {
+	return lists["spokenVerbs"][w] && (n > 0 || w != "to") || n > 0 && strings.Trim(w, "—–-") == ""
+}
+
+// changes reports whether w leads to the new value of what the label names, or to its former one.
+func (m *mention) changes(w, prior string) bool {
+	return w == "to" && lists["states"][prior] || (w == "to" || w == "from") && m.follows("changes", "determiners")
 }
 
 // wordOfSentence returns the end of the n-th word after a label, at i: of a name, an address of mail too, and a string

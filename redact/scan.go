@@ -219,9 +219,10 @@ func (c *scan) clipped(s string) string {
 	for i := range c.found {
 		f := &c.found[i]
 		for k := f.start; k < f.end; k++ {
-			if s[k] == '\\' {
+			switch s[k] {
+			case '\\':
 				k++
-			} else if s[k] == '"' {
+			case '"':
 				f.end = k
 			}
 		}

@@ -41,17 +41,10 @@ func (c *scan) login(begin int, plain bool) (int, int) {
 	}
 	lo := colon + 1
 	stop := until(s[:limit], lo, limit, "/?#")
-	host := lo + strings.LastIndexByte(s[lo:stop], '@')
-	if host < lo {
-		if user != "" && stop-lo >= 8 && cutShort(s, stop) && !number(s[lo:stop]) {
-			return lo, stop // cut before the host
-		}
-		host = stop + strings.IndexByte(s[stop:limit], '@')
-		end := run(s[:limit], host+1, alnum|dash|dot)
-		if host < stop || stop > lo && number(s[lo:stop]) || oneByteOf("${<[", s[lo]) || end < host+3 ||
-			end < limit && !oneByteOf("/?:#", s[end]) || !c.afford(host-stop) {
-			return 0, 0
-		}
+	host := c.hostAfter(lo, stop, limit)
+	if host < 0 {
+		// It may be cut before the host.
+		return unless(user == "" || stop-lo < 8 || !cutShort(s, stop) || number(s[lo:stop]), lo, stop)
 	}
 	password := s[lo:host]
 	if len(password) < 2 || noPassword(password) || strings.HasPrefix(s[host+1:], "sha256") {
@@ -61,4 +54,22 @@ func (c *scan) login(begin int, plain bool) (int, int) {
 		return begin, host // https://TOKEN:x-oauth-basic@…
 	}
 	return lo, host
+}
+
+// hostAfter returns where the @ is between the password from lo on and the host; below 0 where there is none. The
+// password has a slash, a question mark or a hash at stop.
+func (c *scan) hostAfter(lo, stop, limit int) int {
+	s := c.s
+	if at := strings.LastIndexByte(s[lo:stop], '@'); at >= 0 {
+		return lo + at
+	}
+	at := strings.IndexByte(s[stop:limit], '@')
+	if at < 0 || stop > lo && number(s[lo:stop]) || oneByteOf("${<[", s[lo]) || !c.afford(at) {
+		return -1
+	}
+	at += stop
+	if end := run(s[:limit], at+1, alnum|dash|dot); end < at+3 || end < limit && !oneByteOf("/?:#", s[end]) {
+		return -1
+	}
+	return at
 }
