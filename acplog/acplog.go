@@ -18,10 +18,9 @@
 //
 // # The client cannot harm the agent
 //
-// Notifications are sent one after the other by a goroutine that runs only while
-// there is something to send. [Handler.Handle] waits a moment for its own record to
-// go out, so that records are seldom lost when the agent exits; a client that does
-// not read, or reads slowly, costs that moment at most once a second. Its
+// Notifications are sent one after the other, by goroutines that run only while
+// there is something to send, so that a client that does not read, or reads slowly,
+// costs no time: call [Handler.Flush] before the agent exits. Its
 // queue fills, and then records are dropped, the least severe first. Each severity has a
 // rate that others cannot use up. What was dropped is counted in
 // the next record, or in one of its own a second later.
@@ -108,15 +107,9 @@ type Options struct {
 
 // Handler is a [slog.Handler]. It is safe for concurrent use.
 type Handler struct {
-	shared *shared
+	client *client // of this handler and those made from it
 	// with are the calls of WithAttrs and WithGroup, in order.
 	with []func(slog.Handler) slog.Handler
-}
-
-// shared is what a handler and those made from it have in common.
-type shared struct {
-	client
-	cutter *redact.Redactor // cuts what the client gets, and redacts nothing
 }
 
 // New returns a handler that sends nothing until [Handler.Initialize].
@@ -144,9 +137,9 @@ func New(o Options) *Handler {
 	// The limits are in range, so that there is no error.
 	limit := max(o.MaxBytes, redact.MinLimit)
 	cutter, _ := redact.New(redact.Config{DisableKeys: true, DisablePatterns: true, MaxBytes: limit})
-	s := &shared{client: client{Options: o, filled: o.Now(), dropped: make(map[string]int64)}, cutter: cutter}
-	s.fill(math.Inf(1))
-	return &Handler{shared: s}
+	c := &client{Options: o, cutter: cutter, filled: o.Now(), dropped: make(map[string]int64)}
+	c.fill(math.Inf(1))
+	return &Handler{client: c}
 }
 
 var defaultRedactor = sync.OnceValue(func() *redact.Redactor {
@@ -179,7 +172,7 @@ func (h *Handler) Initialize(params json.RawMessage) error {
 	case declared(p.ClientCapabilities.Session.Notices):
 		c = byNotice
 	}
-	h.shared.listen(c)
+	h.client.listen(c)
 	if c != silent {
 		surviveSIGPIPE()
 	}
@@ -199,7 +192,7 @@ func declared(raw json.RawMessage) bool {
 
 // Enabled implements [slog.Handler].
 func (h *Handler) Enabled(_ context.Context, level slog.Level) bool {
-	return level >= h.shared.Level.Level()
+	return level >= h.client.Level.Level()
 }
 
 // WithAttrs implements [slog.Handler]. An attribute "logger" outside of any group
@@ -217,14 +210,13 @@ func (h *Handler) WithGroup(name string) slog.Handler {
 }
 
 func (h *Handler) after(with func(slog.Handler) slog.Handler) *Handler {
-	return &Handler{h.shared, append(slices.Clip(h.with), with)}
+	return &Handler{h.client, append(slices.Clip(h.with), with)}
 }
 
 // Handle implements [slog.Handler]. It never fails the agent: what cannot be sent
 // is counted. That ctx is canceled does not matter.
 func (h *Handler) Handle(ctx context.Context, r slog.Record) error {
-	s := h.shared
-	wanted := s.Notify != nil && s.wants(r.Level)
+	wanted := h.client.wants(r.Level)
 	turn := agenttrace.TurnFromContext(ctx)
 	if turn == nil && !wanted {
 		return nil
@@ -234,26 +226,26 @@ func (h *Handler) Handle(ctx context.Context, r slog.Record) error {
 		turn.Data("log", "", e)
 	}
 	if wanted {
-		s.send(context.WithoutCancel(ctx), s.shorten(e))
+		h.client.send(context.WithoutCancel(ctx), h.client.shorten(e))
 	}
 	return nil
 }
 
 // Failed is how many notifications could not be sent.
 func (h *Handler) Failed() int64 {
-	h.shared.mu.Lock()
-	defer h.shared.mu.Unlock()
-	return h.shared.failed
+	h.client.mu.Lock()
+	defer h.client.mu.Unlock()
+	return h.client.failed
 }
 
 // Flush waits until the client was sent what was logged before, or ctx ends, which is
 // the error. An agent calls it before it exits.
-func (h *Handler) Flush(ctx context.Context) error { return h.shared.flush(ctx) }
+func (h *Handler) Flush(ctx context.Context) error { return h.client.flush(ctx) }
 
 // Close flushes, and then nothing more is sent to the client. Records still reach the
 // session. To close is not necessary: a handler that has nothing to send holds nothing.
 func (h *Handler) Close(ctx context.Context) error {
-	err := h.shared.flush(ctx)
-	h.shared.listen(silent)
+	err := h.client.flush(ctx)
+	h.client.listen(silent)
 	return err
 }

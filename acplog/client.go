@@ -1,7 +1,6 @@
 package acplog
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -9,15 +8,13 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/agenttrace/agenttrace/redact"
 )
 
 const (
 	// maxQueue bounds the records that wait for a client which does not read.
 	maxQueue = 256
-	// moment is how long a logger waits for its record to be sent. After a wait that was not quick, no logger waits
-	// for a second.
-	moment = 50 * time.Millisecond
-	quick  = 5 * time.Millisecond
 	// sendTimeout is how long the context of a notification lasts.
 	sendTimeout = 5 * time.Second
 	// summaryAfter is how long after a record was dropped the client gets a summary, if no
@@ -37,6 +34,7 @@ const (
 // client is the queue of one client, and its rate.
 type client struct {
 	Options
+	cutter *redact.Redactor // cuts what the client gets, and redacts nothing
 
 	mu      sync.Mutex
 	channel channel
@@ -45,19 +43,18 @@ type client struct {
 	dropped map[string]int64 // by level, since the last record that reported so
 	summary bool             // a timer for the summary runs
 
-	queue   []*outgoing
-	sending bool          // a goroutine sends what is in queue, and
-	idle    chan struct{} // closes idle when it is empty
-	failed  int64
-	hurried time.Time // no logger waits until then
+	queue  []outgoing
+	idle   chan struct{} // closed when the queue is empty, and nil then
+	failed int64
 }
 
 // outgoing is a record that waits.
 type outgoing struct {
 	ctx   context.Context
 	entry entry
-	sent  chan struct{} // closed when it was sent or dropped
 }
+
+func (o outgoing) class() int { return severityOf(o.entry.level).class }
 
 // fill adds to the tokens of each class what the rate gives in a time. c.mu is held.
 func (c *client) fill(seconds float64) {
@@ -79,7 +76,7 @@ func (c *client) listen(ch channel) {
 func (c *client) wants(level slog.Level) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.channel == silent {
+	if c.Notify == nil || c.channel == silent {
 		return false
 	}
 	if now := c.Now(); now.After(c.filled) {
@@ -114,12 +111,11 @@ func (c *client) summarize() {
 	if len(c.dropped) == 0 || c.channel != byLog {
 		return // a notice needs a session, and what was dropped may be of any
 	}
-	e := entry{
+	c.enqueue(outgoing{context.Background(), entry{
 		level: slog.LevelWarn, Level: severityOf(slog.LevelWarn).name,
 		Message: fmt.Sprintf("%d log records were dropped, as there were too many for the client", sum(c.dropped)),
 		Logger:  "acplog", Timestamp: c.Now().UTC().Format(time.RFC3339Nano),
-	}
-	c.enqueue(&outgoing{context.Background(), e, make(chan struct{})})
+	}})
 }
 
 func sum(dropped map[string]int64) (all int64) {
@@ -129,107 +125,86 @@ func sum(dropped map[string]int64) (all int64) {
 	return all
 }
 
-// send sends a record, and returns when that is done or takes more than a moment.
+// send queues a record.
 func (c *client) send(ctx context.Context, e entry) {
 	c.mu.Lock()
-	if c.channel == silent || c.channel == byNotice && e.SessionID == "" {
-		c.mu.Unlock()
-		return
-	}
-	o := &outgoing{ctx, e, make(chan struct{})}
-	c.enqueue(o)
-	start := time.Now()
-	hurried := start.Before(c.hurried)
-	c.mu.Unlock()
-	if hurried {
-		return
-	}
-	timer := time.NewTimer(moment)
-	defer timer.Stop()
-	select {
-	case <-o.sent:
-	case <-timer.C:
-	}
-	if time.Since(start) > quick {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		c.hurried = time.Now().Add(time.Second)
+	defer c.mu.Unlock()
+	if c.channel == byLog || c.channel == byNotice && e.SessionID != "" {
+		c.enqueue(outgoing{ctx, e})
 	}
 }
 
 // enqueue adds a record to the queue. A full queue drops the oldest of the least severe
 // ones, or the record itself if there is none below it. c.mu is held.
-func (c *client) enqueue(o *outgoing) {
+func (c *client) enqueue(o outgoing) {
 	if len(c.queue) >= maxQueue {
-		class := func(o *outgoing) int { return severityOf(o.entry.level).class }
-		least := slices.MinFunc(c.queue, func(a, b *outgoing) int { return cmp.Compare(class(a), class(b)) })
-		if class(least) >= class(o) {
+		least := 0
+		for i, other := range c.queue {
+			if other.class() < c.queue[least].class() {
+				least = i
+			}
+		}
+		if c.queue[least].class() >= o.class() {
 			c.drop(o.entry.level)
-			close(o.sent)
 			return
 		}
-		c.queue = slices.DeleteFunc(c.queue, func(of *outgoing) bool { return of == least })
-		c.drop(least.entry.level)
-		close(least.sent)
+		c.drop(c.queue[least].entry.level)
+		c.queue = slices.Delete(c.queue, least, least+1)
 	}
 	c.queue = append(c.queue, o)
-	if !c.sending {
-		c.sending, c.idle = true, make(chan struct{})
-		go c.run()
+	if c.idle == nil {
+		c.idle = make(chan struct{})
+		c.next()
 	}
 }
 
-// run sends what is in the queue, and ends when that is empty.
-func (c *client) run() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for len(c.queue) > 0 {
-		o, by := c.queue[0], c.channel
-		c.queue = slices.Delete(c.queue, 0, 1)
-		if len(c.dropped) > 0 && by != silent {
-			o.entry.Data = withDropped(o.entry.Data, c.dropped)
-			clear(c.dropped)
-		}
-		c.mu.Unlock()
-		ok := c.deliver(o, by)
+// next begins to send the first record of the queue. c.mu is held.
+func (c *client) next() {
+	if len(c.queue) == 0 {
+		close(c.idle)
+		c.idle = nil
+		return
+	}
+	o, by := c.queue[0], c.channel
+	c.queue = slices.Delete(c.queue, 0, 1)
+	if len(c.dropped) > 0 && by != silent {
+		o.entry.Data = withDropped(o.entry.Data, c.dropped)
+		clear(c.dropped)
+	}
+	go c.deliver(o, by)
+}
+
+// deliver calls the agent's function, which may panic or end its goroutine, and goes on with the next record.
+func (c *client) deliver(o outgoing, by channel) {
+	ctx, cancel := context.WithTimeout(o.ctx, sendTimeout)
+	failed := true
+	defer func() {
+		_ = recover()
+		cancel()
 		c.mu.Lock()
-		if !ok {
+		defer c.mu.Unlock()
+		if failed {
 			c.failed++
 		}
-		close(o.sent)
-	}
-	c.sending = false
-	close(c.idle)
-}
-
-// deliver calls the agent's function, which may panic or end its goroutine.
-func (c *client) deliver(o *outgoing, by channel) (ok bool) {
-	ctx, cancel := context.WithTimeout(o.ctx, sendTimeout)
-	defer cancel()
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		defer func() { _ = recover() }()
-		var err error
-		switch {
-		case by == byLog:
-			err = c.Notify(ctx, "log", o.entry)
-		case by == byNotice && o.entry.SessionID != "":
-			err = c.Notify(ctx, "session/update", o.entry.notice())
-		}
-		ok = err == nil
+		c.next()
 	}()
-	<-ended
-	return ok
+	var err error
+	switch {
+	case by == byLog:
+		err = c.Notify(ctx, "log", o.entry)
+	case by == byNotice && o.entry.SessionID != "":
+		err = c.Notify(ctx, "session/update", o.entry.notice())
+	}
+	failed = err != nil
 }
 
 // flush waits until the queue is empty.
 func (c *client) flush(ctx context.Context) error {
 	c.mu.Lock()
 	c.summarize()
-	idle, sending := c.idle, c.sending
+	idle := c.idle
 	c.mu.Unlock()
-	if !sending {
+	if idle == nil {
 		return nil
 	}
 	select {

@@ -30,8 +30,8 @@ type entry struct {
 
 func (h *Handler) entry(ctx context.Context, r slog.Record) entry {
 	e := entry{
-		level: r.Level, Level: severityOf(r.Level).name, Message: r.Message, SessionID: h.shared.sessionID(ctx),
-		Logger: h.shared.Logger,
+		level: r.Level, Level: severityOf(r.Level).name, Message: r.Message, SessionID: h.client.sessionID(ctx),
+		Logger: h.client.Logger,
 	}
 	if !r.Time.IsZero() {
 		e.Timestamp = r.Time.UTC().Format(time.RFC3339Nano)
@@ -62,7 +62,7 @@ func (h *Handler) entry(ctx context.Context, r slog.Record) entry {
 	})
 	_ = to.Handle(ctx, attrs) // a buffer takes everything
 	// The id of the session is the client's own; every other text may hold a secret.
-	redactor := h.shared.Redactor
+	redactor := h.client.Redactor
 	var out struct{ Data json.RawMessage }
 	if json.Unmarshal(text.Bytes(), &out) == nil && len(out.Data) > 0 {
 		e.Data = redactor.JSON(out.Data)
@@ -99,22 +99,22 @@ func encode(v any) json.RawMessage {
 }
 
 // sessionID is the client's id of the session of ctx.
-func (s *shared) sessionID(ctx context.Context) (id string) {
+func (c *client) sessionID(ctx context.Context) (id string) {
 	defer func() { _ = recover() }() // the agent's function; then the record is of the connection
-	return s.SessionID(ctx)
+	return c.SessionID(ctx)
 }
 
 // shorten cuts what is too long for a client.
-func (s *shared) shorten(e entry) entry {
-	e.Message, _ = s.cutter.Truncate(e.Message)
+func (c *client) shorten(e entry) entry {
+	e.Message, _ = c.cutter.Truncate(e.Message)
 	if strings.TrimSpace(e.Message) == "" {
 		e.Message = "(no message)" // which a client would show as an empty line
 	}
-	e.Logger, _ = s.cutter.Truncate(e.Logger)
+	e.Logger, _ = c.cutter.Truncate(e.Logger)
 	if len(e.Data) == 0 {
 		return e
 	}
-	e.Data, _ = s.cutter.TruncateJSON(e.Data)
+	e.Data, _ = c.cutter.TruncateJSON(e.Data)
 	if e.Data[0] != '{' { // where even the names are too long
 		e.Data = append(append([]byte(`{"agenttrace.truncated":`), e.Data...), '}')
 	}
