@@ -66,40 +66,40 @@ func (c *ToolCall) await(p PendingTool, now time.Time) {
 
 // postpone notes that nothing in this process waits for the answer.
 func (c *ToolCall) postpone() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.turn.mu.Lock()
+	defer c.turn.mu.Unlock()
 	c.later = true
 }
 
 // isPending reports whether the call waits for a human who may answer another process. Safe nets, which run when a
-// function returns, do not end such a call, but after a question to its user an error of the tool does.
+// function returns, do not end such a call, but after a question to its user an error of the tool does. The caller
+// holds the turn's mu.
 func (c *ToolCall) isPending(err error) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	return !c.ended && (c.later && c.p.State == stateApprovalRequested ||
 		c.p.AsksUser && c.p.State == stateInputAvailable && endReason(err) != semconv.EndError)
 }
 
-func (c *ToolCall) asksUser() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.p.AsksUser
+// waitsAfter is isPending for callers without the lock.
+func (c *ToolCall) waitsAfter(err error) bool {
+	c.turn.mu.Lock()
+	defer c.turn.mu.Unlock()
+	return c.isPending(err)
 }
 
 // waitApproval reports that the session waits for the answer.
 func (c *ToolCall) waitApproval(now time.Time) {
-	c.mu.Lock()
+	c.turn.mu.Lock()
 	if c.p.State == stateApprovalRequested && !c.ended {
 		c.wait(now, c.p.status())
 	}
-	c.mu.Unlock()
+	c.turn.mu.Unlock()
 	c.turn.run.sess.flush()
 }
 
 // respond notes the answer of a human, if one was asked.
 func (c *ToolCall) respond(approved bool, reason string) {
 	now := c.turn.run.now()
-	c.mu.Lock()
+	c.turn.mu.Lock()
 	if !c.ended && c.p.State == stateApprovalRequested {
 		c.p.State = stateApprovalResponded
 		c.answered, c.approved = true, approved
@@ -109,20 +109,18 @@ func (c *ToolCall) respond(approved bool, reason string) {
 		c.unwait(now)
 		c.emitEvent(now)
 	}
-	c.mu.Unlock()
+	c.turn.mu.Unlock()
 	c.turn.run.sess.flush()
 }
 
 // pending returns what the next process must know of a call that waits. It is
-// for calls that have ended with their turn.
+// for calls that have ended with their turn. The caller holds the turn's mu.
 func (c *ToolCall) pending() (PendingTool, bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	p := c.open()
 	return p, c.rest == nil && p.waits()
 }
 
-// open describes the call to another process. The caller holds mu.
+// open describes the call to another process. The caller holds the turn's mu.
 func (c *ToolCall) open() PendingTool {
 	p := c.p
 	p.PartID, p.PartIndex, p.CreatedAt = c.partID, c.index, c.created
@@ -198,10 +196,10 @@ func (t *Turn) ResumeTool(
 	ctx, c := t.startTool(ctx, options, &p)
 	c.begun()
 	if p.AsksUser {
-		c.mu.Lock()
+		t.mu.Lock()
 		c.complete()
 		c.changed, c.resumed = false, false
-		c.mu.Unlock()
+		t.mu.Unlock()
 		return ctx, c, Decision{Action: ActionAllow, outcome: semconv.OutcomeAllowed, tool: p.Name}, nil
 	}
 	now := t.run.now()

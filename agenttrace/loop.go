@@ -252,9 +252,9 @@ func (c *ToolCall) noteOnce(now time.Time) {
 	if g == nil {
 		return
 	}
-	c.mu.Lock()
+	c.turn.mu.Lock()
 	if c.noted || c.p.State == stateInputStreaming && !c.ended {
-		c.mu.Unlock()
+		c.turn.mu.Unlock()
 		return
 	}
 	c.noted = true
@@ -264,6 +264,6 @@ func (c *ToolCall) noteOnce(now time.Time) {
 		signature += "(" + hex.EncodeToString(sum[:4]) + ")"
 	}
 	id := cmp.Or(c.partID, c.p.CallID)
-	c.mu.Unlock()
+	c.turn.mu.Unlock()
 	c.turn.note(guardToolCall, signature, id, now)
 }

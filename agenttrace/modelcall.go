@@ -116,15 +116,14 @@ type ModelCall struct {
 	side, inTool   bool
 	aside          bool // it may end after its turn
 	usageElsewhere bool
-	retries        []string // guarded by mu
+	retries        []string // guarded by the turn's mu
 
 	started time.Time
 	// firstPart is how many parts the turn had when the call began.
 	firstPart int
 	// firstChunk is the time to the first part of a streamed answer, 0 until it comes.
 	firstChunk atomic.Int64
-
-	ending
+	ended      bool // guarded by the turn's mu
 }
 
 // StartModelCall begins a model call. Between the model calls of a turn stands
@@ -157,18 +156,13 @@ func (t *Turn) StartModelCall(ctx context.Context, o ModelCallOptions) (context.
 	if c.model.ID != "" {
 		name += " " + t.run.sess.tracer.filter.id(validUTF8(c.model.ID))
 	}
-	t.mu.Unlock()
 	ctx, c.span = t.run.sess.tracer.start(inner, name, trace.SpanKindClient, now)
 	c.scope = scope{Context: ctx, run: t.run, turn: t, tool: outer, call: c}
-	t.mu.Lock()
 	late := t.ended
 	if !late {
 		t.calls = append(t.calls, c)
 	}
 	t.mu.Unlock()
-	if late && !o.Side {
-		c.finish(ModelResult{}, ErrAborted, true)
-	}
 	t.run.sess.flush()
 	if !late {
 		t.noteModelCall(c.model, refOf(c.span.SpanContext()).SpanID, now)
@@ -317,8 +311,8 @@ func (c *ModelCall) Retried(err error, waited time.Duration) {
 	const maxRetries = 32
 	text := fmt.Sprintf("%s, tried again after %s", errorText(err), waited.Round(time.Millisecond))
 	text = c.turn.run.sess.tracer.filter.content(redact.Other, text)
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.turn.mu.Lock()
+	defer c.turn.mu.Unlock()
 	if len(c.retries) < maxRetries {
 		c.retries = append(c.retries, text)
 	}
@@ -331,7 +325,7 @@ func (c *ModelCall) End(result ModelResult, err error) { c.finish(result, err, f
 // finish ends the call. byTurn reports that its turn ended first: then nothing is
 // added to it.
 func (c *ModelCall) finish(result ModelResult, err error, byTurn bool) {
-	if c == nil || !c.endOnce() {
+	if c == nil {
 		return
 	}
 	t := c.turn
@@ -339,25 +333,28 @@ func (c *ModelCall) finish(result ModelResult, err error, byTurn bool) {
 	usage := usageOf(result.Usage, result.RawUsage, result.CostUSD)
 	usage.Raw = t.run.sess.tracer.filter.raw(redact.Other, "", usage.Raw)
 	stop := cloneText(result.StopReason)
-	late := false
-	if !byTurn {
-		t.mu.Lock()
-		if late = t.ended; !late {
-			if c.aside {
-				t.callCount++
-			}
-			t.addUsage(usage)
-			if stop != "" && !c.side {
-				t.stopReason = stop
-			}
-			if i := slices.Index(t.calls, c); i >= 0 {
-				t.calls = slices.Delete(t.calls, i, i+1)
-			}
-		}
+	t.mu.Lock()
+	if c.ended {
 		t.mu.Unlock()
-		if late && !c.aside {
-			t.drop("a model call's usage")
+		return
+	}
+	c.ended = true
+	retries, late := c.retries, !byTurn && t.ended
+	if !byTurn && !late {
+		if c.aside {
+			t.callCount++
 		}
+		t.addUsage(usage)
+		if stop != "" && !c.side {
+			t.stopReason = stop
+		}
+		if i := slices.Index(t.calls, c); i >= 0 {
+			t.calls = slices.Delete(t.calls, i, i+1)
+		}
+	}
+	t.mu.Unlock()
+	if late && !c.aside {
+		t.drop("a model call's usage")
 	}
 	failed := failureType(err)
 	if c.span.IsRecording() {
@@ -365,11 +362,8 @@ func (c *ModelCall) finish(result ModelResult, err error, byTurn bool) {
 			SessionID: t.run.sess.id, MessageID: c.messageID, Index: &c.step, Model: c.model.record(),
 			Temperature:   c.temperature,
 			ResponseModel: cloneText(result.ResponseModel), ResponseID: cloneText(result.ResponseID), StopReason: stop,
-			Usage: usage, ErrorType: failed, Late: late && c.aside,
+			Usage: usage, ErrorType: failed, Late: late && c.aside, Retries: retries,
 		}
-		c.mu.Lock()
-		record.Retries = c.retries
-		c.mu.Unlock()
 		if first := time.Duration(c.firstChunk.Load()); first > 0 {
 			record.FirstChunk = new(first.Seconds())
 		}

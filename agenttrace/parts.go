@@ -3,7 +3,6 @@ package agenttrace
 import (
 	"cmp"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/agenttrace/agenttrace/redact"
@@ -12,6 +11,7 @@ import (
 )
 
 // part is a part of an assistant message in the making: a [TextStream], a [ToolCall], or one that is complete.
+// The turn's mu is held when its methods are called.
 type part interface {
 	// freeze ends the part, if it is open, and returns it as its turn lists it. Until then the result of a tool call
 	// is accepted.
@@ -174,9 +174,9 @@ type TextStream struct {
 	call *ModelCall // that writes it, if known
 	kind string
 
-	mu       sync.Mutex // guards what follows
+	// The turn's mu guards what follows.
 	buf      strings.Builder
-	grown    int64 // when it did last, by the tracer's clock
+	grown    int64 // when it did last
 	closed   bool
 	provider string // JSON
 	throttle throttle
@@ -209,39 +209,26 @@ func (s *TextStream) WriteString(text string) (int, error) {
 	if s == nil {
 		return len(text), nil
 	}
-	s.mu.Lock()
-	late, first, emitted := s.closed, s.grown == 0, false
+	t := s.turn
+	now := t.run.now()
+	t.mu.Lock()
+	late, first := s.closed, s.grown == 0
 	if !late {
 		s.buf.WriteString(text)
-		now := s.tracer().now()
 		s.grown = max(s.grown, now.UnixMilli())
-		if sess := s.turn.run.sess; s.turn.events != nil {
-			if now = now.Add(sess.shift()); s.throttle.due(sess, s, now, s.buf.Len()) {
-				s.emitEvent(now)
-				emitted = true
-			}
+		if t.events != nil && s.throttle.due(t.run.sess, s, now, s.buf.Len()) {
+			s.emitEvent(now)
 		}
 	}
-	s.mu.Unlock()
-	if late {
-		s.turn.drop(s.kind)
-		return len(text), nil
+	t.mu.Unlock()
+	switch {
+	case late:
+		t.drop(s.kind)
+	case first && s.call != nil:
+		s.call.chunk(now)
 	}
-	if first && s.call != nil {
-		s.call.chunk(s.turn.run.now())
-	}
-	if emitted {
-		s.turn.run.sess.flush()
-	}
+	t.run.sess.flush()
 	return len(text), nil
-}
-
-// updated is when the text grew last, in the session's time, or 0. The caller holds mu.
-func (s *TextStream) updated() int64 {
-	if s.grown == 0 {
-		return 0
-	}
-	return s.grown + s.turn.run.sess.shift().Milliseconds()
 }
 
 // SetProviderMetadata stores what the provider reports of the part, such as the
@@ -251,8 +238,8 @@ func (s *TextStream) SetProviderMetadata(values map[string]any) {
 		return
 	}
 	encoded := s.filter().json(redact.Other, "", encodeJSON(values))
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.turn.mu.Lock()
+	defer s.turn.mu.Unlock()
 	if !s.closed {
 		s.provider = encoded
 	}
@@ -263,17 +250,18 @@ func (s *TextStream) Close() error {
 	if s == nil {
 		return nil
 	}
-	s.mu.Lock()
+	now := s.turn.run.now()
+	s.turn.mu.Lock()
 	if !s.closed {
 		s.closed = true
-		s.emitEvent(s.turn.run.now())
+		s.emitEvent(now)
 	}
-	s.mu.Unlock()
+	s.turn.mu.Unlock()
 	s.turn.run.sess.flush()
 	return nil
 }
 
-// data returns text of the part as AI SDK JSON. The caller holds mu.
+// data returns text of the part as AI SDK JSON. The caller holds the turn's mu, as do those below.
 func (s *TextStream) data(text string) []byte {
 	kind := redact.Other
 	if s.kind == "reasoning" {
@@ -290,14 +278,10 @@ func (s *TextStream) data(text string) []byte {
 	return append(data, '}')
 }
 
-func (s *TextStream) content() []byte {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.data(s.buf.String())
-}
+func (s *TextStream) content() []byte { return s.data(s.buf.String()) }
 
 // emitEvent queues the part as it is now; of a text that grows, as much as cannot
-// change. The caller holds mu, or is the only one to know the stream.
+// change.
 func (s *TextStream) emitEvent(now time.Time) {
 	if s.turn.events == nil {
 		return
@@ -307,13 +291,13 @@ func (s *TextStream) emitEvent(now time.Time) {
 		text = s.filter().settled(text)
 	}
 	s.throttle.at, s.throttle.sent = now, len(text)
-	s.emit(now, s.part(s.kind, s.updated(), s.data(text)))
+	s.emit(now, s.part(s.kind, s.grown, s.data(text)))
 }
 
 // sendHeld sends what no event has had, if it is settled.
 func (s *TextStream) sendHeld(now time.Time) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.turn.mu.Lock()
+	defer s.turn.mu.Unlock()
 	s.throttle.held = false
 	if !s.closed && len(s.filter().settled(s.buf.String())) > s.throttle.sent {
 		s.emitEvent(now)
@@ -322,9 +306,7 @@ func (s *TextStream) sendHeld(now time.Time) {
 
 // freeze ends the part. One that is open is marked as cut.
 func (s *TextStream) freeze(now, _ time.Time) spans.Part {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	p := s.part(s.kind, s.updated(), s.data(s.buf.String()))
+	p := s.part(s.kind, s.grown, s.data(s.buf.String()))
 	if !s.closed {
 		s.emit(now, p)
 	}

@@ -348,7 +348,7 @@ func (c *ToolCall) request(subject string, now time.Time) ToolRequest {
 	s.mu.Lock()
 	agent, mode := s.st.Agent, s.st.Mode
 	s.mu.Unlock()
-	c.mu.Lock()
+	c.turn.mu.Lock()
 	if !c.ended {
 		c.complete()
 		c.emitState(now)
@@ -357,7 +357,7 @@ func (c *ToolCall) request(subject string, now time.Time) ToolRequest {
 		SessionID: s.id, Agent: agent, Mode: mode, ToolID: c.p.Name, CallID: c.p.CallID, Kind: c.p.Kind, Input: c.input,
 		Subject: subject,
 	}
-	c.mu.Unlock()
+	c.turn.mu.Unlock()
 	s.flush()
 	c.noteOnce(now)
 	return req

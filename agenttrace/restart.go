@@ -22,19 +22,16 @@ const (
 func (t *Turn) open() PendingTurn {
 	now := t.run.now()
 	t.mu.Lock()
+	defer t.mu.Unlock()
 	if t.assistant.ID == "" && t.reserved == "" {
 		t.reserved = spans.NewID(spans.PrefixMessage, now)
 	}
 	p := t.pending(append([]PendingTool{}, t.waiting...))
 	p.AssistantMessageID, p.Model, p.Run = cmp.Or(t.assistant.ID, t.reserved), t.model, t.run.ref
-	calls := t.tools()
-	t.mu.Unlock()
-	for _, c := range calls {
-		c.mu.Lock()
+	for _, c := range t.tools() {
 		if !c.ended {
 			p.Tools = append(p.Tools, c.open())
 		}
-		c.mu.Unlock()
 	}
 	return p
 }
@@ -100,8 +97,8 @@ func (s *Session) finishTurn(ctx context.Context, p *PendingTurn) {
 
 // restore puts the call in the state that it had in another process.
 func (c *ToolCall) restore(p *PendingTool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.turn.mu.Lock()
+	defer c.turn.mu.Unlock()
 	c.restored, c.changed, c.later = true, true, true
 	c.p, c.p.Input = *p, nil
 	c.p.State = cmp.Or(p.State, stateApprovalRequested)

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -59,8 +58,6 @@ type Session struct {
 	id     string
 	events events
 	pulse  pulse
-	// interrupted reports that the status is one that work going on puts an end to.
-	interrupted atomic.Bool
 
 	mu sync.Mutex // guards what follows
 	st State
@@ -266,9 +263,6 @@ func (s *Session) now() time.Time {
 	}
 	return now
 }
-
-// shift returns by how much the session's time is ahead of the clock.
-func (s *Session) shift() time.Duration { return locked(s, func() time.Duration { return s.ahead }) }
 
 // stamp returns now in Unix milliseconds, never less than an earlier stamp of
 // the session: a clock that steps back must not reorder messages.

@@ -120,7 +120,6 @@ func (s *Session) enter(events context.Context, now time.Time, st Status) {
 		return
 	}
 	s.status, s.heartbeats, s.beatEvents = st, heartbeats, nil
-	s.interrupted.Store(st.State == StatusRetrying || st.State == StatusWaitingUserInput && st.CallID == "")
 	if !same {
 		s.since = now
 	}
@@ -154,14 +153,12 @@ func (s *Session) emitStatus(events context.Context, now time.Time) {
 // call begins, a question to the user.
 func (t *Turn) goesOn(now time.Time, modelCall bool) {
 	s := t.run.sess
-	if !s.interrupted.Load() {
-		return
-	}
 	s.mu.Lock()
-	if modelCall || s.status.State == StatusRetrying {
+	defer s.mu.Unlock()
+	asked := s.status.State == StatusWaitingUserInput && s.status.CallID == ""
+	if s.status.State == StatusRetrying || modelCall && asked {
 		s.enter(t.events, now, s.atWork())
 	}
-	s.mu.Unlock()
 }
 
 // atWork is the status of a session in which something is open: it waits if a
@@ -179,8 +176,7 @@ type waitingCall struct {
 	call *ToolCall
 }
 
-// wait reports that the call waits for a human. The caller holds the call's mu and
-// no other lock.
+// wait reports that the call waits for a human. The caller holds the turn's mu.
 func (c *ToolCall) wait(now time.Time, st Status) {
 	if c.turn.off {
 		return
@@ -194,7 +190,7 @@ func (c *ToolCall) wait(now time.Time, st Status) {
 }
 
 // unwait reports that the call waits no longer, if it did. The caller holds the
-// call's mu and no other lock.
+// turn's mu.
 func (c *ToolCall) unwait(now time.Time) {
 	if !c.waits {
 		return

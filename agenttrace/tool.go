@@ -1,6 +1,7 @@
 package agenttrace
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"strconv"
@@ -91,12 +92,13 @@ type ToolCall struct {
 	span  trace.Span
 	scope scope
 
-	// announced is when the call began, started, guarded by mu, when its execution did.
+	// announced is when the call began, started, guarded by the turn's mu, when its execution did.
 	announced, started time.Time
 
 	kept bool // the span is recorded and sampled
 
-	ending // its mu guards what follows
+	// The turn's mu guards what follows.
+	ended bool
 	// inferred is that of the options; shared reports that several layers report the call, claimed that one without
 	// its id has found it.
 	inferred, shared, claimed bool
@@ -110,13 +112,8 @@ type ToolCall struct {
 	input              string // JSON, empty until it is whole
 	clean              string // input as it may be sent, once cleaned is set
 	cleaned            bool
-	output             string // JSON
-	errText            string
-	errType            string
-	denied             bool
-	err                error // that the call failed with
-	cut                *Truncated
-	updated            int64
+	outcome
+	updated int64
 	// waits reports that the session knows that the call waits, later that the answer to an approval may outlast the
 	// process.
 	waits, later bool
@@ -156,22 +153,7 @@ func (t *Turn) StartTool(ctx context.Context, o ToolOptions) (context.Context, *
 	if o.ID == "" {
 		o.ID = t.inferredID(o)
 	}
-	var c *ToolCall
-	named := o.ID != "" && !t.off
-	if named { // two layers that report a call at the same time must not begin it twice
-		t.starting.Lock()
-		c = t.reported(&o)
-	}
-	known := c != nil
-	if !known {
-		ctx, c = t.startTool(ctx, o, nil)
-	}
-	if named {
-		t.starting.Unlock()
-	}
-	if known {
-		ctx = c.again(ctx, o)
-	}
+	ctx, c := t.startTool(ctx, o, nil)
 	c.begun()
 	return ctx, c
 }
@@ -183,12 +165,14 @@ func (t *Turn) Tool(callID string) *ToolCall {
 	if t == nil || t.off || callID == "" {
 		return nil
 	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	return t.lastTool(callID, func(*ToolCall, bool) bool { return true })
 }
 
 // reported returns the call that the turn has already of those options, or nil. Ids need to
 // be unique among the calls of one answer only, so a call that ended counts until the next
-// model call begins; where model calls are not reported, if several layers reported it.
+// model call begins; where model calls are not reported, if several layers reported it. The caller holds mu.
 func (t *Turn) reported(o *ToolOptions) *ToolCall {
 	return t.lastTool(o.ID, func(c *ToolCall, thisStep bool) bool {
 		switch {
@@ -202,15 +186,11 @@ func (t *Turn) reported(o *ToolOptions) *ToolCall {
 }
 
 // lastTool returns the last call of that id that matches, or nil. thisStep reports that it was
-// begun since the last model call.
+// begun since the last model call. The caller holds mu.
 func (t *Turn) lastTool(id string, matches func(c *ToolCall, thisStep bool) bool) *ToolCall {
 	id = validUTF8(id)
-	t.mu.Lock()
-	defer t.mu.Unlock()
 	for i := len(t.parts) - 1; i >= 0; i-- {
 		if c, ok := t.parts[i].(*ToolCall); ok && c.p.CallID == id && matches(c, i >= t.stepBegin) {
-			c.mu.Lock()
-			defer c.mu.Unlock()
 			c.shared = true
 			return c
 		}
@@ -228,42 +208,28 @@ func (t *Turn) tools() (all []*ToolCall) {
 	return all
 }
 
-// again begins a call that another layer reported before, and returns its context.
-func (c *ToolCall) again(ctx context.Context, o ToolOptions) context.Context {
-	now := c.turn.run.now()
-	c.mu.Lock()
+// again begins a call that another layer reported before, and returns its context. by is the call as this layer
+// has it. The caller holds the turn's mu.
+func (c *ToolCall) again(ctx context.Context, by *ToolCall, now time.Time) context.Context {
 	if !c.ended {
 		lacks := c.input == ""
-		if !o.Inferred {
+		if !by.inferred {
 			lacks = lacks || c.inferred
 			c.started, c.changed, c.inferred = now, true, false
 		}
-		if o.Kind != "" {
-			c.p.Kind = o.Kind
-		}
-		if lacks {
-			c.give(o)
+		c.p.Kind = cmp.Or(by.p.Kind, c.p.Kind)
+		if lacks && by.input != "" {
+			c.take(by.input)
 		}
 		c.updated = max(c.updated, now.UnixMilli())
 		c.emitState(now)
 	}
-	c.mu.Unlock()
-	ctx, _ = c.turn.within(ctx)
 	return &scope{Context: trace.ContextWithSpan(ctx, c.span), run: c.turn.run, turn: c.turn, tool: c}
 }
 
-// give takes the input of the options, if they have one. The caller holds mu, or is the
-// only one to know the call.
-func (c *ToolCall) give(o ToolOptions) {
-	switch {
-	case o.RawInput != nil:
-		c.input = encodeRaw(o.RawInput)
-	case o.Input != nil:
-		c.input = encodeInput(o.Input)
-	default:
-		return
-	}
-	c.cleaned, c.partial = false, nil
+// take makes an input the call's.
+func (c *ToolCall) take(input string) {
+	c.input, c.cleaned, c.partial = input, false, nil
 	if c.p.State == stateInputStreaming {
 		c.p.State = stateInputAvailable
 	}
@@ -286,7 +252,7 @@ func (c *ToolCall) Executing() {
 	c.change("an execution", func(now time.Time) { c.started = now })
 }
 
-// startTool begins a call, or goes on with one that waited.
+// startTool begins a call, or goes on with one that waited. When the turn has the call already, it is that one.
 func (t *Turn) startTool(ctx context.Context, o ToolOptions, resumed *PendingTool) (context.Context, *ToolCall) {
 	now := t.run.now()
 	c := &ToolCall{
@@ -297,18 +263,31 @@ func (t *Turn) startTool(ctx context.Context, o ToolOptions, resumed *PendingToo
 		},
 		inferred: o.Inferred, changed: resumed == nil, noted: resumed != nil, resumed: resumed != nil, span: t.span,
 	}
-	c.give(o)
+	switch {
+	case o.RawInput != nil:
+		c.take(encodeRaw(o.RawInput))
+	case o.Input != nil:
+		c.take(encodeInput(o.Input))
+	}
+	if t.off {
+		return c.enter(ctx), c
+	}
 	if t.recording {
 		c.sentInput()
 	}
-	// The turn lists the call before its span starts, which may take a while; it reads the call when mu is free again.
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.ended = !t.off && !t.enroll(c, now, resumed); t.off || c.ended {
+	inner, _ := t.within(ctx)
+	// Two layers that report a call at the same time must not begin it twice, and a turn that ends must find its span.
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if resumed == nil && o.ID != "" {
+		if known := t.reported(&o); known != nil {
+			return known.again(inner, c, now), known
+		}
+	}
+	if c.ended = !t.enroll(c, now, resumed); c.ended {
 		return c.enter(ctx), c
 	}
-	ctx, _ = t.within(ctx)
-	ctx, c.span = c.tracer().start(ctx, semconv.SpanToolCall, trace.SpanKindInternal, now)
+	ctx, c.span = c.tracer().start(inner, semconv.SpanToolCall, trace.SpanKindInternal, now)
 	c.kept = c.span.IsRecording() && c.span.SpanContext().IsSampled()
 	if resumed == nil {
 		c.emitEvent(now)
@@ -317,9 +296,8 @@ func (t *Turn) startTool(ctx context.Context, o ToolOptions, resumed *PendingToo
 }
 
 // enroll gives a call that begins, or goes on, its part of the answer. It reports whether the turn is still open.
+// The caller holds mu.
 func (t *Turn) enroll(c *ToolCall, now time.Time, resumed *PendingTool) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
 	switch {
 	case t.ended:
 		t.drop("a tool call")
@@ -345,8 +323,7 @@ func (c *ToolCall) enter(ctx context.Context) context.Context {
 	return &c.scope
 }
 
-// emitEvent queues the call's part as it is now. The caller holds mu, or is the only
-// one to know the call.
+// emitEvent queues the call's part as it is now. The caller holds the turn's mu.
 func (c *ToolCall) emitEvent(now time.Time) {
 	if c.turn.events != nil {
 		c.emitInput(now, c.sentInput())
@@ -403,19 +380,26 @@ func (c *ToolCall) SpanContext() trace.SpanContext {
 	return of(c, func(c *ToolCall) trace.SpanContext { return c.span.SpanContext() })
 }
 
-// change runs f with mu held, unless the call has ended.
+// hasEnded reports whether the call has ended.
+func (c *ToolCall) hasEnded() bool {
+	c.turn.mu.Lock()
+	defer c.turn.mu.Unlock()
+	return c.ended
+}
+
+// change runs f with the turn's mu held, unless the call has ended.
 func (c *ToolCall) change(what string, f func(now time.Time)) {
 	if c == nil {
 		return
 	}
 	now := c.turn.run.now()
-	c.mu.Lock()
+	c.turn.mu.Lock()
 	ended, shared := c.ended, c.shared
 	if !ended {
 		c.updated = max(c.updated, now.UnixMilli())
 		f(now)
 	}
-	c.mu.Unlock()
+	c.turn.mu.Unlock()
 	switch {
 	case !ended:
 		c.turn.run.sess.flush()
@@ -454,8 +438,8 @@ func (c *ToolCall) emitPartial(now time.Time, settled string) {
 
 // sendHeld sends what no event has had, if it is settled.
 func (c *ToolCall) sendHeld(now time.Time) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.turn.mu.Lock()
+	defer c.turn.mu.Unlock()
 	c.throttle.held = false
 	if c.ended || c.p.State != stateInputStreaming {
 		return
@@ -558,8 +542,6 @@ func (c *ToolCall) data(in string) []byte {
 }
 
 func (c *ToolCall) content() []byte {
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	if c.rest != nil {
 		return c.rest.sent
 	}

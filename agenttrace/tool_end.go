@@ -55,7 +55,11 @@ func (c *ToolCall) succeed(output string, isText bool) {
 		c.Fail(err)
 		return
 	}
-	c.end(stateOutputAvailable, func() { c.output, c.cut = c.filter().value(redact.ToolOutput, output, isText) })
+	var r outcome
+	if c.recorded() {
+		r.output, r.cut = c.filter().value(redact.ToolOutput, output, isText)
+	}
+	c.end(stateOutputAvailable, r)
 }
 
 // EndTruncated ends the call with an output that was too long: head is what the
@@ -68,10 +72,11 @@ func (c *ToolCall) EndTruncated(head any, whole Truncated) {
 	if !isText {
 		text = encodeJSON(head)
 	}
-	c.end(stateOutputAvailable, func() {
-		c.output, _ = c.filter().value(redact.ToolOutput, text, isText)
-		c.cut = &whole
-	})
+	r := outcome{cut: &whole}
+	if c.recorded() {
+		r.output, _ = c.filter().value(redact.ToolOutput, text, isText)
+	}
+	c.end(stateOutputAvailable, r)
 }
 
 // mcpError is the text of a tool that failed, as its server reports it.
@@ -113,17 +118,16 @@ func (c *ToolCall) Fail(err error) {
 	}
 	switch reason := endReason(err); {
 	case err == nil:
-		c.end(stateOutputAvailable, func() { c.output = "null" })
+		c.end(stateOutputAvailable, outcome{output: "null"})
 		return
 	case reason == semconv.EndAbort:
-		c.end("", func() {})
+		c.end("", outcome{})
 		return
-	case reason == semconv.EndFinish && c.isPending(err): // the decision of Authorize is
+	case reason == semconv.EndFinish && c.waitsAfter(err): // the decision of Authorize is
 		return
 	}
-	c.end(stateOutputError, func() {
-		c.errText, c.errType = c.filter().content(redact.ToolOutput, errorText(err)), errorType(err)
-		c.err = err
+	c.end(stateOutputError, outcome{
+		errText: c.filter().content(redact.ToolOutput, errorText(err)), errType: errorType(err), err: err,
 	})
 }
 
@@ -149,92 +153,94 @@ func (c *ToolCall) endNet(err, byDefault error, recovered any) {
 	if c == nil || c.hasEnded() {
 		return
 	}
-	if cause := causeOf(err, recovered); !c.isPending(cause) {
+	if cause := causeOf(err, recovered); !c.waitsAfter(cause) {
 		c.Fail(cmp.Or(cause, byDefault))
 	}
 }
 
 // deny ends the call because it is not permitted.
 func (c *ToolCall) deny(err *DeniedError) {
-	c.end(stateOutputError, func() {
-		c.errText, c.errType, c.denied = c.filter().content(redact.Other, err.Error()), err.ErrorType(), true
+	c.end(stateOutputError, outcome{
+		errText: c.filter().content(redact.Other, err.Error()), errType: err.ErrorType(), denied: true,
 	})
 }
 
 // abandon ends the call because nothing waits for it any more; the model gets the
 // reason.
 func (c *ToolCall) abandon(why, class string) {
-	c.end(stateOutputError, func() {
-		c.errText, c.errType, c.denied = c.filter().content(redact.ToolOutput, validUTF8(why)), class, false
-	})
+	c.end(stateOutputError, outcome{errText: c.filter().content(redact.ToolOutput, validUTF8(why)), errType: class})
 }
 
-// end ends the call, in its present state if state is empty; set stores what
-// it ended with. A call that has ended drops a second end, without notice if
-// either is an abort or a denial, for those are safe nets. The result of one that ended with its turn is accepted for a
-// while: as the span that ended with the turn cannot be changed, another span of the same part has the result.
-func (c *ToolCall) end(state string, set func()) {
-	s, tracer, span := c.turn.run.sess, c.tracer(), c.span
-	now := c.turn.run.now()
-	c.mu.Lock()
+// outcome is what a call ended with, as it may be sent.
+type outcome struct {
+	output           string // JSON
+	cut              *Truncated
+	errText, errType string
+	denied           bool
+	err              error // that the call failed with
+}
+
+// recorded reports whether a span has what the call ends with.
+func (c *ToolCall) recorded() bool { return c.recording() || c.turn.recording }
+
+// end ends the call, in its present state if state is empty. A call that has ended drops a second end, without notice
+// if either is an abort or a denial, for those are safe nets. The result of one that ended with its turn is accepted for
+// a while: as the span that ended with the turn cannot be changed, another span of the same part has the result.
+func (c *ToolCall) end(state string, r outcome) {
+	t, tracer, span := c.turn, c.tracer(), c.span
+	now := t.run.now()
+	t.mu.Lock()
 	late := c.ended
 	if late {
 		second := !c.denied && !c.shared && c.p.State != stateInputAvailable && c.p.State != stateInputStreaming
 		overdue := !c.lateUntil.IsZero()
 		accepted := state != "" && overdue && now.Before(c.lateUntil)
 		c.lateUntil = time.Time{}
-		c.mu.Unlock()
 		if !accepted {
+			t.mu.Unlock()
 			if state != "" && (second || overdue) {
 				tracer.drop("an output", "tool call "+c.p.CallID)
 			}
 			return
 		}
-		ctx := trace.ContextWithSpan(context.Background(), c.turn.span)
+		ctx := trace.ContextWithSpan(context.Background(), t.span)
 		_, span = tracer.start(ctx, semconv.SpanToolCall, trace.SpanKindInternal, c.announced,
 			trace.WithTimestamp(c.announced))
-		c.mu.Lock()
 	}
 	c.ended = true
 	if state == stateOutputAvailable {
 		c.complete()
 	}
 	if state != "" {
-		c.p.State, c.changed = state, true
+		c.p.State, c.changed, c.outcome = state, true, r
 	}
 	c.unwait(now)
 	c.updated = max(c.updated, now.UnixMilli())
-	if c.recording() || c.turn.recording || state == stateOutputError {
-		set()
-	}
 	c.describe(span, now)
 	c.emitState(now)
-	var rest *ToolCall
-	if !late && !c.turn.off {
-		rest = c.remains()
+	if !late && !t.off && !t.ended {
+		t.parts[c.at] = c.remains()
 	}
-	ran, failed, denied := max(0, now.Sub(c.started)), c.errType, c.denied
-	c.mu.Unlock()
-	if !denied && state != "" {
-		tracer.metrics.tool(c, ran, failed)
+	ran := max(0, now.Sub(c.started))
+	t.mu.Unlock()
+	if !r.denied && state != "" {
+		tracer.metrics.tool(c, ran, r.errType)
 	}
 	if late {
-		s.stamp(now)
+		t.run.sess.stamp(now)
 	}
-	if !c.turn.off {
+	if !t.off {
 		tracer.finish(span, now)
-		c.turn.settle(c, rest)
-		s.flush()
+		t.run.sess.flush()
 	}
 	if !late {
 		c.noteOnce(now)
 	}
 }
 
-// freeze ends a call that is still open in its present state. Unless it waits for a human, its result is accepted until
-// then.
+// freeze ends a call that is still open in its present state, but for its span. Unless it waits for a human, its result
+// is accepted until then.
 func (c *ToolCall) freeze(now, until time.Time) spans.Part {
-	c.mu.Lock()
 	open := !c.ended
 	c.ended = true
 	if open {
@@ -256,10 +262,6 @@ func (c *ToolCall) freeze(now, until time.Time) spans.Part {
 	if c.p.Dynamic && p.Data == nil {
 		p.ToolName = c.filter().id(c.p.Name)
 	}
-	c.mu.Unlock()
-	if open {
-		c.tracer().finish(c.span, now)
-	}
 	return p
 }
 
@@ -278,17 +280,8 @@ func (c *ToolCall) remains() *ToolCall {
 	}
 	return &ToolCall{
 		slot: c.slot, span: reference(c.span), p: c.p,
-		ending: ending{ended: true}, inferred: c.inferred, shared: true, denied: c.denied,
+		ended: true, inferred: c.inferred, shared: true, outcome: outcome{denied: c.denied},
 		updated: c.updated, noted: true, rest: rest,
-	}
-}
-
-// settle puts what remains of a call into the place of one that has ended.
-func (t *Turn) settle(c, rest *ToolCall) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if !t.ended && rest != nil && c.at < len(t.parts) {
-		t.parts[c.at] = rest
 	}
 }
 

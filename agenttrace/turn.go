@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -69,10 +68,8 @@ type Turn struct {
 	events context.Context
 	// restored reports that the turn ended with its process, and when is not known.
 	restored bool
-	// starting is held while a tool call that has an id begins. It is locked before mu.
-	starting sync.Mutex
 
-	ending      // its mu guards what follows
+	ending      // its mu guards what follows, and the parts and model calls. It is locked before the session's.
 	model       Model
 	temperature *float64
 	prompt      *body
@@ -384,10 +381,10 @@ func (t *Turn) unlessPending(err, cause error, asks bool) error {
 		return cause
 	}
 	t.mu.Lock()
-	pending, calls := len(t.waiting) > 0, t.tools()
-	t.mu.Unlock()
-	for _, c := range calls {
-		pending = pending || c.isPending(nil) && (asks || !c.asksUser())
+	defer t.mu.Unlock()
+	pending := len(t.waiting) > 0
+	for _, c := range t.tools() {
+		pending = pending || c.isPending(nil) && (asks || !c.p.AsksUser)
 	}
 	if pending {
 		return nil
@@ -416,7 +413,6 @@ func (t *Turn) finish(err error, stopReason string) {
 	t.calls, t.children = nil, nil
 	t.mu.Unlock()
 
-	// Nothing is added to an ended turn, so the rest needs no lock.
 	t.endOpen(reason, err, calls, children)
 	until := time.Time{} // an aborted turn leaves its calls as they are
 	if grace := t.run.sess.tracer.grace; reason != semconv.EndAbort && grace > 0 {
@@ -449,7 +445,7 @@ func (t *Turn) endOpen(reason string, err error, calls []*ModelCall, children []
 		}
 	}
 	if p := panicOf(err); p != nil {
-		for _, c := range t.tools() {
+		for _, c := range t.tools() { // nothing is added to an ended turn
 			c.abandon("aborted by "+p.text, semconv.ErrorTypePanic)
 		}
 	}
@@ -461,9 +457,20 @@ func (t *Turn) endOpen(reason string, err error, calls []*ModelCall, children []
 // freeze returns the parts as they are when the turn ends, the calls that wait for a human,
 // and when the answer changed last.
 func (t *Turn) freeze(now, until time.Time) (encoded []spans.Part, waiting []PendingTool, updated int64) {
+	var open []trace.Span
+	defer func() { // without the lock
+		for _, span := range open {
+			t.run.sess.tracer.finish(span, now)
+		}
+	}()
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	encoded = make([]spans.Part, len(t.parts))
 	updated = t.assistant.CreatedAt
 	for i, p := range t.parts {
+		if c, ok := p.(*ToolCall); ok && !c.ended {
+			open = append(open, c.span)
+		}
 		encoded[i] = p.freeze(now, until)
 		updated = max(updated, encoded[i].UpdatedAt)
 		if c, ok := p.(*ToolCall); ok {
@@ -472,8 +479,6 @@ func (t *Turn) freeze(now, until time.Time) (encoded []spans.Part, waiting []Pen
 			}
 		}
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
 	t.waiting = append(t.waiting, waiting...)
 	return encoded, slices.Clone(t.waiting), updated
 }

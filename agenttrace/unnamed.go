@@ -30,22 +30,22 @@ func (o *ToolOptions) canonicalInput() func() string {
 // unclaimed returns the first inferred call of a tool that nobody has begun and that has the id of the options or, if
 // they have none, the input. The layer that begins it now claims it.
 func (t *Turn) unclaimed(o *ToolOptions, input func() string, claim bool) *ToolCall {
+	may := func(c *ToolCall) bool {
+		return c.inferred && !c.ended && !c.claimed && c.p.Name == validUTF8(o.Name) &&
+			(o.ID == "" || c.p.CallID == validUTF8(o.ID))
+	}
 	t.mu.Lock()
-	calls := t.tools()
-	t.mu.Unlock()
+	defer t.mu.Unlock()
+	calls := slices.DeleteFunc(t.tools(), func(c *ToolCall) bool { return !may(c) })
+	want := ""
+	if o.ID == "" && len(calls) > 0 {
+		t.mu.Unlock()
+		want = input() // the caller's code, which runs without a lock
+		t.mu.Lock()
+	}
 	for _, c := range calls {
-		if c.p.Name != validUTF8(o.Name) || o.ID != "" && c.p.CallID != validUTF8(o.ID) {
-			continue
-		}
-		want := ""
-		if o.ID == "" {
-			want = input() // the caller's code, which runs without a lock
-		}
-		c.mu.Lock()
-		found := c.inferred && !c.ended && !c.claimed && (o.ID != "" || canonical(c.input) == want)
-		c.claimed = c.claimed || found && claim
-		c.mu.Unlock()
-		if found {
+		if may(c) && (o.ID != "" || canonical(c.input) == want) {
+			c.claimed = claim
 			return c
 		}
 	}
