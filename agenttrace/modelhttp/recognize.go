@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -20,32 +21,54 @@ type target struct {
 	provider, model string
 }
 
+// route is a path of an API. Its first group is the model, if it has one.
+type route struct {
+	path     *regexp.Regexp
+	api      *modelapi.API
+	provider func(host, path string) string
+}
+
+// routes are the paths of the APIs. The first that matches counts. They are escaped: the id of a Bedrock model may be
+// an ARN with slashes.
+var routes = []route{
+	{regexp.MustCompile(`/model/(.+)/converse(-stream)?$`), modelapi.Converse, bedrock},
+	{regexp.MustCompile(`/model/(.+)/invoke(-with-response-stream)?$`), nil, bedrock},
+	{regexp.MustCompile(`/([^/:]+):(generate|streamGenerate)Content$`), modelapi.Gemini, google},
+	{regexp.MustCompile(`/publishers/anthropic/(?:.*/)?([^/:]+):(raw|streamRaw)Predict$`), modelapi.Anthropic, google},
+	{regexp.MustCompile(`/([^/:]+):(raw|streamRaw)Predict$`), modelapi.Chat, google},
+	{regexp.MustCompile(`/v1/messages()$`), modelapi.Anthropic, anthropic},
+	{regexp.MustCompile(`(?:/deployments/(.+))?/chat/completions$`), modelapi.Chat, openAI},
+	{regexp.MustCompile(`/responses()$`), modelapi.Responses, openAI},
+}
+
+func anthropic(string, string) string { return "anthropic" }
+func bedrock(string, string) string   { return "aws.bedrock" }
+
+func google(host, path string) string {
+	if strings.Contains(host, "aiplatform") || strings.Contains(path, "/publishers/") ||
+		strings.Contains(path, "/endpoints/") {
+		return "gcp.vertex_ai"
+	}
+	return "gcp.gemini"
+}
+
+// openAI names the provider of an API in OpenAI's format by its host.
+func openAI(host, _ string) string { return cmp.Or(modelapi.ProviderOf(host), "openai") }
+
 // recognize returns the API that a request is for, or nil.
 func recognize(method string, u *url.URL) *target {
 	if method != http.MethodPost || u == nil {
 		return nil
 	}
-	// Not Path: the id of a Bedrock model may be an ARN with escaped slashes.
-	path := strings.TrimSuffix(u.EscapedPath(), "/")
-	host := strings.ToLower(u.Hostname())
-	if rest, ok := cutModel(path, "/model/"); ok {
-		return recognizeBedrock(rest)
-	}
-	at := strings.LastIndexByte(path, '/')
-	if id, method, ok := strings.Cut(path[at+1:], ":"); ok {
-		return recognizeGoogle(host, path, unescape(id), method)
-	}
-	switch {
-	case strings.HasSuffix(path, "/v1/messages"):
-		return &target{api: modelapi.Anthropic, provider: "anthropic"}
-	case strings.HasSuffix(path, "/chat/completions"):
-		t := &target{api: modelapi.Chat, provider: openAIProvider(host)}
-		if rest, ok := cutModel(path, "/deployments/"); ok {
-			t.model = unescape(strings.TrimSuffix(rest, "/chat/completions"))
+	host, path := strings.ToLower(u.Hostname()), strings.TrimSuffix(u.EscapedPath(), "/")
+	for _, r := range routes {
+		if m := r.path.FindStringSubmatch(path); m != nil {
+			model, err := url.PathUnescape(m[1])
+			if err != nil {
+				model = m[1]
+			}
+			return &target{r.api, r.provider(host, path), model}
 		}
-		return t
-	case strings.HasSuffix(path, "/responses"):
-		return &target{api: modelapi.Responses, provider: openAIProvider(host)}
 	}
 	return nil
 }
@@ -69,59 +92,4 @@ func (t *Transport) unrecognized(req *http.Request) {
 		otel.Handle(fmt.Errorf("record model calls: no known API has the path %s%s: its requests are not recorded",
 			req.URL.Host, path))
 	}
-}
-
-func recognizeBedrock(rest string) *target {
-	at := strings.LastIndexByte(rest, '/')
-	if at < 0 {
-		return nil
-	}
-	t := &target{provider: "aws.bedrock", model: unescape(rest[:at])}
-	switch rest[at+1:] {
-	case "converse", "converse-stream":
-		t.api = modelapi.Converse
-	case "invoke", "invoke-with-response-stream":
-	default:
-		return nil
-	}
-	return t
-}
-
-func recognizeGoogle(host, path, id, method string) *target {
-	t := &target{provider: "gcp.gemini", model: id}
-	if strings.Contains(host, "aiplatform") || strings.Contains(path, "/publishers/") ||
-		strings.Contains(path, "/endpoints/") {
-		t.provider = "gcp.vertex_ai"
-	}
-	switch method {
-	case "generateContent", "streamGenerateContent":
-		t.api = modelapi.Gemini
-	case "rawPredict", "streamRawPredict":
-		t.api = modelapi.Chat
-		if strings.Contains(path, "/publishers/anthropic/") {
-			t.api = modelapi.Anthropic
-		}
-	default:
-		return nil
-	}
-	return t
-}
-
-// openAIProvider names the provider of an API in OpenAI's format by its host.
-func openAIProvider(host string) string { return cmp.Or(modelapi.ProviderOf(host), "openai") }
-
-// cutModel returns what follows the last marker in a path.
-func cutModel(path, marker string) (rest string, ok bool) {
-	at := strings.LastIndex(path, marker)
-	if at < 0 {
-		return "", false
-	}
-	return path[at+len(marker):], true
-}
-
-func unescape(s string) string {
-	if out, err := url.PathUnescape(s); err == nil {
-		return out
-	}
-	return s
 }
