@@ -118,7 +118,7 @@ func (c *Compaction) finish(result CompactionResult, err error) {
 		} else {
 			record.Error, record.ErrorType = s.tracer.failed(c.span, now, err)
 		}
-		c.span.SetAttributes(f.attributes(record.Append(make([]attribute.KeyValue, 0, 20)))...)
+		c.span.SetAttributes(f.attributes(spans.Append(make([]attribute.KeyValue, 0, 20), &record))...)
 	}
 	s.tracer.finish(c.span, now)
 	s.mu.Lock()

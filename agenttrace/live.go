@@ -83,7 +83,7 @@ func (l *live) emit(ctx context.Context, e *spans.Event, at time.Time) {
 	r.SetEventName(e.Name)
 	r.SetTimestamp(at)
 	r.SetSeverity(log.SeverityInfo)
-	r.AddAttributes(l.filter.attributes(e.Append(make([]attribute.KeyValue, 0, 12)))...)
+	r.AddAttributes(l.filter.attributes(spans.Append(make([]attribute.KeyValue, 0, 12), e))...)
 	l.logger.Emit(ctx, r)
 }
 

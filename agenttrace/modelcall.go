@@ -373,7 +373,7 @@ func (c *ModelCall) finish(result ModelResult, err error, byTurn bool) {
 		if t.run.sess.tracer.genAI.content {
 			c.capture(&record)
 		}
-		attrs := t.run.sess.tracer.genAI.rename(record.Append(make([]attribute.KeyValue, 0, 32)), !c.usageElsewhere)
+		attrs := t.run.sess.tracer.genAI.rename(spans.Append(make([]attribute.KeyValue, 0, 32), &record), !c.usageElsewhere)
 		c.span.SetAttributes(t.run.sess.tracer.filter.attributes(attrs)...)
 	}
 	t.run.sess.tracer.metrics.modelCall(c, result.ResponseModel, failed, usage.Tokens, now)

@@ -322,7 +322,7 @@ func (c *ToolCall) settle(d *Decision, span trace.Span) {
 				waited := d.Waited.Milliseconds()
 				record.WaitedMS = &waited
 			}
-			span.SetAttributes(c.filter().attributes(record.Append(make([]attribute.KeyValue, 0, 16)))...)
+			span.SetAttributes(c.filter().attributes(spans.Append(make([]attribute.KeyValue, 0, 16), &record))...)
 		}
 		s.tracer.finish(span, s.now())
 	}

@@ -10,6 +10,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/agenttrace/agenttrace/semconv"
+	"github.com/agenttrace/agenttrace/spans"
 )
 
 // RunOptions describes a run.
@@ -183,7 +184,7 @@ func (r *Run) finish(err error) {
 		if record.Outcome == semconv.EndError {
 			record.Error, record.ErrorType = s.tracer.failed(r.span, now, err)
 		}
-		r.span.SetAttributes(f.attributes(record.Append(make([]attribute.KeyValue, 0, 16)))...)
+		r.span.SetAttributes(f.attributes(spans.Append(make([]attribute.KeyValue, 0, 16), &record))...)
 	}
 	s.tracer.finish(r.span, now)
 }

@@ -243,7 +243,7 @@ func (s *Session) moment(ctx context.Context, operation string, now time.Time, e
 	if edit != nil {
 		edit(&record)
 	}
-	_, span := s.startSpan(ctx, now, record.Append(nil), last, trace.WithTimestamp(now))
+	_, span := s.startSpan(ctx, now, spans.Append(nil, &record), last, trace.WithTimestamp(now))
 	span.End(trace.WithTimestamp(now))
 }
 

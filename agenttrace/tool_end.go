@@ -311,5 +311,5 @@ func (c *ToolCall) describe(span trace.Span, now time.Time) {
 	if c.p.State == stateOutputError {
 		c.tracer().fail(span, now, c.err, c.errText)
 	}
-	span.SetAttributes(c.filter().attributes(record.Append(make([]attribute.KeyValue, 0, 18)))...)
+	span.SetAttributes(c.filter().attributes(spans.Append(make([]attribute.KeyValue, 0, 18), &record))...)
 }

@@ -196,7 +196,7 @@ func (t *Tracer) finish(span trace.Span, now time.Time) {
 
 // addEvent adds an event to a span.
 func (t *Tracer) addEvent(span trace.Span, now time.Time, name string, event spans.SpanData) {
-	opts := []trace.EventOption{trace.WithAttributes(t.filter.attributes(event.Append(nil))...)}
+	opts := []trace.EventOption{trace.WithAttributes(t.filter.attributes(spans.Append(nil, event))...)}
 	if t.ownClock || t.shifted.Load() {
 		opts = append(opts, trace.WithTimestamp(now))
 	}

@@ -549,7 +549,7 @@ func (t *Turn) record(
 	case t.restored && reason == semconv.EndAbort:
 		record.Error, record.ErrorType = abortedByRestart, semconv.ErrorTypeAborted
 	}
-	t.span.SetAttributes(f.attributes(record.Append(make([]attribute.KeyValue, 0, 48)))...)
+	t.span.SetAttributes(f.attributes(spans.Append(make([]attribute.KeyValue, 0, 48), &record))...)
 }
 
 // adopt remembers the run of a sub-agent that was started in the turn's context,

@@ -326,7 +326,7 @@ func agentRequests(sessions int) (bodies [][]byte, spanCount int, payload int64)
 		s.SetSpanID(spanID)
 		s.SetStartTimestamp(pcommon.Timestamp(at * 1e6))
 		s.SetEndTimestamp(pcommon.Timestamp((at + length) * 1e6))
-		otlpfile.PutAttributes(s.Attributes(), record.Append(nil))
+		otlpfile.PutAttributes(s.Attributes(), spans.Append(nil, record))
 	}
 	for n := range sessions {
 		session(r, uint64(n), add)

@@ -23,17 +23,18 @@ type coder struct {
 	err      error
 }
 
-// encode appends the attributes of r, which visit goes over, and decode sets the one with a key.
-// They take visit as a method expression, so that the compiler keeps the coder on the stack.
-func encode[T any](dst []attribute.KeyValue, r *T, visit func(*T, *coder)) []attribute.KeyValue {
+// Append appends the attributes of r to dst and returns it. Unset fields append nothing.
+func Append(dst []attribute.KeyValue, r SpanData) []attribute.KeyValue {
 	c := coder{dst: dst}
-	visit(r, &c)
+	r.visit(&c)
 	return c.dst
 }
 
-func decode[T any](r *T, key string, v Value, visit func(*T, *coder)) (known bool, err error) {
+// Set decodes one attribute. known is false if r does not use the key. An error reports a value
+// that does not fit; the field stays unset.
+func Set(r SpanData, key string, v Value) (known bool, err error) {
 	c := coder{decoding: true, key: attribute.Key(key), v: v}
-	visit(r, &c)
+	r.visit(&c)
 	return c.known, c.err
 }
 

@@ -40,16 +40,6 @@ type Compaction struct {
 // Kind returns compaction.run.
 func (r *Compaction) Kind() string { return semconv.SpanCompactionRun }
 
-// Append implements [SpanData]. The most important attributes come first, as in a [Turn].
-func (r *Compaction) Append(dst []attribute.KeyValue) []attribute.KeyValue {
-	return encode(dst, r, (*Compaction).visit)
-}
-
-// Set implements [SpanData].
-func (r *Compaction) Set(key string, v Value) (known bool, err error) {
-	return decode(r, key, v, (*Compaction).visit)
-}
-
 func (r *Compaction) visit(c *coder) {
 	c.required(semconv.SessionIDKey, &r.SessionID)
 	c.text(semconv.MessageIDKey, &r.MessageID)

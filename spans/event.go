@@ -4,8 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 
-	"go.opentelemetry.io/otel/attribute"
-
 	"github.com/agenttrace/agenttrace/semconv"
 )
 
@@ -52,15 +50,15 @@ var _ SpanData = (*Event)(nil)
 // Kind returns the event's name.
 func (e *Event) Kind() string { return e.Name }
 
-// Append implements [SpanData].
-func (e *Event) Append(dst []attribute.KeyValue) []attribute.KeyValue {
-	if e.Session != nil {
-		return e.Session.Append(dst)
-	}
-	return encode(dst, e, (*Event).visit)
-}
-
 func (e *Event) visit(c *coder) {
+	if e.Name == semconv.EventSession {
+		if e.Session == nil {
+			e.Session = new(Run)
+		}
+		e.Session.visit(c)
+		e.SessionID = e.Session.SessionID
+		return
+	}
 	c.required(semconv.SessionIDKey, &e.SessionID)
 	c.text(semconv.MessageIDKey, &e.MessageID)
 	c.text(semconv.MessageRoleKey, &e.Role)
@@ -73,19 +71,6 @@ func (e *Event) visit(c *coder) {
 	c.count(semconv.StatusAttemptKey, &e.Attempt)
 	c.text(semconv.StatusDetailKey, &e.Detail)
 	c.text(semconv.ToolCallIDKey, &e.CallID)
-}
-
-// Set implements [SpanData].
-func (e *Event) Set(key string, v Value) (known bool, err error) {
-	if e.Name == semconv.EventSession {
-		if e.Session == nil {
-			e.Session = new(Run)
-		}
-		known, err = e.Session.Set(key, v)
-		e.SessionID = e.Session.SessionID
-		return known, err
-	}
-	return decode(e, key, v, (*Event).visit)
 }
 
 // Validate implements [SpanData].

@@ -3,8 +3,6 @@ package spans
 import (
 	"errors"
 
-	"go.opentelemetry.io/otel/attribute"
-
 	"github.com/agenttrace/agenttrace/semconv"
 )
 
@@ -21,16 +19,6 @@ var _ SpanData = (*Exception)(nil)
 
 // Kind returns the event's name.
 func (e *Exception) Kind() string { return semconv.SpanEventException }
-
-// Append implements [SpanData].
-func (e *Exception) Append(dst []attribute.KeyValue) []attribute.KeyValue {
-	return encode(dst, e, (*Exception).visit)
-}
-
-// Set implements [SpanData].
-func (e *Exception) Set(key string, v Value) (known bool, err error) {
-	return decode(e, key, v, (*Exception).visit)
-}
 
 func (e *Exception) visit(c *coder) {
 	c.text(semconv.ExceptionTypeKey, &e.Type)

@@ -3,8 +3,6 @@ package spans
 import (
 	"strconv"
 
-	"go.opentelemetry.io/otel/attribute"
-
 	"github.com/agenttrace/agenttrace/internal/jsonscan"
 	"github.com/agenttrace/agenttrace/semconv"
 )
@@ -43,16 +41,6 @@ func (w *LoopWarning) AppendJSON(dst []byte) []byte {
 		dst = jsonscan.AppendString(dst, id)
 	}
 	return append(dst, ']', '}')
-}
-
-// Append implements [SpanData].
-func (w *LoopWarning) Append(dst []attribute.KeyValue) []attribute.KeyValue {
-	return encode(dst, w, (*LoopWarning).visit)
-}
-
-// Set implements [SpanData].
-func (w *LoopWarning) Set(key string, v Value) (known bool, err error) {
-	return decode(w, key, v, (*LoopWarning).visit)
 }
 
 func (w *LoopWarning) visit(c *coder) {

@@ -52,7 +52,7 @@ func TestDecodingAnEventThatWasEncodedGivesItBack(t *testing.T) {
 	for _, kind := range eventKinds {
 		for range 2000 {
 			want := g.event(kind.name, kind.fields)
-			attrs := want.Append(nil)
+			attrs := spans.Append(nil, want)
 			for range 2 {
 				got := &spans.Event{Name: kind.name}
 				if err := spans.Decode(got, attrs); err != nil {
@@ -74,7 +74,7 @@ func TestDecodingAnEventThatWasEncodedGivesItBack(t *testing.T) {
 		if g.maybe() {
 			want.Evidence = []string{g.text(), "prt_1"}
 		}
-		if err := spans.Decode(&got, want.Append(nil)); err != nil {
+		if err := spans.Decode(&got, spans.Append(nil, &want)); err != nil {
 			t.Fatal(err)
 		}
 		if diff := cmp.Diff(want, got); diff != "" {
@@ -105,7 +105,7 @@ func TestEveryEventCarriesWhatSemconvLists(t *testing.T) {
 			t.Errorf("%s: an empty one validates", name)
 		}
 		appended := map[attribute.Key]bool{}
-		for _, kv := range r.Append(nil) {
+		for _, kv := range spans.Append(nil, r) {
 			if appended[kv.Key] {
 				t.Errorf("%s appends %s twice", name, kv.Key)
 			}
@@ -122,15 +122,15 @@ func TestEveryEventCarriesWhatSemconvLists(t *testing.T) {
 			if slices.Contains(a.Spans, name) && !appended[a.Key] {
 				t.Errorf("%s is listed for %s, which never appends it", a.Key, name)
 			}
-			if known, _ := records[name]().Set(string(a.Key), spans.Value{}); !known && slices.Contains(a.Spans, name) {
+			if known, _ := spans.Set(records[name](), string(a.Key), spans.Value{}); !known && slices.Contains(a.Spans, name) {
 				t.Errorf("%s is listed for %s, which does not read it", a.Key, name)
 			}
 			for _, v := range garbage() {
 				r := records[name]()
-				if known, err := r.Set(string(a.Key), v); !known && err != nil {
+				if known, err := spans.Set(r, string(a.Key), v); !known && err != nil {
 					t.Errorf("%s: Set(%s) errs on a key that it does not know: %v", name, a.Key, err)
 				}
-				r.Append(nil)
+				spans.Append(nil, r)
 				_ = r.Validate()
 			}
 		}
@@ -185,7 +185,7 @@ func FuzzEvent(f *testing.F) {
 	f.Fuzz(func(t *testing.T, kind uint8, key, text string) {
 		name := eventKinds[int(kind)%len(eventKinds)].name
 		e := &spans.Event{Name: name}
-		known, err := e.Set(key, stringValue(text))
+		known, err := spans.Set(e, key, stringValue(text))
 		if !known && err != nil {
 			t.Fatalf("error for a key that is not known: %v", err)
 		}
@@ -193,12 +193,12 @@ func FuzzEvent(f *testing.F) {
 		if err != nil {
 			return
 		}
-		attrs := e.Append(nil)
+		attrs := spans.Append(nil, e)
 		again := &spans.Event{Name: name}
 		if err := spans.Decode(again, attrs); err != nil {
 			t.Fatalf("decode of what was accepted: %v", err)
 		}
-		if diff := cmp.Diff(attrs, again.Append(nil), cmp.Comparer(func(a, b attribute.KeyValue) bool {
+		if diff := cmp.Diff(attrs, spans.Append(nil, again), cmp.Comparer(func(a, b attribute.KeyValue) bool {
 			return a.Key == b.Key && a.Value.String() == b.Value.String()
 		})); diff != "" {
 			t.Fatalf("second encoding differs:\n%s", diff)

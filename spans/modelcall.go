@@ -43,16 +43,6 @@ type ModelCall struct {
 // Kind returns "chat".
 func (m *ModelCall) Kind() string { return KindModelCall }
 
-// Append implements [SpanData]. The most important attributes come first, as in a [Turn].
-func (m *ModelCall) Append(dst []attribute.KeyValue) []attribute.KeyValue {
-	return encode(dst, m, (*ModelCall).visit)
-}
-
-// Set implements [SpanData].
-func (m *ModelCall) Set(key string, v Value) (known bool, err error) {
-	return decode(m, key, v, (*ModelCall).visit)
-}
-
 func (m *ModelCall) visit(c *coder) {
 	c.required(semconv.SessionIDKey, &m.SessionID)
 	c.constant(semconv.GenAIOperationNameKey, attribute.StringValue(semconv.OperationChat))

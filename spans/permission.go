@@ -3,8 +3,6 @@ package spans
 import (
 	"errors"
 
-	"go.opentelemetry.io/otel/attribute"
-
 	"github.com/agenttrace/agenttrace/semconv"
 )
 
@@ -32,16 +30,6 @@ type Permission struct {
 
 // Kind returns permission.evaluate.
 func (p *Permission) Kind() string { return semconv.SpanPermissionEvaluate }
-
-// Append implements [SpanData]. The most important attributes come first, as in a [Turn].
-func (p *Permission) Append(dst []attribute.KeyValue) []attribute.KeyValue {
-	return encode(dst, p, (*Permission).visit)
-}
-
-// Set implements [SpanData].
-func (p *Permission) Set(key string, v Value) (known bool, err error) {
-	return decode(p, key, v, (*Permission).visit)
-}
 
 func (p *Permission) visit(c *coder) {
 	c.required(semconv.SessionIDKey, &p.SessionID)

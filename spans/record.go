@@ -15,11 +15,8 @@ import (
 type SpanData interface {
 	// Kind is the span's name, or "chat" for a model call.
 	Kind() string
-	// Append appends the attributes to dst and returns it. Unset fields append nothing.
-	Append(dst []attribute.KeyValue) []attribute.KeyValue
-	// Set decodes one attribute. known is false if the record does not use the key. An
-	// error reports a value that does not fit; the field stays unset.
-	Set(key string, v Value) (known bool, err error)
+	// visit goes over the attributes, the most important ones first.
+	visit(c *coder)
 	// Validate returns the joined errors about missing or contradictory values, or nil.
 	Validate() error
 }
@@ -59,7 +56,7 @@ func New(spanName string) SpanData {
 func Decode(r SpanData, attrs []attribute.KeyValue) error {
 	var errs []error
 	for _, kv := range attrs {
-		if _, err := r.Set(string(kv.Key), AttributeValue(kv.Value)); err != nil {
+		if _, err := Set(r, string(kv.Key), AttributeValue(kv.Value)); err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", kv.Key, err))
 		}
 	}

@@ -133,7 +133,7 @@ func TestDecodingWhatWasEncodedGivesTheRecordBack(t *testing.T) {
 	for _, kind := range kinds {
 		for range 2000 {
 			want := g.record(kind)
-			attrs := want.Append(nil)
+			attrs := spans.Append(nil, want)
 			got := kind()
 			if err := spans.Decode(got, attrs); err != nil {
 				t.Fatalf("%s: decode what Append wrote: %v\nrecord: %+v", want.Kind(), err, want)
@@ -162,7 +162,7 @@ func TestAppendKeepsWhatIsThere(t *testing.T) {
 	first := attribute.String("mine", "x")
 	for _, kind := range kinds {
 		r := g.record(kind)
-		attrs := r.Append([]attribute.KeyValue{first})
+		attrs := spans.Append([]attribute.KeyValue{first}, r)
 		if attrs[0] != first {
 			t.Errorf("%s: Append overwrote dst", r.Kind())
 		}
@@ -197,16 +197,16 @@ func TestGarbageNeverPanicsAndLeavesTheRest(t *testing.T) {
 		for _, a := range semconv.Attributes() {
 			for _, v := range garbage() {
 				r := kind()
-				known, err := r.Set(string(a.Key), v)
+				known, err := spans.Set(r, string(a.Key), v)
 				if !known && err != nil {
 					t.Errorf("%s: Set(%s) errs on a key that it does not know: %v", r.Kind(), a.Key, err)
 				}
-				r.Append(nil)
+				spans.Append(nil, r)
 				_ = r.Validate()
 			}
 		}
 		r := kind()
-		if known, err := r.Set("no.such.key", intValue(1)); known || err != nil {
+		if known, err := spans.Set(r, "no.such.key", intValue(1)); known || err != nil {
 			t.Errorf("%s: Set(no.such.key) = %v, %v, want false, nil", r.Kind(), known, err)
 		}
 	}
@@ -228,13 +228,13 @@ func TestWrongTypeIsReportedAndLeavesTheField(t *testing.T) {
 	}
 	for _, kind := range kinds {
 		full := g.record(kind)
-		for _, kv := range full.Append(nil) {
+		for _, kv := range spans.Append(nil, full) {
 			if slices.Contains(lenient, kv.Key) {
 				continue
 			}
 			a := describe(t, kv.Key)
 			r := kind()
-			if _, err := r.Set(string(kv.Key), wrong[a.Type]); err == nil {
+			if _, err := spans.Set(r, string(kv.Key), wrong[a.Type]); err == nil {
 				t.Errorf("%s: Set(%s, %s) reports nothing, want an error", r.Kind(), kv.Key, wrong[a.Type].Type())
 			}
 			if diff := cmp.Diff(kind(), r); diff != "" && !strings.Contains(diff, "Tokens") {
@@ -282,7 +282,7 @@ func TestEverySpanCarriesWhatSemconvLists(t *testing.T) {
 		}
 		appended := map[attribute.Key]bool{}
 		for _, v := range variants {
-			for _, kv := range v.Append(nil) {
+			for _, kv := range spans.Append(nil, v) {
 				appended[kv.Key] = true
 				a := describe(t, kv.Key)
 				if !slices.Contains(a.Spans, spanName(r)) {
@@ -300,7 +300,7 @@ func TestEverySpanCarriesWhatSemconvLists(t *testing.T) {
 			if slices.Contains(a.Spans, spanName(r)) && !appended[a.Key] {
 				t.Errorf("%s is listed for %s, which never appends it", a.Key, spanName(r))
 			}
-			if known, _ := kind().Set(string(a.Key), spans.Value{}); !known && slices.Contains(a.Spans, spanName(r)) {
+			if known, _ := spans.Set(kind(), string(a.Key), spans.Value{}); !known && slices.Contains(a.Spans, spanName(r)) {
 				t.Errorf("%s is listed for %s, which does not read it", a.Key, spanName(r))
 			}
 		}
@@ -363,7 +363,7 @@ func FuzzDecode(f *testing.F) {
 			v = spans.JSONValue(text)
 		}
 		r := kinds[int(kind)%len(kinds)]()
-		known, err := r.Set(key, v)
+		known, err := spans.Set(r, key, v)
 		if !known && err != nil {
 			t.Fatalf("error for a key that is not known: %v", err)
 		}
@@ -375,12 +375,12 @@ func FuzzDecode(f *testing.F) {
 		if run, ok := r.(*spans.Turn); ok && (run.User.ID == "" || run.Assistant.ID == "") {
 			run.User.ID, run.Assistant.ID = "msg_1", "msg_2"
 		}
-		attrs := r.Append(nil)
+		attrs := spans.Append(nil, r)
 		again := kinds[int(kind)%len(kinds)]()
 		if err := spans.Decode(again, attrs); err != nil {
 			t.Fatalf("decode of what was accepted: %v", err)
 		}
-		if diff := cmp.Diff(attrs, again.Append(nil), cmp.Comparer(func(a, b attribute.KeyValue) bool {
+		if diff := cmp.Diff(attrs, spans.Append(nil, again), cmp.Comparer(func(a, b attribute.KeyValue) bool {
 			return a.Key == b.Key && a.Value.String() == b.Value.String()
 		})); diff != "" {
 			t.Fatalf("second encoding differs:\n%s", diff)

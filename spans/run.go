@@ -55,16 +55,6 @@ type Run struct {
 // Kind returns session.run.
 func (r *Run) Kind() string { return semconv.SpanSessionRun }
 
-// Append implements [SpanData]. The most important attributes come first, as in a [Turn].
-func (r *Run) Append(dst []attribute.KeyValue) []attribute.KeyValue {
-	return encode(dst, r, (*Run).visit)
-}
-
-// Set implements [SpanData].
-func (r *Run) Set(key string, v Value) (known bool, err error) {
-	return decode(r, key, v, (*Run).visit)
-}
-
 func (r *Run) visit(c *coder) {
 	c.required(semconv.SessionIDKey, &r.SessionID)
 	c.text(semconv.RunOperationKey, &r.Operation)

@@ -62,16 +62,6 @@ type ToolCall struct {
 // Kind returns tool.call.
 func (t *ToolCall) Kind() string { return semconv.SpanToolCall }
 
-// Append implements [SpanData]. The most important attributes come first, as in a [Turn].
-func (t *ToolCall) Append(dst []attribute.KeyValue) []attribute.KeyValue {
-	return encode(dst, t, (*ToolCall).visit)
-}
-
-// Set implements [SpanData].
-func (t *ToolCall) Set(key string, v Value) (known bool, err error) {
-	return decode(t, key, v, (*ToolCall).visit)
-}
-
 func (t *ToolCall) visit(c *coder) {
 	c.required(semconv.SessionIDKey, &t.SessionID)
 	c.required(semconv.ToolIDKey, &t.ToolID)

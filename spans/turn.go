@@ -70,19 +70,9 @@ type Message struct {
 // Kind returns session.turn.
 func (t *Turn) Kind() string { return semconv.SpanSessionTurn }
 
-// Append implements [SpanData]. A limit on the number of attributes drops the last ones, so
-// the attributes come in order of importance: those that make up the messages, how the
-// turn ended, its tokens and model, its description, and the repetitions for the GenAI
-// conventions.
-func (t *Turn) Append(dst []attribute.KeyValue) []attribute.KeyValue {
-	return encode(dst, t, (*Turn).visit)
-}
-
-// Set implements [SpanData].
-func (t *Turn) Set(key string, v Value) (known bool, err error) {
-	return decode(t, key, v, (*Turn).visit)
-}
-
+// visit has the attributes in order of importance, because a limit on their number drops the last ones: those that make
+// up the messages, how the turn ended, its tokens and model, its description, and the repetitions for the GenAI
+// conventions. So do those of other spans.
 func (t *Turn) visit(c *coder) {
 	c.required(semconv.SessionIDKey, &t.SessionID)
 	c.number(semconv.TurnIndexKey, &t.Index)

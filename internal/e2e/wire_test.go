@@ -139,7 +139,7 @@ func (e watchedLogs) Export(ctx context.Context, records []sdklog.Record) error 
 	for i := range records {
 		event := spans.Event{Name: records[i].EventName()}
 		records[i].WalkAttributes(func(kv attribute.KeyValue) bool {
-			_, err := event.Set(string(kv.Key), spans.AttributeValue(kv.Value))
+			_, err := spans.Set(&event, string(kv.Key), spans.AttributeValue(kv.Value))
 			if err != nil {
 				e.wire.send(line{Kind: lineTrouble, Text: err.Error()})
 			}
@@ -177,7 +177,7 @@ func (e watchedSpans) ExportSpans(ctx context.Context, batch []sdktrace.ReadOnly
 			continue // a model call
 		}
 		for _, kv := range s.Attributes() {
-			if _, err := record.Set(string(kv.Key), spans.AttributeValue(kv.Value)); err != nil {
+			if _, err := spans.Set(record, string(kv.Key), spans.AttributeValue(kv.Value)); err != nil {
 				e.wire.send(line{Kind: lineTrouble, Text: err.Error()})
 			}
 		}

@@ -95,7 +95,7 @@ func (b *builder) read(record spans.SpanData, attrs pcommon.Map) {
 		if !clean {
 			b.problem(key + ": invalid text")
 		}
-		if _, err := record.Set(key, val); err != nil {
+		if _, err := spans.Set(record, key, val); err != nil {
 			b.problem(key + ": " + err.Error())
 		}
 	}

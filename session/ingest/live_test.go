@@ -73,7 +73,7 @@ func record(e *spans.Event, atNano int64) plog.LogRecord {
 	r := plog.NewLogRecord()
 	r.SetEventName(e.Name)
 	r.SetTimestamp(pcommon.Timestamp(atNano))
-	otlpfile.PutAttributes(r.Attributes(), e.Append(nil))
+	otlpfile.PutAttributes(r.Attributes(), spans.Append(nil, e))
 	return r
 }
 

@@ -46,7 +46,7 @@ func (s *scenario) add(r spans.SpanData, from, to int64) ptrace.Span {
 	sp.SetSpanID(spanID)
 	sp.SetStartTimestamp(pcommon.Timestamp((start + from) * 1e6))
 	sp.SetEndTimestamp(pcommon.Timestamp((start + to) * 1e6))
-	otlpfile.PutAttributes(sp.Attributes(), r.Append(nil))
+	otlpfile.PutAttributes(sp.Attributes(), spans.Append(nil, r))
 	s.spans = append(s.spans, sp)
 	return sp
 }

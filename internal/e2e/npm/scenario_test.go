@@ -45,7 +45,7 @@ func (s *scenario) add(r spans.SpanData) {
 	sp.SetSpanID(pcommon.SpanID{6: byte(n >> 8), 7: byte(n)})
 	sp.SetStartTimestamp(pcommon.Timestamp((s.at - 1) * 1e6))
 	sp.SetEndTimestamp(pcommon.Timestamp(s.at * 1e6))
-	otlpfile.PutAttributes(sp.Attributes(), r.Append(nil))
+	otlpfile.PutAttributes(sp.Attributes(), spans.Append(nil, r))
 }
 
 func (s *scenario) partID() string {

@@ -77,7 +77,7 @@ func (e *otlpEncoder) write(at otlpPlace, record spans.SpanData, rows ingest.Emb
 	} else {
 		sp.SetName(record.Kind())
 		_, described = ingest.Described(record)
-		otlpfile.PutAttributes(sp.Attributes(), record.Append(nil))
+		otlpfile.PutAttributes(sp.Attributes(), spans.Append(nil, record))
 	}
 	if m, ok := record.(*spans.ModelCall); ok {
 		sp.SetName(record.Kind() + " " + m.Model.ModelID)
