@@ -1,5 +1,5 @@
-// Command codeagent runs the example agent and sends its telemetry to a
-// collector over OTLP.
+// Command codeagent runs the example agent and sends its telemetry to the collector on
+// localhost:4317, or to that of OTEL_EXPORTER_OTLP_ENDPOINT.
 //
 //	codeagent [flags] [prompt ...]
 //
@@ -14,7 +14,6 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"strings"
 
 	"go.opentelemetry.io/otel"
 
@@ -34,20 +33,12 @@ func main() {
 }
 
 func run(ctx context.Context) (err error) {
-	endpoint := flag.String("endpoint", "localhost:4317", "OTLP endpoint of the collector, `host:port`, without TLS")
 	dir := flag.String("dir", "", "`directory` of the Go project (default: a scratch copy of a small one)")
-	model := flag.String("model", os.Getenv("OPENAI_MODEL"), "`name` of the model")
 	yes := flag.Bool("yes", false, "approve what no rule allows or denies")
 	flag.Parse()
 
-	for name, value := range map[string]string{
-		"OTEL_EXPORTER_OTLP_ENDPOINT": "http://" + *endpoint, "OTEL_SERVICE_NAME": "codeagent",
-		// Often enough for "agenttrace tail" to show text while it is generated.
-		"OTEL_BSP_SCHEDULE_DELAY": "1000", "OTEL_BLRP_SCHEDULE_DELAY": "100",
-	} {
-		if err := os.Setenv(name, value); err != nil {
-			return err
-		}
+	if err := os.Setenv("OTEL_SERVICE_NAME", "codeagent"); err != nil {
+		return err
 	}
 	shutdown, err := setup.Init(ctx)
 	if err != nil {
@@ -57,7 +48,7 @@ func run(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, shutdown(context.WithoutCancel(ctx))) }()
 
 	config := codeagent.Config{
-		LoggerProvider: otel.GetLoggerProvider(), Workspace: *dir, Model: *model, Progress: os.Stdout,
+		LoggerProvider: otel.GetLoggerProvider(), Workspace: *dir, Model: os.Getenv("OPENAI_MODEL"), Progress: os.Stdout,
 		BaseURL: os.Getenv("OPENAI_BASE_URL"), APIKey: os.Getenv("OPENAI_API_KEY"),
 	}
 	if flag.NArg() > 0 {
@@ -69,10 +60,7 @@ func run(ctx context.Context) (err error) {
 		}
 	}
 	result, err := codeagent.Run(ctx, config)
-	fmt.Printf("\nsession %s\n", result.SessionID)
-	if len(result.ChildSessionIDs) > 0 {
-		fmt.Printf("sub-agents %s\n", strings.Join(result.ChildSessionIDs, " "))
-	}
-	fmt.Printf("trace %s\ntests pass: %v\n", strings.Join(result.TraceIDs, " "), result.TestsPass)
+	fmt.Printf("\nsession %s, sub-agents %v\ntraces %v\ntests pass: %v\n", result.SessionID, result.ChildSessionIDs,
+		result.TraceIDs, result.TestsPass)
 	return err
 }
