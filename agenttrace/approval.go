@@ -65,11 +65,7 @@ func (c *ToolCall) await(p PendingTool, now time.Time) {
 }
 
 // postpone notes that nothing in this process waits for the answer.
-func (c *ToolCall) postpone() {
-	c.turn.mu.Lock()
-	defer c.turn.mu.Unlock()
-	c.later = true
-}
+func (c *ToolCall) postpone() { c.turn.do(func() { c.later = true }) }
 
 // isPending reports whether the call waits for a human who may answer another process. Safe nets, which run when a
 // function returns, do not end such a call, but after a question to its user an error of the tool does. The caller
@@ -81,26 +77,25 @@ func (c *ToolCall) isPending(err error) bool {
 
 // waitsAfter is isPending for callers without the lock.
 func (c *ToolCall) waitsAfter(err error) bool {
-	c.turn.mu.Lock()
-	defer c.turn.mu.Unlock()
-	return c.isPending(err)
+	return with(&c.turn.mu, func() bool { return c.isPending(err) })
 }
 
 // waitApproval reports that the session waits for the answer.
 func (c *ToolCall) waitApproval(now time.Time) {
-	c.turn.mu.Lock()
-	if c.p.State == stateApprovalRequested && !c.ended {
-		c.wait(now, c.p.status())
-	}
-	c.turn.mu.Unlock()
-	c.turn.run.sess.flush()
+	c.turn.do(func() {
+		if c.p.State == stateApprovalRequested && !c.ended {
+			c.wait(now, c.p.status())
+		}
+	})
 }
 
 // respond notes the answer of a human, if one was asked.
 func (c *ToolCall) respond(approved bool, reason string) {
 	now := c.turn.run.now()
-	c.turn.mu.Lock()
-	if !c.ended && c.p.State == stateApprovalRequested {
+	c.turn.do(func() {
+		if c.ended || c.p.State != stateApprovalRequested {
+			return
+		}
 		c.p.State = stateApprovalResponded
 		c.answered, c.approved = true, approved
 		c.reason = c.filter().text(redact.Other, "", reason)
@@ -108,9 +103,7 @@ func (c *ToolCall) respond(approved bool, reason string) {
 		c.started = now
 		c.unwait(now)
 		c.emitEvent(now)
-	}
-	c.turn.mu.Unlock()
-	c.turn.run.sess.flush()
+	})
 }
 
 // pending returns what the next process must know of a call that waits. It is
@@ -196,10 +189,10 @@ func (t *Turn) ResumeTool(
 	ctx, c := t.startTool(ctx, options, &p)
 	c.begun()
 	if p.AsksUser {
-		t.mu.Lock()
-		c.complete()
-		c.changed, c.resumed = false, false
-		t.mu.Unlock()
+		t.do(func() {
+			c.complete()
+			c.changed, c.resumed = false, false
+		})
 		return ctx, c, Decision{Action: ActionAllow, outcome: semconv.OutcomeAllowed, tool: p.Name}, nil
 	}
 	now := t.run.now()

@@ -61,10 +61,7 @@ func (r *Run) StartCompaction(ctx context.Context, o CompactionOptions) (context
 		s.tracer.drop("a compaction", s.id)
 		return ctx, nil
 	}
-	s.mu.Lock()
-	s.enter(r.events, now, s.atWork())
-	s.mu.Unlock()
-	s.flush()
+	s.do(&s.mu, func() { s.enter(r.events, now, s.atWork()) })
 	c.createdAt = s.stamp(now)
 	c.messageID = spans.NewID(spans.PrefixMessage, now)
 	c.partID = spans.NewID(spans.PrefixPart, now)
@@ -121,11 +118,10 @@ func (c *Compaction) finish(result CompactionResult, err error) {
 		c.span.SetAttributes(f.attributes(spans.Append(make([]attribute.KeyValue, 0, 20), &record))...)
 	}
 	s.tracer.finish(c.span, now)
-	s.mu.Lock()
-	if s.working--; s.working == 0 && s.st.Pending == nil {
-		s.enter(c.run.events, now, Status{State: StatusIdle})
-	}
-	s.mu.Unlock()
 	c.run.close(c)
-	s.flush()
+	s.do(&s.mu, func() {
+		if s.working--; s.working == 0 && s.st.Pending == nil {
+			s.enter(c.run.events, now, Status{State: StatusIdle})
+		}
+	})
 }

@@ -48,17 +48,30 @@ func of[T, V any](x *T, get func(*T) V) (value V) {
 	return value
 }
 
+// with returns something that mu guards.
+func with[V any](mu *sync.Mutex, get func() V) V {
+	mu.Lock()
+	defer mu.Unlock()
+	return get()
+}
+
+// do runs f with mu held, and then emits the events that were queued meanwhile.
+func (s *Session) do(mu *sync.Mutex, f func()) {
+	func() {
+		mu.Lock()
+		defer mu.Unlock()
+		f()
+	}()
+	s.flush()
+}
+
 // ending is the end of something that ends once.
 type ending struct {
 	mu    sync.Mutex
 	ended bool
 }
 
-func (e *ending) hasEnded() bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.ended
-}
+func (e *ending) hasEnded() bool { return with(&e.mu, func() bool { return e.ended }) }
 
 // endOnce reports whether this is the first end.
 func (e *ending) endOnce() bool {

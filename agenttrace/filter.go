@@ -68,39 +68,32 @@ func newFilter(o Options) filter {
 
 // text returns s as it may be sent.
 func (f *filter) text(kind redact.Content, key, s string) string {
-	s, _ = f.apply(kind, key, s)
+	s, _ = f.apply(kind, key, s, false)
 	return s
-}
-
-func (f *filter) apply(kind redact.Content, key, s string) (out string, res redact.Result) {
-	if f.redactor == nil || s == "" {
-		return s, res
-	}
-	defer func() {
-		if p := recover(); p != nil {
-			f.failed("text", p)
-			out, res = withheld, redact.Result{Redacted: true}
-		}
-	}()
-	return f.redactor.Apply(kind, key, s)
 }
 
 // json returns JSON text as it may be sent.
 func (f *filter) json(kind redact.Content, key, s string) string {
-	s, _ = f.applyJSON(kind, key, s)
+	s, _ = f.apply(kind, key, s, true)
 	return s
 }
 
-func (f *filter) applyJSON(kind redact.Content, key, s string) (out string, res redact.Result) {
+// apply takes the secrets out of a text or a JSON value.
+func (f *filter) apply(kind redact.Content, key, s string, isJSON bool) (out string, res redact.Result) {
 	if f.redactor == nil || s == "" {
 		return s, res
 	}
 	defer func() {
 		if p := recover(); p != nil {
-			f.failed("JSON", p)
-			out, res = emptied(s), redact.Result{Redacted: true}
+			f.failed(p)
+			if out, res = withheld, (redact.Result{Redacted: true}); isJSON {
+				out = emptied(s)
+			}
 		}
 	}()
+	if !isJSON {
+		return f.redactor.Apply(kind, key, s)
+	}
 	raw := unsafe.Slice(unsafe.StringData(s), len(s)) // a Redactor neither changes nor keeps it
 	b, res := f.redactor.ApplyJSON(kind, key, raw)
 	if len(b) == len(s) && unsafe.SliceData(b) == unsafe.StringData(s) {
@@ -114,9 +107,9 @@ func (f *filter) applyJSON(kind redact.Content, key, s string) (out string, res 
 
 // failed reports that the redactor panicked: the first time, the second, the
 // fourth and so on.
-func (f *filter) failed(what string, p any) {
+func (f *filter) failed(p any) {
 	if n := f.panics.Add(1); bits.OnesCount64(uint64(n)) == 1 {
-		otel.Handle(fmt.Errorf("redact %s: panic: %s", what, spans.Printed(p)))
+		otel.Handle(fmt.Errorf("redact: panic: %s", spans.Printed(p)))
 	}
 }
 
@@ -146,46 +139,42 @@ func (f *filter) raw(kind redact.Content, key string, v json.RawMessage) json.Ra
 
 // content is text for the text of a part, which has a limit.
 func (f *filter) content(kind redact.Content, s string) string {
-	s, _ = f.bounded(kind, s, f.apply, (*redact.Redactor).Truncate)
+	s, _ = f.bounded(kind, s, false)
 	return s
 }
 
 // value is content for a value: JSON, or text that becomes a JSON string. cut describes the whole of what
 // was cut here or by the redactor, nil when nothing was.
 func (f *filter) value(kind redact.Content, s string, isText bool) (out string, cut *Truncated) {
-	if isText {
-		s, cut = f.bounded(kind, s, f.apply, (*redact.Redactor).Truncate)
-		return quote(s), cut
-	}
-	return f.bounded(kind, s, f.applyJSON, func(r *redact.Redactor, s string) (string, redact.Result) {
-		b, res := r.TruncateJSON([]byte(s))
-		return string(b), res
-	})
-}
-
-// bounded takes out secrets, and cuts what is then too long.
-func (f *filter) bounded(
-	kind redact.Content, s string, clean func(redact.Content, string, string) (string, redact.Result),
-	truncate func(*redact.Redactor, string) (string, redact.Result),
-) (out string, cut *Truncated) {
-	if kind == redact.ToolOutput {
-		s = omitFiles(s)
-	}
-	s, res := clean(kind, "", s)
-	cut = cutOf(res, nil)
-	if f.cutter != nil && len(s) > f.limit {
-		s, res = truncate(f.cutter, s)
-		cut = cutOf(res, cut)
+	if s, cut = f.bounded(kind, s, !isText); isText {
+		s = quote(s)
 	}
 	return s, cut
 }
 
-// cutOf describes what was cut. An earlier cut was of more.
-func cutOf(res redact.Result, earlier *Truncated) *Truncated {
-	if earlier != nil || !res.Truncated {
-		return earlier
+// bounded takes out secrets, and cuts what is then too long.
+func (f *filter) bounded(kind redact.Content, s string, isJSON bool) (out string, cut *Truncated) {
+	if kind == redact.ToolOutput {
+		s = omitFiles(s)
 	}
-	return &Truncated{Size: int64(res.Size), SHA256: res.SHA256}
+	s, res := f.apply(kind, "", s, isJSON)
+	if f.cutter != nil && len(s) > f.limit {
+		whole := res
+		if isJSON {
+			var b []byte
+			b, res = f.cutter.TruncateJSON([]byte(s))
+			s = string(b)
+		} else {
+			s, res = f.cutter.Truncate(s)
+		}
+		if whole.Truncated { // an earlier cut was of more
+			res = whole
+		}
+	}
+	if res.Truncated {
+		cut = &Truncated{Size: int64(res.Size), SHA256: res.SHA256}
+	}
+	return s, cut
 }
 
 // settled returns the head of a text that grows which what comes next cannot

@@ -248,17 +248,13 @@ func (c *ModelCall) Text(text string) {
 // writes reports that the answer has something of the call: then it is no side call.
 func (c *ModelCall) writes() {
 	t := c.turn
-	t.mu.Lock()
-	adopts := c.side && !c.inTool && !t.ended
-	if adopts {
-		c.side = false
-		t.model, t.temperature = c.model, c.temperature
-		t.emitAnswer(t.run.now())
-	}
-	t.mu.Unlock()
-	if adopts {
-		t.run.sess.flush()
-	}
+	t.do(func() {
+		if c.side && !c.inTool && !t.ended {
+			c.side = false
+			t.model, t.temperature = c.model, c.temperature
+			t.emitAnswer(t.run.now())
+		}
+	})
 }
 
 // Reasoning adds a part of reasoning.

@@ -211,23 +211,23 @@ func (s *TextStream) WriteString(text string) (int, error) {
 	}
 	t := s.turn
 	now := t.run.now()
-	t.mu.Lock()
-	late, first := s.closed, s.grown == 0
-	if !late {
+	late, first := false, false
+	t.do(func() {
+		if late, first = s.closed, s.grown == 0; late {
+			return
+		}
 		s.buf.WriteString(text)
 		s.grown = max(s.grown, now.UnixMilli())
 		if t.events != nil && s.throttle.due(t.run.sess, s, now, s.buf.Len()) {
 			s.emitEvent(now)
 		}
-	}
-	t.mu.Unlock()
+	})
 	switch {
 	case late:
 		t.drop(s.kind)
 	case first && s.call != nil:
 		s.call.chunk(now)
 	}
-	t.run.sess.flush()
 	return len(text), nil
 }
 
@@ -238,11 +238,11 @@ func (s *TextStream) SetProviderMetadata(values map[string]any) {
 		return
 	}
 	encoded := s.filter().json(redact.Other, "", encodeJSON(values))
-	s.turn.mu.Lock()
-	defer s.turn.mu.Unlock()
-	if !s.closed {
-		s.provider = encoded
-	}
+	s.turn.do(func() {
+		if !s.closed {
+			s.provider = encoded
+		}
+	})
 }
 
 // Close reports that the part is whole. It always returns nil.
@@ -251,13 +251,12 @@ func (s *TextStream) Close() error {
 		return nil
 	}
 	now := s.turn.run.now()
-	s.turn.mu.Lock()
-	if !s.closed {
-		s.closed = true
-		s.emitEvent(now)
-	}
-	s.turn.mu.Unlock()
-	s.turn.run.sess.flush()
+	s.turn.do(func() {
+		if !s.closed {
+			s.closed = true
+			s.emitEvent(now)
+		}
+	})
 	return nil
 }
 

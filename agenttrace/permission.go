@@ -348,17 +348,14 @@ func (c *ToolCall) request(subject string, now time.Time) ToolRequest {
 	s.mu.Lock()
 	agent, mode := s.st.Agent, s.st.Mode
 	s.mu.Unlock()
-	c.turn.mu.Lock()
-	if !c.ended {
-		c.complete()
-		c.emitState(now)
-	}
-	req := ToolRequest{
-		SessionID: s.id, Agent: agent, Mode: mode, ToolID: c.p.Name, CallID: c.p.CallID, Kind: c.p.Kind, Input: c.input,
-		Subject: subject,
-	}
-	c.turn.mu.Unlock()
-	s.flush()
+	req := ToolRequest{SessionID: s.id, Agent: agent, Mode: mode, ToolID: c.p.Name, CallID: c.p.CallID, Subject: subject}
+	c.turn.do(func() {
+		if !c.ended {
+			c.complete()
+			c.emitState(now)
+		}
+		req.Kind, req.Input = c.p.Kind, c.input
+	})
 	c.noteOnce(now)
 	return req
 }

@@ -139,9 +139,7 @@ func (s *Session) Busy() bool { return locked(s, func() bool { return s.working 
 // locked returns something of a session, which may be nil, that mu guards.
 func locked[V any](s *Session, get func() V) (value V) {
 	if s != nil {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		value = get()
+		value = with(&s.mu, get)
 	}
 	return value
 }
@@ -175,12 +173,12 @@ func (s *Session) update(ctx context.Context, change func(*State)) {
 		return
 	}
 	now := s.now()
-	s.mu.Lock()
-	change(&s.st)
-	open := s.runs > 0
-	s.emitSession(s.runEvents, now, s.runModel)
-	s.mu.Unlock()
-	s.flush()
+	open := false
+	s.do(&s.mu, func() {
+		change(&s.st)
+		open = s.runs > 0
+		s.emitSession(s.runEvents, now, s.runModel)
+	})
 	if !open {
 		s.moment(ctx, semconv.RunOperationUpdate, s.now(), nil)
 	}
@@ -211,7 +209,7 @@ func (s *Session) record() spans.Run {
 		r.RootID = root
 	}
 	if s.st.Title == "" && s.st.FirstPrompt != "" {
-		if text, res := f.apply(redact.Prompt, "", s.st.FirstPrompt); !res.Omitted {
+		if text, res := f.apply(redact.Prompt, "", s.st.FirstPrompt, false); !res.Omitted {
 			r.FirstPrompt = text
 		}
 	}

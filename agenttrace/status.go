@@ -67,14 +67,13 @@ func (s *Session) SetStatus(ctx context.Context, st Status) {
 	st.State = cmp.Or(st.State, StatusIdle)
 	now := s.now()
 	st.Detail, st.CallID = validUTF8(st.Detail), validUTF8(st.CallID)
-	s.mu.Lock()
-	events := s.runEvents
-	if t := TurnFromContext(ctx); t != nil && t.run.sess == s && t.events != nil {
-		events = t.events
-	}
-	s.enter(events, now, st)
-	s.mu.Unlock()
-	s.flush()
+	s.do(&s.mu, func() {
+		events := s.runEvents
+		if t := TurnFromContext(ctx); t != nil && t.run.sess == s && t.events != nil {
+			events = t.events
+		}
+		s.enter(events, now, st)
+	})
 }
 
 // Retrying reports that a model call failed with err and is tried again, for the
@@ -104,10 +103,7 @@ func (t *Turn) enter(st Status) {
 	}
 	s := t.run.sess
 	now := s.now()
-	s.mu.Lock()
-	s.enter(t.events, now, st)
-	s.mu.Unlock()
-	s.flush()
+	s.do(&s.mu, func() { s.enter(t.events, now, st) })
 }
 
 // enter changes the status, and reports it if it is another. While something is

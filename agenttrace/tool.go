@@ -381,11 +381,7 @@ func (c *ToolCall) SpanContext() trace.SpanContext {
 }
 
 // hasEnded reports whether the call has ended.
-func (c *ToolCall) hasEnded() bool {
-	c.turn.mu.Lock()
-	defer c.turn.mu.Unlock()
-	return c.ended
-}
+func (c *ToolCall) hasEnded() bool { return with(&c.turn.mu, func() bool { return c.ended }) }
 
 // change runs f with the turn's mu held, unless the call has ended.
 func (c *ToolCall) change(what string, f func(now time.Time)) {
@@ -393,17 +389,14 @@ func (c *ToolCall) change(what string, f func(now time.Time)) {
 		return
 	}
 	now := c.turn.run.now()
-	c.turn.mu.Lock()
-	ended, shared := c.ended, c.shared
-	if !ended {
-		c.updated = max(c.updated, now.UnixMilli())
-		f(now)
-	}
-	c.turn.mu.Unlock()
-	switch {
-	case !ended:
-		c.turn.run.sess.flush()
-	case !shared:
+	dropped := false
+	c.turn.do(func() {
+		if dropped = c.ended && !c.shared; !c.ended {
+			c.updated = max(c.updated, now.UnixMilli())
+			f(now)
+		}
+	})
+	if dropped {
 		c.tracer().drop(what, "tool call "+c.p.CallID)
 	}
 }

@@ -251,12 +251,13 @@ func (t *Turn) AssistantMessageID() string {
 	if t == nil || t.off {
 		return ""
 	}
-	t.mu.Lock()
-	id := t.answer(t.run.now())
-	t.mu.Unlock()
-	t.run.sess.flush()
+	id, now := "", t.run.now()
+	t.do(func() { id = t.answer(now) })
 	return id
 }
+
+// do runs f with mu held, and then emits the events of the turn.
+func (t *Turn) do(f func()) { t.run.sess.do(&t.mu, f) }
 
 // answer returns the id of the assistant message, which begins when it is first
 // needed: what comes between the user message and the answer, such as a
@@ -324,16 +325,14 @@ func (t *Turn) set(what string, change func()) {
 	if t == nil || t.off {
 		return
 	}
-	t.mu.Lock()
-	ended := t.ended
-	if !ended {
-		change()
-	}
-	t.mu.Unlock()
+	ended := false
+	t.do(func() {
+		if ended = t.ended; !ended {
+			change()
+		}
+	})
 	if ended {
 		t.drop(what)
-	} else {
-		t.run.sess.flush()
 	}
 }
 
