@@ -2,6 +2,7 @@ package redactionprocessor
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -118,36 +119,16 @@ func (c *cleaner) span(s ptrace.Span) {
 	}
 }
 
-// state redacts the members of a trace state, each a key and a value. One whose key
-// holds a secret goes: a marker is no key there.
+// state takes out the members of a trace state, each a key and a value, that hold a secret or are secret by their name.
 func (c *cleaner) state(t pcommon.TraceState) {
-	given := t.AsRaw()
-	if given == "" {
-		return
-	}
-	members, changed := strings.Split(given, ","), false
-	kept := members[:0]
-	for _, m := range members {
+	members := strings.Split(t.AsRaw(), ",")
+	kept := slices.DeleteFunc(slices.Clone(members), func(m string) bool {
 		key, value, _ := strings.Cut(m, "=")
-		if name := strings.TrimSpace(key); c.r.Identifier(name) != name {
-			changed = true
-			continue
-		}
-		// What is secret by name, by its own shape, or by that of both.
-		clean := c.r.Value(strings.TrimSpace(key), value)
-		if c.r.Identifier(clean) != clean {
-			clean = redact.Marker
-		}
-		if clean == value && c.r.Text(m) != m {
-			clean = redact.Marker
-		}
-		if clean != value {
-			// "=" and "," would end a value.
-			m, changed = key+"="+strings.NewReplacer("=", ":", ",", ";").Replace(clean), true
-		}
-		kept = append(kept, m)
-	}
-	if changed {
+		key = strings.TrimSpace(key)
+		return c.r.Identifier(key) != key || c.r.Identifier(value) != value || c.r.Value(key, value) != value ||
+			c.r.Text(m) != m
+	})
+	if len(kept) < len(members) {
 		c.redacted++
 		t.FromRaw(strings.Join(kept, ","))
 	}
