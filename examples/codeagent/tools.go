@@ -79,7 +79,7 @@ func runTool(w *workspace) tool {
 		properties: `"command":{"type":"string","description":"program and arguments, separated by spaces"}`,
 		subject:    func(a arguments) string { return strings.Join(strings.Fields(a.Command), " ") },
 		call: func(ctx context.Context, a arguments) (string, error) {
-			printed, err := w.run(ctx, a.Command, commandLimit)
+			printed, err := w.run(ctx, a.Command)
 			if err == nil {
 				return printed, nil
 			}

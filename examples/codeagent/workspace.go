@@ -93,34 +93,19 @@ func (w *workspace) save(dir, id, ext, content string) (string, error) {
 	return name, w.root.WriteFile(name, []byte(content), 0o644)
 }
 
-const (
-	// commandLimit is how long a command may take.
-	commandLimit = 5 * time.Minute
-	// compileLimit is how long compiling may take: with an empty build cache and other
-	// programs at work, Go compiles its own library for minutes.
-	compileLimit = 30 * time.Minute
-)
-
-// compile compiles what the commands of the demo need, so that they take no time.
-func (w *workspace) compile(ctx context.Context, say func(format string, args ...any)) error {
-	say("[Compiling the project with Go. If Go's build cache is empty, this takes a minute or more.]\n")
-	for _, command := range []string{"go test -run=^$ ./...", "go vet ./..."} {
-		if out, err := w.run(ctx, command, compileLimit); err != nil {
-			say("%s", out)
-			return fmt.Errorf("compile the project of the demo with %q: %w; it needs Go, see https://go.dev/dl", command, err)
-		}
-	}
-	return nil
-}
+// commandLimit is how long a command may take: with an empty build cache and other programs at
+// work, Go compiles its own library for minutes.
+const commandLimit = 30 * time.Minute
 
 // run executes a command line in the workspace and returns its output. There is no shell,
 // so a rule that allows "go test*" allows nothing else.
-func (w *workspace) run(ctx context.Context, command string, limit time.Duration) (string, error) {
+func (w *workspace) run(ctx context.Context, command string) (string, error) {
 	args := strings.Fields(command)
 	if len(args) == 0 {
 		return "", errors.New("command is empty")
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("it was stopped because it took more than %v", limit))
+	ctx, cancel := context.WithTimeoutCause(ctx, commandLimit,
+		fmt.Errorf("it was stopped because it took more than %v", commandLimit))
 	defer cancel()
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 	cmd.Dir = w.dir

@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -161,14 +160,14 @@ func TestClip(t *testing.T) {
 func TestRunCommand(t *testing.T) {
 	w := newWorkspace(t, "")
 	t.Setenv("OPENAI_API_KEY", "sk-secret")
-	out, err := w.run(t.Context(), "env", time.Minute)
+	out, err := w.run(t.Context(), "env")
 	if err != nil || strings.Contains(out, "sk-secret") || !strings.Contains(out, "PATH=") {
 		t.Errorf("a command's environment is %q, %v", out, err)
 	}
-	if out, err := w.run(t.Context(), "go no-such-command; go version", time.Minute); err == nil {
+	if out, err := w.run(t.Context(), "go no-such-command; go version"); err == nil {
 		t.Errorf("a shell ran: %q", out)
 	}
-	if _, err := w.run(t.Context(), " ", time.Minute); err == nil {
+	if _, err := w.run(t.Context(), " "); err == nil {
 		t.Error("an empty command ran")
 	}
 }
