@@ -209,7 +209,7 @@ func (e *Error) ErrorType() string { return cmp.Or(e.Kind, "api_error") }
 func ErrorOf(body []byte) (kind, text string, ok bool) {
 	v := trimmed(body)
 	if list := v.elements(); len(list) > 0 {
-		v = list[0] // Gemini
+		v = list[0].value // Gemini
 	}
 	o := v.object()
 	if e := o.get("error"); e != "" {

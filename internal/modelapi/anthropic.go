@@ -22,34 +22,9 @@ func anthropicRequest(body []byte) *Request {
 	}
 	for _, m := range messages {
 		r.next()
-		from := User
-		switch m.text("role") {
-		case "assistant":
-			from = Assistant
-		case "system":
-			continue
-		}
-		content := m.get("content")
-		r.addText(from, content.text())
-		for _, b := range content.objects() {
-			anthropicItem(r, from, b)
-		}
+		r.addMessage(m)
 	}
 	return r
-}
-
-func anthropicItem(r *Request, from Role, b object) {
-	switch b.text("type") {
-	case "tool_use":
-		r.add(from, Item{Kind: Call, ID: b.text("id"), Name: b.text("name"), Value: b.get("input").raw()})
-	case "tool_result":
-		r.add(from, Item{
-			Kind: Result, ID: b.text("tool_use_id"), Value: outputOf(b.get("content"), "\n\n", "text"),
-			Failed: b.isTrue("is_error"),
-		})
-	default:
-		r.addPart(from, b)
-	}
 }
 
 type anthropicAnswer struct {

@@ -26,46 +26,9 @@ func converseRequest(body []byte) *Request {
 	}
 	for _, m := range messages {
 		r.next()
-		from := User
-		if m.text("role") == "assistant" {
-			from = Assistant
-		}
-		for _, b := range m.get("content").objects() {
-			converseItem(r, from, b)
-		}
+		r.addMessage(m)
 	}
 	return r
-}
-
-func converseItem(r *Request, from Role, b object) {
-	call, result := b.in("toolUse"), b.in("toolResult")
-	switch {
-	case b.get("text") != "":
-		r.addText(from, b.text("text"))
-	case call != nil:
-		r.add(from, Item{
-			Kind: Call, ID: call.text("toolUseId"), Name: call.text("name"), Value: call.get("input").raw(),
-		})
-	case result != nil:
-		r.add(from, Item{
-			Kind: Result, ID: result.text("toolUseId"), Value: converseOutput(result.get("content")),
-			Failed: result.text("status") == "error",
-		})
-	default:
-		for _, kind := range [...][2]string{{"image", "image/"}, {"document", "application/"}, {"video", "video/"}} {
-			f := b.in(kind[0])
-			if f == nil {
-				continue
-			}
-			mediaType, name, uri := kind[1]+f.text("format"), f.text("name"), f.in("source", "s3Location").text("uri")
-			if uri != "" {
-				r.addFile(from, File{MediaType: mediaType, Name: name, URL: uri})
-			} else {
-				r.addFile(from, inline(mediaType, name, f.in("source").text("bytes")))
-			}
-			return
-		}
-	}
 }
 
 // converseOutput returns the output of a tool: a JSON value, texts, or all blocks if there are images or documents.

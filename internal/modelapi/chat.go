@@ -23,31 +23,22 @@ func chatRequest(body []byte) *Request {
 	}
 	for _, m := range messages {
 		r.next()
-		content := m.get("content")
 		switch m.text("role") {
-		case "system", "developer":
-			if len(r.Messages) == 0 {
-				text, _ := textOf(content, "")
-				r.addSystem(text)
-			}
 		case "tool", "function":
-			r.add(User, Item{
-				Kind: Result, ID: m.text("tool_call_id"), Name: m.text("name"), Value: outputOf(content, "", "text", ""),
-			})
+			r.add(User, Item{Kind: Result, ID: m.text("tool_call_id"), Name: m.text("name"),
+				Value: outputOf(m.get("content"), "", "text", "")})
 		case "assistant":
 			r.addText(Assistant, chatText(m))
 			for _, c := range m.get("tool_calls").objects() {
-				i := Item{Kind: Call, ID: c.text("id")}
+				f := c.in("function")
+				i := Item{Kind: Call, ID: c.text("id"), Name: f.text("name"), Value: Input(f.text("arguments"))}
 				if custom := c.in("custom"); custom != nil {
 					i.Name, i.Value = custom.text("name"), Quote(custom.text("input"))
-				} else {
-					f := c.in("function")
-					i.Name, i.Value = f.text("name"), Input(f.text("arguments"))
 				}
 				r.add(Assistant, i)
 			}
 		default:
-			r.addContent(User, content)
+			r.addMessage(m)
 		}
 	}
 	return r

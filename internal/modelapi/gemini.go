@@ -31,42 +31,9 @@ func geminiRequest(body []byte) *Request {
 	}
 	for _, c := range contents {
 		r.next()
-		from := User
-		if c.text("role") == "model" {
-			from = Assistant
-		}
-		for _, p := range c.get("parts").objects() {
-			geminiItem(r, from, p)
-		}
+		r.addMessage(c)
 	}
 	return r
-}
-
-func geminiItem(r *Request, from Role, p object) {
-	call, response, data, file := p.in("functionCall"), p.in("functionResponse"), p.in("inlineData"), p.in("fileData")
-	switch {
-	case call != nil:
-		r.add(from, Item{
-			Kind: Call, ID: call.text("id"), Name: call.text("name"), Value: cmp.Or(call.get("args"), "{}").raw(),
-		})
-	case response != nil:
-		out, failed := geminiOutput(response.get("response"))
-		if parts := response.get("parts"); parts != "" { // files
-			if len(out) == 0 {
-				out = json.RawMessage("{}")
-			}
-			out, _ = json.Marshal(map[string]json.RawMessage{"output": out, "parts": parts.raw()})
-		}
-		r.add(from, Item{
-			Kind: Result, ID: response.text("id"), Name: response.text("name"), Value: out, Failed: failed,
-		})
-	case data != nil:
-		r.addFile(from, inline(data.text("mimeType"), data.text("displayName"), data.text("data")))
-	case file != nil:
-		r.addFile(from, File{MediaType: file.text("mimeType"), Name: file.text("displayName"), URL: file.text("fileUri")})
-	case !p.isTrue("thought"):
-		r.addText(from, p.text("text"))
-	}
 }
 
 // geminiOutput returns the output in the response of a function. By convention an object
@@ -96,7 +63,7 @@ type geminiAnswer struct {
 func (d *geminiAnswer) Body(data []byte) {
 	if list := trimmed(data).elements(); list != nil {
 		for _, v := range list {
-			d.chunk(v.object())
+			d.chunk(v.value.object())
 		}
 	} else {
 		d.chunk(parse(data))
@@ -132,10 +99,6 @@ func (d *geminiAnswer) chunk(c object) {
 
 func (d *geminiAnswer) part(p object) {
 	codeID := func() string { return "code_" + strconv.Itoa(d.code%10) }
-	if text := p.text("text"); text != "" && len(p) == 1 { // as most are
-		d.a.add(d.a.next(Text), text)
-		return
-	}
 	call, data := p.in("functionCall"), p.in("inlineData")
 	code, result := p.in("executableCode"), p.in("codeExecutionResult")
 	// The call and the response of a tool that Google executes.

@@ -1,6 +1,7 @@
 package modelapi
 
 import (
+	"cmp"
 	"encoding/json"
 	"strconv"
 	"strings"
@@ -103,42 +104,101 @@ func (r *Request) addText(from Role, text string) {
 	}
 }
 
-// addContent adds the content of a message of Anthropic's API or of either of OpenAI's: a text, or parts of a type.
-func (r *Request) addContent(from Role, content value) {
+// addMessage adds a message of Anthropic's API, Gemini's, Bedrock's or either of OpenAI's: its content is a text, or parts.
+// What the system says before the conversation is of the system prompt.
+func (r *Request) addMessage(m object) {
+	from, content := User, m.get("content", "parts")
+	switch m.text("role") {
+	case "assistant", "model":
+		from = Assistant
+	case "system", "developer":
+		if text, _ := textOf(content, ""); len(r.Messages) == 0 {
+			r.addSystem(text)
+		}
+		return
+	}
 	r.addText(from, content.text())
 	for _, p := range content.objects() {
 		r.addPart(from, p)
 	}
 }
 
+// addPart adds a part of a message. The types of parts differ between the APIs, or their members do, so that it need not
+// be known whose it is.
 func (r *Request) addPart(from Role, p object) {
-	switch p.text("type") {
+	call, response := p.in("functionCall"), p.in("functionResponse")
+	use, result := p.in("toolUse"), p.in("toolResult")
+	switch kind := p.text("type"); {
+	case kind == "tool_use":
+		r.add(from, Item{Kind: Call, ID: p.text("id"), Name: p.text("name"), Value: p.get("input").raw()})
+	case kind == "tool_result":
+		r.add(from, Item{Kind: Result, ID: p.text("tool_use_id"), Value: outputOf(p.get("content"), "\n\n", "text"),
+			Failed: p.isTrue("is_error")})
+	case use != nil:
+		r.add(from, Item{Kind: Call, ID: use.text("toolUseId"), Name: use.text("name"), Value: use.get("input").raw()})
+	case result != nil:
+		r.add(from, Item{Kind: Result, ID: result.text("toolUseId"), Value: converseOutput(result.get("content")),
+			Failed: result.text("status") == "error"})
+	case call != nil:
+		r.add(from, Item{Kind: Call, ID: call.text("id"), Name: call.text("name"), Value: cmp.Or(call.get("args"), "{}").raw()})
+	case response != nil:
+		out, failed := geminiOutput(response.get("response"))
+		if files := response.get("parts"); files != "" {
+			out, _ = json.Marshal(map[string]json.RawMessage{"output": cmp.Or(value(out), "{}").raw(), "parts": files.raw()})
+		}
+		r.add(from, Item{Kind: Result, ID: response.text("id"), Name: response.text("name"), Value: out, Failed: failed})
+	case p.isTrue("thought"):
+	default:
+		if f, ok := fileOf(kind, p); ok {
+			r.add(from, Item{Kind: FileItem, File: f})
+		} else {
+			r.addText(from, p.text("text", "refusal"))
+		}
+	}
+}
+
+// fileOf reads a part that is a file.
+func fileOf(kind string, p object) (f File, ok bool) {
+	source, data, file := p.in("source"), p.in("inlineData"), p.in("fileData")
+	switch {
+	case data != nil:
+		return inline(data.text("mimeType"), data.text("displayName"), data.text("data")), true
+	case file != nil:
+		return File{MediaType: file.text("mimeType"), Name: file.text("displayName"), URL: file.text("fileUri")}, true
+	}
+	switch kind {
 	case "image", "document":
-		source := p.in("source")
-		f := linked(source.text("media_type"), p.text("title"), source.text("url"), source.text("file_id"))
+		f = linked(source.text("media_type"), p.text("title"), source.text("url"), source.text("file_id"))
 		if data := source.text("data"); data != "" && source.get("file_id") == "" {
 			f = inline(f.MediaType, f.Name, data)
 		}
-		r.addFile(from, f)
+		return f, true
 	case "image_url":
-		r.addFile(from, linked("image/*", "", p.in("image_url").text("url"), ""))
+		return linked("image/*", "", p.in("image_url").text("url"), ""), true
 	case "input_image":
-		r.addFile(from, linked("image/*", "", p.text("image_url"), p.text("file_id")))
+		return linked("image/*", "", p.text("image_url"), p.text("file_id")), true
 	case "input_audio":
 		audio := p.in("input_audio")
-		r.addFile(from, inline("audio/"+audio.text("format"), "", audio.text("data")))
+		return inline("audio/"+audio.text("format"), "", audio.text("data")), true
 	case "file", "input_file":
 		if f := p.in("file"); f != nil {
 			p = f
 		}
-		r.addFile(from, linked("application/octet-stream", p.text("filename"), p.text("file_url", "file_data"),
-			p.text("file_id")))
-	default:
-		r.addText(from, p.text("text", "refusal"))
+		return linked("application/octet-stream", p.text("filename"), p.text("file_url", "file_data"), p.text("file_id")), true
 	}
+	for _, of := range [...][2]string{{"image", "image/"}, {"document", "application/"}, {"video", "video/"}} { // Bedrock's
+		in := p.in(of[0])
+		if in == nil {
+			continue
+		}
+		f = File{MediaType: of[1] + in.text("format"), Name: in.text("name"), URL: in.in("source", "s3Location").text("uri")}
+		if f.URL == "" {
+			f = inline(f.MediaType, f.Name, in.in("source").text("bytes"))
+		}
+		return f, true
+	}
+	return f, false
 }
-
-func (r *Request) addFile(from Role, f File) { r.add(from, Item{Kind: FileItem, File: f}) }
 
 // addSystem appends to the system prompt.
 func (r *Request) addSystem(text string) {

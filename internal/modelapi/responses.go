@@ -39,30 +39,13 @@ func responsesInput(r *Request, i item) {
 	kind, id := i.text("type"), i.text("call_id")
 	switch {
 	case kind == "" || kind == "message":
-		responsesMessage(r, i)
+		r.addMessage(i.object)
 	case strings.HasSuffix(kind, "_call_output"):
-		r.add(User, Item{
-			Kind: Result, ID: cmp.Or(id, i.text("id")), Value: outputOf(i.get("output"), "", "input_text"),
-			Failed: i.text("status") == "failed",
-		})
+		r.add(User, Item{Kind: Result, ID: cmp.Or(id, i.text("id")), Value: outputOf(i.get("output"), "", "input_text"),
+			Failed: i.text("status") == "failed"})
 	case i.isCall() && id != "":
 		r.add(Assistant, Item{Kind: Call, ID: id, Name: i.tool(), Value: i.input()})
 	}
-}
-
-func responsesMessage(r *Request, i item) {
-	from, content := User, i.get("content")
-	switch i.text("role") {
-	case "assistant":
-		from = Assistant
-	case "system", "developer":
-		if len(r.Messages) == 0 {
-			text, _ := textOf(content, "")
-			r.addSystem(text)
-		}
-		return
-	}
-	r.addContent(from, content)
 }
 
 func (i item) isCall() bool { return strings.HasSuffix(i.text("type"), "_call") }
@@ -113,15 +96,7 @@ func (d *responsesAnswer) Body(data []byte) {
 	}
 }
 
-func (d *responsesAnswer) Event(name string, data []byte) {
-	switch name {
-	case "response.created", "response.in_progress", "response.queued",
-		"response.content_part.added", "response.content_part.done", "response.output_text.done", "response.refusal.done",
-		"response.reasoning_summary_part.added", "response.reasoning_summary_part.done",
-		"response.reasoning_summary_text.done", "response.reasoning_text.done",
-		"response.function_call_arguments.done", "response.custom_tool_call_input.done":
-		return // these repeat the request, or what the item has that follows
-	}
+func (d *responsesAnswer) Event(_ string, data []byte) {
 	e := parse(data)
 	output := int(e.count("output_index"))
 	grow := func(kind Kind, part string) {
@@ -211,7 +186,7 @@ func (d *responsesAnswer) parts(index int, kind Kind, content value) {
 
 func (d *responsesAnswer) end(r object) {
 	for k, i := range r.get("output").elements() {
-		d.item(k, item{i.object()})
+		d.item(k, item{i.value.object()})
 	}
 	status := r.text("status")
 	d.a.ID, d.a.Model = r.text("id"), r.text("model")

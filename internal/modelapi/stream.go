@@ -34,28 +34,33 @@ func StreamOf(contentType string, most int) Stream {
 // sse splits server-sent events. An event of more than max bytes is skipped.
 type sse struct {
 	max int
-	// line is the line that has not ended, name and data are what the event has so far.
+	// line is the line that has not ended, without the bytes that were skipped, and size how long it is. name and data
+	// are what the event has so far.
 	line, data []byte
+	size       int
 	name       string
 	some       bool // some line of the event has data
 	skip       bool // the event is too large
-	begun      bool // the line has bytes, which may have been skipped
 	cr         bool // the last byte was a carriage return
 }
 
 func (s *sse) Feed(p []byte, emit func(string, []byte)) {
 	for len(p) > 0 {
-		n := bytes.IndexByte(p, '\n')
-		if r := bytes.IndexByte(p, '\r'); r >= 0 && (n < 0 || r < n) {
-			n = r
+		n := bytes.IndexAny(p, "\r\n")
+		line := p[:max(n, 0)]
+		if n < 0 {
+			line = p
+		}
+		if s.size += len(line); len(s.line)+len(s.data)+len(line) > s.max {
+			s.skip = true
+		} else if !s.skip {
+			s.line = append(s.line, line...)
 		}
 		if n < 0 {
-			s.keep(p)
 			s.cr = false
 			return
 		}
 		if n > 0 || p[0] == '\r' || !s.cr {
-			s.keep(p[:n])
 			s.endLine(emit)
 		}
 		s.cr = p[n] == '\r'
@@ -63,26 +68,16 @@ func (s *sse) Feed(p []byte, emit func(string, []byte)) {
 	}
 }
 
-func (s *sse) keep(p []byte) {
-	s.begun = s.begun || len(p) > 0
-	if len(s.line)+len(s.data)+len(p) > s.max {
-		s.skip = true
-		return
-	}
-	if !s.skip {
-		s.line = append(s.line, p...)
-	}
-}
-
 // endLine takes a line that has ended. An empty one ends the event.
 func (s *sse) endLine(emit func(string, []byte)) {
-	line, begun := s.line, s.begun
-	s.line, s.begun = s.line[:0], false
-	if !begun {
-		s.dispatch(emit)
+	if s.size == 0 {
+		if s.some && !s.skip {
+			emit(s.name, s.data)
+		}
+		s.name, s.data, s.some, s.skip = "", s.data[:0], false, false
 		return
 	}
-	name, value, _ := bytes.Cut(line, []byte(":"))
+	name, value, _ := bytes.Cut(s.line, []byte(":"))
 	value = bytes.TrimPrefix(value, []byte(" "))
 	switch string(name) {
 	case "event":
@@ -93,20 +88,15 @@ func (s *sse) endLine(emit func(string, []byte)) {
 		}
 		s.data, s.some = append(s.data, value...), true
 	}
+	s.line, s.size = s.line[:0], 0
 }
 
-func (s *sse) dispatch(emit func(string, []byte)) {
-	if s.some && !s.skip {
-		emit(s.name, s.data)
-	}
-	s.name, s.data, s.some, s.skip = "", s.data[:0], false, false
-}
-
+// End ends the last line, and the event that it is of.
 func (s *sse) End(emit func(string, []byte)) {
-	if len(s.line) > 0 && !s.skip {
+	if s.size > 0 {
 		s.endLine(emit)
 	}
-	s.dispatch(emit)
+	s.endLine(emit)
 }
 
 // frames splits the binary event streams of AWS: messages of a prelude (lengths and their checksum), headers, a payload

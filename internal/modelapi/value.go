@@ -3,6 +3,7 @@ package modelapi
 import (
 	"cmp"
 	"encoding/json"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -58,73 +59,46 @@ func (v value) count() int64 {
 	return int64(n)
 }
 
-// list has element return the end of each element of a list, which begins at i, and reports whether it is one.
-func (v value) list(element func(i int) int) bool {
-	return v != "" && v[0] == '[' &&
-		jsonscan.Container(string(v), 0, func(_ jsonscan.Key, i int) int { return element(i) }) == len(v)
-}
-
-// elements returns those of a list, which is not nil.
-func (v value) elements() []value {
-	all := make([]value, 0, 4)
-	if !v.list(func(i int) int {
-		end := jsonscan.Value(string(v), i, maxLevels)
-		if end >= 0 {
-			all = append(all, v[i:end])
-		}
-		return end
-	}) {
+// members returns the members of an object or the elements of a list, which begins with the bracket, and is not nil then.
+func (v value) members(bracket byte) object {
+	if v == "" || v[0] != bracket {
 		return nil
 	}
-	return all
-}
-
-// objects returns the elements of a list that are objects.
-func (v value) objects() (all []object) {
-	if !v.list(func(i int) int {
-		if v[i] != '{' {
-			return jsonscan.Value(string(v), i, maxLevels)
-		}
-		o, end := v.objectAt(i)
-		all = append(all, o)
-		return end
-	}) {
-		return nil
-	}
-	return all
-}
-
-// object returns the members of an object, which is not nil.
-func (v value) object() object {
-	if v == "" || v[0] != '{' {
-		return nil
-	}
-	o, end := v.objectAt(0)
-	if end != len(v) {
-		return nil
-	}
-	return o
-}
-
-// objectAt returns the members of the object that begins at i, and its end, below 0 if it has none.
-func (v value) objectAt(i int) (o object, end int) {
-	o = make(object, 0, 8)
-	end = jsonscan.Container(string(v), i, func(key jsonscan.Key, i int) int {
+	all := make(object, 0, 8)
+	if end := jsonscan.Container(string(v), 0, func(key jsonscan.Key, i int) int {
 		end := jsonscan.Value(string(v), i, maxLevels)
 		if end < 0 {
 			return end
 		}
-		m := member{name: string(v[key.From+1 : key.To-1]), value: v[i:end]}
-		if strings.IndexByte(m.name, '\\') >= 0 {
-			m.name = v[key.From:key.To].text()
+		m := member{value: v[i:end]}
+		if bracket == '{' {
+			if m.name = string(v[key.From+1 : key.To-1]); strings.IndexByte(m.name, '\\') >= 0 {
+				m.name = v[key.From:key.To].text()
+			}
+			if m.value == "null" {
+				m.value = ""
+			}
 		}
-		if m.value == "null" {
-			m.value = ""
-		}
-		o = append(o, m)
+		all = append(all, m)
 		return end
-	})
-	return o, end
+	}); end != len(v) {
+		return nil
+	}
+	return all
+}
+
+func (v value) object() object { return v.members('{') }
+
+func (v value) elements() object { return v.members('[') }
+
+// objects returns the elements of a list that are objects.
+func (v value) objects() (all []object) {
+	for _, e := range v.elements() {
+		if o := e.value.object(); o != nil {
+			all = append(all, o)
+		}
+	}
+	return all
 }
 
 // object has the members of an object, of which there are few.
@@ -190,25 +164,16 @@ func textOf(v value, separator string, types ...string) (text string, ok bool) {
 	}
 	parts := v.elements()
 	ok = parts != nil
-	var b strings.Builder
+	var texts []string
 	for _, part := range parts {
-		o := part.object()
-		known := len(types) == 0
-		for _, t := range types {
-			known = known || o != nil && o.text("type") == t
-		}
-		if !known {
+		o := part.value.object()
+		if len(types) > 0 && (o == nil || !slices.Contains(types, o.text("type"))) {
 			ok = false
-			continue
-		}
-		if s := cmp.Or(part.text(), o.text("text", "refusal"), o.in("text").text("value")); s != "" {
-			if b.Len() > 0 {
-				b.WriteString(separator)
-			}
-			b.WriteString(s)
+		} else if s := cmp.Or(part.value.text(), o.text("text", "refusal"), o.in("text").text("value")); s != "" {
+			texts = append(texts, s)
 		}
 	}
-	return b.String(), ok
+	return strings.Join(texts, separator), ok
 }
 
 // outputOf returns the JSON of a tool's output: the text of parts of the types, or all if it has others.
