@@ -29,12 +29,7 @@ var aiSDK = Dialect{
 }
 
 // aiOperations are the operations that report a session. The others, such as ai.embed, do not.
-var aiOperations = byWord(map[fact.Kind]string{
-	fact.Turn: `ai.generateText ai.streamText ai.generateObject ai.streamObject ai.harness`,
-	fact.ModelCall: `ai.generateText.doGenerate ai.streamText.doStream ai.generateObject.doGenerate
-		ai.streamObject.doStream`,
-	fact.ToolCall: `ai.toolCall`,
-})
+var aiOperations = meanings[fact.Kind]("ai sdk")
 
 // aiOperation returns the operation of an ai.* span, or "". Applications and exporters add the name of a function to
 // the span's name, or rename it.
@@ -51,9 +46,8 @@ func aiOperation(s *Span) string {
 func readAISDK(s *Span, out *Emitter) {
 	a, operation := s.Attrs(), aiOperation(s)
 	if operation == "" {
-		first := len(out.All)
 		readGenAI(s, out)
-		for i := first; i < len(out.All); i++ {
+		for i := range out.All {
 			f := &out.All[i]
 			// Version 7 starts the spans of steps, calls and tools below the root's.
 			f.RequiresTurn = s.Scope.Name() == "gen_ai" && f.Kind != fact.Turn && f.Kind != fact.Compaction

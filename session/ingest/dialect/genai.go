@@ -25,13 +25,8 @@ var genAI = Dialect{
 	ReadRecord: readGenAIRecord,
 }
 
-var operations = meanings("operations")
-
-// operationKind returns what a value of gen_ai.operation.name reports, "" where it is not part of a session.
-func operationKind(operation string) (kind fact.Kind, known bool) {
-	name, known := operations[operation]
-	return fact.Kind(strings.TrimPrefix(name, "none")), known
-}
+// operations are what values of gen_ai.operation.name report, "" where that is not part of a session.
+var operations = meanings[fact.Kind]("operations")
 
 // Keys of what a span reports of a tool call, the convention's first, and of an agent.
 var (
@@ -58,7 +53,7 @@ func genAIKind(s *Span) fact.Kind {
 		return fact.Step
 	}
 	operation := a.Str("gen_ai.operation.name")
-	kind, known := operationKind(operation)
+	kind, known := operations[operation]
 	switch {
 	case known && kind == fact.Step && a.Str(toolCallIDs...) != "":
 		return fact.ToolCall
@@ -329,7 +324,7 @@ func readGenAIRecord(r *Record, out *Emitter) {
 	}
 	out.Problem(c.problems...)
 	kind := fact.ModelCall
-	if operations[a.Str("gen_ai.operation.name")] == string(fact.Turn) && !exception {
+	if operations[a.Str("gen_ai.operation.name")] == fact.Turn && !exception {
 		kind = fact.Turn
 	}
 	f := out.Add(kind)

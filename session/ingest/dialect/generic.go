@@ -694,7 +694,7 @@ func (g *genericReading) failure(f *fact.Fact, exception string) {
 // nothing to it, and genericKinds kinds of spans. Of several kinds that a span's attributes name, the last in kindOrder
 // takes precedence.
 var (
-	names, genericKinds = meanings("fields"), meanings("kinds")
+	names, genericKinds = meanings[string]("fields"), meanings[string]("kinds")
 	ordinary            = setOf(wordsOf("ordinary")["families"]...)
 	kindOrder           = []string{"", "agent", "chain", "other", "tool", "model"}
 )
@@ -751,7 +751,7 @@ func fieldOf(name string) string {
 	w.read(name)
 	for from := max(0, w.len-maxWords); from < w.len; from++ {
 		if f, known := names[string(w.text[w.begins[from]:w.n])]; known {
-			return strings.TrimPrefix(f, "none")
+			return f
 		}
 	}
 	return ""

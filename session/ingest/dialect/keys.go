@@ -5,8 +5,6 @@ import (
 	"strings"
 
 	"go.opentelemetry.io/collector/pdata/pcommon"
-
-	"github.com/agenttrace/agenttrace/session/ingest/fact"
 )
 
 //go:embed words.txt
@@ -29,12 +27,12 @@ func wordsOf(section string) map[string][]string {
 	return lists
 }
 
-// meanings returns what each word of a section means: the name of its list.
-func meanings(section string) map[string]string {
-	all := make(map[string]string)
+// meanings returns what each word of a section means: the name of its list, "" where that is none.
+func meanings[T ~string](section string) map[string]T {
+	all := make(map[string]T)
 	for name, words := range wordsOf(section) {
 		for _, word := range words {
-			all[word] = name
+			all[word] = T(strings.TrimPrefix(name, "none"))
 		}
 	}
 	return all
@@ -46,17 +44,6 @@ func setOf(words ...string) map[string]bool {
 		set[word] = true
 	}
 	return set
-}
-
-// byWord returns what each word of lists of words reports.
-func byWord(lists map[fact.Kind]string) map[string]fact.Kind {
-	all := make(map[string]fact.Kind)
-	for value, words := range lists {
-		for word := range strings.FieldsSeq(words) {
-			all[word] = value
-		}
-	}
-	return all
 }
 
 // keyLists are the keys of attributes by what they are of.

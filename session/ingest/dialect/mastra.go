@@ -48,11 +48,7 @@ func readMastra(s *Span, out *Emitter) {
 
 // mastraKinds are the types of spans that report more than a step. A workflow in another is a step, and a generation
 // with inferences in it.
-var mastraKinds = byWord(map[fact.Kind]string{
-	fact.Turn:      "agent_run invoke_agent workflow_run invoke_workflow scorer_run",
-	fact.ModelCall: "model_inference model_generation llm_generation chat",
-	fact.ToolCall:  "tool_call mcp_tool_call provider_tool_call client_tool_call execute_tool",
-})
+var mastraKinds = meanings[fact.Kind]("mastra")
 
 type mastraSpan struct {
 	Attrs

@@ -421,7 +421,7 @@ func (r *reader) sawFinish(o object) {
 }
 
 // roles are the words for a role, in lower case.
-var roles = meanings("roles")
+var roles = meanings[string]("roles")
 
 // normalRole returns the role that a word means, or "".
 func normalRole(word string) string {

@@ -30,15 +30,7 @@ var openCode = Dialect{
 
 // openCodeKinds are opencode's own spans that are needed. The steps are, from the inside out, between a decision and
 // its tool, a call of the AI SDK and its turn, a tool and its turn, and a sub-agent's turn and its tool.
-var openCodeKinds = byWord(map[fact.Kind]string{
-	fact.Turn:       `SessionPrompt.run`,
-	fact.Compaction: `SessionCompaction.process`,
-	fact.ToolCall:   `Tool.execute`,
-	fact.Permission: `Permission.ask`,
-	fact.Step: `Tool.assertExternalDirectory LLM.run SessionProcessor.process SessionCompaction.makeProcessor
-		SessionPrompt.ensureTitle SessionTools.resolve SessionPrompt.handleSubtask SessionRunState.ensureRunning
-		SessionPrompt.loop SessionPrompt.prompt`,
-})
+var openCodeKinds = meanings[fact.Kind]("opencode")
 
 // openCodeKind returns what a span reports by its name, "" for nothing. Tools add spans of their own: ShellTool.ask
 // asks, TaskTool.execute runs a sub-agent.
@@ -144,12 +136,11 @@ func readOpenCodeAsk(f *fact.Fact) {
 // readOpenCodeAI reads a span of the AI SDK. Objects are asked for outside of any conversation, to describe a new
 // agent.
 func readOpenCodeAI(s *Span, out *Emitter) {
-	first := len(out.All)
 	readAISDK(s, out)
-	if len(out.All) == first {
+	if len(out.All) == 0 {
 		return
 	}
-	f, operation := &out.All[first], aiOperation(s)
+	f, operation := &out.All[0], aiOperation(s)
 	f.Agent = "" // the SDK's function is session.llm for every agent
 	if f.SessionAttrs != nil && f.SessionAttrs.UserID == "unknown" {
 		f.SessionAttrs = nil // it had nothing else

@@ -44,7 +44,6 @@ const associations = "traceloop.association.properties."
 func readOpenLLMetry(s *Span, out *Emitter) {
 	a := s.Attrs()
 	kind := openLLMetryKind(s, a)
-	first := len(out.All)
 	switch kind {
 	case fact.Turn:
 		openLLMetryTurn(s, a, out)
@@ -56,7 +55,7 @@ func readOpenLLMetry(s *Span, out *Emitter) {
 	case fact.Step:
 		readFailure(out.Add(kind), s)
 	}
-	for i := first; i < len(out.All); i++ {
+	for i := range out.All {
 		if f := &out.All[i]; f.Kind == kind {
 			f.Agent = a.Str("gen_ai.agent.name")
 			// In Python the name of a workflow outlives it, and then does not prove that the span is below one.
@@ -81,7 +80,7 @@ func openLLMetryKind(s *Span, a Attrs) fact.Kind {
 		return kind
 	}
 	operation := a.Str("gen_ai.operation.name")
-	if kind, known := operationKind(operation); known {
+	if kind, known := operations[operation]; known {
 		return kind
 	}
 	switch a.Str("llm.request.type") {

@@ -11,7 +11,7 @@ import (
 )
 
 // shapes are the types of parts in the field, and formats the media types of short names.
-var shapes, formats = meanings("shapes"), meanings("formats")
+var shapes, formats = meanings[string]("shapes"), meanings[string]("formats")
 
 // appendBody reads the content of a message: text, parts, one part, or JSON text that holds parts.
 func appendBody(parts []fact.Part, raw json.RawMessage) []fact.Part {
