@@ -1,13 +1,15 @@
 package ingest
 
 import (
+	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -42,7 +44,6 @@ type Ingester struct {
 	writer   store.Writer
 	keys     *dialect.Keys
 	redactor *redact.Redactor
-	pool     sync.Pool
 	received atomic.Int64 // after all times that receive has returned
 }
 
@@ -59,8 +60,7 @@ func (i *Ingester) receive(items int) int64 {
 
 // New returns an Ingester that writes to w.
 func New(w store.Writer, o Options) *Ingester {
-	return &Ingester{writer: w, keys: dialect.NewKeys(o.SessionKeys), redactor: o.Redactor,
-		pool: sync.Pool{New: func() any { return &builder{noted: make(map[noted]bool), seen: make(map[string]int)} }}}
+	return &Ingester{writer: w, keys: dialect.NewKeys(o.SessionKeys), redactor: o.Redactor}
 }
 
 // Report counts what a delivery held.
@@ -211,14 +211,10 @@ const maxAtOnce = 1024
 func (i *Ingester) storeAll(ctx context.Context, items []item, left *int) (Report, error) {
 	if len(items) <= maxAtOnce {
 		r, err := i.store(ctx, items)
-		if err == nil || mayPass(err) {
-			return r, err
-		}
-		if len(items) == 1 {
+		if len(items) == 1 && err != nil && !mayPass(err) {
 			*left--
-			return r, err
 		}
-		if *left <= 0 {
+		if err == nil || mayPass(err) || len(items) == 1 || *left <= 0 {
 			return r, err
 		}
 	}
@@ -248,7 +244,6 @@ func mayPass(err error) bool {
 // store stores items in one transaction.
 func (i *Ingester) store(ctx context.Context, items []item) (Report, error) {
 	b := i.builder()
-	defer i.release(b)
 	var r Report
 	block, received := 0, i.receive(len(items))
 	for k := range items {
@@ -289,8 +284,6 @@ func (i *Ingester) store(ctx context.Context, items []item) (Report, error) {
 func (b *builder) attribute(it *item) (name string, accepted bool) {
 	defer func() {
 		if p := recover(); p != nil {
-			clear(b.facts.All)
-			b.facts.All = b.facts.All[:0]
 			b.problem(fmt.Sprintf("it cannot be read, which is a defect of agenttrace: %v", p))
 			accepted = false
 		}
@@ -310,15 +303,8 @@ func (b *builder) attribute(it *item) (name string, accepted bool) {
 }
 
 func (i *Ingester) builder() *builder {
-	b := i.pool.Get().(*builder)
-	b.keys = i.keys
-	b.redaction = redaction{Redactor: i.redactor}
-	return b
-}
-
-func (i *Ingester) release(b *builder) {
-	b.reset()
-	i.pool.Put(b)
+	return &builder{keys: i.keys, redaction: redaction{Redactor: i.redactor}, noted: make(map[noted]bool),
+		seen: make(map[string]int)}
 }
 
 // count adds the span or record at hand to the report.
@@ -377,4 +363,83 @@ func (i *Ingester) apply(ctx context.Context, b *builder, r Report) (Report, err
 	result, err := i.writer.Apply(ctx, &b.batch)
 	r.Rows, r.Refused, r.Pending, r.Sessions = result.Rows, result.Refused, result.Pending, result.Sessions
 	return r, err
+}
+
+// builder collects the changes of one delivery.
+type builder struct {
+	batch store.Batch
+	// redaction takes out what may not be stored.
+	redaction redaction
+	// problems are those of the span at hand.
+	problems []string
+	keys     *dialect.Keys
+	// noted are sessions that were named by spans which report nothing else.
+	noted map[noted]bool
+	// seen counts the records that report a message by their digest: of the scope at hand, for a delivery may hold what
+	// was delivered before, as a block of its own.
+	seen map[string]int
+	// received is when the span or record at hand came.
+	received int64
+	// foreign is the span at hand that is not the SDK's, here so that it is not allocated.
+	foreign dialect.Span
+}
+
+// problem notes what is wrong with the span at hand.
+func (b *builder) problem(problem string) {
+	const limit = 200 // an error may quote a value of any length
+	if b.redaction.Redactor != nil {
+		problem = b.redaction.Text(problem) // before a cut makes a secret unlike one
+	}
+	if len(problem) > limit {
+		problem = strings.ToValidUTF8(problem[:limit], "") + "…"
+	}
+	b.problems = append(b.problems, problem)
+}
+
+// takeProblems returns the problems for storing, a few at most: the count of a
+// broken emitter's problems has no bound.
+func (b *builder) takeProblems() []string {
+	const limit = 8
+	return append([]string(nil), b.problems[:min(len(b.problems), limit)]...)
+}
+
+// session adds a change of a session, which is valid until the next one. from and
+// to are Unix nanoseconds; 0 is unset.
+func (b *builder) session(id string, from, to int64) *store.SessionChange {
+	b.batch.Sessions = append(b.batch.Sessions, store.SessionChange{ID: id, Start: from / 1e6, End: to / 1e6})
+	return &b.batch.Sessions[len(b.batch.Sessions)-1]
+}
+
+// reported is a value that was reported at a time, nil without a text.
+func reported(text string, at int64, rank store.Rank) *store.Value {
+	if text == "" {
+		return nil
+	}
+	return &store.Value{Text: text, At: at, Rank: rank}
+}
+
+// stub reports that a message exists.
+func (b *builder) stub(sessionID, messageID string, from, to int64) {
+	b.batch.Messages = append(b.batch.Messages, store.MessageChange{
+		ID: messageID, SessionID: sessionID, CreatedAt: from / 1e6, UpdatedAt: to / 1e6, Rank: store.RankStub,
+	})
+}
+
+// blob stores a text and returns the digest that it is kept by: the one that its source gives it,
+// or else its own.
+func (b *builder) blob(kind store.BlobKind, digest, body string) string {
+	if body == "" {
+		return digest
+	}
+	own := sha256Hex(body)
+	blob := store.Blob{Kind: kind, Digest: cmp.Or(digest, own), Body: body}
+	if blob.Exact = blob.Digest == own; !slices.Contains(b.batch.Blobs, blob) {
+		b.batch.Blobs = append(b.batch.Blobs, blob)
+	}
+	return blob.Digest
+}
+
+func sha256Hex(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(sum[:])
 }

@@ -27,9 +27,10 @@ func (b *builder) observeSpan(s *dialect.Span) (name string, ok bool) {
 		b.noteKey(s)
 		return "", false
 	}
-	b.facts.OpenSpan(d, s, b.keys)
-	d.ReadSpan(s, &b.facts)
-	return d.Name, b.takeFacts(d, s.Resource, func(first *fact.Fact) string {
+	var facts dialect.Emitter
+	facts.OpenSpan(d, s, b.keys)
+	d.ReadSpan(s, &facts)
+	return d.Name, b.takeFacts(d, facts.All, s.Resource, func(first *fact.Fact) string {
 		if first.SpanID == "" {
 			b.problem("span id is empty")
 			return digest(first.Name, strconv.FormatInt(first.Start, 10), strconv.FormatInt(first.End, 10))[:16]
@@ -46,9 +47,10 @@ func (b *builder) observeRecord(r *dialect.Record) (name string, ok bool) {
 		return "", false
 	}
 	before := b.redaction.redacted
-	b.facts.OpenRecord(d, r, b.keys)
-	d.ReadRecord(r, &b.facts)
-	return d.Name, b.takeFacts(d, r.Resource, func(*fact.Fact) string {
+	var facts dialect.Emitter
+	facts.OpenRecord(d, r, b.keys)
+	d.ReadRecord(r, &facts)
+	return d.Name, b.takeFacts(d, facts.All, r.Resource, func(*fact.Fact) string {
 		// A digest of all that a record reports would confirm a guess of a secret in it.
 		clean := func(s string) string { return s }
 		if b.redaction.redacted != before {
@@ -57,20 +59,14 @@ func (b *builder) observeRecord(r *dialect.Record) (name string, ok bool) {
 		id := recordDigest(r, clean)
 		if dialect.HasMessage(r) && !r.SpanID().IsEmpty() {
 			// A user may write the same text twice in one conversation, whose messages are records of one instant.
-			if n := b.nth(id); n > 0 {
+			// The count is the same however else the delivery is put together.
+			n := b.seen[id]
+			if b.seen[id]++; n > 0 {
 				id += "." + strconv.Itoa(n)
 			}
 		}
 		return fact.RecordPrefix + id
 	})
-}
-
-// nth returns how many like it came before it in the block of records. It is the same however else the delivery is put
-// together.
-func (b *builder) nth(key string) int {
-	n := b.seen[key]
-	b.seen[key] = n + 1
-	return n
 }
 
 // noted is a session that a span names which reports nothing else.
@@ -108,12 +104,8 @@ const placesOfSpan = 3
 
 // takeFacts turns the facts of the span or record at hand into observations. source
 // names the first of them, which is redacted then.
-func (b *builder) takeFacts(d *dialect.Dialect, resource pcommon.Resource, source func(*fact.Fact) string) bool {
-	all := b.facts.All
-	defer func() {
-		clear(all)
-		b.facts.All = all[:0]
-	}()
+func (b *builder) takeFacts(d *dialect.Dialect, all []fact.Fact, resource pcommon.Resource,
+	source func(*fact.Fact) string) bool {
 	if len(all) == 0 {
 		return false
 	}
@@ -124,7 +116,6 @@ func (b *builder) takeFacts(d *dialect.Dialect, resource pcommon.Resource, sourc
 	for i := range all {
 		f := &all[i]
 		f.Service = service
-		f.CutHistory()
 		f.SplitWords()
 		boundFact(f)
 		if b.redaction.Redactor != nil {

@@ -8,8 +8,6 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/go-json-experiment/json/jsontext"
-
 	"github.com/agenttrace/agenttrace/internal/jsonscan"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/store"
@@ -19,8 +17,7 @@ import (
 // validJSON is lenient where readers are: a name may occur twice, and \ud83d without
 // its other half, as JavaScript writes a text cut in an emoji, is U+FFFD.
 func validJSON(raw []byte) bool {
-	return jsontext.Value(raw).IsValid(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)) &&
-		utf8.Valid(raw) && !TooDeep(raw)
+	return utf8.Valid(raw) && jsonscan.IsValue(bytes.Trim(raw, " \t\r\n"), maxDepth)
 }
 
 // appendJSON appends the value of an attribute that should be JSON; what is not, such as JSON cut

@@ -12,7 +12,6 @@ import (
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/ingest/fact"
 	"github.com/agenttrace/agenttrace/session/store"
-	"github.com/agenttrace/agenttrace/spans"
 )
 
 // What is stored passes here last: a batch just before it is applied, a fact just
@@ -174,9 +173,6 @@ const maxIdentifier = 16 << 10
 // identifier returns an identifier without secrets. One that is too long keeps its
 // beginning, and a digest that still distinguishes it.
 func (x *redaction) identifier(s string) string {
-	if minted(s) {
-		return s
-	}
 	out := x.Identifier(s)
 	if out != s {
 		x.redacted++
@@ -187,27 +183,6 @@ func (x *redaction) identifier(s string) string {
 		out = strings.ToValidUTF8(out[:maxIdentifier/2], "") + "…sha256-" + sha256Hex(out)
 	}
 	return out
-}
-
-const (
-	lower    = "abcdefghijklmnopqrstuvwxyz"
-	hexBytes = "0123456789abcdef"
-	idBytes  = lower + "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
-)
-
-// minted reports whether s has a shape in which nothing is found: a short word of lower-case letters, the
-// hex of a trace, a span or a digest, or an id as the SDK mints them.
-func minted(s string) bool {
-	switch n := len(s); {
-	case n <= 12:
-		return strings.Trim(s, lower+"-_") == ""
-	case n == 16 || n == 32 || n == 64:
-		return strings.Trim(s, hexBytes) == ""
-	case n == 30 && (s[:4] == spans.PrefixSession || s[:4] == spans.PrefixMessage || s[:4] == spans.PrefixPart ||
-		s[:4] == spans.PrefixPermission):
-		return strings.Trim(s[4:], idBytes) == ""
-	}
-	return false
 }
 
 // partType redacts the type of a part, which may end in the name of a tool.

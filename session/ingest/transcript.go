@@ -21,7 +21,6 @@ import (
 // again, or one that has grown, adds what is new. It does not change in.
 func (i *Ingester) Transcript(ctx context.Context, in *store.Imported) (Report, error) {
 	b := i.builder()
-	defer i.release(b)
 	facts := transcriptFacts(in.Transcript)
 	for k := range facts {
 		if b.redaction.Redactor != nil {

@@ -1,13 +1,14 @@
 package ingest
 
 import (
-	"bytes"
 	"encoding/json"
+	"fmt"
 	"strings"
 
 	"github.com/agenttrace/agenttrace/internal/jsonscan"
 	"github.com/agenttrace/agenttrace/internal/nesting"
 	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/ingest/fact"
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
@@ -47,9 +48,6 @@ func firstViolation(role, metadata string, part *session.Part) string {
 // validatePart keeps a part whose data is not what its type demands, or that cannot
 // are in a message of the role, as text.
 func (o *own) validatePart(c *store.PartChange, role string) {
-	if isPlain(c.Type, c.Data) {
-		return
-	}
 	p := session.Part{ID: "p", Type: c.Type, DataJSON: string(c.Data)}
 	if c.ToolCallID != "" {
 		p.ToolCallID = &c.ToolCallID
@@ -61,17 +59,6 @@ func (o *own) validatePart(c *store.PartChange, role string) {
 		o.problem("part " + c.ID + ": " + problem)
 		quarantine(c, string(c.Data))
 	}
-}
-
-// isPlain reports that valid JSON is a text or reasoning part with nothing but its
-// text, as nearly all are.
-func isPlain(partType string, data []byte) bool {
-	if partType != "text" && partType != "reasoning" {
-		return false
-	}
-	text, begins := bytes.CutPrefix(data, []byte(`{"type":"`+partType+`","text":`))
-	text, ends := bytes.CutSuffix(text, []byte("}"))
-	return begins && ends && bytes.HasPrefix(text, []byte{'"'}) && jsonscan.IsValue(text, 1)
 }
 
 // validateMetadata quarantines metadata that breaks a rule, as text under "given".
@@ -156,4 +143,60 @@ func (o *own) cost(usd *float64) *float64 {
 		return nil
 	}
 	return usd
+}
+
+// boundFact keeps as text what should be JSON of a fact and is not, or is nested deeper than readers follow.
+// Every value of a fact comes through here before it is encoded, so that what is
+// written can be read: the decoder of JSON ends at 10,000 levels, and a value that
+// is just below them is beyond them within the fact.
+func boundFact(f *fact.Fact) {
+	bound := func(what string, raw *json.RawMessage, levels int) {
+		switch {
+		case len(*raw) == 0 || jsonscan.IsValue(*raw, levels):
+			return
+		case jsonscan.NestsDeeper(*raw, levels):
+			f.Problems = append(f.Problems, fmt.Sprintf("%s: JSON nested deeper than %d levels, kept as text", what, levels))
+		case json.Valid(*raw):
+			return // with space around it
+		default:
+			f.Problems = append(f.Problems, what+": invalid JSON, kept as text")
+		}
+		*raw = quoted(*raw)
+	}
+	parts := func(all []fact.Part) {
+		for i := range all {
+			p := &all[i]
+			bound("input of tool "+p.Name, &p.Input, maxDepth)
+			bound("output of tool "+p.Name, &p.Output, maxDepth)
+			bound("part of a message", &p.Data, maxDepth)
+		}
+	}
+	for i := range f.Input {
+		parts(f.Input[i].Parts)
+	}
+	parts(f.Output)
+	if t := f.Tool; t != nil {
+		bound("input of tool "+t.Name, &t.Input, maxDepth)
+		bound("output of tool "+t.Name, &t.Output, maxDepth)
+	}
+	if f.Usage != nil {
+		bound("usage", &f.Usage.Raw, maxDepth)
+	}
+	if f.CostUSD != nil && *f.CostUSD < 0 {
+		f.Problems = append(f.Problems, "cost: negative, and left out")
+		f.CostUSD = nil
+	}
+	if a := f.SessionAttrs; a != nil && (TooDeep(a.Rules) || len(a.Rules) > 0 && !json.Valid(a.Rules)) {
+		f.Problems = append(f.Problems, "permission rules: nested too deep or invalid, and left out")
+		a.Rules = nil
+	}
+	// It must stay an object, which is a level around its values.
+	f.Extra = eachMember(f.Extra, func(m *member) { bound(m.name, &m.value, maxDepth-1) })
+	if !json.Valid(f.Extra) {
+		f.Extra = nil
+	}
+	if catalog := json.RawMessage(f.ToolCatalog); TooDeep(catalog) {
+		bound("tool catalog", &catalog, maxDepth)
+		f.ToolCatalog = string(catalog)
+	}
 }

@@ -4,13 +4,14 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
-	"slices"
+	"strings"
 	"testing"
 
 	gocmp "github.com/google/go-cmp/cmp"
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/ingest/assemble"
+	"github.com/agenttrace/agenttrace/session/ingest/dialect"
 	"github.com/agenttrace/agenttrace/session/ingest/fact"
 	"github.com/agenttrace/agenttrace/session/store"
 )
@@ -178,17 +179,18 @@ func TestHundredsOfToolCallsInOneStep(t *testing.T) {
 // from those that followed it.
 func TestALostCallOfALongTurnIsRestored(t *testing.T) {
 	const n, lost = 200, 20
+	output := json.RawMessage(`"built` + strings.Repeat(" and built", 90) + `"`)
 	var facts []fact.Fact
 	asked := []fact.Message{{Role: "user", Parts: []fact.Part{{Kind: fact.PartText, Text: "Build it."}}}}
 	for i := range n {
 		f := requested(fmt.Sprint("m", i), int64(i*10), fmt.Sprint("c", i))
-		f.ParentID, f.Input = "", slices.Clone(asked)
-		f.CutHistory()
+		f.ParentID = ""
+		f.Input, f.History = dialect.Recent(asked)
 		if i != lost {
 			facts = append(facts, f)
 		}
 		asked = append(asked, fact.Message{Role: "assistant", Parts: f.Output}, fact.Message{Role: "tool", Parts: []fact.Part{
-			{Kind: fact.PartResult, CallID: fmt.Sprint("c", i), Name: "build", Output: json.RawMessage(`"built"`)}}})
+			{Kind: fact.PartResult, CallID: fmt.Sprint("c", i), Name: "build", Output: output}}})
 	}
 	rankTraces(facts)
 	out := assemble.Assemble("home", facts)

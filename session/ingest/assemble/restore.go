@@ -70,7 +70,7 @@ func (t *turn) restore(calls []*call) (restored []*call, lost bool) {
 	return append(restored, calls[next:]...), lost
 }
 
-// manyRepeated is how many messages a request repeats at least of which some were cut, see [fact.Fact.CutHistory].
+// manyRepeated is how many messages a request repeats at least of which some may have been cut by its dialect.
 const manyRepeated = 48
 
 // goOn returns the answers that a request repeats. Where they were cut, those before are what earlier requests repeat.

@@ -270,19 +270,18 @@ func adkTool(s *Span, a Attrs, out *Emitter) {
 // readADKRecord reads the records of the generic convention, and those of one message, whose body has Gemini's content
 // where the convention has none.
 func readADKRecord(r *Record, out *Emitter) {
-	a, first := r.Attrs(), len(out.All)
+	a := r.Attrs()
 	if !HasMessage(r) {
 		readGenAIRecord(r, out)
 	} else if r.Body().Type() == pcommon.ValueTypeMap {
-		var f fact.Fact
+		f := out.base
 		readADKMessage(&f, r.Event, Attrs{r.Body().Map()})
 		if f.SystemPrompt != "" || f.Output != nil || f.Finish != "" || f.Input != nil {
-			added := out.Add(fact.ModelCall)
-			added.SystemPrompt, added.Output, added.Finish, added.Input = f.SystemPrompt, f.Output, f.Finish, f.Input
-			added.Model, added.OnePrompt = modelOf(a.Str("gen_ai.system"), ""), f.OnePrompt
+			f.Kind, f.Model = fact.ModelCall, modelOf(a.Str("gen_ai.system"), "")
+			out.All = append(out.All, f)
 		}
 	}
-	for i := first; i < len(out.All); i++ {
+	for i := range out.All {
 		f := &out.All[i]
 		f.TurnID = cmp.Or(a.Str(adkPrefix+"invocation_id"), f.TurnID)
 		setUser(f, a.Str("user.id"))

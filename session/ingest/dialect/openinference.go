@@ -31,20 +31,19 @@ func isOpenInference(s *Span) bool {
 }
 
 func readOpenInference(s *Span, out *Emitter) {
-	first := len(out.All)
 	switch {
 	case aiOperation(s) != "" || s.Has("ai") && s.Has("gen_ai"):
 		readAISDK(s, out)
 	case s.Has("gen_ai"):
 		readGenAI(s, out)
 	}
-	if len(out.All) == first {
+	if len(out.All) == 0 {
 		f := out.Add(openInferenceKind(s))
 		if f.Event != "" && f.Kind == fact.Turn { // of an agent's work in its run, of which there is a span
 			f.Kind, f.RequiresTurn = fact.Step, f.ParentID != ""
 		}
 	}
-	for i := first; i < len(out.All); i++ {
+	for i := range out.All {
 		if f := &out.All[i]; f.Kind != fact.Compaction {
 			fillOpenInference(f, s)
 		}

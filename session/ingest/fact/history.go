@@ -6,50 +6,6 @@ import (
 	"github.com/agenttrace/agenttrace/session"
 )
 
-// maxRepeated is how many messages of a turn's own history a fact keeps. Every request
-// of a turn repeats what the turn came to so far; what is needed of it are the results
-// of the last calls, and the answers of a few calls whose spans were lost.
-const maxRepeated = 64
-
-// CutHistory leaves out what a request repeats of a long turn, except for what the user
-// asked and the last messages, and counts it in History. Where calls have no ids of
-// their own, what they came to is known by their order alone, and nothing is left out.
-func (f *Fact) CutHistory() {
-	asked := 0
-	for asked < len(f.Input) && f.Input[asked].Role == "user" {
-		asked++
-	}
-	repeated := f.Input[asked:]
-	cut := len(repeated) - maxRepeated
-	if cut <= 0 || !distinct(repeated) {
-		return
-	}
-	for cut < len(repeated) && repeated[cut].Role != "assistant" {
-		cut++ // a result is worth nothing without its call
-	}
-	kept := make([]Message, 0, asked+len(repeated)-cut)
-	f.Input = append(append(kept, f.Input[:asked]...), repeated[cut:]...)
-	f.History += cut
-}
-
-// distinct reports whether all calls in the messages have ids, and each its own.
-func distinct(messages []Message) bool {
-	calls := make(map[string]bool)
-	for i := range messages {
-		for j := range messages[i].Parts {
-			p := &messages[i].Parts[j]
-			switch {
-			case p.Kind != PartCall && p.Kind != PartResult:
-			case p.CallID == "", p.Kind == PartCall && calls[p.CallID]:
-				return false
-			default:
-				calls[p.CallID] = calls[p.CallID] || p.Kind == PartCall
-			}
-		}
-	}
-	return true
-}
-
 // CountBefore sets Before and BeforeTurns to what all, of which Input is the end, has
 // before the last messages of the user.
 func (f *Fact) CountBefore(all []Message) {
