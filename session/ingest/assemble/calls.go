@@ -2,7 +2,6 @@ package assemble
 
 import (
 	"cmp"
-	"iter"
 	"slices"
 	"strings"
 
@@ -42,8 +41,9 @@ type callFinder struct {
 func (t *turn) findCalls() []*call {
 	c := callFinder{of: make(map[*node]*call), requests: make(map[string]*call), responses: make(map[string]*call)}
 	c.addSpans(t.nodes)
-	t.joinOrphans(ongoing(c.calls), c.orphans, c.join)
-	spans := ongoing(c.calls)
+	t.joinOrphans(c.calls, c.orphans, c.join)
+	began := func(x, y *call) int { return cmp.Compare(x.start, y.start) }
+	spans := slices.SortedStableFunc(slices.Values(c.calls), began)
 	c.joinEach(c.tied)
 	// What no id ties is of the call that was going on, before one is looked for nearby.
 	for _, maximum := range []int64{0, near} {
@@ -157,7 +157,7 @@ func (c *callFinder) addRecords() {
 // joinOrphans gives calls the spans of the provider's own library that have come from
 // traces of their own, the best fitting first. What fits none does not belong to the turn:
 // another's call that was made at the same time, or a copy.
-func (t *turn) joinOrphans(calls timeline[*call], orphans []*node, join func(*call, *node)) {
+func (t *turn) joinOrphans(calls []*call, orphans []*node, join func(*call, *node)) {
 	type pair struct {
 		slack int64
 		n     *node
@@ -165,7 +165,7 @@ func (t *turn) joinOrphans(calls timeline[*call], orphans []*node, join func(*ca
 	}
 	var pairs []pair
 	for _, n := range orphans {
-		for c := range calls.about(n.Start-near, n.End+near) {
+		for _, c := range calls {
 			if slack, same := c.twin(n); same {
 				pairs = append(pairs, pair{slack, n, c})
 			}
@@ -277,14 +277,7 @@ func (c *call) asked() int {
 
 // isWrapper reports whether more than one call of a model was made within n, those of
 // tools and sub-agents left out.
-func isWrapper(n *node) bool {
-	if n.isWrapper == nil {
-		var first *node
-		found := wrapsCallBelow(n, &first)
-		n.isWrapper = &found
-	}
-	return *n.isWrapper
-}
+func isWrapper(n *node) bool { return wrapsCallBelow(n, new(*node)) }
 
 func wrapsCallBelow(n *node, first **node) bool {
 	for _, k := range n.kids {
@@ -312,48 +305,12 @@ func seen(nodes []*node, n *node) bool {
 	})
 }
 
-// timeline finds what went on about a time. The zero value has nothing.
-type timeline[T any] struct {
-	all []T
-	// from are when each began, in order, and reach the latest end of those up to each.
-	from, reach []int64
-}
-
-// add adds what began after all before it.
-func (l *timeline[T]) add(x T, from, to int64) {
-	l.all, l.from, l.reach = append(l.all, x), append(l.from, from), append(l.reach, to)
-	if n := len(l.reach); n > 1 {
-		l.reach[n-1] = max(to, l.reach[n-2])
-	}
-}
-
-// about yields what may have gone on between two times, what began last first.
-func (l *timeline[T]) about(from, until int64) iter.Seq[T] {
-	return func(yield func(T) bool) {
-		i, _ := slices.BinarySearch(l.from, until+1)
-		for i--; i >= 0 && l.reach[i] >= from; i-- {
-			if !yield(l.all[i]) {
-				return
-			}
-		}
-	}
-}
-
-// ongoing are calls by their times.
-func ongoing(calls []*call) (l timeline[*call]) {
-	began := func(x, y *call) int { return cmp.Compare(x.start, y.start) }
-	for _, c := range slices.SortedStableFunc(slices.Values(calls), began) {
-		l.add(c, c.start, c.end)
-	}
-	return l
-}
-
 // nearest returns the call that was going on when a record was written, or ended
 // or began nearest to it and at most so far from it, of those of which no such
 // record reports yet. One whose request has another id does not match.
-func nearest(calls timeline[*call], n *node, maximum int64) (best *call) {
+func nearest(calls []*call, n *node, maximum int64) (best *call) {
 	least := maximum
-	for c := range calls.about(n.Start-maximum, n.Start+maximum) {
+	for _, c := range slices.Backward(calls) {
 		away := max(c.start-n.Start, n.Start-c.end, 0)
 		if away > least || c.named && n.RequestID != "" || seen(c.nodes, n) {
 			continue

@@ -2,6 +2,7 @@ package assemble
 
 import (
 	"cmp"
+	"reflect"
 	"slices"
 
 	"github.com/agenttrace/agenttrace/session/ingest/fact"
@@ -145,34 +146,25 @@ func toolInput(n *node) string {
 
 // joinEvent adds what an event reports to what is known from others.
 func joinEvent(f, event *fact.Fact) {
-	f.End = max(f.End, event.End)
-	f.Failed, f.Aborted = f.Failed || event.Failed, f.Aborted || event.Aborted
-	f.Error, f.ErrorType = cmp.Or(f.Error, event.Error), cmp.Or(f.ErrorType, event.ErrorType)
-	f.Finish, f.ResponseID = cmp.Or(f.Finish, event.Finish), cmp.Or(f.ResponseID, event.ResponseID)
-	f.Model, f.ResponseModel = cmp.Or(f.Model, event.Model), cmp.Or(f.ResponseModel, event.ResponseModel)
-	f.Usage, f.CostUSD = cmp.Or(f.Usage, event.Usage), cmp.Or(f.CostUSD, event.CostUSD)
-	f.CallID, f.RequestID = cmp.Or(f.CallID, event.CallID), cmp.Or(f.RequestID, event.RequestID)
-	if len(f.Input) == 0 && f.History == 0 {
-		f.Input, f.History, f.Before, f.BeforeTurns = event.Input, event.History, event.Before, event.BeforeTurns
+	more := *event
+	if len(f.Input) > 0 || f.History > 0 {
+		more.Input, more.History, more.Before, more.BeforeTurns = nil, 0, 0, 0
 	}
-	if len(f.Output) == 0 {
-		f.Output = event.Output
+	f.End, f.Problems = max(f.End, event.End), slices.Concat(f.Problems, event.Problems)
+	if f.Tool != nil && event.Tool != nil {
+		tool := *f.Tool
+		fill(&tool, event.Tool)
+		f.Tool = &tool
 	}
-	f.Problems = append(slices.Clip(f.Problems), event.Problems...)
-	switch {
-	case event.Tool == nil:
-	case f.Tool == nil:
-		f.Tool = event.Tool
-	default:
-		t := *f.Tool
-		t.Name, t.Succeeded, t.Denied = cmp.Or(t.Name, event.Tool.Name), t.Succeeded || event.Tool.Succeeded,
-			t.Denied || event.Tool.Denied
-		if t.Input == nil {
-			t.Input = event.Tool.Input
+	fill(f, &more)
+}
+
+// fill sets the fields that are empty to those of another.
+func fill[T any](s, of *T) {
+	to, from := reflect.ValueOf(s).Elem(), reflect.ValueOf(of).Elem()
+	for i := range to.NumField() {
+		if to.Field(i).IsZero() {
+			to.Field(i).Set(from.Field(i))
 		}
-		if t.Output == nil {
-			t.Output = event.Tool.Output
-		}
-		f.Tool = &t
 	}
 }

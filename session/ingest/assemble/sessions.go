@@ -10,8 +10,7 @@ import (
 
 // findSessions finds the session of each node, sub-agents' included.
 func (a *assembly) findSessions() {
-	a.sessions, a.parentRefBy, a.subagents = make(map[string]*stream), make(map[parentRef]*parentRef),
-		make(map[[2]string]*parentRef)
+	a.sessions, a.subagents = make(map[string]*stream), make(map[[2]string]*parentRef)
 	a.children = make(map[[2]string]string)
 	a.joinSubagents()
 	for _, n := range a.nodes {
@@ -137,18 +136,17 @@ func (n *node) names() string {
 // firstBelow returns the session that something below n names, sub-agents' of
 // their own left out, or "".
 func (n *node) firstBelow() string {
-	if n.under != nil {
-		return *n.under
-	}
-	n.under = new(string)
 	for _, find := range []func(*node) string{(*node).names, (*node).firstBelow} {
 		for _, k := range n.kids {
-			if *n.under == "" && parentRefOf(k) == nil {
-				*n.under = find(k)
+			if parentRefOf(k) != nil {
+				continue
+			}
+			if id := find(k); id != "" {
+				return id
 			}
 		}
 	}
-	return *n.under
+	return ""
 }
 
 // setSessions gives n and what is below it their sessions. given is the name that
@@ -248,11 +246,12 @@ func (a *assembly) reportedChildren() {
 
 // known returns the parent reference that is like s.
 func (a *assembly) known(s parentRef) *parentRef {
-	if known := a.parentRefBy[s]; known != nil {
-		return known
+	for _, known := range a.parentRefs {
+		if *known == s {
+			return known
+		}
 	}
 	a.parentRefs = append(a.parentRefs, &s)
-	a.parentRefBy[s] = &s
 	return &s
 }
 

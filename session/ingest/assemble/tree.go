@@ -23,9 +23,6 @@ type node struct {
 	begins int64
 	// agentBelow reports that a model is called below it, other than by a further tool.
 	agentBelow bool
-	// under is what firstBelow found, isWrapper what the function isWrapper did.
-	under     *string
-	isWrapper *bool
 
 	// session is where the fact is built.
 	session string
@@ -90,11 +87,11 @@ func (a *assembly) buildTree(facts []fact.Fact) {
 		if n.record || n.Source != n.SpanID {
 			above = n.SpanID
 		}
-		if above != "" {
-			n.parent = a.bySpan[[2]string{n.TraceID, above}]
+		// Spans may name each other: the last in order of time of those that do has no parent.
+		if p := a.bySpan[[2]string{n.TraceID, above}]; above != "" && !p.below(n) {
+			n.parent = p
 		}
 	}
-	a.breakCircles()
 	for _, n := range a.nodes {
 		if n.parent != nil {
 			n.parent.kids = append(n.parent.kids, n)
@@ -112,27 +109,6 @@ func (a *assembly) buildTree(facts []fact.Fact) {
 	a.gather()
 	a.summarize()
 	a.bound()
-}
-
-// breakCircles takes the parent of the last node of each circle: spans may name each other.
-func (a *assembly) breakCircles() {
-	seen := make(map[*node]*node, len(a.nodes)) // with the node from which the way up was begun
-	for _, n := range a.nodes {
-		p := n
-		for ; p != nil && seen[p] == nil; p = p.parent {
-			seen[p] = n
-		}
-		if p == nil || seen[p] != n {
-			continue
-		}
-		last := p
-		for o := p.parent; o != p; o = o.parent {
-			if compareNodes(o, last) > 0 {
-				last = o
-			}
-		}
-		last.parent = nil
-	}
 }
 
 // descend notes the depth of n and of what is below it, and whether a model is called there.

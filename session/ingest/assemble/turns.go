@@ -256,17 +256,12 @@ func goesOn(f *fact.Fact) bool {
 
 // attachBelow gives what is below a turn's root to that turn.
 func (s *stream) attachBelow() {
-	none := make(map[*node]bool) // those below no turn, of which a chain may be long
 	for _, n := range s.nodes {
 		if n.turn != nil || n.side != "" || n.Kind == fact.Session || n.Kind == fact.Compaction {
 			continue
 		}
-		if none[n.parent] {
-			none[n] = true
-		} else if t := n.turnAbove(); t != nil {
+		if t := n.turnAbove(); t != nil {
 			t.add(n)
-		} else {
-			none[n] = true
 		}
 	}
 }
@@ -370,10 +365,6 @@ func (s *stream) attachByTime() {
 		}
 	}
 	slices.SortFunc(roots, func(x, y *node) int { return cmp.Or(cmp.Compare(x.Start, y.Start), compareNodes(x, y)) })
-	var open timeline[*node]
-	for _, r := range roots {
-		open.add(r, r.Start, r.End)
-	}
 	kin := make(map[tie][]*node) // those without a turn
 	for _, n := range s.nodes {
 		if n.turn == nil && n.wants() {
@@ -410,7 +401,7 @@ func (s *stream) attachByTime() {
 		if n.turn != nil || !n.wants() {
 			continue
 		}
-		t := cmp.Or(n.turnAbove(), during(open, n))
+		t := cmp.Or(n.turnAbove(), during(roots, n))
 		if t == nil && !begins(n, now) {
 			t = now
 		}
@@ -426,8 +417,8 @@ func (s *stream) attachByTime() {
 
 // during returns the turn of the root that began last of those within which the
 // fact happened.
-func during(roots timeline[*node], n *node) *turn {
-	for r := range roots.about(n.End, n.Start) {
+func during(roots []*node, n *node) *turn {
+	for _, r := range slices.Backward(roots) {
 		if t := r.turn; t != nil && r.Start <= n.Start && n.End <= r.End &&
 			(n.TurnID == "" || t.id == "" || n.TurnID == t.id) {
 			return t
