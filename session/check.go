@@ -1,12 +1,14 @@
 package session
 
 import (
+	_ "embed"
 	"encoding/json"
 	"fmt"
 	"math"
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/agenttrace/agenttrace/internal/jsonscan"
@@ -36,15 +38,37 @@ type RuleDoc struct {
 	Doc string `json:"doc"`
 }
 
+// rulesText has what each rule of [Check] and of [Notices] demands, and a remedy for each of the latter.
+//
+//go:embed rules.txt
+var rulesText string
+
+var ruleDocs, noticeDocs, remedies = readRules()
+
+func readRules() (rules, notices []RuleDoc, remedies map[string]string) {
+	remedies = make(map[string]string)
+	for line := range strings.Lines(rulesText) {
+		name, doc, _ := strings.Cut(strings.TrimSpace(line), ": ")
+		notice, isNotice := strings.CutPrefix(name, "notice ")
+		switch {
+		case name == "" || line[0] == '#':
+		case line[0] == ' ':
+			remedies[notices[len(notices)-1].Rule] = strings.TrimSpace(line)
+		case isNotice:
+			notices = append(notices, RuleDoc{notice, doc})
+		default:
+			rules = append(rules, RuleDoc{name, doc})
+		}
+	}
+	return rules, notices, remedies
+}
+
 // Rules returns every rule, in the order in which Check applies them to a row.
 // The caller owns the slice.
-func Rules() []RuleDoc {
-	docs := make([]RuleDoc, len(rules))
-	for i, r := range rules {
-		docs[i] = RuleDoc{r.name, r.doc}
-	}
-	return docs
-}
+func Rules() []RuleDoc { return slices.Clone(ruleDocs) }
+
+// NoticeRules returns the rules of [Notices]. The caller owns the slice.
+func NoticeRules() []RuleDoc { return slices.Clone(noticeDocs) }
 
 // Check validates t against the rules of a canonical session. It returns the violations
 // in the order of the rows: the session, then each message followed by its parts. A valid
@@ -60,23 +84,19 @@ func Check(t *Transcript) []Violation {
 	if t == nil {
 		t = new(Transcript)
 	}
-	c := checker{t: t, messages: make([]checkedRow, len(t.Messages)), ids: make(map[rowID]bool)}
+	c := checker{t: t, ids: make(map[rowID]bool)}
+	c.apply(&checkedRow{kind: ofSession, path: "session", id: t.Session.ID, created: t.Session.CreatedAt,
+		updated: t.Session.UpdatedAt})
+	var before *checkedRow
 	for i := range t.Messages {
-		row := &t.Messages[i].Message
-		c.messages[i] = checkedRow{kind: ofMessage, id: row.ID, created: row.CreatedAt, updated: row.UpdatedAt,
-			place: i, message: &t.Messages[i]}
-		c.messages[i].data, _ = object(row.MetadataJSON)
-	}
-	c.apply(&checkedRow{kind: ofSession, id: t.Session.ID, created: t.Session.CreatedAt, updated: t.Session.UpdatedAt})
-	for i := range c.messages {
-		m := &c.messages[i]
-		c.apply(m)
-		for j := range m.message.Parts {
-			p := &m.message.Parts[j]
-			r := checkedRow{kind: ofPart, id: p.ID, created: p.CreatedAt, updated: p.UpdatedAt, place: i,
-				message: m.message, index: j, part: p}
-			r.data, _ = object(p.DataJSON)
-			c.apply(&r)
+		m := &t.Messages[i]
+		row := &checkedRow{kind: ofMessage, path: fmt.Sprintf("messages[%d]", i), id: m.Message.ID,
+			created: m.Message.CreatedAt, updated: m.Message.UpdatedAt, message: m, before: before}
+		row.data, _ = object(m.Message.MetadataJSON)
+		c.apply(row)
+		before = row
+		for j := range m.Parts {
+			c.apply(row.below(j))
 		}
 	}
 	return c.violations
@@ -97,33 +117,34 @@ const (
 
 // checkedRow is a row of the session with its JSON parsed once.
 type checkedRow struct {
-	kind             rowKind
-	id               string
+	kind rowKind
+	// path is the place of the row, such as "messages[3].parts[0]".
+	path, id         string
 	created, updated int64
-	// message is that of a message or a part, and place its index. index and part are of a part.
-	message      *MessageAndParts
-	place, index int
-	part         *Part
-	data         members // metadata_json or data_json, nil if that is not an object
+	// message is that of a message or a part, and before the row of the message before it. part is that of a part, and
+	// index its place.
+	message *MessageAndParts
+	before  *checkedRow
+	part    *Part
+	index   int
+	data    members // metadata_json or data_json, nil if that is not an object
+}
+
+// below is the row of a part of the message.
+func (r *checkedRow) below(j int) *checkedRow {
+	p := &r.message.Parts[j]
+	row := &checkedRow{kind: ofPart, path: fmt.Sprintf("%s.parts[%d]", r.path, j), id: p.ID, created: p.CreatedAt,
+		updated: p.UpdatedAt, message: r.message, part: p, index: j}
+	row.data, _ = object(p.DataJSON)
+	return row
 }
 
 // kindNames are the kinds of rows in details.
 var kindNames = map[rowKind]string{ofSession: "session", ofMessage: "message", ofPart: "part"}
 
-// path is the place of the row, such as "messages[3].parts[0]".
-func (r *checkedRow) path() string {
-	switch r.kind {
-	case ofMessage:
-		return fmt.Sprintf("messages[%d]", r.place)
-	case ofPart:
-		return fmt.Sprintf("messages[%d].parts[%d]", r.place, r.index)
-	}
-	return "session"
-}
-
 func (r *checkedRow) where() string {
 	if r.id == "" {
-		return r.path()
+		return r.path
 	}
 	return kindNames[r.kind] + " " + r.id
 }
@@ -131,7 +152,6 @@ func (r *checkedRow) where() string {
 // checker is the state of one Check.
 type checker struct {
 	t          *Transcript
-	messages   []checkedRow
 	ids        map[rowID]bool // of the rows so far
 	violations []Violation
 	// rule is the name of the rule being applied to row.
@@ -161,20 +181,25 @@ func (c *checker) report(format string, args ...any) {
 	c.violations = append(c.violations, Violation{c.rule, c.row.where(), fmt.Sprintf(format, args...)})
 }
 
-// want reports the keys of an object whose value is not what it has to be. path is where the object is.
-func (c *checker) want(kind valueKind, o members, path string, keys ...string) {
-	for _, key := range keys {
-		if raw := o[key]; !kind.is(raw) {
-			c.report("%s%s is %s, want %s", path, key, show(raw), kind.name)
-		}
+// reportIf reports what breaks the rule if it does.
+func (c *checker) reportIf(broken bool, format string, args ...any) {
+	if broken {
+		c.report(format, args...)
 	}
 }
 
-// may is want for keys that may be absent.
-func (c *checker) may(kind valueKind, o members, path string, keys ...string) {
-	for _, key := range keys {
-		if _, has := o[key]; has {
-			c.want(kind, o, path, key)
+// shape is what an object has to have: keys with values of a kind.
+type shape []struct {
+	key      string
+	kind     valueKind
+	optional bool // the key may be absent
+}
+
+// want reports the keys of an object whose value is not what it has to be. path is where the object is.
+func (c *checker) want(s shape, o members, path string) {
+	for _, k := range s {
+		if raw, has := o[k.key]; (has || !k.optional) && !k.kind.is(raw) {
+			c.report("%s%s is %s, want %s", path, k.key, show(raw), k.kind.name)
 		}
 	}
 }

@@ -2,6 +2,7 @@ package session
 
 import (
 	"encoding/json"
+	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -11,7 +12,6 @@ import (
 type rule struct {
 	name string
 	of   rowKind
-	doc  string
 	// check reports with [checker.report] how the row breaks the rule.
 	check func(*checker, *checkedRow)
 }
@@ -19,61 +19,97 @@ type rule struct {
 // rules is the list of all invariants of a session. Those on parts are what the AI SDK v6 requires of a UIMessagePart,
 // and which values the columns beside data_json repeat.
 var rules = []rule{
-	{"ids", ofAny, "Every session, message and part has an id.", checkID},
-	{"unique-ids", ofMessage | ofPart, "No two messages share an id, and no two parts do.", checkUniqueID},
-	{"owner", ofMessage | ofPart, "A message names its session, a part its message and its session.", checkOwner},
-	{"parent", ofSession,
-		"A session has a parent_message_id only with a parent_id, and is not its own parent.", checkParent},
-	{"utf8", ofAny, "Every text column is valid UTF-8.", checkUTF8},
-	{"times", ofAny, "No row was updated before it was created.", checkTimes},
-	{"json", ofAny, "permissions_json is a JSON array; " +
-		"metadata_json, data_json and a model_json that is not null are JSON objects.", checkJSON},
-	{"permissions", ofSession, "A permission rule has a permission, a pattern and an action; " +
-		"the action is allow, deny or ask, a source is manifest, session or project.", checkPermissions},
-	{"usage", ofSession | ofMessage, "Token counts are whole numbers and not negative.", checkUsage},
-	{"total", ofSession, "total_tokens is the sum of the five buckets.", checkTotal},
-	{"rollup", ofSession, "The session's buckets are the sums over its visible assistant messages " +
-		"since the latest compaction's tail.", checkRollup},
-	{"cost", ofSession, "cost_usd is a number and not negative.", checkCost},
-	{"role", ofMessage, "A message's role is user, assistant or system.", checkRole},
-	{"message-order", ofMessage, "Messages are in order of (created_at, id).", checkMessageOrder},
-	{"metadata", ofMessage, "The values of a message's metadata_json for model, agent, system prompt and trace " +
-		"have the kind of their key.", checkMetadata},
-	{"part-index", ofMessage, "The index of a part is not negative, and no other part of the message has it.",
-		checkIndexes},
-	{"part-order", ofPart, "Parts are in order of index.", checkPartOrder},
-	{"part-gap", ofMessage, "The indexes of a message's parts count from 0 without a gap, " +
-		"unless the message is marked incomplete.", checkGaps},
-	{"type", ofPart, "A part is text, reasoning, tool-<name>, dynamic-tool, file, source-url, source-document, " +
-		"step-start or data-<name>.", checkType},
-	{"type-column", ofData, "A part's type column repeats data_json's type.", checkTypeColumn},
-	{"text", ofData, "A text or reasoning part has a string text, and a state only of streaming or done.", checkText},
-	{"file", ofData, "A file part has a mediaType and a url.", checkFile},
-	{"source", ofData,
-		"A source-url part has a sourceId and a url; a source-document part a sourceId, a mediaType and a title.",
-		checkSource},
-	{"data", ofData, "A data part has data.", checkData},
-	{"compaction", ofData, "A data-compaction part is in an assistant message " +
-		"and has summary, tail_start_id, auto and summary_tokens in data.", checkCompaction},
-	{"tool", ofData, "A tool part has a toolCallId, and a dynamic one a toolName.", checkTool},
-	{"tool-columns", ofPart, "tool_call_id and tool_state of a tool part repeat data_json's toolCallId and state; " +
-		"other parts have no tool_state.", checkToolColumns},
-	{"tool-state", ofData, "A tool part has a known state, what that state needs (input, output, errorText, approval) " +
-		"and nothing that it excludes.", checkToolState},
+	{"ids", ofAny, func(c *checker, r *checkedRow) {
+		c.reportIf(r.id == "", "id is empty")
+	}},
+	{"unique-ids", ofMessage | ofPart, func(c *checker, r *checkedRow) {
+		id := rowID{r.kind, r.id}
+		c.reportIf(c.ids[id] && r.id != "", "%s has the id of an earlier %s", r.path, kindNames[r.kind])
+		c.ids[id] = true
+	}},
+	{"owner", ofMessage | ofPart, checkOwner},
+	{"parent", ofSession, checkParent},
+	{"utf8", ofAny, checkUTF8},
+	{"times", ofAny, func(c *checker, r *checkedRow) {
+		c.reportIf(r.updated < r.created, "updated_at %d is before created_at %d", r.updated, r.created)
+	}},
+	{"json", ofAny, checkJSON},
+	{"permissions", ofSession, checkPermissions},
+	{"usage", ofSession | ofMessage, checkUsage},
+	{"total", ofSession, func(c *checker, _ *checkedRow) {
+		got, want := c.t.Session.TotalTokens, c.t.Session.Usage().Total()
+		c.reportIf(got != want, "total_tokens is %d, the buckets sum to %d", got, want)
+	}},
+	{"rollup", ofSession, func(c *checker, _ *checkedRow) {
+		got, want := c.t.Session.Usage(), c.t.ContextUsage()
+		c.reportIf(got != want, "buckets are %+v, the messages that count sum to %+v", got, want)
+	}},
+	{"cost", ofSession, func(c *checker, _ *checkedRow) {
+		cost := c.t.Session.CostUSD
+		c.reportIf(!(cost >= 0) || math.IsInf(cost, 0), "cost_usd is %v", cost)
+	}},
+	{"role", ofMessage, func(c *checker, r *checkedRow) {
+		role := r.message.Message.Role
+		c.reportIf(role != RoleUser && role != RoleAssistant && role != RoleSystem, "role is %q", role)
+	}},
+	{"message-order", ofMessage, func(c *checker, r *checkedRow) {
+		if r.before != nil && r.message.Message.Compare(&r.before.message.Message) < 0 {
+			c.report("comes after %s, which is later", r.before.where())
+		}
+	}},
+	{"metadata", ofMessage, checkMetadata},
+	{"part-index", ofMessage, checkIndexes},
+	{"part-order", ofPart, func(c *checker, r *checkedRow) {
+		if r.index > 0 {
+			before := r.message.Parts[r.index-1].Index
+			c.reportIf(r.part.Index < before, "index %d comes after index %d", r.part.Index, before)
+		}
+	}},
+	{"part-gap", ofMessage, checkGaps},
+	{"type", ofPart, checkType},
+	{"type-column", ofData, func(c *checker, r *checkedRow) {
+		raw := r.data["type"]
+		c.reportIf(!isString(raw) || text(raw) != r.part.Type, "type is %q, in data_json it is %s", r.part.Type,
+			show(raw))
+	}},
+	{"text", ofData, checkShape},
+	{"file", ofData, checkShape},
+	{"source", ofData, checkShape},
+	{"data", ofData, checkData},
+	{"compaction", ofData, checkCompaction},
+	{"tool", ofData, checkShape},
+	{"tool-columns", ofPart, checkToolColumns},
+	{"tool-state", ofData, checkToolState},
 }
 
-func checkID(c *checker, r *checkedRow) {
-	if r.id == "" {
-		c.report("id is empty")
-	}
+// partShapes are what the data_json of parts has to have, by rule and type.
+var partShapes = map[string]map[string]shape{
+	"text": {"text": textShape, "reasoning": textShape},
+	"file": {"file": {{"mediaType", aString, false}, {"url", aString, false}, {"filename", aString, true}}},
+	"source": {
+		"source-url": {{"sourceId", aString, false}, {"url", aString, false}, {"title", aString, true}},
+		"source-document": {{"sourceId", aString, false}, {"mediaType", aString, false}, {"title", aString, false},
+			{"filename", aString, true}},
+	},
+	"tool": {
+		"tool-": {{"toolCallId", aString, false}, {"toolName", aString, true}, {"providerExecuted", aBool, true}},
+		"dynamic-tool": {{"toolCallId", aString, false}, {"toolName", aString, false},
+			{"providerExecuted", aBool, true}},
+	},
 }
 
-func checkUniqueID(c *checker, r *checkedRow) {
-	id := rowID{r.kind, r.id}
-	if c.ids[id] && r.id != "" {
-		c.report("%s has the id of an earlier %s", r.path(), kindNames[r.kind])
-	}
-	c.ids[id] = true
+// The shapes of parts of several types, and of other objects.
+var (
+	textShape       = shape{{"text", aString, false}, {"state", aTextState, true}}
+	metadataShape   = shape{{"agent", anOptional, true}, {"system_prompt_digest", aDigest, true}}
+	compactionShape = shape{{"summary", aString, false}, {"tail_start_id", aMessageID, true}, {"auto", aBool, true},
+		{"summary_tokens", aCount, true}}
+	approvalShape = shape{{"id", aString, false}}
+	reasonShape   = shape{{"reason", aString, true}}
+)
+
+func checkShape(c *checker, r *checkedRow) {
+	c.want(partShapes[c.rule][typeFamily(r.part.Type)], r.data, "")
 }
 
 func checkOwner(c *checker, r *checkedRow) {
@@ -111,12 +147,6 @@ func checkUTF8(c *checker, r *checkedRow) {
 	}
 	for _, column := range columns {
 		c.report("%s is not valid UTF-8", column)
-	}
-}
-
-func checkTimes(c *checker, r *checkedRow) {
-	if r.updated < r.created {
-		c.report("updated_at %d is before created_at %d", r.updated, r.created)
 	}
 }
 
@@ -199,49 +229,13 @@ func checkUsage(c *checker, r *checkedRow) {
 	}
 }
 
-func checkTotal(c *checker, _ *checkedRow) {
-	if got, want := c.t.Session.TotalTokens, c.t.Session.Usage().Total(); got != want {
-		c.report("total_tokens is %d, the buckets sum to %d", got, want)
-	}
-}
-
-func checkRollup(c *checker, _ *checkedRow) {
-	if got, want := c.t.Session.Usage(), c.t.ContextUsage(); got != want {
-		c.report("buckets are %+v, the messages that count sum to %+v", got, want)
-	}
-}
-
-func checkCost(c *checker, _ *checkedRow) {
-	if cost := c.t.Session.CostUSD; !(cost >= 0) || math.IsInf(cost, 0) {
-		c.report("cost_usd is %v", cost)
-	}
-}
-
-func checkRole(c *checker, r *checkedRow) {
-	switch r.message.Message.Role {
-	case RoleUser, RoleAssistant, RoleSystem:
-	default:
-		c.report("role is %q", r.message.Message.Role)
-	}
-}
-
-func checkMessageOrder(c *checker, r *checkedRow) {
-	if r.place == 0 {
-		return
-	}
-	if before := &c.messages[r.place-1]; r.message.Message.Compare(&before.message.Message) < 0 {
-		c.report("comes after %s, which is later", before.where())
-	}
-}
-
 func checkMetadata(c *checker, r *checkedRow) {
 	if raw, has := r.data["model"]; has && !isNull(raw) {
 		if err := decodeRow(raw, new(Model)); err != nil {
 			c.report("model: %v", err)
 		}
 	}
-	c.may(anOptional, r.data, "", "agent")
-	c.may(aDigest, r.data, "", "system_prompt_digest")
+	c.want(metadataShape, r.data, "")
 	if raw, has := r.data["agenttrace"]; has {
 		var trace MessageTrace
 		if err := decodeRow(raw, &trace); err != nil {
@@ -257,23 +251,10 @@ func checkIndexes(c *checker, r *checkedRow) {
 	seen := make(map[int64]bool, len(r.message.Parts))
 	for j := range r.message.Parts {
 		p := &r.message.Parts[j]
-		c.row = &checkedRow{kind: ofPart, id: p.ID, place: r.place, index: j}
-		if p.Index < 0 {
-			c.report("index is %d", p.Index)
-		}
-		if seen[p.Index] {
-			c.report("index %d is taken by an earlier part", p.Index)
-		}
+		c.row = &checkedRow{kind: ofPart, id: p.ID, path: fmt.Sprintf("%s.parts[%d]", r.path, j)}
+		c.reportIf(p.Index < 0, "index is %d", p.Index)
+		c.reportIf(seen[p.Index], "index %d is taken by an earlier part", p.Index)
 		seen[p.Index] = true
-	}
-}
-
-func checkPartOrder(c *checker, r *checkedRow) {
-	if r.index == 0 {
-		return
-	}
-	if before := r.message.Parts[r.index-1].Index; r.part.Index < before {
-		c.report("index %d comes after index %d", r.part.Index, before)
 	}
 }
 
@@ -303,72 +284,48 @@ func checkGaps(c *checker, r *checkedRow) {
 	c.report("has %d parts up to index %d; %d is missing", n, last, missing)
 }
 
-// named reports whether the type is the prefix followed by a name.
-func named(partType, prefix string) bool {
-	return strings.HasPrefix(partType, prefix) && len(partType) > len(prefix)
-}
-
 // IsToolType reports whether parts of a type are tool calls: of a tool that the type names after
 // "tool-", or of one that the part names. [Check] reports a type that names none.
 func IsToolType(partType string) bool {
 	return strings.HasPrefix(partType, "tool-") || partType == "dynamic-tool"
 }
 
+// typeFamily returns the type of a part, of which a name after "tool-" or "data-" is left out. It is "" if there is no
+// name.
+func typeFamily(partType string) string {
+	for _, prefix := range []string{"tool-", "data-"} {
+		if name, ok := strings.CutPrefix(partType, prefix); ok {
+			if name == "" {
+				return ""
+			}
+			return prefix
+		}
+	}
+	return partType
+}
+
 // isTool reports whether the part is a tool call of a type that is valid.
 func (r *checkedRow) isTool() bool {
-	return named(r.part.Type, "tool-") || r.part.Type == "dynamic-tool"
+	family := typeFamily(r.part.Type)
+	return family == "tool-" || family == "dynamic-tool"
 }
 
 func checkType(c *checker, r *checkedRow) {
-	switch r.part.Type {
-	case "text", "reasoning", "dynamic-tool", "file", "source-url", "source-document", "step-start":
+	switch typeFamily(r.part.Type) {
+	case "text", "reasoning", "dynamic-tool", "file", "source-url", "source-document", "step-start", "tool-", "data-":
 	default:
-		if !named(r.part.Type, "tool-") && !named(r.part.Type, "data-") {
-			c.report("type is %q", r.part.Type)
-		}
-	}
-}
-
-func checkTypeColumn(c *checker, r *checkedRow) {
-	if raw := r.data["type"]; !isString(raw) || text(raw) != r.part.Type {
-		c.report("type is %q, in data_json it is %s", r.part.Type, show(raw))
-	}
-}
-
-func checkText(c *checker, r *checkedRow) {
-	if r.part.Type == "text" || r.part.Type == "reasoning" {
-		c.want(aString, r.data, "", "text")
-		c.may(aTextState, r.data, "", "state")
-	}
-}
-
-func checkFile(c *checker, r *checkedRow) {
-	if r.part.Type == "file" {
-		c.want(aString, r.data, "", "mediaType", "url")
-		c.may(aString, r.data, "", "filename")
-	}
-}
-
-func checkSource(c *checker, r *checkedRow) {
-	switch r.part.Type {
-	case "source-url":
-		c.want(aString, r.data, "", "sourceId", "url")
-		c.may(aString, r.data, "", "title")
-	case "source-document":
-		c.want(aString, r.data, "", "sourceId", "mediaType", "title")
-		c.may(aString, r.data, "", "filename")
+		c.report("type is %q", r.part.Type)
 	}
 }
 
 func checkData(c *checker, r *checkedRow) {
 	// A compaction without data violates a separate rule.
-	if r.part.Type == TypeCompaction || !named(r.part.Type, "data-") {
+	if r.part.Type == TypeCompaction || typeFamily(r.part.Type) != "data-" {
 		return
 	}
-	if _, has := r.data["data"]; !has {
-		c.report("data is missing")
-	}
-	c.may(aString, r.data, "", "id")
+	_, has := r.data["data"]
+	c.reportIf(!has, "data is missing")
+	c.want(shape{{"id", aString, true}}, r.data, "")
 }
 
 // checkCompaction requires the form that the AI SDK accepts. The flat form of the guide is
@@ -389,23 +346,7 @@ func checkCompaction(c *checker, r *checkedRow) {
 		}
 		return
 	}
-	c.want(aString, data, "data.", "summary")
-	c.may(aMessageID, data, "data.", "tail_start_id")
-	c.may(aBool, data, "data.", "auto")
-	c.may(aCount, data, "data.", "summary_tokens")
-}
-
-func checkTool(c *checker, r *checkedRow) {
-	if !r.isTool() {
-		return
-	}
-	c.want(aString, r.data, "", "toolCallId")
-	if r.part.Type == "dynamic-tool" {
-		c.want(aString, r.data, "", "toolName")
-	} else {
-		c.may(aString, r.data, "", "toolName")
-	}
-	c.may(aBool, r.data, "", "providerExecuted")
+	c.want(compactionShape, data, "data.")
 }
 
 func checkToolColumns(c *checker, r *checkedRow) {
@@ -441,14 +382,18 @@ var toolStates = map[string]struct {
 	approval []string
 	// optional reports that it need not be there.
 	optional bool
+	// may are keys of this state alone.
+	may shape
 }{
-	StateInputStreaming:    {nil, []string{"output", "errorText"}, nil, true},
-	StateInputAvailable:    {[]string{"input"}, []string{"output", "errorText"}, nil, true},
-	StateApprovalRequested: {[]string{"input"}, []string{"output", "errorText"}, []string{""}, false},
-	StateApprovalResponded: {[]string{"input"}, []string{"output", "errorText"}, []string{"true", "false"}, false},
-	StateOutputAvailable:   {[]string{"input", "output"}, []string{"errorText"}, []string{"true"}, true},
-	StateOutputError:       {[]string{"errorText"}, []string{"output"}, []string{"true"}, true},
-	StateOutputDenied:      {[]string{"input"}, []string{"output", "errorText"}, []string{"false"}, false},
+	StateInputStreaming:    {nil, []string{"output", "errorText"}, nil, true, nil},
+	StateInputAvailable:    {[]string{"input"}, []string{"output", "errorText"}, nil, true, nil},
+	StateApprovalRequested: {[]string{"input"}, []string{"output", "errorText"}, []string{""}, false, nil},
+	StateApprovalResponded: {[]string{"input"}, []string{"output", "errorText"}, []string{"true", "false"}, false, nil},
+	StateOutputAvailable: {[]string{"input", "output"}, []string{"errorText"}, []string{"true"}, true,
+		shape{{"preliminary", aBool, true}}},
+	StateOutputError: {[]string{"errorText"}, []string{"output"}, []string{"true"}, true,
+		shape{{"errorText", aString, true}}},
+	StateOutputDenied: {[]string{"input"}, []string{"output", "errorText"}, []string{"false"}, false, nil},
 }
 
 func checkToolState(c *checker, r *checkedRow) {
@@ -471,12 +416,7 @@ func checkToolState(c *checker, r *checkedRow) {
 			c.report("state is %s, but there is %s", name, key)
 		}
 	}
-	if name == StateOutputError {
-		c.may(aString, r.data, "", "errorText")
-	}
-	if name == StateOutputAvailable {
-		c.may(aBool, r.data, "", "preliminary")
-	}
+	c.want(state.may, r.data, "")
 	raw, has := r.data["approval"]
 	switch {
 	case !has && !state.optional:
@@ -495,7 +435,7 @@ func (c *checker) approval(state string, raw json.RawMessage, answers []string) 
 		c.report("approval is %s, want an object", show(raw))
 		return
 	}
-	c.want(aString, approval, "approval.", "id")
+	c.want(approvalShape, approval, "approval.")
 	answer, answered := approval["approved"]
 	_, reasoned := approval["reason"]
 	if answers[0] == "" {
@@ -507,5 +447,5 @@ func (c *checker) approval(state string, raw json.RawMessage, answers []string) 
 	if !slices.Contains(answers, string(answer)) {
 		c.report("state is %s, but approval.approved is %s", state, show(answer))
 	}
-	c.may(aString, approval, "approval.", "reason")
+	c.want(reasonShape, approval, "approval.")
 }

@@ -9,43 +9,6 @@ import (
 	"strings"
 )
 
-// notices has the rules of [Notices], each with a remedy for the reader.
-var notices = []struct{ rule, doc, remedy string }{
-	{"telemetry",
-		"The telemetry of a message has no problem: values of the wrong type, " +
-			"totals of an agent that disagree with the sum over its model calls.",
-		"compare the spans of the turn (show --provenance); " +
-			"of totals that disagree, the sum over the model calls counts"},
-	{"whole", "All telemetry of a message arrived: the span of its turn, and the ends of its model calls.",
-		"let the client flush its telemetry before it exits; what arrives later completes the turn"},
-	{"content", "An assistant message that has ended has a part.",
-		"enable the capture of message content in the client"},
-	{"results", "In a turn that finished, every tool call has a result.",
-		"export the span of the tool call too, or the next request of the model; what arrives later adds the result"},
-	{"once", "No tool call and no response id is in two messages, " +
-		"and no text is twice in what one model call answered.",
-		"if two instrumentations report the turn (show --provenance), disable one of them"},
-	{"prompts", "A message of the user repeats no earlier one beside its own words, nor these.",
-		"import the transcript of the program, which has each message once"},
-	{"turns", "A turn of an agent's telemetry has a prompt if others have one, and one outermost span.",
-		"export the outermost span of every turn; what arrives later divides or completes the turn"},
-	{"tokens", "A message has usage if the source states tokens for it.",
-		"compare the spans of the turn (show --provenance)"},
-	{"history", "The requests of a session repeat no messages that the session does not have.",
-		"import the telemetry or the transcript of the earlier part, if there is one"},
-	{"attributed", "Every span of a turn, a model call or a tool call belongs to a message.",
-		"export the spans above it too; what arrives later gives it its place"},
-}
-
-// NoticeRules returns the rules of [Notices]. The caller owns the slice.
-func NoticeRules() []RuleDoc {
-	docs := make([]RuleDoc, len(notices))
-	for i, n := range notices {
-		docs[i] = RuleDoc{n.rule, n.doc}
-	}
-	return docs
-}
-
 // Notice reports something doubtful in a session with valid rows, and its place if known.
 type Notice struct {
 	// Rule is the name of one of [NoticeRules].
@@ -68,13 +31,7 @@ type Notice struct {
 
 // NewNotice returns a notice without a place.
 func NewNotice(rule, detail string) Notice {
-	n := Notice{Rule: rule, Detail: detail}
-	for _, r := range notices {
-		if r.rule == rule {
-			n.Remedy = r.remedy
-		}
-	}
-	return n
+	return Notice{Rule: rule, Detail: detail, Remedy: remedies[rule]}
 }
 
 // Where describes the place, such as "turn 2, tool call call_1 (bash), span
