@@ -109,61 +109,57 @@ func (s *aiStream) read(events []json.RawMessage) error {
 
 func (s *aiStream) take(c *aiChunk) error {
 	s.known = s.known || c.Type != ""
-	add := func(b block) int {
+	begin := func(name string, b block) *block {
+		s.open[name] = len(s.blocks)
 		s.blocks = append(s.blocks, b)
-		return len(s.blocks) - 1
+		return &s.blocks[s.open[name]]
 	}
 	call := func() *block {
-		at, ok := s.open["call "+c.ToolCallID]
-		if !ok {
-			at = add(block{kind: callBlock, id: c.ToolCallID, data: json.RawMessage("{}")})
-			s.open["call "+c.ToolCallID] = at
+		if at, ok := s.open["call "+c.ToolCallID]; ok {
+			return &s.blocks[at]
 		}
-		return &s.blocks[at]
+		return begin("call "+c.ToolCallID, block{kind: callBlock, id: c.ToolCallID, data: json.RawMessage("{}")})
 	}
-	switch c.Type {
+	failed := func(text string) {
+		s.blocks = append(s.blocks, block{kind: resultBlock, id: c.ToolCallID, failed: true, text: text})
+	}
+	switch kind, _, _ := strings.Cut(c.Type, "-"); c.Type {
 	case "start":
 		s.id = c.MessageID
 		s.metadata(c.Metadata)
 	case "start-step":
-		add(block{kind: stepBlock})
+		s.blocks = append(s.blocks, block{kind: stepBlock})
 	case "text-start":
-		s.open["text "+c.ID] = add(block{kind: textBlock})
+		begin("text "+c.ID, block{kind: textBlock})
 	case "reasoning-start":
-		s.open["reasoning "+c.ID] = add(block{kind: reasoningBlock})
+		begin("reasoning "+c.ID, block{kind: reasoningBlock})
 	case "text-delta", "reasoning-delta":
-		kind, _, _ := strings.Cut(c.Type, "-")
 		at, ok := s.open[kind+" "+c.ID]
 		if !ok {
 			return fmt.Errorf("the stream goes on with the %s %q, which it has not begun", kind, c.ID)
 		}
 		s.blocks[at].text += c.Delta
-	case "tool-input-start":
-		call().name = c.ToolName
-	case "tool-input-available", "tool-input-error":
+	case "tool-input-start", "tool-input-available", "tool-input-error":
 		b := call()
-		b.name = c.ToolName
-		if len(c.Input) > 0 {
+		if b.name = c.ToolName; len(c.Input) > 0 {
 			b.data = c.Input
 		}
 		if c.Type == "tool-input-error" {
-			add(block{kind: resultBlock, id: c.ToolCallID, failed: true, text: c.ErrorText})
+			failed(c.ErrorText)
 		}
 	case "tool-output-available":
 		if len(c.Output) == 0 { // undefined, as the route sees it
 			c.Output = json.RawMessage("null")
 		}
-		add(block{kind: resultBlock, id: c.ToolCallID, data: c.Output})
+		s.blocks = append(s.blocks, block{kind: resultBlock, id: c.ToolCallID, data: c.Output})
 	case "tool-output-error":
-		add(block{kind: resultBlock, id: c.ToolCallID, failed: true, text: c.ErrorText})
+		failed(c.ErrorText)
 	case "tool-output-denied":
-		add(block{kind: resultBlock, id: c.ToolCallID, failed: true, text: callDenied})
+		failed(callDenied)
 	case "abort":
 		s.stop = "abort"
 	case "finish", "message-metadata":
-		if c.Finish != "" {
-			s.stop = c.Finish
-		}
+		s.stop = cmp.Or(c.Finish, s.stop)
 		s.metadata(c.Metadata)
 	case "error":
 		s.stop = "error"

@@ -3,6 +3,7 @@ package replay
 import (
 	"encoding/json"
 	"io"
+	"slices"
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/document"
@@ -117,17 +118,11 @@ func New(doc *document.Document, t *session.Transcript, number int) (*Bundle, er
 // answers are the messages that answer a turn: of those that a rewind hid only where
 // there is no other.
 func answers(t *document.Turn) []*document.Message {
-	var all, visible []*document.Message
-	for _, m := range t.Messages {
-		if m.Role != session.RoleAssistant || m.Compaction != nil {
-			continue
-		}
-		all = append(all, m)
-		if m.HiddenAt == nil {
-			visible = append(visible, m)
-		}
-	}
-	if len(visible) > 0 {
+	all := slices.DeleteFunc(slices.Clone(t.Messages), func(m *document.Message) bool {
+		return m.Role != session.RoleAssistant || m.Compaction != nil
+	})
+	hidden := func(m *document.Message) bool { return m.HiddenAt != nil }
+	if visible := slices.DeleteFunc(slices.Clone(all), hidden); len(visible) > 0 {
 		return visible
 	}
 	return all

@@ -76,8 +76,7 @@ func (b *Bundle) conversation(since []entry) []entry {
 // effort is the model's variant where it is one of the words by which providers
 // take how much to reason.
 func (b *Bundle) effort() string {
-	switch b.Model.Variant {
-	case "none", "minimal", "low", "medium", "high", "xhigh", "max":
+	if slices.Contains([]string{"none", "minimal", "low", "medium", "high", "xhigh", "max"}, b.Model.Variant) {
 		return b.Model.Variant
 	}
 	return ""
