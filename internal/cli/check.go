@@ -144,25 +144,12 @@ func (c *checker) checkAll(r store.Reader, err error) error {
 }
 
 func (c *checker) checkStored(r store.Reader, id string) error {
-	t, err := r.Transcript(c.cmd.Context(), id)
-	if err != nil {
-		return err
+	in, err := document.Reader{Reader: r}.Collect(c.cmd.Context(), id)
+	if err == nil {
+		err = c.report(in)
 	}
-	links, err := r.Spans(c.cmd.Context(), id)
-	if err != nil {
-		return err
-	}
-	children, err := document.Reader{Reader: r}.Select(c.cmd.Context(),
-		store.SessionQuery{ParentID: id, Children: true, Archived: true, Limit: -1}, "")
-	if err != nil {
-		return err
-	}
-	if err := c.report(t, links, children...); err != nil {
-		return err
-	}
-	blobs, err := document.Blobs(c.cmd.Context(), r, t)
-	for i := range blobs {
-		b := &blobs[i]
+	for i := range in.Blobs {
+		b := &in.Blobs[i]
 		if err != nil || !b.Exact || document.Names(b) {
 			continue // one that arrived damaged, or was redacted, reports so itself
 		}
@@ -190,7 +177,7 @@ func (c *checker) checkExport(name string, file io.Reader) error {
 		if err != nil {
 			return c.violation(name, err.Error())
 		}
-		return c.report(s.Transcript, s.SpanRefs)
+		return c.report(document.Input{Transcript: s.Transcript, SpanRefs: s.SpanRefs})
 	}
 	found := false
 	newer := func(p codec.Problem) {
@@ -202,7 +189,7 @@ func (c *checker) checkExport(name string, file io.Reader) error {
 		if err != nil {
 			return c.violation(name, err.Error())
 		}
-		if err := c.report(t, nil); err != nil {
+		if err := c.report(document.Input{Transcript: t}); err != nil {
 			return err
 		}
 	}
@@ -224,17 +211,19 @@ func (c *checker) print(name, what string) error {
 	return err
 }
 
-// report checks the rows of a session. links are its spans, and children its sub-agents, as far as they are known.
-func (c *checker) report(t *session.Transcript, links []store.SpanRef, children ...session.Session) error {
+// report checks a session, as far as it is known.
+func (c *checker) report(in document.Input) error {
 	c.sessions++
-	for _, v := range session.Check(t) {
-		if err := c.violation(t.Session.ID, v.String()); err != nil {
+	id := in.Transcript.Session.ID
+	in.Now, in.IdleTimeout = time.Now(), c.idleTimeout
+	for _, v := range session.Check(in.Transcript) {
+		if err := c.violation(id, v.String()); err != nil {
 			return err
 		}
 	}
-	for _, n := range document.NoticesOf(t, links, time.Now(), c.idleTimeout, children...) {
+	for _, n := range document.NoticesOf(in) {
 		c.notices++
-		if _, err := fmt.Fprintln(c.cmd.OutOrStdout(), noticeLine(t.Session.ID, &n)); err != nil {
+		if _, err := fmt.Fprintln(c.cmd.OutOrStdout(), noticeLine(id, &n)); err != nil {
 			return err
 		}
 	}

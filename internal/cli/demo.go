@@ -144,34 +144,15 @@ func showDemo(cmd *cobra.Command, path, option string, result codeagent.Result, 
 	if err := render.Document(out, doc, terminal(cmd)); err != nil {
 		return err
 	}
-	var b strings.Builder
-	line := func(name, value string) { fmt.Fprintf(&b, "  %-9s %s\n", name, value) }
-	fmt.Fprintf(&b,
-		"\nThe agent ran, its spans went through the collector, and this is the session they left (%.1fs).\n\n",
-		took.Seconds())
-	line("store", stores.Name(path))
 	client := "sqlite3"
 	if !stores.IsFile(path) {
 		client = "psql"
 	}
-	line("query", fmt.Sprintf("%s %s \"SELECT type, count(*) FROM chat_parts WHERE session_id = '%s' GROUP BY type\"",
-		client, quote(stores.Name(path)), result.SessionID))
-	self := ownName()
-	line("show", self+" show last --prompt --tools --permissions"+option)
-	line("export", self+" export last --format jsonl"+option)
-	for _, trace := range result.TraceIDs {
-		line("trace", trace)
-		if otlp != "" {
-			line("jaeger", "http://localhost:16686/trace/"+trace)
-		}
-	}
-	if otlp == "" {
-		line("jaeger",
-			"add --otlp-endpoint localhost:4317 to send the trace there, "+
-				"then open http://localhost:16686/trace/<trace>")
-	}
-	b.WriteString("\nOpen it in a browser with\n\n    " + self + " view " + result.SessionID + option + "\n")
-	_, err = io.WriteString(out, b.String())
+	_, err = io.WriteString(out, phrases.Text("demo", struct {
+		codeagent.Result
+		Seconds                                   float64
+		Store, Quoted, Client, Self, Option, OTLP string
+	}{result, took.Seconds(), stores.Name(path), quote(stores.Name(path)), client, ownName(), option, otlp}))
 	return err
 }
 

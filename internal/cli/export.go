@@ -326,23 +326,13 @@ func (e *exporter) writeStore() error {
 func (e *exporter) explainAll() error {
 	lost := false
 	err := e.each(func(s *formats.Source) error {
-		text := fmt.Sprintf("%s: %s does not hold\n", document.Sanitize(s.Transcript.Session.ID), e.format.Name)
 		losses := e.format.Explain(s)
-		if len(losses) == 0 {
-			text = fmt.Sprintf("%s: %s holds all of it\n", document.Sanitize(s.Transcript.Session.ID), e.format.Name)
-		}
-		for _, l := range losses {
-			how := "lost"
-			switch {
-			case l.Kept != "":
-				how = "kept: " + l.Kept
-			case l.Note != "":
-				how = "partly lost: " + l.Note
-			}
-			lost = lost || l.Kept == ""
-			text += fmt.Sprintf("  %6d  %s (%s)\n", l.Count, l.What, how)
-		}
-		_, err := io.WriteString(e.cmd.OutOrStdout(), text)
+		lost = lost || slices.ContainsFunc(losses, func(l codec.Loss) bool { return l.Kept == "" })
+		_, err := io.WriteString(e.cmd.OutOrStdout(), phrases.Text("losses", struct {
+			*formats.Source
+			Format string
+			Losses []codec.Loss
+		}{s, e.format.Name, losses}))
 		return err
 	})
 	if err == nil && lost {

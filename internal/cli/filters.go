@@ -3,7 +3,6 @@ package cli
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -166,30 +165,23 @@ func (x *filters) reportNone(cmd *cobra.Command, r document.Reader, q store.Sess
 	if err != nil {
 		return err
 	}
-	var flags []string
-	var reasons strings.Builder
+	type excluding struct {
+		document.Exclusion
+		Flag string
+	}
+	found := struct {
+		Excluding   []excluding
+		One, Others bool
+		Max         int
+	}{One: len(all) == 1, Others: others, Max: document.MaxExcluded}
 	for _, e := range all {
 		flag := "--" + e.Filter
 		if e.Value != "" {
 			flag += " " + shown(e.Value)
 		}
-		flags = append(flags, flag)
-		if e.Without == 0 {
-			continue
-		}
-		if len(all) == 1 {
-			flag = "it"
-		}
-		more := ""
-		if e.Without == document.MaxExcluded {
-			more = " or more"
-		}
-		fmt.Fprintf(&reasons, "; without %s %d%s would", flag, e.Without, more)
+		found.Excluding = append(found.Excluding, excluding{e, flag})
 	}
-	if others {
-		reasons.WriteString("; archived sessions and sub-agents do: add --all")
-	}
-	return note(cmd, "no session matches %s%s\n", strings.Join(flags, " "), &reasons)
+	return note(cmd, "%s", phrases.Text("none matches", found))
 }
 
 // shown is a value of a flag as a message has it.

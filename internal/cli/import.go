@@ -189,13 +189,13 @@ func findNotices(ctx context.Context, im *importer.Importer) error {
 		return nil
 	}
 	for _, id := range slices.Sorted(maps.Keys(im.Summary.Total.Sessions)) {
-		notices, err := document.Reader{Reader: s}.Notices(ctx, id)
+		in, err := document.Reader{Reader: s}.Collect(ctx, id)
 		if errors.Is(err, store.ErrNotFound) {
 			continue // its telemetry has moved to another session
 		} else if err != nil {
 			return err
 		}
-		for _, n := range notices {
+		for _, n := range document.NoticesOf(in) {
 			im.Summary.Notices = append(im.Summary.Notices, noticeLine(id, &n))
 		}
 	}
@@ -226,53 +226,8 @@ func printImport(w io.Writer, s *importer.Summary) error {
 
 // tallied states what was read of an input. Counts that are 0 are left out, for most are.
 func tallied(t *importer.Tally, name string) string {
-	telemetry := t.Spans+t.Records > 0 || t.Format == "otlp"
-	var facts []string
-	if telemetry {
-		facts = append(facts, counted(t.Spans, "span"), counted(t.Records, "log record"))
-	}
-	if t.Whole {
-		facts = append(facts, counted(len(t.Sessions), "session"), counted(t.Messages, "message"),
-			counted(t.Parts, "part"))
-	}
-	if facts == nil {
-		facts = []string{"nothing"}
-	}
-	for _, c := range []struct {
-		n    int64
-		what string
-	}{
-		{int64(t.Accepted), "accepted"}, {t.Pending, "pending"}, {int64(t.Ignored), "ignored"},
-		{int64(t.Malformed), "malformed"},
-		{int64(t.Unchanged), "unchanged"}, {t.Refused, "refused"}, {int64(t.Joined), "merged with telemetry"},
-		{int64(t.Deleted), "deleted from the store"}, {int64(t.Redacted), "redacted"},
-		{int64(t.Skipped), "skipped"}, {int64(t.Damaged), "damaged"},
-	} {
-		if c.n > 0 {
-			facts = append(facts, fmt.Sprintf("%d %s", c.n, c.what))
-		}
-	}
-	text := document.Sanitize(name) + ": " + strings.Join(facts, ", ")
-	if len(t.Sessions) > 0 && !t.Whole {
-		text += "; " + counted(len(t.Sessions), "session")
-	}
-	var dialects []string
-	for _, name := range slices.Sorted(maps.Keys(t.Dialects)) {
-		dialects = append(dialects, fmt.Sprintf("%s %d", name, t.Dialects[name]))
-	}
-	if len(dialects) > 0 {
-		text += "\n  " + strings.Join(dialects, ", ")
-	}
-	text += "\n"
-	for _, s := range t.Unrecognized {
-		if s.Read == 0 {
-			continue // most of these are no agents
-		}
-		name := cmp.Or(strings.TrimSpace(document.Sanitize(s.Scope+" "+s.Version)), "without a name")
-		text += fmt.Sprintf("  no dialect knows scope %s: %s, %s, %d read by their attributes' names (generic reading)\n",
-			name, counted(s.Spans, "span"), counted(s.Records, "log record"), s.Read)
-	}
-	return text
+	return document.Sanitize(name) + ": " + strings.Join(phrases.Facts("tally", t), ", ") +
+		phrases.Text("tally besides", t)
 }
 
 // writePlaces writes the places where something is, or may be, as JSON.
@@ -291,11 +246,7 @@ func printPlaces(w io.Writer, all []importer.Place) error {
 	for i := range all {
 		p := &all[i]
 		if files += len(p.Files); len(p.Files) > 0 {
-			what := counted(len(p.Files), "file")
-			if len(p.Files) == 1 && p.Files[0] == p.Path {
-				what = p.Whole
-			}
-			fmt.Fprintf(&b, "%s: %s in %s\n", p.Program, what, document.Sanitize(p.Path))
+			fmt.Fprintf(&b, "%s: %s in %s\n", p.Program, phrases.Text("place", p), document.Sanitize(p.Path))
 		}
 		if p.Error != "" {
 			fmt.Fprintf(&b, "%s: not all of it can be read: %s\n", p.Program, document.Sanitize(p.Error))

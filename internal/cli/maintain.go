@@ -40,18 +40,15 @@ func newBackup() *cobra.Command {
 		if err != nil {
 			return unwritten(args[0], err)
 		}
-		if !asJSON {
-			return note(cmd, "%s copied to %s\n", r.Name(), args[0])
-		}
 		info, err := os.Stat(args[0])
 		if err != nil {
 			return err
 		}
-		return writeJSON(cmd, struct {
+		return answer(cmd, asJSON, struct {
 			Store string `json:"store"`
 			Copy  string `json:"copy"`
 			Bytes int64  `json:"bytes"`
-		}{r.Name(), args[0], info.Size()})
+		}{r.Name(), args[0], info.Size()}, "%s copied to %s\n", r.Name(), args[0])
 	})
 }
 

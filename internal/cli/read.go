@@ -156,19 +156,11 @@ func extendIndex(ctx context.Context, r store.Reader) {
 
 // nothingFound reports where nothing was found, and by which filters.
 func nothingFound(cmd *cobra.Command, q store.SearchQuery, since, name string) error {
-	what, within := strconv.Quote(q.Text)+" is not", ""
-	if q.Regexp {
-		what = `no match of "` + q.Text + `"`
-	}
-	if q.Agent != "" {
-		within += " of agent " + strconv.Quote(q.Agent)
-	}
-	if since != "" {
-		within += " since " + since
-	}
-	return note(cmd,
-		"%s in the titles, notes, messages, tool calls, system prompts and tool catalogs of the sessions%s in %s\n",
-		document.Sanitize(what), document.Sanitize(within), name)
+	asked := struct {
+		store.SearchQuery
+		Since string
+	}{q, since}
+	return note(cmd, "%s in %s\n", document.Sanitize(phrases.Text("nothing found", asked)), name)
 }
 
 func newStats() *cobra.Command {
@@ -216,11 +208,12 @@ func newStats() *cobra.Command {
 
 func newShow() *cobra.Command {
 	var full, asJSON, raw bool
-	views := []struct {
+	type view struct {
 		flag  string
 		print func(io.Writer, *document.Document, render.Options) error
 		on    bool
-	}{
+	}
+	views := []view{
 		{"prompt", render.Prompts, false}, {"tools", render.Tools, false}, {"permissions", render.Permissions, false},
 		{"tokens", render.Tokens, false}, {"provenance", render.Provenance, false},
 	}
@@ -270,23 +263,19 @@ func newShow() *cobra.Command {
 			}
 			o := p.terminal(cmd)
 			o.Full = full
-			printed := false
-			for _, v := range views {
-				if !v.on {
-					continue
-				}
-				if printed {
+			shown := slices.DeleteFunc(slices.Clone(views), func(v view) bool { return !v.on })
+			if len(shown) == 0 {
+				return render.Document(cmd.OutOrStdout(), doc, o)
+			}
+			for i, v := range shown {
+				if i > 0 {
 					fmt.Fprintln(cmd.OutOrStdout())
 				}
-				printed = true
 				if err := v.print(cmd.OutOrStdout(), doc, o); err != nil {
 					return err
 				}
 			}
-			if printed {
-				return nil
-			}
-			return render.Document(cmd.OutOrStdout(), doc, o)
+			return nil
 		})
 	})
 	pricesFlag(cmd)
@@ -353,26 +342,23 @@ func newDiff() *cobra.Command {
 		}
 		return reading(cmd, func(ctx context.Context, r document.Reader, _ *prices) error {
 			out.source = r.Name()
-			var docs [2]*document.Document
+			var ids [2]string
 			for i, name := range args {
-				id, err := r.Resolve(ctx, name)
-				if err != nil {
+				var err error
+				if ids[i], err = r.Resolve(ctx, name); err != nil {
 					return err
 				}
-				in, err := document.Collect(ctx, r, id)
-				if err != nil {
-					return err
-				}
-				in.Now = time.Now()
-				docs[i] = document.Build(in)
 			}
-			d := document.Compare(docs[0], docs[1], ignoreUsage)
-			err := out.write(cmd, out.path, format == "json", func(w io.Writer) error {
+			d, a, b, err := r.Compare(ctx, ids[0], ids[1], ignoreUsage)
+			if err != nil {
+				return err
+			}
+			err = out.write(cmd, out.path, format == "json", func(w io.Writer) error {
 				switch format {
 				case "json":
 					return encodeJSON(w, d)
 				case "html":
-					return render.HTMLDiff(w, d, docs[0], docs[1], document.Words{Full: full, Zone: time.Local})
+					return render.HTMLDiff(w, d, a, b, document.Words{Full: full, Zone: time.Local})
 				}
 				t := terminal(cmd)
 				t.Full = full

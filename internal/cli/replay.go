@@ -328,32 +328,32 @@ func replayTitle(of string, b *replay.Bundle) string {
 
 // report is what is printed of a run, as JSON.
 type report struct {
-	SessionID  string   `json:"session_id"`
-	Turn       int      `json:"turn"`
-	ForkID     string   `json:"fork_id"`
-	Model      string   `json:"model"`
-	ModelCalls int      `json:"model_calls"`
-	StopReason string   `json:"stop_reason"`
-	Reused     int      `json:"recorded_outputs"`
-	Open       []string `json:"open_calls,omitempty"`
-	Limited    bool     `json:"limited,omitempty"`
-	DurationMS int64    `json:"duration_ms"`
-	Usage      any      `json:"usage,omitempty"`
-	Error      string   `json:"error,omitempty"`
+	SessionID  string         `json:"session_id"`
+	Turn       int            `json:"turn"`
+	ForkID     string         `json:"fork_id"`
+	Model      string         `json:"model"`
+	ModelCalls int            `json:"model_calls"`
+	StopReason string         `json:"stop_reason"`
+	Reused     int            `json:"recorded_outputs"`
+	Open       []string       `json:"open_calls,omitempty"`
+	Limited    bool           `json:"limited,omitempty"`
+	DurationMS int64          `json:"duration_ms"`
+	Usage      *session.Usage `json:"usage,omitempty"`
+	Error      string         `json:"error,omitempty"`
+	// Took and Tokens are for a person.
+	Took   time.Duration `json:"-"`
+	Tokens int64         `json:"-"`
 }
 
 func (p *replayer) printReport(a *replay.Answer, fork string) error {
 	b := p.bundle
 	t := report{
 		SessionID: b.SessionID, Turn: b.Turn, ForkID: fork, Model: a.Model.ModelID, ModelCalls: a.ModelCalls,
-		StopReason: a.StopReason, Reused: a.Reused, Open: a.Open, Limited: a.Limited,
-		DurationMS: a.Duration().Milliseconds(),
+		StopReason: a.StopReason, Reused: a.Reused, Open: a.Open, Limited: a.Limited, Usage: a.Usage,
+		DurationMS: a.Duration().Milliseconds(), Took: a.Duration().Round(time.Millisecond),
 	}
-	facts := []string{document.Sanitize(t.Model), counted(t.ModelCalls, "model call"),
-		a.Duration().Round(time.Millisecond).String()}
 	if a.Usage != nil {
-		t.Usage = a.Usage
-		facts = append(facts, counted(int(a.Usage.Total()), "token"))
+		t.Tokens = a.Usage.Total()
 	}
 	if a.Err != nil {
 		t.Error = a.Err.Error()
@@ -361,22 +361,6 @@ func (p *replayer) printReport(a *replay.Answer, fork string) error {
 	if p.asJSON {
 		return writeJSON(p.cmd, t)
 	}
-	if t.StopReason != "" {
-		facts = append(facts, document.Sanitize(t.StopReason))
-	}
-	var s strings.Builder
-	fmt.Fprintf(&s, "%s answers turn %d of %s again\n", fork, b.Turn, document.Sanitize(b.SessionID))
-	fmt.Fprintf(&s, "  %s\n", strings.Join(facts, " · "))
-	if t.Reused > 0 {
-		fmt.Fprintf(&s, "  %s of tools taken from the record\n", counted(t.Reused, "output"))
-	}
-	for _, name := range t.Open {
-		fmt.Fprintf(&s, "  it ends at a call of %s that the recorded answer did not make\n", document.Sanitize(name))
-	}
-	if t.Limited {
-		fmt.Fprintf(&s, "  it ends after %s (--max-calls)\n", counted(t.ModelCalls, "model call"))
-	}
-	fmt.Fprintf(&s, "Compare them with: agenttrace diff %s %s\n", document.Sanitize(b.SessionID), fork)
-	_, err := io.WriteString(p.cmd.OutOrStdout(), s.String())
+	_, err := io.WriteString(p.cmd.OutOrStdout(), phrases.Text("rerun", &t))
 	return err
 }

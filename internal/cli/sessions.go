@@ -98,14 +98,12 @@ func newArchive() *cobra.Command {
 					return err
 				}
 			}
-			if asJSON {
-				return writeJSON(cmd, map[string]any{"archived": !undo, "sessions": ids})
-			}
 			did := "archived"
 			if undo {
 				did = "taken back from the archive"
 			}
-			return note(cmd, "%s %s\n", counted(len(ids), "session"), did)
+			return answer(cmd, asJSON, map[string]any{"archived": !undo, "sessions": ids}, "%s %s\n",
+				counted(len(ids), "session"), did)
 		})
 	})
 }
@@ -126,10 +124,8 @@ func newTitle() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if !asJSON {
-				return note(cmd, "%s is called “%s”\n", id, document.Sanitize(title))
-			}
-			return writeJSON(cmd, map[string]any{"session_id": id, "title": title})
+			return answer(cmd, asJSON, map[string]any{"session_id": id, "title": title}, "%s is called “%s”\n", id,
+				document.Sanitize(title))
 		})
 	})
 }
@@ -228,32 +224,9 @@ func newRewind() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if asJSON {
-				return writeJSON(cmd, done)
-			}
-			return reportRewind(cmd, done)
+			return answer(cmd, asJSON, done, "%s", phrases.Text("rewound", done))
 		})
 	})
-}
-
-// reportRewind states what a rewind hid, or what its undoing brought back.
-func reportRewind(cmd *cobra.Command, done *web.Rewound) error {
-	where := "no turn"
-	if n := len(done.Turns); n == 1 {
-		where = "turn " + strconv.Itoa(done.Turns[0])
-	} else if n > 1 {
-		where = fmt.Sprintf("turns %d to %d", done.Turns[0], done.Turns[n-1])
-	}
-	id, messages := document.Sanitize(done.SessionID), counted(len(done.Messages), "message")
-	switch none := len(done.Messages) == 0; {
-	case none && done.Undone:
-		return note(cmd, "the last rewind of %s is undone; what it hid an earlier one hides too\n", id)
-	case none:
-		return note(cmd, "nothing comes after turn %d of %s\n", done.Turn, id)
-	case done.Undone:
-		return note(cmd, "%s of %s brought back\n", messages, where)
-	}
-	return note(cmd, "%s of %s hidden; agenttrace rewind --undo %s brings them back\n", messages, where, id)
 }
 
 func newRemove() *cobra.Command {
@@ -336,10 +309,8 @@ func newPrune() *cobra.Command {
 func deleteSessions(cmd *cobra.Command, sessions []session.Session, yes, asJSON bool) error {
 	deleted := []string{}
 	report := func() error {
-		if asJSON {
-			return writeJSON(cmd, map[string]any{"deleted": deleted})
-		}
-		return note(cmd, "%s deleted\n", counted(len(deleted), "session"))
+		return answer(cmd, asJSON, map[string]any{"deleted": deleted}, "%s deleted\n",
+			counted(len(deleted), "session"))
 	}
 	if len(sessions) == 0 {
 		return report()

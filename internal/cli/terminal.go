@@ -1,6 +1,7 @@
 package cli
 
 import (
+	_ "embed"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -57,6 +58,11 @@ func note(cmd *cobra.Command, format string, args ...any) error {
 	return err
 }
 
+//go:embed words.tmpl
+var wordsFile string
+
+var phrases = document.NewPhrases(wordsFile)
+
 func counted(n int, what string) string { return document.Plural(n, what, what+"s") }
 
 // either names one of several things.
@@ -65,6 +71,14 @@ func either(names []string) string {
 		return strings.Join(names, "")
 	}
 	return strings.Join(names[:len(names)-1], ", ") + " or " + names[len(names)-1]
+}
+
+// answer prints what a command did: as JSON, or as a message for a person.
+func answer(cmd *cobra.Command, asJSON bool, v any, format string, args ...any) error {
+	if asJSON {
+		return writeJSON(cmd, v)
+	}
+	return note(cmd, format, args...)
 }
 
 func writeJSON(cmd *cobra.Command, v any) error { return encodeJSON(jsonOutput(cmd), v) }

@@ -64,16 +64,7 @@ func (a *Annotation) Short() string {
 }
 
 // Text is the annotation in a line: Short, the remark and the author.
-func (a *Annotation) Text() string {
-	text := a.Short()
-	if a.Kind != store.AnnotationNote && a.Comment != "" {
-		text += ": " + a.Comment
-	}
-	if a.Author != "" {
-		text += " (" + a.Author + ")"
-	}
-	return text
-}
+func (a *Annotation) Text() string { return phrases.Text("annotation", a) }
 
 // Annotated returns the texts of annotations in words: the tags together, then a line for each score and note. The
 // texts are not sanitized.

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -282,14 +281,7 @@ func endText(t *Turn) string {
 	return strings.Join(Present(string(t.State), t.StopReason, t.Error), ", ")
 }
 
-func usageText(u *session.Usage) string {
-	if u == nil {
-		return ""
-	}
-	return fmt.Sprintf("input %s, output %s, reasoning %s, cache read %s, cache write %s", Count(u.Input),
-		Count(u.Output), Count(u.Reasoning),
-		Count(u.CacheRead), Count(u.CacheWrite))
-}
+func usageText(u *session.Usage) string { return phrases.Text("usage", u) }
 
 // alignCalls pairs the places of the calls of two turns, from 0, in an order that keeps that of both: those with equal
 // inputs first, and between them those of one tool by their order. -1 means none.
@@ -403,19 +395,14 @@ func Pair(what string, a, b int, and string) string {
 
 // RunLabel names a run of turns that are equal.
 func RunLabel(turns []DiffTurn) string {
-	how := "equal"
-	if turns[0].Copied {
-		how = "equal, copied"
+	run := struct {
+		What        string
+		First, Last *DiffTurn
+	}{First: &turns[0], Last: &turns[len(turns)-1]}
+	if len(turns) == 1 {
+		run.What = TurnPair(turns[0].A, turns[0].B)
 	}
-	first, last := &turns[0], &turns[len(turns)-1]
-	what := TurnPair(first.A, first.B)
-	if len(turns) > 1 {
-		what = "turns " + strconv.Itoa(first.A) + "–" + strconv.Itoa(last.A)
-		if first.A != first.B || last.A != last.B {
-			what += " of A and " + strconv.Itoa(first.B) + "–" + strconv.Itoa(last.B) + " of B"
-		}
-	}
-	return what + ": " + how
+	return phrases.Text("run of turns", run)
 }
 
 var aspectLabels = map[string]string{

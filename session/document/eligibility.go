@@ -378,17 +378,10 @@ func (r *TurnEligibility) gaps(doc *Document, context []*Message) {
 
 // Text reports how much precedes the turn with the number.
 func (u *Unrecorded) Text(number int) string {
-	what := Plural(int(u.Turns), "turn", "turns")
-	switch {
-	case u.Messages == 0 && u.Turns == 0:
-		return "not recorded: the conversation before turn " + strconv.Itoa(number) + ", which it continues"
-	case u.Messages > 0:
-		what = Plural(int(u.Messages), "message", "messages")
-		if u.Turns > 0 {
-			what += " of " + Plural(int(u.Turns), "turn", "turns")
-		}
-	}
-	return "not recorded: " + what + " before turn " + strconv.Itoa(number) + ", which its first request repeats"
+	return phrases.Text("unrecorded", struct {
+		Of     *Unrecorded
+		Number int
+	}{u, number})
 }
 
 // carried reports that the file's content is in the URL, or where anybody gets it. There

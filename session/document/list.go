@@ -18,11 +18,13 @@ func (r Reader) Items(ctx context.Context, rows []session.Session) (items []Item
 		if items[i].Notices == 0 {
 			continue
 		}
-		found, err := r.Notices(ctx, items[i].ID)
+		in, err := r.Collect(ctx, items[i].ID)
 		if ignoreNotFound(err) != nil {
 			return nil, nil, err
 		}
-		items[i].Notices = len(found)
+		if items[i].Notices = 0; err == nil {
+			items[i].Notices = len(NoticesOf(in))
+		}
 	}
 	return items, unpriced, err
 }

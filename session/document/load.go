@@ -66,6 +66,17 @@ func (r Reader) LoadAll(ctx context.Context, id string) (*Document, error) {
 	return doc, nil
 }
 
+// Compare reads two sessions, and what they differ in: see [Compare].
+func (r Reader) Compare(ctx context.Context, idA, idB string, ignoreUsage bool) (d *Diff, a, b *Document, err error) {
+	if a, err = r.LoadAll(ctx, idA); err == nil {
+		b, err = r.LoadAll(ctx, idB)
+	}
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	return Compare(a, b, ignoreUsage), a, b, nil
+}
+
 // Collect reads from a store what a timeline is built from.
 func Collect(ctx context.Context, r store.Reader, id string) (in Input, err error) {
 	if in.Transcript, err = r.Transcript(ctx, id); err != nil {

@@ -1,41 +1,17 @@
 package document
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
-// Notices returns what is doubtful in the session with the id.
-func (r Reader) Notices(ctx context.Context, id string) ([]session.Notice, error) {
-	t, err := r.Transcript(ctx, id)
-	if err != nil {
-		return nil, err
-	}
-	return r.noticesOf(ctx, t)
-}
-
-func (r Reader) noticesOf(ctx context.Context, t *session.Transcript) ([]session.Notice, error) {
-	id := t.Session.ID
-	links, err := r.Spans(ctx, id)
-	if err != nil {
-		return nil, err
-	}
-	children, err := r.Select(ctx, store.SessionQuery{ParentID: id, Children: true, Archived: true, Limit: -1}, "")
-	now, idleTimeout := r.limits()
-	return NoticesOf(t, links, now, idleTimeout, children...), err
-}
-
-// NoticesOf returns what is doubtful in a session, of which links are the spans and children the sub-agents. Now and
-// idleTimeout decide whether it is still at work: see [StatusOf].
-func NoticesOf(t *session.Transcript, links []store.SpanRef, now time.Time,
-	idleTimeout time.Duration, children ...session.Session) []session.Notice {
-	in := Input{Transcript: t, SpanRefs: links, Now: now, IdleTimeout: idleTimeout, Children: children}
+// NoticesOf returns what is doubtful in the session of in. Its Now and IdleTimeout decide whether it is still at work:
+// see [StatusOf].
+func NoticesOf(in Input) []session.Notice {
 	doc := Build(in)
 	doc.FindNotices(in)
 	return doc.Notices

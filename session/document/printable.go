@@ -9,6 +9,8 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/dustin/go-humanize"
+
 	"github.com/agenttrace/agenttrace/session"
 )
 
@@ -226,13 +228,7 @@ func OneLine(s string) string {
 func Flat(s string) string { return strings.ReplaceAll(Sanitize(s), "\n", " ") }
 
 // Count writes n with commas.
-func Count(n int64) string {
-	s := strconv.FormatInt(n, 10)
-	for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {
-		s = s[:i] + "," + s[i:]
-	}
-	return s
-}
+func Count(n int64) string { return humanize.Comma(n) }
 
 // Brief writes n in at most five characters: 999, 1.2k, 34k, 5.6M.
 func Brief(n int64) string {

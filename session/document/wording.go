@@ -123,16 +123,11 @@ func (w Words) Session(d *Document) SessionWords {
 
 // Turn puts a turn into words.
 func (w Words) Turn(t *Turn) TurnWords {
-	words := TurnWords{Turn: t, Missing: t.Gaps(), Notes: annotated(t.Annotations), Messages: w.Messages(t.Messages)}
+	words := TurnWords{Turn: t, Missing: t.Gaps(), Facts: phrases.Facts("turn", t), Notes: annotated(t.Annotations),
+		Messages: w.Messages(t.Messages)}
 	if t.QuestionMissing {
 		words.Missing = append(words.Missing, "the question of this turn never arrived")
 	}
-	hidden := ""
-	if t.Hidden {
-		hidden = "rewound"
-	}
-	words.Facts = Present(Line(FullModelName(t.Model)), Tokens(t.Usage),
-		OptionalDuration(t.DurationMS), Cost(t.CostUSD, nil), hidden)
 	return words
 }
 
@@ -145,18 +140,10 @@ func (w Words) Messages(all []*Message) (words []MessageWords) {
 }
 
 func (w Words) message(m *Message) MessageWords {
-	words := MessageWords{Message: m, Name: Line(m.Role), Began: w.Time(m.CreatedAt)}
+	words := MessageWords{Message: m, Name: Line(m.Role), Began: w.Time(m.CreatedAt),
+		Facts: phrases.Facts("message", timed{w, m})}
 	if m.State != StateFinished {
 		words.Ended = string(m.State)
-	}
-	if m.Trigger != nil {
-		words.Facts = append(words.Facts, Line("triggered by "+m.Trigger.Source))
-	}
-	if m.CanceledAt != nil {
-		words.Facts = append(words.Facts, "canceled before its turn")
-	}
-	if m.HiddenAt != nil {
-		words.Facts = append(words.Facts, "hidden by a rewind at "+w.Time(*m.HiddenAt))
 	}
 	if m.Compaction != nil {
 		words.Name, words.Compacted, words.Summary = "Compaction", m.Compaction.Words(),
@@ -239,69 +226,11 @@ const (
 )
 
 // About is what is known of the session besides its sums.
-func (w Words) About(s *Session) (about []Field) {
-	add := fieldsOf(&about)
-	add("Session", Line(s.ID))
-	add("Model", FullModelName(s.Model))
-	add("Workspace", OneLine(cmp.Or(s.WorkspaceRoot, s.WorkspaceID)))
-	add("Mode", OneLine(s.Mode))
-	if s.Reading == ReadingGeneric {
-		add("Reading",
-			"generic reading: no dialect knows this client; what is here was found by the names of its attributes")
-	}
-	add("Started", w.Time(s.CreatedAt))
-	add("Archived", w.Time(session.Deref(s.ArchivedAt)))
-	if o := s.Origin; o != nil {
-		what := "started by "
-		if o.Fork {
-			what = "fork of "
-		}
-		if what += Line(o.SessionID); o.Title != "" {
-			what += ", “" + OneLine(o.Title) + "”"
-		}
-		add("Origin", what)
-	}
-	return about
-}
-
-// fieldsOf adds fields that have a value.
-func fieldsOf(all *[]Field) func(name, value string) {
-	return func(name, value string) {
-		if value != "" {
-			*all = append(*all, Field{name, value})
-		}
-	}
-}
+func (w Words) About(s *Session) []Field { return phrases.Fields("about", timed{w, s}) }
 
 // Head are the facts of the session.
 func (w Words) Head(d *Document) []Field {
-	s, tot := &d.Session, &d.Totals
-	head := w.About(s)
-	add := fieldsOf(&head)
-	add("Agent", Line(s.Agent))
-	add("State", string(s.State))
-	add("Error", Line(s.Error))
-	add("Last change", w.Time(s.UpdatedAt))
-	turns := []string{strconv.Itoa(tot.Turns)}
-	if tot.Hidden > 0 {
-		turns = append(turns, fmt.Sprintf("%d of them rewound", tot.Hidden))
-	}
-	if tot.Compactions > 0 {
-		turns = append(turns, Plural(tot.Compactions, "compaction", "compactions"))
-	}
-	add("Turns", strings.Join(turns, ", "))
-	add("Tool calls", strconv.Itoa(tot.ToolCalls)+tot.Failures())
-	if tot.Errors > 0 {
-		add("Errors", strconv.Itoa(tot.Errors))
-	}
-	if tot.Usage != nil {
-		add("Tokens", Count(tot.Usage.Total()))
-	}
-	add("Cost", Cost(tot.CostUSD, nil))
-	for i := range s.Annotations {
-		add(Capital(s.Annotations[i].Kind), Line(s.Annotations[i].Text()))
-	}
-	return head
+	return append(w.About(&d.Session), phrases.Fields("head", timed{w, d})...)
 }
 
 func annotated(all []Annotation) (lines []string) {
@@ -312,53 +241,14 @@ func annotated(all []Annotation) (lines []string) {
 }
 
 // Words reports how a compaction came about and what it made of the context.
-func (c *Compaction) Words() []string {
-	kind, summary, context, kept := "on request", "", "", ""
-	if c.Auto {
-		kind = "automatic"
-	}
-	if c.SummarizedMessages > 0 {
-		summary = Plural(int(c.SummarizedMessages), "message", "messages") + " → " +
-			Count(c.SummaryTokens) + " tokens in context"
-	} else if c.SummaryTokens > 0 && c.ContextBefore == 0 {
-		summary = Count(c.SummaryTokens) + " tokens in context"
-	}
-	if c.ContextBefore > 0 {
-		context = "context " + Count(c.ContextBefore) + " → " +
-			Count(cmp.Or(c.ContextAfter, c.SummaryTokens)) + " tokens"
-	}
-	if c.TailStartID != "" {
-		kept = Line("kept from " + c.TailStartID)
-	}
-	return Present(kind, summary, context, OptionalDuration(c.DurationMS), kept)
-}
+func (c *Compaction) Words() []string { return phrases.Facts("compaction", c) }
 
-// Words are the agent, the state and the title of a session that left another one, and what it used.
-func (c *Child) Words() string {
-	facts := []string{OneLine(c.Agent), "", "", ""}
-	if c.State.Bad() { // a run that finished may be one that waits for a human
-		facts[1] = string(c.State)
-	}
-	if c.Title != "" {
-		facts[2] = "“" + OneLine(c.Title) + "”"
-	}
-	if c.TotalTokens > 0 {
-		facts[3] = Count(c.TotalTokens) + " tokens"
-	}
-	return Join(facts...)
-}
+// Words are the agent, the state and the title of a session that left another one, and what it used. A run that
+// finished may be one that waits for a human.
+func (c *Child) Words() string { return Join(phrases.Facts("child", c)...) }
 
 // RuleWords are a rule in words.
-func RuleWords(r *session.Rule) string {
-	line := OneLine(r.Action) + " " + OneLine(r.Permission)
-	if r.Pattern != "" && r.Pattern != "*" {
-		line += " " + OneLine(r.Pattern)
-	}
-	if r.Source != "" && r.Source != "session" {
-		line += " (" + OneLine(r.Source) + ")"
-	}
-	return line
-}
+func RuleWords(r *session.Rule) string { return phrases.Text("rule", r) }
 
 // OutcomeWords are what became of a call, "" if it succeeded.
 func (c *ToolCall) OutcomeWords() string {
@@ -378,21 +268,7 @@ func (c *ToolCall) OutcomeWords() string {
 }
 
 // CutWords report that the model saw a part of the output only, and where the whole is; "" if neither is known.
-func (c *ToolCall) CutWords() string {
-	if !c.Truncated && c.OutputPath != "" {
-		return "whole output in " + OneLine(c.OutputPath)
-	} else if !c.Truncated {
-		return ""
-	}
-	text := "cut for the model"
-	if c.OutputSize > 0 {
-		text += ", " + Bytes(c.OutputSize) + " in all"
-	}
-	if c.OutputPath != "" {
-		text += ": " + OneLine(c.OutputPath)
-	}
-	return text
-}
+func (c *ToolCall) CutWords() string { return phrases.Text("cut", c) }
 
 // usageTable is that of [SessionWords].
 func usageTable(d *Document) [][]string {
@@ -522,20 +398,8 @@ func reference(title, url string, facts ...string) Block {
 
 // Call is a tool call in words.
 func (w Words) Call(c *ToolCall) Block {
-	b := Block{Kind: BlockTool, Title: Line(cmp.Or(c.Name, Unnamed)), Outcome: c.Outcome(),
-		Subject: ansi.Truncate(OneLine(c.Subject()), maxSubject, "…")}
-	fact := func(on bool, text string) {
-		if text = Line(text); on && text != "" {
-			b.Facts = append(b.Facts, text)
-		}
-	}
-	fact(true, OptionalDuration(c.DurationMS))
-	fact(true, c.ACPKind)
-	fact(c.Outcome() == OutcomeOpen, c.OutcomeWords())
-	fact(c.ProviderExecuted, "run by the provider")
-	fact(c.ChildSessionID != "", "started "+c.ChildSessionID)
-	fact(c.Stub, "input and output never arrived")
-	fact(c.Stub && c.State != "", "the turn saw it as "+c.State)
+	b := Block{Kind: BlockTool, Title: Line(cmp.Or(c.Name, Unnamed)), Outcome: c.Outcome(), Link: w.Files[c.OutputPath],
+		Facts: phrases.Facts("call", c), Subject: ansi.Truncate(OneLine(c.Subject()), maxSubject, "…")}
 	section := func(title, body string) {
 		if body != "" {
 			b.Sections = append(b.Sections, Section{title, w.clip(body)})
@@ -555,17 +419,12 @@ func (w Words) Call(c *ToolCall) Block {
 	b.Images = slices.DeleteFunc(files, func(m Media) bool { return !m.IsImage() })
 	section("Error", Sanitize(c.Error))
 	section("Output before the error", output(c.PartialOutput))
-	fact(true, c.CutWords())
-	b.Link = w.Files[c.OutputPath]
 	for i := range c.Decisions {
 		text, _ := DecisionText(&c.Decisions[i])
 		b.Decisions = append(b.Decisions, Line(text))
 	}
 	if text := ApprovalText(c.Approval); text != "" && len(c.Decisions) == 0 {
 		b.Decisions = append(b.Decisions, Line(text))
-	}
-	for _, p := range c.Problems {
-		fact(true, "problem: "+p)
 	}
 	return b
 }

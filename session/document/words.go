@@ -2,11 +2,9 @@ package document
 
 import (
 	"cmp"
-	"fmt"
 	"iter"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/agenttrace/agenttrace/session"
@@ -71,17 +69,7 @@ func (doc *Document) OtherDecisions() []Decision {
 }
 
 // Failures reports how many of the calls failed or were denied, or is empty.
-func (t *Totals) Failures() string {
-	switch {
-	case t.Failed > 0 && t.Denied > 0:
-		return fmt.Sprintf(" (%d failed, %d denied)", t.Failed, t.Denied)
-	case t.Failed > 0:
-		return fmt.Sprintf(" (%d failed)", t.Failed)
-	case t.Denied > 0:
-		return fmt.Sprintf(" (%d denied)", t.Denied)
-	}
-	return ""
-}
+func (t *Totals) Failures() string { return phrases.Text("failures", t) }
 
 // Gaps reports what is missing before the turn.
 func (t *Turn) Gaps() (all []string) {
@@ -95,42 +83,18 @@ func (t *Turn) Gaps() (all []string) {
 }
 
 // Text reports how many turns never arrived.
-func (m *MissingTurns) Text() string {
-	what := "turn_index " + strconv.FormatInt(m.First, 10)
-	if m.Last > m.First {
-		what += "–" + strconv.FormatInt(m.Last, 10)
-	}
-	if m.Count <= m.Last-m.First {
-		what = "among " + what
-	}
-	return Plural(int(m.Count), "turn", "turns") + " never arrived (" + what + ")"
-}
+func (m *MissingTurns) Text() string { return phrases.Text("missing turns", m) }
 
 // DecisionText reports what a rule decided, what a human replied, and what came of it.
 func DecisionText(d *Decision) (text string, allowed bool) {
-	text = d.Action
-	if d.Pattern != "" {
-		text += " " + d.Pattern
-	}
-	if d.Source != "" {
-		text += " (" + d.Source + ")"
-	}
-	if d.Reply != "" {
-		text += " → human replied " + d.Reply
-		if d.WaitedMS != nil {
-			text += " after " + Duration(*d.WaitedMS)
-		}
-	}
 	// What follows from the rule or the reply need not be printed.
 	follows := map[string]string{"allow": "allowed", "deny": "denied", "once": "allowed", "always": "allowed",
 		"reject": "denied"}
-	if d.Outcome != "" && follows[cmp.Or(d.Reply, d.Action)] != d.Outcome {
-		text += " → " + d.Outcome
+	shown := *d
+	if follows[cmp.Or(d.Reply, d.Action)] == d.Outcome {
+		shown.Outcome = ""
 	}
-	if d.Reason != "" {
-		text += ": " + d.Reason
-	}
-	return text, d.Outcome == "allowed" || d.Outcome == "" && d.Action == "allow"
+	return phrases.Text("decision", &shown), d.Outcome == "allowed" || d.Outcome == "" && d.Action == "allow"
 }
 
 // ApprovalText is what a human answered about a call, or empty where no answer is reported.

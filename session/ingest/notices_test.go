@@ -201,7 +201,8 @@ func TestCheckNoticesWrongSessions(t *testing.T) {
 }
 
 func (w *wrong) notices() []session.Notice {
-	return document.NoticesOf(w.Transcript, w.links, time.UnixMilli(w.Session.UpdatedAt), time.Hour, w.children...)
+	return document.NoticesOf(document.Input{Transcript: w.Transcript, SpanRefs: w.links,
+		Now: time.UnixMilli(w.Session.UpdatedAt), IdleTimeout: time.Hour, Children: w.children})
 }
 
 func rowsIn(t testing.TB, s store.Reader) (all []session.Session) {

@@ -53,16 +53,7 @@ type diffPrinter struct {
 }
 
 func (p *diffPrinter) compared(label string, c *document.Compared, in paint) {
-	facts := []string{
-		document.Sanitize(c.SessionID), document.OneLine(c.Title), document.OneLine(c.Agent),
-		document.ModelName(c.Model),
-		document.Plural(c.Turns, "turn", "turns"), counted(c.ToolCalls, "tool call"), spent(c.Usage, c.CostUSD, nil),
-		document.OptionalDuration(c.DurationMS),
-	}
-	if c.ForkOf {
-		facts = append(facts, "fork of the other")
-	}
-	p.block(span{label + "  ", in}, document.Join(facts...), p.plain, 2)
+	p.block(span{label + "  ", in}, document.Join(phrases.Facts("compared", c)...), p.plain, 2)
 }
 
 func (p *diffPrinter) first(f *document.Divergence) {

@@ -3,7 +3,6 @@ package render
 import (
 	"cmp"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/document"
@@ -22,11 +21,12 @@ type NewsPrinter struct {
 	titles  map[string]string
 	// fresh reports that nothing is under the heading yet.
 	fresh bool
-	// part is the text that the last line belongs to, column where it ends, held what of it is not printed yet.
-	part   string
-	column int
-	held   string
-	paint  paint
+	// part is the text that is printed, held what is known of it, lines how many of its lines are printed, open what is
+	// printed of the next, and lead what is before that.
+	part, held, open string
+	lines            int
+	lead             span
+	paint            paint
 }
 
 // NewNewsPrinter returns a printer of news.
@@ -36,7 +36,7 @@ func NewNewsPrinter(o Options) *NewsPrinter {
 	return &NewsPrinter{p: p, titles: make(map[string]string)}
 }
 
-// Print returns what there is to print. The last line may be open: see Flush.
+// Print returns what there is to print. The end of a text may be left: see Flush.
 func (n *NewsPrinter) Print(news []document.News) string {
 	for i := range news {
 		n.one(&news[i])
@@ -44,7 +44,7 @@ func (n *NewsPrinter) Print(news []document.News) string {
 	return n.take()
 }
 
-// Flush ends a line that is open.
+// Flush prints what is left.
 func (n *NewsPrinter) Flush() string {
 	n.endText()
 	return n.take()
@@ -144,110 +144,77 @@ func (n *NewsPrinter) messageEnd(x *document.News) {
 	}
 }
 
-// text prints what a text has grown by: wrapped, and what may be the head of a word only when the rest of it is there.
+// text prints what a text has grown by.
 func (n *NewsPrinter) text(x *document.News) {
 	p := n.p
-	lead := span{"● ", p.plain}
-	n.paint = p.plain
-	switch {
-	case x.Kind == document.KindReasoning:
-		lead, n.paint = span{"∴ ", p.reasoning}, p.reasoning
-	case x.Role == session.RoleUser:
-		lead = span{"❯ ", p.user}
-	case x.Role != session.RoleAssistant:
-		lead = span{"# ", p.dim}
-	}
 	if x.Replaced {
 		n.endText()
 		p.line(span{"  (rewritten)", p.dim})
 	}
 	if x.PartID != n.part {
-		n.part, n.column = x.PartID, 2
-		p.b.WriteString(lead.Styled(lead.text))
-		if already := !x.Replaced && x.Part != nil && len(x.Part.Text) > len(x.Delta); already {
-			p.b.WriteString(p.dim.Styled("… "))
-			n.column += 2
-			n.held = strings.TrimLeft(x.Delta, " \n")
-		} else {
-			n.held = x.Delta
+		n.part, n.lead, n.paint = x.PartID, span{"● ", p.plain}, p.plain
+		switch {
+		case x.Kind == document.KindReasoning:
+			n.lead, n.paint = span{"∴ ", p.reasoning}, p.reasoning
+		case x.Role == session.RoleUser:
+			n.lead = span{"❯ ", p.user}
+		case x.Role != session.RoleAssistant:
+			n.lead = span{"# ", p.dim}
+		}
+		if n.held = x.Delta; !x.Replaced && x.Part != nil && len(x.Part.Text) > len(x.Delta) {
+			n.held = "… " + strings.TrimLeft(x.Delta, " \n") // the rest is printed above
 		}
 	} else {
 		n.held += x.Delta
 	}
-	if n.Grow && !x.Done {
-		// What follows the last space may be the head of a word, and what spaces are
-		// for is known when something follows them.
-		if i := strings.LastIndexAny(n.held, " \n"); i >= 0 {
-			whole := strings.TrimRight(n.held[:i], " \n")
-			n.write(whole)
-			n.held = n.held[len(whole):]
-		}
-		return
-	}
-	if x.Done {
+	switch {
+	case x.Done:
 		n.endText()
+	case n.Grow:
+		n.write(false)
 	}
 }
 
-// write prints text, wrapped, from the column on where the line ends.
-func (n *NewsPrinter) write(text string) {
-	p := n.p
-	for i, line := range strings.Split(document.Sanitize(text), "\n") {
-		if i > 0 {
-			n.newline()
+// write prints what of the text was not printed before: of one that goes on all whole words, of which the last line stays
+// open.
+func (n *NewsPrinter) write(whole bool) {
+	text := document.Sanitize(n.held)
+	if !whole {
+		text = text[:max(0, strings.LastIndexAny(text, " \n"))]
+	}
+	b := &n.p.b
+	for lines := wrap(strings.TrimRight(text, " \n"), n.p.Width-2); n.lines < len(lines); n.lines++ {
+		line := lines[n.lines]
+		last := n.lines == len(lines)-1
+		if line == "" && last && !whole {
+			return // no word of it has ended
 		}
-		for line != "" {
-			if n.column == 0 {
-				p.b.WriteString("  ")
-				n.column = 2
+		more, goesOn := strings.CutPrefix(line, n.open)
+		switch {
+		case n.open == "":
+			if line == "" {
+				n.lead.text = strings.TrimRight(n.lead.text, " ")
 			}
-			spaces := len(line) - len(strings.TrimLeft(line, " "))
-			end := strings.IndexByte(line[spaces:], ' ')
-			if end < 0 {
-				end = len(line) - spaces
-			}
-			gap, word := line[:spaces], line[spaces:spaces+end]
-			line = line[spaces+end:]
-			if n.column > 2 && n.column+spaces+width(word) > p.Width {
-				n.newline()
-				p.b.WriteString("  ")
-				n.column, gap = 2, ""
-			}
-			if n.column+len(gap) <= p.Width {
-				p.b.WriteString(gap)
-				n.column += len(gap)
-			}
-			for word != "" {
-				part, rest := cut(word, max(p.Width-n.column, 0))
-				if part == "" && n.column > 2 {
-					n.newline()
-					p.b.WriteString("  ")
-					n.column = 2
-					continue
-				}
-				if part == "" { // a character wider than the line
-					_, size := utf8.DecodeRuneInString(word)
-					part, rest = word[:size], word[size:]
-				}
-				p.b.WriteString(n.paint.Styled(part))
-				n.column += width(part)
-				word = rest
-			}
+			b.WriteString(n.lead.Styled(n.lead.text))
+			n.lead = span{"  ", n.p.plain}
+		case !goesOn:
+			b.WriteString("\n  ")
+			more = line
 		}
+		b.WriteString(n.paint.Styled(more))
+		if last && !whole {
+			n.open = line
+			return
+		}
+		b.WriteByte('\n')
+		n.open = ""
 	}
 }
 
-func (n *NewsPrinter) newline() {
-	n.p.b.WriteByte('\n')
-	n.column = 0
-}
-
-// endText ends the line of a text.
+// endText prints the rest of a text.
 func (n *NewsPrinter) endText() {
-	if n.part == "" {
-		return
+	if n.part != "" {
+		n.write(true)
 	}
-	n.write(strings.TrimRight(n.held, " \n"))
-	n.p.b.WriteByte('\n')
-	n.part, n.held, n.column = "", "", 0
+	n.part, n.held, n.open, n.lines = "", "", "", 0
 }

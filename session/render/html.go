@@ -36,12 +36,10 @@ var htmlTemplates = template.Must(Templates().Funcs(template.FuncMap{
 // Templates has the templates of messages, for a server that has them in pages of its own: "message" shows
 // [document.MessageWords], "block" a [document.Block], "images" its images and "runs" what [Runs] returns.
 func Templates() *template.Template {
-	return template.Must(template.New("").Funcs(template.FuncMap{
-		"join": func(all []string) string { return document.Join(all...) },
-		"line": document.Line, "plain": document.Sanitize, "rich": Rich, "runs": Runs, "brief": document.Brief,
-		"bytes": func(s string) string { return document.Bytes(int64(len(s))) },
-		"cut":   func(s string) string { left, _, _ := strings.Cut(s, ";"); return left },
-		"gist":  func(s string) string { return document.Head(strings.TrimSpace(s), maxGist) }, "edit": edits, "open": isOpen,
+	return template.Must(template.New("").Funcs(document.Functions()).Funcs(template.FuncMap{
+		"rich": Rich, "runs": Runs,
+		"cut":  func(s string) string { left, _, _ := strings.Cut(s, ";"); return left },
+		"gist": func(s string) string { return document.Head(strings.TrimSpace(s), maxGist) }, "edit": edits, "open": isOpen,
 		"source": func(m document.Media) template.URL { return template.URL(m.URL()) }, // of a known type, in base64
 	}).ParseFS(files, "blocks.html"))
 }

@@ -49,11 +49,8 @@ type diffPage struct {
 
 type columnName struct{ Name, Detail string }
 
-// pairFact is a fact of both sessions; Same reports that B is A.
-type pairFact struct {
-	Name, A, B string
-	Same       bool
-}
+// pairFact is a fact of both sessions.
+type pairFact struct{ Name, A, B string }
 
 // turnMark leads to a turn. Class is "alike", "differs" or "tokens".
 type turnMark struct{ Link, Label, Class, Title string }
@@ -119,11 +116,13 @@ func (c *comparer) page() *diffPage {
 	p.Title = p.A.Name + " ⇄ " + p.B.Name
 	for _, run := range c.d.Runs() {
 		if len(run[0].Changes) == 0 {
-			p.Runs = append(p.Runs, c.alike(run))
+			alike := turnRun{Label: document.Capital(document.RunLabel(run))}
 			for i := range run {
-				p.Marks = append(p.Marks, turnMark{"#" + turnID(&run[i]), turnName(&run[i]), "alike",
-					document.RunLabel(run[i : i+1])})
+				id := turnID(&run[i])
+				alike.Alike = append(alike.Alike, alikeTurn{id, c.o.Turn(c.a.Turn(run[i].A))})
+				p.Marks = append(p.Marks, turnMark{"#" + id, turnName(&run[i]), "alike", document.RunLabel(run[i : i+1])})
 			}
+			p.Runs = append(p.Runs, alike)
 			continue
 		}
 		t := c.turn(&run[0])
@@ -150,33 +149,28 @@ func turnID(t *document.DiffTurn) string {
 }
 
 func turnName(t *document.DiffTurn) string {
+	a, b := strconv.Itoa(t.A), strconv.Itoa(t.B)
 	switch {
 	case t.A == 0:
-		return "B" + strconv.Itoa(t.B)
+		return "B" + b
 	case t.B == 0:
-		return "A" + strconv.Itoa(t.A)
+		return "A" + a
 	case t.A == t.B:
-		return strconv.Itoa(t.A)
+		return a
 	}
-	return strconv.Itoa(t.A) + "/" + strconv.Itoa(t.B)
+	return a + "/" + b
 }
 
 // columns name the two by what distinguishes them: their titles, else their models, else their ids.
 func (c *comparer) columns() (a, b columnName) {
-	name := func(s *document.Compared) [3]string {
-		return [3]string{document.Line(s.Title), document.FullModelName(s.Model), document.Line(s.SessionID)}
+	name := func(s *document.Compared) []string {
+		return []string{document.Line(s.Title), document.FullModelName(s.Model), document.Line(s.SessionID), ""}
 	}
-	inA, inB := name(&c.d.A), name(&c.d.B)
-	for i := range inA {
-		if inA[i] != inB[i] && inA[i] != "" && inB[i] != "" || i == len(inA)-1 {
-			a.Name, b.Name = inA[i], inB[i]
-			if i < len(inA)-1 {
-				a.Detail, b.Detail = inA[i+1], inB[i+1]
-			}
-			return a, b
-		}
+	inA, inB, at := name(&c.d.A), name(&c.d.B), 0
+	for at < 2 && (inA[at] == inB[at] || inA[at] == "" || inB[at] == "") {
+		at++
 	}
-	return a, b
+	return columnName{inA[at], inA[at+1]}, columnName{inB[at], inB[at+1]}
 }
 
 // facts are the heads of the two beside each other.
@@ -196,18 +190,10 @@ func (c *comparer) facts() []pairFact {
 	var facts []pairFact
 	for _, name := range append([]string{"Title"}, names...) {
 		if a[name] != "" || b[name] != "" {
-			facts = append(facts, pairFact{name, cmp.Or(a[name], "–"), cmp.Or(b[name], "–"), a[name] == b[name]})
+			facts = append(facts, pairFact{name, cmp.Or(a[name], "–"), cmp.Or(b[name], "–")})
 		}
 	}
 	return facts
-}
-
-func (c *comparer) alike(run []document.DiffTurn) turnRun {
-	r := turnRun{Label: document.Capital(document.RunLabel(run))}
-	for i := range run {
-		r.Alike = append(r.Alike, alikeTurn{turnID(&run[i]), c.o.Turn(c.a.Turn(run[i].A))})
-	}
-	return r
 }
 
 func (c *comparer) turn(td *document.DiffTurn) *diffTurn {
@@ -370,31 +356,26 @@ func (c *comparer) usage(a, b *document.Turn) *diffItem {
 			if a.Usage != nil && b.Usage != nil {
 				how = change(inA[i], inB[i])
 			}
-			it.Usage = append(it.Usage, []string{document.UsageTitles[i], cmp.Or(cellsA[i], "–"),
-				cmp.Or(cellsB[i], "–"), how})
+			row := []string{document.UsageTitles[i], cmp.Or(cellsA[i], "–"), cmp.Or(cellsB[i], "–"), how}
+			it.Usage, it.Note = append(it.Usage, row), row[1]+" → "+row[2]
+			if how != "" {
+				it.Note += " (" + how + ")"
+			}
 		}
-	}
-	last := it.Usage[len(it.Usage)-1]
-	it.Note = last[1] + " → " + last[2]
-	if last[3] != "" {
-		it.Note += " (" + last[3] + ")"
 	}
 	return it
 }
 
 // change is how much b is of a, in percent more or less.
 func change(a, b int64) string {
-	if a == b {
-		return "="
-	}
-	if a <= 0 {
-		return ""
-	}
-	percent := (float64(b) - float64(a)) / float64(a) * 100
-	if percent >= 1000 {
-		return "×" + strconv.FormatFloat(float64(b)/float64(a), 'f', 0, 64)
-	}
+	percent := (float64(b)/float64(a) - 1) * 100
 	switch text := strconv.FormatFloat(math.Abs(percent), 'f', 0, 64); {
+	case a == b:
+		return "="
+	case a <= 0:
+		return ""
+	case percent >= 1000:
+		return "×" + strconv.FormatFloat(float64(b)/float64(a), 'f', 0, 64)
 	case text == "0":
 		return "≈"
 	case percent > 0:

@@ -58,22 +58,25 @@ func Runs(s string) []Run {
 type terminal struct {
 	runs []Run
 	// line is the number of runs before the line that is written.
-	line                          int
-	color                         string
-	bold, dim, italic, underlined bool
+	line  int
+	color string
+	on    [len(styles)]bool
 }
+
+// styles are the classes of the parameters from 1 on, and off has those that a parameter ends.
+var (
+	styles = [...]string{"bold", "dim", "italic", "underlined"}
+	off    = map[string]string{"22": "12", "23": "3", "24": "4"}
+)
 
 func (t *terminal) write(s string) {
 	if s == "" {
 		return
 	}
 	class := t.color
-	for _, style := range []struct {
-		on   bool
-		name string
-	}{{t.bold, "bold"}, {t.dim, "dim"}, {t.italic, "italic"}, {t.underlined, "underlined"}} {
-		if style.on {
-			class = strings.TrimSpace(class + " " + style.name)
+	for i, on := range t.on {
+		if on {
+			class = strings.TrimSpace(class + " " + styles[i])
 		}
 	}
 	if n := len(t.runs); n > t.line && t.runs[n-1].Class == class {
@@ -121,35 +124,25 @@ func (t *terminal) style(parameters []string) {
 		parameters = []string{"0"}
 	}
 	for i := 0; i < len(parameters); i++ {
-		switch p := parameters[i]; p {
-		case "0", "00":
+		switch p := strings.TrimLeft(parameters[i], "0"); {
+		case p == "":
 			*t = terminal{runs: t.runs, line: t.line}
-		case "1", "01":
-			t.bold = true
-		case "2":
-			t.dim = true
-		case "3":
-			t.italic = true
-		case "4":
-			t.underlined = true
-		case "22":
-			t.bold, t.dim = false, false
-		case "23":
-			t.italic = false
-		case "24":
-			t.underlined = false
-		case "39":
+		case len(p) == 1 && p >= "1" && p <= "4":
+			t.on[p[0]-'1'] = true
+		case off[p] != "":
+			for _, style := range off[p] {
+				t.on[style-'1'] = false
+			}
+		case p == "39":
 			t.color = ""
-		case "38", "48": // a color of 256, or of red, green and blue
+		case p == "38" || p == "48": // a color of 256, or of red, green and blue
 			skip := 2
 			if i+1 < len(parameters) && parameters[i+1] == "2" {
 				skip = 4
 			}
 			i += skip
-		default:
-			if len(p) == 2 && (p[0] == '3' || p[0] == '9') && p[1] >= '0' && p[1] <= '7' {
-				t.color = "c" + p[1:]
-			}
+		case len(p) == 2 && (p[0] == '3' || p[0] == '9') && p[1] >= '0' && p[1] <= '7':
+			t.color = "c" + p[1:]
 		}
 	}
 }

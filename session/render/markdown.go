@@ -15,9 +15,9 @@ import (
 //go:embed transcript.md.tmpl
 var markdownPage string
 
-var markdownTemplate = template.Must(template.New("").Funcs(template.FuncMap{
+var markdownTemplate = template.Must(template.New("").Funcs(document.Functions()).Funcs(template.FuncMap{
 	"escape": escape, "start": start, "link": link, "quote": quote, "code": code,
-	"fold": details, "emphasized": emphasized, "capital": document.Capital,
+	"fold": details, "emphasized": emphasized,
 	"named": func(name string, all []string) any { return map[string]any{"Name": name, "Value": all} },
 	"text":  func(s string) document.Text { return document.Text{Body: s} },
 }).Parse(markdownPage))

@@ -67,23 +67,17 @@ func apart(before, after *document.Part) bool {
 
 // ending reports how a message ended, where that is not simply well.
 func (p *printer) ending(m *document.Message) {
-	var mark, text string
-	paint := p.warn
-	switch m.State {
-	case document.StateAborted:
-		mark, text = "■ ", "aborted: this is where it stopped"
-	case document.StateError:
-		mark, text, paint = "✗ ", cmp.Or(m.Error, "ended by an error"), p.bad
-	case document.StateWaiting:
-		mark, text = "? ", "waiting for a human"
-	case document.StateIncomplete:
-		mark, text = "◌ ", "incomplete: the span of the whole turn has not arrived; "+
-			"it is still running, or its end was lost"
-	default:
-		return
+	end := map[document.State]span{
+		document.StateAborted: {"■ aborted: this is where it stopped", p.warn},
+		document.StateError:   {"✗ " + cmp.Or(m.Error, "ended by an error"), p.bad},
+		document.StateWaiting: {"? waiting for a human", p.warn},
+		document.StateIncomplete: {"◌ incomplete: the span of the whole turn has not arrived; " +
+			"it is still running, or its end was lost", p.warn},
+	}[m.State]
+	if mark, text, ends := strings.Cut(end.text, " "); ends {
+		p.blank()
+		p.block(span{mark + " ", end.paint}, text, end.paint, p.Lines)
 	}
-	p.blank()
-	p.block(span{mark, paint}, text, paint, p.Lines)
 }
 
 func (p *printer) problems(problems []string) {
@@ -227,24 +221,19 @@ func (p *printer) compaction(m *document.Message) {
 
 // outcome is the mark and the word for the state of a call.
 func (p *printer) outcome(c *document.ToolCall) span {
-	mark, paint := "◌", p.warn
-	switch c.Outcome() {
-	case document.OutcomeOK:
-		mark, paint = "✓", p.good
-	case document.OutcomeFailed:
-		mark, paint = "✗", p.bad
-	case document.OutcomeDenied:
-		mark = "⊘"
-	case document.OutcomeOpen:
-		if c.State == session.StateApprovalRequested {
-			mark = "?"
+	s := map[string]span{document.OutcomeOK: {"✓", p.good}, document.OutcomeFailed: {"✗", p.bad},
+		document.OutcomeDenied: {"⊘", p.warn}}[c.Outcome()]
+	if s.text == "" {
+		s = span{"◌", p.warn}
+		if c.Outcome() == document.OutcomeOpen && c.State == session.StateApprovalRequested {
+			s.text = "?"
 		}
 	}
-	text := strings.TrimSpace(mark + " " + c.OutcomeWords())
+	s.text = strings.TrimSpace(s.text + " " + c.OutcomeWords())
 	if c.DurationMS != nil {
-		text += " " + document.Duration(*c.DurationMS)
+		s.text += " " + document.Duration(*c.DurationMS)
 	}
-	return span{text, paint}
+	return s
 }
 
 // callLine prints a call with what it is about, and its state at the end of the line. It

@@ -29,7 +29,7 @@ package render
 
 import (
 	"cmp"
-	"fmt"
+	_ "embed"
 	"io"
 	"maps"
 	"slices"
@@ -135,10 +135,10 @@ func (p *printer) fields(doc *document.Document) {
 		p.field("child", document.Join(document.Sanitize(c.SessionID), c.Words()))
 	}
 	for _, prompt := range doc.SystemPrompts {
-		p.field("prompt", promptLine(prompt))
+		p.field("prompt", document.Join(phrases.Facts("prompt", prompt)...))
 	}
 	for _, c := range doc.ToolCatalogs {
-		p.field("tools", catalogLine(c))
+		p.field("tools", phrases.Text("catalog", c))
 	}
 	for _, r := range s.Rules {
 		p.field("rule", document.RuleWords(&r))
@@ -173,30 +173,6 @@ func (p *printer) fieldAt(indent int, name, value string) {
 		p.line(lead, span{l, p.plain})
 		lead = follow
 	}
-}
-
-func promptLine(s *document.SystemPrompt) string {
-	text := document.Bytes(int64(len(s.Body)))
-	if !s.Resolved {
-		text = "unresolved, its text never arrived"
-	} else if s.Damaged {
-		text += ", damaged on the way"
-	}
-	return document.Join(document.Sanitize(document.Short(s.Digest)), text, document.Turns(s.Turns))
-}
-
-func catalogLine(c *document.ToolCatalog) string {
-	names := make([]string, len(c.Tools))
-	for i := range c.Tools {
-		names[i] = document.OneLine(c.Tools[i].Name)
-	}
-	text := strings.Join(names, ", ")
-	if !c.Resolved {
-		text = "unresolved, it never arrived"
-	} else if c.Damaged {
-		text += ", damaged on the way"
-	}
-	return document.Sanitize(document.Short(c.Digest)) + " · " + text + " · " + document.Turns(c.Turns)
 }
 
 // state is a state in its color.
@@ -298,81 +274,29 @@ func (p *printer) turn(doc *document.Document, t *document.Turn, previousRules *
 	}
 }
 
+//go:embed words.tmpl
+var wordsFile string
+
+var phrases = document.NewPhrases(wordsFile)
+
 // toolName is the name of a tool in a line.
 func toolName(name string) string { return cmp.Or(document.OneLine(name), document.Unnamed) }
 
 // turnFacts prints what the turn was made with.
 func (p *printer) turnFacts(doc *document.Document, t *document.Turn) {
-	facts := []string{document.FullModelName(t.Model)}
-	if t.Temperature != nil {
-		facts = append(facts, "temperature "+strconv.FormatFloat(*t.Temperature, 'g', -1, 64))
-	}
-	if t.ModelCalls > 0 {
-		calls := document.Plural(int(t.ModelCalls), "model call", "model calls")
-		failed := 0
-		for i := range t.Messages {
-			for _, c := range t.Messages[i].Calls {
-				if c.Failed {
-					failed++
-				}
+	about := struct {
+		*document.Turn
+		FailedCalls int
+		Prompt      *document.SystemPrompt
+	}{Turn: t, Prompt: doc.Prompt(t.SystemPromptDigest)}
+	for _, m := range t.Messages {
+		for _, c := range m.Calls {
+			if c.Failed {
+				about.FailedCalls++
 			}
 		}
-		if failed > 0 {
-			calls += ", " + strconv.Itoa(failed) + " failed"
-		}
-		facts = append(facts, calls)
 	}
-	if t.Usage != nil {
-		u := t.Usage
-		in := "in " + document.Brief(u.Input)
-		if u.CacheRead > 0 {
-			in += " + " + document.Brief(u.CacheRead) + " cached"
-		}
-		if u.CacheWrite > 0 {
-			in += " + " + document.Brief(u.CacheWrite) + " to cache"
-		}
-		out := "out " + document.Brief(u.Output)
-		if u.Reasoning > 0 {
-			out += " + " + document.Brief(u.Reasoning) + " reasoning"
-		}
-		facts = append(facts, in, out)
-	}
-	if d := t.SystemPromptDigest; d != "" {
-		text := "prompt " + document.Sanitize(document.Head(d, 8))
-		if t.PromptChanged {
-			text += " (changed)"
-		}
-		if prompt := doc.Prompt(d); prompt != nil && !prompt.Resolved {
-			text += " (unresolved)"
-		}
-		facts = append(facts, text)
-	}
-	p.infoLines("   ", append(facts, toolsCalled(&t.Tools))...)
-}
-
-// toolsCalled reports which tools were called, of how many.
-func toolsCalled(t *document.Tools) string {
-	var names []string
-	for _, c := range t.Called {
-		name := toolName(c.Name)
-		if c.Calls > 1 {
-			name += fmt.Sprintf(" ×%d", c.Calls)
-		}
-		if c.Unlisted {
-			name += " (not offered)"
-		}
-		names = append(names, name)
-	}
-	called, offered := "called "+strings.Join(names, ", "), document.Plural(len(t.Available), "tool", "tools")
-	switch {
-	case names == nil && t.Available == nil:
-		return ""
-	case names == nil:
-		return offered + " offered, none called"
-	case t.Available == nil:
-		return called
-	}
-	return called + " of " + offered
+	p.infoLines("   ", phrases.Facts("turn", about)...)
 }
 
 // notices prints what is doubtful in a session.

@@ -2,7 +2,6 @@ package render
 
 import (
 	"io"
-	"strconv"
 	"strings"
 
 	"github.com/agenttrace/agenttrace/session/document"
@@ -24,26 +23,7 @@ func Hits(w io.Writer, hits []store.Hit, o Options) error {
 			p.line(span{document.Sanitize(h.SessionID), p.accent},
 				span{"  " + document.Join(document.OneLine(h.Title), document.OneLine(h.Agent)), p.title})
 		}
-		where := []string{h.Role}
-		if h.Turn > 0 {
-			where = []string{"turn " + strconv.Itoa(h.Turn), h.Role}
-		}
-		if h.Hidden {
-			where[len(where)-1] += " (rewound)"
-		}
-		if h.Tool != "" {
-			where = append(where, document.OneLine(h.Tool))
-		}
-		if h.Field != "text" {
-			where = append(where, document.OneLine(h.Field))
-		}
-		if h.Type == "reasoning" {
-			where = append(where, "reasoning")
-		}
-		if h.Matches > 1 {
-			where = append(where, strconv.Itoa(h.Matches)+" matches")
-		}
-		p.line(span{"  " + document.Join(where...), p.dim})
+		p.line(span{"  " + document.Join(phrases.Facts("hit", h)...), p.dim})
 		for _, l := range fold(p.marked(h), p.Width-4) {
 			p.line(append([]span{{"    ", p.plain}}, l...)...)
 		}

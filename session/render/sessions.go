@@ -108,16 +108,7 @@ func isNoticed(s *document.Item) bool {
 
 // itemName is the title with what the list has of the session beside it.
 func itemName(s *document.Item) string {
-	name := document.OneLine(s.Title)
-	if s.ParentID != "" {
-		name = "↳ " + name
-	}
-	if s.ArchivedAt != nil {
-		name += " (archived)"
-	}
-	if s.Reading == document.ReadingGeneric {
-		name = "(generic reading) " + name
-	}
+	name := phrases.Text("item", s)
 	var marks []string
 	for i := range s.Annotations {
 		if n := &s.Annotations[i]; n.MessageID == "" && n.Kind != store.AnnotationNote {

@@ -66,19 +66,9 @@ func Stats(w io.Writer, s *store.Stats, by []store.StatsBy, o Options) error {
 }
 
 func (p *printer) statsList(g *store.StatsGroup) {
-	field := func(name, value string) { p.fieldAt(16, name, value) }
-	field("sessions", document.Count(g.Sessions))
-	field("turns", document.Count(g.Turns))
-	field("errors", document.Count(g.Errors))
-	if g.MedianMS != nil {
-		field("duration", "median "+durationOf(g.MedianMS)+", 95% within "+durationOf(g.P95MS))
+	for _, f := range phrases.Fields("stats", g) {
+		p.fieldAt(16, f.Name, f.Value)
 	}
-	calls := document.Count(g.ToolCalls)
-	if g.FailedCalls+g.DeniedCalls > 0 {
-		calls += " (" + document.Count(g.FailedCalls) + " failed, " + document.Count(g.DeniedCalls) + " denied)"
-	}
-	field("tool calls", calls)
-	field("tokens", document.Count(g.TotalTokens))
 	for i, n := range document.Buckets(&g.Usage)[:5] {
 		p.line(span{"    " + pad(usageColumns[i].title, 12), p.dim},
 			span{padLeft(document.Count(n), len(document.Count(g.TotalTokens))), p.plain})

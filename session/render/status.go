@@ -3,8 +3,6 @@ package render
 import (
 	"cmp"
 	"io"
-	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/agenttrace/agenttrace/session"
@@ -22,21 +20,33 @@ func (p *printer) activity(a document.Activity) span {
 	}[a]
 }
 
+// statusWords is a status with what its phrases need besides: the age of a time, and the call that a human is asked
+// about, which is Open if it is known.
+type statusWords struct {
+	*document.Status
+	Ago      func(ms int64) string
+	WaitsFor string
+	Open     bool
+}
+
+func (p *printer) statusWords(st *document.Status) statusWords {
+	w := statusWords{Status: st, Ago: p.ago}
+	if st.State.Waiting() {
+		w.WaitsFor = st.ToolCallID
+	}
+	for _, c := range st.OpenCalls {
+		if w.WaitsFor != "" && c.CallID == st.ToolCallID {
+			what, _ := document.Subject(c.Input)
+			w.WaitsFor, w.Open = strings.TrimSpace(cmp.Or(c.Tool, document.Unnamed)+"  "+what), true
+			break
+		}
+	}
+	return w
+}
+
 // statusLine is a status in one line, without its mark: since when, and what the matter is.
 func (p *printer) statusLine(st *document.Status) string {
-	var facts []string
-	if st.State == document.ActivityInterrupted {
-		facts = append(facts, "was "+strings.ReplaceAll(string(st.Was), "_", " "), "last seen "+p.ago(st.Since))
-	} else if st.Since != 0 {
-		facts = append(facts, "since "+p.ago(st.Since))
-	}
-	if st.Attempt > 0 {
-		facts = append(facts, "attempt "+strconv.FormatInt(st.Attempt, 10))
-	}
-	if slices.ContainsFunc(st.OpenCalls, func(c document.OpenCall) bool { return c.CallID == st.ToolCallID }) {
-		facts = append(facts, document.OneLine(waitsFor(st)))
-	}
-	return document.Join(append(facts, document.OneLine(st.Detail))...)
+	return document.Join(phrases.Facts("status", p.statusWords(st))...)
 }
 
 // ago is a moment and its age.
@@ -59,20 +69,8 @@ func Status(w io.Writer, st *document.Status, o Options) error {
 	}
 	p.line(p.activity(st.State), span{" · " + document.OneLine(st.Agent), p.dim})
 	p.blank()
-	p.field("session", document.Sanitize(st.SessionID))
-	if st.State == document.ActivityInterrupted {
-		p.field("was", strings.ReplaceAll(string(st.Was), "_", " "))
-	} else if st.Since != 0 {
-		p.field("since", p.ago(st.Since))
-	}
-	p.field("last seen", p.ago(st.UpdatedAt))
-	if st.Attempt > 0 {
-		p.field("attempt", strconv.FormatInt(st.Attempt, 10))
-	}
-	p.field("detail", document.OneLine(st.Detail))
-	p.field("waits for", document.OneLine(waitsFor(st)))
-	if !st.Declared {
-		p.field("source", "derived from the messages; the agent reports no state")
+	for _, f := range phrases.Fields("status fields", p.statusWords(st)) {
+		p.field(f.Name, f.Value)
 	}
 	if len(st.OpenCalls) > 0 {
 		p.blank()
@@ -101,20 +99,6 @@ func Status(w io.Writer, st *document.Status, o Options) error {
 		}
 	}
 	return p.writeTo(w)
-}
-
-// waitsFor names the call that a human is asked about.
-func waitsFor(st *document.Status) string {
-	if !st.State.Waiting() || st.ToolCallID == "" {
-		return ""
-	}
-	for _, c := range st.OpenCalls {
-		if c.CallID == st.ToolCallID {
-			what, _ := document.Subject(c.Input)
-			return strings.TrimSpace(cmp.Or(c.Tool, document.Unnamed) + "  " + what)
-		}
-	}
-	return st.ToolCallID
 }
 
 // lastLine is the last line of a text that is not blank.

@@ -70,7 +70,7 @@ func Tools(w io.Writer, doc *document.Document, o Options) error {
 		indent = max(indent, 2+width(turnLabel("turn ", t))+2)
 	}
 	for _, t := range doc.Turns {
-		line := cmp.Or(toolsCalled(&t.Tools), "none called")
+		line := cmp.Or(phrases.Text("tools", &t.Tools), "none called")
 		if t.Tools.CatalogDigest == "" {
 			line += " (what was available is not known)"
 		}

@@ -361,17 +361,18 @@ type diffArgs struct {
 }
 
 func (s *mcpServer) diff(ctx context.Context, in diffArgs) (string, error) {
-	var docs [2]*document.Document
-	for i, name := range []string{in.A, in.B} {
-		id, err := s.resolve(ctx, name)
-		if err == nil {
-			docs[i], err = s.sessions.LoadAll(ctx, id)
-		}
+	for _, name := range []*string{&in.A, &in.B} {
+		id, err := s.resolve(ctx, *name)
 		if err != nil {
 			return "", err
 		}
+		*name = id
+	}
+	d, _, _, err := s.sessions.Compare(ctx, in.A, in.B, false)
+	if err != nil {
+		return "", err
 	}
 	var b strings.Builder
-	err := render.Diff(&b, document.Compare(docs[0], docs[1], false), s.words(), true)
+	err = render.Diff(&b, d, s.words(), true)
 	return cut(b.String(), "read the turns that differ with read_session"), err
 }

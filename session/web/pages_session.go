@@ -574,32 +574,29 @@ func (v *pages) download(w http.ResponseWriter, r *http.Request) error {
 
 // diff answers with the differences of two sessions, which the form names in its query.
 func (v *pages) diff(w http.ResponseWriter, r *http.Request) error {
-	var ids [2]string
-	var docs [2]*document.Document
-	for i, name := range []string{"a", "b"} {
-		var err error
-		if r.PathValue("a") == "" {
-			ids[i], err = v.Sessions.Resolve(r.Context(), r.URL.Query().Get(name))
-		} else {
-			docs[i], err = v.Sessions.LoadAll(r.Context(), pathOf(r, name))
+	ids := [2]string{pathOf(r, "a"), pathOf(r, "b")}
+	if ids[0] == "" {
+		for i, name := range []string{"a", "b"} {
+			var err error
+			if ids[i], err = v.Sessions.Resolve(r.Context(), r.URL.Query().Get(name)); err != nil {
+				return err
+			}
 		}
-		if err != nil {
-			return err
-		}
-	}
-	if docs[0] == nil {
 		http.Redirect(w, r, Address("diff", ids[0], ids[1]), http.StatusSeeOther)
 		return nil
 	}
+	d, one, other, err := v.Sessions.Compare(r.Context(), ids[0], ids[1], false)
+	if err != nil {
+		return err
+	}
 	var body bytes.Buffer
-	d := document.Compare(docs[0], docs[1], false)
-	if err := render.Comparison(&body, d, docs[0], docs[1], document.Words{Zone: v.Zone}); err != nil {
+	if err := render.Comparison(&body, d, one, other, document.Words{Zone: v.Zone}); err != nil {
 		return err
 	}
 	return v.show(w, r, page{Title: "Diff"}, "diff", struct {
 		A, B *document.Document
 		Body template.HTML
-	}{docs[0], docs[1], template.HTML(body.String())})
+	}{one, other, template.HTML(body.String())})
 }
 
 // digest answers with a system prompt or a tool catalog.

@@ -210,15 +210,8 @@ type diffParams struct {
 }
 
 func (a *api) diff(ctx context.Context, p diffParams) (*document.Diff, error) {
-	one, err := a.Sessions.LoadAll(ctx, p.ID)
-	if err != nil {
-		return nil, err
-	}
-	other, err := a.Sessions.LoadAll(ctx, p.B)
-	if err != nil {
-		return nil, err
-	}
-	return document.Compare(one, other, p.IgnoreUsage), nil
+	d, _, _, err := a.Sessions.Compare(ctx, p.ID, p.B, p.IgnoreUsage)
+	return d, err
 }
 
 // text is a system prompt or a tool catalog.
