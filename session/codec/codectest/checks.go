@@ -2,73 +2,83 @@ package codectest
 
 import (
 	"bytes"
+	_ "embed" // the answers
 	"errors"
-	"fmt"
 	"io"
 	"iter"
 	"maps"
 	"math/rand/v2"
+	"reflect"
 	"slices"
+	"strings"
 	"testing/iotest"
-
-	gocmp "github.com/google/go-cmp/cmp"
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
 )
 
-// check is a rule, in prose, which is printed when it is broken.
+// check is a part of the suite. run ends with a panic where a rule is broken.
 type check struct {
-	name, rule string
-	applies    func(*Codec) bool
-	run        func(*examination) error
+	name    string
+	applies func(*Codec) bool
+	run     func(*examination)
 }
 
 var checks = []check{
-	{"encode", "Encode gives the same for the same rows, in whatever order they stand, and does not change them.",
-		(*Codec).writes, some(func(x *examination, i int) bool { return !x.Slow || i%3 == 1 }, (*examination).encode)},
-	{"explain",
-		"Explain says the same of the same rows, names each loss once with a count, and does not change the session.",
-		(*Codec).writes, each((*examination).explain)},
-	{"round trip",
-		"What is encoded is read without a problem and is valid; what Explain does not list comes back as it was, " +
-			"and an aspect that differs is listed.", (*Codec).both, each((*examination).roundTrip)},
-	{"claims",
-		"Reading states nothing that the session does not: no success of a call that failed, no tokens where they " +
-			"are unknown, no end of a turn that nobody saw.", (*Codec).both, each((*examination).claims)},
-	{"fixed point", "What was read is encoded to what is read as the same again, in a format of another program from " +
-		"the second time on; of a session that loses nothing the encoding is the same, too.", (*Codec).both,
-		each((*examination).fixedPoint)},
-	{"same rows",
-		"The same input gives the same rows and problems, also in small reads, and for a caller that stops early " +
-			"and begins again.", (*Codec).both, few((*examination).sameRows)},
-	{"writer fails", "The error of a writer is returned, wrapped.",
-		func(c *Codec) bool { return c.Encode != nil }, few((*examination).writerFails)},
-	{"reader fails", "The error of a reader is yielded, wrapped, last and with no session.",
-		(*Codec).stream, few((*examination).readerFails)},
-	{"contrasts", "What is withheld, denied, failed or unfinished is not written as what is known, succeeded or ended.",
-		(*Codec).writes, (*examination).contrasts},
-	{"losses", "Each loss that the format lists occurs in a session.",
-		func(c *Codec) bool { return len(c.Losses) > 0 && c.stream() }, (*examination).losses},
-	{"many", "Sessions that are written one after the other are read as they are each by itself.",
-		func(c *Codec) bool { return c.Many && c.both() }, (*examination).many},
-	{"damaged lines", "A damaged line costs its own session and no other one, or is an error that names the line; " +
-		"nothing changes in silence, and what is read is valid.", (*Codec).stream, (*examination).damagedLines},
-	{"cut off", "Of a stream that is cut off, what comes before is read, or an error reports the end.",
-		(*Codec).stream, (*examination).cutOff},
-	{"native", "Files of the format's own program are read as valid sessions, which are written and read as they are.",
-		func(c *Codec) bool { return len(c.Native) > 0 && c.reads() }, (*examination).native},
-	{"damaged native", "A file of the format's own program with a damaged line gives valid sessions, and always the " +
-		"same.", func(c *Codec) bool { return len(c.Native) > 0 && c.Decode != nil }, (*examination).damagedNative},
+	{"sessions", (*Codec).writes, func(x *examination) {
+		x.each(func(int) bool { return true }, func(s *codec.Session) {
+			got := x.session(s)
+			if got == nil {
+				return
+			}
+			// Reading states nothing that the session does not: no success of a call that failed, no tokens where
+			// they are unknown, no end of a turn that nobody saw.
+			if invented := codec.Invented(s, got); invented != nil {
+				fail("claims: what was read states what the session does not: %q", invented)
+			}
+		})
+	}},
+	{"streams", (*Codec).both, func(x *examination) {
+		x.each(func(i int) bool { return i%3 == 1 && (!x.Slow || i%8 == 1) }, x.streams)
+	}},
+	{"contrasts", (*Codec).writes, (*examination).contrasts},
+	{"losses", func(c *Codec) bool { return len(c.Losses) > 0 && c.stream() }, (*examination).losses},
+	{"many", func(c *Codec) bool { return c.Many && c.both() }, (*examination).many},
+	{"damage", (*Codec).stream, (*examination).damage},
+	{"native", func(c *Codec) bool { return len(c.Native) > 0 && c.reads() }, (*examination).native},
 }
 
-func (x *examination) encode(s *codec.Session) error {
+// each runs a check of the sessions that are chosen by their places.
+func (x *examination) each(chosen func(i int) bool, run func(*codec.Session)) {
+	for i, s := range x.sessions {
+		if !chosen(i) {
+			continue
+		}
+		if err := try(func() { run(s.Session) }); err != nil {
+			fail("session %s: %w\n\n%s", s.Name, err, Text(s.Session))
+		}
+	}
+}
+
+// session checks what is written of a session and read of that, which it returns.
+func (x *examination) session(s *codec.Session) (got *codec.Session) {
 	before := Text(s)
 	first := x.write(s)
 	defer x.drop(first)
+	within("encode", func() { x.encode(s, first) })
+	within("explain", func() { x.explain(s) })
 	if d := differ(before, Text(s)); d != "" {
-		return fmt.Errorf("the session was changed: %s", d)
+		fail("encode: the session was changed: %s", d)
 	}
+	if x.reads() {
+		within("round trip", func() { got = x.roundTrip(s, first) })
+		within("fixed point", func() { x.fixedPoint(s, got, first) })
+	}
+	return got
+}
+
+// encode: the same is written of the same rows, in whatever order they stand.
+func (x *examination) encode(s *codec.Session, first written) {
 	if x.Check != nil {
 		end("", x.Check(first.data))
 	}
@@ -77,60 +87,48 @@ func (x *examination) encode(s *codec.Session) error {
 	for i := range shuffled.Messages {
 		slices.Reverse(shuffled.Messages[i].Parts)
 	}
-	again := map[string]*codec.Session{"a second time": s, "of rows in another order": shuffled}
-	if x.Slow {
-		delete(again, "a second time") // the other says it, too
+	again := x.write(shuffled)
+	defer x.drop(again)
+	if d := differ(first.text(), again.text()); d != "" {
+		fail("of rows in another order the encoding is another: %s", d)
 	}
-	for name, s := range again {
-		second := x.write(s)
-		err := sameOutput(first, second)
-		x.drop(second)
-		if err != nil {
-			return fmt.Errorf("%s the encoding is another: %w", name, err)
-		}
-	}
-	return nil
 }
 
-func (x *examination) explain(s *codec.Session) error {
-	before := Text(s)
+// explain: the same is listed of the same rows, each loss once and with a count.
+func (x *examination) explain(s *codec.Session) {
 	losses := x.Explain(s)
-	if d := differ(before, Text(s)); d != "" {
-		return fmt.Errorf("the session was changed: %s", d)
-	}
-	if d := gocmp.Diff(losses, x.Explain(s)); d != "" {
-		return fmt.Errorf("a second time it says (-first +second):\n%s", d)
+	if again := x.Explain(s); !reflect.DeepEqual(losses, again) {
+		fail("the losses are %v, and a second time %v", losses, again)
 	}
 	seen := make(map[string]bool)
 	for _, l := range losses {
 		if l.What == "" || l.Count < 1 || seen[l.What] {
-			return fmt.Errorf("loss %+v says nothing, of nothing, or what was said before", l)
+			fail("loss %+v says nothing, of nothing, or what was said before", l)
 		}
 		seen[l.What] = true
 	}
-	return nil
 }
 
-// roundTrip compares what came back with what Explain reports of it: rows are the same, or in a format of
-// another program, every aspect that is not what it was is listed.
-func (x *examination) roundTrip(s *codec.Session) error {
-	_, got := x.first(s)
+// roundTrip: what is encoded is read without a problem and is valid. What Explain does not list comes back as it was:
+// the very rows, or in a format of another program every aspect.
+func (x *examination) roundTrip(s *codec.Session, first written) *codec.Session {
+	got := x.one(first)
 	if v := session.Check(got.Transcript); len(v) > 0 && !x.Rows {
-		return fmt.Errorf("what was read is invalid: %v", v[0])
+		fail("what was read is invalid: %v", v[0])
 	}
 	losses := x.Explain(s)
 	if x.Losses == nil {
 		if d := Diff(x.asked(s), x.asked(got)); d != "" && len(losses) == 0 {
-			return fmt.Errorf("what Explain does not list changed %s", d)
+			fail("what Explain does not list changed %s", d)
 		}
-		return nil
+		return got
 	}
 	for _, l := range codec.Lost(s, got) {
 		if !listed(losses, l.What) {
-			return fmt.Errorf("%d %s are lost, and Explain does not list them", l.Count, l.What)
+			fail("%d %s are lost, and Explain does not list them", l.Count, l.What)
 		}
 	}
-	return nil
+	return got
 }
 
 // asked is a copy of the session with what the format is asked for.
@@ -145,93 +143,30 @@ func listed(losses []codec.Loss, what string) bool {
 	return slices.ContainsFunc(losses, func(l codec.Loss) bool { return l.What == what })
 }
 
-// claims compares what was read of the sessions that c writes with what they state.
-func (x *examination) claims(s *codec.Session) error {
-	r := x.firstRead(s)
-	if r.w.dir == "" && len(r.w.data) == 0 {
-		return nil // there is nothing of the session that the format has
-	}
-	end("", r.err)
-	if invented := codec.Invented(s, r.got); invented != nil {
-		return fmt.Errorf("what was read states what the session does not: %q", invented)
-	}
-	return nil
-}
-
-// losses looks for a session in which each of the format's losses occurs, among those of
-// the suite and then among generated ones.
-func (x *examination) losses() error {
-	missing := make(map[string]bool)
-	for _, l := range x.Losses {
-		if missing[l.What] {
-			return fmt.Errorf("%q is listed twice", l.What)
-		}
-		missing[l.What] = true
-	}
-	for i := 0; len(missing) > 0; i++ {
-		var s *codec.Session
-		switch random := i - len(x.sessions); {
-		case random < 0:
-			s = x.sessions[i].Session
-		case random < 2000:
-			s = Generate(rand.New(rand.NewPCG(uint64(random), 2)), 1+random%8)
-		default:
-			return fmt.Errorf("these are listed as lost, and never are: %q", slices.Sorted(maps.Keys(missing)))
-		}
-		if !x.Fits(s) {
-			continue
-		}
-		for _, l := range codec.Lost(s, x.reread(s)) {
-			delete(missing, l.What)
-		}
-	}
-	return nil
-}
-
-func (x *examination) fixedPoint(s *codec.Session) error {
-	first, one := x.first(s)
+// fixedPoint: what was read is encoded to what is read as the same again, in a format of another program from the second
+// time on. Of a session that loses nothing the encoding is the same, too.
+func (x *examination) fixedPoint(s, one *codec.Session, first written) {
 	second := x.write(one)
 	defer x.drop(second)
-	switch err := sameOutput(first, second); {
-	case err == nil:
-		return nil // the same input gives the same rows
-	case x.Losses == nil && x.Encode != nil && len(x.Explain(s)) == 0:
-		return fmt.Errorf("encoded, decoded and encoded it is another: %w", err)
+	d := differ(first.text(), second.text())
+	if d == "" {
+		return // the same input gives the same rows
+	} else if x.Losses == nil && x.Encode != nil && len(x.Explain(s)) == 0 {
+		fail("encoded, decoded and encoded it is another: %s", d)
 	}
 	two := x.one(second)
 	if x.Losses != nil && Diff(one, two) != "" { // such as a time that two rows share only after they were read
 		one, two = two, x.reread(two)
 	}
 	if d := Diff(x.asked(one), x.asked(two)); d != "" {
-		return fmt.Errorf("read, encoded and read it is another %s", d)
+		fail("read, encoded and read it is another %s", d)
 	}
 	third, fourth := x.write(one), x.write(two)
 	defer x.drop(third)
 	defer x.drop(fourth)
-	if err := sameOutput(third, fourth); err != nil {
-		return fmt.Errorf("encoded a third time it is another: %w", err)
+	if d := differ(third.text(), fourth.text()); d != "" {
+		fail("encoded a third time it is another: %s", d)
 	}
-	return nil
-}
-
-func (x *examination) sameRows(s *codec.Session) error {
-	w, _ := x.first(s)
-	first := x.read(w)
-	for range x.decode(w, nil) {
-		break // and nobody listens to problems
-	}
-	again := map[string]reading{"a second time": x.read(w)}
-	if x.Decode != nil {
-		again["byte by byte"] = collect(func(report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-			return x.Decode(iotest.OneByteReader(bytes.NewReader(w.data)), report)
-		})
-	}
-	for how, r := range again {
-		if d := differ(first.text(), r.text()); d != "" {
-			return fmt.Errorf("%s something else was read (-first +second):\n%s", how, d)
-		}
-	}
-	return nil
 }
 
 var errBroken = errors.New("the disk is gone")
@@ -247,40 +182,132 @@ func (l *limitedWriter) Write(b []byte) (int, error) {
 	return n, nil
 }
 
-// places are those of a stream at which something is made to fail.
-func places(size int) []int {
-	all := []int{0, 1, size / 3, size / 2, size - 1}
-	all = slices.DeleteFunc(all, func(n int) bool { return n < 0 || n >= size })
-	slices.Sort(all)
-	return slices.Compact(all)
+// streams: the same input gives the same rows and problems, also in small reads, and for a caller that stops early and
+// begins again. The errors of a writer and of a reader are returned, wrapped, and that of a reader with no session.
+func (x *examination) streams(s *codec.Session) {
+	w := x.write(s)
+	defer x.drop(w)
+	first := x.read(w)
+	for range x.decode(w, nil) {
+		break // and nobody listens to problems
+	}
+	same := func(how string, r reading) {
+		if d := differ(first.text(), r.text()); d != "" {
+			fail("same rows: %s something else was read (-first +second):\n%s", how, d)
+		}
+	}
+	same("a second time", x.read(w))
+	from := func(r io.Reader) reading {
+		return collect(func(report func(codec.Problem)) iter.Seq2[*codec.Session, error] { return x.Decode(r, report) })
+	}
+	if x.Decode != nil {
+		same("byte by byte", from(iotest.OneByteReader(bytes.NewReader(w.data))))
+	}
+	for _, n := range []int{0, 1, len(w.data) / 2, len(w.data) - 1} {
+		if x.Encode == nil || n < 0 {
+			continue
+		}
+		if err := x.Encode(new(limitedWriter(n)), s); !errors.Is(err, errBroken) {
+			fail("writer fails: after %d bytes: error %v", n, err)
+		}
+		if x.Decode == nil || x.Slow && n < 2 {
+			continue
+		}
+		if r := from(io.MultiReader(bytes.NewReader(w.data[:n]), iotest.ErrReader(errBroken))); !errors.Is(r.err, errBroken) {
+			fail("reader fails: after %d bytes: error %v", n, r.err)
+		}
+	}
 }
 
-// fails wants the error of what fails after n bytes of a stream.
-func fails(what string, n int, err error) error {
-	if errors.Is(err, errBroken) {
-		return nil
-	}
-	return fmt.Errorf("a %s that fails after %d bytes: error %q, want %q", what, n, fmt.Sprint(err), errBroken.Error())
-}
+// contrastText has answers after a question, in the form of the corpus: two that must not be written alike. What a
+// reader takes the first for when it is written as the second would be false. No loss excuses those with "always".
+//
+//go:embed contrast.txt
+var contrastText string
 
-func (x *examination) writerFails(s *codec.Session) error {
-	for _, n := range places(len(x.write(s).data)) {
-		end("", fails("writer", n, x.Encode(new(limitedWriter(n)), s)))
-	}
-	return nil
-}
-
-func (x *examination) readerFails(s *codec.Session) error {
-	data := x.write(s).data
-	at := places(len(data))
-	if x.Slow {
-		at = at[len(at)/2:][:1]
-	}
-	for _, n := range at {
-		r := collect(func(report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-			return x.Decode(io.MultiReader(bytes.NewReader(data[:n]), iotest.ErrReader(errBroken)), report)
+// contrasts: what is withheld, denied, failed or unfinished is not written as what is known, succeeded or ended. Where a
+// format has no word for the difference, Explain lists that.
+func (x *examination) contrasts() {
+	var nulls []int // in what is written of the answers
+	for name, rows := range sections(contrastText) {
+		var answers []*codec.Session
+		var texts []string
+		for _, answer := range strings.Split(rows, "assistant ")[1:] {
+			b := build("ses_contrast", began)
+			b.add(began, session.RoleUser, "{}", said("go"))
+			b.rows(name, "assistant "+answer)
+			s := b.done()
+			w := x.write(s)
+			answers, texts = append(answers, s), append(texts, w.text())
+			nulls = append(nulls, bytes.Count(w.data, []byte("null")))
+			x.drop(w)
+		}
+		lost := codec.Lost(answers[0], answers[1])
+		losses := x.Explain(answers[0])
+		unlisted := slices.ContainsFunc(lost, func(d codec.Loss) bool {
+			return d.What != "ids and times" && !listed(losses, d.What) // of the part that one has
 		})
-		end("", fails("reader", n, r.err))
+		if texts[0] == texts[1] && (strings.HasPrefix(name, "always: ") || unlisted) {
+			fail("contrast %s: both are written as\n%s\nthe losses of the first: %v\nthe differences: %v",
+				name, texts[0], losses, lost)
+		}
 	}
-	return nil
+	// The first and the third contrast are of withheld values, which are read as that.
+	if unknown, known := nulls[0]+nulls[4], nulls[1]+nulls[5]; !x.reads() && unknown >= max(known, 1) {
+		fail("a withheld value is written as null")
+	}
+}
+
+// losses: each loss that the format lists occurs, in a session of the suite or a generated one.
+func (x *examination) losses() {
+	missing := make(map[string]bool)
+	for _, l := range x.Losses {
+		if missing[l.What] {
+			fail("%q is listed twice", l.What)
+		}
+		missing[l.What] = true
+	}
+	for i := 0; len(missing) > 0; i++ {
+		var s *codec.Session
+		switch random := i - len(x.sessions); {
+		case random < 0:
+			s = x.sessions[i].Session
+		case random < 2000:
+			s = Generate(rand.New(rand.NewPCG(uint64(random), 2)), 1+random%8)
+		default:
+			fail("losses: these are listed, and never occur: %q", slices.Sorted(maps.Keys(missing)))
+		}
+		if x.Fits(s) {
+			for _, l := range codec.Lost(s, x.reread(s)) {
+				delete(missing, l.What)
+			}
+		}
+	}
+}
+
+// many: sessions that are written one after the other are read as they are each by itself.
+func (x *examination) many() {
+	var all []*codec.Session
+	for i, s := range x.sessions {
+		if len(all) < 20 && i%3 != 1 {
+			all = append(all, s.Session)
+		}
+	}
+	together := x.write(all...)
+	defer x.drop(together)
+	r := x.read(together)
+	if r.err != nil || len(r.problems) > 0 || len(r.sessions) != len(all) {
+		fail("many: %d sessions, want %d; problems %v, error %v", len(r.sessions), len(all), r.problems, r.err)
+	}
+	byID := r.byID()
+	for _, s := range all {
+		alone := x.reread(s)
+		got := byID[alone.Session.ID]
+		if got == nil {
+			fail("many: session %s is not there", alone.Session.ID)
+		}
+		if d := Diff(alone, got); d != "" {
+			fail("many: session %s among others is another %s", alone.Session.ID, d)
+		}
+	}
 }

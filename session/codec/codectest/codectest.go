@@ -14,11 +14,9 @@ package codectest
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"io"
 	"iter"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"runtime/debug"
@@ -77,57 +75,46 @@ type Codec struct {
 func Run(t *testing.T, c Codec) {
 	x := newExamination(t, c)
 	for _, k := range checks {
-		if !k.applies(&c) {
-			continue
+		if k.applies(&c) {
+			t.Run(k.name, func(t *testing.T) {
+				if err := try(func() { k.run(x) }); err != nil {
+					t.Fatal(err)
+				}
+			})
 		}
-		t.Run(k.name, func(t *testing.T) {
-			if err := try(func() error { return k.run(x) }); err != nil {
-				t.Fatalf("%v\nthe rule: %s", err, k.rule)
-			}
-		})
 	}
 }
 
-// each is a check of every session.
-func each(run func(*examination, *codec.Session) error) func(*examination) error {
-	return some(func(*examination, int) bool { return true }, run)
-}
-
-// few is a check of a few sessions, for reading and writing as such.
-func few(run func(*examination, *codec.Session) error) func(*examination) error {
-	return some(func(x *examination, i int) bool { return i%3 == 1 && (!x.Slow || i%8 == 1) }, run)
-}
-
-// some is a check of the sessions that are chosen by their places.
-func some(chosen func(*examination, int) bool, run func(*examination, *codec.Session) error) func(*examination) error {
-	return func(x *examination) error {
-		for i, s := range x.sessions {
-			if !chosen(x, i) {
-				continue
-			}
-			if err := try(func() error { return run(x, s.Session) }); err != nil {
-				return fmt.Errorf("session %s: %w\n\n%s", s.Name, err, Text(s.Session))
+// Fuzz feeds a format's decoder with anything. What is read must be the same twice,
+// sound unless the format takes rows as they are, and must keep every promise of a
+// sound session when it is written. The seeds are what the format makes of the
+// sessions of the suite, its native files, and more.
+func Fuzz(f *testing.F, c Codec, more ...string) {
+	x := newExamination(f, c)
+	for i, s := range x.sessions {
+		if c.Encode != nil && i%3 == 0 { // Run has tried them all
+			if err := try(func() { f.Add(x.write(s.Session).data) }); err != nil {
+				f.Fatalf("session %s: %v", s.Name, err)
 			}
 		}
-		return nil
 	}
+	for _, path := range x.natives {
+		f.Add(x.load(path).data)
+	}
+	for _, text := range more {
+		f.Add([]byte(text))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if err := try(func() { x.fed(data) }); err != nil {
+			t.Fatal(err)
+		}
+	})
 }
 
 // Sample is a session and what it is an example of.
 type Sample struct {
 	Name    string
 	Session *codec.Session
-}
-
-// Generated are n sessions of Generate, small ones first. The same call gives the same
-// sessions.
-func Generated(n int) []Sample {
-	all := make([]Sample, n)
-	for i := range all {
-		all[i] = Sample{fmt.Sprintf("generated %d", i),
-			Generate(rand.New(rand.NewPCG(uint64(i), 1)), i%12*(1+i)/(n+1)+min(i, 2))}
-	}
-	return all
 }
 
 // examination is one run of the suite.
@@ -139,12 +126,11 @@ type examination struct {
 	natives  []string
 	// troubled reports that the input has problems of its own, which are reported again.
 	troubled bool
-	firsts   map[*codec.Session]firstRead
 }
 
 func newExamination(tb testing.TB, c Codec) *examination {
 	tb.Helper()
-	x := &examination{Codec: c, root: tb.TempDir(), firsts: make(map[*codec.Session]firstRead)}
+	x := &examination{Codec: c, root: tb.TempDir()}
 	rounds := 40
 	if x.Slow {
 		rounds = 10
@@ -208,15 +194,20 @@ func (x *examination) write(all ...*codec.Session) (w written) {
 	return w
 }
 
+// load is the native file at path as the decoder takes it.
+func (x *examination) load(path string) written {
+	if x.Decode == nil {
+		return written{dir: path}
+	}
+	return written{data: must(os.ReadFile(path))}
+}
+
 // reading is what came of decoding.
 type reading struct {
 	sessions []*codec.Session
 	problems []codec.Problem
 	err      error
 }
-
-// silent reports that nothing was reported.
-func (r *reading) silent() bool { return len(r.problems) == 0 && r.err == nil }
 
 func (r *reading) text() string {
 	var b strings.Builder
@@ -226,10 +217,16 @@ func (r *reading) text() string {
 	for _, p := range r.problems {
 		fmt.Fprintf(&b, "problem %v\n", p)
 	}
-	if r.err != nil {
-		fmt.Fprintf(&b, "error %v\n", r.err)
+	return b.String() + fmt.Sprintln(r.err)
+}
+
+// byID are the sessions that were read, by their ids.
+func (r *reading) byID() map[string]*codec.Session {
+	all := make(map[string]*codec.Session)
+	for _, s := range r.sessions {
+		all[s.Session.ID] = s
 	}
-	return b.String()
+	return all
 }
 
 // decode is the sequence of what is in w.
@@ -247,13 +244,8 @@ func (x *examination) read(w written) reading {
 
 func collect(decode func(report func(codec.Problem)) iter.Seq2[*codec.Session, error]) (r reading) {
 	for s, err := range decode(func(p codec.Problem) { r.problems = append(r.problems, p) }) {
-		switch {
-		case r.err != nil:
-			end("something was yielded after the error ", r.err)
-		case err != nil && s != nil:
-			end("a session was yielded with the error ", err)
-		case err == nil && (s == nil || s.Transcript == nil):
-			end("", errors.New("no session was yielded, and no error"))
+		if r.err != nil || (err == nil) != (s != nil && s.Transcript != nil) {
+			fail("a session or an error is yielded, and nothing after an error: %v, %v after %v", s, err, r.err)
 		}
 		if r.err = err; err == nil {
 			r.sessions = append(r.sessions, s)
@@ -261,7 +253,7 @@ func collect(decode func(report func(codec.Problem)) iter.Seq2[*codec.Session, e
 	}
 	for _, p := range r.problems {
 		if p.Reason == "" || p.Line < 0 {
-			end("", fmt.Errorf("problem %+v does not state what is wrong, or where", p))
+			fail("problem %+v does not state what is wrong, or where", p)
 		}
 	}
 	return r
@@ -270,15 +262,10 @@ func collect(decode func(report func(codec.Problem)) iter.Seq2[*codec.Session, e
 // one reads w, in which there must be one session and no problem.
 func (x *examination) one(w written) *codec.Session {
 	r := x.read(w)
-	err := r.err
-	switch {
-	case err != nil:
-	case len(r.problems) > 0 && !x.troubled:
-		err = fmt.Errorf("problem %v", r.problems[0])
-	case len(r.sessions) != 1:
-		err = fmt.Errorf("%d sessions, want 1", len(r.sessions))
+	end("decode what was encoded: ", r.err)
+	if len(r.problems) > 0 && !x.troubled || len(r.sessions) != 1 {
+		fail("%d sessions of one that was encoded, and problems %v", len(r.sessions), r.problems)
 	}
-	end("decode what was encoded: ", err)
 	return r.sessions[0]
 }
 
@@ -287,33 +274,6 @@ func (x *examination) reread(s *codec.Session) *codec.Session {
 	w := x.write(s)
 	defer x.drop(w)
 	return x.one(w)
-}
-
-// firstRead is what was written of a session and read of that, once for all checks.
-type firstRead struct {
-	w   written
-	got *codec.Session
-	err error
-}
-
-func (x *examination) firstRead(s *codec.Session) firstRead {
-	known, ok := x.firsts[s]
-	if !ok {
-		known.err = try(func() error {
-			known.w = x.write(s)
-			known.got = x.one(known.w)
-			return nil
-		})
-		x.firsts[s] = known
-	}
-	return known
-}
-
-// first is firstRead of what must be read.
-func (x *examination) first(s *codec.Session) (written, *codec.Session) {
-	r := x.firstRead(s)
-	end("", r.err)
-	return r.w, r.got
 }
 
 // broken is the panic that ends a check with an error.
@@ -326,8 +286,10 @@ func end(what string, err error) {
 	}
 }
 
+func fail(format string, args ...any) { end("", fmt.Errorf(format, args...)) }
+
 // within runs a check and adds to its error what was checked.
-func within(what string, run func() error) { end(what+": ", try(run)) }
+func within(what string, run func()) { end(what+": ", try(run)) }
 
 func must[T any](v T, err error) T {
 	end("", err)
@@ -335,7 +297,7 @@ func must[T any](v T, err error) T {
 }
 
 // try runs a check, and makes an error of a panic.
-func try(run func() error) (err error) {
+func try(run func()) (err error) {
 	defer func() {
 		switch v := recover().(type) {
 		case nil:
@@ -345,5 +307,6 @@ func try(run func() error) (err error) {
 			err = fmt.Errorf("panic: %v\n%s", v, debug.Stack())
 		}
 	}()
-	return run()
+	run()
+	return nil
 }

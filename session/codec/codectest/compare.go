@@ -2,13 +2,14 @@ package codectest
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"testing"
 
 	gocmp "github.com/google/go-cmp/cmp"
 	"zombiezen.com/go/sqlite"
@@ -29,20 +30,14 @@ func Text(s *codec.Session) string {
 }
 
 // Diff reports where two sessions have other rows, or "".
-func Diff(want, got *codec.Session) string {
-	d := differ(Text(want), Text(got))
-	if d != "" {
-		d = "(-want +got):\n" + d
-	}
-	return d
-}
+func Diff(want, got *codec.Session) string { return differ(Text(want), Text(got)) }
 
 // differ reports the lines in which two texts differ, or "".
 func differ(a, b string) string {
 	if a == b {
 		return ""
 	}
-	return gocmp.Diff(strings.Split(a, "\n"), strings.Split(b, "\n"))
+	return "(-want +got):\n" + gocmp.Diff(strings.Split(a, "\n"), strings.Split(b, "\n"))
 }
 
 // Clone copies a session so that its columns can be set and its rows taken away.
@@ -58,33 +53,14 @@ func Clone(s *codec.Session) *codec.Session {
 	return &c
 }
 
-// sameOutput states where two outputs differ.
-func sameOutput(a, b written) error {
-	x, y := must(a.files()), must(b.files())
-	for _, name := range slices.Sorted(maps.Keys(x)) {
-		other, ok := y[name]
-		if !ok {
-			return fmt.Errorf("file %s is missing", name)
-		}
-		if d := differ(x[name], other); d != "" {
-			return fmt.Errorf("%s (-first +second):\n%s", name, d)
-		}
-	}
-	if len(x) != len(y) {
-		return fmt.Errorf("%d files, and then %d", len(x), len(y))
-	}
-	return nil
-}
-
-// files are the stream, or those below the directory, by path, with what is in them. Databases are reported by
+// text is the stream, or the files below the directory with what is in them. Databases are reported by
 // their rows, for the engine keeps a journal.
-func (w written) files() (map[string]string, error) {
-	all := make(map[string]string)
+func (w written) text() string {
 	if w.dir == "" {
-		all["stream"] = string(w.data)
-		return all, nil
+		return string(w.data)
 	}
-	return all, filepath.WalkDir(w.dir, func(path string, entry fs.DirEntry, err error) error {
+	var b strings.Builder
+	end("", filepath.WalkDir(w.dir, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() || strings.HasSuffix(path, "-wal") || strings.HasSuffix(path, "-shm") {
 			return err
 		}
@@ -92,9 +68,10 @@ func (w written) files() (map[string]string, error) {
 		if err == nil && bytes.HasPrefix(text, []byte(rows.DatabaseHeader)) {
 			text, err = dump(path)
 		}
-		all[strings.TrimPrefix(path, w.dir)] = string(text)
+		fmt.Fprintf(&b, "file %s\n%s\n", strings.TrimPrefix(path, w.dir), text)
 		return err
-	})
+	}))
+	return b.String()
 }
 
 // dump is the schema of a database and all of its rows, which have no order but that of
@@ -106,26 +83,82 @@ func dump(path string) (text []byte, err error) {
 	}
 	defer conn.Close()
 	query := func(statement string) (lines []string) {
-		queryErr := sqlitex.ExecuteTransient(conn, statement, &sqlitex.ExecOptions{ResultFunc: func(row *sqlite.Stmt) error {
-			var line []byte
-			for i := range row.ColumnCount() {
-				line = fmt.Appendf(line, "%s:%q ", row.ColumnType(i), row.ColumnText(i))
-			}
-			lines = append(lines, string(line))
-			return nil
-		}})
-		if queryErr != nil {
-			err = fmt.Errorf("read %s: %w", filepath.Base(path), queryErr)
-		}
+		end("read "+path+": ", sqlitex.ExecuteTransient(conn, statement, &sqlitex.ExecOptions{
+			ResultFunc: func(row *sqlite.Stmt) error {
+				var line []byte
+				for i := range row.ColumnCount() {
+					line = fmt.Appendf(line, "%s:%q ", row.ColumnType(i), row.ColumnText(i))
+				}
+				lines = append(lines, string(line))
+				return nil
+			},
+		}))
 		slices.Sort(lines)
 		return lines
 	}
 	text = fmt.Appendln(nil, strings.Join(query("SELECT name, type, sql FROM sqlite_schema"), "\n"))
-	_ = sqlitex.ExecuteTransient(conn, "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE '%fts%'",
+	err = sqlitex.ExecuteTransient(conn, "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE '%fts%'",
 		&sqlitex.ExecOptions{ResultFunc: func(row *sqlite.Stmt) error {
 			table := row.ColumnText(0)
 			text = fmt.Appendf(text, "table %s\n%s\n", table, strings.Join(query(`SELECT * FROM "`+table+`"`), "\n"))
-			return err
-		}}) // the schema was read before
+			return nil
+		}})
 	return text, err
+}
+
+// Load reads the sessions of a file of JSON lines.
+func Load(tb testing.TB, path string) (all []*codec.Session) {
+	tb.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	for t, err := range jsonl.Decode(bytes.NewReader(text)) {
+		if err != nil {
+			tb.Fatalf("%s: %v", path, err)
+		}
+		all = append(all, &codec.Session{Transcript: t})
+	}
+	return all
+}
+
+// Golden is sessions as they are in a golden file: JSON lines, the decisions of each
+// after it, and in the end the problems of reading them.
+func Golden(tb testing.TB, problems []string, all ...*codec.Session) string {
+	tb.Helper()
+	var b strings.Builder
+	for _, s := range all {
+		if err := jsonl.Encode(&b, s.Transcript); err != nil {
+			tb.Fatal(err)
+		}
+		for i := range s.Decisions {
+			line, err := json.Marshal(&s.Decisions[i])
+			if err != nil {
+				tb.Fatal(err)
+			}
+			fmt.Fprintf(&b, "decision %s\n", line)
+		}
+	}
+	for _, p := range problems {
+		fmt.Fprintf(&b, "problem %s\n", p)
+	}
+	return b.String()
+}
+
+// CheckGolden compares got with the file at path, after writing it there if update is
+// set.
+func CheckGolden(t *testing.T, path, got string, update bool) {
+	t.Helper()
+	if update {
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := differ(string(want), got); d != "" {
+		t.Errorf("%s; run with -update to accept %s", path, d)
+	}
 }

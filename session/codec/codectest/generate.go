@@ -402,6 +402,17 @@ func (g *generator) finish() {
 	}
 }
 
+// Generated are n sessions of Generate, small ones first. The same call gives the same
+// sessions.
+func Generated(n int) []Sample {
+	all := make([]Sample, n)
+	for i := range all {
+		all[i] = Sample{fmt.Sprintf("generated %d", i),
+			Generate(rand.New(rand.NewPCG(uint64(i), 1)), i%12*(1+i)/(n+1)+min(i, 2))}
+	}
+	return all
+}
+
 // annotate adds tags, notes and scores, some of which are undone or have lost their target.
 func (g *generator) annotate() {
 	for range 1 + g.r.IntN(5) {
