@@ -53,11 +53,11 @@ func Lost(s, got *Session) (losses []Loss) {
 	want, have := contentOf(s), contentOf(got)
 	for _, aspect := range aspects {
 		before, after := want.entries[aspect], have.entries[aspect]
-		missing, _ := compare(before, after)
-		if missing == nil && len(before) == len(after) && !slices.Equal(before, after) {
-			missing = before // in another order
+		gone := missing(before, after)
+		if gone == nil && len(before) == len(after) && !slices.Equal(before, after) {
+			gone = before // in another order
 		}
-		losses = AddLoss(losses, aspect, "", len(missing))
+		losses = AddLoss(losses, aspect, "", len(gone))
 	}
 	return losses
 }
@@ -66,8 +66,7 @@ func Lost(s, got *Session) (losses []Loss) {
 func Invented(s, got *Session) (claims []string) {
 	want, have := contentOf(s), contentOf(got)
 	for _, aspect := range aspects {
-		_, added := compare(append(want.claims[aspect], want.implied[aspect]...), have.claims[aspect])
-		for _, entry := range added {
+		for _, entry := range missing(have.claims[aspect], append(want.claims[aspect], want.implied[aspect]...)) {
 			claims = append(claims, aspect+": "+entry)
 		}
 	}
@@ -88,24 +87,18 @@ func (all Losses) Of(s *Session) (losses []Loss) {
 	return losses
 }
 
-// compare returns the entries that only one of two lists has.
-func compare(before, after []string) (missing, added []string) {
+// missing returns the entries that are not in others, or more often.
+func missing(entries, others []string) (gone []string) {
 	counts := make(map[string]int)
-	for _, entry := range after {
+	for _, entry := range others {
 		counts[entry]++
 	}
-	for _, entry := range before {
+	for _, entry := range entries {
 		if counts[entry]--; counts[entry] < 0 {
-			missing = append(missing, entry)
+			gone = append(gone, entry)
 		}
 	}
-	for _, entry := range after {
-		if counts[entry] > 0 {
-			counts[entry]--
-			added = append(added, entry)
-		}
-	}
-	return missing, added
+	return gone
 }
 
 // content is what a session has, by aspect, and what a walk over its rows has found so far.

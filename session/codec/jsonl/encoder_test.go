@@ -93,19 +93,8 @@ func TestLinesOfANewerProgram(t *testing.T) {
 	}
 }
 
-// TestRowsOfAnotherSessionAreRefused, by the writer before it writes, by the reader with
-// their lines.
+// TestRowsOfAnotherSessionAreRefused, with their lines.
 func TestRowsOfAnotherSessionAreRefused(t *testing.T) {
-	for _, s := range []*codec.Session{
-		{Transcript: prompted("s").Transcript, Decisions: []store.Decision{{ID: "p", SessionID: "o"}}},
-		{Transcript: prompted("s").Transcript, SpanRefs: []store.SpanRef{{SessionID: "o", TraceID: "t", SpanID: "p"}}},
-		{Transcript: prompted("s").Transcript, Blobs: []store.Blob{{Kind: "poems", Digest: "d"}}},
-	} {
-		var b bytes.Buffer
-		if err := jsonl.NewEncoder(&b).Encode(s); err == nil || b.Len() > 0 {
-			t.Errorf("wrote %q, %v", b.String(), err)
-		}
-	}
 	for line, want := range map[string]string{
 		`{"type":"permission_decision","data":{"id":"p","session_id":"o"}}`:                      "decision p belongs to session o, which is not above it",
 		`{"type":"session_span","data":{"session_id":"o","trace_id":"t","span_id":"p"}}`:         "span p belongs to session o, which is not above it",

@@ -60,10 +60,10 @@ func NewEncoder(w io.Writer) *Encoder {
 }
 
 // Encode writes all of a session. It does not change s, and sorts a copy if s is not in canonical order. It refuses
-// what [Recover] would, and then writes nothing: rows without an id, under a row that they do not name (see
-// [session.Transcript.CheckTree]), or of another session.
+// what [Recover] would, and then writes nothing: rows without an id or under a row that they do not name (see
+// [session.Transcript.CheckTree]).
 func (e *Encoder) Encode(s *codec.Session) error {
-	if err := check(s); err != nil {
+	if err := s.CheckTree(); err != nil {
 		return fmt.Errorf("encode session %s: %w", s.Session.ID, err)
 	}
 	e.session(s)
@@ -238,25 +238,6 @@ func (d *decoder) line(line []byte) error {
 	if line = bytes.Trim(line, " \t\r"); len(line) == 0 {
 		return nil
 	}
-	// A line as this package writes it needs no look at its envelope: what
-	// is between the known beginning and the last brace is the row, if it is
-	// one JSON value. If it is not, the line is read the long way.
-	rest, canonical := bytes.CutPrefix(line, []byte(`{"type":"`))
-	kind, rest, _ := bytes.Cut(rest, []byte(`"`))
-	data, ok := bytes.CutPrefix(rest, []byte(`,"data":`))
-	data, ended := bytes.CutSuffix(data, []byte("}"))
-	if canonical && ok && ended {
-		err := d.takeRow(string(kind), data)
-		_, unknown := errors.AsType[unknownTypeError](err)
-		if _, bad := errors.AsType[*json.SyntaxError](err); !bad && !unknown {
-			return err
-		}
-	}
-	return d.anyLine(line)
-}
-
-// anyLine takes a line with its keys in any order and any space between them.
-func (d *decoder) anyLine(line []byte) error {
 	var envelope struct {
 		Type *string         `json:"type"`
 		Data json.RawMessage `json:"data"`

@@ -20,7 +20,7 @@ import (
 // It refuses what [DecodeNested] would, and then writes nothing: rows without an
 // id or under a row that they do not name (see [session.Transcript.CheckTree]).
 func EncodeNested(w io.Writer, s *codec.Session) error {
-	if err := check(s); err != nil {
+	if err := s.CheckTree(); err != nil {
 		return fmt.Errorf("encode session %s: %w", s.Session.ID, err)
 	}
 	t := s.Sorted()

@@ -95,36 +95,6 @@ func take[T any](decode func(*T, []byte) error, add func(*decoder, *T) error) fu
 	}
 }
 
-// check reports the first row that no canonical format can hold: one without an id, or under a row that it does
-// not name.
-func check(s *codec.Session) error {
-	if err := s.CheckTree(); err != nil {
-		return err
-	}
-	id := s.Session.ID
-	for i := range s.Decisions {
-		if d := &s.Decisions[i]; d.ID == "" || d.SessionID != id {
-			return fmt.Errorf("decision %q belongs to session %q", d.ID, d.SessionID)
-		}
-	}
-	for i := range s.Annotations {
-		if n := &s.Annotations[i]; n.ID == "" || n.SessionID != id {
-			return fmt.Errorf("annotation %q belongs to session %q", n.ID, n.SessionID)
-		}
-	}
-	for i := range s.SpanRefs {
-		if l := &s.SpanRefs[i]; l.TraceID == "" || l.SpanID == "" || l.SessionID != id {
-			return fmt.Errorf("span %q of trace %q belongs to session %q", l.SpanID, l.TraceID, l.SessionID)
-		}
-	}
-	for i := range s.Blobs {
-		if b := &s.Blobs[i]; b.Digest == "" || b.Kind != store.BlobSystemPrompt && b.Kind != store.BlobToolCatalog {
-			return fmt.Errorf("a text of kind %q has digest %q", b.Kind, b.Digest)
-		}
-	}
-	return nil
-}
-
 func blobs(kind store.BlobKind) func(*codec.Session) []row {
 	return func(s *codec.Session) []row { return rowsOf(sortedBlobs(s.Blobs, kind), (*store.Blob).AppendJSON) }
 }
@@ -146,35 +116,27 @@ func sortedBlobs(all []store.Blob, kind store.BlobKind) []store.Blob {
 
 // SortedDecisions are the decisions in the order in which canonical formats write them.
 func SortedDecisions(all []store.Decision) []store.Decision {
-	return sorted(all, func(a, b store.Decision) int {
+	return slices.SortedStableFunc(slices.Values(all), func(a, b store.Decision) int {
 		return cmp.Or(cmp.Compare(a.DecidedAt, b.DecidedAt), strings.Compare(a.ID, b.ID))
 	})
 }
 
 // SortedAnnotations are the annotations in the order in which canonical formats write them.
 func SortedAnnotations(all []store.Annotation) []store.Annotation {
-	return sorted(all, store.CompareAnnotations)
+	return slices.SortedStableFunc(slices.Values(all), store.CompareAnnotations)
 }
 
 func sortedSpanRefs(all []store.SpanRef) []store.SpanRef {
-	return sorted(all, func(a, b store.SpanRef) int {
+	return slices.SortedStableFunc(slices.Values(all), func(a, b store.SpanRef) int {
 		return cmp.Or(cmp.Compare(a.StartNano, b.StartNano),
 			strings.Compare(a.TraceID, b.TraceID), strings.Compare(a.SpanID, b.SpanID))
 	})
 }
 
 func sortedIndexes(all []store.RequestedIndex) []store.RequestedIndex {
-	return sorted(all, func(a, b store.RequestedIndex) int {
+	return slices.SortedStableFunc(slices.Values(all), func(a, b store.RequestedIndex) int {
 		return cmp.Or(strings.Compare(a.MessageID, b.MessageID), strings.Compare(a.PartID, b.PartID))
 	})
-}
-
-// sorted returns all in order: itself, or a copy.
-func sorted[T any](all []T, compare func(a, b T) int) []T {
-	if slices.IsSortedFunc(all, compare) {
-		return all
-	}
-	return slices.SortedStableFunc(slices.Values(all), compare)
 }
 
 // decoder builds one session after the other.
