@@ -86,21 +86,14 @@ func (r *EmbeddedRows) Encode() (string, error) {
 // The bytes in the data of a part in the place of values that were cut out: no JSON has them.
 const inputMark, outputMark = "\x01", "\x02"
 
-// CutPart takes the raw JSON values of input and output, each of which may be empty, out
-// of the data of a part. at are the bytes at which they begin.
-func CutPart(p *session.Part, input string, inputAt int, output string, outputAt int) {
-	cut := func(value string, at int, mark string) {
-		if value != "" {
-			p.DataJSON = p.DataJSON[:at] + mark + p.DataJSON[at+len(value):]
+// CutPart takes the raw JSON values of input and output, each of which may be empty, out of the data of a part. Where
+// another member has the same text, that is cut out instead, which comes to the same when it is put back.
+func CutPart(p *session.Part, input, output string) {
+	for _, v := range [][3]string{{`"input":`, input, inputMark}, {`"output":`, output, outputMark}} {
+		if v[1] != "" {
+			p.DataJSON = strings.Replace(p.DataJSON, v[0]+v[1], v[0]+v[2], 1)
 		}
 	}
-	if inputAt < outputAt { // the one that is further on comes first, so that the other's place stands
-		cut(output, outputAt, outputMark)
-		cut(input, inputAt, inputMark)
-		return
-	}
-	cut(input, inputAt, inputMark)
-	cut(output, outputAt, outputMark)
 }
 
 // wholePart returns the data of a part with the values that were cut out, and whether any were.

@@ -9,10 +9,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/go-json-experiment/json/jsontext"
-
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
+	"github.com/agenttrace/agenttrace/session/codec/otlpfile"
 )
 
 // IsDatabase reports whether a file that begins with text is an SQLite database.
@@ -56,7 +55,7 @@ func OfText(text []byte) *Format {
 		if len(rest) == 0 || rest[0] != '{' && rest[0] != '[' {
 			break
 		}
-		keys := firstObject(rest)
+		keys := otlpfile.FirstObject(rest)
 		found = first(func(f *Format) bool { return codec.HasKeys(keys, f.Keys...) })
 		_, rest, _ = bytes.Cut(rest, []byte("\n"))
 	}
@@ -142,43 +141,4 @@ func claims(path string) func(*Format) bool {
 		of = OfText(text)
 	}
 	return func(f *Format) bool { return of == f }
-}
-
-// firstObject returns the keys of the first JSON object in head, which may be cut
-// off, with their values where they are strings, and else what they begin with: {,
-// [ or nothing.
-func firstObject(head []byte) map[string]string {
-	keys := make(map[string]string)
-	d := jsontext.NewDecoder(bytes.NewBuffer(head), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
-	if d.PeekKind() == '[' {
-		_, _ = d.ReadToken()
-	}
-	if d.PeekKind() != '{' {
-		return keys
-	}
-	for _, _ = d.ReadToken(); d.PeekKind() == '"'; {
-		key, err := d.ReadToken()
-		if err != nil {
-			return keys
-		}
-		name, kind := key.String(), d.PeekKind()
-		switch kind {
-		case '{', '[':
-			keys[name] = kind.String()
-			err = d.SkipValue()
-		case '"':
-			var text jsontext.Token
-			if text, err = d.ReadToken(); err == nil {
-				keys[name] = text.String()
-			}
-		default:
-			if err = d.SkipValue(); err == nil {
-				keys[name] = ""
-			}
-		}
-		if err != nil {
-			return keys
-		}
-	}
-	return keys
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,7 +12,6 @@ import (
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/ptrace"
 
-	"github.com/agenttrace/agenttrace/internal/jsonscan"
 	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
@@ -253,33 +251,11 @@ func (e *otlpEncoder) measured(m *session.MessageAndParts) bool {
 		read[i] = &store.SpanRef{StartNano: r.StartNano, TraceID: r.TraceID, SpanID: r.SpanID}
 		// Facts are kept as JSON, which rewrites raw values.
 		b, err := json.Marshal(r.TurnStats)
-		if err != nil || json.Unmarshal(b, &read[i].TurnStats) != nil || !otlpCredible(r) {
+		if err != nil || json.Unmarshal(b, &read[i].TurnStats) != nil || !session.Credible(r.StartNano/1e6) {
 			return false
 		}
 	}
 	return store.FoldedMetadata(read, gap) == m.Message.MetadataJSON
-}
-
-// otlpCredible reports whether ingest takes what the span measured.
-func otlpCredible(r *store.SpanRef) bool {
-	f := r.TurnStats
-	if u := f.Usage; u != nil && (min(u.Input, u.Output, u.Reasoning, u.CacheRead, u.CacheWrite) < 0 ||
-		max(u.Input, u.Output, u.Reasoning, u.CacheRead, u.CacheWrite) > ingest.MaxTokens) {
-		return false
-	}
-	for _, digest := range []string{f.SystemPromptDigest, f.Trace.ToolCatalogDigest} {
-		if digest != "" && (len(digest) != 64 || strings.Trim(digest, "0123456789abcdef") != "") {
-			return false
-		}
-	}
-	for _, raw := range f.Extra {
-		if ingest.TooDeep(raw) {
-			return false
-		}
-	}
-	cost := f.Trace.CostUSD
-	return session.Credible(r.StartNano/1e6) && !ingest.TooDeep(f.Trace.UsageRaw) &&
-		(cost == nil || *cost >= 0 && *cost <= ingest.MaxDollars)
 }
 
 // pairs reports whether the message at i is a user's that the one after it answers, and
@@ -606,26 +582,23 @@ func (e *otlpEncoder) compaction(m *session.MessageAndParts, marker *session.Par
 // tool writes a tool call.
 func (e *otlpEncoder) tool(turn otlpPlace, p *session.Part) {
 	data, _ := session.ParseUIPart(p.DataJSON) // what cannot be read was not said
-	row := *p
-	values := otlpMembers(p.DataJSON)
-	input, output := values["input"], values["output"]
+	row, input, output := *p, string(data.Input), string(data.Output)
 	// The span reports in words what is withheld, for null would be an answer; the row keeps
 	// its own value, and is what an import reads.
 	withheldInput, withheldOutput := codec.Withheld(p)
 	said, _ := json.Marshal(codec.WithheldText) // a string always has JSON
-	cutInput, cutOutput := input.text, output.text
 	if withheldInput {
-		cutInput, input.text = "", string(said)
+		input = string(said)
 	}
 	if withheldOutput {
-		cutOutput, output.text = "", string(said)
+		output = string(said)
 	}
-	ingest.CutPart(&row, cutInput, input.at, cutOutput, output.at)
+	ingest.CutPart(&row, input, output)
 	ours, failure, approval := data.Trace(), session.Deref(data.ErrorText), session.Deref(data.Approval)
 	record := spans.ToolCall{
 		SessionID: e.s.Session.ID, ToolID: session.ToolName(p.Type, data.ToolName), CallID: session.Deref(p.ToolCallID),
 		MessageID: p.MessageID, PartID: p.ID, PartIndex: new(p.Index), State: session.Deref(p.ToolState),
-		Input: input.text, Output: output.text, Error: failure, ErrorType: ours.ErrorType, ACPKind: ours.Kind,
+		Input: input, Output: output, Error: failure, ErrorType: ours.ErrorType, ACPKind: ours.Kind,
 		Dynamic: p.Type == "dynamic-tool", ProviderExecuted: data.ProviderExecuted, Denied: ours.Denied,
 		Truncated: ours.Truncated, OutputPath: ours.OutputPath, OutputSize: ours.OutputSize,
 		OutputSHA256: ours.OutputSHA256, ApprovalID: approval.ID, ChildSessionID: ours.ChildSessionID,
@@ -653,36 +626,3 @@ func otlpIsTool(p *session.Part) bool {
 }
 
 func otlpIsToolOf(p session.Part) bool { return otlpIsTool(&p) }
-
-// otlpMember is the value of a member of an object, as it is spelled, and where it begins.
-type otlpMember struct {
-	text string
-	at   int
-}
-
-// otlpMembers are those of an object that are in it once.
-func otlpMembers(text string) map[string]otlpMember {
-	all, twice := make(map[string]otlpMember), make(map[string]bool)
-	if !strings.HasPrefix(text, "{") {
-		return nil
-	}
-	end := jsonscan.Container(text, 0, func(key jsonscan.Key, i int) int {
-		end := jsonscan.Value(text, i, otlpMaxLevels)
-		var name string
-		if end < 0 || json.Unmarshal([]byte(text[key.From:key.To]), &name) != nil {
-			return -1
-		}
-		_, had := all[name]
-		twice[name] = had || twice[name]
-		all[name] = otlpMember{text[i:end], i}
-		return end
-	})
-	if end < 0 {
-		return nil
-	}
-	maps.DeleteFunc(all, func(key string, _ otlpMember) bool { return twice[key] })
-	return all
-}
-
-// otlpMaxLevels is how deep encoding/json reads values.
-const otlpMaxLevels = 10_000

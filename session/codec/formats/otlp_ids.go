@@ -27,11 +27,9 @@ type otlpPlace struct {
 }
 
 // otlpSpanKey is a trace and a span id.
-type otlpSpanKey [24]byte
-
-func otlpKeyOf(trace pcommon.TraceID, span pcommon.SpanID) (key otlpSpanKey) {
-	copy(key[copy(key[:], trace[:]):], span[:])
-	return key
+type otlpSpanKey struct {
+	trace pcommon.TraceID
+	span  pcommon.SpanID
 }
 
 // otlpIds gives spans their places: those that the session's SpanRefs have, and derived ones.
@@ -70,7 +68,7 @@ func otlpNewIDs(s *codec.Session) *otlpIds {
 		if r.ref.Kind == semconv.SpanToolCall {
 			key.row = r.ref.PartID
 		}
-		i.known[otlpKeyOf(r.trace, r.span)], i.rows[key] = r, append(i.rows[key], r)
+		i.known[otlpSpanKey{r.trace, r.span}], i.rows[key] = r, append(i.rows[key], r)
 		if id := r.ref.MessageID; i.first[id] == nil {
 			i.first[id] = r
 		}
@@ -119,7 +117,7 @@ func (i *otlpIds) derive(kind, row string, p otlpPlace) otlpPlace {
 	for n := 0; ; n++ {
 		sum := sha256.Sum256([]byte(i.session + "\x00" + kind + "\x00" + row + "\x00" + strconv.Itoa(n)))
 		copy(p.span[:], sum[:])
-		r := i.known[otlpKeyOf(p.trace, p.span)]
+		r := i.known[otlpSpanKey{p.trace, p.span}]
 		switch {
 		case r != nil && r.ref.Kind != kind || !i.claim(p.trace, p.span):
 		case r != nil:
@@ -132,7 +130,7 @@ func (i *otlpIds) derive(kind, row string, p otlpPlace) otlpPlace {
 
 // claim reports whether no other span has the ids, and gives them to one.
 func (i *otlpIds) claim(trace pcommon.TraceID, span pcommon.SpanID) bool {
-	key := otlpKeyOf(trace, span)
+	key := otlpSpanKey{trace, span}
 	if i.taken[key] || trace.IsEmpty() || span.IsEmpty() {
 		return false
 	}
@@ -174,7 +172,7 @@ func (i *otlpIds) decision(turn otlpPlace, d *store.Decision) otlpPlace {
 	if !otlpUnhex(own.trace[:], d.TraceID) || !otlpUnhex(own.span[:], d.SpanID) {
 		return i.derive(semconv.SpanPermissionEvaluate, d.ID, p)
 	}
-	r := i.known[otlpKeyOf(own.trace, own.span)]
+	r := i.known[otlpSpanKey{own.trace, own.span}]
 	switch {
 	case r != nil && r.ref.Kind != semconv.SpanPermissionEvaluate || !i.claim(own.trace, own.span):
 		return i.derive(semconv.SpanPermissionEvaluate, d.ID, p)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 
@@ -155,18 +156,16 @@ var signals = map[string]string{
 }
 
 func (d *decoder) decodeJSON(raw []byte, line int, at int64) error {
-	keys := jsonKeys(raw, 32)
-	if slices.Contains(keys, "result") || slices.Contains(keys, "trace") {
+	keys := FirstObject(raw)
+	if keys["result"] == "{" || keys["trace"] == "{" {
 		var answer struct{ Result, Trace json.RawMessage }
 		_ = json.Unmarshal(raw, &answer) // what is not JSON is no answer
-		if inner := cmp.Or(string(answer.Result), string(answer.Trace)); strings.HasPrefix(inner, "{") {
-			raw = []byte(inner)
-			keys = jsonKeys(raw, 32)
-		}
+		raw = []byte(cmp.Or(string(answer.Result), string(answer.Trace)))
+		keys = FirstObject(raw)
 	}
 	b := Body{Traces: ptrace.NewTraces(), Logs: plog.NewLogs(), Line: line, Offset: at}
 	known := len(keys) == 0
-	for _, key := range keys {
+	for _, key := range slices.Sorted(maps.Keys(keys)) {
 		var err error
 		switch signal := signals[key]; signal {
 		case "traces":
@@ -216,8 +215,8 @@ func tryDecode[T any](decode func([]byte) (T, error), raw []byte) (v T, err erro
 }
 
 // jsonKind states what a JSON file is that is not OTLP, and what to do.
-func jsonKind(raw []byte, keys []string) string {
-	has := func(want string) bool { return slices.Contains(keys, want) }
+func jsonKind(raw []byte, keys map[string]string) string {
+	has := func(want string) bool { _, ok := keys[want]; return ok }
 	switch {
 	case has("data") && bytes.Contains(raw[:min(len(raw), 64<<10)], []byte(`"traceID"`)),
 		has("traceID") && has("spans"):
@@ -231,21 +230,39 @@ func jsonKind(raw []byte, keys []string) string {
 	return "it is JSON without resourceSpans and resourceLogs" + nameAFile
 }
 
-// jsonKeys returns the keys of the object that raw begins with, no more than maximum.
-// Raw may be cut off.
-func jsonKeys(raw []byte, maximum int) (keys []string) {
-	d := jsontext.NewDecoder(bytes.NewBuffer(raw), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
-	if d.PeekKind() != '{' {
-		return nil
+// FirstObject returns the keys of the first JSON object in head, which may be cut
+// off, with their values where they are strings, and else what they begin with: {,
+// [ or nothing.
+func FirstObject(head []byte) map[string]string {
+	keys := make(map[string]string)
+	d := jsontext.NewDecoder(bytes.NewBuffer(head), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	if d.PeekKind() == '[' {
+		_, _ = d.ReadToken()
 	}
-	_, _ = d.ReadToken() // the brace
-	for len(keys) < maximum && d.PeekKind() == '"' {
+	if d.PeekKind() != '{' {
+		return keys
+	}
+	for _, _ = d.ReadToken(); d.PeekKind() == '"'; {
 		key, err := d.ReadToken()
 		if err != nil {
 			return keys
 		}
-		keys = append(keys, key.String())
-		if d.SkipValue() != nil {
+		name, kind := key.String(), d.PeekKind()
+		switch kind {
+		case '{', '[':
+			keys[name] = kind.String()
+			err = d.SkipValue()
+		case '"':
+			var text jsontext.Token
+			if text, err = d.ReadToken(); err == nil {
+				keys[name] = text.String()
+			}
+		default:
+			if err = d.SkipValue(); err == nil {
+				keys[name] = ""
+			}
+		}
+		if err != nil {
 			return keys
 		}
 	}

@@ -211,12 +211,7 @@ func (d *decoder) read(s *source, layer int) error {
 		if layer == layers {
 			return fmt.Errorf("%w: packed more than %d times", ErrFormat, layers)
 		}
-		unpacked, err := unpack(kind, s)
-		if err != nil {
-			s.err = err
-			return d.end(s, 0)
-		}
-		return d.read(&source{r: d.budget.Reader(unpacked)}, layer+1)
+		return d.read(&source{r: d.budget.Reader(&unpacker{kind: kind, from: s})}, layer+1)
 	}
 	if bytes.HasPrefix(head, []byte("\uFEFF")) {
 		s.skip(3)
@@ -269,14 +264,6 @@ func (e *unpackError) Error() string {
 
 func (e *unpackError) Unwrap() error { return e.err }
 
-// unpack returns what s unpacks to.
-func unpack(kind string, s *source) (io.Reader, error) {
-	u := &unpacker{kind: kind, from: s}
-	var err error
-	u.r, err = Unpack(kind, s)
-	return u, u.explain(err)
-}
-
 // Unpack returns what r unpacks to, which is packed with a kind of [Compression].
 func Unpack(kind string, r io.Reader) (io.Reader, error) {
 	if kind == "gzip" {
@@ -293,26 +280,31 @@ func newZstd(r io.Reader, more ...zstd.DOption) (*zstd.Decoder, error) {
 
 const maxWindow = 256 << 20
 
-// unpacker distinguishes errors of unpacking from those of what is unpacked.
+// unpacker reads what a source unpacks to. It distinguishes errors of unpacking from those of what is unpacked.
 type unpacker struct {
 	kind string
 	from *source
-	r    io.Reader
+	r    io.Reader // nil before it is read
 }
 
-func (u *unpacker) Read(b []byte) (int, error) {
-	n, err := u.r.Read(b)
-	return n, u.explain(err)
-}
-
-func (u *unpacker) explain(err error) error {
+func (u *unpacker) Read(b []byte) (n int, err error) {
+	if u.r == nil {
+		if r, failed := Unpack(u.kind, u.from); failed == nil {
+			u.r = r
+		} else {
+			err = failed
+		}
+	}
+	if err == nil {
+		n, err = u.r.Read(b)
+	}
 	switch {
 	case err == nil || errors.Is(err, io.EOF):
-		return err
+		return n, err
 	case u.from.err != nil && !errors.Is(u.from.err, io.EOF):
-		return u.from.err
+		return n, u.from.err
 	}
-	return &unpackError{u.kind, err}
+	return n, &unpackError{u.kind, err}
 }
 
 // framing states how the bodies are in the content: json, protobuf, frames,
@@ -334,22 +326,11 @@ func framing(head []byte, maximum int) string {
 		if len(text) == 1 || bytes.IndexByte([]byte("{}[]\" \t\r\n"), text[1]) >= 0 {
 			return "json"
 		}
-	case len(head) > 4 && binary.BigEndian.Uint32(head) > 0 && !isText(head[:4], maximum) &&
+	case len(head) > 4 && head[0] < ' ' && binary.BigEndian.Uint32(head) > 0 && // what is longer may be a word
 		(head[4] == '{' || head[4] == tagResource || Compression(head[4:]) != ""):
 		return "frames"
 	}
 	return ""
-}
-
-// isText reports whether what may be the length of a frame is a word, such as the null
-// of JSON before a newline, which as a length is above 500 MB.
-func isText(head []byte, maximum int) bool {
-	for _, c := range head {
-		if c < ' ' || c > '~' {
-			return false
-		}
-	}
-	return uint64(binary.BigEndian.Uint32(head)) > uint64(maximum)
 }
 
 // beginsResource reports whether head may begin the spans, log records or metrics of a
@@ -389,12 +370,9 @@ func Sniff(head []byte) bool {
 		if kind == "" {
 			break
 		}
-		r, err := unpack(kind, &source{r: bytes.NewReader(head)})
-		if err != nil {
-			return false
-		}
 		inner := make([]byte, SniffSize)
-		n, _ := io.ReadFull(r, inner) // the head of a stream ends too early
+		// The head of a stream ends too early.
+		n, _ := io.ReadFull(&unpacker{kind: kind, from: &source{r: bytes.NewReader(head)}}, inner)
 		head = inner[:n]
 	}
 	head = bytes.TrimPrefix(head, []byte("\uFEFF"))
@@ -403,7 +381,7 @@ func Sniff(head []byte) bool {
 	}
 	switch framing(head, DefaultMaxBody) {
 	case "json":
-		for _, key := range jsonKeys(bytes.TrimLeft(head, " \t\r\n["), 32) {
+		for key := range FirstObject(bytes.TrimLeft(head, " \t\r\n[")) {
 			if signals[key] != "" {
 				return true
 			}
