@@ -73,8 +73,6 @@ func acpContentBlock(o rows.Object) rows.Object {
 	switch o.Text("type") {
 	case "text", "reasoning":
 		return rows.TextPart("text", o.Text("text"))
-	case session.TypeWithheld:
-		return rows.TextPart("text", codec.WithheldText)
 	case acpTypeContent:
 		return o.Object("data").Object("block")
 	case "file":
@@ -230,8 +228,9 @@ const acpUnknown, acpClient, acpAgent = "unknown", "client", "agent"
 
 // acpMessage is a JSON-RPC message, whatever its framing.
 type acpMessage struct {
-	line        int
-	at          int64 // Unix milliseconds
+	n           int           // from 1
+	place       codec.Problem // its line, or its element of an array
+	at          int64         // Unix milliseconds
 	timed       bool
 	from        string // who sent it
 	hop         bool   // proxies sent it to each other
@@ -242,75 +241,53 @@ type acpMessage struct {
 	result, err json.RawMessage
 }
 
-// acpParser reads messages.
-type acpParser struct {
-	report   func(codec.Problem)
-	n        int // of the line or element
-	inArray  bool
-	messages []*acpMessage
-}
-
-func (p *acpParser) problem(format string, args ...any) {
-	problem := codec.Problem{Line: p.n, Reason: fmt.Sprintf(format, args...)}
-	if p.inArray {
-		problem.Line, problem.Record = 0, fmt.Sprintf("element %d", p.n)
-	}
-	p.report(problem)
-}
-
 // acpMessages returns the messages in text, which is one a line, or an array of them, as the log of Zed is copied. The
 // hops between proxies and the agent, which repeat what the client sends and gets, are left out unless there is nothing
 // else.
-func acpMessages(text []byte, report func(codec.Problem)) ([]*acpMessage, error) {
-	p := &acpParser{report: report}
+func acpMessages(text []byte, report func(codec.Problem)) (all []*acpMessage, err error) {
+	at := int64(0)
+	read := func(place codec.Problem, o rows.Object, err error) {
+		r := rows.Reporter{Report: report, Place: place}
+		m := &acpMessage{n: len(all), place: place, at: at}
+		if err != nil {
+			err = errors.New("not a JSON object")
+		} else {
+			err = m.unframe(o, &r)
+		}
+		if err != nil {
+			r.Problem("%v: left out", err)
+			return
+		}
+		all, at = append(all, m), m.at
+	}
 	body := bytes.TrimLeft(bytes.TrimPrefix(text, []byte("\uFEFF")), " \t\r\n\v\f")
 	switch {
 	case len(body) == 0:
 		return nil, nil
 	case body[0] == '[':
-		p.inArray = true
 		var elements []json.RawMessage
 		if err := json.Unmarshal(bytes.ToValidUTF8(body, []byte("\uFFFD")), &elements); err != nil {
 			return nil, fmt.Errorf("the array is damaged: %w", err)
 		}
-		for _, element := range elements {
-			p.n++
-			p.record(rows.Share(element))
+		for i, element := range elements {
+			o, err := rows.Share(element)
+			read(codec.Problem{Record: fmt.Sprintf("element %d", i+1)}, o, err)
 		}
 	default:
 		for l := range rows.Lines(text, report) {
-			p.n = l.N
-			p.record(l.Object, l.Err)
+			read(codec.Problem{Line: l.N}, l.Object, l.Err)
 		}
 	}
-	if len(p.messages) == 0 {
+	if len(all) == 0 {
 		return nil, errors.New("no message of JSON-RPC in it")
 	}
-	seen := slices.DeleteFunc(slices.Clone(p.messages), func(m *acpMessage) bool { return m.hop })
-	if hops := len(p.messages) - len(seen); hops > 0 && len(seen) > 0 {
+	seen := slices.DeleteFunc(slices.Clone(all), func(m *acpMessage) bool { return m.hop })
+	if hops := len(all) - len(seen); hops > 0 && len(seen) > 0 {
 		const reason = "%d messages between proxies and the agent are left out: the client's messages have the same content"
 		report(codec.Problem{Reason: fmt.Sprintf(reason, hops)})
 		return seen, nil
 	}
-	return p.messages, nil
-}
-
-// record reads one line or element.
-func (p *acpParser) record(o rows.Object, err error) {
-	m := &acpMessage{line: p.n}
-	if n := len(p.messages); n > 0 {
-		m.at = p.messages[n-1].at
-	}
-	if err != nil {
-		err = errors.New("not a JSON object")
-	} else {
-		err = p.unframe(m, o)
-	}
-	if err != nil {
-		p.problem("%v: left out", err)
-		return
-	}
-	p.messages = append(p.messages, m)
+	return all, nil
 }
 
 // acpSides are the words of the framings for who sent a message.
@@ -320,7 +297,7 @@ var acpSides = map[string]string{
 }
 
 // unframe takes a message out of whichever framing it is in. The error is why it cannot be read.
-func (p *acpParser) unframe(m *acpMessage, o rows.Object) (err error) {
+func (m *acpMessage) unframe(o rows.Object, r *rows.Reporter) (err error) {
 	response := func(key string, failed bool) { // of which the result or the error is under another key
 		as := "result"
 		if failed {
@@ -331,7 +308,7 @@ func (p *acpParser) unframe(m *acpMessage, o rows.Object) (err error) {
 	switch {
 	case o.Has("json") && o.Has("direction"): // an inspector, which has the message as text
 		m.from = acpSides[o.Text("direction")]
-		p.time(m, o.Get("ts"), 1)
+		m.time(o.Get("ts"), 1, r)
 		if o, err = rows.Parse([]byte(o.Text("json"))); err != nil {
 			return errors.New("json is not a JSON object")
 		}
@@ -346,12 +323,12 @@ func (p *acpParser) unframe(m *acpMessage, o rows.Object) (err error) {
 		if from == "" {
 			m.from = map[string]string{acpAgent: acpClient, acpClient: acpAgent}[to]
 		}
-		p.time(m, o.Get("ts"), 1000)
+		m.time(o.Get("ts"), 1000, r)
 		if o.Text("type") == "response" {
 			response("payload", o.True("is_error"))
 		}
 	case o.Object("message") != nil && o.Has("direction"):
-		p.time(m, o.Get("timestamp"), 1)
+		m.time(o.Get("timestamp"), 1, r)
 		o = o.Object("message")
 	}
 	m.method, m.raw, m.result, m.err = o.Text("method"), o.Get("params"), o.Get("result"), o.Get("error")
@@ -388,7 +365,7 @@ func acpSenderOf(method string) string {
 }
 
 // time reads an ISO 8601 time, or a number of milliseconds after it is multiplied.
-func (p *acpParser) time(m *acpMessage, raw json.RawMessage, times float64) {
+func (m *acpMessage) time(raw json.RawMessage, times float64, r *rows.Reporter) {
 	var f float64
 	s, isText := rows.Text(raw)
 	at, ok := rows.ParseTime(s)
@@ -396,7 +373,7 @@ func (p *acpParser) time(m *acpMessage, raw json.RawMessage, times float64) {
 		at, ok = int64(min(max(f*times, -1), 2*rows.MaxTime)+0.5), f >= 0
 	}
 	if !ok || at < 0 || at > rows.MaxTime {
-		p.problem("time %s cannot be read: taken as that of the message before", raw)
+		r.Problem("time %s cannot be read: taken as that of the message before", raw)
 		return
 	}
 	m.at, m.timed = at, true

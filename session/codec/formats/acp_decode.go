@@ -22,14 +22,14 @@ var acpDecode = rows.Whole("trace", acpSessions)
 // empty.
 func acpSessions(text []byte, report func(codec.Problem)) (all []*codec.Session, err error) {
 	messages, err := acpMessages(text, report)
-	d := &acpDecoder{report: report, conn: acpNewConnection()}
+	d := &acpDecoder{Reporter: rows.Reporter{Report: report}, conn: acpNewConnection()}
 	for i, m := range messages {
 		d.message(m)
 		messages[i] = nil // what waits for it holds it
 	}
 	if len(d.early) > 0 {
-		d.line = d.early[0].line
-		d.problem("%d logs of a connection without a session: left out", len(d.early))
+		d.Place = d.early[0].place
+		d.Problem("%d logs of a connection without a session: left out", len(d.early))
 	}
 	for _, c := range d.order {
 		all = append(all, c.finish())
@@ -98,27 +98,21 @@ type acpConversation struct {
 }
 
 type acpDecoder struct {
-	report func(codec.Problem)
-	line   int
-
+	rows.Reporter
 	conn    *acpConnection
 	order   []*acpConversation
 	current *acpConversation // the last that anything was reported of
 	early   []*acpMessage    // logs from before there was a session
 }
 
-func (d *acpDecoder) problem(format string, args ...any) {
-	d.report(codec.Problem{Line: d.line, Reason: fmt.Sprintf(format, args...)})
-}
-
 func (d *acpDecoder) message(m *acpMessage) {
-	d.line = m.line
+	d.Place = m.place
 	if m.method == "" {
 		d.response(m)
 		return
 	}
 	if m.raw != nil && m.params == nil && string(m.raw) != "null" {
-		d.problem("params of %s is not an object", m.method)
+		d.Problem("params of %s is not an object", m.method)
 	}
 	x := &acpExchange{acpMessage: m}
 	if m.method == acpMethodInitialize {
@@ -141,7 +135,7 @@ func (d *acpDecoder) message(m *acpMessage) {
 	case acpMethodPrompt, acpMethodUpdate, acpMethodPermission:
 		switch {
 		case x.c == nil:
-			d.problem("%s names no session", m.method)
+			d.Problem("%s names no session", m.method)
 		case m.method == acpMethodPrompt:
 			x.c.userPrompt(m)
 		case m.method == acpMethodUpdate:
@@ -172,47 +166,24 @@ func (d *acpDecoder) session(id string, at int64) *acpConversation {
 	return c
 }
 
-// answer finds the request that a response is to. Where nobody knows who sent the response, and both sides wait for
-// one of that id, its shape decides. An error has no shape: it is for the later request.
-func (d *acpDecoder) answer(m *acpMessage) *acpExchange {
-	ofClient, ofAgent := d.conn.pending[[2]string{acpClient, m.id}], d.conn.pending[[2]string{acpAgent, m.id}]
-	askers := []string{acpClient, acpAgent, acpUnknown}
-	switch {
-	case m.from == acpAgent:
-		askers = []string{acpClient, acpUnknown}
-	case m.from == acpClient, ofClient != nil && ofAgent != nil &&
-		(m.err != nil && ofAgent.line > ofClient.line || m.err == nil && acpFits(ofAgent.method, m.result)):
-		askers = []string{acpAgent, acpUnknown}
-	}
-	for _, from := range askers {
-		of := [2]string{from, m.id}
-		if x := d.conn.pending[of]; x != nil {
-			delete(d.conn.pending, of)
-			return x
+// answer finds the request that a response is to: of those of both sides that wait for one of that id, the last.
+func (d *acpDecoder) answer(m *acpMessage) (found *acpExchange) {
+	for of, x := range d.conn.pending {
+		asked := of[1] == m.id && (of[0] != m.from || m.from == acpUnknown)
+		if asked && (found == nil || x.n > found.n) {
+			found = x
 		}
 	}
-	return nil
-}
-
-// acpFits reports whether a result has the shape that the method of an agent's request wants.
-func acpFits(method string, result json.RawMessage) bool {
-	o, err := rows.Parse(result)
-	if field := acpResultFields[method]; field != "" {
-		return o.Has(field)
+	if found != nil {
+		delete(d.conn.pending, [2]string{found.from, found.id})
 	}
-	return err == nil && len(o.Only("stopReason", "sessionId", "protocolVersion")) == 0
-}
-
-// acpResultFields are fields of the results of an agent's requests.
-var acpResultFields = map[string]string{
-	acpMethodPermission: "outcome", "fs/read_text_file": "content",
-	"terminal/create": "terminalId", "terminal/output": "output",
+	return found
 }
 
 func (d *acpDecoder) response(m *acpMessage) {
 	x := d.answer(m)
 	if x == nil {
-		d.problem("response to no request that is there (id %s): left out", m.id)
+		d.Problem("response to no request that is there (id %s): left out", m.id)
 		return
 	}
 	key, value := "result", m.result
@@ -238,7 +209,7 @@ func (d *acpDecoder) response(m *acpMessage) {
 	switch x.method {
 	case acpMethodNew, acpMethodLoad, acpMethodResume:
 		if x.c.replayed > 0 {
-			d.problem("session/load replayed %d updates of what is already there: left out", x.c.replayed)
+			d.Problem("session/load replayed %d updates of what is already there: left out", x.c.replayed)
 		}
 		x.c.replaying, x.c.replayed = false, 0
 		rows.SetText(&x.c.b.Row.WorkspaceRoot, x.params.Text("cwd"))
@@ -372,7 +343,7 @@ func (d *acpDecoder) update(c *acpConversation, m *acpMessage) {
 	kind := update.Text("sessionUpdate")
 	switch {
 	case update == nil:
-		d.problem("update is not an object: left out")
+		d.Problem("update is not an object: left out")
 		return
 	case c.content(kind, update, m.at):
 		return
@@ -543,7 +514,7 @@ func (d *acpDecoder) outcome(x *acpExchange, m *acpMessage, outcome rows.Object)
 	q, o := x.ask, &x.ask.decision
 	kind, id := outcome.Text("outcome"), outcome.Text("optionId")
 	if q.canceled = m.err != nil || kind == "cancelled"; m.err != nil {
-		d.problem("the question was answered with an error: its outcome is unknown")
+		d.Problem("the question was answered with an error: its outcome is unknown")
 		return
 	}
 	if kind == "selected" {
@@ -557,7 +528,7 @@ func (d *acpDecoder) outcome(x *acpExchange, m *acpMessage, outcome rows.Object)
 	}
 	a, known := acpAnswers[kind]
 	if !known {
-		d.problem("option %s: the outcome is unknown", cmp.Or(kind, "of no kind"))
+		d.Problem("option %s: the outcome is unknown", cmp.Or(kind, "of no kind"))
 		return
 	}
 	o.Outcome, o.Reply, o.Reason, o.DecidedAt = a.outcome, a.reply, a.reason, m.at

@@ -56,9 +56,6 @@ var agentdbgDataTypes = map[string]string{
 	agentdbgStateUpdate: "data-state", agentdbgErrorEvent: session.TypeError, agentdbgLoopWarning: "data-loop-warning",
 }
 
-// agentdbgMaxTokens bounds a count, so that no sum of them overflows.
-const agentdbgMaxTokens = 1 << 54
-
 // agentdbgEvent is an event of a run, as a line of events.jsonl has it.
 type agentdbgEvent struct {
 	SpecVersion string      `json:"spec_version"`
@@ -387,7 +384,7 @@ func (d *agentdbgDrafter) step(steps []rows.Step, i int, ends bool) (explained b
 	}
 	asks := d.asks(steps, st)
 	for k, p := range st.Parts {
-		data := agentdbgData(p)
+		data := rows.Data(p)
 		if agentdbgSays(p, data) {
 			said = append(said, p) // after calls it was asked again
 			continue
@@ -418,14 +415,6 @@ func (d *agentdbgDrafter) asks(steps []rows.Step, st *rows.Step) bool {
 		}
 	}
 	return st.Start != nil || st.Usage != nil || n > 0 || d.meta.Model != nil && d.meta.Trace.ModelCalls == 0
-}
-
-// agentdbgData is the data of a part, of a text that is withheld what is written for it.
-func agentdbgData(p *session.Part) rows.Object {
-	if p.Type == session.TypeWithheld {
-		return rows.TextPart("text", codec.WithheldText)
-	}
-	return rows.Read(p.DataJSON)
 }
 
 // agentdbgSays reports whether a model said a part.
@@ -473,15 +462,12 @@ func (d *agentdbgDrafter) call(steps []rows.Step, i int, said []*session.Part, f
 	d.calls = append(d.calls, len(d.events)-1)
 }
 
-// agentdbgUsage is a usage as AgentDbg counts, nil where it is not known, or more than a reader takes for a count.
+// agentdbgUsage is a usage as AgentDbg counts, nil where it is not known.
 func agentdbgUsage(u *session.Usage) rows.Object {
 	if u == nil {
 		return nil
 	}
 	prompt, completion := u.Input+u.CacheRead+u.CacheWrite, u.Output+u.Reasoning
-	if max(prompt, completion) > agentdbgMaxTokens {
-		return nil
-	}
 	return rows.Of("prompt_tokens", prompt, "completion_tokens", completion, "total_tokens", prompt+completion)
 }
 
@@ -489,7 +475,7 @@ func agentdbgUsage(u *session.Usage) rows.Object {
 func agentdbgResponse(parts []*session.Part) json.RawMessage {
 	said := make([]rows.Object, len(parts))
 	for i, p := range parts {
-		said[i] = agentdbgData(p)
+		said[i] = rows.Data(p)
 	}
 	switch {
 	case len(said) == 0:
@@ -509,15 +495,13 @@ func agentdbgIsPlainText(data rows.Object) bool {
 // prompt takes what was said since the last call, and for a message's first call its system prompt, which has a digest.
 func (d *agentdbgDrafter) prompt(digest string) json.RawMessage {
 	var messages, parts []rows.Object
-	for _, b := range d.s.Blobs {
-		if b.Kind == store.BlobSystemPrompt && b.Digest == digest && b.Body != "" && len(d.calls) == 0 {
-			messages = []rows.Object{rows.Of("role", session.RoleSystem, "content", b.Body)}
-		}
+	if b := rows.Blob(d.s, store.BlobSystemPrompt, digest); b != nil && b.Body != "" && len(d.calls) == 0 {
+		messages = []rows.Object{rows.Of("role", session.RoleSystem, "content", b.Body)}
 	}
 	for _, m := range d.asked {
 		parts = make([]rows.Object, len(m.Parts))
 		for i := range m.Parts {
-			parts[i] = agentdbgData(&m.Parts[i])
+			parts[i] = rows.Data(&m.Parts[i])
 		}
 		messages = append(messages, rows.Of("role", m.Message.Role, "content", parts))
 	}

@@ -240,14 +240,14 @@ func (e *agentdbgEvent) projected() {
 }
 
 // span reads a span as the events that it stands for.
-func (d *agentdbgReader) span(o rows.Object, line int) {
-	start := d.time(o, "start_time", "span", line)
+func (d *agentdbgReader) span(o rows.Object) {
+	start := d.time(o, "start_time", "span")
 	end, ended := rows.ParseTime(o.Text("end_time"))
 	if !ended && o.Has("end_time") {
-		d.problem(line, "end_time is not a time: the end of the span is unknown")
+		d.Problem("end_time is not a time: the end of the span is unknown")
 	}
 	end = max(end, start)
-	e := agentdbgEvent{line: line, EventID: o.Text("span_id"), RunID: o.Text("trace_id"), Name: o.Text("name"),
+	e := agentdbgEvent{line: d.Place.Line, EventID: o.Text("span_id"), RunID: o.Text("trace_id"), Name: o.Text("name"),
 		at: end, DurationMS: new(end - start), order: start, span: true}
 	attributes := o.Object("attributes")
 	inner := slices.Collect(rows.Objects(o.Get("events")))

@@ -3,8 +3,6 @@ package formats
 import (
 	"bytes"
 	"cmp"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -31,7 +29,7 @@ import (
 var agentdbgDecode = rows.Whole("run", agentdbgSessions)
 
 func agentdbgSessions(text []byte, report func(codec.Problem)) (all []*codec.Session, err error) {
-	d := &agentdbgReader{report: report}
+	d := &agentdbgReader{Reporter: rows.Reporter{Report: report}}
 	d.stream(text)
 	if len(d.runs) == 0 {
 		err = errors.New("no event and no run in it: want events.jsonl, spans.jsonl, or what their programs export")
@@ -66,7 +64,7 @@ func agentdbgDecodeFile(path string, report func(codec.Problem)) iter.Seq2[*code
 			}
 		}
 		for _, name := range agentdbgRunDirs(root) {
-			d := &agentdbgReader{report: report}
+			d := &agentdbgReader{Reporter: rows.Reporter{Report: report}}
 			d.directory(root, name)
 			for _, r := range d.runs {
 				if found = true; !yield(agentdbgBuild(r, d.located)) {
@@ -111,19 +109,14 @@ type agentdbgRun struct {
 
 // agentdbgReader reads files into runs.
 type agentdbgReader struct {
-	report func(codec.Problem)
-	file   string // that is read, within the input
-	before int64  // the time of the event before
+	rows.Reporter
+	before int64 // the time of the event before
 	runs   []*agentdbgRun
 }
 
 func (d *agentdbgReader) located(p codec.Problem) {
-	p.File = d.file
-	d.report(p)
-}
-
-func (d *agentdbgReader) problem(line int, reason string, args ...any) {
-	d.located(codec.Problem{Line: line, Reason: fmt.Sprintf(reason, args...)})
+	p.File = d.Place.File
+	d.Report(p)
 }
 
 // directory reads the two files of the run in the directory of a name in root.
@@ -135,27 +128,27 @@ func (d *agentdbgReader) directory(root, name string) {
 		}
 	}
 	for i, file := range files {
-		d.file = path.Join(name, file)
+		d.Place.File = path.Join(name, file)
 		without := []string{"the run is read from its events", "the run has no events"}[i]
 		text, err := codec.ReadFile(filepath.Join(root, name, file))
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
-			d.problem(0, "is missing: %s", without)
+			d.Problem("is missing: %s", without)
 		case err != nil:
-			d.problem(0, "cannot be read: %s: %v", without, err)
+			d.Problem("cannot be read: %s: %v", without, err)
 		case i == 0:
-			if o, err := d.parse(text, 0); err != nil {
-				d.problem(0, "is damaged: %s: %v", without, err)
+			if o, err := d.parse(text); err != nil {
+				d.Problem("is damaged: %s: %v", without, err)
 			} else {
-				d.record(o, 0)
+				d.record(o)
 			}
 		default:
 			d.lines(text)
 		}
 	}
 	if len(d.runs) == 0 {
-		d.file = name
-		d.problem(0, "neither %s nor %s can be read: the run was left out", files[0], files[1])
+		d.Place = codec.Problem{File: name}
+		d.Problem("neither %s nor %s can be read: the run was left out", files[0], files[1])
 	}
 }
 
@@ -164,12 +157,12 @@ func (d *agentdbgReader) stream(text []byte) {
 	text = bytes.TrimPrefix(text, []byte("\uFEFF"))
 	first, _, _ := bytes.Cut(bytes.TrimSpace(text), []byte("\n"))
 	if _, err := rows.Parse(first); err != nil {
-		o, err := d.parse(text, 0)
+		o, err := d.parse(text)
 		if err == nil {
-			d.record(o, 0)
+			d.record(o)
 			return
 		} else if json.Valid(text) {
-			d.problem(0, "is not a run: left out: %v", err)
+			d.Problem("is not a run: left out: %v", err)
 			return
 		}
 	}
@@ -177,29 +170,28 @@ func (d *agentdbgReader) stream(text []byte) {
 }
 
 func (d *agentdbgReader) lines(text []byte) {
-	n := 0
 	for line := range bytes.Lines(text) {
-		n++
+		d.Place.Line++
 		if line = bytes.TrimSpace(line); len(line) == 0 {
 			continue
 		}
-		if o, err := d.parse(line, n); err != nil {
-			d.problem(n, "is not an event: left out: %v", err)
+		if o, err := d.parse(line); err != nil {
+			d.Problem("is not an event: left out: %v", err)
 		} else {
-			d.record(o, n)
+			d.record(o)
 		}
 	}
 }
 
 // parse reads an object that Python wrote, and reports what had to be replaced.
-func (d *agentdbgReader) parse(text []byte, line int) (rows.Object, error) {
+func (d *agentdbgReader) parse(text []byte) (rows.Object, error) {
 	valid := bytes.ToValidUTF8(text, []byte("\uFFFD"))
 	o, found, err := rows.ParsePython(valid, func(string) string { return "null" })
 	if found {
-		d.problem(line, "NaN and Infinity are not JSON and were read as null")
+		d.Problem("NaN and Infinity are not JSON and were read as null")
 	}
 	if err == nil && !utf8.Valid(text) {
-		d.problem(line, "bytes that are not UTF-8 were replaced by U+FFFD")
+		d.Problem("bytes that are not UTF-8 were replaced by U+FFFD")
 	}
 	return o, err
 }
@@ -217,27 +209,27 @@ func (d *agentdbgReader) run(id string) *agentdbgRun {
 }
 
 // record reads an event, a span of Maida's, which may be several events, a run.json, or an export, which has all.
-func (d *agentdbgReader) record(o rows.Object, line int) {
+func (d *agentdbgReader) record(o rows.Object) {
 	meta, events := o.Object("run"), o.Get("events")
 	if o.Has("counts") {
 		meta = o
 	}
 	switch {
 	case o.Has("span_id"):
-		d.span(o, line)
+		d.span(o)
 	case meta != nil || events != nil:
 		if meta != nil {
 			d.run(cmp.Or(meta.Text("run_id"), meta.Text("trace_id"))).meta = meta
 		}
 		for i, v := range rows.Elements(events) {
 			if e, err := rows.Parse(v); err != nil {
-				d.problem(0, "events[%d] is not an event: left out: %v", i, err)
+				d.Problem("events[%d] is not an event: left out: %v", i, err)
 			} else {
-				d.record(e, 0)
+				d.record(e)
 			}
 		}
 	default:
-		d.event(o, line)
+		d.event(o)
 	}
 }
 
@@ -246,14 +238,14 @@ func (d *agentdbgReader) add(e agentdbgEvent) {
 	r.events = append(r.events, e)
 }
 
-func (d *agentdbgReader) event(o rows.Object, line int) {
-	e := agentdbgEvent{line: line, EventType: o.Text("event_type"), EventID: o.Text("event_id"), RunID: o.Text("run_id"),
+func (d *agentdbgReader) event(o rows.Object) {
+	e := agentdbgEvent{line: d.Place.Line, EventType: o.Text("event_type"), EventID: o.Text("event_id"), RunID: o.Text("run_id"),
 		Name: o.Text("name"), Payload: o.Object("payload"), DurationMS: agentdbgTook(o)}
 	if e.EventType == "" {
-		d.problem(line, "has no event_type: left out")
+		d.Problem("has no event_type: left out")
 		return
 	}
-	e.at = d.time(o, "ts", "event", line)
+	e.at = d.time(o, "ts", "event")
 	if e.Payload == nil && o.Has("payload") {
 		e.Payload.Set("value", o.Get("payload")) // as AgentDbg itself writes what is not a dictionary
 	}
@@ -264,10 +256,10 @@ func (d *agentdbgReader) event(o rows.Object, line int) {
 }
 
 // time reads the time of an event or a span.
-func (d *agentdbgReader) time(o rows.Object, key, what string, line int) int64 {
+func (d *agentdbgReader) time(o rows.Object, key, what string) int64 {
 	at, ok := rows.ParseTime(o.Text(key))
 	if !ok {
-		d.problem(line, "%s is not a time: took that of the %s before it", key, what)
+		d.Problem("%s is not a time: took that of the %s before it", key, what)
 		at = d.before
 	}
 	d.before = at
@@ -578,8 +570,7 @@ func (b *agentdbgBuilder) usage(t *agentdbgTurn, e *agentdbgEvent, stated rows.O
 	var counts session.Usage
 	buckets := map[string]*int64{"prompt_tokens": &counts.Input, "completion_tokens": &counts.Output}
 	for _, f := range stated.Only("prompt_tokens", "completion_tokens") {
-		number := strings.TrimSuffix(string(f.Value), ".0") // it may be written as a float
-		if n, err := strconv.ParseInt(number, 10, 64); err == nil && n >= 0 && n <= agentdbgMaxTokens {
+		if n, ok := rows.Count(f.Value); ok {
 			*buckets[f.Key], usage = n, &counts
 			continue
 		}
@@ -718,13 +709,8 @@ func (b *agentdbgBuilder) finishTurn(t *agentdbgTurn) {
 		t.trace.Steps = t.steps
 	}
 	if t.system != "" {
-		sum := sha256.Sum256([]byte(t.system))
-		blob := store.Blob{Kind: store.BlobSystemPrompt, Digest: hex.EncodeToString(sum[:]), Body: t.system,
-			Exact: !strings.Contains(t.system, "__TRUNCATED__")} // which ends a text that AgentDbg cut
-		t.m.SetMeta("system_prompt_digest", blob.Digest)
-		if !slices.Contains(b.s.Blobs, blob) {
-			b.s.Blobs = append(b.s.Blobs, blob)
-		}
+		cut := strings.Contains(t.system, "__TRUNCATED__") // which ends a text that AgentDbg cut
+		t.m.SetMeta("system_prompt_digest", b.s.Blob(store.BlobSystemPrompt, t.system, !cut))
 	}
 	t.m.SetMeta("agenttrace", t.trace)
 }

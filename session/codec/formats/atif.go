@@ -158,14 +158,14 @@ func (e *atifEncoder) add(step rows.Object) {
 func (e *atifEncoder) message(m *session.MessageAndParts) {
 	e.systemPrompt(m, m.Message.CreatedAt)
 	meta := session.ParseMessageMetadata([]byte(m.Message.MetadataJSON))
-	if b := e.blob(store.BlobToolCatalog, meta.Trace.ToolCatalogDigest); b != nil && e.tools == nil {
+	if b := rows.Blob(e.s, store.BlobToolCatalog, meta.Trace.ToolCatalogDigest); b != nil && e.tools == nil {
 		e.tools = atifDefinitions(b.Body)
 	}
 	var blocks []rows.Object
 	switch {
 	case m.Message.Role != session.RoleAssistant:
 		for i := range m.Parts {
-			if b := atifBlock(rows.Read(m.Parts[i].DataJSON)); b != nil {
+			if b := atifBlock(rows.Data(&m.Parts[i])); b != nil {
 				blocks = append(blocks, b)
 			}
 		}
@@ -180,20 +180,10 @@ func (e *atifEncoder) message(m *session.MessageAndParts) {
 	}
 }
 
-// blob returns the text of a kind and a digest, nil if the session does not have it.
-func (e *atifEncoder) blob(kind store.BlobKind, digest string) *store.Blob {
-	for i := range e.s.Blobs {
-		if b := &e.s.Blobs[i]; b.Kind == kind && b.Digest == digest {
-			return b
-		}
-	}
-	return nil
-}
-
 // systemPrompt writes the system prompt of a message where it is another than that of the one before.
 func (e *atifEncoder) systemPrompt(m *session.MessageAndParts, at int64) {
 	meta := session.ParseMessageMetadata([]byte(m.Message.MetadataJSON))
-	if b := e.blob(store.BlobSystemPrompt, meta.SystemPromptDigest); b != nil && b.Digest != e.prompt {
+	if b := rows.Blob(e.s, store.BlobSystemPrompt, meta.SystemPromptDigest); b != nil && b.Digest != e.prompt {
 		e.prompt = b.Digest
 		e.add(rows.Of("timestamp", rows.FormatTime(at), "source", session.RoleSystem, "message", b.Body))
 	}
@@ -253,15 +243,14 @@ func (e *atifEncoder) agent(m *session.MessageAndParts, st *rows.Step, later boo
 	var reasoning []string
 	ids := make(map[string]bool)
 	for _, p := range st.Parts {
-		data := rows.Read(p.DataJSON)
+		data := rows.Data(p)
 		inner := data.Object("data")
 		_, isText := rows.Text(inner.Get("content"))
 		if b := atifBlock(data); b != nil {
 			blocks = append(blocks, b)
 		} else if p.Type == "reasoning" {
 			reasoning = append(reasoning, data.Text("text"))
-		} else if c := rows.CallOf(p, data, func(id string) bool { return ids[id] }); c != nil {
-			ids[c.ID] = true
+		} else if c := rows.CallOf(p, data, ids); c != nil {
 			calls = append(calls, rows.Of("tool_call_id", c.ID, "function_name", c.Name, "arguments", c.Arguments()))
 			if c.Result != nil {
 				results = append(results, e.result(c, data))
@@ -351,8 +340,6 @@ func atifBlock(data rows.Object) rows.Object {
 	switch typ := data.Text("type"); {
 	case typ == "text":
 		return rows.Of("type", "text", "text", data.Get("text"))
-	case typ == session.TypeWithheld:
-		return rows.TextPart("text", codec.WithheldText)
 	case typ == "file" && slices.Contains(atifImageTypes, media):
 		return atifImage(media, data.Get("url"))
 	}

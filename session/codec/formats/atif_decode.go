@@ -3,8 +3,6 @@ package formats
 import (
 	"bytes"
 	"cmp"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -46,7 +44,7 @@ func atifSessions(o rows.Object, from atifSource, report func(codec.Problem)) []
 	id := cmp.Or(o.Text("trajectory_id"), o.Text("session_id"))
 	switch {
 	case id == "":
-		id = "atif-" + atifSha(string(from.text))[:16]
+		id = "atif-" + rows.Digest(string(from.text))[:16]
 	case from.parent != "":
 		id = cmp.Or(o.Object("extra").Text("session_id"), from.parent+"-"+id)
 	}
@@ -125,11 +123,8 @@ type atifBuilder struct {
 	place  string
 	report func(codec.Problem)
 
-	at      int64        // of the step before
-	turn    *rows.Answer // of the agent, nil before it begins
-	answers []*rows.Answer
+	at      int64         // of the step before
 	user    *rows.Message // the last one
-	total   int64         // tokens, which must not overflow
 	cost    bool
 	catalog string // the digest of the tools, until a message has it
 	// started are where sub-agents were started, by their ids, and sessions those of sub-agents in the trajectory.
@@ -161,16 +156,9 @@ func (b *atifBuilder) build(o rows.Object) *codec.Session {
 			b.problem(place, "is not an object, and is left out")
 			continue
 		}
-		if id := step.Get("step_id"); string(id) != strconv.Itoa(i+1) {
-			b.problem(place+".step_id", "is %.40s, want %d: steps are read in the order of the file",
-				rows.OrNull(id), i+1)
-		}
 		b.step(step, place)
 	}
 	b.totals(o.Object("final_metrics"))
-	for _, a := range b.answers {
-		a.Finish()
-	}
 	return b.s.Finish()
 }
 
@@ -188,22 +176,16 @@ func (b *atifBuilder) about(o rows.Object) {
 	b.s.SetMeta("atif", append(kept, o.Only("notes", "continued_trajectory_ref", "extra")...))
 	b.s.Row.Title = cmp.Or(o.Object("extra").Text("title"), b.s.Row.Title)
 	if tools := agent.Get("tool_definitions"); len(rows.Elements(tools)) > 0 {
-		b.catalog = atifSha(string(tools))
-		b.s.Blobs = append(b.s.Blobs, store.Blob{Kind: store.BlobToolCatalog, Digest: b.catalog, Body: string(tools),
-			Exact: true})
+		b.catalog = b.s.Blob(store.BlobToolCatalog, string(tools), true)
 	}
-}
-
-func atifSha(text string) string {
-	sum := sha256.Sum256([]byte(text))
-	return hex.EncodeToString(sum[:])
 }
 
 // totals takes the usage and the cost of the run where no step has one.
 func (b *atifBuilder) totals(final rows.Object) {
-	if used := b.counted(final, "total_", "final_metrics"); used != nil && len(b.answers) > 0 &&
-		!slices.ContainsFunc(b.answers, func(a *rows.Answer) bool { return a.Usage != nil }) {
-		b.answers[len(b.answers)-1].Usage = used
+	answers := b.s.Answers()
+	if used := b.counted(final, "total_", "final_metrics"); used != nil && len(answers) > 0 &&
+		!slices.ContainsFunc(answers, func(a *rows.Answer) bool { return a.Usage != nil }) {
+		answers[len(answers)-1].Usage = used
 	}
 	const least = 1e-9 // which sums of fractions may differ by
 	if cost := atifMoney(final.Get("total_cost_usd")); cost != nil && *cost > least && !b.cost {
@@ -241,13 +223,13 @@ func (b *atifBuilder) step(step rows.Object, place string) {
 	case from == session.RoleSystem && string(step.Get("message")) == `""` && !step.Has("timestamp"):
 		// a trajectory must have a step, and this one has nothing
 	case from == atifAgent:
-		if b.turn == nil {
-			b.turn = &rows.Answer{Message: b.message(step, session.RoleAssistant, at)}
-			b.answers = append(b.answers, b.turn)
+		a, begun := b.s.Answer(at)
+		if begun {
+			b.copied(a.Message, step)
 		}
-		b.agent(step, place, at)
+		b.agent(a, step, place, at)
 	case from == session.RoleUser || from == session.RoleSystem:
-		m := b.message(step, from, at)
+		m := b.copied(b.s.Message(from, at), step)
 		if from == session.RoleUser {
 			b.user = m
 		}
@@ -259,10 +241,8 @@ func (b *atifBuilder) step(step rows.Object, place string) {
 	}
 }
 
-// message begins a message with a step.
-func (b *atifBuilder) message(step rows.Object, role string, at int64) *rows.Message {
-	m := b.s.Message(role, at)
-	b.turn = nil
+// copied marks a message that begins with a copied step.
+func (b *atifBuilder) copied(m *rows.Message, step rows.Object) *rows.Message {
 	if atifCopied(step) {
 		m.SetMeta("atif", rows.Of("is_copied_context", true))
 	}
@@ -271,7 +251,7 @@ func (b *atifBuilder) message(step rows.Object, role string, at int64) *rows.Mes
 
 // compaction reads a step of a compaction. Its summaries are the results, or else the message.
 func (b *atifBuilder) compaction(step rows.Object, place string, at int64) {
-	m := b.message(step, session.RoleAssistant, at)
+	m := b.copied(b.s.Message(session.RoleAssistant, at), step)
 	m.SetMeta("compaction", true)
 	results := rows.Elements(step.Object("observation").Get("results"))
 	if results == nil {
@@ -315,8 +295,8 @@ func (b *atifBuilder) content(m *rows.Message, raw json.RawMessage, place string
 }
 
 // agent reads a model call.
-func (b *atifBuilder) agent(step rows.Object, place string, at int64) {
-	m := b.turn.Message
+func (b *atifBuilder) agent(a *rows.Answer, step rows.Object, place string, at int64) {
+	m := a.Message
 	m.Part(rows.Of("type", "step-start"), at)
 	if text := step.Text("reasoning_content"); text != "" {
 		m.Part(rows.TextPart("reasoning", text), at)
@@ -345,7 +325,7 @@ func (b *atifBuilder) agent(step rows.Object, place string, at int64) {
 		}
 	}
 	b.results(m, step, answered, place, at)
-	b.measure(b.turn, step, place, at)
+	b.measure(a, step, place, at)
 }
 
 // result gives a call its result: the session of a sub-agent, where it is no more.
@@ -391,11 +371,10 @@ func (b *atifBuilder) results(m *rows.Message, step rows.Object, answered map[st
 
 // counted reads the tokens of metrics, nil if there are none.
 func (b *atifBuilder) counted(metrics rows.Object, prefix, place string) *session.Usage {
-	const maximum = 1 << 62
 	extra := metrics.Object("extra")
 	read := func(o rows.Object, keys ...string) int64 {
 		for _, f := range o.Only(keys...) {
-			if n, err := strconv.ParseInt(string(f.Value), 10, 64); err == nil && n >= 0 && n < maximum-b.total {
+			if n, ok := rows.Count(f.Value); ok {
 				return n
 			}
 			b.problem(place+"."+f.Key, "is %.40s, want a count of tokens: it is left out", f.Value)
@@ -406,10 +385,6 @@ func (b *atifBuilder) counted(metrics rows.Object, prefix, place string) *sessio
 		return nil
 	}
 	prompt, completion := read(metrics, prefix+"prompt_tokens"), read(metrics, prefix+"completion_tokens")
-	if completion > maximum-b.total-prompt {
-		completion = 0
-	}
-	b.total += prompt + completion
 	cached := min(prompt, read(metrics, prefix+"cached_tokens"))
 	wrote := min(prompt-cached, read(extra, "cache_creation_input_tokens", "cache_write_tokens"))
 	thought := min(completion, read(extra, "reasoning_tokens", "reasoning_output_tokens"))

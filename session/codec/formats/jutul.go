@@ -298,7 +298,7 @@ func (e *jutulEncoder) part(t *session.Transcript, i int, p *session.Part) {
 	if p.Type == "step-start" {
 		return // it reports nothing that jutul could show
 	}
-	data := rows.Read(p.DataJSON)
+	data := rows.Data(p)
 	kind, payload := jutulPartEvent(t, i, p, data)
 	id := payload.Text("id")
 	// Readers of jutul read the payloads of their own kinds as if these could have nothing else, and index arguments.
@@ -324,7 +324,7 @@ func (e *jutulEncoder) part(t *session.Transcript, i int, p *session.Part) {
 			e.later(at, jutulKindCall, payload)
 		}
 	}
-	if result := jutulResultPayload(payload, data, meta.Object("result")); result != nil {
+	if result := jutulResultPayload(p, payload, data, meta.Object("result")); result != nil {
 		e.later(p.UpdatedAt, jutulKindResult, result)
 	}
 }
@@ -340,11 +340,8 @@ var jutulOwnKinds = []string{
 // jutulPartEvent returns what stands for the part in the trace.
 func jutulPartEvent(t *session.Transcript, i int, p *session.Part, data rows.Object) (kind string, payload rows.Object) {
 	inner := data.Object("data")
-	switch {
-	case p.Type == session.TypeWithheld:
-		data = rows.TextPart("text", codec.WithheldText)
-		fallthrough
-	case p.Type == "text" || p.Type == "reasoning":
+	switch typ := data.Text("type"); {
+	case typ == "text" || typ == "reasoning":
 		if kind = jutulKindAssistant; p.Type == "reasoning" {
 			kind = jutulKindReasoning
 		} else if t.Messages[i].Message.Role == session.RoleUser {
@@ -392,22 +389,19 @@ func jutulCompactionPayload(t *session.Transcript, i int, p *session.Part) rows.
 }
 
 // jutulResultPayload returns the result of a call, nil when it has none. rest is what the trace had besides.
-func jutulResultPayload(call, data, rest rows.Object) rows.Object {
-	status, content := "error", data.Text("errorText")
-	switch data.Text("state") {
-	case session.StateOutputAvailable:
-		output, ok := rows.Output(data), false
-		status = "success"
-		if content, ok = rows.Text(output); !ok {
-			content = string(output)
-		}
-	case session.StateOutputError:
-	case session.StateOutputDenied:
+func jutulResultPayload(p *session.Part, call, data, rest rows.Object) rows.Object {
+	c := rows.CallOf(p, data, make(map[string]bool))
+	if c == nil || c.Result == nil {
+		return nil
+	}
+	status, content := "success", *c.Result
+	if c.Failed {
+		status = "error"
+	}
+	if data.Text("state") == session.StateOutputDenied {
 		if content = "Permission denied"; data.Object("approval").Text("reason") != "" {
 			content += ": " + data.Object("approval").Text("reason")
 		}
-	default:
-		return nil
 	}
 	o := rows.Of("tool_call_id", call.Text("id"), "name", call.Get("name"), "content", content, "status", status)
 	o.Add(rest.Without("tool_call_id", "content"))

@@ -16,16 +16,10 @@ import (
 
 // jutulDecode builds the session of the events. Payloads are dropped as they become parts, for a trace may be large.
 func jutulDecode(events []jutulEvent, report func(codec.Problem)) *codec.Session {
-	d := &jutulDecoder{report: report, calls: make(map[string]*jutulCall), requests: make(map[string]*jutulRequest),
+	d := &jutulDecoder{Reporter: rows.Reporter{Report: report}, calls: make(map[string]*jutulCall), requests: make(map[string]*jutulRequest),
 		turns: make(map[*rows.Message]*jutulUsage), b: rows.New(jutulSessionID(events), jutulAgentName)}
-	parsed := make([]jutulParsedEvent, len(events))
 	for i := range events {
-		parsed[i] = d.parse(&events[i])
-	}
-	for i := range parsed {
-		d.record = parsed[i].record
-		d.event(&parsed[i])
-		parsed[i] = jutulParsedEvent{}
+		d.event(d.parse(&events[i]))
 	}
 	d.finish()
 	return d.b.Finish()
@@ -51,13 +45,11 @@ func jutulSessionID(events []jutulEvent) string {
 
 // jutulDecoder holds what an event may refer to.
 type jutulDecoder struct {
-	b      *rows.Session
-	report func(codec.Problem)
-	record string // what is being read
-	last   int64  // the time of the event before, while they are parsed
+	rows.Reporter
+	b    *rows.Session
+	last int64 // the time of the event before
 
-	users     int64         // messages
-	assistant *rows.Message // the turn's, nil until something is said
+	users     int64 // messages
 	turns     map[*rows.Message]*jutulUsage
 	calls     map[string]*jutulCall // those without a result, by id
 	placed    []*jutulCall          // all
@@ -70,7 +62,6 @@ type jutulDecoder struct {
 // jutulParsedEvent is an event with its payload read. payload is nil when it is no object: value is it, or its text as a
 // JSON string.
 type jutulParsedEvent struct {
-	record  string
 	at      int64
 	kind    string
 	payload rows.Object
@@ -99,29 +90,24 @@ type jutulRequest struct {
 	decisions []store.Decision
 }
 
-func (d *jutulDecoder) problem(format string, args ...any) {
-	d.report(codec.Problem{Record: d.record, Reason: fmt.Sprintf(format, args...)})
-}
-
 // parse reads the time and the payload of an event.
-func (d *jutulDecoder) parse(e *jutulEvent) (parsed jutulParsedEvent) {
-	d.record = fmt.Sprintf("event %d", e.id)
-	parsed.record, parsed.kind = d.record, strings.ToValidUTF8(e.kind, "\uFFFD")
+func (d *jutulDecoder) parse(e *jutulEvent) *jutulParsedEvent {
+	d.Place.Record = fmt.Sprintf("event %d", e.id)
 	if at, ok := isoTime(e.timestamp); ok {
 		d.last = at
 	} else {
-		d.problem("timestamp %.60q is no ISO 8601 time: taken as that of the event before", e.timestamp)
+		d.Problem("timestamp %.60q is no ISO 8601 time: taken as that of the event before", e.timestamp)
 	}
-	parsed.at = d.last
+	parsed := &jutulParsedEvent{at: d.last, kind: strings.ToValidUTF8(e.kind, "\uFFFD")}
 	text := strings.ToValidUTF8(e.payload, "\uFFFD")
 	o, odd, err := jutulParsePayload(text)
 	if odd {
-		d.problem("payload has NaN or Infinity, which JSON has not: kept as strings")
+		d.Problem("payload has NaN or Infinity, which JSON has not: kept as strings")
 	}
 	if err == nil {
 		parsed.payload = o
 	} else if parsed.value, err = rows.Value([]byte(text)); err != nil {
-		d.problem("payload is not JSON: kept as text")
+		d.Problem("payload is not JSON: kept as text")
 		parsed.value = rows.Raw(text)
 	}
 	return parsed
@@ -144,8 +130,8 @@ func (d *jutulDecoder) event(e *jutulParsedEvent) {
 		}
 		d.lifecycle = append(d.lifecycle, rows.Of("kind", e.kind, "at", e.at, "payload", e.payload))
 	case jutulKindUser:
-		d.users, d.assistant = d.users+1, nil
-		d.message(session.RoleUser, e.at).Part(d.textData(e, "text"), e.at)
+		d.users++
+		d.b.Message(session.RoleUser, e.at).Part(d.textData(e, "text"), e.at)
 	case jutulKindAssistant:
 		d.part(d.textData(e, "text"), e.at)
 	case jutulKindReasoning:
@@ -163,10 +149,9 @@ func (d *jutulDecoder) event(e *jutulParsedEvent) {
 	case jutulKindCompaction:
 		// It is an assistant message of its own, as the agent guide wants it; what follows in the turn is in another. A
 		// trace of jutul's own does not have the summary.
-		d.message(session.RoleAssistant, e.at).Part(rows.DataPart(session.TypeCompaction, rows.Of(
+		d.b.Message(session.RoleAssistant, e.at).Part(rows.DataPart(session.TypeCompaction, rows.Of(
 			"summary", e.payload.Text("summary"), "tail_start_id", nil, "auto", !e.payload.True("manual"),
 			"summary_tokens", 0, "jutul", e.payload)), e.at)
-		d.assistant = nil
 	default:
 		d.verbatim(e)
 	}
@@ -174,21 +159,11 @@ func (d *jutulDecoder) event(e *jutulParsedEvent) {
 
 // part adds a part to the turn's assistant message.
 func (d *jutulDecoder) part(data rows.Object, at int64) *rows.Part {
-	if d.assistant == nil {
-		d.assistant = d.message(session.RoleAssistant, at)
-		if d.users > 0 {
-			d.assistant.SetTrace("turn_index", d.users-1)
-		}
+	a, begun := d.b.Answer(at)
+	if begun && d.users > 0 {
+		a.SetTrace("turn_index", d.users-1)
 	}
-	return d.assistant.Part(data, at)
-}
-
-func (d *jutulDecoder) message(role string, at int64) *rows.Message {
-	m := d.b.Message(role, at)
-	if m.Row.CreatedAt != at {
-		d.problem("the clock stepped back: the message has the time of the one before")
-	}
-	return m
+	return a.Part(data, at)
 }
 
 // verbatim keeps an event as a part of its kind.
@@ -206,7 +181,7 @@ func (e *jutulParsedEvent) data() rows.Object {
 func (d *jutulDecoder) textData(e *jutulParsedEvent, typ string) rows.Object {
 	content, ok := rows.Text(e.payload.Get("content"))
 	if !ok {
-		d.problem("content is not text: kept as data")
+		d.Problem("content is not text: kept as data")
 		return e.data()
 	}
 	meta := rows.NonEmpty("jutul", e.payload.Without("content"))
@@ -265,10 +240,10 @@ func (d *jutulDecoder) call(e *jutulParsedEvent) {
 		open.meta.Set("repeated_at", append(again, rows.Raw(e.at)))
 		open.set(open.part.Data(), e.at)
 	case open != nil:
-		d.problem("call %q is open and differs: kept as data", id)
+		d.Problem("call %q is open and differs: kept as data", id)
 		d.verbatim(e)
 	case !isText || c.name == "" || c.args == nil:
-		d.problem("call lacks an id, a name or arguments: kept as data")
+		d.Problem("call lacks an id, a name or arguments: kept as data")
 		d.verbatim(e)
 	default:
 		data := rows.ToolPart(c.name, id, session.StateInputAvailable)
@@ -287,7 +262,7 @@ func (d *jutulDecoder) result(e *jutulParsedEvent) {
 	c := d.calls[id]
 	content, isText := rows.Text(e.payload.Get("content"))
 	if c == nil || !hasID || !isText {
-		d.problem("result of no open call, or not text: kept as data")
+		d.Problem("result of no open call, or not text: kept as data")
 		d.verbatim(e)
 		return
 	}
@@ -311,7 +286,7 @@ func (d *jutulDecoder) request(e *jutulParsedEvent) {
 	for i, raw := range rows.Elements(e.payload.Object("value").Get("action_requests")) {
 		action, err := rows.Parse(raw)
 		if err != nil {
-			d.problem("action_requests[%d] is not an object: no decision made of it", i)
+			d.Problem("action_requests[%d] is not an object: no decision made of it", i)
 			continue
 		}
 		r.args = append(r.args, action.Get("args"))
@@ -335,7 +310,7 @@ func (d *jutulDecoder) response(e *jutulParsedEvent) {
 	d.verbatim(e)
 	r := d.requests[e.payload.Text("interrupt_id")]
 	if r == nil {
-		d.problem("answers no request that is there")
+		d.Problem("answers no request that is there")
 		return
 	}
 	for i, raw := range rows.Elements(e.payload.Object("payload").Get("decisions")) {
@@ -345,10 +320,10 @@ func (d *jutulDecoder) response(e *jutulParsedEvent) {
 		answer, err := rows.Parse(raw)
 		a, known := jutulAnswers[answer.Text("type")]
 		if err != nil {
-			d.problem("decisions[%d] is not an object", i)
+			d.Problem("decisions[%d] is not an object", i)
 			continue
 		} else if !known {
-			d.problem("decisions[%d] has type %q: its outcome is unknown", i, answer.Text("type"))
+			d.Problem("decisions[%d] has type %q: its outcome is unknown", i, answer.Text("type"))
 			continue
 		}
 		if a.outcome == "denied" {

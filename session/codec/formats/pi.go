@@ -48,8 +48,6 @@ func piBlock(data rows.Object) rows.Object {
 	switch data.Text("type") {
 	case "text":
 		return rows.Of("type", "text", "text", data.Get("text"))
-	case session.TypeWithheld:
-		return rows.TextPart("text", codec.WithheldText)
 	case "reasoning":
 		return rows.Of("type", "thinking", "thinking", data.Get("text"))
 	case "file":
@@ -168,7 +166,7 @@ func (e *piEncoder) message(m *session.MessageAndParts) {
 	}
 	content := []rows.Object{}
 	for i := range m.Parts {
-		if b := piBlock(rows.Read(m.Parts[i].DataJSON)); b != nil && b.Text("type") != "thinking" {
+		if b := piBlock(rows.Data(&m.Parts[i])); b != nil && b.Text("type") != "thinking" {
 			content = append(content, b)
 		}
 	}
@@ -206,11 +204,10 @@ func (e *piEncoder) step(m *session.MessageAndParts, st *rows.Step, last bool) {
 	ids := make(map[string]bool)
 	var results []*rows.Call
 	for _, p := range st.Parts {
-		data := rows.Read(p.DataJSON)
+		data := rows.Data(p)
 		if b := piBlock(data); b != nil && b.Text("type") != "image" {
 			content = append(content, b)
-		} else if c := rows.CallOf(p, data, func(id string) bool { return ids[id] }); c != nil {
-			ids[c.ID] = true
+		} else if c := rows.CallOf(p, data, ids); c != nil {
 			content = append(content, rows.Of("type", "toolCall", "id", c.ID, "name", c.Name, "arguments",
 				c.Arguments()))
 			if c.Result != nil {
@@ -284,10 +281,10 @@ var piDecode = rows.Whole("session of Pi", func(text []byte, report func(codec.P
 // piDecodeText reads the session of a file. A line that is not an entry is reported and left out, and what follows it
 // stays where it is. A file without a header is an error.
 func piDecodeText(_ string, text []byte, report func(codec.Problem)) ([]*codec.Session, error) {
-	b := &piBuilder{report: report, calls: make(map[string]*rows.Part), messages: make(map[string]string)}
+	b := &piBuilder{Reporter: rows.Reporter{Report: report}, calls: make(map[string]*rows.Part), messages: make(map[string]string)}
 	var entries []piEntry
 	for l := range rows.Lines(text, report) {
-		b.line = l.N
+		b.Place.Line = l.N
 		o := l.Object
 		if l.Err != nil {
 			o = nil
@@ -299,7 +296,7 @@ func piDecodeText(_ string, text []byte, report func(codec.Problem)) ([]*codec.S
 		case b.s == nil:
 			b.header(o)
 		case o.Text("type") == "":
-			b.problem(`is not an entry, and is left out: want {"type":"message","id":…,"message":{…}}`)
+			b.Problem(`is not an entry, and is left out: want {"type":"message","id":…,"message":{…}}`)
 		default:
 			entries = append(entries, piEntry{Object: o, line: l.N, parent: len(entries) - 1})
 		}
@@ -356,28 +353,20 @@ func piLink(entries []piEntry, at int64) {
 
 // piBuilder makes a session of a file.
 type piBuilder struct {
+	rows.Reporter
 	s       *rows.Session
-	report  func(codec.Problem)
-	line    int   // that is read
 	started int64 // the time of the header
 
-	turn     *rows.Answer // of the assistant, nil before it begins
-	answers  []*rows.Answer
 	calls    map[string]*rows.Part
 	messages map[string]string // by the ids of their first entries
 	model    session.Model
 	effort   string
-	total    int64 // tokens, which must not overflow
-}
-
-func (b *piBuilder) problem(reason string, args ...any) {
-	b.report(codec.Problem{Line: b.line, Reason: fmt.Sprintf(reason, args...)})
 }
 
 // header begins the session.
 func (b *piBuilder) header(o rows.Object) {
 	if v := o.Get("version"); v != nil && string(v) > "3" || len(v) > 1 {
-		b.problem("version is %.20s, and is read as version %d", v, piVersion)
+		b.Problem("version is %.20s, and is read as version %d", v, piVersion)
 	}
 	b.s = rows.New(o.Text("id"), cmp.Or(o.Text("harness"), piAgentName))
 	rows.SetText(&b.s.Row.WorkspaceRoot, o.Text("cwd"))
@@ -395,10 +384,10 @@ func (b *piBuilder) build(entries []piEntry) *codec.Session {
 	}
 	for i := range entries {
 		e := &entries[i]
-		b.line = e.line
+		b.Place.Line = e.line
 		if e.parent != i-1 || kept[e.Text("id")] && e.Object.Object("message").Text("role") == session.RoleAssistant ||
 			i > 0 && e.on != entries[i-1].on {
-			b.turn = nil // the conversation goes on elsewhere
+			b.s.Break() // the conversation goes on elsewhere
 		}
 		if e.at > 0 {
 			b.s.See(e.at)
@@ -407,9 +396,6 @@ func (b *piBuilder) build(entries []piEntry) *codec.Session {
 	}
 	if b.model != (session.Model{}) {
 		b.s.Row.ModelJSON = new(string(rows.Raw(b.model)))
-	}
-	for _, a := range b.answers {
-		a.Finish()
 	}
 	return b.s.Finish()
 }
@@ -436,18 +422,20 @@ func (b *piBuilder) entry(e *piEntry) {
 		b.model.Variant = b.effort
 	case piEntryCustom, "label":
 	default:
-		b.problem("is of type %.40q, which is not known, and is passed over", kind)
+		b.Problem("is of type %.40q, which is not known, and is passed over", kind)
 	}
 }
 
 // add begins a message.
 func (b *piBuilder) add(e *piEntry, role string) *rows.Message {
-	m := b.s.Message(role, e.at)
+	return b.begun(e, b.s.Message(role, e.at))
+}
+
+func (b *piBuilder) begun(e *piEntry, m *rows.Message) *rows.Message {
 	if !e.on {
 		m.Row.HiddenAt = new(max(e.left, m.Row.CreatedAt))
 		m.Touch(*m.Row.HiddenAt)
 	}
-	b.turn = nil
 	if id := e.Text("id"); id != "" {
 		b.messages[id] = m.Row.ID
 	}
@@ -456,11 +444,11 @@ func (b *piBuilder) add(e *piEntry, role string) *rows.Message {
 
 // answer returns the message of the assistant that the entry is of.
 func (b *piBuilder) answer(e *piEntry) *rows.Answer {
-	if b.turn == nil {
-		b.turn = &rows.Answer{Message: b.add(e, session.RoleAssistant)}
-		b.answers = append(b.answers, b.turn)
+	a, begun := b.s.Answer(e.at)
+	if begun {
+		b.begun(e, a.Message)
 	}
-	return b.turn
+	return a
 }
 
 // aside adds a message that is not the agent's.
@@ -470,7 +458,7 @@ func (b *piBuilder) aside(e *piEntry, role string, content []rows.Object) *rows.
 		if data := piPartOf(block); data != nil {
 			m.Part(data, e.at)
 		} else {
-			b.problem("message.content[%d] is neither a text nor an image, and is left out", i)
+			b.Problem("message.content[%d] is neither a text nor an image, and is left out", i)
 		}
 	}
 	return m
@@ -494,7 +482,7 @@ func (b *piBuilder) message(e *piEntry, message rows.Object) {
 	case "branchSummary", "compactionSummary":
 		b.aside(e, session.RoleSystem, piBlocks(message.Get("summary")))
 	default:
-		b.problem("message.role is %.40s, which is not known: the message is left out",
+		b.Problem("message.role is %.40s, which is not known: the message is left out",
 			rows.OrNull(message.Get("role")))
 	}
 }
@@ -511,7 +499,7 @@ func (b *piBuilder) assistant(e *piEntry, message rows.Object, content []rows.Ob
 		id, identified := rows.Text(block.Get("id"))
 		name, named := rows.Text(block.Get("name"))
 		if block.Text("type") != "toolCall" || !identified || !named {
-			b.problem("message.content[%d] is neither a text, thinking, nor a call with id and name, and is left out",
+			b.Problem("message.content[%d] is neither a text, thinking, nor a call with id and name, and is left out",
 				i)
 			continue
 		}
@@ -525,7 +513,7 @@ func (b *piBuilder) result(e *piEntry, message rows.Object) {
 	id := message.Text("toolCallId")
 	p := b.calls[id]
 	if p == nil || *p.Row.ToolState != session.StateInputAvailable && !e.on {
-		b.problem("message.toolCallId is %.60q, which no call before has: the result is kept without a call", id)
+		b.Problem("message.toolCallId is %.60q, which no call before has: the result is kept without a call", id)
 		kept := rows.Of("toolCallId", id, "content", rows.OrNull(message.Get("content")))
 		b.answer(e).Part(rows.DataPart(typeToolResult, kept), e.at)
 		return
@@ -546,26 +534,21 @@ func (b *piBuilder) compaction(e *piEntry) {
 		inner.Set("tail_start_id", tail)
 	}
 	m.SetMeta("compaction", true)
-	m.AddTrace(rows.NonEmpty("context_tokens_before", b.count(e.Get("tokensBefore")),
-		"usage", b.usage(e.Object.Object("usage"))))
+	m.AddTrace(rows.NonEmpty("context_tokens_before", piCount(e.Get("tokensBefore")),
+		"usage", piUsageOf(e.Object.Object("usage"))))
 	m.Part(rows.DataPart(session.TypeCompaction, inner), e.at)
 }
 
-// count reads a count of tokens, 0 if it is not one.
-func (b *piBuilder) count(raw json.RawMessage) int64 {
-	const maximum = 1 << 60
-	n, err := strconv.ParseInt(string(raw), 10, 64)
-	if err != nil || n < 0 || n > maximum-b.total {
-		return 0
-	}
-	b.total += n
+// piCount reads a count of tokens, 0 if it is not one.
+func piCount(raw json.RawMessage) int64 {
+	n, _ := rows.Count(raw)
 	return n
 }
 
-// usage reads a usage, nil where it is not known: Pi has 0 everywhere then.
-func (b *piBuilder) usage(o rows.Object) *session.Usage {
-	u := session.Usage{Input: b.count(o.Get("input")), Output: b.count(o.Get("output")),
-		CacheRead: b.count(o.Get("cacheRead")), CacheWrite: b.count(o.Get("cacheWrite"))}
+// piUsageOf reads a usage, nil where it is not known: Pi has 0 everywhere then.
+func piUsageOf(o rows.Object) *session.Usage {
+	u := session.Usage{Input: piCount(o.Get("input")), Output: piCount(o.Get("output")),
+		CacheRead: piCount(o.Get("cacheRead")), CacheWrite: piCount(o.Get("cacheWrite"))}
 	if u == (session.Usage{}) {
 		return nil
 	}
@@ -575,7 +558,7 @@ func (b *piBuilder) usage(o rows.Object) *session.Usage {
 // measure adds what an entry reports of its model call.
 func (b *piBuilder) measure(a *rows.Answer, e *piEntry, message rows.Object) {
 	step := session.Step{StartedAt: e.at, StopReason: message.Text("stopReason"),
-		Usage: b.usage(message.Object("usage"))}
+		Usage: piUsageOf(message.Object("usage"))}
 	var model session.Model
 	if id := message.Text("model"); id != "" && id != piUnknown {
 		model = session.Model{ProviderID: message.Text("provider"), ModelID: id, Variant: b.effort}

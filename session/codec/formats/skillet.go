@@ -6,8 +6,6 @@ package formats
 
 import (
 	"cmp"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -72,9 +70,8 @@ func skilletNamesOf(s *session.Session) skilletNames {
 	}
 	k.SessionName = s.ID
 	if name := codec.FileName(s.ID); name != s.ID && !skilletSessionIDs.MatchString(s.ID) {
-		sum := sha256.Sum256([]byte(s.ID))
 		name = skilletSanitize(name)
-		k.SessionName = strings.Trim(name[:min(len(name), 100)]+"_"+hex.EncodeToString(sum[:16]), "_")
+		k.SessionName = strings.Trim(name[:min(len(name), 100)]+"_"+rows.Digest(s.ID)[:32], "_")
 	}
 	return k
 }
@@ -134,8 +131,6 @@ func skilletContent(parts []rows.Object) []rows.Object {
 		switch typ := p.Text("type"); {
 		case typ == "text":
 			list = append(list, rows.Of("type", "input_text", "text", p.Text("text")))
-		case typ == session.TypeWithheld:
-			list = append(list, rows.Of("type", "input_text", "text", codec.WithheldText))
 		case typ == skilletContentPart && p.Object("data") != nil:
 			list = append(list, p.Object("data"))
 		case typ != "file":
@@ -259,11 +254,8 @@ func skilletParseItem(i skilletItem) (o rows.Object, typ string, err error) {
 }
 
 type skilletItemDecoder struct {
-	file   string
-	report func(codec.Problem)
-
+	rows.Reporter
 	s     *rows.Session
-	m     *rows.Message // the assistant's message that is open
 	users int64
 	calls map[string]*rows.Part
 	count int // of items
@@ -271,16 +263,17 @@ type skilletItemDecoder struct {
 
 // skilletDecodeItems makes a session of the rows of a conversation.
 func skilletDecodeItems(key skilletNames, items []skilletItem, file string, report func(codec.Problem)) *codec.Session {
-	d := skilletItemDecoder{file: file, report: report, s: rows.New(key.sessionID(), skilletName),
+	d := skilletItemDecoder{Reporter: rows.Reporter{Report: report, Place: codec.Problem{File: file}}, s: rows.New(key.sessionID(), skilletName),
 		calls: make(map[string]*rows.Part)}
 	for _, i := range items {
+		d.Place.Record = fmt.Sprintf("session_items row %d", i.row)
 		if !utf8.ValidString(i.text) {
 			i.text = strings.ToValidUTF8(i.text, "\uFFFD")
-			d.problem(i, "bytes that are not UTF-8 were replaced by U+FFFD")
+			d.Problem("bytes that are not UTF-8 were replaced by U+FFFD")
 		}
 		o, typ, err := skilletParseItem(i)
 		if err != nil {
-			d.problem(i, "is not an item: left out: %v", err)
+			d.Problem("is not an item: left out: %v", err)
 			continue
 		}
 		d.s.See(i.at)
@@ -290,17 +283,11 @@ func skilletDecodeItems(key skilletNames, items []skilletItem, file string, repo
 	return skilletFinish(d.s, key)
 }
 
-func (d *skilletItemDecoder) problem(i skilletItem, format string, args ...any) {
-	record := fmt.Sprintf("session_items row %d", i.row)
-	d.report(codec.Problem{File: d.file, Record: record, Reason: fmt.Sprintf(format, args...)})
-}
-
 func (d *skilletItemDecoder) item(i skilletItem, o rows.Object, typ string) {
 	role, id := o.Text("role"), o.Text("callId")
 	call := d.calls[id]
 	switch {
 	case typ == skilletMessageItem && (role == session.RoleUser || role == session.RoleSystem):
-		d.m = nil
 		m := d.s.Message(role, i.at)
 		for _, data := range skilletContentParts(o.Get("content")) {
 			m.Part(data, i.at)
@@ -314,32 +301,32 @@ func (d *skilletItemDecoder) item(i skilletItem, o rows.Object, typ string) {
 		call.Touch(i.at)
 		return
 	}
-	if d.m == nil {
-		d.m = d.s.Message(session.RoleAssistant, i.at)
-		d.m.SetMeta("agenttrace", session.MessageTrace{TurnIndex: new(max(d.users-1, 0))})
+	m, begun := d.s.Answer(i.at)
+	if begun {
+		m.SetMeta("agenttrace", session.MessageTrace{TurnIndex: new(max(d.users-1, 0))})
 	}
-	d.m.Touch(i.at)
+	m.Touch(i.at)
 	switch {
 	case typ == skilletMessageItem && role == session.RoleAssistant:
 		for _, data := range skilletSpoken(o.Get("content")) {
-			d.m.Part(data, i.at)
+			m.Part(data, i.at)
 		}
 	case typ == skilletReasoningItem:
-		d.m.Part(rows.TextPart("reasoning", skilletReasoningText(o)), i.at)
+		m.Part(rows.TextPart("reasoning", skilletReasoningText(o)), i.at)
 	case typ == skilletCallItem:
 		if id == "" || call != nil {
-			d.problem(i, "call with the callId %q, which names no call or another one: its result cannot be matched", id)
+			d.Problem("call with the callId %q, which names no call or another one: its result cannot be matched", id)
 			id = spans.DeriveID("call_", i.at, d.s.Row.ID, strconv.Itoa(d.count))
 		}
-		d.calls[id] = d.m.Call(id, o.Text("name"), skilletParseArguments(o.Text("arguments")), i.at)
+		d.calls[id] = m.Call(id, o.Text("name"), skilletParseArguments(o.Text("arguments")), i.at)
 	case typ == "compaction":
 		empty := json.RawMessage(`{"summary":"","tail_start_id":null,"auto":true,"summary_tokens":0}`)
-		d.m.Part(rows.DataPart(session.TypeCompaction, empty), i.at)
+		m.Part(rows.DataPart(session.TypeCompaction, empty), i.at)
 	default:
 		if typ == skilletResultItem {
-			d.problem(i, "result of call %q, which is not above it: kept as data-item", id)
+			d.Problem("result of call %q, which is not above it: kept as data-item", id)
 		}
-		d.m.Part(rows.DataPart("data-item", o), i.at)
+		m.Part(rows.DataPart("data-item", o), i.at)
 	}
 }
 

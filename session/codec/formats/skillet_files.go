@@ -36,10 +36,12 @@ func skilletDecodeFile(path string, report func(codec.Problem)) iter.Seq2[*codec
 			user, file := filepath.Base(filepath.Dir(path)), filepath.Base(path)
 			name := skilletNames{strings.ToValidUTF8(user, "\uFFFD"),
 				strings.ToValidUTF8(strings.TrimSuffix(file, ".jsonl"), "\uFFFD")}
-			d := &skilletLogDecoder{key: name, file: filepath.ToSlash(filepath.Join(user, file)), report: report}
+			d := &skilletLogDecoder{key: name}
+			d.Report, d.Place.File = report, filepath.ToSlash(filepath.Join(user, file))
 			all, err := d.read(path, conversations)
 			if err != nil {
-				report(codec.Problem{File: d.file, Reason: err.Error() + ": the log was left out"})
+				d.Place.Line = 0
+				d.Problem("%v: the log was left out", err)
 				continue
 			}
 			if seen[name] = true; !yield(all[0]) {
@@ -68,7 +70,7 @@ func (d *skilletLogDecoder) read(path string, conversations []skilletConversatio
 	if len(same) == 1 {
 		d.key, d.store = same[0].key, skilletNewGuide(same[0].items)
 	} else if len(same) > 1 {
-		d.problem(0, "%d conversations of the store have this log: none of them was read with it", len(same))
+		d.Problem("%d conversations of the store have this log: none of them was read with it", len(same))
 	}
 	return d.decode(text)
 }
@@ -163,10 +165,7 @@ func skilletWriteStore(path string, c skilletConversation, replace bool, last fu
 	}
 	// SQLite would make a file that others can read. One that is there keeps its mode.
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
-	if err == nil {
-		err = f.Close()
-	}
-	if err != nil {
+	if err = cmp.Or(err, f.Close()); err != nil {
 		return err
 	}
 	conn, err := sqlite.OpenConn(path, sqlite.OpenReadWrite|sqlite.OpenCreate)
@@ -209,8 +208,8 @@ func skilletWriteStore(path string, c skilletConversation, replace bool, last fu
 // otherwise to both, in a state directory, which is made when it is not there. A session without a turn has no log
 // there. It has the names that it was read with, or else those of "skillet" and its id.
 //
-// A log that exists, or a conversation that the store has, is replaced if replace is set, and with an error it is as it
-// was. Otherwise it gives an error that is [os.ErrExist].
+// A log that exists, or a conversation that the store has, is replaced if replace is set. Otherwise it gives an error
+// that is [os.ErrExist].
 func skilletEncodeFile(path string, s *codec.Session, replace bool) (err error) {
 	defer func() {
 		if err != nil {
@@ -228,17 +227,12 @@ func skilletEncodeFile(path string, s *codec.Session, replace bool) (err error) 
 		log = filepath.Join(path, skilletLogsDir, safe.UserID, safe.SessionName+".jsonl")
 		store = filepath.Join(path, skilletDatabaseFile)
 	}
-	before, absent := os.ReadFile(log)
-	switch err := s.CheckTree(); {
-	case err != nil:
+	if err := s.CheckTree(); err != nil {
 		return err
-	case log == "" || errors.Is(absent, fs.ErrNotExist):
-	case !replace:
-		return &fs.PathError{Op: "create", Path: log, Err: fs.ErrExist}
-	case absent != nil:
-		return absent
 	}
-	placed := false
+	if _, err := os.Lstat(log); err == nil && !replace {
+		return &fs.PathError{Op: "create", Path: log, Err: fs.ErrExist}
+	}
 	put := func() error { // the log, when the store has all but committed, so that there are both or none
 		switch {
 		case log == "":
@@ -250,20 +244,10 @@ func skilletEncodeFile(path string, s *codec.Session, replace bool) (err error) 
 		if err == nil {
 			err = rows.ReplaceFile(log, skilletEncode(s))
 		}
-		placed = err == nil
 		return err
 	}
 	if store == "" {
 		return put()
 	}
-	// The commit of the store may fail after the log is written. Then the log is put back, or a conversation would be
-	// in the log alone, and a second attempt be refused because the log exists.
-	err = skilletWriteStore(store, skilletConversation{key, skilletItemsOf(s.Transcript)}, replace, put)
-	switch {
-	case err == nil || !placed:
-		return err
-	case absent != nil:
-		return errors.Join(err, os.RemoveAll(log))
-	}
-	return errors.Join(err, rows.ReplaceFile(log, before))
+	return skilletWriteStore(store, skilletConversation{key, skilletItemsOf(s.Transcript)}, replace, put)
 }

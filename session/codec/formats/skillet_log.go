@@ -18,7 +18,7 @@ import (
 // skilletDecode reads a replay log, which does not report whose it is. Lines that cannot be read are left out and
 // reported, as are steps that are in no turn, which skillet drops too.
 var skilletDecode = rows.Whole("log", func(text []byte, report func(codec.Problem)) ([]*codec.Session, error) {
-	return (&skilletLogDecoder{report: report}).decode(text)
+	return (&skilletLogDecoder{Reporter: rows.Reporter{Report: report}}).decode(text)
 })
 
 // Kinds of entries, types of steps, and the parts that stand for steps.
@@ -32,10 +32,9 @@ const (
 )
 
 type skilletLogDecoder struct {
-	key    skilletNames
-	file   string
-	report func(codec.Problem)
-	store  skilletGuide
+	rows.Reporter
+	key   skilletNames
+	store skilletGuide
 
 	s     *rows.Session
 	turn  *skilletTurn
@@ -56,22 +55,19 @@ type skilletTurn struct {
 	done    bool
 }
 
-func (d *skilletLogDecoder) problem(line int, format string, args ...any) {
-	d.report(codec.Problem{File: d.file, Line: line, Reason: fmt.Sprintf(format, args...)})
-}
-
 func (d *skilletLogDecoder) decode(text []byte) ([]*codec.Session, error) {
 	d.s = rows.New(d.key.sessionID(), skilletName)
 	entries := 0
-	for l := range rows.Lines(text, func(p codec.Problem) { d.problem(p.Line, "%s", p.Reason) }) {
+	for l := range rows.Lines(text, func(p codec.Problem) { d.Place.Line = p.Line; d.Problem("%s", p.Reason) }) {
+		d.Place.Line = l.N
 		switch kind := l.Object.Text("kind"); {
 		case l.Err != nil:
-			d.problem(l.N, "is not an entry: left out: %v", l.Err)
+			d.Problem("is not an entry: left out: %v", l.Err)
 		case kind != skilletUserMessage && kind != skilletStepEntry && kind != skilletFinalResult:
-			d.problem(l.N, "has a kind that a log does not know: left out")
+			d.Problem("has a kind that a log does not know: left out")
 		default:
 			entries++
-			d.entry(kind, l.Object, l.N)
+			d.entry(kind, l.Object)
 		}
 	}
 	if entries == 0 {
@@ -82,21 +78,21 @@ func (d *skilletLogDecoder) decode(text []byte) ([]*codec.Session, error) {
 	return []*codec.Session{skilletFinish(d.s, d.key)}, nil
 }
 
-func (d *skilletLogDecoder) entry(kind string, e rows.Object, line int) {
+func (d *skilletLogDecoder) entry(kind string, e rows.Object) {
 	if at, ok := rows.ParseTime(e.Text("timestamp")); ok {
 		d.at = at
 	} else {
-		d.problem(line, "timestamp is not a time: took that of the entry before it")
+		d.Problem("timestamp is not a time: took that of the entry before it")
 	}
 	switch {
 	case kind == skilletUserMessage:
 		d.user(e.Get("userInput"))
 		return
 	case d.turns == 0:
-		d.problem(line, "%s is not in a turn: left out, as skillet does", kind)
+		d.Problem("%s is not in a turn: left out, as skillet does", kind)
 		return
 	case d.turn != nil && d.turn.done:
-		d.problem(line, "%s comes after the final result of its turn: left out, as skillet does", kind)
+		d.Problem("%s comes after the final result of its turn: left out, as skillet does", kind)
 		return
 	}
 	d.s.See(d.at)
@@ -104,7 +100,7 @@ func (d *skilletLogDecoder) entry(kind string, e rows.Object, line int) {
 		d.turn = &skilletTurn{m: d.s.Message(session.RoleAssistant, d.at)}
 	}
 	if kind == skilletStepEntry {
-		d.step(e.Get("stepResult"), line)
+		d.step(e.Get("stepResult"))
 	} else {
 		d.final(e)
 	}
@@ -135,7 +131,7 @@ func (d *skilletLogDecoder) user(userInput json.RawMessage) {
 	}
 }
 
-func (d *skilletLogDecoder) step(data json.RawMessage, line int) {
+func (d *skilletLogDecoder) step(data json.RawMessage) {
 	t, step := d.turn, rows.Read(string(data))
 	typ := step.Text("type")
 	if typ != skilletTextStep {
@@ -155,7 +151,7 @@ func (d *skilletLogDecoder) step(data json.RawMessage, line int) {
 		d.reasoning(thoughts)
 		t.pending = append(t.pending, d.call(id, step, skilletParseArguments(arguments)))
 	case skilletToolEnd:
-		d.toolEnd(step, line)
+		d.toolEnd(step)
 	case skilletAgentStart, skilletAgentEnd, skilletHandoff:
 		partType := skilletAgentPart
 		if typ == skilletHandoff {
@@ -169,7 +165,7 @@ func (d *skilletLogDecoder) step(data json.RawMessage, line int) {
 		}
 		t.m.Part(rows.DataPart(partType, step), d.at)
 	default:
-		d.problem(line, "step of type %q, which skillet does not know and cannot replay: kept as data-step", typ)
+		d.Problem("step of type %q, which skillet does not know and cannot replay: kept as data-step", typ)
 		t.m.Part(rows.DataPart("data-step", rows.OrNull(data)), d.at)
 	}
 }
@@ -201,7 +197,7 @@ func (d *skilletLogDecoder) call(id string, step rows.Object, input json.RawMess
 	return p
 }
 
-func (d *skilletLogDecoder) toolEnd(step rows.Object, line int) {
+func (d *skilletLogDecoder) toolEnd(step rows.Object) {
 	t, c := d.turn, skilletCall{step.Text("agentName"), step.Text("toolName")}
 	i := slices.IndexFunc(t.pending, func(p *rows.Part) bool { return skilletCallOf(p.Data(), "") == c })
 	var p *rows.Part
@@ -209,7 +205,7 @@ func (d *skilletLogDecoder) toolEnd(step rows.Object, line int) {
 		p = t.pending[i]
 		t.pending = slices.Delete(t.pending, i, i+1)
 	} else {
-		d.problem(line, "tool %q ended and was not started: its input is unknown", c.tool)
+		d.Problem("tool %q ended and was not started: its input is unknown", c.tool)
 		p = d.call("", step, nil)
 	}
 	skilletWithResult(p, rows.OrNull(step.Get("result")))
@@ -395,10 +391,8 @@ func (d *skilletLogDrafter) message(m *session.MessageAndParts) {
 		case p.Type == "text" && d.isResult(parts, i):
 			d.flush()
 			d.said = data.Text("text")
-		case p.Type == "text":
+		case data.Text("type") == "text":
 			d.say(p.UpdatedAt, data.Text("text"))
-		case p.Type == session.TypeWithheld:
-			d.say(p.UpdatedAt, codec.WithheldText)
 		case session.IsToolType(p.Type):
 			d.tool(p, data, agent)
 		case (p.Type == skilletAgentPart || p.Type == skilletHandoffPart) &&

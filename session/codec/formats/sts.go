@@ -44,11 +44,9 @@ func stsEncode(s *codec.Session) []byte {
 			continue
 		}
 		digest := session.ParseMessageMetadata([]byte(row.MetadataJSON)).SystemPromptDigest
-		for _, b := range s.Blobs {
-			if b.Kind == store.BlobSystemPrompt && b.Digest == digest && digest != prompt {
-				prompt = digest
-				send(session.RoleSystem, b.Body, "timestamp", max(0, row.CreatedAt))
-			}
+		if b := rows.Blob(s, store.BlobSystemPrompt, digest); b != nil && digest != prompt {
+			prompt = digest
+			send(session.RoleSystem, b.Body, "timestamp", max(0, row.CreatedAt))
 		}
 		if row.Role == session.RoleAssistant && !m.IsMarker() {
 			for _, st := range rows.Steps(s, m) {
@@ -62,7 +60,7 @@ func stsEncode(s *codec.Session) []byte {
 		}
 		for _, p := range m.Parts {
 			c, _ := session.ParseCompaction(p.DataJSON) // of another part it has no summary
-			text += cmp.Or(stsTextOf(rows.Read(p.DataJSON)), c.Summary)
+			text += cmp.Or(stsTextOf(rows.Data(&p)), c.Summary)
 		}
 		send(role, text, "timestamp", max(0, row.CreatedAt))
 	}
@@ -71,13 +69,10 @@ func stsEncode(s *codec.Session) []byte {
 
 // stsTextOf is the text of a part.
 func stsTextOf(data rows.Object) string {
-	switch data.Text("type") {
-	case "text":
-		return data.Text("text")
-	case session.TypeWithheld:
-		return codec.WithheldText
+	if data.Text("type") != "text" {
+		return ""
 	}
-	return ""
+	return data.Text("text")
 }
 
 // stsStep writes a model call, and the results of the tool calls that it requested.
@@ -87,12 +82,11 @@ func stsStep(m *session.MessageAndParts, st *rows.Step, used map[string]bool,
 	var requests []rows.Object
 	var results []*rows.Call
 	for _, p := range st.Parts {
-		data := rows.Read(p.DataJSON)
+		data := rows.Data(p)
 		text += stsTextOf(data)
 		if p.Type == "reasoning" {
 			reasoning += data.Text("text")
-		} else if c := rows.CallOf(p, data, func(id string) bool { return used[id] }); c != nil {
-			used[c.ID] = true
+		} else if c := rows.CallOf(p, data, used); c != nil {
 			function := rows.Of("name", c.Name, "arguments", string(c.Input))
 			requests = append(requests, rows.Of("id", c.ID, "function", function))
 			if c.Result != nil {
@@ -113,7 +107,7 @@ var stsDecode = rows.Whole("session trace", stsSession)
 // stsSession reads a session. A line that is not a message is reported and left out. A file without a header is an
 // error.
 func stsSession(text []byte, report func(codec.Problem)) ([]*codec.Session, error) {
-	d := stsDecoder{report: report, calls: make(map[string]*rows.Part)}
+	d := stsDecoder{Reporter: rows.Reporter{Report: report}, calls: make(map[string]*rows.Part)}
 	lines := slices.Collect(rows.Lines(text, report))
 	for _, l := range lines {
 		if at, ok := rows.Milli(l.Object.Object("message").Get("timestamp")); ok && d.at == 0 {
@@ -121,7 +115,7 @@ func stsSession(text []byte, report func(codec.Problem)) ([]*codec.Session, erro
 		}
 	}
 	for _, l := range lines {
-		d.n = l.N
+		d.Place.Line = l.N
 		message := l.Object.Object("message")
 		switch {
 		case d.s == nil && (l.Err != nil || l.Object.Text("type") != "session" || l.Object.Text("id") == ""):
@@ -130,7 +124,7 @@ func stsSession(text []byte, report func(codec.Problem)) ([]*codec.Session, erro
 			d.s = rows.New(l.Object.Text("id"), cmp.Or(l.Object.Text("harness"), "unknown"))
 			d.s.Row.Title = cmp.Or(l.Object.Text("name"), d.s.Row.Title)
 		case l.Err != nil || l.Object.Text("type") != "message" || message == nil:
-			d.problem(`is not a message, and is left out: want {"type":"message","message":{…}}`)
+			d.Problem(`is not a message, and is left out: want {"type":"message","message":{…}}`)
 		default:
 			d.message(message)
 		}
@@ -142,16 +136,11 @@ func stsSession(text []byte, report func(codec.Problem)) ([]*codec.Session, erro
 }
 
 type stsDecoder struct {
-	report func(codec.Problem)
-	n      int
-	s      *rows.Session
-	turn   *rows.Message // of the assistant
-	calls  map[string]*rows.Part
-	at     int64
-}
-
-func (d *stsDecoder) problem(reason string, args ...any) {
-	d.report(codec.Problem{Line: d.n, Reason: fmt.Sprintf(reason, args...)})
+	rows.Reporter
+	s     *rows.Session
+	turn  *rows.Message // of the assistant
+	calls map[string]*rows.Part
+	at    int64
 }
 
 func (d *stsDecoder) message(message rows.Object) {
@@ -159,7 +148,7 @@ func (d *stsDecoder) message(message rows.Object) {
 		if at, ok := rows.Milli(raw); ok {
 			d.at = at
 		} else {
-			d.problem("message.timestamp is %.40s, want milliseconds since 1970: it is that of the line before", raw)
+			d.Problem("message.timestamp is %.40s, want milliseconds since 1970: it is that of the line before", raw)
 		}
 	}
 	if d.at > 0 {
@@ -167,7 +156,7 @@ func (d *stsDecoder) message(message rows.Object) {
 	}
 	content, ok := rows.Text(message.Get("content"))
 	if !ok && message.Has("content") {
-		d.problem("message.content is %.40s, want a text: it is left out", message.Get("content"))
+		d.Problem("message.content is %.40s, want a text: it is left out", message.Get("content"))
 	}
 	role := message.Text("role")
 	switch role {
@@ -178,7 +167,7 @@ func (d *stsDecoder) message(message rows.Object) {
 			d.turn = d.s.Message(session.RoleAssistant, d.at)
 		}
 	default:
-		d.problem("message.role is %.40s, want user, assistant, system or tool: the message is left out",
+		d.Problem("message.role is %.40s, want user, assistant, system or tool: the message is left out",
 			rows.OrNull(message.Get("role")))
 		return
 	}
@@ -207,7 +196,7 @@ func (d *stsDecoder) requests(calls []json.RawMessage) {
 		call := rows.Read(string(raw))
 		function := call.Object("function")
 		if function == nil {
-			d.problem("message.toolCalls[%d] has no function, and is left out", i)
+			d.Problem("message.toolCalls[%d] has no function, and is left out", i)
 			continue
 		}
 		arguments := rows.Unquoted(function.Get("arguments")) // some write the object itself
@@ -220,7 +209,7 @@ func (d *stsDecoder) result(message rows.Object, content string) {
 	id := message.Text("toolCallId")
 	p := d.calls[id]
 	if p == nil {
-		d.problem("message.toolCallId is %.60q, which no call before has: the result is kept without a call", id)
+		d.Problem("message.toolCallId is %.60q, which no call before has: the result is kept without a call", id)
 		d.turn.Part(rows.DataPart(typeToolResult, rows.Of("toolCallId", id, "content", content)), d.at)
 		return
 	}

@@ -87,7 +87,7 @@ func joinedTexts(content json.RawMessage) json.RawMessage {
 func dataOf(m *session.MessageAndParts) []rows.Object {
 	all := make([]rows.Object, len(m.Parts))
 	for i := range m.Parts {
-		all[i] = rows.Read(m.Parts[i].DataJSON)
+		all[i] = rows.Data(&m.Parts[i])
 	}
 	return all
 }

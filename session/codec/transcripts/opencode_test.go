@@ -195,7 +195,7 @@ func TestOpencodeTree(t *testing.T) {
 		t.Errorf("both: %v, %d sessions", err, len(both))
 	}
 	if d := cmp.Diff([]string{
-		"session/9c0ffee/ses_bad.json: it is left out: EOF",
+		"session/9c0ffee/ses_bad.json: it is left out: unexpected EOF",
 		"message/ses_old/msg_2.json: it is left out: not an object",
 		"part/msg_1/prt_2.json: it is left out: unexpected EOF",
 		"message msg_3: is neither the user's nor the assistant's: left out",
@@ -215,7 +215,7 @@ func TestOpencodeDamaged(t *testing.T) {
 	}
 	if d := cmp.Diff([]string{
 		"message msg_b7c000000006mainuser3aaaaa: its data is not a JSON object: left out: not an object",
-		"part prt_b7c000000002a3: its data is not a JSON object: left out: EOF",
+		"part prt_b7c000000002a3: its data is not a JSON object: left out: unexpected EOF",
 		"session ses_46fff00000000000000revert: it is reverted to message msg_gone, which is not there: nothing is " +
 			"hidden",
 	}, problems); d != "" {

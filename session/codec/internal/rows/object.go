@@ -9,7 +9,6 @@ import (
 	"reflect"
 	"regexp"
 	"slices"
-	"strings"
 	"unicode/utf8"
 	"unsafe"
 
@@ -147,7 +146,24 @@ func parse(text []byte, share bool) (Object, error) {
 	}) {
 		return o, nil
 	}
-	return decode(text)
+	return nil, invalid(text, &map[string]json.RawMessage{})
+}
+
+// invalid is what is wrong with text, which is not JSON of a type, or nested too deep.
+func invalid(text []byte, v any) error {
+	if jsonscan.NestsDeeper(text, MaxDepth) {
+		return errTooDeep
+	}
+	err := json.Unmarshal(text, v)
+	if len(bytes.TrimSpace(text)) == 0 {
+		return io.EOF
+	} else if err != nil && err.Error() == "unexpected end of JSON input" {
+		return io.ErrUnexpectedEOF
+	}
+	if _, other := errors.AsType[*json.UnmarshalTypeError](err); err == nil || other {
+		return errors.New("not an object")
+	}
+	return err
 }
 
 // sizeOf is how many members an object may have: records of programs have more than parts of them.
@@ -158,52 +174,12 @@ func sizeOf(text []byte) int {
 	return 8
 }
 
-// decode reads what a scan does not take: it knows what is wrong with it.
-func decode(text []byte) (Object, error) {
-	if jsonscan.NestsDeeper(text, MaxDepth) {
-		return nil, errTooDeep
-	}
-	d := json.NewDecoder(bytes.NewReader(text))
-	d.UseNumber()
-	if t, err := d.Token(); err != nil {
-		return nil, err
-	} else if t != json.Delim('{') {
-		return nil, errors.New("not an object")
-	}
-	o := Object{}
-	for d.More() {
-		key, err := d.Token()
-		var value json.RawMessage
-		if err == nil {
-			err = d.Decode(&value)
-		}
-		if err != nil {
-			return nil, err
-		}
-		o.put(key.(string), compact(value))
-	}
-	if _, err := d.Token(); err != nil { // the brace
-		return nil, err
-	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return nil, errors.New("something follows the object")
-	}
-	return o, nil
-}
-
 // Value reads text that is one JSON value and returns it without space.
 func Value(text []byte) (json.RawMessage, error) {
 	if trimmed := bytes.Trim(text, " \t\r\n"); jsonscan.IsValue(trimmed, MaxDepth) {
 		return compact(bytes.Clone(trimmed)), nil
 	}
-	if jsonscan.NestsDeeper(text, MaxDepth) {
-		return nil, errTooDeep
-	}
-	var v json.RawMessage
-	if err := json.Unmarshal(text, &v); err != nil {
-		return nil, err
-	}
-	return compact(v), nil
+	return nil, invalid(text, new(json.RawMessage))
 }
 
 // Unquoted returns the value of a string that is JSON, or v itself if it is not such a string.
@@ -223,14 +199,10 @@ func Elements(text json.RawMessage) []json.RawMessage {
 		return nil
 	}
 	all := []json.RawMessage{}
-	if jsonscan.Array(text, MaxDepth, func(v json.RawMessage) { all = append(all, v) }) {
-		return all
-	}
-	var a []json.RawMessage
-	if json.Unmarshal(text, &a) != nil {
+	if !jsonscan.Array(text, MaxDepth, func(v json.RawMessage) { all = append(all, v) }) {
 		return nil
 	}
-	return a
+	return all
 }
 
 // Objects yields the elements of a JSON array that are objects.
@@ -244,49 +216,24 @@ func Objects(text json.RawMessage) iter.Seq[Object] {
 	}
 }
 
-// compact returns the value without space, its strings escaped as JSON.stringify
-// does, so that a value has one spelling, of whatever writer it is. Numbers stay as they
-// are spelled, and so do halves of surrogate pairs, which are no characters.
+// compact returns the value without space, its strings escaped as JSON.stringify does, so that a value has one spelling,
+// of whatever writer it is. Numbers stay as they are spelled, and so do the strings of a value in which there are halves
+// of surrogate pairs, which are no characters.
 func compact(v json.RawMessage) json.RawMessage {
 	if !respelled(v) {
 		return v
 	}
-	v = escape.ReplaceAllFunc(v, respell)              // JSON has escapes in strings only
-	text := unsafe.String(unsafe.SliceData(v), len(v)) // is not written to meanwhile
-	dst := make(json.RawMessage, 0, len(v))
-	for i := 0; i < len(v); {
-		end := i + 1
-		if v[i] == '"' {
-			end = jsonscan.String(text, i)
-		}
-		if strings.IndexByte(" \t\r\n", v[i]) < 0 {
-			dst = append(dst, v[i:end]...)
-		}
-		i = end
+	halves := slices.ContainsFunc(escape.FindAll(v, -1), func(e []byte) bool { return len(e) == len(`\ud800`) })
+	text, err := jsontext.AppendFormat(nil, v, jsontext.PreserveRawStrings(halves), jsontext.AllowDuplicateNames(true),
+		jsontext.AllowInvalidUTF8(true))
+	if err != nil {
+		return v
 	}
-	return dst
+	return text
 }
 
-var escape = regexp.MustCompile(`\\u[dD][89abAB]..\\u[dD][c-fC-F]..|\\u....|\\.`)
-
-// respell returns an escape, or a pair of surrogates, as JSON.stringify spells it.
-func respell(text []byte) []byte {
-	if text[1] != 'u' {
-		return bytes.Replace(text, []byte(`\/`), []byte("/"), 1)
-	}
-	var r rune
-	quoted := slices.Concat([]byte(`"`), text, []byte(`"`))
-	if s, ok := jsonscan.Unquote(quoted); ok {
-		r, _ = utf8.DecodeRuneInString(s)
-	} else {
-		return bytes.ToLower(text) // half a pair
-	}
-	if r < ' ' || r == '"' || r == '\\' {
-		quoted, _ = jsontext.AppendQuote(nil, string(r)) // a rune is valid
-		return quoted[1 : len(quoted)-1]
-	}
-	return utf8.AppendRune(nil, r)
-}
+// escape matches a surrogate pair, half of one, and the beginning of any other escape.
+var escape = regexp.MustCompile(`\\u[dD][89abAB]..\\u[dD][c-fC-F]..|\\u[dD][89a-fA-F]..|\\.`)
 
 // respelled reports whether valid JSON may have space, or an escape that it need not have.
 func respelled(v json.RawMessage) bool {
@@ -345,15 +292,8 @@ func Text(v json.RawMessage) (string, bool) {
 	return s, err == nil
 }
 
-// isText reports whether v is a JSON string of a short text. A long string is not read.
-func isText(v json.RawMessage, text string) bool {
-	const longest = len(`\u0000`) // of a byte in JSON
-	if len(v) > longest*len(text)+len(`""`) {
-		return false
-	}
-	s, ok := Text(v)
-	return ok && s == text
-}
+// isWithheld reports whether v is the text that stands for a withheld value.
+func isWithheld(v json.RawMessage) bool { return string(v) == `"`+codec.WithheldText+`"` }
 
 // Object returns the value of key when it is an object, and otherwise nil. It shares
 // memory with o, as values are never written to.

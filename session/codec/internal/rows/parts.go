@@ -4,9 +4,11 @@ import (
 	"encoding/json"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/codec"
 )
 
 // MaxTime is the end of the year 9999 in Unix milliseconds, the last that most programs can read.
@@ -16,6 +18,13 @@ const MaxTime = 253402300799999
 func Milli(raw json.RawMessage) (at int64, ok bool) {
 	at, err := strconv.ParseInt(string(raw), 10, 64)
 	return at, err == nil && at >= 0 && at <= MaxTime
+}
+
+// Count reads a number of tokens. It takes none of which a sum could overflow.
+func Count(raw json.RawMessage) (n int64, ok bool) {
+	const maximum = 1 << 54
+	n, err := strconv.ParseInt(strings.TrimSuffix(string(raw), ".0"), 10, 64) // Python may write a float
+	return n, err == nil && n >= 0 && n <= maximum
 }
 
 // FormatTime writes a time in Unix milliseconds as JavaScript's toISOString does.
@@ -35,6 +44,14 @@ func OrNull(v json.RawMessage) json.RawMessage {
 		return json.RawMessage("null")
 	}
 	return v
+}
+
+// Data is the data of a part, of a text that is withheld the text that reports it.
+func Data(p *session.Part) Object {
+	if p.Type == session.TypeWithheld {
+		return TextPart("text", codec.WithheldText)
+	}
+	return Read(p.DataJSON)
 }
 
 // TextPart is the data of a text or reasoning part.

@@ -3,6 +3,8 @@
 package rows
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -24,8 +26,10 @@ type Session struct {
 
 	meta      Object // becomes the metadata of the row
 	messages  []*Message
-	seen      bool  // low and high hold something
-	low, high int64 // of everything seen, in Unix milliseconds
+	answers   []*Answer
+	open      *Answer // that goes on, nil after another message
+	seen      bool    // low and high hold something
+	low, high int64   // of everything seen, in Unix milliseconds
 }
 
 // Message is a message being built.
@@ -35,8 +39,7 @@ type Message struct {
 	ordinal int    // among the messages of the session, in the order of their making
 	place   uint64 // among those of the same time
 	parts   []*Part
-	// meta becomes the metadata of the row, and trace its "agenttrace" object.
-	meta, trace Object
+	meta    Object // becomes the metadata of the row
 }
 
 // Part is a part being built. Its row has no data_json before the session is finished.
@@ -69,6 +72,21 @@ func (s *Session) See(at int64) {
 		s.seen, s.low, s.high = true, at, at
 	}
 	s.low, s.high = min(s.low, at), max(s.high, at)
+}
+
+// Digest is that of a text which rows have once, in hexadecimal digits.
+func Digest(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(sum[:])
+}
+
+// Blob adds a text of which messages have the digest, and returns that.
+func (s *Session) Blob(kind store.BlobKind, body string, exact bool) (digest string) {
+	b := store.Blob{Kind: kind, Digest: Digest(body), Body: body, Exact: exact}
+	if !slices.Contains(s.Blobs, b) {
+		s.Blobs = append(s.Blobs, b)
+	}
+	return b.Digest
 }
 
 // SetText sets a column that may be null, unless the text is empty.
@@ -106,8 +124,25 @@ func (s *Session) Message(role string, at int64) *Message {
 		SessionID: s.Row.ID, Role: role, CreatedAt: at, UpdatedAt: at,
 	}
 	s.messages = append(s.messages, m)
+	s.open = nil
 	return m
 }
+
+// Answer returns the message of the assistant that goes on, or begins one, where it ends with the next message.
+func (s *Session) Answer(at int64) (a *Answer, begun bool) {
+	if s.open != nil {
+		return s.open, false
+	}
+	a = &Answer{Message: s.Message(session.RoleAssistant, at)}
+	s.open, s.answers = a, append(s.answers, a)
+	return a, true
+}
+
+// Break has what the assistant goes on with be another message.
+func (s *Session) Break() { s.open = nil }
+
+// Answers are those that were begun.
+func (s *Session) Answers() []*Answer { return s.answers }
 
 // stamped is [spans.DeriveID] with a stamp of its own, whose low 12 bits order
 // what has one time.
@@ -121,45 +156,23 @@ func stamped(prefix string, stamp uint64, parts ...string) string {
 const traceKey = "agenttrace"
 
 // SetMeta sets a key of the message's metadata_json.
-func (m *Message) SetMeta(key string, v any) {
-	m.meta.Set(key, v)
-	if key == traceKey {
-		m.trace = m.meta.Object(traceKey)
-	}
-}
+func (m *Message) SetMeta(key string, v any) { m.meta.Set(key, v) }
 
 // AddMeta sets keys of the message's metadata_json.
-func (m *Message) AddMeta(o Object) {
-	for _, f := range o {
-		m.SetMeta(f.Key, f.Value)
-	}
-}
+func (m *Message) AddMeta(o Object) { m.meta.Add(o) }
 
 // Trace returns the "agenttrace" object of the message's metadata_json.
-func (m *Message) Trace() Object { return m.trace }
+func (m *Message) Trace() Object { return m.meta.Object(traceKey) }
 
 // SetTrace sets a key of the "agenttrace" object of the message's metadata_json.
-func (m *Message) SetTrace(key string, v any) {
-	if len(m.trace) == 0 {
-		m.meta.Set(traceKey, Object{}) // its place among the keys
-	}
-	m.trace.Set(key, v)
-}
+func (m *Message) SetTrace(key string, v any) { m.AddTrace(Of(key, v)) }
 
 // AddTrace sets keys of the "agenttrace" object of the message's metadata_json.
 func (m *Message) AddTrace(o Object) {
-	for _, f := range o {
-		m.SetTrace(f.Key, f.Value)
+	if trace := m.Trace(); len(o) > 0 {
+		trace.Add(o)
+		m.meta.Set(traceKey, trace)
 	}
-}
-
-// row returns the row with its metadata.
-func (m *Message) row() session.Message {
-	if len(m.trace) > 0 {
-		m.meta.Set(traceKey, m.trace)
-	}
-	m.Row.MetadataJSON = textOf(m.meta)
-	return m.Row
 }
 
 // Touch reports that the message changed at a time.
@@ -206,28 +219,21 @@ func (m *Message) Part(data Object, at int64) *Part {
 // Set gives the part its data, and the columns that repeat it. The text that an export
 // writes for a value that is withheld is not the value.
 func (p *Part) Set(data Object) {
-	if data.Text("type") == "text" && isText(data.Get("text"), codec.WithheldText) {
-		data = Object{}
-		data.Set("type", session.TypeWithheld)
-		data.Set("data", session.Absence{Text: "the text was not reported"})
+	if isWithheld(data.Get("text")) && data.Text("type") == "text" {
+		data = DataPart(session.TypeWithheld, session.Absence{Text: "the text was not reported"})
 	}
 	p.Row.Type = data.Text("type")
 	p.Row.ToolCallID, p.Row.ToolState = nil, nil
 	p.data = slices.Clone(data)
 	if session.IsToolType(p.Row.Type) {
 		p.Row.ToolCallID, p.Row.ToolState = new(data.Text("toolCallId")), new(data.Text("state"))
-		p.data.withhold()
-	}
-}
-
-// withhold removes the text that stands for withheld values from the data of a tool call.
-func (o *Object) withhold() {
-	if isText(o.Get("input"), codec.WithheldText) {
-		o.Set("input", nil)
-	}
-	if isText(o.Get("output"), codec.WithheldText) {
-		o.Set("output", nil)
-		o.SetToolTrace("withheld", true)
+		if isWithheld(data.Get("input")) {
+			p.data.Set("input", nil)
+		}
+		if isWithheld(data.Get("output")) {
+			p.data.Set("output", nil)
+			p.data.SetToolTrace("withheld", true)
+		}
 	}
 }
 
@@ -255,12 +261,6 @@ func (p *Part) SetInner(key string, v any) {
 	inner := p.data.Object("data")
 	inner.Set(key, v)
 	p.SetKey("data", inner)
-}
-
-// row returns the row with its data.
-func (p *Part) row() session.Part {
-	p.Row.DataJSON = textOf(p.data)
-	return p.Row
 }
 
 // textOf returns the object as text, which is not copied.
@@ -301,6 +301,9 @@ func orWithheld(withheld bool, value json.RawMessage) json.RawMessage {
 
 // Finish returns the session. The builder is not to be used again.
 func (s *Session) Finish() *codec.Session {
+	for _, a := range s.answers {
+		a.Finish()
+	}
 	s.Row.MetadataJSON = textOf(s.meta)
 	s.Row.CreatedAt, s.Row.UpdatedAt = s.low, s.low
 	if s.seen {
@@ -308,9 +311,11 @@ func (s *Session) Finish() *codec.Session {
 	}
 	t := &session.Transcript{Session: s.Row, Messages: make([]session.MessageAndParts, 0, len(s.messages))}
 	for _, m := range s.messages {
-		mp := session.MessageAndParts{Message: m.row(), Parts: make([]session.Part, 0, len(m.parts))}
+		m.Row.MetadataJSON = textOf(m.meta)
+		mp := session.MessageAndParts{Message: m.Row, Parts: make([]session.Part, 0, len(m.parts))}
 		for _, p := range m.parts {
-			mp.Parts = append(mp.Parts, p.row())
+			p.Row.DataJSON = textOf(p.data)
+			mp.Parts = append(mp.Parts, p.Row)
 		}
 		t.Messages = append(t.Messages, mp)
 	}

@@ -44,10 +44,8 @@ func Whole(what string, decode func(text []byte, report func(codec.Problem)) ([]
 			if err == nil {
 				all, err = decode(text, report)
 			}
-			for i, s := range all {
-				if all[i] = nil; !yield(s) {
-					break
-				}
+			for len(all) > 0 && yield(all[0]) {
+				all = all[1:]
 			}
 			if err != nil {
 				return fmt.Errorf("read %s: %w", what, err)
@@ -55,6 +53,19 @@ func Whole(what string, decode func(text []byte, report func(codec.Problem)) ([]
 			return nil
 		})
 	}
+}
+
+// Reporter reports what is wrong with what is being read, which has a place.
+type Reporter struct {
+	Report func(codec.Problem)
+	Place  codec.Problem
+}
+
+// Problem reports that something is wrong at the place.
+func (r *Reporter) Problem(format string, args ...any) {
+	p := r.Place
+	p.Reason = fmt.Sprintf(format, args...)
+	r.Report(p)
 }
 
 // Step is a model call of an assistant message: its parts from one step-start, which is not among
@@ -136,6 +147,15 @@ func Steps(s *codec.Session, m *session.MessageAndParts) []Step {
 	}
 	last.Calls = max(1, meta.Trace.ModelCalls-int64(len(steps)-1))
 	return steps
+}
+
+// Blob returns the text of a digest, nil if the session does not have it.
+func Blob(s *codec.Session, kind store.BlobKind, digest string) *store.Blob {
+	i := slices.IndexFunc(s.Blobs, func(b store.Blob) bool { return b.Kind == kind && b.Digest == digest })
+	if i < 0 {
+		return nil
+	}
+	return &s.Blobs[i]
 }
 
 // ModelCalls returns what is known of each model call of a message, in their order: those that the source lists, or
@@ -229,15 +249,16 @@ func (c *Call) ShownResult() string {
 	return strings.Join(texts, "\n")
 }
 
-// CallOf returns the call of a part, nil for another part. Its id is another if that is taken.
-func CallOf(p *session.Part, data Object, taken func(id string) bool) *Call {
+// CallOf returns the call of a part, nil for another part. Its id is another if that is taken, and then is taken.
+func CallOf(p *session.Part, data Object, taken map[string]bool) *Call {
 	if p.ToolCallID == nil || !session.IsToolType(p.Type) {
 		return nil
 	}
 	c := &Call{ID: *p.ToolCallID, Name: ToolName(data), Input: Input(p, data), At: p.UpdatedAt}
-	for n := 2; taken(c.ID); n++ {
+	for n := 2; taken[c.ID]; n++ {
 		c.ID = fmt.Sprintf("%s#%d", *p.ToolCallID, n)
 	}
+	taken[c.ID] = true
 	if c.Input == nil {
 		c.Input = json.RawMessage("{}")
 	}
