@@ -43,7 +43,7 @@ func (a *applier) endAbandoned(w *sessionWork, m, old *session.Message) {
 	if !ended && (old == nil || !givenUp(old.MetadataJSON)) {
 		return
 	}
-	known := a.rows.whole(m.ID)
+	_, known := a.rows.withParts(m.ID)
 	parts := slices.Clone(known.parts)
 	for i := range parts {
 		want := seenPart(&parts[i])

@@ -172,7 +172,8 @@ func (a *applier) copyFor(
 	} // what another program has shown again by the time of the fork is copied
 	copied := &AssembledMessage{Message: *m}
 	copied.ID, copied.SessionID, copied.HiddenAt = forkID(child.id, original), child.id, nil
-	for _, p := range a.rows.whole(m.ID).parts {
+	_, known := a.rows.withParts(m.ID)
+	for _, p := range known.parts {
 		if p.CreatedAt <= f.At {
 			copied.Parts = append(copied.Parts, forkPart(child.id, copied.ID, p))
 		}

@@ -13,8 +13,7 @@ import (
 const incompleteMetadata = `{"agenttrace":{"incomplete":true}}`
 
 func (a *applier) applyMessage(w *sessionWork, mw *messageWork) {
-	known := a.rows.whole(mw.id)
-	old := known.row
+	old, known := a.rows.withParts(mw.id)
 	if old != nil && old.SessionID != w.id {
 		// The id belongs to another session: nothing of this one can be stored
 		// under it.
@@ -266,20 +265,16 @@ func equalMessages(a, b *session.Message) bool {
 // stub and the tool call itself do, then those with what is stored.
 func (a *applier) applyParts(w *sessionWork, mw *messageWork, m *message) {
 	parts := make([]*session.Part, 0, len(mw.parts))
-	known := make(map[string]rankedPart, len(mw.parts))
+	known := make(map[string]*session.Part, len(mw.parts))
 	for _, c := range mw.parts {
-		p := rankedPart{c.row(), &c.Rank}
-		if first, ok := known[p.ID]; ok {
-			merged, by := mergePart(first, p, changes)
+		p := c.row()
+		if first := known[p.ID]; first != nil {
+			merged, _ := mergePart(first, p, changes)
 			merged.Index = min(first.Index, p.Index)
-			if *first.Part = merged; by <= 0 {
-				p.rank = first.rank
-			}
-			p.Part = first.Part
+			*first = merged
 		} else {
-			parts = append(parts, p.Part)
+			parts, known[p.ID] = append(parts, p), p
 		}
-		known[p.ID] = p
 	}
 	a.mergeParts(w, m, parts, nil, changes, a.wrotePart)
 }

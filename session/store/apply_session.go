@@ -298,12 +298,14 @@ func encodeObject(values map[string]json.RawMessage) string {
 func (a *applier) moveCut(w *sessionWork) {
 	s := &w.row.State
 	marker, tail, index := Position{}, "", int64(-1)
-	markers := a.rows.compactions(w.id)
+	markers := selectRows(a.rows, PartTable, w.id, compactionsQuery, w.id)
 	of := make([]string, len(markers))
 	for i := range markers {
 		of[i] = markers[i].MessageID
 	}
-	a.rows.loadMessages(of...)
+	if of = a.rows.messages.unknown(of); len(of) > 0 {
+		a.rows.ask(a.rows.messages.read(of...))
+	}
 	for i := range markers {
 		m := a.rows.message(markers[i].MessageID)
 		if m == nil || m.HiddenAt != nil {

@@ -77,7 +77,7 @@ func (a *applier) transcriptQueries(ids []string) []query {
 	if len(ids) == 0 {
 		return nil
 	}
-	return []query{a.rows.readSessions(ids...), a.rows.readTranscripts(ids...)}
+	return []query{a.rows.sessions.read(ids...), a.rows.readTranscripts(ids...)}
 }
 
 func (a *applier) adoptTranscript(b *Batch, row *SessionRow) {
@@ -90,7 +90,7 @@ func (a *applier) adoptTranscript(b *Batch, row *SessionRow) {
 	a.rows.loadWhole(ids...)
 	annotations := a.rows.annotationsOf(row.ID)
 	for _, m := range messages {
-		t.Messages = append(t.Messages, session.MessageAndParts{Message: m, Parts: a.rows.whole(m.ID).parts})
+		t.Messages = append(t.Messages, session.MessageAndParts{Message: m, Parts: a.rows.known(m.ID).parts})
 	}
 	b.Observations = append(b.Observations, b.Adopt(&Imported{Transcript: &t})...)
 	a.rows.deleteSession(row.ID)

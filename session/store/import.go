@@ -45,8 +45,8 @@ type Imported struct {
 	Grown *Grown
 }
 
-// size is about how many bytes a session takes.
-func (in *Imported) size() (n int) {
+// Size is about how many bytes a session takes.
+func (in *Imported) Size() (n int) {
 	if in.Transcript == nil {
 		return 0
 	}
@@ -70,7 +70,7 @@ func ImportGroups(sessions iter.Seq[*Imported], count, bytes int) iter.Seq[[]*Im
 		var group []*Imported
 		size := 0
 		for in := range sessions {
-			group, size = append(group, in), size+in.size()
+			group, size = append(group, in), size+in.Size()
 			if len(group) == count || size >= bytes {
 				if !yield(group) {
 					return
@@ -465,8 +465,7 @@ func (i *importer) refuse(where string, reason error) {
 func (i *importer) message(in *session.MessageAndParts) {
 	w := i.work
 	m := in.Message
-	known := i.rows.whole(m.ID)
-	old := known.row
+	old, known := i.rows.withParts(m.ID)
 	where := "message " + m.ID
 	if old != nil && old.SessionID != w.id {
 		i.refuse(where, refuse("its id belongs to session %s; it is left out with its parts", old.SessionID))

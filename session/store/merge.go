@@ -141,27 +141,12 @@ func isIncomplete(metadata string) bool {
 	return metadata == incompleteMetadata || strings.Contains(metadata, `"incomplete"`) && marksOf(metadata).Incomplete
 }
 
-// rankedPart is a part and how much its source knew of it: nil until it is read from the
-// data, because that costs more than all else of a merge.
-type rankedPart struct {
-	*session.Part
-	rank *Rank
-}
-
-func (p *rankedPart) known() Rank {
-	if p.rank == nil {
-		rank := PartRank(p.DataJSON)
-		p.rank = &rank
-	}
-	return *p.rank
-}
-
 // mergePart merges a part into the stored one. The incoming one takes precedence if by is
 // greater than 0. They are the same if it is 0.
-func mergePart(stored, p rankedPart, from origin) (merged session.Part, by int) {
-	merged = *stored.Part
-	if by = compareParts(&p, &stored, from); by > 0 {
-		merged = *p.Part
+func mergePart(stored, p *session.Part, from origin) (merged session.Part, by int) {
+	merged = *stored
+	if by = compareParts(p, stored, from); by > 0 {
+		merged = *p
 	}
 	if from != imports {
 		merged.Index, merged.CreatedAt = stored.Index, earlier(p.CreatedAt, stored.CreatedAt)
@@ -172,17 +157,17 @@ func mergePart(stored, p rankedPart, from origin) (merged session.Part, by int) 
 // compareParts orders two descriptions of one part by rank, state of the call, time and
 // text; imported ones by time before all else. Their indexes do not count, because a part
 // may have been displaced.
-func compareParts(p, q *rankedPart, from origin) int {
+func compareParts(p, q *session.Part, from origin) int {
 	if c := cmp.Compare(p.UpdatedAt, q.UpdatedAt); c != 0 && from == imports {
 		return c
 	}
-	if equalParts(p.Part, q.Part) && equal(p.ContinuationRunID, q.ContinuationRunID) && p.SessionID == q.SessionID {
+	if equalParts(p, q) && equal(p.ContinuationRunID, q.ContinuationRunID) && p.SessionID == q.SessionID {
 		return 0
 	}
-	pRank, qRank := p.known(), q.known()
+	pRank, qRank := PartRank(p.DataJSON), PartRank(q.DataJSON)
 	if c := cmp.Or(
 		cmp.Compare(settledRank(pRank, session.Deref(p.ToolState)), settledRank(qRank, session.Deref(q.ToolState))),
-		cmp.Compare(stateRank(p.Part), stateRank(q.Part)),
+		cmp.Compare(stateRank(p), stateRank(q)),
 		cmp.Compare(pRank, qRank),
 		cmp.Compare(p.UpdatedAt, q.UpdatedAt),
 		compareTexts(p.DataJSON, q.DataJSON, from),
@@ -199,7 +184,7 @@ func compareParts(p, q *rankedPart, from origin) int {
 		p.Index = 0
 		return p.AppendJSON(nil)
 	}
-	return bytes.Compare(encode(*p.Part), encode(*q.Part))
+	return bytes.Compare(encode(*p), encode(*q))
 }
 
 // compareTexts orders the JSON of two versions that are equal otherwise. That of a live event
@@ -243,7 +228,7 @@ func (a *applier) mergeParts(
 	place := false // whether parts request the place of another
 	for _, p := range incoming {
 		refused := a.rows.refusedPart(p.MessageID, p.ID)
-		if m.row == nil {
+		if a.rows.messages.row(m.id) == nil {
 			refused = ErrRefused
 		}
 		i, stored := places[p.ID]
@@ -290,7 +275,7 @@ func mergeStored(stored, p *session.Part, from origin, requested *map[string]int
 	if from != imports {
 		old = *seenPart(stored)
 	}
-	merged, by := mergePart(rankedPart{Part: &old}, rankedPart{Part: p}, from)
+	merged, by := mergePart(&old, p, from)
 	if changed = by > 0 || merged.CreatedAt != old.CreatedAt; changed {
 		merged.Index, merged.SessionID = old.Index, old.SessionID
 		*stored = merged
@@ -415,15 +400,13 @@ func (a *applier) mergeDecision(d *Decision, from origin) (changed bool, _ error
 }
 
 // mergeBlob stores the body of a prompt or catalog: of two an exact one, then the longer, then the greater.
-func (a *applier) mergeBlob(b *Blob) (changed bool, _ error) {
+func (a *applier) mergeBlob(b *Blob) (changed bool, err error) {
 	stored := a.rows.blobs[b.Kind]
 	if stored == nil {
 		return false, fmt.Errorf("%w: unknown kind of blob %s", ErrRefused, b.Kind)
 	}
-	if old := find(a.rows, stored, b.Digest); old != nil && compareBlobs(b, old) <= 0 {
-		return false, nil
-	}
-	return true, stored.set(b)
+	changed, _, err = keep(a.rows, stored, b, compareBlobs)
+	return changed, err
 }
 
 func compareBlobs(b, o *Blob) int {
@@ -441,12 +424,12 @@ func compareDecisions(d, o *Decision) int {
 
 // mergeSpan stores a span: of two with one id the one that ended later, then the one that
 // began later. old is the one that was stored, nil if there was none.
-func (a *applier) mergeSpan(l *SpanRef) (changed bool, old *SpanRef, _ error) {
-	if old = find(a.rows, &a.rows.spanRefs, keyOfSpan(l)); old != nil && compareSpans(l, old) <= 0 {
-		return false, old, nil
+func (a *applier) mergeSpan(l *SpanRef) (changed bool, old *SpanRef, err error) {
+	changed, old, err = keep(a.rows, &a.rows.spanRefs, l, compareSpans)
+	if changed && l.reports() {
+		a.rows.known(l.MessageID).addSpan(keyOfSpan(l))
 	}
-	refused := a.rows.putSpan(l)
-	return refused == nil, old, refused
+	return changed, old, err
 }
 
 func compareSpans(l, o *SpanRef) int {

@@ -39,8 +39,8 @@ type traceWork struct {
 	best     *Observation
 	reported []string
 	changed  []timeRange
-	// unsettled reports that its owner may be another, read that what follows is known, which decides on that.
-	unsettled, read bool
+	// read reports that what follows is known, which decides on the owner.
+	read bool
 	// named is the session that the observations name by the best key, of the least rank, then the earliest, then the
 	// least; "" if none names one. sessions are those of which the trace has spans of DialectSDK, in order.
 	named    string
@@ -130,7 +130,7 @@ func (o *observer) reportsOf(links []SpanRef) {
 	for i := range links {
 		l := &links[i]
 		if t := o.traces[l.TraceID]; t != nil && l.Dialect == DialectSDK && !slices.Contains(t.reported, l.SessionID) {
-			t.reported, t.unsettled = append(t.reported, l.SessionID), t.unsettled || t.stored
+			t.reported = append(t.reported, l.SessionID)
 		}
 	}
 }
@@ -138,7 +138,7 @@ func (o *observer) reportsOf(links []SpanRef) {
 // put stores an observation, and reports whether that changed anything.
 func (o *observer) put(n *Observation) (changed bool, refused error) {
 	id := keyOf(n)
-	old := o.rows.observation(id)
+	old := find(o.rows, &o.rows.observations, id)
 	o.pending[id] = old == nil || old.Attribution.SessionID == ""
 	switch {
 	case old == nil:
@@ -179,12 +179,11 @@ func (o *observer) ownerFor(n *Observation, old *ObservationRow) string {
 	}
 	t := o.traces[n.TraceID]
 	if !t.stored && t.own == "" {
-		t.owner, t.own, t.unsettled = n.Own, n.Own, true
+		t.owner, t.own = n.Own, n.Own
 		if t.best != nil {
 			t.owner = t.best.Session
 		}
 	}
-	t.unsettled = t.unsettled || n.Call != "" || n.Session != "" && n.Session != t.owner
 	return t.owner
 }
 
@@ -196,7 +195,6 @@ func (o *observer) replaced(old, row *ObservationRow) {
 		w.observed.lost = append(w.observed.lost, lostAttrs{bounds: timeRange{old.Start, old.End}})
 	}
 	if t := o.traces[old.TraceID]; t != nil {
-		t.unsettled = true
 		t.changed = append(t.changed, timeRange{old.Start, old.Until})
 		o.spans[ObservationKey{old.TraceID, old.parent()}] = true
 		return
@@ -237,7 +235,7 @@ func (o *observer) tie() {
 		}
 	}
 	for _, t := range o.traces {
-		if t.unsettled {
+		if t.stored || t.own != "" {
 			queries = append(queries, t.readIdentity)
 		}
 	}
@@ -270,13 +268,13 @@ func (o *observer) touch(owner string, ranges ...timeRange) {
 	}
 }
 
-// resolveOwners finds the owners of the traces that may have another. Traces of tool calls without a parent follow the
+// resolveOwners finds the owners of the traces of the batch. Traces of tool calls without a parent follow the
 // one that asked for the call, and those that it asked for follow it.
 func (o *observer) resolveOwners() {
 	settled := make(map[string]bool)
 	var traces []string
 	for id, t := range o.traces {
-		if t.unsettled {
+		if t.read {
 			traces = append(traces, id)
 		}
 	}

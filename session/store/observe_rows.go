@@ -366,8 +366,7 @@ func (a *applier) applyObserved(w *sessionWork) {
 // they are.
 func (a *applier) replaceMessage(w *sessionWork, reported *AssembledMessage) {
 	m := reported.Message
-	known := a.rows.whole(m.ID)
-	old := known.row
+	old, known := a.rows.withParts(m.ID)
 	if old != nil && old.SessionID != w.id {
 		a.result.Refused += int64(1 + len(reported.Parts))
 		return

@@ -1,7 +1,5 @@
 package store
 
-import "slices"
-
 // What a batch or an import needs is known before it is merged, except for what follows from the rows. It is read
 // twice: by the keys that are named, and then what belongs to the rows that were found. Merging asks for the rest, such
 // as what a rewind hides, when it comes to it.
@@ -31,7 +29,7 @@ func (a *applier) prefetch(b *Batch) {
 	for i := range b.Blobs {
 		digests[b.Blobs[i].Kind] = append(digests[b.Blobs[i].Kind], b.Blobs[i].Digest)
 	}
-	queries := []query{r.readSessions(sessions...), r.readMessages(messages...), r.decisions.read(decisions...),
+	queries := []query{r.sessions.read(sessions...), r.messages.read(messages...), r.decisions.read(decisions...),
 		r.annotations.read(annotations...), r.spanRefs.read(spans...)}
 	for kind, stored := range r.blobs {
 		queries = append(queries, stored.read(digests[kind]...))
@@ -48,23 +46,19 @@ func (a *applier) prefetch(b *Batch) {
 // prefetchRows reads what belongs to the rows that were found, and the rows that observations come to.
 func (a *applier) prefetchRows() {
 	r := a.rows
-	var sessions, forks, messages, whole, decisions, measured, measuredIn []string
+	var sessions, messages, whole, decisions, measured, measuredIn []string
 	for _, w := range a.order {
-		e := r.sessions.entries[w.id]
-		if e == nil {
-			sessions = append(sessions, w.id)
-		}
-		forks = append(forks, w.id)
-		if e != nil && e.row != nil {
+		sessions = append(sessions, w.id)
+		if row := r.sessions.row(w.id); row != nil {
 			for _, m := range w.order {
-				if row := r.known(m.id).row; row == nil || row.SessionID != w.id {
+				if stored := r.messages.row(m.id); stored == nil || stored.SessionID != w.id {
 					continue
 				}
 				if whole = append(whole, m.id); len(m.changes)+len(m.links) > 0 {
 					measured, measuredIn = append(measured, m.id), append(measuredIn, w.id)
 				}
 			}
-			for _, rw := range e.row.State.Rewinds {
+			for _, rw := range row.State.Rewinds {
 				if len(w.order)+len(w.observed.messages) > 0 {
 					messages = append(messages, rw.To)
 				}
@@ -78,9 +72,8 @@ func (a *applier) prefetchRows() {
 			messages, whole = append(messages, m.ID), append(whole, m.ID)
 		}
 	}
-	messages = slices.DeleteFunc(messages, func(id string) bool { return id == "" || r.known(id).read })
-	r.ask(r.readSessions(sessions...), r.readForks(forks...), r.decisions.read(decisions...),
-		r.readMessages(messages...), r.readParts(whole...), r.readStats(measuredIn, measured))
+	r.ask(r.sessions.read(r.sessions.unknown(sessions)...), r.readForks(sessions...), r.decisions.read(decisions...),
+		r.messages.read(r.messages.unknown(messages)...), r.readParts(whole...), r.readStats(measuredIn, measured))
 }
 
 // prefetch reads the rows that the import names, and what is stored of the session.

@@ -59,14 +59,6 @@ func putDecision(s Statements, row, old *Decision, refused *error) {
 	DecisionTable.put(s, row, true, refused)
 }
 
-// readSessions reads sessions.
-func (r *rows) readSessions(ids ...string) query {
-	return func(s Statements) {
-		s.Name(NameSession, ids...)
-		r.sessions.read(ids...)(s)
-	}
-}
-
 // readForks reads the ids of the sessions that were forked from some, which need not be stored.
 func (r *rows) readForks(parents ...string) query {
 	return func(s Statements) {
@@ -112,19 +104,6 @@ var (
  WHERE message_id = ?2 AND kind <> 'permission.evaluate' AND facts_json IS NOT NULL AND session_id = ?1`
 	annotationsQuery = `SELECT ` + AnnotationTable.List + ` FROM annotations WHERE session_id = ? ORDER BY id`
 )
-
-// readMessages reads the rows of messages.
-func (r *rows) readMessages(ids ...string) query {
-	return func(s Statements) {
-		for _, id := range ids {
-			r.known(id).read = true
-		}
-		s.Name(NameMessage, ids...)
-		if len(ids) > 0 {
-			s.SelectKeys(MessageTable.ByKey, func(row Row) error { _, err := r.learnMessage(row); return err }, ids)
-		}
-	}
-}
 
 // readParts reads the parts of messages, and which indexes displaced ones requested, unless they are known.
 func (r *rows) readParts(ids ...string) query {
@@ -176,22 +155,18 @@ func (r *rows) readStats(sessionIDs, messageIDs []string) query {
 	}
 }
 
-// compactions returns the compactions of a session.
-func (r *rows) compactions(sessionID string) (all []session.Part) {
+// selectRows returns the rows of a query that selects the columns of a table, and names the session.
+func selectRows[R any](r *rows, t *Table[R], sessionID, query string, args ...any) (all []R) {
 	r.ask(func(s Statements) {
 		s.Name(NameSession, sessionID)
-		s.Select(compactionsQuery, PartTable.AppendTo(&all), sessionID)
+		s.Select(query, t.AppendTo(&all), args...)
 	})
 	return all
 }
 
 // annotationsOf returns the annotations of a session.
-func (r *rows) annotationsOf(sessionID string) (all []Annotation) {
-	r.ask(func(s Statements) {
-		s.Name(NameSession, sessionID)
-		s.Select(annotationsQuery, AnnotationTable.AppendTo(&all), sessionID)
-	})
-	return all
+func (r *rows) annotationsOf(sessionID string) []Annotation {
+	return selectRows(r, AnnotationTable, sessionID, annotationsQuery, sessionID)
 }
 
 const (

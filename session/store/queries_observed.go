@@ -25,15 +25,10 @@ func Reach(from, until int64) int64 {
 	return int64(min(n+n%2, 62))
 }
 
-// attributionRow is the attribution of the observation with a key, proofRow its UsageProof.
+// attributionRow is the attribution of the observation with a key.
 type attributionRow struct {
 	Attribution
 	ObservationKey
-}
-
-type proofRow struct {
-	ObservationKey
-	UsageProof
 }
 
 // putObservation puts an observation, and the calls that it requests in the place of those that it requested before. It
@@ -66,8 +61,14 @@ func (r *rows) attribute(o *Observation, attributed *Attribution) {
 
 // prove changes what a stored observation proves.
 func (r *rows) prove(o *Observation, p UsageProof) {
-	row := proofRow{keyOf(o), p}
-	r.later = append(r.later, func(s Statements) { proofTable.put(s, &row, false, nil) })
+	var counter any
+	if p.Counter != "" {
+		counter = p.Counter
+	}
+	r.later = append(r.later, func(s Statements) {
+		s.Exec(`UPDATE observations SET usage_counter = ?, usage_proof = ? WHERE trace_id = ? AND source = ?`,
+			counter, p.Proof, o.TraceID, o.Source)
+	})
 }
 
 // setOwner changes the owner of the observations of a trace; where there is no trace, of the one with the source.

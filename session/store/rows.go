@@ -21,15 +21,16 @@ type rows struct {
 	tx Tx
 	refusals
 	sessions     working[string, SessionRow]
+	messages     working[string, session.Message]
 	spanRefs     working[SpanKey, SpanRef]
 	decisions    working[string, Decision]
 	annotations  working[AnnotationKey, Annotation]
 	blobs        map[BlobKind]*working[string, Blob]
 	observations working[ObservationKey, ObservationRow]
 
-	// messages is what is known of messages, changed are those to be written.
-	messages map[string]*message
-	changed  []*message
+	// whole is what is known of the parts and spans of messages, changed are those whose parts are to be written.
+	whole   map[string]*message
+	changed []*message
 
 	// What is known of the sessions that hang on one, and the sessions that were put as forks.
 	forksOf, transcripts map[string][]string
@@ -45,7 +46,9 @@ type rows struct {
 func newRows(tx Tx) *rows {
 	r := &rows{tx: tx}
 	r.sessions = working[string, SessionRow]{refusals: &r.refusals, byKey: sessionQuery, columns: single,
-		keyOf: keyOfSession, scan: scanSession, put: putSession, remove: removeSession}
+		keyOf: keyOfSession, scan: scanSession, put: putSession, remove: removeSession, name: NameSession}
+	r.messages = rowsOf(&r.refusals, MessageTable, keyOfMessage, single)
+	r.messages.name = NameMessage
 	r.spanRefs = rowsOf(&r.refusals, SpanTable, keyOfSpan,
 		func(k SpanKey) []string { return []string{k.SessionID, k.TraceID, k.SpanID} })
 	r.decisions = rowsOf(&r.refusals, DecisionTable, keyOfDecision, single)
@@ -71,10 +74,10 @@ type table interface {
 	writePut(Statements)
 }
 
-// tables are all working sets, in the order in which they are written: a row follows what it refers to. Messages come
-// after the first.
+// tables are all working sets, in the order in which they are written: a row follows what it refers to. Parts come
+// after the second.
 func (r *rows) tables() []table {
-	return []table{&r.sessions, &r.spanRefs, &r.decisions, &r.annotations, r.blobs[BlobSystemPrompt],
+	return []table{&r.sessions, &r.messages, &r.spanRefs, &r.decisions, &r.annotations, r.blobs[BlobSystemPrompt],
 		r.blobs[BlobToolCatalog], &r.observations}
 }
 
@@ -110,7 +113,7 @@ func (r *rows) forget() {
 	for _, t := range r.tables()[1:] {
 		t.reset()
 	}
-	r.messages, r.changed = make(map[string]*message), nil
+	r.whole, r.changed = make(map[string]*message), nil
 }
 
 // fail ends the merge with an error, unless another one has.
@@ -158,11 +161,11 @@ func (r *rows) write(s Statements) {
 	for _, t := range r.tables() {
 		t.writeDeleted(s)
 	}
-	r.deleteMessages(s)
-	r.sessions.writePut(s)
-	r.putMessages(s)
-	for _, t := range r.tables()[1:] {
-		t.writePut(s)
+	r.deleteParts(s)
+	for i, t := range r.tables() {
+		if t.writePut(s); i == 1 {
+			r.putParts(s)
+		}
 	}
 	for _, change := range slices.Concat(r.later, r.last) {
 		change(s)
@@ -171,12 +174,7 @@ func (r *rows) write(s Statements) {
 }
 
 // session returns a session, nil when there is none.
-func (r *rows) session(id string) *SessionRow {
-	if r.sessions.entries[id] == nil {
-		r.ask(r.readSessions(id))
-	}
-	return r.sessions.row(id)
-}
+func (r *rows) session(id string) *SessionRow { return find(r, &r.sessions, id) }
 
 func (r *rows) putSession(row *SessionRow) error {
 	if row.State.Fork != nil {
@@ -206,20 +204,12 @@ func (r *rows) forksFrom(parentID string) []string {
 func (r *rows) touch(sessionID string) { r.last = append(r.last, touch(sessionID)) }
 
 // noteTrace notes that a trace has spans of a session, pruneTrace that it may have none any more.
-func (r *rows) noteTrace(traceID, sessionID string) {
-	r.last = append(r.last, func(s Statements) { s.Exec(noteTrace, traceID, sessionID) })
-}
+func (r *rows) noteTrace(traceID, sessionID string)  { r.finally(noteTrace, traceID, sessionID) }
+func (r *rows) pruneTrace(traceID, sessionID string) { r.finally(pruneTrace, traceID, sessionID) }
 
-func (r *rows) pruneTrace(traceID, sessionID string) {
-	r.last = append(r.last, func(s Statements) { s.Exec(pruneTrace, traceID, sessionID) })
-}
-
-// putSpan adds or replaces a span.
-func (r *rows) putSpan(l *SpanRef) error {
-	if l.reports() {
-		r.known(l.MessageID).addSpan(keyOfSpan(l))
-	}
-	return r.spanRefs.set(l)
+// finally adds a statement for after all else.
+func (r *rows) finally(query string, args ...any) {
+	r.last = append(r.last, func(s Statements) { s.Exec(query, args...) })
 }
 
 // turnStats returns the spans of a message that have some.
@@ -245,9 +235,6 @@ func (r *rows) deleteDecision(id string) {
 	}
 	r.decisions.delete(id)
 }
-
-// observation returns an observation, nil when there is none.
-func (r *rows) observation(key ObservationKey) *ObservationRow { return find(r, &r.observations, key) }
 
 func compareByPosition(x, y session.Message) int {
 	return cmp.Or(cmp.Compare(x.CreatedAt, y.CreatedAt), strings.Compare(x.ID, y.ID))

@@ -62,7 +62,6 @@ var (
 	// Rows of observations are written with more columns than are read, or with fewer.
 	reachingTable    = newTable[reachingRow]("observations", "trace_id,source")
 	attributionTable = newTable[attributionRow]("observations", "trace_id,source", "usage_counter", "usage_proof")
-	proofTable       = newTable[proofRow]("observations", "trace_id,source")
 	unbuiltTable     = newTable[UnbuiltTurns]("unbuilt_turns", "owner")
 	// What is read of observations by columns of its own.
 	orphanTable   = newTable[orphanCall]("observations", "orphan_call")

@@ -1,6 +1,6 @@
 package store
 
-import "slices"
+import "github.com/agenttrace/agenttrace/session"
 
 // entry is what is known of the row with a key.
 type entry[R any] struct {
@@ -14,6 +14,8 @@ type entry[R any] struct {
 // working is what is known of the rows of a table. Of a key without an entry nothing is.
 type working[Key comparable, R any] struct {
 	*refusals
+	// name is how statements name the first column of a key, 0 if they need not.
+	name NameKind
 	// byKey selects the rows with keys of which columns has the columns.
 	byKey   string
 	columns func(Key) []string
@@ -51,19 +53,20 @@ func (t *working[Key, R]) reset() { t.entries, t.dirty = make(map[Key]*entry[R])
 // read reads the rows with some keys.
 func (t *working[Key, R]) read(keys ...Key) query {
 	return func(s Statements) {
-		var values [][]string
+		if len(keys) == 0 {
+			return
+		}
+		values := make([][]string, len(t.columns(keys[0])))
 		for _, key := range keys {
 			t.entry(key)
 			for i, value := range t.columns(key) {
-				if len(values) == i {
-					values = append(values, nil)
-				}
 				values[i] = append(values[i], value)
 			}
 		}
-		if len(keys) > 0 {
-			s.SelectKeys(t.byKey, func(from Row) error { _, err := t.learn(from); return err }, values...)
+		if t.name != 0 {
+			s.Name(t.name, values[0]...)
 		}
+		s.SelectKeys(t.byKey, func(from Row) error { _, err := t.learn(from); return err }, values...)
 	}
 }
 
@@ -95,6 +98,16 @@ func (t *working[Key, R]) row(key Key) *R {
 	return nil
 }
 
+// unknown are those of some keys of which nothing is known.
+func (t *working[Key, R]) unknown(keys []Key) (some []Key) {
+	for _, key := range keys {
+		if t.entries[key] == nil {
+			some = append(some, key)
+		}
+	}
+	return some
+}
+
 // find returns the row with a key, which is read if it is not known.
 func find[Key comparable, R any](r *rows, t *working[Key, R], key Key) *R {
 	if t.entries[key] == nil {
@@ -103,18 +116,26 @@ func find[Key comparable, R any](r *rows, t *working[Key, R], key Key) *R {
 	return t.row(key)
 }
 
-// triedRow is what an engine may refuse: to insert the row of a key, or to update it.
-type triedRow[Key comparable, R any] struct {
-	key   Key
-	isNew bool
+// keep sets a row, unless the one that is stored takes precedence or is the same. old is the one that was stored.
+func keep[Key comparable, R any](r *rows, t *working[Key, R], row *R, compare func(row, old *R) int) (
+	changed bool, old *R, _ error) {
+	if old = find(r, t, t.keyOf(row)); old != nil && compare(row, old) <= 0 {
+		return false, old, nil
+	}
+	refused := t.set(row)
+	return refused == nil, old, refused
 }
+
+// triedRow is what an engine may refuse: the row of a key.
+type triedRow[Key comparable, R any] struct{ key Key }
 
 // set sets the row with a key, unless the engine refused that before.
 func (t *working[Key, R]) set(row *R) error {
-	e := t.entry(t.keyOf(row))
-	if t.known[triedRow[Key, R]{t.keyOf(row), e.isNew()}] {
+	key := t.keyOf(row)
+	if t.known[triedRow[Key, R]{key}] {
 		return ErrRefused
 	}
+	e := t.entry(key)
 	e.row = row
 	t.write(e)
 	return nil
@@ -155,7 +176,7 @@ func (t *working[Key, R]) writeDeleted(s Statements) {
 func (t *working[Key, R]) writePut(s Statements) {
 	for _, e := range t.dirty {
 		if e.row != nil {
-			t.put(s, e.row, e.old, t.try(triedRow[Key, R]{t.keyOf(e.row), e.old == nil}))
+			t.put(s, e.row, e.old, t.try(triedRow[Key, R]{t.keyOf(e.row)}))
 		}
 		e.old, e.dirty = e.row, false
 	}
@@ -165,28 +186,26 @@ func (t *working[Key, R]) writePut(s Statements) {
 // refusals are the rows that the engine cannot hold. It is known when it was tried to write them.
 type refusals struct {
 	known map[any]bool
-	tried []*refusedRow
-}
-
-type refusedRow struct {
-	row any
-	err error
+	tried map[any]*error
 }
 
 // try returns where it is noted that a row is refused.
 func (r *refusals) try(row any) *error {
-	r.tried = append(r.tried, &refusedRow{row: row})
-	return &r.tried[len(r.tried)-1].err
+	refused := new(error)
+	set(&r.tried, row, refused)
+	return refused
 }
 
 // news notes what was refused, and reports whether anything was.
-func (r *refusals) news() bool {
-	tried := slices.DeleteFunc(r.tried, func(t *refusedRow) bool { return t.err == nil })
-	for _, t := range tried {
-		set(&r.known, t.row, true)
+func (r *refusals) news() (refusals bool) {
+	for row, refused := range r.tried {
+		if *refused != nil {
+			refusals = true
+			set(&r.known, row, true)
+		}
 	}
 	r.tried = nil
-	return len(tried) > 0
+	return refusals
 }
 
 // set sets the value of a key in a map that may be nil.
@@ -198,11 +217,12 @@ func set[K comparable, V any](m *map[K]V, key K, value V) {
 }
 
 // Keys of rows.
-func keyOfSession(s *SessionRow) string   { return s.ID }
-func keyOfSpan(l *SpanRef) SpanKey        { return SpanKey{l.SessionID, l.TraceID, l.SpanID} }
-func keyOfDecision(d *Decision) string    { return d.ID }
-func keyOfBlob(b *Blob) string            { return b.Digest }
-func keyOf(o *Observation) ObservationKey { return ObservationKey{o.TraceID, o.Source} }
+func keyOfSession(s *SessionRow) string      { return s.ID }
+func keyOfMessage(m *session.Message) string { return m.ID }
+func keyOfSpan(l *SpanRef) SpanKey           { return SpanKey{l.SessionID, l.TraceID, l.SpanID} }
+func keyOfDecision(d *Decision) string       { return d.ID }
+func keyOfBlob(b *Blob) string               { return b.Digest }
+func keyOf(o *Observation) ObservationKey    { return ObservationKey{o.TraceID, o.Source} }
 func keyOfObservation(o *ObservationRow) ObservationKey {
 	return keyOf(&o.Observation)
 }
