@@ -160,7 +160,7 @@ func (e exporters) close(ctx context.Context) error {
 		if err := e.spool.ForceFlush(ctx); err != nil {
 			return err
 		}
-		if left, err := filepath.Glob(filepath.Join(filepath.Dir(e.spool.Dir()), "*", "*.pb")); err != nil ||
+		if left, err := filepath.Glob(filepath.Join(e.spool.Dir(), "*.pb")); err != nil ||
 			len(left) == 0 {
 			return errors.Join(err, e.spool.Close(ctx))
 		}

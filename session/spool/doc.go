@@ -15,7 +15,7 @@
 //	defer func() { err = errors.Join(err, provider.Shutdown(ctx), exp.Close(ctx)) }()
 //
 // Every batch is sent at once, in requests that package setup limits by bytes. A request that fails is written to
-// a file. After the next one that succeeds, the files are sent too, and those of earlier processes that were killed.
+// a file. After the next one that succeeds, the files are sent too, and those of other processes.
 // Without a wrapped exporter everything goes to the files. "agenttrace import" reads them, and [Drain] does in a
 // program:
 //
@@ -31,7 +31,7 @@
 // a part of it is sent twice, which is harmless for a session store. Requests that were truncated or changed on the
 // disk are reported and skipped; all others are read.
 //
-// Several processes may use one spool: each has a directory in it, with a lock that ends with the process. Spans
+// Several processes may use one spool. One at a time sends files, with a lock that ends with the process. Spans
 // contain prompts: directories have mode 0700 and files 0600. Do not put a spool on a network file system, where
 // locks may not work.
 //

@@ -8,7 +8,9 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"time"
 
+	"github.com/gofrs/flock"
 	"go.opentelemetry.io/collector/pdata/plog"
 	"go.opentelemetry.io/collector/pdata/ptrace"
 
@@ -28,8 +30,6 @@ type Report struct {
 	Count       // accepted by the sink
 	Kept  Count // not accepted, as far as the files were read
 	Files int   // sent completely and deleted
-	// Living is the number of directories of living processes, which are skipped.
-	Living int
 	// Damages wrap the name of a file and what is wrong with it. The files are kept in the directory "damaged".
 	Damages []error
 }
@@ -37,14 +37,14 @@ type Report struct {
 // patience is how many requests in a row may fail, each of which may be refused, before the sink counts as unavailable.
 const patience = 3
 
-// Drain sends what dead processes have left in the spool at root to a sink, oldest first, and deletes what the sink
-// accepts. Any number of processes may drain at the same time; each directory is drained by one of them.
+// Drain sends what is in the spool at root to a sink, oldest first, and deletes what the sink accepts. One process at a
+// time does so; Drain waits for another one until ctx ends.
 //
 // It returns an error if something stays that the sink did not accept, also when ctx was canceled; the next call
 // continues there. If it is killed, the next one sends a request again. Damaged requests are reported and skipped. A
 // root that does not exist is an empty spool.
 func Drain(ctx context.Context, root string, to Sink) (Report, error) {
-	d := drainer{sink: to, root: root, budget: -1}
+	d := drainer{sink: to, root: root, budget: -1, waits: true}
 	err := d.run(ctx)
 	return d.report, err
 }
@@ -53,31 +53,32 @@ func Drain(ctx context.Context, root string, to Sink) (Report, error) {
 type drainer struct {
 	sink     Sink
 	root     string
-	own      *writer // has the files of this process, which are sent last, or is nil
-	budget   int     // how many bytes may still be sent; a negative one is not limited
-	failures int     // requests in a row that the sink did not accept
-	err      error   // the last reason
+	waits    bool  // for another process that sends files
+	budget   int   // how many bytes may still be sent; a negative one is not limited
+	failures int   // requests in a row that the sink did not accept
+	err      error // the last reason
 	stopped  bool
 	report   Report
 }
 
 func (d *drainer) run(ctx context.Context) error {
-	dirs, err := dirsOf(d.root)
-	if err != nil {
+	files, err := filesOf(d.root)
+	if err != nil || len(files) == 0 {
 		return err
 	}
-	for _, dir := range dirs {
-		d.err = cmp.Or(d.drainDir(ctx, dir), d.err)
+	lock, held := flock.New(filepath.Join(d.root, lockName), flock.SetPermissions(0o600)), false
+	if d.waits {
+		held, err = lock.TryLockContext(ctx, 10*time.Millisecond)
+	} else {
+		held, err = lock.TryLock()
 	}
-	if d.own != nil && !d.stopped {
-		files, err := filesOf(d.own.dir)
-		d.err = cmp.Or(err, d.err)
-		for _, path := range files {
-			d.own.hold(path)
-			d.err = cmp.Or(d.drainFile(ctx, path), d.err)
-		}
-		d.own.hold("")
+	if err != nil || !held {
+		return err
 	}
+	for _, path := range files {
+		d.err = cmp.Or(d.drainFile(ctx, path), d.err)
+	}
+	d.err = cmp.Or(d.err, lock.Unlock())
 	switch {
 	case d.err != nil && d.report.Kept != Count{}:
 		return fmt.Errorf("drain spool %s: %v stay, if not more: %w", d.root, d.report.Kept, d.err)
@@ -85,25 +86,6 @@ func (d *drainer) run(ctx context.Context) error {
 		return fmt.Errorf("drain spool %s: %w", d.root, d.err)
 	}
 	return nil
-}
-
-// drainDir sends the files of another process unless it lives.
-func (d *drainer) drainDir(ctx context.Context, dir string) error {
-	l, held, err := lockDir(dir)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return nil
-	case err != nil:
-		return fmt.Errorf("lock %s: %w", dir, err)
-	case !held:
-		d.report.Living++
-		return nil
-	}
-	files, err := filesOf(dir)
-	for _, path := range files {
-		d.err = cmp.Or(d.drainFile(ctx, path), d.err)
-	}
-	return errors.Join(err, release(dir, l))
 }
 
 // drainFile sends the requests of a file, and deletes the file if the sink accepted all of them.
@@ -124,11 +106,14 @@ func (d *drainer) drainFile(ctx context.Context, path string) error {
 		return err
 	case damaged:
 		dir := filepath.Join(d.root, damagedName)
-		to := filepath.Join(dir, filepath.Base(filepath.Dir(path))+"-"+filepath.Base(path))
+		to := filepath.Join(dir, filepath.Base(path))
 		return errors.Join(os.MkdirAll(dir, 0o700), os.Rename(path, to))
 	}
 	d.report.Files++
-	return os.Remove(path)
+	if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) { // it was dropped, too
+		return err
+	}
+	return nil
 }
 
 // sendFile sends the requests of a file. It reports whether one was not accepted, and whether there is damage.

@@ -27,8 +27,7 @@ type Options struct {
 	Logs  sdklog.Exporter
 
 	// MaxTotalBytes limits the whole spool, with the files of all processes; 0 means 512 MiB. Beyond it the oldest
-	// files are dropped and counted. Only a process itself drops what it spooled while it lives, so several of them can
-	// exceed the limit.
+	// files are dropped and counted.
 	MaxTotalBytes int64
 }
 
@@ -88,7 +87,6 @@ type Exporter struct {
 	shutdown []func(context.Context) error
 	closing  sync.Once
 	writer   *writer
-	draining sync.Mutex // held while spooled requests are sent
 
 	mu sync.Mutex // guards the fields below
 	// ForceFlush has reported what reported has of stats. lostErr is the last error since then.
@@ -99,8 +97,8 @@ type Exporter struct {
 	next, drainNext time.Time
 }
 
-// Open returns an exporter that spools in a directory of its own in root, which it creates if necessary. Any number of
-// processes may spool in one root. The files of dead ones are sent after the first export that succeeds.
+// Open returns an exporter that spools in the directory root, which it creates if necessary. Any number of processes may
+// spool in one root. What is in it is sent after the first export that succeeds.
 func Open(root string, o Options) (*Exporter, error) {
 	o.MaxTotalBytes = cmp.Or(o.MaxTotalBytes, 512<<20)
 	w, err := openWriter(root, o)
@@ -124,8 +122,8 @@ func Open(root string, o Options) (*Exporter, error) {
 	return e, nil
 }
 
-// Dir returns the directory of this process in the root.
-func (e *Exporter) Dir() string { return e.writer.dir }
+// Dir returns the directory of the spool.
+func (e *Exporter) Dir() string { return e.writer.root }
 
 // Stats returns the counts so far.
 func (e *Exporter) Stats() Stats {
@@ -228,14 +226,13 @@ func (e *Exporter) answered(err error) {
 	e.next = time.Now().Add(e.wait)
 }
 
-// drain sends what this process and dead ones have spooled: everything, or if budget is positive so many bytes, unless
+// drain sends what is spooled, unless another process does: everything, or if budget is positive so many bytes, unless
 // it is too early. What remains is tried again later.
 func (e *Exporter) drain(ctx context.Context, budget int) {
-	if len(e.shutdown) == 0 || e.writer.closed.Load() || !e.draining.TryLock() {
+	if len(e.shutdown) == 0 || e.writer.closed.Load() {
 		return
 	}
-	defer e.draining.Unlock()
-	d := drainer{root: e.writer.root, own: e.writer, sink: e.sink, budget: budget}
+	d := drainer{root: e.writer.root, sink: e.sink, budget: budget}
 	now := time.Now()
 	e.mu.Lock()
 	if now.Before(e.next) {
@@ -297,7 +294,8 @@ func (e *Exporter) Close(ctx context.Context) (err error) {
 		if !paused {
 			e.drain(ctx, -1)
 		}
-		err = errors.Join(e.settle(), e.writer.close())
+		err = e.settle()
+		e.writer.close()
 		for _, shutdown := range e.shutdown {
 			err = errors.Join(err, shutdown(ctx))
 		}

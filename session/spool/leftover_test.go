@@ -4,56 +4,40 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"go.opentelemetry.io/collector/pdata/ptrace"
 )
 
-// died is the directory of an exporter whose process was killed: its lock is gone, its files are there.
-func died(t *testing.T, root string, names ...string) (dir string) {
-	t.Helper()
-	e := open(t, root, Options{})
-	if len(names) > 0 {
-		export(t, e, names...)
-	}
-	die(t, e)
-	return e.Dir()
-}
-
-// TestADrainedSpoolLeavesNoDirectoriesBehind: also those of processes that had sent
-// everything when they were killed a moment ago.
-func TestADrainedSpoolLeavesNoDirectoriesBehind(t *testing.T) {
+// TestLeftovers: what a process had half written when it was killed is not read, and removed later.
+func TestLeftovers(t *testing.T) {
 	root := t.TempDir()
-	died(t, root, "a", "b", "c")
-	died(t, root)
-	left := died(t, root, "d", "e")
-	// What it had half written.
-	if err := os.WriteFile(filepath.Join(left, newName), []byte("half"), 0o600); err != nil {
-		t.Fatal(err)
+	e := open(t, root, Options{})
+	export(t, e, "a", "b", "c")
+	die(t, e)
+	half, old := filepath.Join(root, newPrefix+"1"), filepath.Join(root, newPrefix+"2")
+	for _, path := range []string{half, old} {
+		if err := os.WriteFile(path, []byte("half"), 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
-	lives, err := Open(root, Options{})
-	if err != nil {
+	if err := os.Chtimes(old, time.Time{}, time.Now().Add(-2*time.Hour)); err != nil {
 		t.Fatal(err)
 	}
 	report, err := Drain(t.Context(), root, new(network).sink())
-	if err != nil || report.Spans != 5 || report.Living != 1 {
+	if err != nil || report.Spans != 3 {
 		t.Errorf("report %+v, error %v", report, err)
 	}
-	dirs, err := dirsOf(root)
-	if err != nil || len(dirs) != 1 || dirs[0] != lives.Dir() {
-		t.Errorf("directories %q, error %v; want that of the process that lives", dirs, err)
-	}
-	if err := lives.Close(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if dirs, _ := dirsOf(root); len(dirs) != 0 {
-		t.Errorf("in the end there are %q", dirs)
+	if left, err := filepath.Glob(filepath.Join(root, newPrefix+"*")); err != nil || !slices.Equal(left, []string{half}) {
+		t.Errorf("left %q, %v", left, err)
 	}
 }
 
-// TestWritersAndDrainsRaceForDirectories: no span is lost, and nothing is left.
-func TestWritersAndDrainsRaceForDirectories(t *testing.T) {
+// TestWritersAndDrainsRace: no span is lost, and nothing is left.
+func TestWritersAndDrainsRace(t *testing.T) {
 	root := t.TempDir()
 	var mu sync.Mutex
 	drained := 0
@@ -105,7 +89,7 @@ func TestWritersAndDrainsRaceForDirectories(t *testing.T) {
 	if drained != 4*each*spans {
 		t.Errorf("%d spans arrived, want %d", drained, 4*each*spans)
 	}
-	if dirs, _ := dirsOf(root); len(dirs) != 0 {
-		t.Errorf("directories are left: %q", dirs)
+	if left, _ := Files(root); len(left) != 0 {
+		t.Errorf("files are left: %q", left)
 	}
 }

@@ -183,16 +183,12 @@ func open(t testing.TB, root string, o Options) *Exporter {
 	return e
 }
 
-// die ends an exporter as the death of its process would: nothing is flushed, the
-// lock is free.
+// die ends an exporter as the death of its process would: nothing is flushed.
 func die(t testing.TB, e *Exporter) {
 	t.Helper()
 	e.writer.mu.Lock()
 	defer e.writer.mu.Unlock()
 	e.writer.closed.Store(true)
-	if err := e.writer.lock.Unlock(); err != nil {
-		t.Fatal(err)
-	}
 }
 
 func export(t testing.TB, e *Exporter, names ...string) {
@@ -254,14 +250,11 @@ func fileBytes(t testing.TB, names ...string) (all []byte) {
 	return all
 }
 
-// write makes a spool with one dead process and one file.
+// write makes a spool with one file.
 func write(t testing.TB, content []byte) (root, path string) {
 	t.Helper()
 	root = t.TempDir()
-	path = filepath.Join(root, "p-20260101T000000.000-1-00000000", "00000001.pb")
-	if err := os.Mkdir(filepath.Dir(path), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	path = filepath.Join(root, "20260101T000000.000-1-00000000-00000001.pb")
 	if err := os.WriteFile(path, content, 0o600); err != nil {
 		t.Fatal(err)
 	}
