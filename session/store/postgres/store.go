@@ -106,7 +106,11 @@ func Open(ctx context.Context, dsn string, o Options) (*Store, error) {
 		return nil, err
 	}
 	s := &Store{options: o, clock: time.Now}
-	s.Writer = sqlstore.NewWriter(s.write)
+	s.Writer = sqlstore.NewWriter(importsAtOnce, func(ctx context.Context, do func(sqlstore.Tx) error) func() error {
+		done := make(chan error, 1)
+		go func() { done <- s.write(ctx, do) }()
+		return func() error { return <-done }
+	})
 	if err = migrate(ctx, pool, name, o); err == nil {
 		s.Reader, err = newReader(ctx, pool, name)
 	}
@@ -123,39 +127,8 @@ func (s *Store) Close() error {
 	return s.Reader.Close()
 }
 
-// Delete implements [store.Store].
-func (s *Store) Delete(ctx context.Context, id string) error {
-	return s.write(ctx, func(t sqlstore.Tx) error {
-		found := false
-		if err := t.Do(func(s store.Statements) {
-			s.Name(store.NameSession, id)
-			s.Select(`SELECT 1 FROM chat_sessions WHERE id = ?`, func(store.Row) error {
-				found = true
-				return nil
-			}, id)
-		}); err != nil {
-			return err
-		}
-		if !found {
-			return fmt.Errorf("session %s: %w", id, store.ErrNotFound)
-		}
-		const ofSession = `session_id = $1 OR owner = $1 AND session_id IS NULL`
-		for _, statement := range []string{
-			`DELETE FROM tool_call_requests WHERE (trace_id, source) IN (
- SELECT trace_id, source FROM observations WHERE calls_json IS NOT NULL AND (` + ofSession + `))`,
-			`DELETE FROM unbuilt_turns WHERE owner = $1`,
-			`DELETE FROM observations WHERE ` + ofSession,
-			`DELETE FROM export_outbox WHERE session_id = $1`,
-			`DELETE FROM session_state WHERE session_id = $1`,
-			`DELETE FROM chat_sessions WHERE id = $1`,
-		} {
-			if _, err := t.Exec(statement, id); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-}
+// importsAtOnce is how many sessions are imported at the same time: the server works on one while another is read.
+const importsAtOnce = 4
 
 // attempts is how often a transaction is done that another one was in the way of.
 const attempts = 12

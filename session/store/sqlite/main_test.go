@@ -21,6 +21,7 @@ import (
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/store"
+	"github.com/agenttrace/agenttrace/session/store/sqlstore"
 )
 
 // roleVariable makes the test binary play a part in another process.
@@ -319,4 +320,9 @@ func query(t *testing.T, path, sql string) []string {
 		t.Fatal(err)
 	}
 	return all
+}
+
+// run has do executed in a transaction and returns when it is committed.
+func run(ctx context.Context, s *Store, do func(*tx) error) error {
+	return s.start(ctx, func(t sqlstore.Tx) error { return do(t.(*tx)) })()
 }

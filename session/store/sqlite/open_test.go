@@ -61,7 +61,7 @@ func TestPragmas(t *testing.T) {
 	}
 	for _, c := range []struct{ pragma, want string }{{"foreign_keys", "1"}, {"synchronous", "1"},
 		{"busy_timeout", "5000"}} {
-		if err := s.run(t.Context(), func(x *tx) error {
+		if err := run(t.Context(), s, func(x *tx) error {
 			got, err := names(x.conn, "PRAGMA "+c.pragma)
 			if !slices.Equal(got, []string{c.want}) {
 				t.Errorf("%s is %v, want %s", c.pragma, got, c.want)
@@ -71,7 +71,7 @@ func TestPragmas(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if err := s.run(t.Context(), func(x *tx) error {
+	if err := run(t.Context(), s, func(x *tx) error {
 		n, err := pragmaInt(x.conn, "wal_autocheckpoint")
 		if want := fmt.Sprintf("`wal_autocheckpoint` %d pages", n); !strings.Contains(readFormat(t), want) {
 			t.Errorf("FORMAT.md does not say %s", want)
@@ -81,7 +81,7 @@ func TestPragmas(t *testing.T) {
 		t.Error(err)
 	}
 	full := open(t, newPath(t), Options{Synchronous: SynchronousFull})
-	if err := full.run(t.Context(), func(x *tx) error {
+	if err := run(t.Context(), full, func(x *tx) error {
 		if n, err := pragmaInt(x.conn, "synchronous"); n != 2 {
 			t.Errorf("synchronous is %d, %v; want 2", n, err)
 		}
@@ -560,7 +560,7 @@ func TestAStoreIsNamedByItsPath(t *testing.T) {
 func TestColumnsThatAreAddedLater(t *testing.T) {
 	path := newPath(t)
 	s := open(t, path, Options{})
-	newLongTurn(t, steppedShape).deliver(t, ingest.New(s, ingest.Options{}), 0, 3)
+	newLongTurn(t).deliver(t, ingest.New(s, ingest.Options{}), 0, 3)
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -594,7 +594,7 @@ func TestAStoreOfAnEarlierVersionIsUpgraded(t *testing.T) {
 	path := newPath(t)
 	s := open(t, path, Options{})
 	in := ingest.New(s, ingest.Options{})
-	l := newLongTurn(t, steppedShape)
+	l := newLongTurn(t)
 	l.deliver(t, in, 0, 30)
 	ids := query(t, path, "SELECT id FROM chat_sessions")
 	if err := s.Close(); err != nil {

@@ -48,7 +48,7 @@ var (
 
 // request is work for the writing goroutine.
 type request struct {
-	do func(*tx) error
+	do func(sqlstore.Tx) error
 	// claimed decides between the writer and a caller who no longer waits: who
 	// closes it first has it.
 	claimed chan struct{}
@@ -61,8 +61,13 @@ func (r *request) claim() (mine bool) {
 	return mine
 }
 
-// maxRequests is how many requests share a transaction.
-const maxRequests = 64
+const (
+	// maxRequests is how many requests share a transaction.
+	maxRequests = 64
+	// importsAtOnce is how many sessions are imported at a time: enough to share the cost of a transaction and of the
+	// pages that all of them change.
+	importsAtOnce = 48
+)
 
 // Open opens the store at path for writing, creating the file (0600) and its
 // directory (0700) if need be, and brings its schema up to date.
@@ -100,9 +105,7 @@ func Open(ctx context.Context, path string, o Options) (*Store, error) {
 		Reader: newReader(path), options: o, lock: l, file: info, conn: conn, touched: touched,
 		requests: make(chan *request, maxRequests), done: make(chan struct{}),
 	}
-	s.Writer = sqlstore.NewWriter(func(ctx context.Context, do func(sqlstore.Tx) error) error {
-		return s.run(ctx, func(t *tx) error { return do(t) })
-	})
+	s.Writer = sqlstore.NewWriter(importsAtOnce, s.start)
 	go s.write()
 	return s, nil
 }
@@ -125,29 +128,21 @@ func (s *Store) Close() error {
 	return errors.Join(s.Reader.Close(), s.conn.Close(), s.lock.release())
 }
 
-// run has do executed in a transaction and returns when it is committed.
-func (s *Store) run(ctx context.Context, do func(*tx) error) error {
-	r, err := s.submit(ctx, do)
-	if err != nil {
-		return err
-	}
-	return r.wait(ctx)
-}
-
-// submit has do executed after what was submitted before it.
-func (s *Store) submit(ctx context.Context, do func(*tx) error) (*request, error) {
+// start has do executed in a transaction, after what was started before it.
+func (s *Store) start(ctx context.Context, do func(sqlstore.Tx) error) (wait func() error) {
 	r := &request{do: do, claimed: make(chan struct{}), result: make(chan error, 1)}
+	wait = func() error { return r.wait(ctx) }
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	if s.closed {
-		return nil, fmt.Errorf("write store %s: %w", s.path, store.ErrClosed)
+		err := fmt.Errorf("write store %s: %w", s.path, store.ErrClosed)
+		return func() error { return err }
 	}
 	select {
 	case s.requests <- r:
-		return r, nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
+	case <-ctx.Done(): // wait finds out, too
 	}
+	return wait
 }
 
 // wait returns when the request is committed, or has failed. One that has not begun

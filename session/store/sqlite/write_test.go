@@ -27,7 +27,7 @@ func blocked(t *testing.T, s *Store) (release func()) {
 	entered, leave := make(chan struct{}), make(chan struct{})
 	done := make(chan error, 1)
 	go func() {
-		done <- s.run(context.Background(), func(*tx) error {
+		done <- run(context.Background(), s, func(*tx) error {
 			close(entered)
 			<-leave
 			return nil
@@ -79,7 +79,7 @@ func TestGroupCommit(t *testing.T) {
 				wg.Go(func() {
 					b := turnBatch(fmt.Sprintf("ses_%02d", i), fmt.Sprint(i))
 					var result store.Result
-					errs[i] = s.run(context.Background(), func(x *tx) (err error) {
+					errs[i] = run(context.Background(), s, func(x *tx) (err error) {
 						transactions[x] = true
 						var in store.Tx = x
 						if fails[i] == "row was refused" {
@@ -146,7 +146,7 @@ func TestCanceled(t *testing.T) {
 	ctx, cancel = context.WithCancel(context.Background())
 	entered, leave := make(chan struct{}), make(chan struct{})
 	go func() {
-		done <- s.run(ctx, func(x *tx) error {
+		done <- run(ctx, s, func(x *tx) error {
 			close(entered)
 			<-leave
 			b := turnBatch("ses_committing", "2")

@@ -3,6 +3,7 @@ package sqlstore
 import (
 	"context"
 	"fmt"
+	"iter"
 	"runtime/debug"
 	"time"
 
@@ -11,15 +12,18 @@ import (
 
 // Writer has the methods of [store.Store] that write, for any engine that speaks SQL. Each is one transaction.
 type Writer struct {
-	write     func(ctx context.Context, do func(Tx) error) error
+	start     func(ctx context.Context, do func(Tx) error) (wait func() error)
+	imports   int
 	rebuilder *rebuilder
 }
 
-// NewWriter returns a Writer. write has do executed in a transaction, which others may share, and returns when it
-// is committed, or with an error if nothing that do changed is.
-func NewWriter(write func(ctx context.Context, do func(Tx) error) error) Writer {
-	return Writer{write, new(rebuilder)}
+// NewWriter returns a Writer. start has do executed in a transaction, which others may share. wait returns when it is
+// committed, or with an error if nothing that do changed is. imports is how many sessions are imported at a time.
+func NewWriter(imports int, start func(ctx context.Context, do func(Tx) error) (wait func() error)) Writer {
+	return Writer{start, imports, new(rebuilder)}
 }
+
+func (w *Writer) write(ctx context.Context, do func(Tx) error) error { return w.start(ctx, do)() }
 
 // Transact implements [store.Store].
 func (w *Writer) Transact(ctx context.Context, do func(store.Tx) error) error {
@@ -70,6 +74,34 @@ func (w *Writer) Import(ctx context.Context, in *store.Imported) (store.ImportRe
 	return committed(ctx, w, func(t Tx) (store.ImportResult, error) { return store.Import(t, in) })
 }
 
+// importBytes is about how many bytes the sessions have that are imported at a time: few, for a session may be large.
+const importBytes = 8 << 20
+
+// ImportAll implements [store.Store].
+func (w *Writer) ImportAll(ctx context.Context, sessions iter.Seq[*store.Imported],
+	done func(*store.Imported, store.ImportResult, error) bool) {
+	for group := range store.ImportGroups(sessions, w.imports, importBytes) {
+		results, waits := make([]store.ImportResult, len(group)), make([]func() error, len(group))
+		for i, in := range group {
+			waits[i] = w.start(ctx, func(t Tx) (err error) {
+				results[i], err = store.Import(t, in)
+				return err
+			})
+		}
+		more := true
+		for i, in := range group {
+			err := waits[i]()
+			if err != nil {
+				results[i] = store.ImportResult{}
+			}
+			more = done(in, results[i], err) && more
+		}
+		if !more {
+			return
+		}
+	}
+}
+
 // Fork implements [store.Store].
 func (w *Writer) Fork(ctx context.Context, o store.ForkOptions) (string, error) {
 	return committed(ctx, w, func(t Tx) (string, error) { return store.ForkSession(t, o) })
@@ -117,15 +149,32 @@ func (w *Writer) Exported(ctx context.Context, sessionID string, touchedAt int64
 	})
 }
 
-// Delete implements [store.Store]. Foreign keys and a trigger delete all that refers to the session.
+// Delete implements [store.Store]. Foreign keys delete all else that refers to the session.
 func (w *Writer) Delete(ctx context.Context, id string) error {
 	return w.write(ctx, func(t Tx) error {
-		if _, err := t.Exec(`DELETE FROM export_outbox WHERE session_id = ?`, id); err != nil {
-			return err
-		}
-		n, err := t.Exec(`DELETE FROM chat_sessions WHERE id = ?`, id)
-		if err == nil && n == 0 {
+		found := false
+		err := t.Do(func(s store.Statements) {
+			s.Name(store.NameSession, id)
+			s.Select(`SELECT 1 FROM chat_sessions WHERE id = ?`, func(store.Row) error {
+				found = true
+				return nil
+			}, id)
+		})
+		if err == nil && !found {
 			err = fmt.Errorf("session %s: %w", id, store.ErrNotFound)
+		}
+		if err == nil {
+			err = deleteObservations(t, `session_id = ?1 OR owner = ?1 AND session_id IS NULL`, id)
+		}
+		for _, statement := range []string{
+			`DELETE FROM unbuilt_turns WHERE owner = ?1`,
+			`DELETE FROM export_outbox WHERE session_id = ?1`,
+			`DELETE FROM session_state WHERE session_id = ?1`,
+			`DELETE FROM chat_sessions WHERE id = ?1`,
+		} {
+			if err == nil {
+				_, err = t.Exec(statement, id)
+			}
 		}
 		return err
 	})
@@ -138,7 +187,10 @@ func (w *Writer) Collect(ctx context.Context, recent time.Time, dryRun bool) (st
 			return g, err
 		}
 		if !dryRun {
-			if err := deleteObservations(t); err != nil {
+			if err := deleteObservations(t, ofGoneSessions); err != nil {
+				return g, err
+			}
+			if _, err := t.Exec(`DELETE FROM export_outbox WHERE session_id NOT IN (SELECT id FROM chat_sessions)`); err != nil {
 				return g, err
 			}
 		}
@@ -167,21 +219,15 @@ func (w *Writer) Collect(ctx context.Context, recent time.Time, dryRun bool) (st
 // ofGoneSessions is a condition on observations.
 const ofGoneSessions = `session_id IS NOT NULL AND session_id NOT IN (SELECT id FROM chat_sessions)`
 
-// deleteObservations deletes those of sessions that are gone, and what else refers to such a session.
-func deleteObservations(t Tx) error {
-	calls := t.Dialect().Elements("o.calls_json", "c")
-	for _, statement := range []string{
-		`DELETE FROM tool_call_requests WHERE (call_id, start_nano, trace_id, source) IN
- (SELECT c.value, o.start_nano, o.trace_id, o.source FROM observations o, ` + calls + `
- WHERE o.calls_json IS NOT NULL AND ` + ofGoneSessions + `)`,
-		`DELETE FROM observations WHERE ` + ofGoneSessions,
-		`DELETE FROM export_outbox WHERE session_id NOT IN (SELECT id FROM chat_sessions)`,
-	} {
-		if _, err := t.Exec(statement); err != nil {
-			return err
-		}
+// deleteObservations deletes those that match a condition, and the calls that they requested.
+func deleteObservations(t Tx, where string, args ...any) error {
+	_, err := t.Exec(`DELETE FROM tool_call_requests WHERE (call_id, start_nano, trace_id, source) IN
+ (SELECT c.value, o.start_nano, o.trace_id, o.source FROM observations o, `+t.Dialect().Elements("o.calls_json", "c")+`
+ WHERE o.calls_json IS NOT NULL AND (`+where+`))`, args...)
+	if err == nil {
+		_, err = t.Exec(`DELETE FROM observations WHERE `+where, args...)
 	}
-	return nil
+	return err
 }
 
 // collectBlobs deletes the blobs whose digest neither a message nor a span names under the key, or counts them.

@@ -3,9 +3,7 @@
 package postgrestest
 
 import (
-	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -242,33 +240,8 @@ func (s *Server) Signal(signal syscall.Signal) error {
 	return nil
 }
 
-// Kill kills all processes of the server, as a power failure does, and returns when they are gone.
-func (s *Server) Kill() error {
-	main := s.process.Process.Pid
-	if err := syscall.Kill(main, syscall.SIGSTOP); err != nil { // so that it starts no more
-		return err
-	}
-	killed := s.processes()
-	for pid := range killed {
-		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
-			return err
-		}
-	}
-	_ = s.process.Wait()
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
-		for pid := range killed {
-			if errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
-				delete(killed, pid)
-			}
-		}
-		if len(killed) == 0 {
-			return nil
-		}
-		if time.Now().After(deadline) {
-			return fmt.Errorf("%d processes of PostgreSQL do not end", len(killed))
-		}
-	}
-}
+// Kill ends the server without what it does to end in order, as a power failure does, and returns when it is gone.
+func (s *Server) Kill() error { return s.Signal(syscall.SIGQUIT) }
 
 // Remove stops the server and deletes its directory.
 func (s *Server) Remove() error {
@@ -278,37 +251,6 @@ func (s *Server) Remove() error {
 		}
 	}
 	return os.RemoveAll(s.Dir)
-}
-
-// CPU is the processor time that the server has used since it was started.
-func (s *Server) CPU() time.Duration {
-	ticks := int64(0)
-	for _, fields := range s.processes() {
-		for _, field := range fields[11:15] { // of itself, and of children that have ended
-			n, _ := strconv.ParseInt(field, 10, 64)
-			ticks += n
-		}
-	}
-	return time.Duration(ticks) * time.Second / 100
-}
-
-// processes are the fields of /proc/<pid>/stat from the third on, by process: of the main one and its children.
-func (s *Server) processes() map[int][]string {
-	found := make(map[int][]string)
-	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
-	main := strconv.Itoa(s.process.Process.Pid)
-	for _, path := range stats {
-		text, err := os.ReadFile(path)
-		if err != nil {
-			continue // it has ended
-		}
-		pid := filepath.Base(filepath.Dir(path))
-		fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
-		if n, err := strconv.Atoi(pid); err == nil && len(fields) > 15 && (pid == main || fields[1] == main) {
-			found[n] = fields
-		}
-	}
-	return found
 }
 
 // DSN is that of a database of the server.
