@@ -84,9 +84,10 @@ type Importer struct {
 	// sources are what the store remembers of the inputs, by path; later are to be remembered.
 	sources map[string]*store.ImportSource
 	later   []remembered
-	// sink stores what was put, and tallies are of the files of these sessions.
-	sink    *sink
-	tallies map[*store.Imported]*Tally
+	// waiting are sessions that were put and are to be stored, tallies are of the files of those that are not yet.
+	waiting      []*store.Imported
+	waitingBytes int
+	tallies      map[*store.Imported]*Tally
 	// puts are the tallies of the sessions that were put, aliases the sessions whose ids others have.
 	puts    map[string]*Tally
 	aliases []alias
@@ -100,7 +101,7 @@ type Importer struct {
 
 // New returns an Importer into the store at path, a path or an address.
 func New(path string, o Options) (*Importer, error) {
-	im := &Importer{path: path, options: o, puts: make(map[string]*Tally),
+	im := &Importer{path: path, options: o, puts: make(map[string]*Tally), tallies: make(map[*store.Imported]*Tally),
 		Summary: Summary{Store: stores.Name(path), Files: []*Tally{}}}
 	if o.Warn == nil {
 		im.options.Warn = func(string) {}
