@@ -63,23 +63,9 @@ type searchedSession struct {
 
 // titles yields the sessions that have the text in their title.
 func (s *searcher) titles() error {
-	return s.conn.Query(`SELECT title, created_at, id, agent FROM chat_sessions`+s.dialect.NoIndex+`
- WHERE created_at >= ? ORDER BY `+s.dialect.Stored+` DESC, id DESC`, func(row store.Row) error {
-		title := row.ColumnText(0)
-		hit, ok := s.needle.hit(title)
-		if !ok || title == session.Untitled || !s.selects(row.ColumnText(2), row.ColumnText(3)) {
-			return nil
-		}
-		hit.Type, hit.Field = store.TypeSession, "title"
-		hit.SessionID, hit.Title, hit.Agent, hit.CreatedAt =
-			row.ColumnText(2), title, row.ColumnText(3), row.ColumnInt64(1)
-		return s.yield(hit)
-	}, s.since)
-}
-
-// selects reports whether a session is one that is looked through.
-func (s *searcher) selects(id, agent string) bool {
-	return (s.Session == "" || id == s.Session) && (s.Agent == "" || agent == s.Agent)
+	return s.texts(store.TypeSession, "title", `SELECT title, created_at, id, title, agent, NULL, NULL
+ FROM chat_sessions`+s.dialect.NoIndex+` WHERE created_at >= ? AND title <> '`+session.Untitled+`'
+ ORDER BY `+s.dialect.Stored+` DESC, id DESC`)
 }
 
 // notes yields the notes that have the text, the last first: the comments of annotations.
@@ -87,19 +73,29 @@ func (s *searcher) notes() error {
 	if s.dialect.Foreign || s.dialect.Unannotated {
 		return nil
 	}
-	return s.conn.Query(`SELECT a.comment, a.created_at, a.session_id, a.message_id, a.part_id, s.title, s.agent
+	return s.texts(store.TypeNote, "note", `SELECT a.comment, a.created_at, s.id, s.title, s.agent, a.message_id, a.part_id
  FROM annotations a JOIN chat_sessions s ON s.id = a.session_id
  WHERE a.deleted_at IS NULL AND a.comment <> '' AND a.created_at >= ?
- ORDER BY a.created_at DESC, a.session_id, a.id`, func(row store.Row) error {
+ ORDER BY a.created_at DESC, a.session_id, a.id`)
+}
+
+// texts yields the rows of a query that have the text in their first column, since ?. The others are of the hit.
+func (s *searcher) texts(kind, field, query string) error {
+	return s.conn.Query(query, func(row store.Row) error {
 		hit, ok := s.needle.hit(row.ColumnText(0))
-		if !ok || !s.selects(row.ColumnText(2), row.ColumnText(6)) {
+		if !ok || !s.selects(row.ColumnText(2), row.ColumnText(4)) {
 			return nil
 		}
-		hit.Type, hit.Field = store.TypeNote, "note"
-		hit.CreatedAt, hit.SessionID, hit.MessageID = row.ColumnInt64(1), row.ColumnText(2), row.ColumnText(3)
-		hit.PartID, hit.Title, hit.Agent = row.ColumnText(4), row.ColumnText(5), row.ColumnText(6)
+		hit.Type, hit.Field, hit.CreatedAt, hit.SessionID = kind, field, row.ColumnInt64(1), row.ColumnText(2)
+		hit.Title, hit.Agent, hit.MessageID, hit.PartID = row.ColumnText(3), row.ColumnText(4), row.ColumnText(5),
+			row.ColumnText(6)
 		return s.yield(hit)
 	}, s.since)
+}
+
+// selects reports whether a session is one that is looked through.
+func (s *searcher) selects(id, agent string) bool {
+	return (s.Session == "" || id == s.Session) && (s.Agent == "" || agent == s.Agent)
 }
 
 // blobs yields the sessions with a system prompt or a tool catalog that has the text.
