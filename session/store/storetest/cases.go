@@ -3,10 +3,8 @@ package storetest
 import (
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"strings"
 
-	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/store"
 )
@@ -67,22 +65,6 @@ func layout(m session.MessageAndParts) []string {
 
 // otherCases are those that no story is.
 var otherCases = []testCase{
-	{"fork/of-a-fork", "A fork of a fork holds copies of copies, whichever of the three sessions is known first.",
-		func(h *harness) {
-			var copied string
-			h.with(func(s Store) {
-				h.apply(s, append(base(), fork("s2", "s1", "a2", 50))...)
-				messages := h.transcript(s, "s2").Messages
-				copied = messages[len(messages)-1].Message.ID
-			})
-			story := append(base(), fork("s2", "s1", "a2", 50), fork("s3", "s2", copied, 60), user("s3", "w1", 70))
-			h.story(story, func(s Store) {
-				h.read(s, check{"sessions",
-					`s1 111: question u1, answer a1, question u2, answer a2, question u3, answer a3
-s2 11: question u1, answer a1, question u2, answer a2
-s3 11: question u1, answer a1, question u2, answer a2, question w1`})
-			})
-		}},
 	{"part/many-in-one-place", "However many parts request one index, the cost of moving them stays in proportion to " +
 		"them, and no index overflows.", func(h *harness) {
 		const n = 3000
@@ -109,12 +91,4 @@ s3 11: question u1, answer a1, question u2, answer a2, question w1`})
 			}
 		})
 	}},
-	{"owner/anything", "Whatever observations report of sessions, calls and each other, in whatever versions, beside " +
-		"whatever spans of the SDK: the rows depend on nothing but what was reported.", func(h *harness) {
-		worlds := testscale.Rounds(6, 25)
-		var all []store.Batch
-		for world := range worlds {
-			all = append(all, anything(rand.New(rand.NewPCG(uint64(world), 5)), fmt.Sprint("w", world, "-"))...)
-		}
-		h.story(all, func(Store) {})
-	}}}
+}

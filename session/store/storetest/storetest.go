@@ -43,7 +43,7 @@ type Dumper interface {
 // it is called many times.
 func Run(t *testing.T, open func(t *testing.T) Store) {
 	for _, group := range [][]testCase{casesOf("rows"), casesOf("observations"), casesOf("reads"), otherCases,
-		readCases, annotationCases, retentionCases} {
+		readCases, retentionCases} {
 		runCases(t, open, group)
 	}
 }

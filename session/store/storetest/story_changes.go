@@ -2,10 +2,13 @@ package storetest
 
 import (
 	"encoding/json"
+	"fmt"
+	"math/rand/v2"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
@@ -113,6 +116,12 @@ func init() {
 			at := a.int()
 			return annotated(annotation(kind, name, at, func(n *store.Annotation) { a.json(n) }))
 		}),
+		"anything": func(*harness, *args) (all []store.Batch) {
+			for world := range testscale.Rounds(6, 25) {
+				all = append(all, anything(rand.New(rand.NewPCG(uint64(world), 5)), fmt.Sprint("w", world, "-"))...)
+			}
+			return all
+		},
 		// conversation TRACE SESSION TURNS
 		"conversation": func(_ *harness, a *args) []store.Batch {
 			return conversation(a.word(), a.word(), int(a.int()))
@@ -188,6 +197,13 @@ var actions = map[string]func(h *harness, s Store, a *args) error{
 		return s.Archive(h.Context(), a.word(), len(a.left) < 2, time.UnixMilli(epoch+a.int()))
 	},
 	"delete": func(h *harness, s Store, a *args) error { return s.Delete(h.Context(), a.word()) },
+	// annotate {Annotation}: a tag of s1, and one with what is otherwise in the other
+	"annotate": func(h *harness, s Store, a *args) error {
+		good := annotation("tag", "good", 20, nil)
+		other := good
+		a.json(&other)
+		return s.Annotate(h.Context(), []store.Annotation{good, other})
+	},
 	"keep": func(h *harness, s Store, _ *args) error {
 		h.kept = h.dump(s)
 		return nil

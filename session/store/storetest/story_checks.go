@@ -212,8 +212,13 @@ func init() {
 			raw, _ := json.Marshal(g)
 			return string(raw)
 		},
-		"failed": func(h *harness, _ Store, _ *args) string { return h.failure(h.failed) },
-		"kept":   func(h *harness, s Store, _ *args) string { return gocmp.Diff(h.kept, h.dump(s)) },
+		"failed": func(h *harness, _ Store, _ *args) string {
+			if h.failed != nil && !errors.Is(h.failed, store.ErrNotFound) {
+				return "error"
+			}
+			return h.failure(h.failed)
+		},
+		"kept": func(h *harness, s Store, _ *args) string { return gocmp.Diff(h.kept, h.dump(s)) },
 		"exported": func(h *harness, _ Store, _ *args) string {
 			in := h.exported
 			return fmt.Sprint(len(in.SpanRefs), in.Traces, len(in.RequestedIndexes))
