@@ -149,8 +149,7 @@ func without(column string, columns []string) []string {
 }
 
 // checkOurs refuses a file that is no session store, or one of a newer version.
-// An empty database is one in the making; so is one that has some of a store's tables and no
-// others, whose making was interrupted: a writer completes it.
+// An empty database is one in the making.
 func checkOurs(conn *sqlite.Conn, path string, writer bool) error {
 	version, err := pragmaInt(conn, "user_version")
 	if err != nil {
@@ -163,16 +162,10 @@ func checkOurs(conn *sqlite.Conn, path string, writer bool) error {
 	if len(tables) == 0 && version == 0 {
 		return nil
 	}
-	inTheMaking := writer && version <= CanonicalVersion && !slices.ContainsFunc(tables, func(name string) bool {
-		return !strings.Contains(schema, "CREATE TABLE IF NOT EXISTS "+name+" (")
-	})
 	for _, table := range []string{"chat_sessions", "chat_messages", "chat_parts"} {
 		columns, err := columnsOf(conn, table)
 		if err != nil {
 			return openError(path, err)
-		}
-		if len(columns) == 0 && inTheMaking {
-			continue
 		}
 		for _, column := range required[table] {
 			if !slices.Contains(columns, column) {

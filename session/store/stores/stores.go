@@ -23,59 +23,10 @@ type Options struct {
 	MaxBytes int64
 }
 
-// engine opens stores of a kind.
-type engine struct {
-	open   func(ctx context.Context, location string, o Options) (store.Store, error)
-	reader func(ctx context.Context, location string) (store.Reader, error)
-	follow func(location string) store.Follower
-}
-
-// engines are those of locations with a scheme.
-var engines = map[string]engine{"postgres": databases, "postgresql": databases}
-
-// databases is the engine of PostgreSQL.
-var databases = engine{
-	open: func(ctx context.Context, dsn string, o Options) (store.Store, error) {
-		return opened[store.Store](postgres.Open(ctx, dsn, postgres.Options{Outbox: o.Outbox}))
-	},
-	reader: func(ctx context.Context, dsn string) (store.Reader, error) {
-		return opened[store.Reader](postgres.OpenReader(ctx, dsn))
-	},
-	follow: func(dsn string) store.Follower { return postgres.Follow(dsn) },
-}
-
-// files is the engine of all other locations.
-var files = engine{
-	open: func(ctx context.Context, path string, o Options) (store.Store, error) {
-		return opened[store.Store](sqlite.Open(ctx, path, sqlite.Options(o)))
-	},
-	reader: func(ctx context.Context, path string) (store.Reader, error) {
-		return opened[store.Reader](sqlite.OpenReader(ctx, path))
-	},
-	follow: func(path string) store.Follower { return sqlite.Follow(path) },
-}
-
-// opened returns a nil interface with an error, not one that has a nil pointer.
-func opened[I store.Reader](s store.Reader, err error) (none I, _ error) {
-	if err != nil {
-		return none, err
-	}
-	return s.(I), nil
-}
-
-// engineOf returns the engine of a location. A scheme that no engine has is left to files, which refuse it.
-func engineOf(location string) engine {
-	if scheme, _, _ := strings.Cut(location, "://"); HasEngine(location) {
-		return engines[scheme]
-	}
-	return files
-}
-
-// HasEngine reports whether a location has a scheme that an engine has.
+// HasEngine reports whether a location is the address of a PostgreSQL database. Any other scheme is left to files, which
+// refuse it.
 func HasEngine(location string) bool {
-	scheme, _, found := strings.Cut(location, "://")
-	_, ok := engines[scheme]
-	return found && ok
+	return strings.HasPrefix(location, "postgres://") || strings.HasPrefix(location, "postgresql://")
 }
 
 // IsFile reports whether a location is the path of a file. Any other is an address: no path can be derived from it,
@@ -110,17 +61,36 @@ func Name(location string) string {
 // Errors wrap store.ErrLocked (naming the process that holds the store), store.ErrNotStore, store.ErrNewer, or
 // store.ErrUnavailable for what may pass.
 func Open(ctx context.Context, location string, o Options) (store.Store, error) {
-	return engineOf(location).open(ctx, location, o)
+	if HasEngine(location) {
+		return opened[store.Store](postgres.Open(ctx, location, postgres.Options{Outbox: o.Outbox}))
+	}
+	return opened[store.Store](sqlite.Open(ctx, location, sqlite.Options(o)))
 }
 
 // OpenReader opens the store at a location for reading. It never creates one: the error for one that is not there
 // wraps store.ErrNotFound. Other errors are those of [Open].
 func OpenReader(ctx context.Context, location string) (store.Reader, error) {
-	return engineOf(location).reader(ctx, location)
+	if HasEngine(location) {
+		return opened[store.Reader](postgres.OpenReader(ctx, location))
+	}
+	return opened[store.Reader](sqlite.OpenReader(ctx, location))
 }
 
 // Follow returns a Follower of the store at a location, which need not be there.
-func Follow(location string) store.Follower { return engineOf(location).follow(location) }
+func Follow(location string) store.Follower {
+	if HasEngine(location) {
+		return postgres.Follow(location)
+	}
+	return sqlite.Follow(location)
+}
+
+// opened returns a nil interface with an error, not one that has a nil pointer.
+func opened[I store.Reader](s store.Reader, err error) (none I, _ error) {
+	if err != nil {
+		return none, err
+	}
+	return s.(I), nil
+}
 
 // Migrate creates the tables of the store at a location, or brings them up to date, as [Open] does. Those of a
 // database can be distributed over a cluster, and be given an index for searching.
