@@ -1,9 +1,13 @@
 package sqlstore
 
 import (
+	"bytes"
+	"strings"
 	"unicode"
 	"unicode/utf16"
 	"unicode/utf8"
+
+	"github.com/agenttrace/agenttrace/internal/jsonscan"
 )
 
 // fold returns a character that is the same for all that are equal apart from case.
@@ -57,46 +61,27 @@ func AppendFoldedJSON(to, raw []byte) []byte {
 
 // unescaped returns the character that an escape at the beginning of raw means, and the length of the escape.
 func unescaped(raw []byte) (rune, int) {
-	switch raw[1] {
-	case 'b':
-		return '\b', 2
-	case 'f':
-		return '\f', 2
-	case 'n':
-		return '\n', 2
-	case 'r':
-		return '\r', 2
-	case 't':
-		return '\t', 2
-	case 'u':
-		r := escapedUnit(raw)
-		if !utf16.IsSurrogate(r) {
-			return r, min(6, len(raw))
-		}
-		if pair := utf16.DecodeRune(r, escapedUnit(raw[min(6, len(raw)):])); pair != utf8.RuneError {
-			return pair, 12
-		}
-		return utf8.RuneError, min(6, len(raw))
+	if i := strings.IndexByte("bfnrt", raw[1]); i >= 0 {
+		return rune("\b\f\n\r\t"[i]), 2
+	} else if raw[1] != 'u' {
+		return rune(raw[1]), 2 // the next byte of a longer character, which JSON does not allow here, does not match
 	}
-	return rune(raw[1]), 2 // the next byte of a longer character, which JSON does not allow here, does not match
+	r, size := escapedUnit(raw), min(6, len(raw))
+	if !utf16.IsSurrogate(r) {
+		return r, size
+	}
+	if pair := utf16.DecodeRune(r, escapedUnit(raw[size:])); pair != utf8.RuneError {
+		return pair, 12
+	}
+	return utf8.RuneError, size
 }
 
 // escapedUnit returns the UTF-16 unit of an escape \uXXXX at the beginning of raw, [utf8.RuneError] if there is none.
 func escapedUnit(raw []byte) rune {
-	if len(raw) < 6 || raw[0] != '\\' || raw[1] != 'u' {
-		return utf8.RuneError
-	}
-	var r rune
-	for _, c := range raw[2:6] {
-		switch {
-		case c >= '0' && c <= '9':
-			c -= '0'
-		case c|0x20 >= 'a' && c|0x20 <= 'f':
-			c = c | 0x20 - 'a' + 10
-		default:
-			return utf8.RuneError
+	if bytes.HasPrefix(raw, []byte(`\u`)) {
+		if r := jsonscan.Unit(string(raw[2:min(6, len(raw))])); r >= 0 {
+			return r
 		}
-		r = r<<4 | rune(c)
 	}
-	return r
+	return utf8.RuneError
 }
