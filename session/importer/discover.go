@@ -108,7 +108,7 @@ func InputsOf(all []Place) []Input {
 					inputs = append(inputs, Input{Name: file, path: file, format: format, info: info, found: true})
 				}
 			default:
-				inputs = append(inputs, foundFile(file, info))
+				inputs = append(inputs, fileInput(file, info, true))
 			}
 		}
 	}

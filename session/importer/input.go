@@ -54,7 +54,7 @@ func Inputs(args []string, stdin io.Reader, format *formats.Format) (all []Input
 			err = errors.New("no such file")
 		case err != nil:
 		case !info.IsDir():
-			all = append(all, fileInput(arg, info))
+			all = append(all, fileInput(arg, info, false))
 		case format != nil && format.DecodeFile != nil && format.Layout != nil:
 			all = append(all, Input{Name: arg, path: arg, format: format, info: info})
 		default:
@@ -84,27 +84,21 @@ func Extensions() string {
 	return strings.Join(all[:len(all)-1], ", ") + " or " + all[len(all)-1]
 }
 
-// fileInput returns an input that is no directory. What a user names need not be a file.
-func fileInput(path string, info fs.FileInfo) Input {
-	if !info.Mode().IsRegular() {
-		in := Input{Name: path, open: func() (io.ReadCloser, error) { return os.Open(path) }, waits: true}
-		if info.Mode()&fs.ModeSocket != 0 {
-			in.Err = codec.CheckFile(info)
-		}
-		return in
+// fileInput returns an input that is no directory. What a user names need not be a file; of what was found all else is
+// left out.
+func fileInput(path string, info fs.FileInfo, found bool) Input {
+	err := codec.CheckFile(info)
+	switch {
+	case err == nil:
+		return Input{Name: path, open: func() (io.ReadCloser, error) { return openWhole(path) },
+			path: path, Size: info.Size(), info: info, found: found}
+	case found:
+		err = fmt.Errorf("%w: %w", errOther, err)
+	case info.Mode()&fs.ModeSocket == 0:
+		err = nil
 	}
-	return Input{Name: path, open: func() (io.ReadCloser, error) { return openWhole(path) },
-		path: path, Size: info.Size(), info: info}
-}
-
-// foundFile returns an input that nobody named: what is not a file is left out.
-func foundFile(path string, info fs.FileInfo) Input {
-	in := fileInput(path, info)
-	if err := codec.CheckFile(info); err != nil {
-		in.Err = fmt.Errorf("%w: %w", errOther, err)
-	}
-	in.found = true
-	return in
+	return Input{Name: path, Err: err, open: func() (io.ReadCloser, error) { return os.Open(path) }, waits: true,
+		found: found}
 }
 
 // openWhole opens a file to be read up to its size of now. What is appended while it is read comes
@@ -193,7 +187,7 @@ func directory(root string, sniff bool) ([]Input, error) {
 				return slices.Contains(f.Extensions, ext)
 			})
 			if info, err := os.Stat(path); known && err == nil && !info.IsDir() {
-				all = append(all, foundFile(path, info))
+				all = append(all, fileInput(path, info, true))
 			}
 			return nil
 		}
