@@ -13,29 +13,22 @@ import (
 // MaxModelErrors is how many of them a message keeps, the last ones: agents try again.
 const MaxModelErrors = 8
 
-// compareStarts orders spans by their start.
-func compareStarts(x, y *SpanRef) int {
+// CompareSpans orders spans by their start.
+func CompareSpans(x, y SpanRef) int {
 	return cmp.Or(cmp.Compare(x.StartNano, y.StartNano), strings.Compare(x.TraceID, y.TraceID),
 		strings.Compare(x.SpanID, y.SpanID))
 }
 
-// FoldedMetadata is the metadata of a message as a store makes it of what the spans with
-// TurnStats report of it, "" if none does. gap reports that parts of the message are missing.
-func FoldedMetadata(spans []*SpanRef, gap bool) string {
-	spans = slices.DeleteFunc(slices.Clone(spans), func(l *SpanRef) bool { return l.TurnStats == nil })
-	if len(spans) == 0 {
-		return ""
-	}
-	return foldFacts(spans, gap)
-}
-
-// foldFacts is the metadata of a message as its spans know it. Spans are taken
+// FoldedMetadata is the metadata of a message as the spans with TurnStats know it, "" if none does. Spans are taken
 // in order of start: counts are summed, of anything else the last report counts. Of
 // steps the errors count even where a span describes the whole message. gap reports
 // that parts of the message are missing.
-func foldFacts(links []*SpanRef, gap bool) string {
-	links = slices.Clone(links)
-	slices.SortFunc(links, compareStarts)
+func FoldedMetadata(spans []*SpanRef, gap bool) string {
+	links := slices.DeleteFunc(slices.Clone(spans), func(l *SpanRef) bool { return l.TurnStats == nil })
+	if len(links) == 0 {
+		return ""
+	}
+	slices.SortFunc(links, func(x, y *SpanRef) int { return CompareSpans(*x, *y) })
 	var failed []string
 	for _, l := range links {
 		switch {

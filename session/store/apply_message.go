@@ -68,7 +68,7 @@ func (a *applier) mergedMessage(w *sessionWork, mw *messageWork, old *session.Me
 	switch {
 	case len(turnStats) > 0:
 		// What the spans of a message measured takes precedence over what was annotated.
-		m.MetadataJSON = foldFacts(turnStats, false)
+		m.MetadataJSON = FoldedMetadata(turnStats, false)
 	case mw.reread && m.Role == session.RoleAssistant:
 		m.MetadataJSON = incompleteMetadata // its spans describe another message now
 	default:
@@ -206,7 +206,7 @@ func (a *applier) markGaps(w *sessionWork, m *session.Message, gap bool) {
 	old := *m
 	switch {
 	case len(turnStats) > 0:
-		m.MetadataJSON = foldFacts(turnStats, gap)
+		m.MetadataJSON = FoldedMetadata(turnStats, gap)
 	case w.asStored:
 		m.MetadataJSON = markStoredGap(m.MetadataJSON, gap)
 	default:

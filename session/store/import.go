@@ -228,21 +228,28 @@ func (i *importer) run(in *Imported) {
 	for k := range in.Messages {
 		i.message(&in.Messages[k])
 	}
-	for k := range in.Decisions {
-		d := &in.Decisions[k]
-		if where := "decision " + d.ID; i.owns(d.SessionID, where) {
-			changed, refused := i.mergeDecision(d, imports)
-			i.stored(&i.result.Decisions, changed, refused, where)
-		}
+	for _, d := range in.Decisions {
+		i.merge(&i.result.Decisions, "decision "+d.ID, d.SessionID, func() (bool, error) {
+			return i.mergeDecision(&d, imports)
+		})
 	}
-	for k := range in.Annotations {
-		n := &in.Annotations[k]
-		if where := "annotation " + n.ID; i.owns(n.SessionID, where) {
-			changed, refused := i.mergeAnnotation(n)
-			i.stored(&i.result.Annotations, changed, refused, where)
-		}
+	for _, n := range in.Annotations {
+		i.merge(&i.result.Annotations, "annotation "+n.ID, n.SessionID, func() (bool, error) {
+			return i.mergeAnnotation(&n)
+		})
 	}
-	i.links(in)
+	for _, trace := range in.Traces {
+		i.rows.noteTrace(trace, w.id)
+	}
+	for _, l := range in.SpanRefs {
+		i.merge(&i.result.SpanRefs, "span "+l.SpanID, l.SessionID, func() (bool, error) {
+			if l.TraceID != "" {
+				i.rows.noteTrace(l.TraceID, w.id)
+			}
+			changed, _, refused := i.mergeSpan(&l)
+			return changed, refused
+		})
+	}
 	if cost := max(0, AddCost(AddCost(before, w.cost), other)); AddCost(cost, -w.row.CostUSD) != 0 {
 		w.row.CostUSD, w.dirty = cost, true
 	}
@@ -282,25 +289,6 @@ func (in *Imported) family() []string {
 		ids = append(ids, *p)
 	}
 	return ids
-}
-
-// links stores the spans, and which traces are of the session.
-func (i *importer) links(in *Imported) {
-	for _, trace := range in.Traces {
-		i.rows.noteTrace(trace, i.work.id)
-	}
-	for k := range in.SpanRefs {
-		l := &in.SpanRefs[k]
-		where := "span " + l.SpanID
-		if !i.owns(l.SessionID, where) {
-			continue
-		}
-		if l.TraceID != "" {
-			i.rows.noteTrace(l.TraceID, i.work.id)
-		}
-		changed, _, refused := i.mergeSpan(l)
-		i.stored(&i.result.SpanRefs, changed, refused, where)
-	}
 }
 
 // finish draws the consequences in the session and in those that follow it.
@@ -449,13 +437,14 @@ func (i *importer) stored(counter *int, changed bool, refused error, where strin
 	}
 }
 
-// owns reports whether a row names the session. Another one is left out.
-func (i *importer) owns(sessionID, where string) bool {
+// merge merges a row of the session. One that names another is left out.
+func (i *importer) merge(counter *int, where, sessionID string, merge func() (changed bool, refused error)) {
 	if sessionID != i.work.id {
 		i.refuse(where, refuse("it names session %q; it is left out", sessionID))
-		return false
+		return
 	}
-	return true
+	changed, refused := merge()
+	i.stored(counter, changed, refused, where)
 }
 
 func (i *importer) refuse(where string, reason error) {

@@ -44,7 +44,7 @@ func (refusal) Is(target error) bool { return target == ErrRefused }
 
 // mergeMessage merges a message into the stored one. What depends on more than the two
 // rows is not merged here: the metadata that the spans of a message measured (see
-// [foldFacts]), and what rewinds hide.
+// [FoldedMetadata]), and what rewinds hide.
 func mergeMessage(stored, m *session.Message, from origin) session.Message {
 	out := *stored
 	switch from {

@@ -390,16 +390,9 @@ func (o *observer) ownerOf(trace string) string {
 // requester is who asked for the first call of a trace that has no parent and that anybody asked for. Most are the
 // first one's.
 func (o *observer) requester(t *traceWork) *requester {
-	for some := range slices.Chunk(t.orphans, 8) {
-		found := make([]*requester, len(some))
-		queries := make([]query, len(some))
-		for i := range some {
-			queries[i] = readRequester(t.id, &some[i], &found[i])
-		}
-		o.rows.ask(queries...)
-		if i := slices.IndexFunc(found, func(r *requester) bool { return r != nil }); i >= 0 {
-			return found[i]
-		}
+	var found *requester
+	for i := 0; i < len(t.orphans) && found == nil; i++ {
+		o.rows.ask(readRequester(t.id, &t.orphans[i], &found))
 	}
-	return nil
+	return found
 }

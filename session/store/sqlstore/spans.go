@@ -1,10 +1,8 @@
 package sqlstore
 
 import (
-	"cmp"
 	"context"
 	"slices"
-	"strings"
 
 	"github.com/agenttrace/agenttrace/session/store"
 )
@@ -42,7 +40,7 @@ func mergedSpans(conn Conn, others, condition string, args ...any) ([]store.Span
 	spans, err := rowsOf(conn, store.SpanTable, `SELECT `+store.SpanTable.Prefixed("s.")+` FROM `+others+
 		`span_refs s WHERE s.session_id = ?1`+condition, args...)
 	if err != nil || conn.Dialect().Unobserved {
-		sortSpans(spans)
+		slices.SortFunc(spans, store.CompareSpans)
 		return spans, err
 	}
 	at := make(map[[2]string]int, len(spans))
@@ -71,13 +69,6 @@ func mergedSpans(conn Conn, others, condition string, args ...any) ([]store.Span
 			observed[i] = true
 			return nil
 		}, args...)
-	sortSpans(spans)
+	slices.SortFunc(spans, store.CompareSpans)
 	return spans, err
-}
-
-func sortSpans(spans []store.SpanRef) {
-	slices.SortFunc(spans, func(a, b store.SpanRef) int {
-		return cmp.Or(cmp.Compare(a.StartNano, b.StartNano), strings.Compare(a.TraceID, b.TraceID),
-			strings.Compare(a.SpanID, b.SpanID))
-	})
 }
