@@ -56,8 +56,7 @@ var Table = []Dialect{claudeCode, codex, geminiCLI, qwenCode, openCode, mastra, 
 
 // HasThreads reports whether the sub-agents of the dialect have sessions of their own names.
 func HasThreads(name string) bool {
-	i := slices.IndexFunc(Table, func(d Dialect) bool { return d.Name == name })
-	return i >= 0 && Table[i].Threads
+	return slices.ContainsFunc(Table, func(d Dialect) bool { return d.Name == name && d.Threads })
 }
 
 // OfSpan returns the dialect of a span, or nil.
@@ -98,8 +97,7 @@ func NewSpan(s ptrace.Span, scope pcommon.InstrumentationScope, resource pcommon
 }
 
 // conventions are the families of attributes that dialects look for: the first words of their keys.
-var conventions = strings.Fields(`gen_ai ai openinference llm traceloop genkit mastra gcp mcp langsmith langfuse entity
-	voltagent`)
+var conventions = wordLists["conventions"]
 
 // otherFamily is the bit of the families that no dialect looks for and that programs other than agents do not have.
 const otherFamily = 1
@@ -183,9 +181,7 @@ func (f *Emitter) OpenSpan(d *Dialect, s *Span, keys *Keys) {
 }
 
 // spanEvents are the last words of the names of spans that are events.
-var spanEvents = map[string]string{"start": "start", "started": "start", "success": "success", "succeeded": "success",
-	"error": "error", "failed": "error", "finish": "finish", "finished": "finish", "end": "finish", "ended": "finish",
-	"retry": "retry", "update": "update", "partialupdate": "update"}
+var spanEvents = meanings[string]("events")
 
 // eventOf returns which event a span reports, and of what: a program may have a span for the start of a call and others
 // for how it ended, each with the path of the event as its name, mostly with a number, and with the event in an

@@ -361,11 +361,7 @@ func geminiAbout(a Attrs) *fact.SessionAttrs {
 }
 
 // geminiRoles are the purposes of requests other than the conversation's own, in the words of all dialects.
-var geminiRoles = map[string]string{
-	"utility_router": "routing", "utility_summarizer": "summary", "utility_compressor": "compaction",
-	"utility_next_speaker": "next-speaker", "utility_loop_detector": "loop-detection",
-	"utility_edit_corrector": "edit-correction",
-}
+var geminiRoles = meanings[string]("gemini cli")
 
 func geminiRequest(a Attrs, facts *Emitter) *fact.Fact {
 	f := facts.Add(fact.ModelCall)

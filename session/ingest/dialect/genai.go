@@ -253,9 +253,7 @@ func isAbort(word string) bool { return fact.FinishReason(word) == "abort" }
 func clearFailure(f *fact.Fact) { f.Failed, f.Error, f.ErrorType = false, "", "" }
 
 // aborts are the types of errors that report that somebody stopped the work.
-var aborts = setOf(strings.Fields(`AbortError CancelledError asyncio.CancelledError asyncio.exceptions.CancelledError
-		concurrent.futures._base.CancelledError context.Canceled canceled cancelled KeyboardInterrupt
-		OperationCanceledException System.OperationCanceledException System.Threading.Tasks.TaskCanceledException`)...)
+var aborts = setOf(wordLists["aborts"]...)
 
 // readFailure reads an error that the span's status does not report. An exception alone is not an error: it may have
 // been handled.
@@ -289,8 +287,7 @@ func modelOf(provider, id string) *session.Model {
 }
 
 // Events of the conventions: those that have a message of a conversation, and two that do not have a single one.
-var messageEvents = setOf(strings.Fields(`gen_ai.system.message gen_ai.user.message
-	gen_ai.assistant.message gen_ai.tool.message gen_ai.choice gen_ai.content.prompt gen_ai.content.completion`)...)
+var messageEvents = setOf(wordLists["message_events"]...)
 
 const (
 	detailsEvent   = "gen_ai.client.inference.operation.details"

@@ -695,7 +695,7 @@ func (g *genericReading) failure(f *fact.Fact, exception string) {
 // takes precedence.
 var (
 	names, genericKinds = meanings[string]("fields"), meanings[string]("kinds")
-	ordinary            = setOf(wordsOf("ordinary")["families"]...)
+	ordinary            = setOf(wordLists["ordinary"]...)
 	kindOrder           = []string{"", "agent", "chain", "other", "tool", "model"}
 )
 

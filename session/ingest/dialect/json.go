@@ -122,8 +122,7 @@ func (o object) truth(keys ...string) bool {
 func sortedKeys(o object) []string { return slices.Sorted(maps.Keys(o)) }
 
 // divisible are the keys whose values are worth something in part.
-var divisible = setOf(strings.Fields(`messages contents content parts text thinking reasoning reasoning_content prompt
-	system message choices candidates output`)...)
+var divisible = setOf(wordLists["divisible"]...)
 
 // closeCut makes valid JSON of an array or object whose end is missing, or is not JSON: clients cut attributes at a
 // length, and some put an ellipsis there. It keeps what is whole and, where a cut goes through a message or its text,

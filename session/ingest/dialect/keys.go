@@ -46,8 +46,8 @@ func setOf(words ...string) map[string]bool {
 	return set
 }
 
-// keyLists are the keys of attributes by what they are of.
-var keyLists = wordsOf("keys")
+// keyLists are the keys of attributes by what they are of, and wordLists lists of other words.
+var keyLists, wordLists = wordsOf("keys"), wordsOf("words")
 
 // SessionKeys are the attribute keys under which agents, frameworks and back ends write the id of a session, the most
 // exact first.

@@ -256,10 +256,6 @@ func toolAnswered(raw json.RawMessage) (output json.RawMessage, callID string) {
 	return o["output"], ""
 }
 
-// askedKeys are the names that people give what a user asks.
-var askedKeys = []string{"input", "question", "query", "prompt", "message", "user_input", "userInput",
-	"user_message", "text", "request", "task"}
-
 // entityAsked finds what the user asked among what a workflow or agent was called with. It is nil if the arguments do
 // not show it.
 func entityAsked(raw json.RawMessage) []fact.Message {
@@ -287,7 +283,7 @@ func askedIn(raw json.RawMessage) []fact.Message {
 		if messages, ok := Messages(o["messages"]); ok && o.has("messages") {
 			return messages
 		}
-		s := o.str(askedKeys...)
+		s := o.str(wordLists["asked"]...)
 		for key := range o {
 			if len(o) == 1 {
 				s = o.str(key)
@@ -303,9 +299,6 @@ func askedIn(raw json.RawMessage) []fact.Message {
 	return nil
 }
 
-// answeredKeys are the names that people give an answer.
-var answeredKeys = []string{"output", "answer", "response", "result", "text", "content", "final_answer"}
-
 // entityAnswered finds the answer in what a workflow or agent returned.
 func entityAnswered(raw json.RawMessage) (parts []fact.Part) {
 	o, ok := objectOf(raw)
@@ -316,7 +309,7 @@ func entityAnswered(raw json.RawMessage) (parts []fact.Part) {
 		messages, _ := Messages(o["messages"])
 		_, parts = splitAnswer(messages)
 	case ok && (!o.isMessage() && !o.isWrapper() || o.has("output")):
-		parts = appendText(nil, fact.PartText, o.str(answeredKeys...))
+		parts = appendText(nil, fact.PartText, o.str(wordLists["answered"]...))
 	default:
 		parts, _, _ = Output(raw)
 	}
