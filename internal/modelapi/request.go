@@ -104,8 +104,8 @@ func (r *Request) addText(from Role, text string) {
 	}
 }
 
-// addMessage adds a message of Anthropic's API, Gemini's, Bedrock's or either of OpenAI's: its content is a text, or parts.
-// What the system says before the conversation is of the system prompt.
+// addMessage adds a message of any of the APIs: its content is a text, or parts. What the system says before the
+// conversation is of the system prompt.
 func (r *Request) addMessage(m object) {
 	from, content := User, m.get("content", "parts")
 	switch m.text("role") {
@@ -123,8 +123,8 @@ func (r *Request) addMessage(m object) {
 	}
 }
 
-// addPart adds a part of a message. The types of parts differ between the APIs, or their members do, so that it need not
-// be known whose it is.
+// addPart adds a part of a message. The types of parts differ between the APIs, or their members do, so that it need
+// not be known whose it is.
 func (r *Request) addPart(from Role, p object) {
 	call, response := p.in("functionCall"), p.in("functionResponse")
 	use, result := p.in("toolUse"), p.in("toolResult")
@@ -140,7 +140,8 @@ func (r *Request) addPart(from Role, p object) {
 		r.add(from, Item{Kind: Result, ID: result.text("toolUseId"), Value: converseOutput(result.get("content")),
 			Failed: result.text("status") == "error"})
 	case call != nil:
-		r.add(from, Item{Kind: Call, ID: call.text("id"), Name: call.text("name"), Value: cmp.Or(call.get("args"), "{}").raw()})
+		r.add(from, Item{Kind: Call, ID: call.text("id"), Name: call.text("name"),
+			Value: cmp.Or(call.get("args"), "{}").raw()})
 	case response != nil:
 		out, failed := geminiOutput(response.get("response"))
 		if files := response.get("parts"); files != "" {
@@ -184,15 +185,16 @@ func fileOf(kind string, p object) (f File, ok bool) {
 		if f := p.in("file"); f != nil {
 			p = f
 		}
-		return linked("application/octet-stream", p.text("filename"), p.text("file_url", "file_data"), p.text("file_id")), true
+		return linked("application/octet-stream", p.text("filename"), p.text("file_url", "file_data"),
+			p.text("file_id")), true
 	}
-	for _, of := range [...][2]string{{"image", "image/"}, {"document", "application/"}, {"video", "video/"}} { // Bedrock's
-		in := p.in(of[0])
+	for _, of := range [...][2]string{{"image", "image/"}, {"document", "application/"}, {"video", "video/"}} {
+		in := p.in(of[0]) // Bedrock's
 		if in == nil {
 			continue
 		}
-		f = File{MediaType: of[1] + in.text("format"), Name: in.text("name"), URL: in.in("source", "s3Location").text("uri")}
-		if f.URL == "" {
+		f = File{MediaType: of[1] + in.text("format"), Name: in.text("name")}
+		if f.URL = in.in("source", "s3Location").text("uri"); f.URL == "" {
 			f = inline(f.MediaType, f.Name, in.in("source").text("bytes"))
 		}
 		return f, true

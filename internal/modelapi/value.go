@@ -49,9 +49,6 @@ func (v value) text() (s string) {
 
 // count returns a number without what follows its point.
 func (v value) count() int64 {
-	if v == "" { // whose error would cost more than the rest
-		return 0
-	}
 	if n, err := strconv.ParseInt(string(v), 10, 64); err == nil {
 		return n
 	}
@@ -59,7 +56,8 @@ func (v value) count() int64 {
 	return int64(n)
 }
 
-// members returns the members of an object or the elements of a list, which begins with the bracket, and is not nil then.
+// members returns the members of an object or the elements of a list, whichever begins with the bracket. Those of an
+// empty one are not nil.
 func (v value) members(bracket byte) object {
 	if v == "" || v[0] != bracket {
 		return nil
