@@ -10,7 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"go.opentelemetry.io/collector/pdata/pcommon"
@@ -44,18 +44,17 @@ type Ingester struct {
 	writer   store.Writer
 	keys     *dialect.Keys
 	redactor *redact.Redactor
-	received atomic.Int64 // after all times that receive has returned
+	received int64 // after all times that receive has returned
+	mu       sync.Mutex
 }
 
 // receive returns the time in Unix nanoseconds, so that as many from it on are no others'.
 func (i *Ingester) receive(items int) int64 {
-	for {
-		last := i.received.Load()
-		at := max(time.Now().UnixNano(), last)
-		if i.received.CompareAndSwap(last, at+int64(items)) {
-			return at
-		}
-	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	at := max(time.Now().UnixNano(), i.received)
+	i.received = at + int64(items)
+	return at
 }
 
 // New returns an Ingester that writes to w.
@@ -127,11 +126,8 @@ func (r *Report) add(o Report) {
 	for scope, c := range o.Unrecognized {
 		tally(&r.Unrecognized, scope, r.Unrecognized[scope].Add(c))
 	}
-	known := make(map[string]bool, len(r.Sessions))
-	for _, id := range r.Sessions {
-		known[id] = true
-	}
-	r.Sessions = append(r.Sessions, slices.DeleteFunc(o.Sessions, func(id string) bool { return known[id] })...)
+	known := func(id string) bool { return slices.Contains(r.Sessions, id) }
+	r.Sessions = append(r.Sessions, slices.DeleteFunc(o.Sessions, known)...)
 }
 
 // item is a span or a log record of a delivery.

@@ -59,8 +59,7 @@ func (o *own) toolPart(c *store.PartChange, t *spans.ToolCall) {
 	if session.StateRank(state) == 0 {
 		state = session.StateInputAvailable
 	}
-	size := len(t.Input) + len(t.Output) + len(t.Error) + 256
-	data := append(make([]byte, 0, size), '{')
+	data := []byte{'{'}
 	if c.Type = "tool-" + t.ToolID; t.Dynamic || t.ToolID == "" {
 		c.Type = "dynamic-tool"
 		data = append(data, `"type":"dynamic-tool"`...)

@@ -16,8 +16,6 @@ type call struct {
 	at         int   // the index among the calls that were found
 	start, end int64
 	output     []fact.Part
-	// named reports that a fact has the request's id.
-	named bool
 	// guessed reports that no fact reports the call itself: it was lost, and what it
 	// answer is known from the next one's input.
 	guessed bool
@@ -67,7 +65,6 @@ func (c *callFinder) begin(n *node) *call {
 // join adds what a node reports to a call.
 func (c *callFinder) join(to *call, n *node) {
 	to.nodes = append(to.nodes, n)
-	to.named = to.named || n.RequestID != ""
 	if c.of[n] = to; n.RequestID != "" && c.requests[n.RequestID] == nil {
 		c.requests[n.RequestID] = to
 	}
@@ -312,7 +309,8 @@ func nearest(calls []*call, n *node, maximum int64) (best *call) {
 	least := maximum
 	for _, c := range slices.Backward(calls) {
 		away := max(c.start-n.Start, n.Start-c.end, 0)
-		if away > least || c.named && n.RequestID != "" || seen(c.nodes, n) {
+		if away > least || seen(c.nodes, n) ||
+			n.RequestID != "" && slices.ContainsFunc(c.nodes, func(o *node) bool { return o.RequestID != "" }) {
 			continue
 		}
 		if best == nil || away < least || best.start > n.Start {

@@ -24,9 +24,7 @@ type turn struct {
 	// to a message from outside, such as a rewind, goes on to do so.
 	first *node
 	asked []fact.Part
-	// last is the last fact of a model call, spans reports whether one is a span's.
-	last  *node
-	spans bool
+	last  *node // the last fact of a model call
 	// userID is the id of the user's message, "" until it is reported, and userAt its time.
 	userID string
 	userAt int64
@@ -38,11 +36,8 @@ func (t *turn) add(n *node) {
 	}
 	n.turn = t
 	t.nodes = append(t.nodes, n)
-	if n.Kind == fact.ModelCall {
-		t.spans = t.spans || !n.record
-		if t.last == nil || compareNodes(n, t.last) > 0 {
-			t.last = n
-		}
+	if n.Kind == fact.ModelCall && (t.last == nil || compareNodes(n, t.last) > 0) {
+		t.last = n
 	}
 	t.id = cmp.Or(t.id, n.TurnID)
 }
@@ -465,7 +460,8 @@ func (n *node) asksAgain(before *node, now *turn) bool {
 	if n.record {
 		return n.Start <= before.End+near && (!before.record || before.Name != n.Name)
 	}
-	return !now.spans && n.Start <= before.Start+near && before.Start <= n.End
+	isSpan := func(o *node) bool { return o.Kind == fact.ModelCall && !o.record }
+	return n.Start <= before.Start+near && before.Start <= n.End && !slices.ContainsFunc(now.nodes, isSpan)
 }
 
 // apart reports whether n is the call of another turn, where no content tells turns apart: it is in a trace of its own
