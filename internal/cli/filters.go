@@ -130,17 +130,12 @@ func (x *filters) ids(ctx context.Context, r document.Reader) ([]string, error) 
 }
 
 // within are the ids of the sessions that match the filters besides --agent, nil if there is no such filter.
-func (x *filters) within(ctx context.Context, r document.Reader) (map[string]bool, error) {
+func (x *filters) within(ctx context.Context, r document.Reader) ([]string, error) {
 	others := *x
 	if others.Agent = ""; !others.any() {
 		return nil, nil
 	}
-	ids, err := x.ids(ctx, r)
-	within := make(map[string]bool, len(ids))
-	for _, id := range ids {
-		within[id] = true
-	}
-	return within, err
+	return x.ids(ctx, r)
 }
 
 // families are those sessions of which the head of the family matches: the one from which parents lead no further

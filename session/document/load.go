@@ -245,8 +245,8 @@ func ignoreNotFound(err error) error {
 }
 
 // Find returns the first places where a text is found, with the numbers of their turns, and whether there may be more.
-// A within that is not nil has the sessions that are looked at. A timeout above 0 is how long to look.
-func (r Reader) Find(ctx context.Context, q store.SearchQuery, within map[string]bool, limit int,
+// A within that is not nil has the ids of the sessions that are looked at. A timeout above 0 is how long to look.
+func (r Reader) Find(ctx context.Context, q store.SearchQuery, within []string, limit int,
 	timeout time.Duration) (hits []store.Hit, more bool, _ error) {
 	limited := ctx
 	if timeout > 0 {
@@ -255,6 +255,10 @@ func (r Reader) Find(ctx context.Context, q store.SearchQuery, within map[string
 		defer cancel()
 	}
 	hits = []store.Hit{}
+	wanted := make(map[string]bool, len(within))
+	for _, id := range within {
+		wanted[id] = true
+	}
 	for h, err := range r.Search(limited, q) {
 		if err != nil && limited.Err() != nil && ctx.Err() == nil {
 			more = true
@@ -263,7 +267,7 @@ func (r Reader) Find(ctx context.Context, q store.SearchQuery, within map[string
 		if err != nil {
 			return nil, false, err
 		}
-		if within != nil && !within[h.SessionID] {
+		if within != nil && !wanted[h.SessionID] {
 			continue
 		}
 		if more = len(hits) == limit; more {

@@ -12,6 +12,14 @@ import (
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
+// RedactBatch takes secrets out of everything that a batch stores, in place. A nil r changes nothing.
+func RedactBatch(r *redact.Redactor, b *store.Batch) {
+	if r != nil {
+		x := redaction{Redactor: r, rows: true}
+		x.batch(b)
+	}
+}
+
 // RedactRows takes secrets out of everything that the store would keep of a session which
 // was read from a file, in place, and reports how many values had one. It treats rows as
 // ingestion does those that it makes of telemetry: names and ids stay distinct; see

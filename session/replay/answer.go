@@ -5,8 +5,8 @@ import (
 	"encoding/json"
 	"time"
 
-	"github.com/agenttrace/agenttrace/redact"
 	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/ingest"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/spans"
 )
@@ -30,7 +30,6 @@ type Origin struct {
 // bundle's at the turn's user message. What is secret in it is taken out by the
 // client's redactor.
 func (a *Answer) Changes(b *Bundle, c *Client, sessionID string) (*store.Batch, error) {
-	r := c.Redactor
 	u, err := c.URL()
 	if err != nil {
 		return nil, err
@@ -63,8 +62,7 @@ func (a *Answer) Changes(b *Bundle, c *Client, sessionID string) (*store.Batch, 
 		trace.UsageRaw, _ = json.Marshal(a.UsageRaw)
 	}
 	if a.Err != nil {
-		trace.EndReason = "error"
-		trace.Error, _ = r.Apply(redact.Other, "", a.Err.Error())
+		trace.EndReason, trace.Error = "error", a.Err.Error()
 	}
 	meta := struct {
 		session.MessageMetadata
@@ -97,11 +95,12 @@ func (a *Answer) Changes(b *Bundle, c *Client, sessionID string) (*store.Batch, 
 	}
 	batch.Sessions = append(batch.Sessions, session)
 	for i := range a.blocks {
-		p := a.part(&a.blocks[i], r)
+		p := a.part(&a.blocks[i])
 		p.ID, p.MessageID, p.SessionID, p.Index = spans.NewID(spans.PrefixPart, a.Ended), message, sessionID, int64(i)
 		p.CreatedAt, p.UpdatedAt, p.Rank = from, until, store.RankFinal
 		batch.Parts = append(batch.Parts, p)
 	}
+	ingest.RedactBatch(c.Redactor, batch)
 	return batch, nil
 }
 
@@ -126,30 +125,12 @@ func partOf(b, result *block) session.UIPart {
 	return p
 }
 
-func (a *Answer) part(b *block, r *redact.Redactor) store.PartChange {
+func (a *Answer) part(b *block) store.PartChange {
 	result := a.results[b.id]
 	if b.kind != callBlock {
 		result = nil
 	}
 	p := partOf(b, result)
-	if p.Text != nil {
-		kind := redact.Other
-		if b.kind == reasoningBlock {
-			kind = redact.Reasoning
-		}
-		text, _ := r.Apply(kind, "", *p.Text)
-		p.Text = &text
-	}
-	if p.Input != nil {
-		p.Input, _ = r.ApplyJSON(redact.ToolInput, "", p.Input)
-	}
-	if p.Output != nil {
-		p.Output, _ = r.ApplyJSON(redact.ToolOutput, "", p.Output)
-	}
-	if p.ErrorText != nil {
-		text, _ := r.Apply(redact.ToolOutput, "", *p.ErrorText)
-		p.ErrorText = &text
-	}
 	if result != nil && result.trace != nil {
 		p.ToolMetadata.Trace = *result.trace
 	}

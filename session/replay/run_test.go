@@ -105,8 +105,7 @@ var wires = []wire{
 			var list []string
 			for _, c := range calls {
 				list = append(list, fmt.Sprintf(`{"id":%q,"type":"function","function":{"name":"bash","arguments":%s}}`,
-					c.id,
-					quote(c.input)))
+					c.id, quote(c.input)))
 			}
 			finish := "stop"
 			if len(calls) > 0 {
@@ -197,7 +196,7 @@ var wires = []wire{
 // parts are the parts that the answer would be stored as, without ids and steps.
 func parts(a *Answer) (all []string) {
 	for i := range a.blocks {
-		if p := a.part(&a.blocks[i], nil); p.Type != "step-start" {
+		if p := a.part(&a.blocks[i]); p.Type != "step-start" {
 			all = append(all, string(p.Data))
 		}
 	}

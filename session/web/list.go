@@ -112,21 +112,16 @@ func (a *api) search(ctx context.Context, p searchParams) (found searchResult, e
 	}
 	f := p.filter(time.UTC)
 	f.Agent, f.Since = "", time.Time{} // the search itself selects by these
-	var within map[string]bool
+	var within []string                // nil is all
 	if len(f.Set()) > 0 || p.Status != "" {
-		ids, err := a.Sessions.SelectIDs(ctx, f, p.Status)
-		if err != nil {
+		if within, err = a.Sessions.SelectIDs(ctx, f, p.Status); err != nil {
 			return found, err
 		}
-		if len(ids) == 0 {
+		if len(within) == 0 {
 			found.Hits = []store.Hit{}
 			all := store.SessionQuery{SessionFilter: f, Children: true, Archived: true}
 			found.Filters, _, err = a.Sessions.Exclusions(ctx, all, p.Status)
 			return found, err
-		}
-		within = make(map[string]bool, len(ids))
-		for _, id := range ids {
-			within[id] = true
 		}
 	}
 	found.Hits, found.More, err = a.Sessions.Find(ctx, q, within, p.Limit, maxSearch)
