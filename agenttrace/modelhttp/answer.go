@@ -120,19 +120,16 @@ func (a *answer) result(earlier *modelapi.Usage) agenttrace.ModelResult {
 	if u == nil {
 		return r
 	}
-	switch u.Basis {
+	counts := agenttrace.InclusiveUsage{
+		Input: u.Input, Output: u.Output, Reasoning: u.Reasoning, CacheRead: u.CacheRead, CacheWrite: u.CacheWrite,
+	}
+	switch r.Usage = counts; u.Basis {
 	case modelapi.GeminiBasis:
 		r.Usage = agenttrace.GeminiUsage{
 			Prompt: u.Input, Cached: u.CacheRead, ToolUsePrompt: u.ToolPrompt, Candidates: u.Output, Thoughts: u.Reasoning,
 		}
 	case modelapi.Exclusive:
-		r.Usage = agenttrace.ExclusiveUsage{
-			Input: u.Input, Output: u.Output, Reasoning: u.Reasoning, CacheRead: u.CacheRead, CacheWrite: u.CacheWrite,
-		}
-	default:
-		r.Usage = agenttrace.InclusiveUsage{
-			Input: u.Input, Output: u.Output, Reasoning: u.Reasoning, CacheRead: u.CacheRead, CacheWrite: u.CacheWrite,
-		}
+		r.Usage = agenttrace.ExclusiveUsage(counts)
 	}
 	return r
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -201,7 +202,9 @@ func (c *conversation) newSession(
 		}
 	}
 	if from != nil {
-		o.Metadata = withMember(o.Metadata, "forked_from", from.ID())
+		metadata := make(map[string]any, len(o.Metadata)+1)
+		maps.Copy(metadata, o.Metadata)
+		metadata["forked_from"], o.Metadata = from.ID(), metadata
 	}
 	return t.tracer.NewSession(ctx, o)
 }

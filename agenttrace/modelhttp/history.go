@@ -4,20 +4,12 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"maps"
 	"slices"
 	"strings"
 
 	"github.com/agenttrace/agenttrace/agenttrace"
 	"github.com/agenttrace/agenttrace/internal/modelapi"
 )
-
-func withMember(values map[string]any, name string, value any) map[string]any {
-	out := make(map[string]any, len(values)+1)
-	maps.Copy(out, values)
-	out[name] = value
-	return out
-}
 
 // earlierResults ends the tool calls whose results are before the assistant's last message, because the client sends
 // each call of an answer as an answer of its own. Only ids distinguish them from earlier results. The messages of

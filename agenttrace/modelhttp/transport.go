@@ -1,6 +1,7 @@
 package modelhttp
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -60,27 +61,25 @@ type Transport struct {
 // New returns a transport that records with the tracer, which may be nil: then nothing is
 // recorded.
 func New(tracer *agenttrace.Tracer, o Options) *Transport {
-	if o.Agent == "" {
-		o.Agent = filepath.Base(os.Args[0])
-	}
+	o.Agent = cmp.Or(o.Agent, filepath.Base(os.Args[0]))
 	if o.Base == nil {
 		o.Base = http.DefaultTransport
 	}
-	if o.MaxConversations <= 0 {
-		o.MaxConversations = 10_000
-	}
-	if o.MaxBytes <= 0 {
-		o.MaxBytes = 64 << 20
-	}
-	if o.MaxBodyBytes <= 0 {
-		o.MaxBodyBytes = 32 << 20
-	}
-	if o.IdleTimeout <= 0 {
-		o.IdleTimeout = time.Hour
-	}
+	o.MaxConversations = positive(o.MaxConversations, 10_000)
+	o.MaxBytes = positive(o.MaxBytes, 64<<20)
+	o.MaxBodyBytes = positive(o.MaxBodyBytes, 32<<20)
+	o.IdleTimeout = positive(o.IdleTimeout, time.Hour)
 	t := &Transport{tracer: tracer, o: o}
 	t.reg.t = t
 	return t
+}
+
+// positive returns n, or else what is usual.
+func positive[N ~int | ~int64](n, usual N) N {
+	if n > 0 {
+		return n
+	}
+	return usual
 }
 
 // Unrecognized returns how many requests with a JSON document were sent to a path that is of none of the APIs of models
@@ -148,10 +147,5 @@ func countedElsewhere(ctx context.Context) bool {
 	if !scope.IsValid() || scope.Type().NumIn() != 0 || scope.Type().NumOut() != 1 {
 		return false
 	}
-	value := scope.Call(nil)[0]
-	if value.Kind() != reflect.Struct {
-		return false
-	}
-	name := value.FieldByName("Name")
-	return name.IsValid() && name.Kind() == reflect.String && strings.HasPrefix(name.String(), ownSpans)
+	return strings.HasPrefix(fmt.Sprintf("%+v", scope.Call(nil)[0]), "{Name:"+ownSpans)
 }
