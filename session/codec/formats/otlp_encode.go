@@ -271,7 +271,7 @@ func (e *otlpEncoder) pairs(all []session.MessageAndParts, i int) bool {
 	if meta.SystemPromptDigest != "" || meta.Trace.ToolCatalogDigest != "" {
 		return false // the turn says those of the answer
 	}
-	return !slices.ContainsFunc(all[i].Parts, otlpIsToolOf) && otlpCompaction(&all[i+1]) == nil
+	return !slices.ContainsFunc(all[i].Parts, func(p session.Part) bool { return otlpIsTool(&p) }) && otlpCompaction(&all[i+1]) == nil
 }
 
 // message writes the span of m, and of the user's message that it answers.
@@ -561,13 +561,8 @@ func (e *otlpEncoder) compaction(m *session.MessageAndParts, marker *session.Par
 		c.Summary, c.SummaryTokens, c.Auto, c.TailStartID = data.Summary, data.SummaryTokens, data.Auto,
 			session.Deref(data.TailStartID)
 	}
-	var took struct {
-		Trace struct {
-			Messages int64 `json:"summarized_message_count"`
-		} `json:"agenttrace"`
-	}
-	_ = json.Unmarshal([]byte(m.Message.MetadataJSON), &took) // what cannot be read was not said
-	c.SummarizedMessages = took.Trace.Messages
+	trace := otlpObject(string(otlpObject(m.Message.MetadataJSON)["agenttrace"]))
+	_ = json.Unmarshal(trace["summarized_message_count"], &c.SummarizedMessages) // what cannot be read was not said
 	if u := meta.Tokens(session.RoleAssistant, true).Used; u != nil {
 		c.InputTokens, c.OutputTokens = u.Input+u.CacheRead+u.CacheWrite, u.Output+u.Reasoning
 	}
@@ -624,5 +619,3 @@ func (e *otlpEncoder) decision(turn otlpPlace, d *store.Decision) {
 func otlpIsTool(p *session.Part) bool {
 	return p.Type == "dynamic-tool" || strings.HasPrefix(p.Type, "tool-") && p.Type != "tool-"
 }
-
-func otlpIsToolOf(p session.Part) bool { return otlpIsTool(&p) }

@@ -242,7 +242,7 @@ func skilletEncodeFile(path string, s *codec.Session, replace bool) (err error) 
 		}
 		err := os.MkdirAll(filepath.Dir(log), 0o700)
 		if err == nil {
-			err = rows.ReplaceFile(log, skilletEncode(s))
+			err = rows.ReplaceFiles(rows.File{Path: log, Text: skilletEncode(s)})
 		}
 		return err
 	}

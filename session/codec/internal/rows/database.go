@@ -87,9 +87,6 @@ func CreateDatabase(path string, fill func(temporary string) error) (err error) 
 	return nil
 }
 
-// ReplaceFile puts text at path, private to the user: whole, or with an error not at all.
-func ReplaceFile(path string, text []byte) error { return ReplaceFiles(File{path, text}) }
-
 // File is a file to be written.
 type File struct {
 	Path string

@@ -105,7 +105,7 @@ func Steps(s *codec.Session, m *session.MessageAndParts) []Step {
 	}
 	meta := session.ParseMessageMetadata([]byte(m.Message.MetadataJSON))
 	tokens := meta.Tokens(m.Message.Role, m.IsMarker())
-	calls := ModelCalls(s, m.Message.ID, meta.Trace.Steps)
+	calls := modelCalls(s, m.Message.ID, meta.Trace.Steps)
 	if steps[0].Start == nil && len(calls) > 0 && len(calls) == len(steps)-1 { // what comes first is of no call
 		calls = append([]session.Step{{}}, calls...)
 	}
@@ -158,9 +158,9 @@ func Blob(s *codec.Session, kind store.BlobKind, digest string) *store.Blob {
 	return &s.Blobs[i]
 }
 
-// ModelCalls returns what is known of each model call of a message, in their order: those that the source lists, or
+// modelCalls returns what is known of each model call of a message, in their order: those that the source lists, or
 // else the spans of calls, except those that failed and used nothing.
-func ModelCalls(s *codec.Session, messageID string, listed []session.Step) (calls []session.Step) {
+func modelCalls(s *codec.Session, messageID string, listed []session.Step) (calls []session.Step) {
 	if listed != nil {
 		return listed
 	}
