@@ -26,7 +26,7 @@ func TestPythonAppend(t *testing.T) {
 		{ascii, `{"a":[1,2.50,-1e-05,true,null],"b":{}}`, `{"a": [1, 2.50, -1e-05, true, null], "b": {}}`},
 		{ascii, `"é😀\u00e9\ud83d\ude00\/\b\u007f` + "\u007f" + `"`,
 			`"\u00e9\ud83d\ude00\u00e9\ud83d\ude00/\b\u007f\u007f"`},
-		{ascii, `"\ud800 lone \"q\" \\ \u0041"`, `"\ud800 lone \"q\" \\ \u0041"`},
+		{ascii, `"\ud800 lone \"q\" \\ \u0041"`, `"\ud800 lone \"q\" \\ A"`},
 		{ascii, `"a, b: c"`, `"a, b: c"`},
 	} {
 		value, err := Value(json.RawMessage(tt.in))
