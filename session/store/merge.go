@@ -425,14 +425,15 @@ func compareDecisions(d, o *Decision) int {
 // mergeSpan stores a span: of two with one id the one that ended later, then the one that
 // began later. old is the one that was stored, nil if there was none.
 func (a *applier) mergeSpan(l *SpanRef) (changed bool, old *SpanRef, err error) {
-	changed, old, err = keep(a.rows, &a.rows.spanRefs, l, compareSpans)
+	changed, old, err = keep(a.rows, &a.rows.spanRefs, l, compareSpanVersions)
 	if changed && l.reports() {
 		a.rows.known(l.MessageID).addSpan(keyOfSpan(l))
 	}
 	return changed, old, err
 }
 
-func compareSpans(l, o *SpanRef) int {
+// compareSpanVersions orders two versions of a span; see mergeSpan.
+func compareSpanVersions(l, o *SpanRef) int {
 	return cmp.Or(
 		cmp.Compare(l.EndNano, o.EndNano),
 		cmp.Compare(l.StartNano, o.StartNano),

@@ -49,14 +49,8 @@ func (w *Writer) rebuildSoon() {
 	if r.timer != nil || r.closed {
 		return
 	}
+	r.running.Add(1)
 	r.timer = time.AfterFunc(r.pause, func() {
-		r.mu.Lock()
-		if r.closed {
-			r.mu.Unlock()
-			return
-		}
-		r.running.Add(1)
-		r.mu.Unlock()
 		defer r.running.Done()
 		begin := time.Now()
 		_ = w.Rebuild(context.Background()) // the marks are still there, and it is tried again
@@ -98,8 +92,8 @@ func (w *Writer) Finish() {
 	r.mu.Lock()
 	closed := r.closed
 	r.closed = true
-	if r.timer != nil {
-		r.timer.Stop()
+	if r.timer != nil && r.timer.Stop() {
+		r.running.Done()
 	}
 	r.mu.Unlock()
 	r.running.Wait()
