@@ -1,10 +1,6 @@
 package redact
 
-import (
-	"strings"
-
-	"github.com/agenttrace/agenttrace/internal/jsonscan"
-)
+import "strings"
 
 // elsewhere returns the secret that belongs to the label though no sign joins them: the value of a name, what was to be
 // used as it. What is below it in a table it notes for later.
@@ -15,26 +11,17 @@ func (m *mention) elsewhere() finding {
 	if m.inserts() {
 		m.c.inserted(m)
 	}
-	if f := m.paired(); f.end > 0 {
+	if f := m.paired(); f.end > 0 || m.class < weak || !m.called() {
 		return f
 	}
-	return m.usedAs()
-}
-
-// usedAs returns what is before the label and is to be used as it: "use … as the token", "… is the password".
-func (m *mention) usedAs() finding {
-	if m.class < weak || !m.called() {
-		return finding{}
-	}
+	// What is before the label is to be used as it: "use … as the token", "… is the password".
 	w, at := m.wordBefore(m.lo)
 	for n := 0; n < 3 && !lists["uses"][w]; n++ {
 		w, at = m.wordBefore(at)
 	}
 	hi := skipBack(m.s, at, max(m.c.floor, at-3), " `\"'*")
 	lo := since(m.s, hi, max(m.c.floor, hi-maxJudged), wordStops)
-	if k := strings.LastIndexByte(m.s[lo:hi], ':'); k > 0 {
-		lo += k + 1 // admin:… are the credentials
-	}
+	lo += strings.LastIndexByte(m.s[lo:hi], ':') + 1 // admin:… are the credentials
 	m.join, m.quoted = before, false
 	return m.found(lo, hi)
 }
@@ -44,7 +31,7 @@ func (m *mention) called() bool {
 	return m.lo >= 4 && m.s[m.lo-1] == ' ' && m.follows("uses", "owners")
 }
 
-// columnSigns are between the columns of tables.
+// columnSigns are between the columns of tables: lines, which no code has, and others.
 var columnSigns = [...]string{"|", "│", "║", "┃", "\t", ";", ",", aligned}
 
 // aligned is between the columns of a table that only spaces align.
@@ -66,34 +53,39 @@ func (m *mention) inRow() bool {
 	}
 	// "API Key": the label may be the second word of the name.
 	w, from := m.wordBefore(m.lo)
-	return lo == m.lo-1 && w != "" && (from == 0 || oneByteOf("|\t;,\n ", s[from-1]))
+	return w != "" && (from == 0 || oneByteOf("|\t;,\n ", s[from-1]))
 }
 
 // table notes the secrets in the columns below a header that the label is a cell of. The rows are read once, whatever
 // labels their header has.
 func (c *scan) table(m *mention) {
 	from, to := c.line(m.lo)
-	if from < c.tables || to == len(c.s) || to-from > 2<<10 {
+	if from < c.tables || to-from > 2<<10 {
 		return
 	}
 	c.tables = to + 1
 	c.looked += to - from
 	line := strings.TrimRight(c.s[from:to], "\r")
-	for _, sign := range columnSigns {
+	for n, sign := range columnSigns {
 		if !strings.Contains(line, sign) {
 			continue
 		}
-		if c.header(line, sign); c.secretColumns > 0 && (strings.Contains("|│║┃", sign) || c.plainNames) {
-			c.rows(to+1, sign)
+		if names := c.header(line, sign); !names && n > 3 {
+			return // a list in code or prose
+		}
+		for c.tables < len(c.s) && c.row(c.tables, sign) {
+			c.tables = c.eol(c.tables) + 1
 		}
 		return
 	}
 }
 
-// header reads the names of the columns of a table, and whether they are those of a CSV file rather than a list in code
-// or prose: names only, none longer than three words.
-func (c *scan) header(line, sign string) {
-	c.columns, c.secretColumns, c.plainNames, c.alignedOnly = c.columns[:0], 0, true, sign == aligned
+// header reads the names of the columns of a table, and reports whether they are those of a CSV file: names only, none
+// longer than three words, and one of a secret.
+func (c *scan) header(line, sign string) (names bool) {
+	c.columns = c.columns[:0]
+	secrets := 0
+	names = true
 	for _, at := range c.cells(line, sign) {
 		name, promise := strings.Trim(line[at.lo:at.hi], "_[]"), notSecret
 		if len(name) >= 2 && len(name) < 40 && !strings.ContainsAny(name, "=(){}:") {
@@ -102,74 +94,69 @@ func (c *scan) header(line, sign string) {
 			}
 		}
 		if promise != notSecret {
-			c.secretColumns++
+			secrets++
 		}
 		c.columns = append(c.columns, promise)
-		spaced := sign == "," && at.lo > 0 && line[at.lo-1] == ' ' || sign == aligned && strings.HasPrefix(name, "#")
-		c.plainNames = c.plainNames && !spaced && name != "" && len(name) <= 40 && strings.Count(name, " ") <= 2 &&
-			!strings.ContainsAny(name, "!$%&()*+,/:;<=>?@[]^{}~\\|\"'`")
+		names = names && name != "" && len(name) <= 40 && strings.Count(name, " ") <= 2 &&
+			!strings.ContainsAny(name, "!$%&()*+,/:;<=>?@[]^{}~\\|\"'`") &&
+			!(sign == "," && at.lo > 0 && line[at.lo-1] == ' ' || sign == aligned && name[0] == '#')
 	}
+	return names && secrets > 0
 }
 
 // cells returns the bounds of the cells of a row without what is around them, until the next row is asked for. A sign
 // in quotes is part of a cell of CSV.
 func (c *scan) cells(line, sign string) []span {
 	const around = " *\"`'\t\r\n"
-	c.row = c.row[:0]
-	quoted, start := byte(0), 0
+	c.cellsOf = c.cellsOf[:0]
+	quote, start := byte(0), 0
 	for i := 0; i <= len(line); i++ {
 		if i < len(line) {
-			if b := line[i]; b == quoted {
-				quoted = 0
-			} else if quoted == 0 && (b == '"' || b == '\'' && (i == start || sign == "," && line[i-1] == ' ')) {
-				quoted = b
+			if b := line[i]; b == quote {
+				quote = 0
+			} else if quote == 0 && sign == "," && oneByteOf("\"'", b) && skip(line, start, i, " ") == i {
+				quote = b
 			}
-			if quoted != 0 && sign == "," || !strings.HasPrefix(line[i:], sign) {
+			if quote != 0 || !strings.HasPrefix(line[i:], sign) {
 				continue
 			}
 		}
 		lo := skip(line, start, i, around)
-		c.row = append(c.row, span{lo, skipBack(line, i, lo, around)})
+		c.cellsOf = append(c.cellsOf, span{lo, skipBack(line, i, lo, around)})
 		if start = i + len(sign); sign == aligned {
 			start = skip(line, start, len(line), " ")
 			i = start - 1
 		}
 	}
-	return c.row
+	return c.cellsOf
 }
 
-// rows notes the secrets of the rows from at on.
-func (c *scan) rows(at int, sign string) {
-	for at < len(c.s) {
-		eol := c.eol(at)
-		line := c.s[at:eol]
-		drawn := line != "" && strings.Trim(line, "-+=|: ─┼├┤╞╪╡┬┴│═╬╠╣\r") == ""
-		if n := len(c.cells(line, sign)); n != len(c.columns) && !(n == 1 && drawn) {
-			return
-		}
-		if !drawn {
-			c.inRow(at, c.row)
-		}
-		c.looked += eol - at
-		at = eol + 1
-		c.tables = at
+// row notes the secrets of the row at at, and reports whether it is one.
+func (c *scan) row(at int, sign string) bool {
+	line := c.s[at:c.eol(at)]
+	c.looked += len(line)
+	cells := c.cells(line, sign)
+	if line != "" && strings.Trim(line, "-+=|: ─┼├┤╞╪╡┬┴│═╬╠╣\r") == "" {
+		return len(cells) == 1 || len(cells) == len(c.columns) // a line that is drawn
 	}
+	return len(cells) == len(c.columns) && c.noteCells(at, cells, sign)
 }
 
-// inRow notes the secrets among the cells of the row at at, of a table or of the values that SQL inserts.
-func (c *scan) inRow(at int, cells []span) {
+// noteCells notes the secrets among the cells of the row at at, of a table or of the values that SQL inserts.
+func (c *scan) noteCells(at int, cells []span, sign string) bool {
 	for n, v := range cells[:min(len(cells), len(c.columns))] {
-		if c.columns[n] != notSecret && (!c.alignedOnly || strings.IndexByte(c.s[at+v.lo:at+v.hi], ' ') < 0) {
-			c.cell = mention{c: c, s: c.s, lo: at, hi: at, class: c.columns[n], join: cell, replace: Marker}
+		if c.columns[n] != notSecret && (sign != aligned || strings.IndexByte(c.s[at+v.lo:at+v.hi], ' ') < 0) {
+			c.cell = mention{c: c, s: c.s, lo: at, hi: at, class: c.columns[n], join: cell}
 			c.addLater(c.cell.found(at+v.lo, at+v.hi))
 		}
 	}
+	return true
 }
 
 // inserts reports whether the label is a column of an INSERT in SQL.
 func (m *mention) inserts() bool {
 	i := skip(m.s, m.hi, m.hi+8, "`\"] ")
-	if i == len(m.s) || m.s[i] != ',' && m.s[i] != ')' {
+	if i == len(m.s) || !oneByteOf(",)", m.s[i]) {
 		return false
 	}
 	before := m.s[max(m.c.floor, m.lo-200):m.lo]
@@ -181,41 +168,36 @@ func (m *mention) inserts() bool {
 // inserted notes the values of an INSERT whose columns have the names of secrets, of which the label is one. Its rows
 // are read once.
 func (c *scan) inserted(m *mention) {
-	end := strings.IndexByte(c.s[m.lo:min(len(c.s), m.lo+512)], ')')
-	if end < 0 || m.lo < c.tables {
+	end := until(c.s, m.lo, 512, ")")
+	if m.lo < c.tables {
 		return
 	}
-	c.header(c.s[strings.LastIndexByte(c.s[:m.lo], '(')+1:m.lo+end], ",")
-	i := jsonscan.Space(c.s, m.lo+end+1)
-	c.tables = i
-	if len(c.s)-i < len("values") || !strings.EqualFold(c.s[i:i+len("values")], "values") {
-		return
-	}
-	for i += len("values"); ; i++ {
-		if i = jsonscan.Space(c.s, i); i >= len(c.s) || c.s[i] != '(' {
+	c.header(c.s[strings.LastIndexByte(c.s[:m.lo], '(')+1:end], ",")
+	end += max(0, indexFold(c.s[end:min(len(c.s), end+16)], "values")) + len("values")
+	for end < len(c.s) {
+		i := skip(c.s, end, end+8, "), \n")
+		if i == len(c.s) || c.s[i] != '(' {
 			return
 		}
-		end := until(c.s, i, 8<<10, ")")
-		c.inRow(i+1, c.cells(c.s[i+1:end], ","))
+		end = until(c.s, i, 8<<10, ")")
+		c.noteCells(i+1, c.cells(c.s[i+1:end], ","), ",")
 		c.looked += end - i
 		c.tables = end
-		if i = jsonscan.Space(c.s, min(len(c.s), end+1)); i >= len(c.s) || c.s[i] != ',' {
-			return
-		}
 	}
 }
 
-// declared reports whether the label is the name of a variable in Terraform.
+// declared reports whether the label is the name of a variable in Terraform, or of an option: add_argument("--password",
+// default="…").
 func (m *mention) declared() bool {
 	before := m.s[max(m.c.floor, m.lo-len(`variable "`)):m.lo]
 	return before == `variable "` || strings.HasSuffix(before, `output "`) ||
-		m.keyed && m.dashes && strings.HasPrefix(m.s[m.hi+1:], ",") // add_argument("--password", default="…")
+		m.keyed && m.dashes && strings.HasPrefix(m.s[m.hi+1:], ",")
 }
 
 // pairLabel returns where the label of the name begins in a pair of name and value, or -1.
 func (m *mention) pairLabel() int {
 	s, i := m.s, skipBack(m.s, m.lo, max(m.c.floor, m.lo-24), " \t\"'")
-	if i == m.c.floor || s[i-1] != ':' && s[i-1] != '=' {
+	if i == m.c.floor || !oneByteOf(":=", s[i-1]) {
 		return -1
 	}
 	end := skipBack(s, i-1, max(m.c.floor, m.lo-40), " \t\"'")
@@ -230,14 +212,14 @@ const maxPair = 400
 
 // paired returns the value of the pair whose name is the label, or of what it declares.
 func (m *mention) paired() finding {
-	label, rest := m.pairLabel(), m.s[m.hi:min(len(m.s), m.hi+maxPair)]
+	label, limit := m.pairLabel(), min(len(m.s), m.hi+maxPair)
 	if m.declared() {
-		rest = rest[:until(rest, 0, len(rest), "})")]
-		for _, name := range [...]string{"default", "value"} {
-			if k := strings.Index(rest, name); k >= 0 {
-				return m.valueAt(m.hi+k, len(name))
-			}
+		limit = until(m.s, m.hi, maxPair, "})")
+		from := skip(m.s, m.hi, limit, "\" {")
+		if f := m.valueOf("default", from, limit); f.end > 0 {
+			return f
 		}
+		return m.valueOf("value", from, limit)
 	}
 	if label < 0 {
 		return finding{}
@@ -246,40 +228,44 @@ func (m *mention) paired() finding {
 		m.join = apart
 		return m.found(i, min(m.c.eol(i), m.wordEnd(i)))
 	}
-	for _, text := range [...]string{"text", "content"} { // {"label":"Password","text":"…"}
-		if near := strings.TrimLeft(rest, "\"', "); len(rest)-len(near) < 24 && strings.HasPrefix(near, text) {
-			return m.valueAt(m.hi+len(rest)-len(near), len(text))
+	from := max(m.c.floor, label-maxPair)
+	for _, f := range [...]func() finding{
+		func() finding { return m.valueOf("text", m.hi, min(limit, m.hi+12)) }, // {"label":"Password","text":"…"}
+		func() finding { return m.valueOf("content", m.hi, min(limit, m.hi+15)) },
+		func() finding { return m.valueOf("alue", m.hi, limit) },
+		func() finding { return m.argumentBefore(from, label) },
+		func() finding { return m.valueOf("alue", since(m.s, label, from, "{}<>"), label) },
+	} {
+		if found := f(); found.end > 0 {
+			return found
 		}
-	}
-	if k := strings.Index(rest, "alue"); k >= 0 && sameItem(rest[:k]) {
-		if f := m.valueAt(m.hi+k, len("alue")); f.end > 0 {
-			return f
-		}
-	}
-	prior := m.s[max(m.c.floor, label-maxPair):label]
-	if before, ok := strings.CutSuffix(prior, `", `); ok { // set("…", forKey: "password")
-		m.join, m.quoted = apart, true
-		q := label - len(`", `)
-		lo := label - len(prior) + strings.LastIndexByte(before, '"')
-		for lo > label-len(prior) && m.c.v.level(lo) > m.c.v.level(q) {
-			lo = label - len(prior) + strings.LastIndexByte(m.s[label-len(prior):lo], '"')
-		}
-		return m.found(lo+1, q)
-	}
-	if k := strings.LastIndex(prior, "alue"); k >= 0 && sameItem(prior[k:]) {
-		return m.valueAt(label-len(prior)+k, len("alue"))
 	}
 	return finding{}
+}
+
+// argumentBefore returns the string between from and label that is the argument before the label's: set("…", forKey:
+// "password").
+func (m *mention) argumentBefore(from, label int) finding {
+	hi := label - len(`", `)
+	if hi < from || m.s[hi:label] != `", ` {
+		return finding{}
+	}
+	lo := from + strings.LastIndexByte(m.s[from:hi], '"')
+	for lo > from && m.c.v.level(lo) > m.c.v.level(hi) {
+		lo = from + strings.LastIndexByte(m.s[from:lo], '"')
+	}
+	m.join, m.quoted = apart, true
+	return m.found(lo+1, hi)
 }
 
 // partOfForm returns where the content of the part of a multipart form begins whose name the label is, 0 where it is
 // none: after the empty line that ends its headers.
 func (m *mention) partOfForm() int {
-	from, _ := m.c.line(m.lo)
-	if m.lo-from > 100 || indexFold(m.s[from:m.lo], "form-data") < 0 {
+	from, to := m.c.line(m.lo)
+	if indexFold(m.s[max(from, m.lo-100):m.lo], "form-data") < 0 {
 		return 0
 	}
-	for to := m.c.eol(m.lo); to < len(m.s) && to-m.lo < maxPair; {
+	for to < len(m.s) && to-m.lo < maxPair {
 		next := m.c.eol(to + 1)
 		if strings.TrimSpace(m.s[to+1:next]) == "" {
 			return skip(m.s, min(len(m.s)-1, next+1), len(m.s), blanks)
@@ -289,21 +275,27 @@ func (m *mention) partOfForm() int {
 	return 0
 }
 
-// sameItem reports whether no other item begins between the two halves of a pair.
-func sameItem(between string) bool {
-	return !strings.ContainsAny(between, "{}<>") && !strings.Contains(between, "- ") &&
-		strings.Count(between, "\n") <= 6 && !strings.Contains(between, "name")
-}
-
-// valueAt returns the value after the label of a value at i, of n bytes, if it may be the label's.
-func (m *mention) valueAt(i, n int) finding {
+// valueOf returns the value of the name in s[lo:hi], if it may be the label's: no other item begins between them.
+func (m *mention) valueOf(name string, lo, hi int) finding {
+	i := lo + strings.Index(m.s[lo:hi], name)
+	if i < lo {
+		return finding{}
+	}
+	between := m.s[lo:i]
+	if lo < m.hi {
+		between = m.s[i+len(name) : hi]
+	}
+	if strings.ContainsAny(between, "{}<>") || strings.Contains(between, "- ") || strings.Contains(between, "name") ||
+		strings.Count(between, "\n") > 6 {
+		return finding{}
+	}
 	b := *m
-	b.keyed, b.lo, b.hi = false, i, i+n
+	b.keyed, b.lo, b.hi = false, i, i+len(name)
 	from, ok := b.sign()
 	if !ok || b.join > spaced {
 		return finding{}
 	}
-	lo, hi := b.value(from)
+	start, end := b.value(from)
 	b.lo, b.hi, b.join, b.keyed = m.lo, m.hi, apart, m.keyed
-	return b.found(lo, hi)
+	return b.found(start, end)
 }

@@ -119,7 +119,6 @@ type mention struct {
 	tag      bool // the label is an element of XML
 	scheme   bool // Bearer or its like is before the value
 	sentence bool // the label is a phrase of prose
-	replace  string
 }
 
 // secret decides whether the value s[lo:hi] is to be redacted.
@@ -191,7 +190,7 @@ func (c *scan) named(e *entry, begin int) finding {
 		return finding{}
 	}
 	m := &c.m
-	*m = mention{c: c, s: c.s, lo: lo, hi: hi, replace: Marker}
+	*m = mention{c: c, s: c.s, lo: lo, hi: hi}
 	i, ok := m.sign()
 	if !ok && !m.inRow() && m.pairLabel() < 0 && !m.declared() && !m.called() && !m.inserts() {
 		return finding{} // most mentions end here, before the key is looked at
@@ -210,93 +209,78 @@ func (c *scan) named(e *entry, begin int) finding {
 // joined returns the value at i, or the first in its expression, that is a secret.
 func (m *mention) joined(i int) finding {
 	lo, hi := m.value(i)
-	if lo < m.c.floor || hi <= lo && hi >= 0 && m.join != sure && lo == 0 {
+	if lo < m.c.floor || hi == 0 {
 		return finding{}
 	}
-	if v := m.s[lo:max(lo, hi)]; !m.quoted && m.join <= spaced && hi > lo && hi+1 < len(m.s) && m.s[hi] == ' ' &&
-		oneByteOf("\"'", m.s[hi+1]) && run(v, 0, letter|dash) == len(v) { // a command with a string
-		if f := m.expression(lo, hi); f.end > 0 {
+	v, rest := m.s[lo:max(lo, hi)], m.s[hi:]
+	if m.join <= spaced && len(rest) > 1 && rest[0] == ' ' && oneByteOf("\"'", rest[1]) && run(v, 0, letter|dash) == len(v) {
+		if f := m.expression(lo, hi); f.end > 0 { // a command with a string
 			return f
 		}
 	}
-	if m.join == sure && hi > lo && !(m.tag && filePath(m.s[lo:hi])) || m.secret(lo, hi) {
-		if m.join == sure && blank(m.s[lo:hi]) {
-			return finding{}
-		}
-		return finding{lo, hi, m.replace}
+	if m.join == sure && !blank(v) && !(m.tag && filePath(v)) || m.secret(lo, hi) {
+		return finding{lo, hi, Marker}
 	}
-	if hi > lo && strings.HasPrefix(m.s[hi:], " / ") && (m.join == colon || m.join == prose) { // credentials: name / …
+	if strings.HasPrefix(rest, " / ") && (m.join == colon || m.join == prose) { // credentials: name / …
 		m.join = bare
-		return m.joined(hi + 3)
+		return m.joined(hi + len(" / "))
 	}
-	return m.rest(lo, hi)
-}
-
-// rest returns the secret in the rest of the statement of the value s[lo:hi], which is none.
-func (m *mention) rest(lo, hi int) finding {
 	// password string = "…", Dim password As String = "…", ApiKey { get; set; } = "…"
 	assigned := skip(m.s, hi, hi+maxKey/2, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ .;{}[]?*")
 	typed := m.join == bare && (strings.HasPrefix(m.s[assigned:], "= ") || strings.HasPrefix(m.s[assigned:], ":= "))
-	if marked(m.s[lo:max(lo, hi)]) || m.join > spaced && m.join != argument && !typed {
+	switch {
+	case marked(v) || number(v):
 		return finding{}
+	case typed:
+		return m.expression(lo, assigned)
+	case m.join <= spaced || m.join == argument:
+		return m.expression(lo, hi)
 	}
-	if typed {
-		hi = assigned
-	}
-	if number(m.s[lo:hi]) {
-		return finding{}
-	}
-	return m.expression(lo, hi)
+	return finding{}
 }
 
 // expression returns a string in the rest of the statement that the value s[lo:hi] begins: the default of a variable,
 // what a type is made of, the value after a type.
 func (m *mention) expression(lo, hi int) finding {
-	s, i := m.s, hi
-	if m.quoted {
-		i = min(len(s), i+1)
-	}
-	m.join = fallback
-	if k := strings.Index(s[lo:hi], ":-"); k > 0 && s[lo] == '$' { // ${NAME:-default}
-		if f := m.found(lo+k+2, skipBack(s, hi, lo+k+2, "}")); f.end > 0 {
+	if k := strings.Index(m.s[lo:hi], ":-"); k > 0 && m.s[lo] == '$' { // ${NAME:-default}
+		m.join = fallback
+		if f := m.found(lo+k+2, skipBack(m.s, hi, lo+k+2, "}")); f.end > 0 {
 			return f
 		}
 	}
-	return m.stringIn(i, until(s, i, 160, "\n;#"))
-}
-
-// stringIn returns the first string in quotes between lo and hi that is a secret.
-func (m *mention) stringIn(lo, hi int) finding {
+	if lo = hi; m.quoted {
+		lo = min(len(m.s), hi+1)
+	}
+	hi = until(m.s, lo, 160, "\n;#")
 	if !m.c.afford((hi - lo) / 4) {
 		return finding{}
 	}
-	m.quoted = true
-	for lo < hi {
-		q := until(m.s, lo, hi-lo, "\"'`")
+	m.join, m.quoted = fallback, true
+	for {
+		q := until(m.s, lo, hi-lo, quotes)
 		if q >= hi {
-			break
+			return finding{}
 		}
-		if m.join == fallback && m.class != credential && q > lo && m.s[q-1] == '=' { // of another name, but for a default
-			if name := runBack(m.s, q-1, lo, slug); name < q-1 && !lists["defaults"][m.s[name:q-1]] {
-				break
-			}
+		// Of another name, but for a default?
+		if name := runBack(m.s, max(lo, q-1), lo, slug); q > lo && m.s[q-1] == '=' && name < q-1 && m.class != credential &&
+			!lists["defaults"][m.s[name:q-1]] {
+			return finding{}
 		}
 		stop := m.c.closing(q)
-		if stop >= len(m.s) || stop > hi || m.s[stop] != m.s[q] {
-			break
+		if stop > hi || stop == len(m.s) || m.s[stop] != m.s[q] {
+			return finding{}
 		}
 		if f := m.found(q+1, stop); f.end > 0 {
 			return f
 		}
 		lo = stop + 1
 	}
-	return finding{}
 }
 
 // found returns s[lo:hi] where it is a secret.
 func (m *mention) found(lo, hi int) finding {
 	if m.secret(lo, hi) {
-		return finding{lo, hi, m.replace}
+		return finding{lo, hi, Marker}
 	}
 	return finding{}
 }

@@ -40,7 +40,7 @@ var phrases = []phrase{
 func (c *scan) phrased(e *entry, begin int) finding {
 	p, hi := e.phrase, begin+len(e.literal)
 	m := &c.m
-	*m = mention{c: c, s: c.s, lo: begin, hi: hi, class: spokenOf, join: p.join, replace: Marker, sentence: true}
+	*m = mention{c: c, s: c.s, lo: begin, hi: hi, class: spokenOf, join: p.join, sentence: true}
 	switch {
 	case p.find != nil:
 		return p.find(c, m)

@@ -35,11 +35,9 @@ type scan struct {
 	commands         int // are read up to here
 	tables           int // headers of tables are read up to here
 	m, cell          mention
-	words, next, row []span
+	words, next      []span
+	cellsOf          []span     // of a row
 	columns          []keyClass // of the table: what their names promise
-	secretColumns    int
-	alignedOnly      bool
-	plainNames       bool
 }
 
 type span struct{ lo, hi int }
@@ -55,7 +53,7 @@ func (c *scan) begin(r *Redactor, s string) {
 	}
 	c.v.raw = "" // it is not kept
 	*c = scan{r: r, s: s, found: c.found[:0], later: c.later[:0], words: c.words[:0], next: c.next[:0],
-		columns: c.columns[:0], row: c.row[:0], v: c.v, lineTo: -1, wordFrom: -1}
+		columns: c.columns[:0], cellsOf: c.cellsOf[:0], v: c.v, lineTo: -1, wordFrom: -1}
 }
 
 // next returns where, at or after i, three bytes of a literal are that s holds from floor on, and that literal with
