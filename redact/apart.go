@@ -5,11 +5,10 @@ import "strings"
 // elsewhere returns the secret that belongs to the label though no sign joins them: the value of a name, what was to be
 // used as it. What is below it in a table it notes for later.
 func (m *mention) elsewhere() finding {
-	if m.inRow() {
-		m.c.table(m)
-	}
 	if m.inserts() {
 		m.c.inserted(m)
+	} else if m.inRow() {
+		m.c.table(m)
 	}
 	if f := m.paired(); f.end > 0 || m.class < weak || !m.called() {
 		return f

@@ -63,7 +63,7 @@ func newIndex(active []*rule, keys []keyName) *table {
 				}
 			}
 		}
-		for _, literal := range commandLiterals() {
+		for _, literal := range commandLiterals {
 			all = append(all, entry{rule: toolRule, literal: literal})
 		}
 	}

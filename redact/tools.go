@@ -18,9 +18,10 @@ type tool struct {
 //go:embed data/tools.txt
 var toolsFile string
 
-// tools are the rows of each command.
-var tools = func() map[string][]tool {
-	byName := map[string][]tool{}
+// tools are the rows of each command, and commandLiterals what commands are found by: their names with what follows
+// them, and as elements of a list.
+var tools, commandLiterals = func() (map[string][]tool, []string) {
+	byName, literals := map[string][]tool{}, []string{"echo ", "printf "}
 	for _, row := range tableRows(toolsFile) {
 		column := strings.Split(row, "\t")
 		t := tool{strings.Split(column[1], "|"), map[string]string{}}
@@ -30,31 +31,20 @@ var tools = func() map[string][]tool {
 		}
 		for name := range strings.FieldsSeq(column[0]) {
 			byName[name] = append(byName[name], t)
-		}
-	}
-	return byName
-}()
-
-// commandLiterals are what commands are found by: their names with what follows them, and as elements of a list.
-func commandLiterals() []string {
-	out := []string{"echo ", "printf "}
-	for name, rows := range tools {
-		out = append(out, `"`+name+`"`, `"`+name+`\`)
-		for _, t := range rows {
+			literals = append(literals, `"`+name+`"`, `"`+name+`\`)
 			for _, near := range t.near {
-				switch near {
-				case "<": // is found by what prints into it
-				case "":
-					out = append(out, name+" ")
-				default:
-					out = append(out, name+near)
+				if near == "" {
+					near = " "
+				}
+				if near != "<" { // is found by what prints into it
+					literals = append(literals, name+near)
 				}
 			}
 		}
 	}
-	slices.Sort(out)
-	return slices.Compact(out)
-}
+	slices.Sort(literals)
+	return byName, slices.Compact(literals)
+}()
 
 // command notes the secrets of the command whose name is at at. A command is read once, however many names of tools are
 // in it.
@@ -62,21 +52,19 @@ func (c *scan) command(at int) {
 	if at < c.commands || !bounded(c.s, at) || at > 0 && oneByteOf("-.=", c.s[at-1]) {
 		return
 	}
-	var stop int
-	c.words, stop = c.commandWords(at, c.words[:0])
-	words := c.words
-	c.commands = stop
-	c.looked += stop - at
-	if len(words) == 0 {
+	c.words, c.commands = c.commandWords(at, c.words[:0])
+	c.looked += c.commands - at
+	if len(c.words) == 0 {
 		return
 	}
+	words, rest := c.words, c.s[c.words[0].hi:c.commands]
 	c.m = mention{c: c, s: c.s, lo: words[0].lo, hi: words[0].hi, class: ofTool}
 	name := path.Base(c.text(words[0]))
-	if name == "echo" || name == "printf" {
-		c.printed(words[1:], stop)
+	if (name == "echo" || name == "printf") && strings.HasPrefix(c.s[c.commands:], "|") {
+		c.printed(words[1:])
 	}
 	for _, t := range tools[name] {
-		if rest := c.s[words[0].hi:stop]; slices.ContainsFunc(t.near, func(near string) bool {
+		if slices.ContainsFunc(t.near, func(near string) bool {
 			return strings.Contains(rest, strings.Trim(near, " \"")) // the name alone may be a word of prose
 		}) {
 			c.given(t, words)
@@ -106,7 +94,7 @@ func (c *scan) commandWords(i int, words []span) ([]span, int) {
 			words = append(words, span{lo, hi})
 		}
 		i = max(next, i+1)
-		if next == hi && hi > lo && hi < len(s) && (s[hi] == '"' || s[hi] == '\'') {
+		if next == hi && hi > lo && hi < len(s) && oneByteOf("\"'", s[hi]) {
 			break // the end of the string that the command is in
 		}
 	}
@@ -141,28 +129,24 @@ func (c *scan) endsString(i int) bool {
 
 // give notes a secret that a command is given: by a flag, or as one of its words. It may be what is after a user.
 func (c *scan) give(user string, w span, by join) {
-	if v := c.text(w); v != "" && (v[0] == '"' || v[0] == '\'') {
-		w.lo++
-		w.hi = max(w.lo, skipBack(c.s, w.hi, w.hi-1, "\"'"))
-	}
+	w.lo, w.hi = skip(c.s, w.lo, w.hi, "\"'"), max(w.lo, skipBack(c.s, w.hi, w.lo, "\"'"))
 	if user != "" {
 		k := strings.Index(c.text(w), user)
 		if k < 0 {
 			return
 		}
-		if w.lo += k + 1; user == "/" { // of Oracle: user/password@host
-			if k := strings.LastIndexByte(c.text(w), '@'); k >= 0 {
-				w.hi = w.lo + k
-			}
-			w.lo, w.hi = skip(c.s, w.lo, w.hi, `"`), skipBack(c.s, w.hi, w.lo, `"`)
+		w.lo += k + 1
+		if at := strings.LastIndexByte(c.text(w), '@'); user == "/" && at >= 0 { // of Oracle: user/password@host
+			w.hi = w.lo + at
 		}
+		w.lo, w.hi = skip(c.s, w.lo, w.hi, `"`), skipBack(c.s, w.hi, w.lo, `"`)
 	}
-	if v := c.text(w); v == "" || v[0] == '-' || w.lo < c.floor || noPassword(v) || strings.HasSuffix(v, "...]") {
+	v := c.text(w)
+	if v == "" || v[0] == '-' || noPassword(v) || strings.HasSuffix(v, "...]") {
 		return
 	}
-	if c.m.join = by; c.m.secret(w.lo, w.hi) {
-		c.addLater(finding{w.lo, w.hi, Marker})
-	}
+	c.m.join = by
+	c.addLater(c.m.found(w.lo, w.hi))
 }
 
 // given notes the secrets among the words of a command.
@@ -172,7 +156,7 @@ func (c *scan) given(t tool, words []span) {
 		at, ok := 0, true
 		switch {
 		case strings.HasPrefix(w, "<<<") && t.reads(c.s[words[0].lo:words[i].lo]):
-			if at = 3; len(w) == at {
+			if at = len("<<<"); len(w) == at {
 				at = -1
 			}
 		case w == "" || w[0] != '-' && (w[0] != '/' || t.option["long"] == ""):
@@ -218,32 +202,25 @@ func (t tool) value(w string) (at int, ok bool) {
 // reads reports whether the command reads a password from what is printed into it.
 func (t tool) reads(command string) bool {
 	for word := range strings.SplitSeq(t.option["stdin"], "|") {
-		if word != "" && strings.Contains(command, word) {
+		if word == "-S" { // among other flags
+			k := strings.Index(command, " -")
+			return k >= 0 && strings.IndexByte(command[k:k+1+until(command[k+1:], 0, maxKey, " ")], 'S') > 0
+		} else if word != "" && strings.Contains(command, word) {
 			return true
-		}
-		for w := range strings.FieldsSeq(command) {
-			if word == "-S" && w[0] == '-' && strings.IndexByte(w, 'S') > 0 { // among other flags
-				return true
-			}
 		}
 	}
 	return t.option["stdin"] == "|"
 }
 
 // printed notes what echo or printf write into a tool that reads passwords.
-func (c *scan) printed(words []span, stop int) {
-	s := c.s
-	if stop >= len(s) || s[stop] != '|' {
-		return
-	}
+func (c *scan) printed(words []span) {
 	var end int
-	c.next, end = c.commandWords(jsonscan.Space(s, stop+1), c.next[:0])
-	for _, w := range c.next[:min(len(c.next), 3)] {
-		for _, t := range tools[path.Base(c.text(w))] {
-			if !t.reads(s[w.lo:end]) {
+	c.next, end = c.commandWords(jsonscan.Space(c.s, min(len(c.s)-1, c.commands+1)), c.next[:0])
+	for _, name := range c.next[:min(len(c.next), 3)] {
+		for _, t := range tools[path.Base(c.text(name))] {
+			if !t.reads(c.s[name.lo:end]) {
 				continue
 			}
-			c.commands = end
 			for _, w := range words {
 				for line := range strings.SplitSeq(c.text(w), "\n") {
 					if !strings.HasPrefix(line, "%s") {
@@ -252,6 +229,7 @@ func (c *scan) printed(words []span, stop int) {
 					w.lo += len(line) + 1
 				}
 			}
+			c.commands = end
 			return
 		}
 	}
