@@ -22,7 +22,8 @@ const (
 	comma
 	colonAt
 	star
-	space // also line ends
+	visible // what passwords are made of
+	space   // also line ends
 
 	letter = lower | upper
 	alnum  = digit | letter
@@ -39,6 +40,11 @@ var class = func() (t [256]charset) {
 		plusSlash: "+/", equals: "=", tilde: "~", percent: "%", dollar: "$", comma: ",", colonAt: ":@", star: "*", space: blanks} {
 		for i := range len(chars) {
 			t[chars[i]] |= set
+		}
+	}
+	for b := byte('!'); b <= '~'; b++ {
+		if !oneByteOf(quotes+"<,;)|", b) {
+			t[b] |= visible
 		}
 	}
 	return t
@@ -130,7 +136,7 @@ func skipBack(s string, i, floor int, chars string) int {
 var sets = map[string]charset{"digit": digit, "lower": lower, "alnum": alnum, "word": word, "slug": slug, "hex": hexSet,
 	"lowhex": digit | hexLower, "caps": digit | upper, "base36": digit | lower, "base64": base64, "dot": dot,
 	"dash": dash, "under": under, "slash": plusSlash, "equals": equals, "tilde": tilde, "percent": percent,
-	"dollar": dollar, "colon": colonAt}
+	"dollar": dollar, "colon": colonAt, "visible": visible}
 
 // indexFold is strings.Index without regard to the case of s.
 func indexFold(s, lowerCase string) int {

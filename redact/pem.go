@@ -1,9 +1,6 @@
 package redact
 
-import (
-	b64 "encoding/base64"
-	"strings"
-)
+import "strings"
 
 // maxPEM is as long as a private key in PEM gets.
 const maxPEM = 32 << 10
@@ -118,14 +115,6 @@ func keyTail(c *scan, at, n int) (int, int) {
 		start = max(end, start+1)
 	}
 	return 0, 0
-}
-
-// encodedKey matches a private key in PEM that is encoded in Base64 as a whole.
-func encodedKey(c *scan, at, n int) (int, int) {
-	end := run(c.s, at, base64)
-	head := c.s[at:min(end, at+48)]
-	plain, err := b64.RawStdEncoding.DecodeString(head[:len(head)/4*4])
-	return unless(err != nil || !strings.Contains(string(plain), "PRIVATE") || end-at < n, at, end)
 }
 
 // putty matches the private lines of PuTTY's keys.

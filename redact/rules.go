@@ -38,9 +38,8 @@ const (
 var rulesFile string
 
 // functions are the matchers of what no row describes.
-var functions = map[string]matcher{"@privateKey": privateKey, "@keyTail": keyTail, "@encodedKey": encodedKey,
-	"@putty": putty, "@awsKey": awsKey, "@authScheme": authScheme, "@jwt": jwt, "@liveKey": liveKey,
-	"@cryptHash": cryptHash, "@loginPair": loginPair, "@seedWords": seedWords, "@urlPassword": urlPassword, "@beforeHost": beforeHost}
+var functions = map[string]matcher{"@privateKey": privateKey, "@keyTail": keyTail, "@putty": putty, "@awsKey": awsKey,
+	"@seedWords": seedWords, "@jwt": jwt, "@urlPassword": urlPassword, "@beforeHost": beforeHost}
 
 var rules []*rule
 
@@ -104,6 +103,22 @@ var checks = map[string]func(body string) bool{
 	"cookie": func(v string) bool {
 		return countDigits(v) >= 3 && !strings.HasPrefix(v, "ses_") && !uuid(v) && !date(v) && !number(v)
 	},
+	"publishable": func(v string) bool { return random(v, true) && (!wordy(v) || countDigits(v) >= 4) },
+	"bearer": func(v string) bool {
+		return random(v, false) && (!identifierPath(v) || digits(v) || len(v) >= 20)
+	},
+	"basic": func(v string) bool {
+		plain, ok := "", random(v, false)
+		if ok {
+			plain, ok = decoded(v[:len(v)/4*4])
+		}
+		return ok && strings.IndexByte(plain, ':') >= 0
+	},
+	"hash": func(v string) bool {
+		v = v[strings.LastIndexByte(v, '$')+1:]
+		return len(v) >= 22 && random(v, false)
+	},
+	"password": func(v string) bool { return chancy(v) || strong(v) },
 	"code": func(v string) bool {
 		return !wordy(v) && !uuid(v) && countDigits(v) >= 2 && random(v, true) && strings.ToLower(v) != v
 	},
@@ -172,6 +187,9 @@ func (p *pattern) find(c *scan, at, n int) (int, int) {
 	c.looked += end - start
 	if p.after {
 		start = at + n
+		if strings.HasSuffix(s[c.floor:at], "pk") { // publishable
+			return 0, 0
+		}
 	}
 	if !p.check(s[body:end]) {
 		return 0, 0
@@ -269,34 +287,27 @@ func unless(not bool, start, end int) (int, int) {
 
 // jwt matches a JSON Web Token or encrypted token, also without its signature, or cut within its header.
 func jwt(c *scan, at, _ int) (int, int) {
-	s := c.s
-	end := run(s, at, slug)
-	if end-at < 12 || end == len(s) || s[end] != '.' {
-		plain, err := b64.RawURLEncoding.DecodeString(s[at : at+(end-at)/4*4])
-		return unless(end-at < 20 || end < len(s) || err != nil || !bytes.HasPrefix(plain, []byte(`{"`)) ||
-			unprintable(plain), at, end)
+	end := run(c.s, at, slug|dot|equals)
+	v := strings.TrimRight(c.s[at:end], ".")
+	head, rest, _ := strings.Cut(v, ".")
+	if end == len(c.s) && len(head) >= 20 && rest == "" {
+		plain, ok := decoded(head[:len(head)/4*4])
+		return unless(!ok || !strings.HasPrefix(plain, `{"`), at, end)
 	}
-	second := end + 1
-	end = run(s, second, slug)
-	// An encrypted token may have an empty second part, where its key is agreed.
-	if end-second < 8 && (end == len(s) || s[end] != '.') {
-		return 0, 0
-	}
-	for end < len(s) && s[end] == '.' {
-		next := run(s, end+1, slug|equals)
-		if next == end+1 && !(next < len(s) && s[next] == '.') {
-			break
-		}
-		end = next
-	}
-	return at, end
+	return unless(len(head) < 12 || len(rest) < 8, at, at+len(v))
 }
 
-// unprintable reports whether b is no text.
-func unprintable(b []byte) bool {
-	return bytes.ContainsFunc(b, func(r rune) bool {
+// decoded returns what v encodes in Base64, if that is text.
+func decoded(v string) (string, bool) {
+	encoding := b64.RawStdEncoding
+	if strings.ContainsAny(v, "-_") {
+		encoding = b64.RawURLEncoding
+	}
+	plain, err := encoding.DecodeString(strings.TrimRight(v, "="))
+	unprintable := func(r rune) bool {
 		return r < ' ' && r != '\n' && r != '\r' && r != '\t' || r == 0x7f || r == utf8.RuneError
-	})
+	}
+	return string(plain), err == nil && !bytes.ContainsFunc(plain, unprintable)
 }
 
 var awsID = newPattern("caps 16", 0)
@@ -316,54 +327,11 @@ func awsKey(c *scan, at, n int) (int, int) {
 	return start, end
 }
 
-// authScheme matches what follows "Bearer " or "Basic ".
-func authScheme(c *scan, at, n int) (int, int) {
-	s := c.s
-	start := skip(s, at+n, len(s), " ")
-	value := strings.TrimRight(s[start:run(s, start, base64|slug|dot|tilde)], ".-")
-	end := start + len(value)
-	if len(value) < 8 || !random(value, false) {
-		return 0, 0
-	}
-	if s[at+1]|0x20 == 'a' { // Basic
-		plain, err := b64.RawStdEncoding.DecodeString(strings.TrimRight(value[:len(value)-len(value)%4], "="))
-		return unless(err != nil || bytes.IndexByte(plain, ':') < 0 || unprintable(plain), start, end)
-	}
-	return unless(identifierPath(value) && !digits(value) && len(value) < 20, start, end)
-}
-
-// liveKey matches a word of capitals, letters and digits with more words before it.
-func liveKey(c *scan, at, n int) (int, int) {
-	end := run(c.s, at+n, alnum)
-	v := c.s[at+n : end]
-	return unless(len(v) < 24 || !random(v, true) || wordy(v) && countDigits(v) < 4 || at == c.floor ||
-		class[c.s[at-1]]&alnum == 0 || at-c.floor >= 2 && c.s[at-2:at] == "pk", at+n, end) // pk: publishable
-}
-
-// cryptHash matches the salt and the hash that follow the sign of an algorithm.
-func cryptHash(c *scan, at, n int) (int, int) {
-	for i := at + n; i < at+160; {
-		end := run(c.s, i, base64|dot|comma)
-		next := end < len(c.s) && c.s[end] == '$'
-		if end-i >= 22 && random(c.s[i:end], false) && !next {
-			return at, end
-		}
-		if end == i || !next || end-i > 64 {
-			break
-		}
-		i = end + 1
-	}
-	return 0, 0
-}
-
 // seedWords matches twelve words or more, of lower-case letters, after a colon or "is".
 func seedWords(c *scan, at, n int) (int, int) {
-	i := at + n
-	for range 3 {
-		i = skip(c.s, i, at+60, " \"'`:=*\n")
-		if rest := c.s[i:]; strings.HasPrefix(rest, "is ") || strings.HasPrefix(rest, "is: ") {
-			i += 2
-		}
+	i := skip(c.s, at+n, at+60, " \"'`:=*\n")
+	if rest, ok := strings.CutPrefix(c.s[i:min(len(c.s), i+240)], "is"); ok {
+		i += len("is") + skip(rest, 0, len(rest), " \"'`:*\n")
 	}
 	end, count := i, 0
 	for j := i; j < len(c.s) && count < 24; count++ {
@@ -372,25 +340,9 @@ func seedWords(c *scan, at, n int) (int, int) {
 			break
 		}
 		end = stop
-		if j = stop; j < len(c.s) && class[c.s[j]]&space != 0 {
-			j++
-		}
+		j = skip(c.s, stop, stop+1, blanks)
 	}
 	return unless(count < 12, i, end)
-}
-
-func loginPair(c *scan, at, n int) (int, int) {
-	i := at + n
-	if c.s[i-1] == '/' { // is a path, where nobody logs in
-		before := c.s[max(c.floor, at-24):at]
-		before = before[strings.LastIndexByte(before, '\n')+1:]
-		if indexFold(before, "log") < 0 && indexFold(before, "redential") < 0 && indexFold(before, "with ") < 0 {
-			return 0, 0
-		}
-	}
-	end := c.bareWord(i)
-	v := c.s[i:end]
-	return unless(!chancy(v) && !strong(v), i, end)
 }
 
 // encodedNames are pieces of the Base64 of a text that has the name of a secret in it, wherever in the text.
@@ -412,6 +364,9 @@ func encodedText(c *scan, at, n int) (int, int) {
 	if !c.afford(hi - lo) {
 		return 0, 0
 	}
-	plain, err := b64.RawStdEncoding.DecodeString(strings.TrimRight(c.s[lo:hi], "="))
-	return unless(err != nil || unprintable(plain) || c.r.without().text(string(plain), false) == string(plain), lo, hi)
+	if head, _ := decoded(c.s[lo : lo+min(hi-lo, 48)/4*4]); strings.Contains(head, "PRIVATE") { // it may be cut
+		return lo, hi
+	}
+	plain, ok := decoded(c.s[lo:hi])
+	return unless(!ok || c.r.without().text(plain, false) == plain, lo, hi)
 }
