@@ -39,7 +39,7 @@ var rulesFile string
 
 // functions are the matchers of what no row describes.
 var functions = map[string]matcher{"@privateKey": privateKey, "@keyTail": keyTail, "@putty": putty, "@awsKey": awsKey,
-	"@seedWords": seedWords, "@jwt": jwt, "@urlPassword": urlPassword, "@beforeHost": beforeHost}
+	"@seedWords": seedWords, "@jwt": jwt, "@cryptHash": cryptHash, "@urlPassword": urlPassword, "@beforeHost": beforeHost}
 
 var rules []*rule
 
@@ -113,10 +113,6 @@ var checks = map[string]func(body string) bool{
 			plain, ok = decoded(v[:len(v)/4*4])
 		}
 		return ok && strings.IndexByte(plain, ':') >= 0
-	},
-	"hash": func(v string) bool {
-		v = v[strings.LastIndexByte(v, '$')+1:]
-		return len(v) >= 22 && random(v, false)
 	},
 	"password": func(v string) bool { return chancy(v) || strong(v) },
 	"code": func(v string) bool {
@@ -239,50 +235,28 @@ func cutOff(s string, at, body, end int) bool {
 	return cutShort(s, end)
 }
 
-// kinds returns the kinds of bytes that v has, and the most letters and digits in a row.
-func kinds(v string) (seen charset, longest int) {
-	length := 0
-	for i := range len(v) {
-		c := class[v[i]]
-		seen |= c
-		if length++; c&alnum == 0 {
-			length = 0
-		}
-		longest = max(longest, length)
-	}
-	return seen, longest
-}
-
-// random reports whether body has what chance gives a token and words lack: a digit, or letters of both cases. Dense
-// has a long run without separators, or digits and both cases.
-func random(body string, dense bool) bool {
-	seen, longest := kinds(body)
-	if len(body) >= 8 && strings.Count(body, body[:1]) == len(body) {
-		return false // xxxxxxxx
-	}
-	if dense {
-		return seen&digit != 0 && (longest >= 16 || seen&upper != 0 && seen&lower != 0)
-	}
-	return seen&digit != 0 || seen&upper != 0 && seen&lower != 0 || gibberish(body)
-}
-
-func countDigits(s string) (n int) {
-	for i := range len(s) {
-		if class[s[i]]&digit != 0 {
-			n++
-		}
-	}
-	return n
-}
-
-func digits(s string) bool { return holds(s, digit) }
-
 // unless returns the bounds of a secret; none where not holds.
 func unless(not bool, start, end int) (int, int) {
 	if not {
 		return 0, 0
 	}
 	return start, end
+}
+
+// cryptHash matches the salt and the hash that follow the sign of an algorithm.
+func cryptHash(c *scan, at, n int) (int, int) {
+	for i := at + n; i < at+160; {
+		end := run(c.s, i, base64|dot|comma)
+		more := end < len(c.s) && c.s[end] == '$'
+		if end-i >= 22 && !more && random(c.s[i:end], false) {
+			return at, end
+		}
+		if end == i || !more || end-i > 64 {
+			break
+		}
+		i = end + 1
+	}
+	return 0, 0
 }
 
 // jwt matches a JSON Web Token or encrypted token, also without its signature, or cut within its header.

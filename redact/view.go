@@ -1,11 +1,10 @@
 package redact
 
 import (
+	"html"
 	"strconv"
 	"strings"
 	"unicode/utf8"
-
-	"github.com/agenttrace/agenttrace/internal/jsonscan"
 )
 
 // A view is a text without what hides its words: escapes of JSON and of programming languages, however often one is
@@ -177,19 +176,13 @@ func decode(s string, i int) (c rune, n int) {
 
 // hexByte decodes the two digits at k of what begins at i.
 func hexByte(s string, i, k int) (c rune, n int) {
-	if k+2 <= len(s) {
-		if c := hex2(s[k : k+2]); c >= ' ' && c < 0x7f || c == '\n' {
-			return rune(c), k + 2 - i
+	if end := k + 2; end <= len(s) && run(s[:end], k, hexSet) == end {
+		b, _ := strconv.ParseUint(s[k:end], 16, 8)
+		if b >= ' ' && b < 0x7f || b == '\n' {
+			return rune(b), end - i
 		}
 	}
 	return 0, 0
-}
-
-func hex2(s string) int {
-	if class[s[0]]&hexSet == 0 || class[s[1]]&hexSet == 0 {
-		return -1
-	}
-	return int(jsonscan.Unit("00" + s[:2]))
 }
 
 // controlSequence returns the length of the terminal's control sequence at i.
@@ -245,8 +238,16 @@ func backslashed(s string, i int) (c rune, n int) {
 	case 't':
 		return '\t', n
 	}
-	value, size := numbered(s[j:])
-	end := j + size
+	var value rune = 0x1b
+	end := j + 1
+	if s[j] != 'e' {
+		rest := s[j-1 : min(len(s), j+9)]
+		c, _, tail, err := strconv.UnquoteChar(rest, 0)
+		if err != nil {
+			return 0, 0
+		}
+		value, end = c, j-1+len(rest)-len(tail)
+	}
 	switch {
 	case value == '&':
 		if c, n := entity(s, i, end); n > 0 {
@@ -255,38 +256,11 @@ func backslashed(s string, i int) (c rune, n int) {
 	case value == 0x1b && end < len(s) && s[end] == '[':
 		return -1, end - i + 1 + parameters(s[end+1:])
 	}
-	if value >= ' ' && value < 0x7f || value >= 0x80 && !(value >= 0xd800 && value < 0xe000) {
-		return rune(value), end - i
+	if value < ' ' || value == 0x7f {
+		return 0, 0
 	}
-	return 0, 0
+	return value, end - i
 }
-
-// numbered reads the number of a character after a backslash, and returns how long it is.
-func numbered(s string) (value, size int) {
-	switch s[0] {
-	case 'e':
-		return 0x1b, 1
-	case 'x':
-		if len(s) >= 3 {
-			return hex2(s[1:]), 3
-		}
-	case 'u':
-		if len(s) >= 5 && run(s[:5], 1, hexSet) == 5 {
-			return int(jsonscan.Unit(s[1:5])), 5
-		}
-	case '0', '7':
-		switch digits := s[:run(s[:min(len(s), 3)], 0, digit)]; digits {
-		case "033", "75", "075", "072":
-			value, _ := strconv.ParseInt(digits, 8, 16)
-			return int(value), len(digits)
-		}
-	}
-	return 0, 0
-}
-
-// entities are the named references that hide something.
-var entities = map[string]rune{"quot": '"', "apos": '\'', "amp": '&', "lt": '<', "gt": '>', "equals": '=', "colon": ':',
-	"nbsp": ' '}
 
 // entity decodes a character reference of HTML whose name begins at k; it may be of the ampersand of another. What it
 // is part of begins at i.
@@ -295,19 +269,13 @@ func entity(s string, i, k int) (c rune, n int) {
 	for strings.HasPrefix(s[k:], "amp;") {
 		k += len("amp;")
 	}
-	name, _, ok := strings.Cut(s[k:min(len(s), k+9)], ";")
-	end := k + len(name) + 1
-	if c := entities[name]; ok && c != 0 {
-		return c, end - i
-	}
-	digits, number := strings.CutPrefix(name, "#")
-	base := 10
-	if number && digits != "" && digits[0]|0x20 == 'x' {
-		base, digits = 16, digits[1:]
-	}
-	if ok && number && digits != "" {
-		if v, err := strconv.ParseUint(digits, base, 8); err == nil && v >= ' ' && v <= 0x7e {
-			return rune(v), end - i
+	if end := k + strings.IndexByte(s[k:min(len(s), k+9)], ';'); end > k && (s[k] == '#' || class[s[k]]&lower != 0) {
+		plain := html.UnescapeString("&" + s[k:end+1])
+		if c, size := utf8.DecodeRuneInString(plain); size == len(plain) && c >= ' ' {
+			if c == '\u00a0' {
+				c = ' '
+			}
+			return c, end + 1 - i
 		}
 	}
 	if k > start {

@@ -69,7 +69,7 @@ func fit(samples []sample) {
 			step := 0.0
 			if x.secret && sum < 2 {
 				step = 0.5
-			} else if !x.secret && sum > -4 {
+			} else if !x.secret && sum > -5 {
 				step = -0.5
 			}
 			for row := range x.f.rows {
