@@ -41,7 +41,7 @@ func (m *mention) kindOf(v string) kind {
 	case call(v) || len(v) <= 18 && strings.HasPrefix(v, "0x") || strings.Contains(v, "::") ||
 		!m.quoted && (oneByteOf("([{<*&:!", v[0]) || v[len(v)-1] == ')' && strings.IndexByte(v, '(') > 0):
 		return aCode
-	case m.c.r.classify(v) != notSecret:
+	case (len(v) <= 40 || strings.IndexByte(v, ' ') >= 0) && m.c.r.classify(v) != notSecret:
 		return aLabel
 	case tokenLike(v):
 		return aToken
