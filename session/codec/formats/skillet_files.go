@@ -208,8 +208,8 @@ func skilletWriteStore(path string, c skilletConversation, replace bool, last fu
 // otherwise to both, in a state directory, which is made when it is not there. A session without a turn has no log
 // there. It has the names that it was read with, or else those of "skillet" and its id.
 //
-// A log that exists, or a conversation that the store has, is replaced if replace is set. Otherwise it gives an error
-// that is [os.ErrExist].
+// A log that exists, or a conversation that the store has, is replaced if replace is set, and with an error it is as it
+// was. Otherwise it gives an error that is [os.ErrExist].
 func skilletEncodeFile(path string, s *codec.Session, replace bool) (err error) {
 	defer func() {
 		if err != nil {
@@ -227,12 +227,17 @@ func skilletEncodeFile(path string, s *codec.Session, replace bool) (err error) 
 		log = filepath.Join(path, skilletLogsDir, safe.UserID, safe.SessionName+".jsonl")
 		store = filepath.Join(path, skilletDatabaseFile)
 	}
-	if err := s.CheckTree(); err != nil {
+	before, absent := os.ReadFile(log)
+	switch err := s.CheckTree(); {
+	case err != nil:
 		return err
-	}
-	if _, err := os.Lstat(log); err == nil && !replace {
+	case log == "" || errors.Is(absent, fs.ErrNotExist):
+	case !replace:
 		return &fs.PathError{Op: "create", Path: log, Err: fs.ErrExist}
+	case absent != nil:
+		return absent
 	}
+	placed := false
 	put := func() error { // the log, when the store has all but committed, so that there are both or none
 		switch {
 		case log == "":
@@ -244,10 +249,20 @@ func skilletEncodeFile(path string, s *codec.Session, replace bool) (err error) 
 		if err == nil {
 			err = rows.ReplaceFiles(rows.File{Path: log, Text: skilletEncode(s)})
 		}
+		placed = err == nil
 		return err
 	}
 	if store == "" {
 		return put()
 	}
-	return skilletWriteStore(store, skilletConversation{key, skilletItemsOf(s.Transcript)}, replace, put)
+	// The commit of the store may fail after the log is written. Then the log is put back, or a conversation would be
+	// in the log alone, and a second attempt be refused because the log exists.
+	err = skilletWriteStore(store, skilletConversation{key, skilletItemsOf(s.Transcript)}, replace, put)
+	switch {
+	case err == nil || !placed:
+		return err
+	case absent != nil:
+		return errors.Join(err, os.RemoveAll(log))
+	}
+	return errors.Join(err, rows.ReplaceFiles(rows.File{Path: log, Text: before}))
 }
