@@ -29,7 +29,7 @@ const lockSuffix = ".lock"
 //   - A file beside the database that a path leads to, with the name of its holder. It is
 //     there before the database is, and is the same one for every path and symbolic link to
 //     the database, from any working directory, and through a bind mount of the directory.
-//   - On Linux the database itself, by device and inode, which a hard link and a bind mount of the
+//   - The database itself, by device and inode, which a hard link and a bind mount of the
 //     file share and the file beside it is not: see inodeLock.
 type writerLock struct {
 	beside *flock.Flock

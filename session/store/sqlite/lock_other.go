@@ -1,11 +1,10 @@
-//go:build !linux
+//go:build !unix
 
 package sqlite
 
 import "os"
 
-// inodeLock is none: here a database is locked by the file beside it alone. On other systems of Unix the locks of flock(2)
-// and those of fcntl(2), which SQLite takes, are one.
+// inodeLock is none: here a database is locked by the file beside it alone.
 type inodeLock struct{ f *os.File }
 
 func (l *inodeLock) lock(f *os.File) (holder string, err error) {

@@ -7,7 +7,6 @@ import (
 	"os"
 	osexec "os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
 
@@ -29,10 +28,7 @@ func TestAStoreHasOneWriterByWhateverName(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Chdir(filepath.Join(dir, "real"))
-	names := []string{path, link, filepath.Join(dirLink, "s.db"), "s.db", "./../link.db"}
-	if runtime.GOOS == "linux" {
-		names = append(names, hard)
-	}
+	names := []string{path, link, hard, filepath.Join(dirLink, "s.db"), "s.db", "./../link.db"}
 	for _, name := range names {
 		second, err := Open(t.Context(), name, Options{})
 		if !errors.Is(err, store.ErrLocked) {
