@@ -23,7 +23,7 @@ type Feature struct {
 }
 
 // nearness is how far below zero the score of a candidate is that Explain still reports.
-const nearness = 40
+const nearness = 80
 
 // Explain redacts s as Text does, and reports what was considered a secret on the way, in the order of s. What a
 // Config.Func replaces is no candidate.
