@@ -18,7 +18,7 @@ import (
 // acpEncode writes the session as a trace of its own, a message per line as over stdio, from initialize on.
 func acpEncode(s *codec.Session) []byte {
 	e := &acpEncoder{
-		s: s, t: s.Sorted(), ids: make(map[string]string), questioned: make(map[string]bool),
+		s: s, t: s.Sorted(), ids: make(map[string]string), questioned: make(map[string]bool), has: make(map[string]bool),
 		sent: make(map[string]int),
 	}
 	own := rows.Read(s.Session.MetadataJSON).Object("acp")
@@ -41,6 +41,7 @@ type acpEncoder struct {
 
 	ids        map[string]string // of the calls whose own id another one has, by part
 	questioned map[string]bool   // calls that a part asks about, by the calls' ids
+	has        map[string]bool   // types of parts
 
 	sent   map[string]int  // numbers of requests, by who sent them
 	prompt json.RawMessage // the id of the prompt that has no response yet
@@ -54,6 +55,7 @@ func (e *acpEncoder) survey() {
 	for i := range e.t.Messages {
 		for j := range e.t.Messages[i].Parts {
 			p := &e.t.Messages[i].Parts[j]
+			e.has[p.Type] = true
 			if p.Type == acpTypePermission && !e.foreign {
 				e.questioned[acpAskedAbout(rows.Read(p.DataJSON).Object("data"))] = true
 			}
@@ -123,18 +125,29 @@ func (e *acpEncoder) session() {
 	}
 }
 
-// acpCapabilities is that the client can do all that a trace may send it.
-const acpCapabilities = `{"fs":{"readTextFile":true,"writeTextFile":true},"terminal":true,` +
-	`"session":{"notices":{},"compaction":{}},"logging":{}}`
-
-// initialize begins the trace.
+// initialize begins the trace. The client can do what the trace goes on to send it.
 func (e *acpEncoder) initialize() {
 	none := rows.Object{}
 	info := rows.Of("name", e.t.Session.Agent, "version", "0")
 	params := rows.Of("protocolVersion", 2, "info", rows.Of("name", "agenttrace", "version", "0"), "capabilities", none)
 	result := rows.Of("protocolVersion", 2, "info", info, "capabilities", none)
 	if !e.version2 {
-		params = rows.Of("protocolVersion", 1, "clientCapabilities", json.RawMessage(acpCapabilities))
+		can, inSession := rows.Object{}, rows.Object{}
+		if !e.foreign && e.has[acpTypeFS] {
+			can.Set("fs", rows.Of("readTextFile", true, "writeTextFile", true))
+		}
+		can.Add(rows.NonEmpty("terminal", !e.foreign && e.has[acpTypeTerminal]))
+		if !e.foreign && e.has["data-notice"] {
+			inSession.Set("notices", none)
+		}
+		if e.has[session.TypeCompaction] {
+			inSession.Set("compaction", none)
+		}
+		can.Add(rows.NonEmpty("session", inSession))
+		if e.has[acpTypeLog] {
+			can.Set("logging", none)
+		}
+		params = rows.Of("protocolVersion", 1, "clientCapabilities", can)
 		result = rows.Of("protocolVersion", 1, "agentCapabilities", none, "authMethods", []string{}, "agentInfo", info)
 	}
 	e.respond(e.request(acpClient, acpMethodInitialize, params.JSON()), "result", result)
