@@ -61,6 +61,8 @@ type Document struct {
 
 	// Notices are what is doubtful in the session; nil until [Document.FindNotices].
 	Notices []session.Notice `json:"notices,omitempty"`
+	// Quality states how much of the session is reported; nil until [Document.FindNotices], and where it is not known.
+	Quality *session.Quality `json:"quality,omitempty"`
 
 	// costOfWhole reports that the cost in Totals is stated of the session as a whole.
 	costOfWhole bool
@@ -434,6 +436,8 @@ type Input struct {
 	ChildTokens map[string]store.Spent
 	// Parent is the session that Transcript's names as its parent.
 	Parent *session.Session
+	// Missing counts what no source reports, see [session.Quality]; nil where that is not known.
+	Missing map[string]int64
 	// Now and IdleTimeout decide which sessions are interrupted: see [StatusOf].
 	Now         time.Time
 	IdleTimeout time.Duration

@@ -44,6 +44,8 @@ type Item struct {
 	Reading string `json:"reading,omitempty"`
 	// Notices counts what is doubtful in the session: see [session.Notices].
 	Notices int `json:"notices,omitempty"`
+	// Quality states how much of the session is reported.
+	Quality *session.Quality `json:"quality,omitempty"`
 	// Annotations are the tags, notes and scores of the session, and of its turns and parts.
 	Annotations []Annotation `json:"annotations,omitempty"`
 	// ParentID is set on children.

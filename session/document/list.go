@@ -44,6 +44,10 @@ func (r Reader) Briefly(ctx context.Context, rows []session.Session) (items []It
 	if err != nil {
 		return nil, nil, err
 	}
+	lacks, err := r.Missing(ctx, ids)
+	if err != nil {
+		return nil, nil, err
+	}
 	annotations, err := r.Annotations(ctx, ids...)
 	if err != nil {
 		return nil, nil, err
@@ -71,6 +75,7 @@ func (r Reader) Briefly(ctx context.Context, rows []session.Session) (items []It
 		if doubtful[rows[i].ID] {
 			items[i].Notices = 1
 		}
+		items[i].Quality = qualityOf(&rows[i], lacks[rows[i].ID], items[i].Status)
 		if _, whole := s.Cost(&rows[i]); !whole {
 			for _, model := range s.Unpriced {
 				lacking[model] = true

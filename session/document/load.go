@@ -94,6 +94,9 @@ func Collect(ctx context.Context, r store.Reader, id string) (in Input, err erro
 	if in.Parent, err = parentOf(ctx, r, &in.Transcript.Session); err != nil {
 		return in, err
 	}
+	if in.Missing, err = missing(ctx, r, id); err != nil {
+		return in, err
+	}
 	return in, in.refer(ctx, r, in.Transcript, nil)
 }
 

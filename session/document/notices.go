@@ -1,7 +1,9 @@
 package document
 
 import (
+	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -55,6 +57,34 @@ func (doc *Document) FindNotices(in Input) {
 	doc.Notices = slices.DeleteFunc(found, func(n session.Notice) bool {
 		return n.Rule == "whole" && n.Turn == last && doc.Status.atWork()
 	})
+	doc.Quality = qualityOf(&in.Transcript.Session, in.Missing, doc.Status.State)
+}
+
+// missing counts what no source reports of a session.
+func missing(ctx context.Context, r store.Reader, id string) (map[string]int64, error) {
+	all, err := r.Missing(ctx, []string{id})
+	return all[id], err
+}
+
+// qualityOf is the quality of a session of which so much is missing. What still goes on is not missing.
+func qualityOf(row *session.Session, missing map[string]int64, does Activity) *session.Quality {
+	if missing == nil {
+		return nil
+	}
+	q := &session.Quality{Missing: maps.Clone(missing)}
+	if does == ActivityBusy || does == ActivityRetrying || does.Waiting() {
+		delete(q.Missing, "ends")
+		delete(q.Missing, "results")
+	}
+	trace := metaOf(row).Trace
+	if trace.Dialect != "" && trace.Dialect != store.DialectSDK && trace.SessionKey == "" && row.ParentID == nil {
+		q.Inferred = append(q.Inferred, "session")
+	}
+	if trace.Dialect == ReadingGeneric {
+		q.Inferred = append(q.Inferred, "reading")
+	}
+	q.Complete = len(q.Missing) == 0
+	return q
 }
 
 // reporter returns the span that a notice is about: the one that its detail names, that

@@ -48,6 +48,9 @@ func (r Reader) LoadOutline(ctx context.Context, id string) (*Outline, error) {
 	if o.in.Parent, err = parentOf(ctx, r, &t.Session); err != nil {
 		return nil, err
 	}
+	if o.in.Missing, err = missing(ctx, r, id); err != nil {
+		return nil, err
+	}
 	var queued []string // whether they wait depends on their spans
 	for i := range t.Messages {
 		m := &t.Messages[i].Message

@@ -48,6 +48,8 @@ type sessionMeta struct {
 		Outcome string `json:"outcome"`
 		Error   string `json:"error"`
 		Dialect string `json:"dialect"`
+		// SessionKey is the attribute that names the session, empty if its id is that of its trace.
+		SessionKey string `json:"session_key"`
 	} `json:"agenttrace"`
 }
 

@@ -131,6 +131,9 @@ func (p *printer) fields(doc *document.Document) {
 			p.field("status", p.statusLine(&doc.Status))
 		}
 	}
+	if lacks := doc.Quality.String(); lacks != "" {
+		p.field("quality", lacks)
+	}
 	for _, c := range doc.Children {
 		p.field("child", document.Join(document.Sanitize(c.SessionID), c.Words()))
 	}

@@ -82,7 +82,7 @@ func (p *printer) sessions(items []document.Item, whole bool, drop map[int]bool)
 	return g
 }
 
-// sign is the mark of the session's status, and of its notices.
+// sign is the mark of the session's status and of its notices, or of what no source reports.
 func (p *printer) sign(s *document.Item) (sign span) {
 	switch {
 	case s.Status != document.ActivityIdle && s.Status != document.ActivityUnknown:
@@ -96,6 +96,8 @@ func (p *printer) sign(s *document.Item) (sign span) {
 			sign.paint = p.warn
 		}
 		sign.text += "!"
+	} else if sign.text == "" && s.Quality.String() != "" {
+		sign = span{"~", p.dim}
 	}
 	return sign
 }

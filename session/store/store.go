@@ -110,6 +110,9 @@ type Reader interface {
 	// spans show whether it does.
 	MayHaveNotices(ctx context.Context, ids []string) (map[string]bool, error)
 
+	// Missing counts what no source reports of sessions, by their ids: see [session.Quality].
+	Missing(ctx context.Context, ids []string) (map[string]map[string]int64, error)
+
 	// Decisions returns the permission decisions of a session in order of time.
 	Decisions(ctx context.Context, sessionID string) ([]Decision, error)
 	// Annotations returns the tags, notes and scores of the sessions, in the order of the ids and

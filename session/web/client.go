@@ -312,6 +312,10 @@ func (c *client) MayHaveNotices(ctx context.Context, ids []string) (map[string]b
 	return call[map[string]bool](ctx, c, "MayHaveNotices", ids)
 }
 
+func (c *client) Missing(ctx context.Context, ids []string) (map[string]map[string]int64, error) {
+	return call[map[string]map[string]int64](ctx, c, "Missing", ids)
+}
+
 func (c *client) Decisions(ctx context.Context, id string) ([]store.Decision, error) {
 	return call[[]store.Decision](ctx, c, "Decisions", id)
 }

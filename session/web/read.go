@@ -19,6 +19,7 @@ type sessionHead struct {
 	Status         document.Status  `json:"status"`
 	Totals         document.Totals  `json:"totals"`
 	Notices        []session.Notice `json:"notices,omitempty"`
+	Quality        *session.Quality `json:"quality,omitempty"`
 	UnpricedModels []string         `json:"unpriced_models,omitempty"`
 	Children       []document.Child `json:"children,omitempty"`
 	Traces         []string         `json:"traces,omitempty"`
@@ -26,7 +27,7 @@ type sessionHead struct {
 
 func headOf(doc *document.Document) sessionHead {
 	return sessionHead{
-		doc.Session, doc.Status, doc.Totals, doc.Notices, doc.UnpricedModels, doc.Children, doc.Traces,
+		doc.Session, doc.Status, doc.Totals, doc.Notices, doc.Quality, doc.UnpricedModels, doc.Children, doc.Traces,
 	}
 }
 

@@ -138,6 +138,7 @@ func TestPlans(t *testing.T) {
 		"Observed":       func() error { _, err := r.Observed(ctx, "s"); return err },
 		"Origin":         func() error { return r.Origin(ctx, &store.Imported{Transcript: &session.Transcript{}}) },
 		"Spent":          func() error { _, err := r.Spent(ctx, []string{"s"}, nil); return err },
+		"Missing":        func() error { _, err := r.Missing(ctx, []string{"s"}); return err },
 		"MayHaveNotices": func() error { _, err := r.MayHaveNotices(ctx, []string{"s"}); return err },
 		"Resolve":        func() error { _, err := r.Resolve(ctx, "s"); return err },
 		"Sessions": func() error {

@@ -281,6 +281,66 @@ const misplacedSpan = `SELECT 1 FROM observations o WHERE session_id = ?1
  (SELECT count(*) FROM chat_messages WHERE session_id = ?1 AND role = 'assistant')
  > (SELECT count(*) FROM chat_messages WHERE session_id = ?1 AND role = 'user') LIMIT 1`
 
+// Missing implements [store.Reader].
+func (r *Reader) Missing(ctx context.Context, ids []string) (map[string]map[string]int64, error) {
+	return get(ctx, r, func(conn Conn) (map[string]map[string]int64, error) {
+		all := make(map[string]map[string]int64)
+		for _, id := range ids {
+			found := make(map[string]int64)
+			for _, m := range missing(conn.Dialect()) {
+				_, err := first(conn, m.query, func(row store.Row) {
+					for i, name := range m.names {
+						if n := row.ColumnInt64(i); n > 0 {
+							found[name] += n
+						}
+					}
+				}, id)
+				if err != nil {
+					return nil, err
+				}
+			}
+			all[id] = found
+		}
+		return all, nil
+	})
+}
+
+// missing are queries that count what is missing in the session ?1, with the names of their columns.
+func missing(d *store.Dialect) []missingQuery {
+	flag := func(column string, path ...string) string {
+		last := path[len(path)-1] // most rows are not read as JSON
+		return d.Contains(column, `"`+last+`"`) + ` AND ` + d.JSONInt(column, path...) + ` = 1`
+	}
+	sums := func(conditions ...string) string {
+		for i, c := range conditions {
+			conditions[i] = `sum(CASE WHEN ` + c + ` THEN 1 ELSE 0 END)`
+		}
+		return `SELECT ` + strings.Join(conditions, ",\n ")
+	}
+	called := d.Contains("m.metadata_json", `"model_calls"`)
+	const visible = ` WHERE m.session_id = ?1 AND m.hidden_at IS NULL AND `
+	return []missingQuery{
+		{[]string{"prompts", "answers", "tool_inputs", "tool_outputs", "results"}, sums(
+			`p.type = 'data-withheld' AND m.role = 'user'`, `p.type = 'data-withheld' AND m.role = 'assistant'`,
+			flag("p.data_json", "toolMetadata", "agenttrace", "input_withheld"),
+			flag("p.data_json", "toolMetadata", "agenttrace", "withheld"), `p.tool_state = 'input-available'`,
+		) + ` FROM chat_messages m JOIN chat_parts p ON p.message_id = m.id` + d.SameSession("p", "m") + visible +
+			`(p.type = 'data-withheld' OR p.tool_state IS NOT NULL)`},
+		{[]string{"ends", "tokens", "prompts"}, sums(flag("m.metadata_json", "agenttrace", "incomplete"),
+			called+` AND NOT `+d.Contains("m.metadata_json", `"usage"`)+
+				` AND NOT EXISTS (SELECT 1 FROM chat_parts p WHERE p.message_id = m.id`+d.SameSession("p", "m")+
+				` AND p.type IN ('data-error', 'data-unfinished'))`,
+			called+` AND NOT EXISTS (SELECT 1 FROM chat_messages WHERE session_id = ?1 AND role = 'user')`+
+				` AND NOT EXISTS (SELECT 1 FROM chat_sessions WHERE id = ?1 AND parent_id IS NOT NULL)`,
+		) + ` FROM chat_messages m` + visible + `m.role = 'assistant'`},
+	}
+}
+
+type missingQuery struct {
+	names []string
+	query string
+}
+
 // Observed implements [store.Reader].
 func (r *Reader) Observed(ctx context.Context, sessionID string) (int, error) {
 	n, err := r.observations(ctx, `session_id = ?`, sessionID)

@@ -310,6 +310,13 @@ func init() {
 			h.check(err)
 			return strings.Join(slices.Sorted(maps.Keys(some)), " ")
 		},
+		"missing": func(h *harness, s Store, a *args) string {
+			all, err := s.Missing(h.Context(), a.left)
+			return lines(h, a.left, err, func(id *string) string {
+				raw, _ := json.Marshal(all[*id])
+				return *id + " " + string(raw)
+			})
+		},
 		"since": func(h *harness, s Store, a *args) string {
 			some, err := s.SessionsSince(h.Context(), epoch+a.int())
 			h.check(err)
