@@ -184,8 +184,8 @@ type outcome struct {
 func (c *ToolCall) recorded() bool { return c.recording() || c.turn.recording }
 
 // end ends the call, in its present state if state is empty. A call that has ended drops a second end, without notice
-// if either is an abort or a denial, for those are safe nets. The result of one that ended with its turn is accepted for
-// a while: as the span that ended with the turn cannot be changed, another span of the same part has the result.
+// if either is an abort or a denial, for those are safe nets. The result of one that ended with its turn is accepted
+// for a while: as the span that ended with the turn cannot be changed, another span of the same part has the result.
 func (c *ToolCall) end(state string, r outcome) {
 	t, tracer, span := c.turn, c.tracer(), c.span
 	now := t.run.now()
@@ -238,8 +238,8 @@ func (c *ToolCall) end(state string, r outcome) {
 	}
 }
 
-// freeze ends a call that is still open in its present state, but for its span. Unless it waits for a human, its result
-// is accepted until then.
+// freeze ends a call that is still open in its present state, except for its span. Unless it waits for a human, its
+// result is accepted until then.
 func (c *ToolCall) freeze(now, until time.Time) spans.Part {
 	open := !c.ended
 	c.ended = true

@@ -185,8 +185,8 @@ func (c *scan) inserted(m *mention) {
 	}
 }
 
-// declared reports whether the label is the name of a variable in Terraform, or of an option: add_argument("--password",
-// default="…").
+// declared reports whether the label is the name of a variable in Terraform, or of an option:
+// add_argument("--password", default="…").
 func (m *mention) declared() bool {
 	before := m.s[max(m.c.floor, m.lo-len(`variable "`)):m.lo]
 	return before == `variable "` || strings.HasSuffix(before, `output "`) ||

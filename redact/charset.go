@@ -37,7 +37,8 @@ const (
 var class = func() (t [256]charset) {
 	for set, chars := range map[charset]string{digit: "0123456789", lower: "abcdefghijklmnopqrstuvwxyz",
 		upper: "ABCDEFGHIJKLMNOPQRSTUVWXYZ", hexLower: "abcdef", hexUpper: "ABCDEF", under: "_", dash: "-", dot: ".",
-		plusSlash: "+/", equals: "=", tilde: "~", percent: "%", dollar: "$", comma: ",", colonAt: ":@", star: "*", space: blanks} {
+		plusSlash: "+/", equals: "=", tilde: "~", percent: "%", dollar: "$", comma: ",", colonAt: ":@", star: "*",
+		space: blanks} {
 		for i := range len(chars) {
 			t[chars[i]] |= set
 		}

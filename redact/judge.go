@@ -213,7 +213,8 @@ func (m *mention) joined(i int) finding {
 		return finding{}
 	}
 	v, rest := m.s[lo:max(lo, hi)], m.s[hi:]
-	if m.join <= spaced && len(rest) > 1 && rest[0] == ' ' && oneByteOf("\"'", rest[1]) && run(v, 0, letter|dash) == len(v) {
+	if m.join <= spaced && len(rest) > 1 && rest[0] == ' ' && oneByteOf("\"'", rest[1]) &&
+		run(v, 0, letter|dash) == len(v) {
 		if f := m.expression(lo, hi); f.end > 0 { // a command with a string
 			return f
 		}
@@ -261,7 +262,7 @@ func (m *mention) expression(lo, hi int) finding {
 		if q >= hi {
 			return finding{}
 		}
-		// Of another name, but for a default?
+		// Is it the value of another name that is no default?
 		if name := runBack(m.s, max(lo, q-1), lo, slug); q > lo && m.s[q-1] == '=' && name < q-1 && m.class != credential &&
 			!lists["defaults"][m.s[name:q-1]] {
 			return finding{}

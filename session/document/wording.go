@@ -28,8 +28,8 @@ type Words struct {
 	Files map[string]string
 }
 
-// SessionWords are a session in words: what is named how, what is folded, what is cut. Terminal, Markdown, HTML and pages
-// lay them out.
+// SessionWords are a session in words: what is named how, what is folded, what is cut. Terminal, Markdown, HTML and
+// pages lay them out.
 //
 // Every string is fit to be shown: control characters, and those that reorder or hide text, are made visible. None is
 // escaped for a markup.

@@ -9,7 +9,8 @@ import (
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
-// Sessions are stored together, up to so many and about so many bytes: most files are small, and a session may be large.
+// Sessions are stored together, up to so many and about so many bytes: most files are small, and a session may be
+// large.
 const (
 	storedAtOnce = 64
 	storedBytes  = 8 << 20

@@ -175,8 +175,8 @@ func (n *NewsPrinter) text(x *document.News) {
 	}
 }
 
-// write prints what of the text was not printed before: of one that goes on all whole words, of which the last line stays
-// open.
+// write prints what of the text was not printed before: of one that goes on all whole words, of which the last line
+// stays open.
 func (n *NewsPrinter) write(whole bool) {
 	text := document.Sanitize(n.held)
 	if !whole {

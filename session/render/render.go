@@ -1,19 +1,20 @@
 // Package render shows sessions to people: at a terminal, as pages of HTML and as Markdown. What things are called is
 // decided in package document; here they are laid out.
 //
-// For a terminal it prints a session, a list, a diff, figures, and news as they arrive. Each function takes the width to
-// fill and prints no wider line, and nothing that comes from a session reaches the terminal unsanitized.
+// For a terminal it prints a session, a list, a diff, figures, and news as they arrive. Each function takes the width
+// to fill and prints no wider line, and nothing that comes from a session reaches the terminal unsanitized.
 //
 // [Markdown] and [HTML] write transcripts, for an issue or a review and in one file that can be sent to anybody: every
-// turn, message and tool call, decisions, compactions, errors and a table of tokens. They are exports only, and lose what
-// a reader does not look at: ids of parts, traces, metadata of the host. [HTMLDiff] has two sessions side by side.
+// turn, message and tool call, decisions, compactions, errors and a table of tokens. They are exports only, and lose
+// what a reader does not look at: ids of parts, traces, metadata of the host. [HTMLDiff] has two sessions side by
+// side.
 //
 // Reasoning, and the input and output of tools, are folded with <details>, which GitHub, GitLab and most viewers of
 // Markdown know, and are cut where they are long.
 //
 // The HTML file loads nothing and runs nothing: its style is in it, there is no script, and a content security policy
-// forbids both. It is light or dark as its reader's system is, fits a phone, and prints. Images that were sent or that a
-// tool returned are in it. Markdown loads no image, and GitHub notifies nobody.
+// forbids both. It is light or dark as its reader's system is, fits a phone, and prints. Images that were sent or
+// that a tool returned are in it. Markdown loads no image, and GitHub notifies nobody.
 //
 // What people and models wrote is shown with its Markdown; parseText decides what of it may be more than words:
 //
@@ -104,8 +105,8 @@ func (p *printer) headline(doc *document.Document) {
 	}
 	t := &doc.Totals
 	summary := []string{
-		document.OneLine(s.Agent), document.Plural(t.Turns, "turn", "turns"), counted(t.ToolCalls, "tool call") + t.Failures(),
-		counted(t.Errors, "error"), document.OptionalDuration(t.DurationMS),
+		document.OneLine(s.Agent), document.Plural(t.Turns, "turn", "turns"),
+		counted(t.ToolCalls, "tool call") + t.Failures(), counted(t.Errors, "error"), document.OptionalDuration(t.DurationMS),
 		spent(t.Usage, total(t.CostUSD, t.Unpriced), total(t.EstimatedCostUSD, t.Unpriced)),
 	}
 	if state.text != "" {

@@ -97,8 +97,8 @@ type Exporter struct {
 	next, drainNext time.Time
 }
 
-// Open returns an exporter that spools in the directory root, which it creates if necessary. Any number of processes may
-// spool in one root. What is in it is sent after the first export that succeeds.
+// Open returns an exporter that spools in the directory root, which it creates if necessary. Any number of processes
+// may spool in one root. What is in it is sent after the first export that succeeds.
 func Open(root string, o Options) (*Exporter, error) {
 	o.MaxTotalBytes = cmp.Or(o.MaxTotalBytes, 512<<20)
 	w, err := openWriter(root, o)

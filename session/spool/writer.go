@@ -118,8 +118,8 @@ func (w *writer) close() {
 	w.closed.Store(true)
 }
 
-// bound makes room for so many bytes: it drops the oldest files. The spool is looked at each time that a sixteenth of it
-// was written. It returns what the error handler is to get. The caller holds mu.
+// bound makes room for so many bytes: it drops the oldest files. The spool is looked at each time that a sixteenth of
+// it was written. It returns what the error handler is to get. The caller holds mu.
 func (w *writer) bound(size int64) error {
 	step := w.o.MaxTotalBytes / 16
 	if w.unchecked+size < step {

@@ -259,8 +259,8 @@ type spanPath struct {
 	Trace, Span string
 }
 
-// locate finds a span of a trace or, with "", the trace. With the error for a span that is not there it returns where the
-// trace is.
+// locate finds a span of a trace or, with "", the trace. With the error for a span that is not there it returns where
+// the trace is.
 func (a *Backend) locate(ctx context.Context, p spanPath) (*located, error) {
 	trace, span := strings.ToLower(p.Trace), strings.ToLower(p.Span)
 	if len(trace) < 8 || strings.Trim(trace, "0123456789abcdef") != "" {

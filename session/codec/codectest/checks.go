@@ -143,8 +143,8 @@ func listed(losses []codec.Loss, what string) bool {
 	return slices.ContainsFunc(losses, func(l codec.Loss) bool { return l.What == what })
 }
 
-// fixedPoint: what was read is encoded to what is read as the same again, in a format of another program from the second
-// time on. Of a session that loses nothing the encoding is the same, too.
+// fixedPoint: what was read is encoded to what is read as the same again, in a format of another program from the
+// second time on. Of a session that loses nothing the encoding is the same, too.
 func (x *examination) fixedPoint(s, one *codec.Session, first written) {
 	second := x.write(one)
 	defer x.drop(second)
@@ -225,8 +225,8 @@ func (x *examination) streams(s *codec.Session) {
 //go:embed contrast.txt
 var contrastText string
 
-// contrasts: what is withheld, denied, failed or unfinished is not written as what is known, succeeded or ended. Where a
-// format has no word for the difference, Explain lists that.
+// contrasts: what is withheld, denied, failed or unfinished is not written as what is known, succeeded or ended.
+// Where a format has no word for the difference, Explain lists that.
 func (x *examination) contrasts() {
 	var nulls []int // in what is written of the answers
 	for name, rows := range sections(contrastText) {

@@ -56,7 +56,8 @@ func acpContentData(typ string, raw []byte) rows.Object {
 		return rows.FilePart(mime, "", "data:"+mime+";base64,"+block.Text("data"))
 	case kind == "resource_link" && block.Text("uri") != "":
 		return rows.FilePart(cmp.Or(mime, "application/octet-stream"), block.Text("name"), block.Text("uri"))
-	case kind == "resource" && resource.Text("uri") != "" && (acpIsString(resource, "text") || acpIsString(resource, "blob")):
+	case kind == "resource" && resource.Text("uri") != "" &&
+		(acpIsString(resource, "text") || acpIsString(resource, "blob")):
 		data, otherwise := resource.Text("blob"), "application/octet-stream"
 		if acpIsString(resource, "text") {
 			data, otherwise = base64.StdEncoding.EncodeToString([]byte(resource.Text("text"))), "text/plain"

@@ -131,7 +131,8 @@ func agentdbgEncode(s *codec.Session) []byte {
 	return rows.Python{Indent: true}.Append(nil, all.JSON())
 }
 
-// agentdbgEncodeMaida writes the session as the spans.jsonl of a run of Maida: the root span has what its meta.json has.
+// agentdbgEncodeMaida writes the session as the spans.jsonl of a run of Maida: the root span has what its meta.json
+// has.
 func agentdbgEncodeMaida(s *codec.Session) []byte { return agentdbgDraft(s, true).lines() }
 
 // agentdbgWriteRun writes the session as a run in a data directory: the two files in runs/<run_id>/ of dir, which are
@@ -350,8 +351,8 @@ func (d *agentdbgDrafter) assistant(m *session.MessageAndParts, place int) {
 	}
 }
 
-// end returns the type and the text of the error with which the turn at a place ended, or "" for another end. The end of
-// the last turn is also that of the run. So one that a rewind hid has no end if it did not end as the run did.
+// end returns the type and the text of the error with which the turn at a place ended, or "" for another end. The end
+// of the last turn is also that of the run. So one that a rewind hid has no end if it did not end as the run did.
 func (d *agentdbgDrafter) end(place int) (typ, text string) {
 	switch trace, goesOn := d.meta.Trace, rows.GoesOn(d.m); {
 	case place > d.lastVisible && (d.status == agentdbgStatusError || agentdbgFailed(trace.EndReason)),
@@ -428,8 +429,8 @@ func agentdbgSays(p *session.Part, data rows.Object) bool {
 	return strings.HasPrefix(p.Type, "source-")
 }
 
-// call adds an LLM_CALL for what the model said in a step: nothing, if it only called tools. The first one of a step has
-// what is known of it.
+// call adds an LLM_CALL for what the model said in a step: nothing, if it only called tools. The first one of a step
+// has what is known of it.
 func (d *agentdbgDrafter) call(steps []rows.Step, i int, said []*session.Part, first bool) {
 	st, trace := &steps[i], &d.meta.Trace
 	p := rows.Of("model", cmp.Or(st.Model.ModelID, agentdbgUnknown), "prompt", d.prompt(d.meta.SystemPromptDigest),

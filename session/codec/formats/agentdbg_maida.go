@@ -172,8 +172,9 @@ func agentdbgEventText(said json.RawMessage, dataType string) string {
 	return string(rows.Raw([]rows.Object{part}))
 }
 
-// agentdbgStructured returns the value of a text that is messages or parts of one in JSON: a list of objects with a role
-// or a type, or an object that has such a list. A text that is other JSON is what somebody said, and nil is returned.
+// agentdbgStructured returns the value of a text that is messages or parts of one in JSON: a list of objects with a
+// role or a type, or an object that has such a list. A text that is other JSON is what somebody said, and nil is
+// returned.
 func agentdbgStructured(text string) json.RawMessage {
 	if text == "" || text[0] != '[' && text[0] != '{' {
 		return nil

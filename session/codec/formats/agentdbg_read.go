@@ -239,8 +239,8 @@ func (d *agentdbgReader) add(e agentdbgEvent) {
 }
 
 func (d *agentdbgReader) event(o rows.Object) {
-	e := agentdbgEvent{line: d.Place.Line, EventType: o.Text("event_type"), EventID: o.Text("event_id"), RunID: o.Text("run_id"),
-		Name: o.Text("name"), Payload: o.Object("payload"), DurationMS: agentdbgTook(o)}
+	e := agentdbgEvent{line: d.Place.Line, EventType: o.Text("event_type"), EventID: o.Text("event_id"),
+		RunID: o.Text("run_id"), Name: o.Text("name"), Payload: o.Object("payload"), DurationMS: agentdbgTook(o)}
 	if e.EventType == "" {
 		d.Problem("has no event_type: left out")
 		return
@@ -319,8 +319,8 @@ func agentdbgReadPrompt(prompt json.RawMessage) (all []agentdbgSaid) {
 	return all
 }
 
-// agentdbgRoles are those of OpenAI and the types of LangChain. The message of a tool is left out, because its result is
-// an event of its own.
+// agentdbgRoles are those of OpenAI and the types of LangChain. The message of a tool is left out, because its result
+// is an event of its own.
 var agentdbgRoles = map[string]string{
 	"user": session.RoleUser, "human": session.RoleUser,
 	"system": session.RoleSystem, "developer": session.RoleSystem,

@@ -1,6 +1,6 @@
-// Jutul: these files read and write the trace database of jutul-agent: one session in a SQLite file, trace.sqlite, whose
-// table events holds what happened as rows of a time, a kind and a JSON payload, in order of id. docs/formats.md lists
-// what becomes what.
+// Jutul: these files read and write the trace database of jutul-agent: one session in a SQLite file, trace.sqlite,
+// whose table events holds what happened as rows of a time, a kind and a JSON payload, in order of id.
+// docs/formats.md lists what becomes what.
 
 package formats
 
@@ -77,9 +77,9 @@ CREATE TABLE events (
 );
 CREATE INDEX events_kind_idx ON events (kind);`
 
-// jutulDecodeFile reads the trace at path, which may be a session's directory with a [jutulFileName] in it. It yields one
-// session, as a trace holds one, and does not write to the file, which jutul-agent may be writing meanwhile. Where the
-// file is damaged, the events before the damage are read and the rest is reported.
+// jutulDecodeFile reads the trace at path, which may be a session's directory with a [jutulFileName] in it. It yields
+// one session, as a trace holds one, and does not write to the file, which jutul-agent may be writing meanwhile.
+// Where the file is damaged, the events before the damage are read and the rest is reported.
 func jutulDecodeFile(path string, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
 	return rows.Decoded(report, func(report func(codec.Problem), yield func(*codec.Session) bool) error {
 		info, err := os.Stat(path)
@@ -333,8 +333,8 @@ func (e *jutulEncoder) part(t *session.Transcript, i int, p *session.Part) {
 var jutulOwnKinds = []string{
 	jutulKindStart, jutulKindResume, jutulKindTitle, jutulKindEnd, jutulKindUser, jutulKindAssistant,
 	jutulKindReasoning, jutulKindUsage, jutulKindCall, jutulKindResult,
-	jutulKindRequest, jutulKindResponse, jutulKindCompaction, "artifact", "attempt", "upload", "ui", "ui_event", "eval_target",
-	"eval_result",
+	jutulKindRequest, jutulKindResponse, jutulKindCompaction, "artifact", "attempt", "upload", "ui", "ui_event",
+	"eval_target", "eval_result",
 }
 
 // jutulPartEvent returns what stands for the part in the trace.

@@ -16,8 +16,9 @@ import (
 
 // jutulDecode builds the session of the events. Payloads are dropped as they become parts, for a trace may be large.
 func jutulDecode(events []jutulEvent, report func(codec.Problem)) *codec.Session {
-	d := &jutulDecoder{Reporter: rows.Reporter{Report: report}, calls: make(map[string]*jutulCall), requests: make(map[string]*jutulRequest),
-		turns: make(map[*rows.Message]*jutulUsage), b: rows.New(jutulSessionID(events), jutulAgentName)}
+	d := &jutulDecoder{Reporter: rows.Reporter{Report: report}, b: rows.New(jutulSessionID(events), jutulAgentName),
+		calls: make(map[string]*jutulCall), requests: make(map[string]*jutulRequest),
+		turns: make(map[*rows.Message]*jutulUsage)}
 	for i := range events {
 		d.event(d.parse(&events[i]))
 	}
@@ -59,8 +60,8 @@ type jutulDecoder struct {
 	lifecycle []rows.Object
 }
 
-// jutulParsedEvent is an event with its payload read. payload is nil when it is no object: value is it, or its text as a
-// JSON string.
+// jutulParsedEvent is an event with its payload read. payload is nil when it is no object: value is it, or its text
+// as a JSON string.
 type jutulParsedEvent struct {
 	at      int64
 	kind    string

@@ -271,7 +271,8 @@ func (e *otlpEncoder) pairs(all []session.MessageAndParts, i int) bool {
 	if meta.SystemPromptDigest != "" || meta.Trace.ToolCatalogDigest != "" {
 		return false // the turn says those of the answer
 	}
-	return !slices.ContainsFunc(all[i].Parts, func(p session.Part) bool { return otlpIsTool(&p) }) && otlpCompaction(&all[i+1]) == nil
+	return otlpCompaction(&all[i+1]) == nil &&
+		!slices.ContainsFunc(all[i].Parts, func(p session.Part) bool { return otlpIsTool(&p) })
 }
 
 // message writes the span of m, and of the user's message that it answers.

@@ -17,8 +17,8 @@ import (
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
-// otlpPlace is what identifies a span, and when it was. Times are Unix nanoseconds. ref is what the session knows of the
-// span, nil if it is a derived one.
+// otlpPlace is what identifies a span, and when it was. Times are Unix nanoseconds. ref is what the session knows of
+// the span, nil if it is a derived one.
 type otlpPlace struct {
 	trace        pcommon.TraceID
 	span, parent pcommon.SpanID
@@ -52,7 +52,8 @@ type otlpRefKey struct{ kind, row string }
 
 func otlpNewIDs(s *codec.Session) *otlpIds {
 	i := &otlpIds{session: s.Session.ID, known: make(map[otlpSpanKey]*otlpPlace), taken: make(map[otlpSpanKey]bool),
-		rows: make(map[otlpRefKey][]*otlpPlace), first: make(map[string]*otlpPlace), reports: make(map[string][]*store.SpanRef)}
+		rows: make(map[otlpRefKey][]*otlpPlace), first: make(map[string]*otlpPlace),
+		reports: make(map[string][]*store.SpanRef)}
 	for n := range s.SpanRefs {
 		if p, ok := otlpPlaceOf(&s.SpanRefs[n]); ok {
 			i.refs = append(i.refs, p)

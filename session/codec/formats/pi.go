@@ -281,7 +281,8 @@ var piDecode = rows.Whole("session of Pi", func(text []byte, report func(codec.P
 // piDecodeText reads the session of a file. A line that is not an entry is reported and left out, and what follows it
 // stays where it is. A file without a header is an error.
 func piDecodeText(_ string, text []byte, report func(codec.Problem)) ([]*codec.Session, error) {
-	b := &piBuilder{Reporter: rows.Reporter{Report: report}, calls: make(map[string]*rows.Part), messages: make(map[string]string)}
+	b := &piBuilder{Reporter: rows.Reporter{Report: report}, calls: make(map[string]*rows.Part),
+		messages: make(map[string]string)}
 	var entries []piEntry
 	for l := range rows.Lines(text, report) {
 		b.Place.Line = l.N

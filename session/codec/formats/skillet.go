@@ -1,6 +1,6 @@
-// Skillet: these files read and write the conversations of skilled_crew's skillet: its replay log, which is the history,
-// and its session store, which holds the items that the model is sent again. Both are kept by user and session name,
-// the log under names that are cut to [a-zA-Z0-9_-]. docs/formats.md lists what becomes what.
+// Skillet: these files read and write the conversations of skilled_crew's skillet: its replay log, which is the
+// history, and its session store, which holds the items that the model is sent again. Both are kept by user and
+// session name, the log under names that are cut to [a-zA-Z0-9_-]. docs/formats.md lists what becomes what.
 
 package formats
 
@@ -177,8 +177,8 @@ func skilletArgumentsOf(data rows.Object) string {
 	return string(input)
 }
 
-// The texts in which the Agents SDK, which skillet is built on, gives the model an error and a denial as the result of a
-// call, and the result of a call that has none, where there must be one.
+// The texts in which the Agents SDK, which skillet is built on, gives the model an error and a denial as the result
+// of a call, and the result of a call that has none, where there must be one.
 const (
 	skilletFailedText = "An error occurred while running the tool. Please try again. Error: "
 	skilletDeniedText = "Tool execution was not approved."
@@ -263,8 +263,8 @@ type skilletItemDecoder struct {
 
 // skilletDecodeItems makes a session of the rows of a conversation.
 func skilletDecodeItems(key skilletNames, items []skilletItem, file string, report func(codec.Problem)) *codec.Session {
-	d := skilletItemDecoder{Reporter: rows.Reporter{Report: report, Place: codec.Problem{File: file}}, s: rows.New(key.sessionID(), skilletName),
-		calls: make(map[string]*rows.Part)}
+	d := skilletItemDecoder{Reporter: rows.Reporter{Report: report, Place: codec.Problem{File: file}},
+		s: rows.New(key.sessionID(), skilletName), calls: make(map[string]*rows.Part)}
 	for _, i := range items {
 		d.Place.Record = fmt.Sprintf("session_items row %d", i.row)
 		if !utf8.ValidString(i.text) {

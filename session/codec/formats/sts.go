@@ -1,6 +1,6 @@
-// STS: this file reads and writes the Session Trace Simple Format, the JSON lines that the Hugging Face Hub shows in its
-// trace viewer: a header with the harness, an id and a name, and a line for each message. docs/formats.md lists what
-// becomes what.
+// STS: this file reads and writes the Session Trace Simple Format, the JSON lines that the Hugging Face Hub shows in
+// its trace viewer: a header with the harness, an id and a name, and a line for each message. docs/formats.md lists
+// what becomes what.
 
 package formats
 

@@ -127,10 +127,7 @@ func SortedAnnotations(all []store.Annotation) []store.Annotation {
 }
 
 func sortedSpanRefs(all []store.SpanRef) []store.SpanRef {
-	return slices.SortedStableFunc(slices.Values(all), func(a, b store.SpanRef) int {
-		return cmp.Or(cmp.Compare(a.StartNano, b.StartNano),
-			strings.Compare(a.TraceID, b.TraceID), strings.Compare(a.SpanID, b.SpanID))
-	})
+	return slices.SortedStableFunc(slices.Values(all), store.CompareSpans)
 }
 
 func sortedIndexes(all []store.RequestedIndex) []store.RequestedIndex {

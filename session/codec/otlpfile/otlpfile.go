@@ -14,9 +14,9 @@
 //
 // A byte order mark is skipped. Metrics and profiles are named and left out.
 //
-// [Traces] and [Logs] return what an OTLP exporter would send and a receiver would decode of spans and log records of the
-// OpenTelemetry SDK, without an encoding in between. [Spans] and [Records] convert stored pdata back to spans and records
-// for any exporter of the SDK.
+// [Traces] and [Logs] return what an OTLP exporter would send and a receiver would decode of spans and log records of
+// the OpenTelemetry SDK, without an encoding in between. [Spans] and [Records] convert stored pdata back to spans and
+// records for any exporter of the SDK.
 package otlpfile
 
 import (

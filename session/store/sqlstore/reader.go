@@ -274,7 +274,8 @@ func noticesQuery(d *store.Dialect) string {
 // misplacedSpan has a row if the session ?1 was built from telemetry and a span has no message, or one that is not
 // there; if a message has two outermost spans, or if a turn may have no prompt.
 const misplacedSpan = `SELECT 1 FROM observations o WHERE session_id = ?1
- AND kind IN ('session.turn', 'chat', 'tool.call') AND NOT EXISTS (SELECT 1 FROM chat_messages m WHERE m.id = o.message_id AND m.session_id = o.session_id)
+ AND kind IN ('session.turn', 'chat', 'tool.call') AND NOT EXISTS (
+  SELECT 1 FROM chat_messages m WHERE m.id = o.message_id AND m.session_id = o.session_id)
  UNION ALL SELECT 1 FROM observations WHERE session_id = ?1 AND kind = 'session.turn' GROUP BY message_id
  HAVING count(DISTINCT trace_id) > 1
  UNION ALL SELECT 1 WHERE EXISTS (SELECT 1 FROM observations WHERE session_id = ?1) AND
@@ -284,10 +285,10 @@ const misplacedSpan = `SELECT 1 FROM observations o WHERE session_id = ?1
 // Missing implements [store.Reader].
 func (r *Reader) Missing(ctx context.Context, ids []string) (map[string]map[string]int64, error) {
 	return get(ctx, r, func(conn Conn) (map[string]map[string]int64, error) {
-		all := make(map[string]map[string]int64)
+		all, queries := make(map[string]map[string]int64), missing(conn.Dialect())
 		for _, id := range ids {
 			found := make(map[string]int64)
-			for _, m := range missing(conn.Dialect()) {
+			for _, m := range queries {
 				_, err := first(conn, m.query, func(row store.Row) {
 					for i, name := range m.names {
 						if n := row.ColumnInt64(i); n > 0 {

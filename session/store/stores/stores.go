@@ -23,8 +23,8 @@ type Options struct {
 	MaxBytes int64
 }
 
-// HasEngine reports whether a location is the address of a PostgreSQL database. Any other scheme is left to files, which
-// refuse it.
+// HasEngine reports whether a location is the address of a PostgreSQL database. Any other scheme is left to files,
+// which refuse it.
 func HasEngine(location string) bool {
 	return strings.HasPrefix(location, "postgres://") || strings.HasPrefix(location, "postgresql://")
 }

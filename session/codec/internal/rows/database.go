@@ -44,7 +44,8 @@ func OpenDatabase(path string) (*sqlite.Conn, error) {
 	return sqlite.OpenConn(uri, sqlite.OpenReadOnly|sqlite.OpenURI)
 }
 
-// SnapshotDatabase is [OpenDatabase] for reading one state of the database, whatever is written meanwhile, until ctx ends.
+// SnapshotDatabase is [OpenDatabase] for reading one state of the database, whatever is written meanwhile, until ctx
+// ends.
 func SnapshotDatabase(ctx context.Context, path string) (*sqlite.Conn, error) {
 	conn, err := OpenDatabase(path)
 	if err != nil {
