@@ -19,9 +19,10 @@
 // # The client cannot harm the agent
 //
 // Notifications are sent one after the other, by goroutines that run only while
-// there is something to send, so that a client that does not read, or reads slowly,
-// costs no time: call [Handler.Flush] before the agent exits. Its
-// queue fills, and then records are dropped, the least severe first. Each severity has a
+// there is something to send. [Handler.Handle] waits a moment for its own record to
+// go out, so that the client has it before the agent's next message; a client that does
+// not read, or reads slowly, costs that moment at most once a second. To be sure, call
+// [Handler.Flush], as before the agent exits. The queue of a slow client fills, and then records are dropped, the least severe first. Each severity has a
 // rate that others cannot use up. What was dropped is counted in
 // the next record, or in one of its own a second later.
 //

@@ -70,21 +70,8 @@ func newLogger(t *testing.T, o acplog.Options, initialize string) (*client, *slo
 	if err := h.Initialize([]byte(initialize)); err != nil {
 		t.Fatal(err)
 	}
-	return c, slog.New(delivered{h}), h
+	return c, slog.New(h), h
 }
-
-// delivered waits until what was logged has been sent, or waits for the client. It is for bubbles.
-type delivered struct{ slog.Handler }
-
-func (d delivered) Handle(ctx context.Context, r slog.Record) error {
-	defer synctest.Wait()
-	return d.Handler.Handle(ctx, r)
-}
-
-func (d delivered) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return delivered{d.Handler.WithAttrs(attrs)}
-}
-func (d delivered) WithGroup(name string) slog.Handler { return delivered{d.Handler.WithGroup(name)} }
 
 // inBubble runs a test with a logger and a clock that moves when everything waits.
 func inBubble(t *testing.T, o acplog.Options, initialize string,
@@ -143,7 +130,7 @@ func TestCapabilities(t *testing.T) {
 					t.Error(err)
 				}
 			}
-			slog.New(delivered{h}).Error("it broke")
+			slog.New(h).Error("it broke")
 			if got := append(c.sent, message{})[0].method; got != method {
 				t.Errorf("%q: sent %v, want %q", initialize, c.sent, method)
 			}
@@ -153,11 +140,11 @@ func TestCapabilities(t *testing.T) {
 
 func TestLog(t *testing.T) {
 	inBubble(t, acplog.Options{SessionID: inSession("abc-123")}, withLogging, func(t *testing.T, c *client, l *slog.Logger,
-		_ *acplog.Handler) {
+		h *acplog.Handler) {
 		r := slog.NewRecord(time.Date(2025, 1, 21, 10, 30, 0, 0, time.UTC), slog.LevelWarn, "Backing model rate limited", 0)
 		r.AddAttrs(slog.String("logger", "model"), slog.Duration("retryIn", 5*time.Second),
 			slog.Any("cause", errors.New("429")), slog.Any("bad", func() {}))
-		if err := l.Handler().Handle(t.Context(), r); err != nil {
+		if err := h.Handle(t.Context(), r); err != nil {
 			t.Fatal(err)
 		}
 		l.With("logger", "auth").WithGroup("http").Log(t.Context(), acplog.LevelCritical,

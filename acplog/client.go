@@ -15,6 +15,10 @@ import (
 const (
 	// maxQueue bounds the records that wait for a client which does not read.
 	maxQueue = 256
+	// moment is how long a logger waits for its record to be sent. After a wait that was not quick, no logger waits
+	// for a second.
+	moment = 50 * time.Millisecond
+	quick  = 5 * time.Millisecond
 	// sendTimeout is how long the context of a notification lasts.
 	sendTimeout = 5 * time.Second
 	// summaryAfter is how long after a record was dropped the client gets a summary, if no
@@ -43,9 +47,10 @@ type client struct {
 	dropped map[string]int64 // by level, since the last record that reported so
 	summary bool             // a timer for the summary runs
 
-	queue  []outgoing
-	idle   chan struct{} // closed when the queue is empty, and nil then
-	failed int64
+	queue   []outgoing
+	idle    chan struct{} // closed when the queue is empty, and nil then
+	failed  int64
+	hurried time.Time // no logger waits until then
 }
 
 // outgoing is a record that waits.
@@ -125,12 +130,27 @@ func sum(dropped map[string]int64) (all int64) {
 	return all
 }
 
-// send queues a record.
+// send queues a record, and returns when the queue is empty or that takes more than a moment: so a client has what
+// was logged before the agent's next message.
 func (c *client) send(ctx context.Context, e entry) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	if c.channel == byLog || c.channel == byNotice && e.SessionID != "" {
 		c.enqueue(outgoing{ctx, e})
+	}
+	start, idle := time.Now(), c.idle
+	hurried := start.Before(c.hurried)
+	c.mu.Unlock()
+	if idle == nil || hurried {
+		return
+	}
+	select {
+	case <-idle:
+	case <-time.After(moment):
+	}
+	if time.Since(start) > quick {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.hurried = time.Now().Add(time.Second)
 	}
 }
 

@@ -104,14 +104,13 @@ func TestAgentSurvivesWhateverIsLogged(t *testing.T) {
 			})
 		})
 	}
-	inBubble(t, acplog.Options{}, withLogging, func(t *testing.T, c *client, l *slog.Logger, _ *acplog.Handler) {
-		l.Error("", "err", (*nilError)(nil), "p", panics{}, "ring", hostile()["cyclic pointer"])
-		data := c.sent[0].data()
-		if data["err"] != "<nil>" || data["p"] != "!PANIC: in MarshalJSON" ||
-			!strings.HasPrefix(data["ring"].(string), "!ERROR:") {
-			t.Errorf("data %v", data)
-		}
-	})
+	c, l, _ := newLogger(t, acplog.Options{}, withLogging)
+	l.Error("", "err", (*nilError)(nil), "p", panics{}, "ring", hostile()["cyclic pointer"])
+	data := c.sent[0].data()
+	if data["err"] != "<nil>" || data["p"] != "!PANIC: in MarshalJSON" ||
+		!strings.HasPrefix(data["ring"].(string), "!ERROR:") {
+		t.Errorf("data %v", data)
+	}
 }
 
 func TestIntegersAreExact(t *testing.T) {
@@ -156,12 +155,10 @@ func TestNoFieldLeavesWithASecret(t *testing.T) {
 				})
 			})
 		}
-		o := acplog.Options{Logger: secret, SessionID: inSession("s")}
-		inBubble(t, o, initialize, func(t *testing.T, c *client, l *slog.Logger, _ *acplog.Handler) {
-			if l.Info("m"); strings.Contains(c.sent[0].line, core) {
-				t.Errorf("the option Logger: %v", c.sent)
-			}
-		})
+		c, l, _ := newLogger(t, acplog.Options{Logger: secret, SessionID: inSession("s")}, initialize)
+		if l.Info("m"); strings.Contains(c.sent[0].line, core) {
+			t.Errorf("the option Logger: %v", c.sent)
+		}
 	}
 }
 
@@ -237,20 +234,25 @@ func TestClientThatDoesNotRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, end := traced(t)
 		c, reads := new(client), make(chan struct{})
-		_, _, h := newLogger(t, acplog.Options{Burst: 100_000,
+		_, l, h := newLogger(t, acplog.Options{Burst: 100_000,
 			Notify: func(ctx context.Context, method string, params any) error {
 				<-reads
 				return c.notify(ctx, method, params)
 			}}, withLogging)
-		start, l := time.Now(), slog.New(h)
-		for i := range 1000 {
-			l.InfoContext(ctx, "again", "i", i)
-			if i%100 == 0 {
-				l.ErrorContext(ctx, "it broke", "i", i)
+		logged := make(chan struct{})
+		go func() {
+			defer close(logged)
+			for i := range 1000 {
+				l.InfoContext(ctx, "again", "i", i)
+				if i%100 == 0 {
+					l.ErrorContext(ctx, "it broke", "i", i)
+				}
 			}
-		}
-		if took := time.Since(start); took > 0 { // by the bubble's clock, which stands still while anything runs
-			t.Errorf("the agent waited for %v", took)
+		}()
+		select {
+		case <-logged:
+		case <-time.After(30 * time.Second):
+			t.Fatal("the agent is blocked")
 		}
 		short, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
@@ -304,19 +306,38 @@ func TestNotifyThatFails(t *testing.T) {
 		"exit":        func() error { runtime.Goexit(); return nil },
 	} {
 		sent := 0
-		_, _, h := newLogger(t, acplog.Options{Notify: func(context.Context, string, any) error {
+		_, l, h := newLogger(t, acplog.Options{Notify: func(context.Context, string, any) error {
 			if sent++; sent%2 == 1 {
 				return fail()
 			}
 			return nil
 		}}, withLogging)
 		for range 10 {
-			slog.New(h).Info("m")
+			l.Info("m")
 		}
 		if err := h.Flush(t.Context()); err != nil || sent != 10 || h.Failed() != 5 {
 			t.Errorf("%s: %d sent, %d failed, %v", name, sent, h.Failed(), err)
 		}
 	}
+}
+
+// A client that takes its time with every record does not take the agent's.
+func TestClientThatReadsSlowly(t *testing.T) {
+	o := acplog.Options{PerSecond: 1000, Notify: func(context.Context, string, any) error {
+		time.Sleep(40 * time.Millisecond)
+		return nil
+	}}
+	inBubble(t, o, withLogging, func(t *testing.T, _ *client, l *slog.Logger, h *acplog.Handler) {
+		start := time.Now() // of the bubble, whose clock stands still while anything runs
+		for range 50 {
+			l.Info("m")
+		}
+		if took := time.Since(start); took > time.Second {
+			t.Errorf("the agent waited %v for 50 records", took)
+		}
+		_ = h.Close(context.Background())
+		synctest.Wait()
+	})
 }
 
 // What is too long for a client is cut, with a mark; the session has it as it is.
@@ -513,12 +534,9 @@ func FuzzHandler(f *testing.F) {
 	f.Add("", "", "\xff", "", int64(math.MinInt64), []byte("{"))
 	f.Add("password=hunter2", "logger", "x", "logger", int64(0), []byte(`[[[[]]]]`))
 	f.Fuzz(func(t *testing.T, message, key, value, group string, n int64, doc []byte) {
-		c, _, h := newLogger(t, acplog.Options{MaxBytes: 1000}, withLogging)
-		slog.New(h).With(key, value).WithGroup(group).Info(message, key, n,
+		c, l, _ := newLogger(t, acplog.Options{MaxBytes: 1000}, withLogging)
+		l.With(key, value).WithGroup(group).Info(message, key, n,
 			slog.Group(group, key, value, "doc", json.RawMessage(doc)), "v", doc)
-		if err := h.Flush(t.Context()); err != nil {
-			t.Fatal(err)
-		}
 		if len(c.sent) != 1 {
 			t.Fatalf("sent %v", c.sent)
 		}

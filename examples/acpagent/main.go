@@ -23,7 +23,7 @@ func serve(in io.Reader, out io.Writer) {
 	wire := acplog.NewWire(in, out)
 	handler := acplog.New(acplog.Options{Notify: wire.Notify, SessionID: sessionOf})
 	wire.OnInitialize(handler.Initialize)
-	a := &agent{log: slog.New(handler)}
+	a := &agent{log: slog.New(handler), flush: handler.Flush}
 	a.conn = acp.NewAgentSideConnection(a, wire, wire)
 	<-a.conn.Done()
 }
@@ -37,8 +37,9 @@ func sessionOf(ctx context.Context) string {
 
 // agent answers with the prompt that it got.
 type agent struct {
-	conn *acp.AgentSideConnection
-	log  *slog.Logger
+	conn  *acp.AgentSideConnection
+	log   *slog.Logger
+	flush func(context.Context) error
 }
 
 var _ acp.Agent = (*agent)(nil)
@@ -53,6 +54,7 @@ func (a *agent) NewSession(context.Context, acp.NewSessionRequest) (acp.NewSessi
 
 func (a *agent) Prompt(ctx context.Context, p acp.PromptRequest) (acp.PromptResponse, error) {
 	ctx = context.WithValue(ctx, sessionKey{}, string(p.SessionId))
+	defer a.flush(ctx) // so that the client has the log of a turn before its response
 	a.log.InfoContext(ctx, "asked", "logger", "agent", "blocks", len(p.Prompt))
 	for _, block := range p.Prompt {
 		if block.Text == nil {
