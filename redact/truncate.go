@@ -207,3 +207,26 @@ func Fit(lengths []int, excess int) (limit int) {
 		return saved >= excess
 	})
 }
+
+// maxHeadline is the most characters of a headline, about what a list shows.
+const maxHeadline = 80
+
+// Headline returns the first line of a text as a title, of at most 80 characters. What is longer is cut before a word
+// or a member of a list, never within one: a redactor that gets the title does not recognize half of a secret.
+func Headline(text string) string {
+	line, _, _ := strings.Cut(strings.TrimSpace(text), "\n")
+	line = strings.TrimSpace(line)
+	runes := []rune(line)
+	if len(runes) <= maxHeadline {
+		return line
+	}
+	at := maxHeadline - 1
+	parts := func(r rune) bool { return r >= utf8.RuneSelf || strings.ContainsRune(" \t,;&?", r) }
+	for at > 0 && !parts(runes[at]) && !parts(runes[at-1]) {
+		at--
+	}
+	if head := strings.TrimSpace(string(runes[:at])); head != "" {
+		return head + "…"
+	}
+	return ""
+}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/agenttrace/agenttrace/agenttrace"
 	"github.com/agenttrace/agenttrace/internal/modelapi"
+	"github.com/agenttrace/agenttrace/redact"
 )
 
 // earlierResults ends the tool calls whose results are before the assistant's last message, because the client sends
@@ -211,20 +212,9 @@ func firstPrompt(messages []modelapi.Message) string {
 				text = strings.TrimSpace(after)
 			}
 			if text != "" {
-				return headline(text)
+				return redact.Headline(text)
 			}
 		}
 	}
-	return headline(added)
-}
-
-// headline returns the first line of a text, cut to the length of a title.
-func headline(text string) string {
-	text, _, _ = strings.Cut(text, "\n")
-	text = strings.TrimSpace(text)
-	const most = 80
-	if runes := []rune(text); len(runes) > most {
-		text = strings.TrimSpace(string(runes[:most-1])) + "…"
-	}
-	return text
+	return redact.Headline(added)
 }

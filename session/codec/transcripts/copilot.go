@@ -8,6 +8,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/agenttrace/agenttrace/redact"
 	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
@@ -273,7 +274,7 @@ func (d *copilot) spawned(o, data rows.Object) {
 	if name := data.Text("agentName"); name != "" {
 		a.b.s.Row.Agent = name
 	}
-	a.b.Title = cmp.Or(data.Text("agentDisplayName"), firstLine(data.Text("agentDescription")))
+	a.b.Title = cmp.Or(data.Text("agentDisplayName"), redact.Headline(data.Text("agentDescription")))
 	a.uses(cmp.Or(data.Text("model"), a.model, d.main.model))
 }
 

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/agenttrace/agenttrace/redact"
 	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
@@ -76,7 +77,7 @@ func (d *kiro) about(o rows.Object) {
 	info := state.Object("rts_model_state").Object("model_info")
 	d.b.workspace(o.Text("cwd"))
 	d.b.parent(o.Text("parent_session_id"))
-	d.b.Title = firstLine(o.Text("title"))
+	d.b.Title = redact.Headline(o.Text("title"))
 	d.b.s.AddMeta(rows.NonEmpty("kiro", rows.NonEmpty("agent", state.Text("agent_name"))))
 	d.uses(cmp.Or(info.Text("model_id"), info.Text("model_name")))
 	d.turns = slices.Collect(rows.Objects(state.Object("conversation_metadata").Get("user_turn_metadatas")))

@@ -295,17 +295,6 @@ func unnamed(program string, first rows.Object) string {
 	return program + "-" + hex.EncodeToString(sum[:8])
 }
 
-// firstLine is a title of a text: its first line, cut at a length that a list
-// shows.
-func firstLine(text string) string {
-	const maxRunes = 80
-	line, _, _ := strings.Cut(strings.TrimSpace(text), "\n")
-	if r := []rune(strings.TrimSpace(line)); len(r) > maxRunes {
-		return string(r[:maxRunes-1]) + "…"
-	}
-	return strings.TrimSpace(line)
-}
-
 // A count is at most maxCount, so that no sum of counts overflows, and a time maxMoment, in Unix milliseconds.
 const (
 	maxCount  = 1 << 40

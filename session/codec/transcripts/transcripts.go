@@ -24,6 +24,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/agenttrace/agenttrace/redact"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
@@ -527,7 +528,7 @@ func (b *builder) finish() *codec.Session {
 	if b.Cost != nil {
 		b.s.Row.CostUSD = max(b.s.Row.CostUSD, *b.Cost)
 	}
-	b.s.Row.Title = cmp.Or(b.Title, firstLine(b.Asked), b.s.Row.Title)
+	b.s.Row.Title = cmp.Or(b.Title, redact.Headline(b.Asked), b.s.Row.Title)
 	b.owns() // a fork without a record of its own begins after the copies
 	s := b.s.Finish()
 	if row := &s.Session; b.Fork != (forking{}) {

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/agenttrace/agenttrace/internal/jsonscan"
+	"github.com/agenttrace/agenttrace/redact"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/ingest/fact"
 	"github.com/agenttrace/agenttrace/session/store"
@@ -88,14 +89,14 @@ func (n *node) last(text string) *store.Value {
 // title is the one that a model was asked for, or until then the user's first message.
 func (n *node) title() *store.Value {
 	if n.side == "title" {
-		if v := n.last(headline(textOf(n.Output))); v != nil {
+		if v := n.last(redact.Headline(textOf(n.Output))); v != nil {
 			return v
 		}
 	}
 	if n.turn == nil || len(n.attribution.Others) == 0 && n.Kind != fact.Prompt {
 		return nil
 	}
-	v := n.first(headline(textOf(n.turn.asked)), store.RankStub)
+	v := n.first(redact.Headline(textOf(n.turn.asked)), store.RankStub)
 	if v != nil {
 		*v = v.First()
 	}
@@ -138,18 +139,6 @@ func (n *node) sessionMetadata(about *fact.SessionAttrs) map[string]store.Value 
 		return nil
 	}
 	return m
-}
-
-// headline is the first line of a text, cut to what a list has room for.
-func headline(text string) string {
-	text = strings.TrimSpace(text)
-	text, _, _ = strings.Cut(text, "\n")
-	text = strings.TrimSpace(text)
-	const maximum = 80
-	if runes := []rune(text); len(runes) > maximum {
-		text = strings.TrimSpace(string(runes[:maximum-1])) + "…"
-	}
-	return text
 }
 
 // textOf joins the text of parts.
