@@ -16,7 +16,8 @@ func TestDiscoverFindsAgents(t *testing.T) {
 	home := t.TempDir()
 	for _, name := range []string{"XDG_DATA_HOME", "XDG_CONFIG_HOME", "COPILOT_HOME", "CURSOR_DATA_DIR",
 		"GOOSE_PATH_ROOT", "MAIDA_DATA_DIR", "OPENCODE_DB",
-		"CLINE_DATA_DIR", "CLINE_DIR", "OPENHANDS_CONVERSATIONS_DIR", "OPENHANDS_PERSISTENCE_DIR", "KIRO_HOME"} {
+		"CLINE_DATA_DIR", "CLINE_DIR", "OPENHANDS_CONVERSATIONS_DIR", "OPENHANDS_PERSISTENCE_DIR", "KIRO_HOME",
+		"QWEN_HOME", "QWEN_RUNTIME_DIR"} {
 		t.Setenv(name, "")
 	}
 	t.Setenv("HOME", home)
@@ -29,6 +30,7 @@ func TestDiscoverFindsAgents(t *testing.T) {
 		"cline/sessions":          ".cline/data/sessions",
 		"cline/tasks":             ".config/Code/User/globalStorage/saoudrizwan.claude-dev/tasks",
 		"openhands/conversations": ".openhands/conversations",
+		"qwen/projects":           ".qwen/projects",
 	} {
 		if err := os.CopyFS(filepath.Join(home, to), os.DirFS(testdata+from)); err != nil {
 			t.Fatal(err)
@@ -82,10 +84,10 @@ func TestDiscoverFindsAgents(t *testing.T) {
 	}
 	slices.Sort(formats)
 	if want := []string{"cline", "copilot-cli", "goose", "kiro-cli", "maida",
-		"openhands", "zed"}; !slices.Equal(formats, want) {
+		"openhands", "qwen-code", "zed"}; !slices.Equal(formats, want) {
 		t.Errorf("formats %q, want %q", formats, want)
 	}
-	if got.Total.Added != 18 || got.Total.Damaged > 0 {
+	if got.Total.Added != 20 || got.Total.Damaged > 0 {
 		t.Errorf("imported %+v", got.Total)
 	}
 	if again := importJSON(t, store, nil, "--discover", "--yes"); again.Total.Messages+again.Total.Parts > 0 {

@@ -35,6 +35,8 @@ func TestUsualPlaces(t *testing.T) {
 		{"Zed", "linux", nil, "/home/u/.local/share/zed"},
 		{"Zed", "darwin", nil, "/home/u/Library/Application Support/Zed"},
 		{"Zed", "windows", nil, "/home/u/AppData/Local/Zed"},
+		{"Qwen Code", "windows", map[string]string{"QWEN_HOME": "/elsewhere"}, "/elsewhere"},
+		{"Qwen Code (QWEN_RUNTIME_DIR)", "linux", nil, ""},
 		{"Gemini CLI", "darwin", map[string]string{"GEMINI_CLI_HOME": "/elsewhere"}, "/elsewhere/.gemini"},
 	} {
 		found := false

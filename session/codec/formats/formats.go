@@ -195,6 +195,9 @@ var All = []Format{{
 		Extensions: []string{".jsonl"}, Keys: []string{"type=session harness=* id=* !version"}, Decode: stsDecode,
 	},
 }, {
+	// Claude Code's records have the same keys.
+	Name: "qwen-code", Imported: "chats of Qwen Code", Reading: transcripts.Qwen,
+}, {
 	Name: "claude-code", Imported: "transcripts of Claude Code", Reading: transcripts.Claude,
 }, {
 	Name: "codex", Imported: "rollouts of Codex", Reading: transcripts.Codex,

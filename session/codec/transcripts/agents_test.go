@@ -35,6 +35,8 @@ import (
 //	kiro       closed; aws/amazon-q-developer-cli, which it was made of,
 //	           crates/chat-cli/src/cli/chat/{conversation,message,parser}.rs at 15cc8f3c, and
 //	           crates/agent/src/agent/agent_loop/types.rs for the content of session files
+//	qwen       QwenLM/qwen-code, packages/core/src/services/chatRecordingService.ts at 015346f1, and
+//	           what 0.24.4 wrote
 //	zed        zed-industries/zed, crates/agent/src/db.rs at 0642ec7e
 const copilotEvents = "testdata/copilot/session-state/0f1e2d3c-aaaa-4bbb-8ccc-1234567890ab/events.jsonl"
 
@@ -47,6 +49,12 @@ const (
 )
 
 const kiroSession = "testdata/kiro/4b1d2c3e-0000-4000-8000-00000000000a.jsonl"
+
+const (
+	qwenChat  = "testdata/qwen/projects/-work-app/chats/5c1d7b52-3f0e-4c55-9d0a-6f1d2b3c4d5e.jsonl"
+	qwenChild = "testdata/qwen/projects/-work-app/subagents/5c1d7b52-3f0e-4c55-9d0a-6f1d2b3c4d5e/" +
+		"agent-Explore-call_3.jsonl"
+)
 
 const openHands = "testdata/openhands/conversations/7f3c0a5e11114222833344445555aaaa"
 
@@ -70,6 +78,8 @@ func TestFilesOfAgents(t *testing.T) {
 		{"cline/session", clineSession, transcripts.Cline.DecodeFile},
 		{"cline/child", clineChild, transcripts.Cline.DecodeFile},
 		{"openhands/conversation", openHands, transcripts.OpenHands.DecodeFile},
+		{"qwen/chat", qwenChat, transcripts.Qwen.DecodeFile},
+		{"qwen/child", qwenChild, transcripts.Qwen.DecodeFile},
 		{"cline/task", clineTask, transcripts.Cline.DecodeFile},
 	} {
 		t.Run(tt.golden, func(t *testing.T) {
@@ -89,8 +99,8 @@ func TestFilesOfAgents(t *testing.T) {
 // same each time.
 func FuzzDecodeAgents(f *testing.F) {
 	decoders := []decoder{transcripts.Copilot.Decode, transcripts.Goose.Decode, transcripts.Cline.Decode,
-		transcripts.Kiro.Decode}
-	for _, path := range []string{copilotEvents, gooseLines, clineSession, clineTask, kiroSession} {
+		transcripts.Kiro.Decode, transcripts.Qwen.Decode}
+	for _, path := range []string{copilotEvents, gooseLines, clineSession, clineTask, kiroSession, qwenChat} {
 		in, err := os.ReadFile(path)
 		if err != nil {
 			f.Fatal(err)
@@ -289,6 +299,7 @@ func TestSessionsOfAgentsGrow(t *testing.T) {
 		{copilotEvents, transcripts.Copilot.DecodeFile},
 		{gooseLines, transcripts.Goose.DecodeFile},
 		{kiroSession, transcripts.Kiro.DecodeFile},
+		{qwenChat, transcripts.Qwen.DecodeFile},
 	} {
 		lines := readLines(t, tt.path)
 		rows := func(n int) map[string]bool {

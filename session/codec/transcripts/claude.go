@@ -180,12 +180,16 @@ func (d *claude) readSidecar() {
 		d.problem("%s is not a JSON object: left out", name)
 		return
 	}
-	s := d.order[0]
-	s.b.About.CallID = o.Text("toolUseId")
-	s.kind(o.Text("agentType"))
-	if parent := o.Text("parentAgentId"); parent != "" && parent != s.sub {
-		s.b.About.ParentSubagentID = parent
-		s.b.s.Row.ParentID = new(s.b.About.SubagentOf + "-" + parent)
+	d.order[0].b.sidecar(o)
+	d.order[0].kind(o.Text("agentType"))
+}
+
+// sidecar takes who started a sub-agent from what is beside its transcript.
+func (b *builder) sidecar(o rows.Object) {
+	b.About.CallID = o.Text("toolUseId")
+	if parent := o.Text("parentAgentId"); parent != "" && parent != b.About.SubagentID {
+		b.About.ParentSubagentID = parent
+		b.parent(b.About.SubagentOf + "-" + parent)
 	}
 }
 

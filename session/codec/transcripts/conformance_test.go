@@ -25,6 +25,7 @@ func TestConformance(t *testing.T) {
 		{Name: "copilot-cli", Decode: transcripts.Copilot.Decode, Native: []string{copilotEvents}},
 		{Name: "goose", Decode: transcripts.Goose.Decode, Native: []string{gooseLines}},
 		{Name: "kiro-cli", Decode: transcripts.Kiro.Decode, Native: []string{kiroSession}},
+		{Name: "qwen-code", Decode: transcripts.Qwen.Decode, Native: []string{qwenChat, qwenChild}},
 		{Name: "cline", Decode: transcripts.Cline.Decode, Whole: true,
 			Native: []string{clineSession, clineChild, clineTask}},
 	} {
