@@ -145,29 +145,43 @@ func (t *Turn) StartModelCall(ctx context.Context, o ModelCallOptions) (context.
 	if o.UsageElsewhere {
 		inner = ctx // in the trace of the client's span, so that the two are known to be one call
 	}
-	t.mu.Lock()
-	if t.ended && !o.Side {
-		t.mu.Unlock()
+	if !t.startCall(inner, c, outer, o) {
 		t.drop("a model call")
 		return ctx, nil
 	}
-	t.placeCall(c, o, outer != nil || o.Side)
+	t.run.sess.flush()
+	if !t.hasEnded() {
+		t.noteModelCall(c.model, refOf(c.span.SpanContext()).SpanID, now)
+	}
+	return &c.scope, c
+}
+
+// startCall starts a call's span, in a context, unless the turn has ended: then only a side call begins. outer is the
+// tool call around it. The span starts as that of a tool call does.
+func (t *Turn) startCall(ctx context.Context, c *ModelCall, outer *ToolCall, o ModelCallOptions) bool {
+	t.starting.Lock()
+	defer t.starting.Unlock()
+	t.mu.Lock()
+	late := t.ended
+	if !late || o.Side {
+		t.placeCall(c, o, outer != nil || o.Side)
+	}
+	t.mu.Unlock()
+	if late && !o.Side {
+		return false
+	}
 	name := semconv.OperationChat
 	if c.model.ID != "" {
 		name += " " + t.run.sess.tracer.filter.id(validUTF8(c.model.ID))
 	}
-	ctx, c.span = t.run.sess.tracer.start(inner, name, trace.SpanKindClient, now)
+	ctx, c.span = t.run.sess.tracer.start(ctx, name, trace.SpanKindClient, c.started)
 	c.scope = scope{Context: ctx, run: t.run, turn: t, tool: outer, call: c}
-	late := t.ended
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	if !late {
 		t.calls = append(t.calls, c)
 	}
-	t.mu.Unlock()
-	t.run.sess.flush()
-	if !late {
-		t.noteModelCall(c.model, refOf(c.span.SpanContext()).SpanID, now)
-	}
-	return &c.scope, c
+	return true
 }
 
 // noteModelCall has the guard count a call. The zero Model is the turn's.

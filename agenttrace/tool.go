@@ -277,44 +277,50 @@ func (t *Turn) startTool(ctx context.Context, o ToolOptions, resumed *PendingToo
 	}
 	inner, _ := t.within(ctx)
 	// Two layers that report a call at the same time must not begin it twice, and a turn that ends must find its span.
+	// The span starts without mu, because a sampler or a span processor may ask the turn, or log into it.
+	t.starting.Lock()
+	defer t.starting.Unlock()
 	t.mu.Lock()
-	defer t.mu.Unlock()
+	var known *ToolCall
 	if resumed == nil && o.ID != "" {
-		if known := t.reported(&o); known != nil {
-			return known.again(inner, c, now), known
+		if known = t.reported(&o); known != nil {
+			ctx = known.again(inner, c, now)
 		}
 	}
-	if c.ended = !t.enroll(c, now, resumed); c.ended {
+	c.ended = t.ended
+	t.mu.Unlock()
+	switch {
+	case known != nil:
+		return ctx, known
+	case c.ended:
+		t.drop("a tool call")
 		return c.enter(ctx), c
 	}
 	ctx, c.span = c.tracer().start(inner, semconv.SpanToolCall, trace.SpanKindInternal, now)
 	c.kept = c.span.IsRecording() && c.span.SpanContext().IsSampled()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.enroll(c, now, resumed)
 	if resumed == nil {
 		c.emitEvent(now)
 	}
 	return c.enter(ctx), c
 }
 
-// enroll gives a call that begins, or goes on, its part of the answer. It reports whether the turn is still open.
-// The caller holds mu.
-func (t *Turn) enroll(c *ToolCall, now time.Time, resumed *PendingTool) bool {
-	switch {
-	case t.ended:
-		t.drop("a tool call")
-		return false
-	case resumed != nil:
+// enroll gives a call that begins, or goes on, its part of the answer. The caller holds mu.
+func (t *Turn) enroll(c *ToolCall, now time.Time, resumed *PendingTool) {
+	if resumed != nil {
 		c.slot = slot{
 			t, resumed.PartID, resumed.PartIndex, resumed.CreatedAt, t.assistant.ID, t.assistant.CreatedAt,
 		}
 		t.parts = append(t.parts, c)
-	default:
+	} else {
 		c.slot = t.place(c, now)
 	}
 	c.at, c.updated = len(t.parts)-1, c.created
 	if c.p.CallID == "" {
 		c.p.CallID = "call_" + c.partID[len(spans.PrefixPart):]
 	}
-	return true
 }
 
 // enter returns the context in which the call goes on.

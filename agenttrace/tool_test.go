@@ -14,7 +14,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 
 	. "github.com/agenttrace/agenttrace/agenttrace"
 	"github.com/agenttrace/agenttrace/spans"
@@ -236,4 +238,34 @@ func TestManyGoroutinesInOneTurn(t *testing.T) {
 			}
 		}
 	}
+}
+
+// asksTheTurn is a span processor that logs into the turn of each span that starts, as an slog handler does.
+type asksTheTurn struct{}
+
+func (asksTheTurn) OnStart(ctx context.Context, span sdktrace.ReadWriteSpan) {
+	turn := TurnFromContext(ctx)
+	turn.Data("log", "", span.Name())
+	span.SetAttributes(attribute.String("message", turn.AssistantMessageID()))
+	turn.PendingTools()
+	turn.Tool("c")
+}
+func (asksTheTurn) OnEnd(sdktrace.ReadOnlySpan)      {}
+func (asksTheTurn) Shutdown(context.Context) error   { return nil }
+func (asksTheTurn) ForceFlush(context.Context) error { return nil }
+
+func TestSpanProcessorMayAskTheTurn(t *testing.T) {
+	provider := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(asksTheTurn{}))
+	h, ctx, turn := begin(t, Options{TracerProvider: provider})
+	call, model := turn.StartModelCall(ctx, ModelCallOptions{})
+	model.End(ModelResult{}, nil)
+	_, c := turn.StartTool(call, ToolOptions{Name: "bash", ID: "c"})
+	c.Authorize(ctx, "ls")
+	c.EndText("done")
+	_, compaction := h.run.StartCompaction(ctx, CompactionOptions{})
+	compaction.End(CompactionResult{})
+	_, child := h.tracer.NewSession(ctx, SessionOptions{}).StartRun(ctx, RunOptions{})
+	child.End(nil)
+	turn.End(TurnResult{})
+	h.run.End(nil)
 }

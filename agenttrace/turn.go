@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -68,6 +69,9 @@ type Turn struct {
 	events context.Context
 	// restored reports that the turn ended with its process, and when is not known.
 	restored bool
+
+	// starting is held while the span of a call starts, and by a turn that ends. It is locked before mu.
+	starting sync.Mutex
 
 	ending      // its mu guards what follows, and the parts and model calls. It is locked before the session's.
 	model       Model
@@ -399,9 +403,11 @@ func (t *Turn) finish(err error, stopReason string) {
 	}
 	reason := endReason(err)
 	now := t.run.now()
+	t.starting.Lock()
 	t.mu.Lock()
 	if t.ended {
 		t.mu.Unlock()
+		t.starting.Unlock()
 		return
 	}
 	if t.ended = true; reason == semconv.EndFinish {
@@ -411,6 +417,7 @@ func (t *Turn) finish(err error, stopReason string) {
 	calls, children := slices.DeleteFunc(t.calls, func(c *ModelCall) bool { return c.aside }), t.children
 	t.calls, t.children = nil, nil
 	t.mu.Unlock()
+	t.starting.Unlock()
 
 	t.endOpen(reason, err, calls, children)
 	until := time.Time{} // an aborted turn leaves its calls as they are
