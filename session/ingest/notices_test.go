@@ -158,7 +158,7 @@ func (w *wrong) part(change func(m *session.MessageAndParts, i int) bool) bool {
 
 // lacking are the captures of which a session lacks something, with the rules that say so: those that end before the
 // last turn did, and those whose first request repeats what is not in the capture.
-var lacking = map[string]string{"adk-js-2.0.0": "whole", "openai-agents-js-0.20.0": "whole, turns",
+var lacking = map[string]string{"adk-js-2.0.0": "whole, turns", "openai-agents-js-0.20.0": "whole, turns",
 	"genkit-js-1.42.0": "history", "keywordsai-tracing-1.0.44": "history"}
 
 // TestCheckNoticesWrongSessions: check notices at least nine of ten sessions that are wrong, whatever is, and none of
