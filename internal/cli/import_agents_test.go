@@ -31,6 +31,7 @@ func TestDiscoverFindsAgents(t *testing.T) {
 		"cline/tasks":             ".config/Code/User/globalStorage/saoudrizwan.claude-dev/tasks",
 		"openhands/conversations": ".openhands/conversations",
 		"qwen/projects":           ".qwen/projects",
+		"roo/User":                ".config/Cursor/User",
 	} {
 		if err := os.CopyFS(filepath.Join(home, to), os.DirFS(testdata+from)); err != nil {
 			t.Fatal(err)
@@ -52,9 +53,10 @@ func TestDiscoverFindsAgents(t *testing.T) {
 	}
 	open := make(map[string]*sqlite.Conn)
 	for from, to := range map[string]string{
-		"goose/sessions.sql": ".local/share/goose/sessions/sessions.db",
-		"kiro/data.sql":      ".local/share/kiro-cli/data.sqlite3",
-		"zed/threads.sql":    ".local/share/zed/threads/threads.db",
+		"goose/sessions.sql":  ".local/share/goose/sessions/sessions.db",
+		"kiro/data.sql":       ".local/share/kiro-cli/data.sqlite3",
+		"opencode/schema.sql": ".local/share/kilo/kilo.db",
+		"zed/threads.sql":     ".local/share/zed/threads/threads.db",
 	} {
 		path := filepath.Join(home, to)
 		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
@@ -84,10 +86,10 @@ func TestDiscoverFindsAgents(t *testing.T) {
 	}
 	slices.Sort(formats)
 	if want := []string{"cline", "copilot-cli", "goose", "kiro-cli", "maida",
-		"openhands", "qwen-code", "zed"}; !slices.Equal(formats, want) {
+		"opencode", "openhands", "qwen-code", "zed"}; !slices.Equal(formats, want) {
 		t.Errorf("formats %q, want %q", formats, want)
 	}
-	if got.Total.Added != 20 || got.Total.Damaged > 0 {
+	if got.Total.Added != 23 || got.Total.Damaged > 0 {
 		t.Errorf("imported %+v", got.Total)
 	}
 	if again := importJSON(t, store, nil, "--discover", "--yes"); again.Total.Messages+again.Total.Parts > 0 {
@@ -98,6 +100,10 @@ func TestDiscoverFindsAgents(t *testing.T) {
 	for from, script := range map[string]string{
 		"goose/sessions.sql": `INSERT INTO messages (message_id, session_id, role, content_json, created_timestamp)
  VALUES ('msg_z', '20260801_2', 'user', '[{"type":"text","text":"more"}]', 1785578500)`,
+		"opencode/schema.sql": `INSERT INTO session (id, project_id, slug, directory, title, version, time_created,
+ time_updated) VALUES ('ses_k1', 'p', 's', '/work/app', 'Mend', '7.0.0', 1785578500000, 1785578500000);
+ INSERT INTO message VALUES ('msg_k1', 'ses_k1', 1785578500000, 1785578500000, '{"role":"user"}');
+ INSERT INTO part VALUES ('prt_k1', 'msg_k1', 'ses_k1', 1785578500000, 1785578500000, '{"type":"text","text":"mend"}')`,
 		"zed/threads.sql": `UPDATE threads SET updated_at = '2026-08-01T11:00:00+00:00', data = replace(CAST(data AS TEXT),
  '{"Text":"looked"}', '{"Text":"looked"},{"Text":"twice"}') WHERE id = 'thread-2'`,
 	} {

@@ -19,12 +19,15 @@ type usualPlace struct {
 	// the place is another there; they may begin with a directory of Windows, such as %APPDATA%.
 	Home, MacOS, Windows string
 	// Patterns are those of what to import. The empty one is for the directory as a whole,
-	// which is what Whole names.
+	// which is what Whole names. One that begins with EDITOR stands for one of each of the editors.
 	Patterns []string
 	Whole    string
 	// File is the variable that names a file that is elsewhere.
 	File string
 }
+
+// editors are the directories of VS Code, and of what is made of it.
+var editors = []string{"Code", "Code - Insiders", "VSCodium", "Cursor", "Windsurf"}
 
 //go:embed places.json
 var placesJSON []byte
@@ -32,6 +35,20 @@ var placesJSON []byte
 var places = sync.OnceValue(func() (all []usualPlace) {
 	if err := json.Unmarshal(placesJSON, &all); err != nil {
 		panic(err) // a mistake in the file
+	}
+	for i := range all {
+		var patterns []string
+		for _, pattern := range all[i].Patterns {
+			rest, inEditors := strings.CutPrefix(pattern, "EDITOR/")
+			if !inEditors {
+				patterns = append(patterns, pattern)
+				continue
+			}
+			for _, editor := range editors {
+				patterns = append(patterns, editor+"/User/"+rest)
+			}
+		}
+		all[i].Patterns = patterns
 	}
 	return all
 })

@@ -28,6 +28,9 @@ func TestUsualPlaces(t *testing.T) {
 		{"Cline in editors", "darwin", map[string]string{"XDG_CONFIG_HOME": "/config"}, "/home/u/Library/Application " +
 			"Support"},
 		{"Cline in editors", "windows", nil, "/home/u/AppData/Roaming"},
+		{"Roo Code", "darwin", nil, "/home/u/Library/Application Support"},
+		{"Kilo Code", "windows", map[string]string{"APPDATA": "/roaming"}, "/roaming"},
+		{"Kilo Code CLI", "linux", map[string]string{"XDG_DATA_HOME": "/data"}, "/data/kilo"},
 		{"OpenHands", "linux", nil, "/home/u/.openhands/conversations"},
 		{"Kiro CLI", "linux", map[string]string{"KIRO_HOME": "/kiro"}, "/kiro"},
 		{"Kiro CLI, classic", "darwin", nil, "/home/u/Library/Application Support/kiro-cli"},

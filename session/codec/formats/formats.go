@@ -204,7 +204,7 @@ var All = []Format{{
 }, {
 	Name: "gemini-cli", Imported: "chats of Gemini CLI", Reading: transcripts.Gemini,
 }, {
-	Name: "opencode", Imported: "the database of opencode, or its storage of JSON files; a directory for both",
+	Name: "opencode", Imported: "the database of opencode or Kilo Code, or its storage of JSON files; a directory for both",
 	Reading: transcripts.Opencode,
 }, {
 	Name: "copilot-cli", Imported: "events of GitHub Copilot CLI", Reading: transcripts.Copilot,
@@ -217,7 +217,7 @@ var All = []Format{{
 	Name: "goose", Imported: "the database of Goose, or a session file of its older versions",
 	Reading: transcripts.Goose,
 }, {
-	Name: "cline", Imported: "messages of sessions and tasks of Cline", Reading: transcripts.Cline,
+	Name: "cline", Imported: "messages of sessions and tasks of Cline, Roo Code and Kilo Code", Reading: transcripts.Cline,
 }, {
 	Name: "openhands", Imported: "a directory of a conversation of OpenHands", Reading: transcripts.OpenHands,
 }, {

@@ -30,6 +30,8 @@ import (
 //	cline      cline/cline, sdk/packages/core/src/services/session-data.ts and
 //	           sdk/packages/shared/src/llms/messages.ts at 21cb8d25; of a task
 //	           apps/vscode/src/core/task at 94f5a47a~1
+//	roo        RooCodeInc/Roo-Code, src/core/task-persistence and src/core/prompts/responses.ts at
+//	           cb836567, of which Kilo-Org/kilocode is a fork
 //	openhands  OpenHands/software-agent-sdk, openhands-sdk/openhands/sdk/event and
 //	           conversation/state.py at 611629e6
 //	kiro       closed; aws/amazon-q-developer-cli, which it was made of,
@@ -46,6 +48,15 @@ const (
 	clineSession = "testdata/cline/sessions/1785578400000_k3f9a/1785578400000_k3f9a.messages.json"
 	clineChild   = "testdata/cline/sessions/1785578400000_k3f9a/agent_7.messages.json"
 	clineTask    = "testdata/cline/tasks/1735725600000/api_conversation_history.json"
+)
+
+const (
+	rooTask = "testdata/roo/User/globalStorage/rooveterinaryinc.roo-cline/tasks/" +
+		"019a1b2c-0000-7000-8000-00000000000a/api_conversation_history.json"
+	rooChild = "testdata/roo/User/globalStorage/rooveterinaryinc.roo-cline/tasks/" +
+		"019a1b2c-0000-7000-8000-00000000000b/api_conversation_history.json"
+	kiloTask = "testdata/roo/User/globalStorage/kilocode.kilo-code/tasks/" +
+		"0f1e2d3c-1111-4222-8333-444455556666/api_conversation_history.json"
 )
 
 const kiroSession = "testdata/kiro/4b1d2c3e-0000-4000-8000-00000000000a.jsonl"
@@ -80,6 +91,9 @@ func TestFilesOfAgents(t *testing.T) {
 		{"openhands/conversation", openHands, transcripts.OpenHands.DecodeFile},
 		{"qwen/chat", qwenChat, transcripts.Qwen.DecodeFile},
 		{"qwen/child", qwenChild, transcripts.Qwen.DecodeFile},
+		{"roo/task", rooTask, transcripts.Cline.DecodeFile},
+		{"roo/child", rooChild, transcripts.Cline.DecodeFile},
+		{"roo/kilo", kiloTask, transcripts.Cline.DecodeFile},
 		{"cline/task", clineTask, transcripts.Cline.DecodeFile},
 	} {
 		t.Run(tt.golden, func(t *testing.T) {
@@ -100,7 +114,7 @@ func TestFilesOfAgents(t *testing.T) {
 func FuzzDecodeAgents(f *testing.F) {
 	decoders := []decoder{transcripts.Copilot.Decode, transcripts.Goose.Decode, transcripts.Cline.Decode,
 		transcripts.Kiro.Decode, transcripts.Qwen.Decode}
-	for _, path := range []string{copilotEvents, gooseLines, clineSession, clineTask, kiroSession, qwenChat} {
+	for _, path := range []string{copilotEvents, gooseLines, clineSession, clineTask, kiroSession, qwenChat, rooTask} {
 		in, err := os.ReadFile(path)
 		if err != nil {
 			f.Fatal(err)

@@ -24,7 +24,7 @@ func sniffCline(text []byte) bool {
 	text = bytes.TrimSpace(bytes.TrimPrefix(text, []byte("\uFEFF")))
 	return bytes.HasPrefix(text, []byte("[")) && bytes.Contains(text, []byte(`"role"`)) &&
 		(bytes.Contains(text, []byte("environment_details")) || bytes.Contains(text, []byte(`<task>`)) ||
-			bytes.Contains(text, []byte(`\u003ctask\u003e`)))
+			bytes.Contains(text, []byte(`\u003ctask\u003e`)) || bytes.Contains(text, []byte(`<user_message>`)))
 }
 
 // Cline reads sessions of Cline: a file of messages, or the conversation of a task
@@ -34,6 +34,9 @@ func sniffCline(text []byte) bool {
 //
 // Beside a file the program keeps more: a manifest, or what it showed of a task with its
 // times and usage.
+//
+// Roo Code and Kilo Code are made of those older versions and write the conversations of tasks, too. Their messages
+// have times, and the summaries that took the place of others; what was refused or failed is a JSON object.
 var Cline = codec.Reading{
 	Keys:       []string{"messages=[ sessionId=* agent=lead|subagent|teammate"},
 	Extensions: []string{".json"}, SniffText: sniffCline, Transcript: true,
@@ -42,9 +45,14 @@ var Cline = codec.Reading{
 			return []string{stem + ".json"}
 		}
 		dir := filepath.Dir(path)
-		return []string{filepath.Join(dir, "ui_messages.json"), filepath.Join(dir, "task_metadata.json")}
+		return []string{filepath.Join(dir, "ui_messages.json"), filepath.Join(dir, "task_metadata.json"),
+			filepath.Join(dir, "history_item.json")}
 	},
 }
+
+// clineKin are the programs, by what the path of a task has in lower case: the first is that of any other.
+var clineKin = [][2]string{{"", "cline"}, {"roo-cline", "roo-code"}, {"vscode-mock", "roo-code"},
+	{"kilocode", "kilo-code"}}
 
 const clineMessages = ".messages.json"
 
@@ -71,9 +79,16 @@ var decodeCline decoder = func(from *source, text []byte) ([]*codec.Session, err
 	if id == "" || len(all) == 0 && !of.Has("sessionId") {
 		return nil, errors.New("read messages: nothing names a session of Cline, and there are no messages")
 	}
-	d := cline{b: newBuilder(from, id, "cline")}
+	d := cline{}
+	path, _ := filepath.Abs(from.path)
+	for _, kin := range clineKin {
+		if strings.Contains(strings.ToLower(path), kin[0]) {
+			d.b = newBuilder(from, id, kin[1])
+		}
+	}
 	d.about(of, about)
 	if key == "" {
+		d.history(rows.Read(string(from.beside("history_item.json"))))
 		for shown := range rows.Objects(json.RawMessage(from.beside("ui_messages.json"))) {
 			d.shown(shown)
 		}
@@ -81,6 +96,10 @@ var decodeCline decoder = func(from *source, text []byte) ([]*codec.Session, err
 	for _, m := range all {
 		from.record.Line = m.line
 		d.message(m.Object)
+	}
+	if d.failed.at > 0 {
+		d.b.see(d.failed.at)
+		d.b.fails(d.failed.text)
 	}
 	switch about.Text("status") {
 	case "failed":
@@ -103,9 +122,18 @@ type cline struct {
 	// requests are those that an older version showed, which nothing else has the times and
 	// usage of; the first are of the messages to come.
 	requests []modelUse
+	// condensed are the compactions that were shown, in their order.
+	condensed []rows.Object
+	// failed is the model call that was shown last, if it failed.
+	failed struct {
+		at   int64
+		text string
+	}
 	// tagged is the call that the model wrote as tags and that has no result, yet.
 	tagged string
 	calls  int
+	// feedback is what the user answered to the result of a task.
+	feedback string
 }
 
 func (d *cline) about(of, about rows.Object) {
@@ -131,14 +159,34 @@ func (d *cline) about(of, about rows.Object) {
 	b.see(bounded(json.RawMessage(b.s.Row.ID), maxMoment)) // a task is named so
 }
 
-// shown takes a model call of what the program showed.
+// history takes what a list of tasks has of this one.
+func (d *cline) history(o rows.Object) {
+	d.b.workspace(o.Text("workspace"))
+	d.b.mode(o.Text("mode"))
+	d.b.parent(o.Text("parentTaskId"))
+	d.b.Cost = usdOf(o.Get("totalCost"))
+}
+
+// shown takes a model call of what the program showed, and compactions.
 func (d *cline) shown(o rows.Object) {
+	if o.Text("ask") == "api_req_failed" {
+		d.failed.at, d.failed.text = moment(o, "ts"), cmp.Or(o.Text("text"), "error")
+	}
+	if about := o.Object("contextCondense"); about != nil {
+		d.condensed = append(d.condensed, about)
+	}
 	if o.Text("say") != "api_req_started" {
 		return
 	}
+	d.failed.at = 0
 	info := rows.Read(o.Text("text"))
-	r := modelUse{at: moment(o, "ts"), cost: usdOf(info.Get("cost")),
-		usage: counts{"tokensIn", "tokensOut", "", "cacheReads", "cacheWrites"}.of(info)}
+	k := counts{"tokensIn", "tokensOut", "", "cacheReads", "cacheWrites"}
+	r := modelUse{at: moment(o, "ts"), cost: usdOf(info.Get("cost")), usage: k.of(info)}
+	// Versions of Roo Code that name the protocol count the cache as a part of the input: of OpenAI's always, of
+	// Anthropic's since they count alike.
+	if u := r.usage; info.Has("apiProtocol") && u.Input >= u.CacheRead+u.CacheWrite {
+		r.usage = k.inclusive(info)
+	}
 	if info.Text("cancelReason") == "" || r.usage.Total() > 0 {
 		d.requests = append(d.requests, r)
 	}
@@ -151,13 +199,45 @@ func (d *cline) message(o rows.Object) {
 	}
 	d.b.see(at)
 	blocks := contents(o.Get("content"))
-	switch o.Text("role") {
-	case session.RoleUser:
+	switch role := o.Text("role"); {
+	case o.True("isSummary") || o.True("isTruncationMarker"):
+		d.compaction(o, blocks)
+		return
+	case role == session.RoleUser:
 		d.user(o, blocks)
-	case session.RoleAssistant:
-		d.assistant(o, blocks)
+	case role == session.RoleAssistant:
+		if o.Text("type") != "reasoning" || len(blocks) > 0 { // which is encrypted
+			d.assistant(o, blocks)
+		}
 	default:
 		d.b.problem("is neither the user's nor the assistant's: left out")
+	}
+}
+
+// compaction adds a summary in the place of the messages before, or the mark from which on the model sees them.
+func (d *cline) compaction(o rows.Object, blocks []rows.Object) {
+	c := compacted{auto: true}
+	if o.True("isSummary") {
+		c.summary = joined(blocks, "\n\n")
+		if len(d.condensed) > 0 {
+			c.before, c.after = number(d.condensed[0], "prevContextTokens"), number(d.condensed[0], "newContextTokens")
+			d.condensed = d.condensed[1:]
+		}
+	}
+	d.b.compaction(c)
+}
+
+// clineWorkspace is where a task is, as the program reports it to the model.
+var clineWorkspace = regexp.MustCompile(`# Current Work(?:ing|space) Directory \((.+?)\) Files`)
+
+// environment takes what the program reports to the model of itself.
+func (d *cline) environment(text string) {
+	if at := clineWorkspace.FindStringSubmatch(text); at != nil && d.b.s.Row.WorkspaceRoot == nil {
+		d.b.workspace(at[1])
+	}
+	d.b.mode(between(text, "<slug>", "</slug>"))
+	if model := between(text, "<model>", "</model>"); model != "" && model != d.model.ModelID {
+		d.model = session.Model{ModelID: model}
 	}
 }
 
@@ -187,14 +267,20 @@ func (d *cline) user(o rows.Object, blocks []rows.Object) {
 			d.result(d.tagged, rows.Raw(output), false)
 			d.tagged = ""
 		default:
+			if strings.HasPrefix(text, "<environment_details>") {
+				d.environment(text)
+			}
 			byUser = byUser || !beginsWith(strings.TrimSpace(text), clineNotes)
 			parts = append(parts, clinePart(block))
 		}
 	}
+	if d.feedback != "" {
+		parts, byUser, d.feedback = append(parts, rows.TextPart("text", d.feedback)), true, ""
+	}
 	switch {
 	case len(parts) == 0:
 	case byUser:
-		parts, _ = spoken(parts, "task", "feedback")
+		parts, _ = spoken(parts, "task", "feedback", "user_message")
 		d.b.message(session.RoleUser, parts...).named(o.Text("id"), "", "")
 	case d.b.turn == nil || d.b.turn.Last() == nil:
 		d.b.message(session.RoleSystem, parts...)
@@ -209,8 +295,19 @@ func (d *cline) user(o rows.Object, blocks []rows.Object) {
 func (d *cline) result(id string, output json.RawMessage, failed bool) {
 	text, _ := rows.Text(output)
 	denied := strings.Contains(text, "The user denied this operation")
-	if d.b.result(id, output, failed || denied) && denied {
-		d.b.refused(id, strings.TrimSpace(between(text, "<feedback>", "</feedback>")))
+	reason := strings.TrimSpace(between(text, "<feedback>", "</feedback>"))
+	if strings.HasPrefix(text, `{"status":"`) && d.b.About.Transcript != "cline" {
+		status := rows.Read(text)
+		denied, failed = denied || status.Text("status") == "denied", failed || status.Text("status") == "error"
+		reason = cmp.Or(reason, status.Text("feedback"))
+	}
+	if !d.b.result(id, output, failed || denied) {
+		return
+	}
+	if denied {
+		d.b.refused(id, reason)
+	} else if d.b.calls[id].Row.Type == "tool-attempt_completion" {
+		d.feedback = cmp.Or(reason, strings.TrimSpace(between(text, "<user_message>", "</user_message>")))
 	}
 }
 
@@ -223,8 +320,13 @@ func (d *cline) assistant(o rows.Object, blocks []rows.Object) {
 	}
 	b.mode(info.Text("mode"))
 	b.setModel(d.model)
+	b.text("reasoning", o.Text("reasoning_content"))
+	for detail := range rows.Objects(o.Get("reasoning_details")) {
+		b.text("reasoning", cmp.Or(detail.Text("text"), detail.Text("summary")))
+	}
 	for _, block := range blocks {
 		switch kind := block.Text("type"); {
+		case kind == "thoughtSignature":
 		case kind == "text" || kind == "":
 			calls += d.tags(block.Text("text"))
 		case kind == "file":
@@ -233,18 +335,23 @@ func (d *cline) assistant(o rows.Object, blocks []rows.Object) {
 			calls++
 		}
 	}
-	d.count(step, o.Object("metrics"))
+	d.count(step, o.Object("metrics"), moment(o, "ts"))
 	if calls == 0 || step.in.Last().Row.Type == "tool-attempt_completion" {
 		b.ended("finish", "")
 	}
 }
 
-// count notes the usage of a step, as the message reports it, or as it was shown.
-func (d *cline) count(s *step, metrics rows.Object) {
+// count notes the usage of a step, as the message reports it, or as it was shown until the time of the message, 0 where
+// it has none. A request without a message of its own was one that the program repeated.
+func (d *cline) count(s *step, metrics rows.Object, at int64) {
 	var r *modelUse
-	if len(d.requests) > 0 {
-		r = &d.requests[0]
-		d.requests = d.requests[1:]
+	for len(d.requests) > 0 && (at == 0 && r == nil || at > 0 && d.requests[0].at <= at) {
+		next := &d.requests[0]
+		if r != nil {
+			next.usage = next.usage.Add(r.usage)
+			rows.AddCost(&next.cost, r.cost)
+		}
+		r, d.requests = next, d.requests[1:]
 	}
 	tokens, basis := metrics.Object("tokens"), semconv.BasisInclusive
 	switch {
@@ -270,6 +377,9 @@ var clineTools = []string{
 	"list_code_definition_names", "browser_action", "use_mcp_tool", "access_mcp_resource", "ask_followup_question",
 	"attempt_completion", "new_task", "plan_mode_respond", "act_mode_respond", "load_mcp_documentation", "condense",
 	"web_fetch", "web_search", "use_skill", "report_bug", "new_rule", "summarize_task",
+	// of Roo Code and Kilo Code
+	"apply_diff", "insert_content", "search_and_replace", "codebase_search", "switch_mode", "fetch_instructions",
+	"update_todo_list", "run_slash_command", "generate_image", "edit_file", "delete_file",
 }
 
 // tags adds a text, of which the first call in tags becomes a call, and returns how many there are.

@@ -27,7 +27,7 @@ func TestConformance(t *testing.T) {
 		{Name: "kiro-cli", Decode: transcripts.Kiro.Decode, Native: []string{kiroSession}},
 		{Name: "qwen-code", Decode: transcripts.Qwen.Decode, Native: []string{qwenChat, qwenChild}},
 		{Name: "cline", Decode: transcripts.Cline.Decode, Whole: true,
-			Native: []string{clineSession, clineChild, clineTask}},
+			Native: []string{clineSession, clineChild, clineTask, rooTask, kiloTask}},
 	} {
 		t.Run(c.Name, func(t *testing.T) { codectest.Run(t, c) })
 	}

@@ -3,6 +3,7 @@ package transcripts
 import (
 	"cmp"
 	"encoding/json"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -55,7 +56,11 @@ func (s *opencodeSession) decode(from *source) *codec.Session {
 	for i := range s.messages {
 		agent = cmp.Or(agent, opencodeAgent(s.messages[i].data))
 	}
-	d := opencode{newBuilder(from, s.info.id, cmp.Or(agent, "opencode")), make(map[string]bool),
+	program := "opencode"
+	if strings.HasPrefix(filepath.Base(from.path), "kilo") {
+		program = "kilo-code"
+	}
+	d := opencode{newBuilder(from, s.info.id, cmp.Or(agent, program)), make(map[string]bool),
 		make(map[string]*message), make(map[*message]int), nil}
 	row := &d.s.Row
 	d.parent(info.Text("parentID"))

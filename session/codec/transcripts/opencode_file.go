@@ -26,12 +26,14 @@ import (
 // hidden from there on; where that is in the midst of a turn, from the next message
 // on. Ids are opencode's own.
 //
+// Kilo Code, since it is made of opencode, has a database of its own with the same tables.
+//
 // Nothing is written, and opencode may have the database open: sessions are as they were at one moment.
 var Opencode = codec.Reading{
 	Keys:       []string{"id=ses_* projectID=* time={"},
 	Extensions: []string{".db", ".json"}, Transcript: true, Selects: true,
 	Tables:     []string{"message", "part", "session"},
-	Layout:     []string{"opencode.db", "opencode-*.db", "storage/session/*/*.json", "session/*/*.json"},
+	Layout:     []string{"opencode.db", "opencode-*.db", "kilo.db", "kilo-*.db", "storage/session/*/*.json", "session/*/*.json"},
 	DecodeFile: decodeOpencode, Beside: besideOpencode,
 }
 
@@ -95,7 +97,7 @@ func opencodeAt(path string) (p opencodePlace, err error) {
 			return p, err
 		}
 		for _, e := range entries {
-			if strings.HasPrefix(e.Name(), "opencode") && strings.HasSuffix(e.Name(), ".db") {
+			if beginsWith(e.Name(), []string{"opencode", "kilo"}) && strings.HasSuffix(e.Name(), ".db") {
 				p.databases = append(p.databases, filepath.Join(path, e.Name()))
 			}
 		}

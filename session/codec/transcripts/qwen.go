@@ -23,7 +23,8 @@ import (
 // model calls, which no message has. A sub-agent has a file of its own, agent-<id>.jsonl, and one beside that names the
 // call that started it. The first versions wrote chats of the form that [Gemini] reads.
 var Qwen = codec.Reading{
-	Keys:       []string{"uuid sessionId provenance=*", "uuid sessionId systemPayload={", "uuid sessionId type=tool_result"},
+	Keys: []string{"uuid sessionId provenance=*", "uuid sessionId systemPayload={",
+		"uuid sessionId type=tool_result"},
 	Extensions: []string{".jsonl"}, SniffText: sniffQwen, Transcript: true,
 	Decode: decodeQwen.stream, DecodeFile: decodeQwen.file, DecodeText: decodeQwen.text, Beside: Claude.Beside,
 }
