@@ -17,7 +17,7 @@ func TestDiscoverFindsAgents(t *testing.T) {
 	for _, name := range []string{"XDG_DATA_HOME", "XDG_CONFIG_HOME", "COPILOT_HOME", "CURSOR_DATA_DIR",
 		"GOOSE_PATH_ROOT", "MAIDA_DATA_DIR", "OPENCODE_DB",
 		"CLINE_DATA_DIR", "CLINE_DIR", "OPENHANDS_CONVERSATIONS_DIR", "OPENHANDS_PERSISTENCE_DIR", "KIRO_HOME",
-		"QWEN_HOME", "QWEN_RUNTIME_DIR"} {
+		"QWEN_HOME", "QWEN_RUNTIME_DIR", "CRUSH_GLOBAL_DATA"} {
 		t.Setenv(name, "")
 	}
 	t.Setenv("HOME", home)
@@ -53,6 +53,7 @@ func TestDiscoverFindsAgents(t *testing.T) {
 	}
 	open := make(map[string]*sqlite.Conn)
 	for from, to := range map[string]string{
+		"crush/crush.sql":     "app/.crush/crush.db",
 		"goose/sessions.sql":  ".local/share/goose/sessions/sessions.db",
 		"kiro/data.sql":       ".local/share/kiro-cli/data.sqlite3",
 		"opencode/schema.sql": ".local/share/kilo/kilo.db",
@@ -76,6 +77,14 @@ func TestDiscoverFindsAgents(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	list := filepath.Join(home, ".local/share/crush/projects.json")
+	if err := os.MkdirAll(filepath.Dir(list), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(list, []byte(`{"projects":[{"path":"`+home+`/app","data_dir":"`+home+`/app/.crush"}]}`),
+		0o600); err != nil {
+		t.Fatal(err)
+	}
 	store := filepath.Join(t.TempDir(), "s.db")
 	got := importJSON(t, store, nil, "--discover", "--yes")
 	var formats []string
@@ -85,11 +94,11 @@ func TestDiscoverFindsAgents(t *testing.T) {
 		}
 	}
 	slices.Sort(formats)
-	if want := []string{"cline", "copilot-cli", "goose", "kiro-cli", "maida",
+	if want := []string{"cline", "copilot-cli", "crush", "goose", "kiro-cli", "maida",
 		"opencode", "openhands", "qwen-code", "zed"}; !slices.Equal(formats, want) {
 		t.Errorf("formats %q, want %q", formats, want)
 	}
-	if got.Total.Added != 23 || got.Total.Damaged > 0 {
+	if got.Total.Added != 25 || got.Total.Damaged > 0 {
 		t.Errorf("imported %+v", got.Total)
 	}
 	if again := importJSON(t, store, nil, "--discover", "--yes"); again.Total.Messages+again.Total.Parts > 0 {

@@ -90,6 +90,8 @@ var databases = []struct{ name, scripts, change, changed, other string }{
 	{"threads.db", "zed/threads.sql", `UPDATE threads SET updated_at = '2027-01-01T00:00:00Z', summary = 'more' ` +
 		`WHERE id = 'thread-2'`,
 		"thread-2", "thread-1"},
+	{"crush.db", "crush/crush.sql", `UPDATE messages SET parts = replace(parts, 'looked', 'twice') WHERE id = 'c-2'`,
+		"m-4$$toolu_4", "5c0f1e2d-0000-4000-8000-000000000001"},
 	{"kiro.db", "kiro/data.sql", `UPDATE conversations_v2 SET updated_at = updated_at + 1000
 		WHERE conversation_id = (SELECT min(conversation_id) FROM conversations_v2)`, "", ""},
 }

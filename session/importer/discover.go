@@ -6,7 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -35,46 +35,56 @@ func Discover() ([]Place, error) {
 		return nil, fmt.Errorf("find the usual places: %w", err)
 	}
 	var all []Place
+	seen := make(map[string]bool)
 	for _, p := range places() {
-		root := p.root(runtime.GOOS, home, os.Getenv)
-		if root == "" {
-			continue
+		for _, root := range p.roots(home) {
+			found := p.find(root)
+			found.Files = slices.DeleteFunc(found.Files, func(file string) bool {
+				was := seen[file]
+				seen[file] = true
+				return was
+			})
+			all = append(all, found)
 		}
-		found := Place{Program: p.Program, Path: root, Whole: p.Whole, patterns: p.Patterns, Files: []string{}}
-		var failed error
-		for _, pattern := range p.Patterns {
-			if pattern == "" {
-				if formats.OfDirectory(root) != nil {
-					found.Files = append(found.Files, root)
-				}
-				continue
-			}
-			files, _ := filepath.Glob(filepath.Join(formats.GlobEscape(root), filepath.FromSlash(pattern)))
-			found.Files = append(found.Files, files...)
-			// A pattern passes over what it may not look into.
-			dir, _, _ := strings.Cut(pattern, "*")
-			if failed == nil {
-				failed = unreadable(filepath.Join(root, filepath.FromSlash(dir)),
-					strings.Count(pattern, "/")-strings.Count(dir, "/"))
-			}
-		}
-		if failed == nil {
-			failed = unreadable(root, 0)
-		}
-		if failed != nil {
-			found.Error = failed.Error()
-		}
-		if name := os.Getenv(p.File); p.File != "" && name != "" {
-			if !filepath.IsAbs(name) {
-				name = filepath.Join(root, name)
-			}
-			if info, err := os.Stat(name); err == nil && info.Mode().IsRegular() {
-				found.Files = append(found.Files, name)
-			}
-		}
-		all = append(all, found)
 	}
 	return all, nil
+}
+
+// find looks for the sessions in a place.
+func (p *usualPlace) find(root string) Place {
+	found := Place{Program: p.Program, Path: root, Whole: p.Whole, patterns: p.Patterns, Files: []string{}}
+	var failed error
+	for _, pattern := range p.Patterns {
+		if pattern == "" {
+			if formats.OfDirectory(root) != nil {
+				found.Files = append(found.Files, root)
+			}
+			continue
+		}
+		files, _ := filepath.Glob(filepath.Join(formats.GlobEscape(root), filepath.FromSlash(pattern)))
+		found.Files = append(found.Files, files...)
+		// A pattern passes over what it may not look into.
+		dir, _, _ := strings.Cut(pattern, "*")
+		if failed == nil {
+			failed = unreadable(filepath.Join(root, filepath.FromSlash(dir)),
+				strings.Count(pattern, "/")-strings.Count(dir, "/"))
+		}
+	}
+	if failed == nil {
+		failed = unreadable(root, 0)
+	}
+	if failed != nil {
+		found.Error = failed.Error()
+	}
+	if name := os.Getenv(p.File); p.File != "" && name != "" {
+		if !filepath.IsAbs(name) {
+			name = filepath.Join(root, name)
+		}
+		if info, err := os.Stat(name); err == nil && info.Mode().IsRegular() {
+			found.Files = append(found.Files, name)
+		}
+	}
+	return found
 }
 
 // unreadable states why a directory, or one as many levels below it, cannot be read; nil

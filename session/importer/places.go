@@ -4,7 +4,10 @@ import (
 	"cmp"
 	_ "embed" // of the places
 	"encoding/json"
+	"os"
 	"path/filepath"
+	"runtime"
+	"slices"
 	"strings"
 	"sync"
 )
@@ -24,6 +27,11 @@ type usualPlace struct {
 	Whole    string
 	// File is the variable that names a file that is elsewhere.
 	File string
+	// List is a JSON file in the place, with the key of an array and that in each of its objects, which names a place of
+	// a project.
+	List string
+	// Project is a place below the working directory, or below one above it in the same repository.
+	Project string
 }
 
 // editors are the directories of VS Code, and of what is made of it.
@@ -52,6 +60,48 @@ var places = sync.OnceValue(func() (all []usualPlace) {
 	}
 	return all
 })
+
+// roots are the place of the user, those that it lists, and that of the project in the working directory.
+func (p *usualPlace) roots(home string) (all []string) {
+	root := p.root(runtime.GOOS, home, os.Getenv)
+	if root != "" {
+		all = append(all, root)
+	}
+	if keys := strings.Fields(p.List); root != "" && len(keys) == 3 {
+		var list map[string]json.RawMessage
+		var projects []map[string]any
+		text, _ := os.ReadFile(filepath.Join(root, keys[0])) // one that is missing or damaged lists nothing
+		_ = json.Unmarshal(text, &list)
+		_ = json.Unmarshal(list[keys[1]], &projects)
+		for _, project := range projects {
+			if dir, _ := project[keys[2]].(string); filepath.IsAbs(dir) && !slices.Contains(all, filepath.Clean(dir)) {
+				all = append(all, filepath.Clean(dir))
+			}
+		}
+	}
+	if dir := p.projectRoot(); dir != "" && !slices.Contains(all, dir) {
+		all = append(all, dir)
+	}
+	return all
+}
+
+// projectRoot is the place of the project, which need not be there; "" for programs that keep nothing in projects.
+func (p *usualPlace) projectRoot() string {
+	working, err := os.Getwd()
+	if p.Project == "" || err != nil {
+		return ""
+	}
+	has := func(dir, name string) bool { _, err := os.Stat(filepath.Join(dir, name)); return err == nil }
+	for dir := working; ; dir = filepath.Dir(dir) {
+		place := filepath.Join(dir, filepath.FromSlash(p.Project))
+		if slices.ContainsFunc(p.Patterns, func(pattern string) bool { return has(place, pattern) }) {
+			return place
+		}
+		if has(dir, ".git") || dir == filepath.Dir(dir) {
+			return filepath.Join(working, filepath.FromSlash(p.Project))
+		}
+	}
+}
 
 // root is where the place is on an operating system, for a user's home; "" if it is
 // nowhere.

@@ -217,6 +217,8 @@ var All = []Format{{
 	Name: "goose", Imported: "the database of Goose, or a session file of its older versions",
 	Reading: transcripts.Goose,
 }, {
+	Name: "crush", Imported: "the database of a project of Crush", Reading: transcripts.Crush,
+}, {
 	Name: "cline", Imported: "messages of sessions and tasks of Cline, Roo Code and Kilo Code", Reading: transcripts.Cline,
 }, {
 	Name: "openhands", Imported: "a directory of a conversation of OpenHands", Reading: transcripts.OpenHands,

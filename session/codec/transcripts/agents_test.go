@@ -37,6 +37,8 @@ import (
 //	kiro       closed; aws/amazon-q-developer-cli, which it was made of,
 //	           crates/chat-cli/src/cli/chat/{conversation,message,parser}.rs at 15cc8f3c, and
 //	           crates/agent/src/agent/agent_loop/types.rs for the content of session files
+//	crush      charmbracelet/crush, internal/db/migrations, internal/message/content.go and
+//	           internal/agent/agent.go at 37f36e93
 //	qwen       QwenLM/qwen-code, packages/core/src/services/chatRecordingService.ts at 015346f1, and
 //	           what 0.24.4 wrote
 //	zed        zed-industries/zed, crates/agent/src/db.rs at 0642ec7e
@@ -85,6 +87,7 @@ func TestFilesOfAgents(t *testing.T) {
 		{"kiro/session", kiroSession, transcripts.Kiro.DecodeFile},
 		{"kiro/data", databaseOf(t, "kiro/data.sql"), transcripts.Kiro.DecodeFile},
 		{"goose/sessions", databaseOf(t, "goose/sessions.sql"), transcripts.Goose.DecodeFile},
+		{"crush/crush", databaseOf(t, "crush/crush.sql"), transcripts.Crush.DecodeFile},
 		{"goose/lines", gooseLines, transcripts.Goose.DecodeFile},
 		{"cline/session", clineSession, transcripts.Cline.DecodeFile},
 		{"cline/child", clineChild, transcripts.Cline.DecodeFile},

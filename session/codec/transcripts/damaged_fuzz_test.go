@@ -259,6 +259,21 @@ func FuzzDecodeGooseDatabase(f *testing.F) {
 	fuzzRecords(f, path, transcripts.Goose.DecodeFile, records...)
 }
 
+// FuzzDecodeCrush has anything in messages, and in columns of sessions.
+func FuzzDecodeCrush(f *testing.F) {
+	path := databaseOf(f, "crush/crush.sql")
+	value := values(f, path)
+	var records []record
+	for _, id := range []string{"m-2", "m-4", "m-5a", "m-sum", "m-12"} {
+		records = append(records, value("messages", "parts", "id = '"+id+"'", record{place: "message " + id,
+			session: "5c0f1e2d-0000-4000-8000-000000000001", damaged: notJSON("["), keeps: []string{"It is fixed."}}))
+	}
+	for _, column := range []string{"title", "created_at", "cost"} {
+		records = append(records, value("sessions", column, "parent_session_id IS NULL", record{}))
+	}
+	fuzzRecords(f, path, transcripts.Crush.DecodeFile, records...)
+}
+
 // FuzzDecodeOpenHands has anything in the state and in the events of a conversation.
 func FuzzDecodeOpenHands(f *testing.F) {
 	name := filepath.Base(openHands)

@@ -83,20 +83,10 @@ func (d *goose) about(title, dir string, o rows.Object) {
 		"accumulated_cache_write_tokens"}.inclusive(o)
 }
 
-// gooseMoment reads a time, which is in seconds.
-func gooseMoment(o rows.Object, key string) int64 {
-	const year5138 = 100_000_000_000
-	n := moment(o, key)
-	if n < year5138 {
-		n *= 1000
-	}
-	return n
-}
-
 // message adds a message. Those of the user have the results of tools, too.
 func (d *goose) message(o rows.Object, content json.RawMessage, visible rows.Object) {
 	b, role := d.b, o.Text("role")
-	b.see(gooseMoment(o, "created"))
+	b.see(instant(o, "created"))
 	b.touched = nil
 	toModel, toUser := string(visible.Get("agentVisible")) != "false", string(visible.Get("userVisible")) != "false"
 	forModel := toModel && !toUser
@@ -326,7 +316,7 @@ func gooseSession(db *database, row rows.Object) *codec.Session {
 // callOf returns the call of a row.
 func (d *goose) callOf(o rows.Object) gooseCall {
 	c := gooseCall{compaction: number(o, "is_compaction") != 0}
-	c.at, c.cost = gooseMoment(o, "created_timestamp"), usdOf(o.Get("cost"))
+	c.at, c.cost = instant(o, "created_timestamp"), usdOf(o.Get("cost"))
 	c.usage = counts{"input_tokens", "output_tokens", "", "cache_read_tokens", "cache_write_tokens"}.inclusive(o)
 	if model := o.Text("model"); model != "" {
 		c.model = session.Model{ProviderID: d.model.ProviderID, ModelID: model}

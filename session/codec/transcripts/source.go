@@ -305,6 +305,16 @@ const (
 func number(o rows.Object, key string) int64 { return bounded(o.Get(key), maxCount) }
 func moment(o rows.Object, key string) int64 { return bounded(o.Get(key), maxMoment) }
 
+// instant reads a time in Unix seconds, or in milliseconds, as other versions of a program have it.
+func instant(o rows.Object, key string) int64 {
+	const year5138 = 100_000_000_000
+	n := moment(o, key)
+	if n < year5138 {
+		n *= 1000
+	}
+	return n
+}
+
 func bounded(raw json.RawMessage, maximum int64) int64 {
 	n, err := json.Number(raw).Int64()
 	if err != nil || n > maximum {
