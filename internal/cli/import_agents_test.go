@@ -17,7 +17,7 @@ func TestDiscoverFindsAgents(t *testing.T) {
 	for _, name := range []string{"XDG_DATA_HOME", "XDG_CONFIG_HOME", "COPILOT_HOME", "CURSOR_DATA_DIR",
 		"GOOSE_PATH_ROOT", "MAIDA_DATA_DIR", "OPENCODE_DB",
 		"CLINE_DATA_DIR", "CLINE_DIR", "OPENHANDS_CONVERSATIONS_DIR", "OPENHANDS_PERSISTENCE_DIR", "KIRO_HOME",
-		"QWEN_HOME", "QWEN_RUNTIME_DIR", "CRUSH_GLOBAL_DATA"} {
+		"QWEN_HOME", "QWEN_RUNTIME_DIR", "CRUSH_GLOBAL_DATA", "KIMI_SHARE_DIR"} {
 		t.Setenv(name, "")
 	}
 	t.Setenv("HOME", home)
@@ -29,6 +29,7 @@ func TestDiscoverFindsAgents(t *testing.T) {
 		"copilot/session-state":   ".copilot/session-state",
 		"cline/sessions":          ".cline/data/sessions",
 		"cline/tasks":             ".config/Code/User/globalStorage/saoudrizwan.claude-dev/tasks",
+		"kimi":                    ".kimi",
 		"openhands/conversations": ".openhands/conversations",
 		"qwen/projects":           ".qwen/projects",
 		"roo/User":                ".config/Cursor/User",
@@ -94,11 +95,11 @@ func TestDiscoverFindsAgents(t *testing.T) {
 		}
 	}
 	slices.Sort(formats)
-	if want := []string{"cline", "copilot-cli", "crush", "goose", "kiro-cli", "maida",
+	if want := []string{"cline", "copilot-cli", "crush", "goose", "kimi-cli", "kiro-cli", "maida",
 		"opencode", "openhands", "qwen-code", "zed"}; !slices.Equal(formats, want) {
 		t.Errorf("formats %q, want %q", formats, want)
 	}
-	if got.Total.Added != 25 || got.Total.Damaged > 0 {
+	if got.Total.Added != 28 || got.Total.Damaged > 0 {
 		t.Errorf("imported %+v", got.Total)
 	}
 	if again := importJSON(t, store, nil, "--discover", "--yes"); again.Total.Messages+again.Total.Parts > 0 {

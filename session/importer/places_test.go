@@ -24,6 +24,8 @@ func TestUsualPlaces(t *testing.T) {
 		{"Goose (GOOSE_PATH_ROOT)", "linux", map[string]string{"GOOSE_PATH_ROOT": "/root"}, "/root/data"},
 		{"Goose", "windows", map[string]string{"XDG_DATA_HOME": "/data"}, "/home/u/AppData/Roaming/Block/goose/data"},
 		{"Crush", "windows", nil, "/home/u/AppData/Local/crush"},
+		{"Kimi CLI", "windows", nil, "/home/u/.kimi"},
+		{"Kimi CLI", "linux", map[string]string{"KIMI_SHARE_DIR": "/elsewhere"}, "/elsewhere"},
 		{"Cline", "linux", nil, "/home/u/.cline/data"},
 		{"Cline in editors", "linux", map[string]string{"XDG_CONFIG_HOME": "/config"}, "/config"},
 		{"Cline in editors", "darwin", map[string]string{"XDG_CONFIG_HOME": "/config"}, "/home/u/Library/Application " +

@@ -39,6 +39,8 @@ import (
 //	           crates/agent/src/agent/agent_loop/types.rs for the content of session files
 //	crush      charmbracelet/crush, internal/db/migrations, internal/message/content.go and
 //	           internal/agent/agent.go at 37f36e93
+//	kimi       MoonshotAI/kimi-cli, src/kimi_cli/wire/{types,file}.py, src/kimi_cli/soul/context.py,
+//	           src/kimi_cli/{session_state,metadata}.py and src/kimi_cli/subagents/store.py at 4a550eff
 //	qwen       QwenLM/qwen-code, packages/core/src/services/chatRecordingService.ts at 015346f1, and
 //	           what 0.24.4 wrote
 //	zed        zed-industries/zed, crates/agent/src/db.rs at 0642ec7e
@@ -59,6 +61,9 @@ const (
 		"019a1b2c-0000-7000-8000-00000000000b/api_conversation_history.json"
 	kiloTask = "testdata/roo/User/globalStorage/kilocode.kilo-code/tasks/" +
 		"0f1e2d3c-1111-4222-8333-444455556666/api_conversation_history.json"
+	kimi        = "testdata/kimi/sessions/7d3bc8c3c79adb12ac244d58560d89da/3d0a7c52-0000-4000-8000-000000000001/"
+	kimiSession = kimi + "wire.jsonl"
+	kimiChild   = kimi + "subagents/a1b2c3d4/wire.jsonl"
 )
 
 const kiroSession = "testdata/kiro/4b1d2c3e-0000-4000-8000-00000000000a.jsonl"
@@ -88,6 +93,8 @@ func TestFilesOfAgents(t *testing.T) {
 		{"kiro/data", databaseOf(t, "kiro/data.sql"), transcripts.Kiro.DecodeFile},
 		{"goose/sessions", databaseOf(t, "goose/sessions.sql"), transcripts.Goose.DecodeFile},
 		{"crush/crush", databaseOf(t, "crush/crush.sql"), transcripts.Crush.DecodeFile},
+		{"kimi/session", kimiSession, transcripts.Kimi.DecodeFile},
+		{"kimi/child", kimiChild, transcripts.Kimi.DecodeFile},
 		{"goose/lines", gooseLines, transcripts.Goose.DecodeFile},
 		{"cline/session", clineSession, transcripts.Cline.DecodeFile},
 		{"cline/child", clineChild, transcripts.Cline.DecodeFile},
@@ -116,8 +123,9 @@ func TestFilesOfAgents(t *testing.T) {
 // same each time.
 func FuzzDecodeAgents(f *testing.F) {
 	decoders := []decoder{transcripts.Copilot.Decode, transcripts.Goose.Decode, transcripts.Cline.Decode,
-		transcripts.Kiro.Decode, transcripts.Qwen.Decode}
-	for _, path := range []string{copilotEvents, gooseLines, clineSession, clineTask, kiroSession, qwenChat, rooTask} {
+		transcripts.Kiro.Decode, transcripts.Qwen.Decode, transcripts.Kimi.Decode}
+	for _, path := range []string{copilotEvents, gooseLines, clineSession, clineTask, kiroSession, qwenChat, rooTask,
+		kimiSession} {
 		in, err := os.ReadFile(path)
 		if err != nil {
 			f.Fatal(err)
@@ -317,10 +325,11 @@ func TestSessionsOfAgentsGrow(t *testing.T) {
 		{gooseLines, transcripts.Goose.DecodeFile},
 		{kiroSession, transcripts.Kiro.DecodeFile},
 		{qwenChat, transcripts.Qwen.DecodeFile},
+		{kimiSession, transcripts.Kimi.DecodeFile},
 	} {
-		lines := readLines(t, tt.path)
+		lines, dir := readLines(t, tt.path), t.TempDir()
 		rows := func(n int) map[string]bool {
-			path := filepath.Join(t.TempDir(), filepath.Base(tt.path))
+			path := filepath.Join(dir, filepath.Base(tt.path))
 			if err := os.WriteFile(path, []byte(strings.Join(lines[:n], "\n")+"\n"), 0o600); err != nil {
 				t.Fatal(err)
 			}

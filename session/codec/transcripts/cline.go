@@ -44,9 +44,7 @@ var Cline = codec.Reading{
 		if stem, ok := strings.CutSuffix(path, clineMessages); ok {
 			return []string{stem + ".json"}
 		}
-		dir := filepath.Dir(path)
-		return []string{filepath.Join(dir, "ui_messages.json"), filepath.Join(dir, "task_metadata.json"),
-			filepath.Join(dir, "history_item.json")}
+		return siblings(path, "ui_messages.json", "task_metadata.json", "history_item.json")
 	},
 }
 

@@ -14,10 +14,8 @@ import (
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
-// Crush reads the database crush.db, which Crush has for each project. Times are in seconds.
-//
-// A session has its cost, with that of its sub-agents, and the tokens of its last model call. What earlier calls used
-// is not kept.
+// Crush reads the database crush.db, which Crush has for each project. A session has its cost, with that of its
+// sub-agents, and the tokens of its last model call: what earlier calls used is not kept.
 var Crush = codec.Reading{
 	Extensions: []string{".db"}, Tables: []string{"sessions", "messages", "files", "goose_db_version"}, Transcript: true,
 	Selects: true, DecodeFile: inDatabase("sessions of Crush", decodeCrush), Beside: rows.DatabaseFiles,
@@ -32,7 +30,8 @@ func decodeCrush(db *database) error {
 	return cmp.Or(db.each(list, func(row rows.Object) *codec.Session {
 		id := row.Text("id")
 		// Older versions have one without messages for the call that makes the title.
-		if id == "title-"+row.Text("parent_session_id") || !db.wants(id, row, "SELECT count(*), max(updated_at), sum(length(parts)) FROM messages WHERE session_id = ?",
+		if id == "title-"+row.Text("parent_session_id") || !db.wants(id, row,
+			"SELECT count(*), max(updated_at), sum(length(parts)) FROM messages WHERE session_id = ?",
 			"SELECT id, cost FROM sessions WHERE parent_session_id = ? ORDER BY id") {
 			return nil
 		}
@@ -143,7 +142,7 @@ func crushPart(block rows.Object) rows.Object {
 	case kind == "text":
 		return partOf(data)
 	case kind == "image_url":
-		return partOf(rows.Of("type", "input_image", "image_url", data.Text("url")))
+		return urlFile("image/*", data.Text("url"))
 	case kind == "binary" && data.Text("Data") != "":
 		file := dataFile(cmp.Or(data.Text("MIMEType"), octets), data.Text("Data"))
 		file.Add(rows.NonEmpty("filename", data.Text("Path")))

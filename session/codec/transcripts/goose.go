@@ -11,7 +11,6 @@ import (
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
-	"github.com/agenttrace/agenttrace/session/store"
 )
 
 // Goose reads the database sessions.db of Goose, which has the usage of each model call,
@@ -183,7 +182,7 @@ func (d *goose) confirmed(call, permission string) {
 	if strings.Contains(permission, "always") {
 		reply = "always"
 	}
-	d.b.decide(call, store.Decision{Action: "ask", Source: "user", Outcome: "allowed", Reply: reply})
+	d.b.allowed(call, reply)
 }
 
 // forTheModel leaves out what of a tool's output only the user sees.
@@ -271,9 +270,7 @@ func gooseSession(db *database, row rows.Object) *codec.Session {
 	d.about(cmp.Or(row.Text("name"), row.Text("description")), row.Text("working_dir"), row)
 	b.parent(row.Text("parent_session_id"))
 	b.mode(row.Text("goose_mode"))
-	if at := milli(row.Text("archived_at")); at > 0 {
-		b.s.Row.ArchivedAt = new(at)
-	}
+	b.archived(milli(row.Text("archived_at")))
 	config := rows.Read(row.Text("model_config_json"))
 	if model := config.Text("model_name"); model != "" {
 		d.model = session.Model{ProviderID: row.Text("provider_name"), ModelID: model}

@@ -2,9 +2,7 @@ package transcripts
 
 import (
 	"cmp"
-	"encoding/json"
 	"errors"
-	"math"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -96,27 +94,18 @@ func (d *kiro) uses(model string, steps ...*step) {
 	}
 }
 
-// kiroMoment is a time in seconds, which may have a fraction, 0 if it is not one.
-func kiroMoment(v json.RawMessage) int64 {
-	var seconds float64
-	if json.Unmarshal(v, &seconds) != nil || !(seconds > 0) || seconds > maxMoment/1000 {
-		return 0
-	}
-	return int64(math.Round(seconds * 1000))
-}
-
 func (d *kiro) record(kind string, data rows.Object) {
 	b, id, blocks := d.b, data.Text("message_id"), contents(data.Get("content"))
 	switch kind {
 	case "Prompt":
 		d.count()
 		d.turn++
-		b.see(kiroMoment(data.Object("meta").Get("timestamp")))
+		b.see(secondsOf(data.Object("meta").Get("timestamp")))
 		if parts := kiroParts(blocks); len(parts) > 0 {
 			b.message(session.RoleUser, parts...).named(id, "", "")
 		}
 	case "AssistantMessage":
-		b.see(kiroMoment(data.Object("meta").Get("timestamp")))
+		b.see(secondsOf(data.Object("meta").Get("timestamp")))
 		b.response(id)
 		b.model(kiroProvider, d.model)
 		calls := 0
@@ -188,7 +177,7 @@ func (d *kiro) count() {
 		return
 	}
 	about := d.turns[d.turn-1]
-	end := cmp.Or(milli(about.Text("end_timestamp")), kiroMoment(about.Get("end_timestamp")))
+	end := cmp.Or(milli(about.Text("end_timestamp")), secondsOf(about.Get("end_timestamp")))
 	if end >= m.Row.CreatedAt && end > 0 {
 		d.b.see(end)
 		m.Touch(end)

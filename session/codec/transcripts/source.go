@@ -235,6 +235,20 @@ func (s *source) beside(name string) []byte {
 	return text
 }
 
+// has reports whether there is a file of the name in the directory of the source.
+func (s *source) has(name string) bool {
+	info, err := os.Stat(filepath.Join(filepath.Dir(s.path), name))
+	return s.path != "" && err == nil && info.Mode().IsRegular()
+}
+
+// siblings are the paths of files in the directory of another.
+func siblings(path string, names ...string) (all []string) {
+	for _, name := range names {
+		all = append(all, filepath.Join(filepath.Dir(path), name))
+	}
+	return all
+}
+
 // objects calls each for the objects of an array: that which text is if key is "", or
 // else the value of key in the object that text is, of which it returns the rest. Of a text that was cut off, it reads
 // what is there.
@@ -313,6 +327,15 @@ func instant(o rows.Object, key string) int64 {
 		n *= 1000
 	}
 	return n
+}
+
+// secondsOf reads a time in seconds, which may have a fraction, as Unix milliseconds, 0 if it is not one.
+func secondsOf(v json.RawMessage) int64 {
+	var seconds float64
+	if json.Unmarshal(v, &seconds) != nil || !(seconds > 0) || seconds > maxMoment/1000 {
+		return 0
+	}
+	return int64(math.Round(seconds * 1000))
 }
 
 func bounded(raw json.RawMessage, maximum int64) int64 {
@@ -510,6 +533,15 @@ func dataFile(mediaType, data string) rows.Object {
 	return fileOf(mediaType, "data:"+mediaType+";base64,"+data)
 }
 
+// urlFile is a file of a URL. One that has the content in it has its type, too.
+func urlFile(mediaType, url string) rows.Object {
+	inlined, isInline := strings.CutPrefix(url, "data:")
+	if media, _, found := strings.Cut(inlined, ";"); found && isInline {
+		mediaType = media
+	}
+	return fileOf(mediaType, url)
+}
+
 // octets is the type of a file of which the type is not known.
 const octets = "application/octet-stream"
 
@@ -520,11 +552,7 @@ func partOf(block rows.Object) rows.Object {
 	source, inline, file := block.Object("source"), block.Object("inlineData"), block.Object("fileData")
 	switch url := block.Text("image_url"); {
 	case kind == "input_image" && url != "":
-		inlined, isInline := strings.CutPrefix(url, "data:")
-		if media, _, found := strings.Cut(inlined, ";"); found && isInline {
-			return fileOf(media, url)
-		}
-		return fileOf("image/*", url)
+		return urlFile("image/*", url)
 	case block.Has("text") && slices.Contains([]string{"", "text", "input_text", "output_text"}, kind):
 		return rows.TextPart("text", block.Text("text"))
 	case source.Text("type") == "base64" && source.Text("media_type") != "":

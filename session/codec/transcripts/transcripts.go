@@ -136,6 +136,13 @@ func (b *builder) changed(at int64) {
 func (b *builder) workspace(dir string) { rows.SetText(&b.s.Row.WorkspaceRoot, dir) }
 func (b *builder) mode(mode string)     { rows.SetText(&b.s.Row.Mode, mode) }
 
+// archived notes when the session was put away, 0 for never.
+func (b *builder) archived(at int64) {
+	if at > 0 {
+		b.s.Row.ArchivedAt = new(at)
+	}
+}
+
 // parent notes the session that this one is below, unless the id is its own.
 func (b *builder) parent(id string) {
 	if id != b.s.Row.ID {
@@ -432,6 +439,11 @@ func (b *builder) decide(id string, d store.Decision) {
 	d.ToolID, d.DecidedAt = strings.TrimPrefix(c.Row.Type, "tool-"), cmp.Or(d.DecidedAt, b.At)
 	d.ID = cmp.Or(d.ID, spans.DeriveID(spans.PrefixPermission, d.DecidedAt, d.SessionID, d.PartID, id))
 	b.s.Decisions = append(b.s.Decisions, d)
+}
+
+// allowed notes that a person allowed a call, once or always.
+func (b *builder) allowed(id, reply string) {
+	b.decide(id, store.Decision{Action: "ask", Source: "user", Outcome: "allowed", Reply: reply})
 }
 
 // refused notes that a person refused a call, for a reason.
