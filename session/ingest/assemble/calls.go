@@ -2,6 +2,7 @@ package assemble
 
 import (
 	"cmp"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -379,13 +380,32 @@ func (c *call) failed() string {
 		if !n.Failed {
 			continue
 		}
-		if n.Error != "" && n.Error != n.ErrorType {
-			return n.Error
+		if text := n.errorText(); text != "" {
+			return text
 		}
 		kind = cmp.Or(kind, n.Error, n.ErrorType, "error")
 	}
 	return kind
 }
+
+// errorText is the error that a source reports, unless it has no word beyond those of its kind and of any error, such
+// as "Model call failed" of a ModelCallError: then what is above, or another source, has the text.
+func (n *node) errorText() string {
+	kind := append(errorWords(n.ErrorType), "error", "exception", "failed", "failure", "a", "an", "the", "occurred")
+	for _, w := range errorWords(n.Error) {
+		if !slices.Contains(kind, w) {
+			return n.Error
+		}
+	}
+	return ""
+}
+
+// errorWords are the words of a text or of a name such as RateLimitError, in lower case.
+func errorWords(text string) []string {
+	return strings.Fields(strings.ToLower(strings.Join(errorWord.FindAllString(text, -1), " ")))
+}
+
+var errorWord = regexp.MustCompile(`\p{Lu}*[\p{Ll}\p{Lo}\p{N}]+|\p{Lu}+`)
 
 // finished reports whether any source saw the call's end: its reason, what it cost, or
 // which response it was.

@@ -107,9 +107,10 @@ func (s *summary) failure() string {
 // text is the error that a span above the calls reports, "" without one.
 func (s *summary) text() string {
 	for _, n := range s.turn.nodes {
-		if (n.Kind == fact.Turn || n.Kind == fact.Step && n.above(fact.ToolCall) == nil) && n.Failed && n.Error != "" &&
-			n.Error != n.ErrorType {
-			return n.Error
+		if (n.Kind == fact.Turn || n.Kind == fact.Step && n.above(fact.ToolCall) == nil) && n.Failed {
+			if text := n.errorText(); text != "" {
+				return text
+			}
 		}
 	}
 	return ""
@@ -118,7 +119,8 @@ func (s *summary) text() string {
 // whole returns the error of a call. Of some only the kind is reported, and the text by what is above.
 func (s *summary) whole(failed string) string {
 	for _, n := range s.turn.nodes {
-		if n.Kind == fact.ModelCall && n.Failed && (failed == n.ErrorType || failed == "error") {
+		if n.Kind == fact.ModelCall && n.Failed && n.errorText() == "" &&
+			(failed == n.Error || failed == n.ErrorType || failed == "error") {
 			return cmp.Or(s.text(), failed)
 		}
 	}
