@@ -568,6 +568,14 @@ func (s *claudeSession) assistant(o, message rows.Object) {
 			m.AddTrace(rows.NonEmpty("tool_catalog_digest", s.catalog))
 		}
 	}
+	model, failed := message.Text("model"), o.True("isApiErrorMessage")
+	if failed { // the program wrote it, not the model
+		text, _ := rows.Text(resultOf(message.Get("content")))
+		text = cmp.Or(text, o.Text("error"), "error")
+		b.part(rows.DataPart(session.TypeError, rows.Of("text", text)))
+		b.ended("error", text)
+		blocks = nil
+	}
 	for _, block := range blocks {
 		b.block(block)
 	}
@@ -575,11 +583,6 @@ func (s *claudeSession) assistant(o, message rows.Object) {
 		return
 	}
 	s.kind(o.Text("attributionAgent"))
-	model, failed := message.Text("model"), o.True("isApiErrorMessage")
-	if failed {
-		text, _ := rows.Text(resultOf(message.Get("content")))
-		b.ended("error", cmp.Or(text, o.Text("error"), "error"))
-	}
 	if model == "<synthetic>" {
 		model = ""
 	} else if u := message.Object("usage"); u != nil {
