@@ -23,9 +23,10 @@ import (
 )
 
 var (
-	sdk    *Suite
-	others *Suite
-	genkit *Program
+	sdk      *Suite
+	others   *Suite
+	programs *Suite
+	genkit   *Program
 )
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
@@ -37,16 +38,19 @@ func run(m *testing.M) int {
 		defer os.RemoveAll(dir)
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 		defer cancel()
-		var npm, rest, build error
+		var errs [5]error
 		var wg sync.WaitGroup
 		wg.Go(func() {
-			if sdk, npm = install(ctx, dir, "npm"); npm == nil {
-				others, rest = install(ctx, dir, "clients")
-			}
+			sdk, errs[0] = install(ctx, dir, "npm")
+			others, errs[1] = install(ctx, dir, "clients")
+			programs, errs[2] = install(ctx, dir, "programs", "clients/program.mjs", "clients/model.mjs")
 		})
-		wg.Go(func() { genkit, build = BuildGenkit(ctx, "genkit", dir) })
+		wg.Go(func() {
+			genkit, errs[3] = Build(ctx, "genkit", dir)
+			_, errs[4] = Build(ctx, "adk", dir)
+		})
 		wg.Wait()
-		err = errors.Join(npm, rest, build)
+		err = errors.Join(errs[:]...)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -55,18 +59,18 @@ func run(m *testing.M) int {
 	return m.Run()
 }
 
-// install installs an npm project in a directory of its own below dir.
-func install(ctx context.Context, dir, name string) (*Suite, error) {
+// install installs an npm project in a directory of its own below dir, with files of others.
+func install(ctx context.Context, dir, name string, shared ...string) (*Suite, error) {
 	dir = filepath.Join(dir, name)
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return nil, err
 	}
-	return InstallSuite(ctx, name, dir)
+	return InstallSuite(ctx, name, dir, shared...)
 }
 
 // collect runs the programs at the same time against one collector and returns
-// what each saw, and the store.
-func collect(t *testing.T, programs map[string]*Program) (map[string][]Turn, store.Reader) {
+// what each saw, and the path of the store.
+func collect(t *testing.T, programs map[string]*Program) (map[string][]Turn, string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
@@ -94,7 +98,7 @@ func collect(t *testing.T, programs map[string]*Program) (map[string][]Turn, sto
 	if t.Failed() {
 		t.FailNow()
 	}
-	return saw, open(t, running.Store())
+	return saw, running.Store()
 }
 
 func open(t *testing.T, path string) store.Reader {
@@ -120,7 +124,8 @@ func TestAISDK(t *testing.T) {
 	for _, name := range variants {
 		programs[name] = sdk.Variant(name)
 	}
-	saw, reader := collect(t, programs)
+	saw, path := collect(t, programs)
+	reader := open(t, path)
 	sessions := make(map[string]map[string]outline)
 	for _, variant := range variants {
 		t.Run(variant, func(t *testing.T) {
@@ -242,8 +247,8 @@ func common(s outline) outline {
 // TestGenkit: the same for a program on Genkit for Go, whose sessions are named
 // by the application's own spans.
 func TestGenkit(t *testing.T) {
-	saw, reader := collect(t, map[string]*Program{"genkit": genkit})
-	compareGenkit(t, saw["genkit"], reader)
+	saw, path := collect(t, map[string]*Program{"genkit": genkit})
+	compareGenkit(t, saw["genkit"], open(t, path))
 }
 
 // TestGenkitInProcess: the same where the program itself writes the store, without

@@ -4,101 +4,161 @@ package agents_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/document"
+	"github.com/agenttrace/agenttrace/session/importer"
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
 // absent is what the telemetry of a client does not report.
 type absent struct {
-	// prompt is what the user said in a turn that failed, failure why a tool did.
-	prompt, failure bool
+	// prompt is what the user said in a turn that failed, failure why a tool did, reason why a turn did.
+	prompt, failure, reason bool
 	// calls is how often the model was called: one span covers all calls of a turn.
 	calls bool
+	// cache is how many tokens of the input came from a cache.
+	cache bool
+	// scout is what a sub-agent was asked and answered.
+	scout bool
+	// files is where transcripts are below the client's home directory, which report all of it.
+	files string
 }
 
-// clients are the programs of the project clients.
+// clients are the programs of the projects clients and programs.
 var clients = map[string]absent{
 	"langfuse": {}, "langgraph": {}, "mastra": {}, "openai-agents": {prompt: true, failure: true},
 	"openinference-anthropic": {}, "strands": {},
 	"voltagent": {calls: true},
+	"tanstack":  {}, "beeai": {cache: true}, "adk-go": {},
+	"claude-code": {failure: true, scout: true, files: ".claude/projects"},
+	"copilot-cli": {reason: true, files: ".copilot/session-state"},
+}
+
+// play plays the script with clients and has each compared with what is stored of it: first of its telemetry, then with
+// its transcripts, which report all that telemetry lacks. The store has so many sessions.
+func play(t *testing.T, suffix string, sessions int, names []string,
+	compare func(*testing.T, store.Reader, []Turn, absent)) {
+	t.Helper()
+	all, lacks, whole := make(map[string]*Program), make(map[string]absent), make(map[string]absent)
+	var transcripts []string
+	for _, name := range names {
+		suite := others
+		if _, err := projects.Open("programs/clients/" + name + ".mjs"); err == nil {
+			suite = programs
+		}
+		all[name], lacks[name] = suite.Variant(name+suffix), clients[name]
+		if files := clients[name].files; files != "" {
+			whole[name] = absent{}
+			transcripts = append(transcripts, filepath.Join(suite.project.Dir, "homes", name+suffix, files))
+		}
+	}
+	saw, path := collect(t, all)
+	reader := open(t, path)
+	for round, lacks := range []map[string]absent{lacks, whole} {
+		if round > 0 {
+			im, err := importer.New(path, importer.Options{})
+			if err == nil {
+				_, err = im.Run(t.Context(), importer.Inputs(transcripts, nil, nil))
+				err = errors.Join(err, im.Close())
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		checkAll(t, reader, sessions)
+		for name, lacks := range lacks {
+			t.Run(name, func(t *testing.T) { compare(t, reader, saw[name], lacks) })
+		}
+	}
+}
+
+// checkAll checks that agenttrace check has nothing to say of the sessions, but of prompts that are absent.
+func checkAll(t *testing.T, reader store.Reader, sessions int) {
+	t.Helper()
+	ids, err := document.Reader{Reader: reader}.SelectIDs(t.Context(), store.SessionFilter{}, "")
+	if err != nil || len(ids) != sessions {
+		t.Errorf("the store has the sessions %q (%v), want %d", ids, err, sessions)
+	}
+	for _, id := range ids {
+		in, err := document.Reader{Reader: reader}.Collect(t.Context(), id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, v := range session.Check(in.Transcript) {
+			t.Errorf("session.Check: %s", v)
+		}
+		for _, n := range document.NoticesOf(in) {
+			if !clients[strings.TrimSuffix(id, "-1")].prompt {
+				t.Errorf("%s: %s", id, n.String())
+			}
+		}
+	}
 }
 
 // TestClients: what a model server answered to a program and what the program's tools
 // returned is what the store holds, whatever client package the program uses and
-// a program that instrumented it. The script has calls of equal input beside each other, a
-// tool and a turn that fail, and the same words twice.
+// a program that instrumented it, or whatever coding agent it is. The script has calls of equal input beside each
+// other, a tool and a turn that fail, and the same words twice.
 func TestClients(t *testing.T) {
-	programs := make(map[string]*Program)
-	for name := range clients {
-		programs[name] = others.Variant(name)
-	}
-	saw, reader := collect(t, programs)
-	for name, lacks := range clients {
-		t.Run(name, func(t *testing.T) {
-			turns := saw[name]
-			if len(turns) != 5 {
-				t.Fatalf("the program had %d turns, want 5", len(turns))
+	play(t, "", len(clients), slices.Collect(maps.Keys(clients)),
+		func(t *testing.T, reader store.Reader, turns []Turn, lacks absent) {
+			if len(turns) != 6 {
+				t.Fatalf("the program had %d turns, want 6", len(turns))
 			}
-			transcript, err := reader.Transcript(t.Context(), turns[0].Session)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, v := range session.Check(transcript) {
-				t.Errorf("session.Check: %s", v)
-			}
-			if d := cmp.Diff(happened(turns, lacks), recorded(t, transcript, lacks)); d != "" {
-				t.Errorf("session (-happened +stored):\n%s", d)
-			}
+			compare(t, reader, turns, lacks)
 		})
+}
+
+// compare compares the turns of a session with what is stored of it.
+func compare(t *testing.T, reader store.Reader, turns []Turn, lacks absent) *session.Transcript {
+	t.Helper()
+	transcript, err := reader.Transcript(t.Context(), turns[0].Session)
+	if err != nil {
+		t.Fatal(err)
 	}
+	if d := cmp.Diff(happened(turns, lacks), recorded(t, transcript, lacks)); d != "" {
+		t.Errorf("session (-happened +stored):\n%s", d)
+	}
+	return transcript
 }
 
 // crews are the programs whose agent asks another one by a tool.
-var crews = []string{"adk", "langgraph", "mastra", "openai-agents", "strands", "voltagent"}
+var crews = []string{"adk", "adk-go", "claude-code", "langgraph", "mastra", "openai-agents", "strands", "voltagent"}
 
 // TestCrews: what the model server answered to a sub-agent is in a session of its own,
 // below the tool call that asked it; what it was asked is no turn of the parent's, and
 // what it used and did is not the parent's.
-func TestCrews(t *testing.T) {
-	programs := make(map[string]*Program)
-	for _, name := range crews {
-		programs[name] = others.Variant(name + "-crew")
+func TestCrews(t *testing.T) { play(t, "-crew", 4*len(crews), crews, compareCrew) }
+
+func compareCrew(t *testing.T, reader store.Reader, saw []Turn, lacks absent) {
+	t.Helper()
+	var pilot, scout []Turn
+	for _, turn := range saw {
+		if turn.Run == "Scout" {
+			scout = append(scout, turn)
+		} else {
+			pilot = append(pilot, turn)
+		}
 	}
-	saw, reader := collect(t, programs)
-	for _, name := range crews {
-		t.Run(name, func(t *testing.T) {
-			var pilot, scout []Turn
-			for _, turn := range saw[name] {
-				if turn.Run == "Scout" {
-					scout = append(scout, turn)
-				} else {
-					pilot = append(pilot, turn)
-				}
-			}
-			if len(pilot) != 3 || len(scout) != 3 {
-				t.Fatalf("the pilot had %d turns and the scout %d, want 3 each", len(pilot), len(scout))
-			}
-			lacks := clients[name]
-			transcript, err := reader.Transcript(t.Context(), pilot[0].Session)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if d := cmp.Diff(happened(pilot, lacks), recorded(t, transcript, lacks)); d != "" {
-				t.Errorf("session (-happened +stored):\n%s", d)
-			}
-			for _, child := range children(t, transcript) {
-				compareChild(t, reader, transcript.Session.ID, child, &scout, lacks)
-			}
-			if len(scout) > 0 {
-				t.Errorf("no session has what the scout did for %q", scout[0].User)
-			}
-		})
+	if len(pilot) != 3 || len(scout) != 3 {
+		t.Fatalf("the pilot had %d turns and the scout %d, want 3 each", len(pilot), len(scout))
+	}
+	transcript := compare(t, reader, pilot, lacks)
+	for _, child := range children(t, transcript) {
+		compareChild(t, reader, transcript.Session.ID, child, &scout, lacks)
+	}
+	if len(scout) > 0 {
+		t.Errorf("no session has what the scout did for %q", scout[0].User)
 	}
 }
 
@@ -155,7 +215,7 @@ func compareChild(t *testing.T, reader store.Reader, parent string, call asked, 
 func happened(turns []Turn, lacks absent) []string {
 	var lines []string
 	for _, turn := range turns {
-		if turn.Error == "" || !lacks.prompt {
+		if (turn.Error == "" || !lacks.prompt) && (turn.Run != "Scout" || !lacks.scout) {
 			lines = append(lines, "user: "+turn.User)
 		}
 		for _, step := range turn.Steps {
@@ -174,7 +234,11 @@ func happened(turns []Turn, lacks absent) []string {
 		if lacks.calls {
 			turn.Calls = 1
 		}
-		lines = append(lines, fmt.Sprintf("%d calls, usage %+v", turn.Calls, *turn.Usage))
+		used := *turn.Usage
+		if lacks.cache {
+			used = session.Usage{Input: used.Input + used.CacheRead, Output: used.Output}
+		}
+		lines = append(lines, fmt.Sprintf("%d calls, usage %+v", turn.Calls, used))
 	}
 	return lines
 }
@@ -191,6 +255,7 @@ func recorded(t *testing.T, transcript *session.Transcript, lacks absent) []stri
 		for _, row := range m.Parts {
 			p := storedPart(t, row)
 			switch {
+			case p.Type == session.TypeContext: // what a client writes around the user's words
 			case m.Message.Role == session.RoleUser:
 				lines = append(lines, "user: "+p.Text)
 			case p.Type == "text":
@@ -210,7 +275,7 @@ func recorded(t *testing.T, transcript *session.Transcript, lacks absent) []stri
 		switch {
 		case m.Message.Role != session.RoleAssistant:
 		case meta.Trace.EndReason == "error":
-			if !strings.Contains(meta.Trace.Error, "fire") {
+			if !lacks.reason && !strings.Contains(meta.Trace.Error, "fire") {
 				t.Errorf("error %q", meta.Trace.Error)
 			}
 			lines = append(lines, "error: the model is on fire")
@@ -238,8 +303,12 @@ func outcome(raw json.RawMessage, lacks absent) string {
 		return r
 	}, string(raw))
 	switch i := strings.Index(text, "reading:"); {
-	case strings.Contains(text, "Calm"):
+	case strings.Contains(text, "Calm"), lacks.scout && text == "null":
 		return "answered" // by the scout, in the words of the client
+	case strings.Contains(text, "Logged:"):
+		_, text, _ = strings.Cut(text, "Logged:")
+		text, _, _ = strings.Cut(text, "endoflog")
+		return "Logged:" + text
 	case i >= 0:
 		digits := strings.IndexFunc(text[i+8:]+"x", func(r rune) bool { return r < '0' || r > '9' })
 		return text[i : i+8+digits]

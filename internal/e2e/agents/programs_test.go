@@ -4,8 +4,9 @@
 // each saw with what a collector made of the telemetry that it exported.
 //
 // The npm project in npm pins versions of the AI SDK and of what exports its spans, the one in clients other client
-// packages and what instruments them. It needs npm and node 20 or newer in PATH: version 7 asks for node 22, and runs
-// on 20. The module in genkit pins Genkit for Go.
+// packages and what instruments them, the one in programs those that need other versions, and coding agents. They need
+// npm and node 20 or newer in PATH: version 7 asks for node 22, and runs on 20. The modules in genkit and adk pin
+// Genkit and ADK for Go.
 package agents_test
 
 import (
@@ -27,6 +28,7 @@ import (
 
 //go:embed npm/package.json npm/package-lock.json npm/*.mjs
 //go:embed clients/.npmrc clients/package.json clients/package-lock.json clients/*.mjs clients/clients/*.mjs
+//go:embed programs/.npmrc programs/package.json programs/package-lock.json programs/*.mjs programs/clients/*.mjs
 var projects embed.FS
 
 // Turn is what a program saw of one request.
@@ -80,12 +82,18 @@ type Program struct {
 // Suite is an npm project, installed: a program in variants.
 type Suite struct{ project *e2e.Project }
 
-// InstallSuite installs the npm project of the name, npm or clients, in dir, which
-// must exist: see [e2e.InstallProject].
-func InstallSuite(ctx context.Context, name, dir string) (*Suite, error) {
+// InstallSuite installs the npm project of the name in dir, which must exist, with files of others: see
+// [e2e.InstallProject].
+func InstallSuite(ctx context.Context, name, dir string, shared ...string) (*Suite, error) {
 	files, err := fs.Sub(projects, name)
 	if err != nil {
 		return nil, fmt.Errorf("read npm project: %w", err)
+	}
+	for _, file := range shared {
+		text, err := projects.ReadFile(file)
+		if err = errors.Join(err, os.WriteFile(filepath.Join(dir, filepath.Base(file)), text, 0o600)); err != nil {
+			return nil, fmt.Errorf("share file of npm project: %w", err)
+		}
 	}
 	p, err := e2e.InstallProject(ctx, files, dir)
 	if err != nil {
@@ -100,14 +108,14 @@ func (s *Suite) Variant(name string) *Program {
 	return &Program{command: []string{"node", "program.mjs", name}, dir: s.project.Dir}
 }
 
-// BuildGenkit builds the program of the module in source and writes it to dir.
-func BuildGenkit(ctx context.Context, source, dir string) (*Program, error) {
-	binary := filepath.Join(dir, "genkit")
+// Build builds the program of the module in source and writes it to dir.
+func Build(ctx context.Context, source, dir string) (*Program, error) {
+	binary := filepath.Join(dir, source)
 	cmd := exec.CommandContext(ctx, "go", "build", "-mod=readonly", "-o", binary, ".")
 	cmd.Dir = source
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOFLAGS=-buildvcs=false")
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("build the program on genkit: %w: %s", err, bytes.TrimSpace(out))
+		return nil, fmt.Errorf("build the program on %s: %w: %s", source, err, bytes.TrimSpace(out))
 	}
 	return &Program{command: []string{binary}, dir: dir}, nil
 }

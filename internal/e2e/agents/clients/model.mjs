@@ -21,6 +21,10 @@ const script = {
     { calls: [["book_berth", { port: "Turku", hours: 3 }]] },
     { text: "Two readings; the berth was refused." },
   ],
+  'Log {"berth": 4} ⛵ – is 3 < 5?': [
+    { text: "Two things first.", calls: [["write_log", { entry: '{"berth":4,"of":[1,null,{"a":"b"}]}', lines: 3 }], ["get_tide", { port: "Ålesund" }]] },
+    { text: "Aye ⚓:\n\n1. logged\n2. measured" },
+  ],
   "Is it safe?": [{ status: 500 }],
   "Thanks.": [{ text: "Any time." }],
   "Where is the ferry?": [{ text: "Asking the scout.", ask: ["Scan Oslo"] }, { text: "The ferry is in Oslo." }],
@@ -34,13 +38,20 @@ export const crewPrompts = ["Where is the ferry?", "Scan both.", "Thanks."];
 
 // What the user says, in order. The same twice is two turns.
 export const prompts = [
-  "What is the tide in Bergen?", "Measure Turku twice and book a berth there.", "Is it safe?", "Thanks.", "Thanks.",
+  "What is the tide in Bergen?", "Measure Turku twice and book a berth there.", 'Log {"berth": 4} ⛵ – is 3 < 5?',
+  "Is it safe?", "Thanks.", "Thanks.",
 ];
 
 // The tools of the program. Readings are numbered, so that no two outputs are alike.
-let readings = 0;
+// A program that runs commands has each reading from a process of its own.
+let readings = process.pid * 1000;
 export const tools = {
   get_tide: { description: "Tide at a port", properties: { port: { type: "string" } }, run: ({ port }) => ({ port, reading: ++readings }) },
+  write_log: {
+    description: "Write an entry, which is JSON, as some lines",
+    properties: { entry: { type: "string" }, lines: { type: "number" } },
+    run: ({ entry, lines }) => ["Logged:", ...Array.from({ length: lines }, (_, i) => `\t${i + 1}. ${entry}`), "end of log"].join("\n"),
+  },
   book_berth: {
     description: "Book a berth",
     properties: { port: { type: "string" }, hours: { type: "number" } },
@@ -73,7 +84,7 @@ export async function start() {
       response.writeHead(step.status, { "content-type": "application/json", "x-should-retry": "false" });
       return response.end(JSON.stringify({ type: "error", error: { type: "api_error", message: "The model is on fire" } }));
     }
-    if (asked.stream) {
+    if (asked.stream || path.includes(":stream")) {
       response.writeHead(200, { "content-type": "text/event-stream" });
       for (const [event, data] of format.stream(step, asked)) {
         response.write((event ? `event: ${event}\n` : "") + `data: ${typeof data === "string" ? data : JSON.stringify(data)}\n\n`);
@@ -96,8 +107,8 @@ class Log {
   // step returns what to answer. said is the conversation: {user} or {results} or
   // {assistant}, in order.
   step(said, agent, offered) {
-    const from = said.findLastIndex((m) => m.user !== undefined);
-    const user = said[from].user;
+    const from = said.findLastIndex((m) => promptIn(m.user));
+    const user = promptIn(said[from].user);
     const done = said.slice(from).filter((m) => m.assistant).length;
     const results = said.flatMap((m) => m.results ?? []);
     for (const r of results) {
@@ -105,7 +116,8 @@ class Log {
       if (call) call.result = r.text;
     }
     // Two sub-agents may be asked the same at the same time: the results tell them apart.
-    let turn = done && this.turns.findLast((t) => !t.closed && t.user === user && t.steps.at(-1)?.calls.every((c) => results.some((r) => r.id === c.id)));
+    let turn = done ? this.turns.findLast((t) => !t.closed && t.user === user && t.steps.at(-1)?.calls.every((c) => results.some((r) => r.id === c.id)))
+      : this.turns.findLast((t) => t.user === user && t.failures); // the client tries again
     if (!turn) {
       turn = { agent, user, steps: [], calls: 0, failures: 0, usage: { input: 0, output: 0, reasoning: 0, cache_read: 0, cache_write: 0 } };
       this.turns.push(turn);
@@ -119,8 +131,8 @@ class Log {
     }
     const n = ++this.count;
     const step = {
-      id: `answer_${n}`, text: scripted.text ?? "",
-      calls: (scripted.calls ?? scripted.ask?.map((question) => asking(offered, question)) ?? []).map(([name, input], i) => ({ id: `call_${n}_${i}`, name, input })),
+      id: `answer_${n}`, text: answersByCall(scripted, offered) ? "" : scripted.text ?? "",
+      calls: callsOf(scripted, offered).map(([name, input], i) => ({ id: `call_${n}_${i}`, name, input })),
       usage: { input: 100 + n, cache_read: 20 + n, cache_write: 0, output: 10 + n, reasoning: 0 },
     };
     for (const call of step.calls) this.calls.set(call.id, call);
@@ -135,16 +147,42 @@ class Log {
     return this.turns.map((t) => ({
       run: t.agent, session, user: t.user, calls: t.calls, failures: t.failures,
       usage: t.failures < t.calls ? t.usage : null,
-      steps: t.steps.map((s) => ({ text: s.text, calls: s.calls.map((c) => ({ id: c.id, name: c.name, input: c.input, output: c.result })) })),
+      steps: t.steps.flatMap((s) => [
+        { text: s.text, calls: s.calls.map((c) => ({ id: c.id, name: c.name, input: c.input, output: c.input.response ? "Message has been sent" : c.result })) },
+        ...s.calls.filter((c) => c.input.response).map((c) => ({ text: c.input.response, calls: [] })),
+      ]),
       finish: t.failures < t.calls ? "stop" : "", error: t.failures === t.calls ? "The model is on fire" : "",
     }));
   }
 }
 
+// promptIn is the last prompt in a text of the user's, in whatever a client puts around it.
+function promptIn(text) {
+  if (!text || script[text]) return text;
+  const at = (prompt) => text.lastIndexOf(prompt);
+  return Object.keys(script).filter((prompt) => at(prompt) >= 0).sort((a, b) => at(b) - at(a))[0];
+}
+
+// answersByCall reports that an agent has a tool for its last words.
+const answersByCall = (scripted, offered) => !scripted.calls && offered.some((t) => t.name === "final_answer");
+
+// callsOf are the calls of an answer by the tools that an agent was given: one without
+// the script's runs them as commands.
+function callsOf(scripted, offered) {
+  if (answersByCall(scripted, offered)) return [["final_answer", { response: scripted.text }]];
+  const shell = offered.find((t) => /^bash$/i.test(t.name));
+  const call = ([name, input]) => (shell ? [shell.name, { command: `${name} '${JSON.stringify(input)}'`, description: name }] : [name, input]);
+  return scripted.calls?.map(call) ?? scripted.ask?.map((question) => asking(offered, question)) ?? [];
+}
+
 // asking is the call of whichever tool an agent was given to ask the scout.
 function asking(offered, question) {
-  const { name, schema } = offered.find((t) => /scout|delegate/i.test(t.name));
+  const { name, schema } = offered.find((t) => /scout|delegate|^(agent|task)$/i.test(t.name));
   const input = {};
+  if (schema.properties.subagent_type ?? schema.properties.agent_type) {
+    const kind = schema.properties.subagent_type ? "subagent_type" : "agent_type";
+    Object.assign(input, { description: "Look at the sea", [kind]: "scout" }, schema.properties.run_in_background && { run_in_background: false });
+  }
   for (const [key, property] of Object.entries(schema.properties)) {
     if (schema.properties.prompt ? key !== "prompt" : !schema.required.includes(key)) continue;
     input[key] = String(property.type).toLowerCase() === "array" ? ["Scout"] : question;
@@ -270,6 +308,16 @@ formats.generateContent = {
       totalTokenCount: step.usage.input + step.usage.cache_read + step.usage.output,
     },
   }),
+};
+
+formats.streamGenerateContent = {
+  ...formats.generateContent,
+  *stream(step) {
+    const words = step.text.split(/(?<= )/);
+    const last = { ...step, text: words.pop() };
+    for (const text of words) yield ["", { candidates: [{ index: 0, content: { role: "model", parts: [{ text }] } }] }];
+    yield ["", this.answer(last)];
+  },
 };
 
 const chatCall = (c) => ({ id: c.id, type: "function", function: { name: c.name, arguments: JSON.stringify(c.input) } });

@@ -33,8 +33,7 @@ export function provider(...processors) {
 const crew = client.endsWith("-crew");
 const { default: setup } = await import(`./clients/${client.replace("-crew", "")}.mjs`);
 const server = await model.start();
-const session = `${client}-1`;
-const { ask, flush } = await setup({ url: server.url, session, endpoint, provider, exporter, crew });
+const { ask, flush, session = `${client}-1` } = await setup({ url: server.url, session: `${client}-1`, endpoint, provider, exporter, client, crew });
 for (const text of crew ? model.crewPrompts : model.prompts) {
   try {
     await ask(text);

@@ -1,0 +1,38 @@
+// Programs that run commands: their tools are commands in a directory of their own.
+
+import { execFile } from "node:child_process";
+import { mkdirSync, writeFileSync } from "node:fs";
+import { join, resolve } from "node:path";
+import { fileURLToPath } from "node:url";
+
+import { tools } from "./model.mjs";
+
+// home makes a home directory with a project and the commands, and returns a function that runs a program there.
+export function home(name, env) {
+  const dir = resolve("homes", name);
+  const bin = join(dir, "bin");
+  const cwd = join(dir, "project");
+  for (const d of [bin, cwd]) mkdirSync(d, { recursive: true });
+  for (const tool of Object.keys(tools)) {
+    writeFileSync(join(bin, tool), `#!/bin/sh\nexec ${process.execPath} ${fileURLToPath(import.meta.url)} ${tool} "$1"\n`, { mode: 0o755 });
+  }
+  const { TMPDIR } = process.env;
+  const environment = { HOME: dir, PATH: `${bin}:${process.env.PATH}`, LANG: "C.UTF-8", ...(TMPDIR && { TMPDIR }), ...env };
+  return (program, ...args) => new Promise((done, failed) => {
+    const child = execFile(process.execPath, [resolve("node_modules", program), ...args], { cwd, env: environment }, (error, stdout, stderr) =>
+      error ? failed(new Error(`${error.message}: ${stdout}${stderr}`)) : done(stdout));
+    child.stdin.end();
+  });
+}
+
+// As a program it is one of the commands.
+if (process.argv[1] === fileURLToPath(import.meta.url)) {
+  const [tool, input] = process.argv.slice(2);
+  try {
+    const output = tools[tool].run(JSON.parse(input));
+    console.log(typeof output === "string" ? output : JSON.stringify(output));
+  } catch (e) {
+    console.error(e.message);
+    process.exitCode = 1;
+  }
+}
