@@ -10,8 +10,22 @@ func (m *mention) elsewhere() finding {
 	} else if m.inRow() {
 		m.c.table(m)
 	}
-	if f := m.paired(); f.end > 0 || m.class < weak || !m.called() {
+	if f := m.paired(); f.end > 0 {
 		return f
+	}
+	if from := m.printed(); from > 0 {
+		m.join, m.quoted = below, false
+		if f := m.found(from, skipBack(m.s, m.c.eol(from), from, wordStops)); f.end > 0 {
+			return f
+		}
+	}
+	if m.hasStrings() {
+		if f := m.around(); f.end > 0 {
+			return f
+		}
+	}
+	if m.class < weak || !m.called() {
+		return finding{}
 	}
 	// What is before the label is to be used as it: "use … as the token", "… is the password".
 	w, at := m.wordBefore(m.lo)
@@ -23,6 +37,47 @@ func (m *mention) elsewhere() finding {
 	lo += strings.LastIndexByte(m.s[lo:hi], ':') + 1 // admin:… are the credentials
 	m.join, m.quoted = before, false
 	return m.found(lo, hi)
+}
+
+// hasStrings reports whether the line of the label has a string beside it.
+func (m *mention) hasStrings() bool {
+	from, to := m.c.line(m.lo)
+	from, to = max(from, m.lo-maxStatement, m.c.floor), min(to, m.hi+maxStatement)
+	return strings.ContainsAny(m.s[m.hi:to], quotes) || strings.ContainsAny(m.s[from:m.lo], quotes)
+}
+
+// around returns a string that is in one statement with the label: after it, up to where another begins or ends, or
+// before it in its line.
+func (m *mention) around() finding {
+	from, to := m.c.line(m.lo)
+	lo := skip(m.s, m.hi, m.hi+1, quotes)
+	hi := until(m.s, lo, min(to-lo, maxStatement), "{}[];")
+	if f := m.strings(lo, hi, near); f.end > 0 || m.lo-from > maxStatement || from < m.c.floor {
+		return f
+	}
+	return m.strings(from, skipBack(m.s, m.lo, from, quotes), ahead)
+}
+
+// printed returns where the line after the label's begins that is one word: what was typed at a prompt has printed it;
+// 0 where there is none.
+func (m *mention) printed() int {
+	from, to := m.c.line(m.lo)
+	if to >= len(m.s)-1 || m.lo-from > maxKey || !strings.ContainsAny(m.s[from:m.lo], "$#%>") &&
+		!strings.HasPrefix(m.s[from:m.lo], "In [") {
+		return 0
+	}
+	end := m.c.eol(to + 1)
+	line := strings.TrimSpace(m.s[to+1 : min(end, to+1+maxJudged)])
+	for _, result := range [...]string{"##[debug]", "=> ", "Out["} {
+		line = strings.TrimPrefix(line, result)
+	}
+	if _, value, ok := strings.Cut(line, "]: "); ok {
+		line = value
+	}
+	if line = strings.Trim(line, quotes); line == "" || strings.ContainsAny(line, wordStops) {
+		return 0
+	}
+	return to + 1 + strings.Index(m.s[to+1:end], line)
 }
 
 // called reports whether the words before the label may join it to what is before them.
@@ -195,7 +250,8 @@ func (m *mention) declared() bool {
 
 // pairLabel returns where the label of the name begins in a pair of name and value, or -1.
 func (m *mention) pairLabel() int {
-	s, i := m.s, skipBack(m.s, m.lo, max(m.c.floor, m.lo-24), " \t\"'")
+	s, i := m.s, runBack(m.s, m.lo, max(m.c.floor, m.lo-maxKey), slug|dot|plusSlash) // /spec/password
+	i = skipBack(s, i, max(m.c.floor, i-24), " \t\"'")
 	if i == m.c.floor || !oneByteOf(":=", s[i-1]) {
 		return -1
 	}
@@ -289,7 +345,7 @@ func (m *mention) valueOf(name string, lo, hi int) finding {
 		return finding{}
 	}
 	b := *m
-	b.keyed, b.lo, b.hi = false, i, i+len(name)
+	b.keyed, b.path, b.lo, b.hi = false, false, i, i+len(name)
 	from, ok := b.sign()
 	if !ok || b.join > spaced {
 		return finding{}

@@ -85,15 +85,16 @@ const (
 // Redactor redacts, omits and cuts by one Config. It is immutable and safe for
 // concurrent use. A nil *Redactor changes nothing.
 type Redactor struct {
-	keys     []keyName
-	allow    []string
-	index    *table
-	names    map[string]bool
-	omit     [ToolOutput + 1]bool
-	maxBytes int
-	maxDepth int
-	fn       func(key, value string) (string, bool)
-	trace    *trace // of Explain
+	keys       []keyName
+	allow      []string
+	index      *table
+	names      map[string]bool
+	bareLogins bool // the rule login-password is on
+	omit       [ToolOutput + 1]bool
+	maxBytes   int
+	maxDepth   int
+	fn         func(key, value string) (string, bool)
+	trace      *trace // of Explain
 }
 
 // DefaultKeys returns the names whose values are secrets unless Config.Keys states
@@ -142,6 +143,7 @@ func New(cfg Config) (*Redactor, error) {
 			r.keys = append(r.keys, vendorKeys...)
 		}
 	}
+	r.bareLogins = slices.ContainsFunc(active, func(x *rule) bool { return x.name == "login-password" })
 	r.index = newIndex(active, r.keys)
 	return r, nil
 }

@@ -16,6 +16,10 @@ type corpusEntry struct {
 	secrets     []string
 }
 
+// What people take for passwords: a word with marks, words with digits, Base64, hexadecimal, a phrase. Where marks
+// would end a value, others take their place.
+var kindsOfValues, kindsOfBareValues = strings.Fields("P1 P5 b32 h32 P4"), strings.Fields("P2 P5 s32 h32 P4")
+
 // readCorpus reads the texts of a file, each as often as times states, with other secrets.
 func readCorpus(t testing.TB, name string, times int) []corpusEntry {
 	t.Helper()
@@ -33,6 +37,7 @@ func readCorpus(t testing.TB, name string, times int) []corpusEntry {
 			continue
 		}
 		for n := range times {
+			line := strings.NewReplacer("‹›", "‹"+kindsOfValues[n]+"›", "‹~›", "‹"+kindsOfBareValues[n]+"›").Replace(line)
 			text, secrets := testscale.ExpandSecret(line, uint64(i)+uint64(n)<<20)
 			if head, rest, ok := strings.Cut(text, "«"); ok {
 				plain, tail, _ := strings.Cut(rest, "»")

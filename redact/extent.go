@@ -206,7 +206,7 @@ func (m *mention) nextLine(i int) (lo, hi int) {
 	case strings.HasPrefix(s[i:], "- "):
 		m.list(i)
 		return 0, 0
-	case m.class == secret && s[m.hi-1]|0x20 == 's' && m.startsLine(): // secrets:␤  db: …
+	case m.class >= keyed && s[m.hi-1]|0x20 == 's' && m.startsLine(): // secrets:␤  db: …
 		from, to := m.c.line(m.lo)
 		m.join = item
 		m.c.members(to, m.c.deeper(to, m.lo-from), m.secret)
@@ -226,6 +226,12 @@ func (m *mention) element(i int) (lo, hi int) {
 		return 0, 0
 	}
 	hi = i + k
+	if last == '<' && k == 0 && oneByteOf("vVsS", s[i+1]) { // <password><value>…
+		if inner := strings.IndexByte(s[i:min(len(s), i+40)], '>') + 1; inner > 1 && s[i+inner-2] != '/' {
+			end := until(s, i+inner, maxJudged, "<")
+			return i + inner, end
+		}
+	}
 	name, ok := strings.CutPrefix(strings.TrimPrefix(s[hi:min(len(s), hi+maxKey)], "]]>"), "</")
 	if _, rest, found := strings.Cut(name[:run(name, 0, slug|colonAt)], ":"); found {
 		name = rest

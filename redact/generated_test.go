@@ -3,6 +3,7 @@ package redact
 import (
 	"math/rand/v2"
 	"os"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -30,11 +31,52 @@ func vendorTexts(n int) (texts []corpusEntry) {
 var (
 	secretLabels = strings.Fields("password db_password apiKey api_key client_secret secret passphrase access_token " +
 		"auth_token private_token")
-	secretValues  = strings.Fields("‹P1› ‹P2› ‹P3› ‹P6› ‹r24› ‹r32› ‹s40› ‹h32› ‹w12› ‹p16›")
+	secretValues  = strings.Fields("‹P1› ‹P2› ‹P3› ‹P4› ‹P5› ‹P6› ‹P7› ‹r24› ‹r32› ‹s40› ‹h32› ‹w12› ‹p16› ‹l8› ‹w8›")
 	harmlessWords = strings.Fields("required missing invalid stored hashed rotated read checked expired shown kept " +
 		"optional")
 	harmlessCalls = strings.Fields("generate read_it fetch lookup prompt vault.read")
 )
+
+// namedLabels are names that are those of secrets and of other things, and what their values are then: identifiers,
+// addresses, sentences.
+var (
+	namedLabels = strings.Fields("scopeKey1 metadata_key typeKey clientAuth object_key cookie cookies rowKey auth pass " +
+		"token tokens nextToken primaryKey key PublicKey44 namespaceKey")
+	nameWords = strings.Fields("scope request handler config client server error message type value name list instance " +
+		"team frontend status method event source spec version timeout buffer index node cluster region stream input")
+)
+
+// aName returns a name of words, in one of the spellings that programs have.
+func aName(rng *rand.Rand) string {
+	w := make([]string, 2+rng.IntN(3))
+	for i := range w {
+		w[i] = nameWords[rng.IntN(len(nameWords))]
+	}
+	title := func(w string) string { return strings.ToUpper(w[:1]) + w[1:] }
+	switch rng.IntN(11) {
+	case 0:
+		return w[0] + title(w[1])
+	case 1:
+		return title(w[0]) + title(w[1]) + "K8S"[rng.IntN(4):]
+	case 2:
+		return strings.Join(w, ".")
+	case 3:
+		return strings.Join(w, "_")
+	case 4:
+		return strings.Join(w[:2], "-")
+	case 5:
+		return "https://" + w[0] + ".example/" + w[1]
+	case 6:
+		return w[0] + "@" + w[1] + ".example"
+	case 7:
+		return "/etc/" + w[0] + "/" + w[1] + ".pem"
+	case 8:
+		return w[0] + strconv.Itoa(rng.IntN(10))
+	case 9:
+		return w[0] + "." + title(w[1]) + "(" + w[0] + ")"
+	}
+	return strings.Join(append(w, "is", "not", "found"), " ")
+}
 
 // templates returns those of a class: texts with a label and ‹› where a secret is. Those that are held out show how
 // well the weights do on texts that they do not know.
@@ -55,6 +97,9 @@ func generated(class string, n int) (texts []corpusEntry) {
 	for _, x := range templates(class) {
 		for range n {
 			label := pick(secretLabels)
+			if class == "names" {
+				label = pick(namedLabels)
+			}
 			words := []string{}
 			for w := range splitWords(label) {
 				words = append(words, w)
@@ -68,7 +113,7 @@ func generated(class string, n int) (texts []corpusEntry) {
 			}
 			line := strings.NewReplacer("LABEL", strings.ToUpper(strings.Join(words, "_")),
 				"X-Label", "X-"+strings.Join(titles, "-"), "Label", strings.Join(titles, ""), "label", label,
-				"‹›", pick(secretValues), "WORD", pick(harmlessWords), "CALL", pick(harmlessCalls), "NUMBER", "12").
+				"‹›", pick(secretValues), "WORD", pick(harmlessWords), "NAME", aName(rng), "CALL", pick(harmlessCalls), "NUMBER", "12").
 				Replace(x)
 			text, secrets := testscale.ExpandSecret(line, rng.Uint64())
 			texts = append(texts, corpusEntry{x, text, secrets})
@@ -109,25 +154,37 @@ func TestGeneratedTextsThatAreHeldOut(t *testing.T) {
 	}
 }
 
-// Of secrets in 34 places that nothing here was made for, few are left, and few harmless texts change.
+// Of secrets in places that nothing here was made for, few are left, and few harmless texts change. What is left of the
+// last is counted only, so that nobody mends it line by line.
 func TestTextsOfOtherPlaces(t *testing.T) {
 	r := mustNew(t, Config{})
-	secrets, harmless := readCorpus(t, "third.txt", 2), readCorpus(t, "third_harmless.txt", 1)
-	left, changed := 0, 0
-	for _, e := range secrets {
-		if out := r.Text(e.text); leaked(out, e.secrets) != "" {
-			left++
-			t.Logf("left: %s: %q becomes %q", e.class, e.text, out)
+	for _, c := range []struct {
+		name           string
+		times, percent int
+	}{{"third", 2, 1}, {"fresh_a", 5, 1}, {"fresh_b", 5, 15}} {
+		secrets, harmless := readCorpus(t, c.name+".txt", c.times), readCorpus(t, c.name+"_harmless.txt", 1)
+		left, changed := 0, 0
+		log := func(what string, e corpusEntry, out string) {
+			if c.name != "fresh_b" {
+				t.Logf("%s: %s: %q becomes %q", what, e.class, e.text, out)
+			}
 		}
-	}
-	for _, e := range harmless {
-		if out := r.Text(e.text); out != e.text {
-			changed++
-			t.Logf("changed: %q becomes %q", e.text, out)
+		for _, e := range secrets {
+			if out := r.Text(e.text); leaked(out, e.secrets) != "" {
+				left++
+				log("left", e, out)
+			}
 		}
-	}
-	t.Logf("%d of %d secrets are left, %d of %d harmless texts are changed", left, len(secrets), changed, len(harmless))
-	if left*100 > 3*len(secrets) || changed*100 > len(harmless) {
-		t.Error("more than 3 % of the secrets are left, or more than 1 % of the texts are changed")
+		for _, e := range harmless {
+			if out := r.Text(e.text); out != e.text {
+				changed++
+				log("changed", e, out)
+			}
+		}
+		t.Logf("%s: %d of %d secrets are left, %d of %d harmless texts are changed", c.name, left, len(secrets), changed,
+			len(harmless))
+		if left*100 > c.percent*len(secrets) || changed*100 > len(harmless) {
+			t.Errorf("%s: more than %d %% of the secrets are left, or more than 1 %% of the texts are changed", c.name, c.percent)
+		}
 	}
 }

@@ -62,7 +62,7 @@ var signs = func() (rows []sign) {
 		{spaced, "", "=== == => :::= ::= := ||= ||: ??= ?= += .= ＝"}, {colon, "", "："},
 		{spaced, "blank", `<-· <<<· .·"`}, {cell, "", "│ ║ ┃ |"},
 		{sure, "tag", ">"}, {cell, "keyed none", ">"},
-		{sure, "keyed flag", ","}, {pair, "keyed", ","}, {bare, "", ","}, {sure, "keyed", "value= content="},
+		{prose, "", ",·it's·now· ,·it·is·now· ,·it's· ,·it·is· ,·now·"}, {sure, "keyed flag", ","}, {pair, "keyed", ","}, {bare, "", ","}, {sure, "keyed", "value= content="},
 		{prose, "blank", "-> → ⇒ ➜ – — ... -·"}, {prose, "", "是 为 は 는· 은·"},
 		{flag, "blank", "/t·REG_SZ·/d· /t·REG_EXPAND_SZ·/d· -Value·"}, {argument, "none", "("},
 	} {
@@ -199,6 +199,9 @@ func (m *mention) spoken(i int, blank bool) (int, bool) {
 		return m.by(prose, j)
 	}
 	m.join = bare
+	if end := i + 2; end < len(m.s) && class[m.s[i]]&digit != 0 && m.s[i+1] == ' ' {
+		i = end // the kind of a router's password: password 0 …
+	}
 	return i, !oneByteOf("\n\r", m.s[i])
 }
 
@@ -225,7 +228,7 @@ func (m *mention) statement(i int) (int, bool) {
 			end += len(after) - len(strings.TrimPrefix(after, " be"))
 			end = skip(s, end, end+1, ":")
 			return skip(s, end, end+2, " ="), strings.HasPrefix(s[end:], " ")
-		case m.sentence && spokenVerb(w, n):
+		case m.sentence && m.spokenVerb(w, n):
 			return end, true
 		}
 		if prior = w; !strings.HasPrefix(after, " ") {
@@ -240,8 +243,9 @@ func (m *mention) statement(i int) (int, bool) {
 func subject(w string, n int) bool { return n > 0 || lists["states"][w] }
 
 // spokenVerb reports whether the n-th word after a name in another language is its verb, or a dash in its place.
-func spokenVerb(w string, n int) bool {
-	return lists["spokenVerbs"][w] && (n > 0 || w != "to") || n > 0 && strings.Trim(w, "—–-") == ""
+func (m *mention) spokenVerb(w string, n int) bool {
+	foreign := strings.IndexFunc(m.s[m.lo:m.hi], func(c rune) bool { return c >= 0x80 }) >= 0
+	return lists["spokenVerbs"][w] && (n > 0 || foreign || w != "to") || n > 0 && strings.Trim(w, "—–-") == ""
 }
 
 // changes reports whether w leads to the new value of what the label names, or to its former one.

@@ -37,6 +37,8 @@ const (
 	item                 // keys: [value, value]
 	apart                // name: key, value: value
 	before               // value as the key
+	near                 // a string after the label in its statement, or in the call
+	ahead                // a string before the label in its line
 	joins
 )
 
@@ -192,7 +194,8 @@ func (c *scan) named(e *entry, begin int) finding {
 	m := &c.m
 	*m = mention{c: c, s: c.s, lo: lo, hi: hi}
 	i, ok := m.sign()
-	if !ok && !m.inRow() && m.pairLabel() < 0 && !m.declared() && !m.called() && !m.inserts() {
+	if !ok && !m.inRow() && m.pairLabel() < 0 && !m.declared() && !m.called() && !m.inserts() && !m.hasStrings() &&
+		m.printed() == 0 {
 		return finding{} // most mentions end here, before the key is looked at
 	}
 	if m.lo, m.class = c.r.classifyAt(c.s, lo, hi, at, e); m.class == notSecret {
@@ -222,7 +225,13 @@ func (m *mention) joined(i int) finding {
 	if m.join == sure && !blank(v) && !(m.tag && filePath(v)) || m.secret(lo, hi) {
 		return finding{lo, hi, Marker}
 	}
-	if strings.HasPrefix(rest, " / ") && (m.join == colon || m.join == prose) { // credentials: name / …
+	return m.beyond(lo, hi, v, rest)
+}
+
+// beyond returns the secret that belongs to the label though the value s[lo:hi] is none: the second of two, the string
+// in an expression or after a type.
+func (m *mention) beyond(lo, hi int, v, rest string) finding {
+	if strings.HasPrefix(rest, " / ") && (m.join == colon || m.join == spaced || m.join == prose) { // credentials: name / …
 		m.join = bare
 		return m.joined(hi + len(" / "))
 	}
@@ -230,7 +239,7 @@ func (m *mention) joined(i int) finding {
 	assigned := skip(m.s, hi, hi+maxKey/2, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ .;{}[]?*")
 	typed := m.join == bare && (strings.HasPrefix(m.s[assigned:], "= ") || strings.HasPrefix(m.s[assigned:], ":= "))
 	switch {
-	case marked(v) || number(v):
+	case marked(v) || number(v) || m.keyed && m.join == colon && rest != "" && oneByteOf(",}", rest[0]): // of JSON
 		return finding{}
 	case typed:
 		return m.expression(lo, assigned)
@@ -252,30 +261,52 @@ func (m *mention) expression(lo, hi int) finding {
 	if lo = hi; m.quoted {
 		lo = min(len(m.s), hi+1)
 	}
-	hi = until(m.s, lo, 160, "\n;#")
+	return m.strings(lo, until(m.s, lo, maxStatement, "\n;#"), fallback)
+}
+
+// maxStatement bounds how far apart a label and a string in its statement are.
+const maxStatement = 160
+
+// strings returns the first of the strings in s[lo:hi] that is a secret, joined as by states.
+func (m *mention) strings(lo, hi int, by join) finding {
 	if !m.c.afford((hi - lo) / 4) {
 		return finding{}
 	}
-	m.join, m.quoted = fallback, true
-	for {
+	m.join, m.quoted = by, true
+	for from := lo; lo < hi; {
 		q := until(m.s, lo, hi-lo, quotes)
 		if q >= hi {
-			return finding{}
-		}
-		// Is it the value of another name that is no default?
-		if name := runBack(m.s, max(lo, q-1), lo, slug); q > lo && m.s[q-1] == '=' && name < q-1 && m.class != credential &&
-			!lists["defaults"][m.s[name:q-1]] {
-			return finding{}
+			break
 		}
 		stop := m.c.closing(q)
 		if stop > hi || stop == len(m.s) || m.s[stop] != m.s[q] {
 			return finding{}
 		}
-		if f := m.found(q+1, stop); f.end > 0 {
-			return f
+		switch other := m.ofOther(from, q); {
+		case other && by == fallback:
+			return finding{}
+		case !other && (by == fallback || stop+1 == len(m.s) || m.s[stop+1] != ':'):
+			if f := m.found(q+1, stop); f.end > 0 {
+				return f
+			}
 		}
 		lo = stop + 1
 	}
+	return finding{}
+}
+
+// ofOther reports whether the string at q is the value of another name that is no default.
+func (m *mention) ofOther(lo, q int) bool {
+	end, signs := q, "="
+	if m.join != fallback {
+		end, signs = skipBack(m.s, q, max(lo, q-1), " "), "=:"
+	}
+	if end == lo || !oneByteOf(signs, m.s[end-1]) || m.class == credential {
+		return false
+	}
+	end = skipBack(m.s, end-1, max(lo, end-2), quotes)
+	name := m.s[runBack(m.s, end, lo, slug):end]
+	return name != "" && name != "with" && (m.join != fallback || !lists["defaults"][name])
 }
 
 // found returns s[lo:hi] where it is a secret.

@@ -20,17 +20,17 @@ type phrase struct {
 var phrases = []phrase{
 	{literals: strings.Join(spoken(), "|"), join: joins, where: open},
 	{literals: "requirepass |masterauth |bindpw |rootpw |rootpw --plaintext |snmp-server community |key-string |" +
-		"wpa-psk ascii 0 | on >|PSK |XAUTH |\nAUTH ", join: setting, where: open},
+		"wpa-psk ascii 0 | on >|PSK |EAP |XAUTH |rocommunity |rwcommunity |\nAUTH ", join: setting, where: open},
 	{literals: "::add-mask::", join: tight, where: open},
 	{literals: "identified by |identified by password |identified by values |\" replace |' replace |_ replace ",
 		join: setting, where: fold | open},
 	{literals: "identified with |set password for |--from-literal=|unseal key |recovery key ", where: fold | open,
 		join: setting, behind: "·by·|·as·|=·password(|=|:·"},
+	{literals: "login with |log in with |login as |log in as |logged in as |sign in with ", where: fold | open, join: prose,
+		behind: "·/·|/"},
+	{literals: " login=", where: open, join: setting, behind: ":"},
 	{literals: "convertto-securestring |convertto-securestring -string ", join: argument, where: fold | open},
-	{literals: "auth=(|basicauth(|basic_auth(|.auth(|networkcredential(|credentials(|passwordauthentication(|.login(|" +
-		"new pdo(|credentials.basic(|jwt.encode(|jwt.sign(|createhmac(|getconnection(|authenticate(|setcredentials(",
-		join: argument, where: fold | open, behind: ","},
-	{literals: "connect(|_connect(", join: argument, where: fold, behind: ","},
+	{literals: strings.Join(words["callees"], "|"), where: fold | open, find: given},
 	{literals: `send "|send -- "`, join: argument, where: open, find: sent},
 	{literals: ":5432:|:5433:|:6432:|:*:*:|*:*:*:", where: open, find: pgpass},
 	{literals: `"kty"|"Secret"|kind: Secret|stringData:`, join: item, where: open, find: ofSecret},
@@ -100,6 +100,11 @@ func inflected(s string, lo, hi int) int {
 func partOfWord(s string, lo, hi int) bool {
 	return lo > 0 && class[s[lo-1]]&alnum != 0 && s[lo] < 0x80 || hi < len(s) && class[s[hi]]&word != 0 &&
 		s[hi-1] < 0x80
+}
+
+// given finds a string among the arguments of the call that the label begins.
+func given(c *scan, m *mention) finding {
+	return m.strings(m.hi, min(m.hi+maxStatement, c.eol(m.hi)), argument)
 }
 
 // sent finds a string that ends with a carriage return: it is typed at a prompt.

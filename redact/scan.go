@@ -181,6 +181,12 @@ func (r *Redactor) text(s string, isJSON bool) string {
 	if c.v.hides {
 		c.s = unsafe.String(unsafe.SliceData(c.v.text), len(c.v.text))
 	}
+	for lo, hi := range r.logins(c.s) {
+		c.m = mention{c: c, s: c.s, lo: lo, hi: lo, class: ofTool, join: tight}
+		if c.m.secret(lo, hi) {
+			c.addLater(finding{lo, hi, "[redacted:login-password]"})
+		}
+	}
 	c.all(0)
 	if len(c.found) > 0 {
 		out := c.replaced(s)
@@ -288,6 +294,9 @@ func (r *Redactor) suspect(raw string) bool {
 				return true
 			}
 		}
+	}
+	for range r.logins(raw) {
+		return true
 	}
 	return false
 }

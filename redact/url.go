@@ -1,12 +1,50 @@
 package redact
 
-import "strings"
+import (
+	"iter"
+	"strings"
+)
 
 // maxURL bounds the part of a URL before its host.
 const maxURL = 512
 
 // urlPassword matches the password of a URL's user, or a user that is a token.
 func urlPassword(c *scan, at, n int) (int, int) { return c.login(at+n, c.v.level(at) == 0) }
+
+// logins yields the bounds of what may be passwords of users before hosts that no scheme shows: user:password@host.
+func (r *Redactor) logins(s string) iter.Seq2[int, int] {
+	return func(yield func(lo, hi int) bool) {
+		for at := 0; r.bareLogins && at < len(s); at++ {
+			next := strings.IndexByte(s[at:], '@')
+			if next < 0 {
+				return
+			}
+			at += next
+			if lo, hi := loginBefore(s, at); hi > lo && !yield(lo, hi) {
+				return
+			}
+		}
+	}
+}
+
+// loginBefore returns the bounds of what may be a password, which may be in quotes, before the @ at at.
+func loginBefore(s string, at int) (lo, hi int) {
+	floor, hi := max(0, at-maxKey), at
+	end := at // of what begins with the user
+	if at > floor && oneByteOf(quotes, s[at-1]) {
+		hi--
+		end = since(s, hi, floor, s[hi:at]) - 1
+	}
+	from := since(s, max(floor, end), floor, wordStops+"=(,;<>")
+	colon := from + strings.IndexByte(s[from:max(from, end)], ':')
+	if lo = colon + 1; end < at {
+		lo = end + 1
+	}
+	host := run(s[:min(len(s), at+maxKey)], at+1, alnum|dash|dot)
+	return unless(colon <= from || hi-lo < 4 || s[lo] == '/' || end < at && colon != end-1 ||
+		run(s, from, word|dash|dot|plusSlash|colonAt) < colon || class[s[from]]&alnum == 0 ||
+		strings.IndexByte(s[at:host], '.') < 2 || host < len(s) && s[host] == '@' || has("mailWords", s[from:colon]), lo, hi)
+}
 
 // beforeHost matches the password of a user before a host that no scheme shows: user:password@tcp(…, and as Oracle has
 // it, user/password@….

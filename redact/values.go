@@ -10,7 +10,7 @@ const (
 	aNumber                 // digits only
 	aUUID                   // a UUID
 	aDate                   // a date
-	aURL                    // a URL
+	aURL                    // a URL, an address of mail
 	aPath                   // the path of a file
 	anAlgorithm             // the name of a hash, a cipher or an encoding
 	aCode                   // a call, a type, an expression
@@ -20,6 +20,8 @@ const (
 	aChancy                 // made by chance
 	aGibberish              // letters that follow each other as they do by chance
 	aText                   // several words
+	aPhrase                 // a phrase of four words or more, joined by hyphens
+	aWordDigits             // words of one case with a number among them
 	aDotted                 // names joined by dots or underscores
 	aWord                   // a word or a name
 	aNameDigit              // a name with a digit
@@ -38,7 +40,7 @@ func (m *mention) kindOf(v string) kind {
 	switch k := known(v); {
 	case k != anOther:
 		return k
-	case call(v) || len(v) <= 18 && strings.HasPrefix(v, "0x") || strings.Contains(v, "::") ||
+	case call(v) || colour(v) || strings.Contains(v, "::") ||
 		!m.quoted && (oneByteOf("([{<*&:!", v[0]) || v[len(v)-1] == ')' && strings.IndexByte(v, '(') > 0):
 		return aCode
 	case (len(v) <= 40 || strings.IndexByte(v, ' ') >= 0) && m.c.r.classify(v) != notSecret:
@@ -68,7 +70,7 @@ func known(v string) kind {
 		return aUUID
 	case date(v):
 		return aDate
-	case strings.Contains(v, "://"):
+	case strings.Contains(v, "://") || mail(v):
 		return aURL
 	case filePath(v) || strings.HasPrefix(v, "env:") || strings.HasPrefix(v, "file:"):
 		return aPath
@@ -82,6 +84,10 @@ func known(v string) kind {
 func nameKind(v string) kind {
 	named := identifierPath(v)
 	switch {
+	case run(v, 0, letter|dash) == len(v) && strings.Count(v, "-") >= 3 && wordy(v):
+		return aPhrase
+	case len(v) >= 8 && wordFrom(v, 0, len(v)) == len(v) && run(v, 0, alnum) == len(v) && run(v, 0, letter) < len(v)-1:
+		return aWordDigits
 	case named && !digits(v) && strings.ContainsAny(v, "._"):
 		return aDotted
 	case run(v, 0, letter|dash) == len(v) || v[0] >= 0x80 && !digits(v):
@@ -179,7 +185,16 @@ func strong(v string) bool {
 		return false
 	}
 	x := look(v)
-	return x.mixed() && (x.bothCases() || strings.ContainsAny(v, "!@#$%^&*?~+"))
+	return x.mixed() && !camelCase(v) && (x.bothCases() || strings.ContainsAny(v, "!@#$%^&*?~+"))
+}
+
+// camelCase reports whether v is a name of several words with a digit among them: K8SReplicaSet.
+func camelCase(v string) bool {
+	words := 0
+	for range splitWords(v) {
+		words++
+	}
+	return words > 1 && run(v, 0, alnum) == len(v) && wordy(v) && (countDigits(v) == 1 || class[v[len(v)-1]]&digit == 0)
 }
 
 // chancy reports whether v looks made by chance: a password or token that no person
@@ -226,6 +241,11 @@ func algorithm(v string) bool {
 	return false
 }
 
+// colour reports whether v is a small number in hexadecimal, as colours and addresses are.
+func colour(v string) bool {
+	return len(v) <= 18 && (strings.HasPrefix(v, "0x") || v[0] == '#' && run(v, 1, hexSet) == len(v))
+}
+
 // call reports whether v calls or indexes something: getenv("X", f(x), a[0].
 func call(v string) bool {
 	end := run(v, 0, word|dot)
@@ -247,6 +267,13 @@ func number(v string) bool {
 // uuid reports whether v is a UUID.
 func uuid(v string) bool {
 	return len(v) == 36 && v[8] == '-' && v[13] == '-' && v[18] == '-' && v[23] == '-' && run(v, 0, hexSet|dash) == 36
+}
+
+// mail reports whether v is an address of mail.
+func mail(v string) bool {
+	user, host, ok := strings.Cut(v, "@")
+	return ok && user != "" && strings.IndexByte(host, '.') > 0 && run(user, 0, slug|dot) == len(user) &&
+		run(host, 0, alnum|dash|dot) == len(host)
 }
 
 // date reports whether v begins like a date.

@@ -65,7 +65,7 @@ func (v *view) level(i int) int {
 }
 
 // hiding are the bytes that what hides text begins with.
-var hiding = [256]bool{0x1b: true, '\\': true, '=': true, '%': true, '&': true, '"': true}
+var hiding = [256]bool{0x1b: true, '\\': true, '=': true, '%': true, '&': true, '"': true, '<': true}
 
 // quoting follows the strings that a text has within each other: level n has n backslashes before its quotes. A string
 // with lines in it is a text of its own: in the view its quotes are the ends of lines.
@@ -110,7 +110,8 @@ func (q *quoting) line(v *view, level int) {
 // normalize sets the view to that of s.
 func (v *view) normalize(s string) {
 	v.raw, v.hides, v.text, v.from, v.size = s, false, v.text[:0], v.from[:0], v.size[:0]
-	if !strings.ContainsAny(s, "\\%&\x1b") && !strings.Contains(s, "=3D") && !strings.Contains(s, "=20") {
+	if !strings.ContainsAny(s, "\\%&\x1b") && !strings.Contains(s, "=3D") && !strings.Contains(s, "=20") &&
+		!strings.Contains(s, "<t") {
 		return
 	}
 	done := 0
@@ -155,7 +156,12 @@ func (v *view) normalize(s string) {
 func decode(s string, i int) (c rune, n int) {
 	switch s[i] {
 	case 0x1b:
+		if i+1 < len(s) && oneByteOf("]\\", s[i+1]) {
+			return ' ', controlSequence(s, i)
+		}
 		return -1, controlSequence(s, i)
+	case '<':
+		return tableTag(s, i, i+1)
 	case '\\':
 		return backslashed(s, i)
 	case '=':
@@ -191,7 +197,9 @@ func controlSequence(s string, i int) int {
 	switch {
 	case strings.HasPrefix(rest, "["):
 		return 2 + parameters(rest[1:])
-	case strings.HasPrefix(rest, "]"): // a link or a title goes up to a bell or ESC \.
+	case strings.HasPrefix(rest, "]8;;"): // a link: its URL is read
+		return len("\x1b]8;;")
+	case strings.HasPrefix(rest, "]"): // a title or a title goes up to a bell or ESC \.
 		for _, last := range [...]string{"\a", "\x1b\\"} {
 			if k := strings.IndexAny(rest, "\a\x1b\n"); k >= 0 && strings.HasPrefix(rest[k:], last) {
 				return 1 + k + len(last)
@@ -253,6 +261,10 @@ func backslashed(s string, i int) (c rune, n int) {
 		if c, n := entity(s, i, end); n > 0 {
 			return c, n
 		}
+	case value == '<':
+		if c, n := tableTag(s, i, end); n > 0 {
+			return c, n
+		}
 	case value == 0x1b && end < len(s) && s[end] == '[':
 		return -1, end - i + 1 + parameters(s[end+1:])
 	}
@@ -260,6 +272,28 @@ func backslashed(s string, i int) (c rune, n int) {
 		return 0, 0
 	}
 	return value, end - i
+}
+
+// tableTag decodes a tag of a table of HTML whose name begins at k, so that its rows and cells are those of any table.
+// What it is part of begins at i.
+func tableTag(s string, i, k int) (c rune, n int) {
+	name := strings.TrimPrefix(s[k:min(len(s), k+4)], "/")
+	if len(name) < 3 || name[0] != 't' || !oneByteOf("dhr", name[1]) || !oneByteOf("> \\", name[2]) {
+		return 0, 0
+	}
+	for _, closing := range [...]string{">", `\u003e`} {
+		if end := strings.Index(s[k:min(len(s), k+100)], closing); end >= 0 {
+			n = k + end + len(closing) - i
+			break
+		}
+	}
+	switch {
+	case n == 0 || s[k] == '/':
+		return -1, n
+	case name[1] == 'r':
+		return '\n', n
+	}
+	return '|', n
 }
 
 // entity decodes a character reference of HTML whose name begins at k; it may be of the ampersand of another. What it

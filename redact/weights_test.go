@@ -96,8 +96,10 @@ func fit(samples []sample) {
 func trainingTexts(t testing.TB) []corpusEntry {
 	texts := readCorpus(t, "secrets.txt", 1)
 	texts = append(append(texts, readCorpus(t, "leaks.txt", 1)...), readCorpus(t, "places.txt", 1)...)
-	texts = append(append(texts, generated("secret", 10)...), generated("harmless", 10)...)
-	for _, name := range []string{"harmless.txt", "damage.txt", "places_harmless.txt"} {
+	texts = append(texts, readCorpus(t, "fresh_a.txt", len(kindsOfValues))...)
+	texts = append(append(texts, generated("secret", 30)...), generated("harmless", 10)...)
+	texts = append(texts, generated("names", 40)...)
+	for _, name := range []string{"harmless.txt", "damage.txt", "places_harmless.txt", "fresh_a_harmless.txt"} {
 		for _, e := range readCorpus(t, name, 1) {
 			texts = append(texts, corpusEntry{e.class, e.text, nil})
 		}
