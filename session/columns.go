@@ -59,7 +59,7 @@ func appendColumns(columns []Column, row reflect.Type, outer []int) []Column {
 		}
 		c := Column{Name: name, index: index}
 		switch reflect.New(f.Type).Interface().(type) {
-		case *string, **string, *int, *int64, **int64, *float64, *bool, *[]byte:
+		case *string, **string, *int, *int64, **int64, *float64, **float64, *bool, *[]byte:
 		default:
 			c.isJSON = true
 		}
@@ -84,7 +84,7 @@ func (columns Columns[Row]) Names() []string {
 }
 
 // Field returns a pointer to the field of the row that column i is: a *string, **string,
-// *int, *int64, **int64, *float64, *bool or *[]byte, or a pointer to what the column has as JSON.
+// *int, *int64, **int64, *float64, **float64, *bool or *[]byte, or a pointer to what the column has as JSON.
 func (columns Columns[Row]) Field(row *Row, i int) any {
 	return reflect.ValueOf(row).Elem().FieldByIndex(columns[i].index).Addr().Interface()
 }
@@ -148,6 +148,12 @@ func (columns Columns[Row]) AppendJSON(dst []byte, row *Row) []byte {
 			}
 		case *float64:
 			dst = appendFloat(dst, *v)
+		case **float64:
+			if *v == nil {
+				dst = append(dst, "null"...)
+			} else {
+				dst = appendFloat(dst, **v)
+			}
 		case *bool:
 			dst = strconv.AppendBool(dst, *v)
 		default:

@@ -16,12 +16,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/rogpeppe/go-internal/txtar"
 	"go.yaml.in/yaml/v3"
 
 	"github.com/agenttrace/agenttrace/collector"
@@ -79,6 +81,50 @@ service:
 	}), places...)
 	stop()
 	compareOutputs(t, slices.Concat(changes, rewinding), places...)
+}
+
+// An evaluation that arrives before what it evaluates is a score of it. One that a user took back stays so when it is
+// delivered again, and one that was changed stays as the user has it.
+func TestEvaluationsBecomeScores(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s.db")
+	c := collecting(t, path, collector.Options{Store: path})
+	archive, err := txtar.ParseFile("testdata/evaluations.otlp")
+	if err != nil {
+		t.Fatal(err)
+	}
+	send := func() {
+		for _, request := range archive.Files {
+			url := "http://" + c.HTTPEndpoint() + "/v1/" + strings.Fields(request.Name)[0]
+			resp, err := http.Post(url, "application/json", bytes.NewReader(request.Data))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if resp.Body.Close(); resp.StatusCode != http.StatusOK {
+				t.Fatalf("%s: %s", request.Name, resp.Status)
+			}
+		}
+	}
+	annotate := func(args ...string) string {
+		out, err := exec.CommandContext(t.Context(), "agenttrace",
+			append([]string{"--store", path, "annotate", "last"}, args...)...).CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		return string(out)
+	}
+	send()
+	list := annotate("--list")
+	for _, want := range []string{"relevance=0.9 relevant: It is about cats. (judge)", "solved=yes (judge)"} {
+		if !strings.Contains(list, want) {
+			t.Errorf("%q is not in\n%s", want, list)
+		}
+	}
+	annotate("--remove", regexp.MustCompile(`ann_\S+`).FindString(list[:strings.Index(list, "relevance")]))
+	annotate("--turn", "1", "--score", "solved=0.5", "--author", "judge")
+	send()
+	if list = annotate("--list"); strings.Contains(list, "relevance") || strings.Count(list, "solved") != 1 {
+		t.Errorf("after another delivery:\n%s", list)
+	}
 }
 
 // The health check of docker-compose.yml succeeds while the collector serves its sessions, and fails without it.

@@ -446,12 +446,12 @@ func (a *annotator) changes(ctx context.Context, r store.Reader, id string) ([]s
 			}
 		}
 	}
-	set := func(kind, name, comment string, value float64) error {
+	set := func(kind, name, comment string, value *float64) error {
 		_, err := to.Set(store.Annotation{MessageID: message, PartID: part, Kind: kind, Name: name, Value: value,
 			Comment: comment, Author: a.author})
 		return err
 	}
-	each(a.tags, func(name string) error { return set(store.AnnotationTag, name, a.comment, 0) })
+	each(a.tags, func(name string) error { return set(store.AnnotationTag, name, a.comment, nil) })
 	each(a.untag, func(name string) error { return to.Untag(message, part, name) })
 	each(a.scores, func(text string) error {
 		at := max(0, strings.LastIndex(text, "="))
@@ -460,9 +460,9 @@ func (a *annotator) changes(ctx context.Context, r store.Reader, id string) ([]s
 		if name == "" || err != nil || math.IsNaN(value) || math.IsInf(value, 0) {
 			return usagef("--score %q is not a name and a number; use one such as quality=0.8", text)
 		}
-		return set(store.AnnotationScore, name, a.comment, value)
+		return set(store.AnnotationScore, name, a.comment, &value)
 	})
-	each(a.notes, func(text string) error { return set(store.AnnotationNote, "", text, 0) })
+	each(a.notes, func(text string) error { return set(store.AnnotationNote, "", text, nil) })
 	each(a.remove, to.Remove)
 	return to.Changes(), err
 }

@@ -13,10 +13,11 @@ import (
 // Annotation is a tag, a note or a score. Its texts are as they are stored.
 type Annotation struct {
 	ID string `json:"id"`
-	// Kind is tag, note or score; Name is that of a tag or a score, Value that of a score.
+	// Kind is tag, note or score; Name is that of a tag or a score, Value and Label are those of a score.
 	Kind  string   `json:"kind"`
 	Name  string   `json:"name,omitempty"`
 	Value *float64 `json:"value,omitempty"`
+	Label string   `json:"label,omitempty"`
 	// Comment is the text of a note, or a remark on a tag or a score.
 	Comment string `json:"comment,omitempty"`
 	Author  string `json:"author,omitempty"`
@@ -36,7 +37,7 @@ func AnnotationOf(n *store.Annotation) Annotation {
 		MessageID: n.MessageID, PartID: n.PartID, CreatedAt: n.CreatedAt, UpdatedAt: n.UpdatedAt,
 	}
 	if n.Kind == store.AnnotationScore {
-		a.Value = &n.Value
+		a.Value, a.Label = n.Value, n.Label
 	}
 	return a
 }
@@ -52,13 +53,15 @@ func AnnotationsOf(rows []store.Annotation) []Annotation {
 	return all
 }
 
-// Short is a tag's name, a score as name=value, or the text of a note.
+// Short is a tag's name, a score as name=value, name=label or name=value label, or the text of a note.
 func (a *Annotation) Short() string {
 	switch {
 	case a.Kind == store.AnnotationNote:
 		return a.Comment
 	case a.Value != nil:
-		return a.Name + "=" + strconv.FormatFloat(*a.Value, 'g', -1, 64)
+		return strings.TrimSpace(a.Name + "=" + strconv.FormatFloat(*a.Value, 'g', -1, 64) + " " + a.Label)
+	case a.Label != "":
+		return a.Name + "=" + a.Label
 	}
 	return a.Name
 }

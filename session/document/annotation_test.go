@@ -19,7 +19,7 @@ func TestAnnotationsAreShownByKindNameAndTime(t *testing.T) {
 	}
 	defer s.Close()
 	annotation := func(id string, kind store.AnnotationKind, name string, at int64) store.Annotation {
-		return store.Annotation{ID: id, SessionID: "s1", Kind: kind, Name: name, Comment: id, CreatedAt: at,
+		return store.Annotation{ID: id, SessionID: "s1", Kind: kind, Name: name, Comment: id, CreatedAt: at, Value: new(0.0),
 			UpdatedAt: at}
 	}
 	batch := store.Batch{Sessions: []store.SessionChange{{ID: "s1", Start: 1, End: 1}}, Annotations: []store.Annotation{

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/store"
 	sqlitestore "github.com/agenttrace/agenttrace/session/store/sqlite"
 )
@@ -84,8 +85,32 @@ func recount(t testing.TB, s *sqlitestore.Store) string {
 			}
 			recountAnswer(t, s, &b, m, &system, &catalog)
 		}
+		recountScores(t, s, &b, tr)
 	}
 	return b.String()
+}
+
+// recountScores writes a line for each score, with the number of the message that it is of and the type of the part.
+func recountScores(t testing.TB, s *sqlitestore.Store, b *strings.Builder, tr *session.Transcript) {
+	t.Helper()
+	all, err := s.Annotations(t.Context(), tr.Session.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range all {
+		n, of := document.AnnotationOf(&all[i]), "session"
+		for k, m := range tr.Messages {
+			if m.Message.ID == n.MessageID {
+				of = fmt.Sprintf("%s %d", m.Message.Role, k)
+			}
+			for _, p := range m.Parts {
+				if p.ID == n.PartID {
+					of += " " + p.Type
+				}
+			}
+		}
+		fmt.Fprintf(b, "score of %s: %s\n", of, n.Text())
+	}
 }
 
 func recountAnswer(t testing.TB, s *sqlitestore.Store, b *strings.Builder, m *session.MessageAndParts, system,

@@ -286,10 +286,15 @@ func (b *builder) attribute(it *item) (name string, accepted bool) {
 	}()
 	if it.block == 0 {
 		if recognizeAgenttrace(it.span, it.scope) {
-			return dialectAgenttrace, attributeAgenttrace(b, it.span)
+			name, accepted = dialectAgenttrace, attributeAgenttrace(b, it.span)
+		} else {
+			b.foreign = dialect.NewSpan(it.span, it.scope, it.resource)
+			name, accepted = b.observeSpan(&b.foreign)
 		}
-		b.foreign = dialect.NewSpan(it.span, it.scope, it.resource)
-		return b.observeSpan(&b.foreign)
+		if b.observeEvaluations(it) && !accepted {
+			name, accepted = dialect.GenAI, true
+		}
+		return name, accepted
 	}
 	foreign := dialect.NewRecord(it.record, it.scope, it.resource)
 	if recognizeLive(&foreign) {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/klauspost/compress/zstd"
 	"go.opentelemetry.io/collector/pdata/pcommon"
@@ -67,6 +68,24 @@ func (b *builder) observeRecord(r *dialect.Record) (name string, ok bool) {
 		}
 		return fact.RecordPrefix + id
 	})
+}
+
+// observeEvaluations reads the scores that are events of a span, and reports whether there are any.
+func (b *builder) observeEvaluations(it *item) bool {
+	if it.span.Events().Len() == 0 {
+		return false
+	}
+	facts := dialect.Evaluations(&dialect.Span{Span: it.span, Scope: it.scope, Resource: it.resource}, b.keys)
+	ofSpan := b.problems
+	for i := range facts {
+		b.problems = nil
+		b.takeFacts(nil, facts[i:i+1:i+1], it.resource, func(f *fact.Fact) string {
+			return fact.RecordPrefix + digest(string(encode(f)))[:32]
+		})
+		ofSpan = append(ofSpan, b.problems...)
+	}
+	b.problems = ofSpan
+	return len(facts) > 0
 }
 
 // noted is a session that a span names which reports nothing else.
@@ -148,11 +167,19 @@ func observation(f *fact.Fact, d *dialect.Dialect) store.Observation {
 		Opens: assemble.Opens(f, d != nil && d.Prompts) && !(d != nil && d.PromptFirst && f.Kind == fact.Turn),
 		Data:  encode(f),
 	}
+	if f.Kind == fact.Evaluation {
+		// Where it was reported does not decide on the session of the trace.
+		o.Session, o.Rank, o.Error = "", 0, false
+		o.Evaluates(f.ResponseID, f.TraceID, f.SpanID, f.Work())
+	}
 	if f.SubagentID != "" {
 		o.Subagent = f.Work()
 	}
 	if f.TraceID != "" { // otherwise it is not attributed until something names its session
 		o.Own = spans.TraceSession(f.TraceID)
+	}
+	if f.Kind == fact.ModelCall && f.ResponseID != "" {
+		o.Calls = append(o.Calls, store.ResponsePrefix+f.ResponseID)
 	}
 	for i := range f.Output {
 		if p := &f.Output[i]; p.Kind == fact.PartCall && p.CallID != "" && !slices.Contains(o.Calls, p.CallID) {
@@ -229,7 +256,33 @@ func decode(data []byte, f *fact.Fact) error {
 
 // assembleWindow is the [store.Assembler] of all batches.
 func assembleWindow(w *store.Window) (store.Assembly, error) {
-	return assemble.Assemble(w.Owner, factsOf(w.Observations), w.Proofs...), nil
+	facts := factsOf(w.Observations)
+	if len(facts) > 0 && facts[0].Kind == fact.Evaluation {
+		return store.Assembly{Annotations: scores(facts)}, nil
+	}
+	return assemble.Assemble(w.Owner, facts, w.Proofs...), nil
+}
+
+// scores are the annotations that evaluations report, without what they are about. The id depends on what the
+// evaluation names and not on what that comes to, so it stays when that is rebuilt.
+func scores(facts []fact.Fact) []store.Annotation {
+	all := make([]store.Annotation, len(facts))
+	for i := range facts {
+		f := &facts[i]
+		at, e := f.Start/1e6, f.Evaluation
+		if e == nil {
+			continue // it cannot be read
+		}
+		all[i] = store.Annotation{
+			ID:   "ann_" + digest(store.AnnotationScore, e.Name, e.Author, f.ResponseID, f.TraceID, f.SpanID, f.Session)[:24],
+			Kind: store.AnnotationScore, Name: e.Name, Value: e.Value, Label: e.Label, Comment: e.Explanation,
+			Author: e.Author, CreatedAt: at, UpdatedAt: at,
+		}
+		if c := &all[i].Comment; len(*c) > store.MaxAnnotation {
+			*c = strings.ToValidUTF8((*c)[:store.MaxAnnotation-len("…")], "") + "…"
+		}
+	}
+	return all
 }
 
 // factsOf reads facts back from the store.

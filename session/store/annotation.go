@@ -25,10 +25,12 @@ type Annotation struct {
 	MessageID string `json:"message_id,omitempty"`
 	PartID    string `json:"part_id,omitempty"`
 	// Kind is a tag, a note or a score. Name is that of a tag or a score, empty for a note. Value is that of a score, 0
-	// for others. Comment is the text of a note, and an optional remark on others.
+	// for others. Label is a score in a word, such as "pass": with it a score may have no Value. Comment is the text of a
+	// note, and an optional remark on others.
 	Kind    AnnotationKind `json:"kind"`
 	Name    string         `json:"name,omitempty"`
-	Value   float64        `json:"value"`
+	Value   *float64       `json:"value"`
+	Label   string         `json:"label,omitempty"`
 	Comment string         `json:"comment,omitempty"`
 	// Author is the person or program that made it, empty if unknown.
 	Author string `json:"author,omitempty"`
@@ -49,7 +51,7 @@ const (
 	AnnotationScore AnnotationKind = "score"
 )
 
-// MaxAnnotation is the length in bytes up to which the name, comment and author of an annotation are accepted.
+// MaxAnnotation is the length in bytes up to which the name, label, comment and author of an annotation are accepted.
 const MaxAnnotation = 64 << 10
 
 // AnnotationKey is the key of an [Annotation].
@@ -72,6 +74,12 @@ func (n *Annotation) Identify() {
 	n.ID = "ann_" + hex.EncodeToString(sum[:12])
 }
 
+// SameScore reports whether both are the score of one name and author for one target.
+func (n *Annotation) SameScore(o *Annotation) bool {
+	return n.Kind == AnnotationScore && o.Kind == n.Kind && o.Name == n.Name && o.Author == n.Author &&
+		o.SessionID == n.SessionID && o.MessageID == n.MessageID && o.PartID == n.PartID
+}
+
 // Check returns an error that names what is wrong with the annotation.
 func (n *Annotation) Check() error {
 	switch {
@@ -88,10 +96,13 @@ func (n *Annotation) Check() error {
 	case n.Comment == "":
 		return errors.New("a note needs a text")
 	}
-	if math.IsNaN(n.Value) || math.IsInf(n.Value, 0) {
+	switch v := n.Value; {
+	case n.Kind == AnnotationScore && v == nil && n.Label == "":
+		return fmt.Errorf("score %s needs a value or a label", n.Name)
+	case v != nil && (math.IsNaN(*v) || math.IsInf(*v, 0)):
 		return fmt.Errorf("the value of score %s is not a number", n.Name)
 	}
-	for _, text := range []string{n.ID, n.SessionID, n.MessageID, n.PartID, n.Name, n.Comment, n.Author} {
+	for _, text := range []string{n.ID, n.SessionID, n.MessageID, n.PartID, n.Name, n.Label, n.Comment, n.Author} {
 		if len(text) > MaxAnnotation {
 			return fmt.Errorf("a text of %d bytes is longer than an annotation may have: %d", len(text), MaxAnnotation)
 		}
@@ -129,8 +140,11 @@ func (a *applier) mergeAnnotation(n *Annotation) (changed bool, _ error) {
 	}
 	old := find(a.rows, &a.rows.annotations, keyOfAnnotation(n))
 	merged := *n
+	if n.Kind != AnnotationScore {
+		merged.Value = new(0.0)
+	}
 	if old != nil {
-		if compareAnnotations(n, old) < 0 {
+		if compareAnnotations(&merged, old) < 0 {
 			merged = *old
 		}
 		merged.CreatedAt = min(n.CreatedAt, old.CreatedAt)

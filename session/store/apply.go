@@ -66,6 +66,7 @@ func (a *applier) applySessions() {
 			a.rows.touch(w.id)
 		}
 	}
+	a.applyScores()
 	// A session may have changed after it was settled, because a fork or a parent of it was merged later.
 	for _, w := range a.order {
 		a.result.Sessions = append(a.result.Sessions, w.id)

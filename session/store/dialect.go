@@ -12,6 +12,8 @@ type Dialect struct {
 	// SessionColumns and PartColumns are the columns of a session s and a part p, NULL for those that an old file
 	// lacks.
 	SessionColumns, PartColumns string
+	// AnnotationColumns are likewise those of annotations.
+	AnnotationColumns string
 	// SameSession is a condition beside the join of a message with what is of it, beginning with AND: an engine that
 	// distributes sessions over nodes has to know that the rows are of one. "" for a file, where another program may
 	// have written something else.
@@ -48,10 +50,12 @@ type Dialect struct {
 	SpanTimes string
 }
 
-// Having returns the dialect for tables chat_sessions and chat_parts that have these columns only, as an earlier
-// version or another program made them.
-func (d Dialect) Having(sessions, parts []string) Dialect {
+// Having returns the dialect for tables chat_sessions, chat_parts and annotations that have these columns only, as an
+// earlier version or another program made them.
+func (d Dialect) Having(sessions, parts, annotations []string) Dialect {
 	d.SessionColumns = SessionTable.Prefixed("s.", SessionTable.without(sessions)...)
 	d.PartColumns = PartTable.Prefixed("p.", PartTable.without(parts)...)
+	d.AnnotationColumns = AnnotationTable.Prefixed("", AnnotationTable.without(annotations)...)
+	d.Unannotated = len(annotations) == 0
 	return d
 }

@@ -55,7 +55,7 @@ type Observation struct {
 	// Calls are ids of tool calls that the model asked for here. Call is set on a
 	// tool call that has no parent: its trace may be of the session where the model
 	// asked for it. What begins with ModelCallPrefix is a call of a model, which may
-	// have a span in another trace likewise.
+	// have a span in another trace likewise. See ResponsePrefix and EvaluationPrefix for others.
 	Calls []string `column:"calls_json"`
 	Call  string   `column:"orphan_call,omitempty"`
 
@@ -116,6 +116,8 @@ type Assembly struct {
 	Decisions []Decision
 	// Attribution is what became of each observation, in their order.
 	Attribution []Attribution
+	// Annotations are, of a window of evaluations, the score of each, in their order and without a target.
+	Annotations []Annotation
 }
 
 // AssembledMessage is a message with all its parts, in order of index from 0. They

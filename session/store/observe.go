@@ -25,6 +25,8 @@ type observer struct {
 	fresh, pending map[ObservationKey]bool
 	// left are observations that have no owner any more.
 	left []Observation
+	// scores are what evaluations may be about that changed: see apply_scores.go.
+	scores map[string]bool
 }
 
 // traceWork is what is known of a trace.
@@ -99,6 +101,14 @@ func (o *observer) queries(observations []Observation) (queries []query) {
 // observe stores the batch's observations and adds what they come to to the work on sessions.
 func (o *observer) observe() {
 	o.reportsOf(o.batch.SpanRefs)
+	for i := range o.batch.SpanRefs {
+		l := &o.batch.SpanRefs[i]
+		o.scored(l.TraceID)
+		if f := l.TurnStats; f != nil && f.Trace.ResponseID != "" {
+			o.scored("", ResponsePrefix+f.Trace.ResponseID)
+			o.rows.request(ResponsePrefix+f.Trace.ResponseID, l)
+		}
+	}
 	all := o.batch.Observations
 	for i := range all {
 		if n := &all[i]; n.Session != "" && n.TraceID != "" {
@@ -155,9 +165,15 @@ func (o *observer) put(n *Observation) (changed bool, refused error) {
 		o.replaced(old, row)
 	}
 	o.note(n)
-	if n.TraceID == "" {
+	switch {
+	case n.isEvaluation():
+		set(&o.scores, n.Calls[0], true)
+		delete(o.pending, id) // applyScores counts it
+		return true, o.rows.observations.set(row)
+	case n.TraceID == "":
 		o.touch(row.Owner, timeRange{n.Start, n.End})
-	} else {
+	default:
+		o.scored(n.TraceID) // evaluations may be below it
 		t := o.traces[n.TraceID]
 		t.changed = append(t.changed, timeRange{n.Start, n.End})
 		if n.isSpan() {
@@ -190,6 +206,9 @@ func (o *observer) ownerFor(n *Observation, old *ObservationRow) string {
 // replaced notes that a stored observation is replaced by a version that takes precedence.
 func (o *observer) replaced(old, row *ObservationRow) {
 	o.note(&old.Observation)
+	if old.isEvaluation() {
+		return
+	}
 	if s := old.Attribution.SessionID; s != "" && (old.Start < row.Start || old.End > row.End) {
 		w := o.session(s)
 		w.observed.lost = append(w.observed.lost, lostAttrs{bounds: timeRange{old.Start, old.End}})
@@ -208,8 +227,11 @@ func (o *observer) replaced(old, row *ObservationRow) {
 // note notes what others may follow from an observation: the calls that it asked for, and the session that it names,
 // where it may be that of a sub-agent which its client names in the trace of another.
 func (o *observer) note(n *Observation) {
+	o.scored("", n.Calls...)
 	for _, call := range n.Calls {
-		if strings.HasPrefix(call, ModelCallPrefix) {
+		if strings.HasPrefix(call, ResponsePrefix) || strings.HasPrefix(call, EvaluationPrefix) {
+			continue
+		} else if strings.HasPrefix(call, ModelCallPrefix) {
 			o.asked = append(o.asked, asked{call, n.Start - ClockTick, n.End})
 		} else {
 			o.asked = append(o.asked, asked{call: call, at: n.Start})
@@ -325,6 +347,9 @@ func (o *observer) trace(id string) *traceWork {
 // move has an observation rebuilt for its new owner. One that is new to the store was never part of what the former
 // owner has, so nothing of that is taken back.
 func (o *observer) move(r *ObservationRow, before, owner string) {
+	if r.isEvaluation() {
+		return
+	}
 	at := timeRange{r.Start, r.Until}
 	o.touch(owner, at)
 	if o.fresh[keyOf(&r.Observation)] {

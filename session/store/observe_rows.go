@@ -68,6 +68,7 @@ func (o *observer) replace(rows []Observation, assembled *Assembly) {
 		}
 		if encode(old) != encode(now) {
 			o.rows.attribute(&rows[i], now)
+			o.scored(rows[i].TraceID, rows[i].Calls...)
 		}
 		if now.SessionID == "" {
 			continue

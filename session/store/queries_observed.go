@@ -2,7 +2,9 @@ package store
 
 import (
 	"fmt"
+	"maps"
 	"math/bits"
+	"slices"
 	"strings"
 )
 
@@ -48,10 +50,20 @@ func putObservation(s Statements, o, old *ObservationRow, refused *error) {
 		}
 	}
 	for _, call := range o.Calls {
-		s.Exec(`INSERT INTO tool_call_requests(call_id, start_nano, trace_id, source) VALUES (?, ?, ?, ?)
- ON CONFLICT DO NOTHING`, call, o.Start, o.TraceID, o.Source)
+		s.Exec(insertRequest, call, o.Start, o.TraceID, o.Source)
 	}
 }
+
+// request notes that a span of the SDK requested a call, as an observation does.
+func (r *rows) request(call string, l *SpanRef) {
+	r.later = append(r.later, func(s Statements) {
+		s.Name(NameCall, call)
+		s.Exec(insertRequest, call, l.StartNano, l.TraceID, l.SpanID)
+	})
+}
+
+const insertRequest = `INSERT INTO tool_call_requests(call_id, start_nano, trace_id, source) VALUES (?, ?, ?, ?)
+ ON CONFLICT DO NOTHING`
 
 // attribute changes what became of a stored observation, except for its UsageProof.
 func (r *rows) attribute(o *Observation, attributed *Attribution) {
@@ -274,7 +286,7 @@ func (r *rows) sourcesOf(sessionID string) (all []sessionAttrs, sdk bool) {
 	r.ask(func(s Statements) {
 		s.Name(NameSession, sessionID)
 		s.Select(`SELECT `+attrsTable.List+` FROM observations INDEXED BY idx_observations_spans
- WHERE session_id = ?1`, attrsTable.AppendTo(&all), sessionID)
+ WHERE session_id = ?1 AND kind <> '`+KindEvaluation+`'`, attrsTable.AppendTo(&all), sessionID)
 		s.Select(`SELECT 1 FROM span_refs WHERE session_id = ? AND dialect = '`+DialectSDK+`' LIMIT 1`,
 			func(Row) error {
 				sdk = true
@@ -378,6 +390,9 @@ func (w *window) read(r *rows) (all []Observation) {
  WHERE d.trace_id = o.trace_id AND d.declared_session IS NOT NULL)`+inWindow, func(row Row) error {
 			var o ObservationRow
 			err := ObservationTable.Scan(row, &o)
+			if o.isEvaluation() {
+				return err // it is about a turn, and no part of it
+			}
 			switch rank := len(ObservationTable.Columns); {
 			case o.TraceID == "":
 				o.TraceRank = o.Rank
@@ -437,3 +452,98 @@ func (w *ownerWork) readProofs(s Statements) {
 // callLife is how long after the model asked for it a tool may run: a day, for a
 // person may have to approve it. Ids of calls are not unique for longer.
 const callLife = 24 * 60 * 60 * 1_000_000_000
+
+// evaluations returns the evaluations that are about something, in order.
+func (r *rows) evaluations(about map[string]bool) (all []Observation) {
+	known := make(map[ObservationKey]bool)
+	r.ask(func(s Statements) {
+		keys := slices.Sorted(maps.Keys(about))
+		s.Name(NameCall, keys...)
+		s.SelectKeys(`SELECT `+ObservationTable.Prefixed("o.")+` FROM tool_call_requests c CROSS JOIN observations o
+ WHERE c.call_id = ?1 AND o.trace_id = c.trace_id AND o.source = c.source`, func(row Row) error {
+			var o ObservationRow
+			err := ObservationTable.Scan(row, &o)
+			if !known[keyOfObservation(&o)] {
+				known[keyOfObservation(&o)] = true
+				all = append(all, o.Observation)
+			}
+			return err
+		}, keys)
+	})
+	slices.SortFunc(all, func(x, y Observation) int { return compareObservations(&x, &y) })
+	return all
+}
+
+// responses returns the spans of the model calls with a response id, at most some.
+func (r *rows) responses(id string) (all []ObservationKey) {
+	r.ask(func(s Statements) {
+		s.Name(NameCall, ResponsePrefix+id)
+		s.Select(`SELECT trace_id, source FROM tool_call_requests WHERE call_id = ?
+ ORDER BY start_nano, trace_id, source LIMIT 64`, func(row Row) error {
+			all = append(all, ObservationKey{row.ColumnText(0), row.ColumnText(1)})
+			return nil
+		}, ResponsePrefix+id)
+	})
+	return all
+}
+
+// placedSpan is what a span came to.
+type placedSpan struct {
+	SessionID    string `column:"session_id,omitempty"`
+	MessageID    string `column:"message_id,omitempty"`
+	PartID       string `column:"part_id,omitempty"`
+	ParentSpanID string `column:"parent_span_id,omitempty"`
+	Kind         string `column:"kind,omitempty"`
+}
+
+// readPlaced reads what a span, or a record, came to: by itself, by what the SDK reports, or by another record that was
+// emitted in it.
+func readPlaced(traceID, source string, found **placedSpan) query {
+	const columns = `session_id, message_id, part_id, parent_span_id, kind`
+	return func(s Statements) {
+		s.Name(NameTrace, traceID)
+		s.Select(`SELECT `+columns+`, 1 AS way, '' AS place FROM observations WHERE trace_id = ?1 AND source = ?2
+ UNION ALL SELECT `+columns+`, 2, session_id FROM span_refs WHERE span_id = ?2 AND trace_id = ?1
+ AND session_id IN (SELECT session_id FROM session_traces WHERE trace_id = ?1)
+ UNION ALL SELECT `+columns+`, 3, source FROM observations WHERE trace_id = ?1 AND span_id = ?2
+ AND source <> ?2 AND message_id IS NOT NULL
+ ORDER BY way, place LIMIT 1`, func(row Row) error {
+			*found = &placedSpan{row.ColumnText(0), row.ColumnText(1), row.ColumnText(2), row.ColumnText(3),
+				row.ColumnText(4)}
+			return nil
+		}, traceID, source)
+	}
+}
+
+// promptOf returns the message of the user that comes before an answer, or "".
+func (r *rows) promptOf(messageID string) (id string) {
+	m := r.message(messageID)
+	if m == nil {
+		return ""
+	}
+	r.ask(func(s Statements) {
+		s.Select(`SELECT id FROM chat_messages WHERE session_id = ?1 AND role = 'user'
+ AND (created_at < ?2 OR created_at = ?2 AND id < ?3) ORDER BY created_at DESC, id DESC LIMIT 1`, func(row Row) error {
+			id = row.ColumnText(0)
+			return nil
+		}, m.SessionID, m.CreatedAt, m.ID)
+	})
+	return id
+}
+
+// sessionOfTrace returns the session of the trace of an evaluation: its owner, or else the first.
+func (r *rows) sessionOfTrace(e *Observation) (id string) {
+	if e.TraceID == "" {
+		return ""
+	}
+	r.ask(func(s Statements) {
+		s.Name(NameTrace, e.TraceID)
+		s.Select(`SELECT session_id FROM session_traces t WHERE trace_id = ?1 ORDER BY NOT EXISTS (
+ SELECT 1 FROM observations o WHERE o.trace_id = ?1 AND o.source = ?2 AND o.owner = t.session_id), session_id LIMIT 1`,
+			func(row Row) error {
+				id = row.ColumnText(0)
+				return nil
+			}, e.TraceID, e.Source)
+	})
+	return id
+}

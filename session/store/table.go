@@ -149,6 +149,10 @@ func (t *Table[R]) value(row *R, column int) any {
 		}
 	case *float64:
 		return *v
+	case **float64:
+		if *v != nil {
+			return **v
+		}
 	case *bool:
 		if *v {
 			return int64(1)
@@ -196,6 +200,10 @@ func (t *Table[R]) Scan(from Row, row *R) error {
 			}
 		case *float64:
 			*v = from.ColumnFloat(i)
+		case **float64:
+			if !from.ColumnIsNull(i) {
+				*v = new(from.ColumnFloat(i))
+			}
 		case *bool:
 			*v = from.ColumnBool(i)
 		case *[]byte:

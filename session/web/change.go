@@ -68,9 +68,10 @@ var annotationKinds = []string{store.AnnotationTag, store.AnnotationNote, store.
 // newAnnotation is an annotation to be added.
 type newAnnotation struct {
 	Kind string `json:"kind"`
-	// Name is that of a tag or a score, Value that of a score, and Comment the text of a note or a remark.
+	// Name is that of a tag or a score, Value and Label are those of a score, of which one may be missing, and Comment the text of a note or a remark.
 	Name    string   `json:"name,omitempty"`
 	Value   *float64 `json:"value,omitempty"`
+	Label   string   `json:"label,omitempty"`
 	Comment string   `json:"comment,omitempty"`
 	// Turn or PartID is the target; without them it is the session.
 	Turn   int    `json:"turn,omitempty"`
@@ -81,8 +82,8 @@ type newAnnotation struct {
 // check returns what is wrong with an annotation of which row has the texts.
 func (b *newAnnotation) check(row *store.Annotation) error {
 	const score = store.AnnotationScore
-	for _, text := range []struct{ name, text string }{{"name", row.Name}, {"comment", row.Comment},
-		{"author", row.Author}} {
+	for _, text := range []struct{ name, text string }{{"name", row.Name}, {"label", row.Label},
+		{"comment", row.Comment}, {"author", row.Author}} {
 		if len(text.text) > store.MaxAnnotation {
 			return Invalidf(text.name, fmt.Sprintf("give at most %d bytes", store.MaxAnnotation), "%s is too long",
 				text.name)
@@ -97,10 +98,10 @@ func (b *newAnnotation) check(row *store.Annotation) error {
 		return Invalidf("name", "leave it out", "a note has no name")
 	case row.Kind == store.AnnotationNote && row.Comment == "":
 		return Invalidf("comment", "give one", "a note needs a text")
-	case row.Kind == score && b.Value == nil:
-		return Invalidf("value", "give a number", "a score needs a value")
-	case row.Kind != score && b.Value != nil:
-		return Invalidf("value", "leave it out", "a value is for scores")
+	case row.Kind == score && b.Value == nil && row.Label == "":
+		return Invalidf("value", "give a number", "a score needs a value or a label")
+	case row.Kind != score && (b.Value != nil || row.Label != ""):
+		return Invalidf("value", "leave it out", "a value and a label are for scores")
 	case b.Turn < 0:
 		return Invalidf("turn", "count turns from 1", "turn is %d", b.Turn)
 	case b.Turn > 0 && b.PartID != "":
@@ -113,13 +114,11 @@ func (b *newAnnotation) check(row *store.Annotation) error {
 func (a *Backend) annotate(ctx context.Context, s store.Service, p sessionPath, b newAnnotation) (
 	n document.Annotation, err error) {
 	row := store.Annotation{
-		Kind: b.Kind, Name: clean(b.Name), Comment: clean(b.Comment), Author: clean(b.Author),
+		Kind: b.Kind, Name: clean(b.Name), Value: b.Value, Label: clean(b.Label), Comment: clean(b.Comment),
+		Author: clean(b.Author),
 	}
 	if err := b.check(&row); err != nil {
 		return n, err
-	}
-	if b.Value != nil {
-		row.Value = *b.Value
 	}
 	if row.Author == "" {
 		row.Author = a.Author

@@ -221,11 +221,17 @@ func (a *Annotator) Changes() []store.Annotation { return a.changes }
 // Set adds an annotation, of which the target, kind, name, value, comment and author are given. A tag that is there,
 // and a score of the same author, is replaced. It returns the annotation as it is to be stored.
 func (a *Annotator) Set(n store.Annotation) (*store.Annotation, error) {
-	for _, text := range []*string{&n.Name, &n.Comment, &n.Author} {
+	for _, text := range []*string{&n.Name, &n.Label, &n.Comment, &n.Author} {
 		*text = strings.ToValidUTF8(strings.TrimSpace(*text), "\uFFFD")
 	}
 	n.SessionID, n.CreatedAt = a.id, a.at
 	n.Identify()
+	for i := range a.stored {
+		// The score that telemetry reported has another id.
+		if o := &a.stored[i]; n.Kind == store.AnnotationScore && o.DeletedAt == nil && n.SameScore(o) {
+			n.ID = o.ID
+		}
+	}
 	return a.put(n)
 }
 

@@ -313,8 +313,9 @@ func (v *pages) annotation(r *http.Request) (n store.Annotation, err error) {
 	case store.AnnotationNote:
 		n.Name, n.Comment = "", n.Name
 	case store.AnnotationScore:
-		if n.Value, err = strconv.ParseFloat(strings.TrimSpace(r.PostFormValue("value")), 64); err != nil {
-			err = invalid("the score %q is not a number", r.PostFormValue("value"))
+		value, err := strconv.ParseFloat(strings.TrimSpace(r.PostFormValue("value")), 64)
+		if n.Value = &value; err != nil {
+			return n, invalid("the score %q is not a number", r.PostFormValue("value"))
 		}
 	}
 	return n, err

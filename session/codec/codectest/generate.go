@@ -418,6 +418,9 @@ func (g *generator) annotate() {
 	for range 1 + g.r.IntN(5) {
 		n := rowOf[store.Annotation](g, "annotation")
 		n.SessionID, n.CreatedAt = g.s.Session.ID, g.now+int64(g.r.IntN(9))
+		if n.Kind != store.AnnotationScore {
+			n.Value = new(0.0)
+		}
 		if n.Kind == store.AnnotationNote {
 			n.Comment = "see " + n.Comment
 		}

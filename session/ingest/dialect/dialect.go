@@ -71,6 +71,9 @@ func OfSpan(s *Span) *Dialect {
 
 // OfRecord returns the dialect of a log record, or nil.
 func OfRecord(r *Record) *Dialect {
+	if r.Event == evaluationEvent {
+		return &genAI // whoever reports it
+	}
 	for i := range Table {
 		if d := &Table[i]; d.Records != nil && d.Records(r) {
 			return d

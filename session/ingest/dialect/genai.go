@@ -17,13 +17,16 @@ import (
 // genAI reads the GenAI conventions of OpenTelemetry in their versions so far, with the keys that clients use beside
 // them. It is one of the last in the table and so reads agents that no client's dialect recognizes.
 var genAI = Dialect{
-	Name:       "gen-ai",
+	Name:       GenAI,
 	Title:      "OpenTelemetry GenAI conventions",
 	Spans:      func(s *Span) bool { return s.Has("gen_ai", "mcp") && genAIKind(s) != "" },
 	Records:    isGenAIRecord,
 	ReadSpan:   readGenAI,
 	ReadRecord: readGenAIRecord,
 }
+
+// GenAI is the name of the dialect of the conventions.
+const GenAI = "gen-ai"
 
 // operations are what values of gen_ai.operation.name report, "" where that is not part of a session.
 var operations = meanings[fact.Kind]("operations")
@@ -292,6 +295,8 @@ var messageEvents = setOf(wordLists["message_events"]...)
 const (
 	detailsEvent   = "gen_ai.client.inference.operation.details"
 	exceptionEvent = "gen_ai.client.operation.exception"
+	// evaluationEvent is an event of a span, too.
+	evaluationEvent = "gen_ai.evaluation.result"
 )
 
 // HasMessage reports whether a record is an event that has one message of a conversation.
@@ -308,6 +313,9 @@ func readGenAIRecord(r *Record, out *Emitter) {
 	a, exception := r.Attrs(), r.Event == exceptionEvent
 	var c conversation
 	switch {
+	case r.Event == evaluationEvent:
+		addEvaluation(out, a, r.Scope, r.Resource)
+		return
 	case exception:
 	case r.Event == detailsEvent:
 		if !a.Any("gen_ai.input.messages", "gen_ai.output.messages", "gen_ai.system_instructions") {
@@ -335,6 +343,37 @@ func readGenAIRecord(r *Record, out *Emitter) {
 		f.ErrorType = cmp.Or(f.ErrorType, a.Str("exception.type"))
 	}
 	f.Aborted = f.Aborted || aborts[f.ErrorType] || f.ErrorType == "context canceled"
+}
+
+// Evaluations gives the facts of the scores that are events of a span, of any client.
+func Evaluations(s *Span, keys *Keys) []fact.Fact {
+	var out Emitter
+	for _, e := range s.Events().All() {
+		if e.Name() != evaluationEvent {
+			continue
+		}
+		at := cmp.Or(Nanos(e.Timestamp()), Nanos(s.EndTimestamp()))
+		out.open(fact.Fact{Dialect: genAI.Name, Name: evaluationEvent, TraceID: s.TraceID().String(),
+			SpanID: s.SpanID().String(), Start: at, End: at}, e.DroppedAttributesCount(), keys, e.Attributes(), s.Scope,
+			s.Resource)
+		if b := &out.base; b.Session == "" {
+			b.Session, b.SessionKey, b.SessionRank = keys.Find(s.Attributes())
+		}
+		addEvaluation(&out, Attrs{e.Attributes()}, s.Scope, s.Resource)
+	}
+	return out.All
+}
+
+// addEvaluation adds the score that an event reports. One that failed has none.
+func addEvaluation(out *Emitter, a Attrs, scope pcommon.InstrumentationScope, resource pcommon.Resource) {
+	score := fact.Evaluated{Name: cmp.Or(a.Str("gen_ai.evaluation.name"), "evaluation"),
+		Value: a.Float("gen_ai.evaluation.score.value"), Label: a.Str("gen_ai.evaluation.score.label"),
+		Explanation: a.Str("gen_ai.evaluation.explanation"), Author: cmp.Or(Text(scope.Name()), Service(resource))}
+	if score.Value == nil && score.Label == "" {
+		return
+	}
+	f := out.Add(fact.Evaluation)
+	f.ResponseID, f.Evaluation = a.Str("gen_ai.response.id"), &score
 }
 
 // conversation gathers the content of a model call or turn from the places where the versions of the conventions put

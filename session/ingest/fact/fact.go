@@ -34,6 +34,8 @@ const (
 	Answer Kind = "answer"
 	// Session reports the session as a whole.
 	Session Kind = "session"
+	// Evaluation is a score of something else: of what ResponseID, the span or the session name.
+	Evaluation Kind = "evaluation"
 	// Note is a message that is not part of a turn, such as what a program adds for the
 	// model. Input holds it.
 	Note Kind = "note"
@@ -168,6 +170,7 @@ type Fact struct {
 	Tool         *Tool           `json:"tool,omitempty"`
 	Decision     *Decision       `json:"decision,omitempty"`
 	Compacted    *Compacted      `json:"compacted,omitempty"`
+	Evaluation   *Evaluated      `json:"evaluation,omitempty"`
 	SessionAttrs *SessionAttrs   `json:"session_attrs,omitempty"`
 	Extra        json.RawMessage `json:"extra,omitempty"` // an object: what no field holds and a person may want
 	Problems     []string        `json:"problems,omitempty"`
@@ -277,6 +280,15 @@ type Compacted struct {
 	TokensBefore       int64  `json:"tokens_before,omitempty"`
 	TokensAfter        int64  `json:"tokens_after,omitempty"`
 	SummarizedMessages int64  `json:"summarized_messages,omitempty"`
+}
+
+// Evaluated is the score that an evaluation gives, by a number or a label. Author is the program that gives it.
+type Evaluated struct {
+	Name        string   `json:"name"`
+	Value       *float64 `json:"value,omitempty"`
+	Label       string   `json:"label,omitempty"`
+	Explanation string   `json:"explanation,omitempty"`
+	Author      string   `json:"author,omitempty"`
 }
 
 // SessionAttrs is what is known of a session as a whole.

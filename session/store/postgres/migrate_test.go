@@ -61,7 +61,7 @@ func annotate(t *testing.T, s *postgres.Store) {
 			t.Fatal(err)
 		}
 		sessions++
-		n := store.Annotation{SessionID: row.ID, Kind: store.AnnotationScore, Name: "good", Value: 0.5}
+		n := store.Annotation{SessionID: row.ID, Kind: store.AnnotationScore, Name: "good", Label: "pass"}
 		n.Identify()
 		if err := s.Annotate(t.Context(), []store.Annotation{n}); err != nil {
 			t.Fatal(err)

@@ -58,13 +58,9 @@ func newReader(ctx context.Context, pool *pgxpool.Pool, name string) (Reader, er
 	if distributed {
 		base = distributedDialect
 	}
-	var annotated bool // tables of version 1 are not
-	if err := pool.QueryRow(ctx, `SELECT to_regclass('annotations') IS NOT NULL`).Scan(&annotated); err != nil {
-		return Reader{}, explain("open store", name, err)
-	}
 	columns := map[string][]string{}
 	rows, err := pool.Query(ctx, `SELECT relname, attname FROM pg_attribute JOIN pg_class c ON c.oid = attrelid
- WHERE attrelid IN (to_regclass('chat_sessions'), to_regclass('chat_parts')) AND attnum > 0 AND NOT attisdropped`)
+ WHERE attrelid IN (to_regclass('chat_sessions'), to_regclass('chat_parts'), to_regclass('annotations')) AND attnum > 0 AND NOT attisdropped`)
 	if err == nil {
 		var table, column string
 		_, err = pgx.ForEachRow(rows, []any{&table, &column}, func() error {
@@ -75,8 +71,7 @@ func newReader(ctx context.Context, pool *pgxpool.Pool, name string) (Reader, er
 	if err != nil {
 		return Reader{}, explain("open store", name, err)
 	}
-	d := base.Having(columns["chat_sessions"], columns["chat_parts"])
-	d.Unannotated = !annotated
+	d := base.Having(columns["chat_sessions"], columns["chat_parts"], columns["annotations"])
 	return Reader{sqlstore.NewReader(&source{pool, name, &d}), pool, &d}, nil
 }
 

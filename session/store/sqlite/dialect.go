@@ -13,7 +13,9 @@ import (
 var dialect = store.Dialect{
 	SessionColumns: store.SessionTable.Prefixed("s."),
 	PartColumns:    store.PartTable.Prefixed("p."),
-	SameSession:    func(_, _ string) string { return "" },
+
+	AnnotationColumns: store.AnnotationTable.List,
+	SameSession:       func(_, _ string) string { return "" },
 	NoSession: func(column string) string {
 		return "NOT EXISTS (SELECT 1 FROM chat_sessions p WHERE p.id = " + column + ")"
 	},
@@ -49,11 +51,14 @@ func dialectOf(conn *sqlite.Conn, tables []string) (store.Dialect, error) {
 	d := dialect
 	d.Foreign = !slices.Contains(tables, "agenttrace_schema") || !slices.Contains(tables, "chat_sessions")
 	d.Unobserved = !slices.Contains(tables, "observations")
-	d.Unannotated = !slices.Contains(tables, "annotations")
 	sessions, err := columnsOf(conn, "chat_sessions")
 	if err != nil {
 		return d, err
 	}
 	parts, err := columnsOf(conn, "chat_parts")
-	return d.Having(sessions, parts), err
+	if err != nil {
+		return d, err
+	}
+	annotations, err := columnsOf(conn, "annotations")
+	return d.Having(sessions, parts, annotations), err
 }

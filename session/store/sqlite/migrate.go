@@ -56,6 +56,13 @@ DROP TRIGGER IF EXISTS delete_observations;
 ALTER TABLE unbuilt_turns DROP COLUMN version;`},
 	{lacks("observations", "received_nano"),
 		`ALTER TABLE observations ADD COLUMN received_nano INTEGER NOT NULL DEFAULT 0;`},
+	// Earlier versions have scores that are numbers alone.
+	{lacks("annotations", "label"), `
+ALTER TABLE annotations RENAME COLUMN value TO number;
+ALTER TABLE annotations ADD COLUMN value REAL;
+UPDATE annotations SET value = number;
+ALTER TABLE annotations DROP COLUMN number;
+ALTER TABLE annotations ADD COLUMN label TEXT;`},
 	// The reference program's versions 1 and 2 lack these.
 	{lacks("chat_sessions", "mode"), `ALTER TABLE chat_sessions ADD COLUMN mode TEXT;`},
 	{lacks("chat_parts", "continuation_run_id"), `ALTER TABLE chat_parts ADD COLUMN continuation_run_id TEXT;`},

@@ -652,33 +652,41 @@ UPDATE agenttrace_schema SET version = 2;`)
 	}
 }
 
-// A file of the version before annotations is read as it is, and gets the table when it is opened for writing.
+// A file of the versions before annotations, or before their labels, is read as it is, and upgraded when it is opened for
+// writing.
 func TestAFileWithoutAnnotationsIsReadAndUpgraded(t *testing.T) {
-	path := newPath(t)
-	s := open(t, path, Options{})
-	if _, err := s.Apply(t.Context(),
-		&store.Batch{Sessions: []store.SessionChange{{ID: "ses_1", Start: 1, End: 2}}}); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
-	script(t, path, "DROP TABLE annotations; UPDATE agenttrace_schema SET version = 5;")
-	r, err := OpenReader(t.Context(), path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close()
-	if all, err := r.Annotations(t.Context(), "ses_1"); err != nil || len(all) > 0 {
-		t.Errorf("annotations %v, %v", all, err)
-	}
-	s = open(t, path, Options{})
-	n := store.Annotation{SessionID: "ses_1", Kind: store.AnnotationTag, Name: "good", CreatedAt: 3, UpdatedAt: 3}
+	n := store.Annotation{SessionID: "ses_1", Kind: store.AnnotationScore, Name: "good", Value: new(0.5), CreatedAt: 3,
+		UpdatedAt: 3}
 	n.Identify()
-	if err := s.Annotate(t.Context(), []store.Annotation{n}); err != nil {
-		t.Fatal(err)
-	}
-	if all, err := s.Annotations(t.Context(), "ses_1"); err != nil || !slices.Equal(all, []store.Annotation{n}) {
-		t.Errorf("annotations %v, %v", all, err)
+	for older, want := range map[string][]store.Annotation{
+		"DROP TABLE annotations; UPDATE agenttrace_schema SET version = 5;": nil,
+		"ALTER TABLE annotations DROP COLUMN label;":                        {n},
+	} {
+		path := newPath(t)
+		s := open(t, path, Options{})
+		if _, err := s.Apply(t.Context(), &store.Batch{Sessions: []store.SessionChange{{ID: "ses_1", Start: 1, End: 2}},
+			Annotations: []store.Annotation{n}}); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		script(t, path, older)
+		r, err := OpenReader(t.Context(), path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.Close()
+		if all, err := r.Annotations(t.Context(), "ses_1"); err != nil || cmp.Diff(want, all) != "" {
+			t.Errorf("annotations %v, %v", all, err)
+		}
+		s = open(t, path, Options{})
+		if err := s.Annotate(t.Context(), []store.Annotation{n}); err != nil {
+			t.Fatal(err)
+		}
+		if all, err := s.Annotations(t.Context(), "ses_1"); err != nil ||
+			cmp.Diff([]store.Annotation{n}, all) != "" {
+			t.Errorf("annotations %v, %v", all, err)
+		}
 	}
 }

@@ -115,12 +115,13 @@ CREATE TABLE IF NOT EXISTS annotations (
   part_id    TEXT,
   kind       TEXT NOT NULL,
   name       TEXT,
-  value      REAL NOT NULL DEFAULT 0,
+  value      REAL,
   comment    TEXT,
   author     TEXT,
   created_at INTEGER NOT NULL,
   updated_at INTEGER NOT NULL,
   deleted_at INTEGER,
+  label      TEXT,
   PRIMARY KEY (session_id, id)
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS idx_annotations_name ON annotations(name, kind, session_id) WHERE deleted_at IS NULL;

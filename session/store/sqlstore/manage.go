@@ -167,6 +167,9 @@ func (w *Writer) Delete(ctx context.Context, id string) error {
 			err = deleteObservations(t, `session_id = ?1 OR owner = ?1 AND session_id IS NULL`, id)
 		}
 		for _, statement := range []string{
+			`DELETE FROM tool_call_requests WHERE call_id IN (SELECT '` + store.ResponsePrefix + `' || ` +
+				t.Dialect().JSON("facts_json", "agenttrace", "response_id") + ` FROM span_refs WHERE session_id = ?1)
+ AND (trace_id, source) IN (SELECT trace_id, span_id FROM span_refs WHERE session_id = ?1)`,
 			`DELETE FROM unbuilt_turns WHERE owner = ?1`,
 			`DELETE FROM export_outbox WHERE session_id = ?1`,
 			`DELETE FROM session_state WHERE session_id = ?1`,

@@ -197,7 +197,7 @@ func (r *Reader) Annotations(ctx context.Context, sessionIDs ...string) ([]store
 			return nil, nil
 		}
 		for _, id := range sessionIDs {
-			found, err := rowsOf(conn, store.AnnotationTable, `SELECT `+store.AnnotationTable.List+` FROM annotations
+			found, err := rowsOf(conn, store.AnnotationTable, `SELECT `+conn.Dialect().AnnotationColumns+` FROM annotations
  WHERE session_id = ? ORDER BY created_at, id`, id)
 			if err != nil {
 				return nil, err
@@ -214,7 +214,8 @@ func (r *Reader) SpanRefs(ctx context.Context, sessionID string) ([]store.SpanRe
 		query := `SELECT ` + store.SpanTable.List + ` FROM span_refs WHERE session_id = ?1`
 		if !conn.Dialect().Unobserved {
 			query += ` UNION ALL
- SELECT ` + store.SpanTable.Prefixed("", "facts_json") + ` FROM observations WHERE session_id = ?1`
+ SELECT ` + store.SpanTable.Prefixed("", "facts_json") + ` FROM observations WHERE session_id = ?1
+  AND kind <> '` + store.KindEvaluation + `'`
 		}
 		return rowsOf(conn, store.SpanTable,
 			query+` ORDER BY start_nano, trace_id, span_id, kind, message_id, part_id`, sessionID)
@@ -278,7 +279,8 @@ const misplacedSpan = `SELECT 1 FROM observations o WHERE session_id = ?1
   SELECT 1 FROM chat_messages m WHERE m.id = o.message_id AND m.session_id = o.session_id)
  UNION ALL SELECT 1 FROM observations WHERE session_id = ?1 AND kind = 'session.turn' GROUP BY message_id
  HAVING count(DISTINCT trace_id) > 1
- UNION ALL SELECT 1 WHERE EXISTS (SELECT 1 FROM observations WHERE session_id = ?1) AND
+ UNION ALL SELECT 1 WHERE EXISTS (SELECT 1 FROM observations WHERE session_id = ?1 AND kind <> '` +
+	store.KindEvaluation + `') AND
  (SELECT count(*) FROM chat_messages WHERE session_id = ?1 AND role = 'assistant')
  > (SELECT count(*) FROM chat_messages WHERE session_id = ?1 AND role = 'user') LIMIT 1`
 

@@ -2,6 +2,8 @@ package storetest
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/agenttrace/agenttrace/session/store"
 )
@@ -26,7 +28,11 @@ func (h *harness) shown(s Store, id string) (all []string) {
 	h.check(err)
 	for _, n := range found {
 		if n.DeletedAt == nil {
-			all = append(all, fmt.Sprintf("%s %s %g %s by %s", n.Kind, n.Name, n.Value, n.Comment, n.Author))
+			words := []string{n.Kind, n.Name, n.Label, n.Comment, "by", n.Author}
+			if n.Value != nil {
+				words = slices.Insert(words, 2, fmt.Sprint(*n.Value))
+			}
+			all = append(all, strings.Join(slices.DeleteFunc(words, func(s string) bool { return s == "" }), " "))
 		}
 	}
 	return all

@@ -33,6 +33,8 @@ type script struct {
 	UserID string `json:"user_id,omitempty"`
 	// Outcome makes a decision.
 	Outcome string `json:"outcome,omitempty"`
+	// Score is that of an evaluation.
+	Score float64 `json:"score,omitempty"`
 	// Tail makes the message a compaction.
 	Tail *string `json:"tail,omitempty"`
 }
@@ -64,7 +66,11 @@ func assemble(w *store.Window) (store.Assembly, error) {
 		if err := json.Unmarshal(n.Data, &s); err != nil {
 			return out, err
 		}
-		if s.Silent {
+		if s.Score != 0 {
+			out.Annotations = append(out.Annotations, store.Annotation{ID: "score", Kind: store.AnnotationScore,
+				Name: n.Dialect, Value: &s.Score, CreatedAt: n.Start / 1e6, UpdatedAt: n.Start / 1e6})
+		}
+		if s.Silent || s.Score != 0 {
 			continue
 		}
 		sessionID := cmp.Or(s.In, owner)

@@ -154,7 +154,8 @@ func (h *harness) sessionChange(a *args) store.Batch {
 	return store.Batch{Sessions: []store.SessionChange{c}}
 }
 
-// observation is one: TRACE SOURCE TIMES, {script}, and words: opens of=session/rank below=span asks=calls orphan=call.
+// observation is one: TRACE SOURCE TIMES, {script}, and words: opens of=session/rank below=span asks=calls orphan=call
+// evaluates=response/span/session.
 // A trace "-" is none.
 func (h *harness) observation(a *args) store.Batch {
 	trace, source := strings.TrimPrefix(a.word(), "-"), a.word()
@@ -179,6 +180,9 @@ func (h *harness) observation(a *args) store.Batch {
 				o.Calls = strings.Split(value, ",")
 			case "orphan":
 				o.Call = value
+			case "evaluates": // RESPONSE/SPAN/SESSION, of which some are empty
+				about := strings.Split(value, "/")
+				o.Evaluates(about[0], o.TraceID, about[1], about[2])
 			default:
 				h.Fatalf("unknown word %q", key)
 			}

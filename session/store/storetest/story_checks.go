@@ -168,6 +168,12 @@ func init() {
 			return lines(h, all, err, func(d *store.Decision) string { raw, _ := json.Marshal(d); return string(raw) })
 		},
 		"annotations": func(h *harness, s Store, a *args) string { return strings.Join(h.shown(s, a.word()), "\n") },
+		"score": func(h *harness, s Store, a *args) string {
+			all, err := s.Annotations(h.Context(), a.word())
+			return lines(h, all, err, func(n *store.Annotation) string {
+				return strings.TrimSpace(fmt.Sprintf("%g on %s", *n.Value, n.MessageID))
+			})
+		},
 		"targets": func(h *harness, s Store, a *args) string {
 			all, err := s.Annotations(h.Context(), a.word())
 			return lines(h, all, err, func(n *store.Annotation) string {
