@@ -136,6 +136,9 @@ func (b *builder) takeFacts(d *dialect.Dialect, all []fact.Fact, resource pcommo
 		f := &all[i]
 		f.Service = service
 		f.SplitWords()
+		if f.Evaluation != nil {
+			takeRow(f.Evaluation)
+		}
 		boundFact(f)
 		if b.redaction.Redactor != nil {
 			b.redaction.fact(f)
@@ -263,7 +266,18 @@ func assembleWindow(w *store.Window) (store.Assembly, error) {
 	return assemble.Assemble(w.Owner, facts, w.Proofs...), nil
 }
 
-// scores are the annotations that evaluations report, without what they are about. The id depends on what the
+// takeRow reads the row that an exported score has beside the attributes of the convention.
+func takeRow(e *fact.Evaluated) {
+	var rows EmbeddedRows
+	if json.Unmarshal([]byte(e.Rows), &rows) != nil || len(rows.Annotations) == 0 {
+		return
+	}
+	n := &rows.Annotations[0]
+	e.ID, e.MessageID, e.PartID, e.Author = n.ID, n.MessageID, n.PartID, n.Author
+	e.CreatedAt, e.UpdatedAt = n.CreatedAt, n.UpdatedAt
+}
+
+// scores are the annotations that evaluations report, without what they are about unless a store wrote that. The id depends on what the
 // evaluation names and not on what that comes to, so it stays when that is rebuilt.
 func scores(facts []fact.Fact) []store.Annotation {
 	all := make([]store.Annotation, len(facts))
@@ -274,9 +288,13 @@ func scores(facts []fact.Fact) []store.Annotation {
 			continue // it cannot be read
 		}
 		all[i] = store.Annotation{
-			ID:   "ann_" + digest(store.AnnotationScore, e.Name, e.Author, f.ResponseID, f.TraceID, f.SpanID, f.Session)[:24],
-			Kind: store.AnnotationScore, Name: e.Name, Value: e.Value, Label: e.Label, Comment: e.Explanation,
-			Author: e.Author, CreatedAt: at, UpdatedAt: at,
+			ID: e.ID, MessageID: e.MessageID, PartID: e.PartID, Kind: store.AnnotationScore, Name: e.Name, Value: e.Value,
+			Label: e.Label, Comment: e.Explanation, Author: e.Author, CreatedAt: e.CreatedAt, UpdatedAt: e.UpdatedAt,
+		}
+		if e.ID == "" {
+			all[i].CreatedAt, all[i].UpdatedAt = at, at
+			all[i].ID = "ann_" + digest(store.AnnotationScore, e.Name, e.Author, f.ResponseID, f.TraceID, f.SpanID,
+				f.Session)[:24]
 		}
 		if c := &all[i].Comment; len(*c) > store.MaxAnnotation {
 			*c = strings.ToValidUTF8((*c)[:store.MaxAnnotation-len("…")], "") + "…"

@@ -104,7 +104,7 @@ func (a *applier) applyScores() {
 	}
 	for i := range evaluations {
 		e := &evaluations[i]
-		to := a.evaluationTarget(e)
+		to := a.evaluationTarget(e, &assembled.Annotations[i])
 		if to.session == "" && o.fresh[keyOf(e)] {
 			a.result.Pending++
 		}
@@ -172,11 +172,17 @@ func compareScores(n, o *Annotation) int {
 
 // evaluationTarget is what an evaluation is about: the answer with the response id, unless several have it; else what
 // the span came to that it was emitted in, or the nearest above; else the session. A session that it names is not
-// another's: an evaluator that names the session which it looks at works in spans of its own.
-func (a *applier) evaluationTarget(e *Observation) (to target) {
+// another's: an evaluator that names the session which it looks at works in spans of its own. A score that was exported
+// from a store names its target.
+func (a *applier) evaluationTarget(e *Observation, n *Annotation) (to target) {
 	named := e.evaluated(evaluatedSession)
 	if named != "" && a.rows.session(named) == nil {
 		named = ""
+	}
+	if n.MessageID != "" && named != "" {
+		return target{named, n.MessageID, n.PartID}
+	} else if n.MessageID != "" {
+		return to // its session is yet to come
 	}
 	if id := e.evaluated(EvaluationPrefix + ResponsePrefix); id != "" {
 		if to = a.responseTarget(id, named); to.message != "" {
@@ -220,21 +226,20 @@ func (a *applier) isWithin(id, other string) bool {
 }
 
 // spanTarget is what a span came to, or the nearest one above it that came to a message. A turn is named by the
-// message of its user.
+// message of its user, where the span came to that, too.
 func (a *applier) spanTarget(traceID, spanID string) (to target) {
 	for depth := 0; traceID != "" && spanID != "" && depth < 100; depth++ {
-		var at *placedSpan
-		a.rows.ask(readPlaced(traceID, spanID, &at))
+		var at *attributedSpan
+		a.rows.ask(readAttributed(traceID, spanID, &at))
 		if at == nil {
 			return to
 		}
 		to.session = cmp.Or(to.session, at.SessionID)
 		if at.MessageID != "" {
-			to = target{at.SessionID, at.MessageID, at.PartID}
-			if at.Kind == semconv.SpanSessionTurn {
-				to.message, to.part = cmp.Or(a.rows.promptOf(at.MessageID), at.MessageID), ""
+			if at.Kind == semconv.SpanSessionTurn && len(at.Others) > 0 {
+				return target{at.SessionID, at.Others[0], ""}
 			}
-			return to
+			return target{at.SessionID, at.MessageID, at.PartID}
 		}
 		spanID = at.ParentSpanID
 	}

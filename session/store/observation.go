@@ -116,7 +116,8 @@ type Assembly struct {
 	Decisions []Decision
 	// Attribution is what became of each observation, in their order.
 	Attribution []Attribution
-	// Annotations are, of a window of evaluations, the score of each, in their order and without a target.
+	// Annotations are, of a window of evaluations, the score of each, in their order. One without a MessageID gets
+	// a target.
 	Annotations []Annotation
 }
 

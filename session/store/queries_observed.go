@@ -487,48 +487,32 @@ func (r *rows) responses(id string) (all []ObservationKey) {
 	return all
 }
 
-// placedSpan is what a span came to.
-type placedSpan struct {
-	SessionID    string `column:"session_id,omitempty"`
-	MessageID    string `column:"message_id,omitempty"`
-	PartID       string `column:"part_id,omitempty"`
-	ParentSpanID string `column:"parent_span_id,omitempty"`
-	Kind         string `column:"kind,omitempty"`
+// attributedSpan is what a span came to.
+type attributedSpan struct {
+	SessionID    string   `column:"session_id,omitempty"`
+	MessageID    string   `column:"message_id,omitempty"`
+	PartID       string   `column:"part_id,omitempty"`
+	ParentSpanID string   `column:"parent_span_id,omitempty"`
+	Kind         string   `column:"kind,omitempty"`
+	Others       []string `column:"others_json"`
 }
 
-// readPlaced reads what a span, or a record, came to: by itself, by what the SDK reports, or by another record that was
-// emitted in it.
-func readPlaced(traceID, source string, found **placedSpan) query {
-	const columns = `session_id, message_id, part_id, parent_span_id, kind`
+// readAttributed reads what a span, or a record, came to: by itself, by what the SDK reports, or by another record that
+// was emitted in it.
+func readAttributed(traceID, source string, found **attributedSpan) query {
 	return func(s Statements) {
 		s.Name(NameTrace, traceID)
-		s.Select(`SELECT `+columns+`, 1 AS way, '' AS place FROM observations WHERE trace_id = ?1 AND source = ?2
- UNION ALL SELECT `+columns+`, 2, session_id FROM span_refs WHERE span_id = ?2 AND trace_id = ?1
- AND session_id IN (SELECT session_id FROM session_traces WHERE trace_id = ?1)
- UNION ALL SELECT `+columns+`, 3, source FROM observations WHERE trace_id = ?1 AND span_id = ?2
- AND source <> ?2 AND message_id IS NOT NULL
+		s.Select(`SELECT `+attributedTable.List+`, 1 AS way, '' AS place FROM observations
+  WHERE trace_id = ?1 AND source = ?2
+ UNION ALL SELECT `+attributedTable.Prefixed("", "others_json")+`, 2, session_id FROM span_refs
+  WHERE span_id = ?2 AND trace_id = ?1 AND session_id IN (SELECT session_id FROM session_traces WHERE trace_id = ?1)
+ UNION ALL SELECT `+attributedTable.List+`, 3, source FROM observations
+  WHERE trace_id = ?1 AND span_id = ?2 AND source <> ?2 AND message_id IS NOT NULL
  ORDER BY way, place LIMIT 1`, func(row Row) error {
-			*found = &placedSpan{row.ColumnText(0), row.ColumnText(1), row.ColumnText(2), row.ColumnText(3),
-				row.ColumnText(4)}
-			return nil
+			*found = new(attributedSpan)
+			return attributedTable.Scan(row, *found)
 		}, traceID, source)
 	}
-}
-
-// promptOf returns the message of the user that comes before an answer, or "".
-func (r *rows) promptOf(messageID string) (id string) {
-	m := r.message(messageID)
-	if m == nil {
-		return ""
-	}
-	r.ask(func(s Statements) {
-		s.Select(`SELECT id FROM chat_messages WHERE session_id = ?1 AND role = 'user'
- AND (created_at < ?2 OR created_at = ?2 AND id < ?3) ORDER BY created_at DESC, id DESC LIMIT 1`, func(row Row) error {
-			id = row.ColumnText(0)
-			return nil
-		}, m.SessionID, m.CreatedAt, m.ID)
-	})
-	return id
 }
 
 // sessionOfTrace returns the session of the trace of an evaluation: its owner, or else the first.

@@ -64,9 +64,10 @@ var (
 	attributionTable = newTable[attributionRow]("observations", "trace_id,source", "usage_counter", "usage_proof")
 	unbuiltTable     = newTable[UnbuiltTurns]("unbuilt_turns", "owner")
 	// What is read of observations by columns of its own.
-	orphanTable   = newTable[orphanCall]("observations", "orphan_call")
-	attrsTable    = newTable[sessionAttrs]("observations", "")
-	spanTimeTable = newTable[spanTime]("observations", "trace_id,source")
+	orphanTable     = newTable[orphanCall]("observations", "orphan_call")
+	attrsTable      = newTable[sessionAttrs]("observations", "")
+	attributedTable = newTable[attributedSpan]("observations", "")
+	spanTimeTable   = newTable[spanTime]("observations", "trace_id,source")
 )
 
 // newTable returns the table of a name. key are the columns of its key, with commas between them, fixed others that

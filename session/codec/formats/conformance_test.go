@@ -339,6 +339,9 @@ func otlpIngestInto(ctx context.Context, r io.Reader, path string, report func(c
 		if _, err := in.Traces(ctx, body.Traces); err != nil {
 			return err
 		}
+		if _, err := in.Logs(ctx, body.Logs); err != nil {
+			return err
+		}
 	}
 	return nil
 }

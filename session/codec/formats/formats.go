@@ -72,7 +72,7 @@ var All = []Format{{
 		}),
 	},
 }, {
-	Name: "otlp-json", Exported: "spans, a line of OTLP JSON per session, for a collector, Jaeger or Tempo",
+	Name: "otlp-json", Exported: "spans, a line of OTLP JSON per session and one for its scores, for a collector, Jaeger or Tempo",
 	Writing: Writing{
 		Ext: ".json", Many: true, JSON: true, Explain: explained(otlpExplain),
 		Stream: streamRows(otlpWriteJSON),

@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"io"
 
+	"go.opentelemetry.io/collector/pdata/plog"
 	"go.opentelemetry.io/collector/pdata/ptrace"
 
 	"github.com/agenttrace/agenttrace/session"
@@ -22,22 +23,27 @@ import (
 )
 
 // otlpWriteJSON writes the session's spans as one line of OTLP JSON, as the collector's
-// file exporter does. Sessions may follow one another.
+// file exporter does, and one of log records if it has scores. Sessions may follow one another.
 func otlpWriteJSON(w io.Writer, s *codec.Session) error {
-	return otlpWrite(w, s, func(td ptrace.Traces) ([]byte, error) {
+	logs := plog.NewLogs()
+	return otlpWrite(w, s, &logs, func(td ptrace.Traces) ([]byte, error) {
 		b, err := (&ptrace.JSONMarshaler{}).MarshalTraces(td)
-		return append(b, '\n'), err
+		if b = append(b, '\n'); logs.LogRecordCount() == 0 || err != nil {
+			return b, err
+		}
+		records, err := (&plog.JSONMarshaler{}).MarshalLogs(logs)
+		return append(append(b, records...), '\n'), err
 	})
 }
 
 // otlpWriteProto writes the session's spans as an ExportTraceServiceRequest in protobuf.
-// What follows another is one request too, that of all their sessions.
+// What follows another is one request too, that of all their sessions. It has no log records: scores are events of spans.
 func otlpWriteProto(w io.Writer, s *codec.Session) error {
-	return otlpWrite(w, s, (&ptrace.ProtoMarshaler{}).MarshalTraces)
+	return otlpWrite(w, s, nil, (&ptrace.ProtoMarshaler{}).MarshalTraces)
 }
 
-func otlpWrite(w io.Writer, s *codec.Session, marshal func(ptrace.Traces) ([]byte, error)) error {
-	td, err := otlpEncode(s)
+func otlpWrite(w io.Writer, s *codec.Session, logs *plog.Logs, marshal func(ptrace.Traces) ([]byte, error)) error {
+	td, err := otlpEncodeTo(s, logs)
 	if err != nil {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"go.opentelemetry.io/collector/pdata/pcommon"
+	"go.opentelemetry.io/collector/pdata/plog"
 	"go.opentelemetry.io/collector/pdata/ptrace"
 
 	"github.com/agenttrace/agenttrace/semconv"
@@ -18,13 +19,17 @@ import (
 	"github.com/agenttrace/agenttrace/session/codec/jsonl"
 	"github.com/agenttrace/agenttrace/session/codec/otlpfile"
 	"github.com/agenttrace/agenttrace/session/ingest"
+	"github.com/agenttrace/agenttrace/session/ingest/dialect"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/spans"
 )
 
-// otlpEncode returns the session as spans, in order of the rows, the run last. It does not change s.
-// The error is that of a session without an id, or whose rows make no tree.
-func otlpEncode(s *codec.Session) (ptrace.Traces, error) {
+// otlpEncode returns the session as spans, in order of the rows, the run last. Its scores are events of the spans that
+// they are of. It does not change s. The error is that of a session without an id, or whose rows make no tree.
+func otlpEncode(s *codec.Session) (ptrace.Traces, error) { return otlpEncodeTo(s, nil) }
+
+// otlpEncodeTo does the same, with the scores as log records where there are logs.
+func otlpEncodeTo(s *codec.Session, logs *plog.Logs) (ptrace.Traces, error) {
 	td := ptrace.NewTraces()
 	if err := s.CheckTree(); err != nil {
 		return td, fmt.Errorf("write session %s: %w", s.Session.ID, err)
@@ -34,13 +39,14 @@ func otlpEncode(s *codec.Session) (ptrace.Traces, error) {
 	ss := rs.ScopeSpans().AppendEmpty()
 	ss.Scope().SetName(semconv.ScopeName)
 	e := otlpEncoder{s: s, t: s.Sorted(), out: ss.Spans(), ids: otlpNewIDs(s),
-		blobs: make(map[otlpBlobKey]store.Blob, len(s.Blobs)), facts: make(map[string]bool)}
+		blobs: make(map[otlpBlobKey]store.Blob, len(s.Blobs)), facts: make(map[string]bool),
+		of: make(map[string]ptrace.Span)}
 	for _, b := range s.Blobs {
 		e.blobs[otlpBlobKey{b.Kind, b.Digest}] = b
 	}
 	e.messages()
 	e.others()
-	e.run()
+	e.scores(e.run(), logs)
 	if e.err != nil {
 		return td, fmt.Errorf("write session %s: %w", s.Session.ID, e.err)
 	}
@@ -59,12 +65,14 @@ type otlpEncoder struct {
 	ids   *otlpIds
 	blobs map[otlpBlobKey]store.Blob // those that no turn has sent yet
 	facts map[string]bool            // messages whose metadata is what their spans measured
+	of    map[string]ptrace.Span     // the spans of messages, the last call of a model or else the turn, and of tool calls
 	err   error
 }
 
 // write writes the span of a record of ours, or where record is nil one that a store takes for a span of the kind that
 // ref has. failed is the text of an error. A span that is known has the status that it had.
-func (e *otlpEncoder) write(at otlpPlace, record spans.SpanData, rows ingest.EmbeddedRows, failed *string) {
+func (e *otlpEncoder) write(at otlpPlace, record spans.SpanData, rows ingest.EmbeddedRows,
+	failed *string) ptrace.Span {
 	sp := e.out.AppendEmpty()
 	sp.SetKind(ptrace.SpanKindInternal)
 	var described ingest.EmbeddedSpan // by the attributes
@@ -110,6 +118,7 @@ func (e *otlpEncoder) write(at otlpPlace, record spans.SpanData, rows ingest.Emb
 		sp.Status().SetCode(ptrace.StatusCodeError)
 		sp.Status().SetMessage(*failed)
 	}
+	return sp
 }
 
 // otlpCredibleNano is a time, or 0 if it is none that a span could have.
@@ -121,7 +130,7 @@ func otlpCredibleNano(nano int64) int64 {
 }
 
 // run writes the session's row, on the first run's span.
-func (e *otlpEncoder) run() {
+func (e *otlpEncoder) run() ptrace.Span {
 	s := &e.s.Session
 	at := otlpNano(s.UpdatedAt)
 	value := func(text string) *store.Value { return &store.Value{Text: text, At: at, Rank: store.RankFinal} }
@@ -166,13 +175,87 @@ func (e *otlpEncoder) run() {
 	if ended.Outcome == semconv.EndError {
 		failed = &record.Error
 	}
-	rows := ingest.EmbeddedRows{Session: &c, Annotations: jsonl.SortedAnnotations(e.s.Annotations)}
+	rows := ingest.EmbeddedRows{Session: &c,
+		Annotations: slices.DeleteFunc(jsonl.SortedAnnotations(e.s.Annotations), otlpIsScore)}
 	for _, b := range e.s.Blobs {
 		if _, left := e.blobs[otlpBlobKey{b.Kind, b.Digest}]; left {
 			rows.Blobs = append(rows.Blobs, b)
 		}
 	}
-	e.write(e.ids.run, record, rows, failed)
+	return e.write(e.ids.run, record, rows, failed)
+}
+
+// otlpIsScore reports whether an annotation is written as the result of an evaluation. One that was undone is none.
+func otlpIsScore(n store.Annotation) bool {
+	return n.Kind == store.AnnotationScore && n.DeletedAt == nil
+}
+
+// scores writes the scores as results of evaluations: as records of logs, a scope for each author, or else as events of
+// what they are of, or of the run.
+func (e *otlpEncoder) scores(run ptrace.Span, logs *plog.Logs) {
+	scopes := make(map[string]plog.ScopeLogs)
+	for _, n := range jsonl.SortedAnnotations(e.s.Annotations) {
+		if !otlpIsScore(n) {
+			continue
+		}
+		sp, ok := e.of[n.PartID]
+		if n.PartID == "" || !ok {
+			sp, ok = e.of[n.MessageID]
+		}
+		var to pcommon.Map
+		at := pcommon.Timestamp(otlpCredibleNano(otlpNano(n.UpdatedAt)))
+		if logs == nil {
+			if !ok {
+				sp = run
+			}
+			event := sp.Events().AppendEmpty()
+			event.SetName(dialect.EvaluationEvent)
+			event.SetTimestamp(at)
+			to = event.Attributes()
+		} else {
+			if _, known := scopes[n.Author]; !known {
+				if logs.ResourceLogs().Len() == 0 {
+					logs.ResourceLogs().AppendEmpty()
+				}
+				scopes[n.Author] = logs.ResourceLogs().At(0).ScopeLogs().AppendEmpty()
+				scopes[n.Author].Scope().SetName(n.Author)
+			}
+			r := scopes[n.Author].LogRecords().AppendEmpty()
+			r.SetEventName(dialect.EvaluationEvent)
+			r.SetTimestamp(at)
+			if ok {
+				r.SetTraceID(sp.TraceID())
+				r.SetSpanID(sp.SpanID())
+			}
+			to = r.Attributes()
+		}
+		e.score(to, n)
+		if ok {
+			if id, known := sp.Attributes().Get(string(semconv.GenAIResponseIDKey)); known {
+				to.PutStr(string(semconv.GenAIResponseIDKey), id.Str())
+			}
+		}
+	}
+}
+
+// score sets the attributes of the convention, and of the row what they do not have.
+func (e *otlpEncoder) score(to pcommon.Map, n store.Annotation) {
+	to.PutStr(string(semconv.SessionIDKey), e.s.Session.ID)
+	to.PutStr(string(semconv.GenAIConversationIDKey), e.s.Session.ID)
+	to.PutStr("gen_ai.evaluation.name", n.Name)
+	if n.Value != nil {
+		to.PutDouble("gen_ai.evaluation.score.value", *n.Value)
+	}
+	for key, text := range map[string]string{"score.label": n.Label, "explanation": n.Comment} {
+		if text != "" {
+			to.PutStr("gen_ai.evaluation."+key, text)
+		}
+	}
+	n.Name, n.Value, n.Label, n.Comment = "", nil, "", ""
+	rows := ingest.EmbeddedRows{Annotations: []store.Annotation{n}}
+	row, err := rows.Encode()
+	e.err = errors.Join(e.err, err)
+	to.PutStr(ingest.RowsKey, row)
 }
 
 // runRecord is what any run of the session reports.
@@ -298,7 +381,7 @@ func (e *otlpEncoder) message(user, m *session.MessageAndParts) otlpPlace {
 	}
 	if marker != nil {
 		record := e.compaction(m, marker, &meta, &rows)
-		e.write(at, record, rows, failed)
+		e.of[m.Message.ID] = e.write(at, record, rows, failed)
 		return at
 	}
 	lacking := e.callsLackUsage(m.Message.ID, &meta)
@@ -319,7 +402,10 @@ func (e *otlpEncoder) message(user, m *session.MessageAndParts) otlpPlace {
 	default:
 		rows.Parts = append(rows.Parts, m.Parts...)
 	}
-	e.write(at, record, rows, failed)
+	sp := e.write(at, record, rows, failed)
+	if e.of[m.Message.ID] = sp; user != nil {
+		e.of[user.Message.ID] = sp
+	}
 	return at
 }
 
@@ -386,7 +472,7 @@ func (e *otlpEncoder) calls(turn otlpPlace, m *session.MessageAndParts) {
 		case len(good) == 1:
 			record.Usage, record.ResponseID, record.StopReason = otlpUsage(&meta), meta.Trace.ResponseID, meta.Trace.StopReason
 		}
-		e.write(at, record, ingest.EmbeddedRows{}, nil)
+		e.of[m.Message.ID] = e.write(at, record, ingest.EmbeddedRows{}, nil)
 	}
 	for n, at := range bad {
 		record := e.call(at.ref, m.Message.ID, meta.Model)
@@ -604,7 +690,7 @@ func (e *otlpEncoder) tool(turn otlpPlace, p *session.Part) {
 	if record.State == session.StateOutputError {
 		failed = &failure
 	}
-	e.write(e.ids.part(turn, p), &record, ingest.EmbeddedRows{Parts: []session.Part{row}}, failed)
+	e.of[p.ID] = e.write(e.ids.part(turn, p), &record, ingest.EmbeddedRows{Parts: []session.Part{row}}, failed)
 }
 
 func (e *otlpEncoder) decision(turn otlpPlace, d *store.Decision) {

@@ -239,6 +239,9 @@ func TestOTLPFiles(t *testing.T) {
 				if _, err := in.Traces(t.Context(), body.Traces); err != nil {
 					t.Fatal(err)
 				}
+				if _, err := in.Logs(t.Context(), body.Logs); err != nil {
+					t.Fatal(err)
+				}
 			}
 			for _, s := range both {
 				want := *s

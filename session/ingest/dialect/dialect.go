@@ -71,7 +71,7 @@ func OfSpan(s *Span) *Dialect {
 
 // OfRecord returns the dialect of a log record, or nil.
 func OfRecord(r *Record) *Dialect {
-	if r.Event == evaluationEvent {
+	if r.Event == EvaluationEvent {
 		return &genAI // whoever reports it
 	}
 	for i := range Table {

@@ -10,6 +10,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/ptrace"
 
+	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/ingest/fact"
 )
@@ -289,14 +290,15 @@ func modelOf(provider, id string) *session.Model {
 	return &session.Model{ProviderID: provider, ModelID: id}
 }
 
+// EvaluationEvent is the event that reports a score: a record, or an event of a span.
+const EvaluationEvent = "gen_ai.evaluation.result"
+
 // Events of the conventions: those that have a message of a conversation, and two that do not have a single one.
 var messageEvents = setOf(wordLists["message_events"]...)
 
 const (
 	detailsEvent   = "gen_ai.client.inference.operation.details"
 	exceptionEvent = "gen_ai.client.operation.exception"
-	// evaluationEvent is an event of a span, too.
-	evaluationEvent = "gen_ai.evaluation.result"
 )
 
 // HasMessage reports whether a record is an event that has one message of a conversation.
@@ -313,7 +315,7 @@ func readGenAIRecord(r *Record, out *Emitter) {
 	a, exception := r.Attrs(), r.Event == exceptionEvent
 	var c conversation
 	switch {
-	case r.Event == evaluationEvent:
+	case r.Event == EvaluationEvent:
 		addEvaluation(out, a, r.Scope, r.Resource)
 		return
 	case exception:
@@ -349,11 +351,11 @@ func readGenAIRecord(r *Record, out *Emitter) {
 func Evaluations(s *Span, keys *Keys) []fact.Fact {
 	var out Emitter
 	for _, e := range s.Events().All() {
-		if e.Name() != evaluationEvent {
+		if e.Name() != EvaluationEvent {
 			continue
 		}
 		at := cmp.Or(Nanos(e.Timestamp()), Nanos(s.EndTimestamp()))
-		out.open(fact.Fact{Dialect: genAI.Name, Name: evaluationEvent, TraceID: s.TraceID().String(),
+		out.open(fact.Fact{Dialect: genAI.Name, Name: EvaluationEvent, TraceID: s.TraceID().String(),
 			SpanID: s.SpanID().String(), Start: at, End: at}, e.DroppedAttributesCount(), keys, e.Attributes(), s.Scope,
 			s.Resource)
 		if b := &out.base; b.Session == "" {
@@ -368,7 +370,8 @@ func Evaluations(s *Span, keys *Keys) []fact.Fact {
 func addEvaluation(out *Emitter, a Attrs, scope pcommon.InstrumentationScope, resource pcommon.Resource) {
 	score := fact.Evaluated{Name: cmp.Or(a.Str("gen_ai.evaluation.name"), "evaluation"),
 		Value: a.Float("gen_ai.evaluation.score.value"), Label: a.Str("gen_ai.evaluation.score.label"),
-		Explanation: a.Str("gen_ai.evaluation.explanation"), Author: cmp.Or(Text(scope.Name()), Service(resource))}
+		Explanation: a.Str("gen_ai.evaluation.explanation"), Author: cmp.Or(Text(scope.Name()), Service(resource)),
+		Rows: a.Str(string(semconv.ReplayKey))}
 	if score.Value == nil && score.Label == "" {
 		return
 	}

@@ -283,7 +283,17 @@ type Compacted struct {
 }
 
 // Evaluated is the score that an evaluation gives, by a number or a label. Author is the program that gives it.
+//
+// One that was exported from a store has ID, what it is about and when it was made and changed, in Unix milliseconds,
+// from Rows: its attribute with the row.
 type Evaluated struct {
+	ID        string `json:"id,omitempty"`
+	MessageID string `json:"message_id,omitempty"`
+	PartID    string `json:"part_id,omitempty"`
+	CreatedAt int64  `json:"created_at,omitempty"`
+	UpdatedAt int64  `json:"updated_at,omitempty"`
+	Rows      string `json:"-"`
+
 	Name        string   `json:"name"`
 	Value       *float64 `json:"value,omitempty"`
 	Label       string   `json:"label,omitempty"`
