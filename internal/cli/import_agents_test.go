@@ -29,6 +29,7 @@ func TestDiscoverFindsAgents(t *testing.T) {
 		"copilot/session-state":   ".copilot/session-state",
 		"cline/sessions":          ".cline/data/sessions",
 		"cline/tasks":             ".config/Code/User/globalStorage/saoudrizwan.claude-dev/tasks",
+		"amp/threads":             ".local/share/amp/threads",
 		"kimi":                    ".kimi",
 		"openhands/conversations": ".openhands/conversations",
 		"qwen/projects":           ".qwen/projects",
@@ -95,11 +96,11 @@ func TestDiscoverFindsAgents(t *testing.T) {
 		}
 	}
 	slices.Sort(formats)
-	if want := []string{"cline", "copilot-cli", "crush", "goose", "kimi-cli", "kiro-cli", "maida",
+	if want := []string{"amp", "cline", "copilot-cli", "crush", "goose", "kimi-cli", "kiro-cli", "maida",
 		"opencode", "openhands", "qwen-code", "zed"}; !slices.Equal(formats, want) {
 		t.Errorf("formats %q, want %q", formats, want)
 	}
-	if got.Total.Added != 28 || got.Total.Damaged > 0 {
+	if got.Total.Added != 31 || got.Total.Damaged > 0 {
 		t.Errorf("imported %+v", got.Total)
 	}
 	if again := importJSON(t, store, nil, "--discover", "--yes"); again.Total.Messages+again.Total.Parts > 0 {

@@ -219,6 +219,8 @@ var All = []Format{{
 }, {
 	Name: "crush", Imported: "the database of a project of Crush", Reading: transcripts.Crush,
 }, {
+	Name: "amp", Imported: "threads of Amp", Reading: transcripts.Amp,
+}, {
 	Name: "kimi-cli", Imported: "wire files of sessions of Kimi CLI", Reading: transcripts.Kimi,
 }, {
 	Name: "cline", Imported: "messages of sessions and tasks of Cline, Roo Code and Kilo Code", Reading: transcripts.Cline,

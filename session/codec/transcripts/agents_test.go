@@ -37,6 +37,7 @@ import (
 //	kiro       closed; aws/amazon-q-developer-cli, which it was made of,
 //	           crates/chat-cli/src/cli/chat/{conversation,message,parser}.rs at 15cc8f3c, and
 //	           crates/agent/src/agent/agent_loop/types.rs for the content of session files
+//	amp        closed; the reducer of threads in @sourcegraph/amp 0.0.1768018268
 //	crush      charmbracelet/crush, internal/db/migrations, internal/message/content.go and
 //	           internal/agent/agent.go at 37f36e93
 //	kimi       MoonshotAI/kimi-cli, src/kimi_cli/wire/{types,file}.py, src/kimi_cli/soul/context.py,
@@ -66,6 +67,12 @@ const (
 	kimiChild   = kimi + "subagents/a1b2c3d4/wire.jsonl"
 )
 
+const (
+	ampThread = "testdata/amp/threads/T-0199aa00-0000-7000-8000-000000000001.json"
+	ampChild  = "testdata/amp/threads/T-0199aa00-0000-7000-8000-000000000002.json"
+	ampFork   = "testdata/amp/threads/T-0199aa00-0000-7000-8000-000000000003.json"
+)
+
 const kiroSession = "testdata/kiro/4b1d2c3e-0000-4000-8000-00000000000a.jsonl"
 
 const (
@@ -92,6 +99,9 @@ func TestFilesOfAgents(t *testing.T) {
 		{"kiro/session", kiroSession, transcripts.Kiro.DecodeFile},
 		{"kiro/data", databaseOf(t, "kiro/data.sql"), transcripts.Kiro.DecodeFile},
 		{"goose/sessions", databaseOf(t, "goose/sessions.sql"), transcripts.Goose.DecodeFile},
+		{"amp/thread", ampThread, transcripts.Amp.DecodeFile},
+		{"amp/child", ampChild, transcripts.Amp.DecodeFile},
+		{"amp/fork", ampFork, transcripts.Amp.DecodeFile},
 		{"crush/crush", databaseOf(t, "crush/crush.sql"), transcripts.Crush.DecodeFile},
 		{"kimi/session", kimiSession, transcripts.Kimi.DecodeFile},
 		{"kimi/child", kimiChild, transcripts.Kimi.DecodeFile},
@@ -123,9 +133,9 @@ func TestFilesOfAgents(t *testing.T) {
 // same each time.
 func FuzzDecodeAgents(f *testing.F) {
 	decoders := []decoder{transcripts.Copilot.Decode, transcripts.Goose.Decode, transcripts.Cline.Decode,
-		transcripts.Kiro.Decode, transcripts.Qwen.Decode, transcripts.Kimi.Decode}
+		transcripts.Kiro.Decode, transcripts.Qwen.Decode, transcripts.Kimi.Decode, transcripts.Amp.Decode}
 	for _, path := range []string{copilotEvents, gooseLines, clineSession, clineTask, kiroSession, qwenChat, rooTask,
-		kimiSession} {
+		kimiSession, ampThread} {
 		in, err := os.ReadFile(path)
 		if err != nil {
 			f.Fatal(err)
