@@ -280,7 +280,9 @@ func (d *copilot) spawned(o, data rows.Object) {
 
 func (d *copilot) user(a *copilotAgent, o, data rows.Object) {
 	role := session.RoleUser
-	if by := data.Text("source"); by != "" && by != "user" || data.True("isAutopilotContinuation") {
+	by := data.Text("source")
+	asked := a != d.main && strings.HasPrefix(by, "agent-") // by the agent above
+	if by != "" && by != "user" && !asked || data.True("isAutopilotContinuation") {
 		role = session.RoleSystem
 	}
 	parts := []rows.Object{rows.TextPart("text", data.Text("content"))}
