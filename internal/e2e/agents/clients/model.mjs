@@ -27,6 +27,7 @@ const script = {
   ],
   "Is it safe?": [{ status: 500 }],
   "Thanks.": [{ text: "Any time." }],
+  "Hurry.": [{ status: 429 }, { text: "Measuring.", calls: [["get_tide", { port: "Oslo" }]] }, { text: "Done in a hurry." }],
   "Where is the ferry?": [{ text: "Asking the scout.", ask: ["Scan Oslo"] }, { text: "The ferry is in Oslo." }],
   "Scan both.": [{ ask: ["Scan Moss", "Scan Oslo"] }, { text: "Both are calm." }],
   "Scan Oslo": [{ text: "Looking.", calls: [["get_tide", { port: "Oslo" }], ["get_tide", { port: "Oslo" }]] }, { text: "Calm." }],
@@ -81,7 +82,7 @@ export async function start() {
     const said = format.read(asked);
     const step = log.step(said, body.includes(scoutSystem) ? "Scout" : "Ferris", format.tools(asked));
     if (step.status) {
-      response.writeHead(step.status, { "content-type": "application/json", "x-should-retry": "false" });
+      response.writeHead(step.status, { "content-type": "application/json", "retry-after": "0", "x-should-retry": String(step.status === 429) });
       return response.end(JSON.stringify({ type: "error", error: { type: "api_error", message: "The model is on fire" } }));
     }
     if (asked.stream || path.includes(":stream")) {
@@ -122,7 +123,7 @@ class Log {
       turn = { agent, user, steps: [], calls: 0, failures: 0, usage: { input: 0, output: 0, reasoning: 0, cache_read: 0, cache_write: 0 } };
       this.turns.push(turn);
     }
-    const scripted = script[user][done];
+    const scripted = script[user][done + turn.failures] ?? script[user].at(-1);
     turn.calls++;
     if (scripted.status) {
       turn.failures++;
@@ -179,9 +180,9 @@ function callsOf(scripted, offered) {
 function asking(offered, question) {
   const { name, schema } = offered.find((t) => /scout|delegate|^(agent|task)$/i.test(t.name));
   const input = {};
+  const fixed = { description: "Look at the sea", subagent_type: "scout", agent_type: "scout", name: "look", mode: "sync", run_in_background: false };
   if (schema.properties.subagent_type ?? schema.properties.agent_type) {
-    const kind = schema.properties.subagent_type ? "subagent_type" : "agent_type";
-    Object.assign(input, { description: "Look at the sea", [kind]: "scout" }, schema.properties.run_in_background && { run_in_background: false });
+    for (const key in fixed) if (schema.properties[key]) input[key] = fixed[key];
   }
   for (const [key, property] of Object.entries(schema.properties)) {
     if (schema.properties.prompt ? key !== "prompt" : !schema.required.includes(key)) continue;

@@ -33,8 +33,8 @@ export function provider(...processors) {
 const crew = client.endsWith("-crew");
 const { default: setup } = await import(`./clients/${client.replace("-crew", "")}.mjs`);
 const server = await model.start();
-const { ask, flush, session = `${client}-1` } = await setup({ url: server.url, session: `${client}-1`, endpoint, provider, exporter, client, crew });
-for (const text of crew ? model.crewPrompts : model.prompts) {
+const { ask, flush, retries, session = `${client}-1` } = await setup({ url: server.url, session: `${client}-1`, endpoint, provider, exporter, client, crew });
+for (const text of crew ? model.crewPrompts : retries ? [...model.prompts, "Hurry."] : model.prompts) {
   try {
     await ask(text);
   } catch (e) {

@@ -2,19 +2,23 @@
 
 import { execFile } from "node:child_process";
 import { mkdirSync, writeFileSync } from "node:fs";
-import { join, resolve } from "node:path";
+import { dirname, join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 
 import { tools } from "./model.mjs";
 
 // home makes a home directory with a project and the commands, and returns a function that runs a program there.
-export function home(name, env) {
+export function home(name, env, files = {}) {
   const dir = resolve("homes", name);
   const bin = join(dir, "bin");
   const cwd = join(dir, "project");
   for (const d of [bin, cwd]) mkdirSync(d, { recursive: true });
   for (const tool of Object.keys(tools)) {
     writeFileSync(join(bin, tool), `#!/bin/sh\nexec ${process.execPath} ${fileURLToPath(import.meta.url)} ${tool} "$1"\n`, { mode: 0o755 });
+  }
+  for (const [path, text] of Object.entries(files)) {
+    mkdirSync(dirname(join(dir, path)), { recursive: true });
+    writeFileSync(join(dir, path), text);
   }
   const { TMPDIR } = process.env;
   const environment = { HOME: dir, PATH: `${bin}:${process.env.PATH}`, LANG: "C.UTF-8", ...(TMPDIR && { TMPDIR }), ...env };
