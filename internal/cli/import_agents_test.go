@@ -34,6 +34,7 @@ func TestDiscoverFindsAgents(t *testing.T) {
 		"openhands/conversations": ".openhands/conversations",
 		"qwen/projects":           ".qwen/projects",
 		"roo/User":                ".config/Cursor/User",
+		"vscode/User":             ".config/Code - Insiders/User",
 	} {
 		if err := os.CopyFS(filepath.Join(home, to), os.DirFS(testdata+from)); err != nil {
 			t.Fatal(err)
@@ -96,11 +97,11 @@ func TestDiscoverFindsAgents(t *testing.T) {
 		}
 	}
 	slices.Sort(formats)
-	if want := []string{"amp", "cline", "copilot-cli", "crush", "goose", "kimi-cli", "kiro-cli", "maida",
+	if want := []string{"amp", "cline", "copilot-chat", "copilot-cli", "crush", "goose", "kimi-cli", "kiro-cli", "maida",
 		"opencode", "openhands", "qwen-code", "zed"}; !slices.Equal(formats, want) {
 		t.Errorf("formats %q, want %q", formats, want)
 	}
-	if got.Total.Added != 31 || got.Total.Damaged > 0 {
+	if got.Total.Added != 34 || got.Total.Damaged > 0 {
 		t.Errorf("imported %+v", got.Total)
 	}
 	if again := importJSON(t, store, nil, "--discover", "--yes"); again.Total.Messages+again.Total.Parts > 0 {

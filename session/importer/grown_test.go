@@ -78,6 +78,7 @@ func transcripts(t testing.TB) map[string]string {
 		delegated + "claude-code-older/transcripts/*.jsonl", delegated + "codex*/transcripts/*.jsonl",
 		codecs + "transcripts/testdata/gemini/tmp/*/chats/*.jsonl",
 		codecs + "transcripts/testdata/qwen/projects/*/chats/*.jsonl",
+		codecs + "transcripts/testdata/vscode/User/workspaceStorage/*/chatSessions/*.jsonl",
 		codecs + "transcripts/testdata/copilot/session-state/*/events.jsonl", codecs + "formats/testdata/pi/session.jsonl"} {
 		names, err := filepath.Glob(filepath.FromSlash(pattern))
 		if err != nil || len(names) == 0 {

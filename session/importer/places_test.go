@@ -32,6 +32,7 @@ func TestUsualPlaces(t *testing.T) {
 		{"Cline in editors", "darwin", map[string]string{"XDG_CONFIG_HOME": "/config"}, "/home/u/Library/Application " +
 			"Support"},
 		{"Cline in editors", "windows", nil, "/home/u/AppData/Roaming"},
+		{"Copilot in VS Code", "linux", nil, "/home/u/.config"},
 		{"Roo Code", "darwin", nil, "/home/u/Library/Application Support"},
 		{"Kilo Code", "windows", map[string]string{"APPDATA": "/roaming"}, "/roaming"},
 		{"Kilo Code CLI", "linux", map[string]string{"XDG_DATA_HOME": "/data"}, "/data/kilo"},

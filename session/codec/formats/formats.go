@@ -209,6 +209,8 @@ var All = []Format{{
 }, {
 	Name: "copilot-cli", Imported: "events of GitHub Copilot CLI", Reading: transcripts.Copilot,
 }, {
+	Name: "copilot-chat", Imported: "chats of GitHub Copilot in VS Code", Reading: transcripts.VSCode,
+}, {
 	Name: "cursor-cli", Imported: "the database of a chat of Cursor CLI", Reading: transcripts.Cursor,
 }, {
 	// Other programs have a table of this name, too: their databases are recognized first.

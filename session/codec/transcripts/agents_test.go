@@ -44,6 +44,9 @@ import (
 //	           src/kimi_cli/{session_state,metadata}.py and src/kimi_cli/subagents/store.py at 4a550eff
 //	qwen       QwenLM/qwen-code, packages/core/src/services/chatRecordingService.ts at 015346f1, and
 //	           what 0.24.4 wrote
+//	vscode     microsoft/vscode, src/vs/workbench/contrib/chat/common/model/{chatModel,
+//	           chatSessionOperationLog,objectMutationLog}.ts at 047238f9, and microsoft/vscode-copilot-chat,
+//	           src/extension/prompt/common/{conversation,intents}.ts
 //	zed        zed-industries/zed, crates/agent/src/db.rs at 0642ec7e
 const copilotEvents = "testdata/copilot/session-state/0f1e2d3c-aaaa-4bbb-8ccc-1234567890ab/events.jsonl"
 
@@ -71,6 +74,12 @@ const (
 	ampThread = "testdata/amp/threads/T-0199aa00-0000-7000-8000-000000000001.json"
 	ampChild  = "testdata/amp/threads/T-0199aa00-0000-7000-8000-000000000002.json"
 	ampFork   = "testdata/amp/threads/T-0199aa00-0000-7000-8000-000000000003.json"
+)
+
+const (
+	vscodeChats = "testdata/vscode/User/workspaceStorage/0a1b2c3d4e5f60718293a4b5c6d7e8f9/chatSessions/"
+	vscodeLog   = vscodeChats + "6f5e4d3c-2b1a-4000-8000-0123456789ab.jsonl"
+	vscodeOld   = vscodeChats + "11112222-3333-4444-8555-666677778888.json"
 )
 
 const kiroSession = "testdata/kiro/4b1d2c3e-0000-4000-8000-00000000000a.jsonl"
@@ -114,6 +123,8 @@ func TestFilesOfAgents(t *testing.T) {
 		{"roo/task", rooTask, transcripts.Cline.DecodeFile},
 		{"roo/child", rooChild, transcripts.Cline.DecodeFile},
 		{"roo/kilo", kiloTask, transcripts.Cline.DecodeFile},
+		{"vscode/log", vscodeLog, transcripts.VSCode.DecodeFile},
+		{"vscode/old", vscodeOld, transcripts.VSCode.DecodeFile},
 		{"cline/task", clineTask, transcripts.Cline.DecodeFile},
 	} {
 		t.Run(tt.golden, func(t *testing.T) {
@@ -133,9 +144,10 @@ func TestFilesOfAgents(t *testing.T) {
 // same each time.
 func FuzzDecodeAgents(f *testing.F) {
 	decoders := []decoder{transcripts.Copilot.Decode, transcripts.Goose.Decode, transcripts.Cline.Decode,
-		transcripts.Kiro.Decode, transcripts.Qwen.Decode, transcripts.Kimi.Decode, transcripts.Amp.Decode}
+		transcripts.Kiro.Decode, transcripts.Qwen.Decode, transcripts.Kimi.Decode, transcripts.Amp.Decode,
+		transcripts.VSCode.Decode}
 	for _, path := range []string{copilotEvents, gooseLines, clineSession, clineTask, kiroSession, qwenChat, rooTask,
-		kimiSession, ampThread} {
+		kimiSession, ampThread, vscodeLog} {
 		in, err := os.ReadFile(path)
 		if err != nil {
 			f.Fatal(err)
