@@ -178,14 +178,18 @@ const (
   WHERE session_id = ?2 AND trace_id = ?1)`
 )
 
-// touch notes in the outbox when a session changed: later than before, whatever the clock says.
+// touch notes in the outboxes when a session changed: later than before, whatever the clock says.
 func touch(sessionID string) query {
 	return func(s Statements) {
-		if stamp := s.Stamp(); stamp != 0 {
-			s.Exec(`INSERT INTO export_outbox(session_id, touched_at) VALUES (?, ?) ON CONFLICT (session_id)
- DO UPDATE SET touched_at = `+s.Dialect().Greatest+`(excluded.touched_at, export_outbox.touched_at + 1)`,
-				sessionID, stamp)
+		note := func(outbox string, stamp int64) {
+			if stamp != 0 {
+				s.Exec(`INSERT INTO `+outbox+`(session_id, touched_at) VALUES (?, ?) ON CONFLICT (session_id)
+ DO UPDATE SET touched_at = `+s.Dialect().Greatest+`(excluded.touched_at, `+outbox+`.touched_at + 1)`, sessionID, stamp)
+			}
 		}
+		files, spans := s.Stamps()
+		note("export_outbox", files)
+		note("span_outbox", spans)
 	}
 }
 

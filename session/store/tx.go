@@ -48,8 +48,8 @@ type Statements interface {
 	Put(refused *error, query string, args ...any)
 	// Dialect states in what the SQL of the engine differs.
 	Dialect() *Dialect
-	// Stamp is the time of the outbox, Unix milliseconds, 0 where there is none.
-	Stamp() int64
+	// Stamps are the times of the outboxes of session files and of spans, Unix milliseconds, 0 where there is none.
+	Stamps() (files, spans int64)
 }
 
 // NameKind is what a name stands for: one text may be the id of a session and of a call.

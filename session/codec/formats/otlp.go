@@ -22,6 +22,12 @@ import (
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
+// TurnSpans returns the spans that the formats of OTLP write of a session, without those that stand for a span or a
+// record of another program, and without those of which wanted returns false. The message of a run is "".
+func TurnSpans(s *codec.Session, wanted func(name, messageID, spanID string) bool) (ptrace.Traces, error) {
+	return otlpEncodeTo(s, nil, wanted)
+}
+
 // otlpWriteJSON writes the session's spans as one line of OTLP JSON, as the collector's
 // file exporter does, and one of log records if it has scores. Sessions may follow one another.
 func otlpWriteJSON(w io.Writer, s *codec.Session) error {
@@ -43,7 +49,7 @@ func otlpWriteProto(w io.Writer, s *codec.Session) error {
 }
 
 func otlpWrite(w io.Writer, s *codec.Session, logs *plog.Logs, marshal func(ptrace.Traces) ([]byte, error)) error {
-	td, err := otlpEncodeTo(s, logs)
+	td, err := otlpEncodeTo(s, logs, nil)
 	if err != nil {
 		return err
 	}

@@ -26,10 +26,12 @@ import (
 
 // otlpEncode returns the session as spans, in order of the rows, the run last. Its scores are events of the spans that
 // they are of. It does not change s. The error is that of a session without an id, or whose rows make no tree.
-func otlpEncode(s *codec.Session) (ptrace.Traces, error) { return otlpEncodeTo(s, nil) }
+func otlpEncode(s *codec.Session) (ptrace.Traces, error) { return otlpEncodeTo(s, nil, nil) }
 
-// otlpEncodeTo does the same, with the scores as log records where there are logs.
-func otlpEncodeTo(s *codec.Session, logs *plog.Logs) (ptrace.Traces, error) {
+// otlpEncodeTo does the same, with the scores as log records where there are logs, and only with the spans that are
+// wanted, as [TurnSpans] has them, unless wanted is nil.
+func otlpEncodeTo(s *codec.Session, logs *plog.Logs,
+	wanted func(name, messageID, spanID string) bool) (ptrace.Traces, error) {
 	td := ptrace.NewTraces()
 	if err := s.CheckTree(); err != nil {
 		return td, fmt.Errorf("write session %s: %w", s.Session.ID, err)
@@ -38,7 +40,7 @@ func otlpEncodeTo(s *codec.Session, logs *plog.Logs) (ptrace.Traces, error) {
 	rs.Resource().Attributes().PutStr("service.name", cmp.Or(s.Session.Agent, "agenttrace"))
 	ss := rs.ScopeSpans().AppendEmpty()
 	ss.Scope().SetName(semconv.ScopeName)
-	e := otlpEncoder{s: s, t: s.Sorted(), out: ss.Spans(), ids: otlpNewIDs(s),
+	e := otlpEncoder{s: s, t: s.Sorted(), wanted: wanted, out: ss.Spans(), ids: otlpNewIDs(s),
 		blobs: make(map[otlpBlobKey]store.Blob, len(s.Blobs)), facts: make(map[string]bool),
 		of: make(map[string]ptrace.Span)}
 	for _, b := range s.Blobs {
@@ -59,9 +61,12 @@ type otlpBlobKey struct {
 }
 
 type otlpEncoder struct {
-	s     *codec.Session
-	t     *session.Transcript
-	out   ptrace.SpanSlice
+	s   *codec.Session
+	t   *session.Transcript
+	out ptrace.SpanSlice
+
+	wanted func(name, messageID, spanID string) bool // nil for all spans
+
 	ids   *otlpIds
 	blobs map[otlpBlobKey]store.Blob // those that no turn has sent yet
 	facts map[string]bool            // messages whose metadata is what their spans measured
@@ -73,16 +78,26 @@ type otlpEncoder struct {
 // ref has. failed is the text of an error. A span that is known has the status that it had.
 func (e *otlpEncoder) write(at otlpPlace, record spans.SpanData, rows ingest.EmbeddedRows,
 	failed *string) ptrace.Span {
-	sp := e.out.AppendEmpty()
-	sp.SetKind(ptrace.SpanKindInternal)
 	var described ingest.EmbeddedSpan // by the attributes
+	if record != nil {
+		_, described = ingest.Described(record)
+	}
+	of := described.MessageID
+	if rows.Span != nil {
+		of = rows.Span.MessageID
+	}
+	out := e.out
+	if e.wanted != nil && (record == nil || !e.wanted(record.Kind(), of, at.span.String())) {
+		out = ptrace.NewSpanSlice()
+	}
+	sp := out.AppendEmpty()
+	sp.SetKind(ptrace.SpanKindInternal)
 	if record == nil {
 		sp.SetName(at.ref.Kind)
 		sp.Attributes().PutStr(string(semconv.SessionIDKey), e.s.Session.ID)
 		sp.Attributes().PutStr(string(semconv.GenAIConversationIDKey), e.s.Session.ID)
 	} else {
 		sp.SetName(record.Kind())
-		_, described = ingest.Described(record)
 		otlpfile.PutAttributes(sp.Attributes(), spans.Append(nil, record))
 	}
 	if m, ok := record.(*spans.ModelCall); ok {

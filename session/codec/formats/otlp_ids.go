@@ -153,6 +153,10 @@ func (i *otlpIds) message(kind string, m *session.MessageAndParts, start int64) 
 	p := otlpPlace{trace: i.run.trace, parent: i.run.span, start: otlpNano(start), end: otlpNano(m.Message.UpdatedAt)}
 	if r := i.first[m.Message.ID]; r != nil {
 		p.trace, p.parent = r.trace, r.parent
+		// A log record names the span in which it was written, and no parent.
+		if i.run.trace == p.trace && strings.HasPrefix(r.ref.Kind, "log.") {
+			p.parent = i.run.span
+		}
 	}
 	return i.place(kind, m.Message.ID, p)
 }

@@ -80,8 +80,8 @@ func (b *batch) Put(refused *error, query string, args ...any) {
 // Dialect implements [store.Statements].
 func (b *batch) Dialect() *store.Dialect { return b.tx.dialect }
 
-// Stamp implements [store.Statements].
-func (b *batch) Stamp() int64 { return b.tx.now }
+// Stamps implements [store.Statements].
+func (b *batch) Stamps() (files, spans int64) { return b.tx.files, b.tx.spans }
 
 // Name implements [store.Statements].
 func (b *batch) Name(kind store.NameKind, names ...string) { b.tx.needed.add(kind, names...) }

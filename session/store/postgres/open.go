@@ -22,8 +22,9 @@ import (
 
 // Options configure a writer. The zero value is ready for use.
 type Options struct {
-	// Outbox makes the store remember which sessions changed, for [Store.Outbox].
-	Outbox bool
+	// Outbox makes the store remember which sessions changed, for [Store.Outbox]; SpanOutbox, for
+	// [store.ReadUnsent].
+	Outbox, SpanOutbox bool
 	// Distribute makes the tables that are on one node distributed ones of Citus, and moves their rows. Without it,
 	// only tables that a new version adds to distributed ones are.
 	Distribute bool
@@ -324,6 +325,8 @@ var distribution = []struct{ table, column, with string }{
 	{"session_state", "session_id", "chat_sessions"},
 	{"requested_indexes", "session_id", "chat_sessions"},
 	{"export_outbox", "session_id", "chat_sessions"},
+	{"span_outbox", "session_id", "chat_sessions"},
+	{"sent_spans", "session_id", "chat_sessions"},
 	{"unbuilt_turns", "owner", "chat_sessions"},
 	{"observations", "trace_id", "none"},
 	{"tool_call_requests", "trace_id", "observations"},

@@ -158,7 +158,10 @@ func (s *Store) transact(ctx context.Context, needed lockKeys, do func(sqlstore.
 	defer conn.Release() // which closes a connection that is not idle
 	t := &tx{querying: querying{ctx, conn.Conn(), s.dialect}, needed: needed, held: lockKeys{}}
 	if s.options.Outbox {
-		t.now = s.clock().UnixMilli()
+		t.files = s.clock().UnixMilli()
+	}
+	if s.options.SpanOutbox {
+		t.spans = s.clock().UnixMilli()
 	}
 	if err := sqlstore.Guarded(func() error { return do(t) }); err != nil {
 		if t.begun && !t.conn.IsClosed() {

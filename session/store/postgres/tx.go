@@ -17,8 +17,8 @@ type tx struct {
 	// needed are the keys that were locked in this transaction, or before it was undone or repeated; held those that
 	// are locked now.
 	needed, held lockKeys
-	// now is the time that the outbox is stamped with, Unix milliseconds; 0 if there is no outbox.
-	now int64
+	// files and spans are the times that the outboxes are stamped with, Unix milliseconds; 0 where there is none.
+	files, spans int64
 }
 
 var _ sqlstore.Tx = (*tx)(nil)

@@ -38,8 +38,9 @@ const (
 type Options struct {
 	// Synchronous is SynchronousNormal when empty.
 	Synchronous string
-	// Outbox makes the store remember which sessions changed, for [Store.Outbox].
-	Outbox bool
+	// Outbox makes the store remember which sessions changed, for [Store.Outbox]; SpanOutbox, for
+	// [store.ReadUnsent].
+	Outbox, SpanOutbox bool
 	// MaxBytes limits the size of the file: a commit that would exceed it fails
 	// with store.ErrUnavailable, as on a full disk. 0 means no limit.
 	MaxBytes int64

@@ -169,6 +169,18 @@ CREATE TABLE IF NOT EXISTS export_outbox (
   touched_at INTEGER NOT NULL
 ) WITHOUT ROWID;
 
+CREATE TABLE IF NOT EXISTS span_outbox (
+  session_id TEXT PRIMARY KEY NOT NULL,
+  touched_at INTEGER NOT NULL,
+  request    BLOB
+);
+
+CREATE TABLE IF NOT EXISTS sent_spans (
+  session_id TEXT NOT NULL REFERENCES chat_sessions(id) ON DELETE CASCADE,
+  span_id    TEXT NOT NULL,
+  PRIMARY KEY (session_id, span_id)
+) WITHOUT ROWID;
+
 CREATE TABLE IF NOT EXISTS agenttrace_schema (
   version INTEGER NOT NULL
 );

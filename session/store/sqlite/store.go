@@ -36,7 +36,7 @@ type Store struct {
 	closed bool
 
 	// conn and touched belong to the writing goroutine. touched is the stamp last
-	// written to the outbox.
+	// written to an outbox.
 	conn    *sqlite.Conn
 	touched int64
 }
@@ -95,7 +95,8 @@ func Open(ctx context.Context, path string, o Options) (*Store, error) {
 		_ = l.release()
 		return nil, classifyFile(fmt.Errorf("open store %s: %w", path, err))
 	}
-	touched, err := sqlitex.ResultInt64(conn.Prep("SELECT coalesce(max(touched_at), 0) FROM export_outbox"))
+	touched, err := sqlitex.ResultInt64(conn.Prep(`SELECT coalesce(max(touched_at), 0) FROM (
+ SELECT touched_at FROM export_outbox UNION ALL SELECT touched_at FROM span_outbox)`))
 	if err != nil {
 		conn.Close()
 		_ = l.release()
@@ -232,11 +233,14 @@ func (s *Store) transaction(do func(*tx) error) (err error) {
 		return err
 	}
 	t := &tx{conn: s.conn, dialect: &dialect}
+	// Every transaction has a stamp of its own, also within a millisecond and
+	// when the clock steps back, so that Exported forgets no later change.
+	s.touched = max(s.touched+1, time.Now().UnixMilli())
 	if s.options.Outbox {
-		// Every transaction has a stamp of its own, also within a millisecond and
-		// when the clock steps back, so that Exported forgets no later change.
-		s.touched = max(s.touched+1, time.Now().UnixMilli())
-		t.now = s.touched
+		t.files = s.touched
+	}
+	if s.options.SpanOutbox {
+		t.spans = s.touched
 	}
 	if err = do(t); err == nil {
 		err = exec(s.conn.Prep(sealSegments))

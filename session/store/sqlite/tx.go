@@ -13,9 +13,9 @@ import (
 type tx struct {
 	conn    *sqlite.Conn
 	dialect *store.Dialect
-	// now is the time that the outbox is stamped with, Unix milliseconds; 0 when
-	// there is no outbox.
-	now int64
+	// files and spans are the times that the outboxes are stamped with, Unix milliseconds; 0 where
+	// there is none.
+	files, spans int64
 	// file is what is read, nil in a transaction that writes.
 	file *file
 	// shared reports that the transaction has the changes of several requests, which only its end undoes.
@@ -76,8 +76,8 @@ type statements struct {
 	err error
 }
 
-// Stamp implements [store.Statements].
-func (s *statements) Stamp() int64 { return s.now }
+// Stamps implements [store.Statements].
+func (s *statements) Stamps() (files, spans int64) { return s.files, s.spans }
 
 // Name implements [store.Statements]. A file has one writer.
 func (s *statements) Name(store.NameKind, ...string) {}

@@ -172,6 +172,7 @@ func (w *Writer) Delete(ctx context.Context, id string) error {
  AND (trace_id, source) IN (SELECT trace_id, span_id FROM span_refs WHERE session_id = ?1)`,
 			`DELETE FROM unbuilt_turns WHERE owner = ?1`,
 			`DELETE FROM export_outbox WHERE session_id = ?1`,
+			`DELETE FROM span_outbox WHERE session_id = ?1`,
 			`DELETE FROM session_state WHERE session_id = ?1`,
 			`DELETE FROM chat_sessions WHERE id = ?1`,
 		} {
@@ -193,8 +194,11 @@ func (w *Writer) Collect(ctx context.Context, recent time.Time, dryRun bool) (st
 			if err := deleteObservations(t, ofGoneSessions); err != nil {
 				return g, err
 			}
-			if _, err := t.Exec(`DELETE FROM export_outbox WHERE session_id NOT IN (SELECT id FROM chat_sessions)`); err != nil {
-				return g, err
+			for _, outbox := range []string{"export_outbox", "span_outbox"} {
+				if _, err := t.Exec(`DELETE FROM ` + outbox +
+					` WHERE session_id NOT IN (SELECT id FROM chat_sessions)`); err != nil {
+					return g, err
+				}
 			}
 		}
 		busy, err := number(t, `SELECT CASE WHEN EXISTS (SELECT 1 FROM chat_sessions WHERE updated_at >= ?)

@@ -16,8 +16,9 @@ import (
 type Options struct {
 	// Synchronous is the durability of a file, [sqlite.SynchronousNormal] when empty.
 	Synchronous string
-	// Outbox makes the store remember which sessions changed, for [store.Store.Outbox].
-	Outbox bool
+	// Outbox makes the store remember which sessions changed, for [store.Store.Outbox]; SpanOutbox, for
+	// [store.ReadUnsent].
+	Outbox, SpanOutbox bool
 	// MaxBytes limits the size of a file: a commit that would exceed it fails with
 	// store.ErrUnavailable, as on a full disk. 0 means no limit.
 	MaxBytes int64
@@ -62,7 +63,7 @@ func Name(location string) string {
 // store.ErrUnavailable for what may pass.
 func Open(ctx context.Context, location string, o Options) (store.Store, error) {
 	if HasEngine(location) {
-		return opened[store.Store](postgres.Open(ctx, location, postgres.Options{Outbox: o.Outbox}))
+		return opened[store.Store](postgres.Open(ctx, location, postgres.Options{Outbox: o.Outbox, SpanOutbox: o.SpanOutbox}))
 	}
 	return opened[store.Store](sqlite.Open(ctx, location, sqlite.Options(o)))
 }
