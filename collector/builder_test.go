@@ -24,7 +24,7 @@ import (
 
 // manifest is what the tests read of builder.yaml.
 type manifest struct {
-	Receivers, Processors, Exporters, Extensions, Providers []module
+	Receivers, Processors, Exporters, Connectors, Extensions, Providers []module
 }
 
 type module struct {
@@ -53,7 +53,7 @@ func readManifest(t *testing.T) manifest {
 // kind as many as there are.
 func TestManifestEqualsComponents(t *testing.T) {
 	m := readManifest(t)
-	all := slices.Concat(m.Receivers, m.Processors, m.Exporters, m.Extensions, m.Providers)
+	all := slices.Concat(m.Receivers, m.Processors, m.Exporters, m.Connectors, m.Extensions, m.Providers)
 	var listed []string
 	for _, c := range all {
 		listed = append(listed, cmp.Or(c.Import, c.path()))
@@ -78,6 +78,7 @@ func TestManifestEqualsComponents(t *testing.T) {
 		}
 	}
 	slices.Sort(listed)
+	listed = slices.Compact(listed) // a package may have an exporter and a connector
 	slices.Sort(imported)
 	if d := diff.Diff(imported, listed); d != "" {
 		t.Errorf("builder.yaml does not list what components.go imports (-components.go +builder.yaml):\n%s", d)
@@ -95,6 +96,7 @@ func TestManifestEqualsComponents(t *testing.T) {
 		{"receivers", m.Receivers, f.ReceiverModules},
 		{"processors", m.Processors, f.ProcessorModules},
 		{"exporters", m.Exporters, f.ExporterModules},
+		{"connectors", m.Connectors, f.ConnectorModules},
 		{"extensions", m.Extensions, f.ExtensionModules},
 	} {
 		var want, got []string
@@ -150,12 +152,14 @@ func TestComponents(t *testing.T) {
 	}
 	got := [][]string{
 		names(slices.Collect(maps.Keys(f.Receivers))), names(slices.Collect(maps.Keys(f.Processors))),
-		names(slices.Collect(maps.Keys(f.Exporters))), names(slices.Collect(maps.Keys(f.Extensions))),
+		names(slices.Collect(maps.Keys(f.Exporters))), names(slices.Collect(maps.Keys(f.Connectors))),
+		names(slices.Collect(maps.Keys(f.Extensions))),
 	}
 	want := [][]string{
 		{"otlp"}, {"agent_redaction", "memory_limiter"},
 		// otlp and otlphttp are former names of otlp_grpc and otlp_http.
 		{"debug", "file", "nop", "otlp", "otlp_grpc", "otlp_http", "otlphttp", "session"},
+		{"session"},
 		{"bearertokenauth", "file_storage", "health_check", "host_check", "pprof", "session_view", "zpages"},
 	}
 	if d := diff.Diff(want, got); d != "" {

@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	diff "github.com/google/go-cmp/cmp"
@@ -278,6 +279,7 @@ func send(t *testing.T, endpoint string, td ptrace.Traces) error {
 type received struct {
 	ptraceotlp.UnimplementedGRPCServer
 	traces   chan ptrace.Traces
+	requests atomic.Int32
 	endpoint string
 }
 
@@ -298,6 +300,7 @@ func receiveAt(t *testing.T) *received {
 func (r *received) Export(_ context.Context, req ptraceotlp.ExportRequest) (ptraceotlp.ExportResponse, error) {
 	td := ptrace.NewTraces()
 	req.Traces().CopyTo(td)
+	r.requests.Add(1)
 	r.traces <- td
 	return ptraceotlp.NewExportResponse(), nil
 }
@@ -498,8 +501,8 @@ func TestFragments(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []string{
-		"yaml:" + embedded,
-		`yaml:{"exporters":{"session":{"path":"$$HOME/$${env:X}.db"}},` +
+		"yaml:" + strings.Replace(embedded, "exporters:\n  #", "connectors:\n  #", 1),
+		`yaml:{"connectors":{"session":{"path":"$$HOME/$${env:X}.db"}},` +
 			`"extensions":{"session_view":{"endpoint":"localhost:4320"}},` +
 			`"receivers":{"otlp":{"protocols":{"grpc":{"endpoint":"localhost:1"},"http":{"endpoint":"localhost:2"}}}}}`,
 		"yaml:" + fmt.Sprintf(forwardYAML, `"tempo.example:3"`, false),

@@ -14,6 +14,7 @@ import (
 	"go.opentelemetry.io/collector/confmap/provider/envprovider"
 	"go.opentelemetry.io/collector/confmap/provider/fileprovider"
 	"go.opentelemetry.io/collector/confmap/provider/yamlprovider"
+	"go.opentelemetry.io/collector/connector"
 	"go.opentelemetry.io/collector/exporter"
 	"go.opentelemetry.io/collector/exporter/debugexporter"
 	"go.opentelemetry.io/collector/exporter/nopexporter"
@@ -48,7 +49,7 @@ type part[F component.Factory] struct {
 // Components returns the factories of everything that a configuration may name.
 func Components() (otelcol.Factories, error) {
 	f := otelcol.Factories{Telemetry: telemetryFactory()}
-	var errs [4]error
+	var errs [5]error
 	f.Receivers, f.ReceiverModules, errs[0] = assemble(
 		part[receiver.Factory]{otlpguard.NewFactory(), ours},
 	)
@@ -64,7 +65,10 @@ func Components() (otelcol.Factories, error) {
 		part[exporter.Factory]{nopexporter.NewFactory(), core + "exporter/nopexporter"},
 		part[exporter.Factory]{fileexporter.NewFactory(), contrib + "exporter/fileexporter"},
 	)
-	f.Extensions, f.ExtensionModules, errs[3] = assemble(
+	f.Connectors, f.ConnectorModules, errs[3] = assemble(
+		part[connector.Factory]{sessionexporter.NewFactory(), ours},
+	)
+	f.Extensions, f.ExtensionModules, errs[4] = assemble(
 		part[extension.Factory]{filestorage.NewFactory(), contrib + "extension/storage/filestorage"},
 		part[extension.Factory]{healthcheckextension.NewFactory(), contrib + "extension/healthcheckextension"},
 		part[extension.Factory]{pprofextension.NewFactory(), contrib + "extension/pprofextension"},

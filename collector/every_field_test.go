@@ -195,19 +195,13 @@ func TestSecretsAreLeftBehindOfNoFieldOfARequest(t *testing.T) {
 
 	dir := t.TempDir()
 	path, kept := filepath.Join(dir, "sessions.db"), filepath.Join(dir, "kept")
-	forward, err := forwarding(second.endpoint)
-	if err != nil {
-		t.Fatal(err)
-	}
 	if err := os.Mkdir(kept, 0o700); err != nil {
 		t.Fatal(err)
 	}
 	t.Setenv("AGENTTRACE_LOG_LEVEL", "debug")
-	t.Setenv("AGENTTRACE_STORE", path)
-	t.Setenv("AGENTTRACE_GRPC_ENDPOINT", grpcAt)
-	t.Setenv("AGENTTRACE_HTTP_ENDPOINT", httpAt)
-	p := startProcess(t, "--config", "config.yaml", "--config", forward, "--config", keeping(kept), "--config",
-		jsonlFiles(dir))
+	o := Options{Store: path, GRPCEndpoint: grpcAt, HTTPEndpoint: httpAt, OTLPEndpoint: second.endpoint, KeepOTLP: kept}
+	args, _ := configArgs(t, &o, jsonlFiles(dir))
+	p := startProcess(t, args...)
 
 	plants := new(fieldPlanter)
 	sendEveryWay(t, plants, grpcAt, "http://"+httpAt)

@@ -100,7 +100,7 @@ func (e evidence) keep(t *testing.T) {
 
 // jsonlFiles is the configuration that writes a file per session below dir when the collector stops.
 func jsonlFiles(dir string) string {
-	return "yaml:" + literal(map[string]any{"exporters": map[string]any{"session": map[string]any{
+	return "yaml:" + literal(map[string]any{"connectors": map[string]any{"session": map[string]any{
 		"jsonl": map[string]any{"directory": filepath.Join(dir, "sessions"), "quiet_period": "1h"}}}})
 }
 
@@ -127,6 +127,20 @@ type process struct {
 	cmd     *exec.Cmd
 	printed *lockedBuffer
 	read    chan struct{} // closed when the process prints nothing more
+}
+
+// configArgs returns the configuration of the options, with another merged into it: as arguments, and as URIs.
+func configArgs(t *testing.T, o *Options, more string) (args, uris []string) {
+	t.Helper()
+	uris, err := o.resolve()
+	if err != nil {
+		t.Fatal(err)
+	}
+	uris = append(uris, more)
+	for _, uri := range uris {
+		args = append(args, "--config", uri)
+	}
+	return args, uris
 }
 
 // startProcess starts one and returns when it accepts telemetry.

@@ -183,13 +183,19 @@ func (o *Options) uris() ([]string, error) {
 	if stores.HasEngine(o.Store) {
 		store = map[string]any{"path": "", "dsn": o.Store}
 	}
-	uris := []string{"yaml:" + embedded, "yaml:" + literal(map[string]any{
+	// The component that has the store is a connector where there is a place to send spans to.
+	config, kind := embedded, "exporters"
+	if o.OTLPEndpoint != "" {
+		kind = "connectors"
+		config = strings.Replace(config, "\nexporters:\n", "\nconnectors:\n", 1)
+	}
+	uris := []string{"yaml:" + config, "yaml:" + literal(map[string]any{
 		"receivers": map[string]any{"otlp": map[string]any{"protocols": map[string]any{
 			"grpc": map[string]any{"endpoint": o.GRPCEndpoint},
 			"http": map[string]any{"endpoint": o.HTTPEndpoint},
 		}}},
 		"extensions": map[string]any{"session_view": map[string]any{"endpoint": o.ViewEndpoint}},
-		"exporters":  map[string]any{"session": store},
+		kind:         map[string]any{"session": store},
 	})}
 	if o.OTLPEndpoint != "" {
 		forward, err := forwarding(o.OTLPEndpoint)

@@ -190,7 +190,7 @@ func composeCollector(t *testing.T) (view string) {
 	for name, value := range map[string]string{"AGENTTRACE_VIEW_ENDPOINT": view, "AGENTTRACE_HTTP_ENDPOINT": otlp,
 		"AGENTTRACE_GRPC_ENDPOINT": testscale.MustAddress(), "AGENTTRACE_HEALTH_ENDPOINT": testscale.MustAddress(),
 		"JAEGER_ENDPOINT": testscale.MustAddress(), "TEMPO_ENDPOINT": testscale.MustAddress(),
-		"AGENTTRACE_STORE": filepath.Join(dir, "s.db"), "AGENTTRACE_JSONL": dir} {
+		"AGENTTRACE_STORE": filepath.Join(dir, "s.db"), "AGENTTRACE_JSONL": dir, "AGENTTRACE_QUEUE": dir} {
 		t.Setenv(name, value)
 	}
 	c, err := collector.Start(t.Context(), collector.Options{Config: []string{"collector.yaml"}})

@@ -14,6 +14,7 @@ import (
 	"go.opentelemetry.io/collector/config/configoptional"
 	"go.opentelemetry.io/collector/config/configretry"
 	"go.opentelemetry.io/collector/confmap"
+	"go.opentelemetry.io/collector/consumer"
 	"go.opentelemetry.io/collector/exporter/exporterhelper"
 
 	"github.com/agenttrace/agenttrace/redact"
@@ -65,6 +66,10 @@ type Config struct {
 	Retention configoptional.Optional[RetentionConfig] `mapstructure:"retention"`
 	// Transcripts are imported into the store, beside the telemetry. None are by default.
 	Transcripts TranscriptsConfig `mapstructure:"transcripts"`
+	// Spans are what a connector sends.
+	Spans SpansConfig `mapstructure:"spans"`
+	// next is what a connector sends them to, nil for an exporter.
+	next consumer.Traces
 }
 
 // JSONLConfig configures the writing of one JSONL file per session.
@@ -115,6 +120,7 @@ func createDefaultConfig() component.Config {
 		Truncation:    TruncationConfig{MaxBytes: ingest.DefaultMaxBytes},
 		JSONL:         configoptional.Default(JSONLConfig{QuietPeriod: defaultQuietPeriod}),
 		Retention:     configoptional.Default(RetentionConfig{Interval: defaultRetentionInterval}),
+		Spans:         defaultSpans,
 	}
 }
 
@@ -154,6 +160,7 @@ func (c *Config) Validate() error {
 		"max_size_mib is %d: use a number of MiB, or 0 for no limit", c.MaxSizeMiB)
 	p.when(c.TimeoutConfig.Timeout < 0,
 		"timeout is %v: use a positive duration, or 0s for no limit", c.TimeoutConfig.Timeout)
+	p.when(c.Spans.Settle <= 0, "spans::settle is %v: use a positive duration such as 10s", c.Spans.Settle)
 	for i, key := range c.SessionKeys {
 		p.when(strings.TrimSpace(key) == "", "session_keys[%d] is %q: name an attribute or remove the entry", i, key)
 		p.when(slices.Contains(c.SessionKeys[:i], key),

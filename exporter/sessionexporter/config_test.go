@@ -75,6 +75,7 @@ func TestLoadConfig(t *testing.T) {
 				Batch:        configoptional.Default(exporterhelper.NewDefaultBatchConfig()),
 			}),
 			Retention: configoptional.Default(RetentionConfig{Interval: 10 * time.Minute}),
+			Spans:     SpansConfig{Settle: time.Minute, AllSessions: true},
 			RetryConfig: configretry.BackOffConfig{
 				Enabled: true, InitialInterval: 2 * time.Second, RandomizationFactor: 0.25, Multiplier: 2,
 				MaxInterval: time.Minute, MaxElapsedTime: 10 * time.Minute,
@@ -128,6 +129,7 @@ func TestInvalidConfig(t *testing.T) {
 		"invalid_synchronous":            {`synchronous is "off"`, `use "normal" or "full"`},
 		"invalid_max_size":               {"max_size_mib is -1", "0 for no limit"},
 		"invalid_timeout":                {"timeout", "-1s"},
+		"invalid_settle":                 {"spans::settle is 0s", "such as 10s"},
 		"invalid_session_keys_empty":     {`session_keys[1] is ""`, "remove the entry"},
 		"invalid_session_keys_twice":     {`session_keys[2] is "session.id"`, "remove one"},
 		"invalid_redaction_key":          {"redaction", `read key "pw"`, "shorter than 3 bytes"},

@@ -2,9 +2,11 @@ package sessionexporter
 
 import (
 	"context"
+	"errors"
 	"sync"
 
 	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/connector"
 	"go.opentelemetry.io/collector/consumer"
 	"go.opentelemetry.io/collector/exporter"
 	"go.opentelemetry.io/collector/exporter/exporterhelper"
@@ -17,8 +19,8 @@ import (
 
 var componentType = component.MustNewType("session")
 
-// NewFactory returns the factory of the exporter.
-func NewFactory() exporter.Factory {
+// NewFactory returns the factory of the exporter, and of the connector.
+func NewFactory() Factory {
 	return newFactory(openStore)
 }
 
@@ -37,14 +39,22 @@ type sessionStore interface {
 
 type openFunc func(ctx context.Context, location string, o stores.Options) (sessionStore, error)
 
-func newFactory(open openFunc) exporter.Factory {
+func newFactory(open openFunc) Factory {
 	f := &factory{open: open, sinks: make(map[*Config]*sink)}
-	return exporter.NewFactory(
-		componentType,
-		createDefaultConfig,
-		exporter.WithTraces(f.createTraces, component.StabilityLevelAlpha),
-		exporter.WithLogs(f.createLogs, component.StabilityLevelAlpha),
-	)
+	return Factory{
+		exporter.NewFactory(
+			componentType,
+			createDefaultConfig,
+			exporter.WithTraces(f.createTraces, component.StabilityLevelAlpha),
+			exporter.WithLogs(f.createLogs, component.StabilityLevelAlpha),
+		),
+		connector.NewFactory(
+			componentType,
+			createDefaultConfig,
+			connector.WithTracesToTraces(f.connectTraces, component.StabilityLevelAlpha),
+			connector.WithLogsToTraces(f.connectLogs, component.StabilityLevelAlpha),
+		),
+	}
 }
 
 // factory makes the exporters of one component share its store. A store has
@@ -62,6 +72,10 @@ func (f *factory) exporterOf(config component.Config, set exporter.Settings) (*s
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	c := config.(*Config)
+	if c.next == nil && c.Spans != defaultSpans {
+		return nil, nil, errors.New("spans is set, and an exporter sends none: configure session below connectors, and " +
+			"name it as the receiver of a traces pipeline, or remove the spans block")
+	}
 	s := f.sinks[c]
 	if s == nil {
 		telemetry, err := newMetrics(set.TelemetrySettings)

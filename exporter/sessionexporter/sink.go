@@ -39,6 +39,7 @@ type sink struct {
 	store    sessionStore
 	ingester *ingest.Ingester
 	files    *jsonl.Directory // nil when no files are wanted
+	sender   *sender          // nil for an exporter
 	// running are the goroutines beside ingest, which cancel ends; detach takes the store away from those that serve it.
 	running sync.WaitGroup
 	cancel  context.CancelFunc
@@ -71,6 +72,10 @@ func (s *sink) start(ctx context.Context, host component.Host) error {
 		return err
 	}
 	s.retain(running)
+	if whole, ok := s.store.(store.Store); ok && s.config.next != nil {
+		s.sender = &sender{config: s.config.Spans, store: whole, sink: s}
+		s.running.Go(func() { s.sender.run(running) })
+	}
 	s.started = 1
 	s.attach(host)
 	return nil
@@ -82,7 +87,7 @@ const startTimeout = time.Minute
 // reach opens the store. The server of one may start at the same time as the collector.
 func (s *sink) reach(ctx context.Context) (sessionStore, error) {
 	o := stores.Options{Synchronous: s.config.Synchronous, Outbox: s.config.JSONL.HasValue(),
-		MaxBytes: s.config.MaxSizeMiB << 20}
+		SpanOutbox: s.config.next != nil, MaxBytes: s.config.MaxSizeMiB << 20}
 	for deadline := time.Now().Add(startTimeout); ; {
 		st, err := s.open(ctx, s.config.location(), o)
 		if err == nil || s.config.DSN == "" || !errors.Is(err, store.ErrUnavailable) || time.Now().After(deadline) {
@@ -231,10 +236,11 @@ func (s *sink) close(ctx context.Context) error {
 	s.cancel()
 	s.running.Wait()
 	s.files.Flush(ctx)
+	s.sender.flush(ctx)
 	for _, detach := range s.detach {
 		detach(ctx)
 	}
-	s.files, s.detach = nil, nil
+	s.files, s.sender, s.detach = nil, nil, nil
 	s.unknown.logAll()
 	s.closed()
 	if err := s.store.Close(); err != nil {

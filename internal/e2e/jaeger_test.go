@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -81,6 +82,44 @@ func TestJaeger(t *testing.T) {
 	}
 }
 
+// TestJaegerOfLogs sends the log records of Codex to our collector. What Jaeger has of them equals the session's rows.
+func TestJaegerOfLogs(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
+	defer cancel()
+	j := startJaeger(t, ctx, jaegerBinary(t, ctx))
+	path := filepath.Join(t.TempDir(), "sessions.db")
+	c, err := collector.Start(ctx, collector.Options{Store: path, OTLPEndpoint: j.otlp})
+	for _, name := range []string{"001-logs.json", "006-logs.json"} {
+		var body []byte
+		if err == nil {
+			body, err = os.ReadFile(root + "/session/ingest/testdata/captures/codex-cli-0.169.0/exec-shell/" + name)
+		}
+		if err == nil {
+			_, err = http.Post("http://"+c.HTTPEndpoint()+"/v1/logs", "application/json", bytes.NewReader(body))
+		}
+	}
+	if err != nil || c.Shutdown(ctx) != nil { // a turn that has ended is sent at once
+		t.Fatal(err)
+	}
+	reader, err := sqlite.OpenReader(ctx, path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reader.Close()
+	s, err := formats.Read(ctx, reader, "01a1fa2f-1e4a-7b31-a55d-4564d5182253")
+	if err != nil {
+		t.Fatal(err)
+	}
+	spans, tokens := jaegerSpans(t, ctx, j, s.Traces), ""
+	for _, span := range spans {
+		tokens += span.tag("tokens")
+	}
+	turns, calls := compareTurns(t, s.Transcript, spans), compareCalls(t, s.Transcript, spans)
+	if turns != 1 || calls != 1 || tokens != fmt.Sprint(s.Session.TotalTokens) {
+		t.Errorf("Jaeger has %d turns, %d calls and %s tokens", turns, calls, tokens)
+	}
+}
+
 // runAgent runs the demo agent with our collector, which forwards its traces to otlp, and
 // returns the store when both have everything.
 func runAgent(t *testing.T, ctx context.Context, otlp string) (string, codeagent.Result) {
@@ -90,7 +129,7 @@ func runAgent(t *testing.T, ctx context.Context, otlp string) (string, codeagent
 		"AGENTTRACE_STORE": path, "AGENTTRACE_JSONL": filesBeside(path),
 		"AGENTTRACE_GRPC_ENDPOINT": endpoint, "AGENTTRACE_HTTP_ENDPOINT": testscale.MustAddress(),
 		"AGENTTRACE_HEALTH_ENDPOINT": testscale.MustAddress(), "AGENTTRACE_VIEW_ENDPOINT": testscale.MustAddress(),
-		"JAEGER_ENDPOINT": otlp, "TEMPO_ENDPOINT": otlp,
+		"JAEGER_ENDPOINT": otlp, "TEMPO_ENDPOINT": otlp, "AGENTTRACE_QUEUE": filepath.Join(filepath.Dir(path), "queue"),
 	} {
 		t.Setenv(key, value)
 	}

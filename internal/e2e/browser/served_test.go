@@ -109,6 +109,7 @@ var servers = map[string]func(*site, string) (path string){
 		address := testscale.MustAddress()
 		s.URL = "http://" + address
 		env := []string{"AGENTTRACE_STORE=" + store, "AGENTTRACE_JSONL=" + s.TempDir(),
+			"AGENTTRACE_QUEUE=" + s.TempDir(),
 			"AGENTTRACE_GRPC_ENDPOINT=" + testscale.MustAddress(), "AGENTTRACE_HTTP_ENDPOINT=" + testscale.MustAddress(),
 			"AGENTTRACE_HEALTH_ENDPOINT=" + testscale.MustAddress(), "AGENTTRACE_VIEW_ENDPOINT=" + address,
 			"AGENTTRACE_LOG_LEVEL=info"}
