@@ -50,21 +50,27 @@ func (m *mention) hasStrings() bool {
 // before it in its line.
 func (m *mention) around() finding {
 	from, to := m.c.line(m.lo)
-	lo := skip(m.s, m.hi, m.hi+1, quotes)
-	hi := until(m.s, lo, min(to-lo, maxStatement), "{}[];")
+	lo, stops := skip(m.s, m.hi, m.hi+1, quotes), "\n"
+	if lo > m.hi && lo < to && oneByteOf(":,", m.s[lo]) { // of JSON
+		stops = "{}[];"
+	}
+	hi := until(m.s, lo, min(to-lo, maxStatement), stops)
 	if f := m.strings(lo, hi, near); f.end > 0 || m.lo-from > maxStatement || from < m.c.floor {
 		return f
 	}
 	return m.strings(from, skipBack(m.s, m.lo, from, quotes), ahead)
 }
 
-// printed returns where the line after the label's begins that is one word: what was typed at a prompt has printed it;
-// 0 where there is none.
+// printed returns where the line after the label's begins that is one word, which what was typed at a prompt has printed,
+// or of which the label is the title; 0 where there is none.
 func (m *mention) printed() int {
 	from, to := m.c.line(m.lo)
-	if to >= len(m.s)-1 || m.lo-from > maxKey || !strings.ContainsAny(m.s[from:m.lo], "$#%>") &&
-		!strings.HasPrefix(m.s[from:m.lo], "In [") {
+	if to >= len(m.s)-1 || m.lo-from > maxKey {
 		return 0
+	}
+	prompted := m.hi-m.lo == to-from
+	for _, sign := range [...]string{"$ ", "# ", "% ", "> ", "In [", "##["} {
+		prompted = prompted || strings.Contains(m.s[from:m.lo], sign)
 	}
 	end := m.c.eol(to + 1)
 	line := strings.TrimSpace(m.s[to+1 : min(end, to+1+maxJudged)])
@@ -74,7 +80,7 @@ func (m *mention) printed() int {
 	if _, value, ok := strings.Cut(line, "]: "); ok {
 		line = value
 	}
-	if line = strings.Trim(line, quotes); line == "" || strings.ContainsAny(line, wordStops) {
+	if line = strings.Trim(line, quotes); !prompted || line == "" || strings.ContainsAny(line, wordStops) {
 		return 0
 	}
 	return to + 1 + strings.Index(m.s[to+1:end], line)
@@ -251,7 +257,7 @@ func (m *mention) declared() bool {
 // pairLabel returns where the label of the name begins in a pair of name and value, or -1.
 func (m *mention) pairLabel() int {
 	s, i := m.s, runBack(m.s, m.lo, max(m.c.floor, m.lo-maxKey), slug|dot|plusSlash) // /spec/password
-	i = skipBack(s, i, max(m.c.floor, i-24), " \t\"'")
+	i = skipBack(s, i, max(m.c.floor, i-24), " \t\"'#")
 	if i == m.c.floor || !oneByteOf(":=", s[i-1]) {
 		return -1
 	}
@@ -284,33 +290,16 @@ func (m *mention) paired() finding {
 		return m.found(i, min(m.c.eol(i), m.wordEnd(i)))
 	}
 	from := max(m.c.floor, label-maxPair)
-	for _, f := range [...]func() finding{
-		func() finding { return m.valueOf("text", m.hi, min(limit, m.hi+12)) }, // {"label":"Password","text":"…"}
-		func() finding { return m.valueOf("content", m.hi, min(limit, m.hi+15)) },
-		func() finding { return m.valueOf("alue", m.hi, limit) },
-		func() finding { return m.argumentBefore(from, label) },
-		func() finding { return m.valueOf("alue", since(m.s, label, from, "{}<>"), label) },
-	} {
-		if found := f(); found.end > 0 {
-			return found
+	for _, x := range [...]struct {
+		name   string
+		lo, hi int
+	}{{`text"`, m.hi, min(limit, m.hi+48)}, {"content", m.hi, min(limit, m.hi+15)}, {"alue", m.hi, limit},
+		{"alue", since(m.s, label, from, "{}<>"), label}} {
+		if f := m.valueOf(x.name, x.lo, x.hi); f.end > 0 { // {"label":"Password","text":"…"}
+			return f
 		}
 	}
 	return finding{}
-}
-
-// argumentBefore returns the string between from and label that is the argument before the label's: set("…", forKey:
-// "password").
-func (m *mention) argumentBefore(from, label int) finding {
-	hi := label - len(`", `)
-	if hi < from || m.s[hi:label] != `", ` {
-		return finding{}
-	}
-	lo := from + strings.LastIndexByte(m.s[from:hi], '"')
-	for lo > from && m.c.v.level(lo) > m.c.v.level(hi) {
-		lo = from + strings.LastIndexByte(m.s[from:lo], '"')
-	}
-	m.join, m.quoted = apart, true
-	return m.found(lo+1, hi)
 }
 
 // partOfForm returns where the content of the part of a multipart form begins whose name the label is, 0 where it is

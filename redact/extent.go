@@ -2,6 +2,7 @@ package redact
 
 import (
 	"strings"
+	"unicode/utf8"
 
 	"github.com/agenttrace/agenttrace/internal/jsonscan"
 )
@@ -21,6 +22,13 @@ func (m *mention) value(i int) (lo, hi int) {
 	}
 	if oneByteOf(quotes, s[i]) {
 		return m.stringAt(i)
+	}
+	for _, pair := range [...]string{"«»", "„“", "„”", "“”", "‘’", "「」", "『』"} {
+		_, size := utf8.DecodeRuneInString(pair)
+		if end := strings.Index(s[i:min(len(s), i+maxJudged)], pair[size:]); end > 0 && strings.HasPrefix(s[i:], pair[:size]) {
+			m.quoted = true
+			return i + size, i + end
+		}
 	}
 	m.quoted = false
 	switch {
@@ -195,7 +203,9 @@ func indent(s string) int { return len(s) - len(strings.TrimLeft(s, " \t")) }
 // nextLine returns the one word of the line after the label's, past an empty one.
 func (m *mention) nextLine(i int) (lo, hi int) {
 	s := m.s
-	i = skip(s, i, i+40, blanks)
+	if i = skip(s, i, i+40, blanks); strings.HasPrefix(s[i:], "```") {
+		i = skip(s, m.c.eol(i), i+40, blanks)
+	}
 	switch {
 	case i == len(s) || m.keyed:
 		return 0, 0

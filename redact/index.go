@@ -46,10 +46,7 @@ func newIndex(active []*rule, keys []keyName) *table {
 	x := &table{}
 	var all []entry
 	for i := range keys {
-		for _, l := range keys[i].literals() {
-			all = append(all, entry{rule: nameRule, literal: l.text, fold: !l.exact, key: &keys[i], from: l.from,
-				n: l.n})
-		}
+		all = append(all, keys[i].entries()...)
 	}
 	if len(keys) > 0 {
 		for i := range phrases {
@@ -121,11 +118,6 @@ func trigram(s string) uint32 {
 	return uint32(s[0]&31)<<10 | uint32(s[1]&31)<<5 | uint32(s[2]&31)
 }
 
-// frequency is roughly how often a byte of each five-bit class is met in agents' text, per thousand; class 0 is the
-// space and class 13 the hyphen besides m.
-var frequency = [32]int{150, 82, 15, 28, 43, 127, 22, 20, 50, 70, 3, 8, 40, 40, 67, 75, 30, 6, 60, 63, 91, 28, 12, 20,
-	8, 20, 20, 15, 15, 15, 10, 15}
-
 // common are the three bytes that texts have often.
 var common = func() map[uint32]bool {
 	set := map[uint32]bool{}
@@ -139,7 +131,7 @@ var common = func() map[uint32]bool {
 func rarest(literal string) (at int) {
 	for i, best := 0, 1<<62; i+3 <= len(literal); i++ {
 		s := literal[i : i+3]
-		score := frequency[s[0]&31] * follows(s[0], s[1]) * follows(s[1], s[2])
+		score := follows(s[0], s[1]) * follows(s[1], s[2])
 		if common[trigram(s)] {
 			score *= 50
 		}
@@ -155,9 +147,9 @@ func rarest(literal string) (at int) {
 func follows(a, b byte) int {
 	x, y := a&31-1, b&31-1
 	if x < 26 && y < 26 {
-		return [...]int{2, 4, 6, 10, 18, 31, 54, 94, 164, 286}[pairs[x][y]-'0']
+		return [...]int{2, 4, 6, 10, 18, 31, 54, 94, 164, 286}[pairs[26*int(x)+int(y)]-'0']
 	}
-	return frequency[b&31]
+	return 30
 }
 
 // at reports whether the literal is in s at begin, on its own.

@@ -59,7 +59,7 @@ var signs = func() (rows []sign) {
 		join        join
 		needs, list string
 	}{
-		{spaced, "", "=== == => :::= ::= := ||= ||: ??= ?= += .= ＝"}, {colon, "", "："},
+		{spaced, "", "=== == !== != <> => :::= ::= := ||= ||: ??= ?= += .= ＝"}, {colon, "", "："},
 		{spaced, "blank", `<-· <<<· .·"`}, {cell, "", "│ ║ ┃ |"},
 		{sure, "tag", ">"}, {cell, "keyed none", ">"},
 		{prose, "", ",·it's·now· ,·it·is·now· ,·it's· ,·it·is· ,·now·"}, {sure, "keyed flag", ","}, {pair, "keyed", ","}, {bare, "", ","}, {sure, "keyed", "value= content="},
@@ -114,14 +114,6 @@ func (m *mention) operator(i int, blank bool) (int, bool) {
 		return m.colon(i, blank)
 	case '<':
 		return m.nextElement(i)
-	case '{', '.': // password{"…"}, getByLabel("Password").fill("…")
-		end := i
-		if s[i] == '.' {
-			end = run(s, i+1, word)
-		}
-		if !blank && end+1 < len(s) && oneByteOf(quotes, s[end+1]) && (s[i] == '{' || m.keyed && s[end] == '(') {
-			return m.by(argument, end+1)
-		}
 	case '(': // a remark: password (admin): …
 		end := strings.Index(s[i:min(len(s), i+42)], "):")
 		m.join = prose

@@ -201,7 +201,12 @@ func (c *scan) named(e *entry, begin int) finding {
 	if m.lo, m.class = c.r.classifyAt(c.s, lo, hi, at, e); m.class == notSecret {
 		return finding{}
 	}
-	if ok {
+	return m.secretAt(i, ok)
+}
+
+// secretAt returns the value at i, where one is joined to the label, or the secret that belongs to it elsewhere.
+func (m *mention) secretAt(i int, joined bool) finding {
+	if joined {
 		if f := m.joined(i); f.end > 0 {
 			return f
 		}
@@ -209,59 +214,25 @@ func (c *scan) named(e *entry, begin int) finding {
 	return m.elsewhere()
 }
 
-// joined returns the value at i, or the first in its expression, that is a secret.
+// joined returns the value at i where it is a secret, or what is the default of a variable there, or the second of two.
 func (m *mention) joined(i int) finding {
 	lo, hi := m.value(i)
 	if lo < m.c.floor || hi == 0 {
 		return finding{}
 	}
 	v, rest := m.s[lo:max(lo, hi)], m.s[hi:]
-	if m.join <= spaced && len(rest) > 1 && rest[0] == ' ' && oneByteOf("\"'", rest[1]) &&
-		run(v, 0, letter|dash) == len(v) {
-		if f := m.expression(lo, hi); f.end > 0 { // a command with a string
-			return f
-		}
-	}
 	if m.join == sure && !blank(v) && !(m.tag && filePath(v)) || m.secret(lo, hi) {
 		return finding{lo, hi, Marker}
 	}
-	return m.beyond(lo, hi, v, rest)
-}
-
-// beyond returns the secret that belongs to the label though the value s[lo:hi] is none: the second of two, the string
-// in an expression or after a type.
-func (m *mention) beyond(lo, hi int, v, rest string) finding {
+	if k := strings.Index(v, ":-"); k > 0 && v[0] == '$' { // ${NAME:-default}
+		m.join = fallback
+		return m.found(lo+k+2, skipBack(m.s, hi, lo+k+2, "}"))
+	}
 	if strings.HasPrefix(rest, " / ") && (m.join == colon || m.join == spaced || m.join == prose) { // credentials: name / …
 		m.join = bare
 		return m.joined(hi + len(" / "))
 	}
-	// password string = "…", Dim password As String = "…", ApiKey { get; set; } = "…"
-	assigned := skip(m.s, hi, hi+maxKey/2, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ .;{}[]?*")
-	typed := m.join == bare && (strings.HasPrefix(m.s[assigned:], "= ") || strings.HasPrefix(m.s[assigned:], ":= "))
-	switch {
-	case marked(v) || number(v) || m.keyed && m.join == colon && rest != "" && oneByteOf(",}", rest[0]): // of JSON
-		return finding{}
-	case typed:
-		return m.expression(lo, assigned)
-	case m.join <= spaced || m.join == argument:
-		return m.expression(lo, hi)
-	}
 	return finding{}
-}
-
-// expression returns a string in the rest of the statement that the value s[lo:hi] begins: the default of a variable,
-// what a type is made of, the value after a type.
-func (m *mention) expression(lo, hi int) finding {
-	if k := strings.Index(m.s[lo:hi], ":-"); k > 0 && m.s[lo] == '$' { // ${NAME:-default}
-		m.join = fallback
-		if f := m.found(lo+k+2, skipBack(m.s, hi, lo+k+2, "}")); f.end > 0 {
-			return f
-		}
-	}
-	if lo = hi; m.quoted {
-		lo = min(len(m.s), hi+1)
-	}
-	return m.strings(lo, until(m.s, lo, maxStatement, "\n;#"), fallback)
 }
 
 // maxStatement bounds how far apart a label and a string in its statement are.
@@ -269,23 +240,17 @@ const maxStatement = 160
 
 // strings returns the first of the strings in s[lo:hi] that is a secret, joined as by states.
 func (m *mention) strings(lo, hi int, by join) finding {
-	if !m.c.afford((hi - lo) / 4) {
-		return finding{}
-	}
 	m.join, m.quoted = by, true
-	for from := lo; lo < hi; {
+	for from := lo; lo < hi && m.c.afford((hi-lo)/8); {
 		q := until(m.s, lo, hi-lo, quotes)
 		if q >= hi {
 			break
 		}
 		stop := m.c.closing(q)
 		if stop > hi || stop == len(m.s) || m.s[stop] != m.s[q] {
-			return finding{}
+			break
 		}
-		switch other := m.ofOther(from, q); {
-		case other && by == fallback:
-			return finding{}
-		case !other && (by == fallback || stop+1 == len(m.s) || m.s[stop+1] != ':'):
+		if (stop+1 == len(m.s) || m.s[stop+1] != ':') && !m.ofOther(from, q) {
 			if f := m.found(q+1, stop); f.end > 0 {
 				return f
 			}
@@ -297,16 +262,13 @@ func (m *mention) strings(lo, hi int, by join) finding {
 
 // ofOther reports whether the string at q is the value of another name that is no default.
 func (m *mention) ofOther(lo, q int) bool {
-	end, signs := q, "="
-	if m.join != fallback {
-		end, signs = skipBack(m.s, q, max(lo, q-1), " "), "=:"
-	}
-	if end == lo || !oneByteOf(signs, m.s[end-1]) || m.class == credential {
+	end := skipBack(m.s, q, max(lo, q-1), " ")
+	if end == lo || !oneByteOf("=:", m.s[end-1]) || m.class == credential {
 		return false
 	}
-	end = skipBack(m.s, end-1, max(lo, end-2), quotes)
-	name := m.s[runBack(m.s, end, lo, slug):end]
-	return name != "" && name != "with" && (m.join != fallback || !lists["defaults"][name])
+	to := skipBack(m.s, end-1, max(lo, end-2), quotes)
+	name := m.s[runBack(m.s, to, lo, slug):to]
+	return name != "" && name != "with" && (m.s[q-1] != '=' || !lists["defaults"][name])
 }
 
 // found returns s[lo:hi] where it is a secret.

@@ -77,42 +77,31 @@ var vendorKeys = func() (out []keyName) {
 	return out
 }()
 
-// keyLiteral is a spelling that a text must hold for a key to be in it: the name is
-// n bytes of it from from on.
-type keyLiteral struct {
-	text    string
-	from, n int
-	exact   bool // the case counts
-}
-
-// literals are the spellings that a text must hold for the key to be in it.
-func (k *keyName) literals() (out []keyLiteral) {
-	add := func(from, n int, exact bool, spellings ...string) {
-		for _, text := range spellings {
-			out = append(out, keyLiteral{text, from, n, exact})
-		}
+// entries are the spellings that a text must hold for the key to be in it; of a short name those that data/words.txt
+// lists, in which a capital shows that the case counts.
+func (k *keyName) entries() (out []entry) {
+	add := func(text, name string) {
+		out = append(out, entry{rule: nameRule, literal: text, fold: strings.ToLower(text) == text, key: k,
+			from: indexFold(text, name), n: len(name)})
 	}
-	switch k.joined {
-	case "key":
-		add(1, 3, false, "_key", "-key", ".key")
-		add(0, 3, true, "Key", "KEY=")
-	case "pat":
-		add(1, 3, false, "_pat", "-pat", ".pat")
-		add(0, 3, true, "PAT=", "PAT:")
-	case "pwd":
-		add(0, 3, false, "pwd")
-		add(1, 2, false, "_pw", "-pw", ".pw")
-		add(0, 2, false, "pw=", "pw:", `pw"`, `pw\`, "pw'", "pw ")
-	default:
+	for _, text := range words["spellings of "+k.joined] {
 		name := k.joined
-		if len(k.words) == 1 && len(name) > 3 && !strings.HasSuffix(name, "ss") {
-			name = strings.TrimSuffix(name, "s")
+		if indexFold(text, name) < 0 {
+			name = name[:2] // pw
 		}
-		add(0, len(name), false, name)
-		for _, sep := range []string{"_", "-", ".", " "} {
-			if name = strings.Join(k.words, sep); len(k.words) > 1 {
-				add(0, len(name), false, name)
-			}
+		add(strings.ReplaceAll(text, "·", " "), name)
+	}
+	if len(out) > 0 {
+		return out
+	}
+	name := k.joined
+	if len(k.words) == 1 && len(name) > 3 && !strings.HasSuffix(name, "ss") {
+		name = strings.TrimSuffix(name, "s")
+	}
+	add(name, name)
+	for _, sep := range [...]string{"_", "-", ".", " "} {
+		if name = strings.Join(k.words, sep); len(k.words) > 1 {
+			add(name, name)
 		}
 	}
 	return out

@@ -26,7 +26,7 @@ var phrases = []phrase{
 		join: setting, where: fold | open},
 	{literals: "identified with |set password for |--from-literal=|unseal key |recovery key ", where: fold | open,
 		join: setting, behind: "·by·|·as·|=·password(|=|:·"},
-	{literals: "login with |log in with |login as |log in as |logged in as |sign in with ", where: fold | open, join: prose,
+	{literals: strings.ReplaceAll(strings.Join(words["logins"], "|"), "·", " "), where: fold | open, join: prose,
 		behind: "·/·|/"},
 	{literals: " login=", where: open, join: setting, behind: ":"},
 	{literals: "convertto-securestring |convertto-securestring -string ", join: argument, where: fold | open},
@@ -58,15 +58,7 @@ func (c *scan) phrased(e *entry, begin int) finding {
 	if m.hi = inflected(c.s, begin, hi); partOfWord(c.s, begin, m.hi) {
 		return finding{}
 	}
-	if i, ok := m.sign(); ok {
-		if f := m.joined(i); f.end > 0 {
-			return f
-		}
-	}
-	if m.inRow() {
-		c.table(m)
-	}
-	return finding{}
+	return m.secretAt(m.sign())
 }
 
 // behind returns the end of the first of signs after the label in its line, 0 where there is none.
@@ -98,7 +90,7 @@ func inflected(s string, lo, hi int) int {
 
 // partOfWord reports whether letters go on before or after s[lo:hi].
 func partOfWord(s string, lo, hi int) bool {
-	return lo > 0 && class[s[lo-1]]&alnum != 0 && s[lo] < 0x80 || hi < len(s) && class[s[hi]]&word != 0 &&
+	return lo > 0 && hi-lo < 7 && class[s[lo-1]]&alnum != 0 && s[lo] < 0x80 || hi < len(s) && class[s[hi]]&word != 0 &&
 		s[hi-1] < 0x80
 }
 

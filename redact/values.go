@@ -170,7 +170,7 @@ func gibberish(v string) bool {
 	for i := 1; i < len(v); i++ {
 		a, b := class[v[i-1]], class[v[i]]
 		if a&letter != 0 && b&letter != 0 && !(a&lower != 0 && b&upper != 0) {
-			sum += int(pairs[v[i-1]|0x20-'a'][v[i]|0x20-'a'] - '0')
+			sum += int(pairs[26*int(v[i-1]|0x20-'a')+int(v[i]|0x20-'a')] - '0')
 			n++
 		}
 	}

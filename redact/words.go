@@ -52,7 +52,7 @@ func has(list, word string) bool {
 	return lists[list][string(buf[:len(word)])]
 }
 
-var pairs = words["pairs"]
+var pairs = strings.Join(words["pairs"], "")
 
 // spoken are the names of secrets in the languages of people, as they are in a line, begin it, and are shouted.
 func spoken() (out []string) {
