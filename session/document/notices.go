@@ -199,23 +199,27 @@ func (doc *Document) misplaced(in Input) (found []session.Notice) {
 		return found
 	}
 	for _, t := range doc.Turns {
-		if answers := t.answers(); len(answers) > 1 || len(answers) > 0 && answers[0] == t.Messages[0] {
+		if m := t.unasked(); m != nil {
 			n := session.NewNotice("turns", "an answer has no prompt, and other turns have one")
-			n.MessageID = answers[len(answers)-1].ID
+			n.MessageID = m.ID
 			found = append(found, n)
 		}
 	}
 	return found
 }
 
-// answers are the turn's messages of the assistant that are not hidden and have more than a compaction.
-func (t *Turn) answers() (all []*Message) {
+// unasked is the turn's last answer, neither hidden nor a compaction, that follows another or nothing. What a program
+// writes, such as that a sub-agent has finished, the model may answer without a prompt of the user's.
+func (t *Turn) unasked() (found *Message) {
+	answered := true
 	for _, m := range t.Messages {
-		if m.Role == session.RoleAssistant && m.HiddenAt == nil && m.Compaction == nil {
-			all = append(all, m)
+		isAnswer := m.Role == session.RoleAssistant && m.HiddenAt == nil && m.Compaction == nil
+		if isAnswer && answered {
+			found = m
 		}
+		answered = isAnswer || answered && m.Role == session.RoleAssistant
 	}
-	return all
+	return found
 }
 
 // twins finds children that no tool call names and that used what one did which is named, at the same time.

@@ -165,7 +165,8 @@ var lacking = map[string]string{"adk-js-2.0.0": "whole, turns", "openai-agents-j
 // those that are right.
 func TestCheckNoticesWrongSessions(t *testing.T) {
 	all, noticed := make(map[string]int), make(map[string]int)
-	for _, dir := range captures(t) {
+	dirs := append(captures(t), "testdata/delegated/claude-code/telemetry")
+	for _, dir := range dirs {
 		s := openStore(t)
 		deliver(t, s, readCapture(t, dir))
 		r := document.Reader{Reader: s}
