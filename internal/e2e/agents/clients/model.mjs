@@ -28,7 +28,7 @@ const script = {
   "Is it safe?": [{ status: 500 }],
   "Thanks.": [{ text: "Any time." }],
   "Hurry.": [{ status: 429 }, { text: "Measuring.", calls: [["get_tide", { port: "Oslo" }]] }, { text: "Done in a hurry." }],
-  "Where is the ferry?": [{ text: "Asking the scout.", ask: ["Scan Oslo"] }, { text: "The ferry is in Oslo." }],
+  "Where is the ferry?": [{ text: "Asking the scout.", ask: ["Scan Oslo"], background: true }, { text: "The ferry is in Oslo." }],
   "Scan both.": [{ ask: ["Scan Moss", "Scan Oslo"] }, { text: "Both are calm." }],
   "Scan Oslo": [{ text: "Looking.", calls: [["get_tide", { port: "Oslo" }], ["get_tide", { port: "Oslo" }]] }, { text: "Calm." }],
   "Scan Moss": [{ calls: [["get_tide", { port: "Moss" }]] }, { text: "Calm as well." }],
@@ -108,8 +108,8 @@ class Log {
   // step returns what to answer. said is the conversation: {user} or {results} or
   // {assistant}, in order.
   step(said, agent, offered) {
-    const from = said.findLastIndex((m) => promptIn(m.user));
-    const user = promptIn(said[from].user);
+    const from = said.findLastIndex((m) => promptIn(m.user) || m.user?.includes(finished));
+    const user = promptIn(said[from].user) ?? ""; // the client reports what a sub-agent came to
     const done = said.slice(from).filter((m) => m.assistant).length;
     const results = said.flatMap((m) => m.results ?? []);
     for (const r of results) {
@@ -123,7 +123,8 @@ class Log {
       turn = { agent, user, steps: [], calls: 0, failures: 0, usage: { input: 0, output: 0, reasoning: 0, cache_read: 0, cache_write: 0 } };
       this.turns.push(turn);
     }
-    const scripted = script[user][done + turn.failures] ?? script[user].at(-1);
+    const answers = script[user] ?? [{ text: "Noted." }];
+    const scripted = answers[done + turn.failures] ?? answers.at(-1);
     turn.calls++;
     if (scripted.status) {
       turn.failures++;
@@ -157,6 +158,9 @@ class Log {
   }
 }
 
+// finished is in what a client tells the model when a sub-agent in the background has finished.
+const finished = "<task-notification>";
+
 // promptIn is the last prompt in a text of the user's, in whatever a client puts around it.
 function promptIn(text) {
   if (!text || script[text]) return text;
@@ -173,14 +177,14 @@ function callsOf(scripted, offered) {
   if (answersByCall(scripted, offered)) return [["final_answer", { response: scripted.text }]];
   const shell = offered.find((t) => /^bash$/i.test(t.name));
   const call = ([name, input]) => (shell ? [shell.name, { command: `${name} '${JSON.stringify(input)}'`, description: name }] : [name, input]);
-  return scripted.calls?.map(call) ?? scripted.ask?.map((question) => asking(offered, question)) ?? [];
+  return scripted.calls?.map(call) ?? scripted.ask?.map((question) => asking(offered, question, scripted.background)) ?? [];
 }
 
-// asking is the call of whichever tool an agent was given to ask the scout.
-function asking(offered, question) {
+// asking is the call of whichever tool an agent was given to ask the scout, which may go on in the background.
+function asking(offered, question, background = false) {
   const { name, schema } = offered.find((t) => /scout|delegate|^(agent|task)$/i.test(t.name));
   const input = {};
-  const fixed = { description: "Look at the sea", subagent_type: "scout", agent_type: "scout", name: "look", mode: "sync", run_in_background: false };
+  const fixed = { description: "Look at the sea", subagent_type: "scout", agent_type: "scout", name: "look", mode: "sync", run_in_background: background };
   if (schema.properties.subagent_type ?? schema.properties.agent_type) {
     for (const key in fixed) if (schema.properties[key]) input[key] = fixed[key];
   }
