@@ -28,7 +28,7 @@ func TestTranscriptsComeBackThroughOTLP(t *testing.T) {
 		filepath.Join(ours, "cursor"),
 		filepath.Join(ours, "gemini"), filepath.Join(ours, "goose"), filepath.Join(ours, "kimi"), filepath.Join(ours, "kiro"),
 		filepath.Join(ours, "opencode"), filepath.Join(ours, "openhands"), filepath.Join(ours, "zed"),
-		filepath.Join(ours, "qwen"), filepath.Join(ours, "roo"), filepath.Join(ours, "vscode"),
+		filepath.Join(ours, "qwen"), filepath.Join(ours, "roo"), filepath.Join(ours, "vscode"), filepath.Join(ours, "continue"),
 		filepath.Join("..", "ingest", "testdata", "delegated", "claude-code", "transcripts"),
 		filepath.Join("..", "ingest", "testdata", "delegated", "codex", "transcripts"),
 		filepath.Join(samples, "pi", "session.jsonl"), filepath.Join(samples, "sts", "llama.jsonl"),

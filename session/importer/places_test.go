@@ -36,6 +36,7 @@ func TestUsualPlaces(t *testing.T) {
 		{"Roo Code", "darwin", nil, "/home/u/Library/Application Support"},
 		{"Kilo Code", "windows", map[string]string{"APPDATA": "/roaming"}, "/roaming"},
 		{"Kilo Code CLI", "linux", map[string]string{"XDG_DATA_HOME": "/data"}, "/data/kilo"},
+		{"Continue", "linux", map[string]string{"CONTINUE_GLOBAL_DIR": "/elsewhere"}, "/elsewhere"},
 		{"OpenHands", "linux", nil, "/home/u/.openhands/conversations"},
 		{"Kiro CLI", "linux", map[string]string{"KIRO_HOME": "/kiro"}, "/kiro"},
 		{"Kiro CLI, classic", "darwin", nil, "/home/u/Library/Application Support/kiro-cli"},

@@ -227,6 +227,8 @@ var All = []Format{{
 }, {
 	Name: "cline", Imported: "messages of sessions and tasks of Cline, Roo Code and Kilo Code", Reading: transcripts.Cline,
 }, {
+	Name: "continue", Imported: "sessions of Continue", Reading: transcripts.Continue,
+}, {
 	Name: "openhands", Imported: "a directory of a conversation of OpenHands", Reading: transcripts.OpenHands,
 }, {
 	Name: "kiro-cli", Imported: "session files of Kiro CLI, or its database", Reading: transcripts.Kiro,

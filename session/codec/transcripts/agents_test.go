@@ -27,6 +27,8 @@ import (
 //	goose      aaif-goose/goose, crates/goose/src/session/session_manager.rs at 017176d0, and
 //	           crates/goose-provider-types/src/conversation/message.rs at 3a31f2fd; the file of
 //	           JSON lines block/goose, crates/goose/src/session/legacy.rs at decaa9d2
+//	continue   continuedev/continue, core/index.d.ts, core/util/history.ts and
+//	           extensions/cli/src/{session,compaction}.ts at d0a3c0b6
 //	cline      cline/cline, sdk/packages/core/src/services/session-data.ts and
 //	           sdk/packages/shared/src/llms/messages.ts at 21cb8d25; of a task
 //	           apps/vscode/src/core/task at 94f5a47a~1
@@ -82,6 +84,11 @@ const (
 	vscodeOld   = vscodeChats + "11112222-3333-4444-8555-666677778888.json"
 )
 
+const (
+	continueSession = "testdata/continue/sessions/3e2d1c0b-aaaa-4bbb-8ccc-0123456789ab.json"
+	continueCLI     = "testdata/continue/sessions/99998888-7777-4666-8555-444433332222.json"
+)
+
 const kiroSession = "testdata/kiro/4b1d2c3e-0000-4000-8000-00000000000a.jsonl"
 
 const (
@@ -125,6 +132,8 @@ func TestFilesOfAgents(t *testing.T) {
 		{"roo/kilo", kiloTask, transcripts.Cline.DecodeFile},
 		{"vscode/log", vscodeLog, transcripts.VSCode.DecodeFile},
 		{"vscode/old", vscodeOld, transcripts.VSCode.DecodeFile},
+		{"continue/session", continueSession, transcripts.Continue.DecodeFile},
+		{"continue/cli", continueCLI, transcripts.Continue.DecodeFile},
 		{"cline/task", clineTask, transcripts.Cline.DecodeFile},
 	} {
 		t.Run(tt.golden, func(t *testing.T) {
@@ -145,9 +154,9 @@ func TestFilesOfAgents(t *testing.T) {
 func FuzzDecodeAgents(f *testing.F) {
 	decoders := []decoder{transcripts.Copilot.Decode, transcripts.Goose.Decode, transcripts.Cline.Decode,
 		transcripts.Kiro.Decode, transcripts.Qwen.Decode, transcripts.Kimi.Decode, transcripts.Amp.Decode,
-		transcripts.VSCode.Decode}
+		transcripts.VSCode.Decode, transcripts.Continue.Decode}
 	for _, path := range []string{copilotEvents, gooseLines, clineSession, clineTask, kiroSession, qwenChat, rooTask,
-		kimiSession, ampThread, vscodeLog} {
+		kimiSession, ampThread, vscodeLog, continueSession} {
 		in, err := os.ReadFile(path)
 		if err != nil {
 			f.Fatal(err)

@@ -28,6 +28,7 @@ func TestConformance(t *testing.T) {
 		{Name: "qwen-code", Decode: transcripts.Qwen.Decode, Native: []string{qwenChat, qwenChild}},
 		{Name: "kimi-cli", Decode: transcripts.Kimi.Decode, Native: []string{kimiSession, kimiChild}},
 		{Name: "amp", Decode: transcripts.Amp.Decode, Whole: true, Native: []string{ampThread, ampChild, ampFork}},
+		{Name: "continue", Decode: transcripts.Continue.Decode, Whole: true, Native: []string{continueSession, continueCLI}},
 		{Name: "copilot-chat", Decode: transcripts.VSCode.Decode, Whole: true, Native: []string{vscodeLog, vscodeOld}},
 		{Name: "cline", Decode: transcripts.Cline.Decode, Whole: true,
 			Native: []string{clineSession, clineChild, clineTask, rooTask, kiloTask}},

@@ -151,15 +151,15 @@ func (d *vscode) takeAway(list []any) {
 // workspace is the directory that the chat is of.
 func (d *vscode) workspace() string {
 	o := rows.Read(string(d.beside(vscodeWorkspace)))
-	dir := vscodePath(o.Text("folder"))
-	if file := vscodePath(o.Text("workspace")); dir == "" && file != "" {
+	dir := uriPath(o.Text("folder"))
+	if file := uriPath(o.Text("workspace")); dir == "" && file != "" {
 		dir = path.Dir(file)
 	}
 	return dir
 }
 
-// vscodePath is the path of a URI.
-func vscodePath(uri string) string {
+// uriPath is the path of a URI.
+func uriPath(uri string) string {
 	u, err := url.Parse(uri)
 	if err != nil {
 		return ""
