@@ -140,8 +140,8 @@ func (c *callFinder) addRecords() {
 	for _, n := range c.loose {
 		to := c.requests[n.RequestID]
 		if n.RequestID == "" {
-			if to = last; to != nil && seen(to.nodes, n) {
-				to = nil
+			if to = last; to != nil && (seen(to.nodes, n) || to.failed() != "" && len(n.Output) > 0) {
+				to = nil // what is answered after a failure is another attempt's
 			}
 		}
 		if to == nil {

@@ -44,7 +44,7 @@ func (a *assembly) reportCompactions(s *stream) {
 func (s *stream) compactions() [][]*node {
 	var groups [][]*node
 	for _, n := range s.nodes {
-		if n.Kind != fact.Compaction {
+		if n.Kind != fact.Compaction || n.Compacted != nil && n.Compacted.Since && known(groups, n.Compacted.Summary) {
 			continue
 		}
 		at := slices.IndexFunc(groups, func(group []*node) bool {
@@ -60,6 +60,20 @@ func (s *stream) compactions() [][]*node {
 		groups[at] = append(groups[at], n)
 	}
 	return groups
+}
+
+// known reports whether the last compaction has a summary, or one of the two has none.
+func known(groups [][]*node, summary string) bool {
+	if len(groups) == 0 {
+		return false
+	}
+	last := ""
+	for _, n := range groups[len(groups)-1] {
+		if n.Compacted != nil {
+			last = cmp.Or(last, n.Compacted.Summary)
+		}
+	}
+	return last == summary || last == "" || summary == ""
 }
 
 // reach is when the last of the nodes ended.

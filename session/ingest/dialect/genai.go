@@ -18,12 +18,20 @@ import (
 // genAI reads the GenAI conventions of OpenTelemetry in their versions so far, with the keys that clients use beside
 // them. It is one of the last in the table and so reads agents that no client's dialect recognizes.
 var genAI = Dialect{
-	Name:       GenAI,
-	Title:      "OpenTelemetry GenAI conventions",
-	Spans:      func(s *Span) bool { return s.Has("gen_ai", "mcp") && genAIKind(s) != "" },
+	Name:  GenAI,
+	Title: "OpenTelemetry GenAI conventions",
+	Spans: func(s *Span) bool {
+		return s.Has("gen_ai", "mcp") && genAIKind(s) != "" || isClaudePlatform(s.Scope)
+	},
 	Records:    isGenAIRecord,
 	ReadSpan:   readGenAI,
 	ReadRecord: readGenAIRecord,
+}
+
+// isClaudePlatform reports whether Anthropic's interface itself emits: beside its model calls and those of its tools it
+// has spans of requests, which tie them to what the SDK reports of the request.
+func isClaudePlatform(scope pcommon.InstrumentationScope) bool {
+	return strings.HasPrefix(scope.Name(), "com.anthropic.claude-platform")
 }
 
 // GenAI is the name of the dialect of the conventions.
@@ -89,6 +97,8 @@ func genAIKindOf(s *Span, a Attrs) fact.Kind {
 	case has("gen_ai.request.model", "gen_ai.response.model") && (has(inputTokens...) || has(outputTokens...) ||
 		has("gen_ai.response.finish_reasons", "gen_ai.response.id")):
 		return fact.ModelCall
+	case a.True("gen_ai.conversation.compacted"):
+		return fact.Compaction // a span of nothing else
 	case !has("gen_ai.request.model", "gen_ai.system", "gen_ai.provider.name"):
 		return ""
 	}
@@ -103,11 +113,17 @@ func genAIKindOf(s *Span, a Attrs) fact.Kind {
 	return ""
 }
 
-// readGenAI gives the fact of a span, and one more of the compaction that a model call reports.
+// readGenAI gives the fact of a span, and one more of a compaction before a model call.
 func readGenAI(s *Span, out *Emitter) {
 	a := s.Attrs()
-	switch kind := genAIKind(s); kind {
+	kind := genAIKind(s)
+	if kind == "" && isClaudePlatform(s.Scope) {
+		kind = fact.Step
+	}
+	switch kind {
 	case "":
+	case fact.Compaction:
+		addCompacted(out, a, false)
 	case fact.Step:
 		f := out.Add(kind)
 		f.Agent = a.Str(agentNames...)
@@ -123,8 +139,8 @@ func readGenAI(s *Span, out *Emitter) {
 	}
 }
 
-// addGenAI adds the fact of a model call or a turn that the conventions describe, and before it one of the compaction
-// that a model call reports. Its content may be in events.
+// addGenAI adds the fact of a model call or a turn that the conventions describe, and after it one of the compaction
+// that a model call reports. Its content may be in events. It returns the former.
 func addGenAI(s *Span, out *Emitter, kind fact.Kind, events bool) *fact.Fact {
 	a := s.Attrs()
 	var c conversation
@@ -132,16 +148,7 @@ func addGenAI(s *Span, out *Emitter, kind fact.Kind, events bool) *fact.Fact {
 		c.readEvents(s.Events())
 	}
 	out.Problem(c.problems...)
-	if events && a.True("gen_ai.conversation.compacted") && kind == fact.ModelCall {
-		f := out.Add(fact.Compaction)
-		clearFailure(f)
-		f.Compacted = new(fact.Compacted)
-		for _, p := range fact.PartsOf(c.input) {
-			if p.Kind == fact.PartCompaction {
-				f.Compacted.Summary = p.Text
-			}
-		}
-	}
+	compacted, summary := c.takeCompaction()
 	f := out.Add(kind)
 	c.fill(f)
 	readGenAICall(f, s.Scope, a)
@@ -154,7 +161,61 @@ func addGenAI(s *Span, out *Emitter, kind fact.Kind, events bool) *fact.Fact {
 		}
 	}
 	readFailure(f, s)
+	if events && kind == fact.ModelCall && compacted != known &&
+		(compacted == news || a.True("gen_ai.conversation.compacted")) {
+		at := len(out.All) - 1
+		addCompacted(out, a, true).Summary = summary
+		f = &out.All[at]
+	}
 	return f
+}
+
+// What the messages of a call show of a compaction: nothing, one that the calls before have seen, or one that they may
+// not have.
+const (
+	nothing = iota
+	known
+	news
+)
+
+// takeCompaction takes the summaries of compactions out of the messages, which have them where the conversation was
+// compacted. Each call since the compaction has that. So the last is known where an answer and another question follow.
+func (c *conversation) takeCompaction() (shown int, summary string) {
+	answered := false
+	isSummary := func(p fact.Part) bool {
+		if p.Kind == fact.PartCompaction {
+			shown, summary, answered = news, p.Text, false
+		}
+		return p.Kind == fact.PartCompaction
+	}
+	input := c.input[:0]
+	for _, m := range c.input {
+		if answered = answered || m.Role == session.RoleAssistant; answered && m.Role == session.RoleUser && shown == news {
+			shown = known
+		}
+		had := len(m.Parts)
+		if m.Parts = slices.DeleteFunc(m.Parts, isSummary); had == 0 || len(m.Parts) > 0 {
+			input = append(input, m)
+		}
+	}
+	c.input = input
+	c.output = slices.DeleteFunc(c.output, isSummary)
+	return shown, summary
+}
+
+// addCompacted adds a compaction. since reports that the span began after it.
+func addCompacted(out *Emitter, a Attrs, since bool) *fact.Compacted {
+	f := out.Add(fact.Compaction)
+	f.Compacted = &fact.Compacted{Since: since, Trigger: a.Str("compaction.trigger", "compaction.strategy"),
+		TokensBefore: a.Int("compaction.tokens_before"), TokensAfter: a.Int("compaction.tokens_after"),
+		SummarizedMessages: a.Int("compaction.messages_before")}
+	if since {
+		clearFailure(f)
+		f.End = f.Start
+		f.Usage = a.counts("anthropic.usage.compaction.input_tokens", "anthropic.usage.compaction.output_tokens", "",
+			"").Usage(0)
+	}
+	return f.Compacted
 }
 
 // readGenAICall reads the attributes of a model call or a turn that are no content.
@@ -167,8 +228,9 @@ func readGenAICall(f *fact.Fact, scope pcommon.InstrumentationScope, a Attrs) {
 	f.CostUSD = genAICost(a)
 	f.Temperature = a.Float("gen_ai.request.temperature")
 	f.ResponseID, f.TurnID = a.Str("gen_ai.response.id"), a.Str("github.copilot.interaction_id")
+	f.RequestID = a.Str("anthropic.request.id")
 	f.ResponseModel = a.Str("gen_ai.response.model")
-	f.Finish = cmp.Or(a.Last("anthropic.message.stop_reason", "gen_ai.response.finish_reasons",
+	f.Finish = cmp.Or(a.Last("anthropic.message.stop_reason", "anthropic.session.turn.stop_reason", "gen_ai.response.finish_reasons",
 		"gen_ai.response.finish_reason"), f.Finish)
 	status := a.Str("gen_ai.response.status")
 	f.Aborted, f.Failed = f.Aborted || isAbort(status), f.Failed || status == "failed"

@@ -266,6 +266,9 @@ func isGenericRecord(r *Record) bool {
 	if g.ordinary && !g.has("session", "model") {
 		return false
 	}
+	if isAPIError(r) && (g.has("model") || g.has("session") && !g.ordinary) {
+		return true
+	}
 	content := g.has("content") || r.Body().Type() == pcommon.ValueTypeStr
 	switch {
 	case g.roles, g.has("role") && content && normalRole(g.str("role")) != "":
@@ -279,6 +282,9 @@ func isGenericRecord(r *Record) bool {
 	return g.has("prompt", "answer") && (g.has("session") || g.kind != "" || !r.TraceID().IsEmpty())
 }
 
+// isAPIError reports whether the record is, by its name, that of a request to a model that failed.
+func isAPIError(r *Record) bool { return strings.HasSuffix(r.Event, "api_error") }
+
 func (g *genericReading) isToolRecord() bool {
 	return g.has("tool_name") && g.has("tool_input", "tool_output", "call_id")
 }
@@ -288,10 +294,22 @@ func (g *genericReading) isToolRecord() bool {
 func readGenericRecord(r *Record, out *Emitter) {
 	g := collectScope(r.Attrs(), r.Body(), r.Scope)
 	out.genericSession(g)
+	out.base.RequestID = r.Attrs().Str("request_id", "request.id", "requestId")
 	if g.isToolRecord() && !g.roles {
 		f := out.Add(fact.ToolCall)
 		g.about(f, nil)
 		g.tool(f, "")
+		return
+	}
+	if isAPIError(r) {
+		a := r.Attrs()
+		f := out.Add(fact.ModelCall)
+		g.about(f, nil)
+		g.call(f)
+		f.ErrorType = a.Str("error.type", "error_type", "error_class", "error.code", "error_code", "status_code")
+		f.Failed = true
+		f.Error = cmp.Or(a.Str("error.message", "error_message", "error", "message"), g.str("error"), f.ErrorType)
+		f.Aborted = aborts[f.ErrorType]
 		return
 	}
 	g.reported = talkOf(r.Attrs(), r.Body(), r.Event)

@@ -280,6 +280,8 @@ type Compacted struct {
 	TokensBefore       int64  `json:"tokens_before,omitempty"`
 	TokensAfter        int64  `json:"tokens_after,omitempty"`
 	SummarizedMessages int64  `json:"summarized_messages,omitempty"`
+	// Since reports that what began then has a compacted view, as everything has since the compaction.
+	Since bool `json:"since,omitempty"`
 }
 
 // Evaluated is the score that an evaluation gives, by a number or a label. Author is the program that gives it.
