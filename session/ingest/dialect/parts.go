@@ -110,6 +110,9 @@ func appendPart(parts []fact.Part, raw json.RawMessage) []fact.Part {
 			return more
 		}
 	}
+	if kind == "generic" {
+		kind = cmp.Or(o.str("generic_type"), kind)
+	}
 	return append(parts, fact.Part{Kind: fact.PartOther, Name: kind, Data: bytes.Clone(raw)})
 }
 
