@@ -172,6 +172,8 @@ func TestMetricsOfTheGenAIConventions(t *testing.T) {
 		"gen_ai.execute_tool.duration s gen_ai.operation.name=execute_tool gen_ai.tool.name=bash " +
 			"gen_ai.tool.type=function": "1 of 2.0",
 		"gen_ai.invoke_agent.duration s gen_ai.agent.name=coder gen_ai.operation.name=invoke_agent": "1 of 3.0",
+		"gen_ai.invoke_agent.inference_calls {inference_call} gen_ai.agent.name=coder":              "1 of 3",
+		"gen_ai.invoke_agent.tool_calls {tool_call} gen_ai.agent.name=coder":                        "1 of 1",
 		"agenttrace.permission.denials {call} action=deny gen_ai.tool.name=rm source=manifest":      "1",
 		"agenttrace.loop.warnings {warning} gen_ai.agent.name=coder":                                "1",
 	}

@@ -24,6 +24,8 @@ type metrics struct {
 	// tokens is of the release; usage, which replaces it, has a counter per kind of token.
 	tokens metric.Int64Histogram
 	usage  []metric.Int64Counter
+	// inferences and executions are how often a run called a model, and tools.
+	inferences, executions metric.Int64Histogram
 
 	loops, denials metric.Int64Counter
 }
@@ -42,6 +44,7 @@ var (
 		0.75, 1, 2.5, 5, 7.5, 10)
 	tokenBounds = metric.WithExplicitBucketBoundaries(1, 4, 16, 64, 256, 1024, 4096, 16384, 65536, 262144, 1048576,
 		4194304, 16777216, 67108864)
+	callBounds = metric.WithExplicitBucketBoundaries(1, 2, 4, 8, 16, 32, 64, 128)
 )
 
 // nowhere is the context in which meters are asked whether anything reads them: most often
@@ -67,6 +70,11 @@ func newMetrics(o Options, names genAI, f *filter) *metrics {
 		errs = append(errs, err)
 		return c
 	}
+	numbers := func(name, unit, what string, bounds metric.HistogramOption) metric.Int64Histogram {
+		h, err := meter.Int64Histogram(name, metric.WithUnit(unit), metric.WithDescription(what), bounds)
+		errs = append(errs, err)
+		return h
+	}
 	prefix := "gen_ai.client.operation"
 	if names.latest {
 		prefix = "gen_ai.client.inference"
@@ -74,15 +82,14 @@ func newMetrics(o Options, names genAI, f *filter) *metrics {
 			m.usage = append(m.usage, count(prefix+".usage."+kind+"_tokens", "{token}", "Tokens of model calls."))
 		}
 	} else {
-		var err error
-		m.tokens, err = meter.Int64Histogram("gen_ai.client.token.usage", metric.WithUnit("{token}"),
-			metric.WithDescription("Tokens of model calls."), tokenBounds)
-		errs = append(errs, err)
+		m.tokens = numbers("gen_ai.client.token.usage", "{token}", "Tokens of model calls.", tokenBounds)
 	}
 	m.call = seconds(prefix+".duration", "Duration of model calls.", durationBounds)
 	m.firstChunk = seconds(prefix+".time_to_first_chunk", "Time to the first part of a streamed response.", chunkBounds)
 	m.execution = seconds("gen_ai.execute_tool.duration", "Duration of the execution of tools.", durationBounds)
 	m.invocation = seconds("gen_ai.invoke_agent.duration", "Duration of runs.", durationBounds)
+	m.inferences = numbers("gen_ai.invoke_agent.inference_calls", "{inference_call}", "Model calls of runs.", callBounds)
+	m.executions = numbers("gen_ai.invoke_agent.tool_calls", "{tool_call}", "Tool calls of runs.", callBounds)
 	m.loops = count("agenttrace.loop.warnings", "{warning}", "Loops of repeated calls.")
 	m.denials = count("agenttrace.permission.denials", "{call}", "Tool calls that were denied.")
 	if err := errors.Join(errs...); err != nil {
@@ -104,6 +111,7 @@ func (m *metrics) attributes(all ...attribute.KeyValue) metric.MeasurementOption
 
 // modelCall reports a model call that has ended. failed is the class of its error.
 func (m *metrics) modelCall(c *ModelCall, responseModel, failed string, tokens *spans.Tokens, now time.Time) {
+	c.turn.run.inferences.Add(1)
 	if !m.call.Enabled(nowhere) {
 		return
 	}
@@ -148,6 +156,9 @@ func (m *metrics) count(c metric.Int64Counter, span trace.Span, all ...attribute
 
 // tool reports the execution of a tool. failed is the class of its error.
 func (m *metrics) tool(c *ToolCall, took time.Duration, failed string) {
+	if !c.p.ProviderExecuted {
+		c.turn.run.executions.Add(1)
+	}
 	m.duration(m.execution, c.span, took, semconv.GenAIOperationNameKey.String(semconv.OperationExecuteTool),
 		semconv.GenAIToolNameKey.String(c.p.Name), semconv.GenAIToolTypeKey.String(c.toolType()),
 		semconv.ErrorTypeKey.String(failed))
@@ -158,6 +169,12 @@ func (m *metrics) run(r *Run, failed string, now time.Time) {
 	m.duration(m.invocation, r.span, now.Sub(r.started),
 		semconv.GenAIOperationNameKey.String(semconv.OperationInvokeAgent),
 		semconv.GenAIAgentNameKey.String(r.sess.st.Agent), semconv.ErrorTypeKey.String(failed))
+	if !m.inferences.Enabled(nowhere) {
+		return
+	}
+	ctx, agent := trace.ContextWithSpan(nowhere, r.span), m.attributes(semconv.GenAIAgentNameKey.String(r.sess.st.Agent))
+	m.inferences.Record(ctx, r.inferences.Load(), agent)
+	m.executions.Record(ctx, r.executions.Load(), agent)
 }
 
 // loop reports a loop that was found.

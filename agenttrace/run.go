@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -45,6 +46,8 @@ type Run struct {
 
 	inferred bool
 	ref      SpanRef // of the span
+
+	inferences, executions atomic.Int64 // calls of models and tools, of sub-agents not
 
 	ending        // its mu guards what follows
 	work   []work // open
