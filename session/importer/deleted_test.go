@@ -31,12 +31,8 @@ func deleteSession(t *testing.T, db, id string) {
 // has reports whether a store has a session.
 func has(t *testing.T, db, id string) bool {
 	t.Helper()
-	r, err := sqlite.OpenReader(t.Context(), db)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close()
-	_, err = r.Session(t.Context(), id)
+	r := reader(t, db)
+	_, err := r.Session(t.Context(), id)
 	if err != nil && !errors.Is(err, store.ErrNotFound) {
 		t.Fatal(err)
 	}

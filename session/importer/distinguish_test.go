@@ -9,7 +9,6 @@ import (
 
 	"github.com/agenttrace/agenttrace/session/importer"
 	"github.com/agenttrace/agenttrace/session/store"
-	"github.com/agenttrace/agenttrace/session/store/sqlite"
 )
 
 // claudeSubagent is the transcript of a sub-agent of a session.
@@ -20,11 +19,7 @@ func claudeSubagent(session, question string) string {
 // told returns what the user asked in each session of a store, by the session's id, after the id of its parent.
 func told(t *testing.T, db string) map[string]string {
 	t.Helper()
-	r, err := sqlite.OpenReader(t.Context(), db)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close()
+	r := reader(t, db)
 	all := make(map[string]string)
 	for s, err := range r.Sessions(t.Context(), store.SessionQuery{Limit: -1, Children: true}) {
 		if err != nil {

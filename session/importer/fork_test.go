@@ -12,7 +12,6 @@ import (
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/importer"
 	"github.com/agenttrace/agenttrace/session/store"
-	"github.com/agenttrace/agenttrace/session/store/sqlite"
 )
 
 // claudeTurnOf is a turn of the session in the hour and minute: a question, and an answer that used 3 and 2 tokens.
@@ -181,11 +180,7 @@ func TestForksCountTheirHistoryOnce(t *testing.T) {
 // forksShown are the rows of the sessions of a store, where each was forked and what it used, and the sum of it all.
 func forksShown(t *testing.T, db string) string {
 	t.Helper()
-	r, err := sqlite.OpenReader(t.Context(), db)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close()
+	r := reader(t, db)
 	stats, err := r.Stats(t.Context(), store.StatsQuery{})
 	if err != nil {
 		t.Fatal(err)
@@ -274,15 +269,12 @@ func TestClaudeSessionThatContinuesInAnotherFile(t *testing.T) {
 		if !strings.HasPrefix(shown, "20 tokens in all") || !strings.Contains(shown, "at two: fork, 10 tokens, 0 copied") {
 			t.Errorf("%s:\n%s", what, shown)
 		}
-		r, err := sqlite.OpenReader(t.Context(), db)
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := reader(t, db)
 		listed := 0
 		for range r.Sessions(t.Context(), store.SessionQuery{}) {
 			listed++
 		}
-		if r.Close(); listed != 2 {
+		if listed != 2 {
 			t.Errorf("%s: %d sessions are listed, want 2", what, listed)
 		}
 	}

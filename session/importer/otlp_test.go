@@ -14,7 +14,6 @@ import (
 	"github.com/agenttrace/agenttrace/session/codec/jsonl"
 	"github.com/agenttrace/agenttrace/session/importer"
 	"github.com/agenttrace/agenttrace/session/store"
-	"github.com/agenttrace/agenttrace/session/store/sqlite"
 )
 
 // TestTranscriptsComeBackThroughOTLP: every session that is imported from a program's own files has the same rows in a
@@ -99,11 +98,7 @@ func importFiles(t *testing.T, db string, paths ...string) {
 // storedSessions are those of a store.
 func storedSessions(t *testing.T, db string) map[string]*codec.Session {
 	t.Helper()
-	r, err := sqlite.OpenReader(t.Context(), db)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close()
+	r := reader(t, db)
 	all := make(map[string]*codec.Session)
 	for row, err := range r.Sessions(t.Context(), store.SessionQuery{Limit: -1, Children: true, Archived: true}) {
 		if err != nil {

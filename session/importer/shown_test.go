@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"os"
 	"path/filepath"
@@ -33,11 +32,7 @@ func shown(t testing.TB, paths ...string) string {
 	for _, path := range paths {
 		importFile(t, db, path)
 	}
-	r, err := sqlite.OpenReader(t.Context(), db)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close()
+	r := reader(t, db)
 	var b bytes.Buffer
 	for s, err := range r.Sessions(t.Context(), store.SessionQuery{Limit: -1, Children: true, Archived: true}) {
 		if err != nil {
@@ -325,11 +320,7 @@ func TestTailOfACompactionIsKept(t *testing.T) {
 	for _, path := range []string{pi, claude} {
 		db := filepath.Join(t.TempDir(), "s.db")
 		importFile(t, db, path)
-		r, err := sqlite.OpenReader(t.Context(), db)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer r.Close()
+		r := reader(t, db)
 		doc, err := document.Reader{Reader: r}.LoadAll(t.Context(), "p1")
 		if err != nil {
 			t.Fatal(err)
@@ -383,27 +374,14 @@ func TestLogsOfACPBeforeThePromptAreNoTurn(t *testing.T) {
 	got := shown(t, path)
 	contains(t, got, "1 turn", "connected", "slow", "❯ go", "● done")
 
-	db := filepath.Join(t.TempDir(), "s.db")
-	importFile(t, db, path)
-	r, err := sqlite.OpenReader(t.Context(), db)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close()
-	s, err := formats.Read(t.Context(), r, "a1")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var again bytes.Buffer
-	if err := encode(&again, "acp", s); err != nil {
-		t.Fatal(err)
-	}
+	s := stored(t, path, "a1")
+	again := inFormat(t, s, "acp")
 	for text, want := range map[string]string{"connected": "", "slow": "a1"} {
-		i := strings.Index(again.String(), text)
+		i := strings.Index(again, text)
 		if i < 0 {
-			t.Fatalf("no log %q in\n%s", text, again.String())
+			t.Fatalf("no log %q in\n%s", text, again)
 		}
-		line := again.String()[strings.LastIndex(again.String()[:i], "\n")+1:]
+		line := again[strings.LastIndex(again[:i], "\n")+1:]
 		line, _, _ = strings.Cut(line, "\n")
 		if got := strings.Contains(line, "a1"); got != (want != "") {
 			t.Errorf("log %q: %s", text, line)
@@ -420,24 +398,11 @@ func TestInterruptedSessionIsNotClosed(t *testing.T) {
 		`{"type":"assistant","sessionId":"s1","uuid":"u2","parentUuid":"u1","timestamp":"2026-01-02T03:04:06.000Z",`+
 		`"message":{"id":"m1","model":"claude-x","role":"assistant","content":[{"type":"tool_use","id":"t1",`+
 		`"name":"Bash","input":{"command":"sleep 9"}}],"stop_reason":"tool_use"}}`+"\n")
-	db := filepath.Join(t.TempDir(), "s.db")
-	importFile(t, db, path)
-	r, err := sqlite.OpenReader(t.Context(), db)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close()
-	s, err := formats.Read(t.Context(), r, "s1")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var run, log bytes.Buffer
-	if err := errors.Join(encode(&run, "agentdbg", s), encode(&log, "skillet", s)); err != nil {
-		t.Fatal(err)
-	}
-	contains(t, run.String(), `"status": "running"`, `"ended_at": null`)
-	if strings.Contains(run.String(), "RUN_END") || strings.Contains(log.String(), "final_result") {
-		t.Errorf("the session has an end in\n%s\n%s", run.String(), log.String())
+	s := stored(t, path, "s1")
+	run, log := inFormat(t, s, "agentdbg"), inFormat(t, s, "skillet")
+	contains(t, run, `"status": "running"`, `"ended_at": null`)
+	if strings.Contains(run, "RUN_END") || strings.Contains(log, "final_result") {
+		t.Errorf("the session has an end in\n%s\n%s", run, log)
 	}
 }
 
@@ -485,22 +450,9 @@ func TestImagesOfToolsAreImagesInPi(t *testing.T) {
 		`{"type":"user","sessionId":"s1","uuid":"u3","parentUuid":"u2","timestamp":"2026-01-02T03:04:07.000Z","message":`+
 		`{"role":"user","content":[{"type":"tool_result","tool_use_id":"t1","content":[{"type":"text","text":"a.png:"},`+
 		`{"type":"image","source":{"type":"base64","media_type":"image/png","data":"`+png+`"}}]}]}}`+"\n")
-	db := filepath.Join(t.TempDir(), "s.db")
-	importFile(t, db, path)
-	r, err := sqlite.OpenReader(t.Context(), db)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close()
-	s, err := formats.Read(t.Context(), r, "s1")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var file bytes.Buffer
-	if err := encode(&file, "pi", s); err != nil {
-		t.Fatal(err)
-	}
-	contains(t, file.String(), `"content":[{"type":"text","text":"a.png:"},{"type":"image","data":"`+png+
+	s := stored(t, path, "s1")
+	file := inFormat(t, s, "pi")
+	contains(t, file, `"content":[{"type":"text","text":"a.png:"},{"type":"image","data":"`+png+
 		`","mimeType":"image/png"}]`)
 }
 
@@ -517,28 +469,44 @@ func TestRunsOfAgentDbgHaveItsTypesAndBounds(t *testing.T) {
 		`{"type":"user","sessionId":"s1","uuid":"u3","parentUuid":"u2","timestamp":"2026-01-02T03:04:07.000Z","message":`+
 		`{"role":"user","content":[{"type":"tool_result","tool_use_id":"t1","content":[{"type":"text","text":"a"},`+
 		`{"type":"text","text":"b"}]}]}}`+"\n")
-	db := filepath.Join(t.TempDir(), "s.db")
-	importFile(t, db, path)
-	r, err := sqlite.OpenReader(t.Context(), db)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close()
-	s, err := formats.Read(t.Context(), r, "s1")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var run bytes.Buffer
-	if err := encode(&run, "agentdbg", s); err != nil {
-		t.Fatal(err)
-	}
-	contains(t, run.String(), `"result": { "value": [`, `é__TRUNCATED__"`)
-	if strings.Contains(run.String(), strings.Repeat("é", 10_000)) {
+	s := stored(t, path, "s1")
+	run := inFormat(t, s, "agentdbg")
+	contains(t, run, `"result": { "value": [`, `é__TRUNCATED__"`)
+	if strings.Contains(run, strings.Repeat("é", 10_000)) {
 		t.Error("a text is longer than AgentDbg has them")
 	}
 }
 
-// encode writes a session in a format.
-func encode(w io.Writer, format string, s *codec.Session) error {
-	return formats.Named(format, nil).Stream(w)(&formats.Source{Session: s})
+// stored imports a file, and returns the session that is in it.
+func stored(t *testing.T, path, id string) *codec.Session {
+	t.Helper()
+	db := filepath.Join(t.TempDir(), "s.db")
+	importFile(t, db, path)
+	r := reader(t, db)
+	s, err := formats.Read(t.Context(), r, id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// inFormat returns a session in a format.
+func inFormat(t *testing.T, s *codec.Session, format string) string {
+	t.Helper()
+	var b strings.Builder
+	if err := formats.Named(format, nil).Stream(&b)(&formats.Source{Session: s}); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+// reader reads a store until the test ends.
+func reader(t testing.TB, db string) *sqlite.Reader {
+	t.Helper()
+	r, err := sqlite.OpenReader(t.Context(), db)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.Close() })
+	return r
 }

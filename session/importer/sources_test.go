@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/agenttrace/agenttrace/session/importer"
-	"github.com/agenttrace/agenttrace/session/store/sqlite"
 )
 
 // run imports arguments of a command line, and returns the summary and how many inputs were read.
@@ -137,11 +136,7 @@ func TestChangedFilesAreRead(t *testing.T) {
 			t.Errorf("%s: read: %v", name, !tally.Same)
 		}
 	}
-	r, err := sqlite.OpenReader(t.Context(), db)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close()
+	r := reader(t, db)
 	for _, name := range []string{"same", "grown", "replaced", "truncated", "gone", "touched"} {
 		got, err := r.Transcript(context.Background(), name)
 		if err != nil || len(got.Messages) != 2 {
@@ -168,11 +163,7 @@ func TestFilesBesideAreNoticed(t *testing.T) {
 	if run(t, db, importer.Options{Warn: func(text string) { warned += text }}, dir); warned != "" {
 		t.Errorf("the file beside is left out: %s", warned)
 	}
-	r, err := sqlite.OpenReader(t.Context(), db)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close()
+	r := reader(t, db)
 	if s, err := r.Session(t.Context(), "s1-a1"); err != nil || s.Agent != "Explore" {
 		t.Errorf("agent %q, %v", s.Agent, err)
 	}
@@ -207,11 +198,7 @@ func TestFilesThatChangeWhileTheyAreRead(t *testing.T) {
 	if _, n := run(t, db, importer.Options{}, dir); n != 0 {
 		t.Errorf("%d read again", n)
 	}
-	r, err := sqlite.OpenReader(t.Context(), db)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close()
+	r := reader(t, db)
 	for i := range files {
 		if s, err := r.Transcript(t.Context(), fmt.Sprintf("s%d", i)); err != nil || len(s.Messages) != 2 {
 			t.Fatalf("s%d: %v", i, err)
@@ -252,11 +239,7 @@ func TestCompressedAndDamagedFilesAreRemembered(t *testing.T) {
 	if n != 2 || second.Total.Damaged != 1 || len(second.Files[1].Damages) != 1 {
 		t.Errorf("%d read, %+v", n, second.Files[1])
 	}
-	r, err := sqlite.OpenReader(t.Context(), db)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close()
+	r := reader(t, db)
 	for id, title := range map[string]string{"s1": "a title", "s2": "why"} {
 		if s, err := r.Transcript(t.Context(), id); err != nil || s.Session.Title != title || len(s.Messages) != 2 {
 			t.Errorf("%s: %q, %v", id, s.Session.Title, err)
