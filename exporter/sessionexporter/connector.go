@@ -18,7 +18,6 @@ import (
 
 	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/session"
-	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/formats"
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/store"
@@ -119,11 +118,7 @@ func (s *sender) flush(ctx context.Context) {
 
 // look sends what is due. It ends with the first failure, because that of the next session would be the same.
 func (s *sender) look(ctx context.Context, settle time.Duration) error {
-	var all []store.Unsent
-	err := s.store.Transact(ctx, func(tx store.Tx) (err error) {
-		all, err = store.ReadUnsent(tx)
-		return err
-	})
+	all, err := store.ReadUnsent(ctx, s.store)
 	before, now := s.seen, time.Now()
 	s.seen = make(map[string]*seenSession, len(all))
 	for i := range all {
@@ -166,9 +161,7 @@ func (s *sender) session(ctx context.Context, u *store.Unsent, at *seenSession, 
 		return err
 	}
 	at.mine = false
-	return s.store.Transact(context.WithoutCancel(ctx), func(tx store.Tx) error {
-		return store.RequestTaken(tx, u.SessionID)
-	})
+	return store.RequestTaken(context.WithoutCancel(ctx), s.store, u.SessionID)
 }
 
 // keep makes the request of the spans of a session that were not sent yet, and keeps it, if there are any.
@@ -182,26 +175,22 @@ func (s *sender) keep(ctx context.Context, u *store.Unsent, at *seenSession, idl
 			zap.String("session", u.SessionID), zap.Error(err))
 	}
 	at.open = len(open) > 0
-	return s.store.Transact(ctx, func(tx store.Tx) error { return store.KeepRequest(tx, u, ids, at.open) })
+	return store.KeepRequest(ctx, s.store, u, ids, at.open)
 }
 
 // request makes the request, and returns the ids of its spans, none if no turn is to be sent. open are the messages of a
 // turn that goes on.
 func (s *sender) request(ctx context.Context, u *store.Unsent, idle bool) (ids []string, open map[string]bool,
 	err error) {
+	if logged, err := s.onlyLogged(ctx, u.SessionID); err != nil || !logged && !s.config.AllSessions {
+		return nil, nil, err
+	}
+	sent, err := store.SentSpans(ctx, s.store, u.SessionID)
+	if err != nil {
+		return nil, nil, err
+	}
 	whole, err := formats.ReadStored(ctx, s.store, u.SessionID, nil)
-	if err != nil || !s.config.AllSessions && !onlyLogged(whole) {
-		return nil, nil, err
-	}
-	observed, err := s.store.Observed(ctx, u.SessionID)
-	if err != nil || !s.config.AllSessions && observed == 0 { // it was imported, or is of the SDK
-		return nil, nil, err
-	}
-	var sent map[string]bool
-	if err := s.store.Transact(ctx, func(tx store.Tx) (err error) {
-		sent, err = store.SentSpans(tx, u.SessionID)
-		return err
-	}); err != nil {
+	if err != nil {
 		return nil, nil, err
 	}
 	if !idle {
@@ -212,7 +201,7 @@ func (s *sender) request(ctx context.Context, u *store.Unsent, idle bool) (ids [
 		if sent[spanID] || open[messageID] {
 			return false
 		}
-		ids, turns = append(ids, spanID), turns || name != semconv.SpanSessionRun
+		ids, sent[spanID], turns = append(ids, spanID), true, turns || name != semconv.SpanSessionRun
 		return true
 	})
 	if err != nil || !turns {
@@ -222,9 +211,14 @@ func (s *sender) request(ctx context.Context, u *store.Unsent, idle bool) (ids [
 	return ids, open, err
 }
 
-// onlyLogged reports whether the source of a session reports none of its spans.
-func onlyLogged(s *codec.Session) bool {
-	return !slices.ContainsFunc(s.SpanRefs, func(r store.SpanRef) bool { return !strings.HasPrefix(r.Kind, "log.") })
+// onlyLogged reports whether log records report the session, and no spans: it was not imported, and is none of the SDK.
+func (s *sender) onlyLogged(ctx context.Context, id string) (bool, error) {
+	refs, err := s.store.Spans(ctx, id)
+	if err != nil || slices.ContainsFunc(refs, func(r store.SpanRef) bool { return !strings.HasPrefix(r.Kind, "log.") }) {
+		return false, err
+	}
+	observed, err := s.store.Observed(ctx, id)
+	return observed > 0, err
 }
 
 // openTurn returns the messages of the last turn if it may go on.

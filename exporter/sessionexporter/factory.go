@@ -42,18 +42,12 @@ type openFunc func(ctx context.Context, location string, o stores.Options) (sess
 func newFactory(open openFunc) Factory {
 	f := &factory{open: open, sinks: make(map[*Config]*sink)}
 	return Factory{
-		exporter.NewFactory(
-			componentType,
-			createDefaultConfig,
+		exporter.NewFactory(componentType, createDefaultConfig,
 			exporter.WithTraces(f.createTraces, component.StabilityLevelAlpha),
-			exporter.WithLogs(f.createLogs, component.StabilityLevelAlpha),
-		),
-		connector.NewFactory(
-			componentType,
-			createDefaultConfig,
+			exporter.WithLogs(f.createLogs, component.StabilityLevelAlpha)),
+		connector.NewFactory(componentType, createDefaultConfig,
 			connector.WithTracesToTraces(f.connectTraces, component.StabilityLevelAlpha),
-			connector.WithLogsToTraces(f.connectLogs, component.StabilityLevelAlpha),
-		),
+			connector.WithLogsToTraces(f.connectLogs, component.StabilityLevelAlpha)),
 	}
 }
 

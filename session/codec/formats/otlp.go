@@ -23,7 +23,8 @@ import (
 )
 
 // TurnSpans returns the spans that the formats of OTLP write of a session, without those that stand for a span or a
-// record of another program, and without those of which wanted returns false. The message of a run is "".
+// record of another program, and without those of which wanted returns false. The message of a run is "". Each span has a
+// duration, if only of a nanosecond.
 func TurnSpans(s *codec.Session, wanted func(name, messageID, spanID string) bool) (ptrace.Traces, error) {
 	return otlpEncodeTo(s, nil, wanted)
 }

@@ -126,7 +126,9 @@ func (e *otlpEncoder) write(at otlpPlace, record spans.SpanData, rows ingest.Emb
 	sp.SetSpanID(at.span)
 	sp.SetParentSpanID(at.parent)
 	start, end := otlpCredibleNano(at.start), otlpCredibleNano(at.end)
-	start = cmp.Or(start, end)
+	if start = cmp.Or(start, end); e.wanted != nil && end <= start {
+		end = start + 1 // Jaeger marks a span without a duration, and then shows a second copy of it
+	}
 	sp.SetStartTimestamp(pcommon.Timestamp(start))
 	sp.SetEndTimestamp(pcommon.Timestamp(max(start, end)))
 	if failed != nil {
