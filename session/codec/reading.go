@@ -15,7 +15,7 @@ type FileDecoder = func(ctx context.Context, path string, wanted Wanted,
 // Reading is how the files of a format are recognized and read. Decode or DecodeFile is
 // set, or both, or Telemetry.
 type Reading struct {
-	// Extensions are those of the files that are read when a directory is imported.
+	// Extensions are those of the files that are read when a directory is imported: how their names end.
 	Extensions []string
 	// SniffText reports whether a file that begins with text is of the format. Keys are conditions on a JSON object in
 	// it, of which one suffices; see [HasKeys].
@@ -43,6 +43,12 @@ type Reading struct {
 	// Telemetry reports that the files hold spans and log records, which package ingest makes
 	// sessions of.
 	Telemetry bool
+}
+
+// HasExtension reports whether the name of a file ends as those of the format do.
+func (f *Reading) HasExtension(name string) bool {
+	name = strings.ToLower(name)
+	return slices.ContainsFunc(f.Extensions, func(ext string) bool { return strings.HasSuffix(name, ext) })
 }
 
 // HasKeys reports whether a JSON object fulfils one of the conditions. Its keys have the values of strings, and

@@ -182,10 +182,7 @@ func directory(root string, sniff bool) ([]Input, error) {
 			return nil
 		}
 		if !e.IsDir() {
-			ext := strings.ToLower(filepath.Ext(e.Name()))
-			known := slices.ContainsFunc(formats.All, func(f formats.Format) bool {
-				return slices.Contains(f.Extensions, ext)
-			})
+			known := slices.ContainsFunc(formats.All, func(f formats.Format) bool { return f.HasExtension(e.Name()) })
 			if info, err := os.Stat(path); known && err == nil && !info.IsDir() {
 				all = append(all, fileInput(path, info, true))
 			}

@@ -103,10 +103,9 @@ func OfDirectory(path string) *Format {
 
 // OfFile returns the format of a file that has the extension of one, or nil.
 func OfFile(path string) *Format {
-	ext := strings.ToLower(filepath.Ext(path))
 	var claimed func(*Format) bool
 	return first(func(f *Format) bool {
-		if !slices.Contains(f.Extensions, ext) {
+		if !f.HasExtension(path) {
 			return false
 		}
 		if claimed == nil {

@@ -221,6 +221,8 @@ var All = []Format{{
 }, {
 	Name: "crush", Imported: "the database of a project of Crush", Reading: transcripts.Crush,
 }, {
+	Name: "aider", Imported: "chat histories of Aider", Reading: transcripts.Aider,
+}, {
 	Name: "amp", Imported: "threads of Amp", Reading: transcripts.Amp,
 }, {
 	Name: "kimi-cli", Imported: "wire files of sessions of Kimi CLI", Reading: transcripts.Kimi,

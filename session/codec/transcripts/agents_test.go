@@ -39,6 +39,7 @@ import (
 //	kiro       closed; aws/amazon-q-developer-cli, which it was made of,
 //	           crates/chat-cli/src/cli/chat/{conversation,message,parser}.rs at 15cc8f3c, and
 //	           crates/agent/src/agent/agent_loop/types.rs for the content of session files
+//	aider      Aider-AI/aider, aider/io.py and aider/coders/base_coder.py at 5dc9490b
 //	amp        closed; the reducer of threads in @sourcegraph/amp 0.0.1768018268
 //	crush      charmbracelet/crush, internal/db/migrations, internal/message/content.go and
 //	           internal/agent/agent.go at 37f36e93
@@ -89,6 +90,8 @@ const (
 	continueCLI     = "testdata/continue/sessions/99998888-7777-4666-8555-444433332222.json"
 )
 
+const aiderHistory = "testdata/aider/history.md"
+
 const kiroSession = "testdata/kiro/4b1d2c3e-0000-4000-8000-00000000000a.jsonl"
 
 const (
@@ -99,7 +102,7 @@ const (
 
 const openHands = "testdata/openhands/conversations/7f3c0a5e11114222833344445555aaaa"
 
-// In the files of OpenHands times have no zone.
+// In the files of OpenHands and Aider times have no zone.
 func init() { time.Local = time.UTC }
 
 // TestFilesOfAgents reads what the programs keep of a session: the golden files have all
@@ -115,6 +118,7 @@ func TestFilesOfAgents(t *testing.T) {
 		{"kiro/session", kiroSession, transcripts.Kiro.DecodeFile},
 		{"kiro/data", databaseOf(t, "kiro/data.sql"), transcripts.Kiro.DecodeFile},
 		{"goose/sessions", databaseOf(t, "goose/sessions.sql"), transcripts.Goose.DecodeFile},
+		{"aider/history", aiderHistory, transcripts.Aider.DecodeFile},
 		{"amp/thread", ampThread, transcripts.Amp.DecodeFile},
 		{"amp/child", ampChild, transcripts.Amp.DecodeFile},
 		{"amp/fork", ampFork, transcripts.Amp.DecodeFile},
@@ -154,9 +158,9 @@ func TestFilesOfAgents(t *testing.T) {
 func FuzzDecodeAgents(f *testing.F) {
 	decoders := []decoder{transcripts.Copilot.Decode, transcripts.Goose.Decode, transcripts.Cline.Decode,
 		transcripts.Kiro.Decode, transcripts.Qwen.Decode, transcripts.Kimi.Decode, transcripts.Amp.Decode,
-		transcripts.VSCode.Decode, transcripts.Continue.Decode}
+		transcripts.VSCode.Decode, transcripts.Continue.Decode, transcripts.Aider.Decode}
 	for _, path := range []string{copilotEvents, gooseLines, clineSession, clineTask, kiroSession, qwenChat, rooTask,
-		kimiSession, ampThread, vscodeLog, continueSession} {
+		kimiSession, ampThread, vscodeLog, continueSession, aiderHistory} {
 		in, err := os.ReadFile(path)
 		if err != nil {
 			f.Fatal(err)
@@ -357,6 +361,7 @@ func TestSessionsOfAgentsGrow(t *testing.T) {
 		{kiroSession, transcripts.Kiro.DecodeFile},
 		{qwenChat, transcripts.Qwen.DecodeFile},
 		{kimiSession, transcripts.Kimi.DecodeFile},
+		{aiderHistory, transcripts.Aider.DecodeFile},
 	} {
 		lines, dir := readLines(t, tt.path), t.TempDir()
 		rows := func(n int) map[string]bool {
