@@ -31,6 +31,7 @@ func TestDiscoverFindsAgents(t *testing.T) {
 		"cline/sessions":          ".cline/data/sessions",
 		"cline/tasks":             ".config/Code/User/globalStorage/saoudrizwan.claude-dev/tasks",
 		"amp/threads":             ".local/share/amp/threads",
+		"windsurf/transcripts":    ".windsurf/transcripts",
 		"kimi":                    ".kimi",
 		"openhands/conversations": ".openhands/conversations",
 		"continue/sessions":       ".continue/sessions",
@@ -99,11 +100,11 @@ func TestDiscoverFindsAgents(t *testing.T) {
 		}
 	}
 	slices.Sort(formats)
-	if want := []string{"amp", "cline", "continue", "copilot-chat", "copilot-cli", "crush", "goose", "kimi-cli", "kiro-cli", "maida",
-		"opencode", "openhands", "qwen-code", "zed"}; !slices.Equal(formats, want) {
+	if want := []string{"amp", "cline", "continue", "copilot-chat", "copilot-cli", "crush", "goose", "kimi-cli",
+		"kiro-cli", "maida", "opencode", "openhands", "qwen-code", "windsurf", "zed"}; !slices.Equal(formats, want) {
 		t.Errorf("formats %q, want %q", formats, want)
 	}
-	if got.Total.Added != 36 || got.Total.Damaged > 0 {
+	if got.Total.Added != 37 || got.Total.Damaged > 0 {
 		t.Errorf("imported %+v", got.Total)
 	}
 	if again := importJSON(t, store, nil, "--discover", "--yes"); again.Total.Messages+again.Total.Parts > 0 {

@@ -23,7 +23,8 @@ func TestTranscriptsComeBackThroughOTLP(t *testing.T) {
 	samples := filepath.Join("..", "codec", "formats", "testdata")
 	ours := filepath.Join("..", "codec", "transcripts", "testdata")
 	for _, sample := range []string{
-		filepath.Join(ours, "aider"), filepath.Join(ours, "amp"), filepath.Join(ours, "cline"), filepath.Join(ours, "copilot"), filepath.Join(ours, "crush"),
+		filepath.Join(ours, "aider"), filepath.Join(ours, "amp"), filepath.Join(ours, "cline"),
+		filepath.Join(ours, "copilot"), filepath.Join(ours, "crush"), filepath.Join(ours, "windsurf", "transcripts"),
 		filepath.Join(ours, "cursor"),
 		filepath.Join(ours, "gemini"), filepath.Join(ours, "goose"), filepath.Join(ours, "kimi"), filepath.Join(ours, "kiro"),
 		filepath.Join(ours, "opencode"), filepath.Join(ours, "openhands"), filepath.Join(ours, "zed"),

@@ -23,6 +23,7 @@ func TestUsualPlaces(t *testing.T) {
 		{"Goose (GOOSE_PATH_ROOT)", "linux", nil, ""},
 		{"Goose (GOOSE_PATH_ROOT)", "linux", map[string]string{"GOOSE_PATH_ROOT": "/root"}, "/root/data"},
 		{"Goose", "windows", map[string]string{"XDG_DATA_HOME": "/data"}, "/home/u/AppData/Roaming/Block/goose/data"},
+		{"Windsurf", "windows", nil, "/home/u/.windsurf"},
 		{"Amp", "windows", nil, "/home/u/.local/share/amp"},
 		{"Crush", "windows", nil, "/home/u/AppData/Local/crush"},
 		{"Kimi CLI", "windows", nil, "/home/u/.kimi"},

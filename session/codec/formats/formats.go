@@ -221,6 +221,8 @@ var All = []Format{{
 }, {
 	Name: "crush", Imported: "the database of a project of Crush", Reading: transcripts.Crush,
 }, {
+	Name: "windsurf", Imported: "transcripts that Windsurf's Cascade writes for hooks", Reading: transcripts.Windsurf,
+}, {
 	Name: "aider", Imported: "chat histories of Aider", Reading: transcripts.Aider,
 }, {
 	Name: "amp", Imported: "threads of Amp", Reading: transcripts.Amp,

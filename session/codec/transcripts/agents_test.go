@@ -50,6 +50,8 @@ import (
 //	vscode     microsoft/vscode, src/vs/workbench/contrib/chat/common/model/{chatModel,
 //	           chatSessionOperationLog,objectMutationLog}.ts at 047238f9, and microsoft/vscode-copilot-chat,
 //	           src/extension/prompt/common/{conversation,intents}.ts
+//	windsurf   closed; docs.windsurf.com/windsurf/cascade/hooks, and what it wrote in git-ai-project/git-ai,
+//	           tests/fixtures/windsurf-session-simple.jsonl
 //	zed        zed-industries/zed, crates/agent/src/db.rs at 0642ec7e
 const copilotEvents = "testdata/copilot/session-state/0f1e2d3c-aaaa-4bbb-8ccc-1234567890ab/events.jsonl"
 
@@ -92,6 +94,8 @@ const (
 
 const aiderHistory = "testdata/aider/history.md"
 
+const windsurfSteps = "testdata/windsurf/transcripts/8d2f1c3e-0000-4000-8000-000000000001.jsonl"
+
 const kiroSession = "testdata/kiro/4b1d2c3e-0000-4000-8000-00000000000a.jsonl"
 
 const (
@@ -119,6 +123,7 @@ func TestFilesOfAgents(t *testing.T) {
 		{"kiro/data", databaseOf(t, "kiro/data.sql"), transcripts.Kiro.DecodeFile},
 		{"goose/sessions", databaseOf(t, "goose/sessions.sql"), transcripts.Goose.DecodeFile},
 		{"aider/history", aiderHistory, transcripts.Aider.DecodeFile},
+		{"windsurf/steps", windsurfSteps, transcripts.Windsurf.DecodeFile},
 		{"amp/thread", ampThread, transcripts.Amp.DecodeFile},
 		{"amp/child", ampChild, transcripts.Amp.DecodeFile},
 		{"amp/fork", ampFork, transcripts.Amp.DecodeFile},
@@ -158,9 +163,10 @@ func TestFilesOfAgents(t *testing.T) {
 func FuzzDecodeAgents(f *testing.F) {
 	decoders := []decoder{transcripts.Copilot.Decode, transcripts.Goose.Decode, transcripts.Cline.Decode,
 		transcripts.Kiro.Decode, transcripts.Qwen.Decode, transcripts.Kimi.Decode, transcripts.Amp.Decode,
-		transcripts.VSCode.Decode, transcripts.Continue.Decode, transcripts.Aider.Decode}
+		transcripts.VSCode.Decode, transcripts.Continue.Decode, transcripts.Aider.Decode,
+		transcripts.Windsurf.Decode}
 	for _, path := range []string{copilotEvents, gooseLines, clineSession, clineTask, kiroSession, qwenChat, rooTask,
-		kimiSession, ampThread, vscodeLog, continueSession, aiderHistory} {
+		kimiSession, ampThread, vscodeLog, continueSession, aiderHistory, windsurfSteps} {
 		in, err := os.ReadFile(path)
 		if err != nil {
 			f.Fatal(err)
@@ -362,6 +368,7 @@ func TestSessionsOfAgentsGrow(t *testing.T) {
 		{qwenChat, transcripts.Qwen.DecodeFile},
 		{kimiSession, transcripts.Kimi.DecodeFile},
 		{aiderHistory, transcripts.Aider.DecodeFile},
+		{windsurfSteps, transcripts.Windsurf.DecodeFile},
 	} {
 		lines, dir := readLines(t, tt.path), t.TempDir()
 		rows := func(n int) map[string]bool {

@@ -28,8 +28,8 @@ const (
 // what the user asked after "#### ", what the program reported after "> ", and the answers. The program ends its own
 // lines with two spaces, which headings and quotes in answers do not.
 //
-// Only a chat has a time, without a zone. The log of model calls beside it, which few users have, has those of answers.
-// Counts of tokens are rounded.
+// Only a chat has a time, without a zone. The log of model calls beside it, which few users have, has those of
+// answers. Counts of tokens are rounded.
 var Aider = codec.Reading{
 	SniffText:  func(text []byte) bool { return bytes.Contains(append([]byte("\n"), text...), []byte("\n"+aiderHeader)) },
 	Extensions: []string{aiderHistory}, Transcript: true, Decode: decodeAider.stream, DecodeFile: decodeAider.file,

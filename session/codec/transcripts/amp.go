@@ -12,8 +12,8 @@ import (
 	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
 )
 
-// Amp reads a thread of Amp, T-<id>.json: one object, which the program writes again as a whole. Prompts have times, and
-// answers in newer versions. Messages that the user edited or took back are not kept.
+// Amp reads a thread of Amp, T-<id>.json: one object, which the program writes again as a whole. Prompts and the ends
+// of answers have times. Messages that the user edited or took back are not kept.
 var Amp = codec.Reading{
 	Keys:       []string{"id=T-* created messages=["},
 	Extensions: []string{".json"}, Transcript: true,

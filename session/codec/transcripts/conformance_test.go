@@ -30,6 +30,7 @@ func TestConformance(t *testing.T) {
 		{Name: "amp", Decode: transcripts.Amp.Decode, Whole: true, Native: []string{ampThread, ampChild, ampFork}},
 		{Name: "continue", Decode: transcripts.Continue.Decode, Whole: true, Native: []string{continueSession, continueCLI}},
 		{Name: "copilot-chat", Decode: transcripts.VSCode.Decode, Whole: true, Native: []string{vscodeLog, vscodeOld}},
+		{Name: "windsurf", Decode: transcripts.Windsurf.Decode, Native: []string{windsurfSteps}},
 		{Name: "aider", Decode: transcripts.Aider.Decode, Whole: true, Native: []string{aiderHistory}},
 		{Name: "cline", Decode: transcripts.Cline.Decode, Whole: true,
 			Native: []string{clineSession, clineChild, clineTask, rooTask, kiloTask}},

@@ -18,9 +18,9 @@ import (
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
-// Kimi reads the file wire.jsonl of a session of Kimi CLI, or of one of its sub-agents: what the program's core sent to
-// its interface. Beside it are context.jsonl, from which the system prompt and the summaries of compactions are taken,
-// and the title. Nothing names the model.
+// Kimi reads the file wire.jsonl of a session of Kimi CLI, or of one of its sub-agents: what the program's core sent
+// to its interface. Beside it are context.jsonl, from which the system prompt and the summaries of compactions are
+// taken, and the title. Nothing names the model.
 var Kimi = codec.Reading{
 	Keys:       []string{"type=metadata protocol_version=* !created_at", "timestamp message={ !type !direction !uuid"},
 	Extensions: []string{".jsonl"}, Transcript: true,
