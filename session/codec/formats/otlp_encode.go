@@ -48,7 +48,7 @@ func otlpEncodeTo(s *codec.Session, logs *plog.Logs,
 	}
 	e.messages()
 	e.others()
-	e.scores(e.run(), logs)
+	e.scores(e.run(logs != nil), logs)
 	if e.err != nil {
 		return td, fmt.Errorf("write session %s: %w", s.Session.ID, e.err)
 	}
@@ -146,8 +146,9 @@ func otlpCredibleNano(nano int64) int64 {
 	return nano
 }
 
-// run writes the session's row, on the first run's span.
-func (e *otlpEncoder) run() ptrace.Span {
+// run writes the session's row, on the first run's span, and its annotations: those that are events of spans only if
+// apart is set, because who sends the spans alone does not send the records.
+func (e *otlpEncoder) run(apart bool) ptrace.Span {
 	s := &e.s.Session
 	at := otlpNano(s.UpdatedAt)
 	value := func(text string) *store.Value { return &store.Value{Text: text, At: at, Rank: store.RankFinal} }
@@ -192,8 +193,8 @@ func (e *otlpEncoder) run() ptrace.Span {
 	if ended.Outcome == semconv.EndError {
 		failed = &record.Error
 	}
-	rows := ingest.EmbeddedRows{Session: &c,
-		Annotations: slices.DeleteFunc(jsonl.SortedAnnotations(e.s.Annotations), otlpIsScore)}
+	rows := ingest.EmbeddedRows{Session: &c, Annotations: slices.DeleteFunc(jsonl.SortedAnnotations(e.s.Annotations),
+		func(n store.Annotation) bool { return !apart && otlpIsScore(n) })}
 	for _, b := range e.s.Blobs {
 		if _, left := e.blobs[otlpBlobKey{b.Kind, b.Digest}]; left {
 			rows.Blobs = append(rows.Blobs, b)
