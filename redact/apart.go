@@ -74,11 +74,8 @@ func (m *mention) printed() int {
 	}
 	end := m.c.eol(to + 1)
 	line := strings.TrimSpace(m.s[to+1 : min(end, to+1+maxJudged)])
-	for _, result := range [...]string{"##[debug]", "=> ", "Out["} {
-		line = strings.TrimPrefix(line, result)
-	}
-	if _, value, ok := strings.Cut(line, "]: "); ok {
-		line = value
+	if k := strings.LastIndexByte(line, ' ') + 1; strings.HasSuffix(line[:k], "=> ") || strings.HasPrefix(line, "Out[") {
+		line = line[k:]
 	}
 	if line = strings.Trim(line, quotes); !prompted || line == "" || strings.ContainsAny(line, wordStops) {
 		return 0
@@ -246,22 +243,11 @@ func (c *scan) inserted(m *mention) {
 	}
 }
 
-// declared reports whether the label is the name of a variable in Terraform, or of an option:
-// add_argument("--password", default="…").
-func (m *mention) declared() bool {
-	before := m.s[max(m.c.floor, m.lo-len(`variable "`)):m.lo]
-	return before == `variable "` || strings.HasSuffix(before, `output "`) ||
-		m.keyed && m.dashes && strings.HasPrefix(m.s[m.hi+1:], ",")
-}
-
 // pairLabel returns where the label of the name begins in a pair of name and value, or -1.
 func (m *mention) pairLabel() int {
 	s, i := m.s, runBack(m.s, m.lo, max(m.c.floor, m.lo-maxKey), slug|dot|plusSlash) // /spec/password
 	i = skipBack(s, i, max(m.c.floor, i-24), " \t\"'#")
-	if i == m.c.floor || !oneByteOf(":=", s[i-1]) {
-		return -1
-	}
-	end := skipBack(s, i-1, max(m.c.floor, m.lo-40), " \t\"'")
+	end := skipBack(s, skipBack(s, i, max(m.c.floor, i-1), ":="), max(m.c.floor, i-16), " \t\"'")
 	if i = runBack(s, end, max(m.c.floor, end-16), word); !lists["nameWords"][s[i:end]] {
 		return -1
 	}
@@ -274,14 +260,6 @@ const maxPair = 400
 // paired returns the value of the pair whose name is the label, or of what it declares.
 func (m *mention) paired() finding {
 	label, limit := m.pairLabel(), min(len(m.s), m.hi+maxPair)
-	if m.declared() {
-		limit = until(m.s, m.hi, maxPair, "})")
-		from := skip(m.s, m.hi, limit, "\" {")
-		if f := m.valueOf("default", from, limit); f.end > 0 {
-			return f
-		}
-		return m.valueOf("value", from, limit)
-	}
 	if label < 0 {
 		return finding{}
 	}
@@ -293,7 +271,7 @@ func (m *mention) paired() finding {
 	for _, x := range [...]struct {
 		name   string
 		lo, hi int
-	}{{`text"`, m.hi, min(limit, m.hi+48)}, {"content", m.hi, min(limit, m.hi+15)}, {"alue", m.hi, limit},
+	}{{`text"`, m.hi, min(limit, m.hi+48)}, {"content", m.hi, min(limit, m.hi+15)}, {"alue", m.hi, limit}, {"default", m.hi, limit},
 		{"alue", since(m.s, label, from, "{}<>"), label}} {
 		if f := m.valueOf(x.name, x.lo, x.hi); f.end > 0 { // {"label":"Password","text":"…"}
 			return f
@@ -325,7 +303,7 @@ func (m *mention) valueOf(name string, lo, hi int) finding {
 	if i < lo {
 		return finding{}
 	}
-	between := m.s[lo:i]
+	between := strings.TrimLeft(m.s[lo:i], "\" {") // variable "password" {
 	if lo < m.hi {
 		between = m.s[i+len(name) : hi]
 	}

@@ -194,7 +194,7 @@ func (c *scan) named(e *entry, begin int) finding {
 	m := &c.m
 	*m = mention{c: c, s: c.s, lo: lo, hi: hi}
 	i, ok := m.sign()
-	if !ok && !m.inRow() && m.pairLabel() < 0 && !m.declared() && !m.called() && !m.inserts() && !m.hasStrings() &&
+	if !ok && !m.inRow() && m.pairLabel() < 0 && !m.called() && !m.inserts() && !m.hasStrings() &&
 		m.printed() == 0 {
 		return finding{} // most mentions end here, before the key is looked at
 	}

@@ -35,7 +35,7 @@ func loginBefore(s string, at int) (lo, hi int) {
 		hi--
 		end = since(s, hi, floor, s[hi:at]) - 1
 	}
-	from := since(s, max(floor, end), floor, wordStops+"=(,;<>")
+	from := since(s, max(floor, end), floor, wordStops+"=(,;<>\\")
 	colon := from + strings.IndexByte(s[from:max(from, end)], ':')
 	if lo = colon + 1; end < at {
 		lo = end + 1
@@ -43,21 +43,14 @@ func loginBefore(s string, at int) (lo, hi int) {
 	host := run(s[:min(len(s), at+maxKey)], at+1, alnum|dash|dot)
 	return unless(colon <= from || hi-lo < 4 || s[lo] == '/' || end < at && colon != end-1 ||
 		run(s, from, word|dash|dot|plusSlash|colonAt) < colon || class[s[from]]&alnum == 0 ||
-		strings.IndexByte(s[at:host], '.') < 2 || host < len(s) && s[host] == '@' || has("mailWords", s[from:colon]), lo, hi)
+		strings.IndexByte(s[at:host], '.') < 2 && (host == len(s) || s[host] != '(') || host < len(s) && s[host] == '@' || has("mailWords", s[from:colon]), lo, hi)
 }
 
-// beforeHost matches the password of a user before a host that no scheme shows: user:password@tcp(…, and as Oracle has
-// it, user/password@….
+// beforeHost matches the password of a user before a host as Oracle has it, user/password@….
 func beforeHost(c *scan, at, n int) (int, int) {
-	if c.s[at] != '@' {
-		at += n
-		user := until(c.s, at, maxKey, wordStops+"@/")
-		end := until(c.s, user, maxKey, wordStops+"@")
-		return unless(user == at || end == len(c.s) || c.s[end] != '@' || noPassword(c.s[min(user+1, end):end]), user+1, end)
-	}
-	lo := since(c.s, at, max(c.floor, at-maxKey), wordStops+"=(,;")
-	colon := strings.IndexByte(c.s[lo:at], ':')
-	return unless(colon <= 0 || at-lo-colon < 4 || noPassword(c.s[lo+colon+1:at]), lo+colon+1, at)
+	user := until(c.s, at+n, maxKey, wordStops+"@/")
+	end := until(c.s, user, maxKey, wordStops+"@")
+	return unless(user == at+n || end == len(c.s) || c.s[end] != '@' || noPassword(c.s[min(user+1, end):end]), user+1, end)
 }
 
 // login returns the bounds of the password in user:password@host at begin; of all of it where the user is a token. A

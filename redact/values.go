@@ -224,11 +224,8 @@ func tokenLike(v string) bool {
 
 // passLike reports whether v may be a password where its name means other things too.
 func passLike(v string) bool {
-	if len(v) < 4 || number(v) || filePath(v) || has("stopWords", v) || has("stateWords", v) ||
-		strings.ContainsAny(v, " \t\n(){}[]<>|") || strings.Contains(v, "://") || date(v) {
-		return false
-	}
-	return !(strings.IndexByte(v, '_') > 0 && identifierPath(v) && wordy(v)) // a test that passes
+	return len(v) >= 4 && known(v) == anOther && !strings.ContainsAny(v, " \t\n(){}[]<>|") &&
+		!(strings.IndexByte(v, '_') > 0 && identifierPath(v) && wordy(v)) // a test that passes
 }
 
 // algorithm reports whether v names a hash, cipher or encoding.

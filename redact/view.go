@@ -161,7 +161,7 @@ func decode(s string, i int) (c rune, n int) {
 		}
 		return -1, controlSequence(s, i)
 	case '<':
-		return tableTag(s, i, i+1)
+		return tableTag(s, i)
 	case '\\':
 		return backslashed(s, i)
 	case '=':
@@ -261,10 +261,6 @@ func backslashed(s string, i int) (c rune, n int) {
 		if c, n := entity(s, i, end); n > 0 {
 			return c, n
 		}
-	case value == '<':
-		if c, n := tableTag(s, i, end); n > 0 {
-			return c, n
-		}
 	case value == 0x1b && end < len(s) && s[end] == '[':
 		return -1, end - i + 1 + parameters(s[end+1:])
 	}
@@ -274,26 +270,23 @@ func backslashed(s string, i int) (c rune, n int) {
 	return value, end - i
 }
 
-// tableTag decodes a tag of a table of HTML whose name begins at k, so that its rows and cells are those of any table.
-// What it is part of begins at i.
-func tableTag(s string, i, k int) (c rune, n int) {
+// tableTag decodes the tag of a table of HTML at i, so that its rows and cells are those of any table.
+func tableTag(s string, i int) (c rune, n int) {
+	k := i + 1
 	name := strings.TrimPrefix(s[k:min(len(s), k+4)], "/")
-	if len(name) < 3 || name[0] != 't' || !oneByteOf("dhr", name[1]) || !oneByteOf("> \\", name[2]) {
+	if len(name) < 3 || name[0] != 't' || !oneByteOf("dhr", name[1]) || !oneByteOf("> ", name[2]) {
 		return 0, 0
 	}
-	for _, closing := range [...]string{">", `\u003e`} {
-		if end := strings.Index(s[k:min(len(s), k+100)], closing); end >= 0 {
-			n = k + end + len(closing) - i
-			break
-		}
-	}
+	end := k + strings.IndexByte(s[k:min(len(s), k+100)], '>')
 	switch {
-	case n == 0 || s[k] == '/':
-		return -1, n
+	case end < k:
+		return 0, 0
+	case s[k] == '/':
+		return -1, end + 1 - i
 	case name[1] == 'r':
-		return '\n', n
+		return '\n', end + 1 - i
 	}
-	return '|', n
+	return '|', end + 1 - i
 }
 
 // entity decodes a character reference of HTML whose name begins at k; it may be of the ampersand of another. What it
