@@ -59,7 +59,10 @@ func readQwenSpan(s *Span, out *Emitter) {
 		rank := map[string]int{fact.PartReasoning: -1}
 		slices.SortStableFunc(f.Output, func(p, q fact.Part) int { return rank[p.Kind] - rank[q.Kind] })
 	case "qwen-code.subagent":
-		content(fact.Turn).Subagent = "" // the spans below it show what is the sub-agent's
+		// Without an id, the spans below it show what is the sub-agent's.
+		f := content(fact.Turn)
+		f.Subagent, f.SubagentID = "", a.Str("qwen-code.subagent.id")
+		f.StartedBy = a.Str("qwen-code.subagent.invoking_request_id")
 	case "qwen-code.tool", "qwen-code.tool.execution":
 		f := out.Add(fact.ToolCall)
 		qwenAbout(f, a)
@@ -86,7 +89,7 @@ func qwenAbout(f *fact.Fact, a Attrs) {
 	f.Agent = a.Str("subagent_name", "gen_ai.subagent.name")
 	switch of := qwenSubagent.FindStringSubmatch(id); {
 	case of != nil:
-		f.Subagent = of[1]
+		f.SubagentID = of[1]
 		name := of[1]
 		if own := geminiSubagent.FindStringSubmatch(of[1] + "#0"); own != nil {
 			name = own[1]
