@@ -150,7 +150,11 @@ func (s *sender) session(ctx context.Context, u *store.Unsent, at *seenSession, 
 	idle := quiet >= document.DefaultIdleTimeout
 	switch {
 	case u.Request == nil && quiet >= settle && (idle || !at.open):
-		if err = s.keep(ctx, u, at, idle); err != nil || u.Request == nil {
+		err = s.keep(ctx, u, at, idle)
+		if errors.Is(err, store.ErrRefused) { // another collector on the database sends it
+			return nil
+		}
+		if err != nil || u.Request == nil {
 			return err
 		}
 		at.mine = true
