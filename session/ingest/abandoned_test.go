@@ -181,27 +181,25 @@ func abandoned(t *testing.T, alive bool, wantStates map[string]string) {
 // the rows, which are the same each time.
 func deliveredInAnyOrder(t *testing.T, recorders ...*agenttracetest.Recorder) []*session.Transcript {
 	t.Helper()
-	var all []delivery
+	var all []request
 	for _, rec := range recorders {
 		for _, e := range emitted(rec.Events()) {
-			ld := logs(e)
-			all = append(all, delivery{events: &ld})
+			all = append(all, request{logs: logs(e), isLogs: true})
 		}
 		for _, s := range recorded(rec.All()) {
-			td := traces(s)
-			all = append(all, delivery{spans: &td})
+			all = append(all, request{traces: traces(s)})
 		}
 	}
 	var want []*session.Transcript
 	for seed := range testscale.Rounds(6, 30) {
 		r := rand.New(rand.NewPCG(uint64(seed), 9))
-		order := append([]delivery(nil), all...)
+		order := append([]request(nil), all...)
 		if seed > 0 {
 			r.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
 			order = append(order, order[:r.IntN(len(order))]...) // some comes twice
 		}
 		s := openStore(t)
-		if report := deliverLive(t, s, order); report.Malformed != 0 || report.Refused != 0 {
+		if report := deliver(t, s, order); report.Malformed != 0 || report.Refused != 0 {
 			t.Fatalf("seed %d: %+v", seed, report)
 		}
 		check(t, s)

@@ -189,14 +189,7 @@ func TestCaptures(t *testing.T) {
 			if old, err := txtar.ParseFile(file); err == nil {
 				archive = old
 			}
-			if *update {
-				archive.Files = got
-				if err := os.WriteFile(file, txtar.Format(archive), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			} else if d := cmp.Diff(sections(archive.Files), sections(got)); d != "" {
-				t.Errorf("run with -update to accept (-want +got):\n%s", d)
-			}
+			compare(t, file, archive, got)
 			if len(bytes.TrimSpace(archive.Comment)) == 0 {
 				t.Error("the scenario has no description")
 			}

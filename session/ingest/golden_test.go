@@ -2,7 +2,6 @@ package ingest_test
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -20,7 +19,6 @@ import (
 	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec/jsonl"
-	"github.com/agenttrace/agenttrace/session/store"
 	sqlitestore "github.com/agenttrace/agenttrace/session/store/sqlite"
 )
 
@@ -58,14 +56,7 @@ func TestGolden(t *testing.T) {
 				t.Fatal(err)
 			}
 			got := append(archive.Files[:1:1], build(t, requests)...)
-			if *update {
-				archive.Files = got
-				if err := os.WriteFile(file, txtar.Format(archive), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			} else if d := cmp.Diff(sections(archive.Files), sections(got)); d != "" {
-				t.Errorf("run with -update to accept (-want +got):\n%s", d)
-			}
+			compare(t, file, archive, got)
 			want := sections(got[2:])
 			for seed := range testscale.Rounds(2, 6) {
 				r := rand.New(rand.NewPCG(uint64(seed), 3))
@@ -80,6 +71,19 @@ func TestGolden(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// compare compares the files of a scenario with what came of it, or writes that.
+func compare(t *testing.T, file string, archive *txtar.Archive, got []txtar.File) {
+	t.Helper()
+	if *update {
+		archive.Files = got
+		if err := os.WriteFile(file, txtar.Format(archive), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	} else if d := cmp.Diff(sections(archive.Files), sections(got)); d != "" {
+		t.Errorf("run with -update to accept (-want +got):\n%s", d)
 	}
 }
 
@@ -105,14 +109,7 @@ func build(t *testing.T, requests []request) []txtar.File {
 		r.Malformed, r.Refused)
 	check(t, s)
 	var rows, decisions, links bytes.Buffer
-	var all []session.Session
-	for row, err := range s.Sessions(context.Background(),
-		store.SessionQuery{Limit: -1, Children: true, Archived: true}) {
-		if err != nil {
-			t.Fatal(err)
-		}
-		all = append(all, row)
-	}
+	all := rowsIn(t, s)
 	slices.SortFunc(all, func(a, b session.Session) int { return strings.Compare(a.ID, b.ID) })
 	for _, row := range all {
 		transcript, err := s.Transcript(t.Context(), row.ID)

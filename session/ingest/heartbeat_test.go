@@ -20,11 +20,11 @@ func TestHeartbeatsMoveTheTimeOfASessionAndNothingElse(t *testing.T) {
 	}
 	defer s.Close()
 	const began = int64(1795198540000)
-	busy := func(at, since int64) delivery {
+	busy := func(at, since int64) request {
 		ld := logs(record(&spans.Event{
 			Name: semconv.EventStatus, SessionID: "ses_1", Status: semconv.StatusBusy, Heartbeat: 15000, Since: since,
 		}, at*1e6))
-		return delivery{events: &ld}
+		return request{logs: ld, isLogs: true}
 	}
 	touched := func() (n int) {
 		if err := s.Outbox(context.Background(), func(string, int64) { n++ }); err != nil {
@@ -32,7 +32,7 @@ func TestHeartbeatsMoveTheTimeOfASessionAndNothingElse(t *testing.T) {
 		}
 		return n
 	}
-	deliverLive(t, s, []delivery{busy(began, 0)})
+	deliver(t, s, []request{busy(began, 0)})
 	if touched() != 1 {
 		t.Fatal("the status itself is not exported")
 	}
@@ -47,12 +47,12 @@ func TestHeartbeatsMoveTheTimeOfASessionAndNothingElse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var hour []delivery
+	var hour []request
 	for beat := began + 15000; beat <= began+3600_000; beat += 15000 {
 		hour = append(hour, busy(beat, began))
 	}
 	hour = append(hour, hour[3], busy(began, 0)) // late and repeated
-	if r := deliverLive(t, s, hour); r.Malformed != 0 || r.Refused != 0 {
+	if r := deliver(t, s, hour); r.Malformed != 0 || r.Refused != 0 {
 		t.Errorf("report %+v", r)
 	}
 	after, err := s.Transcript(t.Context(), "ses_1")

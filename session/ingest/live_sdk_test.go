@@ -134,23 +134,21 @@ func TestSDKLiveAndSpans(t *testing.T) {
 	want := rowsOf(t, alone)
 	for seed := range testscale.Rounds(3, 12) {
 		r := rand.New(rand.NewPCG(uint64(seed), 8))
-		var order []delivery
+		var order []request
 		for _, e := range events {
 			if seed%3 == 0 || r.IntN(3) > 0 {
-				ld := logs(e)
-				order = append(order, delivery{events: &ld})
+				order = append(order, request{logs: logs(e), isLogs: true})
 			}
 		}
 		for _, s := range all {
-			td := traces(s)
-			order = append(order, delivery{spans: &td})
+			order = append(order, request{traces: traces(s)})
 		}
 		order = append(order, order[r.IntN(len(order))], order[r.IntN(len(order))])
 		if seed > 0 {
 			r.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
 		}
 		s := openStore(t)
-		if report := deliverLive(t, s, order); report.Malformed != 0 || report.Refused != 0 || report.Ignored != 0 {
+		if report := deliver(t, s, order); report.Malformed != 0 || report.Refused != 0 || report.Ignored != 0 {
 			t.Fatalf("problems: %+v", report)
 		}
 		check(t, s)
@@ -167,21 +165,19 @@ func TestSDKLiveAlone(t *testing.T) {
 	all, events := recorded(rec.All()), emitted(rec.Events())
 	for seed := range testscale.Rounds(3, 12) {
 		r := rand.New(rand.NewPCG(uint64(seed), 11))
-		var kept []delivery
+		var kept []request
 		for _, e := range events {
-			ld := logs(e)
-			kept = append(kept, delivery{events: &ld})
+			kept = append(kept, request{logs: logs(e), isLogs: true})
 		}
 		for _, s := range all {
 			if r.Float64() < float64(seed%4)/4 {
-				td := traces(s)
-				kept = append(kept, delivery{spans: &td})
+				kept = append(kept, request{traces: traces(s)})
 			}
 		}
 		var rows [2]string
 		for i := range rows {
 			s := openStore(t)
-			deliverLive(t, s, kept)
+			deliver(t, s, kept)
 			check(t, s)
 			rows[i] = dump(t, s.Path())
 			r.Shuffle(len(kept), func(i, j int) { kept[i], kept[j] = kept[j], kept[i] })
@@ -215,17 +211,15 @@ func rowsOf(t *testing.T, r store.Reader) []*session.Transcript {
 func TestSDKCrash(t *testing.T) {
 	rec, sess := liveAgent(t, true)
 	s := openStore(t)
-	var order []delivery
+	var order []request
 	for _, e := range emitted(rec.Events()) {
-		ld := logs(e)
-		order = append(order, delivery{events: &ld})
+		order = append(order, request{logs: logs(e), isLogs: true})
 	}
 	for _, sp := range recorded(rec.All()) {
-		td := traces(sp)
-		order = append(order, delivery{spans: &td})
+		order = append(order, request{traces: traces(sp)})
 	}
 	rand.New(rand.NewPCG(1, 1)).Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
-	deliverLive(t, s, order)
+	deliver(t, s, order)
 	check(t, s)
 	transcript, err := s.Transcript(t.Context(), sess.ID())
 	if err != nil {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -20,42 +19,9 @@ import (
 	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/session/codec/jsonl"
 	"github.com/agenttrace/agenttrace/session/codec/otlpfile"
-	"github.com/agenttrace/agenttrace/session/ingest"
-	"github.com/agenttrace/agenttrace/session/store"
 	sqlitestore "github.com/agenttrace/agenttrace/session/store/sqlite"
 	"github.com/agenttrace/agenttrace/spans"
 )
-
-// delivery is a request of either kind.
-type delivery struct {
-	spans  *ptrace.Traces
-	events *plog.Logs
-}
-
-func deliverLive(t testing.TB, s *sqlitestore.Store, all []delivery) ingest.Report {
-	t.Helper()
-	in := ingest.New(s, ingest.Options{})
-	var sum ingest.Report
-	for _, d := range all {
-		var r ingest.Report
-		var err error
-		if d.spans != nil {
-			r, err = in.Traces(t.Context(), *d.spans)
-		} else {
-			r, err = in.Logs(t.Context(), *d.events)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		sum.Spans += r.Spans
-		sum.Records += r.Records
-		sum.Accepted += r.Accepted
-		sum.Ignored += r.Ignored
-		sum.Malformed += r.Malformed
-		sum.Refused += r.Refused
-	}
-	return sum
-}
 
 // logs packs records into one request.
 func logs(all ...plog.LogRecord) plog.Logs {
@@ -92,7 +58,7 @@ func TestLiveGolden(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			var order []delivery
+			var order []request
 			var given []txtar.File
 			for _, f := range archive.Files {
 				if f.Name != "events" && f.Name != "spans" {
@@ -105,25 +71,17 @@ func TestLiveGolden(t *testing.T) {
 				}
 				for _, r := range requests {
 					if f.Name == "spans" {
-						order = append(order, delivery{spans: &r.traces})
+						order = append(order, request{traces: r.traces})
 						continue
 					}
-					ld := asEvents(r.traces)
-					order = append(order, delivery{events: &ld})
+					order = append(order, request{logs: asEvents(r.traces), isLogs: true})
 				}
 			}
 			if len(order) == 0 || len(bytes.TrimSpace(archive.Comment)) == 0 {
 				t.Fatal("the scenario has no description")
 			}
 			got := append(given[:len(given):len(given)], buildLive(t, order)...)
-			if *update {
-				archive.Files = got
-				if err := os.WriteFile(file, txtar.Format(archive), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			} else if d := cmp.Diff(sections(archive.Files), sections(got)); d != "" {
-				t.Errorf("run with -update to accept (-want +got):\n%s", d)
-			}
+			compare(t, file, archive, got)
 			for seed := range testscale.Rounds(3, 8) {
 				r := rand.New(rand.NewPCG(uint64(seed), 5))
 				again := slices.Clone(order)
@@ -157,20 +115,17 @@ func asEvents(td ptrace.Traces) plog.Logs {
 	return ld
 }
 
-func buildLive(t *testing.T, order []delivery) []txtar.File {
+func buildLive(t *testing.T, order []request) []txtar.File {
 	t.Helper()
 	s, err := sqlitestore.Open(t.Context(), filepath.Join(t.TempDir(), "sessions.db"), sqlitestore.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	r := deliverLive(t, s, order)
+	r := deliver(t, s, order)
 	check(t, s)
 	var rows bytes.Buffer
-	for row, err := range s.Sessions(t.Context(), store.SessionQuery{Limit: -1, Children: true, Archived: true}) {
-		if err != nil {
-			t.Fatal(err)
-		}
+	for _, row := range rowsIn(t, s) {
 		transcript, err := s.Transcript(t.Context(), row.ID)
 		if err != nil {
 			t.Fatal(err)
@@ -231,14 +186,12 @@ func FuzzEvents(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		half := choices(data[:len(data)/2])
 		rest := choices(data[len(data)/2:])
-		var all []delivery
+		var all []request
 		for _, e := range half.events() {
-			ld := logs(e)
-			all = append(all, delivery{events: &ld})
+			all = append(all, request{logs: logs(e), isLogs: true})
 		}
 		for _, s := range rest.spans() {
-			td := traces(s)
-			all = append(all, delivery{spans: &td})
+			all = append(all, request{traces: traces(s)})
 		}
 		if len(all) == 0 {
 			return
@@ -250,7 +203,7 @@ func FuzzEvents(f *testing.F) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			refused += deliverLive(t, s, all).Refused
+			refused += deliver(t, s, all).Refused
 			check(t, s)
 			rows[i] = withoutMetIndexes(dump(t, s.Path()))
 			if err := s.Close(); err != nil {
