@@ -123,33 +123,13 @@ func (n *node) descend(depth int, from int64) {
 }
 
 // compareNodes orders nodes by time, and what contains others before them: spans
-// that begin together are common where clocks count milliseconds. A tool call contains
-// nothing that is not below it: of several the one that ended first was called first.
+// that begin together are common where clocks count milliseconds.
 func compareNodes(x, y *node) int {
 	return cmp.Or(
 		cmp.Compare(x.begins, y.begins), cmp.Compare(x.depth, y.depth), cmp.Compare(x.Start, y.Start),
-		cmp.Compare(x.rank(), y.rank()), cmp.Compare(x.ends(), y.ends()),
+		cmp.Compare(y.End, x.End),
 		strings.Compare(x.TraceID, y.TraceID), cmp.Compare(x.Seq, y.Seq), strings.Compare(x.SpanID, y.SpanID),
 		cmp.Compare(x.arrived(), y.arrived()), strings.Compare(x.Source, y.Source))
-}
-
-// rank puts tool calls behind what may have requested them, and records behind spans.
-func (n *node) rank() int {
-	switch {
-	case n.record:
-		return 2
-	case n.Kind == fact.ToolCall:
-		return 1
-	}
-	return 0
-}
-
-// ends orders nodes of one rank that begin together.
-func (n *node) ends() int64 {
-	if n.rank() == 1 {
-		return n.End
-	}
-	return -n.End
 }
 
 // arrived orders the records of a span.
