@@ -22,9 +22,10 @@
 // there is something to send. [Handler.Handle] waits a moment for its own record to
 // go out, so that the client has it before the agent's next message; a client that does
 // not read, or reads slowly, costs that moment at most once a second. To be sure, call
-// [Handler.Flush], as before the agent exits. The queue of a slow client fills, and then records are dropped, the least severe first. Each severity has a
-// rate that others cannot use up. What was dropped is counted in
-// the next record, or in one of its own a second later.
+// [Handler.Flush], as before the agent exits. The queue of a slow client fills, and then
+// records are dropped, the least severe first. Each severity has a rate that others
+// cannot use up. What was dropped is counted in the next record, or in one of its own a
+// second later.
 //
 // A client that is gone would kill the agent: Go ends a program that writes to a
 // closed standard output. So [Handler.Initialize] takes SIGPIPE over, once it knows

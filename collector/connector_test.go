@@ -65,7 +65,8 @@ func TestConnector(t *testing.T) {
 		t.Fatalf("an export has %d spans, %v, and %d requests arrived", want.SpanCount(), err, n)
 	}
 	for _, td := range got {
-		if d := diff.Diff(want, td, diff.Comparer(func(x, y ptrace.Traces) bool { return reflect.DeepEqual(x, y) })); d != "" {
+		same := diff.Comparer(func(x, y ptrace.Traces) bool { return reflect.DeepEqual(x, y) })
+		if d := diff.Diff(want, td, same); d != "" {
 			t.Errorf("spans (-exported +received):\n%s", d)
 		}
 	}

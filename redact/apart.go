@@ -61,8 +61,8 @@ func (m *mention) around() finding {
 	return m.strings(from, skipBack(m.s, m.lo, from, quotes), ahead)
 }
 
-// printed returns where the line after the label's begins that is one word, which what was typed at a prompt has printed,
-// or of which the label is the title; 0 where there is none.
+// printed returns where the line after the label's begins that is one word, which what was typed at a prompt has
+// printed, or of which the label is the title; 0 where there is none.
 func (m *mention) printed() int {
 	from, to := m.c.line(m.lo)
 	if to >= len(m.s)-1 || m.lo-from > maxKey {
@@ -271,7 +271,8 @@ func (m *mention) paired() finding {
 	for _, x := range [...]struct {
 		name   string
 		lo, hi int
-	}{{`text"`, m.hi, min(limit, m.hi+48)}, {"content", m.hi, min(limit, m.hi+15)}, {"alue", m.hi, limit}, {"default", m.hi, limit},
+	}{{`text"`, m.hi, min(limit, m.hi+48)}, {"content", m.hi, min(limit, m.hi+15)}, {"alue", m.hi, limit},
+		{"default", m.hi, limit},
 		{"alue", since(m.s, label, from, "{}<>"), label}} {
 		if f := m.valueOf(x.name, x.lo, x.hi); f.end > 0 { // {"label":"Password","text":"…"}
 			return f

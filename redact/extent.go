@@ -25,7 +25,8 @@ func (m *mention) value(i int) (lo, hi int) {
 	}
 	for _, pair := range [...]string{"«»", "„“", "„”", "“”", "‘’", "「」", "『』"} {
 		_, size := utf8.DecodeRuneInString(pair)
-		if end := strings.Index(s[i:min(len(s), i+maxJudged)], pair[size:]); end > 0 && strings.HasPrefix(s[i:], pair[:size]) {
+		end := strings.Index(s[i:min(len(s), i+maxJudged)], pair[size:])
+		if end > 0 && strings.HasPrefix(s[i:], pair[:size]) {
 			m.quoted = true
 			return i + size, i + end
 		}

@@ -113,7 +113,8 @@ func generated(class string, n int) (texts []corpusEntry) {
 			}
 			line := strings.NewReplacer("LABEL", strings.ToUpper(strings.Join(words, "_")),
 				"X-Label", "X-"+strings.Join(titles, "-"), "Label", strings.Join(titles, ""), "label", label,
-				"‹›", pick(secretValues), "WORD", pick(harmlessWords), "NAME", aName(rng), "CALL", pick(harmlessCalls), "NUMBER", "12").
+				"‹›", pick(secretValues), "WORD", pick(harmlessWords), "NAME", aName(rng), "CALL", pick(harmlessCalls),
+				"NUMBER", "12").
 				Replace(x)
 			text, secrets := testscale.ExpandSecret(line, rng.Uint64())
 			texts = append(texts, corpusEntry{x, text, secrets})
@@ -184,7 +185,8 @@ func TestTextsOfOtherPlaces(t *testing.T) {
 		t.Logf("%s: %d of %d secrets are left, %d of %d harmless texts are changed", c.name, left, len(secrets), changed,
 			len(harmless))
 		if left*100 > c.percent*len(secrets) || changed*100 > len(harmless) {
-			t.Errorf("%s: more than %d %% of the secrets are left, or more than 1 %% of the texts are changed", c.name, c.percent)
+			t.Errorf("%s: more than %d %% of the secrets are left, or more than 1 %% of the texts are changed", c.name,
+				c.percent)
 		}
 	}
 }

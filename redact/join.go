@@ -62,7 +62,8 @@ var signs = func() (rows []sign) {
 		{spaced, "", "=== == !== != <> => :::= ::= := ||= ||: ??= ?= += .= ＝"}, {colon, "", "："},
 		{spaced, "blank", `<-· <<<· .·"`}, {cell, "", "│ ║ ┃ |"},
 		{sure, "tag", ">"}, {cell, "keyed none", ">"},
-		{prose, "", ",·it's·now· ,·it·is·now· ,·it's· ,·it·is· ,·now·"}, {sure, "keyed flag", ","}, {pair, "keyed", ","}, {bare, "", ","}, {sure, "keyed", "value= content="},
+		{prose, "", ",·it's·now· ,·it·is·now· ,·it's· ,·it·is· ,·now·"}, {sure, "keyed flag", ","}, {pair, "keyed", ","}, {bare, "", ","},
+		{sure, "keyed", "value= content="},
 		{prose, "blank", "-> → ⇒ ➜ – — ... -·"}, {prose, "", "是 为 は 는· 은·"},
 		{flag, "blank", "/t·REG_SZ·/d· /t·REG_EXPAND_SZ·/d· -Value·"}, {argument, "none", "("},
 	} {

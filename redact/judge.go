@@ -228,7 +228,8 @@ func (m *mention) joined(i int) finding {
 		m.join = fallback
 		return m.found(lo+k+2, skipBack(m.s, hi, lo+k+2, "}"))
 	}
-	if strings.HasPrefix(rest, " / ") && (m.join == colon || m.join == spaced || m.join == prose) { // credentials: name / …
+	// credentials: name / …
+	if strings.HasPrefix(rest, " / ") && (m.join == colon || m.join == spaced || m.join == prose) {
 		m.join = bare
 		return m.joined(hi + len(" / "))
 	}

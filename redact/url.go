@@ -41,9 +41,10 @@ func loginBefore(s string, at int) (lo, hi int) {
 		lo = end + 1
 	}
 	host := run(s[:min(len(s), at+maxKey)], at+1, alnum|dash|dot)
-	return unless(colon <= from || hi-lo < 4 || s[lo] == '/' || end < at && colon != end-1 ||
+	elsewhere := host < len(s) && s[host] == '@' || has("mailWords", s[from:max(from, colon)])
+	return unless(elsewhere || colon <= from || hi-lo < 4 || s[lo] == '/' || end < at && colon != end-1 ||
 		run(s, from, word|dash|dot|plusSlash|colonAt) < colon || class[s[from]]&alnum == 0 ||
-		strings.IndexByte(s[at:host], '.') < 2 && (host == len(s) || s[host] != '(') || host < len(s) && s[host] == '@' || has("mailWords", s[from:colon]), lo, hi)
+		strings.IndexByte(s[at:host], '.') < 2 && (host == len(s) || s[host] != '('), lo, hi)
 }
 
 // beforeHost matches the password of a user before a host as Oracle has it, user/password@….

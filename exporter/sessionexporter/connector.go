@@ -182,8 +182,8 @@ func (s *sender) keep(ctx context.Context, u *store.Unsent, at *seenSession, idl
 	return store.KeepRequest(ctx, s.store, u, ids, at.open)
 }
 
-// request makes the request, and returns the ids of its spans, none if no turn is to be sent. open are the messages of a
-// turn that goes on.
+// request makes the request, and returns the ids of its spans, none if no turn is to be sent. open are the messages of
+// a turn that goes on.
 func (s *sender) request(ctx context.Context, u *store.Unsent, idle bool) (ids []string, open map[string]bool,
 	err error) {
 	if logged, err := s.onlyLogged(ctx, u.SessionID); err != nil || !logged && !s.config.AllSessions {

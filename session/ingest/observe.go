@@ -277,8 +277,8 @@ func takeRow(e *fact.Evaluated) {
 	e.CreatedAt, e.UpdatedAt = n.CreatedAt, n.UpdatedAt
 }
 
-// scores are the annotations that evaluations report, without what they are about unless a store wrote that. The id depends on what the
-// evaluation names and not on what that comes to, so it stays when that is rebuilt.
+// scores are the annotations that evaluations report, without what they are about unless a store wrote that. The id
+// depends on what the evaluation names and not on what that comes to, so it stays when that is rebuilt.
 func scores(facts []fact.Fact) []store.Annotation {
 	all := make([]store.Annotation, len(facts))
 	for i := range facts {

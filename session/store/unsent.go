@@ -6,8 +6,8 @@ import (
 )
 
 // A connector sends each span of a session once. What it sends is kept in span_outbox, and its spans are noted in
-// sent_spans, by one transaction; it is removed when the next consumer has taken it. So nothing is lost when the process
-// is killed in between, and what may then arrive twice has the same bytes.
+// sent_spans, by one transaction; it is removed when the next consumer has taken it. So nothing is lost when the
+// process is killed in between, and what may then arrive twice has the same bytes.
 
 // Unsent is a session that changed since its spans were looked at, or that has a request which was not taken yet.
 type Unsent struct {

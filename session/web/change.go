@@ -68,7 +68,8 @@ var annotationKinds = []string{store.AnnotationTag, store.AnnotationNote, store.
 // newAnnotation is an annotation to be added.
 type newAnnotation struct {
 	Kind string `json:"kind"`
-	// Name is that of a tag or a score, Value and Label are those of a score, of which one may be missing, and Comment the text of a note or a remark.
+	// Name is that of a tag or a score, Value and Label are those of a score, of which one may be missing, and Comment
+	// the text of a note or a remark.
 	Name    string   `json:"name,omitempty"`
 	Value   *float64 `json:"value,omitempty"`
 	Label   string   `json:"label,omitempty"`

@@ -144,7 +144,8 @@ func compare(t *testing.T, reader store.Reader, turns []Turn, lacks absent) *ses
 }
 
 // crews are the programs whose agent asks another one by a tool.
-var crews = []string{"adk", "adk-go", "claude-code", "copilot-cli", "langgraph", "mastra", "openai-agents", "strands", "voltagent"}
+var crews = []string{"adk", "adk-go", "claude-code", "copilot-cli", "langgraph", "mastra", "openai-agents", "strands",
+	"voltagent"}
 
 // TestCrews: what the model server answered to a sub-agent is in a session of its own,
 // below the tool call that asked it; what it was asked is no turn of the parent's, and

@@ -72,7 +72,8 @@ var All = []Format{{
 		}),
 	},
 }, {
-	Name: "otlp-json", Exported: "spans, a line of OTLP JSON per session and one for its scores, for a collector, Jaeger or Tempo",
+	Name:     "otlp-json",
+	Exported: "spans, a line of OTLP JSON per session and one for its scores, for a collector, Jaeger or Tempo",
 	Writing: Writing{
 		Ext: ".json", Many: true, JSON: true, Explain: explained(otlpExplain),
 		Stream: streamRows(otlpWriteJSON),
@@ -204,8 +205,9 @@ var All = []Format{{
 }, {
 	Name: "gemini-cli", Imported: "chats of Gemini CLI", Reading: transcripts.Gemini,
 }, {
-	Name: "opencode", Imported: "the database of opencode or Kilo Code, or its storage of JSON files; a directory for both",
-	Reading: transcripts.Opencode,
+	Name:     "opencode",
+	Imported: "the database of opencode or Kilo Code, or its storage of JSON files; a directory for both",
+	Reading:  transcripts.Opencode,
 }, {
 	Name: "copilot-cli", Imported: "events of GitHub Copilot CLI", Reading: transcripts.Copilot,
 }, {

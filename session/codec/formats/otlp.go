@@ -23,8 +23,8 @@ import (
 )
 
 // TurnSpans returns the spans that the formats of OTLP write of a session, without those that stand for a span or a
-// record of another program, and without those of which wanted returns false. The message of a run is "". Each span has a
-// duration, if only of a nanosecond.
+// record of another program, and without those of which wanted returns false. The message of a run is "". Each span has
+// a duration, if only of a nanosecond.
 func TurnSpans(s *codec.Session, wanted func(name, messageID, spanID string) bool) (ptrace.Traces, error) {
 	return otlpEncodeTo(s, nil, wanted)
 }
@@ -44,7 +44,8 @@ func otlpWriteJSON(w io.Writer, s *codec.Session) error {
 }
 
 // otlpWriteProto writes the session's spans as an ExportTraceServiceRequest in protobuf.
-// What follows another is one request too, that of all their sessions. It has no log records: scores are events of spans.
+// What follows another is one request too, that of all their sessions. It has no log records: scores are events of
+// spans.
 func otlpWriteProto(w io.Writer, s *codec.Session) error {
 	return otlpWrite(w, s, nil, (&ptrace.ProtoMarshaler{}).MarshalTraces)
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
 )
 
-// Continue reads sessions of Continue, of its extensions and its CLI: a JSON object with the messages, each of which has
-// what the program keeps beside it, such as the states of its calls.
+// Continue reads sessions of Continue, of its extensions and its CLI: a JSON object with the messages, each of which
+// has what the program keeps beside it, such as the states of its calls.
 //
 // Messages have no times: all have that at which the session began, which is in the list beside the file. What the CLI
 // counts for the whole session is counted in the first answer, except for what answers have themselves.
@@ -203,7 +203,8 @@ func continueOutput(state rows.Object) (all []rows.Object) {
 func continueUsage(o rows.Object) session.Usage {
 	in, out := o.Object("promptTokensDetails"), o.Object("completionTokensDetails")
 	all := rows.Of("input", number(o, "promptTokens"), "output", number(o, "completionTokens"),
-		"reasoning", number(out, "reasoningTokens"), "read", number(in, "cachedTokens"), "write", number(in, "cacheWriteTokens"))
+		"reasoning", number(out, "reasoningTokens"), "read", number(in, "cachedTokens"),
+		"write", number(in, "cacheWriteTokens"))
 	return counts{"input", "output", "reasoning", "read", "write"}.capped(all)
 }
 

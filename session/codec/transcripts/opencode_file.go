@@ -32,8 +32,9 @@ import (
 var Opencode = codec.Reading{
 	Keys:       []string{"id=ses_* projectID=* time={"},
 	Extensions: []string{".db", ".json"}, Transcript: true, Selects: true,
-	Tables:     []string{"message", "part", "session"},
-	Layout:     []string{"opencode.db", "opencode-*.db", "kilo.db", "kilo-*.db", "storage/session/*/*.json", "session/*/*.json"},
+	Tables: []string{"message", "part", "session"},
+	Layout: []string{"opencode.db", "opencode-*.db", "kilo.db", "kilo-*.db", "storage/session/*/*.json",
+		"session/*/*.json"},
 	DecodeFile: decodeOpencode, Beside: besideOpencode,
 }
 

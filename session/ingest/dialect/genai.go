@@ -230,7 +230,8 @@ func readGenAICall(f *fact.Fact, scope pcommon.InstrumentationScope, a Attrs) {
 	f.ResponseID, f.TurnID = a.Str("gen_ai.response.id"), a.Str("github.copilot.interaction_id")
 	f.RequestID = a.Str("anthropic.request.id")
 	f.ResponseModel = a.Str("gen_ai.response.model")
-	f.Finish = cmp.Or(a.Last("anthropic.message.stop_reason", "anthropic.session.turn.stop_reason", "gen_ai.response.finish_reasons",
+	f.Finish = cmp.Or(a.Last("anthropic.message.stop_reason", "anthropic.session.turn.stop_reason",
+		"gen_ai.response.finish_reasons",
 		"gen_ai.response.finish_reason"), f.Finish)
 	status := a.Str("gen_ai.response.status")
 	f.Aborted, f.Failed = f.Aborted || isAbort(status), f.Failed || status == "failed"

@@ -60,7 +60,8 @@ func newReader(ctx context.Context, pool *pgxpool.Pool, name string) (Reader, er
 	}
 	columns := map[string][]string{}
 	rows, err := pool.Query(ctx, `SELECT relname, attname FROM pg_attribute JOIN pg_class c ON c.oid = attrelid
- WHERE attrelid IN (to_regclass('chat_sessions'), to_regclass('chat_parts'), to_regclass('annotations')) AND attnum > 0 AND NOT attisdropped`)
+ WHERE attrelid IN (to_regclass('chat_sessions'), to_regclass('chat_parts'), to_regclass('annotations'))
+ AND attnum > 0 AND NOT attisdropped`)
 	if err == nil {
 		var table, column string
 		_, err = pgx.ForEachRow(rows, []any{&table, &column}, func() error {

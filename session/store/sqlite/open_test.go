@@ -652,8 +652,8 @@ UPDATE agenttrace_schema SET version = 2;`)
 	}
 }
 
-// A file of the versions before annotations, or before their labels, is read as it is, and upgraded when it is opened for
-// writing.
+// A file of the versions before annotations, or before their labels, is read as it is, and upgraded when it is opened
+// for writing.
 func TestAFileWithoutAnnotationsIsReadAndUpgraded(t *testing.T) {
 	n := store.Annotation{SessionID: "ses_1", Kind: store.AnnotationScore, Name: "good", Value: new(0.5), CreatedAt: 3,
 		UpdatedAt: 3}
