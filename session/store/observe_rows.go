@@ -39,6 +39,7 @@ type sessionAttrs struct {
 	Start        int64          `column:"start_nano"`
 	End          int64          `column:"end_nano"`
 	SessionAttrs *SessionChange `column:"session_attrs_json"`
+	Kind         string         `column:"kind,omitempty"`
 }
 
 // lostAttrs is what an observation reports no more: its times, and stamps by column.

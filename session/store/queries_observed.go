@@ -281,19 +281,19 @@ func (o *observer) orphansOf(calls []asked) (traces []string) {
 }
 
 // sourcesOf returns what observations that are attributed to a session report of it, and whether the session has spans
-// of DialectSDK.
+// of DialectSDK. Evaluations are about it and report nothing of it.
 func (r *rows) sourcesOf(sessionID string) (all []sessionAttrs, sdk bool) {
 	r.ask(func(s Statements) {
 		s.Name(NameSession, sessionID)
 		s.Select(`SELECT `+attrsTable.List+` FROM observations INDEXED BY idx_observations_spans
- WHERE session_id = ?1 AND kind <> '`+KindEvaluation+`'`, attrsTable.AppendTo(&all), sessionID)
+ WHERE session_id = ?1`, attrsTable.AppendTo(&all), sessionID)
 		s.Select(`SELECT 1 FROM span_refs WHERE session_id = ? AND dialect = '`+DialectSDK+`' LIMIT 1`,
 			func(Row) error {
 				sdk = true
 				return nil
 			}, sessionID)
 	})
-	return all, sdk
+	return slices.DeleteFunc(all, func(a sessionAttrs) bool { return a.Kind == KindEvaluation }), sdk
 }
 
 // spanTime has the times of an observation whose source is a span of its trace. LastBelow is when the last of those

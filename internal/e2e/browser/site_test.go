@@ -252,7 +252,7 @@ func newGallery(t testing.TB) *gallery {
 	}
 	at := now.UnixMilli()
 	notes := []store.Annotation{{SessionID: g.demo, Kind: store.AnnotationTag, Name: "reviewed"},
-		{SessionID: g.demo, Kind: store.AnnotationScore, Name: "quality", Value: 0.9},
+		{SessionID: g.demo, Kind: store.AnnotationScore, Name: "quality", Value: new(0.9)},
 		{SessionID: g.demo, Kind: store.AnnotationNote, Comment: "The fix is right; the push was denied as it " +
 			"should be."}}
 	for i := range notes {
