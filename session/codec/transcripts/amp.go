@@ -3,7 +3,6 @@ package transcripts
 import (
 	"cmp"
 	"errors"
-	"net/url"
 	"strings"
 
 	"github.com/agenttrace/agenttrace/semconv"
@@ -66,12 +65,8 @@ func (d *amp) about(thread rows.Object) (copies int) {
 	}
 	b.s.AddMeta(rows.NonEmpty("amp", rows.NonEmpty("credits", credits)))
 	for tree := range rows.Objects(env.Get("trees")) {
-		if u, err := url.Parse(tree.Text("uri")); err == nil && u.Scheme == "file" && b.s.Row.WorkspaceRoot == nil {
-			dir := strings.TrimPrefix(u.Path, "/")
-			if _, _, ok := strings.Cut(dir, ":/"); !ok { // no drive of Windows
-				dir = u.Path
-			}
-			b.workspace(valid(dir))
+		if uri := tree.Text("uri"); strings.HasPrefix(uri, "file:") && b.s.Row.WorkspaceRoot == nil {
+			b.workspace(uriPath(uri))
 		}
 	}
 	if parent := thread.Text("mainThreadID"); parent != "" {

@@ -119,11 +119,7 @@ func (d *continued) item(o, message rows.Object) {
 // continuePart is a block of a message as a part of ours.
 func continuePart(block rows.Object) rows.Object {
 	if url := block.Object("imageUrl").Text("url"); url != "" {
-		media, _, _ := strings.Cut(strings.TrimPrefix(url, "data:"), ";")
-		if !strings.HasPrefix(url, "data:") {
-			media = "image/*"
-		}
-		return fileOf(media, url)
+		return urlFile("image/*", url)
 	}
 	return partOf(block)
 }

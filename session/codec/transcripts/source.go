@@ -11,6 +11,7 @@ import (
 	"io"
 	"iter"
 	"math"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -540,6 +541,18 @@ func urlFile(mediaType, url string) rows.Object {
 		mediaType = media
 	}
 	return fileOf(mediaType, url)
+}
+
+// uriPath is the path of a URI.
+func uriPath(uri string) string {
+	u, err := url.Parse(uri)
+	if err != nil {
+		return ""
+	}
+	if dir := strings.TrimPrefix(u.Path, "/"); len(dir) > 1 && dir[1] == ':' {
+		return valid(dir) // of Windows
+	}
+	return valid(u.Path)
 }
 
 // octets is the type of a file of which the type is not known.

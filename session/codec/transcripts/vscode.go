@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"errors"
-	"net/url"
 	"path"
 	"path/filepath"
 	"slices"
@@ -156,18 +155,6 @@ func (d *vscode) workspace() string {
 		dir = path.Dir(file)
 	}
 	return dir
-}
-
-// uriPath is the path of a URI.
-func uriPath(uri string) string {
-	u, err := url.Parse(uri)
-	if err != nil {
-		return ""
-	}
-	if dir := strings.TrimPrefix(u.Path, "/"); len(dir) > 1 && dir[1] == ':' {
-		return dir // of Windows
-	}
-	return u.Path
 }
 
 func (d *vscode) request(o rows.Object) {
