@@ -26,7 +26,7 @@ import (
 // record of another program, and without those of which wanted returns false. The message of a run is "". Each span has
 // a duration, if only of a nanosecond.
 func TurnSpans(s *codec.Session, wanted func(name, messageID, spanID string) bool) (ptrace.Traces, error) {
-	return otlpEncodeTo(s, nil, wanted)
+	return otlpEncode(s, nil, wanted)
 }
 
 // otlpWriteJSON writes the session's spans as one line of OTLP JSON, as the collector's
@@ -51,7 +51,7 @@ func otlpWriteProto(w io.Writer, s *codec.Session) error {
 }
 
 func otlpWrite(w io.Writer, s *codec.Session, logs *plog.Logs, marshal func(ptrace.Traces) ([]byte, error)) error {
-	td, err := otlpEncodeTo(s, logs, nil)
+	td, err := otlpEncode(s, logs, nil)
 	if err != nil {
 		return err
 	}

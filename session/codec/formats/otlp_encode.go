@@ -24,13 +24,10 @@ import (
 	"github.com/agenttrace/agenttrace/spans"
 )
 
-// otlpEncode returns the session as spans, in order of the rows, the run last. Its scores are events of the spans that
-// they are of. It does not change s. The error is that of a session without an id, or whose rows make no tree.
-func otlpEncode(s *codec.Session) (ptrace.Traces, error) { return otlpEncodeTo(s, nil, nil) }
-
-// otlpEncodeTo does the same, with the scores as log records where there are logs, and only with the spans that are
-// wanted, as [TurnSpans] has them, unless wanted is nil.
-func otlpEncodeTo(s *codec.Session, logs *plog.Logs,
+// otlpEncode returns the session as spans, in order of the rows, the run last. Its scores are records of logs, or if
+// that is nil, events of the spans that they are of. Unless wanted is nil, there are only the spans that are wanted, as
+// [TurnSpans] has them. It does not change s. The error is that of a session without an id, or whose rows make no tree.
+func otlpEncode(s *codec.Session, logs *plog.Logs,
 	wanted func(name, messageID, spanID string) bool) (ptrace.Traces, error) {
 	td := ptrace.NewTraces()
 	if err := s.CheckTree(); err != nil {
