@@ -25,8 +25,10 @@ func (m *mention) value(i int) (lo, hi int) {
 	}
 	for _, pair := range [...]string{"«»", "„“", "„”", "“”", "‘’", "「」", "『』"} {
 		_, size := utf8.DecodeRuneInString(pair)
-		end := strings.Index(s[i:min(len(s), i+maxJudged)], pair[size:])
-		if end > 0 && strings.HasPrefix(s[i:], pair[:size]) {
+		if !strings.HasPrefix(s[i:], pair[:size]) {
+			continue
+		}
+		if end := strings.Index(s[i:min(len(s), i+maxJudged)], pair[size:]); end > 0 {
 			m.quoted = true
 			return i + size, i + end
 		}

@@ -199,7 +199,7 @@ func controlSequence(s string, i int) int {
 		return 2 + parameters(rest[1:])
 	case strings.HasPrefix(rest, "]8;;"): // a link: its URL is read
 		return len("\x1b]8;;")
-	case strings.HasPrefix(rest, "]"): // a title or a title goes up to a bell or ESC \.
+	case strings.HasPrefix(rest, "]"): // a title goes up to a bell or ESC \.
 		for _, last := range [...]string{"\a", "\x1b\\"} {
 			if k := strings.IndexAny(rest, "\a\x1b\n"); k >= 0 && strings.HasPrefix(rest[k:], last) {
 				return 1 + k + len(last)
