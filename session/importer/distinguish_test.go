@@ -16,8 +16,8 @@ func claudeSubagent(session, question string) string {
 	return strings.ReplaceAll(claudeFile(session, question), `"isSidechain":false`, `"isSidechain":true,"agentId":"a1"`)
 }
 
-// told returns what the user asked in each session of a store, by the session's id, after the id of its parent.
-func told(t *testing.T, db string) map[string]string {
+// questions returns what the user asked in each session of a store, by the session's id, after the id of its parent.
+func questions(t *testing.T, db string) map[string]string {
 	t.Helper()
 	r := reader(t, db)
 	all := make(map[string]string)
@@ -65,7 +65,7 @@ func TestTwoSessionsOfOneID(t *testing.T) {
 	want := map[string]string{"s1": "why.yes.", "s1-a1": "s1 look for why.yes.", "s1-a2": "s1 older why.yes."}
 	check := func(what, db string, want map[string]string) {
 		t.Helper()
-		got := told(t, db)
+		got := questions(t, db)
 		for id, text := range want {
 			if got[id] != text {
 				t.Errorf("%s: session %s is %q, want %q of %v", what, id, got[id], text, got)

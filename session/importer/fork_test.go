@@ -141,7 +141,7 @@ func TestForksCountTheirHistoryOnce(t *testing.T) {
 			db := filepath.Join(t.TempDir(), "s.db")
 			run(t, db, importer.Options{}, paths...)
 			want := forksShown(t, db)
-			all := told(t, db)
+			all := questions(t, db)
 			if got, want := strings.Join(slices.Sorted(maps.Values(all)), "|"), forksTold[name]; got != want {
 				t.Errorf("sessions %q, want %q", got, want)
 			}

@@ -72,7 +72,7 @@ func OfSpan(s *Span) *Dialect {
 // OfRecord returns the dialect of a log record, or nil.
 func OfRecord(r *Record) *Dialect {
 	if r.Event == EvaluationEvent {
-		return &genAI // whoever reports it
+		return &genAI // of any client
 	}
 	for i := range Table {
 		if d := &Table[i]; d.Records != nil && d.Records(r) {
