@@ -118,7 +118,7 @@ func (s *sender) flush(ctx context.Context) {
 
 // look sends what is due. It ends with the first failure, because that of the next session would be the same.
 func (s *sender) look(ctx context.Context, settle time.Duration) error {
-	all, err := store.ReadUnsent(ctx, s.store)
+	all, err := s.store.Unsent(ctx)
 	before, now := s.seen, time.Now()
 	s.seen = make(map[string]*seenSession, len(all))
 	for i := range all {
@@ -189,7 +189,7 @@ func (s *sender) request(ctx context.Context, u *store.Unsent, idle bool) (ids [
 	if logged, err := s.onlyLogged(ctx, u.SessionID); err != nil || !logged && !s.config.AllSessions {
 		return nil, nil, err
 	}
-	sent, err := store.SentSpans(ctx, s.store, u.SessionID)
+	sent, err := s.store.SentSpans(ctx, u.SessionID)
 	if err != nil {
 		return nil, nil, err
 	}

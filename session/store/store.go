@@ -227,6 +227,12 @@ type Store interface {
 	// after touchedAt. The store keeps an outbox only if it was opened with one.
 	Outbox(ctx context.Context, fn func(sessionID string, touchedAt int64)) error
 	Exported(ctx context.Context, sessionID string, touchedAt int64) error
+
+	// Unsent returns the sessions of the outbox of spans in the order in which they changed, except those of which a
+	// turn is yet to be rebuilt. The store has that outbox only if it was opened with one.
+	Unsent(ctx context.Context) ([]Unsent, error)
+	// SentSpans returns the ids of the spans that were sent of a session, or are about to be.
+	SentSpans(ctx context.Context, sessionID string) (map[string]bool, error)
 }
 
 // Garbage counts what no session needs.

@@ -18,36 +18,6 @@ type Unsent struct {
 	Request []byte
 }
 
-// ReadUnsent returns the sessions of the outbox in the order in which they changed, except those of which a turn is yet
-// to be rebuilt. The store has an outbox of spans only if it was opened with one.
-func ReadUnsent(ctx context.Context, s Store) (all []Unsent, err error) {
-	err = inOutbox(ctx, s, "", func(s Statements, _ *error) {
-		all = nil
-		s.Select(`SELECT session_id, touched_at, request FROM span_outbox o WHERE request IS NOT NULL
- OR NOT EXISTS (SELECT 1 FROM unbuilt_turns u WHERE u.owner = o.session_id) ORDER BY touched_at, session_id`,
-			func(row Row) error {
-				u := Unsent{SessionID: row.ColumnText(0), TouchedAt: row.ColumnInt64(1)}
-				if !row.ColumnIsNull(2) {
-					u.Request = Bytes(row, 2, nil)
-				}
-				all = append(all, u)
-				return nil
-			})
-	})
-	return all, err
-}
-
-// SentSpans returns the ids of the spans that were sent of a session, or are about to be.
-func SentSpans(ctx context.Context, s Store, sessionID string) (map[string]bool, error) {
-	sent := make(map[string]bool)
-	return sent, inOutbox(ctx, s, sessionID, func(s Statements, _ *error) {
-		s.Select(`SELECT span_id FROM sent_spans WHERE session_id = ?`, func(row Row) error {
-			sent[row.ColumnText(0)] = true
-			return nil
-		}, sessionID)
-	})
-}
-
 // KeepRequest keeps what is to be sent of a session next, with the ids of its spans. Unless the session stays in the
 // outbox, it is noted as looked at, if it has not changed since u was read. If another process keeps a request, or has
 // sent one of the spans, an error is returned and nothing is changed.

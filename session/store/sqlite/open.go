@@ -39,7 +39,7 @@ type Options struct {
 	// Synchronous is SynchronousNormal when empty.
 	Synchronous string
 	// Outbox makes the store remember which sessions changed, for [Store.Outbox]; SpanOutbox, for
-	// [store.ReadUnsent].
+	// [store.Store.Unsent].
 	Outbox, SpanOutbox bool
 	// MaxBytes limits the size of the file: a commit that would exceed it fails
 	// with store.ErrUnavailable, as on a full disk. 0 means no limit.

@@ -487,3 +487,32 @@ func (r *Reader) Outbox(ctx context.Context, fn func(sessionID string, touchedAt
 	}
 	return nil
 }
+
+// Unsent implements [store.Store].
+func (r *Reader) Unsent(ctx context.Context) ([]store.Unsent, error) {
+	return get(ctx, r, func(conn Conn) (all []store.Unsent, err error) {
+		err = conn.Query(`SELECT session_id, touched_at, request FROM span_outbox o WHERE request IS NOT NULL
+ OR NOT EXISTS (SELECT 1 FROM unbuilt_turns u WHERE u.owner = o.session_id) ORDER BY touched_at, session_id`,
+			func(row store.Row) error {
+				u := store.Unsent{SessionID: row.ColumnText(0), TouchedAt: row.ColumnInt64(1)}
+				if !row.ColumnIsNull(2) {
+					u.Request = store.Bytes(row, 2, nil)
+				}
+				all = append(all, u)
+				return nil
+			})
+		return all, err
+	})
+}
+
+// SentSpans implements [store.Store].
+func (r *Reader) SentSpans(ctx context.Context, sessionID string) (map[string]bool, error) {
+	return get(ctx, r, func(conn Conn) (map[string]bool, error) {
+		sent := make(map[string]bool)
+		err := conn.Query(`SELECT span_id FROM sent_spans WHERE session_id = ?`, func(row store.Row) error {
+			sent[row.ColumnText(0)] = true
+			return nil
+		}, sessionID)
+		return sent, err
+	})
+}

@@ -17,7 +17,7 @@ type Options struct {
 	// Synchronous is the durability of a file, [sqlite.SynchronousNormal] when empty.
 	Synchronous string
 	// Outbox makes the store remember which sessions changed, for [store.Store.Outbox]; SpanOutbox, for
-	// [store.ReadUnsent].
+	// [store.Store.Unsent].
 	Outbox, SpanOutbox bool
 	// MaxBytes limits the size of a file: a commit that would exceed it fails with
 	// store.ErrUnavailable, as on a full disk. 0 means no limit.
