@@ -19,41 +19,32 @@ import (
 // remote is a store that is read and managed through a client. What a client cannot do, the store does.
 type remote struct {
 	*client
-	local *sqlite.Store
+	behind
 }
+
+// behind is the store behind the server. Its methods stand deeper than the client's, which go before.
+type behind struct{ *sqlite.Store }
 
 func served(t *testing.T) *remote {
 	local, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "sessions.db"), sqlite.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &remote{clientOf(t, local, NewCounter(sqlite.Follow(local.Path()))), local}
+	return &remote{clientOf(t, local, NewCounter(sqlite.Follow(local.Path()))), behind{local}}
 }
 
 func (r *remote) Apply(ctx context.Context, b *store.Batch) (store.Result, error) {
 	if b.Assemble != nil || b.Adopt != nil || b.Threads != nil { // functions of the suite's own
-		return r.local.Apply(ctx, b)
+		return r.Store.Apply(ctx, b)
 	}
 	return r.client.Apply(ctx, b)
 }
 
-func (r *remote) Transact(ctx context.Context, do func(store.Tx) error) error {
-	return r.local.Transact(ctx, do)
-}
-
-func (r *remote) Outbox(ctx context.Context, fn func(string, int64)) error {
-	return r.local.Outbox(ctx, fn)
-}
-
-func (r *remote) Exported(ctx context.Context, id string, at int64) error {
-	return r.local.Exported(ctx, id, at)
-}
-
-func (r *remote) Close() error { return errors.Join(r.client.Close(), r.local.Close()) }
+func (r *remote) Close() error { return errors.Join(r.client.Close(), r.Store.Close()) }
 
 // Script implements [storetest.SQL].
 func (r *remote) Script(statements string) error {
-	conn, err := zombie.OpenConn(r.local.Path(), zombie.OpenReadWrite)
+	conn, err := zombie.OpenConn(r.Path(), zombie.OpenReadWrite)
 	if err != nil {
 		return err
 	}
