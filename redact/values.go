@@ -342,7 +342,7 @@ func standsIn(v string) bool {
 		return true
 	}
 	rest := strings.TrimRight(v, "xX.…*")
-	return len(v)-len(rest) >= 3 && len(rest) <= 12 && oneByteOf("-_", rest[len(rest)-1])
+	return len(v)-len(rest) >= 3 && rest != "" && len(rest) <= 12 && oneByteOf("-_", rest[len(rest)-1])
 }
 
 // repeated reports whether a sign that represents any other fills a good part of v.
