@@ -263,7 +263,7 @@ func (c *acpConversation) log(params rows.Object, at int64) *rows.Part {
 	if c.user != nil || c.assistant != nil {
 		return c.part(part, at)
 	}
-	if all := c.b.Messages(); len(all) > 0 && all[len(all)-1].Row.Role == session.RoleSystem {
+	if all := c.b.Messages; len(all) > 0 && all[len(all)-1].Row.Role == session.RoleSystem {
 		return all[len(all)-1].Part(part, at)
 	}
 	return c.b.Message(session.RoleSystem, at).Part(part, at)
@@ -366,7 +366,7 @@ func (d *acpDecoder) update(c *acpConversation, m *acpMessage) {
 			c.b.Row.CostUSD = amount
 		}
 	}
-	turn := c.part(rows.DataPart("data-"+kind, update.Without("sessionUpdate")), m.at).Message()
+	turn := c.part(rows.DataPart("data-"+kind, update.Without("sessionUpdate")), m.at).In
 	if stop := update.Text("stopReason"); kind == "state_update" && update.Text("state") == "idle" && stop != "" {
 		var failure json.RawMessage
 		if stop == "error" {

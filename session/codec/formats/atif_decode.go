@@ -182,7 +182,7 @@ func (b *atifBuilder) about(o rows.Object) {
 
 // totals takes the usage and the cost of the run where no step has one.
 func (b *atifBuilder) totals(final rows.Object) {
-	answers := b.s.Answers()
+	answers := b.s.Answers
 	if used := b.counted(final, "total_", "final_metrics"); used != nil && len(answers) > 0 &&
 		!slices.ContainsFunc(answers, func(a *rows.Answer) bool { return a.Usage != nil }) {
 		answers[len(answers)-1].Usage = used

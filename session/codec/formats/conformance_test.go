@@ -311,7 +311,7 @@ func otlpIngestAll(ctx context.Context, r io.Reader, dir string, report func(cod
 	defer func() { failed = errors.Join(failed, os.RemoveAll(dir)) }()
 	path := filepath.Join(dir, "sessions.db")
 	failed = otlpIngestInto(ctx, r, path, report)
-	for s, err := range sqliteDecodeFile(ctx, path, report) {
+	for s, err := range sqliteDecodeFile(ctx, path, nil, report) {
 		if err != nil {
 			return nil, errors.Join(failed, err)
 		}

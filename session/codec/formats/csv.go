@@ -2,7 +2,6 @@ package formats
 
 import (
 	"encoding/csv"
-	"encoding/json"
 	"fmt"
 	"io"
 	"strconv"
@@ -10,6 +9,7 @@ import (
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
+	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/store"
 )
@@ -130,13 +130,11 @@ func csvTexts(texts ...string) []string {
 func csvOfMessage(t *session.Transcript, m *session.Message, marker bool, turn int) (message, spent []string) {
 	meta := session.ParseMessageMetadata([]byte(m.MetadataJSON))
 	model := session.Deref(meta.Model)
-	message = csvTexts(m.ID, m.Role)
+	number := ""
 	if turn > 0 {
-		message = append(message, strconv.Itoa(turn))
-	} else {
-		message = append(message, "")
+		number = strconv.Itoa(turn)
 	}
-	message = append(message, csvInteger(m.CreatedAt), strconv.FormatBool(m.HiddenAt != nil))
+	message = append(csvTexts(m.ID, m.Role), number, csvInteger(m.CreatedAt), strconv.FormatBool(m.HiddenAt != nil))
 	message = append(message, csvTexts(model.ProviderID, model.ModelID)...)
 
 	copied := t.Session.Copied(m.CreatedAt)
@@ -147,14 +145,10 @@ func csvOfMessage(t *session.Transcript, m *session.Message, marker bool, turn i
 	spent = make([]string, 7, 10)
 	if u := tokens.Used; u != nil {
 		// Cells are empty of buckets that the source does not state.
-		var keys struct{ Usage json.RawMessage }
-		var stated map[string]json.RawMessage
-		if json.Unmarshal([]byte(m.MetadataJSON), &keys) == nil {
-			_ = json.Unmarshal(keys.Usage, &stated) // what is not an object states no bucket
-		}
+		stated := rows.Read(m.MetadataJSON).Object("usage")
 		for i, n := range []int64{u.Input, u.Output, u.Reasoning, u.CacheRead, u.CacheWrite} {
 			key := [...]string{"input", "output", "reasoning", "cache_read", "cache_write"}[i]
-			if _, ok := stated[key]; ok || n != 0 {
+			if stated.Get(key) != nil || n != 0 {
 				spent[i] = csvInteger(n)
 			}
 		}
@@ -213,18 +207,12 @@ func csvSize(p *session.Part, d *session.UIPart) int {
 
 // csvAnnotations are the cells of annotations.
 func csvAnnotations(all []document.Annotation) []string {
-	var tags, scores, notes []string
+	of := make(map[store.AnnotationKind][]string)
 	for i := range all {
-		switch text := all[i].Short(); all[i].Kind {
-		case store.AnnotationTag:
-			tags = append(tags, text)
-		case store.AnnotationScore:
-			scores = append(scores, text)
-		case store.AnnotationNote:
-			notes = append(notes, text)
-		}
+		of[all[i].Kind] = append(of[all[i].Kind], all[i].Short())
 	}
-	return csvTexts(strings.Join(tags, ", "), strings.Join(scores, ", "), strings.Join(notes, "\n"))
+	return csvTexts(strings.Join(of[store.AnnotationTag], ", "), strings.Join(of[store.AnnotationScore], ", "),
+		strings.Join(of[store.AnnotationNote], "\n"))
 }
 
 func csvInteger(n int64) string { return strconv.FormatInt(n, 10) }

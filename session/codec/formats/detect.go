@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
@@ -96,23 +97,15 @@ func OfDirectory(path string) *Format {
 	return first(func(f *Format) bool {
 		return slices.ContainsFunc(f.Layout, func(pattern string) bool {
 			names, _ := filepath.Glob(filepath.Join(GlobEscape(path), filepath.FromSlash(pattern)))
-			return slices.ContainsFunc(names, func(name string) bool { return claims(name)(f) })
+			return slices.ContainsFunc(names, func(name string) bool { return formatOf(name) == f })
 		})
 	})
 }
 
 // OfFile returns the format of a file that has the extension of one, or nil.
 func OfFile(path string) *Format {
-	var claimed func(*Format) bool
-	return first(func(f *Format) bool {
-		if !f.HasExtension(path) {
-			return false
-		}
-		if claimed == nil {
-			claimed = claims(path)
-		}
-		return claimed(f)
-	})
+	of := sync.OnceValue(func() *Format { return formatOf(path) })
+	return first(func(f *Format) bool { return f.HasExtension(path) && of() == f })
 }
 
 // GlobEscape makes a path a pattern that only it matches.
@@ -123,21 +116,18 @@ func GlobEscape(path string) string {
 	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(path)
 }
 
-// claims reads the head of a file once, and returns what reports whether the file is of a
-// format.
-func claims(path string) func(*Format) bool {
+// formatOf reads the head of a file, and returns its format, or nil.
+func formatOf(path string) *Format {
 	file, err := codec.OpenFile(path)
 	if err != nil {
-		return func(*Format) bool { return false }
+		return nil
 	}
 	defer file.Close()
 	text := make([]byte, 64<<10)
 	n, _ := io.ReadFull(file, text)
-	var of *Format
 	if text = text[:n]; IsDatabase(text) {
-		of, _ = OfDatabase(path) // nil with an error
-	} else {
-		of = OfText(text)
+		of, _ := OfDatabase(path) // nil with an error
+		return of
 	}
-	return func(f *Format) bool { return of == f }
+	return OfText(text)
 }

@@ -11,12 +11,9 @@ import (
 	"path/filepath"
 
 	"github.com/agenttrace/agenttrace/session/codec"
-
 	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
 	"github.com/agenttrace/agenttrace/session/codec/jsonl"
-
 	"github.com/agenttrace/agenttrace/session/codec/otlpfile"
-
 	"github.com/agenttrace/agenttrace/session/codec/transcripts"
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/render"
@@ -244,10 +241,7 @@ var All = []Format{{
 	Imported: "a session store, of this program or of the reference program",
 	Writing:  Writing{Ext: ".db", Many: true, Complete: true, Store: sqliteEncodeFile, Explain: complete},
 	Reading: codec.Reading{Extensions: []string{".db", ".sqlite"}, Tables: []string{"chat_sessions"},
-		DecodeFile: func(ctx context.Context, path string, _ codec.Wanted,
-			report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-			return sqliteDecodeFile(ctx, path, report)
-		}, Beside: rows.DatabaseFiles},
+		DecodeFile: sqliteDecodeFile, Beside: rows.DatabaseFiles},
 }}
 
 // run lists a directory of runs, or the files of one run.
@@ -259,8 +253,11 @@ func run(path string) []string {
 	return all
 }
 
-// complete explains the formats that hold all that a store has of a session.
-func complete(s *Source) []codec.Loss { return sqliteExplain(s.Session, s.Observed) }
+// complete explains the formats that hold all that a store has of a session. Only later telemetry needs the rest.
+func complete(s *Source) []codec.Loss {
+	return codec.AddLoss(nil, "spans and records of an agent without the SDK, word for word",
+		"the rows built from them, and their traces", s.Observed)
+}
 
 func explainTranscript(s *Source) []codec.Loss { return render.Explain(s.Session, s.Full) }
 

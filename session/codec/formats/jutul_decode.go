@@ -205,7 +205,7 @@ func jutulCount(o rows.Object, key string) (n int64, known bool) {
 // modelUsage adds up what LangChain counts: input_tokens includes what was read from and written to the cache,
 // output_tokens includes reasoning. Where one of the two cannot be read, what the call used is unknown.
 func (d *jutulDecoder) modelUsage(e *jutulParsedEvent) {
-	m := d.verbatim(e).Message()
+	m := d.verbatim(e).In
 	input, output := e.payload.Object("input_token_details"), e.payload.Object("output_token_details")
 	in, known := jutulCount(e.payload, "input_tokens")
 	out, knownOut := jutulCount(e.payload, "output_tokens")
@@ -283,7 +283,7 @@ func (d *jutulDecoder) result(e *jutulParsedEvent) {
 
 func (d *jutulDecoder) request(e *jutulParsedEvent) {
 	p := d.verbatim(e)
-	r := &jutulRequest{id: e.payload.Text("interrupt_id"), at: e.at, message: p.Message()}
+	r := &jutulRequest{id: e.payload.Text("interrupt_id"), at: e.at, message: p.In}
 	for i, raw := range rows.Elements(e.payload.Object("value").Get("action_requests")) {
 		action, err := rows.Parse(raw)
 		if err != nil {
@@ -365,7 +365,7 @@ func (d *jutulDecoder) finish() {
 // for several. The trace itself does not state which call was asked about.
 func (d *jutulDecoder) asks(r *jutulRequest, i int) (found *jutulCall) {
 	for _, c := range d.placed {
-		if c.part.Message() == r.message && c.name == r.decisions[i].ToolID && string(c.args) == string(r.args[i]) {
+		if c.part.In == r.message && c.name == r.decisions[i].ToolID && string(c.args) == string(r.args[i]) {
 			if found != nil {
 				return nil
 			}

@@ -38,11 +38,7 @@ func otlpEncode(s *codec.Session, logs *plog.Logs,
 	ss := rs.ScopeSpans().AppendEmpty()
 	ss.Scope().SetName(semconv.ScopeName)
 	e := otlpEncoder{s: s, t: s.Sorted(), wanted: wanted, out: ss.Spans(), ids: otlpNewIDs(s),
-		blobs: make(map[otlpBlobKey]store.Blob, len(s.Blobs)), facts: make(map[string]bool),
-		of: make(map[string]ptrace.Span)}
-	for _, b := range s.Blobs {
-		e.blobs[otlpBlobKey{b.Kind, b.Digest}] = b
-	}
+		blobs: slices.Clone(s.Blobs), facts: make(map[string]bool), of: make(map[string]ptrace.Span)}
 	e.messages()
 	e.others()
 	e.scores(e.run(logs != nil), logs)
@@ -50,11 +46,6 @@ func otlpEncode(s *codec.Session, logs *plog.Logs,
 		return td, fmt.Errorf("write session %s: %w", s.Session.ID, e.err)
 	}
 	return td, nil
-}
-
-type otlpBlobKey struct {
-	kind   store.BlobKind
-	digest string
 }
 
 type otlpEncoder struct {
@@ -65,9 +56,9 @@ type otlpEncoder struct {
 	wanted func(name, messageID, spanID string) bool // nil for all spans
 
 	ids   *otlpIds
-	blobs map[otlpBlobKey]store.Blob // those that no turn has sent yet
-	facts map[string]bool            // messages whose metadata is what their spans measured
-	of    map[string]ptrace.Span     // the spans of messages, the last call of a model or else the turn, and of tool calls
+	blobs []store.Blob           // those that no turn has sent yet
+	facts map[string]bool        // messages whose metadata is what their spans measured
+	of    map[string]ptrace.Span // the spans of messages, the last call of a model or else the turn, and of tool calls
 	err   error
 }
 
@@ -190,13 +181,8 @@ func (e *otlpEncoder) run(apart bool) ptrace.Span {
 	if ended.Outcome == semconv.EndError {
 		failed = &record.Error
 	}
-	rows := ingest.EmbeddedRows{Session: &c, Annotations: slices.DeleteFunc(jsonl.SortedAnnotations(e.s.Annotations),
-		func(n store.Annotation) bool { return !apart && otlpIsScore(n) })}
-	for _, b := range e.s.Blobs {
-		if _, left := e.blobs[otlpBlobKey{b.Kind, b.Digest}]; left {
-			rows.Blobs = append(rows.Blobs, b)
-		}
-	}
+	rows := ingest.EmbeddedRows{Session: &c, Blobs: e.blobs, Annotations: slices.DeleteFunc(
+		jsonl.SortedAnnotations(e.s.Annotations), func(n store.Annotation) bool { return !apart && otlpIsScore(n) })}
 	return e.write(e.ids.run, record, rows, failed)
 }
 
@@ -586,13 +572,15 @@ func (e *otlpEncoder) others() {
 }
 
 // once returns the text with the digest, the first time that it is asked for.
-func (e *otlpEncoder) once(kind store.BlobKind, digest string) string {
-	b, ok := e.blobs[otlpBlobKey{kind, digest}]
-	if !ok {
-		return ""
-	}
-	delete(e.blobs, otlpBlobKey{kind, digest})
-	return b.Body
+func (e *otlpEncoder) once(kind store.BlobKind, digest string) (body string) {
+	e.blobs = slices.DeleteFunc(e.blobs, func(b store.Blob) bool {
+		if b.Kind != kind || b.Digest != digest {
+			return false
+		}
+		body = b.Body // the last one of two
+		return true
+	})
+	return body
 }
 
 func otlpUsage(meta *session.MessageMetadata) spans.Usage {

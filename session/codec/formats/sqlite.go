@@ -7,7 +7,6 @@ package formats
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"iter"
@@ -32,7 +31,8 @@ import (
 // when the file is not a store or its sessions cannot be listed to the end; it wraps
 // store.ErrNotStore, store.ErrNewer or store.ErrNotFound where it is that. The
 // sequence can be ranged over more than once. The caller owns what it yields.
-func sqliteDecodeFile(ctx context.Context, path string, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
+func sqliteDecodeFile(ctx context.Context, path string, _ codec.Wanted,
+	report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
 	return rows.Decoded(report, func(report func(codec.Problem), yield func(*codec.Session) bool) error {
 		r, err := sqlitestore.OpenReader(ctx, path)
 		if err != nil {
@@ -43,14 +43,11 @@ func sqliteDecodeFile(ctx context.Context, path string, report func(codec.Proble
 		var ids []string
 		var failed error
 		for s, err := range r.Sessions(ctx, store.SessionQuery{Limit: -1, Children: true, Archived: true}) {
-			if err != nil {
-				failed = err
-				break
+			if failed = err; err == nil {
+				ids = append(ids, s.ID)
 			}
-			ids = append(ids, s.ID)
 		}
-		slices.Reverse(ids)
-		for _, id := range ids {
+		for _, id := range slices.Backward(ids) {
 			s, err := ReadStored(ctx, r, id, report)
 			switch {
 			case ctx.Err() != nil:
@@ -98,17 +95,13 @@ func ReadStored(ctx context.Context, r StoreSource, id string, report func(codec
 	if err := r.Origin(ctx, s); err != nil {
 		return nil, err
 	}
-	type key struct {
-		kind   store.BlobKind
-		digest string
-	}
-	seen := make(map[key]bool)
+	seen := make(map[store.Blob]bool)
 	named := func(kind store.BlobKind, digest string) {
-		k := key{kind, digest}
-		if digest == "" || seen[k] {
+		key := store.Blob{Kind: kind, Digest: digest}
+		if digest == "" || seen[key] {
 			return
 		}
-		seen[k] = true
+		seen[key] = true
 		b, err := r.Blob(ctx, kind, digest)
 		switch {
 		case err == nil:
@@ -118,8 +111,7 @@ func ReadStored(ctx context.Context, r StoreSource, id string, report func(codec
 		}
 	}
 	for i := range t.Messages {
-		var m session.MessageMetadata
-		_ = json.Unmarshal([]byte(t.Messages[i].Message.MetadataJSON), &m) // what cannot be read names no digest
+		m := session.ParseMessageMetadata([]byte(t.Messages[i].Message.MetadataJSON))
 		named(store.BlobSystemPrompt, m.SystemPromptDigest)
 		named(store.BlobToolCatalog, m.Trace.ToolCatalogDigest)
 	}
@@ -185,11 +177,7 @@ func sqliteFill(
 	if err != nil {
 		return err
 	}
-	defer func() {
-		if closeErr := s.Close(); err == nil {
-			err = closeErr
-		}
-	}()
+	defer func() { err = errors.Join(err, s.Close()) }()
 	var failed error
 	// refuse reports whether the others follow.
 	refuse := func(id string, err error) bool {
@@ -234,22 +222,11 @@ func sqliteFill(
 // process has the database open the log stays.
 func SettleStore(path string) error {
 	conn, err := sqlite.OpenConn(path, sqlite.OpenReadWrite)
+	if err == nil { // the log goes when the last connection that has read is closed
+		err = errors.Join(sqlitex.ExecuteTransient(conn, "SELECT count(*) FROM sqlite_schema", nil), conn.Close())
+	}
 	if err != nil {
 		return fmt.Errorf("settle %s: %w", path, err)
 	}
-	// The log goes when the last connection that has read is closed.
-	err = sqlitex.ExecuteTransient(conn, "SELECT count(*) FROM sqlite_schema", nil)
-	if err = errors.Join(err, conn.Close()); err != nil {
-		return fmt.Errorf("settle %s: %w", path, err)
-	}
 	return nil
-}
-
-// sqliteExplain lists what of a session a store does not hold that was written by
-// [sqliteEncodeFile]: nothing that was reported in it, but what only later telemetry needs.
-// foreign is how many spans and records of agents without the SDK the session was
-// built from.
-func sqliteExplain(_ *codec.Session, foreign int) []codec.Loss {
-	return codec.AddLoss(nil, "spans and records of an agent without the SDK, word for word",
-		"the rows built from them, and their traces", foreign)
 }

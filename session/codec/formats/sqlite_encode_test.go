@@ -198,7 +198,7 @@ func sqliteExport(t *testing.T, from, to string, ids ...string) {
 	}
 	defer r.Close()
 	err = sqliteEncodeFile(t.Context(), to, func(yield func(*codec.Session, error) bool) {
-		for s, err := range sqliteDecodeFile(t.Context(), from, func(p codec.Problem) { t.Error(p) }) {
+		for s, err := range sqliteDecodeFile(t.Context(), from, nil, func(p codec.Problem) { t.Error(p) }) {
 			if err == nil && len(ids) > 0 && !slices.Contains(ids, s.Session.ID) {
 				continue
 			}

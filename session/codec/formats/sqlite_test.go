@@ -64,7 +64,7 @@ func sqliteWrite(t *testing.T) (path string, all []*store.Imported) {
 
 func sqliteDecode(t *testing.T, path string) (sessions []*codec.Session, problems []codec.Problem, failed error) {
 	t.Helper()
-	for s, err := range sqliteDecodeFile(t.Context(), path,
+	for s, err := range sqliteDecodeFile(t.Context(), path, nil,
 		func(p codec.Problem) { problems = append(problems, p) }) {
 		if err != nil {
 			failed = err

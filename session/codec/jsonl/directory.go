@@ -1,7 +1,6 @@
 package jsonl
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -9,7 +8,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"strings"
+	"slices"
 	"syscall"
 	"time"
 
@@ -58,17 +57,14 @@ func NewDirectory(path string, quiet time.Duration, outbox Outbox,
 		return nil, fmt.Errorf("create jsonl directory %s: %w; make its parent writable or name another", path, err)
 	}
 	// What a crash left half written is of no use: its session is still due.
-	entries, err := os.ReadDir(path)
-	if err != nil {
-		return nil, fmt.Errorf("look for unfinished files in %s: %w", path, err)
+	unfinished, err := fs.Glob(os.DirFS(path), tempPrefix+"*")
+	for _, name := range unfinished {
+		if failed := os.Remove(filepath.Join(path, name)); !errors.Is(failed, fs.ErrNotExist) {
+			err = errors.Join(err, failed)
+		}
 	}
-	for _, e := range entries {
-		if !strings.HasPrefix(e.Name(), tempPrefix) {
-			continue
-		}
-		if err := os.Remove(filepath.Join(path, e.Name())); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return nil, fmt.Errorf("remove unfinished file: %w", err)
-		}
+	if err != nil {
+		return nil, fmt.Errorf("remove unfinished files in %s: %w", path, err)
 	}
 	return &Directory{path: path, quiet: quiet, outbox: outbox, read: read, report: report,
 		wake: make(chan struct{}, 1), failing: make(map[string]string)}, nil
@@ -76,12 +72,11 @@ func NewDirectory(path string, quiet time.Duration, outbox Outbox,
 
 // Wake reports that rows were written. It never blocks, and does nothing to a nil Directory.
 func (d *Directory) Wake() {
-	if d == nil {
-		return
-	}
-	select {
-	case d.wake <- struct{}{}:
-	default:
+	if d != nil {
+		select {
+		case d.wake <- struct{}{}:
+		default:
+		}
 	}
 }
 
@@ -180,30 +175,25 @@ func (d *Directory) tried(r Result) {
 	d.report(r)
 }
 
+var remedies = []struct {
+	text string
+	of   []error
+}{
+	{"make the store available: see its own error", []error{store.ErrUnavailable}},
+	{"run agenttrace check on the session", []error{errUnreadable}},
+	{"make room on the file system of jsonl::directory", []error{syscall.ENOSPC, syscall.EDQUOT}},
+	{"let the collector write to jsonl::directory and the files in it", []error{syscall.EROFS, fs.ErrPermission}},
+	{"move away what has the name of the file", []error{syscall.EISDIR, syscall.ENOTEMPTY, fs.ErrExist}},
+}
+
 // Remedy is what can be done about a failure.
 func (r Result) Remedy() string {
-	is := func(targets ...error) bool {
-		for _, target := range targets {
-			if errors.Is(r.Err, target) {
-				return true
-			}
+	for _, remedy := range remedies {
+		if slices.ContainsFunc(remedy.of, func(target error) bool { return errors.Is(r.Err, target) }) {
+			return remedy.text
 		}
-		return false
 	}
-	switch {
-	case is(store.ErrUnavailable):
-		return "make the store available: see its own error"
-	case is(errUnreadable):
-		return "run agenttrace check on the session"
-	case is(syscall.ENOSPC, syscall.EDQUOT):
-		return "make room on the file system of jsonl::directory"
-	case is(syscall.EROFS, fs.ErrPermission):
-		return "let the collector write to jsonl::directory and the files in it"
-	case is(syscall.EISDIR, syscall.ENOTEMPTY, fs.ErrExist):
-		return "move away what has the name of the file"
-	default:
-		return "see that the collector can write to jsonl::directory"
-	}
+	return "see that the collector can write to jsonl::directory"
 }
 
 // errUnreadable is for a session that cannot be read whole.
@@ -254,12 +244,7 @@ func replaceFile(name string, s *codec.Session) (err error) {
 	if err != nil {
 		return &commonError{reasonOf(err)}
 	}
-	w := bufio.NewWriter(temp)
-	err = NewEncoder(w).Encode(s)
-	if err == nil {
-		err = w.Flush()
-	}
-	if err == nil {
+	if err = NewEncoder(temp).Encode(s); err == nil {
 		err = temp.Sync()
 	}
 	if err = errors.Join(err, temp.Close()); err == nil {

@@ -227,7 +227,7 @@ func (d *copilot) opened(data rows.Object) {
 	}
 	b.parent(data.Text("detachedFromSpawningParentSessionId"))
 	d.main.uses(cmp.Or(data.Text("selectedModel"), d.main.model))
-	if b.s.Meta("copilot_cli") == nil {
+	if b.s.MetaOf("copilot_cli") == nil {
 		b.s.SetMeta("copilot_cli", append(data.Texts("copilotVersion", "producer"),
 			about.Texts("gitRoot", "branch", "repository")...))
 	}
@@ -459,7 +459,7 @@ func (d *copilot) shutdown(data rows.Object) {
 	if len(agents) == 0 {
 		d.count(nil, data.Object("modelMetrics"))
 	}
-	own := d.main.b.s.Meta("copilot_cli")
+	own := d.main.b.s.MetaOf("copilot_cli")
 	own.Add(data.Only("totalPremiumRequests", "totalNanoAiu"))
 	d.main.b.s.SetMeta("copilot_cli", own)
 	d.segment, d.summaries = nil, make(map[string]session.Usage)

@@ -70,20 +70,15 @@ func (o Object) Only(keys ...string) (only Object) {
 
 // Texts returns an object of those of the keys that have a text in o which is not empty.
 func (o Object) Texts(keys ...string) (texts Object) {
-	for _, key := range keys {
-		if text := o.Text(key); text != "" {
-			texts.Set(key, text)
-		}
+	for _, f := range o.Only(keys...) {
+		texts.Add(NonEmpty(f.Key, o.Text(f.Key)))
 	}
 	return texts
 }
 
 // Read is [Parse] for the columns of rows: what is not an object is the empty one.
 func Read(text string) Object {
-	o, err := Parse([]byte(text))
-	if err != nil {
-		return Object{}
-	}
+	o, _ := Parse([]byte(text))
 	return o
 }
 
@@ -141,7 +136,7 @@ func parse(text []byte, share bool) (Object, error) {
 	if !share {
 		text = bytes.Clone(text)
 	}
-	o := make(Object, 0, sizeOf(text))
+	o := make(Object, 0, min(16, 8+len(text)/64)) // records of programs have more members than parts of them
 	if jsonscan.Object(text, MaxDepth, func(key string, value json.RawMessage) {
 		o.put(key, compact(value))
 	}) {
@@ -165,14 +160,6 @@ func invalid(text []byte, v any) error {
 		return errors.New("not an object")
 	}
 	return err
-}
-
-// sizeOf is how many members an object may have: records of programs have more than parts of them.
-func sizeOf(text []byte) int {
-	if len(text) > 256 {
-		return 16
-	}
-	return 8
 }
 
 // Value reads text that is one JSON value and returns it without space.
@@ -328,10 +315,7 @@ func (o Object) Object(key string) Object {
 	if len(v) == 0 || v[0] != '{' {
 		return nil
 	}
-	inner, err := parse(v, true)
-	if err != nil {
-		return nil
-	}
+	inner, _ := parse(v, true) // nil, if it nests too deep
 	return inner
 }
 

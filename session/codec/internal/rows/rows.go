@@ -24,9 +24,9 @@ type Session struct {
 	Decisions []store.Decision
 	Blobs     []store.Blob
 
-	meta      Object // becomes the metadata of the row
-	messages  []*Message
-	answers   []*Answer
+	Meta
+	Messages  []*Message // in the order of their making
+	Answers   []*Answer
 	open      *Answer // that goes on, nil after another message
 	seen      bool    // low and high hold something
 	low, high int64   // of everything seen, in Unix milliseconds
@@ -39,14 +39,26 @@ type Message struct {
 	ordinal int    // among the messages of the session, in the order of their making
 	place   uint64 // among those of the same time
 	parts   []*Part
-	meta    Object // becomes the metadata of the row
+	Meta
 }
+
+// Meta becomes the metadata_json of a row.
+type Meta struct{ meta Object }
+
+// SetMeta sets a key.
+func (m *Meta) SetMeta(key string, v any) { m.meta.Set(key, v) }
+
+// AddMeta sets the keys of o.
+func (m *Meta) AddMeta(o Object) { m.meta.Add(o) }
+
+// MetaOf returns a key as an object.
+func (m *Meta) MetaOf(key string) Object { return m.meta.Object(key) }
 
 // Part is a part being built. Its row has no data_json before the session is finished.
 type Part struct {
 	Row session.Part
+	In  *Message
 
-	m    *Message
 	data Object
 }
 
@@ -60,8 +72,8 @@ func New(id, agent string) *Session {
 
 // LastAt returns the time of the last message, 0 without messages.
 func (s *Session) LastAt() int64 {
-	if n := len(s.messages); n > 0 {
-		return s.messages[n-1].Row.CreatedAt
+	if n := len(s.Messages); n > 0 {
+		return s.Messages[n-1].Row.CreatedAt
 	}
 	return 0
 }
@@ -96,24 +108,12 @@ func SetText(column **string, text string) {
 	}
 }
 
-// SetMeta sets a key of the session's metadata_json.
-func (s *Session) SetMeta(key string, v any) { s.meta.Set(key, v) }
-
-// AddMeta sets keys of the session's metadata_json.
-func (s *Session) AddMeta(o Object) { s.meta.Add(o) }
-
-// Meta returns a key of the session's metadata_json as an object.
-func (s *Session) Meta(key string) Object { return s.meta.Object(key) }
-
-// Messages returns the messages in the order of their making.
-func (s *Session) Messages() []*Message { return s.messages }
-
 // Message adds a message. Messages are in order of time; where the clock of
 // the source stepped back, the message has the time of the one before it.
 func (s *Session) Message(role string, at int64) *Message {
-	ordinal, place := len(s.messages), uint64(0)
+	ordinal, place := len(s.Messages), uint64(0)
 	if ordinal > 0 {
-		last := s.messages[ordinal-1]
+		last := s.Messages[ordinal-1]
 		if at = max(at, last.Row.CreatedAt); at == last.Row.CreatedAt {
 			place = last.place + 1
 		}
@@ -123,7 +123,7 @@ func (s *Session) Message(role string, at int64) *Message {
 		ID:        stamped(spans.PrefixMessage, uint64(at)<<12+place, s.Row.ID, "message", strconv.Itoa(ordinal)),
 		SessionID: s.Row.ID, Role: role, CreatedAt: at, UpdatedAt: at,
 	}
-	s.messages = append(s.messages, m)
+	s.Messages = append(s.Messages, m)
 	s.open = nil
 	return m
 }
@@ -134,15 +134,12 @@ func (s *Session) Answer(at int64) (a *Answer, begun bool) {
 		return s.open, false
 	}
 	a = &Answer{Message: s.Message(session.RoleAssistant, at)}
-	s.open, s.answers = a, append(s.answers, a)
+	s.open, s.Answers = a, append(s.Answers, a)
 	return a, true
 }
 
 // Break has what the assistant goes on with be another message.
 func (s *Session) Break() { s.open = nil }
-
-// Answers are those that were begun.
-func (s *Session) Answers() []*Answer { return s.answers }
 
 // stamped is [spans.DeriveID] with a stamp of its own, whose low 12 bits order
 // what has one time.
@@ -155,21 +152,12 @@ func stamped(prefix string, stamp uint64, parts ...string) string {
 // traceKey is the key of what agenttrace adds to the metadata of a message.
 const traceKey = "agenttrace"
 
-// SetMeta sets a key of the message's metadata_json.
-func (m *Message) SetMeta(key string, v any) { m.meta.Set(key, v) }
-
-// AddMeta sets keys of the message's metadata_json.
-func (m *Message) AddMeta(o Object) { m.meta.Add(o) }
-
-// Trace returns the "agenttrace" object of the message's metadata_json.
-func (m *Message) Trace() Object { return m.meta.Object(traceKey) }
-
 // SetTrace sets a key of the "agenttrace" object of the message's metadata_json.
 func (m *Message) SetTrace(key string, v any) { m.AddTrace(Of(key, v)) }
 
 // AddTrace sets keys of the "agenttrace" object of the message's metadata_json.
 func (m *Message) AddTrace(o Object) {
-	if trace := m.Trace(); len(o) > 0 {
+	if trace := m.MetaOf(traceKey); len(o) > 0 {
 		trace.Add(o)
 		m.meta.Set(traceKey, trace)
 	}
@@ -185,8 +173,8 @@ func (m *Message) Parts() []*Part { return m.parts }
 // with its parts when n is 0; others keep at least the row.
 func (m *Message) Cut(n int) {
 	m.parts = m.parts[:n]
-	if last := len(m.s.messages) - 1; n == 0 && m.s.messages[last] == m {
-		m.s.messages = m.s.messages[:last]
+	if last := len(m.s.Messages) - 1; n == 0 && m.s.Messages[last] == m {
+		m.s.Messages = m.s.Messages[:last]
 	}
 }
 
@@ -204,7 +192,7 @@ func (m *Message) Part(data Object, at int64) *Part {
 	if last := m.Last(); last != nil {
 		index = last.Row.Index + 1
 	}
-	p := &Part{m: m}
+	p := &Part{In: m}
 	p.Row = session.Part{
 		ID: spans.DeriveID(spans.PrefixPart, at, m.s.Row.ID, strconv.Itoa(m.ordinal),
 			strconv.FormatInt(index, 10)),
@@ -269,13 +257,10 @@ func textOf(o Object) string {
 	return unsafe.String(unsafe.SliceData(b), len(b)) // nothing else has it
 }
 
-// Message returns the message that the part is in.
-func (p *Part) Message() *Message { return p.m }
-
 // Touch reports that the part changed at a time.
 func (p *Part) Touch(at int64) {
 	p.Row.UpdatedAt = max(p.Row.UpdatedAt, at)
-	p.m.Touch(at)
+	p.In.Touch(at)
 }
 
 // Input is the input of a tool call as the data of its part has it, or a text that reports that
@@ -301,16 +286,13 @@ func orWithheld(withheld bool, value json.RawMessage) json.RawMessage {
 
 // Finish returns the session. The builder is not to be used again.
 func (s *Session) Finish() *codec.Session {
-	for _, a := range s.answers {
+	for _, a := range s.Answers {
 		a.Finish()
 	}
 	s.Row.MetadataJSON = textOf(s.meta)
-	s.Row.CreatedAt, s.Row.UpdatedAt = s.low, s.low
-	if s.seen {
-		s.Row.UpdatedAt = max(s.Row.UpdatedAt, s.high)
-	}
-	t := &session.Transcript{Session: s.Row, Messages: make([]session.MessageAndParts, 0, len(s.messages))}
-	for _, m := range s.messages {
+	s.Row.CreatedAt, s.Row.UpdatedAt = s.low, s.high
+	t := &session.Transcript{Session: s.Row, Messages: make([]session.MessageAndParts, 0, len(s.Messages))}
+	for _, m := range s.Messages {
 		m.Row.MetadataJSON = textOf(m.meta)
 		mp := session.MessageAndParts{Message: m.Row, Parts: make([]session.Part, 0, len(m.parts))}
 		for _, p := range m.parts {

@@ -80,7 +80,7 @@ func TestMessageOrder(t *testing.T) {
 			{"text", json.RawMessage(`"x"`)}},
 			at)
 	}
-	made := s.Messages()
+	made := s.Messages
 	out := s.Finish()
 	if v := session.Check(out.Transcript); len(v) > 0 {
 		t.Fatal(v)
