@@ -1,7 +1,8 @@
 package codec
 
 import (
-	"errors"
+	"cmp"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -10,18 +11,11 @@ import (
 // CheckFile returns an error for what is not a regular file, such as a named pipe: it may have no
 // end, or have its reader wait for good.
 func CheckFile(info fs.FileInfo) error {
-	mode := info.Mode()
-	switch {
-	case mode.IsRegular():
+	if info.Mode().IsRegular() {
 		return nil
-	case mode.IsDir():
-		return errors.New("it is a directory, not a file")
-	case mode&fs.ModeNamedPipe != 0:
-		return errors.New("it is a named pipe, not a file")
-	case mode&fs.ModeSocket != 0:
-		return errors.New("it is a socket, not a file")
 	}
-	return errors.New("it is a device, not a file")
+	kinds := map[fs.FileMode]string{fs.ModeDir: "directory", fs.ModeNamedPipe: "named pipe", fs.ModeSocket: "socket"}
+	return fmt.Errorf("it is a %s, not a file", cmp.Or(kinds[info.Mode().Type()], "device"))
 }
 
 // OpenFile opens a regular file for reading, and nothing else.

@@ -57,6 +57,7 @@ func (x *examination) each(chosen func(i int) bool, run func(*codec.Session)) {
 		if err := try(func() { run(s.Session) }); err != nil {
 			fail("session %s: %w\n\n%s", s.Name, err, Text(s.Session))
 		}
+		x.drop()
 	}
 }
 
@@ -64,7 +65,6 @@ func (x *examination) each(chosen func(i int) bool, run func(*codec.Session)) {
 func (x *examination) session(s *codec.Session) (got *codec.Session) {
 	before := Text(s)
 	first := x.write(s)
-	defer x.drop(first)
 	within("encode", func() { x.encode(s, first) })
 	within("explain", func() { x.explain(s) })
 	if d := differ(before, Text(s)); d != "" {
@@ -87,9 +87,7 @@ func (x *examination) encode(s *codec.Session, first written) {
 	for i := range shuffled.Messages {
 		slices.Reverse(shuffled.Messages[i].Parts)
 	}
-	again := x.write(shuffled)
-	defer x.drop(again)
-	if d := differ(first.text(), again.text()); d != "" {
+	if d := differ(first.text(), x.write(shuffled).text()); d != "" {
 		fail("of rows in another order the encoding is another: %s", d)
 	}
 }
@@ -147,7 +145,6 @@ func listed(losses []codec.Loss, what string) bool {
 // second time on. Of a session that loses nothing the encoding is the same, too.
 func (x *examination) fixedPoint(s, one *codec.Session, first written) {
 	second := x.write(one)
-	defer x.drop(second)
 	d := differ(first.text(), second.text())
 	if d == "" {
 		return // the same input gives the same rows
@@ -161,10 +158,7 @@ func (x *examination) fixedPoint(s, one *codec.Session, first written) {
 	if d := Diff(x.asked(one), x.asked(two)); d != "" {
 		fail("read, encoded and read it is another %s", d)
 	}
-	third, fourth := x.write(one), x.write(two)
-	defer x.drop(third)
-	defer x.drop(fourth)
-	if d := differ(third.text(), fourth.text()); d != "" {
+	if d := differ(x.write(one).text(), x.write(two).text()); d != "" {
 		fail("encoded a third time it is another: %s", d)
 	}
 }
@@ -186,7 +180,6 @@ func (l *limitedWriter) Write(b []byte) (int, error) {
 // begins again. The errors of a writer and of a reader are returned, wrapped, and that of a reader with no session.
 func (x *examination) streams(s *codec.Session) {
 	w := x.write(s)
-	defer x.drop(w)
 	first := x.read(w)
 	for range x.decode(w, nil) {
 		break // and nobody listens to problems
@@ -240,7 +233,6 @@ func (x *examination) contrasts() {
 			w := x.write(s)
 			answers, texts = append(answers, s), append(texts, w.text())
 			nulls = append(nulls, bytes.Count(w.data, []byte("null")))
-			x.drop(w)
 		}
 		lost := codec.Lost(answers[0], answers[1])
 		losses := x.Explain(answers[0])
@@ -293,9 +285,7 @@ func (x *examination) many() {
 			all = append(all, s.Session)
 		}
 	}
-	together := x.write(all...)
-	defer x.drop(together)
-	r := x.read(together)
+	r := x.read(x.write(all...))
 	if r.err != nil || len(r.problems) > 0 || len(r.sessions) != len(all) {
 		fail("many: %d sessions, want %d; problems %v, error %v", len(r.sessions), len(all), r.problems, r.err)
 	}

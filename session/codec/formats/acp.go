@@ -138,9 +138,9 @@ var acpStates = map[string]string{
 // run.
 func acpToolData(id string, call rows.Object, asked *acpQuestion) rows.Object {
 	meta, input := call.Without("rawInput"), call.Get("rawInput")
-	o := rows.Of("type", "dynamic-tool", "toolName", acpToolName(call), "toolCallId", id)
-	if name := call.Text("name"); name != "" {
-		o = rows.Of("type", "tool-"+name, "toolCallId", id)
+	o := rows.ToolPart(call.Text("name"), id, "")
+	if o.Get("toolName") != nil {
+		o.Set("toolName", acpToolName(call))
 	}
 	state := acpStates[call.Text("status")]
 	if state == "" && input == nil {
@@ -215,13 +215,14 @@ func acpContentText(call rows.Object) (string, bool) {
 
 func acpErrorText(call rows.Object) string {
 	raw := call.Get("rawOutput")
-	if s, ok := rows.Text(raw); ok {
-		return s
+	s, ok := rows.Text(raw)
+	if !ok {
+		s, ok = acpContentText(call)
 	}
-	if s, ok := acpContentText(call); ok {
-		return s
+	if !ok {
+		s = cmp.Or(string(raw), call.Text("status"))
 	}
-	return cmp.Or(string(raw), call.Text("status"))
+	return s
 }
 
 // Who sent a message.

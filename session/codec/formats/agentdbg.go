@@ -140,8 +140,9 @@ func agentdbgEncodeMaida(s *codec.Session) []byte { return agentdbgDraft(s, true
 // [os.ErrExist], unless replace is set: then both files are replaced, or with an error none, and what else is in the
 // directory stays.
 func agentdbgWriteRun(dir string, s *codec.Session, replace, maida bool) (path string, err error) {
+	defer wrapWriting(s, &err)
 	if err := s.CheckTree(); err != nil {
-		return "", fmt.Errorf("write session %s: %w", s.Session.ID, err)
+		return "", err
 	}
 	d := agentdbgDraft(s, maida)
 	path = filepath.Join(dir, "runs", d.id)
@@ -159,19 +160,16 @@ func agentdbgWriteRun(dir string, s *codec.Session, replace, maida bool) (path s
 			_ = os.RemoveAll(path) // a run without one of its files
 		}
 	}
-	if err != nil {
-		return "", fmt.Errorf("write session %s: %w", s.Session.ID, err)
-	}
-	return path, nil
+	return path, err
 }
 
 // lines are those of events.jsonl, or of spans.jsonl.
 func (d *agentdbgDrafter) lines() (text []byte) {
-	lines := rows.Elements(rows.Raw(d.events))
+	var all any = d.events
 	if d.maida {
-		lines = rows.Elements(rows.Raw(d.spans()))
+		all = d.spans()
 	}
-	for _, line := range lines {
+	for _, line := range rows.Elements(rows.Raw(all)) {
 		text = append(rows.Python{}.Append(text, line), '\n')
 	}
 	return text
@@ -500,10 +498,7 @@ func (d *agentdbgDrafter) prompt(digest string) json.RawMessage {
 		messages = []rows.Object{rows.Of("role", session.RoleSystem, "content", b.Body)}
 	}
 	for _, m := range d.asked {
-		parts = make([]rows.Object, len(m.Parts))
-		for i := range m.Parts {
-			parts[i] = rows.Data(&m.Parts[i])
-		}
+		parts = dataOf(m)
 		messages = append(messages, rows.Of("role", m.Message.Role, "content", parts))
 	}
 	plain := len(messages) == 1 && len(parts) == 1 && d.asked[0].Message.Role == session.RoleUser

@@ -56,9 +56,7 @@ func agentdbgDecodeFile(path string, report func(codec.Problem)) iter.Seq2[*code
 					all, err = agentdbgSessions(text, report)
 				}
 				for _, s := range all {
-					if !yield(s) {
-						break
-					}
+					yield(s)
 				}
 				return err
 			}
@@ -156,17 +154,19 @@ func (d *agentdbgReader) directory(root, name string) {
 func (d *agentdbgReader) stream(text []byte) {
 	text = bytes.TrimPrefix(text, []byte("\uFEFF"))
 	first, _, _ := bytes.Cut(bytes.TrimSpace(text), []byte("\n"))
-	if _, err := rows.Parse(first); err != nil {
-		o, err := d.parse(text)
-		if err == nil {
-			d.record(o)
-			return
-		} else if json.Valid(text) {
-			d.Problem("is not a run: left out: %v", err)
-			return
-		}
+	_, err := rows.Parse(first)
+	if err == nil {
+		d.lines(text)
+		return
 	}
-	d.lines(text)
+	switch o, err := d.parse(text); {
+	case err == nil:
+		d.record(o)
+	case json.Valid(text):
+		d.Problem("is not a run: left out: %v", err)
+	default:
+		d.lines(text)
+	}
 }
 
 func (d *agentdbgReader) lines(text []byte) {
@@ -426,9 +426,9 @@ func agentdbgBuild(r *agentdbgRun, report func(codec.Problem)) *codec.Session {
 	} else if n > 0 {
 		b.before = r.events[0].from()
 	}
-	var endedAt int64
-	if at, ok := rows.ParseTime(r.meta.Text("ended_at")); ok {
-		endedAt = at
+	endedAt, ok := rows.ParseTime(r.meta.Text("ended_at"))
+	if !ok {
+		endedAt = 0
 	}
 	for i := range r.events {
 		e := r.events[i]

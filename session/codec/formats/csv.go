@@ -2,7 +2,6 @@ package formats
 
 import (
 	"encoding/csv"
-	"fmt"
 	"io"
 	"strconv"
 	"strings"
@@ -75,7 +74,8 @@ func csvNewEncoder(w io.Writer) *csvEncoder { return &csvEncoder{w: csv.NewWrite
 // Encode writes the rows of one session, in canonical order, and flushes them.
 // It does not change s. A column that cannot be read (no JSON, another kind)
 // gives empty cells, not an error: [session.Check] reports it.
-func (e *csvEncoder) Encode(s *codec.Session) error {
+func (e *csvEncoder) Encode(s *codec.Session) (err error) {
+	defer wrapWriting(s, &err)
 	if !e.header {
 		e.header = true
 		_ = e.w.Write(csvColumns) // an error is that of Flush, here and below
@@ -102,10 +102,7 @@ func (e *csvEncoder) Encode(s *codec.Session) error {
 		}
 	}
 	e.w.Flush()
-	if err := e.w.Error(); err != nil {
-		return fmt.Errorf("write session %s: %w", s.Session.ID, err)
-	}
-	return nil
+	return e.w.Error()
 }
 
 // csvTexts are cells of texts that came from outside and may hold anything.

@@ -9,6 +9,7 @@ import (
 	"io"
 	"iter"
 	"path/filepath"
+	"slices"
 
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
@@ -20,8 +21,11 @@ import (
 )
 
 // All are the formats. Exports are listed in this order, the default first. The first
-// that recognizes a file reads it; of a database it is the last.
-var All = []Format{{
+// that recognizes a file reads it; of a database it is the last, that of stores.
+var All = slices.Insert(own, len(own)-1, programs...)
+
+// own are the formats that are written, and OTLP.
+var own = []Format{{
 	Name: "otlp", Imported: "OTLP in JSON or protobuf, as exporters, the collector's file exporter and spools write it",
 	Reading: codec.Reading{
 		Extensions: []string{".json", ".jsonl", ".pb", ".gz", ".zst"}, SniffText: otlpfile.Sniff, Telemetry: true,
@@ -193,49 +197,6 @@ var All = []Format{{
 		Extensions: []string{".jsonl"}, Keys: []string{"type=session harness=* id=* !version"}, Decode: stsDecode,
 	},
 }, {
-	// Claude Code's records have the same keys.
-	Name: "qwen-code", Imported: "chats of Qwen Code", Reading: transcripts.Qwen,
-}, {
-	Name: "claude-code", Imported: "transcripts of Claude Code", Reading: transcripts.Claude,
-}, {
-	Name: "codex", Imported: "rollouts of Codex", Reading: transcripts.Codex,
-}, {
-	Name: "gemini-cli", Imported: "chats of Gemini CLI", Reading: transcripts.Gemini,
-}, {
-	Name:     "opencode",
-	Imported: "the database of opencode or Kilo Code, or its storage of JSON files; a directory for both",
-	Reading:  transcripts.Opencode,
-}, {
-	Name: "copilot-cli", Imported: "events of GitHub Copilot CLI", Reading: transcripts.Copilot,
-}, {
-	Name: "copilot-chat", Imported: "chats of GitHub Copilot in VS Code", Reading: transcripts.VSCode,
-}, {
-	Name: "cursor-cli", Imported: "the database of a chat of Cursor CLI", Reading: transcripts.Cursor,
-}, {
-	// Other programs have a table of this name, too: their databases are recognized first.
-	Name: "zed", Imported: "the database of threads of Zed's agent", Reading: transcripts.Zed,
-}, {
-	Name: "goose", Imported: "the database of Goose, or a session file of its older versions",
-	Reading: transcripts.Goose,
-}, {
-	Name: "crush", Imported: "the database of a project of Crush", Reading: transcripts.Crush,
-}, {
-	Name: "windsurf", Imported: "transcripts that Windsurf's Cascade writes for hooks", Reading: transcripts.Windsurf,
-}, {
-	Name: "aider", Imported: "chat histories of Aider", Reading: transcripts.Aider,
-}, {
-	Name: "amp", Imported: "threads of Amp", Reading: transcripts.Amp,
-}, {
-	Name: "kimi-cli", Imported: "wire files of sessions of Kimi CLI", Reading: transcripts.Kimi,
-}, {
-	Name: "cline", Imported: "messages of sessions and tasks of Cline, Roo Code and Kilo Code", Reading: transcripts.Cline,
-}, {
-	Name: "continue", Imported: "sessions of Continue", Reading: transcripts.Continue,
-}, {
-	Name: "openhands", Imported: "a directory of a conversation of OpenHands", Reading: transcripts.OpenHands,
-}, {
-	Name: "kiro-cli", Imported: "session files of Kiro CLI, or its database", Reading: transcripts.Kiro,
-}, {
 	Name:     "sqlite",
 	Exported: "a session store of its own, for --store and for import",
 	Imported: "a session store, of this program or of the reference program",
@@ -243,6 +204,34 @@ var All = []Format{{
 	Reading: codec.Reading{Extensions: []string{".db", ".sqlite"}, Tables: []string{"chat_sessions"},
 		DecodeFile: sqliteDecodeFile, Beside: rows.DatabaseFiles},
 }}
+
+// programs are those whose own sessions are read.
+var programs = []Format{
+	// Claude Code's records have the same keys.
+	{Name: "qwen-code", Imported: "chats of Qwen Code", Reading: transcripts.Qwen},
+	{Name: "claude-code", Imported: "transcripts of Claude Code", Reading: transcripts.Claude},
+	{Name: "codex", Imported: "rollouts of Codex", Reading: transcripts.Codex},
+	{Name: "gemini-cli", Imported: "chats of Gemini CLI", Reading: transcripts.Gemini},
+	{Name: "opencode", Reading: transcripts.Opencode,
+		Imported: "the database of opencode or Kilo Code, or its storage of JSON files; a directory for both"},
+	{Name: "copilot-cli", Imported: "events of GitHub Copilot CLI", Reading: transcripts.Copilot},
+	{Name: "copilot-chat", Imported: "chats of GitHub Copilot in VS Code", Reading: transcripts.VSCode},
+	{Name: "cursor-cli", Imported: "the database of a chat of Cursor CLI", Reading: transcripts.Cursor},
+	// Other programs have a table of this name, too: their databases are recognized first.
+	{Name: "zed", Imported: "the database of threads of Zed's agent", Reading: transcripts.Zed},
+	{Name: "goose", Imported: "the database of Goose, or a session file of its older versions",
+		Reading: transcripts.Goose},
+	{Name: "crush", Imported: "the database of a project of Crush", Reading: transcripts.Crush},
+	{Name: "windsurf", Imported: "transcripts that Windsurf's Cascade writes for hooks", Reading: transcripts.Windsurf},
+	{Name: "aider", Imported: "chat histories of Aider", Reading: transcripts.Aider},
+	{Name: "amp", Imported: "threads of Amp", Reading: transcripts.Amp},
+	{Name: "kimi-cli", Imported: "wire files of sessions of Kimi CLI", Reading: transcripts.Kimi},
+	{Name: "cline", Imported: "messages of sessions and tasks of Cline, Roo Code and Kilo Code",
+		Reading: transcripts.Cline},
+	{Name: "continue", Imported: "sessions of Continue", Reading: transcripts.Continue},
+	{Name: "openhands", Imported: "a directory of a conversation of OpenHands", Reading: transcripts.OpenHands},
+	{Name: "kiro-cli", Imported: "session files of Kiro CLI, or its database", Reading: transcripts.Kiro},
+}
 
 // run lists a directory of runs, or the files of one run.
 func run(path string) []string {

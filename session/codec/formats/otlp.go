@@ -10,7 +10,6 @@ package formats
 
 import (
 	"encoding/json"
-	"fmt"
 	"io"
 
 	"go.opentelemetry.io/collector/pdata/plog"
@@ -50,19 +49,18 @@ func otlpWriteProto(w io.Writer, s *codec.Session) error {
 	return otlpWrite(w, s, nil, (&ptrace.ProtoMarshaler{}).MarshalTraces)
 }
 
-func otlpWrite(w io.Writer, s *codec.Session, logs *plog.Logs, marshal func(ptrace.Traces) ([]byte, error)) error {
+func otlpWrite(w io.Writer, s *codec.Session, logs *plog.Logs,
+	marshal func(ptrace.Traces) ([]byte, error)) (err error) {
 	td, err := otlpEncode(s, logs, nil)
 	if err != nil {
 		return err
 	}
+	defer wrapWriting(s, &err)
 	b, err := marshal(td)
 	if err == nil {
 		_, err = w.Write(b)
 	}
-	if err != nil {
-		return fmt.Errorf("write session %s: %w", s.Session.ID, err)
-	}
-	return nil
+	return err
 }
 
 // otlpExplain lists what of the rows a store would have otherwise after it ingested what

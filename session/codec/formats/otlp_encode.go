@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -28,10 +27,11 @@ import (
 // that is nil, events of the spans that they are of. Unless wanted is nil, there are only the spans that are wanted, as
 // [TurnSpans] has them. It does not change s. The error is that of a session without an id, or whose rows make no tree.
 func otlpEncode(s *codec.Session, logs *plog.Logs,
-	wanted func(name, messageID, spanID string) bool) (ptrace.Traces, error) {
-	td := ptrace.NewTraces()
+	wanted func(name, messageID, spanID string) bool) (td ptrace.Traces, err error) {
+	defer wrapWriting(s, &err)
+	td = ptrace.NewTraces()
 	if err := s.CheckTree(); err != nil {
-		return td, fmt.Errorf("write session %s: %w", s.Session.ID, err)
+		return td, err
 	}
 	rs := td.ResourceSpans().AppendEmpty()
 	rs.Resource().Attributes().PutStr("service.name", cmp.Or(s.Session.Agent, "agenttrace"))
@@ -42,10 +42,7 @@ func otlpEncode(s *codec.Session, logs *plog.Logs,
 	e.messages()
 	e.others()
 	e.scores(e.run(logs != nil), logs)
-	if e.err != nil {
-		return td, fmt.Errorf("write session %s: %w", s.Session.ID, e.err)
-	}
-	return td, nil
+	return td, e.err
 }
 
 type otlpEncoder struct {

@@ -211,11 +211,7 @@ func skilletWriteStore(path string, c skilletConversation, replace bool, last fu
 // A log that exists, or a conversation that the store has, is replaced if replace is set, and with an error it is as it
 // was. Otherwise it gives an error that is [os.ErrExist].
 func skilletEncodeFile(path string, s *codec.Session, replace bool) (err error) {
-	defer func() {
-		if err != nil {
-			err = fmt.Errorf("write session %s: %w", s.Session.ID, err)
-		}
-	}()
+	defer wrapWriting(s, &err)
 	key := skilletNamesOf(&s.Session)
 	log, store, safe := path, path, key.sanitized()
 	switch filepath.Ext(path) {

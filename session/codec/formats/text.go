@@ -20,16 +20,20 @@ func written(text func(*codec.Session) []byte) func(io.Writer) func(*Source) err
 
 // writtenSource makes a stream of what a format makes of a session, whose rows must be a tree.
 func writtenSource(text func(*Source) []byte) func(io.Writer) func(*Source) error {
-	return each(func(w io.Writer, s *Source) error {
-		err := s.CheckTree()
-		if err == nil {
+	return each(func(w io.Writer, s *Source) (err error) {
+		defer wrapWriting(s.Session, &err)
+		if err = s.CheckTree(); err == nil {
 			_, err = w.Write(text(s))
 		}
-		if err != nil {
-			return fmt.Errorf("write session %s: %w", s.Session.Session.ID, err)
-		}
-		return nil
+		return err
 	})
+}
+
+// wrapWriting has an error name the session that could not be written.
+func wrapWriting(s *codec.Session, err *error) {
+	if *err != nil {
+		*err = fmt.Errorf("write session %s: %w", s.Session.ID, *err)
+	}
 }
 
 //go:embed losses.txt

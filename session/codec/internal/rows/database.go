@@ -135,10 +135,6 @@ func IsDatabase(path string) (bool, error) {
 		return false, err
 	}
 	defer f.Close()
-	head := make([]byte, len(DatabaseHeader))
-	n, err := io.ReadFull(f, head)
-	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		err = nil
-	}
-	return string(head[:n]) == DatabaseHeader, err
+	head, err := io.ReadAll(io.LimitReader(f, int64(len(DatabaseHeader))))
+	return string(head) == DatabaseHeader, err
 }
