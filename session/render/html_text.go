@@ -24,88 +24,85 @@ func Rich(text string) template.HTML {
 	return template.HTML(w.String()) // all that is not of this file is escaped
 }
 
-type textWriter struct{ strings.Builder }
+type textWriter struct {
+	strings.Builder
+	cell string // the element of a cell of the row that is written
+}
 
 func (w *textWriter) text(s string) { template.HTMLEscape(w, []byte(s)) }
 
 // element writes nodes between tags. The attributes are markup.
 func (w *textWriter) element(name, attributes string, children []*node) {
 	w.WriteString("<" + name + attributes + ">")
-	for _, n := range children {
-		w.node(n)
-	}
+	w.nodes(children)
 	w.WriteString("</" + name + ">")
 }
 
+func (w *textWriter) nodes(all []*node) {
+	for _, n := range all {
+		w.node(n)
+	}
+}
+
 func (w *textWriter) node(n *node) {
+	name, attributes := string(n.Kind), ""
 	switch n.Kind {
 	case nodeText:
 		w.text(n.Text)
+		return
 	case nodeLine:
-		for _, c := range n.Children {
-			w.node(c)
+		w.nodes(n.Children)
+		return
+	case nodeCode, nodeCodeSpan:
+		before, after := "<code>", "</code>"
+		if n.Kind == nodeCode {
+			before, after = "<pre><code>", "</code></pre>"
 		}
+		w.WriteString(before + template.HTMLEscapeString(n.Text) + after)
+		return
+	case nodeRule:
+		w.WriteString("<hr>")
+		return
+	case nodeBreak:
+		w.WriteString("<br>\n")
+		return
+	case nodeBox:
+		if n.Checked {
+			attributes = " checked"
+		}
+		w.WriteString(`<input type="checkbox"` + attributes + ` disabled> `)
+		return
 	case nodeHeading:
-		w.element("h"+strconv.Itoa(n.Level+3), "", n.Children) // below that of a message
+		name = "h" + strconv.Itoa(n.Level+3) // below that of a message
 	case nodeList:
-		w.list(n)
+		if n.Ordered {
+			name = "ol"
+		}
+		if n.Ordered && n.Start != 1 {
+			attributes = ` start="` + strconv.Itoa(n.Start) + `"`
+		}
+		if !n.Tight {
+			attributes += ` class="loose"`
+		}
 	case nodeItem:
-		attributes := ""
 		if len(n.Children) > 0 && len(n.Children[0].Children) > 0 && n.Children[0].Children[0].Kind == nodeBox {
 			attributes = ` class="task"` // the box takes the place of the mark
 		}
-		w.element("li", attributes, n.Children)
-	case nodeCode:
-		w.WriteString("<pre><code>" + template.HTMLEscapeString(n.Text) + "</code></pre>")
 	case nodeTable:
-		w.table(n)
-	case nodeCodeSpan:
-		w.WriteString("<code>" + template.HTMLEscapeString(n.Text) + "</code>")
+		w.WriteString(`<div class="scroll">`)
+		w.cell = "th"
+		defer w.WriteString("</div>")
+	case nodeRow:
+		defer func() {
+			w.WriteByte('\n')
+			w.cell = "td"
+		}()
+	case nodeCell:
+		if name = w.cell; n.Align != "" {
+			attributes = ` align="` + n.Align + `"`
+		}
 	case nodeLink:
-		w.element("a", ` href="`+template.HTMLEscapeString(n.To)+`" rel="noopener noreferrer nofollow"`, n.Children)
-	case nodeRule:
-		w.WriteString("<hr>")
-	case nodeBreak:
-		w.WriteString("<br>\n")
-	case nodeBox:
-		checked := ""
-		if n.Checked {
-			checked = " checked"
-		}
-		w.WriteString(`<input type="checkbox"` + checked + ` disabled> `)
-	default:
-		w.element(string(n.Kind), "", n.Children)
-	}
-}
-
-func (w *textWriter) list(n *node) {
-	name, attributes := "ul", ""
-	if n.Ordered {
-		name = "ol"
-		if n.Start != 1 {
-			attributes = ` start="` + strconv.Itoa(n.Start) + `"`
-		}
-	}
-	if !n.Tight {
-		attributes += ` class="loose"`
+		attributes = ` href="` + template.HTMLEscapeString(n.To) + `" rel="noopener noreferrer nofollow"`
 	}
 	w.element(name, attributes, n.Children)
-}
-
-func (w *textWriter) table(n *node) {
-	w.WriteString(`<div class="scroll"><table>`)
-	cell := "th"
-	for _, row := range n.Children {
-		w.WriteString("<tr>")
-		for _, c := range row.Children {
-			attributes := ""
-			if c.Align != "" {
-				attributes = ` align="` + c.Align + `"`
-			}
-			w.element(cell, attributes, c.Children)
-		}
-		w.WriteString("</tr>\n")
-		cell = "td"
-	}
-	w.WriteString("</table></div>")
 }

@@ -24,17 +24,17 @@ type nodeKind string
 const (
 	// Blocks, which parseText returns, and quotations and items hold. Of a table the first row is the titles, and no row
 	// has more cells than it.
-	nodeParagraph nodeKind = "p" // holds inlines
-	nodeLine      nodeKind = ""  // holds the inlines of an item that is not set separator as a paragraph
-	nodeHeading   nodeKind = "h" // holds inlines
+	nodeParagraph nodeKind = "p"
+	nodeLine      nodeKind = "" // of an item that is not set apart as a paragraph
+	nodeHeading   nodeKind = "h"
 	nodeQuote     nodeKind = "blockquote"
-	nodeList      nodeKind = "ul" // holds items
+	nodeList      nodeKind = "ul"
 	nodeItem      nodeKind = "li"
 	nodeCode      nodeKind = "pre"
 	nodeRule      nodeKind = "hr"
-	nodeTable     nodeKind = "table" // holds rows
-	nodeRow       nodeKind = "tr"    // holds cells
-	nodeCell      nodeKind = "td"    // holds inlines
+	nodeTable     nodeKind = "table"
+	nodeRow       nodeKind = "tr"
+	nodeCell      nodeKind = "td"
 
 	// Inlines. An emphasis, strong, strike or link holds inlines, but none of its own kind however deep.
 	nodeText     nodeKind = "text" // words of one line
@@ -47,28 +47,32 @@ const (
 	nodeBox      nodeKind = "input" // of a task
 )
 
-// Node is a piece of a text. Its strings are sanitized and not escaped for any markup.
+// kinds are the nodes that hold what those of the parser do.
+var kinds = map[ast.NodeKind]nodeKind{
+	ast.KindParagraph: nodeParagraph, ast.KindTextBlock: nodeLine, ast.KindHeading: nodeHeading,
+	ast.KindBlockquote: nodeQuote, ast.KindList: nodeList, ast.KindListItem: nodeItem,
+	ast.KindThematicBreak: nodeRule, extast.KindTable: nodeTable, extast.KindTableHeader: nodeRow,
+	extast.KindTableRow: nodeRow, extast.KindTableCell: nodeCell, extast.KindTaskCheckBox: nodeBox,
+}
+
+// node is a piece of a text. Its strings are sanitized and not escaped for any markup.
 type node struct {
 	Kind     nodeKind
 	Children []*node
-	// Text is that of Text, CodeSpan and Code. Only Code has more than one line.
-	Text string
-	// Lang is the name of the language of Code, or "".
-	Lang string
-	// Level is that of a Heading, from 1 to 3: the highest of a text has 1.
+	// Text is that of words and code. Only a block of code has more than one line, and Lang, the name of its language.
+	Text, Lang string
+	// Level is that of a heading, from 1 to 3: the highest of a text has 1.
 	Level int
-	// Ordered and Start are of a List that counts, from 0 to 999999999. Marker stands
-	// before its items if it does not, and behind the numbers if it does.
-	Ordered bool
-	Start   int
-	Marker  byte
-	// Tight reports of a List that its items are not set separator.
-	Tight bool
-	// Align is "left", "right", "center" or "" for a Cell.
+	// Ordered and Start are of a list that counts, from 0 to 999999999. Marker stands before its items if it does not,
+	// and behind the numbers if it does. Items of one that is Tight are not set apart.
+	Ordered, Tight bool
+	Start          int
+	Marker         byte
+	// Align is "left", "right", "center" or "" for a cell.
 	Align string
-	// To is where a Link leads to: printable ASCII without spaces, of which the scheme is http, https or mailto.
+	// To is where a link leads to: printable ASCII without spaces, of which the scheme is http, https or mailto.
 	To string
-	// Checked is a Box that has a mark.
+	// Checked is a box that has a mark.
 	Checked bool
 }
 
@@ -88,8 +92,8 @@ func without(all []util.PrioritizedValue, one any) []util.PrioritizedValue {
 	return slices.DeleteFunc(all, func(v util.PrioritizedValue) bool { return v.Value == one })
 }
 
-// Parse reports what blocks a text is made of. It is false where a text is built so that it would take long to read, or
-// nests deeper than a writer does: it is to be shown as it is. It takes time in proportion to the text.
+// parseText reports what blocks a text is made of. It is false where a text is built so that it would take long to
+// read, or nests deeper than a writer does: it is to be shown as it is. It takes time in proportion to the text.
 func parseText(body string) (blocks []*node, ok bool) {
 	// Whatever a text does to the parser, it is still a text.
 	defer func() {
@@ -110,7 +114,7 @@ func parse(body string) ([]*node, bool) {
 	if !r.survey(doc) {
 		return nil, false
 	}
-	return r.blocks(doc), true
+	return r.children(doc), true
 }
 
 // reader makes nodes of what was parsed.
@@ -142,62 +146,76 @@ func (r *reader) survey(doc ast.Node) bool {
 	return fits
 }
 
-func (r *reader) blocks(parent ast.Node) []*node {
-	var all []*node
+// children are what a node holds. Words that follow each other are one.
+func (r *reader) children(parent ast.Node) (all []*node) {
 	for n := parent.FirstChild(); n != nil; n = n.NextSibling() {
-		if b := r.block(n); b != nil {
-			all = append(all, b)
+		for _, one := range r.read(n) {
+			if last := len(all) - 1; last >= 0 && one.Kind == nodeText && all[last].Kind == nodeText {
+				all[last].Text += one.Text
+			} else {
+				all = append(all, one)
+			}
 		}
 	}
 	return all
 }
 
-func (r *reader) block(n ast.Node) *node {
+// read is what a node of the parser is.
+func (r *reader) read(n ast.Node) []*node {
+	kind, holds := kinds[n.Kind()]
+	one := &node{Kind: kind}
 	switch n := n.(type) {
-	case *ast.Paragraph:
-		return &node{Kind: nodeParagraph, Children: r.inlines(n)}
-	case *ast.TextBlock:
-		return &node{Kind: nodeLine, Children: r.inlines(n)}
 	case *ast.Heading:
-		return &node{Kind: nodeHeading, Level: min(n.Level-r.top+1, 3), Children: r.inlines(n)}
-	case *ast.Blockquote:
-		return &node{Kind: nodeQuote, Children: r.blocks(n)}
+		one.Level = min(n.Level-r.top+1, 3)
 	case *ast.List:
-		return &node{Kind: nodeList, Ordered: n.IsOrdered(), Start: n.Start, Marker: n.Marker, Tight: n.IsTight,
-			Children: r.blocks(n)}
-	case *ast.ListItem:
-		return &node{Kind: nodeItem, Children: r.blocks(n)}
-	case *ast.CodeBlock:
-		return &node{Kind: nodeCode, Text: r.lines(n)}
-	case *ast.FencedCodeBlock:
-		return &node{Kind: nodeCode, Text: r.lines(n), Lang: language(string(n.Language(r.source)))}
-	case *ast.ThematicBreak:
-		return &node{Kind: nodeRule}
-	case *extast.Table:
-		table := &node{Kind: nodeTable, Children: r.blocks(n)}
-		for _, row := range table.Children[1:] {
-			for i, c := range row.Children {
-				c.Align = table.Children[0].Children[i].Align // which one that was not written lacks
-			}
+		one.Ordered, one.Start, one.Marker, one.Tight = n.IsOrdered(), n.Start, n.Marker, n.IsTight
+	case *ast.CodeBlock, *ast.FencedCodeBlock:
+		one.Kind, one.Text = nodeCode, strings.TrimSuffix(string(n.Lines().Value(r.source)), "\n")
+		if fenced, is := n.(*ast.FencedCodeBlock); is {
+			one.Lang = language(string(fenced.Language(r.source)))
 		}
-		return table
-	case *extast.TableHeader, *extast.TableRow:
-		return &node{Kind: nodeRow, Children: r.blocks(n)}
+		return []*node{one}
 	case *extast.TableCell:
 		r.cell = true
 		defer func() { r.cell = false }()
-		c := &node{Kind: nodeCell, Children: r.inlines(n)}
 		if n.Alignment != extast.AlignNone {
-			c.Align = n.Alignment.String()
+			one.Align = n.Alignment.String()
 		}
-		return c
+	case *extast.TaskCheckBox:
+		one.Checked = n.IsChecked
+	case *ast.Text:
+		one.Kind, one.Text = nodeText, r.words(n.Segment.Value(r.source))
+		if n.SoftLineBreak() || n.HardLineBreak() {
+			return []*node{one, {Kind: nodeBreak}}
+		}
+		return []*node{one}
+	case *ast.CodeSpan:
+		one.Kind, one.Text = nodeCodeSpan, r.code(n)
+		return []*node{one}
+	case *ast.Emphasis:
+		if n.Level == 2 {
+			return r.within(nodeStrong, n)
+		}
+		return r.within(nodeEmphasis, n)
+	case *extast.Strikethrough:
+		return r.within(nodeStrike, n)
+	case *ast.AutoLink:
+		return r.autoLink(n)
+	case *ast.Link:
+		return r.link(n, n.Destination)
+	case *ast.Image:
+		return r.link(n, n.Destination)
 	}
-	return nil
-}
-
-// lines are those of code, which has no others.
-func (r *reader) lines(n ast.Node) string {
-	return strings.TrimSuffix(string(n.Lines().Value(r.source)), "\n")
+	one.Children = r.children(n)
+	if !holds {
+		return one.Children
+	}
+	for k := 1; kind == nodeTable && k < len(one.Children); k++ {
+		for i, c := range one.Children[k].Children {
+			c.Align = one.Children[0].Children[i].Align // which one that was not written lacks
+		}
+	}
+	return []*node{one}
 }
 
 // language is the name of a language, or "" when it is none.
@@ -210,66 +228,14 @@ func language(s string) string {
 	return s[:min(len(s), 20)]
 }
 
-func (r *reader) inlines(parent ast.Node) []*node {
-	var all []*node
-	for n := parent.FirstChild(); n != nil; n = n.NextSibling() {
-		for _, one := range r.inline(n) {
-			if last := len(all) - 1; last >= 0 && one.Kind == nodeText && all[last].Kind == nodeText {
-				all[last].Text += one.Text
-			} else {
-				all = append(all, one)
-			}
-		}
-	}
-	return all
-}
-
-func (r *reader) inline(n ast.Node) []*node {
-	switch n := n.(type) {
-	case *ast.Text:
-		all := []*node{{Kind: nodeText, Text: r.words(n.Segment.Value(r.source))}}
-		if n.SoftLineBreak() || n.HardLineBreak() {
-			all = append(all, &node{Kind: nodeBreak})
-		}
-		return all
-	case *ast.CodeSpan:
-		return []*node{{Kind: nodeCodeSpan, Text: r.code(n)}}
-	case *ast.Emphasis:
-		if n.Level == 2 {
-			return r.within(nodeStrong, n)
-		}
-		return r.within(nodeEmphasis, n)
-	case *extast.Strikethrough:
-		return r.within(nodeStrike, n)
-	case *extast.TaskCheckBox:
-		return []*node{{Kind: nodeBox, Checked: n.IsChecked}}
-	case *ast.AutoLink:
-		label := document.Sanitize(string(n.Label(r.source)))
-		to := string(n.URL(r.source))
-		if n.AutoLinkType == ast.AutoLinkEmail && !strings.HasPrefix(strings.ToLower(to), "mailto:") {
-			to = "mailto:" + to
-		}
-		words := []*node{{Kind: nodeText, Text: label}}
-		if to = address([]byte(to), false); to == "" || r.in[nodeLink] {
-			return words
-		}
-		return []*node{{Kind: nodeLink, To: to, Children: words}}
-	case *ast.Link:
-		return r.link(n, n.Destination)
-	case *ast.Image:
-		return r.link(n, n.Destination)
-	}
-	return r.inlines(n)
-}
-
 // within is a node of a kind, or what is in it where it is in such a node already.
 func (r *reader) within(k nodeKind, n ast.Node) []*node {
 	if r.in[k] {
-		return r.inlines(n)
+		return r.children(n)
 	}
 	r.in[k] = true
 	defer func() { r.in[k] = false }()
-	children := r.inlines(n)
+	children := r.children(n)
 	if len(children) == 0 {
 		return nil
 	}
@@ -282,7 +248,7 @@ const maxAddress = 120
 func (r *reader) link(n ast.Node, destination []byte) []*node {
 	to := address(destination, true)
 	if to == "" || r.in[nodeLink] {
-		all := r.inlines(n)
+		all := r.children(n)
 		shown := []rune(r.words(destination))
 		if len(shown) > maxAddress {
 			shown = append(shown[:maxAddress], '…')
@@ -302,6 +268,18 @@ func (r *reader) link(n ast.Node, destination []byte) []*node {
 	}
 	link[0].To = to
 	return link
+}
+
+func (r *reader) autoLink(n *ast.AutoLink) []*node {
+	words := []*node{{Kind: nodeText, Text: document.Sanitize(string(n.Label(r.source)))}}
+	to := string(n.URL(r.source))
+	if n.AutoLinkType == ast.AutoLinkEmail && !strings.HasPrefix(strings.ToLower(to), "mailto:") {
+		to = "mailto:" + to
+	}
+	if to = address([]byte(to), false); to == "" || r.in[nodeLink] {
+		return words
+	}
+	return []*node{{Kind: nodeLink, To: to, Children: words}}
 }
 
 // address is one that a reader may be sent to, or "".
