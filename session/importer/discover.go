@@ -1,13 +1,18 @@
 package importer
 
 import (
+	"cmp"
+	_ "embed" // of the places
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 
 	"github.com/agenttrace/agenttrace/session/codec/formats"
@@ -123,4 +128,115 @@ func InputsOf(all []Place) []Input {
 		}
 	}
 	return inputs
+}
+
+// usualPlace is a directory below which a program keeps its sessions.
+type usualPlace struct {
+	Program string
+	// Variable is that of the environment that names another directory, of which the
+	// place is the one at Below.
+	Variable, Below string
+	// Home is the place in the user's home, "" for one that only the variable names. MacOS and Windows are set where
+	// the place is another there; they may begin with a directory of Windows, such as %APPDATA%.
+	Home, MacOS, Windows string
+	// Patterns are those of what to import. The empty one is for the directory as a whole,
+	// which is what Whole names. One that begins with EDITOR stands for one of each of the editors.
+	Patterns []string
+	Whole    string
+	// File is the variable that names a file that is elsewhere.
+	File string
+	// List is a JSON file in the place, with the key of an array and that in each of its objects, which names a place of
+	// a project.
+	List string
+	// Project is a place below the working directory, or below one above it in the same repository.
+	Project string
+}
+
+// editors are the directories of VS Code, and of what is made of it.
+var editors = []string{"Code", "Code - Insiders", "VSCodium", "Cursor", "Windsurf"}
+
+//go:embed places.json
+var placesJSON []byte
+
+var places = sync.OnceValue(func() (all []usualPlace) {
+	if err := json.Unmarshal(placesJSON, &all); err != nil {
+		panic(err) // a mistake in the file
+	}
+	for i := range all {
+		var patterns []string
+		for _, pattern := range all[i].Patterns {
+			rest, inEditors := strings.CutPrefix(pattern, "EDITOR/")
+			if !inEditors {
+				patterns = append(patterns, pattern)
+				continue
+			}
+			for _, editor := range editors {
+				patterns = append(patterns, editor+"/User/"+rest)
+			}
+		}
+		all[i].Patterns = patterns
+	}
+	return all
+})
+
+// roots are the place of the user, those that it lists, and that of the project in the working directory.
+func (p *usualPlace) roots(home string) (all []string) {
+	root := p.root(runtime.GOOS, home, os.Getenv)
+	if root != "" {
+		all = append(all, root)
+	}
+	if keys := strings.Fields(p.List); root != "" && len(keys) == 3 {
+		var list map[string]json.RawMessage
+		var projects []map[string]any
+		text, _ := os.ReadFile(filepath.Join(root, keys[0])) // one that is missing or damaged lists nothing
+		_ = json.Unmarshal(text, &list)
+		_ = json.Unmarshal(list[keys[1]], &projects)
+		for _, project := range projects {
+			if dir, _ := project[keys[2]].(string); filepath.IsAbs(dir) && !slices.Contains(all, filepath.Clean(dir)) {
+				all = append(all, filepath.Clean(dir))
+			}
+		}
+	}
+	if dir := p.projectRoot(); dir != "" && !slices.Contains(all, dir) {
+		all = append(all, dir)
+	}
+	return all
+}
+
+// projectRoot is the place of the project, which need not be there; "" for programs that keep nothing in projects.
+func (p *usualPlace) projectRoot() string {
+	working, err := os.Getwd()
+	if p.Project == "" || err != nil {
+		return ""
+	}
+	has := func(dir, name string) bool { _, err := os.Stat(filepath.Join(dir, name)); return err == nil }
+	for dir := working; ; dir = filepath.Dir(dir) {
+		place := filepath.Join(dir, filepath.FromSlash(p.Project))
+		if slices.ContainsFunc(p.Patterns, func(pattern string) bool { return has(place, pattern) }) {
+			return place
+		}
+		if has(dir, ".git") || dir == filepath.Dir(dir) {
+			return filepath.Join(working, filepath.FromSlash(p.Project))
+		}
+	}
+}
+
+// root is where the place is on an operating system, for a user's home; "" if it is
+// nowhere.
+func (p *usualPlace) root(system, home string, env func(string) string) string {
+	path := map[string]string{"darwin": p.MacOS, "windows": p.Windows}[system]
+	// The directories of XDG are of systems that have no others.
+	if dir := env(p.Variable); dir != "" && (path == "" || !strings.HasPrefix(p.Variable, "XDG_")) {
+		return filepath.Join(dir, filepath.FromSlash(p.Below))
+	}
+	if path = cmp.Or(path, p.Home); path == "" {
+		return ""
+	}
+	for variable, usual := range map[string]string{"APPDATA": "AppData/Roaming", "LOCALAPPDATA": "AppData/Local"} {
+		if rest, ok := strings.CutPrefix(path, "%"+variable+"%"); ok {
+			dir := cmp.Or(env(variable), filepath.Join(home, filepath.FromSlash(usual)))
+			return filepath.Join(dir, filepath.FromSlash(rest))
+		}
+	}
+	return filepath.Join(home, filepath.FromSlash(path))
 }
