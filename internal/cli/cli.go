@@ -1,11 +1,9 @@
 // Package cli is the command line of agenttrace: a function for each subcommand, and manual.txt with their help.
 //
-// Rules of the interface. Data goes to standard output, everything else to
-// standard error. What comes from a session is never written to a terminal as it
-// is: see [document.Sanitize]. Messages are one line, lower case, without a period; an error
-// may have a second line that begins with "hint:" and states what to do. Tables
-// fit the terminal; --json is for machines. Nothing but collect, demo, import,
-// fork, rewind, archive, title, rm, prune and gc writes to a store.
+// Rules of the interface. Data goes to standard output, everything else to standard error. What comes from a session is
+// never written to a terminal as it is: see [document.Sanitize]. Messages are one line, lower case, without a period;
+// an error may have a second line that begins with "hint:" and states what to do. Tables fit the terminal; --json is
+// for machines. Nothing but collect, demo, import, fork, rewind, archive, title, rm, prune and gc writes to a store.
 package cli
 
 import (
@@ -125,8 +123,7 @@ type damagedError struct {
 
 func (e damagedError) Unwrap() error { return e.error }
 
-// readError names the store that err comes from if its database is damaged, which
-// shows at any read.
+// readError names the store that err comes from if its database is damaged, which shows at any read.
 func readError(path string, err error) error {
 	if zombiezen.ErrCode(err).ToPrimary() != zombiezen.ResultCorrupt || is[damagedError](err) {
 		return err

@@ -92,19 +92,16 @@ func locked(ctx context.Context, path string) bool {
 	return errors.Is(err, store.ErrLocked) // starting the collector reports other errors
 }
 
-// demoInterval is how soon what happens is sent, so that it can be watched: the
-// demo is over within seconds.
+// demoInterval is how soon what happens is sent, so that it can be watched: the demo is over within seconds.
 const demoInterval = 50 * time.Millisecond
 
-// runDemo runs the agent against a collector and returns when everything that
-// it sent is stored.
+// runDemo runs the agent against a collector and returns when everything that it sent is stored.
 func runDemo(ctx context.Context, o collector.Options, progress io.Writer) (result codeagent.Result, err error) {
 	c, err := collector.Start(ctx, o)
 	if err != nil {
 		return result, err
 	}
-	// Delivery and shutdown go on when the user interrupts: what the agent did
-	// until then is worth having.
+	// Delivery and shutdown go on when the user interrupts: what the agent did until then is worth having.
 	late := context.WithoutCancel(ctx)
 	defer func() { err = errors.Join(err, c.Shutdown(late)) }()
 	exporter, err := otlptracegrpc.New(ctx, otlptracegrpc.WithInsecure(), otlptracegrpc.WithEndpoint(c.Endpoint()))
@@ -156,8 +153,7 @@ func showDemo(cmd *cobra.Command, path, option string, result codeagent.Result, 
 	return err
 }
 
-// ownName is how the user called this program, so that the commands shown can be
-// copied.
+// ownName is how the user called this program, so that the commands shown can be copied.
 func ownName() string {
 	path, err := os.Executable()
 	if err == nil && strings.Contains(filepath.ToSlash(path), "/go-build") {

@@ -168,10 +168,9 @@ func (x *importing) follow(cmd *cobra.Command, path string, args []string) error
 	return errors.Join(err, show(tallied(&total.Total, "total")))
 }
 
-// collectLess has garbage collected less often, unless the environment decides on it, or an input
-// is so large that this would take much memory. Files are read one after the other, so what is in
-// use is about the size of one, and a collection for each costs a tenth of the time. It returns
-// what takes it back.
+// collectLess has garbage collected less often, unless the environment decides on it, or an input is so large that this
+// would take much memory. Files are read one after the other, so what is in use is about the size of one, and a
+// collection for each costs a tenth of the time. It returns what takes it back.
 func collectLess(inputs []importer.Input) func() {
 	const most, percent = 16 << 20, 200
 	_, decided := os.LookupEnv("GOGC")
@@ -263,8 +262,7 @@ func printPlaces(w io.Writer, all []importer.Place) error {
 	return err
 }
 
-// progress is a line on a terminal that states how far reading has come. What else
-// is written there goes through it.
+// progress is a line on a terminal that states how far reading has come. What else is written there goes through it.
 type progress struct {
 	w     io.Writer
 	width int
@@ -298,8 +296,7 @@ func (p *progress) show(at importer.Progress) {
 	}
 }
 
-// line is the line in the width of the terminal: a bar, how much was read, and of
-// what.
+// line is the line in the width of the terminal: a bar, how much was read, and of what.
 func (p *progress) line(at importer.Progress) string {
 	text := fmt.Sprintf("%.1f MB", float64(at.Read)/1e6)
 	if p.total > 0 {

@@ -19,9 +19,8 @@ import (
 	"github.com/agenttrace/agenttrace/session/document"
 )
 
-// output is where a command writes what it makes: standard output, or a file that
-// appears only when it is whole and replaces a file only with --force. A device, a FIFO and
-// a descriptor such as /dev/stdout are written to as they are.
+// output is where a command writes what it makes: standard output, or a file that appears only when it is whole and
+// replaces a file only with --force. A device, a FIFO and a descriptor such as /dev/stdout are written to as they are.
 type output struct {
 	path  string
 	force bool
@@ -91,10 +90,9 @@ func writeSpecial(path string, info fs.FileInfo, json bool, fn func(io.Writer) e
 var descriptorPath = regexp.MustCompile(`^/dev/(stdin|stdout|stderr)$|^/(?:dev|proc/self|proc/thread-self|proc/` +
 	strconv.Itoa(os.Getpid()) + `)/fd/(\d+)$`)
 
-// descriptor returns the number of the descriptor of this process that a path names, such as
-// /dev/stdout, /dev/fd/3 and /proc/self/fd/3, also by way of symbolic links. Opening such a
-// path opens its file another time: what is there would be replaced or overwritten, though
-// the shell has it open already.
+// descriptor returns the number of the descriptor of this process that a path names, such as /dev/stdout, /dev/fd/3 and
+// /proc/self/fd/3, also by way of symbolic links. Opening such a path opens its file another time: what is there would
+// be replaced or overwritten, though the shell has it open already.
 func descriptor(path string) (n int, ok bool) {
 	const maxLinks = 40 // as Linux has it
 	for range maxLinks {
@@ -133,9 +131,8 @@ func openDescriptor(n int) (*os.File, error) {
 	return f, err
 }
 
-// target is the path of the file that is made or replaced: that to which a symbolic link
-// leads, so that the link stays a link. A link that leads nowhere, or in a circle, is refused:
-// what it would make is not what the path names.
+// target is the path of the file that is made or replaced: that to which a symbolic link leads, so that the link stays
+// a link. A link that leads nowhere, or in a circle, is refused: what it would make is not what the path names.
 func target(path string) (string, error) {
 	info, err := os.Lstat(path)
 	if err != nil || info.Mode()&fs.ModeSymlink == 0 {
@@ -224,8 +221,7 @@ func (o output) available(named string, isDatabase bool) (string, error) {
 	return path, nil
 }
 
-// isSource reports whether the path is that of the store that is read, or of one of the files
-// that belong to it.
+// isSource reports whether the path is that of the store that is read, or of one of the files that belong to it.
 func (o output) isSource(path string) bool {
 	at, err := os.Stat(path)
 	if err != nil || o.source == "" {
@@ -243,8 +239,7 @@ func (o output) isSource(path string) bool {
 	return false
 }
 
-// hidden is err with the path that the user named in place of those of temporary files in the
-// directory scratch.
+// hidden is err with the path that the user named in place of those of temporary files in the directory scratch.
 func hidden(scratch, named string, err error) error {
 	below := regexp.MustCompile(regexp.QuoteMeta(scratch) + `[^\s:;,"]*`)
 	text := below.ReplaceAllLiteralString(err.Error(), named)
@@ -305,8 +300,7 @@ const (
 	checkLimits  = "check free space, quota and the limit on the size of files (ulimit -f), or write elsewhere"
 )
 
-// obstacles are compared in order: [fs.ErrPermission] and [fs.ErrNotExist] match several system
-// errors, and come last.
+// obstacles are compared in order: [fs.ErrPermission] and [fs.ErrNotExist] match several system errors, and come last.
 var obstacles = []obstacle{
 	{is: syscall.ENOSPC, reason: "no space left on device", remedy: makeRoom, lasting: true},
 	{is: syscall.EDQUOT, reason: "disk quota exceeded", remedy: makeRoom, lasting: true},

@@ -282,8 +282,7 @@ func newShow() *cobra.Command {
 	return cmd
 }
 
-// writeRows writes every row of a session as JSON, without the envelope of an
-// export.
+// writeRows writes every row of a session as JSON, without the envelope of an export.
 func writeRows(w io.Writer, t *session.Transcript) error {
 	b := append(t.Session.AppendJSON(nil), '\n')
 	for i := range t.Messages {

@@ -26,9 +26,8 @@ import (
 
 // The commands that change sessions: archive, title, fork, rewind, rm, prune and annotate.
 
-// withWriter opens a store that is there for writing and calls fn with it. If a
-// collector holds it, the collector does what fn asks for; a store that another
-// process holds is refused, with that process's name.
+// withWriter opens a store that is there for writing and calls fn with it. If a collector holds it, the collector does
+// what fn asks for; a store that another process holds is refused, with that process's name.
 func withWriter(cmd *cobra.Command, fn func(ctx context.Context, s store.Service) error) error {
 	address, path, err := place(cmd)
 	if err != nil {
@@ -151,8 +150,7 @@ func (x *spot) place(cmd *cobra.Command) (p web.Place, err error) {
 	return p, err
 }
 
-// withIdle opens the store for writing and calls fn with the session that name means,
-// unless the session is at work.
+// withIdle opens the store for writing and calls fn with the session that name means, unless the session is at work.
 func withIdle(cmd *cobra.Command, name string,
 	fn func(ctx context.Context, s store.Service, c *web.Conversation) error) error {
 	idleTimeout, err := idleTimeout(cmd)

@@ -175,9 +175,8 @@ func withSession(cmd *cobra.Command, name string,
 
 const envIdleTimeout = "AGENTTRACE_IDLE_TIMEOUT"
 
-// idleTimeout is how long a busy session may go without an update before it counts as
-// interrupted: as --idle-timeout says, where the command has that flag, or the
-// environment, or by default.
+// idleTimeout is how long a busy session may go without an update before it counts as interrupted: as --idle-timeout
+// says, where the command has that flag, or the environment, or by default.
 func idleTimeout(cmd *cobra.Command) (time.Duration, error) {
 	if f := cmd.Flags().Lookup("idle-timeout"); f != nil && f.Changed {
 		d, err := cmd.Flags().GetDuration("idle-timeout")

@@ -101,8 +101,7 @@ const (
 	// lag is how far the clocks of agents may be apart: a session that was seen
 	// so long before the last one may have changed all the same.
 	lag = 15 * time.Minute
-	// keep is how many turns of a session are looked at again, besides those that
-	// were printed first.
+	// keep is how many turns of a session are looked at again, besides those that were printed first.
 	keep = 4
 )
 
@@ -126,11 +125,9 @@ type tailer struct {
 	id string
 	// lastSeen is when anything was last updated, in Unix milliseconds.
 	lastSeen int64
-	// old are sessions that were there at first, too old to be reported, and when
-	// they were seen.
+	// old are sessions that were there at first, too old to be reported, and when they were seen.
 	old map[string]int64
-	// began reports that what was there first has been printed, waiting that the user
-	// knows that there is no store.
+	// began reports that what was there first has been printed, waiting that the user knows that there is no store.
 	began, waiting bool
 }
 

@@ -18,10 +18,8 @@ import (
 	"github.com/agenttrace/agenttrace/session/render"
 )
 
-// terminal states how to print to standard output: as wide as the
-// terminal, or as COLUMNS says, else 100; in color on a terminal unless
-// NO_COLOR is set, CLICOLOR is 0 or TERM is dumb, elsewhere only with
-// CLICOLOR_FORCE.
+// terminal states how to print to standard output: as wide as the terminal, or as COLUMNS says, else 100; in color on a
+// terminal unless NO_COLOR is set, CLICOLOR is 0 or TERM is dumb, elsewhere only with CLICOLOR_FORCE.
 func terminal(cmd *cobra.Command) render.Options {
 	o := render.Options{Whole: !isTerminal(cmd.OutOrStdout()), Width: 100, Location: time.Local,
 		Color: colored(cmd.OutOrStdout()), Now: time.Now()}
@@ -90,9 +88,8 @@ func encodeJSON(w io.Writer, v any) error {
 	return e.Encode(v)
 }
 
-// jsonOutput is where JSON goes. JSON escapes what is below a space, and a
-// terminal also obeys DEL and the controls from U+0080 to U+009F: on their way to
-// one these become escapes of JSON too, which changes no value.
+// jsonOutput is where JSON goes. JSON escapes what is below a space, and a terminal also obeys DEL and the controls
+// from U+0080 to U+009F: on their way to one these become escapes of JSON too, which changes no value.
 func jsonOutput(cmd *cobra.Command) io.Writer { return forJSON(cmd.OutOrStdout()) }
 
 // forJSON is w for JSON: see [jsonOutput].

@@ -92,8 +92,7 @@ func (p *usualPlace) find(root string) Place {
 	return found
 }
 
-// unreadable states why a directory, or one as many levels below it, cannot be read; nil
-// where it can, or is not there.
+// unreadable states why a directory, or one as many levels below it, cannot be read; nil where it can, or is not there.
 func unreadable(dir string, below int) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil && (errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR)) {
@@ -133,8 +132,7 @@ func InputsOf(all []Place) []Input {
 // usualPlace is a directory below which a program keeps its sessions.
 type usualPlace struct {
 	Program string
-	// Variable is that of the environment that names another directory, of which the
-	// place is the one at Below.
+	// Variable is that of the environment that names another directory, of which the place is the one at Below.
 	Variable, Below string
 	// Home is the place in the user's home, "" for one that only the variable names. MacOS and Windows are set where
 	// the place is another there; they may begin with a directory of Windows, such as %APPDATA%.
@@ -221,8 +219,7 @@ func (p *usualPlace) projectRoot() string {
 	}
 }
 
-// root is where the place is on an operating system, for a user's home; "" if it is
-// nowhere.
+// root is where the place is on an operating system, for a user's home; "" if it is nowhere.
 func (p *usualPlace) root(system, home string, env func(string) string) string {
 	path := map[string]string{"darwin": p.MacOS, "windows": p.Windows}[system]
 	// The directories of XDG are of systems that have no others.

@@ -32,8 +32,7 @@ import (
 type Options struct {
 	// Format is that of all inputs. Nil detects the format of each from its content.
 	Format *formats.Format
-	// KeepSecrets stores everything as it is. Otherwise secrets are redacted, and long values
-	// of telemetry truncated.
+	// KeepSecrets stores everything as it is. Otherwise secrets are redacted, and long values of telemetry truncated.
 	KeepSecrets bool
 	// Redactor takes secrets out of sessions. Nil is one with the default configuration.
 	Redactor *redact.Redactor
@@ -76,8 +75,7 @@ type Importer struct {
 	options  Options
 	store    store.Service
 	ingester *ingest.Ingester
-	// sessionRedactor redacts whole sessions, and truncates nothing. It is nil if secrets
-	// are kept.
+	// sessionRedactor redacts whole sessions, and truncates nothing. It is nil if secrets are kept.
 	sessionRedactor *redact.Redactor
 	// pending is the number of observations that were pending before.
 	pending int64
@@ -395,8 +393,7 @@ func unknown(err error, head []byte) error {
 
 func (im *Importer) warnf(format string, args ...any) { im.options.Warn(fmt.Sprintf(format, args...)) }
 
-// maxNamed is the number of problems of one kind that are named for each file. More are
-// counted.
+// maxNamed is the number of problems of one kind that are named for each file. More are counted.
 const maxNamed = 20
 
 // damaged reports a piece that was left out.

@@ -40,9 +40,8 @@ type Input struct {
 	info fs.FileInfo
 }
 
-// Inputs returns the inputs that arguments of a command line name: files, directories, or
-// "-" for stdin. An argument that names nothing is an input with an error. format is that of
-// all inputs, or nil.
+// Inputs returns the inputs that arguments of a command line name: files, directories, or "-" for stdin. An argument
+// that names nothing is an input with an error. format is that of all inputs, or nil.
 func Inputs(args []string, stdin io.Reader, format *formats.Format) (all []Input) {
 	for _, arg := range args {
 		if arg == "-" {
@@ -168,10 +167,9 @@ func (b *bounded) sessions(decode iter.Seq2[*codec.Session, error]) iter.Seq2[*c
 	}
 }
 
-// directory lists what is in a directory and below it, in the order of the names:
-// directories that a program laid out, where sniff is set, each as a whole, and else
-// the files that have the extension of a format. Hidden directories, and links to
-// directories, are passed over.
+// directory lists what is in a directory and below it, in the order of the names: directories that a program laid out,
+// where sniff is set, each as a whole, and else the files that have the extension of a format. Hidden directories, and
+// links to directories, are passed over.
 func directory(root string, sniff bool) ([]Input, error) {
 	var all []Input
 	// With a separator at its end a link is followed.
@@ -231,9 +229,8 @@ func mixed(path string, f *formats.Format) bool {
 	})
 }
 
-// decompressed returns what is compressed in r, where that is a format of sessions or a
-// database; nil where nothing is compressed, and for telemetry, whose reader does it
-// itself. What is damaged ends there, and is counted as damage.
+// decompressed returns what is compressed in r, where that is a format of sessions or a database; nil where nothing is
+// compressed, and for telemetry, whose reader does it itself. What is damaged ends there, and is counted as damage.
 func (im *Importer) decompressed(r *bufio.Reader, t *Tally) (*bufio.Reader, error) {
 	head, _ := r.Peek(otlpfile.SniffSize) // an error shows at the next read
 	kind := otlpfile.Compression(head)

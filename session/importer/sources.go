@@ -52,8 +52,7 @@ func (im *Importer) reading(format string) string {
 	return text
 }
 
-// recall reads what the store remembers of files below the directory that all inputs are in. It
-// makes no store.
+// recall reads what the store remembers of files below the directory that all inputs are in. It makes no store.
 func (im *Importer) recall(ctx context.Context, inputs []Input) error {
 	var paths []string
 	for i := range inputs {
@@ -84,8 +83,7 @@ func (im *Importer) recall(ctx context.Context, inputs []Input) error {
 	return nil
 }
 
-// source returns what the system reports of an input; nil where the input cannot be read again,
-// such as a pipe.
+// source returns what the system reports of an input; nil where the input cannot be read again, such as a pipe.
 func (im *Importer) source(in Input) *store.ImportSource {
 	if in.path == "" || in.info == nil {
 		return nil

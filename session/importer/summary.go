@@ -42,8 +42,7 @@ type Tally struct {
 	Messages  int  `json:"messages"`
 	Parts     int  `json:"parts"`
 	Unchanged int  `json:"unchanged"`
-	// Joined are transcripts that were merged with what telemetry reports of their
-	// sessions.
+	// Joined are transcripts that were merged with what telemetry reports of their sessions.
 	Joined int `json:"joined"`
 	// Same reports that the file did not change since it was imported, and was not read: the
 	// counts are those of that time.

@@ -89,8 +89,7 @@ func (b *batch) deliver(ctx context.Context) error {
 	return nil
 }
 
-// ingested counts the result of a delivery, and names the first spans and records of a file
-// that are malformed.
+// ingested counts the result of a delivery, and names the first spans and records of a file that are malformed.
 func (im *Importer) ingested(t *Tally, r ingest.Report) {
 	before := t.Malformed
 	t.add(r)

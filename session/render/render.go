@@ -6,8 +6,7 @@
 //
 // [Markdown] and [HTML] write transcripts, for an issue or a review and in one file that can be sent to anybody: every
 // turn, message and tool call, decisions, compactions, errors and a table of tokens. They are exports only, and lose
-// what a reader does not look at: ids of parts, traces, metadata of the host. [HTMLDiff] has two sessions side by
-// side.
+// what a reader does not look at: ids of parts, traces, metadata of the host. [HTMLDiff] has two sessions side by side.
 //
 // Reasoning, and the input and output of tools, are folded with <details>, which GitHub, GitLab and most viewers of
 // Markdown know, and are cut where they are long.

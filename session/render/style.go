@@ -16,8 +16,7 @@ import (
 
 // Options state how things are printed. The zero value prints without color at 80 columns, with what is long cut short.
 type Options struct {
-	// Width is the number of columns to fill; 0 means 80, and less than 40 means
-	// 40. No line is wider.
+	// Width is the number of columns to fill; 0 means 80, and less than 40 means 40. No line is wider.
 	Width int
 	// Color adds escape sequences of the 16 colors that users set for themselves.
 	Color bool

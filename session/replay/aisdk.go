@@ -13,9 +13,8 @@ import (
 	"github.com/agenttrace/agenttrace/spans"
 )
 
-// aiSDK is what the AI SDK's useChat sends to the route of a chat, and the stream
-// that the route answers with. The route has system prompt, tools and model of its
-// own, and runs the tools itself.
+// aiSDK is what the AI SDK's useChat sends to the route of a chat, and the stream that the route answers with. The
+// route has system prompt, tools and model of its own, and runs the tools itself.
 var aiSDK = &Format{
 	Name: "ai-sdk", Title: "UI messages of the AI SDK, as useChat sends them to a route",
 	request: aiRequestOf, reply: aiReply, authorize: bearer,
@@ -80,8 +79,7 @@ type aiStream struct {
 	known bool           // a chunk of a kind that is known has come
 }
 
-// aiReply reads a stream. With an error it returns what had come before, if that is
-// anything.
+// aiReply reads a stream. With an error it returns what had come before, if that is anything.
 func aiReply(text []byte, readErr error) (*reply, error) {
 	s := &aiStream{open: make(map[string]int)}
 	err := s.read(events(text))
@@ -168,8 +166,7 @@ func (s *aiStream) take(c *aiChunk) error {
 	return nil
 }
 
-// metadata reads the usage where the route puts it into the message's metadata as
-// the SDK counts it.
+// metadata reads the usage where the route puts it into the message's metadata as the SDK counts it.
 func (s *aiStream) metadata(raw json.RawMessage) {
 	type counts struct {
 		Input     int64 `json:"inputTokens"`

@@ -11,8 +11,7 @@ import (
 	"github.com/agenttrace/agenttrace/spans"
 )
 
-// Origin is what a replayed message reports of where it comes from: the object "replay"
-// of its metadata.
+// Origin is what a replayed message reports of where it comes from: the object "replay" of its metadata.
 type Origin struct {
 	SessionID string `json:"session_id"`
 	Turn      int    `json:"turn"`
@@ -26,9 +25,8 @@ type Origin struct {
 	Open   []string `json:"open_calls,omitempty"`
 }
 
-// Changes are the answer as a message of the session with the id, a fork of the
-// bundle's at the turn's user message. What is secret in it is taken out by the
-// client's redactor.
+// Changes are the answer as a message of the session with the id, a fork of the bundle's at the turn's user message.
+// What is secret in it is taken out by the client's redactor.
 func (a *Answer) Changes(b *Bundle, c *Client, sessionID string) (*store.Batch, error) {
 	u, err := c.URL()
 	if err != nil {
@@ -79,8 +77,7 @@ func (a *Answer) Changes(b *Bundle, c *Client, sessionID string) (*store.Batch, 
 		return nil, err
 	}
 	from, until := a.Started.UnixMilli(), a.Ended.UnixMilli()
-	// The clock of what recorded the session may be ahead of this one; an answer comes
-	// after its question.
+	// The clock of what recorded the session may be ahead of this one; an answer comes after its question.
 	if m := b.turn.Messages; len(m) > 0 && from <= m[0].CreatedAt {
 		from, until = m[0].CreatedAt+1, m[0].CreatedAt+1+until-from
 	}

@@ -17,12 +17,10 @@ var anthropicMessages = &Format{
 	authorize: func(h http.Header, key string) { h.Set("X-Api-Key", key) },
 }
 
-// defaultMaxTokens is asked for where no source reported the limit, for the provider
-// wants one.
+// defaultMaxTokens is asked for where no source reported the limit, for the provider wants one.
 const defaultMaxTokens = 8192
 
-// noQuestion is before an answer that the conversation begins with, for the
-// provider wants it to begin with the user.
+// noQuestion is before an answer that the conversation begins with, for the provider wants it to begin with the user.
 const noQuestion = "[the conversation begins here]"
 
 func anthropicRequestOf(b *Bundle, since []entry) any {
@@ -77,8 +75,7 @@ func anthropicRequestOf(b *Bundle, since []entry) any {
 }
 
 func anthropicContents(e *entry) []object {
-	// Calls stand last, for their results must follow at once; but thinking stays
-	// where it was.
+	// Calls stand last, for their results must follow at once; but thinking stays where it was.
 	var all, calls []object
 	for i := range e.blocks {
 		switch b := &e.blocks[i]; b.kind {

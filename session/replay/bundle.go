@@ -8,9 +8,8 @@
 // then, with what compactions and rewinds had left of them, the system prompt, the
 // tools, the model and its parameters. Each provider's wire format is a [Format].
 //
-// Run sends the request and answers the model's tool calls with what the same calls
-// put out when they were recorded: no tool is executed. Where the model asks for
-// something else than it did then, the answer ends there.
+// Run sends the request and answers the model's tool calls with what the same calls put out when they were recorded: no
+// tool is executed. Where the model asks for something else than it did then, the answer ends there.
 package replay
 
 import (
@@ -22,12 +21,10 @@ import (
 	"github.com/agenttrace/agenttrace/session/document"
 )
 
-// Bundle is what a model was given to answer one turn. Its JSON is a stable
-// format: keys are added, never renamed.
+// Bundle is what a model was given to answer one turn. Its JSON is a stable format: keys are added, never renamed.
 type Bundle struct {
 	SessionID string `json:"session_id"`
-	// Turn is the number of the turn, counted from 1 as in a timeline, MessageID the
-	// user message that it begins with.
+	// Turn is the number of the turn, counted from 1 as in a timeline, MessageID the user message that it begins with.
 	Turn      int    `json:"turn"`
 	MessageID string `json:"message_id,omitempty"`
 
@@ -128,8 +125,7 @@ func New(doc *document.Document, t *session.Transcript, number int) (*Bundle, er
 	return b, nil
 }
 
-// answers are the messages that answer a turn: of those that a rewind hid only where
-// there is no other.
+// answers are the messages that answer a turn: of those that a rewind hid only where there is no other.
 func answers(t *document.Turn) []*document.Message {
 	all := slices.DeleteFunc(slices.Clone(t.Messages), func(m *document.Message) bool {
 		return m.Role != session.RoleAssistant || m.Compaction != nil
@@ -141,8 +137,7 @@ func answers(t *document.Turn) []*document.Message {
 	return all
 }
 
-// uiMessage is a message as it is stored, except for the marker of a compaction: that is
-// what it reports to the model.
+// uiMessage is a message as it is stored, except for the marker of a compaction: that is what it reports to the model.
 func uiMessage(m *document.Message, row *session.MessageAndParts) UIMessage {
 	ui := UIMessage{ID: m.ID, Role: m.Role, Parts: []json.RawMessage{}}
 	if m.Compaction != nil {

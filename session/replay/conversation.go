@@ -25,8 +25,7 @@ type entry struct {
 
 const roleTool = "tool"
 
-// callIDs are the ids of the calls of a conversation. Providers refuse a request in
-// which two calls have the same.
+// callIDs are the ids of the calls of a conversation. Providers refuse a request in which two calls have the same.
 type callIDs map[string]bool
 
 // unique returns the id, or one made of it if a call has it or it is empty. What
@@ -64,8 +63,7 @@ const (
 	fileBlock
 	callBlock
 	resultBlock
-	// stepBlock is before what a further request of the model brought, where one
-	// reply reports several.
+	// stepBlock is before what a further request of the model brought, where one reply reports several.
 	stepBlock
 )
 
@@ -86,8 +84,7 @@ type block struct {
 	meta map[string]json.RawMessage
 }
 
-// file is a file of a message. Its content is in base 64, empty where it is not in
-// the URL.
+// file is a file of a message. Its content is in base 64, empty where it is not in the URL.
 type file struct{ name, mediaType, url, content string }
 
 // entries are what a model gets of a message: one entry of a user, and for an answer, of each
@@ -176,8 +173,7 @@ func (b *block) inputOf() json.RawMessage {
 	return raw
 }
 
-// noResult is where the output of a call is not known, for providers take no call
-// without one.
+// noResult is where the output of a call is not known, for providers take no call without one.
 const noResult = "[the output of this call was not recorded]"
 
 // What a model gets of a call that failed where no source reports how.
@@ -309,8 +305,7 @@ func (f *file) recording() bool {
 
 func (f *file) pdf() bool { return f.mediaType == "application/pdf" }
 
-// placeholder informs the model of a file whose content is not there, or that the
-// provider does not take.
+// placeholder informs the model of a file whose content is not there, or that the provider does not take.
 func (f *file) placeholder() string {
 	name := f.name
 	if name == "" && !strings.HasPrefix(f.url, "data:") {

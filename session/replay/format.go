@@ -16,8 +16,7 @@ import (
 // Format is the wire format of a provider: how it is asked, and how it answers.
 type Format struct {
 	Name, Title string
-	// KeyEnv is the variable of the environment in which programs of the provider
-	// look for the key of the API.
+	// KeyEnv is the variable of the environment in which programs of the provider look for the key of the API.
 	KeyEnv string
 
 	path string // of the resource below an endpoint
@@ -61,8 +60,7 @@ func encodeJSON(w io.Writer, v any, indent string) error {
 // reply is what a provider answered to one request.
 type reply struct {
 	blocks []block
-	// usage is nil where the provider reports none. usageRaw is what it reported, basis
-	// how it counts.
+	// usage is nil where the provider reports none. usageRaw is what it reported, basis how it counts.
 	usage     *session.Usage
 	usageRaw  json.RawMessage
 	basis     string
@@ -75,8 +73,7 @@ func (b *Bundle) conversation(since []entry) []entry {
 	return slices.Concat(b.context, since)
 }
 
-// effort is the model's variant where it is one of the words by which providers
-// take how much to reason.
+// effort is the model's variant where it is one of the words by which providers take how much to reason.
 func (b *Bundle) effort() string {
 	if slices.Contains([]string{"none", "minimal", "low", "medium", "high", "xhigh", "max"}, b.Model.Variant) {
 		return b.Model.Variant

@@ -106,8 +106,7 @@ func chatFile(f *file) object {
 	return textObject("text", f.placeholder())
 }
 
-// openAIResponses is OpenAI's Responses. Nothing is left with the provider: the
-// request holds the whole conversation.
+// openAIResponses is OpenAI's Responses. Nothing is left with the provider: the request holds the whole conversation.
 var openAIResponses = &Format{
 	Name: "openai-responses", Title: "OpenAI Responses", KeyEnv: "OPENAI_API_KEY",
 	path: "/responses", request: responsesRequestOf, reply: decodes(modelapi.Responses, "output"),

@@ -39,17 +39,14 @@ type Client struct {
 	Header http.Header
 	// HTTP is one that follows no redirects when nil.
 	HTTP *http.Client
-	// MaxCalls bounds the requests of one run; 0 means [DefaultMaxCalls]. One that is
-	// tried again counts once.
+	// MaxCalls bounds the requests of one run; 0 means [DefaultMaxCalls]. One that is tried again counts once.
 	MaxCalls int
-	// MaxAttempts is how often a request is sent that the server cannot take now: with the
-	// status 408, 429 or 5xx, or when it resets the connection. 0 means
-	// [DefaultMaxAttempts], 1 sends it once. MaxWait bounds how long a request waits in all;
-	// 0 means [DefaultMaxWait]. A server that asks for more (Retry-After) is not waited for.
+	// MaxAttempts is how often a request is sent that the server cannot take now: with the status 408, 429 or 5xx, or
+	// when it resets the connection. 0 means [DefaultMaxAttempts], 1 sends it once. MaxWait bounds how long a request
+	// waits in all; 0 means [DefaultMaxWait]. A server that asks for more (Retry-After) is not waited for.
 	MaxAttempts int
 	MaxWait     time.Duration
-	// Redactor is what the recorded inputs of calls went through, to know them again;
-	// it may be nil.
+	// Redactor is what the recorded inputs of calls went through, to know them again; it may be nil.
 	Redactor *redact.Redactor
 	// Now is the clock; nil means [time.Now].
 	Now func() time.Time
@@ -87,8 +84,7 @@ type Answer struct {
 // executed: the call gets what the recorded answer's call of the same tool with the
 // same input got, each recorded call once; a call that has none ends the run.
 //
-// The error is of a first request that brought nothing. One that comes later is in
-// the answer.
+// The error is of a first request that brought nothing. One that comes later is in the answer.
 func (b *Bundle) Run(ctx context.Context, c *Client) (*Answer, error) {
 	now := c.Now
 	if now == nil {
@@ -242,8 +238,7 @@ func sameJSON(a, b json.RawMessage) bool {
 	return reflect.DeepEqual(decode(a), decode(b))
 }
 
-// URL is where the client sends requests to. The error is of an endpoint that is
-// none.
+// URL is where the client sends requests to. The error is of an endpoint that is none.
 func (c *Client) URL() (*url.URL, error) {
 	u, err := url.Parse(c.Endpoint)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
@@ -266,8 +261,7 @@ func withoutUser(endpoint string) string {
 	return endpoint
 }
 
-// shown is a URL without what it may report of a user: a password, or a key in the
-// query.
+// shown is a URL without what it may report of a user: a password, or a key in the query.
 func shown(u *url.URL) string {
 	public := *u
 	public.User, public.RawQuery, public.ForceQuery, public.Fragment, public.RawFragment = nil, "", false, "", ""

@@ -12,16 +12,14 @@ import (
 	"github.com/agenttrace/agenttrace/internal/modelapi"
 )
 
-// A server may repeat the key that it was sent: in an error, in an answer, in an id. Its
-// shape may be none that anybody knows, but its value is known here, and goes from all
-// that the server reports, in whatever notation it is there, before anything else reads
-// it.
+// A server may repeat the key that it was sent: in an error, in an answer, in an id. Its shape may be none that anybody
+// knows, but its value is known here, and goes from all that the server reports, in whatever notation it is there,
+// before anything else reads it.
 
 // keyMarker replaces the key.
 const keyMarker = "[redacted:api-key]"
 
-// secrets are the values that a request is sent with, in the notations in which they may
-// come back.
+// secrets are the values that a request is sent with, in the notations in which they may come back.
 type secrets struct {
 	forms []string       // longest first
 	short *regexp.Regexp // values so short that they count as words only
@@ -166,8 +164,7 @@ func (s *secrets) raw(raw json.RawMessage) json.RawMessage {
 	return json.RawMessage(`"` + keyMarker + `"`)
 }
 
-// err is an error whose text has none of the values. What it wraps can be recognized as
-// before.
+// err is an error whose text has none of the values. What it wraps can be recognized as before.
 func (s *secrets) err(err error) error {
 	if err == nil || s.text(err.Error()) == err.Error() {
 		return err
