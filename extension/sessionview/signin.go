@@ -45,7 +45,6 @@ type signIn struct {
 	key func() string
 }
 
-// ServeHTTP implements [http.Handler].
 func (s *signIn) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch request := r.Method + " " + r.URL.Path; {
 	case request == "GET "+signInPath:
@@ -154,13 +153,10 @@ type answer struct {
 	header http.Header
 }
 
-// Header implements [http.ResponseWriter].
 func (a *answer) Header() http.Header { return a.header }
 
-// WriteHeader implements [http.ResponseWriter].
 func (a *answer) WriteHeader(code int) { a.code = code }
 
-// Write implements [http.ResponseWriter].
 func (a *answer) Write(b []byte) (int, error) { return len(b), nil }
 
 // cookie is the cookie of a token. A link of another site, such as a Jaeger, may lead to a session, and so may bring

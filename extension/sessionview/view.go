@@ -69,7 +69,6 @@ func newView(c *Config, set extension.Settings) *view {
 // handler answers the requests of both listeners.
 func (v *view) handler() http.Handler { return guard(&v.config.Allowed, http.HandlerFunc(v.answer)) }
 
-// Start implements [component.Component].
 func (v *view) Start(ctx context.Context, host component.Host) (err error) {
 	v.http, err = v.config.Server.ToServer(ctx, host.GetExtensions(), v.settings, v.handler())
 	if err != nil {

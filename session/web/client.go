@@ -400,7 +400,6 @@ func Follow(address, token string) store.Follower {
 	return &remoteFollower{address: address, token: token}
 }
 
-// Poll implements [store.Follower].
 func (f *remoteFollower) Poll(ctx context.Context) (store.Reader, store.Change, error) {
 	if f.client == nil {
 		c, err := Dial(ctx, f.address, f.token)
@@ -434,7 +433,6 @@ func (f *remoteFollower) Poll(ctx context.Context) (store.Reader, store.Change, 
 	return f.client, store.Opened, nil
 }
 
-// Close implements [store.Follower].
 func (f *remoteFollower) Close() error {
 	if f.client == nil {
 		return nil

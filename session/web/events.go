@@ -102,7 +102,6 @@ func (c *Counter) Close() error {
 // store, and when the event was sent, in Unix milliseconds.
 type lastEvent struct{ *Position }
 
-// UnmarshalText implements [encoding.TextUnmarshaler].
 func (l *lastEvent) UnmarshalText(text []byte) error {
 	var at Position
 	var sent int64
@@ -203,7 +202,6 @@ type patient struct {
 	control *http.ResponseController
 }
 
-// Write implements [io.Writer].
 func (p patient) Write(b []byte) (int, error) {
 	// A server without deadlines serves all the same.
 	_ = p.control.SetWriteDeadline(time.Now().Add(sendTimeout))

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 	"time"
 
@@ -43,13 +44,13 @@ func NewMCP(r document.Reader, version string, zone *time.Location) *mcp.Server 
 	}
 	m := mcp.NewServer(&mcp.Implementation{Name: "agenttrace", Title: "Past agent sessions", Version: version},
 		&mcp.ServerOptions{Instructions: texts["instructions"]})
-	add(m, texts, "list_sessions", s.list)
-	add(m, texts, "search_sessions", s.search)
-	add(m, texts, "read_session", s.read)
-	add(m, texts, "read_part", s.part)
-	add(m, texts, "session_status", s.status)
-	add(m, texts, "session_stats", s.stats)
-	add(m, texts, "diff_sessions", s.diff)
+	add(s, m, texts, "list_sessions", s.list)
+	add(s, m, texts, "search_sessions", s.search)
+	add(s, m, texts, "read_session", s.read)
+	add(s, m, texts, "read_part", s.part)
+	add(s, m, texts, "session_status", s.status)
+	add(s, m, texts, "session_stats", s.stats)
+	add(s, m, texts, "diff_sessions", s.diff)
 	return m
 }
 
@@ -58,13 +59,17 @@ func NewMCP(r document.Reader, version string, zone *time.Location) *mcp.Server 
 //go:embed mcp.txt
 var mcpText string
 
-// add registers a tool that reads.
-func add[In any](m *mcp.Server, texts map[string]string, name string,
+// add registers a tool that reads. As in parameters of the API, an argument with the tag session names a session, and
+// do gets its id.
+func add[In any](s *mcpServer, m *mcp.Server, texts map[string]string, name string,
 	do func(context.Context, In) (string, error)) {
 	closed := false
 	tool := &mcp.Tool{Name: name, Description: texts[name],
 		Annotations: &mcp.ToolAnnotations{ReadOnlyHint: true, IdempotentHint: true, OpenWorldHint: &closed}}
 	mcp.AddTool(m, tool, func(ctx context.Context, _ *mcp.CallToolRequest, in In) (*mcp.CallToolResult, any, error) {
+		if err := s.resolve(ctx, reflect.ValueOf(&in).Elem()); err != nil {
+			return nil, nil, err
+		}
 		text, err := do(ctx, in)
 		if err != nil {
 			return nil, nil, err // the model reads it
@@ -108,7 +113,7 @@ type listArgs struct {
 	Children bool   `json:"children,omitempty" jsonschema:"include sessions of sub-agents"`
 	Archived bool   `json:"archived,omitempty" jsonschema:"include archived sessions"`
 	Limit    int    `json:"limit,omitempty" jsonschema:"maximum number of sessions, 20 if it is left out, at most 100"`
-	After    string `json:"after,omitempty" jsonschema:"continue after the session with this id, the last of the previous list"`
+	After    string `json:"after,omitempty" session:"" jsonschema:"continue after the session with this id, the last of the previous list"`
 }
 
 func (s *mcpServer) list(ctx context.Context, in listArgs) (string, error) {
@@ -122,15 +127,11 @@ func (s *mcpServer) list(ctx context.Context, in listArgs) (string, error) {
 	}
 	q := store.SessionQuery{SessionFilter: filter, Children: in.Children, Archived: in.Archived, Limit: limit + 1}
 	if in.After != "" {
-		id, err := s.resolve(ctx, in.After)
+		last, err := s.sessions.Session(ctx, in.After)
 		if err != nil {
 			return "", err
 		}
-		last, err := s.sessions.Session(ctx, id)
-		if err != nil {
-			return "", err
-		}
-		q.Before = &store.Cursor{UpdatedAt: last.UpdatedAt, ID: id}
+		q.Before = &store.Cursor{UpdatedAt: last.UpdatedAt, ID: last.ID}
 	}
 	rows, err := s.sessions.Select(ctx, q, "")
 	if err != nil {
@@ -176,16 +177,26 @@ func bounded(name string, n, otherwise, most int) (int, error) {
 	return n, nil
 }
 
-// resolve returns the id of the session that a name means.
-func (s *mcpServer) resolve(ctx context.Context, name string) (string, error) {
-	id, err := s.sessions.Resolve(ctx, name)
-	switch {
-	case errors.Is(err, store.ErrNotFound):
-		return "", fmt.Errorf("no session is named %q; list_sessions lists them", name)
-	case errors.Is(err, store.ErrAmbiguous):
-		return "", fmt.Errorf("several sessions are named %q; give more of the id", name)
+// resolve puts the ids of sessions in the place of their names in arguments.
+func (s *mcpServer) resolve(ctx context.Context, args reflect.Value) error {
+	for _, f := range reflect.VisibleFields(args.Type()) {
+		_, names := f.Tag.Lookup("session")
+		name := args.FieldByIndex(f.Index).String()
+		if !names || name == "" && strings.Contains(f.Tag.Get("json"), "omitempty") {
+			continue
+		}
+		id, err := s.sessions.Resolve(ctx, name)
+		switch {
+		case errors.Is(err, store.ErrNotFound):
+			return fmt.Errorf("no session is named %q; list_sessions lists them", name)
+		case errors.Is(err, store.ErrAmbiguous):
+			return fmt.Errorf("several sessions are named %q; give more of the id", name)
+		case err != nil:
+			return err
+		}
+		args.FieldByIndex(f.Index).SetString(id)
 	}
-	return id, err
+	return nil
 }
 
 func (s *mcpServer) words() render.Options {
@@ -230,18 +241,14 @@ func (s *mcpServer) search(ctx context.Context, in searchArgs) (string, error) {
 }
 
 type readArgs struct {
-	Session string `json:"session" jsonschema:"id of the session, the beginning of one, a trace id, or last"`
-	From    int    `json:"from,omitempty" jsonschema:"first turn, counted from 1"`
-	To      int    `json:"to,omitempty" jsonschema:"last turn"`
-	Full    bool   `json:"full,omitempty" jsonschema:"do not cut long texts"`
+	sessionArgs
+	From int  `json:"from,omitempty" jsonschema:"first turn, counted from 1"`
+	To   int  `json:"to,omitempty" jsonschema:"last turn"`
+	Full bool `json:"full,omitempty" jsonschema:"do not cut long texts"`
 }
 
 func (s *mcpServer) read(ctx context.Context, in readArgs) (string, error) {
-	id, err := s.resolve(ctx, in.Session)
-	if err != nil {
-		return "", err
-	}
-	outline, err := s.sessions.LoadOutline(ctx, id)
+	outline, err := s.sessions.LoadOutline(ctx, in.Session)
 	if err != nil {
 		return "", err
 	}
@@ -256,7 +263,7 @@ func (s *mcpServer) read(ctx context.Context, in readArgs) (string, error) {
 		from = max(1, to-turnsAtOnce+1)
 	}
 	if n > 0 && (from < 1 || to > n || from > to) {
-		return "", fmt.Errorf("session %s has no turns %d to %d; its turns are 1 to %d", id, from, to, n)
+		return "", fmt.Errorf("session %s has no turns %d to %d; its turns are 1 to %d", in.Session, from, to, n)
 	}
 	if n > 0 {
 		if err := outline.Load(ctx, from, to); err != nil {
@@ -293,23 +300,19 @@ func cut(text, remedy string) string {
 }
 
 type partArgs struct {
-	Session string `json:"session" jsonschema:"id of the session"`
+	Session string `json:"session" session:"" jsonschema:"id of the session"`
 	Part    string `json:"part" jsonschema:"id of the part"`
 	Offset  int    `json:"offset,omitempty" jsonschema:"byte to begin at, for a part that is longer than one result"`
 }
 
 func (s *mcpServer) part(ctx context.Context, in partArgs) (string, error) {
-	id, err := s.resolve(ctx, in.Session)
-	if err != nil {
-		return "", err
-	}
-	t, err := s.sessions.Transcript(ctx, id)
+	t, err := s.sessions.Transcript(ctx, in.Session)
 	if err != nil {
 		return "", err
 	}
 	p := document.PartRow(t.Messages, in.Part)
 	if p == nil {
-		return "", fmt.Errorf("session %s has no part %q", id, in.Part)
+		return "", fmt.Errorf("session %s has no part %q", in.Session, in.Part)
 	}
 	if in.Offset < 0 || in.Offset > len(p.DataJSON) {
 		return "", fmt.Errorf("offset is %d; part %s has %d bytes", in.Offset, p.ID, len(p.DataJSON))
@@ -322,15 +325,11 @@ func (s *mcpServer) part(ctx context.Context, in partArgs) (string, error) {
 }
 
 type sessionArgs struct {
-	Session string `json:"session" jsonschema:"id of the session, the beginning of one, a trace id, or last"`
+	Session string `json:"session" session:"" jsonschema:"id of the session, the beginning of one, a trace id, or last"`
 }
 
 func (s *mcpServer) status(ctx context.Context, in sessionArgs) (string, error) {
-	id, err := s.resolve(ctx, in.Session)
-	if err != nil {
-		return "", err
-	}
-	status, err := s.sessions.LoadStatus(ctx, id)
+	status, err := s.sessions.LoadStatus(ctx, in.Session)
 	if err != nil {
 		return "", err
 	}
@@ -362,18 +361,11 @@ func (s *mcpServer) stats(ctx context.Context, in statsArgs) (string, error) {
 }
 
 type diffArgs struct {
-	A string `json:"a" jsonschema:"id of the one session"`
-	B string `json:"b" jsonschema:"id of the other session"`
+	A string `json:"a" session:"" jsonschema:"id of the one session"`
+	B string `json:"b" session:"" jsonschema:"id of the other session"`
 }
 
 func (s *mcpServer) diff(ctx context.Context, in diffArgs) (string, error) {
-	for _, name := range []*string{&in.A, &in.B} {
-		id, err := s.resolve(ctx, *name)
-		if err != nil {
-			return "", err
-		}
-		*name = id
-	}
 	d, _, _, err := s.sessions.Compare(ctx, in.A, in.B, false)
 	if err != nil {
 		return "", err

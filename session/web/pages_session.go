@@ -155,7 +155,7 @@ func linkPart(p *document.Block, doc *document.Document, t *document.Turn, m *do
 	if len(p.Text) > maxProse {
 		p.Long = document.Head(p.Text, headProse)
 	}
-	if f := p.Part.File; f != nil && f.Size != nil && slices.Contains(images, f.MediaType) {
+	if f := p.Part.File; f != nil && f.Size != nil && (document.Media{Type: f.MediaType}).IsImage() {
 		p.Image = p.Self + "/blob"
 	}
 	if p.Outcome == document.OutcomeFailed || p.Outcome == document.OutcomeDenied {
@@ -299,10 +299,7 @@ func (v *pages) raw(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// images are the types of pictures that a browser shows; all else is downloaded.
-var images = []string{"image/png", "image/jpeg", "image/gif", "image/webp"}
-
-// blob answers with the content of a file part.
+// blob answers with the content of a file part. All but pictures that a browser shows is downloaded.
 func (v *pages) blob(w http.ResponseWriter, r *http.Request) error {
 	p, err := v.row(r)
 	if err != nil {
@@ -322,7 +319,7 @@ func (v *pages) blob(w http.ResponseWriter, r *http.Request) error {
 	}
 	w.Header().Set("Content-Security-Policy", sandboxed)
 	mediaType := http.DetectContentType(content)
-	if !slices.Contains(images, mediaType) {
+	if !(document.Media{Type: mediaType}).IsImage() {
 		mediaType = "application/octet-stream"
 		w.Header().Set("Content-Disposition", "attachment")
 	}

@@ -202,7 +202,6 @@ func (i instant) in(zone *time.Location) (at time.Time) {
 	return at
 }
 
-// UnmarshalText implements [encoding.TextUnmarshaler].
 func (i *instant) UnmarshalText(text []byte) error {
 	*i = instant(text)
 	if _, err := store.ParseTime(string(text), time.Now(), time.UTC); err != nil {
@@ -215,7 +214,6 @@ func (i *instant) UnmarshalText(text []byte) error {
 // groups is a parameter that is what figures are grouped by.
 type groups []store.StatsBy
 
-// UnmarshalText implements [encoding.TextUnmarshaler].
 func (g *groups) UnmarshalText(text []byte) (err error) {
 	if *g, err = store.ParseStatsBy(string(text)); err != nil {
 		return fmt.Errorf("use %s, or several with commas between", strings.Join(store.StatsKeys(), ", "))
@@ -226,7 +224,6 @@ func (g *groups) UnmarshalText(text []byte) (err error) {
 // score is a parameter that compares a score.
 type score struct{ store.ScoreFilter }
 
-// UnmarshalText implements [encoding.TextUnmarshaler].
 func (s *score) UnmarshalText(text []byte) (err error) {
 	if s.ScoreFilter, err = store.ParseScoreFilter(string(text)); err != nil {
 		return fmt.Errorf("use a name and a comparison with a number, such as quality>=0.8")
@@ -237,7 +234,6 @@ func (s *score) UnmarshalText(text []byte) (err error) {
 // cursor is a parameter that continues a list.
 type cursor struct{ *store.Cursor }
 
-// UnmarshalText implements [encoding.TextUnmarshaler].
 func (c *cursor) UnmarshalText(text []byte) error {
 	at, id, ok := strings.Cut(string(text), ".")
 	ms, err := strconv.ParseInt(at, 10, 64)
@@ -254,7 +250,6 @@ func cursorOf(s *session.Session) string { return fmt.Sprintf("%d.%s", s.Updated
 // zone is a parameter that is a time zone.
 type zone struct{ *time.Location }
 
-// UnmarshalText implements [encoding.TextUnmarshaler].
 func (z *zone) UnmarshalText(text []byte) (err error) {
 	if z.Location, err = time.LoadLocation(string(text)); err != nil {
 		return fmt.Errorf("use the name of a time zone such as Europe/Berlin")
