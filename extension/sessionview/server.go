@@ -181,7 +181,6 @@ func listenPrivately(path string) (net.Listener, error) {
 	return l, nil
 }
 
-// close stops the server and removes the socket.
 func (s *socket) close(ctx context.Context) {
 	if s == nil {
 		return

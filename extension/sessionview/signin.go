@@ -117,7 +117,6 @@ func (s *signIn) take(w http.ResponseWriter, r *http.Request) {
 	http.Redirect(w, r, local(to), http.StatusSeeOther)
 }
 
-// keep has the browser keep a token.
 func (s *signIn) keep(w http.ResponseWriter, token string) {
 	http.SetCookie(w, s.cookie(base64.RawURLEncoding.EncodeToString([]byte(token)), 0))
 }
@@ -125,7 +124,6 @@ func (s *signIn) keep(w http.ResponseWriter, token string) {
 // notPrinted reports a character that no token has.
 func notPrinted(c rune) bool { return c <= ' ' || c > '~' }
 
-// valid reports whether the authenticator accepts a token.
 func (s *signIn) valid(r *http.Request, token string) bool {
 	code, _ := s.ask(r, bearer+" "+token)
 	return code != http.StatusUnauthorized && code != http.StatusForbidden

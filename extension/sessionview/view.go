@@ -66,7 +66,6 @@ func newView(c *Config, set extension.Settings) *view {
 	return &view{config: c, settings: set.TelemetrySettings, version: set.BuildInfo.Version}
 }
 
-// handler answers the requests of both listeners.
 func (v *view) handler() http.Handler { return guard(&v.config.Allowed, http.HandlerFunc(v.answer)) }
 
 func (v *view) Start(ctx context.Context, host component.Host) (err error) {

@@ -66,7 +66,6 @@ func newCheck() *cobra.Command {
 	})
 }
 
-// printRules prints the rules that sessions are checked by.
 func printRules(w io.Writer) error {
 	var b strings.Builder
 	for _, r := range append(session.Rules(), digestRule) {
@@ -199,7 +198,6 @@ func (c *checker) checkExport(name string, file io.Reader) error {
 	return nil
 }
 
-// violation counts and prints what is wrong in a file or a session.
 func (c *checker) violation(name, what string) error {
 	c.violations++
 	return c.print(name, what)

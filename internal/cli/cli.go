@@ -133,7 +133,6 @@ func readError(path string, err error) error {
 		zombiezen.ResultCorrupt.ToError())}
 }
 
-// is reports whether err wraps an error of a type.
 func is[T error](err error) bool {
 	_, ok := errors.AsType[T](err)
 	return ok
@@ -210,7 +209,6 @@ func newRoot(version string) *cobra.Command {
 	return root
 }
 
-// helpTopic wants the name of a command, or nothing.
 func helpTopic(cmd *cobra.Command, args []string) error {
 	_, rest, err := cmd.Root().Find(args)
 	if err != nil || len(rest) > 0 {
@@ -249,7 +247,6 @@ func between(least, most int, what string) cobra.PositionalArgs {
 	}
 }
 
-// atLeastOne wants sessions.
 func atLeastOne(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return usagef("%s takes one session or more; %s --help shows examples", cmd.Name(), cmd.CommandPath())

@@ -83,7 +83,6 @@ func answers(ctx context.Context, endpoint string) error {
 	return conn.Close()
 }
 
-// locked reports whether another writer holds the store.
 func locked(ctx context.Context, path string) bool {
 	s, err := stores.Open(ctx, path, stores.Options{})
 	if err == nil {

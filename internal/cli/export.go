@@ -138,7 +138,6 @@ func (e *exporter) check(several bool) (err error) {
 	return err
 }
 
-// checkFile finds whether the output is a directory.
 func (e *exporter) checkFile(several bool) error {
 	info, err := os.Stat(e.out.path)
 	isDir := err == nil && info.IsDir()
@@ -173,7 +172,6 @@ func (e *exporter) toStream() bool {
 	return e.out.path == "" || e.out.path == "-" || open
 }
 
-// run exports the sessions.
 func (e *exporter) run() error {
 	err := e.write()
 	if errors.Is(err, errNone) {
@@ -232,7 +230,6 @@ func (e *exporter) some(err error) error {
 	return err
 }
 
-// leave reports a session that is not exported.
 func (e *exporter) leave(id string, err error) {
 	const maximum = 80 // of what a message shows of an id
 	if len(id) > maximum {
@@ -292,7 +289,6 @@ func (e *exporter) write() error {
 	})
 }
 
-// writeStore writes a store of all sessions.
 func (e *exporter) writeStore() error {
 	if e.all {
 		slices.Reverse(e.ids) // what was stored last is found first
@@ -379,7 +375,6 @@ type sideFile struct {
 	sha256 string
 }
 
-// writeBundle writes a zip with a transcript per session and the side files.
 func (e *exporter) writeBundle() error {
 	var missing []string
 	err := e.out.write(e.cmd, e.bundle, e.format.JSON, func(w io.Writer) error {

@@ -25,7 +25,6 @@ type filters struct {
 	sort, project string
 }
 
-// flags are those of the filters.
 func (x *filters) flags() flags {
 	return flags{
 		"project": &x.project, "agent": &x.Agent, "model": &x.Model, "provider": &x.Provider, "status": &x.status,
@@ -40,12 +39,10 @@ func addFilters(cmd *cobra.Command, x *filters) {
 	complete(cmd, "status", document.Statuses())
 }
 
-// complete has the shell offer the values of a flag.
 func complete(cmd *cobra.Command, flag string, values []string) {
 	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 }
 
-// read reads the values of the flags.
 func (x *filters) read(cmd *cobra.Command) (err error) {
 	if x.status != "" && !slices.Contains(document.Statuses(), x.status) {
 		return usagef("--status %q is unknown; use %s", x.status, either(document.Statuses()))
@@ -105,7 +102,6 @@ func parseTime(flag, text string) (time.Time, error) {
 	return at, nil
 }
 
-// given reports whether a flag of a filter is on the command line.
 func (x *filters) given(cmd *cobra.Command) bool {
 	for name := range x.flags() {
 		if cmd.Flags().Changed(name) {
@@ -115,10 +111,8 @@ func (x *filters) given(cmd *cobra.Command) bool {
 	return false
 }
 
-// any reports whether a filter is set.
 func (x *filters) any() bool { return x.status != "" || len(x.Set()) > 0 }
 
-// query is a query for the sessions that match.
 func (x *filters) query() store.SessionQuery {
 	sort, _ := store.ParseSessionSort(x.sort)
 	return store.SessionQuery{SessionFilter: x.SessionFilter, Sort: sort}

@@ -69,7 +69,6 @@ func newImport() *cobra.Command {
 	return cmd
 }
 
-// run imports the inputs and prints what it did.
 func (x *importing) run(cmd *cobra.Command, im *importer.Importer, inputs []importer.Input, line *progress) error {
 	defer collectLess(inputs)()
 	failed, err := im.Run(cmd.Context(), inputs)
@@ -201,7 +200,6 @@ func findNotices(ctx context.Context, im *importer.Importer) error {
 	return nil
 }
 
-// printImport prints what an import did.
 func printImport(w io.Writer, s *importer.Summary) error {
 	text := ""
 	for _, t := range s.Files {

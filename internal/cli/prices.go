@@ -41,7 +41,6 @@ type prices struct {
 	kept *price.Prices // nil of a file
 }
 
-// pricesDir is where the lists of prices are kept.
 func pricesDir() (string, error) {
 	path, err := collector.DefaultStore()
 	if err != nil {
@@ -96,14 +95,12 @@ func keptPrices(cmd *cobra.Command) *prices {
 	return &prices{Price: kept.Rate, name: "the price lists of " + date, date: date, kept: kept}
 }
 
-// unreadable reports price lists that cannot be read.
 func unreadable(cmd *cobra.Command, err error) {
 	what := strings.Join(strings.Fields(err.Error()), " ")
 	_ = note(cmd, "agenttrace: %s\nhint: fetch the prices again with: agenttrace prices update\n",
 		document.Sanitize(what))
 }
 
-// estimate returns the price, nil without prices.
 func (p *prices) estimate() store.Price {
 	if p == nil {
 		return nil
@@ -120,7 +117,6 @@ func (p *prices) terminal(cmd *cobra.Command) render.Options {
 	return o
 }
 
-// lacking names the models without a price.
 func (p *prices) lacking(cmd *cobra.Command, models []string) error {
 	if p == nil {
 		return nil
@@ -164,7 +160,6 @@ func newPrices(version string) *cobra.Command {
 	return cmd
 }
 
-// printLists prints a line for each list.
 func printLists(cmd *cobra.Command, lists []price.List) error {
 	w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
 	for _, l := range lists {

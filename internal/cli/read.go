@@ -154,7 +154,6 @@ func extendIndex(ctx context.Context, r store.Reader) {
 	}
 }
 
-// nothingFound reports where nothing was found, and by which filters.
 func nothingFound(cmd *cobra.Command, q store.SearchQuery, since, name string) error {
 	asked := struct {
 		store.SearchQuery

@@ -40,7 +40,6 @@ func newRedact() *cobra.Command {
 		})
 }
 
-// printCandidates prints a line for each value that was considered a secret.
 func printCandidates(cmd *cobra.Command, r *redact.Redactor, text string) error {
 	_, candidates := r.Explain(text)
 	w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)

@@ -109,7 +109,6 @@ func (p *replayer) check() error {
 	return nil
 }
 
-// checkRun checks what --run needs.
 func (p *replayer) checkRun() error {
 	switch {
 	case p.out.path != "":
@@ -189,7 +188,6 @@ func (p *replayer) warn() {
 	}
 }
 
-// client is what asks the endpoint that the command line names.
 func (p *replayer) client() (*replay.Client, error) {
 	c := &replay.Client{Format: replay.Formats()[0], Endpoint: p.endpoint, MaxCalls: p.maxCalls, Header: http.Header{}}
 	if p.format != "" {
@@ -222,7 +220,6 @@ func (p *replayer) client() (*replay.Client, error) {
 	return c, err
 }
 
-// ask sends the request of a turn and stores the answer.
 func (p *replayer) ask(name string) error {
 	c, err := p.client()
 	if err != nil {
@@ -296,7 +293,6 @@ func keepAnswer(ctx context.Context, s store.Service, of *web.Conversation, c *r
 	return fork, err
 }
 
-// refused states what to do about an error of the endpoint.
 func (p *replayer) refused(err error, c *replay.Client) error {
 	status, isStatus := errors.AsType[*replay.StatusError](err)
 	switch {
@@ -314,7 +310,6 @@ func (p *replayer) refused(err error, c *replay.Client) error {
 		cmp.Or(p.keyEnv, c.Format.KeyEnv))
 }
 
-// replayTitle distinguishes the replays of a session.
 func replayTitle(of string, b *replay.Bundle) string {
 	what := fmt.Sprintf("replay of turn %d", b.Turn)
 	if b.Model.ModelID != "" {

@@ -429,7 +429,6 @@ func author() string {
 	return u.Username
 }
 
-// changes are the annotations to be stored.
 func (a *annotator) changes(ctx context.Context, r store.Reader, id string) ([]store.Annotation, error) {
 	message, part, err := web.AnnotationTarget(ctx, r, id, a.turn, a.part)
 	if err != nil {
@@ -465,7 +464,6 @@ func (a *annotator) changes(ctx context.Context, r store.Reader, id string) ([]s
 	return to.Changes(), err
 }
 
-// listAnnotations prints the annotations of a session that are not undone.
 func listAnnotations(cmd *cobra.Command, r store.Reader, id string, asJSON bool) error {
 	stored, err := r.Annotations(cmd.Context(), id)
 	if err != nil {

@@ -72,7 +72,6 @@ func token() (string, error) {
 	return strings.TrimSpace(string(b)), nil
 }
 
-// dial reaches a collector.
 func dial(cmd *cobra.Command, address string) (store.Service, error) {
 	token, err := token()
 	if err != nil {
@@ -116,7 +115,6 @@ func follow(cmd *cobra.Command) (f store.Follower, name string, err error) {
 	return stores.Follow(path), stores.Name(path), nil
 }
 
-// openStore opens the store for reading.
 func openStore(cmd *cobra.Command) (store.Reader, error) {
 	address, path, err := place(cmd)
 	if err != nil {
@@ -140,7 +138,6 @@ func openSessions(cmd *cobra.Command) (r document.Reader, err error) {
 	return r, err
 }
 
-// noStore is the error for a store that is not there.
 func noStore(path string) error {
 	return noStoreError{fmt.Errorf("there is no session store at %s", stores.Name(path))}
 }

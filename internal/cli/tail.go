@@ -78,7 +78,6 @@ func printNews(w io.Writer, p *render.NewsPrinter) func(news []document.News, en
 	}
 }
 
-// encodeNews writes a line per event.
 func encodeNews(w io.Writer) func([]document.News, bool) error {
 	return func(news []document.News, _ bool) error {
 		e := json.NewEncoder(w)
@@ -131,7 +130,6 @@ type tailer struct {
 	began, waiting bool
 }
 
-// once reports what is there.
 func (t *tailer) once(ctx context.Context) error {
 	r, _, err := t.store.Poll(ctx)
 	if err != nil {
@@ -165,7 +163,6 @@ func (t *tailer) follow(ctx context.Context, ticks <-chan time.Time) error {
 	}
 }
 
-// look reports what is new.
 func (t *tailer) look(ctx context.Context) error {
 	r, change, err := t.store.Poll(ctx)
 	if t.began && errors.Is(err, store.ErrNotStore) || errors.Is(err, store.ErrUnavailable) {
@@ -210,7 +207,6 @@ func (t *tailer) look(ctx context.Context) error {
 	return err
 }
 
-// read reports what is new in the sessions that may have changed.
 func (t *tailer) read(ctx context.Context, r store.Reader) error {
 	ids, err := t.candidates(ctx, r)
 	if err != nil {
@@ -272,7 +268,6 @@ func (t *tailer) candidates(ctx context.Context, r store.Reader) (ids []string, 
 	return ids, nil
 }
 
-// session reports what is new in one session.
 func (t *tailer) session(ctx context.Context, r store.Reader, id string) error {
 	from, known := t.from[id]
 	q := store.ExcerptQuery{From: from}

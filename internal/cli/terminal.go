@@ -44,13 +44,11 @@ func colored(w io.Writer) bool {
 	return isTerminal(w) && os.Getenv("CLICOLOR") != "0" && os.Getenv("TERM") != "dumb"
 }
 
-// isTerminal reports whether a person sees what is written to w.
 func isTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
 	return ok && term.IsTerminal(f.Fd())
 }
 
-// note prints a message for a person.
 func note(cmd *cobra.Command, format string, args ...any) error {
 	_, err := fmt.Fprintf(cmd.ErrOrStderr(), format, args...)
 	return err
@@ -63,7 +61,6 @@ var phrases = document.NewPhrases(wordsFile)
 
 func counted(n int, what string) string { return document.Plural(n, what, what+"s") }
 
-// either names one of several things.
 func either(names []string) string {
 	if len(names) < 2 {
 		return strings.Join(names, "")

@@ -25,7 +25,6 @@ func Build(in Input) *Document {
 	return b.finish()
 }
 
-// finish returns the document of the messages that were added.
 func (b *builder) finish() *Document {
 	if len(b.leading) > 0 {
 		b.doc.Turns = append(b.doc.Turns, &Turn{Number: 1, Messages: b.leading})

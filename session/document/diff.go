@@ -202,7 +202,6 @@ func alignTurns(a, b []*Turn) (pairs [][2]*Turn) {
 	return pairs
 }
 
-// compareTurns lists the aspects of two turns.
 func compareTurns(tlA, tlB *Document, a, b *Turn, ignoreUsage bool) []Aspect {
 	if b == nil {
 		return []Aspect{{Change: Change{Aspect: AspectTurn, A: new(turnSummary(a))}}}

@@ -498,7 +498,6 @@ func lastOf[T any](all []*T, wanted func(*T) bool) *T {
 	return nil
 }
 
-// only returns the elements that are wanted.
 func only[T any](all []T, wanted func(T) bool) []T {
 	return slices.DeleteFunc(slices.Clone(all), func(v T) bool { return !wanted(v) })
 }

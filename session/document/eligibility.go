@@ -241,7 +241,6 @@ func (r *TurnEligibility) tools(doc *Document, t *Turn) {
 	}
 }
 
-// message checks one message of the context.
 func (r *TurnEligibility) message(m *Message) {
 	if m.Compaction != nil {
 		r.Compacted = true

@@ -160,7 +160,6 @@ type Item struct {
 // by the names of its attributes. It may be incomplete.
 const ReadingGeneric = "generic"
 
-// readingOf returns ReadingGeneric or "".
 func readingOf(s *session.Session) string {
 	if metaOf(s).Trace.Dialect == ReadingGeneric {
 		return ReadingGeneric
@@ -239,7 +238,6 @@ func (r Reader) Select(ctx context.Context, q store.SessionQuery, status string)
 	return rows, nil
 }
 
-// selected yields what Select returns.
 func (r Reader) selected(ctx context.Context, q store.SessionQuery, status string) iter.Seq2[session.Session, error] {
 	if status == "" {
 		return r.Sessions(ctx, q)

@@ -9,7 +9,6 @@ import (
 	"github.com/agenttrace/agenttrace/session"
 )
 
-// read makes a message of its row.
 func (b *builder) read(row *session.MessageAndParts) *Message {
 	r := &row.Message
 	m := &Message{ID: r.ID, Role: r.Role, HiddenAt: r.HiddenAt, CreatedAt: r.CreatedAt, UpdatedAt: r.UpdatedAt,
@@ -249,7 +248,6 @@ func (c *ToolCall) Open() bool {
 	return c.State == "" || session.StateRank(c.State) < session.StateRank(session.StateOutputAvailable) && !c.Denied
 }
 
-// part makes a part of its row.
 func (b *builder) part(row *session.Part) *Part {
 	p := &Part{ID: row.ID, Index: row.Index, Type: row.Type, CreatedAt: row.CreatedAt, UpdatedAt: row.UpdatedAt}
 	d, err := session.ParseUIPart(row.DataJSON)

@@ -60,7 +60,6 @@ func (doc *Document) FindNotices(in Input) {
 	doc.Quality = qualityOf(&in.Transcript.Session, in.Missing, doc.Status.State)
 }
 
-// missing counts what no source reports of a session.
 func missing(ctx context.Context, r store.Reader, id string) (map[string]int64, error) {
 	all, err := r.Missing(ctx, []string{id})
 	return all[id], err

@@ -131,7 +131,6 @@ func costOf(s *document.Item) string {
 	return cmp.Or(document.Spent(s.CostUSD, s.EstimatedCostUSD), absent)
 }
 
-// summary is the line below the list.
 func summary(items []document.Item, prices string) []string {
 	stated, marked, unpriced := 0.0, 0, false
 	var estimated *float64

@@ -101,7 +101,6 @@ func Status(w io.Writer, st *document.Status, o Options) error {
 	return p.writeTo(w)
 }
 
-// lastLine is the last line of a text that is not blank.
 func lastLine(text string) string {
 	text = strings.TrimRight(document.Sanitize(text), "\n ")
 	return strings.TrimSpace(text[strings.LastIndexByte(text, '\n')+1:])

@@ -212,7 +212,6 @@ func (p *printer) header(stroke string, label span, state span, facts ...string)
 	p.line(span{stroke + stroke + " ", p.rule}, label, span{" " + fill, p.rule}, span{right, p.dim}, state)
 }
 
-// moment is a time of Unix milliseconds.
 func (p *printer) moment(ms int64) string {
 	return cmp.Or(document.Words{Zone: p.Location}.Time(ms), "not known")
 }

@@ -163,7 +163,6 @@ func (g *grid) fit(column, n, least int) bool {
 	return true
 }
 
-// grid prints a grid.
 func (p *printer) grid(g *grid) {
 	if g.whole {
 		defer func(screen int) { p.Width = screen }(p.Width)

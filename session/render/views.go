@@ -84,7 +84,6 @@ func Tools(w io.Writer, doc *document.Document, o Options) error {
 	return p.writeTo(w)
 }
 
-// turnLabel names a turn and reports whether it was rewound.
 func turnLabel(name string, t *document.Turn) string {
 	if name += strconv.Itoa(t.Number); t.Hidden {
 		name += " (rewound)"

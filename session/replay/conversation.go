@@ -42,7 +42,6 @@ func (ids callIDs) unique(id string) string {
 	return name
 }
 
-// blocksOf yields the blocks of a kind.
 func blocksOf(all []entry, kind blockKind) iter.Seq[*block] {
 	return func(yield func(*block) bool) {
 		for i := range all {
@@ -267,7 +266,6 @@ func fileOf(f *document.File, raw string) file {
 	return x
 }
 
-// text returns the content of a file that is one.
 func (f *file) text() (string, bool) {
 	base, _, _ := strings.Cut(f.mediaType, ";")
 	switch {

@@ -68,7 +68,6 @@ type reply struct {
 	id, model string
 }
 
-// conversation is the context, and what came since.
 func (b *Bundle) conversation(since []entry) []entry {
 	return slices.Concat(b.context, since)
 }
@@ -131,7 +130,6 @@ func (o object) MarshalJSON() ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// add adds members.
 func (o *object) add(name string, value any) { *o = append(*o, member{name, value}) }
 
 // textObject is a piece of content that is text.

@@ -225,7 +225,6 @@ func (c *calls) take(call *block, input json.RawMessage) *block {
 	return nil
 }
 
-// sameJSON reports whether two documents mean the same.
 func sameJSON(a, b json.RawMessage) bool {
 	decode := func(raw json.RawMessage) (v any) {
 		d := json.NewDecoder(bytes.NewReader(raw))

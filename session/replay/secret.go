@@ -25,7 +25,6 @@ type secrets struct {
 	short *regexp.Regexp // values so short that they count as words only
 }
 
-// secrets are those of the client.
 func (c *Client) secrets() *secrets {
 	values := []string{c.Key}
 	for name, all := range c.Header {
@@ -101,7 +100,6 @@ func notations(v string) []string {
 	return all
 }
 
-// text returns a text without the values.
 func (s *secrets) text(t string) string {
 	for _, form := range s.forms {
 		if strings.Contains(t, form) {

@@ -114,7 +114,6 @@ func replyOf(a *modelapi.Answer, api *modelapi.API) *reply {
 	return out
 }
 
-// count sets the usage, if a provider sent any.
 func (r *reply) count(u *modelapi.Usage) {
 	if u == nil || u.Input+u.Output+u.Reasoning+u.CacheRead+u.CacheWrite == 0 {
 		return
@@ -135,7 +134,6 @@ func head(text []byte) string {
 	return string(r[:min(len(r), long)])
 }
 
-// isStream reports whether a reply is server-sent events.
 func isStream(text []byte) bool {
 	for _, field := range []string{"data:", "event:", ":", "id:", "retry:"} {
 		if bytes.HasPrefix(text, []byte(field)) {

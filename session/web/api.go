@@ -51,7 +51,6 @@ func New(b Backend, o Options) http.Handler {
 	return mux
 }
 
-// newAPI returns the handler of the API.
 func newAPI(b Backend, version string) http.Handler {
 	a := &api{b, version, make(chan struct{}, maxImports)}
 	mux := http.NewServeMux()
@@ -80,7 +79,6 @@ func newAPI(b Backend, version string) http.Handler {
 	return mux
 }
 
-// serve answers a request with an operation.
 func (a *api) serve(w http.ResponseWriter, r *http.Request, op *operation) {
 	secure(w)
 	if err := endpoints[op.ID](a, op, w, r); err != nil && r.Context().Err() == nil {
@@ -102,7 +100,6 @@ func secure(w http.ResponseWriter) {
 	h.Set("Cache-Control", "private, no-cache")
 }
 
-// answer answers a request with the JSON of a value.
 func answer(w http.ResponseWriter, r *http.Request, status int, v any) error {
 	body, err := jsonLines([]any{v})
 	if err != nil {

@@ -153,7 +153,6 @@ type annotationPath struct {
 	Annotation string
 }
 
-// removeAnnotation takes back an annotation.
 func (a *Backend) removeAnnotation(ctx context.Context, s store.Service, p annotationPath, _ none) (none, error) {
 	from, err := NewAnnotator(ctx, s, p.ID, time.Now())
 	if err != nil {

@@ -65,13 +65,11 @@ func Dial(ctx context.Context, address, token string) (store.Service, error) {
 	return c, nil
 }
 
-// loopback reports whether a host is this machine.
 func loopback(host string) bool {
 	ip := net.ParseIP(host)
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// call calls a method of the store.
 func call[A any](ctx context.Context, c *client, method string, args ...any) (a A, err error) {
 	body, err := c.send(ctx, method, args)
 	if err != nil {
@@ -116,7 +114,6 @@ func each[A any](ctx context.Context, c *client, method string, args ...any) ite
 	}
 }
 
-// send sends a request and returns the body of its answer.
 func (c *client) send(ctx context.Context, method string, args []any) (io.ReadCloser, error) {
 	body, err := json.Marshal(append([]any{}, args...))
 	if err != nil {

@@ -262,7 +262,6 @@ type eventsParams struct {
 	After lastEvent `param:"Last-Event-ID"`
 }
 
-// events sends what changes in the store.
 func (a *api) events(w http.ResponseWriter, r *http.Request, p eventsParams) error {
 	x := &allSessions{api: a, working: make(map[string]bool)}
 	return a.follow(w, r, p.After.Position, true, x.read)

@@ -27,7 +27,6 @@ type exportParams struct {
 	Full, Redact bool
 }
 
-// mediaTypeOf is the media type of files with an extension.
 func mediaTypeOf(ext string) string {
 	switch ext {
 	case ".json":
@@ -46,7 +45,6 @@ func mediaTypeOf(ext string) string {
 	return "application/vnd.sqlite3"
 }
 
-// exportTypes are the media types of exports.
 func exportTypes() (all []string) {
 	for _, f := range formats.Filter((*formats.Format).Written) {
 		mediaType, _, _ := mime.ParseMediaType(mediaTypeOf(f.Ext)) // it is one of the above
@@ -97,7 +95,6 @@ func (a *api) export(w http.ResponseWriter, r *http.Request, p exportParams) err
 	return nil
 }
 
-// exported is a session in a format.
 func exported(ctx context.Context, f *formats.Format, source *formats.Source) (file []byte, err error) {
 	var b bytes.Buffer
 	if f.Stream != nil {

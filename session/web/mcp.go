@@ -153,7 +153,6 @@ func (s *mcpServer) list(ctx context.Context, in listArgs) (string, error) {
 	return text, err
 }
 
-// jsonLines is JSON in a line for each value.
 func jsonLines[V any](values []V) (string, error) {
 	var b strings.Builder
 	e := json.NewEncoder(&b)

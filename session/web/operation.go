@@ -243,7 +243,6 @@ var operations = sync.OnceValue(func() (all []*operation) {
 	return all
 })
 
-// operationOf is the operation with an id.
 func operationOf(id string) *operation {
 	all := operations()
 	return all[slices.IndexFunc(all, func(op *operation) bool { return op.ID == id })]

@@ -302,7 +302,6 @@ func back(r *http.Request, below, instead string) string {
 	return to.String()
 }
 
-// field is a field of a form.
 func field(r *http.Request, name string) string {
 	return strings.ToValidUTF8(strings.TrimSpace(r.PostFormValue(name)), "\uFFFD")
 }
@@ -323,7 +322,6 @@ func (v *pages) annotation(r *http.Request) (n store.Annotation, err error) {
 	return n, err
 }
 
-// functions are those of the templates.
 func (v *pages) functions() template.FuncMap {
 	words := document.Words{Zone: v.Zone}
 	return template.FuncMap{
@@ -372,7 +370,6 @@ func Address(elements ...any) string {
 // element is what Address made an element of a path of.
 func element(s string) string { return strings.TrimPrefix(s, "~") }
 
-// pathOf is an element of the path of a request.
 func pathOf(r *http.Request, name string) string { return element(r.PathValue(name)) }
 
 // CheckTraceURL returns an error for what is no template as of [Options.TraceURL]. An empty one is one.
@@ -411,13 +408,11 @@ func ago(d time.Duration) string {
 	return fmt.Sprintf("%d days ago", d/(24*time.Hour))
 }
 
-// tail is the last element of a path.
 func tail(path string) string {
 	path = strings.TrimRight(path, "/")
 	return document.Line(path[strings.LastIndexByte(path, '/')+1:])
 }
 
-// statusText is what a session is doing, in words.
 func statusText(a document.Activity) string {
 	return cmp.Or(strings.ReplaceAll(string(a), "_", " "), "unknown")
 }

@@ -199,7 +199,6 @@ type statsRow struct {
 	Link  string
 }
 
-// stats answers with figures.
 func (v *pages) stats(w http.ResponseWriter, r *http.Request) error {
 	p := statsPage{Bys: store.StatsKeys(), Since: r.URL.Query().Get("since")}
 	by, err := store.ParseStatsBy(r.URL.Query()["by"]...)

@@ -78,12 +78,10 @@ func title(doc *document.Document) string {
 	return cmp.Or(document.Line(doc.Session.Title), "Untitled session")
 }
 
-// load reads the session in the address.
 func (v *pages) load(r *http.Request) (*document.Document, error) {
 	return v.Sessions.LoadAll(r.Context(), pathOf(r, "id"))
 }
 
-// turnNumber reads the number of a turn.
 func turnNumber(name, text string) (int, error) {
 	n, err := strconv.Atoi(text)
 	if err != nil {
@@ -220,7 +218,6 @@ func (v *pages) session(w http.ResponseWriter, r *http.Request) error {
 	return v.show(w, r, page{Title: title(doc)}, "session", p)
 }
 
-// turn answers with one turn.
 func (v *pages) turn(w http.ResponseWriter, r *http.Request) error {
 	doc, t, err := v.alone(r)
 	if err != nil {
@@ -246,7 +243,6 @@ type partPage struct {
 	Plain bool
 }
 
-// part answers with one part.
 func (v *pages) part(w http.ResponseWriter, r *http.Request) error {
 	message, part := pathOf(r, "message"), pathOf(r, "part")
 	o, err := v.Sessions.LoadOutline(r.Context(), pathOf(r, "id"))
@@ -280,7 +276,6 @@ func (v *pages) part(w http.ResponseWriter, r *http.Request) error {
 	return v.show(w, r, page{Title: "Part · " + title(doc)}, "part", p)
 }
 
-// row reads the row of the part in the address.
 func (v *pages) row(r *http.Request) (*session.Part, error) {
 	return v.partRow(r.Context(), pathOf(r, "id"), pathOf(r, "message"), pathOf(r, "part"))
 }
@@ -288,7 +283,6 @@ func (v *pages) row(r *http.Request) (*session.Part, error) {
 // sandboxed is the Content-Security-Policy of an answer of which a browser runs nothing.
 const sandboxed = "default-src 'none'; sandbox; frame-ancestors 'none'"
 
-// raw answers with the row of a part as it is stored.
 func (v *pages) raw(w http.ResponseWriter, r *http.Request) error {
 	p, err := v.row(r)
 	if err != nil {
@@ -558,7 +552,6 @@ func (v *pages) share(w http.ResponseWriter, r *http.Request) error {
 	}{sessionPage{Doc: doc, Tab: "share"}, document.Bytes(int64(len(file)))})
 }
 
-// download answers with the file.
 func (v *pages) download(w http.ResponseWriter, r *http.Request) error {
 	_, file, err := v.shared(r, r.URL.Query().Get("full") != "")
 	if err != nil {
@@ -596,7 +589,6 @@ func (v *pages) diff(w http.ResponseWriter, r *http.Request) error {
 	}{one, other, template.HTML(body.String())})
 }
 
-// digest answers with a system prompt or a tool catalog.
 func (v *pages) digest(kind store.BlobKind, name string) func(http.ResponseWriter, *http.Request) error {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		b, err := v.Sessions.Blob(r.Context(), kind, pathOf(r, "digest"))

@@ -168,7 +168,6 @@ func noPart(id, message, part string) error {
 		"read its document for their ids", "session %s has no part %q of a message %q", id, part, message)
 }
 
-// partRow is a part as it is stored.
 func (a *Backend) partRow(ctx context.Context, id, message, part string) (*session.Part, error) {
 	e, err := a.Sessions.Excerpt(ctx, id, store.ExcerptQuery{Messages: []string{message}})
 	if err != nil {
