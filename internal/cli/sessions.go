@@ -443,23 +443,30 @@ func (a *annotator) changes(ctx context.Context, r store.Reader, id string) ([]s
 			}
 		}
 	}
-	set := func(kind, name, comment string, value *float64) error {
-		_, err := to.Set(store.Annotation{MessageID: message, PartID: part, Kind: kind, Name: name, Value: value,
-			Comment: comment, Author: a.author})
+	set := func(n store.Annotation) error {
+		n.MessageID, n.PartID, n.Author = message, part, a.author
+		_, err := to.Set(n)
 		return err
 	}
-	each(a.tags, func(name string) error { return set(store.AnnotationTag, name, a.comment, nil) })
+	each(a.tags, func(name string) error {
+		return set(store.Annotation{Kind: store.AnnotationTag, Name: name, Comment: a.comment})
+	})
 	each(a.untag, func(name string) error { return to.Untag(message, part, name) })
 	each(a.scores, func(text string) error {
 		at := max(0, strings.LastIndex(text, "="))
-		name, number := text[:at], strings.TrimPrefix(text[at:], "=")
-		value, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
-		if name == "" || err != nil || math.IsNaN(value) || math.IsInf(value, 0) {
-			return usagef("--score %q is not a name and a number; use one such as quality=0.8", text)
+		given := strings.TrimSpace(strings.TrimPrefix(text[at:], "="))
+		n := store.Annotation{Kind: store.AnnotationScore, Name: text[:at], Comment: a.comment, Label: given}
+		number, label, _ := strings.Cut(given, " ")
+		value, err := strconv.ParseFloat(number, 64)
+		if n.Name == "" || given == "" || errors.Is(err, strconv.ErrRange) || math.IsNaN(value) || math.IsInf(value, 0) {
+			return usagef("--score %q is not a name and a number, or a word; use one such as quality=0.8 or review=pass", text)
 		}
-		return set(store.AnnotationScore, name, a.comment, &value)
+		if err == nil {
+			n.Value, n.Label = &value, strings.TrimSpace(label)
+		}
+		return set(n)
 	})
-	each(a.notes, func(text string) error { return set(store.AnnotationNote, "", text, nil) })
+	each(a.notes, func(text string) error { return set(store.Annotation{Kind: store.AnnotationNote, Comment: text}) })
 	each(a.remove, to.Remove)
 	return to.Changes(), err
 }

@@ -87,9 +87,6 @@ func (a *applier) applyScores() {
 			set(&o.scores, evaluatedSession+w.id, true)
 		}
 	}
-	if len(o.scores) == 0 {
-		return
-	}
 	evaluations := a.rows.evaluations(o.scores)
 	if len(evaluations) == 0 {
 		return
@@ -228,7 +225,7 @@ func (a *applier) isWithin(id, other string) bool {
 // spanTarget is what a span came to, or the nearest one above it that came to a message. A turn is named by the
 // message of its user, where the span came to that, too.
 func (a *applier) spanTarget(traceID, spanID string) (to target) {
-	for depth := 0; traceID != "" && spanID != "" && depth < 100; depth++ {
+	for depth := 0; spanID != "" && depth < 100; depth++ {
 		var at *attributedSpan
 		a.rows.ask(readAttributed(traceID, spanID, &at))
 		if at == nil {

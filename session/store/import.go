@@ -84,7 +84,7 @@ func ImportGroups(sessions iter.Seq[*Imported], count, bytes int) iter.Seq[[]*Im
 	}
 }
 
-// ErrReported is the error of importing a transcript as rows whose session telemetry reports.
+// ErrReported is the error of importing a transcript as rows whose session telemetry reports, or evaluates.
 var ErrReported = errors.New("telemetry reports the session")
 
 // FromTelemetry reports whether a session was built from the telemetry of another program's agent.
@@ -279,6 +279,22 @@ func (i *importer) alone(in *Imported) {
 			i.rows.fail(ErrReported)
 		}
 	}
+	if i.rows.evaluated && len(i.rows.evaluations(in.evaluable())) > 0 {
+		i.rows.fail(ErrReported)
+	}
+}
+
+// evaluable is what of the session an evaluation may name.
+func (in *Imported) evaluable() map[string]bool {
+	about := map[string]bool{evaluatedSession + in.Session.ID: true}
+	for k := range in.Messages {
+		trace := session.ParseMessageMetadata([]byte(in.Messages[k].Message.MetadataJSON)).Trace
+		about[EvaluationPrefix+ResponsePrefix+trace.ResponseID] = true
+		for i := range trace.Steps {
+			about[EvaluationPrefix+ResponsePrefix+trace.Steps[i].ResponseID] = true
+		}
+	}
+	return about
 }
 
 // family are the session and, where it is to be alone, its parent: telemetry of a session is of its sub-agents, too.

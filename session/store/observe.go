@@ -229,7 +229,9 @@ func (o *observer) replaced(old, row *ObservationRow) {
 func (o *observer) note(n *Observation) {
 	o.scored("", n.Calls...)
 	for _, call := range n.Calls {
-		if strings.HasPrefix(call, ResponsePrefix) || strings.HasPrefix(call, EvaluationPrefix) {
+		if strings.HasPrefix(call, EvaluationPrefix) {
+			o.rows.evaluated = true
+		} else if strings.HasPrefix(call, ResponsePrefix) {
 			continue
 		} else if strings.HasPrefix(call, ModelCallPrefix) {
 			o.asked = append(o.asked, asked{call, n.Start - ClockTick, n.End})

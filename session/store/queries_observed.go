@@ -453,8 +453,23 @@ func (w *ownerWork) readProofs(s Statements) {
 // person may have to approve it. Ids of calls are not unique for longer.
 const callLife = 24 * 60 * 60 * 1_000_000_000
 
+// readEvaluated reads whether there are any evaluations: most stores have none, and need not ask what each batch changes
+// for them. Where others write at the same time, only names that are locked tell.
+func (r *rows) readEvaluated(s Statements) {
+	if r.evaluated = !s.Dialect().OneWriter; r.evaluated {
+		return
+	}
+	s.Select(`SELECT 1 FROM tool_call_requests WHERE call_id >= ?1 AND call_id < ?1 || '~' LIMIT 1`, func(Row) error {
+		r.evaluated = true
+		return nil
+	}, EvaluationPrefix)
+}
+
 // evaluations returns the evaluations that are about something, in order.
 func (r *rows) evaluations(about map[string]bool) (all []Observation) {
+	if !r.evaluated || len(about) == 0 {
+		return nil
+	}
 	known := make(map[ObservationKey]bool)
 	r.ask(func(s Statements) {
 		keys := slices.Sorted(maps.Keys(about))

@@ -35,6 +35,8 @@ type rows struct {
 	// What is known of the sessions that hang on one, and the sessions that were put as forks.
 	forksOf, transcripts map[string][]string
 	forks                map[string]bool
+	// evaluated reports that there may be evaluations; see readEvaluated.
+	evaluated bool
 
 	// later and last are statements for after the rows, and for after all else, in order.
 	later, last []query

@@ -34,7 +34,7 @@ var dialect = store.Dialect{
 	PutRequested: `INSERT INTO requested_indexes(message_id, part_id, requested_index)
  SELECT id, ?2, ?3 FROM chat_messages WHERE id = ?1
  ON CONFLICT (message_id, part_id) DO UPDATE SET requested_index = excluded.requested_index`,
-	Opens: "opens",
+	Opens: "opens", OneWriter: true,
 	SpanTimes: `SELECT trace_id, source, start_nano, end_nano, until_nano, (
   SELECT max(start_nano) FROM observations INDEXED BY idx_observations_below
   WHERE trace_id = ?1 AND iif(source = span_id, parent_span_id, span_id) = ?2 AND NOT opens
