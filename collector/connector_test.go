@@ -64,6 +64,18 @@ func TestConnector(t *testing.T) {
 	if n := second.requests.Load(); err != nil || want.SpanCount() != 4 || n != 2 {
 		t.Fatalf("an export has %d spans, %v, and %d requests arrived", want.SpanCount(), err, n)
 	}
+	// Requests have a bound, so that servers take them.
+	o.Store, o.HTTPEndpoint, o.GRPCEndpoint = o.Store+".bounded", testscale.MustAddress(), testscale.MustAddress()
+	_, uris = configArgs(t, &o, "yaml:connectors::session::spans: {settle: 1s, max_size: 1}")
+	begun = started(t, Options{Config: uris})
+	post("001-logs.json")
+	post("006-logs.json")
+	for _, n := range []int{2, 1, 1} { // that of the session with the first
+		if td := <-second.traces; td.SpanCount() != n {
+			t.Errorf("a bounded request has %d spans instead of %d", td.SpanCount(), n)
+		}
+	}
+	stop(t, begun)
 	for _, td := range got {
 		same := diff.Comparer(func(x, y ptrace.Traces) bool { return reflect.DeepEqual(x, y) })
 		if d := diff.Diff(want, td, same); d != "" {

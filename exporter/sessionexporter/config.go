@@ -161,6 +161,7 @@ func (c *Config) Validate() error {
 	p.when(c.TimeoutConfig.Timeout < 0,
 		"timeout is %v: use a positive duration, or 0s for no limit", c.TimeoutConfig.Timeout)
 	p.when(c.Spans.Settle <= 0, "spans::settle is %v: use a positive duration such as 10s", c.Spans.Settle)
+	p.when(c.Spans.MaxSize <= 0, "spans::max_size is %d: use a positive number of bytes such as 2097152", c.Spans.MaxSize)
 	for i, key := range c.SessionKeys {
 		p.when(strings.TrimSpace(key) == "", "session_keys[%d] is %q: name an attribute or remove the entry", i, key)
 		p.when(slices.Contains(c.SessionKeys[:i], key),

@@ -33,9 +33,11 @@ type SpansConfig struct {
 	Settle time.Duration `mapstructure:"settle"`
 	// AllSessions sends sessions whose source reports spans, and those that were imported, too.
 	AllSessions bool `mapstructure:"all_sessions"`
+	// MaxSize is how many bytes the spans of a request may have, but for its first.
+	MaxSize int `mapstructure:"max_size"`
 }
 
-var defaultSpans = SpansConfig{Settle: 10 * time.Second}
+var defaultSpans = SpansConfig{Settle: 10 * time.Second, MaxSize: 2 << 20} // a gRPC server takes 4 MiB
 
 // Factory is the factory of the exporter, and of the connector.
 type Factory struct {
@@ -170,7 +172,7 @@ func (s *sender) session(ctx context.Context, u *store.Unsent, at *seenSession, 
 
 // keep makes the request of the spans of a session that were not sent yet, and keeps it, if there are any.
 func (s *sender) keep(ctx context.Context, u *store.Unsent, at *seenSession, idle bool) error {
-	ids, open, err := s.request(ctx, u, idle)
+	ids, more, err := s.request(ctx, u, at, idle)
 	switch {
 	case errors.Is(err, store.ErrUnavailable), ctx.Err() != nil:
 		return err
@@ -178,41 +180,54 @@ func (s *sender) keep(ctx context.Context, u *store.Unsent, at *seenSession, idl
 		s.sink.logger.Warn("a session cannot be sent as spans: run agenttrace check on it",
 			zap.String("session", u.SessionID), zap.Error(err))
 	}
-	at.open = len(open) > 0
-	return store.KeepRequest(ctx, s.store, u, ids, at.open)
+	return store.KeepRequest(ctx, s.store, u, ids, more || at.open)
 }
 
-// request makes the request, and returns the ids of its spans, none if no turn is to be sent. open are the messages of
-// a turn that goes on.
-func (s *sender) request(ctx context.Context, u *store.Unsent, idle bool) (ids []string, open map[string]bool,
+// request makes the request, and returns the ids of its spans, none if no turn is to be sent. more reports that spans
+// are left for another.
+func (s *sender) request(ctx context.Context, u *store.Unsent, at *seenSession, idle bool) (ids []string, more bool,
 	err error) {
+	at.open = false
 	if logged, err := s.onlyLogged(ctx, u.SessionID); err != nil || !logged && !s.config.AllSessions {
-		return nil, nil, err
+		return nil, false, err
 	}
 	sent, err := s.store.SentSpans(ctx, u.SessionID)
 	if err != nil {
-		return nil, nil, err
+		return nil, false, err
 	}
 	whole, err := formats.ReadStored(ctx, s.store, u.SessionID, nil)
 	if err != nil {
-		return nil, nil, err
+		return nil, false, err
 	}
+	var open map[string]bool
 	if !idle {
 		open = openTurn(whole.Transcript)
+		at.open = len(open) > 0
 	}
 	turns := false
 	td, err := formats.TurnSpans(whole, func(name, messageID, spanID string) bool {
 		if sent[spanID] || open[messageID] {
 			return false
 		}
-		ids, sent[spanID], turns = append(ids, spanID), true, turns || name != semconv.SpanSessionRun
+		sent[spanID], turns = true, turns || name != semconv.SpanSessionRun
 		return true
 	})
 	if err != nil || !turns {
-		return nil, open, err
+		return nil, false, err
 	}
-	u.Request, err = (&ptrace.ProtoMarshaler{}).MarshalTraces(td)
-	return ids, open, err
+	var marshaler ptrace.ProtoMarshaler
+	size := 0
+	td.ResourceSpans().At(0).ScopeSpans().At(0).Spans().RemoveIf(func(span ptrace.Span) bool {
+		size += marshaler.SpanSize(span)
+		if size > s.config.MaxSize && len(ids) > 0 && span.Name() != semconv.SpanSessionRun { // which is never alone
+			more = true
+			return true
+		}
+		ids = append(ids, span.SpanID().String())
+		return false
+	})
+	u.Request, err = marshaler.MarshalTraces(td)
+	return ids, more, err
 }
 
 // onlyLogged reports whether log records report the session, and no spans: it was not imported, and is none of the SDK.
