@@ -75,7 +75,7 @@ func TestLoadConfig(t *testing.T) {
 				Batch:        configoptional.Default(exporterhelper.NewDefaultBatchConfig()),
 			}),
 			Retention: configoptional.Default(RetentionConfig{Interval: 10 * time.Minute}),
-			Spans:     SpansConfig{Settle: time.Minute, AllSessions: true},
+			Spans:     SpansConfig{Settle: time.Minute, AllSessions: true, MaxSize: 1 << 20},
 			RetryConfig: configretry.BackOffConfig{
 				Enabled: true, InitialInterval: 2 * time.Second, RandomizationFactor: 0.25, Multiplier: 2,
 				MaxInterval: time.Minute, MaxElapsedTime: 10 * time.Minute,
