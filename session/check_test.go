@@ -23,7 +23,7 @@ func reference(tb testing.TB) []*session.Transcript {
 		tb.Fatal(err)
 	}
 	var all []*session.Transcript
-	for t, err := range jsonl.Decode(bytes.NewReader(data)) {
+	for t, err := range jsonl.Decode(bytes.NewReader(data), nil) {
 		if err != nil {
 			tb.Fatal(err)
 		}

@@ -183,7 +183,7 @@ func (c *checker) checkExport(name string, file io.Reader) error {
 		c.notices++
 		_ = c.print("notice: "+name, p.String()) // where this fails, so does what comes after it
 	}
-	for t, err := range jsonl.DecodeKnown(r, newer) {
+	for t, err := range jsonl.Decode(r, newer) {
 		found = true
 		if err != nil {
 			return c.violation(name, err.Error())

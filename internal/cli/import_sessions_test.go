@@ -196,7 +196,7 @@ func wantRows(t *testing.T, store, golden string) {
 			rows = append(rows, line...)
 		}
 	}
-	for want, err := range jsonl.Decode(bytes.NewReader(rows)) {
+	for want, err := range jsonl.Decode(bytes.NewReader(rows), nil) {
 		if err != nil {
 			t.Fatal(err)
 		}

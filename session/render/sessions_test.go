@@ -66,7 +66,7 @@ func TestReferenceStore(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	for s, err := range jsonl.Decode(f) {
+	for s, err := range jsonl.Decode(f, nil) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -102,7 +102,7 @@ func TestBetween(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	for s, err := range jsonl.Decode(f) {
+	for s, err := range jsonl.Decode(f, nil) {
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -50,7 +50,7 @@ func TestACPReference(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	for tr, err := range jsonl.Decode(f) {
+	for tr, err := range jsonl.Decode(f, nil) {
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -222,7 +222,7 @@ func TestSuiteFinds(t *testing.T) {
 		"drops what follows damage": {func(c *Codec) {
 			c.Decode = func(r io.Reader, _ func(codec.Problem)) iter.Seq2[*codec.Session, error] {
 				return func(yield func(*codec.Session, error) bool) {
-					for t, err := range jsonl.Decode(r) {
+					for t, err := range jsonl.Decode(r, nil) {
 						if err != nil {
 							yield(nil, err)
 							return

@@ -113,7 +113,7 @@ func Load(tb testing.TB, path string) (all []*codec.Session) {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	for t, err := range jsonl.Decode(bytes.NewReader(text)) {
+	for t, err := range jsonl.Decode(bytes.NewReader(text), nil) {
 		if err != nil {
 			tb.Fatalf("%s: %v", path, err)
 		}

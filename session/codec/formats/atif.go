@@ -211,7 +211,8 @@ func atifDefinitions(body string) (tools []rows.Object) {
 // step begins a step of a message, at a time.
 func (e *atifEncoder) step(m *session.MessageAndParts, source string, at int64, message json.RawMessage) rows.Object {
 	step := rows.Of("timestamp", rows.FormatTime(at), "source", source, "message", message)
-	if e.t.Session.Copied(m.Message.CreatedAt) || atifCopied(rows.Read(m.Message.MetadataJSON).Object("atif")) {
+	if e.t.Session.Copied(m.Message.CreatedAt) ||
+		rows.Read(m.Message.MetadataJSON).Object("atif").True("is_copied_context") {
 		step.Set("is_copied_context", true)
 	}
 	return step

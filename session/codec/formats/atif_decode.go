@@ -243,7 +243,7 @@ func (b *atifBuilder) step(step rows.Object, place string) {
 
 // copied marks a message that begins with a copied step.
 func (b *atifBuilder) copied(m *rows.Message, step rows.Object) *rows.Message {
-	if atifCopied(step) {
+	if step.True("is_copied_context") {
 		m.SetMeta("atif", rows.Of("is_copied_context", true))
 	}
 	return m
@@ -392,13 +392,11 @@ func (b *atifBuilder) counted(metrics rows.Object, prefix, place string) *sessio
 		Output: completion - thought, Reasoning: thought}
 }
 
-func atifCopied(o rows.Object) bool { return o.True("is_copied_context") }
-
 // measure adds what a step reports of its model call. A copied one was counted where it was made.
 func (b *atifBuilder) measure(a *rows.Answer, step rows.Object, place string, at int64) {
 	s := session.Step{StartedAt: at}
 	var cost *float64
-	if !atifCopied(step) {
+	if !step.True("is_copied_context") {
 		metrics := step.Object("metrics")
 		s.Usage = b.counted(metrics, "", place+".metrics")
 		cost = b.costOf(metrics)

@@ -12,7 +12,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -57,12 +56,6 @@ const jutulTimeLayout = "2006-01-02T15:04:05.000000-07:00"
 func jutulFormatTime(milli int64) string {
 	s := time.UnixMilli(min(max(milli, 0), rows.MaxTime)).UTC().Format(jutulTimeLayout)
 	return strings.Replace(s, ".000000", "", 1)
-}
-
-// jutulParsePayload reads a payload. Python writes numbers that JSON does not have; they become strings, which
-// Python's float reads as the same numbers. odd reports whether there were some.
-func jutulParsePayload(text string) (o rows.Object, odd bool, err error) {
-	return rows.ParsePython([]byte(text), strconv.Quote)
 }
 
 // jutulFileName is what jutul-agent calls the trace in a session's directory.
@@ -142,14 +135,14 @@ func jutulWriteEvents(path string, events []jutulEvent) (err error) {
 	if err := sqlitex.ExecuteScript(conn, jutulSchema, nil); err != nil {
 		return err
 	}
+	const insert = "INSERT INTO events (id, timestamp, kind, payload_json) VALUES (?, ?, ?, ?)"
 	for _, e := range events {
-		err := sqlitex.Execute(conn, "INSERT INTO events (id, timestamp, kind, payload_json) VALUES (?, ?, ?, ?)",
-			&sqlitex.ExecOptions{Args: []any{e.id, e.timestamp, e.kind, e.payload}})
-		if err != nil {
-			return err
+		if err == nil {
+			options := sqlitex.ExecOptions{Args: []any{e.id, e.timestamp, e.kind, e.payload}}
+			err = sqlitex.Execute(conn, insert, &options)
 		}
 	}
-	return nil
+	return err
 }
 
 // jutulEncode returns the events of the session.

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
@@ -17,8 +18,7 @@ import (
 // jutulDecode builds the session of the events. Payloads are dropped as they become parts, for a trace may be large.
 func jutulDecode(events []jutulEvent, report func(codec.Problem)) *codec.Session {
 	d := &jutulDecoder{Reporter: rows.Reporter{Report: report}, b: rows.New(jutulSessionID(events), jutulAgentName),
-		calls: make(map[string]*jutulCall), requests: make(map[string]*jutulRequest),
-		turns: make(map[*rows.Message]*jutulUsage)}
+		calls: make(map[string]*jutulCall), requests: make(map[string]*jutulRequest)}
 	for i := range events {
 		d.event(d.parse(&events[i]))
 	}
@@ -30,7 +30,7 @@ func jutulDecode(events []jutulEvent, report func(codec.Problem)) *codec.Session
 func jutulSessionID(events []jutulEvent) string {
 	for i := range events {
 		if jutulIsLifecycle(events[i].kind) {
-			o, _, _ := jutulParsePayload(events[i].payload) // of another payload there is none
+			o, _, _ := rows.ParsePython([]byte(events[i].payload), strconv.Quote) // of another payload there is none
 			if id := o.Text("session_id"); id != "" {
 				return id
 			}
@@ -50,8 +50,7 @@ type jutulDecoder struct {
 	b    *rows.Session
 	last int64 // the time of the event before
 
-	users     int64 // messages
-	turns     map[*rows.Message]*jutulUsage
+	users     int64                 // messages
 	calls     map[string]*jutulCall // those without a result, by id
 	placed    []*jutulCall          // all
 	requests  map[string]*jutulRequest
@@ -67,11 +66,6 @@ type jutulParsedEvent struct {
 	kind    string
 	payload rows.Object
 	value   json.RawMessage
-}
-
-type jutulUsage struct {
-	session.Usage
-	calls int64
 }
 
 // jutulCall is a tool call and what it came from.
@@ -101,7 +95,8 @@ func (d *jutulDecoder) parse(e *jutulEvent) *jutulParsedEvent {
 	}
 	parsed := &jutulParsedEvent{at: d.last, kind: strings.ToValidUTF8(e.kind, "\uFFFD")}
 	text := strings.ToValidUTF8(e.payload, "\uFFFD")
-	o, odd, err := jutulParsePayload(text)
+	// Python writes numbers that JSON does not have. They become strings, which its float reads as the same numbers.
+	o, odd, err := rows.ParsePython([]byte(text), strconv.Quote)
 	if odd {
 		d.Problem("payload has NaN or Infinity, which JSON has not: kept as strings")
 	}
@@ -205,7 +200,7 @@ func jutulCount(o rows.Object, key string) (n int64, known bool) {
 // modelUsage adds up what LangChain counts: input_tokens includes what was read from and written to the cache,
 // output_tokens includes reasoning. Where one of the two cannot be read, what the call used is unknown.
 func (d *jutulDecoder) modelUsage(e *jutulParsedEvent) {
-	m := d.verbatim(e).In
+	d.verbatim(e)
 	input, output := e.payload.Object("input_token_details"), e.payload.Object("output_token_details")
 	in, known := jutulCount(e.payload, "input_tokens")
 	out, knownOut := jutulCount(e.payload, "output_tokens")
@@ -217,8 +212,8 @@ func (d *jutulDecoder) modelUsage(e *jutulParsedEvent) {
 	u.CacheRead, _ = jutulCount(input, "cache_read")
 	u.CacheWrite, _ = jutulCount(input, "cache_creation")
 	u.Input, u.Output = max(0, in-u.CacheRead-u.CacheWrite), max(0, out-u.Reasoning)
-	sum := cmp.Or(d.turns[m], new(jutulUsage))
-	d.turns[m] = &jutulUsage{sum.Add(u), sum.calls + 1}
+	a, _ := d.b.Answer(e.at)
+	a.Usage, a.Calls, a.Basis = new(session.Deref(a.Usage).Add(u)), a.Calls+1, semconv.BasisInclusive
 }
 
 // set gives the part of a call its data.
@@ -338,10 +333,6 @@ func (d *jutulDecoder) response(e *jutulParsedEvent) {
 
 // finish writes what takes more than one event to know.
 func (d *jutulDecoder) finish() {
-	for m, u := range d.turns {
-		m.SetMeta("usage", u.Usage)
-		m.AddTrace(rows.Of("model_calls", u.calls, "usage_basis", "inclusive"))
-	}
 	// A session has the key, whatever is under it, when it came from a trace.
 	d.b.SetMeta("jutul", append(rows.Object{},
 		rows.NonEmpty("simulator", d.simulator, "session_events", d.lifecycle)...))

@@ -142,7 +142,7 @@ func otlpCorpus(tb testing.TB) map[string]*codec.Session {
 	tb.Helper()
 	all := make(map[string]*codec.Session)
 	read := func(name string, rows, decisions []byte) {
-		for t, err := range jsonl.Decode(bytes.NewReader(rows)) {
+		for t, err := range jsonl.Decode(bytes.NewReader(rows), nil) {
 			if err != nil {
 				break // a golden that says something else besides
 			}

@@ -427,11 +427,7 @@ func (b *piBuilder) entry(e *piEntry) {
 	}
 }
 
-// add begins a message.
-func (b *piBuilder) add(e *piEntry, role string) *rows.Message {
-	return b.begun(e, b.s.Message(role, e.at))
-}
-
+// begun names a message by the entry that it begins with.
 func (b *piBuilder) begun(e *piEntry, m *rows.Message) *rows.Message {
 	if !e.on {
 		m.Row.HiddenAt = new(max(e.left, m.Row.CreatedAt))
@@ -454,7 +450,7 @@ func (b *piBuilder) answer(e *piEntry) *rows.Answer {
 
 // aside adds a message that is not the agent's.
 func (b *piBuilder) aside(e *piEntry, role string, content []rows.Object) *rows.Message {
-	m := b.add(e, role)
+	m := b.begun(e, b.s.Message(role, e.at))
 	for i, block := range content {
 		if data := piPartOf(block); data != nil {
 			m.Part(data, e.at)
@@ -528,7 +524,7 @@ func (b *piBuilder) result(e *piEntry, message rows.Object) {
 
 // compaction reads an entry of a compaction.
 func (b *piBuilder) compaction(e *piEntry) {
-	m := b.add(e, session.RoleAssistant)
+	m := b.begun(e, b.s.Message(session.RoleAssistant, e.at))
 	inner := rows.Of("summary", e.Text("summary"), "tail_start_id", nil, "auto", false, "summary_tokens", 0)
 	tail := b.messages[e.Text("firstKeptEntryId")]
 	if tail != "" && tail != m.Row.ID {

@@ -163,9 +163,8 @@ func (d *stsDecoder) message(message rows.Object) {
 	case session.RoleUser, session.RoleSystem:
 		d.turn = d.s.Message(role, d.at)
 	case session.RoleAssistant, stsRoleTool:
-		if d.turn == nil || d.turn.Row.Role != session.RoleAssistant {
-			d.turn = d.s.Message(session.RoleAssistant, d.at)
-		}
+		a, _ := d.s.Answer(d.at)
+		d.turn = a.Message
 	default:
 		d.Problem("message.role is %.40s, want user, assistant, system or tool: the message is left out",
 			rows.OrNull(message.Get("role")))

@@ -142,32 +142,33 @@ const MaxLine = 256 << 20
 // read. The sequence can be ranged over once. The caller owns what it yields. Rows of
 // other tables are read, and left out.
 //
-// Edge cases:
-//   - an empty input yields nothing; empty lines and a byte order mark at the
-//     start are skipped; a last line may lack its newline;
-//   - keys of data that are no columns are ignored, absent columns have the
-//     defaults of the table (see [session.Session.DecodeJSON]);
-//   - rows may be in any order below what they belong to, and come out in
-//     canonical order;
-//   - an error names the line, is yielded once with a nil transcript, and ends
-//     the sequence. The session it is in is not yielded; those before it are.
-//     A file cut off between two lines cannot be distinguished from a whole one.
+//   - Empty lines and a byte order mark at the start are skipped; a last line may lack its newline.
+//   - Keys of data that are not columns are ignored, absent columns have the defaults of the table.
+//   - Rows may be in any order below what they belong to, and come out in canonical order.
+//   - Lines of an unknown type, which a newer writer may have added, are given to newer and left out, if it is set.
+//   - An error names the line, is yielded once, and ends the sequence without the session that it is in. A file cut off
+//     between two lines cannot be distinguished from a whole one.
 //
 // [Recover] reads on instead, and yields all of a session.
-func Decode(r io.Reader) iter.Seq2[*session.Transcript, error] {
-	return transcripts(read(r, func(codec.Problem, error) bool { return false }))
-}
-
-// DecodeKnown is [Decode] that leaves out lines of an unknown type, which a newer writer may
-// have added, and reports each by its line.
-func DecodeKnown(r io.Reader, report func(codec.Problem)) iter.Seq2[*session.Transcript, error] {
-	return transcripts(read(r, func(p codec.Problem, err error) bool {
+func Decode(r io.Reader, newer func(codec.Problem)) iter.Seq2[*session.Transcript, error] {
+	all := read(r, func(p codec.Problem, err error) bool {
 		_, unknown := errors.AsType[unknownTypeError](err)
-		if unknown {
-			report(p)
+		if unknown = unknown && newer != nil; unknown {
+			newer(p)
 		}
 		return unknown
-	}))
+	})
+	return func(yield func(*session.Transcript, error) bool) {
+		for s, err := range all {
+			var t *session.Transcript
+			if s != nil {
+				t = s.Transcript
+			}
+			if !yield(t, err) {
+				return
+			}
+		}
+	}
 }
 
 // Recover yields the sessions in r, all of each. A line that cannot be read, such as the last one
@@ -180,20 +181,6 @@ func Recover(r io.Reader, report func(codec.Problem)) iter.Seq2[*codec.Session, 
 		}
 		return true
 	})
-}
-
-func transcripts(all iter.Seq2[*codec.Session, error]) iter.Seq2[*session.Transcript, error] {
-	return func(yield func(*session.Transcript, error) bool) {
-		for s, err := range all {
-			var t *session.Transcript
-			if s != nil {
-				t = s.Transcript
-			}
-			if !yield(t, err) {
-				return
-			}
-		}
-	}
 }
 
 // read yields the sessions in r. leaveOut reports whether a line with an error is left out;

@@ -30,7 +30,7 @@ func readReference(tb testing.TB) []byte {
 
 // collect decodes until the end or the first error.
 func collect(r io.Reader) (all []*session.Transcript, err error) {
-	for t, err := range jsonl.Decode(r) {
+	for t, err := range jsonl.Decode(r, nil) {
 		if err != nil {
 			return all, err
 		}
@@ -182,7 +182,7 @@ func TestDecodeReadError(t *testing.T) {
 
 func TestDecodeStopsWhenTold(t *testing.T) {
 	n := 0
-	for range jsonl.Decode(bytes.NewReader(readReference(t))) {
+	for range jsonl.Decode(bytes.NewReader(readReference(t)), nil) {
 		n++
 		break
 	}

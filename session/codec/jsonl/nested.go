@@ -84,11 +84,9 @@ func separator(i int) string {
 // DecodeNested reads the one session in r, in any layout. It holds all of r in memory.
 // The caller owns the result.
 //
-// Edge cases: keys that it does not know are ignored; absent columns have the
-// defaults of the table (see [session.Session.DecodeJSON]); keys but "session" may be
-// absent or null; rows come out in canonical order whatever theirs was; anything after
-// the object, and a row that does not belong where it stands, is an error that names
-// the place, such as messages[3].parts[0].
+// Keys that it does not know are ignored, absent columns have the defaults of the table, and keys but "session" may be
+// absent or null. Anything after the object, and a row that does not belong where it is, is an error that names the
+// place, such as messages[3].parts[0].
 func DecodeNested(r io.Reader) (*codec.Session, error) {
 	data, err := io.ReadAll(r)
 	if err != nil {
@@ -105,7 +103,8 @@ func DecodeNested(r io.Reader) (*codec.Session, error) {
 	var others map[string]json.RawMessage
 	if err = cmp.Or(json.Unmarshal(data, &f), json.Unmarshal(data, &others)); err != nil {
 		if e, ok := errors.AsType[*json.SyntaxError](err); ok {
-			return nil, fmt.Errorf("read session: line %d: %w", lineAt(data, e.Offset), e)
+			before := data[:min(e.Offset, int64(len(data)))]
+			return nil, fmt.Errorf("read session: line %d: %w", 1+bytes.Count(before, []byte("\n")), e)
 		}
 		return nil, errNested
 	}

@@ -1,7 +1,6 @@
 package jsonl
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
@@ -62,7 +61,7 @@ var tables = []table{
 			o.SessionID)
 	})},
 	{line: "session_span", key: "session_spans", rows: func(s *codec.Session) []row {
-		return rowsOf(sortedSpanRefs(s.SpanRefs), (*store.SpanRef).AppendJSON)
+		return rowsOf(slices.SortedStableFunc(slices.Values(s.SpanRefs), store.CompareSpans), (*store.SpanRef).AppendJSON)
 	}, take: take((*store.SpanRef).DecodeJSON, func(d *decoder, l *store.SpanRef) error {
 		return add(d, func(s *codec.Session) *[]store.SpanRef { return &s.SpanRefs }, *l, "span "+l.SpanID, l.SessionID)
 	})},
@@ -102,14 +101,9 @@ func blobs(kind store.BlobKind) func(*codec.Session) []row {
 // sortedBlobs are the blobs of a kind in their order, those of a digest once: the exact one. It shares their bodies.
 func sortedBlobs(all []store.Blob, kind store.BlobKind) []store.Blob {
 	all = slices.DeleteFunc(slices.Clone(all), func(b store.Blob) bool { return b.Kind != kind })
-	inexact := func(b store.Blob) int {
-		if b.Exact {
-			return 0
-		}
-		return 1
-	}
+	order := map[bool]int{true: -1} // exact ones first
 	slices.SortFunc(all, func(a, b store.Blob) int {
-		return cmp.Or(strings.Compare(a.Digest, b.Digest), inexact(a)-inexact(b), strings.Compare(a.Body, b.Body))
+		return cmp.Or(strings.Compare(a.Digest, b.Digest), order[a.Exact]-order[b.Exact], strings.Compare(a.Body, b.Body))
 	})
 	return slices.CompactFunc(all, func(a, b store.Blob) bool { return a.Digest == b.Digest })
 }
@@ -124,10 +118,6 @@ func SortedDecisions(all []store.Decision) []store.Decision {
 // SortedAnnotations are the annotations in the order in which canonical formats write them.
 func SortedAnnotations(all []store.Annotation) []store.Annotation {
 	return slices.SortedStableFunc(slices.Values(all), store.CompareAnnotations)
-}
-
-func sortedSpanRefs(all []store.SpanRef) []store.SpanRef {
-	return slices.SortedStableFunc(slices.Values(all), store.CompareSpans)
 }
 
 func sortedIndexes(all []store.RequestedIndex) []store.RequestedIndex {
@@ -284,9 +274,4 @@ func takeBlob(kind store.BlobKind) func(*decoder, []byte) error {
 		d.s.Blobs = append(d.s.Blobs, b)
 		return nil
 	}
-}
-
-// lineAt is the number, from 1, of the line that the offset is in.
-func lineAt(data []byte, offset int64) int {
-	return 1 + bytes.Count(data[:min(offset, int64(len(data)))], []byte("\n"))
 }

@@ -41,7 +41,12 @@ func (d *decoder) readProto(s *source) error {
 				return d.end(s, 0)
 			}
 			s.skip(size)
-			d.decodeProto(body, at)
+			if b, err := decodeSignal(body); err != nil {
+				d.damaged(0, at, fmt.Errorf("%w; it is left out", err))
+			} else {
+				b.Offset = at
+				d.give(b)
+			}
 		}
 	}
 	return nil
@@ -59,17 +64,6 @@ func field(head []byte) (number protowire.Number, kind protowire.Type, size int6
 	}
 	k := protowire.ConsumeFieldValue(number, kind, head[n:])
 	return number, kind, int64(n + k), k >= 0
-}
-
-// decodeProto decodes a body of one resource.
-func (d *decoder) decodeProto(body []byte, at int64) {
-	b, err := decodeSignal(body)
-	if err != nil {
-		d.damaged(0, at, fmt.Errorf("%w; it is left out", err))
-		return
-	}
-	b.Offset = at
-	d.give(b)
 }
 
 // decodeSignal decodes a body of one resource as what it is. Bodies of spans, log records and metrics

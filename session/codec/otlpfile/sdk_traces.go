@@ -86,7 +86,8 @@ func Spans(td ptrace.Traces) []sdktrace.ReadOnlySpan {
 	for _, rs := range td.ResourceSpans().All() {
 		res := resource.NewWithAttributes(rs.SchemaUrl(), attributes(rs.Resource().Attributes())...)
 		for _, ss := range rs.ScopeSpans().All() {
-			scope := scopeOf(ss.Scope(), ss.SchemaUrl())
+			scope := instrumentation.Scope{Name: ss.Scope().Name(), Version: ss.Scope().Version(), SchemaURL: ss.SchemaUrl(),
+				Attributes: attribute.NewSet(attributes(ss.Scope().Attributes())...)}
 			for _, s := range ss.Spans().All() {
 				stub := stubOf(s)
 				stub.Resource, stub.InstrumentationScope = res, scope
@@ -95,11 +96,6 @@ func Spans(td ptrace.Traces) []sdktrace.ReadOnlySpan {
 		}
 	}
 	return all.Snapshots()
-}
-
-func scopeOf(s pcommon.InstrumentationScope, schemaURL string) instrumentation.Scope {
-	return instrumentation.Scope{Name: s.Name(), Version: s.Version(), SchemaURL: schemaURL,
-		Attributes: attribute.NewSet(attributes(s.Attributes())...)}
 }
 
 func stubOf(s ptrace.Span) tracetest.SpanStub {

@@ -87,19 +87,17 @@ type Step struct {
 // Steps returns the steps of a message, at least one. Where the usage of each is not known, that of
 // the message is the last one's. A message that a fork copied used nothing itself.
 func Steps(s *codec.Session, m *session.MessageAndParts) []Step {
-	steps, started := []Step{{}}, false
+	steps := make([]Step, 1)
 	for i := range m.Parts {
-		p := &m.Parts[i]
-		last := &steps[len(steps)-1]
-		switch {
-		case p.Type != "step-start":
+		p, last := &m.Parts[i], &steps[len(steps)-1]
+		switch starts := p.Type == "step-start"; {
+		case !starts:
 			last.Parts = append(last.Parts, p)
-		case started || len(last.Parts) > 0:
-			steps = append(steps, Step{})
-			last = &steps[len(steps)-1]
-			fallthrough
+		case last.Start == nil && len(last.Parts) == 0:
+			last.Start = p
 		default:
-			last.Start, started = p, true
+			steps = append(steps, Step{Start: p})
+			last = &steps[len(steps)-1]
 		}
 		last.At = cmp.Or(last.At, p.CreatedAt)
 	}
@@ -151,11 +149,12 @@ func Steps(s *codec.Session, m *session.MessageAndParts) []Step {
 
 // Blob returns the text of a digest, nil if the session does not have it.
 func Blob(s *codec.Session, kind store.BlobKind, digest string) *store.Blob {
-	i := slices.IndexFunc(s.Blobs, func(b store.Blob) bool { return b.Kind == kind && b.Digest == digest })
-	if i < 0 {
-		return nil
+	for i := range s.Blobs {
+		if b := &s.Blobs[i]; b.Kind == kind && b.Digest == digest {
+			return b
+		}
 	}
-	return &s.Blobs[i]
+	return nil
 }
 
 // modelCalls returns what is known of each model call of a message, in their order: those that the source lists, or
@@ -208,16 +207,18 @@ func (c *Call) Blocks() (blocks []Block) {
 	}
 	for _, raw := range pieces {
 		text, isText := Text(raw)
+		block := Block{Text: text}
 		if isText && len(media) > 0 && text == media[0].String() {
-			blocks, media = append(blocks, blockOf(&media[0])), media[1:]
-			continue
-		}
-		if data := Read(string(raw)); !isText {
-			if text, isText = Text(data.Get("text")); !isText {
-				text = string(raw)
+			if media[0].IsImage() {
+				block = Block{Image: &media[0]}
+			}
+			media = media[1:]
+		} else if !isText {
+			if block.Text, isText = Text(Read(string(raw)).Get("text")); !isText {
+				block.Text = string(raw)
 			}
 		}
-		blocks = append(blocks, Block{Text: text})
+		blocks = append(blocks, block)
 	}
 	for i := range media { // those inside of another piece, which has their types and sizes
 		if media[i].IsImage() {
@@ -225,13 +226,6 @@ func (c *Call) Blocks() (blocks []Block) {
 		}
 	}
 	return blocks
-}
-
-func blockOf(m *document.Media) Block {
-	if m.IsImage() {
-		return Block{Image: m}
-	}
-	return Block{Text: m.String()}
 }
 
 // ShownResult is the result for a format that has nothing but texts: files in it are their types and sizes.
@@ -332,6 +326,7 @@ type Answer struct {
 	Steps   []session.Step
 	Calls   int64
 	Usage   *session.Usage
+	Basis   string // of the usage
 	CostUSD *float64
 	// Stop, End and Error are the message's stop_reason, end_reason and error.
 	Stop, End, Error string
@@ -346,10 +341,7 @@ func (a *Answer) Step(step session.Step, model session.Model, cost *float64) {
 		step.Model = &model
 	}
 	if step.Usage != nil {
-		if a.Usage == nil {
-			a.Usage = new(session.Usage)
-		}
-		*a.Usage = a.Usage.Add(*step.Usage)
+		a.Usage = new(session.Deref(a.Usage).Add(*step.Usage))
 	}
 	AddCost(&a.CostUSD, cost)
 	a.Steps, a.Calls = append(a.Steps, step), a.Calls+1
@@ -357,18 +349,14 @@ func (a *Answer) Step(step session.Step, model session.Model, cost *float64) {
 
 // AddCost adds a cost, where it is known, to a sum that may be nil.
 func AddCost(sum **float64, cost *float64) {
-	if cost == nil {
-		return
+	if cost != nil {
+		*sum = new(store.AddCost(session.Deref(*sum), *cost))
 	}
-	if *sum == nil {
-		*sum = new(float64)
-	}
-	**sum = store.AddCost(**sum, *cost)
 }
 
 // Finish writes the metadata of the message.
 func (a *Answer) Finish() {
 	a.AddMeta(NonEmpty("model", a.Model, "usage", a.Usage))
-	a.AddTrace(NonEmpty("model_calls", max(0, a.Calls), "steps", a.Steps, "stop_reason", a.Stop,
+	a.AddTrace(NonEmpty("model_calls", max(0, a.Calls), "usage_basis", a.Basis, "steps", a.Steps, "stop_reason", a.Stop,
 		"cost_usd", a.CostUSD, "end_reason", a.End, "error", a.Error))
 }
