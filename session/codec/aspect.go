@@ -13,10 +13,9 @@ import (
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
-// Aspects of a session are what it has and a format may not hold, such as its reasoning or what its
-// tools returned. Formats of other programs give rows other ids and cut messages elsewhere, so it is
-// by aspects that a session is compared with what comes of it in such a format. A list of losses
-// calls them by these names.
+// Aspects of a session are what it has and a format may not hold, such as its reasoning or what its tools returned.
+// Formats of other programs give rows other ids and cut messages elsewhere, so it is by aspects that a session is
+// compared with what comes of it in such a format. A list of losses calls them by these names.
 const (
 	aspectIDs         = "ids and times"
 	aspectTitle       = "title"
@@ -47,8 +46,7 @@ var aspects = []string{
 	aspectCalls, aspectValues, aspectPermissions, aspectAnnotations, aspectBlobs, aspectMetadata,
 }
 
-// Lost lists what of a session is not in what came of it: of each aspect how many
-// entries are gone or changed.
+// Lost lists what of a session is not in what came of it: of each aspect how many entries are gone or changed.
 func Lost(s, got *Session) (losses []Loss) {
 	want, have := contentOf(s), contentOf(got)
 	for _, aspect := range aspects {

@@ -1,9 +1,8 @@
 // Package codec holds what the formats of sessions share. A [Reading] is all that is known of reading a
 // format; package formats has them, with what writes them and what they lose.
 //
-// A decoder reads damaged input as far as it is good and reports the rest. It
-// returns an error only where there is nothing to read or reading itself fails.
-// The same input gives the same rows, ids included, always.
+// A decoder reads damaged input as far as it is good and reports the rest. It returns an error only where there is
+// nothing to read or reading itself fails. The same input gives the same rows, ids included, always.
 package codec
 
 import (
@@ -23,12 +22,10 @@ type Session = store.Imported
 // does. A nil Wanted wants all. It is called for the sessions of a database, in their order.
 type Wanted func(id, version string) bool
 
-// Problem is a piece of the input that could not be read, or only in part. The
-// rest of the input was.
+// Problem is a piece of the input that could not be read, or only in part. The rest of the input was.
 type Problem struct {
-	// File is the path within the input, empty when the input is one file. Line
-	// counts from 1; 0 is unknown. Record names a record that has no line, such as
-	// a row.
+	// File is the path within the input, empty when the input is one file. Line counts from 1; 0 is unknown. Record
+	// names a record that has no line, such as a row.
 	File   string
 	Line   int
 	Record string
@@ -51,8 +48,7 @@ func (p Problem) String() string {
 type Loss struct {
 	// What names it: an aspect of a session, or what only this format loses.
 	What string
-	// Note describes which part of it is lost, or what is written instead. It is empty
-	// if all of it is lost.
+	// Note describes which part of it is lost, or what is written instead. It is empty if all of it is lost.
 	Note string
 	// Kept is where in the format it is kept anyway, empty if it is lost.
 	Kept string
@@ -60,9 +56,8 @@ type Loss struct {
 	Count int
 }
 
-// Losses is the list of all aspects that a format does not hold. Each format of another
-// program has one, which the conformance suite checks: what is not listed survives a
-// round trip, and what is listed is lost in some session.
+// Losses is the list of all aspects that a format does not hold. Each format of another program has one, which the
+// conformance suite checks: what is not listed survives a round trip, and what is listed is lost in some session.
 type Losses []Loss
 
 // foreign are the aspects for which hardly any format of another program has a field.
@@ -79,8 +74,7 @@ func ForeignLosses(noted Losses, whole ...string) Losses {
 	return noted
 }
 
-// AddLoss counts n of what to the losses, beside those of the same name that are
-// there. Zero adds nothing.
+// AddLoss counts n of what to the losses, beside those of the same name that are there. Zero adds nothing.
 func AddLoss(losses []Loss, what, kept string, n int) []Loss {
 	if n == 0 {
 		return losses

@@ -16,11 +16,10 @@ const maxName = 160
 // extension: one name, not a path, that every file system takes, of at most 200 bytes. No two
 // ids have one name, also where upper and lower case are the same.
 //
-// Letters, digits, "-" and "_" are kept; any other byte is %XX, so names of dots and control
-// characters are none. The first byte of a name that Windows keeps for a device is %XX. Where
-// letters are upper case, "~" and hexadecimal digits follow, with a bit set for each of them,
-// from the beginning of the name: "Ab" is "Ab~8", and "ab" is "ab". What is too long is cut,
-// and "~" and a hash of the id follow. An empty id is "%".
+// Letters, digits, "-" and "_" are kept; any other byte is %XX, so names of dots and control characters are none. The
+// first byte of a name that Windows keeps for a device is %XX. Where letters are upper case, "~" and hexadecimal digits
+// follow, with a bit set for each of them, from the beginning of the name: "Ab" is "Ab~8", and "ab" is "ab". What is
+// too long is cut, and "~" and a hash of the id follow. An empty id is "%".
 func FileName(id string) string {
 	const hexDigits = "0123456789abcdef"
 	var name []byte

@@ -12,8 +12,7 @@ import (
 type FileDecoder = func(ctx context.Context, path string, wanted Wanted,
 	report func(Problem)) iter.Seq2[*Session, error]
 
-// Reading is how the files of a format are recognized and read. Decode or DecodeFile is
-// set, or both, or Telemetry.
+// Reading is how the files of a format are recognized and read. Decode or DecodeFile is set, or both, or Telemetry.
 type Reading struct {
 	// Extensions are those of the files that are read when a directory is imported: how their names end.
 	Extensions []string
@@ -40,8 +39,7 @@ type Reading struct {
 	// Transcript reports that the format is a program's own record of its sessions. The
 	// program's telemetry reports the same sessions, with other message ids.
 	Transcript bool
-	// Telemetry reports that the files hold spans and log records, which package ingest makes
-	// sessions of.
+	// Telemetry reports that the files hold spans and log records, which package ingest makes sessions of.
 	Telemetry bool
 }
 

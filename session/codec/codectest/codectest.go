@@ -63,8 +63,7 @@ type Codec struct {
 	Native []string
 	// Slow reports that decoding takes milliseconds: fewer sessions are tried.
 	Slow bool
-	// Fits reports of a session that it can be asked of the format at all. Nil reports that
-	// every session can.
+	// Fits reports of a session that it can be asked of the format at all. Nil reports that every session can.
 	Fits func(s *codec.Session) bool
 	// Check, if there is one, judges what is written of the sessions of the suite by
 	// rules of the format's own, such as a schema.
@@ -85,10 +84,9 @@ func Run(t *testing.T, c Codec) {
 	}
 }
 
-// Fuzz feeds a format's decoder with anything. What is read must be the same twice,
-// sound unless the format takes rows as they are, and must keep every promise of a
-// sound session when it is written. The seeds are what the format makes of the
-// sessions of the suite, its native files, and more.
+// Fuzz feeds a format's decoder with anything. What is read must be the same twice, sound unless the format takes rows
+// as they are, and must keep every promise of a sound session when it is written. The seeds are what the format makes
+// of the sessions of the suite, its native files, and more.
 func Fuzz(f *testing.F, c Codec, more ...string) {
 	x := newExamination(f, c)
 	for i, s := range x.sessions {

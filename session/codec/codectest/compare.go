@@ -145,8 +145,7 @@ func Golden(tb testing.TB, problems []string, all ...*codec.Session) string {
 	return b.String()
 }
 
-// CheckGolden compares got with the file at path, after writing it there if update is
-// set.
+// CheckGolden compares got with the file at path, after writing it there if update is set.
 func CheckGolden(t *testing.T, path, got string, update bool) {
 	t.Helper()
 	if update {

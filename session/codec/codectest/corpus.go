@@ -100,8 +100,7 @@ func said(text string) string { return `{"type":"text","text":` + quoted(text) +
 //go:embed corpus.txt
 var corpus string
 
-// Corpus are the sessions of the suite that were made by hand, each an example of one
-// thing. The caller owns them.
+// Corpus are the sessions of the suite that were made by hand, each an example of one thing. The caller owns them.
 func Corpus() (all []Sample) {
 	for name, rows := range sections(corpus) {
 		b := build("", 0)
@@ -190,8 +189,7 @@ func marked(place int) *codec.Session {
 //go:embed hostile.txt
 var hostile string
 
-// Hostile are texts that try to be something else than text where they are written, or
-// not to end there.
+// Hostile are texts that try to be something else than text where they are written, or not to end there.
 var Hostile = readHostile()
 
 func readHostile() (all []string) {

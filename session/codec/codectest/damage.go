@@ -108,8 +108,7 @@ func (x *examination) survives(data []byte, want []*codec.Session, whole func(i 
 	}
 }
 
-// steady reads w twice and wants the same, sound unless the format takes rows as they
-// are, and text all of it.
+// steady reads w twice and wants the same, sound unless the format takes rows as they are, and text all of it.
 func (x *examination) steady(w written) reading {
 	r := x.read(w)
 	again := x.read(w)

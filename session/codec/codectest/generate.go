@@ -29,11 +29,10 @@ const (
 	lastTime = 253_402_300_799_999 // the end of the year 9999
 )
 
-// Generate makes a valid session, one of which [session.Check] finds nothing, of
-// anything that a store may hold: every role, every type of part in every state,
-// rewinds, forks, compactions, decisions, blobs, columns that are empty or null,
-// texts of any script, JSON in any spelling, and times that stand still or are far
-// away. The same numbers of r give the same session. What rows say is in grammar.txt.
+// Generate makes a valid session, one of which [session.Check] finds nothing, of anything that a store may hold: every
+// role, every type of part in every state, rewinds, forks, compactions, decisions, blobs, columns that are empty or
+// null, texts of any script, JSON in any spelling, and times that stand still or are far away. The same numbers of r
+// give the same session. What rows say is in grammar.txt.
 //
 // size bounds how many messages there are and how many parts each has; 0 gives a
 // session without messages. So a fault is looked for among small sessions first.
@@ -268,8 +267,7 @@ func (g *generator) words() string {
 	return text
 }
 
-// blob returns the digest of a text that the session brings, or, now and then, of one
-// that nobody has.
+// blob returns the digest of a text that the session brings, or, now and then, of one that nobody has.
 func (g *generator) blob(kind store.BlobKind) string {
 	var body string
 	end("body: ", json.Unmarshal([]byte(g.give("body")), &body))
@@ -402,8 +400,7 @@ func (g *generator) finish() {
 	}
 }
 
-// Generated are n sessions of Generate, small ones first. The same call gives the same
-// sessions.
+// Generated are n sessions of Generate, small ones first. The same call gives the same sessions.
 func Generated(n int) []Sample {
 	all := make([]Sample, n)
 	for i := range all {

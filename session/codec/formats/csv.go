@@ -13,17 +13,14 @@ import (
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
-// This file writes sessions as a table for spreadsheets, data frames and
-// histograms of tokens and cost: one row per part. It is an export only. Texts,
-// tool inputs and tool outputs are left out; their size is there.
+// This file writes sessions as a table for spreadsheets, data frames and histograms of tokens and cost: one row per
+// part. It is an export only. Texts, tool inputs and tool outputs are left out; their size is there.
 //
-// What is counted per message (tokens, cost, duration) is on the row of the
-// message's first part and nowhere else, so the sum of a column is the sum over
-// messages: the tokens of the session as every command counts them, see
-// [session.Tokens]. Those of messages that a fork copied are in the table of its parent,
-// and their cells are empty. A cell is empty when the source did not say, which is not zero.
-// Hidden messages are in the table: filter on the column hidden to leave them
-// out.
+// What is counted per message (tokens, cost, duration) is on the row of the message's first part and nowhere else, so
+// the sum of a column is the sum over messages: the tokens of the session as every command counts them, see
+// [session.Tokens]. Those of messages that a fork copied are in the table of its parent, and their cells are empty. A
+// cell is empty when the source did not say, which is not zero. Hidden messages are in the table: filter on the column
+// hidden to leave them out.
 
 // csvColumns are the columns of the table. Those of parts are empty for a message without parts.
 var csvColumns = []string{
@@ -60,20 +57,17 @@ var csvLosses = codec.ForeignLosses(codec.Losses{
 }, "texts", "reasoning", "files and sources", "data parts", "tool inputs and outputs", "permissions",
 	"system prompts and tool catalogs")
 
-// csvEncoder writes sessions one after the other under one header. It is not safe
-// for concurrent use.
+// csvEncoder writes sessions one after the other under one header. It is not safe for concurrent use.
 type csvEncoder struct {
 	w      *csv.Writer
 	header bool
 }
 
-// csvNewEncoder returns an Encoder that writes to w. The header is written with
-// the first session.
+// csvNewEncoder returns an Encoder that writes to w. The header is written with the first session.
 func csvNewEncoder(w io.Writer) *csvEncoder { return &csvEncoder{w: csv.NewWriter(w)} }
 
-// Encode writes the rows of one session, in canonical order, and flushes them.
-// It does not change s. A column that cannot be read (no JSON, another kind)
-// gives empty cells, not an error: [session.Check] reports it.
+// Encode writes the rows of one session, in canonical order, and flushes them. It does not change s. A column that
+// cannot be read (no JSON, another kind) gives empty cells, not an error: [session.Check] reports it.
 func (e *csvEncoder) Encode(s *codec.Session) (err error) {
 	defer wrapWriting(s, &err)
 	if !e.header {
@@ -107,11 +101,10 @@ func (e *csvEncoder) Encode(s *codec.Session) (err error) {
 
 // csvTexts are cells of texts that came from outside and may hold anything.
 //
-// A spreadsheet runs a cell that begins with =, +, -, @, a tab or a carriage
-// return as a formula, and titles, ids and tool names may have been chosen by
-// anybody who wrote to the agent. Such a cell of text gets an apostrophe in front,
-// as OWASP advises; numbers are never touched. A reader that wants the exact
-// text takes JSON lines. Bytes that are not UTF-8 become U+FFFD.
+// A spreadsheet runs a cell that begins with =, +, -, @, a tab or a carriage return as a formula, and titles, ids and
+// tool names may have been chosen by anybody who wrote to the agent. Such a cell of text gets an apostrophe in front,
+// as OWASP advises; numbers are never touched. A reader that wants the exact text takes JSON lines. Bytes that are not
+// UTF-8 become U+FFFD.
 func csvTexts(texts ...string) []string {
 	for i, text := range texts {
 		if text = strings.ToValidUTF8(text, "\uFFFD"); text != "" && strings.IndexByte("=+-@\t\r", text[0]) >= 0 {

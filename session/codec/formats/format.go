@@ -9,8 +9,7 @@ import (
 	"github.com/agenttrace/agenttrace/session/document"
 )
 
-// Format is a format of sessions: how its files are recognized, what reads and writes
-// them, and what they do not hold.
+// Format is a format of sessions: how its files are recognized, what reads and writes them, and what they do not hold.
 type Format struct {
 	Name string
 	// Exported and Imported describe the format in a line of help. The one is empty for
@@ -27,8 +26,7 @@ type Writing struct {
 	Ext string
 	// Many reports that several sessions may follow one another in one file.
 	Many bool
-	// Complete reports that the format holds all that a store has of a session, which is
-	// more than what is shown of it.
+	// Complete reports that the format holds all that a store has of a session, which is more than what is shown of it.
 	Complete bool
 	// Rows reports that the format has only what the rows of messages and parts say.
 	Rows bool
@@ -43,16 +41,14 @@ type Writing struct {
 	// for the paths that WritesFile accepts.
 	File       func(path string, s *Source) error
 	WritesFile func(path string) bool
-	// Store writes sessions, the oldest first, to a path that does not exist.
-	// It calls left for each session that it leaves out, or where left is nil ends with the
-	// first: see [sqliteEncodeFile].
+	// Store writes sessions, the oldest first, to a path that does not exist. It calls left for each session that it
+	// leaves out, or where left is nil ends with the first: see [sqliteEncodeFile].
 	Store func(
 		ctx context.Context, path string, sessions iter.Seq2[*codec.Session, error],
 		left func(sessionID string, err error),
 	) error
-	// Dir writes a session into a directory in the layout of the format's program. Without
-	// replace, a session that is there already gives an error that is [os.ErrExist]. Where
-	// it is nil each session is a file in the directory.
+	// Dir writes a session into a directory in the layout of the format's program. Without replace, a session that is
+	// there already gives an error that is [os.ErrExist]. Where it is nil each session is a file in the directory.
 	Dir func(path string, s *Source, replace bool) error
 	// SubAgents reports that the sessions of sub-agents are in the file of the one that started them.
 	SubAgents bool
@@ -77,7 +73,6 @@ type Source struct {
 	Files map[string]string
 	// SubAgents are the sessions below this one, for formats that have them in its file.
 	SubAgents []*codec.Session
-	// Observed counts the spans and log records that the session was built from and that
-	// no rows hold.
+	// Observed counts the spans and log records that the session was built from and that no rows hold.
 	Observed int
 }

@@ -274,8 +274,7 @@ func file(decode func(path string, report func(codec.Problem)) iter.Seq2[*codec.
 	}
 }
 
-// Read reads what a store has of a session, for the formats that are complete. What of it
-// is damaged is an error.
+// Read reads what a store has of a session, for the formats that are complete. What of it is damaged is an error.
 func Read(ctx context.Context, r StoreSource, id string) (*codec.Session, error) {
 	var damaged error
 	s, err := ReadStored(ctx, r, id, func(p codec.Problem) {

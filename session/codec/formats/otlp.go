@@ -42,9 +42,8 @@ func otlpWriteJSON(w io.Writer, s *codec.Session) error {
 	})
 }
 
-// otlpWriteProto writes the session's spans as an ExportTraceServiceRequest in protobuf.
-// What follows another is one request too, that of all their sessions. It has no log records: scores are events of
-// spans.
+// otlpWriteProto writes the session's spans as an ExportTraceServiceRequest in protobuf. What follows another is one
+// request too, that of all their sessions. It has no log records: scores are events of spans.
 func otlpWriteProto(w io.Writer, s *codec.Session) error {
 	return otlpWrite(w, s, nil, (&ptrace.ProtoMarshaler{}).MarshalTraces)
 }

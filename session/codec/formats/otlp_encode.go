@@ -591,8 +591,7 @@ func otlpUsage(meta *session.MessageMetadata) spans.Usage {
 	return u
 }
 
-// otlpSaid is a message as a turn carries it. What of its parts a turn cannot say exactly
-// goes to rows.
+// otlpSaid is a message as a turn carries it. What of its parts a turn cannot say exactly goes to rows.
 func otlpSaid(m *session.MessageAndParts, rows *ingest.EmbeddedRows) spans.Message {
 	out := spans.Message{ID: m.Message.ID, CreatedAt: m.Message.CreatedAt}
 	if m.Message.Role == session.RoleUser {

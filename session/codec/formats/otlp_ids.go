@@ -147,8 +147,7 @@ func otlpUnhex(dst []byte, text string) bool {
 	return err == nil
 }
 
-// message is the place of the span of a message. A derived one is beside the first known span that is
-// of the message.
+// message is the place of the span of a message. A derived one is beside the first known span that is of the message.
 func (i *otlpIds) message(kind string, m *session.MessageAndParts, start int64) otlpPlace {
 	p := otlpPlace{trace: i.run.trace, parent: i.run.span, start: otlpNano(start), end: otlpNano(m.Message.UpdatedAt)}
 	if r := i.first[m.Message.ID]; r != nil {

@@ -22,15 +22,13 @@ import (
 	sqlitestore "github.com/agenttrace/agenttrace/session/store/sqlite"
 )
 
-// sqliteDecodeFile reads every session in the store at path, archived ones and children
-// included, the oldest first. It does not write to the file, and another process
-// may be writing it: each session is as it was when it was read.
+// sqliteDecodeFile reads every session in the store at path, archived ones and children included, the oldest first. It
+// does not write to the file, and another process may be writing it: each session is as it was when it was read.
 //
-// A session that cannot be read is reported and left out, as is a prompt or a
-// catalog; report may be nil. An error is yielded, last and with a nil session,
-// when the file is not a store or its sessions cannot be listed to the end; it wraps
-// store.ErrNotStore, store.ErrNewer or store.ErrNotFound where it is that. The
-// sequence can be ranged over more than once. The caller owns what it yields.
+// A session that cannot be read is reported and left out, as is a prompt or a catalog; report may be nil. An error is
+// yielded, last and with a nil session, when the file is not a store or its sessions cannot be listed to the end; it
+// wraps store.ErrNotStore, store.ErrNewer or store.ErrNotFound where it is that. The sequence can be ranged over more
+// than once. The caller owns what it yields.
 func sqliteDecodeFile(ctx context.Context, path string, _ codec.Wanted,
 	report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
 	return rows.Decoded(report, func(report func(codec.Problem), yield func(*codec.Session) bool) error {
@@ -74,9 +72,8 @@ type StoreSource interface {
 	Blob(ctx context.Context, kind store.BlobKind, digest string) (store.Blob, error)
 }
 
-// ReadStored reads one session of a store. A prompt or a catalog that cannot be read is
-// reported and left out; report may be nil. The error for a session that is not there
-// wraps store.ErrNotFound.
+// ReadStored reads one session of a store. A prompt or a catalog that cannot be read is reported and left out; report
+// may be nil. The error for a session that is not there wraps store.ErrNotFound.
 func ReadStored(ctx context.Context, r StoreSource, id string, report func(codec.Problem)) (*codec.Session, error) {
 	if report == nil {
 		report = func(codec.Problem) {}
@@ -145,16 +142,14 @@ func sqliteTables(path string) (names []string, err error) {
 	return names, nil
 }
 
-// sqliteEncodeFile writes sessions to a new session store at path, private to the user.
-// The store imports them one by one, so that the rows of each are what they were,
-// byte for byte, and as many may follow one another as the disk holds. The file is
-// there whole or not at all, and nothing is left beside it. EncodeFile takes nothing
-// of the sessions into keeping, and does not change them.
+// sqliteEncodeFile writes sessions to a new session store at path, private to the user. The store imports them one by
+// one, so that the rows of each are what they were, byte for byte, and as many may follow one another as the disk
+// holds. The file is there whole or not at all, and nothing is left beside it. EncodeFile takes nothing of the sessions
+// into keeping, and does not change them.
 //
-// It stops at an error of the sequence. A session that the store cannot hold whole, because
-// its rows make no tree or one has an id that another session has, is left out whole, and left
-// is called with its id and what is wrong with it; where left is nil, that is the error of
-// EncodeFile. The error for a path that is taken wraps fs.ErrExist.
+// It stops at an error of the sequence. A session that the store cannot hold whole, because its rows make no tree or
+// one has an id that another session has, is left out whole, and left is called with its id and what is wrong with it;
+// where left is nil, that is the error of EncodeFile. The error for a path that is taken wraps fs.ErrExist.
 func sqliteEncodeFile(
 	ctx context.Context, path string, sessions iter.Seq2[*codec.Session, error], left func(sessionID string, err error),
 ) error {
@@ -217,9 +212,8 @@ func sqliteFill(
 	return failed
 }
 
-// SettleStore moves what is in the log of the database at path into its file, and removes
-// the log, which readers leave behind: so the file can be replaced. Where another
-// process has the database open the log stays.
+// SettleStore moves what is in the log of the database at path into its file, and removes the log, which readers leave
+// behind: so the file can be replaced. Where another process has the database open the log stays.
 func SettleStore(path string) error {
 	conn, err := sqlite.OpenConn(path, sqlite.OpenReadWrite)
 	if err == nil { // the log goes when the last connection that has read is closed

@@ -224,8 +224,7 @@ func (d *Directory) export(ctx context.Context, id, name string, touched int64) 
 	return written, nil
 }
 
-// reasonOf is an error of the file system without the name of the file: that of a temporary
-// file differs each time.
+// reasonOf is an error of the file system without the name of the file: that of a temporary file differs each time.
 func reasonOf(err error) error {
 	if errno, ok := errors.AsType[syscall.Errno](err); ok {
 		return errno

@@ -11,9 +11,8 @@
 // byte, and decoding and encoding it again gives the same bytes. The nested shape, one JSON object for a session, has
 // the same rows, each on a line of its own.
 //
-// What the package insists on is what it needs to build the tree: the types of
-// lines, ids, and that what a row belongs to takes precedence over it. Whether the rows
-// make a valid session is the business of [session.Check].
+// What the package insists on is what it needs to build the tree: the types of lines, ids, and that what a row belongs
+// to takes precedence over it. Whether the rows make a valid session is the business of [session.Check].
 package jsonl
 
 import (
@@ -133,14 +132,12 @@ func (e *Encoder) blobs(kind string, all []store.Blob) {
 	}
 }
 
-// MaxLine is the longest line in bytes that [Decode] accepts. It leaves room
-// for a part of 64 MiB with every byte escaped twice, and bounds the memory
-// that a file of another kind can take.
+// MaxLine is the longest line in bytes that [Decode] accepts. It leaves room for a part of 64 MiB with every byte
+// escaped twice, and bounds the memory that a file of another kind can take.
 const MaxLine = 256 << 20
 
-// Decode yields the transcripts of the sessions in r, each when its last line has been
-// read. The sequence can be ranged over once. The caller owns what it yields. Rows of
-// other tables are read, and left out.
+// Decode yields the transcripts of the sessions in r, each when its last line has been read. The sequence can be ranged
+// over once. The caller owns what it yields. Rows of other tables are read, and left out.
 //
 //   - Empty lines and a byte order mark at the start are skipped; a last line may lack its newline.
 //   - Keys of data that are not columns are ignored, absent columns have the defaults of the table.

@@ -81,8 +81,7 @@ func separator(i int) string {
 	return ",\n"
 }
 
-// DecodeNested reads the one session in r, in any layout. It holds all of r in memory.
-// The caller owns the result.
+// DecodeNested reads the one session in r, in any layout. It holds all of r in memory. The caller owns the result.
 //
 // Keys that it does not know are ignored, absent columns have the defaults of the table, and keys but "session" may be
 // absent or null. Anything after the object, and a row that does not belong where it is, is an error that names the

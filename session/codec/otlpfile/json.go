@@ -18,8 +18,7 @@ import (
 	"github.com/agenttrace/agenttrace/internal/nesting"
 )
 
-// readJSON reads bodies in JSON. White space, commas and the brackets of an array
-// may be between them.
+// readJSON reads bodies in JSON. White space, commas and the brackets of an array may be between them.
 //
 // Where a body breaks off, the next one is looked for at the beginning of a line:
 // JSON has no newline within a string, and no body within a body.
@@ -197,8 +196,7 @@ func (d *decoder) decodeJSON(raw []byte, line int, at int64) error {
 	return nil
 }
 
-// tryDecode decodes a body. A decoder that panics has met damage that it does not
-// know.
+// tryDecode decodes a body. A decoder that panics has met damage that it does not know.
 func tryDecode[T any](decode func([]byte) (T, error), raw []byte) (v T, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -230,9 +228,8 @@ func jsonKind(raw []byte, keys map[string]string) string {
 	return "it is JSON without resourceSpans and resourceLogs" + nameAFile
 }
 
-// FirstObject returns the keys of the first JSON object in head, which may be cut
-// off, with their values where they are strings, and else what they begin with: {,
-// [ or nothing.
+// FirstObject returns the keys of the first JSON object in head, which may be cut off, with their values where they are
+// strings, and else what they begin with: {, [ or nothing.
 func FirstObject(head []byte) map[string]string {
 	keys := make(map[string]string)
 	d := jsontext.NewDecoder(bytes.NewBuffer(head), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))

@@ -1,6 +1,5 @@
-// Package otlpfile reads files of OTLP: what a collector's file exporter wrote, what
-// a program posted, or what was captured on the way. It decides by the content,
-// never by a name, what it has before it:
+// Package otlpfile reads files of OTLP: what a collector's file exporter wrote, what a program posted, or what was
+// captured on the way. It decides by the content, never by a name, what it has before it:
 //
 //   - JSON: one body, bodies one after the other with or without newlines between
 //     them, or an array of them; with {"resourceSpans": …}, {"resourceLogs": …} or
@@ -46,11 +45,9 @@ type Options struct {
 	Budget *Budget
 }
 
-// Body is one OTLP body, or one resource of it where protobuf makes them one
-// after the other anyway.
+// Body is one OTLP body, or one resource of it where protobuf makes them one after the other anyway.
 type Body struct {
-	// Traces and Logs hold what was in the body. They are never nil, but may be
-	// empty. The caller owns them.
+	// Traces and Logs hold what was in the body. They are never nil, but may be empty. The caller owns them.
 	Traces ptrace.Traces
 	Logs   plog.Logs
 	// Skipped is "metrics" or "profiles" when the body held some.
@@ -85,9 +82,8 @@ var ErrFormat = errors.New("not OTLP")
 // ErrCut is wrapped by the [*DamagedError] for an input that ends within a body, as when its writer was killed.
 var ErrCut = errors.New("the input is cut off")
 
-// Read yields the bodies in r in their order, one at a time. The sequence can be
-// ranged over once, and is read to no further than the body last yielded, save for
-// a buffer.
+// Read yields the bodies in r in their order, one at a time. The sequence can be ranged over once, and is read to no
+// further than the body last yielded, save for a buffer.
 //
 // Edge cases:
 //   - an empty input yields nothing;

@@ -15,9 +15,8 @@ import (
 // tagResource is the tag of the first field of every OTLP body: its resources.
 const tagResource = 0x0a
 
-// readProto reads bodies in protobuf. A body is a list of resources and nothing
-// else, so that bodies one after the other are one body, and a body of any size can
-// be read by the resource.
+// readProto reads bodies in protobuf. A body is a list of resources and nothing else, so that bodies one after the
+// other are one body, and a body of any size can be read by the resource.
 func (d *decoder) readProto(s *source) error {
 	for !d.stopped {
 		at := s.offset
@@ -66,11 +65,10 @@ func field(head []byte) (number protowire.Number, kind protowire.Type, size int6
 	return number, kind, int64(n + k), k >= 0
 }
 
-// decodeSignal decodes a body of one resource as what it is. Bodies of spans, log records and metrics
-// have the same fields down to the list of spans, records or metrics in a scope, and nothing in
-// them reports which they are. But their fields are of other wire types there: what is a span's trace
-// id, in bytes, is a record's time, a fixed number. So a body rarely decodes as two of them; then the
-// spans are spans if each has an id, and records are records.
+// decodeSignal decodes a body of one resource as what it is. Bodies of spans, log records and metrics have the same
+// fields down to the list of spans, records or metrics in a scope, and nothing in them reports which they are. But
+// their fields are of other wire types there: what is a span's trace id, in bytes, is a record's time, a fixed number.
+// So a body rarely decodes as two of them; then the spans are spans if each has an id, and records are records.
 func decodeSignal(body []byte) (Body, error) {
 	b := Body{Traces: ptrace.NewTraces(), Logs: plog.NewLogs()}
 	td, err := boundAndDecode(nesting.SignalTraces, (&ptrace.ProtoUnmarshaler{}).UnmarshalTraces, body)

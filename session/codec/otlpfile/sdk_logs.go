@@ -45,10 +45,9 @@ func putRecord(dst plog.LogRecord, r *sdklog.Record) {
 	dst.SetFlags(plog.LogRecordFlags(r.TraceFlags()))
 }
 
-// Records converts the output of [Logs] back to records for a [sdklog.Exporter]. The SDK
-// does not allow two things: the number of dropped attributes becomes 0, and the SDK adds
-// the attributes in this process's OTEL_RESOURCE_ATTRIBUTES to the resource, if it does
-// not have them.
+// Records converts the output of [Logs] back to records for a [sdklog.Exporter]. The SDK does not allow two things: the
+// number of dropped attributes becomes 0, and the SDK adds the attributes in this process's OTEL_RESOURCE_ATTRIBUTES to
+// the resource, if it does not have them.
 func Records(ld plog.Logs) []sdklog.Record {
 	var all collected
 	for _, rl := range ld.ResourceLogs().All() {

@@ -66,8 +66,7 @@ func putSpan(dst ptrace.Span, s sdktrace.ReadOnlySpan) {
 	dst.SetDroppedLinksCount(count(s.DroppedLinks()))
 }
 
-// flags returns the flags of a span, or of a link to sc. remote reports whether the
-// parent is remote.
+// flags returns the flags of a span, or of a link to sc. remote reports whether the parent is remote.
 func flags(sc, parent trace.SpanContext) uint32 {
 	f := uint32(sc.TraceFlags()) | flagRemoteIsKnown
 	if parent.IsRemote() {

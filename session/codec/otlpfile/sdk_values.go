@@ -117,9 +117,8 @@ func attributes(m pcommon.Map) []attribute.KeyValue {
 	return all
 }
 
-// value is the inverse of putValue, with one exception: OTLP does not distinguish a list
-// of values of one type from a list of any values. value returns the former, and a list
-// of strings for an empty list.
+// value is the inverse of putValue, with one exception: OTLP does not distinguish a list of values of one type from a
+// list of any values. value returns the former, and a list of strings for an empty list.
 func value(v pcommon.Value) attribute.Value {
 	switch v.Type() {
 	case pcommon.ValueTypeBool:

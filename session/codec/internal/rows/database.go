@@ -19,9 +19,8 @@ import (
 // lockWait is how long a reader waits for a program that is writing.
 const lockWait = 5 * time.Second
 
-// OpenDatabase opens the database at path for reading. It writes nothing beside it, and another
-// process may be writing it. The caller closes the connection. An error is one of the
-// file system, or of a file that is not a database.
+// OpenDatabase opens the database at path for reading. It writes nothing beside it, and another process may be writing
+// it. The caller closes the connection. An error is one of the file system, or of a file that is not a database.
 func OpenDatabase(path string) (*sqlite.Conn, error) {
 	if ok, err := IsDatabase(path); err != nil || !ok {
 		return nil, cmp.Or(err, errors.New("not an SQLite database"))
@@ -58,10 +57,9 @@ func SnapshotDatabase(ctx context.Context, path string) (*sqlite.Conn, error) {
 	return conn, nil
 }
 
-// CreateDatabase puts a database at path that fill writes to another name, in an empty directory
-// of its own where whatever it leaves beside is gone afterwards. The file is there whole
-// or not at all, and private to the user. The error for a path that is taken wraps
-// fs.ErrExist.
+// CreateDatabase puts a database at path that fill writes to another name, in an empty directory of its own where
+// whatever it leaves beside is gone afterwards. The file is there whole or not at all, and private to the user. The
+// error for a path that is taken wraps fs.ErrExist.
 func CreateDatabase(path string, fill func(temporary string) error) (err error) {
 	taken := fmt.Errorf("%w: remove it or choose another path", fs.ErrExist)
 	if _, err := os.Lstat(path); err == nil {

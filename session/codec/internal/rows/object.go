@@ -19,9 +19,8 @@ import (
 	"github.com/agenttrace/agenttrace/session/codec"
 )
 
-// MaxDepth is the deepest nesting that [Parse] takes. It leaves room for what a
-// value is wrapped in on its way into a part, which encoding/json reads to a
-// depth of 10 000.
+// MaxDepth is the deepest nesting that [Parse] takes. It leaves room for what a value is wrapped in on its way into a
+// part, which encoding/json reads to a depth of 10 000.
 const MaxDepth = 1000
 
 var errTooDeep = errors.New("nested too deep")
@@ -32,13 +31,11 @@ type Field struct {
 	Value json.RawMessage
 }
 
-// Object is a JSON object that keeps the order of its keys and the spelling of
-// its numbers, so that what nobody understands comes out as it went in. The zero
-// value is the empty object.
+// Object is a JSON object that keeps the order of its keys and the spelling of its numbers, so that what nobody
+// understands comes out as it went in. The zero value is the empty object.
 type Object []Field
 
-// Of returns the object of the keys and values, which alternate. Values are marshaled as by
-// [Object.Set].
+// Of returns the object of the keys and values, which alternate. Values are marshaled as by [Object.Set].
 func Of(pairs ...any) Object {
 	o := make(Object, 0, len(pairs)/2)
 	for i := 0; i < len(pairs); i += 2 {

@@ -58,9 +58,8 @@ func ParsePython(text []byte, with func(word string) string) (o Object, found bo
 
 var notJSON = regexp.MustCompile(`(?s)"(?:[^"\\]|\\.)*"|-?Infinity|NaN`)
 
-// ReplaceNaN replaces NaN, Infinity and -Infinity outside of strings, which Python writes
-// and JSON does not have. found reports whether there are any; otherwise the result is
-// text itself.
+// ReplaceNaN replaces NaN, Infinity and -Infinity outside of strings, which Python writes and JSON does not have. found
+// reports whether there are any; otherwise the result is text itself.
 func ReplaceNaN(text []byte, with func(word string) string) (replaced []byte, found bool) {
 	if !bytes.Contains(text, []byte("NaN")) && !bytes.Contains(text, []byte("Infinity")) {
 		return text, false

@@ -62,8 +62,7 @@ type Part struct {
 	data Object
 }
 
-// New starts a session. Its ids are derived from the session's, so the same
-// records give the same rows.
+// New starts a session. Its ids are derived from the session's, so the same records give the same rows.
 func New(id, agent string) *Session {
 	return &Session{
 		Row: session.Session{ID: id, Title: session.Untitled, Agent: agent, PermissionsJSON: "[]"},
@@ -141,8 +140,7 @@ func (s *Session) Answer(at int64) (a *Answer, begun bool) {
 // Break has what the assistant goes on with be another message.
 func (s *Session) Break() { s.open = nil }
 
-// stamped is [spans.DeriveID] with a stamp of its own, whose low 12 bits order
-// what has one time.
+// stamped is [spans.DeriveID] with a stamp of its own, whose low 12 bits order what has one time.
 func stamped(prefix string, stamp uint64, parts ...string) string {
 	id := spans.DeriveID(prefix, 0, parts...)
 	n := len(prefix)
@@ -263,15 +261,13 @@ func (p *Part) Touch(at int64) {
 	p.In.Touch(at)
 }
 
-// Input is the input of a tool call as the data of its part has it, or a text that reports that
-// the source withheld it.
+// Input is the input of a tool call as the data of its part has it, or a text that reports that the source withheld it.
 func Input(p *session.Part, data Object) json.RawMessage {
 	withheld, _ := codec.Withheld(p)
 	return orWithheld(withheld, data.Get("input"))
 }
 
-// Output is the output of a tool call as the data of its part has it, or a text that says
-// that the source withheld it.
+// Output is the output of a tool call as the data of its part has it, or a text that says that the source withheld it.
 func Output(data Object) json.RawMessage {
 	withheld := string(data.Object("toolMetadata").Object("agenttrace").Get("withheld")) == "true"
 	return orWithheld(withheld && data.Text("state") == session.StateOutputAvailable, data.Get("output"))

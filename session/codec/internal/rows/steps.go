@@ -68,8 +68,7 @@ func (r *Reporter) Problem(format string, args ...any) {
 	r.Report(p)
 }
 
-// Step is a model call of an assistant message: its parts from one step-start, which is not among
-// them, to the next.
+// Step is a model call of an assistant message: its parts from one step-start, which is not among them, to the next.
 type Step struct {
 	Start *session.Part // the step-start, nil for a first step without one
 	Parts []*session.Part
