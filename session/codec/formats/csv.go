@@ -45,18 +45,6 @@ var csvColumns = []string{
 	"tags", "scores", "notes",
 }
 
-// csvLosses are what the table does not have of a session. Of contents it has the size.
-var csvLosses = codec.ForeignLosses(codec.Losses{
-	{What: "ids and times", Note: "times of the session, and ids of messages that are queued"},
-	{What: "agents and models", Note: "the model of the session, agents of messages, and variants of models"},
-	{What: "rewinds", Note: "the column hidden states that there was one"},
-	{What: "compactions", Note: "their content"},
-	{What: "ends of turns", Note: "all but stop reasons"},
-	{What: "tool calls", Note: "errors"},
-	{What: "tags, notes and scores", Note: "their authors and times"},
-}, "texts", "reasoning", "files and sources", "data parts", "tool inputs and outputs", "permissions",
-	"system prompts and tool catalogs")
-
 // csvEncoder writes sessions one after the other under one header. It is not safe for concurrent use.
 type csvEncoder struct {
 	w      *csv.Writer

@@ -50,7 +50,7 @@ var own = []Format{{
 }, {
 	Name: "csv", Exported: "a line per part, with tokens and cost, for spreadsheets; without content",
 	Writing: Writing{
-		Ext: ".csv", Many: true, Rows: true, Explain: explained(csvLosses.Of),
+		Ext: ".csv", Many: true, Rows: true, Explain: explainLosses("csv"),
 		Stream: func(w io.Writer) func(*Source) error {
 			e := csvNewEncoder(w)
 			return func(s *Source) error { return e.Encode(s.Session) }
