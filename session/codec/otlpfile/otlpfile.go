@@ -27,6 +27,7 @@ import (
 	"io"
 	"iter"
 	"slices"
+	"strings"
 
 	"github.com/klauspost/compress/zstd"
 	"go.opentelemetry.io/collector/pdata/plog"
@@ -386,4 +387,80 @@ func Sniff(head []byte) bool {
 		return true
 	}
 	return false
+}
+
+// ErrTooLarge is the error of what takes more memory than its [Budget] has.
+var ErrTooLarge = errors.New("it is too large to be unpacked and decoded at once")
+
+// Budget limits the memory that files take which somebody else sent: a small one may unpack to any size, and short
+// values of JSON take many times their text. Nil is no limit. It is used by one goroutine.
+type Budget struct {
+	// Left is how many bytes there are still; it is negative when there are none.
+	Left int64
+}
+
+// valueCost is how many bytes a value of JSON takes beside its text, roughly.
+const valueCost = 64
+
+// Reader returns a reader of what r has, which ends with [ErrTooLarge] when the budget is spent.
+func (b *Budget) Reader(r io.Reader) io.Reader {
+	if b == nil {
+		return r
+	}
+	return &budgeted{r, b}
+}
+
+// Spent reports whether more was read than there was.
+func (b *Budget) Spent() bool { return b != nil && b.Left < 0 }
+
+type budgeted struct {
+	r      io.Reader
+	budget *Budget
+}
+
+// Read implements [io.Reader].
+func (b *budgeted) Read(p []byte) (int, error) {
+	if b.budget.Spent() {
+		return 0, ErrTooLarge
+	}
+	n, err := b.r.Read(p)
+	values := 0
+	for _, before := range []string{",", "[", "{"} {
+		values += bytes.Count(p[:n], []byte(before))
+	}
+	b.budget.Left -= int64(n) + valueCost*int64(values)
+	return n, err
+}
+
+const nameAFile = "; name a file that an OTLP exporter or the collector's file exporter wrote"
+
+// kindOf states what a file is that is not OTLP, and what to do.
+func kindOf(head []byte) string {
+	for _, k := range []struct{ magic, what string }{
+		{"SQLite format 3\x00", "it is an SQLite database"},
+		{"PK\x03\x04", "it is a zip archive; unpack it first"},
+		{"BZh", "it is compressed with bzip2; unpack it first"},
+		{"\xfd7zXZ\x00", "it is compressed with xz; unpack it first"},
+		{"\x04\x22\x4d\x18", "it is compressed with lz4; unpack it first"},
+		{"\xff\x06\x00\x00sNaPpY", "it is compressed with snappy; unpack it first"},
+		{"\xff\xfe", "it is text in UTF-16; convert it to UTF-8 first"},
+		{"\xfe\xff", "it is text in UTF-16; convert it to UTF-8 first"},
+		{"PAR1", "it is a Parquet file"},
+	} {
+		if bytes.HasPrefix(head, []byte(k.magic)) {
+			return k.what
+		}
+	}
+	text := bytes.TrimLeft(head, " \t\r\n")
+	for _, word := range []string{"null", "true", "false", `"`} {
+		if bytes.HasPrefix(text, []byte(word)) {
+			return "it is JSON that holds " + strings.Replace(word, `"`, "a string", 1) + " and no object" + nameAFile
+		}
+	}
+	for _, c := range head {
+		if c < ' ' && c != '\n' && c != '\r' && c != '\t' {
+			return "it is neither JSON nor protobuf" + nameAFile
+		}
+	}
+	return "it is text that does not begin as JSON does" + nameAFile
 }
