@@ -9,12 +9,21 @@
 package formats
 
 import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"io"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
 
+	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/plog"
 	"go.opentelemetry.io/collector/pdata/ptrace"
 
+	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/ingest"
@@ -117,3 +126,181 @@ func otlpObject(text string) map[string]json.RawMessage {
 	}
 	return m
 }
+
+// otlpPlace is what identifies a span, and when it was. Times are Unix nanoseconds. ref is what the session knows of
+// the span, nil if it is a derived one.
+type otlpPlace struct {
+	trace        pcommon.TraceID
+	span, parent pcommon.SpanID
+	start, end   int64
+	ref          *store.SpanRef
+}
+
+// otlpSpanKey is a trace and a span id.
+type otlpSpanKey struct {
+	trace pcommon.TraceID
+	span  pcommon.SpanID
+}
+
+// otlpIds gives spans their places: those that the session's SpanRefs have, and derived ones.
+type otlpIds struct {
+	session string
+	run     otlpPlace
+	// refs are the spans that are known, in order of their starts; the maps have the same by their ids, by
+	// the row that they are of, and the first one of each message.
+	refs  []otlpPlace
+	known map[otlpSpanKey]*otlpPlace
+	rows  map[otlpRefKey][]*otlpPlace
+	first map[string]*otlpPlace
+	// reports are the spans that measured something of a message.
+	reports map[string][]*store.SpanRef
+	taken   map[otlpSpanKey]bool
+}
+
+// otlpRefKey is the row that a span is of: the part of a call, the message of anything else.
+type otlpRefKey struct{ kind, row string }
+
+func otlpNewIDs(s *codec.Session) *otlpIds {
+	i := &otlpIds{session: s.Session.ID, known: make(map[otlpSpanKey]*otlpPlace), taken: make(map[otlpSpanKey]bool),
+		rows: make(map[otlpRefKey][]*otlpPlace), first: make(map[string]*otlpPlace),
+		reports: make(map[string][]*store.SpanRef)}
+	for n := range s.SpanRefs {
+		if p, ok := otlpPlaceOf(&s.SpanRefs[n]); ok {
+			i.refs = append(i.refs, p)
+		}
+	}
+	slices.SortFunc(i.refs, func(x, y otlpPlace) int {
+		return cmp.Or(cmp.Compare(x.start, y.start), strings.Compare(x.ref.TraceID, y.ref.TraceID),
+			strings.Compare(x.ref.SpanID, y.ref.SpanID))
+	})
+	for n := range i.refs {
+		r := &i.refs[n]
+		key := otlpRefKey{r.ref.Kind, r.ref.MessageID}
+		if r.ref.Kind == semconv.SpanToolCall {
+			key.row = r.ref.PartID
+		}
+		i.known[otlpSpanKey{r.trace, r.span}], i.rows[key] = r, append(i.rows[key], r)
+		if id := r.ref.MessageID; i.first[id] == nil {
+			i.first[id] = r
+		}
+		if id := r.ref.MessageID; id != "" && r.ref.TurnStats != nil {
+			i.reports[id] = append(i.reports[id], r.ref)
+		}
+	}
+	p := otlpPlace{start: otlpNano(s.Session.CreatedAt), end: otlpNano(s.Session.UpdatedAt)}
+	if sum := sha256.Sum256([]byte("trace\x00" + i.session)); len(i.refs) > 0 {
+		p.trace = i.refs[0].trace
+	} else {
+		copy(p.trace[:], sum[:])
+	}
+	// The session's row is what it was at the end of the last run. A change of a session takes no time.
+	runs := i.rows[otlpRefKey{semconv.SpanSessionRun, ""}]
+	slices.SortStableFunc(runs, func(x, y *otlpPlace) int {
+		return cmp.Or(-cmp.Compare(min(1, x.end-x.start), min(1, y.end-y.start)), -cmp.Compare(x.end, y.end))
+	})
+	i.run = i.place(semconv.SpanSessionRun, "", p)
+	return i
+}
+
+// otlpPlaceOf is the place of a known span. It is not ok if its ids are none.
+func otlpPlaceOf(r *store.SpanRef) (p otlpPlace, ok bool) {
+	ok = otlpUnhex(p.trace[:], r.TraceID) && otlpUnhex(p.span[:], r.SpanID) && !p.trace.IsEmpty() && !p.span.IsEmpty()
+	otlpUnhex(p.parent[:], r.ParentSpanID) // none is none
+	p.start, p.end, p.ref = r.StartNano, max(r.StartNano, r.EndNano), r
+	return p, ok
+}
+
+// place is that of the first known span of the row that was not written yet, or else p with an id made of what it
+// stands for.
+func (i *otlpIds) place(kind, row string, p otlpPlace) otlpPlace {
+	for _, r := range i.rows[otlpRefKey{kind, row}] {
+		if i.claim(r.trace, r.span) {
+			return *r
+		}
+	}
+	return i.derive(kind, row, p)
+}
+
+// derive gives p a span id made of what it stands for. Where the session was read from what was written with
+// derived ids, that is a known span.
+func (i *otlpIds) derive(kind, row string, p otlpPlace) otlpPlace {
+	p.end = max(p.start, p.end)
+	for n := 0; ; n++ {
+		sum := sha256.Sum256([]byte(i.session + "\x00" + kind + "\x00" + row + "\x00" + strconv.Itoa(n)))
+		copy(p.span[:], sum[:])
+		r := i.known[otlpSpanKey{p.trace, p.span}]
+		switch {
+		case r != nil && r.ref.Kind != kind || !i.claim(p.trace, p.span):
+		case r != nil:
+			return *r
+		default:
+			return p
+		}
+	}
+}
+
+// claim reports whether no other span has the ids, and gives them to one.
+func (i *otlpIds) claim(trace pcommon.TraceID, span pcommon.SpanID) bool {
+	key := otlpSpanKey{trace, span}
+	if i.taken[key] || trace.IsEmpty() || span.IsEmpty() {
+		return false
+	}
+	i.taken[key] = true
+	return true
+}
+
+func otlpUnhex(dst []byte, text string) bool {
+	if len(text) != hex.EncodedLen(len(dst)) {
+		return false
+	}
+	_, err := hex.Decode(dst, []byte(text))
+	return err == nil
+}
+
+// message is the place of the span of a message. A derived one is beside the first known span that is of the message.
+func (i *otlpIds) message(kind string, m *session.MessageAndParts, start int64) otlpPlace {
+	p := otlpPlace{trace: i.run.trace, parent: i.run.span, start: otlpNano(start), end: otlpNano(m.Message.UpdatedAt)}
+	if r := i.first[m.Message.ID]; r != nil {
+		p.trace, p.parent = r.trace, r.parent
+		// A log record names the span in which it was written, and no parent.
+		if i.run.trace == p.trace && strings.HasPrefix(r.ref.Kind, "log.") {
+			p.parent = i.run.span
+		}
+	}
+	return i.place(kind, m.Message.ID, p)
+}
+
+func (i *otlpIds) part(turn otlpPlace, part *session.Part) otlpPlace {
+	p := otlpPlace{trace: turn.trace, parent: turn.span, start: otlpNano(part.CreatedAt), end: otlpNano(part.UpdatedAt)}
+	return i.place(semconv.SpanToolCall, part.ID, p)
+}
+
+// decision is the place of a decision's span. A span that the decision names may be of something else in which
+// it was reported.
+func (i *otlpIds) decision(turn otlpPlace, d *store.Decision) otlpPlace {
+	p := otlpPlace{trace: turn.trace, parent: turn.span, start: otlpNano(d.DecidedAt), end: otlpNano(d.DecidedAt)}
+	if d.WaitedMS != nil && *d.WaitedMS > 0 {
+		p.start -= min(otlpNano(*d.WaitedMS), p.start)
+	}
+	own := otlpPlace{start: p.start, end: p.end}
+	if !otlpUnhex(own.trace[:], d.TraceID) || !otlpUnhex(own.span[:], d.SpanID) {
+		return i.derive(semconv.SpanPermissionEvaluate, d.ID, p)
+	}
+	r := i.known[otlpSpanKey{own.trace, own.span}]
+	switch {
+	case r != nil && r.ref.Kind != semconv.SpanPermissionEvaluate || !i.claim(own.trace, own.span):
+		return i.derive(semconv.SpanPermissionEvaluate, d.ID, p)
+	case r != nil:
+		return *r
+	}
+	if own.trace == turn.trace {
+		own.parent = turn.span
+	}
+	return own
+}
+
+// otlpLastMilli is the last time that spans have, in the year 2262, in Unix milliseconds.
+const otlpLastMilli = math.MaxInt64 / 1_000_000
+
+// otlpNano is a time, or a while, in nanoseconds, which end in the year 2262.
+func otlpNano(milli int64) int64 { return min(max(milli, -otlpLastMilli), otlpLastMilli) * 1e6 }
