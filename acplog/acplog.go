@@ -7,30 +7,25 @@
 //	handler.Initialize(params) // of the client's initialize request
 //	logger.WarnContext(ctx, "rate limited, retrying", "logger", "model", "retryIn", 5)
 //
-// A client that declared clientCapabilities.logging gets the notification log. One
-// that declared clientCapabilities.session.notices gets the session update notice,
-// which needs a session. Any other client gets nothing, and no client gets anything
-// before Initialize.
+// A client that declared clientCapabilities.logging gets the notification log. One that declared
+// clientCapabilities.session.notices gets the session update notice, which needs a session. Any other client gets
+// nothing, and no client gets anything before Initialize.
 //
-// The same records are in the session as data-log parts of the turn that the
-// context carries: they are diagnostics, and never text of the conversation. The
-// session gets every record; only what the client gets is limited.
+// The same records are in the session as data-log parts of the turn that the context carries: they are diagnostics,
+// and never text of the conversation. The session gets every record; only what the client gets is limited.
 //
 // # The client cannot harm the agent
 //
-// Notifications are sent one after the other, by goroutines that run only while
-// there is something to send. [Handler.Handle] waits a moment for its own record to
-// go out, so that the client has it before the agent's next message; a client that does
-// not read, or reads slowly, costs that moment at most once a second. To be sure, call
-// [Handler.Flush], as before the agent exits. The queue of a slow client fills, and then
-// records are dropped, the least severe first. Each severity has a rate that others
-// cannot use up. What was dropped is counted in the next record, or in one of its own a
-// second later.
+// Notifications are sent one after the other, by goroutines that run only while there is something to send.
+// [Handler.Handle] waits a moment for its own record to go out, so that the client has it before the agent's next
+// message; a client that does not read, or reads slowly, costs that moment at most once a second. To be sure, call
+// [Handler.Flush], as before the agent exits. The queue of a slow client fills, and then records are dropped, the
+// least severe first. Each severity has a rate that others cannot use up. What was dropped is counted in the next
+// record, or in one of its own a second later.
 //
-// A client that is gone would kill the agent: Go ends a program that writes to a
-// closed standard output. So [Handler.Initialize] takes SIGPIPE over, once it knows
-// that it talks to a client that wants records; such a write then fails with EPIPE.
-// This does not concern the agent's child processes.
+// A client that is gone would kill the agent: Go ends a program that writes to a closed standard output. So
+// [Handler.Initialize] takes SIGPIPE over, once it knows that it talks to a client that wants records; such a write
+// then fails with EPIPE. This does not concern the agent's child processes.
 //
 // # The usual SDK
 //
@@ -69,28 +64,24 @@ const (
 
 // Options configure a [Handler]. Only Notify is needed.
 type Options struct {
-	// Notify sends a JSON-RPC notification to the client. Calls do not overlap. The
-	// context has the values of the logger's, is not canceled with it, and ends after
-	// a few seconds. Notify must not log through the handler. Its errors and panics
-	// are counted: logs are no reliable transport.
+	// Notify sends a JSON-RPC notification to the client. Calls do not overlap. The context has the values of the
+	// logger's, is not canceled with it, and ends after a few seconds. Notify must not log through the handler. Its
+	// errors and panics are counted: logs are no reliable transport.
 	Notify func(ctx context.Context, method string, params any) error
 
 	// Level is the least level that is handled; nil means slog.LevelInfo.
 	Level slog.Leveler
 
-	// Logger names the component where neither the attribute "logger" nor
-	// [Handler.WithGroup] does.
+	// Logger names the component where neither the attribute "logger" nor [Handler.WithGroup] does.
 	Logger string
 
-	// SessionID returns the client's id of the session that the context belongs to,
-	// or "" for what concerns the connection. Nil means the id of the agenttrace
-	// session in the context.
+	// SessionID returns the client's id of the session that the context belongs to, or "" for what concerns the
+	// connection. Nil means the id of the agenttrace session in the context.
 	SessionID func(context.Context) string
 
-	// PerSecond is how many records a second the client is sent in the long run,
-	// Burst how many at once. 0 means 20 and 100. Info records, errors, and what is worse
-	// than errors have this rate each, debug records half of it, notices and warnings a
-	// quarter each, so that lesser records do not keep the severe ones from the client. What
+	// PerSecond is how many records a second the client is sent in the long run, Burst how many at once. 0 means 20
+	// and 100. Info records, errors, and what is worse than errors have this rate each, debug records half of it,
+	// notices and warnings a quarter each, so that lesser records do not keep the severe ones from the client. What
 	// is beyond is dropped for the client, and kept in the session.
 	PerSecond, Burst int
 
@@ -152,10 +143,9 @@ var defaultRedactor = sync.OnceValue(func() *redact.Redactor {
 	return r
 })
 
-// Initialize reads the parameters of a client's initialize request: what it
-// declares decides whether and how it gets records. A client that connects
-// again initializes again. Parameters that cannot be read declare nothing; the error
-// states why.
+// Initialize reads the parameters of a client's initialize request: what it declares decides whether and how it
+// gets records. A client that connects again initializes again. Parameters that cannot be read declare nothing; the
+// error states why.
 func (h *Handler) Initialize(params json.RawMessage) error {
 	var p struct {
 		ClientCapabilities struct {
@@ -181,9 +171,8 @@ func (h *Handler) Initialize(params json.RawMessage) error {
 	return err
 }
 
-// surviveSIGPIPE has a write to a closed standard output fail instead of ending the
-// program. To be notified of the signal is enough, and unlike ignoring it is not
-// passed on to child processes. Nobody reads the channel.
+// surviveSIGPIPE has a write to a closed standard output fail instead of ending the program. To be notified of the
+// signal is enough, and unlike ignoring it is not passed on to child processes. Nobody reads the channel.
 var surviveSIGPIPE = sync.OnceFunc(func() { signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) })
 
 // declared reports whether a capability is there: an object, or true.
@@ -197,8 +186,7 @@ func (h *Handler) Enabled(_ context.Context, level slog.Level) bool {
 	return level >= h.client.Level.Level()
 }
 
-// WithAttrs implements [slog.Handler]. An attribute "logger" outside of any group
-// names the component.
+// WithAttrs implements [slog.Handler]. An attribute "logger" outside of any group names the component.
 func (h *Handler) WithAttrs(attrs []slog.Attr) slog.Handler {
 	return h.after(func(to slog.Handler) slog.Handler { return to.WithAttrs(attrs) })
 }

@@ -12,13 +12,11 @@ import (
 	"time"
 )
 
-// entry is a record as the notification log has it, and the data of a data-log
-// part.
+// entry is a record as the notification log has it, and the data of a data-log part.
 type entry struct {
 	level slog.Level
 
-	// Level is one of RFC 5424: debug, info, notice, warning, error, critical, alert
-	// or emergency.
+	// Level is one of RFC 5424: debug, info, notice, warning, error, critical, alert or emergency.
 	Level     string `json:"level"`
 	Message   string `json:"message"`
 	SessionID string `json:"sessionId,omitempty"`

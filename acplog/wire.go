@@ -9,18 +9,16 @@ import (
 	"sync"
 )
 
-// Wire is the agent's end of a connection whose messages are lines: what the agent
-// reads from and writes to. A library that has the connection, but no way to send the
-// notification log, is given the wire in the place of the streams, and [Wire.Notify]
-// sends beside it. Lines of the two never mix.
+// Wire is the agent's end of a connection whose messages are lines: what the agent reads from and writes to. A
+// library that has the connection, but no way to send the notification log, is given the wire in the place of the
+// streams, and [Wire.Notify] sends beside it. Lines of the two never mix.
 //
 // Its methods may be called concurrently, except for Read.
 type Wire struct {
 	r io.Reader
 	w io.Writer
 
-	// writing has one token, which a writer takes. Unlike a mutex it can be waited
-	// for within a context.
+	// writing has one token, which a writer takes. Unlike a mutex it can be waited for within a context.
 	writing chan struct{}
 	partial []byte // of a line, with the token
 
@@ -30,8 +28,7 @@ type Wire struct {
 	skip       bool   // the rest of a line that is too long to be an initialize request
 }
 
-// NewWire returns the wire over the streams to read from and to write to, such as
-// os.Stdin and os.Stdout.
+// NewWire returns the wire over the streams to read from and to write to, such as os.Stdin and os.Stdout.
 func NewWire(r io.Reader, w io.Writer) *Wire {
 	return &Wire{r: r, w: w, writing: make(chan struct{}, 1)}
 }
@@ -87,8 +84,7 @@ func (w *Wire) watch(p []byte) {
 	}
 }
 
-// Write implements [io.Writer]. Whole lines are passed on by one write; the beginning
-// of a line waits for its end.
+// Write implements [io.Writer]. Whole lines are passed on by one write; the beginning of a line waits for its end.
 func (w *Wire) Write(p []byte) (int, error) {
 	w.writing <- struct{}{}
 	defer func() { <-w.writing }()
@@ -111,9 +107,8 @@ func (w *Wire) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Notify sends a notification: it is [Options.Notify]. It waits for other writes as
-// long as ctx does; a write that has begun is finished, as half a line would break the
-// connection.
+// Notify sends a notification: it is [Options.Notify]. It waits for other writes as long as ctx does; a write that
+// has begun is finished, as half a line would break the connection.
 func (w *Wire) Notify(ctx context.Context, method string, params any) error {
 	line, err := json.Marshal(struct {
 		Version string `json:"jsonrpc"`
@@ -129,8 +124,7 @@ func (w *Wire) Notify(ctx context.Context, method string, params any) error {
 		return fmt.Errorf("send notification %s: %w", method, ctx.Err())
 	}
 	defer func() { <-w.writing }()
-	// A line that the library has begun is not on the wire yet, so that this one may
-	// go before it.
+	// A line that the library has begun is not on the wire yet, so that this one may go before it.
 	_, err = w.w.Write(append(line, '\n'))
 	return err
 }

@@ -13,9 +13,8 @@ import (
 	"github.com/agenttrace/agenttrace/spans"
 )
 
-// AwaitApproval reports that the call waits for a human for longer than the
-// process may live: end the turn next, store [Session.State], and answer with
-// [Turn.ResumeTool] in a turn that [Run.ContinueTurn] took up. id names the
+// AwaitApproval reports that the call waits for a human for longer than the process may live: end the turn next,
+// store [Session.State], and answer with [Turn.ResumeTool] in a turn that [Run.ContinueTurn] took up. id names the
 // question; empty means a new one. It returns the id.
 func (c *ToolCall) AwaitApproval(id string) string {
 	if c == nil {
@@ -31,11 +30,10 @@ func (c *ToolCall) AwaitApproval(id string) string {
 	return id
 }
 
-// AwaitInput reports that the tool has asked its user something and waits for the
-// answer, perhaps for longer than the process may live. End the call with the
-// answer, or end the turn: it is then pending like one that waits for an
-// approval, and the turn that [Run.ContinueTurn] takes up gets the call back from
-// [Turn.ResumeTool], to be ended with the answer.
+// AwaitInput reports that the tool has asked its user something and waits for the answer, perhaps for longer than
+// the process may live. End the call with the answer, or end the turn: it is then pending like one that waits for
+// an approval, and the turn that [Run.ContinueTurn] takes up gets the call back from [Turn.ResumeTool], to be ended
+// with the answer.
 func (c *ToolCall) AwaitInput(question string) {
 	c.change("a question", func(now time.Time) {
 		if c.p.State == stateApprovalRequested {
@@ -157,9 +155,8 @@ func (t *Turn) PendingTools() []PendingTool {
 	return slices.Clone(t.waiting)
 }
 
-// ResumeTool takes up a tool call that waited, with a human's answer. The call
-// goes on under its old id, in its old place. When the decision denies it, it
-// has ended. The error reports that no call of that id waits.
+// ResumeTool takes up a tool call that waited, with a human's answer. The call goes on under its old id, in its old
+// place. When the decision denies it, it has ended. The error reports that no call of that id waits.
 //
 // The decision is recorded as one and the same as when the question was asked. A
 // call that waits for its user's input has no decision to make: the answer given

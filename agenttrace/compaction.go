@@ -15,8 +15,7 @@ import (
 type CompactionOptions struct {
 	// Auto reports that the agent compacts on its own, without a request.
 	Auto bool
-	// TailStartID is the first message that stays in context word for word; empty
-	// means none.
+	// TailStartID is the first message that stays in context word for word; empty means none.
 	TailStartID string
 	// SummarizedMessages is the number of messages that the summary replaces.
 	SummarizedMessages int
@@ -47,9 +46,8 @@ type Compaction struct {
 	ending
 }
 
-// StartCompaction begins a compaction and creates the message that will hold the
-// summary: it is where the compaction began. The returned context carries
-// the span, for the summarizing call.
+// StartCompaction begins a compaction and creates the message that will hold the summary: it is where the
+// compaction began. The returned context carries the span, for the summarizing call.
 func (r *Run) StartCompaction(ctx context.Context, o CompactionOptions) (context.Context, *Compaction) {
 	if r == nil || r.off {
 		return ctx, nil
@@ -79,8 +77,7 @@ func (r *Run) StartCompaction(ctx context.Context, o CompactionOptions) (context
 	return &c.scope, c
 }
 
-// MessageID returns the id of the message that holds the summary, "" when
-// nothing is recorded.
+// MessageID returns the id of the message that holds the summary, "" when nothing is recorded.
 func (c *Compaction) MessageID() string {
 	return of(c, func(c *Compaction) string { return c.messageID })
 }

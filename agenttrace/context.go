@@ -7,9 +7,8 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// scope is a context that knows where in an agent's work it is. It lives
-// inside the handle that it was made for, so that it costs no allocation of its
-// own.
+// scope is a context that knows where in an agent's work it is. It lives inside the handle that it was made for, so
+// that it costs no allocation of its own.
 type scope struct {
 	context.Context
 	run  *Run
@@ -82,12 +81,10 @@ func (e *ending) endOnce() bool {
 	return first
 }
 
-// within returns the context in which something of the turn begins, and the
-// open tool call around it, if any. Where the active span of ctx is not of the
-// turn, or is one of the turn's model calls or a tool call that has ended
-// (because the agent went on with the context that it got from there), the
-// turn's span takes its place. Spans that the agent itself began in between
-// stay.
+// within returns the context in which something of the turn begins, and the open tool call around it, if any. Where
+// the active span of ctx is not of the turn, or is one of the turn's model calls or a tool call that has ended
+// (because the agent went on with the context that it got from there), the turn's span takes its place. Spans that
+// the agent itself began in between stay.
 func (t *Turn) within(ctx context.Context) (context.Context, *ToolCall) {
 	sc := scopeOf(ctx)
 	if sc.turn != t {
@@ -118,8 +115,7 @@ func (r *Run) unrecorded(ctx context.Context) context.Context {
 	return &scope{Context: ctx, run: r}
 }
 
-// SessionFromContext returns the session that ctx works on, nil when there is
-// none.
+// SessionFromContext returns the session that ctx works on, nil when there is none.
 func SessionFromContext(ctx context.Context) *Session { return RunFromContext(ctx).Session() }
 
 // RunFromContext returns the run that ctx belongs to, nil when there is none.
@@ -134,18 +130,15 @@ func TurnFromContext(ctx context.Context) *Turn {
 	return s.turn
 }
 
-// ToolFromContext returns the tool call that ctx belongs to, nil when there is
-// none.
+// ToolFromContext returns the tool call that ctx belongs to, nil when there is none.
 func ToolFromContext(ctx context.Context) *ToolCall { return scopeOf(ctx).tool }
 
-// ModelCallFromContext returns the model call that ctx belongs to, nil when there
-// is none.
+// ModelCallFromContext returns the model call that ctx belongs to, nil when there is none.
 func ModelCallFromContext(ctx context.Context) *ModelCall { return scopeOf(ctx).call }
 
-// StartTool begins a tool call in the turn that ctx belongs to. Without one it is the call of
-// that ID, or that Name and Input, that package modelhttp has seen in the answer of a model and
-// that waits for its result, if there is only one in the process. Otherwise StartTool
-// returns ctx and a nil ToolCall, which records nothing and is never allowed.
+// StartTool begins a tool call in the turn that ctx belongs to. Without one it is the call of that ID, or that Name
+// and Input, that package modelhttp has seen in the answer of a model and that waits for its result, if there is only
+// one in the process. Otherwise StartTool returns ctx and a nil ToolCall, which records nothing and is never allowed.
 func StartTool(ctx context.Context, o ToolOptions) (context.Context, *ToolCall) {
 	turn := TurnFromContext(ctx)
 	if turn == nil && RunFromContext(ctx) == nil {

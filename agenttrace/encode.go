@@ -24,13 +24,11 @@ import (
 // quote returns s as a JSON string.
 func quote(s string) string {
 	b := jsonscan.AppendString(nil, s)
-	// Nobody else has b, so that it may become a string without a copy, as in
-	// strings.Builder.
+	// Nobody else has b, so that it may become a string without a copy, as in strings.Builder.
 	return unsafe.String(unsafe.SliceData(b), len(b))
 }
 
-// validUTF8 returns s with invalid UTF-8 replaced: one such string would make
-// the whole export fail.
+// validUTF8 returns s with invalid UTF-8 replaced: one such string would make the whole export fail.
 func validUTF8(s string) string {
 	if utf8.ValidString(s) {
 		return s
@@ -127,8 +125,7 @@ func encodeValues(dst map[string]json.RawMessage, values map[string]any) {
 	}
 }
 
-// encodeObject returns the values as a JSON object with sorted keys, nil when
-// there are none.
+// encodeObject returns the values as a JSON object with sorted keys, nil when there are none.
 func encodeObject(values map[string]json.RawMessage) json.RawMessage {
 	if len(values) == 0 {
 		return nil
@@ -149,8 +146,7 @@ func rawObject(raw json.RawMessage) json.RawMessage {
 	return json.RawMessage(s)
 }
 
-// cloneText is validUTF8 of a copy, for text whose owner should not escape to
-// the heap because of it.
+// cloneText is validUTF8 of a copy, for text whose owner should not escape to the heap because of it.
 func cloneText(s string) string { return validUTF8(strings.Clone(s)) }
 
 func cloneFloat(f *float64) *float64 {
@@ -184,8 +180,7 @@ func endReason(err error) (reason string) {
 // orAborted is how what is still open ends when what it belongs to ends.
 func orAborted(err error) error { return cmp.Or(err, ErrAborted) }
 
-// errorText returns the error's text in valid UTF-8, never empty. Of an error
-// whose method panics it is the type.
+// errorText returns the error's text in valid UTF-8, never empty. Of an error whose method panics it is the type.
 func errorText(err error) (text string) {
 	defer func() {
 		if p := recover(); p != nil {

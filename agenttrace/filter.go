@@ -17,12 +17,10 @@ import (
 	"github.com/agenttrace/agenttrace/spans"
 )
 
-// Redactor takes secrets out of content before it leaves the process.
-// [*redact.Redactor] is one.
+// Redactor takes secrets out of content before it leaves the process. [*redact.Redactor] is one.
 //
-// Both methods get the kind of content and the key that it
-// is under, "" where there is none. They must be safe for concurrent use and
-// must not call back. A Redactor that panics takes the whole value out.
+// Both methods get the kind of content and the key that it is under, "" where there is none. They must be safe for
+// concurrent use and must not call back. A Redactor that panics takes the whole value out.
 type Redactor interface {
 	// Apply returns the text as it may be sent, in valid UTF-8.
 	Apply(kind redact.Content, key, text string) (string, redact.Result)
@@ -36,8 +34,7 @@ var _ Redactor = (*redact.Redactor)(nil)
 // withheld replaces what a redactor that failed may have left in.
 const withheld = redact.Marker
 
-// filter is what everything passes that goes to a span or an event: secrets go
-// out, then what is too long is cut.
+// filter is what everything passes that goes to a span or an event: secrets go out, then what is too long is cut.
 type filter struct {
 	redactor Redactor         // nil changes nothing
 	cutter   *redact.Redactor // cuts and redacts nothing; nil is no limit
@@ -45,8 +42,7 @@ type filter struct {
 	panics   *atomic.Int64 // of the redactor
 }
 
-// defaultMaxPartBytes is far beyond what a person reads, and keeps a batch of spans
-// below what receivers take.
+// defaultMaxPartBytes is far beyond what a person reads, and keeps a batch of spans below what receivers take.
 const defaultMaxPartBytes = 1 << 20
 
 func newFilter(o Options) filter {
@@ -105,16 +101,14 @@ func (f *filter) apply(kind redact.Content, key, s string, isJSON bool) (out str
 	return out, res
 }
 
-// failed reports that the redactor panicked: the first time, the second, the
-// fourth and so on.
+// failed reports that the redactor panicked: the first time, the second, the fourth and so on.
 func (f *filter) failed(p any) {
 	if n := f.panics.Add(1); bits.OnesCount64(uint64(n)) == 1 {
 		otel.Handle(fmt.Errorf("redact: panic: %s", spans.Printed(p)))
 	}
 }
 
-// emptied returns what replaces a JSON value that must not be sent: an object
-// for an object, an array for an array.
+// emptied returns what replaces a JSON value that must not be sent: an object for an object, an array for an array.
 func emptied(s string) string {
 	switch s = strings.TrimLeft(s, " \t\r\n"); {
 	case strings.HasPrefix(s, "{"):
@@ -177,9 +171,8 @@ func (f *filter) bounded(kind redact.Content, s string, isJSON bool) (out string
 	return s, cut
 }
 
-// settled returns the head of a text that grows which what comes next cannot
-// change: what follows it may be the beginning of a secret, or a secret whose name
-// comes after it, the last bytes that of a rune.
+// settled returns the head of a text that grows which what comes next cannot change: what follows it may be the
+// beginning of a secret, or a secret whose name comes after it, the last bytes that of a rune.
 func (f *filter) settled(s string) string {
 	if f.redactor == nil {
 		for i := 1; i <= utf8.UTFMax && i <= len(s); i++ {

@@ -66,9 +66,8 @@ var version = sync.OnceValue(func() string {
 	return ""
 })
 
-// capture adds the content of the call to its span: the turn so far, newest last, within
-// the limit of a part, and what was added since the call began. Parallel calls of a turn
-// cannot be distinguished; of side calls nothing is known.
+// capture adds the content of the call to its span: the turn so far, newest last, within the limit of a part, and what
+// was added since the call began. Parallel calls of a turn cannot be distinguished; of side calls nothing is known.
 func (c *ModelCall) capture(record *spans.ModelCall) {
 	t := c.turn
 	limit := t.run.sess.tracer.filter.limit

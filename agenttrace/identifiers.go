@@ -11,9 +11,8 @@ import (
 	"github.com/agenttrace/agenttrace/semconv"
 )
 
-// Content passes the filter where its kind is known: a prompt, an
-// output. What is left are texts that identify things: ids, names of agents,
-// models and tools, finish reasons. An agent may have put a secret there too, so a
+// Content passes the filter where its kind is known: a prompt, an output. What is left are texts that identify
+// things: ids, names of agents, models and tools, finish reasons. An agent may have put a secret there too, so a
 // span's attributes pass here last.
 
 // contents are the attributes that passed the filter before and may be long.

@@ -22,15 +22,13 @@ import (
 
 // LiveOptions states how much is reported of work in progress. The zero value reports most.
 type LiveOptions struct {
-	// MinInterval is how often text that grows is sent while it does: zero means each
-	// half second, less than zero with every piece. Of a text beyond 32 KiB it is at least a
-	// second for each 64 KiB, for each event has the whole text. The last word may be
-	// held back for longer: see the package documentation.
+	// MinInterval is how often text that grows is sent while it does: zero means each half second, less than zero
+	// with every piece. Of a text beyond 32 KiB it is at least a second for each 64 KiB, for each event has the
+	// whole text. The last word may be held back for longer: see the package documentation.
 	MinInterval time.Duration
-	// Heartbeat is how often the status of a session is repeated while a turn or a
-	// compaction is open and no other event is sent. Readers report an agent
-	// without an update for three times as long as interrupted. Zero means 15 seconds,
-	// less than zero no heartbeat; the longest is 3 minutes.
+	// Heartbeat is how often the status of a session is repeated while a turn or a compaction is open and no other
+	// event is sent. Readers report an agent without an update for three times as long as interrupted. Zero means
+	// 15 seconds, less than zero no heartbeat; the longest is 3 minutes.
 	Heartbeat time.Duration
 }
 
@@ -62,9 +60,8 @@ func newLive(o Options) *live {
 	return l
 }
 
-// begin returns the context of the events of what has just begun in ctx, nil
-// when there will be none. Their fate is not that of the work: they go out
-// though its context is done.
+// begin returns the context of the events of what has just begun in ctx, nil when there will be none. Their fate is
+// not that of the work: they go out though its context is done.
 func (l *live) begin(ctx context.Context, span trace.Span, name string) context.Context {
 	if l == nil || !span.IsRecording() ||
 		!l.logger.Enabled(ctx, log.EnabledParameters{Severity: log.SeverityInfo, EventName: name}) {
@@ -87,14 +84,12 @@ func (l *live) emit(ctx context.Context, e *spans.Event, at time.Time) {
 	l.logger.Emit(ctx, r)
 }
 
-// maxQueued bounds the events of a session that wait for another goroutine to
-// emit them.
+// maxQueued bounds the events of a session that wait for another goroutine to emit them.
 const maxQueued = 1024
 
-// events holds a session's events between the moment that they describe, when
-// locks are held, and their emission, when none is: so a log processor may
-// call back. The goroutine that finds the queue idle emits what is in it, so that events
-// go out one after the other, in the order of their times.
+// events holds a session's events between the moment that they describe, when locks are held, and their emission,
+// when none is: so a log processor may call back. The goroutine that finds the queue idle emits what is in it, so
+// that events go out one after the other, in the order of their times.
 type events struct {
 	mu       sync.Mutex // a leaf: nothing is locked or called under it
 	last     time.Time
@@ -149,8 +144,7 @@ func (q *events) flush(l *live) (lost int) {
 	return lost
 }
 
-// emitEvent queues an event of the session. ctx is what live.begin returned; nil
-// reports nothing.
+// emitEvent queues an event of the session. ctx is what live.begin returned; nil reports nothing.
 func (s *Session) emitEvent(ctx context.Context, now time.Time, e spans.Event) {
 	if ctx == nil {
 		return
@@ -190,8 +184,7 @@ func (t *Turn) emitUser(now time.Time) {
 	}
 }
 
-// emitAnswer queues the assistant message, without parts, if it has begun. The
-// caller holds mu.
+// emitAnswer queues the assistant message, without parts, if it has begun. The caller holds mu.
 func (t *Turn) emitAnswer(now time.Time) {
 	if t.events == nil || t.assistant.ID == "" {
 		return

@@ -14,16 +14,14 @@ import (
 	"github.com/agenttrace/agenttrace/spans"
 )
 
-// LoopDetection finds an agent that repeats itself: the same calls in the same
-// order, several times in a row. The rules are those of AgentDbg: among the last
-// Window calls of a run (model calls, tool calls, and data parts named "state")
-// the shortest sequence that the last calls repeat Repetitions times. Each cycle
-// is warned of once, wherever it is entered. What its user writes is news for the agent: a
-// turn that begins, and a data part named "steering", begin the window anew.
+// LoopDetection finds an agent that repeats itself: the same calls in the same order, several times in a row. The
+// rules are those of AgentDbg: among the last Window calls of a run (model calls, tool calls, and data parts named
+// "state") the shortest sequence that the last calls repeat Repetitions times. Each cycle is warned of once,
+// wherever it is entered. What its user writes is news for the agent: a turn that begins, and a data part named
+// "steering", begin the window anew.
 //
-// A warning is a data-loop-warning part of the answer and an event on the turn's
-// span. An agent that calls one tool, again and again with other input, is a
-// loop too unless Arguments is set.
+// A warning is a data-loop-warning part of the answer and an event on the turn's span. An agent that calls one
+// tool, again and again with other input, is a loop too unless Arguments is set.
 type LoopDetection struct {
 	// Window is 12 when it is zero, and at least 4.
 	Window int
@@ -49,8 +47,7 @@ type Limits struct {
 type LoopError struct {
 	// Pattern is what repeats: calls, oldest first, joined by " -> ".
 	Pattern string
-	// Repetitions is how often it was seen in a row, WindowSize how many of the
-	// last calls were looked at.
+	// Repetitions is how often it was seen in a row, WindowSize how many of the last calls were looked at.
 	Repetitions, WindowSize int
 	// Evidence names the calls that repeat, oldest first: part ids of tool calls
 	// and data, span ids of model calls, "" where nothing is recorded.
@@ -82,9 +79,8 @@ func (e *LimitError) Error() string {
 // ErrorType names the class of the error for telemetry.
 func (e *LimitError) ErrorType() string { return "limit_exceeded" }
 
-// Err returns why the run should stop: a [*LoopError] or a [*LimitError], the
-// first one there was. It is nil while the run may go on. Nothing stops by
-// itself: ask after each call that begins, and end the turn with [Turn.Fail].
+// Err returns why the run should stop: a [*LoopError] or a [*LimitError], the first one there was. It is nil while
+// the run may go on. Nothing stops by itself: ask after each call that begins, and end the turn with [Turn.Fail].
 func (r *Run) Err() error {
 	if r == nil || r.guard == nil {
 		return nil
@@ -228,8 +224,7 @@ func (g *guard) check(now time.Time) error {
 	return g.err
 }
 
-// note reports a call to the run's guard, and records the loop that it finds. The
-// caller holds no lock.
+// note reports a call to the run's guard, and records the loop that it finds. The caller holds no lock.
 func (t *Turn) note(kind, signature, id string, now time.Time) {
 	w := t.run.guard.note(kind, signature, id, now)
 	if w == nil {
@@ -245,8 +240,7 @@ func (t *Turn) note(kind, signature, id string, now time.Time) {
 	})
 }
 
-// noteOnce reports the call to the run's guard as soon as its input is complete. The
-// caller holds no lock.
+// noteOnce reports the call to the run's guard as soon as its input is complete. The caller holds no lock.
 func (c *ToolCall) noteOnce(now time.Time) {
 	g := c.turn.run.guard
 	if g == nil {

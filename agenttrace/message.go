@@ -11,8 +11,7 @@ import (
 
 // UserMessage is what begins a turn.
 type UserMessage struct {
-	// ID is the message's identity if the host has one already; empty means a new
-	// "msg_…".
+	// ID is the message's identity if the host has one already; empty means a new "msg_…".
 	ID string
 	// Text is the first part, when it is not empty; Parts follow it.
 	Text  string
@@ -23,8 +22,7 @@ type UserMessage struct {
 	Metadata map[string]any
 }
 
-// Trigger is the envelope of a message that no human typed. Its names are those
-// of the agent guide.
+// Trigger is the envelope of a message that no human typed. Its names are those of the agent guide.
 type Trigger struct {
 	// Source is schedule, webhook, api, self-schedule or mcp-event.
 	Source string
@@ -49,8 +47,7 @@ func (t Trigger) MarshalJSON() ([]byte, error) {
 	}{t.Source, t.FiredAt.UnixMilli(), t.ScheduleID, t.DeliveryID, t.Headers, t.AuthSubject})
 }
 
-// Part is a part of a user message: an AI SDK part. Make it with [TextPart],
-// [FilePart] or [DataPart].
+// Part is a part of a user message: an AI SDK part. Make it with [TextPart], [FilePart] or [DataPart].
 type Part struct {
 	kind string
 	// data encodes the part as it may be sent.
@@ -69,8 +66,7 @@ func TextPart(text string) Part {
 type File struct {
 	// MediaType is an IANA media type, such as image/png.
 	MediaType string
-	// URL is where the file is; Bytes, when URL is empty, is the file itself and
-	// travels as a data URL.
+	// URL is where the file is; Bytes, when URL is empty, is the file itself and travels as a data URL.
 	URL      string
 	Bytes    []byte
 	Filename string

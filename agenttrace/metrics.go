@@ -14,9 +14,8 @@ import (
 	"github.com/agenttrace/agenttrace/spans"
 )
 
-// metrics are the client metrics of the GenAI conventions, by their names in the release or
-// on the main branch, and the counters that sessions add. Runs that are not recorded have
-// none, as they have no spans.
+// metrics are the client metrics of the GenAI conventions, by their names in the release or on the main branch, and
+// the counters that sessions add. Runs that are not recorded have none, as they have no spans.
 type metrics struct {
 	filter *filter
 

@@ -21,10 +21,9 @@ import (
 // [GeminiUsage], whichever the provider counts by.
 type Usage interface{ usage() }
 
-// InclusiveUsage is a count whose Input includes CacheRead and CacheWrite and
-// whose Output includes Reasoning, as OpenAI's and the AI SDK's do. What is less
-// than what it should include does not include it. Gemini's output excludes its
-// thoughts: use [GeminiUsage].
+// InclusiveUsage is a count whose Input includes CacheRead and CacheWrite and whose Output includes Reasoning, as
+// OpenAI's and the AI SDK's do. What is less than what it should include does not include it. Gemini's output
+// excludes its thoughts: use [GeminiUsage].
 type InclusiveUsage struct {
 	Input, Output, Reasoning, CacheRead, CacheWrite int64
 }
@@ -32,16 +31,14 @@ type InclusiveUsage struct {
 // GeminiUsage is a count as Gemini's usageMetadata has it: the total is the sum of
 // Prompt, ToolUsePrompt, Candidates and Thoughts. Prompt includes Cached.
 type GeminiUsage struct {
-	// Prompt is promptTokenCount, Cached cachedContentTokenCount, ToolUsePrompt
-	// toolUsePromptTokenCount.
+	// Prompt is promptTokenCount, Cached cachedContentTokenCount, ToolUsePrompt toolUsePromptTokenCount.
 	Prompt, Cached, ToolUsePrompt int64
 	// Candidates is candidatesTokenCount, Thoughts thoughtsTokenCount.
 	Candidates, Thoughts int64
 }
 
-// ExclusiveUsage is a count in five disjoint buckets. Anthropic's input and
-// cache counts are; its output includes thinking, which it does not count
-// apart.
+// ExclusiveUsage is a count in five disjoint buckets. Anthropic's input and cache counts are; its output includes
+// thinking, which it does not count apart.
 type ExclusiveUsage struct {
 	Input, Output, Reasoning, CacheRead, CacheWrite int64
 }
@@ -67,20 +64,18 @@ func (u ExclusiveUsage) buckets() spans.Tokens {
 
 // ModelCallOptions describes a model call where it differs from its turn.
 type ModelCallOptions struct {
-	// Model is the turn's when it is zero. A call that names another one changes the
-	// turn's when it writes to the answer, by its Text, Reasoning or streams. One that
-	// writes nothing, or that a tool makes, is a side call, such as for a title or a
-	// check: its tokens count, and the turn's model, temperature and stop reason stay.
+	// Model is the turn's when it is zero. A call that names another one changes the turn's when it writes to the
+	// answer, by its Text, Reasoning or streams. One that writes nothing, or that a tool makes, is a side call,
+	// such as for a title or a check: its tokens count, and the turn's model, temperature and stop reason stay.
 	Model       Model
 	Temperature *float64
 	// Side reports that the call is beside the conversation, such as one for a title: it
 	// is no step of the turn, and nothing of the turn's but its usage comes from it. It may
 	// end after the turn, and begin after it, see [Session.StartSideCall].
 	Side bool
-	// UsageElsewhere reports that the model's client emits a span of its own with the
-	// usage of the call, which is the active one of the context. The span of this call is
-	// then a child of that, and does not have the usage under the keys of the GenAI
-	// conventions, so that a backend that adds these up counts once.
+	// UsageElsewhere reports that the model's client emits a span of its own with the usage of the call, which is
+	// the active one of the context. The span of this call is then a child of that, and does not have the usage
+	// under the keys of the GenAI conventions, so that a backend that adds these up counts once.
 	UsageElsewhere bool
 }
 
@@ -126,11 +121,9 @@ type ModelCall struct {
 	ended      bool // guarded by the turn's mu
 }
 
-// StartModelCall begins a model call. Between the model calls of a turn stands
-// a step-start part.
+// StartModelCall begins a model call. Between the model calls of a turn stands a step-start part.
 //
-// The returned context carries the call's span, for the HTTP client to
-// propagate.
+// The returned context carries the call's span, for the HTTP client to propagate.
 func (t *Turn) StartModelCall(ctx context.Context, o ModelCallOptions) (context.Context, *ModelCall) {
 	if t == nil || t.off {
 		return ctx, nil
@@ -279,8 +272,7 @@ func (c *ModelCall) Reasoning(text string) {
 	}
 }
 
-// StreamText begins a part of text that grows. Parts keep the order in which
-// they began.
+// StreamText begins a part of text that grows. Parts keep the order in which they began.
 func (c *ModelCall) StreamText() *TextStream {
 	if c == nil {
 		return nil
@@ -332,8 +324,7 @@ func (c *ModelCall) Retried(err error, waited time.Duration) {
 // result too. Calls after the first do nothing.
 func (c *ModelCall) End(result ModelResult, err error) { c.finish(result, err, false) }
 
-// finish ends the call. byTurn reports that its turn ended first: then nothing is
-// added to it.
+// finish ends the call. byTurn reports that its turn ended first: then nothing is added to it.
 func (c *ModelCall) finish(result ModelResult, err error, byTurn bool) {
 	if c == nil {
 		return
@@ -396,8 +387,7 @@ var stepStart = []byte(`{"type":"step-start"}`)
 // usageOf makes the buckets disjoint.
 func usageOf(u Usage, raw json.RawMessage, cost *float64) spans.Usage {
 	out := spans.Usage{Raw: rawObject(raw)}
-	// A type switch and not a method call: so the caller's usage stays on its
-	// stack when nothing is recorded.
+	// A type switch and not a method call: so the caller's usage stays on its stack when nothing is recorded.
 	switch u := u.(type) {
 	case InclusiveUsage:
 		tokens := spans.Tokens(u).Disjoint()
@@ -413,9 +403,8 @@ func usageOf(u Usage, raw json.RawMessage, cost *float64) spans.Usage {
 	return out
 }
 
-// addUsage adds a model call's usage to the turn's. What the provider reported word
-// for word stays with the turn while there is one such call; with several it
-// is on their own spans. The caller holds mu.
+// addUsage adds a model call's usage to the turn's. What the provider reported word for word stays with the turn
+// while there is one such call; with several it is on their own spans. The caller holds mu.
 func (t *Turn) addUsage(u spans.Usage) {
 	if u.Tokens != nil {
 		if t.usage.Tokens == nil {

@@ -14,8 +14,7 @@ import (
 
 // ForkOptions describes a fork. What is zero is the parent's.
 type ForkOptions struct {
-	// ID is the child's identity if the host has one already; empty means a new
-	// "ses_…".
+	// ID is the child's identity if the host has one already; empty means a new "ses_…".
 	ID    string
 	Title string
 	// Metadata is merged over the parent's.
@@ -25,15 +24,13 @@ type ForkOptions struct {
 // untitled is the title of sessions that nothing has named.
 const untitled = "New Chat"
 
-// Fork begins a session that is a copy of this one up to and including the
-// message fromMessageID, without what is hidden there. The store copies the
-// messages, under new ids; rules of session scope are not copied. The title
+// Fork begins a session that is a copy of this one up to and including the message fromMessageID, without what is
+// hidden there. The store copies the messages, under new ids; rules of session scope are not copied. The title
 // becomes that of the parent and " (copy)", unless there is none.
 //
-// Fork returns [ErrBusy] while a turn or a compaction is open and
-// [ErrUnknownMessage] for a message that cannot be the session's. Where nothing
-// is recorded messages have no ids, and "" means any of them; the same
-// holds for [Session.Rewind].
+// Fork returns [ErrBusy] while a turn or a compaction is open and [ErrUnknownMessage] for a message that cannot be
+// the session's. Where nothing is recorded messages have no ids, and "" means any of them; the same holds for
+// [Session.Rewind].
 func (s *Session) Fork(ctx context.Context, fromMessageID string, o ForkOptions) (*Session, error) {
 	if s == nil {
 		return nil, nil
@@ -83,9 +80,8 @@ func (s *Session) Fork(ctx context.Context, fromMessageID string, o ForkOptions)
 	return child, nil
 }
 
-// Rewind hides everything after a user message. Nothing is deleted, and
-// [Session.Unrewind] undoes it; what tools did in the world is not undone. A
-// turn that waited for a human is hidden too.
+// Rewind hides everything after a user message. Nothing is deleted, and [Session.Unrewind] undoes it; what tools
+// did in the world is not undone. A turn that waited for a human is hidden too.
 //
 // Rewind returns [ErrBusy] while a turn or a compaction is open and
 // [ErrUnknownMessage] for what cannot be a user message of the session.
@@ -109,9 +105,8 @@ func (s *Session) Rewind(ctx context.Context, userMessageID string) error {
 	})
 }
 
-// pass returns when a rewind or a fork happens: at, or later if the session is.
-// What it takes in is all up to that millisecond, so that whatever follows is
-// dated after it. The caller holds mu.
+// pass returns when a rewind or a fork happens: at, or later if the session is. What it takes in is all up to that
+// millisecond, so that whatever follows is dated after it. The caller holds mu.
 func (s *Session) pass(at int64) int64 {
 	at = max(at, s.st.LastStamp)
 	s.st.LastStamp = at + 1

@@ -76,9 +76,8 @@ func (t *Tracer) fail(span trace.Span, now time.Time, err error, text string) {
 //	ctx, run := sess.StartRun(ctx, agenttrace.RunOptions{})
 //	defer run.Done(&err)
 //
-// It is [Run.End] with *err, and a nil pointer means no error. When the
-// function panics, the run has failed with the panic as its error, and the panic
-// goes on with the same value.
+// It is [Run.End] with *err, and a nil pointer means no error. When the function panics, the run has failed with
+// the panic as its error, and the panic goes on with the same value.
 func (r *Run) Done(err *error) { r.endWith(valueOf(err), recover()) }
 
 // Done ends the turn when the function that defers it returns:
@@ -86,11 +85,10 @@ func (r *Run) Done(err *error) { r.endWith(valueOf(err), recover()) }
 //	ctx, turn := run.StartTurn(ctx, message, agenttrace.TurnOptions{})
 //	defer turn.Done(&err)
 //
-// It is [Turn.Fail] with *err, which without an error is [Turn.End]; a nil pointer
-// means no error. When the function panics, the turn has failed with the
-// panic as its error, its open tool calls too, and the panic goes on with the same
-// value. A turn with a tool call that waits for a human is then pending, also if the error is
-// that of the decision or [context.Canceled].
+// It is [Turn.Fail] with *err, which without an error is [Turn.End]; a nil pointer means no error. When the
+// function panics, the turn has failed with the panic as its error, its open tool calls too, and the panic goes on
+// with the same value. A turn with a tool call that waits for a human is then pending, also if the error is that of
+// the decision or [context.Canceled].
 func (t *Turn) Done(err *error) {
 	p := recover()
 	defer repanic(p)

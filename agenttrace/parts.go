@@ -141,9 +141,8 @@ func (t *Turn) source(kind, sourceID string, members ...[2]string) {
 	})
 }
 
-// Data adds a part of the host's own kind; its type is "data-" and name. id may
-// be empty; a later part of the same id is the host's to relate to the earlier
-// one. Use it for artifacts with the code that made them, for steps of an
+// Data adds a part of the host's own kind; its type is "data-" and name. id may be empty; a later part of the same
+// id is the host's to relate to the earlier one. Use it for artifacts with the code that made them, for steps of an
 // investigation with their parent, and the like.
 func (t *Turn) Data(name, id string, value any) {
 	if t == nil || t.off || !t.recording && t.run.guard == nil {
@@ -166,9 +165,8 @@ func (t *Turn) Data(name, id string, value any) {
 	}
 }
 
-// TextStream is a part that grows: text or reasoning as the model sends it. It
-// is an [io.Writer] and [io.StringWriter] that never fails. Close it when the
-// part is whole; what is still open when the turn ends is marked as cut.
+// TextStream is a part that grows: text or reasoning as the model sends it. It is an [io.Writer] and [io.StringWriter]
+// that never fails. Close it when the part is whole; what is still open when the turn ends is marked as cut.
 type TextStream struct {
 	slot
 	call *ModelCall // that writes it, if known
@@ -279,8 +277,7 @@ func (s *TextStream) data(text string) []byte {
 
 func (s *TextStream) content() []byte { return s.data(s.buf.String()) }
 
-// emitEvent queues the part as it is now; of a text that grows, as much as cannot
-// change.
+// emitEvent queues the part as it is now; of a text that grows, as much as cannot change.
 func (s *TextStream) emitEvent(now time.Time) {
 	if s.turn.events == nil {
 		return

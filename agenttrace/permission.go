@@ -49,18 +49,15 @@ const (
 
 // Rule states what may be done without asking.
 //
-// Of the rules that match a call the most specific one decides: one that names
-// the tool before one that names its kind before "*"; then a pattern without
-// wildcards before one with; then the pattern with more literal characters.
-// Among equals session goes before project before manifest, then the later
-// before the earlier. What the manifest denies by itself stays denied. When no
-// rule matches, the action is ask.
+// Of the rules that match a call the most specific one decides: one that names the tool before one that names its
+// kind before "*"; then a pattern without wildcards before one with; then the pattern with more literal characters.
+// Among equals session goes before project before manifest, then the later before the earlier. What the manifest
+// denies by itself stays denied. When no rule matches, the action is ask.
 type Rule struct {
 	// Permission is a tool's name, a [ToolKind], or "*".
 	Permission string `json:"permission"`
-	// Pattern is matched against the call's subject, such as a command or a
-	// cleaned path: "*" matches any characters, also none, "/" included; "?"
-	// for one; a backslash takes the next character as it is. Empty means "*".
+	// Pattern is matched against the call's subject, such as a command or a cleaned path: "*" matches any characters,
+	// also none, "/" included; "?" for one; a backslash takes the next character as it is. Empty means "*".
 	Pattern string `json:"pattern"`
 	Action  Action `json:"action"`
 	Source  Source `json:"source,omitempty"`
@@ -103,9 +100,8 @@ func Ask(reason string) Verdict { return Verdict{ActionAsk, reason} }
 // Deny returns the verdict that the call must not run.
 func Deny(reason string) Verdict { return Verdict{ActionDeny, reason} }
 
-// Watchdog is the guide's tool.before hook: it sees every call that no rule
-// denies, before it runs, and can only narrow what the rules allow. It may be
-// called by many goroutines at once. A Watchdog that panics denies.
+// Watchdog is the guide's tool.before hook: it sees every call that no rule denies, before it runs, and can only
+// narrow what the rules allow. It may be called by many goroutines at once. A Watchdog that panics denies.
 type Watchdog func(ctx context.Context, call ToolRequest) Verdict
 
 // Reply is a human's answer.
@@ -153,8 +149,7 @@ type Approver func(ctx context.Context, q Question) (Answer, error)
 type Decision struct {
 	// ID is that of the permission decision, "" when nothing is recorded.
 	ID string
-	// Action is that of the rules and the watchdog, Pattern and Source those of
-	// the rule that decided.
+	// Action is that of the rules and the watchdog, Pattern and Source those of the rule that decided.
 	Action  Action
 	Pattern string
 	Source  Source
@@ -171,8 +166,7 @@ type Decision struct {
 // Allowed reports whether the call may run.
 func (d Decision) Allowed() bool { return d.outcome == semconv.OutcomeAllowed }
 
-// Pending reports whether the answer is yet to come: the tool must not run, and
-// the turn should end.
+// Pending reports whether the answer is yet to come: the tool must not run, and the turn should end.
 func (d Decision) Pending() bool { return d.outcome == semconv.OutcomePending }
 
 // Err returns nil when the call is allowed, and otherwise a [*DeniedError].
@@ -203,10 +197,9 @@ func (e *DeniedError) ErrorType() string { return "permission_denied" }
 // Authorize decides whether the call may run. subject is what the patterns of
 // rules are matched against, such as the command or the cleaned path.
 //
-// The rules come first, and a deny among them is final; then the watchdog, which
-// can only narrow; then, if the action is ask, a human. Without an approver the
-// call is denied. A denied call has ended: do not run the tool, give the model
-// the text of [Decision.Err].
+// The rules come first, and a deny among them is final; then the watchdog, which can only narrow; then, if the
+// action is ask, a human. Without an approver the call is denied. A denied call has ended: do not run the tool,
+// give the model the text of [Decision.Err].
 func (c *ToolCall) Authorize(ctx context.Context, subject string) Decision {
 	if c == nil {
 		return Decision{Action: ActionDeny, Reason: "no session to decide in", outcome: semconv.OutcomeDenied}
@@ -285,9 +278,8 @@ func (s *Session) answered(ctx context.Context, d *Decision, subject string, ans
 	}
 }
 
-// always adds the rule that an "always" asks for. Without a subject nothing
-// states what to allow, so only an explicit pattern adds a rule: an empty one would
-// allow the tool everything.
+// always adds the rule that an "always" asks for. Without a subject nothing states what to allow, so only an
+// explicit pattern adds a rule: an empty one would allow the tool everything.
 func (s *Session) always(ctx context.Context, tool, subject, pattern string) {
 	if pattern == "" {
 		pattern = literal(subject)

@@ -15,11 +15,10 @@ import (
 // propagator writes and reads the headers traceparent, tracestate and baggage of the W3C.
 var propagator = propagation.NewCompositeTextMapPropagator(propagation.TraceContext{}, propagation.Baggage{})
 
-// Inject writes where ctx is in an agent's work to what a request or a process is started
-// with, so that a sub-agent which runs there joins: its runs are in the trace of ctx, and
-// its sessions have the session of ctx as their parent, as in [Tracer.NewSession]. These are
-// the headers traceparent, tracestate and baggage, with the baggage of ctx in the latter.
-// The ids of the session and of the user message are sent; the caller decides to whom.
+// Inject writes where ctx is in an agent's work to what a request or a process is started with, so that a sub-agent
+// which runs there joins: its runs are in the trace of ctx, and its sessions have the session of ctx as their
+// parent, as in [Tracer.NewSession]. These are the headers traceparent, tracestate and baggage, with the baggage of
+// ctx in the latter. The ids of the session and of the user message are sent; the caller decides to whom.
 //
 //	agenttrace.Inject(ctx, propagation.HeaderCarrier(request.Header)) // an HTTP request
 //
@@ -81,8 +80,7 @@ func lineageOf(ctx context.Context) lineage {
 // maxLineageID bounds the ids that are taken from other processes, in bytes.
 const maxLineageID = 512
 
-// add returns b with the lineage. Where the limits of baggage leave no room, the lineage is
-// all that there is.
+// add returns b with the lineage. Where the limits of baggage leave no room, the lineage is all that there is.
 func (o lineage) add(b baggage.Baggage) baggage.Baggage {
 	for _, before := range []baggage.Baggage{b, {}} {
 		if with, err := o.addTo(before); err == nil {

@@ -14,9 +14,8 @@ import (
 // that is held back, and repeats its status when it has sent nothing else, so that
 // a reader can distinguish a tool that runs for an hour from an agent that was killed.
 //
-// It is one timer per session, which is set only while there is something to do. Its
-// function does not keep the session alive: an agent may drop one that it never
-// ended.
+// It is one timer per session, which is set only while there is something to do. Its function does not keep the
+// session alive: an agent may drop one that it never ended.
 type pulse struct {
 	mu    sync.Mutex // a leaf: nothing is locked or called under it
 	timer *time.Timer

@@ -10,8 +10,7 @@ import (
 	"github.com/agenttrace/agenttrace/spans"
 )
 
-// What the model gets as the result of a tool call whose end was not observed. The words are the
-// agent guide's.
+// What the model gets as the result of a tool call whose end was not observed. The words are the agent guide's.
 const (
 	abortedByRestart = semconv.AbortedByRestart
 	abortedByParent  = "aborted by parent"
@@ -36,8 +35,7 @@ func (t *Turn) open() PendingTurn {
 	return p
 }
 
-// pending returns what another process must know of the turn. The caller holds mu, or the
-// turn has ended.
+// pending returns what another process must know of the turn. The caller holds mu, or the turn has ended.
 func (t *Turn) pending(tools []PendingTool) PendingTurn {
 	return PendingTurn{
 		Index: t.index, UserMessageID: t.userID, AssistantMessageID: t.assistant.ID,

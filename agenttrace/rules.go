@@ -13,8 +13,7 @@ type match struct {
 	found bool
 }
 
-// action is the action of the match: ask when no rule matched, deny when the rule
-// reports nothing that is an action.
+// action is the action of the match: ask when no rule matched, deny when the rule reports nothing that is an action.
 func (m match) action() Action {
 	switch {
 	case !m.found:

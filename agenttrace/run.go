@@ -33,8 +33,7 @@ type Run struct {
 	model Model
 	// started is when the run began.
 	started time.Time
-	// off reports that nothing is recorded and nothing decides: every turn of the
-	// run is offTurn.
+	// off reports that nothing is recorded and nothing decides: every turn of the run is offTurn.
 	off     bool
 	offTurn Turn
 	scope   scope
@@ -53,9 +52,8 @@ type Run struct {
 	work   []work // open
 }
 
-// StartRun begins a run. A span in ctx becomes its parent; the session's last
-// run is linked. The returned context carries the run and is the one to work
-// in.
+// StartRun begins a run. A span in ctx becomes its parent; the session's last run is linked. The returned context
+// carries the run and is the one to work in.
 func (s *Session) StartRun(ctx context.Context, o RunOptions) (context.Context, *Run) {
 	if s == nil {
 		return ctx, nil
@@ -117,15 +115,13 @@ func (t *Turn) stop(err error) { t.finish(t.unlessPending(err, orAborted(err), f
 // Session returns the run's session.
 func (r *Run) Session() *Session { return of(r, func(r *Run) *Session { return r.sess }) }
 
-// SpanContext returns the trace and span id of the run, for links from
-// elsewhere.
+// SpanContext returns the trace and span id of the run, for links from elsewhere.
 func (r *Run) SpanContext() trace.SpanContext {
 	return of(r, func(r *Run) trace.SpanContext { return r.span.SpanContext() })
 }
 
-// End ends the run: it finished when err is nil, was aborted when err is
-// [ErrAborted] or [context.Canceled], and failed otherwise. Turns and compactions
-// that are still open end the same way; with a nil error they are aborted,
+// End ends the run: it finished when err is nil, was aborted when err is [ErrAborted] or [context.Canceled], and
+// failed otherwise. Turns and compactions that are still open end the same way; with a nil error they are aborted,
 // because they did not finish. Calls after the first do nothing.
 //
 // What ends a turn that did not finish ends the runs of sub-agents that were

@@ -16,8 +16,7 @@ import (
 	"github.com/agenttrace/agenttrace/spans"
 )
 
-// Model names a model: provider, id and, where there is one, variant (such as a
-// reasoning effort).
+// Model names a model: provider, id and, where there is one, variant (such as a reasoning effort).
 type Model struct {
 	Provider string `json:"provider_id,omitempty"`
 	ID       string `json:"model_id,omitempty"`
@@ -30,8 +29,7 @@ func (m Model) record() spans.Model {
 
 // SessionOptions describes a new session. Only Agent is required.
 type SessionOptions struct {
-	// ID is the session's identity if the host has one already; empty means a new
-	// "ses_…".
+	// ID is the session's identity if the host has one already; empty means a new "ses_…".
 	ID string
 	// Agent names the agent. It never changes.
 	Agent string
@@ -51,8 +49,7 @@ type SessionOptions struct {
 	Metadata map[string]any
 }
 
-// Session is one conversation. It outlives runs and, by [Session.State],
-// processes. It is safe for concurrent use.
+// Session is one conversation. It outlives runs and, by [Session.State], processes. It is safe for concurrent use.
 type Session struct {
 	tracer *Tracer
 	id     string
@@ -70,8 +67,7 @@ type Session struct {
 	// turns are the open ones; last stands for the one that ended last.
 	turns []*Turn
 	last  *Turn
-	// status is empty until something began; waits are the tool calls that wait
-	// for a human, the last one last.
+	// status is empty until something began; waits are the tool calls that wait for a human, the last one last.
 	status Status
 	waits  []waitingCall
 	// since is when the status began. beats reports that it is repeated, to beatEvents.
@@ -82,15 +78,13 @@ type Session struct {
 	// there are none; runModel is that run's.
 	runEvents context.Context
 	runModel  Model
-	// unrecorded reports that a run was off: the session then has messages without
-	// an id.
+	// unrecorded reports that a run was off: the session then has messages without an id.
 	unrecorded bool
 }
 
-// NewSession begins a session. When ctx carries a turn, the session is that of
-// a sub-agent: its parent is the turn's session, at the user message that the
-// turn answers; a tool call in ctx is marked as the one that started it. The turn may be
-// one of another process, see [Extract].
+// NewSession begins a session. When ctx carries a turn, the session is that of a sub-agent: its parent is the
+// turn's session, at the user message that the turn answers; a tool call in ctx is marked as the one that started
+// it. The turn may be one of another process, see [Extract].
 //
 // Nothing is emitted until the session has a run or is changed.
 func (t *Tracer) NewSession(ctx context.Context, o SessionOptions) *Session {
@@ -118,8 +112,7 @@ func (t *Tracer) NewSession(ctx context.Context, o SessionOptions) *Session {
 	return s
 }
 
-// root returns the id of the session at the top of those that this one is a sub-agent of:
-// its own if it is none.
+// root returns the id of the session at the top of those that this one is a sub-agent of: its own if it is none.
 func (s *Session) root() string { return cmp.Or(s.st.RootID, s.st.ParentID, s.id) }
 
 // ID returns the session's id, "" for nil.
@@ -128,8 +121,7 @@ func (s *Session) ID() string { return of(s, func(s *Session) string { return s.
 // Title returns the session's title.
 func (s *Session) Title() string { return locked(s, func() string { return s.st.Title }) }
 
-// Rules returns the rules of session scope: those that it began with and those
-// added since.
+// Rules returns the rules of session scope: those that it began with and those added since.
 func (s *Session) Rules() []Rule { return locked(s, func() []Rule { return slices.Clone(s.st.Rules) }) }
 
 // Busy reports whether a turn or a compaction is open. Of runs of which nothing
@@ -155,8 +147,7 @@ func (s *Session) SetMode(ctx context.Context, mode string) {
 	s.update(ctx, func(st *State) { st.Mode = validUTF8(mode) })
 }
 
-// SetMetadata merges values into the session's metadata. A nil value stores
-// null.
+// SetMetadata merges values into the session's metadata. A nil value stores null.
 func (s *Session) SetMetadata(ctx context.Context, values map[string]any) {
 	s.update(ctx, func(*State) { s.mergeMetadata(values) })
 }
@@ -166,8 +157,7 @@ func (s *Session) AddRule(ctx context.Context, r Rule) {
 	s.update(ctx, func(st *State) { st.Rules = append(st.Rules, r.sessionScope(s.tracer.now())) })
 }
 
-// update changes the session and, when no run is open to report it, emits an
-// update.
+// update changes the session and, when no run is open to report it, emits an update.
 func (s *Session) update(ctx context.Context, change func(*State)) {
 	if s == nil {
 		return
@@ -245,9 +235,8 @@ func (s *Session) moment(ctx context.Context, operation string, now time.Time, e
 	span.End(trace.WithTimestamp(now))
 }
 
-// now returns the session's time: the clock's, moved ahead by as much as it ever
-// was before LastStamp. So nothing that follows a message or a rewind is dated
-// before it, and lengths of time stay right when the clock steps back.
+// now returns the session's time: the clock's, moved ahead by as much as it ever was before LastStamp. So nothing
+// that follows a message or a rewind is dated before it, and lengths of time stay right when the clock steps back.
 func (s *Session) now() time.Time {
 	now := s.tracer.now()
 	s.mu.Lock()

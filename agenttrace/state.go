@@ -10,9 +10,8 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// State is what a session must remember between processes. It is plain data:
-// store it as JSON and give it to [Tracer.ResumeSession]. Inputs of tool calls and
-// rules are in it as they are, nothing is redacted.
+// State is what a session must remember between processes. It is plain data: store it as JSON and give it to
+// [Tracer.ResumeSession]. Inputs of tool calls and rules are in it as they are, nothing is redacted.
 type State struct {
 	ID            string          `json:"id"`
 	Agent         string          `json:"agent"`
@@ -25,8 +24,7 @@ type State struct {
 	Rules         []Rule          `json:"rules,omitempty"`
 	Metadata      json.RawMessage `json:"metadata,omitempty"`
 
-	// CreatedAt and LastStamp are in Unix milliseconds; nothing that comes is
-	// dated before LastStamp.
+	// CreatedAt and LastStamp are in Unix milliseconds; nothing that comes is dated before LastStamp.
 	CreatedAt int64 `json:"created_at"`
 	LastStamp int64 `json:"last_stamp,omitempty"`
 
@@ -50,9 +48,8 @@ type State struct {
 	Rewinds []Rewound `json:"rewinds,omitempty"`
 	// Pending is the turn that waits for a human, if any.
 	Pending *PendingTurn `json:"pending,omitempty"`
-	// Open are the turns that were open when the state was taken. A process that
-	// dies leaves them behind; ResumeSession ends them. A host that knows better,
-	// from its own records, may change them.
+	// Open are the turns that were open when the state was taken. A process that dies leaves them behind;
+	// ResumeSession ends them. A host that knows better, from its own records, may change them.
 	Open []PendingTurn `json:"open,omitempty"`
 }
 
@@ -99,8 +96,7 @@ type PendingTurn struct {
 	Model Model   `json:"model,omitzero"`
 }
 
-// PendingTool is a tool call that waits for a human or, of an open turn, one that
-// has not ended.
+// PendingTool is a tool call that waits for a human or, of an open turn, one that has not ended.
 type PendingTool struct {
 	CallID string          `json:"call_id"`
 	Name   string          `json:"name"`
@@ -114,8 +110,7 @@ type PendingTool struct {
 	// CreatedAt and AskedAt are in Unix milliseconds.
 	CreatedAt int64 `json:"created_at"`
 	AskedAt   int64 `json:"asked_at,omitempty"`
-	// AsksUser reports that the call waits for its user's input, not for an approval;
-	// Question is what it asks.
+	// AsksUser reports that the call waits for its user's input, not for an approval; Question is what it asks.
 	AsksUser bool   `json:"asks_user,omitempty"`
 	Question string `json:"question,omitempty"`
 	// ChildSessionID is the session of a sub-agent that the call started.
@@ -140,10 +135,9 @@ const (
 	roleAssistant = "assistant"
 )
 
-// State returns what the session must remember, a copy. It may be taken at any
-// time. Of an open turn it states which tool calls are open, not the texts:
-// take it again when a turn begins and when a tool call begins, waits or ends, so
-// that another process can report what this one left behind.
+// State returns what the session must remember, a copy. It may be taken at any time. Of an open turn it states
+// which tool calls are open, not the texts: take it again when a turn begins and when a tool call begins, waits or
+// ends, so that another process can report what this one left behind.
 func (s *Session) State() State {
 	if s == nil {
 		return State{}
@@ -162,12 +156,10 @@ func (s *Session) State() State {
 // ResumeSession takes a session up where state left it. The next run links to
 // the last one. The error states what state lacks.
 //
-// Turns that are open in state were interrupted: their process is gone. They
-// end here, as aborted, and so do their tool calls, as failed with "aborted by
-// host restart"; both under the ids that they had, in the trace of the run that
-// was interrupted. A session store ends the calls too that began after the state was
-// taken. Calls that wait for a human go on waiting: with one of them the
-// turn is pending, see [Run.ContinueTurn].
+// Turns that are open in state were interrupted: their process is gone. They end here, as aborted, and so do their
+// tool calls, as failed with "aborted by host restart"; both under the ids that they had, in the trace of the run
+// that was interrupted. A session store ends the calls too that began after the state was taken. Calls that wait
+// for a human go on waiting: with one of them the turn is pending, see [Run.ContinueTurn].
 func (t *Tracer) ResumeSession(ctx context.Context, state State) (*Session, error) {
 	if t == nil {
 		return nil, nil

@@ -38,11 +38,9 @@ type Status struct {
 	CallID string
 }
 
-// Status returns what the session is doing: busy in a turn or a compaction,
-// waiting where a tool call does, error when what went on last failed, and
-// otherwise idle; retrying, and waiting for input, where the agent reports so. Of
-// runs of which nothing is recorded and in which nothing decides it knows
-// nothing.
+// Status returns what the session is doing: busy in a turn or a compaction, waiting where a tool call does, error
+// when what went on last failed, and otherwise idle; retrying, and waiting for input, where the agent reports so.
+// Of runs of which nothing is recorded and in which nothing decides it knows nothing.
 func (s *Session) Status() Status {
 	if s == nil {
 		return Status{State: StatusIdle}
@@ -57,9 +55,8 @@ func (s *Session) current() Status {
 	return st
 }
 
-// SetStatus states what the session is doing where the SDK cannot know. It holds
-// until a turn, a model call or a tool call that begins, ends or waits changes
-// it.
+// SetStatus states what the session is doing where the SDK cannot know. It holds until a turn, a model call or a
+// tool call that begins, ends or waits changes it.
 func (s *Session) SetStatus(ctx context.Context, st Status) {
 	if s == nil {
 		return
@@ -86,9 +83,8 @@ func (t *Turn) Retrying(attempt int, err error) {
 	t.enter(st)
 }
 
-// AwaitInput reports that the turn goes on when its user has answered a question.
-// It holds until the next model call. A tool that asks is better reported by
-// [ToolCall.AwaitInput], which outlives the process.
+// AwaitInput reports that the turn goes on when its user has answered a question. It holds until the next model
+// call. A tool that asks is better reported by [ToolCall.AwaitInput], which outlives the process.
 func (t *Turn) AwaitInput(question string) {
 	t.enter(Status{State: StatusWaitingUserInput, Detail: validUTF8(question)})
 }
@@ -145,8 +141,7 @@ func (s *Session) emitStatus(events context.Context, now time.Time) {
 	s.emitEvent(events, now, e)
 }
 
-// goesOn reports that the turn is at work: a retry is over; so is, when a model
-// call begins, a question to the user.
+// goesOn reports that the turn is at work: a retry is over; so is, when a model call begins, a question to the user.
 func (t *Turn) goesOn(now time.Time, modelCall bool) {
 	s := t.run.sess
 	s.mu.Lock()
@@ -157,8 +152,7 @@ func (t *Turn) goesOn(now time.Time, modelCall bool) {
 	}
 }
 
-// atWork is the status of a session in which something is open: it waits if a
-// tool call does. The caller holds mu.
+// atWork is the status of a session in which something is open: it waits if a tool call does. The caller holds mu.
 func (s *Session) atWork() Status {
 	if n := len(s.waits); n > 0 {
 		return s.waits[n-1].Status
@@ -185,8 +179,7 @@ func (c *ToolCall) wait(now time.Time, st Status) {
 	s.enter(c.turn.events, now, st)
 }
 
-// unwait reports that the call waits no longer, if it did. The caller holds the
-// turn's mu.
+// unwait reports that the call waits no longer, if it did. The caller holds the turn's mu.
 func (c *ToolCall) unwait(now time.Time) {
 	if !c.waits {
 		return

@@ -38,16 +38,14 @@ type ToolOptions struct {
 	ID string
 	// Name is the tool's.
 	Name string
-	// Input is what the model gave the tool: JSON as [json.RawMessage], []byte or
-	// string, or any value that encodes to JSON. Other text is stored as text. Nil
-	// means that it has yet to arrive, by [ToolCall.InputDelta] or
+	// Input is what the model gave the tool: JSON as [json.RawMessage], []byte or string, or any value that encodes
+	// to JSON. Other text is stored as text. Nil means that it has yet to arrive, by [ToolCall.InputDelta] or
 	// [ToolCall.SetInput].
 	Input any
 	// RawInput is Input for JSON text, of which it makes no interface.
 	RawInput json.RawMessage
 	Kind     ToolKind
-	// Dynamic reports that the tool was not known when the agent was built, as with
-	// MCP.
+	// Dynamic reports that the tool was not known when the agent was built, as with MCP.
 	Dynamic bool
 	// ProviderExecuted reports that the provider ran the tool, not the agent.
 	ProviderExecuted bool
@@ -77,13 +75,11 @@ const (
 	stateOutputError       = "output-error"
 )
 
-// ToolCall is one call of a tool: a tool.call span. End it with End,
-// EndTruncated, Fail, Done or Abort; of these the first counts. A call that is denied
-// by [ToolCall.Authorize] has ended.
+// ToolCall is one call of a tool: a tool.call span. End it with End, EndTruncated, Fail, Done or Abort; of these
+// the first counts. A call that is denied by [ToolCall.Authorize] has ended.
 //
-// A call may end after its turn, unless that was aborted: for [Options].ResultGrace its
-// result is accepted, and then dropped, counted and reported. Such a call has two spans of
-// one part, the first of which ended with the turn.
+// A call may end after its turn, unless that was aborted: for [Options].ResultGrace its result is accepted, and then
+// dropped, counted and reported. Such a call has two spans of one part, the first of which ended with the turn.
 //
 // A ToolCall is safe for concurrent use.
 type ToolCall struct {
@@ -139,10 +135,9 @@ type remains struct {
 // StartTool begins a tool call and its part of the answer. The returned context
 // carries the call, so that a sub-agent started in it is tied to it.
 //
-// However many layers report a call, it is one: when the turn has an open call of the
-// same ID, or one of the last model call's answer that has ended, StartTool returns that
-// one. Its execution then begins now, unless o is Inferred, and the first of its
-// ends counts.
+// However many layers report a call, it is one: when the turn has an open call of the same ID, or one of the last
+// model call's answer that has ended, StartTool returns that one. Its execution then begins now, unless o is
+// Inferred, and the first of its ends counts.
 func (t *Turn) StartTool(ctx context.Context, o ToolOptions) (context.Context, *ToolCall) {
 	if t == nil {
 		return ctx, nil
@@ -243,11 +238,10 @@ func (c *ToolCall) begun() {
 	}
 }
 
-// Executing reports that the tool runs from now on. A call begins when it is announced,
-// perhaps long before that: while its input streams, while other calls of the answer run,
-// while a person is asked. Its duration is that of its execution, which begins, unless
-// Executing is called, when the last layer began the call, when its input is whole, or
-// when it is allowed, whichever is last.
+// Executing reports that the tool runs from now on. A call begins when it is announced, perhaps long before that:
+// while its input streams, while other calls of the answer run, while a person is asked. Its duration is that of
+// its execution, which begins, unless Executing is called, when the last layer began the call, when its input is
+// whole, or when it is allowed, whichever is last.
 func (c *ToolCall) Executing() {
 	c.change("an execution", func(now time.Time) { c.started = now })
 }
@@ -377,8 +371,7 @@ func (c *ToolCall) ID() string { return of(c, func(c *ToolCall) string { return 
 // Name returns the tool's name, "" for nil.
 func (c *ToolCall) Name() string { return of(c, func(c *ToolCall) string { return c.p.Name }) }
 
-// PartID returns the id of the call's part of the message, "" when nothing is
-// recorded.
+// PartID returns the id of the call's part of the message, "" when nothing is recorded.
 func (c *ToolCall) PartID() string { return of(c, func(c *ToolCall) string { return c.partID }) }
 
 // SpanContext returns the call's trace and span id.

@@ -15,10 +15,9 @@ import (
 	"github.com/agenttrace/agenttrace/spans"
 )
 
-// End ends the call with the output that the model will see: [json.RawMessage],
-// text, or any value that encodes to JSON. JSON in a []byte stays JSON, other
-// bytes become text. An output that is an error ends the call as Fail does, and so does
-// the result of a tool of MCP that has isError.
+// End ends the call with the output that the model will see: [json.RawMessage], text, or any value that encodes to
+// JSON. JSON in a []byte stays JSON, other bytes become text. An output that is an error ends the call as Fail
+// does, and so does the result of a tool of MCP that has isError.
 func (c *ToolCall) End(output any) {
 	switch out := output.(type) {
 	case string:
@@ -62,8 +61,7 @@ func (c *ToolCall) succeed(output string, isText bool) {
 	c.end(stateOutputAvailable, r)
 }
 
-// EndTruncated ends the call with an output that was too long: head is what the
-// model will see.
+// EndTruncated ends the call with an output that was too long: head is what the model will see.
 func (c *ToolCall) EndTruncated(head any, whole Truncated) {
 	if c == nil {
 		return
@@ -109,9 +107,8 @@ func mcpFailure(output string) mcpError {
 	return mcpError(strings.Join(texts, "\n"))
 }
 
-// Fail ends the call with an error; its text is what the model will see. An err
-// that is [ErrAborted] or [context.Canceled] aborts the call, a nil err ends it
-// without output.
+// Fail ends the call with an error; its text is what the model will see. An err that is [ErrAborted] or
+// [context.Canceled] aborts the call, a nil err ends it without output.
 func (c *ToolCall) Fail(err error) {
 	if c == nil {
 		return
@@ -141,10 +138,9 @@ func (c *ToolCall) Abort() { c.endNet(nil, ErrAborted, recover()) }
 //	ctx, tool := turn.StartTool(ctx, agenttrace.ToolOptions{ID: id, Name: "bash", Input: input})
 //	defer tool.Done(&err)
 //
-// It is [ToolCall.Fail] with *err; without an error the call ends without output. When the
-// function panics, the call fails with the panic, which goes on with the same value. A call
-// that waits for a human, for longer than the process may live, goes on waiting; an error
-// ends it if it waits for its user's input.
+// It is [ToolCall.Fail] with *err; without an error the call ends without output. When the function panics, the
+// call fails with the panic, which goes on with the same value. A call that waits for a human, for longer than the
+// process may live, goes on waiting; an error ends it if it waits for its user's input.
 func (c *ToolCall) Done(err *error) { c.endNet(valueOf(err), nil, recover()) }
 
 // endNet ends the call as a safe net: with the panic, the error or, without these, as byDefault states.
@@ -165,8 +161,7 @@ func (c *ToolCall) deny(err *DeniedError) {
 	})
 }
 
-// abandon ends the call because nothing waits for it any more; the model gets the
-// reason.
+// abandon ends the call because nothing waits for it any more; the model gets the reason.
 func (c *ToolCall) abandon(why, class string) {
 	c.end(stateOutputError, outcome{errText: c.filter().content(redact.ToolOutput, validUTF8(why)), errType: class})
 }

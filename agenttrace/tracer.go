@@ -24,8 +24,7 @@ import (
 // Options configures a [Tracer]. The zero value uses the global tracer provider
 // and has no rules, no watchdog and no approver.
 type Options struct {
-	// TracerProvider makes the spans; nil means [otel.GetTracerProvider], also
-	// when that is set later.
+	// TracerProvider makes the spans; nil means [otel.GetTracerProvider], also when that is set later.
 	TracerProvider trace.TracerProvider
 
 	// LoggerProvider takes events about work in progress; nil means that there are
@@ -43,16 +42,14 @@ type Options struct {
 	// so far. OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=true does the same.
 	CaptureContent bool
 
-	// Redact takes secrets out of every text, input, output, error and title
-	// before it goes to a span or an event; nil means package redact with its zero
-	// Config. What the agent itself is given back (a [State], a [ToolRequest]) is
-	// whole. DisableRedaction sends everything as it is.
+	// Redact takes secrets out of every text, input, output, error and title before it goes to a span or an event;
+	// nil means package redact with its zero Config. What the agent itself is given back (a [State], a
+	// [ToolRequest]) is whole. DisableRedaction sends everything as it is.
 	Redact           Redactor
 	DisableRedaction bool
-	// MaxPartBytes bounds texts, tool inputs and tool outputs as they are sent: the
-	// head is kept, a marker with the size of the whole ends it, JSON stays JSON. A
-	// tool call whose output is cut reports so as [ToolCall.EndTruncated] does. 0 means
-	// 1 MiB, the least is 100, a negative number no bound.
+	// MaxPartBytes bounds texts, tool inputs and tool outputs as they are sent: the head is kept, a marker with the
+	// size of the whole ends it, JSON stays JSON. A tool call whose output is cut reports so as
+	// [ToolCall.EndTruncated] does. 0 means 1 MiB, the least is 100, a negative number no bound.
 	MaxPartBytes int
 
 	// LoopDetection warns of agents that repeat themselves; nil does not.
@@ -71,9 +68,8 @@ type Options struct {
 	// Approver asks a human. Nil means that there is none: ask means deny.
 	Approver Approver
 
-	// ResultGrace is how long after the end of its turn the result of a tool call is
-	// accepted, as callbacks that read streams report it late. 0 means 10 seconds, less than
-	// zero not at all.
+	// ResultGrace is how long after the end of its turn the result of a tool call is accepted, as callbacks that
+	// read streams report it late. 0 means 10 seconds, less than zero not at all.
 	ResultGrace time.Duration
 
 	// Now is the clock; nil means [time.Now].
@@ -106,8 +102,7 @@ type Tracer struct {
 	unset  sync.Once
 }
 
-// New returns a tracer. It never fails and needs no closing; shutting down the
-// tracer provider is the caller's.
+// New returns a tracer. It never fails and needs no closing; shutting down the tracer provider is the caller's.
 func New(o Options) *Tracer {
 	tp := o.TracerProvider
 	if tp == nil {
@@ -165,9 +160,8 @@ func (t *Tracer) warn() {
 	})
 }
 
-// start begins a span at now. The span's own clock is used unless the tracer
-// was given one, or a session runs ahead of it: what is dated by its span must
-// not come before what is dated by its session.
+// start begins a span at now. The span's own clock is used unless the tracer was given one, or a session runs ahead
+// of it: what is dated by its span must not come before what is dated by its session.
 func (t *Tracer) start(
 	ctx context.Context, name string, kind trace.SpanKind, now time.Time, opts ...trace.SpanStartOption,
 ) (context.Context, trace.Span) {
@@ -203,9 +197,8 @@ func (t *Tracer) addEvent(span trace.Span, now time.Time, name string, event spa
 	span.AddEvent(name, opts...)
 }
 
-// Dropped returns how many calls came too late to be recorded, after the end of
-// the tool call, turn or run that they belong to, and how many events had to go
-// because a log processor did not take them.
+// Dropped returns how many calls came too late to be recorded, after the end of the tool call, turn or run that
+// they belong to, and how many events had to go because a log processor did not take them.
 func (t *Tracer) Dropped() int64 { return of(t, func(t *Tracer) int64 { return t.dropped.Load() }) }
 
 // drop counts a call that came too late.
@@ -235,8 +228,7 @@ var (
 	// ErrAborted ends a run or turn that its user stopped. Wrap it or use it as it
 	// is; [context.Canceled] has the same effect.
 	ErrAborted = errors.New("aborted")
-	// ErrBusy is returned where a session must be idle and a turn or a compaction
-	// is open.
+	// ErrBusy is returned where a session must be idle and a turn or a compaction is open.
 	ErrBusy = errors.New("session is busy: end its turn first")
 	// ErrUnknownMessage is returned for a message that the session does not have.
 	ErrUnknownMessage = errors.New("session has no such message")

@@ -26,14 +26,12 @@ type Tool struct {
 	Parameters json.RawMessage
 }
 
-// TurnOptions states what the turn's model calls are made with. Each can be
-// changed while the turn goes on.
+// TurnOptions states what the turn's model calls are made with. Each can be changed while the turn goes on.
 type TurnOptions struct {
 	// Model is the run's when it is zero.
 	Model       Model
 	Temperature *float64
-	// SystemPrompt is the prompt as assembled. It is stored once per digest and
-	// sent once per run.
+	// SystemPrompt is the prompt as assembled. It is stored once per digest and sent once per run.
 	SystemPrompt string
 	// Tools are those that the model may call.
 	Tools []Tool
@@ -47,9 +45,8 @@ type TurnResult struct {
 	Metadata map[string]any
 }
 
-// Turn is one user message through to a finished answer, over however many
-// model calls: a session.turn span. End it with End, Abort or Fail; of these the
-// first counts, so that "defer turn.Abort()" is a safe net.
+// Turn is one user message through to a finished answer, over however many model calls: a session.turn span. End it
+// with End, Abort or Fail; of these the first counts, so that "defer turn.Abort()" is a safe net.
 //
 // A Turn is safe for concurrent use.
 type Turn struct {
@@ -93,8 +90,7 @@ type Turn struct {
 	children    []*Run // of sub-agents that were started in the turn's context
 }
 
-// StartTurn begins a turn with a user message, before the model sees it. The
-// returned context carries the turn.
+// StartTurn begins a turn with a user message, before the model sees it. The returned context carries the turn.
 func (r *Run) StartTurn(ctx context.Context, m UserMessage, o TurnOptions) (context.Context, *Turn) {
 	if r == nil {
 		return ctx, nil
@@ -192,9 +188,8 @@ func (t *Turn) begin(ctx context.Context, now time.Time) context.Context {
 	return &t.scope
 }
 
-// ContinueTurn takes up the turn that waits for a human: the same turn index
-// and the same assistant message go on, and no user message is sent. Options
-// left zero are those of the run.
+// ContinueTurn takes up the turn that waits for a human: the same turn index and the same assistant message go on,
+// and no user message is sent. Options left zero are those of the run.
 //
 // Read [Turn.PendingTools] for what waits and answer with [Turn.ResumeTool]. The
 // error is [ErrNothingPending] when no turn waits.
@@ -245,8 +240,7 @@ func (t *Turn) restore(p *PendingTurn) {
 // Index returns the turn's place among the turns of its session, from 0.
 func (t *Turn) Index() int64 { return of(t, func(t *Turn) int64 { return t.index }) }
 
-// UserMessageID returns the id of the message that began the turn, "" when
-// nothing is recorded.
+// UserMessageID returns the id of the message that began the turn, "" when nothing is recorded.
 func (t *Turn) UserMessageID() string { return of(t, func(t *Turn) string { return t.userID }) }
 
 // AssistantMessageID returns the id of the message that answers and creates it if
@@ -263,9 +257,8 @@ func (t *Turn) AssistantMessageID() string {
 // do runs f with mu held, and then emits the events of the turn.
 func (t *Turn) do(f func()) { t.run.sess.do(&t.mu, f) }
 
-// answer returns the id of the assistant message, which begins when it is first
-// needed: what comes between the user message and the answer, such as a
-// compaction, sorts between them. The caller holds mu.
+// answer returns the id of the assistant message, which begins when it is first needed: what comes between the user
+// message and the answer, such as a compaction, sorts between them. The caller holds mu.
 func (t *Turn) answer(now time.Time) string {
 	if t.assistant.ID == "" {
 		s := t.run.sess
@@ -295,8 +288,7 @@ func (t *Turn) SetModel(m Model) {
 	})
 }
 
-// SetSystemPrompt changes the prompt for the calls that follow. The turn is
-// recorded with the last one.
+// SetSystemPrompt changes the prompt for the calls that follow. The turn is recorded with the last one.
 func (t *Turn) SetSystemPrompt(prompt string) {
 	if t != nil && !t.off {
 		b := t.run.sess.tracer.prompt(prompt)
@@ -304,8 +296,7 @@ func (t *Turn) SetSystemPrompt(prompt string) {
 	}
 }
 
-// SetTools changes the tools that the model may call. The turn is recorded with
-// the last ones.
+// SetTools changes the tools that the model may call. The turn is recorded with the last ones.
 func (t *Turn) SetTools(tools []Tool) {
 	if t != nil && !t.off {
 		b := t.run.sess.tracer.catalog(tools)
@@ -342,9 +333,8 @@ func (t *Turn) set(what string, change func()) {
 
 func (t *Turn) drop(what string) { t.run.sess.tracer.drop(what, "turn "+t.userID) }
 
-// End ends the turn: the model came to a finished state. Tool calls that wait
-// for an approval make the turn pending; other open tool calls and model calls
-// end as they are.
+// End ends the turn: the model came to a finished state. Tool calls that wait for an approval make the turn
+// pending; other open tool calls and model calls end as they are.
 //
 // When End or Abort is deferred and the function panics, the turn has failed with
 // the panic as its error, as with [Turn.Done].
@@ -364,10 +354,9 @@ func (t *Turn) endWith(err error, result TurnResult, recovered any) {
 // Abort ends the turn because its user stopped it. Text stays where it stopped
 // and open tool calls in the state that they had reached.
 //
-// Open runs of sub-agents that were started in the turn's context are aborted
-// with it, and the tool call that started one fails with "aborted by parent";
-// the same holds when the turn fails, and when its run ends before it. A turn that
-// ends with End leaves them alone.
+// Open runs of sub-agents that were started in the turn's context are aborted with it, and the tool call that
+// started one fails with "aborted by parent"; the same holds when the turn fails, and when its run ends before it.
+// A turn that ends with End leaves them alone.
 //
 // Nothing but Abort, Fail and [Run.End] aborts: a context that is cancelled, a
 // client that goes away, a log processor that is shut down do not.
@@ -489,8 +478,7 @@ func (t *Turn) freeze(now, until time.Time) (encoded []spans.Part, waiting []Pen
 	return encoded, slices.Clone(t.waiting), updated
 }
 
-// leave brings the session's state and status up to date when the turn ends, and returns
-// the session's title.
+// leave brings the session's state and status up to date when the turn ends, and returns the session's title.
 func (t *Turn) leave(
 	now time.Time, reason string, err error, pending bool, waiting []PendingTool, updated int64) (title string,
 ) {
@@ -558,8 +546,7 @@ func (t *Turn) record(
 	t.span.SetAttributes(f.attributes(spans.Append(make([]attribute.KeyValue, 0, 48), &record))...)
 }
 
-// adopt remembers the run of a sub-agent that was started in the turn's context,
-// disown forgets it.
+// adopt remembers the run of a sub-agent that was started in the turn's context, disown forgets it.
 func (t *Turn) adopt(r *Run) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

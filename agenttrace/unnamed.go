@@ -7,9 +7,8 @@ import (
 	"sync"
 )
 
-// inferredID returns the id of the call that a layer begins without knowing its id: the first of
-// that name and input that another layer inferred from an answer and that nobody has begun. It is
-// "" if there is none.
+// inferredID returns the id of the call that a layer begins without knowing its id: the first of that name and
+// input that another layer inferred from an answer and that nobody has begun. It is "" if there is none.
 func (t *Turn) inferredID(o ToolOptions) string {
 	if o.Inferred || t.off || o.Input == nil && o.RawInput == nil {
 		return ""

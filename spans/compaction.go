@@ -8,15 +8,13 @@ import (
 	"github.com/agenttrace/agenttrace/semconv"
 )
 
-// Compaction is a compaction.run span: in the model's context, a summary replaces the
-// earlier messages of the session.
+// Compaction is a compaction.run span: in the model's context, a summary replaces the earlier messages of the session.
 type Compaction struct {
 	SessionID string
 
 	// SummarizedMessages is the number of messages that the summary replaces.
 	SummarizedMessages int64
-	// InputTokens and OutputTokens are those of the call that made the summary, as its
-	// provider counts.
+	// InputTokens and OutputTokens are those of the call that made the summary, as its provider counts.
 	InputTokens, OutputTokens int64
 
 	// MessageID, MessageCreatedAt (Unix milliseconds) and PartID are those of the
@@ -29,8 +27,7 @@ type Compaction struct {
 	SummaryTokens int64
 	// Auto reports that the agent compacted on its own.
 	Auto bool
-	// TailStartID is the first message that stays in the context verbatim. It is empty if
-	// there is none.
+	// TailStartID is the first message that stays in the context verbatim. It is empty if there is none.
 	TailStartID string
 
 	Error     string

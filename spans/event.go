@@ -7,10 +7,9 @@ import (
 	"github.com/agenttrace/agenttrace/semconv"
 )
 
-// Event is a log record about work in progress. It is a full snapshot of a session, a
-// message, a part or a status at one moment, so losing, repeating or reordering events is
-// harmless. A later event takes precedence over an earlier one, and the span of the
-// finished work over all events.
+// Event is a log record about work in progress. It is a full snapshot of a session, a message, a part or a status
+// at one moment, so losing, repeating or reordering events is harmless. A later event takes precedence over an
+// earlier one, and the span of the finished work over all events.
 //
 // The event name of the log record is one of semconv.Event…, its timestamp is the time of
 // the snapshot, and its trace and span are those of the current run or turn.
@@ -32,16 +31,14 @@ type Event struct {
 	// message, or the one that a part event describes.
 	Parts []Part
 
-	// Status is one of semconv.Status…, set for semconv.EventStatus. Attempt counts
-	// retries from 1. Detail is what is retried or awaited, or the error. CallID is the
-	// tool call that waits.
+	// Status is one of semconv.Status…, set for semconv.EventStatus. Attempt counts retries from 1. Detail is what
+	// is retried or awaited, or the error. CallID is the tool call that waits.
 	Status  string
 	Attempt int64
 	Detail  string
 	CallID  string
-	// Heartbeat is the interval at which the status is repeated, in milliseconds, or 0.
-	// Since is when the status began, in Unix milliseconds; 0 means the time of the
-	// event.
+	// Heartbeat is the interval at which the status is repeated, in milliseconds, or 0. Since is when the status
+	// began, in Unix milliseconds; 0 means the time of the event.
 	Heartbeat, Since int64
 }
 

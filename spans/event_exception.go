@@ -6,8 +6,7 @@ import (
 	"github.com/agenttrace/agenttrace/semconv"
 )
 
-// Exception is the event on the span that a panic ended, as in OpenTelemetry's
-// conventions for exceptions.
+// Exception is the event on the span that a panic ended, as in OpenTelemetry's conventions for exceptions.
 type Exception struct {
 	// Type is the type of the panic value.
 	Type string

@@ -25,8 +25,7 @@ var _ SpanData = (*LoopWarning)(nil)
 // Kind returns the event's name.
 func (w *LoopWarning) Kind() string { return semconv.SpanEventLoopWarning }
 
-// AppendJSON appends the warning as a JSON object. Its keys are those of AgentDbg's
-// LOOP_WARNING event, and evidence.
+// AppendJSON appends the warning as a JSON object. Its keys are those of AgentDbg's LOOP_WARNING event, and evidence.
 func (w *LoopWarning) AppendJSON(dst []byte) []byte {
 	dst = AppendJSONMember(append(dst, '{'), "pattern", w.Pattern)
 	dst = append(dst, `,"repetitions":`...)

@@ -25,10 +25,9 @@ const (
 // lastStamp is the stamp of the last id that NewID returned.
 var lastStamp atomic.Uint64
 
-// NewID returns a new id: the prefix, a 12-digit hexadecimal stamp of the time and a
-// counter, and 14 random base-62 characters. Ids of one process sort in the order in
-// which they were created, until the stamp wraps: it is the low 48 bits of milliseconds *
-// 4096, which wrap every 795 days. Order rows by (created_at, id).
+// NewID returns a new id: the prefix, a 12-digit hexadecimal stamp of the time and a counter, and 14 random base-62
+// characters. Ids of one process sort in the order in which they were created, until the stamp wraps: it is the low
+// 48 bits of milliseconds * 4096, which wrap every 795 days. Order rows by (created_at, id).
 //
 // NewID is safe for concurrent use.
 func NewID(prefix string, now time.Time) string {

@@ -8,9 +8,8 @@ import (
 	"github.com/agenttrace/agenttrace/semconv"
 )
 
-// ModelCall is a "chat {model}" span: one model call of a turn. It follows the GenAI
-// conventions for inference spans, so any back end can measure and count model calls. Its
-// counts are included in those of its turn, unless it is late.
+// ModelCall is a "chat {model}" span: one model call of a turn. It follows the GenAI conventions for inference spans,
+// so any back end can measure and count model calls. Its counts are included in those of its turn, unless it is late.
 type ModelCall struct {
 	SessionID string
 	MessageID string
@@ -34,9 +33,8 @@ type ModelCall struct {
 	// Error is the text of an error.
 	Error     string
 	ErrorType string
-	// InputMessages, OutputMessages, SystemInstructions and ToolDefinitions are JSON in the
-	// form of the GenAI conventions, for other tools: the turn and the tool calls have the
-	// same content.
+	// InputMessages, OutputMessages, SystemInstructions and ToolDefinitions are JSON in the form of the GenAI
+	// conventions, for other tools: the turn and the tool calls have the same content.
 	InputMessages, OutputMessages, SystemInstructions, ToolDefinitions string
 }
 

@@ -14,9 +14,8 @@ import (
 //
 //	{"id":"prt_…","index":0,"type":"text","created_at":1,"updated_at":2,"data":{"type":"text","text":"hi"}}
 //
-// A part without data is a stub for a tool call with a tool.call span of its own, which
-// has the input and output. The stub identifies the call and its last state, so a lost
-// span leaves a visible gap.
+// A part without data is a stub for a tool call with a tool.call span of its own, which has the input and output.
+// The stub identifies the call and its last state, so a lost span leaves a visible gap.
 type Part struct {
 	ID    string `json:"id"`
 	Index int64  `json:"index"`

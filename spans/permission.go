@@ -15,11 +15,9 @@ type Permission struct {
 	MessageID string
 	PartID    string
 
-	// Pattern is the pattern of the rule that matched, Action its action (allow, deny or
-	// ask), and Source its origin.
+	// Pattern is the pattern of the rule that matched, Action its action (allow, deny or ask), and Source its origin.
 	Pattern, Action, Source string
-	// Outcome is allowed, denied or pending. Reply is a person's answer: once, always or
-	// reject.
+	// Outcome is allowed, denied or pending. Reply is a person's answer: once, always or reject.
 	Outcome, Reply string
 	Reason         string
 	// WaitedMS is how long the answer took; nil if no person was asked.

@@ -51,8 +51,7 @@ func New(spanName string) SpanData {
 	return nil
 }
 
-// Decode sets every attribute on r and returns the joined errors of those that do not
-// fit.
+// Decode sets every attribute on r and returns the joined errors of those that do not fit.
 func Decode(r SpanData, attrs []attribute.KeyValue) error {
 	var errs []error
 	for _, kv := range attrs {

@@ -28,21 +28,17 @@ type Run struct {
 	// CreatedAt is when the session began, Unix milliseconds, or 0.
 	CreatedAt int64
 
-	// ParentID and ParentMessageID are the session and message from which a fork or a
-	// sub-agent started.
+	// ParentID and ParentMessageID are the session and message from which a fork or a sub-agent started.
 	ParentID        string
 	ParentMessageID string
-	// RootID is the session at the top of the parents, empty if the session has none.
-	// Samplers decide by it.
+	// RootID is the session at the top of the parents, empty if the session has none. Samplers decide by it.
 	RootID string
 
-	// Permissions is a JSON array of session rules, Metadata a JSON object; nil if not
-	// reported.
+	// Permissions is a JSON array of session rules, Metadata a JSON object; nil if not reported.
 	Permissions json.RawMessage
 	Metadata    json.RawMessage
 
-	// TargetMessageID and TargetAt (Unix milliseconds) are used by fork, rewind and
-	// unrewind; see semconv.
+	// TargetMessageID and TargetAt (Unix milliseconds) are used by fork, rewind and unrewind; see semconv.
 	TargetMessageID string
 	TargetAt        int64
 

@@ -24,8 +24,7 @@ type ToolCall struct {
 
 	// State is the last state that the call reached, one of the AI SDK's.
 	State string
-	// Input and Output are JSON text, or empty. They are kept as they arrived, even if a
-	// limit truncated them.
+	// Input and Output are JSON text, or empty. They are kept as they arrived, even if a limit truncated them.
 	Input, Output string
 	// Error is the text that the model got for a failed call.
 	Error     string

@@ -10,9 +10,8 @@ import (
 	"github.com/agenttrace/agenttrace/semconv"
 )
 
-// Turn is a session.turn span: from a user message to the finished answer, with any
-// number of model calls. A turn that waited for a person and was continued later is two
-// spans with the same index and messages.
+// Turn is a session.turn span: from a user message to the finished answer, with any number of model calls. A turn
+// that waited for a person and was continued later is two spans with the same index and messages.
 type Turn struct {
 	SessionID string
 	Agent     string
@@ -41,8 +40,7 @@ type Turn struct {
 	// it under the keys of the GenAI conventions, too, for those that add it up over spans. It is not read.
 	CallsLackUsage bool
 
-	// StopReason is the one that the provider reported. EndReason is finish, abort or
-	// error.
+	// StopReason is the one that the provider reported. EndReason is finish, abort or error.
 	StopReason      string
 	EndReason       string
 	PendingApproval bool

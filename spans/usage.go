@@ -25,10 +25,9 @@ func (t Tokens) Add(o Tokens) Tokens {
 		t.CacheWrite + o.CacheWrite}
 }
 
-// Disjoint makes the buckets of an inclusive count disjoint: it subtracts cache reads and
-// writes from input, and reasoning from output. A count that is less than the ones it
-// should include was exclusive after all, as with some providers, and stays. No bucket
-// becomes negative.
+// Disjoint makes the buckets of an inclusive count disjoint: it subtracts cache reads and writes from input, and
+// reasoning from output. A count that is less than the ones it should include was exclusive after all, as with some
+// providers, and stays. No bucket becomes negative.
 func (t Tokens) Disjoint() Tokens {
 	t = t.atLeastZero()
 	if cached := t.CacheRead + t.CacheWrite; t.Input >= cached {
@@ -56,8 +55,7 @@ type Usage struct {
 	CostUSD *float64
 }
 
-// CacheCreationKey is the name of [semconv.GenAIUsageCacheWriteKey] in the last release of
-// the GenAI conventions.
+// CacheCreationKey is the name of [semconv.GenAIUsageCacheWriteKey] in the last release of the GenAI conventions.
 const CacheCreationKey = attribute.Key("gen_ai.usage.cache_creation.input_tokens")
 
 func (u *Usage) visit(c *coder) {

@@ -56,8 +56,7 @@ func (v Value) integer() (int64, error) {
 	return 0, v.wrongType("int")
 }
 
-// double returns the value as a floating-point number. It is never NaN or
-// infinite.
+// double returns the value as a floating-point number. It is never NaN or infinite.
 func (v Value) double() (float64, error) {
 	switch v.Type() {
 	case attribute.INT64:

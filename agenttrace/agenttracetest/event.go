@@ -16,8 +16,7 @@ import (
 	"github.com/agenttrace/agenttrace/spans"
 )
 
-// Event is a log record of agenttrace's: what was known of something while work
-// went on.
+// Event is a log record of agenttrace's: what was known of something while work went on.
 type Event struct {
 	Name string
 	// Time is when it was so. The events of a session have times of their own.
@@ -45,8 +44,7 @@ func (r *Recorder) Events() Events {
 	return out
 }
 
-// DropEvents makes the recorder refuse events, or take them again: its loggers
-// report that they are not enabled.
+// DropEvents makes the recorder refuse events, or take them again: its loggers report that they are not enabled.
 func (r *Recorder) DropEvents(drop bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

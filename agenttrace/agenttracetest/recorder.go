@@ -78,8 +78,7 @@ type Span struct {
 
 	// Record is the decoded span, nil if it is not one of agenttrace's.
 	Record spans.SpanData
-	// Err states what is wrong with the span: attributes that do not decode, or
-	// what [spans.Record] Validate finds.
+	// Err states what is wrong with the span: attributes that do not decode, or what [spans.Record] Validate finds.
 	Err error
 }
 
@@ -90,8 +89,7 @@ type SpanEvent struct {
 	Attributes []attribute.KeyValue
 }
 
-// LoopWarnings returns the warnings on the span about repeated calls.
-// What does not decode is left out.
+// LoopWarnings returns the warnings on the span about repeated calls. What does not decode is left out.
 func (s *Span) LoopWarnings() []spans.LoopWarning {
 	var out []spans.LoopWarning
 	for _, e := range s.Events {
@@ -159,8 +157,7 @@ func (r *Recorder) Reset() {
 	r.ended, r.events = nil, nil
 }
 
-// Err joins what is wrong with the spans and events recorded, each with its
-// name.
+// Err joins what is wrong with the spans and events recorded, each with its name.
 func (r *Recorder) Err() error {
 	var errs []error
 	for _, s := range r.All() {

@@ -59,8 +59,7 @@ func (g *registry) aside(l *lookup, within []*conversation) *conversation {
 
 // isAside reports whether a request is for something beside the conversation, such as a title or a summary, and no
 // step of it. It must differ from the conversation's own requests in more than what it asks, because users ask for
-// titles and summaries, too. near reports that it comes from the same piece of work or has the conversation's
-// history.
+// titles and summaries, too. near reports that it comes from the same piece of work or has the conversation's history.
 func (c *conversation) isAside(l *lookup, near bool) bool {
 	s := l.setup(c)
 	if len(l.keys) == 0 || c.setup == (setup{}) || !near && (s == c.setup || !l.purpose().word) {

@@ -132,8 +132,7 @@ func (b *tap) keep(p []byte) {
 	b.buf = append(b.buf, p...)
 }
 
-// parse parses what was kept. It reports whether the body is whole as far as its framing
-// shows.
+// parse parses what was kept. It reports whether the body is whole as far as its framing shows.
 func (b *tap) parse() (whole bool) {
 	data := b.buf
 	b.buf = nil
@@ -206,8 +205,7 @@ func (e *httpError) Error() string {
 	return s
 }
 
-// ErrorType returns the provider's name of the error or, as the conventions have it, the
-// status.
+// ErrorType returns the provider's name of the error or, as the conventions have it, the status.
 func (e *httpError) ErrorType() string {
 	if e.kind != "" {
 		return e.kind

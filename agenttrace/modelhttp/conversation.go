@@ -209,8 +209,7 @@ func (c *conversation) newSession(
 	return t.tracer.NewSession(ctx, o)
 }
 
-// proceed records the results and the user's text of a request, and begins a turn if none
-// goes on.
+// proceed records the results and the user's text of a request, and begins a turn if none goes on.
 func (c *conversation) proceed(ctx context.Context, r *modelapi.Request, m *match, tail []modelapi.Message) {
 	matched := c.results(tail)
 	said := userItems(tail)
@@ -426,8 +425,7 @@ func (f *flight) unparsed(why string) {
 	f.finish(&answer{}, nil)
 }
 
-// finish ends the call with its answer. err is [context.Canceled] if the caller did not want
-// the rest.
+// finish ends the call with its answer. err is [context.Canceled] if the caller did not want the rest.
 func (f *flight) finish(a *answer, err error) {
 	c := f.conv
 	c.mu.Lock()

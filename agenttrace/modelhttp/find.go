@@ -498,8 +498,7 @@ func (g *registry) best(l *lookup, found []spot) match {
 // isFree reports whether a request may go on from the place without being a fork.
 func (s spot) isFree() bool { return s.at == s.conv.done && !s.conv.consumed }
 
-// byKnownCall finds the conversation of a history that was edited or compacted, by the tool
-// calls that are left in it.
+// byKnownCall finds the conversation of a history that was edited or compacted, by the tool calls that are left in it.
 func (g *registry) byKnownCall(l *lookup, within []*conversation) match {
 	for i := len(l.r.Messages) - 1; i >= 0; i-- {
 		for _, it := range l.r.Messages[i].Items {

@@ -15,8 +15,7 @@ func (g *registry) resize(c *conversation) {
 	g.bytes += c.size
 }
 
-// evict forgets what was used longest ago until the rest is within bounds. What it returns
-// is to be closed without mu.
+// evict forgets what was used longest ago until the rest is within bounds. What it returns is to be closed without mu.
 func (g *registry) evict() (evicted []*conversation) {
 	if len(g.all) <= g.t.o.MaxConversations && g.bytes <= g.t.o.MaxBytes {
 		return nil

@@ -21,8 +21,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	return t.send(req, t.o.Base.RoundTrip)
 }
 
-// Middleware returns the transport in the form that option.WithMiddleware of
-// anthropic-sdk-go and openai-go takes.
+// Middleware returns the transport in the form that option.WithMiddleware of anthropic-sdk-go and openai-go takes.
 func (t *Transport) Middleware() func(
 	req *http.Request, next func(*http.Request) (*http.Response, error),
 ) (*http.Response, error) {

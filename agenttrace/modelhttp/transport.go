@@ -24,26 +24,22 @@ import (
 type Options struct {
 	// Agent names the agent; empty means the name of the program.
 	Agent string
-	// Base sends the requests; nil means [http.DefaultTransport]. A middleware does not
-	// use it.
+	// Base sends the requests; nil means [http.DefaultTransport]. A middleware does not use it.
 	Base http.RoundTripper
-	// SessionKey returns the id of the session that a request belongs to, or "" if it
-	// does not know. Nil knows none. See the package documentation for what takes
-	// precedence over it.
+	// SessionKey returns the id of the session that a request belongs to, or "" if it does not know. Nil knows
+	// none. See the package documentation for what takes precedence over it.
 	SessionKey func(*http.Request) string
 	// Session is what new sessions begin with. Its ID and Agent are not used.
 	Session agenttrace.SessionOptions
 
-	// MaxConversations and MaxBytes bound what is remembered of conversations, to
-	// recognize their next request; what was used longest ago is forgotten. Zero means
-	// 10,000 and 64 MiB.
+	// MaxConversations and MaxBytes bound what is remembered of conversations, to recognize their next request;
+	// what was used longest ago is forgotten. Zero means 10,000 and 64 MiB.
 	MaxConversations int
 	MaxBytes         int64
 	// MaxBodyBytes bounds the size of a request or an answer that is parsed, and of an
 	// event in a stream. Zero means 32 MiB. What is larger passes, and is not recorded.
 	MaxBodyBytes int
-	// IdleTimeout is how long a turn waits for the results of its tool calls. Zero means
-	// an hour.
+	// IdleTimeout is how long a turn waits for the results of its tool calls. Zero means an hour.
 	IdleTimeout time.Duration
 }
 
@@ -58,8 +54,7 @@ type Transport struct {
 	paths            sync.Map
 }
 
-// New returns a transport that records with the tracer, which may be nil: then nothing is
-// recorded.
+// New returns a transport that records with the tracer, which may be nil: then nothing is recorded.
 func New(tracer *agenttrace.Tracer, o Options) *Transport {
 	o.Agent = cmp.Or(o.Agent, filepath.Base(os.Args[0]))
 	if o.Base == nil {
@@ -93,9 +88,8 @@ func (t *Transport) CloseIdleConnections() {
 	}
 }
 
-// Close ends the turns that are open: those that wait for results of tools, or for a call to
-// be tried again or to be answered. Call it before the tracer provider is shut down. The transport goes on to
-// work. It always returns nil.
+// Close ends the turns that are open: those that wait for results of tools, or for a call to be tried again or to be
+// answered. Call it before the tracer provider is shut down. The transport goes on to work. It always returns nil.
 func (t *Transport) Close() error {
 	t.reg.sweep(true)
 	return nil
@@ -135,9 +129,8 @@ func recovered() {
 // ownSpans is the scope of the spans that anthropic-sdk-go emits of its calls, with usage.
 const ownSpans = "com.anthropic.sdk.go"
 
-// countedElsewhere reports whether the context's span is one of a client that emits the
-// usage of its calls itself. The method that gives a span's scope is that of the SDK, which
-// we do not import.
+// countedElsewhere reports whether the context's span is one of a client that emits the usage of its calls itself.
+// The method that gives a span's scope is that of the SDK, which we do not import.
 func countedElsewhere(ctx context.Context) bool {
 	span := trace.SpanFromContext(ctx)
 	if !span.IsRecording() {

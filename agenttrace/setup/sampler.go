@@ -11,10 +11,9 @@ import (
 	"github.com/agenttrace/agenttrace/semconv"
 )
 
-// SessionSampler returns a sampler that keeps a fraction of the sessions, from 0 to 1, each
-// with all of its runs, sub-agents and forks, or nothing of it. Every process that uses the
-// same fraction decides alike, because the decision depends on the id of the session, or of
-// the one at the top of its parents, alone.
+// SessionSampler returns a sampler that keeps a fraction of the sessions, from 0 to 1, each with all of its runs,
+// sub-agents and forks, or nothing of it. Every process that uses the same fraction decides alike, because the
+// decision depends on the id of the session, or of the one at the top of its parents, alone.
 //
 // A session.run span is decided by its session, whatever its parent is; all other spans go
 // by their parent. A span without a parent that is none of a session, such as that of a
@@ -54,8 +53,7 @@ func (s sessionSampler) ShouldSample(p sdktrace.SamplingParameters) sdktrace.Sam
 	return result
 }
 
-// keeps compares 53 bits of the id's checksum, which a float64 holds exactly, with the
-// fraction.
+// keeps compares 53 bits of the id's checksum, which a float64 holds exactly, with the fraction.
 func (s sessionSampler) keeps(id string) bool {
 	sum := sha256.Sum256([]byte(id))
 	return float64(binary.BigEndian.Uint64(sum[:])>>11)/(1<<53) < s.fraction

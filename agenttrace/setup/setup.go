@@ -12,12 +12,10 @@
 //
 // # Sampling
 //
-// A sampler that decides by trace damages sessions: the runs of a session are in traces of
-// their own, so that some of its turns are stored and others are not. [SessionSampler]
-// decides by session. What is not sampled is not stored, has no live events and no metrics;
-// permissions, limits and loop detection work as before. A sampler in a collector, such as
-// tail_sampling, should decide by the attribute session.id too, or come after the session
-// exporter.
+// A sampler that decides by trace damages sessions: the runs of a session are in traces of their own, so that some of
+// its turns are stored and others are not. [SessionSampler] decides by session. What is not sampled is not stored, has
+// no live events and no metrics; permissions, limits and loop detection work as before. A sampler in a collector, such
+// as tail_sampling, should decide by the attribute session.id too, or come after the session exporter.
 package setup
 
 import (
@@ -45,11 +43,10 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 )
 
-// Init sets the global tracer, logger and meter providers and the propagator, and returns
-// what sends everything that is queued and ends them. Call shutdown when the last run has
-// ended. It takes as long as its context has time; with a context that has no deadline, it gives up
-// after two and a half seconds in which the collector accepted nothing. Its error names the endpoint,
-// and how many of the spans and live events since Init were lost.
+// Init sets the global tracer, logger and meter providers and the propagator, and returns what sends everything
+// that is queued and ends them. Call shutdown when the last run has ended. It takes as long as its context has
+// time; with a context that has no deadline, it gives up after two and a half seconds in which the collector
+// accepted nothing. Its error names the endpoint, and how many of the spans and live events since Init were lost.
 //
 // The environment variables of OpenTelemetry configure it, where they are set:
 //

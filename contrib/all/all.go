@@ -19,8 +19,7 @@ func init() {
 // sessions. Its base is not used. It is safe for concurrent use.
 func SetTransport(t *modelhttp.Transport) { transport.Store(t) }
 
-// Close ends the turns that are open. Call it before the tracer provider is shut down. It always
-// returns nil.
+// Close ends the turns that are open. Call it before the tracer provider is shut down. It always returns nil.
 func Close() error { return transport.Load().Close() }
 
 // Middleware is for option.WithMiddleware of anthropic-sdk-go and openai-go.

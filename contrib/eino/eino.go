@@ -32,8 +32,7 @@ type Options struct {
 // framework has delivered by then.
 const patience = 100 * time.Millisecond
 
-// Handler records what the components do. Make one with [New], and share it; it is safe for
-// concurrent use.
+// Handler records what the components do. Make one with [New], and share it; it is safe for concurrent use.
 type Handler struct {
 	callbacks.Handler
 	sessions *adapter.Sessions

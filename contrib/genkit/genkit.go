@@ -170,8 +170,7 @@ func (w *work) answered(
 	w.calls = requests
 }
 
-// usageOf returns the tokens of a call, or nil. The total shows whether the output includes the
-// thoughts.
+// usageOf returns the tokens of a call, or nil. The total shows whether the output includes the thoughts.
 func usageOf(u *ai.GenerationUsage) agenttrace.Usage {
 	if u == nil || u.InputTokens+u.OutputTokens == 0 {
 		return nil

@@ -21,8 +21,7 @@ import (
 type Options struct {
 	// Agent names the agent; empty means the name of the program.
 	Agent string
-	// Model is that of calls without llms.WithModel: langchaingo does not show the one that a model
-	// was made with.
+	// Model is that of calls without llms.WithModel: langchaingo does not show the one that a model was made with.
 	Model agenttrace.Model
 	// SessionID returns the id of the session that a turn belongs to, or "" for a new session. Nil
 	// knows none. A run or a turn in the context takes precedence.

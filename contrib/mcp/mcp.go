@@ -24,8 +24,7 @@ import (
 type Options struct {
 	// TracerProvider has the spans that are not tool calls of a turn; nil means the global one.
 	TracerProvider trace.TracerProvider
-	// ToolName returns the name by which the model knows a tool of the server; nil means that of
-	// the server.
+	// ToolName returns the name by which the model knows a tool of the server; nil means that of the server.
 	ToolName func(tool string) string
 	// Foreign reports that the other side belongs to somebody else. It gets the trace context only,
 	// and not the baggage with the ids of the session and of the user message; of what it sends,
@@ -37,8 +36,7 @@ const callTool = "tools/call"
 
 type callIDKey struct{}
 
-// WithCallID returns a context in which a tools/call is the tool call of that id in the model's
-// answer.
+// WithCallID returns a context in which a tools/call is the tool call of that id in the model's answer.
 func WithCallID(ctx context.Context, id string) context.Context {
 	return context.WithValue(ctx, callIDKey{}, id)
 }
@@ -132,8 +130,7 @@ func (o Options) startTool(
 	return agenttrace.StartTool(ctx, call)
 }
 
-// endTool ends a tool call with its result: the text or the structured content that the model
-// gets.
+// endTool ends a tool call with its result: the text or the structured content that the model gets.
 func endTool(tool *agenttrace.ToolCall, result mcp.Result, err error) {
 	r, _ := result.(*mcp.CallToolResult)
 	switch {

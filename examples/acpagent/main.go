@@ -1,6 +1,5 @@
-// Command acpagent is an agent that implements the Agent Client Protocol with
-// github.com/coder/acp-go-sdk and also sends its log to the client. Start it from a
-// client, or by hand:
+// Command acpagent is an agent that implements the Agent Client Protocol with github.com/coder/acp-go-sdk and also
+// sends its log to the client. Start it from a client, or by hand:
 //
 //	cd examples/acpagent && go test -v .
 package main

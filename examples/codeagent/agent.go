@@ -24,13 +24,11 @@ type agent struct {
 	tools  []tool
 
 	messages []message
-	// turns has the index in messages at which each turn begins, and the id of that
-	// message.
+	// turns has the index in messages at which each turn begins, and the id of that message.
 	turns []turnStart
 	// summary replaces the messages that were compacted.
 	summary string
-	// used is the number of tokens that were last in the model's context. Above limit the
-	// context is compacted.
+	// used is the number of tokens that were last in the model's context. Above limit the context is compacted.
 	used, limit int64
 
 	mu       sync.Mutex // guards the fields below

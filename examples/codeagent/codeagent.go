@@ -1,7 +1,6 @@
-// Package codeagent is a small coding agent that is instrumented with agenttrace. It is
-// meant to be read and copied: agent.go has the loop of an agent and the calls that
-// record it, review.go starts a sub-agent, compact.go keeps the context small, and
-// codeagent.go has the permissions.
+// Package codeagent is a small coding agent that is instrumented with agenttrace. It is meant to be read and
+// copied: agent.go has the loop of an agent and the calls that record it, review.go starts a sub-agent, compact.go
+// keeps the context small, and codeagent.go has the permissions.
 //
 // Without a real model it plays a conversation from a script: the model's answers are
 // scripted; tools, tests and telemetry are real.
@@ -27,8 +26,7 @@ import (
 
 // Config configures the agent. The zero Config runs the demo.
 type Config struct {
-	// TracerProvider and LoggerProvider receive the telemetry; the caller flushes them.
-	// Nil means the global ones.
+	// TracerProvider and LoggerProvider receive the telemetry; the caller flushes them. Nil means the global ones.
 	TracerProvider trace.TracerProvider
 	LoggerProvider log.LoggerProvider
 
@@ -36,9 +34,8 @@ type Config struct {
 	// with a failing test, which is removed at the end.
 	Workspace string
 
-	// Prompts are the user messages, one per turn. A prompt that begins with a slash is a
-	// command: /plan and /build change the mode, "/model NAME [VARIANT]" the model. Nil
-	// means the prompts of the demo.
+	// Prompts are the user messages, one per turn. A prompt that begins with a slash is a command: /plan and /build
+	// change the mode, "/model NAME [VARIANT]" the model. Nil means the prompts of the demo.
 	Prompts []string
 
 	// BaseURL and APIKey select a server with the OpenAI Chat Completions API. With
@@ -66,8 +63,7 @@ type Result struct {
 	TraceIDs []string
 	// TestsPass reports that "go test ./..." passed in the workspace at the end.
 	TestsPass bool
-	// Workspace is the directory in which the agent worked. It no longer exists if it was
-	// a copy.
+	// Workspace is the directory in which the agent worked. It no longer exists if it was a copy.
 	Workspace string
 }
 
@@ -79,8 +75,7 @@ const (
 	scriptedPace   = 3 * time.Millisecond
 )
 
-// rules lists the calls that are allowed or denied without a question. All others need
-// approval.
+// rules lists the calls that are allowed or denied without a question. All others need approval.
 var rules = []agenttrace.Rule{
 	{Permission: "read", Pattern: "*", Action: agenttrace.ActionAllow, Source: agenttrace.SourceManifest},
 	{Permission: "search", Pattern: "*", Action: agenttrace.ActionAllow, Source: agenttrace.SourceManifest},
@@ -200,8 +195,7 @@ func (a *agent) hear(ctx context.Context, run *agenttrace.Run, text string) erro
 	return nil
 }
 
-// equip sets the prompt and the tools of a mode. The tools of plan mode do not change
-// files.
+// equip sets the prompt and the tools of a mode. The tools of plan mode do not change files.
 func (a *agent) equip(mode string) {
 	a.prompt = "You are codeagent, a careful programmer. You work on a Go project with the tools that you have. " +
 		"Look before you change anything, call tools that do not depend on each other at once, and be brief."

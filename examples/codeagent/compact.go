@@ -10,8 +10,7 @@ import (
 const summaryPrompt = "Summarize the conversation for the assistant that will go on with it: " +
 	"what the user wants, what was found, what was changed, what is open. Be brief."
 
-// compactIfFull replaces all turns but the last by a summary if the model's context
-// exceeds the limit.
+// compactIfFull replaces all turns but the last by a summary if the model's context exceeds the limit.
 func (a *agent) compactIfFull(ctx context.Context, run *agenttrace.Run) (err error) {
 	if a.used <= a.limit || len(a.turns) < 2 {
 		return nil

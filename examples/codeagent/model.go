@@ -44,8 +44,7 @@ type chatRequest struct {
 	StreamOptions   map[string]bool `json:"stream_options"`
 }
 
-// chatUsage counts inclusively: prompt tokens include cached tokens, completion tokens
-// include reasoning tokens.
+// chatUsage counts inclusively: prompt tokens include cached tokens, completion tokens include reasoning tokens.
 type chatUsage struct {
 	PromptTokens        int64 `json:"prompt_tokens"`
 	CompletionTokens    int64 `json:"completion_tokens"`
@@ -234,8 +233,7 @@ func readStream(r io.Reader, text, reasoning func(string)) (completion, error) {
 	return done, nil
 }
 
-// grow adds a fragment of a tool call: the first one has id and name, all of them a piece
-// of the arguments.
+// grow adds a fragment of a tool call: the first one has id and name, all of them a piece of the arguments.
 func (m *message) grow(d toolCall) error {
 	switch {
 	case d.Index == len(m.ToolCalls):

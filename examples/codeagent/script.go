@@ -61,8 +61,7 @@ func (r reply) toolCalls(key string) (calls []toolCall) {
 	return calls
 }
 
-// demoPrompts are the user messages of the demo. Those that begin with a slash are
-// commands for the agent.
+// demoPrompts are the user messages of the demo. Those that begin with a slash are commands for the agent.
 func demoPrompts(model string) (prompts []string) {
 	for _, p := range script().Prompts {
 		if model == defaultModel || !strings.HasPrefix(p, "/model") {

@@ -92,8 +92,7 @@ func runTool(w *workspace) tool {
 	}
 }
 
-// editTool changes files. A change becomes an artifact of the answer, with a reference to
-// the call that made it.
+// editTool changes files. A change becomes an artifact of the answer, with a reference to the call that made it.
 func editTool(w *workspace) tool {
 	return tool{
 		name: "edit", description: "Replace text in a file. The old text must occur exactly once.",
@@ -160,8 +159,7 @@ func grep(w *workspace, pattern string) (string, error) {
 	return b.String(), err
 }
 
-// edit replaces old, which must occur once, by replacement, and returns the change as a
-// patch.
+// edit replaces old, which must occur once, by replacement, and returns the change as a patch.
 func edit(w *workspace, name, old, replacement string) (string, error) {
 	w.editing.Lock()
 	defer w.editing.Unlock()

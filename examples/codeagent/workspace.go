@@ -39,8 +39,7 @@ type workspace struct {
 	root *os.Root
 	// env is added to the environment of commands.
 	env []string
-	// editing serializes the edits of one step, which run concurrently. It guards
-	// patches, the changes so far.
+	// editing serializes the edits of one step, which run concurrently. It guards patches, the changes so far.
 	editing sync.Mutex
 	patches []string
 }
@@ -83,8 +82,7 @@ func (w *workspace) walk(fn func(name string, content []byte)) error {
 	})
 }
 
-// save writes a file of the agent's own and returns its path. id may be any text, because
-// the model chose it.
+// save writes a file of the agent's own and returns its path. id may be any text, because the model chose it.
 func (w *workspace) save(dir, id, ext, content string) (string, error) {
 	name := path.Join(agentDir, dir, url.PathEscape(id)+ext)
 	if err := w.root.MkdirAll(path.Dir(name), 0o755); err != nil {

@@ -97,8 +97,7 @@ func (a *Answer) block(key int, kind Kind) *Block {
 	return b
 }
 
-// next returns the last block if it is of the kind and open, or a new one: for APIs that do
-// not number blocks.
+// next returns the last block if it is of the kind and open, or a new one: for APIs that do not number blocks.
 func (a *Answer) next(kind Kind) *Block {
 	if n := len(a.Blocks); n > 0 {
 		if b := a.Blocks[n-1]; b.Kind == kind && b.Open && kind != Call {

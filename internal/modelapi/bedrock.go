@@ -84,8 +84,7 @@ func (d *converseAnswer) begin(index int, call object) {
 	b.ID, b.Name, b.Server = call.text("toolUseId"), call.text("name"), call.text("type") == "server_tool_use"
 }
 
-// Event takes an event of ConverseStream, or of the stream of a Nova model, whose events
-// are the members of an object.
+// Event takes an event of ConverseStream, or of the stream of a Nova model, whose events are the members of an object.
 func (d *converseAnswer) Event(name string, data []byte) {
 	e := parse(data)
 	if name != "" {

@@ -7,8 +7,7 @@ import (
 	"strings"
 )
 
-// Role is the side of a conversation that a message comes from. Results of tools come
-// from the user's side.
+// Role is the side of a conversation that a message comes from. Results of tools come from the user's side.
 type Role byte
 
 // The roles.
@@ -35,8 +34,7 @@ type Item struct {
 	// Text is that of a text.
 	Text string
 	File File
-	// ID and Name are those of a call, and of the call that a result is of. A provider
-	// may leave out either.
+	// ID and Name are those of a call, and of the call that a result is of. A provider may leave out either.
 	ID, Name string
 	// Value is the JSON of a call's input or of a result's output.
 	Value json.RawMessage
@@ -44,15 +42,13 @@ type Item struct {
 	Failed bool
 }
 
-// File is a file in a message. The bytes of one that is in the request itself are not
-// kept, only their number.
+// File is a file in a message. The bytes of one that is in the request itself are not kept, only their number.
 type File struct {
 	MediaType, Name, URL string
 	Size                 int
 }
 
-// Message is a message of a request. What the assistant sends between two messages of the
-// user is one message.
+// Message is a message of a request. What the assistant sends between two messages of the user is one message.
 type Message struct {
 	Role  Role
 	Items []Item

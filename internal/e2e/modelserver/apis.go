@@ -16,9 +16,8 @@ import (
 // API is a provider's API.
 type API struct {
 	Name string
-	// Reasons reports that answers have the reasoning, Errors that results of tools state
-	// that the tool failed, IDs that calls have ids, Stop is the reason for which an
-	// answer without calls ended.
+	// Reasons reports that answers have the reasoning, Errors that results of tools state that the tool failed, IDs
+	// that calls have ids, Stop is the reason for which an answer without calls ended.
 	Reasons, Errors, IDs bool
 	Stop                 string
 
@@ -152,8 +151,7 @@ func (a *answer) Parts() (parts []Part) {
 	return parts
 }
 
-// Chunks returns the content type of an answer and its bytes, in the pieces that a server
-// would flush.
+// Chunks returns the content type of an answer and its bytes, in the pieces that a server would flush.
 func (a *API) Chunks(s *Step, id string, stream bool) (contentType string, chunks [][]byte) {
 	data := &answer{Step: s, ID: id, atOnce: a.AtOnce, counts: make(map[string]int)}
 	if !stream {

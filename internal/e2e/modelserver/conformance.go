@@ -31,8 +31,7 @@ type Program struct {
 	Run func(c *Console) error
 }
 
-// Console is what a program is run with, and what it prints. Its methods may be called
-// concurrently.
+// Console is what a program is run with, and what it prints. Its methods may be called concurrently.
 type Console struct {
 	Context context.Context
 	Script  *Script

@@ -49,8 +49,7 @@ type Call struct {
 //go:embed weather.json
 var weather []byte
 
-// Weather is a conversation of two turns with calls at once, one that fails, and an output
-// that is JSON.
+// Weather is a conversation of two turns with calls at once, one that fails, and an output that is JSON.
 var Weather = func() (s Script) {
 	if err := json.Unmarshal(weather, &s); err != nil {
 		panic(err) // a mistake in this package
@@ -58,8 +57,7 @@ var Weather = func() (s Script) {
 	return s
 }()
 
-// Server answers with the steps of a script, one after another. Use it as an
-// [http.Handler].
+// Server answers with the steps of a script, one after another. Use it as an [http.Handler].
 type Server struct {
 	API    *API
 	Script *Script

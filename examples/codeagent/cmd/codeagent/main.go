@@ -3,8 +3,7 @@
 //
 //	codeagent [flags] [prompt ...]
 //
-// OPENAI_API_KEY or OPENAI_BASE_URL selects a real model, OPENAI_MODEL its name. Without
-// them the model is a script.
+// OPENAI_API_KEY or OPENAI_BASE_URL selects a real model, OPENAI_MODEL its name. Without them the model is a script.
 package main
 
 import (
