@@ -368,13 +368,6 @@ func (e *exporter) writeDir() error {
 // maxSideFile is the greatest side file that is bundled.
 const maxSideFile = 256 << 20
 
-// sideFile is a file that a session refers to.
-type sideFile struct {
-	path   string
-	size   int64
-	sha256 string
-}
-
 func (e *exporter) writeBundle() error {
 	var missing []string
 	err := e.out.write(e.cmd, e.bundle, e.format.JSON, func(w io.Writer) error {
@@ -384,26 +377,26 @@ func (e *exporter) writeBundle() error {
 			s.Files = make(map[string]string)
 			seen := make(map[string]bool)
 			for c := range document.Build(s.Input).ToolCalls() {
-				f := sideFile{c.OutputPath, c.OutputSize, strings.ToLower(c.OutputSHA256)}
-				if f.path == "" || seen[f.path] {
+				path, sum := c.OutputPath, strings.ToLower(c.OutputSHA256)
+				if path == "" || seen[path] {
 					continue
 				}
-				seen[f.path] = true
-				name, ok := packed[f.sha256]
+				seen[path] = true
+				name, ok := packed[sum]
 				if !ok {
-					content, err := f.read(s.Transcript.Session.WorkspaceRoot)
+					content, err := sideFile(c, s.Transcript.Session.WorkspaceRoot)
 					if err != nil {
-						missing = append(missing, fmt.Sprintf("%s: %s: %v", s.Transcript.Session.ID, f.path, err))
+						missing = append(missing, fmt.Sprintf("%s: %s: %v", s.Transcript.Session.ID, path, err))
 						continue
 					}
-					name = "files/" + f.sha256[:16] + "-" + codec.FileName(
-						strings.TrimSuffix(filepath.Base(f.path), filepath.Ext(f.path))) + plainExt.FindString(f.path)
+					name = "files/" + sum[:16] + "-" + codec.FileName(
+						strings.TrimSuffix(filepath.Base(path), filepath.Ext(path))) + plainExt.FindString(path)
 					if err := pack(z, name, content); err != nil {
 						return err
 					}
-					packed[f.sha256] = name
+					packed[sum] = name
 				}
-				s.Files[f.path] = name
+				s.Files[path] = name
 			}
 			var page bytes.Buffer
 			if err := e.format.Stream(&page)(s); err != nil {
@@ -439,13 +432,13 @@ func pack(z *zip.Writer, name string, content []byte) error {
 // plainExt is the extension of a path, if it is a plain one.
 var plainExt = regexp.MustCompile(`\.[a-zA-Z0-9]{1,9}$`)
 
-// read returns the file, which is looked for below the workspace where its path says no
-// more, if it is the one that was meant.
-func (f *sideFile) read(root *string) ([]byte, error) {
-	if sum, err := hex.DecodeString(f.sha256); err != nil || len(sum) != sha256.Size {
+// sideFile returns the file of an output, which is looked for below the workspace where its path says no more, if it is
+// the one that was meant.
+func sideFile(c *document.ToolCall, root *string) ([]byte, error) {
+	if sum, err := hex.DecodeString(c.OutputSHA256); err != nil || len(sum) != sha256.Size {
 		return nil, errors.New("the session has no SHA-256 of it")
 	}
-	path := f.path
+	path := c.OutputPath
 	if root != nil && *root != "" && !filepath.IsAbs(path) {
 		path = filepath.Join(*root, path)
 	}
@@ -460,14 +453,14 @@ func (f *sideFile) read(root *string) ([]byte, error) {
 		return nil, errors.New("it is not a file")
 	case info.Size() > maxSideFile:
 		return nil, errors.New("it is larger than 256 MiB")
-	case f.size > 0 && info.Size() != f.size:
+	case c.OutputSize > 0 && info.Size() != c.OutputSize:
 		return nil, errors.New("its size differs from the one in the session")
 	}
 	content, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
-	if sum := sha256.Sum256(content); hex.EncodeToString(sum[:]) != f.sha256 {
+	if sum := sha256.Sum256(content); hex.EncodeToString(sum[:]) != strings.ToLower(c.OutputSHA256) {
 		return nil, errors.New("its SHA-256 differs from the one in the session")
 	}
 	return content, nil

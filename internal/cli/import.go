@@ -111,7 +111,9 @@ func (x *importing) inputs(cmd *cobra.Command, args []string) ([]importer.Input,
 			return inputs, nil
 		}
 		if x.asJSON {
-			return nil, writePlaces(cmd, places)
+			return nil, writeJSON(cmd, slices.DeleteFunc(append([]importer.Place{}, places...), func(p importer.Place) bool {
+				return len(p.Files) == 0 && p.Error == ""
+			}))
 		}
 		return nil, printPlaces(cmd.OutOrStdout(), places)
 	}
@@ -225,13 +227,6 @@ func printImport(w io.Writer, s *importer.Summary) error {
 func tallied(t *importer.Tally, name string) string {
 	return document.Sanitize(name) + ": " + strings.Join(phrases.Facts("tally", t), ", ") +
 		phrases.Text("tally besides", t)
-}
-
-// writePlaces writes the places where something is, or may be, as JSON.
-func writePlaces(cmd *cobra.Command, all []importer.Place) error {
-	return writeJSON(cmd, slices.DeleteFunc(append([]importer.Place{}, all...), func(p importer.Place) bool {
-		return len(p.Files) == 0 && p.Error == ""
-	}))
 }
 
 func printPlaces(w io.Writer, all []importer.Place) error {

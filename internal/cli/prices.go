@@ -101,13 +101,6 @@ func unreadable(cmd *cobra.Command, err error) {
 		document.Sanitize(what))
 }
 
-func (p *prices) estimate() store.Price {
-	if p == nil {
-		return nil
-	}
-	return p.Price
-}
-
 // terminal is how to print to standard output, with the day of which estimates are, "" of a file that the user named.
 func (p *prices) terminal(cmd *cobra.Command) render.Options {
 	o := terminal(cmd)

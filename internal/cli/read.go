@@ -134,7 +134,11 @@ func newSearch() *cobra.Command {
 			case nowhere:
 				return x.reportNone(cmd, r, everySession)
 			case len(hits) == 0:
-				return nothingFound(cmd, q, x.since, r.Name())
+				asked := struct {
+					store.SearchQuery
+					Since string
+				}{q, x.since}
+				return note(cmd, "%s in %s\n", document.Sanitize(phrases.Text("nothing found", asked)), r.Name())
 			}
 			if err = render.Hits(cmd.OutOrStdout(), hits, terminal(cmd)); err == nil && more {
 				err = note(cmd, "there is more; --limit %d shows it\n", limit*5)
@@ -152,14 +156,6 @@ func extendIndex(ctx context.Context, r store.Reader) {
 		end := time.Now().Add(time.Second)
 		_ = indexer.UpdateSearchIndex(ctx, func(int, int) bool { return time.Now().Before(end) })
 	}
-}
-
-func nothingFound(cmd *cobra.Command, q store.SearchQuery, since, name string) error {
-	asked := struct {
-		store.SearchQuery
-		Since string
-	}{q, since}
-	return note(cmd, "%s in %s\n", document.Sanitize(phrases.Text("nothing found", asked)), name)
 }
 
 func newStats() *cobra.Command {

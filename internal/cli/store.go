@@ -130,14 +130,6 @@ func openStore(cmd *cobra.Command) (store.Reader, error) {
 	return r, err
 }
 
-// openSessions opens the store for a command that shows what sessions are doing.
-func openSessions(cmd *cobra.Command) (r document.Reader, err error) {
-	if r.IdleTimeout, err = idleTimeout(cmd); err == nil {
-		r.Reader, err = openStore(cmd)
-	}
-	return r, err
-}
-
 func noStore(path string) error {
 	return noStoreError{fmt.Errorf("there is no session store at %s", stores.Name(path))}
 }
@@ -149,12 +141,17 @@ func reading(cmd *cobra.Command, fn func(ctx context.Context, r document.Reader,
 	if err != nil {
 		return err
 	}
-	r, err := openSessions(cmd)
+	var r document.Reader
+	if r.IdleTimeout, err = idleTimeout(cmd); err == nil {
+		r.Reader, err = openStore(cmd)
+	}
 	if err != nil {
 		return err
 	}
 	defer r.Close()
-	r.Price = p.estimate()
+	if p != nil {
+		r.Price = p.Price
+	}
 	return fn(cmd.Context(), r, p)
 }
 

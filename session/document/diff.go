@@ -223,9 +223,7 @@ func compareTurns(tlA, tlB *Document, a, b *Turn, ignoreUsage bool) []Aspect {
 	all = append(all, Aspect{prompt, a.SystemPromptDigest == b.SystemPromptDigest, nil})
 	text(AspectModel, FullModelName(a.Model), FullModelName(b.Model))
 	if a.Tools.CatalogDigest != b.Tools.CatalogDigest {
-		namesA := slices.Sorted(slices.Values(a.Tools.Available))
-		namesB := slices.Sorted(slices.Values(b.Tools.Available))
-		text(AspectTools, catalogText(a, namesA), catalogText(b, namesB))
+		text(AspectTools, catalogText(a), catalogText(b))
 	}
 	text(AspectReasoning, a.ReasoningText(), b.ReasoningText())
 	all = append(all, compareCalls(a.ToolCalls(), b.ToolCalls())...)
@@ -254,26 +252,20 @@ func promptBody(d *Document, digest string) (string, bool) {
 }
 
 // catalogText is a line for each tool, with the digest, as the tools of two catalogs may have the same names.
-func catalogText(t *Turn, names []string) string {
+func catalogText(t *Turn) string {
 	if t.Tools.CatalogDigest == "" {
 		return ""
 	}
+	names := slices.Sorted(slices.Values(t.Tools.Available))
 	return strings.Join(append([]string{"catalog " + Short(t.Tools.CatalogDigest)}, names...), "\n")
 }
 
 func turnSummary(t *Turn) string {
-	var lines []string
-	if text := t.UserText(); text != "" {
-		lines = append(lines, text)
-	}
+	lines := []string{t.UserText()}
 	for _, c := range t.ToolCalls() {
-		what, _ := Subject(c.Input)
-		lines = append(lines, strings.TrimSpace("▸ "+cmp.Or(c.Name, Unnamed)+"  "+what)+" · "+c.Outcome())
+		lines = append(lines, strings.TrimSpace("▸ "+cmp.Or(c.Name, Unnamed)+"  "+c.Subject())+" · "+c.Outcome())
 	}
-	if text := t.AnswerText(); text != "" {
-		lines = append(lines, text)
-	}
-	return strings.Join(lines, "\n\n")
+	return strings.Join(Present(append(lines, t.AnswerText())...), "\n\n")
 }
 
 func endText(t *Turn) string {
@@ -285,7 +277,7 @@ func usageText(u *session.Usage) string { return phrases.Text("usage", u) }
 // alignCalls pairs the places of the calls of two turns, from 0, in an order that keeps that of both: those with equal
 // inputs first, and between them those of one tool by their order. -1 means none.
 func alignCalls(a, b []*ToolCall) (pairs [][2]int) {
-	withInput := func(c *ToolCall) string { return c.Name + "\x00" + canonical(c.Input) }
+	withInput := func(c *ToolCall) string { return c.Name + "\x00" + Canonical(c.Input) }
 	for _, e := range align(a, b, withInput, func(c *ToolCall) string { return c.Name }) {
 		for i := e.a0; i < e.a1; i++ {
 			pair := [2]int{i, -1}
@@ -324,10 +316,10 @@ func compareCall(a, b *ToolCall, placeA, placeB int) (all []Aspect) {
 			Aspect: aspect, Tool: a.Name, CallA: placeA, CallB: placeB, A: optional(inA), B: optional(inB),
 		}, same, calls})
 	}
-	add(AspectInput, Value(a.Input), Value(b.Input), canonical(a.Input) == canonical(b.Input))
+	add(AspectInput, Value(a.Input), Value(b.Input), Canonical(a.Input) == Canonical(b.Input))
 	add(AspectOutcome, a.Outcome(), b.Outcome(), a.Outcome() == b.Outcome())
 	add(AspectOutput, cmp.Or(a.Error, Value(a.Output)), cmp.Or(b.Error, Value(b.Output)),
-		a.Error == b.Error && canonical(a.Output) == canonical(b.Output))
+		a.Error == b.Error && Canonical(a.Output) == Canonical(b.Output))
 	return all
 }
 
@@ -335,9 +327,9 @@ func callText(c *ToolCall) string {
 	return strings.TrimSpace(Value(c.Input) + "\n→ " + c.Outcome())
 }
 
-// canonical is JSON with its keys sorted and without spaces, so that two sources
+// Canonical is JSON with its keys sorted and without spaces, so that two sources
 // that write one value differently agree.
-func canonical(raw json.RawMessage) string {
+func Canonical(raw json.RawMessage) string {
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.UseNumber()
 	var v any

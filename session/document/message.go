@@ -34,7 +34,7 @@ func (b *builder) read(row *session.MessageAndParts) *Message {
 	case trace.PendingApproval:
 		m.State = StateWaiting
 	default:
-		m.State = stateOf(trace.EndReason)
+		m.State = ends[trace.EndReason]
 	}
 
 	m.Parts = make([]*Part, 0, len(row.Parts))
@@ -306,14 +306,14 @@ func (b *builder) tool(row *session.Part, d *session.UIPart) *ToolCall {
 	c := &ToolCall{
 		Name: session.ToolName(row.Type, d.ToolName), CallID: cmp.Or(d.ToolCallID, session.Deref(row.ToolCallID)),
 		State: cmp.Or(d.State, session.Deref(row.ToolState)),
-		Stub:  x.Stub, Input: present(d.Input), Output: present(d.Output), Error: session.Deref(d.ErrorText),
+		Stub:  x.Stub, Input: d.Input, Output: d.Output, Error: session.Deref(d.ErrorText),
 		ErrorType: x.ErrorType, StartedAt: x.StartedAt, DurationMS: x.DurationMS, ACPKind: x.Kind,
 		Truncated: x.Truncated, OutputPath: x.OutputPath, OutputSize: x.OutputSize, OutputSHA256: x.OutputSHA256,
 		ProviderExecuted: d.ProviderExecuted, Dynamic: row.Type == "dynamic-tool", ChildSessionID: x.ChildSessionID,
 		Approval: d.Approval, Problems: x.Problems,
 	}
 	if c.Input == nil {
-		c.Input = present(d.RawInput)
+		c.Input = d.RawInput
 	}
 	if x.Stub {
 		c.State = cmp.Or(x.State, c.State)
@@ -367,14 +367,6 @@ func (c *ToolCall) envelope() {
 	c.DurationMS = cmp.Or(c.DurationMS, e.Metadata.DurationMS)
 	c.Truncated = c.Truncated || e.Metadata.Truncated
 	c.OutputPath = cmp.Or(c.OutputPath, e.Metadata.OutputPath)
-}
-
-// present is nil for a value that is absent. null is a value: a tool may return it.
-func present(raw json.RawMessage) json.RawMessage {
-	if len(raw) == 0 {
-		return nil
-	}
-	return raw
 }
 
 // catalogEntry is a tool in any of the shapes in which catalogs are sent.

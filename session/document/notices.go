@@ -121,12 +121,17 @@ func unattributed(links []store.SpanRef) []session.Notice {
 	for i := range links {
 		l := &links[i]
 		if what := kinds[l.Kind]; what != "" && l.MessageID == "" && l.Dialect != store.DialectSDK && l.SpanID != "" {
-			n := session.NewNotice("attributed", fmt.Sprintf("the %s of span %s belongs to no message", what, l.SpanID))
-			n.TraceID, n.SpanID, n.SpanKind = l.TraceID, l.SpanID, l.Kind
-			found = append(found, n)
+			found = append(found, spanNotice("attributed", l, "the %s of span %s belongs to no message", what, l.SpanID))
 		}
 	}
 	return found
+}
+
+// spanNotice is a notice about a span.
+func spanNotice(rule string, l *store.SpanRef, format string, args ...any) session.Notice {
+	n := session.NewNotice(rule, fmt.Sprintf(format, args...))
+	n.TraceID, n.SpanID, n.SpanKind = l.TraceID, l.SpanID, l.Kind
+	return n
 }
 
 // unrecorded finds the turns whose requests repeat more than the session has. What a
@@ -179,17 +184,15 @@ func (doc *Document) misplaced(in Input) (found []session.Notice) {
 		telemetry = true
 		if id := l.MessageID; id != "" && !there[id] && !lost[id] {
 			lost[id] = true
-			n := session.NewNotice("attributed", fmt.Sprintf("the message %s of span %s is not there", id, l.SpanID))
-			n.TraceID, n.SpanID, n.SpanKind = l.TraceID, l.SpanID, l.Kind
-			found = append(found, n)
+			found = append(found, spanNotice("attributed", l, "the message %s of span %s is not there", id, l.SpanID))
 		}
 		if l.Kind != "session.turn" || l.ParentSpanID != "" || l.MessageID == "" {
 			continue
 		}
 		if first := root[l.MessageID]; first != nil && first.TraceID != l.TraceID && first.EndNano <= l.StartNano &&
 			!slices.ContainsFunc(in.Decisions, func(d store.Decision) bool { return d.MessageID == l.MessageID }) {
-			n := session.NewNotice("turns", "the message has two turns, each with an outermost span of its own")
-			n.MessageID, n.TraceID, n.SpanID, n.SpanKind = l.MessageID, l.TraceID, l.SpanID, l.Kind
+			n := spanNotice("turns", l, "the message has two turns, each with an outermost span of its own")
+			n.MessageID = l.MessageID
 			found = append(found, n)
 		}
 		root[l.MessageID] = l

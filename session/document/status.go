@@ -317,18 +317,8 @@ const (
 // a run that did not: it may have ended to wait for a human.
 func (s State) Bad() bool { return s == StateAborted || s == StateError }
 
-// stateOf maps an end reason. Words that are not the project's are no state.
-func stateOf(reason string) State {
-	switch reason {
-	case "finish":
-		return StateFinished
-	case "abort":
-		return StateAborted
-	case "error":
-		return StateError
-	}
-	return StateUnknown
-}
+// ends are the states by end reason. Words that are not the project's are no state.
+var ends = map[string]State{"finish": StateFinished, "abort": StateAborted, "error": StateError}
 
 // sessionMeta is what is read of the metadata of a session. A value of the wrong kind is not set.
 type sessionMeta struct {
@@ -350,7 +340,7 @@ func metaOf(s *session.Session) (m sessionMeta) {
 // stateOfSession is what the session's own row reports: how its last run ended.
 func stateOfSession(s *session.Session) (State, string) {
 	m := metaOf(s)
-	return stateOf(m.Trace.Outcome), m.Trace.Error
+	return ends[m.Trace.Outcome], m.Trace.Error
 }
 
 // state is that of the last turn where it is open, else how the last run ended, else how the last turn did.

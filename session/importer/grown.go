@@ -24,11 +24,6 @@ import (
 // tailSize is how much of the end of what was read shows whether a file only grew.
 const tailSize = 4096
 
-// noteRead notes how far a file was read: text is its content.
-func noteRead(s *store.ImportSource, text []byte) {
-	s.ReadTo, s.Tail = int64(len(text)), tailOf(text)
-}
-
 // tailOf returns a digest of the end of what was read.
 func tailOf(text []byte) string {
 	sum := sha256.Sum256(text[max(0, len(text)-tailSize):])

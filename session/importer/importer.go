@@ -266,7 +266,9 @@ func (im *Importer) read(ctx context.Context, in Input, t *Tally) error {
 		if was := im.unchanged(in, now); was != nil {
 			return im.repeat(was, t)
 		}
-		t.before = im.deletedFrom(in, now)
+		if was := im.sources[now.Path]; in.found && was != nil && len(was.Deleted) > 0 {
+			t.before = was // what was deleted comes back where the user names the file, or with something new
+		}
 	}
 	im.progress.Name, im.progress.Counted = in.Name, false
 	im.progress.Read = max(im.progress.Read, im.begun) // of what is read by its path nothing was counted

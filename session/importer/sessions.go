@@ -36,7 +36,7 @@ func (im *Importer) sessions(ctx context.Context, f *formats.Format, in Input, r
 		}
 		all, err := f.DecodeText(in.path, text, report)
 		if err == nil {
-			noteRead(now, text)
+			now.ReadTo, now.Tail = int64(len(text)), tailOf(text)
 			err = im.grew(ctx, f, in, now, text, all, t)
 		}
 		if err != nil {

@@ -129,15 +129,6 @@ func (im *Importer) unchanged(in Input, now *store.ImportSource) *store.ImportSo
 	return was
 }
 
-// deletedFrom returns what is remembered of an input whose sessions are not to be imported again when they were deleted
-// from the store and have nothing new: of one that was found, not named.
-func (im *Importer) deletedFrom(in Input, now *store.ImportSource) *store.ImportSource {
-	if was := im.sources[now.Path]; in.found && was != nil && len(was.Deleted) > 0 {
-		return was
-	}
-	return nil
-}
-
 // isDeleted reports whether a session was deleted from the store since its file was read, and did not change since.
 func (t *Tally) isDeleted(s *store.Imported) bool {
 	return t.before != nil && slices.Contains(t.before.Deleted, s.Session.ID) &&

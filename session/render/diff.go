@@ -24,13 +24,13 @@ const (
 func Diff(w io.Writer, d *document.Diff, o Options, unified bool) error {
 	p := newPrinter(o)
 	dp := &diffPrinter{printer: p, unified: unified || p.Width < SideBySide}
-	dp.compared("A", &d.A, p.bad)
-	dp.compared("B", &d.B, p.good)
+	p.block(span{"A  ", p.bad}, document.Join(phrases.Facts("compared", &d.A)...), p.plain, 2)
+	p.block(span{"B  ", p.good}, document.Join(phrases.Facts("compared", &d.B)...), p.plain, 2)
 	p.blank()
 	if d.First == nil {
 		p.line(span{"= no differences", p.good})
 	} else {
-		dp.first(d.First)
+		p.block(span{"≠ ", p.warn}, d.First.String(), p.title, 0)
 	}
 	for _, run := range d.Runs() {
 		p.blank()
@@ -50,14 +50,6 @@ func Diff(w io.Writer, d *document.Diff, o Options, unified bool) error {
 type diffPrinter struct {
 	*printer
 	unified bool
-}
-
-func (p *diffPrinter) compared(label string, c *document.Compared, in paint) {
-	p.block(span{label + "  ", in}, document.Join(phrases.Facts("compared", c)...), p.plain, 2)
-}
-
-func (p *diffPrinter) first(f *document.Divergence) {
-	p.block(span{"≠ ", p.warn}, f.String(), p.title, 0)
 }
 
 func (p *diffPrinter) turn(t *document.DiffTurn) {

@@ -91,7 +91,9 @@ func (n *NewsPrinter) one(x *document.News) {
 		tool.Decisions = nil // they are printed by themselves
 		part.Tool = &tool
 		if tool.Open() && !tool.Stub {
-			p.openLine(&tool)
+			text := map[string]string{session.StateApprovalRequested: "? waits for approval",
+				session.StateApprovalResponded: "approved …", session.StateInputStreaming: "input …"}[tool.State]
+			p.callLine(tool.Name, tool.Subject(), span{cmp.Or(text, "…"), p.warn})
 		} else {
 			p.tool(nil, &part, nil)
 		}
@@ -125,13 +127,6 @@ func (n *NewsPrinter) heading(x *document.News, fact string) {
 	label := id + "  " + document.OneLine(n.titles[x.SessionID])
 	label = truncate(label, max(n.p.Width-width(fact)-10, 20))
 	n.p.header("─", span{strings.TrimRight(label, " "), n.p.title}, span{}, fact)
-}
-
-// openLine is a call that has not ended, in one line.
-func (p *printer) openLine(c *document.ToolCall) {
-	text := map[string]string{session.StateApprovalRequested: "? waits for approval",
-		session.StateApprovalResponded: "approved …", session.StateInputStreaming: "input …"}[c.State]
-	p.callLine(c.Name, c.Subject(), span{cmp.Or(text, "…"), p.warn})
 }
 
 func (n *NewsPrinter) messageEnd(x *document.News) {

@@ -95,13 +95,9 @@ func Status(w io.Writer, st *document.Status, o Options) error {
 		}
 		if strings.TrimSpace(text) != "" {
 			p.blank()
-			p.line(lead, span{lastLine(text), p.plain})
+			text = strings.TrimRight(document.Sanitize(text), "\n ") // of which the last line that is not blank is shown
+			p.line(lead, span{strings.TrimSpace(text[strings.LastIndexByte(text, '\n')+1:]), p.plain})
 		}
 	}
 	return p.writeTo(w)
-}
-
-func lastLine(text string) string {
-	text = strings.TrimRight(document.Sanitize(text), "\n ")
-	return strings.TrimSpace(text[strings.LastIndexByte(text, '\n')+1:])
 }

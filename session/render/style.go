@@ -36,14 +36,6 @@ type Options struct {
 	Now time.Time
 }
 
-func (o Options) normalized() Options {
-	o.Width = cmp.Or(o.Width, 80)
-	o.Width = max(o.Width, 40)
-	o.Lines = cmp.Or(o.Lines, 8)
-	o.Location = cmp.Or(o.Location, time.UTC)
-	return o
-}
-
 // paint is how text is printed.
 type paint = ansi.Style
 
@@ -81,7 +73,8 @@ type printer struct {
 }
 
 func newPrinter(o Options) *printer {
-	o = o.normalized()
+	o.Width, o.Lines = max(cmp.Or(o.Width, 80), 40), cmp.Or(o.Lines, 8)
+	o.Location = cmp.Or(o.Location, time.UTC)
 	return &printer{Options: o, palette: newPalette(o.Color)}
 }
 

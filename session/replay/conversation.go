@@ -137,7 +137,7 @@ func entries(m *document.Message, row *session.MessageAndParts, ids callIDs) []e
 			}
 			answered.blocks = append(answered.blocks, block{kind: kind, text: p.Text, meta: metaOf(raw[p.ID])})
 		case document.KindFile:
-			answered.blocks = append(answered.blocks, block{kind: fileBlock, file: fileOf(p.File, raw[p.ID])})
+			answered.blocks = append(answered.blocks, block{kind: fileBlock, file: fileOf(p.File)})
 		case document.KindTool:
 			call, result := callOf(p.Tool, ids.unique(p.Tool.CallID))
 			answered.blocks = append(answered.blocks, call)
@@ -241,9 +241,8 @@ func metaOf(raw string) map[string]json.RawMessage {
 
 // fileOf is a file with the whole of its URL, which a timeline does not carry along.
 // The content of a data: URL becomes base 64, as providers want it.
-func fileOf(f *document.File, raw string) file {
-	p, _ := session.ParseUIPart(raw) // what is not an object has no URL
-	x := file{name: f.Name, mediaType: f.MediaType, url: session.Deref(p.URL)}
+func fileOf(f *document.File) file {
+	x := file{name: f.Name, mediaType: f.MediaType, url: cmp.Or(f.Content(), f.URL)}
 	rest, ok := strings.CutPrefix(x.url, "data:")
 	head, body, comma := strings.Cut(rest, ",")
 	if !ok || !comma {

@@ -27,11 +27,10 @@ const (
 // do sends a request until the server takes it, the bounds are reached, or the request's
 // context ends. The last response, or error, is returned.
 func (c *Client) do(req *http.Request) (*http.Response, error) {
-	client := cmp.Or(c.HTTP, direct)
 	attempts, left := cmp.Or(c.MaxAttempts, DefaultMaxAttempts), cmp.Or(c.MaxWait, DefaultMaxWait)
 	backoff := firstBackoff
 	for attempt := 1; ; attempt++ {
-		resp, err := client.Do(req)
+		resp, err := direct.Do(req)
 		if attempt >= attempts || !again(req.Context(), resp, err) {
 			return resp, err
 		}

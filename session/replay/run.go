@@ -11,13 +11,13 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
-	"reflect"
 	"strings"
 	"time"
 
 	"github.com/agenttrace/agenttrace/internal/modelapi"
 	"github.com/agenttrace/agenttrace/redact"
 	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/ingest/fact"
 )
 
@@ -37,8 +37,6 @@ type Client struct {
 	Key string
 	// Header is sent besides.
 	Header http.Header
-	// HTTP is one that follows no redirects when nil.
-	HTTP *http.Client
 	// MaxCalls bounds the requests of one run; 0 means [DefaultMaxCalls]. One that is tried again counts once.
 	MaxCalls int
 	// MaxAttempts is how often a request is sent that the server cannot take now: with the status 408, 429 or 5xx, or
@@ -212,10 +210,10 @@ func recordedCalls(answer []entry) *calls {
 // take returns the result of the first recorded call that is the same, under the id
 // of this one, and does not return it again.
 func (c *calls) take(call *block, input json.RawMessage) *block {
-	asked := block{data: input}
+	asked := document.Canonical((&block{data: input}).inputOf())
 	for i, recorded := range *c {
 		// A model that was shown an input that is not an object as one asks so too.
-		if recorded.call.name == call.name && sameJSON(recorded.call.inputOf(), asked.inputOf()) {
+		if recorded.call.name == call.name && document.Canonical(recorded.call.inputOf()) == asked {
 			*c = append((*c)[:i], (*c)[i+1:]...)
 			result := *recorded.result
 			result.id = call.id
@@ -223,18 +221,6 @@ func (c *calls) take(call *block, input json.RawMessage) *block {
 		}
 	}
 	return nil
-}
-
-func sameJSON(a, b json.RawMessage) bool {
-	decode := func(raw json.RawMessage) (v any) {
-		d := json.NewDecoder(bytes.NewReader(raw))
-		d.UseNumber()
-		if d.Decode(&v) != nil {
-			return string(raw)
-		}
-		return v
-	}
-	return reflect.DeepEqual(decode(a), decode(b))
 }
 
 // URL is where the client sends requests to. The error is of an endpoint that is none.

@@ -2,6 +2,7 @@ package web
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -27,23 +28,12 @@ type exportParams struct {
 	Full, Redact bool
 }
 
-func mediaTypeOf(ext string) string {
-	switch ext {
-	case ".json":
-		return "application/json"
-	case ".jsonl", ".ndjson":
-		return "application/x-ndjson"
-	case ".md":
-		return "text/markdown; charset=utf-8"
-	case ".html":
-		return "text/html; charset=utf-8"
-	case ".csv":
-		return "text/csv; charset=utf-8"
-	case ".pb":
-		return "application/x-protobuf"
-	}
-	return "application/vnd.sqlite3"
-}
+// mediaTypes are those of files by their extensions.
+var mediaTypes = map[string]string{".json": "application/json", ".jsonl": "application/x-ndjson",
+	".ndjson": "application/x-ndjson", ".md": "text/markdown; charset=utf-8", ".html": "text/html; charset=utf-8",
+	".csv": "text/csv; charset=utf-8", ".pb": "application/x-protobuf"}
+
+func mediaTypeOf(ext string) string { return cmp.Or(mediaTypes[ext], "application/vnd.sqlite3") }
 
 func exportTypes() (all []string) {
 	for _, f := range formats.Filter((*formats.Format).Written) {

@@ -341,7 +341,7 @@ func (v *pages) functions() template.FuncMap {
 		},
 		"value":   func(keys map[store.StatsBy]string, by string) string { return keys[store.StatsBy(by)] },
 		"tail":    tail,
-		"status":  statusText,
+		"status":  func(a document.Activity) string { return cmp.Or(strings.ReplaceAll(string(a), "_", " "), "unknown") },
 		"buckets": document.UsageCells,
 		"target":  func(session, message, part, back string) target { return target{session, message, part, back} },
 		"pair":    func(a, b any) pair { return pair{a, b} },
@@ -411,10 +411,6 @@ func ago(d time.Duration) string {
 func tail(path string) string {
 	path = strings.TrimRight(path, "/")
 	return document.Line(path[strings.LastIndexByte(path, '/')+1:])
-}
-
-func statusText(a document.Activity) string {
-	return cmp.Or(strings.ReplaceAll(string(a), "_", " "), "unknown")
 }
 
 // pair is two values for a template that takes one.

@@ -14,7 +14,6 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
@@ -231,7 +230,7 @@ func (s *score) UnmarshalText(text []byte) (err error) {
 	return nil
 }
 
-// cursor is a parameter that continues a list.
+// cursor is a parameter that continues a list: when the last session of it was updated, and its id.
 type cursor struct{ *store.Cursor }
 
 func (c *cursor) UnmarshalText(text []byte) error {
@@ -243,9 +242,6 @@ func (c *cursor) UnmarshalText(text []byte) error {
 	c.Cursor = &store.Cursor{UpdatedAt: ms, ID: id}
 	return nil
 }
-
-// cursorOf is the parameter that continues a list after a session.
-func cursorOf(s *session.Session) string { return fmt.Sprintf("%d.%s", s.UpdatedAt, s.ID) }
 
 // zone is a parameter that is a time zone.
 type zone struct{ *time.Location }

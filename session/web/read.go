@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -382,7 +383,7 @@ func (a *Backend) rows(ctx context.Context, p *listParams, zone *time.Location) 
 	rows, err = a.Sessions.Select(ctx, p.query(zone), p.Status)
 	if len(rows) > p.Limit {
 		rows = rows[:p.Limit]
-		next = cursorOf(&rows[p.Limit-1])
+		next = fmt.Sprintf("%d.%s", rows[p.Limit-1].UpdatedAt, rows[p.Limit-1].ID)
 	}
 	return rows, next, err
 }
