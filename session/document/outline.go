@@ -144,7 +144,6 @@ func (o *Outline) read(ctx context.Context, q store.ExcerptQuery) (*store.Excerp
 	return e, nil
 }
 
-// mentions reports whether a part has an id in it.
 func mentions(t *session.Transcript, id string) bool {
 	return slices.ContainsFunc(t.Messages, func(m session.MessageAndParts) bool {
 		return slices.ContainsFunc(m.Parts, func(p session.Part) bool { return strings.Contains(p.DataJSON, id) })
@@ -223,7 +222,6 @@ func (o *Outline) noticed() *Document {
 	return doc
 }
 
-// unanswered reports that a call has no result.
 func unanswered(p session.Part) bool {
 	return session.Deref(p.ToolState) == session.StateInputAvailable
 }

@@ -244,7 +244,6 @@ func mediaIn(keys []string, values []json.RawMessage) (m Media, ok bool) {
 	return m, m.Type != "" && m.Data != ""
 }
 
-// quoted is a text as a JSON string.
 func quoted(s string) json.RawMessage {
 	raw, _ := json.Marshal(s) // a string always encodes
 	return raw

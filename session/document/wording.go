@@ -270,7 +270,6 @@ func (c *ToolCall) OutcomeWords() string {
 // CutWords report that the model saw a part of the output only, and where the whole is; "" if neither is known.
 func (c *ToolCall) CutWords() string { return phrases.Text("cut", c) }
 
-// usageTable is that of [SessionWords].
 func usageTable(d *Document) [][]string {
 	if tot := &d.Totals; tot.Usage == nil && tot.CopiedUsage == nil && tot.CostUSD == nil {
 		return nil
@@ -429,7 +428,6 @@ func (w Words) Call(c *ToolCall) Block {
 	return b
 }
 
-// clip cuts a text that is long.
 func (w Words) clip(s string) Text {
 	if w.Full {
 		return Text{Body: s}

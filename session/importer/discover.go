@@ -55,7 +55,6 @@ func Discover() ([]Place, error) {
 	return all, nil
 }
 
-// find looks for the sessions in a place.
 func (p *usualPlace) find(root string) Place {
 	found := Place{Program: p.Program, Path: root, Whole: p.Whole, patterns: p.Patterns, Files: []string{}}
 	var failed error

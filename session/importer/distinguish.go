@@ -158,7 +158,6 @@ func sameSession(a, b *session.Transcript) bool {
 		root != nil && a.Session.WorkspaceRoot != nil && *root == *a.Session.WorkspaceRoot
 }
 
-// textOf returns the texts of a message.
 func textOf(m *session.MessageAndParts) string {
 	var b strings.Builder
 	for i := range m.Parts {

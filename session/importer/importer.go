@@ -420,7 +420,6 @@ type storeError struct{ error }
 
 func (e storeError) Unwrap() error { return e.error }
 
-// open opens the store unless it is open.
 func (im *Importer) open(ctx context.Context) error {
 	if im.store != nil {
 		return nil

@@ -73,7 +73,6 @@ func (im *Importer) sessions(ctx context.Context, f *formats.Format, in Input, r
 // errIsStore is the error of an input that is the store itself.
 var errIsStore = errors.New("it is the store that is imported into")
 
-// isStore reports whether the path is that of the store.
 func (im *Importer) isStore(path string) bool {
 	a, err := os.Stat(path)
 	if err != nil {
@@ -102,7 +101,6 @@ func copied(r io.Reader) (path string, err error) {
 	return path, err
 }
 
-// importAll stores the sessions of an input.
 func (im *Importer) importAll(ctx context.Context, f *formats.Format, sessions iter.Seq2[*codec.Session, error],
 	t *Tally) error {
 	for s, err := range sessions {
@@ -171,7 +169,6 @@ func (im *Importer) stored() {
 	im.options.Progress(im.progress)
 }
 
-// imported counts what became of a session.
 func (im *Importer) imported(in *store.Imported, r *store.ImportResult, t *Tally) {
 	im.stored()
 	t.addSession(in.Session.ID)

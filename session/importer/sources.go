@@ -99,7 +99,6 @@ func (im *Importer) source(in Input) *store.ImportSource {
 	return s
 }
 
-// describe notes what the system reports of a file.
 func describe(s *store.ImportSource, info fs.FileInfo) {
 	s.Size, s.ModifiedNano = info.Size(), info.ModTime().UnixNano()
 	s.Device, s.Inode = identity(info)
@@ -173,7 +172,6 @@ func digestOf(roots ...string) (digest string, known bool) {
 	return hex.EncodeToString(h.Sum(nil)[:16]), true
 }
 
-// reportOf returns what was made of a source.
 func reportOf(was *store.ImportSource) (r report, err error) {
 	if err = json.Unmarshal([]byte(was.Report), &r); err != nil {
 		err = fmt.Errorf("read what is remembered of %s: %w; import it with --again", was.Path, err)

@@ -107,7 +107,6 @@ type SessionSet map[string]struct{}
 // MarshalJSON writes the number of sessions.
 func (s SessionSet) MarshalJSON() ([]byte, error) { return fmt.Append(nil, len(s)), nil }
 
-// add counts what ingestion reports.
 func (t *Tally) add(r ingest.Report) {
 	t.Include(&Tally{
 		Spans: r.Spans, Records: r.Records, Accepted: r.Accepted, Ignored: r.Ignored, Malformed: r.Malformed,
@@ -128,7 +127,6 @@ func (t *Tally) addSession(id string) {
 	t.Sessions[id] = struct{}{}
 }
 
-// has counts a session of the file.
 func (t *Tally) has(s *store.Imported) {
 	t.addSession(s.Session.ID)
 	n := itemsOf(s)
@@ -136,7 +134,6 @@ func (t *Tally) has(s *store.Imported) {
 	t.versions.has(s.Session.ID, n)
 }
 
-// itemsOf counts the messages, parts and decisions of a session.
 func itemsOf(s *store.Imported) int {
 	n := len(s.Decisions) + len(s.Messages)
 	for i := range s.Messages {

@@ -13,7 +13,6 @@ import (
 	"github.com/agenttrace/agenttrace/session/ingest"
 )
 
-// telemetry stores the bodies of a file of OTLP.
 func (im *Importer) telemetry(ctx context.Context, r io.Reader, t *Tally) error {
 	b := batch{im: im, t: t, traces: ptrace.NewTraces(), logs: plog.NewLogs()}
 	var failed error

@@ -69,7 +69,6 @@ func (w *Watch) Run(ctx context.Context) error {
 	}
 }
 
-// run watches until ctx ends or something fails.
 func (w *Watch) run(ctx context.Context, rescan time.Duration) (err error) {
 	if w.events, err = fsnotify.NewBufferedWatcher(4096); err != nil {
 		return fmt.Errorf("watch directories: %w", err)

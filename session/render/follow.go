@@ -50,7 +50,6 @@ func (n *NewsPrinter) Flush() string {
 	return n.take()
 }
 
-// take returns what was printed since the last time.
 func (n *NewsPrinter) take() string {
 	defer n.p.b.Reset()
 	return n.p.b.String()
@@ -139,7 +138,6 @@ func (n *NewsPrinter) messageEnd(x *document.News) {
 	}
 }
 
-// text prints what a text has grown by.
 func (n *NewsPrinter) text(x *document.News) {
 	p := n.p
 	if x.Replaced {
@@ -206,7 +204,6 @@ func (n *NewsPrinter) write(whole bool) {
 	}
 }
 
-// endText prints the rest of a text.
 func (n *NewsPrinter) endText() {
 	if n.part != "" {
 		n.write(true)

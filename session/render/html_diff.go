@@ -289,7 +289,6 @@ func (c *comparer) seen(td *document.DiffTurn, ch *document.Change, id string) {
 	}
 }
 
-// values are two short texts.
 func (c *comparer) values(ch *document.Change) *diffItem {
 	return &diffItem{Values: &[2]string{cmp.Or(document.Line(session.Deref(ch.A)), "–"),
 		cmp.Or(document.Line(session.Deref(ch.B)), "–")}}
@@ -385,7 +384,6 @@ func change(a, b int64) string {
 	}
 }
 
-// call is a call of both turns, or of one.
 func (c *comparer) call(aspects []document.Aspect) *diffItem {
 	first := &aspects[0]
 	one := cmp.Or(first.Calls[0], first.Calls[1])

@@ -220,7 +220,6 @@ func edits(p *document.Part) *Edit {
 	return &e
 }
 
-// compare adds the lines of two texts.
 func (e *Edit) compare(before, after string) {
 	rows := document.DiffTexts(document.Sanitize(before), document.Sanitize(after))
 	for _, h := range document.Hunks(rows, len(rows), 1) {

@@ -13,7 +13,6 @@ import (
 // textFactor is how much longer than an output a text may be.
 const textFactor = 5
 
-// message prints a message of a user or the host.
 func (p *printer) message(m *document.Message, lead span) {
 	if t := m.Trigger; t != nil {
 		p.infoLines("  ", "triggered by "+document.OneLine(t.Source), document.OneLine(t.ScheduleID),
@@ -34,7 +33,6 @@ func (p *printer) message(m *document.Message, lead span) {
 	p.problems(m.Problems)
 }
 
-// assistant prints an answer and how it ended.
 func (p *printer) assistant(doc *document.Document, m *document.Message, previousRules *string) {
 	if m.Agent != "" && m.Agent != doc.Session.Agent {
 		p.infoLines("  ", "agent "+document.OneLine(m.Agent))
@@ -329,7 +327,6 @@ func (p *printer) decision(mark string, d *document.Decision, tool string, good 
 	p.block(span{mark, good}, document.Join(tool, text), good, limit)
 }
 
-// activeRules lists the rules that were in force at a call.
 func activeRules(c *document.ToolCall) string {
 	rules := make([]string, len(c.ActiveRules))
 	for i := range c.ActiveRules {

@@ -75,7 +75,6 @@ func Document(w io.Writer, doc *document.Document, o Options) error {
 	return p.writeTo(w)
 }
 
-// head prints what is true of the session as a whole.
 func (p *printer) head(doc *document.Document) {
 	s := &doc.Session
 	title := document.OneLine(s.Title)
@@ -94,7 +93,6 @@ func (p *printer) head(doc *document.Document) {
 	p.notices(doc.Notices)
 }
 
-// headline prints the state of the session, and its sums.
 func (p *printer) headline(doc *document.Document) {
 	s := &doc.Session
 	state := p.state(s.State)
@@ -121,7 +119,6 @@ func (p *printer) headline(doc *document.Document) {
 	p.infoLines("", summary...)
 }
 
-// fields prints what is known of the session, a line each.
 func (p *printer) fields(doc *document.Document) {
 	s := &doc.Session
 	for i, f := range (document.Words{Zone: p.Location}).About(s) {
@@ -178,7 +175,6 @@ func (p *printer) fieldAt(indent int, name, value string) {
 	}
 }
 
-// state is a state in its color.
 func (p *printer) state(s document.State) span {
 	return map[document.State]span{
 		document.StateFinished: {"✓ finished", p.good}, document.StateAborted: {"■ aborted", p.warn},
@@ -204,7 +200,6 @@ func (p *printer) folded(turns []*document.Turn) {
 		document.Plural(messages, "message", "messages"), counted(calls, "tool call"), p.clock(at), "--full")
 }
 
-// counted is a number of things, "" for none.
 func counted(n int, one string) string {
 	if n == 0 {
 		return ""
@@ -282,10 +277,8 @@ var wordsFile string
 
 var phrases = document.NewPhrases(wordsFile)
 
-// toolName is the name of a tool in a line.
 func toolName(name string) string { return cmp.Or(document.OneLine(name), document.Unnamed) }
 
-// turnFacts prints what the turn was made with.
 func (p *printer) turnFacts(doc *document.Document, t *document.Turn) {
 	about := struct {
 		*document.Turn
@@ -302,7 +295,6 @@ func (p *printer) turnFacts(doc *document.Document, t *document.Turn) {
 	p.infoLines("   ", phrases.Facts("turn", about)...)
 }
 
-// notices prints what is doubtful in a session.
 func (p *printer) notices(notices []session.Notice) {
 	if len(notices) == 0 {
 		return

@@ -160,7 +160,6 @@ func (r *reader) children(parent ast.Node) (all []*node) {
 	return all
 }
 
-// read is what a node of the parser is.
 func (r *reader) read(n ast.Node) []*node {
 	kind, holds := kinds[n.Kind()]
 	one := &node{Kind: kind}
@@ -218,7 +217,6 @@ func (r *reader) read(n ast.Node) []*node {
 	return []*node{one}
 }
 
-// language is the name of a language, or "" when it is none.
 func language(s string) string {
 	for _, c := range s {
 		if !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.ContainsRune("+#.-_", c)) {

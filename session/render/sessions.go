@@ -57,7 +57,6 @@ func Sessions(w io.Writer, items []document.Item, o Options) error {
 	return p.writeTo(w)
 }
 
-// sessions lays out the list, with whole or short ids.
 func (p *printer) sessions(items []document.Item, whole bool, drop map[int]bool) *grid {
 	g := &grid{gap: 2, left: columnTokens, drop: drop, whole: p.Whole}
 	g.add(p.title, "ID", "", "TITLE", "AGENT", "MODEL", "TOKENS", "CONTEXT", "COST", "AGE")
@@ -203,7 +202,6 @@ func Hits(w io.Writer, hits []store.Hit, o Options) error {
 	return p.writeTo(w)
 }
 
-// marked is the context of a hit in one line.
 func (p *printer) marked(h *store.Hit) []span {
 	flat := func(s string) string {
 		line := " " + document.Line(s) + " "

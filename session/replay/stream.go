@@ -143,7 +143,6 @@ func isStream(text []byte) bool {
 	return false
 }
 
-// events are the data of the events of a stream, without the mark of its end.
 func events(text []byte) (all []json.RawMessage) {
 	s := modelapi.StreamOf("text/event-stream", len(text))
 	emit := func(_ string, data []byte) {

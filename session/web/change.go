@@ -25,7 +25,6 @@ type sessionChange struct {
 	Archived *bool   `json:"archived,omitempty"`
 }
 
-// update changes a session, and returns it as lists have it.
 func (a *Backend) update(ctx context.Context, s store.Service, p sessionPath, c sessionChange) (
 	item document.Item, err error) {
 	title := ""
@@ -134,7 +133,6 @@ func (a *Backend) annotate(ctx context.Context, s store.Service, p sessionPath, 
 	return document.AnnotationOf(set), nil
 }
 
-// addAnnotation adds an annotation to a session, see [Annotator.Set].
 func addAnnotation(ctx context.Context, s store.Service, id string, n store.Annotation) (*store.Annotation, error) {
 	to, err := NewAnnotator(ctx, s, id, time.Now())
 	if err != nil {
