@@ -398,11 +398,9 @@ func RunLabel(turns []DiffTurn) string {
 
 var aspectLabels = map[string]string{
 	AspectTurn: "only here", AspectUser: "user", AspectRewound: "rewound", AspectSystemPrompt: "system prompt",
-	AspectModel: "model",
-	AspectTools: "tools available", AspectReasoning: "reasoning", AspectCall: "only here", AspectInput: "input",
-	AspectOutcome: "outcome",
-	AspectOutput:  "output", AspectAssistant: "assistant", AspectCompaction: "compaction", AspectEnd: "end",
-	AspectUsage: "tokens",
+	AspectModel: "model", AspectTools: "tools available", AspectReasoning: "reasoning", AspectCall: "only here",
+	AspectInput: "input", AspectOutcome: "outcome", AspectOutput: "output", AspectAssistant: "assistant",
+	AspectCompaction: "compaction", AspectEnd: "end", AspectUsage: "tokens",
 }
 
 // AspectLabel names an aspect.

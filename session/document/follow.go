@@ -175,8 +175,7 @@ func (f *Follower) Forget(id string) { delete(f.sessions, id) }
 
 func changed(before, after *Status) (News, bool) {
 	if after.State == before.State && after.Attempt == before.Attempt && after.Detail == before.Detail &&
-		after.ToolCallID == before.ToolCallID &&
-		after.Was == before.Was {
+		after.ToolCallID == before.ToolCallID && after.Was == before.Was {
 		return News{}, false
 	}
 	if before.State == ActivityUnknown && after.State == ActivityIdle && !after.Declared {

@@ -174,11 +174,9 @@ func Sanitize(s string) string {
 			b.WriteRune(0x2400 + r)
 		case r == 0x7f:
 			b.WriteRune('␡')
-		case r >= 0x80 && r < 0xa0:
-			fmt.Fprintf(&b, "<U+%04X>", r)
 		case r == 0x2028 || r == 0x2029:
 			b.WriteByte('\n')
-		case invisible(r):
+		case r >= 0x80 && r < 0xa0, invisible(r):
 			fmt.Fprintf(&b, "<U+%04X>", r)
 		case r == utf8.RuneError && size == 1:
 			b.WriteRune(utf8.RuneError)
@@ -202,16 +200,9 @@ func isPlain(s string) bool {
 // invisible is true of characters that reorder text or that no reader sees. The
 // joiners that emoji and scripts need are not among them.
 func invisible(r rune) bool {
-	switch {
-	case r >= 0x202a && r <= 0x202e, r >= 0x2066 && r <= 0x2069, r == 0x200e, r == 0x200f, r == 0x061c: // bidirectional
-		return true
-	case r == 0x200b, r == 0x2060, r == 0xfeff, r >= 0x2061 && r <= 0x2064, r == 0x180e, r == 0x115f, r == 0x1160,
-		r == 0x3164:
-		return true
-	case r >= 0xe0000 && r <= 0xe0fff: // tags, which spell text that nobody sees
-		return true
-	}
-	return false
+	return r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069 || // bidirectional, as are three of the single ones
+		r >= 0x2060 && r <= 0x2064 || r >= 0xe0000 && r <= 0xe0fff || // tags, which spell text that nobody sees
+		strings.ContainsRune("\u200e\u200f\u061c\u200b\ufeff\u180e\u115f\u1160\u3164", r)
 }
 
 // OneLine sanitizes s and takes its first line that is not blank, for places that have room for one.

@@ -70,14 +70,9 @@ func code(t document.Text) string {
 func fenceFor(s string) string { return strings.Repeat("`", max(3, longestRun(s, '`')+1)) }
 
 func longestRun(s string, c byte) int {
-	maximum, run := 0, 0
-	for i := range len(s) {
-		if s[i] != c {
-			run = 0
-			continue
-		}
-		run++
-		maximum = max(maximum, run)
+	maximum := 0
+	for run := range strings.FieldsFuncSeq(s, func(r rune) bool { return r != rune(c) }) {
+		maximum = max(maximum, len(run))
 	}
 	return maximum
 }
@@ -254,11 +249,11 @@ func (w *lineWriter) node(n *node) {
 		w.around("[", n)
 		w.WriteString("(<" + to + ">)")
 	case nodeBox:
+		box := "[ ] "
 		if n.Checked {
-			w.mark("[x] ")
-		} else {
-			w.mark("[ ] ")
+			box = "[x] "
 		}
+		w.mark(box)
 	}
 }
 
@@ -272,11 +267,8 @@ func (w *lineWriter) mark(s string) {
 }
 
 func (w *lineWriter) around(mark string, n *node) {
-	if w.last == mark[0] && w.last != 0 {
-		w.WriteString(separator)
-	}
-	w.WriteString(mark)
-	w.begins, w.last = false, 0
+	w.mark(mark)
+	w.last = 0
 	for _, c := range n.Children {
 		w.node(c)
 	}

@@ -3,6 +3,7 @@ package render
 import (
 	"bytes"
 	"html"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -111,7 +112,7 @@ func parse(body string) ([]*node, bool) {
 	source := []byte(body)
 	r := reader{source: source, top: 6, in: make(map[nodeKind]bool)}
 	doc := markdownParser.Parse(text.NewReader(source))
-	if !r.survey(doc) {
+	if !r.survey(doc, 1) {
 		return nil, false
 	}
 	return r.children(doc), true
@@ -126,23 +127,15 @@ type reader struct {
 	cell bool
 }
 
-// survey finds the highest heading, and whether what was parsed nests deep.
-func (r *reader) survey(doc ast.Node) bool {
-	depth, fits := 0, true
-	_ = ast.Walk(doc, func(n ast.Node, entering bool) (ast.WalkStatus, error) {
-		if !entering {
-			depth--
-			return ast.WalkContinue, nil
-		}
-		if depth++; depth > maxDepth {
-			fits = false
-			return ast.WalkStop, nil
-		}
-		if h, is := n.(*ast.Heading); is {
-			r.top = min(r.top, h.Level)
-		}
-		return ast.WalkContinue, nil
-	})
+// survey finds the highest heading, and whether what was parsed nests no deeper than it may.
+func (r *reader) survey(n ast.Node, depth int) (fits bool) {
+	if h, is := n.(*ast.Heading); is {
+		r.top = min(r.top, h.Level)
+	}
+	fits = depth <= maxDepth
+	for c := n.FirstChild(); c != nil && fits; c = c.NextSibling() {
+		fits = r.survey(c, depth+1)
+	}
 	return fits
 }
 
@@ -218,13 +211,13 @@ func (r *reader) read(n ast.Node) []*node {
 }
 
 func language(s string) string {
-	for _, c := range s {
-		if !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.ContainsRune("+#.-_", c)) {
-			return ""
-		}
+	if !languageName.MatchString(s) {
+		return ""
 	}
 	return s[:min(len(s), 20)]
 }
+
+var languageName = regexp.MustCompile(`^[a-zA-Z0-9+#._-]*$`)
 
 // within is a node of a kind, or what is in it where it is in such a node already.
 func (r *reader) within(k nodeKind, n ast.Node) []*node {
@@ -302,7 +295,7 @@ func (r *reader) words(segment []byte) string {
 	w := util.BufWriter(&plainWriter{&b})
 	render.DefaultWriter.Write(w, segment)
 	// What the writer wrote is escaped for HTML in full.
-	return oneLine(document.Sanitize(html.UnescapeString(b.String())))
+	return document.Flat(html.UnescapeString(b.String()))
 }
 
 func (r *reader) code(n ast.Node) string {
@@ -312,14 +305,12 @@ func (r *reader) code(n ast.Node) string {
 			b.Write(t.Segment.Value(r.source))
 		}
 	}
-	s := oneLine(b.String())
+	s := strings.ReplaceAll(b.String(), "\n", " ")
 	if r.cell {
 		s = strings.ReplaceAll(s, `\|`, "|") // a bar that did not end the cell
 	}
 	return s
 }
-
-func oneLine(s string) string { return strings.ReplaceAll(s, "\n", " ") }
 
 // plainWriter is a buffer as the library wants it.
 type plainWriter struct{ *bytes.Buffer }
@@ -402,16 +393,8 @@ func markers(line string) int {
 
 // columnsOf is how many columns a table has of which the line tells the alignment, or 0.
 func columnsOf(line string) int {
-	n := 0
-	for i := range len(line) {
-		switch c := line[i]; {
-		case c == '|':
-			n++
-		case c == '-' || c == ':' || c == ' ' || c == '>' || c == '*' || c == '+' || c == '.' || c == ')' ||
-			c >= '0' && c <= '9':
-		default:
-			return 0
-		}
+	if strings.Trim(line, "|-: >*+.)0123456789") != "" {
+		return 0
 	}
-	return n
+	return strings.Count(line, "|")
 }

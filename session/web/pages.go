@@ -99,25 +99,16 @@ func newPages(b Backend, o Options) http.Handler {
 		"GET /":                               v.missing,
 	} {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
-			securePage(w)
+			secure(w, "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "+
+				"form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+				"same-origin") // with no-referrer, browsers send forms without their origin
+			w.Header().Set("Cross-Origin-Opener-Policy", "same-origin")
 			if err := serve(w, r); err != nil {
 				v.fail(w, r, err)
 			}
 		})
 	}
 	return mux
-}
-
-// securePage sets what holds for every answer.
-func securePage(w http.ResponseWriter) {
-	h := w.Header()
-	h.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "+
-		"connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'")
-	h.Set("Referrer-Policy", "same-origin") // with no-referrer, browsers send forms without their origin
-	h.Set("X-Content-Type-Options", "nosniff")
-	h.Set("Cross-Origin-Resource-Policy", "same-origin")
-	h.Set("Cross-Origin-Opener-Policy", "same-origin")
-	h.Set("Cache-Control", "private, no-cache")
 }
 
 // page is what every page has. Body is the page's own template, filled in.
