@@ -350,7 +350,7 @@ func newDiff() *cobra.Command {
 			err = out.write(cmd, out.path, format == "json", func(w io.Writer) error {
 				switch format {
 				case "json":
-					return encodeJSON(w, d)
+					return document.EncodeJSON(w, "  ", d)
 				case "html":
 					return render.HTMLDiff(w, d, a, b, document.Words{Full: full, Zone: time.Local})
 				}

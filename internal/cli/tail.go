@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"io"
 	"slices"
@@ -80,14 +79,7 @@ func printNews(w io.Writer, p *render.NewsPrinter) func(news []document.News, en
 
 func encodeNews(w io.Writer) func([]document.News, bool) error {
 	return func(news []document.News, _ bool) error {
-		e := json.NewEncoder(w)
-		e.SetEscapeHTML(false)
-		for i := range news {
-			if err := e.Encode(&news[i]); err != nil {
-				return err
-			}
-		}
-		return nil
+		return document.EncodeJSON(w, "", news...)
 	}
 }
 

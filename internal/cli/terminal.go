@@ -2,7 +2,6 @@ package cli
 
 import (
 	_ "embed"
-	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -76,14 +75,7 @@ func answer(cmd *cobra.Command, asJSON bool, v any, format string, args ...any) 
 	return note(cmd, format, args...)
 }
 
-func writeJSON(cmd *cobra.Command, v any) error { return encodeJSON(jsonOutput(cmd), v) }
-
-func encodeJSON(w io.Writer, v any) error {
-	e := json.NewEncoder(w)
-	e.SetEscapeHTML(false)
-	e.SetIndent("", "  ")
-	return e.Encode(v)
-}
+func writeJSON(cmd *cobra.Command, v any) error { return document.EncodeJSON(jsonOutput(cmd), "  ", v) }
 
 // jsonOutput is where JSON goes. JSON escapes what is below a space, and a terminal also obeys DEL and the controls
 // from U+0080 to U+009F: on their way to one these become escapes of JSON too, which changes no value.

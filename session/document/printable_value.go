@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"encoding/base64"
 	"encoding/json"
+	"io"
 	"slices"
 	"strings"
 
@@ -321,4 +322,17 @@ func (c *ToolCall) Outcome() string {
 func (c *ToolCall) Subject() string {
 	what, _ := Subject(c.Input)
 	return what
+}
+
+// EncodeJSON writes values as JSON, each on a line of its own, or indented. Of characters that HTML escapes none is.
+func EncodeJSON[V any](w io.Writer, indent string, values ...V) error {
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", indent)
+	for i := range values {
+		if err := e.Encode(&values[i]); err != nil {
+			return err
+		}
+	}
+	return nil
 }

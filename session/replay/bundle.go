@@ -235,4 +235,4 @@ func (b *Bundle) EncodeFormat(w io.Writer, name string) error {
 }
 
 // EncodeBundle writes the bundle itself as indented JSON.
-func (b *Bundle) EncodeBundle(w io.Writer) error { return encodeJSON(w, b, "  ") }
+func (b *Bundle) EncodeBundle(w io.Writer) error { return document.EncodeJSON(w, "  ", b) }

@@ -11,6 +11,7 @@ import (
 	"slices"
 
 	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/document"
 )
 
 // Format is the wire format of a provider: how it is asked, and how it answers.
@@ -47,14 +48,7 @@ func FormatOf(name string) *Format {
 
 // Encode writes the request that asks for the turn's answer, as indented JSON.
 func (b *Bundle) Encode(w io.Writer, f *Format) error {
-	return encodeJSON(w, f.request(b, nil), "  ")
-}
-
-func encodeJSON(w io.Writer, v any, indent string) error {
-	e := json.NewEncoder(w)
-	e.SetEscapeHTML(false)
-	e.SetIndent("", indent)
-	return e.Encode(v)
+	return document.EncodeJSON(w, "  ", f.request(b, nil))
 }
 
 // reply is what a provider answered to one request.
@@ -122,7 +116,7 @@ func (o object) MarshalJSON() ([]byte, error) {
 			b.WriteByte(',')
 		}
 		b.WriteString(`"` + m.name + `":`)
-		if err := encodeJSON(&b, m.value, ""); err != nil {
+		if err := document.EncodeJSON(&b, "", m.value); err != nil {
 			return nil, err
 		}
 	}

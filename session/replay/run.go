@@ -270,7 +270,7 @@ func (c *Client) exchange(ctx context.Context, b *Bundle, since []entry) (*reply
 		return nil, err
 	}
 	var body bytes.Buffer
-	if err := encodeJSON(&body, c.Format.request(b, since), ""); err != nil {
+	if err := document.EncodeJSON(&body, "", c.Format.request(b, since)); err != nil {
 		return nil, fmt.Errorf("encode request: %w", err)
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, u.String(), bytes.NewReader(body.Bytes()))

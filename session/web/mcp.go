@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	_ "embed"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"reflect"
@@ -155,14 +154,8 @@ func (s *mcpServer) list(ctx context.Context, in listArgs) (string, error) {
 
 func jsonLines[V any](values []V) (string, error) {
 	var b strings.Builder
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	for i := range values {
-		if err := e.Encode(&values[i]); err != nil {
-			return "", err
-		}
-	}
-	return b.String(), nil
+	err := document.EncodeJSON(&b, "", values...)
+	return b.String(), err
 }
 
 // bounded is a number of the arguments, or its default.
