@@ -7,6 +7,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -220,16 +221,9 @@ func helpTopic(cmd *cobra.Command, args []string) error {
 // flagError says in the words of the command line what is wrong with a flag.
 func flagError(cmd *cobra.Command, err error) error {
 	if invalid, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
-		want := "a " + invalid.GetFlag().Value.Type()
-		switch invalid.GetFlag().Value.Type() {
-		case "int":
-			want = "a number"
-		case "bool":
-			want = "true or false"
-		case "duration":
-			want = "a duration such as 30s or 5m"
-		}
-		err = fmt.Errorf("--%s %q is not %s", invalid.GetFlag().Name, invalid.GetValue(), want)
+		kind := invalid.GetFlag().Value.Type()
+		want := map[string]string{"int": "a number", "bool": "true or false", "duration": "a duration such as 30s or 5m"}
+		err = fmt.Errorf("--%s %q is not %s", invalid.GetFlag().Name, invalid.GetValue(), cmp.Or(want[kind], "a "+kind))
 	}
 	return usagef("%w; see %s --help", err, cmd.CommandPath())
 }

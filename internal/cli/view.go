@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -151,15 +152,10 @@ func openPage(cmd *cobra.Command, server *url.URL, path string, noOpen bool) err
 	if _, err := fmt.Fprintln(cmd.OutOrStdout(), u); err != nil || noOpen {
 		return err
 	}
-	program := []string{"xdg-open"}
-	switch runtime.GOOS {
-	case "darwin":
-		program = []string{"open"}
-	case "windows":
-		program = []string{"rundll32", "url.dll,FileProtocolHandler"}
-	}
+	programs := map[string]string{"darwin": "open", "windows": "rundll32 url.dll,FileProtocolHandler"}
 	file, err := leadTo(u)
 	if err == nil {
+		program := strings.Fields(cmp.Or(programs[runtime.GOOS], "xdg-open"))
 		err = exec.Command(program[0], append(program[1:], file)...).Start()
 	}
 	if err != nil {

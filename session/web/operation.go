@@ -165,16 +165,9 @@ func jsonBody(w http.ResponseWriter, r *http.Request, limit int64) (*json.Decode
 // bodyProblem is the error of a body that cannot be decoded.
 func bodyProblem(err error, to any) error {
 	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok && wrong.Field != "" {
-		want := "a number"
-		switch wrong.Type.Kind() {
-		case reflect.Bool:
-			want = "true or false"
-		case reflect.String:
-			want = "a string"
-		case reflect.Struct, reflect.Map:
-			want = "an object"
-		}
-		return Invalidf(wrong.Field, "give "+want, "%s is a JSON %s", wrong.Field, wrong.Value)
+		want := map[reflect.Kind]string{reflect.Bool: "true or false", reflect.String: "a string",
+			reflect.Struct: "an object", reflect.Map: "an object"}[wrong.Type.Kind()]
+		return Invalidf(wrong.Field, "give "+cmp.Or(want, "a number"), "%s is a JSON %s", wrong.Field, wrong.Value)
 	}
 	if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return tooLargeProblem(tooLarge.Limit)

@@ -7,7 +7,6 @@ import (
 	"crypto/sha256"
 	"embed"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"html/template"
 	"net/http"
@@ -178,21 +177,18 @@ type failure struct {
 	Name        string
 }
 
+// failures are the titles of the pages of errors, by their status.
+var failures = map[int]string{http.StatusNotFound: "Not found", http.StatusBadRequest: "This address is not valid",
+	http.StatusConflict: "This cannot be done now", http.StatusServiceUnavailable: "The store cannot be read now"}
+
 // fail answers with the page of an error.
 func (v *pages) fail(w http.ResponseWriter, r *http.Request, err error) {
 	if r.Context().Err() != nil {
 		return // the reader is gone
 	}
-	f := failure{ProblemOf(err).Status, "This page cannot be shown", err.Error(), v.Sessions.Name()}
-	switch {
-	case errors.Is(err, store.ErrNotFound) || f.Status == http.StatusNotFound:
-		f.Status, f.Title = http.StatusNotFound, "Not found"
-	case f.Status == http.StatusBadRequest:
-		f.Title = "This address is not valid"
-	case f.Status == http.StatusConflict:
-		f.Title = "This cannot be done now"
-	case f.Status == http.StatusServiceUnavailable:
-		f.Title = "The store cannot be read now"
+	status := ProblemOf(err).Status
+	f := failure{status, cmp.Or(failures[status], "This page cannot be shown"), err.Error(), v.Sessions.Name()}
+	if status == http.StatusServiceUnavailable {
 		w.Header().Set("Retry-After", "2")
 	}
 	if v.showStatus(w, r, f.Status, page{Title: f.Title}, "failure", f) != nil {
