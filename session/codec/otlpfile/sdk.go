@@ -179,9 +179,7 @@ func each[T any](s pcommon.Slice, get func(pcommon.Value) T) []T {
 }
 
 // timestamp returns 0 for the zero time and for a time that OTLP cannot represent.
-func timestamp(t time.Time) pcommon.Timestamp {
-	return pcommon.Timestamp(max(0, t.UnixNano()))
-}
+func timestamp(t time.Time) pcommon.Timestamp { return pcommon.Timestamp(max(0, t.UnixNano())) }
 
 // instant is the inverse of timestamp.
 func instant(t pcommon.Timestamp) time.Time {

@@ -370,6 +370,4 @@ func ToolPart(name, callID, state string) Object {
 }
 
 // ToolName returns the name of the tool that a tool part calls.
-func ToolName(data Object) string {
-	return session.ToolName(data.Text("type"), data.Text("toolName"))
-}
+func ToolName(data Object) string { return session.ToolName(data.Text("type"), data.Text("toolName")) }
