@@ -373,11 +373,11 @@ func (s *claudeSession) shape(o rows.Object) {
 	}
 	for _, key := range []string{"systemPrompt", "system"} {
 		if text := joined(contents(o.Get(key)), "\n\n"); text != "" {
-			s.prompt = s.b.blob(store.BlobSystemPrompt, text)
+			s.prompt = s.b.s.Blob(store.BlobSystemPrompt, text, true)
 		}
 	}
 	if tools := o.Get("tools"); len(rows.Elements(tools)) > 0 {
-		s.catalog = s.b.blob(store.BlobToolCatalog, string(tools))
+		s.catalog = s.b.s.Blob(store.BlobToolCatalog, string(tools), true)
 	}
 }
 
@@ -410,9 +410,7 @@ func (s *claudeSession) result(o, block rows.Object) {
 	if !s.b.result(id, resultOf(block.Get("content")), block.True("is_error")) {
 		return
 	}
-	if ms := max(number(about, "durationMs"), number(about, "totalDurationMs")); ms > 0 {
-		s.b.measure(id, "duration_ms", ms)
-	}
+	s.b.lasted(id, max(number(about, "durationMs"), number(about, "totalDurationMs")))
 	if agent := about.Text("agentId"); agent != "" {
 		s.b.measure(id, "child_session_id", o.Text("sessionId")+"-"+agent)
 	}

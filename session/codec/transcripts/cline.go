@@ -14,7 +14,6 @@ import (
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
-	"github.com/agenttrace/agenttrace/session/store"
 )
 
 // sniffCline reports whether a file that begins with text is the conversation of a task of
@@ -143,9 +142,7 @@ func (d *cline) about(of, about rows.Object) {
 		b.About.SubagentOf, b.About.SubagentID = root, cmp.Or(origin.Text("subagent"), sub)
 	}
 	b.parent(parent)
-	if prompt := of.Text("system_prompt"); prompt != "" {
-		b.Prompt = b.blob(store.BlobSystemPrompt, prompt)
-	}
+	b.systemPrompt(of.Text("system_prompt"))
 	d.model = session.Model{ProviderID: about.Text("provider"), ModelID: about.Text("model")}
 	for used := range rows.Objects(about.Get("model_usage")) {
 		if used.Text("model_id") != "" {
@@ -310,7 +307,7 @@ func (d *cline) result(id string, output json.RawMessage, failed bool) {
 }
 
 func (d *cline) assistant(o rows.Object, blocks []rows.Object) {
-	b, calls, info := d.b, 0, o.Object("modelInfo")
+	b, info := d.b, o.Object("modelInfo")
 	step := b.response(o.Text("id"))
 	if model := cmp.Or(info.Text("id"), info.Text("modelId")); model != "" {
 		d.model = session.Model{ProviderID: cmp.Or(info.Text("provider"), info.Text("providerId")), ModelID: model}
@@ -323,18 +320,18 @@ func (d *cline) assistant(o rows.Object, blocks []rows.Object) {
 		b.text("reasoning", cmp.Or(detail.Text("text"), detail.Text("summary")))
 	}
 	for _, block := range blocks {
-		switch kind := block.Text("type"); {
-		case kind == "thoughtSignature":
-		case kind == "text" || kind == "":
-			calls += d.tags(block.Text("text"))
-		case kind == "file":
+		switch block.Text("type") {
+		case "thoughtSignature":
+		case "text", "":
+			d.tags(block.Text("text"))
+		case "file":
 			b.part(clinePart(block))
-		case b.block(block):
-			calls++
+		default:
+			b.block(block)
 		}
 	}
 	d.count(step, o.Object("metrics"), moment(o, "ts"))
-	if calls == 0 || step.in.Last().Row.Type == "tool-attempt_completion" {
+	if b.answered(); step.in.Last().Row.Type == "tool-attempt_completion" {
 		b.ended("finish", "")
 	}
 }
@@ -380,9 +377,8 @@ var clineTools = []string{
 	"update_todo_list", "run_slash_command", "generate_image", "edit_file", "delete_file",
 }
 
-// tags adds a text, of which the first call in tags becomes a call, and returns how many there are.
-// The program executes one call of an answer.
-func (d *cline) tags(text string) int {
+// tags adds a text, of which the first call in tags becomes a call: the program executes one call of an answer.
+func (d *cline) tags(text string) {
 	before, name, inner, after := text, "", "", ""
 	for _, tool := range clineTools {
 		start := strings.Index(text, "<"+tool+">")
@@ -397,14 +393,13 @@ func (d *cline) tags(text string) int {
 	}
 	if name == "" {
 		d.b.text("text", text)
-		return 0
+		return
 	}
 	d.b.text("text", strings.TrimSpace(before))
 	d.calls++
 	d.tagged = fmt.Sprintf("tag_%d", d.calls)
 	d.b.call(name, d.tagged, clineParameters(inner))
 	d.b.text("text", strings.TrimSpace(after))
-	return 1
 }
 
 var clineParameter = regexp.MustCompile(`<([a-z_]+)>`)

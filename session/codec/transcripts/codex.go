@@ -144,7 +144,7 @@ func (d *codex) begin(kind string, meta rows.Object, at int64) bool {
 	}
 	d.b.s.SetMeta("codex", meta.Only("cli_version", "originator", "forked_from_id", "git"))
 	if text := meta.Object("base_instructions").Text("text"); text != "" {
-		d.prompt = d.b.blob(store.BlobSystemPrompt, text)
+		d.prompt = d.b.s.Blob(store.BlobSystemPrompt, text, true)
 	}
 	if base := meta.Object("history_base"); base != nil && d.b.Fork.Copying {
 		d.history(base, 0)

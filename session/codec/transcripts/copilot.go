@@ -119,7 +119,7 @@ func (d *copilot) read(o rows.Object) {
 	}
 	switch kind {
 	case "system.message":
-		a.b.Prompt = a.b.blob(store.BlobSystemPrompt, data.Text("content"))
+		a.b.systemPrompt(data.Text("content"))
 	case "user.message":
 		d.user(a, o, data)
 	case "assistant.reasoning":

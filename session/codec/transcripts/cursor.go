@@ -13,7 +13,6 @@ import (
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
-	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/spans"
 )
 
@@ -151,7 +150,7 @@ func (d *cursor) message(digest string, data []byte) {
 	switch role := o.Text("role"); role {
 	case "system":
 		text, _ := rows.Text(resultOf(o.Get("content")))
-		b.Prompt = b.blob(store.BlobSystemPrompt, text)
+		b.systemPrompt(text)
 	case "user":
 		d.user(blocks)
 	case "assistant":

@@ -15,7 +15,6 @@ import (
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
-	"github.com/agenttrace/agenttrace/session/store"
 )
 
 // Kimi reads the file wire.jsonl of a session of Kimi CLI, or of one of its sub-agents: what the program's core sent
@@ -120,7 +119,7 @@ func (d *kimi) readContexts(dir string) {
 			switch role := o.Text("role"); {
 			case len(blocks) == 0:
 			case role == "_system_prompt":
-				d.b.Prompt = d.b.blob(store.BlobSystemPrompt, blocks[0].Text("text"))
+				d.b.systemPrompt(blocks[0].Text("text"))
 			case role == session.RoleUser && strings.HasPrefix(blocks[0].Text("text"), "<system>Previous context has"):
 				d.summaries = append(d.summaries, joined(blocks[1:], "\n"))
 			}

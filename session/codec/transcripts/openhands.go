@@ -18,7 +18,6 @@ import (
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
-	"github.com/agenttrace/agenttrace/session/store"
 )
 
 // OpenHands reads a conversation of OpenHands: a directory that has a file for the
@@ -219,11 +218,8 @@ func (d *openHands) event(o rows.Object, leftAt int64) {
 	b.touched = nil
 	switch o.Text("kind") {
 	case "SystemPromptEvent":
-		b.Prompt = b.blob(store.BlobSystemPrompt, o.Object("system_prompt").Text("text")+
-			o.Object("dynamic_context").Text("text"))
-		if tools := o.Get("tools"); len(rows.Elements(tools)) > 0 {
-			b.Catalog = b.blob(store.BlobToolCatalog, string(tools))
-		}
+		b.systemPrompt(o.Object("system_prompt").Text("text") + o.Object("dynamic_context").Text("text"))
+		b.toolCatalog(o.Get("tools"))
 	case "MessageEvent":
 		d.message(o)
 	case "ActionEvent":

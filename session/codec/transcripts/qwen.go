@@ -81,9 +81,7 @@ func (d *qwen) read(o rows.Object) {
 	d.answering = kind == session.RoleAssistant || kind == session.RoleSystem && answering
 	switch kind {
 	case session.RoleUser:
-		if above := o.Text("parentUuid"); above != "" {
-			d.leave(above)
-		}
+		d.leave(o.Text("parentUuid"), false)
 		d.user(o)
 	case session.RoleAssistant:
 		d.assistant(o, answering)
@@ -109,10 +107,10 @@ func (d *qwen) begin(o rows.Object, id string) {
 	d.b.s.AddMeta(rows.NonEmpty("qwen_code", o.Texts("version", "gitBranch")))
 }
 
-// leave hides what followed from a record, "" for the beginning, as the user went back to it.
-func (d *qwen) leave(to string) {
+// leave hides what followed from a record, as the user went back to it: rewinds may go to the beginning, which is "".
+func (d *qwen) leave(to string, rewind bool) {
 	from, known := d.reached[to]
-	if !known && to != "" || from == len(d.b.messages) {
+	if !known && (to != "" || !rewind) || from == len(d.b.messages) {
 		return
 	}
 	for _, m := range d.b.messages[from:] {
@@ -130,10 +128,7 @@ func (d *qwen) user(o rows.Object) {
 		o.Text("externalInputKind") == "notification" {
 		role, shown = session.RoleSystem, ""
 	}
-	var parts []rows.Object
-	if shown != "" {
-		parts = append(parts, rows.TextPart("text", shown))
-	}
+	parts := partsOf(rows.TextPart("text", shown))
 	for _, p := range contents(o.Object("message").Get("parts")) {
 		if text := p.Text("text"); text == "" || shown == "" {
 			parts = append(parts, partOf(p))
@@ -141,17 +136,15 @@ func (d *qwen) user(o rows.Object) {
 			parts = append(parts, contextPart(text))
 		}
 	}
-	if len(parts) > 0 {
-		d.prompt = o.Text("promptId")
-		d.asked = b.message(role, parts...)
-		d.asked.named(o.Text("uuid"), d.prompt, "")
+	if m := b.message(role, parts...); m != nil {
+		d.asked, d.prompt = m, o.Text("promptId")
+		m.named(o.Text("uuid"), d.prompt, "")
 	}
 }
 
 // assistant adds a record of an answer. Sub-agents record each of its calls by itself, without the usage.
 func (d *qwen) assistant(o rows.Object, answering bool) {
 	b, used, model := d.b, o.Object("usageMetadata"), o.Text("model")
-	parts := contents(o.Object("message").Get("parts"))
 	if !answering || used != nil || model != "" || b.turn == nil {
 		step := b.response(d.response.Text("response_id"))
 		if b.turn.named("", d.prompt, ""); used != nil {
@@ -160,20 +153,10 @@ func (d *qwen) assistant(o rows.Object, answering bool) {
 	}
 	b.model("", model)
 	d.response = nil
-	calls := 0
-	for _, p := range parts {
-		if call := p.Object("functionCall"); call != nil {
-			calls++
-			b.call(call.Text("name"), call.Text("id"), call.Get("args"))
-		} else if text := p.Text("text"); p.True("thought") {
-			b.text("reasoning", text)
-		} else if text != "" || !p.Has("text") {
-			b.part(partOf(p))
-		}
+	for _, p := range contents(o.Object("message").Get("parts")) {
+		b.block(p)
 	}
-	if calls == 0 {
-		b.ended("finish", "")
-	}
+	b.answered()
 }
 
 // qwenUsage reads the counts of an answer. The output has the thoughts, unless the total shows that it does not.
@@ -196,9 +179,7 @@ func (d *qwen) result(parts json.RawMessage, about rows.Object) {
 	if !d.b.result(id, output, failed || status == "error" || status == "cancelled") {
 		return
 	}
-	if ms := number(about, "durationMs"); ms > 0 {
-		d.b.measure(id, "duration_ms", ms)
-	}
+	d.b.lasted(id, number(about, "durationMs"))
 	text, _ := rows.Text(output)
 	reason, cancelled := strings.CutPrefix(text, operationCancelled)
 	if about.Text("errorType") == "execution_denied" {
@@ -215,7 +196,7 @@ func (d *qwen) system(o, about rows.Object) {
 	case "ui_telemetry":
 		d.event(about.Object("uiEvent"))
 	case "rewind":
-		d.leave(o.Text("parentUuid"))
+		d.leave(o.Text("parentUuid"), true)
 	case "chat_compression":
 		info, summary := about.Object("info"), ""
 		if list := rows.Elements(about.Get("compressedHistory")); len(list) > 0 {
@@ -252,8 +233,8 @@ func (d *qwen) event(e rows.Object) {
 		b.fails(cmp.Or(e.Text("error_message"), e.Text("error"), "error"))
 	case "tool_call":
 		id := e.Text("call_id")
-		if ms := number(e, "duration_ms"); ms > 0 && e.Text("execution_status") != "not_started" {
-			b.measure(id, "duration_ms", ms)
+		if e.Text("execution_status") != "not_started" {
+			b.lasted(id, number(e, "duration_ms"))
 		}
 		switch decision := e.Text("decision"); decision {
 		case "reject":

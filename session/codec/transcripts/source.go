@@ -304,6 +304,18 @@ func (s *source) objects(text []byte, key string, each func(o rows.Object)) (res
 	return rest
 }
 
+// listed is an object of an array, with its line.
+type listed struct {
+	rows.Object
+	line int
+}
+
+// list is [source.objects] for who needs the rest first.
+func (s *source) list(text []byte, key string) (rest rows.Object, all []listed) {
+	rest = s.objects(text, key, func(o rows.Object) { all = append(all, listed{o, s.record.Line}) })
+	return rest, all
+}
+
 // unnamed is the id of a session that nothing names, which follows from its first record.
 func unnamed(program string, first rows.Object) string {
 	sum := sha256.Sum256(first.JSON())
@@ -316,9 +328,10 @@ const (
 	maxMoment = 1 << 47
 )
 
-// number reads a count, 0 if it is not one, and moment a time in Unix milliseconds.
-func number(o rows.Object, key string) int64 { return bounded(o.Get(key), maxCount) }
-func moment(o rows.Object, key string) int64 { return bounded(o.Get(key), maxMoment) }
+// number reads a count, 0 if it is not one, and moment a time in Unix milliseconds. A key such as cache.read is that of
+// an inner object.
+func number(o rows.Object, key string) int64 { return bounded(firstOf(o, key), maxCount) }
+func moment(o rows.Object, key string) int64 { return bounded(firstOf(o, key), maxMoment) }
 
 // instant reads a time in Unix seconds, or in milliseconds, as other versions of a program have it.
 func instant(o rows.Object, key string) int64 {
@@ -476,13 +489,25 @@ func valueOf(content json.RawMessage, keys ...string) json.RawMessage {
 	if list == nil {
 		list = append(list, content)
 	}
-	block := oneBlock(list...)
-	for _, key := range keys {
-		if block.Has(key) {
-			return block.Get(key)
-		}
+	if value := firstOf(oneBlock(list...), keys...); value != nil {
+		return value
 	}
 	return content
+}
+
+// firstOf is the value of the first of the keys that o has, nil for none. A key such as error.message is that of an
+// inner object.
+func firstOf(o rows.Object, keys ...string) json.RawMessage {
+	for _, key := range keys {
+		in := o
+		for outer, inner, ok := strings.Cut(key, "."); ok; outer, inner, ok = strings.Cut(key, ".") {
+			in, key = in.Object(outer), inner
+		}
+		if in.Has(key) {
+			return in.Get(key)
+		}
+	}
+	return nil
 }
 
 // oneBlock is the only one of a list of blocks, nil if there are more, or none.
@@ -563,9 +588,12 @@ const octets = "application/octet-stream"
 func partOf(block rows.Object) rows.Object {
 	kind, media := block.Text("type"), cmp.Or(block.Text("mediaType"), block.Text("mimeType"))
 	source, inline, file := block.Object("source"), block.Object("inlineData"), block.Object("fileData")
-	switch url := block.Text("image_url"); {
-	case kind == "input_image" && url != "":
-		return urlFile("image/*", url)
+	form, _, _ := strings.Cut(strings.TrimPrefix(kind, "input_"), "_") // image of image_url
+	switch url, _ := rows.Text(firstOf(block, "image_url", kind+".url", "imageUrl.url")); {
+	case url != "":
+		return urlFile(strings.TrimSuffix(form, "Url")+"/*", url)
+	case kind == "think":
+		return rows.TextPart("reasoning", block.Text("think"))
 	case block.Has("text") && slices.Contains([]string{"", "text", "input_text", "output_text"}, kind):
 		return rows.TextPart("text", block.Text("text"))
 	case source.Text("type") == "base64" && source.Text("media_type") != "":
@@ -584,31 +612,39 @@ func partOf(block rows.Object) rows.Object {
 	return blockPart(block)
 }
 
+// partsOf are the parts of blocks, without empty texts.
+func partsOf(blocks ...rows.Object) (parts []rows.Object) {
+	for _, block := range blocks {
+		if p := partOf(block); string(p.Get("text")) != `""` {
+			parts = append(parts, p)
+		}
+	}
+	return parts
+}
+
 func blockPart(block rows.Object) rows.Object { return rows.DataPart("data-block", block) }
 
-// block adds a block of an answer as the APIs of models and the AI SDK have them, and reports whether it is a call.
-// Reasoning that is encrypted is left out.
-func (b *builder) block(block rows.Object) (isCall bool) {
-	switch block.Text("type") {
-	case "text", "":
-		b.part(partOf(block))
+// block adds a block of an answer as the APIs of models and the AI SDK have them. Reasoning that is encrypted is left
+// out, and so is an empty text.
+func (b *builder) block(block rows.Object) {
+	text := cmp.Or(block.Text("thinking"), block.Text("text"))
+	switch call := block.Object("functionCall"); block.Text("type") {
 	case "thinking", "reasoning":
-		b.text("reasoning", cmp.Or(block.Text("thinking"), block.Text("text")))
+		b.text("reasoning", text)
 	case "redacted_thinking", "redactedThinking", "redacted-reasoning":
 	case "tool_use":
 		b.call(block.Text("name"), block.Text("id"), inputOf(block.Get("input")))
-		return true
 	case "tool-call":
-		input := block.Get("args")
-		if input == nil {
-			input = block.Get("input")
-		}
-		b.call(block.Text("toolName"), block.Text("toolCallId"), inputOf(input))
-		return true
+		b.call(block.Text("toolName"), block.Text("toolCallId"), inputOf(firstOf(block, "args", "input")))
 	default:
-		b.part(partOf(block))
+		if call != nil {
+			b.call(call.Text("name"), call.Text("id"), call.Get("args"))
+		} else if block.True("thought") {
+			b.text("reasoning", text)
+		} else {
+			b.add(partsOf(block)...)
+		}
 	}
-	return false
 }
 
 // between is the text between two others.

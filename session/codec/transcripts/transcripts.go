@@ -17,8 +17,6 @@ package transcripts
 
 import (
 	"cmp"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -54,6 +52,7 @@ type builder struct {
 	turn, touched *message
 	messages      []*message
 	calls         map[string]*call
+	children      []*builder
 }
 
 // forking is where a fork ends that copies the records of its parent, and its own records begin.
@@ -77,8 +76,9 @@ type message struct {
 // step is a model call of a message. Its records share the id.
 type step struct {
 	session.Step
-	in *message
-	id string
+	in     *message
+	id     string
+	called bool // a tool
 }
 
 // call is a tool call. One that failed does, whatever its result reports.
@@ -99,6 +99,7 @@ func (b *builder) child(sub, call string) *builder {
 	c := newBuilder(b.source, b.s.Row.ID+"-"+sub, b.About.Transcript)
 	c.s.Row.ParentID, c.s.Row.WorkspaceRoot = new(b.s.Row.ID), b.s.Row.WorkspaceRoot
 	c.About.SubagentOf, c.About.SubagentID, c.About.CallID = b.s.Row.ID, sub, call
+	b.children = append(b.children, c)
 	return c
 }
 
@@ -174,8 +175,11 @@ func (b *builder) row(role string, at int64) *message {
 }
 
 // message adds a message that is not part of a turn's answer, and ends the turn
-// before it. One in the user's name that has nothing of the user's is a system message.
+// before it. One in the user's name that has nothing of the user's is a system message. Without parts there is none.
 func (b *builder) message(role string, parts ...rows.Object) *message {
+	if len(parts) == 0 {
+		return nil
+	}
 	b.end()
 	if role == session.RoleUser {
 		if split, own := spoken(parts); own {
@@ -215,6 +219,13 @@ func (b *builder) ended(reason, text string) {
 	}
 }
 
+// answered notes that the turn is finished, unless its last model call called a tool.
+func (b *builder) answered() {
+	if b.turn != nil && (len(b.turn.Steps) == 0 || !b.turn.Steps[len(b.turn.Steps)-1].called) {
+		b.ended("finish", "")
+	}
+}
+
 // fails ends the turn with an error. One that failed before the model said anything has an answer that consists of
 // the error: a message has at least one part.
 func (b *builder) fails(text string) {
@@ -224,9 +235,11 @@ func (b *builder) fails(text string) {
 	b.ended("error", text)
 }
 
-// named notes the ids that the source gives a message.
+// named notes the ids that the source gives a message, nil for none.
 func (m *message) named(source, turn, trace string) {
-	m.AddTrace(rows.NonEmpty("source_id", source, "turn_id", turn, "trace_id", trace))
+	if m != nil {
+		m.AddTrace(rows.NonEmpty("source_id", source, "turn_id", turn, "trace_id", trace))
+	}
 }
 
 // took notes how long the turn took.
@@ -252,6 +265,13 @@ func (b *builder) part(data rows.Object) *rows.Part {
 	b.turn.Touch(b.At)
 	b.touched, b.turn.End, b.turn.Error = b.turn, "", ""
 	return b.turn.Part(data, b.At)
+}
+
+// add adds parts to the turn's assistant message.
+func (b *builder) add(parts ...rows.Object) {
+	for _, p := range parts {
+		b.part(p)
+	}
 }
 
 // text adds a text or reasoning part.
@@ -360,6 +380,9 @@ func (b *builder) call(name, id string, input json.RawMessage) *call {
 	o := rows.ToolPart(cmp.Or(name, "unknown"), id, session.StateInputAvailable)
 	o.Set("input", orEmpty(input))
 	c := &call{Part: b.part(o), in: b.turn}
+	if n := len(b.turn.Steps); n > 0 {
+		b.turn.Steps[n-1].called = true
+	}
 	b.calls[id] = c
 	return c
 }
@@ -421,10 +444,17 @@ func (c *call) deny(reason string, at int64) {
 // measure notes a key of what the AI SDK's tool part has no field for; see
 // [session.ToolTrace].
 func (b *builder) measure(id, key string, v any) {
-	if c := b.calls[id]; c != nil && v != "" {
+	if c := b.calls[id]; c != nil && v != "" && v != false {
 		o := c.Data()
 		o.SetToolTrace(key, v)
 		c.Set(o)
+	}
+}
+
+// lasted notes how long a call took, 0 if it is not known.
+func (b *builder) lasted(id string, ms int64) {
+	if ms > 0 {
+		b.measure(id, "duration_ms", ms)
 	}
 }
 
@@ -508,14 +538,26 @@ func (b *builder) withdraw() (usage *session.Usage) {
 	return usage
 }
 
-// blob keeps a text under its digest, which it returns.
-func (b *builder) blob(kind store.BlobKind, body string) string {
-	sum := sha256.Sum256([]byte(body))
-	digest := hex.EncodeToString(sum[:])
-	if !slices.ContainsFunc(b.s.Blobs, func(o store.Blob) bool { return o.Digest == digest }) {
-		b.s.Blobs = append(b.s.Blobs, store.Blob{Kind: kind, Digest: digest, Body: body, Exact: true})
+// systemPrompt and toolCatalog note what the model is given from here on.
+func (b *builder) systemPrompt(text string) {
+	if text != "" {
+		b.Prompt = b.s.Blob(store.BlobSystemPrompt, text, true)
 	}
-	return digest
+}
+
+func (b *builder) toolCatalog(tools json.RawMessage) {
+	if len(rows.Elements(tools)) > 0 {
+		b.Catalog = b.s.Blob(store.BlobToolCatalog, string(tools), true)
+	}
+}
+
+// all finishes the session and those of its sub-agents.
+func (b *builder) all() []*codec.Session {
+	all := []*codec.Session{b.finish()}
+	for _, c := range b.children {
+		all = append(all, c.all()...)
+	}
+	return all
 }
 
 // finish writes what takes more than one record to know.

@@ -6,9 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"path"
-	"path/filepath"
 	"slices"
-	"strings"
 
 	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/session"
@@ -26,7 +24,7 @@ var VSCode = codec.Reading{
 	Keys:       []string{"responderUsername=* requests=["},
 	Extensions: []string{".json", ".jsonl"}, SniffText: sniffVSCode, Transcript: true,
 	Decode: decodeVSCode.stream, DecodeFile: decodeVSCode.file, DecodeText: decodeVSCode.text,
-	Beside: func(path string) []string { return []string{filepath.Join(filepath.Dir(path), vscodeWorkspace)} },
+	Beside: func(path string) []string { return siblings(path, vscodeWorkspace) },
 }
 
 // vscodeWorkspace states, from the directory of a chat, which workspace it is of.
@@ -37,20 +35,15 @@ func sniffVSCode(text []byte) bool {
 }
 
 var decodeVSCode decoder = func(from *source, text []byte) ([]*codec.Session, error) {
-	d := &vscode{source: from}
+	d := &vscode{source: from, state: map[string]any{}}
 	if sniffVSCode(text) {
 		from.lines(text, d.change)
-	} else {
-		d.state = map[string]any{}
-		rest := from.objects(text, "requests", func(o rows.Object) { d.requests = append(d.requests, o) })
-		_ = json.Unmarshal(rest.JSON(), &d.state)
+		text = rows.Raw(d.state)
 	}
-	about := rows.Read(string(rows.Raw(d.state)))
-	if requests := about.Get("requests"); requests != nil {
-		d.requests = slices.Concat(d.requests, slices.Collect(rows.Objects(requests)))
-	}
+	about, requests := from.list(text, "requests")
+	requests = append(d.removed, requests...)
 	id := cmp.Or(about.Text("sessionId"), nameOf(from.path))
-	if id == "" || !about.Has("requests") && len(d.requests) == 0 && !about.Has("responderUsername") {
+	if id == "" || len(requests) == 0 && !about.Has("sessionId") && !about.Has("responderUsername") {
 		return nil, errors.New("read chat: nothing in it names a session of VS Code, with its sessionId and requests")
 	}
 	d.b = newBuilder(from, id, "copilot-chat")
@@ -58,91 +51,84 @@ var decodeVSCode decoder = func(from *source, text []byte) ([]*codec.Session, er
 	d.b.workspace(d.workspace())
 	d.b.mode(about.Object("inputState").Object("mode").Text("id"))
 	d.b.see(moment(about, "creationDate"))
-	slices.SortStableFunc(d.requests, func(a, b rows.Object) int {
-		return cmp.Compare(moment(a, "timestamp"), moment(b, "timestamp"))
+	slices.SortStableFunc(requests, func(a, b listed) int {
+		return cmp.Compare(moment(a.Object, "timestamp"), moment(b.Object, "timestamp"))
 	})
-	for _, o := range d.requests {
-		d.request(o)
+	for _, o := range requests {
+		d.request(o.Object)
 	}
 	if len(d.b.messages) == 0 {
 		return nil, nil // a window that was opened
 	}
-	return append([]*codec.Session{d.b.finish()}, d.children...), nil
+	return d.b.all(), nil
 }
 
 type vscode struct {
 	*source
-	state map[string]any
-	// requests are those of the chat; in a log, until it is complete, those that were taken away.
-	requests []rows.Object
-	b        *builder
-	children []*codec.Session
+	state   map[string]any
+	removed []listed // requests that the user took away
+	b       *builder
 }
 
 // change applies a line of a log to the state.
 func (d *vscode) change(o rows.Object) {
-	var value any
-	var at []any
-	_ = json.Unmarshal(rows.OrNull(o.Get("v")), &value)
-	_ = json.Unmarshal(rows.OrNull(o.Get("k")), &at)
-	initial, isObject := value.(map[string]any)
-	kind, added := string(o.Get("kind")), value
-	switch {
-	case kind == "0" && isObject:
+	var line struct {
+		K []any // the path
+		V any
+		I *int
+	}
+	_ = json.Unmarshal(o.JSON(), &line)
+	initial, isObject := line.V.(map[string]any)
+	kind := string(o.Get("kind"))
+	if kind == "0" && isObject {
 		d.state = initial
 		return
-	case !slices.Contains([]string{"1", "2", "3"}, kind) || len(at) == 0:
+	} else if !slices.Contains([]string{"1", "2", "3"}, kind) || len(line.K) == 0 {
 		d.problem("is no change of a chat: left out")
 		return
-	case kind == "3":
-		added = nil
 	}
-	changed, ok := d.changed(d.state, at, func(old any) any {
-		if kind != "2" {
-			return added
+	if _, ok := changed(d.state, line.K, func(old any) any {
+		if kind != "2" { // 1 sets a value, and 3 has none
+			return line.V
 		}
 		list, _ := old.([]any)
-		if from := bounded(o.Get("i"), int64(len(list))); o.Has("i") && int(from) < len(list) {
-			if len(at) == 1 && at[0] == "requests" {
-				d.takeAway(list[from:])
+		if line.I != nil && *line.I >= 0 && *line.I < len(list) {
+			if len(line.K) == 1 && line.K[0] == "requests" {
+				d.remove(list[*line.I:])
 			}
-			list = list[:from:from]
+			list = list[:*line.I]
 		}
-		more, _ := added.([]any)
+		more, _ := line.V.([]any)
 		return append(list, more...)
-	})
-	if state, isObject := changed.(map[string]any); ok && isObject {
-		d.state = state
-	} else {
+	}); !ok {
 		d.problem("changes what is not there: left out")
 	}
 }
 
 // changed sets the value at a path in another, and reports whether there is one.
-func (d *vscode) changed(in any, at []any, set func(old any) any) (any, bool) {
-	if len(at) == 0 {
+func changed(in any, path []any, set func(old any) any) (_ any, ok bool) {
+	if len(path) == 0 {
 		return set(in), true
 	}
-	var ok bool
-	switch key := at[0].(type) {
+	switch key := path[0].(type) {
 	case string:
 		if o, isObject := in.(map[string]any); isObject {
-			o[key], ok = d.changed(o[key], at[1:], set)
+			o[key], ok = changed(o[key], path[1:], set)
 		}
 	case float64:
 		if list, _ := in.([]any); key >= 0 && int(key) < len(list) {
-			list[int(key)], ok = d.changed(list[int(key)], at[1:], set)
+			list[int(key)], ok = changed(list[int(key)], path[1:], set)
 		}
 	}
 	return in, ok
 }
 
-// takeAway keeps requests that the user took away, marked as hidden.
-func (d *vscode) takeAway(list []any) {
+// remove keeps requests that the user took away, marked as hidden.
+func (d *vscode) remove(list []any) {
 	for _, v := range list {
 		if o := rows.Read(string(rows.Raw(v))); o.Has("requestId") {
 			o.Set("isHidden", true)
-			d.requests = append(d.requests, o)
+			d.removed = append(d.removed, listed{Object: o})
 		}
 	}
 }
@@ -160,25 +146,12 @@ func (d *vscode) workspace() string {
 func (d *vscode) request(o rows.Object) {
 	b, first := d.b, len(d.b.messages)
 	b.see(moment(o, "timestamp"))
-	text, isText := rows.Text(o.Get("message"))
-	if !isText {
-		text = o.Object("message").Text("text")
-	}
-	var parts []rows.Object
-	if text != "" {
-		parts = append(parts, rows.TextPart("text", text))
-	}
+	parts := partsOf(contents(o.Get("message"))...) // a text, or an object with it
 	for v := range rows.Objects(o.Object("variableData").Get("variables")) {
-		at := v.Object("value")
-		if uri := at.Object("uri"); uri != nil {
-			at = uri
-		}
-		parts = append(parts, rows.DataPart("data-mention", rows.NonEmpty("kind", v.Text("kind"), "name", v.Text("name"),
-			"path", at.Text("path"))))
+		at := rows.Of("path", firstOf(v, "value.uri.path", "value.path")).Texts("path")
+		parts = append(parts, rows.DataPart("data-mention", append(v.Texts("kind", "name"), at...)))
 	}
-	if len(parts) > 0 {
-		b.message(session.RoleUser, parts...).named(o.Text("requestId"), "", "")
-	}
+	b.message(session.RoleUser, parts...).named(o.Text("requestId"), "", "")
 	b.mode(o.Object("modeInfo").Text("modeId"))
 	d.response(o, o.Object("result"))
 	if o.True("isHidden") || o.Has("shouldBeRemovedOnSend") && !o.Object("shouldBeRemovedOnSend").Has("afterUndoStop") {
@@ -189,34 +162,32 @@ func (d *vscode) request(o rows.Object) {
 	b.end()
 }
 
+// vscodeCounts are where versions have the tokens of the last model call.
+var vscodeCounts = []counts{
+	{input: "result.metadata.promptTokens", output: "result.metadata.outputTokens"},
+	{input: "usage.promptTokens", output: "usage.completionTokens"},
+	{input: "promptTokens", output: "completionTokens"},
+}
+
 // response adds the answer to a request.
 func (d *vscode) response(o, result rows.Object) {
 	about := result.Object("metadata")
 	a := &vscodeAnswer{b: d.b, calls: vscodeCalls(about), results: about.Object("toolCallResults"),
-		round: -1, done: result != nil}
-	a.model.ProviderID, a.model.ModelID, _ = strings.Cut(o.Text("modelId"), "/")
-	if a.model.ModelID == "" {
-		a.model.ModelID = o.Text("modelId")
-	}
-	if a.model.ProviderID == "copilot" || a.model.ModelID == o.Text("modelId") {
+		round: -1, done: result != nil, subs: make(map[string]*vscodeAnswer)}
+	a.model = modelOf(o.Text("modelId"))
+	if a.model.ProviderID == "" || a.model.ProviderID == "copilot" {
 		a.model.ProviderID = copilotProvider
 	}
-	a.read(o, d)
-	used := counts{input: "promptTokens", output: "outputTokens"}.of(about)
-	if used.Total() == 0 {
-		k := counts{input: "promptTokens", output: "completionTokens"}
-		if used = k.of(o.Object("usage")); used.Total() == 0 {
-			used = k.of(o)
+	a.read(o)
+	for _, k := range vscodeCounts {
+		if used := k.of(o); a.step != nil && used.Total() > 0 {
+			a.step.count(modelUse{usage: used}, semconv.BasisInclusive)
+			break
 		}
 	}
-	if a.step != nil && used.Total() > 0 {
-		a.step.count(modelUse{usage: used}, semconv.BasisInclusive)
-	}
 	state := o.Object("modelState")
-	if at := moment(state, "completedAt"); at > 0 {
-		d.b.see(at)
-	}
-	d.b.took(number(result.Object("timings"), "totalElapsed"))
+	d.b.see(moment(state, "completedAt"))
+	d.b.took(number(result, "timings.totalElapsed"))
 	failure, word := result.Object("errorDetails"), string(state.Get("value"))
 	switch {
 	case o.True("isCanceled") || word == "2" || failure.Text("code") == "canceled":
@@ -226,12 +197,7 @@ func (d *vscode) response(o, result rows.Object) {
 	case word == "1" || state == nil && result != nil:
 		d.b.ended("finish", "")
 	}
-	summaries := rows.Elements(about.Get("summaries"))
-	if summaries == nil && about.Has("summary") {
-		summaries = append(summaries, about.Get("summary"))
-	}
-	for _, v := range summaries {
-		summary := rows.Read(string(v))
+	for _, summary := range contents(firstOf(about, "summaries", "summary")) {
 		d.b.compaction(compacted{summary: summary.Text("text"), auto: true, before: number(summary, "contextLengthBefore"),
 			durationMS: number(summary, "durationMs")})
 	}

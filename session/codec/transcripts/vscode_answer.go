@@ -19,16 +19,15 @@ type vscodeAnswer struct {
 	// calls are those of the metadata, in their order, and results what they returned, by id.
 	calls   []*vscodeCall
 	results rows.Object
-	// step is the model call of which the last part is, round that of the metadata, -1 if it is not known, and called
-	// whether it called a tool.
-	step   *step
-	round  int
-	called bool
+	// step is the model call of which the last part is, and round that of the metadata, -1 if it is not known.
+	step  *step
+	round int
 	// done reports that the answer is complete: the ids of its calls stay as they are.
 	done bool
+	// said is the text that is being read, which may be in pieces.
+	said string
 	// subs are sub-agents by the id of the call that started them; result is what one answered.
 	subs   map[string]*vscodeAnswer
-	order  []*vscodeAnswer
 	result string
 }
 
@@ -51,41 +50,26 @@ func vscodeCalls(about rows.Object) (all []*vscodeCall) {
 }
 
 // read adds what was shown, and the calls that were not.
-func (a *vscodeAnswer) read(o rows.Object, d *vscode) {
+func (a *vscodeAnswer) read(o rows.Object) {
 	items := slices.Collect(rows.Objects(o.Get("response")))
 	of := a.match(items)
-	var text strings.Builder
-	say := func() {
-		if text.Len() > 0 {
-			a.begin(-1, false)
-			a.b.text("text", text.String())
-			text.Reset()
-		}
-	}
 	for i, item := range items {
-		switch kind := item.Text("kind"); kind {
+		switch item.Text("kind") {
 		case "", "markdownContent", "markdownVuln":
-			text.WriteString(cmp.Or(vscodeText(item.Get("value")), vscodeText(item.Get("content"))))
+			a.said += cmp.Or(vscodeText(item.Get("value")), vscodeText(item.Get("content")))
 		case "inlineReference":
-			text.WriteString(cmp.Or(item.Text("name"), path.Base(item.Object("inlineReference").Text("path"))))
+			a.said += cmp.Or(item.Text("name"), path.Base(item.Object("inlineReference").Text("path")))
 		case "thinking":
-			if thought := vscodeText(item.Get("value")); thought != "" {
-				say()
-				a.begin(-1, false)
-				a.b.text("reasoning", thought)
-			}
+			a.add(rows.TextPart("reasoning", vscodeText(item.Get("value"))))
 		case "toolInvocationSerialized", "toolInvocation":
-			say()
 			a.tool(item, of[i])
 		case "textEditGroup", "notebookEditGroup":
 			if len(a.calls) == 0 { // else a call has the edit
-				say()
-				a.begin(-1, false)
-				a.b.part(rows.DataPart("data-edit", item.Only("uri", "edits")))
+				a.add(rows.DataPart("data-edit", item.Only("uri", "edits")))
 			}
 		}
 	}
-	say()
+	a.flush()
 	for _, call := range a.calls {
 		if !call.shown {
 			a.tool(nil, call)
@@ -94,13 +78,28 @@ func (a *vscodeAnswer) read(o rows.Object, d *vscode) {
 	if a.b.turn != nil {
 		a.b.turn.named(o.Text("responseId"), "", "")
 	}
-	for _, sub := range a.order {
+	for _, sub := range a.subs {
 		if sub.result != "" {
-			sub.begin(-1, false)
-			sub.b.text("text", sub.result)
+			sub.add(rows.TextPart("text", sub.result))
 			sub.b.ended("finish", "")
 		}
-		d.children = append(d.children, sub.b.finish())
+	}
+}
+
+// add adds a part of the model's, after the text before it.
+func (a *vscodeAnswer) add(part rows.Object) {
+	if string(part.Get("text")) != `""` {
+		a.flush()
+		a.begin(-1, false)
+		a.b.part(part)
+	}
+}
+
+// flush adds the text that was read.
+func (a *vscodeAnswer) flush() {
+	if text := a.said; text != "" {
+		a.said = ""
+		a.add(rows.TextPart("text", text))
 	}
 }
 
@@ -109,14 +108,14 @@ func (a *vscodeAnswer) match(items []rows.Object) map[int]*vscodeCall {
 	of := make(map[int]*vscodeCall)
 	var shown []int
 	for i, item := range items {
+		id := item.Text("toolCallId")
 		if item.Has("toolCallId") && !item.Has("subAgentInvocationId") && !item.True("fromSubAgent") {
 			shown = append(shown, i)
 		}
-		for _, call := range a.calls {
-			if id := call.Text("id"); id != "" && id == item.Text("toolCallId") && !call.shown {
-				of[i], call.shown = call, true
-				break
-			}
+		if n := slices.IndexFunc(a.calls, func(c *vscodeCall) bool {
+			return id != "" && id == c.Text("id") && !c.shown
+		}); n >= 0 {
+			of[i], a.calls[n].shown = a.calls[n], true
 		}
 	}
 	if len(of) == 0 && len(shown) == len(a.calls) {
@@ -129,20 +128,20 @@ func (a *vscodeAnswer) match(items []rows.Object) map[int]*vscodeCall {
 
 // begin begins a model call where the last one has called a tool and more follows that is not of it.
 func (a *vscodeAnswer) begin(round int, isCall bool) {
-	if a.step == nil || a.called && (!isCall || round >= 0 && round != a.round) {
-		a.step, a.called = a.b.step(""), false
+	if a.step == nil || a.step.called && (!isCall || round >= 0 && round != a.round) {
+		a.step = a.b.step("")
 		a.b.setModel(a.model)
 	}
 	if isCall {
-		a.round, a.called = round, true
+		a.round = round
 	}
 }
 
 // tool adds a call: what is shown of it, nil for nothing, and what the metadata has, nil if it is not known.
 func (a *vscodeAnswer) tool(item rows.Object, call *vscodeCall) {
+	a.flush()
 	if sub := item.Text("subAgentInvocationId"); sub != "" && sub != item.Text("toolCallId") {
-		item = item.Without("subAgentInvocationId")
-		a.sub(sub).tool(item, nil)
+		a.sub(sub).tool(item.Without("subAgentInvocationId"), nil)
 		return
 	}
 	data, details := item.Object("toolSpecificData"), item.Object("resultDetails")
@@ -160,28 +159,24 @@ func (a *vscodeAnswer) tool(item rows.Object, call *vscodeCall) {
 	}
 	c := a.b.call(name, id, input)
 	id = *c.Row.ToolCallID
-	if input == nil {
-		a.b.measure(id, "input_withheld", true)
-	}
+	a.b.measure(id, "input_withheld", input == nil)
 	output := a.output(id, data, details)
 	if list := item.Get("resultDetails"); output == nil && len(rows.Elements(list)) > 0 {
 		output = list
 	}
-	confirmed, kind := item.Get("isConfirmed"), string(item.Object("isConfirmed").Get("type"))
-	switch reason, _ := rows.Text(output); {
-	case string(confirmed) == "false" || kind == "0" || kind == "5":
-		c.deny(reason, a.b.At)
-		a.decide(id, store.Decision{Action: "ask", Source: "user", Outcome: "denied", Reply: "reject", Reason: reason})
-	case output != nil || item.True("isComplete"):
-		if a.b.settle(id, rows.OrNull(output), details.True("isError")); output == nil {
-			a.b.measure(id, "withheld", true)
-		}
+	decision := vscodeDecisions[string(item.Object("isConfirmed").Get("type"))]
+	if string(item.Get("isConfirmed")) == "false" {
+		decision = vscodeDecisions["0"]
 	}
-	switch kind {
-	case "2", "3": // a setting, or what the user allowed before
-		a.decide(id, store.Decision{Action: "allow", Outcome: "allowed"})
-	case "4":
-		a.decide(id, store.Decision{Action: "ask", Source: "user", Outcome: "allowed", Reply: "once"})
+	if decision.Outcome == "denied" {
+		decision.Reason, _ = rows.Text(output)
+		c.deny(decision.Reason, a.b.At)
+	} else if output != nil || item.True("isComplete") {
+		a.b.settle(id, rows.OrNull(output), details.True("isError"))
+		a.b.measure(id, "withheld", output == nil)
+	}
+	if a.done && decision.Action != "" {
+		a.b.decide(id, decision)
 	}
 	if prompt := data.Text("prompt"); data.Text("kind") == "subagent" && prompt != "" && item.Has("toolCallId") {
 		sub := a.sub(item.Text("toolCallId"))
@@ -192,22 +187,22 @@ func (a *vscodeAnswer) tool(item rows.Object, call *vscodeCall) {
 	}
 }
 
-func (a *vscodeAnswer) decide(id string, d store.Decision) {
-	if a.done {
-		a.b.decide(id, d)
-	}
+// vscodeDecisions are the ways in which a call was confirmed, or not, by the type that the program gives them.
+var vscodeDecisions = map[string]store.Decision{
+	"0": {Action: "ask", Source: "user", Outcome: "denied", Reply: "reject"},
+	"2": {Action: "allow", Outcome: "allowed"}, // by a setting
+	"3": {Action: "allow", Outcome: "allowed"}, // by what the user allowed before
+	"4": {Action: "ask", Source: "user", Outcome: "allowed", Reply: "once"},
+	"5": {Action: "ask", Source: "user", Outcome: "denied", Reply: "reject"},
 }
 
 // sub is the turn of the sub-agent that a call started.
 func (a *vscodeAnswer) sub(call string) *vscodeAnswer {
 	s := a.subs[call]
 	if s == nil {
-		s = &vscodeAnswer{b: a.b.child(call, ""), round: -1, done: a.done}
+		s = &vscodeAnswer{b: a.b.child(call, ""), round: -1, done: a.done, subs: make(map[string]*vscodeAnswer)}
 		s.b.see(a.b.At)
-		if a.subs == nil {
-			a.subs = make(map[string]*vscodeAnswer)
-		}
-		a.subs[call], a.order = s, append(a.order, s)
+		a.subs[call] = s
 	}
 	return s
 }
@@ -216,8 +211,8 @@ func (a *vscodeAnswer) sub(call string) *vscodeAnswer {
 func vscodeInput(data, details rows.Object) json.RawMessage {
 	switch data.Text("kind") {
 	case "terminal":
-		line := data.Object("commandLine")
-		return rows.NonEmpty("command", cmp.Or(line.Text("toolEdited"), line.Text("original"), data.Text("command"))).JSON()
+		command := firstOf(data, "commandLine.toolEdited", "commandLine.original", "command")
+		return rows.Of("command", command).Texts("command").JSON()
 	case "input":
 		return inputOf(data.Get("rawInput"))
 	case "subagent":
@@ -231,25 +226,19 @@ func (a *vscodeAnswer) output(id string, data, details rows.Object) json.RawMess
 	var texts []string
 	content := a.results.Object(id).Get("content")
 	for part := range rows.Objects(content) {
-		if text, ok := rows.Text(part.Get("value")); ok {
-			texts = append(texts, text)
-		} else if node := part.Object("value").Object("node"); node != nil {
-			texts = append(texts, vscodeNode(node))
-		} else {
+		text, isText := rows.Text(part.Get("value"))
+		node := part.Object("value").Object("node")
+		if !isText && node == nil {
 			return content // an image
 		}
+		texts = append(texts, text+vscodeNode(node))
 	}
-	switch shown := details.Get("output"); {
-	case texts != nil:
+	if texts != nil {
 		return rows.Raw(strings.Join(texts, "\n"))
-	case shown != nil:
+	} else if shown := details.Get("output"); shown != nil {
 		return valueOf(shown, "value")
-	case data.Has("terminalCommandOutput"):
-		return data.Object("terminalCommandOutput").Get("text")
-	case data.Text("kind") == "subagent":
-		return data.Get("result")
 	}
-	return nil
+	return firstOf(data, "terminalCommandOutput.text", "result")
 }
 
 // vscodeNode is the text of a prompt's tree.
