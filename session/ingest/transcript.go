@@ -74,7 +74,7 @@ func transcriptFacts(t *session.Transcript) []fact.Fact {
 		case m.Message.Role == session.RoleUser:
 			x.message(fact.Prompt, m, &metadata, answeredAt(t.Messages[i+1:]))
 		case m.Message.Role != session.RoleAssistant:
-			x.message(fact.Note, m, &metadata, 0)
+			x.message(fact.Note, m, &metadata, answeredAt(t.Messages[i+1:]))
 		case len(m.Parts) == 1 && m.Parts[0].Type == session.TypeCompaction:
 			x.compaction(m, &metadata)
 		default:

@@ -107,6 +107,25 @@ func TestTranscriptAndTelemetryAreOneSession(t *testing.T) {
 				`"end_reason":"finish"`,
 				`"sources":["codex","codex transcript"]`, `"duration_ms":988`, `"system_prompt_digest"`},
 		},
+		"qwen-code": {
+			"qwen-code-0.24.4/background",
+			programs.Qwen.DecodeFile,
+			[]string{
+				`user {"type":"text","text":"LEAD: Count the ducks"}`,
+				`assistant {"type":"text","text":"I ask."}`,
+				`assistant tool-agent output-available`,
+				`assistant {"type":"step-start"}`,
+				`assistant {"type":"text","text":"I wait for the helper."}`,
+				`system {"type":"text","text":"<task-notification>\n<task-id>general-purpose-call_bg</task-id>\n` +
+					`<status>completed</status>\n<result>Two ducks.</result>\n</task-notification>"}`,
+				`assistant {"type":"text","text":"It counted two ducks."}`,
+				`user {"type":"text","text":"Count the ducks."}`,
+				`user {"type":"data-context","data":{"text":"<system-reminder>x</system-reminder>"}}`,
+				`user {"type":"data-context","data":{"text":"<system-reminder>x</system-reminder>"}}`,
+				`assistant {"type":"text","text":"Two ducks."}`,
+			},
+			[]string{`"sources":["qwen-code","qwen-code transcript"]`},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			telemetry := readCapture(t, "testdata/captures/"+tt.capture)

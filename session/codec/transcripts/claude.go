@@ -472,7 +472,10 @@ const notification = "<task-notification>"
 
 // said adds text of a record in the user's name, and reports whether the user wrote it.
 func (s *claudeSession) said(o rows.Object, parts []rows.Object) bool {
-	text, _ := session.Words(strings.TrimSpace(parts[0].Text("text")))
+	text := strings.TrimSpace(parts[0].Text("text"))
+	if words, _ := session.Words(text); words != "" {
+		text = words
+	}
 	_, own := spoken(parts)
 	meta, byProgram, origin := o.True("isMeta"), beginsWith(text, programTags), o.Object("origin").Text("kind")
 	isCommand := strings.HasPrefix(text, "<command-name>") || strings.HasPrefix(text, "<command-message>")

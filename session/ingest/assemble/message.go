@@ -136,7 +136,7 @@ func (w *writer) reportEarlier(calls []*call) {
 const instant = 250
 
 // reportUser writes the user's message, and returns the fact that it was reported from, nil when
-// none reports one.
+// none reports one. What a client wrote in the user's name, such as that a sub-agent is done, is a system message.
 func (a *assembly) reportUser(t *turn) *node {
 	var prompts []*node
 	for _, n := range t.nodes {
@@ -153,7 +153,17 @@ func (a *assembly) reportUser(t *turn) *node {
 	if len(prompts) > 0 && len(t.roots) == 0 {
 		at = prompts[0].Start
 	}
-	w := newWriter(t, t.session, t.messageID(instant, "user"), session.RoleUser, at)
+	role := session.RoleUser
+	if fact.ByClient(t.asked) {
+		role = session.RoleSystem
+		if a.sessions[t.session].noted(t.asked) {
+			for _, n := range prompts {
+				n.place(t.session, "", "")
+			}
+			return nil
+		}
+	}
+	w := newWriter(t, t.session, t.messageID(instant, "user"), role, at)
 	w.MetadataJSON, w.HiddenAt = t.userMetadata(reporter), t.hidden(fact.Prompt)
 	for i := range t.asked {
 		w.reportPart(&t.asked[i], "asked", at, at)
@@ -292,6 +302,15 @@ func (a *assembly) reportNotes(s *stream) {
 			}
 		}
 	}
+}
+
+// noted reports whether a transcript has what a client wrote in the user's name.
+func (s *stream) noted(asked []fact.Part) bool {
+	return slices.ContainsFunc(s.nodes, func(n *node) bool {
+		text := strings.TrimSpace(textOf(fact.PartsOf(n.Input)))
+		return n.Kind == fact.Note && n.Transcript &&
+			slices.ContainsFunc(asked, func(p fact.Part) bool { return strings.TrimSpace(p.Text) == text })
+	})
 }
 
 // hiddenAt is when the user took back what the fact reports, nil for never.

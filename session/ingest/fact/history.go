@@ -1,6 +1,7 @@
 package fact
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/agenttrace/agenttrace/session"
@@ -76,6 +77,11 @@ func UserRun(messages []Message) (start, end int) {
 
 // agentContext begins what Google's ADK writes in the user's name: what other agents did.
 const agentContext = "For context:"
+
+// ByClient reports whether a client wrote all of a message in the user's name, such as that a sub-agent is done.
+func ByClient(parts []Part) bool {
+	return len(parts) > 0 && !slices.ContainsFunc(parts, func(p Part) bool { return p.Kind != PartContext })
+}
 
 // ByUser reports whether the user wrote the message, and not a framework in the user's name about other agents.
 func (m *Message) ByUser() bool {
