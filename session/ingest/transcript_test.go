@@ -107,6 +107,24 @@ func TestTranscriptAndTelemetryAreOneSession(t *testing.T) {
 				`"end_reason":"finish"`,
 				`"sources":["codex","codex transcript"]`, `"duration_ms":988`, `"system_prompt_digest"`},
 		},
+		"copilot-cli": {
+			"copilot-cli-1.0.102/background",
+			programs.Copilot.DecodeFile,
+			[]string{
+				`user {"type":"text","text":"LEAD: Count the ducks"}`,
+				`assistant tool-task output-available`,
+				`assistant {"type":"step-start"}`,
+				`assistant {"type":"text","text":"I wait."}`,
+				`system {"type":"text","text":"<system_notification>\nAgent \"ducks\" (general-purpose) has finished ` +
+					`processing and is now idle.\n</system_notification>"}`,
+				`assistant tool-read_agent output-available`,
+				`assistant {"type":"step-start"}`,
+				`assistant {"type":"text","text":"Two ducks, says the helper."}`,
+				`user {"type":"text","text":"Count the ducks."}`,
+				`assistant {"type":"text","text":"Two ducks."}`,
+			},
+			[]string{`"model_calls":1`},
+		},
 		"qwen-code": {
 			"qwen-code-0.24.4/background",
 			programs.Qwen.DecodeFile,

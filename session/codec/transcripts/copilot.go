@@ -69,6 +69,8 @@ type copilot struct {
 	summaries map[string]session.Usage
 	// used are the model calls that were counted and of which there is no message yet, by the id of the response.
 	used map[string]session.Usage
+	// named reports that messages name the response that they are of.
+	named bool
 	// totals are what the last shutdown counted, by agent and model, of the session that began at totalsOf.
 	totals   map[string]session.Usage
 	totalsOf int64
@@ -129,6 +131,8 @@ func (d *copilot) read(o rows.Object) {
 		}
 	case "assistant.message":
 		d.assistant(a, o, data)
+	case "system.notification": // which the model answers: a sub-agent is done
+		a.b.notice(data.Text("content"))
 	case "tool.user_requested", "tool.execution_start":
 		d.called(a, data)
 	case "tool.execution_complete":
@@ -329,6 +333,10 @@ func (d *copilot) step(a *copilotAgent, id, response, model string) *copilotStep
 }
 
 func (d *copilot) assistant(a *copilotAgent, o, data rows.Object) {
+	if d.named = d.named || data.Has("apiCallId"); d.named && !data.Has("apiCallId") && !data.Has("model") &&
+		data.Text("content") == "" {
+		return // the client itself makes the call, to read what a sub-agent answered
+	}
 	id := cmp.Or(data.Text("messageId"), o.Text("id"))
 	s := d.step(a, id, cmp.Or(data.Text("apiCallId"), id), data.Text("model"))
 	s.RequestID = data.Text("requestId")
