@@ -20,12 +20,7 @@ var Amp = codec.Reading{
 }
 
 var decodeAmp decoder = func(from *source, text []byte) ([]*codec.Session, error) {
-	type message struct {
-		rows.Object
-		line int
-	}
-	var all []message
-	thread := from.objects(text, "messages", func(o rows.Object) { all = append(all, message{o, from.record.Line}) })
+	thread, all := from.list(text, "messages")
 	id := cmp.Or(thread.Text("id"), nameOf(from.path))
 	if !strings.HasPrefix(id, "T-") || len(all) == 0 && !thread.Has("created") {
 		return nil, errors.New("read thread: nothing names a thread of Amp, or it has no messages")
@@ -96,8 +91,8 @@ func (d *amp) message(o rows.Object) {
 		for _, block := range blocks {
 			if block.Text("type") == "tool_result" {
 				d.result(block)
-			} else if p := partOf(block); p.Text("type") != "text" || p.Text("text") != "" {
-				parts = append(parts, p)
+			} else {
+				parts = append(parts, partsOf(block)...)
 			}
 		}
 		if files := o.Object("fileMentions").Get("files"); len(parts) > 0 && len(rows.Elements(files)) > 0 {
@@ -106,9 +101,7 @@ func (d *amp) message(o rows.Object) {
 		if o.Object("source").Text("type") == "course-correction" { // another model wrote it
 			role = session.RoleSystem
 		}
-		if len(parts) > 0 {
-			b.message(role, parts...)
-		}
+		b.message(role, parts...)
 	case session.RoleAssistant:
 		d.answered(o, blocks)
 	case "info":
@@ -161,19 +154,13 @@ func ampUsage(o rows.Object) session.Usage {
 func (d *amp) info(blocks []rows.Object) {
 	var parts []rows.Object
 	for _, block := range blocks {
-		summary := block.Object("summary")
-		switch {
-		case summary.Text("type") == "message":
+		if summary := block.Object("summary"); summary.Text("type") == "message" {
 			d.b.compaction(compacted{summary: summary.Text("summary")})
-		case block.Has("text"):
-			parts = append(parts, partOf(block))
-		default:
-			parts = append(parts, blockPart(block))
+		} else {
+			parts = append(parts, partsOf(block)...)
 		}
 	}
-	if len(parts) > 0 {
-		d.b.message(session.RoleSystem, parts...)
-	}
+	d.b.message(session.RoleSystem, parts...)
 }
 
 // result takes how a call went, as far as it has ended.

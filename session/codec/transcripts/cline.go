@@ -60,16 +60,11 @@ var decodeCline decoder = func(from *source, text []byte) ([]*codec.Session, err
 	} else if stem, ok := strings.CutSuffix(filepath.Base(from.path), clineMessages); ok {
 		id, about = valid(stem), rows.Read(string(from.beside(stem+".json")))
 	}
-	type message struct {
-		rows.Object
-		line int
-	}
-	var all []message
 	key := "messages"
 	if head := bytes.TrimLeft(text, "\uFEFF \t\r\n"); len(head) > 0 && head[0] == '[' {
 		key = ""
 	}
-	of := from.objects(text, key, func(o rows.Object) { all = append(all, message{o, from.record.Line}) })
+	of, all := from.list(text, key)
 	if id = cmp.Or(of.Text("sessionId"), id); id == "" && len(all) > 0 && key == "" {
 		id = unnamed("cline", all[0].Object)
 	}
@@ -104,11 +99,8 @@ var decodeCline decoder = func(from *source, text []byte) ([]*codec.Session, err
 	case "cancelled":
 		d.b.ended("abort", "")
 	}
-	for _, at := range []int64{milli(of.Text("updated_at")), milli(about.Text("ended_at"))} {
-		if at > 0 {
-			d.b.s.See(at)
-		}
-	}
+	d.b.until(milli(of.Text("updated_at")))
+	d.b.until(milli(about.Text("ended_at")))
 	d.b.s.AddMeta(rows.NonEmpty("cline", about.Texts("source", "team_name")))
 	return []*codec.Session{d.b.finish()}, nil
 }

@@ -282,17 +282,13 @@ func (d *codex) item(item rows.Object) {
 }
 
 func (d *codex) message(item rows.Object) {
-	var parts []rows.Object
-	for _, block := range contents(item.Get("content")) {
-		parts = append(parts, partOf(block))
-	}
-	switch role := item.Text("role"); {
-	case len(parts) == 0:
-	case role == session.RoleAssistant:
+	parts := partsOf(contents(item.Get("content"))...)
+	switch item.Text("role") {
+	case session.RoleAssistant:
 		for _, p := range parts {
 			d.part(p)
 		}
-	case role == session.RoleUser:
+	case session.RoleUser:
 		d.b.message(session.RoleUser, parts...)
 	default:
 		d.b.message(session.RoleSystem, parts...)
@@ -318,12 +314,9 @@ func (d *codex) agentMessage(item rows.Object) {
 }
 
 func (d *codex) call(kind string, item rows.Object) {
-	input := item.Get("input")
-	switch {
-	case item.Has("arguments"):
+	input := firstOf(item, "action", "input")
+	if item.Has("arguments") {
 		input = rows.Unquoted(item.Get("arguments"))
-	case item.Has("action"):
-		input = item.Get("action")
 	}
 	d.step()
 	id := cmp.Or(item.Text("call_id"), item.Text("id"))
@@ -331,9 +324,8 @@ func (d *codex) call(kind string, item rows.Object) {
 	// What the API's server runs has no call_id and no other record: it is recorded when it is done.
 	if item.Text("call_id") == "" && kind != "local_shell_call" && item.Text("status") != "in_progress" {
 		id = *c.Row.ToolCallID
-		if d.b.settle(id, item.Get("result"), item.Text("status") == "failed"); item.Get("result") == nil {
-			d.b.measure(id, "withheld", true)
-		}
+		d.b.settle(id, item.Get("result"), item.Text("status") == "failed")
+		d.b.measure(id, "withheld", item.Get("result") == nil)
 	}
 }
 

@@ -28,33 +28,29 @@ var Continue = codec.Reading{
 const continueList = "sessions.json"
 
 var decodeContinue decoder = func(from *source, text []byte) ([]*codec.Session, error) {
-	var items []rows.Object
-	var lines []int
-	of := from.objects(text, "history", func(o rows.Object) {
-		items, lines = append(items, o), append(lines, from.record.Line)
-	})
+	of, items := from.list(text, "history")
 	id := cmp.Or(of.Text("sessionId"), nameOf(from.path))
 	if id == "" || len(items) == 0 && !of.Has("workspaceDirectory") {
 		return nil, errors.New("read session: nothing in it names a session of Continue, and there is no history")
 	}
 	d := &continued{b: newBuilder(from, id, "continue")}
 	d.about(of)
-	for i, o := range items {
-		from.record.Line = lines[i]
-		d.item(o, o.Object("message"))
+	for _, o := range items {
+		from.record.Line = o.line
+		d.item(o.Object, o.Object.Object("message"))
 	}
 	from.record.Line = 0
 	if len(d.b.messages) == 0 {
 		return nil, nil
 	}
-	d.count(of.Object("usage"))
+	d.b.Cost = usdOf(firstOf(of, "usage.totalCost"))
+	d.b.rest(continueCounts.capped(of.Object("usage")), semconv.BasisInclusive)
 	return []*codec.Session{d.b.finish()}, nil
 }
 
 type continued struct {
 	b     *builder
 	model session.Model
-	steps []*step
 	// thought is what the model thought before the answer to come.
 	thought []string
 }
@@ -88,20 +84,13 @@ func (d *continued) item(o, message rows.Object) {
 			d.b.problem("is not a message with a role: left out")
 		}
 	case session.RoleUser, session.RoleSystem:
-		var parts []rows.Object
-		for _, block := range contents(message.Get("content")) {
-			if text := block.Text("text"); text != "" || !block.Has("text") {
-				parts = append(parts, continuePart(block))
-			}
-		}
+		parts := partsOf(contents(message.Get("content"))...)
 		for item := range rows.Objects(o.Get("contextItems")) {
 			if text := item.Text("content"); text != "" {
 				parts = append(parts, contextPart(text))
 			}
 		}
-		if len(parts) > 0 {
-			d.b.message(role, parts...)
-		}
+		d.b.message(role, parts...)
 	case "thinking":
 		d.thought = append(d.thought, joined(contents(message.Get("content")), ""))
 	case session.RoleAssistant:
@@ -116,20 +105,11 @@ func (d *continued) item(o, message rows.Object) {
 	}
 }
 
-// continuePart is a block of a message as a part of ours.
-func continuePart(block rows.Object) rows.Object {
-	if url := block.Object("imageUrl").Text("url"); url != "" {
-		return urlFile("image/*", url)
-	}
-	return partOf(block)
-}
-
 // answer adds what the model answered: what it thought, said and called.
 func (d *continued) answer(o, message rows.Object) {
 	b := d.b
 	reasoning := o.Object("reasoning")
 	step := b.step("")
-	d.steps = append(d.steps, step)
 	if at := moment(reasoning, "startAt"); at > 0 {
 		step.StartedAt = at
 	}
@@ -143,7 +123,6 @@ func (d *continued) answer(o, message rows.Object) {
 	}
 	d.thought = nil
 	b.text("text", joined(contents(message.Get("content")), ""))
-	calls := 0
 	states := make(map[string]rows.Object)
 	for _, state := range append(rows.Elements(o.Get("toolCallStates")), o.Get("toolCallState")) {
 		if state := rows.Read(string(state)); state.Text("toolCallId") != "" {
@@ -151,16 +130,12 @@ func (d *continued) answer(o, message rows.Object) {
 		}
 	}
 	for call := range rows.Objects(message.Get("toolCalls")) {
-		calls++
-		state := states[call.Text("id")]
-		d.call(call, state)
+		d.call(call, states[call.Text("id")])
 	}
 	if u := message.Object("usage"); u != nil {
-		step.count(modelUse{usage: continueUsage(u)}, semconv.BasisInclusive)
+		step.count(modelUse{usage: continueCounts.capped(u)}, semconv.BasisInclusive)
 	}
-	if calls == 0 {
-		b.ended("finish", "")
-	}
+	b.answered()
 }
 
 // call adds a call with what became of it, which is nil if that is not known.
@@ -175,12 +150,16 @@ func (d *continued) call(call, state rows.Object) {
 	if status != "done" && status != "errored" && status != "canceled" {
 		return
 	}
-	output := rows.Raw(joined(continueOutput(state), "\n\n"))
-	if string(output) == `""` && status != "done" {
-		output = rows.Raw(status)
+	var shown []rows.Object
+	for item := range rows.Objects(state.Get("output")) {
+		shown = append(shown, item.Only("content"))
 	}
-	d.b.settle(id, output, status != "done")
-	switch text, _ := rows.Text(output); { // as the CLI reports it; the extensions do not say who canceled a call
+	text := joined(shown, "\n\n")
+	if text == "" && status != "done" {
+		text = status
+	}
+	d.b.settle(id, rows.Raw(text), status != "done")
+	switch { // as the CLI reports it; the extensions do not say who canceled a call
 	case status == "canceled" && text == "Permission denied by user":
 		d.b.refused(id, "")
 	case status == "canceled" && text == "Command blocked by security policy":
@@ -188,30 +167,6 @@ func (d *continued) call(call, state rows.Object) {
 	}
 }
 
-// continueOutput are the texts that a call returned.
-func continueOutput(state rows.Object) (all []rows.Object) {
-	for item := range rows.Objects(state.Get("output")) {
-		all = append(all, rows.Of("text", item.Text("content")))
-	}
-	return all
-}
-
-func continueUsage(o rows.Object) session.Usage {
-	in, out := o.Object("promptTokensDetails"), o.Object("completionTokensDetails")
-	all := rows.Of("input", number(o, "promptTokens"), "output", number(o, "completionTokens"),
-		"reasoning", number(out, "reasoningTokens"), "read", number(in, "cachedTokens"),
-		"write", number(in, "cacheWriteTokens"))
-	return counts{"input", "output", "reasoning", "read", "write"}.capped(all)
-}
-
-// count gives the first answer what the session used and no answer has.
-func (d *continued) count(usage rows.Object) {
-	d.b.Cost = usdOf(usage.Get("totalCost"))
-	left := continueUsage(usage)
-	for _, s := range d.steps {
-		left = without(left, s.used())
-	}
-	if len(d.steps) > 0 && left.Total() > 0 {
-		d.steps[0].count(modelUse{usage: left.Add(d.steps[0].used())}, semconv.BasisInclusive)
-	}
-}
+// continueCounts are the counts of an answer, and of a session.
+var continueCounts = counts{"promptTokens", "completionTokens", "completionTokensDetails.reasoningTokens",
+	"promptTokensDetails.cachedTokens", "promptTokensDetails.cacheWriteTokens"}

@@ -49,11 +49,7 @@ var copilotLines decoder = func(from *source, text []byte) ([]*codec.Session, er
 		_ = yaml.Unmarshal(from.beside(workspaceFile), &about) // nothing depends on it
 		d.main.b.Title = about.Name
 	}
-	var all []*codec.Session
-	for _, a := range d.order {
-		all = append(all, a.b.finish())
-	}
-	return all, nil
+	return d.main.b.all(), nil
 }
 
 type copilot struct {
@@ -346,8 +342,7 @@ func (d *copilot) assistant(a *copilotAgent, o, data rows.Object) {
 	}
 	a.thought = ""
 	a.b.text("text", data.Text("content"))
-	requests := contents(data.Get("toolRequests"))
-	for _, call := range requests {
+	for call := range rows.Objects(data.Get("toolRequests")) {
 		if !a.b.called(call.Text("toolCallId")) {
 			a.b.call(call.Text("name"), call.Text("toolCallId"), inputOf(call.Get("arguments")))
 		}
@@ -362,8 +357,8 @@ func (d *copilot) assistant(a *copilotAgent, o, data rows.Object) {
 		s.output = n
 		s.count(modelUse{usage: session.Usage{Output: n}}, semconv.BasisInclusive)
 	}
-	if len(requests) == 0 && data.Text("content") != "" {
-		a.b.ended("finish", "")
+	if data.Text("content") != "" {
+		a.b.answered()
 	}
 }
 
@@ -379,10 +374,8 @@ func (d *copilot) called(a *copilotAgent, data rows.Object) {
 }
 
 func (d *copilot) completed(a *copilotAgent, data rows.Object) {
-	id, failed, output := data.Text("toolCallId"), string(data.Get("success")) == "false", data.Get("result")
-	if result := data.Object("result"); result.Has("content") {
-		output = result.Get("content")
-	}
+	id, failed, output := data.Text("toolCallId"), string(data.Get("success")) == "false",
+		firstOf(data, "result.content", "result")
 	failure := data.Object("error")
 	if failed && failure.Text("message") != "" {
 		output = failure.Get("message")
@@ -396,9 +389,8 @@ func (d *copilot) completed(a *copilotAgent, data rows.Object) {
 		a.b.measure(id, "duration_ms", a.b.At-began)
 	}
 	code := failure.Text("code")
-	if a.b.measure(id, "error_type", code); code == "rejected" || code == "denied" {
-		a.b.measure(id, "denied", true)
-	}
+	a.b.measure(id, "error_type", code)
+	a.b.measure(id, "denied", code == "rejected" || code == "denied")
 }
 
 // permission notes how a question was decided.
@@ -409,23 +401,21 @@ func (d *copilot) permission(a *copilotAgent, data rows.Object) {
 	if asked.at > 0 && a.b.At >= asked.at {
 		decision.WaitedMS = new(a.b.At - asked.at)
 	}
-	switch result.Text("kind") {
+	switch kind := result.Text("kind"); kind {
 	case "approved":
 		decision.Outcome, decision.Reply = "allowed", "once"
 	case "approved-for-session", "approved-for-location":
 		decision.Outcome, decision.Reply = "allowed", "always"
 	case "denied-interactively-by-user", "cancelled":
 		decision.Reply = "reject"
-	case "denied-by-rules", "denied-by-content-exclusion-policy", "denied-by-permission-request-hook",
-		"denied-no-approval-rule-and-could-not-request-from-user":
-		decision.Action, decision.Source = "deny", ""
-	default:
-		return
+	default: // by rules, policies or hooks
+		if decision.Action, decision.Source = "deny", ""; !strings.HasPrefix(kind, "denied-") {
+			return
+		}
 	}
 	call := cmp.Or(data.Text("toolCallId"), asked.call)
-	if a.b.decide(call, decision); decision.Outcome == "denied" {
-		a.b.measure(call, "denied", true)
-	}
+	a.b.decide(call, decision)
+	a.b.measure(call, "denied", decision.Outcome == "denied")
 }
 
 func (d *copilot) compaction(a *copilotAgent, data rows.Object) {
@@ -434,15 +424,12 @@ func (d *copilot) compaction(a *copilotAgent, data rows.Object) {
 	}
 	c := compacted{summary: data.Text("summaryContent"), auto: data.Text("trigger") != "manual",
 		before: number(data, "preCompactionTokens"), after: number(data, "postCompactionTokens")}
-	used := data.Object("compactionTokensUsed")
-	if used != nil {
+	if used := data.Object("compactionTokensUsed"); used != nil {
 		c.durationMS, c.usage = number(used, "duration"), new(camelCounts.inclusive(used))
+		c.model = session.Model{ProviderID: copilotProvider, ModelID: used.Text("model")}
+		d.summaries[c.model.ModelID] = d.summaries[c.model.ModelID].Add(*c.usage)
 	}
-	m := a.b.compaction(c)
-	if model := used.Text("model"); model != "" {
-		m.SetMeta("model", session.Model{ProviderID: copilotProvider, ModelID: model})
-		d.summaries[model] = d.summaries[model].Add(*c.usage)
-	}
+	a.b.compaction(c)
 }
 
 // shutdown counts what the steps since the session was opened used.

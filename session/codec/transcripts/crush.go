@@ -61,12 +61,9 @@ func crushSession(db *database, row rows.Object, all map[string]rows.Object) *co
 	}
 	for _, o := range messages {
 		db.record.Record = "message " + o.Text("id")
-		content, err := rows.Value([]byte(o.Text("parts")))
-		if err != nil || len(content) == 0 || content[0] != '[' {
-			db.problem("its parts are not a JSON array: left out")
-			continue
+		if content := db.content(o, "parts"); content != nil {
+			d.message(o, content)
 		}
-		d.message(o, content)
 	}
 	b.changed(instant(row, "updated_at")) // the count of tokens goes from one answer to the next
 	usage := counts{input: "prompt_tokens", output: "completion_tokens"}.of(row)
@@ -124,10 +121,7 @@ func (d *crush) asked(role, id string, content json.RawMessage) {
 			parts = append(parts, p)
 		}
 	}
-	switch {
-	case len(parts) == 0:
-		return
-	case ran || strings.HasPrefix(parts[0].Text("text"), resumed):
+	if len(parts) > 0 && (ran || strings.HasPrefix(parts[0].Text("text"), resumed)) {
 		role = session.RoleSystem
 	}
 	d.b.message(role, parts...).named(id, "", "")
@@ -241,9 +235,7 @@ func (d *crush) summary(o rows.Object, content json.RawMessage) {
 	if d.row.Text("summary_message_id") == o.Text("id") && number(d.row, "prompt_tokens") == 0 {
 		c.after = number(d.row, "completion_tokens")
 	}
-	m := d.b.compaction(c)
-	if model := o.Text("model"); model != "" {
-		m.SetMeta("model", session.Model{ProviderID: o.Text("provider"), ModelID: model})
-	}
+	c.model = session.Model{ProviderID: o.Text("provider"), ModelID: o.Text("model")}
+	d.b.compaction(c)
 	d.last = nil
 }

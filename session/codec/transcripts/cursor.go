@@ -192,9 +192,7 @@ func (d *cursor) user(blocks []rows.Object) {
 		}
 		parts = append(parts, part)
 	}
-	if len(parts) > 0 {
-		d.b.message(role, parts...)
-	}
+	d.b.message(role, parts...)
 }
 
 func (d *cursor) result(block rows.Object) {

@@ -284,9 +284,6 @@ func (d *gemini) user(m *geminiMessage) {
 		}
 		parts = append(parts, partOf(p))
 	}
-	if len(parts) == 0 {
-		return
-	}
 	if _, own := spoken(parts); own && d.b.Asked == "" {
 		d.b.Asked = joined(contents(m.Get("displayContent")), "") // as the user typed it, before files were put in
 	}
@@ -307,9 +304,7 @@ func (d *gemini) info(m *geminiMessage) {
 			parts = append(parts, partOf(p))
 		}
 	}
-	if len(parts) > 0 {
-		d.b.message(session.RoleSystem, parts...)
-	}
+	d.b.message(session.RoleSystem, parts...)
 }
 
 // answer adds what the model answered: what it thought, as the program summarizes it or else as the model wrote it,
@@ -322,21 +317,18 @@ func (d *gemini) answer(m *geminiMessage) {
 		if subject := thought.Text("subject"); subject != "" {
 			text = strings.TrimSpace("**" + subject + "**\n\n" + text)
 		}
-		if text != "" {
-			thoughts = append(thoughts, rows.TextPart("reasoning", text))
-		}
+		thoughts = append(thoughts, partsOf(rows.TextPart("reasoning", text))...)
 	}
 	summarized := len(thoughts) > 0
 	for _, p := range m.contents() {
-		switch text := p.Text("text"); {
+		switch {
+		case p.True("thought") && !summarized:
+			thoughts = append(thoughts, partsOf(rows.TextPart("reasoning", p.Text("text")))...)
 		case p.True("thought"):
-			if !summarized && text != "" {
-				thoughts = append(thoughts, rows.TextPart("reasoning", text))
-			}
 		case p.Object("functionCall") != nil:
 			calls = append(calls, p.Object("functionCall"))
-		case !p.Has("text") || text != "":
-			said = append(said, partOf(p))
+		default:
+			said = append(said, partsOf(p)...)
 		}
 	}
 	done := contents(m.Get("toolCalls"))
@@ -344,9 +336,7 @@ func (d *gemini) answer(m *geminiMessage) {
 	if len(thoughts)+len(said)+len(calls)+len(done) > 0 {
 		b.step(id)
 	}
-	for _, p := range append(thoughts, said...) {
-		b.part(p)
-	}
+	b.add(append(thoughts, said...)...)
 	known := make(map[string]bool)
 	for _, call := range done {
 		known[call.Text("id")] = true

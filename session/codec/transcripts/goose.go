@@ -34,11 +34,7 @@ var gooseLines decoder = func(from *source, text []byte) ([]*codec.Session, erro
 			return
 		}
 		if d == nil {
-			id := nameOf(from.path)
-			if id == "" {
-				id = unnamed("goose", o)
-			}
-			d = newGoose(from, id)
+			d = newGoose(from, cmp.Or(nameOf(from.path), unnamed("goose", o)))
 		}
 		if o.Has("role") {
 			d.message(o, o.Get("content"), o.Object("metadata"))
@@ -214,18 +210,15 @@ func (d *goose) step() {
 // longer sees.
 func (d *goose) compaction(summary string) {
 	d.open = false
-	c, call := compacted{summary: summary, auto: true}, gooseCall{}
+	c := compacted{summary: summary, auto: true}
 	// The call that made the summary is not a step. Left in the list, it would shift the usage of each step to
 	// the one before it.
 	if i := slices.IndexFunc(d.calls, func(call gooseCall) bool { return call.compaction }); i >= 0 {
-		call = d.calls[i]
-		c.usage, c.after = &call.usage, call.usage.Output
+		call := d.calls[i]
+		c.usage, c.after, c.model, c.cost = &call.usage, call.usage.Output, cmp.Or(call.model, d.model), call.cost
 		d.calls = slices.Delete(d.calls, i, i+1)
 	}
-	if m := d.b.compaction(c); c.usage != nil {
-		m.SetMeta("model", cmp.Or(call.model, d.model))
-		m.paid(call.cost)
-	}
+	d.b.compaction(c)
 }
 
 // finish gives the steps what they used. A call is counted when it has ended: unless each
@@ -242,10 +235,8 @@ func (d *goose) finish() *codec.Session {
 		call.usage = call.usage.Add(d.steps[i].used())
 		d.steps[i].count(call.modelUse, semconv.BasisInclusive)
 	}
-	if len(d.calls) == 0 && len(d.steps) > 0 && d.total.Total() > 0 {
-		// Nothing else is counted. The first answer stays the first when the session grows.
-		d.steps[0].count(modelUse{usage: d.total}, semconv.BasisInclusive)
-		d.steps[0].in.Touch(d.b.At)
+	if len(d.calls) == 0 { // nothing else is counted
+		d.b.rest(d.total, semconv.BasisInclusive)
 	}
 	return d.b.finish()
 }
@@ -280,9 +271,6 @@ func gooseSession(db *database, row rows.Object) *codec.Session {
 	b.see(milli(row.Text("created_at")))
 
 	ledger, uncounted := db.table("SELECT * FROM usage_ledger WHERE session_id = ? ORDER BY id", id)
-	if uncounted != nil && strings.Contains(uncounted.Error(), "no such table") { // older versions count sessions only
-		uncounted = nil
-	}
 	for _, o := range ledger {
 		d.calls = append(d.calls, d.callOf(o))
 	}
@@ -295,9 +283,8 @@ func gooseSession(db *database, row rows.Object) *codec.Session {
 	}
 	for _, o := range messages {
 		db.record.Record = "message " + cmp.Or(o.Text("message_id"), string(o.Get("id")))
-		content, err := rows.Value([]byte(o.Text("content_json")))
-		if err != nil || len(content) == 0 || content[0] != '[' {
-			db.problem("its content is not a JSON array: left out")
+		content := db.content(o, "content_json")
+		if content == nil {
 			continue
 		}
 		about := rows.Of("id", o.Text("message_id"), "role", o.Text("role"), "created", moment(o, "created_timestamp"))

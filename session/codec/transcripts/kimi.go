@@ -4,9 +4,7 @@ import (
 	"cmp"
 	"crypto/md5" //nolint:gosec // the program names directories so
 	"encoding/hex"
-	"encoding/json"
 	"errors"
-	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -53,11 +51,7 @@ var kimiWire decoder = func(from *source, text []byte) ([]*codec.Session, error)
 			m.Last().SetInner("summary", d.summaries[at])
 		}
 	}
-	all := []*codec.Session{d.b.finish()}
-	for _, id := range slices.Sorted(maps.Keys(d.children)) {
-		all = append(all, d.children[id].b.finish())
-	}
-	return all, nil
+	return d.b.all(), nil
 }
 
 // kimi builds the rows of a session.
@@ -127,28 +121,12 @@ func (d *kimi) readContexts(dir string) {
 	}
 }
 
-// kimiParts are the parts of a message.
-func kimiParts(content json.RawMessage) (parts []rows.Object) {
-	for _, block := range contents(content) {
-		kind := block.Text("type")
-		switch url := block.Object(kind).Text("url"); {
-		case url != "": // image_url and so on
-			parts = append(parts, urlFile(strings.TrimSuffix(kind, "_url")+"/*", url))
-		case kind == "think" && block.Text("think") != "":
-			parts = append(parts, rows.TextPart("reasoning", block.Text("think")))
-		case block.Text("text") != "" || !block.Has("text") && kind != "think":
-			parts = append(parts, partOf(block))
-		}
-	}
-	return parts
-}
-
 func (d *kimi) event(at int64, message rows.Object) {
 	b, o := d.b, message.Object("payload")
 	b.see(at)
 	switch message.Text("type") {
 	case "TurnBegin", "SteerInput", "BtwBegin": // the last is a question beside the turn
-		if parts := kimiParts(slices.Concat(o.Get("user_input"), o.Get("question"))); len(parts) > 0 { // one of them
+		if parts := partsOf(contents(firstOf(o, "user_input", "question"))...); len(parts) > 0 {
 			d.compaction.auto = !strings.HasPrefix(parts[0].Text("text"), "/compact")
 			b.message(session.RoleUser, parts...)
 		}
@@ -200,9 +178,7 @@ func (d *kimi) answered(kind string, o rows.Object) {
 	case "StepInterrupted":
 		b.ended("abort", "")
 	case "ContentPart":
-		for _, p := range kimiParts(rows.Raw(o)) {
-			b.part(p)
-		}
+		b.add(partsOf(o)...)
 	case "ToolCall", "ToolCallPart": // a part of the input of the call before
 		d.input += o.Text("arguments_part")
 		if call := o.Object("function"); call != nil {

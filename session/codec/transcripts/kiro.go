@@ -101,31 +101,23 @@ func (d *kiro) record(kind string, data rows.Object) {
 		d.count()
 		d.turn++
 		b.see(secondsOf(data.Object("meta").Get("timestamp")))
-		if parts := kiroParts(blocks); len(parts) > 0 {
-			b.message(session.RoleUser, parts...).named(id, "", "")
-		}
+		b.message(session.RoleUser, kiroParts(blocks)...).named(id, "", "")
 	case "AssistantMessage":
 		b.see(secondsOf(data.Object("meta").Get("timestamp")))
 		b.response(id)
 		b.model(kiroProvider, d.model)
-		calls := 0
 		for _, block := range blocks {
 			inner := block.Object("data")
 			switch block.Text("kind") {
 			case "toolUse":
-				calls++
 				b.call(inner.Text("name"), inner.Text("toolUseId"), inputOf(inner.Get("input")))
 			case "thinking", "reasoning":
 				b.text("reasoning", cmp.Or(inner.Text("text"), inner.Text("thinking"), block.Text("data")))
 			default:
-				if p := kiroPart(block); p.Text("type") != "text" || p.Text("text") != "" {
-					b.part(p)
-				}
+				b.add(kiroParts([]rows.Object{block})...)
 			}
 		}
-		if calls == 0 {
-			b.ended("finish", "")
-		}
+		b.answered()
 	case "ToolResults":
 		for _, block := range blocks {
 			if block.Text("kind") == "toolResult" {
@@ -143,27 +135,21 @@ func (d *kiro) result(o rows.Object, id string) {
 	d.b.result(o.Text(id), valueOf(o.Get("content"), "data", "Text", "Json"), failed)
 }
 
+// kiroParts are the parts of blocks that are not a tool's, which may also be texts without a block.
 func kiroParts(blocks []rows.Object) (parts []rows.Object) {
 	for _, block := range blocks {
-		parts = append(parts, kiroPart(block))
+		inner := block.Object("data")
+		media, _ := rows.Text(firstOf(inner, "source.data", "source.bytes", "source.Bytes"))
+		switch kind := block.Text("kind"); {
+		case kind == "text":
+			parts = append(parts, partsOf(rows.TextPart("text", block.Text("data")))...)
+		case kind == "image" && inner.Text("format") != "" && media != "":
+			parts = append(parts, dataFile("image/"+inner.Text("format"), media))
+		default:
+			parts = append(parts, partsOf(block)...)
+		}
 	}
 	return parts
-}
-
-// kiroPart is a block that is not a tool's as a part of ours.
-func kiroPart(block rows.Object) rows.Object {
-	inner := block.Object("data")
-	source := inner.Object("source")
-	data := cmp.Or(source.Text("data"), source.Text("bytes"), source.Text("Bytes"))
-	switch kind := block.Text("kind"); {
-	case kind == "text":
-		return rows.TextPart("text", block.Text("data"))
-	case kind == "image" && inner.Text("format") != "" && data != "":
-		return dataFile("image/"+inner.Text("format"), data)
-	case kind == "" && block.Has("text"): // text that is not in a block
-		return rows.TextPart("text", block.Text("text"))
-	}
-	return blockPart(block)
 }
 
 var kiroCounts = counts{"input_token_count", "output_token_count", "", "cache_read_input_token_count",
@@ -205,9 +191,6 @@ func (d *kiro) count() {
 // with a row for each; older ones one with the last of each directory.
 func decodeKiroDatabase(db *database) error {
 	list, listed := db.table("SELECT * FROM conversations_v2 ORDER BY created_at, conversation_id")
-	if listed != nil && strings.Contains(listed.Error(), "no such table") {
-		listed = nil
-	}
 	older, err := db.table("SELECT * FROM conversations ORDER BY key")
 	seen := make(map[string]bool)
 	ended := db.each(append(list, older...), func(row rows.Object) *codec.Session {
@@ -291,12 +274,10 @@ func (d *kiro) answered(o, about rows.Object) {
 	b.model(kiroProvider, d.model)
 	d.uses(about.Text("model_id"), step)
 	b.text("text", o.Text("content"))
-	calls := contents(o.Get("tool_uses"))
-	for _, call := range calls {
+	for call := range rows.Objects(o.Get("tool_uses")) {
 		b.call(cmp.Or(call.Text("name"), call.Text("orig_name")), call.Text("id"), inputOf(call.Get("args")))
 	}
 	b.see(moment(about, "stream_end_timestamp_ms"))
-	if b.turn.Touch(b.At); len(calls) == 0 {
-		b.ended("finish", "")
-	}
+	b.turn.Touch(b.At)
+	b.answered()
 }

@@ -62,14 +62,11 @@ func (s *opencodeSession) decode(from *source) *codec.Session {
 	}
 	d := opencode{newBuilder(from, s.info.id, cmp.Or(agent, program)), make(map[string]bool),
 		make(map[string]*message), make(map[*message]int), nil}
-	row := &d.s.Row
 	d.parent(info.Text("parentID"))
 	d.workspace(info.Text("directory"))
-	rows.SetText(&row.WorkspaceID, info.Text("workspaceID"))
-	if archived := moment(at, "archived"); archived > 0 {
-		row.ArchivedAt = new(archived)
-	}
-	row.PermissionsJSON = opencodeRules(info.Get("permission"))
+	rows.SetText(&d.s.Row.WorkspaceID, info.Text("workspaceID"))
+	d.archived(moment(at, "archived"))
+	d.s.Row.PermissionsJSON = opencodeRules(info.Get("permission"))
 	d.setModel(opencodeModel(info.Object("model"), "id"))
 	d.s.SetMeta("opencode", info.Texts("version", "projectID", "slug"))
 	d.see(moment(at, "created"))
@@ -100,7 +97,7 @@ func (s *opencodeSession) decode(from *source) *codec.Session {
 			d.touched.hide(moment(at, "updated"))
 		}
 	}
-	d.changedAt(moment(at, "updated"))
+	d.until(moment(at, "updated"))
 	if title := info.Text("title"); !strings.HasPrefix(title, "New session - ") &&
 		!strings.HasPrefix(title, "Child session - ") {
 		d.Title = title
@@ -167,13 +164,7 @@ func (d *opencode) touch(row *message, m *opencodeRecord) {
 	d.touched = row
 	at := max(m.updated, moment(m.data.Object("time"), "completed"))
 	row.Touch(at)
-	d.changedAt(at)
-}
-
-func (d *opencode) changedAt(at int64) {
-	if at > 0 {
-		d.s.See(at)
-	}
+	d.until(at)
 }
 
 // addPart adds a part to a message.
@@ -304,9 +295,7 @@ func (d *opencode) assistant(m *opencodeRecord, parts []opencodeRecord) {
 // that has the reasoning in the output, as some versions count for some providers, it
 // is taken out.
 func opencodeUsage(tokens rows.Object) session.Usage {
-	cache := tokens.Object("cache")
-	u := counts{input: "input", output: "output", reasoning: "reasoning"}.of(tokens)
-	u.CacheRead, u.CacheWrite = number(cache, "read"), number(cache, "write")
+	u := counts{"input", "output", "reasoning", "cache.read", "cache.write"}.of(tokens)
 	if total := number(tokens, "total"); u.Reasoning > 0 && u.Output >= u.Reasoning && total == u.Total()-u.Reasoning {
 		u.Output -= u.Reasoning
 	}

@@ -261,9 +261,7 @@ func (d *openHands) message(o rows.Object) {
 	switch role := o.Text("source"); {
 	case role == "agent":
 		d.step(o, message)
-		for _, p := range parts {
-			b.part(p)
-		}
+		b.add(parts...)
 		b.ended("finish", "")
 	case len(parts) > 0:
 		if role != session.RoleUser {
@@ -277,17 +275,13 @@ func (d *openHands) message(o rows.Object) {
 // openHandsParts are the parts of blocks, each of which may have several images.
 func openHandsParts(blocks []rows.Object) (parts []rows.Object) {
 	for _, block := range blocks {
-		switch {
-		case block.Text("type") == "image":
-			for _, image := range contents(block.Get("image_urls")) {
-				if url := image.Text("text"); url != "" {
-					parts = append(parts, fileOf("image/*", url))
-				}
+		if block.Text("type") != "image" {
+			parts = append(parts, partsOf(block)...)
+		}
+		for _, image := range contents(block.Get("image_urls")) {
+			if url := image.Text("text"); url != "" {
+				parts = append(parts, fileOf("image/*", url))
 			}
-		case !block.Has("text"):
-			parts = append(parts, blockPart(block))
-		case block.Text("text") != "":
-			parts = append(parts, rows.TextPart("text", block.Text("text")))
 		}
 	}
 	return parts
@@ -330,9 +324,7 @@ func (d *openHands) take(id string) *modelUse {
 
 func (d *openHands) action(o rows.Object) {
 	d.step(o, o)
-	for _, p := range openHandsParts(contents(o.Get("thought"))) {
-		d.b.part(p)
-	}
+	d.b.add(openHandsParts(contents(o.Get("thought")))...)
 	call := o.Object("tool_call")
 	input := call.Get("arguments")
 	if input == nil {
@@ -366,10 +358,7 @@ func (d *openHands) external(call string, o rows.Object) {
 		c.SetKey("title", o.Text("title"))
 	}
 	failed := o.True("is_error") || o.Text("status") == "failed"
-	output := o.Get("raw_output")
-	if !o.Has("raw_output") {
-		output = o.Get("content")
-	}
+	output := firstOf(o, "raw_output", "content")
 	if failed || o.Text("status") == "completed" {
 		d.b.settle(call, output, failed) // it may be reported again
 	}
@@ -377,15 +366,10 @@ func (d *openHands) external(call string, o rows.Object) {
 
 func (d *openHands) condensation(o rows.Object) {
 	c := compacted{summary: o.Text("summary"), auto: true}
-	used := d.take(o.Text("llm_response_id"))
-	if used == nil {
-		d.b.compaction(c)
-	} else {
-		c.usage, c.after = &used.usage, used.usage.Output
-		m := d.b.compaction(c)
-		m.AddMeta(rows.NonEmpty("model", used.model))
-		m.paid(used.cost)
+	if used := d.take(o.Text("llm_response_id")); used != nil {
+		c.usage, c.after, c.model, c.cost = &used.usage, used.usage.Output, used.model, used.cost
 	}
+	d.b.compaction(c)
 	d.response = ""
 }
 

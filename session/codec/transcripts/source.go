@@ -160,7 +160,7 @@ func (db *database) wants(id string, row rows.Object, queries ...string) bool {
 }
 
 // table returns the rows of a query as objects of their columns, as far as they can be
-// read. Columns have been added over time, and nothing binds a program to their types.
+// read. Columns and tables have been added over time, and nothing binds a program to their types.
 func (db *database) table(query string, args ...any) (all []rows.Object, err error) {
 	err = sqlitex.Execute(db.conn, query, &sqlitex.ExecOptions{
 		Args: args,
@@ -182,7 +182,20 @@ func (db *database) table(query string, args ...any) (all []rows.Object, err err
 			return nil
 		},
 	})
+	if err != nil && strings.Contains(err.Error(), "no such table") {
+		err = nil
+	}
 	return all, err
+}
+
+// content is a column of JSON that is an array, nil for another, which is reported.
+func (db *database) content(row rows.Object, column string) json.RawMessage {
+	content, err := rows.Value([]byte(row.Text(column)))
+	if err != nil || len(content) == 0 || content[0] != '[' {
+		db.problem("its %s is not a JSON array: left out", column)
+		return nil
+	}
+	return content
 }
 
 // valid replaces bytes that are not UTF-8.
@@ -467,7 +480,7 @@ func contents(raw json.RawMessage) []rows.Object {
 func joined(blocks []rows.Object, separator string) string {
 	var all []string
 	for _, block := range blocks {
-		if text := block.Text("text"); text != "" {
+		if text := cmp.Or(block.Text("text"), block.Text("content")); text != "" {
 			all = append(all, text)
 		}
 	}
@@ -589,11 +602,11 @@ func partOf(block rows.Object) rows.Object {
 	kind, media := block.Text("type"), cmp.Or(block.Text("mediaType"), block.Text("mimeType"))
 	source, inline, file := block.Object("source"), block.Object("inlineData"), block.Object("fileData")
 	form, _, _ := strings.Cut(strings.TrimPrefix(kind, "input_"), "_") // image of image_url
-	switch url, _ := rows.Text(firstOf(block, "image_url", kind+".url", "imageUrl.url")); {
+	switch url, _ := rows.Text(firstOf(block, kind+".url", "image_url")); {
 	case url != "":
 		return urlFile(strings.TrimSuffix(form, "Url")+"/*", url)
-	case kind == "think":
-		return rows.TextPart("reasoning", block.Text("think"))
+	case kind == "think" || kind == "reasoning":
+		return rows.TextPart("reasoning", cmp.Or(block.Text("think"), block.Text("text")))
 	case block.Has("text") && slices.Contains([]string{"", "text", "input_text", "output_text"}, kind):
 		return rows.TextPart("text", block.Text("text"))
 	case source.Text("type") == "base64" && source.Text("media_type") != "":

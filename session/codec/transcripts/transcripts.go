@@ -118,13 +118,17 @@ func (b *builder) see(at int64) int64 {
 	return b.At
 }
 
+// until notes a time until which the session went on, 0 for none.
+func (b *builder) until(at int64) {
+	if at > 0 {
+		b.s.See(at)
+	}
+}
+
 // changed notes when a session changed last, of which the messages have no times of their
 // own: any of them may have, and the later version of a row counts.
 func (b *builder) changed(at int64) {
-	if at <= 0 {
-		return
-	}
-	b.s.See(at)
+	b.until(at)
 	for _, m := range b.messages {
 		for _, p := range m.Parts() {
 			p.Touch(at)
@@ -496,9 +500,10 @@ type compacted struct {
 	// before and after are the sizes of the model's context in tokens.
 	before, after int64
 	durationMS    int64
-	// usage is that of the model call that wrote the summary, nil where the source does
-	// not report it.
+	// usage, model and cost are those of the model call that wrote the summary, as far as the source reports them.
 	usage *session.Usage
+	model session.Model
+	cost  *float64
 }
 
 // compaction adds the mark from which the context begins again.
@@ -512,6 +517,10 @@ func (b *builder) compaction(c compacted) *message {
 	}
 	m.SetMeta("agenttrace", rows.NonEmpty("context_tokens_before", c.before, "context_tokens_after", c.after,
 		"duration_ms", c.durationMS, "trigger", trigger, "usage", c.usage))
+	if c.model.ModelID != "" {
+		m.SetMeta("model", c.model)
+	}
+	m.paid(c.cost)
 	return m
 }
 
@@ -548,6 +557,21 @@ func (b *builder) systemPrompt(text string) {
 func (b *builder) toolCatalog(tools json.RawMessage) {
 	if len(rows.Elements(tools)) > 0 {
 		b.Catalog = b.s.Blob(store.BlobToolCatalog, string(tools), true)
+	}
+}
+
+// rest counts in the first model call what the session used and no call reports: it stays the first when the session
+// grows.
+func (b *builder) rest(total session.Usage, basis string) {
+	var first *step
+	for _, m := range b.messages {
+		for _, s := range m.Steps {
+			first, total = cmp.Or(first, s), without(total, s.used())
+		}
+	}
+	if first != nil && total.Total() > 0 {
+		first.count(modelUse{usage: total.Add(first.used())}, basis)
+		first.in.Touch(b.At)
 	}
 }
 

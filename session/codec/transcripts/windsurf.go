@@ -1,6 +1,7 @@
 package transcripts
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -30,11 +31,7 @@ var windsurfLines decoder = func(from *source, text []byte) ([]*codec.Session, e
 			return
 		}
 		if d == nil {
-			id := nameOf(from.path)
-			if id == "" {
-				id = unnamed("windsurf", o)
-			}
-			d = &windsurf{b: newBuilder(from, id, "windsurf")}
+			d = &windsurf{b: newBuilder(from, cmp.Or(nameOf(from.path), unnamed("windsurf", o)), "windsurf")}
 		}
 		d.step(kind, o.Text("status"), data)
 	})
@@ -52,9 +49,7 @@ type windsurf struct {
 func (d *windsurf) step(kind, status string, data rows.Object) {
 	switch b := d.b; kind {
 	case "user_input":
-		if text := data.Text("user_response"); text != "" {
-			b.message(session.RoleUser, rows.TextPart("text", text))
-		}
+		b.message(session.RoleUser, partsOf(rows.TextPart("text", data.Text("user_response")))...)
 	case "planner_response":
 		b.step("")
 		b.text("reasoning", data.Text("thinking"))

@@ -159,9 +159,7 @@ func (d *zed) user(o rows.Object) {
 		}
 	}
 	d.asked = o.Text("id")
-	if len(parts) > 0 {
-		d.b.message(session.RoleUser, parts...).named(d.asked, "", "")
-	}
+	d.b.message(session.RoleUser, parts...).named(d.asked, "", "")
 }
 
 // step begins a model call.
@@ -171,7 +169,7 @@ func (d *zed) step() {
 }
 
 func (d *zed) agent(o rows.Object) {
-	b, calls, results := d.b, 0, o.Object("tool_results")
+	b, results := d.b, o.Object("tool_results")
 	d.step()
 	for block := range rows.Objects(o.Get("content")) {
 		thinking, use := block.Object("Thinking"), block.Object("ToolUse")
@@ -181,15 +179,12 @@ func (d *zed) agent(o rows.Object) {
 		case thinking != nil:
 			b.text("reasoning", thinking.Text("text"))
 		case use != nil:
-			calls++
 			d.call(use, results.Object(use.Text("id")))
 		case !block.Has("RedactedThinking"):
 			b.part(blockPart(block))
 		}
 	}
-	if calls == 0 {
-		b.ended("finish", "")
-	}
+	b.answered()
 }
 
 // call adds a tool call with its result, nil if there is none.
@@ -227,15 +222,13 @@ func (d *zed) older(o rows.Object) {
 		if context := o.Text("context"); context != "" {
 			parts = append(parts, rows.TextPart("text", context))
 		}
-		if len(parts) > 0 && (role == session.RoleUser || role == session.RoleSystem) {
+		if role == session.RoleUser || role == session.RoleSystem {
 			d.b.message(role, parts...)
 		}
 		return
 	}
 	d.step()
-	for _, p := range parts {
-		d.b.part(p)
-	}
+	d.b.add(parts...)
 	results := make(map[string]rows.Object)
 	for r := range rows.Objects(o.Get("tool_results")) {
 		results[r.Text("tool_use_id")] = r
@@ -248,19 +241,12 @@ func (d *zed) older(o rows.Object) {
 // count gives the last step after each message of the user what it used, and the first
 // what is left.
 func (d *zed) count(thread rows.Object) {
-	if len(d.requests) == 0 {
-		return
-	}
-	used, left := thread.Object("request_token_usage"), anthropicCounts.of(thread.Object("cumulative_token_usage"))
+	used := thread.Object("request_token_usage")
 	for i, r := range d.requests {
 		u := anthropicCounts.of(used.Object(r.asked))
-		if u.Total() == 0 || i+1 < len(d.requests) && d.requests[i+1].asked == r.asked {
-			continue
+		if u.Total() > 0 && (i+1 == len(d.requests) || d.requests[i+1].asked != r.asked) {
+			r.count(modelUse{usage: u}, semconv.BasisExclusive)
 		}
-		left = without(left, u)
-		r.count(modelUse{usage: u}, semconv.BasisExclusive)
 	}
-	if first := d.requests[0]; left.Total() > 0 {
-		first.count(modelUse{usage: left.Add(first.used())}, semconv.BasisExclusive)
-	}
+	d.b.rest(anthropicCounts.of(thread.Object("cumulative_token_usage")), semconv.BasisExclusive)
 }
