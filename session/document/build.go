@@ -205,11 +205,15 @@ func (b *builder) unrecorded() {
 	var asked, known int64 // what the user has reported so far, and what of it is known to be missing
 	for _, t := range b.doc.Turns {
 		var history *session.History
+		answered := false
 		for _, m := range t.Messages {
 			if m.Compaction != nil || m.HiddenAt != nil {
 				return
 			}
-			history = cmp.Or(history, m.history)
+			if !answered { // later requests repeat the turn itself
+				history = m.history
+			}
+			answered = answered || m.Role == session.RoleAssistant
 		}
 		if history != nil {
 			switch more := history.Turns - asked - known; {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"slices"
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/ingest/fact"
@@ -190,6 +191,14 @@ func (x *transcriptReader) compaction(m *session.MessageAndParts, about *session
 // the turn ended.
 func (x *transcriptReader) answer(m *session.MessageAndParts, about *session.MessageMetadata) {
 	steps := splitSteps(m.Parts)
+	if n := len(about.Trace.Steps); n > 0 && len(steps) == n+1 && areTools(steps[0]) { // of no call: the client made them
+		for k := range steps[0] {
+			if p, tool := modelPart(&steps[0][k]); tool != nil {
+				x.tool(&steps[0][k], p, tool, about.Trace.TurnID)
+			}
+		}
+		steps = steps[1:]
+	}
 	for i, parts := range steps {
 		var step session.Step
 		if i < len(about.Trace.Steps) {
@@ -259,6 +268,11 @@ func (x *transcriptReader) tool(row *session.Part, asked *fact.Part, data *sessi
 			f.Error = data.Approval.Reason
 		}
 	}
+}
+
+// areTools reports whether all parts are tool calls.
+func areTools(parts []session.Part) bool {
+	return !slices.ContainsFunc(parts, func(p session.Part) bool { return !session.IsToolType(p.Type) })
 }
 
 // splitSteps cuts the parts of an answer where a model call begins.

@@ -112,6 +112,8 @@ func TestTranscriptAndTelemetryAreOneSession(t *testing.T) {
 			programs.Copilot.DecodeFile,
 			[]string{
 				`user {"type":"text","text":"LEAD: Count the ducks"}`,
+				`user {"type":"data-context","data":{"text":"<current_datetime>2026-11-26T22:57:16.582+00:00` +
+					`</current_datetime>"}}`,
 				`assistant tool-task output-available`,
 				`assistant {"type":"step-start"}`,
 				`assistant {"type":"text","text":"I wait."}`,
@@ -120,7 +122,6 @@ func TestTranscriptAndTelemetryAreOneSession(t *testing.T) {
 				`assistant tool-read_agent output-available`,
 				`assistant {"type":"step-start"}`,
 				`assistant {"type":"text","text":"Two ducks, says the helper."}`,
-				`user {"type":"text","text":"Count the ducks."}`,
 				`assistant {"type":"text","text":"Two ducks."}`,
 			},
 			[]string{`"model_calls":1`},

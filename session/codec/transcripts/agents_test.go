@@ -53,58 +53,46 @@ import (
 //	windsurf   closed; docs.windsurf.com/windsurf/cascade/hooks, and what it wrote in git-ai-project/git-ai,
 //	           tests/fixtures/windsurf-session-simple.jsonl
 //	zed        zed-industries/zed, crates/agent/src/db.rs at 0642ec7e
-const copilotEvents = "testdata/copilot/session-state/0f1e2d3c-aaaa-4bbb-8ccc-1234567890ab/events.jsonl"
+//
+// agents are the golden files, each with a pattern of the file or directory below testdata that it is of.
+var agents = []struct {
+	golden, pattern string
+	codec.Reading
+}{
+	{"copilot/events", "copilot/*/*/events.jsonl", transcripts.Copilot},
+	{"kiro/session", "kiro/4*.jsonl", transcripts.Kiro},
+	{"aider/history", "aider/history.md", transcripts.Aider},
+	{"windsurf/steps", "windsurf/*/*.jsonl", transcripts.Windsurf},
+	{"amp/thread", "amp/*/*1.json", transcripts.Amp},
+	{"amp/child", "amp/*/*2.json", transcripts.Amp},
+	{"amp/fork", "amp/*/*3.json", transcripts.Amp},
+	{"kimi/session", "kimi/*/*/*/wire.jsonl", transcripts.Kimi},
+	{"kimi/child", "kimi/*/*/*/subagents/*/wire.jsonl", transcripts.Kimi},
+	{"goose/lines", "goose/2*.jsonl", transcripts.Goose},
+	{"cline/session", "cline/*/*/1*.messages.json", transcripts.Cline},
+	{"cline/child", "cline/*/*/agent*.messages.json", transcripts.Cline},
+	{"cline/task", "cline/*/*/api*.json", transcripts.Cline},
+	{"openhands/conversation", "openhands/*/*", transcripts.OpenHands},
+	{"qwen/chat", "qwen/*/*/chats/*.jsonl", transcripts.Qwen},
+	{"qwen/child", "qwen/*/*/subagents/*/*.jsonl", transcripts.Qwen},
+	{"roo/task", "roo/*/*/roo*/tasks/*a/api*.json", transcripts.Cline},
+	{"roo/child", "roo/*/*/roo*/tasks/*b/api*.json", transcripts.Cline},
+	{"roo/kilo", "roo/*/*/kilo*/tasks/*/api*.json", transcripts.Cline},
+	{"vscode/log", "vscode/*/*/*/*/*.jsonl", transcripts.VSCode},
+	{"vscode/old", "vscode/*/*/*/*/*.json", transcripts.VSCode},
+	{"continue/session", "continue/*/3*.json", transcripts.Continue},
+	{"continue/cli", "continue/*/9*.json", transcripts.Continue},
+}
 
-const gooseLines = "testdata/goose/20250601_101500.jsonl"
-
-const (
-	clineSession = "testdata/cline/sessions/1785578400000_k3f9a/1785578400000_k3f9a.messages.json"
-	clineChild   = "testdata/cline/sessions/1785578400000_k3f9a/agent_7.messages.json"
-	clineTask    = "testdata/cline/tasks/1735725600000/api_conversation_history.json"
-)
-
-const (
-	rooTask = "testdata/roo/User/globalStorage/rooveterinaryinc.roo-cline/tasks/" +
-		"019a1b2c-0000-7000-8000-00000000000a/api_conversation_history.json"
-	rooChild = "testdata/roo/User/globalStorage/rooveterinaryinc.roo-cline/tasks/" +
-		"019a1b2c-0000-7000-8000-00000000000b/api_conversation_history.json"
-	kiloTask = "testdata/roo/User/globalStorage/kilocode.kilo-code/tasks/" +
-		"0f1e2d3c-1111-4222-8333-444455556666/api_conversation_history.json"
-	kimi        = "testdata/kimi/sessions/7d3bc8c3c79adb12ac244d58560d89da/3d0a7c52-0000-4000-8000-000000000001/"
-	kimiSession = kimi + "wire.jsonl"
-	kimiChild   = kimi + "subagents/a1b2c3d4/wire.jsonl"
-)
-
-const (
-	ampThread = "testdata/amp/threads/T-0199aa00-0000-7000-8000-000000000001.json"
-	ampChild  = "testdata/amp/threads/T-0199aa00-0000-7000-8000-000000000002.json"
-	ampFork   = "testdata/amp/threads/T-0199aa00-0000-7000-8000-000000000003.json"
-)
-
-const (
-	vscodeChats = "testdata/vscode/User/workspaceStorage/0a1b2c3d4e5f60718293a4b5c6d7e8f9/chatSessions/"
-	vscodeLog   = vscodeChats + "6f5e4d3c-2b1a-4000-8000-0123456789ab.jsonl"
-	vscodeOld   = vscodeChats + "11112222-3333-4444-8555-666677778888.json"
-)
-
-const (
-	continueSession = "testdata/continue/sessions/3e2d1c0b-aaaa-4bbb-8ccc-0123456789ab.json"
-	continueCLI     = "testdata/continue/sessions/99998888-7777-4666-8555-444433332222.json"
-)
-
-const aiderHistory = "testdata/aider/history.md"
-
-const windsurfSteps = "testdata/windsurf/transcripts/8d2f1c3e-0000-4000-8000-000000000001.jsonl"
-
-const kiroSession = "testdata/kiro/4b1d2c3e-0000-4000-8000-00000000000a.jsonl"
-
-const (
-	qwenChat  = "testdata/qwen/projects/-work-app/chats/5c1d7b52-3f0e-4c55-9d0a-6f1d2b3c4d5e.jsonl"
-	qwenChild = "testdata/qwen/projects/-work-app/subagents/5c1d7b52-3f0e-4c55-9d0a-6f1d2b3c4d5e/" +
-		"agent-Explore-call_3.jsonl"
-)
-
-const openHands = "testdata/openhands/conversations/7f3c0a5e11114222833344445555aaaa"
+// found is the one file or directory of a pattern below testdata.
+func found(t testing.TB, pattern string) string {
+	t.Helper()
+	files, err := filepath.Glob("testdata/" + pattern)
+	if err != nil || len(files) != 1 {
+		t.Fatalf("files of %s: %q %v", pattern, files, err)
+	}
+	return files[0]
+}
 
 // In the files of OpenHands and Aider times have no zone.
 func init() { time.Local = time.UTC }
@@ -112,66 +100,39 @@ func init() { time.Local = time.UTC }
 // TestFilesOfAgents reads what the programs keep of a session: the golden files have all
 // of its rows, its decisions, and the problems.
 func TestFilesOfAgents(t *testing.T) {
-	for _, tt := range []struct {
-		golden, path string
-		decode       codec.FileDecoder
-	}{
-		{"copilot/events", copilotEvents, transcripts.Copilot.DecodeFile},
-		{"cursor/store", cursorStore(t, readLines(t, "testdata/cursor/messages.jsonl")), transcripts.Cursor.DecodeFile},
-		{"zed/threads", zedDatabase(t), transcripts.Zed.DecodeFile},
-		{"kiro/session", kiroSession, transcripts.Kiro.DecodeFile},
-		{"kiro/data", databaseOf(t, "kiro/data.sql"), transcripts.Kiro.DecodeFile},
-		{"goose/sessions", databaseOf(t, "goose/sessions.sql"), transcripts.Goose.DecodeFile},
-		{"aider/history", aiderHistory, transcripts.Aider.DecodeFile},
-		{"windsurf/steps", windsurfSteps, transcripts.Windsurf.DecodeFile},
-		{"amp/thread", ampThread, transcripts.Amp.DecodeFile},
-		{"amp/child", ampChild, transcripts.Amp.DecodeFile},
-		{"amp/fork", ampFork, transcripts.Amp.DecodeFile},
-		{"crush/crush", databaseOf(t, "crush/crush.sql"), transcripts.Crush.DecodeFile},
-		{"kimi/session", kimiSession, transcripts.Kimi.DecodeFile},
-		{"kimi/child", kimiChild, transcripts.Kimi.DecodeFile},
-		{"goose/lines", gooseLines, transcripts.Goose.DecodeFile},
-		{"cline/session", clineSession, transcripts.Cline.DecodeFile},
-		{"cline/child", clineChild, transcripts.Cline.DecodeFile},
-		{"openhands/conversation", openHands, transcripts.OpenHands.DecodeFile},
-		{"qwen/chat", qwenChat, transcripts.Qwen.DecodeFile},
-		{"qwen/child", qwenChild, transcripts.Qwen.DecodeFile},
-		{"roo/task", rooTask, transcripts.Cline.DecodeFile},
-		{"roo/child", rooChild, transcripts.Cline.DecodeFile},
-		{"roo/kilo", kiloTask, transcripts.Cline.DecodeFile},
-		{"vscode/log", vscodeLog, transcripts.VSCode.DecodeFile},
-		{"vscode/old", vscodeOld, transcripts.VSCode.DecodeFile},
-		{"continue/session", continueSession, transcripts.Continue.DecodeFile},
-		{"continue/cli", continueCLI, transcripts.Continue.DecodeFile},
-		{"cline/task", clineTask, transcripts.Cline.DecodeFile},
-	} {
-		t.Run(tt.golden, func(t *testing.T) {
+	check := func(golden, path string, decode codec.FileDecoder) {
+		t.Run(golden, func(t *testing.T) {
 			all, problems, err := valid(t, func(report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-				return tt.decode(t.Context(), tt.path, nil, report)
+				return decode(t.Context(), path, nil, report)
 			})
 			if err != nil {
 				t.Error(err)
 			}
-			codectest.CheckGolden(t, filepath.Join("testdata", tt.golden+".golden.jsonl"),
+			codectest.CheckGolden(t, filepath.Join("testdata", golden+".golden.jsonl"),
 				codectest.Golden(t, problems, all...), *update)
 		})
 	}
+	for _, a := range agents {
+		check(a.golden, found(t, a.pattern), a.DecodeFile)
+	}
+	messages := readLines(t, "testdata/cursor/messages.jsonl")
+	check("cursor/store", cursorStore(t, messages), transcripts.Cursor.DecodeFile)
+	check("zed/threads", zedDatabase(t), transcripts.Zed.DecodeFile)
+	check("kiro/data", databaseOf(t, "kiro/data.sql"), transcripts.Kiro.DecodeFile)
+	check("goose/sessions", databaseOf(t, "goose/sessions.sql"), transcripts.Goose.DecodeFile)
+	check("crush/crush", databaseOf(t, "crush/crush.sql"), transcripts.Crush.DecodeFile)
 }
 
 // FuzzDecodeAgents has files of agents with anything in them make valid sessions, and the
 // same each time.
 func FuzzDecodeAgents(f *testing.F) {
-	decoders := []decoder{transcripts.Copilot.Decode, transcripts.Goose.Decode, transcripts.Cline.Decode,
-		transcripts.Kiro.Decode, transcripts.Qwen.Decode, transcripts.Kimi.Decode, transcripts.Amp.Decode,
-		transcripts.VSCode.Decode, transcripts.Continue.Decode, transcripts.Aider.Decode,
-		transcripts.Windsurf.Decode}
-	for _, path := range []string{copilotEvents, gooseLines, clineSession, clineTask, kiroSession, qwenChat, rooTask,
-		kimiSession, ampThread, vscodeLog, continueSession, aiderHistory, windsurfSteps} {
-		in, err := os.ReadFile(path)
-		if err != nil {
-			f.Fatal(err)
+	decoders := make(map[string]decoder)
+	for _, a := range agents {
+		path := found(f, a.pattern)
+		if in, err := os.ReadFile(path); err == nil { // else it is a directory
+			f.Add(string(in))
+			decoders[filepath.Dir(a.golden)] = a.Decode
 		}
-		f.Add(string(in))
 	}
 	f.Fuzz(func(t *testing.T, in string) {
 		for _, decode := range decoders {
@@ -358,26 +319,19 @@ func TestCursorMessageSentTwice(t *testing.T) {
 // TestSessionsOfAgentsGrow: what is read of the beginning of a file has the ids that it has
 // in the whole, so importing the file again adds to the session.
 func TestSessionsOfAgentsGrow(t *testing.T) {
-	for _, tt := range []struct {
-		path   string
-		decode codec.FileDecoder
-	}{
-		{copilotEvents, transcripts.Copilot.DecodeFile},
-		{gooseLines, transcripts.Goose.DecodeFile},
-		{kiroSession, transcripts.Kiro.DecodeFile},
-		{qwenChat, transcripts.Qwen.DecodeFile},
-		{kimiSession, transcripts.Kimi.DecodeFile},
-		{aiderHistory, transcripts.Aider.DecodeFile},
-		{windsurfSteps, transcripts.Windsurf.DecodeFile},
-	} {
-		lines, dir := readLines(t, tt.path), t.TempDir()
+	for _, a := range agents {
+		if ext := filepath.Ext(a.pattern); ext != ".md" && ext != ".jsonl" || a.golden == "vscode/log" {
+			continue // it is written again as a whole
+		}
+		file := found(t, a.pattern)
+		lines, dir := readLines(t, file), t.TempDir()
 		rows := func(n int) map[string]bool {
-			path := filepath.Join(dir, filepath.Base(tt.path))
+			path := filepath.Join(dir, filepath.Base(file))
 			if err := os.WriteFile(path, []byte(strings.Join(lines[:n], "\n")+"\n"), 0o600); err != nil {
 				t.Fatal(err)
 			}
 			all, _, err := valid(t, func(report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
-				return tt.decode(t.Context(), path, nil, report)
+				return a.DecodeFile(t.Context(), path, nil, report)
 			})
 			if err != nil {
 				t.Fatal(err)
@@ -396,7 +350,7 @@ func TestSessionsOfAgentsGrow(t *testing.T) {
 		for n := 1; n < len(lines); n++ {
 			for id := range rows(n) {
 				if !whole[id] {
-					t.Errorf("%s: row %s of the first %d lines is not in the whole", tt.path, id, n)
+					t.Errorf("%s: row %s of the first %d lines is not in the whole", file, id, n)
 				}
 			}
 		}

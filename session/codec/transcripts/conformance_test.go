@@ -18,23 +18,24 @@ func TestConformance(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, c := range []codectest.Codec{
-		{Name: "claude-code", Decode: transcripts.Claude.Decode, Native: []string{filepath.Join(dir, "claude.jsonl")}},
-		{Name: "codex", Decode: transcripts.Codex.Decode, Native: []string{filepath.Join(dir, "codex.jsonl")}},
-		{Name: "gemini-cli", Decode: transcripts.Gemini.Decode, Native: []string{geminiMain, geminiOld, geminiChild}},
-		{Name: "copilot-cli", Decode: transcripts.Copilot.Decode, Native: []string{copilotEvents}},
-		{Name: "goose", Decode: transcripts.Goose.Decode, Native: []string{gooseLines}},
-		{Name: "kiro-cli", Decode: transcripts.Kiro.Decode, Native: []string{kiroSession}},
-		{Name: "qwen-code", Decode: transcripts.Qwen.Decode, Native: []string{qwenChat, qwenChild}},
-		{Name: "kimi-cli", Decode: transcripts.Kimi.Decode, Native: []string{kimiSession, kimiChild}},
-		{Name: "amp", Decode: transcripts.Amp.Decode, Whole: true, Native: []string{ampThread, ampChild, ampFork}},
-		{Name: "continue", Decode: transcripts.Continue.Decode, Whole: true, Native: []string{continueSession, continueCLI}},
-		{Name: "copilot-chat", Decode: transcripts.VSCode.Decode, Whole: true, Native: []string{vscodeLog, vscodeOld}},
-		{Name: "windsurf", Decode: transcripts.Windsurf.Decode, Native: []string{windsurfSteps}},
-		{Name: "aider", Decode: transcripts.Aider.Decode, Whole: true, Native: []string{aiderHistory}},
-		{Name: "cline", Decode: transcripts.Cline.Decode, Whole: true,
-			Native: []string{clineSession, clineChild, clineTask, rooTask, kiloTask}},
-	} {
-		t.Run(c.Name, func(t *testing.T) { codectest.Run(t, c) })
+	suites := map[string]*codectest.Codec{
+		"claude": {Decode: transcripts.Claude.Decode, Native: []string{filepath.Join(dir, "claude.jsonl")}},
+		"codex":  {Decode: transcripts.Codex.Decode, Native: []string{filepath.Join(dir, "codex.jsonl")}},
+		"gemini": {Decode: transcripts.Gemini.Decode, Native: []string{geminiMain, geminiOld, geminiChild}},
+	}
+	for _, a := range agents {
+		if a.Decode == nil {
+			continue
+		}
+		name := filepath.Dir(a.golden)
+		if suites[name] == nil {
+			suites[name] = &codectest.Codec{Decode: a.Decode,
+				Whole: filepath.Ext(a.pattern) != ".jsonl" || name == "vscode"}
+		}
+		suites[name].Native = append(suites[name].Native, found(t, a.pattern))
+	}
+	for name, c := range suites {
+		c.Name = name
+		t.Run(name, func(t *testing.T) { codectest.Run(t, *c) })
 	}
 }

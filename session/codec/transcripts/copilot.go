@@ -79,6 +79,8 @@ type copilotAgent struct {
 	model string
 	// thought is the reasoning that the next message may repeat.
 	thought string
+	// noticed reports that the agent answers a notice: the interaction is that of the turn before.
+	noticed bool
 }
 
 // copilotStep is a model call.
@@ -128,7 +130,7 @@ func (d *copilot) read(o rows.Object) {
 	case "assistant.message":
 		d.assistant(a, o, data)
 	case "system.notification": // which the model answers: a sub-agent is done
-		a.b.notice(data.Text("content"))
+		a.noticed = a.b.notice(data.Text("content")) != nil
 	case "tool.user_requested", "tool.execution_start":
 		d.called(a, data)
 	case "tool.execution_complete":
@@ -308,6 +310,7 @@ func (d *copilot) user(a *copilotAgent, o, data rows.Object) {
 		}
 		parts = append(parts, part)
 	}
+	a.noticed = false
 	a.b.message(role, parts...).named(o.Text("id"), data.Text("interactionId"), "")
 }
 
@@ -347,7 +350,9 @@ func (d *copilot) assistant(a *copilotAgent, o, data rows.Object) {
 			a.b.call(call.Text("name"), call.Text("toolCallId"), inputOf(call.Get("arguments")))
 		}
 	}
-	s.in.named("", data.Text("interactionId"), "")
+	if !a.noticed {
+		s.in.named("", data.Text("interactionId"), "")
+	}
 	a.uses(s.model)
 	if u, ok := d.used[s.ResponseID]; ok {
 		delete(d.used, s.ResponseID)

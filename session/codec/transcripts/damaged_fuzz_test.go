@@ -232,11 +232,11 @@ func FuzzDecodeKiroDatabase(f *testing.F) {
 // FuzzDecodeKiroFile has anything in the file beside a session file, on which nothing depends.
 // FuzzDecodeAgents has anything in the session file.
 func FuzzDecodeKiroFile(f *testing.F) {
-	dir := f.TempDir()
-	if err := os.CopyFS(dir, os.DirFS(filepath.Dir(kiroSession))); err != nil {
+	dir, lines := f.TempDir(), found(f, "kiro/4*.jsonl")
+	if err := os.CopyFS(dir, os.DirFS(filepath.Dir(lines))); err != nil {
 		f.Fatal(err)
 	}
-	path := filepath.Join(dir, filepath.Base(kiroSession))
+	path := filepath.Join(dir, filepath.Base(lines))
 	fuzzRecords(f, path, transcripts.Kiro.DecodeFile,
 		file(f, strings.TrimSuffix(path, "l"), record{}))
 }
@@ -276,9 +276,10 @@ func FuzzDecodeCrush(f *testing.F) {
 
 // FuzzDecodeOpenHands has anything in the state and in the events of a conversation.
 func FuzzDecodeOpenHands(f *testing.F) {
-	name := filepath.Base(openHands)
+	from := found(f, "openhands/*/*")
+	name := filepath.Base(from)
 	dir := filepath.Join(f.TempDir(), name)
-	if err := os.CopyFS(dir, os.DirFS(openHands)); err != nil {
+	if err := os.CopyFS(dir, os.DirFS(from)); err != nil {
 		f.Fatal(err)
 	}
 	state := filepath.Join(dir, "base_state.json")
