@@ -150,9 +150,7 @@ func (t *Turn) PendingTools() []PendingTool {
 	if t == nil || t.off {
 		return nil
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return slices.Clone(t.waiting)
+	return with(&t.mu, func() []PendingTool { return slices.Clone(t.waiting) })
 }
 
 // ResumeTool takes up a tool call that waited, with a human's answer. The call goes on under its old id, in its old

@@ -149,13 +149,7 @@ func rawObject(raw json.RawMessage) json.RawMessage {
 // cloneText is validUTF8 of a copy, for text whose owner should not escape to the heap because of it.
 func cloneText(s string) string { return validUTF8(strings.Clone(s)) }
 
-func cloneFloat(f *float64) *float64 {
-	if f == nil {
-		return nil
-	}
-	v := *f
-	return &v
-}
+func cloneFloat(f *float64) *float64 { return of(f, func(f *float64) *float64 { return new(*f) }) }
 
 // endReason states how what ended with err ended. An err whose methods panic, as
 // those of nil pointers do, is an error like others.

@@ -24,7 +24,7 @@ func omitFiles(text string) string {
 	}
 	begin := strings.TrimLeft(text, " \t\r\n")
 	if begin == "" || begin[0] != '{' && begin[0] != '[' ||
-		!slices.ContainsFunc(contentKeys, func(key string) bool { return strings.Contains(text, key+`"`) }) {
+		!slices.ContainsFunc(contentEnds, func(key string) bool { return strings.Contains(text, key+`"`) }) {
 		return text
 	}
 	var value any
@@ -33,29 +33,18 @@ func omitFiles(text string) string {
 	if err := d.Decode(&value); err != nil || strings.TrimSpace(text[d.InputOffset():]) != "" || !omitIn(value, "", nil) {
 		return text
 	}
-	var b strings.Builder
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(value); err != nil {
-		return text
-	}
-	return strings.TrimSuffix(b.String(), "\n")
+	return encodeJSON(value)
 }
 
 // dataURL matches the data URLs in a text or in JSON, which may escape slashes.
 var dataURL = regexp.MustCompile(
 	`data:(?:[\w.+-]+\\?/[\w.+-]+)?(?:;[\w.+-]+=[\w.+-]+)*;base64,(?:[A-Za-z0-9+/_-]|\\/)+={0,2}`)
 
-// contentKeys are how keys end whose values are content, isContent compares whole ones.
-var contentKeys = []string{"data", "Data", "bytes", "Bytes", "blob", "Blob", "base64", "Base64", "b64_json"}
-
-func isContent(key string) bool {
-	switch key {
-	case "data", "bytes", "blob", "filedata", "base64", "b64json":
-		return true
-	}
-	return false
-}
+// contentEnds are how keys end whose values are content, contentKeys are whole ones by plainKey.
+var (
+	contentEnds = []string{"data", "Data", "bytes", "Bytes", "blob", "Blob", "base64", "Base64", "b64_json"}
+	contentKeys = []string{"data", "bytes", "blob", "filedata", "base64", "b64json"}
+)
 
 // place is an object or a list in a JSON value.
 type place struct {
@@ -81,7 +70,7 @@ func omitIn(value any, key string, up *place) (changed bool) {
 		for k, m := range v {
 			if text, ok := m.(string); !ok {
 				changed = omitIn(m, plainKey(k), p) || changed
-			} else if isContent(plainKey(k)) {
+			} else if slices.Contains(contentKeys, plainKey(k)) {
 				if n := note(p.mediaType(plainKey(k)), text); n != "" {
 					v[k], changed = n, true
 				}

@@ -18,15 +18,11 @@ import (
 // contents are the attributes that passed the filter before and may be long.
 var contents = map[attribute.Key]bool{
 	semconv.CompactionSummaryKey: true, semconv.ErrorKey: true, semconv.GenAIToolCallArgumentsKey: true,
-	semconv.GenAIToolCallResultKey: true,
-	semconv.SystemPromptTextKey:    true, semconv.ToolCatalogJSONKey: true, semconv.SessionMetadataKey: true,
-	semconv.UserMessageMetadataKey:      true,
-	semconv.GenAIInputMessagesKey:       true,
-	semconv.GenAIOutputMessagesKey:      true,
-	semconv.GenAISystemInstructionsKey:  true,
-	semconv.GenAIToolDefinitionsKey:     true,
-	semconv.AssistantMessageMetadataKey: true, semconv.MessageMetadataKey: true, semconv.SessionPermissionsKey: true,
-	semconv.UsageRawKey: true,
+	semconv.GenAIToolCallResultKey: true, semconv.SystemPromptTextKey: true, semconv.ToolCatalogJSONKey: true,
+	semconv.SessionMetadataKey: true, semconv.UserMessageMetadataKey: true, semconv.GenAIInputMessagesKey: true,
+	semconv.GenAIOutputMessagesKey: true, semconv.GenAISystemInstructionsKey: true,
+	semconv.GenAIToolDefinitionsKey: true, semconv.AssistantMessageMetadataKey: true,
+	semconv.MessageMetadataKey: true, semconv.SessionPermissionsKey: true, semconv.UsageRawKey: true,
 }
 
 // attributes redacts in place what identifies.

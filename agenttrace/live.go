@@ -225,7 +225,7 @@ func (h *throttle) due(s *Session, p growing, now time.Time, size int) bool {
 	}
 	if !h.held {
 		h.held = true
-		s.hold(p, wait)
+		s.wake(wait, p)
 	}
 	return false
 }

@@ -104,7 +104,7 @@ type guard struct {
 
 	mu                             sync.Mutex // a leaf; guards what follows
 	signatures, ids                []string   // of the last calls
-	warned                         map[string]bool
+	warned                         []string   // cycles
 	modelCalls, toolCalls, entries int
 	err                            error
 }
@@ -174,13 +174,11 @@ func (g *guard) find() *spans.LoopWarning {
 			continue
 		}
 		block := last[:m]
-		if key := cycle(block); g.warned[key] {
+		key := cycle(block)
+		if slices.Contains(g.warned, key) {
 			return nil
-		} else if g.warned == nil {
-			g.warned = map[string]bool{key: true}
-		} else {
-			g.warned[key] = true
 		}
+		g.warned = append(g.warned, key)
 		w := &spans.LoopWarning{
 			Pattern: strings.Join(block, " -> "), Repetitions: int64(repetitions), WindowSize: int64(n),
 			Evidence: slices.Clone(g.ids[n-m*repetitions:]),

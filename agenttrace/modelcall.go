@@ -183,9 +183,7 @@ func (t *Turn) noteModelCall(m Model, spanID string, now time.Time) {
 		return
 	}
 	if m == (Model{}) {
-		t.mu.Lock()
-		m = t.model
-		t.mu.Unlock()
+		m = with(&t.mu, func() Model { return t.model })
 	}
 	t.note(guardModelCall, guardModelCall+":"+cmp.Or(m.ID, "UNKNOWN"), spanID, now)
 }
@@ -390,14 +388,11 @@ func usageOf(u Usage, raw json.RawMessage, cost *float64) spans.Usage {
 	// A type switch and not a method call: so the caller's usage stays on its stack when nothing is recorded.
 	switch u := u.(type) {
 	case InclusiveUsage:
-		tokens := spans.Tokens(u).Disjoint()
-		out.Tokens, out.Basis = &tokens, semconv.BasisInclusive
+		out.Tokens, out.Basis = new(spans.Tokens(u).Disjoint()), semconv.BasisInclusive
 	case GeminiUsage:
-		tokens := u.buckets()
-		out.Tokens, out.Basis = &tokens, semconv.BasisInclusive
+		out.Tokens, out.Basis = new(u.buckets()), semconv.BasisInclusive
 	case ExclusiveUsage:
-		tokens := u.buckets()
-		out.Tokens, out.Basis = &tokens, semconv.BasisExclusive
+		out.Tokens, out.Basis = new(u.buckets()), semconv.BasisExclusive
 	}
 	out.CostUSD = cloneFloat(cost)
 	return out
@@ -418,10 +413,6 @@ func (t *Turn) addUsage(u spans.Usage) {
 		t.usage.Raw = u.Raw
 	}
 	if u.CostUSD != nil {
-		sum := *u.CostUSD
-		if t.usage.CostUSD != nil {
-			sum += *t.usage.CostUSD
-		}
-		t.usage.CostUSD = &sum
+		t.usage.CostUSD = new(*u.CostUSD + of(t.usage.CostUSD, func(cost *float64) float64 { return *cost }))
 	}
 }

@@ -159,15 +159,13 @@ func (s *Session) alter(ctx context.Context, operation string, change func(at in
 }
 
 // Archive takes the session off the lists. It is not a deletion.
-func (s *Session) Archive(ctx context.Context) {
-	if s != nil {
-		s.moment(ctx, semconv.RunOperationArchive, s.now(), nil)
-	}
-}
+func (s *Session) Archive(ctx context.Context) { s.mark(ctx, semconv.RunOperationArchive) }
 
 // Unarchive undoes Archive.
-func (s *Session) Unarchive(ctx context.Context) {
+func (s *Session) Unarchive(ctx context.Context) { s.mark(ctx, semconv.RunOperationUnarchive) }
+
+func (s *Session) mark(ctx context.Context, operation string) {
 	if s != nil {
-		s.moment(ctx, semconv.RunOperationUnarchive, s.now(), nil)
+		s.moment(ctx, operation, s.now(), nil)
 	}
 }

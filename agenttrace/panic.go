@@ -99,9 +99,4 @@ func (t *Turn) Done(err *error) {
 	t.finish(t.unlessPending(e, e, true), "")
 }
 
-func valueOf(err *error) error {
-	if err == nil {
-		return nil
-	}
-	return *err
-}
+func valueOf(err *error) error { return of(err, func(err *error) error { return *err }) }

@@ -271,23 +271,15 @@ func (s *Session) answered(ctx context.Context, d *Decision, subject string, ans
 	switch answer.Reply {
 	case ReplyOnce:
 	case ReplyAlways:
-		s.always(ctx, d.tool, subject, answer.Pattern)
+		// Without a subject nothing states what to allow, so that only an explicit pattern adds a rule: an empty one
+		// would allow the tool everything.
+		if pattern := cmp.Or(answer.Pattern, literal(subject)); pattern != "" {
+			s.AddRule(ctx, Rule{Permission: d.tool, Pattern: pattern, Action: ActionAllow})
+		}
 	default:
 		d.Reply, d.outcome = ReplyReject, semconv.OutcomeDenied
 		d.Reason = cmp.Or(d.Reason, "the user rejected it")
 	}
-}
-
-// always adds the rule that an "always" asks for. Without a subject nothing states what to allow, so only an
-// explicit pattern adds a rule: an empty one would allow the tool everything.
-func (s *Session) always(ctx context.Context, tool, subject, pattern string) {
-	if pattern == "" {
-		pattern = literal(subject)
-	}
-	if pattern == "" {
-		return
-	}
-	s.AddRule(ctx, Rule{Permission: tool, Pattern: pattern, Action: ActionAllow})
 }
 
 // settle records a decision and what it means for the call.
@@ -296,11 +288,8 @@ func (c *ToolCall) settle(d *Decision, span trace.Span) {
 	if d.outcome != semconv.OutcomeDenied && c.hasEnded() {
 		d.outcome, d.Reason = semconv.OutcomeDenied, "the call has ended"
 	}
-	switch d.outcome {
-	case semconv.OutcomeAllowed:
-		c.respond(true, d.Reason)
-	case semconv.OutcomeDenied:
-		c.respond(false, d.Reason)
+	if !d.Pending() {
+		c.respond(d.Allowed(), d.Reason)
 	}
 	if span != nil {
 		if span.IsRecording() {
@@ -320,7 +309,10 @@ func (c *ToolCall) settle(d *Decision, span trace.Span) {
 	}
 	if d.outcome == semconv.OutcomeDenied {
 		s.tracer.metrics.denial(c, d)
-		c.deny(&DeniedError{Tool: c.p.Name, Reason: d.Reason})
+		err := &DeniedError{Tool: c.p.Name, Reason: d.Reason}
+		c.end(stateOutputError, outcome{
+			errText: c.filter().content(redact.Other, err.Error()), errType: err.ErrorType(), denied: true,
+		})
 	}
 }
 

@@ -26,23 +26,12 @@ type pulse struct {
 // growing is a part that has text which no event has sent.
 type growing interface{ sendHeld(now time.Time) }
 
-// hold makes the session send what p holds back after d.
-func (s *Session) hold(p growing, d time.Duration) {
-	s.pulse.mu.Lock()
-	defer s.pulse.mu.Unlock()
-	s.pulse.held = append(s.pulse.held, p)
-	s.wakeLocked(d)
-}
-
-// wake makes the timer go off after d, or earlier if it was set so.
-func (s *Session) wake(d time.Duration) {
-	s.pulse.mu.Lock()
-	defer s.pulse.mu.Unlock()
-	s.wakeLocked(d)
-}
-
-func (s *Session) wakeLocked(d time.Duration) {
+// wake makes the timer go off after d, or earlier if it was set so. The session then sends what is held back.
+func (s *Session) wake(d time.Duration, held ...growing) {
 	p := &s.pulse
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.held = append(p.held, held...)
 	at := time.Now().Add(d)
 	if !p.due.IsZero() && !at.Before(p.due) {
 		return

@@ -126,13 +126,8 @@ type PendingTool struct {
 }
 
 const (
-	maxKnownMessages = 1024
-	maxRewinds       = 64
-)
-
-const (
-	roleUser      = "user"
-	roleAssistant = "assistant"
+	maxKnownMessages, maxRewinds = 1024, 64
+	roleUser, roleAssistant      = "user", "assistant"
 )
 
 // State returns what the session must remember, a copy. It may be taken at any time. Of an open turn it states
@@ -201,8 +196,7 @@ func (s *Session) know(m KnownMessage) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.st.Messages) >= maxKnownMessages {
-		n := copy(s.st.Messages, s.st.Messages[maxKnownMessages/2:])
-		s.st.Messages = s.st.Messages[:n]
+		s.st.Messages = slices.Delete(s.st.Messages, 0, maxKnownMessages/2)
 		s.st.Incomplete = true
 	}
 	s.st.Messages = append(s.st.Messages, m)

@@ -154,13 +154,6 @@ func (c *ToolCall) endNet(err, byDefault error, recovered any) {
 	}
 }
 
-// deny ends the call because it is not permitted.
-func (c *ToolCall) deny(err *DeniedError) {
-	c.end(stateOutputError, outcome{
-		errText: c.filter().content(redact.Other, err.Error()), errType: err.ErrorType(), denied: true,
-	})
-}
-
 // abandon ends the call because nothing waits for it any more; the model gets the reason.
 func (c *ToolCall) abandon(why, class string) {
 	c.end(stateOutputError, outcome{errText: c.filter().content(redact.ToolOutput, validUTF8(why)), errType: class})

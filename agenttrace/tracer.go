@@ -112,17 +112,9 @@ func New(o Options) *Tracer {
 	t := &Tracer{
 		tracer: tp.Tracer(semconv.ScopeName, trace.WithSchemaURL(semconv.SchemaURL),
 			trace.WithInstrumentationVersion(version())),
-		genAI:    names,
-		live:     newLive(o),
-		filter:   newFilter(o),
-		limits:   o.Limits,
-		rules:    make([]Rule, 0, len(o.Rules)),
-		watchdog: o.Watchdog,
-		approver: o.Approver,
-		grace:    cmp.Or(o.ResultGrace, 10*time.Second),
-		now:      o.Now,
-		ownClock: o.Now != nil,
-		global:   o.TracerProvider == nil,
+		global: o.TracerProvider == nil, live: newLive(o), genAI: names, filter: newFilter(o), limits: o.Limits,
+		rules: make([]Rule, 0, len(o.Rules)), watchdog: o.Watchdog, approver: o.Approver,
+		grace: cmp.Or(o.ResultGrace, 10*time.Second), now: o.Now, ownClock: o.Now != nil,
 	}
 	if t.live != nil {
 		t.live.filter = &t.filter
@@ -203,23 +195,19 @@ func (t *Tracer) Dropped() int64 { return of(t, func(t *Tracer) int64 { return t
 
 // drop counts a call that came too late.
 func (t *Tracer) drop(what, id string) {
-	t.count(func(n int64) error {
-		return fmt.Errorf("record %s of %s: it has ended; %d calls dropped so far", what, id, n)
-	})
+	t.count("record %s of %s: it has ended; %d calls dropped so far", what, id)
 }
 
 // lose counts an event of a session that had to go.
 func (t *Tracer) lose(id string) {
-	t.count(func(n int64) error {
-		return fmt.Errorf("emit event of session %s: the log processor is stuck; %d dropped so far", id, n)
-	})
+	t.count("emit event of %s %s: the log processor is stuck; %d dropped so far", "session", id)
 }
 
 // count counts what is dropped. It reports the first, the second, the fourth and
 // so on, so that a loop cannot flood the log.
-func (t *Tracer) count(report func(n int64) error) {
+func (t *Tracer) count(format, what, id string) {
 	if n := t.dropped.Add(1); bits.OnesCount64(uint64(n)) == 1 {
-		otel.Handle(report(n))
+		otel.Handle(fmt.Errorf(format, what, id, n))
 	}
 }
 

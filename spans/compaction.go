@@ -30,8 +30,7 @@ type Compaction struct {
 	// TailStartID is the first message that stays in the context verbatim. It is empty if there is none.
 	TailStartID string
 
-	Error     string
-	ErrorType string
+	Error, ErrorType string
 }
 
 // Kind returns compaction.run.

@@ -33,16 +33,12 @@ type Event struct {
 
 	// Status is one of semconv.Status…, set for semconv.EventStatus. Attempt counts retries from 1. Detail is what
 	// is retried or awaited, or the error. CallID is the tool call that waits.
-	Status  string
-	Attempt int64
-	Detail  string
-	CallID  string
+	Status, Detail, CallID string
+	Attempt                int64
 	// Heartbeat is the interval at which the status is repeated, in milliseconds, or 0. Since is when the status
 	// began, in Unix milliseconds; 0 means the time of the event.
 	Heartbeat, Since int64
 }
-
-var _ SpanData = (*Event)(nil)
 
 // Kind returns the event's name.
 func (e *Event) Kind() string { return e.Name }

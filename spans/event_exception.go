@@ -14,8 +14,6 @@ type Exception struct {
 	Message, Stack string
 }
 
-var _ SpanData = (*Exception)(nil)
-
 // Kind returns the event's name.
 func (e *Exception) Kind() string { return semconv.SpanEventException }
 

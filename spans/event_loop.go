@@ -20,8 +20,6 @@ type LoopWarning struct {
 	Evidence []string
 }
 
-var _ SpanData = (*LoopWarning)(nil)
-
 // Kind returns the event's name.
 func (w *LoopWarning) Kind() string { return semconv.SpanEventLoopWarning }
 

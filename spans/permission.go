@@ -8,12 +8,7 @@ import (
 
 // Permission is a permission.evaluate span: a decision whether a tool call is allowed.
 type Permission struct {
-	SessionID string
-	ID        string
-	ToolID    string
-	CallID    string
-	MessageID string
-	PartID    string
+	SessionID, ID, ToolID, CallID, MessageID, PartID string
 
 	// Pattern is the pattern of the rule that matched, Action its action (allow, deny or ask), and Source its origin.
 	Pattern, Action, Source string

@@ -1,6 +1,7 @@
 package spans
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -20,15 +21,6 @@ type SpanData interface {
 	// Validate returns the joined errors about missing or contradictory values, or nil.
 	Validate() error
 }
-
-var (
-	_ SpanData = (*Run)(nil)
-	_ SpanData = (*Turn)(nil)
-	_ SpanData = (*ToolCall)(nil)
-	_ SpanData = (*Compaction)(nil)
-	_ SpanData = (*Permission)(nil)
-	_ SpanData = (*ModelCall)(nil)
-)
 
 // KindModelCall is the Kind of a [ModelCall], whose span is named "chat {model}".
 const KindModelCall = semconv.OperationChat
@@ -83,20 +75,11 @@ func setJSON(dst *json.RawMessage, v Value, open byte) error {
 	if !json.Valid(raw) {
 		return errors.New("invalid JSON")
 	}
-	if first := firstByte(raw); open != 0 && first != open {
+	if first := bytes.TrimLeft(raw, " \t\r\n")[0]; open != 0 && first != open {
 		return fmt.Errorf("want JSON that begins with %q, have %q", open, first)
 	}
 	*dst = raw
 	return nil
-}
-
-func firstByte(raw []byte) byte {
-	for _, c := range raw {
-		if c != ' ' && c != '\t' && c != '\n' && c != '\r' {
-			return c
-		}
-	}
-	return 0
 }
 
 // missing reports a value that is empty.

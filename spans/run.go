@@ -16,36 +16,27 @@ type Run struct {
 	// Operation is one of semconv.RunOperation…; empty means run.
 	Operation string
 
-	Agent         string
-	Title         string
-	FirstPrompt   string
-	UserID        string
-	WorkspaceID   string
-	WorkspaceRoot string
-	Mode          string
-	Model         Model
+	Agent, Title, FirstPrompt, UserID string
+	WorkspaceID, WorkspaceRoot, Mode  string
+	Model                             Model
 
 	// CreatedAt is when the session began, Unix milliseconds, or 0.
 	CreatedAt int64
 
 	// ParentID and ParentMessageID are the session and message from which a fork or a sub-agent started.
-	ParentID        string
-	ParentMessageID string
+	ParentID, ParentMessageID string
 	// RootID is the session at the top of the parents, empty if the session has none. Samplers decide by it.
 	RootID string
 
 	// Permissions is a JSON array of session rules, Metadata a JSON object; nil if not reported.
-	Permissions json.RawMessage
-	Metadata    json.RawMessage
+	Permissions, Metadata json.RawMessage
 
 	// TargetMessageID and TargetAt (Unix milliseconds) are used by fork, rewind and unrewind; see semconv.
 	TargetMessageID string
 	TargetAt        int64
 
 	// Outcome is finish, abort or error; Error is the text of an error.
-	Outcome   string
-	Error     string
-	ErrorType string
+	Outcome, Error, ErrorType string
 }
 
 // Kind returns session.run.

@@ -10,15 +10,11 @@ import (
 
 // ToolCall is a tool.call span: a tool call with its input and output.
 type ToolCall struct {
-	SessionID string
-	ToolID    string
-	CallID    string
-	Type      string
+	SessionID, ToolID, CallID, Type string
 	// Description is the tool's description, as the model got it.
 	Description string
 
-	MessageID string
-	PartID    string
+	MessageID, PartID string
 	// PartIndex is the index of the part in its message; nil if not reported.
 	PartIndex *int64
 
@@ -27,14 +23,11 @@ type ToolCall struct {
 	// Input and Output are JSON text, or empty. They are kept as they arrived, even if a limit truncated them.
 	Input, Output string
 	// Error is the text that the model got for a failed call.
-	Error     string
-	ErrorType string
+	Error, ErrorType string
 
 	// ACPKind is the kind of tool, with the values of the Agent Client Protocol.
-	ACPKind          string
-	Dynamic          bool
-	ProviderExecuted bool
-	Denied           bool
+	ACPKind                           string
+	Dynamic, ProviderExecuted, Denied bool
 	// Inferred reports that the call itself was not observed: it lasts from the end of the
 	// answer that requested it to the request with its result.
 	Inferred bool

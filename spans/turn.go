@@ -13,13 +13,10 @@ import (
 // Turn is a session.turn span: from a user message to the finished answer, with any number of model calls. A turn
 // that waited for a person and was continued later is two spans with the same index and messages.
 type Turn struct {
-	SessionID string
-	Agent     string
+	SessionID, Agent string
 	// Title, ParentID and ParentMessageID are those of the session. They are repeated
 	// here because the span of the run arrives last.
-	Title           string
-	ParentID        string
-	ParentMessageID string
+	Title, ParentID, ParentMessageID string
 	// Index counts the session's turns from 0; nil if not reported.
 	Index *int64
 
@@ -29,10 +26,7 @@ type Turn struct {
 
 	// SystemPromptDigest and ToolCatalogDigest are SHA-256 in lower-case hex. The texts
 	// are empty if the run has sent them before.
-	SystemPromptDigest string
-	SystemPrompt       string
-	ToolCatalogDigest  string
-	ToolCatalog        string
+	SystemPromptDigest, SystemPrompt, ToolCatalogDigest, ToolCatalog string
 
 	Usage      Usage
 	ModelCalls int64
@@ -41,16 +35,13 @@ type Turn struct {
 	CallsLackUsage bool
 
 	// StopReason is the one that the provider reported. EndReason is finish, abort or error.
-	StopReason      string
-	EndReason       string
-	PendingApproval bool
-	Error           string
-	ErrorType       string
-	DurationMS      *int64
+	StopReason, EndReason string
+	PendingApproval       bool
+	Error, ErrorType      string
+	DurationMS            *int64
 
 	// User is the zero Message if the turn continues an earlier one.
-	User      Message
-	Assistant Message
+	User, Assistant Message
 }
 
 // Message is a message in a turn's attributes.
