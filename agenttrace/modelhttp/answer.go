@@ -77,9 +77,6 @@ func (a *answer) Closed(b *modelapi.Block) {
 		_, tool := a.to.turn.StartTool(a.to.ctx, agenttrace.ToolOptions{
 			ID: b.ID, Name: b.Name, Input: b.Input(), ProviderExecuted: true,
 		})
-		if a.to.served == nil {
-			a.to.served = make(map[string]*agenttrace.ToolCall)
-		}
 		a.to.served[b.ID] = tool
 	}
 }
@@ -144,14 +141,14 @@ func endTool(tool *agenttrace.ToolCall, output json.RawMessage, failed bool) {
 	var text string
 	isText := len(output) > 0 && output[0] == '"' && json.Unmarshal(output, &text) == nil
 	switch {
-	case failed && isText:
-		tool.Fail(toolError(text))
-	case failed:
-		tool.Fail(toolError(output))
-	case isText:
+	case !failed && isText:
 		tool.EndText(text)
-	default:
+	case !failed:
 		tool.EndRaw(output)
+	case isText:
+		tool.Fail(toolError(text))
+	default:
+		tool.Fail(toolError(output))
 	}
 }
 

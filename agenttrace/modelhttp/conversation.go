@@ -1,6 +1,7 @@
 package modelhttp
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -142,7 +143,7 @@ func (c *conversation) begin(f *flight, r *modelapi.Request, m *match) {
 	}
 	callCtx, call := start(ctx, o)
 	f.call, f.span = call, trace.SpanFromContext(callCtx)
-	f.to = writer{ctx: c.ctx, turn: turn, call: call, side: m.side}
+	f.to = writer{c.ctx, turn, call, m.side, make(map[string]*agenttrace.ToolCall)}
 }
 
 // modelOf and toolsOf return what a request is made with.
@@ -182,10 +183,10 @@ func (c *conversation) newSession(
 ) *agenttrace.Session {
 	t := c.t
 	o := t.sessionOptions(r)
-	if c.caller != nil {
+	switch {
+	case c.caller != nil:
 		return t.tracer.NewSession(c.caller.ctx, o)
-	}
-	if parent == nil {
+	case parent == nil:
 		return t.tracer.NewSession(ctx, o)
 	}
 	parent.mu.Lock()
@@ -247,7 +248,7 @@ func (c *conversation) proceed(ctx context.Context, r *modelapi.Request, m *matc
 	}
 	c.startTurn(ctx, r, m, said)
 	if m.ambiguous {
-		c.turn.SetMetadata(map[string]any{"modelhttp": map[string]any{"ambiguous": true}})
+		note(c.turn, "ambiguous", true)
 	}
 	if first < m.from && (c.turns == 1 || m.parent != nil) {
 		c.replay(r.Messages[first+1:])
@@ -265,11 +266,11 @@ func (c *conversation) compact(ctx context.Context, m *match) {
 func (c *conversation) startTurn(ctx context.Context, r *modelapi.Request, m *match, said []modelapi.Item) {
 	message := agenttrace.UserMessage{}
 	for _, i := range said {
-		if i.Kind == modelapi.Text {
-			message.Parts = append(message.Parts, agenttrace.TextPart(i.Text))
-		} else {
-			message.Parts = append(message.Parts, filePart(i.File))
+		part := agenttrace.TextPart(i.Text)
+		if i.Kind != modelapi.Text {
+			part = filePart(i.File)
 		}
+		message.Parts = append(message.Parts, part)
 	}
 	c.turns++
 	if c.caller != nil && agenttrace.TurnFromContext(ctx) == nil {
@@ -322,13 +323,15 @@ func (c *conversation) replay(messages []modelapi.Message) {
 			case modelapi.Text:
 				c.turn.Text(i.Text)
 			case modelapi.Call:
-				_, tool := c.turn.StartTool(c.ctx, agenttrace.ToolOptions{
-					ID: i.ID, Name: i.Name, Input: orObject(i.Value), Inferred: true,
-				})
-				c.waiting = append(c.waiting, waiting{i.ID, i.Name, tool})
+				c.await(c.ctx, c.turn, i.ID, i.Name, cmp.Or(string(i.Value), "{}"))
 			}
 		}
 	}
+}
+
+// note states in the metadata of a turn what is not known of it.
+func note(turn *agenttrace.Turn, key string, value any) {
+	turn.SetMetadata(map[string]any{"modelhttp": map[string]any{key: value}})
 }
 
 // endTurn ends the turn and its run. Tool calls without results end as they are.
@@ -352,7 +355,7 @@ func (c *conversation) close(all bool) {
 	if c.turn == nil || busy && !all {
 		return
 	}
-	c.turn.SetMetadata(map[string]any{"modelhttp": map[string]any{"unfinished": true}})
+	note(c.turn, "unfinished", true)
 	c.endTurn(nil)
 }
 
@@ -389,9 +392,8 @@ func (f *flight) hold(err error, attempt int, wait time.Duration) {
 
 // describe replaces the error of the last attempt by one that has more of it.
 func (f *flight) describe(err error) {
-	g := &f.conv.t.reg
-	g.mu.Lock()
-	defer g.mu.Unlock()
+	f.conv.t.reg.mu.Lock()
+	defer f.conv.t.reg.mu.Unlock()
 	if f.err != nil {
 		f.err = err
 	}
@@ -420,7 +422,7 @@ func (f *flight) expire() {
 // unparsed ends a call whose answer cannot be read.
 func (f *flight) unparsed(why string) {
 	if f.to.turn != nil && f.conv.external == nil {
-		f.to.turn.SetMetadata(map[string]any{"modelhttp": map[string]any{"unparsed": why}})
+		note(f.to.turn, "unparsed", why)
 	}
 	f.finish(&answer{}, nil)
 }
@@ -474,17 +476,22 @@ func (f *flight) finish(a *answer, err error) {
 	c.settle(f, a, calls, open, answered, err != nil)
 }
 
+// await begins a tool call that an answer requests, and whose result is to come. The caller holds mu.
+func (c *conversation) await(ctx context.Context, turn *agenttrace.Turn, id, name, input string) context.Context {
+	ctx, tool := turn.StartTool(ctx, agenttrace.ToolOptions{
+		ID: id, Name: name, RawInput: json.RawMessage(input), Inferred: true,
+	})
+	c.waiting = append(c.waiting, waiting{id, name, tool})
+	return ctx
+}
+
 // follow records what comes of an answer. The caller holds mu.
 func (c *conversation) follow(f *flight, a *answer, calls []*openCall, err error) {
 	if f.to.turn == nil || c.external == nil && f.to.turn != c.turn {
 		return
 	}
 	for _, o := range calls {
-		ctx, tool := f.to.turn.StartTool(f.to.ctx, agenttrace.ToolOptions{
-			ID: o.id, Name: o.name, Input: json.RawMessage(o.input), Inferred: true,
-		})
-		o.ctx = ctx
-		c.waiting = append(c.waiting, waiting{o.id, o.name, tool})
+		o.ctx = c.await(f.to.ctx, f.to.turn, o.id, o.name, o.input)
 	}
 	for _, b := range a.Blocks { // what the stream ended in the middle of
 		if b.Kind == modelapi.Call && b.Open && b.Name != "" {

@@ -138,7 +138,7 @@ type match struct {
 // find returns the conversation of a request; a new one if it continues none. The caller holds mu.
 func (g *registry) find(l *lookup) match {
 	within := g.named(l)
-	if len(l.keys) > 0 && !l.hasHistory() && !l.hasResults() {
+	if len(l.keys) > 0 && !l.hasHistory() && !hasResults(l.r.Messages[l.last+1:]) {
 		if m := g.calledBy(l, within); m.conv != nil {
 			return m
 		}
@@ -291,8 +291,8 @@ func (l *lookup) lastText() string {
 
 func (l *lookup) hasHistory() bool { return l.last >= 0 || l.isChained() }
 
-func (l *lookup) hasResults() bool {
-	return slices.ContainsFunc(l.r.Messages[l.last+1:], func(m modelapi.Message) bool {
+func hasResults(messages []modelapi.Message) bool {
+	return slices.ContainsFunc(messages, func(m modelapi.Message) bool {
 		return slices.ContainsFunc(m.Items, func(i modelapi.Item) bool { return i.Kind == modelapi.Result })
 	})
 }
@@ -460,19 +460,16 @@ func (s spot) isSure(l *lookup, i int) bool {
 // piece of work. Of conversations that are alike from their beginning it takes the one that has waited longest.
 // Where they differ before the tail, which one it is cannot be known, and it takes none.
 func (g *registry) best(l *lookup, found []spot) match {
-	rank := func(s spot) (r [4]int) {
-		r[0] = s.matched
-		for i, ok := range [...]bool{s.isFree(), s.conv.setup.system == l.system, sameWork(s.conv.work, l.x.req.Context())} {
-			if ok {
-				r[i+1] = 1
-			}
+	rank := func(s spot) []int {
+		r := []int{s.matched}
+		for _, ok := range [...]bool{s.isFree(), s.conv.setup.system == l.system, sameWork(s.conv.work, l.x.req.Context())} {
+			r = append(r, map[bool]int{true: 1}[ok])
 		}
 		return r
 	}
 	top, alike := found[0], 1
 	for _, s := range found[1:] {
-		x, y := rank(s), rank(top)
-		switch order := slices.Compare(x[:], y[:]); {
+		switch order := slices.Compare(rank(s), rank(top)); {
 		case order > 0:
 			top, alike = s, 1
 		case order == 0 && s.conv != top.conv:

@@ -3,7 +3,6 @@ package modelhttp
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"slices"
 	"strings"
 
@@ -57,21 +56,12 @@ func userItems(messages []modelapi.Message) (out []modelapi.Item) {
 
 // lastUserText returns the index of the last message in which the user writes, or the first.
 func lastUserText(messages []modelapi.Message) int {
-	for i := len(messages) - 1; i >= 0; i-- {
-		if messages[i].Role == modelapi.User && !slices.ContainsFunc(messages[i].Items, func(i modelapi.Item) bool {
-			return i.Kind == modelapi.Result
-		}) {
+	for i, m := range slices.Backward(messages) {
+		if m.Role == modelapi.User && !hasResults(messages[i:i+1]) {
 			return i
 		}
 	}
 	return 0
-}
-
-func orObject(input json.RawMessage) json.RawMessage {
-	if len(input) == 0 {
-		return json.RawMessage("{}")
-	}
-	return input
 }
 
 // common returns how many of the conversation's messages before the place at, from the last one on, are the last ones

@@ -289,9 +289,7 @@ func textOf(c *genai.Content) string {
 	}
 	text := ""
 	for _, p := range c.Parts {
-		if p.Text != "" {
-			text = adapter.After(text, p.Text)
-		}
+		text = adapter.After(text, p.Text)
 	}
 	return text
 }

@@ -182,7 +182,7 @@ func (h *Handler) end(ctx context.Context, _ *callbacks.RunInfo, output callback
 	case f == nil:
 		return ctx
 	case f.call != nil:
-		f.answered(model.ConvCallbackOutput(output), nil)
+		f.answered(model.ConvCallbackOutput(output))
 	case f.tool != nil:
 		if out := tool.ConvCallbackOutput(output); out != nil && out.ToolOutput != nil {
 			f.tool.End(out.ToolOutput)
@@ -217,18 +217,15 @@ func (f *frame) leave(err error) {
 }
 
 // answered ends a model call with a whole answer.
-func (f *frame) answered(out *model.CallbackOutput, err error) {
+func (f *frame) answered(out *model.CallbackOutput) {
 	if out == nil || out.Message == nil {
-		f.call.End(agenttrace.ModelResult{}, err)
+		f.call.End(agenttrace.ModelResult{}, nil)
 		return
 	}
-	if out.Message.ReasoningContent != "" {
-		f.call.Reasoning(out.Message.ReasoningContent)
-	}
-	if out.Message.Content != "" {
-		f.call.Text(out.Message.Content)
-	}
-	f.call.End(resultOf(out), err)
+	answer := adapter.Answer{Call: f.call}
+	answer.Reasoning(out.Message.ReasoningContent)
+	answer.Text(out.Message.Content)
+	answer.End(resultOf(out), nil)
 	announce(f.ctx, f.current(f.ctx), out.Message.ToolCalls)
 }
 

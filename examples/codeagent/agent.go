@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -74,19 +75,16 @@ func (a *agent) turn(ctx context.Context, run *agenttrace.Run, text string) (ans
 func (a *agent) ask(ctx context.Context, turn *agenttrace.Turn) (message, error) {
 	ctx, call := turn.StartModelCall(ctx, agenttrace.ModelCallOptions{})
 	var text, reasoning *agenttrace.TextStream
-	done, err := complete(ctx, a.client, a.request(),
-		func(s string) {
-			if text == nil {
-				text = call.StreamText()
+	write := func(stream **agenttrace.TextStream, begin func() *agenttrace.TextStream) func(string) {
+		return func(piece string) {
+			if *stream == nil {
+				*stream = begin()
 			}
-			text.WriteString(s)
-		},
-		func(s string) {
-			if reasoning == nil {
-				reasoning = call.StreamReasoning()
-			}
-			reasoning.WriteString(s)
-		}, a.retrying)
+			(*stream).WriteString(piece)
+		}
+	}
+	done, err := complete(ctx, a.client, a.request(), write(&text, call.StreamText),
+		write(&reasoning, call.StreamReasoning), a.retrying)
 	call.End(done.result(), err)
 	if err != nil {
 		return message{}, err // an open stream is recorded as interrupted
@@ -149,11 +147,9 @@ func (a *agent) callTool(ctx context.Context, call *agenttrace.ToolCall, t tool,
 		return "", err
 	}
 	output, truncated, err := a.ws.clip(call.ID(), output)
-	switch {
-	case err != nil:
-	case truncated != nil:
+	if err == nil && truncated != nil {
 		call.EndTruncated(output, *truncated)
-	default:
+	} else if err == nil {
 		call.End(output)
 	}
 	return output, err
@@ -161,10 +157,8 @@ func (a *agent) callTool(ctx context.Context, call *agenttrace.ToolCall, t tool,
 
 // tool returns the tool with a name. One that the model invented cannot be called.
 func (a *agent) tool(name string) tool {
-	for _, t := range a.tools {
-		if t.name == name {
-			return t
-		}
+	if i := slices.IndexFunc(a.tools, func(t tool) bool { return t.name == name }); i >= 0 {
+		return a.tools[i]
 	}
 	return tool{name: name, kind: agenttrace.ToolOther}
 }

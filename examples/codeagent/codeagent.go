@@ -93,6 +93,11 @@ func watchdog(_ context.Context, call agenttrace.ToolRequest) agenttrace.Verdict
 	return agenttrace.Allow()
 }
 
+// ApproveAll is an [agenttrace.Approver] that allows each call.
+func ApproveAll(context.Context, agenttrace.Question) (agenttrace.Answer, error) {
+	return agenttrace.Answer{Reply: agenttrace.ReplyOnce}, nil
+}
+
 // Run processes the prompts and then runs the project's tests. The error is the reason
 // why the agent could not continue; the result has what it reached. A tool that fails or
 // is denied is not an error of Run, because the model handles it.
@@ -105,9 +110,7 @@ func Run(ctx context.Context, c Config) (result Result, err error) {
 	if scripted {
 		c.ContextTokens = cmp.Or(c.ContextTokens, scriptedTokens)
 		if c.Approve == nil {
-			c.Approve = func(context.Context, agenttrace.Question) (agenttrace.Answer, error) {
-				return agenttrace.Answer{Reply: agenttrace.ReplyOnce}, nil
-			}
+			c.Approve = ApproveAll
 		}
 	}
 
@@ -117,16 +120,13 @@ func Run(ctx context.Context, c Config) (result Result, err error) {
 	}
 	result.Workspace = ws.dir
 	defer func() {
-		err = errors.Join(err, ws.close())
+		err = errors.Join(err, ws.root.Close())
 		if c.Workspace == "" {
 			err = errors.Join(err, os.RemoveAll(ws.dir))
 		}
 	}()
 
-	if c.Progress == nil {
-		c.Progress = io.Discard
-	}
-	say := stdlog.New(c.Progress, "", 0).Printf // which tools that run concurrently may call
+	say := stdlog.New(cmp.Or(c.Progress, io.Discard), "", 0).Printf // which tools that run concurrently may call
 	if c.Workspace == "" {
 		say("[If Go's build cache is empty, the first command of the demo takes a minute or more.]\n")
 	}

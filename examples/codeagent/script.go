@@ -147,12 +147,9 @@ func (m *scriptedModel) ask(ctx context.Context, req chatRequest, text, reasonin
 		done.finishReason = "tool_calls"
 	}
 	done.rawUsage, _ = json.Marshal(done.usage) // never fails for numbers
-	for _, part := range []struct {
-		text  string
-		write func(string)
-	}{{r.Reasoning, reasoning}, {r.Text, text}} {
-		for _, piece := range pieces.FindAllString(part.text, -1) {
-			part.write(piece)
+	for i, write := range []func(string){reasoning, text} {
+		for _, piece := range pieces.FindAllString([]string{r.Reasoning, r.Text}[i], -1) {
+			write(piece)
 			if err := pause(ctx, m.pace); err != nil {
 				return completion{}, err
 			}

@@ -143,5 +143,3 @@ func (w *workspace) clip(callID, text string) (string, *agenttrace.Truncated, er
 	return fmt.Sprintf("%s\n[%d of %d bytes; read %s for all of it]", head, len(head), len(text), file),
 		&agenttrace.Truncated{Path: file, Size: int64(len(text)), SHA256: hex.EncodeToString(sum[:])}, nil
 }
-
-func (w *workspace) close() error { return w.root.Close() }

@@ -32,7 +32,7 @@ func newWorkspace(t *testing.T, content string) *workspace {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { w.close() })
+	t.Cleanup(func() { w.root.Close() })
 	return w
 }
 

@@ -126,8 +126,8 @@ func Output(output any) any {
 
 // After returns a system prompt with one more part of it.
 func After(prompt, part string) string {
-	if prompt == "" {
-		return part
+	if prompt == "" || part == "" {
+		return prompt + part
 	}
 	return prompt + "\n\n" + part
 }

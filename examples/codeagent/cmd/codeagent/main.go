@@ -16,7 +16,6 @@ import (
 
 	"go.opentelemetry.io/otel"
 
-	"github.com/agenttrace/agenttrace/agenttrace"
 	"github.com/agenttrace/agenttrace/agenttrace/setup"
 	"github.com/agenttrace/agenttrace/examples/codeagent"
 )
@@ -54,9 +53,7 @@ func run(ctx context.Context) (err error) {
 		config.Prompts = flag.Args()
 	}
 	if *yes {
-		config.Approve = func(context.Context, agenttrace.Question) (agenttrace.Answer, error) {
-			return agenttrace.Answer{Reply: agenttrace.ReplyOnce}, nil
-		}
+		config.Approve = codeagent.ApproveAll
 	}
 	result, err := codeagent.Run(ctx, config)
 	fmt.Printf("\nsession %s, sub-agents %v\ntraces %v\ntests pass: %v\n", result.SessionID, result.ChildSessionIDs,
