@@ -287,9 +287,8 @@ func fileSizes(b *testing.B, dir string) (sum float64) {
 	return sum
 }
 
-// agentRequests is the work that the project's targets are set for: sessions of
-// ten turns, a turn being a 500 byte question, two model calls, 1 KB of reasoning, four 3 KB
-// tool calls and a 1 KB answer, as OTLP requests of 512 spans.
+// agentRequests is the work that the project's targets are set for: sessions of ten turns, a turn being a 500 byte
+// question, two model calls, 1 KB of reasoning, four 3 KB tool calls and a 1 KB answer, as OTLP requests of 512 spans.
 func agentRequests(sessions int) (bodies [][]byte, spanCount int, payload int64) {
 	r := rand.New(rand.NewPCG(1, 2))
 	td := ptrace.NewTraces()

@@ -49,8 +49,7 @@ func readManifest(t *testing.T) manifest {
 	return m
 }
 
-// The manifest makes what components.go makes: the same packages, and of each
-// kind as many as there are.
+// The manifest makes what components.go makes: the same packages, and of each kind as many as there are.
 func TestManifestEqualsComponents(t *testing.T) {
 	m := readManifest(t)
 	all := slices.Concat(m.Receivers, m.Processors, m.Exporters, m.Connectors, m.Extensions, m.Providers)

@@ -21,8 +21,7 @@ import (
 //go:embed help.txt
 var help string
 
-// Command returns the command "collect". Its flags may not be shared: each call
-// makes a new one.
+// Command returns the command "collect". Its flags may not be shared: each call makes a new one.
 func Command(version string) *cobra.Command {
 	o := Options{Version: version}
 	long, example, _ := strings.Cut(help, "\n\nExamples:\n")
@@ -95,8 +94,7 @@ func limitMemory() {
 	}
 }
 
-// Validate reports what would keep a collector with these options from being set
-// up. It opens neither files nor ports.
+// Validate reports what would keep a collector with these options from being set up. It opens neither files nor ports.
 func Validate(ctx context.Context, o Options) error {
 	uris, err := o.resolve()
 	if err != nil {

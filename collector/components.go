@@ -96,8 +96,7 @@ func assemble[F component.Factory](parts ...part[F]) (map[component.Type]F, map[
 	return byType, modules, err
 }
 
-// withVersion adds the version with which a module was built in, if the binary
-// reports so.
+// withVersion adds the version with which a module was built in, if the binary reports so.
 func withVersion(module string) string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {

@@ -163,8 +163,7 @@ func (p *fieldPlanter) left(b []byte) []string {
 	return slices.Compact(found)
 }
 
-// frames returns what a file of kept telemetry holds: bodies that are compressed, each
-// after its length.
+// frames returns what a file of kept telemetry holds: bodies that are compressed, each after its length.
 func frames(t *testing.T, b []byte) (plain []byte) {
 	t.Helper()
 	decoder, err := zstd.NewReader(nil)
@@ -257,8 +256,7 @@ func TestSecretsAreLeftBehindOfNoFieldOfARequest(t *testing.T) {
 	}
 }
 
-// sendEveryWay sends telemetry over gRPC and HTTP, as protobuf and as JSON, and bodies that
-// cannot be read.
+// sendEveryWay sends telemetry over gRPC and HTTP, as protobuf and as JSON, and bodies that cannot be read.
 func sendEveryWay(t *testing.T, plants *fieldPlanter, grpcAt, httpAt string) {
 	t.Helper()
 	conn, err := grpc.NewClient(grpcAt, grpc.WithTransportCredentials(insecure.NewCredentials()))

@@ -53,8 +53,7 @@ func dial(t *testing.T, endpoint string) *client {
 	return &client{GRPCClient: ptraceotlp.NewGRPCClient(conn), acknowledged: make(map[string]bool)}
 }
 
-// send delivers the run of a session with ballast and returns whether it was
-// acknowledged.
+// send delivers the run of a session with ballast and returns whether it was acknowledged.
 func (c *client) send(ctx context.Context, id string, ballast int) error {
 	td := oneRun(id)
 	if ballast > 0 {
@@ -71,8 +70,7 @@ func (c *client) send(ctx context.Context, id string, ballast int) error {
 	return nil
 }
 
-// load sends from four senders at once until ctx ends, and calls each after every
-// acknowledgement.
+// load sends from four senders at once until ctx ends, and calls each after every acknowledgement.
 func (c *client) load(ctx context.Context, round string, each func(n int64)) (wait func()) {
 	var senders sync.WaitGroup
 	var sent atomic.Int64
@@ -104,8 +102,7 @@ func until(t *testing.T, what string, done func() bool) {
 	}
 }
 
-// configured writes a configuration whose exporter has the options, and returns its
-// name.
+// configured writes a configuration whose exporter has the options, and returns its name.
 func configured(t *testing.T, endpoint, path, options string) string {
 	t.Helper()
 	queue := filepath.Join(filepath.Dir(path), "queue")
@@ -351,8 +348,7 @@ func large(id string, ballast int) ptrace.Traces {
 	return td
 }
 
-// A disk that is full, be it by a limit or in fact, takes nothing until there is
-// room, and loses nothing that it took.
+// A disk that is full, be it by a limit or in fact, takes nothing until there is room, and loses nothing that it took.
 func TestStoreFull(t *testing.T) {
 	clean(t)
 	small := t.TempDir()
@@ -512,8 +508,7 @@ func (r *reporting) ExportSpans(ctx context.Context, all []sdktrace.ReadOnlySpan
 	return err
 }
 
-// What the forwarding of traces changes, the session store does not see: it gets what
-// arrived.
+// What the forwarding of traces changes, the session store does not see: it gets what arrived.
 func TestForwardedCopyIsItsOwn(t *testing.T) {
 	clean(t)
 	second := receiveAt(t)

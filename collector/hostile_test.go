@@ -199,9 +199,8 @@ func TestRequestThatGrowsInMemoryIsRefused(t *testing.T) {
 	}
 }
 
-// Connections that send half a request, or nothing, are closed. The times are set
-// short here; those that hold unless a configuration has others are in
-// otlpguard.
+// Connections that send half a request, or nothing, are closed. The times are set short here; those that hold unless a
+// configuration has others are in otlpguard.
 func TestHalfOpenConnectionsAreClosed(t *testing.T) {
 	clean(t)
 	grpcEndpoint, httpEndpoint := testscale.MustAddress(), testscale.MustAddress()

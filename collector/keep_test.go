@@ -20,9 +20,8 @@ import (
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
 )
 
-// What collect keeps with --keep-otlp holds spans and records without the secrets in
-// them, over restarts, private to the user, and the sessions of a store can be built
-// from it, also in one that has them.
+// What collect keeps with --keep-otlp holds spans and records without the secrets in them, over restarts, private to
+// the user, and the sessions of a store can be built from it, also in one that has them.
 func TestKeptTelemetryBuildsTheSessionsAnew(t *testing.T) {
 	clean(t)
 	dir, path := filepath.Join(t.TempDir(), "kept"), filepath.Join(t.TempDir(), "sessions.db")

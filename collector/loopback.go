@@ -13,19 +13,17 @@ import (
 // hostCheck is the extension that a loopback server is given.
 const hostCheck = "host_check"
 
-// loopbackServers are the places in a configuration where an HTTP server is, by type of
-// component, with the endpoint that it has when none is configured. They are those
-// whose component calls middlewares: healthcheckextension does not.
+// loopbackServers are the places in a configuration where an HTTP server is, by type of component, with the endpoint
+// that it has when none is configured. They are those whose component calls middlewares: healthcheckextension does not.
 var loopbackServers = []struct{ kind, component, path, endpoint string }{
 	{"receivers", "otlp", "protocols::http", defaultHTTP},
 	{"extensions", "zpages", "", "localhost:55679"},
 }
 
-// hostCheckConverter gives each HTTP server that listens on loopback the extension
-// host_check, unless the configuration does: what is reachable from this machine only is
-// reachable from every page in its browser. It adds the extension where it is not
-// configured; one that is keeps what it reports. Origins that a server's cors allows are
-// allowed by the extension too. Servers that listen elsewhere are left alone.
+// hostCheckConverter gives each HTTP server that listens on loopback the extension host_check, unless the configuration
+// does: what is reachable from this machine only is reachable from every page in its browser. It adds the extension
+// where it is not configured; one that is keeps what it reports. Origins that a server's cors allows are allowed by the
+// extension too. Servers that listen elsewhere are left alone.
 func hostCheckConverter() confmap.ConverterFactory {
 	return confmap.NewConverterFactory(func(confmap.ConverterSettings) confmap.Converter { return loopbackConverter{} })
 }

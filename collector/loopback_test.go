@@ -42,8 +42,7 @@ func post(t *testing.T, method, endpoint, host string, header http.Header) (int,
 	return resp.StatusCode, string(body)
 }
 
-// A page in a browser on this machine cannot write to the store, whatever name it makes
-// resolve to 127.0.0.1.
+// A page in a browser on this machine cannot write to the store, whatever name it makes resolve to 127.0.0.1.
 func TestPagesOfOtherHostsCannotReachTheReceiver(t *testing.T) {
 	clean(t)
 	dir := t.TempDir()

@@ -20,14 +20,11 @@ type Running struct {
 	err       error         // valid after done
 }
 
-// portAttempts is how often Start picks other ports when someone took those it
-// had found free.
+// portAttempts is how often Start picks other ports when someone took those it had found free.
 const portAttempts = 10
 
-// Start runs a collector within this program and returns when it accepts
-// telemetry. Endpoints that o leaves empty are free ports of 127.0.0.1; the
-// environment variables of the endpoints do not count. Signals are left to the
-// program.
+// Start runs a collector within this program and returns when it accepts telemetry. Endpoints that o leaves empty are
+// free ports of 127.0.0.1; the environment variables of the endpoints do not count. Signals are left to the program.
 //
 // ctx bounds the start only. The caller must call Shutdown.
 func Start(ctx context.Context, o Options) (*Running, error) {
@@ -101,20 +98,17 @@ func (r *Running) wait(ctx context.Context) (err error, over bool) {
 // Endpoint returns the "host:port" of OTLP over gRPC, empty with Options.Config.
 func (r *Running) Endpoint() string { return r.options.GRPCEndpoint }
 
-// HTTPEndpoint returns the "host:port" of OTLP over HTTP, empty with
-// Options.Config.
+// HTTPEndpoint returns the "host:port" of OTLP over HTTP, empty with Options.Config.
 func (r *Running) HTTPEndpoint() string { return r.options.HTTPEndpoint }
 
-// ViewEndpoint returns the "host:port" where sessions are served to readers, empty with
-// Options.Config.
+// ViewEndpoint returns the "host:port" where sessions are served to readers, empty with Options.Config.
 func (r *Running) ViewEndpoint() string { return r.options.ViewEndpoint }
 
 // Store returns the path of the session store, empty with Options.Config.
 func (r *Running) Store() string { return r.options.Store }
 
-// Shutdown stops accepting telemetry, stores what was accepted, and returns when
-// the store is closed, or when ctx ends; then the collector goes on stopping.
-// Calls after the first wait for the same end.
+// Shutdown stops accepting telemetry, stores what was accepted, and returns when the store is closed, or when ctx ends;
+// then the collector goes on stopping. Calls after the first wait for the same end.
 func (r *Running) Shutdown(ctx context.Context) error {
 	go r.collector.Shutdown()
 	select {

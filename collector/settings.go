@@ -30,8 +30,7 @@ var (
 	forwardYAML string
 )
 
-// Environment variables that the embedded configuration heeds. Options and
-// flags take precedence.
+// Environment variables that the embedded configuration heeds. Options and flags take precedence.
 const (
 	EnvStore        = "AGENTTRACE_STORE"
 	EnvGRPCEndpoint = "AGENTTRACE_GRPC_ENDPOINT"
@@ -49,9 +48,8 @@ const (
 	defaultHTTP = "localhost:4318"
 )
 
-// Settings returns what the collector library needs to run this distribution
-// with the configuration that the URIs name, merged in order: a path, or
-// "file:…", "env:…", "yaml:…".
+// Settings returns what the collector library needs to run this distribution with the configuration that the URIs name,
+// merged in order: a path, or "file:…", "env:…", "yaml:…".
 func Settings(version string, uris []string) otelcol.CollectorSettings {
 	return otelcol.CollectorSettings{
 		Factories: Components,
@@ -83,30 +81,25 @@ type Options struct {
 	// Version is shown to users and sent to servers.
 	Version string
 
-	// Config names configurations, as [Settings] takes them, to run instead of the
-	// embedded one. The fields below belong to the embedded one and must then be
-	// empty.
+	// Config names configurations, as [Settings] takes them, to run instead of the embedded one. The fields below
+	// belong to the embedded one and must then be empty.
 	Config []string
 
 	// Store is the path of the session store, or the URL of a PostgreSQL database; empty
 	// means EnvStore or DefaultStore.
 	Store string
-	// GRPCEndpoint and HTTPEndpoint are where OTLP is accepted, "host:port". The
-	// host must be this machine's loopback: nothing authenticates senders.
-	// Empty means EnvGRPCEndpoint or localhost:4317, EnvHTTPEndpoint or
-	// localhost:4318; [Start] picks free ports instead.
+	// GRPCEndpoint and HTTPEndpoint are where OTLP is accepted, "host:port". The host must be this machine's loopback:
+	// nothing authenticates senders. Empty means EnvGRPCEndpoint or localhost:4317, EnvHTTPEndpoint or localhost:4318;
+	// [Start] picks free ports instead.
 	GRPCEndpoint, HTTPEndpoint string
-	// ViewEndpoint is where sessions are served to readers, "host:port" of this machine's
-	// loopback. Empty means EnvViewEndpoint or localhost:4320; [Start] picks a free port
-	// instead.
+	// ViewEndpoint is where sessions are served to readers, "host:port" of this machine's loopback. Empty means
+	// EnvViewEndpoint or localhost:4320; [Start] picks a free port instead.
 	ViewEndpoint string
-	// OTLPEndpoint, if set, is where traces are sent besides: "host:port" or
-	// "http://host:port" of a server that speaks OTLP over gRPC, such as Jaeger or
-	// Tempo, or "https://host:port" for TLS. Empty means EnvOTLPEndpoint.
+	// OTLPEndpoint, if set, is where traces are sent besides: "host:port" or "http://host:port" of a server that speaks
+	// OTLP over gRPC, such as Jaeger or Tempo, or "https://host:port" for TLS. Empty means EnvOTLPEndpoint.
 	OTLPEndpoint string
-	// KeepOTLP, if set, is a directory in which all telemetry is kept as it arrived,
-	// without the secrets in it: "agenttrace import" builds its sessions again, after
-	// an upgrade that reads more of it. Empty means EnvKeepOTLP.
+	// KeepOTLP, if set, is a directory in which all telemetry is kept as it arrived, without the secrets in it:
+	// "agenttrace import" builds its sessions again, after an upgrade that reads more of it. Empty means EnvKeepOTLP.
 	KeepOTLP string
 }
 
@@ -144,8 +137,7 @@ func (e *OptionsError) Error() string { return e.Err.Error() }
 // Unwrap returns what is wrong.
 func (e *OptionsError) Unwrap() error { return e.Err }
 
-// resolve fills in what the environment says, and returns the URIs of the
-// configuration to run.
+// resolve fills in what the environment says, and returns the URIs of the configuration to run.
 func (o *Options) resolve() ([]string, error) {
 	uris, err := o.uris()
 	if err != nil {
@@ -213,9 +205,8 @@ func (o *Options) uris() ([]string, error) {
 // keptFile is the file of kept telemetry that is being written.
 const keptFile = "otlp-frames.zst"
 
-// prepare makes what a configuration needs before it runs: the file of kept telemetry,
-// private to the user. The file exporter would make one that others can read; those
-// that it makes later have the mode of this one.
+// prepare makes what a configuration needs before it runs: the file of kept telemetry, private to the user. The file
+// exporter would make one that others can read; those that it makes later have the mode of this one.
 func (o *Options) prepare() error {
 	if o.KeepOTLP == "" {
 		return nil

@@ -17,11 +17,10 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// telemetryConfig is the section service::telemetry: what the collector reports of
-// itself. Its keys are a subset of those of the Collector's own otelconftelemetry,
-// with the same meaning. That package also detects cloud resources and so links
-// Kubernetes' client and the detectors of three clouds, a tenth of the program; spans
-// and OTLP logs of the collector itself are left out with it.
+// telemetryConfig is the section service::telemetry: what the collector reports of itself. Its keys are a subset of
+// those of the Collector's own otelconftelemetry, with the same meaning. That package also detects cloud resources and
+// so links Kubernetes' client and the detectors of three clouds, a tenth of the program; spans and OTLP logs of the
+// collector itself are left out with it.
 type telemetryConfig struct {
 	Logs    telemetryLogs    `mapstructure:"logs"`
 	Metrics telemetryMetrics `mapstructure:"metrics"`

@@ -34,8 +34,7 @@ const (
 type Config struct {
 	// TimeoutConfig bounds one attempt to write a request. 0 means no bound.
 	TimeoutConfig exporterhelper.TimeoutConfig `mapstructure:",squash"`
-	// QueueConfig is on by default, with WaitForResult: the sender's
-	// acknowledgement waits for the commit.
+	// QueueConfig is on by default, with WaitForResult: the sender's acknowledgement waits for the commit.
 	QueueConfig configoptional.Optional[exporterhelper.QueueBatchConfig] `mapstructure:"sending_queue"`
 	// RetryConfig is on by default. It gives up after a moment where the sender waits, who is asked to try
 	// again, and otherwise never.
@@ -46,15 +45,13 @@ type Config struct {
 	// DSN is the URL of a PostgreSQL database, in place of Path. What it leaves out is
 	// taken from PGHOST, PGUSER, PGPASSWORD, PGPASSFILE, PGSERVICE, …
 	DSN configopaque.String `mapstructure:"dsn"`
-	// Synchronous is "normal" or "full": whether commits survive only the death
-	// of the process or a power failure too.
+	// Synchronous is "normal" or "full": whether commits survive only the death of the process or a power failure too.
 	Synchronous string `mapstructure:"synchronous"`
 	// MaxSizeMiB limits the file in MiB: beyond it requests are refused, to be
 	// sent again, as on a full disk. 0 means no limit.
 	MaxSizeMiB int64 `mapstructure:"max_size_mib"`
-	// SessionKeys are the attribute keys under which the session of a span is
-	// looked up when the SDK did not make it, the first that is set winning. Empty
-	// means dialect.SessionKeys.
+	// SessionKeys are the attribute keys under which the session of a span is looked up when the SDK did not make it,
+	// the first that is set winning. Empty means dialect.SessionKeys.
 	SessionKeys []string `mapstructure:"session_keys"`
 	// Redaction is on by default.
 	Redaction RedactionConfig `mapstructure:"redaction"`
@@ -76,8 +73,7 @@ type Config struct {
 type JSONLConfig struct {
 	// Directory holds the files. It is created when missing.
 	Directory string `mapstructure:"directory"`
-	// QuietPeriod is how long a session must be unchanged before its file is
-	// written.
+	// QuietPeriod is how long a session must be unchanged before its file is written.
 	QuietPeriod time.Duration `mapstructure:"quiet_period"`
 }
 

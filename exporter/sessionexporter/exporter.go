@@ -33,8 +33,7 @@ func (e *sessionExporter) start(ctx context.Context, host component.Host) error 
 	return err
 }
 
-// shutdown may be called without start, and more than once. The queue has been
-// drained before.
+// shutdown may be called without start, and more than once. The queue has been drained before.
 func (e *sessionExporter) shutdown(ctx context.Context) error {
 	if !e.started.Swap(false) {
 		return nil
@@ -77,8 +76,7 @@ func (e *sessionExporter) pushed(ctx context.Context, begin time.Time, r ingest.
 		}
 		return err // the receiver has the sender try again when the exporter gives up
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded), errors.Is(err, store.ErrClosed):
-		// The sender went away, the attempt took too long, or the collector is
-		// stopping: none is the fault of the data.
+		// The sender went away, the attempt took too long, or the collector is stopping: none is the fault of the data.
 		return err
 	default:
 		return consumererror.NewPermanent(fmt.Errorf("store request: %w", err))

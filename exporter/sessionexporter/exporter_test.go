@@ -299,8 +299,7 @@ func TestShareStore(t *testing.T) {
 	}
 }
 
-// The helper around the exporter panics when it is shut down twice with retries
-// on; what is ours does not.
+// The helper around the exporter panics when it is shut down twice with retries on; what is ours does not.
 func TestDoubleShutdown(t *testing.T) {
 	s := newFakeStore()
 	f := &factory{open: s.open, sinks: make(map[*Config]*sink)}
@@ -352,9 +351,8 @@ func TestStartFails(t *testing.T) {
 	}
 }
 
-// The four ways a store can behave: every request that was acknowledged is
-// stored, whatever is not may be sent again, and permanent failures are not
-// retried.
+// The four ways a store can behave: every request that was acknowledged is stored, whatever is not may be sent again,
+// and permanent failures are not retried.
 func TestConsume(t *testing.T) {
 	permanent := errors.New("row is beyond repair")
 	unavailable := fmt.Errorf("disk full: %w", store.ErrUnavailable)
@@ -413,8 +411,7 @@ func TestConsume(t *testing.T) {
 	}
 }
 
-// A scope that no dialect knows is logged once, and once more with its counts when the
-// exporter stops.
+// A scope that no dialect knows is logged once, and once more with its counts when the exporter stops.
 func TestUnknownScopeIsLoggedOnceAndCounted(t *testing.T) {
 	core, logs := observer.New(zap.WarnLevel)
 	set := nop()

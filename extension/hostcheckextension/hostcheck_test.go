@@ -12,8 +12,7 @@ import (
 	"go.opentelemetry.io/collector/extension/extensiontest"
 )
 
-// A request that means another host, or that a page of another host sends, is refused
-// with a text that has the remedy.
+// A request that means another host, or that a page of another host sends, is refused with a text that has the remedy.
 func TestRequestsOfOtherHostsAreRefused(t *testing.T) {
 	config := &Config{AllowedHosts: []string{"Collector.internal", "*.corp.example", "[fd00::1]"},
 		AllowedOrigins: []string{"https://app.example", "https://*.ok.example:8443", "chrome-extension://abc"}}

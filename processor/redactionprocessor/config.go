@@ -10,15 +10,13 @@ import (
 	"github.com/agenttrace/agenttrace/redact"
 )
 
-// Config configures the processor. Its zero value redacts by the default keys and by
-// every pattern, and cuts nothing.
+// Config configures the processor. Its zero value redacts by the default keys and by every pattern, and cuts nothing.
 type Config struct {
 	// Redaction holds the processor's keys. Its Omit must be empty.
 	Redaction redact.Config `mapstructure:",squash"`
 
-	// MaxSpanBytes bounds a span as a whole, by its size in OTLP: its longest values
-	// are cut so that it is no larger. 0 means no bound, otherwise it is 64 KiB or
-	// more.
+	// MaxSpanBytes bounds a span as a whole, by its size in OTLP: its longest values are cut so that it is no larger. 0
+	// means no bound, otherwise it is 64 KiB or more.
 	MaxSpanBytes int `mapstructure:"max_span_bytes"`
 }
 

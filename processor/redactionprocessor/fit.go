@@ -7,9 +7,8 @@ import (
 	"github.com/agenttrace/agenttrace/redact"
 )
 
-// fit cuts the longest values of a span so that it has at most maxBytes as OTLP: what
-// is larger than a receiver's limit is refused for good, or dropped by an exporter
-// that bounds its requests. JSON stays JSON.
+// fit cuts the longest values of a span so that it has at most maxBytes as OTLP: what is larger than a receiver's limit
+// is refused for good, or dropped by an exporter that bounds its requests. JSON stays JSON.
 func (c *cleaner) fit(s ptrace.Span, maxBytes int) {
 	size := (&ptrace.ProtoMarshaler{}).SpanSize(s)
 	if size <= maxBytes {

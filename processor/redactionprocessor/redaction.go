@@ -207,8 +207,7 @@ func (c *cleaner) text(key, s string, set func(string)) {
 	}
 }
 
-// value redacts a value that is under key. What is in a list is under the
-// key of the list.
+// value redacts a value that is under key. What is in a list is under the key of the list.
 func (c *cleaner) value(key string, v pcommon.Value) {
 	switch v.Type() {
 	case pcommon.ValueTypeStr:
@@ -253,8 +252,7 @@ func (c *cleaner) arguments(list pcommon.Slice) {
 // secret reports whether key names a secret.
 func (c *cleaner) secret(key string) bool { return c.r.Value(key, "x") == redact.Marker }
 
-// goes reports whether a value in JSON is taken out whole for its key, as a count of
-// tokens is not.
+// goes reports whether a value in JSON is taken out whole for its key, as a count of tokens is not.
 func (c *cleaner) goes(key string, raw []byte) bool {
 	out, _ := c.r.ApplyJSON(redact.Other, key, raw)
 	return string(out) == `"`+redact.Marker+`"`

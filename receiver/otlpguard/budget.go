@@ -12,8 +12,7 @@ import (
 )
 
 const (
-	// maxInFlight is how much memory, in bytes, all requests that are being received
-	// and handled may take together.
+	// maxInFlight is how much memory, in bytes, all requests that are being received and handled may take together.
 	maxInFlight = 256 << 20
 	// unmeasured is how much of a request does not count: nearly all of them are
 	// smaller, and none of those waits for another.
@@ -35,8 +34,7 @@ type request struct {
 	refused     error
 }
 
-// grow counts n more bytes of the request. It waits for other requests to end, and
-// fails with errBusy.
+// grow counts n more bytes of the request. It waits for other requests to end, and fails with errBusy.
 func (r *request) grow(n int64) error {
 	r.size += n
 	// The largest request that is accepted fits, if it is alone.

@@ -1,5 +1,4 @@
-// Package otlpguard is the collector's OTLP receiver with bounds on what one sender
-// can do to all others:
+// Package otlpguard is the collector's OTLP receiver with bounds on what one sender can do to all others:
 //
 //   - A request with a value that is nested too deep for the decoder's recursion is
 //     refused before it is decoded. See package nesting.
@@ -98,13 +97,11 @@ func creator[Next any, R component.Component](
 	}
 }
 
-// middlewareID names the middleware among the host's extensions, where no
-// configuration can name it.
+// middlewareID names the middleware among the host's extensions, where no configuration can name it.
 var middlewareID = component.MustNewIDWithName("otlpguard", "receiver")
 
-// guarded puts the middleware last into a configuration, next to the decoder. The
-// receivers of one component share the configuration by its address, so it is
-// changed in place.
+// guarded puts the middleware last into a configuration, next to the decoder. The receivers of one component share the
+// configuration by its address, so it is changed in place.
 func guarded(cfg component.Config) *otlpreceiver.Config {
 	c := cfg.(*otlpreceiver.Config)
 	add := func(all []configmiddleware.Config) []configmiddleware.Config {

@@ -14,8 +14,7 @@ import (
 	"github.com/agenttrace/agenttrace/internal/nesting"
 )
 
-// Every configuration that sets no times of its own has those that close a connection
-// which sends half a request.
+// Every configuration that sets no times of its own has those that close a connection which sends half a request.
 func TestDefaultsCloseHalfOpenConnections(t *testing.T) {
 	c := NewFactory().CreateDefaultConfig().(*otlpreceiver.Config)
 	h := c.Protocols.HTTP.GetOrInsertDefault().ServerConfig

@@ -10,11 +10,10 @@ import (
 // violates a constraint. [Apply] counts it and goes on.
 var ErrRefused = errors.New("row refused")
 
-// Apply merges a batch into the rows behind tx. The rows that result depend on
-// the set of changes that were ever applied, and on nothing else: not on their
-// order, nor on how they were batched, nor on how often each came. There is one
-// exception: an id that two sessions have for a message, or two messages for a
-// part, stays with the one that came first, and the other is refused.
+// Apply merges a batch into the rows behind tx. The rows that result depend on the set of changes that were ever
+// applied, and on nothing else: not on their order, nor on how they were batched, nor on how often each came. There is
+// one exception: an id that two sessions have for a message, or two messages for a part, stays with the one that came
+// first, and the other is refused.
 //
 // The cost of a change depends on the message it belongs to, not on the size of
 // its session, except where a rewind, a fork or a compaction redraws the session.
@@ -105,9 +104,8 @@ type sessionWork struct {
 	observed observedWork
 	gone     bool
 
-	// redraw reports that the set of hidden messages must be computed again, recut
-	// that the position from which messages count must, resync that every fork
-	// must be copied again.
+	// redraw reports that the set of hidden messages must be computed again, recut that the position from which
+	// messages count must, resync that every fork must be copied again.
 	redraw, recut, resync bool
 	// reopen reports that the turns must be looked at again that were only seen live.
 	reopen bool
@@ -130,9 +128,8 @@ type sessionWork struct {
 	cost  float64
 	// asStored is that of a change; see [SessionChange.AsStored].
 	asStored bool
-	// dirty reports that the row must be written, news that it reports something else than
-	// before, besides when the session was last seen: a heartbeat is no reason to
-	// export a session.
+	// dirty reports that the row must be written, news that it reports something else than before, besides when the
+	// session was last seen: a heartbeat is no reason to export a session.
 	dirty, news bool
 }
 
@@ -141,9 +138,8 @@ type messageWork struct {
 	id      string
 	changes []*MessageChange
 	parts   []*PartChange
-	// links carry facts of the message. facts are those of them that are new;
-	// reread is set when one was known before in another version, so that facts
-	// must be read back.
+	// links carry facts of the message. facts are those of them that are new; reread is set when one was known before
+	// in another version, so that facts must be read back.
 	links     []*SpanRef
 	turnStats []*SpanRef
 	reread    bool
@@ -262,9 +258,8 @@ func (a *applier) applySession(w *sessionWork) {
 	a.settle(w, nil)
 }
 
-// settle draws the consequences of what changed in a session: what is hidden,
-// what counts towards its context, what its forks copy. path holds the sessions
-// above this one in the tree of forks.
+// settle draws the consequences of what changed in a session: what is hidden, what counts towards its context, what its
+// forks copy. path holds the sessions above this one in the tree of forks.
 func (a *applier) settle(w *sessionWork, path []string) {
 	// What is hidden decides which compaction is in force, and both decide which messages count.
 	if w.redraw {

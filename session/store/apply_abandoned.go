@@ -10,20 +10,16 @@ import (
 	"github.com/agenttrace/agenttrace/session"
 )
 
-// A process that dies leaves tool calls open. The one that resumes the session ends
-// those that it knows of, from the state that was saved; a call that began after that
-// is known from live events only, and nobody would ever end it.
+// A process that dies leaves tool calls open. The one that resumes the session ends those that it knows of, from the
+// state that was saved; a call that began after that is known from live events only, and nobody would ever end it.
 //
-// So where a turn was given up, what is open in its message has ended with it. That
-// is no change like others, but a view of the part as it was seen last, which can be
-// taken back: when a later or fuller description arrives, it is merged with what was
-// seen, and the view is made again. So the order of arrival does not matter here
-// either.
+// So where a turn was given up, what is open in its message has ended with it. That is no change like others, but a
+// view of the part as it was seen last, which can be taken back: when a later or fuller description arrives, it is
+// merged with what was seen, and the view is made again. So the order of arrival does not matter here either.
 
-// A turn of which not even the state knows is given up likewise. The turns of one
-// process count up; so where a turn began later and counts no further, its process did
-// not know of the one before, which is over unless its own span reports more. That is a view
-// of the message's metadata, as the calls' is of their parts.
+// A turn of which not even the state knows is given up likewise. The turns of one process count up; so where a turn
+// began later and counts no further, its process did not know of the one before, which is over unless its own span
+// reports more. That is a view of the message's metadata, as the calls' is of their parts.
 
 // abandonedMark is in the data of a part, and the metadata of a message, that is such a view.
 const abandonedMark = `"abandoned":`

@@ -19,10 +19,9 @@ func CompareSpans(x, y SpanRef) int {
 		strings.Compare(x.SpanID, y.SpanID))
 }
 
-// FoldedMetadata is the metadata of a message as the spans with TurnStats know it, "" if none does. Spans are taken
-// in order of start: counts are summed, of anything else the last report counts. Of
-// steps the errors count even where a span describes the whole message. gap reports
-// that parts of the message are missing.
+// FoldedMetadata is the metadata of a message as the spans with TurnStats know it, "" if none does. Spans are taken in
+// order of start: counts are summed, of anything else the last report counts. Of steps the errors count even where a
+// span describes the whole message. gap reports that parts of the message are missing.
 func FoldedMetadata(spans []*SpanRef, gap bool) string {
 	links := slices.DeleteFunc(slices.Clone(spans), func(l *SpanRef) bool { return l.TurnStats == nil })
 	if len(links) == 0 {
@@ -58,8 +57,7 @@ func FoldedMetadata(spans []*SpanRef, gap bool) string {
 	return sum.Metadata()
 }
 
-// Metadata is the metadata_json of a message: what was measured of it, and what was
-// annotated besides.
+// Metadata is the metadata_json of a message: what was measured of it, and what was annotated besides.
 func (f *TurnStats) Metadata() string {
 	b, err := json.Marshal(session.MessageMetadata{
 		Model: f.Model, Agent: f.Agent, Usage: f.Usage, SystemPromptDigest: f.SystemPromptDigest, Trace: f.Trace,

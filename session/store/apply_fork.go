@@ -11,9 +11,8 @@ import (
 	"github.com/agenttrace/agenttrace/spans"
 )
 
-// A fork holds copies of its parent's messages. They are kept equal to what
-// they were copied from, whatever arrives late, so that a fork does not depend on
-// when its parent's telemetry came.
+// A fork holds copies of its parent's messages. They are kept equal to what they were copied from, whatever arrives
+// late, so that a fork does not depend on when its parent's telemetry came.
 
 // mergeFork remembers where a session was forked from.
 func (a *applier) mergeFork(w *sessionWork, f *Fork) {
@@ -33,8 +32,7 @@ func (a *applier) mergeFork(w *sessionWork, f *Fork) {
 	}
 }
 
-// leave takes back the copies of a session that turned out not to be where the
-// fork left.
+// leave takes back the copies of a session that turned out not to be where the fork left.
 func (a *applier) leave(w *sessionWork, old *Fork, from string) {
 	former := a.loaded(old.From)
 	if old.From == from || former == nil {
@@ -58,9 +56,8 @@ func (a *applier) forksOf(id string) (forks []*SessionRow) {
 	return forks
 }
 
-// loaded returns the work of a session whether or not the batch names it,
-// or nil when no such session is stored. A session that the batch will create
-// adopts its forks then.
+// loaded returns the work of a session whether or not the batch names it, or nil when no such session is stored. A
+// session that the batch will create adopts its forks then.
 func (a *applier) loaded(id string) *sessionWork {
 	if w := a.sessions[id]; w != nil && w.row != nil {
 		if w.gone {
@@ -118,8 +115,7 @@ func (a *applier) syncFork(w, child *sessionWork, all bool, touched map[string]b
 	if point != nil && f.MessageAt != 0 && session.Deref(child.row.ParentMessageID) != point.ID {
 		child.row.ParentMessageID, child.dirty = &point.ID, true
 	}
-	// A message that was touched may be gone: a copy in a fork that is the parent
-	// of this one.
+	// A message that was touched may be gone: a copy in a fork that is the parent of this one.
 	ids := maps.Clone(touched)
 	if all {
 		messages := a.rows.messagesFrom(w.id, Position{})
@@ -157,9 +153,8 @@ func (a *applier) syncMessage(w, child *sessionWork, f *Fork, point *session.Mes
 	}
 }
 
-// copyFor is the copy that a fork should have of a message of w, nil when it should have
-// none: of a message that is not there, comes after the fork's point, or was hidden when
-// the fork was made. old is the copy that the fork has.
+// copyFor is the copy that a fork should have of a message of w, nil when it should have none: of a message that is not
+// there, comes after the fork's point, or was hidden when the fork was made. old is the copy that the fork has.
 func (a *applier) copyFor(
 	w, child *sessionWork, f *Fork, point *session.Message, original string, old *session.Message,
 ) *AssembledMessage {
@@ -190,8 +185,7 @@ func (a *applier) hiddenFrom(w *sessionWork, f *Fork, m *session.Message) bool {
 	return w.hiddenAt(m, a.rows, f.At) != nil
 }
 
-// forkPart is the copy of a part: verbatim, except for the ids, also the one that a
-// compaction names.
+// forkPart is the copy of a part: verbatim, except for the ids, also the one that a compaction names.
 func forkPart(childID, messageID string, p session.Part) session.Part {
 	p.ID, p.MessageID, p.SessionID = forkID(childID, p.ID), messageID, childID
 	if p.Type == session.TypeCompaction {
@@ -205,8 +199,7 @@ func forkPart(childID, messageID string, p session.Part) session.Part {
 	return p
 }
 
-// forkID is the id of a copy. It keeps the original's stamp, so that copies
-// sort as their originals do.
+// forkID is the id of a copy. It keeps the original's stamp, so that copies sort as their originals do.
 func forkID(childID, id string) string {
 	const stamped = len(spans.PrefixMessage) + 12
 	if len(id) != stamped+14 {

@@ -8,15 +8,13 @@ import (
 	"github.com/agenttrace/agenttrace/session"
 )
 
-// incompleteMetadata is that of a message of which no source has reported more than
-// that it exists.
+// incompleteMetadata is that of a message of which no source has reported more than that it exists.
 const incompleteMetadata = `{"agenttrace":{"incomplete":true}}`
 
 func (a *applier) applyMessage(w *sessionWork, mw *messageWork) {
 	old, known := a.rows.withParts(mw.id)
 	if old != nil && old.SessionID != w.id {
-		// The id belongs to another session: nothing of this one can be stored
-		// under it.
+		// The id belongs to another session: nothing of this one can be stored under it.
 		a.result.Refused += int64(len(mw.changes) + len(mw.parts))
 		return
 	}
@@ -187,8 +185,7 @@ func object(text string) map[string]json.RawMessage {
 	return m
 }
 
-// factsOf are the facts of a message with those of the batch: the new ones alone where
-// no others are stored.
+// factsOf are the facts of a message with those of the batch: the new ones alone where no others are stored.
 func (a *applier) factsOf(w *sessionWork, mw *messageWork, declared, known bool) []*SpanRef {
 	if !mw.reread && (!known || !declared && len(mw.turnStats) == 0) {
 		return mw.turnStats
@@ -196,8 +193,7 @@ func (a *applier) factsOf(w *sessionWork, mw *messageWork, declared, known bool)
 	return a.rows.turnStats(w.id, mw.id)
 }
 
-// markGaps marks a message as incomplete as long as a part before one that it has
-// is missing.
+// markGaps marks a message as incomplete as long as a part before one that it has is missing.
 func (a *applier) markGaps(w *sessionWork, m *session.Message, gap bool) {
 	if m.MetadataJSON == incompleteMetadata || gap == isIncomplete(m.MetadataJSON) {
 		return // it is incomplete, with a gap or without
@@ -284,9 +280,8 @@ func (a *applier) wrotePart(_ *session.Part, changed bool, refused error) { a.wr
 // place is the index that the part requests.
 func (c *PartChange) place() int64 { return min(max(0, c.Index), MaxIndex) }
 
-// row is the part as a row. It shares the memory of Data, which the batch owns
-// and nobody changes: a copy of every tool's output would be a good part of the
-// cost of a span.
+// row is the part as a row. It shares the memory of Data, which the batch owns and nobody changes: a copy of every
+// tool's output would be a good part of the cost of a span.
 func (c *PartChange) row() *session.Part {
 	p := &session.Part{
 		ID: c.ID, MessageID: c.MessageID, SessionID: c.SessionID, Index: c.place(), Type: c.Type,

@@ -55,10 +55,9 @@ func (r *Rewind) covers(to, m *session.Message) bool {
 	return r.ToAt != 0 && r.ToAt < m.CreatedAt
 }
 
-// hidden is since when the message is hidden, nil when it is visible. old is the message
-// as it is stored, nil when it is not. What another program has hidden stays hidden, and
-// what it has shown again is hidden only by rewinds that did not hide it before: those
-// that are new, and those that came to cover it in this batch.
+// hidden is since when the message is hidden, nil when it is visible. old is the message as it is stored, nil when it
+// is not. What another program has hidden stays hidden, and what it has shown again is hidden only by rewinds that did
+// not hide it before: those that are new, and those that came to cover it in this batch.
 func (w *sessionWork) hidden(m, old *session.Message, set *rows) *int64 {
 	was, changed := w.before[m.ID]
 	if !changed {
@@ -105,10 +104,9 @@ func (w *sessionWork) hiddenBy(m *session.Message, set *rows, counts func(*Rewin
 	return hidden
 }
 
-// noticeUndone marks, once per batch, the rewinds that another program has undone by
-// showing again what they hid, so that they hide nothing that comes late. What the batch
-// changed is looked at as it was before, and rewinds of the batch itself have not hidden
-// anything yet.
+// noticeUndone marks, once per batch, the rewinds that another program has undone by showing again what they hid, so
+// that they hide nothing that comes late. What the batch changed is looked at as it was before, and rewinds of the
+// batch itself have not hidden anything yet.
 func (w *sessionWork) noticeUndone(set *rows) {
 	if w.noticed {
 		return

@@ -122,8 +122,7 @@ func (c *SessionChange) values(yield func(*reportedColumn, Value) bool) {
 	}
 }
 
-// ChangeOf returns a change that reports every column of a row, at a time in Unix
-// milliseconds.
+// ChangeOf returns a change that reports every column of a row, at a time in Unix milliseconds.
 func ChangeOf(row *session.Session, at int64) SessionChange {
 	c := SessionChange{ID: row.ID, Start: at, End: at, Metadata: make(map[string]Value)}
 	for i := range reportedColumns {
@@ -222,10 +221,9 @@ func (w *sessionWork) accept(column string, v *Value, old string) bool {
 	return true
 }
 
-// renamed reports whether another program has given the session the title that it has.
-// stamp is that of the title that was reported last. A source that repeats that one, or
-// reports one of an earlier time than the last update of the session, does not know of the
-// new one.
+// renamed reports whether another program has given the session the title that it has. stamp is that of the title that
+// was reported last. A source that repeats that one, or reports one of an earlier time than the last update of the
+// session, does not know of the new one.
 func (w *sessionWork) renamed(stamp Stamp) bool {
 	title := w.row.Title
 	if _, reported := w.row.State.Stamps["title"]; !reported {
@@ -259,8 +257,7 @@ func (w *sessionWork) mergeMetadata(c *SessionChange) {
 	}
 }
 
-// compact returns JSON without space between its tokens: the form in which
-// values are kept and compared.
+// compact returns JSON without space between its tokens: the form in which values are kept and compared.
 func compact(text string) (string, bool) {
 	var b bytes.Buffer
 	if json.Compact(&b, []byte(text)) != nil {
@@ -280,8 +277,7 @@ func canonicalObject(text string) string {
 	return encodeObject(m)
 }
 
-// encodeObject writes an object with its keys in order and its values as they
-// are.
+// encodeObject writes an object with its keys in order and its values as they are.
 func encodeObject(values map[string]json.RawMessage) string {
 	b := []byte{'{'}
 	for i, key := range slices.Sorted(maps.Keys(values)) {
@@ -293,8 +289,7 @@ func encodeObject(values map[string]json.RawMessage) string {
 	return string(append(b, '}'))
 }
 
-// moveCut finds the compaction in force and the position from which messages
-// count towards the context.
+// moveCut finds the compaction in force and the position from which messages count towards the context.
 func (a *applier) moveCut(w *sessionWork) {
 	s := &w.row.State
 	marker, tail, index := Position{}, "", int64(-1)
@@ -349,8 +344,7 @@ func (w *sessionWork) counts(m *session.Message) bool {
 	return m.Role == session.RoleAssistant && m.HiddenAt == nil && !PositionOf(m).Before(w.row.State.Cut)
 }
 
-// AddCost adds in steps of a billionth of a dollar, so that a sum does not
-// depend on the order of its terms.
+// AddCost adds in steps of a billionth of a dollar, so that a sum does not depend on the order of its terms.
 func AddCost(a, b float64) float64 {
 	const unit = 1e9
 	return (math.Round(a*unit) + math.Round(b*unit)) / unit

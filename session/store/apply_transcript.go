@@ -8,15 +8,13 @@ import (
 	"github.com/agenttrace/agenttrace/session"
 )
 
-// A session that was imported from a program's own transcript is rows, like any
-// import. When telemetry of the same program names the session, the two report the
-// same turns under other ids, so the rows are turned into observations before those of
-// the batch are stored. From then on both are assembled together: it does not matter
-// which came first. The other order needs nothing of this, because the transcript of
-// a session that telemetry reports is stored as observations from the beginning.
+// A session that was imported from a program's own transcript is rows, like any import. When telemetry of the same
+// program names the session, the two report the same turns under other ids, so the rows are turned into observations
+// before those of the batch are stored. From then on both are assembled together: it does not matter which came first.
+// The other order needs nothing of this, because the transcript of a session that telemetry reports is stored as
+// observations from the beginning.
 
-// fromTranscript reports whether the row was imported from a transcript, and no telemetry
-// was merged with it.
+// fromTranscript reports whether the row was imported from a transcript, and no telemetry was merged with it.
 func fromTranscript(row *session.Session) bool {
 	return strings.Contains(row.MetadataJSON, `"transcript"`) && session.TranscriptOf(row.MetadataJSON) != ""
 }

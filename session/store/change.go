@@ -8,8 +8,7 @@ import (
 	"github.com/agenttrace/agenttrace/session"
 )
 
-// Batch is what one delivery of telemetry reports. The order of its elements
-// has no meaning.
+// Batch is what one delivery of telemetry reports. The order of its elements has no meaning.
 type Batch struct {
 	Sessions  []SessionChange
 	Messages  []MessageChange
@@ -27,9 +26,8 @@ type Batch struct {
 	// Defer allows that long turns are not rebuilt with the batch. The engine that sets it has to do that soon, and
 	// before it is closed, if a Result is Unbuilt: see [Rebuild].
 	Defer bool `json:"-"`
-	// Adopt makes observations of a session that was imported from a program's own
-	// transcript, when an observation of the batch names it. Nil leaves such a session's
-	// rows as they are.
+	// Adopt makes observations of a session that was imported from a program's own transcript, when an observation of
+	// the batch names it. Nil leaves such a session's rows as they are.
 	Adopt func(*Imported) []Observation `json:"-"`
 	// Threads reports whether the sub-agents of a dialect have sessions of their own names.
 	// What such a session reports outside of any trace is kept with the trace that its other
@@ -48,8 +46,7 @@ func (b *Batch) Len() int {
 type Rank uint8
 
 const (
-	// RankStub knows that the thing exists: a part that a turn lists, a message
-	// that a tool call belongs to.
+	// RankStub knows that the thing exists: a part that a turn lists, a message that a tool call belongs to.
 	RankStub Rank = iota
 	// RankLive described the thing while it was going on.
 	RankLive
@@ -69,8 +66,7 @@ type Value struct {
 // TakesPrecedence reports whether v takes precedence over o, which was reported of the same thing.
 func (v Value) TakesPrecedence(o Value) bool { return v.stamp(false).compare(o.stamp(false)) > 0 }
 
-// First turns the order of time around: of two such values the first report
-// takes precedence. It is its own inverse.
+// First turns the order of time around: of two such values the first report takes precedence. It is its own inverse.
 func (v Value) First() Value {
 	v.At = -v.At
 	return v
@@ -85,19 +81,16 @@ func (s Stamp) compare(o Stamp) int {
 		cmp.Compare(s.Rank, o.Rank), cmp.Compare(s.At, o.At), cmp.Compare(s.Sum, o.Sum))
 }
 
-// SessionChange is what one source knows of a session. Every field but ID may
-// be zero.
+// SessionChange is what one source knows of a session. Every field but ID may be zero.
 type SessionChange struct {
 	ID string `json:"id"`
 
-	// Start and End bound what happened, in Unix milliseconds; 0 is unknown.
-	// created_at is the least time that anything reports of the session, its messages
-	// and parts included, updated_at the greatest.
+	// Start and End bound what happened, in Unix milliseconds; 0 is unknown. created_at is the least time that anything
+	// reports of the session, its messages and parts included, updated_at the greatest.
 	Start int64 `json:"start,omitempty"`
 	End   int64 `json:"end,omitempty"`
 
-	// Of Title, Mode, WorkspaceID, WorkspaceRoot, Model (JSON) and Permissions
-	// (JSON) the last report takes precedence.
+	// Of Title, Mode, WorkspaceID, WorkspaceRoot, Model (JSON) and Permissions (JSON) the last report takes precedence.
 	Title         *Value `json:"title,omitempty"`
 	Mode          *Value `json:"mode,omitempty"`
 	WorkspaceID   *Value `json:"workspace_id,omitempty"`
@@ -116,9 +109,8 @@ type SessionChange struct {
 	// Metadata holds JSON values by key.
 	Metadata map[string]Value `json:"metadata,omitempty"`
 
-	// AsStored reports that what the batch has of the session are rows of another store. They
-	// are stored as they are: the session has the times of its changes alone, and the
-	// messages those of their own.
+	// AsStored reports that what the batch has of the session are rows of another store. They are stored as they are:
+	// the session has the times of its changes alone, and the messages those of their own.
 	AsStored bool `json:"-"`
 	// MetadataJSON is how the other store spells Metadata.
 	MetadataJSON string `json:"metadata_json,omitempty"`
@@ -132,9 +124,8 @@ type SessionChange struct {
 	Fork *Fork `json:"fork,omitempty"`
 }
 
-// Rewind hides every message of the session that comes after the user message
-// To and was created at or before At (Unix milliseconds). A rewind with Undone
-// set reports that the one with the same To and At no longer holds.
+// Rewind hides every message of the session that comes after the user message To and was created at or before At (Unix
+// milliseconds). A rewind with Undone set reports that the one with the same To and At no longer holds.
 type Rewind struct {
 	To     string `json:"to"`
 	At     int64  `json:"at"`
@@ -144,9 +135,8 @@ type Rewind struct {
 	ToAt int64 `json:"to_at,omitempty"`
 }
 
-// Fork copies every message of the session From that is not hidden, up to and
-// including Message, with new ids. At is the time of forking (Unix
-// milliseconds): what the parent did later is not copied.
+// Fork copies every message of the session From that is not hidden, up to and including Message, with new ids. At is
+// the time of forking (Unix milliseconds): what the parent did later is not copied.
 type Fork struct {
 	From    string `json:"from"`
 	Message string `json:"message"`
@@ -161,15 +151,13 @@ type MessageChange struct {
 	SessionID string
 	// Role is empty when the source only knows that the message exists.
 	Role string
-	// CreatedAt and UpdatedAt are in Unix milliseconds; the least and the
-	// greatest count. 0 is unknown.
+	// CreatedAt and UpdatedAt are in Unix milliseconds; the least and the greatest count. 0 is unknown.
 	CreatedAt, UpdatedAt int64
 	Rank                 Rank
 
-	// Metadata is a JSON object for messages described by one source alone (a
-	// user message, a compaction). Empty reports nothing: an assistant message of
-	// which neither metadata nor facts are known is marked incomplete, as is one
-	// that was only seen live.
+	// Metadata is a JSON object for messages described by one source alone (a user message, a compaction). Empty
+	// reports nothing: an assistant message of which neither metadata nor facts are known is marked incomplete, as is
+	// one that was only seen live.
 	Metadata json.RawMessage `json:",omitempty"`
 	// HiddenAt is when the message was hidden in the store that it comes from, by a rewind or by
 	// another program. Nil reports nothing.
@@ -178,10 +166,9 @@ type MessageChange struct {
 	AsStored bool
 }
 
-// TurnStats is what one span knows of an assistant message. A message may have
-// several (a turn that was continued after an approval, a step per model call):
-// counts are summed over them, of anything else the last report counts.
-// TurnStats travel on the [SpanRef] of their span, so that they are counted once.
+// TurnStats is what one span knows of an assistant message. A message may have several (a turn that was continued after
+// an approval, a step per model call): counts are summed over them, of anything else the last report counts. TurnStats
+// travel on the [SpanRef] of their span, so that they are counted once.
 type TurnStats struct {
 	// Step reports that the span is one model call of the message. Steps count only
 	// as long as no span that describes the whole message is known.
@@ -189,9 +176,8 @@ type TurnStats struct {
 	// Late reports a step beside the turn that ended after it: it counts in addition to what describes the whole
 	// message.
 	Late bool `json:"late,omitempty"`
-	// GivenUp reports that the span was written by a later process for one that had
-	// died. It counts only as long as no other span of the whole message is known,
-	// except those that ended to wait for a human.
+	// GivenUp reports that the span was written by a later process for one that had died. It counts only as long as no
+	// other span of the whole message is known, except those that ended to wait for a human.
 	GivenUp bool `json:"given_up,omitempty"`
 
 	Model              *session.Model       `json:"model,omitempty"`
@@ -203,8 +189,7 @@ type TurnStats struct {
 	Extra map[string]json.RawMessage `json:"extra,omitempty"`
 }
 
-// TypeDamaged is the type of a part in the place of content which could not be
-// read. Its rank is RankStub.
+// TypeDamaged is the type of a part in the place of content which could not be read. Its rank is RankStub.
 const TypeDamaged = "data-damaged"
 
 // PartChange is what one source knows of a part.
@@ -212,9 +197,8 @@ type PartChange struct {
 	ID        string
 	MessageID string
 	SessionID string
-	// Index is the place that the source gives the part, from 0 to MaxIndex. When
-	// two parts request one index, the lesser id has it and the other moves up to the
-	// next. Of several requests of a part the least counts.
+	// Index is the place that the source gives the part, from 0 to MaxIndex. When two parts request one index, the
+	// lesser id has it and the other moves up to the next. Of several requests of a part the least counts.
 	Index int64
 	Type  string
 	// Data is the AI SDK part as JSON. Ownership passes to the batch.

@@ -13,8 +13,7 @@ import (
 	"github.com/agenttrace/agenttrace/session"
 )
 
-// Imported is a session as a file holds it: a transcript, and what is in tables of
-// our own.
+// Imported is a session as a file holds it: a transcript, and what is in tables of our own.
 type Imported struct {
 	*session.Transcript
 	Decisions []Decision
@@ -22,15 +21,13 @@ type Imported struct {
 	Annotations []Annotation
 	// Blobs are the system prompts and tool catalogs that the messages name.
 	Blobs []Blob
-	// SpanRefs are the spans of the SDK that the session was made from, Traces the ids of
-	// its traces, those of other agents included. Both are empty for what comes from
-	// another format than a store.
+	// SpanRefs are the spans of the SDK that the session was made from, Traces the ids of its traces, those of other
+	// agents included. Both are empty for what comes from another format than a store.
 	SpanRefs []SpanRef
 	Traces   []string
-	// State is what another store remembers of the session, nil when nothing: its
-	// rewinds, so that what arrives late of what they hide is hidden too and each can be
-	// undone; what it was forked from; and when each value was set, so that telemetry
-	// that is delivered again changes nothing.
+	// State is what another store remembers of the session, nil when nothing: its rewinds, so that what arrives late of
+	// what they hide is hidden too and each can be undone; what it was forked from; and when each value was set, so
+	// that telemetry that is delivered again changes nothing.
 	State *State
 	// RequestedIndexes are the indexes that displaced parts asked for.
 	RequestedIndexes []RequestedIndex
@@ -103,9 +100,8 @@ type ImportResult struct {
 	// Added reports that the store did not have the session, Changed that its row was
 	// written, be it for a rollup that changed.
 	Added, Changed bool
-	// Messages, Parts, Decisions and Blobs count rows that were added or replaced;
-	// Unchanged counts messages, parts and decisions that were not, because the store
-	// has the same or a later one.
+	// Messages, Parts, Decisions and Blobs count rows that were added or replaced; Unchanged counts messages, parts and
+	// decisions that were not, because the store has the same or a later one.
 	Messages, Parts, Decisions, Blobs, Unchanged int
 	// SpanRefs counts spans that were added or replaced, Annotations annotations.
 	SpanRefs, Annotations int
@@ -123,8 +119,7 @@ type Refusal struct {
 
 func (r Refusal) String() string { return r.Where + ": " + r.Reason }
 
-// NotWholeError is a session that was not imported because one of its rows was refused; see
-// [Imported.AsGiven].
+// NotWholeError is a session that was not imported because one of its rows was refused; see [Imported.AsGiven].
 type NotWholeError struct{ Refusal }
 
 func (e *NotWholeError) Error() string {
@@ -135,27 +130,23 @@ func (e *NotWholeError) Error() string {
 // Import merges a session into the rows behind tx, all of it or, with an error,
 // nothing if the caller rolls back. It does not change or retain in.
 //
-// A row that the store does not have is stored as it is, byte for byte. Of two rows of
-// one id the later takes precedence, by updated_at, and of two of the same time the one
-// that knows more: docs/decisions/0002-merge-rules.md has the order for each kind of row.
-// What the store has and the import has not stays. So importing again changes nothing,
-// and sessions can be imported in any order.
+// A row that the store does not have is stored as it is, byte for byte. Of two rows of one id the later takes
+// precedence, by updated_at, and of two of the same time the one that knows more: docs/decisions/0002-merge-rules.md
+// has the order for each kind of row. What the store has and the import has not stays. So importing again changes
+// nothing, and sessions can be imported in any order.
 //
-// Whether a message is hidden and a session archived is merged by itself, because neither
-// dates its row. The tokens of the session are summed again, but see AsGiven. Its cost
-// differs from that of the row that takes precedence by the cost of messages which that
-// row did not know. Of State, rewinds are merged, a fork is one if either reports so, and
+// Whether a message is hidden and a session archived is merged by itself, because neither dates its row. The tokens of
+// the session are summed again, but see AsGiven. Its cost differs from that of the row that takes precedence by the
+// cost of messages which that row did not know. Of State, rewinds are merged, a fork is one if either reports so, and
 // the stamps are those of the row that takes precedence.
 //
-// What telemetry reports of the session afterwards is merged by [Apply] as ever:
-// it has the last word on the columns of the session's row that it reports and
-// on the metadata of messages that it measured. A message that several spans
-// measured needs them all for that: those that are delivered again, or that come
-// with the import as Links, each of which counts once however often it comes.
+// What telemetry reports of the session afterwards is merged by [Apply] as ever: it has the last word on the columns of
+// the session's row that it reports and on the metadata of messages that it measured. A message that several spans
+// measured needs them all for that: those that are delivered again, or that come with the import as Links, each of
+// which counts once however often it comes.
 //
-// A message that belongs to another session is refused with its parts, as is a
-// part of another message. An error is returned for rows that make no tree (see
-// session.Transcript.CheckTree), and when tx fails.
+// A message that belongs to another session is refused with its parts, as is a part of another message. An error is
+// returned for rows that make no tree (see session.Transcript.CheckTree), and when tx fails.
 func Import(tx Tx, in *Imported) (ImportResult, error) {
 	if in.Transcript == nil {
 		return ImportResult{}, errors.New("import session: no transcript")
@@ -185,8 +176,7 @@ type importer struct {
 	result ImportResult
 	// gave are the messages that the source gave before, if it grew since.
 	gave map[string]*session.Message
-	// displaced are the indexes that displaced parts of the import requested, by message
-	// and part.
+	// displaced are the indexes that displaced parts of the import requested, by message and part.
 	displaced map[string]map[string]int64
 }
 
@@ -323,9 +313,8 @@ func (i *importer) finish(wins bool) {
 	}
 }
 
-// mergeState merges what another store remembers of the session. by states which of the
-// two rows takes precedence: that of the import when it is greater than 0, that of the store
-// when it is less.
+// mergeState merges what another store remembers of the session. by states which of the two rows takes precedence: that
+// of the import when it is greater than 0, that of the store when it is less.
 func (i *importer) mergeState(in *State, by int) {
 	if in == nil {
 		return
@@ -377,8 +366,7 @@ func (i *importer) mergeRow(imported *Imported, cost, storedCost float64) (by in
 	return by
 }
 
-// archived is when the session was archived, if an import reports that it was so at a
-// time, or that it was not.
+// archived is when the session was archived, if an import reports that it was so at a time, or that it was not.
 func (w *sessionWork) archived(at *int64) *int64 {
 	have := w.row.ArchivedAt
 	switch stamp, declared := w.row.State.Stamps["archived_at"]; {
@@ -390,8 +378,7 @@ func (w *sessionWork) archived(at *int64) *int64 {
 	return at
 }
 
-// compareImportedSessions orders two versions of a session's row: the later, the one
-// that knows more, the greater.
+// compareImportedSessions orders two versions of a session's row: the later, the one that knows more, the greater.
 func compareImportedSessions(s, o *session.Session) int {
 	return cmp.Or(
 		cmp.Compare(s.UpdatedAt, o.UpdatedAt),
@@ -401,8 +388,7 @@ func compareImportedSessions(s, o *session.Session) int {
 		bytes.Compare(ownColumns(*s), ownColumns(*o)))
 }
 
-// ownColumns is the row without what follows from its messages or is merged by
-// itself.
+// ownColumns is the row without what follows from its messages or is merged by itself.
 func ownColumns(s session.Session) []byte {
 	s.SetUsage(session.Usage{})
 	s.CostUSD, s.CreatedAt, s.UpdatedAt, s.ArchivedAt = 0, 0, 0, nil
@@ -476,8 +462,7 @@ func (i *importer) message(in *session.MessageAndParts) {
 		i.refuse(where, refuse("its id belongs to session %s; it is left out with its parts", old.SessionID))
 		return
 	}
-	// A gap shows again in the end, if there still is one, in the words in which it
-	// came.
+	// A gap shows again in the end, if there still is one, in the words in which it came.
 	marked := m.MetadataJSON
 	m.MetadataJSON = MarkGap(marked, false)
 	hidden := w.hiddenAt(&m, i.rows, 0)

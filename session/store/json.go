@@ -7,8 +7,7 @@ import (
 	"github.com/agenttrace/agenttrace/session"
 )
 
-// RequestedIndex is the index that a displaced part of a message asked for: a row of
-// requested_indexes.
+// RequestedIndex is the index that a displaced part of a message asked for: a row of requested_indexes.
 type RequestedIndex struct {
 	MessageID      string `column:"message_id"`
 	PartID         string `column:"part_id"`
@@ -55,9 +54,8 @@ func (d *Decision) DecodeJSON(data []byte) error {
 // AppendJSON appends the row of system_prompts or tool_catalogs as a JSON object.
 func (b *Blob) AppendJSON(dst []byte) []byte { return BlobColumns.AppendJSON(dst, b) }
 
-// DecodeJSON sets b to the row in data, which needs a digest, and keeps its kind. A
-// row without a body names a blob and is not ok. A body is exact unless the row reports
-// that it is not.
+// DecodeJSON sets b to the row in data, which needs a digest, and keeps its kind. A row without a body names a blob and
+// is not ok. A body is exact unless the row reports that it is not.
 func (b *Blob) DecodeJSON(data []byte) (ok bool, _ error) {
 	*b = Blob{Kind: b.Kind, Exact: true}
 	if err := BlobColumns.DecodeJSON(data, b, "digest"); err != nil {
@@ -71,8 +69,7 @@ func (b *Blob) DecodeJSON(data []byte) (ok bool, _ error) {
 // AppendJSON appends the row as a JSON object.
 func (l *SpanRef) AppendJSON(dst []byte) []byte { return SpanRefColumns.AppendJSON(dst, l) }
 
-// DecodeJSON sets l to the row in data, which needs a session_id, a trace_id and a
-// span_id.
+// DecodeJSON sets l to the row in data, which needs a session_id, a trace_id and a span_id.
 func (l *SpanRef) DecodeJSON(data []byte) error {
 	*l = SpanRef{}
 	return SpanRefColumns.DecodeJSON(data, l, "session_id", "trace_id", "span_id")

@@ -25,16 +25,14 @@ var (
 	ErrNoRewind = errors.New("no rewind to undo")
 )
 
-// ForkOptions describe a fork. From is required; what is zero otherwise is the
-// parent's.
+// ForkOptions describe a fork. From is required; what is zero otherwise is the parent's.
 type ForkOptions struct {
 	// From is the id of the session to fork, Message that of the last message to
 	// copy; empty is its last one that is not hidden.
 	From, Message string
 	// Title is that of the parent and " (copy)" when empty, unless the parent has none.
 	Title string
-	// Metadata is merged over the parent's. Its values must be such as encoding/json
-	// takes.
+	// Metadata is merged over the parent's. Its values must be such as encoding/json takes.
 	Metadata map[string]any
 	// Now is when the fork is made; the zero time is the present. Where the parent
 	// was last seen later than that, it is then.
@@ -138,8 +136,7 @@ func forkPoint(messages []session.Message, o *ForkOptions) (*session.Message, er
 	return nil, fmt.Errorf("messages of session %s: %w", o.From, ErrNotFound)
 }
 
-// forkOf reports of a new session what is to be reported of a fork made at a time (Unix
-// milliseconds).
+// forkOf reports of a new session what is to be reported of a fork made at a time (Unix milliseconds).
 func forkOf(parent *SessionRow, id string, message *session.Message, at int64, o *ForkOptions,
 	metadata map[string]json.RawMessage) SessionChange {
 	value := func(text string) *Value {
@@ -176,9 +173,8 @@ type Rewound struct {
 	Messages []string
 }
 
-// RewindSession hides every message of a session that comes after the user message to.
-// Nothing is deleted, and [UnrewindSession] undoes it. Where nothing comes after it
-// nothing is done.
+// RewindSession hides every message of a session that comes after the user message to. Nothing is deleted, and
+// [UnrewindSession] undoes it. Where nothing comes after it nothing is done.
 //
 // Telemetry that arrives late of what is hidden is hidden too; what begins after
 // now, or after the session was last seen where that is later, is not.
@@ -222,9 +218,8 @@ func UnrewindSession(tx Tx, id string) (Rewound, error) {
 	return rewind(tx, id, messages, *last)
 }
 
-// lastRewind is the last rewind that holds. One that another program made, or that
-// came with an import, is known by what it hid alone; one that another program has undone
-// does not hold.
+// lastRewind is the last rewind that holds. One that another program made, or that came with an import, is known by
+// what it hid alone; one that another program has undone does not hold.
 func lastRewind(row *SessionRow, messages []session.Message) (last *Rewind) {
 	known := make(map[int64]bool)
 	for i, holds := range RewindsInForce(row.State.Rewinds, messages) {

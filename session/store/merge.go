@@ -14,10 +14,9 @@ import (
 	"github.com/agenttrace/agenttrace/session"
 )
 
-// How a stored row and an incoming one with the same id become one row. There is one
-// function for each kind of row, whatever the source of the incoming row. What depends on
-// the source is in these functions, too, so that docs/decisions/0002-merge-rules.md can be
-// compared with them.
+// How a stored row and an incoming one with the same id become one row. There is one function for each kind of row,
+// whatever the source of the incoming row. What depends on the source is in these functions, too, so that
+// docs/decisions/0002-merge-rules.md can be compared with them.
 
 // origin is where an incoming row comes from.
 type origin uint8
@@ -42,9 +41,8 @@ func (r refusal) Error() string { return string(r) }
 // Is reports whether the target is ErrRefused.
 func (refusal) Is(target error) bool { return target == ErrRefused }
 
-// mergeMessage merges a message into the stored one. What depends on more than the two
-// rows is not merged here: the metadata that the spans of a message measured (see
-// [FoldedMetadata]), and what rewinds hide.
+// mergeMessage merges a message into the stored one. What depends on more than the two rows is not merged here: the
+// metadata that the spans of a message measured (see [FoldedMetadata]), and what rewinds hide.
 func mergeMessage(stored, m *session.Message, from origin) session.Message {
 	out := *stored
 	switch from {
@@ -66,8 +64,7 @@ func mergeMessage(stored, m *session.Message, from origin) session.Message {
 	return out
 }
 
-// compareMessages orders two imported versions of a message, hidden or not, by time, then
-// by their metadata.
+// compareMessages orders two imported versions of a message, hidden or not, by time, then by their metadata.
 func compareMessages(m, o *session.Message) int {
 	if c := cmp.Compare(m.UpdatedAt, o.UpdatedAt); c != 0 {
 		return c
@@ -79,9 +76,8 @@ func compareMessages(m, o *session.Message) int {
 	return cmp.Or(compareMetadata(m.MetadataJSON, o.MetadataJSON, imports), bytes.Compare(encode(*m), encode(*o)))
 }
 
-// compareMetadata orders what two sources know of a message: that of a message that is
-// known whole after that of one that is not, then the one that was seen live later, then
-// by [compareTexts].
+// compareMetadata orders what two sources know of a message: that of a message that is known whole after that of one
+// that is not, then the one that was seen live later, then by [compareTexts].
 func compareMetadata(a, b string, from origin) int {
 	if a == b {
 		return 0
@@ -119,8 +115,7 @@ func compareHidden(m, o *session.Message) int {
 // marks are what the merge has to know of a message's metadata.
 type marks struct {
 	Incomplete bool `json:"incomplete"`
-	// Seen is when a message was that was only seen live, in a form of which the later is
-	// the greater.
+	// Seen is when a message was that was only seen live, in a form of which the later is the greater.
 	Seen      string `json:"seen"`
 	TurnIndex *int64 `json:"turn_index"`
 	EndReason string `json:"end_reason"`
@@ -154,9 +149,8 @@ func mergePart(stored, p *session.Part, from origin) (merged session.Part, by in
 	return merged, by
 }
 
-// compareParts orders two descriptions of one part by rank, state of the call, time and
-// text; imported ones by time before all else. Their indexes do not count, because a part
-// may have been displaced.
+// compareParts orders two descriptions of one part by rank, state of the call, time and text; imported ones by time
+// before all else. Their indexes do not count, because a part may have been displaced.
 func compareParts(p, q *session.Part, from origin) int {
 	if c := cmp.Compare(p.UpdatedAt, q.UpdatedAt); c != 0 && from == imports {
 		return c
@@ -197,15 +191,13 @@ func compareTexts(a, b string, from origin) int {
 	return strings.Compare(a, b)
 }
 
-// compareGrown orders texts of which one may have grown out of the other, such as those of a
-// log without times.
+// compareGrown orders texts of which one may have grown out of the other, such as those of a log without times.
 func compareGrown(a, b string) int {
 	return cmp.Or(cmp.Compare(len(a), len(b)), strings.Compare(a, b))
 }
 
-// requests reports whether a part requests its index in the place of the one that the
-// stored part requested: a lesser one, because parts before it were not known; and of an
-// imported part that takes precedence (by) any other.
+// requests reports whether a part requests its index in the place of the one that the stored part requested: a lesser
+// one, because parts before it were not known; and of an imported part that takes precedence (by) any other.
 func requests(p *session.Part, requested int64, by int, from origin) bool {
 	if from == imports && by != 0 {
 		return by > 0 && p.Index != requested
@@ -352,14 +344,12 @@ func PartRank(dataJSON string) Rank {
 	return RankFinal
 }
 
-// abortedMark is in the data of a call that was ended because its agent had died. The
-// process that reported it did not see it end, so any other report of its end takes
-// precedence.
+// abortedMark is in the data of a call that was ended because its agent had died. The process that reported it did not
+// see it end, so any other report of its end takes precedence.
 const abortedMark = `"error_type":"` + semconv.ErrorTypeAborted + `"`
 
-// settledRank is the rank by which a part is first compared. A span that ended
-// before its call did, as when a turn ends to wait for a human, does not have the
-// last word on it: the call may go on, and what is reported of it then counts.
+// settledRank is the rank by which a part is first compared. A span that ended before its call did, as when a turn ends
+// to wait for a human, does not have the last word on it: the call may go on, and what is reported of it then counts.
 func settledRank(r Rank, state string) Rank {
 	switch state {
 	case session.StateInputStreaming, session.StateInputAvailable, session.StateApprovalRequested,

@@ -9,11 +9,9 @@ import (
 	"github.com/agenttrace/agenttrace/session"
 )
 
-// Observation is what one span or log record of an agent that was not
-// instrumented with the SDK reports. No such span describes a whole message: what
-// it means depends on others that may come before or after it. So observations
-// are stored, and the turn that a new one falls into is rebuilt
-// from all of its observations, by the batch's Assemble.
+// Observation is what one span or log record of an agent that was not instrumented with the SDK reports. No such span
+// describes a whole message: what it means depends on others that may come before or after it. So observations are
+// stored, and the turn that a new one falls into is rebuilt from all of its observations, by the batch's Assemble.
 type Observation struct {
 	// TraceID is lower-case hex, empty for a record that was emitted in no trace.
 	// Source distinguishes the observations of one trace.
@@ -21,8 +19,7 @@ type Observation struct {
 	Source  string `column:"source"`
 	// Dialect names the convention by which it was understood.
 	Dialect string `column:"dialect"`
-	// SpanID and ParentSpanID are lower-case hex. A record has the span that it was
-	// emitted in, if any.
+	// SpanID and ParentSpanID are lower-case hex. A record has the span that it was emitted in, if any.
 	SpanID       string `column:"span_id,omitempty"`
 	ParentSpanID string `column:"parent_span_id,omitempty"`
 	// Start and End are Unix nanoseconds.
@@ -36,9 +33,8 @@ type Observation struct {
 	// Error reports that the source reported one.
 	Error bool `column:"error"`
 
-	// Session is the session that the source names; Rank orders the keys that
-	// sources name one by, the least counting. Without one, the whole trace is of
-	// the session that another observation of it names; and without any, the trace
+	// Session is the session that the source names; Rank orders the keys that sources name one by, the least counting.
+	// Without one, the whole trace is of the session that another observation of it names; and without any, the trace
 	// is a session of its own.
 	Session string `column:"declared_session,omitempty"`
 	Rank    int    `column:"declared_rank"`
@@ -52,15 +48,13 @@ type Observation struct {
 	Own string `column:"default_session"`
 	// Opens reports that a turn begins here, whatever came before.
 	Opens bool `column:"opens"`
-	// Calls are ids of tool calls that the model asked for here. Call is set on a
-	// tool call that has no parent: its trace may be of the session where the model
-	// asked for it. What begins with ModelCallPrefix is a call of a model, which may
-	// have a span in another trace likewise. See ResponsePrefix and EvaluationPrefix for others.
+	// Calls are ids of tool calls that the model asked for here. Call is set on a tool call that has no parent: its
+	// trace may be of the session where the model asked for it. What begins with ModelCallPrefix is a call of a model,
+	// which may have a span in another trace likewise. See ResponsePrefix and EvaluationPrefix for others.
 	Calls []string `column:"calls_json"`
 	Call  string   `column:"orphan_call,omitempty"`
 
-	// Data is what Assemble reads. The store looks at its first byte only: see
-	// [DataVersion].
+	// Data is what Assemble reads. The store looks at its first byte only: see [DataVersion].
 	Data []byte `column:"data"`
 
 	// Attribution is what the observation was last understood as.
@@ -100,17 +94,15 @@ type Attribution struct {
 	SessionAttrs *SessionChange `column:"session_attrs_json"`
 }
 
-// UsageProof is what is proven of how Counter counts tokens: of a source whose counts
-// nobody knows to read otherwise. Counter is "" where that is known. The bits of Proof have
-// a meaning for the Assembler alone; what is proven of a Counter is the union of the Proofs
-// of all observations of the owner, and 0 is nothing.
+// UsageProof is what is proven of how Counter counts tokens: of a source whose counts nobody knows to read otherwise.
+// Counter is "" where that is known. The bits of Proof have a meaning for the Assembler alone; what is proven of a
+// Counter is the union of the Proofs of all observations of the owner, and 0 is nothing.
 type UsageProof struct {
 	Counter string `column:"usage_counter,omitempty"`
 	Proof   int64  `column:"usage_proof"`
 }
 
-// Assembly is what some observations of one session, and of sessions below it,
-// come to.
+// Assembly is what some observations of one session, and of sessions below it, come to.
 type Assembly struct {
 	Messages  []AssembledMessage
 	Decisions []Decision
@@ -121,10 +113,9 @@ type Assembly struct {
 	Annotations []Annotation
 }
 
-// AssembledMessage is a message with all its parts, in order of index from 0. They
-// replace what is stored of it. HiddenAt is set where the source reports that the user
-// took the message back; what was rewound in the store hides it too. It does not date
-// its session: the observations do.
+// AssembledMessage is a message with all its parts, in order of index from 0. They replace what is stored of it.
+// HiddenAt is set where the source reports that the user took the message back; what was rewound in the store hides it
+// too. It does not date its session: the observations do.
 type AssembledMessage struct {
 	session.Message
 	Parts []session.Part
@@ -141,9 +132,8 @@ type Window struct {
 	Observations []Observation
 }
 
-// Assembler returns what the observations of a window come to. It depends on
-// nothing but the window, and not on the order in it. The UsageProof of an attribution must
-// not depend on the window's Proofs.
+// Assembler returns what the observations of a window come to. It depends on nothing but the window, and not on the
+// order in it. The UsageProof of an attribution must not depend on the window's Proofs.
 type Assembler func(w *Window) (Assembly, error)
 
 // UnbuiltTurns marks an owner whose rows lack some observations: Added batches have stored some between From and To,
@@ -155,10 +145,9 @@ type UnbuiltTurns struct {
 	Added int64  `column:"added"`
 }
 
-// DataVersion is the first byte of Data that states how it was understood: of two
-// observations with one identity the one whose byte is greater counts, because what
-// read it knows more. Lesser bytes are of no version, and the lowest bit is not
-// compared.
+// DataVersion is the first byte of Data that states how it was understood: of two observations with one identity the
+// one whose byte is greater counts, because what read it knows more. Lesser bytes are of no version, and the lowest bit
+// is not compared.
 const DataVersion = 0x80
 
 // version is how o's data was understood.

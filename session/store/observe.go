@@ -244,10 +244,9 @@ func (o *observer) note(n *Observation) {
 	}
 }
 
-// tie makes a span last until the last of what is below it begins: the spans of the batch's
-// observations, those above them, and those that were above them before. Where a program
-// stores the last message of a turn in a span that begins after the turn's own has ended,
-// the next turn may have begun: no boundary separates the two spans then.
+// tie makes a span last until the last of what is below it begins: the spans of the batch's observations, those above
+// them, and those that were above them before. Where a program stores the last message of a turn in a span that begins
+// after the turn's own has ended, the next turn may have begun: no boundary separates the two spans then.
 //
 // In the same round trip it reads what decides on the owners of the traces.
 func (o *observer) tie() {
@@ -318,8 +317,7 @@ func (o *observer) resolveOwners() {
 	}
 }
 
-// resolveOwner moves the observations of a trace to the session that it is built in,
-// where that is another than before.
+// resolveOwner moves the observations of a trace to the session that it is built in, where that is another than before.
 func (o *observer) resolveOwner(trace string) {
 	owner, t := o.ownerOf(trace), o.trace(trace)
 	before := t.owner
@@ -385,10 +383,9 @@ func (o *observer) resolveThreads() {
 	}
 }
 
-// ownerOf is where all of a trace's observations are built: in the session that the
-// best key among them names; else where the model asked for a tool call of the
-// trace that has no parent; else in a session of its own. What the SDK reports is
-// not built again: a trace of its spans that names no other session has no owner.
+// ownerOf is where all of a trace's observations are built: in the session that the best key among them names; else
+// where the model asked for a tool call of the trace that has no parent; else in a session of its own. What the SDK
+// reports is not built again: a trace of its spans that names no other session has no owner.
 func (o *observer) ownerOf(trace string) string {
 	for path := []string{trace}; ; path = append(path, trace) {
 		t := o.trace(trace)

@@ -52,8 +52,7 @@ func (o *observedWork) any() bool {
 	return len(o.messages) > 0 || len(o.stale) > 0 || len(o.decisions) > 0 || len(o.attributed) > 0 || len(o.lost) > 0
 }
 
-// replace replaces what was built of observations before by what was assembled of them
-// now.
+// replace replaces what was built of observations before by what was assembled of them now.
 func (o *observer) replace(rows []Observation, assembled *Assembly) {
 	type row struct{ sessionID, id string }
 	stale, void := make(map[row]bool), make(map[row]bool) // of messages and decisions
@@ -113,8 +112,7 @@ func (o *observer) replace(rows []Observation, assembled *Assembly) {
 	}
 }
 
-// lose notes what an observation reported of the session's row and does not report where
-// it is attributed now.
+// lose notes what an observation reported of the session's row and does not report where it is attributed now.
 func (w *sessionWork) lose(n *Observation, now *Attribution) {
 	lost := lostAttrs{values: stampsOf(n.Attribution.SessionAttrs)}
 	if to, o := now.SessionID, &w.observed; to != w.id {
@@ -364,8 +362,7 @@ func (a *applier) applyObserved(w *sessionWork) {
 	}
 }
 
-// replaceMessage stores a message with those of its parts that are not stored as
-// they are.
+// replaceMessage stores a message with those of its parts that are not stored as they are.
 func (a *applier) replaceMessage(w *sessionWork, reported *AssembledMessage) {
 	m := reported.Message
 	old, known := a.rows.withParts(m.ID)

@@ -72,9 +72,8 @@ func (o *observer) setMark(w *ownerWork, m *UnbuiltTurns) {
 	o.rows.mark(*m)
 }
 
-// rebuildAll rebuilds every window that was touched. Where that shows that tokens were
-// counted otherwise than was assumed, all that was counted is rebuilt, once: the proof is
-// the same however the tokens are read.
+// rebuildAll rebuilds every window that was touched. Where that shows that tokens were counted otherwise than was
+// assumed, all that was counted is rebuilt, once: the proof is the same however the tokens are read.
 func (o *observer) rebuildAll() {
 	var owners []*ownerWork
 	var queries []query

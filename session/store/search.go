@@ -62,14 +62,12 @@ const (
 	TypeNote         = "note"          // in a note about a session, turn or part, or a remark on a tag or score
 )
 
-// Hit is a place where a text was found: one value of one part, or the title of a
-// session.
+// Hit is a place where a text was found: one value of one part, or the title of a session.
 type Hit struct {
 	SessionID string `json:"session_id"`
 	Title     string `json:"title"`
 	Agent     string `json:"agent"`
-	// Turn is the number of the turn in the session's timeline; 0 where it is not
-	// known. An engine leaves it 0.
+	// Turn is the number of the turn in the session's timeline; 0 where it is not known. An engine leaves it 0.
 	Turn      int    `json:"turn,omitempty"`
 	MessageID string `json:"message_id,omitempty"` // a title has neither message nor role nor part
 	Role      string `json:"role,omitempty"`
@@ -84,8 +82,7 @@ type Hit struct {
 	// Tool and CallID are those of a tool call.
 	Tool   string `json:"tool,omitempty"`
 	CallID string `json:"tool_call_id,omitempty"`
-	// Field is where in the part: text, input.command, output[2].name; or title, system
-	// prompt, tool catalog, note.
+	// Field is where in the part: text, input.command, output[2].name; or title, system prompt, tool catalog, note.
 	Field string `json:"field"`
 	// Matches counts how often the text is in the value. Matches of a regular expression that are empty do not count,
 	// nor do those after the first 100,000.

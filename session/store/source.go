@@ -44,8 +44,7 @@ type ImportSource struct {
 // ImportSources is the part of a store that remembers the files which sessions were imported from.
 // A source that is part of an [Imported] is recorded by its transaction.
 type ImportSources interface {
-	// ImportSources yields the sources whose path begins with prefix, by path. They have no
-	// State.
+	// ImportSources yields the sources whose path begins with prefix, by path. They have no State.
 	ImportSources(ctx context.Context, prefix string) iter.Seq2[ImportSource, error]
 	// ImportSource returns the whole of the source with the path, or ErrNotFound.
 	ImportSource(ctx context.Context, path string) (ImportSource, error)

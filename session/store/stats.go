@@ -111,27 +111,23 @@ type Spent struct {
 	// EstimatedUSD is the cost by price of the messages that state none, and no part of
 	// CostUSD; nil where none of them has a price.
 	EstimatedUSD *float64
-	// Unpriced are the models without a price, as provider/model, in order; "" is one
-	// that is not named.
+	// Unpriced are the models without a price, as provider/model, in order; "" is one that is not named.
 	Unpriced []string
 	// Turns is the number of turns, hidden ones and those that a fork copied included: see [session.Turns]. Errors
 	// counts failures, and Denied tool calls that were denied: see [session.Failures].
 	Turns, Errors, Denied int64
 }
 
-// Stats are figures over many sessions. What a fork copied from its parent counts
-// in the parent alone; what a rewind hid or a compaction replaced counts, for it
-// took place. Tokens are those of [session.Tokens].
+// Stats are figures over many sessions. What a fork copied from its parent counts in the parent alone; what a rewind
+// hid or a compaction replaced counts, for it took place. Tokens are those of [session.Tokens].
 type Stats struct {
-	// Total is over all groups. Its sessions are those that were seen, also
-	// without a turn.
+	// Total is over all groups. Its sessions are those that were seen, also without a turn.
 	Total StatsGroup `json:"total"`
 	// Groups are nil when nothing is grouped: days and weeks in order of time, others by tokens, then calls. By
 	// several keys, the groups with the same value of the first follow each other, and so on.
 	Groups []StatsGroup `json:"groups,omitempty"`
-	// UnpricedModels are those that StatsQuery.Price has no price for, as
-	// provider/model, in order; "" is one that is not named. Nothing is estimated of
-	// what they took.
+	// UnpricedModels are those that StatsQuery.Price has no price for, as provider/model, in order; "" is one that is
+	// not named. Nothing is estimated of what they took.
 	UnpricedModels []string `json:"unpriced_models,omitempty"`
 }
 
@@ -153,22 +149,19 @@ type StatsGroup struct {
 	TotalTokens int64         `json:"total_tokens"`
 	// CostUSD sums what sources stated.
 	CostUSD float64 `json:"cost_usd"`
-	// EstimatedCostUSD sums what StatsQuery.Price reports of what states no cost, and is no
-	// part of CostUSD; nil where it reports nothing. Compactions, which do not report their
-	// model, are not in it.
+	// EstimatedCostUSD sums what StatsQuery.Price reports of what states no cost, and is no part of CostUSD; nil where
+	// it reports nothing. Compactions, which do not report their model, are not in it.
 	EstimatedCostUSD *float64 `json:"estimated_cost_usd,omitempty"`
 	// Unpriced reports that StatsQuery.Price has no price for something in the group: the
 	// costs are not all that it cost.
 	Unpriced bool `json:"unpriced,omitempty"`
-	// CacheHitRate is the share of the input that was read from a cache: nil
-	// without input.
+	// CacheHitRate is the share of the input that was read from a cache: nil without input.
 	CacheHitRate *float64 `json:"cache_hit_rate,omitempty"`
 	ToolCalls    int64    `json:"tool_calls"`
 	// FailedCalls and DeniedCalls are among ToolCalls, and exclude each other. FailedCalls are among Errors, too.
 	FailedCalls int64 `json:"failed_tool_calls"`
 	DeniedCalls int64 `json:"denied_tool_calls"`
-	// MedianMS and P95MS are of the durations of turns, by tool of calls; nil where
-	// none is stated.
+	// MedianMS and P95MS are of the durations of turns, by tool of calls; nil where none is stated.
 	MedianMS *int64 `json:"median_ms,omitempty"`
 	P95MS    *int64 `json:"p95_ms,omitempty"`
 }

@@ -1,11 +1,9 @@
-// Package store is the contract between what changes sessions and what keeps
-// them.
+// Package store is the contract between what changes sessions and what keeps them.
 //
-// Writers hand a [Batch] of changes to a [Writer]; the changes state what some
-// source knows, not what the rows shall be. [Apply] merges them in memory, and an
-// engine reads and writes sets of rows for it ([Tx]), so that every engine
-// gives the same rows: in any order, in any batching, with any number of
-// redeliveries, the result is byte for byte the same.
+// Writers hand a [Batch] of changes to a [Writer]; the changes state what some source knows, not what the rows shall
+// be. [Apply] merges them in memory, and an engine reads and writes sets of rows for it ([Tx]), so that every engine
+// gives the same rows: in any order, in any batching, with any number of redeliveries, the result is byte for byte the
+// same.
 package store
 
 import (
@@ -17,8 +15,7 @@ import (
 	"github.com/agenttrace/agenttrace/session"
 )
 
-// Errors that callers branch on. Engines wrap them with the path or address
-// they concern and a remedy.
+// Errors that callers branch on. Engines wrap them with the path or address they concern and a remedy.
 var (
 	// ErrNotFound: no row matches.
 	ErrNotFound = errors.New("not found")
@@ -42,9 +39,8 @@ var (
 
 // Writer accepts changes. It is safe for concurrent use.
 type Writer interface {
-	// Apply merges the batch and returns when its rows are committed, or with an
-	// error when none of it is. It does not retain b. Concurrent calls may share
-	// a transaction. Canceling ctx stops the wait, not a commit under way.
+	// Apply merges the batch and returns when its rows are committed, or with an error when none of it is. It does not
+	// retain b. Concurrent calls may share a transaction. Canceling ctx stops the wait, not a commit under way.
 	//
 	// The first batch with an Assemble, though it may have no changes, has turns rebuilt
 	// that a process has left unbuilt which ended before.
@@ -66,9 +62,8 @@ type Result struct {
 	Sessions []string
 }
 
-// Reader reads a store. It is safe for concurrent use, and while a Writer of
-// any process writes. Each call reads one state of the store. The error for a
-// session that is not there wraps ErrNotFound where one session is asked for.
+// Reader reads a store. It is safe for concurrent use, and while a Writer of any process writes. Each call reads one
+// state of the store. The error for a session that is not there wraps ErrNotFound where one session is asked for.
 //
 // A store that another program wrote has the canonical tables only. What
 // agenttrace keeps beside them, such as decisions and spans, is empty there.
@@ -81,14 +76,12 @@ type Reader interface {
 	// Edge cases: an unknown or used-up cursor yields nothing; an error is
 	// yielded once, with a zero session, and ends the sequence.
 	Sessions(ctx context.Context, q SessionQuery) iter.Seq2[session.Session, error]
-	// SessionsSince returns the sessions that were last updated at that time or
-	// later, Unix milliseconds, in order of (updated_at, id). Children and archived
-	// ones are among them.
+	// SessionsSince returns the sessions that were last updated at that time or later, Unix milliseconds, in order of
+	// (updated_at, id). Children and archived ones are among them.
 	SessionsSince(ctx context.Context, at int64) ([]session.Session, error)
-	// Stale returns the sessions that were last updated before a time, oldest
-	// first. A session, its forks and its sub-agents' are stale together, when all
-	// of them are: none of them loses what it came from. With archived, only those
-	// families are meant of which the oldest is archived.
+	// Stale returns the sessions that were last updated before a time, oldest first. A session, its forks and its
+	// sub-agents' are stale together, when all of them are: none of them loses what it came from. With archived, only
+	// those families are meant of which the oldest is archived.
 	Stale(ctx context.Context, before time.Time, archived bool) ([]session.Session, error)
 
 	// Resolve turns what a person typed into one session id: an id, a
@@ -98,16 +91,14 @@ type Reader interface {
 
 	// Session returns one row, or ErrNotFound.
 	Session(ctx context.Context, id string) (session.Session, error)
-	// Transcript returns the session with all its messages, hidden ones
-	// included, or ErrNotFound.
+	// Transcript returns the session with all its messages, hidden ones included, or ErrNotFound.
 	Transcript(ctx context.Context, id string) (*session.Transcript, error)
 	// Excerpt returns a part of a session, or ErrNotFound. Its cost depends on what it returns, except that an outline
 	// of all messages passes over the session's spans and decisions, and the spans of messages over those of the
 	// session.
 	Excerpt(ctx context.Context, id string, q ExcerptQuery) (*Excerpt, error)
-	// MayHaveNotices returns those of the sessions of which [session.Notices] may find
-	// something, or which have a span without a message. Only the transcript and the
-	// spans show whether it does.
+	// MayHaveNotices returns those of the sessions of which [session.Notices] may find something, or which have a span
+	// without a message. Only the transcript and the spans show whether it does.
 	MayHaveNotices(ctx context.Context, ids []string) (map[string]bool, error)
 
 	// Missing counts what no source reports of sessions, by their ids: see [session.Quality].
@@ -115,9 +106,8 @@ type Reader interface {
 
 	// Decisions returns the permission decisions of a session in order of time.
 	Decisions(ctx context.Context, sessionID string) ([]Decision, error)
-	// Annotations returns the tags, notes and scores of the sessions, in the order of the ids and
-	// then of (created_at, id). Those that were undone are among them, with DeletedAt. Unknown ids
-	// have none.
+	// Annotations returns the tags, notes and scores of the sessions, in the order of the ids and then of (created_at,
+	// id). Those that were undone are among them, with DeletedAt. Unknown ids have none.
 	Annotations(ctx context.Context, sessionIDs ...string) ([]Annotation, error)
 	// Spans returns the spans that a session was built from, each once, with the message
 	// and the part that it describes where they are known, in order of start.
@@ -138,24 +128,20 @@ type Reader interface {
 	// Spent returns what each of the sessions used, by id, and asks price, which may be
 	// nil, for the cost of the messages that state usage and no cost.
 	//
-	// Edge cases: unknown ids are not in the result; metadata that cannot be read states
-	// nothing.
+	// Edge cases: unknown ids are not in the result; metadata that cannot be read states nothing.
 	Spent(ctx context.Context, ids []string, price Price) (map[string]Spent, error)
 	// Stats counts over all sessions. Another program's store has the same figures.
 	Stats(ctx context.Context, q StatsQuery) (Stats, error)
-	// Search yields where a text is found: in the titles of sessions, in notes, in system prompts
-	// and tool catalogs, once for each session that was given one, and then in messages, in
-	// the inputs and outputs of tools, and in the data of hosts; what was stored last comes
-	// first. What a fork copied from a session that is there is found in that session alone.
-	// An error is yielded once and ends the sequence.
+	// Search yields where a text is found: in the titles of sessions, in notes, in system prompts and tool catalogs,
+	// once for each session that was given one, and then in messages, in the inputs and outputs of tools, and in the
+	// data of hosts; what was stored last comes first. What a fork copied from a session that is there is found in that
+	// session alone. An error is yielded once and ends the sequence.
 	//
-	// Parts are looked through one after the other, except those that an index rules out, and
-	// only for as long as the consumer wants more. What is found is the same with and without
-	// an index.
+	// Parts are looked through one after the other, except those that an index rules out, and only for as long as the
+	// consumer wants more. What is found is the same with and without an index.
 	Search(ctx context.Context, q SearchQuery) iter.Seq2[Hit, error]
 
-	// Blob returns the system prompt or tool catalog with the digest, or
-	// ErrNotFound when no source ever sent it.
+	// Blob returns the system prompt or tool catalog with the digest, or ErrNotFound when no source ever sent it.
 	Blob(ctx context.Context, kind BlobKind, digest string) (Blob, error)
 
 	Close() error
@@ -163,25 +149,21 @@ type Reader interface {
 
 // Manager is what a user changes of sessions. It is safe for concurrent use.
 type Manager interface {
-	// Import merges a session as the function [Import] describes. It does not change
-	// or retain in.
+	// Import merges a session as the function [Import] describes. It does not change or retain in.
 	Import(ctx context.Context, in *Imported) (ImportResult, error)
-	// ImportAll imports sessions in their order, each as Import does: whole or not at
-	// all. done is called for each, in order, when it is committed or has failed, and
-	// ends the import by returning false; what was taken from the sequence by then may
-	// be imported all the same. ImportAll returns when all of it is, and holds a few
-	// sessions at a time: they must not change before they are done.
+	// ImportAll imports sessions in their order, each as Import does: whole or not at all. done is called for each, in
+	// order, when it is committed or has failed, and ends the import by returning false; what was taken from the
+	// sequence by then may be imported all the same. ImportAll returns when all of it is, and holds a few sessions at a
+	// time: they must not change before they are done.
 	ImportAll(ctx context.Context, sessions iter.Seq[*Imported], done func(*Imported, ImportResult, error) bool)
 
-	// Fork, Rewind and Unrewind commit what [ForkSession], [RewindSession] and
-	// [UnrewindSession] do.
+	// Fork, Rewind and Unrewind commit what [ForkSession], [RewindSession] and [UnrewindSession] do.
 	Fork(ctx context.Context, o ForkOptions) (id string, err error)
 	Rewind(ctx context.Context, id, to string, now time.Time) (Rewound, error)
 	Unrewind(ctx context.Context, id string) (Rewound, error)
-	// Archive sets or takes back that a session is archived, as reported at the time
-	// now. Telemetry that reports otherwise counts if it is of a later time; that of an
-	// earlier one, delivered again, does not. SetTitle names a session likewise. The
-	// error for a session that is not there wraps ErrNotFound.
+	// Archive sets or takes back that a session is archived, as reported at the time now. Telemetry that reports
+	// otherwise counts if it is of a later time; that of an earlier one, delivered again, does not. SetTitle names a
+	// session likewise. The error for a session that is not there wraps ErrNotFound.
 	Archive(ctx context.Context, id string, archived bool, now time.Time) error
 	SetTitle(ctx context.Context, id, title string, now time.Time) error
 	// Annotate commits what the function [Annotate] does.
@@ -193,11 +175,10 @@ type Manager interface {
 	// Nothing remembers what was deleted: telemetry that is delivered again, or that
 	// comes late, makes the session again of what it reports.
 	Delete(ctx context.Context, id string) error
-	// Collect deletes the system prompts and tool catalogs that no message and no span
-	// names, and the observations of sessions that are gone. With dryRun it counts
-	// only. Prompts and catalogs are kept as long as a session, or an observation that
-	// no session reports yet, is younger than recent: their text is sent once, and may
-	// come before the turn that names it.
+	// Collect deletes the system prompts and tool catalogs that no message and no span names, and the observations of
+	// sessions that are gone. With dryRun it counts only. Prompts and catalogs are kept as long as a session, or an
+	// observation that no session reports yet, is younger than recent: their text is sent once, and may come before the
+	// turn that names it.
 	Collect(ctx context.Context, recent time.Time, dryRun bool) (Garbage, error)
 }
 
@@ -221,10 +202,9 @@ type Store interface {
 	// when it is committed. With an error, nothing that do changed is.
 	Transact(ctx context.Context, do func(Tx) error) error
 
-	// Outbox calls fn for every session that changed since it was last exported, with
-	// the time of its last change in Unix milliseconds, in order of that time. fn may
-	// call Exported, which forgets that a session changed, unless it changed again
-	// after touchedAt. The store keeps an outbox only if it was opened with one.
+	// Outbox calls fn for every session that changed since it was last exported, with the time of its last change in
+	// Unix milliseconds, in order of that time. fn may call Exported, which forgets that a session changed, unless it
+	// changed again after touchedAt. The store keeps an outbox only if it was opened with one.
 	Outbox(ctx context.Context, fn func(sessionID string, touchedAt int64)) error
 	Exported(ctx context.Context, sessionID string, touchedAt int64) error
 
@@ -263,21 +243,18 @@ type SearchIndexer interface {
 	UpdateSearchIndex(ctx context.Context, more func(done, total int) bool) error
 }
 
-// Compacter is a [Store] that keeps the space of what was deleted until it is asked to
-// give it back.
+// Compacter is a [Store] that keeps the space of what was deleted until it is asked to give it back.
 type Compacter interface {
-	// Compact gives the space of what was deleted back to the file system. It needs as
-	// much room again as the store takes while it works, and fails with ErrUnavailable
-	// while somebody reads.
+	// Compact gives the space of what was deleted back to the file system. It needs as much room again as the store
+	// takes while it works, and fails with ErrUnavailable while somebody reads.
 	Compact(ctx context.Context) error
 }
 
 // Follower watches a store that other processes write. It waits for one that is not
 // there yet, and goes on with another that takes its place. It is used by one goroutine.
 type Follower interface {
-	// Poll looks whether the store has changed since the last Poll. The reader is nil
-	// while there is no store, and otherwise valid until the next Poll that finds
-	// another one, or Close. After an error Poll may be called again.
+	// Poll looks whether the store has changed since the last Poll. The reader is nil while there is no store, and
+	// otherwise valid until the next Poll that finds another one, or Close. After an error Poll may be called again.
 	Poll(ctx context.Context) (Reader, Change, error)
 	Close() error
 }

@@ -83,19 +83,16 @@ type ObservationRow struct {
 	Owner string `column:"owner"`
 }
 
-// timeRange is a part of an owner's time, in Unix nanoseconds. An owner is the session
-// under which a trace's observations are kept together; those of sub-agents are
-// kept with their parent's.
+// timeRange is a part of an owner's time, in Unix nanoseconds. An owner is the session under which a trace's
+// observations are kept together; those of sub-agents are kept with their parent's.
 type timeRange struct{ from, to int64 }
 
-// ModelCallPrefix begins what is used as the id of a call in [Observation] where a
-// model is called and no tool: the rest is the model. A framework's span of the call
-// requests it, and the span of the provider's own library, in a trace of its own,
-// is the orphan. The one happened while the other did.
+// ModelCallPrefix begins what is used as the id of a call in [Observation] where a model is called and no tool: the
+// rest is the model. A framework's span of the call requests it, and the span of the provider's own library, in a trace
+// of its own, is the orphan. The one happened while the other did.
 const ModelCallPrefix = "model:"
 
-// ClockTick is by how much the times of two instrumentations of one process may
-// differ, in nanoseconds.
+// ClockTick is by how much the times of two instrumentations of one process may differ, in nanoseconds.
 const ClockTick = 2_000_000
 
 // Position is a place in the order of a session's messages.
@@ -112,15 +109,13 @@ func (p Position) Before(q Position) bool {
 // PositionOf is the position of a message.
 func PositionOf(m *session.Message) Position { return Position{m.CreatedAt, m.ID} }
 
-// SessionRow is a session with what must be remembered to merge further
-// changes into it.
+// SessionRow is a session with what must be remembered to merge further changes into it.
 type SessionRow struct {
 	session.Session
 	State State
 }
 
-// State is a session's merge state. It grows with the number of rewinds, never with
-// messages.
+// State is a session's merge state. It grows with the number of rewinds, never with messages.
 type State struct {
 	// Stamps are when and by whom each column or metadata key was reported.
 	Stamps map[string]Stamp `json:"stamps,omitempty"`
@@ -142,8 +137,7 @@ type State struct {
 	Tail   string   `json:"tail,omitempty"`
 	Cut    Position `json:"cut,omitzero"`
 
-	// Open are the answers of turns of which no span has come, in order. It grows with those
-	// whose end nobody reports.
+	// Open are the answers of turns of which no span has come, in order. It grows with those whose end nobody reports.
 	Open []Position `json:"open,omitempty"`
 
 	// Rollup is the usage on the session's row as it was written last. Where the
@@ -161,16 +155,14 @@ func (s *State) Portable() *State {
 	return &State{Stamps: s.Stamps, Rewinds: s.Rewinds, Fork: s.Fork, OtherCost: s.OtherCost}
 }
 
-// Bounds are the least and the greatest time that something happened, in Unix
-// milliseconds; 0 is unknown.
+// Bounds are the least and the greatest time that something happened, in Unix milliseconds; 0 is unknown.
 type Bounds struct {
 	From int64 `json:"from,omitempty"`
 	To   int64 `json:"to,omitempty"`
 }
 
-// Stamp is the provenance of a value; see [Value]. Sum distinguishes values that
-// were reported at the same time without looking at the row, which another program
-// may have changed since.
+// Stamp is the provenance of a value; see [Value]. Sum distinguishes values that were reported at the same time without
+// looking at the row, which another program may have changed since.
 type Stamp struct {
 	At   int64  `json:"at"`
 	Rank Rank   `json:"rank"`

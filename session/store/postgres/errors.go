@@ -96,8 +96,7 @@ var remedies = map[string]string{
 		"or set target_session_attrs=read-write",
 }
 
-// explain returns the error with the store's name and what can be done. One that may pass wraps
-// [store.ErrUnavailable].
+// explain returns the error with the store's name and what can be done. One that may pass wraps [store.ErrUnavailable].
 func explain(what, name string, err error) error {
 	if err == nil || errors.Is(err, context.Canceled) && code(err) == "" {
 		return err

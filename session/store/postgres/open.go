@@ -22,8 +22,7 @@ import (
 
 // Options configure a writer. The zero value is ready for use.
 type Options struct {
-	// Outbox makes the store remember which sessions changed, for [Store.Outbox]; SpanOutbox, for
-	// [store.Store.Unsent].
+	// Outbox makes the store remember which sessions changed, for [Store.Outbox]; SpanOutbox, for [store.Store.Unsent].
 	Outbox, SpanOutbox bool
 	// Distribute makes the tables that are on one node distributed ones of Citus, and moves their rows. Without it,
 	// only tables that a new version adds to distributed ones are.

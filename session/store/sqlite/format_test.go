@@ -22,8 +22,7 @@ func readFormat(t *testing.T) string {
 	return string(b)
 }
 
-// TestFormatNamesEverything: FORMAT.md has every table, column and index of the
-// file.
+// TestFormatNamesEverything: FORMAT.md has every table, column and index of the file.
 func TestFormatNamesEverything(t *testing.T) {
 	path := newPath(t)
 	open(t, path, Options{})

@@ -39,8 +39,7 @@ func numbered(n int) *store.Imported {
 	}}
 }
 
-// TestImportAll: sessions that share a transaction are each whole or not at all, and are
-// told of in their order.
+// TestImportAll: sessions that share a transaction are each whole or not at all, and are told of in their order.
 func TestImportAll(t *testing.T) {
 	const all, broken = 50, 7
 	source := func(yield func(*store.Imported) bool) {

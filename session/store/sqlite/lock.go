@@ -18,13 +18,11 @@ import (
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
-// lockSuffix names the lock file beside the database. Whoever holds the lock
-// writes its name into the file; the lock itself ends with its process, however
-// that dies.
+// lockSuffix names the lock file beside the database. Whoever holds the lock writes its name into the file; the lock
+// itself ends with its process, however that dies.
 const lockSuffix = ".lock"
 
-// writerLock is the lock of the one writer of a database. There are two, for a database has
-// more than one name:
+// writerLock is the lock of the one writer of a database. There are two, for a database has more than one name:
 //
 //   - A file beside the database that a path leads to, with the name of its holder. It is
 //     there before the database is, and is the same one for every path and symbolic link to
@@ -203,13 +201,11 @@ func checkRegular(path string) error {
 	return nil
 }
 
-// files are the databases that are open besides SQLite's own connections, to look at them and
-// to lock them.
+// files are the databases that are open besides SQLite's own connections, to look at them and to lock them.
 //
-// POSIX drops all locks that a process has on a file when the process closes any descriptor
-// of it. SQLite's locks are such: closing one here would let another process believe that
-// nobody has the database open, and remove the log that our writer is writing. So a file is
-// closed when the process has no connection any more, and is used again until then.
+// POSIX drops all locks that a process has on a file when the process closes any descriptor of it. SQLite's locks are
+// such: closing one here would let another process believe that nobody has the database open, and remove the log that
+// our writer is writing. So a file is closed when the process has no connection any more, and is used again until then.
 var files openFiles
 
 type openFiles struct {

@@ -77,9 +77,8 @@ func TestALinkToNothingLocksWhatItWillMake(t *testing.T) {
 	}
 }
 
-// TestLookingAtAStoreKeepsItsLocks: another process that opens and closes the database finds
-// that somebody has it, and leaves the log in which the writer writes, also after readers of
-// the writer's process have come and gone.
+// TestLookingAtAStoreKeepsItsLocks: another process that opens and closes the database finds that somebody has it, and
+// leaves the log in which the writer writes, also after readers of the writer's process have come and gone.
 func TestLookingAtAStoreKeepsItsLocks(t *testing.T) {
 	if path := os.Getenv("TEST_OPEN_AND_CLOSE"); path != "" {
 		conn, err := sqlite.OpenConn(path, sqlite.OpenReadWrite)

@@ -11,16 +11,14 @@ import (
 	"github.com/gofrs/flock"
 )
 
-// inodeLock is a lock on a file of the user's that is named after the device and the inode of
-// the database. The database itself cannot be locked: here the locks of flock(2) and those of
-// fcntl(2), which SQLite takes, are one.
+// inodeLock is a lock on a file of the user's that is named after the device and the inode of the database. The
+// database itself cannot be locked: here the locks of flock(2) and those of fcntl(2), which SQLite takes, are one.
 type inodeLock struct {
 	f    *os.File
 	held *flock.Flock
 }
 
-// lock locks the file, which it owns when it returns neither a holder nor an error. holder
-// names who has it.
+// lock locks the file, which it owns when it returns neither a holder nor an error. holder names who has it.
 func (l *inodeLock) lock(f *os.File) (holderName string, err error) {
 	var stat syscall.Stat_t
 	if err := syscall.Fstat(int(f.Fd()), &stat); err != nil {

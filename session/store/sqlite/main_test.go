@@ -106,8 +106,7 @@ func holdStore(path string) error {
 	return s.Close()
 }
 
-// writeForever writes turns from several goroutines and prints each that was
-// acknowledged.
+// writeForever writes turns from several goroutines and prints each that was acknowledged.
 func writeForever(path string) error {
 	s, err := Open(context.Background(), path, Options{})
 	if err != nil {
@@ -134,8 +133,7 @@ func writeForever(path string) error {
 	return nil
 }
 
-// fillDisk writes until the limit on the size of its files is met, then lifts
-// the limit and writes on.
+// fillDisk writes until the limit on the size of its files is met, then lifts the limit and writes on.
 func fillDisk(path string) error {
 	signal.Ignore(syscall.SIGXFSZ)
 	s, err := Open(context.Background(), path, Options{})
@@ -179,8 +177,7 @@ func fillDisk(path string) error {
 	return s.Close()
 }
 
-// openEveryWay opens the store for writing and for reading and prints what came
-// of it.
+// openEveryWay opens the store for writing and for reading and prints what came of it.
 func openEveryWay(path string) error {
 	s, err := Open(context.Background(), path, Options{})
 	if err == nil {

@@ -176,8 +176,7 @@ func TestRewind(t *testing.T) {
 	sound(t, path)
 }
 
-// TestUnrewindForeign: what another program hid, or what was hidden in a file that
-// was imported, comes back too.
+// TestUnrewindForeign: what another program hid, or what was hidden in a file that was imported, comes back too.
 func TestUnrewindForeign(t *testing.T) {
 	path := newPath(t)
 	s := open(t, path, Options{})
@@ -258,9 +257,8 @@ func TestARewindThatAnotherProgramHasUndoneStaysUndone(t *testing.T) {
 	hidden("after undoing another program's", "")
 }
 
-// TestAMessageThatAnotherProgramShowsStaysSeen: where a rewind hid three and another program
-// shows one of them, neither what comes late of it nor another rewind and its undoing hides
-// it again, and undoing the first shows the others.
+// TestAMessageThatAnotherProgramShowsStaysSeen: where a rewind hid three and another program shows one of them, neither
+// what comes late of it nor another rewind and its undoing hides it again, and undoing the first shows the others.
 func TestAMessageThatAnotherProgramShowsStaysSeen(t *testing.T) {
 	path := newPath(t)
 	s := open(t, path, Options{})

@@ -61,8 +61,7 @@ func TestDelete(t *testing.T) {
 	sound(t, path)
 }
 
-// TestBackup: a copy is whole while the store is written, and takes no other file's
-// place.
+// TestBackup: a copy is whole while the store is written, and takes no other file's place.
 func TestBackup(t *testing.T) {
 	path := newPath(t)
 	s := open(t, path, Options{})

@@ -32,8 +32,7 @@ func steps(t testing.TB, s *Store) (total int64) {
 	return total
 }
 
-// agent makes turns as the AI SDK tells them: two model calls and two tool calls
-// below a root.
+// agent makes turns as the AI SDK tells them: two model calls and two tool calls below a root.
 type agent struct{ pattern ptrace.Traces }
 
 func newAgent(t testing.TB) agent {
@@ -169,10 +168,9 @@ func shapes(a agent) map[string]func(n int) []ptrace.Traces {
 	}
 }
 
-// TestTurnCost: the work that a turn of an agent without the SDK costs does not
-// grow with its session, nor with its trace. Where the spans of a sub-agent come before the tool
-// call that began it, they are taken back out of the session above, whose observations are read for
-// that: some steps for each turn.
+// TestTurnCost: the work that a turn of an agent without the SDK costs does not grow with its session, nor with its
+// trace. Where the spans of a sub-agent come before the tool call that began it, they are taken back out of the session
+// above, whose observations are read for that: some steps for each turn.
 func TestTurnCost(t *testing.T) {
 	for name, shape := range shapes(newAgent(t)) {
 		t.Run(name, func(t *testing.T) {

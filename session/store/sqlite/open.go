@@ -18,8 +18,7 @@ import (
 )
 
 const (
-	// CanonicalVersion is PRAGMA user_version: that of the three tables, as the
-	// reference program counts it.
+	// CanonicalVersion is PRAGMA user_version: that of the three tables, as the reference program counts it.
 	CanonicalVersion = 3
 	// SchemaVersion is that of the tables that agenttrace adds.
 	SchemaVersion = 9
@@ -27,8 +26,7 @@ const (
 
 // Durability is what survives what.
 const (
-	// SynchronousNormal survives the death of the process; a power failure may
-	// take the last commits, never the file.
+	// SynchronousNormal survives the death of the process; a power failure may take the last commits, never the file.
 	SynchronousNormal = "normal"
 	// SynchronousFull survives a power failure too.
 	SynchronousFull = "full"
@@ -38,8 +36,7 @@ const (
 type Options struct {
 	// Synchronous is SynchronousNormal when empty.
 	Synchronous string
-	// Outbox makes the store remember which sessions changed, for [Store.Outbox]; SpanOutbox, for
-	// [store.Store.Unsent].
+	// Outbox makes the store remember which sessions changed, for [Store.Outbox]; SpanOutbox, for [store.Store.Unsent].
 	Outbox, SpanOutbox bool
 	// MaxBytes limits the size of the file: a commit that would exceed it fails
 	// with store.ErrUnavailable, as on a full disk. 0 means no limit.
@@ -149,8 +146,7 @@ func without(column string, columns []string) []string {
 	return slices.DeleteFunc(columns, func(name string) bool { return name == column })
 }
 
-// checkOurs refuses a file that is no session store, or one of a newer version.
-// An empty database is one in the making.
+// checkOurs refuses a file that is no session store, or one of a newer version. An empty database is one in the making.
 func checkOurs(conn *sqlite.Conn, path string, writer bool) error {
 	version, err := pragmaInt(conn, "user_version")
 	if err != nil {

@@ -91,8 +91,7 @@ func TestPragmas(t *testing.T) {
 	}
 }
 
-// TestLocked: a second writer is built who the first is, and gets the store when
-// that dies, however it dies.
+// TestLocked: a second writer is built who the first is, and gets the store when that dies, however it dies.
 func TestLocked(t *testing.T) {
 	path := newPath(t)
 	first := start(t, "hold", path)
@@ -390,8 +389,7 @@ INSERT INTO chat_parts(id, message_id, session_id, "index", type, data_json, cre
 	}
 }
 
-// TestOldFileIsReadable: a reader cannot add what an old file lacks, and reads it
-// all the same.
+// TestOldFileIsReadable: a reader cannot add what an old file lacks, and reads it all the same.
 func TestOldFileIsReadable(t *testing.T) {
 	path := newPath(t)
 	ddl := strings.Replace(strings.Replace(referenceDDL, " continuation_run_id TEXT,", "", 1), " mode TEXT,", "", 1)

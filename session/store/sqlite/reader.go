@@ -19,9 +19,8 @@ import (
 // readers is how many connections a Reader keeps.
 const readers = 4
 
-// Reader reads a session store, agenttrace's own or one that the reference
-// program wrote. It never writes to the file, and sees what other processes
-// commit. It is safe for concurrent use.
+// Reader reads a session store, agenttrace's own or one that the reference program wrote. It never writes to the file,
+// and sees what other processes commit. It is safe for concurrent use.
 type Reader struct {
 	sqlstore.Reader
 	*file
@@ -42,9 +41,8 @@ type file struct {
 	dialect      store.Dialect
 }
 
-// OpenReader opens the store at path for reading. It never creates the file:
-// the error for one that is not there wraps store.ErrNotFound. Other errors are
-// those of [Open].
+// OpenReader opens the store at path for reading. It never creates the file: the error for one that is not there wraps
+// store.ErrNotFound. Other errors are those of [Open].
 func OpenReader(ctx context.Context, path string) (*Reader, error) {
 	if err := checkPath(path); err != nil {
 		return nil, err
@@ -127,9 +125,8 @@ func (f *file) open() {
 	if f.err = f.openPool(f.path, sqlite.OpenReadOnly); f.err == nil || !isCantOpen(f.err) {
 		return
 	}
-	// A file in WAL mode cannot be opened where its -shm cannot be made, as in a
-	// read-only directory. Without a -wal nobody is writing it, so it can be read
-	// as it lies there.
+	// A file in WAL mode cannot be opened where its -shm cannot be made, as in a read-only directory. Without a -wal
+	// nobody is writing it, so it can be read as it lies there.
 	if _, err := os.Stat(f.path + "-wal"); errors.Is(err, fs.ErrNotExist) {
 		uri := (&url.URL{Scheme: "file",
 			Opaque: (&url.URL{Path: f.path}).EscapedPath(), RawQuery: "immutable=1"}).String()

@@ -15,18 +15,15 @@ import (
 	"github.com/agenttrace/agenttrace/session/store/sqlstore"
 )
 
-// Store is the one writer of a session store, and a reader of it. It is safe
-// for concurrent use.
+// Store is the one writer of a session store, and a reader of it. It is safe for concurrent use.
 //
-// Concurrent calls of Apply share a transaction: one goroutine owns the writing
-// connection and commits whatever waits.
+// Concurrent calls of Apply share a transaction: one goroutine owns the writing connection and commits whatever waits.
 type Store struct {
 	*Reader
 	sqlstore.Writer
 	options Options
 	lock    *writerLock
-	// file is the database as it was opened, to notice when another takes its
-	// place.
+	// file is the database as it was opened, to notice when another takes its place.
 	file os.FileInfo
 
 	requests chan *request
@@ -35,8 +32,7 @@ type Store struct {
 	mu     sync.RWMutex // held for reading while a request is sent
 	closed bool
 
-	// conn and touched belong to the writing goroutine. touched is the stamp last
-	// written to an outbox.
+	// conn and touched belong to the writing goroutine. touched is the stamp last written to an outbox.
 	conn    *sqlite.Conn
 	touched int64
 }
@@ -49,8 +45,7 @@ var (
 // request is work for the writing goroutine.
 type request struct {
 	do func(sqlstore.Tx) error
-	// claimed decides between the writer and a caller who no longer waits: who
-	// closes it first has it.
+	// claimed decides between the writer and a caller who no longer waits: who closes it first has it.
 	claimed chan struct{}
 	once    sync.Once
 	result  chan error
@@ -72,9 +67,8 @@ const (
 // Open opens the store at path for writing, creating the file (0600) and its
 // directory (0700) if need be, and brings its schema up to date.
 //
-// Errors wrap store.ErrLocked (naming the process that holds the store),
-// store.ErrNotStore, store.ErrNewer, or store.ErrUnavailable for what may pass.
-// A file that is refused is not changed.
+// Errors wrap store.ErrLocked (naming the process that holds the store), store.ErrNotStore, store.ErrNewer, or
+// store.ErrUnavailable for what may pass. A file that is refused is not changed.
 func Open(ctx context.Context, path string, o Options) (*Store, error) {
 	if err := checkPath(path); err != nil {
 		return nil, err
@@ -111,8 +105,7 @@ func Open(ctx context.Context, path string, o Options) (*Store, error) {
 	return s, nil
 }
 
-// Close commits what was accepted, closes the file and releases its lock. Calls
-// after the first do nothing.
+// Close commits what was accepted, closes the file and releases its lock. Calls after the first do nothing.
 func (s *Store) Close() error {
 	s.Finish()
 	s.mu.Lock()
@@ -146,8 +139,7 @@ func (s *Store) start(ctx context.Context, do func(sqlstore.Tx) error) (wait fun
 	return wait
 }
 
-// wait returns when the request is committed, or has failed. One that has not begun
-// when ctx ends never does.
+// wait returns when the request is committed, or has failed. One that has not begun when ctx ends never does.
 func (r *request) wait(ctx context.Context) error {
 	select {
 	case err := <-r.result:
@@ -214,8 +206,7 @@ func (s *Store) commit(group []*request) {
 	}
 }
 
-// explain names the store, and the limit that was set for it where it is that
-// which was reached.
+// explain names the store, and the limit that was set for it where it is that which was reached.
 func (s *Store) explain(err error) error {
 	if s.options.MaxBytes > 0 && sqlite.ErrCode(err).ToPrimary() == sqlite.ResultFull {
 		return classify(fmt.Errorf("write store %s: %w: it may have %d MiB; raise the limit or delete sessions",

@@ -8,8 +8,7 @@ import (
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
-// prep returns a statement with its parameters bound. The connection caches statements by
-// their text.
+// prep returns a statement with its parameters bound. The connection caches statements by their text.
 func prep(conn *sqlite.Conn, query string, args ...any) *sqlite.Stmt {
 	stmt := conn.Prep(query)
 	bind(stmt, args)

@@ -12,8 +12,7 @@ import (
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
-// Follower is a [store.Follower] of a file. It costs next to nothing as long as
-// nobody writes.
+// Follower is a [store.Follower] of a file. It costs next to nothing as long as nobody writes.
 type Follower struct {
 	path    string
 	reader  *Reader
@@ -27,9 +26,8 @@ type Follower struct {
 // Follow returns a Follower of the store at path, which need not be there.
 func Follow(path string) *Follower { return &Follower{path: path} }
 
-// Poll implements [store.Follower]. A file that is no session store is an error, and so
-// is whatever hinders reading; an empty file is one that its writer has just made, and
-// counts as none.
+// Poll implements [store.Follower]. A file that is no session store is an error, and so is whatever hinders reading; an
+// empty file is one that its writer has just made, and counts as none.
 func (f *Follower) Poll(ctx context.Context) (store.Reader, store.Change, error) {
 	info, err := os.Stat(f.path)
 	switch {

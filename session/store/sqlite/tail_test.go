@@ -14,8 +14,7 @@ import (
 	"github.com/agenttrace/agenttrace/session/store/sqlstore"
 )
 
-// TestFollower: what happens to a store and its file is built at the next look, and
-// nothing else is.
+// TestFollower: what happens to a store and its file is built at the next look, and nothing else is.
 func TestFollower(t *testing.T) {
 	path := newPath(t)
 	f := Follow(path)

@@ -13,8 +13,7 @@ import (
 type tx struct {
 	conn    *sqlite.Conn
 	dialect *store.Dialect
-	// files and spans are the times that the outboxes are stamped with, Unix milliseconds; 0 where
-	// there is none.
+	// files and spans are the times that the outboxes are stamped with, Unix milliseconds; 0 where there is none.
 	files, spans int64
 	// file is what is read, nil in a transaction that writes.
 	file *file

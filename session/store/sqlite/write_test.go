@@ -222,8 +222,7 @@ func TestClose(t *testing.T) {
 	}
 }
 
-// TestMaxBytes: at the limit a batch fails as a whole, the store stays sound, and
-// goes on when there is room.
+// TestMaxBytes: at the limit a batch fails as a whole, the store stays sound, and goes on when there is room.
 func TestMaxBytes(t *testing.T) {
 	path := newPath(t)
 	s, err := Open(t.Context(), path, Options{MaxBytes: 2 << 20})
@@ -310,8 +309,7 @@ func TestDiskFull(t *testing.T) {
 	sound(t, path)
 }
 
-// TestMovedFile: a store whose file is gone or is another's says so, loses
-// nothing, and goes on when the file is back.
+// TestMovedFile: a store whose file is gone or is another's says so, loses nothing, and goes on when the file is back.
 func TestMovedFile(t *testing.T) {
 	path := newPath(t)
 	s := open(t, path, Options{})
@@ -373,8 +371,7 @@ func TestBusy(t *testing.T) {
 	}
 }
 
-// TestReaders: readers of other connections see one state of a session while it
-// is written.
+// TestReaders: readers of other connections see one state of a session while it is written.
 func TestReaders(t *testing.T) {
 	path := newPath(t)
 	s := open(t, path, Options{})

@@ -20,9 +20,8 @@ type needle struct {
 	re *regexp.Regexp
 	// literals are in every value that matches, upper and lower case alike.
 	literals []string
-	// run is the longest piece of them, in lower case, that JSON writes in one way
-	// only; what does not have it does not match. Empty rules out nothing. rare is the
-	// place in it of the character that texts have least often.
+	// run is the longest piece of them, in lower case, that JSON writes in one way only; what does not have it does not
+	// match. Empty rules out nothing. rare is the place in it of the character that texts have least often.
 	run  string
 	rare int
 	// folded are the literals, folded, if there is no run; buf is for folded JSON.

@@ -56,8 +56,7 @@ type searcher struct {
 
 type searchedSession struct {
 	title, agent string
-	// from is when a fork of a session that is there began: what is older was
-	// copied.
+	// from is when a fork of a session that is there began: what is older was copied.
 	from int64
 }
 

@@ -180,8 +180,7 @@ func (m *countedMessage) failures() int64 {
 	return int64(session.Failures(m.metadata.Trace.EndReason, m.metadata.Trace.ModelErrors))
 }
 
-// estimate adds what a message took by price, where it states usage and no cost, and
-// reports whether that has no price.
+// estimate adds what a message took by price, where it states usage and no cost, and reports whether that has no price.
 func (m *countedMessage) estimate(price store.Price, sum **float64, unpriced map[string]bool) (lacks bool) {
 	used := m.tokens.Used
 	if price == nil || used == nil || used.Total() == 0 || m.tokens.CostUSD != nil {
@@ -331,8 +330,7 @@ func (c *counter) unanswered(s *countedSession) {
 	s.waiting = nil
 }
 
-// readCalls counts tool calls. The content of a part is looked at only where it
-// reports what the columns do not.
+// readCalls counts tool calls. The content of a part is looked at only where it reports what the columns do not.
 func (c *counter) readCalls(conn Conn) error {
 	d := conn.Dialect()
 	columns := `NULL, NULL`
@@ -379,8 +377,7 @@ func (c *counter) counts(s *countedSession, at int64) bool {
 	return s != nil && !s.excluded && at >= c.since && at < c.until && !s.row.Copied(at)
 }
 
-// group returns the group of what a session did at a time, having counted the
-// session in it.
+// group returns the group of what a session did at a time, having counted the session in it.
 func (c *counter) group(s *countedSession, at int64, model, tool string) *countedGroup {
 	if len(c.By) == 0 {
 		return &c.total

@@ -12,14 +12,12 @@ import (
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
-// script is the data of the suite's observations: it states what assemble makes of
-// them.
+// script is the data of the suite's observations: it states what assemble makes of them.
 type script struct {
 	Text string `json:"text,omitempty"`
 	// In is the session that the observation is built in, where that is not its owner.
 	In string `json:"in,omitempty"`
-	// Message is the id of the message that an opener begins, where the session has
-	// no part in it.
+	// Message is the id of the message that an opener begins, where the session has no part in it.
 	Message string `json:"message,omitempty"`
 	User    bool   `json:"user,omitempty"`
 	Input   int64  `json:"input,omitempty"`
@@ -39,9 +37,8 @@ type script struct {
 	Tail *string `json:"tail,omitempty"`
 }
 
-// assemble makes a message of every opener and what begins after it in the same
-// session, a text of each. Every message lists the whole window that it was
-// assembled from, so that one that was reported from less than all of it differs.
+// assemble makes a message of every opener and what begins after it in the same session, a text of each. Every message
+// lists the whole window that it was assembled from, so that one that was reported from less than all of it differs.
 func assemble(w *store.Window) (store.Assembly, error) {
 	owner, observations := w.Owner, w.Observations
 	out := store.Assembly{Attribution: make([]store.Attribution, len(observations))}

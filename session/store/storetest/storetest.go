@@ -6,10 +6,9 @@
 //		storetest.Run(t, func(t *testing.T) storetest.Store { return open(t) })
 //	}
 //
-// Every case states, in prose, the rule that it examines. Most rules are
-// examined by telling the same story in many ways: its changes one by one in
-// every order, all of them in one batch, and with some delivered again. All of
-// them must leave the same rows.
+// Every case states, in prose, the rule that it examines. Most rules are examined by telling the same story in many
+// ways: its changes one by one in every order, all of them in one batch, and with some delivered again. All of them
+// must leave the same rows.
 package storetest
 
 import (
@@ -39,8 +38,7 @@ type Dumper interface {
 	Dump() (string, error)
 }
 
-// Run examines an engine. open returns an empty store, which the suite closes;
-// it is called many times.
+// Run examines an engine. open returns an empty store, which the suite closes; it is called many times.
 func Run(t *testing.T, open func(t *testing.T) Store) {
 	for _, group := range [][]testCase{casesOf("rows"), casesOf("observations"), casesOf("reads"), otherCases,
 		readCases, retentionCases} {
@@ -112,8 +110,7 @@ func (h *harness) apply(s Store, changes ...store.Batch) store.Result {
 	return r
 }
 
-// story is built in many ways; then see looks at one of the stores, which are all
-// the same.
+// story is built in many ways; then see looks at one of the stores, which are all the same.
 func (h *harness) story(changes []store.Batch, see func(s Store)) {
 	h.Helper()
 	want, wantHow := "", ""
@@ -261,8 +258,7 @@ func (h *harness) sessions(s Store, q store.SessionQuery) []session.Session {
 
 var everything = store.SessionQuery{Limit: -1, Children: true, Archived: true}
 
-// dump is everything that a reader can see of a store. Every session must be
-// sound.
+// dump is everything that a reader can see of a store. Every session must be sound.
 func (h *harness) dump(s Store) string {
 	h.Helper()
 	var b bytes.Buffer
@@ -362,8 +358,7 @@ func user(sessionID, id string, at int64) store.Batch {
 	}
 }
 
-// assistant is an assistant message with a text, reported by a span that counted
-// input tokens.
+// assistant is an assistant message with a text, reported by a span that counted input tokens.
 func assistant(sessionID, id string, at, input int64) store.Batch {
 	return store.Batch{
 		Messages: []store.MessageChange{{ID: id, SessionID: sessionID, Role: session.RoleAssistant,

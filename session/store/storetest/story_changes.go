@@ -155,8 +155,7 @@ func (h *harness) sessionChange(a *args) store.Batch {
 }
 
 // observation is one: TRACE SOURCE TIMES, {script}, and words: opens of=session/rank below=span asks=calls orphan=call
-// evaluates=response/span/session.
-// A trace "-" is none.
+// evaluates=response/span/session. A trace "-" is none.
 func (h *harness) observation(a *args) store.Batch {
 	trace, source := strings.TrimPrefix(a.word(), "-"), a.word()
 	from, to := a.span()
