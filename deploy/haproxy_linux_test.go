@@ -115,9 +115,8 @@ func TestLoadBalancer(t *testing.T) {
 	}
 }
 
-// Two collectors with the configuration of docker-compose.postgres.yml write one database.
-// One is killed while requests arrive and started again, and then stopped as an update
-// does: every session that a sender sent is in the database.
+// Two collectors with the configuration of docker-compose.postgres.yml write one database. One is killed while requests
+// arrive and started again, and then stopped as an update does: every session that a sender sent is in the database.
 func TestCollectorsBehindLoadBalancer(t *testing.T) {
 	binary := haproxy(t)
 	dsn := postgrestest.Start(t).Create(t)
@@ -226,8 +225,7 @@ func freePorts(t *testing.T) ports {
 	return ports{free[0], free[1], free[2], free[3]}
 }
 
-// server receives OTLP as a collector does. What it acknowledged stays stored when it is
-// killed, and nothing else.
+// server receives OTLP as a collector does. What it acknowledged stays stored when it is killed, and nothing else.
 type server struct {
 	ptraceotlp.UnimplementedGRPCServer
 	host string
@@ -305,8 +303,7 @@ func (s *server) serveHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// startCollector runs a collector as a process of its own. It is ready when the load
-// balancer sees it.
+// startCollector runs a collector as a process of its own. It is ready when the load balancer sees it.
 func startCollector(t *testing.T, host, dsn string, p ports) *exec.Cmd {
 	t.Helper()
 	self, err := os.Executable()
@@ -426,8 +423,7 @@ func httpSender(port int) sender {
 	}
 }
 
-// startHAProxy starts HAProxy with the configuration in this directory and returns when
-// it sees a server that is ready.
+// startHAProxy starts HAProxy with the configuration in this directory and returns when it sees a server that is ready.
 func startHAProxy(t *testing.T, binary string, p ports) {
 	t.Helper()
 	serveNames(t, p.names)

@@ -306,8 +306,7 @@ func TestUpdateInKubernetes(t *testing.T) {
 	}
 }
 
-// Pods have no privileges, and the user of the image. Collectors and the migration use the
-// same database.
+// Pods have no privileges, and the user of the image. Collectors and the migration use the same database.
 func TestKubernetesPods(t *testing.T) {
 	user := regexp.MustCompile(`(?m)^USER (\d+):`).FindStringSubmatch(readText(t, "../Dockerfile"))
 	resources := manifests(t)

@@ -24,8 +24,7 @@ func readText(t *testing.T, path string) string {
 	return string(b)
 }
 
-// validCollector checks that the configuration is valid with the environment, and heeds
-// all of it.
+// validCollector checks that the configuration is valid with the environment, and heeds all of it.
 func validCollector(t *testing.T, config string, environment map[string]string) {
 	t.Helper()
 	text := readText(t, config)

@@ -1,17 +1,13 @@
-// Package semconv defines the names, attribute keys and enumerations of everything that
-// agenttrace puts on spans and events. CONVENTIONS.md lists them with type, unit and
-// example; [Attributes] and [Enums] return what it lists.
+// Package semconv defines the names, attribute keys and enumerations of everything that agenttrace puts on spans and
+// events. CONVENTIONS.md lists them with type, unit and example; [Attributes] and [Enums] return what it lists.
 //
-// Keys have three origins. Those of group [Floor] (session_id, turn_index, tool_id, …)
-// are prescribed by the agent guide and used verbatim. Those of group [Mirror] (gen_ai.*,
-// session.id, user.id, error.type) follow OpenTelemetry and its GenAI conventions, so
-// other tools understand the span as well; they are defined here because recent versions
-// of the Go semconv packages have no gen_ai.* keys. Where neither has a key, group [Own]
-// defines one below agenttrace.*.
+// Keys have three origins. Those of group [Floor] (session_id, turn_index, tool_id, …) are prescribed by the agent
+// guide and used verbatim. Those of group [Mirror] (gen_ai.*, session.id, user.id, error.type) follow OpenTelemetry and
+// its GenAI conventions, so other tools understand the span as well; they are defined here because recent versions of
+// the Go semconv packages have no gen_ai.* keys. Where neither has a key, group [Own] defines one below agenttrace.*.
 package semconv
 
-// SchemaURL identifies this version of the conventions. The SDK sets it on its tracers
-// and loggers.
+// SchemaURL identifies this version of the conventions. The SDK sets it on its tracers and loggers.
 const SchemaURL = "https://agenttrace.github.io/schemas/0.1.0"
 
 // ScopeName is the instrumentation scope of everything that the SDK emits.
@@ -38,8 +34,7 @@ const (
 	EventStatus = "agenttrace.status"
 )
 
-// SpanEventLoopWarning is the name of the event on a session.turn span that reports a
-// loop of repeated calls.
+// SpanEventLoopWarning is the name of the event on a session.turn span that reports a loop of repeated calls.
 const SpanEventLoopWarning = "loop.warning"
 
 // SpanEventException is the name of the event on a span that a panic ended, as in

@@ -4,8 +4,7 @@ package semconv
 const (
 	// RunOperationRun is a run: the span covers the time in which the agent works.
 	RunOperationRun = "run"
-	// RunOperationUpdate and the operations below change the session at one
-	// moment, without a run.
+	// RunOperationUpdate and the operations below change the session at one moment, without a run.
 	RunOperationUpdate    = "update"
 	RunOperationFork      = "fork"
 	RunOperationRewind    = "rewind"
@@ -21,8 +20,7 @@ const (
 	EndError  = "error"
 )
 
-// Values of agenttrace.usage.basis: how the source counted before the buckets
-// were made disjoint.
+// Values of agenttrace.usage.basis: how the source counted before the buckets were made disjoint.
 const (
 	// BasisInclusive means that input includes tokens read from and written to the
 	// cache, and output includes reasoning.
@@ -79,9 +77,8 @@ const (
 // process died or its agent was stopped.
 const ErrorTypeAborted = "aborted"
 
-// AbortedByRestart is the error of a turn or tool call that a later process ended,
-// because its own process had died. The agent guide prescribes the text, which the model
-// gets as the result of such a call.
+// AbortedByRestart is the error of a turn or tool call that a later process ended, because its own process had died.
+// The agent guide prescribes the text, which the model gets as the result of such a call.
 const AbortedByRestart = "aborted by host restart"
 
 // ErrorTypePanic is the error.type of a span that a panic ended.

@@ -32,13 +32,10 @@ func TestMain(m *testing.M) {
 	})
 }
 
-// TestScripts runs the scripts of testdata, which run the command. They have
-// commands of their own: "store FILE" makes a store with the sessions of fixture,
-// "store FILE live" one with a session whose agent was killed at work,
-// "damage FILE" overwrites all of a store but its schema,
-// "unzip FILE DIR" unpacks a zip,
-// "hold FILE" has a store open for writing until the script ends, and "status N
-// COMMAND..." wants a command to end with the exit code N.
+// TestScripts runs the scripts of testdata, which run the command. They have commands of their own: "store FILE" makes
+// a store with the sessions of fixture, "store FILE live" one with a session whose agent was killed at work, "damage
+// FILE" overwrites all of a store but its schema, "unzip FILE DIR" unpacks a zip, "hold FILE" has a store open for
+// writing until the script ends, and "status N COMMAND..." wants a command to end with the exit code N.
 func TestScripts(t *testing.T) {
 	cache := goEnv(t, "GOCACHE")
 	testscript.Run(t, testscript.Params{
@@ -191,8 +188,7 @@ func damage(path string) error {
 	return err
 }
 
-// TestClosedPipe has standard output closed by its reader before all of an
-// export is written.
+// TestClosedPipe has standard output closed by its reader before all of an export is written.
 func TestClosedPipe(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s.db")
 	if err := makeStore(path, fixture()); err != nil {
@@ -214,8 +210,7 @@ func TestClosedPipe(t *testing.T) {
 	}
 }
 
-// fixture is a session with two turns, its sub-agent's, and an archived one of
-// which the id is a trap for file names.
+// fixture is a session with two turns, its sub-agent's, and an archived one of which the id is a trap for file names.
 func fixture() *store.Batch {
 	const (
 		prompt = "You are careful.\nYou are brief."

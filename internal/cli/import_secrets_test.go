@@ -129,9 +129,8 @@ func plantedFiles(t *testing.T, texts []string, token string) map[string]string 
 	return files
 }
 
-// TestNothingSecretIsImported: what the file of another program holds of secrets is in no
-// file of the store that it is imported into, nor in what is exported. --keep-secrets keeps
-// all of it.
+// TestNothingSecretIsImported: what the file of another program holds of secrets is in no file of the store that it is
+// imported into, nor in what is exported. --keep-secrets keeps all of it.
 func TestNothingSecretIsImported(t *testing.T) {
 	const token = "ghp_aZ3kQ9xW7mB2vN5tL8rDhF4jY6cP1sG0uE9o"
 	texts, secrets := corpusSecrets(t)

@@ -49,9 +49,8 @@ func importJSON(t *testing.T, store string, stdin []byte, args ...string) import
 
 const samples = "../../session/codec/"
 
-// TestImportSessions imports the samples of every format as a file or directory,
-// and those that are streams from standard input, and wants the rows that the
-// format's own tests want.
+// TestImportSessions imports the samples of every format as a file or directory, and those that are streams from
+// standard input, and wants the rows that the format's own tests want.
 func TestImportSessions(t *testing.T) {
 	for _, tt := range []struct {
 		path, format string
@@ -168,8 +167,7 @@ func copied(t *testing.T, path string) string {
 	return filepath.Join(parent, filepath.Base(path))
 }
 
-// contents are the lines of what other formats keep of a session: not what a store
-// remembers of how it came about.
+// contents are the lines of what other formats keep of a session: not what a store remembers of how it came about.
 func contents(export []byte, but ...string) string {
 	var kept strings.Builder
 	for line := range bytes.Lines(export) {
@@ -336,8 +334,7 @@ func checkpoint(t *testing.T, path string) {
 	}
 }
 
-// TestImportDirectory reads what programs laid out as a whole, wherever it is, and all
-// that is beside it.
+// TestImportDirectory reads what programs laid out as a whole, wherever it is, and all that is beside it.
 func TestImportDirectory(t *testing.T) {
 	dir := t.TempDir()
 	put := func(name, from string) {

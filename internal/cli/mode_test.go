@@ -11,8 +11,7 @@ import (
 	"testing"
 )
 
-// What is exported is a copy of the store: whatever the format and the umask, nobody
-// else may read it.
+// What is exported is a copy of the store: whatever the format and the umask, nobody else may read it.
 func TestNoExportIsMoreReadableThanTheStore(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("files have no modes")

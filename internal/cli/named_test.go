@@ -62,8 +62,7 @@ func TestCommandsThatAreNamedExist(t *testing.T) {
 	}
 }
 
-// TestREADMEHasEverySessionKey: the default that the exporter's documentation prints is the one
-// that it has.
+// TestREADMEHasEverySessionKey: the default that the exporter's documentation prints is the one that it has.
 func TestREADMEHasEverySessionKey(t *testing.T) {
 	text, err := os.ReadFile("../../exporter/sessionexporter/README.md")
 	if err != nil {
@@ -76,8 +75,7 @@ func TestREADMEHasEverySessionKey(t *testing.T) {
 	}
 }
 
-// TestPipedListCutsNothing: whoever reads a list in a pipe gets titles whole, and ids that
-// name their sessions.
+// TestPipedListCutsNothing: whoever reads a list in a pipe gets titles whole, and ids that name their sessions.
 func TestPipedListCutsNothing(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s.db")
 	title := strings.Repeat("a long title ", 40) + "to its end"

@@ -119,9 +119,8 @@ func (m *plannedModel) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintf(w, "data: %s\n\ndata: [DONE]\n\n", event)
 }
 
-// TestReplayAgent has a real agent ask a model, and asks again from what is stored:
-// the requests are those that the agent sent, and a model that answers the same
-// leaves a fork in which nothing differs.
+// TestReplayAgent has a real agent ask a model, and asks again from what is stored: the requests are those that the
+// agent sent, and a model that answers the same leaves a fork in which nothing differs.
 func TestReplayAgent(t *testing.T) {
 	model := &plannedModel{t: t}
 	server := httptest.NewServer(model)
@@ -168,8 +167,7 @@ func TestReplayAgent(t *testing.T) {
 		want := sent[prompt]
 		want.Stream = false
 		for _, message := range want.Messages {
-			// How the agent words a summary is its own; it leaves an empty content where
-			// the request has none.
+			// How the agent words a summary is its own; it leaves an empty content where the request has none.
 			if text, ok := message["content"].(string); ok {
 				message["content"] = strings.TrimPrefix(text, "What happened before, in short: ")
 			}

@@ -193,8 +193,7 @@ func startTailAt(t *testing.T, now int64, path, name string, width int, asJSON b
 	return x
 }
 
-// tick has the tail look again, and returns when it has: it takes the second tick
-// when it is through with the first.
+// tick has the tail look again, and returns when it has: it takes the second tick when it is through with the first.
 func (x *tailing) tick() {
 	x.t.Helper()
 	for range 2 {
@@ -226,8 +225,7 @@ func openAgent(t *testing.T, path, id string) *agent {
 	return &agent{t: t, store: s, id: id}
 }
 
-// TestTail follows a turn step by step: what it prints is what a person reads,
-// and a text grows on its line.
+// TestTail follows a turn step by step: what it prints is what a person reads, and a text grows on its line.
 func TestTail(t *testing.T) {
 	for _, c := range []struct {
 		width int
@@ -393,9 +391,8 @@ func TestTailStore(t *testing.T) {
 	}
 }
 
-// TestTailSilence: a session that is busy and silent is interrupted when the time
-// is over, without anything being written; one that was there long before is reported
-// of when it goes on.
+// TestTailSilence: a session that is busy and silent is interrupted when the time is over, without anything being
+// written; one that was there long before is reported of when it goes on.
 func TestTailSilence(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s.db")
 	a := openAgent(t, path, "ses_aaaaaaaa1")

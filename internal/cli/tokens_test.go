@@ -74,10 +74,9 @@ func number(t *testing.T, text string) int64 {
 	return n
 }
 
-// TestEveryReaderCountsTheSameTokens compares what the commands and the exports say of the
-// tokens, turns, status and notices of each session of many sources: of the demo, of captures of agents, of transcripts
-// and of other formats. One figure is computed here, of the rows, by nothing but the
-// definition.
+// TestEveryReaderCountsTheSameTokens compares what the commands and the exports say of the tokens, turns, status and
+// notices of each session of many sources: of the demo, of captures of agents, of transcripts and of other formats. One
+// figure is computed here, of the rows, by nothing but the definition.
 func TestEveryReaderCountsTheSameTokens(t *testing.T) {
 	sources := []string{
 		"../../session/testdata/reference.jsonl", "../../session/codec/transcripts/testdata/opencode",
@@ -164,8 +163,7 @@ func hiddenTokens(t *session.Transcript) int64 {
 	return definition(t) - definition(visible)
 }
 
-// compareTokens checks that all readers of a store agree, and returns the tokens of all
-// sessions.
+// compareTokens checks that all readers of a store agree, and returns the tokens of all sessions.
 func compareTokens(t *testing.T, path string) (all int64) {
 	t.Helper()
 	at := func(args ...string) string { return command(t, 0, append([]string{"--store", path}, args...)...) }
@@ -343,9 +341,8 @@ func csvTokens(t *testing.T, text string) (sum int64) {
 	return sum
 }
 
-// definition counts the tokens that a session used from its rows: of the assistant's
-// messages that are no copies, hidden or not, the five buckets; of a compaction, what its
-// own call used.
+// definition counts the tokens that a session used from its rows: of the assistant's messages that are no copies,
+// hidden or not, the five buckets; of a compaction, what its own call used.
 func definition(rows *session.Transcript) (sum int64) {
 	buckets := func(raw json.RawMessage, keys ...string) (sum int64) {
 		var o map[string]json.RawMessage

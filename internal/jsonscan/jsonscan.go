@@ -2,10 +2,9 @@
 // without decoding them, and quotes and unquotes strings. Most of what agents store is
 // long texts that nobody looks into, so strings are read eight bytes at a time.
 //
-// A scan takes valid JSON only, as encoding/json does, except that it does not look at
-// whether strings are valid UTF-8. It leaves it to its callers to find out what is wrong
-// with the rest. Positions are offsets in the text; an end below 0 is the complement of
-// the position where the text is no JSON any more.
+// A scan takes valid JSON only, as encoding/json does, except that it does not look at whether strings are valid UTF-8.
+// It leaves it to its callers to find out what is wrong with the rest. Positions are offsets in the text; an end below
+// 0 is the complement of the position where the text is no JSON any more.
 package jsonscan
 
 import (
@@ -24,8 +23,7 @@ func Valid(text string) bool {
 	return end >= 0 && Space(text, end) == len(text)
 }
 
-// IsValue reports whether text is one JSON value, without space around it, that nests no
-// deeper than levels.
+// IsValue reports whether text is one JSON value, without space around it, that nests no deeper than levels.
 func IsValue(text []byte, levels int) bool {
 	return len(text) > 0 && Value(view(text), 0, levels) == len(text)
 }
@@ -181,10 +179,9 @@ func number(text string, i int) int {
 
 func isDigit(c byte) bool { return '0' <= c && c <= '9' }
 
-// Object calls yield for the members of a text that is one JSON object and nests no deeper
-// than levels, in their order and with their values as they are in the text, of which they
-// share the memory. It returns false where the text is something else, or a name has bytes
-// or escapes that are no characters; by then, yield may have been called.
+// Object calls yield for the members of a text that is one JSON object and nests no deeper than levels, in their order
+// and with their values as they are in the text, of which they share the memory. It returns false where the text is
+// something else, or a name has bytes or escapes that are no characters; by then, yield may have been called.
 func Object[B ~[]byte](text []byte, levels int, yield func(key string, value B)) bool {
 	s := view(text)
 	return elements(s, '{', func(key Key, i int) int {
@@ -231,9 +228,8 @@ func keyOf(quoted string) (string, bool) {
 	return strings.Clone(quoted[1 : len(quoted)-1]), true
 }
 
-// NestsDeeper reports whether arrays and objects in JSON nest deeper than so many levels.
-// It reads any text, and takes time and no memory for it: it is asked before recursive
-// code runs.
+// NestsDeeper reports whether arrays and objects in JSON nest deeper than so many levels. It reads any text, and takes
+// time and no memory for it: it is asked before recursive code runs.
 func NestsDeeper(text []byte, levels int) bool {
 	depth, quoted := 0, false
 	for i := 0; i < len(text); i++ {

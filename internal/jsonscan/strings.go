@@ -14,8 +14,7 @@ import (
 // unescaped has the characters of the letters after a backslash.
 var unescaped = [256]byte{'"': '"', '\\': '\\', '/': '/', 'b': '\b', 'f': '\f', 'n': '\n', 'r': '\r', 't': '\t'}
 
-// Unit returns the UTF-16 unit that text begins with, in four hexadecimal digits; -1 if it
-// does not.
+// Unit returns the UTF-16 unit that text begins with, in four hexadecimal digits; -1 if it does not.
 func Unit(text string) rune {
 	if len(text) < 4 {
 		return -1

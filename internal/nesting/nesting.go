@@ -1,10 +1,8 @@
-// Package nesting bounds how deep the values of telemetry nest, and how much memory
-// a request takes once it is decoded.
+// Package nesting bounds how deep the values of telemetry nest, and how much memory a request takes once it is decoded.
 //
-// The decoders of pdata recurse into values, as does nearly everything that reads a
-// value later. A goroutine that outgrows its stack ends the process, and no recover
-// stops that. So a request is looked at before it is decoded, without recursion that
-// has no bound, and refused if a value is nested deeper than any program's.
+// The decoders of pdata recurse into values, as does nearly everything that reads a value later. A goroutine that
+// outgrows its stack ends the process, and no recover stops that. So a request is looked at before it is decoded,
+// without recursion that has no bound, and refused if a value is nested deeper than any program's.
 package nesting
 
 import (
@@ -20,9 +18,8 @@ const MaxDepth = 500
 // ({"kvlistValue": {"values": [{"value": …), the request around it about twelve.
 const maxJSONDepth = 4*MaxDepth + 16
 
-// MaxDecoded is how much memory, in bytes, the messages of a request may take in
-// addition to their texts. An empty span is two bytes in protobuf and some 400 in
-// memory, so 64 MiB of them would take 12 GiB.
+// MaxDecoded is how much memory, in bytes, the messages of a request may take in addition to their texts. An empty span
+// is two bytes in protobuf and some 400 in memory, so 64 MiB of them would take 12 GiB.
 const MaxDecoded = 256 << 20
 
 var (

@@ -142,8 +142,7 @@ func TestMalformedProtobufIsRefused(t *testing.T) {
 	}
 }
 
-// The decoder makes a span of each element, whatever stands there: 30 million numbers
-// took 4 GB.
+// The decoder makes a span of each element, whatever stands there: 30 million numbers took 4 GB.
 func TestElementsThatAreNoObjectsCount(t *testing.T) {
 	for _, element := range []string{"1", "null", `""`, " true ", "{}", "[]"} {
 		request := `{"resourceSpans":[` + strings.Repeat(element+",", 2_000_000) + "{}]}"

@@ -10,8 +10,7 @@ import (
 // The corpus of package redact holds no secrets: what would be one is random, and made here for the tests of all that
 // redact.
 
-// alphabets of what the corpus leaves to chance. No scanner takes its files for leaks
-// then.
+// alphabets of what the corpus leaves to chance. No scanner takes its files for leaks then.
 var alphabets = map[byte]string{
 	'a': "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789", 'l': "abcdefghijklmnopqrstuvwxyz0123456789",
 	'h': "0123456789abcdef", 'H': "0123456789ABCDEF",
@@ -86,9 +85,8 @@ func human(style int, rng *rand.Rand) string {
 	return title() + title() + digits
 }
 
-// ExpandSecret replaces what a line of the corpus leaves to chance: ‹KINDn› is a secret of n
-// random bytes, ⟨KINDn⟩ a random part that may stay. The same seed gives the same text. It
-// panics if the line is not of the corpus's form.
+// ExpandSecret replaces what a line of the corpus leaves to chance: ‹KINDn› is a secret of n random bytes, ⟨KINDn⟩ a
+// random part that may stay. The same seed gives the same text. It panics if the line is not of the corpus's form.
 func ExpandSecret(line string, seed uint64) (text string, secrets []string) {
 	rng := rand.New(rand.NewPCG(seed, 7))
 	line = strings.NewReplacer("␤", "\n", "␛", "\x1b", "␍", "\r", "⇥", "\t").Replace(line)

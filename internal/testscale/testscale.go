@@ -1,8 +1,7 @@
 // Package testscale has what tests of many packages share: how much they do, ports for servers that are configured with
-// one before they listen, and the secrets of the corpus of package redact.
-// A newcomer's `go test ./...` runs few
-// rounds of the suites that deliver, generate or kill at random; with the build tag
-// long, as in `make long`, they run all of them:
+// one before they listen, and the secrets of the corpus of package redact. A newcomer's `go test ./...` runs few rounds
+// of the suites that deliver, generate or kill at random; with the build tag long, as in `make long`, they run all of
+// them:
 //
 //	for seed := range testscale.Rounds(8, 40) {
 package testscale
@@ -17,10 +16,9 @@ func Rounds(few, many int) int {
 	return few
 }
 
-// Linear fails the test if the processor time of work grows faster than its size. It
-// compares two sizes in one process instead of asking a clock, so that a busy machine
-// does not fail it: work that grows with the square takes 256 times as much for sixteen
-// times the size, and 80 times as much is taken for that.
+// Linear fails the test if the processor time of work grows faster than its size. It compares two sizes in one process
+// instead of asking a clock, so that a busy machine does not fail it: work that grows with the square takes 256 times
+// as much for sixteen times the size, and 80 times as much is taken for that.
 func Linear(t *testing.T, size int, work func(size int)) {
 	t.Helper()
 	least := func(size int) float64 {

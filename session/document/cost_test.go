@@ -7,8 +7,7 @@ import (
 	"github.com/agenttrace/agenttrace/session/price"
 )
 
-// TestCostOfTheWhole: a cost that the session alone states is shown as its total, and
-// nothing is estimated besides.
+// TestCostOfTheWhole: a cost that the session alone states is shown as its total, and nothing is estimated besides.
 func TestCostOfTheWhole(t *testing.T) {
 	model := `{"model":{"provider_id":"p","model_id":"m"},"usage":{"input":1,"output":2,"reasoning":0,"cache_read":0,` +
 		`"cache_write":0}}`

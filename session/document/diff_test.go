@@ -82,8 +82,7 @@ func TestWords(t *testing.T) {
 	}
 }
 
-// conversation is a timeline with a turn for each pair of a question and an
-// answer, asked one second after the other.
+// conversation is a timeline with a turn for each pair of a question and an answer, asked one second after the other.
 func conversation(id string, at int64, texts ...string) *Document {
 	doc := &Document{Session: Session{ID: id, Agent: "a"}}
 	for i := 0; i < len(texts); i += 2 {
@@ -104,9 +103,8 @@ func pairsOf(d *Diff) (pairs [][2]int) {
 	return pairs
 }
 
-// TestAlign: a turn that one session has more does not shift those after it, what
-// is between equal turns is paired, and the copied turns of a fork are found
-// though the same text came again.
+// TestAlign: a turn that one session has more does not shift those after it, what is between equal turns is paired, and
+// the copied turns of a fork are found though the same text came again.
 func TestAlign(t *testing.T) {
 	a := conversation("a", 0, "one", "1", "two", "2", "four", "4")
 	for _, test := range []struct {
@@ -135,8 +133,7 @@ func TestAlign(t *testing.T) {
 	}
 }
 
-// TestFirstDivergence: content goes before tokens of earlier turns, and the
-// keys of inputs have no order.
+// TestFirstDivergence: content goes before tokens of earlier turns, and the keys of inputs have no order.
 func TestFirstDivergence(t *testing.T) {
 	a, b := conversation("a", 0, "one", "1", "two", "2"), conversation("b", 5, "one", "1", "two", "3")
 	a.Turns[0].Usage, b.Turns[0].Usage = &session.Usage{Input: 10}, &session.Usage{Input: 11}

@@ -30,9 +30,8 @@ func (a ancestry) Decisions(_ context.Context, id string) ([]store.Decision, err
 	return a.decisions[id], nil
 }
 
-// TestInherited: what was decided about a call that a fork copied is shown where the
-// fork is shown, from however far back; about calls of its own its parents report
-// nothing, though an id be used twice.
+// TestInherited: what was decided about a call that a fork copied is shown where the fork is shown, from however far
+// back; about calls of its own its parents report nothing, though an id be used twice.
 func TestInherited(t *testing.T) {
 	parent, root := "parent", "root"
 	r := ancestry{

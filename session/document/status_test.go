@@ -14,8 +14,7 @@ import (
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
-// statusSession is a session whose last update is at begin+1000, with a question
-// and an answer of the parts.
+// statusSession is a session whose last update is at begin+1000, with a question and an answer of the parts.
 func statusSession(metadata, answer string, parts ...string) *session.Transcript {
 	t := &session.Transcript{Session: session.Session{
 		ID: "ses_1fa2bdc08000YO9dOSXjsMd9kP", Title: "Fix the test", Agent: "coder", PermissionsJSON: "[]",
@@ -212,8 +211,7 @@ Fix the test
 	}
 }
 
-// TestFollower: what is read twice is reported once, what shrinks is reported again, what a
-// rewind hides is reported.
+// TestFollower: what is read twice is reported once, what shrinks is reported again, what a rewind hides is reported.
 func TestFollower(t *testing.T) {
 	var f document.Follower
 	now := time.UnixMilli(begin + 2000)

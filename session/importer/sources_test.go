@@ -98,8 +98,7 @@ func TestSecondImportReadsNothing(t *testing.T) {
 	}
 }
 
-// TestChangedFilesAreRead: a file that grew, was replaced or truncated is read; one that is gone
-// loses nothing.
+// TestChangedFilesAreRead: a file that grew, was replaced or truncated is read; one that is gone loses nothing.
 func TestChangedFilesAreRead(t *testing.T) {
 	dir, db := t.TempDir(), filepath.Join(t.TempDir(), "sessions.db")
 	path := func(name string) string { return filepath.Join(dir, name+".jsonl") }

@@ -233,8 +233,7 @@ func fetch(ctx context.Context, dir string, s Source, o *UpdateOptions) (l List,
 	}, body, nil
 }
 
-// Import keeps the list that a file has, for a machine without a network. Which list it is
-// shows in its content.
+// Import keeps the list that a file has, for a machine without a network. Which list it is shows in its content.
 func Import(dir, path string) (List, error) {
 	t, body, err := readFile(path)
 	if err != nil {

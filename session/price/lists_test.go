@@ -93,8 +93,7 @@ func cost(t *testing.T, dir, model string) string {
 	return fmt.Sprintf("%.2f of %s", rate.Cost(session.Usage{Input: 1e6}, 1), p.Date().Format(time.DateOnly))
 }
 
-// TestUpdateKeepsBothLists: a price is of the first list that has one, and its date is that
-// of the update.
+// TestUpdateKeepsBothLists: a price is of the first list that has one, and its date is that of the update.
 func TestUpdateKeepsBothLists(t *testing.T) {
 	p, dir := publish(t), filepath.Join(t.TempDir(), "agenttrace", "prices")
 	if got := cost(t, dir, "gpt-a"); got != "no lists" {

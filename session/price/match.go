@@ -36,8 +36,7 @@ func canonical(provider string) string {
 	return name
 }
 
-// dated matches an id that ends in a date or a version. The lists have some models with
-// one and some without.
+// dated matches an id that ends in a date or a version. The lists have some models with one and some without.
 var dated = regexp.MustCompile(
 	`^(.+?)(?:[-@](?:20\d{6}|20\d\d-[01]\d-[0-3]\d|latest|default)(?:-v\d+(?::\d+)?)?|-v\d+:\d+)$`)
 
@@ -55,8 +54,7 @@ func (t *Table) match(provider, id string) *Rate {
 	id = strings.TrimPrefix(id, "models/") // prefix in the Gemini API
 	name := canonical(provider)
 	if head, rest, ok := strings.Cut(id, "/"); ok && rest != "" {
-		// An id may begin with its provider, which is the only hint if no provider is
-		// named.
+		// An id may begin with its provider, which is the only hint if no provider is named.
 		if who := canonical(head); who == name || name == "" && t.offers[who] != nil {
 			name, id = who, strings.TrimPrefix(rest, "models/")
 		}
@@ -74,9 +72,8 @@ func (t *Table) match(provider, id string) *Rate {
 	return t.alike(strings.Split(name, "|"), id, false)
 }
 
-// alike returns the price that all providers with the model agree on. With charged it
-// ignores providers with a price of zero: a subscription lists the model too, without a
-// price per token.
+// alike returns the price that all providers with the model agree on. With charged it ignores providers with a price of
+// zero: a subscription lists the model too, without a price per token.
 func (t *Table) alike(providers []string, id string, charged bool) *Rate {
 	var one *Rate
 	for _, provider := range providers {
@@ -92,9 +89,8 @@ func (t *Table) alike(providers []string, id string, charged bool) *Rate {
 	return one
 }
 
-// of finds the price of one provider: for the exact id, for the id without its date, or
-// for an id without a date if all dated versions agree. known reports whether the
-// provider has the model; nil then means that its price is ambiguous.
+// of finds the price of one provider: for the exact id, for the id without its date, or for an id without a date if all
+// dated versions agree. known reports whether the provider has the model; nil then means that its price is ambiguous.
 func (t *Table) of(provider, id string) (o *Rate, known bool) {
 	models := t.offers[provider]
 	if o, known = models[id]; known {

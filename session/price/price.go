@@ -1,11 +1,9 @@
-// Package price estimates the cost of tokens, with prices from a list. The code contains no
-// prices. [Read] accepts the two maintained
-// public lists, models.dev's api.json and LiteLLM's model_prices_and_context_window.json.
+// Package price estimates the cost of tokens, with prices from a list. The code contains no prices. [Read] accepts the
+// two maintained public lists, models.dev's api.json and LiteLLM's model_prices_and_context_window.json.
 //
-// An estimate is based on the list's price for a model of that name. It is not the billed
-// amount: it does not include discounts, subscriptions, batch or priority prices, or
-// charges for anything but tokens. If it is ambiguous which model is meant, there is no
-// estimate.
+// An estimate is based on the list's price for a model of that name. It is not the billed amount: it does not include
+// discounts, subscriptions, batch or priority prices, or charges for anything but tokens. If it is ambiguous which
+// model is meant, there is no estimate.
 //
 // The lists are kept in a directory. [Update] fetches them, and nothing else in this module does: everything that
 // estimates reads what is kept.
@@ -39,8 +37,7 @@ type Table struct {
 
 // Rate is the price of a model at one provider. It is immutable.
 type Rate struct {
-	// Base are the rates, in USD per token, by kind: input, output, reasoning, cache
-	// reads, cache writes.
+	// Base are the rates, in USD per token, by kind: input, output, reasoning, cache reads, cache writes.
 	Base [kinds]float64 `json:"base"`
 	// Tiers are the rates for requests with more input, the smallest first.
 	Tiers []Tier `json:"tiers,omitempty"`
@@ -56,8 +53,7 @@ const (
 	kinds
 )
 
-// Tier has the rates for requests whose whole input, cached or not, exceeds a number of
-// tokens.
+// Tier has the rates for requests whose whole input, cached or not, exceeds a number of tokens.
 type Tier struct {
 	Above int64          `json:"above"`
 	Rates [kinds]float64 `json:"rates"`
@@ -83,8 +79,7 @@ type Model struct {
 	CacheWrite float64 `json:"cache_write"`
 }
 
-// Models returns the models with a price, in order of providers and ids. The price is that
-// of short requests.
+// Models returns the models with a price, in order of providers and ids. The price is that of short requests.
 func (t *Table) Models() []Model {
 	all := make([]Model, 0, t.Len())
 	for provider, models := range t.offers {
@@ -117,17 +112,15 @@ func (t *Table) Len() int {
 	return n
 }
 
-// Cost returns the estimated cost in USD of a number of requests that used u together; 0
-// means an unknown number.
+// Cost returns the estimated cost in USD of a number of requests that used u together; 0 means an unknown number.
 //
 // The five buckets are disjoint, and each is charged once: reasoning at its own price or
 // else as output; cache reads and writes at their own price or else as input, because a
 // list omits these prices if a provider makes no difference. A price of 0 is a price.
 //
-// If the list has a tier for long inputs, its price applies to the whole request. Only
-// the sum of several requests is known: they are assumed to be of equal size, and short
-// if their number is unknown. The estimate of several requests is therefore too low if
-// one of them was long and the others were not.
+// If the list has a tier for long inputs, its price applies to the whole request. Only the sum of several requests is
+// known: they are assumed to be of equal size, and short if their number is unknown. The estimate of several requests
+// is therefore too low if one of them was long and the others were not.
 func (r *Rate) Cost(u session.Usage, requests int64) (usd float64) {
 	rates := &r.Base
 	if requests > 0 {

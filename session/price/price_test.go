@@ -26,8 +26,7 @@ func read(t testing.TB, name string) *price.Table {
 
 const none = -1 // no price
 
-// million has millions of tokens, with a different count in each bucket so that a wrong
-// price shows.
+// million has millions of tokens, with a different count in each bucket so that a wrong price shows.
 var million = session.Usage{Input: 1e6, Output: 2e6, Reasoning: 3e6, CacheRead: 4e6, CacheWrite: 5e6}
 
 func TestMatch(t *testing.T) {

@@ -20,10 +20,9 @@ const Formats = "models.dev's api.json or LiteLLM's model_prices_and_context_win
 
 // Read reads a list of prices. It detects the format from the content.
 //
-// Models without a price for input or output, such as image models, are skipped, and so
-// are prices that are negative or not numbers. An id that a provider has twice with
-// different prices has no price. Read returns an error if the content has neither format,
-// has no price, or is larger than 64 MiB.
+// Models without a price for input or output, such as image models, are skipped, and so are prices that are negative or
+// not numbers. An id that a provider has twice with different prices has no price. Read returns an error if the content
+// has neither format, has no price, or is larger than 64 MiB.
 func Read(r io.Reader) (*Table, error) {
 	t, _, err := read(r)
 	return t, err
@@ -46,8 +45,7 @@ func read(r io.Reader) (*Table, []byte, error) {
 		models: map[string][]string{}}
 	known := false
 	for name, raw := range list {
-		// The format of an entry shows in its content: it is a provider with its models,
-		// or a model.
+		// The format of an entry shows in its content: it is a provider with its models, or a model.
 		var entry map[string]json.RawMessage
 		if json.Unmarshal(raw, &entry) != nil {
 			continue
@@ -150,8 +148,7 @@ func (s stated) rates(unit float64) *[kinds]float64 {
 	return &r
 }
 
-// rateOf returns the rate from the prices and those of the tiers, or nil if a price is
-// missing.
+// rateOf returns the rate from the prices and those of the tiers, or nil if a price is missing.
 func rateOf(base stated, above map[int64]stated, unit float64) *Rate {
 	r := base.rates(unit)
 	if r == nil {
@@ -175,8 +172,7 @@ const perMillion = 1e6
 
 var modelsDevKeys = keys{"input", "output", "reasoning", "cache_read", "cache_write"}
 
-// addModelsDev adds a model of models.dev: USD per million tokens, with tiers by the size
-// of the context.
+// addModelsDev adds a model of models.dev: USD per million tokens, with tiers by the size of the context.
 func (t *Table) addModelsDev(provider, id string, raw json.RawMessage) {
 	var model struct {
 		Cost map[string]json.RawMessage `json:"cost"`
@@ -207,12 +203,10 @@ func (t *Table) addModelsDev(provider, id string, raw json.RawMessage) {
 	}
 }
 
-// aboveTokens matches LiteLLM's keys of a tier. Keys with other endings are priority,
-// batch or hourly prices.
+// aboveTokens matches LiteLLM's keys of a tier. Keys with other endings are priority, batch or hourly prices.
 var aboveTokens = regexp.MustCompile(`^(.+)_above_(\d{1,7})k_tokens$`)
 
-// addLiteLLM adds a model of LiteLLM's list: USD per token. It reports whether the entry
-// has that format.
+// addLiteLLM adds a model of LiteLLM's list: USD per token. It reports whether the entry has that format.
 func (t *Table) addLiteLLM(name string, entry map[string]json.RawMessage) bool {
 	var provider string
 	_ = json.Unmarshal(entry["litellm_provider"], &provider)

@@ -13,13 +13,11 @@ import (
 // SpanExporter returns an exporter for a tracer provider. Its Shutdown stores the waiting
 // deliveries and leaves the recorder open.
 //
-// ExportSpans returns nil when the rows of all spans are committed, and otherwise a
-// [*NotStoredError] that reports whether the spans wait or are lost. If its context is
-// canceled, it stops waiting for the store and the spans wait.
+// ExportSpans returns nil when the rows of all spans are committed, and otherwise a [*NotStoredError] that reports
+// whether the spans wait or are lost. If its context is canceled, it stops waiting for the store and the spans wait.
 func (r *Recorder) SpanExporter() sdktrace.SpanExporter { return &spanExporter{exporter{recorder: r}} }
 
-// LogExporter returns an exporter for a logger provider, with the same guarantees as that
-// for spans.
+// LogExporter returns an exporter for a logger provider, with the same guarantees as that for spans.
 func (r *Recorder) LogExporter() sdklog.Exporter { return &logExporter{exporter{recorder: r}} }
 
 // exporter is what both exporters have in common.

@@ -73,8 +73,7 @@ func open(t *testing.T, o recorder.Options) *recorder.Recorder {
 	return rec
 }
 
-// check fails the test unless every session of a store is valid. It returns the number of
-// sessions.
+// check fails the test unless every session of a store is valid. It returns the number of sessions.
 func check(t *testing.T, r store.Reader) int {
 	t.Helper()
 	n := 0
@@ -94,8 +93,7 @@ func check(t *testing.T, r store.Reader) int {
 	return n
 }
 
-// rows returns every row of every table, sorted, without ids that depend on the order of
-// arrival.
+// rows returns every row of every table, sorted, without ids that depend on the order of arrival.
 func rows(t *testing.T, path string) []string {
 	t.Helper()
 	conn, err := sqlite.OpenConn(path, sqlite.OpenReadWrite)

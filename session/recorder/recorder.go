@@ -26,14 +26,12 @@ type Options struct {
 	// SessionKeys are the attributes that name the session of telemetry that package
 	// agenttrace did not emit; see [ingest.Options].
 	SessionKeys []string
-	// Redaction configures what is redacted before it is stored. Nil means the default of
-	// the collector: secrets are redacted, and values of more than 1 MiB truncated.
-	// DisableRedaction stores everything unchanged.
+	// Redaction configures what is redacted before it is stored. Nil means the default of the collector: secrets are
+	// redacted, and values of more than 1 MiB truncated. DisableRedaction stores everything unchanged.
 	Redaction        *redact.Config
 	DisableRedaction bool
-	// MaxPendingBytes limits what waits in memory while the store is unavailable, by its
-	// size in OTLP. Beyond it the oldest deliveries are lost. 0 means
-	// DefaultMaxPendingBytes; a negative value means that nothing waits.
+	// MaxPendingBytes limits what waits in memory while the store is unavailable, by its size in OTLP. Beyond it the
+	// oldest deliveries are lost. 0 means DefaultMaxPendingBytes; a negative value means that nothing waits.
 	MaxPendingBytes int
 }
 
@@ -165,10 +163,9 @@ func (r *Recorder) Stats() Stats {
 	return r.stats
 }
 
-// ForceFlush stores the waiting deliveries. It returns nil if everything that was
-// exported is in the store, and otherwise a [*NotStoredError] with the losses since the
-// last call and what still waits. It does not see what a provider has not exported yet:
-// flush the provider first.
+// ForceFlush stores the waiting deliveries. It returns nil if everything that was exported is in the store, and
+// otherwise a [*NotStoredError] with the losses since the last call and what still waits. It does not see what a
+// provider has not exported yet: flush the provider first.
 func (r *Recorder) ForceFlush(ctx context.Context) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -179,9 +176,8 @@ func (r *Recorder) ForceFlush(ctx context.Context) error {
 	return r.report()
 }
 
-// Close stores the waiting deliveries, closes the store and releases its lock. What still
-// cannot be stored is lost; the error counts it as that of ForceFlush does. Shut the
-// providers down first. Later calls do nothing.
+// Close stores the waiting deliveries, closes the store and releases its lock. What still cannot be stored is lost; the
+// error counts it as that of ForceFlush does. Shut the providers down first. Later calls do nothing.
 func (r *Recorder) Close(ctx context.Context) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -120,8 +120,7 @@ func TestLocked(t *testing.T) {
 	}
 }
 
-// TestPending checks that spans that cannot be stored now wait, are counted in the
-// errors, and are stored later.
+// TestPending checks that spans that cannot be stored now wait, are counted in the errors, and are stored later.
 func TestPending(t *testing.T) {
 	rec := open(t, recorder.Options{})
 	tp := sdktrace.NewTracerProvider()
@@ -193,8 +192,7 @@ func TestPending(t *testing.T) {
 	}
 }
 
-// TestPendingBound checks that no more than the limit waits, and that the oldest are
-// lost.
+// TestPendingBound checks that no more than the limit waits, and that the oldest are lost.
 func TestPendingBound(t *testing.T) {
 	c := &capture{}
 	tp := sdktrace.NewTracerProvider(sdktrace.WithSyncer(c))

@@ -17,9 +17,8 @@ import (
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
-// TestToolsAreShownWithTheirResultsAndTheTimeThatTheyRan stores a call that is announced a
-// minute before it runs for a second, and one whose result comes after its turn, whatever
-// order the spans arrive in.
+// TestToolsAreShownWithTheirResultsAndTheTimeThatTheyRan stores a call that is announced a minute before it runs for a
+// second, and one whose result comes after its turn, whatever order the spans arrive in.
 func TestToolsAreShownWithTheirResultsAndTheTimeThatTheyRan(t *testing.T) {
 	now := time.UnixMilli(1795198540000)
 	exporter := tracetest.NewInMemoryExporter()

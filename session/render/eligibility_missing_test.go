@@ -14,8 +14,7 @@ const replayable = `{"session":{"id":"ses_1"},"prompts":["You are a coder."],"ca
  {"role":"user","at":2,"parts":[{"type":"text","text":"And now?"}]},
  {"role":"assistant","at":3,"metadata":{"model":{"provider_id":"openai","model_id":"gpt-5"},"system_prompt_digest":"prompt-0","agenttrace":{"turn_index":1,"tool_catalog_digest":"catalog-0"}},"parts":[{"type":"text","text":"Done"}]}]}`
 
-// A turn of which something that the model was given is not there cannot be rerun
-// as if it were.
+// A turn of which something that the model was given is not there cannot be rerun as if it were.
 func TestTurnWithoutAllItWasGivenIsNotEligible(t *testing.T) {
 	for _, c := range []struct {
 		name   string

@@ -18,9 +18,8 @@ import (
 	"github.com/agenttrace/agenttrace/session/document"
 )
 
-// TestReplayStories judges the session of each story and prints it in the ways that
-// its file has sections for. A file may have several stories, each in a file that
-// ends in .json; the sections of one begin with its name.
+// TestReplayStories judges the session of each story and prints it in the ways that its file has sections for. A file
+// may have several stories, each in a file that ends in .json; the sections of one begin with its name.
 func TestReplayStories(t *testing.T) {
 	files, err := filepath.Glob("testdata/replay/*.txtar")
 	if err != nil || len(files) == 0 {
@@ -125,8 +124,7 @@ func TestReplayNoTurn(t *testing.T) {
 	}
 }
 
-// TestReplayProperties holds the verdict on valid sessions of any content to what it
-// promises.
+// TestReplayProperties holds the verdict on valid sessions of any content to what it promises.
 func TestReplayProperties(t *testing.T) {
 	for seed := range uint64(400) {
 		s := codectest.Generate(rand.New(rand.NewPCG(seed, 7)), int(seed%24))

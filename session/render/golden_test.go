@@ -23,8 +23,7 @@ import (
 // epoch is when every story begins: times in stories are milliseconds since.
 const epoch = 1795198540000
 
-// storyFile is a session in a form that a person can write. Ids are made up in
-// order where none are given.
+// storyFile is a session in a form that a person can write. Ids are made up in order where none are given.
 type storyFile struct {
 	Session struct {
 		ID            string          `json:"id"`
@@ -199,8 +198,7 @@ func story(t testing.TB, said string) *document.Document {
 	return document.Build(readStoryOf(t, "story", said))
 }
 
-// render prints a timeline as the name of a section wants: a width, and words
-// that are options or name another view.
+// render prints a timeline as the name of a section wants: a width, and words that are options or name another view.
 func printView(t *testing.T, doc *document.Document, section string) string {
 	t.Helper()
 	o := Options{Now: time.UnixMilli(epoch + 3_600_000)}
@@ -241,8 +239,7 @@ func printView(t *testing.T, doc *document.Document, section string) string {
 	return strings.ReplaceAll(b.String(), "\x1b", `\e`)
 }
 
-// TestStories prints the session of each story in the ways that its file has
-// sections for.
+// TestStories prints the session of each story in the ways that its file has sections for.
 func TestStories(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txtar")
 	if err != nil || len(files) == 0 {

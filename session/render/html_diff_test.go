@@ -15,8 +15,7 @@ import (
 	"github.com/agenttrace/agenttrace/session/document"
 )
 
-// twoStories are the story, and one in which something of every kind differs: the words
-// of inB are B's alone.
+// twoStories are the story, and one in which something of every kind differs: the words of inB are B's alone.
 func twoStories(tb testing.TB, said, inB string) (a, b *document.Document) {
 	a, b = story(tb, said), story(tb, said)
 	for i, doc := range []*document.Document{a, b} {
@@ -93,9 +92,8 @@ func TestDiffGolden(t *testing.T) {
 	golden(t, "diff.html", diffHTML(t, a, b, document.Words{}))
 }
 
-// TestDiffIsNoMarkup compares sessions whose texts try to be something else. What both
-// have leaves the page as it is; what one of them has adds no element but those of a
-// diff.
+// TestDiffIsNoMarkup compares sessions whose texts try to be something else. What both have leaves the page as it is;
+// what one of them has adds no element but those of a diff.
 func TestDiffIsNoMarkup(t *testing.T) {
 	a, b := twoStories(t, "x", "y")
 	want := frame(t, diffHTML(t, a, b, document.Words{Full: true}))
@@ -132,8 +130,7 @@ func TestDiffNamesFactsOnce(t *testing.T) {
 	}
 }
 
-// TestDiffLinks: every link leads to the one element that has its name, and the first
-// divergence to where it stands.
+// TestDiffLinks: every link leads to the one element that has its name, and the first divergence to where it stands.
 func TestDiffLinks(t *testing.T) {
 	a, b := twoStories(t, "x", "y")
 	page := diffHTML(t, a, b, document.Words{})

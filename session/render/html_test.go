@@ -14,8 +14,7 @@ import (
 	"github.com/agenttrace/agenttrace/session/document"
 )
 
-// What a text may be shown with, and the attributes of it; those of a link are looked at
-// on their own.
+// What a text may be shown with, and the attributes of it; those of a link are looked at on their own.
 var allowed = map[string][]string{
 	"p": {""}, "h4": {""}, "h5": {""}, "h6": {""}, "blockquote": {""}, "li": {"", "class=task"}, "pre": {""},
 	"code": {""},
@@ -108,8 +107,7 @@ func harmless(t testing.TB, tok nethtml.Token) {
 	}
 }
 
-// asRead is the outline of a page as a browser understands it, which moves and adds what
-// stands where it may not.
+// asRead is the outline of a page as a browser understands it, which moves and adds what stands where it may not.
 func asRead(t testing.TB, page string) []string {
 	t.Helper()
 	doc, err := nethtml.Parse(strings.NewReader(page))
@@ -143,8 +141,7 @@ func elements(page string) []string {
 	}
 }
 
-// examine wants that a page is as one of which the texts say nothing, but for what these
-// may be shown with.
+// examine wants that a page is as one of which the texts say nothing, but for what these may be shown with.
 func examine(t testing.TB, said, page string, want []string) {
 	t.Helper()
 	if d := cmp.Diff(want, frame(t, page)); d != "" {

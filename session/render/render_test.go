@@ -12,8 +12,7 @@ import (
 	"github.com/agenttrace/agenttrace/session/price"
 )
 
-// conversation is a timeline with a turn for each pair of a question and an
-// answer, asked one second after the other.
+// conversation is a timeline with a turn for each pair of a question and an answer, asked one second after the other.
 func talk(id string, at int64, texts ...string) *document.Document {
 	doc := &document.Document{Session: document.Session{ID: id, Agent: "a"}}
 	for i := 0; i < len(texts); i += 2 {
@@ -27,8 +26,7 @@ func talk(id string, at int64, texts ...string) *document.Document {
 	return doc
 }
 
-// TestDiffWidth: no line is wider than asked for, and nothing that a terminal
-// obeys is printed, whatever the texts are.
+// TestDiffWidth: no line is wider than asked for, and nothing that a terminal obeys is printed, whatever the texts are.
 func TestDiffWidth(t *testing.T) {
 	long := strings.Repeat("word 日本語 \x1b[31m\t", 60)
 	a, b := talk("a", 0, long, long+"\nx", "q", "y"), talk("b", 5, long+"!", "x\n"+long, "q", "z")

@@ -78,8 +78,7 @@ func TestReferenceStore(t *testing.T) {
 		if s.Session.Title != "golden" {
 			continue
 		}
-		// The user rewound to the first message: what followed is hidden, a
-		// compaction among it, and one message waits.
+		// The user rewound to the first message: what followed is hidden, a compaction among it, and one message waits.
 		got := []any{len(doc.Turns), doc.Totals.Hidden, doc.Totals.ToolCalls, doc.Totals.Failed, doc.Totals.Compactions,
 			len(doc.Queued), len(doc.Session.Rules)}
 		if diff := cmp.Diff([]any{2, 1, 3, 1, 1, 1, 1}, got); diff != "" {

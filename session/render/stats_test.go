@@ -8,8 +8,7 @@ import (
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
-// TestRenderStats: the table fits, what matters least goes first, and the sessions,
-// turns and tokens never do.
+// TestRenderStats: the table fits, what matters least goes first, and the sessions, turns and tokens never do.
 func TestRenderStats(t *testing.T) {
 	rate, ms := 0.876, int64(123456)
 	group := func(key string) store.StatsGroup {

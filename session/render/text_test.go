@@ -55,8 +55,7 @@ func stripColors(s string) string {
 	}
 }
 
-// dangerous returns the first character that a terminal would obey, or that
-// changes the order of what is shown.
+// dangerous returns the first character that a terminal would obey, or that changes the order of what is shown.
 func dangerous(s string) string {
 	for i, r := range s {
 		switch {
@@ -117,8 +116,7 @@ func views(t *testing.T, in document.Input, o Options) {
 	checkLines(t, "views", b.String(), o)
 }
 
-// TestNothingReachesTheTerminal puts an attack into every text of a session and
-// prints every view.
+// TestNothingReachesTheTerminal puts an attack into every text of a session and prints every view.
 func TestNothingReachesTheTerminal(t *testing.T) {
 	attack := "\x1b]52;c;ZXZpbA==\x07\x1b[2J\u009b1;1H\r\b\x7f\u202e\U000e0041\nx\tz"
 	for _, o := range []Options{{Width: 40}, {Width: 80}, {Width: 120, Full: true},

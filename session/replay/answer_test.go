@@ -68,8 +68,7 @@ func fork(t *testing.T, s *sqlite.Store, b *Bundle, a *Answer, c *Client) *sessi
 	return transcript
 }
 
-// TestChanges: for each format, the answer becomes the last message of a sound fork,
-// and no secret of it is stored.
+// TestChanges: for each format, the answer becomes the last message of a sound fork, and no secret of it is stored.
 func TestChanges(t *testing.T) {
 	const secret = "ghp_16C7e42F292c6912E7710c838347Ae178B4a"
 	r, err := redact.New(redact.Config{})
@@ -157,9 +156,8 @@ func checkMetadata(t *testing.T, w wire, c *Client, text, url string) {
 	}
 }
 
-// TestChangesOfErrors: a run that an error ended reports it, without secrets; a call that
-// failed and reports nothing has an error text all the same; and an answer without a
-// word is a message too.
+// TestChangesOfErrors: a run that an error ended reports it, without secrets; a call that failed and reports nothing
+// has an error text all the same; and an answer without a word is a message too.
 func TestChangesOfErrors(t *testing.T) {
 	db, in := stored(t, asked)
 	b, err := New(document.Build(in), in.Transcript, 2)

@@ -160,8 +160,7 @@ func TestEchoedKeyIsNeitherPrintedNorStored(t *testing.T) {
 	}
 }
 
-// A server that cannot take the request now is asked again, when and as often as it
-// makes sense.
+// A server that cannot take the request now is asked again, when and as often as it makes sense.
 func TestBusyServerIsAskedAgain(t *testing.T) {
 	b, w := bundleOf(t, asked), wires[0]
 	for _, c := range []struct {

@@ -16,8 +16,7 @@ import (
 
 var update = flag.Bool("update", false, "write what is made into testdata")
 
-// TestFormats writes the requests of each story in the formats that its file has
-// sections for.
+// TestFormats writes the requests of each story in the formats that its file has sections for.
 func TestFormats(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txtar")
 	if err != nil || len(files) == 0 {

@@ -12,8 +12,7 @@ import (
 	"github.com/agenttrace/agenttrace/session/document"
 )
 
-// TestRequestProperties: whatever a session holds, the requests of its turns are such
-// as the providers take.
+// TestRequestProperties: whatever a session holds, the requests of its turns are such as the providers take.
 func TestRequestProperties(t *testing.T) {
 	turns := 0
 	for seed := range uint64(330) {

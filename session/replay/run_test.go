@@ -88,8 +88,7 @@ type wire struct {
 	reply func(text string, calls ...call) string
 	// basis and buckets are what the usage of each reply counts to.
 	usage *session.Usage
-	// refusal is the body of a 401, nothing one that is empty, each with what the
-	// error reports of it.
+	// refusal is the body of a 401, nothing one that is empty, each with what the error reports of it.
 	nothing, nothingError string
 }
 
@@ -203,8 +202,7 @@ func parts(a *Answer) (all []string) {
 	return all
 }
 
-// TestRun: for each format, the text is the answer, and calls are answered from
-// the record until none is left.
+// TestRun: for each format, the text is the answer, and calls are answered from the record until none is left.
 func TestRun(t *testing.T) {
 	for _, w := range wires {
 		t.Run(w.format, func(t *testing.T) {
@@ -257,8 +255,7 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// TestRunRequests: the requests that go on have each call once with its result, as
-// providers demand.
+// TestRunRequests: the requests that go on have each call once with its result, as providers demand.
 func TestRunRequests(t *testing.T) {
 	b := bundleOf(t, asked)
 	since := []entry{
@@ -330,8 +327,7 @@ func TestRunEnds(t *testing.T) {
 	}
 }
 
-// TestRunFails: a first request that brings nothing is an error that has the
-// server's.
+// TestRunFails: a first request that brings nothing is an error that has the server's.
 func TestRunFails(t *testing.T) {
 	for _, w := range wires {
 		for _, test := range []struct {
@@ -392,8 +388,7 @@ func TestRunIDs(t *testing.T) {
 	}
 }
 
-// TestRequestHeaders: the key goes where the provider looks for it, and what is asked
-// for besides goes along.
+// TestRequestHeaders: the key goes where the provider looks for it, and what is asked for besides goes along.
 func TestRequestHeaders(t *testing.T) {
 	for _, w := range wires {
 		s := serve(t, w.reply("Hi"), w.reply("Hi"))
@@ -507,8 +502,7 @@ func TestRunRedirect(t *testing.T) {
 	}
 }
 
-// TestRunCancelled: a context that is cancelled ends the run, before a reply comes and
-// while it comes.
+// TestRunCancelled: a context that is cancelled ends the run, before a reply comes and while it comes.
 func TestRunCancelled(t *testing.T) {
 	for _, w := range wires {
 		for _, begun := range []bool{false, true} {

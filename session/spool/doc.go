@@ -14,10 +14,9 @@
 //	provider := sdktrace.NewTracerProvider(sdktrace.WithBatcher(exp.SpanExporter()))
 //	defer func() { err = errors.Join(err, provider.Shutdown(ctx), exp.Close(ctx)) }()
 //
-// Every batch is sent at once, in requests that package setup limits by bytes. A request that fails is written to
-// a file. After the next one that succeeds, the files are sent too, and those of other processes.
-// Without a wrapped exporter everything goes to the files. "agenttrace import" reads them, and [Drain] does in a
-// program:
+// Every batch is sent at once, in requests that package setup limits by bytes. A request that fails is written to a
+// file. After the next one that succeeds, the files are sent too, and those of other processes. Without a wrapped
+// exporter everything goes to the files. "agenttrace import" reads them, and [Drain] does in a program:
 //
 //	report, err := spool.Drain(ctx, dir, spool.Sink{Traces: func(ctx context.Context, td ptrace.Traces) error {
 //		_, err := ingester.Traces(ctx, td)

@@ -111,8 +111,7 @@ func (silentLogs) Export(ctx context.Context, _ []sdklog.Record) error {
 	return ctx.Err()
 }
 
-// TestRefused: a record that the collector never takes stays, and keeps nothing
-// behind it from being sent.
+// TestRefused: a record that the collector never takes stays, and keeps nothing behind it from being sent.
 func TestRefused(t *testing.T) {
 	root := t.TempDir()
 	poison := errors.New("invalid argument")
@@ -150,8 +149,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestPieces: an export sends a piece of what is spooled; it goes on with the next
-// and repeats nothing.
+// TestPieces: an export sends a piece of what is spooled; it goes on with the next and repeats nothing.
 func TestPieces(t *testing.T) {
 	root := t.TempDir()
 	dead := open(t, root, Options{})
@@ -316,8 +314,7 @@ func TestConcurrent(t *testing.T) {
 	}
 }
 
-// TestDamaged: what is whole in a damaged file is sent, the rest is reported and kept
-// for people to look at.
+// TestDamaged: what is whole in a damaged file is sent, the rest is reported and kept for people to look at.
 func TestDamaged(t *testing.T) {
 	b := fileBytes(t, "a", "b", "c")
 	starts := offsets(t, b)
@@ -352,8 +349,7 @@ func TestDamaged(t *testing.T) {
 	}
 }
 
-// TestDrain: what a sink does not take stays, and only that; a root that is none
-// is empty.
+// TestDrain: what a sink does not take stays, and only that; a root that is none is empty.
 func TestDrain(t *testing.T) {
 	if report, err := Drain(t.Context(), filepath.Join(t.TempDir(), "none"), Sink{}); err != nil || report.Spans != 0 {
 		t.Errorf("%+v, %v", report, err)

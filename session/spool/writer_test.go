@@ -102,8 +102,7 @@ func TestCannotBegin(t *testing.T) {
 	}
 }
 
-// TestSync syncs before each export returns; one that cannot be synced is not
-// acknowledged, and not there.
+// TestSync syncs before each export returns; one that cannot be synced is not acknowledged, and not there.
 func TestSync(t *testing.T) {
 	root := t.TempDir()
 	e := open(t, root, Options{})

@@ -42,9 +42,8 @@ func detector(t *testing.T) *detect.Detector {
 // example is a text of gitleaks' own.
 type example struct{ where, text string }
 
-// examples returns the texts that the sources of gitleaks' rules hold in lists named
-// name: tps are true positives, fps false ones. Those that a program puts together are
-// not among them.
+// examples returns the texts that the sources of gitleaks' rules hold in lists named name: tps are true positives, fps
+// false ones. Those that a program puts together are not among them.
 func examples(t *testing.T, name string) (found []example) {
 	t.Helper()
 	dir, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/zricethezav/gitleaks/v8").Output()
@@ -135,8 +134,7 @@ func drawn(t *testing.T, d *detect.Detector) (found []example) {
 	return found
 }
 
-// draw returns a text that matches an expression, the same for the same seed; "" where
-// it has none to offer.
+// draw returns a text that matches an expression, the same for the same seed; "" where it has none to offer.
 func draw(expression string, seed int64) string {
 	g, err := reggen.NewGenerator(expression)
 	if err != nil {
@@ -159,8 +157,7 @@ var spared = map[string]string{
 		"first line",
 }
 
-// What gitleaks calls a secret, in the examples of its own rules, is none any more when
-// it has been redacted.
+// What gitleaks calls a secret, in the examples of its own rules, is none any more when it has been redacted.
 func TestGitleaksFindsNothingInItsExamples(t *testing.T) {
 	r, d := newRedactor(t), detector(t)
 	all := append(examples(t, "tps"), drawn(t, d)...)
@@ -185,9 +182,8 @@ func TestGitleaksFindsNothingInItsExamples(t *testing.T) {
 	}
 }
 
-// Most of what gitleaks says is no secret stays as it is. The rest are keys that stand
-// for a secret in documentation, under a name that promises one: a redactor has to
-// doubt, a scanner that people run wants silence.
+// Most of what gitleaks says is no secret stays as it is. The rest are keys that stand for a secret in documentation,
+// under a name that promises one: a redactor has to doubt, a scanner that people run wants silence.
 func TestMostOfWhatGitleaksAllowsStays(t *testing.T) {
 	r := newRedactor(t)
 	all := examples(t, "fps")

@@ -74,8 +74,7 @@ func findings(d *detect.Detector, text string) []report.Finding {
 	return d.DetectString(strings.ReplaceAll(text, marker, placeholder))
 }
 
-// newDetector returns a detector with the default rules, which looks into what is
-// encoded too.
+// newDetector returns a detector with the default rules, which looks into what is encoded too.
 func newDetector() (*detect.Detector, error) {
 	d, err := detect.NewDetectorDefaultConfig()
 	if err != nil {

@@ -3,9 +3,8 @@
 //
 //	kubeconform FILE|DIRECTORY...
 //
-// A directory with a kustomization.yaml is built too, and the result validated. The schemas
-// are made of the API's description in the module k8s.io/kubernetes, which the Go module
-// proxy has, so nothing else is downloaded.
+// A directory with a kustomization.yaml is built too, and the result validated. The schemas are made of the API's
+// description in the module k8s.io/kubernetes, which the Go module proxy has, so nothing else is downloaded.
 package main
 
 import (
