@@ -13,79 +13,169 @@ func (m *mention) elsewhere() finding {
 	if f := m.paired(); f.end > 0 {
 		return f
 	}
-	if from := m.printed(); from > 0 {
-		m.join, m.quoted = below, false
-		if f := m.found(from, skipBack(m.s, m.c.eol(from), from, wordStops)); f.end > 0 {
-			return f
-		}
-	}
-	if m.hasStrings() {
-		if f := m.around(); f.end > 0 {
-			return f
-		}
-	}
-	if m.class < weak || !m.called() {
+	return m.nearby()
+}
+
+// token is a piece of a text that may be a value: a string in quotes, or a word that no language has.
+type token struct {
+	lo, hi int
+	f      features // those that it has whatever its label is
+}
+
+// maxStatement bounds how far apart a label and a value in its statement are.
+const maxStatement = 160
+
+// nearby returns a token of the label's statement that is a secret: after the label, before it, or in the line below.
+func (m *mention) nearby() finding {
+	if m.settled || !m.hasTokens() {
 		return finding{}
 	}
-	// What is before the label is to be used as it: "use … as the token", "… is the password".
-	w, at := m.wordBefore(m.lo)
-	for n := 0; n < 3 && !lists["uses"][w]; n++ {
-		w, at = m.wordBefore(at)
+	c := m.c
+	from, to := c.line(m.lo)
+	stop := to
+	if lo := skip(m.s, m.hi, m.hi+1, quotes); lo > m.hi && lo < to && oneByteOf(":,", m.s[lo]) { // of JSON
+		stop = until(m.s, lo, to-lo, "{}[];")
 	}
-	hi := skipBack(m.s, at, max(m.c.floor, at-3), " `\"'*")
-	lo := since(m.s, hi, max(m.c.floor, hi-maxJudged), wordStops)
-	lo += strings.LastIndexByte(m.s[lo:hi], ':') + 1 // admin:… are the credentials
-	m.join, m.quoted = before, false
-	return m.found(lo, hi)
+	k := 0
+	for k < len(c.tokens) && c.tokens[k].lo < m.hi {
+		k++
+	}
+	for n := k; n < len(c.tokens) && c.tokens[n].lo < stop && c.tokens[n].lo < m.hi+maxStatement; n++ {
+		if f := m.near(&c.tokens[n], near); f.end > 0 {
+			return f
+		}
+	}
+	by := ahead
+	if m.lo >= 4 && m.s[m.lo-1] == ' ' && m.follows("uses", "owners") { // use … as the token
+		by = before
+	}
+	for n := k - 1; n >= 0 && c.tokens[n].lo >= max(from, m.lo-maxStatement); n-- {
+		if t := &c.tokens[n]; t.hi <= m.lo {
+			if f := m.near(t, by); f.end > 0 {
+				return f
+			}
+			by = ahead
+		}
+	}
+	called := m.hi < len(m.s) && m.s[m.hi] == '('
+	for n := k; n < len(c.tokens) && to-m.lo < maxStatement && !called; n++ {
+		if t := &c.tokens[n]; t.lo > to && t.f.marks>>isAlone&1 != 0 {
+			c.addLater(m.near(t, below)) // what is between may begin another secret
+		}
+	}
+	return finding{}
 }
 
-// hasStrings reports whether the line of the label has a string beside it.
-func (m *mention) hasStrings() bool {
+// hasTokens reads the tokens of the label's statement, and reports whether there are any.
+func (m *mention) hasTokens() bool {
 	from, to := m.c.line(m.lo)
-	from, to = max(from, m.lo-maxStatement, m.c.floor), min(to, m.hi+maxStatement)
-	return strings.ContainsAny(m.s[m.hi:to], quotes) || strings.ContainsAny(m.s[from:m.lo], quotes)
+	m.c.readTokens(max(from, m.lo-maxStatement), min(m.below(to), m.hi+2*maxStatement))
+	return len(m.c.tokens) > 0
 }
 
-// around returns a string that is in one statement with the label: after it, up to where another begins or ends, or
-// before it in its line.
-func (m *mention) around() finding {
-	from, to := m.c.line(m.lo)
-	lo, stops := skip(m.s, m.hi, m.hi+1, quotes), "\n"
-	if lo > m.hi && lo < to && oneByteOf(":,", m.s[lo]) { // of JSON
-		stops = "{}[];"
-	}
-	hi := until(m.s, lo, min(to-lo, maxStatement), stops)
-	if f := m.strings(lo, hi, near); f.end > 0 || m.lo-from > maxStatement || from < m.c.floor {
-		return f
-	}
-	return m.strings(from, skipBack(m.s, m.lo, from, quotes), ahead)
+// below returns the end of the first line after the one that ends at to which is not empty.
+func (m *mention) below(to int) int {
+	i := skip(m.s, to, to+8, blanks)
+	return min(m.c.eol(i), i+maxStatement)
 }
 
-// printed returns where the line after the label's begins that is one word, which what was typed at a prompt has
-// printed, or of which the label is the title; 0 where there is none.
-func (m *mention) printed() int {
-	from, to := m.c.line(m.lo)
-	if to >= len(m.s)-1 || m.lo-from > maxKey {
-		return 0
+// near returns the token where it is the secret of the label.
+func (m *mention) near(t *token, by join) finding {
+	if t.lo == m.tried.lo && t.hi == m.tried.hi || t.lo < m.c.floor {
+		return finding{}
 	}
-	prompted := m.hi-m.lo == to-from
-	for _, sign := range [...]string{"$ ", "# ", "% ", "> ", "In [", "##["} {
-		prompted = prompted || strings.Contains(m.s[from:m.lo], sign)
+	f := t.f
+	f.join, f.class = by, m.class
+	f.marks |= m.labelMarks()
+	between := m.s[min(m.hi, t.hi):max(m.lo, t.lo)]
+	f.set(isClose, len(between) < 32 && !strings.Contains(between, ". "))
+	if !m.judged(f, t.lo, t.hi) {
+		return finding{}
 	}
-	end := m.c.eol(to + 1)
-	line := strings.TrimSpace(m.s[to+1 : min(end, to+1+maxJudged)])
-	if k := strings.LastIndexByte(line, ' ') + 1; strings.HasSuffix(line[:k], "=> ") || strings.HasPrefix(line, "Out[") {
-		line = line[k:]
+	if m.whole && m.tried.lo <= t.lo && t.hi <= m.tried.hi { // a phrase with such a word
+		return finding{m.tried.lo, m.tried.hi, Marker}
 	}
-	if line = strings.Trim(line, quotes); !prompted || line == "" || strings.ContainsAny(line, wordStops) {
-		return 0
-	}
-	return to + 1 + strings.Index(m.s[to+1:end], line)
+	return finding{t.lo, t.hi, Marker}
 }
 
-// called reports whether the words before the label may join it to what is before them.
-func (m *mention) called() bool {
-	return m.lo >= 4 && m.s[m.lo-1] == ' ' && m.follows("uses", "owners")
+// readTokens has c.tokens be those between from and to. What was read for the label before is not read again.
+func (c *scan) readTokens(from, to int) {
+	drop := 0
+	for drop < len(c.tokens) && c.tokens[drop].lo < from {
+		drop++
+	}
+	c.tokens = c.tokens[:copy(c.tokens, c.tokens[drop:])]
+	for i := max(from, c.tokensTo); i < to; c.tokensTo = i {
+		i = c.readToken(i, to)
+	}
+}
+
+// tokenStops end a word, or begin one.
+const tokenStops = wordStops + ",;()[]{}<>|"
+
+// readToken notes the token at i, if one is there, and returns where the next may be.
+func (c *scan) readToken(i, to int) int {
+	s := c.s
+	switch b := s[i]; {
+	case oneByteOf(quotes, b):
+		if c.closesString(i) || i > 0 && class[s[i-1]]&alnum != 0 && (i < 2 || class[s[i-2]]&alnum != 0) {
+			return i + 1 // or an apostrophe
+		}
+		end := c.closing(i)
+		if end == len(s) || s[end] != b || end-i > maxJudged {
+			return i + 1
+		}
+		if end+1 == len(s) || s[end+1] != ':' { // no name of JSON
+			c.addToken(i+1, end, true)
+		}
+		if strings.ContainsAny(s[i+1:end], wordStops) { // it has words
+			return i + 1
+		}
+		return end + 1
+	case oneByteOf(tokenStops, b):
+		return i + 1
+	}
+	end := i
+	for ; end < len(s) && !oneByteOf(tokenStops, s[end]); end++ {
+		if s[end] >= 0xd0 { // no letter of the Latin script
+			break
+		}
+	}
+	if end == i { // such a letter
+		return i + 1
+	}
+	v := s[i:end]
+	if strings.Count(v, ":") > 2 { // the name of a resource
+		return end
+	}
+	k := strings.LastIndexAny(strings.TrimRight(v, "="), "=:") + 1
+	lo, hi := skip(s, i+k, end, "*_"), skipBack(s, end, i+k, ".:?!*_")
+	if v = s[lo:max(lo, hi)]; len(v) >= 6 && !oneByteOf("-/$.~%@\\", v[0]) && (digits(v) || strings.Count(v, "-") >= 3) {
+		c.addToken(lo, hi, false)
+	}
+	return end
+}
+
+// addToken notes the token s[lo:hi] with the features that do not depend on its label.
+func (c *scan) addToken(lo, hi int, quoted bool) {
+	v := c.s[lo:hi]
+	if len(v) < 4 || blank(v) {
+		return
+	}
+	m := &c.cell
+	*m = mention{c: c, s: c.s, quoted: quoted}
+	f := m.valueFeatures(v, hi)
+	before := skipBack(c.s, lo, max(c.floor, lo-4), " "+quotes)
+	f.set(isOwned, before > 0 && oneByteOf("=:", c.s[before-1]) &&
+		!lists["defaults"][c.s[runBack(c.s, before-1, max(c.floor, before-16), slug):before-1]])
+	if !quoted && lo > 0 && (oneByteOf("([{.&*<+!", c.s[lo-1]) || hi < len(c.s) && oneByteOf(",)", c.s[hi]) &&
+		before > 0 && oneByteOf(",(", c.s[before-1])) {
+		f.set(isExpression, true)
+	}
+	from, to := since(c.s, lo, max(0, lo-maxKey), "\n"), until(c.s, hi, maxKey, "\n")
+	head := strings.TrimSuffix(strings.TrimRight(c.s[from:lo], wordStops), "=>")
+	f.set(isAlone, len(head) <= 24 && !strings.ContainsAny(head, "={") && strings.Trim(c.s[hi:to], wordStops+",") == "")
+	c.tokens = append(c.tokens, token{lo, hi, f})
 }
 
 // columnSigns are between the columns of tables: lines, which no code has, and others.

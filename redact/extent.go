@@ -301,7 +301,8 @@ func (m *mention) wordEnd(i int) int {
 	if rest, ok := strings.CutPrefix(s[i:end], Marker); ok && strings.Trim(rest[:min(len(rest), 8)], ".,;:!?)]}") == "" {
 		return i + len(Marker) // redacted already, at the end of a sentence
 	}
-	if end > i+1 && (s[end-1] == '.' || s[end-1] == '!' && m.join == prose) && class[s[end-2]]&lower != 0 {
+	if end > i+1 && (s[end-1] == '.' && class[s[end-2]]&alnum != 0 ||
+		s[end-1] == '!' && m.join == prose && class[s[end-2]]&lower != 0) {
 		end-- // ends a sentence
 	}
 	// ${{ a.b }} and {{ a }} have spaces.

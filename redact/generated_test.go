@@ -3,6 +3,7 @@ package redact
 import (
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -94,17 +95,14 @@ func templates(class string) (out []string) {
 func generated(class string, n int) (texts []corpusEntry) {
 	rng := rand.New(rand.NewPCG(3, 5))
 	pick := func(list []string) string { return list[rng.IntN(len(list))] }
+	codes := templates("codes")
 	for _, x := range templates(class) {
 		for range n {
 			label := pick(secretLabels)
 			if class == "names" {
 				label = pick(namedLabels)
 			}
-			words := []string{}
-			for w := range splitWords(label) {
-				words = append(words, w)
-			}
-			titles := []string{}
+			words, titles := slices.Collect(splitWords(label)), []string{}
 			for _, w := range words {
 				titles = append(titles, strings.ToUpper(w[:1])+w[1:])
 			}
@@ -114,8 +112,10 @@ func generated(class string, n int) (texts []corpusEntry) {
 			line := strings.NewReplacer("LABEL", strings.ToUpper(strings.Join(words, "_")),
 				"X-Label", "X-"+strings.Join(titles, "-"), "Label", strings.Join(titles, ""), "label", label,
 				"‹›", pick(secretValues), "WORD", pick(harmlessWords), "NAME", aName(rng), "CALL", pick(harmlessCalls),
-				"NUMBER", "12").
-				Replace(x)
+				"NUMBER", "12").Replace(x)
+			for strings.Contains(line, "CODE") { // a name with digits that is near a label and no secret
+				line = strings.Replace(line, "CODE", pick(codes), 1)
+			}
 			text, secrets := testscale.ExpandSecret(line, rng.Uint64())
 			texts = append(texts, corpusEntry{x, text, secrets})
 		}
@@ -127,26 +127,24 @@ func generated(class string, n int) (texts []corpusEntry) {
 func TestGeneratedTextsThatAreHeldOut(t *testing.T) {
 	r := mustNew(t, Config{})
 	for _, heldOut := range []string{"", ", held out"} {
-		secrets, left, changed := 0, map[string]int{}, map[string]int{}
-		harmless, leaks, damaged := 0, 0, 0
-		for _, e := range generated("secret"+heldOut, 40) {
-			secrets++
+		left, changed, leaks, damaged := map[string]int{}, map[string]int{}, 0, 0
+		secrets, harmless := generated("secret"+heldOut, 40), generated("harmless"+heldOut, 40)
+		for _, e := range secrets {
 			if leaked(r.Text(e.text), e.secrets) != "" {
 				left[e.class]++
 				leaks++
 			}
 		}
-		for _, e := range generated("harmless"+heldOut, 40) {
-			harmless++
+		for _, e := range harmless {
 			if r.Text(e.text) != e.text {
 				changed[e.class]++
 				damaged++
 			}
 		}
-		recall, precision := 1-float64(leaks)/float64(secrets),
-			float64(secrets-leaks)/float64(secrets-leaks+damaged)
-		t.Logf("secret%s: recall %.3f of %d secrets, precision %.3f with %d harmless texts", heldOut, recall, secrets,
-			precision, harmless)
+		found := float64(len(secrets) - leaks)
+		recall, precision := found/float64(len(secrets)), found/(found+float64(damaged))
+		t.Logf("secret%s: recall %.3f of %d secrets, precision %.3f with %d harmless texts", heldOut, recall, len(secrets),
+			precision, len(harmless))
 		t.Log("left: ", left)
 		t.Log("changed: ", changed)
 		if recall < 0.97 || precision < 0.99 {
@@ -156,17 +154,19 @@ func TestGeneratedTextsThatAreHeldOut(t *testing.T) {
 }
 
 // Of secrets in places that nothing here was made for, few are left, and few harmless texts change. What is left of the
-// last is counted only, so that nobody mends it line by line.
+// sealed ones is counted only, so that nobody mends it line by line.
 func TestTextsOfOtherPlaces(t *testing.T) {
 	r := mustNew(t, Config{})
 	for _, c := range []struct {
-		name           string
-		times, percent int
-	}{{"third", 2, 1}, {"fresh_a", 5, 1}, {"fresh_b", 5, 11}} {
+		name                     string
+		times, percent, harmless int
+		sealed                   bool
+	}{{"third", 2, 1, 1, false}, {"fresh_a", 5, 1, 1, false}, {"fresh_c", 5, 5, 1, false}, {"fresh_b", 5, 6, 1, true},
+		{"fresh_d", 5, 7, 2, true}} {
 		secrets, harmless := readCorpus(t, c.name+".txt", c.times), readCorpus(t, c.name+"_harmless.txt", 1)
 		left, changed := 0, 0
 		log := func(what string, e corpusEntry, out string) {
-			if c.name != "fresh_b" {
+			if !c.sealed {
 				t.Logf("%s: %s: %q becomes %q", what, e.class, e.text, out)
 			}
 		}
@@ -184,9 +184,8 @@ func TestTextsOfOtherPlaces(t *testing.T) {
 		}
 		t.Logf("%s: %d of %d secrets are left, %d of %d harmless texts are changed", c.name, left, len(secrets), changed,
 			len(harmless))
-		if left*100 > c.percent*len(secrets) || changed*100 > len(harmless) {
-			t.Errorf("%s: more than %d %% of the secrets are left, or more than 1 %% of the texts are changed", c.name,
-				c.percent)
+		if left*100 > c.percent*len(secrets) || changed*100 > c.harmless*len(harmless) {
+			t.Errorf("%s: more than %d %% of the secrets are left, or %d %% of the texts changed", c.name, c.percent, c.harmless)
 		}
 	}
 }

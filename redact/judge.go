@@ -59,6 +59,9 @@ const (
 	isExpression             // the value goes on as an expression: a call, a sum
 	labelQuoted              // the label is in quotes
 	isFlag                   // the label is a flag of a command
+	isOwned                  // the value is assigned to a name that may be another
+	isAlone                  // the value has a line of its own
+	isClose                  // few words are between label and value, of one sentence
 	marks
 )
 
@@ -67,7 +70,13 @@ type features struct {
 	class keyClass
 	join  join
 	kind  kind
-	marks uint16
+	marks uint32
+}
+
+func (f *features) set(k mark, on bool) {
+	if on {
+		f.marks |= 1 << k
+	}
 }
 
 // rows are those of the weights that count for the features.
@@ -113,14 +122,18 @@ type mention struct {
 	lo, hi   int // the label
 	class    keyClass
 	join     join
-	keyed    bool // the label is in quotes
-	quoted   bool // the value is
-	query    bool // the label is a parameter of a URL
-	dashes   bool // the label is a flag
-	path     bool // the label ends a path
-	tag      bool // the label is an element of XML
-	scheme   bool // Bearer or its like is before the value
-	sentence bool // the label is a phrase of prose
+	keyed    bool   // the label is in quotes
+	quoted   bool   // the value is
+	query    bool   // the label is a parameter of a URL
+	dashes   bool   // the label is a flag
+	path     bool   // the label ends a path
+	tag      bool   // the label is an element of XML
+	scheme   bool   // Bearer or its like is before the value
+	sentence bool   // the label is a phrase of prose
+	settled  bool   // what a sign joins is redacted already
+	tried    span   // what a sign joins, once it is judged
+	whole    bool   // it is a string
+	marks    uint32 // of the label, once asked for
 }
 
 // secret decides whether the value s[lo:hi] is to be redacted.
@@ -132,7 +145,15 @@ func (m *mention) secret(lo, hi int) bool {
 	if blank(v) || strings.HasPrefix(v, "pk_live_") || strings.HasPrefix(v, "pk_test_") {
 		return false
 	}
-	f := m.features(v, hi)
+	f := m.valueFeatures(v, hi)
+	f.class, f.join, m.tried, m.whole = m.class, m.join, span{lo, hi}, m.quoted
+	f.marks |= m.labelMarks()
+	f.set(hasScheme, m.scheme)
+	return m.judged(f, lo, hi)
+}
+
+// judged decides by the features of the value s[lo:hi].
+func (m *mention) judged(f features, lo, hi int) bool {
 	t, score := m.c.r.trace, f.score()
 	if t == nil {
 		return score > 0
@@ -146,33 +167,38 @@ func (m *mention) secret(lo, hi int) bool {
 	return secret
 }
 
-// features returns those of the value v that ends at end.
-func (m *mention) features(v string, end int) features {
+// valueFeatures returns those of the value v that ends at end.
+func (m *mention) valueFeatures(v string, end int) features {
 	s := m.s
-	f := features{class: m.class, join: m.join, kind: m.kindOf(v)}
-	set := func(k mark, on bool) {
-		if on {
-			f.marks |= 1 << k
-		}
-	}
+	f := features{kind: m.kindOf(v)}
 	rest := s[min(len(s), end):min(len(s), end+3)]
-	label := s[m.lo:m.hi]
-	set(isQuoted, m.quoted)
-	set(shouts, shouted(label))
-	set(startsLine, m.startsLine())
-	set(ends, rest == "" || strings.IndexByte("\n\r", rest[0]) >= 0 || !m.quoted && rest[0] == '"' ||
+	f.set(isQuoted, m.quoted)
+	f.set(ends, rest == "" || strings.IndexByte("\n\r", rest[0]) >= 0 || !m.quoted && rest[0] == '"' ||
 		strings.IndexByte(".,;)!`*", rest[0]) >= 0 && (len(rest) == 1 || class[rest[1]]&space != 0))
-	set(qualified, wordFrom(label, 0, len(label)) < len(label))
-	set(isLong, len(v) >= 16)
-	set(isShort, len(v) < 6)
-	set(hasDigit, digits(v))
-	set(hasScheme, m.scheme)
-	set(isQuery, m.query)
-	set(isExpression, !m.quoted && rest != "" && (strings.IndexByte("([{", rest[0]) >= 0 ||
+	f.set(isLong, len(v) >= 16)
+	f.set(isShort, len(v) < 6)
+	f.set(hasDigit, digits(v))
+	f.set(isExpression, !m.quoted && rest != "" && (strings.IndexByte("([{.", rest[0]) >= 0 &&
+		(rest[0] != '.' || len(rest) > 1 && class[rest[1]]&letter != 0) ||
 		rest[0] == ' ' && len(rest) > 1 && strings.IndexByte("=(+?|&*<>{\"'", rest[1]) >= 0))
-	set(labelQuoted, m.keyed)
-	set(isFlag, m.dashes)
 	return f
+}
+
+// labelMarks returns those of the label.
+func (m *mention) labelMarks() uint32 {
+	const known = 1 << 31
+	if m.marks&known == 0 {
+		label := m.s[m.lo:m.hi]
+		f := features{marks: known}
+		f.set(shouts, shouted(label))
+		f.set(startsLine, m.startsLine())
+		f.set(qualified, wordFrom(label, 0, len(label)) < len(label))
+		f.set(isQuery, m.query)
+		f.set(labelQuoted, m.keyed)
+		f.set(isFlag, m.dashes)
+		m.marks = f.marks
+	}
+	return m.marks &^ known
 }
 
 // shouted reports whether s has no lower-case letter.
@@ -194,8 +220,7 @@ func (c *scan) named(e *entry, begin int) finding {
 	m := &c.m
 	*m = mention{c: c, s: c.s, lo: lo, hi: hi}
 	i, ok := m.sign()
-	if !ok && !m.inRow() && m.pairLabel() < 0 && !m.called() && !m.inserts() && !m.hasStrings() &&
-		m.printed() == 0 {
+	if !ok && !m.inRow() && m.pairLabel() < 0 && !m.inserts() && !m.hasTokens() {
 		return finding{} // most mentions end here, before the key is looked at
 	}
 	if m.lo, m.class = c.r.classifyAt(c.s, lo, hi, at, e); m.class == notSecret {
@@ -221,6 +246,7 @@ func (m *mention) joined(i int) finding {
 		return finding{}
 	}
 	v, rest := m.s[lo:max(lo, hi)], m.s[hi:]
+	m.settled = v != "" && marked(v)
 	if m.join == sure && !blank(v) && !(m.tag && filePath(v)) || m.secret(lo, hi) {
 		return finding{lo, hi, Marker}
 	}
@@ -234,42 +260,6 @@ func (m *mention) joined(i int) finding {
 		return m.joined(hi + len(" / "))
 	}
 	return finding{}
-}
-
-// maxStatement bounds how far apart a label and a string in its statement are.
-const maxStatement = 160
-
-// strings returns the first of the strings in s[lo:hi] that is a secret, joined as by states.
-func (m *mention) strings(lo, hi int, by join) finding {
-	m.join, m.quoted = by, true
-	for from := lo; lo < hi && m.c.afford((hi-lo)/8); {
-		q := until(m.s, lo, hi-lo, quotes)
-		if q >= hi {
-			break
-		}
-		stop := m.c.closing(q)
-		if stop > hi || stop == len(m.s) || m.s[stop] != m.s[q] {
-			break
-		}
-		if (stop+1 == len(m.s) || m.s[stop+1] != ':') && !m.ofOther(from, q) {
-			if f := m.found(q+1, stop); f.end > 0 {
-				return f
-			}
-		}
-		lo = stop + 1
-	}
-	return finding{}
-}
-
-// ofOther reports whether the string at q is the value of another name that is no default.
-func (m *mention) ofOther(lo, q int) bool {
-	end := skipBack(m.s, q, max(lo, q-1), " ")
-	if end == lo || !oneByteOf("=:", m.s[end-1]) || m.class == credential {
-		return false
-	}
-	to := skipBack(m.s, end-1, max(lo, end-2), quotes)
-	name := m.s[runBack(m.s, to, lo, slug):to]
-	return name != "" && name != "with" && (m.s[q-1] != '=' || !lists["defaults"][name])
 }
 
 // found returns s[lo:hi] where it is a secret.

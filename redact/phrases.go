@@ -96,7 +96,16 @@ func partOfWord(s string, lo, hi int) bool {
 
 // given finds a string among the arguments of the call that the label begins.
 func given(c *scan, m *mention) finding {
-	return m.strings(m.hi, min(m.hi+maxStatement, c.eol(m.hi)), argument)
+	_, to := c.line(m.lo)
+	c.readTokens(m.lo, min(m.hi+maxStatement, to))
+	for k := range c.tokens {
+		if t := &c.tokens[k]; t.f.marks>>isQuoted&1 != 0 && t.lo > m.hi && t.lo < to {
+			if f := m.near(t, argument); f.end > 0 {
+				return f
+			}
+		}
+	}
+	return finding{}
 }
 
 // sent finds a string that ends with a carriage return: it is typed at a prompt.

@@ -36,6 +36,8 @@ type scan struct {
 	tables           int // headers of tables are read up to here
 	m, cell          mention
 	words, next      []span
+	tokens           []token    // near the label last asked for
+	tokensTo         int        // they are read up to here
 	cellsOf          []span     // of a row
 	columns          []keyClass // of the table: what their names promise
 }
@@ -53,7 +55,7 @@ func (c *scan) begin(r *Redactor, s string) {
 	}
 	c.v.raw = "" // it is not kept
 	*c = scan{r: r, s: s, found: c.found[:0], later: c.later[:0], words: c.words[:0], next: c.next[:0],
-		columns: c.columns[:0], cellsOf: c.cellsOf[:0], v: c.v, lineTo: -1, wordFrom: -1}
+		columns: c.columns[:0], tokens: c.tokens[:0], cellsOf: c.cellsOf[:0], v: c.v, lineTo: -1, wordFrom: -1}
 }
 
 // next returns where, at or after i, three bytes of a literal are that s holds from floor on, and that literal with

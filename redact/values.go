@@ -15,6 +15,7 @@ const (
 	anAlgorithm             // the name of a hash, a cipher or an encoding
 	aCode                   // a call, a type, an expression
 	aLabel                  // names a secret itself: user_password, "Enter your API key"
+	aHash                   // hexadecimal, as digests and the names of commits
 	aToken                  // long and mixed, as machines make keys
 	aStrong                 // a password as people make them where one is asked for
 	aChancy                 // made by chance
@@ -45,13 +46,17 @@ func (m *mention) kindOf(v string) kind {
 		return aCode
 	case (len(v) <= 40 || strings.IndexByte(v, ' ') >= 0) && m.c.r.classify(v) != notSecret:
 		return aLabel
+	case len(v) >= 16 && has("idPrefixes", v[:max(0, strings.IndexAny(v, "_-"))]):
+		return aDotted
+	case len(v) >= 7 && run(v, 0, digit|hexLower) == len(v) && digits(v):
+		return aHash
 	case tokenLike(v):
 		return aToken
 	case strong(v):
 		return aStrong
 	case chancy(v):
 		return aChancy
-	case strings.IndexByte(v, ' ') >= 0:
+	case strings.IndexByte(v, ' ') >= 0 || wordy(v[strings.LastIndexByte(v, ',')+1:]) && strings.IndexByte(v, ',') > 0:
 		return aText
 	case gibberish(v):
 		return aGibberish
@@ -64,7 +69,8 @@ func known(v string) kind {
 	switch {
 	case has("stopWords", strings.TrimRight(v, ".,:;!")) || has("stateWords", v):
 		return aStop
-	case number(v) || number(strings.TrimRight(strings.TrimLeft(v, "^~<>=v"), `\x0`)): // a version, a string of C
+	case number(v) || counts(v),
+		number(strings.TrimRight(strings.TrimLeft(v, "^~<>=v"), `\x0`)): // a version, a string of C
 		return aNumber
 	case uuid(v):
 		return aUUID
@@ -72,7 +78,8 @@ func known(v string) kind {
 		return aDate
 	case strings.Contains(v, "://") || mail(v):
 		return aURL
-	case filePath(v) || strings.HasPrefix(v, "env:") || strings.HasPrefix(v, "file:"):
+	case filePath(v) || strings.HasPrefix(v, "env:") || strings.HasPrefix(v, "file:") ||
+		strings.IndexByte(v, '/') > 0 && strings.ContainsAny(v, ".*") && wordy(v) || strings.Count(v, "/") > 1 && wordy(v):
 		return aPath
 	case algorithm(v):
 		return anAlgorithm
@@ -88,7 +95,7 @@ func nameKind(v string) kind {
 		return aPhrase
 	case len(v) >= 8 && wordFrom(v, 0, len(v)) == len(v) && run(v, 0, alnum) == len(v) && run(v, 0, letter) < len(v)-1:
 		return aWordDigits
-	case named && !digits(v) && strings.ContainsAny(v, "._"):
+	case named && 3*countDigits(v) <= len(v) && strings.ContainsAny(v, "._"):
 		return aDotted
 	case run(v, 0, letter|dash) == len(v) || v[0] >= 0x80 && !digits(v):
 		return aWord
@@ -188,13 +195,11 @@ func strong(v string) bool {
 	return x.mixed() && !camelCase(v) && (x.bothCases() || strings.ContainsAny(v, "!@#$%^&*?~+"))
 }
 
-// camelCase reports whether v is a name of several words with a digit among them: K8SReplicaSet.
+// camelCase reports whether v is a name of several words with a digit among them: K8SReplicaSet, readU64, x_v1_y.
 func camelCase(v string) bool {
-	words := 0
-	for range splitWords(v) {
-		words++
-	}
-	return words > 1 && run(v, 0, alnum) == len(v) && wordy(v) && (countDigits(v) == 1 || class[v[len(v)-1]]&digit == 0)
+	second := wordFrom(v, 0, len(v))
+	return second < len(v) && run(v, 0, word|dot) == len(v) && wordy(v) && (countDigits(v) == 1 ||
+		class[v[len(v)-1]]&digit == 0 || class[v[0]]&lower != 0 || strings.ContainsAny(v, "._"))
 }
 
 // chancy reports whether v looks made by chance: a password or token that no person
@@ -261,6 +266,12 @@ func number(v string) bool {
 	return digits(v) && strings.Trim(v, "0123456789.,_-+%") == ""
 }
 
+// counts reports whether v is a number with its unit: 5-tuples, 256-bit, 2016-present.
+func counts(v string) bool {
+	k := run(v, 0, digit)
+	return k > 0 && k < len(v) && v[k] == '-' && run(v, k+1, letter) == len(v)
+}
+
 // uuid reports whether v is a UUID.
 func uuid(v string) bool {
 	return len(v) == 36 && v[8] == '-' && v[13] == '-' && v[18] == '-' && v[23] == '-' && run(v, 0, hexSet|dash) == 36
@@ -284,10 +295,12 @@ func filePath(v string) bool {
 	if len(v) < 2 || k != 0 && !(k > 0 && k < 3 && (strings.Trim(v[:k], ".~") == "" || v[1] == ':' && len(v) > 3)) {
 		return strings.HasPrefix(v, "file:")
 	}
-	for part := range strings.FieldsFuncSeq(v, func(c rune) bool { return c == '/' || c == '\\' }) {
-		if len(part) >= 12 && chancy(part) {
+	for i := 0; i < len(v); {
+		end := until(v, i, len(v), `/\`)
+		if end-i >= 12 && chancy(v[i:end]) {
 			return false // a key in Base64 may begin with a slash
 		}
+		i = end + 1
 	}
 	return v[0] != '\\'
 }
@@ -342,7 +355,8 @@ func standsIn(v string) bool {
 		return true
 	}
 	rest := strings.TrimRight(v, "xX.…*")
-	return len(v)-len(rest) >= 3 && rest != "" && len(rest) <= 12 && oneByteOf("-_", rest[len(rest)-1])
+	return len(v)-len(rest) >= 3 && rest != "" && len(rest) <= 12 &&
+		(oneByteOf("-_", rest[len(rest)-1]) || strings.HasSuffix(v, "...") || strings.HasSuffix(v, "…"))
 }
 
 // repeated reports whether a sign that represents any other fills a good part of v.

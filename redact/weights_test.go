@@ -96,11 +96,11 @@ func fit(samples []sample) {
 func trainingTexts(t testing.TB) []corpusEntry {
 	texts := readCorpus(t, "secrets.txt", 1)
 	texts = append(append(texts, readCorpus(t, "leaks.txt", 1)...), readCorpus(t, "places.txt", 1)...)
-	texts = append(texts, readCorpus(t, "fresh_a.txt", len(kindsOfValues))...)
+	texts = append(append(texts, readCorpus(t, "fresh_a.txt", 5)...), readCorpus(t, "fresh_c.txt", 5)...)
 	texts = append(append(texts, generated("secret", 30)...), generated("harmless", 10)...)
-	texts = append(texts, generated("names", 40)...)
-	for _, name := range []string{"harmless.txt", "damage.txt", "places_harmless.txt", "fresh_a_harmless.txt"} {
-		for _, e := range readCorpus(t, name, 1) {
+	texts = append(append(texts, generated("names", 40)...), generated("near", 12)...)
+	for name := range strings.FieldsSeq("harmless damage places_harmless fresh_a_harmless fresh_c_harmless") {
+		for _, e := range readCorpus(t, name+".txt", 1) {
 			texts = append(texts, corpusEntry{e.class, e.text, nil})
 		}
 	}
@@ -116,7 +116,7 @@ func trainingTexts(t testing.TB) []corpusEntry {
 	for name, text := range cleanTexts {
 		texts = append(texts, corpusEntry{name, text, nil})
 	}
-	texts = append(texts, vendorTexts(12)...)
+	texts = append(texts, vendorTexts(24)...)
 	for _, text := range []string{"passcode: 078-05-1120", "password=078051120", "Password: 83921734",
 		"secret: 4711-0815", `"password": 83921734`, "PASSWORD=4711", "SECRET: 078-05-1120", "PASSWORD: 4711-08-1512",
 		"ACCESS_CODE: 1234-56-7890"} {
