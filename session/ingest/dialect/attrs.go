@@ -12,7 +12,7 @@ import (
 )
 
 // Attrs reads attributes as what a dialect expects of them. A value of another type is converted where that loses
-// nothing, and is otherwise absent. An empty value is absent: some exporters send a key without one. So is one that
+// nothing, and is otherwise absent. An empty value is absent: some exporters send a key without one. So is content that
 // OpenInference has masked. Text comes out as valid UTF-8 without NUL.
 type Attrs struct{ pcommon.Map }
 
@@ -22,7 +22,8 @@ const masked = "__REDACTED__"
 // Value returns the value, or false when it is absent, empty or masked.
 func (a Attrs) Value(key string) (pcommon.Value, bool) {
 	v, ok := a.Get(key) // the first one where there are several
-	return v, ok && v.Type() != pcommon.ValueTypeEmpty && v.Str() != masked
+	return v, ok && v.Type() != pcommon.ValueTypeEmpty && (v.Str() != masked ||
+		!strings.HasPrefix(key, "input.") && !strings.HasPrefix(key, "output.") && !strings.HasPrefix(key, "llm."))
 }
 
 // Str returns the first of the keys that has text, or another value as text, or "".

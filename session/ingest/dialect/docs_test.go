@@ -168,8 +168,7 @@ func TestTables(t *testing.T) {
 	}
 }
 
-// TestTablesAreWhatCapturesReport: what the captures of clients report of a topic, and where, the
-// page states.
+// TestTablesAreWhatCapturesReport: what the captures of clients report of a topic, and where, the page states.
 func TestTablesAreWhatCapturesReport(t *testing.T) {
 	all := reports(t)
 	bodies, err := filepath.Glob("../testdata/captures/*/*/*.json")

@@ -117,8 +117,7 @@ func TestExampleDialect(t *testing.T) {
 	if diff := cmp.Diff(got.Messages, assemble.Assemble("trace", facts).Messages); diff != "" {
 		t.Errorf("in another order (-want +got):\n%s", diff)
 	}
-	// Without the task's span the rest is a turn all the same, which says that
-	// something is missing.
+	// Without the task's span the rest is a turn all the same, which says that something is missing.
 	lost := slices.DeleteFunc(facts, func(f fact.Fact) bool { return f.Kind == fact.Turn })
 	rest := assemble.Assemble("trace", lost)
 	if diff := cmp.Diff(want, acmeParts(t, rest)); diff != "" {

@@ -540,6 +540,8 @@ func (c *conversation) readEvents(events ptrace.SpanEventSlice) {
 			}
 		case name == detailsEvent:
 			c.readAttrs(a)
+		case name == "gen_ai.tool.message" && !a.Any("content", "gen_ai.event.content", "parts"):
+			// It names a call whose result is withheld.
 		case messageEvents[name] && !has:
 			c.readEvent(name, a, noBody)
 		}

@@ -67,8 +67,7 @@ func TestValues(t *testing.T) {
 	}
 }
 
-// A cut conversation gives what is before the cut and is never more than the
-// whole had.
+// A cut conversation gives what is before the cut and is never more than the whole had.
 func TestMessagesCut(t *testing.T) {
 	const whole = `[{"role":"user","parts":[{"type":"text","content":"Zürich \u00e9 \ud83d\ude00?"}]},` +
 		`{"role":"assistant","parts":[{"type":"tool_call","id":"call_1","name":"get","arguments":{"city":"Paris"}}]},` +
