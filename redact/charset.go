@@ -51,8 +51,7 @@ var class = func() (t [256]charset) {
 	return t
 }()
 
-// run returns the end of the bytes of set that begin at i. It stops before a marker,
-// whose bytes may be of the set.
+// run returns the end of the bytes of set that begin at i. It stops before a marker, whose bytes may be of the set.
 func run(s string, i int, set charset) int {
 	start := i
 	for i < len(s) && class[s[i]]&set != 0 {
@@ -78,8 +77,7 @@ func holds(s string, set charset) bool {
 	return false
 }
 
-// until returns where the first byte of stop is in s at or after i, or the end of the
-// limit bytes that are looked at.
+// until returns where the first byte of stop is in s at or after i, or the end of the limit bytes that are looked at.
 func until(s string, i, limit int, stop string) int {
 	end := min(len(s), i+limit)
 	if k := strings.IndexAny(s[i:end], stop); k >= 0 {

@@ -10,32 +10,25 @@ import (
 const (
 	// Marker replaces a value whose key names a secret.
 	Marker = "__REDACTED__"
-	// TruncatedMarker ends what was cut; the original size follows it in
-	// brackets: "__TRUNCATED__[48213 bytes]".
+	// TruncatedMarker ends what was cut; the original size follows it in brackets: "__TRUNCATED__[48213 bytes]".
 	TruncatedMarker = "__TRUNCATED__"
 )
 
-// MinLimit is the smallest limit on bytes that [New] accepts: below it a marker
-// leaves no room for content.
+// MinLimit is the smallest limit on bytes that [New] accepts: below it a marker leaves no room for content.
 const MinLimit = 100
 
-// Config states what is redacted, omitted and cut. The zero value redacts by the
-// default keys and by every pattern, omits nothing and cuts nothing. The field tags
-// serve configuration files; New checks what they cannot.
+// Config states what is redacted, omitted and cut. The zero value redacts by the default keys and by every pattern,
+// omits nothing and cuts nothing. The field tags serve configuration files; New checks what they cannot.
 type Config struct {
-	// Keys are the names whose values are secrets. A name matches a key when its
-	// words are words of the key, whatever the case and whether the key is written
-	// in snake_case, kebab-case, camelCase or with dots: "token" matches
-	// access_token, accessToken and X-Auth-Token, but not tokens, tokenizer or
-	// max_tokens. Some names mean other things too, so that their values must look
-	// like secrets: "pass", "pwd" and "psk" no number, path or state, "key" behind
-	// another word, "auth" and "pat" a token. Empty means DefaultKeys and the names
-	// of services before what looks like a token; to add to DefaultKeys, list them
-	// too. A name has three bytes or more, of ASCII.
+	// Keys are the names whose values are secrets. A name matches a key when its words are words of the key, whatever
+	// the case and whether the key is written in snake_case, kebab-case, camelCase or with dots: "token" matches
+	// access_token, accessToken and X-Auth-Token, but not tokens, tokenizer or max_tokens. Some names mean other things
+	// too, so that their values must look like secrets: "pass", "pwd" and "psk" no number, path or state, "key" behind
+	// another word, "auth" and "pat" a token. Empty means DefaultKeys and the names of services before what looks like
+	// a token; to add to DefaultKeys, list them too. A name has three bytes or more, of ASCII.
 	Keys []string `mapstructure:"keys" yaml:"keys" json:"keys,omitempty"`
-	// AllowKeys are keys that are never secrets although Keys matches them,
-	// compared whole, without regard to case and separators. What is under them is
-	// still searched for patterns.
+	// AllowKeys are keys that are never secrets although Keys matches them, compared whole, without regard to case and
+	// separators. What is under them is still searched for patterns.
 	AllowKeys []string `mapstructure:"allow_keys" yaml:"allow_keys" json:"allow_keys,omitempty"`
 	// DisableKeys turns redaction by key off, in structures and in text.
 	DisableKeys bool `mapstructure:"disable_keys" yaml:"disable_keys" json:"disable_keys,omitempty"`
@@ -45,16 +38,14 @@ type Config struct {
 	DisableRules []string `mapstructure:"disable_rules" yaml:"disable_rules" json:"disable_rules,omitempty"`
 	// Omit names the kinds of content that are not kept at all.
 	Omit Omit `mapstructure:"omit" yaml:"omit" json:"omit,omitzero"`
-	// MaxBytes is the most bytes that a value keeps, the marker included; 0 is no
-	// limit, otherwise MinLimit or more.
+	// MaxBytes is the most bytes that a value keeps, the marker included; 0 is no limit, otherwise MinLimit or more.
 	MaxBytes int `mapstructure:"max_bytes" yaml:"max_bytes" json:"max_bytes,omitempty"`
 	// MaxDepth is how deep arrays and objects nest before what is below is
 	// replaced by a marker; 0 is no limit. The outermost value is at depth 0.
 	MaxDepth int `mapstructure:"max_depth" yaml:"max_depth" json:"max_depth,omitempty"`
-	// Func, when set, sees every string after the built-in rules, with the nearest
-	// key it is under ("" where there is none), and may replace it by returning
-	// true. Strings that a key redacted whole it does not see. It must be safe for
-	// concurrent use and return valid UTF-8.
+	// Func, when set, sees every string after the built-in rules, with the nearest key it is under ("" where there is
+	// none), and may replace it by returning true. Strings that a key redacted whole it does not see. It must be safe
+	// for concurrent use and return valid UTF-8.
 	Func func(key, value string) (string, bool) `mapstructure:"-" yaml:"-" json:"-"`
 }
 

@@ -50,8 +50,7 @@ func readCorpus(t testing.TB, name string, times int) []corpusEntry {
 	return entries
 }
 
-// leaked returns what is left of a secret in out: eight bytes of it, or a short one
-// whole.
+// leaked returns what is left of a secret in out: eight bytes of it, or a short one whole.
 func leaked(out string, secrets []string) string {
 	for _, s := range secrets {
 		if len(s) < 8 {

@@ -10,16 +10,14 @@ import (
 	"sync"
 )
 
-// Identifier returns s without secrets, for a text by which things are distinguished: an
-// id, a name, a key. It is s itself when it has none. Otherwise a tag follows the
-// redacted text, "ses-[redacted:github-token]~3f9c0a1b2c4d5e6f", so that the same
-// identifier always becomes the same, and two that differ stay different, wherever they
-// are redacted. What Identifier returned it leaves as it is.
+// Identifier returns s without secrets, for a text by which things are distinguished: an id, a name, a key. It is s
+// itself when it has none. Otherwise a tag follows the redacted text, "ses-[redacted:github-token]~3f9c0a1b2c4d5e6f",
+// so that the same identifier always becomes the same, and two that differ stay different, wherever they are redacted.
+// What Identifier returned it leaves as it is.
 //
-// The tag is a digest, and must not confirm a guess. Of a token that is recognized by its
-// shape nobody can guess the rest, so its digest is the same everywhere. Anything else may
-// be a short password: its digest is keyed by the id of the machine, which is not part of
-// what is stored or sent, and where there is none by a random key of the process.
+// The tag is a digest, and must not confirm a guess. Of a token that is recognized by its shape nobody can guess the
+// rest, so its digest is the same everywhere. Anything else may be a short password: its digest is keyed by the id of
+// the machine, which is not part of what is stored or sent, and where there is none by a random key of the process.
 func (r *Redactor) Identifier(s string) string {
 	if r == nil || s == "" {
 		return s

@@ -7,8 +7,7 @@ import (
 )
 
 const (
-	// maxNested is how many levels of JSON in strings of JSON are read as JSON; what
-	// is deeper is searched as text.
+	// maxNested is how many levels of JSON in strings of JSON are read as JSON; what is deeper is searched as text.
 	maxNested = 8
 	// maxLevels is how deep arrays and objects may nest to be read at all.
 	maxLevels = 1000
@@ -57,8 +56,7 @@ func (w *walker) redacted(class keyClass) (string, bool) {
 	return written(w.s, w.edits), true
 }
 
-// any reads the value at i that is under key, which is of class, and returns its end, below
-// 0 where there is none.
+// any reads the value at i that is under key, which is of class, and returns its end, below 0 where there is none.
 func (w *walker) any(i int, key string, class keyClass, level int) int {
 	if i == len(w.s) || level > maxLevels {
 		return -1

@@ -182,8 +182,7 @@ func TestSuspectAtEveryPlace(t *testing.T) {
 	}
 }
 
-// Taking one secret out can lay bare another that stands a level further out, where JSON is
-// in a string of JSON.
+// Taking one secret out can lay bare another that stands a level further out, where JSON is in a string of JSON.
 func TestTextIsCleanAfterOnePass(t *testing.T) {
 	r := mustNew(t, Config{})
 	for _, in := range []string{

@@ -107,8 +107,7 @@ func (k *keyName) entries() (out []entry) {
 	return out
 }
 
-// splitWords yields the words of a key: what separators part, and accessToken and
-// APIKey where their case changes.
+// splitWords yields the words of a key: what separators part, and accessToken and APIKey where their case changes.
 func splitWords(key string) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for i := 0; i < len(key); {

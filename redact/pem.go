@@ -5,8 +5,7 @@ import "strings"
 // maxPEM is as long as a private key in PEM gets.
 const maxPEM = 32 << 10
 
-// privateKey matches a private key in PEM, with line ends as they are, escaped, or
-// lost, and with or without its end.
+// privateKey matches a private key in PEM, with line ends as they are, escaped, or lost, and with or without its end.
 func privateKey(c *scan, at, n int) (int, int) {
 	s := c.s
 	i := keyLabel(s, at+n, 80)
@@ -60,9 +59,8 @@ func keyLabel(s string, i, limit int) int {
 	return i + len(head) + len("PRIVATE KEY")
 }
 
-// unterminated returns the end of the Base64 that follows i, over line ends, quotes
-// and what else is between lines of code. Runs too short for a line end it,
-// unless the text does.
+// unterminated returns the end of the Base64 that follows i, over line ends, quotes and what else is between lines of
+// code. Runs too short for a line end it, unless the text does.
 func unterminated(s string, i int) int {
 	end := i
 	for i < len(s) {

@@ -7,8 +7,7 @@ import (
 	"github.com/agenttrace/agenttrace/internal/jsonscan"
 )
 
-// Text returns s without secrets; s itself when it has none. Text that is JSON stays
-// JSON, valid UTF-8 stays valid.
+// Text returns s without secrets; s itself when it has none. Text that is JSON stays JSON, valid UTF-8 stays valid.
 func (r *Redactor) Text(s string) string { return r.clean("", s) }
 
 // Value is Text for a string that is under key: redacted whole when key names a
@@ -94,12 +93,11 @@ func holdsJSON(s string) bool {
 	return i < len(s) && (s[i] == '{' || s[i] == '[')
 }
 
-// JSON returns raw without secrets: raw itself, not a copy, when it has none, otherwise
-// a new slice. Values of any type under a key that names a secret are replaced whole,
-// except null, true, false and what is empty, numbers under a key of tokens, and a JSON
-// Schema, of which only defaults, constants and examples are replaced.
-// Strings are searched as by Text. What is valid stays valid, with its whitespace,
-// its numbers and the order of its keys; what is not JSON is treated as text.
+// JSON returns raw without secrets: raw itself, not a copy, when it has none, otherwise a new slice. Values of any type
+// under a key that names a secret are replaced whole, except null, true, false and what is empty, numbers under a key
+// of tokens, and a JSON Schema, of which only defaults, constants and examples are replaced. Strings are searched as by
+// Text. What is valid stays valid, with its whitespace, its numbers and the order of its keys; what is not JSON is
+// treated as text.
 func (r *Redactor) JSON(raw []byte) []byte {
 	if r == nil || len(raw) == 0 {
 		return raw
@@ -150,14 +148,12 @@ type Result struct {
 	// Size is the number of bytes before the value was omitted or cut, after it was
 	// redacted: that of the value when neither happened.
 	Size int
-	// SHA256 is the digest, in hexadecimal, of the bytes that Size counts; empty when
-	// nothing was omitted or cut. It is of the redacted value, so that it cannot
-	// confirm a guess of the secret.
+	// SHA256 is the digest, in hexadecimal, of the bytes that Size counts; empty when nothing was omitted or cut. It is
+	// of the redacted value, so that it cannot confirm a guess of the secret.
 	SHA256 string
 }
 
-// Apply redacts the string under key, then omits or cuts it, as the configuration wants
-// of its kind of content.
+// Apply redacts the string under key, then omits or cuts it, as the configuration wants of its kind of content.
 func (r *Redactor) Apply(kind Content, key, s string) (string, Result) {
 	if r == nil {
 		return s, Result{Size: len(s)}

@@ -15,9 +15,8 @@ type finding struct {
 	marker     string
 }
 
-// scan is one pass over a text. What it remembers of lines, words, quotes and
-// commands is what keeps the work for any text in proportion to its length: a
-// range is looked at once, however many literals in it ask.
+// scan is one pass over a text. What it remembers of lines, words, quotes and commands is what keeps the work for any
+// text in proportion to its length: a range is looked at once, however many literals in it ask.
 type scan struct {
 	r      *Redactor
 	s      string
@@ -97,8 +96,7 @@ func (c *scan) all(i int) {
 	}
 }
 
-// verify asks the rules whose literal may be around at, and returns where to go on
-// when there is a secret.
+// verify asks the rules whose literal may be around at, and returns where to go on when there is a secret.
 func (c *scan) verify(entries []entry, at int) int {
 	if len(c.later) > 0 && c.later[0].start <= at {
 		if end := c.fromLater(at); end > 0 {

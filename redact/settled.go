@@ -10,14 +10,12 @@ const (
 	maxHeld = 256
 )
 
-// Settled returns the length of the head of a text that grows which may be redacted and
-// shown now. What follows it may be the beginning of a secret, or a secret whose name
-// comes after it: the last word, words that look made by chance, the rest of a line that
-// is about secrets, the row of a table, lines of Base64. All of it counts as settled
-// when enough has come after it, or when the text is whole.
+// Settled returns the length of the head of a text that grows which may be redacted and shown now. What follows it may
+// be the beginning of a secret, or a secret whose name comes after it: the last word, words that look made by chance,
+// the rest of a line that is about secrets, the row of a table, lines of Base64. All of it counts as settled when
+// enough has come after it, or when the text is whole.
 //
-// Of a secret that is in s, redacting s[:Settled(s)] leaves nothing, wherever s is
-// cut.
+// Of a secret that is in s, redacting s[:Settled(s)] leaves nothing, wherever s is cut.
 func Settled(s string) int {
 	const ends = " \r\n"
 	settled := since(s, len(s), max(0, len(s)-maxSecret), blanks)
@@ -60,8 +58,7 @@ func mayBeSecret(word string) bool {
 		(chancy(word) || !wordy(word) && len(word) >= 10 || strings.IndexByte(word, ':') > 0)
 }
 
-// base64Lines returns where the lines of Base64 that end at end begin; end when there
-// are none.
+// base64Lines returns where the lines of Base64 that end at end begin; end when there are none.
 func base64Lines(s string, end int) int {
 	begin := end
 	for i := end; i > 0 && end-i < maxPEM; {

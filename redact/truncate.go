@@ -13,9 +13,8 @@ import (
 	"github.com/agenttrace/agenttrace/internal/jsonscan"
 )
 
-// Truncate cuts s to the configured limit, marker included. It keeps the head, cuts
-// between runes, and states the original size; what it cut before keeps the size it had
-// then. Without a limit, or within it, it returns s itself.
+// Truncate cuts s to the configured limit, marker included. It keeps the head, cuts between runes, and states the
+// original size; what it cut before keeps the size it had then. Without a limit, or within it, it returns s itself.
 func (r *Redactor) Truncate(s string) (string, Result) {
 	if r == nil || r.maxBytes == 0 || len(s) <= r.maxBytes {
 		return s, Result{Size: len(s)}
@@ -28,11 +27,9 @@ func (r *Redactor) Truncate(s string) (string, Result) {
 	return s[:boundary(s, keep)] + note, Result{Truncated: true, SHA256: digest(s), Size: size}
 }
 
-// TruncateJSON cuts raw to the configured limit and depth and keeps it JSON: first
-// what is too deep, then long strings, then elements, each with a marker where
-// something is missing; where even that is too long a single string remains. What is
-// not JSON is cut as by Truncate. Without a limit, or within it, it returns raw
-// itself.
+// TruncateJSON cuts raw to the configured limit and depth and keeps it JSON: first what is too deep, then long strings,
+// then elements, each with a marker where something is missing; where even that is too long a single string remains.
+// What is not JSON is cut as by Truncate. Without a limit, or within it, it returns raw itself.
 func (r *Redactor) TruncateJSON(raw []byte) ([]byte, Result) {
 	res := Result{Size: len(raw)}
 	if r == nil || r.maxDepth == 0 && (r.maxBytes == 0 || len(raw) <= r.maxBytes) {

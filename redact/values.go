@@ -169,9 +169,8 @@ func random(body string, dense bool) bool {
 // wordy reports whether most of v is in runs of letters such as words have.
 func wordy(v string) bool { return 2*look(v).inWords > len(v) && !gibberish(v) }
 
-// gibberish reports whether the letters of v, a dozen or more, follow each other as they
-// do by chance and not as they do in words: what distinguishes a random password in lower case
-// from a name.
+// gibberish reports whether the letters of v, a dozen or more, follow each other as they do by chance and not as they
+// do in words: what distinguishes a random password in lower case from a name.
 func gibberish(v string) bool {
 	sum, n := 0, 0
 	for i := 1; i < len(v); i++ {

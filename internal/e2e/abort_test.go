@@ -58,8 +58,7 @@ func (p *pipeline) close(t *testing.T) *sqlite.Reader {
 	return r
 }
 
-// answered is the last answer of a session: how it ended, and its parts by call id or
-// type.
+// answered is the last answer of a session: how it ended, and its parts by call id or type.
 func answered(t *testing.T, r *sqlite.Reader, id string) (session.MessageTrace, map[string]content, document.Activity) {
 	t.Helper()
 	tr := transcript(t, r, id)
@@ -80,9 +79,8 @@ func answered(t *testing.T, r *sqlite.Reader, id string) (session.MessageTrace, 
 	return traceOf(t, &last.Message), parts, st.State
 }
 
-// TestAbort stops a turn in the middle of its work: its text keeps what was generated,
-// calls keep their state, the sub-agent is aborted and its call failed. A client that
-// disconnects stops nothing.
+// TestAbort stops a turn in the middle of its work: its text keeps what was generated, calls keep their state, the
+// sub-agent is aborted and its call failed. A client that disconnects stops nothing.
 func TestAbort(t *testing.T) {
 	for _, test := range []struct {
 		name string

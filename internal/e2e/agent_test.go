@@ -39,8 +39,7 @@ type job struct {
 	States []agenttrace.State
 	// Answer means that a turn that waits for a person is continued first.
 	Answer bool
-	// Pause means that the agent waits for a line of input after it has resumed its
-	// sessions.
+	// Pause means that the agent waits for a line of input after it has resumed its sessions.
 	Pause bool
 	// Batch is the delay of the batch processor.
 	Batch time.Duration
@@ -326,8 +325,7 @@ func (a *agent) bash(ctx context.Context, turn *agenttrace.Turn, id string) {
 	a.maybeSave()
 }
 
-// approve is a person who takes a moment to answer. The host saves the state that
-// contains the question.
+// approve is a person who takes a moment to answer. The host saves the state that contains the question.
 func (a *agent) approve(ctx context.Context, _ agenttrace.Question) (agenttrace.Answer, error) {
 	a.save(agenttrace.SessionFromContext(ctx))
 	<-time.After(time.Duration(a.n(8)) * time.Millisecond)

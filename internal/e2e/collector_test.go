@@ -12,9 +12,8 @@ import (
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
 )
 
-// TestKilledCollector kills the collector, and one of the agents, while agents with a
-// spool work, and restarts it. Everything that the collector or the spool acknowledged is
-// in the store in the end.
+// TestKilledCollector kills the collector, and one of the agents, while agents with a spool work, and restarts it.
+// Everything that the collector or the spool acknowledged is in the store in the end.
 func TestKilledCollector(t *testing.T) {
 	dir := t.TempDir()
 	path, root := filepath.Join(dir, "sessions.db"), filepath.Join(dir, "spool")
@@ -48,8 +47,7 @@ func TestKilledCollector(t *testing.T) {
 	}
 	_ = agent.Wait() // the error reports the kill
 
-	// The next agent resumes its session and also sends its spool. The collector dies
-	// twice more.
+	// The next agent resumes its session and also sends its spool. The collector dies twice more.
 	up()
 	j.Name, j.Seed, j.Turns, j.States = "second", 2, 8, k.states[len(k.states)-1:]
 	agent = startAgent(t, j)

@@ -203,8 +203,7 @@ func jaegerSpans(t *testing.T, ctx context.Context, j jaeger, traces []string) [
 		seen := make(map[string]bool)
 		for _, d := range reply.Data {
 			for _, s := range d.Spans {
-				// Two pipelines lead to the only server of the test, so a span may be
-				// there twice.
+				// Two pipelines lead to the only server of the test, so a span may be there twice.
 				if !seen[s.SpanID] {
 					seen[s.SpanID] = true
 					all = append(all, s)
@@ -215,8 +214,7 @@ func jaegerSpans(t *testing.T, ctx context.Context, j jaeger, traces []string) [
 	return all
 }
 
-// compareTurns requires one session.turn span for every assistant message with a turn,
-// and a user message before it.
+// compareTurns requires one session.turn span for every assistant message with a turn, and a user message before it.
 func compareTurns(t *testing.T, transcript *session.Transcript, spans []jaegerSpan) int {
 	t.Helper()
 	var inTrace, inStore []string
@@ -243,8 +241,7 @@ func compareTurns(t *testing.T, transcript *session.Transcript, spans []jaegerSp
 	return len(inStore)
 }
 
-// compareCalls requires one tool.call span for every tool part, with its input and
-// output.
+// compareCalls requires one tool.call span for every tool part, with its input and output.
 func compareCalls(t *testing.T, transcript *session.Transcript, spans []jaegerSpan) int {
 	t.Helper()
 	inTrace, inStore := make(map[string]string), make(map[string]string)
@@ -347,8 +344,7 @@ func compareExport(t *testing.T, ctx context.Context, binary string, reader stor
 // filesBeside is the directory for the JSONL files of the sessions in a store.
 func filesBeside(store string) string { return filepath.Join(filepath.Dir(store), "sessions") }
 
-// compareFile requires the session's JSONL file to equal the store. Its name begins with
-// the id.
+// compareFile requires the session's JSONL file to equal the store. Its name begins with the id.
 func compareFile(t *testing.T, dir string, transcript *session.Transcript) {
 	t.Helper()
 	names, err := filepath.Glob(filepath.Join(dir, transcript.Session.ID+"*.jsonl"))
@@ -364,8 +360,7 @@ func compareFile(t *testing.T, dir string, transcript *session.Transcript) {
 	if err := jsonl.Encode(&want, transcript); err != nil {
 		t.Fatal(err)
 	}
-	// The file also has the state that a restored session needs, which readers do not
-	// return.
+	// The file also has the state that a restored session needs, which readers do not return.
 	var rows strings.Builder
 	for line := range strings.Lines(string(got)) {
 		for _, kind := range []string{"session", "message", "part"} {

@@ -18,9 +18,8 @@ import (
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
 )
 
-// TestKilledAgents kills agents at random moments. Other agents resume their sessions
-// from saved states, not always the last ones, and are killed too, except the last agent
-// of each scenario.
+// TestKilledAgents kills agents at random moments. Other agents resume their sessions from saved states, not always the
+// last ones, and are killed too, except the last agent of each scenario.
 func TestKilledAgents(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "sessions.db")
 	c, err := collector.Start(t.Context(), collector.Options{Store: path})

@@ -21,8 +21,7 @@ import (
 // restarted is the error of an orphaned call.
 const restarted = "aborted by host restart"
 
-// known is what the output of agents reveals about some sessions: what the store may
-// contain, and what it must.
+// known is what the output of agents reveals about some sessions: what the store may contain, and what it must.
 type known struct {
 	// versions are the things that were sent. exports has those of the current process,
 	// by the number of the export that acknowledges them together.
@@ -64,8 +63,7 @@ func (k *known) read(l line) {
 	}
 }
 
-// by groups the reports by the key of what they describe; those with the key "" are left
-// out.
+// by groups the reports by the key of what they describe; those with the key "" are left out.
 func (k *known) by(key func(*version) string) map[string][]*version {
 	groups := make(map[string][]*version)
 	for _, v := range k.versions {
@@ -83,8 +81,7 @@ func (k *known) sessions() []string {
 	return slices.Sorted(maps.Keys(k.by(func(v *version) string { return v.Session })))
 }
 
-// check compares the store with what is known. It may run while the last export is still
-// in progress.
+// check compares the store with what is known. It may run while the last export is still in progress.
 //
 // It returns the number of sessions that would count as interrupted.
 func (k *known) check(t *testing.T, r store.Reader) (interrupted int) {
@@ -174,9 +171,8 @@ func (k *known) checkSessions(t *testing.T, stored map[string]*session.Transcrip
 	return interrupted
 }
 
-// checkSilence checks that a busy session counts as interrupted after the idle timeout
-// and not before; any other keeps its status. An agent with a heartbeat may miss three,
-// and sends them while a person is asked, too.
+// checkSilence checks that a busy session counts as interrupted after the idle timeout and not before; any other keeps
+// its status. An agent with a heartbeat may miss three, and sends them while a person is asked, too.
 func checkSilence(t *testing.T, tr *session.Transcript) (interrupted bool) {
 	t.Helper()
 	const idle = time.Minute
@@ -393,9 +389,8 @@ func order(c content) int {
 	return n
 }
 
-// checkResumed checks that everything that was open in the resumed states has ended:
-// calls have failed, except those that wait or whose end was observed; turns are aborted
-// or pending; and the sessions are idle or wait.
+// checkResumed checks that everything that was open in the resumed states has ended: calls have failed, except those
+// that wait or whose end was observed; turns are aborted or pending; and the sessions are idle or wait.
 func (k *known) checkResumed(t *testing.T, r store.Reader, states []agenttrace.State,
 	statuses map[string]string) (orphans,
 	waits int) {

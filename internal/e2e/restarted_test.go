@@ -88,8 +88,7 @@ func (h *host) stored(t *testing.T) (session.MessageTrace, []content, document.S
 	return traceOf(t, &last.Message), parts, document.StatusOf(&tr.Session, tr, nil, time.Time{}, 0)
 }
 
-// TestOutcomeStandsAboveRestart: the result of a call was reported, and the host resumes
-// from an earlier state.
+// TestOutcomeStandsAboveRestart: the result of a call was reported, and the host resumes from an earlier state.
 func TestOutcomeStandsAboveRestart(t *testing.T) {
 	h := newHost(t)
 	h.resume(t, h.session.State(), false)
@@ -106,8 +105,7 @@ func TestOutcomeStandsAboveRestart(t *testing.T) {
 	}
 }
 
-// TestAnswerStandsAboveWait: a turn ended to wait for its user, and another process got
-// the answer and was killed.
+// TestAnswerStandsAboveWait: a turn ended to wait for its user, and another process got the answer and was killed.
 func TestAnswerStandsAboveWait(t *testing.T) {
 	for _, test := range []struct {
 		name, state, output string

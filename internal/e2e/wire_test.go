@@ -20,12 +20,10 @@ import (
 
 // Kinds of lines.
 const (
-	// lineReported precedes an export, lineAcknowledged follows the export of the same number
-	// that returned nil.
+	// lineReported precedes an export, lineAcknowledged follows the export of the same number that returned nil.
 	lineReported     = "reported"
 	lineAcknowledged = "acknowledged"
-	// lineRecorded precedes the recording of generated text: Size is the length of the text
-	// with that tag.
+	// lineRecorded precedes the recording of generated text: Size is the length of the text with that tag.
 	lineRecorded = "recorded"
 	// lineState has a state that the host saved.
 	lineState = "state"

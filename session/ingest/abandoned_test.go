@@ -15,9 +15,8 @@ import (
 	"github.com/agenttrace/agenttrace/session"
 )
 
-// TestToolCallsThatBeganAfterTheLastSavedStateEndWithTheirTurn: the process that
-// resumes the session does not know of them, and nobody else would end them. It holds
-// in whatever order the events and spans of both processes come.
+// TestToolCallsThatBeganAfterTheLastSavedStateEndWithTheirTurn: the process that resumes the session does not know of
+// them, and nobody else would end them. It holds in whatever order the events and spans of both processes come.
 func TestToolCallsThatBeganAfterTheLastSavedStateEndWithTheirTurn(t *testing.T) {
 	aborted := session.StateOutputError
 	abandoned(t, false, map[string]string{"known": aborted, "over": session.StateOutputAvailable, "late": aborted,

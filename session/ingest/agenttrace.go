@@ -108,8 +108,7 @@ func (b *builder) problemDropped(n uint32) {
 	}
 }
 
-// own prepares a span of the SDK for attribution: its times and ids, and what is wrong
-// with them.
+// own prepares a span of the SDK for attribution: its times and ids, and what is wrong with them.
 func (b *builder) own(s ptrace.Span, embedded bool) own {
 	o := own{builder: b, span: s, traceID: s.TraceID().String(), spanID: s.SpanID().String(),
 		startNano: dialect.Nanos(s.StartTimestamp()), endNano: dialect.Nanos(s.EndTimestamp())}
@@ -168,8 +167,7 @@ func (o *own) derive(prefix, given, what string) string {
 	return spans.DeriveID(prefix, o.startNano/1e6, o.sessionID, o.traceID, o.spanID, what)
 }
 
-// milli returns a time that a record gives, in Unix milliseconds, or the span's
-// own where it gives none.
+// milli returns a time that a record gives, in Unix milliseconds, or the span's own where it gives none.
 func milli(given, otherwiseNano int64) int64 {
 	if session.Credible(given) {
 		return given
@@ -434,9 +432,8 @@ func (o *own) closeRanks(parts []spans.Part) {
 	}
 }
 
-// noIndex is the first index of parts whose source did not state their index:
-// after all that have one, in order of time. The message is marked incomplete
-// then, for what is between is not known.
+// noIndex is the first index of parts whose source did not state their index: after all that have one, in order of
+// time. The message is marked incomplete then, for what is between is not known.
 const noIndex = 1 << 30
 
 // anywhere is a place for such a part. It is one that no other has, as far as

@@ -230,9 +230,8 @@ func oddSpans() []ptrace.Span {
 	return all
 }
 
-// TestBadSpans: whatever a span holds, it fails neither itself nor its
-// neighbours, what is wrong with it is counted, what it makes is a valid session,
-// and the order in which such spans arrive changes nothing.
+// TestBadSpans: whatever a span holds, it fails neither itself nor its neighbours, what is wrong with it is counted,
+// what it makes is a valid session, and the order in which such spans arrive changes nothing.
 func TestBadSpans(t *testing.T) {
 	var all []ptrace.Span
 	spoiledOnes := spoiledSpans()
@@ -355,8 +354,7 @@ func TestHugeAttributes(t *testing.T) {
 	}
 }
 
-// TestManySpans: a session takes any number of spans, also those whose emitter
-// did not report their place.
+// TestManySpans: a session takes any number of spans, also those whose emitter did not report their place.
 func TestManySpans(t *testing.T) {
 	n := testscale.Rounds(5_000, 100_000)
 	db := openStore(t)

@@ -17,9 +17,8 @@ import (
 	sqlitestore "github.com/agenttrace/agenttrace/session/store/sqlite"
 )
 
-// TestCaptureFacts holds the session of each capture to what happened in the run:
-// the files *.facts are written by hand from what the program did and from what
-// its telemetry reports of that, never from our output. Lines that begin with #
+// TestCaptureFacts holds the session of each capture to what happened in the run: the files *.facts are written by hand
+// from what the program did and from what its telemetry reports of that, never from our output. Lines that begin with #
 // are remarks.
 //
 //	session ID input/output/reasoning/cache read/cache write

@@ -165,9 +165,8 @@ func captures(t testing.TB) []string {
 	})
 }
 
-// TestCaptures builds the sessions of what real agents sent. What the user typed
-// and the agent did is in prose at the head of each golden file, written from
-// the bodies; the rest is what the store holds.
+// TestCaptures builds the sessions of what real agents sent. What the user typed and the agent did is in prose at the
+// head of each golden file, written from the bodies; the rest is what the store holds.
 func TestCaptures(t *testing.T) {
 	for _, dir := range captures(t) {
 		t.Run(filepath.Base(filepath.Dir(dir))+"/"+filepath.Base(dir), func(t *testing.T) {

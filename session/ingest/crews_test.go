@@ -20,9 +20,8 @@ import (
 	sqlitestore "github.com/agenttrace/agenttrace/session/store/sqlite"
 )
 
-// crews reads what a collector kept of the programs of internal/e2e/agents whose agent
-// asks another one by a tool, by program. The scripts that they played are in model.mjs
-// there.
+// crews reads what a collector kept of the programs of internal/e2e/agents whose agent asks another one by a tool, by
+// program. The scripts that they played are in model.mjs there.
 func crews(t testing.TB) map[string][]request {
 	t.Helper()
 	file, err := os.Open("testdata/crews/otlp-frames.zst")
@@ -48,9 +47,8 @@ func crews(t testing.TB) map[string][]request {
 	return all
 }
 
-// TestCrews holds the sessions of the crews, those of the sub-agents included, to what
-// the model server answered and the tools returned. The files are written as those of
-// TestCaptureFacts.
+// TestCrews holds the sessions of the crews, those of the sub-agents included, to what the model server answered and
+// the tools returned. The files are written as those of TestCaptureFacts.
 func TestCrews(t *testing.T) {
 	for program, all := range crews(t) {
 		t.Run(program, func(t *testing.T) {
@@ -142,8 +140,7 @@ func withoutPauses(all []request) []request {
 	return all
 }
 
-// spoken is a line for each message of a session and of those below it: its texts and
-// calls.
+// spoken is a line for each message of a session and of those below it: its texts and calls.
 func spoken(t testing.TB, s *sqlitestore.Store, id string) string {
 	t.Helper()
 	transcript, err := s.Transcript(t.Context(), id)

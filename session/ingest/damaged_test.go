@@ -13,9 +13,8 @@ import (
 	"github.com/agenttrace/agenttrace/semconv"
 )
 
-// damaged is a scenario of which spans are lost, attributes are lost or spoiled,
-// times are unset, and some spans are built in two versions. No id is spoiled,
-// for things that lose theirs are other things.
+// damaged is a scenario of which spans are lost, attributes are lost or spoiled, times are unset, and some spans are
+// built in two versions. No id is spoiled, for things that lose theirs are other things.
 func damaged(r *rand.Rand, scenario []ptrace.Span) []ptrace.Span {
 	var keys []string
 	for _, a := range semconv.Attributes() {

@@ -19,9 +19,8 @@ import (
 // without a turn_index, a time that no clock gave.
 const RowsKey = string(semconv.ReplayKey)
 
-// EmbeddedRows are those that a span was made of. What its record reports as well need not be
-// repeated: the parts of a session.turn that have data, and prompts and catalogs,
-// are taken from the record.
+// EmbeddedRows are those that a span was made of. What its record reports as well need not be repeated: the parts of a
+// session.turn that have data, and prompts and catalogs, are taken from the record.
 type EmbeddedRows struct {
 	// Span is how the store has the span itself, nil if it is as [Described].
 	Span *EmbeddedSpan `json:"span,omitempty"`
@@ -53,8 +52,7 @@ type EmbeddedSpan struct {
 	PartID    string `json:"part_id,omitempty"`
 }
 
-// Described is what a span's own attributes report of it: its session, and the row of span_refs of a span
-// of the SDK.
+// Described is what a span's own attributes report of it: its session, and the row of span_refs of a span of the SDK.
 func Described(record spans.SpanData) (sessionID string, s EmbeddedSpan) {
 	s = EmbeddedSpan{Kind: record.Kind(), Dialect: store.DialectSDK}
 	switch r := record.(type) {

@@ -17,9 +17,8 @@ import (
 	sqlitestore "github.com/agenttrace/agenttrace/session/store/sqlite"
 )
 
-// BenchmarkForeignTurn commits a turn of an agent without the SDK, in a trace of
-// its own or in the one of all turns, where the session is young and where it is
-// old.
+// BenchmarkForeignTurn commits a turn of an agent without the SDK, in a trace of its own or in the one of all turns,
+// where the session is young and where it is old.
 func BenchmarkForeignTurn(b *testing.B) {
 	m := newTurnMaker(b)
 	for _, one := range []bool{false, true} {

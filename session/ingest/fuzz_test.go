@@ -141,8 +141,7 @@ func addRandom(f *testing.F, seed uint64) {
 	}
 }
 
-// FuzzSpans: whatever spans come, they make valid sessions, and the same ones in
-// any order.
+// FuzzSpans: whatever spans come, they make valid sessions, and the same ones in any order.
 func FuzzSpans(f *testing.F) {
 	addRandom(f, 1)
 	f.Fuzz(func(t *testing.T, data []byte) {

@@ -32,8 +32,7 @@ var update = flag.Bool("update", false, "write the results of the golden scenari
 //	-- decisions --  permission decisions, one JSON object a line
 //	-- links --      kind, span and what it made, a line for each span
 //
-// Every scenario is built again in other orders, with redelivery, and must come to
-// the same.
+// Every scenario is built again in other orders, with redelivery, and must come to the same.
 func TestGolden(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txtar")
 	if err != nil || len(files) == 0 {

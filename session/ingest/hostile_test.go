@@ -102,8 +102,7 @@ func goodRequests(t *testing.T) []request {
 var hostileTimes = []uint64{0, 1, 1e6, 1 << 62, math.MaxInt64, math.MaxInt64 + 1, math.MaxUint64, 1795219200000,
 	1795219200000 * 1e6}
 
-// spoilIdentity makes a span or record that of a session of its own: an id that two
-// sessions claim is another matter.
+// spoilIdentity makes a span or record that of a session of its own: an id that two sessions claim is another matter.
 func spoilIdentity(m pcommon.Map, n int) {
 	for _, key := range dialect.SessionKeys {
 		if _, has := m.Get(key); has {
@@ -376,8 +375,7 @@ func agentSpan(session string) (ptrace.Traces, ptrace.Span) {
 	return td, s
 }
 
-// An id is stored in every row that refers to it: one of megabytes would take minutes
-// and gigabytes.
+// An id is stored in every row that refers to it: one of megabytes would take minutes and gigabytes.
 func TestIdsOfMegabytesStayIdsAndAreCut(t *testing.T) {
 	redactor, err := redact.New(redact.Config{})
 	if err != nil {

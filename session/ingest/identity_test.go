@@ -22,8 +22,7 @@ import (
 	"github.com/agenttrace/agenttrace/spans"
 )
 
-// turnMaker makes turns of a real one of the AI SDK's version 6: two model calls
-// and two tool calls below a root.
+// turnMaker makes turns of a real one of the AI SDK's version 6: two model calls and two tool calls below a root.
 type turnMaker struct{ pattern ptrace.Traces }
 
 func newTurnMaker(t testing.TB) turnMaker {
@@ -31,8 +30,7 @@ func newTurnMaker(t testing.TB) turnMaker {
 	return turnMaker{readCapture(t, "testdata/captures/vercel-ai-sdk-v6/toolerror")[0].traces}
 }
 
-// turn is the turn number n, in a trace of its own, that begins after a while. No
-// key names its session.
+// turn is the turn number n, in a trace of its own, that begins after a while. No key names its session.
 func (m turnMaker) turn(n int, after time.Duration) ptrace.Traces {
 	td := ptrace.NewTraces()
 	m.pattern.CopyTo(td)
@@ -72,8 +70,7 @@ func eachSpan(td ptrace.Traces, f func(ptrace.Span, pcommon.InstrumentationScope
 	}
 }
 
-// onSpans puts the key of a session on the spans of a name, which may be empty for
-// all.
+// onSpans puts the key of a session on the spans of a name, which may be empty for all.
 func onSpans(td ptrace.Traces, name, key, id string) ptrace.Traces {
 	eachSpan(td, func(s ptrace.Span, _ pcommon.InstrumentationScope, _ pcommon.Resource) {
 		if name == "" || s.Name() == name {
@@ -329,8 +326,7 @@ func TestIdentity(t *testing.T) {
 	}
 }
 
-// TestIdentityOfManyTurns: fifty turns of one session, a trace each, hours apart,
-// come in any order.
+// TestIdentityOfManyTurns: fifty turns of one session, a trace each, hours apart, come in any order.
 func TestIdentityOfManyTurns(t *testing.T) {
 	m := newTurnMaker(t)
 	var all []request
@@ -383,8 +379,7 @@ func TestIdentityBesideSDK(t *testing.T) {
 	}
 }
 
-// TestIdentityOfRecords: an agent's log records report the same session as its
-// spans, whichever come first.
+// TestIdentityOfRecords: an agent's log records report the same session as its spans, whichever come first.
 func TestIdentityOfRecords(t *testing.T) {
 	all := readCapture(t, "testdata/captures/claude-code-2.1.329/print-bash")
 	var records, spans []request

@@ -24,14 +24,12 @@ import (
 
 // Options configure an [Ingester]. The zero value is ready for use.
 type Options struct {
-	// SessionKeys are the attribute keys under which a session's id is looked up
-	// on what is not the SDK's: on the span or record, its scope and its resource,
-	// and on any other of the same trace. The first that is set wins. Nil means
+	// SessionKeys are the attribute keys under which a session's id is looked up on what is not the SDK's: on the span
+	// or record, its scope and its resource, and on any other of the same trace. The first that is set wins. Nil means
 	// [dialect.SessionKeys].
 	SessionKeys []string
-	// Redactor takes secrets out of everything that is stored, omits what is not
-	// wanted and cuts what is too long. Ids, states, types and the names of tools and
-	// models stay as they are. Nil stores everything as it came.
+	// Redactor takes secrets out of everything that is stored, omits what is not wanted and cuts what is too long. Ids,
+	// states, types and the names of tools and models stay as they are. Nil stores everything as it came.
 	Redactor *redact.Redactor
 }
 
@@ -71,11 +69,9 @@ type Report struct {
 	Accepted, Ignored, Malformed int
 	// Problems state what was wrong with the first of those that had one.
 	Problems []string
-	// Dialects counts those that carried a fact by the dialect that they were read
-	// by.
+	// Dialects counts those that carried a fact by the dialect that they were read by.
 	Dialects map[string]int
-	// Pending had a fact that is not attributed to a session yet; they are counted as
-	// accepted too.
+	// Pending had a fact that is not attributed to a session yet; they are counted as accepted too.
 	Pending int64
 	// Redacted, Omitted and Truncated are how many values secrets were removed from,
 	// how many were left out, and how many were truncated.
@@ -140,11 +136,10 @@ type item struct {
 	block int
 }
 
-// Traces places every span and returns when its rows are committed. The error
-// is the store's, and then nothing was stored, or a part of a large request, which may be delivered
-// again; no span is an error of itself.
-// Where the store refuses a request for good, its spans are stored without those that
-// it refuses, which the report counts. It does not change td.
+// Traces places every span and returns when its rows are committed. The error is the store's, and then nothing was
+// stored, or a part of a large request, which may be delivered again; no span is an error of itself. Where the store
+// refuses a request for good, its spans are stored without those that it refuses, which the report counts. It does not
+// change td.
 func (i *Ingester) Traces(ctx context.Context, td ptrace.Traces) (Report, error) {
 	reported, rows := make([]item, 0, td.SpanCount()), []item(nil)
 	for _, rs := range td.ResourceSpans().All() {
@@ -274,9 +269,8 @@ func (i *Ingester) store(ctx context.Context, items []item) (Report, error) {
 	return i.apply(ctx, b, r)
 }
 
-// attribute adds what a span or record reports to the batch, and returns the dialect that read it
-// and whether it reported anything. A mistake of ours in reading one must not end the process, and the
-// rest of the request with it.
+// attribute adds what a span or record reports to the batch, and returns the dialect that read it and whether it
+// reported anything. A mistake of ours in reading one must not end the process, and the rest of the request with it.
 func (b *builder) attribute(it *item) (name string, accepted bool) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -397,15 +391,13 @@ func (b *builder) problem(problem string) {
 	b.problems = append(b.problems, problem)
 }
 
-// takeProblems returns the problems for storing, a few at most: the count of a
-// broken emitter's problems has no bound.
+// takeProblems returns the problems for storing, a few at most: the count of a broken emitter's problems has no bound.
 func (b *builder) takeProblems() []string {
 	const limit = 8
 	return append([]string(nil), b.problems[:min(len(b.problems), limit)]...)
 }
 
-// session adds a change of a session, which is valid until the next one. from and
-// to are Unix nanoseconds; 0 is unset.
+// session adds a change of a session, which is valid until the next one. from and to are Unix nanoseconds; 0 is unset.
 func (b *builder) session(id string, from, to int64) *store.SessionChange {
 	b.batch.Sessions = append(b.batch.Sessions, store.SessionChange{ID: id, Start: from / 1e6, End: to / 1e6})
 	return &b.batch.Sessions[len(b.batch.Sessions)-1]
@@ -426,8 +418,7 @@ func (b *builder) stub(sessionID, messageID string, from, to int64) {
 	})
 }
 
-// blob stores a text and returns the digest that it is kept by: the one that its source gives it,
-// or else its own.
+// blob stores a text and returns the digest that it is kept by: the one that its source gives it, or else its own.
 func (b *builder) blob(kind store.BlobKind, digest, body string) string {
 	if body == "" {
 		return digest

@@ -16,15 +16,12 @@ import (
 	"github.com/agenttrace/agenttrace/spans"
 )
 
-// The SDK reports work in progress as events: log records that hold
-// a full snapshot. They become the rows that the spans will
-// become, by the same ids and with a lower rank. So an event that is lost, late or
-// repeated changes neither what a later one reports, nor what
-// the span reports; and if the span never arrives, the last event remains.
+// The SDK reports work in progress as events: log records that hold a full snapshot. They become the rows that the
+// spans will become, by the same ids and with a lower rank. So an event that is lost, late or repeated changes neither
+// what a later one reports, nor what the span reports; and if the span never arrives, the last event remains.
 //
-// An event bounds its session in time, so that a reader can detect that
-// an agent has stopped. Problems of events are counted and not stored: the
-// event is soon replaced by a later one.
+// An event bounds its session in time, so that a reader can detect that an agent has stopped. Problems of events are
+// counted and not stored: the event is soon replaced by a later one.
 
 // statusKey is the key of a session's metadata for its status.
 const statusKey = "status"
@@ -138,8 +135,7 @@ func (o *own) stamped(metadata json.RawMessage) json.RawMessage {
 	return b
 }
 
-// seen is the event's time as JSON, in a form of which the later is the greater
-// text.
+// seen is the event's time as JSON, in a form of which the later is the greater text.
 func (o *own) seen() json.RawMessage {
 	return json.RawMessage(time.Unix(0, o.endNano).UTC().Format(`"2006-01-02T15:04:05.000000000Z"`))
 }
@@ -176,10 +172,9 @@ func (o *own) livePart(e *spans.Event, p *spans.Part, place int) {
 	o.batch.Parts = append(o.batch.Parts, c)
 }
 
-// mark records in the data of a part that it was in progress, and when. The mark is
-// right after the type: of two reports that are equal in rank, state and
-// millisecond, the greater text takes precedence, which is then the later one. The event
-// itself states whether a text is streaming, as the AI SDK calls it.
+// mark records in the data of a part that it was in progress, and when. The mark is right after the type: of two
+// reports that are equal in rank, state and millisecond, the greater text takes precedence, which is then the later
+// one. The event itself states whether a text is streaming, as the AI SDK calls it.
 func (o *own) mark(c *store.PartChange) {
 	data, key := objectOf(c.Data), "providerMetadata"
 	if c.ToolCallID != "" {
@@ -203,8 +198,7 @@ func objectWith(others map[string]json.RawMessage, members ...member) json.RawMe
 	return appendAll(nil, members, true)
 }
 
-// status is the value of "status" in a session's metadata: its state, as
-// its agent last reported it.
+// status is the value of "status" in a session's metadata: its state, as its agent last reported it.
 type status struct {
 	State      string `json:"state"`
 	Attempt    int64  `json:"attempt,omitempty"`
@@ -212,8 +206,7 @@ type status struct {
 	ToolCallID string `json:"tool_call_id,omitempty"`
 	// At is when it began, in Unix milliseconds.
 	At int64 `json:"at"`
-	// Heartbeat is how often the agent repeats it while it lasts, in milliseconds; 0
-	// is never.
+	// Heartbeat is how often the agent repeats it while it lasts, in milliseconds; 0 is never.
 	Heartbeat int64 `json:"heartbeat,omitempty"`
 }
 

@@ -32,9 +32,8 @@ func emitted(events agenttracetest.Events) []plog.LogRecord {
 	return all
 }
 
-// liveAgent is a run of the SDK that streams, calls tools that work, fail and are
-// denied, retries, starts a sub-agent, waits for a human and goes on, and is
-// stopped by its user. crash ends it in the midst of the second run.
+// liveAgent is a run of the SDK that streams, calls tools that work, fail and are denied, retries, starts a sub-agent,
+// waits for a human and goes on, and is stopped by its user. crash ends it in the midst of the second run.
 func liveAgent(t *testing.T, crash bool) (*agenttracetest.Recorder, *agenttrace.Session) {
 	t.Helper()
 	now := time.UnixMilli(start)

@@ -43,9 +43,8 @@ func record(e *spans.Event, atNano int64) plog.LogRecord {
 	return r
 }
 
-// TestLiveGolden reads the scenarios of testdata/live: the events, in the form in
-// which parseText has spans (the name is that of the event, at= its time),
-// the spans that arrive besides, and what they come to. Each is built in other
+// TestLiveGolden reads the scenarios of testdata/live: the events, in the form in which parseText has spans (the name
+// is that of the event, at= its time), the spans that arrive besides, and what they come to. Each is built in other
 // orders too.
 func TestLiveGolden(t *testing.T) {
 	files, err := filepath.Glob("testdata/live/*.txtar")
@@ -179,8 +178,7 @@ func (c *choices) events() []plog.LogRecord {
 	return all
 }
 
-// FuzzEvents: whatever events come, among whatever spans, they make valid
-// sessions, and the same ones in any order.
+// FuzzEvents: whatever events come, among whatever spans, they make valid sessions, and the same ones in any order.
 func FuzzEvents(f *testing.F) {
 	addRandom(f, 2)
 	f.Fuzz(func(t *testing.T, data []byte) {

@@ -20,8 +20,7 @@ import (
 	"github.com/agenttrace/agenttrace/spans"
 )
 
-// observeSpan reads a span that is not the SDK's, and reports whether it has
-// anything of a session.
+// observeSpan reads a span that is not the SDK's, and reports whether it has anything of a session.
 func (b *builder) observeSpan(s *dialect.Span) (name string, ok bool) {
 	d := dialect.OfSpan(s)
 	if d == nil {
@@ -40,8 +39,7 @@ func (b *builder) observeSpan(s *dialect.Span) (name string, ok bool) {
 	})
 }
 
-// observeRecord reads a log record, and reports whether it reported anything of a
-// session.
+// observeRecord reads a log record, and reports whether it reported anything of a session.
 func (b *builder) observeRecord(r *dialect.Record) (name string, ok bool) {
 	d := dialect.OfRecord(r)
 	if d == nil {
@@ -94,10 +92,9 @@ type noted struct {
 	key, id string
 }
 
-// noteKey remembers the session that a span names which reports nothing else, for the
-// trace where no other names one: to those its attributes are a place beyond their
-// resource. It is remembered once, without a time: a program may put the key on
-// every span there is.
+// noteKey remembers the session that a span names which reports nothing else, for the trace where no other names one:
+// to those its attributes are a place beyond their resource. It is remembered once, without a time: a program may put
+// the key on every span there is.
 func (b *builder) noteKey(s *dialect.Span) {
 	id, key, rank := b.keys.Find(s.Attributes())
 	if id == "" {
@@ -117,8 +114,7 @@ func (b *builder) noteKey(s *dialect.Span) {
 	b.batch.Observations = append(b.batch.Observations, observation(&f, nil))
 }
 
-// placesOfSpan is where a span's session is looked up: on itself, its scope, and its
-// resource.
+// placesOfSpan is where a span's session is looked up: on itself, its scope, and its resource.
 const placesOfSpan = 3
 
 // takeFacts turns the facts of the span or record at hand into observations. source
@@ -206,14 +202,12 @@ func observation(f *fact.Fact, d *dialect.Dialect) store.Observation {
 	return o
 }
 
-// reading numbers how the dialects read, from 0 to 30. Raise it when one of them reads
-// more of what it read before: where the telemetry is read again, what is stored gives
-// way to the later reading.
+// reading numbers how the dialects read, from 0 to 30. Raise it when one of them reads more of what it read before:
+// where the telemetry is read again, what is stored gives way to the later reading.
 const reading = 2
 
-// An encoded fact begins with a byte that states how it was read and how it is written:
-// store.DataVersion, the number of the reading and whether a client's own dialect read
-// it, and in the lowest bit whether it is compressed.
+// An encoded fact begins with a byte that states how it was read and how it is written: store.DataVersion, the number
+// of the reading and whether a client's own dialect read it, and in the lowest bit whether it is compressed.
 const (
 	compressed   = 1
 	ofDialect    = 2 // not by the generic reading

@@ -20,12 +20,10 @@ import (
 	sqlitestore "github.com/agenttrace/agenttrace/session/store/sqlite"
 )
 
-// The tests of this file change rows of sessions of foreign agents as another program
-// does, by SQL on the same file, and as the commands of the store do. Then telemetry comes
-// again, or late.
+// The tests of this file change rows of sessions of foreign agents as another program does, by SQL on the same file,
+// and as the commands of the store do. Then telemetry comes again, or late.
 
-// otherProgram executes SQL as a program does that knows the canonical tables alone, and
-// sums what is visible.
+// otherProgram executes SQL as a program does that knows the canonical tables alone, and sums what is visible.
 func otherProgram(t *testing.T, s *sqlitestore.Store, sql string) {
 	t.Helper()
 	conn, err := sqlite.OpenConn(s.Path(), sqlite.OpenReadWrite)
@@ -147,10 +145,9 @@ func firstUserMessage(t *testing.T, s *sqlitestore.Store, id string) string {
 	return ""
 }
 
-// TestLateTelemetryOfAForeignSessionLeavesWhatAnotherProgramChanged: with a part of a
-// session stored, another program hides what is there, or shows again what a rewind hid,
-// and archives and names the session. When the rest comes, in the same windows, what it
-// changed stays, and what is new is seen.
+// TestLateTelemetryOfAForeignSessionLeavesWhatAnotherProgramChanged: with a part of a session stored, another program
+// hides what is there, or shows again what a rewind hid, and archives and names the session. When the rest comes, in
+// the same windows, what it changed stays, and what is new is seen.
 func TestLateTelemetryOfAForeignSessionLeavesWhatAnotherProgramChanged(t *testing.T) {
 	changes := []struct {
 		name, sql string

@@ -108,9 +108,8 @@ func appendToolMetadata(dst []byte, t *spans.ToolCall, problems []string) []byte
 	return append(append(dst, b...), '}')
 }
 
-// stubPart writes a tool call of which only the turn's list is known. Its input
-// and output are not there, so the AI SDK's only fitting state is the first; the
-// last that was seen is kept beside it.
+// stubPart writes a tool call of which only the turn's list is known. Its input and output are not there, so the AI
+// SDK's only fitting state is the first; the last that was seen is kept beside it.
 func stubPart(c *store.PartChange, toolName string) {
 	c.Rank = store.RankStub
 	isTool := strings.HasPrefix(c.Type, "tool-") && c.Type != "tool-"
@@ -141,8 +140,7 @@ func dataPart(partType string, data []byte) json.RawMessage {
 	return appendAll(nil, []member{{"type", jsonscan.AppendString(nil, partType)}, {"data", data}}, true)
 }
 
-// damagedPart saves what is left of a part that was cut short: the text that had
-// arrived, or the raw characters.
+// damagedPart saves what is left of a part that was cut short: the text that had arrived, or the raw characters.
 func damagedPart(c *store.PartChange, raw string) {
 	c.Rank = store.RankStub
 	if c.Type == "text" || c.Type == "reasoning" {
@@ -161,8 +159,7 @@ func quarantine(c *store.PartChange, text string) {
 	c.Type, c.ToolCallID, c.ToolState = store.TypeDamaged, "", ""
 }
 
-// unquoteHead reads the longest readable head of a JSON string that lacks its
-// end.
+// unquoteHead reads the longest readable head of a JSON string that lacks its end.
 func unquoteHead(s string) string {
 	for cut := 0; cut < 12 && cut <= len(s); cut++ {
 		var text string
@@ -174,8 +171,7 @@ func unquoteHead(s string) string {
 	return s
 }
 
-// hoist makes the columns of a part agree with its data, which is what readers
-// go by.
+// hoist makes the columns of a part agree with its data, which is what readers go by.
 func hoist(c *store.PartChange) {
 	isTool := session.IsToolType(c.Type)
 	if !isTool && c.ToolCallID == "" && c.ToolState == "" && bytes.HasPrefix(c.Data, []byte(`{"type":"`+c.Type+`"`)) {

@@ -14,15 +14,13 @@ import (
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
-// What is stored passes here last: a batch just before it is applied, a fact just
-// before it is encoded into the batch. Here it is known what each text is, which the
-// attributes of a span do not declare in general. Every text passes, whatever it is: an
-// emitter may put a secret anywhere. What readers find things by (ids, types, states,
-// names of tools, agents and models, keys) is an identifier: it is neither omitted nor
-// cut, and what is redacted of it still distinguishes things; see [redact.Redactor.Identifier].
-// That has to happen before an id is derived from another, so that a digest confirms no
-// guess: see [own.identify]. Tests plant a secret into every string of a batch, of a
-// fact, and of the protocol, so that no new field is forgotten.
+// What is stored passes here last: a batch just before it is applied, a fact just before it is encoded into the batch.
+// Here it is known what each text is, which the attributes of a span do not declare in general. Every text passes,
+// whatever it is: an emitter may put a secret anywhere. What readers find things by (ids, types, states, names of
+// tools, agents and models, keys) is an identifier: it is neither omitted nor cut, and what is redacted of it still
+// distinguishes things; see [redact.Redactor.Identifier]. That has to happen before an id is derived from another, so
+// that a digest confirms no guess: see [own.identify]. Tests plant a secret into every string of a batch, of a fact,
+// and of the protocol, so that no new field is forgotten.
 //
 // Nearly every value is clean. So a part is first searched as the one text that it
 // is, and taken apart only when that finds something.
@@ -167,8 +165,7 @@ func (x *redaction) id(all ...*string) {
 	}
 }
 
-// maxIdentifier is how long an identifier is at most, in bytes. It is stored in every row
-// that refers to it.
+// maxIdentifier is how long an identifier is at most, in bytes. It is stored in every row that refers to it.
 const maxIdentifier = 16 << 10
 
 // identifier returns an identifier without secrets. One that is too long keeps its
@@ -217,8 +214,7 @@ func (x *redaction) text(kind redact.Content, all ...*string) {
 	}
 }
 
-// json redacts a value in JSON in place. A string counts and is cut by its own bytes,
-// not by those of its notation.
+// json redacts a value in JSON in place. A string counts and is cut by its own bytes, not by those of its notation.
 func (x *redaction) json(kind redact.Content, key string, raw *json.RawMessage) redact.Result {
 	if len(*raw) == 0 || string(*raw) == "null" {
 		return redact.Result{}
@@ -237,15 +233,13 @@ func (x *redaction) json(kind redact.Content, key string, raw *json.RawMessage) 
 	return res
 }
 
-// clean reports whether a value in JSON needs no change, unless it is of a kind that
-// is omitted.
+// clean reports whether a value in JSON needs no change, unless it is of a kind that is omitted.
 func (x *redaction) clean(raw []byte) bool {
 	_, res := x.ApplyJSON(redact.Other, "", raw)
 	return !res.Redacted && !res.Truncated
 }
 
-// batch redacts everything that the batch would store. What its observations hold was
-// redacted as facts.
+// batch redacts everything that the batch would store. What its observations hold was redacted as facts.
 func (x *redaction) batch(b *store.Batch) {
 	if x.Omits(redact.Prompt) {
 		x.roles = make(map[string]string, len(b.Messages))

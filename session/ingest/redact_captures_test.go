@@ -69,9 +69,8 @@ func plantValues(m pcommon.Map, chosen func() bool) {
 
 const plantedSecret = "ghp_aZ3kQ9xW7mB2vN5tL8rDhF4jY6cP1sG0uE9o"
 
-// Whatever an agent's telemetry reports, and under whatever key, a secret in it is neither
-// stored nor assembled into a row. Each pass plants into another third of the texts, so
-// that spans are recognized by the rest.
+// Whatever an agent's telemetry reports, and under whatever key, a secret in it is neither stored nor assembled into a
+// row. Each pass plants into another third of the texts, so that spans are recognized by the rest.
 func TestNoCaptureIsStoredWithASecret(t *testing.T) {
 	r, err := redact.New(redact.Config{})
 	if err != nil {

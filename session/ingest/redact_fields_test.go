@@ -125,8 +125,7 @@ func TestRedactPart(t *testing.T) {
 	}
 }
 
-// A prompt is found by the digest that its source sent, also where the rest of what
-// it sent is known no more.
+// A prompt is found by the digest that its source sent, also where the rest of what it sent is known no more.
 func TestRedactPrompt(t *testing.T) {
 	body := "use " + planted
 	b := store.Batch{

@@ -62,8 +62,7 @@ func appendAll(out []byte, members []member, named bool) []byte {
 	return append(out, brackets[1])
 }
 
-// membersOf returns the members of an object, or the elements of an array. What is damaged has
-// none.
+// membersOf returns the members of an object, or the elements of an array. What is damaged has none.
 func membersOf(raw json.RawMessage) (members []member, named, ok bool) {
 	members = make([]member, 0, 8)
 	if jsonscan.Object(raw, maxScanned, func(name string, value json.RawMessage) {
@@ -249,10 +248,9 @@ func (x *redaction) digest(m *member) {
 	}
 }
 
-// traceKinds has what the members of an agenttrace object are whose names are ours: a key
-// of the configuration, such as "input", that is part of such a name finds no secret there,
-// and a string in the place of a count would make the row invalid. Lists of texts are
-// arrays here, to distinguish them from lists of objects.
+// traceKinds has what the members of an agenttrace object are whose names are ours: a key of the configuration, such as
+// "input", that is part of such a name finds no secret there, and a string in the place of a count would make the row
+// invalid. Lists of texts are arrays here, to distinguish them from lists of objects.
 var traceKinds = func() map[string]reflect.Kind {
 	kinds := make(map[string]reflect.Kind)
 	for _, of := range []reflect.Type{reflect.TypeFor[session.MessageTrace](), reflect.TypeFor[session.ToolTrace]()} {

@@ -11,8 +11,7 @@ import (
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
-// part redacts the content of a part, and notes beside it what was cut. What the
-// columns repeat of it stays.
+// part redacts the content of a part, and notes beside it what was cut. What the columns repeat of it stays.
 func (x *redaction) part(c *store.PartChange) {
 	given, call := c.Type, c.ToolCallID
 	x.fields(c)

@@ -20,12 +20,11 @@ func RedactBatch(r *redact.Redactor, b *store.Batch) {
 	}
 }
 
-// RedactRows takes secrets out of everything that the store would keep of a session which
-// was read from a file, in place, and reports how many values had one. It treats rows as
-// ingestion does those that it makes of telemetry: names and ids stay distinct; see
-// [redact.Redactor.Identifier]. A prompt or a catalog that changes is stored under its new
-// digest, which the messages then name. Rows of another store that were redacted there do
-// not change. A nil r changes nothing.
+// RedactRows takes secrets out of everything that the store would keep of a session which was read from a file, in
+// place, and reports how many values had one. It treats rows as ingestion does those that it makes of telemetry: names
+// and ids stay distinct; see [redact.Redactor.Identifier]. A prompt or a catalog that changes is stored under its new
+// digest, which the messages then name. Rows of another store that were redacted there do not change. A nil r changes
+// nothing.
 func RedactRows(r *redact.Redactor, in *store.Imported) (redacted int) {
 	if r == nil {
 		return 0
@@ -138,8 +137,7 @@ func stampAgain(state *store.State, column, before, after string) {
 	}
 }
 
-// state redacts what another store remembers of a session. Keys of its metadata are in
-// the names of stamps.
+// state redacts what another store remembers of a session. Keys of its metadata are in the names of stamps.
 func (x *redaction) state(s *store.State) {
 	if s == nil {
 		return
@@ -160,8 +158,7 @@ func (x *redaction) state(s *store.State) {
 // view returns the bytes of a column. Redaction never writes to what it is given.
 func view(column string) json.RawMessage { return unsafe.Slice(unsafe.StringData(column), len(column)) }
 
-// partRow redacts the row of a part. Its type, the id of its call and its state repeat
-// what its data holds.
+// partRow redacts the row of a part. Its type, the id of its call and its state repeat what its data holds.
 func (x *redaction) partRow(p *session.Part) {
 	c := store.PartChange{ID: p.ID, MessageID: p.MessageID, SessionID: p.SessionID, Type: p.Type,
 		Data: view(p.DataJSON)}

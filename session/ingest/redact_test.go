@@ -17,8 +17,7 @@ import (
 	"github.com/agenttrace/agenttrace/spans"
 )
 
-// However much is redacted, omitted and cut, what is stored is a session that every
-// reader takes.
+// However much is redacted, omitted and cut, what is stored is a session that every reader takes.
 func TestRedactedIsSound(t *testing.T) {
 	r, err := redact.New(redact.Config{
 		Keys: []string{

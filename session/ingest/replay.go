@@ -16,9 +16,8 @@ import (
 	"github.com/agenttrace/agenttrace/spans"
 )
 
-// Rows that are embedded in a span are validated like all content: a row that breaks a rule
-// is quarantined as text or left out. Where a row cannot be made at all the span is
-// read by its attributes, as if it came from an agent.
+// Rows that are embedded in a span are validated like all content: a row that breaks a rule is quarantined as text or
+// left out. Where a row cannot be made at all the span is read by its attributes, as if it came from an agent.
 
 // carriesRows reports whether a span was written from a stored session.
 func carriesRows(s ptrace.Span) bool {
@@ -96,8 +95,7 @@ func (o *own) replayed(record spans.SpanData) (done, accepted bool) {
 	return true, true
 }
 
-// replayTurn places what a turn's span has beside the rows: texts that are kept once, and
-// parts that are whole.
+// replayTurn places what a turn's span has beside the rows: texts that are kept once, and parts that are whole.
 func (o *own) replayTurn(t *spans.Turn) {
 	o.blob(store.BlobSystemPrompt, o.digest("agenttrace.system_prompt.digest", t.SystemPromptDigest), t.SystemPrompt)
 	o.blob(store.BlobToolCatalog, o.digest("agenttrace.tool_catalog.digest", t.ToolCatalogDigest), t.ToolCatalog)

@@ -44,8 +44,7 @@ func recorded(recording agenttracetest.Recording) []ptrace.Span {
 	return all
 }
 
-// transcripts ingests spans, each in a delivery of its own, and returns the
-// sessions.
+// transcripts ingests spans, each in a delivery of its own, and returns the sessions.
 func transcripts(t *testing.T, all []ptrace.Span, ids ...string) []*session.Transcript {
 	t.Helper()
 	s, err := sqlitestore.Open(t.Context(), filepath.Join(t.TempDir(), "sessions.db"), sqlitestore.Options{})
@@ -85,9 +84,8 @@ func visible(tr *session.Transcript) []string {
 	return texts
 }
 
-// TestRewindAndForkInOneMillisecond stores a session whose clock
-// stops or steps back: what came after a rewind is not hidden by it, what came
-// after a fork is not copied.
+// TestRewindAndForkInOneMillisecond stores a session whose clock stops or steps back: what came after a rewind is not
+// hidden by it, what came after a fork is not copied.
 func TestRewindAndForkInOneMillisecond(t *testing.T) {
 	for name, step := range map[string]time.Duration{"the clock stops": 0, "the clock steps back": -time.Second} {
 		t.Run(name, func(t *testing.T) {

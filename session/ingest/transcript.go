@@ -11,11 +11,10 @@ import (
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
-// A program's transcript and its telemetry report one run: the transcript has all the
-// content, telemetry the times, the costs and what the transcript leaves out. To make
-// one session of them, the rows that a transcript was read into become facts like
-// those of any log record. Ids that both sources have tie them: of the turn, the
-// request, the response and the tool call; where there are none, times and texts do.
+// A program's transcript and its telemetry report one run: the transcript has all the content, telemetry the times, the
+// costs and what the transcript leaves out. To make one session of them, the rows that a transcript was read into
+// become facts like those of any log record. Ids that both sources have tie them: of the turn, the request, the
+// response and the tool call; where there are none, times and texts do.
 
 // Transcript stores a session that was read from the transcript of its program, and
 // merges it with what telemetry reports of the session. Storing the same transcript
@@ -33,8 +32,7 @@ func (i *Ingester) Transcript(ctx context.Context, in *store.Imported) (Report, 
 	return i.apply(ctx, b, Report{Records: len(facts), Accepted: len(facts)})
 }
 
-// adoptTranscript implements [store.Batch]'s Adopt. The rows were redacted when they
-// were stored.
+// adoptTranscript implements [store.Batch]'s Adopt. The rows were redacted when they were stored.
 func adoptTranscript(in *store.Imported) []store.Observation {
 	facts := transcriptFacts(in.Transcript)
 	all := make([]store.Observation, len(facts))
@@ -44,10 +42,9 @@ func adoptTranscript(in *store.Imported) []store.Observation {
 	return all
 }
 
-// transcriptObservation is the fact as the store keeps it. Windows begin where telemetry
-// has a turn open, and its record of a prompt may come a moment before the transcript's
-// or after it. For both to be in one window, a transcript opens none, and its prompts
-// have the time at which they were answered there.
+// transcriptObservation is the fact as the store keeps it. Windows begin where telemetry has a turn open, and its
+// record of a prompt may come a moment before the transcript's or after it. For both to be in one window, a transcript
+// opens none, and its prompts have the time at which they were answered there.
 func transcriptObservation(f *fact.Fact) store.Observation {
 	o := observation(f, nil)
 	o.Opens = false
@@ -57,8 +54,7 @@ func transcriptObservation(f *fact.Fact) store.Observation {
 	return o
 }
 
-// transcriptFacts are what the rows of a transcript report. Times of rows are in
-// milliseconds.
+// transcriptFacts are what the rows of a transcript report. Times of rows are in milliseconds.
 func transcriptFacts(t *session.Transcript) []fact.Fact {
 	about := session.TranscriptTraceOf(t.Session.MetadataJSON)
 	x := transcriptReader{row: t.Session.ID, session: t.Session.ID, agent: cmp.Or(about.Transcript, t.Session.Agent)}
@@ -101,8 +97,7 @@ func answeredAt(after []session.MessageAndParts) int64 {
 
 type transcriptReader struct {
 	row string // the id of the session's row
-	// session is the session that the user talks to, subagent what is known of its sub-agent
-	// whose session the row is.
+	// session is the session that the user talks to, subagent what is known of its sub-agent whose session the row is.
 	session, agent string
 	subagent       session.TranscriptTrace
 	facts          []fact.Fact
@@ -121,8 +116,7 @@ func (x *transcriptReader) add(kind fact.Kind, id string, from, to int64) *fact.
 	return &x.facts[len(x.facts)-1]
 }
 
-// about adds what the session's row reports. Keys of the metadata that are the
-// program's own become the session's.
+// about adds what the session's row reports. Keys of the metadata that are the program's own become the session's.
 func (x *transcriptReader) about(row *session.Session) {
 	f := x.add(fact.Session, "session", row.CreatedAt, row.UpdatedAt)
 	if x.subagent.SubagentID == "" {
@@ -187,8 +181,7 @@ func (x *transcriptReader) compaction(m *session.MessageAndParts, about *session
 	}
 }
 
-// answer adds the model calls and tool calls of a turn's answer. The last call states how
-// the turn ended.
+// answer adds the model calls and tool calls of a turn's answer. The last call states how the turn ended.
 func (x *transcriptReader) answer(m *session.MessageAndParts, about *session.MessageMetadata) {
 	steps := splitSteps(m.Parts)
 	if n := len(about.Trace.Steps); n > 0 && len(steps) == n+1 && areTools(steps[0]) { // of no call: the client made them
@@ -248,8 +241,7 @@ func (x *transcriptReader) answer(m *session.MessageAndParts, about *session.Mes
 // tool adds the execution of a tool call.
 func (x *transcriptReader) tool(row *session.Part, asked *fact.Part, data *session.UIPart, turn string) {
 	f := x.add(fact.ToolCall, row.ID+" call", row.CreatedAt, row.UpdatedAt)
-	// A tool runs after the model asked for it, which telemetry may time within the same
-	// millisecond.
+	// A tool runs after the model asked for it, which telemetry may time within the same millisecond.
 	f.Start += 1e6 - 1
 	f.End = max(f.Start, f.End)
 	f.TurnID, f.CallID = turn, data.ToolCallID

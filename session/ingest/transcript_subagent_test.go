@@ -168,8 +168,7 @@ func partOutline(p session.Part) []string {
 	return []string{name}
 }
 
-// sessionLines are the sessions of an outline, without their messages and agents, which one
-// source may call otherwise.
+// sessionLines are the sessions of an outline, without their messages and agents, which one source may call otherwise.
 func sessionLines(lines []string) []string {
 	agent := regexp.MustCompile(` by [^:]*`)
 	var sessions []string
@@ -257,8 +256,7 @@ func TestSubagentOfTranscriptAndTelemetryIsOneSession(t *testing.T) {
 	}
 }
 
-// shuffled does all that there is to do in an order that r chooses, some of it twice, and
-// returns the order.
+// shuffled does all that there is to do in an order that r chooses, some of it twice, and returns the order.
 func (r *delegatedRun) shuffled(t testing.TB, chance *rand.Rand, s *sqlitestore.Store, single []request, whole,
 	begun []string) []string {
 	type step struct {

@@ -12,12 +12,10 @@ import (
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
-// The JSON values of a span are validated by the same
-// rules as a stored session, because an invalid value would break readers. What
-// is invalid is kept as text, so that a person can still read it.
+// The JSON values of a span are validated by the same rules as a stored session, because an invalid value would break
+// readers. What is invalid is kept as text, so that a person can still read it.
 
-// maxDepth is how deep JSON may be nested. SQLite's JSON functions end at 1000,
-// and the value is nested in others.
+// maxDepth is how deep JSON may be nested. SQLite's JSON functions end at 1000, and the value is nested in others.
 const maxDepth = nesting.MaxDepth
 
 // TooDeep reports that JSON is nested deeper than readers can follow.
@@ -119,9 +117,8 @@ func (o *own) digest(key, given string) string {
 	return d
 }
 
-// MaxTokens and MaxDollars are the greatest count of tokens and the greatest cost
-// that are taken from what a span measured: beyond them they are not credible, and
-// their sums would not be exact.
+// MaxTokens and MaxDollars are the greatest count of tokens and the greatest cost that are taken from what a span
+// measured: beyond them they are not credible, and their sums would not be exact.
 const (
 	MaxTokens  = 1 << 40
 	MaxDollars = 100_000
@@ -145,10 +142,9 @@ func (o *own) cost(usd *float64) *float64 {
 	return usd
 }
 
-// boundFact keeps as text what should be JSON of a fact and is not, or is nested deeper than readers follow.
-// Every value of a fact comes through here before it is encoded, so that what is
-// written can be read: the decoder of JSON ends at 10,000 levels, and a value that
-// is just below them is beyond them within the fact.
+// boundFact keeps as text what should be JSON of a fact and is not, or is nested deeper than readers follow. Every
+// value of a fact comes through here before it is encoded, so that what is written can be read: the decoder of JSON
+// ends at 10,000 levels, and a value that is just below them is beyond them within the fact.
 func boundFact(f *fact.Fact) {
 	bound := func(what string, raw *json.RawMessage, levels int) {
 		switch {

@@ -148,9 +148,8 @@ func filler(r *rand.Rand, n int) string {
 	return b.String()[:n]
 }
 
-// agentSession is the work that the targets are set for: ten turns of a 500 byte
-// question, 1 KB of reasoning, four 3 KB tool calls and a 1 KB answer, with a
-// few decisions and a compaction, as 54 spans of all five kinds.
+// agentSession is the work that the targets are set for: ten turns of a 500 byte question, 1 KB of reasoning, four 3 KB
+// tool calls and a 1 KB answer, with a few decisions and a compaction, as 54 spans of all five kinds.
 func agentSession(r *rand.Rand, n, turns int) []ptrace.Span {
 	s := newScenario()
 	s.trace = uint64(n)*1_000_000 + 1

@@ -115,9 +115,8 @@ func open(t *testing.T, path string) store.Reader {
 	return reader
 }
 
-// TestAISDK: what a program on the AI SDK saw is what the store holds, in every
-// version of the SDK and every shape of its telemetry; and of equal runs every
-// version leaves equal sessions.
+// TestAISDK: what a program on the AI SDK saw is what the store holds, in every version of the SDK and every shape of
+// its telemetry; and of equal runs every version leaves equal sessions.
 func TestAISDK(t *testing.T) {
 	programs := make(map[string]*Program)
 	variants := []string{"v5", "v6", "v7", "v7-legacy", "v6-openinference", "v7-openinference"}
@@ -183,9 +182,8 @@ func withoutUnreported(variant, run string, s *outline) {
 	for i := range s.Messages {
 		m := &s.Messages[i]
 		if version == "v5" {
-			// It has no attribute for reasoning, which only the request of a next step repeats,
-			// and except for streams none for the tokens of reasoning and of the cache, which
-			// the totals contain.
+			// It has no attribute for reasoning, which only the request of a next step repeats, and except for streams
+			// none for the tokens of reasoning and of the cache, which the totals contain.
 			repeated := 0
 			if strings.HasSuffix(run, "steps") {
 				for i, p := range m.Parts {
@@ -207,8 +205,7 @@ func withoutUnreported(variant, run string, s *outline) {
 	switch run {
 	case "abort", "abort-step":
 		if version != "v7" {
-			// The call that was aborted has no span. The model's last word is then that
-			// of the call before.
+			// The call that was aborted has no span. The model's last word is then that of the call before.
 			last.Calls--
 			if last.Calls > 0 {
 				last.Stop = "tool-calls"
@@ -244,15 +241,13 @@ func common(s outline) outline {
 	return s
 }
 
-// TestGenkit: the same for a program on Genkit for Go, whose sessions are named
-// by the application's own spans.
+// TestGenkit: the same for a program on Genkit for Go, whose sessions are named by the application's own spans.
 func TestGenkit(t *testing.T) {
 	saw, path := collect(t, map[string]*Program{"genkit": genkit})
 	compareGenkit(t, saw["genkit"], open(t, path))
 }
 
-// TestGenkitInProcess: the same where the program itself writes the store, without
-// a collector.
+// TestGenkitInProcess: the same where the program itself writes the store, without a collector.
 func TestGenkitInProcess(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()

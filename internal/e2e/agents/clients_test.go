@@ -107,10 +107,9 @@ func checkAll(t *testing.T, reader store.Reader, sessions int) {
 	}
 }
 
-// TestClients: what a model server answered to a program and what the program's tools
-// returned is what the store holds, whatever client package the program uses and
-// a program that instrumented it, or whatever coding agent it is. The script has calls of equal input beside each
-// other, a tool and a turn that fail, and the same words twice.
+// TestClients: what a model server answered to a program and what the program's tools returned is what the store holds,
+// whatever client package the program uses and a program that instrumented it, or whatever coding agent it is. The
+// script has calls of equal input beside each other, a tool and a turn that fail, and the same words twice.
 func TestClients(t *testing.T) {
 	play(t, "", len(clients), slices.Collect(maps.Keys(clients)),
 		func(t *testing.T, reader store.Reader, turns []Turn, lacks absent) {
@@ -147,9 +146,8 @@ func compare(t *testing.T, reader store.Reader, turns []Turn, lacks absent) *ses
 var crews = []string{"adk", "adk-go", "claude-code", "copilot-cli", "langgraph", "mastra", "openai-agents", "strands",
 	"voltagent"}
 
-// TestCrews: what the model server answered to a sub-agent is in a session of its own,
-// below the tool call that asked it; what it was asked is no turn of the parent's, and
-// what it used and did is not the parent's.
+// TestCrews: what the model server answered to a sub-agent is in a session of its own, below the tool call that asked
+// it; what it was asked is no turn of the parent's, and what it used and did is not the parent's.
 func TestCrews(t *testing.T) { play(t, "-crew", 4*len(crews), crews, compareCrew) }
 
 func compareCrew(t *testing.T, reader store.Reader, saw []Turn, lacks absent) {
@@ -200,8 +198,7 @@ func children(t *testing.T, transcript *session.Transcript) (all []asked) {
 	return all
 }
 
-// compareChild compares a call's session with the turn of the scout's that answered it,
-// and takes that turn away.
+// compareChild compares a call's session with the turn of the scout's that answered it, and takes that turn away.
 func compareChild(t *testing.T, reader store.Reader, parent string, call asked, scout *[]Turn, lacks absent) {
 	t.Helper()
 	transcript, err := reader.Transcript(t.Context(), call.session)

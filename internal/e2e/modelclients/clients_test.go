@@ -177,8 +177,7 @@ func TestUnmodifiedClientsHaveSessions(t *testing.T) {
 	}
 }
 
-// TestClientsThatTryAgainMakeOneCall has a server that fails as often as the client tries
-// again, except once.
+// TestClientsThatTryAgainMakeOneCall has a server that fails as often as the client tries again, except once.
 func TestClientsThatTryAgainMakeOneCall(t *testing.T) {
 	script := modelserver.Weather
 	for _, p := range programs {

@@ -38,11 +38,10 @@ var hostile = map[string]func(w http.ResponseWriter, all []byte){
 	},
 }
 
-// onlyReads sends bodies that have no method but Read and Close. The AWS client closes its body
-// when the response is there, and its WriteTo then returns io.EOF as an error (smithy-go v1.28.8,
-// safeWriteToReadCloser). Should net/http still look for the end of the body at that moment, it
-// takes this for a failure and closes the connection, so that one of some sixty answers ends with
-// another error than the server caused. Ours hides WriteTo as well.
+// onlyReads sends bodies that have no method but Read and Close. The AWS client closes its body when the response is
+// there, and its WriteTo then returns io.EOF as an error (smithy-go v1.28.8, safeWriteToReadCloser). Should net/http
+// still look for the end of the body at that moment, it takes this for a failure and closes the connection, so that one
+// of some sixty answers ends with another error than the server caused. Ours hides WriteTo as well.
 type onlyReads struct{ http.RoundTripper }
 
 func (t onlyReads) RoundTrip(r *http.Request) (*http.Response, error) {

@@ -102,8 +102,7 @@ func TestACPVersion2(t *testing.T) {
 	}
 }
 
-// TestACPCaptures exports sessions of agents that never used the protocol, as a store has
-// them after their telemetry.
+// TestACPCaptures exports sessions of agents that never used the protocol, as a store has them after their telemetry.
 func TestACPCaptures(t *testing.T) {
 	ctx := t.Context()
 	st, err := sqlitestore.Open(ctx, filepath.Join(t.TempDir(), "sessions.db"), sqlitestore.Options{})
@@ -156,8 +155,7 @@ func TestACPCaptures(t *testing.T) {
 	}
 }
 
-// TestACPEveryPart checks that the output for every kind of part is valid, whatever other
-// content the part has.
+// TestACPEveryPart checks that the output for every kind of part is valid, whatever other content the part has.
 func TestACPEveryPart(t *testing.T) {
 	parts := []string{
 		`{"type":"text","text":"t"}`, `{"type":"reasoning","text":"r"}`, `{"type":"step-start"}`,

@@ -54,9 +54,8 @@ type report struct {
 	Failures       []string
 }
 
-// Check runs a script that validates the messages on its standard input. The script
-// prints a line for each invalid message and, last, "N passed, N failed", and exits with
-// 1 if one fails. An invalid message is not an error of Check.
+// Check runs a script that validates the messages on its standard input. The script prints a line for each invalid
+// message and, last, "N passed, N failed", and exits with 1 if one fails. An invalid message is not an error of Check.
 func (p checker) Check(ctx context.Context, script string, messages io.Reader) (*report, error) {
 	out, err := p.Run(ctx, script, messages)
 	var exit *exec.ExitError

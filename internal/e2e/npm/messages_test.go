@@ -98,8 +98,7 @@ func TestStoredMessages(t *testing.T) {
 	}
 }
 
-// TestReferenceMessages does so for a session that the guide's reference implementation
-// wrote.
+// TestReferenceMessages does so for a session that the guide's reference implementation wrote.
 func TestReferenceMessages(t *testing.T) {
 	f, err := os.Open(filepath.FromSlash("../../../session/testdata/reference.jsonl"))
 	if err != nil {

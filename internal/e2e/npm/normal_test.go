@@ -46,9 +46,8 @@ func parsed(v any) any {
 	return x
 }
 
-// arguments returns those of a call. We convert an input that is not an object to one.
-// The SDK sends an empty object to Chat Completions and the unchanged input to Responses,
-// where it is then not JSON.
+// arguments returns those of a call. We convert an input that is not an object to one. The SDK sends an empty object to
+// Chat Completions and the unchanged input to Responses, where it is then not JSON.
 func arguments(v any) any {
 	in, ok := parsed(v).(object)
 	if !ok {
@@ -60,10 +59,9 @@ func arguments(v any) any {
 	return in
 }
 
-// settings returns settings by name; absent ones stay absent. Settings that only one side
-// has do not change the model's input. tool_choice is "auto", which is the default. We
-// set store and strict, because the defaults of the Responses API differ from those of
-// the SDK. The SDK and we choose different token limits where none was requested.
+// settings returns settings by name; absent ones stay absent. Settings that only one side has do not change the model's
+// input. tool_choice is "auto", which is the default. We set store and strict, because the defaults of the Responses
+// API differ from those of the SDK. The SDK and we choose different token limits where none was requested.
 func settings(r object, names ...string) object {
 	s := object{}
 	for _, name := range names {
@@ -160,8 +158,7 @@ func normalResponses(r object) any {
 		if len(content) == 0 { // a question without text, as the SDK sends it
 			content = []any{object{"type": "input_text", "text": ""}}
 		}
-		// The SDK sends each text of an answer as a message, we send adjacent ones as
-		// one.
+		// The SDK sends each text of an answer as a message, we send adjacent ones as one.
 		if last := len(n.Messages) - 1; last >= 0 && item["role"] == "assistant" {
 			if before := n.Messages[last].(object); before["role"] == "assistant" {
 				before["content"] = append(list(before["content"]), content...)
@@ -176,9 +173,8 @@ func normalResponses(r object) any {
 
 func normalAnthropic(r object) any {
 	n := normal{Model: r["model"], Tools: tools(r), Settings: settings(r, "top_k", "stop_sequences", "temperature")}
-	// We send the system prompt as one text, the SDK as blocks. System messages in the
-	// middle of a conversation are part of our prompt; the SDK sends them in place, which
-	// is a beta of the API.
+	// We send the system prompt as one text, the SDK as blocks. System messages in the middle of a conversation are
+	// part of our prompt; the SDK sends them in place, which is a beta of the API.
 	if s := text(r["system"]); s != "" {
 		n.System = append(n.System, s)
 	}

@@ -30,8 +30,7 @@ var refused = map[string]string{
 	"files anthropic":                "Unsupported",
 }
 
-// TestRequests compares the golden requests of session/replay with those that the SDK
-// sends for the same bundles.
+// TestRequests compares the golden requests of session/replay with those that the SDK sends for the same bundles.
 func TestRequests(t *testing.T) {
 	files, err := filepath.Glob(filepath.FromSlash("../../../session/replay/testdata/*.txtar"))
 	if err != nil || len(files) == 0 {

@@ -84,8 +84,7 @@ func (s *scenario) turn(end string, answer spans.Message) {
 		Usage: spans.Usage{Tokens: &spans.Tokens{Input: 10, Output: 5}}, EndReason: end, User: user, Assistant: answer})
 }
 
-// states are those of a tool call; the empty one is that of a source that does not report
-// any.
+// states are those of a tool call; the empty one is that of a source that does not report any.
 var states = []string{
 	"", session.StateInputStreaming, session.StateInputAvailable, session.StateApprovalRequested,
 	session.StateApprovalResponded,

@@ -37,8 +37,7 @@ func requests(ctx context.Context, sdk checker, bundles ...[]byte) ([]map[string
 	return all, nil
 }
 
-// serve starts the routes of route.mjs and returns their URL. stop ends them and waits
-// for that.
+// serve starts the routes of route.mjs and returns their URL. stop ends them and waits for that.
 func serve(ctx context.Context, sdk checker) (url string, stop func() error, err error) {
 	cmd := exec.CommandContext(ctx, "node", "route.mjs")
 	cmd.Dir = sdk.Dir

@@ -123,8 +123,7 @@ func TestFilesOfAgents(t *testing.T) {
 	check("crush/crush", databaseOf(t, "crush/crush.sql"), transcripts.Crush.DecodeFile)
 }
 
-// FuzzDecodeAgents has files of agents with anything in them make valid sessions, and the
-// same each time.
+// FuzzDecodeAgents has files of agents with anything in them make valid sessions, and the same each time.
 func FuzzDecodeAgents(f *testing.F) {
 	decoders := make(map[string]decoder)
 	for _, a := range agents {
@@ -193,8 +192,7 @@ func readLines(t testing.TB, path string) []string {
 	return strings.Split(strings.TrimSpace(string(text)), "\n")
 }
 
-// newDatabase makes a database at a path of scripts. Like the programs it is in WAL mode,
-// and stays open.
+// newDatabase makes a database at a path of scripts. Like the programs it is in WAL mode, and stays open.
 func newDatabase(t testing.TB, path string, scripts ...string) *sqlite.Conn {
 	t.Helper()
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {

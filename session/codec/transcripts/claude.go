@@ -15,22 +15,18 @@ import (
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
-// Claude reads transcripts of Claude Code. It yields the sessions in the
-// order in which they begin: mostly one, and those of sub-agents that have records
-// in the same file, with the id of their session and their own as theirs.
+// Claude reads transcripts of Claude Code. It yields the sessions in the order in which they begin: mostly one, and
+// those of sub-agents that have records in the same file, with the id of their session and their own as theirs.
 //
-// The program records much in the user's name: commands that it runs by itself and
-// their output, notifications, and the text that a command expands to. All of these
-// are system messages. A command that the model answers is a user message with the
-// command as it was typed.
+// The program records much in the user's name: commands that it runs by itself and their output, notifications, and the
+// text that a command expands to. All of these are system messages. A command that the model answers is a user message
+// with the command as it was typed.
 //
-// What the user left by going back to an earlier message and writing another in its
-// place is hidden: the message that was replaced, and what follows from it alone.
-// Records report what they follow from, but not that the user went back, so this is
-// held to be so only of a message that has the same predecessor as a later one of
-// the user's which the conversation goes on with. Other branches, such as results of
-// calls that ran beside each other, are visible, as is a first message that was
-// replaced: it has no predecessor, and neither has what a program began again.
+// What the user left by going back to an earlier message and writing another in its place is hidden: the message that
+// was replaced, and what follows from it alone. Records report what they follow from, but not that the user went back,
+// so this is held to be so only of a message that has the same predecessor as a later one of the user's which the
+// conversation goes on with. Other branches, such as results of calls that ran beside each other, are visible, as is a
+// first message that was replaced: it has no predecessor, and neither has what a program began again.
 //
 // A fork begins with copies of the records of its parent, each of which names it in forkedFrom. A session that goes on
 // from a record of another file has the session of that one as its parent, too.
@@ -251,9 +247,8 @@ func (d *claude) entitle(key, title string, sessions ...*claudeSession) {
 	d.titles[key] = title
 }
 
-// changes makes the session later by a moment where it has a new title or cost, of which the
-// record has no time: else a transcript that grew by it alone would be as late as what
-// was imported before.
+// changes makes the session later by a moment where it has a new title or cost, of which the record has no time: else a
+// transcript that grew by it alone would be as late as what was imported before.
 func (s *claudeSession) changes() {
 	if s != nil && s.sub == "" && s.b.At > 0 {
 		s.b.see(s.b.At + 1)
@@ -533,8 +528,7 @@ func typedCommand(text string) string {
 	return strings.TrimSpace(name + " " + strings.TrimSpace(between(text, "<command-args>", "</command-args>")))
 }
 
-// answered settles the command that waits: the user's message where the model answers
-// it, and otherwise the program's.
+// answered settles the command that waits: the user's message where the model answers it, and otherwise the program's.
 func (s *claudeSession) answered(byModel bool) {
 	c := s.command
 	if c == nil {

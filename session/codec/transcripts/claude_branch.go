@@ -8,9 +8,8 @@ import (
 	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
 )
 
-// branches are the records of a session by what they follow from. A conversation
-// forks where the user goes back, and also where calls run beside each other: each
-// result follows from its own call.
+// branches are the records of a session by what they follow from. A conversation forks where the user goes back, and
+// also where calls run beside each other: each result follows from its own call.
 type branches struct {
 	order []*branch
 	byID  map[string]*branch

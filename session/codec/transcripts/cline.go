@@ -16,9 +16,8 @@ import (
 	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
 )
 
-// sniffCline reports whether a file that begins with text is the conversation of a task of
-// Cline before its version 4: a list of messages, in which the program reports to the model
-// where it is.
+// sniffCline reports whether a file that begins with text is the conversation of a task of Cline before its version 4:
+// a list of messages, in which the program reports to the model where it is.
 func sniffCline(text []byte) bool {
 	text = bytes.TrimSpace(bytes.TrimPrefix(text, []byte("\uFEFF")))
 	return bytes.HasPrefix(text, []byte("[")) && bytes.Contains(text, []byte(`"role"`)) &&
@@ -31,8 +30,7 @@ func sniffCline(text []byte) bool {
 //
 // Older versions had the model write calls as tags in its text, which become calls, too.
 //
-// Beside a file the program keeps more: a manifest, or what it showed of a task with its
-// times and usage.
+// Beside a file the program keeps more: a manifest, or what it showed of a task with its times and usage.
 //
 // Roo Code and Kilo Code are made of those older versions and write the conversations of tasks, too. Their messages
 // have times, and the summaries that took the place of others; what was refused or failed is a JSON object.

@@ -22,9 +22,8 @@ var codexKeys = []string{"payload={ type=session_meta|response_item|event_msg|tu
 
 // Codex reads rollouts of Codex, each of which is one session.
 //
-// A program that compacts asks the model for a summary, and records the answer as any
-// other before the compaction. The summary and its usage are the compaction's: they
-// are not in the turn.
+// A program that compacts asks the model for a summary, and records the answer as any other before the compaction. The
+// summary and its usage are the compaction's: they are not in the turn.
 //
 // A fork begins with copies of the records of its parent, which its first record names in forked_from_id, or names
 // the rollout that has them in history_base. A sub-agent may begin with such copies, too: they are left out.
@@ -241,8 +240,7 @@ func (d *codex) settings(c rows.Object) {
 	d.b.mode(strings.Join(mode, ", "))
 }
 
-// step begins the next model call, unless the parts of one are being read: a call ends
-// with the record that counts it.
+// step begins the next model call, unless the parts of one are being read: a call ends with the record that counts it.
 func (d *codex) step() {
 	if d.b.turn == nil || !d.open {
 		d.last, d.open = d.b.step(""), true
@@ -503,8 +501,7 @@ func (d *codex) outcome(id string, e rows.Object) {
 	}
 }
 
-// durationMS reads a duration, which some versions write as an object and others as
-// a text such as 1.5s.
+// durationMS reads a duration, which some versions write as an object and others as a text such as 1.5s.
 func durationMS(raw json.RawMessage) (int64, bool) {
 	if text, ok := rows.Text(raw); ok {
 		d, err := time.ParseDuration(text)

@@ -235,8 +235,7 @@ func (d *copilot) opened(data rows.Object) {
 	}
 }
 
-// agent is the one that an event is of. Older versions name a sub-agent by the call that
-// started it.
+// agent is the one that an event is of. Older versions name a sub-agent by the call that started it.
 func (d *copilot) agent(o, data rows.Object) *copilotAgent {
 	call := data.Text("parentToolCallId")
 	id := cmp.Or(o.Text("agentId"), call)
@@ -465,8 +464,7 @@ func (d *copilot) shutdown(data rows.Object) {
 	d.segment, d.summaries = nil, make(map[string]session.Usage)
 }
 
-// count gives the last step of each model what the steps of an agent, nil for all, do not
-// report themselves.
+// count gives the last step of each model what the steps of an agent, nil for all, do not report themselves.
 func (d *copilot) count(of *copilotAgent, metrics rows.Object) {
 	for _, f := range metrics {
 		key := f.Key

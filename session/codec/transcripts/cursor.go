@@ -16,10 +16,9 @@ import (
 	"github.com/agenttrace/agenttrace/spans"
 )
 
-// Cursor reads a chat of Cursor CLI, which is a database store.db. Its table meta
-// has one row, hexadecimal JSON that names the root; the table blobs has what the root
-// refers to by SHA-256. A reference is field 1 of a protobuf message, and what it refers
-// to is a message in the JSON of the AI SDK, or another list of references.
+// Cursor reads a chat of Cursor CLI, which is a database store.db. Its table meta has one row, hexadecimal JSON that
+// names the root; the table blobs has what the root refers to by SHA-256. A reference is field 1 of a protobuf message,
+// and what it refers to is a message in the JSON of the AI SDK, or another list of references.
 //
 // The program stores no times of messages and no usage. The ids of rows follow from the
 // digests of messages, so a chat that was compacted adds to what it was before.
@@ -179,8 +178,7 @@ func (d *cursor) message(digest string, data []byte) {
 	}
 }
 
-// user adds a message of the user, whose question is within a tag where the program adds
-// to it.
+// user adds a message of the user, whose question is within a tag where the program adds to it.
 func (d *cursor) user(blocks []rows.Object) {
 	var parts []rows.Object
 	role := session.RoleSystem
@@ -206,8 +204,7 @@ func (d *cursor) result(block rows.Object) {
 	d.b.result(block.Text("toolCallId"), resultOf(output), failed)
 }
 
-// rename gives rows ids that follow from the digests of their messages, and that are in
-// the order of the messages.
+// rename gives rows ids that follow from the digests of their messages, and that are in the order of the messages.
 func (d *cursor) rename() {
 	// Ids that follow from the order of messages would change when a compaction removes the first ones, and the next
 	// import would add the rest of the chat a second time.

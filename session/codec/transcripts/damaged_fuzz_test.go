@@ -22,8 +22,7 @@ import (
 	"github.com/agenttrace/agenttrace/session/codec/transcripts"
 )
 
-// record is what a fuzz target replaces in what a program keeps: a value of a database, or
-// a file.
+// record is what a fuzz target replaces in what a program keeps: a value of a database, or a file.
 type record struct {
 	// place is that of problems of the record, and session the only one that the record may
 	// change. Of a record that has neither it is only asked that sessions are sound.
@@ -176,8 +175,7 @@ func file(f *testing.F, path string, r record) record {
 	return r
 }
 
-// FuzzDecodeCursor has anything in the messages of a chat, in their lists, and in what is
-// kept about it.
+// FuzzDecodeCursor has anything in the messages of a chat, in their lists, and in what is kept about it.
 func FuzzDecodeCursor(f *testing.F) {
 	messages := readLines(f, "testdata/cursor/messages.jsonl")
 	path := cursorStore(f, messages)

@@ -19,9 +19,8 @@ import (
 // JSON lines where messages are written again as they grow, and later records take
 // back or replace earlier ones: $rewindTo hides the messages from there on.
 //
-// A list of messages that the program puts in place of those before, by $set, is what the model
-// is to see from there on: what it leaves out stays, and what it cuts is kept whole. A summary in it that replaces some
-// is a compaction.
+// A list of messages that the program puts in place of those before, by $set, is what the model is to see from there
+// on: what it leaves out stays, and what it cuts is kept whole. A summary in it that replaces some is a compaction.
 //
 // The place of a file reports more: the chats of sub-agents are in a directory that is
 // named for their parent, and the project's directory states which one it is.
@@ -84,8 +83,7 @@ type gemini struct {
 type geminiMessage struct {
 	rows.Object
 	line int
-	// gone reports that the chat does not have it any more, hiddenAt when the user went
-	// back to before it.
+	// gone reports that the chat does not have it any more, hiddenAt when the user went back to before it.
 	gone     bool
 	hiddenAt int64
 	// summary reports that it replaces what stood before tail, which is empty for all.
@@ -165,10 +163,9 @@ func (d *gemini) rewind(id string) {
 	}
 }
 
-// replace has the chat go on with the messages that are listed. Of those that are
-// known the list may report less than was recorded, because it is what the model is to see.
-// New ones at its head, which take the place of others, are a summary of them, and
-// what the program lets the model answer.
+// replace has the chat go on with the messages that are listed. Of those that are known the list may report less than
+// was recorded, because it is what the model is to see. New ones at its head, which take the place of others, are a
+// summary of them, and what the program lets the model answer.
 func (d *gemini) replace(list []rows.Object) {
 	dropped := make(map[*geminiMessage]bool)
 	for _, m := range d.order {
@@ -290,8 +287,7 @@ func (d *gemini) user(m *geminiMessage) {
 	d.b.message(session.RoleUser, parts...)
 }
 
-// info looks for what reports the conversation among what the program shows the
-// user, or adds to it.
+// info looks for what reports the conversation among what the program shows the user, or adds to it.
 func (d *gemini) info(m *geminiMessage) {
 	switch strings.TrimSpace(m.spoken()) {
 	case "Request cancelled.", "User cancelled the request.":

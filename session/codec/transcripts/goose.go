@@ -13,9 +13,8 @@ import (
 	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
 )
 
-// Goose reads the database sessions.db of Goose, which has the usage of each model call,
-// or a session file, as versions before 1.10 wrote them: JSON lines, of which the first is
-// about the session and the others are messages.
+// Goose reads the database sessions.db of Goose, which has the usage of each model call, or a session file, as versions
+// before 1.10 wrote them: JSON lines, of which the first is about the session and the others are messages.
 //
 // The content of a session file does not name its session: the name of the file does.
 var Goose = codec.Reading{
@@ -120,8 +119,7 @@ func (d *goose) message(o rows.Object, content json.RawMessage, visible rows.Obj
 	d.seen, d.any = d.seen || toModel, true
 }
 
-// exchange takes a block that is of a tool call or reports how a turn ended, and reports
-// whether it was one.
+// exchange takes a block that is of a tool call or reports how a turn ended, and reports whether it was one.
 func (d *goose) exchange(block rows.Object) bool {
 	b, id := d.b, block.Text("id")
 	switch block.Text("type") {
@@ -206,8 +204,7 @@ func (d *goose) step() {
 	d.b.setModel(d.model)
 }
 
-// compaction adds a summary that replaces all messages before it, which the model no
-// longer sees.
+// compaction adds a summary that replaces all messages before it, which the model no longer sees.
 func (d *goose) compaction(summary string) {
 	d.open = false
 	c := compacted{summary: summary, auto: true}

@@ -23,8 +23,7 @@ type opencodeRecord struct {
 	data             rows.Object
 }
 
-// opencodeSession is a session as it was read, its messages in any order, the parts
-// of each in the order of their ids.
+// opencodeSession is a session as it was read, its messages in any order, the parts of each in the order of their ids.
 type opencodeSession struct {
 	info     opencodeRecord
 	messages []opencodeRecord
@@ -212,8 +211,7 @@ func (d *opencode) user(m *opencodeRecord, parts []opencodeRecord) {
 // synthetic reports whether the program wrote a text in the user's name.
 func synthetic(p rows.Object) bool { return p.True("synthetic") }
 
-// opencodePart is a part that is not a tool's as one of ours, nil for what reports nothing
-// of the conversation.
+// opencodePart is a part that is not a tool's as one of ours, nil for what reports nothing of the conversation.
 func opencodePart(p rows.Object) rows.Object {
 	switch kind := p.Text("type"); kind {
 	case "text":
@@ -291,9 +289,8 @@ func (d *opencode) assistant(m *opencodeRecord, parts []opencodeRecord) {
 	}
 }
 
-// opencodeUsage reads counts that each stand for themselves. Where a total is stated
-// that has the reasoning in the output, as some versions count for some providers, it
-// is taken out.
+// opencodeUsage reads counts that each stand for themselves. Where a total is stated that has the reasoning in the
+// output, as some versions count for some providers, it is taken out.
 func opencodeUsage(tokens rows.Object) session.Usage {
 	u := counts{"input", "output", "reasoning", "cache.read", "cache.write"}.of(tokens)
 	if total := number(tokens, "total"); u.Reasoning > 0 && u.Output >= u.Reasoning && total == u.Total()-u.Reasoning {
@@ -310,8 +307,7 @@ func (d *opencode) retry(row *message, p rows.Object) {
 	row.SetTrace("model_errors", all[max(0, len(all)-maximum):])
 }
 
-// summary adds the answer to a compaction, unless it failed: then the session is as
-// it was.
+// summary adds the answer to a compaction, unless it failed: then the session is as it was.
 func (d *opencode) summary(m *opencodeRecord, parts []opencodeRecord) {
 	d.end()
 	asked := d.asked
@@ -351,8 +347,7 @@ const (
 	withFeedback = " with the following feedback: "
 )
 
-// tool adds a call, and how it was decided on where it was refused: of what was
-// allowed nothing is kept.
+// tool adds a call, and how it was decided on where it was refused: of what was allowed nothing is kept.
 func (d *opencode) tool(row *message, p *opencodeRecord) {
 	state := p.data.Object("state")
 	id, failure := cmp.Or(p.data.Text("callID"), p.id), state.Text("error")

@@ -17,14 +17,12 @@ import (
 	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
 )
 
-// Opencode reads what opencode keeps of its sessions: a database, the tree of
-// JSON files in which older versions kept them, a directory with either or both, or
-// one session's file in the tree, which names that session. Sessions come in the
-// order of their making; of one that is in both, the database is read.
+// Opencode reads what opencode keeps of its sessions: a database, the tree of JSON files in which older versions kept
+// them, a directory with either or both, or one session's file in the tree, which names that session. Sessions come in
+// the order of their making; of one that is in both, the database is read.
 //
-// A session that the user reverted, and has not gone on with since, has its messages
-// hidden from there on; where that is in the midst of a turn, from the next message
-// on. Ids are opencode's own.
+// A session that the user reverted, and has not gone on with since, has its messages hidden from there on; where that
+// is in the midst of a turn, from the next message on. Ids are opencode's own.
 //
 // Kilo Code, since it is made of opencode, has a database of its own with the same tables.
 //
@@ -150,8 +148,7 @@ func opencodeSessions(db *database, seen map[string]bool) error {
 	}), listed)
 }
 
-// opencodeInfo makes of a row what a file of the tree says. Columns have been
-// added over time.
+// opencodeInfo makes of a row what a file of the tree says. Columns have been added over time.
 func opencodeInfo(row rows.Object) opencodeRecord {
 	o := rows.NonEmpty("parentID", row.Text("parent_id"), "projectID", row.Text("project_id"),
 		"workspaceID", row.Text("workspace_id"))
@@ -182,9 +179,8 @@ func (db *database) opencodeRecords(what, session, order string) (all []opencode
 	return all, err
 }
 
-// opencodeTree yields the sessions of a tree of files: that whose id is only,
-// or all that were not seen. Names say whose a file is; what it reports itself may be
-// from before the files were moved.
+// opencodeTree yields the sessions of a tree of files: that whose id is only, or all that were not seen. Names say
+// whose a file is; what it reports itself may be from before the files were moved.
 func opencodeTree(ctx context.Context, from *source, only string, seen map[string]bool,
 	yield func(*codec.Session) bool) error {
 	projects, err := os.ReadDir(filepath.Join(from.path, "session"))
@@ -221,8 +217,7 @@ func opencodeTree(ctx context.Context, from *source, only string, seen map[strin
 	return nil
 }
 
-// opencodeFiles reads the files of a directory of the tree in the order of their names, which are
-// the ids.
+// opencodeFiles reads the files of a directory of the tree in the order of their names, which are the ids.
 func (s *source) opencodeFiles(dir string) (all []opencodeRecord) {
 	entries, err := os.ReadDir(filepath.Join(s.path, dir))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

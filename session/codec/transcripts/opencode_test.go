@@ -19,8 +19,7 @@ import (
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
-// opencodeDatabase makes a database as opencode does it, and leaves it open, as a
-// program that runs does.
+// opencodeDatabase makes a database as opencode does it, and leaves it open, as a program that runs does.
 func opencodeDatabase(t testing.TB, scripts ...string) (dir string, conn *sqlite.Conn) {
 	t.Helper()
 	dir = filepath.Join(t.TempDir(), "opencode")
@@ -265,8 +264,7 @@ func TestOpencodeNothing(t *testing.T) {
 	}
 }
 
-// FuzzDecodeOpencode has any message and part make a valid session, and the same one
-// each time.
+// FuzzDecodeOpencode has any message and part make a valid session, and the same one each time.
 func FuzzDecodeOpencode(f *testing.F) {
 	f.Add(`{"role":"assistant","cost":1,"tokens":{"input":1,"output":5,"reasoning":2,"total":6},"finish":"stop",`+
 		`"time":{"created":5,"completed":9}}`,

@@ -20,12 +20,10 @@ import (
 	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
 )
 
-// OpenHands reads a conversation of OpenHands: a directory that has a file for the
-// state, one for each event, and the conversations of sub-agents. The path may also be
-// that of one of the files.
+// OpenHands reads a conversation of OpenHands: a directory that has a file for the state, one for each event, and the
+// conversations of sub-agents. The path may also be that of one of the files.
 //
-// The state has the usage and cost of each response. What the user left by going to
-// another branch is hidden.
+// The state has the usage and cost of each response. What the user left by going to another branch is hidden.
 var OpenHands = codec.Reading{
 	Keys: []string{"execution_status agent={ workspace={",
 		"timestamp=* source=* kind=*Event|*Observation|Condensation"},
@@ -373,8 +371,7 @@ func (d *openHands) condensation(o rows.Object) {
 	d.response = ""
 }
 
-// finish counts what is of no event: it is of the first answer, which stays the first when
-// the conversation goes on.
+// finish counts what is of no event: it is of the first answer, which stays the first when the conversation goes on.
 func (d *openHands) finish() {
 	if d.first == nil {
 		return

@@ -263,9 +263,8 @@ func siblings(path string, names ...string) (all []string) {
 	return all
 }
 
-// objects calls each for the objects of an array: that which text is if key is "", or
-// else the value of key in the object that text is, of which it returns the rest. Of a text that was cut off, it reads
-// what is there.
+// objects calls each for the objects of an array: that which text is if key is "", or else the value of key in the
+// object that text is, of which it returns the rest. Of a text that was cut off, it reads what is there.
 func (s *source) objects(text []byte, key string, each func(o rows.Object)) (rest rows.Object) {
 	text = bytes.TrimPrefix(text, []byte("\uFEFF"))
 	if !utf8.Valid(text) {

@@ -1,10 +1,9 @@
 // Package transcripts reads what coding agents keep of their own sessions, in the places that docs/transcripts.md
 // lists.
 //
-// None of these formats is specified; all are read as they are found, by what their
-// records have in common over the versions. Records that report nothing of the
-// conversation are passed over, such as snapshots of files and states of the
-// user's interface.
+// None of these formats is specified; all are read as they are found, by what their records have in common over the
+// versions. Records that report nothing of the conversation are passed over, such as snapshots of files and states of
+// the user's interface.
 //
 // A reader is a switch over the records of its program that calls a [builder]: message, step, text, call, result,
 // compaction. A user's message opens a turn, and what the agent did until the next is one assistant message. What is
@@ -445,8 +444,7 @@ func (c *call) deny(reason string, at int64) {
 	c.Touch(at)
 }
 
-// measure notes a key of what the AI SDK's tool part has no field for; see
-// [session.ToolTrace].
+// measure notes a key of what the AI SDK's tool part has no field for; see [session.ToolTrace].
 func (b *builder) measure(id, key string, v any) {
 	if c := b.calls[id]; c != nil && v != "" && v != false {
 		o := c.Data()
@@ -462,8 +460,7 @@ func (b *builder) lasted(id string, ms int64) {
 	}
 }
 
-// decide notes how the permission for a call was decided. What the decision has of the
-// call is filled in.
+// decide notes how the permission for a call was decided. What the decision has of the call is filled in.
 func (b *builder) decide(id string, d store.Decision) {
 	c := b.calls[id]
 	if c == nil {

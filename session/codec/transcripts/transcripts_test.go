@@ -45,8 +45,7 @@ func story(program, name string) string {
 	panic(name)
 }
 
-// TestStories reads the transcripts of testdata/*.txtar. Behind => is what a reader sees of each
-// row, and the problems.
+// TestStories reads the transcripts of testdata/*.txtar. Behind => is what a reader sees of each row, and the problems.
 func TestStories(t *testing.T) {
 	for program, decode := range decoders {
 		file := "testdata/" + program + ".txtar"
@@ -120,8 +119,7 @@ func describe(t *testing.T, decode decoder, text string) string {
 	return b.String()
 }
 
-// TestGrowing has the rows of a file that has grown go on where those of the file
-// before ended.
+// TestGrowing has the rows of a file that has grown go on where those of the file before ended.
 func TestGrowing(t *testing.T) {
 	for name, tt := range map[string]struct {
 		decode decoder

@@ -17,12 +17,10 @@ import (
 	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
 )
 
-// Zed reads the database threads.db of Zed, which has a row for each thread of its
-// agent: JSON, mostly compressed.
+// Zed reads the database threads.db of Zed, which has a row for each thread of its agent: JSON, mostly compressed.
 //
-// A thread has the usage of the last request after each message of the user, and that of all
-// requests. What the former do not have is counted in the first answer. Messages have no
-// times: all have that at which the thread was created.
+// A thread has the usage of the last request after each message of the user, and that of all requests. What the former
+// do not have is counted in the first answer. Messages have no times: all have that at which the thread was created.
 var Zed = codec.Reading{
 	Extensions: []string{".db"}, Tables: []string{"threads"}, Transcript: true, Selects: true,
 	DecodeFile: inDatabase("threads of Zed", decodeZed), Beside: rows.DatabaseFiles,
@@ -238,8 +236,7 @@ func (d *zed) older(o rows.Object) {
 	}
 }
 
-// count gives the last step after each message of the user what it used, and the first
-// what is left.
+// count gives the last step after each message of the user what it used, and the first what is left.
 func (d *zed) count(thread rows.Object) {
 	used := thread.Object("request_token_usage")
 	for i, r := range d.requests {

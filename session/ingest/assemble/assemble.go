@@ -1,6 +1,5 @@
-// Package assemble makes sessions of facts: it finds which facts report one
-// turn, one model call, one tool call, whatever spans and records reported them, and
-// writes the messages that they come to.
+// Package assemble makes sessions of facts: it finds which facts report one turn, one model call, one tool call,
+// whatever spans and records reported them, and writes the messages that they come to.
 //
 // It is a function of the facts alone. A fact that arrives later is not added to
 // what is there: its turn is rebuilt, whole.
@@ -154,9 +153,8 @@ func squeeze(s string) string { return strings.Join(strings.Fields(s), "") }
 //     framework states an input of 104 and a cache of 24, the provider's library an input
 //     of 128 that includes them.
 //
-// A turn is a part of the session only. What its facts prove goes into their
-// attributions, from which the store puts together what the turns are assembled with. It
-// does not depend on that: two passes settle it.
+// A turn is a part of the session only. What its facts prove goes into their attributions, from which the store puts
+// together what the turns are assembled with. It does not depend on that: two passes settle it.
 
 // counterOf names who counted the tokens that a fact states, "" where it is known how.
 func counterOf(f *fact.Fact) string {
@@ -208,9 +206,8 @@ func (c *call) prove() {
 // inputOf counts the tokens that a model was given, with those from the cache.
 func inputOf(u *fact.Usage) int64 { return u.Tokens.Input + u.Tokens.CacheRead + u.Tokens.CacheWrite }
 
-// agreeOnOutput reports whether two counts may be of one call: the model's answer has as
-// many tokens, with the reasoning. Where it is not known whether that is counted apart, it
-// may be either way, whatever has been proven since.
+// agreeOnOutput reports whether two counts may be of one call: the model's answer has as many tokens, with the
+// reasoning. Where it is not known whether that is counted apart, it may be either way, whatever has been proven since.
 func agreeOnOutput(x, y *fact.Usage) bool {
 	xs, ys := outputsOf(x), outputsOf(y)
 	return slices.ContainsFunc(xs[:], func(n int64) bool { return slices.Contains(ys[:], n) })

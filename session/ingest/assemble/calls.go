@@ -9,8 +9,7 @@ import (
 	"github.com/agenttrace/agenttrace/session/ingest/fact"
 )
 
-// call is one request to a model: the span that describes it, and what records
-// and spans below it add.
+// call is one request to a model: the span that describes it, and what records and spans below it add.
 type call struct {
 	nodes      []*node
 	span       *node // the outermost span, nil when only records report it
@@ -133,8 +132,7 @@ func (c *callFinder) joinEach(find func(*node) *call) {
 	})
 }
 
-// addRecords makes calls of the records that are left. What the last call has not been
-// reported by yet is about it.
+// addRecords makes calls of the records that are left. What the last call has not been reported by yet is about it.
 func (c *callFinder) addRecords() {
 	var last *call
 	for _, n := range c.loose {
@@ -152,9 +150,8 @@ func (c *callFinder) addRecords() {
 	}
 }
 
-// joinOrphans gives calls the spans of the provider's own library that have come from
-// traces of their own, the best fitting first. What fits none does not belong to the turn:
-// another's call that was made at the same time, or a copy.
+// joinOrphans gives calls the spans of the provider's own library that have come from traces of their own, the best
+// fitting first. What fits none does not belong to the turn: another's call that was made at the same time, or a copy.
 func (t *turn) joinOrphans(calls []*call, orphans []*node, join func(*call, *node)) {
 	type pair struct {
 		slack int64
@@ -189,10 +186,9 @@ func (t *turn) joinOrphans(calls []*call, orphans []*node, join func(*call, *nod
 	t.nodes = slices.DeleteFunc(t.nodes, func(n *node) bool { return n.refused })
 }
 
-// twinOf finds the call that another instrumentation reports as well as n does: an
-// agent framework's span and that of the provider's own library, in one trace or in
-// two. They have one response id; or one happened within the other, and what both
-// report agrees. Of several, the one that takes least longer matches.
+// twinOf finds the call that another instrumentation reports as well as n does: an agent framework's span and that of
+// the provider's own library, in one trace or in two. They have one response id; or one happened within the other, and
+// what both report agrees. Of several, the one that takes least longer matches.
 func (c *callFinder) twinOf(n *node) *call {
 	var best *call
 	var least int64
@@ -244,8 +240,7 @@ func slack(x, y *node) int64 {
 	return max(x.Start-y.Start, y.Start-x.Start) + max(x.End-y.End, y.End-x.End)
 }
 
-// agree reports whether two accounts may be of one call: what both report its cost and
-// of its answer does not differ.
+// agree reports whether two accounts may be of one call: what both report its cost and of its answer does not differ.
 func agree(x, y *fact.Fact) bool {
 	if x.Usage != nil && y.Usage != nil && !agreeOnOutput(x.Usage, y.Usage) {
 		return false
@@ -257,9 +252,8 @@ func agree(x, y *fact.Fact) bool {
 	return strings.Contains(a, b) || strings.Contains(b, a) // also where one has no text
 }
 
-// compareCalls orders calls by time. Some clocks have milliseconds only, in which more
-// than one may begin: of those, the one with the shorter input was the first, because a
-// conversation grows.
+// compareCalls orders calls by time. Some clocks have milliseconds only, in which more than one may begin: of those,
+// the one with the shorter input was the first, because a conversation grows.
 func compareCalls(x, y *call) int {
 	return cmp.Or(cmp.Compare(x.start, y.start), cmp.Compare(x.asked(), y.asked()))
 }
@@ -273,8 +267,7 @@ func (c *call) asked() int {
 	return most
 }
 
-// isWrapper reports whether more than one call of a model was made within n, those of
-// tools and sub-agents left out.
+// isWrapper reports whether more than one call of a model was made within n, those of tools and sub-agents left out.
 func isWrapper(n *node) bool { return wrapsCallBelow(n, new(*node)) }
 
 func wrapsCallBelow(n *node, first **node) bool {
@@ -303,9 +296,8 @@ func seen(nodes []*node, n *node) bool {
 	})
 }
 
-// nearest returns the call that was going on when a record was written, or ended
-// or began nearest to it and at most so far from it, of those of which no such
-// record reports yet. One whose request has another id does not match.
+// nearest returns the call that was going on when a record was written, or ended or began nearest to it and at most so
+// far from it, of those of which no such record reports yet. One whose request has another id does not match.
 func nearest(calls []*call, n *node, maximum int64) (best *call) {
 	least := maximum
 	for _, c := range slices.Backward(calls) {
@@ -407,8 +399,7 @@ func errorWords(text string) []string {
 
 var errorWord = regexp.MustCompile(`\p{Lu}*[\p{Ll}\p{Lo}\p{N}]+|\p{Lu}+`)
 
-// finished reports whether any source saw the call's end: its reason, what it cost, or
-// which response it was.
+// finished reports whether any source saw the call's end: its reason, what it cost, or which response it was.
 func (c *call) finished() bool {
 	return slices.ContainsFunc(c.nodes, func(n *node) bool {
 		return !n.Aborted && (n.Finish != "" || n.Usage != nil || n.ResponseID != "")

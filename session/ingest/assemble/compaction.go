@@ -37,10 +37,9 @@ func (a *assembly) reportCompactions(s *stream) {
 	}
 }
 
-// compactions gathers what reports one compaction: a span and the spans in it, and
-// what another source reports at about the time. A source that reports twice reports
-// of two: a busy agent compacts more than once in a second. The first report of each
-// is of the first of them, and so on.
+// compactions gathers what reports one compaction: a span and the spans in it, and what another source reports at about
+// the time. A source that reports twice reports of two: a busy agent compacts more than once in a second. The first
+// report of each is of the first of them, and so on.
 func (s *stream) compactions() [][]*node {
 	var groups [][]*node
 	for _, n := range s.nodes {

@@ -210,8 +210,7 @@ func (t *turn) setAsked(prompts []*node) *node {
 	return nil
 }
 
-// userMetadata is that of the user's message: the model that was called, and the id that the
-// source gives the message.
+// userMetadata is that of the user's message: the model that was called, and the id that the source gives the message.
 func (t *turn) userMetadata(reporter *node) string {
 	var about struct {
 		Model *session.Model `json:"model,omitempty"`
@@ -372,8 +371,7 @@ func (t *turn) firstAsked() (reporter *node, begun int64) {
 	return reporter, begun
 }
 
-// sameWords reports whether one of two reports of the user's message contains the
-// other, or one of them has no text.
+// sameWords reports whether one of two reports of the user's message contains the other, or one of them has no text.
 func sameWords(x, y *fact.Fact) bool {
 	a, b := strings.TrimSpace(textOf(askedBy(x))), strings.TrimSpace(textOf(askedBy(y)))
 	return strings.Contains(a, b) || strings.Contains(b, a)

@@ -320,8 +320,7 @@ func (s *summary) incomplete() bool {
 		!topped && slices.ContainsFunc(s.turn.nodes, func(n *node) bool { return n.RequiresTurn })
 }
 
-// setUsage settles what was used: the sum of the model calls, or what the roots count where
-// that knows more.
+// setUsage settles what was used: the sum of the model calls, or what the roots count where that knows more.
 func (s *summary) setUsage() {
 	trace, raws := &s.Trace, s.raws
 	if len(raws) > maxRaws {
@@ -395,14 +394,12 @@ func (s *summary) problem(problem string) {
 	}
 }
 
-// cutOff reports whether a root ended with an answer of which it does not know why it
-// ended.
+// cutOff reports whether a root ended with an answer of which it does not know why it ended.
 func cutOff(root *node) bool { return root.Finish == "other" || root.Finish == "unknown" }
 
-// moreComplete reports whether the root's count takes precedence over the sum over the calls:
-// where it reports more apart, or knows of calls that were lost or do not state what they
-// used. Where the calls report all, whole, a root that counts more counts something
-// else, such as all that its agent has ever done; and the calls of sub-agents are
+// moreComplete reports whether the root's count takes precedence over the sum over the calls: where it reports more
+// apart, or knows of calls that were lost or do not state what they used. Where the calls report all, whole, a root
+// that counts more counts something else, such as all that its agent has ever done; and the calls of sub-agents are
 // counted in their own sessions.
 func moreComplete(root *fact.Usage, calls, elsewhere session.Usage, whole bool) bool {
 	all, own := root.Tokens.Total(), calls.Total()
@@ -446,8 +443,7 @@ func (a *assembly) usageElsewhere(t *turn, parentRefs []*parentRef) session.Usag
 	return sum
 }
 
-// ended states how the turn ended and by what error. What no source reports is not
-// guessed.
+// ended states how the turn ended and by what error. What no source reports is not guessed.
 func (s *summary) ended(stop string) (reason, text string) {
 	root, failed := s.root, s.last().failed()
 	rootFailed := root != nil && root.Failed

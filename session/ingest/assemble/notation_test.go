@@ -24,10 +24,9 @@ const epoch = 1748772000_000_000_000
 //	  tool x 210..300 call=c1 name=ls output="a.go"
 //	  call log @200 usage=100/20/0/0/0
 //
-// A line is a kind, a name, the time in milliseconds, and key=value pairs. A fact
-// is below the span whose line is indented less. "@" makes it a record. Lines
-// with < and > are messages of the input and parts of the output, several parts of
-// a message with | between. A line "trace t" is for what follows; trace - is none.
+// A line is a kind, a name, the time in milliseconds, and key=value pairs. A fact is below the span whose line is
+// indented less. "@" makes it a record. Lines with < and > are messages of the input and parts of the output, several
+// parts of a message with | between. A line "trace t" is for what follows; trace - is none.
 func parseFacts(text string) ([]fact.Fact, error) {
 	var p notation
 	p.trace = "t1"
@@ -42,8 +41,7 @@ func parseFacts(text string) ([]fact.Fact, error) {
 type notation struct {
 	trace string
 	facts []fact.Fact
-	// open are the spans above, with their indentation; here the line that messages
-	// belong to.
+	// open are the spans above, with their indentation; here the line that messages belong to.
 	open []struct {
 		indent int
 		span   string

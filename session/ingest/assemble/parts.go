@@ -63,8 +63,7 @@ func (w *writer) reportPart(p *fact.Part, key string, from, to int64) {
 	}
 }
 
-// reportTool writes the part of a tool call: as the model requested it, where asked is set,
-// and as it was executed.
+// reportTool writes the part of a tool call: as the model requested it, where asked is set, and as it was executed.
 func (w *writer) reportTool(x *tool, asked *fact.Part) {
 	if x.used {
 		return
@@ -299,8 +298,7 @@ func (a *assembly) decide(w *writer) {
 	}
 }
 
-// refuse writes the decision on a call of which only the tool's own facts report that
-// it was refused.
+// refuse writes the decision on a call of which only the tool's own facts report that it was refused.
 func (a *assembly) refuse(w *writer, x *tool) {
 	i := slices.IndexFunc(x.nodes, func(n *node) bool { return n.Tool != nil && n.Tool.Denied })
 	if i >= 0 {
@@ -328,8 +326,7 @@ func (a *assembly) reportDecision(w *writer, x *tool, n *node, d fact.Decision) 
 	return row.ID
 }
 
-// weight orders what is reported of one decision: an answer before the question, a
-// person's before a rule's.
+// weight orders what is reported of one decision: an answer before the question, a person's before a rule's.
 func weight(d *fact.Decision) int {
 	n := 0
 	if d.Outcome == "allowed" || d.Outcome == "denied" {

@@ -9,8 +9,7 @@ import (
 	"github.com/agenttrace/agenttrace/session/ingest/fact"
 )
 
-// restore puts calls that were lost between those that are known: their answers
-// are in the input of later ones.
+// restore puts calls that were lost between those that are known: their answers are in the input of later ones.
 func (t *turn) restore(calls []*call) (restored []*call, lost bool) {
 	var asked []fact.Message
 	before := 0 // calls from it on are not part of the input
@@ -111,17 +110,15 @@ func (t *turn) ranNone(parts []fact.Part) bool {
 		!slices.ContainsFunc(parts, func(p fact.Part) bool { return p.Kind == fact.PartCall && ran[p.CallID] })
 }
 
-// saidAlone reports whether the call answered with a text alone, and the message begins
-// with it.
+// saidAlone reports whether the call answered with a text alone, and the message begins with it.
 func (c *call) saidAlone(m *fact.Message) bool {
 	return len(m.Parts) > 1 && m.Parts[0].Kind == fact.PartText && len(c.output) > 0 && !has(c.output, fact.PartCall) &&
 		c.given(&fact.Message{Parts: m.Parts[:1]})
 }
 
-// answersIn returns the model's messages after the user's last one. Some interfaces
-// have a message for the text of an answer and for each of its calls: those that
-// nothing else is between are one answer. A history may have lost the calls of an answer, whose results follow it: what
-// stands in their place is no text.
+// answersIn returns the model's messages after the user's last one. Some interfaces have a message for the text of an
+// answer and for each of its calls: those that nothing else is between are one answer. A history may have lost the
+// calls of an answer, whose results follow it: what stands in their place is no text.
 func answersIn(input []fact.Message) []fact.Message {
 	var given []fact.Message
 	open := false
@@ -153,9 +150,8 @@ func saysNothing(parts []fact.Part) bool {
 // blank reports that the call came to nothing.
 func (c *call) blank() bool { return len(c.output) == 0 && c.failed() != "" }
 
-// complete adds what another account has of the answer, such as a later request that
-// repeats it: the tool calls of an answer that has text, or its reasoning, which Strands
-// leaves out of the span of the call.
+// complete adds what another account has of the answer, such as a later request that repeats it: the tool calls of an
+// answer that has text, or its reasoning, which Strands leaves out of the span of the call.
 func (c *call) complete(m *fact.Message) {
 	if len(c.output) == 0 {
 		if has(m.Parts, fact.PartCall) {

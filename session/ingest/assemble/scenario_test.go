@@ -25,14 +25,12 @@ import (
 
 var update = flag.Bool("update", false, "write the results of the scenarios")
 
-// TestScenarios reads the scenarios of testdata. Each is a txtar file: what happened
-// in prose, the facts in the notation of parseFacts, and what they come to: the
-// sessions with their messages and parts, the decisions, and what became of each
-// fact. Times are milliseconds since the scenario's beginning. Made-up ids are
-// numbered in order of appearance.
+// TestScenarios reads the scenarios of testdata. Each is a txtar file: what happened in prose, the facts in the
+// notation of parseFacts, and what they come to: the sessions with their messages and parts, the decisions, and what
+// became of each fact. Times are milliseconds since the scenario's beginning. Made-up ids are numbered in order of
+// appearance.
 //
-// Every scenario is built again with its facts in other orders, and must come to the
-// same.
+// Every scenario is built again with its facts in other orders, and must come to the same.
 func TestScenarios(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txtar")
 	if err != nil || len(files) == 0 {
@@ -75,8 +73,7 @@ func section(a *txtar.Archive, name string) string {
 	return ""
 }
 
-// build assembles the facts of a window in several orders, checks what comes of
-// it and writes it down.
+// build assembles the facts of a window in several orders, checks what comes of it and writes it down.
 func build(t *testing.T, facts []fact.Fact) string {
 	t.Helper()
 	const owner = "home"
@@ -91,8 +88,7 @@ func build(t *testing.T, facts []fact.Fact) string {
 	return narrate(facts, &out)
 }
 
-// shuffled assembles the facts in another order, and returns the placements in the
-// order given.
+// shuffled assembles the facts in another order, and returns the placements in the order given.
 func shuffled(owner string, facts []fact.Fact, seed uint64) store.Assembly {
 	order := rand.New(rand.NewPCG(seed, 5)).Perm(len(facts))
 	mixed := make([]fact.Fact, len(facts))
@@ -343,8 +339,7 @@ func narrate(facts []fact.Fact, out *store.Assembly) string {
 	})
 }
 
-// rankTraces does what the store does: it gives each fact the rank of the best key
-// of its trace.
+// rankTraces does what the store does: it gives each fact the rank of the best key of its trace.
 func rankTraces(facts []fact.Fact) {
 	best := make(map[string]int)
 	for i := range facts {

@@ -21,8 +21,7 @@ func (a *assembly) findSessions() {
 			a.children[[2]string{n.Session, n.StartedBy}] = n.Work()
 		}
 	}
-	// Where a sub-agent hangs is known from what is below a tool call, before what
-	// only names it.
+	// Where a sub-agent hangs is known from what is below a tool call, before what only names it.
 	for _, named := range []bool{false, true} {
 		for _, n := range a.nodes {
 			if n.parent == nil && (n.Subagent != "") == named {
@@ -133,8 +132,7 @@ func (n *node) names() string {
 	return ""
 }
 
-// firstBelow returns the session that something below n names, sub-agents' of
-// their own left out, or "".
+// firstBelow returns the session that something below n names, sub-agents' of their own left out, or "".
 func (n *node) firstBelow() string {
 	for _, find := range []func(*node) string{(*node).names, (*node).firstBelow} {
 		for _, k := range n.kids {
@@ -255,8 +253,7 @@ func (a *assembly) known(s parentRef) *parentRef {
 	return &s
 }
 
-// beside returns the parent reference of the sub-agent of a session that n names, where nothing
-// shows what started it.
+// beside returns the parent reference of the sub-agent of a session that n names, where nothing shows what started it.
 func (a *assembly) beside(n *node, id string) *parentRef {
 	if known := a.subagents[[2]string{id, n.Subagent}]; known != nil {
 		return known
@@ -265,9 +262,8 @@ func (a *assembly) beside(n *node, id string) *parentRef {
 	return a.known(parentRef{session: session, parent: id})
 }
 
-// parentMessage is the message of the parent's that a parent reference's sub-agent belongs to: that of
-// the tool call or turn it hangs on, or else of the turn that was the last to begin
-// before it.
+// parentMessage is the message of the parent's that a parent reference's sub-agent belongs to: that of the tool call or
+// turn it hangs on, or else of the turn that was the last to begin before it.
 func (a *assembly) parentMessage(st *parentRef) string {
 	if st.from != nil {
 		return st.from.attribution.MessageID

@@ -42,9 +42,8 @@ func (x *tool) add(n *node) {
 	x.end, x.canonical = max(x.end, n.End), nil
 }
 
-// findTools gathers what is known of the executions of tools. Facts that name no
-// call are of the one in whose span they are. A call's id that the model calls used more
-// than once has several rounds.
+// findTools gathers what is known of the executions of tools. Facts that name no call are of the one in whose span they
+// are. A call's id that the model calls used more than once has several rounds.
 func (t *turn) findTools(calls []*call) []*tool {
 	asked := askedAt(calls)
 	type key struct {
@@ -154,9 +153,8 @@ func (e executions) like(n *node) *tool {
 	return best
 }
 
-// twin finds the execution that another instrumentation reports by a span as well: of the
-// same tool with the same input, one within the other, and of several the one that took
-// the least longer.
+// twin finds the execution that another instrumentation reports by a span as well: of the same tool with the same
+// input, one within the other, and of several the one that took the least longer.
 func (e executions) twin(n *node) *tool {
 	if n.record || n.Kind != fact.ToolCall || n.Tool == nil || n.Tool.Name == "" {
 		return nil
@@ -192,8 +190,7 @@ func (x *tool) reportedWith(n *node) (least int64, same bool) {
 	return least, same
 }
 
-// away is how long before or after the execution a record was written: a decision
-// comes before it, a result after.
+// away is how long before or after the execution a record was written: a decision comes before it, a result after.
 func (n *node) away(x *tool) int64 {
 	at := x.end
 	if n.Kind == fact.Permission {
@@ -202,8 +199,7 @@ func (n *node) away(x *tool) int64 {
 	return max(at-n.Start, n.Start-at)
 }
 
-// input is what the tool was called with. Of several accounts the longest is the
-// whole one: some sources shorten it.
+// input is what the tool was called with. Of several accounts the longest is the whole one: some sources shorten it.
 func (x *tool) input() json.RawMessage {
 	var input json.RawMessage
 	for _, n := range x.nodes {
@@ -222,8 +218,7 @@ func (x *tool) shape() []byte {
 	return x.canonical
 }
 
-// canonical writes a JSON value with the keys of its objects in order, nil for
-// none.
+// canonical writes a JSON value with the keys of its objects in order, nil for none.
 func canonical(raw json.RawMessage) []byte {
 	var v any
 	if len(raw) == 0 || json.Unmarshal(raw, &v) != nil {
@@ -272,10 +267,9 @@ func foldName(name string) string {
 	return strings.ToLower(strings.NewReplacer("_", "", "-", "").Replace(name))
 }
 
-// take finds the execution of a call that the model requested at from, or later
-// where the call has no id. result is what a later request reports that the call came
-// to, nil where none does: among executions with the same input it decides
-// which one was the call's.
+// take finds the execution of a call that the model requested at from, or later where the call has no id. result is
+// what a later request reports that the call came to, nil where none does: among executions with the same input it
+// decides which one was the call's.
 func (b *bench) take(p, result *fact.Part, from int64) *tool {
 	if p.CallID != "" {
 		round := b.asks[p.CallID]

@@ -18,8 +18,7 @@ type node struct {
 	parent *node
 	kids   []*node
 	depth  int
-	// begins is when the fact's work began: not before that of what it is below,
-	// whatever the clocks show.
+	// begins is when the fact's work began: not before that of what it is below, whatever the clocks show.
 	begins int64
 	// agentBelow reports that a model is called below it, other than by a further tool.
 	agentBelow bool
@@ -30,8 +29,7 @@ type node struct {
 	turn *turn
 	// side is what the model was called for, where that is not the conversation.
 	side string
-	// agent is the agent at work: that of the fact, or that of a span above
-	// reports of all below it.
+	// agent is the agent at work: that of the fact, or that of a span above reports of all below it.
 	agent       string
 	attribution store.Attribution
 	// proof is what another report of the call proves of how its tokens were counted.
@@ -46,8 +44,7 @@ type node struct {
 	event *node
 }
 
-// parentRef is where a sub-agent's session hangs: on a tool call, or on a turn of
-// another agent.
+// parentRef is where a sub-agent's session hangs: on a tool call, or on a turn of another agent.
 type parentRef struct {
 	session string // the child's
 	parent  string
@@ -160,9 +157,8 @@ func (n *node) above(kinds ...fact.Kind) *node {
 	return nil
 }
 
-// IsOrphan reports whether the fact is of a span that reports nothing but that a model was
-// called, in a trace of its own: the library's of a provider, on the way to which a
-// framework lost the context.
+// IsOrphan reports whether the fact is of a span that reports nothing but that a model was called, in a trace of its
+// own: the library's of a provider, on the way to which a framework lost the context.
 func IsOrphan(f *fact.Fact) bool {
 	return f.Kind == fact.ModelCall && isSpan(f) && f.ParentID == "" && f.Session == "" && len(f.Input) == 0 &&
 		len(f.Output) == 0 &&

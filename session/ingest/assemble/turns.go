@@ -78,8 +78,7 @@ func (a *assembly) classify() {
 	}
 }
 
-// inherit gives what is below a step the agent and the purpose that a record written
-// in the step reports it.
+// inherit gives what is below a step the agent and the purpose that a record written in the step reports it.
 func (n *node) inherit(agent, side string) {
 	if n.Kind == fact.Step && !n.record {
 		for _, k := range n.kids {
@@ -97,9 +96,8 @@ func (n *node) inherit(agent, side string) {
 	}
 }
 
-// classify gives n and what is below it the purpose that its own fact states, or else
-// what is above it has. It returns a side call below, and whether there is other
-// work: a turn that was made for side calls only is one.
+// classify gives n and what is below it the purpose that its own fact states, or else what is above it has. It returns
+// a side call below, and whether there is other work: a turn that was made for side calls only is one.
 func (n *node) classify(above string) (side *node, others bool) {
 	n.setPurpose(above)
 	for _, k := range n.kids {
@@ -240,8 +238,7 @@ func (s *stream) findRoots() {
 	}
 }
 
-// goesOn reports whether the input ends with results of tools, so that the work
-// is a turn's that had begun before.
+// goesOn reports whether the input ends with results of tools, so that the work is a turn's that had begun before.
 func goesOn(f *fact.Fact) bool {
 	if len(f.Input) == 0 {
 		return false
@@ -261,8 +258,7 @@ func (s *stream) attachBelow() {
 	}
 }
 
-// turnAbove returns the turn of the nearest node above that has one in the same
-// session.
+// turnAbove returns the turn of the nearest node above that has one in the same session.
 func (n *node) turnAbove() *turn {
 	for p := n.parent; p != nil; p = p.parent {
 		if p.turn != nil && p.session == n.session {
@@ -286,8 +282,7 @@ func (n *node) ties() (all []tie) {
 	return all
 }
 
-// attachByID gives facts to the turn whose id, or one of whose model or tool calls,
-// they name.
+// attachByID gives facts to the turn whose id, or one of whose model or tool calls, they name.
 func (s *stream) attachByID() {
 	tied, calls := make(map[tie]*turn), make(map[string][]*turn)
 	learn := func(n *node) {
@@ -348,8 +343,7 @@ func lastBefore(turns []*turn, at int64) *turn {
 	return last
 }
 
-// attachByTime gives what no id ties to the turn that was going on, or begins one
-// where the input is new.
+// attachByTime gives what no id ties to the turn that was going on, or begins one where the input is new.
 func (s *stream) attachByTime() {
 	var roots []*node
 	first := make(map[*node]bool) // the first root of a turn
@@ -410,8 +404,7 @@ func (s *stream) attachByTime() {
 	}
 }
 
-// during returns the turn of the root that began last of those within which the
-// fact happened.
+// during returns the turn of the root that began last of those within which the fact happened.
 func during(roots []*node, n *node) *turn {
 	for _, r := range slices.Backward(roots) {
 		if t := r.turn; t != nil && r.Start <= n.Start && n.End <= r.End &&
@@ -422,8 +415,7 @@ func during(roots []*node, n *node) *turn {
 	return nil
 }
 
-// near is how long after its span a record of it may be written, in
-// nanoseconds.
+// near is how long after its span a record of it may be written, in nanoseconds.
 const near = 2e9
 
 // begins reports whether the fact begins a turn, where now is the one before it.
@@ -478,9 +470,8 @@ func (n *node) apart(now *turn) bool {
 	})
 }
 
-// failedApart reports whether n is the call of a turn that failed, of which nothing but the
-// failure is reported: it is in a trace of its own, and the call before it gave a last
-// answer. OpenLIT reports no input of a call that fails.
+// failedApart reports whether n is the call of a turn that failed, of which nothing but the failure is reported: it is
+// in a trace of its own, and the call before it gave a last answer. OpenLIT reports no input of a call that fails.
 func (n *node) failedApart(before *node) bool {
 	return n.Failed && !n.record && n.parent == nil && before != nil && before.TraceID != n.TraceID &&
 		!before.Failed && len(before.Output) > 0 && !has(before.Output, fact.PartCall)
@@ -512,8 +503,7 @@ func (n *node) repeats(now *turn) bool {
 	return given == asked
 }
 
-// sameAsked reports whether a prompt that was reported by itself is what the root was
-// asked.
+// sameAsked reports whether a prompt that was reported by itself is what the root was asked.
 func sameAsked(prompts *turn, root *node) bool {
 	if root.TurnID != "" && prompts.id != "" {
 		return root.TurnID == prompts.id
@@ -540,10 +530,9 @@ func pilesUp(f *fact.Fact) bool {
 	return end-start > 1
 }
 
-// Opens reports whether a fact begins a turn, whatever came before it. prompts states
-// that its dialect reports the user's messages by facts of their own, so that a
-// model call need not begin one. It may return false where a turn begins, which costs
-// time but no truth.
+// Opens reports whether a fact begins a turn, whatever came before it. prompts states that its dialect reports the
+// user's messages by facts of their own, so that a model call need not begin one. It may return false where a turn
+// begins, which costs time but no truth.
 func Opens(f *fact.Fact, prompts bool) bool {
 	if f.Purpose != "" || purpose(f) != "" {
 		return false

@@ -1,6 +1,5 @@
-// Package fact has what telemetry reports of a session, in terms that no one agent defines:
-// a [Fact] is what one span or one log record reports. Package dialect makes facts,
-// package assemble makes sessions of them.
+// Package fact has what telemetry reports of a session, in terms that no one agent defines: a [Fact] is what one span
+// or one log record reports. Package dialect makes facts, package assemble makes sessions of them.
 //
 // A fact is stored as it is, because its session is rebuilt whenever more of
 // it arrives. It must therefore depend on its span or record alone.
@@ -36,8 +35,7 @@ const (
 	Session Kind = "session"
 	// Evaluation is a score of something else: of what ResponseID, the span or the session name.
 	Evaluation Kind = "evaluation"
-	// Note is a message that is not part of a turn, such as what a program adds for the
-	// model. Input holds it.
+	// Note is a message that is not part of a turn, such as what a program adds for the model. Input holds it.
 	Note Kind = "note"
 )
 
@@ -70,9 +68,8 @@ type Fact struct {
 	// Name is the span's name or the record's event name, for provenance.
 	Name string `json:"name,omitempty"`
 
-	// Session is the id that the source gives the session, and SessionKey the key
-	// under which it did. SessionRank is the key's place in the order of keys: the
-	// least counts.
+	// Session is the id that the source gives the session, and SessionKey the key under which it did. SessionRank is
+	// the key's place in the order of keys: the least counts.
 	Session     string `json:"session,omitempty"`
 	SessionKey  string `json:"session_key,omitempty"`
 	SessionRank int    `json:"session_rank,omitempty"`
@@ -86,8 +83,7 @@ type Fact struct {
 	Transcript bool  `json:"transcript,omitempty"`
 	HiddenAt   int64 `json:"hidden_at,omitempty"`
 
-	// TurnID is an id that everything of one turn shares, unique in its session: a
-	// prompt id, a turn id.
+	// TurnID is an id that everything of one turn shares, unique in its session: a prompt id, a turn id.
 	TurnID string `json:"turn,omitempty"`
 	// RequestID is an id that everything of one model call shares.
 	RequestID string `json:"request,omitempty"`
@@ -101,19 +97,16 @@ type Fact struct {
 	// own: "title", "summary", "routing" and such.
 	Purpose string `json:"purpose,omitempty"`
 
-	// Subagent identifies the run of a sub-agent that the fact is of, within the
-	// session that the source names for it, where no span above does: a client may
-	// run one beside the conversation, in traces of its own.
+	// Subagent identifies the run of a sub-agent that the fact is of, within the session that the source names for it,
+	// where no span above does: a client may run one beside the conversation, in traces of its own.
 	Subagent string `json:"subagent,omitempty"`
-	// SubagentID is the id that the program itself gives the run of a sub-agent, unique
-	// in Session, which is the session that the user talks to. The program's telemetry
-	// and its transcript both report it. ParentSubagentID is that of the sub-agent that
-	// started this one, "" where the session itself did.
+	// SubagentID is the id that the program itself gives the run of a sub-agent, unique in Session, which is the
+	// session that the user talks to. The program's telemetry and its transcript both report it. ParentSubagentID is
+	// that of the sub-agent that started this one, "" where the session itself did.
 	SubagentID       string `json:"subagent_id,omitempty"`
 	ParentSubagentID string `json:"parent_subagent_id,omitempty"`
-	// ChildSession is the session of the sub-agent that the tool call CallID started, as
-	// the program reports it, and StartedBy the id of the tool call that started the
-	// sub-agent whose session the fact is of.
+	// ChildSession is the session of the sub-agent that the tool call CallID started, as the program reports it, and
+	// StartedBy the id of the tool call that started the sub-agent whose session the fact is of.
 	ChildSession string `json:"child_session,omitempty"`
 	StartedBy    string `json:"started_by,omitempty"`
 
@@ -126,15 +119,13 @@ type Fact struct {
 	// those before were reported before. History counts the ones left out.
 	Input   []Message `json:"input,omitempty"`
 	History int       `json:"history,omitempty"`
-	// Before counts the messages that come before the last ones of the user, those of
-	// the system left out, BeforeTurns the user's among them, messages in a row
-	// once.
+	// Before counts the messages that come before the last ones of the user, those of the system left out, BeforeTurns
+	// the user's among them, messages in a row once.
 	Before      int `json:"before,omitempty"`
 	BeforeTurns int `json:"before_turns,omitempty"`
 	// OnePrompt reports that each turn of the source has one message of the user.
 	OnePrompt bool `json:"one_prompt,omitempty"`
-	// Unanswered are messages of the user that come before Input and that nothing
-	// answered: those of turns that failed.
+	// Unanswered are messages of the user that come before Input and that nothing answered: those of turns that failed.
 	Unanswered []Message `json:"unanswered,omitempty"`
 	// Output is what was answered, in order.
 	Output []Part `json:"output,omitempty"`
@@ -225,18 +216,15 @@ type Usage struct {
 	Basis  string        `json:"basis,omitempty"`
 	// Raw is an object of what the source reported, in its own keys.
 	Raw json.RawMessage `json:"raw,omitempty"`
-	// Capped reports that a part was stated to be more than the whole that the Basis
-	// includes it in.
+	// Capped reports that a part was stated to be more than the whole that the Basis includes it in.
 	Capped bool `json:"capped,omitempty"`
-	// Stated is set where nothing is known of how the source counts: Tokens and Basis
-	// are those of a source that counts nothing apart. Counter is who counts: all counts
-	// of a session with one Counter have one basis, and Proof is what these ones prove of
-	// it. See [Usage.Recount].
+	// Stated is set where nothing is known of how the source counts: Tokens and Basis are those of a source that counts
+	// nothing apart. Counter is who counts: all counts of a session with one Counter have one basis, and Proof is what
+	// these ones prove of it. See [Usage.Recount].
 	Stated  *Stated `json:"stated,omitempty"`
 	Counter string  `json:"counter,omitempty"`
 	Proof   Apart   `json:"proof,omitempty"`
-	// Lifetime reports that the count is of all that an agent has done since it was
-	// made, and not of the turn.
+	// Lifetime reports that the count is of all that an agent has done since it was made, and not of the turn.
 	Lifetime bool `json:"lifetime,omitempty"`
 }
 
@@ -258,9 +246,8 @@ type Tool struct {
 	DurationMS   *int64 `json:"duration_ms,omitempty"`
 }
 
-// Decision is what was decided on a tool call. Action is allow, deny or ask;
-// Outcome allowed, denied or pending; Reply, where a person answered, once,
-// always or reject. Source is the source's own word for who decided.
+// Decision is what was decided on a tool call. Action is allow, deny or ask; Outcome allowed, denied or pending; Reply,
+// where a person answered, once, always or reject. Source is the source's own word for who decided.
 type Decision struct {
 	ToolName string `json:"tool,omitempty"`
 	Pattern  string `json:"pattern,omitempty"`
@@ -322,8 +309,7 @@ type SessionAttrs struct {
 // of its own. Whichever source reports the sub-agent first, its session is the same.
 func SubagentSession(session, subagentID string) string { return session + "-" + subagentID }
 
-// Work returns the session that the fact is of, as its source names it, "" where it does
-// not.
+// Work returns the session that the fact is of, as its source names it, "" where it does not.
 func (f *Fact) Work() string {
 	if f.Session == "" || f.SubagentID == "" {
 		return f.Session

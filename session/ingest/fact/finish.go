@@ -2,9 +2,8 @@ package fact
 
 import "strings"
 
-// FinishReason returns the word that stands for why a model stopped: stop,
-// tool-calls, length, content-filter, error or abort. Another word stays as it
-// is.
+// FinishReason returns the word that stands for why a model stopped: stop, tool-calls, length, content-filter, error or
+// abort. Another word stays as it is.
 func FinishReason(word string) string {
 	w := strings.ToLower(strings.TrimSpace(word))
 	switch strings.NewReplacer("_", "-", " ", "-").Replace(w) {

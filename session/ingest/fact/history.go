@@ -65,8 +65,7 @@ func (m *Message) splitWords() {
 	}
 }
 
-// UserRun returns where the last consecutive messages of the user are, an empty range at the start
-// where there is none.
+// UserRun returns where the last consecutive messages of the user are, an empty range at the start where there is none.
 func UserRun(messages []Message) (start, end int) {
 	for end = len(messages); end > 0 && !messages[end-1].ByUser(); end-- {
 	}

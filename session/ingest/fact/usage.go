@@ -19,8 +19,7 @@ const (
 	ReasoningApart
 )
 
-// Stated are counts of tokens as a source states them. Input and Output are nil where it
-// does not.
+// Stated are counts of tokens as a source states them. Input and Output are nil where it does not.
 type Stated struct {
 	Input      *int64 `json:"input,omitempty"`
 	Output     *int64 `json:"output,omitempty"`
@@ -61,10 +60,9 @@ func (s *Stated) Usage(apart Apart) Usage {
 	return u
 }
 
-// Proof is what the counts, with the total that the source states for them, prove. A part
-// that is more than the tokens that should include it is counted apart. So it is where the
-// total can be the sum of nothing else: in a total of input and cache the input has no
-// cache. A total of input and output proves nothing, because some sources leave the cache
+// Proof is what the counts, with the total that the source states for them, prove. A part that is more than the tokens
+// that should include it is counted apart. So it is where the total can be the sum of nothing else: in a total of input
+// and cache the input has no cache. A total of input and output proves nothing, because some sources leave the cache
 // out of it that they count apart.
 func (s *Stated) Proof(total *int64) Apart {
 	proof, sums := CacheApart|ReasoningApart, 0

@@ -40,8 +40,7 @@ func TestProofOfACount(t *testing.T) {
 	}
 }
 
-// TestRecount: a usage of which nobody knows how it was counted is what was proven since,
-// any other stays as it is.
+// TestRecount: a usage of which nobody knows how it was counted is what was proven since, any other stays as it is.
 func TestRecount(t *testing.T) {
 	input, output := int64(100), int64(30)
 	stated := Stated{Input: &input, Output: &output, CacheRead: 20, Reasoning: 7}

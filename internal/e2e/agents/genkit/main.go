@@ -1,8 +1,7 @@
 // Command genkit is a program on Genkit: genkit <OTLP/HTTP endpoint | store>.
 //
-// It makes scripted runs and prints, as a line of JSON for each request, what
-// Genkit itself gave back. When it ends, its spans have been exported, or, where
-// a file is named, written into that session store in this very process.
+// It makes scripted runs and prints, as a line of JSON for each request, what Genkit itself gave back. When it ends,
+// its spans have been exported, or, where a file is named, written into that session store in this very process.
 //
 // It is a module of its own so that what Genkit requires is nobody else's burden.
 package main
