@@ -33,7 +33,8 @@ type Call struct{ ID, Name, Command string }
 func AnswerQuestion(
 	ctx context.Context, agent Agent, dir, question, prompt string, tools []agenttrace.Tool, guard agenttrace.Watchdog,
 ) (err error) {
-	// README: Spans and live events go to `agenttrace collect` on localhost:4317; OTEL_* variables can change that.
+	// README:
+	// Spans and live events go to `agenttrace collect` on localhost:4317; OTEL_* variables can change that.
 	shutdown, err := setup.Init(ctx)
 	if err != nil {
 		return err
