@@ -47,5 +47,6 @@ func Example() {
 	fmt.Println(stored.Session.Title, len(stored.Messages), "messages")
 	fmt.Println(errors.Join(provider.Shutdown(ctx), rec.Close(ctx)))
 	// Output:
-	// Fix the test 2 messages <nil>
+	// Fix the test 2 messages
+	// <nil>
 }

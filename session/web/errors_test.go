@@ -33,7 +33,7 @@ func TestErrorsNameTheParameterAndARemedy(t *testing.T) {
 			{"sessions/last/turns/one/replay", 400, invalid, "n"},
 			{"sessions/last/turns/99/replay", 404, CodeNotFound, "n"},
 			{"sessions/last/document?from=99", 404, CodeNotFound, "from"},
-			{"sessions/last/document?from=2&to=1", 400, invalid, "to"},
+			{"sessions/ses_1fa2bdc08/document?from=2&to=1", 400, invalid, "to"},
 			{"sessions/last/parts/a/b", 404, CodeNotFound, "part"},
 			{"prompts/abc", 404, CodeNotFound, "digest"},
 			{"catalogs/abc", 404, CodeNotFound, "digest"},
