@@ -5,7 +5,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/ingest/fact"
+	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/spans"
 )
 
@@ -399,7 +401,10 @@ func (s *stream) attachByTime() {
 			s.turns = append(s.turns, t)
 		}
 		t.add(n)
-		now = t
+		// The last record of a turn may have the time at which the next one begins: by clocks of whole milliseconds.
+		if now == nil || t.start >= now.start || n.Start > now.start+store.ClockTick {
+			now = t
+		}
 		follow(t, n)
 	}
 }
@@ -434,12 +439,27 @@ func begins(n *node, now *turn) bool {
 		if len(n.Input) == 0 && (n.failedApart(before) || n.apart(now)) {
 			return true
 		}
+		if n.follows(before) {
+			n.Input = n.Input[:len(n.Input)-1] // an answer of the turn before
+			return true
+		}
 		if len(n.Input) == 0 || goesOn(n.Fact) || now.only(fact.Prompt) {
 			return false
 		}
 		return before == nil || textOf(askedBy(before.Fact)) != textOf(askedBy(n.Fact)) || !n.asksAgain(before, now)
 	}
 	return false
+}
+
+// follows reports whether the input ends with the last answer of the call before: then the user wrote the same again, and
+// of two records that are equal, sent apart, only one was kept.
+func (n *node) follows(before *node) bool {
+	if len(n.Input) == 0 || before == nil || has(before.Output, fact.PartCall) {
+		return false
+	}
+	last := &n.Input[len(n.Input)-1]
+	said := textOf(last.Parts)
+	return last.Role == session.RoleAssistant && said != "" && said == textOf(before.Output)
 }
 
 // asksAgain reports whether a call with the input of the call before it belongs to the same turn: the same input again
@@ -457,10 +477,10 @@ func (n *node) asksAgain(before *node, now *turn) bool {
 }
 
 // apart reports whether n is the call of another turn, where no content tells turns apart: it is in a trace of its own
-// and follows on a call that did not request a tool.
+// and follows on a call that did not request a tool. Some clocks begin spans at whole milliseconds, and end them exactly.
 func (n *node) apart(now *turn) bool {
 	before := now.last
-	if n.record || n.orphan || before == nil || before.TraceID == n.TraceID || n.Start < before.over() ||
+	if n.record || n.orphan || before == nil || before.TraceID == n.TraceID || n.Start+store.ClockTick < before.over() ||
 		fact.FinishReason(before.Finish) == "tool-calls" || has(before.Output, fact.PartCall) {
 		return false
 	}
