@@ -191,6 +191,9 @@ func hostileBatch(r *rand.Rand, from []request, n *int, count int) (_ []request,
 		var trace pcommon.TraceID
 		binary.BigEndian.PutUint64(trace[8:], uint64(*n)|1<<60)
 		s.SetTraceID(trace)
+		if s.ParentSpanID().IsEmpty() { // it may be another report of a call that its program makes at the time
+			rs.Resource().Attributes().PutStr("service.name", fmt.Sprint("hostile-", *n))
+		}
 		for _, m := range []pcommon.Map{s.Attributes(), rs.Resource().Attributes(), ss.Scope().Attributes()} {
 			spoilIdentity(m, *n)
 		}
