@@ -41,8 +41,7 @@ func (m *mention) kindOf(v string) kind {
 	switch k := known(v); {
 	case k != anOther:
 		return k
-	case call(v) || colour(v) || strings.Contains(v, "::") ||
-		!m.quoted && (oneByteOf("([{<*&:!", v[0]) || v[len(v)-1] == ')' && strings.IndexByte(v, '(') > 0):
+	case call(v) || colour(v) || strings.Contains(v, "::") || !m.quoted && bracketed(v):
 		return aCode
 	case (len(v) <= 40 || strings.IndexByte(v, ' ') >= 0) && m.c.r.classify(v) != notSecret:
 		return aLabel
@@ -62,6 +61,11 @@ func (m *mention) kindOf(v string) kind {
 		return aGibberish
 	}
 	return nameKind(v)
+}
+
+// bracketed reports whether v begins or ends as an expression does.
+func bracketed(v string) bool {
+	return oneByteOf("([{<*&:!", v[0]) || v[len(v)-1] == ')' && strings.IndexByte(v, '(') > 0
 }
 
 // known returns the kind of what is no secret in most places, anOther for the rest.
