@@ -1,0 +1,380 @@
+package formats
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/agenttrace/agenttrace/semconv"
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/codec"
+	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
+	"github.com/agenttrace/agenttrace/session/store"
+	"github.com/agenttrace/agenttrace/spans"
+)
+
+// jutulDecode builds the session of the events. Payloads are dropped as they become parts, for a trace may be large.
+func jutulDecode(events []jutulEvent, report func(codec.Problem)) *codec.Session {
+	d := &jutulDecoder{Reporter: rows.Reporter{Report: report}, b: rows.New(jutulSessionID(events), jutulAgentName),
+		calls: make(map[string]*jutulCall), requests: make(map[string]*jutulRequest)}
+	for i := range events {
+		d.event(d.parse(&events[i]))
+	}
+	d.finish()
+	return d.b.Finish()
+}
+
+// jutulSessionID returns the id that the events declare, or one derived from the first of them.
+func jutulSessionID(events []jutulEvent) string {
+	for i := range events {
+		if jutulIsLifecycle(events[i].kind) {
+			o, _, _ := rows.ParsePython([]byte(events[i].payload), strconv.Quote) // of another payload there is none
+			if id := o.Text("session_id"); id != "" {
+				return id
+			}
+		}
+	}
+	if len(events) == 0 {
+		return spans.DeriveID(spans.PrefixSession, 0, jutulAgentName)
+	}
+	first := &events[0]
+	at, _ := isoTime(first.timestamp) // otherwise the beginning of time
+	return spans.DeriveID(spans.PrefixSession, at, jutulAgentName, first.timestamp, first.kind, first.payload)
+}
+
+// jutulDecoder holds what an event may refer to.
+type jutulDecoder struct {
+	rows.Reporter
+	b    *rows.Session
+	last int64 // the time of the event before
+
+	users     int64                 // messages
+	calls     map[string]*jutulCall // those without a result, by id
+	placed    []*jutulCall          // all
+	requests  map[string]*jutulRequest
+	asked     []*jutulRequest
+	simulator json.RawMessage
+	lifecycle []rows.Object
+}
+
+// jutulParsedEvent is an event with its payload read. payload is nil when it is no object: value is it, or its text
+// as a JSON string.
+type jutulParsedEvent struct {
+	at      int64
+	kind    string
+	payload rows.Object
+	value   json.RawMessage
+}
+
+// jutulCall is a tool call and what it came from.
+type jutulCall struct {
+	part     *rows.Part
+	id, name string
+	args     json.RawMessage
+	meta     rows.Object // callProviderMetadata.jutul
+}
+
+// jutulRequest is a question to the user, with the decisions that it asks for.
+type jutulRequest struct {
+	id        string
+	at        int64
+	message   *rows.Message
+	args      []json.RawMessage // of the calls that it asks about
+	decisions []store.Decision
+}
+
+// parse reads the time and the payload of an event.
+func (d *jutulDecoder) parse(e *jutulEvent) *jutulParsedEvent {
+	d.Place.Record = fmt.Sprintf("event %d", e.id)
+	if at, ok := isoTime(e.timestamp); ok {
+		d.last = at
+	} else {
+		d.Problem("timestamp %.60q is no ISO 8601 time: taken as that of the event before", e.timestamp)
+	}
+	parsed := &jutulParsedEvent{at: d.last, kind: strings.ToValidUTF8(e.kind, "\uFFFD")}
+	text := strings.ToValidUTF8(e.payload, "\uFFFD")
+	// Python writes numbers that JSON does not have. They become strings, which its float reads as the same numbers.
+	o, odd, err := rows.ParsePython([]byte(text), strconv.Quote)
+	if odd {
+		d.Problem("payload has NaN or Infinity, which JSON has not: kept as strings")
+	}
+	if err == nil {
+		parsed.payload = o
+	} else if parsed.value, err = rows.Value([]byte(text)); err != nil {
+		d.Problem("payload is not JSON: kept as text")
+		parsed.value = rows.Raw(text)
+	}
+	return parsed
+}
+
+// event reads an event. Those of other kinds, and those whose payload is not an object, are kept as they are.
+func (d *jutulDecoder) event(e *jutulParsedEvent) {
+	d.b.See(e.at)
+	if e.payload == nil {
+		d.verbatim(e)
+		return
+	}
+	switch e.kind {
+	case jutulKindStart, jutulKindResume, jutulKindTitle, jutulKindEnd:
+		if e.kind == jutulKindTitle {
+			d.b.Row.Title = cmp.Or(e.payload.Text("title"), d.b.Row.Title)
+		}
+		if d.simulator == nil {
+			d.simulator = e.payload.Get("simulator")
+		}
+		d.lifecycle = append(d.lifecycle, rows.Of("kind", e.kind, "at", e.at, "payload", e.payload))
+	case jutulKindUser:
+		d.users++
+		d.b.Message(session.RoleUser, e.at).Part(d.textData(e, "text"), e.at)
+	case jutulKindAssistant:
+		d.part(d.textData(e, "text"), e.at)
+	case jutulKindReasoning:
+		d.part(d.textData(e, "reasoning"), e.at)
+	case jutulKindUsage:
+		d.modelUsage(e)
+	case jutulKindCall:
+		d.call(e)
+	case jutulKindResult:
+		d.result(e)
+	case jutulKindRequest:
+		d.request(e)
+	case jutulKindResponse:
+		d.response(e)
+	case jutulKindCompaction:
+		// It is an assistant message of its own, as the agent guide wants it; what follows in the turn is in another. A
+		// trace of jutul's own does not have the summary.
+		d.b.Message(session.RoleAssistant, e.at).Part(rows.DataPart(session.TypeCompaction, rows.Of(
+			"summary", e.payload.Text("summary"), "tail_start_id", nil, "auto", !e.payload.True("manual"),
+			"summary_tokens", 0, "jutul", e.payload)), e.at)
+	default:
+		d.verbatim(e)
+	}
+}
+
+// part adds a part to the turn's assistant message.
+func (d *jutulDecoder) part(data rows.Object, at int64) *rows.Part {
+	a, begun := d.b.Answer(at)
+	if begun && d.users > 0 {
+		a.SetTrace("turn_index", d.users-1)
+	}
+	return a.Part(data, at)
+}
+
+// verbatim keeps an event as a part of its kind.
+func (d *jutulDecoder) verbatim(e *jutulParsedEvent) *rows.Part { return d.part(e.data(), e.at) }
+
+// data is the part of the event's kind.
+func (e *jutulParsedEvent) data() rows.Object {
+	if e.payload != nil {
+		e.value = e.payload.JSON()
+	}
+	return rows.DataPart("data-"+cmp.Or(e.kind, jutulKindNone), e.value)
+}
+
+// textData is the part of a message event.
+func (d *jutulDecoder) textData(e *jutulParsedEvent, typ string) rows.Object {
+	content, ok := rows.Text(e.payload.Get("content"))
+	if !ok {
+		d.Problem("content is not text: kept as data")
+		return e.data()
+	}
+	meta := rows.NonEmpty("jutul", e.payload.Without("content"))
+	return append(rows.TextPart(typ, content), rows.NonEmpty("providerMetadata", meta)...)
+}
+
+// jutulCount is a number of tokens, 0 if there is none. known reports that it can be one.
+func jutulCount(o rows.Object, key string) (n int64, known bool) {
+	const maximum = 1 << 40 // so that no sum of counts overflows
+	if !o.Has(key) {
+		return 0, true
+	}
+	f, err := strconv.ParseFloat(string(o.Get(key)), 64)
+	if err != nil || f < 0 || f > maximum {
+		return 0, false
+	}
+	return int64(f), true
+}
+
+// modelUsage adds up what LangChain counts: input_tokens includes what was read from and written to the cache,
+// output_tokens includes reasoning. Where one of the two cannot be read, what the call used is unknown.
+func (d *jutulDecoder) modelUsage(e *jutulParsedEvent) {
+	d.verbatim(e)
+	input, output := e.payload.Object("input_token_details"), e.payload.Object("output_token_details")
+	in, known := jutulCount(e.payload, "input_tokens")
+	out, knownOut := jutulCount(e.payload, "output_tokens")
+	if !known || !knownOut || !e.payload.Has("input_tokens") && !e.payload.Has("output_tokens") {
+		return
+	}
+	var u session.Usage
+	u.Reasoning, _ = jutulCount(output, "reasoning")
+	u.CacheRead, _ = jutulCount(input, "cache_read")
+	u.CacheWrite, _ = jutulCount(input, "cache_creation")
+	u.Input, u.Output = max(0, in-u.CacheRead-u.CacheWrite), max(0, out-u.Reasoning)
+	a, _ := d.b.Answer(e.at)
+	a.Usage, a.Calls, a.Basis = new(session.Deref(a.Usage).Add(u)), a.Calls+1, semconv.BasisInclusive
+}
+
+// set gives the part of a call its data.
+func (c *jutulCall) set(data rows.Object, at int64) {
+	data = data.Without("callProviderMetadata")
+	data.Add(rows.NonEmpty("callProviderMetadata", rows.NonEmpty("jutul", c.meta)))
+	c.part.Set(data)
+	c.part.Touch(at)
+}
+
+func (d *jutulDecoder) call(e *jutulParsedEvent) {
+	id, isText := rows.Text(e.payload.Get("id"))
+	c := &jutulCall{id: id, name: e.payload.Text("name"), args: e.payload.Get("args")}
+	c.meta.Add(rows.NonEmpty("call", e.payload.Without("id", "name", "args")))
+	switch open := d.calls[id]; {
+	case open != nil && c.name == open.name && string(c.args) == string(open.args) &&
+		string(c.meta.Get("call")) == string(open.meta.Get("call")):
+		// A call that waited for approval is written again when it goes on.
+		again := rows.Elements(open.meta.Get("repeated_at"))
+		open.meta.Set("repeated_at", append(again, rows.Raw(e.at)))
+		open.set(open.part.Data(), e.at)
+	case open != nil:
+		d.Problem("call %q is open and differs: kept as data", id)
+		d.verbatim(e)
+	case !isText || c.name == "" || c.args == nil:
+		d.Problem("call lacks an id, a name or arguments: kept as data")
+		d.verbatim(e)
+	default:
+		data := rows.ToolPart(c.name, id, session.StateInputAvailable)
+		if data.Set("input", c.args); string(c.args) == string(rows.Of("input", codec.WithheldText).JSON()) {
+			data.Set("input", codec.WithheldText)
+		}
+		c.part = d.part(data, e.at)
+		c.set(data, e.at)
+		d.calls[id] = c
+		d.placed = append(d.placed, c)
+	}
+}
+
+func (d *jutulDecoder) result(e *jutulParsedEvent) {
+	id, hasID := rows.Text(e.payload.Get("tool_call_id"))
+	c := d.calls[id]
+	content, isText := rows.Text(e.payload.Get("content"))
+	if c == nil || !hasID || !isText {
+		d.Problem("result of no open call, or not text: kept as data")
+		d.verbatim(e)
+		return
+	}
+	delete(d.calls, id)
+	status := e.payload.Text("status")
+	rest := e.payload.Without("tool_call_id", "content")
+	if e.payload.Text("name") == c.name {
+		rest = rest.Without("name")
+	}
+	if status == "success" || status == "error" {
+		rest = rest.Without("status")
+	}
+	c.meta.Add(rows.NonEmpty("result", rest))
+	c.part.Result(rows.Raw(content), status == "error")
+	c.set(c.part.Data(), e.at)
+}
+
+func (d *jutulDecoder) request(e *jutulParsedEvent) {
+	p := d.verbatim(e)
+	r := &jutulRequest{id: e.payload.Text("interrupt_id"), at: e.at, message: p.In}
+	for i, raw := range rows.Elements(e.payload.Object("value").Get("action_requests")) {
+		action, err := rows.Parse(raw)
+		if err != nil {
+			d.Problem("action_requests[%d] is not an object: no decision made of it", i)
+			continue
+		}
+		r.args = append(r.args, action.Get("args"))
+		r.decisions = append(r.decisions, store.Decision{
+			ID:        spans.DeriveID(spans.PrefixPermission, e.at, p.Row.ID, strconv.Itoa(i)),
+			SessionID: d.b.Row.ID, MessageID: p.Row.MessageID,
+			ToolID: action.Text("name"), Action: "ask", Outcome: "pending", DecidedAt: e.at,
+		})
+	}
+	d.asked = append(d.asked, r)
+	d.requests[r.id] = r
+}
+
+// jutulAnswers are what the types of decisions mean. The reason of one that is not approved is its message.
+var jutulAnswers = map[string]struct{ outcome, reply, reason string }{
+	"approve": {"allowed", "once", ""}, "edit": {"allowed", "once", "edited"},
+	"reject": {"denied", "reject", ""}, "respond": {"denied", "reject", ""}, "response": {"denied", "reject", ""},
+}
+
+func (d *jutulDecoder) response(e *jutulParsedEvent) {
+	d.verbatim(e)
+	r := d.requests[e.payload.Text("interrupt_id")]
+	if r == nil {
+		d.Problem("answers no request that is there")
+		return
+	}
+	for i, raw := range rows.Elements(e.payload.Object("payload").Get("decisions")) {
+		if i >= len(r.decisions) {
+			break
+		}
+		answer, err := rows.Parse(raw)
+		a, known := jutulAnswers[answer.Text("type")]
+		if err != nil {
+			d.Problem("decisions[%d] is not an object", i)
+			continue
+		} else if !known {
+			d.Problem("decisions[%d] has type %q: its outcome is unknown", i, answer.Text("type"))
+			continue
+		}
+		if a.outcome == "denied" {
+			a.reason = answer.Text("message")
+		}
+		o := &r.decisions[i]
+		o.Outcome, o.Reply, o.Reason = a.outcome, a.reply, a.reason
+		o.WaitedMS, o.DecidedAt = new(max(0, e.at-r.at)), e.at
+	}
+}
+
+// finish writes what takes more than one event to know.
+func (d *jutulDecoder) finish() {
+	// A session has the key, whatever is under it, when it came from a trace.
+	d.b.SetMeta("jutul", append(rows.Object{},
+		rows.NonEmpty("simulator", d.simulator, "session_events", d.lifecycle)...))
+	for _, r := range d.asked {
+		for i := range r.decisions {
+			o := &r.decisions[i]
+			c := d.asks(r, i)
+			if c == nil {
+				continue
+			}
+			o.ToolCallID, o.PartID = c.id, c.part.Row.ID
+			if ours := strings.HasPrefix(r.id, spans.PrefixPermission); o.Outcome == "denied" && !ours {
+				c.reject(o) // a request of ours has a result where there is one
+			}
+		}
+		d.b.Decisions = append(d.b.Decisions, r.decisions...)
+	}
+}
+
+// asks returns the one call in the message of a request that has the name and the arguments of what it asks about, nil
+// for several. The trace itself does not state which call was asked about.
+func (d *jutulDecoder) asks(r *jutulRequest, i int) (found *jutulCall) {
+	for _, c := range d.placed {
+		if c.part.In == r.message && c.name == r.decisions[i].ToolID && string(c.args) == string(r.args[i]) {
+			if found != nil {
+				return nil
+			}
+			found = c
+		}
+	}
+	return found
+}
+
+// reject ends a call that a person rejected: it never runs, so the trace has no result of it.
+func (c *jutulCall) reject(o *store.Decision) {
+	if c.part.Data().Text("state") == session.StateInputAvailable {
+		c.part.Result(rows.Raw(cmp.Or(o.Reason, "the call was rejected")), true)
+	}
+	data := c.part.Data()
+	if data.Text("state") == session.StateOutputError {
+		data.SetToolTrace("denied", true)
+	}
+	c.part.Set(data)
+	c.part.Touch(o.DecidedAt)
+}
