@@ -126,8 +126,11 @@ type PendingTool struct {
 }
 
 const (
-	maxKnownMessages, maxRewinds = 1024, 64
-	roleUser, roleAssistant      = "user", "assistant"
+	maxKnownMessages = 1024
+	maxRewinds       = 64
+
+	roleUser      = "user"
+	roleAssistant = "assistant"
 )
 
 // State returns what the session must remember, a copy. It may be taken at any time. Of an open turn it states

@@ -112,9 +112,17 @@ func New(o Options) *Tracer {
 	t := &Tracer{
 		tracer: tp.Tracer(semconv.ScopeName, trace.WithSchemaURL(semconv.SchemaURL),
 			trace.WithInstrumentationVersion(version())),
-		global: o.TracerProvider == nil, live: newLive(o), genAI: names, filter: newFilter(o), limits: o.Limits,
-		rules: make([]Rule, 0, len(o.Rules)), watchdog: o.Watchdog, approver: o.Approver,
-		grace: cmp.Or(o.ResultGrace, 10*time.Second), now: o.Now, ownClock: o.Now != nil,
+		genAI:    names,
+		live:     newLive(o),
+		filter:   newFilter(o),
+		limits:   o.Limits,
+		rules:    make([]Rule, 0, len(o.Rules)),
+		watchdog: o.Watchdog,
+		approver: o.Approver,
+		grace:    cmp.Or(o.ResultGrace, 10*time.Second),
+		now:      o.Now,
+		ownClock: o.Now != nil,
+		global:   o.TracerProvider == nil,
 	}
 	if t.live != nil {
 		t.live.filter = &t.filter

@@ -77,6 +77,9 @@ func (a *answer) Closed(b *modelapi.Block) {
 		_, tool := a.to.turn.StartTool(a.to.ctx, agenttrace.ToolOptions{
 			ID: b.ID, Name: b.Name, Input: b.Input(), ProviderExecuted: true,
 		})
+		if a.to.served == nil {
+			a.to.served = make(map[string]*agenttrace.ToolCall)
+		}
 		a.to.served[b.ID] = tool
 	}
 }

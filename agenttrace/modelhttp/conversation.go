@@ -143,7 +143,7 @@ func (c *conversation) begin(f *flight, r *modelapi.Request, m *match) {
 	}
 	callCtx, call := start(ctx, o)
 	f.call, f.span = call, trace.SpanFromContext(callCtx)
-	f.to = writer{c.ctx, turn, call, m.side, make(map[string]*agenttrace.ToolCall)}
+	f.to = writer{ctx: c.ctx, turn: turn, call: call, side: m.side}
 }
 
 // modelOf and toolsOf return what a request is made with.

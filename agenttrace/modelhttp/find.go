@@ -460,16 +460,19 @@ func (s spot) isSure(l *lookup, i int) bool {
 // piece of work. Of conversations that are alike from their beginning it takes the one that has waited longest.
 // Where they differ before the tail, which one it is cannot be known, and it takes none.
 func (g *registry) best(l *lookup, found []spot) match {
-	rank := func(s spot) []int {
-		r := []int{s.matched}
-		for _, ok := range [...]bool{s.isFree(), s.conv.setup.system == l.system, sameWork(s.conv.work, l.x.req.Context())} {
-			r = append(r, map[bool]int{true: 1}[ok])
+	rank := func(s spot) (r [4]int) {
+		r[0] = s.matched
+		for i, ok := range [...]bool{s.isFree(), s.conv.setup.system == l.system, sameWork(s.conv.work, l.x.req.Context())} {
+			if ok {
+				r[i+1] = 1
+			}
 		}
 		return r
 	}
 	top, alike := found[0], 1
 	for _, s := range found[1:] {
-		switch order := slices.Compare(rank(s), rank(top)); {
+		x, y := rank(s), rank(top)
+		switch order := slices.Compare(x[:], y[:]); {
 		case order > 0:
 			top, alike = s, 1
 		case order == 0 && s.conv != top.conv:
