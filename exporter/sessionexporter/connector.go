@@ -33,7 +33,7 @@ type SpansConfig struct {
 	Settle time.Duration `mapstructure:"settle"`
 	// AllSessions sends sessions whose source reports spans, and those that were imported, too.
 	AllSessions bool `mapstructure:"all_sessions"`
-	// MaxSize is how many bytes the spans of a request may have, but for its first.
+	// MaxSize is how many bytes the spans of a request may have. A span that is larger is sent alone.
 	MaxSize int `mapstructure:"max_size"`
 }
 

@@ -66,7 +66,7 @@ type connections struct {
 	waiting map[net.Conn]time.Time
 }
 
-// changed is told of the states of connections.
+// changed notes the state of a connection.
 func (c *connections) changed(conn net.Conn, state http.ConnState) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -75,7 +75,7 @@ func TestREADMEHasEverySessionKey(t *testing.T) {
 	}
 }
 
-// TestPipedListCutsNothing: whoever reads a list in a pipe gets titles whole, and ids that name their sessions.
+// TestPipedListCutsNothing: a list in a pipe has titles whole, and ids that name their sessions.
 func TestPipedListCutsNothing(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s.db")
 	title := strings.Repeat("a long title ", 40) + "to its end"

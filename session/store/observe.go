@@ -229,13 +229,13 @@ func (o *observer) replaced(old, row *ObservationRow) {
 func (o *observer) note(n *Observation) {
 	o.scored("", n.Calls...)
 	for _, call := range n.Calls {
-		if strings.HasPrefix(call, EvaluationPrefix) {
+		switch {
+		case strings.HasPrefix(call, EvaluationPrefix):
 			o.rows.evaluated = true
-		} else if strings.HasPrefix(call, ResponsePrefix) {
-			continue
-		} else if strings.HasPrefix(call, ModelCallPrefix) {
+		case strings.HasPrefix(call, ResponsePrefix):
+		case strings.HasPrefix(call, ModelCallPrefix):
 			o.asked = append(o.asked, asked{call, n.Start - ClockTick, n.End})
-		} else {
+		default:
 			o.asked = append(o.asked, asked{call: call, at: n.Start})
 		}
 	}

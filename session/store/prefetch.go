@@ -29,8 +29,8 @@ func (a *applier) prefetch(b *Batch) {
 	for i := range b.Blobs {
 		digests[b.Blobs[i].Kind] = append(digests[b.Blobs[i].Kind], b.Blobs[i].Digest)
 	}
-	queries := []query{r.readEvaluated, r.sessions.read(sessions...), r.messages.read(messages...), r.decisions.read(decisions...),
-		r.annotations.read(annotations...), r.spanRefs.read(spans...)}
+	queries := []query{r.readEvaluated, r.sessions.read(sessions...), r.messages.read(messages...),
+		r.decisions.read(decisions...), r.annotations.read(annotations...), r.spanRefs.read(spans...)}
 	for kind, stored := range r.blobs {
 		queries = append(queries, stored.read(digests[kind]...))
 	}

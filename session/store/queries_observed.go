@@ -453,8 +453,8 @@ func (w *ownerWork) readProofs(s Statements) {
 // person may have to approve it. Ids of calls are not unique for longer.
 const callLife = 24 * 60 * 60 * 1_000_000_000
 
-// readEvaluated reads whether there are any evaluations: most stores have none, and need not ask what each batch changes
-// for them. Where others write at the same time, only names that are locked tell.
+// readEvaluated reads whether there are any evaluations: most stores have none, and need not ask what each batch
+// changes for them. Where others write at the same time, only names that are locked tell.
 func (r *rows) readEvaluated(s Statements) {
 	if r.evaluated = !s.Dialect().OneWriter; r.evaluated {
 		return

@@ -248,9 +248,9 @@ func operationOf(id string) *operation {
 }
 
 // parameter is a parameter of an operation, as the document describes it. Its value becomes the field of a struct that
-// has its name, or that in the tag param. The field is a string, a number, a bool, or of a type that is read from text; or a
-// slice of these, for a parameter that may be repeated. Of one with the tag session the value names a session, and the
-// field gets its id.
+// has its name, or that in the tag param. The field is a string, a number, a bool, or of a type that is read from text;
+// or a slice of these, for a parameter that may be repeated. Of one with the tag session the value names a session, and
+// the field gets its id.
 type parameter struct {
 	Name        string `json:"name"`
 	In          string `json:"in"`

@@ -82,9 +82,8 @@ func sqliteApply(t testing.TB, s *sqlite.Store, batches ...store.Batch) {
 	}
 }
 
-// sqliteStory is what telemetry tells of sessions, in pieces: turns of one span or of two,
-// of which the first ended to wait, parts that never came, compactions, rewinds,
-// forks, decisions, prompts.
+// sqliteStory is what telemetry reports of sessions, in pieces: turns of one span or of two, of which the first ended
+// to wait, parts that never came, compactions, rewinds, forks, decisions, prompts.
 func sqliteStory(r *rand.Rand) []store.Batch {
 	var all []store.Batch
 	said := func(text string, at int64) *store.Value {
@@ -234,9 +233,8 @@ func sqliteInto(t *testing.T, from, to string) (changed bool) {
 	return changed
 }
 
-// TestStoreEncodeFile: whatever a store has of its sessions, an export of it has, byte for
-// byte; so has a store that the export is imported into, also in two halves, and
-// importing it again changes nothing.
+// TestStoreEncodeFile: whatever a store has of its sessions, an export of it has, byte for byte; so has a store that
+// the export is imported into, also in two halves, and importing it again changes nothing.
 func TestStoreEncodeFile(t *testing.T) {
 	for seed := range uint64(20) {
 		dir := t.TempDir()
@@ -272,9 +270,8 @@ func TestStoreEncodeFile(t *testing.T) {
 	}
 }
 
-// TestStoreLaterTelemetry: a store that was filled from an export of some of the telemetry
-// gets the rows that all of it makes, from the rest of it, also when part of what was
-// exported is delivered again.
+// TestStoreLaterTelemetry: a store that was filled from an export of some of the telemetry gets the rows that all of it
+// makes, from the rest of it, also when part of what was exported is delivered again.
 func TestStoreLaterTelemetry(t *testing.T) {
 	for seed := range uint64(20) {
 		r := rand.New(rand.NewPCG(seed, 2))

@@ -115,7 +115,7 @@ func TestGeminiSubagentBeside(t *testing.T) {
 	}
 }
 
-// What was reported before a file grew has the same ids after it, but for what was rewound in the midst of a turn.
+// What was reported before a file grew has the same ids after it, except what was rewound in the midst of a turn.
 func TestGeminiGrowing(t *testing.T) {
 	data, err := os.ReadFile(geminiMain)
 	if err != nil {

@@ -306,9 +306,11 @@ func (a *assembly) reportNotes(s *stream) {
 // noted reports whether a transcript has what a client wrote in the user's name.
 func (s *stream) noted(asked []fact.Part) bool {
 	return slices.ContainsFunc(s.nodes, func(n *node) bool {
+		if n.Kind != fact.Note || !n.Transcript {
+			return false
+		}
 		text := strings.TrimSpace(textOf(fact.PartsOf(n.Input)))
-		return n.Kind == fact.Note && n.Transcript &&
-			slices.ContainsFunc(asked, func(p fact.Part) bool { return strings.TrimSpace(p.Text) == text })
+		return slices.ContainsFunc(asked, func(p fact.Part) bool { return strings.TrimSpace(p.Text) == text })
 	})
 }
 

@@ -397,6 +397,7 @@ func (s *stream) attachByTime() {
 			t = now
 		}
 		if t == nil {
+			n.dropAnswer(now)
 			t = &turn{session: s.id}
 			s.turns = append(s.turns, t)
 		}
@@ -440,7 +441,6 @@ func begins(n *node, now *turn) bool {
 			return true
 		}
 		if n.follows(before) {
-			n.Input = n.Input[:len(n.Input)-1] // an answer of the turn before
 			return true
 		}
 		if len(n.Input) == 0 || goesOn(n.Fact) || now.only(fact.Prompt) {
@@ -451,15 +451,24 @@ func begins(n *node, now *turn) bool {
 	return false
 }
 
-// follows reports whether the input ends with the last answer of the call before: then the user wrote the same again, and
-// of two records that are equal, sent apart, only one was kept.
+// follows reports whether the input ends with the last answer of the call before: then the user wrote the same again,
+// and of two records that are equal, sent apart, only one was kept.
 func (n *node) follows(before *node) bool {
-	if len(n.Input) == 0 || before == nil || has(before.Output, fact.PartCall) {
+	if n.Kind != fact.ModelCall || len(n.Input) == 0 || before == nil || has(before.Output, fact.PartCall) {
 		return false
 	}
 	last := &n.Input[len(n.Input)-1]
 	said := textOf(last.Parts)
 	return last.Role == session.RoleAssistant && said != "" && said == textOf(before.Output)
+}
+
+// dropAnswer takes the answer of the turn before out of what a call was asked that follows it.
+func (n *node) dropAnswer(before *turn) {
+	if before != nil && n.follows(before.last) {
+		asked := *n.Fact
+		asked.Input = asked.Input[:len(asked.Input)-1]
+		n.Fact = &asked
+	}
 }
 
 // asksAgain reports whether a call with the input of the call before it belongs to the same turn: the same input again
@@ -476,8 +485,8 @@ func (n *node) asksAgain(before *node, now *turn) bool {
 	return n.Start <= before.Start+near && before.Start <= n.End && !slices.ContainsFunc(now.nodes, isSpan)
 }
 
-// apart reports whether n is the call of another turn, where no content tells turns apart: it is in a trace of its own
-// and follows on a call that did not request a tool. Some clocks begin spans at whole milliseconds, and end them exactly.
+// apart reports whether n is the call of another turn, where no content separates turns: it is in a trace of its own and
+// follows on a call that did not request a tool. Some clocks begin spans at whole milliseconds, and end them exactly.
 func (n *node) apart(now *turn) bool {
 	before := now.last
 	if n.record || n.orphan || before == nil || before.TraceID == n.TraceID || n.Start+store.ClockTick < before.over() ||
