@@ -182,12 +182,38 @@ func newRoot(version string) *cobra.Command {
 		cobra.ShellCompDirective) {
 		return []string{"db"}, cobra.ShellCompDirectiveFilterFileExt
 	})
-	root.AddCommand(newDemo(version), newCollect(version), newList(), newShow(), newStatus(), newTail(), newExport(),
-		newImport(), newCheck(), newVersion(version))
-	root.AddCommand(newDiff(), newReplay(), newStats(), newPrices(version), newSearch(), newFork(), newRewind(),
-		newArchive(), newTitle(), newAnnotate(), newView(version), newRemove(), newPrune(),
-		newCollectGarbage(), newBackup(), newMigrate(), newMCP(version), newRedact())
+	for _, group := range []struct {
+		title    string
+		commands []*cobra.Command
+	}{
+		{"Read", []*cobra.Command{newList(), newSearch(), newShow(), newView(version), newTail(), newStatus(), newDiff(),
+			newStats()}},
+		{"Run", []*cobra.Command{newDemo(version), newCollect(version), newReplay(), newMCP(version)}},
+		{"Change", []*cobra.Command{newFork(), newRewind(), newArchive(), newTitle(), newAnnotate(), newRemove(),
+			newPrune()}},
+		{"Move", []*cobra.Command{newImport(), newExport(), newRedact()}},
+		{"Store", []*cobra.Command{newCheck(), newCollectGarbage(), newBackup(), newMigrate(), newPrices(version)}},
+	} {
+		root.AddGroup(&cobra.Group{ID: group.title, Title: group.title + ":"})
+		for _, cmd := range group.commands {
+			cmd.GroupID = group.title
+		}
+		root.AddCommand(group.commands...)
+	}
+	root.AddCommand(newVersion(version))
 	root.AddCommand(described("exit-codes", nil, nil, nil), described("environment", nil, nil, nil))
+	helpText := root.HelpFunc()
+	root.SetHelpFunc(func(cmd *cobra.Command, args []string) {
+		var text strings.Builder
+		out := cmd.OutOrStdout()
+		cmd.SetOut(&text)
+		helpText(cmd, args)
+		cmd.SetOut(out)
+		if cmd == root {
+			text.WriteString("\n" + manual()["exit-codes"].long + "\n")
+		}
+		_, _ = io.WriteString(out, wrapped(text.String(), min(columns(out, 80), 120)))
+	})
 	root.InitDefaultCompletionCmd("complete")
 	root.InitDefaultHelpCmd()
 	for _, cmd := range root.Commands() {

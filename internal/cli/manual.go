@@ -1,12 +1,15 @@
 package cli
 
 import (
+	"cmp"
 	_ "embed"
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -70,7 +73,7 @@ var manual = sync.OnceValue(func() map[string]section {
 		sections[name] = s
 	}
 	for name, s := range sections {
-		for _, part := range []string{"(filters)", "(prices)", "exit-codes"} {
+		for _, part := range []string{"(filters)", "(prices)"} {
 			s.long = strings.ReplaceAll(s.long, "{{"+part+"}}", sections[part].long)
 		}
 		sections[name] = s
@@ -129,6 +132,51 @@ func (to flags) of(name string, f *pflag.FlagSet) {
 			panic("the manual has a flag --" + name + " that sets nothing")
 		}
 	}
+}
+
+// entry matches the beginning of a line that is in columns: what is in the first, and the space up to the second.
+var entry = regexp.MustCompile(`^ +\S+(?: \S+)* {2,}`)
+
+// wrapped lays help out in lines of that many columns. The lines of a paragraph are joined, and so are those of the
+// second column of a list. Examples stay as they are, to be copied.
+func wrapped(text string, width int) string {
+	var b strings.Builder
+	at, hang := 0, 0                // where the last line ends, and where its text goes on
+	joins, examples := false, false // whether the next line may belong to it, and whether it is an example
+	for line := range strings.Lines(text) {
+		line = strings.TrimRight(line, "\n")
+		indent := len(line) - len(strings.TrimLeft(line, " "))
+		if !joins || line == "" || indent != hang {
+			if b.Len() > 0 {
+				b.WriteByte('\n')
+			}
+			examples = line == "Examples:" || examples && line != ""
+			lead := entry.FindString(line)
+			joins = line != "" && !examples && (indent == 0 || lead != "")
+			lead = cmp.Or(lead, line[:indent])
+			b.WriteString(lead)
+			at, line = utf8.RuneCountInString(lead), line[len(lead):]
+			hang = min(at, width/2)
+			if examples {
+				b.WriteString(line)
+				continue
+			}
+		}
+		for i, word := range strings.Fields(line) {
+			size := utf8.RuneCountInString(word)
+			switch {
+			case at > hang && at+1+size > width:
+				b.WriteString("\n" + strings.Repeat(" ", hang))
+				at = hang
+			case at > hang || i > 0:
+				b.WriteByte(' ')
+				at++
+			}
+			b.WriteString(word)
+			at += size
+		}
+	}
+	return b.String() + "\n"
 }
 
 // formatList is a line for each of some formats.

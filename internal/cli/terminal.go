@@ -20,17 +20,22 @@ import (
 // terminal states how to print to standard output: as wide as the terminal, or as COLUMNS says, else 100; in color on a
 // terminal unless NO_COLOR is set, CLICOLOR is 0 or TERM is dumb, elsewhere only with CLICOLOR_FORCE.
 func terminal(cmd *cobra.Command) render.Options {
-	o := render.Options{Whole: !isTerminal(cmd.OutOrStdout()), Width: 100, Location: time.Local,
-		Color: colored(cmd.OutOrStdout()), Now: time.Now()}
-	if f, ok := cmd.OutOrStdout().(*os.File); ok && term.IsTerminal(f.Fd()) {
-		if w, _, err := term.GetSize(f.Fd()); err == nil && w > 0 {
-			o.Width = w
+	out := cmd.OutOrStdout()
+	return render.Options{Whole: !isTerminal(out), Width: columns(out, 100), Location: time.Local, Color: colored(out),
+		Now: time.Now()}
+}
+
+// columns is as many as COLUMNS says or the terminal has that w is; if it is none, otherwise.
+func columns(w io.Writer, otherwise int) int {
+	if n, err := strconv.Atoi(os.Getenv("COLUMNS")); err == nil && n > 0 {
+		return n
+	}
+	if f, ok := w.(*os.File); ok && term.IsTerminal(f.Fd()) {
+		if n, _, err := term.GetSize(f.Fd()); err == nil && n > 0 {
+			return n
 		}
 	}
-	if w, err := strconv.Atoi(os.Getenv("COLUMNS")); err == nil && w > 0 {
-		o.Width = w
-	}
-	return o
+	return otherwise
 }
 
 func colored(w io.Writer) bool {
