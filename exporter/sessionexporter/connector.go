@@ -177,7 +177,7 @@ func (s *sender) keep(ctx context.Context, u *store.Unsent, at *seenSession, idl
 	case errors.Is(err, store.ErrUnavailable), ctx.Err() != nil:
 		return err
 	case err != nil && !errors.Is(err, store.ErrNotFound):
-		s.sink.logger.Warn("a session cannot be sent as spans: run agenttrace check on it",
+		s.sink.logger.Warn("a session cannot be sent as spans: run agenttrace store check on it",
 			zap.String("session", u.SessionID), zap.Error(err))
 	}
 	return store.KeepRequest(ctx, s.store, u, ids, more || at.open)

@@ -24,7 +24,7 @@ import (
 
 func newCheck() *cobra.Command {
 	var rules bool
-	return described("check", flags{"rules": &rules}, nil, func(cmd *cobra.Command, args []string) error {
+	return described("store check", flags{"rules": &rules}, nil, func(cmd *cobra.Command, args []string) error {
 		if rules && len(args) > 0 {
 			return usagef("--rules lists the rules and checks nothing; leave %q out, or the flag", args[0])
 		}

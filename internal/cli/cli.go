@@ -3,7 +3,8 @@
 // Rules of the interface. Data goes to standard output, everything else to standard error. What comes from a session is
 // never written to a terminal as it is: see [document.Sanitize]. Messages are one line, lower case, without a period;
 // an error may have a second line that begins with "hint:" and states what to do. Tables fit the terminal; --json is
-// for machines. Nothing but collect, demo, import, fork, rewind, archive, title, rm, prune and gc writes to a store.
+// for machines. Nothing but collect, demo, import, replay --run, edit, fork, rewind, rm, store gc and store
+// migrate writes to a store.
 package cli
 
 import (
@@ -189,10 +190,9 @@ func newRoot(version string) *cobra.Command {
 		{"Read", []*cobra.Command{newList(), newSearch(), newShow(), newView(version), newTail(), newStatus(), newDiff(),
 			newStats()}},
 		{"Run", []*cobra.Command{newDemo(version), newCollect(version), newReplay(), newMCP(version)}},
-		{"Change", []*cobra.Command{newFork(), newRewind(), newArchive(), newTitle(), newAnnotate(), newRemove(),
-			newPrune()}},
+		{"Change", []*cobra.Command{newEdit(), newFork(), newRewind(), newRemove()}},
 		{"Move", []*cobra.Command{newImport(), newExport(), newRedact()}},
-		{"Store", []*cobra.Command{newCheck(), newCollectGarbage(), newBackup(), newMigrate(), newPrices(version)}},
+		{"Store", []*cobra.Command{newStore(), newPrices(version)}},
 	} {
 		root.AddGroup(&cobra.Group{ID: group.title, Title: group.title + ":"})
 		for _, cmd := range group.commands {
@@ -201,6 +201,7 @@ func newRoot(version string) *cobra.Command {
 		root.AddCommand(group.commands...)
 	}
 	root.AddCommand(newVersion(version))
+	addRenamed(root)
 	root.AddCommand(described("exit-codes", nil, nil, nil), described("environment", nil, nil, nil))
 	helpText := root.HelpFunc()
 	root.SetHelpFunc(func(cmd *cobra.Command, args []string) {
@@ -234,6 +235,43 @@ func newRoot(version string) *cobra.Command {
 		}
 	}
 	return root
+}
+
+// renamed are the commands of the release before, with what they are now: a flag of it stands for the command.
+var renamed = map[string]string{
+	"annotate": "edit", "archive": "edit ID --archive", "backup": "store backup", "check": "store check",
+	"gc": "store gc", "migrate": "store migrate", "prune": "rm", "title": "edit ID --title TEXT",
+}
+
+// addRenamed adds the old names of commands, which work for one release more.
+func addRenamed(root *cobra.Command) {
+	for old, now := range renamed {
+		cmd, _, _ := root.Find(strings.Fields(now))
+		_, flag, _ := strings.Cut(now, "--")
+		flag, _, _ = strings.Cut(flag, " ")
+		deprecated := fmt.Sprintf("agenttrace %s is deprecated; use agenttrace %s\n", old, now)
+		alias := &cobra.Command{Use: old, Long: deprecated, Hidden: true}
+		alias.RunE = func(_ *cobra.Command, args []string) error {
+			_ = note(alias, "%s", deprecated)
+			last := len(args) - 1
+			switch f := cmd.Flags().Lookup(flag); {
+			case f == nil:
+			case f.Value.Type() == "bool":
+				_ = f.Value.Set("true")
+			case last > 0: // the last argument is what is set
+				_, args = f.Value.Set(args[last]), args[:last]
+			}
+			if err := cmd.ValidateArgs(args); err != nil {
+				return err
+			}
+			return cmd.RunE(alias, args)
+		}
+		alias.Flags().SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
+			return pflag.NormalizedName(strings.Replace(name, "undo", "unarchive", 1))
+		})
+		alias.Flags().AddFlagSet(cmd.Flags())
+		root.AddCommand(alias)
+	}
 }
 
 func helpTopic(cmd *cobra.Command, args []string) error {

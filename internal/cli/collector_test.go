@@ -106,7 +106,7 @@ func TestEvaluationsBecomeScores(t *testing.T) {
 	}
 	annotate := func(args ...string) string {
 		out, err := exec.CommandContext(t.Context(), "agenttrace",
-			append([]string{"--store", path, "annotate", "last"}, args...)...).CombinedOutput()
+			append([]string{"--store", path, "edit", "last"}, args...)...).CombinedOutput()
 		if err != nil {
 			t.Fatalf("%v: %s", err, out)
 		}

@@ -181,7 +181,7 @@ func TestExportNeverReplacesWhatIsNoRegularFile(t *testing.T) {
 	for _, args := range [][]string{
 		{"export", "last", "--format", "sqlite", "--force", "--output"},
 		{"export", "last", "--format", "jutul", "--force", "--output"},
-		{"export", "--all", "--format", "json", "--force", "--output"}, {"backup"},
+		{"export", "--all", "--format", "json", "--force", "--output"}, {"store", "backup"},
 	} {
 		_, stderr, code := inProcess(t, append(append([]string{"--store", path}, args...), "/dev/null")...)
 		if code != 2 || !strings.Contains(stderr, "/dev/null") {

@@ -217,7 +217,7 @@ func printImport(w io.Writer, s *importer.Summary) error {
 		text += line + "\n"
 	}
 	if more := len(s.Notices) - maximum; more > 0 {
-		text += counted(more, "notice") + " more; agenttrace check lists them\n"
+		text += counted(more, "notice") + " more; agenttrace store check lists them\n"
 	}
 	_, err := io.WriteString(w, text)
 	return err

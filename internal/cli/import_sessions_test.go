@@ -124,7 +124,7 @@ func TestImportSessions(t *testing.T) {
 			if d := cmp.Diff(before, string(run(t, "--store", store, "export", "--all"))); d != "" {
 				t.Errorf("importing again changed rows:\n%s", d)
 			}
-			if out := commandLine("--store", store, "check"); !strings.HasSuffix(out, "exit code 0\n") {
+			if out := commandLine("--store", store, "store", "check"); !strings.HasSuffix(out, "exit code 0\n") {
 				t.Errorf("check: %s", out)
 			}
 			if !tt.stream {

@@ -14,7 +14,7 @@ import (
 
 // TestTerminated: a command that waits for a pipe ends when it is terminated.
 func TestTerminated(t *testing.T) {
-	for _, args := range [][]string{{"import", "p"}, {"check", "p"}, {"import"}, {"import", "--watch", "."}} {
+	for _, args := range [][]string{{"import", "p"}, {"store", "check", "p"}, {"import"}, {"import", "--watch", "."}} {
 		dir := t.TempDir()
 		if err := syscall.Mkfifo(filepath.Join(dir, "p"), 0o600); err != nil {
 			t.Fatal(err)

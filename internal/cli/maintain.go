@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,12 +15,25 @@ import (
 	"github.com/agenttrace/agenttrace/session/store/stores"
 )
 
-// The commands that work on a store as a whole: backup, gc and migrate.
+// The commands below "store", which work on a store as a whole. "store check" has a file of its own.
+
+func newStore() *cobra.Command {
+	none := exactly(0, "no arguments")
+	cmd := described("store", nil, none, func(cmd *cobra.Command, _ []string) error {
+		address, path, err := place(cmd)
+		if err == nil {
+			_, err = fmt.Fprintln(cmd.OutOrStdout(), cmp.Or(address, stores.Name(path)))
+		}
+		return err
+	})
+	cmd.AddCommand(newCheck(), newCollectGarbage(), newBackup(), newMigrate())
+	return cmd
+}
 
 func newBackup() *cobra.Command {
 	var asJSON bool
 	takes := exactly(1, "one file")
-	return described("backup", flags{"json": &asJSON}, takes, func(cmd *cobra.Command, args []string) error {
+	return described("store backup", flags{"json": &asJSON}, takes, func(cmd *cobra.Command, args []string) error {
 		if _, err := ownStore(cmd); err != nil {
 			return err
 		}
@@ -59,7 +73,7 @@ const settled = time.Hour
 func newCollectGarbage() *cobra.Command {
 	var dryRun, vacuum, asJSON bool
 	to := flags{"dry-run": &dryRun, "vacuum": &vacuum, "json": &asJSON}
-	return described("gc", to, exactly(0, "no arguments"), func(cmd *cobra.Command, _ []string) error {
+	return described("store gc", to, exactly(0, "no arguments"), func(cmd *cobra.Command, _ []string) error {
 		if dryRun && vacuum {
 			return usagef("--dry-run and --vacuum exclude each other; use one of them")
 		}
@@ -99,7 +113,7 @@ func newCollectGarbage() *cobra.Command {
 func newMigrate() *cobra.Command {
 	var distribute, searchIndex, printed bool
 	to := flags{"distribute": &distribute, "search-index": &searchIndex, "print": &printed}
-	return described("migrate", to, exactly(0, "no arguments"), func(cmd *cobra.Command, _ []string) error {
+	return described("store migrate", to, exactly(0, "no arguments"), func(cmd *cobra.Command, _ []string) error {
 		if printed {
 			_, err := fmt.Fprint(cmd.OutOrStdout(), stores.MigrationSQL())
 			return err

@@ -64,11 +64,11 @@ var manual = sync.OnceValue(func() map[string]section {
 		text, flags, _ := strings.Cut("\n"+text, "\n\nFlags:\n")
 		s.long, s.example, _ = strings.Cut(strings.Trim(text, "\n"), "\n\nExamples:\n")
 		s.flags = strings.Split(strings.TrimSpace(flags), "\n")
-		name, _, _ := strings.Cut(s.use, " ")
-		if below, found := strings.CutPrefix(s.use, "prices "); found {
-			s.use = below
-			below, _, _ = strings.Cut(below, " ")
-			name += " " + below
+		name, rest, _ := strings.Cut(s.use, " ")
+		if rest >= "a" { // the name of a command below another
+			s.use = rest
+			rest, _, _ = strings.Cut(rest, " ")
+			name += " " + rest
 		}
 		sections[name] = s
 	}
@@ -92,7 +92,7 @@ func described(name string, to flags, args cobra.PositionalArgs,
 	switch {
 	case name == "search":
 		cmd.ValidArgsFunction = cobra.NoFileCompletions
-	case strings.Contains(s.use, " ID") || strings.Contains(s.use, "[ID") || name == "check" || name == "diff":
+	case strings.Contains(s.use, " ID") || strings.Contains(s.use, "[ID") || name == "store check" || name == "diff":
 		cmd.ValidArgsFunction = completeSessions
 	}
 	to.of(name, cmd.Flags())

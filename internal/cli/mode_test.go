@@ -53,7 +53,7 @@ func TestNoExportIsMoreReadableThanTheStore(t *testing.T) {
 	run("replay", "last", "--turn", "1", "--force", "--output", filepath.Join(dir, "replay")+"/")
 	run("replay", "last", "--turn", "1", "--force", "--format", "bundle", "--output", filepath.Join(dir, "bundle.json"))
 	run("diff", "last", "last", "--format", "html", "--output", filepath.Join(dir, "diff.html"))
-	run("backup", filepath.Join(dir, "backup.db"))
+	run("store", "backup", filepath.Join(dir, "backup.db"))
 	files := 0
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || path == dir {

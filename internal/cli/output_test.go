@@ -27,7 +27,7 @@ var writers = [][]string{
 	{"export", "last", "--format", "acp", "--output"}, {"export", "last", "--format", "sqlite", "--output"},
 	{"export", "--all", "--format", "jsonl", "--output"}, {"export", "--all", "--format", "sqlite", "--output"},
 	{"export", "last", "--format", "markdown", "--bundle"}, {"replay", "last", "--format", "anthropic", "--output"},
-	{"diff", "last", "1fa2bdc57", "--format", "html", "--output"}, {"backup"},
+	{"diff", "last", "1fa2bdc57", "--format", "html", "--output"}, {"store", "backup"},
 }
 
 // inShell runs the command in a process of its own after what a shell does first.
@@ -87,7 +87,7 @@ func TestWhatCannotBeWrittenLeavesNothing(t *testing.T) {
 		for _, old := range []bool{false, true} {
 			args := append(append([]string{"--store", store}, args...), file)
 			if old {
-				if args[2] == "backup" {
+				if args[3] == "backup" {
 					continue // which replaces nothing
 				}
 				if err := os.WriteFile(file, []byte("old"), 0o600); err != nil {
@@ -163,7 +163,7 @@ func TestAFullDeviceIsNamed(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, args := range writers {
-		if args[0] == "backup" || strings.Contains(strings.Join(args, " "), "sqlite") ||
+		if args[1] == "backup" || strings.Contains(strings.Join(args, " "), "sqlite") ||
 			strings.Contains(strings.Join(args, " "), "jutul") {
 			continue // which are files, and none is replaced
 		}
@@ -245,7 +245,7 @@ func TestNoOutputReplacesTheStore(t *testing.T) {
 	}
 	for _, named := range []string{store, link} {
 		for _, args := range writers {
-			if args[0] == "backup" {
+			if args[1] == "backup" {
 				continue
 			}
 			for _, path := range []string{store, link, hard, store + "-wal", store + "-journal"} {

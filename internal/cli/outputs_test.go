@@ -29,7 +29,7 @@ func importing(t *testing.T) []string {
 	t.Helper()
 	files := strings.Join(telemetry(t), " ")
 	return []string{"import --json " + files, "import " + files, "import ../../session/codec/testdata/reference.jsonl",
-		"ls --all --json", "stats --json", "search the", "check"}
+		"ls --all --json", "stats --json", "search the", "store check"}
 }
 
 // place is where commands are run.
@@ -107,25 +107,26 @@ var (
 		"show last", "show " + main + " --prompt --tools --permissions --raw", "show last --json", "show nothing",
 		"show " + main[:12],
 		"status last", "status last --json", "search test", "search é --json", "search prompt", "search nowhere",
-		"stats", "stats --by model", "stats --by tool", "stats --by day", "stats --by agent --json", "check",
-		"check --rules", "export " + main + " --format jsonl", "export --all --format csv",
+		"stats", "stats --by model", "stats --by tool", "stats --by day", "stats --by agent --json", "store check",
+		"store check --rules", "export " + main + " --format jsonl", "export --all --format csv",
 		"export " + main + " --format otlp-json", "export " + main + " --format markdown",
 		"export " + main + " --format atif --explain", "diff " + main + " last", "replay last", "tail last --no-follow",
 		"tail " + main + " --since 1h --no-follow",
 	}
 	changes = []string{
-		"title " + main + " titled", "ls", "archive " + main, "ls --all", "archive --undo " + main, "gc --dry-run",
-		"gc", "gc --json", "prune --older-than 36500d --dry-run", "prune --older-than 1h --dry-run --json",
+		"edit " + main + " --title titled", "ls", "edit --archive " + main, "ls --all", "edit --unarchive " + main,
+		"store gc --dry-run", "store gc", "store gc --json", "rm --older-than 36500d --dry-run",
+		"rm --older-than 1h --dry-run --json",
 	}
 	rewinding = []string{
 		"rewind last --turn 1", "show last", "rewind last --undo", "show last",
-		"annotate " + main + " --tag good --score quality=0.5 --author ann --comment é",
-		"annotate " + main + " --turn 1 --tag x --author b", "annotate " + main + " --list", "ls --tag good",
+		"edit " + main + " --tag good --score quality=0.5 --author ann --comment é",
+		"edit " + main + " --turn 1 --tag x --author b", "edit " + main + " --list", "ls --tag good",
 		"ls --all --score quality>=0.5 --agent codeagent", "ls --tag bad --tool bash", "ls --all --status finished",
 		"ls --all --model gpt-5-mini --text test", "ls --all --tool bash --errors", "ls --denials",
 		"ls --all --provider openai --sort title", "ls --all --sort cost --after " + main, "stats --tag good",
-		"stats --errors --by tool", "export --tag good --format markdown", "prune --tag good --dry-run",
-		"annotate " + main + " --untag good --author ann", "ls --tag good", "rm " + main + " --yes", "ls --all", "gc",
-		"export --all --format jsonl", "check",
+		"stats --errors --by tool", "export --tag good --format markdown", "rm --tag good --dry-run",
+		"edit " + main + " --untag good --author ann", "ls --tag good", "rm " + main + " --yes", "ls --all", "store gc",
+		"export --all --format jsonl", "store check",
 	}
 )

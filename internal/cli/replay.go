@@ -260,7 +260,7 @@ func (p *replayer) ask(name string) error {
 		return err
 	})
 	if errors.Is(err, store.ErrLocked) {
-		return fmt.Errorf("%w; stop it, or replay in a copy: agenttrace backup copy.db", err)
+		return fmt.Errorf("%w; stop it, or replay in a copy: agenttrace store backup copy.db", err)
 	}
 	return err
 }

@@ -80,7 +80,7 @@ func TestCheckFindsAnAlteredPrompt(t *testing.T) {
 		t.Fatal(err)
 	}
 	check := func() (int, string) {
-		cmd := exec.CommandContext(t.Context(), "agenttrace", "--store", path, "check")
+		cmd := exec.CommandContext(t.Context(), "agenttrace", "--store", path, "store", "check")
 		out, _ := cmd.CombinedOutput() // the exit code reports it
 		return cmd.ProcessState.ExitCode(), string(out)
 	}

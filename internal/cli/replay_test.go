@@ -197,7 +197,7 @@ func TestReplayAgent(t *testing.T) {
 		if err := json.Unmarshal([]byte(text), &reported); err != nil {
 			t.Fatal(err)
 		}
-		run(0, "check", reported.ForkID)
+		run(0, "store", "check", reported.ForkID)
 	}
 	again("--turn", "3")
 	if reported.ModelCalls != 1 {

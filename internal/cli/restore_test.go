@@ -44,7 +44,7 @@ func manyAgents(t *testing.T) string {
 	}
 	sessions := sessionsOf(t, path)
 	for _, args := range [][]string{
-		{"fork", sessions[0]}, {"title", sessions[len(sessions)-1], "By hand"}, {"archive", sessions[len(sessions)-1]},
+		{"fork", sessions[0]}, {"edit", sessions[len(sessions)-1], "--title", "By hand", "--archive"},
 		{"rewind", "sess_42", "--turn", "2"},
 	} {
 		if said := commandLine(append([]string{"--store", path}, args...)...); !strings.HasSuffix(said,
@@ -111,7 +111,7 @@ func TestRestoredSessionsAreWhatTheyWere(t *testing.T) {
 			same("ls", "--all", "--archived", "--json")
 			same("stats")
 			same("stats", "--json")
-			same("check")
+			same("store", "check")
 			same("export", "--all")
 			for _, id := range ids[:testscale.Rounds(1, len(ids))] {
 				same("show", id, "--full")

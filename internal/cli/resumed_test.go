@@ -92,7 +92,7 @@ func TestReplayOfAResumedConversationSaysWhatWasNotRecorded(t *testing.T) {
 				t.Errorf("%s, turn %d: %q, want %q", c.name, i+1, text, c.want[i])
 			}
 		}
-		if n := strings.Count(command(t, 0, "--store", path, "check"), "[history]"); n != c.notices {
+		if n := strings.Count(command(t, 0, "--store", path, "store", "check"), "[history]"); n != c.notices {
 			t.Errorf("%s: check lists %d notices, want %d", c.name, n, c.notices)
 		}
 		if n := strings.Count(command(t, 0, "--store", path, "show", "last"), "… not recorded: "); n != c.notices {

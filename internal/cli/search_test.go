@@ -27,7 +27,7 @@ INSERT INTO chat_parts(id, message_id, session_id, "index", type, data_json, cre
 SELECT '%[1]s' || i, 'msg_%[1]s', 'ses_%[1]s', i, 'text',
  '{"type":"text","text":"of %[1]s number ' || i || '."}', 1, 1 FROM n`, session))
 	}
-	command(t, 0, "--store", path, "migrate") // what opens the store for writing counts the parts
+	command(t, 0, "--store", path, "store", "migrate") // what opens the store for writing counts the parts
 	return path
 }
 
@@ -51,7 +51,7 @@ func TestTheSearchIndexIsMadeWhileACollectorWrites(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	if _, stderr, code := inProcess(t, "--store", path, "migrate", "--search-index"); code != 0 ||
+	if _, stderr, code := inProcess(t, "--store", path, "store", "migrate", "--search-index"); code != 0 ||
 		!strings.Contains(stderr, "up to date") {
 		t.Errorf("exit code %d, %s", code, stderr)
 	}
@@ -63,7 +63,7 @@ func TestTheSearchIndexIsMadeWhileACollectorWrites(t *testing.T) {
 	if len(hits) != 1111 {
 		t.Errorf("%d hits", len(hits))
 	}
-	if _, stderr, code := inProcess(t, "--store", path, "migrate", "--distribute"); code != 2 ||
+	if _, stderr, code := inProcess(t, "--store", path, "store", "migrate", "--distribute"); code != 2 ||
 		!strings.Contains(stderr, "--distribute is for a PostgreSQL database") {
 		t.Errorf("exit code %d, %s", code, stderr)
 	}

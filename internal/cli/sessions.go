@@ -24,7 +24,7 @@ import (
 	"github.com/agenttrace/agenttrace/session/web"
 )
 
-// The commands that change sessions: archive, title, fork, rewind, rm, prune and annotate.
+// The commands that change sessions: edit, fork, rewind and rm.
 
 // withWriter opens a store that is there for writing and calls fn with it. If a collector holds it, the collector does
 // what fn asks for; a store that another process holds is refused, with that process's name.
@@ -81,52 +81,6 @@ func resolveAll(ctx context.Context, r store.Reader, names []string) (ids []stri
 		}
 	}
 	return ids, nil
-}
-
-func newArchive() *cobra.Command {
-	var undo, asJSON bool
-	to := flags{"undo": &undo, "json": &asJSON}
-	return described("archive", to, atLeastOne, func(cmd *cobra.Command, args []string) error {
-		return withWriter(cmd, func(ctx context.Context, s store.Service) error {
-			ids, err := resolveAll(ctx, s, args)
-			if err != nil {
-				return err
-			}
-			for _, id := range ids {
-				if err := s.Archive(ctx, id, !undo, time.Now()); err != nil {
-					return err
-				}
-			}
-			did := "archived"
-			if undo {
-				did = "taken back from the archive"
-			}
-			return answer(cmd, asJSON, map[string]any{"archived": !undo, "sessions": ids}, "%s %s\n",
-				counted(len(ids), "session"), did)
-		})
-	})
-}
-
-func newTitle() *cobra.Command {
-	var asJSON bool
-	takes := exactly(2, "a session and a title, in quotes if it has spaces")
-	return described("title", flags{"json": &asJSON}, takes, func(cmd *cobra.Command, args []string) error {
-		title := strings.ToValidUTF8(strings.TrimSpace(args[1]), "\uFFFD")
-		if title == "" {
-			return usagef("the title is empty; give one")
-		}
-		return withWriter(cmd, func(ctx context.Context, s store.Service) error {
-			id, err := s.Resolve(ctx, args[0])
-			if err == nil {
-				err = s.SetTitle(ctx, id, title, time.Now())
-			}
-			if err != nil {
-				return err
-			}
-			return answer(cmd, asJSON, map[string]any{"session_id": id, "title": title}, "%s is called “%s”\n", id,
-				document.Sanitize(title))
-		})
-	})
 }
 
 // spot has the flags that name a place in a session: a message, by the flag with that name, or a turn.
@@ -228,41 +182,21 @@ func newRewind() *cobra.Command {
 }
 
 func newRemove() *cobra.Command {
-	var yes, children, asJSON bool
-	to := flags{"yes": &yes, "children": &children, "json": &asJSON}
-	return described("rm", to, atLeastOne, func(cmd *cobra.Command, args []string) error {
-		return reading(cmd, func(ctx context.Context, r document.Reader, _ *prices) error {
-			ids, err := resolveAll(ctx, r, args)
-			if err == nil && children {
-				ids, err = document.Descendants(ctx, r, ids)
-			}
-			if err != nil {
-				return err
-			}
-			var sessions []session.Session
-			for _, id := range ids {
-				s, err := r.Session(ctx, id)
-				if err != nil {
-					return err
-				}
-				sessions = append(sessions, s)
-			}
-			return deleteSessions(cmd, sessions, yes, asJSON)
-		})
-	})
-}
-
-func newPrune() *cobra.Command {
 	var olderThan string
-	var archived, dryRun, yes, asJSON bool
+	var children, archived, dryRun, yes, asJSON bool
 	var x filters
-	to := flags{"older-than": &olderThan, "archived": &archived, "dry-run": &dryRun, "yes": &yes, "json": &asJSON}
-	cmd := described("prune", to, exactly(0, "no arguments"), func(cmd *cobra.Command, _ []string) error {
-		if olderThan == "" && !x.given(cmd) {
-			return usagef("prune does not know what is old; add --older-than 30d")
-		}
-		if err := x.read(cmd); err != nil {
-			return err
+	cmd := described("rm", flags{
+		"older-than": &olderThan, "children": &children, "archived": &archived, "dry-run": &dryRun, "yes": &yes,
+		"json": &asJSON,
+	}, nil, func(cmd *cobra.Command, args []string) error {
+		selects := olderThan != "" || x.given(cmd)
+		switch {
+		case len(args) == 0 && !selects:
+			return usagef("rm does not know what to delete; name sessions, or add --older-than 30d or another filter")
+		case len(args) > 0 && (selects || archived):
+			return usagef("filters and sessions exclude each other; use one of them")
+		case selects && children:
+			return usagef("--children is for sessions that are named; leave it out: filters select those of a session, too")
 		}
 		before := time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC) // whatever a clock was set to
 		for flag, age := range map[string]string{"older-than": olderThan, "since": x.since, "until": x.until} {
@@ -276,9 +210,12 @@ func newPrune() *cobra.Command {
 				return usagef("--older-than %w", err)
 			}
 		}
-		return reading(cmd, func(ctx context.Context, r document.Reader, _ *prices) error {
-			sessions, err := r.Stale(ctx, before, archived)
-			if err == nil && x.any() {
+		return x.reading(cmd, func(ctx context.Context, r document.Reader, _ *prices) error {
+			var sessions []session.Session
+			var err error
+			if !selects {
+				sessions, err = named(ctx, r, args, children)
+			} else if sessions, err = r.Stale(ctx, before, archived); err == nil && x.any() {
 				sessions, err = x.families(ctx, r, sessions)
 			}
 			if err == nil && olderThan != "" {
@@ -295,12 +232,30 @@ func newPrune() *cobra.Command {
 			case !dryRun:
 				return deleteSessions(cmd, sessions, yes, asJSON)
 			}
-			r.IdleTimeout = -1 // they are old
+			if selects {
+				r.IdleTimeout = -1 // they are old
+			}
 			return listSessions(cmd, r, sessions, nil, asJSON)
 		})
 	})
 	addFilters(cmd, &x)
 	return cmd
+}
+
+// named are the sessions that the names mean, with children those that came of them, too.
+func named(ctx context.Context, r store.Reader, names []string, children bool) (sessions []session.Session, err error) {
+	ids, err := resolveAll(ctx, r, names)
+	if err == nil && children {
+		ids, err = document.Descendants(ctx, r, ids)
+	}
+	for _, id := range ids {
+		if err == nil {
+			var s session.Session
+			s, err = r.Session(ctx, id)
+			sessions = append(sessions, s)
+		}
+	}
+	return sessions, err
 }
 
 // deleteSessions deletes what was listed, having asked unless yes is said.
@@ -353,68 +308,111 @@ func deleteSessions(cmd *cobra.Command, sessions []session.Session, yes, asJSON 
 
 const envAuthor = "AGENTTRACE_AUTHOR"
 
-func newAnnotate() *cobra.Command {
-	var a annotator
+func newEdit() *cobra.Command {
+	var e editor
 	var list, asJSON bool
-	return described("annotate", flags{
-		"turn": &a.turn, "part": &a.part, "tag": &a.tags, "untag": &a.untag, "score": &a.scores, "note": &a.notes,
-		"remove": &a.remove, "comment": &a.comment, "author": &a.author, "list": &list, "json": &asJSON,
-	}, exactly(1, "a session"), func(cmd *cobra.Command, args []string) error {
-		if err := a.check(cmd, list); err != nil {
+	return described("edit", flags{
+		"title": &e.title, "archive": &e.archive, "unarchive": &e.unarchive, "turn": &e.turn, "part": &e.part,
+		"tag": &e.tags, "untag": &e.untag, "score": &e.scores, "note": &e.notes, "remove": &e.remove,
+		"comment": &e.comment, "author": &e.author, "list": &list, "json": &asJSON,
+	}, atLeastOne, func(cmd *cobra.Command, args []string) error {
+		if err := e.check(cmd, list); err != nil {
 			return err
 		}
 		if list {
-			return withSession(cmd, args[0], func(_ context.Context, r document.Reader, id string) error {
-				return listAnnotations(cmd, r, id, asJSON)
+			return reading(cmd, func(ctx context.Context, r document.Reader, _ *prices) error {
+				ids, err := resolveAll(ctx, r, args)
+				if err != nil {
+					return err
+				}
+				return listAnnotations(cmd, r, ids, asJSON)
 			})
 		}
 		return withWriter(cmd, func(ctx context.Context, s store.Service) error {
-			id, err := s.Resolve(ctx, args[0])
+			ids, err := resolveAll(ctx, s, args)
 			if err != nil {
 				return err
 			}
-			changes, err := a.changes(ctx, s, id)
-			if err == nil {
-				err = s.Annotate(ctx, changes)
+			annotations := make([][]store.Annotation, len(ids))
+			for i, id := range ids { // nothing is changed unless everything can be
+				if annotations[i], err = e.annotations(ctx, s, id); err != nil {
+					return err
+				}
 			}
-			if err != nil {
-				return err
+			for i, id := range ids {
+				done, err := e.change(ctx, s, id, annotations[i])
+				if err == nil && !asJSON {
+					err = note(cmd, "%s: %s\n", document.Sanitize(id), done)
+				}
+				if err != nil {
+					return err
+				}
 			}
 			if asJSON {
-				return listAnnotations(cmd, s, id, true)
+				return listAnnotations(cmd, s, ids, true)
 			}
-			return note(cmd, "%s has %s changed\n", id, counted(len(changes), "annotation"))
+			return nil
 		})
 	})
 }
 
-// annotator is what the command line asks for.
-type annotator struct {
+// editor is what the command line asks for.
+type editor struct {
+	title                              string
+	archive, unarchive                 bool
 	turn                               int
 	part, comment, author              string
 	tags, untag, scores, notes, remove []string
 }
 
 // check finds what on the command line contradicts itself.
-func (a *annotator) check(cmd *cobra.Command, list bool) error {
-	sets := len(a.tags) + len(a.scores)
-	all := sets + len(a.untag) + len(a.notes) + len(a.remove)
-	turn := cmd.Flags().Changed("turn")
+func (e *editor) check(cmd *cobra.Command, list bool) error {
+	sets := len(e.tags) + len(e.scores)
+	given := cmd.Flags().Changed
+	e.title = strings.ToValidUTF8(strings.TrimSpace(e.title), "\uFFFD")
+	all := sets + len(e.untag) + len(e.notes) + len(e.remove)
+	changes := all > 0 || e.title != "" || e.archive || e.unarchive
 	switch {
-	case list && all > 0:
+	case e.title == "" && given("title"):
+		return usagef("the title is empty; give one")
+	case list && changes:
 		return usagef("--list changes nothing; leave it out, or the other flags")
-	case !list && all == 0:
-		return usagef("annotate has nothing to do; add --tag, --score, --note, --untag, --remove or --list")
-	case a.comment != "" && sets == 0:
+	case !list && !changes:
+		return usagef("edit has nothing to do; add --title, --archive, --unarchive, --tag, --untag, --score, --note, " +
+			"--remove or --list")
+	case given("archive") && given("unarchive"):
+		return usagef("--archive and --unarchive exclude each other; use one of them")
+	case e.comment != "" && sets == 0:
 		return usagef("--comment is a remark on tags and scores; use --note for a text of its own")
-	case turn && a.part != "":
+	case given("turn") && e.part != "":
 		return usagef("--turn and --part exclude each other; use one of them")
-	case turn && a.turn < 1:
-		return usagef("--turn is %d; turns are counted from 1", a.turn)
-	case a.author == "":
-		a.author = author()
+	case given("turn") && e.turn < 1:
+		return usagef("--turn is %d; turns are counted from 1", e.turn)
+	case e.author == "":
+		e.author = author()
 	}
 	return nil
+}
+
+// change changes a session and returns what was done.
+func (e *editor) change(ctx context.Context, s store.Service, id string, annotations []store.Annotation) (string,
+	error) {
+	var done []string
+	var err error
+	if e.title != "" {
+		done, err = append(done, "called “"+document.Sanitize(e.title)+"”"), s.SetTitle(ctx, id, e.title, time.Now())
+	}
+	if err == nil && (e.archive || e.unarchive) {
+		what := "archived"
+		if e.unarchive {
+			what = "taken back from the archive"
+		}
+		done, err = append(done, what), s.Archive(ctx, id, !e.unarchive, time.Now())
+	}
+	if err == nil && len(annotations) > 0 {
+		done, err = append(done, counted(len(annotations), "annotation")+" changed"), s.Annotate(ctx, annotations)
+	}
+	return strings.Join(done, ", "), err
 }
 
 // author is who annotates, unless the command line says so: empty if nobody knows.
@@ -429,8 +427,8 @@ func author() string {
 	return u.Username
 }
 
-func (a *annotator) changes(ctx context.Context, r store.Reader, id string) ([]store.Annotation, error) {
-	message, part, err := web.AnnotationTarget(ctx, r, id, a.turn, a.part)
+func (e *editor) annotations(ctx context.Context, r store.Reader, id string) ([]store.Annotation, error) {
+	message, part, err := web.AnnotationTarget(ctx, r, id, e.turn, e.part)
 	if err != nil {
 		return nil, err
 	}
@@ -444,18 +442,18 @@ func (a *annotator) changes(ctx context.Context, r store.Reader, id string) ([]s
 		}
 	}
 	set := func(n store.Annotation) error {
-		n.MessageID, n.PartID, n.Author = message, part, a.author
+		n.MessageID, n.PartID, n.Author = message, part, e.author
 		_, err := to.Set(n)
 		return err
 	}
-	each(a.tags, func(name string) error {
-		return set(store.Annotation{Kind: store.AnnotationTag, Name: name, Comment: a.comment})
+	each(e.tags, func(name string) error {
+		return set(store.Annotation{Kind: store.AnnotationTag, Name: name, Comment: e.comment})
 	})
-	each(a.untag, func(name string) error { return to.Untag(message, part, name) })
-	each(a.scores, func(text string) error {
+	each(e.untag, func(name string) error { return to.Untag(message, part, name) })
+	each(e.scores, func(text string) error {
 		at := max(0, strings.LastIndex(text, "="))
 		given := strings.TrimSpace(strings.TrimPrefix(text[at:], "="))
-		n := store.Annotation{Kind: store.AnnotationScore, Name: text[:at], Comment: a.comment, Label: given}
+		n := store.Annotation{Kind: store.AnnotationScore, Name: text[:at], Comment: e.comment, Label: given}
 		number, label, _ := strings.Cut(given, " ")
 		value, err := strconv.ParseFloat(number, 64)
 		if n.Name == "" || given == "" || errors.Is(err, strconv.ErrRange) || math.IsNaN(value) || math.IsInf(value, 0) {
@@ -466,48 +464,64 @@ func (a *annotator) changes(ctx context.Context, r store.Reader, id string) ([]s
 		}
 		return set(n)
 	})
-	each(a.notes, func(text string) error { return set(store.Annotation{Kind: store.AnnotationNote, Comment: text}) })
-	each(a.remove, to.Remove)
+	each(e.notes, func(text string) error { return set(store.Annotation{Kind: store.AnnotationNote, Comment: text}) })
+	each(e.remove, to.Remove)
 	return to.Changes(), err
 }
 
-func listAnnotations(cmd *cobra.Command, r store.Reader, id string, asJSON bool) error {
-	stored, err := r.Annotations(cmd.Context(), id)
-	if err != nil {
-		return err
+// listAnnotations prints the annotations of sessions, or as JSON also what else edit changes.
+func listAnnotations(cmd *cobra.Command, r store.Reader, ids []string, asJSON bool) error {
+	type edited struct {
+		SessionID   string                `json:"session_id"`
+		Title       string                `json:"title"`
+		Archived    bool                  `json:"archived"`
+		Annotations []document.Annotation `json:"annotations"`
 	}
-	all := document.AnnotationsOf(stored)
-	if asJSON {
-		return writeJSON(cmd, all)
-	}
-	if len(all) == 0 {
-		return note(cmd, "session %s has no annotations\n", id)
-	}
-	turns := map[string]int{}
-	if slices.ContainsFunc(all, func(n document.Annotation) bool { return n.MessageID != "" }) {
+	var all []edited
+	for _, id := range ids {
 		t, err := r.Transcript(cmd.Context(), id)
 		if err != nil {
 			return err
 		}
-		turns = document.TurnNumbers(t)
-	}
-	for i := range all {
-		n := &all[i]
-		target := "session"
-		switch turn := turns[n.MessageID]; {
-		case n.MessageID == "":
-		case turn == 0:
-			target = "session (its message is gone)"
-		case n.PartID != "":
-			target = fmt.Sprintf("turn %d, part %s", turn, n.PartID)
-		default:
-			target = fmt.Sprintf("turn %d", turn)
+		stored, err := r.Annotations(cmd.Context(), id)
+		if err != nil {
+			return err
 		}
-		_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s  %s  %-5s  %s\n", document.Sanitize(n.ID),
-			document.OneLine(target), n.Kind, document.OneLine(cmp.Or(n.Text(), "(empty)")))
+		annotations := document.AnnotationsOf(stored)
+		all = append(all, edited{id, t.Session.Title, t.Session.ArchivedAt != nil, annotations})
+		if asJSON {
+			continue
+		}
+		if len(annotations) == 0 {
+			err = note(cmd, "session %s has no annotations\n", document.Sanitize(id))
+		}
+		turns := document.TurnNumbers(t)
+		for i := range annotations {
+			if err == nil {
+				_, err = fmt.Fprintln(cmd.OutOrStdout(), annotationLine(&annotations[i], turns))
+			}
+		}
 		if err != nil {
 			return err
 		}
 	}
+	if asJSON {
+		return writeJSON(cmd, all)
+	}
 	return nil
+}
+
+func annotationLine(n *document.Annotation, turns map[string]int) string {
+	target := "session"
+	switch turn := turns[n.MessageID]; {
+	case n.MessageID == "":
+	case turn == 0:
+		target = "session (its message is gone)"
+	case n.PartID != "":
+		target = fmt.Sprintf("turn %d, part %s", turn, n.PartID)
+	default:
+		target = fmt.Sprintf("turn %d", turn)
+	}
+	return fmt.Sprintf("%s  %s  %-5s  %s", document.Sanitize(n.ID), document.OneLine(target), n.Kind,
+		document.OneLine(cmp.Or(n.Text(), "(empty)")))
 }

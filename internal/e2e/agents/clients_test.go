@@ -84,7 +84,7 @@ func play(t *testing.T, suffix string, sessions int, names []string,
 	}
 }
 
-// checkAll checks that agenttrace check has nothing to say of the sessions, but of prompts that are absent.
+// checkAll checks that agenttrace store check has nothing to say of the sessions, but of prompts that are absent.
 func checkAll(t *testing.T, reader store.Reader, sessions int) {
 	t.Helper()
 	ids, err := document.Reader{Reader: reader}.SelectIDs(t.Context(), store.SessionFilter{}, "")

@@ -180,7 +180,7 @@ var remedies = []struct {
 	of   []error
 }{
 	{"make the store available: see its own error", []error{store.ErrUnavailable}},
-	{"run agenttrace check on the session", []error{errUnreadable}},
+	{"run agenttrace store check on the session", []error{errUnreadable}},
 	{"make room on the file system of jsonl::directory", []error{syscall.ENOSPC, syscall.EDQUOT}},
 	{"let the collector write to jsonl::directory and the files in it", []error{syscall.EROFS, fs.ErrPermission}},
 	{"move away what has the name of the file", []error{syscall.EISDIR, syscall.ENOTEMPTY, fs.ErrExist}},

@@ -32,7 +32,7 @@ func OpenReader(ctx context.Context, dsn string) (*Reader, error) {
 	case err != nil:
 		err = explain("open store", name, err)
 	case version == 0:
-		err = fmt.Errorf("open store %s: %w: the database has no sessions; run `agenttrace migrate` or a collector",
+		err = fmt.Errorf("open store %s: %w: the database has no sessions; run `agenttrace store migrate` or a collector",
 			name, store.ErrNotFound)
 	default:
 		err = checkVersion(name, version)

@@ -188,7 +188,7 @@ func checkOurs(conn *sqlite.Conn, path string, writer bool) error {
 			return openError(path, err)
 		} else if len(old) > 0 && !writer {
 			return fmt.Errorf("it has schema version %d, this program reads %d; upgrade it with: "+
-				"agenttrace gc --store %s", ours, SchemaVersion, path)
+				"agenttrace store gc --store %s", ours, SchemaVersion, path)
 		}
 	}
 	return nil

@@ -621,7 +621,7 @@ ALTER TABLE span_refs RENAME TO span_links;
 UPDATE agenttrace_schema SET version = 2;`)
 
 	if _, err := OpenReader(t.Context(), path); err == nil || !strings.Contains(err.Error(),
-		"agenttrace gc --store "+path) {
+		"agenttrace store gc --store "+path) {
 		t.Errorf("a reader: %v", err)
 	}
 	s = open(t, path, Options{})
