@@ -40,12 +40,9 @@ var decodeContinue decoder = func(from *source, text []byte) ([]*codec.Session, 
 		d.item(o.Object, o.Object.Object("message"))
 	}
 	from.record.Line = 0
-	if len(d.b.messages) == 0 {
-		return nil, nil
-	}
 	d.b.Cost = usdOf(firstOf(of, "usage.totalCost"))
 	d.b.rest(continueCounts.capped(of.Object("usage")), semconv.BasisInclusive)
-	return []*codec.Session{d.b.finish()}, nil
+	return d.b.all(), nil
 }
 
 type continued struct {

@@ -110,13 +110,9 @@ func (d *qwen) begin(o rows.Object, id string) {
 // leave hides what followed from a record, as the user went back to it: rewinds may go to the beginning, which is "".
 func (d *qwen) leave(to string, rewind bool) {
 	from, known := d.reached[to]
-	if !known && (to != "" || !rewind) || from == len(d.b.messages) {
-		return
+	if (known || to == "" && rewind) && from < len(d.b.messages) {
+		d.b.hide(from)
 	}
-	for _, m := range d.b.messages[from:] {
-		m.hide(d.b.At)
-	}
-	d.b.end()
 }
 
 // user adds what somebody but the model wrote. The parts have more than the user typed, which a record of newer

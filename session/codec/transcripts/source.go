@@ -340,10 +340,10 @@ const (
 	maxMoment = 1 << 47
 )
 
-// number reads a count, 0 if it is not one, and moment a time in Unix milliseconds. A key such as cache.read is that of
-// an inner object.
-func number(o rows.Object, key string) int64 { return bounded(firstOf(o, key), maxCount) }
-func moment(o rows.Object, key string) int64 { return bounded(firstOf(o, key), maxMoment) }
+// number reads a count, 0 if it is not one, and moment a time in Unix milliseconds, of the first of the keys that o has.
+// A key such as cache.read is that of an inner object.
+func number(o rows.Object, keys ...string) int64 { return bounded(firstOf(o, keys...), maxCount) }
+func moment(o rows.Object, keys ...string) int64 { return bounded(firstOf(o, keys...), maxMoment) }
 
 // instant reads a time in Unix seconds, or in milliseconds, as other versions of a program have it.
 func instant(o rows.Object, key string) int64 {

@@ -92,9 +92,15 @@ func newBuilder(from *source, id, agent string) *builder {
 		calls: make(map[string]*call)}
 }
 
-// child makes a builder for a sub-agent of the session, whose id is unique in it. call is
-// the tool call that started it, "" if it is not known.
+// child is the builder for a sub-agent of the session, whose id is unique in it. call is the tool call that started
+// it, "" if it is not known.
 func (b *builder) child(sub, call string) *builder {
+	for _, c := range b.children {
+		if c.About.SubagentID == sub {
+			c.About.CallID = cmp.Or(call, c.About.CallID)
+			return c
+		}
+	}
 	c := newBuilder(b.source, b.s.Row.ID+"-"+sub, b.About.Transcript)
 	c.s.Row.ParentID, c.s.Row.WorkspaceRoot = new(b.s.Row.ID), b.s.Row.WorkspaceRoot
 	c.About.SubagentOf, c.About.SubagentID, c.About.CallID = b.s.Row.ID, sub, call
@@ -224,9 +230,14 @@ func (b *builder) ended(reason, text string) {
 
 // answered notes that the turn is finished, unless its last model call called a tool.
 func (b *builder) answered() {
-	if b.turn != nil && (len(b.turn.Steps) == 0 || !b.turn.Steps[len(b.turn.Steps)-1].called) {
+	if !b.hasCalled() {
 		b.ended("finish", "")
 	}
+}
+
+// hasCalled reports whether the last model call of the turn called a tool.
+func (b *builder) hasCalled() bool {
+	return b.turn != nil && len(b.turn.Steps) > 0 && b.turn.Steps[len(b.turn.Steps)-1].called
 }
 
 // fails ends the turn with an error. One that failed before the model said anything has an answer that consists of
@@ -258,6 +269,14 @@ func (m *message) hide(at int64) {
 		m.Row.HiddenAt = new(max(at, m.Row.CreatedAt))
 		m.Touch(*m.Row.HiddenAt)
 	}
+}
+
+// hide hides the messages from one on, as the user went back, and ends the turn.
+func (b *builder) hide(from int) {
+	for _, m := range b.messages[from:] {
+		m.hide(b.At)
+	}
+	b.end()
 }
 
 // part adds a part to the turn's assistant message.
@@ -572,8 +591,11 @@ func (b *builder) rest(total session.Usage, basis string) {
 	}
 }
 
-// all finishes the session and those of its sub-agents.
+// all finishes the session and those of its sub-agents, none if there is no message.
 func (b *builder) all() []*codec.Session {
+	if len(b.messages) == 0 {
+		return nil
+	}
 	all := []*codec.Session{b.finish()}
 	for _, c := range b.children {
 		all = append(all, c.all()...)

@@ -5,146 +5,105 @@ import (
 	"cmp"
 	"encoding/json"
 	"errors"
+	"math"
 	"path"
 	"slices"
+	"strings"
 
 	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
+	"github.com/agenttrace/agenttrace/session/store"
 )
 
 // VSCode reads chats of GitHub Copilot in VS Code: a JSON object with a request for each turn, or JSON lines that begin
 // with one and change it: a line sets or deletes the value at a path, or adds to a list that it may cut off before.
+// Requests that a restored checkpoint takes away are hidden, as far as the file still has them.
 //
 // A response is what the program shows. What the model called with which input, and what it got, is in the metadata
-// that Copilot adds when the response is complete. Requests that a restored checkpoint takes away are hidden, as far as
-// the file still has them.
+// that Copilot adds when the response is complete.
 var VSCode = codec.Reading{
-	Keys:       []string{"responderUsername=* requests=["},
-	Extensions: []string{".json", ".jsonl"}, SniffText: sniffVSCode, Transcript: true,
+	Keys:       []string{"responderUsername=* requests=[", "kind v={ !type"},
+	Extensions: []string{".json", ".jsonl"}, Transcript: true,
 	Decode: decodeVSCode.stream, DecodeFile: decodeVSCode.file, DecodeText: decodeVSCode.text,
-	Beside: func(path string) []string { return siblings(path, vscodeWorkspace) },
-}
-
-// vscodeWorkspace states, from the directory of a chat, which workspace it is of.
-const vscodeWorkspace = "../workspace.json"
-
-func sniffVSCode(text []byte) bool {
-	return bytes.HasPrefix(text, []byte(`{"kind":0,"v":{`)) && bytes.Contains(text, []byte(`"requests":[`))
+	Beside: func(path string) []string { return siblings(path, "../workspace.json") },
 }
 
 var decodeVSCode decoder = func(from *source, text []byte) ([]*codec.Session, error) {
-	d := &vscode{source: from, state: map[string]any{}}
-	if sniffVSCode(text) {
+	d := &vscode{source: from}
+	if bytes.HasPrefix(text, []byte(`{"kind":0,`)) {
 		from.lines(text, d.change)
 		text = rows.Raw(d.state)
 	}
 	about, requests := from.list(text, "requests")
-	requests = append(d.removed, requests...)
-	id := cmp.Or(about.Text("sessionId"), nameOf(from.path))
-	if id == "" || len(requests) == 0 && !about.Has("sessionId") && !about.Has("responderUsername") {
-		return nil, errors.New("read chat: nothing in it names a session of VS Code, with its sessionId and requests")
+	for o := range rows.Objects(rows.Raw(d.removed)) {
+		o.Set("isHidden", true)
+		requests = append(requests, listed{Object: o})
 	}
-	d.b = newBuilder(from, id, "copilot-chat")
+	if about.Text("sessionId") == "" {
+		return nil, errors.New("read chat: nothing in it names a session of VS Code, with its sessionId")
+	}
+	d.b = newBuilder(from, about.Text("sessionId"), "copilot-chat")
 	d.b.Title = about.Text("customTitle")
-	d.b.workspace(d.workspace())
-	d.b.mode(about.Object("inputState").Object("mode").Text("id"))
 	d.b.see(moment(about, "creationDate"))
+	if of := rows.Read(string(d.beside("../workspace.json"))); of != nil {
+		d.b.workspace(uriPath(cmp.Or(of.Text("folder"), path.Dir(of.Text("workspace")))))
+	}
 	slices.SortStableFunc(requests, func(a, b listed) int {
 		return cmp.Compare(moment(a.Object, "timestamp"), moment(b.Object, "timestamp"))
 	})
 	for _, o := range requests {
-		d.request(o.Object)
+		d.request(o.Object, o.Object.Object("result"))
 	}
-	if len(d.b.messages) == 0 {
-		return nil, nil // a window that was opened
-	}
-	return d.b.all(), nil
+	return d.b.all(), nil // of a window that was opened, none
 }
 
 type vscode struct {
 	*source
-	state   map[string]any
-	removed []listed // requests that the user took away
 	b       *builder
+	state   any
+	removed []any // requests that the user took away
+	// items are what was shown of an answer, and below the id of a call what the sub-agent did that it started.
+	items map[string][]rows.Object
 }
 
-// change applies a line of a log to the state.
+// change applies a line of a log to the state: it sets a value, or adds to a list.
 func (d *vscode) change(o rows.Object) {
 	var line struct {
 		K []any // the path
 		V any
-		I *int
+		I int
 	}
-	_ = json.Unmarshal(o.JSON(), &line)
-	initial, isObject := line.V.(map[string]any)
-	kind := string(o.Get("kind"))
-	if kind == "0" && isObject {
-		d.state = initial
-		return
-	} else if !slices.Contains([]string{"1", "2", "3"}, kind) || len(line.K) == 0 {
-		d.problem("is no change of a chat: left out")
-		return
+	line.I = math.MaxInt
+	_ = json.Unmarshal(o.JSON(), &line) // what is of another type is not there
+	at, set := d.state, func(v any) { d.state = v }
+	for _, key := range line.K {
+		name, _ := key.(string)
+		index, _ := key.(float64)
+		if list, _ := at.([]any); 0 <= index && int(index) < len(list) {
+			at, set = list[int(index)], func(v any) { list[int(index)] = v }
+		} else if in, isObject := at.(map[string]any); isObject {
+			at, set = in[name], func(v any) { in[name] = v }
+		} else {
+			d.problem("changes what is not there: left out")
+			return
+		}
 	}
-	if _, ok := changed(d.state, line.K, func(old any) any {
-		if kind != "2" { // 1 sets a value, and 3 has none
-			return line.V
-		}
-		list, _ := old.([]any)
-		if line.I != nil && *line.I >= 0 && *line.I < len(list) {
-			if len(line.K) == 1 && line.K[0] == "requests" {
-				d.remove(list[*line.I:])
-			}
-			list = list[:*line.I]
-		}
+	if string(o.Get("kind")) == "2" {
+		list, _ := at.([]any)
 		more, _ := line.V.([]any)
-		return append(list, more...)
-	}); !ok {
-		d.problem("changes what is not there: left out")
-	}
-}
-
-// changed sets the value at a path in another, and reports whether there is one.
-func changed(in any, path []any, set func(old any) any) (_ any, ok bool) {
-	if len(path) == 0 {
-		return set(in), true
-	}
-	switch key := path[0].(type) {
-	case string:
-		if o, isObject := in.(map[string]any); isObject {
-			o[key], ok = changed(o[key], path[1:], set)
+		kept := list[:max(0, min(line.I, len(list)))]
+		if len(line.K) == 1 && line.K[0] == "requests" {
+			d.removed = append(d.removed, list[len(kept):]...)
 		}
-	case float64:
-		if list, _ := in.([]any); key >= 0 && int(key) < len(list) {
-			list[int(key)], ok = changed(list[int(key)], path[1:], set)
-		}
+		line.V = append(kept, more...)
 	}
-	return in, ok
+	set(line.V)
 }
 
-// remove keeps requests that the user took away, marked as hidden.
-func (d *vscode) remove(list []any) {
-	for _, v := range list {
-		if o := rows.Read(string(rows.Raw(v))); o.Has("requestId") {
-			o.Set("isHidden", true)
-			d.removed = append(d.removed, listed{Object: o})
-		}
-	}
-}
-
-// workspace is the directory that the chat is of.
-func (d *vscode) workspace() string {
-	o := rows.Read(string(d.beside(vscodeWorkspace)))
-	dir := uriPath(o.Text("folder"))
-	if file := uriPath(o.Text("workspace")); dir == "" && file != "" {
-		dir = path.Dir(file)
-	}
-	return dir
-}
-
-func (d *vscode) request(o rows.Object) {
-	b, first := d.b, len(d.b.messages)
+func (d *vscode) request(o, result rows.Object) {
+	b, first, about := d.b, len(d.b.messages), result.Object("metadata")
 	b.see(moment(o, "timestamp"))
 	parts := partsOf(contents(o.Get("message"))...) // a text, or an object with it
 	for v := range rows.Objects(o.Object("variableData").Get("variables")) {
@@ -153,52 +112,149 @@ func (d *vscode) request(o rows.Object) {
 	}
 	b.message(session.RoleUser, parts...).named(o.Text("requestId"), "", "")
 	b.mode(o.Object("modeInfo").Text("modeId"))
-	d.response(o, o.Object("result"))
-	if o.True("isHidden") || o.Has("shouldBeRemovedOnSend") && !o.Object("shouldBeRemovedOnSend").Has("afterUndoStop") {
-		for _, m := range b.messages[first:] {
-			m.hide(b.At)
+	if d.answer(o.Get("response"), about, result != nil); b.turn != nil {
+		b.setModel(modelOf(strings.Replace(o.Text("modelId"), "copilot/", copilotProvider+"/", 1)))
+		b.turn.named(o.Text("responseId"), "", "")
+		used := session.Usage{
+			Input:  number(o, "result.metadata.promptTokens", "usage.promptTokens", "promptTokens"),
+			Output: number(o, "result.metadata.outputTokens", "usage.completionTokens", "completionTokens"),
 		}
+		if last := b.turn.Steps[len(b.turn.Steps)-1]; used.Total() > 0 {
+			last.count(modelUse{usage: used}, semconv.BasisInclusive)
+		}
+	}
+	b.see(moment(o, "modelState.completedAt"))
+	b.took(number(result, "timings.totalElapsed"))
+	failure, state := result.Object("errorDetails"), string(firstOf(o, "modelState.value"))
+	switch {
+	case o.True("isCanceled") || state == "2" || failure.Text("code") == "canceled":
+		b.ended("abort", "")
+	case failure != nil:
+		b.fails(cmp.Or(failure.Text("message"), failure.Text("code"), "error"))
+	case result != nil:
+		b.ended("finish", "")
+	}
+	for _, summary := range contents(firstOf(about, "summaries", "summary")) {
+		b.compaction(compacted{summary: summary.Text("text"), auto: true, before: number(summary, "contextLengthBefore"),
+			durationMS: number(summary, "durationMs")})
+	}
+	if o.True("isHidden") || o.Has("shouldBeRemovedOnSend") && !o.Object("shouldBeRemovedOnSend").Has("afterUndoStop") {
+		b.hide(first)
 	}
 	b.end()
 }
 
-// vscodeCounts are where versions have the tokens of the last model call.
-var vscodeCounts = []counts{
-	{input: "result.metadata.promptTokens", output: "result.metadata.outputTokens"},
-	{input: "usage.promptTokens", output: "usage.completionTokens"},
-	{input: "promptTokens", output: "completionTokens"},
-}
-
-// response adds the answer to a request.
-func (d *vscode) response(o, result rows.Object) {
-	about := result.Object("metadata")
-	a := &vscodeAnswer{b: d.b, calls: vscodeCalls(about), results: about.Object("toolCallResults"),
-		round: -1, done: result != nil, subs: make(map[string]*vscodeAnswer)}
-	a.model = modelOf(o.Text("modelId"))
-	if a.model.ProviderID == "" || a.model.ProviderID == "copilot" {
-		a.model.ProviderID = copilotProvider
-	}
-	a.read(o)
-	for _, k := range vscodeCounts {
-		if used := k.of(o); a.step != nil && used.Total() > 0 {
-			a.step.count(modelUse{usage: used}, semconv.BasisInclusive)
-			break
+// answer adds what was shown of an answer, where a call has what the metadata has of it. Both have the same id or, in
+// older versions, the same place: calls of an answer that is not complete get others.
+func (d *vscode) answer(response json.RawMessage, about rows.Object, complete bool) {
+	var calls []rows.Object
+	for round := range rows.Objects(about.Get("toolCallRounds")) {
+		for i, call := range slices.Collect(rows.Objects(round.Get("toolCalls"))) {
+			result := about.Object("toolCallResults").Object(call.Text("id"))
+			call.Add(slices.Concat(rows.Of("begins", i == 0), round.Only("timestamp"), result.Only("content")))
+			calls = append(calls, call)
 		}
 	}
-	state := o.Object("modelState")
-	d.b.see(moment(state, "completedAt"))
-	d.b.took(number(result, "timings.totalElapsed"))
-	failure, word := result.Object("errorDetails"), string(state.Get("value"))
-	switch {
-	case o.True("isCanceled") || word == "2" || failure.Text("code") == "canceled":
-		d.b.ended("abort", "")
-	case failure != nil:
-		d.b.fails(cmp.Or(failure.Text("message"), failure.Text("code"), "error"))
-	case word == "1" || state == nil && result != nil:
-		d.b.ended("finish", "")
+	d.items = make(map[string][]rows.Object)
+	for item := range rows.Objects(response) {
+		sub := item.Text("subAgentInvocationId")
+		if !complete {
+			item.Set("isConfirmed", nil)
+		}
+		d.items[sub] = append(d.items[sub], item)
 	}
-	for _, summary := range contents(firstOf(about, "summaries", "summary")) {
-		d.b.compaction(compacted{summary: summary.Text("text"), auto: true, before: number(summary, "contextLengthBefore"),
-			durationMS: number(summary, "durationMs")})
+	isOther := func(item rows.Object) bool { return !item.Has("toolCallId") }
+	placed := len(slices.DeleteFunc(slices.Clone(d.items[""]), isOther)) == len(calls)
+	said := "" // which may be in pieces
+	say := func(kind, text string) {
+		for _, p := range partsOf(rows.TextPart("text", said), rows.TextPart(kind, text)) {
+			if d.b.turn == nil || d.b.hasCalled() {
+				d.b.step("")
+			}
+			d.b.part(p)
+		}
+		said = ""
 	}
+	for _, item := range d.items[""] {
+		id, text := item.Text("toolCallId"), vscodeText(firstOf(item, "value", "content", "edits"))
+		switch kind := item.Text("kind"); {
+		case item.Has("toolCallId"):
+			say("text", "")
+			at := slices.IndexFunc(calls, func(call rows.Object) bool { return placed || call.Text("id") == id })
+			if at >= 0 {
+				item.Add(calls[at])
+				calls = slices.Delete(calls, at, at+1)
+			}
+			d.call(d.b, item, item.Object("toolSpecificData"))
+		case kind == "thinking":
+			say("reasoning", text)
+		case kind == "inlineReference":
+			said += cmp.Or(item.Text("name"), path.Base(item.Object("inlineReference").Text("path")))
+		case kind == "" || kind == "markdownContent" || kind == "markdownVuln" || kind == "textEditGroup" && calls == nil:
+			said += text
+		}
+	}
+	say("text", "")
+	for _, call := range calls {
+		d.call(d.b, call, nil)
+	}
+}
+
+// call adds a call with what became of it, and what the sub-agent did that it started.
+func (d *vscode) call(b *builder, item, data rows.Object) {
+	if b.turn == nil || b.hasCalled() && item.True("begins") {
+		b.step("")
+	}
+	if at := moment(item, "timestamp"); at > 0 {
+		b.turn.Steps[len(b.turn.Steps)-1].StartedAt = at
+	}
+	shown, input := item.Text("toolCallId"), inputOf(firstOf(item, "arguments", "resultDetails.input",
+		"toolSpecificData.rawInput", "toolSpecificData.commandLine", "toolSpecificData"))
+	id := *b.call(cmp.Or(item.Text("name"), item.Text("toolId")), cmp.Or(item.Text("id"), shown), input).Row.ToolCallID
+	b.measure(id, "input_withheld", input == nil)
+	output := firstOf(item, "content", "resultDetails.output", "toolSpecificData.terminalCommandOutput.text",
+		"toolSpecificData.result", "resultDetails")
+	if text := vscodeText(output); text != "" && !bytes.Contains(output, []byte(`"mimeType":`)) {
+		output = rows.Raw(text)
+	}
+	if output != nil || item.True("isComplete") {
+		b.settle(id, rows.OrNull(output), string(firstOf(item, "resultDetails.isError")) == "true")
+		b.measure(id, "withheld", output == nil)
+	}
+	if data.Text("kind") == "subagent" {
+		sub := b.child(shown, id)
+		sub.s.Row.Agent = cmp.Or(data.Text("agentName"), sub.s.Row.Agent)
+		sub.see(b.At)
+		sub.message(session.RoleUser, partsOf(rows.TextPart("text", data.Text("prompt")))...)
+		for _, inner := range d.items[shown] {
+			d.call(sub, inner, nil)
+		}
+		sub.step("")
+		sub.text("text", data.Text("result"))
+		sub.ended("finish", "")
+		b.measure(id, "child_session_id", sub.s.Row.ID)
+	}
+	switch reason, _ := rows.Text(output); string(firstOf(item, "isConfirmed.type", "isConfirmed")) {
+	case "0", "5", "false":
+		b.refused(id, reason)
+	case "2", "3": // by a setting, or by what the user allowed before
+		b.decide(id, store.Decision{Action: "allow", Outcome: "allowed"})
+	case "4":
+		b.allowed(id, "once")
+	}
+}
+
+// vscodeText is the text in a value: it is one itself, or those in the objects of a tree are.
+func vscodeText(v json.RawMessage) (text string) {
+	if text, isText := rows.Text(v); isText {
+		return text
+	}
+	for _, inner := range rows.Elements(v) {
+		text += vscodeText(inner)
+	}
+	o, _ := rows.Share(v)
+	for _, inner := range o.Only("text", "value", "node", "children") {
+		text += vscodeText(inner.Value)
+	}
+	return text
 }
