@@ -23,8 +23,9 @@ import (
 )
 
 func newCheck() *cobra.Command {
-	var rules bool
-	return described("store check", flags{"rules": &rules}, nil, func(cmd *cobra.Command, args []string) error {
+	var rules, asJSON bool
+	to := flags{"rules": &rules, "json": &asJSON}
+	return described("store check", to, nil, func(cmd *cobra.Command, args []string) error {
 		if rules && len(args) > 0 {
 			return usagef("--rules lists the rules and checks nothing; leave %q out, or the flag", args[0])
 		}
@@ -35,7 +36,8 @@ func newCheck() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		c := checker{cmd: cmd, idleTimeout: idleTimeout}
+		c := checker{cmd: cmd, idleTimeout: idleTimeout, asJSON: asJSON,
+			Violations: []violation{}, Notices: []notice{}}
 		if len(args) == 0 {
 			address, path, err := place(cmd)
 			if err != nil {
@@ -54,15 +56,15 @@ func newCheck() *cobra.Command {
 				return err
 			}
 		}
-		summary := counted(c.sessions, "session") + " checked, " + counted(c.violations, "violation")
-		if c.notices > 0 {
-			summary += ", " + counted(c.notices, "notice")
+		summary := counted(c.Sessions, "session") + " checked, " + counted(len(c.Violations), "violation")
+		if len(c.Notices) > 0 {
+			summary += ", " + counted(len(c.Notices), "notice")
 		}
-		_ = note(cmd, "%s\n", summary)
-		if c.violations > 0 {
-			return errFinding
+		err = answer(cmd, asJSON, c, "%s\n", summary)
+		if err == nil && len(c.Violations) > 0 {
+			err = errFinding
 		}
-		return nil
+		return err
 	})
 }
 
@@ -78,12 +80,28 @@ func printRules(w io.Writer) error {
 	return err
 }
 
-// checker counts what it finds.
+// checker collects what it finds. Its JSON is what check prints.
 type checker struct {
-	cmd                           *cobra.Command
-	sessions, violations, notices int
-	idleTimeout                   time.Duration
+	cmd         *cobra.Command
+	idleTimeout time.Duration
+	asJSON      bool
+
+	Sessions   int         `json:"sessions"`
+	Violations []violation `json:"violations"`
+	Notices    []notice    `json:"notices"`
 }
+
+// violation and notice are in a session, or in a file that it is not known which session of.
+type (
+	violation struct {
+		In string `json:"in"`
+		session.Violation
+	}
+	notice struct {
+		In string `json:"in"`
+		session.Notice
+	}
+)
 
 // check checks what an argument names: a store by its address, or a file if there is one of that name.
 func (c *checker) check(arg string) error {
@@ -152,8 +170,8 @@ func (c *checker) checkStored(r store.Reader, id string) error {
 		if err != nil || !b.Exact || document.Names(b) {
 			continue // one that arrived damaged, or was redacted, reports so itself
 		}
-		err = c.violation(id, fmt.Sprintf("row %s of %s: the text has another digest: it was altered [%s]", b.Digest,
-			b.Kind, digestRule.Rule))
+		err = c.violation(id, session.Violation{Rule: digestRule.Rule, Where: fmt.Sprintf("row %s of %s", b.Digest, b.Kind),
+			Detail: "the text has another digest: it was altered"})
 	}
 	return err
 }
@@ -174,54 +192,66 @@ func (c *checker) checkExport(name string, file io.Reader) error {
 	if key, _ := d.Token(); open == json.Delim('{') && (key == "session" || key == "messages") {
 		s, err := jsonl.DecodeNested(r)
 		if err != nil {
-			return c.violation(name, err.Error())
+			return c.violation(name, session.Violation{Detail: err.Error()})
 		}
 		return c.report(document.Input{Transcript: s.Transcript, SpanRefs: s.SpanRefs})
 	}
 	found := false
 	newer := func(p codec.Problem) {
-		c.notices++
-		_ = c.print("notice: "+name, p.String()) // where this fails, so does what comes after it
+		_ = c.notice(name, session.Notice{Detail: p.String()}) // where this fails, so does what comes after it
 	}
 	for t, err := range jsonl.Decode(r, newer) {
 		found = true
 		if err != nil {
-			return c.violation(name, err.Error())
+			return c.violation(name, session.Violation{Detail: err.Error()})
 		}
 		if err := c.report(document.Input{Transcript: t}); err != nil {
 			return err
 		}
 	}
 	if !found {
-		return c.violation(name, "no session in it")
+		return c.violation(name, session.Violation{Detail: "no session in it"})
 	}
 	return nil
 }
 
-func (c *checker) violation(name, what string) error {
-	c.violations++
-	return c.print(name, what)
+func (c *checker) violation(name string, v session.Violation) error {
+	c.Violations = append(c.Violations, violation{name, v})
+	what := v.Detail
+	if v.Rule != "" {
+		what = v.String()
+	}
+	return c.print(document.Flat(name + ": " + what)) // ids are whatever somebody sent
 }
 
-// print prints what is found in a file or a session. Ids are whatever somebody sent.
-func (c *checker) print(name, what string) error {
-	_, err := fmt.Fprintln(c.cmd.OutOrStdout(), document.Flat(name+": "+what))
+func (c *checker) notice(name string, n session.Notice) error {
+	c.Notices = append(c.Notices, notice{name, n})
+	if n.Rule == "" {
+		return c.print("notice: " + document.Flat(name+": "+n.Detail))
+	}
+	return c.print(noticeLine(name, &n))
+}
+
+func (c *checker) print(line string) error {
+	if c.asJSON {
+		return nil
+	}
+	_, err := fmt.Fprintln(c.cmd.OutOrStdout(), line)
 	return err
 }
 
 // report checks a session, as far as it is known.
 func (c *checker) report(in document.Input) error {
-	c.sessions++
+	c.Sessions++
 	id := in.Transcript.Session.ID
 	in.Now, in.IdleTimeout = time.Now(), c.idleTimeout
 	for _, v := range session.Check(in.Transcript) {
-		if err := c.violation(id, v.String()); err != nil {
+		if err := c.violation(id, v); err != nil {
 			return err
 		}
 	}
 	for _, n := range document.NoticesOf(in) {
-		c.notices++
-		if _, err := fmt.Fprintln(c.cmd.OutOrStdout(), noticeLine(id, &n)); err != nil {
+		if err := c.notice(id, n); err != nil {
 			return err
 		}
 	}

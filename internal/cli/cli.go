@@ -343,7 +343,13 @@ func Version(linked string) string {
 }
 
 func newVersion(version string) *cobra.Command {
-	return described("version", nil, exactly(0, "no arguments"), func(cmd *cobra.Command, _ []string) error {
+	var asJSON bool
+	none := exactly(0, "no arguments")
+	return described("version", flags{"json": &asJSON}, none, func(cmd *cobra.Command, _ []string) error {
+		if asJSON {
+			return writeJSON(cmd, map[string]string{"version": version, "go": runtime.Version(), "os": runtime.GOOS,
+				"arch": runtime.GOARCH})
+		}
 		_, err := fmt.Fprintf(cmd.OutOrStdout(), "agenttrace %s %s %s/%s\n", version, runtime.Version(), runtime.GOOS,
 			runtime.GOARCH)
 		return err

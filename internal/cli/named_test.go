@@ -1,6 +1,7 @@
 package cli_test
 
 import (
+	"net"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -125,6 +126,25 @@ func TestPipedListCutsNothing(t *testing.T) {
 		!strings.Contains(stderr,
 			"ses_1fa2bdc08000YO9dOSXjsMd9kP") || !strings.Contains(stderr, "ses_1fa2bdc08000YO9dOSXjsMd9kQ") {
 		t.Errorf("an ambiguous id: exit code %d, %s", code, stderr)
+	}
+}
+
+// TestViewNamesAPortThatIsTaken: and does not serve on another than the one that was asked for.
+func TestViewNamesAPortThatIsTaken(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s.db")
+	if err := makeStore(path, fixture()); err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	_, port, _ := net.SplitHostPort(l.Addr().String())
+	got := commandLine("--store", path, "view", "--no-open", "--port", port)
+	if want := "agenttrace: port " + port + " is taken by another program\nhint: name another with --port, or 0 for any " +
+		"that is free\nexit code 2\n"; got != want {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }
 

@@ -210,9 +210,10 @@ func newShow() *cobra.Command {
 	}
 	views := []view{
 		{"prompt", render.Prompts, false}, {"tools", render.Tools, false}, {"permissions", render.Permissions, false},
-		{"tokens", render.Tokens, false}, {"provenance", render.Provenance, false},
+		{"tokens", render.Tokens, false}, {"provenance", render.Provenance, false}, {"errors", render.Errors, false},
 	}
-	to := flags{"full": &full, "json": &asJSON, "raw": &raw}
+	var changes bool
+	to := flags{"full": &full, "json": &asJSON, "raw": &raw, "diff": &changes}
 	for i := range views {
 		to[views[i].flag] = &views[i].on
 	}
@@ -241,11 +242,15 @@ func newShow() *cobra.Command {
 				}
 				return writeRows(jsonOutput(cmd), t)
 			}
-			var doc *document.Document
-			if turn == 0 {
-				doc, err = r.LoadAll(ctx, id)
-			} else if doc, err = r.LoadTurns(ctx, id, turn, turn); err == nil {
-				doc.Queued = nil
+			var doc, all *document.Document
+			if turn == 0 || changes { // the turn before may be any
+				all, err = r.LoadAll(ctx, id)
+				doc = all
+			}
+			if err == nil && turn != 0 {
+				if doc, err = r.LoadTurns(ctx, id, turn, turn); err == nil {
+					doc.Queued = nil
+				}
 			}
 			if err == nil {
 				err = p.lacking(cmd, doc.UnpricedModels)
@@ -259,6 +264,11 @@ func newShow() *cobra.Command {
 			o := p.terminal(cmd)
 			o.Full = full
 			shown := slices.DeleteFunc(slices.Clone(views), func(v view) bool { return !v.on })
+			if changes {
+				shown = append(shown, view{print: func(w io.Writer, _ *document.Document, o render.Options) error {
+					return render.Changes(w, all, turn, o)
+				}})
+			}
 			if len(shown) == 0 {
 				return render.Document(cmd.OutOrStdout(), doc, o)
 			}

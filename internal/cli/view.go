@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"html"
 	"io"
+	"math"
 	"net"
 	"net/http"
 	"net/url"
@@ -16,6 +17,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -32,13 +34,17 @@ const envTraceURL = "AGENTTRACE_TRACE_URL"
 func newView(version string) *cobra.Command {
 	var noOpen bool
 	var traceURL string
-	to := flags{"no-open": &noOpen, "trace-url": &traceURL}
+	var port int
+	to := flags{"no-open": &noOpen, "port": &port, "trace-url": &traceURL}
 	cmd := described("view", to, between(0, 1, "at most one session"), func(cmd *cobra.Command, args []string) error {
 		if !cmd.Flags().Changed("trace-url") {
 			traceURL = os.Getenv(envTraceURL)
 		}
 		if err := web.CheckTraceURL(traceURL); err != nil {
 			return usagef("--trace-url: %w", err)
+		}
+		if port < 0 || port > math.MaxUint16 {
+			return usagef("--port is %d; use a number up to %d, or 0 for any port that is free", port, math.MaxUint16)
 		}
 		return reading(cmd, func(ctx context.Context, r document.Reader, _ *prices) error {
 			path := "/"
@@ -52,7 +58,7 @@ func newView(version string) *cobra.Command {
 			if u := collectorPages(cmd); u != nil {
 				return openPage(cmd, u, path, noOpen)
 			}
-			return servePages(cmd, r, version, traceURL, path, noOpen)
+			return servePages(cmd, r, version, traceURL, path, port, noOpen)
 		})
 	})
 	pricesFlag(cmd)
@@ -84,7 +90,7 @@ func collectorPages(cmd *cobra.Command) *url.URL {
 }
 
 // servePages serves the pages and the API until the command is interrupted.
-func servePages(cmd *cobra.Command, r document.Reader, version, traceURL, path string, noOpen bool) error {
+func servePages(cmd *cobra.Command, r document.Reader, version, traceURL, path string, port int, noOpen bool) error {
 	f, _, err := follow(cmd)
 	if err != nil {
 		return err
@@ -103,9 +109,9 @@ func servePages(cmd *cobra.Command, r document.Reader, version, traceURL, path s
 	if err != nil {
 		return err
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := listen(cmd, port)
 	if err != nil {
-		return fmt.Errorf("listen for a browser: %w", err)
+		return err
 	}
 	server := sessionview.NewServer(pages, key)
 	ended := make(chan error, 1)
@@ -125,6 +131,21 @@ func servePages(cmd *cobra.Command, r document.Reader, version, traceURL, path s
 		_ = server.Close() // who still reads has had the time to
 	}
 	return nil
+}
+
+// listen opens a port of the loopback interface: the one that is asked for, or any if the default one is taken.
+func listen(cmd *cobra.Command, port int) (net.Listener, error) {
+	l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+	switch taken := errors.Is(err, syscall.EADDRINUSE); {
+	case taken && cmd.Flags().Changed("port"):
+		return nil, usagef("port %d is taken by another program; name another with --port, or 0 for any that is free", port)
+	case taken:
+		_ = note(cmd, "port %d is taken by another program; another port serves the pages\n", port)
+		return listen(cmd, 0)
+	case err != nil:
+		return nil, fmt.Errorf("listen for a browser: %w", err)
+	}
+	return l, nil
 }
 
 // changer returns how requests change the store, one after the other so that they do not lock each other out.

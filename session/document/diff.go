@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
+	"iter"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -214,13 +216,8 @@ func compareTurns(tlA, tlB *Document, a, b *Turn, ignoreUsage bool) []Aspect {
 	}
 	text(AspectUser, a.UserText(), b.UserText())
 	text(AspectRewound, strconv.FormatBool(a.Hidden), strconv.FormatBool(b.Hidden))
-	prompt := Change{Aspect: AspectSystemPrompt, DigestA: a.SystemPromptDigest, DigestB: b.SystemPromptDigest}
-	bodyA, okA := promptBody(tlA, a.SystemPromptDigest)
-	bodyB, okB := promptBody(tlB, b.SystemPromptDigest)
-	if okA && okB {
-		prompt.A, prompt.B = optional(bodyA), optional(bodyB)
-	}
-	all = append(all, Aspect{prompt, a.SystemPromptDigest == b.SystemPromptDigest, nil})
+	prompt := promptChange(tlA, tlB, a.SystemPromptDigest, b.SystemPromptDigest)
+	all = append(all, Aspect{prompt, prompt.DigestA == prompt.DigestB, nil})
 	text(AspectModel, FullModelName(a.Model), FullModelName(b.Model))
 	if a.Tools.CatalogDigest != b.Tools.CatalogDigest {
 		text(AspectTools, catalogText(a), catalogText(b))
@@ -241,6 +238,66 @@ func optional(s string) *string {
 		return nil
 	}
 	return &s
+}
+
+// ContextChanges yields each turn but the first with what the model was given otherwise than before: the system prompt,
+// and each tool that was added, removed or changed, with its description and schema as the text. A turn that does not
+// report the one or the other is passed over.
+func (doc *Document) ContextChanges() iter.Seq2[*Turn, []Change] {
+	return func(yield func(*Turn, []Change) bool) {
+		prompt, catalog := "", ""
+		for i, t := range doc.Turns {
+			var all []Change
+			if d := t.SystemPromptDigest; d != "" {
+				if prompt != "" && d != prompt {
+					all = append(all, promptChange(doc, doc, prompt, d))
+				}
+				prompt = d
+			}
+			if d := t.Tools.CatalogDigest; d != "" {
+				if catalog != "" && d != catalog {
+					all = append(all, toolChanges(doc.Catalog(catalog), doc.Catalog(d))...)
+				}
+				catalog = d
+			}
+			if i > 0 && !yield(t, all) {
+				return
+			}
+		}
+	}
+}
+
+func promptChange(tlA, tlB *Document, a, b string) Change {
+	c := Change{Aspect: AspectSystemPrompt, DigestA: a, DigestB: b}
+	bodyA, okA := promptBody(tlA, a)
+	bodyB, okB := promptBody(tlB, b)
+	if okA && okB {
+		c.A, c.B = optional(bodyA), optional(bodyB)
+	}
+	return c
+}
+
+// toolChanges are the tools that two catalogs differ in, or the catalogs if that is not known.
+func toolChanges(a, b *ToolCatalog) (all []Change) {
+	texts := map[string]*[2]string{}
+	for i, c := range []*ToolCatalog{a, b} {
+		for _, t := range c.Tools {
+			if texts[t.Name] == nil {
+				texts[t.Name] = new([2]string)
+			}
+			text := t.Description + "\n" + Value(json.RawMessage(Canonical(t.InputSchema)))
+			texts[t.Name][i] = cmp.Or(strings.TrimSpace(text), "(no description)")
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(texts)) {
+		if text := texts[name]; text[0] != text[1] && a.Resolved && b.Resolved {
+			all = append(all, Change{Aspect: AspectTools, Tool: name, A: optional(text[0]), B: optional(text[1])})
+		}
+	}
+	if all == nil {
+		all = []Change{{Aspect: AspectTools, A: new("catalog " + Short(a.Digest)), B: new("catalog " + Short(b.Digest))}}
+	}
+	return all
 }
 
 // promptBody is the text of a system prompt, if it is known. That of none is empty.
@@ -413,6 +470,14 @@ func (c *Change) Label() string {
 		label = "only in A"
 		if c.A == nil {
 			label = "only in B"
+		}
+	}
+	if c.Aspect == AspectTools && c.Tool != "" {
+		label = "tool " + OneLine(c.Tool) + " changed"
+		if c.A == nil {
+			label = "tool " + OneLine(c.Tool) + " added"
+		} else if c.B == nil {
+			label = "tool " + OneLine(c.Tool) + " removed"
 		}
 	}
 	if c.CallA == 0 && c.CallB == 0 {

@@ -20,6 +20,7 @@ const (
 	columnTitle
 	columnAgent
 	columnModel
+	columnErrors
 	columnTokens
 	columnContext
 	columnCost
@@ -38,12 +39,14 @@ func Sessions(w io.Writer, items []document.Item, o Options) error {
 	withCost := slices.ContainsFunc(items, func(s document.Item) bool {
 		return s.CostUSD != 0 || s.EstimatedCostUSD != nil
 	})
-	g := p.sessions(items, true, map[int]bool{columnContext: true, columnCost: !withCost})
+	noErrors := !p.Whole && !slices.ContainsFunc(items, func(s document.Item) bool { return s.Errors > 0 })
+	g := p.sessions(items, true, map[int]bool{columnContext: true, columnCost: !withCost, columnErrors: noErrors})
 	room := func() int { return p.Width - g.width() + g.widths[columnTitle] }
 	whole := p.Whole && p.Width >= 100 || p.Width >= 120 && room() >= wideTitle
-	g = p.sessions(items, whole, map[int]bool{columnCost: !withCost})
+	g = p.sessions(items, whole, map[int]bool{columnCost: !withCost, columnErrors: noErrors})
 	// Leave out columns, the least missed first, until there is room for the title.
-	for _, next := range []int{columnContext, columnModel, columnAgent, columnCost, columnMark, columnTokens} {
+	for _, next := range []int{columnContext, columnModel, columnAgent, columnErrors, columnCost, columnMark,
+		columnTokens} {
 		if p.Whole || room() >= wideTitle || g.drop[columnContext] && room() >= narrowTitle {
 			break
 		}
@@ -58,8 +61,8 @@ func Sessions(w io.Writer, items []document.Item, o Options) error {
 }
 
 func (p *printer) sessions(items []document.Item, whole bool, drop map[int]bool) *grid {
-	g := &grid{gap: 2, left: columnTokens, drop: drop, whole: p.Whole}
-	g.add(p.title, "ID", "", "TITLE", "AGENT", "MODEL", "TOKENS", "CONTEXT", "COST", "AGE")
+	g := &grid{gap: 2, left: columnErrors, drop: drop, whole: p.Whole}
+	g.add(p.title, "ID", "", "TITLE", "AGENT", "MODEL", "ERRORS", "TOKENS", "CONTEXT", "COST", "AGE")
 	fit, number := truncate, document.Count
 	if p.Whole {
 		fit = func(text string, _ int) string { return text }
@@ -73,9 +76,13 @@ func (p *printer) sessions(items []document.Item, whole bool, drop map[int]bool)
 		if whole {
 			id = s.ID
 		}
+		errors := span{document.Count(s.Errors), p.dim}
+		if s.Errors > 0 {
+			errors.paint = p.bad
+		}
 		g.addSpans(span{document.Sanitize(id), p.accent}, p.sign(s), span{itemName(s), p.plain},
 			span{fit(document.OneLine(s.Agent), 14), p.dim}, span{fit(document.ModelName(s.Model), 20), p.dim},
-			span{number(s.Total), p.plain}, span{number(s.ContextTotal), p.dim},
+			errors, span{number(s.Total), p.plain}, span{number(s.ContextTotal), p.dim},
 			span{costOf(s), p.plain}, span{p.age(s.UpdatedAt), p.dim})
 	}
 	return g

@@ -256,6 +256,74 @@ func Provenance(w io.Writer, doc *document.Document, o Options) error {
 	return p.writeTo(w)
 }
 
+// Errors prints the tool calls that failed or were denied, and the errors of model calls and turns, each with where it
+// is: see [session.Failures].
+func Errors(w io.Writer, doc *document.Document, o Options) error {
+	p := newPrinter(o)
+	printed := 0
+	head := func(t *document.Turn) {
+		if printed != 0 {
+			p.blank()
+		}
+		if printed != t.Number {
+			p.header("─", span{turnLabel("Turn ", t), p.title}, p.state(t.State))
+		}
+		printed = t.Number
+	}
+	for t, m := range doc.Messages() {
+		for part, c := range m.ToolCalls() {
+			if c.Failed() || c.Denied {
+				head(t)
+				p.tool(doc, part, nil)
+				p.infoLines("    ", p.clock(part.CreatedAt), "part "+document.Sanitize(part.ID), spanOf(doc, part.ID))
+			}
+		}
+		errors := m.ModelErrors
+		if errors == nil && m.Failures() > 0 {
+			errors = []string{cmp.Or(m.Error, "ended by an error")}
+		}
+		for _, text := range errors {
+			head(t)
+			p.block(span{"✗ ", p.bad}, text, p.bad, p.Lines)
+			p.infoLines("    ", p.clock(m.CreatedAt), "message "+document.Sanitize(m.ID))
+		}
+	}
+	if printed == 0 {
+		p.line(span{"nothing failed, and nothing was denied", p.dim})
+	}
+	return p.writeTo(w)
+}
+
+func spanOf(doc *document.Document, partID string) string {
+	i := slices.IndexFunc(doc.Spans, func(s document.Span) bool { return s.PartID == partID })
+	if i < 0 {
+		return ""
+	}
+	return "span " + document.Sanitize(doc.Spans[i].SpanID) + " of trace " + document.Sanitize(doc.Spans[i].TraceID)
+}
+
+// Changes prints what the model of a turn, or with 0 of every turn, was given otherwise than in the turn before.
+func Changes(w io.Writer, doc *document.Document, turn int, o Options) error {
+	p := newPrinter(o)
+	dp := &diffPrinter{printer: p, unified: p.Width < SideBySide}
+	for t, changes := range doc.ContextChanges() {
+		if len(changes) == 0 || turn != 0 && t.Number != turn {
+			continue
+		}
+		if p.b.Len() > 0 {
+			p.blank()
+		}
+		p.header("─", span{turnLabel("Turn ", t), p.title}, span{}, document.Plural(len(changes), "change", "changes"))
+		for i := range changes {
+			dp.change(&changes[i])
+		}
+	}
+	if p.b.Len() == 0 {
+		p.line(span{"no turn reports another system prompt or other tools than the turn before", p.dim})
+	}
+	return p.writeTo(w)
+}
+
 // Tokens prints the table of tokens alone.
 func Tokens(w io.Writer, doc *document.Document, o Options) error {
 	p := newPrinter(o)

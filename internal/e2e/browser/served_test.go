@@ -76,7 +76,7 @@ func (s *site) run(toStderr bool, env []string, args ...string) (line string) {
 // view starts "agenttrace view" and returns the path of the address that it prints. Without that, the pages explain how
 // they are opened.
 func (s *site) view(env ...string) string {
-	address := s.run(false, env, "view", "--no-open")
+	address := s.run(false, env, "view", "--no-open", "--port", "0")
 	u, err := url.Parse(address)
 	if err != nil || u.Host == "" {
 		s.Fatalf("agenttrace view prints %q", address)
@@ -259,7 +259,7 @@ func TestViewOpensABrowser(t *testing.T) {
 	}
 	s := &site{TB: t}
 	address, err := url.Parse(s.run(false, []string{"AGENTTRACE_STORE=" + path, "XDG_STATE_HOME=" + state,
-		"PATH=" + bin + ":" + os.Getenv("PATH")}, "view", "ses_a"))
+		"PATH=" + bin + ":" + os.Getenv("PATH")}, "view", "--port", "0", "ses_a"))
 	if err != nil {
 		t.Fatal(err)
 	}
