@@ -16,7 +16,7 @@ var contextTags = []string{
 	"subagent_notification", "user_shell_command", "skill", "system-reminder", "system_reminder",
 	"system_notification", "ide_selection", "ide_opened_file", "ide_diagnostics", "reminderInstructions",
 	"editorContext", "additional_data", "attached_files", "open_and_recently_viewed_files", "EXTRA_INFO", "timestamp",
-	"task-notification", "hook_prompt", "goal_context", "codex_internal_context", "recommended_plugins",
+	"task-notification", "git-context", "hook_prompt", "goal_context", "codex_internal_context", "recommended_plugins",
 }
 
 // wordTags are the elements that clients put what the user wrote into.

@@ -17,7 +17,7 @@ func TestDiscoverFindsAgents(t *testing.T) {
 	for _, name := range []string{"XDG_DATA_HOME", "XDG_CONFIG_HOME", "COPILOT_HOME", "CURSOR_DATA_DIR",
 		"GOOSE_PATH_ROOT", "MAIDA_DATA_DIR", "OPENCODE_DB",
 		"CLINE_DATA_DIR", "CLINE_DIR", "OPENHANDS_CONVERSATIONS_DIR", "OPENHANDS_PERSISTENCE_DIR", "KIRO_HOME",
-		"CONTINUE_GLOBAL_DIR", "QWEN_HOME", "QWEN_RUNTIME_DIR", "CRUSH_GLOBAL_DATA", "KIMI_SHARE_DIR",
+		"CONTINUE_GLOBAL_DIR", "QWEN_HOME", "QWEN_RUNTIME_DIR", "CRUSH_GLOBAL_DATA", "KIMI_SHARE_DIR", "KIMI_CODE_HOME",
 		"AIDER_CHAT_HISTORY_FILE"} {
 		t.Setenv(name, "")
 	}
@@ -33,6 +33,7 @@ func TestDiscoverFindsAgents(t *testing.T) {
 		"amp/threads":             ".local/share/amp/threads",
 		"windsurf/transcripts":    ".windsurf/transcripts",
 		"kimi":                    ".kimi",
+		"kimi-code/sessions":      ".kimi-code/sessions",
 		"openhands/conversations": ".openhands/conversations",
 		"continue/sessions":       ".continue/sessions",
 		"qwen/projects":           ".qwen/projects",
@@ -101,10 +102,11 @@ func TestDiscoverFindsAgents(t *testing.T) {
 	}
 	slices.Sort(formats)
 	if want := []string{"amp", "cline", "continue", "copilot-chat", "copilot-cli", "crush", "goose", "kimi-cli",
-		"kiro-cli", "maida", "opencode", "openhands", "qwen-code", "windsurf", "zed"}; !slices.Equal(formats, want) {
+		"kimi-code", "kiro-cli", "maida", "opencode", "openhands", "qwen-code", "windsurf",
+		"zed"}; !slices.Equal(formats, want) {
 		t.Errorf("formats %q, want %q", formats, want)
 	}
-	if got.Total.Added != 37 || got.Total.Damaged > 0 {
+	if got.Total.Added != 39 || got.Total.Damaged > 0 {
 		t.Errorf("imported %+v", got.Total)
 	}
 	if again := importJSON(t, store, nil, "--discover", "--yes"); again.Total.Messages+again.Total.Parts > 0 {

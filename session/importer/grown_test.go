@@ -77,6 +77,7 @@ func transcripts(t testing.TB) map[string]string {
 	for _, pattern := range []string{delegated + "claude-code/transcripts/*.jsonl",
 		delegated + "claude-code-older/transcripts/*.jsonl", delegated + "codex*/transcripts/*.jsonl",
 		codecs + "transcripts/testdata/gemini/tmp/*/chats/*.jsonl",
+		codecs + "transcripts/testdata/kimi-code/sessions/*/*/agents/*/wire.jsonl",
 		codecs + "transcripts/testdata/qwen/projects/*/chats/*.jsonl",
 		codecs + "transcripts/testdata/vscode/User/workspaceStorage/*/chatSessions/*.jsonl",
 		codecs + "transcripts/testdata/copilot/session-state/*/events.jsonl", codecs + "formats/testdata/pi/session.jsonl"} {

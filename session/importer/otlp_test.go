@@ -25,8 +25,8 @@ func TestTranscriptsComeBackThroughOTLP(t *testing.T) {
 	for _, sample := range []string{
 		filepath.Join(ours, "aider"), filepath.Join(ours, "amp"), filepath.Join(ours, "cline"),
 		filepath.Join(ours, "copilot"), filepath.Join(ours, "crush"), filepath.Join(ours, "windsurf", "transcripts"),
-		filepath.Join(ours, "cursor"),
-		filepath.Join(ours, "gemini"), filepath.Join(ours, "goose"), filepath.Join(ours, "kimi"), filepath.Join(ours, "kiro"),
+		filepath.Join(ours, "cursor"), filepath.Join(ours, "kimi"), filepath.Join(ours, "kimi-code"),
+		filepath.Join(ours, "gemini"), filepath.Join(ours, "goose"), filepath.Join(ours, "kiro"),
 		filepath.Join(ours, "opencode"), filepath.Join(ours, "openhands"), filepath.Join(ours, "zed"),
 		filepath.Join(ours, "qwen"), filepath.Join(ours, "roo"), filepath.Join(ours, "vscode"),
 		filepath.Join(ours, "continue"),

@@ -229,6 +229,7 @@ var programs = []Format{
 	{Name: "windsurf", Imported: "transcripts that Windsurf's Cascade writes for hooks", Reading: transcripts.Windsurf},
 	{Name: "aider", Imported: "chat histories of Aider", Reading: transcripts.Aider},
 	{Name: "amp", Imported: "threads of Amp", Reading: transcripts.Amp},
+	{Name: "kimi-code", Imported: "wire files of agents of Kimi Code", Reading: transcripts.KimiCode},
 	{Name: "kimi-cli", Imported: "wire files of sessions of Kimi CLI", Reading: transcripts.Kimi},
 	{Name: "cline", Imported: "messages of sessions and tasks of Cline, Roo Code and Kilo Code",
 		Reading: transcripts.Cline},

@@ -45,6 +45,8 @@ import (
 //	           internal/agent/agent.go at 37f36e93
 //	kimi       MoonshotAI/kimi-cli, src/kimi_cli/wire/{types,file}.py, src/kimi_cli/soul/context.py,
 //	           src/kimi_cli/{session_state,metadata}.py and src/kimi_cli/subagents/store.py at 4a550eff
+//	kimi-code  what 2.1.0 wrote, with records that MoonshotAI/kimi-code, packages/agent-core-v2/docs/wire-manifest.d.ts
+//	           at d723cc47 has for an approval, an undo and a compaction
 //	qwen       QwenLM/qwen-code, packages/core/src/services/chatRecordingService.ts at 015346f1, and
 //	           what 0.24.4 wrote
 //	vscode     microsoft/vscode, src/vs/workbench/contrib/chat/common/model/{chatModel,
@@ -68,6 +70,8 @@ var agents = []struct {
 	{"amp/fork", "amp/*/*3.json", transcripts.Amp},
 	{"kimi/session", "kimi/*/*/*/wire.jsonl", transcripts.Kimi},
 	{"kimi/child", "kimi/*/*/*/subagents/*/wire.jsonl", transcripts.Kimi},
+	{"kimi-code/main", "kimi-code/*/*/*/agents/main/wire.jsonl", transcripts.KimiCode},
+	{"kimi-code/child", "kimi-code/*/*/*/agents/agent-0/wire.jsonl", transcripts.KimiCode},
 	{"goose/lines", "goose/2*.jsonl", transcripts.Goose},
 	{"cline/session", "cline/*/*/1*.messages.json", transcripts.Cline},
 	{"cline/child", "cline/*/*/agent*.messages.json", transcripts.Cline},
