@@ -41,15 +41,18 @@ var decodeContinue decoder = func(from *source, text []byte) ([]*codec.Session, 
 	}
 	from.record.Line = 0
 	d.b.Cost = usdOf(firstOf(of, "usage.totalCost"))
-	d.b.rest(continueCounts.capped(of.Object("usage")), semconv.BasisInclusive)
+	if d.uncounted {
+		d.b.rest(continueCounts[0].capped(of.Object("usage")), semconv.BasisInclusive)
+	}
 	return d.b.all(), nil
 }
 
 type continued struct {
 	b     *builder
 	model session.Model
-	// thought is what the model thought before the answer to come.
-	thought []string
+	// thought is what the model thought before the answer to come, uncounted whether there was one without its usage.
+	thought   []string
+	uncounted bool
 }
 
 func (d *continued) about(of rows.Object) {
@@ -110,7 +113,8 @@ func (d *continued) answer(o, message rows.Object) {
 	if at := moment(reasoning, "startAt"); at > 0 {
 		step.StartedAt = at
 	}
-	model := d.model
+	usage, model := message.Object("usage"), d.model
+	model.ModelID = cmp.Or(usage.Text("model"), model.ModelID)
 	for log := range rows.Objects(o.Get("promptLogs")) {
 		model = session.Model{ProviderID: log.Text("modelProvider"), ModelID: log.Text("modelTitle")}
 	}
@@ -129,9 +133,12 @@ func (d *continued) answer(o, message rows.Object) {
 	for call := range rows.Objects(message.Get("toolCalls")) {
 		d.call(call, states[call.Text("id")])
 	}
-	if u := message.Object("usage"); u != nil {
-		step.count(modelUse{usage: continueCounts.capped(u)}, semconv.BasisInclusive)
+	for _, k := range continueCounts {
+		if used := k.capped(usage); used.Total() > 0 {
+			step.count(modelUse{usage: used}, semconv.BasisInclusive)
+		}
 	}
+	d.uncounted = d.uncounted || step.Usage == nil
 	b.answered()
 }
 
@@ -164,6 +171,10 @@ func (d *continued) call(call, state rows.Object) {
 	}
 }
 
-// continueCounts are the counts of an answer, and of a session.
-var continueCounts = counts{"promptTokens", "completionTokens", "completionTokensDetails.reasoningTokens",
-	"promptTokensDetails.cachedTokens", "promptTokensDetails.cacheWriteTokens"}
+// continueCounts are the counts of an answer, and of a session, and those of an answer as the CLI has them.
+var continueCounts = []counts{
+	{"promptTokens", "completionTokens", "completionTokensDetails.reasoningTokens",
+		"promptTokensDetails.cachedTokens", "promptTokensDetails.cacheWriteTokens"},
+	{"prompt_tokens", "completion_tokens", "completion_tokens_details.reasoning_tokens",
+		"prompt_tokens_details.cached_tokens", "prompt_tokens_details.cache_write_tokens"},
+}
