@@ -200,7 +200,12 @@ func newRoot(version string) *cobra.Command {
 		}
 		root.AddCommand(group.commands...)
 	}
-	root.AddCommand(newVersion(version))
+	for _, cmd := range root.Commands() {
+		for flag, values := range completions {
+			_ = cmd.RegisterFlagCompletionFunc(flag, values) // an error is that it has no such flag
+		}
+	}
+	root.AddCommand(newMan(version), newVersion(version))
 	addRenamed(root)
 	root.AddCommand(described("exit-codes", nil, nil, nil), described("environment", nil, nil, nil))
 	helpText := root.HelpFunc()
@@ -250,7 +255,7 @@ func addRenamed(root *cobra.Command) {
 		_, flag, _ := strings.Cut(now, "--")
 		flag, _, _ = strings.Cut(flag, " ")
 		deprecated := fmt.Sprintf("agenttrace %s is deprecated; use agenttrace %s\n", old, now)
-		alias := &cobra.Command{Use: old, Long: deprecated, Hidden: true}
+		alias := &cobra.Command{Use: old, Long: deprecated, Hidden: true, ValidArgsFunction: cmd.ValidArgsFunction}
 		alias.RunE = func(_ *cobra.Command, args []string) error {
 			_ = note(alias, "%s", deprecated)
 			last := len(args) - 1

@@ -12,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/cobra/doc"
 	"github.com/spf13/pflag"
 
 	"github.com/agenttrace/agenttrace/session/codec/formats"
@@ -186,4 +187,31 @@ func formatList(width int, which func(*formats.Format) bool, text func(*formats.
 		fmt.Fprintf(&b, "  %-*s  %s\n", width, f.Name, text(f))
 	}
 	return b.String()
+}
+
+func newMan(version string) *cobra.Command {
+	return described("man", nil, exactly(1, "a directory"), func(cmd *cobra.Command, args []string) error {
+		if err := makeDirectory(args[0]); err != nil {
+			return err
+		}
+		root := cmd.Root()
+		root.Long += "\n\n" + manual()["exit-codes"].long + "\n\n" + manual()["environment"].long + "\n"
+		forMan(root)
+		header := doc.GenManHeader{Section: "1", Source: "agenttrace " + version, Manual: "agenttrace"}
+		return unwritten(args[0], doc.GenManTree(root, &header, args[0]))
+	})
+}
+
+// columned matches lines that are in columns.
+var columned = regexp.MustCompile(`(?m)(?:^ +\S.*\n)+`)
+
+// forMan marks in the help of commands, which becomes Markdown, what is in columns.
+func forMan(cmd *cobra.Command) {
+	cmd.DisableAutoGenTag = true
+	cmd.Long = columned.ReplaceAllStringFunc(wrapped(cmd.Long, 72), func(lines string) string {
+		return "\n```\n" + lines + "```\n\n"
+	})
+	for _, sub := range cmd.Commands() {
+		forMan(sub)
+	}
 }

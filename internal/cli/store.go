@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"os"
 	"strings"
 	"time"
@@ -193,45 +192,4 @@ func idleTimeout(cmd *cobra.Command) (time.Duration, error) {
 func idleTimeoutFlag(cmd *cobra.Command) {
 	flags{"idle-timeout": new(time.Duration)}.of("(idle-timeout)", cmd.Flags())
 	cmd.Flags().Lookup("idle-timeout").DefValue = "0s" // the text states what it is
-}
-
-// completeSessions offers the newest sessions' ids to the shell, of all sessions once something is typed.
-func completeSessions(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
-	takes := map[string]int{"diff": 2, "check": math.MaxInt, "export": math.MaxInt}
-	if len(args) >= max(takes[cmd.Name()], 1) {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	r, err := openStore(cmd)
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveError
-	}
-	defer r.Close()
-	var names []string
-	if strings.HasPrefix("last", typed) {
-		names = append(names, cobra.CompletionWithDesc("last", "the newest session"))
-	}
-	q := store.SessionQuery{Limit: 100, Children: true, Archived: true}
-	if typed != "" {
-		q.Limit = -1
-	}
-	for s, err := range r.Sessions(cmd.Context(), q) {
-		if err != nil {
-			break
-		}
-		// What ls prints for an id has not the prefix that every session has.
-		name := s.ID
-		if bare, ours := strings.CutPrefix(s.ID, "ses_"); ours && typed != "" && strings.HasPrefix(bare, typed) {
-			name = bare
-		}
-		// What means a session does not mean its sub-agents.
-		child := typed != "" && s.ParentID != nil && strings.HasPrefix(name, *s.ParentID) &&
-			strings.HasPrefix(*s.ParentID, typed)
-		if !child && strings.HasPrefix(name, typed) {
-			names = append(names, cobra.CompletionWithDesc(document.Sanitize(name), document.Flat(s.Title)))
-		}
-	}
-	if cmd.Name() == "check" { // it takes files too
-		return names, cobra.ShellCompDirectiveDefault
-	}
-	return names, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveKeepOrder
 }

@@ -1,0 +1,146 @@
+package cli
+
+import (
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/document"
+	"github.com/agenttrace/agenttrace/session/store"
+)
+
+// What a shell is offered comes from the store, which is opened for reading. It is nothing if there is no store.
+
+// completed is how many sessions, the newest ones, are looked at for what they have.
+const completed = 100
+
+// completions are what a shell is offered for flags of all commands, by the names of these.
+var completions = map[string]cobra.CompletionFunc{
+	"after": func(cmd *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
+		return completeSessions(cmd, nil, typed)
+	},
+	"agent":   completeValues(func(s *document.Item) []string { return []string{s.Agent} }),
+	"model":   completeValues(func(s *document.Item) []string { return []string{session.Deref(s.Model).ModelID} }),
+	"project": completeValues(func(s *document.Item) []string { return []string{s.WorkspaceRoot} }),
+	"tag":     completeValues(tagsOf), "untag": completeValues(tagsOf), "turn": completeTurns,
+}
+
+func tagsOf(s *document.Item) (tags []string) {
+	for i := range s.Annotations {
+		if n := &s.Annotations[i]; n.Kind == store.AnnotationTag {
+			tags = append(tags, n.Name)
+		}
+	}
+	return tags
+}
+
+// completeValues offers what sessions have, each once and sorted.
+func completeValues(of func(*document.Item) []string) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
+		r, err := openStore(cmd)
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		defer r.Close()
+		q := everySession
+		q.Limit = completed
+		reader := document.Reader{Reader: r}
+		rows, err := reader.Select(cmd.Context(), q, "")
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		items, _, _ := reader.Briefly(cmd.Context(), rows)
+		var values []string
+		for i := range items {
+			for _, v := range of(&items[i]) {
+				if v != "" && v == document.OneLine(v) && strings.HasPrefix(v, typed) {
+					values = append(values, v)
+				}
+			}
+		}
+		slices.Sort(values)
+		return slices.Compact(values), cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// completeTurns offers the numbers of the turns of the session that is named, with what the user asked.
+func completeTurns(cmd *cobra.Command, args []string, typed string) (turns []string, _ cobra.ShellCompDirective) {
+	const directive = cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveKeepOrder
+	r, err := openStore(cmd)
+	if err != nil || len(args) == 0 {
+		return nil, directive
+	}
+	defer r.Close()
+	id, err := r.Resolve(cmd.Context(), args[0])
+	if err != nil {
+		return nil, directive
+	}
+	o, err := document.Reader{Reader: r}.LoadOutline(cmd.Context(), id)
+	if err != nil {
+		return nil, directive
+	}
+	var numbers []int
+	for _, t := range o.Turns {
+		if strings.HasPrefix(strconv.Itoa(t.Number), typed) {
+			numbers = append(numbers, t.Number)
+		}
+	}
+	if o.LoadQuestions(cmd.Context(), numbers) != nil {
+		return nil, directive
+	}
+	doc := o.Document()
+	for _, n := range numbers {
+		question := document.OneLine(doc.Turn(n).UserText())
+		turns = append(turns, cobra.CompletionWithDesc(strconv.Itoa(n), question))
+	}
+	return turns, directive
+}
+
+// completeSessions offers the newest sessions' ids to the shell, of all sessions once something is typed.
+func completeSessions(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+	takes := map[string]int{"diff": 2, "check": math.MaxInt, "edit": math.MaxInt, "export": math.MaxInt, "rm": math.MaxInt}
+	switch {
+	case cmd.Name() == "show" && len(args) == 1:
+		return completeTurns(cmd, args, typed)
+	case len(args) >= max(takes[cmd.Name()], 1):
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	r, err := openStore(cmd)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	defer r.Close()
+	var names []string
+	if strings.HasPrefix("last", typed) {
+		names = append(names, cobra.CompletionWithDesc("last", "the newest session"))
+	}
+	q := everySession
+	q.Limit = completed
+	if typed != "" {
+		q.Limit = -1
+	}
+	for s, err := range r.Sessions(cmd.Context(), q) {
+		if err != nil {
+			break
+		}
+		// What ls prints for an id has not the prefix that every session has.
+		name := s.ID
+		if bare, ours := strings.CutPrefix(s.ID, "ses_"); ours && typed != "" && strings.HasPrefix(bare, typed) {
+			name = bare
+		}
+		// What means a session does not mean its sub-agents.
+		child := typed != "" && s.ParentID != nil && strings.HasPrefix(name, *s.ParentID) &&
+			strings.HasPrefix(*s.ParentID, typed)
+		if !child && strings.HasPrefix(name, typed) {
+			names = append(names, cobra.CompletionWithDesc(document.Sanitize(name), document.Flat(s.Title)))
+		}
+	}
+	if cmd.Name() == "check" { // it takes files too
+		return names, cobra.ShellCompDirectiveDefault
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveKeepOrder
+}
