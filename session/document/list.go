@@ -1,6 +1,7 @@
 package document
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"iter"
@@ -133,6 +134,8 @@ type Item struct {
 	Turns  int64 `json:"turns"`
 	Errors int64 `json:"errors"`
 	Denied int64 `json:"denied_tool_calls"`
+	// DurationMS sums the turns that state a duration.
+	DurationMS *int64 `json:"duration_ms,omitempty"`
 	// CostUSD is what the source states: see [session.Tokens.Cost].
 	CostUSD float64 `json:"cost_usd"`
 	// EstimatedCostUSD is of the messages that state no cost, and no part of CostUSD;
@@ -183,12 +186,33 @@ func NewItem(s *session.Session, t *session.Transcript, spent *store.Spent, now 
 	return Item{
 		ID: s.ID, Title: s.Title, Agent: s.Agent, Model: modelOf(s), State: state,
 		Status: StatusOf(s, t, nil, now, idleTimeout).State,
-		Turns:  spent.Turns, Errors: spent.Errors, Denied: spent.Denied,
+		Turns:  spent.Turns, Errors: spent.Errors, Denied: spent.Denied, DurationMS: spent.DurationMS,
 		Usage: used, Total: used.Total(), Context: s.Usage(), ContextTotal: s.Usage().Total(),
 		CostUSD: cost, EstimatedCostUSD: estimated, Unpriced: unpriced, Reading: readingOf(s),
 		ParentID: session.Deref(s.ParentID), WorkspaceRoot: session.Deref(s.WorkspaceRoot),
 		CreatedAt: s.CreatedAt, UpdatedAt: s.UpdatedAt, ArchivedAt: s.ArchivedAt,
 	}
+}
+
+// Outcome is what a list shows of the session: what it is doing or, of an idle one, how its last run ended. It is one of
+// [Statuses], or "".
+func (s *Item) Outcome() string {
+	if s.Status == ActivityIdle || s.Status == ActivityUnknown {
+		return cmp.Or(string(s.State), string(s.Status))
+	}
+	return string(s.Status)
+}
+
+// Sum adds up what the sessions of a list used: their turns, failures, denied calls, tokens, costs and durations.
+func Sum(items []Item) (sum Item) {
+	for i := range items {
+		s := &items[i]
+		sum.Turns, sum.Errors, sum.Denied = sum.Turns+s.Turns, sum.Errors+s.Errors, sum.Denied+s.Denied
+		sum.Total, sum.CostUSD, sum.Unpriced = sum.Total+s.Total, sum.CostUSD+s.CostUSD, sum.Unpriced || s.Unpriced
+		addNumber(&sum.EstimatedCostUSD, s.EstimatedCostUSD)
+		addNumber(&sum.DurationMS, s.DurationMS)
+	}
+	return sum
 }
 
 // Abbreviate sets the Short of items to heads of their ids that distinguish the sessions of the list, all of one

@@ -77,6 +77,12 @@ func Buckets(u *session.Usage) []int64 {
 	return []int64{u.Input, u.Output, u.Reasoning, u.CacheRead, u.CacheWrite, u.Total()}
 }
 
+// Tail is the last element of a path, which names a project.
+func Tail(path string) string {
+	path = strings.TrimRight(path, "/")
+	return Line(path[strings.LastIndexByte(path, '/')+1:])
+}
+
 // Short is the head of a digest or id, long enough to distinguish it from others by eye.
 func Short(digest string) string { return Head(digest, 12) }
 

@@ -30,6 +30,20 @@ const (
 	ActivityInterrupted Activity = "interrupted"
 )
 
+// outcomes are the signs and words of activities and states.
+var outcomes = map[string][2]string{
+	string(ActivityBusy): {"►", "busy"}, string(ActivityRetrying): {"↻", "retrying"},
+	string(ActivityWaitingApproval):  {"?", "waiting for approval"},
+	string(ActivityWaitingUserInput): {"?", "waiting for an answer"}, string(StateWaiting): {"?", "waiting for a human"},
+	string(StateError): {"✗", "error"}, string(StateFinished): {"✓", "finished"}, string(StateAborted): {"■", "aborted"},
+	string(ActivityInterrupted): {"◌", "interrupted"}, string(StateIncomplete): {"◌", "incomplete"},
+	string(ActivityIdle): {"·", "idle"},
+}
+
+// OutcomeWords puts an [Activity] or a [State] into words, which go with a sign of one character; both are "" of an
+// unknown one.
+func OutcomeWords(of string) (sign, words string) { return outcomes[of][0], outcomes[of][1] }
+
 // Waiting reports that a human is waited for.
 func (a Activity) Waiting() bool {
 	return a == ActivityWaitingApproval || a == ActivityWaitingUserInput

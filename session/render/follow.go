@@ -82,7 +82,7 @@ func (n *NewsPrinter) one(x *document.News) {
 		if brief.State != document.ActivityInterrupted {
 			brief.Since = 0 // it has just begun
 		}
-		p.line(p.activity(brief.State), span{prefixed(" · ", p.statusLine(&brief)), p.dim})
+		p.line(p.did(string(brief.State)), span{prefixed(" · ", p.statusLine(&brief)), p.dim})
 	case document.NewsText:
 		n.text(x)
 	case document.NewsTool:
@@ -133,7 +133,7 @@ func (n *NewsPrinter) messageEnd(x *document.News) {
 	p := n.p
 	facts := document.Join(document.OptionalDuration(x.DurationMS), document.Tokens(x.Usage),
 		document.OneLine(x.StopReason))
-	p.line(p.state(x.State), span{prefixed(" · ", facts), p.dim})
+	p.line(p.did(string(x.State)), span{prefixed(" · ", facts), p.dim})
 	if x.Error != "" {
 		p.block(span{"  ", p.plain}, x.Error, p.bad, p.Lines)
 	}
@@ -213,14 +213,22 @@ func (n *NewsPrinter) endText() {
 }
 
 // activity is what a session does, in its color. A session that does nothing has no mark.
-func (p *printer) activity(a document.Activity) span {
-	return map[document.Activity]span{
-		document.ActivityBusy: {"► busy", p.good}, document.ActivityRetrying: {"↻ retrying", p.warn},
-		document.ActivityWaitingApproval:  {"? waiting for approval", p.warn},
-		document.ActivityWaitingUserInput: {"? waiting for an answer", p.warn},
-		document.ActivityError:            {"✗ error", p.bad}, document.ActivityInterrupted: {"◌ interrupted", p.warn},
-		document.ActivityIdle: {"· idle", p.dim},
-	}[a]
+// did is an [document.Activity] or a [document.State] in words, after a sign.
+func (p *printer) did(of string) span {
+	sign, words := document.OutcomeWords(of)
+	if sign == "" {
+		return span{}
+	}
+	in := p.warn
+	switch sign {
+	case "►", "✓":
+		in = p.good
+	case "✗":
+		in = p.bad
+	case "·":
+		in = p.dim
+	}
+	return span{sign + " " + words, in}
 }
 
 // statusWords is a status with what its phrases need besides: the age of a time, and the call that a human is asked
@@ -270,7 +278,7 @@ func Status(w io.Writer, st *document.Status, o Options) error {
 	for _, l := range wrap(cmp.Or(document.OneLine(st.Title), "(no title)"), p.Width) {
 		p.line(span{l, p.title})
 	}
-	p.line(p.activity(st.State), span{" · " + document.OneLine(st.Agent), p.dim})
+	p.line(p.did(string(st.State)), span{" · " + document.OneLine(st.Agent), p.dim})
 	p.blank()
 	for _, f := range phrases.Fields("status fields", p.statusWords(st)) {
 		p.field(f.Name, f.Value)

@@ -95,10 +95,10 @@ func (p *printer) head(doc *document.Document) {
 
 func (p *printer) headline(doc *document.Document) {
 	s := &doc.Session
-	state := p.state(s.State)
+	state := p.did(string(s.State))
 	if a := doc.Status.State; a != document.ActivityIdle &&
 		(a != document.ActivityError || s.State == document.StateUnknown) && a != document.ActivityUnknown {
-		state = p.activity(a)
+		state = p.did(string(a))
 	}
 	t := &doc.Totals
 	summary := []string{
@@ -175,14 +175,6 @@ func (p *printer) fieldAt(indent int, name, value string) {
 	}
 }
 
-func (p *printer) state(s document.State) span {
-	return map[document.State]span{
-		document.StateFinished: {"✓ finished", p.good}, document.StateAborted: {"■ aborted", p.warn},
-		document.StateError: {"✗ error", p.bad}, document.StateWaiting: {"? waiting for a human", p.warn},
-		document.StateIncomplete: {"◌ incomplete", p.warn},
-	}[s]
-}
-
 // folded is one line for turns that a rewind hid.
 func (p *printer) folded(turns []*document.Turn) {
 	messages, calls := 0, 0
@@ -219,7 +211,7 @@ func (p *printer) queued(m *document.Message) {
 }
 
 func (p *printer) turn(doc *document.Document, t *document.Turn, previousRules *string) {
-	p.header("─", span{turnLabel("Turn ", t), p.title}, p.state(t.State), document.OptionalDuration(t.DurationMS),
+	p.header("─", span{turnLabel("Turn ", t), p.title}, p.did(string(t.State)), document.OptionalDuration(t.DurationMS),
 		document.Tokens(t.Usage),
 		document.Cost(total(t.CostUSD, t.Unpriced), total(t.EstimatedCostUSD, t.Unpriced)),
 		document.OneLine(t.StopReason))

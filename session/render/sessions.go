@@ -17,13 +17,16 @@ import (
 const (
 	columnID = iota
 	columnMark
+	columnProject
 	columnTitle
 	columnAgent
 	columnModel
+	columnTurns
 	columnErrors
 	columnTokens
 	columnContext
 	columnCost
+	columnDuration
 	columnAge
 )
 
@@ -33,21 +36,18 @@ const (
 )
 
 // Sessions prints a list of sessions for a person, in the order in which they are given. Their ids are short, see
-// [document.Abbreviate], unless there is room for whole ones besides all columns.
+// [document.Abbreviate], unless there is room for whole ones besides all columns. A column that is empty is left out.
 func Sessions(w io.Writer, items []document.Item, o Options) error {
 	p := newPrinter(o)
-	withCost := slices.ContainsFunc(items, func(s document.Item) bool {
-		return s.CostUSD != 0 || s.EstimatedCostUSD != nil
-	})
-	noErrors := !p.Whole && !slices.ContainsFunc(items, func(s document.Item) bool { return s.Errors > 0 })
-	g := p.sessions(items, true, map[int]bool{columnContext: true, columnCost: !withCost, columnErrors: noErrors})
+	g := p.sessions(items, true)
 	room := func() int { return p.Width - g.width() + g.widths[columnTitle] }
-	whole := p.Whole && p.Width >= 100 || p.Width >= 120 && room() >= wideTitle
-	g = p.sessions(items, whole, map[int]bool{columnCost: !withCost, columnErrors: noErrors})
+	if whole := p.Whole && p.Width >= 100 || p.Width >= 120 && room() >= wideTitle; !whole {
+		g = p.sessions(items, false)
+	}
 	// Leave out columns, the least missed first, until there is room for the title.
-	for _, next := range []int{columnContext, columnModel, columnAgent, columnErrors, columnCost, columnMark,
-		columnTokens} {
-		if p.Whole || room() >= wideTitle || g.drop[columnContext] && room() >= narrowTitle {
+	for _, next := range []int{columnContext, columnTurns, columnProject, columnDuration, columnModel, columnAgent,
+		columnCost, columnErrors, columnMark, columnTokens} {
+		if p.Whole || room() >= wideTitle || g.drop[columnModel] && room() >= narrowTitle {
 			break
 		}
 		g.drop[next] = true
@@ -60,9 +60,10 @@ func Sessions(w io.Writer, items []document.Item, o Options) error {
 	return p.writeTo(w)
 }
 
-func (p *printer) sessions(items []document.Item, whole bool, drop map[int]bool) *grid {
-	g := &grid{gap: 2, left: columnErrors, drop: drop, whole: p.Whole}
-	g.add(p.title, "ID", "", "TITLE", "AGENT", "MODEL", "ERRORS", "TOKENS", "CONTEXT", "COST", "AGE")
+func (p *printer) sessions(items []document.Item, whole bool) *grid {
+	g := &grid{gap: 2, left: columnTurns, drop: map[int]bool{}, whole: p.Whole}
+	g.add(p.title, "ID", "", "PROJECT", "TITLE", "AGENT", "MODEL", "TURNS", "ERRORS", "TOKENS", "CONTEXT", "COST", "DURATION",
+		"AGE")
 	fit, number := truncate, document.Count
 	if p.Whole {
 		fit = func(text string, _ int) string { return text }
@@ -76,14 +77,20 @@ func (p *printer) sessions(items []document.Item, whole bool, drop map[int]bool)
 		if whole {
 			id = s.ID
 		}
-		errors := span{document.Count(s.Errors), p.dim}
+		errors := span{number(s.Errors), p.dim}
 		if s.Errors > 0 {
 			errors.paint = p.bad
 		}
-		g.addSpans(span{document.Sanitize(id), p.accent}, p.sign(s), span{itemName(s), p.plain},
-			span{fit(document.OneLine(s.Agent), 14), p.dim}, span{fit(document.ModelName(s.Model), 20), p.dim},
-			errors, span{number(s.Total), p.plain}, span{number(s.ContextTotal), p.dim},
-			span{costOf(s), p.plain}, span{p.age(s.UpdatedAt), p.dim})
+		g.addSpans(span{document.Sanitize(id), p.accent}, p.sign(s), span{fit(document.Tail(s.WorkspaceRoot), 14), p.dim},
+			span{itemName(s), p.plain}, span{fit(document.OneLine(s.Agent), 14), p.dim},
+			span{fit(document.ModelName(s.Model), 20), p.dim}, span{number(s.Turns), p.dim}, errors,
+			span{number(s.Total), p.plain}, span{number(s.ContextTotal), p.dim}, span{costOf(s), p.plain},
+			span{cmp.Or(document.OptionalDuration(s.DurationMS), absent), p.dim}, span{p.age(s.UpdatedAt), p.dim})
+	}
+	for column, empty := range map[int]string{columnProject: "", columnModel: "", columnErrors: "0", columnCost: absent,
+		columnDuration: absent} {
+		g.drop[column] = !(p.Whole && column == columnErrors) &&
+			!slices.ContainsFunc(g.rows[1:], func(row []span) bool { return row[column].text != empty })
 	}
 	return g
 }
@@ -92,9 +99,9 @@ func (p *printer) sessions(items []document.Item, whole bool, drop map[int]bool)
 func (p *printer) sign(s *document.Item) (sign span) {
 	switch {
 	case s.Status != document.ActivityIdle && s.Status != document.ActivityUnknown:
-		sign = p.activity(s.Status)
+		sign = p.did(string(s.Status))
 	case s.State.Bad():
-		sign = p.state(s.State)
+		sign = p.did(string(s.State))
 	}
 	sign.text, _, _ = strings.Cut(sign.text, " ")
 	if isNoticed(s) {
@@ -138,29 +145,21 @@ func costOf(s *document.Item) string {
 }
 
 func summary(items []document.Item, prices string) []string {
-	stated, marked, unpriced := 0.0, 0, false
-	var estimated *float64
+	all, marked := document.Sum(items), 0
 	for i := range items {
-		s := &items[i]
-		stated += s.CostUSD
-		unpriced = unpriced || s.Unpriced
-		if s.EstimatedCostUSD != nil {
-			sum := *s.EstimatedCostUSD + session.Deref(estimated)
-			estimated = &sum
-		}
-		if isNoticed(s) {
+		if isNoticed(&items[i]) {
 			marked++
 		}
 	}
 	sum := []string{document.Plural(len(items), "session", "sessions")}
-	if text := document.Spent(stated, estimated); text != "" && !unpriced {
-		if estimated != nil && prices != "" {
+	if text := document.Spent(all.CostUSD, all.EstimatedCostUSD); text != "" && !all.Unpriced {
+		if all.EstimatedCostUSD != nil && prices != "" {
 			text += " (" + prices + ")"
 		}
 		sum = append(sum, text)
 	}
 	if marked > 0 {
-		sum = append(sum, strconv.Itoa(marked)+" with notices (!): see agenttrace store check ID")
+		sum = append(sum, strconv.Itoa(marked)+" with notices (!): see agenttrace check ID")
 	}
 	return sum
 }

@@ -31,7 +31,9 @@ func items() []document.Item {
 		{ID: "ses_1fa2bdc5a00133WEcCxYmStWLC", Title: "New Chat\nsecond line", Agent: "grida", MetadataJSON: `{}`,
 			UpdatedAt: epoch - 400*86_400_000, ArchivedAt: &archived},
 	}
-	spent := []store.Spent{{Tokens: session.Tokens{Used: &session.Usage{Input: 14834}}},
+	rows[0].WorkspaceRoot = new("/home/ann/runes")
+	spent := []store.Spent{{Tokens: session.Tokens{Used: &session.Usage{Input: 14834}}, Turns: 12, Errors: 3,
+		DurationMS: new(int64(242_000))},
 		{Tokens: session.Tokens{Used: &session.Usage{Input: 763}}}, {}}
 	var list []document.Item
 	for i := range rows {
@@ -127,7 +129,7 @@ func TestWholeIDs(t *testing.T) {
 		items []document.Item
 		width int
 		want  bool
-	}{{items(), 119, false}, {items(), 120, true}, {long, 120, false}, {long, 140, true}} {
+	}{{items(), 119, false}, {items(), 160, true}, {long, 160, false}, {long, 180, true}} {
 		var b strings.Builder
 		if err := Sessions(&b, test.items,
 			Options{Width: test.width, Now: time.UnixMilli(epoch)}); err != nil {

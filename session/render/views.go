@@ -266,7 +266,7 @@ func Errors(w io.Writer, doc *document.Document, o Options) error {
 			p.blank()
 		}
 		if printed != t.Number {
-			p.header("─", span{turnLabel("Turn ", t), p.title}, p.state(t.State))
+			p.header("─", span{turnLabel("Turn ", t), p.title}, p.did(string(t.State)))
 		}
 		printed = t.Number
 	}

@@ -116,6 +116,8 @@ type Spent struct {
 	// Turns is the number of turns, hidden ones and those that a fork copied included: see [session.Turns]. Errors
 	// counts failures, and Denied tool calls that were denied: see [session.Failures].
 	Turns, Errors, Denied int64
+	// DurationMS sums the answers that state how long they took; nil where none does.
+	DurationMS *int64
 }
 
 // Stats are figures over many sessions. What a fork copied from its parent counts in the parent alone; what a rewind

@@ -326,9 +326,13 @@ func (v *pages) functions() template.FuncMap {
 			text, _ := document.DecisionText(&d)
 			return document.Line(text)
 		},
-		"value":   func(keys map[store.StatsBy]string, by string) string { return keys[store.StatsBy(by)] },
-		"tail":    tail,
-		"status":  func(a document.Activity) string { return cmp.Or(strings.ReplaceAll(string(a), "_", " "), "unknown") },
+		"value":  func(keys map[store.StatsBy]string, by string) string { return keys[store.StatsBy(by)] },
+		"tail":   document.Tail,
+		"status": func(of any) string { return cmp.Or(strings.ReplaceAll(fmt.Sprint(of), "_", " "), "unknown") },
+		"sign": func(outcome string) string {
+			sign, _ := document.OutcomeWords(outcome)
+			return cmp.Or(sign, "·")
+		},
 		"buckets": document.UsageCells,
 		"target":  func(session, message, part, back string) target { return target{session, message, part, back} },
 		"pair":    func(a, b any) pair { return pair{a, b} },
@@ -393,11 +397,6 @@ func ago(d time.Duration) string {
 		return fmt.Sprintf("%d h ago", d/time.Hour)
 	}
 	return fmt.Sprintf("%d days ago", d/(24*time.Hour))
-}
-
-func tail(path string) string {
-	path = strings.TrimRight(path, "/")
-	return document.Line(path[strings.LastIndexByte(path, '/')+1:])
 }
 
 // pair is two values for a template that takes one.

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/store"
 )
@@ -17,14 +18,24 @@ const pageSize = 50
 // maxPageSearch is how long a page looks for a text.
 const maxPageSearch = 5 * time.Second
 
+// suggested is of how many of the newest sessions the form suggests what to filter by.
+const suggested = 200
+
 // listPage is what the list of sessions shows.
 type listPage struct {
-	Items []document.Item
-	Hits  []store.Hit
-	// Query are the filters as they are in the address.
-	Query url.Values
-	// Filters are those that are set, each with the address of the list without it.
-	Filters []filter
+	// Days are the sessions by the day of the time that they are ordered by, otherwise all in one without a name. Sum is
+	// the sum of them.
+	Days []dayGroup
+	Sum  document.Item
+	Hits []store.Hit
+	// Query are the filters as they are in the address, and Kept those that the form has no field for.
+	Query, Kept url.Values
+	// Filters are those that are set, each with the address of the list without it, and Offers some that are not, with
+	// the address of the list with it.
+	Filters, Offers []filter
+	// Columns are those of the list.
+	Columns []listColumn
+	sort    store.SessionSort
 	// Next is the address of the next page, "" on the last.
 	Next string
 	// Partial reports that a search ended before all was looked through.
@@ -32,37 +43,66 @@ type listPage struct {
 	// Store names the store, of which Empty reports that it has no session at all.
 	Store string
 	Empty bool
-	// Sorts are the orders of the list, and Statuses what sessions can be doing.
+	// Sorts are the orders of the list, and Statuses what sessions can be doing. Known are the agents, projects, models
+	// and tags of sessions, by the name of the filter.
 	Sorts, Statuses []string
+	Known           map[string][]string
 	// Zone names the zone of the times.
 	Zone string
 	// Live is the address of the page, "" of one that is not updated while it is open.
 	Live string
 }
 
-// filter is one that is set.
-type filter struct{ Text, Without string }
+// dayGroup are the sessions of a day.
+type dayGroup struct {
+	Name  string
+	Items []document.Item
+}
+
+// listColumn is the head of a column. Link is the address of the list in the order of the column, "" if there is none,
+// and Order how the list is ordered by it: ascending, descending or "".
+type listColumn struct{ Name, Class, Link, Order string }
+
+// filter is one that is set, or that can be.
+type filter struct{ Text, Link string }
 
 // filters are the parameters that select sessions, and q.
 var filters = []string{"q", "session", "project", "agent", "model", "provider", "user", "tag", "score", "tool", "text",
 	"status", "errors", "loops", "denials", "since", "until", "children", "archived"}
 
+// offers are filters that one click sets, in words.
+var offers = []struct{ name, value, text string }{
+	{"status", string(document.ActivityWaitingApproval), "waiting for approval"},
+	{"status", string(document.ActivityBusy), "busy"}, {"errors", "1", "with errors"}, {"loops", "1", "with loops"},
+	{"denials", "1", "with denials"}, {"children", "1", "sub-agents too"}, {"archived", "1", "archived too"},
+}
+
 // list answers with the list of sessions, or with the places of a text.
 func (v *pages) list(w http.ResponseWriter, r *http.Request) error {
 	ctx, query := r.Context(), r.URL.Query()
 	zone, _ := time.Now().In(v.Zone).Zone()
-	p := &listPage{Query: query, Store: v.Sessions.Name(), Zone: zone,
+	p := &listPage{Query: query, Kept: url.Values{}, Store: v.Sessions.Name(), Zone: zone,
 		Sorts: store.SessionSorts(), Statuses: document.Statuses()}
 	for _, name := range filters {
-		for _, value := range p.Query[name] {
+		for _, value := range query[name] {
 			if value == "" {
 				continue
 			}
 			text := name + ": " + value
-			if value == "1" {
-				text = "with " + name
+			for _, o := range offers {
+				if o.name == name && o.value == value {
+					text = o.text
+				}
 			}
-			p.Filters = append(p.Filters, filter{text, with(p.Query, name, "")})
+			p.Filters = append(p.Filters, filter{text, with(query, name, "")})
+			if !slices.Contains([]string{"agent", "project", "model", "tag", "status", "since"}, name) {
+				p.Kept.Add(name, value)
+			}
+		}
+	}
+	for _, o := range offers {
+		if query.Get(o.name) != o.value {
+			p.Offers = append(p.Offers, filter{o.text, with(query, o.name, o.value)})
 		}
 	}
 	var err error
@@ -78,13 +118,42 @@ func (v *pages) list(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if len(p.Items)+len(p.Hits) == 0 {
-		p.Empty = true
-		for range v.Sessions.Sessions(ctx, store.SessionQuery{Limit: 1, Children: true, Archived: true}) {
-			p.Empty = false
-		}
+	p.Empty = len(p.Days)+len(p.Hits) == 0
+	if p.Known, err = v.known(ctx, &p.Empty); err != nil {
+		return err
 	}
 	return v.show(w, r, page{Title: "Sessions", Here: "sessions", Search: query.Get("q")}, "sessions", p)
+}
+
+// known are the agents, projects, models and tags of the newest sessions. If there is any session, empty is set false.
+func (v *pages) known(ctx context.Context, empty *bool) (map[string][]string, error) {
+	known, ids := map[string][]string{}, []string(nil)
+	add := func(name, value string) {
+		if value != "" && !slices.Contains(known[name], value) {
+			known[name] = append(known[name], value)
+		}
+	}
+	for s, err := range v.Sessions.Sessions(ctx, store.SessionQuery{Limit: suggested, Children: true, Archived: true}) {
+		if err != nil {
+			return nil, err
+		}
+		*empty, ids = false, append(ids, s.ID)
+		add("agent", s.Agent)
+		add("project", session.Deref(s.WorkspaceRoot))
+		if m := document.NewItem(&s, nil, &store.Spent{}, time.Time{}, 0).Model; m != nil {
+			add("model", m.ModelID)
+		}
+	}
+	annotations, err := v.Sessions.Annotations(ctx, ids...)
+	for i := range annotations {
+		if n := &annotations[i]; n.Kind == store.AnnotationTag && n.DeletedAt == nil {
+			add("tag", n.Name)
+		}
+	}
+	for _, values := range known {
+		slices.Sort(values)
+	}
+	return known, err
 }
 
 // with is the address of the list with a parameter changed, on its first page.
@@ -117,8 +186,87 @@ func (v *pages) listSessions(ctx context.Context, p *listPage) error {
 	if next != "" {
 		p.Next = with(p.Query, "cursor", next)
 	}
-	p.Items, _, err = v.Sessions.Briefly(ctx, rows)
-	return err
+	items, _, err := v.Sessions.Briefly(ctx, rows)
+	if err != nil {
+		return err
+	}
+	p.Sum = document.Sum(items)
+	p.sort, _ = store.ParseSessionSort(q.Sort)
+	p.Columns = columnsOf(p.Query, p.sort)
+	now := time.Now().In(v.Zone)
+	for i := range items {
+		name := ""
+		if p.sort == store.SortUpdated || p.sort == store.SortCreated {
+			name = day(time.UnixMilli(p.At(items[i])).In(v.Zone), now)
+		}
+		if n := len(p.Days); n == 0 || p.Days[n-1].Name != name {
+			p.Days = append(p.Days, dayGroup{Name: name})
+		}
+		last := &p.Days[len(p.Days)-1]
+		last.Items = append(last.Items, items[i])
+	}
+	return nil
+}
+
+// Shown is the number of sessions.
+func (p *listPage) Shown() (n int) {
+	for i := range p.Days {
+		n += len(p.Days[i].Items)
+	}
+	return n
+}
+
+// Tokens are the tokens of a session that the list has, and At the time.
+func (p *listPage) Tokens(s document.Item) int64 {
+	if p.sort == store.SortContext {
+		return s.ContextTotal
+	}
+	return s.Total
+}
+
+// At is the time of a session that the list has.
+func (p *listPage) At(s document.Item) int64 {
+	if p.sort == store.SortCreated {
+		return s.CreatedAt
+	}
+	return s.UpdatedAt
+}
+
+// day names the day of a time, both times of which are in the zone of the reader.
+func day(t, now time.Time) string {
+	switch date := t.Format(time.DateOnly); {
+	case !session.Credible(t.UnixMilli()):
+		return "At an unknown time"
+	case date == now.Format(time.DateOnly):
+		return "Today"
+	case date == now.AddDate(0, 0, -1).Format(time.DateOnly):
+		return "Yesterday"
+	case t.Year() == now.Year():
+		return t.Format("Monday, 2 January")
+	}
+	return t.Format("Monday, 2 January 2006")
+}
+
+// columnsOf are the columns of the list in an order. The column of tokens has those in context if the list is ordered
+// by them, and the last one when sessions were created.
+func columnsOf(query url.Values, sort store.SessionSort) []listColumn {
+	by := func(name, class string, s store.SessionSort, order string) listColumn {
+		c := listColumn{name, class, with(query, "sort", string(s)), ""}
+		if s == sort {
+			c.Order = order
+		}
+		return c
+	}
+	tokens, age := by("Tokens", "n", store.SortContext, ""), by("Updated", "n", store.SortUpdated, "descending")
+	if sort == store.SortContext {
+		tokens = by("In context", "n", store.SortContext, "descending")
+	}
+	if sort == store.SortCreated {
+		age = by("Created", "n", store.SortCreated, "descending")
+	}
+	return []listColumn{{Name: "Status", Class: "sign"}, {Name: "Project"}, by("Session", "", store.SortTitle, "ascending"),
+		{Name: "Agent · model"}, {Name: "Turns", Class: "n"}, {Name: "Errors", Class: "n"}, tokens,
+		by("Cost", "n", store.SortCost, "descending"), {Name: "Duration", Class: "n"}, age}
 }
 
 // statsPage are figures over all sessions.

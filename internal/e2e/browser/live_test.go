@@ -160,13 +160,14 @@ func TestListsAreUpdatedWhileTheyAreOpen(t *testing.T) {
 	list.text("First")
 	now.wait("document.querySelector('#now h2').innerText.includes('Busy')")
 	work("ses_a", "First", "waiting_on_approval")
-	list.text("waiting on approval")
+	list.wait(`document.querySelector('[aria-label="waiting on approval"]')`)
 	now.wait("document.querySelector('#now h2').innerText.includes('Waiting')")
 	work("ses_b", "Second", "busy", `{"type":"data-loop-warning","data":{"tool":"bash","count":3}}`)
 	now.wait("[...document.querySelectorAll('#now h2')].some(h => h.innerText.includes('loop'))")
 
 	// The row that keys chose has the focus, and is not replaced until it is left.
 	list.text("Second")
+	eval[bool](list, "document.querySelector('[value=ses_b]').checked = true")
 	list.press("j")
 	list.press("j")
 	list.wait("document.querySelector('.row.at').innerText.includes('First')")
@@ -180,4 +181,5 @@ func TestListsAreUpdatedWhileTheyAreOpen(t *testing.T) {
 	list.wait("document.querySelector('.row.at').innerText.includes('First')") // which is the third now
 	list.press("k")
 	list.wait("document.querySelector('.row.at').innerText.includes('Second')")
+	list.wait("document.querySelector('[value=ses_b]').checked")
 }

@@ -89,6 +89,9 @@ func spentBy(conn Conn, s *session.Session, price store.Price) (spent store.Spen
 			return
 		}
 		spent.Errors += m.failures()
+		if d := m.metadata.Trace.DurationMS; d != nil && !m.marker {
+			spent.DurationMS = session.Sum(spent.DurationMS, d, func(a, b int64) int64 { return a + b })
+		}
 		if copied := spent.Add(s, m.at, m.tokens); !copied && !m.marker {
 			m.estimate(price, &spent.EstimatedUSD, unpriced)
 		}

@@ -143,6 +143,8 @@ function apply(made) {
     const folds = e => e.tagName === 'DETAILS' ? [e, ...$$('details', e)] : $$('details', e);
     const open = new Map(folds(old).map(d => [d.closest('[id]').id + d.className, d.open]));
     folds(made).forEach(d => { const was = open.get(d.closest('[id]').id + d.className); if (was !== undefined) d.open = was; });
+    const chosen = $$('[name=s]:checked', old).map(c => c.value);
+    $$('[name=s]', made).forEach(c => { c.checked = chosen.includes(c.value); });
     const row = rows()[at], link = row && old.contains(row) && $('a', row), again = link && $$('.row a', made).find(a => a.href === link.href);
     if (old === row) made.classList.add('at');
     else if (again) again.closest('.row').classList.add('at');
