@@ -30,7 +30,7 @@ import (
 //	continue   continuedev/continue, core/index.d.ts, core/util/history.ts and
 //	           extensions/cli/src/{session,compaction}.ts at d0a3c0b6
 //	cline      cline/cline, sdk/packages/core/src/services/session-data.ts and
-//	           sdk/packages/shared/src/llms/messages.ts at 21cb8d25; of a task
+//	           sdk/packages/shared/src/llms/messages.ts at 21cb8d25, and results of 3.0.65; of a task
 //	           apps/vscode/src/core/task at 94f5a47a~1
 //	roo        RooCodeInc/Roo-Code, src/core/task-persistence and src/core/prompts/responses.ts at
 //	           cb836567, of which Kilo-Org/kilocode is a fork

@@ -5,9 +5,9 @@ import (
 	"cmp"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/agenttrace/agenttrace/semconv"
@@ -16,58 +16,46 @@ import (
 	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
 )
 
-// sniffCline reports whether a file that begins with text is the conversation of a task of Cline before its version 4:
-// a list of messages, in which the program reports to the model where it is.
-func sniffCline(text []byte) bool {
-	text = bytes.TrimSpace(bytes.TrimPrefix(text, []byte("\uFEFF")))
-	return bytes.HasPrefix(text, []byte("[")) && bytes.Contains(text, []byte(`"role"`)) &&
-		(bytes.Contains(text, []byte("environment_details")) || bytes.Contains(text, []byte(`<task>`)) ||
-			bytes.Contains(text, []byte(`\u003ctask\u003e`)) || bytes.Contains(text, []byte(`<user_message>`)))
-}
-
-// Cline reads sessions of Cline: a file of messages, or the conversation of a task
-// as older versions wrote it. Both have messages in the form of the Anthropic API.
-//
-// Older versions had the model write calls as tags in its text, which become calls, too.
+// Cline reads sessions of Cline: a file of messages, or the conversation of a task as older versions wrote it, and Roo
+// Code and Kilo Code do, which are made of those. Both have messages in the form of the Anthropic API. Older versions
+// had the model write calls as tags in its text, which become calls, too.
 //
 // Beside a file the program keeps more: a manifest, or what it showed of a task with its times and usage.
-//
-// Roo Code and Kilo Code are made of those older versions and write the conversations of tasks, too. Their messages
-// have times, and the summaries that took the place of others; what was refused or failed is a JSON object.
 var Cline = codec.Reading{
 	Keys:       []string{"messages=[ sessionId=* agent=lead|subagent|teammate"},
-	Extensions: []string{".json"}, SniffText: sniffCline, Transcript: true,
-	Decode: decodeCline.stream, DecodeFile: decodeCline.file, Beside: func(path string) []string {
-		if stem, ok := strings.CutSuffix(path, clineMessages); ok {
-			return []string{stem + ".json"}
-		}
-		return siblings(path, "ui_messages.json", "task_metadata.json", "history_item.json")
-	},
+	Extensions: []string{".json"}, SniffText: clineTask.Match, Transcript: true,
+	Decode: decodeCline.stream, DecodeFile: decodeCline.file,
+	Beside: func(path string) []string { return siblings(path, clineBeside(path)...) },
+}
+
+// clineTask is in the conversation of a task, in which the program reports to the model where it is.
+var clineTask = regexp.MustCompile(`(?s)^\x{FEFF}?\s*\[.*"role".*` +
+	`(environment_details|<task>|\\u003ctask\\u003e|<user_message>)`)
+
+// clineBeside are the files beside one: what is known of the session, and at last what was shown of it.
+func clineBeside(path string) []string {
+	manifest := strings.TrimSuffix(filepath.Base(path), ".messages.json") + ".json"
+	return []string{manifest, "task_metadata.json", "history_item.json", "ui_messages.json"}
 }
 
 // clineKin are the programs, by what the path of a task has in lower case: the first is that of any other.
 var clineKin = [][2]string{{"", "cline"}, {"roo-cline", "roo-code"}, {"vscode-mock", "roo-code"},
 	{"kilocode", "kilo-code"}}
 
-const clineMessages = ".messages.json"
-
 var decodeCline decoder = func(from *source, text []byte) ([]*codec.Session, error) {
-	id, about := "", rows.Object(nil) // the manifest, or the metadata of a task
-	if filepath.Base(from.path) == "api_conversation_history.json" {
-		id, about = dirOf(from.path), rows.Read(string(from.beside("task_metadata.json")))
-	} else if stem, ok := strings.CutSuffix(filepath.Base(from.path), clineMessages); ok {
-		id, about = valid(stem), rows.Read(string(from.beside(stem+".json")))
-	}
 	key := "messages"
-	if head := bytes.TrimLeft(text, "\uFEFF \t\r\n"); len(head) > 0 && head[0] == '[' {
+	if bytes.HasPrefix(bytes.TrimLeft(text, "\uFEFF \t\r\n"), []byte("[")) {
 		key = ""
 	}
 	of, all := from.list(text, key)
-	if id = cmp.Or(of.Text("sessionId"), id); id == "" && len(all) > 0 && key == "" {
+	id := of.Text("sessionId")
+	if filepath.Base(from.path) == "api_conversation_history.json" {
+		id = dirOf(from.path)
+	} else if key == "" && len(all) > 0 {
 		id = unnamed("cline", all[0].Object)
 	}
-	if id == "" || len(all) == 0 && !of.Has("sessionId") {
-		return nil, errors.New("read messages: nothing names a session of Cline, and there are no messages")
+	if id == "" {
+		return nil, errors.New("read messages: nothing names a session of Cline, or there are no messages")
 	}
 	d := cline{}
 	path, _ := filepath.Abs(from.path)
@@ -76,57 +64,46 @@ var decodeCline decoder = func(from *source, text []byte) ([]*codec.Session, err
 			d.b = newBuilder(from, id, kin[1])
 		}
 	}
-	d.about(of, about)
-	if key == "" {
-		d.history(rows.Read(string(from.beside("history_item.json"))))
-		for shown := range rows.Objects(json.RawMessage(from.beside("ui_messages.json"))) {
-			d.shown(shown)
-		}
-	}
+	d.about(of, clineBeside(from.path))
 	for _, m := range all {
 		from.record.Line = m.line
 		d.message(m.Object)
 	}
-	if d.failed.at > 0 {
-		d.b.see(d.failed.at)
-		d.b.fails(d.failed.text)
+	if d.failed != nil {
+		d.b.see(moment(d.failed, "ts"))
+		d.b.fails(cmp.Or(d.failed.Text("text"), "error"))
+	} else if d.end != "" {
+		d.b.ended(d.end, "")
 	}
-	switch about.Text("status") {
-	case "failed":
-		d.b.ended("error", "")
-	case "cancelled":
-		d.b.ended("abort", "")
-	}
-	d.b.until(milli(of.Text("updated_at")))
-	d.b.until(milli(about.Text("ended_at")))
-	d.b.s.AddMeta(rows.NonEmpty("cline", about.Texts("source", "team_name")))
 	return []*codec.Session{d.b.finish()}, nil
 }
 
 type cline struct {
 	b     *builder
 	model session.Model
-	// requests are those that an older version showed, which nothing else has the times and
-	// usage of; the first are of the messages to come.
-	requests []modelUse
-	// condensed are the compactions that were shown, in their order.
+	end   string // of the session
+	// requests are those that were shown, which nothing else has the times and usage of: the first are of the messages
+	// to come. condensed are the compactions, and failed is the model call that was shown last, if it failed.
+	requests  []modelUse
 	condensed []rows.Object
-	// failed is the model call that was shown last, if it failed.
-	failed struct {
-		at   int64
-		text string
-	}
-	// tagged is the call that the model wrote as tags and that has no result, yet.
-	tagged string
-	calls  int
-	// feedback is what the user answered to the result of a task.
-	feedback string
+	failed    rows.Object
+	// tagged is the call that the model wrote as tags and that has no result, yet, and feedback what the user answered
+	// to the result of a task.
+	tagged, feedback string
 }
 
-func (d *cline) about(of, about rows.Object) {
+// about takes what a file of messages, and the files beside it, have of the session.
+func (d *cline) about(of rows.Object, beside []string) {
 	b, origin := d.b, of.Object("origin")
-	b.workspace(cmp.Or(about.Text("workspace_root"), about.Text("cwd")))
-	parent := origin.Text("parentThreadId")
+	var about rows.Object
+	for _, name := range beside[:3] {
+		about.Add(rows.Read(string(b.beside(name))))
+	}
+	b.workspace(cmp.Or(about.Text("workspace_root"), about.Text("cwd"), about.Text("workspace")))
+	b.mode(about.Text("mode"))
+	b.Cost = usdOf(about.Get("totalCost"))
+	b.Title = about.Object("metadata").Text("title")
+	parent := cmp.Or(origin.Text("parentThreadId"), about.Text("parentTaskId"))
 	if root, sub, ok := strings.Cut(b.s.Row.ID, "__"); ok && of.Text("agent") != "lead" && root != "" {
 		parent = cmp.Or(parent, root)
 		b.About.SubagentOf, b.About.SubagentID = root, cmp.Or(origin.Text("subagent"), sub)
@@ -135,88 +112,111 @@ func (d *cline) about(of, about rows.Object) {
 	b.systemPrompt(of.Text("system_prompt"))
 	d.model = session.Model{ProviderID: about.Text("provider"), ModelID: about.Text("model")}
 	for used := range rows.Objects(about.Get("model_usage")) {
-		if used.Text("model_id") != "" {
-			d.model = session.Model{ProviderID: used.Text("model_provider_id"), ModelID: used.Text("model_id")}
-		}
+		d.model = session.Model{ProviderID: used.Text("model_provider_id"), ModelID: used.Text("model_id")}
 	}
-	b.Title = about.Object("metadata").Text("title")
+	b.s.AddMeta(rows.NonEmpty("cline", about.Texts("source", "team_name")))
+	b.until(milli(of.Text("updated_at")))
+	b.until(milli(about.Text("ended_at")))
 	b.see(milli(about.Text("started_at")))
 	b.see(bounded(json.RawMessage(b.s.Row.ID), maxMoment)) // a task is named so
-}
-
-// history takes what a list of tasks has of this one.
-func (d *cline) history(o rows.Object) {
-	d.b.workspace(o.Text("workspace"))
-	d.b.mode(o.Text("mode"))
-	d.b.parent(o.Text("parentTaskId"))
-	d.b.Cost = usdOf(o.Get("totalCost"))
-}
-
-// shown takes a model call of what the program showed, and compactions.
-func (d *cline) shown(o rows.Object) {
-	if o.Text("ask") == "api_req_failed" {
-		d.failed.at, d.failed.text = moment(o, "ts"), cmp.Or(o.Text("text"), "error")
+	d.end = map[string]string{"failed": "error", "cancelled": "abort"}[about.Text("status")]
+	for o := range rows.Objects(json.RawMessage(b.beside(beside[3]))) {
+		d.shown(o)
 	}
+}
+
+// shown takes what the program showed: a model call, one that failed, or a compaction.
+func (d *cline) shown(o rows.Object) {
 	if about := o.Object("contextCondense"); about != nil {
 		d.condensed = append(d.condensed, about)
-	}
-	if o.Text("say") != "api_req_started" {
-		return
-	}
-	d.failed.at = 0
-	info := rows.Read(o.Text("text"))
-	k := counts{"tokensIn", "tokensOut", "", "cacheReads", "cacheWrites"}
-	r := modelUse{at: moment(o, "ts"), cost: usdOf(info.Get("cost")), usage: k.of(info)}
-	// Versions of Roo Code that name the protocol count the cache as a part of the input: of OpenAI's always, of
-	// Anthropic's since they count alike.
-	if u := r.usage; info.Has("apiProtocol") && u.Input >= u.CacheRead+u.CacheWrite {
-		r.usage = k.inclusive(info)
-	}
-	if info.Text("cancelReason") == "" || r.usage.Total() > 0 {
-		d.requests = append(d.requests, r)
+	} else if o.Text("ask") == "api_req_failed" {
+		d.failed = o
+	} else if o.Text("say") == "api_req_started" {
+		info, k := rows.Read(o.Text("text")), counts{"tokensIn", "tokensOut", "", "cacheReads", "cacheWrites"}
+		r := modelUse{at: moment(o, "ts"), cost: usdOf(info.Get("cost")), usage: k.of(info)}
+		// Versions of Roo Code that name the protocol count the cache as a part of the input: of OpenAI's always, of
+		// Anthropic's since they count alike.
+		if u := r.usage; info.Has("apiProtocol") && u.Input >= u.CacheRead+u.CacheWrite {
+			r.usage = k.inclusive(info)
+		}
+		if d.failed = nil; info.Text("cancelReason") == "" || r.usage.Total() > 0 {
+			d.requests = append(d.requests, r)
+		}
 	}
 }
 
 func (d *cline) message(o rows.Object) {
-	at := moment(o, "ts")
+	at, blocks := moment(o, "ts"), contents(o.Get("content"))
 	if at == 0 && len(d.requests) > 0 {
 		at = d.requests[0].at
 	}
 	d.b.see(at)
-	blocks := contents(o.Get("content"))
 	switch role := o.Text("role"); {
-	case o.True("isSummary") || o.True("isTruncationMarker"):
-		d.compaction(o, blocks)
-		return
-	case role == session.RoleUser:
-		d.user(o, blocks)
-	case role == session.RoleAssistant:
-		if o.Text("type") != "reasoning" || len(blocks) > 0 { // which is encrypted
-			d.assistant(o, blocks)
-		}
-	default:
-		d.b.problem("is neither the user's nor the assistant's: left out")
-	}
-}
-
-// compaction adds a summary in the place of the messages before, or the mark from which on the model sees them.
-func (d *cline) compaction(o rows.Object, blocks []rows.Object) {
-	c := compacted{auto: true}
-	if o.True("isSummary") {
-		c.summary = joined(blocks, "\n\n")
+	case o.True("isTruncationMarker"):
+		d.b.compaction(compacted{auto: true})
+	case o.True("isSummary"):
+		c := compacted{summary: joined(blocks, "\n\n"), auto: true}
 		if len(d.condensed) > 0 {
 			c.before, c.after = number(d.condensed[0], "prevContextTokens"), number(d.condensed[0], "newContextTokens")
 			d.condensed = d.condensed[1:]
 		}
+		d.b.compaction(c)
+	case role == session.RoleUser:
+		d.user(o, blocks)
+	case role != session.RoleAssistant:
+		d.b.problem("is neither the user's nor the assistant's: left out")
+	case o.Text("type") != "reasoning" || len(blocks) > 0: // which is encrypted
+		d.assistant(o, blocks)
 	}
-	d.b.compaction(c)
 }
 
-// clineWorkspace is where a task is, as the program reports it to the model.
-var clineWorkspace = regexp.MustCompile(`# Current Work(?:ing|space) Directory \((.+?)\) Files`)
+// clineNotes begin the texts that the program adds, clineResult that which has the result of a call that was written as
+// tags, and clineWorkspace is where a task is, as the program reports it to the model.
+var (
+	clineNotes     = []string{"<environment_details>", "[ERROR]", "# TODO LIST", "# task_progress"}
+	clineResult    = regexp.MustCompile(`^\[\w+(?: (?s:.*?))?\] Result:\s*`)
+	clineWorkspace = regexp.MustCompile(`# Current Work(?:ing|space) Directory \((.+?)\) Files`)
+)
 
-// environment takes what the program reports to the model of itself.
-func (d *cline) environment(text string) {
+// user adds results of calls, and what the user or the program wrote.
+func (d *cline) user(o rows.Object, blocks []rows.Object) {
+	var parts []rows.Object
+	var outputs []string // of the call that was written as tags
+	for _, block := range blocks {
+		text, path := block.Text("text"), block.Text("path")
+		begins := clineResult.FindString(text)
+		switch {
+		case block.Text("type") == "tool_result":
+			d.result(block.Text("tool_use_id"), block.Get("content"), block.True("is_error"))
+		case beginsWith(strings.TrimSpace(text), clineNotes):
+			d.note(text)
+			parts = append(parts, contextPart(text))
+		case d.tagged != "" && (begins != "" || outputs != nil && text != ""):
+			outputs = append(outputs, text[len(begins):])
+		case path != "":
+			parts = append(parts, rows.FilePart("text/plain", filepath.Base(path), "file://"+filepath.ToSlash(path)),
+				contextPart(block.Text("content")))
+		default:
+			parts = append(parts, partOf(block))
+		}
+	}
+	if outputs != nil {
+		d.result(d.tagged, rows.Raw(strings.TrimLeft(strings.Join(outputs, "\n"), "\n")), false)
+		d.tagged = ""
+	}
+	parts = append(parts, partsOf(rows.TextPart("text", d.feedback))...)
+	d.feedback = ""
+	if parts, own := spoken(parts, "task", "feedback", "user_message"); own {
+		d.b.message(session.RoleUser, parts...).named(o.Text("id"), "", "")
+	} else if d.b.turn == nil {
+		d.b.message(session.RoleSystem, parts...)
+	} else { // what is beside results: the turn goes on
+		d.b.add(parts...)
+	}
+}
+
+// note takes what the program reports to the model of itself.
+func (d *cline) note(text string) {
 	if at := clineWorkspace.FindStringSubmatch(text); at != nil && d.b.s.Row.WorkspaceRoot == nil {
 		d.b.workspace(at[1])
 	}
@@ -226,67 +226,24 @@ func (d *cline) environment(text string) {
 	}
 }
 
-// clineResult begins the text that has the result of a call that was written as tags.
-var clineResult = regexp.MustCompile(`^\[(\w+)(?: (?s:.*?))?\] Result:\s*`)
-
-// clineNotes begin the texts that the program adds.
-var clineNotes = []string{"<environment_details>", "[ERROR]", "# TODO LIST", "# task_progress"}
-
-// user adds results of calls, and what the user or the program wrote.
-func (d *cline) user(o rows.Object, blocks []rows.Object) {
-	var parts []rows.Object
-	byUser := false
-	for i := 0; i < len(blocks); i++ {
-		block := blocks[i]
-		text := block.Text("text")
-		switch {
-		case block.Text("type") == "tool_result":
-			d.result(block.Text("tool_use_id"), resultOf(block.Get("content")), block.True("is_error"))
-		case d.tagged != "" && clineResult.MatchString(text):
-			output := clineResult.ReplaceAllString(text, "")
-			if output == "" && i+1 < len(blocks) && blocks[i+1].Has("text") &&
-				!strings.HasPrefix(blocks[i+1].Text("text"), "<environment_details>") {
-				i++
-				output = blocks[i].Text("text")
-			}
-			d.result(d.tagged, rows.Raw(output), false)
-			d.tagged = ""
-		default:
-			if strings.HasPrefix(text, "<environment_details>") {
-				d.environment(text)
-			}
-			byUser = byUser || !beginsWith(strings.TrimSpace(text), clineNotes)
-			parts = append(parts, clinePart(block))
-		}
+// result adds a result: a text, which begins in its own way where the user refused the call, or what became of each that
+// the call asked for.
+func (d *cline) result(id string, content json.RawMessage, failed bool) {
+	output, each := resultOf(content), contents(content)
+	if len(each) == 1 && each[0].Has("success") {
+		output = rows.Raw(cmp.Or(each[0].Text("result"), each[0].Text("error")))
 	}
-	if d.feedback != "" {
-		parts, byUser, d.feedback = append(parts, rows.TextPart("text", d.feedback)), true, ""
-	}
-	switch {
-	case len(parts) == 0:
-	case byUser:
-		parts, _ = spoken(parts, "task", "feedback", "user_message")
-		d.b.message(session.RoleUser, parts...).named(o.Text("id"), "", "")
-	case d.b.turn == nil || d.b.turn.Last() == nil:
-		d.b.message(session.RoleSystem, parts...)
-	default: // details of the environment beside results: the turn goes on
-		for _, p := range parts {
-			d.b.part(contextPart(p.Text("text")))
-		}
-	}
-}
-
-// result adds a result, which begins in its own way where the user refused the call.
-func (d *cline) result(id string, output json.RawMessage, failed bool) {
+	failed = failed || len(each) > 0 && !slices.ContainsFunc(each, func(one rows.Object) bool {
+		return string(one.Get("success")) != "false"
+	})
 	text, _ := rows.Text(output)
-	denied := strings.Contains(text, "The user denied this operation")
-	reason := strings.TrimSpace(between(text, "<feedback>", "</feedback>"))
-	if strings.HasPrefix(text, `{"status":"`) && d.b.About.Transcript != "cline" {
-		status := rows.Read(text)
-		denied, failed = denied || status.Text("status") == "denied", failed || status.Text("status") == "error"
-		reason = cmp.Or(reason, status.Text("feedback"))
+	var status rows.Object
+	if d.b.About.Transcript != "cline" {
+		status = rows.Read(text)
 	}
-	if !d.b.result(id, output, failed || denied) {
+	denied := strings.Contains(text, "The user denied this operation") || status.Text("status") == "denied"
+	reason := cmp.Or(strings.TrimSpace(between(text, "<feedback>", "</feedback>")), status.Text("feedback"))
+	if !d.b.result(id, output, failed || denied || status.Text("status") == "error") {
 		return
 	}
 	if denied {
@@ -313,119 +270,71 @@ func (d *cline) assistant(o rows.Object, blocks []rows.Object) {
 		switch block.Text("type") {
 		case "thoughtSignature":
 		case "text", "":
-			d.tags(block.Text("text"))
-		case "file":
-			b.part(clinePart(block))
+			d.text(block.Text("text"))
 		default:
 			b.block(block)
 		}
 	}
-	d.count(step, o.Object("metrics"), moment(o, "ts"))
+	d.count(step, o.Object("metrics"))
 	if b.answered(); step.in.Last().Row.Type == "tool-attempt_completion" {
 		b.ended("finish", "")
 	}
 }
 
-// count notes the usage of a step, as the message reports it, or as it was shown until the time of the message, 0 where
-// it has none. A request without a message of its own was one that the program repeated.
-func (d *cline) count(s *step, metrics rows.Object, at int64) {
-	var r *modelUse
-	for len(d.requests) > 0 && (at == 0 && r == nil || at > 0 && d.requests[0].at <= at) {
-		next := &d.requests[0]
-		if r != nil {
-			next.usage = next.usage.Add(r.usage)
-			rows.AddCost(&next.cost, r.cost)
+// count notes the usage of a step, as the message reports it, or as it was shown until then: a request without a message
+// of its own was one that the program repeated.
+func (d *cline) count(s *step, metrics rows.Object) {
+	var use modelUse
+	basis := ""
+	for len(d.requests) > 0 && d.requests[0].at <= d.b.At {
+		use.usage, basis = use.usage.Add(d.requests[0].usage), semconv.BasisExclusive
+		rows.AddCost(&use.cost, d.requests[0].cost)
+		d.requests = d.requests[1:]
+	}
+	for _, k := range []counts{{"tokens.prompt", "tokens.completion", "", "tokens.cached", ""}, camelCounts} {
+		if used := k.inclusive(metrics); used.Total() > 0 {
+			use.usage, basis = used, semconv.BasisInclusive
 		}
-		r, d.requests = next, d.requests[1:]
-	}
-	tokens, basis := metrics.Object("tokens"), semconv.BasisInclusive
-	switch {
-	case tokens != nil:
-		r = &modelUse{usage: counts{input: "prompt", output: "completion", read: "cached"}.inclusive(tokens)}
-	case metrics.Has("inputTokens") || metrics.Has("outputTokens"):
-		r = &modelUse{usage: camelCounts.inclusive(metrics)}
-	default:
-		basis = semconv.BasisExclusive
-	}
-	if r == nil {
-		return
 	}
 	if metrics.Has("cost") {
-		r.cost = usdOf(metrics.Get("cost"))
+		use.cost = usdOf(metrics.Get("cost"))
 	}
-	s.count(*r, basis)
-}
-
-// clineTools are the calls that models wrote as tags.
-var clineTools = []string{
-	"execute_command", "read_file", "write_to_file", "replace_in_file", "search_files", "list_files",
-	"list_code_definition_names", "browser_action", "use_mcp_tool", "access_mcp_resource", "ask_followup_question",
-	"attempt_completion", "new_task", "plan_mode_respond", "act_mode_respond", "load_mcp_documentation", "condense",
-	"web_fetch", "web_search", "use_skill", "report_bug", "new_rule", "summarize_task",
-	// of Roo Code and Kilo Code
-	"apply_diff", "insert_content", "search_and_replace", "codebase_search", "switch_mode", "fetch_instructions",
-	"update_todo_list", "run_slash_command", "generate_image", "edit_file", "delete_file",
-}
-
-// tags adds a text, of which the first call in tags becomes a call: the program executes one call of an answer.
-func (d *cline) tags(text string) {
-	before, name, inner, after := text, "", "", ""
-	for _, tool := range clineTools {
-		start := strings.Index(text, "<"+tool+">")
-		if start < 0 || name != "" && start > len(before) {
-			continue
-		}
-		rest := text[start+len(tool)+2:]
-		// The parameter of a call may have the tag itself: it ends with the last.
-		if end := strings.LastIndex(rest, "</"+tool+">"); end >= 0 {
-			before, name, inner, after = text[:start], tool, rest[:end], rest[end+len(tool)+3:]
-		}
-	}
-	if name == "" {
-		d.b.text("text", text)
-		return
-	}
-	d.b.text("text", strings.TrimSpace(before))
-	d.calls++
-	d.tagged = fmt.Sprintf("tag_%d", d.calls)
-	d.b.call(name, d.tagged, clineParameters(inner))
-	d.b.text("text", strings.TrimSpace(after))
-}
-
-var clineParameter = regexp.MustCompile(`<([a-z_]+)>`)
-
-// clineParameters are the parameters of a call in tags.
-func clineParameters(inner string) json.RawMessage {
-	o := rows.Object{}
-	for {
-		at := clineParameter.FindStringSubmatchIndex(inner)
-		if at == nil {
-			return o.JSON()
-		}
-		name, rest := inner[at[2]:at[3]], inner[at[1]:]
-		close := "</" + name + ">"
-		end := strings.Index(rest, close)
-		if name == "content" || name == "diff" { // which may have the tag itself
-			end = strings.LastIndex(rest, close)
-		}
-		if end < 0 {
-			return o.JSON()
-		}
-		o.Set(name, strings.Trim(rest[:end], "\n"))
-		inner = rest[end+len(close):]
+	if basis != "" {
+		s.count(use, basis)
 	}
 }
 
-// clinePart is a block of a message as a part of ours.
-func clinePart(block rows.Object) rows.Object {
-	path := block.Text("path")
-	if block.Text("type") != "file" || path == "" {
-		return partOf(block)
+// clineCall begins a call that a model wrote as tags, with a parameter in it.
+var clineCall = regexp.MustCompile(`(?m)^\s*(<[a-z]+(?:_[a-z]+)+>)\s*<[a-z]`)
+
+// text adds a text, of which the first call in tags becomes a call: the program executes one call of an answer.
+func (d *cline) text(text string) {
+	before, after := text, ""
+	if at := clineCall.FindStringSubmatchIndex(text); at != nil {
+		if name, inner, rest := clineElement(text[at[2]:]); name != "" {
+			input := rows.Object{}
+			for key, value, more := clineElement(inner); key != ""; key, value, more = clineElement(more) {
+				input.Set(key, strings.Trim(value, "\n"))
+			}
+			d.b.text("text", strings.TrimSpace(text[:at[0]]))
+			d.tagged = *d.b.call(name, "", input.JSON()).Row.ToolCallID
+			before, after = "", strings.TrimSpace(rest)
+		}
 	}
-	part := fileOf("text/plain", "file://"+filepath.ToSlash(path))
-	part.Set("filename", filepath.Base(path))
-	if content := block.Text("content"); content != "" {
-		part.Set("providerMetadata", map[string]any{"cline": map[string]any{"content": content}})
+	d.b.text("text", before+after)
+}
+
+// clineElement cuts the next element off a text. What may have its tag itself ends with the last one.
+func clineElement(text string) (name, inner, after string) {
+	_, text, _ = strings.Cut(text, "<")
+	name, text, _ = strings.Cut(text, ">")
+	end := "</" + name + ">"
+	at := strings.Index(text, end)
+	if strings.Contains(name, "_") || name == "content" || name == "diff" {
+		at = strings.LastIndex(text, end)
 	}
-	return part
+	if at < 0 {
+		return "", "", ""
+	}
+	return name, text[:at], text[at+len(end):]
 }
