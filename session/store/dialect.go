@@ -47,6 +47,14 @@ type Dialect struct {
 	PutRequested string
 	// Opens is the condition for an observation to open a turn, as the indexes have it.
 	Opens string
+	// Figures reports that the store keeps figures of sessions, in session_stats. NewRows selects the sessions of which
+	// they may be out of date all the same, and SettleFigures are statements after which none is; both are empty where
+	// that cannot be. ClaimFigures makes the row of a session, whose id is the parameter: until the end of the
+	// transaction nobody changes the session unnoticed. Where NewRows is empty, writers do so, too.
+	Figures       bool
+	NewRows       string
+	SettleFigures []string
+	ClaimFigures  string
 	// SpanTimes selects the times of an observation by its trace and source: start_nano, end_nano, until_nano and
 	// last_below.
 	SpanTimes string

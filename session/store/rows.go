@@ -156,6 +156,10 @@ func (r *rows) ask(queries ...query) {
 // write adds the statements that write what was changed. Deletions make room, and a row follows what it refers to. A
 // row whose session or message is refused is left out without an error of its own, because all is undone then.
 func (r *rows) write(s Statements) {
+	var recounted []string
+	if d := s.Dialect(); d.Figures && d.NewRows == "" {
+		recounted = r.recounted()
+	}
 	for _, blobs := range r.blobs {
 		// In the same order in every transaction, so that two that have the same ones do not wait for each other.
 		slices.SortFunc(blobs.dirty, func(x, y *entry[Blob]) int { return strings.Compare(x.row.Digest, y.row.Digest) })
@@ -173,6 +177,27 @@ func (r *rows) write(s Statements) {
 		change(s)
 	}
 	r.later, r.last = nil, nil
+	for _, id := range recounted {
+		s.Exec(s.Dialect().ClaimFigures, id)
+	}
+}
+
+// recounted are the ids of the sessions of which messages or parts are to be written, in order.
+func (r *rows) recounted() (ids []string) {
+	for _, e := range r.messages.dirty {
+		for _, m := range []*session.Message{e.old, e.row} {
+			if m != nil {
+				ids = append(ids, m.SessionID)
+			}
+		}
+	}
+	for _, m := range r.changed {
+		for _, p := range slices.Concat(m.oldParts, m.parts) {
+			ids = append(ids, p.SessionID)
+		}
+	}
+	slices.Sort(ids)
+	return slices.Compact(ids)
 }
 
 // session returns a session, nil when there is none.

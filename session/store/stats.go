@@ -21,12 +21,19 @@ const (
 	StatsByAgent   StatsBy = "agent"
 	StatsByProject StatsBy = "project" // the workspace of the session, or of its parent
 	StatsByTool    StatsBy = "tool"    // the figures of calls alone
+	StatsByWeekday StatsBy = "weekday" // on which a turn or call began: Monday to Sunday
+	StatsByHour    StatsBy = "hour"    // of the day in which a turn or call began: 00:00 to 23:00
 )
+
+// IsPeriod reports whether groups are of a time, and in its order.
+func (by StatsBy) IsPeriod() bool {
+	return by == StatsByDay || by == StatsByWeek || by == StatsByWeekday || by == StatsByHour
+}
 
 // StatsKeys are all that figures can be grouped by.
 func StatsKeys() []string {
 	return []string{string(StatsByDay), string(StatsByWeek), string(StatsByModel), string(StatsByAgent),
-		string(StatsByProject), string(StatsByTool)}
+		string(StatsByProject), string(StatsByTool), string(StatsByWeekday), string(StatsByHour)}
 }
 
 // ParseStatsBy reads what figures are grouped by. A text is a key, or several with commas between; empty ones and
@@ -125,7 +132,7 @@ type Spent struct {
 type Stats struct {
 	// Total is over all groups. Its sessions are those that were seen, also without a turn.
 	Total StatsGroup `json:"total"`
-	// Groups are nil when nothing is grouped: days and weeks in order of time, others by tokens, then calls. By
+	// Groups are nil when nothing is grouped: days, weeks, weekdays and hours in order of time, others by tokens, then calls. By
 	// several keys, the groups with the same value of the first follow each other, and so on.
 	Groups []StatsGroup `json:"groups,omitempty"`
 	// UnpricedModels are those that StatsQuery.Price has no price for, as provider/model, in order; "" is one that is
@@ -166,4 +173,7 @@ type StatsGroup struct {
 	// MedianMS and P95MS are of the durations of turns, by tool of calls; nil where none is stated.
 	MedianMS *int64 `json:"median_ms,omitempty"`
 	P95MS    *int64 `json:"p95_ms,omitempty"`
+	// CallMedianMS and CallP95MS are those of calls, whatever figures are grouped by.
+	CallMedianMS *int64 `json:"call_median_ms,omitempty"`
+	CallP95MS    *int64 `json:"call_p95_ms,omitempty"`
 }

@@ -43,6 +43,8 @@ var dialect = &store.Dialect{
  SELECT session_id, id, ?2::text, ?3::bigint FROM chat_messages WHERE id = ?1
  ON CONFLICT (message_id, part_id, session_id) DO UPDATE SET requested_index = excluded.requested_index`,
 	Opens: "opens = 1",
+	ClaimFigures: `INSERT INTO session_stats SELECT id, '' FROM chat_sessions WHERE id = ?1
+ ON CONFLICT (session_id) DO UPDATE SET data = '' WHERE session_stats.data <> ''`,
 	SpanTimes: `SELECT trace_id, source, start_nano, end_nano, until_nano, (
   SELECT max(start_nano) FROM observations WHERE trace_id = ?1 AND opens = 0
    AND (CASE WHEN source = span_id THEN parent_span_id ELSE span_id END) = ?2)
@@ -161,4 +163,14 @@ func (s *source) Read(ctx context.Context, fn func(sqlstore.Conn) error) error {
 		return ctx.Err()
 	}
 	return err
+}
+
+// Keep implements [sqlstore.Keeper].
+func (s *source) Keep(ctx context.Context, fn func(sqlstore.Tx) error) error {
+	return pgx.BeginFunc(ctx, s.pool, func(own pgx.Tx) error {
+		if _, err := own.Exec(ctx, `SET LOCAL lock_timeout = '1s'`); err != nil {
+			return err
+		}
+		return fn(&tx{querying: querying{ctx, own.Conn(), s.dialect}, begun: true})
+	})
 }

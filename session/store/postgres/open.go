@@ -327,6 +327,7 @@ var distribution = []struct{ table, column, with string }{
 	{"span_outbox", "session_id", "chat_sessions"},
 	{"sent_spans", "session_id", "chat_sessions"},
 	{"unbuilt_turns", "owner", "chat_sessions"},
+	{"session_stats", "session_id", "chat_sessions"},
 	{"observations", "trace_id", "none"},
 	{"tool_call_requests", "trace_id", "observations"},
 	{"import_sources", "path", "none"},
@@ -379,8 +380,11 @@ func distributedTables() []string {
 // distribute distributes the tables that are on one node, and removes the copies of their rows that Citus leaves on the
 // coordinator, where nothing reads them.
 func distribute(ctx context.Context, tx pgx.Tx) error {
-	if _, err := tx.Exec(ctx, sequential); err != nil {
-		return err
+	for _, statement := range []string{sequential, `DROP TRIGGER IF EXISTS empty_session_stats ON chat_messages`,
+		`DROP TRIGGER IF EXISTS empty_session_stats ON chat_parts`} {
+		if _, err := tx.Exec(ctx, statement); err != nil {
+			return err
+		}
 	}
 	if err := distributeTables(ctx, tx); err != nil {
 		return err

@@ -72,7 +72,14 @@ func newReader(ctx context.Context, pool *pgxpool.Pool, name string) (Reader, er
 	if err != nil {
 		return Reader{}, explain("open store", name, err)
 	}
+	var figures bool
+	err = pool.QueryRow(ctx, `SELECT EXISTS (SELECT 1 FROM pg_trigger WHERE tgname = 'empty_session_stats'
+ AND tgrelid = to_regclass('chat_parts'))`).Scan(&figures)
+	if err != nil {
+		return Reader{}, explain("open store", name, err)
+	}
 	d := base.Having(columns["chat_sessions"], columns["chat_parts"], columns["annotations"])
+	d.Figures = figures
 	return Reader{sqlstore.NewReader(&source{pool, name, &d}), pool, &d}, nil
 }
 

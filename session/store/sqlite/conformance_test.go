@@ -68,7 +68,8 @@ func (d dumped) Dump() (string, error) {
 	}
 	defer conn.Close()
 	var lines []string
-	tables := "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
+	// What statistics have kept depends on when they were asked for.
+	tables := "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%' AND name NOT LIKE '%stats%'"
 	err = sqlitex.ExecuteTransient(conn, tables, &sqlitex.ExecOptions{ResultFunc: func(table *zombie.Stmt) error {
 		name := table.ColumnText(0)
 		query := "SELECT * FROM " + name

@@ -85,6 +85,25 @@ func (f *file) Read(ctx context.Context, fn func(sqlstore.Conn) error) error {
 	return f.read(ctx, func(conn *sqlite.Conn) error { return fn(&tx{conn: conn, dialect: &f.dialect, file: f}) })
 }
 
+// Keep implements [sqlstore.Keeper], with a connection of its own.
+func (f *file) Keep(ctx context.Context, fn func(sqlstore.Tx) error) (err error) {
+	conn, err := sqlite.OpenConn(f.path, sqlite.OpenReadWrite)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	conn.SetInterrupt(ctx.Done())
+	if err := execute(conn, "PRAGMA busy_timeout = 1000", "PRAGMA foreign_keys = ON"); err != nil {
+		return err
+	}
+	end, err := sqlitex.ImmediateTransaction(conn)
+	if err != nil {
+		return err
+	}
+	defer end(&err)
+	return fn(&tx{conn: conn, dialect: &f.dialect})
+}
+
 // read runs fn with a connection, in one read transaction.
 func (f *file) read(ctx context.Context, fn func(*sqlite.Conn) error) (err error) {
 	f.once.Do(f.open)
@@ -167,7 +186,7 @@ func (f *file) openPool(uri string, flags sqlite.OpenFlags) error {
 		var tables []string
 		if err == nil {
 			tables, err = names(conn, `SELECT name FROM sqlite_schema
- WHERE name IN ('agenttrace_schema', 'chat_sessions', 'observations')`)
+ WHERE name IN ('agenttrace_schema', 'chat_sessions', 'observations', 'session_stats')`)
 		}
 		if err == nil {
 			f.dialect, err = dialectOf(conn, tables)

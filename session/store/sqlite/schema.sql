@@ -221,6 +221,39 @@ CREATE TRIGGER IF NOT EXISTS search_part_deleted AFTER DELETE ON chat_parts BEGI
   UPDATE search_segments SET version = random() WHERE segment = old.rowid >> 12;
 END;
 
+-- What statistics need of the messages and calls of a session: see session/store/sqlstore/figures.go. A session whose
+-- rows change loses its row. Triggers cost an INSERT as much as its indexes do, so there are none for it. Rows are new
+-- whose rowid is greater than that of the row to which all have been read, which must still be there.
+CREATE TABLE IF NOT EXISTS session_stats (
+  session_id TEXT PRIMARY KEY NOT NULL REFERENCES chat_sessions(id) ON DELETE CASCADE,
+  data       BLOB NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS stats_read_to (
+  source   TEXT PRIMARY KEY NOT NULL,
+  last_row INTEGER,
+  last_id  TEXT
+) WITHOUT ROWID;
+CREATE TRIGGER IF NOT EXISTS stats_message_updated
+AFTER UPDATE OF id, session_id, role, metadata_json, hidden_at, created_at ON chat_messages BEGIN
+  DELETE FROM session_stats WHERE session_id IN (old.session_id, new.session_id);
+END;
+CREATE TRIGGER IF NOT EXISTS stats_message_deleted AFTER DELETE ON chat_messages BEGIN
+  DELETE FROM session_stats WHERE session_id = old.session_id;
+  UPDATE stats_read_to SET (last_row, last_id) =
+    (SELECT rowid, id FROM chat_messages WHERE rowid < old.rowid ORDER BY rowid DESC LIMIT 1)
+  WHERE source = 'chat_messages' AND last_row = old.rowid;
+END;
+CREATE TRIGGER IF NOT EXISTS stats_part_updated
+AFTER UPDATE OF id, message_id, session_id, type, data_json, tool_state, created_at ON chat_parts BEGIN
+  DELETE FROM session_stats WHERE session_id IN (old.session_id, new.session_id);
+END;
+CREATE TRIGGER IF NOT EXISTS stats_part_deleted AFTER DELETE ON chat_parts BEGIN
+  DELETE FROM session_stats WHERE session_id = old.session_id;
+  UPDATE stats_read_to SET (last_row, last_id) =
+    (SELECT rowid, id FROM chat_parts WHERE rowid < old.rowid ORDER BY rowid DESC LIMIT 1)
+  WHERE source = 'chat_parts' AND last_row = old.rowid;
+END;
+
 CREATE TABLE IF NOT EXISTS observations (
   id                 INTEGER PRIMARY KEY,
   trace_id           TEXT NOT NULL,

@@ -1,6 +1,7 @@
 package sqlstore
 
 import (
+	"math/rand/v2"
 	"testing"
 
 	"github.com/agenttrace/agenttrace/session/store"
@@ -36,17 +37,17 @@ func TestNeedle(t *testing.T) {
 	}
 }
 
-func TestRank(t *testing.T) {
+func TestRanks(t *testing.T) {
 	for _, test := range []struct {
-		n, percent int
-		want       int64
-	}{{1, 50, 1}, {1, 95, 1}, {2, 50, 1}, {3, 50, 2}, {20, 95, 19}, {21, 95, 20}, {100, 95, 95}} {
-		sorted := make([]int64, test.n)
-		for i := range sorted {
-			sorted[i] = int64(i + 1)
+		n           int
+		median, p95 int64
+	}{{1, 1, 1}, {2, 1, 2}, {3, 2, 3}, {20, 10, 19}, {21, 11, 20}, {100, 50, 95}, {1000, 500, 950}} {
+		values := make([]int64, test.n)
+		for i, n := range rand.Perm(test.n) {
+			values[i] = int64(n + 1)
 		}
-		if got := rank(sorted, test.percent); *got != test.want {
-			t.Errorf("%d%% of 1..%d is %d, want %d", test.percent, test.n, *got, test.want)
+		if median, p95 := ranks(values); *median != test.median || *p95 != test.p95 {
+			t.Errorf("of 1..%d: median %d, 95%% %d, want %d, %d", test.n, *median, *p95, test.median, test.p95)
 		}
 	}
 }

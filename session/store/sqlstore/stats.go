@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -16,36 +17,27 @@ import (
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
-// Stats implements [store.Reader]. It reads the metadata of every message, session by session, and every tool call
-// once: nothing is kept for it when sessions are written.
+// Stats implements [store.Reader]. It sums the figures that are kept of sessions, and reads the messages and calls of
+// those of which none are.
 func (r *Reader) Stats(ctx context.Context, q store.StatsQuery) (store.Stats, error) {
-	c := &counter{StatsQuery: q, sessions: map[string]*countedSession{}, groups: map[string]*countedGroup{},
-		models: map[string]string{}, unpriced: map[string]bool{}, since: math.MinInt64, until: math.MaxInt64}
-	if q.Location == nil {
-		c.Location = time.UTC
-	}
-	if !q.Since.IsZero() {
-		c.since = q.Since.UnixMilli()
-	}
-	if !q.Until.IsZero() {
-		c.until = q.Until.UnixMilli()
-	}
 	var among []string
 	var err error
 	if q.Sessions.Text != "" {
 		among, err = r.withText(ctx, q.Sessions.Text)
 	}
+	var c *counter
 	if err == nil {
 		err = r.source.Read(ctx, func(conn Conn) error {
-			if err := c.readSessions(conn, among); err != nil {
-				return err
-			}
-			if !slices.Equal(q.By, []store.StatsBy{store.StatsByTool}) {
-				if err := c.readMessages(conn); err != nil {
-					return err
-				}
-			}
-			return c.readCalls(conn)
+			_, keeps := r.source.(Keeper)
+			c = newCounter(q)
+			return c.read(conn, among, keeps)
+		})
+	}
+	if keeper, ok := r.source.(Keeper); ok && errors.Is(err, errNotKept) {
+		keepFigures(ctx, keeper, c.missing)
+		err = r.source.Read(ctx, func(conn Conn) error {
+			c = newCounter(q)
+			return c.read(conn, among, false)
 		})
 	}
 	if err != nil {
@@ -81,19 +73,21 @@ func (r *Reader) Spent(ctx context.Context, ids []string, price store.Price) (ma
 // spentBy returns what a session used.
 func spentBy(conn Conn, s *session.Session, price store.Price) (spent store.Spent, err error) {
 	unpriced := map[string]bool{}
-	err = eachMessage(conn, s.ID, func(m *countedMessage) {
-		if m.begins {
+	var f figures
+	err = eachMessage(conn, []string{s.ID}, func(row *messageRow) {
+		if row.begins {
 			spent.Turns++
 		}
-		if m.role == session.RoleUser {
+		if row.role == session.RoleUser {
 			return
 		}
-		spent.Errors += m.failures()
-		if d := m.metadata.Trace.DurationMS; d != nil && !m.marker {
-			spent.DurationMS = session.Sum(spent.DurationMS, d, func(a, b int64) int64 { return a + b })
+		m := f.message(row)
+		spent.Errors += m.failures
+		if m.durationMS != nil && !m.marker {
+			spent.DurationMS = session.Sum(spent.DurationMS, m.durationMS, func(a, b int64) int64 { return a + b })
 		}
-		if copied := spent.Add(s, m.at, m.tokens); !copied && !m.marker {
-			m.estimate(price, &spent.EstimatedUSD, unpriced)
+		if copied := spent.Add(s, m.at, row.tokens); !copied && !m.marker {
+			f.estimate(&m, price, &spent.EstimatedUSD, unpriced)
 		}
 	})
 	if len(unpriced) > 0 {
@@ -125,8 +119,8 @@ func callEnd(d *store.Dialect) (state, marked string) {
 			d.JSONInt("p.data_json", "toolMetadata", "agenttrace", "denied") + ` END`
 }
 
-// countedMessage is a message as it is counted.
-type countedMessage struct {
+// messageRow is a message as it is read to be counted.
+type messageRow struct {
 	sessionID, id, role string
 	at                  int64
 	// begins reports that a turn begins with it, marker that it is a compaction's.
@@ -135,16 +129,12 @@ type countedMessage struct {
 	tokens         session.MessageTokens
 }
 
-// eachMessage calls fn for the messages of a session, or of all sessions if it has no id, session by session and in
-// their order.
-func eachMessage(conn Conn, sessionID string, fn func(m *countedMessage)) error {
-	where, of, args := "", "", []any(nil)
-	if sessionID != "" {
-		where, of, args = " WHERE session_id = ?", " AND p.session_id = ?", []any{sessionID}
-	}
+// eachMessage calls fn for the messages of sessions, session by session and in their order.
+func eachMessage(conn Conn, sessions []string, fn func(m *messageRow)) error {
+	of, args := ` IN (SELECT value FROM `+conn.Dialect().Elements("?", "x")+`)`, []any{listOf(sessions)}
 	// Other programs mark compactions by their parts alone.
 	markers := map[string]bool{}
-	err := conn.Query(`SELECT p.message_id FROM chat_parts p WHERE p.type = 'data-compaction'`+of+`
+	err := conn.Query(`SELECT p.message_id FROM chat_parts p WHERE p.type = 'data-compaction' AND p.session_id`+of+`
  AND NOT EXISTS (SELECT 1 FROM chat_parts q WHERE q.message_id = p.message_id`+
 		conn.Dialect().SameSession("q", "p")+` AND q.type <> 'data-compaction')`,
 		func(row store.Row) error {
@@ -157,9 +147,9 @@ func eachMessage(conn Conn, sessionID string, fn func(m *countedMessage)) error 
 	var text []byte
 	var turns session.Turns
 	last := ""
-	return conn.Query(`SELECT session_id, id, role, created_at, metadata_json, hidden_at IS NOT NULL FROM chat_messages`+
-		where+` ORDER BY session_id, created_at, id`, func(row store.Row) error {
-		m := countedMessage{sessionID: row.ColumnText(0), id: row.ColumnText(1), role: row.ColumnText(2),
+	return conn.Query(`SELECT session_id, id, role, created_at, metadata_json, hidden_at IS NOT NULL FROM chat_messages
+ WHERE session_id`+of+` ORDER BY session_id, created_at, id`, func(row store.Row) error {
+		m := messageRow{sessionID: row.ColumnText(0), id: row.ColumnText(1), role: row.ColumnText(2),
 			at: row.ColumnInt64(3)}
 		if m.sessionID != last {
 			last, turns = m.sessionID, session.Turns{}
@@ -175,27 +165,30 @@ func eachMessage(conn Conn, sessionID string, fn func(m *countedMessage)) error 
 	}, args...)
 }
 
-// failures are those of an answer besides those of its calls.
-func (m *countedMessage) failures() int64 {
-	if m.role != session.RoleAssistant {
-		return 0
-	}
-	return int64(session.Failures(m.metadata.Trace.EndReason, m.metadata.Trace.ModelErrors))
-}
-
 // estimate adds what a message took by price, where it states usage and no cost, and reports whether that has no price.
-func (m *countedMessage) estimate(price store.Price, sum **float64, unpriced map[string]bool) (lacks bool) {
-	used := m.tokens.Used
-	if price == nil || used == nil || used.Total() == 0 || m.tokens.CostUSD != nil {
+func (f *figures) estimate(m *countedMessage, price store.Price, sum **float64, unpriced map[string]bool) (lacks bool) {
+	if price == nil || m.used == nil || m.used.Total() == 0 || m.costUSD != nil {
 		return false
 	}
-	usd, lacking, ok := price.Message(m.metadata.Model, *used, m.metadata.Trace.Steps, m.metadata.Trace.ModelCalls)
+	steps := make([]session.Step, 0, 8)
+	for i := range m.steps {
+		steps = append(steps, session.Step{Usage: &m.steps[i].used, Model: f.modelAt(m.steps[i].model)})
+	}
+	usd, lacking, ok := price.Message(f.modelAt(m.model), *m.used, steps, m.modelCalls)
 	if !ok {
 		unpriced[modelKey(&lacking)] = true
 		return true
 	}
 	*sum = sumCosts(*sum, &usd)
 	return false
+}
+
+// modelAt is the model with an index, nil for -1.
+func (f *figures) modelAt(i int64) *session.Model {
+	if i < 0 {
+		return nil
+	}
+	return &f.models[i]
 }
 
 // sumCosts adds the costs that are known.
@@ -216,43 +209,140 @@ func modelKey(m *session.Model) string {
 // counter adds up.
 type counter struct {
 	store.StatsQuery
+	byTool bool
 	// since and until bound what is counted, Unix milliseconds.
 	since, until int64
 	sessions     map[string]*countedSession
-	groups       map[string]*countedGroup
+	groups       map[groupKey]*countedGroup
+	last         *countedGroup // is the group with the key that was asked for last
+	lastKey      groupKey
 	total        countedGroup
-	// models are those of messages where calls are grouped by them: to look each message up again takes as long as all
-	// the rest.
-	models map[string]string
+	// names are the values of keys, and numbers their places in names.
+	names   []string
+	numbers map[string]int64
+	models  map[session.Model]int64
+	// zone is the offset of the location, in milliseconds, from one time to another.
+	zone struct{ from, to, offset int64 }
 	// unpriced are models without a price.
 	unpriced map[string]bool
+	// missing are the sessions without figures that are kept.
+	missing []string
 }
 
+// groupKey are the values of the keys of a group as numbers, in their order.
+type groupKey [8]int64
+
 type countedSession struct {
-	row  session.Session // its agent, parent, workspace and time
-	last *countedGroup   // that counted the session last
-	// excluded reports that it is not selected. waiting is the user's message that is not answered yet.
-	excluded bool
-	waiting  *countedMessage
+	row   session.Session // its agent, parent, workspace and times
+	model *session.Model  // that of the row, if sessions with one are selected
+	// excluded reports that it is not selected, counted that nothing is left to be read of it.
+	excluded, counted bool
+	// agent and project are the numbers of their names.
+	agent, project int64
 }
 
 type countedGroup struct {
 	store.StatsGroup
-	values    []string // of the keys, in their order
-	seen      map[*countedSession]bool
-	durations []int64
+	key    groupKey
+	values []string // of the keys, in their order
+	// seen is the session that was counted last.
+	seen         *countedSession
+	turns, calls []int64 // durations in milliseconds
 }
 
-// readSessions reads all sessions, because a session may take its project from one that is not selected.
+func newCounter(q store.StatsQuery) *counter {
+	c := &counter{StatsQuery: q, byTool: slices.Contains(q.By, store.StatsByTool), since: math.MinInt64,
+		until: math.MaxInt64, sessions: map[string]*countedSession{}, groups: map[groupKey]*countedGroup{},
+		numbers: map[string]int64{}, models: map[session.Model]int64{}, unpriced: map[string]bool{}}
+	if q.Location == nil {
+		c.Location = time.UTC
+	}
+	if !q.Since.IsZero() {
+		c.since = q.Since.UnixMilli()
+	}
+	if !q.Until.IsZero() {
+		c.until = q.Until.UnixMilli()
+	}
+	return c
+}
+
+// read counts all that is selected. If keeps is true and many sessions have no figures, it returns errNotKept instead.
+func (c *counter) read(conn Conn, among []string, keeps bool) error {
+	if err := c.readSessions(conn, among); err != nil {
+		return err
+	}
+	if err := c.readKept(conn); err != nil {
+		return err
+	}
+	for id, s := range c.sessions {
+		if !s.counted {
+			c.missing = append(c.missing, id)
+		}
+	}
+	if keeps && conn.Dialect().Figures && len(c.missing) > 0 && len(c.missing) >= min(minKept, len(c.sessions)/16) {
+		return errNotKept
+	}
+	slices.Sort(c.missing)
+	selected := slices.DeleteFunc(c.missing, func(id string) bool { return c.sessions[id].excluded })
+	for some := range slices.Chunk(selected, keptAtOnce) {
+		all, err := readFigures(conn, some)
+		if err != nil {
+			return err
+		}
+		for _, id := range some {
+			c.count(c.sessions[id], all[id])
+		}
+	}
+	return nil
+}
+
+// readKept counts by the figures that are kept.
+func (c *counter) readKept(conn Conn) error {
+	d := conn.Dialect()
+	if !d.Figures {
+		return nil
+	}
+	changed := map[string]bool{}
+	if d.NewRows != "" {
+		ids, err := texts(conn, d.NewRows)
+		if err != nil {
+			return err
+		}
+		for _, id := range ids {
+			changed[id] = true
+		}
+	}
+	var data []byte
+	var f figures
+	names := map[string]string{}
+	return conn.Query(`SELECT session_id, data FROM session_stats`, func(row store.Row) error {
+		s := c.sessions[row.ColumnText(0)]
+		if s == nil || changed[s.row.ID] {
+			return nil
+		}
+		if s.counted = s.excluded; s.counted {
+			return nil
+		}
+		data = store.Bytes(row, 1, data)
+		if f.decode(data, names) {
+			c.count(s, &f)
+		}
+		return nil
+	})
+}
+
+// readSessions reads all sessions, because a session may take its project from one that is not selected. Which have a
+// model is left to their figures, which have the models of messages.
 func (c *counter) readSessions(conn Conn, among []string) error {
-	f := &c.Sessions
+	f := c.Sessions
+	f.Model, f.Provider = "", ""
 	selected := map[string]bool(nil)
 	if len(f.Set()) > 0 || f.IDs != nil {
 		where := conditions{d: conn.Dialect()}
 		if f.Text != "" {
 			where.among(among)
 		}
-		if err := where.filter(f); err != nil {
+		if err := where.filter(&f); err != nil {
 			return err
 		}
 		ids, err := texts(conn, `SELECT s.id FROM chat_sessions s`+where.String(), where.args...)
@@ -264,169 +354,240 @@ func (c *counter) readSessions(conn Conn, among []string) error {
 			selected[id] = true
 		}
 	}
-	return conn.Query(`SELECT id, agent, created_at, updated_at, parent_id, workspace_root FROM chat_sessions`,
+	return conn.Query(`SELECT id, agent, created_at, updated_at, parent_id, workspace_root, model_json FROM chat_sessions`,
 		func(row store.Row) error {
 			s := &countedSession{row: session.Session{ID: row.ColumnText(0), Agent: row.ColumnText(1),
-				CreatedAt: row.ColumnInt64(2), ParentID: store.TextPtr(row, 4), WorkspaceRoot: store.TextPtr(row, 5)}}
+				CreatedAt: row.ColumnInt64(2), UpdatedAt: row.ColumnInt64(3), ParentID: store.TextPtr(row, 4),
+				WorkspaceRoot: store.TextPtr(row, 5)}}
+			if c.Sessions.Model != "" || c.Sessions.Provider != "" {
+				_ = json.Unmarshal([]byte(row.ColumnText(6)), &s.model) // what cannot be read names none
+			}
 			c.sessions[s.row.ID] = s
 			s.excluded = selected != nil && !selected[s.row.ID]
-			if !s.excluded && row.ColumnInt64(3) >= c.since {
-				c.total.Sessions++
-			}
 			return nil
 		})
 }
 
-func (c *counter) readMessages(conn Conn) error {
-	byModel, byTool := slices.Contains(c.By, store.StatsByModel), slices.Contains(c.By, store.StatsByTool)
-	var last *countedSession
-	err := eachMessage(conn, "", func(m *countedMessage) {
-		s := c.sessions[m.sessionID]
-		if s != last {
-			c.unanswered(last)
-			last = s
-		}
-		model := modelKey(m.metadata.Model)
-		if byModel && model != "" && m.role != session.RoleUser {
-			c.models[m.id] = model
-		}
-		if byTool || s == nil {
-			return // the figures are of calls alone
-		}
-		if m.role == session.RoleUser && m.begins {
-			c.unanswered(s)
-			s.waiting = m
-		}
-		if m.role != session.RoleAssistant || !c.counts(s, m.at) {
-			return
-		}
-		g := c.group(s, m.at, model, "")
-		if m.begins || s.waiting != nil && !m.marker {
-			g.Turns++
-			s.waiting = nil
-		}
-		if m.tokens.Used != nil {
-			g.Usage = g.Usage.Add(*m.tokens.Used)
-		}
-		g.CostUSD += session.Deref(m.tokens.CostUSD)
-		g.Errors += m.failures()
-		if m.marker {
-			return
-		}
-		g.Unpriced = m.estimate(c.Price, &g.EstimatedCostUSD, c.unpriced) || g.Unpriced
-		if d := m.metadata.Trace.DurationMS; d != nil {
-			g.durations = append(g.durations, *d)
-		}
-	})
-	c.unanswered(last)
-	return err
+// hasModel reports whether the session, or a message of it, has the model and the provider that are selected.
+func (c *counter) hasModel(s *countedSession, f *figures) bool {
+	models := f.models
+	if s.model != nil {
+		models = append(slices.Clone(models), *s.model)
+	}
+	provider, rest, _ := strings.Cut(c.Sessions.Model, "/")
+	return (c.Sessions.Model == "" || slices.ContainsFunc(models, func(m session.Model) bool {
+		return m.ModelID == c.Sessions.Model || m.ModelID == rest && m.ProviderID == provider
+	})) && (c.Sessions.Provider == "" || slices.ContainsFunc(models, func(m session.Model) bool {
+		return m.ProviderID == c.Sessions.Provider
+	}))
 }
 
-// unanswered counts the turn of a session that waits for an answer, which does not come.
-func (c *counter) unanswered(s *countedSession) {
-	if s == nil || s.waiting == nil {
+// count adds up the figures of a session.
+func (c *counter) count(s *countedSession, f *figures) {
+	s.counted = true
+	if !c.hasModel(s, f) {
 		return
 	}
-	if m := s.waiting; c.counts(s, m.at) {
-		c.group(s, m.at, modelKey(m.metadata.Model), "").Turns++
+	if s.row.UpdatedAt >= c.since {
+		c.total.Sessions++
 	}
-	s.waiting = nil
+	s.agent, s.project = c.number(s.row.Agent), c.number(c.project(s))
+	models, tools := make([]int64, len(f.models)+1), make([]int64, len(f.tools))
+	for i := range models {
+		models[i] = c.modelNumber(f.modelAt(int64(i) - 1))
+	}
+	for i, name := range f.tools {
+		tools[i] = c.number(name)
+	}
+	if !c.byTool { // otherwise, the figures are of calls alone
+		c.countMessages(s, f, models)
+	}
+	for i := range f.calls {
+		call := &f.calls[i]
+		if !c.counts(s, call.at) {
+			continue
+		}
+		g := c.group(s, call.at, models[call.model+1], tools[call.tool])
+		g.ToolCalls++
+		switch {
+		case call.denied:
+			g.DeniedCalls++
+		case call.failed:
+			g.FailedCalls++
+			g.Errors++
+		}
+		if call.durationMS != nil {
+			g.calls = append(g.calls, *call.durationMS)
+		}
+	}
 }
 
-// readCalls counts tool calls. The content of a part is looked at only where it reports what the columns do not.
-func (c *counter) readCalls(conn Conn) error {
-	d := conn.Dialect()
-	columns := `NULL, NULL`
-	byModel, byTool := slices.Contains(c.By, store.StatsByModel), slices.Contains(c.By, store.StatsByTool)
-	if byTool {
-		columns = `CASE p.type WHEN 'dynamic-tool' THEN ` + d.JSON("p.data_json", "toolName") + ` END, ` +
-			d.JSONInt("p.data_json", "toolMetadata", "agenttrace", "duration_ms")
+func (c *counter) countMessages(s *countedSession, f *figures, models []int64) {
+	var waiting *countedMessage // is the user's message that is not answered yet
+	unanswered := func() {
+		if waiting != nil && c.counts(s, waiting.at) {
+			c.group(s, waiting.at, models[waiting.model+1], 0).Turns++
+		}
 	}
-	state, marked := callEnd(d)
-	return conn.Query(`SELECT p.session_id, p.created_at, p.type, `+state+`, `+marked+`, `+columns+`, p.message_id
- FROM chat_parts p`+d.NoIndex+` WHERE p.type = 'dynamic-tool' OR p.type >= 'tool-' AND p.type < 'tool.'`,
-		func(row store.Row) error {
-			at := row.ColumnInt64(1)
-			s := c.sessions[row.ColumnText(0)]
-			if !c.counts(s, at) {
-				return nil
-			}
-			model, tool := "", ""
-			if byModel {
-				model = c.models[row.ColumnText(7)]
-			}
-			if byTool {
-				tool = session.ToolName(row.ColumnText(2), row.ColumnText(5))
-			}
-			g := c.group(s, at, model, tool)
-			g.ToolCalls++
-			state, marked := row.ColumnText(3), row.ColumnBool(4)
-			switch {
-			case session.CallDenied(state, marked):
-				g.DeniedCalls++
-			case session.CallFailed(state, marked):
-				g.FailedCalls++
-				g.Errors++
-			}
-			if !row.ColumnIsNull(6) {
-				g.durations = append(g.durations, row.ColumnInt64(6))
-			}
-			return nil
-		})
+	for i := range f.messages {
+		m := &f.messages[i]
+		if m.question {
+			unanswered()
+			waiting = m
+			continue
+		}
+		if !c.counts(s, m.at) {
+			continue
+		}
+		g := c.group(s, m.at, models[m.model+1], 0)
+		if m.begins || waiting != nil && !m.marker {
+			g.Turns++
+			waiting = nil
+		}
+		if m.used != nil {
+			g.Usage = g.Usage.Add(*m.used)
+		}
+		g.CostUSD += session.Deref(m.costUSD)
+		g.Errors += m.failures
+		if m.marker {
+			continue
+		}
+		g.Unpriced = f.estimate(m, c.Price, &g.EstimatedCostUSD, c.unpriced) || g.Unpriced
+		if m.durationMS != nil {
+			g.turns = append(g.turns, *m.durationMS)
+		}
+	}
+	unanswered()
 }
 
 // counts reports whether what began at a time in a session is counted.
 func (c *counter) counts(s *countedSession, at int64) bool {
-	return s != nil && !s.excluded && at >= c.since && at < c.until && !s.row.Copied(at)
+	return at >= c.since && at < c.until && !s.row.Copied(at)
+}
+
+// number is the number of a name.
+func (c *counter) number(name string) int64 {
+	n, ok := c.numbers[name]
+	if !ok {
+		n = int64(len(c.names))
+		c.names, c.numbers[name] = append(c.names, name), n
+	}
+	return n
+}
+
+// modelNumber is the number of the name of a model.
+func (c *counter) modelNumber(m *session.Model) int64 {
+	if m == nil {
+		return c.number("")
+	}
+	n, ok := c.models[*m]
+	if !ok {
+		n = c.number(modelKey(m))
+		c.models[*m] = n
+	}
+	return n
 }
 
 // group returns the group of what a session did at a time, having counted the session in it.
-func (c *counter) group(s *countedSession, at int64, model, tool string) *countedGroup {
+func (c *counter) group(s *countedSession, at, model, tool int64) *countedGroup {
 	if len(c.By) == 0 {
 		return &c.total
 	}
-	values := make([]string, len(c.By))
+	var key groupKey
 	for i, by := range c.By {
 		switch by {
-		case store.StatsByDay, store.StatsByWeek:
-			values[i] = period(by, at, c.Location)
 		case store.StatsByProject:
-			values[i] = c.project(s)
+			key[i] = s.project
 		case store.StatsByModel:
-			values[i] = model
+			key[i] = model
 		case store.StatsByAgent:
-			values[i] = s.row.Agent
+			key[i] = s.agent
+		case store.StatsByTool:
+			key[i] = tool
 		default:
-			values[i] = tool
+			key[i] = c.period(by, at)
 		}
 	}
-	id := strings.Join(values, "\x00")
-	g := c.groups[id]
-	if g == nil {
-		g = &countedGroup{values: values, seen: map[*countedSession]bool{}}
-		g.Key, g.Keys = strings.Join(values, ", "), make(map[store.StatsBy]string)
-		for i, by := range c.By {
-			g.Keys[by] = values[i]
+	g := c.last
+	if g == nil || key != c.lastKey {
+		if g = c.groups[key]; g == nil {
+			g = c.newGroup(key)
+			c.groups[key] = g
 		}
-		c.groups[id] = g
+		c.last, c.lastKey = g, key
 	}
-	if s.last != g {
-		g.seen[s], s.last = true, g
+	if g.seen != s {
+		g.seen = s
+		g.Sessions++
 	}
 	return g
 }
 
-// period is the name of the day or week that a time is in. A source without times has none.
-func period(by store.StatsBy, at int64, zone *time.Location) string {
-	t := time.UnixMilli(at).In(zone)
+func (c *counter) newGroup(key groupKey) *countedGroup {
+	g := &countedGroup{key: key}
+	g.Keys = make(map[store.StatsBy]string)
+	for i, by := range c.By {
+		value := ""
+		if by.IsPeriod() {
+			value = periodName(by, key[i])
+		} else {
+			value = c.names[key[i]]
+		}
+		g.values, g.Keys[by] = append(g.values, value), value
+	}
+	g.Key = strings.Join(g.values, ", ")
+	return g
+}
+
+const dayMS = 24 * 60 * 60 * 1000
+
+// period is the number of the day, week, weekday or hour that a time is in, unknown if a source has no times.
+func (c *counter) period(by store.StatsBy, at int64) int64 {
+	if !session.Credible(at) {
+		return unknown
+	}
+	if z := &c.zone; at < z.from || at >= z.to {
+		t := time.UnixMilli(at).In(c.Location)
+		_, offset := t.Zone()
+		z.from, z.to, z.offset = math.MinInt64, math.MaxInt64, int64(offset)*1000
+		from, to := t.ZoneBounds()
+		if !from.IsZero() {
+			z.from = from.UnixMilli()
+		}
+		if !to.IsZero() {
+			z.to = to.UnixMilli()
+		}
+	}
+	local := at + c.zone.offset
+	day := local / dayMS // since a Thursday
+	switch by {
+	case store.StatsByDay:
+		return day
+	case store.StatsByWeek:
+		return (day + 3) / 7
+	case store.StatsByWeekday:
+		return (day + 3) % 7
+	default:
+		return local % dayMS / (dayMS / 24)
+	}
+}
+
+const unknown = -1
+
+// periodName is the name of a period, as [store.StatsBy] has it.
+func periodName(by store.StatsBy, n int64) string {
 	switch {
-	case !session.Credible(at):
+	case n == unknown:
 		return ""
 	case by == store.StatsByDay:
-		return t.Format(time.DateOnly)
+		return time.UnixMilli(n * dayMS).UTC().Format(time.DateOnly)
+	case by == store.StatsByWeek:
+		year, week := time.UnixMilli((n*7 - 3) * dayMS).UTC().ISOWeek()
+		return fmt.Sprintf("%04d-W%02d", year, week)
+	case by == store.StatsByWeekday:
+		return time.Weekday((n + 1) % 7).String()
 	}
-	year, week := t.ISOWeek()
-	return fmt.Sprintf("%04d-W%02d", year, week)
+	return fmt.Sprintf("%02d:00", n)
 }
 
 // project returns the workspace of a session, or of the one above it that has one.
@@ -452,15 +613,14 @@ func (c *counter) stats() store.Stats {
 		t.Unpriced = t.Unpriced || g.Unpriced
 		t.ToolCalls, t.FailedCalls, t.DeniedCalls = t.ToolCalls+g.ToolCalls, t.FailedCalls+g.FailedCalls,
 			t.DeniedCalls+g.DeniedCalls
-		t.durations = append(t.durations, g.durations...)
-		g.Sessions = int64(len(g.seen))
+		t.turns, t.calls = append(t.turns, g.turns...), append(t.calls, g.calls...)
 	}
 	if len(c.unpriced) > 0 {
 		all.UnpricedModels = slices.Sorted(maps.Keys(c.unpriced))
 	}
-	all.Total = t.finished()
+	all.Total = t.finished(c.byTool)
 	for _, g := range c.inOrder() {
-		all.Groups = append(all.Groups, g.finished())
+		all.Groups = append(all.Groups, g.finished(c.byTool))
 	}
 	return all
 }
@@ -482,8 +642,8 @@ func (c *counter) inOrder() []*countedGroup {
 				continue
 			}
 			x, y := sums[of(a, i+1)], sums[of(b, i+1)]
-			if by == store.StatsByDay || by == store.StatsByWeek {
-				x, y = sum{}, sum{}
+			if by.IsPeriod() {
+				return cmp.Compare(a.key[i], b.key[i])
 			}
 			return cmp.Or(cmp.Compare(y.tokens, x.tokens), cmp.Compare(y.calls, x.calls),
 				cmp.Compare(a.values[i], b.values[i]))
@@ -492,21 +652,52 @@ func (c *counter) inOrder() []*countedGroup {
 	})
 }
 
-func (g *countedGroup) finished() store.StatsGroup {
+func (g *countedGroup) finished(byTool bool) store.StatsGroup {
 	g.TotalTokens = g.Usage.Total()
 	if input := g.Usage.Input + g.Usage.CacheRead + g.Usage.CacheWrite; input > 0 {
 		rate := float64(g.Usage.CacheRead) / float64(input)
 		g.CacheHitRate = &rate
 	}
-	slices.Sort(g.durations)
-	g.MedianMS, g.P95MS = rank(g.durations, 50), rank(g.durations, 95)
+	g.CallMedianMS, g.CallP95MS = ranks(g.calls)
+	if g.MedianMS, g.P95MS = ranks(g.turns); byTool {
+		g.MedianMS, g.P95MS = g.CallMedianMS, g.CallP95MS
+	}
 	return g.StatsGroup
 }
 
-// rank is the least of the sorted values that percent of them do not exceed.
-func rank(sorted []int64, percent int) *int64 {
-	if len(sorted) == 0 {
-		return nil
+// ranks are the least of the values that 50 and 95 percent of them do not exceed. It changes the order of the values.
+func ranks(values []int64) (median, p95 *int64) {
+	if len(values) == 0 {
+		return nil, nil
 	}
-	return &sorted[max((len(sorted)*percent+99)/100-1, 0)]
+	at := func(percent int) int { return max((len(values)*percent+99)/100-1, 0) }
+	high := selected(values, at(95))
+	return new(selected(values[:at(95)+1], at(50))), &high
+}
+
+// selected moves the value of a rank to its place, with no greater ones before it, and returns it.
+func selected(values []int64, rank int) int64 {
+	for low, high := 0, len(values)-1; low < high; {
+		pivot, i, j := values[low+(high-low)/2], low, high
+		for i <= j {
+			for values[i] < pivot {
+				i++
+			}
+			for values[j] > pivot {
+				j--
+			}
+			if i <= j {
+				values[i], values[j] = values[j], values[i]
+				i, j = i+1, j-1
+			}
+		}
+		if rank <= j {
+			high = j
+		} else if rank >= i {
+			low = i
+		} else {
+			break
+		}
+	}
+	return values[rank]
 }

@@ -118,6 +118,9 @@ func (h *harness) story(changes []store.Batch, see func(s Store)) {
 		h.with(func(s Store) {
 			for _, b := range batches {
 				h.apply(s, b)
+				if how == "twice" {
+					h.countsAfresh(s)
+				}
 			}
 			got := h.dump(s)
 			if want == "" {
@@ -134,6 +137,27 @@ func (h *harness) story(changes []store.Batch, see func(s Store)) {
 			return
 		}
 	}
+}
+
+// countsAfresh checks that statistics are the same with the figures that were kept before the last change and without.
+func (h *harness) countsAfresh(s Store) {
+	h.Helper()
+	other, ok := s.(SQL)
+	if !ok {
+		return
+	}
+	count := func() store.Stats {
+		by := []store.StatsBy{store.StatsByDay, store.StatsByHour, store.StatsByModel, store.StatsByAgent}
+		stats, err := s.Stats(h.Context(), store.StatsQuery{By: by, Price: priceOf})
+		h.check(err)
+		tools, err := s.Stats(h.Context(), store.StatsQuery{By: []store.StatsBy{store.StatsByTool}})
+		h.check(err)
+		stats.Groups = append(stats.Groups, tools.Groups...)
+		return stats
+	}
+	kept := count()
+	h.check(other.Script(`DELETE FROM session_stats`))
+	h.equal("stats by figures that were kept", kept, count())
 }
 
 // tellings are the ways in which a story is built.

@@ -128,6 +128,7 @@ func (h *harness) run(lines []string) {
 		h.with(func(s Store) {
 			for _, step := range steps {
 				step(s)
+				h.countsAfresh(s)
 			}
 			if valid {
 				h.dump(s)

@@ -1,0 +1,378 @@
+package sqlstore
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"math"
+	"slices"
+
+	"github.com/agenttrace/agenttrace/internal/jsonscan"
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/store"
+)
+
+// The figures of a session are what [Reader.Stats] needs of its messages and tool calls, a few bytes of each. The table
+// session_stats keeps them. Nobody makes them while writing: whoever changes a session only has its row deleted, and
+// who counts makes the rows that are missing, or does without. They depend on the messages and parts of the session
+// alone, and have all that figures over any time, in any zone and at any prices depend on.
+type figures struct {
+	models   []session.Model
+	tools    []string
+	messages []countedMessage
+	calls    []countedCall
+}
+
+// countedMessage is a message as it is counted: one of the assistant, or the user's question with which a turn begins.
+type countedMessage struct {
+	at int64
+	// question reports that it is the user's, begins that a turn begins with it, marker that it is a compaction's.
+	question, begins, marker bool
+	model                    int64 // an index in the models of its session
+	used                     *session.Usage
+	costUSD                  *float64
+	durationMS               *int64
+	// failures are those of an answer besides those of its calls.
+	failures, modelCalls int64
+	steps                []countedStep // none if it is not known what each used
+}
+
+// countedStep is a model call. Its model is an index, -1 where it is that of the message.
+type countedStep struct {
+	model int64
+	used  session.Usage
+}
+
+// countedCall is a tool call as it is counted. model and tool are indexes.
+type countedCall struct {
+	at, model, tool int64
+	failed, denied  bool
+	durationMS      *int64
+}
+
+// figuresVersion begins what is kept. It is another one when the same rows give other figures: figures of another
+// version count as missing.
+const figuresVersion = 1
+
+func (f *figures) encode() []byte {
+	c := coder{data: []byte{figuresVersion}, writing: true}
+	f.code(&c)
+	return c.data
+}
+
+// decode sets f to what encode encoded, in the memory that f has. It returns false for anything else.
+func (f *figures) decode(data []byte, names map[string]string) bool {
+	if len(data) == 0 || data[0] != figuresVersion {
+		return false
+	}
+	c := coder{data: data[1:], names: names}
+	f.code(&c)
+	return !c.damaged && len(c.data) == 0
+}
+
+func (f *figures) code(c *coder) {
+	for i := range elements(c, &f.models) {
+		m := &f.models[i]
+		c.text(&m.ProviderID)
+		c.text(&m.ModelID)
+		c.text(&m.Variant)
+	}
+	for i := range elements(c, &f.tools) {
+		c.text(&f.tools[i])
+	}
+	at := int64(0) // times are kept as what they differ from the one before
+	for i := range elements(c, &f.messages) {
+		m := &f.messages[i]
+		c.after(&at, &m.at)
+		c.index(&m.model, len(f.models))
+		c.bools(&m.question, &m.begins, &m.marker)
+		if m.question { // the rest is not looked at
+			continue
+		}
+		c.int(&m.failures)
+		c.int(&m.modelCalls)
+		if used := optional(c, &m.used); used != nil {
+			c.usage(used)
+		}
+		if cost := optional(c, &m.costUSD); cost != nil {
+			c.float(cost)
+		}
+		if ms := optional(c, &m.durationMS); ms != nil {
+			c.int(ms)
+		}
+		for k := range elements(c, &m.steps) {
+			c.index(&m.steps[k].model, len(f.models))
+			c.usage(&m.steps[k].used)
+		}
+	}
+	for i := range elements(c, &f.calls) {
+		call := &f.calls[i]
+		c.after(&at, &call.at)
+		c.index(&call.model, len(f.models))
+		c.index(&call.tool, len(f.tools))
+		c.bools(&call.failed, &call.denied)
+		if ms := optional(c, &call.durationMS); ms != nil {
+			c.int(ms)
+		}
+	}
+}
+
+// coder appends values to data, or takes them from its beginning. Whatever the data are, it does not fail: values that
+// are missing are 0.
+type coder struct {
+	data             []byte
+	writing, damaged bool
+	names            map[string]string // that were read before: most sessions have the same
+}
+
+func (c *coder) int(v *int64) {
+	if c.writing {
+		c.data = binary.AppendVarint(c.data, *v)
+		return
+	}
+	n := 0
+	if *v, n = binary.Varint(c.data); n <= 0 {
+		*v, n, c.damaged, c.data = 0, 0, true, nil
+	}
+	c.data = c.data[n:]
+}
+
+// index is an index in a list of n elements, or -1 for none.
+func (c *coder) index(v *int64, n int) {
+	if c.int(v); *v < -1 || *v >= int64(n) {
+		*v, c.damaged = -1, true
+	}
+}
+
+func (c *coder) after(before, v *int64) {
+	d := *v - *before
+	c.int(&d)
+	*v = *before + d
+	*before = *v
+}
+
+func (c *coder) bools(all ...*bool) {
+	bits := int64(0)
+	for i, v := range all {
+		if *v {
+			bits |= 1 << i
+		}
+	}
+	c.int(&bits)
+	for i, v := range all {
+		*v = bits&(1<<i) != 0
+	}
+}
+
+func (c *coder) float(v *float64) {
+	bits := int64(math.Float64bits(*v))
+	c.int(&bits)
+	*v = math.Float64frombits(uint64(bits))
+}
+
+func (c *coder) usage(u *session.Usage) {
+	for _, v := range []*int64{&u.Input, &u.Output, &u.Reasoning, &u.CacheRead, &u.CacheWrite} {
+		c.int(v)
+	}
+}
+
+func (c *coder) text(v *string) {
+	n := int64(len(*v))
+	if c.length(&n); c.writing {
+		c.data = append(c.data, *v...)
+		return
+	}
+	name, ok := c.names[string(c.data[:n])]
+	if !ok {
+		name = string(c.data[:n])
+		c.names[name] = name
+	}
+	*v, c.data = name, c.data[n:]
+}
+
+// length is a number of elements. Of none there are more than bytes.
+func (c *coder) length(n *int64) {
+	if c.int(n); !c.writing && (*n < 0 || *n > int64(len(c.data))) {
+		*n, c.damaged = 0, true
+	}
+}
+
+// elements returns a list, which has its length then.
+func elements[T any](c *coder, list *[]T) []T {
+	n := int64(len(*list))
+	if c.length(&n); !c.writing {
+		*list = slices.Grow((*list)[:0], int(n))[:n]
+	}
+	return *list
+}
+
+// optional returns where the value is that a pointer points to, nil if there is none.
+func optional[T any](c *coder, v **T) *T {
+	is := *v != nil
+	switch c.bools(&is); {
+	case !is:
+		*v = nil
+	case *v == nil:
+		*v = new(T)
+	}
+	return *v
+}
+
+// readFigures makes the figures of sessions of their rows, by their ids.
+func readFigures(conn Conn, sessions []string) (map[string]*figures, error) {
+	all := make(map[string]*figures, len(sessions))
+	for _, id := range sessions {
+		all[id] = new(figures)
+	}
+	models := map[string]int64{} // of messages that are not a user's
+	err := eachMessage(conn, sessions, func(row *messageRow) {
+		f := all[row.sessionID]
+		m := f.message(row)
+		if row.role != session.RoleUser && m.model >= 0 {
+			models[row.id] = m.model
+		}
+		if row.role == session.RoleAssistant || m.question {
+			f.messages = append(f.messages, m)
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	var data []byte
+	return all, conn.Query(`SELECT p.session_id, p.message_id, p.created_at, p.type, p.tool_state, p.data_json
+ FROM chat_parts p WHERE (p.type = 'dynamic-tool' OR p.type >= 'tool-' AND p.type < 'tool.')
+ AND p.session_id IN (SELECT value FROM `+conn.Dialect().Elements("?", "x")+`) ORDER BY p.session_id, p.created_at, p.id`,
+		func(row store.Row) error {
+			f := all[row.ColumnText(0)]
+			data = store.Bytes(row, 5, data)
+			name, trace := readCall(data)
+			state := row.ColumnText(4)
+			if state == session.StateInputStreaming && trace.State != "" {
+				state = trace.State // while its span is missing
+			}
+			model, ok := models[row.ColumnText(1)]
+			if !ok {
+				model = -1
+			}
+			f.calls = append(f.calls, countedCall{at: row.ColumnInt64(2), model: model,
+				tool:   indexOf(&f.tools, session.ToolName(row.ColumnText(3), name)),
+				failed: session.CallFailed(state, trace.Denied), denied: session.CallDenied(state, trace.Denied),
+				durationMS: trace.DurationMS})
+			return nil
+		}, listOf(sessions))
+}
+
+// message makes the figures of a message.
+func (f *figures) message(row *messageRow) countedMessage {
+	trace := &row.metadata.Trace
+	m := countedMessage{at: row.at, question: row.role == session.RoleUser && row.begins, begins: row.begins,
+		marker: row.marker, model: f.model(row.metadata.Model)}
+	if row.role != session.RoleAssistant {
+		return m
+	}
+	m.used, m.costUSD, m.durationMS = row.tokens.Used, row.tokens.CostUSD, trace.DurationMS
+	m.failures, m.modelCalls = int64(session.Failures(trace.EndReason, trace.ModelErrors)), trace.ModelCalls
+	whole := true
+	for i := range trace.Steps {
+		s := &trace.Steps[i]
+		m.steps = append(m.steps, countedStep{f.model(s.Model), session.Deref(s.Usage)})
+		whole = whole && s.Usage != nil
+	}
+	if !whole {
+		m.steps = nil
+	}
+	return m
+}
+
+// model is the index of a model, -1 of none.
+func (f *figures) model(m *session.Model) int64 {
+	if m == nil {
+		return -1
+	}
+	return indexOf(&f.models, *m)
+}
+
+// indexOf is the index of an element of a list, to which it is added if it is not there.
+func indexOf[T comparable](list *[]T, v T) int64 {
+	i := slices.Index(*list, v)
+	if i < 0 {
+		i = len(*list)
+		*list = append(*list, v)
+	}
+	return int64(i)
+}
+
+// readCall returns the name of a tool and what is ours of its call. Other programs may have written what is not JSON.
+func readCall(data []byte) (name string, trace session.ToolTrace) {
+	var metadata session.ToolMetadata
+	ok := jsonscan.Object(data, maxNesting, func(key string, value json.RawMessage) {
+		switch key {
+		case "toolName":
+			_ = json.Unmarshal(value, &name)
+		case "toolMetadata":
+			_ = json.Unmarshal(value, &metadata) // reads what is of the right type
+		}
+	})
+	if !ok {
+		return "", session.ToolTrace{}
+	}
+	return name, metadata.Trace
+}
+
+// maxNesting is how deep encoding/json lets values nest.
+const maxNesting = 10000
+
+// minKept is how many sessions without figures are worth a transaction that keeps them, unless they are a large share of
+// all: to read a few costs little.
+const minKept = 32
+
+// keptAtOnce is how many sessions a transaction makes figures of, so that other writers do not wait for long.
+const keptAtOnce = 64
+
+// errNotKept reports that many sessions have no figures that are kept.
+var errNotKept = errors.New("figures are not kept")
+
+// Keeper is a [Source] that can be written, if only to keep figures.
+type Keeper interface {
+	// Keep calls fn in a transaction, which is committed if fn returns nil. It does not wait long for other writers.
+	Keep(ctx context.Context, fn func(Tx) error) error
+}
+
+// keepFigures makes the figures of sessions and keeps them. It ends where the store cannot be written now: figures that
+// are not kept are made again by whoever needs them.
+func keepFigures(ctx context.Context, k Keeper, sessions []string) {
+	err := k.Keep(ctx, func(t Tx) error {
+		for _, statement := range t.Dialect().SettleFigures {
+			if _, err := t.Exec(statement); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	for some := range slices.Chunk(sessions, keptAtOnce) {
+		if err != nil {
+			return
+		}
+		err = k.Keep(ctx, func(t Tx) error { return putFigures(t, some) })
+	}
+}
+
+// putFigures keeps the figures of sessions.
+func putFigures(t Tx, sessions []string) error {
+	for _, id := range sessions {
+		if _, err := t.Exec(t.Dialect().ClaimFigures, id); err != nil {
+			return err
+		}
+	}
+	all, err := readFigures(t, sessions)
+	if err != nil {
+		return err
+	}
+	for _, id := range sessions {
+		if _, err := t.Exec(`UPDATE session_stats SET data = ?1 WHERE session_id = ?2`, all[id].encode(), id); err != nil {
+			return err
+		}
+	}
+	return nil
+}
