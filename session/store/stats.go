@@ -32,8 +32,8 @@ func (by StatsBy) IsPeriod() bool {
 
 // StatsKeys are all that figures can be grouped by.
 func StatsKeys() []string {
-	return []string{string(StatsByDay), string(StatsByWeek), string(StatsByModel), string(StatsByAgent),
-		string(StatsByProject), string(StatsByTool), string(StatsByWeekday), string(StatsByHour)}
+	return []string{string(StatsByDay), string(StatsByWeek), string(StatsByWeekday), string(StatsByHour),
+		string(StatsByModel), string(StatsByAgent), string(StatsByProject), string(StatsByTool)}
 }
 
 // ParseStatsBy reads what figures are grouped by. A text is a key, or several with commas between; empty ones and
@@ -132,8 +132,8 @@ type Spent struct {
 type Stats struct {
 	// Total is over all groups. Its sessions are those that were seen, also without a turn.
 	Total StatsGroup `json:"total"`
-	// Groups are nil when nothing is grouped: days, weeks, weekdays and hours in order of time, others by tokens, then calls. By
-	// several keys, the groups with the same value of the first follow each other, and so on.
+	// Groups are nil when nothing is grouped: days, weeks, weekdays and hours in order of time, others by tokens, then
+	// calls. By several keys, the groups with the same value of the first follow each other, and so on.
 	Groups []StatsGroup `json:"groups,omitempty"`
 	// UnpricedModels are those that StatsQuery.Price has no price for, as provider/model, in order; "" is one that is
 	// not named. Nothing is estimated of what they took.

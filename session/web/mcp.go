@@ -331,7 +331,7 @@ func (s *mcpServer) status(ctx context.Context, in sessionArgs) (string, error) 
 }
 
 type statsArgs struct {
-	By    string `json:"by,omitempty" jsonschema:"group by day, week, model, agent, project or tool, or by several: project,week"`
+	By    string `json:"by,omitempty" jsonschema:"group by day, week, weekday, hour, model, agent, project or tool, or by several: project,week"`
 	Since string `json:"since,omitempty" jsonschema:"only since this time, as of RFC 3339, or a duration before now such as 7d"`
 }
 

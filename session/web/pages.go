@@ -337,6 +337,7 @@ func (v *pages) functions() template.FuncMap {
 		"target":  func(session, message, part, back string) target { return target{session, message, part, back} },
 		"pair":    func(a, b any) pair { return pair{a, b} },
 		"percent": percent,
+		"last":    func(all []statsPoint) statsPoint { return all[len(all)-1] },
 		"clip":    func(s string) string { return document.Head(s, headProse) },
 		"marked":  func(h store.Hit) []document.Piece { return document.Pieces(&h) },
 		"short1":  func(a document.Annotation) string { return document.Line(a.Short()) },

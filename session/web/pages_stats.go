@@ -1,33 +1,86 @@
 package web
 
 import (
+	"context"
+	"fmt"
+	"maps"
 	"net/http"
+	"net/url"
 	"slices"
+	"strings"
 	"time"
 
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/document"
+	"github.com/agenttrace/agenttrace/session/price"
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
-// statsPage are figures over all sessions.
+// statsPage are figures over all sessions, or those that are selected.
 type statsPage struct {
+	// Query are the parameters as they are in the address, By the keys of groups and Bys all there are.
+	Query url.Values
 	By    []string
 	Bys   []string
-	Tools bool // reports that the figures are of calls alone
-	Since string
+	// Ranges are the times that can be chosen by a link.
+	Ranges []statsRange
+	// Tools reports that the figures are of calls alone.
+	Tools bool
 	Total store.StatsGroup
-	Rows  []statsRow
+	// Unpriced are the models that have no price.
+	Unpriced []string
+	Lines    []statsLine
+	Heat     []heatDay
+	Rows     []statsRow
+	// Zone names the zone of the times.
+	Zone string
 }
 
-// statsRow is a group, with the width of its bar in the chart, of 1000.
+type statsRange struct {
+	Text, Link string
+	Here       bool
+}
+
+// statsRow is a group, with the width of its bar in the chart, of 1000, and the list of its sessions, "" where that
+// cannot be selected.
 type statsRow struct {
 	store.StatsGroup
 	Width int
 	Link  string
 }
 
+// statsLine is a figure over time.
+type statsLine struct {
+	Name, Class string
+	Most, Step  string // the greatest value, and of what time values are
+	Points      []statsPoint
+	Path        string // of the points, 1000 wide and 100 high
+}
+
+// statsPoint is a value of a line, in words, with its place and width in the chart and the list of its sessions.
+type statsPoint struct {
+	At, Text, Link string
+	X, Width       float64
+	value          float64
+}
+
+// heatDay is a day of the week.
+type heatDay struct {
+	Name  string
+	Hours [24]heatHour
+}
+
+// heatHour is an hour of it: what it took, and how dark it is, from 0 to 4.
+type heatHour struct {
+	Turns, Tokens int64
+	Level         int
+}
+
 func (v *pages) stats(w http.ResponseWriter, r *http.Request) error {
-	p := statsPage{Bys: store.StatsKeys(), Since: r.URL.Query().Get("since")}
-	by, err := store.ParseStatsBy(r.URL.Query()["by"]...)
+	ctx, query := r.Context(), r.URL.Query()
+	zone, _ := time.Now().In(v.Zone).Zone()
+	p := statsPage{Query: query, Bys: store.StatsKeys(), Zone: zone}
+	by, err := store.ParseStatsBy(query["by"]...)
 	if err != nil {
 		return invalid("by %v", err)
 	}
@@ -38,17 +91,39 @@ func (v *pages) stats(w http.ResponseWriter, r *http.Request) error {
 		p.By = append(p.By, string(key))
 	}
 	p.Tools = slices.Contains(by, store.StatsByTool)
-	q := store.StatsQuery{By: by, Location: v.Zone, Price: v.Sessions.Price}
-	if p.Since != "" {
-		if q.Since, err = store.ParseTime(p.Since, time.Now(), v.Zone); err != nil {
-			return invalid("since: %v", err)
-		}
+	for _, since := range []string{"24h", "7d", "30d", ""} {
+		p.Ranges = append(p.Ranges, statsRange{since, p.address("since", since), query.Get("since") == since})
 	}
-	figures, err := v.Sessions.Stats(r.Context(), q)
+	query = maps.Clone(query)
+	delete(query, "by")
+	var q statsParams
+	if err := fromQuery(operationOf("stats"), query, &q); err != nil {
+		return err
+	}
+	q.By, q.Zone.Location = groups(by), v.Zone
+	priced := v.Backend
+	if priced.Sessions.Price == nil { // then all models have none
+		priced.Sessions.Price = func(session.Model) *price.Rate { return nil }
+	}
+	figures, err := priced.figures(ctx, q, v.Zone)
 	if err != nil {
 		return err
 	}
-	p.Total = figures.Total
+	p.Total, p.Unpriced = figures.Total, figures.UnpricedModels
+	p.rows(figures.Groups, by)
+	if err := v.overTime(ctx, &p, q); err != nil {
+		return err
+	}
+	return v.show(w, r, page{Title: "Stats", Here: "stats"}, "stats", p)
+}
+
+// address is that of the page with a parameter changed.
+func (p *statsPage) address(name, value string) string {
+	return strings.Replace(with(p.Query, name, value), "/sessions", "/stats", 1)
+}
+
+// rows lists the groups, by days and weeks the last ones first.
+func (p *statsPage) rows(all []store.StatsGroup, by []store.StatsBy) {
 	weight := func(g *store.StatsGroup) int64 {
 		if p.Tools {
 			return g.ToolCalls
@@ -56,19 +131,158 @@ func (v *pages) stats(w http.ResponseWriter, r *http.Request) error {
 		return g.TotalTokens
 	}
 	most := int64(1)
-	for i := range figures.Groups {
-		most = max(most, weight(&figures.Groups[i]))
+	for i := range all {
+		most = max(most, weight(&all[i]))
 	}
 	if len(by) == 1 && (by[0] == store.StatsByDay || by[0] == store.StatsByWeek) {
-		slices.Reverse(figures.Groups)
+		slices.Reverse(all)
 	}
-	for i := range figures.Groups {
-		g := figures.Groups[i]
-		row := statsRow{StatsGroup: g, Width: int(weight(&g) * 1000 / most)}
-		if len(by) == 1 && by[0] == store.StatsByAgent && g.Key != "" {
-			row.Link = with(nil, "agent", g.Key)
+	for i := range all {
+		g := &all[i]
+		p.Rows = append(p.Rows, statsRow{*g, int(weight(g) * 1000 / most), p.sessions(g.Keys)})
+	}
+}
+
+// sessions is the list of the sessions of a group, "" where its keys do not select sessions.
+func (p *statsPage) sessions(keys map[store.StatsBy]string) string {
+	list := url.Values{"children": {"1"}, "archived": {"1"}}
+	for name, values := range p.Query {
+		if slices.Contains(filters, name) {
+			list[name] = values
 		}
-		p.Rows = append(p.Rows, row)
 	}
-	return v.show(w, r, page{Title: "Stats", Here: "stats"}, "stats", p)
+	for by, value := range keys {
+		var from, to time.Time
+		var err error
+		switch by {
+		case store.StatsByDay:
+			from, err = time.Parse(time.DateOnly, value)
+			to = from.AddDate(0, 0, 1)
+		case store.StatsByWeek:
+			var year, week int
+			_, err = fmt.Sscanf(value, "%d-W%d", &year, &week)
+			from = time.Date(year, 1, 4, 0, 0, 0, 0, time.UTC) // is in the first week
+			from = from.AddDate(0, 0, 7*(week-1)-(int(from.Weekday())+6)%7)
+			to = from.AddDate(0, 0, 7)
+		case store.StatsByWeekday, store.StatsByHour:
+			return ""
+		default:
+			if value == "" {
+				return ""
+			}
+			list.Set(string(by), value)
+			continue
+		}
+		if err != nil {
+			return ""
+		}
+		list.Set("since", from.Format(time.DateOnly))
+		list.Set("until", to.Format(time.DateOnly))
+	}
+	return with(list, "", "")
+}
+
+// overTime adds the lines and the map of the week, both of the figures of each hour.
+func (v *pages) overTime(ctx context.Context, p *statsPage, q statsParams) error {
+	q.By = groups{store.StatsByDay, store.StatsByHour}
+	figures, err := v.figures(ctx, q, v.Zone)
+	if err != nil {
+		return err
+	}
+	hours := map[time.Time]*store.StatsGroup{}
+	var first, last time.Time
+	for i := range figures.Groups {
+		g := &figures.Groups[i]
+		at, err := time.ParseInLocation("2006-01-02, 15:04", g.Key, v.Zone)
+		if err != nil {
+			continue // a source without times
+		}
+		if first.IsZero() {
+			first = at
+		}
+		hours[at], last = g, at
+	}
+	p.week(hours)
+	// Hours of a few days, days of a longer time.
+	step, next := "an hour", func(t time.Time) time.Time { return t.Add(time.Hour) }
+	format, start := "Mon 2 Jan 15:04", func(t time.Time) time.Time { return t }
+	if last.Sub(first) > 3*24*time.Hour {
+		step, next = "a day", func(t time.Time) time.Time { return t.AddDate(0, 0, 1) }
+		format, start = "Mon 2 Jan 2006", func(t time.Time) time.Time {
+			return time.Date(t.Year(), t.Month(), t.Day(), 0, 0, 0, 0, v.Zone)
+		}
+	}
+	sums := map[time.Time]*store.StatsGroup{}
+	for at, g := range hours {
+		at = start(at)
+		if sums[at] == nil {
+			sums[at] = &store.StatsGroup{}
+		}
+		sums[at].TotalTokens += g.TotalTokens
+		sums[at].Errors += g.Errors
+		sums[at].CostUSD += g.CostUSD + session.Deref(g.EstimatedCostUSD)
+	}
+	for _, line := range []struct {
+		name, class string
+		of          func(g *store.StatsGroup) float64
+		words       func(float64) string
+	}{
+		{"Tokens", "tokens", func(g *store.StatsGroup) float64 { return float64(g.TotalTokens) },
+			func(n float64) string { return document.Brief(int64(n)) }},
+		{"Cost", "cost", func(g *store.StatsGroup) float64 { return g.CostUSD }, document.Dollars},
+		{"Errors", "errors", func(g *store.StatsGroup) float64 { return float64(g.Errors) },
+			func(n float64) string { return document.Count(int64(n)) }},
+	} {
+		l := statsLine{Name: line.name, Class: line.class, Step: step}
+		most := 0.0
+		for at := start(first); len(hours) > 0 && !at.After(last); at = next(at) {
+			point := statsPoint{At: at.Format(format), Link: p.sessions(map[store.StatsBy]string{
+				store.StatsByDay: at.Format(time.DateOnly)})}
+			if g := sums[at]; g != nil {
+				point.value = line.of(g)
+			}
+			point.Text = line.words(point.value)
+			most = max(most, point.value)
+			l.Points = append(l.Points, point)
+		}
+		if most > 0 {
+			l.Most = line.words(most)
+			l.draw(most)
+			p.Lines = append(p.Lines, l)
+		}
+	}
+	return nil
+}
+
+// draw places the points.
+func (l *statsLine) draw(most float64) {
+	var path strings.Builder
+	width := 1000 / float64(len(l.Points))
+	for i := range l.Points {
+		point := &l.Points[i]
+		point.X, point.Width = float64(i)*width, width
+		fmt.Fprintf(&path, "%.1f,%.1f ", point.X+width/2, 98-96*point.value/most)
+	}
+	l.Path = path.String()
+}
+
+// week adds up the hours of the week.
+func (p *statsPage) week(hours map[time.Time]*store.StatsGroup) {
+	if len(hours) == 0 {
+		return
+	}
+	p.Heat = make([]heatDay, 7)
+	most := int64(1)
+	for at, g := range hours {
+		h := &p.Heat[(at.Weekday()+6)%7].Hours[at.Hour()]
+		h.Turns, h.Tokens = h.Turns+g.Turns, h.Tokens+g.TotalTokens
+		most = max(most, h.Turns)
+	}
+	for i := range p.Heat {
+		p.Heat[i].Name = time.Weekday((i + 1) % 7).String()
+		for k := range p.Heat[i].Hours {
+			h := &p.Heat[i].Hours[k]
+			h.Level = int((h.Turns*4 + most - 1) / most)
+		}
+	}
 }

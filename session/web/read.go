@@ -454,8 +454,13 @@ type statsParams struct {
 }
 
 func (a *api) stats(ctx context.Context, p statsParams) (store.Stats, error) {
-	q := store.StatsQuery{By: p.By, Since: p.Since.in(time.UTC), Until: p.Until.in(time.UTC),
-		Location: p.Zone.Location, Sessions: p.filter(time.UTC), Price: a.Sessions.Price}
+	return a.figures(ctx, p, time.UTC)
+}
+
+// figures counts what the parameters select, where days that bound it begin in a zone.
+func (a *Backend) figures(ctx context.Context, p statsParams, zone *time.Location) (store.Stats, error) {
+	q := store.StatsQuery{By: p.By, Since: p.Since.in(zone), Until: p.Until.in(zone),
+		Location: p.Zone.Location, Sessions: p.filter(zone), Price: a.Sessions.Price}
 	if p.Status != "" {
 		var err error
 		if q.Sessions.IDs, err = a.Sessions.SelectIDs(ctx, q.Sessions, p.Status); err != nil {

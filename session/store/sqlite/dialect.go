@@ -51,10 +51,12 @@ var dialect = store.Dialect{
 
 // newRows selects the sessions with messages or parts that were inserted since figures were settled: after the row that
 // was the last one then. If that has another number or is gone, all rows may be new.
-const newRows = `SELECT session_id FROM chat_messages NOT INDEXED WHERE rowid > coalesce((SELECT last_row FROM stats_read_to
-   JOIN chat_messages m ON m.rowid = last_row AND m.id = last_id WHERE source = 'chat_messages'), -1 << 63)
- UNION SELECT session_id FROM chat_parts NOT INDEXED WHERE rowid > coalesce((SELECT last_row FROM stats_read_to
-   JOIN chat_parts p ON p.rowid = last_row AND p.id = last_id WHERE source = 'chat_parts'), -1 << 63)`
+const newRows = `SELECT session_id FROM chat_messages NOT INDEXED WHERE rowid > coalesce((
+   SELECT last_row FROM stats_read_to JOIN chat_messages m ON m.rowid = last_row AND m.id = last_id
+   WHERE source = 'chat_messages'), -1 << 63)
+ UNION SELECT session_id FROM chat_parts NOT INDEXED WHERE rowid > coalesce((
+   SELECT last_row FROM stats_read_to JOIN chat_parts p ON p.rowid = last_row AND p.id = last_id
+   WHERE source = 'chat_parts'), -1 << 63)`
 
 // extract is the value at a path in a column of JSON. Other programs may have written what is not JSON.
 func extract(column string, path ...string) string {

@@ -242,7 +242,8 @@ func readFigures(conn Conn, sessions []string) (map[string]*figures, error) {
 	var data []byte
 	return all, conn.Query(`SELECT p.session_id, p.message_id, p.created_at, p.type, p.tool_state, p.data_json
  FROM chat_parts p WHERE (p.type = 'dynamic-tool' OR p.type >= 'tool-' AND p.type < 'tool.')
- AND p.session_id IN (SELECT value FROM `+conn.Dialect().Elements("?", "x")+`) ORDER BY p.session_id, p.created_at, p.id`,
+ AND p.session_id IN (SELECT value FROM `+conn.Dialect().Elements("?", "x")+`)
+ ORDER BY p.session_id, p.created_at, p.id`,
 		func(row store.Row) error {
 			f := all[row.ColumnText(0)]
 			data = store.Bytes(row, 5, data)
@@ -323,8 +324,8 @@ func readCall(data []byte) (name string, trace session.ToolTrace) {
 // maxNesting is how deep encoding/json lets values nest.
 const maxNesting = 10000
 
-// minKept is how many sessions without figures are worth a transaction that keeps them, unless they are a large share of
-// all: to read a few costs little.
+// minKept is how many sessions without figures are worth a transaction that keeps them, unless they are a large share
+// of all: to read a few costs little.
 const minKept = 32
 
 // keptAtOnce is how many sessions a transaction makes figures of, so that other writers do not wait for long.
