@@ -128,7 +128,7 @@ func TestPagesShowASession(t *testing.T) {
 	s.has("/s/ses_one/next?kind=error", "it broke")
 	s.has("/diff/ses_one/ses_one", "no difference")
 	s.has("/stats?by=tool", "bash")
-	s.has("/stats?by=agent&by=model", "Turns by hour of the week", "polyline", "agent=")
+	s.has("/stats?by=agent&by=day", "Turns by hour of the week", "polyline", "agent=")
 	s.has("/now", "Now")
 	s.has("/sessions?q=Question+7", "turn 7", "<mark>Question 7</mark>")
 	s.has("/sessions?agent=nobody&since=2020-01-01", "No session matches", `href="/sessions?since=2020-01-01"`)
