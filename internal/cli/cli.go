@@ -169,6 +169,9 @@ func classify(err error) (code int, hint string) {
 func newRoot(version string) *cobra.Command {
 	root := described("agenttrace", nil, cobra.ArbitraryArgs, func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 {
+			if err := browse(cmd); !errors.Is(err, errNoBrowser) {
+				return err
+			}
 			return cmd.Help()
 		}
 		if like := cmd.SuggestionsFor(args[0]); len(like) > 0 {

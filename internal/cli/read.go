@@ -87,11 +87,16 @@ func listSessions(cmd *cobra.Command, r document.Reader, rows []session.Session,
 	if asJSON {
 		return writeJSON(cmd, items)
 	}
+	abbreviate(cmd.Context(), r, items)
+	return render.Sessions(cmd.OutOrStdout(), items, p.terminal(cmd))
+}
+
+// abbreviate makes the ids of a list as short as the store allows.
+func abbreviate(ctx context.Context, r store.Reader, items []document.Item) {
 	document.Abbreviate(items, func(short, id string) bool {
-		found, err := r.Resolve(cmd.Context(), short)
+		found, err := r.Resolve(ctx, short)
 		return err == nil && found == id
 	})
-	return render.Sessions(cmd.OutOrStdout(), items, p.terminal(cmd))
 }
 
 func newSearch() *cobra.Command {
