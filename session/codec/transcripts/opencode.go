@@ -59,8 +59,9 @@ func (s *opencodeSession) decode(from *source) *codec.Session {
 	if strings.HasPrefix(filepath.Base(from.path), "kilo") {
 		program = "kilo-code"
 	}
-	d := opencode{newBuilder(from, s.info.id, cmp.Or(agent, program)), make(map[string]bool),
-		make(map[string]*message), make(map[*message]int), nil}
+	d := opencode{newBuilder(from, s.info.id, program), make(map[string]bool), make(map[string]*message),
+		make(map[*message]int), nil}
+	d.s.Row.Agent = cmp.Or(agent, program)
 	d.parent(info.Text("parentID"))
 	d.workspace(info.Text("directory"))
 	rows.SetText(&d.s.Row.WorkspaceID, info.Text("workspaceID"))
