@@ -330,12 +330,13 @@ func newStatus() *cobra.Command {
 }
 
 func newDiff() *cobra.Command {
-	var full, unified, asJSON, ignoreUsage bool
+	var full, unified, asJSON bool
+	var compare document.CompareOptions
 	var format string
 	var out output
 	formats := []string{"text", "html", "json"}
 	cmd := described("diff", flags{
-		"full": &full, "unified": &unified, "ignore-usage": &ignoreUsage, "format": &format, "json": &asJSON,
+		"full": &full, "unified": &unified, "ignore-usage": &compare.IgnoreUsage, "exact": &compare.Exact, "format": &format, "json": &asJSON,
 		"output": &out.path, "force": &out.force,
 	}, exactly(2, "two sessions"), func(cmd *cobra.Command, args []string) error {
 		switch {
@@ -358,7 +359,7 @@ func newDiff() *cobra.Command {
 					return err
 				}
 			}
-			d, a, b, err := r.Compare(ctx, ids[0], ids[1], ignoreUsage)
+			d, a, b, err := r.Compare(ctx, ids[0], ids[1], compare)
 			if err != nil {
 				return err
 			}

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"iter"
 	"maps"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,7 +17,7 @@ import (
 // Diff is what two sessions differ in. Its JSON is a stable format: keys are added, never renamed.
 //
 // Compared is the content of a session: texts, tool calls, outcomes, system prompts,
-// models and tokens. Ids, times, durations and costs are not.
+// models and tokens. Ids, times, durations and costs are not; of those in texts, see [CompareOptions].
 type Diff struct {
 	A Compared `json:"a"`
 	B Compared `json:"b"`
@@ -107,14 +108,23 @@ type Change struct {
 	DigestB string `json:"b_digest,omitempty"`
 }
 
-// Compare compares two sessions, turn by turn. With ignoreUsage it leaves tokens out.
+// CompareOptions are what counts as a difference. The zero value leaves out noise: what two runs of one task differ in
+// whatever the agent does, which is times, ids, temporary paths, ports and durations within texts.
+type CompareOptions struct {
+	// Exact counts noise.
+	Exact bool
+	// IgnoreUsage leaves tokens out.
+	IgnoreUsage bool
+}
+
+// Compare compares two sessions, turn by turn.
 //
 // Turns are aligned by the user's messages: first those that one session copied from the other, then as many equal ones
 // as can be, in order; what is between two such is paired by its place.
-func Compare(a, b *Document, ignoreUsage bool) *Diff {
+func Compare(a, b *Document, o CompareOptions) *Diff {
 	d := &Diff{A: compared(a, b), B: compared(b, a), Equal: true, Turns: []DiffTurn{}}
 	var second *Divergence
-	for _, pair := range alignTurns(a.Turns, b.Turns) {
+	for _, pair := range alignTurns(a.Turns, b.Turns, o) {
 		td, turnA, turnB := DiffTurn{}, pair[0], pair[1]
 		if turnA != nil {
 			td.A = turnA.Number
@@ -123,7 +133,7 @@ func Compare(a, b *Document, ignoreUsage bool) *Diff {
 			td.B = turnB.Number
 		}
 		td.Copied = turnA != nil && turnB != nil && copied(turnA) == copied(turnB)
-		td.Aspects = compareTurns(a, b, turnA, turnB, ignoreUsage)
+		td.Aspects = compareTurns(a, b, turnA, turnB, o)
 		for i := range td.Aspects {
 			if td.Aspects[i].Same {
 				continue
@@ -188,8 +198,8 @@ func keys[T any](all []T, key func(T) string) []string {
 }
 
 // alignTurns pairs turns; one of a pair may be nil.
-func alignTurns(a, b []*Turn) (pairs [][2]*Turn) {
-	for _, e := range align(a, b, copied, (*Turn).UserText) {
+func alignTurns(a, b []*Turn, o CompareOptions) (pairs [][2]*Turn) {
+	for _, e := range align(a, b, copied, func(t *Turn) string { return o.key(t.UserText()) }) {
 		for i := range max(e.a1-e.a0, e.b1-e.b0) {
 			var pair [2]*Turn
 			if e.a0+i < e.a1 {
@@ -204,7 +214,7 @@ func alignTurns(a, b []*Turn) (pairs [][2]*Turn) {
 	return pairs
 }
 
-func compareTurns(tlA, tlB *Document, a, b *Turn, ignoreUsage bool) []Aspect {
+func compareTurns(tlA, tlB *Document, a, b *Turn, o CompareOptions) []Aspect {
 	if b == nil {
 		return []Aspect{{Change: Change{Aspect: AspectTurn, A: new(turnSummary(a))}}}
 	} else if a == nil {
@@ -212,7 +222,7 @@ func compareTurns(tlA, tlB *Document, a, b *Turn, ignoreUsage bool) []Aspect {
 	}
 	var all []Aspect
 	text := func(aspect, inA, inB string) {
-		all = append(all, Aspect{Change{Aspect: aspect, A: optional(inA), B: optional(inB)}, inA == inB, nil})
+		all = append(all, Aspect{Change{Aspect: aspect, A: optional(inA), B: optional(inB)}, o.same(inA, inB), nil})
 	}
 	text(AspectUser, a.UserText(), b.UserText())
 	text(AspectRewound, strconv.FormatBool(a.Hidden), strconv.FormatBool(b.Hidden))
@@ -223,15 +233,53 @@ func compareTurns(tlA, tlB *Document, a, b *Turn, ignoreUsage bool) []Aspect {
 		text(AspectTools, catalogText(a), catalogText(b))
 	}
 	text(AspectReasoning, a.ReasoningText(), b.ReasoningText())
-	all = append(all, compareCalls(a.ToolCalls(), b.ToolCalls())...)
+	all = append(all, compareCalls(a.ToolCalls(), b.ToolCalls(), o)...)
 	text(AspectAssistant, a.AnswerText(), b.AnswerText())
 	text(AspectCompaction, a.SummaryText(), b.SummaryText())
 	text(AspectEnd, endText(a), endText(b))
-	if !ignoreUsage {
+	if !o.IgnoreUsage {
 		text(AspectUsage, usageText(a.Usage), usageText(b.Usage))
 	}
 	return all
 }
+
+// noise matches what differs between two runs, by kind: dates with times of day, times of day, ids (UUIDs, those of
+// messages and calls, long hexadecimal numbers), elements of temporary directories, ports of this machine, durations.
+var noise = regexp.MustCompile(`\b\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d)?(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?)?` +
+	`|\b\d\d?:\d\d:\d\d(?:[.,]\d+)?\b` +
+	`|\b[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b` +
+	`|\b(?:ses|msg|prt|call|toolu|run|req|resp|chatcmpl|per)[_-][0-9A-Za-z]{8,}` +
+	`|\b(?:[0-9a-f]*[0-9][0-9a-f]*[a-f][0-9a-f]*|[0-9a-f]*[a-f][0-9a-f]*[0-9][0-9a-f]*|\d{12,})\b` +
+	`|(?:/private)?(?:/var/folders/\w+/\w+/T|/var/tmp|/tmp)/[^\s/"'\x60:,)]+` +
+	`|\b(?:localhost|127\.0\.0\.1|0\.0\.0\.0|\[::1\]):\d+` +
+	`|\b\d+(?:\.\d+)?\s?(?:ns|µs|us|ms|s|sec|secs|seconds|m|min|minutes|h)\b(?:\s?\d+(?:\.\d+)?\s?(?:ms|s|m)\b)*`)
+
+// minID is the length from which on a hexadecimal number in a text is an id.
+const minID = 7
+
+// key is what two texts that count as one have in common.
+func (o CompareOptions) key(text string) string {
+	if o.Exact {
+		return text
+	}
+	return noise.ReplaceAllStringFunc(text, func(found string) string {
+		if len(found) < minID && strings.Trim(found, "0123456789abcdef") == "" {
+			return found
+		}
+		return "\x00"
+	})
+}
+
+// value is key of JSON, of the texts in it as they are.
+func (o CompareOptions) value(raw json.RawMessage) string {
+	if o.Exact {
+		return Canonical(raw)
+	}
+	return o.key(Value(raw))
+}
+
+// same reports that two texts do not differ.
+func (o CompareOptions) same(a, b string) bool { return a == b || !o.Exact && o.key(a) == o.key(b) }
 
 func optional(s string) *string {
 	if s == "" {
@@ -333,8 +381,8 @@ func usageText(u *session.Usage) string { return phrases.Text("usage", u) }
 
 // alignCalls pairs the places of the calls of two turns, from 0, in an order that keeps that of both: those with equal
 // inputs first, and between them those of one tool by their order. -1 means none.
-func alignCalls(a, b []*ToolCall) (pairs [][2]int) {
-	withInput := func(c *ToolCall) string { return c.Name + "\x00" + Canonical(c.Input) }
+func alignCalls(a, b []*ToolCall, o CompareOptions) (pairs [][2]int) {
+	withInput := func(c *ToolCall) string { return c.Name + "\x00" + o.value(c.Input) }
 	for _, e := range align(a, b, withInput, func(c *ToolCall) string { return c.Name }) {
 		for i := e.a0; i < e.a1; i++ {
 			pair := [2]int{i, -1}
@@ -350,8 +398,8 @@ func alignCalls(a, b []*ToolCall) (pairs [][2]int) {
 	return pairs
 }
 
-func compareCalls(a, b []*ToolCall) (all []Aspect) {
-	for _, pair := range alignCalls(a, b) {
+func compareCalls(a, b []*ToolCall, o CompareOptions) (all []Aspect) {
+	for _, pair := range alignCalls(a, b, o) {
 		switch at, to := pair[0], pair[1]; {
 		case to < 0:
 			change := Change{Aspect: AspectCall, Tool: a[at].Name, CallA: at + 1, A: new(callText(a[at]))}
@@ -360,23 +408,23 @@ func compareCalls(a, b []*ToolCall) (all []Aspect) {
 			change := Change{Aspect: AspectCall, Tool: b[to].Name, CallB: to + 1, B: new(callText(b[to]))}
 			all = append(all, Aspect{change, false, &[2]*ToolCall{nil, b[to]}})
 		default:
-			all = append(all, compareCall(a[at], b[to], at+1, to+1)...)
+			all = append(all, compareCall(a[at], b[to], at+1, to+1, o)...)
 		}
 	}
 	return all
 }
 
-func compareCall(a, b *ToolCall, placeA, placeB int) (all []Aspect) {
+func compareCall(a, b *ToolCall, placeA, placeB int, o CompareOptions) (all []Aspect) {
 	calls := &[2]*ToolCall{a, b}
 	add := func(aspect, inA, inB string, same bool) {
 		all = append(all, Aspect{Change{
 			Aspect: aspect, Tool: a.Name, CallA: placeA, CallB: placeB, A: optional(inA), B: optional(inB),
 		}, same, calls})
 	}
-	add(AspectInput, Value(a.Input), Value(b.Input), Canonical(a.Input) == Canonical(b.Input))
+	add(AspectInput, Value(a.Input), Value(b.Input), o.value(a.Input) == o.value(b.Input))
 	add(AspectOutcome, a.Outcome(), b.Outcome(), a.Outcome() == b.Outcome())
 	add(AspectOutput, cmp.Or(a.Error, Value(a.Output)), cmp.Or(b.Error, Value(b.Output)),
-		a.Error == b.Error && Canonical(a.Output) == Canonical(b.Output))
+		o.same(a.Error, b.Error) && o.value(a.Output) == o.value(b.Output))
 	return all
 }
 

@@ -2,6 +2,7 @@ package document
 
 import (
 	"math/rand/v2"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -117,14 +118,14 @@ func TestAlign(t *testing.T) {
 		{"replaced", conversation("b", 1e6, "one", "1", "other", "2", "four", "4"), [][2]int{{1, 1}, {2, 2}, {3, 3}}},
 		{"nothing", conversation("b", 1e6), [][2]int{{1, 0}, {2, 0}, {3, 0}}},
 	} {
-		d := Compare(a, test.b, false)
+		d := Compare(a, test.b, CompareOptions{})
 		if diff := cmp.Diff(test.want, pairsOf(d)); diff != "" || d.Equal || d.First == nil {
 			t.Errorf("%s: pairs (-want +got):\n%s, equal %v, first %v", test.name, diff, d.Equal, d.First)
 		}
 	}
 	parent := conversation("p", 0, "go on", "1", "go on", "2", "go on", "3")
 	fork := conversation("f", 1000, "go on", "2", "go on", "new") // its first is the parent's second
-	d := Compare(parent, fork, false)
+	d := Compare(parent, fork, CompareOptions{})
 	if diff := cmp.Diff([][2]int{{1, 0}, {2, 1}, {3, 2}}, pairsOf(d)); diff != "" {
 		t.Errorf("fork: pairs (-want +got):\n%s", diff)
 	}
@@ -144,19 +145,47 @@ func TestFirstDivergence(t *testing.T) {
 	answer := func(doc *Document) *Message { return doc.Turns[0].Messages[1] }
 	answer(a).Parts = append(answer(a).Parts, call(`{"a":1,"b":2}`))
 	answer(b).Parts = append(answer(b).Parts, call(`{ "b": 2, "a": 1 }`))
-	d := Compare(a, b, false)
+	d := Compare(a, b, CompareOptions{})
 	if f := d.First; f == nil || f.Aspect != AspectAssistant || f.A != 2 {
 		t.Errorf("first divergence %+v", f)
 	}
 	b.Turns[1] = a.Turns[1]
-	if f := Compare(a, b, false).First; f == nil || f.Aspect != AspectUsage || f.A != 1 {
+	if f := Compare(a, b, CompareOptions{}).First; f == nil || f.Aspect != AspectUsage || f.A != 1 {
 		t.Errorf("first divergence %+v, want the tokens", f)
 	}
-	if d := Compare(a, b, true); !d.Equal || d.First != nil {
+	if d := Compare(a, b, CompareOptions{IgnoreUsage: true}); !d.Equal || d.First != nil {
 		t.Errorf("they differ in %+v", d.First)
 	}
 	answer(b).Parts[1] = call(`{"a":1,"b":3}`)
-	if f := Compare(a, b, false).First; f == nil || f.Aspect != AspectInput || f.CallA != 1 {
+	if f := Compare(a, b, CompareOptions{}).First; f == nil || f.Aspect != AspectInput || f.CallA != 1 {
 		t.Errorf("first divergence %+v, want the input", f)
+	}
+}
+
+func TestNoiseIsNoDivergenceUnlessItIsCounted(t *testing.T) {
+	for _, test := range []struct {
+		a, b string
+		same bool
+	}{
+		{"ok  wrap 0.012s in /tmp/go-build123/b001\n2026-11-20T10:00:00Z done",
+			"ok  wrap 1.5s in /tmp/go-build987/b001\n2026-11-21T23:59:01.5Z done", true},
+		{"listening on localhost:8080 at 10:11:12", "listening on localhost:43121 at 23:01:00", true},
+		{"id 6f5e4d3c-2b1a-4000-8000-0123456789ab, commit 3f2a9c1, call_abcdefgh1",
+			"id 00000000-2b1a-4000-8000-0123456789ab, commit 99ffee2, call_zzzzzzzz9", true},
+		{"3 of 14 tests failed", "4 of 14 tests failed", false},
+		{"exit status 1", "exit status 2", false},
+		{"edit wrap.go:12", "edit wrap.go:13", false},
+		{"/tmp/a1/x 5ms", "/home/a1/x 5ms", false},
+	} {
+		for _, exact := range []bool{false, true} {
+			o := CompareOptions{Exact: exact}
+			if got := o.same(test.a, test.b); got != (test.same && !exact) {
+				t.Errorf("exactly %v: %q and %q are the same: %v", exact, test.a, test.b, got)
+			}
+			inA, inB := strconv.AppendQuote(nil, test.a), strconv.AppendQuote(nil, test.b)
+			if got := o.value(inA) == o.value(inB); got != (test.same && !exact) {
+				t.Errorf("exactly %v: %s and %s are one value: %v", exact, inA, inB, got)
+			}
+		}
 	}
 }

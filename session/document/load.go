@@ -67,14 +67,14 @@ func (r Reader) LoadAll(ctx context.Context, id string) (*Document, error) {
 }
 
 // Compare reads two sessions, and what they differ in: see [Compare].
-func (r Reader) Compare(ctx context.Context, idA, idB string, ignoreUsage bool) (d *Diff, a, b *Document, err error) {
+func (r Reader) Compare(ctx context.Context, idA, idB string, o CompareOptions) (d *Diff, a, b *Document, err error) {
 	if a, err = r.LoadAll(ctx, idA); err == nil {
 		b, err = r.LoadAll(ctx, idB)
 	}
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	return Compare(a, b, ignoreUsage), a, b, nil
+	return Compare(a, b, o), a, b, nil
 }
 
 // Collect reads from a store what a timeline is built from.

@@ -81,7 +81,7 @@ func conversation(at int, question, answer string) *document.Turn {
 func diffHTML(t testing.TB, a, b *document.Document, o document.Words) string {
 	t.Helper()
 	var out bytes.Buffer
-	if err := HTMLDiff(&out, document.Compare(a, b, false), a, b, o); err != nil {
+	if err := HTMLDiff(&out, document.Compare(a, b, document.CompareOptions{}), a, b, o); err != nil {
 		t.Fatal(err)
 	}
 	return out.String()
@@ -155,7 +155,7 @@ func TestDiffOfEqual(t *testing.T) {
 		strings.Contains(page, "<mark>") || !strings.Contains(page, "Turns 1–5: equal, copied") {
 		t.Error("a session and itself differ")
 	}
-	if c := document.Compare(a, b, false); len(c.Turns) != 6 {
+	if c := document.Compare(a, b, document.CompareOptions{}); len(c.Turns) != 6 {
 		t.Errorf("%d turns", len(c.Turns))
 	}
 }

@@ -33,7 +33,7 @@ func TestDiffWidth(t *testing.T) {
 	for _, w := range []int{40, 80, 100, 120, 133} {
 		for _, unified := range []bool{false, true} {
 			var out strings.Builder
-			if err := Diff(&out, document.Compare(a, b, false), Options{Width: w}, unified); err != nil {
+			if err := Diff(&out, document.Compare(a, b, document.CompareOptions{}), Options{Width: w}, unified); err != nil {
 				t.Fatal(err)
 			}
 			if strings.Contains(out.String(), "\x1b") {
@@ -117,14 +117,14 @@ func TestDiffUsage(t *testing.T) {
 	a.Turns[0].Usage = &session.Usage{Input: 1061, Output: 104, CacheRead: 768}
 	b.Turns[0].Usage = &session.Usage{Input: 60, Output: 104, CacheRead: 40}
 	var out strings.Builder
-	if err := Diff(&out, document.Compare(a, b, false), Options{Width: 80}, false); err != nil {
+	if err := Diff(&out, document.Compare(a, b, document.CompareOptions{}), Options{Width: 80}, false); err != nil {
 		t.Fatal(err)
 	}
 	if want := "\n  tokens: input 1,061 → 60 · cache read 768 → 40\n"; !strings.Contains(out.String(), want) {
 		t.Errorf("%q is not in\n%s", want, out.String())
 	}
 	out.Reset()
-	if err := Diff(&out, document.Compare(a, b, false), Options{Width: 40}, false); err != nil {
+	if err := Diff(&out, document.Compare(a, b, document.CompareOptions{}), Options{Width: 40}, false); err != nil {
 		t.Fatal(err)
 	}
 	if want := "\n  tokens: input 1,061 → 60\n          cache read 768 → 40\n"; !strings.Contains(out.String(), want) {

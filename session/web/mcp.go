@@ -358,7 +358,7 @@ type diffArgs struct {
 }
 
 func (s *mcpServer) diff(ctx context.Context, in diffArgs) (string, error) {
-	d, _, _, err := s.sessions.Compare(ctx, in.A, in.B, false)
+	d, _, _, err := s.sessions.Compare(ctx, in.A, in.B, document.CompareOptions{})
 	if err != nil {
 		return "", err
 	}

@@ -2,9 +2,11 @@ package web
 
 import (
 	"context"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/agenttrace/agenttrace/session"
@@ -15,8 +17,11 @@ import (
 // pageSize is the number of sessions, or of places where a text was found, in a page.
 const pageSize = 50
 
-// maxPageSearch is how long a page looks for a text.
-const maxPageSearch = 5 * time.Second
+// maxPageSearch is how long a page looks for a text, and maxPlaces after how many places a page begins.
+const (
+	maxPageSearch = 5 * time.Second
+	maxPlaces     = 10_000
+)
 
 // suggested is of how many of the newest sessions the form suggests what to filter by.
 const suggested = 200
@@ -27,7 +32,9 @@ type listPage struct {
 	// the sum of them.
 	Days []dayGroup
 	Sum  document.Item
-	Hits []store.Hit
+	// Found are the sessions in which a text was found in Places places, the first of which is the one after From.
+	Found        []foundSession
+	From, Places int
 	// Query are the filters as they are in the address, and Kept those that the form has no field for.
 	Query, Kept url.Values
 	// Filters are those that are set, each with the address of the list without it, and Offers some that are not, with
@@ -57,6 +64,12 @@ type listPage struct {
 type dayGroup struct {
 	Name  string
 	Items []document.Item
+}
+
+// foundSession is a session with the places in which a text was found.
+type foundSession struct {
+	store.Hit // the first of them
+	Hits      []store.Hit
 }
 
 // listColumn is the head of a column. Link is the address of the list in the order of the column, "" if there is none,
@@ -106,9 +119,8 @@ func (v *pages) list(w http.ResponseWriter, r *http.Request) error {
 		}
 	}
 	var err error
-	if text := query.Get("q"); text != "" {
-		q := store.SearchQuery{Text: text, Agent: query.Get("agent"), Session: query.Get("session")}
-		p.Hits, p.Partial, err = v.Sessions.Find(ctx, q, nil, pageSize, maxPageSearch)
+	if query.Get("q") != "" {
+		err = v.search(ctx, p)
 	} else {
 		err = v.listSessions(ctx, p)
 		if v.Changes != nil && query.Get("cursor") == "" {
@@ -118,7 +130,7 @@ func (v *pages) list(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	p.Empty = len(p.Days)+len(p.Hits) == 0
+	p.Empty = len(p.Days)+len(p.Found) == 0
 	if p.Known, err = v.known(ctx, &p.Empty); err != nil {
 		return err
 	}
@@ -160,7 +172,7 @@ func (v *pages) known(ctx context.Context, empty *bool) (map[string][]string, er
 func with(query url.Values, name, value string) string {
 	q := url.Values{}
 	for k, all := range query {
-		if k != name && k != "cursor" {
+		if k != name && k != "cursor" && k != "from" {
 			q[k] = slices.DeleteFunc(slices.Clone(all), func(value string) bool { return value == "" })
 		}
 	}
@@ -171,6 +183,50 @@ func with(query url.Values, name, value string) string {
 		return "/sessions?" + text
 	}
 	return "/sessions"
+}
+
+// search finds the text of the query in the sessions that the filters select.
+func (v *pages) search(ctx context.Context, p *listPage) (err error) {
+	q := store.SearchQuery{Text: p.Query.Get("q"), Session: p.Query.Get("session")}
+	of := maps.Clone(p.Query)
+	for _, own := range []string{"q", "session", "from"} {
+		delete(of, own)
+	}
+	var params listParams
+	if err := fromQuery(operationOf("listSessions"), of, &params); err != nil {
+		return err
+	}
+	if from := p.Query.Get("from"); from != "" {
+		if p.From, err = strconv.Atoi(from); err != nil || p.From < 0 || p.From > maxPlaces {
+			return invalid("from is %q; use a number from 0 to %d", from, maxPlaces)
+		}
+	}
+	f, within := params.filter(v.Zone), []string(nil)
+	if len(f.Set()) > 0 || params.Status != "" {
+		if within, err = v.Sessions.SelectIDs(ctx, f, params.Status); err != nil {
+			return err
+		}
+	}
+	hits, more, err := v.Sessions.Find(ctx, q, within, p.From+pageSize, maxPageSearch)
+	if err != nil {
+		return err
+	}
+	if len(hits) == p.From+pageSize && more {
+		p.Next = with(p.Query, "from", strconv.Itoa(len(hits)))
+	} else {
+		p.Partial = more
+	}
+	at := map[string]int{}
+	for _, h := range hits[min(p.From, len(hits)):] {
+		i, known := at[h.SessionID]
+		if !known {
+			i, at[h.SessionID] = len(p.Found), len(p.Found)
+			p.Found = append(p.Found, foundSession{Hit: h})
+		}
+		p.Found[i].Hits = append(p.Found[i].Hits, h)
+		p.Places++
+	}
+	return nil
 }
 
 func (v *pages) listSessions(ctx context.Context, p *listPage) error {

@@ -27,9 +27,10 @@ func conversation(id string, turns int) *store.Imported {
 		PermissionsJSON: "[]", MetadataJSON: "{}", CreatedAt: began, UpdatedAt: began + int64(turns)*1000}}
 	for i := range turns {
 		at := began + int64(i)*1000
-		user, answer := fmt.Sprintf("msg_%05d_a", i), fmt.Sprintf("msg_%05d_b", i)
+		of := strings.TrimPrefix(id, "ses_one") // ids of messages and parts are unique
+		user, answer := fmt.Sprintf("msg_%05d_a%s", i, of), fmt.Sprintf("msg_%05d_b%s", i, of)
 		part := func(message, kind, id, data string, index int64) session.Part {
-			return session.Part{ID: fmt.Sprintf("prt_%05d_%s", i, id), MessageID: message, SessionID: t.Session.ID,
+			return session.Part{ID: fmt.Sprintf("prt_%05d_%s%s", i, id, of), MessageID: message, SessionID: t.Session.ID,
 				Index: index,
 				Type:  kind, DataJSON: data, CreatedAt: at, UpdatedAt: at}
 		}
@@ -115,7 +116,7 @@ func (s *site) has(path string, wanted ...string) {
 }
 
 func TestPagesShowASession(t *testing.T) {
-	s := newSite(t, conversation("ses_one", 40))
+	s := newSite(t, conversation("ses_one", 40), conversation("ses_x", 2), conversation("ses_y", 1))
 	s.has("/sessions", "A conversation", `href="/s/ses_one"`)
 	s.has("/s/ses_one", `id="turn-40"`, `id="turn-21"`, "Turns 21 to 40 of 40", "<strong>Answer</strong> 40",
 		"make test",
@@ -126,11 +127,16 @@ func TestPagesShowASession(t *testing.T) {
 	s.has("/s/ses_one/tree", "No forks")
 	s.has("/s/ses_one/share", "Download")
 	s.has("/s/ses_one/next?kind=error", "it broke")
-	s.has("/diff/ses_one/ses_one", "no difference")
+	s.has("/diff/ses_one/ses_one", "no difference", "do not count")
+	s.has("/diff?s=ses_one&s=ses_x&s=ses_y", "3 sessions beside each other", "turn 2 of A", `href="/diff/ses_one/ses_y"`)
+	s.get("/diff?s=ses_one", http.StatusBadRequest)
+	s.has("/sessions?q=o", "50 places in 3 sessions", `from=50&amp;q=o" rel="next"`)
+	s.has("/sessions?q=o&from=50", "after the first 50 places")
+	s.get("/sessions?q=o&from=-1", http.StatusBadRequest)
 	s.has("/stats?by=tool", "bash")
 	s.has("/stats?by=agent&by=day", "Turns by hour of the week", "polyline", "agent=")
 	s.has("/now", "Now")
-	s.has("/sessions?q=Question+7", "turn 7", "<mark>Question 7</mark>")
+	s.has("/sessions?q=Question+7", "Turn 7", "<mark>Question 7</mark>")
 	s.has("/sessions?agent=nobody&since=2020-01-01", "No session matches", `href="/sessions?since=2020-01-01"`)
 	s.has("/sessions?errors=1&tool=bash&sort=title&status=idle", "A conversation")
 	s.has("/sessions?status=busy", "No session matches")

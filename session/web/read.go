@@ -210,10 +210,11 @@ type diffParams struct {
 	sessionPath
 	B           string `session:""`
 	IgnoreUsage bool   `param:"ignore_usage"`
+	Exact       bool
 }
 
 func (a *api) diff(ctx context.Context, p diffParams) (*document.Diff, error) {
-	d, _, _, err := a.Sessions.Compare(ctx, p.ID, p.B, p.IgnoreUsage)
+	d, _, _, err := a.Sessions.Compare(ctx, p.ID, p.B, document.CompareOptions{Exact: p.Exact, IgnoreUsage: p.IgnoreUsage})
 	return d, err
 }
 
