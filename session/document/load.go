@@ -164,12 +164,25 @@ func (r Reader) StatusOf(ctx context.Context, row *session.Session) (Status, err
 
 // LoadStatus returns what a session is doing: see [StatusOf]. Its cost does not depend on the length of the session.
 func (r Reader) LoadStatus(ctx context.Context, id string) (Status, error) {
-	e, err := r.Excerpt(ctx, id, store.ExcerptQuery{LastTurns: 1})
+	doc, err := r.LoadLast(ctx, id)
 	if err != nil {
 		return Status{}, err
 	}
-	now, idleTimeout := r.limits()
-	return StatusOf(&e.Session, e.Transcript, e.Decisions, now, idleTimeout), nil
+	return doc.Status, nil
+}
+
+// LoadLast is a document of the last visible turn of a session, with its status and estimates. Its cost does not depend
+// on the length of the session.
+func (r Reader) LoadLast(ctx context.Context, id string) (*Document, error) {
+	e, err := r.Excerpt(ctx, id, store.ExcerptQuery{LastTurns: 1})
+	if err != nil {
+		return nil, err
+	}
+	in := Input{Transcript: e.Transcript, Decisions: e.Decisions}
+	in.Now, in.IdleTimeout = r.limits()
+	doc := Build(in)
+	doc.Estimate(r.Price)
+	return doc, nil
 }
 
 // Blobs reads the system prompts and tool catalogs that the messages of a session name.

@@ -1,6 +1,7 @@
 package web
 
 import (
+	"cmp"
 	"errors"
 	"net/http"
 	"slices"
@@ -17,12 +18,40 @@ const recent = 200
 // nowGroup are sessions that do the same.
 type nowGroup struct {
 	Title string
-	Items []nowItem
+	Items []*nowItem
 }
 
 type nowItem struct {
 	document.Status
 	WorkspaceRoot string
+	// Tokens and Cost are what the turn of a session that works has taken per minute since it began, nil and "" where
+	// nobody counted. Most reports that no other session takes more tokens.
+	Tokens *int64
+	Cost   string
+	Most   bool
+}
+
+// minRated is how long a turn has taken at least for it to have a rate.
+const minRated = 5 * time.Second
+
+// rate sets what the turn takes per minute.
+func (n *nowItem) rate(t *document.Turn, now time.Time) {
+	if t == nil || len(t.Messages) == 0 || t.Usage == nil {
+		return
+	}
+	took := now.Sub(time.UnixMilli(t.Messages[0].CreatedAt))
+	if took < minRated {
+		return
+	}
+	perMinute := func(v float64) float64 { return v / took.Minutes() }
+	n.Tokens = new(int64(perMinute(float64(t.Usage.Total()))))
+	if t.CostUSD != nil || t.EstimatedCostUSD != nil {
+		stated, estimated := perMinute(session.Deref(t.CostUSD)), t.EstimatedCostUSD
+		if estimated != nil {
+			estimated = new(perMinute(*estimated))
+		}
+		n.Cost = document.Cost(&stated, estimated)
+	}
 }
 
 // now answers with the sessions that wait for somebody, repeat themselves, have failed or are at work.
@@ -41,6 +70,7 @@ func (v *pages) now(w http.ResponseWriter, r *http.Request) error {
 		{Title: "Waiting for somebody"}, {Title: "Perhaps in a loop"}, {Title: "Failed or interrupted"},
 		{Title: "Busy"},
 	}
+	now, most := time.Now(), (*nowItem)(nil)
 	for i := range rows {
 		st, err := v.Sessions.StatusOf(ctx, &rows[i])
 		if errors.Is(err, store.ErrNotFound) {
@@ -60,12 +90,38 @@ func (v *pages) now(w http.ResponseWriter, r *http.Request) error {
 		case busy:
 			at = 3
 		}
-		if at >= 0 {
-			groups[at].Items = append(groups[at].Items, nowItem{st, session.Deref(rows[i].WorkspaceRoot)})
+		if at < 0 {
+			continue
+		}
+		doc, err := v.Sessions.LoadLast(ctx, rows[i].ID) // which has the texts
+		if errors.Is(err, store.ErrNotFound) {
+			continue
+		} else if err != nil {
+			return err
+		}
+		item := &nowItem{Status: doc.Status, WorkspaceRoot: session.Deref(rows[i].WorkspaceRoot)}
+		if busy {
+			item.rate(doc.LastTurn(), now)
+		}
+		if item.Tokens != nil && (most == nil || *item.Tokens > *most.Tokens) {
+			most = item
+		}
+		groups[at].Items = append(groups[at].Items, item)
+	}
+	if most != nil {
+		most.Most = true
+	}
+	if r.URL.Query().Get("sort") == "rate" {
+		for _, g := range groups {
+			slices.SortStableFunc(g.Items, func(a, b *nowItem) int {
+				return cmp.Compare(session.Deref(b.Tokens), session.Deref(a.Tokens))
+			})
 		}
 	}
 	return v.show(w, r, page{Title: "Now", Here: "now"}, "now", struct {
 		Groups []nowGroup
+		Rated  bool // reports that a session has a rate
+		Self   string
 		Live   bool // reports that the page is updated while it is open
-	}{groups, v.Changes != nil})
+	}{groups, most != nil, r.URL.RequestURI(), v.Changes != nil})
 }

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/document"
@@ -186,4 +187,16 @@ func TestFormsChangeASession(t *testing.T) {
 	}
 	s.has("/sessions", "Nothing to list")
 	s.has("/sessions?archived=1", "Another title")
+}
+
+func TestNowShowsWhatATurnTakesPerMinute(t *testing.T) {
+	in := conversation("ses_one", 1)
+	now := time.Now().UnixMilli()
+	in.Session.MetadataJSON = fmt.Sprintf(`{"status":{"state":"busy","at":%d}}`, now)
+	in.Session.CreatedAt, in.Session.UpdatedAt = now-120_000, now
+	for i := range in.Messages {
+		in.Messages[i].Message.CreatedAt = now - 120_000 + int64(i)
+	}
+	in.Messages[1].Message.MetadataJSON = `{"usage":{"input":2000,"output":400},"agenttrace":{"cost_usd":0.02,"incomplete":true}}`
+	newSite(t, in).has("/now", "Busy", "<b>most:</b> 1.2k tokens/min · $0.01", "since <time", "**Answer** 1")
 }
