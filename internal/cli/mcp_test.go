@@ -58,7 +58,7 @@ func TestMCP(t *testing.T) {
 		{"read_part", map[string]any{"session": main, "part": "none"}, []string{`has no part "none"`}, true},
 		{"session_status", map[string]any{"session": main}, []string{main}, false},
 		{"session_stats", map[string]any{"by": "model"}, []string{`"groups":`}, false},
-		{"session_stats", map[string]any{"by": "moon"}, []string{"use day, week, model"}, true},
+		{"session_stats", map[string]any{"by": "moon"}, []string{"use day, week, weekday"}, true},
 		{"diff_sessions", map[string]any{"a": main, "b": main}, nil, false},
 	} {
 		called[test.tool] = true
