@@ -210,6 +210,8 @@ type ToolCall struct {
 	// call was announced. DurationMS is that of the execution.
 	StartedAt  int64  `json:"started_at,omitempty"`
 	DurationMS *int64 `json:"duration_ms,omitempty"`
+	// InferredDuration reports that no source states DurationMS: see [session.ToolTrace].
+	InferredDuration bool `json:"-"`
 	// ACPKind is what the tool does, in the words of the Agent Client Protocol.
 	ACPKind string `json:"acp_kind,omitempty"`
 	// Truncated reports that the model saw only a part of the output; OutputPath is where the whole is.
@@ -307,7 +309,8 @@ func (b *builder) tool(row *session.Part, d *session.UIPart) *ToolCall {
 		Name: session.ToolName(row.Type, d.ToolName), CallID: cmp.Or(d.ToolCallID, session.Deref(row.ToolCallID)),
 		State: cmp.Or(d.State, session.Deref(row.ToolState)),
 		Stub:  x.Stub, Input: d.Input, Output: d.Output, Error: session.Deref(d.ErrorText),
-		ErrorType: x.ErrorType, StartedAt: x.StartedAt, DurationMS: x.DurationMS, ACPKind: x.Kind,
+		ErrorType: x.ErrorType, StartedAt: x.StartedAt, DurationMS: x.DurationMS, InferredDuration: x.Inferred,
+		ACPKind:   x.Kind,
 		Truncated: x.Truncated, OutputPath: x.OutputPath, OutputSize: x.OutputSize, OutputSHA256: x.OutputSHA256,
 		ProviderExecuted: d.ProviderExecuted, Dynamic: row.Type == "dynamic-tool", ChildSessionID: x.ChildSessionID,
 		Approval: d.Approval, Problems: x.Problems,

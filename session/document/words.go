@@ -5,6 +5,7 @@ import (
 	_ "embed"
 	"iter"
 	"maps"
+	"math"
 	"reflect"
 	"slices"
 	"strings"
@@ -329,4 +330,110 @@ var phrases = NewPhrases(wordsFile)
 type timed struct {
 	Words
 	Of any
+}
+
+// Times are what a turn spent its time with, in milliseconds, as far as its messages, calls and decisions report it.
+// What runs at the same time counts once, and a tool does not run while it waits for a person.
+type Times struct {
+	// Queue is how long the question waited for its turn, People how long permissions waited for an answer.
+	Queue, Model, Tools, People int64
+}
+
+// Times returns what the turn spent its time with.
+func (t *Turn) Times() (sum Times) {
+	var models, people, tools [][2]int64
+	question := t.Question()
+	for _, m := range t.Messages {
+		if question != nil && question.QueuedAt != nil && sum.Queue == 0 && m.Role == session.RoleAssistant {
+			sum.Queue = max(0, m.CreatedAt-*question.QueuedAt)
+		}
+		for _, c := range m.Calls {
+			models = append(models, [2]int64{c.StartedAt, c.StartedAt + c.DurationMS})
+		}
+		for p, c := range m.ToolCalls() {
+			if c.DurationMS != nil {
+				begin := cmp.Or(c.StartedAt, p.CreatedAt)
+				tools = append(tools, [2]int64{begin, begin + *c.DurationMS})
+			}
+			for _, d := range c.Decisions {
+				if d.WaitedMS != nil {
+					people = append(people, [2]int64{d.DecidedAt - *d.WaitedMS, d.DecidedAt})
+				}
+			}
+		}
+	}
+	sum.Model, sum.People = covered(models), covered(people)
+	sum.Tools = covered(append(tools, people...)) - sum.People
+	return sum
+}
+
+// Words are the times that are known.
+func (t Times) Words() (all []string) {
+	for _, part := range []struct {
+		name string
+		ms   int64
+	}{{"in the queue", t.Queue}, {"models", t.Model}, {"tools", t.Tools}, {"waiting for people", t.People}} {
+		if part.ms > 0 {
+			all = append(all, part.name+" "+Duration(part.ms))
+		}
+	}
+	return all
+}
+
+// covered is the length of what intervals cover.
+func covered(all [][2]int64) (sum int64) {
+	slices.SortFunc(all, func(x, y [2]int64) int { return cmp.Compare(x[0], y[0]) })
+	end := int64(math.MinInt64)
+	for _, i := range all {
+		if from := max(i[0], end); i[1] > from {
+			sum, end = sum+i[1]-from, i[1]
+		}
+	}
+	return sum
+}
+
+// Provenance are the marks of what the session's rows do not have from their source as it was, each with the reason.
+func (doc *Document) Provenance() (all []Field) {
+	var dialects []string
+	for _, s := range doc.Spans {
+		if s.Dialect != "" && s.Dialect != store.DialectSDK && !slices.Contains(dialects, s.Dialect) {
+			dialects = append(dialects, s.Dialect)
+		}
+	}
+	if dialects != nil {
+		slices.Sort(dialects)
+		all = append(all, Field{"reconstructed", "turns and messages are put together from the telemetry of " +
+			strings.Join(dialects, ", ")})
+	}
+	if q := doc.Quality; q != nil {
+		reasons := map[string]string{"session": "nothing names the session; its id is that of a trace",
+			"reading": "no dialect knows this client; what is here was found by the names of its attributes"}
+		for _, name := range q.Inferred {
+			all = append(all, Field{"inferred", reasons[name]})
+		}
+		if text := q.String(); text != "" {
+			all = append(all, Field{"incomplete", text})
+		}
+	}
+	return all
+}
+
+// Provenance are the marks of what the part does not have from its source as it was, each with the reason.
+func (p *Part) Provenance() (all []Field) {
+	add := func(is bool, mark, why string) {
+		if is {
+			all = append(all, Field{mark, why})
+		}
+	}
+	if p == nil {
+		return nil
+	}
+	add(p.Truncated, "incomplete", "the end was lost on the way")
+	if c := p.Tool; c != nil {
+		add(c.Stub, "incomplete", "the span of the call never arrived")
+		add(c.InputWithheld, "withheld", "the client does not report the input")
+		add(c.Withheld, "withheld", "the client does not report the output")
+		add(c.InferredDuration, "inferred", "the duration is from the request of the call to the next one of the model")
+	}
+	return all
 }
