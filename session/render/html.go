@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/document"
 )
 
@@ -39,10 +40,30 @@ var htmlTemplates = template.Must(Templates().Funcs(template.FuncMap{
 func Templates() *template.Template {
 	return template.Must(template.New("").Funcs(document.Functions()).Funcs(template.FuncMap{
 		"rich": Rich, "runs": Runs,
+		"section": func(b document.Block, s document.Section) shown {
+			return shown{section(b, s), b.Colored}
+		},
+		"compared": func(c document.Change) (e Edit) {
+			e.compare(session.Deref(c.A), session.Deref(c.B))
+			return e
+		},
+		"colored": func(all shown, v Value) shown { return shown{v, all.Colored} },
+		"code": func(v shown) []Run {
+			if v.Colored && v.Lines {
+				return Code(v.Text, v.Lang)
+			}
+			return Runs(v.Text)
+		},
 		"cut":  func(s string) string { left, _, _ := strings.Cut(s, ";"); return left },
 		"gist": func(s string) string { return document.Head(strings.TrimSpace(s), maxGist) }, "edit": edits, "open": isOpen,
 		"source": func(m document.Media) template.URL { return template.URL(m.URL()) }, // of a known type, in base64
 	}).ParseFS(files, "blocks.html"))
+}
+
+// shown is a value of a page that has code in colors, or not.
+type shown struct {
+	Value
+	Colored bool
 }
 
 // maxGist is the size in bytes of the head of reasoning that is folded.

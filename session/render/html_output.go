@@ -22,7 +22,7 @@ const (
 // what a carriage return writes over the last is left. The lines of a unified diff have classes, too. The text has been
 // made printable, so each piece of it is harmless; the raw row of the part has it as it was.
 func Runs(s string) []Run {
-	if strings.HasPrefix(s, "@@ -") || strings.Contains(s, "\n@@ -") {
+	if strings.HasPrefix(s, "@@ -") || strings.Contains(s, "\n@@ -") || strings.HasPrefix(s, "*** Begin Patch") {
 		return unifiedDiff(s)
 	}
 	if !strings.ContainsAny(s, escapeMark+string(carriageReturn)) {
