@@ -79,6 +79,7 @@ func newPages(b Backend, o Options) http.Handler {
 		"GET /s/{id}":                         v.session,
 		"GET /s/{id}/t/{n}":                   v.turn,
 		"GET /s/{id}/t/{n}/context":           v.context,
+		"GET /s/{id}/outline":                 v.outlineOf,
 		"GET /s/{id}/tree":                    v.tree,
 		"GET /s/{id}/share":                   v.share,
 		"GET /s/{id}/share/session.html":      v.download,

@@ -2,100 +2,427 @@ package web
 
 import (
 	"cmp"
+	"fmt"
 	"math"
+	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/document"
+	"github.com/agenttrace/agenttrace/session/store"
 )
 
 const (
 	// groupTurns are the turns that a group of the outline leads to, and maxLandmarks how many landmarks it shows when
-	// it is folded.
+	// it is folded. groupCalls are the calls of a model in a group of those of a turn that has more than maxCalls.
 	groupTurns   = 100
 	maxLandmarks = 6
+	groupCalls   = 50
+	maxCalls     = 150
+	// maxFound is how many places of a text an outline leads to.
+	maxFound = 300
+	// maxLine is the length of the text of an entry, in characters.
+	maxLine = 60
 	// A map has at most mapBars bars, and none for a session that is shorter than minMap.
 	mapBars   = 250
 	minMap    = 8
 	mapHeight = 28
 )
 
-// outlineGroup is a group of the outline. Turns are all of the group that is open, and landmarks of others.
-type outlineGroup struct {
-	First, Last int
-	Turns       []outlineTurn
-}
-
-// outlineTurn leads to a turn.
-type outlineTurn struct {
+// entry is a line of the outline of a session: a group of turns, a turn, a call of a model or of a tool, or a place
+// where a text was found.
+type entry struct {
+	Kind, Text string
+	// Link is the address of what the entry is about, and ID that of the element there.
+	Link, ID string
+	// Number is that of a turn, 0 of all else.
 	Number int
-	Text   string
 	Marks  []string
+	// Facts are a duration, tokens and a cost, as far as they are known.
+	Facts   []string
+	Entries []entry
+	// More is where the entries are that are not here, "" if all are.
+	More string
+	Open bool
 }
 
-// outline leads to the turns, with an open group. It returns the numbers of those that it leads to as well.
-func outline(turns []*document.Turn, open int) (groups []outlineGroup, numbers []int) {
-	for group := range slices.Chunk(turns, groupTurns) {
-		g := outlineGroup{First: group[0].Number, Last: group[len(group)-1].Number}
-		folded := (open < g.First || open > g.Last) && len(turns) > groupTurns
-		for _, t := range group {
+func clipped(text string) string {
+	if all := []rune(document.OneLine(text)); len(all) > maxLine {
+		return string(all[:maxLine-1]) + "…"
+	}
+	return document.OneLine(text)
+}
+
+// turnGroup is a group of turns, of which the outline leads to some.
+type turnGroup struct {
+	first, last int
+	shown       []int
+}
+
+// turnGroups are those of an outline, with one that is open. Others have their landmarks only.
+func turnGroups(turns []*document.Turn, open int) (all []turnGroup) {
+	for part := range slices.Chunk(turns, groupTurns) {
+		g := turnGroup{first: part[0].Number, last: part[len(part)-1].Number}
+		folded := (open < g.first || open > g.last) && len(turns) > groupTurns
+		for _, t := range part {
 			marks := marks(t)
-			if folded && (marks == nil || marks[0] == "rewound" || len(g.Turns) == maxLandmarks) {
+			if !folded || marks != nil && marks[0] != "rewound" && len(g.shown) < maxLandmarks {
+				g.shown = append(g.shown, t.Number)
+			}
+		}
+		all = append(all, g)
+	}
+	return all
+}
+
+// outline leads to the turns of the groups. Those that the page shows, of those that are loaded, have all of their
+// calls, and others what failed.
+func (v *pages) outline(doc *document.Document, all []turnGroup, loaded, shown []turnData) (entries []entry) {
+	base, here := Address("s", doc.Session.ID), make(map[string]bool)
+	for _, t := range shown {
+		for _, m := range t.Messages {
+			here[m.ElementID] = true
+			for _, b := range m.Blocks {
+				here[b.ElementID] = true
+			}
+		}
+	}
+	for _, g := range all {
+		of := entry{Kind: "turns", Text: fmt.Sprintf("Turns %d to %d", g.first, g.last),
+			Link: fmt.Sprintf("%s?at=%d", base, g.first), More: fmt.Sprintf("%s/outline?from=%d", base, g.first)}
+		for _, n := range g.shown {
+			is := func(t turnData) bool { return t.Number == n }
+			var e entry
+			if slices.ContainsFunc(shown, is) {
+				t := &loaded[slices.IndexFunc(loaded, is)]
+				e = t.entry()
+				e.Entries, e.Open = folded(t.calls(here), e.More), len(shown) <= 3
+				e.Link, e.More = "#"+e.ID, ""
+			} else {
+				t := v.data(doc, []*document.Turn{doc.Turns[n-1]}, false)[0]
+				e = t.entry()
+				for _, step := range failing(t.calls(nil)) { // its text is not loaded
+					below := step.Entries
+					if step.Entries = nil; step.Marks != nil {
+						e.Entries = append(e.Entries, step)
+					}
+					e.Entries = append(e.Entries, below...)
+				}
+				e.Open = e.Entries != nil
+			}
+			of.Entries = append(of.Entries, e)
+		}
+		if len(of.Entries) == g.last-g.first+1 {
+			of.More, of.Open = "", true
+		}
+		entries = append(entries, of)
+	}
+	if len(entries) == 1 {
+		return entries[0].Entries
+	}
+	return entries
+}
+
+// entry leads to the turn.
+func (t *turnData) entry() entry {
+	base, id := Address("s", t.Doc.Session.ID), fmt.Sprintf("turn-%d", t.Number)
+	e := entry{Kind: "turn", Number: t.Number, ID: id, Marks: marks(t.Turn),
+		Text: clipped(cmp.Or(t.UserText(), t.SummaryText(), t.AnswerText())),
+		Link: fmt.Sprintf("%s?at=%d#%s", base, t.Number, id),
+		Facts: document.Present(document.OptionalDuration(t.DurationMS), brief(t.Usage),
+			document.Cost(t.CostUSD, t.EstimatedCostUSD))}
+	if slices.ContainsFunc(t.Turn.Messages, func(m *document.Message) bool { return m.Role == session.RoleAssistant }) {
+		e.More = fmt.Sprintf("%s/outline?turn=%d", base, t.Number)
+	}
+	return e
+}
+
+func brief(u *session.Usage) string {
+	if u == nil {
+		return ""
+	}
+	return document.Brief(u.Total())
+}
+
+// calls are the calls of models in the turn, each with the tool calls that it requested. The page has the elements here.
+func (t *turnData) calls(here map[string]bool) (all []entry) {
+	link := func(id string) string {
+		if here[id] {
+			return "#" + url.PathEscape(id)
+		}
+		return fmt.Sprintf("%s?at=%d&to=%s#%s", Address("s", t.Doc.Session.ID), t.Number, url.QueryEscape(id),
+			url.PathEscape(id))
+	}
+	for i := range t.Messages {
+		m := &t.Messages[i]
+		if m.Role != session.RoleAssistant || m.Compaction != nil {
+			continue
+		}
+		calls, steps := m.Calls, 1
+		for _, b := range m.Blocks {
+			if b.Kind == document.BlockStep {
+				steps++
+			}
+		}
+		// begin adds the next call of a model. A failed one without an answer stands by itself.
+		begin := func(id string) *entry {
+			for {
+				e := entry{Kind: "model", ID: id, Link: link(id)}
+				if len(calls) == 0 {
+					all = append(all, e)
+					return &all[len(all)-1]
+				}
+				c, again := &calls[0], len(calls) > steps && calls[0].Failed
+				e.Facts = document.Present(document.Duration(c.DurationMS), brief(c.Usage))
+				if c.Failed {
+					e.Marks = []string{"failed"}
+				}
+				if again {
+					e.Text = "failed " + document.ModelName(c.Model)
+				}
+				calls, all = calls[1:], append(all, e)
+				if !again {
+					steps--
+					return &all[len(all)-1]
+				}
+			}
+		}
+		var step *entry
+		thought := ""
+		for k := range m.Blocks {
+			b := &m.Blocks[k]
+			if b.Kind == document.BlockStep {
+				step = nil
+			}
+			if b.Part == nil || b.Kind == document.BlockStep {
 				continue
 			}
-			g.Turns = append(g.Turns, outlineTurn{Number: t.Number, Marks: marks})
-			numbers = append(numbers, t.Number)
+			if step == nil {
+				step, thought = begin(b.ElementID), ""
+			}
+			switch b.Kind {
+			case document.BlockProse:
+				step.Text = cmp.Or(step.Text, clipped(b.Text))
+			case document.BlockReasoning:
+				thought = cmp.Or(thought, clipped(b.Text))
+			case document.BlockTool:
+				e := entry{Kind: "tool", Text: clipped(b.Title + " " + b.Subject), ID: b.ElementID, Link: link(b.ElementID),
+					Facts: document.Present(document.OptionalDuration(b.Part.Tool.DurationMS))}
+				if b.Outcome != document.OutcomeOK {
+					e.Marks = []string{b.Outcome}
+				}
+				if b.Child != nil {
+					e.Kind, e.More = "agent", b.ChildLink+"/outline"
+					e.Facts = append(e.Facts, document.Brief(b.Child.TotalTokens))
+				}
+				step.Entries = append(step.Entries, e)
+			}
+			if step.Text == "" && thought != "" {
+				step.Text = thought
+			}
 		}
-		groups = append(groups, g)
+		for range calls {
+			begin(m.ElementID)
+		}
+		for k, text := range m.Errors {
+			if k < len(m.ErrorIDs) {
+				all = append(all, entry{Kind: "failure", Text: clipped(text), ID: m.ErrorIDs[k], Link: link(m.ErrorIDs[k]),
+					Marks: []string{"error"}})
+			}
+		}
 	}
-	return groups, numbers
+	for i := range all {
+		all[i].Text = cmp.Or(all[i].Text, "call "+strconv.Itoa(i+1))
+	}
+	return all
 }
 
-// beginning is what a turn begins with, in a line of the outline.
-func beginning(t *document.Turn) string {
-	text := []rune(document.OneLine(cmp.Or(t.UserText(), t.SummaryText(), t.AnswerText())))
-	if len(text) > 60 {
-		text = append(text[:59], '…')
+// isFailure reports whether a mark is of what failed or was denied.
+func isFailure(mark string) bool { return mark == "error" || mark == "failed" || mark == "denied" }
+
+// isTrouble reports whether a mark is of what failed, was denied or waits.
+func isTrouble(mark string) bool { return isFailure(mark) || mark == "waiting" }
+
+// failing are the entries that failed, were denied or wait, and those above them.
+func failing(all []entry) (kept []entry) {
+	for _, e := range all {
+		if e.Entries = failing(e.Entries); e.Entries != nil || slices.ContainsFunc(e.Marks, isTrouble) {
+			e.Open = true
+			kept = append(kept, e)
+		}
 	}
-	return string(text)
+	return kept
+}
+
+// folded has many calls in groups. One that is folded has what failed, and the address of the others.
+func folded(all []entry, more string) (parts []entry) {
+	if len(all) <= maxCalls {
+		return all
+	}
+	for i := 0; i < len(all); i += groupCalls {
+		part := all[i:min(len(all), i+groupCalls)]
+		parts = append(parts, entry{Kind: "calls", Text: fmt.Sprintf("calls %d to %d", i+1, i+len(part)), Link: part[0].Link,
+			Entries: failing(part), More: fmt.Sprintf("%s&from=%d", more, i+1)})
+	}
+	return parts
+}
+
+// outlinePage is a piece of the outline of a session.
+type outlinePage struct {
+	sessionPage
+	Query, Only string
+}
+
+// outlineOf answers with the outline of a session, of turns from a number on or of the calls of a turn; or with what of
+// the session failed, or has a text.
+func (v *pages) outlineOf(w http.ResponseWriter, r *http.Request) error {
+	ctx, q := r.Context(), r.URL.Query()
+	o, err := v.Sessions.LoadOutline(ctx, pathOf(r, "id"))
+	if err != nil {
+		return err
+	}
+	n := len(o.Turns)
+	turn, err := turnNumber("turn ", cmp.Or(q.Get("turn"), "0"))
+	if err != nil {
+		return err
+	}
+	from, err := turnNumber("from ", cmp.Or(q.Get("from"), "1"))
+	if err != nil {
+		return err
+	}
+	p := outlinePage{sessionPage: sessionPage{Tab: "turns"}, Query: q.Get("q"), Only: q.Get("only")}
+	all := turnGroups(o.Turns, max(1, from))
+	switch {
+	case p.Query != "":
+		hits, _, err := v.Sessions.Find(ctx, store.SearchQuery{Text: p.Query, Session: pathOf(r, "id")}, nil, maxFound,
+			maxPageSearch)
+		if err != nil {
+			return err
+		}
+		p.Outline = found(hits, p.Query)
+	case p.Only != "":
+		all = []turnGroup{{first: 1, last: n}}
+		for _, t := range o.Turns {
+			if slices.ContainsFunc(marks(t), isTrouble) {
+				all[0].shown = append(all[0].shown, t.Number)
+			}
+		}
+	case q.Get("from") != "" && turn == 0:
+		all = slices.DeleteFunc(all, func(g turnGroup) bool { return from < g.first || from > g.last })
+	case turn == 0 && n == 1:
+		turn = 1
+	}
+	if turn != 0 {
+		if err = o.Load(ctx, turn, turn); err != nil {
+			return notFound("%v", err)
+		}
+	}
+	var shown []int
+	for _, g := range all {
+		shown = append(shown, g.shown...)
+	}
+	if err := o.LoadQuestions(ctx, shown); err != nil {
+		return err
+	}
+	doc := o.Document()
+	switch p.Doc = doc; {
+	case turn != 0:
+		p.Of = turn
+		t := v.data(doc, doc.Turns[turn-1:turn], true)[0]
+		if p.Outline = t.calls(nil); q.Get("from") == "" {
+			p.Outline = folded(p.Outline, t.entry().More)
+		} else {
+			p.Outline = p.Outline[max(0, min(from-1, len(p.Outline))):min(len(p.Outline), max(0, from-1+groupCalls))]
+		}
+	case p.Outline == nil && p.Query == "":
+		p.Outline = v.outline(doc, all, nil, nil)
+	}
+	return v.show(w, r, page{Title: "Outline · " + title(doc)}, "outline-page", p)
+}
+
+// found leads to the places of a text, by turn.
+func found(hits []store.Hit, text string) (all []entry) {
+	slices.SortStableFunc(hits, func(x, y store.Hit) int { return cmp.Compare(x.Turn, y.Turn) })
+	for i := range hits {
+		h := &hits[i]
+		if h.Turn == 0 {
+			continue
+		}
+		base := Address("s", h.SessionID)
+		if len(all) == 0 || all[len(all)-1].Number != h.Turn {
+			id := fmt.Sprintf("turn-%d", h.Turn)
+			all = append(all, entry{Kind: "turn", Number: h.Turn, ID: id, Open: true,
+				Link: fmt.Sprintf("%s?at=%d&find=%s#%s", base, h.Turn, url.QueryEscape(text), id)})
+		}
+		id := cmp.Or(h.PartID, h.MessageID)
+		if h.PartID != "" {
+			id = partID(id)
+		} else {
+			id = "m-" + id
+		}
+		var around strings.Builder
+		for _, piece := range document.Pieces(h) {
+			around.WriteString(piece.Text)
+		}
+		of := &all[len(all)-1]
+		of.Entries = append(of.Entries, entry{Kind: "hit", Text: clipped(cmp.Or(h.Tool, h.Field) + ": " + around.String()),
+			ID: id, Link: fmt.Sprintf("%s?at=%d&to=%s&find=%s#%s", base, h.Turn, url.QueryEscape(id),
+				url.QueryEscape(text), url.PathEscape(id))})
+	}
+	return all
 }
 
 // mapBar is a few turns in the map of a session: its place and size, in a picture that is mapHeight high and has a unit
 // of width for each turn.
 type mapBar struct {
 	First, Last, Height int
-	// Class is the most severe of the marks of its turns, and Marks are all.
+	// Bad is how much of Height is of turns in which something failed or was denied.
+	Bad int
+	// Class is the most severe of the other marks of its turns, and Marks are all.
 	Class, Marks string
 }
 
 // Count is the number of turns of the bar.
 func (b mapBar) Count() int { return b.Last - b.First + 1 }
 
-// minimap draws how many tokens turns used, and where something is remarkable.
-func minimap(turns []*document.Turn) (bars []mapBar) {
+// minimap draws how many tokens turns used, or how long they took, and where something is remarkable.
+func minimap(turns []*document.Turn, byTime bool) (bars []mapBar) {
 	if len(turns) < minMap {
 		return nil
 	}
-	most, used := 1.0, []float64{}
+	most, used, bad := 1.0, []float64{}, []float64{}
 	for part := range slices.Chunk(turns, (len(turns)+mapBars-1)/mapBars) {
-		tokens, seen := int64(0), make(map[string]bool)
+		size, failed, seen := int64(0), 0.0, make(map[string]bool)
 		for _, t := range part {
-			if t.Usage != nil {
-				tokens = max(tokens, t.Usage.Total())
+			switch {
+			case byTime:
+				size = max(size, session.Deref(t.DurationMS))
+			case t.Usage != nil:
+				size = max(size, t.Usage.Total())
 			}
-			for _, mark := range marks(t) {
+			all := marks(t)
+			if slices.ContainsFunc(all, isFailure) {
+				failed++
+			}
+			for _, mark := range all {
 				seen[mark] = true
 			}
 		}
-		b := mapBar{First: part[0].Number, Last: part[len(part)-1].Number, Marks: strings.Join(bySeverity(seen), ", ")}
-		b.Class, _, _ = strings.Cut(b.Marks, ",")
-		bars, used = append(bars, b), append(used, math.Sqrt(float64(tokens))) // short turns are seen beside long ones
+		all := bySeverity(seen)
+		b := mapBar{First: part[0].Number, Last: part[len(part)-1].Number, Marks: strings.Join(all, ", ")}
+		if len(all) > 0 && !isFailure(all[len(all)-1]) {
+			b.Class = all[len(all)-1]
+		}
+		bars, used = append(bars, b), append(used, math.Sqrt(float64(size))) // short turns are seen beside long ones
+		bad = append(bad, failed/float64(len(part)))
 		most = max(most, used[len(used)-1])
 	}
 	for i := range bars {
 		bars[i].Height = 4 + int(used[i]/most*(mapHeight-4))
+		bars[i].Bad = int(math.Ceil(bad[i] * float64(bars[i].Height)))
 	}
 	return bars
 }
@@ -169,13 +496,17 @@ func errorID(m *document.Message, i int) string { return "e-" + m.ID + "-" + str
 
 func partID(id string) string { return "p-" + id }
 
-// waterfallRow is a model call or a tool call of a turn. X and Width are in thousandths of the turn's time.
+// waterfallRow is a model call, a tool call or a wait for a person in a turn. X and Width are in thousandths of the turn's
+// time.
 type waterfallRow struct {
 	Kind, Name, Class, Link string
 	X, Width                int
 	start, DurationMS       int64
 	TraceID, SpanID         string
 }
+
+// maxWaterfall is how many calls a waterfall has: of more it has those that took longest.
+const maxWaterfall = 40
 
 // waterfall has the calls of a turn in order of their start, as far as times are known.
 func waterfall(t *document.Turn) (rows []waterfallRow) {
@@ -189,10 +520,16 @@ func waterfall(t *document.Turn) (rows []waterfallRow) {
 			rows = append(rows, row)
 		}
 		for p, c := range m.ToolCalls() {
+			name, link := document.Line(cmp.Or(c.Name, document.Unnamed)), "#"+partID(p.ID)
+			for _, d := range c.Decisions {
+				if ms := session.Deref(d.WaitedMS); ms > 0 {
+					rows = append(rows, waterfallRow{Kind: "people", Name: name + " waits", Link: link,
+						start: d.DecidedAt - ms, DurationMS: ms})
+				}
+			}
 			if c.DurationMS != nil {
-				rows = append(rows, waterfallRow{Kind: "tool", Name: document.Line(cmp.Or(c.Name, document.Unnamed)),
-					Class: c.Outcome(), Link: "#" + partID(p.ID), start: cmp.Or(c.StartedAt, p.CreatedAt),
-					DurationMS: *c.DurationMS})
+				rows = append(rows, waterfallRow{Kind: "tool", Name: name, Class: c.Outcome(), Link: link,
+					start: cmp.Or(c.StartedAt, p.CreatedAt), DurationMS: *c.DurationMS})
 			}
 		}
 	}
@@ -203,6 +540,11 @@ func waterfall(t *document.Turn) (rows []waterfallRow) {
 	begin, end := rows[0].start, int64(0)
 	for i := range rows {
 		end = max(end, rows[i].start+rows[i].DurationMS)
+	}
+	if len(rows) > maxWaterfall {
+		slices.SortStableFunc(rows, func(x, y waterfallRow) int { return cmp.Compare(y.DurationMS, x.DurationMS) })
+		rows = rows[:maxWaterfall]
+		slices.SortStableFunc(rows, func(x, y waterfallRow) int { return cmp.Compare(x.start, y.start) })
 	}
 	span := max(1, end-begin)
 	for i := range rows {

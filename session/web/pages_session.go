@@ -3,6 +3,7 @@ package web
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -12,7 +13,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/document"
@@ -21,57 +21,11 @@ import (
 )
 
 const (
-	// pageTurns are the turns of a page.
-	pageTurns = 20
-	// Of a text that is longer than maxProse bytes its head is shown, of which the length is headProse.
-	maxProse  = 32 << 10
-	headProse = 8 << 10
 	// maxPart is the size in bytes up to which a page shows a part as a whole.
 	maxPart = 1 << 20
 	// maxHits is how many places of a text in a session are looked at.
 	maxHits = 1000
 )
-
-// sessionPage is a session, and some of its turns.
-type sessionPage struct {
-	Doc *document.Document
-	// Tab is the page of the session that is shown.
-	Tab string
-	// Of is the turn that the page is of, 0 if it is of the session. Then Doc has no other, and no totals.
-	Of int
-	// First and Last are the numbers of Turns; Older and Newer those to go on with, 0 where there are none.
-	First, Last, Older, Newer int
-	Turns                     []turnData
-	Outline                   []outlineGroup
-	Map                       []mapBar
-	// Live is where the page is read again when something changed; "" if the last turn of the session is not in it.
-	Live string
-}
-
-// turnData is a turn with what its page shows around it.
-type turnData struct {
-	document.TurnWords
-	Doc  *document.Document
-	Rows []waterfallRow
-	// Alone reports that the page is the turn's.
-	Alone bool
-}
-
-// Target is what annotations of the turn are made at: its user message.
-func (t turnData) Target() target {
-	message := cmp.Or(t.Question(), t.Turn.Messages[0]).ID
-	id, back := t.Doc.Session.ID, turnLink(t.Doc, t.Number)
-	if !t.Alone {
-		back = fmt.Sprintf("%s?at=%d#turn-%d", Address("s", id), t.Number, t.Number)
-	}
-	return target{id, message, "", back}
-}
-
-func turnLink(doc *document.Document, n int) string { return Address("s", doc.Session.ID, "t", n) }
-
-// target is what a form annotates: a session, the turn of a message or a part. Back is the address of the page that
-// has the form.
-type target struct{ Session, Message, Part, Back string }
 
 func title(doc *document.Document) string {
 	return cmp.Or(document.Line(doc.Session.Title), "Untitled session")
@@ -89,145 +43,16 @@ func turnNumber(name, text string) (int, error) {
 	return n, nil
 }
 
-// alone reads the session in the address with the one turn in it.
-func (v *pages) alone(r *http.Request) (doc *document.Document, t *document.Turn, err error) {
-	n, err := turnNumber("", r.PathValue("n"))
-	if err != nil {
-		return nil, nil, err
-	}
-	doc, err = v.Sessions.LoadRange(r.Context(), pathOf(r, "id"), n, n)
+// rangeOf is a session with one turn, and the totals of all.
+func rangeOf(ctx context.Context, o *document.Outline, n int) (*document.Document, error) {
+	doc, err := o.Range(ctx, n, n)
 	if none, ok := errors.AsType[*document.NoTurnError](err); ok {
 		err = notFound("%v", none)
 	}
-	if err != nil {
-		return nil, nil, err
-	}
-	return doc, doc.Turns[0], nil
-}
-
-// data are turns as pages show them.
-func (v *pages) data(doc *document.Document, turns []*document.Turn, alone bool) []turnData {
-	spans := spansOf(doc)
-	span := func(id string) string { return v.spanURL(spans[id].TraceID, spans[id].SpanID) }
-	all := make([]turnData, len(turns))
-	for i, t := range turns {
-		turn := document.Words{Zone: v.Zone}.Turn(t)
-		for k := range turn.Messages {
-			m := &turn.Messages[k]
-			m.ElementID, m.Span = messageID(m.Message), span(m.ID)
-			m.Time = time.UnixMilli(m.CreatedAt).UTC().Format(time.RFC3339)
-			for e := range m.Errors {
-				m.ErrorIDs = append(m.ErrorIDs, errorID(m.Message, e))
-			}
-			for n := range m.Blocks {
-				if b := &m.Blocks[n]; b.Part != nil {
-					b.Span = span(b.Part.ID)
-					linkPart(b, doc, t, m.Message)
-				}
-			}
-		}
-		all[i] = turnData{TurnWords: turn, Doc: doc, Rows: waterfall(t), Alone: alone}
-	}
-	return all
-}
-
-// spansOf are the spans of the parts and messages of a document, by id.
-func spansOf(d *document.Document) map[string]document.Span {
-	all := make(map[string]document.Span, len(d.Spans))
-	for _, s := range slices.Backward(d.Spans) {
-		switch {
-		case s.PartID != "":
-			all[s.PartID] = s
-		case s.MessageID != "" && (s.Kind == "session.turn" || all[s.MessageID].Kind != "session.turn"):
-			all[s.MessageID] = s
-		}
-	}
-	return all
-}
-
-// linkPart adds the addresses of other pages to a part, and cuts what is too long for this one.
-func linkPart(p *document.Block, doc *document.Document, t *document.Turn, m *document.Message) {
-	id := doc.Session.ID
-	p.ElementID, p.Self = partID(p.Part.ID), Address("s", id, "p", m.ID, p.Part.ID)
-	if len(p.Text) > maxProse {
-		p.Long = document.Head(p.Text, headProse)
-	}
-	if f := p.Part.File; f != nil && f.Size != nil && (document.Media{Type: f.MediaType}).IsImage() {
-		p.Image = p.Self + "/blob"
-	}
-	if p.Outcome == document.OutcomeFailed || p.Outcome == document.OutcomeDenied {
-		p.Next = Address("s", id, "next") + "?" +
-			url.Values{"from": {strconv.Itoa(t.Number)}, "after": {p.ElementID}}.Encode()
-	}
-	if c := p.Part.Tool; c != nil && c.ChildSessionID != "" {
-		at := slices.IndexFunc(doc.Children, func(x document.Child) bool { return x.SessionID == c.ChildSessionID })
-		if at >= 0 {
-			p.Child, p.ChildLink = &doc.Children[at], Address("s", c.ChildSessionID)
-		}
-	}
-}
-
-// session answers with the latest turns, or those from a number on.
-func (v *pages) session(w http.ResponseWriter, r *http.Request) error {
-	o, err := v.Sessions.LoadOutline(r.Context(), pathOf(r, "id"))
-	if err != nil {
-		return err
-	}
-	n := len(o.Turns)
-	first := max(1, n-pageTurns+1)
-	if text := r.URL.Query().Get("at"); text != "" {
-		at, err := turnNumber("at ", text)
-		if err != nil {
-			return err
-		}
-		first = max(1, min(at, n))
-	}
-	last := min(n, first+pageTurns-1)
-	p := sessionPage{Tab: "turns"}
-	var shown []int
-	p.Outline, shown = outline(o.Turns, first)
-	if first <= last {
-		err = o.Load(r.Context(), first, last)
-	}
 	if err == nil {
-		err = o.LoadQuestions(r.Context(), shown)
+		doc.Totals = o.Document().Totals
 	}
-	if err != nil {
-		return err
-	}
-	doc := o.Document()
-	p.Doc, p.Map = doc, minimap(doc.Turns)
-	for _, g := range p.Outline {
-		for k := range g.Turns {
-			g.Turns[k].Text = beginning(doc.Turns[g.Turns[k].Number-1])
-		}
-	}
-	if n > 0 {
-		p.First, p.Last = first, last
-		p.Turns = v.data(doc, doc.Turns[first-1:last], false)
-	}
-	if first > 1 {
-		p.Older = max(1, first-pageTurns)
-	}
-	if last < n {
-		p.Newer = last + 1
-	} else {
-		p.Live = Address("s", doc.Session.ID)
-	}
-	return v.show(w, r, page{Title: title(doc)}, "session", p)
-}
-
-func (v *pages) turn(w http.ResponseWriter, r *http.Request) error {
-	doc, t, err := v.alone(r)
-	if err != nil {
-		return err
-	}
-	n := t.Number
-	p := sessionPage{Doc: doc, Tab: "turns", Of: n, First: n, Last: n, Turns: v.data(doc, doc.Turns, true)}
-	if n == doc.Totals.Turns {
-		p.Live = turnLink(doc, n)
-	}
-	return v.show(w, r, page{Title: fmt.Sprintf("Turn %d · %s", n, title(doc))}, "turn-page", p)
+	return doc, err
 }
 
 // partPage is one part, whole.
@@ -252,7 +77,7 @@ func (v *pages) part(w http.ResponseWriter, r *http.Request) error {
 	if n == 0 {
 		return notFound("the session has no message %s that is in a turn", message)
 	}
-	doc, err := o.Range(r.Context(), n, n)
+	doc, err := rangeOf(r.Context(), o, n)
 	if err != nil {
 		return err
 	}
@@ -264,6 +89,7 @@ func (v *pages) part(w http.ResponseWriter, r *http.Request) error {
 	}
 	p.Block, p.Annotations = document.Words{Full: true, Zone: v.Zone}.Block(x), x.Annotations
 	linkPart(&p.Block, doc, t, m)
+	p.Colored = true
 	span := spansOf(doc)[part]
 	p.Span = v.spanURL(span.TraceID, span.SpanID)
 	p.Target = target{doc.Session.ID, message, part, p.Self}
@@ -335,6 +161,8 @@ type contextPage struct {
 	Decisions []document.Decision
 	Notices   []session.Notice
 	Calls     []document.ModelCall
+	// Changes are what the model was given otherwise than in the turn before.
+	Changes []document.Change
 }
 
 // toolUse is a tool of the catalog, or one that was called and is not in it.
@@ -345,10 +173,28 @@ type toolUse struct {
 
 // context answers with the seven inspection points of a turn.
 func (v *pages) context(w http.ResponseWriter, r *http.Request) error {
-	doc, t, err := v.alone(r)
+	n, err := turnNumber("", r.PathValue("n"))
 	if err != nil {
 		return err
 	}
+	o, err := v.Sessions.LoadOutline(r.Context(), pathOf(r, "id"))
+	if err != nil {
+		return err
+	}
+	// What changed is seen beside the last turn that reports the same.
+	for before := min(n, len(o.Turns)) - 1; before > 0; before-- {
+		if o.Turns[before-1].SystemPromptDigest != "" || o.Turns[before-1].Tools.CatalogDigest != "" {
+			if err := o.Load(r.Context(), before, before); err != nil {
+				return err
+			}
+			break
+		}
+	}
+	doc, err := rangeOf(r.Context(), o, n)
+	if err != nil {
+		return err
+	}
+	t := doc.Turns[0]
 	p := contextPage{sessionPage: sessionPage{Doc: doc, Tab: "context", Of: t.Number}, Turn: t,
 		Prompt: doc.Prompt(t.SystemPromptDigest), Catalog: doc.Catalog(t.Tools.CatalogDigest), Rules: doc.Session.Rules,
 		Decisions: doc.Decisions, Notices: doc.Notices}
@@ -363,6 +209,11 @@ func (v *pages) context(w http.ResponseWriter, r *http.Request) error {
 			at, p.Tools = len(p.Tools), append(p.Tools, toolUse{Tool: document.Tool{Name: c.Name}})
 		}
 		p.Tools[at].Called = c
+	}
+	for of, changes := range o.Document().ContextChanges() {
+		if of.Number == n {
+			p.Changes = changes
+		}
 	}
 	for _, m := range t.Messages {
 		p.Calls = append(p.Calls, m.Calls...)
@@ -437,7 +288,8 @@ func (v *pages) tree(w http.ResponseWriter, r *http.Request) error {
 	return v.show(w, r, page{Title: "Tree · " + title(doc)}, "tree", p)
 }
 
-// next leads to the next place of a kind: after the one that the address names, or in a turn beyond from, and around.
+// next leads to the next place of a kind: after the one that the address names, or in a turn beyond from, and around; or
+// to the failure with a number.
 func (v *pages) next(w http.ResponseWriter, r *http.Request) error {
 	q := r.URL.Query()
 	stops, wanted, err := v.stops(r)
@@ -448,23 +300,48 @@ func (v *pages) next(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	beyond := func(s stop) bool { return s.turn > from || s.turn == from && s.id != "" }
-	if q.Get("back") != "" {
-		slices.Reverse(stops)
-		beyond = func(s stop) bool { return s.turn < from }
+	var failures []stop
+	for _, s := range stops {
+		if isFailure(s.mark) {
+			failures = append(failures, s)
+		}
 	}
-	start := max(0, slices.IndexFunc(stops, beyond)) // the first where none is beyond
-	after := q.Get("after")
-	if at := slices.IndexFunc(stops, func(s stop) bool { return s.id == after }); after != "" && at >= 0 {
-		start = at + 1
+	var to stop
+	if text := q.Get("failure"); text != "" && len(failures) > 0 {
+		number, err := turnNumber("failure ", text)
+		if err != nil {
+			return err
+		}
+		to = failures[((number-1)%len(failures)+len(failures))%len(failures)]
+	} else {
+		beyond := func(s stop) bool { return s.turn > from || s.turn == from && s.id != "" }
+		if q.Get("back") != "" {
+			slices.Reverse(stops)
+			beyond = func(s stop) bool { return s.turn < from }
+		}
+		start := max(0, slices.IndexFunc(stops, beyond)) // the first where none is beyond
+		after := q.Get("after")
+		if at := slices.IndexFunc(stops, func(s stop) bool { return s.id == after }); after != "" && at >= 0 {
+			start = at + 1
+		}
+		for !wanted(stops[start%len(stops)]) {
+			start++
+		}
+		to = stops[start%len(stops)]
 	}
-	for !wanted(stops[start%len(stops)]) {
-		start++
-	}
-	to := stops[start%len(stops)]
-	address := Address("s", pathOf(r, "id"), "t", to.turn)
+	query := url.Values{}
 	if q.Get("kind") == "hit" {
-		address += "?" + url.Values{"find": {q.Get("q")}}.Encode()
+		query.Set("find", q.Get("q"))
+	}
+	if at := slices.Index(failures, to); at >= 0 {
+		query.Set("failure", strconv.Itoa(at+1))
+	}
+	address := Address("s", pathOf(r, "id"), "t", to.turn)
+	if to.id != "" {
+		query.Set("to", to.id)
+	}
+	if len(query) > 0 {
+		address += "?" + query.Encode()
 	}
 	if to.id != "" {
 		address += "#" + url.PathEscape(to.id)

@@ -83,7 +83,7 @@ func TestATurnShowsAllItsMarks(t *testing.T) {
 	s := newSite(t, emptyStore(t), conversation("ses_a", "Troubled", "", time.Now(), troubled()...))
 	b := newTab(t, s)
 	b.open("/s/ses_a?at=1")
-	marks := "[...document.querySelectorAll('#outline li:nth-child(%d) .outcome')].map(e => e.textContent).join()"
+	marks := "[...document.querySelectorAll('#outline li[data-turn=\"%d\"] > .line .outcome')].map(e => e.textContent).join()"
 	for n, want := range map[int]string{2: "failed,denied,compaction", 30: "error", 1: ""} {
 		if got := eval[string](b, fmt.Sprintf(marks, n)); got != want {
 			t.Errorf("turn %d has the marks %q, want %q", n, got, want)

@@ -74,7 +74,7 @@ func TestKeys(t *testing.T) {
 	}{{"e", 2}, {"e", 4}, {"e", 8}, {"e", 12}, {"e", 2}, {"E", 12}, {"a", 4}, {"a", 12}, {"A", 4}, {"c", 6}, {"c", 10},
 		{"C", 6}} {
 		b.press(jump.key)
-		b.at(at(jump.turn))
+		b.wait("document.readyState === 'complete' && location.pathname === " + quoted(at(jump.turn)))
 	}
 	b.press("u")
 	b.at("/s/ses_a")
@@ -113,11 +113,11 @@ func TestTheWaterfallIsUnfoldedByAKey(t *testing.T) {
 	g := newGallery(t)
 	b := newTab(t, g.site)
 	b.open(address(g.demo))
-	b.wait("!document.querySelector('.waterfall').open")
-	b.press("w")
 	b.wait("document.querySelector('.waterfall').open")
 	b.press("w")
 	b.wait("!document.querySelector('.waterfall').open")
+	b.press("w")
+	b.wait("document.querySelector('.waterfall').open")
 }
 
 func TestKeysAreTextInFields(t *testing.T) {
@@ -176,8 +176,9 @@ func TestKeysLeadThroughThePlacesOfAText(t *testing.T) {
 	b := newTab(t, s)
 	b.open("/s/ses_a")
 	b.press("n") // nothing was searched for yet
-	b.wait("document.activeElement.matches('.find input[type=search]')")
+	b.text("Nothing failed or was denied.")
 	b.fill(".find input[type=search]", "socks")
+	eval[bool](b, "document.querySelector('.find [type=search]').focus(), true")
 	b.press(kb.Enter)
 	b.wait("document.querySelectorAll('.hits li').length === 2")
 	b.click(".hits li:nth-child(2) a")

@@ -1,0 +1,443 @@
+package web
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/agenttrace/agenttrace/session/document"
+)
+
+const (
+	// A page has at most pageTurns turns, and of these as many blocks as have some maxPageText bytes of HTML.
+	pageTurns   = 20
+	maxPageText = 100 << 10
+	// Of a text that is longer than maxProse bytes its head is shown, of which the length is headProse.
+	maxProse  = 32 << 10
+	headProse = 8 << 10
+)
+
+// sessionPage is a session, and some of its turns.
+type sessionPage struct {
+	Doc *document.Document
+	// Tab is the page of the session that is shown.
+	Tab string
+	// Of is the turn that the page is of, 0 if it is of the session.
+	Of int
+	// First and Last are the numbers of Turns. Range is what the page shows, and Older and Newer are the addresses to go
+	// on with, "" where there is nothing.
+	First, Last         int
+	Range, Older, Newer string
+	Turns               []turnData
+	Outline             []entry
+	Map                 []mapBar
+	// Failures counts what failed or was denied, and Failure is the number of the one that the page was opened at, or 0.
+	Failures, Failure int
+	// Live is where the page is read again when something changed; "" if the last turn of the session is not in it.
+	Live string
+}
+
+// turnData is a turn with what its page shows around it.
+type turnData struct {
+	document.TurnWords
+	Doc   *document.Document
+	Rows  []waterfallRow
+	Times document.Times
+	// From, To and Blocks are the blocks of the turn that the page has, counted from 0, and how many there are.
+	From, To, Blocks int
+	// Alone reports that the page is the turn's.
+	Alone bool
+}
+
+// Target is what annotations of the turn are made at: its user message.
+func (t turnData) Target() target {
+	message := cmp.Or(t.Question(), t.Turn.Messages[0]).ID
+	id, back := t.Doc.Session.ID, turnLink(t.Doc, t.Number)
+	if !t.Alone {
+		back = fmt.Sprintf("%s?at=%d#turn-%d", Address("s", id), t.Number, t.Number)
+	}
+	return target{id, message, "", back}
+}
+
+func turnLink(doc *document.Document, n int) string { return Address("s", doc.Session.ID, "t", n) }
+
+// target is what a form annotates: a session, the turn of a message or a part. Back is the address of the page that
+// has the form.
+type target struct{ Session, Message, Part, Back string }
+
+// place is a place in the text of a session: before a block of a turn. Blocks are counted from 0; a message without
+// any counts as one.
+type place struct{ turn, block int }
+
+// String is the place as it is in an address: "12", or "12.40" for block 40 of turn 12.
+func (p place) String() string {
+	if p.block == 0 {
+		return strconv.Itoa(p.turn)
+	}
+	return fmt.Sprintf("%d.%d", p.turn, p.block)
+}
+
+func parsePlace(name, text string) (p place, err error) {
+	turn, block, some := strings.Cut(text, ".")
+	if p.turn, err = turnNumber(name, turn); err == nil && some {
+		p.block, err = turnNumber(name, block)
+	}
+	return place{p.turn, max(0, p.block)}, err
+}
+
+// find returns the place of an element in its turn, 0 if the turn does not have it.
+func (t *turnData) find(id string) (block int) {
+	for _, m := range t.Messages {
+		if m.ElementID == id {
+			return block
+		}
+		at := slices.IndexFunc(m.Blocks, func(b document.Block) bool { return b.ElementID == id })
+		if slices.Contains(m.ErrorIDs, id) {
+			at = max(0, len(m.Blocks)-1)
+		}
+		if at >= 0 {
+			return block + at
+		}
+		block += max(1, len(m.Blocks))
+	}
+	return 0
+}
+
+// before returns where a page begins that has an element: with the turn, if there is room for what is between.
+func (t *turnData) before(id string, room int) int {
+	at := t.find(id)
+	for _, w := range t.weights()[:at] {
+		room -= w
+	}
+	if room > maxPageText/2 {
+		return 0
+	}
+	return max(0, at-2)
+}
+
+// weights are the sizes of the blocks in bytes of HTML, about.
+func (t *turnData) weights() (all []int) {
+	for _, m := range t.Messages {
+		for i := range m.Blocks {
+			b, n := &m.Blocks[i], 800
+			texts := []string{cmp.Or(b.Long, b.Text)}
+			for _, s := range b.Sections {
+				texts = append(texts, s.Text.Body)
+			}
+			for _, s := range texts {
+				n += len(s)*5/4 + 4*(strings.Count(s, `"`)+strings.Count(s, "<")+strings.Count(s, "'"))
+			}
+			all = append(all, n)
+		}
+		if len(m.Blocks) == 0 {
+			all = append(all, 800)
+		}
+	}
+	return all
+}
+
+// cut leaves the blocks in a range.
+func (t *turnData) cut(from, to int) {
+	at, kept := 0, []document.MessageWords{}
+	for _, m := range t.Messages {
+		n := max(1, len(m.Blocks))
+		lo, hi := max(0, from-at), min(n, to-at)
+		if at += n; lo >= hi {
+			continue
+		}
+		if lo > 0 {
+			m.Facts, m.Compacted, m.Summary = nil, nil, ""
+		}
+		if hi < n {
+			m.Errors, m.Doubts = nil, nil
+		}
+		if m.Blocks != nil {
+			m.Blocks = m.Blocks[lo:hi]
+		}
+		kept = append(kept, m)
+	}
+	t.Messages, t.From, t.To, t.Blocks = kept, from, to, at
+}
+
+// window cuts turns to what a page has room for, from a place on or, with back, up to it. It returns where that begins
+// and what follows it.
+func window(turns []turnData, at place, back bool, room int) (cut []turnData, begin, end place) {
+	type unit struct {
+		place
+		weight int
+	}
+	var all []unit
+	for i := range turns {
+		for k, w := range turns[i].weights() {
+			if k == 0 {
+				w += 1000 + 300*len(turns[i].Rows)
+			}
+			all = append(all, unit{place{turns[i].Number, k}, w})
+		}
+	}
+	small := func(p place) bool { // a turn that is not worth to be cut
+		sum := 0
+		for _, u := range all {
+			if u.turn == p.turn {
+				sum += u.weight
+			}
+		}
+		return p.block > 0 && sum < maxPageText/4
+	}
+	first := slices.IndexFunc(all, func(u unit) bool {
+		return u.turn == at.turn && u.block >= at.block || u.turn > at.turn
+	})
+	if first < 0 {
+		first = len(all)
+		if !back {
+			first--
+		}
+	}
+	last := first
+	if back {
+		for ; first > 0 && (room >= all[first-1].weight || first == last); first-- {
+			room -= all[first-1].weight
+		}
+		for first < last-1 && small(all[first].place) {
+			first++
+		}
+	} else {
+		for ; last < len(all) && (room >= all[last].weight || last == first); last++ {
+			room -= all[last].weight
+		}
+		for last < len(all) && last > first+1 && small(all[last].place) && all[last].turn > all[first].turn {
+			last--
+		}
+	}
+	end = place{turns[len(turns)-1].Number + 1, 0}
+	if last < len(all) {
+		end = all[last].place
+	}
+	begin = all[first].place
+	for i := range turns {
+		t := turns[i]
+		from, to := 0, len(t.weights())
+		if t.Number == begin.turn {
+			from = begin.block
+		}
+		if t.Number == end.turn {
+			to = end.block
+		}
+		if t.Number >= begin.turn && t.Number <= end.turn && from < to {
+			t.cut(from, to)
+			cut = append(cut, t)
+		}
+	}
+	return cut, begin, end
+}
+
+// data are turns as pages show them.
+func (v *pages) data(doc *document.Document, turns []*document.Turn, alone bool) []turnData {
+	spans := spansOf(doc)
+	span := func(id string) string { return v.spanURL(spans[id].TraceID, spans[id].SpanID) }
+	all := make([]turnData, len(turns))
+	for i, t := range turns {
+		turn := document.Words{Zone: v.Zone}.Turn(t)
+		for k := range turn.Messages {
+			m := &turn.Messages[k]
+			m.ElementID, m.Span = messageID(m.Message), span(m.ID)
+			m.Time = time.UnixMilli(m.CreatedAt).UTC().Format(time.RFC3339)
+			for e := range m.Errors {
+				m.ErrorIDs = append(m.ErrorIDs, errorID(m.Message, e))
+			}
+			for n := range m.Blocks {
+				if b := &m.Blocks[n]; b.Part != nil {
+					b.Span = span(b.Part.ID)
+					linkPart(b, doc, t, m.Message)
+				}
+			}
+		}
+		all[i] = turnData{TurnWords: turn, Doc: doc, Rows: waterfall(t), Times: t.Times(), Alone: alone}
+	}
+	return all
+}
+
+// spansOf are the spans of the parts and messages of a document, by id.
+func spansOf(d *document.Document) map[string]document.Span {
+	all := make(map[string]document.Span, len(d.Spans))
+	for _, s := range slices.Backward(d.Spans) {
+		switch {
+		case s.PartID != "":
+			all[s.PartID] = s
+		case s.MessageID != "" && (s.Kind == "session.turn" || all[s.MessageID].Kind != "session.turn"):
+			all[s.MessageID] = s
+		}
+	}
+	return all
+}
+
+// linkPart adds the addresses of other pages to a part, and cuts what is too long for this one.
+func linkPart(p *document.Block, doc *document.Document, t *document.Turn, m *document.Message) {
+	id := doc.Session.ID
+	p.ElementID, p.Self = partID(p.Part.ID), Address("s", id, "p", m.ID, p.Part.ID)
+	if len(p.Text) > maxProse {
+		p.Long = document.Head(p.Text, headProse)
+	}
+	if f := p.Part.File; f != nil && f.Size != nil && (document.Media{Type: f.MediaType}).IsImage() {
+		p.Image = p.Self + "/blob"
+	}
+	if p.Outcome == document.OutcomeFailed || p.Outcome == document.OutcomeDenied {
+		p.Next = Address("s", id, "next") + "?" +
+			url.Values{"from": {strconv.Itoa(t.Number)}, "after": {p.ElementID}}.Encode()
+	}
+	if c := p.Part.Tool; c != nil && c.ChildSessionID != "" {
+		at := slices.IndexFunc(doc.Children, func(x document.Child) bool { return x.SessionID == c.ChildSessionID })
+		if at >= 0 {
+			p.Child, p.ChildLink = &doc.Children[at], Address("s", c.ChildSessionID)
+		}
+	}
+}
+
+// session answers with the end of a session, with what begins at a place or, with before, what ends there.
+func (v *pages) session(w http.ResponseWriter, r *http.Request) error {
+	o, err := v.Sessions.LoadOutline(r.Context(), pathOf(r, "id"))
+	if err != nil {
+		return err
+	}
+	n, q := len(o.Turns), r.URL.Query()
+	at, back := place{n + 1, 0}, true
+	if text := q.Get("before"); text != "" {
+		at, err = parsePlace("before ", text)
+	} else if text := q.Get("at"); text != "" {
+		at, err = parsePlace("at ", text)
+		at, back = place{max(1, min(at.turn, n)), at.block}, false
+	}
+	if err != nil {
+		return err
+	}
+	most := pageTurns
+	if q.Get("live") != "" {
+		most *= 4 // it grows until it is read from a later place on
+	}
+	first, last := at.turn, min(n, at.turn+most-1)
+	if back {
+		last = at.turn
+		if at.block == 0 {
+			last--
+		}
+		last = max(min(n, last), min(1, n))
+		first = max(1, last-pageTurns+1)
+	}
+	return v.showTurns(w, r, o, first, last, at, back)
+}
+
+// turn answers with a turn, from a block of it on.
+func (v *pages) turn(w http.ResponseWriter, r *http.Request) error {
+	o, err := v.Sessions.LoadOutline(r.Context(), pathOf(r, "id"))
+	if err != nil {
+		return err
+	}
+	n, err := turnNumber("", r.PathValue("n"))
+	if err != nil {
+		return err
+	}
+	q, at := r.URL.Query(), place{n, 0}
+	if text := cmp.Or(q.Get("before"), q.Get("at")); text != "" {
+		if at.block, err = turnNumber("at ", text); err != nil {
+			return err
+		}
+	}
+	return v.showTurns(w, r, o, n, n, at, q.Get("before") != "")
+}
+
+// showTurns answers with what of the turns from first to last a page has room for, from a place on or up to it.
+func (v *pages) showTurns(w http.ResponseWriter, r *http.Request, o *document.Outline, first, last int, at place,
+	back bool) error {
+	q, ctx := r.URL.Query(), r.Context()
+	p := sessionPage{Tab: "turns"}
+	if r.PathValue("n") != "" {
+		p.Of = first
+	}
+	n := len(o.Turns)
+	if n > 0 || p.Of > 0 {
+		err := o.Load(ctx, first, last)
+		if none, ok := errors.AsType[*document.NoTurnError](err); ok {
+			err = notFound("%v", none)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	all, shown := turnGroups(o.Turns, first), []int(nil)
+	for _, g := range all {
+		shown = append(shown, g.shown...)
+	}
+	if err := o.LoadQuestions(ctx, shown); err != nil {
+		return err
+	}
+	doc := o.Document()
+	p.Doc, p.Map = doc, minimap(doc.Turns, q.Get("by") == "time")
+	for _, t := range doc.Turns {
+		for _, s := range stopsOf(t) {
+			if isFailure(s.mark) {
+				p.Failures++
+			}
+		}
+	}
+	p.Failure, _ = strconv.Atoi(q.Get("failure"))
+	base, begin, end := Address("s", doc.Session.ID), at, at
+	if n > 0 {
+		room := maxPageText
+		if q.Get("live") != "" {
+			room *= 4
+		}
+		turns := v.data(doc, doc.Turns[first-1:last], p.Of > 0)
+		if id := q.Get("to"); id != "" {
+			at.block = turns[0].before(id, room)
+		}
+		p.Turns, begin, end = window(turns, at, back, room)
+		p.Outline = v.outline(doc, all, turns, p.Turns)
+		p.First, p.Last = p.Turns[0].Number, p.Turns[len(p.Turns)-1].Number
+		p.Range = p.inWords(n)
+	}
+	title, live := title(doc), "?"+url.Values{"at": {begin.String()}, "live": {"1"}}.Encode()
+	switch {
+	case p.Of > 0:
+		title, base = fmt.Sprintf("Turn %d · %s", p.Of, title), turnLink(doc, p.Of)
+		if begin.block > 0 {
+			p.Older = base + "?before=" + strconv.Itoa(begin.block)
+		}
+		if end.turn == p.Of {
+			p.Newer = base + "?at=" + strconv.Itoa(end.block)
+		}
+		live = ""
+	default:
+		if begin.turn > 1 || begin.block > 0 {
+			p.Older = base + "?before=" + begin.String()
+		}
+		if end.turn <= n {
+			p.Newer = base + "?at=" + end.String()
+		}
+	}
+	if end.turn > n && p.Newer == "" {
+		p.Live = base + live
+	}
+	return v.show(w, r, page{Title: title}, "session", p)
+}
+
+// inWords are the turns of the page, where it has not all, of a session with n.
+func (p *sessionPage) inWords(n int) string {
+	from, to := &p.Turns[0], &p.Turns[len(p.Turns)-1]
+	text := fmt.Sprintf("Turns %d to %d of %d", p.First, p.Last, n)
+	if p.First == p.Last {
+		text = fmt.Sprintf("Turn %d of %d", p.First, n)
+	}
+	if from.From > 0 {
+		text += fmt.Sprintf(", from part %d of turn %d on", from.From+1, p.First)
+	}
+	if to.To < to.Blocks {
+		text += fmt.Sprintf(", up to part %d of %d of turn %d", to.To, to.Blocks, p.Last)
+	}
+	return text
+}
