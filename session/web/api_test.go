@@ -360,6 +360,9 @@ func TestASpanLeadsToItsPage(t *testing.T) {
 		if at.Turn > 0 {
 			want = Address("s", at.SessionID, "t", at.Turn)
 		}
+		if at.PartID != "" {
+			want += "?to=p-" + at.PartID
+		}
 		answer, _ := s.ask(http.MethodGet, strings.Replace(spans[i], "traces", "/trace", 1), "")
 		if answer.StatusCode != http.StatusOK || answer.Request.URL.RequestURI() != want {
 			t.Errorf("%s: status %d at %s, want %s", spans[i], answer.StatusCode, answer.Request.URL, want)

@@ -401,7 +401,8 @@ func (v *pages) trace(w http.ResponseWriter, r *http.Request) error {
 		to = Address("s", found.SessionID, "t", found.Turn)
 	}
 	if found.PartID != "" {
-		to += "#" + url.PathEscape(partID(found.PartID))
+		id := partID(found.PartID)
+		to += "?" + url.Values{"to": {id}}.Encode() + "#" + url.PathEscape(id)
 	}
 	http.Redirect(w, r, to, http.StatusSeeOther)
 	return nil
