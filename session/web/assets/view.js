@@ -275,16 +275,11 @@ function apply(made) {
     if (+made.dataset.from > +old.dataset.from) keep(old, made);
     if (busy(old)) { waiting.set(id, made); say('There is newer. Esc shows it.'); return; }
     const folds = e => e.tagName === 'DETAILS' ? [e, ...$$('details', e)] : $$('details', e);
-<<<<<<< HEAD
-    const open = new Map(folds(old).map(d => [d.closest('[id]').id + d.className, d.open]));
-    folds(made).forEach(d => { const was = open.get(d.closest('[id]').id + d.className); if (was !== undefined) d.open = was; });
-    const chosen = $$('[name=s]:checked', old).map(c => c.value);
-    $$('[name=s]', made).forEach(c => { c.checked = chosen.includes(c.value); });
-=======
     const name = d => d.closest('[id]').id + d.className + (d.parentElement && d.parentElement.matches('.outline li, #entries li') ? $('a', d.parentElement).textContent : '');
     const open = new Map(folds(old).map(d => [name(d), d.open]));
     folds(made).forEach(d => { const was = open.get(name(d)); if (was !== undefined && !d.dataset.more) d.open = was; });
->>>>>>> f09172aa (Pages have an outline of calls, and long turns are read in pieces)
+    const chosen = $$('[name=s]:checked', old).map(c => c.value);
+    $$('[name=s]', made).forEach(c => { c.checked = chosen.includes(c.value); });
     const row = rows()[at], link = row && old.contains(row) && $('a', row), again = link && $$('.row a', made).find(a => a.href === link.href);
     if (old === row) made.classList.add('at');
     else if (again) again.closest('.row').classList.add('at');
