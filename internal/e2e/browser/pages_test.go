@@ -60,6 +60,7 @@ func (g *gallery) pages() []shown {
 		{"context", address(g.demo, "t", 2, "context"), "What the model had in turn 2"},
 		{"tree", address(g.demo, "tree"), "compaction"},
 		{"diff", "/diff/" + g.demo + "/" + g.fork, "A:"},
+		{"compare", "/diff?s=" + g.demo + "&s=" + g.fork + "&s=ses_busy", "beside each other"},
 		{"stats", "/stats", "Median turn"},
 		{"stats-tool", "/stats?by=tool", "bash"},
 		{"share", address(g.demo, "share"), "Download"},
