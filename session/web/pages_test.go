@@ -123,7 +123,12 @@ func TestPagesShowASession(t *testing.T) {
 		"make test",
 		`id="p-prt_00039_tool"`)
 	s.has("/s/ses_one?at=1", `id="turn-1"`, `id="turn-20"`, "at=21")
+	s.has("/s/ses_one?before=1", `id="turn-1"`)
+	s.has("/s/ses_one?at=40.99", `id="turn-40"`)
 	s.has("/s/ses_one/t/4", "it broke", "Question 4")
+	s.has("/s/ses_one/t/4?before=0", "Question 4")
+	s.has("/s/ses_one/outline?only=failures", "Question 4", `class="o-tool"`)
+	s.get("/s/ses_one/outline?turn=41", http.StatusNotFound)
 	s.has("/s/ses_one/t/4/context", "1. System prompt", "7. Problems")
 	s.has("/s/ses_one/tree", "No forks")
 	s.has("/s/ses_one/share", "Download")

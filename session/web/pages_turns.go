@@ -200,7 +200,7 @@ func window(turns []turnData, at place, back bool, room int) (cut []turnData, be
 		}
 	}
 	last := first
-	if back {
+	if back = back && first > 0; back { // nothing is before the first
 		for ; first > 0 && (room >= all[first-1].weight || first == last); first-- {
 			room -= all[first-1].weight
 		}
