@@ -5,8 +5,13 @@ import "strings"
 // elsewhere returns the secret that belongs to the label though no sign joins them: the value of a name, what was to be
 // used as it. What is below it in a table it notes for later.
 func (m *mention) elsewhere() finding {
-	if m.inRow() {
+	if m.inserts() {
+		m.c.inserted(m)
+	} else if m.inRow() {
 		m.c.table(m)
+	}
+	if f := m.paired(); f.end > 0 {
+		return f
 	}
 	return m.nearby()
 }
@@ -15,14 +20,10 @@ func (m *mention) elsewhere() finding {
 type token struct {
 	lo, hi int
 	f      features // those that it has whatever its label is
-	valued bool     // it is assigned to a name that has the value of another
 }
 
 // maxStatement bounds how far apart a label and a value in its statement are.
 const maxStatement = 160
-
-// maxPair bounds how far apart name and value are.
-const maxPair = 400
 
 // nearby returns a token of the label's statement that is a secret: after the label, before it, or in the line below.
 func (m *mention) nearby() finding {
@@ -56,10 +57,9 @@ func (m *mention) nearby() finding {
 			by = ahead
 		}
 	}
-	m.paired()
 	called := m.hi < len(m.s) && m.s[m.hi] == '('
 	for n := k; n < len(c.tokens) && to-m.lo < maxStatement && !called; n++ {
-		if t := &c.tokens[n]; t.lo > to && t.lo < m.below(to) && t.f.marks>>isAlone&1 != 0 {
+		if t := &c.tokens[n]; t.lo > to && t.f.marks>>isAlone&1 != 0 {
 			c.addLater(m.near(t, below)) // what is between may begin another secret
 		}
 	}
@@ -69,35 +69,8 @@ func (m *mention) nearby() finding {
 // hasTokens reads the tokens of the label's statement, and reports whether there are any.
 func (m *mention) hasTokens() bool {
 	from, to := m.c.line(m.lo)
-	if m.pairLabel() >= 0 {
-		m.c.readTokens(max(0, m.lo-maxPair), min(len(m.s), m.hi+maxPair))
-	} else {
-		m.c.readTokens(max(from, m.lo-maxStatement), min(m.below(to), m.hi+2*maxStatement))
-	}
+	m.c.readTokens(max(from, m.lo-maxStatement), min(m.below(to), m.hi+2*maxStatement))
 	return len(m.c.tokens) > 0
-}
-
-// paired notes the value of the pair whose name is the label, which may have lines of their own.
-func (m *mention) paired() {
-	label := m.pairLabel()
-	if label < 0 {
-		return
-	}
-	for n := range m.c.tokens {
-		t, between := &m.c.tokens[n], ""
-		switch {
-		case t.lo >= m.hi:
-			between = strings.TrimLeft(m.s[m.hi:t.lo], "\" {") // variable "password" {
-		case t.hi <= label:
-			between = m.s[t.hi:label]
-		default:
-			continue
-		}
-		if (t.valued || strings.HasSuffix(between, "\n\n")) && !strings.ContainsAny(between, "{}<>") &&
-			!strings.Contains(between, "- ") && !strings.Contains(between, "name") {
-			m.c.addLater(m.near(t, apart))
-		}
-	}
 }
 
 // below returns the end of the first line after the one that ends at to which is not empty.
@@ -164,7 +137,7 @@ func (c *scan) readToken(i, to int) int {
 	}
 	end := i
 	for ; end < len(s) && !oneByteOf(tokenStops, s[end]); end++ {
-		if s[end] >= 0xd0 || s[end] == '&' && nameFollows(s, end+1) { // no letter of the Latin script
+		if s[end] >= 0xd0 { // no letter of the Latin script
 			break
 		}
 	}
@@ -172,10 +145,10 @@ func (c *scan) readToken(i, to int) int {
 		return i + 1
 	}
 	v := s[i:end]
-	if strings.HasPrefix(v, "arn:") { // the name of a resource
+	if strings.Count(v, ":") > 2 { // the name of a resource
 		return end
 	}
-	k := strings.LastIndexAny(strings.TrimRight(v, "=.:?!"), "=:") + 1
+	k := strings.LastIndexAny(strings.TrimRight(v, "="), "=:") + 1
 	lo, hi := skip(s, i+k, end, "*_"), skipBack(s, end, i+k, ".:?!*_")
 	if v = s[lo:max(lo, hi)]; len(v) >= 6 && !oneByteOf("-/$.~%@\\", v[0]) && (digits(v) || strings.Count(v, "-") >= 3) {
 		c.addToken(lo, hi, false)
@@ -193,15 +166,8 @@ func (c *scan) addToken(lo, hi int, quoted bool) {
 	*m = mention{c: c, s: c.s, quoted: quoted}
 	f := m.valueFeatures(v, hi)
 	before := skipBack(c.s, lo, max(c.floor, lo-4), " "+quotes)
-	valued := false
-	if before > 0 && oneByteOf("=:", c.s[before-1]) {
-		end := skipBack(c.s, before-1, max(0, before-4), " "+quotes)
-		name := c.s[runBack(c.s, end, max(0, end-16), slug):end]
-		valued = has("defaults", name) || strings.HasSuffix(name, "alue")
-		f.set(isOwned, !valued)
-	}
-	verb, _ := m.wordBefore(lo)
-	f.set(isStated, has("isVerb", verb) || verb == "" && before > 0 && c.s[before-1] == ':' && lo > before)
+	f.set(isOwned, before > 0 && oneByteOf("=:", c.s[before-1]) &&
+		!lists["defaults"][c.s[runBack(c.s, before-1, max(c.floor, before-16), slug):before-1]])
 	if !quoted && lo > 0 && (oneByteOf("([{.&*<+!", c.s[lo-1]) || hi < len(c.s) && oneByteOf(",)", c.s[hi]) &&
 		before > 0 && oneByteOf(",(", c.s[before-1])) {
 		f.set(isExpression, true)
@@ -209,7 +175,7 @@ func (c *scan) addToken(lo, hi int, quoted bool) {
 	from, to := since(c.s, lo, max(0, lo-maxKey), "\n"), until(c.s, hi, maxKey, "\n")
 	head := strings.TrimSuffix(strings.TrimRight(c.s[from:lo], wordStops), "=>")
 	f.set(isAlone, len(head) <= 24 && !strings.ContainsAny(head, "={") && strings.Trim(c.s[hi:to], wordStops+",") == "")
-	c.tokens = append(c.tokens, token{lo, hi, f, valued})
+	c.tokens = append(c.tokens, token{lo, hi, f})
 }
 
 // columnSigns are between the columns of tables: lines, which no code has, and others.
@@ -334,6 +300,39 @@ func (c *scan) noteCells(at int, cells []span, sign string) bool {
 	return true
 }
 
+// inserts reports whether the label is a column of an INSERT in SQL.
+func (m *mention) inserts() bool {
+	i := skip(m.s, m.hi, m.hi+8, "`\"] ")
+	if i == len(m.s) || !oneByteOf(",)", m.s[i]) {
+		return false
+	}
+	before := m.s[max(m.c.floor, m.lo-200):m.lo]
+	before = strings.TrimRight(before[:max(0, strings.LastIndexByte(before, '('))], " ")
+	table := runBack(before, len(before), max(0, len(before)-64), word|dot)
+	return indexFold(before[max(0, table-14):], "into ") >= 0
+}
+
+// inserted notes the values of an INSERT whose columns have the names of secrets, of which the label is one. Its rows
+// are read once.
+func (c *scan) inserted(m *mention) {
+	end := until(c.s, m.lo, 512, ")")
+	if m.lo < c.tables {
+		return
+	}
+	c.header(c.s[strings.LastIndexByte(c.s[:m.lo], '(')+1:end], ",")
+	end += max(0, indexFold(c.s[end:min(len(c.s), end+16)], "values")) + len("values")
+	for end < len(c.s) {
+		i := skip(c.s, end, end+8, "), \n")
+		if i == len(c.s) || c.s[i] != '(' {
+			return
+		}
+		end = until(c.s, i, 8<<10, ")")
+		c.noteCells(i+1, c.cells(c.s[i+1:end], ","), ",")
+		c.looked += end - i
+		c.tables = end
+	}
+}
+
 // pairLabel returns where the label of the name begins in a pair of name and value, or -1.
 func (m *mention) pairLabel() int {
 	s, i := m.s, runBack(m.s, m.lo, max(m.c.floor, m.lo-maxKey), slug|dot|plusSlash) // /spec/password
@@ -343,4 +342,73 @@ func (m *mention) pairLabel() int {
 		return -1
 	}
 	return i
+}
+
+// maxPair is how far apart name and value may be.
+const maxPair = 400
+
+// paired returns the value of the pair whose name is the label, or of what it declares.
+func (m *mention) paired() finding {
+	label, limit := m.pairLabel(), min(len(m.s), m.hi+maxPair)
+	if label < 0 {
+		return finding{}
+	}
+	if i := m.partOfForm(); i > 0 {
+		m.join = apart
+		return m.found(i, min(m.c.eol(i), m.wordEnd(i)))
+	}
+	from := max(m.c.floor, label-maxPair)
+	for _, x := range [...]struct {
+		name   string
+		lo, hi int
+	}{{`text"`, m.hi, min(limit, m.hi+48)}, {"content", m.hi, min(limit, m.hi+15)}, {"alue", m.hi, limit},
+		{"default", m.hi, limit},
+		{"alue", since(m.s, label, from, "{}<>"), label}} {
+		if f := m.valueOf(x.name, x.lo, x.hi); f.end > 0 { // {"label":"Password","text":"…"}
+			return f
+		}
+	}
+	return finding{}
+}
+
+// partOfForm returns where the content of the part of a multipart form begins whose name the label is, 0 where it is
+// none: after the empty line that ends its headers.
+func (m *mention) partOfForm() int {
+	from, to := m.c.line(m.lo)
+	if indexFold(m.s[max(from, m.lo-100):m.lo], "form-data") < 0 {
+		return 0
+	}
+	for to < len(m.s) && to-m.lo < maxPair {
+		next := m.c.eol(to + 1)
+		if strings.TrimSpace(m.s[to+1:next]) == "" {
+			return skip(m.s, min(len(m.s)-1, next+1), len(m.s), blanks)
+		}
+		to = next
+	}
+	return 0
+}
+
+// valueOf returns the value of the name in s[lo:hi], if it may be the label's: no other item begins between them.
+func (m *mention) valueOf(name string, lo, hi int) finding {
+	i := lo + strings.Index(m.s[lo:hi], name)
+	if i < lo {
+		return finding{}
+	}
+	between := strings.TrimLeft(m.s[lo:i], "\" {") // variable "password" {
+	if lo < m.hi {
+		between = m.s[i+len(name) : hi]
+	}
+	if strings.ContainsAny(between, "{}<>") || strings.Contains(between, "- ") || strings.Contains(between, "name") ||
+		strings.Count(between, "\n") > 6 {
+		return finding{}
+	}
+	b := *m
+	b.keyed, b.path, b.lo, b.hi = false, false, i, i+len(name)
+	from, ok := b.sign()
+	if !ok || b.join > spaced {
+		return finding{}
+	}
+	start, end := b.value(from)
+	b.lo, b.hi, b.join, b.keyed = m.lo, m.hi, apart, m.keyed
+	return b.found(start, end)
 }

@@ -62,7 +62,6 @@ const (
 	isOwned                  // the value is assigned to a name that may be another
 	isAlone                  // the value has a line of its own
 	isClose                  // few words are between label and value, of one sentence
-	isStated                 // a verb or a colon is before the value
 	marks
 )
 
@@ -174,9 +173,6 @@ func (m *mention) valueFeatures(v string, end int) features {
 	f := features{kind: m.kindOf(v)}
 	rest := s[min(len(s), end):min(len(s), end+3)]
 	f.set(isQuoted, m.quoted)
-	if rest == " */" { // of a comment
-		rest = ""
-	}
 	f.set(ends, rest == "" || strings.IndexByte("\n\r", rest[0]) >= 0 || !m.quoted && rest[0] == '"' ||
 		strings.IndexByte(".,;)!`*", rest[0]) >= 0 && (len(rest) == 1 || class[rest[1]]&space != 0))
 	f.set(isLong, len(v) >= 16)
@@ -224,7 +220,7 @@ func (c *scan) named(e *entry, begin int) finding {
 	m := &c.m
 	*m = mention{c: c, s: c.s, lo: lo, hi: hi}
 	i, ok := m.sign()
-	if !ok && !m.inRow() && m.pairLabel() < 0 && !m.hasTokens() {
+	if !ok && !m.inRow() && m.pairLabel() < 0 && !m.inserts() && !m.hasTokens() {
 		return finding{} // most mentions end here, before the key is looked at
 	}
 	if m.lo, m.class = c.r.classifyAt(c.s, lo, hi, at, e); m.class == notSecret {

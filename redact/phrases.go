@@ -12,6 +12,7 @@ type phrase struct {
 	literals string // separated by |
 	join     join   // how the value after it is joined; joins where signs and words show it
 	where    placing
+	behind   string // what is between it and its value: one of these, in this order, separated by |; · is a space
 	find     func(c *scan, m *mention) finding
 }
 
@@ -23,14 +24,15 @@ var phrases = []phrase{
 	{literals: "::add-mask::", join: tight, where: open},
 	{literals: "identified by |identified by password |identified by values |\" replace |' replace |_ replace ",
 		join: setting, where: fold | open},
-	{literals: "identified with |set password for |unseal key|recovery key|" + strings.Join(words["logins"], "|"),
-		join: joins, where: fold | open},
-	{literals: "--from-literal=", join: setting, where: open},
-	{literals: " login=", where: open, join: setting},
+	{literals: "identified with |set password for |--from-literal=|unseal key |recovery key ", where: fold | open,
+		join: setting, behind: "·by·|·as·|=·password(|=|:·"},
+	{literals: strings.Join(words["logins"], "|"), where: fold | open, join: prose,
+		behind: "·/·|/"},
+	{literals: " login=", where: open, join: setting, behind: ":"},
 	{literals: "convertto-securestring |convertto-securestring -string ", join: argument, where: fold | open},
 	{literals: strings.Join(words["callees"], "|"), where: fold | open, find: given},
-	{literals: `send "|send -- "`, where: open, find: given},
-	{literals: ":5432:|:5433:|:6432:|:*:*:|*:*:*:", where: open, join: tight},
+	{literals: `send "|send -- "`, join: argument, where: open, find: sent},
+	{literals: ":5432:|:5433:|:6432:|:*:*:|*:*:*:", where: open, find: pgpass},
 	{literals: `"kty"|"Secret"|kind: Secret|stringData:`, join: item, where: open, find: ofSecret},
 }
 
@@ -42,6 +44,11 @@ func (c *scan) phrased(e *entry, begin int) finding {
 	switch {
 	case p.find != nil:
 		return p.find(c, m)
+	case p.behind != "":
+		if hi = m.behind(p.behind); hi == 0 {
+			return finding{}
+		}
+		fallthrough
 	case p.join != joins:
 		if e.literal[0] == '\n' {
 			m.lo++
@@ -52,6 +59,19 @@ func (c *scan) phrased(e *entry, begin int) finding {
 		return finding{}
 	}
 	return m.secretAt(m.sign())
+}
+
+// behind returns the end of the first of signs after the label in its line, 0 where there is none.
+func (m *mention) behind(signs string) int {
+	for i := m.hi; i < len(m.s) && i < m.hi+200 && !oneByteOf("\n)", m.s[i]); i++ {
+		for sign := range strings.SplitSeq(signs, "|") {
+			sign = strings.ReplaceAll(sign, "·", " ")
+			if end := i + len(sign); end <= len(m.s) && equalFold(m.s[i:end], sign) {
+				return end
+			}
+		}
+	}
+	return 0
 }
 
 // inflected returns the end of the name s[lo:hi] with up to three more letters: Lösenordet, пароля.
@@ -79,13 +99,36 @@ func given(c *scan, m *mention) finding {
 	_, to := c.line(m.lo)
 	c.readTokens(m.lo, min(m.hi+maxStatement, to))
 	for k := range c.tokens {
-		if t := &c.tokens[k]; t.f.marks>>isQuoted&1 != 0 && t.lo >= m.hi && t.lo < to {
+		if t := &c.tokens[k]; t.f.marks>>isQuoted&1 != 0 && t.lo > m.hi && t.lo < to {
 			if f := m.near(t, argument); f.end > 0 {
 				return f
 			}
 		}
 	}
 	return finding{}
+}
+
+// sent finds a string that ends with a carriage return: it is typed at a prompt.
+func sent(c *scan, m *mention) finding {
+	hi := until(c.s, m.hi, maxJudged, "\n\r\\\"")
+	if hi == len(c.s) || c.s[hi] == '"' {
+		return finding{}
+	}
+	m.quoted = true
+	if indexFold(c.s[max(c.floor, m.lo-120):m.lo], "pass") >= 0 {
+		m.join = setting
+	}
+	return m.found(m.hi, hi)
+}
+
+// pgpass finds the last field of a line of .pgpass: host:port:database:user:password.
+func pgpass(c *scan, m *mention) finding {
+	lo, hi := since(c.s, m.lo, max(c.floor, m.lo-80), wordStops+"=<>/"), c.bareWord(m.hi)
+	fields := strings.SplitN(c.s[lo:hi], ":", 5)
+	if len(fields) < 5 || noPassword(fields[4]) || run(c.s, lo, slug|dot|colonAt|star) < hi-len(fields[4]) {
+		return finding{}
+	}
+	return finding{hi - len(fields[4]), hi, Marker}
 }
 
 // ofSecret notes the members of an object that one member shows to be secrets, in JSON or YAML: the private ones of a
