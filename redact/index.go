@@ -73,7 +73,8 @@ func newIndex(active []*rule, keys []keyName) *table {
 		}
 	}
 	for i := 0; len(all) > 0 && i < len(words["hidden"]); i++ {
-		all = append(all, entry{rule: hiddenRule, literal: words["hidden"][i]})
+		literal := strings.NewReplacer("␛", "\x1b", "·", " ").Replace(words["hidden"][i])
+		all = append(all, entry{rule: hiddenRule, literal: literal})
 	}
 
 	for _, e := range all {
@@ -121,7 +122,7 @@ func trigram(s string) uint32 {
 var common = func() map[uint32]bool {
 	set := map[uint32]bool{}
 	for _, three := range words["common"] {
-		set[trigram(three)] = true
+		set[trigram(strings.ReplaceAll(three, "·", " "))] = true
 	}
 	return set
 }()

@@ -89,7 +89,7 @@ func (k *keyName) entries() (out []entry) {
 		if indexFold(text, name) < 0 {
 			name = name[:2] // pw
 		}
-		add(text, name)
+		add(strings.ReplaceAll(text, "·", " "), name)
 	}
 	if len(out) > 0 {
 		return out

@@ -26,7 +26,7 @@ var phrases = []phrase{
 		join: setting, where: fold | open},
 	{literals: "identified with |set password for |--from-literal=|unseal key |recovery key ", where: fold | open,
 		join: setting, behind: "·by·|·as·|=·password(|=|:·"},
-	{literals: strings.Join(words["logins"], "|"), where: fold | open, join: prose,
+	{literals: strings.ReplaceAll(strings.Join(words["logins"], "|"), "·", " "), where: fold | open, join: prose,
 		behind: "·/·|/"},
 	{literals: " login=", where: open, join: setting, behind: ":"},
 	{literals: "convertto-securestring |convertto-securestring -string ", join: argument, where: fold | open},

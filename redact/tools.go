@@ -5,12 +5,14 @@ import (
 	"path"
 	"slices"
 	"strings"
+
+	"github.com/agenttrace/agenttrace/internal/jsonscan"
 )
 
-// tool is a row of data/tools.txt.
+// tool is a row of data/tools.txt, where its options are described.
 type tool struct {
-	near, options []string
-	user          string // the byte between user and password
+	near   []string
+	option map[string]string
 }
 
 //go:embed data/tools.txt
@@ -19,20 +21,24 @@ var toolsFile string
 // tools are the rows of each command, and commandLiterals what commands are found by: their names with what follows
 // them, and as elements of a list.
 var tools, commandLiterals = func() (map[string][]tool, []string) {
-	byName, literals := map[string][]tool{}, []string{"echo ", "printf ", "<<<"}
+	byName, literals := map[string][]tool{}, []string{"echo ", "printf "}
 	for _, row := range tableRows(toolsFile) {
 		column := strings.Split(row, "\t")
-		t := tool{near: strings.Split(column[1], "|"), options: strings.Fields(column[2])}
-		for _, option := range t.options {
-			if user, ok := strings.CutPrefix(option, "user"); ok {
-				t.user = user
-			}
+		t := tool{strings.Split(column[1], "|"), map[string]string{}}
+		for field := range strings.FieldsSeq(column[2]) {
+			name, value, _ := strings.Cut(field, "=")
+			t.option[name] = value
 		}
 		for name := range strings.FieldsSeq(column[0]) {
 			byName[name] = append(byName[name], t)
 			literals = append(literals, `"`+name+`"`, `"`+name+`\`)
 			for _, near := range t.near {
-				literals = append(literals, name+near+" "[:min(1, max(0, 1-len(near)))])
+				if near == "" {
+					near = " "
+				}
+				if near != "<" { // is found by what prints into it
+					literals = append(literals, name+near)
+				}
 			}
 		}
 	}
@@ -53,21 +59,15 @@ func (c *scan) command(at int) {
 	}
 	words, rest := c.words, c.s[c.words[0].hi:c.commands]
 	c.m = mention{c: c, s: c.s, lo: words[0].lo, hi: words[0].hi, class: ofTool}
-	switch name := path.Base(strings.Trim(c.text(words[0]), `"`)); {
-	case strings.HasPrefix(name, "<<<"):
-		from, _ := c.line(at)
-		c.printed(words[min(1, len(name)-3):], c.s[max(from, at-maxStatement):at])
-	case name == "echo" || name == "printf":
-		if c.commands < len(c.s) && c.s[c.commands] == '|' {
-			c.printed(words[1:], c.s[c.commands:until(c.s, c.commands, maxStatement, "\n")])
-		}
-	default:
-		for _, t := range tools[name] {
-			if slices.ContainsFunc(t.near, func(near string) bool {
-				return strings.Contains(rest, strings.Trim(near, " \"")) // the name alone may be a word of prose
-			}) {
-				c.given(t, words)
-			}
+	name := path.Base(c.text(words[0]))
+	if (name == "echo" || name == "printf") && strings.HasPrefix(c.s[c.commands:], "|") {
+		c.printed(words[1:])
+	}
+	for _, t := range tools[name] {
+		if slices.ContainsFunc(t.near, func(near string) bool {
+			return strings.Contains(rest, strings.Trim(near, " \"")) // the name alone may be a word of prose
+		}) {
+			c.given(t, words)
 		}
 	}
 }
@@ -76,35 +76,50 @@ func (c *scan) text(w span) string { return c.s[w.lo:w.hi] }
 
 const maxWords = 96
 
-// commandWords returns the words of the command at i, with their quotes, and where it ends. They may be the strings of
-// a list.
+// commandWords returns the words of the command at i, without their quotes, and where it ends. They may be the strings
+// of a list.
 func (c *scan) commandWords(i int, words []span) ([]span, int) {
 	s, list := c.s, c.s[i] == '"'
-	for len(words) < maxWords {
-		i = skip(s, i, len(s), " \t")
-		if list {
-			i = skip(s, i, len(s), " \t,\n")
+	for i < len(s) {
+		if s[i] == ' ' || s[i] == '\t' || list && (s[i] == ',' || s[i] == '\n') {
+			i++
+			continue
 		}
-		if i == len(s) || oneByteOf("\n;|)`]", s[i]) || strings.HasPrefix(s[i:], "&&") || list && s[i] != '"' {
+		if oneByteOf("\n;|)`]", s[i]) || strings.HasPrefix(s[i:], "&&") || list && s[i] != '"' ||
+			!list && c.endsString(i) {
 			break
 		}
-		lo := i
-		for ; i < len(s) && !oneByteOf(blanks+";|)`", s[i]); i++ {
-			if !oneByteOf("\"'", s[i]) {
-				continue
-			}
-			stop := c.closing(i)
-			if stop == len(s) || s[stop] != s[i] || stop-i > maxJudged || !list && c.endsString(i) {
-				return append(words, span{lo, i}), i // the end of the string that the command is in
-			}
-			if i = stop; list {
-				i++
-				break
-			}
+		lo, hi, next := c.commandWord(i)
+		if len(words) < maxWords {
+			words = append(words, span{lo, hi})
 		}
-		words = append(words, span{lo, i})
+		i = max(next, i+1)
+		if next == hi && hi > lo && hi < len(s) && oneByteOf("\"'", s[hi]) {
+			break // the end of the string that the command is in
+		}
 	}
-	return words, i
+	return words, min(i, len(s))
+}
+
+// commandWord returns the bounds of the word of a command at i, without its quotes, and where the next may begin.
+func (c *scan) commandWord(i int) (lo, hi, next int) {
+	s := c.s
+	for hi = i; hi < len(s) && class[s[hi]]&space == 0 && !oneByteOf("`;|)", s[hi]); hi++ {
+		if s[hi] != '"' && s[hi] != '\'' {
+			continue
+		}
+		stop := c.closing(hi)
+		switch {
+		case hi == i:
+			return i + 1, stop, stop + 1
+		case hi == i+2 && s[i] == '-': // -p"…"
+			return i, stop, stop + 1
+		case c.endsString(hi) || stop >= len(s) || s[stop] != s[hi] || stop-hi > maxJudged:
+			return i, hi, hi
+		}
+		hi = stop
+	}
+	return i, hi, hi
 }
 
 // endsString reports whether the quote at i ends a string of JSON, which the command is in.
@@ -114,9 +129,7 @@ func (c *scan) endsString(i int) bool {
 
 // give notes a secret that a command is given: by a flag, or as one of its words. It may be what is after a user.
 func (c *scan) give(user string, w span, by join) {
-	const quotes = "\"'"
-	w.lo = skip(c.s, w.lo, w.hi, quotes)
-	w.hi = skipBack(c.s, w.hi, w.lo, quotes)
+	w.lo, w.hi = skip(c.s, w.lo, w.hi, "\"'"), max(w.lo, skipBack(c.s, w.hi, w.lo, "\"'"))
 	if user != "" {
 		k := strings.Index(c.text(w), user)
 		if k < 0 {
@@ -126,68 +139,98 @@ func (c *scan) give(user string, w span, by join) {
 		if at := strings.LastIndexByte(c.text(w), '@'); user == "/" && at >= 0 { // of Oracle: user/password@host
 			w.hi = w.lo + at
 		}
-		w.lo = skip(c.s, w.lo, w.hi, quotes)
+		w.lo, w.hi = skip(c.s, w.lo, w.hi, `"`), skipBack(c.s, w.hi, w.lo, `"`)
 	}
-	if v := c.text(w); v != "" && v[0] != '-' && !noPassword(v) && !strings.HasSuffix(v, "...]") {
-		c.m.join = by
-		c.addLater(c.m.found(w.lo, w.hi))
+	v := c.text(w)
+	if v == "" || v[0] == '-' || noPassword(v) || strings.HasSuffix(v, "...]") {
+		return
 	}
+	c.m.join = by
+	c.addLater(c.m.found(w.lo, w.hi))
 }
 
 // given notes the secrets among the words of a command.
 func (c *scan) given(t tool, words []span) {
 	for i := 1; i < len(words); i++ {
-		lo := skip(c.s, words[i].lo, words[i].hi, "\"'")
-		w := c.s[lo:skipBack(c.s, words[i].hi, lo, "\"'")]
-		switch at := t.value(w); {
-		case at == len(w) && i+1 < len(words):
-			i++
-			c.give(t.user, words[i], flag)
-		case at > 0:
-			c.give(t.user, span{lo + at, words[i].hi}, flag)
-		case at < 0 && slices.Contains(t.options, "words"):
-			c.give(t.user, words[i], bare)
-		}
-	}
-}
-
-// value returns where in the flag w the password is: at its end where it is the next word, 0 where there is none; below
-// 0 where w is no flag.
-func (t tool) value(w string) int {
-	for _, name := range t.options {
-		name, stuck := strings.CutSuffix(name, "*")
-		rest, found := strings.CutPrefix(w, name)
+		w, by := c.text(words[i]), flag
+		at, ok := 0, true
 		switch {
-		case found && (rest == "" && !stuck || len(name) <= 3 || name[0] == '/'):
-			return len(name) + len(rest) - len(strings.TrimPrefix(rest, "="))
-		case found && rest != "" && rest[0] == '=':
-			return len(name) + 1
-		case len(name) == 2 && !stuck && len(w) > 2 && w[0] == '-' && w[1] != '-' && w[len(w)-1] == name[1]:
-			return len(w) // the last of several letters
+		case strings.HasPrefix(w, "<<<") && t.reads(c.s[words[0].lo:words[i].lo]):
+			if at = len("<<<"); len(w) == at {
+				at = -1
+			}
+		case w == "" || w[0] != '-' && (w[0] != '/' || t.option["long"] == ""):
+			by, ok = bare, t.option["words"] != ""
+		default:
+			at, ok = t.value(w)
+		}
+		if at < 0 {
+			i, at = i+1, 0
+		}
+		if ok && i < len(words) {
+			c.give(t.option["user"], span{words[i].lo + at, words[i].hi}, by)
 		}
 	}
-	if w != "" && (w[0] == '-' || w[0] == '/' && t.options[0][0] == '/') {
-		return 0
-	}
-	return -1
 }
 
-// printed notes what is printed, as words, into a command that reads passwords.
-func (c *scan) printed(printed []span, command string) {
-	for _, reader := range words["readers"] {
-		if !strings.Contains(command, reader) {
-			continue
+// value reports whether w is a flag with a password, and where it is in it; -1 where it is the next word.
+func (t tool) value(w string) (at int, ok bool) {
+	for name := range strings.SplitSeq(t.option["long"], "|") {
+		switch rest, found := strings.CutPrefix(w, name); {
+		case !found || name == "":
+		case rest == "":
+			return -1, true
+		case rest[0] == '=':
+			return len(name) + 1, true
+		case name[0] == '/' || len(name) == 3: // /pass:SECRET, -hpSECRET
+			return len(name), true
 		}
-		for _, w := range printed {
-			for line := range strings.SplitSeq(c.text(w), "\n") {
-				user := ""
-				if reader == "chpasswd" {
-					user = ":"
-				}
-				c.give(user, span{w.lo, w.lo + len(line)}, flag)
-				w.lo += len(line) + 1
+	}
+	if len(w) < 2 || w[0] != '-' || w[1] == '-' {
+		return 0, false
+	}
+	flags, last := t.option["flags"], len(w)-1
+	switch k := strings.IndexAny(w[1:], flags+t.option["stuck"]) + 1; {
+	case k == 0 || k > 1 && k < last: // a letter of another flag
+		return 0, false
+	case k < last:
+		return skip(w, k+1, k+2, "="), true
+	}
+	return -1, strings.IndexByte(flags, w[last]) >= 0
+}
+
+// reads reports whether the command reads a password from what is printed into it.
+func (t tool) reads(command string) bool {
+	for word := range strings.SplitSeq(t.option["stdin"], "|") {
+		if word == "-S" { // among other flags
+			k := strings.Index(command, " -")
+			return k >= 0 && strings.IndexByte(command[k:k+1+until(command[k+1:], 0, maxKey, " ")], 'S') > 0
+		} else if word != "" && strings.Contains(command, word) {
+			return true
+		}
+	}
+	return t.option["stdin"] == "|"
+}
+
+// printed notes what echo or printf write into a tool that reads passwords.
+func (c *scan) printed(words []span) {
+	var end int
+	c.next, end = c.commandWords(jsonscan.Space(c.s, min(len(c.s)-1, c.commands+1)), c.next[:0])
+	for _, name := range c.next[:min(len(c.next), 3)] {
+		for _, t := range tools[path.Base(c.text(name))] {
+			if !t.reads(c.s[name.lo:end]) {
+				continue
 			}
+			for _, w := range words {
+				for line := range strings.SplitSeq(c.text(w), "\n") {
+					if !strings.HasPrefix(line, "%s") {
+						c.give(t.option["user"], span{w.lo, w.lo + len(line)}, flag)
+					}
+					w.lo += len(line) + 1
+				}
+			}
+			c.commands = end
+			return
 		}
-		return
 	}
 }

@@ -2,7 +2,7 @@ package redact
 
 import (
 	"fmt"
-	"math"
+	"math/rand/v2"
 	"os"
 	"sort"
 	"strings"
@@ -53,56 +53,42 @@ func learn(t testing.TB, texts []corpusEntry) (samples []sample) {
 	return samples
 }
 
-// fit makes weights by logistic regression, with a penalty for their squares. What many samples have counts by the
-// square root of how many.
+// fit makes weights by an averaged perceptron with a margin.
 func fit(samples []sample) {
-	const rounds, penalty, margin, scale = 300, 0.02, 2.0, 8
-	type seen struct {
-		f      features
-		secret bool
-	}
-	counts, order := map[seen]float64{}, []seen{}
-	for _, x := range samples {
-		x := seen{x.f, x.secret}
-		if counts[x]++; counts[x] == 1 {
-			order = append(order, x)
-		}
-	}
-	type matrix [len(weights)][len(weights[0])]float64
-	var m, squares matrix
-	rate := 0.3
+	var m, total [len(weights)][len(weights[0])]float64
+	rng := rand.New(rand.NewPCG(1, 2))
+	const rounds = 100
 	for range rounds {
-		var slope matrix
-		for _, x := range order {
+		rng.Shuffle(len(samples), func(i, k int) { samples[i], samples[k] = samples[k], samples[i] })
+		for _, x := range samples {
 			columns := [...]int{int(x.f.kind), int(kindCount) + int(x.f.join)}
 			sum := 0.0
 			for row := range x.f.rows {
 				sum += m[row][columns[0]] + m[row][columns[1]]
 			}
-			step := 1 / (1 + math.Exp(-sum-2*margin))
-			if x.secret {
-				step = -1 / (1 + math.Exp(sum-margin))
+			step := 0.0
+			if x.secret && sum < 2 {
+				step = 0.5
+			} else if !x.secret && sum > -5 {
+				step = -0.5
 			}
 			for row := range x.f.rows {
 				for _, k := range columns {
 					if row >= int(joins) || k < int(kindCount) { // of a join none for itself
-						slope[row][k] += step * math.Sqrt(counts[x])
+						m[row][k] = max(-50, min(50, m[row][k]+step))
 					}
 				}
 			}
 		}
 		for row := range m {
 			for k := range m[row] {
-				d := slope[row][k] + penalty*m[row][k]
-				squares[row][k] = 0.95*squares[row][k] + 0.05*d*d
-				m[row][k] -= rate * d / (1 + math.Sqrt(squares[row][k]))
+				total[row][k] += m[row][k] / rounds
 			}
 		}
-		rate *= 0.99
 	}
-	for row := range m {
-		for k, v := range m[row] {
-			weights[row][k] = int8(max(-127, min(127, math.Round(v*scale))))
+	for row := range total {
+		for k, v := range total[row] {
+			weights[row][k] = int8(max(-127, min(127, v*4)))
 		}
 	}
 }
@@ -111,10 +97,9 @@ func trainingTexts(t testing.TB) []corpusEntry {
 	texts := readCorpus(t, "secrets.txt", 1)
 	texts = append(append(texts, readCorpus(t, "leaks.txt", 1)...), readCorpus(t, "places.txt", 1)...)
 	texts = append(append(texts, readCorpus(t, "fresh_a.txt", 5)...), readCorpus(t, "fresh_c.txt", 5)...)
-	texts = append(texts, readCorpus(t, "fresh_e.txt", 5)...)
 	texts = append(append(texts, generated("secret", 30)...), generated("harmless", 10)...)
 	texts = append(append(texts, generated("names", 40)...), generated("near", 12)...)
-	for name := range strings.FieldsSeq("harmless damage places_harmless fresh_a_harmless fresh_c_harmless fresh_e_harmless") {
+	for name := range strings.FieldsSeq("harmless damage places_harmless fresh_a_harmless fresh_c_harmless") {
 		for _, e := range readCorpus(t, name+".txt", 1) {
 			texts = append(texts, corpusEntry{e.class, e.text, nil})
 		}

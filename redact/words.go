@@ -16,9 +16,7 @@ var words = func() map[string][]string {
 		if head, ok := strings.CutPrefix(line, "## "); ok {
 			name, _, _ = strings.Cut(head, ":")
 		} else if !strings.HasPrefix(line, "#") {
-			for word := range strings.FieldsSeq(line) {
-				all[name] = append(all[name], strings.NewReplacer("·", " ", "␛", "\x1b").Replace(word))
-			}
+			all[name] = append(all[name], strings.Fields(line)...)
 		}
 	}
 	return all
@@ -59,6 +57,7 @@ var pairs = strings.Join(words["pairs"], "")
 // spoken are the names of secrets in the languages of people, as they are in a line, begin it, and are shouted.
 func spoken() (out []string) {
 	for _, name := range words["spoken"] {
+		name = strings.ReplaceAll(name, "·", " ")
 		title := strings.ToUpper(string([]rune(name)[:1])) + string([]rune(name)[1:])
 		out = append(out, name, title, strings.ToUpper(name))
 	}
