@@ -275,7 +275,7 @@ func (o CompareOptions) value(raw json.RawMessage) string {
 	if o.Exact {
 		return Canonical(raw)
 	}
-	return o.key(Value(raw))
+	return o.key(Value(json.RawMessage(Canonical(raw))))
 }
 
 // same reports that two texts do not differ.

@@ -149,95 +149,112 @@ func brief(u *session.Usage) string {
 
 // calls are the calls of models in the turn, each with the tool calls that it requested. The page has the elements here.
 func (t *turnData) calls(here map[string]bool) (all []entry) {
-	link := func(id string) string {
+	tree := callTree{link: func(id string) string {
 		if here[id] {
 			return "#" + url.PathEscape(id)
 		}
 		return fmt.Sprintf("%s?at=%d&to=%s#%s", Address("s", t.Doc.Session.ID), t.Number, url.QueryEscape(id),
 			url.PathEscape(id))
-	}
+	}}
 	for i := range t.Messages {
-		m := &t.Messages[i]
-		if m.Role != session.RoleAssistant || m.Compaction != nil {
+		if m := &t.Messages[i]; m.Role == session.RoleAssistant && m.Compaction == nil {
+			tree.message(m)
+		}
+	}
+	for i := range tree.entries {
+		tree.entries[i].Text = cmp.Or(tree.entries[i].Text, "call "+strconv.Itoa(i+1))
+	}
+	return tree.entries
+}
+
+// callTree collects the calls of messages.
+type callTree struct {
+	entries []entry
+	link    func(id string) string
+	// calls are those of the message that no entry has yet, and steps how many of its steps have none.
+	calls []document.ModelCall
+	steps int
+}
+
+// message adds the calls of a message: each of its steps is a call, and what failed without an answer another one.
+func (c *callTree) message(m *document.MessageWords) {
+	c.calls, c.steps = m.Calls, 1
+	for _, b := range m.Blocks {
+		if b.Kind == document.BlockStep {
+			c.steps++
+		}
+	}
+	var step *entry
+	thought := ""
+	for k := range m.Blocks {
+		b := &m.Blocks[k]
+		if b.Kind == document.BlockStep {
+			step = nil
+		}
+		if b.Part == nil || b.Kind == document.BlockStep {
 			continue
 		}
-		calls, steps := m.Calls, 1
-		for _, b := range m.Blocks {
-			if b.Kind == document.BlockStep {
-				steps++
-			}
+		if step == nil {
+			step, thought = c.begin(b.ElementID), ""
 		}
-		// begin adds the next call of a model. A failed one without an answer stands by itself.
-		begin := func(id string) *entry {
-			for {
-				e := entry{Kind: "model", ID: id, Link: link(id)}
-				if len(calls) == 0 {
-					all = append(all, e)
-					return &all[len(all)-1]
-				}
-				c, again := &calls[0], len(calls) > steps && calls[0].Failed
-				e.Facts = document.Present(document.Duration(c.DurationMS), brief(c.Usage))
-				if c.Failed {
-					e.Marks = []string{"failed"}
-				}
-				if again {
-					e.Text = "failed " + document.ModelName(c.Model)
-				}
-				calls, all = calls[1:], append(all, e)
-				if !again {
-					steps--
-					return &all[len(all)-1]
-				}
-			}
+		switch b.Kind {
+		case document.BlockProse:
+			step.Text = cmp.Or(step.Text, clipped(b.Text))
+		case document.BlockReasoning:
+			thought = cmp.Or(thought, clipped(b.Text))
+		case document.BlockTool:
+			step.Entries = append(step.Entries, c.tool(b))
 		}
-		var step *entry
-		thought := ""
-		for k := range m.Blocks {
-			b := &m.Blocks[k]
-			if b.Kind == document.BlockStep {
-				step = nil
-			}
-			if b.Part == nil || b.Kind == document.BlockStep {
-				continue
-			}
-			if step == nil {
-				step, thought = begin(b.ElementID), ""
-			}
-			switch b.Kind {
-			case document.BlockProse:
-				step.Text = cmp.Or(step.Text, clipped(b.Text))
-			case document.BlockReasoning:
-				thought = cmp.Or(thought, clipped(b.Text))
-			case document.BlockTool:
-				e := entry{Kind: "tool", Text: clipped(b.Title + " " + b.Subject), ID: b.ElementID, Link: link(b.ElementID),
-					Facts: document.Present(document.OptionalDuration(b.Part.Tool.DurationMS))}
-				if b.Outcome != document.OutcomeOK {
-					e.Marks = []string{b.Outcome}
-				}
-				if b.Child != nil {
-					e.Kind, e.More = "agent", b.ChildLink+"/outline"
-					e.Facts = append(e.Facts, document.Brief(b.Child.TotalTokens))
-				}
-				step.Entries = append(step.Entries, e)
-			}
-			if step.Text == "" && thought != "" {
-				step.Text = thought
-			}
-		}
-		for range calls {
-			begin(m.ElementID)
-		}
-		for k, text := range m.Errors {
-			if k < len(m.ErrorIDs) {
-				all = append(all, entry{Kind: "failure", Text: clipped(text), ID: m.ErrorIDs[k], Link: link(m.ErrorIDs[k]),
-					Marks: []string{"error"}})
-			}
+		step.Text = cmp.Or(step.Text, thought)
+	}
+	for len(c.calls) > 0 {
+		c.begin(m.ElementID)
+	}
+	for k, text := range m.Errors {
+		if k < len(m.ErrorIDs) {
+			c.entries = append(c.entries, entry{Kind: "failure", Text: clipped(text), ID: m.ErrorIDs[k],
+				Link: c.link(m.ErrorIDs[k]), Marks: []string{"error"}})
 		}
 	}
-	for i := range all {
-		all[i].Text = cmp.Or(all[i].Text, "call "+strconv.Itoa(i+1))
+}
+
+// begin adds the next call of a model, and those before it that failed and that no step is of.
+func (c *callTree) begin(id string) *entry {
+	e := entry{Kind: "model", ID: id, Link: c.link(id)}
+	for len(c.calls) > 0 {
+		call := &c.calls[0]
+		again := len(c.calls) > c.steps && call.Failed
+		e.Text, e.Facts, e.Marks = "", document.Present(document.Duration(call.DurationMS), brief(call.Usage)), nil
+		if call.Failed {
+			e.Marks = []string{"failed"}
+		}
+		c.calls = c.calls[1:]
+		if !again {
+			c.steps--
+			break
+		}
+		e.Text = "failed " + document.ModelName(call.Model)
+		if len(c.calls) == 0 {
+			break
+		}
+		c.entries = append(c.entries, e)
+		e.Text, e.Facts, e.Marks = "", nil, nil
 	}
-	return all
+	c.entries = append(c.entries, e)
+	return &c.entries[len(c.entries)-1]
+}
+
+func (c *callTree) tool(b *document.Block) entry {
+	e := entry{Kind: "tool", Text: clipped(b.Title + " " + b.Subject), ID: b.ElementID, Link: c.link(b.ElementID),
+		Facts: document.Present(document.OptionalDuration(b.Part.Tool.DurationMS))}
+	if b.Outcome != document.OutcomeOK {
+		e.Marks = []string{b.Outcome}
+	}
+	if b.Child != nil {
+		e.Kind, e.More = "agent", b.ChildLink+"/outline"
+		e.Facts = append(e.Facts, document.Brief(b.Child.TotalTokens))
+	}
+	return e
 }
 
 // isFailure reports whether a mark is of what failed or was denied.

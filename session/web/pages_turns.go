@@ -165,14 +165,14 @@ func (t *turnData) cut(from, to int) {
 	t.Messages, t.From, t.To, t.Blocks = kept, from, to, at
 }
 
-// window cuts turns to what a page has room for, from a place on or, with back, up to it. It returns where that begins
-// and what follows it.
-func window(turns []turnData, at place, back bool, room int) (cut []turnData, begin, end place) {
-	type unit struct {
-		place
-		weight int
-	}
-	var all []unit
+// unit is a block of a turn, with its size in a page.
+type unit struct {
+	place
+	weight int
+}
+
+// unitsOf are the blocks of turns. The first of a turn has its head besides.
+func unitsOf(turns []turnData) (all []unit) {
 	for i := range turns {
 		for k, w := range turns[i].weights() {
 			if k == 0 {
@@ -181,39 +181,58 @@ func window(turns []turnData, at place, back bool, room int) (cut []turnData, be
 			all = append(all, unit{place{turns[i].Number, k}, w})
 		}
 	}
-	small := func(p place) bool { // a turn that is not worth to be cut
-		sum := 0
-		for _, u := range all {
-			if u.turn == p.turn {
-				sum += u.weight
-			}
-		}
-		return p.block > 0 && sum < maxPageText/4
+	return all
+}
+
+// upTo returns from where on a page has room for the units before last, and onFrom up to where for those from first on.
+// There is at least one, and a turn that is short is not cut if others are whole.
+func upTo(all []unit, last, room int) (first int) {
+	for first = last; first > 0 && (room >= all[first-1].weight || first == last); first-- {
+		room -= all[first-1].weight
 	}
+	for first < last-1 && isShort(all, all[first].place) {
+		first++
+	}
+	return first
+}
+
+func onFrom(all []unit, first, room int) (last int) {
+	for last = first; last < len(all) && (room >= all[last].weight || last == first); last++ {
+		room -= all[last].weight
+	}
+	for last < len(all) && all[last].turn > all[first].turn && isShort(all, all[last].place) {
+		last--
+	}
+	return last
+}
+
+// isShort reports whether a place is within a turn that is not worth to be cut.
+func isShort(all []unit, p place) bool {
+	sum := 0
+	for _, u := range all {
+		if u.turn == p.turn {
+			sum += u.weight
+		}
+	}
+	return p.block > 0 && sum < maxPageText/4
+}
+
+// window cuts turns to what a page has room for, from a place on or, with back, up to it. It returns where that begins
+// and what follows it.
+func window(turns []turnData, at place, back bool, room int) (cut []turnData, begin, end place) {
+	all := unitsOf(turns)
 	first := slices.IndexFunc(all, func(u unit) bool {
 		return u.turn == at.turn && u.block >= at.block || u.turn > at.turn
 	})
 	if first < 0 {
 		first = len(all)
-		if !back {
-			first--
-		}
 	}
 	last := first
-	if back = back && first > 0; back { // nothing is before the first
-		for ; first > 0 && (room >= all[first-1].weight || first == last); first-- {
-			room -= all[first-1].weight
-		}
-		for first < last-1 && small(all[first].place) {
-			first++
-		}
+	if back && first > 0 {
+		first = upTo(all, last, room)
 	} else {
-		for ; last < len(all) && (room >= all[last].weight || last == first); last++ {
-			room -= all[last].weight
-		}
-		for last < len(all) && last > first+1 && small(all[last].place) && all[last].turn > all[first].turn {
-			last--
-		}
+		first = min(first, len(all)-1)
+		last = onFrom(all, first, room)
 	}
 	end = place{turns[len(turns)-1].Number + 1, 0}
 	if last < len(all) {
