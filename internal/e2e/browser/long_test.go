@@ -89,6 +89,7 @@ func TestATurnOfManyCallsIsReadInPieces(t *testing.T) {
 	b.click(".o-tool a")
 	b.wait(failed(2))
 
+	b.wait("document.readyState === 'complete'")
 	eval[bool](b, "(q => { q.value = 'file_77'; q.dispatchEvent(new Event('input', { bubbles: true })); return true; })("+
 		"document.querySelector('.narrow [name=q]'))")
 	b.wait("document.querySelectorAll('#entries .o-hit').length === 3")

@@ -61,7 +61,7 @@ func (g *gallery) pages() []shown {
 		{"tree", address(g.demo, "tree"), "compaction"},
 		{"diff", "/diff/" + g.demo + "/" + g.fork, "A:"},
 		{"compare", "/diff?s=" + g.demo + "&s=" + g.fork + "&s=ses_busy", "beside each other"},
-		{"stats", "/stats", "Median turn"},
+		{"stats", "/stats", "Turn, median"},
 		{"stats-tool", "/stats?by=tool", "bash"},
 		{"share", address(g.demo, "share"), "Download"},
 		{"prompt", "/prompts/" + digests[store.BlobSystemPrompt], "System prompt"},
