@@ -123,12 +123,22 @@ func decode(d *json.Decoder, left *int) (v Value, err error) {
 	return v, err
 }
 
-// classes are those of the kinds of tokens, the first that fits.
-var classes = []struct {
-	kind  chroma.TokenType
-	class string
-}{{chroma.Comment, "hc"}, {chroma.Keyword, "hk"}, {chroma.LiteralString, "hs"}, {chroma.LiteralNumber, "hn"},
-	{chroma.NameFunction, "hf"}, {chroma.NameTag, "hf"}, {chroma.NameAttribute, "hf"}}
+// classOf is the class of a kind of token, "" of most. Names of one kind are in one subcategory with all other names.
+func classOf(t chroma.TokenType) string {
+	switch {
+	case t.InCategory(chroma.Comment):
+		return "hc"
+	case t.InCategory(chroma.Keyword):
+		return "hk"
+	case t.InSubCategory(chroma.LiteralString):
+		return "hs"
+	case t.InSubCategory(chroma.LiteralNumber):
+		return "hn"
+	case t == chroma.NameFunction, t == chroma.NameTag, t == chroma.NameAttribute:
+		return "hf"
+	}
+	return ""
+}
 
 // Code is code with the classes of its colors, by a language or the name of a file. What a tool wrote for a terminal
 // has its own.
@@ -147,14 +157,7 @@ func Code(text, lang string) []Run {
 	}
 	var all []Run
 	for t := tokens(); t != chroma.EOF; t = tokens() {
-		class := ""
-		for _, c := range classes {
-			if t.Type == c.kind || t.Type.InSubCategory(c.kind) || t.Type.InCategory(c.kind) && c.kind%1000 == 0 {
-				class = c.class
-				break
-			}
-		}
-		all = appendRun(all, class, t.Value)
+		all = appendRun(all, classOf(t.Type), t.Value)
 	}
 	return all
 }
