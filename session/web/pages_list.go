@@ -170,6 +170,11 @@ func (v *pages) known(ctx context.Context, empty *bool) (map[string][]string, er
 
 // with is the address of the list with a parameter changed, on its first page.
 func with(query url.Values, name, value string) string {
+	return changed("/sessions", query, name, value)
+}
+
+// changed is the address of the first page of a path with a parameter changed.
+func changed(path string, query url.Values, name, value string) string {
 	q := url.Values{}
 	for k, all := range query {
 		if k != name && k != "cursor" && k != "from" {
@@ -180,9 +185,9 @@ func with(query url.Values, name, value string) string {
 		q.Set(name, value)
 	}
 	if text := q.Encode(); text != "" {
-		return "/sessions?" + text
+		return path + "?" + text
 	}
-	return "/sessions"
+	return path
 }
 
 // search finds the text of the query in the sessions that the filters select.

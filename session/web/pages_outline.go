@@ -50,10 +50,11 @@ type entry struct {
 }
 
 func clipped(text string) string {
-	if all := []rune(document.OneLine(text)); len(all) > maxLine {
+	line := document.OneLine(text)
+	if all := []rune(line); len(all) > maxLine {
 		return string(all[:maxLine-1]) + "…"
 	}
-	return document.OneLine(text)
+	return line
 }
 
 // turnGroup is a group of turns, of which the outline leads to some.
@@ -82,6 +83,15 @@ func turnGroups(turns []*document.Turn, open int) (all []turnGroup) {
 // calls, and others what failed.
 func (v *pages) outline(doc *document.Document, all []turnGroup, loaded, shown []turnData) (entries []entry) {
 	base, here := Address("s", doc.Session.ID), make(map[string]bool)
+	var folded []*document.Turn // turns of which the page shows nothing
+	for _, g := range all {
+		for _, n := range g.shown {
+			if !slices.ContainsFunc(shown, func(t turnData) bool { return t.Number == n }) {
+				folded = append(folded, doc.Turns[n-1])
+			}
+		}
+	}
+	others := v.data(doc, folded, false)
 	for _, t := range shown {
 		for _, m := range t.Messages {
 			here[m.ElementID] = true
@@ -99,10 +109,11 @@ func (v *pages) outline(doc *document.Document, all []turnGroup, loaded, shown [
 			if slices.ContainsFunc(shown, is) {
 				t := &loaded[slices.IndexFunc(loaded, is)]
 				e = t.entry()
-				e.Entries, e.Open = folded(t.calls(here), e.More), len(shown) <= 3
+				e.Entries, e.Open = inGroups(t.calls(here), e.More), len(shown) <= 3
 				e.Link, e.More = "#"+e.ID, ""
 			} else {
-				t := v.data(doc, []*document.Turn{doc.Turns[n-1]}, false)[0]
+				t := &others[0]
+				others = others[1:]
 				e = t.entry()
 				for _, step := range failing(t.calls(nil)) { // its text is not loaded
 					below := step.Entries
@@ -128,14 +139,13 @@ func (v *pages) outline(doc *document.Document, all []turnGroup, loaded, shown [
 
 // entry leads to the turn.
 func (t *turnData) entry() entry {
-	base, id := Address("s", t.Doc.Session.ID), fmt.Sprintf("turn-%d", t.Number)
-	e := entry{Kind: "turn", Number: t.Number, ID: id, Marks: marks(t.Turn),
+	e := entry{Kind: "turn", Number: t.Number, ID: turnID(t.Number), Marks: marks(t.Turn),
 		Text: clipped(cmp.Or(t.UserText(), t.SummaryText(), t.AnswerText())),
-		Link: fmt.Sprintf("%s?at=%d#%s", base, t.Number, id),
+		Link: inSession(t.Doc.Session.ID, t.Number),
 		Facts: document.Present(document.OptionalDuration(t.DurationMS), brief(t.Usage),
 			document.Cost(t.CostUSD, t.EstimatedCostUSD))}
 	if slices.ContainsFunc(t.Turn.Messages, func(m *document.Message) bool { return m.Role == session.RoleAssistant }) {
-		e.More = fmt.Sprintf("%s/outline?turn=%d", base, t.Number)
+		e.More = fmt.Sprintf("%s?turn=%d", Address("s", t.Doc.Session.ID, "outline"), t.Number)
 	}
 	return e
 }
@@ -153,8 +163,7 @@ func (t *turnData) calls(here map[string]bool) (all []entry) {
 		if here[id] {
 			return "#" + url.PathEscape(id)
 		}
-		return fmt.Sprintf("%s?at=%d&to=%s#%s", Address("s", t.Doc.Session.ID), t.Number, url.QueryEscape(id),
-			url.PathEscape(id))
+		return Address("s", t.Doc.Session.ID) + toElement(url.Values{"at": {strconv.Itoa(t.Number)}}, id)
 	}}
 	for i := range t.Messages {
 		if m := &t.Messages[i]; m.Role == session.RoleAssistant && m.Compaction == nil {
@@ -274,8 +283,8 @@ func failing(all []entry) (kept []entry) {
 	return kept
 }
 
-// folded has many calls in groups. One that is folded has what failed, and the address of the others.
-func folded(all []entry, more string) (parts []entry) {
+// inGroups has many calls in groups. One that is folded has what failed, and the address of the others.
+func inGroups(all []entry, more string) (parts []entry) {
 	if len(all) <= maxCalls {
 		return all
 	}
@@ -350,7 +359,7 @@ func (v *pages) outlineOf(w http.ResponseWriter, r *http.Request) error {
 		p.Of = turn
 		t := v.data(doc, doc.Turns[turn-1:turn], true)[0]
 		if p.Outline = t.calls(nil); q.Get("from") == "" {
-			p.Outline = folded(p.Outline, t.entry().More)
+			p.Outline = inGroups(p.Outline, t.entry().More)
 		} else {
 			p.Outline = p.Outline[max(0, min(from-1, len(p.Outline))):min(len(p.Outline), max(0, from-1+groupCalls))]
 		}
@@ -368,26 +377,25 @@ func found(hits []store.Hit, text string) (all []entry) {
 		if h.Turn == 0 {
 			continue
 		}
-		base := Address("s", h.SessionID)
-		if len(all) == 0 || all[len(all)-1].Number != h.Turn {
-			id := fmt.Sprintf("turn-%d", h.Turn)
-			all = append(all, entry{Kind: "turn", Number: h.Turn, ID: id, Open: true,
-				Link: fmt.Sprintf("%s?at=%d&find=%s#%s", base, h.Turn, url.QueryEscape(text), id)})
+		link := func(id string) string {
+			of := url.Values{"at": {strconv.Itoa(h.Turn)}, "find": {text}}
+			return Address("s", h.SessionID) + toElement(of, id)
 		}
-		id := cmp.Or(h.PartID, h.MessageID)
+		if len(all) == 0 || all[len(all)-1].Number != h.Turn {
+			id := turnID(h.Turn)
+			all = append(all, entry{Kind: "turn", Number: h.Turn, ID: id, Open: true, Link: link(id)})
+		}
+		id := messageID(h.MessageID)
 		if h.PartID != "" {
-			id = partID(id)
-		} else {
-			id = "m-" + id
+			id = partID(h.PartID)
 		}
 		var around strings.Builder
 		for _, piece := range document.Pieces(h) {
 			around.WriteString(piece.Text)
 		}
 		of := &all[len(all)-1]
-		of.Entries = append(of.Entries, entry{Kind: "hit", Text: clipped(cmp.Or(h.Tool, h.Field) + ": " + around.String()),
-			ID: id, Link: fmt.Sprintf("%s?at=%d&to=%s&find=%s#%s", base, h.Turn, url.QueryEscape(id),
-				url.QueryEscape(text), url.PathEscape(id))})
+		of.Entries = append(of.Entries, entry{Kind: "hit", ID: id, Link: link(id),
+			Text: clipped(cmp.Or(h.Tool, h.Field) + ": " + around.String())})
 	}
 	return all
 }
@@ -479,7 +487,7 @@ func stopsOf(t *document.Turn) (all []stop) {
 	add := func(mark, id string) { all = append(all, stop{t.Number, mark, id}) }
 	for _, m := range t.Messages {
 		if m.Compaction != nil {
-			add("compaction", messageID(m))
+			add("compaction", messageID(m.ID))
 		}
 		for p, c := range m.ToolCalls() {
 			switch {
@@ -496,7 +504,7 @@ func stopsOf(t *document.Turn) (all []stop) {
 			mark = "error"
 		}
 		for i := range m.Failures() {
-			id := messageID(m)
+			id := messageID(m.ID)
 			if i < len(m.ModelErrors) || m.Error != "" {
 				id = errorID(m, i)
 			}
@@ -507,7 +515,7 @@ func stopsOf(t *document.Turn) (all []stop) {
 }
 
 // messageID is the id of the element of a message, errorID that of one of its errors, and partID that of a part.
-func messageID(m *document.Message) string { return "m-" + m.ID }
+func messageID(id string) string { return "m-" + id }
 
 func errorID(m *document.Message, i int) string { return "e-" + m.ID + "-" + strconv.Itoa(i) }
 

@@ -43,16 +43,17 @@ func turnNumber(name, text string) (int, error) {
 	return n, nil
 }
 
-// rangeOf is a session with one turn, and the totals of all.
-func rangeOf(ctx context.Context, o *document.Outline, n int) (*document.Document, error) {
-	doc, err := o.Range(ctx, n, n)
+// withTurn loads a turn and returns the session, and what of it is about the turn, with the totals of all.
+func withTurn(ctx context.Context, o *document.Outline, n int) (whole, one *document.Document, err error) {
+	err = o.Load(ctx, n, n)
 	if none, ok := errors.AsType[*document.NoTurnError](err); ok {
 		err = notFound("%v", none)
 	}
-	if err == nil {
-		doc.Totals = o.Document().Totals
+	if err != nil {
+		return nil, nil, err
 	}
-	return doc, err
+	whole = o.Document()
+	return whole, whole.Between(n, n), nil
 }
 
 // partPage is one part, whole.
@@ -77,7 +78,7 @@ func (v *pages) part(w http.ResponseWriter, r *http.Request) error {
 	if n == 0 {
 		return notFound("the session has no message %s that is in a turn", message)
 	}
-	doc, err := rangeOf(r.Context(), o, n)
+	_, doc, err := withTurn(r.Context(), o, n)
 	if err != nil {
 		return err
 	}
@@ -190,7 +191,7 @@ func (v *pages) context(w http.ResponseWriter, r *http.Request) error {
 			break
 		}
 	}
-	doc, err := rangeOf(r.Context(), o, n)
+	whole, doc, err := withTurn(r.Context(), o, n)
 	if err != nil {
 		return err
 	}
@@ -210,7 +211,7 @@ func (v *pages) context(w http.ResponseWriter, r *http.Request) error {
 		}
 		p.Tools[at].Called = c
 	}
-	for of, changes := range o.Document().ContextChanges() {
+	for of, changes := range whole.ContextChanges() {
 		if of.Number == n {
 			p.Changes = changes
 		}
@@ -300,12 +301,7 @@ func (v *pages) next(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	var failures []stop
-	for _, s := range stops {
-		if isFailure(s.mark) {
-			failures = append(failures, s)
-		}
-	}
+	failures := slices.DeleteFunc(slices.Clone(stops), func(s stop) bool { return !isFailure(s.mark) })
 	var to stop
 	if text := q.Get("failure"); text != "" && len(failures) > 0 {
 		number, err := turnNumber("failure ", text)
@@ -336,17 +332,7 @@ func (v *pages) next(w http.ResponseWriter, r *http.Request) error {
 	if at := slices.Index(failures, to); at >= 0 {
 		query.Set("failure", strconv.Itoa(at+1))
 	}
-	address := Address("s", pathOf(r, "id"), "t", to.turn)
-	if to.id != "" {
-		query.Set("to", to.id)
-	}
-	if len(query) > 0 {
-		address += "?" + query.Encode()
-	}
-	if to.id != "" {
-		address += "#" + url.PathEscape(to.id)
-	}
-	http.Redirect(w, r, address, http.StatusSeeOther)
+	http.Redirect(w, r, Address("s", pathOf(r, "id"), "t", to.turn)+toElement(query, to.id), http.StatusSeeOther)
 	return nil
 }
 
@@ -401,8 +387,7 @@ func (v *pages) trace(w http.ResponseWriter, r *http.Request) error {
 		to = Address("s", found.SessionID, "t", found.Turn)
 	}
 	if found.PartID != "" {
-		id := partID(found.PartID)
-		to += "?" + url.Values{"to": {id}}.Encode() + "#" + url.PathEscape(id)
+		to += toElement(url.Values{}, partID(found.PartID))
 	}
 	http.Redirect(w, r, to, http.StatusSeeOther)
 	return nil

@@ -119,7 +119,7 @@ func (v *pages) stats(w http.ResponseWriter, r *http.Request) error {
 
 // address is that of the page with a parameter changed.
 func (p *statsPage) address(name, value string) string {
-	return strings.Replace(with(p.Query, name, value), "/sessions", "/stats", 1)
+	return changed("/stats", p.Query, name, value)
 }
 
 // rows lists the groups, by days and weeks the last ones first.

@@ -60,10 +60,17 @@ func (t turnData) Target() target {
 	message := cmp.Or(t.Question(), t.Turn.Messages[0]).ID
 	id, back := t.Doc.Session.ID, turnLink(t.Doc, t.Number)
 	if !t.Alone {
-		back = fmt.Sprintf("%s?at=%d#turn-%d", Address("s", id), t.Number, t.Number)
+		back = inSession(id, t.Number)
 	}
 	return target{id, message, "", back}
 }
+
+// inSession is the address of the page of a session that begins with a turn, and turnID the id of its element.
+func inSession(id string, turn int) string {
+	return fmt.Sprintf("%s?at=%d#%s", Address("s", id), turn, turnID(turn))
+}
+
+func turnID(n int) string { return fmt.Sprintf("turn-%d", n) }
 
 func turnLink(doc *document.Document, n int) string { return Address("s", doc.Session.ID, "t", n) }
 
@@ -89,6 +96,21 @@ func parsePlace(name, text string) (p place, err error) {
 		p.block, err = turnNumber(name, block)
 	}
 	return place{p.turn, max(0, p.block)}, err
+}
+
+// toElement ends the address of a turn or a session at an element, "" for none: the page has the piece of the turn with
+// it.
+func toElement(query url.Values, id string) (end string) {
+	if id != "" {
+		query.Set("to", id)
+	}
+	if len(query) > 0 {
+		end = "?" + query.Encode()
+	}
+	if id != "" {
+		end += "#" + url.PathEscape(id)
+	}
+	return end
 }
 
 // find returns the place of an element in its turn, 0 if the turn does not have it.
@@ -119,6 +141,14 @@ func (t *turnData) before(id string, room int) int {
 		return 0
 	}
 	return max(0, at-2)
+}
+
+// blocks counts the blocks of the turn.
+func (t *turnData) blocks() (n int) {
+	for _, m := range t.Messages {
+		n += max(1, len(m.Blocks))
+	}
+	return n
 }
 
 // weights are the sizes of the blocks in bytes of HTML, about.
@@ -241,7 +271,7 @@ func window(turns []turnData, at place, back bool, room int) (cut []turnData, be
 	begin = all[first].place
 	for i := range turns {
 		t := turns[i]
-		from, to := 0, len(t.weights())
+		from, to := 0, t.blocks()
 		if t.Number == begin.turn {
 			from = begin.block
 		}
@@ -265,7 +295,7 @@ func (v *pages) data(doc *document.Document, turns []*document.Turn, alone bool)
 		turn := document.Words{Zone: v.Zone}.Turn(t)
 		for k := range turn.Messages {
 			m := &turn.Messages[k]
-			m.ElementID, m.Span = messageID(m.Message), span(m.ID)
+			m.ElementID, m.Span = messageID(m.ID), span(m.ID)
 			m.Time = time.UnixMilli(m.CreatedAt).UTC().Format(time.RFC3339)
 			for e := range m.Errors {
 				m.ErrorIDs = append(m.ErrorIDs, errorID(m.Message, e))
@@ -397,14 +427,15 @@ func (v *pages) showTurns(w http.ResponseWriter, r *http.Request, o *document.Ou
 	}
 	doc := o.Document()
 	p.Doc, p.Map = doc, minimap(doc.Turns, q.Get("by") == "time")
-	for _, t := range doc.Turns {
-		for _, s := range stopsOf(t) {
-			if isFailure(s.mark) {
-				p.Failures++
+	if p.Failure, _ = strconv.Atoi(q.Get("failure")); p.Failure != 0 {
+		for _, t := range doc.Turns {
+			for _, s := range stopsOf(t) {
+				if isFailure(s.mark) {
+					p.Failures++
+				}
 			}
 		}
 	}
-	p.Failure, _ = strconv.Atoi(q.Get("failure"))
 	base, begin, end := Address("s", doc.Session.ID), at, at
 	if n > 0 {
 		room := maxPageText

@@ -240,8 +240,7 @@ async function refresh() {
   if (reading) { again = true; return; }
   reading = true;
   try {
-    const text = await (await fetch(live.dataset.live)).text();
-    $$(parts, new DOMParser().parseFromString(text, 'text/html')).forEach(apply);
+    $$(parts, await page(live.dataset.live)).forEach(apply);
   } catch (e) { /* the stream reports that the server is gone */ }
   setTimeout(() => { reading = false; if (again) { again = false; refresh(); } }, session ? 0 : 1000);
 }
