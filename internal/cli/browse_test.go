@@ -58,7 +58,8 @@ func TestBrowse(t *testing.T) {
 		{"end", "Tokens", "❯ line"}, {"e", "nothing failed, and nothing was denied", "needle"},
 		{"e", "❯ line", "only failures"}, {"q", "title of newer", "❯ line"},
 		{"/", "/▏", ""}, {"hello", "/hello▏", ""}, {"enter", "title of newer", "title of older"},
-		{"esc", "title of older", ""}, {"e", "0 sessions", "title of"}, {"j", "[only errors]", ""}, {"enter", "0 sessions", ""},
+		{"esc", "title of older", ""}, {"e", "0 sessions", "title of"}, {"j", "[only errors]", ""},
+		{"enter", "0 sessions", ""},
 		{"e", "title of newer", ""}, {"enter", "❯ hello", ""}, {"f", "[following]", ""}, {"q", "title of newer", ""},
 	} {
 		key := tea.Key{Text: step.key}
@@ -88,7 +89,8 @@ func TestBrowse(t *testing.T) {
 	var cancel func()
 	b.ctx, cancel = context.WithCancel(t.Context())
 	cancel()
-	if b.Update(tea.KeyPressMsg(tea.Key{Text: "e"})); !strings.Contains(b.View().Content, "title of newest") || b.note == "" {
+	b.Update(tea.KeyPressMsg(tea.Key{Text: "e"}))
+	if !strings.Contains(b.View().Content, "title of newest") || b.note == "" {
 		t.Errorf("after an error, which is %q:\n%s", b.note, b.View().Content)
 	}
 	if _, cmd := b.Update(tea.KeyPressMsg(tea.Key{Text: "q"})); cmd == nil || cmd() != tea.Quit() {

@@ -154,8 +154,11 @@ func TestSearchFindsSystemPromptsAndToolCatalogs(t *testing.T) {
 	if err := makeStore(path, fixture()); err != nil {
 		t.Fatal(err)
 	}
-	execute(t, path, `INSERT INTO tool_catalogs(digest, body) VALUES ('`+strings.Repeat("c", 64)+`', '[{"name":"bash","description":"runs a peculiar shell"}]');
-UPDATE chat_messages SET metadata_json = json_set(metadata_json, '$.agenttrace.tool_catalog_digest', '`+strings.Repeat("c", 64)+`') WHERE id = 'msg_03'`)
+	digest := strings.Repeat("c", 64)
+	execute(t, path, `INSERT INTO tool_catalogs(digest, body)
+ VALUES ('`+digest+`', '[{"name":"bash","description":"runs a peculiar shell"}]');
+UPDATE chat_messages SET metadata_json = json_set(metadata_json, '$.agenttrace.tool_catalog_digest', '`+digest+`')
+ WHERE id = 'msg_03'`)
 	for text, want := range map[string]string{"You are BRIEF": "turn 1 · assistant · system prompt",
 		"peculiar shell": "turn 2 · assistant · tool catalog"} {
 		stdout, stderr, code := inProcess(t, "--store", path, "search", text)

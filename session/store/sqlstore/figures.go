@@ -14,8 +14,8 @@ import (
 )
 
 // The figures of a session are what [Reader.Stats] needs of its messages and tool calls, a few bytes of each. The table
-// session_stats keeps them. Nobody makes them while writing: whoever changes a session only has its row deleted, and
-// who counts makes the rows that are missing, or does without. They depend on the messages and parts of the session
+// session_stats keeps them. A change of a session only deletes its row; a query makes the rows that are
+// missing, or counts without them. They depend on the messages and parts of the session
 // alone, and have all that figures over any time, in any zone and at any prices depend on.
 type figures struct {
 	models   []session.Model
