@@ -1,7 +1,7 @@
 # Everything here is plain go; the targets only spare typing.
 export CGO_ENABLED ?= 0
 
-.PHONY: build release test long contrib race lint fuzz bench e2e demo secrets kubeconform site
+.PHONY: build release test long contrib race lint fuzz bench e2e demo secrets kubeconform grafana
 
 build: ## the binary, static, in ./agenttrace-bin
 	go build -trimpath -ldflags "-s -w" -o agenttrace-bin ./cmd/agenttrace
@@ -51,10 +51,10 @@ secrets: ## gitleaks, which knows nothing of how agenttrace redacts, judges its 
 kubeconform: ## the manifests of deploy/kubernetes against the schemas of Kubernetes
 	cd tools/kubeconform && go test ./... && go run . ../../deploy/kubernetes
 
-site: ## the documentation as pages in docs/site; a dead link fails
-	cd tools/site && go vet . && go test . && go run . ../.. ../../docs/site
+grafana: ## the dashboards of deploy/grafana against Grafana's schema
+	cd tools/grafana && go test ./...
 
-e2e: ## against a real Jaeger, which is built once and cached
+e2e: ## what docker-compose.yml starts, without Docker; Jaeger is built once and cached
 	go test -tags e2e -count=1 -timeout 20m ./internal/e2e/...
 
 demo:
