@@ -40,6 +40,9 @@ type Options struct {
 	Invalid bool
 	// Again reads all inputs, also those that did not change since they were imported.
 	Again bool
+	// Wanted, if it is set, is asked whether a session is to be stored. A file with one that is not is read again by the
+	// next import.
+	Wanted func(*store.Imported) bool
 	// Budget, if it is set, limits what is read of all inputs, and unpacked.
 	Budget *otlpfile.Budget
 	// Warn is called with a problem of an input while it is read. Nil ignores them.

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/formats"
@@ -276,4 +277,20 @@ func (i *intact) Read(p []byte) (int, error) {
 		i.ended, err = true, io.EOF
 	}
 	return n, err
+}
+
+// ChangedSince reports whether the file, or anything in the directory, was modified at a time or later.
+func (in *Input) ChangedSince(at time.Time) bool {
+	changed := false
+	_ = filepath.WalkDir(in.path, func(_ string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return nil // what cannot be looked at is another's
+		}
+		if info, err := d.Info(); err == nil && !d.IsDir() && !info.ModTime().Before(at) {
+			changed = true
+			return filepath.SkipAll
+		}
+		return nil
+	})
+	return changed
 }

@@ -107,6 +107,10 @@ func (im *Importer) importAll(ctx context.Context, f *formats.Format, sessions i
 		if err = cmp.Or(ctx.Err(), err); err != nil {
 			return err
 		}
+		if im.options.Wanted != nil && !im.options.Wanted(s) {
+			t.lost = true
+			continue
+		}
 		t.Redacted += ingest.RedactRows(im.sessionRedactor, s)
 		wanted, err := im.wants(ctx, f, s, t)
 		switch {

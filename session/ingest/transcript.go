@@ -42,6 +42,46 @@ func adoptTranscript(in *store.Imported) []store.Observation {
 	return all
 }
 
+// Seen adds to the session of the id what a proxy saw of its model calls, as the session that this came to has it: when
+// each was made, of which model, what it used, which response it was, and the instructions and tools it was made with.
+// The contents are those of the other sources. With beside, the calls are none of the conversation.
+func (i *Ingester) Seen(ctx context.Context, id string, in *store.Imported, beside bool) (Report, error) {
+	b := i.builder()
+	about := make(map[string]session.MessageMetadata)
+	for k := range in.Messages {
+		m := &in.Messages[k].Message
+		about[m.ID] = session.ParseMessageMetadata([]byte(m.MetadataJSON))
+	}
+	for k := range in.SpanRefs {
+		l := &in.SpanRefs[k]
+		if l.TurnStats == nil || !l.TurnStats.Step {
+			continue
+		}
+		trace, message := &l.TurnStats.Trace, about[l.MessageID]
+		f := fact.Fact{
+			Kind: fact.ModelCall, Dialect: "proxy", FromServer: true, Name: l.Kind, Service: "proxy",
+			TraceID: l.TraceID, SpanID: l.SpanID, Source: l.SpanID, Start: l.StartNano, End: l.EndNano,
+			Session: id, SessionKey: "proxy", Model: l.TurnStats.Model, ResponseID: trace.ResponseID,
+			ResponseModel: trace.ResponseModel, Finish: trace.StopReason, Failed: l.Error, Error: trace.Error,
+			SystemPromptDigest: cmp.Or(l.TurnStats.SystemPromptDigest, message.SystemPromptDigest),
+			ToolCatalogDigest:  message.Trace.ToolCatalogDigest,
+		}
+		if l.TurnStats.Usage != nil {
+			f.Usage = &fact.Usage{Tokens: *l.TurnStats.Usage, Basis: trace.UsageBasis, Raw: trace.UsageRaw}
+		}
+		if beside || l.TurnStats.Extra["side"] != nil {
+			f.Purpose = "side"
+		}
+		b.batch.Observations = append(b.batch.Observations, observation(&f, nil))
+	}
+	if len(b.batch.Observations) == 0 {
+		return Report{}, nil
+	}
+	b.batch.Blobs = append(b.batch.Blobs, in.Blobs...)
+	n := len(b.batch.Observations)
+	return i.apply(ctx, b, Report{Spans: n, Accepted: n})
+}
+
 // transcriptObservation is the fact as the store keeps it. Windows begin where telemetry has a turn open, and its
 // record of a prompt may come a moment before the transcript's or after it. For both to be in one window, a transcript
 // opens none, and its prompts have the time at which they were answered there.

@@ -5,7 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
+	"time"
 
 	"go.opentelemetry.io/collector/pdata/plog"
 	"go.opentelemetry.io/collector/pdata/ptrace"
@@ -89,12 +92,19 @@ func (e *NotStoredError) Unwrap() error { return e.Err }
 // Recorder is a store that an OpenTelemetry SDK writes to. It is safe for concurrent use,
 // and several providers may share it.
 type Recorder struct {
-	store    store.Store
-	ingester *ingest.Ingester
+	redactor *redact.Redactor
+	keys     []string
 	maximum  int
+	// open opens a store that others write to as well. Nil means that the store is held until Close.
+	open func(context.Context) (store.Service, error)
 
-	mu     sync.Mutex // guards the fields below, and is held while a delivery is stored
-	closed bool
+	mu       sync.Mutex // guards the fields below, and is held while a delivery is stored
+	closed   bool
+	store    store.Service // nil while another may have it
+	ingester *ingest.Ingester
+	taken    time.Time   // when the store was opened
+	later    *time.Timer // has the store released, or what waits tried again
+	sessions map[string]bool
 	// pending has the waiting deliveries in order, size their number of bytes.
 	pending []delivery
 	size    int
@@ -123,16 +133,9 @@ func (d *delivery) bytes() int {
 // Its errors are those of [stores.Open]. One that wraps [store.ErrLocked] names
 // the process that writes to the store; if that is a collector, send to it.
 func Open(ctx context.Context, path string, o Options) (*Recorder, error) {
-	in := ingest.Options{SessionKeys: o.SessionKeys}
-	if !o.DisableRedaction {
-		config := redact.Config{MaxBytes: ingest.DefaultMaxBytes}
-		if o.Redaction != nil {
-			config = *o.Redaction
-		}
-		var err error
-		if in.Redactor, err = redact.New(config); err != nil {
-			return nil, fmt.Errorf("record sessions: %w", err)
-		}
+	r, err := newRecorder(o)
+	if err != nil {
+		return nil, err
 	}
 	s, err := stores.Open(ctx, path, o.Store)
 	if errors.Is(err, store.ErrLocked) {
@@ -141,18 +144,125 @@ func Open(ctx context.Context, path string, o Options) (*Recorder, error) {
 	if err != nil {
 		return nil, fmt.Errorf("record sessions: %w", err)
 	}
-	o.MaxPendingBytes = cmp.Or(o.MaxPendingBytes, DefaultMaxPendingBytes)
-	return &Recorder{store: s, ingester: ingest.New(s, in), maximum: o.MaxPendingBytes}, nil
+	r.take(s)
+	return r, nil
 }
 
-// Path returns the path of the store.
-func (r *Recorder) Path() string { return r.store.Name() }
+// Share returns a recorder that opens the store when there is something to store, and closes it when nothing was for a
+// moment, and each second: others may write to it meanwhile. While they do, deliveries wait in memory.
+func Share(open func(context.Context) (store.Service, error), o Options) (*Recorder, error) {
+	r, err := newRecorder(o)
+	if err == nil {
+		r.open = open
+	}
+	return r, err
+}
 
-// Reader returns the store for reading. The recorder closes it: its Close does nothing.
+func newRecorder(o Options) (*Recorder, error) {
+	r := &Recorder{keys: o.SessionKeys, maximum: cmp.Or(o.MaxPendingBytes, DefaultMaxPendingBytes),
+		sessions: make(map[string]bool)}
+	if o.DisableRedaction {
+		return r, nil
+	}
+	config := redact.Config{MaxBytes: ingest.DefaultMaxBytes}
+	if o.Redaction != nil {
+		config = *o.Redaction
+	}
+	var err error
+	if r.redactor, err = redact.New(config); err != nil {
+		return nil, fmt.Errorf("record sessions: %w", err)
+	}
+	return r, nil
+}
+
+// take has deliveries stored in a store.
+func (r *Recorder) take(s store.Service) {
+	r.store, r.ingester = s, ingest.New(s, ingest.Options{SessionKeys: r.keys, Redactor: r.redactor})
+	r.taken = time.Now()
+}
+
+// How long a shared store is kept open after a delivery, and at most, and how long waiting deliveries wait for it.
+const (
+	keptOpen    = 100 * time.Millisecond
+	maxKeptOpen = time.Second
+	triedAgain  = 200 * time.Millisecond
+)
+
+// borrow opens a store that is shared, unless it is open. The caller holds mu.
+func (r *Recorder) borrow(ctx context.Context) error {
+	if r.store != nil {
+		return nil
+	}
+	s, err := r.open(ctx)
+	if err == nil {
+		r.take(s)
+	}
+	return err
+}
+
+// release closes a store that is shared if nothing uses it, and tries again to store what waits. The caller holds mu.
+func (r *Recorder) release() {
+	if r.open == nil || r.closed {
+		return
+	}
+	if r.later != nil {
+		r.later.Stop()
+	}
+	after := keptOpen
+	switch {
+	case len(r.pending) > 0:
+		after = triedAgain
+	case r.store == nil:
+		return
+	case time.Since(r.taken) > maxKeptOpen:
+		r.closeStore()
+		return
+	}
+	r.later = time.AfterFunc(after, func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if r.closed {
+			return
+		}
+		r.retry(context.Background())
+		if len(r.pending) == 0 {
+			r.closeStore()
+		}
+		r.release()
+	})
+}
+
+// closeStore closes a shared store. Its error is one of those that deliveries are reported with.
+func (r *Recorder) closeStore() {
+	if r.store != nil {
+		if err := r.store.Close(); err != nil {
+			r.unreported.Err = err
+		}
+		r.store, r.ingester = nil, nil
+	}
+}
+
+// Path returns the path of the store, "" of one that is shared.
+func (r *Recorder) Path() string {
+	if r.open != nil {
+		return ""
+	}
+	return r.store.Name()
+}
+
+// Sessions returns the ids of the sessions that something was stored of, in order.
+func (r *Recorder) Sessions() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Sorted(maps.Keys(r.sessions))
+}
+
+// Reader returns the store for reading, which must not be one that is shared. The recorder closes it: its Close does
+// nothing.
 func (r *Recorder) Reader() store.Reader { return reader{r.store} }
 
 // reader is a store that only its recorder closes.
-type reader struct{ store.Store }
+type reader struct{ store.Service }
 
 func (reader) Close() error { return nil }
 
@@ -173,11 +283,13 @@ func (r *Recorder) ForceFlush(ctx context.Context) error {
 		return nil
 	}
 	r.retry(ctx)
+	r.release()
 	return r.report()
 }
 
 // Close stores the waiting deliveries, closes the store and releases its lock. What still cannot be stored is lost; the
-// error counts it as that of ForceFlush does. Shut the providers down first. Later calls do nothing.
+// error counts it as that of ForceFlush does. Shut the providers down first. A store
+// that is shared is waited for until ctx ends, which must have an end. Later calls do nothing.
 func (r *Recorder) Close(ctx context.Context) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -185,15 +297,34 @@ func (r *Recorder) Close(ctx context.Context) error {
 		return nil
 	}
 	r.closed = true
+	if r.later != nil {
+		r.later.Stop()
+	}
 	r.retry(ctx)
+	for r.open != nil && len(r.pending) > 0 && sleep(ctx, triedAgain) {
+		r.retry(ctx)
+	}
 	for len(r.pending) > 0 {
-		r.giveUp(r.take(), nil)
+		r.giveUp(r.first(), nil)
 	}
 	err := r.report()
+	if r.store == nil {
+		return err
+	}
 	if closeErr := r.store.Close(); closeErr != nil {
 		err = errors.Join(err, fmt.Errorf("close recorder: %w", closeErr))
 	}
 	return err
+}
+
+// sleep reports false if ctx ends first.
+func sleep(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-time.After(d):
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }
 
 // report returns the unreported losses and what waits, or nil.
@@ -220,6 +351,7 @@ func (r *Recorder) export(ctx context.Context, d delivery) error {
 	if r.closed {
 		return ErrClosed
 	}
+	defer r.release()
 	r.retry(ctx)
 	refusedBefore := r.stats.Refused
 	err := r.deliver(ctx, d)
@@ -231,13 +363,13 @@ func (r *Recorder) export(ctx context.Context, d delivery) error {
 	r.unreported.Err = err
 	e := &NotStoredError{Err: err}
 	d.size = d.bytes()
-	if !mayPass(err) || r.maximum < 0 || d.size > r.maximum {
+	if !r.mayPass(err) || r.maximum < 0 || d.size > r.maximum {
 		r.giveUp(d, err)
 		e.LostSpans, e.LostRecords = d.spans, d.records
 		return e
 	}
 	for r.size+d.size > r.maximum {
-		r.giveUp(r.take(), err)
+		r.giveUp(r.first(), err)
 	}
 	r.pending = append(r.pending, d)
 	r.size += d.size
@@ -247,8 +379,8 @@ func (r *Recorder) export(ctx context.Context, d delivery) error {
 }
 
 // mayPass reports whether a retry may succeed.
-func mayPass(err error) bool {
-	return errors.Is(err, store.ErrUnavailable) || errors.Is(err, context.Canceled) ||
+func (r *Recorder) mayPass(err error) bool {
+	return r.open != nil && errors.Is(err, store.ErrLocked) || errors.Is(err, store.ErrUnavailable) || errors.Is(err, context.Canceled) ||
 		errors.Is(err, context.DeadlineExceeded)
 }
 
@@ -258,19 +390,19 @@ func (r *Recorder) retry(ctx context.Context) {
 		err := r.deliver(ctx, r.pending[0])
 		if err != nil {
 			r.unreported.Err = err
-			if mayPass(err) {
+			if r.mayPass(err) {
 				return
 			}
 		}
-		d := r.take()
+		d := r.first()
 		if err != nil {
 			r.giveUp(d, err)
 		}
 	}
 }
 
-// take removes the oldest waiting delivery.
-func (r *Recorder) take() delivery {
+// first removes the oldest waiting delivery.
+func (r *Recorder) first() delivery {
 	d := r.pending[0]
 	r.pending[0] = delivery{}
 	r.pending = r.pending[1:]
@@ -289,6 +421,9 @@ func (r *Recorder) giveUp(d delivery, err error) {
 }
 
 func (r *Recorder) deliver(ctx context.Context, d delivery) error {
+	if err := r.borrow(ctx); err != nil {
+		return err
+	}
 	var report ingest.Report
 	var err error
 	if d.records > 0 {
@@ -305,6 +440,9 @@ func (r *Recorder) deliver(ctx context.Context, d delivery) error {
 	r.stats.Malformed += int64(report.Malformed)
 	r.stats.Refused += report.Refused
 	r.unreported.RefusedRows += report.Refused
+	for _, id := range report.Sessions {
+		r.sessions[id] = true
+	}
 	return nil
 }
 

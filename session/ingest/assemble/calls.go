@@ -413,10 +413,13 @@ func (c *call) unfinished() bool {
 		len(c.output) == 0
 }
 
-// usage is what the call used, by the fact of it that knows most.
+// usage is what the call used: as the model's server counted it or, where nobody saw that, by the fact that knows most.
 func (c *call) usage() *fact.Usage {
 	var best *fact.Usage
 	for _, n := range c.nodes {
+		if n.FromServer && n.Usage != nil {
+			return n.Usage
+		}
 		if u := n.Usage; u != nil && (best == nil || compareUsage(u, best) > 0) {
 			best = u
 		}
