@@ -3,7 +3,7 @@
 // Rules of the interface. Data goes to standard output, everything else to standard error. What comes from a session is
 // never written to a terminal as it is: see [document.Sanitize]. Messages are one line, lower case, without a period;
 // an error may have a second line that begins with "hint:" and states what to do. Tables fit the terminal; --json is
-// for machines. Nothing but collect, demo, import, replay --run, edit, fork, rewind, rm, store gc and store
+// for machines. Nothing but run, collect, demo, import, replay --run, edit, fork, rewind, rm, store gc and store
 // migrate writes to a store.
 package cli
 
@@ -61,8 +61,8 @@ func Main(version string, args []string, stdin io.Reader, stdout, stderr io.Writ
 	named, _, _ := root.Find(args)
 	defer context.AfterFunc(ctx, func() {
 		stop() // a second Ctrl-C does not wait
-		// These two store what agents did so far, however long that takes.
-		if named == nil || !slices.Contains([]string{"collect", "demo"}, named.Name()) {
+		// These store what agents did so far, however long that takes.
+		if named == nil || !slices.Contains([]string{"collect", "demo", "run", "record"}, named.Name()) {
 			time.AfterFunc(endLimit, func() { os.Exit(exitInterrupted) })
 		}
 	})()
@@ -76,6 +76,10 @@ func Main(version string, args []string, stdin io.Reader, stdout, stderr io.Writ
 	}
 	if errors.Is(err, errFinding) {
 		return exitFinding
+	}
+	if agent, ok := errors.AsType[exited](err); ok {
+		dieLikeAgent()
+		return agent.code
 	}
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		return exitInterrupted
@@ -192,7 +196,7 @@ func newRoot(version string) *cobra.Command {
 	}{
 		{"Read", []*cobra.Command{newList(), newSearch(), newShow(), newView(version), newTail(), newStatus(), newDiff(),
 			newStats()}},
-		{"Run", []*cobra.Command{newDemo(version), newCollect(version), newReplay(), newMCP(version)}},
+		{"Run", []*cobra.Command{newRun(version), newDemo(version), newCollect(version), newReplay(), newMCP(version)}},
 		{"Change", []*cobra.Command{newEdit(), newFork(), newRewind(), newRemove()}},
 		{"Move", []*cobra.Command{newImport(), newExport(), newRedact()}},
 		{"Store", []*cobra.Command{newStore(), newPrices(version)}},

@@ -26,11 +26,12 @@ import (
 
 var update = flag.Bool("update", false, "write what is printed into testdata")
 
-func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){
-		"agenttrace": func() { os.Exit(cli.Main("v1.2.3", os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) },
-	})
+// programs are what tests may run.
+var programs = map[string]func(){
+	"agenttrace": func() { os.Exit(cli.Main("v1.2.3", os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) },
 }
+
+func TestMain(m *testing.M) { testscript.Main(m, programs) }
 
 // TestScripts runs the scripts of testdata, which run the command. They have commands of their own: "store FILE" makes
 // a store with the sessions of fixture, "store FILE live" one with a session whose agent was killed at work, "damage

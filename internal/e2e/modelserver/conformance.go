@@ -119,11 +119,16 @@ func (r *Recording) Documents() (docs []*document.Document, err error) {
 	if err := errors.Join(r.Provider.ForceFlush(ctx), r.rec.ForceFlush(ctx)); err != nil {
 		return nil, err
 	}
-	for row, err := range r.rec.Reader().Sessions(ctx, store.SessionQuery{}) {
+	return Read(ctx, r.rec.Reader())
+}
+
+// Read returns all sessions of a store.
+func Read(ctx context.Context, r store.Reader) (docs []*document.Document, err error) {
+	for row, err := range r.Sessions(ctx, store.SessionQuery{}) {
 		if err != nil {
 			return nil, err
 		}
-		d, err := document.Load(ctx, r.rec.Reader(), row.ID)
+		d, err := document.Load(ctx, r, row.ID)
 		if err != nil {
 			return nil, err
 		}

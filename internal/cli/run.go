@@ -1,0 +1,300 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/agenttrace/agenttrace/session/document"
+	"github.com/agenttrace/agenttrace/session/recorder"
+)
+
+// runOptions are the flags of run.
+type runOptions struct {
+	content, noContent, printEnv, noProxy, quiet bool
+}
+
+// A run has two processes besides the agent. This one starts the agent, with what it has been started with, and waits
+// for it. The other one, the recorder, is the server of what the agent is told in its environment: it passes requests
+// to models on, takes telemetry, and stores both. It is of a session of its own, so that what a terminal sends reaches
+// the agent alone. Both have the listener: if the recorder dies, this process goes on to pass requests.
+func newRun(version string) *cobra.Command {
+	var o runOptions
+	cmd := described("run", flags{"content": &o.content, "no-content": &o.noContent, "env": &o.printEnv,
+		"no-proxy": &o.noProxy, "quiet": &o.quiet}, cobra.ArbitraryArgs,
+		func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 && !o.printEnv {
+				return usagef("run what? name the agent's command, as in %s run -- claude -p hello", ownName())
+			}
+			return o.run(cmd, version, args)
+		})
+	pricesFlag(cmd)
+	cmd.Flags().SetInterspersed(false) // flags after the command are the agent's
+	cmd.AddCommand(newRecord(version))
+	return cmd
+}
+
+// exited is how the agent ended: the command ends likewise, without a word.
+type exited struct{ code int }
+
+func (e exited) Error() string { return fmt.Sprintf("exit status %d", e.code) }
+
+// Exit codes of shells for a command that cannot be started.
+const (
+	exitNotExecutable   = 126
+	exitCommandNotFound = 127
+)
+
+// runRecord is what a recorder is told of the run.
+type runRecord struct {
+	// ID is that of the run, Directory where its files are.
+	ID        string `json:"id"`
+	Directory string `json:"directory"`
+	// Agent names the agent, Client is the name of the client that it is, "" for one that is not known.
+	Agent  string `json:"agent"`
+	Client string `json:"client,omitempty"`
+	// Servers are the base URLs of the servers of models, by the names under which the recorder serves them.
+	Servers map[string]string `json:"servers"`
+	// Working is the agent's working directory, Began when it was started, in Unix milliseconds.
+	Working string `json:"working"`
+	Began   int64  `json:"began"`
+	// Store and Remote are the flags of the command line.
+	Store  string `json:"store,omitempty"`
+	Remote string `json:"remote,omitempty"`
+}
+
+// ran is what a recorder answers at the end.
+type ran struct {
+	Sessions []string `json:"sessions"`
+	Problems []string `json:"problems"`
+}
+
+func (o *runOptions) run(cmd *cobra.Command, version string, args []string) error {
+	cmd.SetContext(context.WithoutCancel(cmd.Context())) // a signal is the agent's
+	if os.Getenv(envRun) != "" && !o.printEnv {          // the run around it records what this one does
+		return o.start(cmd, args, os.Environ(), nil)
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return fmt.Errorf("listen on a port of this machine: %w", err)
+	}
+	defer listener.Close()
+	record := runRecord{ID: newRunID(), Began: time.Now().UnixMilli()}
+	if record.Working, err = os.Getwd(); err != nil {
+		return err
+	}
+	record.Store, _ = cmd.Flags().GetString("store")
+	record.Remote, _ = cmd.Flags().GetString("remote")
+	if record.Directory, err = runDirectory(record.ID); err != nil {
+		return err
+	}
+	program := programOf(args)
+	var client *client
+	if len(args) > 0 {
+		record.Agent = strings.TrimSuffix(filepath.Base(args[program]), filepath.Ext(args[program]))
+		if client = clientOf(args[program]); client != nil {
+			record.Client, record.Agent = client.Name, client.Name
+		}
+	}
+	content := o.content || !o.noContent && o.mayHaveContent(cmd, client)
+	env := agentEnvironment{address: listener.Addr().String(), run: record.ID, content: content, proxied: !o.noProxy,
+		client: client, of: os.Environ()}
+	env.fill()
+	record.Servers = env.servers
+	if o.printEnv {
+		return env.print(cmd.OutOrStdout(), args)
+	}
+	args = slices.Insert(slices.Clone(args), program+1, env.arguments...)
+	r, err := startRecorder(listener, &record)
+	if err != nil {
+		return err
+	}
+	err = o.start(cmd, args, env.all, r.began)
+	problem := r.end()
+	if o.quiet {
+		return err
+	}
+	if len(r.ran.Sessions) > 0 {
+		if shown := o.summarize(cmd, r.ran.Sessions); shown != nil {
+			problem = errors.Join(problem, shown)
+		}
+	} else if problem == nil {
+		_ = note(cmd, "\nagenttrace: nothing of the agent was recorded; %s run --env shows what it is told\n", ownName())
+	}
+	for _, text := range r.ran.Problems {
+		_ = note(cmd, "agenttrace: %s\n", text)
+	}
+	if problem != nil {
+		_ = note(cmd, "agenttrace: %v\n", problem)
+	}
+	return err
+}
+
+// start runs the agent and returns when it has ended: an [exited] with its exit code. began is called with its process.
+func (o *runOptions) start(cmd *cobra.Command, args, env []string, began func(pid int)) error {
+	path, err := exec.LookPath(args[0])
+	if err != nil && !errors.Is(err, exec.ErrDot) {
+		_ = note(cmd, "agenttrace: run %s: %v\n", args[0], errors.Unwrap(err))
+		if errors.Is(err, exec.ErrNotFound) || errors.Is(err, os.ErrNotExist) {
+			return exited{exitCommandNotFound}
+		}
+		return exited{exitNotExecutable}
+	}
+	code, err := runAgent(path, args, env, began)
+	if err != nil {
+		_ = note(cmd, "agenttrace: run %s: %v\n", args[0], err)
+		return exited{exitNotExecutable}
+	}
+	return exited{code}
+}
+
+// recorderProcess is the process that records, as the one that started it has it.
+type recorderProcess struct {
+	cmd      *exec.Cmd
+	listener net.Listener
+	to       io.WriteCloser
+	servers  map[string]string
+	answered chan struct{} // closed when it has answered, or died
+	ran      ran
+	whole    bool
+	rescue   *http.Server
+}
+
+// startRecorder starts the process that records the run, and returns without waiting for it.
+func startRecorder(listener net.Listener, record *runRecord) (*recorderProcess, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("start the recorder: %w", err)
+	}
+	file, err := listener.(*net.TCPListener).File()
+	if err != nil {
+		return nil, fmt.Errorf("start the recorder: %w", err)
+	}
+	defer file.Close()
+	r := &recorderProcess{listener: listener, servers: record.Servers, answered: make(chan struct{})}
+	r.cmd = exec.Command(self, "run", "record")
+	r.cmd.ExtraFiles = []*os.File{file}
+	r.cmd.SysProcAttr = ownSession()
+	if r.to, err = r.cmd.StdinPipe(); err != nil {
+		return nil, err
+	}
+	from, err := r.cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := r.cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start the recorder: %w", err)
+	}
+	if err := json.NewEncoder(r.to).Encode(record); err != nil {
+		r.ran.Problems = append(r.ran.Problems, err.Error())
+	}
+	go r.watch(from)
+	return r, nil
+}
+
+// watch waits for the answer. If there is none, the recorder has died: then requests are passed on from here, and
+// telemetry is received and forgotten, so that the agent runs on.
+func (r *recorderProcess) watch(from io.Reader) {
+	r.whole = json.NewDecoder(bufio.NewReader(from)).Decode(&r.ran) == nil
+	if _ = r.cmd.Wait(); !r.whole {
+		proxy := recorder.Proxy(upstreams(r.servers), recorder.NewTransport())
+		r.rescue = &http.Server{Handler: serveAgent(proxy, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})),
+			ErrorLog: silent}
+		go func() { _ = r.rescue.Serve(r.listener) }()
+	}
+	close(r.answered)
+}
+
+// began tells the recorder the agent's process, which it waits for if this one is killed.
+func (r *recorderProcess) began(pid int) { _, _ = fmt.Fprintf(r.to, "{\"agent\":%d}\n", pid) }
+
+// storeLimit is how long the recorder may take to store what is left when the agent has ended.
+const storeLimit = 30 * time.Second
+
+// end has the recorder store the rest, and waits for that.
+func (r *recorderProcess) end() error {
+	_, _ = io.WriteString(r.to, "{\"ended\":true}\n")
+	_ = r.to.Close()
+	select {
+	case <-r.answered:
+	case <-time.After(storeLimit):
+		return fmt.Errorf("what the agent did is still being stored after %v; %s ls shows it later", storeLimit, ownName())
+	}
+	if r.rescue != nil {
+		_ = r.rescue.Close()
+	}
+	if !r.whole {
+		return fmt.Errorf("the process that records has died; requests were passed on without it, and " +
+			"what it had not stored is lost")
+	}
+	return nil
+}
+
+// serveAgent is what the agent is told in its environment: telemetry at the paths of OTLP, and servers of models.
+func serveAgent(proxy, telemetry http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if slices.Contains([]string{"/v1/traces", "/v1/logs", "/v1/metrics"}, r.URL.Path) {
+			telemetry.ServeHTTP(w, r)
+			return
+		}
+		proxy.ServeHTTP(w, r)
+	})
+}
+
+func upstreams(servers map[string]string) (all []recorder.Upstream) {
+	for name, address := range servers {
+		if u, err := parseServer(address); err == nil {
+			all = append(all, recorder.Upstream{Name: name, URL: u})
+		}
+	}
+	return all
+}
+
+// summarize prints what the sessions of the run came to.
+func (o *runOptions) summarize(cmd *cobra.Command, ids []string) error {
+	return reading(cmd, func(ctx context.Context, r document.Reader, _ *prices) error {
+		return runSummary(ctx, cmd.ErrOrStderr(), r, ids)
+	})
+}
+
+// mayHaveContent asks once whether telemetry may have what is said, where a client leaves it out otherwise.
+func (o *runOptions) mayHaveContent(cmd *cobra.Command, c *client) bool {
+	if c == nil || len(c.Content)+len(c.ContentArguments) == 0 {
+		return false
+	}
+	dir, err := stateDirectory()
+	if err != nil {
+		return false
+	}
+	path := filepath.Join(dir, "run-content")
+	if text, err := os.ReadFile(path); err == nil {
+		return strings.TrimSpace(string(text)) == "yes"
+	}
+	if o.printEnv || !isTerminal(cmd.ErrOrStderr()) || !isTerminal(os.Stdin) {
+		return false
+	}
+	_ = note(cmd, "agenttrace: %s leaves what is said out of its telemetry unless it is told otherwise.\n"+
+		"Shall it be in? It stays on this machine. --content and --no-content decide for one run. [y/N] ", c.Name)
+	line, _ := bufio.NewReader(cmd.InOrStdin()).ReadString('\n')
+	answer := "no"
+	if strings.HasPrefix(strings.ToLower(strings.TrimSpace(line)), "y") {
+		answer = "yes"
+	}
+	if err := os.WriteFile(path, []byte(answer+"\n"), 0o600); err != nil {
+		_ = note(cmd, "agenttrace: the answer is not remembered: %v\n", err)
+	}
+	return answer == "yes"
+}

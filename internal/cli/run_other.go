@@ -1,0 +1,37 @@
+//go:build !unix
+
+package cli
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"syscall"
+)
+
+// ownSession is nothing that these systems have.
+func ownSession() *syscall.SysProcAttr { return nil }
+
+// runAgent runs a program with the files of this process, and returns its exit code.
+func runAgent(path string, args, env []string, began func(pid int)) (code int, err error) {
+	cmd := &exec.Cmd{Path: path, Args: args, Env: env, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr}
+	if err := cmd.Start(); err != nil {
+		return 0, err
+	}
+	if began != nil {
+		began(cmd.Process.Pid)
+	}
+	err = cmd.Wait()
+	if failed, ok := errors.AsType[*exec.ExitError](err); ok {
+		return failed.ExitCode(), nil
+	}
+	return 0, err
+}
+
+// dieLikeAgent is for systems with signals.
+func dieLikeAgent() {}
+
+func isAlive(pid int) bool {
+	_, err := os.FindProcess(pid)
+	return err == nil
+}

@@ -1,0 +1,181 @@
+package cli
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	sdklog "go.opentelemetry.io/otel/sdk/log"
+	"go.opentelemetry.io/otel/sdk/resource"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+
+	"github.com/agenttrace/agenttrace/agenttrace"
+	"github.com/agenttrace/agenttrace/agenttrace/modelhttp"
+	"github.com/agenttrace/agenttrace/session/importer"
+	"github.com/agenttrace/agenttrace/session/recorder"
+	"github.com/agenttrace/agenttrace/session/store"
+)
+
+// newRecord is the process that records a run. Its standard input states what to record and, line by line, how far the
+// run is; its standard output has the answer.
+func newRecord(version string) *cobra.Command {
+	return &cobra.Command{Use: "record", Hidden: true, Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
+		lines := json.NewDecoder(bufio.NewReader(cmd.InOrStdin()))
+		var run runRecord
+		if err := lines.Decode(&run); err != nil {
+			return fmt.Errorf("read what to record: %w", err)
+		}
+		for name, value := range map[string]string{"store": run.Store, "remote": run.Remote} {
+			if value != "" {
+				_ = cmd.Flags().Set(name, value)
+			}
+		}
+		cmd.SetContext(context.WithoutCancel(cmd.Context())) // it ends when the agent does
+		listener, err := net.FileListener(os.NewFile(3, "listener"))
+		if err != nil {
+			return fmt.Errorf("take over the listener: %w", err)
+		}
+		r := &recording{cmd: cmd, runRecord: run}
+		if err := r.start(listener); err != nil {
+			return err
+		}
+		r.wait(lines)
+		answer := r.finish()
+		return json.NewEncoder(cmd.OutOrStdout()).Encode(answer)
+	}}
+}
+
+// recording is the recorder of a run.
+type recording struct {
+	runRecord
+	cmd *cobra.Command
+
+	server *http.Server
+	// telemetry is stored as it comes. calls has what the proxy saw: in the same store or, of a client that keeps
+	// sessions of its own, in one of the run, to be told apart from those at the end.
+	telemetry, calls *recorder.Recorder
+	transport        *modelhttp.Transport
+	traces           *sdktrace.TracerProvider
+	logs             *sdklog.LoggerProvider
+
+	mu       sync.Mutex
+	problems []string
+}
+
+// problem notes what the user is told at the end, each once.
+func (r *recording) problem(err error) {
+	if err == nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	const most = 10
+	if text := err.Error(); len(r.problems) < most && !slices.Contains(r.problems, text) {
+		r.problems = append(r.problems, text)
+	}
+}
+
+// open opens the store for a moment, or reaches the collector that has it.
+func (r *recording) open(context.Context) (store.Service, error) { return openWriter(r.cmd) }
+
+// sent is how soon what the proxy saw is stored.
+const sent = 100 * time.Millisecond
+
+func (r *recording) start(listener net.Listener) (err error) {
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(r.problem))
+	if r.telemetry, err = recorder.Share(r.open, recorder.Options{}); err != nil {
+		return err
+	}
+	r.calls = r.telemetry
+	if r.Client != "" {
+		r.calls, err = recorder.Open(r.cmd.Context(), filepath.Join(r.Directory, "calls.db"), recorder.Options{})
+		if err != nil {
+			r.problem(err)
+			r.calls = r.telemetry
+		}
+	}
+	about := resource.NewSchemaless(attribute.String("service.name", r.Agent),
+		attribute.String("agenttrace.run.id", r.ID))
+	r.traces = sdktrace.NewTracerProvider(sdktrace.WithResource(about), sdktrace.WithSampler(sdktrace.AlwaysSample()),
+		sdktrace.WithBatcher(r.calls.SpanExporter(), sdktrace.WithBatchTimeout(sent)))
+	r.logs = sdklog.NewLoggerProvider(sdklog.WithResource(about),
+		sdklog.WithProcessor(sdklog.NewBatchProcessor(r.calls.LogExporter(), sdklog.WithExportInterval(sent))))
+	tracer := agenttrace.New(agenttrace.Options{TracerProvider: r.traces, LoggerProvider: r.logs})
+	r.transport = modelhttp.New(tracer, modelhttp.Options{Agent: r.Agent, Base: recorder.NewTransport(),
+		Session: agenttrace.SessionOptions{WorkspaceRoot: r.Working}})
+	r.server = &http.Server{ErrorLog: silent,
+		Handler: serveAgent(recorder.Proxy(upstreams(r.Servers), r.transport), r.telemetry)}
+	go func() { _ = r.server.Serve(listener) }()
+	return nil
+}
+
+// wait returns when the agent has ended. If the process that started it is killed, it waits for the agent itself.
+func (r *recording) wait(lines *json.Decoder) {
+	agent := 0
+	for {
+		var line struct {
+			Agent int
+			Ended bool
+		}
+		err := lines.Decode(&line)
+		agent = cmp.Or(line.Agent, agent)
+		switch {
+		case line.Ended:
+			return
+		case errors.Is(err, io.EOF) || err != nil:
+			for isAlive(agent) {
+				time.Sleep(sent)
+			}
+			return
+		}
+	}
+}
+
+// finishLimit is how long a store may be held by others before what waits for it is given up.
+const finishLimit = 20 * time.Second
+
+// finish stores the rest, and makes one session of what several sources report.
+func (r *recording) finish() ran {
+	ctx, cancel := context.WithTimeout(r.cmd.Context(), finishLimit)
+	defer cancel()
+	_ = r.server.Close()
+	r.problem(r.transport.Close())
+	r.problem(errors.Join(r.traces.Shutdown(ctx), r.logs.Shutdown(ctx)))
+	r.problem(r.telemetry.Close(ctx))
+	sources := runSources{recording: r}
+	ids, err := sources.merge(ctx)
+	r.problem(err)
+	if r.calls != r.telemetry {
+		err = errors.Join(err, r.calls.Close(ctx))
+	}
+	if err == nil {
+		_ = os.RemoveAll(r.Directory)
+	} else {
+		r.problem(fmt.Errorf("what was recorded is kept in %s; agenttrace import %s stores it", r.Directory, r.Directory))
+	}
+	return ran{Sessions: ids, Problems: r.problems}
+}
+
+// changed are the files in the usual places of known agents that changed since the agent began.
+func (r *recording) changed() ([]importer.Input, error) {
+	places, err := importer.Discover()
+	if err != nil {
+		return nil, err
+	}
+	began := time.UnixMilli(r.Began).Add(-time.Second) // some file systems count seconds
+	return slices.DeleteFunc(importer.InputsOf(places), func(in importer.Input) bool { return !in.ChangedSince(began) }), nil
+}

@@ -1,0 +1,240 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/codec"
+	"github.com/agenttrace/agenttrace/session/codec/formats"
+	"github.com/agenttrace/agenttrace/session/importer"
+	"github.com/agenttrace/agenttrace/session/ingest"
+	"github.com/agenttrace/agenttrace/session/store"
+)
+
+// runSources are the accounts of one run: what the proxy saw, telemetry, and what the client keeps itself. Accounts of
+// one conversation become one session. What identifies it are the ids that the model's server gave, which the client
+// repeats wherever it reports a call; where none is known, its id, and the user's words.
+type runSources struct {
+	*recording
+	// seen are the sessions of the proxy, and known what identifies each.
+	seen  []*codec.Session
+	known []identity
+	// imported are the sessions that were read of the client's files.
+	imported map[string]bool
+}
+
+// identity is what identifies a conversation, whoever reports it.
+type identity struct {
+	ids   map[string]bool // of tool calls and of responses
+	words map[string]bool // of the user
+}
+
+func identityOf(t *session.Transcript, refs []store.SpanRef) identity {
+	x := identity{ids: make(map[string]bool), words: make(map[string]bool)}
+	note := func(id string) {
+		if len(id) >= 8 { // some servers number them
+			x.ids[id] = true
+		}
+	}
+	for i := range t.Messages {
+		m := &t.Messages[i]
+		trace := session.ParseMessageMetadata([]byte(m.Message.MetadataJSON)).Trace
+		note(trace.ResponseID)
+		for k := range trace.Steps {
+			note(trace.Steps[k].ResponseID)
+		}
+		for k := range m.Parts {
+			p, err := session.ParseUIPart(m.Parts[k].DataJSON)
+			switch {
+			case err != nil:
+			case session.IsToolType(p.Type):
+				note(p.ToolCallID)
+			case m.Message.Role == session.RoleUser && p.Type == "text":
+				if text := strings.Join(strings.Fields(session.Deref(p.Text)), " "); text != "" {
+					x.words[text] = true
+				}
+			}
+		}
+	}
+	for i := range refs {
+		if refs[i].TurnStats != nil {
+			note(refs[i].TurnStats.Trace.ResponseID)
+		}
+	}
+	return x
+}
+
+// sharedID is what an id counts that two have in common: more than any number of words.
+const sharedID = 1000
+
+// shared counts what two have in common.
+func (x identity) shared(y identity) (n int) {
+	for id := range x.ids {
+		if y.ids[id] {
+			n += sharedID
+		}
+	}
+	for text := range x.words {
+		if y.words[text] {
+			n++
+		}
+	}
+	return n
+}
+
+// merge reads what the client keeps of the run, and makes one session of all that is known of a conversation. It
+// returns the ids of the run's sessions.
+func (s *runSources) merge(ctx context.Context) ([]string, error) {
+	s.imported = make(map[string]bool)
+	if err := s.readCalls(ctx); err != nil {
+		return nil, err
+	}
+	if err := s.importFiles(ctx); err != nil {
+		s.problem(err)
+	}
+	w, err := openWriter(s.cmd)
+	if err != nil {
+		return nil, err
+	}
+	defer w.Close()
+	found := make(map[string]bool)
+	others := make(map[string]identity) // the sessions of other sources
+	for _, id := range slices.Concat(slices.Collect(maps.Keys(s.imported)), s.telemetry.Sessions()) {
+		if slices.ContainsFunc(s.seen, func(in *codec.Session) bool { return in.Session.ID == id }) {
+			continue
+		}
+		t, err := w.Transcript(ctx, id)
+		if errors.Is(err, store.ErrNotFound) {
+			continue // it has become part of another
+		} else if err != nil {
+			return nil, err
+		}
+		others[id], found[id] = identityOf(t, nil), true
+	}
+	for i, in := range s.seen {
+		id, err := s.join(ctx, w, in, s.known[i], others)
+		if err != nil {
+			return nil, err
+		}
+		if id != "" {
+			found[id] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(found)), nil
+}
+
+// join adds what the proxy saw to the session that others report, or stores it as the session that it is.
+func (s *runSources) join(ctx context.Context, w store.Service, in *codec.Session, of identity,
+	others map[string]identity) (id string, err error) {
+	most := 0
+	for other, about := range others {
+		if n := of.shared(about); n > most || n == most && n > 0 && other < id {
+			id, most = other, n
+		}
+	}
+	own := s.calls != s.telemetry
+	if id == "" {
+		if !own {
+			return in.Session.ID, nil
+		}
+		if len(others) > 0 {
+			id = slices.Min(slices.Collect(maps.Keys(others)))
+		}
+	}
+	if id == "" {
+		_, err := w.Import(ctx, in)
+		return in.Session.ID, err
+	}
+	// Calls of which the client reports nothing are beside the conversation, such as those for its title.
+	beside := most < sharedID && len(others[id].ids) > 0
+	if _, err := ingest.New(w, ingest.Options{}).Seen(ctx, id, in, beside); err != nil {
+		return "", err
+	}
+	if !own {
+		err = w.Delete(ctx, in.Session.ID)
+	}
+	return id, err
+}
+
+// readCalls reads what the proxy saw.
+func (s *runSources) readCalls(ctx context.Context) error {
+	ids := s.calls.Sessions()
+	if len(ids) == 0 {
+		return nil
+	}
+	r := store.Reader(nil)
+	if s.calls == s.telemetry {
+		w, err := openWriter(s.cmd)
+		if err != nil {
+			return err
+		}
+		defer w.Close()
+		r = w
+	} else {
+		r = s.calls.Reader()
+	}
+	for _, id := range ids {
+		in, err := formats.ReadStored(ctx, r, id, nil)
+		if errors.Is(err, store.ErrNotFound) || err == nil && store.FromTelemetry(&in.Session) {
+			continue
+		} else if err != nil {
+			return err
+		}
+		s.seen, s.known = append(s.seen, in), append(s.known, identityOf(in.Transcript, in.SpanRefs))
+	}
+	return nil
+}
+
+// importFiles imports the sessions that known agents have kept of the run.
+func (s *runSources) importFiles(ctx context.Context) error {
+	inputs, err := s.changed()
+	if err != nil || len(inputs) == 0 {
+		return err
+	}
+	im, err := importer.New("", importer.Options{Open: s.open, Wanted: s.isOfRun})
+	if err != nil {
+		return err
+	}
+	_, err = im.Run(ctx, inputs)
+	for id := range im.Summary.Total.Sessions {
+		s.imported[id] = true
+	}
+	return errors.Join(err, im.Close())
+}
+
+// isOfRun reports whether a session in a file of a known agent is of the run: other agents may be at work on this
+// machine. It is if the proxy saw its calls, or telemetry named it. Otherwise it must have been written since the agent
+// began, in the agent's working directory or below.
+func (s *runSources) isOfRun(in *codec.Session) bool {
+	if slices.Contains(s.telemetry.Sessions(), in.Session.ID) {
+		return true
+	}
+	about := identityOf(in.Transcript, in.SpanRefs)
+	for _, of := range s.known {
+		if of.shared(about) >= sharedID {
+			return true
+		}
+	}
+	last := in.Session.UpdatedAt
+	for i := range in.Messages {
+		last = max(last, in.Messages[i].Message.CreatedAt)
+	}
+	root := session.Deref(in.Session.WorkspaceRoot)
+	inside, err := filepath.Rel(real(s.Working), real(root))
+	return last >= s.Began && root != "" && err == nil && !strings.HasPrefix(inside, "..")
+}
+
+// real is a path without symbolic links.
+func real(path string) string {
+	resolved, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return filepath.Clean(path)
+	}
+	return cmp.Or(resolved, path)
+}

@@ -1,0 +1,328 @@
+//go:build unix
+
+package cli_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/agenttrace/agenttrace/internal/e2e/modelserver"
+	"github.com/agenttrace/agenttrace/session/store/stores"
+)
+
+func init() { programs["agent"] = agentMain }
+
+// agentMain is an agent without any instrumentation. It has the conversation of [modelserver.Weather] with the server
+// that OPENAI_BASE_URL names, or does what its argument says.
+func agentMain() {
+	if len(os.Args) > 1 {
+		switch os.Args[1] {
+		case "copy":
+			_, _ = io.Copy(os.Stdout, os.Stdin)
+			fmt.Fprint(os.Stderr, "copied")
+			os.Exit(7)
+		case "die":
+			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+			select {}
+		case "wait": // until it is terminated
+			fmt.Println("ready")
+			_, _ = io.Copy(io.Discard, os.Stdin)
+		case "kill-recorder":
+			n, _ := strconv.Atoi(os.Getenv("AGENT_TURN"))
+			if err := converse(n, killRecorder); err != nil {
+				fmt.Fprintln(os.Stderr, err)
+				os.Exit(1)
+			}
+			return
+		}
+	}
+	if err := converse(-1, nil); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// killRecorder kills the process that records: that of the agent's parent whose command is run record.
+func killRecorder() error {
+	out, err := exec.Command("pgrep", "-P", strconv.Itoa(os.Getppid()), "-f", "run record").Output()
+	if err != nil {
+		return fmt.Errorf("find the recorder: %w", err)
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(out)))
+	if err != nil {
+		return err
+	}
+	return syscall.Kill(pid, syscall.SIGKILL)
+}
+
+// converse has the conversation, and calls at before a turn.
+func converse(turn int, at func() error) error {
+	s := &modelserver.Weather
+	type call struct {
+		ID       string `json:"id"`
+		Type     string `json:"type"`
+		Function struct {
+			Name      string `json:"name"`
+			Arguments string `json:"arguments"`
+		} `json:"function"`
+	}
+	type message struct {
+		Role       string `json:"role"`
+		Content    string `json:"content"`
+		ToolCalls  []call `json:"tool_calls,omitempty"`
+		ToolCallID string `json:"tool_call_id,omitempty"`
+	}
+	var tools []any
+	for _, t := range s.Tools {
+		tools = append(tools, map[string]any{"type": "function", "function": map[string]any{"name": t.Name,
+			"description": t.Description, "parameters": json.RawMessage(t.Schema)}})
+	}
+	messages := []message{{Role: "system", Content: s.System}}
+	for i, t := range s.Turns {
+		if i == turn {
+			if err := at(); err != nil {
+				return err
+			}
+		}
+		messages = append(messages, message{Role: "user", Content: t.User})
+		for {
+			body, _ := json.Marshal(map[string]any{"model": "m", "messages": messages, "tools": tools})
+			var answer struct {
+				Choices []struct{ Message message }
+			}
+			if err := post(os.Getenv("OPENAI_BASE_URL")+"/chat/completions", body, &answer); err != nil {
+				return err
+			}
+			m := answer.Choices[0].Message
+			messages = append(messages, m)
+			if len(m.ToolCalls) == 0 {
+				break
+			}
+			for _, c := range m.ToolCalls {
+				output, _ := s.Call(c.Function.Name, c.Function.Arguments)
+				messages = append(messages, message{Role: "tool", ToolCallID: c.ID, Content: output})
+			}
+		}
+	}
+	return nil
+}
+
+// post sends a request as any client does: after a connection that broke, again.
+func post(url string, body []byte, answer any) (err error) {
+	for range 20 {
+		var resp *http.Response
+		req, _ := http.NewRequestWithContext(context.Background(), http.MethodPost, url, bytes.NewReader(body))
+		req.Header.Set("Content-Type", "application/json")
+		req.Header.Set("Authorization", "Bearer sk-key-of-the-user")
+		if resp, err = http.DefaultClient.Do(req); err != nil {
+			continue
+		}
+		defer resp.Body.Close()
+		if resp.StatusCode != http.StatusOK {
+			return fmt.Errorf("status %s", resp.Status)
+		}
+		return json.NewDecoder(resp.Body).Decode(answer)
+	}
+	return err
+}
+
+// outside is a home of a user, and a server of models.
+type outside struct {
+	t      *testing.T
+	home   string
+	server *httptest.Server
+	mu     sync.Mutex
+	asked  [][]byte // requests as they came, without what differs from run to run
+}
+
+func newOutside(t *testing.T) *outside {
+	o := &outside{t: t, home: t.TempDir()}
+	model := &modelserver.Server{API: modelserver.Named("chat"), Script: &modelserver.Weather}
+	o.server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		head, _ := json.Marshal([]any{r.Method, r.URL.String(), r.Host, r.ContentLength, r.Header})
+		o.mu.Lock()
+		o.asked = append(o.asked, append(head, body...))
+		o.mu.Unlock()
+		model.ServeHTTP(w, r)
+	}))
+	t.Cleanup(o.server.Close)
+	return o
+}
+
+// command returns a command in the home.
+func (o *outside) command(args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(o.t.Context(), args[0], args[1:]...)
+	cmd.Dir = o.home
+	cmd.Env = append(os.Environ(), "HOME="+o.home, "XDG_STATE_HOME=", "AGENTTRACE_STORE=",
+		"OPENAI_BASE_URL="+o.server.URL+"/v1")
+	return cmd
+}
+
+// sessions are what is in the sessions of the user's store.
+func (o *outside) sessions() (all [][]string) {
+	o.t.Helper()
+	r, err := stores.OpenReader(o.t.Context(), filepath.Join(o.home, ".local/state/agenttrace/sessions.db"))
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	defer r.Close()
+	docs, err := modelserver.Read(o.t.Context(), r)
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	for _, d := range docs {
+		all = append(all, modelserver.Lines(d, true))
+	}
+	return all
+}
+
+// TestRunRecordsAnAgentThatReportsNothing: the session is what was said, whoever wrote the agent, and what the model's
+// server gets is the same as without us. Nothing of the user's key is stored.
+func TestRunRecordsAnAgentThatReportsNothing(t *testing.T) {
+	o := newOutside(t)
+	if out, err := o.command("agent").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	without := o.asked
+	with := newOutside(t)
+	cmd := with.command("agenttrace", "run", "--", "agent")
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	host := strings.NewReplacer(o.server.Listener.Addr().String(), "server", with.server.Listener.Addr().String(), "server")
+	for i := range max(len(without), len(with.asked)) {
+		if a, b := host.Replace(string(without[i])), host.Replace(string(with.asked[i])); a != b {
+			t.Errorf("request %d differs:\n%s\n%s", i, a, b)
+		}
+	}
+	want := [][]string{modelserver.Weather.Want(modelserver.Named("chat"))}
+	if d := cmp.Diff(want, with.sessions()); d != "" {
+		t.Errorf("sessions (-said +stored):\n%s", d)
+	}
+	if !bytes.Contains(out, []byte("agenttrace show ")) {
+		t.Errorf("it does not say how to open the session: %s", out)
+	}
+	_ = filepath.WalkDir(with.home, func(path string, d os.DirEntry, _ error) error {
+		if text, _ := os.ReadFile(path); bytes.Contains(text, []byte("sk-key-of-the-user")) {
+			t.Errorf("%s has the key", path)
+		}
+		return nil
+	})
+}
+
+// TestRunIsAsTheAgentAlone: what it reads, writes and exits with, and what signals do.
+func TestRunIsAsTheAgentAlone(t *testing.T) {
+	o := newOutside(t)
+	input := bytes.Repeat([]byte("a\x00\xff\r\n"), 100000)
+	cmd := o.command("agenttrace", "run", "--quiet", "--", "agent", "copy")
+	var stdout, stderr bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(input), &stdout, &stderr
+	if err := cmd.Run(); cmd.ProcessState.ExitCode() != 7 {
+		t.Errorf("exit code %d: %v", cmd.ProcessState.ExitCode(), err)
+	}
+	if !bytes.Equal(stdout.Bytes(), input) || stderr.String() != "copied" {
+		t.Errorf("%d of %d bytes came back; standard error %q", stdout.Len(), len(input), stderr.String())
+	}
+	status := func(cmd *exec.Cmd) syscall.WaitStatus { return cmd.ProcessState.Sys().(syscall.WaitStatus) }
+	cmd = o.command("agenttrace", "run", "--quiet", "--", "agent", "die")
+	if _ = cmd.Run(); status(cmd).Signal() != syscall.SIGKILL {
+		t.Errorf("killed agent: %v", cmd.ProcessState)
+	}
+	for _, s := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
+		cmd = o.command("agenttrace", "run", "--quiet", "--", "agent", "wait")
+		in, _ := cmd.StdinPipe()
+		out, _ := cmd.StdoutPipe()
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := out.Read(make([]byte, 6)); err != nil { // it is ready
+			t.Fatal(err)
+		}
+		_ = cmd.Process.Signal(s)
+		_ = cmd.Wait()
+		if status(cmd).Signal() != s {
+			t.Errorf("after %v: %v", s, cmd.ProcessState)
+		}
+		_ = in.Close()
+	}
+	for args, code := range map[string]int{"no-such-agent": 127, o.home: 126} {
+		cmd = o.command("agenttrace", "run", "--", args)
+		if out, _ := cmd.CombinedOutput(); cmd.ProcessState.ExitCode() != code || !bytes.Contains(out, []byte(args)) {
+			t.Errorf("%s: exit code %d: %s", args, cmd.ProcessState.ExitCode(), out)
+		}
+	}
+}
+
+// TestAnAgentRunsOnWithoutItsRecorder: it is killed before the second turn, which is passed on all the same.
+func TestAnAgentRunsOnWithoutItsRecorder(t *testing.T) {
+	o := newOutside(t)
+	cmd := o.command("agenttrace", "run", "--", "agent", "kill-recorder")
+	cmd.Env = append(cmd.Env, "AGENT_TURN=1")
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("the agent failed: %v: %s", err, out)
+	}
+	if !bytes.Contains(out, []byte("has died")) {
+		t.Errorf("the user is not told: %s", out)
+	}
+	// The store may have been left at any point. The next run goes on with it.
+	o.server.Config.Handler = newOutside(t).server.Config.Handler
+	if out, err := o.command("agenttrace", "run", "--", "agent").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	said, whole := modelserver.Weather.Want(modelserver.Named("chat")), 0
+	for _, lines := range o.sessions() {
+		if slices.Equal(lines, said) {
+			whole++
+		}
+		for _, line := range lines {
+			if !strings.HasPrefix(line, "turn ") && !slices.Contains(said, line) {
+				t.Errorf("stored, and nobody said so: %s", line)
+			}
+		}
+	}
+	if whole != 1 {
+		t.Errorf("%d whole sessions, want that of the second run", whole)
+	}
+}
+
+// TestAgentsAtOnceAreRecordedInOneStore: several runs share a store, each of which leaves one session.
+func TestAgentsAtOnceAreRecordedInOneStore(t *testing.T) {
+	o := newOutside(t)
+	var wg sync.WaitGroup
+	const agents = 4
+	for range agents {
+		other := newOutside(t)
+		wg.Go(func() {
+			cmd := o.command("agenttrace", "run", "--", "agent")
+			cmd.Env = append(cmd.Env, "OPENAI_BASE_URL="+other.server.URL+"/v1")
+			if out, err := cmd.CombinedOutput(); err != nil {
+				t.Errorf("%v: %s", err, out)
+			}
+		})
+	}
+	wg.Wait()
+	want := modelserver.Weather.Want(modelserver.Named("chat"))
+	if d := cmp.Diff(slices.Repeat([][]string{want}, agents), o.sessions()); d != "" {
+		t.Errorf("sessions (-said +stored):\n%s", d)
+	}
+}
