@@ -1,7 +1,7 @@
 # Everything here is plain go; the targets only spare typing.
 export CGO_ENABLED ?= 0
 
-.PHONY: build release test long contrib race lint fuzz bench e2e demo secrets kubeconform
+.PHONY: build release test long contrib race lint fuzz bench e2e demo secrets kubeconform grafana
 
 build: ## the binary, static, in ./agenttrace-bin
 	go build -trimpath -ldflags "-s -w" -o agenttrace-bin ./cmd/agenttrace
@@ -9,14 +9,14 @@ build: ## the binary, static, in ./agenttrace-bin
 PLATFORMS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
 VERSION ?= $(shell git describe --tags --always --dirty)
 
-release: ## static binaries for every platform, and their checksums, in ./dist; VERSION is that of the tag
+release: ## static binaries for every platform in ./dist, their checksums, npm packages and Homebrew formula; VERSION is that of the tag
 	rm -rf dist
 	for p in $(PLATFORMS); do \
 	  os=$${p%/*} arch=$${p#*/} name=agenttrace_$(VERSION)_$${p%/*}_$${p#*/}; \
 	  test $$os = windows && suffix=.exe || suffix=; \
 	  CGO_ENABLED=0 GOOS=$$os GOARCH=$$arch go build -trimpath -ldflags "-s -w -X main.version=$(VERSION)" -o dist/$$name$$suffix ./cmd/agenttrace || exit 1; \
 	done
-	cd dist && sha256sum agenttrace_* >SHA256SUMS
+	deploy/package dist $(VERSION)
 
 test: ## what a newcomer runs: Go alone, a few minutes
 	go test ./...
@@ -51,7 +51,10 @@ secrets: ## gitleaks, which knows nothing of how agenttrace redacts, judges its 
 kubeconform: ## the manifests of deploy/kubernetes against the schemas of Kubernetes
 	cd tools/kubeconform && go test ./... && go run . ../../deploy/kubernetes
 
-e2e: ## against a real Jaeger, which is built once and cached
+grafana: ## the dashboards of deploy/grafana against Grafana's schema
+	cd tools/grafana && go test ./...
+
+e2e: ## what docker-compose.yml starts, without Docker; Jaeger is built once and cached
 	go test -tags e2e -count=1 -timeout 20m ./internal/e2e/...
 
 demo:

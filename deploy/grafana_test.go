@@ -16,16 +16,34 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"go.yaml.in/yaml/v3"
 
 	"github.com/agenttrace/agenttrace/collector"
 	"github.com/agenttrace/agenttrace/internal/testscale"
 )
 
-// Data sources point at services and their ports, and their links at each other or at ports that are published.
+// readProvisioning reads a file of Grafana's provisioning. Fields that are not documented are errors.
+func readProvisioning(t *testing.T, name string, into any) {
+	t.Helper()
+	d := yaml.NewDecoder(strings.NewReader(readText(t, filepath.Join("grafana", name))))
+	d.KnownFields(true)
+	if err := d.Decode(into); err != nil {
+		t.Errorf("%s: %v", name, err)
+	}
+}
+
+// Data sources point at services and their ports, and their links at each other or at ports that are published. Nothing
+// is downloaded for them when Grafana starts.
 func TestDataSources(t *testing.T) {
 	var config struct {
+		APIVersion  int `yaml:"apiVersion"`
 		Datasources []struct {
-			UID, Type, URL string
+			Name, UID, Type, Access, URL string
+			IsDefault                    bool `yaml:"isDefault"`
+			JSONData                     struct {
+				AuthMethod   string   `yaml:"auth_method"`
+				AllowedHosts []string `yaml:"allowedHosts"`
+			} `yaml:"jsonData"`
 			SecureJSONData struct {
 				BearerToken string `yaml:"bearerToken"`
 			} `yaml:"secureJsonData"`
@@ -39,7 +57,20 @@ func TestDataSources(t *testing.T) {
 			}
 		}
 	}
-	readYAML(t, "grafana/datasources/datasources.yaml", &config)
+	readProvisioning(t, "datasources/datasources.yaml", &config)
+	var dashboards struct {
+		APIVersion int `yaml:"apiVersion"`
+		Providers  []struct {
+			Name, Type string
+			Options    struct{ Path string }
+		}
+	}
+	readProvisioning(t, "dashboards/dashboards.yaml", &dashboards)
+	if len(dashboards.Providers) != 1 || dashboards.Providers[0].Type != "file" || config.APIVersion != 1 ||
+		dashboards.APIVersion != 1 {
+		t.Errorf("data sources have version %d, dashboards are %+v", config.APIVersion, dashboards)
+	}
+	image := readText(t, "grafana/Dockerfile")
 	c := readCompose(t, withSQLite)
 	got := make(map[string]string)
 	for _, d := range config.Datasources {
@@ -55,8 +86,13 @@ func TestDataSources(t *testing.T) {
 	}
 	for _, d := range config.Datasources {
 		if d.UID == "sessions" && (d.SecureJSONData.BearerToken != "$AGENTTRACE_TOKEN" ||
-			c.Services["grafana"].Environment["GF_PLUGINS_PREINSTALL_SYNC"] != d.Type) {
-			t.Errorf("sessions: token %q, type %q", d.SecureJSONData.BearerToken, d.Type)
+			d.JSONData.AuthMethod != "bearerToken" || !slices.Equal(d.JSONData.AllowedHosts, []string{d.URL})) {
+			t.Errorf("sessions: token %q, %+v", d.SecureJSONData.BearerToken, d.JSONData)
+		}
+		bundled := []string{"jaeger", "tempo"} // with Grafana
+		if !slices.Contains(bundled, d.Type) && !strings.Contains(image, "plugins install "+d.Type+" ") ||
+			d.Access != "proxy" {
+			t.Errorf("%s: type %s is not in the image, or access is %s", d.UID, d.Type, d.Access)
 		}
 		if len(d.Correlations) == 0 {
 			t.Errorf("%s: no links to the others", d.UID)
@@ -93,38 +129,6 @@ func published(t *testing.T, c compose, address string) {
 		}
 	}
 	t.Errorf("%s: nobody publishes port %s", address, u.Port())
-}
-
-// Jaeger links its traces, and the attributes that name a session, to pages of sessions.
-func TestJaegerLinks(t *testing.T) {
-	b, err := os.ReadFile("jaeger-ui.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var config struct {
-		LinkPatterns []struct{ Type, Key, URL, Text string }
-	}
-	if err := json.Unmarshal(b, &config); err != nil {
-		t.Fatal(err)
-	}
-	got := make(map[string]string)
-	c := readCompose(t, withSQLite)
-	for _, l := range config.LinkPatterns {
-		published(t, c, strings.ReplaceAll(l.URL, "#", "")) // #{name} is a variable
-		got[l.Type+" "+l.Key] = l.URL
-	}
-	want := map[string]string{
-		"traces ":                     "http://localhost:4320/trace/#{traceID}",
-		"tags session.id":             "http://localhost:4320/s/#{session.id}",
-		"tags gen_ai.conversation.id": "http://localhost:4320/s/#{gen_ai.conversation.id}",
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("links (-want +got):\n%s", diff)
-	}
-	s := c.Services["jaeger"]
-	if path := s.Environment["JAEGER_UI_CONFIG"]; !slices.Contains(s.Volumes, "./deploy/jaeger-ui.json:"+path+":ro") {
-		t.Errorf("the links are read from %q, mounted is %q", path, s.Volumes)
-	}
 }
 
 // panel is a panel of a dashboard, with the fields that the tests use.

@@ -7,14 +7,13 @@ import (
 	"context"
 	"crypto/sha256"
 	"fmt"
-	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -29,9 +28,6 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
 	"golang.org/x/net/dns/dnsmessage"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	"github.com/agenttrace/agenttrace/collector"
 	"github.com/agenttrace/agenttrace/internal/testscale"
@@ -55,61 +51,66 @@ func haproxy(t *testing.T) string {
 	return binary
 }
 
-// The load balancer of docker-compose.postgres.yml, as it is, in front of two servers:
-// requests of one connection reach both, and when one is killed in the middle of
-// requests, senders lose nothing and the killed one gets requests again when it is back.
+// The load balancer of docker-compose.postgres.yml, as it is, in front of two collectors, each with a database of its own:
+// requests of one connection reach both, and when one is killed in the middle of requests, senders lose nothing and the
+// killed one gets requests again when it is back.
 func TestLoadBalancer(t *testing.T) {
-	binary := haproxy(t)
+	binary, database := haproxy(t), postgrestest.Start(t)
 	for _, protocol := range []string{"grpc", "http"} {
 		t.Run(protocol, func(t *testing.T) {
 			ports := freePorts(t)
-			servers := []*server{{host: hosts[0]}, {host: hosts[1]}}
-			for _, s := range servers {
-				s.start(t, ports)
-				t.Cleanup(s.kill)
+			var dsns []string
+			var collectors []*exec.Cmd
+			for i, host := range hosts {
+				dsns = append(dsns, database.Create(t))
+				collectors = append(collectors, startCollector(t, host, dsns[i], ports))
 			}
 			startHAProxy(t, binary, ports)
+			kill := func(i int) {
+				collectors[i].Process.Kill()
+				collectors[i].Wait()
+			}
 			send := senders(t, ports)[protocol]
-			deliver := func(batch string, halfway func()) {
+			// deliver sends and returns how many sessions each collector has stored.
+			deliver := func(batch string, halfway func()) (stored [2]int) {
 				t.Helper()
-				sent := sendAll(t, send, batch, halfway)
-				stored := make(map[string]bool)
-				for _, s := range servers {
-					for _, id := range s.ids() {
-						stored[id] = true
-					}
+				sent, all := sendAll(t, send, batch, halfway), make(map[string]bool)
+				for i, dsn := range dsns {
+					ids := storedIn(t, dsn)
+					stored[i] = len(ids)
+					maps.Copy(all, ids)
 				}
-				checkStored(t, sent, stored)
+				checkStored(t, sent, all)
+				return stored
 			}
-			// waitFor sends until the server gets requests that it did not have before.
-			waitFor := func(s *server) {
+			// waitFor sends until the collector gets requests that it did not have before.
+			waitFor := func(i int) {
 				t.Helper()
-				before := len(s.ids())
-				for deadline := time.Now().Add(20 * time.Second); len(s.ids()) == before; {
+				before := len(storedIn(t, dsns[i]))
+				for n, deadline := 0, time.Now().Add(time.Minute); deliver(fmt.Sprint("more", before, n),
+					func() {})[i] == before; n++ {
 					if time.Now().After(deadline) {
-						t.Fatalf("%s is ready and gets no requests", s.host)
+						t.Fatalf("%s is ready and gets no requests", hosts[i])
 					}
-					deliver("more", func() {})
 				}
 			}
-			waitFor(servers[0])
-			waitFor(servers[1])
+			waitFor(0)
+			waitFor(1)
 
-			before := [...]int{len(servers[0].ids()), len(servers[1].ids())}
-			deliver("both", func() {})
-			for i, s := range servers {
-				if n := len(s.ids()) - before[i]; n < 50 {
-					t.Errorf("%s got %d of 200 requests", s.host, n)
+			before := deliver("before", func() {})
+			for i, n := range deliver("both", func() {}) {
+				if n -= before[i]; n < 50 {
+					t.Errorf("%s got %d of 200 requests", hosts[i], n)
 				}
 			}
 
-			deliver("killed", servers[0].kill)
+			deliver("killed", func() { kill(0) })
 
-			servers[0].start(t, ports)
-			waitFor(servers[0])
+			collectors[0] = startCollector(t, hosts[0], dsns[0], ports)
+			waitFor(0)
 
-			servers[0].kill()
-			servers[1].kill()
+			kill(0)
+			kill(1)
 			waitHealth(t, "127.0.0.1", ports, http.StatusServiceUnavailable)
 		})
 	}
@@ -140,19 +141,7 @@ func TestCollectorsBehindLoadBalancer(t *testing.T) {
 		first = startCollector(t, hosts[0], dsn, ports)
 	}
 
-	reader, err := stores.OpenReader(t.Context(), dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer reader.Close()
-	stored := make(map[string]bool)
-	for s, err := range reader.Sessions(t.Context(), store.SessionQuery{Limit: -1}) {
-		if err != nil {
-			t.Fatal(err)
-		}
-		stored[s.ID] = true
-	}
-	checkStored(t, sent, stored)
+	checkStored(t, sent, storedIn(t, dsn))
 }
 
 // sendAll sends a session per request from eight goroutines, calls halfway when half of the
@@ -225,82 +214,22 @@ func freePorts(t *testing.T) ports {
 	return ports{free[0], free[1], free[2], free[3]}
 }
 
-// server receives OTLP as a collector does. What it acknowledged stays stored when it is killed, and nothing else.
-type server struct {
-	ptraceotlp.UnimplementedGRPCServer
-	host string
-
-	mu     sync.Mutex
-	stored []string
-	killed bool
-	grpc   *grpc.Server
-	http   *http.Server
-	health *http.Server
-}
-
-func (s *server) start(t *testing.T, p ports) {
+// storedIn returns the ids of the sessions in a database.
+func storedIn(t *testing.T, dsn string) map[string]bool {
 	t.Helper()
-	listen := func(port int) net.Listener {
-		l, err := net.Listen("tcp", net.JoinHostPort(s.host, strconv.Itoa(port)))
+	reader, err := stores.OpenReader(t.Context(), dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reader.Close()
+	stored := make(map[string]bool)
+	for s, err := range reader.Sessions(t.Context(), store.SessionQuery{Limit: -1}) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return l
+		stored[s.ID] = true
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.killed = false
-	s.grpc = grpc.NewServer()
-	ptraceotlp.RegisterGRPCServer(s.grpc, s)
-	s.http = &http.Server{Handler: http.HandlerFunc(s.serveHTTP)}
-	s.health = &http.Server{Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})}
-	go s.grpc.Serve(listen(p.grpc))
-	go s.http.Serve(listen(p.http))
-	go s.health.Serve(listen(p.health))
-}
-
-// kill closes all connections at once.
-func (s *server) kill() {
-	s.mu.Lock()
-	s.killed = true
-	s.mu.Unlock()
-	s.health.Close()
-	s.http.Close()
-	s.grpc.Stop()
-}
-
-func (s *server) ids() []string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Clone(s.stored)
-}
-
-func (s *server) Export(_ context.Context, r ptraceotlp.ExportRequest) (ptraceotlp.ExportResponse, error) {
-	time.Sleep(5 * time.Millisecond) // the commit
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.killed {
-		return ptraceotlp.NewExportResponse(), status.Error(codes.Unavailable, "killed")
-	}
-	span := r.Traces().ResourceSpans().At(0).ScopeSpans().At(0).Spans().At(0)
-	id, _ := span.Attributes().Get(string(semconv.SessionIDKey))
-	s.stored = append(s.stored, id.Str())
-	return ptraceotlp.NewExportResponse(), nil
-}
-
-func (s *server) serveHTTP(w http.ResponseWriter, r *http.Request) {
-	request := ptraceotlp.NewExportRequest()
-	body, err := io.ReadAll(r.Body)
-	if err == nil {
-		err = request.UnmarshalProto(body)
-	}
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusBadRequest)
-		return
-	}
-	if _, err := s.Export(r.Context(), request); err != nil {
-		panic(http.ErrAbortHandler)
-	}
+	return stored
 }
 
 // startCollector runs a collector as a process of its own. It is ready when the load balancer sees it.

@@ -273,7 +273,7 @@ func (r *grpcReceiver) Export(_ context.Context, req ptraceotlp.ExportRequest) (
 	return ptraceotlp.NewExportResponse(), nil
 }
 
-// TestATurnOfEightyLargeResultsArrives uses the README's exporter and a receiver with the
+// TestATurnOfEightyLargeResultsArrives uses the exporter of docs/instrument.md and a receiver with the
 // default limit.
 func TestATurnOfEightyLargeResultsArrives(t *testing.T) {
 	listener, err := net.Listen("tcp", "localhost:0")

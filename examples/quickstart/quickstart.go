@@ -1,4 +1,4 @@
-// Package quickstart is the example in the README: everything that is needed to instrument an agent.
+// Package quickstart is the example in docs/instrument.md: everything that is needed to instrument an agent.
 package quickstart
 
 import (
@@ -33,7 +33,7 @@ type Call struct{ ID, Name, Command string }
 func AnswerQuestion(
 	ctx context.Context, agent Agent, dir, question, prompt string, tools []agenttrace.Tool, guard agenttrace.Watchdog,
 ) (err error) {
-	// README:
+	// begin example
 	// Spans and live events go to `agenttrace collect` on localhost:4317; OTEL_* variables can change that.
 	shutdown, err := setup.Init(ctx)
 	if err != nil {
@@ -77,5 +77,5 @@ func AnswerQuestion(
 			results = append(results, output)
 		}
 	}
-	// :README
+	// end example
 }

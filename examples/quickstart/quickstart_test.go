@@ -16,9 +16,9 @@ import (
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
 )
 
-// TestReadme checks that the README shows this code.
-func TestReadme(t *testing.T) {
-	readme, err := os.ReadFile(filepath.Join("..", "..", "README.md"))
+// TestDocumentation checks that docs/instrument.md shows this code.
+func TestDocumentation(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "instrument.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -26,16 +26,16 @@ func TestReadme(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, code, _ := strings.Cut(string(source), "\t// README:\n")
-	code, _, found := strings.Cut(code, "\t// :README\n")
+	_, code, _ := strings.Cut(string(source), "\t// begin example\n")
+	code, _, found := strings.Cut(code, "\t// end example\n")
 	if !found {
-		t.Fatal("quickstart.go has no part for the README")
+		t.Fatal("quickstart.go has no part for the page")
 	}
 	code = strings.ReplaceAll("\n"+code, "\n\t", "\n")[1:]
-	_, shown, _ := strings.Cut(string(readme), "```go\n")
+	_, shown, _ := strings.Cut(string(page), "```go\n")
 	shown, _, _ = strings.Cut(shown, "```\n")
 	if diff := cmp.Diff(code, shown); diff != "" {
-		t.Errorf("README.md shows other code (-quickstart.go +README.md):\n%s", diff)
+		t.Errorf("docs/instrument.md shows other code (-quickstart.go +instrument.md):\n%s", diff)
 	}
 }
 
@@ -58,8 +58,8 @@ type broken struct{ scripted }
 
 func (*broken) Execute(context.Context, Call) string { panic("nil map") }
 
-// TestAPanicInTheReadmesAgentIsStoredAsTheError also checks that the panic continues.
-func TestAPanicInTheReadmesAgentIsStoredAsTheError(t *testing.T) {
+// TestAPanicInTheExamplesAgentIsStoredAsTheError also checks that the panic continues.
+func TestAPanicInTheExamplesAgentIsStoredAsTheError(t *testing.T) {
 	got := record(t, func() {
 		defer func() {
 			if p := recover(); p != "nil map" {
@@ -84,7 +84,7 @@ func TestAPanicInTheReadmesAgentIsStoredAsTheError(t *testing.T) {
 	}
 }
 
-// TestAnswerQuestion checks the session that the README's code stores.
+// TestAnswerQuestion checks the session that the example's code stores.
 func TestAnswerQuestion(t *testing.T) {
 	got := record(t, func() {
 		err := AnswerQuestion(t.Context(), &scripted{}, "/w", "Do the tests pass?", "You are careful.", nil, nil)

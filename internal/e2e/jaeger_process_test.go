@@ -11,9 +11,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
-	"time"
-
-	"github.com/agenttrace/agenttrace/internal/testscale"
 )
 
 // jaegerVersion is the version that tools/jaeger builds. Its binary is Jaeger v2.
@@ -58,50 +55,10 @@ type jaeger struct {
 	otlp, query string
 }
 
-const jaegerConfig = `
-receivers: {otlp: {protocols: {grpc: {endpoint: %[1]q}}}}
-exporters: {jaeger_storage_exporter: {trace_storage: memory}}
-extensions:
-  jaeger_storage: {backends: {memory: {memory: {max_traces: 1000}}}}
-  jaeger_query:
-    storage: {traces: memory}
-    http: {endpoint: %[2]q}
-    grpc: {endpoint: %[3]q}
-service:
-  extensions: [jaeger_storage, jaeger_query]
-  pipelines: {traces: {receivers: [otlp], exporters: [jaeger_storage_exporter]}}
-  telemetry: {metrics: {level: none}}
-`
-
-// startJaeger starts the binary on free ports and returns when it responds. It runs until the test ends.
-func startJaeger(t *testing.T, ctx context.Context, binary string) jaeger {
-	t.Helper()
-	otlp, query := testscale.MustAddress(), testscale.MustAddress()
-	config := filepath.Join(t.TempDir(), "jaeger.yaml")
-	text := fmt.Appendf(nil, jaegerConfig, otlp, query, testscale.MustAddress())
-	if err := os.WriteFile(config, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	cmd := exec.CommandContext(ctx, binary, "--config", config)
-	cmd.Stdout, cmd.Stderr = t.Output(), t.Output()
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait(); cancel() }()
-	t.Cleanup(func() { cancel(); <-ended })
-	j := jaeger{otlp, "http://" + query}
-	for {
-		_, err := get(ctx, j.query+"/api/services")
-		if err == nil {
-			return j
-		}
-		if ctx.Err() != nil {
-			t.Fatalf("wait for jaeger: %v", err)
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
+// ready returns nil when its API answers.
+func (j jaeger) ready(ctx context.Context) error {
+	_, err := get(ctx, j.query+"/api/services")
+	return err
 }
 
 // get returns the body of a page.

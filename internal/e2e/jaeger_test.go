@@ -17,6 +17,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"go.opentelemetry.io/collector/pdata/ptrace/ptraceotlp"
+	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"google.golang.org/grpc"
@@ -24,7 +25,6 @@ import (
 
 	"github.com/agenttrace/agenttrace/collector"
 	"github.com/agenttrace/agenttrace/examples/codeagent"
-	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec/formats"
@@ -35,23 +35,28 @@ import (
 
 const root = "../.."
 
-// TestJaeger sends one run of the demo agent through our collector with the configuration
-// of docker-compose.yml. The run is a trace in Jaeger and sessions in the store. Both
-// have the same turns and tool calls, by id, and the ids lead from one to the other.
-func TestJaeger(t *testing.T) {
+// TestCompose runs what docker-compose.yml starts, and sends it one run of the demo agent. The run is a trace in Jaeger
+// and where Tempo is, and sessions in the store. All have the same turns and tool calls, by id, and links lead from one to
+// the other, for those who have signed in.
+func TestCompose(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
 	defer cancel()
-	binary := jaegerBinary(t, ctx)
-	j := startJaeger(t, ctx, binary)
-	path, result := runAgent(t, ctx, j.otlp)
+	c, binary := compose(t), jaegerBinary(t, ctx)
+	j, tempo := c.startJaeger(t, ctx, binary), c.startTempo(t, ctx, binary)
+	stop := c.startCollector(t, ctx)
+	result := runAgent(t, ctx, c.local("collector", "localhost:4317"))
+	stop() // which delivers everything
+	path := c.path("collector", "/var/lib/agenttrace/sessions.db")
 
 	spans := jaegerSpans(t, ctx, j, result.TraceIDs)
+	if diff := cmp.Diff(spanLines(spans), spanLines(jaegerSpans(t, ctx, tempo, result.TraceIDs))); diff != "" {
+		t.Errorf("spans (-in Jaeger +where Tempo is):\n%s", diff)
+	}
 	reader, err := sqlite.OpenReader(ctx, path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer reader.Close()
-	var turns, calls int
 	for _, id := range append([]string{result.SessionID}, result.ChildSessionIDs...) {
 		transcript, err := reader.Transcript(ctx, id)
 		if err != nil {
@@ -60,33 +65,26 @@ func TestJaeger(t *testing.T) {
 		for _, v := range session.Check(transcript) {
 			t.Errorf("session %s: %s", id, v)
 		}
-		links, err := reader.SpanRefs(ctx, id)
-		if err != nil {
-			t.Fatal(err)
-		}
 		compareFile(t, filesBeside(path), transcript)
-		turns += compareTurns(t, transcript, spans)
-		calls += compareCalls(t, transcript, spans)
-		compareLinks(t, id, links, spans)
 	}
 	compareExport(t, ctx, binary, reader, append([]string{result.SessionID}, result.ChildSessionIDs...), result.TraceIDs,
 		spans)
-	if turns < 4 || calls < 10 {
+	if turns, calls := operations(spans); turns < 4 || calls < 10 {
 		t.Errorf("compared %d turns and %d tool calls; the demo has more", turns, calls)
 	}
-	// From Jaeger to the session: a trace id identifies a session.
-	for _, trace := range result.TraceIDs {
-		if got, err := reader.Resolve(ctx, trace); err != nil || got != result.SessionID {
-			t.Errorf("Resolve(%s) = %q, %v; want %s", trace, got, err, result.SessionID)
-		}
+	if services, err := get(ctx, j.query+"/api/services"); err != nil || bytes.Contains(services, []byte(`"jaeger"`)) {
+		t.Errorf("Jaeger has traces of itself: %s, %v", services, err)
 	}
+	c.startCollector(t, ctx)
+	c.checkLinks(t, ctx, j, result.SessionID, spans)
 }
 
 // TestJaegerOfLogs sends the log records of Codex to our collector. What Jaeger has of them equals the session's rows.
 func TestJaegerOfLogs(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
 	defer cancel()
-	j := startJaeger(t, ctx, jaegerBinary(t, ctx))
+	binary := jaegerBinary(t, ctx)
+	j := compose(t).startJaeger(t, ctx, binary)
 	path := filepath.Join(t.TempDir(), "sessions.db")
 	c, err := collector.Start(ctx, collector.Options{Store: path, OTLPEndpoint: j.otlp})
 	for _, name := range []string{"001-logs.json", "006-logs.json"} {
@@ -114,29 +112,15 @@ func TestJaegerOfLogs(t *testing.T) {
 	for _, span := range spans {
 		tokens += span.tag("tokens")
 	}
-	turns, calls := compareTurns(t, s.Transcript, spans), compareCalls(t, s.Transcript, spans)
-	if turns != 1 || calls != 1 || tokens != fmt.Sprint(s.Session.TotalTokens) {
+	compareExport(t, ctx, binary, reader, []string{s.Session.ID}, s.Traces, spans)
+	if turns, calls := operations(spans); turns != 1 || calls != 1 || tokens != fmt.Sprint(s.Session.TotalTokens) {
 		t.Errorf("Jaeger has %d turns, %d calls and %s tokens", turns, calls, tokens)
 	}
 }
 
-// runAgent runs the demo agent with our collector, which forwards its traces to otlp, and
-// returns the store when both have everything.
-func runAgent(t *testing.T, ctx context.Context, otlp string) (string, codeagent.Result) {
+// runAgent runs the demo agent with a collector, and returns when that has everything.
+func runAgent(t *testing.T, ctx context.Context, endpoint string) codeagent.Result {
 	t.Helper()
-	path, endpoint := filepath.Join(t.TempDir(), "sessions.db"), testscale.MustAddress()
-	for key, value := range map[string]string{
-		"AGENTTRACE_STORE": path, "AGENTTRACE_JSONL": filesBeside(path),
-		"AGENTTRACE_GRPC_ENDPOINT": endpoint, "AGENTTRACE_HTTP_ENDPOINT": testscale.MustAddress(),
-		"AGENTTRACE_HEALTH_ENDPOINT": testscale.MustAddress(), "AGENTTRACE_VIEW_ENDPOINT": testscale.MustAddress(),
-		"JAEGER_ENDPOINT": otlp, "TEMPO_ENDPOINT": otlp, "AGENTTRACE_QUEUE": filepath.Join(filepath.Dir(path), "queue"),
-	} {
-		t.Setenv(key, value)
-	}
-	c, err := collector.Start(ctx, collector.Options{Config: []string{filepath.Join(root, "deploy", "collector.yaml")}})
-	if err != nil {
-		t.Fatal(err)
-	}
 	exporter, err := otlptracegrpc.New(ctx, otlptracegrpc.WithInsecure(), otlptracegrpc.WithEndpoint(endpoint))
 	if err != nil {
 		t.Fatal(err)
@@ -149,14 +133,10 @@ func runAgent(t *testing.T, ctx context.Context, otlp string) (string, codeagent
 	if !result.TestsPass {
 		t.Error("the agent did not fix the failing test")
 	}
-	// Both shut down in order, so everything is delivered.
 	if err := provider.Shutdown(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Shutdown(ctx); err != nil {
-		t.Fatal(err)
-	}
-	return path, result
+	return result
 }
 
 // jaegerSpan is a span in the response of Jaeger's query API.
@@ -200,103 +180,11 @@ func jaegerSpans(t *testing.T, ctx context.Context, j jaeger, traces []string) [
 		if err := json.Unmarshal(body, &reply); err != nil {
 			t.Fatal(err)
 		}
-		seen := make(map[string]bool)
 		for _, d := range reply.Data {
-			for _, s := range d.Spans {
-				// Two pipelines lead to the only server of the test, so a span may be there twice.
-				if !seen[s.SpanID] {
-					seen[s.SpanID] = true
-					all = append(all, s)
-				}
-			}
+			all = append(all, d.Spans...)
 		}
 	}
 	return all
-}
-
-// compareTurns requires one session.turn span for every assistant message with a turn, and a user message before it.
-func compareTurns(t *testing.T, transcript *session.Transcript, spans []jaegerSpan) int {
-	t.Helper()
-	var inTrace, inStore []string
-	for _, s := range spans {
-		if s.OperationName == semconv.SpanSessionTurn && s.tag(string(semconv.SessionIDKey)) == transcript.Session.ID {
-			inTrace = append(inTrace,
-				s.tag(string(semconv.UserMessageIDKey))+" "+s.tag(string(semconv.AssistantMessageIDKey)))
-		}
-	}
-	user := ""
-	for _, m := range transcript.Messages {
-		switch {
-		case m.Message.Role == session.RoleUser:
-			user = m.Message.ID
-		case len(m.Parts) > 0 && m.Parts[0].Type != session.TypeCompaction:
-			inStore = append(inStore, user+" "+m.Message.ID)
-		}
-	}
-	slices.Sort(inTrace)
-	slices.Sort(inStore)
-	if diff := cmp.Diff(inTrace, inStore); diff != "" {
-		t.Errorf("session %s: turns (-jaeger +store):\n%s", transcript.Session.ID, diff)
-	}
-	return len(inStore)
-}
-
-// compareCalls requires one tool.call span for every tool part, with its input and output.
-func compareCalls(t *testing.T, transcript *session.Transcript, spans []jaegerSpan) int {
-	t.Helper()
-	inTrace, inStore := make(map[string]string), make(map[string]string)
-	for _, s := range spans {
-		if s.OperationName == semconv.SpanToolCall && s.tag(string(semconv.SessionIDKey)) == transcript.Session.ID {
-			inTrace[s.tag(string(semconv.ToolCallIDKey))] = fmt.Sprintf("%s %s %s in %s out %s error %s",
-				s.tag(string(semconv.PartIDKey)), s.tag(string(semconv.ToolIDKey)),
-				s.tag(string(semconv.ToolStateKey)), s.tag(string(semconv.GenAIToolCallArgumentsKey)),
-				s.tag(string(semconv.GenAIToolCallResultKey)), s.tag(string(semconv.ErrorKey)))
-		}
-	}
-	for _, m := range transcript.Messages {
-		for _, p := range m.Parts {
-			if p.ToolCallID == nil {
-				continue
-			}
-			var data struct {
-				Type      string          `json:"type"`
-				State     string          `json:"state"`
-				Input     json.RawMessage `json:"input"`
-				Output    json.RawMessage `json:"output"`
-				ErrorText string          `json:"errorText"`
-			}
-			if err := json.Unmarshal([]byte(p.DataJSON), &data); err != nil {
-				t.Fatal(err)
-			}
-			inStore[*p.ToolCallID] = fmt.Sprintf("%s %s %s in %s out %s error %s", p.ID, data.Type[len("tool-"):],
-				data.State,
-				data.Input, data.Output, data.ErrorText)
-		}
-	}
-	if diff := cmp.Diff(inTrace, inStore); diff != "" {
-		t.Errorf("session %s: tool calls (-jaeger +store):\n%s", transcript.Session.ID, diff)
-	}
-	return len(inStore)
-}
-
-// compareLinks requires every span of the session to be in Jaeger, and every span of our
-// scope in Jaeger to be in the session.
-func compareLinks(t *testing.T, sessionID string, links []store.SpanRef, spans []jaegerSpan) {
-	t.Helper()
-	var inTrace, inStore []string
-	for _, s := range spans {
-		if s.tag(string(semconv.SessionIDKey)) == sessionID {
-			inTrace = append(inTrace, s.TraceID+" "+s.SpanID)
-		}
-	}
-	for _, l := range links {
-		inStore = append(inStore, l.TraceID+" "+l.SpanID)
-	}
-	slices.Sort(inTrace)
-	slices.Sort(inStore)
-	if diff := cmp.Diff(inTrace, inStore); diff != "" {
-		t.Errorf("session %s: spans (-jaeger +store):\n%s", sessionID, diff)
-	}
 }
 
 // compareExport sends what is exported of the sessions to another Jaeger, which must have the same spans as the one
@@ -304,7 +192,7 @@ func compareLinks(t *testing.T, sessionID string, links []store.SpanRef, spans [
 func compareExport(t *testing.T, ctx context.Context, binary string, reader store.Reader, ids, traces []string,
 	sent []jaegerSpan) {
 	t.Helper()
-	other := startJaeger(t, ctx, binary)
+	other := compose(t).startJaeger(t, ctx, binary)
 	conn, err := grpc.NewClient(other.otlp, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)
@@ -327,18 +215,41 @@ func compareExport(t *testing.T, ctx context.Context, binary string, reader stor
 			t.Fatal(err)
 		}
 	}
-	lines := func(spans []jaegerSpan) (all []string) {
-		for _, s := range spans {
-			all = append(all, fmt.Sprintf("%s %s %v %s %d %d %s %s %s", s.TraceID, s.SpanID, s.References, s.OperationName,
-				s.StartTime, s.Duration, s.tag("span.kind"), s.tag("error"),
-				s.tag(string(semconv.GenAIUsageInputTokensKey))))
-		}
-		slices.Sort(all)
-		return all
-	}
-	if diff := cmp.Diff(lines(sent), lines(jaegerSpans(t, ctx, other, traces))); diff != "" {
+	if diff := cmp.Diff(spanLines(sent), spanLines(jaegerSpans(t, ctx, other, traces))); diff != "" {
 		t.Errorf("spans in Jaeger (-sent by the agent +exported):\n%s", diff)
 	}
+}
+
+// spanLines are what identifies and measures spans and the contents of turns and calls, a line for each, in order.
+func spanLines(spans []jaegerSpan) (all []string) {
+	for _, s := range spans {
+		if strings.HasPrefix(s.OperationName, "log.") {
+			continue // a log record, of which only an export makes a span
+		}
+		line := fmt.Sprint(s.TraceID, " ", s.SpanID, s.References, s.OperationName, " ", s.StartTime, s.Duration)
+		for _, key := range []attribute.Key{"span.kind", semconv.ErrorKey, semconv.SessionIDKey,
+			semconv.UserMessageIDKey, semconv.AssistantMessageIDKey, semconv.GenAIUsageInputTokensKey, semconv.ToolCallIDKey,
+			semconv.PartIDKey, semconv.ToolIDKey, semconv.ToolStateKey, semconv.GenAIToolCallArgumentsKey,
+			semconv.GenAIToolCallResultKey} {
+			line += fmt.Sprintf(" %s=%s", key, s.tag(string(key)))
+		}
+		all = append(all, line)
+	}
+	slices.Sort(all)
+	return all
+}
+
+// operations counts turns and tool calls.
+func operations(spans []jaegerSpan) (turns, calls int) {
+	for _, s := range spans {
+		switch s.OperationName {
+		case semconv.SpanSessionTurn:
+			turns++
+		case semconv.SpanToolCall:
+			calls++
+		}
+	}
+	return turns, calls
 }
 
 // filesBeside is the directory for the JSONL files of the sessions in a store.
