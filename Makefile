@@ -1,7 +1,7 @@
 # Everything here is plain go; the targets only spare typing.
 export CGO_ENABLED ?= 0
 
-.PHONY: build release test long contrib race lint fuzz bench e2e demo secrets kubeconform grafana
+.PHONY: build release test long contrib race lint fuzz bench e2e demo secrets kubeconform grafana site
 
 build: ## the binary, static, in ./agenttrace-bin
 	go build -trimpath -ldflags "-s -w" -o agenttrace-bin ./cmd/agenttrace
@@ -53,6 +53,9 @@ kubeconform: ## the manifests of deploy/kubernetes against the schemas of Kubern
 
 grafana: ## the dashboards of deploy/grafana against Grafana's schema
 	cd tools/grafana && go test ./...
+
+site: ## the documentation as pages in docs/site; a dead link fails
+	cd tools/site && go vet . && go test . && go run . ../.. ../../docs/site
 
 e2e: ## what docker-compose.yml starts, without Docker; Jaeger is built once and cached
 	go test -tags e2e -count=1 -timeout 20m ./internal/e2e/...

@@ -225,8 +225,10 @@ func (c *composed) startCollector(t *testing.T, ctx context.Context) (stop func(
 	})
 }
 
-// checkLinks follows the links between the session, Jaeger and Grafana, before and after a person has signed in.
-func (c *composed) checkLinks(t *testing.T, ctx context.Context, j jaeger, sessionID string, spans []jaegerSpan) {
+// checkLinks follows the links between the session, Jaeger and Grafana, before and after a person has signed in. The
+// browser that it returns sees the pages.
+func (c *composed) checkLinks(t *testing.T, ctx context.Context, j jaeger, sessionID string,
+	spans []jaegerSpan) *browser {
 	t.Helper()
 	jar, err := cookiejar.New(nil)
 	if err != nil {
@@ -263,6 +265,7 @@ func (c *composed) checkLinks(t *testing.T, ctx context.Context, j jaeger, sessi
 	if len(found) < 10 {
 		t.Errorf("the page of the session has %d links to Jaeger", len(found))
 	}
+	return b
 }
 
 // links are the addresses to which Jaeger and Grafana link the spans of a session and its sub-agents, each with the id of

@@ -19,6 +19,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/ptrace/ptraceotlp"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"
+	"go.opentelemetry.io/otel/sdk/resource"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
@@ -37,7 +38,7 @@ const root = "../.."
 
 // TestCompose runs what docker-compose.yml starts, and sends it one run of the demo agent. The run is a trace in Jaeger
 // and where Tempo is, and sessions in the store. All have the same turns and tool calls, by id, and links lead from one to
-// the other, for those who have signed in.
+// the other, for those who have signed in. The picture of the README shows both.
 func TestCompose(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
 	defer cancel()
@@ -76,7 +77,8 @@ func TestCompose(t *testing.T) {
 		t.Errorf("Jaeger has traces of itself: %s, %v", services, err)
 	}
 	c.startCollector(t, ctx)
-	c.checkLinks(t, ctx, j, result.SessionID, spans)
+	b := c.checkLinks(t, ctx, j, result.SessionID, spans)
+	c.takePicture(t, ctx, j, b, result.TraceIDs[0], result.SessionID)
 }
 
 // TestJaegerOfLogs sends the log records of Codex to our collector. What Jaeger has of them equals the session's rows.
@@ -125,7 +127,8 @@ func runAgent(t *testing.T, ctx context.Context, endpoint string) codeagent.Resu
 	if err != nil {
 		t.Fatal(err)
 	}
-	provider := sdktrace.NewTracerProvider(sdktrace.WithBatcher(exporter))
+	provider := sdktrace.NewTracerProvider(sdktrace.WithBatcher(exporter),
+		sdktrace.WithResource(resource.NewSchemaless(attribute.String("service.name", "codeagent"))))
 	result, err := codeagent.Run(ctx, codeagent.Config{TracerProvider: provider})
 	if err != nil {
 		t.Error(err)

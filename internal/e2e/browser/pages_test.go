@@ -146,8 +146,8 @@ func (b *tab) accessible(where string) {
 	}
 }
 
-// TestThePictureOfTheREADME writes docs/images/session.png, if pictures are asked for.
-func TestThePictureOfTheREADME(t *testing.T) {
+// TestThePictureOfASession writes docs/images/session.png, if pictures are asked for.
+func TestThePictureOfASession(t *testing.T) {
 	directory := os.Getenv("AGENTTRACE_SCREENSHOTS")
 	if directory == "" {
 		t.Skip("AGENTTRACE_SCREENSHOTS is not set")
