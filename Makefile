@@ -55,7 +55,7 @@ grafana: ## the dashboards of deploy/grafana against Grafana's schema
 	cd tools/grafana && go test ./...
 
 site: ## the documentation as pages in docs/site; a dead link fails
-	cd tools/site && go vet . && go test . && go run . ../.. ../../docs/site
+	cd tools/site && go vet . && go test -count=1 . && go run . ../.. ../../docs/site
 
 e2e: ## what docker-compose.yml starts, without Docker; Jaeger is built once and cached
 	go test -tags e2e -count=1 -timeout 20m ./internal/e2e/...

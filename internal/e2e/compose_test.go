@@ -234,7 +234,7 @@ func (c *composed) checkLinks(t *testing.T, ctx context.Context, j jaeger, sessi
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, pages := browser{t, ctx, http.Client{Jar: jar}}, "http://"+c.address("collector:4320")
+	b, pages := &browser{t, ctx, http.Client{Jar: jar}}, "http://"+c.address("collector:4320")
 	links := c.links(t, ctx, j, sessionID, spans)
 	links[pages+"/s/"+sessionID] = sessionID
 	for link := range links {
