@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"math"
 	"math/rand/v2"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -15,7 +14,6 @@ import (
 	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/session/ingest"
-	sqlitestore "github.com/agenttrace/agenttrace/session/store/sqlite"
 )
 
 // choices turns bytes into choices. At the end of the bytes it chooses zero.
@@ -167,11 +165,7 @@ func FuzzSpans(f *testing.F) {
 // storeOf delivers requests to a new store, checks it, and returns its rows.
 func storeOf(t *testing.T, requests ...ptrace.Traces) (rows string, refused int64) {
 	t.Helper()
-	s, err := sqlitestore.Open(t.Context(), filepath.Join(t.TempDir(), "sessions.db"), sqlitestore.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
+	s := openStore(t)
 	in := ingest.New(s, ingest.Options{})
 	for _, td := range requests {
 		report, err := in.Traces(t.Context(), td)

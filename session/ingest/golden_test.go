@@ -19,7 +19,6 @@ import (
 	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec/jsonl"
-	sqlitestore "github.com/agenttrace/agenttrace/session/store/sqlite"
 )
 
 var update = flag.Bool("update", false, "write the results of the golden scenarios")
@@ -98,11 +97,7 @@ func sections(files []txtar.File) []string {
 // build delivers the requests to an empty store and returns what it has then.
 func build(t *testing.T, requests []request) []txtar.File {
 	t.Helper()
-	s, err := sqlitestore.Open(t.Context(), filepath.Join(t.TempDir(), "sessions.db"), sqlitestore.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
+	s := openStore(t)
 	r := deliver(t, s, requests)
 	report := fmt.Sprintf("spans %d, placed %d, ignored %d, malformed %d, refused %d\n", r.Spans, r.Accepted, r.Ignored,
 		r.Malformed, r.Refused)

@@ -19,7 +19,6 @@ import (
 	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/session/codec/jsonl"
 	"github.com/agenttrace/agenttrace/session/codec/otlpfile"
-	sqlitestore "github.com/agenttrace/agenttrace/session/store/sqlite"
 	"github.com/agenttrace/agenttrace/spans"
 )
 
@@ -116,11 +115,7 @@ func asEvents(td ptrace.Traces) plog.Logs {
 
 func buildLive(t *testing.T, order []request) []txtar.File {
 	t.Helper()
-	s, err := sqlitestore.Open(t.Context(), filepath.Join(t.TempDir(), "sessions.db"), sqlitestore.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
+	s := openStore(t)
 	r := deliver(t, s, order)
 	check(t, s)
 	var rows bytes.Buffer
@@ -197,16 +192,10 @@ func FuzzEvents(f *testing.F) {
 		var rows [2]string
 		refused := int64(0)
 		for i := range rows {
-			s, err := sqlitestore.Open(t.Context(), filepath.Join(t.TempDir(), "sessions.db"), sqlitestore.Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			s := openStore(t)
 			refused += deliver(t, s, all).Refused
 			check(t, s)
 			rows[i] = withoutMetIndexes(dump(t, s.Path()))
-			if err := s.Close(); err != nil {
-				t.Fatal(err)
-			}
 			rand.New(rand.NewPCG(uint64(len(data)), 9)).Shuffle(len(all), func(i, j int) {
 				all[i], all[j] = all[j], all[i]
 			})

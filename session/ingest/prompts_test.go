@@ -12,6 +12,8 @@ import (
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/plog"
 	"go.opentelemetry.io/collector/pdata/ptrace"
+
+	"github.com/agenttrace/agenttrace/internal/testscale"
 )
 
 // TestPromptThatIsJSON: what the user typed is a message and begins a turn, whatever it looks like. In every capture
@@ -21,8 +23,15 @@ func TestPromptThatIsJSON(t *testing.T) {
 	for _, dir := range captures(t) {
 		runs[filepath.Base(filepath.Dir(dir))+"/"+filepath.Base(dir)] = func() []request { return readCapture(t, dir) }
 	}
-	for program := range crews(t) {
-		runs[program] = func() []request { return crews(t)[program] }
+	for program, all := range crews(t) {
+		runs[program] = func() (copied []request) {
+			for _, r := range all {
+				td := ptrace.NewTraces()
+				r.traces.CopyTo(td)
+				copied = append(copied, request{traces: td})
+			}
+			return copied
+		}
 	}
 	for name, run := range runs {
 		t.Run(name, func(t *testing.T) {
@@ -36,8 +45,9 @@ func TestPromptThatIsJSON(t *testing.T) {
 					continue
 				}
 				prompt, _, _ = strings.Cut(prompt, " | ")
-				for _, typed := range []string{`{"a":1}`, `[{"b":2}]`, "7"} {
-					all := run()
+				texts := []string{`{"a":1}`, `[{"b":2}]`, "7"}
+				for n := range testscale.Rounds(1, len(texts)) {
+					typed, all := texts[(i+n)%len(texts)], run()
 					for _, r := range all {
 						retype(r, prompt, typed)
 					}

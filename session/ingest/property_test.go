@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -19,9 +19,18 @@ import (
 	sqlitestore "github.com/agenttrace/agenttrace/session/store/sqlite"
 )
 
+var emptyFile = testscale.Copies(func(path string) error {
+	s, err := sqlitestore.Open(context.Background(), path, sqlitestore.Options{})
+	if err != nil {
+		return err
+	}
+	return s.Close()
+})
+
+// openStore is a new store, which is closed when the test ends.
 func openStore(t testing.TB) *sqlitestore.Store {
 	t.Helper()
-	s, err := sqlitestore.Open(context.Background(), filepath.Join(t.TempDir(), "sessions.db"), sqlitestore.Options{})
+	s, err := sqlitestore.Open(context.Background(), emptyFile(t), sqlitestore.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,20 +100,12 @@ func dump(t testing.TB, path string) string {
 			t.Fatal(err)
 		}
 		// Which row came first is not part of a table.
-		sortStrings(rows)
+		slices.Sort(rows)
 		for _, r := range rows {
 			b.WriteString(r + "\n")
 		}
 	}
 	return b.String()
-}
-
-func sortStrings(s []string) {
-	for i := 1; i < len(s); i++ {
-		for j := i; j > 0 && s[j] < s[j-1]; j-- {
-			s[j], s[j-1] = s[j-1], s[j]
-		}
-	}
 }
 
 // check runs the independent validator over every session of a store.

@@ -3,7 +3,6 @@ package ingest_test
 import (
 	"bytes"
 	"encoding/json"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -13,7 +12,6 @@ import (
 	"github.com/agenttrace/agenttrace/redact"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/ingest"
-	sqlitestore "github.com/agenttrace/agenttrace/session/store/sqlite"
 	"github.com/agenttrace/agenttrace/spans"
 )
 
@@ -31,11 +29,7 @@ func TestRedactedIsSound(t *testing.T) {
 	}
 	for name, redactor := range map[string]*redact.Redactor{"nothing": nil, "everything": r} {
 		t.Run(name, func(t *testing.T) {
-			s, err := sqlitestore.Open(t.Context(), filepath.Join(t.TempDir(), "sessions.db"), sqlitestore.Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer s.Close()
+			s := openStore(t)
 			in := ingest.New(s, ingest.Options{Redactor: redactor})
 			report, err := in.Traces(t.Context(), traces(whole().spans...))
 			if err != nil || report.Refused > 0 {
@@ -64,11 +58,7 @@ func TestHugeOutput(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := sqlitestore.Open(t.Context(), filepath.Join(t.TempDir(), "sessions.db"), sqlitestore.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
+	s := openStore(t)
 	scenario := newScenario()
 	head := "password=hunter2swordfish "
 	output := head + strings.Repeat("all work and no play ", 1_000_000)
@@ -120,11 +110,7 @@ func TestHugeForeignOutput(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := sqlitestore.Open(t.Context(), filepath.Join(t.TempDir(), "sessions.db"), sqlitestore.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
+	s := openStore(t)
 	output := strings.Repeat("all work and no play ", 1000)
 	td := ptrace.NewTraces()
 	span := td.ResourceSpans().AppendEmpty().ScopeSpans().AppendEmpty().Spans().AppendEmpty()

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"math/rand/v2"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -20,7 +19,6 @@ import (
 	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec/otlpfile"
-	sqlitestore "github.com/agenttrace/agenttrace/session/store/sqlite"
 )
 
 // recorded is what an exporter makes of recorded spans.
@@ -47,11 +45,7 @@ func recorded(recording agenttracetest.Recording) []ptrace.Span {
 // transcripts ingests spans, each in a delivery of its own, and returns the sessions.
 func transcripts(t *testing.T, all []ptrace.Span, ids ...string) []*session.Transcript {
 	t.Helper()
-	s, err := sqlitestore.Open(t.Context(), filepath.Join(t.TempDir(), "sessions.db"), sqlitestore.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
+	s := openStore(t)
 	for _, sp := range all {
 		ingestAll(t, s, traces(sp))
 	}
@@ -195,11 +189,7 @@ func TestErrorsAreInTheStore(t *testing.T) {
 		}
 	}
 
-	s, err := sqlitestore.Open(t.Context(), filepath.Join(t.TempDir(), "sessions.db"), sqlitestore.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
+	s := openStore(t)
 	ingestAll(t, s, traces(all...))
 	links, err := s.SpanRefs(t.Context(), sess.ID())
 	if err != nil {

@@ -53,7 +53,7 @@ func (r *remote) Script(statements string) error {
 
 // A client answers as the store behind the server does: it passes the suite of engines.
 func TestConformance(t *testing.T) {
-	storetest.Run(t, func(t *testing.T) storetest.Store { return served(t) })
+	storetest.RunClient(t, func(t *testing.T) storetest.Store { return served(t) })
 }
 
 // What other programs wrote is read through a client as it is in the store.

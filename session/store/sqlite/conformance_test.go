@@ -1,9 +1,9 @@
 package sqlite_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -11,12 +11,13 @@ import (
 	zombie "zombiezen.com/go/sqlite"
 	"zombiezen.com/go/sqlite/sqlitex"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
 	"github.com/agenttrace/agenttrace/session/store/storetest"
 )
 
 func TestConformance(t *testing.T) {
-	storetest.Run(t, func(t *testing.T) storetest.Store { return dumped{empty(t)} })
+	storetest.Run(t, dump)
 }
 
 // An engine that fails ends a batch.
@@ -36,47 +37,60 @@ func TestRefusals(t *testing.T) {
 
 // What other programs write is read as it is.
 func TestSQL(t *testing.T) {
-	storetest.RunSQL(t, func(t *testing.T) storetest.Store { return dumped{empty(t)} })
+	storetest.RunSQL(t, dump)
 }
+
+var emptyFile = testscale.Copies(func(path string) error {
+	s, err := sqlite.Open(context.Background(), path, sqlite.Options{})
+	if err != nil {
+		return err
+	}
+	return s.Close()
+})
 
 // empty is a new store.
 func empty(t *testing.T) *sqlite.Store {
-	s, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "sessions.db"), sqlite.Options{})
+	s, err := sqlite.Open(t.Context(), emptyFile(t), sqlite.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return s
 }
 
-// dumped is a store of which the suite compares every table.
-type dumped struct{ *sqlite.Store }
+// dumped is a store of which the suite compares every table, by a connection beside it.
+type dumped struct {
+	*sqlite.Store
+	conn *zombie.Conn
+}
+
+func dump(t *testing.T) storetest.Store {
+	s := empty(t)
+	conn, err := zombie.OpenConn(s.Path(), zombie.OpenReadWrite)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dumped{s, conn}
+}
+
+func (d dumped) Close() error { return errors.Join(d.conn.Close(), d.Store.Close()) }
 
 // Script implements [storetest.SQL].
 func (d dumped) Script(statements string) error {
-	conn, err := zombie.OpenConn(d.Path(), zombie.OpenReadWrite)
-	if err != nil {
-		return err
-	}
-	return errors.Join(sqlitex.ExecuteScript(conn, statements, nil), conn.Close())
+	return sqlitex.ExecuteScript(d.conn, statements, nil)
 }
 
 // Dump writes every row of every table, but for ids that count what came first.
 func (d dumped) Dump() (string, error) {
-	conn, err := zombie.OpenConn(d.Path(), zombie.OpenReadOnly)
-	if err != nil {
-		return "", err
-	}
-	defer conn.Close()
 	var lines []string
 	// What statistics have kept depends on when they were asked for.
 	tables := "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%' AND name NOT LIKE '%stats%'"
-	err = sqlitex.ExecuteTransient(conn, tables, &sqlitex.ExecOptions{ResultFunc: func(table *zombie.Stmt) error {
+	err := sqlitex.ExecuteTransient(d.conn, tables, &sqlitex.ExecOptions{ResultFunc: func(table *zombie.Stmt) error {
 		name := table.ColumnText(0)
 		query := "SELECT * FROM " + name
 		if name == "requested_indexes" { // a claim of the place that the part has says nothing
 			query += ` c WHERE requested_index <> (SELECT "index" FROM chat_parts WHERE id = c.part_id)`
 		}
-		return sqlitex.ExecuteTransient(conn, query, &sqlitex.ExecOptions{ResultFunc: func(row *zombie.Stmt) error {
+		return sqlitex.ExecuteTransient(d.conn, query, &sqlitex.ExecOptions{ResultFunc: func(row *zombie.Stmt) error {
 			line := name
 			for i := range row.ColumnCount() {
 				if name == "observations" && row.ColumnName(i) == "id" {

@@ -16,13 +16,7 @@ import (
 )
 
 func TestImport(t *testing.T) {
-	storetest.RunImport(t, func(t *testing.T) storetest.Store {
-		s, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "sessions.db"), sqlite.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return dumped{s}
-	})
+	storetest.RunImport(t, dump)
 }
 
 // numbered is a session of one message.

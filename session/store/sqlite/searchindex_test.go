@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
@@ -154,7 +155,7 @@ INSERT INTO chat_messages(id, session_id, role, created_at, updated_at) VALUES
 // TestTheSearchIndexChangesNoResult: whatever is inserted, changed, deleted and indexed, in any order, a search finds
 // the same with the index as without.
 func TestTheSearchIndexChangesNoResult(t *testing.T) {
-	for seed := range uint64(2) {
+	for seed := range uint64(testscale.Rounds(1, 2)) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		path := newPath(t)
 		open(t, path, Options{}).Close()
@@ -271,7 +272,7 @@ func TestADamagedSearchIndexIsMadeAgain(t *testing.T) {
 	for _, q := range queries {
 		want = append(want, hitsOf(t, path, q, true))
 	}
-	for i := range 32 {
+	for i := range testscale.Rounds(12, 32) {
 		damaged := append([]byte(nil), valid...)
 		switch i % 4 {
 		case 0:

@@ -17,7 +17,7 @@ import (
 
 // RunImport examines how an engine imports sessions. open is as in [Run].
 func RunImport(t *testing.T, open func(t *testing.T) Store) {
-	runCases(t, open, slices.Concat(casesOf("import"), importCases))
+	runCases(t, harness{open: open}, slices.Concat(casesOf("import"), importCases))
 }
 
 func (h *harness) importing(s Store, in *store.Imported) store.ImportResult {

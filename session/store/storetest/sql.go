@@ -19,7 +19,7 @@ type SQL interface {
 // RunSQL examines what an engine that speaks SQL reads, also of rows that another program wrote. open is as in [Run],
 // and what it returns is [SQL].
 func RunSQL(t *testing.T, open func(t *testing.T) Store) {
-	runCases(t, open, slices.Concat(casesOf("sql"), []testCase{
+	runCases(t, harness{open: open}, slices.Concat(casesOf("sql"), []testCase{
 		{"pages", "However many parts have the text, each is found once, the last first.", with(readPages)},
 	}))
 }

@@ -126,9 +126,9 @@ func (h *harness) run(lines []string) {
 	switch {
 	case ordered:
 		h.with(func(s Store) {
-			for _, step := range steps {
+			for i, step := range steps {
 				step(s)
-				h.countsAfresh(s)
+				h.countsAfresh(s, i, len(steps))
 			}
 			if valid {
 				h.dump(s)
