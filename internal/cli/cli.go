@@ -3,7 +3,7 @@
 // Rules of the interface. Data goes to standard output, everything else to standard error. What comes from a session is
 // never written to a terminal as it is: see [document.Sanitize]. Messages are one line, lower case, without a period;
 // an error may have a second line that begins with "hint:" and states what to do. Tables fit the terminal; --json is
-// for machines. Nothing but run, collect, demo, import, replay --run, edit, fork, rewind, rm, store gc and store
+// for machines. Nothing but run, proxy, collect, demo, import, replay --run, edit, fork, rewind, rm, store gc and store
 // migrate writes to a store.
 package cli
 
@@ -62,7 +62,7 @@ func Main(version string, args []string, stdin io.Reader, stdout, stderr io.Writ
 	defer context.AfterFunc(ctx, func() {
 		stop() // a second Ctrl-C does not wait
 		// These store what agents did so far, however long that takes.
-		if named == nil || !slices.Contains([]string{"collect", "demo", "run", "record"}, named.Name()) {
+		if named == nil || !slices.Contains([]string{"collect", "demo", "run", "record", "proxy"}, named.Name()) {
 			time.AfterFunc(endLimit, func() { os.Exit(exitInterrupted) })
 		}
 	})()
@@ -196,7 +196,7 @@ func newRoot(version string) *cobra.Command {
 	}{
 		{"Read", []*cobra.Command{newList(), newSearch(), newShow(), newView(version), newTail(), newStatus(), newDiff(),
 			newStats()}},
-		{"Run", []*cobra.Command{newRun(version), newDemo(version), newCollect(version), newReplay(), newMCP(version)}},
+		{"Run", []*cobra.Command{newRun(version), newProxy(), newDemo(version), newCollect(version), newReplay(), newMCP(version)}},
 		{"Change", []*cobra.Command{newEdit(), newFork(), newRewind(), newRemove()}},
 		{"Move", []*cobra.Command{newImport(), newExport(), newRedact()}},
 		{"Store", []*cobra.Command{newStore(), newPrices(version)}},

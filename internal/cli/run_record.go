@@ -68,9 +68,7 @@ type recording struct {
 	// telemetry is stored as it comes. calls has what the proxy saw: in the same store or, of a client that keeps
 	// sessions of its own, in one of the run, to be told apart from those at the end.
 	telemetry, calls *recorder.Recorder
-	transport        *modelhttp.Transport
-	traces           *sdktrace.TracerProvider
-	logs             *sdklog.LoggerProvider
+	observer         *callObserver
 
 	mu       sync.Mutex
 	problems []string
@@ -108,19 +106,40 @@ func (r *recording) start(listener net.Listener) (err error) {
 			r.calls = r.telemetry
 		}
 	}
-	about := resource.NewSchemaless(attribute.String("service.name", r.Agent),
-		attribute.String("agenttrace.run.id", r.ID))
-	r.traces = sdktrace.NewTracerProvider(sdktrace.WithResource(about), sdktrace.WithSampler(sdktrace.AlwaysSample()),
-		sdktrace.WithBatcher(r.calls.SpanExporter(), sdktrace.WithBatchTimeout(sent)))
-	r.logs = sdklog.NewLoggerProvider(sdklog.WithResource(about),
-		sdklog.WithProcessor(sdklog.NewBatchProcessor(r.calls.LogExporter(), sdklog.WithExportInterval(sent))))
-	tracer := agenttrace.New(agenttrace.Options{TracerProvider: r.traces, LoggerProvider: r.logs})
-	r.transport = modelhttp.New(tracer, modelhttp.Options{Agent: r.Agent, Base: recorder.NewTransport(),
-		Session: agenttrace.SessionOptions{WorkspaceRoot: r.Working}})
+	r.observer = observeCalls(r.calls, modelhttp.Options{Agent: r.Agent,
+		Session: agenttrace.SessionOptions{WorkspaceRoot: r.Working}}, attribute.String("agenttrace.run.id", r.ID))
 	r.server = &http.Server{ErrorLog: silent,
-		Handler: serveAgent(recorder.Proxy(upstreams(r.Servers), r.transport), r.telemetry)}
+		Handler: serveAgent(recorder.Proxy(upstreams(r.Servers), r.observer.Transport), r.telemetry)}
 	go func() { _ = r.server.Serve(listener) }()
 	return nil
+}
+
+// callObserver records the calls of models that pass through its transport.
+type callObserver struct {
+	*modelhttp.Transport
+	base   http.RoundTripper
+	traces *sdktrace.TracerProvider
+	logs   *sdklog.LoggerProvider
+}
+
+// observeCalls records in a store what passes to servers of models.
+func observeCalls(to *recorder.Recorder, o modelhttp.Options, about ...attribute.KeyValue) *callObserver {
+	program := resource.NewSchemaless(append(about, attribute.String("service.name", o.Agent))...)
+	c := &callObserver{
+		traces: sdktrace.NewTracerProvider(sdktrace.WithResource(program), sdktrace.WithSampler(sdktrace.AlwaysSample()),
+			sdktrace.WithBatcher(to.SpanExporter(), sdktrace.WithBatchTimeout(sent))),
+		logs: sdklog.NewLoggerProvider(sdklog.WithResource(program),
+			sdklog.WithProcessor(sdklog.NewBatchProcessor(to.LogExporter(), sdklog.WithExportInterval(sent)))),
+	}
+	c.base = recorder.NewTransport()
+	o.Base = c.base
+	c.Transport = modelhttp.New(agenttrace.New(agenttrace.Options{TracerProvider: c.traces, LoggerProvider: c.logs}), o)
+	return c
+}
+
+// end ends what is open, and stores the rest.
+func (c *callObserver) end(ctx context.Context) error {
+	return errors.Join(c.Close(), c.traces.Shutdown(ctx), c.logs.Shutdown(ctx))
 }
 
 // wait returns when the agent has ended. If the process that started it is killed, it waits for the agent itself.
@@ -153,8 +172,7 @@ func (r *recording) finish() ran {
 	ctx, cancel := context.WithTimeout(r.cmd.Context(), finishLimit)
 	defer cancel()
 	_ = r.server.Close()
-	r.problem(r.transport.Close())
-	r.problem(errors.Join(r.traces.Shutdown(ctx), r.logs.Shutdown(ctx)))
+	r.problem(r.observer.end(ctx))
 	r.problem(r.telemetry.Close(ctx))
 	sources := runSources{recording: r}
 	ids, err := sources.merge(ctx)

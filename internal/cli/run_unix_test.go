@@ -3,9 +3,11 @@
 package cli_test
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -130,6 +132,9 @@ func post(url string, body []byte, answer any) (err error) {
 		req, _ := http.NewRequestWithContext(context.Background(), http.MethodPost, url, bytes.NewReader(body))
 		req.Header.Set("Content-Type", "application/json")
 		req.Header.Set("Authorization", "Bearer sk-key-of-the-user")
+		if token := os.Getenv("AGENT_TOKEN"); token != "" {
+			req.Header.Set("X-Agenttrace-Token", token)
+		}
 		if resp, err = http.DefaultClient.Do(req); err != nil {
 			continue
 		}
@@ -324,5 +329,52 @@ func TestAgentsAtOnceAreRecordedInOneStore(t *testing.T) {
 	want := modelserver.Weather.Want(modelserver.Named("chat"))
 	if d := cmp.Diff(slices.Repeat([][]string{want}, agents), o.sessions()); d != "" {
 		t.Errorf("sessions (-said +stored):\n%s", d)
+	}
+}
+
+// TestProxyIsAService: a session is named by the path or goes on by its history, the token is needed where other
+// machines reach it, and neither is passed on.
+func TestProxyIsAService(t *testing.T) {
+	o := newOutside(t)
+	proxy := o.command("agenttrace", "proxy", "--listen", "127.0.0.1:0", "--upstream", "m="+o.server.URL)
+	proxy.Env = append(proxy.Env, "AGENTTRACE_PROXY_TOKEN=secret")
+	stderr, err := proxy.StderrPipe()
+	if err := errors.Join(err, proxy.Start()); err != nil {
+		t.Fatal(err)
+	}
+	line, err := bufio.NewReader(stderr).ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := strings.Fields(line)[1]
+	for _, without := range []string{address, strings.TrimSuffix(address, "m") + "other"} {
+		resp, err := http.Post(without+"/v1/chat/completions", "application/json", strings.NewReader("{}"))
+		if err != nil || resp.StatusCode != http.StatusUnauthorized {
+			t.Errorf("without the token: %v %v", resp, err)
+		}
+	}
+	agent := o.command("agent")
+	agent.Env = append(agent.Env, "OPENAI_BASE_URL="+strings.Replace(address, "/m", "/session/nightly/m/v1", 1),
+		"AGENT_TOKEN=secret")
+	if out, err := agent.CombinedOutput(); err != nil {
+		t.Errorf("%v: %s", err, out)
+	}
+	_ = proxy.Process.Signal(syscall.SIGTERM)
+	_ = proxy.Wait()
+	if d := cmp.Diff([][]string{modelserver.Weather.Want(modelserver.Named("chat"))}, o.sessions()); d != "" {
+		t.Errorf("sessions (-said +stored):\n%s", d)
+	}
+	for _, asked := range o.asked {
+		if bytes.Contains(asked, []byte("secret")) || bytes.Contains(asked, []byte("nightly")) {
+			t.Errorf("passed on: %s", asked)
+		}
+	}
+	if out, _ := o.command("agenttrace", "show", "nightly").CombinedOutput(); !bytes.Contains(out, []byte("nightly")) {
+		t.Errorf("the session does not have the name: %s", out)
+	}
+	refused := o.command("agenttrace", "proxy", "--listen", "0.0.0.0:0", "--upstream", o.server.URL)
+	if out, _ := refused.CombinedOutput(); refused.ProcessState.ExitCode() != 2 ||
+		!bytes.Contains(out, []byte("AGENTTRACE_PROXY_TOKEN")) {
+		t.Errorf("it listens for other machines without a token: %s", out)
 	}
 }

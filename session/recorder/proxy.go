@@ -15,7 +15,7 @@ import (
 // Upstream is a server of models, as clients reach it through a proxy: at /NAME of the proxy's address, followed by the
 // rest of the path.
 type Upstream struct {
-	// Name is the first element of the path.
+	// Name is the first element of the path, "" for a server that is alone: its paths are those of the proxy.
 	Name string
 	// URL is the server's base URL.
 	URL *url.URL
@@ -41,7 +41,10 @@ func Proxy(upstreams []Upstream, transport http.RoundTripper) http.Handler {
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		name, _, _ := strings.Cut(strings.TrimPrefix(r.URL.EscapedPath(), "/"), "/")
-		proxy, ok := all[name]
+		proxy, ok := all[""]
+		if !ok {
+			proxy, ok = all[name]
+		}
 		if !ok {
 			http.Error(w, fmt.Sprintf("no server of models is at /%s; this proxy has /%s", name,
 				strings.Join(slices.Sorted(maps.Keys(all)), ", /")), http.StatusNotFound)
@@ -55,7 +58,10 @@ func Proxy(upstreams []Upstream, transport http.RoundTripper) http.Handler {
 
 // rewrite makes the request to the server of the client's.
 func (u *Upstream) rewrite(r *httputil.ProxyRequest) {
-	rest := strings.TrimPrefix(r.In.URL.EscapedPath(), "/"+u.Name)
+	rest := r.In.URL.EscapedPath()
+	if u.Name != "" {
+		rest = strings.TrimPrefix(rest, "/"+u.Name)
+	}
 	path := strings.TrimSuffix(u.URL.EscapedPath(), "/") + rest
 	out := r.Out.URL
 	out.Scheme, out.Host, r.Out.Host = u.URL.Scheme, u.URL.Host, u.URL.Host

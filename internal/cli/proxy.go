@@ -1,0 +1,144 @@
+package cli
+
+import (
+	"context"
+	"crypto/subtle"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"go.opentelemetry.io/otel"
+
+	"github.com/agenttrace/agenttrace/agenttrace/modelhttp"
+	"github.com/agenttrace/agenttrace/session/recorder"
+	"github.com/agenttrace/agenttrace/session/store"
+)
+
+// Headers of the proxy's own. They are not passed on.
+const (
+	sessionHeader = "X-Agenttrace-Session"
+	tokenHeader   = "X-Agenttrace-Token"
+	envProxyToken = "AGENTTRACE_PROXY_TOKEN"
+)
+
+// proxying is the command proxy.
+type proxying struct {
+	listen, agent string
+	upstream      []string
+	token         string
+	servers       map[string]string
+}
+
+func newProxy() *cobra.Command {
+	var p proxying
+	none := exactly(0, "no arguments")
+	return described("proxy", flags{"listen": &p.listen, "upstream": &p.upstream, "agent": &p.agent}, none,
+		func(cmd *cobra.Command, _ []string) error {
+			if err := p.check(); err != nil {
+				return err
+			}
+			return p.run(cmd)
+		})
+}
+
+// check reads the flags.
+func (p *proxying) check() error {
+	if len(p.upstream) == 0 {
+		return usagef("--upstream names the server of models to pass requests on to, such as https://api.openai.com")
+	}
+	p.servers = make(map[string]string)
+	for _, text := range p.upstream {
+		name, address, named := strings.Cut(text, "=")
+		if !named || strings.Contains(name, "/") {
+			name, address = "", text
+		}
+		if _, err := parseServer(address); err != nil {
+			return usagef("--upstream %s: %w", text, err)
+		}
+		if _, twice := p.servers[name]; twice || len(p.upstream) > 1 && name == "" {
+			return usagef("--upstream %s: name each of several servers, as in --upstream openai=https://api.openai.com", text)
+		}
+		p.servers[name] = address
+	}
+	host, _, err := net.SplitHostPort(p.listen)
+	if err != nil {
+		return usagef("--listen %s: %w; write it as host:port", p.listen, err)
+	}
+	ip := net.ParseIP(host)
+	p.token = os.Getenv(envProxyToken)
+	if p.token == "" && host != "localhost" && (ip == nil || !ip.IsLoopback()) {
+		return usagef("--listen %s can be reached from other machines, whose requests would be sent and recorded; "+
+			"set %s to a secret, which clients send in the header %s, or listen on localhost", p.listen, envProxyToken,
+			tokenHeader)
+	}
+	return nil
+}
+
+func (p *proxying) run(cmd *cobra.Command) error {
+	listener, err := net.Listen("tcp", p.listen)
+	if err != nil {
+		return fmt.Errorf("listen: %w; choose another port with --listen", err)
+	}
+	rec, err := recorder.Share(func(context.Context) (store.Service, error) { return openWriter(cmd) }, recorder.Options{})
+	if err != nil {
+		return err
+	}
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { _ = note(cmd, "agenttrace: %v\n", err) }))
+	ctx := cmd.Context()
+	cmd.SetContext(context.WithoutCancel(ctx)) // what was recorded is stored after the signal
+	observer := observeCalls(rec, modelhttp.Options{Agent: p.agent, SessionKey: sessionOf})
+	server := &http.Server{Handler: p.handler(recorder.Proxy(upstreams(p.servers), stripped{observer})), ErrorLog: silent,
+		ReadHeaderTimeout: time.Minute}
+	context.AfterFunc(ctx, func() { _ = server.Close() })
+	for name, address := range p.servers {
+		_ = note(cmd, "passing http://%s/%s on to %s\n", listener.Addr(), name, address)
+	}
+	if err := server.Serve(listener); ctx.Err() == nil {
+		return err
+	}
+	end, cancel := context.WithTimeout(cmd.Context(), finishLimit)
+	defer cancel()
+	if err := observer.end(end); err != nil {
+		return err
+	}
+	return rec.Close(end)
+}
+
+// handler checks the token, and takes the id of a session out of a path that begins with session/ID.
+func (p *proxying) handler(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		given := r.Header.Get(tokenHeader)
+		if p.token != "" && subtle.ConstantTimeCompare([]byte(given), []byte(p.token)) != 1 {
+			http.Error(w, "the header "+tokenHeader+" must have the token of this proxy", http.StatusUnauthorized)
+			return
+		}
+		if rest, ok := strings.CutPrefix(r.URL.EscapedPath(), "/session/"); ok {
+			id, path, _ := strings.Cut(rest, "/")
+			if name, err := url.PathUnescape(id); err == nil {
+				r.Header.Set(sessionHeader, name)
+			}
+			r.URL.RawPath = "/" + path
+			r.URL.Path, _ = url.PathUnescape(r.URL.RawPath)
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+func sessionOf(r *http.Request) string { return r.Header.Get(sessionHeader) }
+
+// stripped sends requests without the headers that are the proxy's own.
+type stripped struct{ *callObserver }
+
+func (s stripped) RoundTrip(r *http.Request) (*http.Response, error) {
+	return s.Middleware()(r, func(out *http.Request) (*http.Response, error) {
+		out = out.Clone(out.Context())
+		out.Header.Del(sessionHeader)
+		out.Header.Del(tokenHeader)
+		return s.base.RoundTrip(out)
+	})
+}
