@@ -154,12 +154,12 @@ func (c *composed) start(t *testing.T, ctx context.Context, service, binary stri
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait(); cancel(); close(ended) }()
 	t.Cleanup(func() { cancel(); <-ended })
-	for {
+	for deadline := time.Now().Add(2 * time.Minute); ; {
 		err := ready(ctx)
 		if err == nil {
 			break
 		}
-		if ctx.Err() != nil {
+		if ctx.Err() != nil || time.Now().After(deadline) {
 			t.Fatalf("wait for %s: %v", service, err)
 		}
 		time.Sleep(50 * time.Millisecond)
@@ -268,8 +268,8 @@ func (c *composed) checkLinks(t *testing.T, ctx context.Context, j jaeger, sessi
 	return b
 }
 
-// links are the addresses to which Jaeger and Grafana link the spans of a session and its sub-agents, each with the id of
-// the session that it shall lead to.
+// links are the addresses to which Jaeger and Grafana link the spans of a session and its sub-agents, each with the id
+// of the session that it shall lead to.
 func (c *composed) links(t *testing.T, ctx context.Context, j jaeger, sessionID string,
 	spans []jaegerSpan) map[string]string {
 	t.Helper()

@@ -37,8 +37,8 @@ import (
 const root = "../.."
 
 // TestCompose runs what docker-compose.yml starts, and sends it one run of the demo agent. The run is a trace in Jaeger
-// and where Tempo is, and sessions in the store. All have the same turns and tool calls, by id, and links lead from one to
-// the other, for those who have signed in. The picture of the README shows both.
+// and where Tempo is, and sessions in the store. All have the same turns and tool calls, by id, and links lead from one
+// to the other, for those who have signed in. The picture of the README shows both.
 func TestCompose(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
 	defer cancel()
