@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"html/template"
 	"io/fs"
+	"log"
 	"net/url"
 	"os"
 	"path"
@@ -42,14 +43,13 @@ var (
 )
 
 func main() {
+	log.SetFlags(0)
 	if len(os.Args) != 3 {
-		fmt.Fprintln(os.Stderr, "site: name the repository and the directory to write")
-		os.Exit(2)
+		log.Fatal("site: name the repository and the directory to write")
 	}
 	n, err := write(os.DirFS(os.Args[1]), os.Args[2])
 	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
+		log.Fatal(err)
 	}
 	fmt.Printf("%d pages in %s\n", n, os.Args[2])
 }
@@ -187,10 +187,7 @@ func (s *site) resolve(p *page, dest string) link {
 	if err != nil || u.IsAbs() {
 		return link{Address: dest}
 	}
-	file := path.Join(path.Dir(p.File), u.Path)
-	if u.Path == "" {
-		file = p.File
-	}
+	file := path.Join(path.Dir(p.File), cmp.Or(u.Path, path.Base(p.File)))
 	if _, err := fs.Stat(s.repo, file); err != nil {
 		s.fail("%s: there is no file %s", p.File, file)
 		return link{}
