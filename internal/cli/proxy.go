@@ -92,7 +92,8 @@ func (p *proxying) run(cmd *cobra.Command) error {
 	ctx := cmd.Context()
 	cmd.SetContext(context.WithoutCancel(ctx)) // what was recorded is stored after the signal
 	observer := observeCalls(rec, modelhttp.Options{Agent: p.agent, SessionKey: sessionOf})
-	server := &http.Server{Handler: p.handler(recorder.Proxy(upstreams(p.servers), stripped{observer})), ErrorLog: silent,
+	server := &http.Server{Handler: p.handler(recorder.Proxy(upstreams(p.servers),
+		recorder.RecordSockets(stripped{observer}, observer.Middleware()))), ErrorLog: silent,
 		ReadHeaderTimeout: time.Minute}
 	context.AfterFunc(ctx, func() { _ = server.Close() })
 	for name, address := range p.servers {

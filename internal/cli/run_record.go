@@ -109,7 +109,8 @@ func (r *recording) start(listener net.Listener) (err error) {
 	r.observer = observeCalls(r.calls, modelhttp.Options{Agent: r.Agent,
 		Session: agenttrace.SessionOptions{WorkspaceRoot: r.Working}}, attribute.String("agenttrace.run.id", r.ID))
 	r.server = &http.Server{ErrorLog: silent,
-		Handler: serveAgent(recorder.Proxy(upstreams(r.Servers), r.observer.Transport), r.telemetry)}
+		Handler: serveAgent(recorder.Proxy(upstreams(r.Servers), recorder.RecordSockets(r.observer, r.observer.Middleware())),
+			r.telemetry)}
 	go func() { _ = r.server.Serve(listener) }()
 	return nil
 }
