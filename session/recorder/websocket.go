@@ -19,7 +19,9 @@ type Middleware = func(req *http.Request, next func(*http.Request) (*http.Respon
 // RecordSockets returns a transport as base is, of which the WebSockets of the Responses API are recorded, too: a client
 // sends a request as a message, and the events of its answer come as messages. Each request is recorded as one of HTTP
 // with a stream of events. What a connection carries is not changed, and never waits for the recording.
-func RecordSockets(base http.RoundTripper, record Middleware) http.RoundTripper { return sockets{base, record} }
+func RecordSockets(base http.RoundTripper, record Middleware) http.RoundTripper {
+	return sockets{base, record}
+}
 
 type sockets struct {
 	http.RoundTripper
@@ -53,6 +55,8 @@ type socket struct {
 
 	mu   sync.Mutex
 	open *streamed // the answer that is under way
+	// recorded is closed when the last request and its answer are: a request is recorded after the one that it follows.
+	recorded chan struct{}
 }
 
 func (c *socket) Write(p []byte) (int, error) {
@@ -99,10 +103,16 @@ func (c *socket) asked(message []byte) {
 		req.Header.Del(name)
 	}
 	answer := newStreamed()
+	recorded := make(chan struct{})
 	c.mu.Lock()
-	c.open = answer
+	before := c.recorded
+	c.open, c.recorded = answer, recorded
 	c.mu.Unlock()
 	go func() {
+		defer close(recorded)
+		if before != nil {
+			<-before
+		}
 		resp, err := c.record(req, func(out *http.Request) (*http.Response, error) {
 			_, _ = io.Copy(io.Discard, out.Body)
 			return &http.Response{StatusCode: http.StatusOK, Request: out, Body: answer, ProtoMajor: 1, ProtoMinor: 1,
