@@ -10,7 +10,7 @@ package main
 import (
 	"bytes"
 	"cmp"
-	_ "embed"
+	"embed"
 	"errors"
 	"fmt"
 	"html/template"
@@ -35,12 +35,8 @@ import (
 
 const repository = "https://github.com/agenttrace/agenttrace"
 
-var (
-	//go:embed site.css
-	stylesheet []byte
-	//go:embed page.html
-	layout string
-)
+//go:embed page.html site.css
+var layout embed.FS
 
 func main() {
 	log.SetFlags(0)
@@ -56,12 +52,13 @@ func main() {
 
 // write renders the documentation and returns the number of pages.
 func write(repo fs.FS, to string) (int, error) {
-	s := &site{repo: repo, pages: map[string]*page{}, files: map[string][]byte{"site.css": stylesheet}}
+	s := &site{repo: repo, pages: map[string]*page{}, files: map[string][]byte{}}
+	s.files["site.css"], _ = layout.ReadFile("site.css") // it is embedded
 	s.read()
 	if err := errors.Join(s.errs...); err != nil {
 		return 0, err
 	}
-	tmpl := template.Must(template.New("page").Parse(layout))
+	tmpl := template.Must(template.ParseFS(layout, "page.html"))
 	for _, p := range s.pages {
 		var out bytes.Buffer
 		if err := tmpl.Execute(&out, struct {
