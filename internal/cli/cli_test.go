@@ -29,6 +29,8 @@ var update = flag.Bool("update", false, "write what is printed into testdata")
 // programs are what tests may run.
 var programs = map[string]func(){
 	"agenttrace": func() { os.Exit(cli.Main("v1.2.3", os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) },
+	"acpagent":   acpAgent,
+	"acpclient":  acpClient,
 }
 
 func TestMain(m *testing.M) { testscript.Main(m, programs) }

@@ -25,6 +25,7 @@ import (
 // runOptions are the flags of run.
 type runOptions struct {
 	content, noContent, printEnv, noProxy, quiet bool
+	pipe                                         pipeOptions
 }
 
 // A run has two processes besides the agent. This one starts the agent, with what it has been started with, and waits
@@ -34,10 +35,14 @@ type runOptions struct {
 func newRun(version string) *cobra.Command {
 	var o runOptions
 	cmd := described("run", flags{"content": &o.content, "no-content": &o.noContent, "env": &o.printEnv,
-		"no-proxy": &o.noProxy, "quiet": &o.quiet}, cobra.ArbitraryArgs,
+		"no-proxy": &o.noProxy, "quiet": &o.quiet, "acp": &o.pipe.acp,
+		"propagate": &o.pipe.propagate}, cobra.ArbitraryArgs,
 		func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 && !o.printEnv {
 				return usagef("run what? name the agent's command, as in %s run -- claude -p hello", ownName())
+			}
+			if o.pipe != (pipeOptions{}) {
+				return o.runPiped(cmd, args)
 			}
 			return o.run(cmd, version, args)
 		})

@@ -28,6 +28,10 @@ func runAgent(path string, args, env []string, began func(pid int)) (code int, e
 	return 0, err
 }
 
+func takeSignals() (relay func(*os.Process), stop func()) { return func(*os.Process) {}, func() {} }
+
+func dieOf(s syscall.Signal) int { return 128 + int(s) }
+
 // dieLikeAgent is for systems with signals.
 func dieLikeAgent() {}
 

@@ -4,13 +4,14 @@ import (
 	"context"
 	"io"
 
+	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/document"
 )
 
 // ranSession is a session that a command has recorded, for the phrase of that name.
 type ranSession struct {
 	*document.Document
-	State string
+	State, Title string
 }
 
 // runSummary prints a line for each session: what became of it, and how to open it.
@@ -25,13 +26,18 @@ func runSummary(ctx context.Context, w io.Writer, r document.Reader, ids []strin
 			return err
 		}
 		state := string(doc.Session.State)
-		if st.State.Waiting() || state == "" {
+		if st.State.Waiting() || st.State.Trouble() || state == "" {
 			state = string(st.State)
 		}
 		if _, words := document.OutcomeWords(state); words != "" {
 			state = words
 		}
-		if _, err := io.WriteString(w, "agenttrace: "+document.Join(phrases.Facts("ran", ranSession{doc, state})...)+"\n"); err != nil {
+		title := doc.Session.Title
+		if title == session.Untitled {
+			title = ""
+		}
+		facts := phrases.Facts("ran", ranSession{doc, state, title})
+		if _, err := io.WriteString(w, "agenttrace: "+document.Join(facts...)+"\n"); err != nil {
 			return err
 		}
 	}

@@ -26,11 +26,8 @@ var relayed = []os.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, sysca
 // process sends to this one alone is. If the agent stops itself, this process stops too, so that the shell
 // notices.
 func runAgent(path string, args, env []string, began func(pid int)) (code int, err error) {
-	signal.Reset(syscall.SIGPIPE) // a program inherits that a signal is ignored
-	received := make(chan os.Signal, 16)
-	watched := slices.DeleteFunc(slices.Clone(relayed), signal.Ignored)
-	signal.Notify(received, watched...)
-	defer signal.Stop(received)
+	relay, stop := takeSignals()
+	defer stop()
 	process, err := os.StartProcess(path, args, &os.ProcAttr{Env: env, Files: []*os.File{os.Stdin, os.Stdout, os.Stderr}})
 	if err != nil {
 		return 0, err
@@ -38,20 +35,7 @@ func runAgent(path string, args, env []string, began func(pid int)) (code int, e
 	if began != nil {
 		began(process.Pid)
 	}
-	done := make(chan struct{})
-	defer close(done)
-	go func() {
-		for {
-			select {
-			case s := <-received:
-				if !(fromTerminal(s) && inForeground()) {
-					_ = process.Signal(s)
-				}
-			case <-done:
-				return
-			}
-		}
-	}()
+	relay(process)
 	for {
 		var status syscall.WaitStatus
 		_, err := syscall.Wait4(process.Pid, &status, syscall.WUNTRACED, nil)
@@ -66,6 +50,31 @@ func runAgent(path string, args, env []string, began func(pid int)) (code int, e
 		default:
 			return status.ExitStatus(), nil
 		}
+	}
+}
+
+// takeSignals takes the signals that are passed on until stop. relay passes them on to a process.
+func takeSignals() (relay func(*os.Process), stop func()) {
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // a program inherits that a signal is ignored
+	received, done := make(chan os.Signal, 16), make(chan struct{})
+	signal.Notify(received, slices.DeleteFunc(slices.Clone(relayed), signal.Ignored)...)
+	relay = func(to *os.Process) {
+		go func() {
+			for {
+				select {
+				case s := <-received:
+					if !(fromTerminal(s) && inForeground()) {
+						_ = to.Signal(s)
+					}
+				case <-done:
+					return
+				}
+			}
+		}()
+	}
+	return relay, func() {
+		signal.Stop(received)
+		close(done)
 	}
 }
 

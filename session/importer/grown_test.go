@@ -80,7 +80,8 @@ func transcripts(t testing.TB) map[string]string {
 		codecs + "transcripts/testdata/kimi-code/sessions/*/*/agents/*/wire.jsonl",
 		codecs + "transcripts/testdata/qwen/projects/*/chats/*.jsonl",
 		codecs + "transcripts/testdata/vscode/User/workspaceStorage/*/chatSessions/*.jsonl",
-		codecs + "transcripts/testdata/copilot/session-state/*/events.jsonl", codecs + "formats/testdata/pi/session.jsonl"} {
+		codecs + "transcripts/testdata/copilot/session-state/*/events.jsonl", codecs + "formats/testdata/pi/session.jsonl",
+		codecs + "formats/testdata/acp/*.jsonl", codecs + "formats/testdata/acp/*.ndjson"} {
 		names, err := filepath.Glob(filepath.FromSlash(pattern))
 		if err != nil || len(names) == 0 {
 			t.Fatal(pattern, err)

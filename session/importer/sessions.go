@@ -3,6 +3,7 @@ package importer
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -112,6 +113,9 @@ func (im *Importer) importAll(ctx context.Context, f *formats.Format, sessions i
 			continue
 		}
 		t.Redacted += ingest.RedactRows(im.sessionRedactor, s)
+		if err := im.continues(ctx, s); err != nil {
+			return err
+		}
 		wanted, err := im.wants(ctx, f, s, t)
 		switch {
 		case err != nil:
@@ -125,6 +129,47 @@ func (im *Importer) importAll(ctx context.Context, f *formats.Format, sessions i
 		if err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// continues leaves out of a session that goes on in another trace than it began in what the store has of it: its title
+// and place, and, if it has messages from before it was loaded, those that were replayed then.
+func (im *Importer) continues(ctx context.Context, s *store.Imported) error {
+	var meta struct {
+		ACP struct {
+			Continued bool `json:"continued"`
+		} `json:"acp"`
+	}
+	if json.Unmarshal([]byte(s.Session.MetadataJSON), &meta) != nil || !meta.ACP.Continued {
+		return nil
+	}
+	if err := cmp.Or(im.flush(ctx), im.open(ctx)); err != nil {
+		return err
+	}
+	stored, err := im.store.Transcript(ctx, s.Session.ID)
+	if errors.Is(err, store.ErrNotFound) {
+		return nil
+	} else if err != nil {
+		return storeError{err}
+	}
+	if s.Session.Title == session.Untitled {
+		s.Session.Title = stored.Session.Title
+	}
+	s.Session.WorkspaceRoot = cmp.Or(s.Session.WorkspaceRoot, stored.Session.WorkspaceRoot)
+	replayed := func(m session.MessageAndParts) bool {
+		var meta struct {
+			Trace struct {
+				Replayed bool `json:"replayed"`
+			} `json:"agenttrace"`
+		}
+		return json.Unmarshal([]byte(m.Message.MetadataJSON), &meta) == nil && meta.Trace.Replayed
+	}
+	i := slices.IndexFunc(s.Messages, replayed)
+	if i >= 0 && slices.ContainsFunc(stored.Messages, func(m session.MessageAndParts) bool {
+		return m.Message.Role == session.RoleUser && m.Message.CreatedAt < s.Messages[i].Message.CreatedAt
+	}) {
+		s.Messages = slices.DeleteFunc(s.Messages, replayed)
 	}
 	return nil
 }

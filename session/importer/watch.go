@@ -29,8 +29,8 @@ type Watch struct {
 	// Format is that of all files in Paths; nil detects it.
 	Format *formats.Format
 	// New returns an importer for all files, and then one for those that changed. Imported is called with what it
-	// read, and may be nil. The first error of either ends the watch; a later one that wraps [store.ErrLocked] or
-	// [store.ErrUnavailable] is a warning, and the files are read later.
+	// read, and may be nil. The first error of either ends the watch, unless it is Lasting; a later one that wraps
+	// [store.ErrLocked] or [store.ErrUnavailable] is a warning, and the files are read later.
 	New      func() (*Importer, error)
 	Imported func(*Summary) error
 	// Lasting has the watch begin again after an error, and wait for paths that are not there.
@@ -100,7 +100,7 @@ func (w *Watch) run(ctx context.Context, rescan time.Duration) (err error) {
 		begun = time.Now()
 		err := w.pass(ctx)
 		took = time.Since(begun)
-		if !first && (errors.Is(err, store.ErrLocked) || errors.Is(err, store.ErrUnavailable)) {
+		if (!first || w.Lasting) && (errors.Is(err, store.ErrLocked) || errors.Is(err, store.ErrUnavailable)) {
 			w.Warn(err.Error() + "; what changed is imported later")
 			due.Reset(40 * w.Quiet)
 		} else if err != nil {

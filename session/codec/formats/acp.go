@@ -26,6 +26,8 @@ const (
 	acpMethodPrompt, acpMethodUpdate             = "session/prompt", "session/update"
 	acpMethodPermission, acpMethodLog            = "session/request_permission", "log"
 	acpUserChunk, acpAgentChunk, acpThoughtChunk = "user_message_chunk", "agent_message_chunk", "agent_thought_chunk"
+	// What agenttrace run notes in a trace: that messages are missing, and that the agent exited.
+	acpMethodLost, acpMethodEnded = "$/agenttrace/lost", "$/agenttrace/ended"
 )
 
 // acpDataUpdates are the kinds of session/update that become a part data-<kind>.

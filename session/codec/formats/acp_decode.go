@@ -82,6 +82,14 @@ type acpConversation struct {
 	echo      string        // what of it came back
 	replaying bool          // history comes that is already there
 	replayed  int
+	loading   bool     // history comes
+	resumed   bool     // there were turns that the trace does not have
+	continued bool     // there were turns before the trace
+	prompted  bool     // the trace has a prompt
+	gone      bool     // the agent exited
+	asking    int      // questions that are not answered
+	trace     string   // of the turn
+	traces    []string // of all turns
 
 	open      *rows.Part // the text that the next chunk may belong to
 	openKind  string
@@ -129,7 +137,17 @@ func (d *acpDecoder) message(m *acpMessage) {
 	case acpMethodInitialize, acpMethodNew:
 	case acpMethodLoad, acpMethodResume:
 		if x.c != nil {
-			x.c.replaying = m.method == acpMethodLoad && x.c.turns > 0
+			x.c.loading = m.method == acpMethodLoad
+			x.c.replaying = x.c.loading && x.c.turns > 0
+		}
+	case acpMethodLost:
+		if c := d.current; c != nil {
+			c.part(rows.DataPart("data-notice", rows.Of("severity", "warning",
+				"title", "messages were not recorded", "messages", m.params.Get("messages"))), m.at)
+		}
+	case acpMethodEnded:
+		for _, c := range d.order {
+			c.gone = true
 		}
 	case acpMethodPrompt, acpMethodUpdate, acpMethodPermission:
 		switch {
@@ -210,7 +228,9 @@ func (d *acpDecoder) response(m *acpMessage) {
 		if x.c.replayed > 0 {
 			d.Problem("session/load replayed %d updates of what is already there: left out", x.c.replayed)
 		}
-		x.c.replaying, x.c.replayed = false, 0
+		x.c.replaying, x.c.replayed, x.c.loading = false, 0, false
+		continued := x.method != acpMethodNew && m.err == nil && !x.c.prompted
+		x.c.continued, x.c.resumed = x.c.continued || continued, x.c.resumed || continued && x.c.turns == 0
 		rows.SetText(&x.c.b.Row.WorkspaceRoot, x.params.Text("cwd"))
 		rows.SetText(&x.c.b.Row.Mode, result.Object("modes").Text("currentModeId"))
 	case acpMethodPrompt:
@@ -227,11 +247,21 @@ func (d *acpDecoder) response(m *acpMessage) {
 	}
 }
 
+// message adds a message. One that was said before the session was loaded has the time at which it was.
+func (c *acpConversation) message(role string, at int64) *rows.Message {
+	m := c.b.Message(role, at)
+	if c.loading {
+		m.SetTrace("replayed", true)
+	}
+	return m
+}
+
 // reply returns the turn's assistant message.
 func (c *acpConversation) reply(at int64) *rows.Message {
 	if c.assistant == nil {
-		c.assistant = c.b.Message(session.RoleAssistant, at)
-		if c.turns > 0 {
+		c.assistant = c.message(session.RoleAssistant, at)
+		c.assistant.AddTrace(rows.NonEmpty("trace_id", c.trace))
+		if c.turns > 0 && !c.resumed {
 			c.assistant.SetTrace("turn_index", c.turns-1)
 		}
 	}
@@ -272,13 +302,19 @@ func (c *acpConversation) log(params rows.Object, at int64) *rows.Part {
 func (c *acpConversation) turn(at int64) {
 	c.close()
 	c.turns++
-	c.user, c.assistant = c.b.Message(session.RoleUser, at), nil
-	c.prompt, c.echo = "", ""
+	c.user, c.assistant = c.message(session.RoleUser, at), nil
+	c.prompt, c.echo, c.trace, c.begun = "", "", "", nil
 }
 
 func (c *acpConversation) userPrompt(m *acpMessage) {
 	c.turn(m.at)
-	c.begun = m
+	c.begun, c.prompted = m, true
+	parent := m.params.Object("_meta").Text("traceparent")
+	if context := strings.Split(parent, "-"); len(context) == 4 && len(context[1]) == 32 {
+		c.trace = context[1]
+		c.traces = append(c.traces, c.trace)
+		c.user.SetTrace("traceparent", parent)
+	}
 	for _, raw := range rows.Elements(m.params.Get("prompt")) {
 		data := acpContentData("text", raw)
 		c.user.Part(data, m.at)
@@ -301,6 +337,9 @@ func (c *acpConversation) promptEnd(prompt, m *acpMessage, result rows.Object) {
 	reply.Touch(m.at)
 	acpTook(reply, prompt, m)
 	acpEndTurn(reply, stop, m.err)
+	if c.begun == prompt {
+		c.begun = nil
+	}
 	if m.err == nil && result.Has("usage") {
 		// Whether it counts the turn or the session the protocol does not say.
 		reply.SetTrace("usage_raw", result.Get("usage"))
@@ -366,15 +405,18 @@ func (d *acpDecoder) update(c *acpConversation, m *acpMessage) {
 		}
 	}
 	turn := c.part(rows.DataPart("data-"+kind, update.Without("sessionUpdate")), m.at).In
-	if stop := update.Text("stopReason"); kind == "state_update" && update.Text("state") == "idle" && stop != "" {
+	if kind != "state_update" || update.Text("state") != "idle" {
+		return
+	}
+	if stop := update.Text("stopReason"); stop != "" {
 		var failure json.RawMessage
 		if stop == "error" {
 			failure = rows.OrNull(update.Get("error"))
 		}
 		acpEndTurn(turn, stop, failure)
 		acpTook(turn, c.begun, m)
-		c.begun = nil
 	}
+	c.begun = nil
 }
 
 // content takes an update of what is said or called, or a compaction that is completed, and reports whether it is one.
@@ -478,7 +520,7 @@ func (c *acpConversation) compaction(update rows.Object, at int64) {
 	}
 	summary = cmp.Or(summary, c.summaries[update.Text("compactionId")])
 	inner := rows.Of("summary", summary, "tail_start_id", nil, "auto", true, "summary_tokens", 0)
-	c.b.Message(session.RoleAssistant, at).Part(rows.DataPart(session.TypeCompaction, inner), at)
+	c.message(session.RoleAssistant, at).Part(rows.DataPart(session.TypeCompaction, inner), at)
 	c.assistant = nil
 }
 
@@ -499,6 +541,7 @@ func (c *acpConversation) permission(x *acpExchange) {
 		ToolID: acpToolName(call), Action: "ask", Outcome: "pending", DecidedAt: x.at,
 	}}
 	c.asked = append(c.asked, x.ask)
+	c.asking++
 }
 
 // acpAnswers are what the kinds of options mean, and that none was chosen.
@@ -511,6 +554,7 @@ var acpAnswers = map[string]struct{ outcome, reply, reason string }{
 // outcome takes the answer to a question.
 func (d *acpDecoder) outcome(x *acpExchange, m *acpMessage, outcome rows.Object) {
 	q, o := x.ask, &x.ask.decision
+	x.c.asking--
 	kind, id := outcome.Text("outcome"), outcome.Text("optionId")
 	if q.canceled = m.err != nil || kind == "cancelled"; m.err != nil {
 		d.Problem("the question was answered with an error: its outcome is unknown")
@@ -570,8 +614,26 @@ func (d *acpDecoder) other(x *acpExchange) {
 	x.part = x.c.part(rows.DataPart(typ, data), x.at)
 }
 
+// unfinished notes that the turn was under way where the trace ends: something with times shows when that was.
+func (c *acpConversation) unfinished() {
+	if c.begun == nil || !c.begun.timed {
+		return
+	}
+	last := cmp.Or(c.assistant, c.user)
+	last.SetTrace("incomplete", true)
+	status := rows.Of("state", "busy", "at", last.Row.UpdatedAt)
+	if c.asking > 0 {
+		status.Set("state", "waiting_on_approval")
+	}
+	if c.gone {
+		status.Set("heartbeat", 1) // which it misses from then on
+	}
+	c.b.SetMeta("status", status)
+}
+
 func (c *acpConversation) finish() *codec.Session {
 	c.close()
+	c.unfinished()
 	for _, q := range c.asked {
 		if t := c.tools[q.decision.ToolCallID]; t != nil {
 			q.decision.PartID, q.decision.ToolID = t.part.Row.ID, acpToolName(t.call)
@@ -583,6 +645,8 @@ func (c *acpConversation) finish() *codec.Session {
 		t.part.Set(acpToolData(t.id, t.call, t.asked))
 	}
 	c.b.Row.Agent = cmp.Or(c.conn.agent, "acp")
-	c.b.SetMeta("acp", rows.Of("protocolVersion", c.conn.version))
-	return c.b.Finish()
+	c.b.SetMeta("acp", append(rows.Of("protocolVersion", c.conn.version), rows.NonEmpty("continued", c.continued)...))
+	s := c.b.Finish()
+	s.Traces = c.traces
+	return s
 }

@@ -21,7 +21,7 @@ func acpEncode(s *codec.Session) []byte {
 		s: s, t: s.Sorted(), ids: make(map[string]string), questioned: make(map[string]bool), has: make(map[string]bool),
 		sent: make(map[string]int),
 	}
-	own := rows.Read(s.Session.MetadataJSON).Object("acp")
+	own := rows.Read(s.Session.MetadataJSON).Object("acp").Without("continued")
 	e.version2 = string(own.Get("protocolVersion")) == "2"
 	e.foreign = len(own) != 1 || !e.version2 && string(own.Get("protocolVersion")) != "1"
 	e.survey()
@@ -195,7 +195,11 @@ func (e *acpEncoder) user(m *session.MessageAndParts, parts []rows.Object) {
 			others = append(others, j)
 		}
 	}
-	e.prompt = e.request(acpClient, acpMethodPrompt, e.ofSession(rows.Of("prompt", blocks)).JSON())
+	params := e.ofSession(rows.Of("prompt", blocks))
+	if trace := rows.Read(m.Message.MetadataJSON).Object("agenttrace"); trace.Has("traceparent") && !e.foreign {
+		params.Set("_meta", trace.Only("traceparent"))
+	}
+	e.prompt = e.request(acpClient, acpMethodPrompt, params.JSON())
 	if e.version2 { // in which the response accepts the prompt
 		e.respond(e.prompt, "result", rows.Of("messageId", m.Message.ID))
 		e.prompt = nil

@@ -169,6 +169,9 @@ var own = []Format{{
 	Writing:  Writing{Ext: ".ndjson", JSON: true, Explain: explainLosses("acp"), Stream: written(acpEncode)},
 	Reading: codec.Reading{
 		Extensions: []string{".json", ".jsonl", ".ndjson"}, Decode: acpDecode,
+		DecodeText: func(_ string, text []byte, report func(codec.Problem)) ([]*codec.Session, error) {
+			return acpSessions(text, report)
+		},
 		Keys: []string{"jsonrpc=2.0", "_direction", "direction json", "direction message",
 			"from to type=request|response|notification"},
 	},

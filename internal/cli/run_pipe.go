@@ -1,0 +1,170 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/agenttrace/agenttrace/session/codec/formats"
+	"github.com/agenttrace/agenttrace/session/document"
+	"github.com/agenttrace/agenttrace/session/importer"
+	"github.com/agenttrace/agenttrace/session/recorder"
+	"github.com/agenttrace/agenttrace/session/store"
+)
+
+// pipeOptions are the flags of run for a program that speaks a protocol on its standard input and output.
+type pipeOptions struct{ acp, propagate bool }
+
+// runPiped runs a program between the client, which is on standard input and output, and records what the two send to
+// each other. Nothing that happens to the recording changes anything for them.
+func (o *runOptions) runPiped(cmd *cobra.Command, args []string) error {
+	switch {
+	case len(args) == 0:
+		return usagef("run what? name the command of the agent or server, as in %s run --acp -- my-agent", ownName())
+	case !o.pipe.acp:
+		return usagef("--propagate is for --acp; add that, or leave it out")
+	}
+	// A signal is for the program. What it said is stored after it has ended.
+	ctx := context.WithoutCancel(cmd.Context())
+	cmd.SetContext(ctx)
+	program := exec.Command(args[0], args[1:]...)
+	program.Stderr = cmd.ErrOrStderr()
+	say := func(format string, args ...any) {
+		_ = note(cmd, "agenttrace: %s\n", document.Line(fmt.Sprintf(format, args...)))
+	}
+	pipe := &recorder.Pipe{Cmd: program, In: cmd.InOrStdin(), Out: cmd.OutOrStdout()}
+	record, finish, err := o.recordACP(cmd, say)
+	if err != nil {
+		say("nothing is recorded: %v", err)
+		record, finish = func([]recorder.Message) {}, func(*os.ProcessState) {}
+	}
+	pipe.Queue = recorder.NewQueue(record)
+	if o.pipe.propagate {
+		pipe.Rewrite = func(line []byte) []byte { return recorder.Propagate(line, newTraceparent) }
+	}
+	var stop func()
+	pipe.Started, stop = takeSignals()
+	err = pipe.Run()
+	stop()
+	pipe.Queue.Close()
+	finish(program.ProcessState)
+	state := program.ProcessState
+	if state == nil {
+		say("run %s: %v", args[0], err)
+		if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
+			return exited{exitCommandNotFound}
+		}
+		return exited{exitNotExecutable}
+	}
+	if status, ok := state.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+		return exited{dieOf(status.Signal())}
+	}
+	return exited{state.ExitCode()}
+}
+
+// newTraceparent begins a trace.
+func newTraceparent() string {
+	var id [24]byte
+	_, _ = rand.Read(id[:])
+	return "00-" + hex.EncodeToString(id[:16]) + "-" + hex.EncodeToString(id[16:]) + "-01"
+}
+
+// recordACP records a connection of the Agent Client Protocol. While it lasts, what was said so far is imported now and
+// then; finish imports the rest.
+func (o *runOptions) recordACP(cmd *cobra.Command, say func(string, ...any)) (record func([]recorder.Message),
+	finish func(*os.ProcessState), err error) {
+	dir, err := runDirectory(newRunID())
+	if err != nil {
+		return nil, nil, err
+	}
+	path := filepath.Join(dir, "acp.jsonl")
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, nil, err
+	}
+	location, stored, err := place(cmd)
+	if err != nil {
+		return nil, nil, errors.Join(err, file.Close())
+	}
+	trace := recorder.NewTrace(file)
+	format := formats.Named("acp", nil)
+	options := importer.Options{Format: format,
+		Open: func(context.Context) (store.Service, error) { return openWriter(cmd) }}
+	newImporter := func() (*importer.Importer, error) { return importer.New(cmp.Or(location, stored), options) }
+
+	watch := importer.Watch{Paths: []string{path}, Format: format, New: newImporter, Lasting: true,
+		Warn: func(string) {}} // the last import reports what is wrong
+	ctx, stop := context.WithCancel(cmd.Context())
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		_ = watch.Run(ctx)
+	}()
+	return trace.Record, func(state *os.ProcessState) {
+		if state != nil {
+			trace.Ended(state)
+		}
+		stop()
+		<-watched
+		if trace.Lost > 0 {
+			say("%s not recorded: %v", document.Plural(int(trace.Lost), "message was", "messages were"),
+				cmp.Or(trace.Err, errors.New("they came faster than they could be written")))
+		}
+		all, err := importLast(newImporter, path, format)
+		if err == nil {
+			err = errors.Join(file.Close(), os.RemoveAll(dir))
+		} else {
+			say("not all that was said is stored: %v; it is in %s, with secrets that were in it: "+
+				"agenttrace import --format acp %[2]s", err, path)
+		}
+		if all == nil || o.quiet {
+			return
+		}
+		err = reading(cmd, func(ctx context.Context, r document.Reader, _ *prices) error {
+			return runSummary(ctx, cmd.ErrOrStderr(), r, slices.Sorted(maps.Keys(all)))
+		})
+		if err != nil {
+			say("%v", err)
+		}
+	}, nil
+}
+
+// importLast imports a file that grows no more, and returns the ids of its sessions. The error is why some of it is
+// not stored.
+func importLast(newImporter func() (*importer.Importer, error), path string, format *formats.Format) (
+	all importer.SessionSet, err error) {
+	const pause, tries = 100 * time.Millisecond, 20 // another one may import into the store at that time
+	for try := range tries {
+		var im *importer.Importer
+		if im, err = newImporter(); err != nil {
+			return nil, err
+		}
+		var failed error
+		failed, err = im.Run(context.Background(), importer.Inputs([]string{path}, nil, format))
+		err = errors.Join(err, im.Close())
+		total := &im.Summary.Total
+		all = total.Sessions
+		if busy := errors.Is(err, store.ErrLocked) || errors.Is(err, store.ErrUnavailable); busy && try < tries-1 {
+			time.Sleep(pause)
+			continue
+		}
+		if err = errors.Join(err, failed); err == nil && total.Refused+int64(total.Damaged) > 0 {
+			err = errors.New(cmp.Or(append(im.Summary.Files[0].Damages, "the store refused some of it")...))
+		}
+		return all, err
+	}
+	return all, err
+}

@@ -1,0 +1,248 @@
+package recorder
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Limits of what waits to be recorded, in bytes. Of a message that is longer than maxMessage nothing is kept; one that
+// is shorter is, whatever DefaultMaxPendingBytes is, if nothing else waits.
+const maxMessage = 256 << 20
+
+// A Message is a line that one side of a [Pipe] sent to the other.
+type Message struct {
+	At         time.Time // when its end was read
+	FromClient bool
+	Line       []byte // without the newline
+	// Lost is how many messages before it were not recorded. The last message of a recording may have nothing else.
+	Lost int64
+}
+
+// A Queue takes messages to a function that records them, on a goroutine of its own. Nothing waits for that function:
+// if too much waits for it, messages are lost as a whole, and the next one has their number.
+type Queue struct {
+	mu      sync.Mutex
+	waiting []Message
+	size    int
+	lost    int64
+	closed  bool
+	wake    chan struct{}
+	done    chan struct{}
+}
+
+// NewQueue returns a Queue whose messages record gets, some at a time and in order.
+func NewQueue(record func([]Message)) *Queue {
+	q := &Queue{wake: make(chan struct{}, 1), done: make(chan struct{})}
+	go func() {
+		defer close(q.done)
+		for range q.wake {
+			for {
+				q.mu.Lock()
+				batch, closed := q.waiting, q.closed
+				q.waiting, q.size = nil, 0
+				if closed && q.lost > 0 {
+					batch, q.lost = append(batch, Message{At: time.Now(), Lost: q.lost}), 0
+				}
+				q.mu.Unlock()
+				if len(batch) > 0 {
+					record(batch)
+				} else if closed {
+					return
+				} else {
+					break
+				}
+			}
+		}
+	}()
+	return q
+}
+
+// put adds a message. A nil line is one that was too long to be kept.
+func (q *Queue) put(m Message) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if m.Line == nil || q.closed || q.size > 0 && q.size+len(m.Line) > DefaultMaxPendingBytes {
+		q.lost++
+		return
+	}
+	m.Lost, q.lost = q.lost, 0
+	q.waiting = append(q.waiting, m)
+	q.size += len(m.Line)
+	select {
+	case q.wake <- struct{}{}:
+	default: // it looks again before it waits
+	}
+}
+
+// Close returns when all that was put is recorded. What is put later is lost.
+func (q *Queue) Close() {
+	q.mu.Lock()
+	q.closed = true
+	q.mu.Unlock()
+	select {
+	case q.wake <- struct{}{}:
+	default:
+	}
+	<-q.done
+}
+
+// A Pipe stands between a client and a program that exchange lines on the program's standard input and output. Every
+// byte goes on as it came, before anything is made of it.
+type Pipe struct {
+	// Cmd is the program. Its Stdin and Stdout are the Pipe's.
+	Cmd *exec.Cmd
+	// In is what the client sends, and Out what it gets. One that can be closed is, when the program does not read or
+	// write any more.
+	In  io.Reader
+	Out io.Writer
+	// Queue gets the messages of both sides.
+	Queue *Queue
+	// Rewrite, if it is set, returns what the program gets for a line of the client. The line then waits for its end.
+	Rewrite func(line []byte) []byte
+	// Started, if it is set, is called with the process of the program.
+	Started func(*os.Process)
+}
+
+// Run runs the program until it exits, whether the client has more to send or not. It dies with this process, where the
+// system has that. An error is that of [exec.Cmd.Run].
+func (p *Pipe) Run() error {
+	stdin, toProgram, err := os.Pipe()
+	if err != nil {
+		return fmt.Errorf("make a pipe: %w", err)
+	}
+	fromProgram, stdout, err := os.Pipe()
+	if err != nil {
+		return fmt.Errorf("make a pipe: %w", errors.Join(err, stdin.Close(), toProgram.Close()))
+	}
+	p.Cmd.Stdin, p.Cmd.Stdout = stdin, stdout
+	runtime.LockOSThread() // whose death the system takes for that of the process
+	defer runtime.UnlockOSThread()
+	dieTogether(p.Cmd)
+	err = p.Cmd.Start()
+	_, _ = stdin.Close(), stdout.Close()
+	if err != nil {
+		return errors.Join(err, toProgram.Close(), fromProgram.Close())
+	}
+	if p.Started != nil {
+		p.Started(p.Cmd.Process)
+	}
+	go func() {
+		p.copy(toProgram, p.In, true)
+		_ = toProgram.Close()
+	}()
+	copied := make(chan struct{})
+	rest := &drained{File: fromProgram}
+	go func() {
+		defer close(copied)
+		if p.copy(p.Out, rest, false) && !rest.exited.Load() {
+			shut(p.Out)
+		}
+	}()
+	err = p.Cmd.Wait()
+	rest.exited.Store(true)
+	_ = fromProgram.SetReadDeadline(time.Now().Add(lastWords))
+	<-copied
+	return err
+}
+
+// lastWords is how long what a program started may be silent after the program has exited, before its output counts as
+// ended: what holds it open may never exit.
+const lastWords = 500 * time.Millisecond
+
+// drained is the output of a program that may have exited.
+type drained struct {
+	*os.File
+	exited atomic.Bool
+}
+
+func (d *drained) Read(b []byte) (n int, err error) {
+	for range 2 { // a deadline that has passed says nothing about what is there
+		if d.exited.Load() {
+			_ = d.SetReadDeadline(time.Now().Add(lastWords))
+		}
+		if n, err = d.File.Read(b); !errors.Is(err, os.ErrDeadlineExceeded) {
+			break
+		}
+	}
+	return n, err
+}
+
+// copy copies src to dst until one of them ends, and reports whether src did. Each line is put into the queue before it
+// is written: the answer to it comes later.
+func (p *Pipe) copy(dst io.Writer, src io.Reader, fromClient bool) (ended bool) {
+	rewrite := p.Rewrite
+	if !fromClient {
+		rewrite = nil
+	}
+	var line, out []byte
+	tooLong := false
+	end := func() {
+		if rewrite != nil && !tooLong {
+			line = rewrite(line)
+			out = append(out, line...)
+		}
+		if tooLong {
+			line = nil
+		} else {
+			line = bytes.TrimSuffix(line, []byte("\n"))
+		}
+		if tooLong || len(bytes.TrimSpace(line)) > 0 {
+			p.Queue.put(Message{At: time.Now(), FromClient: fromClient, Line: line})
+		}
+		line, tooLong = nil, false
+	}
+	for chunk := make([]byte, 64<<10); ; {
+		n, err := src.Read(chunk)
+		out = out[:0]
+		for rest := chunk[:n]; len(rest) > 0; {
+			piece, more, found := bytes.Cut(rest, []byte("\n"))
+			if found {
+				piece = rest[:len(piece)+1]
+			}
+			if !tooLong && len(line)+len(piece) > maxMessage {
+				if rewrite != nil {
+					out = append(out, line...)
+				}
+				line, tooLong = nil, true
+			}
+			switch rest = more; {
+			case !tooLong:
+				line = append(line, piece...)
+			case rewrite != nil:
+				out = append(out, piece...)
+			}
+			if found {
+				end()
+			}
+		}
+		if err != nil && (tooLong || len(line) > 0) {
+			end()
+		}
+		if rewrite == nil {
+			out = chunk[:n]
+		}
+		if len(out) > 0 {
+			if _, broken := dst.Write(out); broken != nil {
+				shut(src) // whoever writes to it learns that nobody reads
+				return false
+			}
+		}
+		if err != nil {
+			return true
+		}
+	}
+}
+
+func shut(stream any) {
+	if c, ok := stream.(io.Closer); ok {
+		_ = c.Close()
+	}
+}
