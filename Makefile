@@ -28,8 +28,8 @@ contrib: ## the adapters of frameworks, each a module of its own
 	for m in contrib/*/go.mod; do (cd $${m%/go.mod} && go mod tidy -diff && go vet ./... && go test -timeout 20m ./...) || exit 1; done
 
 race:
-	# Tests that count the store's steps or bound costs run one thing at a time: the detector has nothing to see there.
-	CGO_ENABLED=1 go test -race -timeout 20m -skip 'TestConformance|Cost|TestManyToolCallsInOneRequest|TestTheSearchIndexChangesNoResult|TestADamagedSearchIndexIsMadeAgain|TestImport$$' ./agenttrace/... ./acplog ./redact ./session/store/... ./session/spool ./exporter/... ./processor/... ./examples/...
+	# Tests of rows, of costs and of the corpora of secrets run one thing at a time: the detector has nothing to see there.
+	CGO_ENABLED=1 go test -race -timeout 20m -skip 'TestConformance|Cost|TestManyToolCallsInOneRequest|TestTheSearchIndexChangesNoResult|TestADamagedSearchIndexIsMadeAgain|TestImport$$|TestSQL|TestRefusals|TestFailures|TestLongTurn|Corpus' ./agenttrace/... ./acplog ./redact ./session/store/... ./session/spool ./exporter/... ./processor/... ./examples/...
 	CGO_ENABLED=1 go test -race -run 'Concurrent|SameRows|Flush' ./session/ingest ./session/recorder
 
 lint:

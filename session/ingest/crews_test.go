@@ -72,7 +72,7 @@ func TestCrewsInAnyOrder(t *testing.T) {
 	for program, all := range crews(t) {
 		t.Run(program, func(t *testing.T) {
 			t.Parallel()
-			testOrder(t, all, testscale.Rounds(3, 8))
+			testOrder(t, all, testscale.Rounds(2, 8))
 		})
 	}
 }

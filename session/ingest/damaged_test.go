@@ -70,7 +70,7 @@ func damaged(r *rand.Rand, scenario []ptrace.Span) []ptrace.Span {
 // TestOrderOfDamagedScenarios: also what arrives broken and in pieces makes valid
 // sessions, and the same ones in any order.
 func TestOrderOfDamagedScenarios(t *testing.T) {
-	rounds := testscale.Rounds(10, 60)
+	rounds := testscale.Rounds(6, 60)
 	scenario := whole().spans
 	for seed := range rounds {
 		r := rand.New(rand.NewPCG(uint64(seed), 11))

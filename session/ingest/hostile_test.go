@@ -285,7 +285,7 @@ func TestHostileSpansLeaveTheRestOfTheirRequestAsItIs(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := sessionsOf(t, alone)
-	rounds := testscale.Rounds(3, 20)
+	rounds := testscale.Rounds(2, 20)
 	n := 0
 	for seed := range rounds {
 		r := rand.New(rand.NewPCG(uint64(seed), 21))

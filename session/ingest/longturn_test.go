@@ -91,5 +91,5 @@ func TestResultsOfBackgroundToolsInAnyOrder(t *testing.T) {
 	if len(parts) != n+1 || parts["slow"] != 1 || parts["late"] != 1 {
 		t.Errorf("parts of calls: %v", parts)
 	}
-	testOrder(t, all, testscale.Rounds(3, 8))
+	testOrder(t, all, testscale.Rounds(2, 8))
 }

@@ -64,10 +64,10 @@ func firstColumn(t *testing.T, s *sqlitestore.Store, sql string) (rows []string)
 	return rows
 }
 
-// eachCapture runs a test on every third capture, or on all of them, which it gets as requests of one span or record.
+// eachCapture runs a test on every fourth capture, or on all of them, which it gets as requests of one span or record.
 func eachCapture(t *testing.T, test func(t *testing.T, single []request)) {
 	for i, dir := range captures(t) {
-		if i%testscale.Rounds(3, 1) != 0 {
+		if i%testscale.Rounds(4, 1) != 0 {
 			continue
 		}
 		t.Run(filepath.Base(filepath.Dir(dir))+"/"+filepath.Base(dir), func(t *testing.T) {

@@ -139,5 +139,5 @@ func TestOrderAndRedelivery(t *testing.T) {
 	if os.Getenv("DUMP") != "" {
 		t.Log(dump(t, reference.Path()))
 	}
-	testOrder(t, []request{{traces: traces(all...)}}, testscale.Rounds(8, 40))
+	testOrder(t, []request{{traces: traces(all...)}}, testscale.Rounds(5, 40))
 }
