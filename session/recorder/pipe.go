@@ -13,9 +13,9 @@ import (
 	"time"
 )
 
-// Limits of what waits to be recorded, in bytes. Of a message that is longer than maxMessage nothing is kept; one that
+// Limits of what waits to be recorded, in bytes. Of a message that is longer than maxLine nothing is kept; one that
 // is shorter is, whatever DefaultMaxPendingBytes is, if nothing else waits.
-const maxMessage = 256 << 20
+const maxLine = 256 << 20
 
 // A Message is a line that one side of a [Pipe] sent to the other.
 type Message struct {
@@ -207,7 +207,7 @@ func (p *Pipe) copy(dst io.Writer, src io.Reader, fromClient bool) (ended bool) 
 			if found {
 				piece = rest[:len(piece)+1]
 			}
-			if !tooLong && len(line)+len(piece) > maxMessage {
+			if !tooLong && len(line)+len(piece) > maxLine {
 				if rewrite != nil {
 					out = append(out, line...)
 				}
