@@ -55,6 +55,7 @@ grafana: ## the dashboards of deploy/grafana against Grafana's schema
 	cd tools/grafana && go test ./...
 
 site: ## the documentation as pages in docs/site; a dead link fails
+	rm -rf docs/site
 	cd tools/site && go vet . && go test -count=1 . && go run . ../.. ../../docs/site
 
 e2e: ## what docker-compose.yml starts, without Docker; Jaeger is built once and cached

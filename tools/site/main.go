@@ -3,8 +3,8 @@
 //
 //	site REPOSITORY DIRECTORY
 //
-// What is in the directory is replaced. A link to a file or heading that does not exist is an error, and so is a
-// Markdown file below docs to which no page leads.
+// A link to a file or heading that does not exist is an error, and so is a Markdown file below docs to which no page
+// leads.
 package main
 
 import (
@@ -70,7 +70,6 @@ func write(repo fs.FS, to string) (int, error) {
 		}
 		s.files[p.Address] = out.Bytes()
 	}
-	_ = os.RemoveAll(to) // what stays is written over
 	for name, b := range s.files {
 		name = filepath.Join(to, name)
 		if err := cmp.Or(os.MkdirAll(filepath.Dir(name), 0o755), os.WriteFile(name, b, 0o644)); err != nil {
@@ -109,8 +108,7 @@ type link struct{ Title, Address, file, anchor string }
 
 // read renders the pages that README.md leads to, and checks their links.
 func (s *site) read() {
-	s.queue = []string{"README.md"}
-	for len(s.queue) > 0 {
+	for s.queue = []string{"README.md"}; len(s.queue) > 0; {
 		file := s.queue[0]
 		s.queue = s.queue[1:]
 		if s.pages[file] == nil {
@@ -137,6 +135,10 @@ func (s *site) fail(format string, args ...any) { s.errs = append(s.errs, fmt.Er
 var markdown = goldmark.New(goldmark.WithExtensions(extension.GFM,
 	highlighting.NewHighlighting(highlighting.WithFormatOptions(chroma.WithClasses(true)))),
 	goldmark.WithParserOptions(parser.WithAutoHeadingID()))
+
+// scrollable has keys reach what may be wider than a screen.
+var scrollable = strings.NewReplacer("<pre", `<pre tabindex="0"`,
+	"<table>", `<div tabindex="0"><table>`, "</table>", "</table></div>")
 
 // render renders a file, which becomes a page.
 func (s *site) render(file string) {
@@ -175,7 +177,7 @@ func (s *site) render(file string) {
 	if err := markdown.Renderer().Render(&out, source, doc); err != nil {
 		s.fail("%s: %w", file, err)
 	}
-	p.Body = template.HTML(out.String())
+	p.Body = template.HTML(scrollable.Replace(out.String()))
 }
 
 // resolve returns where a destination in a page leads on the site, and has what it leads to become part of the site.
