@@ -133,12 +133,20 @@ const (
 	SortTitle   SessionSort = "title"
 	SortContext SessionSort = "context" // by the tokens in context
 	SortCost    SessionSort = "cost"    // by the cost that sources report
+
+	// Those that follow are by figures of [Spent]. What the messages and calls of a session give is not in its row: what
+	// is not kept of it is read first.
+	SortTurns    SessionSort = "turns"
+	SortErrors   SessionSort = "errors"
+	SortTokens   SessionSort = "tokens"   // by the tokens used
+	SortDuration SessionSort = "duration" // by the time that answers took; those that state none come last
 )
 
 // SessionSorts are all orders by the names that front ends have for them.
 func SessionSorts() []string {
 	all := []string{"updated"}
-	for _, s := range []SessionSort{SortCreated, SortTitle, SortContext, SortCost} {
+	for _, s := range []SessionSort{SortCreated, SortTitle, SortContext, SortCost, SortTurns, SortErrors, SortTokens,
+		SortDuration} {
 		all = append(all, string(s))
 	}
 	return all

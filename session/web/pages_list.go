@@ -311,21 +311,22 @@ func day(t, now time.Time) string {
 // columnsOf are the columns of the list in an order. The column of tokens has those in context if the list is ordered
 // by them, and the last one when sessions were created.
 func columnsOf(query url.Values, sort store.SessionSort) []listColumn {
-	by := func(name, class string, s store.SessionSort, order string) listColumn {
-		c := listColumn{name, class, with(query, "sort", string(s)), ""}
+	by := func(name, class string, s store.SessionSort) listColumn {
+		if s == store.SortUpdated && sort == store.SortCreated {
+			name, s = "Created", sort
+		} else if s == store.SortTokens && sort == store.SortContext {
+			name, s = "In context", sort
+		}
+		c := listColumn{Name: name, Class: class, Link: with(query, "sort", string(s))}
 		if s == sort {
-			c.Order = order
+			if c.Order = "descending"; s == store.SortTitle {
+				c.Order = "ascending"
+			}
 		}
 		return c
 	}
-	tokens, age := by("Tokens", "n", store.SortContext, ""), by("Updated", "n", store.SortUpdated, "descending")
-	if sort == store.SortContext {
-		tokens = by("In context", "n", store.SortContext, "descending")
-	}
-	if sort == store.SortCreated {
-		age = by("Created", "n", store.SortCreated, "descending")
-	}
-	return []listColumn{{Name: "Status", Class: "sign"}, {Name: "Project"}, by("Session", "", store.SortTitle, "ascending"),
-		{Name: "Agent · model"}, {Name: "Turns", Class: "n"}, {Name: "Errors", Class: "n"}, tokens,
-		by("Cost", "n", store.SortCost, "descending"), {Name: "Duration", Class: "n"}, age}
+	return []listColumn{{Name: "Status", Class: "sign"}, {Name: "Project"}, by("Session", "", store.SortTitle),
+		{Name: "Agent · model"}, by("Turns", "n", store.SortTurns), by("Errors", "n", store.SortErrors),
+		by("Tokens", "n", store.SortTokens), by("Cost", "n", store.SortCost),
+		by("Duration", "n", store.SortDuration), by("Updated", "n", store.SortUpdated)}
 }

@@ -43,8 +43,8 @@ var dialect = &store.Dialect{
  SELECT session_id, id, ?2::text, ?3::bigint FROM chat_messages WHERE id = ?1
  ON CONFLICT (message_id, part_id, session_id) DO UPDATE SET requested_index = excluded.requested_index`,
 	Opens: "opens = 1",
-	ClaimFigures: `INSERT INTO session_stats SELECT id, '' FROM chat_sessions WHERE id = ?1
- ON CONFLICT (session_id) DO UPDATE SET data = '' WHERE session_stats.data <> ''`,
+	ClaimFigures: `INSERT INTO session_stats(session_id, data) SELECT id, '' FROM chat_sessions WHERE id = ?1
+ ON CONFLICT (session_id) DO UPDATE SET data = '', turns = NULL WHERE session_stats.data <> ''`,
 	SpanTimes: `SELECT trace_id, source, start_nano, end_nano, until_nano, (
   SELECT max(start_nano) FROM observations WHERE trace_id = ?1 AND opens = 0
    AND (CASE WHEN source = span_id THEN parent_span_id ELSE span_id END) = ?2)

@@ -381,7 +381,8 @@ func distributedTables() []string {
 // coordinator, where nothing reads them.
 func distribute(ctx context.Context, tx pgx.Tx) error {
 	for _, statement := range []string{sequential, `DROP TRIGGER IF EXISTS empty_session_stats ON chat_messages`,
-		`DROP TRIGGER IF EXISTS empty_session_stats ON chat_parts`} {
+		`DROP TRIGGER IF EXISTS empty_session_stats ON chat_parts`,
+		`DROP TRIGGER IF EXISTS empty_session_stats ON chat_sessions`} {
 		if _, err := tx.Exec(ctx, statement); err != nil {
 			return err
 		}

@@ -74,7 +74,8 @@ func newReader(ctx context.Context, pool *pgxpool.Pool, name string) (Reader, er
 	}
 	var figures bool
 	err = pool.QueryRow(ctx, `SELECT EXISTS (SELECT 1 FROM pg_trigger WHERE tgname = 'empty_session_stats'
- AND tgrelid = to_regclass('chat_parts'))`).Scan(&figures)
+ AND tgrelid = to_regclass('chat_parts')) AND EXISTS (SELECT 1 FROM pg_attribute
+ WHERE attrelid = to_regclass('session_stats') AND attname = 'turns')`).Scan(&figures)
 	if err != nil {
 		return Reader{}, explain("open store", name, err)
 	}

@@ -37,26 +37,30 @@ var dialect = store.Dialect{
 	Opens: "opens", OneWriter: true,
 	Figures: true, NewRows: newRows,
 	SettleFigures: []string{
-		`DELETE FROM session_stats WHERE session_id IN (` + newRows + `)`,
+		`UPDATE session_stats SET data = x'', turns = NULL WHERE session_id IN (` + newRows + `) AND turns IS NOT NULL`,
 		`INSERT OR REPLACE INTO stats_read_to
+ SELECT * FROM (SELECT 'chat_sessions', rowid, id FROM chat_sessions ORDER BY rowid DESC LIMIT 1) UNION ALL
  SELECT * FROM (SELECT 'chat_messages', rowid, id FROM chat_messages ORDER BY rowid DESC LIMIT 1) UNION ALL
  SELECT * FROM (SELECT 'chat_parts', rowid, id FROM chat_parts ORDER BY rowid DESC LIMIT 1)`,
 	},
-	ClaimFigures: `INSERT OR IGNORE INTO session_stats SELECT id, x'' FROM chat_sessions WHERE id = ?`,
+	ClaimFigures: `INSERT OR IGNORE INTO session_stats(session_id, data) SELECT id, x'' FROM chat_sessions WHERE id = ?`,
 	SpanTimes: `SELECT trace_id, source, start_nano, end_nano, until_nano, (
   SELECT max(start_nano) FROM observations INDEXED BY idx_observations_below
   WHERE trace_id = ?1 AND iif(source = span_id, parent_span_id, span_id) = ?2 AND NOT opens
  ) FROM observations WHERE trace_id = ?1 AND source = ?2`,
 }
 
-// newRows selects the sessions with messages or parts that were inserted since figures were settled: after the row that
-// was the last one then. If that has another number or is gone, all rows may be new.
+// newRows selects the sessions that were inserted since figures were settled, or with such messages or parts: after the
+// row that was the last one then. If that has another number or is gone, all rows may be new.
 const newRows = `SELECT session_id FROM chat_messages NOT INDEXED WHERE rowid > coalesce((
    SELECT last_row FROM stats_read_to JOIN chat_messages m ON m.rowid = last_row AND m.id = last_id
    WHERE source = 'chat_messages'), -1 << 63)
  UNION SELECT session_id FROM chat_parts NOT INDEXED WHERE rowid > coalesce((
    SELECT last_row FROM stats_read_to JOIN chat_parts p ON p.rowid = last_row AND p.id = last_id
-   WHERE source = 'chat_parts'), -1 << 63)`
+   WHERE source = 'chat_parts'), -1 << 63)
+ UNION SELECT id FROM chat_sessions NOT INDEXED WHERE rowid > coalesce((
+   SELECT last_row FROM stats_read_to JOIN chat_sessions s ON s.rowid = last_row AND s.id = last_id
+   WHERE source = 'chat_sessions'), -1 << 63)`
 
 // extract is the value at a path in a column of JSON. Other programs may have written what is not JSON.
 func extract(column string, path ...string) string {
@@ -68,7 +72,11 @@ func dialectOf(conn *sqlite.Conn, tables []string) (store.Dialect, error) {
 	d := dialect
 	d.Foreign = !slices.Contains(tables, "agenttrace_schema") || !slices.Contains(tables, "chat_sessions")
 	d.Unobserved = !slices.Contains(tables, "observations")
-	d.Figures = slices.Contains(tables, "session_stats")
+	figures, err := columnsOf(conn, "session_stats")
+	if err != nil {
+		return d, err
+	}
+	d.Figures = slices.Contains(figures, "turns")
 	sessions, err := columnsOf(conn, "chat_sessions")
 	if err != nil {
 		return d, err

@@ -101,7 +101,7 @@ func TestBackup(t *testing.T) {
 func TestCompact(t *testing.T) {
 	path := newPath(t)
 	s := open(t, path, Options{})
-	for i := range 20 {
+	for i := range 24 {
 		apply(t, s, bigBatch(i))
 	}
 	if err := s.Compact(t.Context()); err != nil {
@@ -115,7 +115,7 @@ func TestCompact(t *testing.T) {
 		return info.Size()
 	}
 	before := size()
-	for i := range 19 {
+	for i := range 23 {
 		if err := s.Delete(t.Context(), bigBatch(i).Sessions[0].ID); err != nil {
 			t.Fatal(err)
 		}

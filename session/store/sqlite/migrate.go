@@ -66,6 +66,13 @@ ALTER TABLE annotations ADD COLUMN label TEXT;`},
 	// The reference program's versions 1 and 2 lack these.
 	{lacks("chat_sessions", "mode"), `ALTER TABLE chat_sessions ADD COLUMN mode TEXT;`},
 	{lacks("chat_parts", "continuation_run_id"), `ALTER TABLE chat_parts ADD COLUMN continuation_run_id TEXT;`},
+	// Figures without sums, which are made again, and triggers that removed their rows.
+	{lacks("session_stats", "turns"), `
+DROP TABLE session_stats;
+DROP TRIGGER stats_message_updated;
+DROP TRIGGER stats_message_deleted;
+DROP TRIGGER stats_part_updated;
+DROP TRIGGER stats_part_deleted;`},
 	// Earlier versions made these. idx_chat_parts_session stays where it is: it is also the reference program's.
 	{"", `
 DROP INDEX IF EXISTS idx_chat_parts_approval;

@@ -221,34 +221,55 @@ CREATE TRIGGER IF NOT EXISTS search_part_deleted AFTER DELETE ON chat_parts BEGI
   UPDATE search_segments SET version = random() WHERE segment = old.rowid >> 12;
 END;
 
--- What statistics need of the messages and calls of a session: see session/store/sqlstore/figures.go. A session whose
--- rows change loses its row. Triggers cost an INSERT as much as its indexes do, so there are none for it. Rows are new
--- whose rowid is greater than that of the row to which all have been read, which must still be there.
+-- What statistics need of the messages and calls of a session, and what sessions are ordered by: see
+-- session/store/sqlstore/figures.go. The row of a session whose rows change is emptied: it has no turns. Triggers cost an
+-- INSERT as much as its indexes do, so there are none for it. Rows are new whose rowid is greater than that of the row to
+-- which all have been read, which must still be there.
 CREATE TABLE IF NOT EXISTS session_stats (
   session_id TEXT PRIMARY KEY NOT NULL REFERENCES chat_sessions(id) ON DELETE CASCADE,
-  data       BLOB NOT NULL
+  data       BLOB NOT NULL,
+  turns      INTEGER,
+  errors     INTEGER,
+  tokens     INTEGER,
+  duration   INTEGER
 ) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS idx_session_stats_turns ON session_stats(turns);
+CREATE INDEX IF NOT EXISTS idx_session_stats_errors ON session_stats(errors);
+CREATE INDEX IF NOT EXISTS idx_session_stats_tokens ON session_stats(tokens);
+CREATE INDEX IF NOT EXISTS idx_session_stats_duration ON session_stats(duration);
 CREATE TABLE IF NOT EXISTS stats_read_to (
   source   TEXT PRIMARY KEY NOT NULL,
   last_row INTEGER,
   last_id  TEXT
 ) WITHOUT ROWID;
+-- These decide which messages of a fork are copies.
+CREATE TRIGGER IF NOT EXISTS stats_session_updated AFTER UPDATE OF parent_id, created_at ON chat_sessions
+WHEN old.parent_id IS NOT new.parent_id OR old.created_at <> new.created_at BEGIN
+  UPDATE session_stats SET data = x'', turns = NULL WHERE session_id = old.id AND turns IS NOT NULL;
+END;
+CREATE TRIGGER IF NOT EXISTS stats_session_deleted AFTER DELETE ON chat_sessions BEGIN
+  UPDATE stats_read_to SET (last_row, last_id) =
+    (SELECT rowid, id FROM chat_sessions WHERE rowid < old.rowid ORDER BY rowid DESC LIMIT 1)
+  WHERE source = 'chat_sessions' AND last_row = old.rowid;
+END;
 CREATE TRIGGER IF NOT EXISTS stats_message_updated
 AFTER UPDATE OF id, session_id, role, metadata_json, hidden_at, created_at ON chat_messages BEGIN
-  DELETE FROM session_stats WHERE session_id IN (old.session_id, new.session_id);
+  UPDATE session_stats SET data = x'', turns = NULL
+  WHERE session_id IN (old.session_id, new.session_id) AND turns IS NOT NULL;
 END;
 CREATE TRIGGER IF NOT EXISTS stats_message_deleted AFTER DELETE ON chat_messages BEGIN
-  DELETE FROM session_stats WHERE session_id = old.session_id;
+  UPDATE session_stats SET data = x'', turns = NULL WHERE session_id = old.session_id AND turns IS NOT NULL;
   UPDATE stats_read_to SET (last_row, last_id) =
     (SELECT rowid, id FROM chat_messages WHERE rowid < old.rowid ORDER BY rowid DESC LIMIT 1)
   WHERE source = 'chat_messages' AND last_row = old.rowid;
 END;
 CREATE TRIGGER IF NOT EXISTS stats_part_updated
 AFTER UPDATE OF id, message_id, session_id, type, data_json, tool_state, created_at ON chat_parts BEGIN
-  DELETE FROM session_stats WHERE session_id IN (old.session_id, new.session_id);
+  UPDATE session_stats SET data = x'', turns = NULL
+  WHERE session_id IN (old.session_id, new.session_id) AND turns IS NOT NULL;
 END;
 CREATE TRIGGER IF NOT EXISTS stats_part_deleted AFTER DELETE ON chat_parts BEGIN
-  DELETE FROM session_stats WHERE session_id = old.session_id;
+  UPDATE session_stats SET data = x'', turns = NULL WHERE session_id = old.session_id AND turns IS NOT NULL;
   UPDATE stats_read_to SET (last_row, last_id) =
     (SELECT rowid, id FROM chat_parts WHERE rowid < old.rowid ORDER BY rowid DESC LIMIT 1)
   WHERE source = 'chat_parts' AND last_row = old.rowid;

@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"cmp"
 	"testing"
 
 	"zombiezen.com/go/sqlite"
@@ -81,4 +82,40 @@ func BenchmarkStats(b *testing.B) {
 			b.Fatal(err)
 		}
 	})
+}
+
+// BenchmarkList reads the first page of 100,000 sessions in some orders. Goal: 100 ms.
+func BenchmarkList(b *testing.B) {
+	path := newPath(b)
+	s := open(b, path, Options{})
+	conn, err := sqlite.OpenConn(path, sqlite.OpenReadWrite)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer conn.Close()
+	if err := sqlitex.ExecuteScript(conn, `
+WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < 99999)
+INSERT INTO chat_sessions(id, title, agent, total_tokens, created_at, updated_at)
+ SELECT printf('ses_%x_%d', abs(random()) >> 32, i), 'title' || random(), 'agent' || i % 3, abs(random() % 9000),
+ 1790000000000 + i * 50000, 1790000000000 + i * 50000 FROM n;
+INSERT INTO chat_messages(id, session_id, role, metadata_json, created_at, updated_at) SELECT id || '_m', id, 'assistant',
+ '{"usage":{"input":' || abs(random() % 9000) || '},"agenttrace":{"duration_ms":' || abs(random() % 40000) || '}}',
+ created_at, 1 FROM chat_sessions;`, nil); err != nil {
+		b.Fatal(err)
+	}
+	first := func(sort store.SessionSort) {
+		for _, err := range s.Sessions(b.Context(), store.SessionQuery{Sort: sort}) {
+			if err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+	first(store.SortTurns) // which keeps the figures
+	for _, sort := range []store.SessionSort{store.SortTokens, store.SortDuration, store.SortCost, store.SortUpdated} {
+		b.Run(cmp.Or(string(sort), "updated"), func(b *testing.B) {
+			for b.Loop() {
+				first(sort)
+			}
+		})
+	}
 }

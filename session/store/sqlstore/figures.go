@@ -14,7 +14,7 @@ import (
 )
 
 // The figures of a session are what [Reader.Stats] needs of its messages and tool calls, a few bytes of each. The table
-// session_stats keeps them. A change of a session only deletes its row; a query makes the rows that are
+// session_stats keeps them. A change of a session only empties its row; a query makes the rows that are
 // missing, or counts without them. They depend on the messages and parts of the session
 // alone, and have all that figures over any time, in any zone and at any prices depend on.
 type figures struct {
@@ -52,7 +52,7 @@ type countedCall struct {
 }
 
 // figuresVersion begins what is kept. It is another one when the same rows give other figures: figures of another
-// version count as missing.
+// version count as missing. Then a migration removes what [figures.sums] gave, too.
 const figuresVersion = 1
 
 func (f *figures) encode() []byte {
@@ -334,6 +334,25 @@ const keptAtOnce = 64
 // errNotKept reports that many sessions have no figures that are kept.
 var errNotKept = errors.New("figures are not kept")
 
+// withFigures reads with the figures that are kept. If read returns errNotKept, and of which sessions they are missing,
+// these are kept and it is called again; keeps reports that it may.
+func (r *Reader) withFigures(ctx context.Context, read func(conn Conn, keeps bool) (missing []string, _ error)) error {
+	keeper, can := r.source.(Keeper)
+	var missing []string
+	err := r.source.Read(ctx, func(conn Conn) (err error) {
+		missing, err = read(conn, can && conn.Dialect().Figures)
+		return err
+	})
+	if !errors.Is(err, errNotKept) {
+		return err
+	}
+	keepFigures(ctx, keeper, missing)
+	return r.source.Read(ctx, func(conn Conn) error {
+		_, err := read(conn, false)
+		return err
+	})
+}
+
 // Keeper is a [Source] that can be written, if only to keep figures.
 type Keeper interface {
 	// Keep calls fn in a transaction, which is committed if fn returns nil. It does not wait long for other writers.
@@ -371,7 +390,18 @@ func putFigures(t Tx, sessions []string) error {
 		return err
 	}
 	for _, id := range sessions {
-		if _, err := t.Exec(`UPDATE session_stats SET data = ?1 WHERE session_id = ?2`, all[id].encode(), id); err != nil {
+		s, err := sessionOf(t, id)
+		if errors.Is(err, store.ErrNotFound) {
+			continue
+		} else if err != nil {
+			return err
+		}
+		values := []any{id, all[id].encode()}
+		for _, sum := range all[id].sums(&s) {
+			values = append(values, sum)
+		}
+		if _, err := t.Exec(`UPDATE session_stats SET data = ?2, turns = ?3, errors = ?4, tokens = ?5, duration = ?6
+ WHERE session_id = ?1`, values...); err != nil {
 			return err
 		}
 	}

@@ -53,20 +53,28 @@ func (r *Reader) Sessions(ctx context.Context, q store.SessionQuery) iter.Seq2[s
 				return err
 			}
 		}
+		if slices.Contains(figureSorts, q.Sort) {
+			return r.byFigure(ctx, &q, among, emit)
+		}
 		return r.source.Read(ctx, func(conn Conn) error {
-			query, args, err := sessionsQuery(conn, q, among)
+			query, args, err := sessionsQuery(conn, &q, among)
 			if err != nil {
 				return err
 			}
-			return conn.Query(query, func(found store.Row) error {
-				var row session.Session
-				if err := store.SessionTable.Scan(found, &row); err != nil {
-					return err
-				}
-				return emit(row)
-			}, args...)
+			return eachSession(conn, query, args, func(s session.Session, _ store.Row) error { return emit(s) })
 		})
 	})
+}
+
+// eachSession calls fn for the rows of a query that begin with the columns of sessions.
+func eachSession(conn Conn, query string, args []any, fn func(session.Session, store.Row) error) error {
+	return conn.Query(query, func(found store.Row) error {
+		var row session.Session
+		if err := store.SessionTable.Scan(found, &row); err != nil {
+			return err
+		}
+		return fn(row, found)
+	}, args...)
 }
 
 // sequence yields what read emits, and then its error, with what was done, if it has one.
@@ -85,8 +93,43 @@ func sequence[T any](what string, read func(emit func(T) error) error) iter.Seq2
 	}
 }
 
-func sessionsQuery(conn Conn, q store.SessionQuery, among []string) (query string, args []any, _ error) {
-	var index, limit string
+// conditionsOf are those of the sessions that a query selects, but for its cursor. It reports whether these are few, which
+// an index of a condition finds.
+func conditionsOf(conn Conn, q *store.SessionQuery, among []string) (where conditions, few bool, err error) {
+	where.d = conn.Dialect()
+	if q.Text != "" {
+		where.among(among)
+	}
+	if err := where.filter(&q.SessionFilter); err != nil {
+		return where, false, err
+	}
+	if few = q.ParentID != "" || q.Text != "" || q.IDs != nil; !few {
+		if few, err = where.narrow(conn); err != nil {
+			return where, false, err
+		}
+	}
+	switch {
+	case q.ParentID != "":
+		where.add("s.parent_id = ?", q.ParentID)
+	case !q.Children:
+		where.add(leading(where.d))
+	}
+	if !q.Archived {
+		where.add("+s.archived_at IS NULL") // most are not archived: an index on it is of no use
+	}
+	return where, few, nil
+}
+
+// limitOf is the LIMIT of a query, "" without one.
+func limitOf(q *store.SessionQuery) string {
+	if q.Limit < 0 {
+		return ""
+	}
+	return " LIMIT " + strconv.Itoa(cmp.Or(q.Limit, 50))
+}
+
+func sessionsQuery(conn Conn, q *store.SessionQuery, among []string) (query string, args []any, _ error) {
+	var index string
 	d := conn.Dialect()
 	column, isOrder := sortColumns[q.Sort]
 	if !isOrder {
@@ -96,33 +139,14 @@ func sessionsQuery(conn Conn, q store.SessionQuery, among []string) (query strin
 	if q.Sort == store.SortTitle {
 		direction, before = "ASC", ">"
 	}
-	where := conditions{d: d}
-	if q.Text != "" {
-		where.among(among)
-	}
-	if err := where.filter(&q.SessionFilter); err != nil {
+	where, few, err := conditionsOf(conn, q, among)
+	if err != nil {
 		return "", nil, err
-	}
-	few := q.ParentID != "" || q.Text != "" || q.IDs != nil
-	if !few {
-		var err error
-		if few, err = where.narrow(conn); err != nil {
-			return "", nil, err
-		}
 	}
 	// The order is that of the index on (updated_at, id). Where another condition selects few rows, its own
 	// index is the better one.
 	if !few && q.Agent == "" && q.Sort == store.SortUpdated && !d.Foreign {
 		index = d.Index("idx_chat_sessions_updated")
-	}
-	switch {
-	case q.ParentID != "":
-		where.add("s.parent_id = ?", q.ParentID)
-	case !q.Children:
-		where.add(leading(d))
-	}
-	if !q.Archived {
-		where.add("+s.archived_at IS NULL") // most are not archived: an index on it is of no use
 	}
 	switch {
 	case q.Before == nil:
@@ -132,11 +156,8 @@ func sessionsQuery(conn Conn, q store.SessionQuery, among []string) (query strin
 		where.add("(s."+column+", s.id) "+before+" ((SELECT c."+column+" FROM chat_sessions c WHERE c.id = ?), ?)",
 			q.Before.ID, q.Before.ID)
 	}
-	if q.Limit >= 0 {
-		limit = " LIMIT " + strconv.Itoa(cmp.Or(q.Limit, 50))
-	}
 	return "SELECT " + d.SessionColumns + " FROM chat_sessions s" + index + where.String() +
-		" ORDER BY s." + column + " " + direction + ", s.id " + direction + limit, where.args, nil
+		" ORDER BY s." + column + " " + direction + ", s.id " + direction + limitOf(q), where.args, nil
 }
 
 // SessionsSince implements [store.Reader].

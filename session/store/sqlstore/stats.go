@@ -27,17 +27,10 @@ func (r *Reader) Stats(ctx context.Context, q store.StatsQuery) (store.Stats, er
 	}
 	var c *counter
 	if err == nil {
-		err = r.source.Read(ctx, func(conn Conn) error {
-			_, keeps := r.source.(Keeper)
+		err = r.withFigures(ctx, func(conn Conn, keeps bool) ([]string, error) {
 			c = newCounter(q)
-			return c.read(conn, among, keeps)
-		})
-	}
-	if keeper, ok := r.source.(Keeper); ok && errors.Is(err, errNotKept) {
-		keepFigures(ctx, keeper, c.missing)
-		err = r.source.Read(ctx, func(conn Conn) error {
-			c = newCounter(q)
-			return c.read(conn, among, false)
+			err := c.read(conn, among, keeps)
+			return c.missing, err
 		})
 	}
 	if err != nil {
@@ -279,7 +272,7 @@ func (c *counter) read(conn Conn, among []string, keeps bool) error {
 			c.missing = append(c.missing, id)
 		}
 	}
-	if keeps && conn.Dialect().Figures && len(c.missing) > 0 && len(c.missing) >= min(minKept, len(c.sessions)/16) {
+	if keeps && len(c.missing) > 0 && len(c.missing) >= min(minKept, len(c.sessions)/16) {
 		return errNotKept
 	}
 	slices.Sort(c.missing)

@@ -152,7 +152,8 @@ func (h *harness) story(changes []store.Batch, see func(s Store)) {
 	}
 }
 
-// countsAfresh checks that statistics are the same with the figures that were kept before the last step and without:
+// countsAfresh checks that statistics are the same with the figures that were kept before the last step and without,
+// and that sessions are in the order of what each used:
 // after each step of a story, or after every nth and the last of one with more than 16. Counting costs more than a step.
 func (h *harness) countsAfresh(s Store, step, steps int) {
 	h.Helper()
@@ -167,11 +168,41 @@ func (h *harness) countsAfresh(s Store, step, steps int) {
 		tools, err := s.Stats(h.Context(), store.StatsQuery{By: []store.StatsBy{store.StatsByTool}})
 		h.check(err)
 		stats.Groups = append(stats.Groups, tools.Groups...)
+		h.ordered(s)
 		return stats
 	}
 	kept := count()
 	h.check(other.Script(`DELETE FROM session_stats`))
 	h.equal("stats by figures that were kept", kept, count())
+}
+
+// ordered checks the orders of sessions by figures.
+func (h *harness) ordered(s Store) {
+	h.Helper()
+	all := h.ids(s)
+	spent, err := s.Spent(h.Context(), all, nil)
+	h.check(err)
+	for sort, figure := range map[store.SessionSort]func(store.Spent) int64{
+		store.SortTurns:  func(u store.Spent) int64 { return u.Turns },
+		store.SortErrors: func(u store.Spent) int64 { return u.Errors },
+		store.SortTokens: func(u store.Spent) int64 { return session.Deref(u.Used).Total() },
+		store.SortDuration: func(u store.Spent) int64 {
+			if u.DurationMS == nil {
+				return -1
+			}
+			return *u.DurationMS
+		},
+	} {
+		slices.SortFunc(all, func(x, y string) int {
+			if a, b := figure(spent[x]), figure(spent[y]); a != b {
+				return int(b - a)
+			}
+			return strings.Compare(y, x)
+		})
+		q := everything
+		q.Sort = sort
+		h.equal("sessions by "+string(sort), strings.Join(ids(h.sessions(s, q)), " "), strings.Join(all, " "))
+	}
 }
 
 // tellings are the ways in which a story is built.
