@@ -106,7 +106,7 @@ func newBuilder(in Input, t *session.Transcript) *builder {
 func (b *builder) head() {
 	s := &b.transcript.Session
 	h := Session{
-		ID: s.ID, Title: s.Title, Agent: s.Agent, Model: modelOf(s), Mode: session.Deref(s.Mode),
+		ID: s.ID, Title: s.Title, Opening: b.in.Opening, Agent: s.Agent, Model: modelOf(s), Mode: session.Deref(s.Mode),
 		WorkspaceID: session.Deref(s.WorkspaceID), WorkspaceRoot: session.Deref(s.WorkspaceRoot),
 		Reading: readingOf(s), CreatedAt: s.CreatedAt, UpdatedAt: s.UpdatedAt, ArchivedAt: s.ArchivedAt,
 	}

@@ -72,6 +72,7 @@ type Document struct {
 type Session struct {
 	ID            string         `json:"id"`
 	Title         string         `json:"title"`
+	Opening       string         `json:"opening,omitempty"` // how the first text of a user begins, if there is no title
 	Agent         string         `json:"agent"`
 	Model         *session.Model `json:"model,omitempty"`
 	Mode          string         `json:"mode,omitempty"`
@@ -438,6 +439,8 @@ type Input struct {
 	Parent *session.Session
 	// Missing counts what no source reports, see [session.Quality]; nil where that is not known.
 	Missing map[string]int64
+	// Opening is how the first text of a user begins, of a session without a title.
+	Opening string
 	// Now and IdleTimeout decide which sessions are interrupted: see [StatusOf].
 	Now         time.Time
 	IdleTimeout time.Duration

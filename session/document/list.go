@@ -52,6 +52,10 @@ func (r Reader) Briefly(ctx context.Context, rows []session.Session) (items []It
 	if err != nil {
 		return nil, nil, err
 	}
+	openings, err := r.openings(ctx, rows...)
+	if err != nil {
+		return nil, nil, err
+	}
 	annotations, err := r.Annotations(ctx, ids...)
 	if err != nil {
 		return nil, nil, err
@@ -75,6 +79,7 @@ func (r Reader) Briefly(ctx context.Context, rows []session.Session) (items []It
 			return nil, nil, err
 		}
 		items[i] = NewItem(&rows[i], t, &s, now, idleTimeout)
+		items[i].Opening = openings[rows[i].ID]
 		items[i].Annotations = annotated[rows[i].ID]
 		if doubtful[rows[i].ID] {
 			items[i].Notices = 1
@@ -87,6 +92,35 @@ func (r Reader) Briefly(ctx context.Context, rows []session.Session) (items []It
 		}
 	}
 	return items, slices.Sorted(maps.Keys(lacking)), nil
+}
+
+// openings are those of the sessions without a title.
+func (r Reader) openings(ctx context.Context, rows ...session.Session) (map[string]string, error) {
+	var untitled []string
+	for i := range rows {
+		if !isTitle(rows[i].Title) {
+			untitled = append(untitled, rows[i].ID)
+		}
+	}
+	if untitled == nil {
+		return nil, nil
+	}
+	return r.Openings(ctx, untitled)
+}
+
+func isTitle(title string) bool { return title != "" && title != session.Untitled }
+
+// Name is what a session is called: its title, not sanitized, or else how it opens.
+func Name(title, opening string) string {
+	const maxOpening = 80 // bytes
+	switch line := Line(opening); {
+	case isTitle(title):
+		return title
+	case len(line) > maxOpening:
+		return strings.TrimSpace(Head(line, maxOpening)) + "…"
+	default:
+		return cmp.Or(line, "Untitled session")
+	}
 }
 
 // Descendants adds the forks and sub-agents of each session, and theirs, to a list of ids. Each id is in it once.
@@ -115,7 +149,9 @@ type Item struct {
 	// Short is what a table may have in place of the id: see [Abbreviate].
 	Short string `json:"-"`
 	Title string `json:"title"`
-	Agent string `json:"agent"`
+	// Opening is how the first text of a user begins, of a session without a title.
+	Opening string `json:"opening,omitempty"`
+	Agent   string `json:"agent"`
 	// Model is the one that was active last.
 	Model *session.Model `json:"model,omitempty"`
 	// State is how the last run ended, if one has and reported so. It is what the session's row has: a run that

@@ -40,8 +40,19 @@ func (r Reader) On(s store.Reader) Reader {
 // Collect is [Collect] with what decides whether the session is interrupted.
 func (r Reader) Collect(ctx context.Context, id string) (Input, error) {
 	in, err := Collect(ctx, r, id)
-	in.Now, in.IdleTimeout = r.limits()
+	if err == nil {
+		err = r.complete(ctx, &in)
+	}
 	return in, err
+}
+
+// complete adds what a reader knows.
+func (r Reader) complete(ctx context.Context, in *Input) error {
+	s := &in.Transcript.Session
+	openings, err := r.openings(ctx, *s)
+	in.Opening = openings[s.ID]
+	in.Now, in.IdleTimeout = r.limits()
+	return err
 }
 
 // Load builds the timeline of the session with the id. The error for a session that is not there wraps
@@ -179,7 +190,9 @@ func (r Reader) LoadLast(ctx context.Context, id string) (*Document, error) {
 		return nil, err
 	}
 	in := Input{Transcript: e.Transcript, Decisions: e.Decisions}
-	in.Now, in.IdleTimeout = r.limits()
+	if err := r.complete(ctx, &in); err != nil {
+		return nil, err
+	}
 	doc := Build(in)
 	doc.Estimate(r.Price)
 	return doc, nil
@@ -291,12 +304,12 @@ func (r Reader) Find(ctx context.Context, q store.SearchQuery, within []string, 
 		}
 		hits = append(hits, h)
 	}
-	return hits, more, r.numberTurns(ctx, hits)
+	return hits, more, r.place(ctx, hits)
 }
 
-// numberTurns sets the Turn of each hit to the number that the session's timeline gives the turn. It reads the outline
+// place sets the Opening of each hit, and the Turn of each hit to the number that the session's timeline gives the turn. It reads the outline
 // of each session of a hit once. A session that is gone meanwhile has no numbers.
-func (r Reader) numberTurns(ctx context.Context, hits []store.Hit) error {
+func (r Reader) place(ctx context.Context, hits []store.Hit) error {
 	outlines := map[string]*Outline{}
 	for i := range hits {
 		h := &hits[i]
@@ -309,7 +322,7 @@ func (r Reader) numberTurns(ctx context.Context, hits []store.Hit) error {
 			outlines[h.SessionID] = o
 		}
 		if o != nil {
-			h.Turn = o.TurnOf(h.MessageID)
+			h.Turn, h.Opening = o.TurnOf(h.MessageID), o.in.Opening
 		}
 	}
 	return nil

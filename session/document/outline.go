@@ -42,6 +42,9 @@ func (r Reader) LoadOutline(ctx context.Context, id string) (*Outline, error) {
 	o := &Outline{r: r, in: Input{Transcript: t}, toolCalls: e.ToolCalls, messages: make([]*Message, len(t.Messages)),
 		at: make(map[string]int, len(t.Messages)), numbers: make(map[string]int, len(t.Messages)),
 		loaded: make(map[string]bool)}
+	if err := r.complete(ctx, &o.in); err != nil {
+		return nil, err
+	}
 	if o.in.Annotations, err = r.Annotations(ctx, id); err != nil {
 		return nil, err
 	}

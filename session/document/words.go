@@ -276,7 +276,7 @@ func NewPhrases(text string) Phrases {
 func Functions() map[string]any {
 	number := func(n any) int64 { return reflect.Indirect(reflect.ValueOf(n)).Int() }
 	return map[string]any{
-		"line": Line, "oneline": OneLine, "plain": Sanitize, "capital": Capital, "short": Short, "head": Head,
+		"line": Line, "oneline": OneLine, "named": Name, "plain": Sanitize, "capital": Capital, "short": Short, "head": Head,
 		"model": FullModelName, "name": ModelName, "tokens": Tokens, "cost": Cost, "spent": Spent, "turns": Turns,
 		"join":     func(all []string) string { return Join(all...) },
 		"tool":     func(name string) string { return cmp.Or(OneLine(name), Unnamed) },

@@ -198,7 +198,7 @@ func Hits(w io.Writer, hits []store.Hit, o Options) error {
 			}
 			previous = h.SessionID
 			p.line(span{document.Sanitize(h.SessionID), p.accent},
-				span{"  " + document.Join(document.OneLine(h.Title), document.OneLine(h.Agent)), p.title})
+				span{"  " + document.Join(document.OneLine(document.Name(h.Title, h.Opening)), document.OneLine(h.Agent)), p.title})
 		}
 		p.line(span{"  " + document.Join(phrases.Facts("hit", h)...), p.dim})
 		for _, l := range fold(p.marked(h), p.Width-4) {

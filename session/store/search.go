@@ -66,7 +66,9 @@ const (
 type Hit struct {
 	SessionID string `json:"session_id"`
 	Title     string `json:"title"`
-	Agent     string `json:"agent"`
+	// Opening is how the first text of a user begins, of a session without a title. An engine leaves it empty.
+	Opening string `json:"opening,omitempty"`
+	Agent   string `json:"agent"`
 	// Turn is the number of the turn in the session's timeline; 0 where it is not known. An engine leaves it 0.
 	Turn      int    `json:"turn,omitempty"`
 	MessageID string `json:"message_id,omitempty"` // a title has neither message nor role nor part

@@ -103,6 +103,9 @@ type Reader interface {
 
 	// Missing counts what no source reports of sessions, by their ids: see [session.Quality].
 	Missing(ctx context.Context, ids []string) (map[string]map[string]int64, error)
+	// Openings returns how the first texts of users in sessions begin, 200 characters at most, by the ids of the
+	// sessions that have one.
+	Openings(ctx context.Context, ids []string) (map[string]string, error)
 
 	// Decisions returns the permission decisions of a session in order of time.
 	Decisions(ctx context.Context, sessionID string) ([]Decision, error)

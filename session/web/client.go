@@ -313,6 +313,10 @@ func (c *client) Missing(ctx context.Context, ids []string) (map[string]map[stri
 	return call[map[string]map[string]int64](ctx, c, "Missing", ids)
 }
 
+func (c *client) Openings(ctx context.Context, ids []string) (map[string]string, error) {
+	return call[map[string]string](ctx, c, "Openings", ids)
+}
+
 func (c *client) Decisions(ctx context.Context, id string) ([]store.Decision, error) {
 	return call[[]store.Decision](ctx, c, "Decisions", id)
 }

@@ -23,7 +23,7 @@ type nowGroup struct {
 
 type nowItem struct {
 	document.Status
-	WorkspaceRoot string
+	Opening, WorkspaceRoot string
 	// Tokens and Cost are what the turn of a session that works has taken per minute since it began, nil and "" where
 	// nobody counted. Most reports that no other session takes more tokens.
 	Tokens *int64
@@ -99,7 +99,7 @@ func (v *pages) now(w http.ResponseWriter, r *http.Request) error {
 		} else if err != nil {
 			return err
 		}
-		item := &nowItem{Status: doc.Status, WorkspaceRoot: session.Deref(rows[i].WorkspaceRoot)}
+		item := &nowItem{Status: doc.Status, Opening: doc.Session.Opening, WorkspaceRoot: session.Deref(rows[i].WorkspaceRoot)}
 		if busy {
 			item.rate(doc.LastTurn(), now)
 		}

@@ -28,7 +28,7 @@ const (
 )
 
 func title(doc *document.Document) string {
-	return cmp.Or(document.Line(doc.Session.Title), "Untitled session")
+	return document.Line(document.Name(doc.Session.Title, doc.Session.Opening))
 }
 
 func (v *pages) load(r *http.Request) (*document.Document, error) {

@@ -365,6 +365,27 @@ type missingQuery struct {
 	query string
 }
 
+// Openings implements [store.Reader].
+func (r *Reader) Openings(ctx context.Context, ids []string) (map[string]string, error) {
+	return get(ctx, r, func(conn Conn) (map[string]string, error) {
+		all, d := make(map[string]string), conn.Dialect()
+		query := `SELECT substr(` + d.JSON("p.data_json", "text") + `, 1, 200) FROM chat_messages m CROSS JOIN chat_parts p
+ WHERE m.session_id = ?1 AND m.role = 'user' AND p.message_id = m.id` + d.SameSession("p", "m") + ` AND p.type = 'text'
+ ORDER BY m.created_at, m.id, p."index" LIMIT 1`
+		for _, id := range ids {
+			_, err := first(conn, query, func(row store.Row) {
+				if text := row.ColumnText(0); text != "" {
+					all[id] = text
+				}
+			}, id)
+			if err != nil {
+				return nil, err
+			}
+		}
+		return all, nil
+	})
+}
+
 // Observed implements [store.Reader].
 func (r *Reader) Observed(ctx context.Context, sessionID string) (int, error) {
 	n, err := r.observations(ctx, `session_id = ?`, sessionID)

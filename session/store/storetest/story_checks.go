@@ -323,6 +323,12 @@ func init() {
 				return *id + " " + string(raw)
 			})
 		},
+		"openings": func(h *harness, s Store, a *args) string {
+			all, err := s.Openings(h.Context(), a.left)
+			h.check(err)
+			raw, _ := json.Marshal(all)
+			return string(raw)
+		},
 		"since": func(h *harness, s Store, a *args) string {
 			some, err := s.SessionsSince(h.Context(), epoch+a.int())
 			h.check(err)
