@@ -14,6 +14,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"path/filepath"
 	"sync"
 	"syscall"
 	"time"
@@ -23,6 +24,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/agenttrace/agenttrace/session/document"
+	"github.com/agenttrace/agenttrace/session/price"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/stores"
 	"github.com/agenttrace/agenttrace/session/web"
@@ -154,6 +156,13 @@ func (v *view) pages(s store.Store, to *served) http.Handler {
 	mux := http.NewServeMux()
 	backend := web.Backend{Sessions: document.Reader{Reader: s}, Changes: to.changes, Done: to.done,
 		Change: func(ctx context.Context, fn func(context.Context, store.Service) error) error { return fn(ctx, s) }}
+	if dir, err := StateDir(); err == nil {
+		kept := price.NewKept(filepath.Join(dir, "prices"), price.UpdateOptions{UserAgent: "agenttrace/" + v.version})
+		backend.Sessions.Price = kept.Rate
+		if !v.config.Server.Auth.HasValue() { // then it answers the user of this machine alone
+			backend.UpdatePrices = kept.Update
+		}
+	}
 	mux.HandleFunc("GET "+AddressPath, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		if v.address != nil && to.key != "" {

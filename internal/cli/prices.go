@@ -19,6 +19,7 @@ import (
 	"github.com/agenttrace/agenttrace/session/price"
 	"github.com/agenttrace/agenttrace/session/render"
 	"github.com/agenttrace/agenttrace/session/store"
+	"github.com/agenttrace/agenttrace/session/web"
 )
 
 const envPrices = "AGENTTRACE_PRICES"
@@ -93,6 +94,20 @@ func keptPrices(cmd *cobra.Command) *prices {
 	}
 	date := kept.Date().Local().Format(time.DateOnly)
 	return &prices{Price: kept.Rate, name: "the price lists of " + date, date: date, kept: kept}
+}
+
+// keepPrices has a server use the lists that are kept, as they are when it needs them, unless the command names others.
+func keepPrices(cmd *cobra.Command, b *web.Backend, version string) error {
+	if cmd.Flags().Changed("prices") || os.Getenv(envPrices) != "" {
+		return nil
+	}
+	dir, err := pricesDir()
+	if err != nil {
+		return err
+	}
+	kept := price.NewKept(dir, price.UpdateOptions{UserAgent: "agenttrace/" + version})
+	b.Sessions.Price, b.UpdatePrices = kept.Rate, kept.Update
+	return nil
 }
 
 func unreadable(cmd *cobra.Command, err error) {

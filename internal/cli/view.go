@@ -99,6 +99,9 @@ func servePages(cmd *cobra.Command, r document.Reader, version, traceURL, path s
 	defer changes.Close()
 	backend := web.Backend{Sessions: r, Changes: changes, Done: cmd.Context().Done(), Author: author(),
 		Change: changer(cmd)}
+	if err := keepPrices(cmd, &backend, version); err != nil {
+		return err
+	}
 	pages := web.New(backend, web.Options{Version: version, TraceURL: traceURL, Zone: time.Local})
 	// A store that is asked through a collector has a key of that one; these pages have the user's.
 	_, location, err := place(cmd)

@@ -127,6 +127,51 @@ func (p *Prices) Err() error {
 	return p.err
 }
 
+// Kept are the prices of the lists in a directory as they are now, for a program that runs while the lists change. It is
+// safe for concurrent use.
+type Kept struct {
+	dir     string
+	options UpdateOptions
+
+	mu      sync.Mutex
+	checked time.Time // when it was looked whether the lists have changed
+	index   time.Time // when they did
+	prices  *Prices   // nil if there are none
+}
+
+// NewKept returns the prices in a directory, and fetches them as the options say.
+func NewKept(dir string, o UpdateOptions) *Kept { return &Kept{dir: dir, options: o} }
+
+// Rate is that of [Prices.Rate]; nil while there are no lists.
+func (k *Kept) Rate(m session.Model) *Rate {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if time.Since(k.checked) > time.Second {
+		k.checked = time.Now()
+		if info, err := os.Stat(filepath.Join(k.dir, index)); err == nil && !info.ModTime().Equal(k.index) {
+			if prices, err := Open(k.dir); err == nil {
+				k.prices, k.index = prices, info.ModTime()
+			}
+		}
+	}
+	if k.prices == nil {
+		return nil
+	}
+	return k.prices.Rate(m)
+}
+
+// Update fetches the lists. It fails if none of them can be fetched.
+func (k *Kept) Update(ctx context.Context) error {
+	updated, err := Update(ctx, k.dir, k.options)
+	if len(updated) > 0 {
+		err = nil
+	}
+	k.mu.Lock()
+	k.checked = time.Time{}
+	k.mu.Unlock()
+	return err
+}
+
 // Date is when the oldest list was current.
 func (p *Prices) Date() time.Time {
 	return slices.MinFunc(p.Lists, func(a, b List) int { return a.CheckedAt.Compare(b.CheckedAt) }).CheckedAt

@@ -133,6 +133,8 @@ type Backend struct {
 	Done <-chan struct{}
 	// Author is who annotates, unless a request names somebody else.
 	Author string
+	// UpdatePrices fetches the prices that Sessions has. If it is nil, nobody may ask for that.
+	UpdatePrices func(context.Context) error
 }
 
 // WriteBody answers a request with a body, compressed if the client can read that. Of an answer that is a success a

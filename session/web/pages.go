@@ -96,6 +96,7 @@ func newPages(b Backend, o Options) http.Handler {
 		"GET /diff/{a}/{b}":                   v.diff,
 		"POST /s/{id}":                        v.change,
 		"POST /theme":                         v.setTheme,
+		"POST /prices":                        v.updatePrices,
 		"GET /":                               v.missing,
 	} {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
@@ -180,7 +181,7 @@ type failure struct {
 
 // failures are the titles of the pages of errors, by their status.
 var failures = map[int]string{http.StatusNotFound: "Not found", http.StatusBadRequest: "This address is not valid",
-	http.StatusConflict: "This cannot be done now", http.StatusServiceUnavailable: "The store cannot be read now"}
+	http.StatusConflict: "This cannot be done now", http.StatusBadGateway: "No prices could be fetched", http.StatusServiceUnavailable: "The store cannot be read now"}
 
 // fail answers with the page of an error.
 func (v *pages) fail(w http.ResponseWriter, r *http.Request, err error) {
@@ -316,6 +317,7 @@ func (v *pages) functions() template.FuncMap {
 		"at":      Address,
 		"asset":   func(name string) string { return "/assets/" + name + "?" + v.assets[name].digest },
 		"changes": func() bool { return v.Change != nil },
+		"fetches": func() bool { return v.Change != nil && v.UpdatePrices != nil },
 		"signOut": func() string { return v.SignOut },
 		"span":    v.spanURL,
 		"ago":     func(milli int64) string { return ago(time.Since(time.UnixMilli(milli))) },

@@ -34,6 +34,8 @@ type statsPage struct {
 	Rows     []statsRow
 	// Zone names the zone of the times.
 	Zone string
+	// Self is the address of the page.
+	Self string
 }
 
 type statsRange struct {
@@ -79,7 +81,7 @@ type heatHour struct {
 func (v *pages) stats(w http.ResponseWriter, r *http.Request) error {
 	ctx, query := r.Context(), r.URL.Query()
 	zone, _ := time.Now().In(v.Zone).Zone()
-	p := statsPage{Query: query, Bys: store.StatsKeys(), Zone: zone}
+	p := statsPage{Query: query, Self: r.URL.RequestURI(), Bys: store.StatsKeys(), Zone: zone}
 	by, err := store.ParseStatsBy(query["by"]...)
 	if err != nil {
 		return invalid("by %v", err)
@@ -115,6 +117,27 @@ func (v *pages) stats(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	return v.show(w, r, page{Title: "Stats", Here: "stats"}, "stats", p)
+}
+
+// maxUpdate is how long a reader waits for prices.
+const maxUpdate = 20 * time.Second
+
+// updatePrices fetches prices, and leads back to the figures.
+func (v *pages) updatePrices(w http.ResponseWriter, r *http.Request) error {
+	if v.Change == nil || v.UpdatePrices == nil {
+		return NewProblem("read-only", http.StatusForbidden, "", "",
+			"prices cannot be fetched here: run agenttrace prices update where the pages are served")
+	}
+	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
+	ctx, cancel := context.WithTimeout(r.Context(), maxUpdate)
+	defer cancel()
+	if err := v.UpdatePrices(ctx); err != nil {
+		return NewProblem("prices", http.StatusBadGateway, "",
+			"check the network and HTTPS_PROXY, or read a file: agenttrace prices update --from FILE",
+			strings.ReplaceAll(err.Error(), "\n", "; "))
+	}
+	http.Redirect(w, r, back(r, "/stats", "/stats"), http.StatusSeeOther)
+	return nil
 }
 
 // address is that of the page with a parameter changed.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/document"
+	"github.com/agenttrace/agenttrace/session/price"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
 	"github.com/agenttrace/agenttrace/session/web"
@@ -204,4 +205,45 @@ func TestNowShowsWhatATurnTakesPerMinute(t *testing.T) {
 	}
 	in.Messages[1].Message.MetadataJSON = `{"usage":{"input":2000,"output":400},"agenttrace":{"cost_usd":0.02,"incomplete":true}}`
 	newSite(t, in).has("/now", "Busy", "<b>most:</b> 1.2k tokens/min · $0.01", "since <time", "**Answer** 1")
+}
+
+// Who sees that models have no price has the lists fetched; where that fails, the page says why and what to do.
+func TestPricesAreFetchedOnRequest(t *testing.T) {
+	in := conversation("ses_priced", 1)
+	in.Transcript.Messages[1].Message.MetadataJSON =
+		`{"model":{"provider_id":"openai","model_id":"gpt-x"},"usage":{"input":1000000}}`
+	list := `{"openai":{"id":"openai","models":{"gpt-x":{"id":"gpt-x","cost":{"input":7,"output":1}}}}}`
+	down := true
+	published := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if down {
+			http.Error(w, "", http.StatusBadGateway)
+			return
+		}
+		_, _ = io.WriteString(w, list)
+	}))
+	t.Cleanup(published.Close)
+	from := price.Sources()[:1]
+	from[0].URL = published.URL
+	kept := price.NewKept(t.TempDir(), price.UpdateOptions{Sources: from})
+	s := newSite(t, in)
+	s.Config.Handler = web.New(web.Backend{Sessions: document.Reader{Reader: s.store, Price: kept.Rate},
+		Change:       func(context.Context, func(context.Context, store.Service) error) error { return nil },
+		UpdatePrices: kept.Update}, web.Options{})
+	s.has("/stats", "there is no price for <code>openai/gpt-x</code>", "Fetch prices now")
+	for _, want := range []struct {
+		status int
+		text   string
+	}{{http.StatusBadGateway, "the server answers 502 Bad Gateway; check the network and HTTPS_PROXY"},
+		{http.StatusOK, "~$7.00"}} {
+		answer, err := s.Client().PostForm(s.URL+"/prices", url.Values{"back": {"/stats?by=model"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, _ := io.ReadAll(answer.Body)
+		answer.Body.Close()
+		if answer.StatusCode != want.status || !strings.Contains(string(body), want.text) {
+			t.Errorf("%s, and not %q: %s", answer.Status, want.text, body)
+		}
+		down = false
+	}
 }
