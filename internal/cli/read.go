@@ -248,13 +248,19 @@ func newShow() *cobra.Command {
 				return writeRows(jsonOutput(cmd), t)
 			}
 			var doc, all *document.Document
-			if turn == 0 || changes { // the turn before may be any
+			if turn == 0 {
 				all, err = r.LoadAll(ctx, id)
 				doc = all
+			} else if doc, err = r.LoadTurns(ctx, id, turn, turn); err == nil {
+				doc.Queued = nil
 			}
-			if err == nil && turn != 0 {
-				if doc, err = r.LoadTurns(ctx, id, turn, turn); err == nil {
-					doc.Queued = nil
+			if err == nil && turn != 0 && changes {
+				var o *document.Outline
+				if o, err = r.LoadOutline(ctx, id); err == nil {
+					err = o.LoadContext(ctx, turn)
+				}
+				if err == nil {
+					all = o.Document()
 				}
 			}
 			if err == nil {
@@ -336,8 +342,8 @@ func newDiff() *cobra.Command {
 	var out output
 	formats := []string{"text", "html", "json"}
 	cmd := described("diff", flags{
-		"full": &full, "unified": &unified, "ignore-usage": &compare.IgnoreUsage, "exact": &compare.Exact, "format": &format, "json": &asJSON,
-		"output": &out.path, "force": &out.force,
+		"full": &full, "unified": &unified, "ignore-usage": &compare.IgnoreUsage, "exact": &compare.Exact,
+		"format": &format, "json": &asJSON, "output": &out.path, "force": &out.force,
 	}, exactly(2, "two sessions"), func(cmd *cobra.Command, args []string) error {
 		switch {
 		case !slices.Contains(formats, format):

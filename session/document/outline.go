@@ -97,6 +97,20 @@ func (o *Outline) Load(ctx context.Context, first, last int) error {
 	return o.load(ctx, ids)
 }
 
+// LoadContext reads the content of a turn, and of the last one before it that reports what its model was given, so that
+// [Document.ContextChanges] has what changed in between.
+func (o *Outline) LoadContext(ctx context.Context, number int) error {
+	if err := o.Load(ctx, number, number); err != nil {
+		return err
+	}
+	for before := number - 1; before > 0; before-- {
+		if o.Turns[before-1].SystemPromptDigest != "" || o.Turns[before-1].Tools.CatalogDigest != "" {
+			return o.Load(ctx, before, before)
+		}
+	}
+	return nil
+}
+
 // LoadQuestions reads the texts that turns begin with: of each the user's message or, without one, all messages.
 func (o *Outline) LoadQuestions(ctx context.Context, numbers []int) error {
 	var ids []string

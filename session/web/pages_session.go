@@ -182,13 +182,9 @@ func (v *pages) context(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	// What changed is seen beside the last turn that reports the same.
-	for before := min(n, len(o.Turns)) - 1; before > 0; before-- {
-		if o.Turns[before-1].SystemPromptDigest != "" || o.Turns[before-1].Tools.CatalogDigest != "" {
-			if err := o.Load(r.Context(), before, before); err != nil {
-				return err
-			}
-			break
+	if n <= len(o.Turns) {
+		if err := o.LoadContext(r.Context(), n); err != nil {
+			return err
 		}
 	}
 	whole, doc, err := withTurn(r.Context(), o, n)

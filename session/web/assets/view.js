@@ -22,13 +22,13 @@ function number() {
 // A jump leads on from the place that the last one led to, unless keys moved to another row since.
 function jump(kind, back) {
   if (!session) return;
+  if (kind === 'error' && !$('#totals .errors')) { say('Nothing failed or was denied.'); return; }
   const id = decodeURIComponent(location.hash.slice(1)), place = document.getElementById(id), row = rows()[at];
   const after = place && (!row || row.contains(place)) ? '&after=' + encodeURIComponent(id) : '';
   location.href = session + '/next?kind=' + kind + '&from=' + (number() || 0) + after + (back ? '&back=1' : '');
 }
 // The failure that the page was opened at is counted on from, unless keys moved to another place since.
 function failure(by) {
-  if (!$('#totals .errors')) { say('Nothing failed or was denied.'); return; }
   const e = $('[data-failure]');
   if (e && at < 0) location.href = session + '/next?failure=' + (+e.dataset.failure + by);
   else jump('error', by < 0);
