@@ -143,8 +143,8 @@ func (c *socket) answered(message []byte) {
 	}
 }
 
-// maxMessage bounds a message, and what of an answer waits for its recording.
-const maxMessage = 32 << 20
+// maxSocketMessage bounds a message, and what of an answer waits for its recording.
+const maxSocketMessage = 32 << 20
 
 // streamed is the body of an answer that is being received. Adding to it never waits.
 type streamed struct {
@@ -163,7 +163,7 @@ func newStreamed() *streamed {
 func (s *streamed) add(p []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.err == nil && len(s.bytes)+len(p) > maxMessage {
+	if s.err == nil && len(s.bytes)+len(p) > maxSocketMessage {
 		s.err = io.ErrShortBuffer
 	}
 	if s.err == nil {
@@ -221,7 +221,7 @@ func (f *frames) add(p []byte) {
 	f.buffered = append(f.buffered, p...)
 	for !f.ended && f.next() {
 	}
-	if len(f.buffered) > maxMessage+16 {
+	if len(f.buffered) > maxSocketMessage+16 {
 		f.ended, f.buffered = true, nil
 	}
 }
@@ -242,7 +242,7 @@ func (f *frames) next() bool {
 	case size >= 126:
 		return false
 	}
-	if size > maxMessage {
+	if size > maxSocketMessage {
 		f.ended, f.buffered = true, nil
 		return false
 	}
@@ -268,7 +268,7 @@ func (f *frames) next() bool {
 	if kind != 0 {
 		f.whole, f.compressed = nil, compressed
 	}
-	if f.whole = append(f.whole, payload...); len(f.whole) > maxMessage {
+	if f.whole = append(f.whole, payload...); len(f.whole) > maxSocketMessage {
 		f.ended = true
 		return false
 	}
@@ -286,7 +286,7 @@ func (f *frames) deliver() {
 		rest := strings.NewReader("\x00\x00\xff\xff\x01\x00\x00\xff\xff")
 		var err error
 		message, err = io.ReadAll(io.LimitReader(
-			flate.NewReaderDict(io.MultiReader(bytes.NewReader(message), rest), f.window), maxMessage))
+			flate.NewReaderDict(io.MultiReader(bytes.NewReader(message), rest), f.window), maxSocketMessage))
 		if err != nil {
 			f.ended = true
 			return
