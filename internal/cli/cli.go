@@ -195,7 +195,7 @@ func newRoot(version string) *cobra.Command {
 		commands []*cobra.Command
 	}{
 		{"Read", []*cobra.Command{newList(), newSearch(), newShow(), newView(version), newTail(), newStatus(), newDiff(),
-			newStats()}},
+			newStats(), newACP()}},
 		{"Run", []*cobra.Command{newRun(version), newProxy(), newDemo(version), newCollect(version), newReplay(), newMCP(version)}},
 		{"Change", []*cobra.Command{newEdit(), newFork(), newRewind(), newRemove()}},
 		{"Move", []*cobra.Command{newImport(), newExport(), newRedact()}},
