@@ -88,7 +88,7 @@ type Links struct {
 	// Self is the address of the page of a block, Image that of its picture, and Next that of the next call or answer that
 	// failed or was denied if this one did.
 	Self, Image, Next string
-	// Colored reports that code has colors: only pages of one part have the time for it.
+	// Colored reports that code has colors. Of values, only pages of one part have the time for it.
 	Colored bool
 	// Long is the head of a text that is too long to be shown as a whole, "" of others.
 	Long string

@@ -40,6 +40,12 @@ var htmlTemplates = template.Must(Templates().Funcs(template.FuncMap{
 func Templates() *template.Template {
 	return template.Must(template.New("").Funcs(document.Functions()).Funcs(template.FuncMap{
 		"rich": Rich, "runs": Runs,
+		"prose": func(b document.Block) template.HTML {
+			if b.Colored {
+				return rich(b.Text, MaxFenced)
+			}
+			return Rich(b.Text)
+		},
 		"section": func(b document.Block, s document.Section) shown {
 			return shown{section(b, s), b.Colored}
 		},
@@ -85,11 +91,24 @@ func HTML(w io.Writer, d *document.Document, o document.Words) error {
 
 // Rich is a text with its Markdown, in an element of its own that holds nothing but the
 // tags below, each of them closed. A text that is empty has none.
-func Rich(text string) template.HTML {
+func Rich(text string) template.HTML { return rich(text, 0) }
+
+// Fenced is how many bytes the fenced code of a text has.
+func Fenced(text string) (n int) {
+	for i, part := range strings.Split(text, "```") {
+		if i%2 == 1 {
+			n += len(part)
+		}
+	}
+	return n
+}
+
+// rich has colors in so many bytes of code.
+func rich(text string, colored int) template.HTML {
 	if strings.TrimSpace(text) == "" {
 		return ""
 	}
-	var w textWriter
+	w := textWriter{colored: colored}
 	blocks, ok := parseText(text)
 	if ok {
 		w.element("div", ` class="rich"`, blocks)
@@ -103,7 +122,8 @@ func Rich(text string) template.HTML {
 
 type textWriter struct {
 	strings.Builder
-	cell string // the element of a cell of the row that is written
+	cell    string // the element of a cell of the row that is written
+	colored int    // how many bytes of code can have colors
 }
 
 func (w *textWriter) text(s string) { template.HTMLEscape(w, []byte(s)) }
@@ -121,6 +141,24 @@ func (w *textWriter) nodes(all []*node) {
 	}
 }
 
+// code writes code, with colors if it is not too long for that.
+func (w *textWriter) code(n *node) {
+	if n.Lang == "" || len(n.Text) > min(maxFenced, w.colored) {
+		w.text(n.Text)
+		return
+	}
+	w.colored -= len(n.Text)
+	for _, run := range Code(n.Text, n.Lang) {
+		if run.Class == "" {
+			w.text(run.Text)
+			continue
+		}
+		w.WriteString(`<span class="` + run.Class + `">`)
+		w.text(run.Text)
+		w.WriteString("</span>")
+	}
+}
+
 func (w *textWriter) node(n *node) {
 	name, attributes := string(n.Kind), ""
 	switch n.Kind {
@@ -135,7 +173,9 @@ func (w *textWriter) node(n *node) {
 		if n.Kind == nodeCode {
 			before, after = "<pre><code>", "</code></pre>"
 		}
-		w.WriteString(before + template.HTMLEscapeString(n.Text) + after)
+		w.WriteString(before)
+		w.code(n)
+		w.WriteString(after)
 		return
 	case nodeRule:
 		w.WriteString("<hr>")

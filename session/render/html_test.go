@@ -191,6 +191,12 @@ func TestHTMLTexts(t *testing.T) {
 	if got := string(Rich(deep)); got != `<div class="text">`+strings.ReplaceAll(deep, ">", "&gt;")+"</div>" {
 		t.Errorf("a text that nests without end is %q", got)
 	}
+	for budget, want := range map[int]string{7: `func f()`, 8: `<span class="hk">func</span> <span class="hf">f</span>()`} {
+		code := string(rich("```go\nfunc f()\n```", budget))
+		if want = `<div class="rich"><pre><code>` + want + `</code></pre></div>`; code != want {
+			t.Errorf("with %d bytes of colors code is %q, want %q", budget, code, want)
+		}
+	}
 	page := transcript(t, HTML, "**bold**", document.Words{})
 	for what, n := range map[string]int{"<strong>bold</strong>": 4, "FAIL **bold**": 80, "You are a coder. **bold**": 1,
 		"gave up **bold**": 1, `<pre class="short">go test **bold**</pre>`: 1} {

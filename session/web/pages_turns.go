@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/agenttrace/agenttrace/session/document"
+	"github.com/agenttrace/agenttrace/session/render"
 )
 
 const (
@@ -290,7 +291,7 @@ func window(turns []turnData, at place, back bool, room int) (cut []turnData, be
 func (v *pages) data(doc *document.Document, turns []*document.Turn, alone bool) []turnData {
 	spans := spansOf(doc)
 	span := func(id string) string { return v.spanURL(spans[id].TraceID, spans[id].SpanID) }
-	all := make([]turnData, len(turns))
+	all, colored := make([]turnData, len(turns)), 0
 	for i, t := range turns {
 		turn := document.Words{Zone: v.Zone}.Turn(t)
 		for k := range turn.Messages {
@@ -301,9 +302,13 @@ func (v *pages) data(doc *document.Document, turns []*document.Turn, alone bool)
 				m.ErrorIDs = append(m.ErrorIDs, errorID(m.Message, e))
 			}
 			for n := range m.Blocks {
-				if b := &m.Blocks[n]; b.Part != nil {
+				b := &m.Blocks[n]
+				if b.Part != nil {
 					b.Span = span(b.Part.ID)
 					linkPart(b, doc, t, m.Message)
+				}
+				if code := render.Fenced(b.Text); b.Kind == document.BlockProse && colored+code <= render.MaxFenced {
+					b.Colored, colored = code > 0, colored+code
 				}
 			}
 		}
