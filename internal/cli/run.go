@@ -35,7 +35,7 @@ type runOptions struct {
 func newRun(version string) *cobra.Command {
 	var o runOptions
 	cmd := described("run", flags{"content": &o.content, "no-content": &o.noContent, "env": &o.printEnv,
-		"no-proxy": &o.noProxy, "quiet": &o.quiet, "acp": &o.pipe.acp,
+		"no-proxy": &o.noProxy, "quiet": &o.quiet, "acp": &o.pipe.acp, "mcp": &o.pipe.mcp,
 		"propagate": &o.pipe.propagate}, cobra.ArbitraryArgs,
 		func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 && !o.printEnv {

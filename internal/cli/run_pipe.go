@@ -26,7 +26,7 @@ import (
 )
 
 // pipeOptions are the flags of run for a program that speaks a protocol on its standard input and output.
-type pipeOptions struct{ acp, propagate bool }
+type pipeOptions struct{ acp, mcp, propagate bool }
 
 // runPiped runs a program between the client, which is on standard input and output, and records what the two send to
 // each other. Nothing that happens to the recording changes anything for them.
@@ -34,7 +34,9 @@ func (o *runOptions) runPiped(cmd *cobra.Command, args []string) error {
 	switch {
 	case len(args) == 0:
 		return usagef("run what? name the command of the agent or server, as in %s run --acp -- my-agent", ownName())
-	case !o.pipe.acp:
+	case o.pipe.acp && o.pipe.mcp:
+		return usagef("a program speaks one protocol; use one of --acp and --mcp")
+	case o.pipe.propagate && !o.pipe.acp:
 		return usagef("--propagate is for --acp; add that, or leave it out")
 	}
 	// A signal is for the program. What it said is stored after it has ended.
@@ -46,7 +48,11 @@ func (o *runOptions) runPiped(cmd *cobra.Command, args []string) error {
 		_ = note(cmd, "agenttrace: %s\n", document.Line(fmt.Sprintf(format, args...)))
 	}
 	pipe := &recorder.Pipe{Cmd: program, In: cmd.InOrStdin(), Out: cmd.OutOrStdout()}
-	record, finish, err := o.recordACP(cmd, say)
+	recording := o.recordACP
+	if o.pipe.mcp {
+		recording = o.recordMCP
+	}
+	record, finish, err := recording(cmd, say)
 	if err != nil {
 		say("nothing is recorded: %v", err)
 		record, finish = func([]recorder.Message) {}, func(*os.ProcessState) {}
@@ -133,9 +139,27 @@ func (o *runOptions) recordACP(cmd *cobra.Command, say func(string, ...any)) (re
 		if all == nil || o.quiet {
 			return
 		}
-		err = reading(cmd, func(ctx context.Context, r document.Reader, _ *prices) error {
-			return runSummary(ctx, cmd.ErrOrStderr(), r, slices.Sorted(maps.Keys(all)))
-		})
+		if err := o.summarize(cmd, slices.Sorted(maps.Keys(all))); err != nil {
+			say("%v", err)
+		}
+	}, nil
+}
+
+// recordMCP records the calls of tools of a server of the Model Context Protocol, each when it has its result.
+func (o *runOptions) recordMCP(cmd *cobra.Command, say func(string, ...any)) (record func([]recorder.Message),
+	finish func(*os.ProcessState), err error) {
+	open := func(context.Context) (store.Service, error) { return openWriter(cmd) }
+	r, err := recorder.Share(open, recorder.Options{})
+	if err != nil {
+		return nil, nil, err
+	}
+	return recorder.NewMCP(r, "mcp-"+newRunID()).Record, func(*os.ProcessState) {
+		ctx, cancel := context.WithTimeout(cmd.Context(), 2*time.Second)
+		defer cancel()
+		err := r.Close(ctx)
+		if ids := r.Sessions(); err == nil && len(ids) > 0 && !o.quiet {
+			err = o.summarize(cmd, ids)
+		}
 		if err != nil {
 			say("%v", err)
 		}

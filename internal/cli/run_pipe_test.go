@@ -43,6 +43,8 @@ func acpAgent() {
 		switch m.Method {
 		case "initialize":
 			result = `{"protocolVersion":1,"agentCapabilities":{},"agentInfo":{"name":"coder","version":"1"}}`
+		case "tools/call":
+			result = `{"content":[{"type":"text","text":"some notes"}]}`
 		case "session/load":
 			for _, text := range []string{"fix it", "fail"} {
 				update("user_message_chunk", `"content":{"type":"text","text":"`+text+`"}`)

@@ -1,0 +1,160 @@
+package recorder
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"strings"
+	"time"
+
+	"go.opentelemetry.io/collector/pdata/pcommon"
+	"go.opentelemetry.io/collector/pdata/ptrace"
+)
+
+// MCP records the calls of tools that a client makes of a server of the Model Context Protocol, from the messages of a
+// [Pipe]: each as a span, by the conventions of OpenTelemetry, when its result comes. A call belongs to the session that
+// the client names in its _meta by the id of the model's call or by a trace context, or else to one of the connection.
+type MCP struct {
+	recorder *Recorder
+	session  string
+	agent    string // what the client calls itself
+	open     map[string]mcpCall
+}
+
+type mcpCall struct {
+	at     time.Time
+	params mcpParams
+}
+
+type mcpParams struct {
+	Name       string
+	Arguments  json.RawMessage
+	Meta       map[string]json.RawMessage `json:"_meta"`
+	ClientInfo struct{ Name string }
+}
+
+// NewMCP returns a recorder of a connection. session is the id of the session of calls that name none.
+func NewMCP(r *Recorder, session string) *MCP {
+	return &MCP{recorder: r, session: session, open: make(map[string]mcpCall)}
+}
+
+// Record takes messages. Those that are damaged are left out.
+func (m *MCP) Record(batch []Message) {
+	for i := range batch {
+		var message struct {
+			ID     json.RawMessage
+			Method string
+			Params mcpParams
+			Result struct {
+				Content           json.RawMessage
+				StructuredContent json.RawMessage
+				IsError           bool
+			}
+			Error *struct{ Message string }
+		}
+		at, id := batch[i].At, ""
+		if json.Unmarshal(batch[i].Line, &message) != nil || message.ID == nil {
+			continue
+		}
+		id = string(message.ID)
+		if batch[i].FromClient {
+			switch message.Method {
+			case "initialize":
+				m.agent = message.Params.ClientInfo.Name
+			case "tools/call":
+				m.open[id] = mcpCall{at, message.Params}
+			}
+			continue
+		}
+		call, ok := m.open[id]
+		if !ok || message.Method != "" {
+			continue
+		}
+		delete(m.open, id)
+		output, failure := mcpText(message.Result.Content), ""
+		if message.Result.StructuredContent != nil {
+			output = string(message.Result.StructuredContent)
+		}
+		if message.Error != nil {
+			failure = message.Error.Message
+		} else if message.Result.IsError {
+			failure = output
+		}
+		traces := m.span(call, at, output, failure, message.Error != nil || message.Result.IsError)
+		_ = m.recorder.export(context.Background(), delivery{traces: traces, spans: 1}) // the end reports what is lost
+	}
+}
+
+// mcpText is the text of a result if it is nothing else, or JSON.
+func mcpText(content json.RawMessage) string {
+	var blocks []struct{ Type, Text string }
+	if json.Unmarshal(content, &blocks) == nil && len(blocks) == 1 && blocks[0].Type == "text" {
+		return blocks[0].Text
+	}
+	return string(content)
+}
+
+// span is that of a call. One that names the call of a model is of the client, by whose id it is joined; one within a
+// trace is of the server, since the client may report the call itself; any other one is all that there is.
+func (m *MCP) span(call mcpCall, end time.Time, output, failure string, failed bool) ptrace.Traces {
+	traces := ptrace.NewTraces()
+	resource := traces.ResourceSpans().AppendEmpty()
+	spans := resource.ScopeSpans().AppendEmpty()
+	spans.Scope().SetName("github.com/agenttrace/agenttrace/session/recorder")
+	span := spans.Spans().AppendEmpty()
+	var trace [16]byte
+	var own, parent [8]byte
+	_, _ = rand.Read(trace[:])
+	_, _ = rand.Read(own[:])
+	attrs, callID, within := span.Attributes(), "", false
+	for key, raw := range call.params.Meta {
+		var text string
+		if json.Unmarshal(raw, &text) != nil {
+			continue
+		}
+		name := strings.ToLower(strings.ReplaceAll(key[strings.LastIndexByte(key, '/')+1:], "_", ""))
+		switch parts := strings.Split(text, "-"); {
+		case name == "tooluseid" || name == "toolcallid":
+			callID = text
+		case key == "traceparent" && len(parts) == 4 && len(parts[1]) == 32 && len(parts[2]) == 16:
+			_, err := hex.Decode(trace[:], []byte(parts[1]))
+			_, parentErr := hex.Decode(parent[:], []byte(parts[2]))
+			within = err == nil && parentErr == nil
+		}
+	}
+	span.SetTraceID(trace)
+	span.SetSpanID(own)
+	span.SetName("tools/call " + call.params.Name)
+	span.SetStartTimestamp(pcommon.NewTimestampFromTime(call.at))
+	span.SetEndTimestamp(pcommon.NewTimestampFromTime(end))
+	attrs.PutStr("mcp.method.name", "tools/call")
+	attrs.PutStr("gen_ai.operation.name", "execute_tool")
+	attrs.PutStr("gen_ai.tool.name", call.params.Name)
+	if call.params.Arguments != nil {
+		attrs.PutStr("gen_ai.tool.call.arguments", string(call.params.Arguments))
+	}
+	if within {
+		span.SetParentSpanID(parent)
+		span.SetKind(ptrace.SpanKindServer)
+	}
+	switch {
+	case callID != "":
+		span.SetKind(ptrace.SpanKindClient)
+		attrs.PutStr("gen_ai.tool.call.id", callID)
+	case !within:
+		span.SetKind(ptrace.SpanKindInternal)
+		attrs.PutStr("session.id", m.session)
+		if m.agent != "" {
+			resource.Resource().Attributes().PutStr("service.name", m.agent)
+		}
+	}
+	if failed {
+		attrs.PutStr("error.type", "tool_error")
+		span.Status().SetCode(ptrace.StatusCodeError)
+		span.Status().SetMessage(failure)
+	} else {
+		attrs.PutStr("gen_ai.tool.call.result", output)
+	}
+	return traces
+}
