@@ -3,14 +3,17 @@
 package agents_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -118,6 +121,47 @@ func TestClients(t *testing.T) {
 			}
 			compare(t, reader, turns, lacks)
 		})
+}
+
+// TestRunRecordsCodingAgents: the same for coding agents that agenttrace run starts, each process of which goes on with
+// the session. The proxy, the telemetry and the files of each are one session, in which every fact is once.
+func TestRunRecordsCodingAgents(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	dir := t.TempDir()
+	build := exec.CommandContext(ctx, "go", "build", "-o", filepath.Join(dir, "agenttrace"), "../../../cmd/agenttrace")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	store := filepath.Join(dir, "sessions.db")
+	t.Setenv("AGENTTRACE", filepath.Join(dir, "agenttrace"))
+	t.Setenv("AGENTTRACE_STORE", store)
+	saw := make(map[string][]Turn)
+	for name, lacks := range clients {
+		if lacks.files != "" {
+			var err error
+			if saw[name], err = programs.Variant(name).Run(ctx, ""); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	}
+	reader := open(t, store)
+	checkAll(t, reader, len(saw))
+	for name, turns := range saw {
+		t.Run(name, func(t *testing.T) {
+			transcript := compare(t, reader, turns, absent{attempts: clients[name].attempts})
+			sources := 0
+			for i := range transcript.Messages {
+				metadata := session.ParseMessageMetadata([]byte(transcript.Messages[i].Message.MetadataJSON))
+				if len(metadata.Trace.Sources) == 3 {
+					sources++
+				}
+			}
+			if sources < 3 {
+				t.Errorf("%d messages have three sources, want more", sources)
+			}
+		})
+	}
 }
 
 // compare compares the turns of a session with what is stored of it.

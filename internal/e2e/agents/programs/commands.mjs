@@ -20,10 +20,13 @@ export function home(name, env, files = {}) {
     mkdirSync(dirname(join(dir, path)), { recursive: true });
     writeFileSync(join(dir, path), text);
   }
-  const { TMPDIR } = process.env;
-  const environment = { HOME: dir, PATH: `${bin}:${process.env.PATH}`, LANG: "C.UTF-8", ...(TMPDIR && { TMPDIR }), ...env };
+  const { TMPDIR, AGENTTRACE_STORE } = process.env;
+  const kept = { ...(TMPDIR && { TMPDIR }), ...(AGENTTRACE_STORE && { AGENTTRACE_STORE }) };
+  const environment = { HOME: dir, PATH: `${bin}:${process.env.PATH}`, LANG: "C.UTF-8", ...kept, ...env };
+  // AGENTTRACE is the command that records programs from outside, if they are to be.
+  const command = [...(process.env.AGENTTRACE ? [process.env.AGENTTRACE, "run", "--content", "--quiet", "--"] : []), process.execPath];
   return (program, ...args) => new Promise((done, failed) => {
-    const child = execFile(process.execPath, [resolve("node_modules", program), ...args], { cwd, env: environment }, (error, stdout, stderr) =>
+    const child = execFile(command[0], [...command.slice(1), resolve("node_modules", program), ...args], { cwd, env: environment }, (error, stdout, stderr) =>
       error ? failed(new Error(`${error.message}: ${stdout}${stderr}`)) : done(stdout));
     child.stdin.end();
   });
