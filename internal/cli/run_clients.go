@@ -36,6 +36,8 @@ type client struct {
 	// Arguments are put before its own.
 	Arguments        []string `json:"arguments"`
 	ContentArguments []string `json:"content_arguments"`
+	// Hook is how it reports that something has ended, nil where it does not.
+	Hook *hook `json:"hook"`
 	// Source documents the variables.
 	Source string `json:"source"`
 }

@@ -25,7 +25,6 @@ import (
 
 	"github.com/agenttrace/agenttrace/agenttrace"
 	"github.com/agenttrace/agenttrace/agenttrace/modelhttp"
-	"github.com/agenttrace/agenttrace/session/importer"
 	"github.com/agenttrace/agenttrace/session/recorder"
 	"github.com/agenttrace/agenttrace/session/store"
 )
@@ -187,14 +186,4 @@ func (r *recording) finish() ran {
 		r.problem(fmt.Errorf("what was recorded is kept in %s; agenttrace import %s stores it", r.Directory, r.Directory))
 	}
 	return ran{Sessions: ids, Problems: r.problems}
-}
-
-// changed are the files in the usual places of known agents that changed since the agent began.
-func (r *recording) changed() ([]importer.Input, error) {
-	places, err := importer.Discover()
-	if err != nil {
-		return nil, err
-	}
-	began := time.UnixMilli(r.Began).Add(-time.Second) // some file systems count seconds
-	return slices.DeleteFunc(importer.InputsOf(places), func(in importer.Input) bool { return !in.ChangedSince(began) }), nil
 }

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
@@ -193,7 +194,8 @@ func (s *runSources) readCalls(ctx context.Context) error {
 
 // importFiles imports the sessions that known agents have kept of the run.
 func (s *runSources) importFiles(ctx context.Context) error {
-	inputs, err := s.changed()
+	began := time.UnixMilli(s.Began).Add(-time.Second) // some file systems count seconds
+	inputs, err := changedIn("", began)
 	if err != nil || len(inputs) == 0 {
 		return err
 	}
