@@ -292,8 +292,8 @@ func (h *hooking) status(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// reportHook is what a hook calls: it imports what the client keeps of the session that it names, or all of the client's
-// that changed lately. A client must not notice that it failed.
+// reportHook is what a hook calls: it imports what the client keeps of the session that it names, or all of the
+// client's that changed lately. A client must not notice that it failed.
 func reportHook(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil

@@ -62,8 +62,8 @@ var knownClients = sync.OnceValue(func() (all struct {
 // programOf is the place in a command of the program that it starts: the first or, where a runtime starts it, the
 // script, the module or the package, which is the first that is no option and no word of the runtime's.
 func programOf(args []string) int {
-	runtimes := []string{"node", "bun", "bunx", "npx", "pnpm", "uvx", "uv", "pipx", "deno", "env", "python", "python3", "go",
-		"ruby", "java", "tsx"}
+	runtimes := []string{"node", "bun", "bunx", "npx", "pnpm", "uvx", "uv", "pipx", "deno", "env", "python", "python3",
+		"go", "ruby", "java", "tsx"}
 	words := []string{"run", "x", "dlx", "exec", "tool"}
 	if len(args) == 0 || !slices.Contains(runtimes, strings.TrimSuffix(filepath.Base(args[0]), ".exe")) {
 		return 0

@@ -32,7 +32,8 @@ import (
 // newRecord is the process that records a run. Its standard input states what to record and, line by line, how far the
 // run is; its standard output has the answer.
 func newRecord(version string) *cobra.Command {
-	return &cobra.Command{Use: "record", Hidden: true, Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
+	record := &cobra.Command{Use: "record", Hidden: true, Args: cobra.NoArgs}
+	record.RunE = func(cmd *cobra.Command, _ []string) error {
 		lines := json.NewDecoder(bufio.NewReader(cmd.InOrStdin()))
 		var run runRecord
 		if err := lines.Decode(&run); err != nil {
@@ -55,7 +56,8 @@ func newRecord(version string) *cobra.Command {
 		r.wait(lines)
 		answer := r.finish()
 		return json.NewEncoder(cmd.OutOrStdout()).Encode(answer)
-	}}
+	}
+	return record
 }
 
 // recording is the recorder of a run.

@@ -16,8 +16,8 @@ func ownSession() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setsid: tru
 
 // relayed are the signals that are passed on to the agent: all that can be caught, except for those of this process's
 // own affairs and SIGTSTP, which stops both.
-var relayed = []os.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGUSR1, syscall.SIGUSR2,
-	syscall.SIGALRM, syscall.SIGCONT, syscall.SIGWINCH}
+var relayed = []os.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGUSR1,
+	syscall.SIGUSR2, syscall.SIGALRM, syscall.SIGCONT, syscall.SIGWINCH}
 
 // runAgent runs a program with what this process was given: its files, terminal and process group. It returns the exit
 // code, or ends this process by the signal that ended the agent.

@@ -213,7 +213,8 @@ func TestRunRecordsAnAgentThatReportsNothing(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	host := strings.NewReplacer(o.server.Listener.Addr().String(), "server", with.server.Listener.Addr().String(), "server")
+	host := strings.NewReplacer(o.server.Listener.Addr().String(), "server",
+		with.server.Listener.Addr().String(), "server")
 	for i := range max(len(without), len(with.asked)) {
 		if a, b := host.Replace(string(without[i])), host.Replace(string(with.asked[i])); a != b {
 			t.Errorf("request %d differs:\n%s\n%s", i, a, b)

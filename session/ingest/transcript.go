@@ -54,8 +54,8 @@ func (i *Ingester) Seen(ctx context.Context, id string, in *store.Imported, besi
 	}
 	for k := range in.SpanRefs {
 		l := &in.SpanRefs[k]
-		if l.TurnStats == nil || !l.TurnStats.Step {
-			continue
+		if l.TurnStats == nil || !l.TurnStats.Step || len(l.TurnStats.Trace.ModelErrors) > 0 {
+			continue // of a call that was tried again nobody knows when the last attempt began: others have each attempt
 		}
 		trace, message := &l.TurnStats.Trace, about[l.MessageID]
 		f := fact.Fact{

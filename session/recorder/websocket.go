@@ -16,9 +16,9 @@ import (
 // Middleware sends a request with next, and records the call that it is, as [modelhttp.Transport.Middleware] does.
 type Middleware = func(req *http.Request, next func(*http.Request) (*http.Response, error)) (*http.Response, error)
 
-// RecordSockets returns a transport as base is, of which the WebSockets of the Responses API are recorded, too: a client
-// sends a request as a message, and the events of its answer come as messages. Each request is recorded as one of HTTP
-// with a stream of events. What a connection carries is not changed, and never waits for the recording.
+// RecordSockets returns a transport as base is, of which the WebSockets of the Responses API are recorded, too: a
+// client sends a request as a message, and the events of its answer come as messages. Each request is recorded as one
+// of HTTP with a stream of events. What a connection carries is not changed, and never waits for the recording.
 func RecordSockets(base http.RoundTripper, record Middleware) http.RoundTripper {
 	return sockets{base, record}
 }
@@ -200,8 +200,8 @@ func (s *streamed) Close() error {
 	return nil
 }
 
-// frames finds the messages in what one side of a WebSocket sends (RFC 6455), also those that are compressed (RFC 7692).
-// What is malformed, or too long, ends it: the connection goes on.
+// frames finds the messages in what one side of a WebSocket sends (RFC 6455), also those that are compressed (RFC
+// 7692). What is malformed, or too long, ends it: the connection goes on.
 type frames struct {
 	message func([]byte)
 	// forgets reports that each message is compressed by itself.
