@@ -54,10 +54,13 @@ func (i *Ingester) Seen(ctx context.Context, id string, in *store.Imported, besi
 	}
 	for k := range in.SpanRefs {
 		l := &in.SpanRefs[k]
-		if l.TurnStats == nil || !l.TurnStats.Step || len(l.TurnStats.Trace.ModelErrors) > 0 {
-			continue // of a call that was tried again nobody knows when the last attempt began: others have each attempt
+		if l.TurnStats == nil || !l.TurnStats.Step {
+			continue
 		}
 		trace, message := &l.TurnStats.Trace, about[l.MessageID]
+		if len(trace.ModelErrors) > 0 || l.Error && trace.ResponseID == "" {
+			continue // a proxy does not know when an attempt that failed was over: the client reports it
+		}
 		f := fact.Fact{
 			Kind: fact.ModelCall, Dialect: "proxy", FromServer: true, Name: l.Kind, Service: "proxy",
 			TraceID: l.TraceID, SpanID: l.SpanID, Source: l.SpanID, Start: l.StartNano, End: l.EndNano,

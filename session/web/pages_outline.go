@@ -20,6 +20,8 @@ const (
 	// it is folded. groupCalls are the calls of a model in a group of those of a turn that has more than maxCalls.
 	groupTurns   = 100
 	maxLandmarks = 6
+	// allLandmarks is how many all groups show, about.
+	allLandmarks = 60
 	groupCalls   = 50
 	maxCalls     = 150
 	// maxFound is how many places of a text an outline leads to.
@@ -65,12 +67,13 @@ type turnGroup struct {
 
 // turnGroups are those of an outline, with one that is open. Others have their landmarks only.
 func turnGroups(turns []*document.Turn, open int) (all []turnGroup) {
+	most := min(maxLandmarks, max(1, allLandmarks*groupTurns/max(len(turns), 1)))
 	for part := range slices.Chunk(turns, groupTurns) {
 		g := turnGroup{first: part[0].Number, last: part[len(part)-1].Number}
 		folded := (open < g.first || open > g.last) && len(turns) > groupTurns
 		for _, t := range part {
 			marks := marks(t)
-			if !folded || marks != nil && marks[0] != "rewound" && len(g.shown) < maxLandmarks {
+			if !folded || marks != nil && marks[0] != "rewound" && len(g.shown) < most {
 				g.shown = append(g.shown, t.Number)
 			}
 		}

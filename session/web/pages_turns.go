@@ -18,7 +18,7 @@ import (
 const (
 	// A page has at most pageTurns turns, and of these as many blocks as have some maxPageText bytes of HTML.
 	pageTurns   = 20
-	maxPageText = 100 << 10
+	maxPageText = 95 << 10
 	// Of a text that is longer than maxProse bytes its head is shown, of which the length is headProse.
 	maxProse  = 32 << 10
 	headProse = 8 << 10
