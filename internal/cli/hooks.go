@@ -40,10 +40,7 @@ type hook struct {
 }
 
 // hooking is the command hooks.
-type hooking struct {
-	store string
-	yes   bool
-}
+type hooking struct{ yes bool }
 
 func newHooks() *cobra.Command {
 	var h hooking

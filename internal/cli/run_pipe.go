@@ -131,7 +131,9 @@ func (o *runOptions) recordACP(cmd *cobra.Command, say func(string, ...any)) (re
 		}
 		all, err := importLast(newImporter, path, format)
 		if err == nil {
-			err = errors.Join(file.Close(), os.RemoveAll(dir))
+			if err := errors.Join(file.Close(), os.RemoveAll(dir)); err != nil {
+				say("the trace is still in %s, with secrets that were in it: %v", path, err)
+			}
 		} else {
 			say("not all that was said is stored: %v; it is in %s, with secrets that were in it: "+
 				"agenttrace import --format acp %[2]s", err, path)

@@ -21,9 +21,12 @@ const (
 	maxInline = 120
 	// maxCode is the size in bytes up to which code has colors.
 	maxCode = 100 << 10
-	// maxFenced is that of a block in a text, and MaxFenced of all blocks in the texts of a page: a byte costs 5 µs.
-	maxFenced, MaxFenced = 4 << 10, 20 << 10
+	// maxFenced is that of a block in a text: a byte costs 5 µs.
+	maxFenced = 4 << 10
 )
+
+// MaxFenced is the size in bytes up to which the blocks of code in the texts of a page have colors, all together.
+const MaxFenced = 20 << 10
 
 // Value is a value of JSON as pages show it: a string as the text that it is, an object or a list unfolded.
 type Value struct {

@@ -210,7 +210,7 @@ func TestNowShowsWhatATurnTakesPerMinute(t *testing.T) {
 // Who sees that models have no price has the lists fetched; where that fails, the page says why and what to do.
 func TestPricesAreFetchedOnRequest(t *testing.T) {
 	in := conversation("ses_priced", 1)
-	in.Transcript.Messages[1].Message.MetadataJSON =
+	in.Messages[1].Message.MetadataJSON =
 		`{"model":{"provider_id":"openai","model_id":"gpt-x"},"usage":{"input":1000000}}`
 	list := `{"openai":{"id":"openai","models":{"gpt-x":{"id":"gpt-x","cost":{"input":7,"output":1}}}}}`
 	down := true
