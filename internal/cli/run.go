@@ -136,7 +136,7 @@ func (o *runOptions) run(cmd *cobra.Command, version string, args []string) erro
 		if shown := o.summarize(cmd, r.ran.Sessions); shown != nil {
 			problem = errors.Join(problem, shown)
 		}
-	} else if problem == nil {
+	} else if problem == nil && len(r.ran.Problems) == 0 {
 		_ = note(cmd, "\nagenttrace: nothing of the agent was recorded; %s run --env shows what it is told\n", ownName())
 	}
 	for _, text := range r.ran.Problems {
@@ -175,6 +175,7 @@ type recorderProcess struct {
 	answered chan struct{} // closed when it has answered, or died
 	ran      ran
 	whole    bool
+	log      string // a file with what it said before it died
 	rescue   *http.Server
 }
 
@@ -193,6 +194,11 @@ func startRecorder(listener net.Listener, record *runRecord) (*recorderProcess, 
 	r.cmd = exec.Command(self, "run", "record")
 	r.cmd.ExtraFiles = []*os.File{file}
 	r.cmd.SysProcAttr = ownSession()
+	log, err := os.OpenFile(filepath.Join(record.Directory, "recorder.log"), os.O_CREATE|os.O_WRONLY, 0o600)
+	if err == nil { // else nobody reads what it has to say
+		defer log.Close()
+		r.cmd.Stderr, r.log = log, log.Name()
+	}
 	if r.to, err = r.cmd.StdinPipe(); err != nil {
 		return nil, err
 	}
@@ -242,8 +248,8 @@ func (r *recorderProcess) end() error {
 		_ = r.rescue.Close()
 	}
 	if !r.whole {
-		return fmt.Errorf("the process that records has died; requests were passed on without it, and " +
-			"what it had not stored is lost")
+		return fmt.Errorf("the process that records has died; requests were passed on without it, and "+
+			"what it had not stored is lost; see %s", r.log)
 	}
 	return nil
 }

@@ -77,8 +77,9 @@ type recording struct {
 
 // problem notes what the user is told at the end, each once.
 func (r *recording) problem(err error) {
-	if err == nil {
-		return
+	var waits *recorder.NotStoredError
+	if err == nil || errors.As(err, &waits) && waits.LostSpans+waits.LostRecords+waits.RefusedRows == 0 {
+		return // what waits is stored, or reported at the end
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -96,7 +97,8 @@ const sent = 100 * time.Millisecond
 
 func (r *recording) start(listener net.Listener) (err error) {
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(r.problem))
-	if r.telemetry, err = recorder.Share(r.open, recorder.Options{}); err != nil {
+	r.telemetry, err = recorder.Share(r.open, recorder.Options{Spill: filepath.Join(r.Directory, "telemetry.otlp")})
+	if err != nil {
 		return err
 	}
 	r.calls = r.telemetry
@@ -175,17 +177,21 @@ func (r *recording) finish() ran {
 	defer cancel()
 	_ = r.server.Close()
 	r.problem(r.observer.end(ctx))
-	r.problem(r.telemetry.Close(ctx))
-	sources := runSources{recording: r}
-	ids, err := sources.merge(ctx)
+	err := r.telemetry.Close(ctx)
 	r.problem(err)
+	var ids []string
+	if err == nil {
+		sources := runSources{recording: r}
+		ids, err = sources.merge(ctx)
+	}
 	if r.calls != r.telemetry {
-		err = errors.Join(err, r.calls.Close(ctx))
+		r.problem(r.calls.Close(ctx))
+		if err != nil {
+			r.problem(fmt.Errorf("%w; what the proxy saw is in %s, which agenttrace import stores", err, r.Directory))
+		}
 	}
 	if err == nil {
 		_ = os.RemoveAll(r.Directory)
-	} else {
-		r.problem(fmt.Errorf("what was recorded is kept in %s; agenttrace import %s stores it", r.Directory, r.Directory))
 	}
 	return ran{Sessions: ids, Problems: r.problems}
 }

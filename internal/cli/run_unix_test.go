@@ -15,6 +15,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -308,6 +309,28 @@ func TestAnAgentRunsOnWithoutItsRecorder(t *testing.T) {
 	}
 	if whole != 1 {
 		t.Errorf("%d whole sessions, want that of the second run", whole)
+	}
+}
+
+// TestADeadStoreStopsNoAgent: the agent runs, what was recorded is in a file that is named, and importing that stores it.
+func TestADeadStoreStopsNoAgent(t *testing.T) {
+	o := newOutside(t)
+	if err := os.WriteFile(filepath.Join(o.home, "file"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, err := o.command("agenttrace", "run", "--store", "file/s.db", "--", "agent").CombinedOutput()
+	if err != nil {
+		t.Fatalf("the agent failed: %v: %s", err, out)
+	}
+	path := regexp.MustCompile(`are in (\S+),`).FindSubmatch(out)
+	if path == nil {
+		t.Fatalf("it does not say where the recording is: %s", out)
+	}
+	if out, err := o.command("agenttrace", "import", string(path[1])).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if d := cmp.Diff([][]string{modelserver.Weather.Want(modelserver.Named("chat"))}, o.sessions()); d != "" {
+		t.Errorf("sessions (-said +stored):\n%s", d)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"sync"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/ptrace"
 
 	"github.com/agenttrace/agenttrace/redact"
+	"github.com/agenttrace/agenttrace/session/codec/otlpfile"
 	"github.com/agenttrace/agenttrace/session/ingest"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/stores"
@@ -36,6 +38,9 @@ type Options struct {
 	// MaxPendingBytes limits what waits in memory while the store is unavailable, by its size in OTLP. Beyond it the
 	// oldest deliveries are lost. 0 means DefaultMaxPendingBytes; a negative value means that nothing waits.
 	MaxPendingBytes int
+	// Spill, if it is set, names a file to which Close appends what it could not store, as the collector's file
+	// exporter writes it, without the secrets' redaction. Importing the file stores it.
+	Spill string
 }
 
 // ErrClosed is returned by exports after [Recorder.Close].
@@ -92,9 +97,10 @@ func (e *NotStoredError) Unwrap() error { return e.Err }
 // Recorder is a store that an OpenTelemetry SDK writes to. It is safe for concurrent use,
 // and several providers may share it.
 type Recorder struct {
-	redactor *redact.Redactor
-	keys     []string
-	maximum  int
+	redactor  *redact.Redactor
+	keys      []string
+	maximum   int
+	spillPath string
 	// open opens a store that others write to as well. Nil means that the store is held until Close.
 	open func(context.Context) (store.Service, error)
 
@@ -159,7 +165,7 @@ func Share(open func(context.Context) (store.Service, error), o Options) (*Recor
 }
 
 func newRecorder(o Options) (*Recorder, error) {
-	r := &Recorder{keys: o.SessionKeys, maximum: cmp.Or(o.MaxPendingBytes, DefaultMaxPendingBytes),
+	r := &Recorder{keys: o.SessionKeys, spillPath: o.Spill, maximum: cmp.Or(o.MaxPendingBytes, DefaultMaxPendingBytes),
 		sessions: make(map[string]bool)}
 	if o.DisableRedaction {
 		return r, nil
@@ -301,13 +307,23 @@ func (r *Recorder) Close(ctx context.Context) error {
 		r.later.Stop()
 	}
 	r.retry(ctx)
-	for r.open != nil && len(r.pending) > 0 && sleep(ctx, triedAgain) {
+	for len(r.pending) > 0 && errors.Is(r.unreported.Err, store.ErrLocked) && sleep(ctx, triedAgain) {
 		r.retry(ctx)
 	}
+	cause, spilled := r.unreported.Err, int64(0)
 	for len(r.pending) > 0 {
-		r.giveUp(r.first(), nil)
+		d := r.first()
+		if r.spill(d) != nil {
+			r.giveUp(d, nil)
+			continue
+		}
+		spilled += d.spans + d.records
 	}
 	err := r.report()
+	if spilled > 0 {
+		err = errors.Join(err, fmt.Errorf("%w; %d spans and log records are in %s, which agenttrace import stores", cause,
+			spilled, r.spillPath))
+	}
 	if r.store == nil {
 		return err
 	}
@@ -315,6 +331,29 @@ func (r *Recorder) Close(ctx context.Context) error {
 		err = errors.Join(err, fmt.Errorf("close recorder: %w", closeErr))
 	}
 	return err
+}
+
+// spill appends a delivery to the file for what could not be stored.
+func (r *Recorder) spill(d delivery) error {
+	if r.spillPath == "" {
+		return errors.ErrUnsupported
+	}
+	var body []byte
+	var err error
+	if d.records > 0 {
+		body, err = (&plog.ProtoMarshaler{}).MarshalLogs(d.logs)
+	} else {
+		body, err = (&ptrace.ProtoMarshaler{}).MarshalTraces(d.traces)
+	}
+	if err != nil {
+		return err
+	}
+	f, err := os.OpenFile(r.spillPath, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(otlpfile.Frame(body))
+	return errors.Join(err, f.Close())
 }
 
 // sleep reports false if ctx ends first.
