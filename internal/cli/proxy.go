@@ -28,16 +28,16 @@ const (
 
 // proxying is the command proxy.
 type proxying struct {
-	listen, agent string
-	upstream      []string
-	token         string
-	servers       map[string]string
+	listen, agent, mcp string
+	upstream           []string
+	token              string
+	servers            map[string]string
 }
 
 func newProxy() *cobra.Command {
 	var p proxying
 	none := exactly(0, "no arguments")
-	return described("proxy", flags{"listen": &p.listen, "upstream": &p.upstream, "agent": &p.agent}, none,
+	return described("proxy", flags{"listen": &p.listen, "upstream": &p.upstream, "agent": &p.agent, "mcp": &p.mcp}, none,
 		func(cmd *cobra.Command, _ []string) error {
 			if err := p.check(); err != nil {
 				return err
@@ -48,7 +48,15 @@ func newProxy() *cobra.Command {
 
 // check reads the flags.
 func (p *proxying) check() error {
-	if len(p.upstream) == 0 {
+	switch {
+	case p.mcp != "" && len(p.upstream) > 0:
+		return usagef("--mcp and --upstream exclude each other; run a proxy for each")
+	case p.mcp != "": // its path is the client's
+		if u, err := url.Parse(p.mcp); err == nil {
+			u.Path, u.RawPath = "", ""
+			p.upstream = []string{u.String()}
+		}
+	case len(p.upstream) == 0:
 		return usagef("--upstream names the server of models to pass requests on to, such as https://api.openai.com")
 	}
 	p.servers = make(map[string]string)
@@ -92,8 +100,12 @@ func (p *proxying) run(cmd *cobra.Command) error {
 	ctx := cmd.Context()
 	cmd.SetContext(context.WithoutCancel(ctx)) // what was recorded is stored after the signal
 	observer := observeCalls(rec, modelhttp.Options{Agent: p.agent, SessionKey: sessionOf})
-	server := &http.Server{Handler: p.handler(recorder.Proxy(upstreams(p.servers),
-		recorder.RecordSockets(stripped{observer}, observer.Middleware()))), ErrorLog: silent,
+	transport, ended := recorder.RecordSockets(stripped{observer}, observer.Middleware()), func() {}
+	if p.mcp != "" {
+		mcp := recorder.NewMCPTransport(observer.base, rec, func() string { return "mcp-" + newRunID() })
+		transport, ended = mcp, mcp.Close
+	}
+	server := &http.Server{Handler: p.handler(recorder.Proxy(upstreams(p.servers), transport)), ErrorLog: silent,
 		ReadHeaderTimeout: time.Minute}
 	context.AfterFunc(ctx, func() { _ = server.Close() })
 	for name, address := range p.servers {
@@ -102,6 +114,7 @@ func (p *proxying) run(cmd *cobra.Command) error {
 	if err := server.Serve(listener); ctx.Err() == nil {
 		return err
 	}
+	ended()
 	end, cancel := context.WithTimeout(cmd.Context(), finishLimit)
 	defer cancel()
 	if err := observer.end(end); err != nil {

@@ -4,7 +4,10 @@ import (
 	"bytes"
 	"compress/flate"
 	"context"
+	"encoding/json"
 	"fmt"
+	"io"
+	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"path/filepath"
@@ -145,5 +148,75 @@ func TestMessagesInFrames(t *testing.T) {
 	}
 	if got := recorder.Messages([]byte("\x81\x7f\xff\xff\xff\xff\xff\xff\xff\xffHTTP"), 100); len(got) > 0 {
 		t.Errorf("found %q in what is no frame", got)
+	}
+}
+
+// TestCallsOfAServerByHTTPAreRecorded: calls of tools of an MCP server, answered by a document or as an event, are the
+// session of their connection, and reach both sides unchanged.
+func TestCallsOfAServerByHTTPAreRecorded(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var m struct {
+			ID     int
+			Method string
+			Params struct{ Name string }
+		}
+		_ = json.NewDecoder(r.Body).Decode(&m)
+		w.Header().Set("Mcp-Session-Id", "s1")
+		result := fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"result":{"content":[{"type":"text","text":"%s done"}],"isError":%v}}`,
+			m.ID, m.Params.Name, m.Params.Name == "fail")
+		if m.Params.Name == "fail" {
+			w.Header().Set("Content-Type", "text/event-stream")
+			fmt.Fprintf(w, "event: message\ndata: %s\n\n", result)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, result)
+	}))
+	defer server.Close()
+	rec, err := recorder.Open(t.Context(), filepath.Join(t.TempDir(), "s.db"), recorder.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	transport := recorder.NewMCPTransport(recorder.NewTransport(), rec, func() string { return "tools" })
+	u, _ := url.Parse(server.URL)
+	proxy := httptest.NewServer(recorder.Proxy([]recorder.Upstream{{URL: u}}, transport))
+	defer proxy.Close()
+	for i, request := range []string{
+		`{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"clientInfo":{"name":"tester"}}}`,
+		`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"read","arguments":{"path":"a"}}}`,
+		`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"fail","arguments":{}}}`,
+	} {
+		req, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, proxy.URL+"/mcp", strings.NewReader(request))
+		if i > 0 {
+			req.Header.Set("Mcp-Session-Id", "s1")
+		}
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadAll(resp.Body); err != nil {
+			t.Fatal(err)
+		}
+		_ = resp.Body.Close()
+	}
+	transport.Close()
+	docs, err := modelserver.Read(t.Context(), rec.Reader())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, d := range docs {
+		for _, line := range modelserver.Lines(d, false) {
+			if strings.Contains(line, " call ") {
+				got = append(got, line)
+			}
+		}
+	}
+	want := []string{`assistant call read {"path":"a"} output "read done"`, `assistant call fail {} error fail done`}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("session (-said +stored):\n%s", d)
+	}
+	if err := rec.Close(t.Context()); err != nil {
+		t.Fatal(err)
 	}
 }

@@ -1,0 +1,134 @@
+package recorder
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+)
+
+// MCPTransport passes requests of clients of the Model Context Protocol on to a server, by streamable HTTP, and records
+// the calls of tools in them as [MCP] does. Nothing that passes is changed or waits for the recording.
+type MCPTransport struct {
+	base     http.RoundTripper
+	recorder *Recorder
+	session  func() string
+
+	mu sync.Mutex
+	// connections are by the id that the server gave them, "" of a server that gives none.
+	connections map[string]*Queue
+	all         []*Queue
+}
+
+// NewMCPTransport returns a transport that sends by base. session makes an id for the session of each connection, to
+// which calls belong that name none.
+func NewMCPTransport(base http.RoundTripper, r *Recorder, session func() string) *MCPTransport {
+	return &MCPTransport{base: base, recorder: r, session: session, connections: make(map[string]*Queue)}
+}
+
+// Close returns when all that has passed is recorded.
+func (t *MCPTransport) Close() {
+	t.mu.Lock()
+	all := t.all
+	t.all, t.connections = nil, make(map[string]*Queue)
+	t.mu.Unlock()
+	for _, q := range all {
+		q.Close()
+	}
+}
+
+// connection returns the queue of a connection. A client that introduces itself begins one.
+func (t *MCPTransport) connection(id string, begins bool) *Queue {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	q := t.connections[id]
+	if q == nil || begins {
+		q = NewQueue(NewMCP(t.recorder, t.session()).Record)
+		t.connections[id], t.all = q, append(t.all, q)
+	}
+	return q
+}
+
+const mcpSession = "Mcp-Session-Id"
+
+// RoundTrip implements [http.RoundTripper].
+func (t *MCPTransport) RoundTrip(req *http.Request) (*http.Response, error) {
+	var sent []byte
+	if req.Method == http.MethodPost && req.Body != nil {
+		var err error
+		if sent, err = io.ReadAll(io.LimitReader(req.Body, maxSocketMessage)); err != nil {
+			return nil, err
+		}
+		rest := req.Body
+		req = req.Clone(req.Context())
+		req.Body = struct {
+			io.Reader
+			io.Closer
+		}{io.MultiReader(bytes.NewReader(sent), rest), rest}
+	}
+	q := t.connection(req.Header.Get(mcpSession), bytes.Contains(sent, []byte(`"initialize"`)))
+	putMCP(q, sent, true)
+	resp, err := t.base.RoundTrip(req)
+	if err != nil || resp.Body == nil {
+		return resp, err
+	}
+	if id := resp.Header.Get(mcpSession); id != "" {
+		t.mu.Lock()
+		t.connections[id] = q
+		t.mu.Unlock()
+	}
+	kind := resp.Header.Get("Content-Type")
+	if strings.HasPrefix(kind, "text/event-stream") || strings.HasPrefix(kind, "application/json") {
+		resp.Body = &mcpBody{ReadCloser: resp.Body, to: q, events: strings.HasPrefix(kind, "text/")}
+	}
+	return resp, nil
+}
+
+// putMCP takes a message, or several in an array.
+func putMCP(q *Queue, text []byte, fromClient bool) {
+	text = bytes.TrimSpace(text)
+	var several []json.RawMessage
+	switch {
+	case len(text) == 0:
+		return
+	case text[0] != '[' || json.Unmarshal(text, &several) != nil:
+		several = []json.RawMessage{text}
+	}
+	for _, m := range several {
+		q.put(Message{At: time.Now(), FromClient: fromClient, Line: m})
+	}
+}
+
+// mcpBody is an answer: a document, or a stream of events each of which is a message.
+type mcpBody struct {
+	io.ReadCloser
+	to     *Queue
+	events bool
+	text   []byte
+}
+
+func (b *mcpBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if len(b.text)+n > maxSocketMessage {
+		b.text = nil // what follows is no message
+	}
+	b.text = append(b.text, p[:n]...)
+	for b.events {
+		line, rest, whole := bytes.Cut(b.text, []byte("\n"))
+		if !whole {
+			break
+		}
+		if data, ok := bytes.CutPrefix(line, []byte("data:")); ok {
+			putMCP(b.to, bytes.Clone(data), false)
+		}
+		b.text = rest
+	}
+	if err != nil && !b.events {
+		putMCP(b.to, b.text, false)
+		b.text = nil
+	}
+	return n, err
+}
