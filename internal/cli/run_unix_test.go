@@ -255,7 +255,7 @@ func TestRunIsAsTheAgentAlone(t *testing.T) {
 	if _ = cmd.Run(); status(cmd).Signal() != syscall.SIGKILL {
 		t.Errorf("killed agent: %v", cmd.ProcessState)
 	}
-	for _, s := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGUSR1} {
+	for _, s := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
 		if signal.Ignored(s) {
 			continue // below nohup, an agent ignores it, too
 		}
