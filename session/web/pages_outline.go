@@ -20,8 +20,8 @@ const (
 	// it is folded. groupCalls are the calls of a model in a group of those of a turn that has more than maxCalls.
 	groupTurns   = 100
 	maxLandmarks = 6
-	// allLandmarks is how many all groups show, about.
-	allLandmarks = 60
+	// allLandmarks is how many all groups show at most: none where there are more groups, which the map has all of.
+	allLandmarks = 40
 	groupCalls   = 50
 	maxCalls     = 150
 	// maxFound is how many places of a text an outline leads to.
@@ -67,7 +67,7 @@ type turnGroup struct {
 
 // turnGroups are those of an outline, with one that is open. Others have their landmarks only.
 func turnGroups(turns []*document.Turn, open int) (all []turnGroup) {
-	most := min(maxLandmarks, max(1, allLandmarks*groupTurns/max(len(turns), 1)))
+	most := min(maxLandmarks, allLandmarks*groupTurns/max(len(turns), 1))
 	for part := range slices.Chunk(turns, groupTurns) {
 		g := turnGroup{first: part[0].Number, last: part[len(part)-1].Number}
 		folded := (open < g.first || open > g.last) && len(turns) > groupTurns
@@ -112,7 +112,7 @@ func (v *pages) outline(doc *document.Document, all []turnGroup, loaded, shown [
 			if slices.ContainsFunc(shown, is) {
 				t := &loaded[slices.IndexFunc(loaded, is)]
 				e = t.entry()
-				e.Entries, e.Open = inGroups(t.calls(here), e.More), len(shown) <= 3
+				e.Entries, e.Open = inGroups(fewer(t.calls(here), e.More), e.More), len(shown) <= 3
 				e.Link, e.More = "#"+e.ID, ""
 			} else {
 				t := &others[0]
@@ -284,6 +284,23 @@ func failing(all []entry) (kept []entry) {
 		}
 	}
 	return kept
+}
+
+// fewer leaves of the tool calls of a model's answer that has more than maxCalls the first and those that failed, and a
+// link to all.
+func fewer(steps []entry, more string) []entry {
+	for i := range steps {
+		calls := steps[i].Entries
+		if len(calls) <= maxCalls {
+			continue
+		}
+		kept := append(slices.Clone(calls[:groupCalls]), failing(calls[groupCalls:])...)
+		if n := len(calls) - len(kept); n > 0 {
+			kept = append(kept, entry{Kind: "calls", Text: fmt.Sprintf("all %d calls", len(calls)), Link: more})
+		}
+		steps[i].Entries = kept
+	}
+	return steps
 }
 
 // inGroups has many calls in groups. One that is folded has what failed, and the address of the others.
