@@ -52,8 +52,8 @@ func haproxy(t *testing.T) string {
 }
 
 // The load balancer of docker-compose.postgres.yml, as it is, in front of two collectors, each with a database of its
-// own: requests of one connection reach both, and when one is killed in the middle of requests, senders lose nothing and
-// the killed one gets requests again when it is back.
+// own: requests of one connection reach both, and when one is killed in the middle of requests, senders lose nothing
+// and the killed one gets requests again when it is back.
 func TestLoadBalancer(t *testing.T) {
 	binary, database := haproxy(t), postgrestest.Start(t)
 	for _, protocol := range []string{"grpc", "http"} {

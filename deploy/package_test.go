@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// TestAReleaseIsInstalledByNpm makes packages of a binary, as `make release` does, installs those of this platform in an
-// empty directory, and runs the program. It needs npm.
+// TestAReleaseIsInstalledByNpm makes packages of a binary, as `make release` does, installs those of this platform in
+// an empty directory, and runs the program. It needs npm.
 func TestAReleaseIsInstalledByNpm(t *testing.T) {
 	dist, project, host := t.TempDir(), t.TempDir(), runtime.GOOS+"_"+runtime.GOARCH
 	run := func(dir, name string, args ...string) string {

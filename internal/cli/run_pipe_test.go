@@ -97,8 +97,8 @@ func acpClient() {
 	os.Exit(max(1, cmd.ProcessState.ExitCode()+1) - 1)
 }
 
-// TestRunIsReadWhileItLasts: a session can be read while its agent runs, and when all that knew of it was killed, it has
-// what was said by then.
+// TestRunIsReadWhileItLasts: a session can be read while its agent runs, and when all that knew of it was killed, it
+// has what was said by then.
 func TestRunIsReadWhileItLasts(t *testing.T) {
 	dir := t.TempDir()
 	db := filepath.Join(dir, "s.db")
@@ -117,7 +117,8 @@ func TestRunIsReadWhileItLasts(t *testing.T) {
 	}
 	answers := bufio.NewReader(stdout)
 	ask := func(n int) {
-		fmt.Fprintf(stdin, `{"id":%d,"method":"session/prompt","params":{"sessionId":"s","prompt":[{"text":"q%[1]d"}]}}`+"\n", n)
+		fmt.Fprintf(stdin,
+			`{"id":%d,"method":"session/prompt","params":{"sessionId":"s","prompt":[{"text":"q%[1]d"}]}}`+"\n", n)
 		for range 4 {
 			if _, err := answers.ReadString('\n'); err != nil {
 				t.Fatal(err)

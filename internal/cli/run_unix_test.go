@@ -316,7 +316,8 @@ func TestAnAgentRunsOnWithoutItsRecorder(t *testing.T) {
 	}
 }
 
-// TestADeadStoreStopsNoAgent: the agent runs, what was recorded is in a file that is named, and importing that stores it.
+// TestADeadStoreStopsNoAgent: the agent runs, what was recorded is in a file that is named, and importing that stores
+// it.
 func TestADeadStoreStopsNoAgent(t *testing.T) {
 	o := newOutside(t)
 	if err := os.WriteFile(filepath.Join(o.home, "file"), nil, 0o600); err != nil {

@@ -71,7 +71,8 @@ func TestTasks(t *testing.T) {
 		{"what failed first, by mouse", "/s/ses_busy", []string{"click #totals a.errors"},
 			inView("p-prt_ses_busy_00003_67")},
 		{"how two sessions differ", "/sessions", []string{"click [value=ses_long]", "click [value=ses_busy]",
-			"click .sum button"}, "location.pathname === '/diff/ses_busy/ses_long' && document.body.innerText.includes('First divergence')"},
+			"click .sum button"}, "location.pathname === '/diff/ses_busy/ses_long' && " +
+			"document.body.innerText.includes('First divergence')"},
 		{"where a text is", "/sessions", []string{"click [role=search] input", "type Question 333 of", "key " + kb.Enter,
 			"click .hits a"}, inView("p-prt_ses_long_00664_0")},
 		{"who waits for me", "/sessions", []string{"key g", "key n", "click .group a"},

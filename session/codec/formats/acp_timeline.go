@@ -8,7 +8,8 @@ import (
 	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
 )
 
-// ACPMessage is a message of a trace of the Agent Client Protocol, in whichever framing. Its texts are as they were sent.
+// ACPMessage is a message of a trace of the Agent Client Protocol, in whichever framing. Its texts are as they were
+// sent.
 type ACPMessage struct {
 	// At is when it was sent, in Unix milliseconds; 0 if the trace has no times.
 	At int64
