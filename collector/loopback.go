@@ -47,7 +47,7 @@ func (loopbackConverter) Convert(_ context.Context, conf *confmap.Conf) error {
 			}
 			server, _ := conf.Get(at).(map[string]any)
 			endpoint, _ := server["endpoint"].(string)
-			if !onLoopback(cmp.Or(endpoint, s.endpoint)) {
+			if !OnLoopback(cmp.Or(endpoint, s.endpoint)) {
 				continue
 			}
 			middlewares, _ := server["middlewares"].([]any)
@@ -98,8 +98,8 @@ func nested(path string, value any) *confmap.Conf {
 	return confmap.NewFromStringMap(value.(map[string]any))
 }
 
-// onLoopback reports whether an endpoint is of this machine's loopback.
-func onLoopback(endpoint string) bool {
+// OnLoopback reports whether an endpoint is of this machine's loopback.
+func OnLoopback(endpoint string) bool {
 	host, _, err := net.SplitHostPort(endpoint)
 	ip := net.ParseIP(host)
 	return err == nil && (host == "localhost" || ip != nil && ip.IsLoopback())

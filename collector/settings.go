@@ -259,7 +259,7 @@ func checkLoopback(endpoint string) error {
 	if _, port, err := net.SplitHostPort(endpoint); err != nil || port == "" {
 		return fmt.Errorf("listen on %q: that is not host:port, such as %s", endpoint, defaultGRPC)
 	}
-	if onLoopback(endpoint) {
+	if OnLoopback(endpoint) {
 		return nil
 	}
 	return fmt.Errorf("listen on %q: other machines may reach it and nothing would authenticate them; "+

@@ -3,8 +3,8 @@
 // Rules of the interface. Data goes to standard output, everything else to standard error. What comes from a session is
 // never written to a terminal as it is: see [document.Sanitize]. Messages are one line, lower case, without a period;
 // an error may have a second line that begins with "hint:" and states what to do. Tables fit the terminal; --json is
-// for machines. Nothing but run, proxy, hooks, collect, demo, import, replay --run, edit, fork, rewind, rm, store gc and
-// store migrate writes to a store.
+// for machines. Nothing but run, proxy, hooks, collect, demo, import, replay --run, edit, fork, rewind, rm, store gc
+// and store migrate writes to a store.
 package cli
 
 import (
@@ -196,7 +196,7 @@ func newRoot(version string) *cobra.Command {
 	}{
 		{"Read", []*cobra.Command{newList(), newSearch(), newShow(), newView(version), newTail(), newStatus(), newDiff(),
 			newStats(), newACP()}},
-		{"Run", []*cobra.Command{newRun(version), newProxy(), newHooks(), newDemo(version), newCollect(version), newReplay(),
+		{"Run", []*cobra.Command{newRun(), newProxy(), newHooks(), newDemo(version), newCollect(version), newReplay(),
 			newMCP(version)}},
 		{"Change", []*cobra.Command{newEdit(), newFork(), newRewind(), newRemove()}},
 		{"Move", []*cobra.Command{newImport(), newExport(), newRedact()}},

@@ -21,7 +21,6 @@ import (
 
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/importer"
-	"github.com/agenttrace/agenttrace/session/store"
 )
 
 // hook is a setting by which a client calls a command when something of a session has ended.
@@ -313,13 +312,13 @@ func reportHook(cmd *cobra.Command, args []string) error {
 			return err
 		}
 	}
-	im, err := importer.New("", importer.Options{Open: func(context.Context) (store.Service, error) {
-		return openWriter(cmd)
-	}})
+	im, err := importer.New("", importer.Options{Open: patientOpener(cmd)})
 	if err != nil {
 		return err
 	}
-	_, err = im.Run(cmd.Context(), inputs)
+	ctx, cancel := context.WithTimeout(cmd.Context(), finishLimit)
+	defer cancel()
+	_, err = im.Run(ctx, inputs)
 	if err = errors.Join(err, im.Close()); err != nil {
 		_ = note(cmd, "agenttrace: %v\n", err)
 	}

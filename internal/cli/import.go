@@ -39,7 +39,7 @@ func newImport() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		x.Open = func(context.Context) (store.Service, error) { return openWriter(cmd) }
+		x.Open = opener(cmd)
 		if x.format != "" {
 			if x.Format = formats.Named(x.format, (*formats.Format).Reads); x.Format == nil {
 				return usagef("unknown format %q: use %s", x.format, either(formats.Names((*formats.Format).Reads)))

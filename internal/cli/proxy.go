@@ -15,8 +15,8 @@ import (
 	"go.opentelemetry.io/otel"
 
 	"github.com/agenttrace/agenttrace/agenttrace/modelhttp"
+	"github.com/agenttrace/agenttrace/collector"
 	"github.com/agenttrace/agenttrace/session/recorder"
-	"github.com/agenttrace/agenttrace/session/store"
 )
 
 // Headers of the proxy's own. They are not passed on.
@@ -73,13 +73,11 @@ func (p *proxying) check() error {
 		}
 		p.servers[name] = address
 	}
-	host, _, err := net.SplitHostPort(p.listen)
-	if err != nil {
+	if _, _, err := net.SplitHostPort(p.listen); err != nil {
 		return usagef("--listen %s: %w; write it as host:port", p.listen, err)
 	}
-	ip := net.ParseIP(host)
 	p.token = os.Getenv(envProxyToken)
-	if p.token == "" && host != "localhost" && (ip == nil || !ip.IsLoopback()) {
+	if p.token == "" && !collector.OnLoopback(p.listen) {
 		return usagef("--listen %s can be reached from other machines, whose requests would be sent and recorded; "+
 			"set %s to a secret, which clients send in the header %s, or listen on localhost", p.listen, envProxyToken,
 			tokenHeader)
@@ -92,7 +90,7 @@ func (p *proxying) run(cmd *cobra.Command) error {
 	if err != nil {
 		return fmt.Errorf("listen: %w; choose another port with --listen", err)
 	}
-	rec, err := recorder.Share(func(context.Context) (store.Service, error) { return openWriter(cmd) }, recorder.Options{})
+	rec, err := recorder.Share(opener(cmd), recorder.Options{})
 	if err != nil {
 		return err
 	}

@@ -29,10 +29,10 @@ type runOptions struct {
 }
 
 // A run has two processes besides the agent. This one starts the agent, with what it has been started with, and waits
-// for it. The other one, the recorder, is the server of what the agent is told in its environment: it passes requests
-// to models on, takes telemetry, and stores both. It is of a session of its own, so that what a terminal sends reaches
+// for it. The other one, the recorder, serves the addresses in the agent's environment: it passes requests to models on,
+// takes telemetry, and stores both. It is of a session of its own, so that what a terminal sends reaches
 // the agent alone. Both have the listener: if the recorder dies, this process goes on to pass requests.
-func newRun(version string) *cobra.Command {
+func newRun() *cobra.Command {
 	var o runOptions
 	cmd := described("run", flags{"content": &o.content, "no-content": &o.noContent, "env": &o.printEnv,
 		"no-proxy": &o.noProxy, "quiet": &o.quiet, "acp": &o.pipe.acp, "mcp": &o.pipe.mcp,
@@ -44,11 +44,11 @@ func newRun(version string) *cobra.Command {
 			if o.pipe != (pipeOptions{}) {
 				return o.runPiped(cmd, args)
 			}
-			return o.run(cmd, version, args)
+			return o.run(cmd, args)
 		})
 	pricesFlag(cmd)
 	cmd.Flags().SetInterspersed(false) // flags after the command are the agent's
-	cmd.AddCommand(newRecord(version))
+	cmd.AddCommand(newRecord())
 	return cmd
 }
 
@@ -63,7 +63,7 @@ const (
 	exitCommandNotFound = 127
 )
 
-// runRecord is what a recorder is told of the run.
+// runRecord is what a recorder needs to know of the run.
 type runRecord struct {
 	// ID is that of the run, Directory where its files are.
 	ID        string `json:"id"`
@@ -87,7 +87,7 @@ type ran struct {
 	Problems []string `json:"problems"`
 }
 
-func (o *runOptions) run(cmd *cobra.Command, version string, args []string) error {
+func (o *runOptions) run(cmd *cobra.Command, args []string) error {
 	cmd.SetContext(context.WithoutCancel(cmd.Context())) // a signal is the agent's
 	if os.Getenv(envRun) != "" && !o.printEnv {          // the run around it records what this one does
 		return o.start(cmd, args, os.Environ(), nil)
@@ -103,9 +103,6 @@ func (o *runOptions) run(cmd *cobra.Command, version string, args []string) erro
 	}
 	record.Store, _ = cmd.Flags().GetString("store")
 	record.Remote, _ = cmd.Flags().GetString("remote")
-	if record.Directory, err = runDirectory(record.ID); err != nil {
-		return err
-	}
 	program := programOf(args)
 	var client *client
 	if len(args) > 0 {
@@ -122,6 +119,9 @@ func (o *runOptions) run(cmd *cobra.Command, version string, args []string) erro
 	if o.printEnv {
 		return env.print(cmd.OutOrStdout(), args)
 	}
+	if record.Directory, err = runDirectory(record.ID); err != nil {
+		return err
+	}
 	args = slices.Insert(slices.Clone(args), program+1, env.arguments...)
 	r, err := startRecorder(listener, &record)
 	if err != nil {
@@ -137,7 +137,7 @@ func (o *runOptions) run(cmd *cobra.Command, version string, args []string) erro
 			problem = errors.Join(problem, shown)
 		}
 	} else if problem == nil && len(r.ran.Problems) == 0 {
-		_ = note(cmd, "\nagenttrace: nothing of the agent was recorded; %s run --env shows what it is told\n", ownName())
+		_ = note(cmd, "\nagenttrace: nothing of the agent was recorded; %s run --env shows what it gets\n", ownName())
 	}
 	for _, text := range r.ran.Problems {
 		_ = note(cmd, "agenttrace: %s\n", text)
@@ -152,11 +152,7 @@ func (o *runOptions) run(cmd *cobra.Command, version string, args []string) erro
 func (o *runOptions) start(cmd *cobra.Command, args, env []string, began func(pid int)) error {
 	path, err := exec.LookPath(args[0])
 	if err != nil && !errors.Is(err, exec.ErrDot) {
-		_ = note(cmd, "agenttrace: run %s: %v\n", args[0], errors.Unwrap(err))
-		if errors.Is(err, exec.ErrNotFound) || errors.Is(err, os.ErrNotExist) {
-			return exited{exitCommandNotFound}
-		}
-		return exited{exitNotExecutable}
+		return notRun(cmd, args[0], err)
 	}
 	code, err := runAgent(path, args, env, began)
 	if err != nil {
@@ -164,6 +160,19 @@ func (o *runOptions) start(cmd *cobra.Command, args, env []string, began func(pi
 		return exited{exitNotExecutable}
 	}
 	return exited{code}
+}
+
+// notRun reports that a command cannot be started, with the exit code that shells have for that.
+func notRun(cmd *cobra.Command, name string, err error) error {
+	reason := err
+	if failed, ok := errors.AsType[*exec.Error](err); ok {
+		reason = failed.Err // the name is in the message already
+	}
+	_ = note(cmd, "agenttrace: %s\n", document.Line(fmt.Sprintf("run %s: %v", name, reason)))
+	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, os.ErrNotExist) {
+		return exited{exitCommandNotFound}
+	}
+	return exited{exitNotExecutable}
 }
 
 // recorderProcess is the process that records, as the one that started it has it.
@@ -229,7 +238,7 @@ func (r *recorderProcess) watch(from io.Reader) {
 	close(r.answered)
 }
 
-// began tells the recorder the agent's process, which it waits for if this one is killed.
+// began names the agent's process to the recorder, which it waits for if this one is killed.
 func (r *recorderProcess) began(pid int) { _, _ = fmt.Fprintf(r.to, "{\"agent\":%d}\n", pid) }
 
 // storeLimit is how long the recorder may take to store what is left when the agent has ended.
@@ -254,7 +263,7 @@ func (r *recorderProcess) end() error {
 	return nil
 }
 
-// serveAgent is what the agent is told in its environment: telemetry at the paths of OTLP, and servers of models.
+// serveAgent serves the addresses in the agent's environment: telemetry at the paths of OTLP, and servers of models.
 func serveAgent(proxy, telemetry http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if slices.Contains([]string{"/v1/traces", "/v1/logs", "/v1/metrics"}, r.URL.Path) {
@@ -297,7 +306,7 @@ func (o *runOptions) mayHaveContent(cmd *cobra.Command, c *client) bool {
 	if o.printEnv || !isTerminal(cmd.ErrOrStderr()) || !isTerminal(os.Stdin) {
 		return false
 	}
-	_ = note(cmd, "agenttrace: %s leaves what is said out of its telemetry unless it is told otherwise.\n"+
+	_ = note(cmd, "agenttrace: %s leaves what is said out of its telemetry unless it is set otherwise.\n"+
 		"Shall it be in? It stays on this machine. --content and --no-content decide for one run. [y/N] ", c.Name)
 	line, _ := bufio.NewReader(cmd.InOrStdin()).ReadString('\n')
 	answer := "no"

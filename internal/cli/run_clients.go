@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"crypto/rand"
 	_ "embed" // of the clients
 	"encoding/json"
@@ -8,7 +9,6 @@ import (
 	"io"
 	"log"
 	"maps"
-
 	"net/url"
 	"os"
 	"path/filepath"
@@ -23,7 +23,7 @@ import (
 // envRun names the run that the process is of. Agents that the agent starts have it, too.
 const envRun = "AGENTTRACE_RUN"
 
-// client is a program that is told by its environment, or by arguments, to report what it does.
+// client is a program that reports what it does if its environment, or an argument, asks for that.
 type client struct {
 	Name string `json:"name"`
 	// Commands are its names as a command, and as an npm package without its scope.
@@ -103,13 +103,14 @@ type agentEnvironment struct {
 	servers   map[string]string
 }
 
-func (e *agentEnvironment) value(name string) (string, bool) {
+// value is that of a variable as the user has set it, "" of one that is not set.
+func (e *agentEnvironment) value(name string) string {
 	for _, entry := range slices.Backward(e.of) {
 		if value, ok := strings.CutPrefix(entry, name+"="); ok {
-			return value, true
+			return value
 		}
 	}
-	return "", false
+	return ""
 }
 
 // fill sets the environment, the arguments and the servers. What the user has set stays, except that requests to
@@ -117,15 +118,10 @@ func (e *agentEnvironment) value(name string) (string, bool) {
 func (e *agentEnvironment) fill() {
 	e.added, e.servers = map[string]string{envRun: e.run}, make(map[string]string)
 	for _, s := range knownClients().Servers {
-		given, _ := e.value(s.Variable)
-		if given == "" {
-			given = s.URL
-		}
-		u, err := parseServer(given)
+		u, err := parseServer(cmp.Or(e.value(s.Variable), s.URL))
 		if err != nil || !e.proxied {
 			continue
 		}
-		e.servers[s.Name] = given
 		e.added[s.Variable] = "http://" + e.address + "/" + s.Name + u.EscapedPath()
 		e.servers[s.Name] = u.Scheme + "://" + u.Host
 	}
@@ -141,11 +137,10 @@ func (e *agentEnvironment) fill() {
 			e.arguments = append(e.arguments, e.filled(c.ContentArguments)...)
 		}
 	}
-	if own, _ := e.value("OTEL_EXPORTER_OTLP_ENDPOINT"); own != "" {
+	if e.value("OTEL_EXPORTER_OTLP_ENDPOINT") != "" {
 		delete(e.added, "OTEL_EXPORTER_OTLP_PROTOCOL") // it belongs to the user's own
 	}
-	attributes, _ := e.value("OTEL_RESOURCE_ATTRIBUTES")
-	e.added["OTEL_RESOURCE_ATTRIBUTES"] = strings.TrimPrefix(attributes+",agenttrace.run.id="+e.run, ",")
+	e.append("OTEL_RESOURCE_ATTRIBUTES", "agenttrace.run.id="+e.run)
 	e.loopback()
 	e.all = slices.DeleteFunc(slices.Clone(e.of), func(entry string) bool { // of two, programs take the first or the last
 		name, _, _ := strings.Cut(entry, "=")
@@ -157,23 +152,24 @@ func (e *agentEnvironment) fill() {
 	}
 }
 
-// loopback has a client that is told to send everything through a proxy of the user's send to this machine directly.
+// loopback has a client that sends everything through a proxy of the user's send to this machine directly.
 func (e *agentEnvironment) loopback() {
-	for _, name := range []string{"HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"} {
-		if proxy, _ := e.value(name); proxy == "" {
-			continue
-		}
-		for _, name := range []string{"NO_PROXY", "no_proxy"} {
-			without, _ := e.value(name)
-			e.added[name] = strings.TrimPrefix(without+",127.0.0.1", ",")
-		}
+	proxies := []string{"HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"}
+	if slices.ContainsFunc(proxies, func(name string) bool { return e.value(name) != "" }) {
+		e.append("NO_PROXY", "127.0.0.1")
+		e.append("no_proxy", "127.0.0.1")
 	}
+}
+
+// append adds an element to a variable that is a list with commas.
+func (e *agentEnvironment) append(name, element string) {
+	e.added[name] = strings.TrimPrefix(e.value(name)+","+element, ",")
 }
 
 // switches sets variables that the user has not set.
 func (e *agentEnvironment) switches(variables map[string]string) {
 	for name, value := range variables {
-		if own, _ := e.value(name); own == "" {
+		if e.value(name) == "" {
 			e.added[name] = strings.ReplaceAll(value, "{otlp}", "http://"+e.address)
 		}
 	}
@@ -184,9 +180,7 @@ func (e *agentEnvironment) filled(arguments []string) (all []string) {
 	for pair := range slices.Chunk(arguments, 2) {
 		text := strings.ReplaceAll(strings.Join(pair, "\x00"), "{otlp}", "http://"+e.address)
 		if strings.Contains(text, "{openai}") {
-			key, _ := e.value("CODEX_API_KEY")
-			own, _ := e.value("OPENAI_BASE_URL")
-			if !e.proxied || key+own == "" { // the user may be signed in, and has another server then
+			if !e.proxied || e.value("CODEX_API_KEY")+e.value("OPENAI_BASE_URL") == "" { // the user may be signed in, and has another server then
 				continue
 			}
 			text = strings.ReplaceAll(text, "{openai}", e.added["OPENAI_BASE_URL"])
@@ -196,7 +190,7 @@ func (e *agentEnvironment) filled(arguments []string) (all []string) {
 	return all
 }
 
-// print prints what the agent is told, as lines for a shell.
+// print prints what the agent gets in addition, as lines for a shell.
 func (e *agentEnvironment) print(w io.Writer, args []string) error {
 	var b strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(e.added)) {
@@ -232,6 +226,7 @@ func newRunID() string {
 	return time.Now().UTC().Format("20060102-150405-") + strings.ToLower(rand.Text()[:6])
 }
 
+// stateDirectory makes the directory of the user's for what programs keep.
 func stateDirectory() (string, error) {
 	dir, err := sessionview.StateDir()
 	if err == nil {
@@ -247,9 +242,7 @@ func runDirectory(id string) (string, error) {
 		return os.MkdirTemp("", "agenttrace-run-")
 	}
 	dir = filepath.Join(dir, "runs", id)
-	if os.MkdirAll(dir, 0o700) != nil {
-		return dir, nil
-	}
+	_ = os.MkdirAll(dir, 0o700)
 	return dir, nil
 }
 

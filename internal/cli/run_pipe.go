@@ -7,7 +7,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
 	"os"
 	"os/exec"
@@ -69,11 +68,7 @@ func (o *runOptions) runPiped(cmd *cobra.Command, args []string) error {
 	finish(program.ProcessState)
 	state := program.ProcessState
 	if state == nil {
-		say("run %s: %v", args[0], err)
-		if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
-			return exited{exitCommandNotFound}
-		}
-		return exited{exitNotExecutable}
+		return notRun(cmd, args[0], err)
 	}
 	if status, ok := state.Sys().(syscall.WaitStatus); ok && status.Signaled() {
 		return exited{dieOf(status.Signal())}
@@ -107,8 +102,7 @@ func (o *runOptions) recordACP(cmd *cobra.Command, say func(string, ...any)) (re
 	}
 	trace := recorder.NewTrace(file)
 	format := formats.Named("acp", nil)
-	options := importer.Options{Format: format,
-		Open: func(context.Context) (store.Service, error) { return openWriter(cmd) }}
+	options := importer.Options{Format: format, Open: opener(cmd)}
 	newImporter := func() (*importer.Importer, error) { return importer.New(cmp.Or(location, stored), options) }
 
 	watch := importer.Watch{Paths: []string{path}, Format: format, New: newImporter, Lasting: true,
@@ -150,8 +144,7 @@ func (o *runOptions) recordACP(cmd *cobra.Command, say func(string, ...any)) (re
 // recordMCP records the calls of tools of a server of the Model Context Protocol, each when it has its result.
 func (o *runOptions) recordMCP(cmd *cobra.Command, say func(string, ...any)) (record func([]recorder.Message),
 	finish func(*os.ProcessState), err error) {
-	open := func(context.Context) (store.Service, error) { return openWriter(cmd) }
-	r, err := recorder.Share(open, recorder.Options{})
+	r, err := recorder.Share(opener(cmd), recorder.Options{})
 	if err != nil {
 		return nil, nil, err
 	}

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"os"
@@ -26,12 +25,11 @@ import (
 	"github.com/agenttrace/agenttrace/agenttrace"
 	"github.com/agenttrace/agenttrace/agenttrace/modelhttp"
 	"github.com/agenttrace/agenttrace/session/recorder"
-	"github.com/agenttrace/agenttrace/session/store"
 )
 
 // newRecord is the process that records a run. Its standard input states what to record and, line by line, how far the
 // run is; its standard output has the answer.
-func newRecord(version string) *cobra.Command {
+func newRecord() *cobra.Command {
 	record := &cobra.Command{Use: "record", Hidden: true, Args: cobra.NoArgs}
 	record.RunE = func(cmd *cobra.Command, _ []string) error {
 		lines := json.NewDecoder(bufio.NewReader(cmd.InOrStdin()))
@@ -89,15 +87,13 @@ func (r *recording) problem(err error) {
 	}
 }
 
-// open opens the store for a moment, or reaches the collector that has it.
-func (r *recording) open(context.Context) (store.Service, error) { return openWriter(r.cmd) }
-
 // sent is how soon what the proxy saw is stored.
 const sent = 100 * time.Millisecond
 
 func (r *recording) start(listener net.Listener) (err error) {
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(r.problem))
-	r.telemetry, err = recorder.Share(r.open, recorder.Options{Spill: filepath.Join(r.Directory, "telemetry.otlp")})
+	r.telemetry, err = recorder.Share(opener(r.cmd),
+		recorder.Options{Spill: filepath.Join(r.Directory, "telemetry.otlp")})
 	if err != nil {
 		return err
 	}
@@ -159,7 +155,7 @@ func (r *recording) wait(lines *json.Decoder) {
 		switch {
 		case line.Ended:
 			return
-		case errors.Is(err, io.EOF) || err != nil:
+		case err != nil:
 			for isAlive(agent) {
 				time.Sleep(sent)
 			}

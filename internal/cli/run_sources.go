@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -26,7 +25,8 @@ type runSources struct {
 	// seen are the sessions of the proxy, and known what identifies each.
 	seen  []*codec.Session
 	known []identity
-	// imported are the sessions that were read of the client's files.
+	// reported are the sessions that telemetry names, imported those that were read of the client's files.
+	reported []string
 	imported map[string]bool
 }
 
@@ -92,21 +92,21 @@ func (x identity) shared(y identity) (n int) {
 // merge reads what the client keeps of the run, and makes one session of all that is known of a conversation. It
 // returns the ids of the run's sessions.
 func (s *runSources) merge(ctx context.Context) ([]string, error) {
-	s.imported = make(map[string]bool)
+	s.reported, s.imported = s.telemetry.Sessions(), make(map[string]bool)
 	if err := s.readCalls(ctx); err != nil {
 		return nil, err
 	}
 	if err := s.importFiles(ctx); err != nil {
 		s.problem(err)
 	}
-	w, err := openWriter(s.cmd)
+	w, err := patientOpener(s.cmd)(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer w.Close()
 	found := make(map[string]bool)
 	others := make(map[string]identity) // the sessions of other sources
-	for _, id := range slices.Concat(slices.Collect(maps.Keys(s.imported)), s.telemetry.Sessions()) {
+	for _, id := range slices.Concat(slices.Collect(maps.Keys(s.imported)), s.reported) {
 		if slices.ContainsFunc(s.seen, func(in *codec.Session) bool { return in.Session.ID == id }) {
 			continue
 		}
@@ -169,9 +169,9 @@ func (s *runSources) readCalls(ctx context.Context) error {
 	if len(ids) == 0 {
 		return nil
 	}
-	r := store.Reader(nil)
+	var r store.Reader
 	if s.calls == s.telemetry {
-		w, err := openWriter(s.cmd)
+		w, err := patientOpener(s.cmd)(ctx)
 		if err != nil {
 			return err
 		}
@@ -199,7 +199,7 @@ func (s *runSources) importFiles(ctx context.Context) error {
 	if err != nil || len(inputs) == 0 {
 		return err
 	}
-	im, err := importer.New("", importer.Options{Open: s.open, Wanted: s.isOfRun})
+	im, err := importer.New("", importer.Options{Open: patientOpener(s.cmd), Wanted: s.isOfRun})
 	if err != nil {
 		return err
 	}
@@ -214,7 +214,7 @@ func (s *runSources) importFiles(ctx context.Context) error {
 // machine. It is if the proxy saw its calls, or telemetry named it. Otherwise it must have been written since the agent
 // began, in the agent's working directory or below.
 func (s *runSources) isOfRun(in *codec.Session) bool {
-	if slices.Contains(s.telemetry.Sessions(), in.Session.ID) {
+	if slices.Contains(s.reported, in.Session.ID) {
 		return true
 	}
 	about := identityOf(in.Transcript, in.SpanRefs)
@@ -234,9 +234,8 @@ func (s *runSources) isOfRun(in *codec.Session) bool {
 
 // real is a path without symbolic links.
 func real(path string) string {
-	resolved, err := filepath.EvalSymlinks(path)
-	if err != nil {
-		return filepath.Clean(path)
+	if resolved, err := filepath.EvalSymlinks(path); err == nil {
+		return resolved
 	}
-	return cmp.Or(resolved, path)
+	return filepath.Clean(path)
 }

@@ -69,6 +69,29 @@ func openWriter(cmd *cobra.Command) (store.Service, error) {
 	return nil, err
 }
 
+// opener is openWriter for what opens the store later, and perhaps more than once.
+func opener(cmd *cobra.Command) func(context.Context) (store.Service, error) {
+	return func(context.Context) (store.Service, error) { return openWriter(cmd) }
+}
+
+// patientOpener is an opener that waits, until the context ends, for a store that others hold for a moment.
+func patientOpener(cmd *cobra.Command) func(context.Context) (store.Service, error) {
+	return func(ctx context.Context) (store.Service, error) {
+		const pause = 100 * time.Millisecond
+		for {
+			s, err := openWriter(cmd)
+			if !errors.Is(err, store.ErrLocked) {
+				return s, err
+			}
+			select {
+			case <-time.After(pause):
+			case <-ctx.Done():
+				return nil, err
+			}
+		}
+	}
+}
+
 // resolveAll resolves each name, and each session once.
 func resolveAll(ctx context.Context, r store.Reader, names []string) (ids []string, err error) {
 	for _, name := range names {

@@ -190,10 +190,7 @@ func openPage(cmd *cobra.Command, server *url.URL, path string, noOpen bool) err
 
 // leadTo makes a file of the user's alone that leads a browser to an address, and returns the file's address.
 func leadTo(u *url.URL) (string, error) {
-	dir, err := sessionview.StateDir()
-	if err == nil {
-		err = os.MkdirAll(dir, 0o700)
-	}
+	dir, err := stateDirectory()
 	if err != nil {
 		return "", err
 	}

@@ -72,7 +72,7 @@ func (i *Ingester) Seen(ctx context.Context, id string, in *store.Imported, besi
 		if l.TurnStats.Usage != nil {
 			f.Usage = &fact.Usage{Tokens: *l.TurnStats.Usage, Basis: trace.UsageBasis, Raw: trace.UsageRaw}
 		}
-		if beside || l.TurnStats.Extra["side"] != nil {
+		if beside {
 			f.Purpose = "side"
 		}
 		b.batch.Observations = append(b.batch.Observations, observation(&f, nil))
