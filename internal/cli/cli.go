@@ -214,7 +214,6 @@ func newRoot(version string) *cobra.Command {
 		}
 	}
 	root.AddCommand(newMan(version), newVersion(version))
-	addRenamed(root)
 	root.AddCommand(described("exit-codes", nil, nil, nil), described("environment", nil, nil, nil))
 	helpText := root.HelpFunc()
 	root.SetHelpFunc(func(cmd *cobra.Command, args []string) {
@@ -248,43 +247,6 @@ func newRoot(version string) *cobra.Command {
 		}
 	}
 	return root
-}
-
-// renamed are the commands of the release before, with what they are now: a flag of it stands for the command.
-var renamed = map[string]string{
-	"annotate": "edit", "archive": "edit ID --archive", "backup": "store backup", "check": "store check",
-	"gc": "store gc", "migrate": "store migrate", "prune": "rm", "title": "edit ID --title TEXT",
-}
-
-// addRenamed adds the old names of commands, which work for one release more.
-func addRenamed(root *cobra.Command) {
-	for old, now := range renamed {
-		cmd, _, _ := root.Find(strings.Fields(now))
-		_, flag, _ := strings.Cut(now, "--")
-		flag, _, _ = strings.Cut(flag, " ")
-		deprecated := fmt.Sprintf("agenttrace %s is deprecated; use agenttrace %s\n", old, now)
-		alias := &cobra.Command{Use: old, Long: deprecated, Hidden: true, ValidArgsFunction: cmd.ValidArgsFunction}
-		alias.RunE = func(_ *cobra.Command, args []string) error {
-			_ = note(alias, "%s", deprecated)
-			last := len(args) - 1
-			switch f := cmd.Flags().Lookup(flag); {
-			case f == nil:
-			case f.Value.Type() == "bool":
-				_ = f.Value.Set("true")
-			case last > 0: // the last argument is what is set
-				_, args = f.Value.Set(args[last]), args[:last]
-			}
-			if err := cmd.ValidateArgs(args); err != nil {
-				return err
-			}
-			return cmd.RunE(alias, args)
-		}
-		alias.Flags().SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
-			return pflag.NormalizedName(strings.Replace(name, "undo", "unarchive", 1))
-		})
-		alias.Flags().AddFlagSet(cmd.Flags())
-		root.AddCommand(alias)
-	}
 }
 
 func helpTopic(cmd *cobra.Command, args []string) error {

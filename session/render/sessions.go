@@ -159,7 +159,7 @@ func summary(items []document.Item, prices string) []string {
 		sum = append(sum, text)
 	}
 	if marked > 0 {
-		sum = append(sum, strconv.Itoa(marked)+" with notices (!): see agenttrace check ID")
+		sum = append(sum, strconv.Itoa(marked)+" with notices (!): see agenttrace store check ID")
 	}
 	return sum
 }
