@@ -189,10 +189,16 @@ func (n *noticer) parts(m *MessageAndParts, over bool) {
 	for i := range m.Parts {
 		p := &m.Parts[i]
 		var data struct {
-			Text  string          `json:"text"`
-			Input json.RawMessage `json:"input"`
+			Text         string          `json:"text"`
+			Input        json.RawMessage `json:"input"`
+			ToolMetadata struct {
+				Trace struct{ Problems []string } `json:"agenttrace"`
+			}
 		}
 		_ = json.Unmarshal([]byte(p.DataJSON), &data)
+		for _, problem := range data.ToolMetadata.Trace.Problems {
+			n.note("telemetry", m, p, "%s", problem)
+		}
 		switch {
 		case p.Type == "step-start":
 			clear(texts)

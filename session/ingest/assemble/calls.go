@@ -2,6 +2,7 @@ package assemble
 
 import (
 	"cmp"
+	"fmt"
 	"regexp"
 	"slices"
 	"strings"
@@ -433,4 +434,76 @@ func (c *call) usage() *fact.Usage {
 func compareUsage(x, y *fact.Usage) int {
 	return cmp.Or(cmp.Compare(x.Tokens.Total(), y.Tokens.Total()), cmp.Compare(x.Tokens.Buckets(), y.Tokens.Buckets()),
 		strings.Compare(x.Basis, y.Basis))
+}
+
+// disagreements reports what two sources of the call state differently: its model, what it used, and its answer. What one
+// of them leaves out or cuts off is no difference, and neither is what two instrumentations of one process count apart.
+func (c *call) disagreements(report func(string)) {
+	for i, x := range c.nodes {
+		for _, y := range c.nodes[i+1:] {
+			if !areSources(x, y) {
+				continue
+			}
+			differ := func(what, mine, theirs string) {
+				report(fmt.Sprintf("%s and %s disagree on %s of a call: %s, %s", x.source(), y.source(), what, mine, theirs))
+			}
+			if mine, theirs := x.modelNames(), y.modelNames(); !alike(mine, theirs) {
+				differ("the model", mine[0], theirs[0])
+			}
+			if x.Usage != nil && y.Usage != nil && !(agreeOnOutput(x.Usage, y.Usage) && agreeOnInput(x.Usage, y.Usage)) {
+				differ("the tokens", counted(x.Usage), counted(y.Usage))
+			}
+			mine, theirs := textOf(x.Output), textOf(y.Output)
+			if !alike([]string{squeeze(mine)}, []string{squeeze(theirs)}) {
+				differ("the answer", fmt.Sprintf("%.40q", mine), fmt.Sprintf("%.40q", theirs))
+			}
+		}
+	}
+}
+
+// source names who reports a fact.
+func (n *node) source() string {
+	if n.Transcript {
+		return n.Dialect + " transcript"
+	}
+	return n.Dialect
+}
+
+// areSources reports whether two facts are of different sources, one of which is no telemetry.
+func areSources(x, y *node) bool {
+	return x.source() != y.source() && (x.Transcript || x.FromServer || y.Transcript || y.FromServer)
+}
+
+// modelNames are the names that a fact has for the model of a call: that of the request and that of the response.
+func (n *node) modelNames() (names []string) {
+	if n.ResponseModel != "" {
+		names = append(names, n.ResponseModel)
+	}
+	if n.Model != nil && n.Model.ModelID != "" {
+		names = append(names, n.Model.ModelID)
+	}
+	return names
+}
+
+// alike reports whether a text of one list is within one of the other, as a name is within that with a date, or whether
+// a list has none.
+func alike(xs, ys []string) bool {
+	return len(xs) == 0 || len(ys) == 0 || slices.ContainsFunc(xs, func(x string) bool {
+		return slices.ContainsFunc(ys, func(y string) bool { return strings.Contains(x, y) || strings.Contains(y, x) })
+	})
+}
+
+// counted is a count for a reader.
+func counted(u *fact.Usage) string {
+	t := &u.Tokens
+	return fmt.Sprintf("%d in and %d out", t.Input+t.CacheRead+t.CacheWrite, t.Output+t.Reasoning)
+}
+
+// agreeOnInput is agreeOnOutput for the input, which some count without what came from a cache.
+func agreeOnInput(x, y *fact.Usage) bool {
+	inputs := func(u *fact.Usage) []int64 {
+		t := &u.Tokens
+		return []int64{t.Input, t.Input + t.CacheRead, t.Input + t.CacheRead + t.CacheWrite}
+	}
+	return slices.ContainsFunc(inputs(x), func(n int64) bool { return slices.Contains(inputs(y), n) })
 }

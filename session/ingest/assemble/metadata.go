@@ -146,6 +146,7 @@ func (s *summary) addCall(c *call) {
 			s.raws = append(s.raws, u.Raw)
 		}
 	}
+	c.disagreements(s.problem)
 	var stated *float64
 	trace.ResponseID = ""
 	for _, n := range c.nodes {
@@ -167,10 +168,7 @@ func (s *summary) addFact(n *node) {
 	if n.Kind != fact.Prompt {
 		s.latest = max(s.latest, n.End)
 	}
-	source := n.Dialect
-	if n.Transcript {
-		source += " transcript"
-	}
+	source := n.source()
 	if len(s.sources) < maxSources && !slices.Contains(s.sources, source) {
 		s.sources = append(s.sources, source)
 	}

@@ -284,6 +284,10 @@ func set(f *fact.Fact, key, word string) (err error) {
 	switch key {
 	case "is":
 		f.Name = text
+	case "server":
+		f.FromServer, f.Dialect = true, "proxy"
+	case "transcript":
+		f.Transcript = true
 	case "parent":
 		f.ParentID = text
 	case "in":

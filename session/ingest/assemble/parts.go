@@ -3,6 +3,7 @@ package assemble
 import (
 	"cmp"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -79,6 +80,7 @@ func (w *writer) reportTool(x *tool, asked *fact.Part) {
 	o.executed = slices.ContainsFunc(x.nodes, func(n *node) bool {
 		return n.Tool != nil && (n.Tool.Output != nil || n.Tool.Succeeded) && !n.Failed && !n.Tool.Denied
 	})
+	x.disagreements(meta)
 	for _, n := range x.decisions {
 		o.addDecision(n)
 	}
@@ -154,6 +156,24 @@ func (o *outcome) addExecution(n *node, p *session.UIPart) {
 	for _, problem := range n.Problems {
 		if len(meta.Problems) < maxProblems && !slices.Contains(meta.Problems, problem) {
 			meta.Problems = append(meta.Problems, problem)
+		}
+	}
+}
+
+// disagreements notes two sources of which one reports that the call failed and the other one that it did not.
+func (x *tool) disagreements(meta *session.ToolTrace) {
+	failed := func(n *node) bool { return n.Failed || n.Aborted || n.Tool != nil && n.Tool.Denied }
+	for i, a := range x.nodes {
+		for _, b := range x.nodes[i+1:] {
+			if failed(b) {
+				a, b = b, a
+			}
+			if !areSources(a, b) || !failed(a) || failed(b) || b.Tool == nil || !b.Tool.Succeeded {
+				continue
+			}
+			meta.Problems = append(meta.Problems, fmt.Sprintf("%s reports that the call failed, %s that it succeeded",
+				a.source(), b.source()))
+			return
 		}
 	}
 }
