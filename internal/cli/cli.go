@@ -198,6 +198,7 @@ func newRoot(version string) *cobra.Command {
 			newStats(), newACP()}},
 		{"Run", []*cobra.Command{newRun(), newProxy(), newHooks(), newDemo(version), newCollect(version), newReplay(),
 			newMCP(version)}},
+		{"Judge", []*cobra.Command{newGate(), newExperiment(), newDataset(), newBlame()}},
 		{"Change", []*cobra.Command{newEdit(), newFork(), newRewind(), newRemove()}},
 		{"Move", []*cobra.Command{newImport(), newExport(), newRedact()}},
 		{"Store", []*cobra.Command{newStore(), newPrices(version)}},

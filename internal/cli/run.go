@@ -19,13 +19,16 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/agenttrace/agenttrace/session/document"
+	"github.com/agenttrace/agenttrace/session/gate"
 	"github.com/agenttrace/agenttrace/session/recorder"
+	"github.com/agenttrace/agenttrace/session/store"
 )
 
 // runOptions are the flags of run.
 type runOptions struct {
 	content, noContent, printEnv, noProxy, quiet bool
 	pipe                                         pipeOptions
+	experiment, of                               string // the name, and the case
 }
 
 // A run has two processes besides the agent. This one starts the agent, with what it has been started with, and waits
@@ -36,12 +39,18 @@ func newRun() *cobra.Command {
 	var o runOptions
 	cmd := described("run", flags{"content": &o.content, "no-content": &o.noContent, "env": &o.printEnv,
 		"no-proxy": &o.noProxy, "quiet": &o.quiet, "acp": &o.pipe.acp, "mcp": &o.pipe.mcp,
-		"propagate": &o.pipe.propagate}, cobra.ArbitraryArgs,
+		"propagate": &o.pipe.propagate, "experiment": &o.experiment, "case": &o.of}, cobra.ArbitraryArgs,
 		func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 && !o.printEnv {
 				return usagef("run what? name the agent's command, as in %s run -- claude -p hello", ownName())
 			}
+			if o.of != "" && o.experiment == "" {
+				return usagef("--case is that of an experiment; add --experiment NAME")
+			}
 			if o.pipe != (pipeOptions{}) {
+				if o.experiment != "" {
+					return usagef("--experiment is for agents that end; leave it out with --acp and --mcp")
+				}
 				return o.runPiped(cmd, args)
 			}
 			return o.run(cmd, args)
@@ -129,6 +138,9 @@ func (o *runOptions) run(cmd *cobra.Command, args []string) error {
 	}
 	err = o.start(cmd, args, env.all, r.began)
 	problem := r.end()
+	if o.experiment != "" && len(r.ran.Sessions) > 0 {
+		problem = errors.Join(problem, o.enroll(cmd, r.ran.Sessions))
+	}
 	if o.quiet {
 		return err
 	}
@@ -289,6 +301,24 @@ func (o *runOptions) summarize(cmd *cobra.Command, ids []string) error {
 		return runSummary(ctx, cmd.ErrOrStderr(), r, ids)
 	})
 }
+
+// enroll makes the sessions of the run part of the experiment.
+func (o *runOptions) enroll(cmd *cobra.Command, ids []string) error {
+	ctx, cancel := context.WithTimeout(cmd.Context(), enrollTimeout)
+	defer cancel()
+	s, err := patientOpener(cmd)(ctx)
+	if err != nil {
+		return fmt.Errorf("experiment %s: %w", o.experiment, err)
+	}
+	for _, id := range ids {
+		n := store.Annotation{Kind: store.AnnotationTag, Name: gate.TagExperiment + o.experiment, Label: o.of}
+		err = errors.Join(err, annotate(ctx, document.Reader{Reader: s}, id, n))
+	}
+	return errors.Join(err, s.Close())
+}
+
+// enrollTimeout is how long other programs may hold the store until a session is not made part of its experiment.
+const enrollTimeout = 30 * time.Second
 
 // mayHaveContent asks once whether telemetry may have what is said, where a client leaves it out otherwise.
 func (o *runOptions) mayHaveContent(cmd *cobra.Command, c *client) bool {

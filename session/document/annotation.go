@@ -13,7 +13,8 @@ import (
 // Annotation is a tag, a note or a score. Its texts are as they are stored.
 type Annotation struct {
 	ID string `json:"id"`
-	// Kind is tag, note or score; Name is that of a tag or a score, Value and Label are those of a score.
+	// Kind is tag, note or score; Name is that of a tag or a score, Value that of a score, and Label one's or that of a
+	// tag which makes the target a case: see package gate.
 	Kind  string   `json:"kind"`
 	Name  string   `json:"name,omitempty"`
 	Value *float64 `json:"value,omitempty"`
@@ -34,10 +35,10 @@ type Annotation struct {
 func AnnotationOf(n *store.Annotation) Annotation {
 	a := Annotation{
 		ID: n.ID, Kind: n.Kind, Name: n.Name, Comment: n.Comment, Author: n.Author,
-		MessageID: n.MessageID, PartID: n.PartID, CreatedAt: n.CreatedAt, UpdatedAt: n.UpdatedAt,
+		MessageID: n.MessageID, PartID: n.PartID, CreatedAt: n.CreatedAt, UpdatedAt: n.UpdatedAt, Label: n.Label,
 	}
 	if n.Kind == store.AnnotationScore {
-		a.Value, a.Label = n.Value, n.Label
+		a.Value = n.Value
 	}
 	return a
 }

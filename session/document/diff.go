@@ -199,7 +199,7 @@ func keys[T any](all []T, key func(T) string) []string {
 
 // alignTurns pairs turns; one of a pair may be nil.
 func alignTurns(a, b []*Turn, o CompareOptions) (pairs [][2]*Turn) {
-	for _, e := range align(a, b, copied, func(t *Turn) string { return o.key(t.UserText()) }) {
+	for _, e := range align(a, b, copied, func(t *Turn) string { return o.Key(t.UserText()) }) {
 		for i := range max(e.a1-e.a0, e.b1-e.b0) {
 			var pair [2]*Turn
 			if e.a0+i < e.a1 {
@@ -257,8 +257,8 @@ var noise = regexp.MustCompile(`\b\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d)?(?:[.
 // minID is the length from which on a hexadecimal number in a text is an id.
 const minID = 7
 
-// key is what two texts that count as one have in common.
-func (o CompareOptions) key(text string) string {
+// Key is what two texts that count as one have in common.
+func (o CompareOptions) Key(text string) string {
 	if o.Exact {
 		return text
 	}
@@ -270,16 +270,16 @@ func (o CompareOptions) key(text string) string {
 	})
 }
 
-// value is key of JSON, of the texts in it as they are.
-func (o CompareOptions) value(raw json.RawMessage) string {
+// Value is Key of JSON, of the texts in it as they are.
+func (o CompareOptions) Value(raw json.RawMessage) string {
 	if o.Exact {
 		return Canonical(raw)
 	}
-	return o.key(Value(json.RawMessage(Canonical(raw))))
+	return o.Key(Value(json.RawMessage(Canonical(raw))))
 }
 
 // same reports that two texts do not differ.
-func (o CompareOptions) same(a, b string) bool { return a == b || !o.Exact && o.key(a) == o.key(b) }
+func (o CompareOptions) same(a, b string) bool { return a == b || !o.Exact && o.Key(a) == o.Key(b) }
 
 func optional(s string) *string {
 	if s == "" {
@@ -382,7 +382,7 @@ func usageText(u *session.Usage) string { return phrases.Text("usage", u) }
 // alignCalls pairs the places of the calls of two turns, from 0, in an order that keeps that of both: those with equal
 // inputs first, and between them those of one tool by their order. -1 means none.
 func alignCalls(a, b []*ToolCall, o CompareOptions) (pairs [][2]int) {
-	withInput := func(c *ToolCall) string { return c.Name + "\x00" + o.value(c.Input) }
+	withInput := func(c *ToolCall) string { return c.Name + "\x00" + o.Value(c.Input) }
 	for _, e := range align(a, b, withInput, func(c *ToolCall) string { return c.Name }) {
 		for i := e.a0; i < e.a1; i++ {
 			pair := [2]int{i, -1}
@@ -421,10 +421,10 @@ func compareCall(a, b *ToolCall, placeA, placeB int, o CompareOptions) (all []As
 			Aspect: aspect, Tool: a.Name, CallA: placeA, CallB: placeB, A: optional(inA), B: optional(inB),
 		}, same, calls})
 	}
-	add(AspectInput, Value(a.Input), Value(b.Input), o.value(a.Input) == o.value(b.Input))
+	add(AspectInput, Value(a.Input), Value(b.Input), o.Value(a.Input) == o.Value(b.Input))
 	add(AspectOutcome, a.Outcome(), b.Outcome(), a.Outcome() == b.Outcome())
 	add(AspectOutput, cmp.Or(a.Error, Value(a.Output)), cmp.Or(b.Error, Value(b.Output)),
-		o.same(a.Error, b.Error) && o.value(a.Output) == o.value(b.Output))
+		o.same(a.Error, b.Error) && o.Value(a.Output) == o.Value(b.Output))
 	return all
 }
 

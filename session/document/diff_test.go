@@ -183,7 +183,7 @@ func TestNoiseIsNoDivergenceUnlessItIsCounted(t *testing.T) {
 				t.Errorf("exactly %v: %q and %q are the same: %v", exact, test.a, test.b, got)
 			}
 			inA, inB := strconv.AppendQuote(nil, test.a), strconv.AppendQuote(nil, test.b)
-			if got := o.value(inA) == o.value(inB); got != (test.same && !exact) {
+			if got := o.Value(inA) == o.Value(inB); got != (test.same && !exact) {
 				t.Errorf("exactly %v: %s and %s are one value: %v", exact, inA, inB, got)
 			}
 		}

@@ -2,6 +2,7 @@ package render
 
 import (
 	"cmp"
+	"io"
 	"math"
 	"slices"
 	"strings"
@@ -192,6 +193,35 @@ func (p *printer) grid(g *grid) {
 		}
 		p.line(spans...)
 	}
+}
+
+// Table writes rows of cells, the first of them the heads of columns. The first left columns are aligned to the left, and
+// the widest of them is cut where the width is not enough.
+func Table(w io.Writer, left int, rows [][]string, o Options) error {
+	p := newPrinter(o)
+	g := &grid{gap: 2, left: left, whole: p.Whole}
+	for i, row := range rows {
+		paint := p.plain
+		if i == 0 {
+			paint = p.title
+		}
+		g.add(paint, row...)
+	}
+	const least = 8
+	for !p.Whole && g.width() > p.Width {
+		widest := 0
+		for i, w := range g.widths[:left] {
+			if w > g.widths[widest] {
+				widest = i
+			}
+		}
+		if g.widths[widest] <= least {
+			break
+		}
+		g.widths[widest]--
+	}
+	p.grid(g)
+	return p.writeTo(w)
 }
 
 // spent reports what a session used and cost, as far as it is known: "" where it is not.

@@ -25,8 +25,8 @@ type Annotation struct {
 	MessageID string `json:"message_id,omitempty"`
 	PartID    string `json:"part_id,omitempty"`
 	// Kind is a tag, a note or a score. Name is that of a tag or a score, empty for a note. Value is that of a score, 0
-	// for others. Label is a score in a word, such as "pass": with it a score may have no Value. Comment is the text of a
-	// note, and an optional remark on others.
+	// for others. Label is a score in a word, such as "pass": with it a score may have no Value. Of a tag it is the case
+	// of a data set or an experiment. Comment is the text of a note, and an optional remark on others.
 	Kind    AnnotationKind `json:"kind"`
 	Name    string         `json:"name,omitempty"`
 	Value   *float64       `json:"value"`

@@ -1,0 +1,350 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/agenttrace/agenttrace/redact"
+	"github.com/agenttrace/agenttrace/session/document"
+	"github.com/agenttrace/agenttrace/session/gate"
+	"github.com/agenttrace/agenttrace/session/importer"
+	"github.com/agenttrace/agenttrace/session/store"
+	"github.com/agenttrace/agenttrace/session/store/stores"
+)
+
+// gateFile is where the assertions are unless the command line names another file.
+const gateFile = "agenttrace.gate.yaml"
+
+// gating is one run of gate.
+type gating struct {
+	filters
+	cmd                                    *cobra.Command
+	file, experiment, baseline, green, set string
+	sessions, outputs                      []string
+	schema, strict, asJSON, force          bool
+
+	gate *gate.Gate
+}
+
+func newGate() *cobra.Command {
+	var g gating
+	cmd := described("gate", flags{
+		"experiment": &g.experiment, "sessions": &g.sessions, "baseline": &g.baseline, "green": &g.green,
+		"dataset": &g.set, "output": &g.outputs, "schema": &g.schema, "strict": &g.strict, "json": &g.asJSON,
+		"force": &g.force,
+	}, nil, func(cmd *cobra.Command, args []string) error {
+		g.cmd = cmd
+		if g.schema {
+			_, err := cmd.OutOrStdout().Write(gate.Schema())
+			return err
+		}
+		if err := g.check(args); err != nil {
+			return err
+		}
+		return g.run()
+	})
+	addFilters(cmd, &g.filters)
+	pricesFlag(cmd)
+	return cmd
+}
+
+// check reads the gate's file, and finds what on the command line contradicts itself.
+func (g *gating) check(args []string) error {
+	for _, arg := range args { // the shell puts all but the first of a pattern's files there
+		switch ext := filepath.Ext(arg); {
+		case ext != ".yaml" && ext != ".yml":
+			g.sessions = append(g.sessions, arg)
+		case g.file != "":
+			return usagef("a gate is one file, not %s and %s; put the assertions into one", g.file, arg)
+		default:
+			g.file = arg
+		}
+	}
+	if err := g.filters.read(g.cmd); err != nil {
+		return err
+	}
+	for _, path := range g.outputs {
+		if outputForm(path) == "" {
+			return usagef("--output %s: the name tells the form; use .xml (JUnit), .sarif, .md, .json or .txt", path)
+		}
+	}
+	selects := g.given(g.cmd) || g.experiment != ""
+	switch {
+	case len(g.sessions) > 0 && g.given(g.cmd):
+		return usagef("--sessions reads files, and filters select from the store; use one of them")
+	case len(g.sessions) == 0 && !selects:
+		return usagef("gate does not know which sessions; add --sessions FILE..., --experiment NAME or a filter")
+	case g.baseline != "" && g.green != "":
+		return usagef("--baseline and --green exclude each other; use one of them")
+	}
+	content, err := os.ReadFile(cmp.Or(g.file, gateFile))
+	switch missing := errors.Is(err, fs.ErrNotExist); {
+	case missing && g.file == "" && g.baseline != "":
+		g.gate, g.file = &gate.Gate{}, gateFile
+		return nil
+	case missing && g.file == "":
+		return usagef("there is no %s here; name a file of assertions, or add --baseline to compare only", gateFile)
+	case err != nil:
+		return usagef("%w", err)
+	}
+	g.file = cmp.Or(g.file, gateFile)
+	if g.gate, err = gate.Parse(content); err != nil {
+		return usagef("%s: %w", g.file, err)
+	}
+	return nil
+}
+
+func outputForm(path string) string {
+	return map[string]string{".xml": gate.JUnit, ".sarif": gate.SARIF, ".md": gate.Markdown, ".json": "json",
+		".txt": gate.Text}[filepath.Ext(path)]
+}
+
+func (g *gating) run() error {
+	ctx := g.cmd.Context()
+	now, err := g.open(g.sessions)
+	if err != nil {
+		return err
+	}
+	defer now.Close()
+	was, before := now, g.baseline
+	var files []string
+	switch _, err := os.Stat(g.baseline); {
+	case g.green != "":
+		if _, err := os.Stat(g.green); err == nil {
+			before, files = g.green, []string{g.green}
+		}
+	case g.baseline == "" || err != nil:
+	default:
+		files = []string{g.baseline}
+	}
+	if files != nil {
+		if was, err = g.open(files); err != nil {
+			return fmt.Errorf("baseline: %w", err)
+		}
+		defer was.Close()
+	}
+	expected, err := g.expected(ctx, now)
+	if err != nil {
+		return err
+	}
+	q := g.query()
+	q.Limit = -1
+	runs, err := looked(ctx, now, g.gate, q, g.status, g.experiment, expected)
+	switch {
+	case err != nil:
+		return err
+	case len(runs) == 0 && len(g.sessions) > 0:
+		return usagef("there is no session in %s; name files that export or an agent has written",
+			strings.Join(g.sessions, ", "))
+	case len(runs) == 0 && g.experiment != "":
+		return g.none(now, g.experiment)
+	case len(runs) == 0:
+		return errors.Join(g.reportNone(g.cmd, now, q), errFinding)
+	}
+	var old []*gate.Run
+	if before != "" {
+		experiment := before
+		if files != nil {
+			experiment = ""
+		}
+		if old, err = looked(ctx, was, g.gate, store.SessionQuery{Limit: -1}, "", experiment, expected); err != nil {
+			return fmt.Errorf("baseline: %w", err)
+		}
+		if len(old) == 0 && files != nil {
+			return usagef("baseline: there is no session in %s", before)
+		} else if len(old) == 0 {
+			return fmt.Errorf("baseline: %w", g.none(was, before))
+		}
+	}
+	v := g.gate.Judge(runs, old)
+	if g.strict && len(v.Changes) > 0 {
+		v.Passed = false
+	}
+	for _, changes := range [][]gate.Change{v.Regressions, v.Changes, v.Few} {
+		for i := range changes {
+			if err := diverge(ctx, &changes[i], was, now); err != nil {
+				return err
+			}
+		}
+	}
+	if err := g.write(v); err != nil {
+		return err
+	}
+	if !v.Passed {
+		return errFinding
+	}
+	if g.green != "" {
+		return g.keep(now, runs)
+	}
+	return nil
+}
+
+// none is the error for an experiment without sessions.
+func (g *gating) none(r document.Reader, name string) error {
+	all, err := experimentsIn(g.cmd.Context(), r)
+	if err != nil {
+		return err
+	}
+	if len(all) == 0 {
+		return usagef("there is no experiment %q, and no other in %s; agenttrace run --experiment makes one", name, r.Name())
+	}
+	return usagef("there is no experiment %q; there are %s", name, strings.Join(all, ", "))
+}
+
+// open opens the store, or one that is made of files and removed when it is closed.
+func (g *gating) open(files []string) (document.Reader, error) {
+	p, err := readPrices(g.cmd)
+	if err != nil {
+		return document.Reader{}, err
+	}
+	var r document.Reader
+	if p != nil {
+		r.Price = p.Price
+	}
+	if len(files) == 0 {
+		r.Reader, err = openStore(g.cmd)
+		return r, err
+	}
+	r.Reader, err = readFiles(g.cmd, files)
+	return r, err
+}
+
+// madeStore is a store that is removed when it is closed.
+type madeStore struct {
+	store.Reader
+	dir string
+}
+
+func (s madeStore) Close() error { return errors.Join(s.Reader.Close(), os.RemoveAll(s.dir)) }
+
+// readFiles makes a store of the sessions in files of any format.
+func readFiles(cmd *cobra.Command, files []string) (_ store.Reader, err error) {
+	for _, file := range files { // a name that is none is no directory to be looked through
+		if _, err := os.Stat(file); err != nil {
+			return nil, usagef("%w", err)
+		}
+	}
+	dir, err := os.MkdirTemp("", "agenttrace-gate-")
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			_ = os.RemoveAll(dir)
+		}
+	}()
+	path := filepath.Join(dir, "sessions.db")
+	im, err := importer.New(path, importer.Options{Warn: func(text string) {
+		_ = note(cmd, "agenttrace: %s\n", document.Line(text))
+	}})
+	if err != nil {
+		return nil, err
+	}
+	failed, err := im.Run(cmd.Context(), importer.Inputs(files, nil, nil))
+	if err = errors.Join(err, failed, im.Close()); err != nil {
+		return nil, err
+	}
+	r, err := stores.OpenReader(cmd.Context(), path)
+	if errors.Is(err, store.ErrNotFound) {
+		return nil, usagef("there is no session in %s; name files that export or an agent has written",
+			strings.Join(files, ", "))
+	}
+	return madeStore{r, dir}, err
+}
+
+// looked are the runs of the sessions that a query and a status select and that are in the experiment, if one is named.
+func looked(ctx context.Context, r document.Reader, g *gate.Gate, q store.SessionQuery, status, experiment string,
+	expected map[string]string) (runs []*gate.Run, err error) {
+	finder, err := redact.New(redact.Config{})
+	if err != nil {
+		return nil, err
+	}
+	rows, err := r.Select(ctx, q, status)
+	if err != nil {
+		return nil, err
+	}
+	for i := range rows {
+		row := &rows[i]
+		stored, err := r.Annotations(ctx, row.ID)
+		if err != nil {
+			return nil, err
+		}
+		tags := document.AnnotationsOf(stored)
+		if experiment != "" && !inExperiment(tags, experiment) {
+			if name, _ := gate.ExperimentOf(row, nil); name != experiment {
+				continue
+			}
+		}
+		doc, err := r.LoadAll(ctx, row.ID)
+		if errors.Is(err, store.ErrNotFound) {
+			continue // deleted meanwhile
+		} else if err != nil {
+			return nil, err
+		}
+		run := g.Look(row, doc, tags, expected, finder)
+		run.Experiment = cmp.Or(experiment, run.Experiment)
+		runs = append(runs, run)
+	}
+	return runs, nil
+}
+
+func inExperiment(tags []document.Annotation, name string) bool {
+	return slices.ContainsFunc(tags, func(n document.Annotation) bool {
+		return n.Kind == store.AnnotationTag && n.Name == gate.TagExperiment+name
+	})
+}
+
+// diverge adds to a change where the two runs that show it diverge first.
+func diverge(ctx context.Context, ch *gate.Change, was, now document.Reader) error {
+	if ch.A == "" || ch.B == "" {
+		return nil
+	}
+	a, err := was.LoadAll(ctx, ch.A)
+	if err != nil {
+		return err
+	}
+	b, err := now.LoadAll(ctx, ch.B)
+	if err != nil {
+		return err
+	}
+	ch.First = document.Compare(a, b, document.CompareOptions{}).First
+	return nil
+}
+
+func (g *gating) write(v *gate.Verdict) error {
+	for _, path := range g.outputs {
+		form := outputForm(path)
+		err := output{path: path, force: true}.write(g.cmd, path, form == "json", func(w io.Writer) error {
+			if form == "json" {
+				return document.EncodeJSON(w, "  ", v)
+			}
+			return v.Write(w, form, g.file)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	if g.asJSON {
+		return writeJSON(g.cmd, v)
+	}
+	return v.Write(g.cmd.OutOrStdout(), gate.Text, g.file)
+}
+
+// keep writes the sessions of a green run, the baseline of the next one.
+func (g *gating) keep(r document.Reader, runs []*gate.Run) error {
+	ids := make([]string, len(runs))
+	for i, run := range runs {
+		ids[i] = run.SessionID
+	}
+	return exportTo(g.cmd, r, ids, "jsonl", g.green, true)
+}

@@ -1,0 +1,327 @@
+// Package gate judges sessions: by assertions on each of them, and by what changed between two sets of them.
+//
+// A [Gate] is read from a file by [Parse]. [Gate.Look] evaluates its assertions on a session, which becomes a [Run].
+// [Gate.Judge] decides over all runs, and over those of a baseline, and gives a [Verdict]. [Blame] finds the call that
+// separates runs which went well from others. Nothing here reads a store or asks a model.
+package gate
+
+import (
+	"bytes"
+	"cmp"
+	_ "embed"
+	"errors"
+	"fmt"
+	"io"
+	"reflect"
+	"regexp"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Gate is a file of assertions. The zero value has none, and takes the defaults of a [Baseline].
+type Gate struct {
+	Version    int         `yaml:"version"`
+	Assertions []Assertion `yaml:"assertions"`
+	Baseline   Baseline    `yaml:"baseline"`
+}
+
+// Baseline states when a difference between the runs of now and those of a baseline is a regression.
+type Baseline struct {
+	// Confidence, 0.95 by default, is how sure it must be that a difference is not by chance.
+	Confidence float64 `yaml:"confidence"`
+	// Tolerance is the difference, relative to the baseline, that is none: 0.2 by default.
+	Tolerance *float64 `yaml:"tolerance"`
+	// Ignore are figures that are not compared, of those that [Figures] lists.
+	Ignore []string `yaml:"ignore"`
+}
+
+// Assertion states one thing about sessions: exactly one of the fields from Status on is set.
+type Assertion struct {
+	// Name is what reports call the assertion; empty is what it asserts, in words.
+	Name string `yaml:"name"`
+	// Case selects the runs of one case. Empty is all.
+	Case string `yaml:"case"`
+	// Share is the part of the runs, above 0 and at most 1, for which it must hold: 1 by default. With Confidence, it
+	// must be that sure that the share is reached also in runs that were not made.
+	Share      float64 `yaml:"share"`
+	Confidence float64 `yaml:"confidence"`
+
+	// Status is what a list of sessions shows, such as finished.
+	Status string `yaml:"status"`
+	// ToolErrors: no call failed, if it is "none".
+	ToolErrors string `yaml:"tool_errors"`
+	// Denied, Loops and Secrets: there is none, if it is "none". A loop is one call, with the same input and outcome,
+	// three times in a row. A secret is one that redaction finds, or has replaced.
+	Denied  string `yaml:"denied"`
+	Loops   string `yaml:"loops"`
+	Secrets string `yaml:"secrets"`
+	// Called and NotCalled: a tool was called so, or never.
+	Called    *CallMatch `yaml:"called"`
+	NotCalled *CallMatch `yaml:"not_called"`
+	// Order are tools that are called in this order, with any other calls between.
+	Order []string `yaml:"order"`
+	// Answer and Prompt are about the text of the last answer and of the first prompt.
+	Answer *TextMatch `yaml:"answer"`
+	Prompt *TextMatch `yaml:"prompt"`
+	// Max and Min bound figures of the session, by the names that [Figures] lists.
+	Max map[string]Limit `yaml:"max"`
+	Min map[string]Limit `yaml:"min"`
+	// Score bounds a score, wherever in the session it is.
+	Score *ScoreMatch `yaml:"score"`
+	// Expected: the last answer has the text that the case of the data set expects.
+	Expected string `yaml:"expected"`
+}
+
+// CallMatch matches calls of tools.
+type CallMatch struct {
+	// Tool is the name, in which * stands for any characters.
+	Tool string `yaml:"tool"`
+	// Input are patterns, with *, for values of the input, by their keys. A key with dots leads into objects.
+	Input map[string]string `yaml:"input"`
+	// Outcome is ok, failed, denied, lost or open; empty is any.
+	Outcome string `yaml:"outcome"`
+	// Times is the least number of such calls: 1 by default. AtMost is the greatest; 0 is any.
+	Times  int `yaml:"times"`
+	AtMost int `yaml:"at_most"`
+}
+
+// TextMatch matches a text: all that is set must hold.
+type TextMatch struct {
+	Contains string `yaml:"contains"`
+	Matches  string `yaml:"matches"`
+	Lacks    string `yaml:"lacks"`
+
+	pattern *regexp.Regexp
+}
+
+// ScoreMatch matches scores by name. At least one must be there, and each must hold.
+type ScoreMatch struct {
+	Name  string   `yaml:"name"`
+	Min   *float64 `yaml:"min"`
+	Max   *float64 `yaml:"max"`
+	Label string   `yaml:"label"`
+}
+
+// Limit is a number; of a duration it is in milliseconds, and written like 90s.
+type Limit float64
+
+// UnmarshalYAML reads a number or a duration.
+func (l *Limit) UnmarshalYAML(n *yaml.Node) error {
+	if d, err := time.ParseDuration(n.Value); err == nil && n.Value != "0" {
+		*l = Limit(d.Milliseconds())
+		return nil
+	}
+	var f float64
+	if err := n.Decode(&f); err != nil {
+		return fmt.Errorf("line %d: %q is neither a number nor a duration such as 90s", n.Line, n.Value)
+	}
+	*l = Limit(f)
+	return nil
+}
+
+// Parse reads a gate. The error names the line and what is possible there.
+func Parse(content []byte) (*Gate, error) {
+	d := yaml.NewDecoder(bytes.NewReader(content))
+	d.KnownFields(true)
+	g := &Gate{}
+	if err := d.Decode(g); err != nil {
+		if errors.Is(err, io.EOF) {
+			return nil, errors.New("it is empty; agenttrace gate --help shows an example")
+		}
+		return nil, explained(err)
+	}
+	if d.Decode(&yaml.Node{}) == nil {
+		return nil, errors.New("it has more than one document; remove what comes after ---")
+	}
+	if g.Version != 1 {
+		return nil, fmt.Errorf("version is %d; write version: 1", g.Version)
+	}
+	if g.Baseline.Confidence == 0 {
+		g.Baseline.Confidence = defaultConfidence
+	}
+	if c := g.Baseline.Confidence; c <= 0 || c >= 1 {
+		return nil, fmt.Errorf("baseline: confidence is %v; use a number between 0 and 1, such as 0.95", c)
+	}
+	if t := g.Baseline.Tolerance; t != nil && *t < 0 {
+		return nil, fmt.Errorf("baseline: tolerance is %v; use 0 or more, such as 0.2", *t)
+	}
+	for _, name := range g.Baseline.Ignore {
+		if !isFigure(name) && name != figureSteps {
+			return nil, fmt.Errorf("baseline: ignore has %q; use %s or %s", name, strings.Join(Figures(), ", "), figureSteps)
+		}
+	}
+	for i := range g.Assertions {
+		if err := g.Assertions[i].check(); err != nil {
+			return nil, fmt.Errorf("assertion %d: %w", i+1, err)
+		}
+	}
+	return g, nil
+}
+
+//go:embed schema.json
+var schema []byte
+
+// Schema is a JSON schema of a gate's file, by which editors complete and check it.
+func Schema() []byte { return schema }
+
+const (
+	defaultConfidence = 0.95
+	defaultTolerance  = 0.2
+)
+
+// unknownField is how the decoder reports a key that a type does not have.
+var unknownField = regexp.MustCompile(`^line (\d+): field (\S+) not found in type gate\.(\w+)$`)
+
+// explained puts the errors of the decoder into the words of the file.
+func explained(err error) error {
+	wrong, ok := errors.AsType[*yaml.TypeError](err)
+	if !ok {
+		return errors.New(strings.TrimPrefix(err.Error(), "yaml: "))
+	}
+	lines := make([]string, len(wrong.Errors))
+	for i, text := range wrong.Errors {
+		lines[i] = text
+		found := unknownField.FindStringSubmatch(text)
+		if found == nil {
+			continue
+		}
+		for _, t := range []any{Gate{}, Baseline{}, Assertion{}, CallMatch{}, TextMatch{}, ScoreMatch{}} {
+			if of := reflect.TypeOf(t); of.Name() == found[3] {
+				lines[i] = fmt.Sprintf("line %s: there is no key %s; use %s", found[1], found[2], strings.Join(keysOf(of), ", "))
+			}
+		}
+	}
+	return errors.New(strings.Join(lines, "; "))
+}
+
+// keysOf are the keys of a type in a file.
+func keysOf(t reflect.Type) (keys []string) {
+	for f := range t.Fields() {
+		if key := f.Tag.Get("yaml"); key != "" {
+			keys = append(keys, key)
+		}
+	}
+	return keys
+}
+
+// asserted are the keys of what an assertion states.
+func (a *Assertion) asserted() (keys []string) {
+	v := reflect.ValueOf(a).Elem()
+	for i, key := range keysOf(v.Type()) {
+		switch key {
+		case "name", "case", "share", "confidence":
+		default:
+			if !v.Field(i).IsZero() {
+				keys = append(keys, key)
+			}
+		}
+	}
+	return keys
+}
+
+// check finds what is wrong with an assertion, and sets its defaults.
+func (a *Assertion) check() error {
+	keys := a.asserted()
+	if len(keys) != 1 {
+		all := strings.Join(keysOf(reflect.TypeFor[Assertion]())[4:], ", ")
+		if len(keys) == 0 {
+			return errors.New("it states nothing; use one of " + all)
+		}
+		return fmt.Errorf("it states %s; write an assertion for each", strings.Join(keys, " and "))
+	}
+	if a.Share == 0 {
+		a.Share = 1
+	}
+	if a.Share < 0 || a.Share > 1 {
+		return fmt.Errorf("share is %v; use a number above 0 and at most 1", a.Share)
+	}
+	if a.Confidence < 0 || a.Confidence >= 1 {
+		return fmt.Errorf("confidence is %v; use a number between 0 and 1", a.Confidence)
+	}
+	if a.Confidence > 0 && a.Share == 1 {
+		return errors.New("confidence needs a share below 1: no number of runs shows that all others hold")
+	}
+	for key, value := range map[string]string{"tool_errors": a.ToolErrors, "denied": a.Denied, "loops": a.Loops,
+		"secrets": a.Secrets} {
+		if value != "" && value != "none" {
+			return fmt.Errorf("%s is %q; write %s: none, or bound the number with max", key, value, key)
+		}
+	}
+	if a.Expected != "" && a.Expected != "contains" && a.Expected != "equals" {
+		return fmt.Errorf("expected is %q; use contains or equals", a.Expected)
+	}
+	for key, limits := range map[string]map[string]Limit{"max": a.Max, "min": a.Min} {
+		for name := range limits {
+			if !isFigure(name) {
+				return fmt.Errorf("%s has %q; use %s", key, name, strings.Join(Figures(), ", "))
+			}
+		}
+	}
+	for _, c := range []*CallMatch{a.Called, a.NotCalled} {
+		if c != nil && c.Tool == "" {
+			return errors.New("it names no tool; add tool: NAME, or tool: \"*\" for any")
+		}
+	}
+	if s := a.Score; s != nil && (s.Name == "" || s.Min == nil && s.Max == nil && s.Label == "") {
+		return errors.New("a score needs a name, and min, max or label")
+	}
+	for _, t := range []*TextMatch{a.Answer, a.Prompt} {
+		if t == nil || t.Matches == "" {
+			continue
+		}
+		var err error
+		if t.pattern, err = regexp.Compile(t.Matches); err != nil {
+			return fmt.Errorf("matches: %w; the syntax is that of https://github.com/google/re2/wiki/Syntax", err)
+		}
+	}
+	a.Name = cmp.Or(a.Name, a.words(keys[0]))
+	return nil
+}
+
+// words state what an assertion asserts.
+func (a *Assertion) words(key string) string {
+	switch key {
+	case "status":
+		return "status is " + a.Status
+	case "tool_errors":
+		return "no tool failed"
+	case "denied", "loops", "secrets":
+		return "no " + map[string]string{"denied": "denied call", "loops": "loop", "secrets": "secret"}[key]
+	case "called":
+		return "called " + a.Called.String()
+	case "not_called":
+		return "never called " + a.NotCalled.String()
+	case "order":
+		return "order " + strings.Join(a.Order, ", ")
+	case "score":
+		return "score " + a.Score.Name
+	case "max", "min":
+		limits, sign := a.Max, "≤"
+		if key == "min" {
+			limits, sign = a.Min, "≥"
+		}
+		var all []string
+		for _, name := range figures {
+			if v, ok := limits[name]; ok {
+				all = append(all, name+" "+sign+" "+figureText(name, float64(v)))
+			}
+		}
+		return strings.Join(all, ", ")
+	case "expected":
+		return "the answer is as expected"
+	}
+	return key + " matches"
+}
+
+func (c *CallMatch) String() string {
+	text := c.Tool
+	if c.Outcome != "" {
+		text += " " + c.Outcome
+	}
+	if len(c.Input) > 0 {
+		text += " with " + strings.Join(sorted(c.Input), ", ")
+	}
+	return text
+}

@@ -1,0 +1,420 @@
+package gate
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/agenttrace/agenttrace/session/document"
+)
+
+// Verdict is what a gate comes to. Its JSON is a stable format: keys are added, never renamed.
+type Verdict struct {
+	// Passed reports that each assertion holds and nothing regressed.
+	Passed bool `json:"passed"`
+	// Runs are the sessions that were judged, and Baseline the number of those that they are compared with.
+	Runs     []*Run `json:"runs"`
+	Baseline int    `json:"baseline_runs,omitempty"`
+	// Assertions are in the order of the file.
+	Assertions []Result `json:"assertions"`
+	// Regressions are worse than the baseline, beyond chance; Changes differ from it beyond chance, or are better.
+	Regressions []Change `json:"regressions,omitempty"`
+	Changes     []Change `json:"changes,omitempty"`
+	// Missing are cases of the baseline that have no run now, and New those of now that the baseline lacks: neither is
+	// compared.
+	Missing []string `json:"missing_cases,omitempty"`
+	New     []string `json:"new_cases,omitempty"`
+	// Few are cases that differ and have too few runs to tell that from chance.
+	Few []Change `json:"too_few_runs,omitempty"`
+	// Alpha is the probability below which a difference counts.
+	Alpha float64 `json:"alpha,omitempty"`
+}
+
+// Result is what an assertion came to.
+type Result struct {
+	Name   string `json:"name"`
+	Passed bool   `json:"passed"`
+	// Held of Runs runs; the share that must hold, and what is sure at least where a confidence is asked for.
+	Held   int      `json:"held"`
+	Runs   int      `json:"runs"`
+	Share  float64  `json:"share"`
+	Sure   *float64 `json:"sure,omitempty"`
+	Failed []Failed `json:"failed,omitempty"`
+}
+
+// Failed is a run for which an assertion does not hold.
+type Failed struct {
+	SessionID string `json:"session_id"`
+	Case      string `json:"case"`
+	Failure
+}
+
+// Change is what differs between the runs of a case, or of all cases, and those of the baseline.
+type Change struct {
+	// Case is empty where it is about all cases.
+	Case string `json:"case,omitempty"`
+	// What is passed, steps, the name of a figure, or "score " and its name. Step is the call that it is about.
+	What string `json:"what"`
+	Step string `json:"step,omitempty"`
+	// Was and Now are the medians, or of what is true or false the shares.
+	Was float64 `json:"was"`
+	Now float64 `json:"now"`
+	// P is the probability of a difference as large, or larger, if nothing had changed; Before and After are the runs.
+	P      float64 `json:"p"`
+	Before int     `json:"baseline_runs"`
+	After  int     `json:"runs"`
+	// A and B are a run of the baseline and one of now that show it. First is where they diverge first, without noise:
+	// whoever has the sessions adds it.
+	A     string               `json:"baseline_session,omitempty"`
+	B     string               `json:"session,omitempty"`
+	First *document.Divergence `json:"first_divergence,omitempty"`
+
+	worse bool
+}
+
+// Judge decides about runs. was are those of a baseline; nil compares nothing.
+func (g *Gate) Judge(runs, was []*Run) *Verdict {
+	v := &Verdict{Passed: true, Runs: runs, Baseline: len(was), Assertions: []Result{}}
+	for i := range g.Assertions {
+		a := &g.Assertions[i]
+		r := Result{Name: a.Name, Share: a.Share}
+		for _, run := range runs {
+			if a.Case != "" && a.Case != run.Case {
+				continue
+			}
+			r.Runs++
+			if f, failed := run.Failures[i]; failed {
+				r.Failed = append(r.Failed, Failed{run.SessionID, run.Case, f})
+			}
+		}
+		r.Held = r.Runs - len(r.Failed)
+		share := float64(r.Held) / max(float64(r.Runs), 1)
+		if r.Passed = r.Runs > 0 && share >= a.Share; a.Confidence > 0 && r.Runs > 0 {
+			r.Sure = new(lowest(r.Held, r.Runs, a.Confidence))
+			r.Passed = *r.Sure >= a.Share
+		}
+		v.Passed = v.Passed && r.Passed
+		v.Assertions = append(v.Assertions, r)
+	}
+	if was != nil {
+		g.compare(v, byCase(was), byCase(runs))
+	}
+	v.Passed = v.Passed && len(v.Regressions) == 0
+	return v
+}
+
+func byCase(runs []*Run) map[string][]*Run {
+	all := map[string][]*Run{}
+	for _, r := range runs {
+		all[r.Case] = append(all[r.Case], r)
+	}
+	return all
+}
+
+// comparison collects what differs.
+type comparison struct {
+	*Verdict
+	confidence, tolerance float64
+	cases                 []string
+	was, now              map[string][]*Run
+}
+
+// compare adds what differs to a verdict. Differences within a case are corrected for the number of cases, and those
+// over all cases for the number of figures, each by dividing the probability that is allowed (Bonferroni): an unchanged
+// agent must stay green also if a gate runs every day.
+func (g *Gate) compare(v *Verdict, was, now map[string][]*Run) {
+	c := comparison{Verdict: v, confidence: cmp.Or(g.Baseline.Confidence, defaultConfidence),
+		tolerance: defaultTolerance, was: was, now: now}
+	if g.Baseline.Tolerance != nil {
+		c.tolerance = *g.Baseline.Tolerance
+	}
+	v.Alpha = 1 - c.confidence
+	for _, name := range slices.Sorted(maps.Keys(now)) {
+		if was[name] == nil {
+			v.New = append(v.New, name)
+		} else {
+			c.cases = append(c.cases, name)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(was)) {
+		if now[name] == nil {
+			v.Missing = append(v.Missing, name)
+		}
+	}
+	names := append([]string{"passed"}, figures...)
+	for _, name := range scoresOf(now, was) {
+		names = append(names, "score "+name)
+	}
+	names = slices.DeleteFunc(names, func(name string) bool { return slices.Contains(g.Baseline.Ignore, name) })
+	for _, name := range names {
+		c.figure(name, len(names))
+	}
+	if !slices.Contains(g.Baseline.Ignore, figureSteps) {
+		c.steps()
+	}
+}
+
+func scoresOf(sets ...map[string][]*Run) []string {
+	names := map[string]bool{}
+	for _, set := range sets {
+		for _, runs := range set {
+			for _, r := range runs {
+				for name := range r.Scores {
+					names[name] = true
+				}
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(names))
+}
+
+// value is a figure of a run in the direction in which more is worse.
+func (run *Run) value(name string) (v float64, known bool) {
+	if name == "passed" {
+		if run.Passed {
+			return -1, true
+		}
+		return 0, true
+	}
+	if score, ok := strings.CutPrefix(name, "score "); ok {
+		v, known = run.Scores[score]
+		return -v, known
+	}
+	v, known = run.Figures[name]
+	return v, known
+}
+
+func values(runs []*Run, name string) (all []float64) {
+	for _, r := range runs {
+		if v, known := r.value(name); known {
+			all = append(all, v)
+		}
+	}
+	return all
+}
+
+// figure compares a figure by case, and over all cases.
+func (c *comparison) figure(name string, figures int) {
+	var pairs []pair
+	var worst Change
+	found := false
+	for _, of := range c.cases {
+		p := pair{values(c.was[of], name), values(c.now[of], name)}
+		if len(p.was) == 0 || len(p.now) == 0 {
+			continue
+		}
+		pairs = append(pairs, p)
+		ch := Change{Case: of, What: name, Before: len(p.was), After: len(p.now)}
+		if !c.differs(&ch, p.was, p.now) {
+			continue
+		}
+		if ch.P = larger([]pair{p}); !ch.worse {
+			ch.P = larger([]pair{{p.now, p.was}})
+		}
+		ch.A, ch.B = c.example(of, name, &ch)
+		switch {
+		case ch.P <= c.Alpha/float64(len(c.cases)):
+			c.add(ch)
+			found = found || ch.worse
+		case ch.worse:
+			c.Few = append(c.Few, ch)
+		}
+		if ch.worse && (worst.Case == "" || ch.P < worst.P) {
+			worst = ch
+		}
+	}
+	if len(pairs) < 2 || found {
+		return
+	}
+	all := Change{What: name, A: worst.A, B: worst.B}
+	var was, now []float64
+	for _, p := range pairs {
+		was, now = append(was, mean(p.was)), append(now, mean(p.now))
+		all.Before, all.After = all.Before+len(p.was), all.After+len(p.now)
+	}
+	if c.differs(&all, []float64{mean(was)}, []float64{mean(now)}) && all.worse {
+		if all.P = larger(pairs); all.P <= c.Alpha/float64(figures) {
+			c.add(all)
+		}
+	}
+}
+
+// differs sets what a figure was and is, and reports whether that is more than the tolerance.
+func (c *comparison) differs(ch *Change, was, now []float64) bool {
+	of := median
+	if ch.What == "passed" || isCount(ch.What) {
+		of = mean
+	}
+	a, b := of(was), of(now)
+	ch.worse = b > a
+	if ch.Was, ch.Now = a, b; ch.What == "passed" || strings.HasPrefix(ch.What, "score ") {
+		ch.Was, ch.Now = -a, -b
+	}
+	least := c.tolerance * math.Abs(a)
+	if ch.What == "passed" || isCount(ch.What) {
+		least = max(least, c.tolerance)
+	}
+	return math.Abs(b-a) > least
+}
+
+// isCount reports whether the figure is a small whole number, of which a median says little.
+func isCount(name string) bool { return name == "errors" || name == "tool_errors" || name == "denied" }
+
+func (c *comparison) add(ch Change) {
+	if ch.worse {
+		c.Regressions = append(c.Regressions, ch)
+	} else {
+		c.Changes = append(c.Changes, ch)
+	}
+}
+
+// example are a run of the baseline and one of now that are furthest apart in what changed.
+func (c *comparison) example(of, name string, ch *Change) (a, b string) {
+	by := func(x, y *Run) int {
+		vx, _ := x.value(name)
+		vy, _ := y.value(name)
+		return cmp.Compare(vx, vy)
+	}
+	was, now := c.was[of], c.now[of]
+	if ch.worse {
+		return slices.MinFunc(was, by).SessionID, slices.MaxFunc(now, by).SessionID
+	}
+	return slices.MaxFunc(was, by).SessionID, slices.MinFunc(now, by).SessionID
+}
+
+// feature is one thing that runs have or have not: a step, in as much detail as tells runs apart.
+type feature struct {
+	text string
+	// failed reports that it is a step that did not succeed.
+	failed bool
+}
+
+// features are those of a run, with the place of the first step that has each.
+func (run *Run) features() map[feature]int {
+	all := map[feature]int{}
+	add := func(f feature, at int) {
+		if _, ok := all[f]; !ok {
+			all[f] = at
+		}
+	}
+	for i, s := range run.steps {
+		tool := cmp.Or(s.tool, document.Unnamed)
+		failed := s.outcome != document.OutcomeOK
+		end := ""
+		if failed {
+			end = " " + s.outcome
+		}
+		add(feature{tool + end, failed}, i)
+		if line := document.OneLine(document.Head(s.shape, 120)); line != "" {
+			add(feature{tool + " " + line + end, failed}, i)
+		}
+	}
+	return all
+}
+
+// steps compares which calls the runs of each case make. A call that the runs of the baseline made and those of now do
+// not, and one that fails now, are regressions; others are changes. Of several, the first counts.
+func (c *comparison) steps() {
+	for _, of := range c.cases {
+		was, now := support(c.was[of]), support(c.now[of])
+		n, m := len(c.was[of]), len(c.now[of])
+		var best *Change
+		at := 0.0
+		for _, f := range unite(was, now) {
+			a, b := was[f], now[f]
+			ch := Change{Case: of, What: figureSteps, Step: f.text, Was: float64(len(a.runs)) / float64(n),
+				Now: float64(len(b.runs)) / float64(m), Before: n, After: m}
+			const much = 0.5 // a call that half of the runs make more or less often
+			if math.Abs(ch.Was-ch.Now) < much {
+				continue
+			}
+			lost := ch.Now < ch.Was
+			if ch.worse = lost != f.failed; lost {
+				ch.P = fisher(len(a.runs), n, len(b.runs), m)
+				ch.A, ch.B = a.runs[0].SessionID, without(c.now[of], b.runs)
+			} else {
+				ch.P = fisher(len(b.runs), m, len(a.runs), n)
+				ch.A, ch.B = without(c.was[of], a.runs), b.runs[0].SessionID
+			}
+			first := cmp.Or(a.first, b.first)
+			if lost {
+				first = a.first
+			}
+			if best == nil || ch.worse && !best.worse || ch.worse == best.worse &&
+				(ch.P < best.P || ch.P == best.P && first < at) {
+				best, at = &ch, first
+			}
+		}
+		switch {
+		case best == nil:
+		case best.P <= c.Alpha/float64(len(c.cases)):
+			c.add(*best)
+		case best.worse:
+			c.Few = append(c.Few, *best)
+		}
+	}
+}
+
+// supported are the runs with a feature, and where it is first in the middle one of them.
+type supported struct {
+	runs  []*Run
+	first float64
+	at    []float64
+}
+
+func support(runs []*Run) map[feature]supported {
+	all := map[feature]supported{}
+	for _, run := range runs {
+		for f, at := range run.features() {
+			s := all[f]
+			s.runs, s.at = append(s.runs, run), append(s.at, float64(at))
+			s.first = median(s.at)
+			all[f] = s
+		}
+	}
+	return all
+}
+
+func unite(a, b map[feature]supported) []feature {
+	all := maps.Clone(a)
+	maps.Copy(all, b)
+	return slices.SortedFunc(maps.Keys(all), func(x, y feature) int { return strings.Compare(x.text, y.text) })
+}
+
+// without is the id of the first run that is not among others.
+func without(runs, others []*Run) string {
+	for _, r := range runs {
+		if !slices.Contains(others, r) {
+			return r.SessionID
+		}
+	}
+	return ""
+}
+
+// String states a change in one line.
+func (ch *Change) String() string {
+	where := "all cases"
+	if ch.Case != "" {
+		where = ch.Case
+	}
+	text := fmt.Sprintf("%s: %s %s → %s", where, ch.What, ch.value(ch.Was), ch.value(ch.Now))
+	if ch.What == figureSteps {
+		text = fmt.Sprintf("%s: %s in %s → %s of the runs", where, ch.Step, ch.value(ch.Was), ch.value(ch.Now))
+	}
+	return fmt.Sprintf("%s (p = %.2g, %d and %d runs)", text, ch.P, ch.Before, ch.After)
+}
+
+func (ch *Change) value(v float64) string {
+	switch {
+	case ch.What == "passed" || ch.What == figureSteps:
+		return fmt.Sprintf("%.0f %%", 100*v)
+	case isFigure(ch.What) && ch.What != "cost_usd" && ch.What != "duration":
+		return fmt.Sprintf("%.4g", math.Round(v*10)/10)
+	case isFigure(ch.What):
+		return figureText(ch.What, v)
+	}
+	return fmt.Sprintf("%.3g", v)
+}

@@ -1,0 +1,402 @@
+package gate
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/agenttrace/agenttrace/redact"
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/document"
+	"github.com/agenttrace/agenttrace/session/store"
+)
+
+// Run is what is kept of a session that a gate has looked at.
+type Run struct {
+	SessionID  string `json:"session_id"`
+	Title      string `json:"title"`
+	Experiment string `json:"experiment,omitempty"`
+	// Case is what the run was about: as a tag names it, or else the first prompt.
+	Case string `json:"case"`
+	// Expected is what the case expects of the last answer, if anything.
+	Expected string `json:"expected,omitempty"`
+	// Outcome is what a list shows of the session: see [document.Item].
+	Outcome string `json:"outcome"`
+	// Passed reports that no assertion that names this run's case, or none, failed, and that the session did not.
+	Passed bool `json:"passed"`
+	// Figures are numbers by the names that [Figures] lists; what is not known is not in it. Scores are by name.
+	Figures map[string]float64 `json:"figures"`
+	Scores  map[string]float64 `json:"scores,omitempty"`
+	// Failures are those of assertions, by their index in the gate.
+	Failures map[int]Failure `json:"-"`
+
+	steps  []step
+	answer string
+}
+
+// Failure states why an assertion does not hold.
+type Failure struct {
+	// Detail is one line. Turn is where, and Tool the call's, if it is about one.
+	Detail string `json:"detail"`
+	Turn   int    `json:"turn,omitempty"`
+	Tool   string `json:"tool,omitempty"`
+}
+
+// step is a call of a tool.
+type step struct {
+	tool, shape, outcome string
+	turn                 int
+}
+
+// Tags that make sessions and turns members of a set, by its name. Their label is the case, and the comment of a data
+// set's tag is what is expected of the last answer.
+const (
+	TagExperiment = "experiment:"
+	TagDataset    = "dataset:"
+)
+
+// figureSteps are the steps of runs, among what is compared.
+const figureSteps = "steps"
+
+var figures = []string{"tokens", "cost_usd", "duration", "turns", "model_calls", "tool_calls", "tool_errors", "errors",
+	"denied"}
+
+// Figures are the names of the figures of a run. A duration is in milliseconds.
+func Figures() []string { return slices.Clone(figures) }
+
+func isFigure(name string) bool { return slices.Contains(figures, name) }
+
+func figureText(name string, v float64) string {
+	switch name {
+	case "duration":
+		return document.Duration(int64(v))
+	case "cost_usd":
+		return document.Cost(&v, nil)
+	}
+	return strconv.FormatFloat(v, 'f', -1, 64)
+}
+
+// CaseOf is the case of a session that no tag names: its first prompt, on one line.
+func CaseOf(prompt string) string {
+	return cmp.Or(document.OneLine(document.Head(document.CompareOptions{}.Key(prompt), 80)), "(no prompt)")
+}
+
+// ExperimentOf is the experiment of a session and the case that it ran, as its annotations say, or else its metadata.
+// A session that is in several experiments is in the last one that it was added to.
+func ExperimentOf(s *session.Session, tags []document.Annotation) (experiment, of string) {
+	var m struct {
+		Experiment string `json:"experiment"`
+		Case       string `json:"case"`
+	}
+	_ = json.Unmarshal([]byte(s.MetadataJSON), &m) // what is no object names none
+	for i := range tags {
+		if name, ok := strings.CutPrefix(tags[i].Name, TagExperiment); ok && tags[i].Kind == store.AnnotationTag {
+			m.Experiment, m.Case = name, cmp.Or(tags[i].Label, m.Case)
+		}
+	}
+	return m.Experiment, m.Case
+}
+
+// Look evaluates the assertions on a session. row is that of doc, and tags are its annotations, as
+// [document.AnnotationsOf] gives them. expected are what data sets expect, by case. A redactor finds secrets.
+func (g *Gate) Look(row *session.Session, doc *document.Document, tags []document.Annotation,
+	expected map[string]string, r *redact.Redactor) *Run {
+	run := &Run{SessionID: doc.Session.ID, Title: document.Name(doc.Session.Title, doc.Session.Opening),
+		Outcome: string(doc.Status.State), Figures: map[string]float64{}, Scores: map[string]float64{},
+		Failures: map[int]Failure{}}
+	if s := doc.Status.State; s == document.ActivityIdle || s == document.ActivityUnknown {
+		run.Outcome = cmp.Or(string(doc.Session.State), run.Outcome)
+	}
+	run.Experiment, run.Case = ExperimentOf(row, tags)
+	for i := range tags {
+		if n := &tags[i]; n.Kind == store.AnnotationScore && n.Value != nil {
+			run.Scores[n.Name] = *n.Value
+		}
+	}
+	prompt := ""
+	for _, t := range doc.Turns {
+		if t.Hidden {
+			continue
+		}
+		if text := t.UserText(); prompt == "" {
+			prompt = text
+		}
+		if text := t.AnswerText(); text != "" {
+			run.answer = text
+		}
+		run.Figures["model_calls"] += float64(t.ModelCalls)
+		for _, c := range t.ToolCalls() {
+			run.steps = append(run.steps, step{c.Name, document.CompareOptions{}.Value(c.Input), c.Outcome(), t.Number})
+		}
+	}
+	run.Case = cmp.Or(run.Case, CaseOf(prompt))
+	run.Expected = expected[run.Case]
+	count := &doc.Totals
+	for name, n := range map[string]int{"turns": count.Turns, "tool_calls": count.ToolCalls, "tool_errors": count.Failed,
+		"errors": count.Errors, "denied": count.Denied} {
+		run.Figures[name] = float64(n)
+	}
+	if count.Usage != nil {
+		run.Figures["tokens"] = float64(count.Usage.Total())
+	}
+	if count.CostUSD != nil || count.EstimatedCostUSD != nil {
+		run.Figures["cost_usd"] = session.Deref(count.CostUSD) + session.Deref(count.EstimatedCostUSD)
+	}
+	if count.DurationMS != nil {
+		run.Figures["duration"] = float64(*count.DurationMS)
+	}
+	for i := range g.Assertions {
+		a := &g.Assertions[i]
+		if a.Case != "" && a.Case != run.Case {
+			continue
+		}
+		if f := a.failure(run, doc, prompt, tags, r); f != nil {
+			run.Failures[i] = *f
+		}
+	}
+	run.Passed = len(run.Failures) == 0
+	if len(g.Assertions) == 0 {
+		run.Passed = run.Outcome != string(document.StateError) && run.Outcome != string(document.ActivityInterrupted)
+	}
+	return run
+}
+
+// failure is why the assertion does not hold, or nil.
+func (a *Assertion) failure(run *Run, doc *document.Document, prompt string, tags []document.Annotation,
+	r *redact.Redactor) *Failure {
+	failed := func(format string, args ...any) *Failure { return &Failure{Detail: fmt.Sprintf(format, args...)} }
+	first := func(is func(*document.ToolCall) bool, what string) *Failure {
+		for _, t := range doc.Turns {
+			for _, c := range t.ToolCalls() {
+				if is(c) {
+					return &Failure{what + ": " + callLine(c), t.Number, c.Name}
+				}
+			}
+		}
+		return nil
+	}
+	switch {
+	case a.Status != "":
+		if run.Outcome != a.Status {
+			return failed("status is %s", cmp.Or(run.Outcome, "unknown"))
+		}
+	case a.ToolErrors != "":
+		return first((*document.ToolCall).Failed, "failed")
+	case a.Denied != "":
+		return first(func(c *document.ToolCall) bool { return c.Denied }, "denied")
+	case a.Loops != "":
+		return run.loop()
+	case a.Secrets != "":
+		return secretIn(doc, r)
+	case a.Called != nil:
+		found, n := a.Called.find(doc)
+		if least := max(a.Called.Times, 1); n < least {
+			return failed("it was %s called", cmp.Or(map[int]string{0: "never"}[n], "only "+times(n)))
+		} else if most := a.Called.AtMost; most > 0 && n > most {
+			found.Detail = "called " + times(n) + ", last " + found.Detail
+			return found
+		}
+	case a.NotCalled != nil:
+		if found, n := a.NotCalled.find(doc); n > 0 {
+			found.Detail = "called " + times(n) + ": " + found.Detail
+			return found
+		}
+	case a.Order != nil:
+		next := 0
+		for _, s := range run.steps {
+			if next < len(a.Order) && glob(a.Order[next], s.tool) {
+				next++
+			}
+		}
+		if next < len(a.Order) {
+			after := "from the beginning"
+			if next > 0 {
+				after = "after " + a.Order[next-1]
+			}
+			return failed("%s was not called %s", a.Order[next], after)
+		}
+	case a.Answer != nil:
+		return a.Answer.failure("the answer", run.answer)
+	case a.Prompt != nil:
+		return a.Prompt.failure("the prompt", prompt)
+	case a.Score != nil:
+		return a.Score.failure(tags)
+	case a.Expected != "":
+		want, have := spaced(run.Expected), spaced(run.answer)
+		if want == "" {
+			return failed("the case has no expected value; agenttrace dataset add sets one")
+		} else if have != want && (a.Expected == "equals" || !strings.Contains(have, want)) {
+			return failed("the answer is %q, not %q", document.Head(have, 80), document.Head(want, 80))
+		}
+	}
+	for _, name := range figures {
+		v, known := run.Figures[name]
+		high, isMax := a.Max[name]
+		low, isMin := a.Min[name]
+		switch {
+		case !isMax && !isMin:
+		case !known:
+			return failed("%s is not known", name)
+		case isMax && v > float64(high):
+			return failed("%s is %s, above %s", name, figureText(name, v), figureText(name, float64(high)))
+		case isMin && v < float64(low):
+			return failed("%s is %s, below %s", name, figureText(name, v), figureText(name, float64(low)))
+		}
+	}
+	return nil
+}
+
+func times(n int) string {
+	if n == 1 {
+		return "once"
+	}
+	return strconv.Itoa(n) + " times"
+}
+
+func spaced(s string) string { return strings.ToLower(strings.Join(strings.Fields(s), " ")) }
+
+func callLine(c *document.ToolCall) string {
+	line := strings.TrimSpace(cmp.Or(c.Name, document.Unnamed) + " " + c.Subject())
+	if c.Error != "" {
+		line += ": " + c.Error
+	}
+	return document.OneLine(document.Head(line, 160))
+}
+
+// loopLength is how often a call is repeated in a row that is a loop.
+const loopLength = 3
+
+func (run *Run) loop() *Failure {
+	n := 0
+	for i, s := range run.steps {
+		if n++; i > 0 && s != run.steps[i-1] {
+			n = 1
+		}
+		if n == loopLength {
+			return &Failure{fmt.Sprintf("%s was called %d times in a row with the same input", s.tool, n), s.turn, s.tool}
+		}
+	}
+	return nil
+}
+
+func secretIn(doc *document.Document, r *redact.Redactor) *Failure {
+	dirty := func(texts ...string) bool {
+		return slices.ContainsFunc(texts, func(s string) bool {
+			return strings.Contains(s, redact.Marker) || r != nil && r.Text(s) != s
+		})
+	}
+	for t, m := range doc.Messages() {
+		if t == nil {
+			continue
+		}
+		for _, p := range m.Parts {
+			if dirty(p.Text) {
+				return &Failure{"a secret is in the text of the " + m.Role, t.Number, ""}
+			}
+			if c := p.Tool; c != nil && dirty(string(c.Input), string(c.Output), c.Error) {
+				return &Failure{"a secret is in a call of " + c.Name, t.Number, c.Name}
+			}
+		}
+	}
+	return nil
+}
+
+// find returns the last call that matches, and how many do.
+func (c *CallMatch) find(doc *document.Document) (last *Failure, n int) {
+	for _, t := range doc.Turns {
+		for _, call := range t.ToolCalls() {
+			if glob(c.Tool, call.Name) && (c.Outcome == "" || c.Outcome == call.Outcome()) && c.hasInput(call.Input) {
+				last, n = &Failure{callLine(call), t.Number, call.Name}, n+1
+			}
+		}
+	}
+	return last, n
+}
+
+func (c *CallMatch) hasInput(input json.RawMessage) bool {
+	for key, pattern := range c.Input {
+		var v any
+		if json.Unmarshal(input, &v) != nil {
+			return false
+		}
+		for name := range strings.SplitSeq(key, ".") {
+			of, _ := v.(map[string]any)
+			v = of[name]
+		}
+		text, isText := v.(string)
+		if !isText {
+			b, _ := json.Marshal(v)
+			text = string(b)
+		}
+		if v == nil || !glob(pattern, text) {
+			return false
+		}
+	}
+	return true
+}
+
+// glob reports whether a text matches a pattern in which * stands for any characters.
+func glob(pattern, text string) bool {
+	pieces := strings.Split(pattern, "*")
+	if len(pieces) == 1 {
+		return pattern == text
+	}
+	last := len(pieces) - 1
+	text, begins := strings.CutPrefix(text, pieces[0])
+	if !begins || len(text) < len(pieces[last]) || !strings.HasSuffix(text, pieces[last]) {
+		return false
+	}
+	text = strings.TrimSuffix(text, pieces[last])
+	for _, piece := range pieces[1:last] {
+		_, rest, found := strings.Cut(text, piece)
+		if !found {
+			return false
+		}
+		text = rest
+	}
+	return true
+}
+
+func (t *TextMatch) failure(what, text string) *Failure {
+	shown := document.OneLine(document.Head(text, 80))
+	switch {
+	case t.Contains != "" && !strings.Contains(text, t.Contains):
+		return &Failure{Detail: fmt.Sprintf("%s %q does not contain %q", what, shown, t.Contains)}
+	case t.Lacks != "" && strings.Contains(text, t.Lacks):
+		return &Failure{Detail: fmt.Sprintf("%s contains %q", what, t.Lacks)}
+	case t.pattern != nil && !t.pattern.MatchString(text):
+		return &Failure{Detail: fmt.Sprintf("%s %q does not match %s", what, shown, t.Matches)}
+	}
+	return nil
+}
+
+func (s *ScoreMatch) failure(tags []document.Annotation) *Failure {
+	found := false
+	for i := range tags {
+		n := &tags[i]
+		if n.Kind != store.AnnotationScore || n.Name != s.Name {
+			continue
+		}
+		found = true
+		v := session.Deref(n.Value)
+		if s.Label != "" && n.Label != s.Label || (s.Min != nil || s.Max != nil) && n.Value == nil ||
+			s.Min != nil && v < *s.Min || s.Max != nil && v > *s.Max {
+			return &Failure{Detail: "it is " + n.Short()}
+		}
+	}
+	if !found {
+		return &Failure{Detail: "there is no score " + s.Name}
+	}
+	return nil
+}
+
+func sorted(m map[string]string) (all []string) {
+	for _, key := range slices.Sorted(maps.Keys(m)) {
+		all = append(all, key+"="+m[key])
+	}
+	return all
+}
