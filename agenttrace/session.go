@@ -222,7 +222,8 @@ func (s *Session) startSpan(
 
 // moment emits a session.run span of no length: something that changed the
 // session while nothing ran. edit may complete the record.
-func (s *Session) moment(ctx context.Context, operation string, now time.Time, edit func(*spans.Run)) {
+func (s *Session) moment(ctx context.Context, operation string, now time.Time, edit func(*spans.Run),
+	events ...spans.SpanData) {
 	s.mu.Lock()
 	record := s.record()
 	last := s.st.LastRun.spanContext()
@@ -232,6 +233,9 @@ func (s *Session) moment(ctx context.Context, operation string, now time.Time, e
 		edit(&record)
 	}
 	_, span := s.startSpan(ctx, now, spans.Append(nil, &record), last, trace.WithTimestamp(now))
+	for _, e := range events {
+		s.tracer.addEvent(span, now, e.Kind(), e)
+	}
 	span.End(trace.WithTimestamp(now))
 }
 

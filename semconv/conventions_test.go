@@ -18,7 +18,7 @@ func TestEveryAttributeIsDescribed(t *testing.T) {
 	names := []string{
 		semconv.SpanSessionRun, semconv.SpanSessionTurn, "chat {model}", semconv.SpanToolCall, semconv.SpanCompactionRun,
 		semconv.SpanPermissionEvaluate, semconv.SpanEventLoopWarning, semconv.SpanEventException, semconv.EventSession,
-		semconv.EventMessage, semconv.EventPart, semconv.EventStatus,
+		semconv.EventMessage, semconv.EventPart, semconv.EventStatus, semconv.EventEvaluation,
 	}
 	seen := make(map[string]bool)
 	for _, a := range semconv.Attributes() {

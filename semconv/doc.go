@@ -32,6 +32,8 @@ const (
 	EventPart = "agenttrace.part"
 	// EventStatus reports what the session is doing.
 	EventStatus = "agenttrace.status"
+	// EventEvaluation reports a score. It is an event of the GenAI conventions, and may also be one of a span.
+	EventEvaluation = "gen_ai.evaluation.result"
 )
 
 // SpanEventLoopWarning is the name of the event on a session.turn span that reports a loop of repeated calls.

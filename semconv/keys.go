@@ -52,6 +52,10 @@ const (
 	GenAIOutputMessagesKey        = attribute.Key("gen_ai.output.messages")
 	GenAISystemInstructionsKey    = attribute.Key("gen_ai.system_instructions")
 	GenAIToolDefinitionsKey       = attribute.Key("gen_ai.tool.definitions")
+	GenAIEvaluationNameKey        = attribute.Key("gen_ai.evaluation.name")
+	GenAIEvaluationValueKey       = attribute.Key("gen_ai.evaluation.score.value")
+	GenAIEvaluationLabelKey       = attribute.Key("gen_ai.evaluation.score.label")
+	GenAIEvaluationExplanationKey = attribute.Key("gen_ai.evaluation.explanation")
 	GenAIToolNameKey              = attribute.Key("gen_ai.tool.name")
 	GenAIToolTypeKey              = attribute.Key("gen_ai.tool.type")
 	GenAIToolDescriptionKey       = attribute.Key("gen_ai.tool.description")
@@ -150,6 +154,9 @@ const (
 	StatusHeartbeatKey = attribute.Key("agenttrace.status.heartbeat")
 	StatusSinceKey     = attribute.Key("agenttrace.status.since")
 	StatusDetailKey    = attribute.Key("agenttrace.status.detail")
+
+	// EvaluationAuthorKey is who gives a score.
+	EvaluationAuthorKey = attribute.Key("agenttrace.evaluation.author")
 
 	LoopPatternKey     = attribute.Key("agenttrace.loop.pattern")
 	LoopRepetitionsKey = attribute.Key("agenttrace.loop.repetitions")

@@ -38,6 +38,9 @@ type Event struct {
 	// Heartbeat is the interval at which the status is repeated, in milliseconds, or 0. Since is when the status
 	// began, in Unix milliseconds; 0 means the time of the event.
 	Heartbeat, Since int64
+
+	// Evaluation is set for semconv.EventEvaluation.
+	Evaluation *Evaluation
 }
 
 // Kind returns the event's name.
@@ -50,6 +53,14 @@ func (e *Event) visit(c *coder) {
 		}
 		e.Session.visit(c)
 		e.SessionID = e.Session.SessionID
+		return
+	}
+	if e.Name == semconv.EventEvaluation {
+		if e.Evaluation == nil {
+			e.Evaluation = new(Evaluation)
+		}
+		e.Evaluation.visit(c)
+		e.SessionID = e.Evaluation.SessionID
 		return
 	}
 	c.required(semconv.SessionIDKey, &e.SessionID)
@@ -78,6 +89,8 @@ func (e *Event) Validate() error {
 			parts = missing(semconv.MessagePartsKey, "")
 		}
 		return errors.Join(session, missing(semconv.MessageIDKey, e.MessageID), parts)
+	case semconv.EventEvaluation:
+		return e.Evaluation.Validate()
 	case semconv.EventStatus:
 		return errors.Join(session, missing(semconv.StatusKey, e.Status))
 	}

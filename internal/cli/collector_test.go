@@ -24,8 +24,11 @@ import (
 	"time"
 
 	"github.com/rogpeppe/go-internal/txtar"
+	"go.opentelemetry.io/otel"
 	"go.yaml.in/yaml/v3"
 
+	"github.com/agenttrace/agenttrace/agenttrace"
+	"github.com/agenttrace/agenttrace/agenttrace/setup"
 	"github.com/agenttrace/agenttrace/collector"
 	"github.com/agenttrace/agenttrace/internal/testscale"
 )
@@ -124,6 +127,74 @@ func TestEvaluationsBecomeScores(t *testing.T) {
 	send()
 	if list = annotate("--list"); strings.Contains(list, "relevance") || strings.Count(list, "solved") != 1 {
 		t.Errorf("after another delivery:\n%s", list)
+	}
+}
+
+// The SDK gives scores to a session, a turn, an answer and a tool call, while the agent works and afterwards, with
+// events and without. Files of every complete format keep them.
+func TestScoresOfTheSDKAreStoredAndExported(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s.db")
+	c := collecting(t, path, collector.Options{Store: path})
+	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://"+c.HTTPEndpoint())
+	t.Setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf")
+	t.Setenv("OTEL_SERVICE_NAME", "coder")
+	shutdown, err := setup.Init(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	tracer := agenttrace.New(agenttrace.Options{LoggerProvider: otel.GetLoggerProvider()})
+	session := tracer.NewSession(t.Context(), agenttrace.SessionOptions{ID: "ses_scored", Agent: "coder"})
+	ctx, run := session.StartRun(t.Context(), agenttrace.RunOptions{})
+	ctx, turn := run.StartTurn(ctx, agenttrace.UserMessage{Text: "go"}, agenttrace.TurnOptions{})
+	ctxCall, call := turn.StartModelCall(ctx, agenttrace.ModelCallOptions{})
+	call.Text("working")
+	agenttrace.Score(ctxCall, agenttrace.ScoreOptions{Name: "tone", Label: "calm"})
+	call.End(agenttrace.ModelResult{}, nil)
+	ctxTool, tool := turn.StartTool(ctx, agenttrace.ToolOptions{ID: "call_1", Name: "bash", Input: "ls"})
+	agenttrace.Score(ctxTool, agenttrace.ScoreOptions{Name: "needed", Value: new(0.25), Author: "nightly"})
+	tool.End("x")
+	agenttrace.Score(ctx, agenttrace.ScoreOptions{Name: "solved", Label: "no"})
+	agenttrace.Score(ctx, agenttrace.ScoreOptions{
+		Name: "solved", Label: "yes", Explanation: "Bearer abcdefghijklmnopqrstuvwxyz0123",
+	})
+	agenttrace.Score(ctx, agenttrace.ScoreOptions{Name: "neither"})
+	session.Score(ctx, agenttrace.ScoreOptions{Name: "overall", Value: new(0.5), Label: "fair", Explanation: "It is slow."})
+	turn.End(agenttrace.TurnResult{})
+	run.End(nil)
+	session = agenttrace.New(agenttrace.Options{}).NewSession(ctx, agenttrace.SessionOptions{ID: "ses_scored"})
+	session.Score(ctx, agenttrace.ScoreOptions{Name: "late", Value: new(0.75), MessageID: turn.UserMessageID()})
+	session.Score(ctx, agenttrace.ScoreOptions{Name: "last", Value: new(1.0), Author: "judge"})
+	if err := shutdown(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	list := func(path string) string {
+		out := command(t, 0, "--store", path, "edit", "ses_scored", "--list")
+		lines := strings.Split(regexp.MustCompile(`(?m)^\S+ +(.*?) +ann_.*$|ann_\S+ +`).ReplaceAllString(out, "$1"), "\n")
+		slices.Sort(lines)
+		return strings.Join(lines, "\n")
+	}
+	have := list(path)
+	for _, want := range []string{"session  score  last=1 (judge)", "session  score  overall=0.5 fair: It is slow. (coder)",
+		"turn 1  score  late=0.75 (coder)", "turn 1  score  solved=yes: Bearer [redacted:authorization] (coder)",
+		"turn 1  score  tone=calm (coder)", "turn 1, part " + tool.PartID() + "  score  needed=0.25 (nightly)"} {
+		if !strings.Contains(have, want) {
+			t.Errorf("%q is not in\n%s", want, have)
+		}
+	}
+	other := filepath.Join(t.TempDir(), "other.db")
+	for _, format := range []string{"otlp-json", "otlp-proto", "jsonl"} {
+		file := filepath.Join(t.TempDir(), "scores")
+		command(t, 0, "--store", path, "export", "ses_scored", "--format", format, "--output", file)
+		command(t, 0, "--store", other+format, "import", file)
+		if again := list(other + format); again != have {
+			t.Errorf("after %s:\n%s\nwant\n%s", format, again, have)
+		}
+	}
+	table := command(t, 0, "--store", path, "export", "ses_scored", "--format", "csv")
+	for _, want := range []string{"overall=0.5 fair", "needed=0.25"} {
+		if !strings.Contains(table, want) {
+			t.Errorf("%q is not in\n%s", want, table)
+		}
 	}
 }
 

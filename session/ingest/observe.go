@@ -287,8 +287,11 @@ func scores(facts []fact.Fact) []store.Annotation {
 		}
 		if e.ID == "" {
 			all[i].CreatedAt, all[i].UpdatedAt = at, at
-			all[i].ID = "ann_" + digest(store.AnnotationScore, e.Name, e.Author, f.ResponseID, f.TraceID, f.SpanID,
-				f.Session)[:24]
+			all[i].SessionID = f.Work()
+			if all[i].Identify(); e.MessageID == "" { // otherwise it has the id of a score that a user gives
+				all[i].ID = "ann_" + digest(store.AnnotationScore, e.Name, e.Author, f.ResponseID, f.TraceID, f.SpanID,
+					f.Session)[:24]
+			}
 		}
 		if c := &all[i].Comment; len(*c) > store.MaxAnnotation {
 			*c = strings.ToValidUTF8((*c)[:store.MaxAnnotation-len("…")], "") + "…"

@@ -18,7 +18,6 @@ import (
 	"github.com/agenttrace/agenttrace/session/codec/jsonl"
 	"github.com/agenttrace/agenttrace/session/codec/otlpfile"
 	"github.com/agenttrace/agenttrace/session/ingest"
-	"github.com/agenttrace/agenttrace/session/ingest/dialect"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/spans"
 )
@@ -207,7 +206,7 @@ func (e *otlpEncoder) scores(run ptrace.Span, logs *plog.Logs) {
 				sp = run
 			}
 			event := sp.Events().AppendEmpty()
-			event.SetName(dialect.EvaluationEvent)
+			event.SetName(semconv.EventEvaluation)
 			event.SetTimestamp(at)
 			to = event.Attributes()
 		} else {
@@ -219,7 +218,7 @@ func (e *otlpEncoder) scores(run ptrace.Span, logs *plog.Logs) {
 				scopes[n.Author].Scope().SetName(n.Author)
 			}
 			r := scopes[n.Author].LogRecords().AppendEmpty()
-			r.SetEventName(dialect.EvaluationEvent)
+			r.SetEventName(semconv.EventEvaluation)
 			r.SetTimestamp(at)
 			if ok {
 				r.SetTraceID(sp.TraceID())
@@ -238,17 +237,11 @@ func (e *otlpEncoder) scores(run ptrace.Span, logs *plog.Logs) {
 
 // score sets the attributes of the convention, and of the row what they do not have.
 func (e *otlpEncoder) score(to pcommon.Map, n store.Annotation) {
-	to.PutStr(string(semconv.SessionIDKey), e.s.Session.ID)
 	to.PutStr(string(semconv.GenAIConversationIDKey), e.s.Session.ID)
-	to.PutStr("gen_ai.evaluation.name", n.Name)
-	if n.Value != nil {
-		to.PutDouble("gen_ai.evaluation.score.value", *n.Value)
-	}
-	for key, text := range map[string]string{"score.label": n.Label, "explanation": n.Comment} {
-		if text != "" {
-			to.PutStr("gen_ai.evaluation."+key, text)
-		}
-	}
+	otlpfile.PutAttributes(to, spans.Append(nil, &spans.Evaluation{
+		SessionID: e.s.Session.ID, Name: n.Name, Value: n.Value, Label: n.Label, Explanation: n.Comment, Author: n.Author,
+		MessageID: n.MessageID, PartID: n.PartID,
+	}))
 	n.Name, n.Value, n.Label, n.Comment = "", nil, "", ""
 	rows := ingest.EmbeddedRows{Annotations: []store.Annotation{n}}
 	row, err := rows.Encode()

@@ -18,6 +18,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/plog"
 	"go.opentelemetry.io/collector/pdata/ptrace"
 
+	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/ingest/fact"
 )
@@ -71,7 +72,7 @@ func OfSpan(s *Span) *Dialect {
 
 // OfRecord returns the dialect of a log record, or nil.
 func OfRecord(r *Record) *Dialect {
-	if r.Event == EvaluationEvent {
+	if r.Event == semconv.EventEvaluation {
 		return &genAI // of any client
 	}
 	for i := range Table {

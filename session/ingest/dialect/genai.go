@@ -9,6 +9,7 @@ import (
 
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/ptrace"
+	"go.opentelemetry.io/otel/attribute"
 
 	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/session"
@@ -353,9 +354,6 @@ func modelOf(provider, id string) *session.Model {
 	return &session.Model{ProviderID: provider, ModelID: id}
 }
 
-// EvaluationEvent is the event that reports a score: a record, or an event of a span.
-const EvaluationEvent = "gen_ai.evaluation.result"
-
 // Events of the conventions: those that have a message of a conversation, and two that do not have a single one.
 var messageEvents = setOf(wordLists["message_events"]...)
 
@@ -378,7 +376,7 @@ func readGenAIRecord(r *Record, out *Emitter) {
 	a, exception := r.Attrs(), r.Event == exceptionEvent
 	var c conversation
 	switch {
-	case r.Event == EvaluationEvent:
+	case r.Event == semconv.EventEvaluation:
 		addEvaluation(out, a, r.Scope, r.Resource)
 		return
 	case exception:
@@ -414,11 +412,11 @@ func readGenAIRecord(r *Record, out *Emitter) {
 func Evaluations(s *Span, keys *Keys) []fact.Fact {
 	var out Emitter
 	for _, e := range s.Events().All() {
-		if e.Name() != EvaluationEvent {
+		if e.Name() != semconv.EventEvaluation {
 			continue
 		}
 		at := cmp.Or(Nanos(e.Timestamp()), Nanos(s.EndTimestamp()))
-		out.open(fact.Fact{Dialect: genAI.Name, Name: EvaluationEvent, TraceID: s.TraceID().String(),
+		out.open(fact.Fact{Dialect: genAI.Name, Name: semconv.EventEvaluation, TraceID: s.TraceID().String(),
 			SpanID: s.SpanID().String(), Start: at, End: at}, e.DroppedAttributesCount(), keys, e.Attributes(), s.Scope,
 			s.Resource)
 		if b := &out.base; b.Session == "" {
@@ -431,10 +429,22 @@ func Evaluations(s *Span, keys *Keys) []fact.Fact {
 
 // addEvaluation adds the score that an event reports. One that failed has none.
 func addEvaluation(out *Emitter, a Attrs, scope pcommon.InstrumentationScope, resource pcommon.Resource) {
-	score := fact.Evaluated{Name: cmp.Or(a.Str("gen_ai.evaluation.name"), "evaluation"),
-		Value: a.Float("gen_ai.evaluation.score.value"), Label: a.Str("gen_ai.evaluation.score.label"),
-		Explanation: a.Str("gen_ai.evaluation.explanation"), Author: cmp.Or(Text(scope.Name()), Service(resource)),
-		Rows: a.Str(string(semconv.ReplayKey))}
+	author := Text(scope.Name())
+	if author == semconv.ScopeName {
+		author = "" // the SDK, and not who uses it
+	}
+	text := func(key attribute.Key) string { return a.Str(string(key)) }
+	score := fact.Evaluated{
+		Name:        cmp.Or(text(semconv.GenAIEvaluationNameKey), "evaluation"),
+		Value:       a.Float(string(semconv.GenAIEvaluationValueKey)),
+		Label:       text(semconv.GenAIEvaluationLabelKey),
+		Explanation: text(semconv.GenAIEvaluationExplanationKey),
+		Author:      cmp.Or(text(semconv.EvaluationAuthorKey), author, Service(resource)),
+		MessageID:   text(semconv.MessageIDKey), Rows: text(semconv.ReplayKey),
+	}
+	if score.MessageID != "" {
+		score.PartID = text(semconv.PartIDKey)
+	}
 	if score.Value == nil && score.Label == "" {
 		return
 	}
