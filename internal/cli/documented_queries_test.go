@@ -17,10 +17,12 @@ import (
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
+// sqlBlocks are the statements of a page.
+var sqlBlocks = regexp.MustCompile("(?s)```sql\n(.*?)```")
+
 // documentedQueries are the statements of all documentation, each once.
 func documentedQueries(t *testing.T) (found []string) {
 	t.Helper()
-	block := regexp.MustCompile("(?s)```sql\n(.*?)```")
 	shell := regexp.MustCompile(`(?m)^\s*sqlite3 \S+ (?:'([^']+)'|"([^"]+)")`)
 	err := filepath.WalkDir("../..", func(path string, entry fs.DirEntry, err error) error {
 		switch {
@@ -36,7 +38,7 @@ func documentedQueries(t *testing.T) (found []string) {
 		if err != nil {
 			return err
 		}
-		for _, m := range append(block.FindAllStringSubmatch(string(text), -1),
+		for _, m := range append(sqlBlocks.FindAllStringSubmatch(string(text), -1),
 			shell.FindAllStringSubmatch(string(text), -1)...) {
 			found = append(found, strings.TrimSuffix(strings.TrimSpace(strings.Join(m[1:], "")), ";"))
 		}
@@ -53,16 +55,10 @@ func documentedQueries(t *testing.T) (found []string) {
 // all that is asked for, and of other agents' sessions. After -update, look at what the answers are.
 func TestDocumentedQueries(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s.db")
-	b, waited := fixture(), int64(1500)
-	b.Decisions = append(b.Decisions, store.Decision{ID: "per_2", SessionID: main, ToolCallID: "call_1", ToolID: "bash",
-		Pattern: "rm *", Action: "ask", Outcome: "denied", Reply: "reject", WaitedMS: &waited, DecidedAt: epoch + 1})
-	if err := makeStore(path, b); err != nil {
+	if err := makeStore(path, queried()); err != nil {
 		t.Fatal(err)
 	}
-	for _, capture := range []string{"claude-code-2.1.329/denied-bash", "gemini-cli-0.61.0/prompt-shell",
-		"vercel-ai-sdk-v7/toolerror"} {
-		command(t, 0, "--store", path, "import", captures+"/"+capture)
-	}
+	importQueried(t, path)
 	conn, err := zombie.OpenConn(path, zombie.OpenReadWrite)
 	if err != nil {
 		t.Fatal(err)
@@ -98,5 +94,26 @@ func TestDocumentedQueries(t *testing.T) {
 	}
 	if d := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(answers.String(), "\n")); d != "" {
 		t.Errorf("answers (-want +got):\n%s", d)
+	}
+}
+
+// queried is the session with all that is asked for.
+func queried() *store.Batch {
+	b, waited := fixture(), int64(1500)
+	b.Decisions = append(b.Decisions, store.Decision{ID: "per_2", SessionID: main, ToolCallID: "call_1", ToolID: "bash",
+		Pattern: "rm *", Action: "ask", Outcome: "denied", Reply: "reject", WaitedMS: &waited, DecidedAt: epoch + 1})
+	for _, id := range []string{main, "sess_42"} {
+		b.Annotations = append(b.Annotations, store.Annotation{ID: "ann_1", SessionID: id, Kind: store.AnnotationScore,
+			Name: "quality", Value: new(0.25), Author: "ann", CreatedAt: epoch, UpdatedAt: epoch})
+	}
+	return b
+}
+
+// importQueried imports the sessions of other agents.
+func importQueried(t *testing.T, location string) {
+	t.Helper()
+	for _, capture := range []string{"claude-code-2.1.329/denied-bash", "gemini-cli-0.61.0/prompt-shell",
+		"vercel-ai-sdk-v7/toolerror"} {
+		command(t, 0, "--store", location, "import", captures+"/"+capture)
 	}
 }

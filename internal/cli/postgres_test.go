@@ -4,11 +4,18 @@ package cli_test
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
+	zombie "zombiezen.com/go/sqlite"
+	"zombiezen.com/go/sqlite/sqlitex"
+
+	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/postgres"
 	"github.com/agenttrace/agenttrace/session/store/postgres/postgrestest"
 )
@@ -22,19 +29,94 @@ func TestCommandsOnPostgres(t *testing.T) {
 	if err := makeStore(file, fixture()); err != nil {
 		t.Fatal(err)
 	}
-	s, err := postgres.Open(t.Context(), dsn, postgres.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.Apply(t.Context(), fixture()); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	fillDatabase(t, dsn, fixture())
 	commands := slices.Concat(reading, changes, importing(t), rewinding)
 	compareOutputs(t, commands,
 		place{"a file", map[string]string{"AGENTTRACE_STORE": file}, strings.NewReplacer(file, "STORE")},
 		place{"a database", map[string]string{"AGENTTRACE_STORE": dsn}, strings.NewReplacer(dsn, "STORE",
 			"postgres://postgres@127.0.0.1:"+fmt.Sprint(server.Port)+"/d1", "STORE")})
+	analyze(t, server.Create(t))
+}
+
+func fillDatabase(t *testing.T, dsn string, b *store.Batch) {
+	t.Helper()
+	s, err := postgres.Open(t.Context(), dsn, postgres.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Apply(t.Context(), b); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// analyze compares the answers that the queries of docs/analysis.md have in a file and in a database.
+func analyze(t *testing.T, dsn string) {
+	file := filepath.Join(t.TempDir(), "analyzed.db")
+	if err := makeStore(file, queried()); err != nil {
+		t.Fatal(err)
+	}
+	fillDatabase(t, dsn, queried())
+	importQueried(t, file)
+	importQueried(t, dsn)
+	lite, err := zombie.OpenConn(file, zombie.OpenReadWrite)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lite.Close()
+	database, err := pgx.Connect(t.Context(), dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer database.Close(t.Context())
+	page, err := os.ReadFile("../../docs/analysis.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	queries := sqlBlocks.FindAllStringSubmatch(string(page), -1)
+	if len(queries) != 20 {
+		t.Errorf("%d queries, want 20", len(queries))
+	}
+	for _, query := range queries {
+		var ofFile, ofDatabase [][]any
+		err := sqlitex.ExecuteTransient(lite, query[1], &sqlitex.ExecOptions{ResultFunc: func(stmt *zombie.Stmt) error {
+			var row []any
+			for i := range stmt.ColumnCount() {
+				switch stmt.ColumnType(i) {
+				case zombie.TypeInteger:
+					row = append(row, stmt.ColumnInt64(i))
+				case zombie.TypeFloat:
+					row = append(row, stmt.ColumnFloat(i))
+				case zombie.TypeNull:
+					row = append(row, nil)
+				default:
+					row = append(row, stmt.ColumnText(i))
+				}
+			}
+			ofFile = append(ofFile, row)
+			return nil
+		}})
+		if err != nil {
+			t.Fatalf("%v of %s", err, query[1])
+		}
+		rows, err := database.Query(t.Context(), query[1])
+		if err != nil {
+			t.Fatalf("%v of %s", err, query[1])
+		}
+		for rows.Next() {
+			row, err := rows.Values()
+			if err != nil {
+				t.Fatal(err)
+			}
+			ofDatabase = append(ofDatabase, row)
+		}
+		if rows.Err() != nil {
+			t.Errorf("%v of %s", rows.Err(), query[1])
+		}
+		if d := cmp.Diff(ofFile, ofDatabase); d != "" || len(ofFile) == 0 {
+			t.Errorf("%s(-file +database):\n%s", query[1], d)
+		}
+	}
 }
