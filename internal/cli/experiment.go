@@ -56,7 +56,7 @@ func tagged(ctx context.Context, r document.Reader, prefix string) (names []stri
 
 // experimentsIn are the names of the experiments of a store, in the order in which their sessions began.
 func experimentsIn(ctx context.Context, r document.Reader) (names []string, err error) {
-	rows, err := r.Select(ctx, store.SessionQuery{Limit: -1}, "")
+	rows, err := r.Select(ctx, store.SessionQuery{Limit: -1, Children: true}, "")
 	if err != nil {
 		return nil, err
 	}

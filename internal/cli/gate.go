@@ -269,6 +269,7 @@ func looked(ctx context.Context, r document.Reader, g *gate.Gate, q store.Sessio
 	if err != nil {
 		return nil, err
 	}
+	q.Children = q.Children || experiment != "" // a sub-agent's session counts if it was made part of the experiment
 	rows, err := r.Select(ctx, q, status)
 	if err != nil {
 		return nil, err

@@ -311,6 +311,10 @@ func (o *runOptions) enroll(cmd *cobra.Command, ids []string) error {
 		return fmt.Errorf("experiment %s: %w", o.experiment, err)
 	}
 	for _, id := range ids {
+		row, missing := s.Session(ctx, id)
+		if err = errors.Join(err, missing); missing != nil || row.ParentID != nil {
+			continue // a sub-agent's session is part of another
+		}
 		n := store.Annotation{Kind: store.AnnotationTag, Name: gate.TagExperiment + o.experiment, Label: o.of}
 		err = errors.Join(err, annotate(ctx, document.Reader{Reader: s}, id, n))
 	}

@@ -29,7 +29,7 @@ type Gate struct {
 
 // Baseline states when a difference between the runs of now and those of a baseline is a regression.
 type Baseline struct {
-	// Confidence, 0.95 by default, is how sure it must be that a difference is not by chance.
+	// Confidence, 0.99 by default, is how sure it must be that nothing is reported of an agent that did not change.
 	Confidence float64 `yaml:"confidence"`
 	// Tolerance is the difference, relative to the baseline, that is none: 0.2 by default.
 	Tolerance *float64 `yaml:"tolerance"`
@@ -142,7 +142,7 @@ func Parse(content []byte) (*Gate, error) {
 		g.Baseline.Confidence = defaultConfidence
 	}
 	if c := g.Baseline.Confidence; c <= 0 || c >= 1 {
-		return nil, fmt.Errorf("baseline: confidence is %v; use a number between 0 and 1, such as 0.95", c)
+		return nil, fmt.Errorf("baseline: confidence is %v; use a number between 0 and 1, such as 0.99", c)
 	}
 	if t := g.Baseline.Tolerance; t != nil && *t < 0 {
 		return nil, fmt.Errorf("baseline: tolerance is %v; use 0 or more, such as 0.2", *t)
@@ -167,7 +167,7 @@ var schema []byte
 func Schema() []byte { return schema }
 
 const (
-	defaultConfidence = 0.95
+	defaultConfidence = 0.99
 	defaultTolerance  = 0.2
 )
 

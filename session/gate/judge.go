@@ -122,9 +122,8 @@ type comparison struct {
 	was, now              map[string][]*Run
 }
 
-// compare adds what differs to a verdict. Differences within a case are corrected for the number of cases, and those
-// over all cases for the number of figures, each by dividing the probability that is allowed (Bonferroni): an unchanged
-// agent must stay green also if a gate runs every day.
+// compare adds what differs to a verdict. The probability that is allowed is divided by the number of comparisons
+// (Bonferroni): an unchanged agent must stay green also if a gate runs every day.
 func (g *Gate) compare(v *Verdict, was, now map[string][]*Run) {
 	c := comparison{Verdict: v, confidence: cmp.Or(g.Baseline.Confidence, defaultConfidence),
 		tolerance: defaultTolerance, was: was, now: now}
@@ -196,51 +195,91 @@ func values(runs []*Run, name string) (all []float64) {
 	return all
 }
 
-// figure compares a figure by case, and over all cases.
+// figure compares a figure, which is one of so many, by case and over all cases.
 func (c *comparison) figure(name string, figures int) {
 	var pairs []pair
-	var worst Change
-	found := false
+	var changes []Change
 	for _, of := range c.cases {
 		p := pair{values(c.was[of], name), values(c.now[of], name)}
 		if len(p.was) == 0 || len(p.now) == 0 {
 			continue
 		}
-		pairs = append(pairs, p)
 		ch := Change{Case: of, What: name, Before: len(p.was), After: len(p.now)}
-		if !c.differs(&ch, p.was, p.now) {
+		changes, pairs = append(changes, ch), append(pairs, p)
+	}
+	scaled, least := make([]pair, len(pairs)), leastCount
+	for i, p := range pairs {
+		if scaled[i] = p; isRatio(name) {
+			least, scaled[i] = leastRatio, pair{logs(p.was), logs(p.now)}
+		} else if strings.HasPrefix(name, "score ") {
+			least = leastRatio
+		}
+	}
+	squares, freedom := spread(scaled, least)
+	var worst *Change
+	found := false
+	for i := range changes {
+		ch, p := &changes[i], scaled[i]
+		if !c.differs(ch, pairs[i].was, pairs[i].now) {
 			continue
 		}
-		if ch.P = larger([]pair{p}); !ch.worse {
-			ch.P = larger([]pair{{p.now, p.was}})
+		if !ch.worse {
+			p = pair{p.now, p.was}
 		}
-		ch.A, ch.B = c.example(of, name, &ch)
-		switch {
-		case ch.P <= c.Alpha/float64(len(c.cases)):
-			c.add(ch)
-			found = found || ch.worse
-		case ch.worse:
-			c.Few = append(c.Few, ch)
-		}
-		if ch.worse && (worst.Case == "" || ch.P < worst.P) {
+		ch.P = p.exceeds(squares, freedom)
+		ch.A, ch.B = c.example(ch.Case, name, ch)
+		c.decide(*ch, len(c.cases)*figures)
+		found = found || ch.worse && ch.P <= c.Alpha/float64(len(c.cases)*figures)
+		if ch.worse && (worst == nil || ch.P < worst.P) {
 			worst = ch
 		}
 	}
-	if len(pairs) < 2 || found {
+	if len(pairs) < 2 || found || worst == nil {
 		return
 	}
 	all := Change{What: name, A: worst.A, B: worst.B}
 	var was, now []float64
-	for _, p := range pairs {
+	for i, p := range pairs {
 		was, now = append(was, mean(p.was)), append(now, mean(p.now))
-		all.Before, all.After = all.Before+len(p.was), all.After+len(p.now)
+		all.Before, all.After = all.Before+changes[i].Before, all.After+changes[i].After
 	}
 	if c.differs(&all, []float64{mean(was)}, []float64{mean(now)}) && all.worse {
-		if all.P = larger(pairs); all.P <= c.Alpha/float64(figures) {
-			c.add(all)
-		}
+		all.P = allExceed(scaled, least)
+		c.decide(all, figures)
 	}
 }
+
+// The distances of the run that [spread] adds: in counts, shares and what is passed, and in ratios and scores.
+const (
+	leastCount = 0.7
+	leastRatio = 0.1
+)
+
+// isRatio reports whether differences of the figure are told by their ratio.
+func isRatio(name string) bool { return isFigure(name) && !isCount(name) }
+
+func logs(all []float64) []float64 {
+	l := make([]float64, len(all))
+	for i, v := range all {
+		l[i] = math.Log(max(v, 1e-9))
+	}
+	return l
+}
+
+// decide adds a change where it belongs, of which the probability is allowed to be its part of so many comparisons.
+func (c *comparison) decide(ch Change, comparisons int) {
+	switch certain := ch.P <= c.Alpha/float64(comparisons); {
+	case certain && ch.worse:
+		c.Regressions = append(c.Regressions, ch)
+	case certain:
+		c.Changes = append(c.Changes, ch)
+	case ch.worse && ch.P <= suspicious:
+		c.Few = append(c.Few, ch)
+	}
+}
+
+// suspicious is the probability from which on a difference is not worth a line.
+const suspicious = 0.1
 
 // differs sets what a figure was and is, and reports whether that is more than the tolerance.
 func (c *comparison) differs(ch *Change, was, now []float64) bool {
@@ -262,14 +301,6 @@ func (c *comparison) differs(ch *Change, was, now []float64) bool {
 
 // isCount reports whether the figure is a small whole number, of which a median says little.
 func isCount(name string) bool { return name == "errors" || name == "tool_errors" || name == "denied" }
-
-func (c *comparison) add(ch Change) {
-	if ch.worse {
-		c.Regressions = append(c.Regressions, ch)
-	} else {
-		c.Changes = append(c.Changes, ch)
-	}
-}
 
 // example are a run of the baseline and one of now that are furthest apart in what changed.
 func (c *comparison) example(of, name string, ch *Change) (a, b string) {
@@ -316,44 +347,50 @@ func (run *Run) features() map[feature]int {
 }
 
 // steps compares which calls the runs of each case make. A call that the runs of the baseline made and those of now do
-// not, and one that fails now, are regressions; others are changes. Of several, the first counts.
+// not, and one that fails now, are regressions; others are changes. Of those of a case, the clearest counts, and of equal
+// ones the first.
 func (c *comparison) steps() {
+	was, now := map[string]map[feature]supported{}, map[string]map[feature]supported{}
+	shares := map[string][]pair{} // by the text of a feature, of all cases that have it
+	comparisons := 0
 	for _, of := range c.cases {
-		was, now := support(c.was[of]), support(c.now[of])
-		n, m := len(c.was[of]), len(c.now[of])
+		was[of], now[of] = support(c.was[of]), support(c.now[of])
+		for _, f := range unite(was[of], now[of]) {
+			p := pair{was[of][f].shares(c.was[of]), now[of][f].shares(c.now[of])}
+			shares[f.text] = append(shares[f.text], p)
+			comparisons++
+		}
+	}
+	for _, of := range c.cases {
 		var best *Change
 		at := 0.0
-		for _, f := range unite(was, now) {
-			a, b := was[f], now[f]
-			ch := Change{Case: of, What: figureSteps, Step: f.text, Was: float64(len(a.runs)) / float64(n),
-				Now: float64(len(b.runs)) / float64(m), Before: n, After: m}
+		for _, f := range unite(was[of], now[of]) {
+			a, b := was[of][f], now[of][f]
+			p := pair{a.shares(c.was[of]), b.shares(c.now[of])}
+			ch := Change{Case: of, What: figureSteps, Step: f.text, Was: mean(p.was), Now: mean(p.now), Before: len(p.was),
+				After: len(p.now)}
 			const much = 0.5 // a call that half of the runs make more or less often
 			if math.Abs(ch.Was-ch.Now) < much {
 				continue
 			}
 			lost := ch.Now < ch.Was
-			if ch.worse = lost != f.failed; lost {
-				ch.P = fisher(len(a.runs), n, len(b.runs), m)
+			first := b.first
+			ch.worse = lost != f.failed
+			if ch.A, ch.B = without(c.was[of], a.runs), ""; lost {
+				p, first = pair{p.now, p.was}, a.first
 				ch.A, ch.B = a.runs[0].SessionID, without(c.now[of], b.runs)
 			} else {
-				ch.P = fisher(len(b.runs), m, len(a.runs), n)
-				ch.A, ch.B = without(c.was[of], a.runs), b.runs[0].SessionID
+				ch.B = b.runs[0].SessionID
 			}
-			first := cmp.Or(a.first, b.first)
-			if lost {
-				first = a.first
-			}
+			squares, freedom := spread(shares[f.text], leastCount)
+			ch.P = p.exceeds(squares, freedom)
 			if best == nil || ch.worse && !best.worse || ch.worse == best.worse &&
 				(ch.P < best.P || ch.P == best.P && first < at) {
 				best, at = &ch, first
 			}
 		}
-		switch {
-		case best == nil:
-		case best.P <= c.Alpha/float64(len(c.cases)):
-			c.add(*best)
-		case best.worse:
-			c.Few = append(c.Few, *best)
+		if best != nil {
+			c.decide(*best, comparisons)
 		}
 	}
 }
@@ -363,6 +400,17 @@ type supported struct {
 	runs  []*Run
 	first float64
 	at    []float64
+}
+
+// shares has 1 for each of the runs that has the feature, and 0 for the others.
+func (s supported) shares(runs []*Run) []float64 {
+	all := make([]float64, len(runs))
+	for i, run := range runs {
+		if slices.Contains(s.runs, run) {
+			all[i] = 1
+		}
+	}
+	return all
 }
 
 func support(runs []*Run) map[feature]supported {

@@ -49,6 +49,9 @@ func (v *Verdict) summary() string {
 		word = "green"
 	}
 	text := fmt.Sprintf("%s: %d of %d assertions hold for %s", word, held, len(v.Assertions), counted(len(v.Runs), "session"))
+	if len(v.Assertions) == 0 {
+		text = word + ": " + counted(len(v.Runs), "session")
+	}
 	if v.Baseline > 0 {
 		text += fmt.Sprintf(", %s against %s of the baseline", counted(len(v.Regressions), "regression"),
 			counted(v.Baseline, "session"))

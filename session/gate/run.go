@@ -26,7 +26,7 @@ type Run struct {
 	Expected string `json:"expected,omitempty"`
 	// Outcome is what a list shows of the session: see [document.Item].
 	Outcome string `json:"outcome"`
-	// Passed reports that no assertion that names this run's case, or none, failed, and that the session did not.
+	// Passed reports that the session ended well, and that no assertion fails that must hold for all sessions.
 	Passed bool `json:"passed"`
 	// Figures are numbers by the names that [Figures] lists; what is not known is not in it. Scores are by name.
 	Figures map[string]float64 `json:"figures"`
@@ -158,12 +158,15 @@ func (g *Gate) Look(row *session.Session, doc *document.Document, tags []documen
 			run.Failures[i] = *f
 		}
 	}
-	run.Passed = len(run.Failures) == 0
-	if len(g.Assertions) == 0 {
-		run.Passed = run.Outcome != string(document.StateError) && run.Outcome != string(document.ActivityInterrupted)
+	run.Passed = !slices.Contains(bad, run.Outcome)
+	for i := range run.Failures {
+		run.Passed = run.Passed && g.Assertions[i].Share < 1
 	}
 	return run
 }
+
+// bad are the outcomes of sessions that did not pass.
+var bad = []string{string(document.StateError), string(document.StateAborted), string(document.ActivityInterrupted)}
 
 // failure is why the assertion does not hold, or nil.
 func (a *Assertion) failure(run *Run, doc *document.Document, prompt string, tags []document.Annotation,

@@ -87,87 +87,65 @@ func fisher(a, n, b, m int) (p float64) {
 // pair are the values of one case, in the baseline and now.
 type pair struct{ was, now []float64 }
 
-// larger is the probability, if nothing differs, that the values of now exceed those of the baseline by their ranks as
-// much as they do, over all cases: a permutation test in which values change places within their case. It counts all
-// permutations where there are few, and draws some of a fixed seed otherwise.
-func larger(pairs []pair) float64 {
-	type stratum struct {
-		ranks []float64
-		now   int
-	}
-	var strata []stratum
-	observed, ways := 0.0, 1.0
+// spread is how far values are from the mean of their side and case: the squares of the distances, and the degrees of
+// freedom, over all cases. Each case has few runs, and all together show how much an agent varies.
+//
+// least is added as the distance of a run that was not made. A value that never varied in a few runs may all the same:
+// the fewer there are, the more this counts.
+func spread(pairs []pair, least float64) (squares, freedom float64) {
+	squares, freedom = least*least, 1
 	for _, p := range pairs {
-		if len(p.was) == 0 || len(p.now) == 0 {
-			continue
-		}
-		r := ranks(slices.Concat(p.now, p.was))
-		for _, v := range r[:len(p.now)] {
-			observed += v
-		}
-		strata = append(strata, stratum{r, len(p.now)})
-		ways *= math.Exp(logChoose(len(r), len(p.now)))
-	}
-	const exact = 20000
-	if ways <= exact {
-		// sums has the number of ways in which the cases so far give a sum of ranks.
-		sums := map[float64]float64{0: 1}
-		for _, s := range strata {
-			next := map[float64]float64{}
-			choose(s.ranks, s.now, 0, func(sum float64) {
-				for before, n := range sums {
-					next[before+sum] += n
-				}
-			})
-			sums = next
-		}
-		above := 0.0
-		for sum, n := range sums {
-			if sum >= observed {
-				above += n
+		for _, side := range [][]float64{p.was, p.now} {
+			m := mean(side)
+			for _, v := range side {
+				squares += (v - m) * (v - m)
 			}
-		}
-		return above / ways
-	}
-	r := rand.New(rand.NewPCG(seed, uint64(len(strata))))
-	above := 1 // the runs as they are are one of the permutations
-	for range exact {
-		sum := 0.0
-		for _, s := range strata {
-			r.Shuffle(len(s.ranks), func(i, j int) { s.ranks[i], s.ranks[j] = s.ranks[j], s.ranks[i] })
-			for _, v := range s.ranks[:s.now] {
-				sum += v
-			}
-		}
-		if sum >= observed {
-			above++
+			freedom += max(float64(len(side))-1, 0)
 		}
 	}
-	return float64(above) / (exact + 1)
+	return squares, freedom
 }
 
-// choose calls with the sum of each choice of n of the values.
-func choose(values []float64, n int, sum float64, call func(sum float64)) {
-	if n == 0 {
-		call(sum)
-		return
-	}
-	for i := 0; i+n <= len(values); i++ {
-		choose(values[i+1:], n-1, sum+values[i], call)
-	}
+// exceeds is the probability, if nothing differs, that the mean of now is as far above that of the baseline as it is:
+// Student's test with the spread of all cases.
+func (p *pair) exceeds(squares, freedom float64) float64 {
+	scale := 1/float64(len(p.was)) + 1/float64(len(p.now))
+	return student((mean(p.now)-mean(p.was))/math.Sqrt(squares/freedom*scale), freedom)
 }
 
-// ranks are the places of values in their order, from 1; equal ones share the mean of theirs.
-func ranks(values []float64) []float64 {
-	s := slices.Sorted(slices.Values(values))
-	all := make([]float64, len(values))
-	for i, v := range values {
-		first, _ := slices.BinarySearch(s, v)
-		last := first
-		for last < len(s) && s[last] == v {
-			last++
-		}
-		all[i] = float64(first+last+1) / 2
+// allExceed is exceeds over all cases together. Where cases have about one run each, their differences show how much
+// they vary, and the test is the paired one.
+func allExceed(pairs []pair, least float64) float64 {
+	squares, freedom := spread(pairs, least)
+	n, sum, scale := float64(len(pairs)), 0.0, 0.0
+	for _, p := range pairs {
+		sum += mean(p.now) - mean(p.was)
+		scale += 1/float64(len(p.was)) + 1/float64(len(p.now))
 	}
-	return all
+	if freedom <= n {
+		squares, freedom, scale = least*least, n, n
+		for _, p := range pairs {
+			d := mean(p.now) - mean(p.was) - sum/n
+			squares += d * d
+		}
+	}
+	return student(sum/math.Sqrt(squares/freedom*scale), freedom)
+}
+
+// student is the probability of a value of t or more of Student's distribution: with t = √f tan θ its density is
+// proportional to cos θ to the power of f-1, which is summed up by Simpson's rule.
+func student(t, freedom float64) float64 {
+	area := func(from float64) (sum float64) {
+		const pieces = 2000
+		step := (math.Pi/2 - from) / pieces
+		for i := range pieces + 1 {
+			weight := 2.0 + 2*float64(i%2)
+			if i == 0 || i == pieces {
+				weight = 1
+			}
+			sum += weight * math.Pow(max(math.Cos(from+float64(i)*step), 0), freedom-1)
+		}
+		return sum * step / 3
+	}
+	return area(math.Atan(t/math.Sqrt(freedom))) / (2 * area(0))
 }
