@@ -573,6 +573,53 @@ func TestTelemetry(t *testing.T) {
 	}
 }
 
+// What agents use is counted once, although batches are delivered again and the collector starts again, and in a bounded
+// number of series.
+func TestUsageIsCountedOnce(t *testing.T) {
+	c := testConfig(t)
+	td := ptrace.NewTraces()
+	all := td.ResourceSpans().AppendEmpty().ScopeSpans().AppendEmpty().Spans()
+	const n = maxUsageValues + 20
+	for i := range n {
+		s := all.AppendEmpty()
+		s.SetName("chat")
+		s.SetTraceID(pcommon.TraceID{2, byte(i)})
+		s.SetSpanID(pcommon.SpanID{2, byte(i)})
+		s.SetStartTimestamp(pcommon.NewTimestampFromTime(time.Now().Add(-time.Second)))
+		s.SetEndTimestamp(pcommon.NewTimestampFromTime(time.Now()))
+		s.Attributes().PutStr("gen_ai.operation.name", "chat")
+		s.Attributes().PutStr("gen_ai.provider.name", "acme")
+		s.Attributes().PutStr("gen_ai.request.model", fmt.Sprintf("m%d", i))
+		s.Attributes().PutStr("gen_ai.conversation.id", fmt.Sprintf("c%d", i))
+		s.Attributes().PutInt("gen_ai.usage.input_tokens", 100)
+		s.Attributes().PutInt("gen_ai.usage.output_tokens", 20)
+	}
+	for _, want := range []int64{n, 0} { // the second is another process on the same store
+		tel := componenttest.NewTelemetry()
+		traces, logs := both(t, NewFactory(), measured(tel), c)
+		begin(t, traces, logs)
+		for range 2 {
+			if err := traces.ConsumeTraces(t.Context(), td); err != nil {
+				t.Fatal(err)
+			}
+			var tokens, other int64
+			if m, err := tel.GetMetric("otelcol_exporter_session_usage_tokens"); err == nil {
+				for _, point := range m.Data.(metricdata.Sum[int64]).DataPoints {
+					tokens += point.Value
+					if model, _ := point.Attributes.Value("model"); model.AsString() == otherUsage {
+						other += point.Value
+					}
+				}
+			}
+			if tokens != 120*want || other != 120*max(0, want-maxUsageValues) {
+				t.Errorf("%d tokens, %d of them of other models, want %d", tokens, other, 120*want)
+			}
+		}
+		end(t, traces, logs)
+		_ = tel.Shutdown(t.Context())
+	}
+}
+
 // measured are the settings of an exporter whose metrics tel takes.
 func measured(tel *componenttest.Telemetry) exporter.Settings {
 	set := exportertest.NewNopSettings(componentType)

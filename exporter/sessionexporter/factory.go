@@ -76,11 +76,12 @@ func (f *factory) exporterOf(config component.Config, set exporter.Settings) (*s
 		if err != nil {
 			return nil, nil, err
 		}
-		s = &sink{config: c, open: f.open, logger: set.Logger, telemetry: telemetry, closed: func() {
-			f.mu.Lock()
-			defer f.mu.Unlock()
-			delete(f.sinks, c)
-		}}
+		s = &sink{config: c, open: f.open, logger: set.Logger, telemetry: telemetry,
+			settings: set.TelemetrySettings, closed: func() {
+				f.mu.Lock()
+				defer f.mu.Unlock()
+				delete(f.sinks, c)
+			}}
 		f.sinks[c] = s
 	}
 	e := &sessionExporter{sink: s}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/otel/metric"
 	"go.uber.org/zap"
 
 	"github.com/agenttrace/agenttrace/redact"
@@ -28,6 +29,7 @@ type sink struct {
 	open      openFunc
 	logger    *zap.Logger
 	telemetry *metrics
+	settings  component.TelemetrySettings
 	closed    func() // called after the last stop
 
 	unknown unknownScopes
@@ -40,6 +42,7 @@ type sink struct {
 	ingester *ingest.Ingester
 	files    *jsonl.Directory // nil when no files are wanted
 	sender   *sender          // nil for an exporter
+	usage    metric.Registration
 	// running are the goroutines beside ingest, which cancel ends; detach takes the store away from those that serve it.
 	running sync.WaitGroup
 	cancel  context.CancelFunc
@@ -72,6 +75,12 @@ func (s *sink) start(ctx context.Context, host component.Host) error {
 		return err
 	}
 	s.retain(running)
+	if whole, ok := s.store.(store.Store); ok {
+		if s.usage, err = reportUsage(ctx, s.settings, whole); err != nil {
+			_ = s.close(ctx) // the error that matters is the first
+			return err
+		}
+	}
 	if whole, ok := s.store.(store.Store); ok && s.config.next != nil {
 		s.sender = &sender{config: s.config.Spans, store: whole, sink: s}
 		s.running.Go(func() { s.sender.run(running) })
@@ -235,12 +244,15 @@ func (s *sink) stop(ctx context.Context) error {
 func (s *sink) close(ctx context.Context) error {
 	s.cancel()
 	s.running.Wait()
+	if s.usage != nil {
+		_ = s.usage.Unregister() // fails never
+	}
 	s.files.Flush(ctx)
 	s.sender.flush(ctx)
 	for _, detach := range s.detach {
 		detach(ctx)
 	}
-	s.files, s.sender, s.detach = nil, nil, nil
+	s.files, s.sender, s.usage, s.detach = nil, nil, nil, nil
 	s.unknown.logAll()
 	s.closed()
 	if err := s.store.Close(); err != nil {
