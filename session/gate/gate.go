@@ -14,6 +14,7 @@ import (
 	"io"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -312,7 +313,18 @@ func (a *Assertion) words(key string) string {
 	case "expected":
 		return "the answer is as expected"
 	}
-	return key + " matches"
+	text := a.Answer
+	if key == "prompt" {
+		text = a.Prompt
+	}
+	all := []string{"the " + key}
+	for verb, of := range map[string]string{"contains": text.Contains, "matches": text.Matches, "lacks": text.Lacks} {
+		if of != "" {
+			all = append(all, verb+" "+of)
+		}
+	}
+	slices.Sort(all[1:])
+	return strings.Join(all, " ")
 }
 
 func (c *CallMatch) String() string {
