@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"iter"
 	"maps"
 	"os"
 	"slices"
@@ -27,128 +26,18 @@ import (
 
 // The commands on sets of sessions besides gate: dataset, experiment and blame.
 
-// tagged are the names of the sets that tags with a prefix make, with the sessions in them, in order.
-func tagged(ctx context.Context, r document.Reader, prefix string) (names []string, in map[string][]string, _ error) {
-	in = map[string][]string{}
-	rows, err := r.Select(ctx, store.SessionQuery{Limit: -1, Children: true, Archived: true}, "")
-	if err != nil {
-		return nil, nil, err
-	}
-	ids := make([]string, len(rows))
-	for i := range rows {
-		ids[i] = rows[i].ID
-	}
-	all, err := r.Annotations(ctx, ids...)
-	for i := range all {
-		n := &all[i]
-		name, ok := strings.CutPrefix(n.Name, prefix)
-		if !ok || n.Kind != store.AnnotationTag || n.DeletedAt != nil || slices.Contains(in[name], n.SessionID) {
-			continue
-		}
-		if in[name] == nil {
-			names = append(names, name)
-		}
-		in[name] = append(in[name], n.SessionID)
-	}
-	slices.Sort(names)
-	return names, in, err
-}
-
-// experimentsIn are the names of the experiments of a store, in the order in which their sessions began.
-func experimentsIn(ctx context.Context, r document.Reader) (names []string, err error) {
-	rows, err := r.Select(ctx, store.SessionQuery{Limit: -1, Children: true}, "")
-	if err != nil {
-		return nil, err
-	}
-	began := map[string]int64{}
-	for i := range rows {
-		stored, err := r.Annotations(ctx, rows[i].ID)
-		if err != nil {
-			return nil, err
-		}
-		member := []string{}
-		if name, _ := gate.ExperimentOf(&rows[i], nil); name != "" {
-			member = append(member, name)
-		}
-		for _, n := range document.AnnotationsOf(stored) {
-			if name, ok := strings.CutPrefix(n.Name, gate.TagExperiment); ok && n.Kind == store.AnnotationTag {
-				member = append(member, name)
-			}
-		}
-		for _, name := range member {
-			if at, known := began[name]; !known || rows[i].CreatedAt < at {
-				began[name] = rows[i].CreatedAt
-			}
-		}
-	}
-	for name := range began {
-		names = append(names, name)
-	}
-	slices.SortFunc(names, func(a, b string) int { return cmp.Or(cmp.Compare(began[a], began[b]), strings.Compare(a, b)) })
-	return names, nil
-}
-
-// datasetCase is a case of a data set, and a line of its file.
-type datasetCase struct {
-	Case     string `json:"case"`
-	Input    string `json:"input"`
-	Expected string `json:"expected,omitempty"`
-	// SessionID and Turn are what the case was made of; the turn is 0 where it is the whole session.
-	SessionID string `json:"session_id,omitempty"`
-	Turn      int    `json:"turn,omitempty"`
-}
-
-// casesOf are the cases of a data set: what is tagged so, in the order in which it was.
-func casesOf(ctx context.Context, r document.Reader, set string) (all []datasetCase, err error) {
-	_, in, err := tagged(ctx, r, gate.TagDataset)
-	if err != nil {
-		return nil, err
-	}
-	for _, id := range slices.Backward(in[set]) { // lists have the newest first
-		doc, err := r.LoadAll(ctx, id)
-		if err != nil {
-			return nil, err
-		}
-		stored, err := r.Annotations(ctx, id)
-		if err != nil {
-			return nil, err
-		}
-		for _, n := range document.AnnotationsOf(stored) {
-			if n.Name != gate.TagDataset+set || n.Kind != store.AnnotationTag {
-				continue
-			}
-			c := datasetCase{Case: n.Label, Expected: n.Comment, SessionID: id}
-			for _, t := range doc.Turns {
-				question := t.Question()
-				if n.MessageID != "" && (question == nil || question.ID != n.MessageID) {
-					continue
-				}
-				if c.Input = t.UserText(); n.MessageID != "" {
-					c.Turn = t.Number
-				}
-				if c.Input != "" {
-					break
-				}
-			}
-			c.Case = cmp.Or(c.Case, gate.CaseOf(c.Input))
-			all = append(all, c)
-		}
-	}
-	return all, nil
-}
-
 // expected are what a data set expects of its cases: one of the store, or a file that dataset export wrote.
 func (g *gating) expected(ctx context.Context, r document.Reader) (map[string]string, error) {
 	if g.set == "" {
 		return nil, nil
 	}
-	var cases []datasetCase
+	var cases []gate.Case
 	if f, err := os.Open(g.set); err == nil {
 		defer f.Close()
 		if cases, err = readCases(f); err != nil {
 			return nil, usagef("--dataset %s: %w", g.set, err)
 		}
-	} else if cases, err = casesOf(ctx, r, g.set); err != nil {
+	} else if cases, err = gate.Cases(ctx, r, g.set); err != nil {
 		return nil, err
 	}
 	if len(cases) == 0 {
@@ -161,14 +50,14 @@ func (g *gating) expected(ctx context.Context, r document.Reader) (map[string]st
 	return all, nil
 }
 
-func readCases(r io.Reader) (all []datasetCase, err error) {
+func readCases(r io.Reader) (all []gate.Case, err error) {
 	s := bufio.NewScanner(r)
 	s.Buffer(nil, 64<<20)
 	for line := 1; s.Scan(); line++ {
 		if len(strings.TrimSpace(s.Text())) == 0 {
 			continue
 		}
-		var c datasetCase
+		var c gate.Case
 		if err := json.Unmarshal(s.Bytes(), &c); err != nil {
 			return nil, fmt.Errorf("line %d is no case: %w", line, err)
 		}
@@ -216,7 +105,7 @@ func newDatasetAdd(name string) *cobra.Command {
 			}
 			return withWriter(cmd, func(ctx context.Context, s store.Service) error {
 				r := document.Reader{Reader: s}
-				names, _, err := tagged(ctx, r, gate.TagDataset)
+				names, _, err := gate.Tagged(ctx, r, gate.TagDataset)
 				if is := slices.Contains(names, args[0]); err == nil && is && name == "create" {
 					err = usagef("there is a data set %q; dataset add adds to it", args[0])
 				} else if err == nil && !is && name == "add" {
@@ -289,7 +178,7 @@ func newDatasetRemove() *cobra.Command {
 			return usagef("dataset rm needs the name of a set, and sessions if not all are meant")
 		}
 		return withWriter(cmd, func(ctx context.Context, s store.Service) error {
-			_, in, err := tagged(ctx, document.Reader{Reader: s}, gate.TagDataset)
+			_, in, err := gate.Tagged(ctx, document.Reader{Reader: s}, gate.TagDataset)
 			ids := in[args[0]]
 			if err == nil && ids == nil {
 				return usagef("there is no data set %q; agenttrace dataset ls lists them", args[0])
@@ -329,7 +218,7 @@ func newDatasetList() *cobra.Command {
 	return described("dataset ls", flags{"json": &asJSON}, between(0, 1, "the name of a set, or nothing"),
 		func(cmd *cobra.Command, args []string) error {
 			return reading(cmd, func(ctx context.Context, r document.Reader, _ *prices) error {
-				names, _, err := tagged(ctx, r, gate.TagDataset)
+				names, _, err := gate.Tagged(ctx, r, gate.TagDataset)
 				if len(args) > 0 && err == nil {
 					if !slices.Contains(names, args[0]) {
 						return usagef("there is no data set %q; agenttrace dataset ls lists them", args[0])
@@ -337,14 +226,14 @@ func newDatasetList() *cobra.Command {
 					names = args
 				}
 				type set struct {
-					Name  string        `json:"name"`
-					Cases []datasetCase `json:"cases"`
+					Name  string      `json:"name"`
+					Cases []gate.Case `json:"cases"`
 				}
 				all := []set{}
 				for _, name := range names {
-					var cases []datasetCase
+					var cases []gate.Case
 					if err == nil {
-						cases, err = casesOf(ctx, r, name)
+						cases, err = gate.Cases(ctx, r, name)
 					}
 					all = append(all, set{name, cases})
 				}
@@ -386,7 +275,7 @@ func newDatasetExport() *cobra.Command {
 	return described("dataset export", flags{"format": &format, "output": &out.path, "force": &out.force},
 		exactly(1, "the name of a data set"), func(cmd *cobra.Command, args []string) error {
 			return reading(cmd, func(ctx context.Context, r document.Reader, _ *prices) error {
-				cases, err := casesOf(ctx, r, args[0])
+				cases, err := gate.Cases(ctx, r, args[0])
 				if err == nil && len(cases) == 0 {
 					err = usagef("there is no data set %q; agenttrace dataset ls lists them", args[0])
 				}
@@ -438,7 +327,7 @@ func newExperiment() *cobra.Command {
 				}
 			}
 			return reading(cmd, func(ctx context.Context, r document.Reader, p *prices) error {
-				known, err := experimentsIn(ctx, r)
+				known, err := gate.Experiments(ctx, r)
 				if err != nil {
 					return err
 				}
@@ -455,7 +344,7 @@ func newExperiment() *cobra.Command {
 					if !slices.Contains(known, name) {
 						return g.none(r, name)
 					}
-					of, err := looked(ctx, r, g.gate, store.SessionQuery{Limit: -1}, "", name, expected)
+					of, err := g.gate.Runs(ctx, r, store.SessionQuery{Limit: -1}, "", name, expected)
 					if err != nil {
 						return err
 					}
@@ -468,7 +357,11 @@ func newExperiment() *cobra.Command {
 				case len(all) == 0:
 					return note(cmd, "no experiments in %s; agenttrace run --experiment NAME makes one\n", r.Name())
 				}
-				return printExperiments(cmd.OutOrStdout(), all, p.terminal(cmd))
+				err = render.Table(cmd.OutOrStdout(), 1, gate.Rows(all), p.terminal(cmd))
+				if err == nil {
+					_, err = io.WriteString(cmd.OutOrStdout(), "\n"+strings.Join(gate.Remarks(all), "\n")+"\n")
+				}
+				return err
 			})
 		})
 	pricesFlag(cmd)
@@ -496,7 +389,7 @@ func newBlame() *cobra.Command {
 			}
 		}
 		return x.reading(cmd, func(ctx context.Context, r document.Reader, _ *prices) error {
-			runs, err := looked(ctx, r, g.gate, func() store.SessionQuery { q := x.query(); q.Limit = -1; return q }(), x.status,
+			runs, err := g.gate.Runs(ctx, r, func() store.SessionQuery { q := x.query(); q.Limit = -1; return q }(), x.status,
 				experiment, nil)
 			if err != nil {
 				return err
@@ -558,68 +451,6 @@ func newBlame() *cobra.Command {
 	})
 	addFilters(cmd, &x)
 	return cmd
-}
-
-// printExperiments prints a row for each experiment, and what changed from one to the next.
-func printExperiments(w io.Writer, all []gate.Experiment, o render.Options) error {
-	heads := []string{"EXPERIMENT", "RUNS", "CASES", "PASSED", "TOKENS", "COST", "TIME", "TOOL ERRORS"}
-	scores := map[string]bool{}
-	for i := range all {
-		for name := range all[i].Scores {
-			scores[name] = true
-		}
-	}
-	names := slices.Sorted(maps.Keys(scores))
-	for _, name := range names {
-		heads = append(heads, strings.ToUpper(document.OneLine(name)))
-	}
-	rows := [][]string{heads}
-	for i := range all {
-		e := &all[i]
-		row := []string{document.OneLine(e.Name), fmt.Sprint(e.Runs), fmt.Sprint(e.Cases), estimated(e.Passed, percents)}
-		for figure, text := range figureTexts() {
-			row = append(row, estimated(e.Figures[figure], text))
-		}
-		for _, name := range names {
-			row = append(row, estimated(e.Scores[name], func(v float64) string { return fmt.Sprintf("%.3g", v) }))
-		}
-		rows = append(rows, row)
-	}
-	if err := render.Table(w, 1, rows, o); err != nil {
-		return err
-	}
-	text := fmt.Sprintf("\nMeans, with what has them with a probability of 95 %% (bootstrap, seed %d).\n", all[0].Seed)
-	for i := range all {
-		for _, c := range all[i].Changed {
-			text += fmt.Sprintf("%s: %s passed %s of its runs, %s before\n", document.OneLine(all[i].Name),
-				document.OneLine(c.Case), percents(c.Now), percents(c.Was))
-		}
-	}
-	_, err := io.WriteString(w, text)
-	return err
-}
-
-func percents(v float64) string { return fmt.Sprintf("%.0f %%", 100*v) }
-
-// figureTexts yields the figures of the table, and how they are written.
-func figureTexts() iter.Seq2[string, func(float64) string] {
-	return func(yield func(string, func(float64) string) bool) {
-		_ = yield("tokens", func(v float64) string { return document.Brief(int64(v)) }) &&
-			yield("cost_usd", func(v float64) string { return document.Cost(&v, nil) }) &&
-			yield("duration", func(v float64) string { return document.Duration(int64(v)) }) &&
-			yield("tool_errors", func(v float64) string { return fmt.Sprintf("%.1f", v) })
-	}
-}
-
-// estimated is a mean with its interval, if it has one.
-func estimated(e gate.Estimate, text func(float64) string) string {
-	switch {
-	case e.Runs == 0:
-		return "–"
-	case text(e.Low) == text(e.High):
-		return text(e.Mean)
-	}
-	return fmt.Sprintf("%s (%s–%s)", text(e.Mean), text(e.Low), text(e.High))
 }
 
 // printCulprits prints a paragraph for each.

@@ -9,12 +9,10 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
-	"github.com/agenttrace/agenttrace/redact"
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/gate"
 	"github.com/agenttrace/agenttrace/session/importer"
@@ -139,7 +137,7 @@ func (g *gating) run() error {
 	}
 	q := g.query()
 	q.Limit = -1
-	runs, err := looked(ctx, now, g.gate, q, g.status, g.experiment, expected)
+	runs, err := g.gate.Runs(ctx, now, q, g.status, g.experiment, expected)
 	switch {
 	case err != nil:
 		return err
@@ -157,7 +155,7 @@ func (g *gating) run() error {
 		if files != nil {
 			experiment = ""
 		}
-		if old, err = looked(ctx, was, g.gate, store.SessionQuery{Limit: -1}, "", experiment, expected); err != nil {
+		if old, err = g.gate.Runs(ctx, was, store.SessionQuery{Limit: -1}, "", experiment, expected); err != nil {
 			return fmt.Errorf("baseline: %w", err)
 		}
 		if len(old) == 0 && files != nil {
@@ -191,7 +189,7 @@ func (g *gating) run() error {
 
 // none is the error for an experiment without sessions.
 func (g *gating) none(r document.Reader, name string) error {
-	all, err := experimentsIn(g.cmd.Context(), r)
+	all, err := gate.Experiments(g.cmd.Context(), r)
 	if err != nil {
 		return err
 	}
@@ -260,49 +258,6 @@ func readFiles(cmd *cobra.Command, files []string) (_ store.Reader, err error) {
 			strings.Join(files, ", "))
 	}
 	return madeStore{r, dir}, err
-}
-
-// looked are the runs of the sessions that a query and a status select and that are in the experiment, if one is named.
-func looked(ctx context.Context, r document.Reader, g *gate.Gate, q store.SessionQuery, status, experiment string,
-	expected map[string]string) (runs []*gate.Run, err error) {
-	finder, err := redact.New(redact.Config{})
-	if err != nil {
-		return nil, err
-	}
-	q.Children = q.Children || experiment != "" // a sub-agent's session counts if it was made part of the experiment
-	rows, err := r.Select(ctx, q, status)
-	if err != nil {
-		return nil, err
-	}
-	for i := range rows {
-		row := &rows[i]
-		stored, err := r.Annotations(ctx, row.ID)
-		if err != nil {
-			return nil, err
-		}
-		tags := document.AnnotationsOf(stored)
-		if experiment != "" && !inExperiment(tags, experiment) {
-			if name, _ := gate.ExperimentOf(row, nil); name != experiment {
-				continue
-			}
-		}
-		doc, err := r.LoadAll(ctx, row.ID)
-		if errors.Is(err, store.ErrNotFound) {
-			continue // deleted meanwhile
-		} else if err != nil {
-			return nil, err
-		}
-		run := g.Look(row, doc, tags, expected, finder)
-		run.Experiment = cmp.Or(experiment, run.Experiment)
-		runs = append(runs, run)
-	}
-	return runs, nil
-}
-
-func inExperiment(tags []document.Annotation, name string) bool {
-	return slices.ContainsFunc(tags, func(n document.Annotation) bool {
-		return n.Kind == store.AnnotationTag && n.Name == gate.TagExperiment+name
-	})
 }
 
 // diverge adds to a change where the two runs that show it diverge first.

@@ -1,8 +1,12 @@
 package gate
 
 import (
+	"fmt"
 	"maps"
 	"slices"
+	"strings"
+
+	"github.com/agenttrace/agenttrace/session/document"
 )
 
 // Experiment is a set of runs, in figures. Its JSON is a stable format.
@@ -90,4 +94,71 @@ func estimate(v []float64) Estimate {
 	}
 	low, high := interval(v)
 	return Estimate{mean(v), low, high, len(v)}
+}
+
+// columns are the figures of the table of experiments.
+var columns = []struct {
+	figure, head string
+	text         func(float64) string
+}{
+	{"tokens", "TOKENS", func(v float64) string { return document.Brief(int64(v)) }},
+	{"cost_usd", "COST", func(v float64) string { return document.Cost(&v, nil) }},
+	{"duration", "TIME", func(v float64) string { return document.Duration(int64(v)) }},
+	{"tool_errors", "TOOL ERRORS", func(v float64) string { return fmt.Sprintf("%.1f", v) }},
+}
+
+// Rows are experiments as a table: the heads of the columns, and a row for each.
+func Rows(all []Experiment) [][]string {
+	heads := []string{"EXPERIMENT", "RUNS", "CASES", "PASSED"}
+	for _, c := range columns {
+		heads = append(heads, c.head)
+	}
+	known := map[string]bool{}
+	for i := range all {
+		for name := range all[i].Scores {
+			known[name] = true
+		}
+	}
+	scores := slices.Sorted(maps.Keys(known))
+	for _, name := range scores {
+		heads = append(heads, strings.ToUpper(document.OneLine(name)))
+	}
+	rows := [][]string{heads}
+	for i := range all {
+		e := &all[i]
+		row := []string{document.OneLine(e.Name), fmt.Sprint(e.Runs), fmt.Sprint(e.Cases), e.Passed.text(percents)}
+		for _, c := range columns {
+			row = append(row, e.Figures[c.figure].text(c.text))
+		}
+		for _, name := range scores {
+			row = append(row, e.Scores[name].text(func(v float64) string { return fmt.Sprintf("%.3g", v) }))
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+// Remarks are lines below the table: what the intervals are, and which cases changed.
+func Remarks(all []Experiment) []string {
+	lines := []string{fmt.Sprintf("Means, with what has them with a probability of 95 %% (bootstrap, seed %d).", seed)}
+	for i := range all {
+		for _, c := range all[i].Changed {
+			lines = append(lines, fmt.Sprintf("%s: %s passed %s of its runs, %s before", document.OneLine(all[i].Name),
+				document.OneLine(c.Case), percents(c.Now), percents(c.Was)))
+		}
+	}
+	return lines
+}
+
+func percents(v float64) string { return fmt.Sprintf("%.0f %%", 100*v) }
+
+// text is the mean with its interval, if it has one.
+func (e Estimate) text(of func(float64) string) string {
+	switch {
+	case e.Runs == 0:
+		return "–"
+	case of(e.Low) == of(e.High):
+		return of(e.Mean)
+	}
+	return fmt.Sprintf("%s (%s–%s)", of(e.Mean), of(e.Low), of(e.High))
 }

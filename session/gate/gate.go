@@ -2,7 +2,8 @@
 //
 // A [Gate] is read from a file by [Parse]. [Gate.Look] evaluates its assertions on a session, which becomes a [Run].
 // [Gate.Judge] decides over all runs, and over those of a baseline, and gives a [Verdict]. [Blame] finds the call that
-// separates runs which went well from others. Nothing here reads a store or asks a model.
+// separates runs which went well from others. Sets of sessions, which are experiments and data sets, are tags on them:
+// [Gate.Runs] reads those of one. No model is asked.
 package gate
 
 import (

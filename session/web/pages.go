@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/agenttrace/agenttrace/session/document"
+	"github.com/agenttrace/agenttrace/session/gate"
 	"github.com/agenttrace/agenttrace/session/render"
 	"github.com/agenttrace/agenttrace/session/store"
 )
@@ -75,6 +76,7 @@ func newPages(b Backend, o Options) http.Handler {
 		"GET /sessions":                       v.list,
 		"GET /now":                            v.now,
 		"GET /stats":                          v.stats,
+		"GET /experiments":                    v.experiments,
 		"GET /assets/{name}":                  v.asset,
 		"GET /s/{id}":                         v.session,
 		"GET /s/{id}/t/{n}":                   v.turn,
@@ -340,11 +342,14 @@ func (v *pages) functions() template.FuncMap {
 		"target":  func(session, message, part, back string) target { return target{session, message, part, back} },
 		"pair":    func(a, b any) pair { return pair{a, b} },
 		"percent": percent,
-		"last":    func(all []statsPoint) statsPoint { return all[len(all)-1] },
-		"clip":    func(s string) string { return document.Head(s, headProse) },
-		"marked":  func(h store.Hit) []document.Piece { return document.Pieces(&h) },
-		"short1":  func(a document.Annotation) string { return document.Line(a.Short()) },
-		"text1":   func(a document.Annotation) string { return document.Line(a.Text()) },
+		"experiment": func(name string) string {
+			return "/sessions?" + url.Values{"tag": {gate.TagExperiment + name}, "children": {"1"}}.Encode()
+		},
+		"last":   func(all []statsPoint) statsPoint { return all[len(all)-1] },
+		"clip":   func(s string) string { return document.Head(s, headProse) },
+		"marked": func(h store.Hit) []document.Piece { return document.Pieces(&h) },
+		"short1": func(a document.Annotation) string { return document.Line(a.Short()) },
+		"text1":  func(a document.Annotation) string { return document.Line(a.Text()) },
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/document"
+	"github.com/agenttrace/agenttrace/session/gate"
 	"github.com/agenttrace/agenttrace/session/price"
 	"github.com/agenttrace/agenttrace/session/store"
 )
@@ -308,4 +309,34 @@ func (p *statsPage) week(hours map[time.Time]*store.StatsGroup) {
 			h.Level = int((h.Turns*4 + most - 1) / most)
 		}
 	}
+}
+
+// maxExperiments is how many experiments a page shows, those that began last.
+const maxExperiments = 20
+
+// experimentsPage is a table of experiments.
+type experimentsPage struct {
+	Experiments []gate.Experiment
+	Rows        [][]string
+	Remarks     []string
+}
+
+// experiments answers with a table of the experiments that began last.
+func (v *pages) experiments(w http.ResponseWriter, r *http.Request) error {
+	names, err := gate.Experiments(r.Context(), v.Sessions)
+	if err != nil {
+		return err
+	}
+	names = names[max(len(names)-maxExperiments, 0):]
+	var runs []*gate.Run
+	for _, name := range names {
+		of, err := (&gate.Gate{}).Runs(r.Context(), v.Sessions, store.SessionQuery{Limit: -1}, "", name, nil)
+		if err != nil {
+			return err
+		}
+		runs = append(runs, of...)
+	}
+	all := gate.Compare(names, runs)
+	p := experimentsPage{all, gate.Rows(all), gate.Remarks(all)}
+	return v.show(w, r, page{Title: "Experiments", Here: "experiments"}, "experiments", p)
 }
