@@ -60,6 +60,7 @@ site: ## the documentation as pages in docs/site; a dead link fails
 
 e2e: ## what docker-compose.yml starts, without Docker; Jaeger is built once and cached
 	go test -tags e2e -count=1 -timeout 20m ./internal/e2e/...
+	go test -tags e2e -count=1 -run DuckDB ./internal/cli
 
 demo:
 	go run ./cmd/agenttrace demo

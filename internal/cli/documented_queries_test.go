@@ -117,3 +117,47 @@ func importQueried(t *testing.T, location string) {
 		command(t, 0, "--store", location, "import", captures+"/"+capture)
 	}
 }
+
+// analysis makes a store at path, and returns the queries of docs/analysis.md and the rows that each finds there.
+func analysis(t *testing.T, path string) (queries []string, answers [][][]any) {
+	t.Helper()
+	if err := makeStore(path, queried()); err != nil {
+		t.Fatal(err)
+	}
+	importQueried(t, path)
+	conn, err := zombie.OpenConn(path, zombie.OpenReadWrite)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	page, err := os.ReadFile("../../docs/analysis.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, block := range sqlBlocks.FindAllStringSubmatch(string(page), -1) {
+		var rows [][]any
+		err := sqlitex.ExecuteTransient(conn, block[1], &sqlitex.ExecOptions{ResultFunc: func(stmt *zombie.Stmt) error {
+			row := make([]any, stmt.ColumnCount())
+			for i := range row {
+				switch stmt.ColumnType(i) {
+				case zombie.TypeInteger:
+					row[i] = stmt.ColumnInt64(i)
+				case zombie.TypeFloat:
+					row[i] = stmt.ColumnFloat(i)
+				case zombie.TypeText:
+					row[i] = stmt.ColumnText(i)
+				}
+			}
+			rows = append(rows, row)
+			return nil
+		}})
+		if err != nil || len(rows) == 0 {
+			t.Errorf("%d rows, %v of %s", len(rows), err, block[1])
+		}
+		queries, answers = append(queries, block[1]), append(answers, rows)
+	}
+	if len(queries) != 20 {
+		t.Errorf("%d queries, want 20", len(queries))
+	}
+	return queries, answers
+}

@@ -141,7 +141,8 @@ func (e *exporter) check(several bool) (err error) {
 func (e *exporter) checkFile(several bool) error {
 	info, err := os.Stat(e.out.path)
 	isDir := err == nil && info.IsDir()
-	e.perSession = isDir || os.IsPathSeparator(e.out.path[len(e.out.path)-1]) || several && !e.format.Many
+	e.perSession = !e.format.InFile() || isDir || os.IsPathSeparator(e.out.path[len(e.out.path)-1]) ||
+		several && !e.format.Many
 	if e.perSession && err == nil && !isDir {
 		return usagef("--output must be a directory for --format %s of many sessions, and %s is a file; name another",
 			e.format.Name, e.out.path)
@@ -153,6 +154,8 @@ func (e *exporter) checkFile(several bool) error {
 func (e *exporter) checkStream(several bool) error {
 	f := e.format
 	switch {
+	case !f.InFile():
+		return usagef("%s cannot be written to standard output; name a directory with --output", f.Name)
 	case f.Stream == nil && several && !f.Many:
 		return usagef("%s cannot be written to standard output, and is a file per session; "+
 			"name a directory with --output", f.Name)

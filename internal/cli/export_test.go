@@ -65,8 +65,8 @@ func unusual(t *testing.T) (path string, ids int) {
 func TestExportAllGoesOnAfterAnUnusualSession(t *testing.T) {
 	path, want := unusual(t)
 	help, _, _ := inProcess(t, "export", "--help")
-	formats := []string{"jsonl", "json", "csv", "markdown", "html", "otlp-json", "otlp-proto", "agentdbg", "maida",
-		"jutul", "skillet", "acp", "atif", "pi", "sts", "sqlite"}
+	formats := []string{"jsonl", "json", "csv", "parquet", "markdown", "html", "otlp-json", "otlp-proto", "agentdbg",
+		"maida", "jutul", "skillet", "acp", "atif", "pi", "sts", "sqlite"}
 	for _, format := range formats {
 		if !strings.Contains(help, "  "+format+" ") {
 			t.Errorf("there is no format %s", format)

@@ -4,7 +4,6 @@ package cli_test
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -12,8 +11,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
-	zombie "zombiezen.com/go/sqlite"
-	"zombiezen.com/go/sqlite/sqlitex"
 
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/postgres"
@@ -54,57 +51,20 @@ func fillDatabase(t *testing.T, dsn string, b *store.Batch) {
 
 // analyze compares the answers that the queries of docs/analysis.md have in a file and in a database.
 func analyze(t *testing.T, dsn string) {
-	file := filepath.Join(t.TempDir(), "analyzed.db")
-	if err := makeStore(file, queried()); err != nil {
-		t.Fatal(err)
-	}
+	queries, ofFile := analysis(t, filepath.Join(t.TempDir(), "analyzed.db"))
 	fillDatabase(t, dsn, queried())
-	importQueried(t, file)
 	importQueried(t, dsn)
-	lite, err := zombie.OpenConn(file, zombie.OpenReadWrite)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer lite.Close()
 	database, err := pgx.Connect(t.Context(), dsn)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer database.Close(t.Context())
-	page, err := os.ReadFile("../../docs/analysis.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	queries := sqlBlocks.FindAllStringSubmatch(string(page), -1)
-	if len(queries) != 20 {
-		t.Errorf("%d queries, want 20", len(queries))
-	}
-	for _, query := range queries {
-		var ofFile, ofDatabase [][]any
-		err := sqlitex.ExecuteTransient(lite, query[1], &sqlitex.ExecOptions{ResultFunc: func(stmt *zombie.Stmt) error {
-			var row []any
-			for i := range stmt.ColumnCount() {
-				switch stmt.ColumnType(i) {
-				case zombie.TypeInteger:
-					row = append(row, stmt.ColumnInt64(i))
-				case zombie.TypeFloat:
-					row = append(row, stmt.ColumnFloat(i))
-				case zombie.TypeNull:
-					row = append(row, nil)
-				default:
-					row = append(row, stmt.ColumnText(i))
-				}
-			}
-			ofFile = append(ofFile, row)
-			return nil
-		}})
+	for i, query := range queries {
+		rows, err := database.Query(t.Context(), query)
 		if err != nil {
-			t.Fatalf("%v of %s", err, query[1])
+			t.Fatalf("%v of %s", err, query)
 		}
-		rows, err := database.Query(t.Context(), query[1])
-		if err != nil {
-			t.Fatalf("%v of %s", err, query[1])
-		}
+		var ofDatabase [][]any
 		for rows.Next() {
 			row, err := rows.Values()
 			if err != nil {
@@ -113,10 +73,10 @@ func analyze(t *testing.T, dsn string) {
 			ofDatabase = append(ofDatabase, row)
 		}
 		if rows.Err() != nil {
-			t.Errorf("%v of %s", rows.Err(), query[1])
+			t.Errorf("%v of %s", rows.Err(), query)
 		}
-		if d := cmp.Diff(ofFile, ofDatabase); d != "" || len(ofFile) == 0 {
-			t.Errorf("%s(-file +database):\n%s", query[1], d)
+		if d := cmp.Diff(ofFile[i], ofDatabase); d != "" {
+			t.Errorf("%s(-file +database):\n%s", query, d)
 		}
 	}
 }

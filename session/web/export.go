@@ -36,7 +36,7 @@ var mediaTypes = map[string]string{".json": "application/json", ".jsonl": "appli
 func mediaTypeOf(ext string) string { return cmp.Or(mediaTypes[ext], "application/vnd.sqlite3") }
 
 func exportTypes() (all []string) {
-	for _, f := range formats.Filter((*formats.Format).Written) {
+	for _, f := range formats.Filter((*formats.Format).InFile) {
 		mediaType, _, _ := mime.ParseMediaType(mediaTypeOf(f.Ext)) // it is one of the above
 		if !slices.Contains(all, mediaType) {
 			all = append(all, mediaType)
@@ -49,7 +49,7 @@ func exportTypes() (all []string) {
 // ETag is known.
 func (a *api) export(w http.ResponseWriter, r *http.Request, p exportParams) error {
 	ctx := r.Context()
-	f := formats.Named(p.Format, (*formats.Format).Written)
+	f := formats.Named(p.Format, (*formats.Format).InFile)
 	if p.Full && !f.Text {
 		return Invalidf("full",
 			"leave it out, or use a format for people", "full is for transcripts, which %s is not", f.Name)

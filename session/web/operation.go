@@ -205,7 +205,7 @@ func describe(version string) json.RawMessage {
 	list := func(all []string) string { return strings.Join(all, `", "`) }
 	return json.RawMessage(strings.NewReplacer(
 		"{{imports}}", list(formats.Names((*formats.Format).Reads)),
-		"{{exports}}", list(formats.Names((*formats.Format).Written)),
+		"{{exports}}", list(formats.Names((*formats.Format).InFile)),
 		"{{export types}}", strings.Join(exportTypes(), `": {}, "`),
 		"{{statuses}}", list(document.Statuses()), "{{sorts}}", list(store.SessionSorts()),
 		"{{groups}}", strings.Join(store.StatsKeys(), ", "), "{{served}}", version,

@@ -31,7 +31,7 @@ type Format struct {
 	codec.Reading
 }
 
-// Writing is how a format is written. Stream or File is set, or both, or Store.
+// Writing is how a format is written. Stream or File is set, or both, or Store, or Dir alone.
 type Writing struct {
 	// Ext is the extension of a file that holds one session.
 	Ext string
@@ -66,6 +66,9 @@ type Writing struct {
 	// Explain lists what the format does not hold of a session.
 	Explain func(s *Source) []codec.Loss
 }
+
+// InFile reports whether the format is written into a file. One that is not is a directory.
+func (f *Format) InFile() bool { return f.Stream != nil || f.File != nil || f.Store != nil }
 
 // Reads reports whether the format is an import format.
 func (f *Format) Reads() bool { return f.Imported != "" }

@@ -61,6 +61,9 @@ var own = []Format{{
 		},
 	},
 }, {
+	Name: "parquet", Exported: "the tables, in a directory for each day, for DuckDB and data frames",
+	Writing: Writing{Binary: true, Explain: explainLosses("parquet"), Dir: parquetWriteDir},
+}, {
 	Name: "markdown", Exported: "a transcript to read, for an issue or a review",
 	Writing: Writing{
 		Ext: ".md", Many: true, Text: true, Explain: explainTranscript,

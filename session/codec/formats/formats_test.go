@@ -14,8 +14,8 @@ func TestEveryFormatIsWhole(t *testing.T) {
 			t.Errorf("two formats have the name %s", f.Name)
 		}
 		names[f.Name] = true
-		if writes := f.Stream != nil || f.File != nil || f.Store != nil; writes != f.Written() ||
-			writes && (f.Explain == nil || f.Ext == "") {
+		if writes := f.InFile() || f.Dir != nil; writes != f.Written() || writes && f.Explain == nil ||
+			f.InFile() != (f.Ext != "") {
 			t.Errorf("%s is described as %q, but what writes and explains it, and its extension, are not all there",
 				f.Name,
 				f.Exported)
