@@ -207,6 +207,20 @@ func TestNowShowsWhatATurnTakesPerMinute(t *testing.T) {
 	newSite(t, in).has("/now", "Busy", "<b>most:</b> 1.2k tokens/min · $0.01", "since <time", "**Answer** 1")
 }
 
+// Sessions with the tag of an experiment are a row of it, which leads to them.
+func TestExperimentsAreATable(t *testing.T) {
+	s := newSite(t, conversation("ses_a", 2))
+	s.has("/experiments", "No experiments")
+	n := store.Annotation{SessionID: "ses_a", Kind: store.AnnotationTag, Name: "experiment:<b>", Label: "one", CreatedAt: 1,
+		UpdatedAt: 1}
+	n.Identify()
+	if err := s.store.Annotate(t.Context(), []store.Annotation{n}); err != nil {
+		t.Fatal(err)
+	}
+	s.has("/experiments", `<a href="/sessions?children=1&amp;tag=experiment%3A%3Cb%3E">&lt;b&gt;</a>`, "100 %")
+	s.has("/sessions?children=1&tag=experiment%3A%3Cb%3E", "ses_a")
+}
+
 // Who sees that models have no price has the lists fetched; where that fails, the page says why and what to do.
 func TestPricesAreFetchedOnRequest(t *testing.T) {
 	in := conversation("ses_priced", 1)

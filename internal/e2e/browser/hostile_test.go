@@ -59,7 +59,7 @@ func TestHostileTextsDoNothing(t *testing.T) {
 	}
 	part := func(i, j int) []any { return []any{"p", in.Messages[i].Message.ID, in.Messages[i].Parts[j].ID} }
 	paths := []string{"/sessions", "/sessions?q=alert", "/sessions?agent=%3Cscript%3Ealert(1)%3C/script%3E",
-		"/sessions?q=%22%3E%3Cimg+src=x%3E", "/now", "/stats?by=agent", "/stats?by=project",
+		"/sessions?q=%22%3E%3Cimg+src=x%3E", "/now", "/stats?by=agent", "/stats?by=project", "/experiments",
 		"/diff" + strings.Repeat(strings.TrimPrefix(address(id), "/s"), 2)}
 	for _, more := range [][]any{{}, {"t", 1}, {"t", 1, "context"}, {"t", len(turn) / 2}, {"tree"}, {"share"},
 		part(1, 0),

@@ -63,6 +63,7 @@ func (g *gallery) pages() []shown {
 		{"compare", "/diff?s=" + g.demo + "&s=" + g.fork + "&s=ses_busy", "beside each other"},
 		{"stats", "/stats", "Turn, median"},
 		{"stats-tool", "/stats?by=tool", "bash"},
+		{"experiments", "/experiments", "No experiments"},
 		{"share", address(g.demo, "share"), "Download"},
 		{"prompt", "/prompts/" + digests[store.BlobSystemPrompt], "System prompt"},
 		{"catalog", "/catalogs/" + digests[store.BlobToolCatalog], "Tool catalog"},
