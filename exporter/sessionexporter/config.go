@@ -63,6 +63,8 @@ type Config struct {
 	Retention configoptional.Optional[RetentionConfig] `mapstructure:"retention"`
 	// Transcripts are imported into the store, beside the telemetry. None are by default.
 	Transcripts TranscriptsConfig `mapstructure:"transcripts"`
+	// Watch evaluates rules on the sessions that change. None are by default.
+	Watch WatchConfig `mapstructure:"watch"`
 	// Spans are what a connector sends.
 	Spans SpansConfig `mapstructure:"spans"`
 	// next is what a connector sends them to, nil for an exporter.
@@ -167,6 +169,8 @@ func (c *Config) Validate() error {
 		p.when(!c.RetryConfig.Enabled, "retry_on_failure::enabled is false with sending_queue::storage %q: the queue "+
 			"forgets on shutdown what was not retried; enable retries or remove the storage", q.StorageID)
 	}
+	p.when(c.Watch.Rules != "" && c.Watch.State == "" && c.Path == "",
+		"watch::state is not set beside dsn: name a file that remembers what the rules found")
 	return errors.Join(p...)
 }
 
@@ -306,3 +310,10 @@ func (c *TranscriptsConfig) Validate() error {
 }
 
 func (c *TranscriptsConfig) enabled() bool { return c.Discover || len(c.Directories) > 0 }
+
+// WatchConfig configures rules on sessions. Rules is their file; State remembers what they found, and is
+// needed beside a DSN.
+type WatchConfig struct {
+	Rules string `mapstructure:"rules"`
+	State string `mapstructure:"state"`
+}

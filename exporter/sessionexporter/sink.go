@@ -1,6 +1,7 @@
 package sessionexporter
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,6 +21,7 @@ import (
 	"github.com/agenttrace/agenttrace/session/ingest"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/stores"
+	"github.com/agenttrace/agenttrace/session/watch"
 )
 
 // sink is what the exporters of one component share: the store, and what runs beside ingest on it. It is open while
@@ -70,7 +72,7 @@ func (s *sink) start(ctx context.Context, host component.Host) error {
 	}
 	var running context.Context
 	running, s.cancel = context.WithCancel(context.Background())
-	if err := errors.Join(s.writeFiles(running), s.importTranscripts(running)); err != nil {
+	if err := errors.Join(s.writeFiles(running), s.importTranscripts(running), s.watch(running)); err != nil {
 		_ = s.close(ctx) // the error that matters is the first
 		return err
 	}
@@ -227,6 +229,32 @@ func (s *sink) importTranscripts(ctx context.Context) (err error) {
 		},
 	}
 	s.running.Go(func() { _ = w.Run(ctx) }) // a lasting watch returns no error
+	return nil
+}
+
+// watch evaluates rules on the sessions that change.
+func (s *sink) watch(ctx context.Context) error {
+	c := &s.config.Watch
+	if c.Rules == "" {
+		return nil
+	}
+	rules, err := watch.Read(c.Rules)
+	if err != nil {
+		return fmt.Errorf("watch::rules: %w", err)
+	}
+	problem := func(err error) { s.logger.Warn("watch", zap.Error(err)) }
+	w := watch.Watcher{Rules: rules, Store: stores.Follow(s.config.location()), Problem: problem,
+		State: cmp.Or(c.State, s.config.Path+watch.StateSuffix),
+		Found: func(f watch.Fact) {
+			s.telemetry.count(ctx, "watch_facts", 1)
+			s.logger.Warn("a rule of the watch found something", zap.String("rule", f.Rule), zap.String("fact", f.ID),
+				zap.String("session", f.SessionID), zap.Int("turn", f.Turn), zap.String("tool", f.Tool))
+		}}
+	s.running.Go(func() {
+		if err := errors.Join(w.Run(ctx), w.Store.Close()); err != nil {
+			problem(err)
+		}
+	})
 	return nil
 }
 

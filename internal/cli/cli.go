@@ -198,7 +198,7 @@ func newRoot(version string) *cobra.Command {
 			newStats(), newACP()}},
 		{"Run", []*cobra.Command{newRun(), newProxy(), newHooks(), newDemo(version), newCollect(version), newReplay(),
 			newMCP(version)}},
-		{"Judge", []*cobra.Command{newGate(), newExperiment(), newDataset(), newBlame()}},
+		{"Judge", []*cobra.Command{newGate(), newExperiment(), newDataset(), newBlame(), newWatch()}},
 		{"Change", []*cobra.Command{newEdit(), newFork(), newRewind(), newRemove()}},
 		{"Move", []*cobra.Command{newImport(), newExport(), newRedact()}},
 		{"Store", []*cobra.Command{newStore(), newPrices(version)}},

@@ -132,7 +132,7 @@ func Parse(content []byte) (*Gate, error) {
 		if errors.Is(err, io.EOF) {
 			return nil, errors.New("it is empty; agenttrace gate --help shows an example")
 		}
-		return nil, explained(err)
+		return nil, Explain(err, Gate{}, Baseline{}, Assertion{}, CallMatch{}, TextMatch{}, ScoreMatch{})
 	}
 	if d.Decode(&yaml.Node{}) == nil {
 		return nil, errors.New("it has more than one document; remove what comes after ---")
@@ -155,7 +155,7 @@ func Parse(content []byte) (*Gate, error) {
 		}
 	}
 	for i := range g.Assertions {
-		if err := g.Assertions[i].check(); err != nil {
+		if err := g.Assertions[i].Check(); err != nil {
 			return nil, fmt.Errorf("assertion %d: %w", i+1, err)
 		}
 	}
@@ -174,10 +174,10 @@ const (
 )
 
 // unknownField is how the decoder reports a key that a type does not have.
-var unknownField = regexp.MustCompile(`^line (\d+): field (\S+) not found in type gate\.(\w+)$`)
+var unknownField = regexp.MustCompile(`^line (\d+): field (\S+) not found in type \w+\.(\w+)$`)
 
-// explained puts the errors of the decoder into the words of the file.
-func explained(err error) error {
+// Explain puts the errors of the decoder into the words of a file, of which types are the structures.
+func Explain(err error, types ...any) error {
 	wrong, ok := errors.AsType[*yaml.TypeError](err)
 	if !ok {
 		return errors.New(strings.TrimPrefix(err.Error(), "yaml: "))
@@ -189,7 +189,7 @@ func explained(err error) error {
 		if found == nil {
 			continue
 		}
-		for _, t := range []any{Gate{}, Baseline{}, Assertion{}, CallMatch{}, TextMatch{}, ScoreMatch{}} {
+		for _, t := range types {
 			if of := reflect.TypeOf(t); of.Name() == found[3] {
 				lines[i] = fmt.Sprintf("line %s: there is no key %s; use %s", found[1], found[2], strings.Join(keysOf(of), ", "))
 			}
@@ -223,8 +223,8 @@ func (a *Assertion) asserted() (keys []string) {
 	return keys
 }
 
-// check finds what is wrong with an assertion, and sets its defaults.
-func (a *Assertion) check() error {
+// Check finds what is wrong with an assertion, and sets its defaults.
+func (a *Assertion) Check() error {
 	keys := a.asserted()
 	if len(keys) != 1 {
 		all := strings.Join(keysOf(reflect.TypeFor[Assertion]())[4:], ", ")

@@ -1,0 +1,60 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/agenttrace/agenttrace/session/document"
+	"github.com/agenttrace/agenttrace/session/store/stores"
+	"github.com/agenttrace/agenttrace/session/watch"
+)
+
+func newWatch() *cobra.Command {
+	var file, state string
+	cmd := described("watch", flags{"rules": &file, "state": &state}, cobra.NoArgs,
+		func(cmd *cobra.Command, _ []string) error {
+			if file == "" {
+				return usagef("watch needs rules; add --rules FILE, as docs/watch.md describes")
+			}
+			path, err := ownStore(cmd)
+			if err != nil {
+				return err
+			}
+			if state == "" {
+				if stores.HasEngine(path) {
+					return usagef("watch of a database needs --state FILE, which remembers what was found")
+				}
+				state = path + watch.StateSuffix
+			}
+			w := watch.Watcher{Store: stores.Follow(path), State: state}
+			defer w.Store.Close()
+			if w.Rules, err = watch.Read(file); err != nil {
+				return usageError{err}
+			}
+			if p, err := readPrices(cmd); err != nil {
+				return err
+			} else if p != nil {
+				w.Price = p.Price
+			}
+			ctx, cancel := context.WithCancelCause(cmd.Context())
+			defer cancel(nil)
+			w.Found = func(f watch.Fact) {
+				if err := document.EncodeJSON(jsonOutput(cmd), "", f); err != nil {
+					cancel(err)
+				}
+			}
+			w.Problem = func(err error) { _ = note(cmd, "%s\n", document.Sanitize(fmt.Sprint(err))) }
+			if err := w.Run(ctx); err != nil {
+				return err
+			}
+			if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
+				return err
+			}
+			return nil
+		})
+	pricesFlag(cmd)
+	return cmd
+}

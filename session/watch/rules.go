@@ -1,0 +1,157 @@
+// Package watch evaluates rules on the sessions of a store while they change, and tells somebody what it found, once.
+//
+// [Parse] reads the rules from a file. A [Watcher] follows a store; what it finds are facts, which it keeps in a file of
+// its own before it delivers them, so that a fact outlives the process.
+package watch
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"slices"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/agenttrace/agenttrace/session/gate"
+)
+
+// Rules is a file of rules, and what is done about what they find.
+type Rules struct {
+	Version int      `yaml:"version"`
+	Rules   []Rule   `yaml:"rules"`
+	Webhook *Webhook `yaml:"webhook"`
+	// Command is a program and its arguments. It gets the fact as JSON on standard input.
+	Command []string `yaml:"command"`
+}
+
+// Rule states one thing that shall not be: exactly one of the fields from Max on is set.
+type Rule struct {
+	Name string `yaml:"name"`
+	// Max bounds figures of a session, by the names that [gate.Figures] lists.
+	Max map[string]gate.Limit `yaml:"max"`
+	// Budget bounds what several sessions take together on a day.
+	Budget *Budget `yaml:"budget"`
+	// Loops, Secrets and Denied: there is none, if it is "none". See [gate.Assertion].
+	Loops   string `yaml:"loops"`
+	Secrets string `yaml:"secrets"`
+	Denied  string `yaml:"denied"`
+	// NotCalled: a tool is never called so.
+	NotCalled *gate.CallMatch `yaml:"not_called"`
+	// Waits is the longest that a call may be open, or an approval or an answer may be waited for.
+	Waits time.Duration `yaml:"waits"`
+	// ErrorRate bounds the share of a session's calls of tools that failed.
+	ErrorRate *ErrorRate `yaml:"error_rate"`
+
+	gate gate.Gate
+}
+
+// Budget is what sessions may take together on a day of UTC.
+type Budget struct {
+	// Per is user, project or day: what the sessions have in common, besides the day.
+	Per string `yaml:"per"`
+	// Tokens and CostUSD are the most that they may take; 0 is any.
+	Tokens  int64   `yaml:"tokens"`
+	CostUSD float64 `yaml:"cost_usd"`
+}
+
+// ErrorRate is a share, below 1, and from how many calls on it counts: 10 by default.
+type ErrorRate struct {
+	Above float64 `yaml:"above"`
+	Calls int     `yaml:"calls"`
+}
+
+// Webhook is where facts are posted to, as JSON.
+type Webhook struct {
+	URL string `yaml:"url"`
+	// SecretEnv names the variable of the environment with the secret that signs requests; none are signed without.
+	SecretEnv string `yaml:"secret_env"`
+
+	secret []byte
+}
+
+// StateSuffix is what the name of a store's file is followed by in that of its watch's state.
+const StateSuffix = ".watch"
+
+// Read reads the rules in a file. The error names the file, the line and what is possible there.
+func Read(path string) (*Rules, error) {
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err // which names the file
+	}
+	r, err := Parse(content)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return r, nil
+}
+
+// Parse reads rules. The error names the line and what is possible there.
+func Parse(content []byte) (*Rules, error) {
+	d := yaml.NewDecoder(bytes.NewReader(content))
+	d.KnownFields(true)
+	r := &Rules{}
+	if err := d.Decode(r); errors.Is(err, io.EOF) {
+		return nil, errors.New("it is empty; docs/watch.md has an example")
+	} else if err != nil {
+		return nil, gate.Explain(err, Rules{}, Rule{}, Budget{}, ErrorRate{}, Webhook{}, gate.CallMatch{})
+	}
+	if r.Version != 1 {
+		return nil, fmt.Errorf("version is %d; write version: 1", r.Version)
+	}
+	if len(r.Rules) == 0 {
+		return nil, errors.New("it has no rules; add one below rules")
+	}
+	names := make([]string, 0, len(r.Rules))
+	for i := range r.Rules {
+		rule := &r.Rules[i]
+		if rule.Name == "" || slices.Contains(names, rule.Name) {
+			return nil, fmt.Errorf("rule %d: name is %q; give each rule a name of its own", i+1, rule.Name)
+		}
+		names = append(names, rule.Name)
+		if err := rule.check(); err != nil {
+			return nil, fmt.Errorf("rule %q: %w", rule.Name, err)
+		}
+	}
+	if w := r.Webhook; w != nil {
+		if u, err := url.Parse(w.URL); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+			return nil, fmt.Errorf("webhook: url is %q; use an address such as https://example.com/hook", w.URL)
+		}
+		if w.secret = []byte(os.Getenv(w.SecretEnv)); w.SecretEnv != "" && len(w.secret) == 0 {
+			return nil, fmt.Errorf("webhook: the variable %s is not set; set it to the secret, or remove secret_env", w.SecretEnv)
+		}
+	}
+	return r, nil
+}
+
+func (r *Rule) check() error {
+	n := 0
+	for _, set := range []bool{r.Max != nil, r.Budget != nil, r.Loops != "", r.Secrets != "", r.Denied != "",
+		r.NotCalled != nil, r.Waits != 0, r.ErrorRate != nil} {
+		if set {
+			n++
+		}
+	}
+	if n != 1 {
+		return fmt.Errorf("it states %d things; use one of max, budget, loops, secrets, denied, not_called, waits and "+
+			"error_rate", n)
+	}
+	switch b, e := r.Budget, r.ErrorRate; {
+	case b != nil && !slices.Contains([]string{"user", "project", "day"}, b.Per):
+		return fmt.Errorf("per is %q; use user, project or day, and max for one session", b.Per)
+	case b != nil && (b.Tokens < 0 || b.CostUSD < 0 || b.Tokens == 0 && b.CostUSD == 0):
+		return errors.New("budget has no limit; use tokens or cost_usd above 0")
+	case e != nil && (e.Above < 0 || e.Above >= 1 || e.Calls < 0):
+		return fmt.Errorf("error_rate is above %v of %d calls; use a share such as 0.5, and a number of calls", e.Above, e.Calls)
+	case r.Waits < 0:
+		return fmt.Errorf("waits is %v; use a duration such as 10m", r.Waits)
+	case b != nil || e != nil || r.Waits != 0:
+		return nil
+	}
+	r.gate.Assertions = []gate.Assertion{{Max: r.Max, Loops: r.Loops, Secrets: r.Secrets, Denied: r.Denied,
+		NotCalled: r.NotCalled}}
+	return r.gate.Assertions[0].Check()
+}
