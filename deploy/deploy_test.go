@@ -59,7 +59,7 @@ const (
 
 // composeFiles are all compose files of the repository, with their services.
 var composeFiles = map[string][]string{
-	withSQLite:   {"collector", "grafana", "jaeger", "tempo"},
+	withSQLite:   {"collector", "grafana", "jaeger", "prometheus", "tempo"},
 	withPostgres: {"collector", "haproxy", "postgres"},
 }
 

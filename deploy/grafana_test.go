@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -77,7 +78,7 @@ func TestDataSources(t *testing.T) {
 		got[d.UID] = d.URL
 	}
 	want := map[string]string{"sessions": "http://collector:4320", "tempo": "http://tempo:3200",
-		"jaeger": "http://jaeger:16686"}
+		"jaeger": "http://jaeger:16686", "prometheus": "http://prometheus:9090"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("data sources (-want +got):\n%s", diff)
 	}
@@ -89,12 +90,12 @@ func TestDataSources(t *testing.T) {
 			d.JSONData.AuthMethod != "bearerToken" || !slices.Equal(d.JSONData.AllowedHosts, []string{d.URL})) {
 			t.Errorf("sessions: token %q, %+v", d.SecureJSONData.BearerToken, d.JSONData)
 		}
-		bundled := []string{"jaeger", "tempo"} // with Grafana
+		bundled := []string{"jaeger", "tempo", "prometheus"} // with Grafana
 		if !slices.Contains(bundled, d.Type) && !strings.Contains(image, "plugins install "+d.Type+" ") ||
 			d.Access != "proxy" {
 			t.Errorf("%s: type %s is not in the image, or access is %s", d.UID, d.Type, d.Access)
 		}
-		if len(d.Correlations) == 0 {
+		if len(d.Correlations) == 0 && d.UID != "prometheus" { // a counter is of no session
 			t.Errorf("%s: no links to the others", d.UID)
 		}
 		for _, l := range d.Correlations {
@@ -138,11 +139,13 @@ type panel struct {
 		URL          string
 		RootSelector string `json:"root_selector"`
 		Columns      []struct{ Selector, Text, Type string }
+		Expr         string // of Prometheus
 	}
 }
 
 // Every panel of the dashboard has figures of the collector of the compose file: its address is answered, and each
-// column is in the answer.
+// column is in the answer; the metrics that Prometheus is asked for, with the labels, are those that the collector
+// publishes.
 func TestDashboardShowsSessions(t *testing.T) {
 	b, err := os.ReadFile("grafana/dashboards/sessions.json")
 	if err != nil {
@@ -152,12 +155,22 @@ func TestDashboardShowsSessions(t *testing.T) {
 	if err := json.Unmarshal(b, &dashboard); err != nil || len(dashboard.Panels) < 10 {
 		t.Fatalf("%d panels, %v", len(dashboard.Panels), err)
 	}
-	address := composeCollector(t)
+	address, metrics := composeCollector(t)
+	published := string(fetch(t, "http://"+metrics+"/metrics"))
 	now := time.Now().UTC()
 	times := strings.NewReplacer("${__from:date:iso}", now.AddDate(-1, 0, 0).Format("2006-01-02T15:04:05.000Z"),
 		"${__to:date:iso}", now.Add(time.Minute).Format("2006-01-02T15:04:05.000Z"))
 	for _, p := range dashboard.Panels {
 		for _, target := range p.Targets {
+			if target.Expr != "" {
+				label := regexp.MustCompile(`by \((\w+)\)`).FindStringSubmatch(target.Expr)[1]
+				for _, name := range regexp.MustCompile(`otelcol_\w+`).FindAllString(target.Expr, -1) {
+					if !regexp.MustCompile(name + `\{.*\b` + label + `=".*`).MatchString(published) {
+						t.Errorf("%s: the collector publishes no %s by %s", p.Title, name, label)
+					}
+				}
+				continue
+			}
 			rows := query(t, "http://"+address+times.Replace(target.URL), target.RootSelector)
 			for _, column := range target.Columns {
 				values := 0
@@ -186,15 +199,17 @@ func TestDashboardShowsSessions(t *testing.T) {
 	}
 }
 
-// composeCollector runs the collector of the compose file with some sessions, and returns the address of its pages.
-func composeCollector(t *testing.T) (view string) {
+// composeCollector runs the collector of the compose file with some sessions, and returns the addresses of its pages and metrics.
+func composeCollector(t *testing.T) (view, metrics string) {
 	t.Helper()
 	dir := t.TempDir()
-	view, otlp := testscale.MustAddress(), testscale.MustAddress()
+	view, otlp, metrics := testscale.MustAddress(), testscale.MustAddress(), testscale.MustAddress()
+	_, metricsPort, _ := net.SplitHostPort(metrics)
 	for name, value := range map[string]string{"AGENTTRACE_VIEW_ENDPOINT": view, "AGENTTRACE_HTTP_ENDPOINT": otlp,
 		"AGENTTRACE_GRPC_ENDPOINT": testscale.MustAddress(), "AGENTTRACE_HEALTH_ENDPOINT": testscale.MustAddress(),
 		"JAEGER_ENDPOINT": testscale.MustAddress(), "TEMPO_ENDPOINT": testscale.MustAddress(),
-		"AGENTTRACE_STORE": filepath.Join(dir, "s.db"), "AGENTTRACE_JSONL": dir, "AGENTTRACE_QUEUE": dir} {
+		"AGENTTRACE_STORE": filepath.Join(dir, "s.db"), "AGENTTRACE_JSONL": dir, "AGENTTRACE_QUEUE": dir,
+		"AGENTTRACE_METRICS_LEVEL": "normal", "AGENTTRACE_METRICS_HOST": "127.0.0.1", "AGENTTRACE_METRICS_PORT": metricsPort} {
 		t.Setenv(name, value)
 	}
 	c, err := collector.Start(t.Context(), collector.Options{Config: []string{"collector.yaml"}})
@@ -226,7 +241,22 @@ func composeCollector(t *testing.T) (view string) {
 			t.Fatalf("%s: %s", name, resp.Status)
 		}
 	}
-	return view
+	return view, metrics
+}
+
+// fetch returns what is at an address.
+func fetch(t *testing.T, address string) []byte {
+	t.Helper()
+	resp, err := http.Get(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil || resp.StatusCode != http.StatusOK {
+		t.Fatalf("%s: %s, %v", address, resp.Status, err)
+	}
+	return body
 }
 
 // query asks the API as Grafana's data source does, and returns the rows at a member of the answer.

@@ -133,7 +133,9 @@ func (c *composed) command(ctx context.Context, service, binary string, args []s
 		cmd.Args = append(cmd.Args, c.local(service, arg))
 	}
 	// Where OpenTelemetry sends by default is a port of the container itself.
-	cmd.Env = []string{"OTEL_EXPORTER_OTLP_ENDPOINT=http://" + c.address(service+":4317")}
+	_, metrics, _ := net.SplitHostPort(c.address(service + ":8888"))
+	cmd.Env = []string{"OTEL_EXPORTER_OTLP_ENDPOINT=http://" + c.address(service+":4317"),
+		"AGENTTRACE_METRICS_PORT=" + metrics}
 	for name, value := range c.Services[service].Environment {
 		cmd.Env = append(cmd.Env, name+"="+c.local(service, value))
 	}
