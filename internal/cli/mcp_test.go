@@ -16,7 +16,7 @@ func TestMCP(t *testing.T) {
 	if err := makeStore(path, fixture()); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command("agenttrace", "mcp")
+	cmd := exec.Command("agenttrace", "mcp", "--scores")
 	cmd.Env = append(os.Environ(), "AGENTTRACE_STORE="+path, "TZ=UTC")
 	client := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil)
 	session, err := client.Connect(t.Context(), &mcp.CommandTransport{Command: cmd}, nil)
@@ -60,6 +60,10 @@ func TestMCP(t *testing.T) {
 		{"session_stats", map[string]any{"by": "model"}, []string{`"groups":`}, false},
 		{"session_stats", map[string]any{"by": "moon"}, []string{"use day, week, weekday"}, true},
 		{"diff_sessions", map[string]any{"a": main, "b": main}, nil, false},
+		{"score_session", map[string]any{"session": main, "turn": 1, "name": "quality", "value": 0.5, "label": "fair",
+			"explanation": "it helps"}, []string{"quality=0.5 fair: it helps"}, false},
+		{"score_session", map[string]any{"session": main, "name": "quality"}, []string{"needs a value or a label"}, true},
+		{"read_session", map[string]any{"session": main, "from": 1, "to": 1}, []string{"quality=0.5 fair"}, false},
 	} {
 		called[test.tool] = true
 		result, err := session.CallTool(t.Context(), &mcp.CallToolParams{Name: test.tool, Arguments: test.args})
@@ -84,8 +88,8 @@ func TestMCP(t *testing.T) {
 		if !called[tool.Name] {
 			t.Errorf("%s is not tested", tool.Name)
 		}
-		if !tool.Annotations.ReadOnlyHint {
-			t.Errorf("%s does not say that it reads only", tool.Name)
+		if tool.Annotations.ReadOnlyHint == (tool.Name == "score_session") {
+			t.Errorf("%s does not say whether it reads only", tool.Name)
 		}
 	}
 }

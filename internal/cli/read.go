@@ -1,9 +1,11 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strconv"
 	"time"
@@ -392,9 +394,17 @@ func newDiff() *cobra.Command {
 }
 
 func newMCP(version string) *cobra.Command {
-	return described("mcp", nil, exactly(0, "no arguments"), func(cmd *cobra.Command, _ []string) error {
+	var scores bool
+	to := flags{"scores": &scores}
+	return described("mcp", to, exactly(0, "no arguments"), func(cmd *cobra.Command, _ []string) error {
 		return reading(cmd, func(ctx context.Context, r document.Reader, _ *prices) error {
-			return web.NewMCP(r, version, time.Local).Run(ctx, &mcp.StdioTransport{})
+			b := web.Backend{Sessions: r, Author: cmp.Or(os.Getenv(envAuthor), "mcp")}
+			if scores {
+				b.Change = func(_ context.Context, fn func(context.Context, store.Service) error) error {
+					return withWriter(cmd, fn)
+				}
+			}
+			return web.NewMCP(b, version, time.Local).Run(ctx, &mcp.StdioTransport{})
 		})
 	})
 }

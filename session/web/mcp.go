@@ -29,13 +29,14 @@ const (
 type mcpServer struct {
 	sessions document.Reader
 	zone     *time.Location
+	scores   Backend
 }
 
-// NewMCP returns a server of the Model Context Protocol for agents that look up past sessions, those that r reads;
-// nothing can be changed through it. Times are in the zone; nil means UTC. It runs until its transport ends, and does
-// not close r.
-func NewMCP(r document.Reader, version string, zone *time.Location) *mcp.Server {
-	s := &mcpServer{r, zone}
+// NewMCP returns a server of the Model Context Protocol for agents that look up past sessions, those of a backend.
+// Nothing can be changed through it, except that agents may give scores if the backend has Change. Times are in the
+// zone; nil means UTC. It runs until its transport ends, and closes nothing.
+func NewMCP(b Backend, version string, zone *time.Location) *mcp.Server {
+	s := &mcpServer{b.Sessions, zone, b}
 	texts := make(map[string]string)
 	for line := range strings.Lines(mcpText) {
 		name, text, _ := strings.Cut(strings.TrimSpace(line), ": ")
@@ -50,7 +51,35 @@ func NewMCP(r document.Reader, version string, zone *time.Location) *mcp.Server 
 	add(s, m, texts, "session_status", s.status)
 	add(s, m, texts, "session_stats", s.stats)
 	add(s, m, texts, "diff_sessions", s.diff)
+	if b.Change != nil {
+		add(s, m, texts, scoreTool, s.score)
+	}
 	return m
+}
+
+// scoreTool is the name of the one tool that changes something.
+const scoreTool = "score_session"
+
+// scoreArgs are a score and what it is of.
+type scoreArgs struct {
+	Session     string   `json:"session" session:"" jsonschema:"id of the session"`
+	Turn        int      `json:"turn,omitempty" jsonschema:"number of the turn that the score is of, if it is not the session"`
+	PartID      string   `json:"part_id,omitempty" jsonschema:"id of the part that the score is of, such as a tool call"`
+	Name        string   `json:"name" jsonschema:"what is scored, such as quality"`
+	Value       *float64 `json:"value,omitempty" jsonschema:"the score as a number"`
+	Label       string   `json:"label,omitempty" jsonschema:"the score as a word, such as pass"`
+	Explanation string   `json:"explanation,omitempty" jsonschema:"why"`
+}
+
+// score gives a score, in place of one of the same name and author.
+func (s *mcpServer) score(ctx context.Context, in scoreArgs) (text string, err error) {
+	err = s.scores.Change(ctx, func(ctx context.Context, w store.Service) error {
+		set, err := s.scores.annotate(ctx, w, sessionPath{ID: in.Session}, newAnnotation{Kind: store.AnnotationScore,
+			Name: in.Name, Value: in.Value, Label: in.Label, Comment: in.Explanation, Turn: in.Turn, PartID: in.PartID})
+		text = "Stored: " + set.Text()
+		return err
+	})
+	return text, err
 }
 
 // mcpText has the instructions, and the descriptions of the tools by their names.
@@ -58,13 +87,14 @@ func NewMCP(r document.Reader, version string, zone *time.Location) *mcp.Server 
 //go:embed mcp.txt
 var mcpText string
 
-// add registers a tool that reads. As in parameters of the API, an argument with the tag session names a session, and
+// add registers a tool, which reads unless it is scoreTool. As in parameters of the API, an argument with the tag session names a session, and
 // do gets its id.
 func add[In any](s *mcpServer, m *mcp.Server, texts map[string]string, name string,
 	do func(context.Context, In) (string, error)) {
-	closed := false
+	closed := false // to the world, and destroys nothing
 	tool := &mcp.Tool{Name: name, Description: texts[name],
-		Annotations: &mcp.ToolAnnotations{ReadOnlyHint: true, IdempotentHint: true, OpenWorldHint: &closed}}
+		Annotations: &mcp.ToolAnnotations{ReadOnlyHint: name != scoreTool, IdempotentHint: true,
+			DestructiveHint: &closed, OpenWorldHint: &closed}}
 	mcp.AddTool(m, tool, func(ctx context.Context, _ *mcp.CallToolRequest, in In) (*mcp.CallToolResult, any, error) {
 		if err := s.resolve(ctx, reflect.ValueOf(&in).Elem()); err != nil {
 			return nil, nil, err
