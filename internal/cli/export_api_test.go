@@ -43,7 +43,7 @@ func TestTheAPIExportsAsTheCommandDoes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, f := range formats.Filter((*formats.Format).Written) {
+		for _, f := range formats.Filter((*formats.Format).InFile) {
 			for _, option := range []string{"", "redact"} {
 				args := []string{"export", row.ID, "--format", f.Name}
 				q := url.Values{"format": {f.Name}}

@@ -36,6 +36,8 @@ type replayer struct {
 	headers                         []string
 	maxCalls                        int
 	timeout                         time.Duration
+	session                         bool
+	from                            int
 }
 
 func newReplay() *cobra.Command {
@@ -43,9 +45,23 @@ func newReplay() *cobra.Command {
 	cmd := described("replay", flags{
 		"turn": &p.turn, "format": &p.format, "output": &p.out.path, "run": &p.run, "endpoint": &p.endpoint,
 		"model": &p.model, "effort": &p.effort, "key-env": &p.keyEnv, "header": &p.headers, "max-calls": &p.maxCalls,
-		"timeout": &p.timeout, "force": &p.out.force, "json": &p.asJSON, "full": &p.full,
-	}, exactly(1, "a session"), func(cmd *cobra.Command, args []string) error {
+		"timeout": &p.timeout, "force": &p.out.force, "json": &p.asJSON, "full": &p.full, "session": &p.session,
+		"from": &p.from,
+	}, func(cmd *cobra.Command, args []string) error {
+		if p.session && len(args) > 1 {
+			return nil
+		} else if p.session {
+			return usagef("--session runs the agent again; name its command after a --, as in replay %s --session -- claude",
+				"last")
+		}
+		return exactly(1, "a session")(cmd, args)
+	}, func(cmd *cobra.Command, args []string) error {
 		p.cmd = cmd
+		if p.session {
+			return p.play(args[0], args[1:])
+		} else if p.from != 0 {
+			return usagef("--from is for --session; add it, or use --turn")
+		}
 		if err := p.check(); err != nil {
 			return err
 		}

@@ -29,6 +29,9 @@ type runOptions struct {
 	content, noContent, printEnv, noProxy, quiet bool
 	pipe                                         pipeOptions
 	experiment, of                               string // the name, and the case
+
+	environ  []string // what the agent's environment is made of; nil is this process's
+	recorded []string // the ids of the sessions, when the run has ended
 }
 
 // A run has two processes besides the agent. This one starts the agent, with what it has been started with, and waits
@@ -122,7 +125,10 @@ func (o *runOptions) run(cmd *cobra.Command, args []string) error {
 	}
 	content := o.content || !o.noContent && o.mayHaveContent(cmd, client)
 	env := agentEnvironment{address: listener.Addr().String(), run: record.ID, content: content, proxied: !o.noProxy,
-		client: client, of: os.Environ()}
+		client: client, of: o.environ}
+	if o.environ == nil {
+		env.of = os.Environ()
+	}
 	env.fill()
 	record.Servers = env.servers
 	if o.printEnv {
@@ -138,6 +144,7 @@ func (o *runOptions) run(cmd *cobra.Command, args []string) error {
 	}
 	err = o.start(cmd, args, env.all, r.began)
 	problem := r.end()
+	o.recorded = r.ran.Sessions
 	if o.experiment != "" && len(r.ran.Sessions) > 0 {
 		problem = errors.Join(problem, o.enroll(cmd, r.ran.Sessions))
 	}

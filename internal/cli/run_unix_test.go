@@ -120,6 +120,9 @@ func converse(turn int, at func() error) error {
 			}
 			for _, c := range m.ToolCalls {
 				output, _ := s.Call(c.Function.Name, c.Function.Arguments)
+				if other := os.Getenv("AGENT_OUTPUT"); other != "" {
+					output = other
+				}
 				messages = append(messages, message{Role: "tool", ToolCallID: c.ID, Content: output})
 			}
 		}
@@ -156,17 +159,30 @@ type outside struct {
 	server *httptest.Server
 	mu     sync.Mutex
 	asked  [][]byte // requests as they came, without what differs from run to run
+	model  *modelserver.Server
+}
+
+// answered has the server go on as after so many answers.
+func (o *outside) answered(n int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	rest := modelserver.Script{Turns: []modelserver.Turn{{}}}
+	for _, s := range modelserver.Weather.Steps()[n:] {
+		rest.Turns[0].Steps = append(rest.Turns[0].Steps, *s)
+	}
+	o.model = &modelserver.Server{API: modelserver.Named("chat"), Script: &rest}
 }
 
 func newOutside(t *testing.T) *outside {
 	o := &outside{t: t, home: t.TempDir()}
-	model := &modelserver.Server{API: modelserver.Named("chat"), Script: &modelserver.Weather}
+	o.answered(0)
 	o.server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		r.Body = io.NopCloser(bytes.NewReader(body))
 		head, _ := json.Marshal([]any{r.Method, r.URL.String(), r.Host, r.ContentLength, r.Header})
 		o.mu.Lock()
 		o.asked = append(o.asked, append(head, body...))
+		model := o.model
 		o.mu.Unlock()
 		model.ServeHTTP(w, r)
 	}))
@@ -235,6 +251,57 @@ func TestRunRecordsAnAgentThatReportsNothing(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// TestReplayRunsTheAgentAgain: it gets the answers of the session, and nobody else is asked; what it does otherwise is
+// named, by turn and step. From a turn on the server answers.
+func TestReplayRunsTheAgentAgain(t *testing.T) {
+	o := newOutside(t)
+	replay := func(code int, env string, args ...string) string {
+		t.Helper()
+		cmd := o.command(append(append([]string{"agenttrace", "replay"}, args...), "--", "agent")...)
+		cmd.Env = append(cmd.Env, env)
+		out, _ := cmd.CombinedOutput()
+		if cmd.ProcessState.ExitCode() != code {
+			t.Errorf("%v: exit code %d, want %d: %s", args, cmd.ProcessState.ExitCode(), code, out)
+		}
+		return string(out)
+	}
+	if out, err := o.command("agenttrace", "run", "--", "agent").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	asked := len(o.asked)
+	original := o.sessions()[0]
+	if out := replay(0, "", "last", "--session"); !strings.Contains(out, "the agent did the same as in the session") {
+		t.Error(out)
+	}
+	if len(o.asked) != asked {
+		t.Errorf("the server was asked %d times", len(o.asked)-asked)
+	}
+	all := o.sessions()
+	if len(all) != 2 {
+		t.Fatalf("%d sessions", len(all))
+	}
+	ids := regexp.MustCompile(`(call_\w+?_\d{4,5})(?:_[a-z0-9]{8})?`)
+	for _, lines := range all {
+		for i, line := range lines {
+			if want := original[i]; ids.ReplaceAllString(line, "$1") != want {
+				t.Errorf("line %d is %s, want %s", i, line, want)
+			}
+		}
+	}
+	steps := len(modelserver.Weather.Turns[1].Steps)
+	o.answered(len(modelserver.Weather.Turns[0].Steps))
+	if replay(0, "", "last", "--session", "--from", "2"); len(o.asked) != asked+steps {
+		t.Errorf("from turn 2 on the server was asked %d times, want %d", len(o.asked)-asked, steps)
+	}
+	if out := replay(1, "AGENT_OUTPUT=snow", "last", "--session"); !strings.Contains(out,
+		`turn 1, step 2: get_weather results in "snow" instead of "sunny"`) {
+		t.Error(out)
+	}
+	if out := replay(2, "", "last", "--session", "--from", "9"); !strings.Contains(out, "its turns are 1 to 2") {
+		t.Error(out)
+	}
 }
 
 // TestRunIsAsTheAgentAlone: what it reads, writes and exits with, and what signals do.

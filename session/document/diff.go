@@ -247,6 +247,7 @@ func compareTurns(tlA, tlB *Document, a, b *Turn, o CompareOptions) []Aspect {
 // messages and calls, long hexadecimal numbers), elements of temporary directories, ports of this machine, durations.
 var noise = regexp.MustCompile(`\b\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d)?(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?)?` +
 	`|\b\d\d?:\d\d:\d\d(?:[.,]\d+)?\b` +
+	`|\b[Ii][Dd]:? [0-9a-f]{4,}\b` +
 	`|\b[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b` +
 	`|\b(?:ses|msg|prt|call|toolu|run|req|resp|chatcmpl|per)[_-][0-9A-Za-z]{8,}` +
 	`|\b(?:[0-9a-f]*[0-9][0-9a-f]*[a-f][0-9a-f]*|[0-9a-f]*[a-f][0-9a-f]*[0-9][0-9a-f]*|\d{12,})\b` +

@@ -117,7 +117,7 @@ func New(doc *document.Document, t *session.Transcript, number int) (*Bundle, er
 		b.Messages = append(b.Messages, uiMessage(m, rows[m.ID]))
 		b.context = append(b.context, entries(m, rows[m.ID], ids)...)
 	}
-	for _, m := range answers(b.turn) {
+	for _, m := range answered(b.turn) {
 		b.Answer = append(b.Answer, uiMessage(m, rows[m.ID]))
 		b.answer = append(b.answer, entries(m, rows[m.ID], ids)...)
 		b.Parameters = parametersOf(m, rows[m.ID].Message.MetadataJSON)
@@ -125,8 +125,8 @@ func New(doc *document.Document, t *session.Transcript, number int) (*Bundle, er
 	return b, nil
 }
 
-// answers are the messages that answer a turn: of those that a rewind hid only where there is no other.
-func answers(t *document.Turn) []*document.Message {
+// answered are the messages that answer a turn: of those that a rewind hid only where there is no other.
+func answered(t *document.Turn) []*document.Message {
 	all := slices.DeleteFunc(slices.Clone(t.Messages), func(m *document.Message) bool {
 		return m.Role != session.RoleAssistant || m.Compaction != nil
 	})

@@ -1,4 +1,6 @@
-package modelserver
+// Package answers writes what the providers of models answer, and what clients ask them, from a script: as documents and as
+// streams. It is the counterpart of package modelapi, which reads them.
+package answers
 
 import (
 	"bytes"
@@ -67,7 +69,8 @@ var templates = sync.OnceValue(func() map[string]*template.Template {
 var (
 	functions = template.FuncMap{
 		"halves": halves, "sum": func(a, b int) int { return a + b },
-		"json": func(v any) string { return string(encode(v)) },
+		"minus": func(a int) int { return -a },
+		"json":  func(v any) string { return string(encode(v)) },
 	}
 	lastComma = regexp.MustCompile(`,\s*([\]}])`)
 )
@@ -131,11 +134,11 @@ type Part struct {
 // Parts are the parts of the answer, each in a chunk of its own.
 func (a *answer) Parts() (parts []Part) {
 	if a.Reasoning != "" {
-		parts = append(parts, Part{Step: Step{Reasoning: a.Reasoning}})
+		parts = append(parts, Part{Step: Step{Model: a.Model, Reasoning: a.Reasoning}})
 	}
 	for _, h := range halves(a.Text) {
 		if h != "" {
-			parts = append(parts, Part{Step: Step{Text: h}})
+			parts = append(parts, Part{Step: Step{Model: a.Model, Text: h}})
 		}
 	}
 	for i := range a.Calls {
@@ -143,7 +146,7 @@ func (a *answer) Parts() (parts []Part) {
 			parts[len(parts)-1].Calls = a.Calls
 			break
 		}
-		parts = append(parts, Part{Step: Step{Calls: a.Calls[i : i+1]}})
+		parts = append(parts, Part{Step: Step{Model: a.Model, Calls: a.Calls[i : i+1]}})
 	}
 	if len(parts) > 0 {
 		parts[len(parts)-1].Last = true

@@ -1,0 +1,330 @@
+package replay
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/rand"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+
+	"github.com/agenttrace/agenttrace/internal/modelapi"
+	"github.com/agenttrace/agenttrace/internal/modelapi/answers"
+	"github.com/agenttrace/agenttrace/session/document"
+)
+
+// Player answers the requests that an agent sends to a model with what the model answered in a session, step by step, and
+// notes where the agent says something else than it did then. It answers in the API that a request is of. Use it as an
+// [http.Handler]; requests may come concurrently, and are answered in the order in which they come.
+type Player struct {
+	// Live answers the requests from turn From on; nil answers all of them from the session.
+	Live http.Handler
+	From int
+
+	// run is in the ids of answers and calls: by those of the session, what is recorded of the replay would be taken for a
+	// part of it.
+	run string
+
+	mu      sync.Mutex
+	steps   []playStep
+	next    int
+	last    []byte // the body of the request before, which a client may send again
+	missing []string
+	found   []Parting
+}
+
+// playStep is an answer of the model, and what the agent says before it: a text of the user, or the results of calls.
+type playStep struct {
+	turn    int
+	user    string
+	results []*document.ToolCall
+	answers.Step
+}
+
+// Parting is where an agent does something else than in the session. Step counts the answers of the model from 1, and is 0
+// for a request that belongs to none.
+type Parting struct {
+	Turn int    `json:"turn,omitempty"`
+	Step int    `json:"step,omitempty"`
+	What string `json:"what"`
+}
+
+func (p Parting) String() string {
+	if p.Step == 0 {
+		return p.What
+	}
+	return fmt.Sprintf("turn %d, step %d: %s", p.Turn, p.Step, p.What)
+}
+
+// NewPlayer returns a Player of the turns of a session that no rewind hid.
+func NewPlayer(doc *document.Document) *Player {
+	p := &Player{run: strings.ToLower(rand.Text()[:8])}
+	for _, t := range doc.Turns {
+		if t.Hidden {
+			continue
+		}
+		first := len(p.steps)
+		for _, m := range t.Messages {
+			if m.Role == "assistant" && !m.Marker && m.HiddenAt == nil {
+				p.message(t, m)
+			}
+		}
+		if len(p.steps) == first {
+			p.missing = append(p.missing, fmt.Sprintf("turn %d has no answer", t.Number))
+		} else {
+			p.steps[first].user = t.UserText()
+		}
+	}
+	return p
+}
+
+// message adds the answers that a message consists of.
+func (p *Player) message(t *document.Turn, m *document.Message) {
+	lacks := func(what string, args ...any) {
+		p.missing = append(p.missing, fmt.Sprintf("turn %d: ", t.Number)+fmt.Sprintf(what, args...))
+	}
+	first := len(p.steps)
+	add := func() *playStep {
+		s := playStep{turn: t.Number, Step: answers.Step{Model: "unknown"}}
+		if model := modelOf(m, t); model != "" {
+			s.Model = model
+		}
+		if n := len(p.steps); n > first {
+			s.results = p.calls(&p.steps[n-1], m)
+		}
+		p.steps = append(p.steps, s)
+		return &p.steps[len(p.steps)-1]
+	}
+	var s *playStep
+	for _, part := range m.Parts {
+		if s == nil || part.Kind == document.KindStep && (s.Text != "" || s.Reasoning != "" || len(s.Calls) > 0) {
+			s = add()
+		}
+		switch {
+		case part.Kind == document.KindText:
+			s.Text += part.Text
+		case part.Kind == document.KindReasoning:
+			s.Reasoning += part.Text
+		case part.Tool != nil && part.Tool.ProviderExecuted:
+			lacks("the call of %s was made by the model's server, and is left out", part.Tool.Name)
+		case part.Tool != nil:
+			c := part.Tool
+			if c.Stub || c.InputWithheld {
+				lacks("the input of %s is not recorded", c.Name)
+			}
+			s.Calls = append(s.Calls, answers.Call{ID: p.idOf(c), Name: c.Name, Input: cmp.Or(string(c.Input), "{}")})
+		}
+		if part.Truncated {
+			lacks("a text is recorded in part")
+		}
+	}
+	// The calls of the model are as many as the answers, or else the last one has what all used.
+	for i := range p.steps[first:] {
+		s, u := &p.steps[first+i], m.Usage
+		if len(m.Calls) == len(p.steps)-first {
+			u = m.Calls[i].Usage
+		} else if first+i < len(p.steps)-1 {
+			u = nil
+		}
+		if u != nil {
+			s.Input, s.Output = int(u.Input+u.CacheRead+u.CacheWrite), int(u.Output+u.Reasoning)
+			s.CacheRead, s.Reasoned = int(u.CacheRead), int(u.Reasoning)
+		}
+	}
+}
+
+func modelOf(m *document.Message, t *document.Turn) string {
+	if m.Model != nil {
+		return m.Model.ModelID
+	} else if t.Model != nil {
+		return t.Model.ModelID
+	}
+	return ""
+}
+
+// idOf is the id of a call in the replay.
+func (p *Player) idOf(c *document.ToolCall) string {
+	const longest = 40 // of the ids that servers of models give
+	return document.Head(c.CallID, longest-len(p.run)-1) + "_" + p.run
+}
+
+// calls are the calls of the answer, with their results, as the message has them.
+func (p *Player) calls(s *playStep, m *document.Message) (all []*document.ToolCall) {
+	for _, made := range s.Calls {
+		for _, c := range m.ToolCalls() {
+			if p.idOf(c) == made.ID {
+				all = append(all, c)
+			}
+		}
+	}
+	return all
+}
+
+// Missing states what the session lacks of a replay.
+func (p *Player) Missing() []string { return p.missing }
+
+// Partings are where the agent did something else so far, and how many of the answers it did not ask for.
+func (p *Player) Partings() (all []Parting, left int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, s := range p.steps[p.next:] {
+		if p.From == 0 || s.turn < p.From {
+			left++
+		}
+	}
+	return append(all, p.found...), left
+}
+
+// played are the APIs by what their paths contain.
+var played = []struct {
+	path, name string
+	api        *modelapi.API
+}{
+	{"/chat/completions", "chat", modelapi.Chat}, {"/responses", "responses", modelapi.Responses},
+	{"enerateContent", "gemini", modelapi.Gemini}, {"/converse", "bedrock converse", modelapi.Converse},
+	{"/invoke", "bedrock invoke", modelapi.Anthropic}, {"/messages", "anthropic", modelapi.Anthropic},
+}
+
+// ServeHTTP implements [http.Handler].
+func (p *Player) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(io.LimitReader(r.Body, maxReply))
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	for _, of := range played {
+		if !strings.Contains(r.URL.Path, of.path) || strings.HasSuffix(r.URL.Path, "/count_tokens") {
+			continue
+		}
+		request := of.api.Request(body)
+		if request == nil {
+			break
+		}
+		step, n := p.answer(request, body)
+		if step == nil {
+			r.Body = io.NopCloser(bytes.NewReader(body))
+			p.Live.ServeHTTP(w, r)
+			return
+		}
+		var in struct {
+			Stream bool `json:"stream"`
+		}
+		_ = json.Unmarshal(body, &in) // some bodies do not say
+		stream := in.Stream || strings.Contains(r.URL.Path, "stream")
+		kind, chunks := answers.Named(of.name).Chunks(step, fmt.Sprintf("replay_%s_%04d", p.run, n), stream)
+		w.Header().Set("Content-Type", kind)
+		_, _ = w.Write(bytes.Join(chunks, nil)) // who has gone needs no answer
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if strings.HasSuffix(r.URL.Path, "/count_tokens") {
+		_, _ = io.WriteString(w, `{"input_tokens":1}`)
+	} else if r.Method == http.MethodGet { // lists of models, settings
+		_, _ = io.WriteString(w, `{"data":[],"models":[]}`)
+	} else {
+		http.Error(w, `{"error":{"message":"agenttrace replay has no answer to this"}}`, http.StatusNotFound)
+	}
+}
+
+// answer is the next answer of the session, or nil if the live model is to be asked. What the agent says otherwise than in
+// the session is noted. A request without tools beside one that has some, such as one for a title, gets an answer of its
+// own.
+func (p *Player) answer(r *modelapi.Request, body []byte) (*answers.Step, int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.next > 0 && bytes.Equal(body, p.last) { // the client did not get the answer
+		p.next--
+	}
+	users, results := said(r)
+	if p.next >= len(p.steps) {
+		if p.Live != nil {
+			return nil, 0
+		}
+		p.found = append(p.found, Parting{What: "the agent goes on after the end: " + brief(strings.Join(users, " "))})
+		return &answers.Step{Model: cmp.Or(r.Model, "unknown"), Text: "The recording ends here."}, len(p.steps)
+	}
+	s := &p.steps[p.next]
+	if p.Live != nil && s.turn >= p.From {
+		return nil, 0
+	}
+	asks := s.user != "" && strings.Contains(strings.Join(users, "\n\n"), s.user)
+	if len(r.Tools) == 0 && !asks && len(results) == 0 && p.anyCalls() {
+		p.found = append(p.found, Parting{What: "a request beside the conversation: " + brief(strings.Join(users, " "))})
+		return &answers.Step{Model: cmp.Or(r.Model, "unknown"), Text: "Replay"}, len(p.steps)
+	}
+	p.last = body
+	p.next++
+	note := func(text string, args ...any) {
+		p.found = append(p.found, Parting{s.turn, p.next, fmt.Sprintf(text, args...)})
+	}
+	if s.user != "" && !asks && len(users) > 0 {
+		note("the user says %q instead of %q", brief(users[len(users)-1]), brief(s.user))
+	}
+	for i, c := range s.results {
+		have, found := results[p.idOf(c)]
+		if !found {
+			have, found = results[fmt.Sprint("#", i)]
+		}
+		want := cmp.Or(c.Error, document.Value(c.Output))
+		switch o := (document.CompareOptions{}); {
+		case !found:
+			note("%s was not called, or its result is not sent", c.Name)
+		case want == "" || c.Withheld || c.Truncated:
+		case !strings.Contains(o.Key(have), o.Key(want)) && !strings.Contains(o.Key(want), o.Key(have)):
+			have, want := whereDiffer(have, want)
+			note("%s results in %q instead of %q", c.Name, brief(have), brief(want))
+		}
+	}
+	return &s.Step, p.next - 1
+}
+
+func (p *Player) anyCalls() bool {
+	for i := range p.steps {
+		if len(p.steps[i].Calls) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// said are the texts that follow the last answer in a request, and the results of calls there, by call and by place.
+func said(r *modelapi.Request) (users []string, results map[string]string) {
+	results = map[string]string{}
+	place := 0
+	last := len(r.Messages)
+	for last > 0 && r.Messages[last-1].Role != modelapi.Assistant {
+		last--
+	}
+	for _, m := range r.Messages[last:] {
+		for _, item := range m.Items {
+			switch {
+			case item.Value != nil:
+				text := document.Value(item.Value)
+				results[fmt.Sprint("#", place)] = text
+				if place++; item.ID != "" {
+					results[item.ID] = text
+				}
+			case item.Text != "":
+				users = append(users, item.Text)
+			}
+		}
+	}
+	return users, results
+}
+
+// whereDiffer are the lines of two texts from the first that differs on.
+func whereDiffer(a, b string) (string, string) {
+	for {
+		lineA, restA, moreA := strings.Cut(a, "\n")
+		lineB, restB, moreB := strings.Cut(b, "\n")
+		if lineA != lineB || !moreA || !moreB {
+			return a, b
+		}
+		a, b = restA, restB
+	}
+}
+
+func brief(text string) string { return document.OneLine(document.Head(text, 80)) }
