@@ -68,7 +68,7 @@ func (g *gating) check(args []string) error {
 			g.file = arg
 		}
 	}
-	if err := g.filters.read(g.cmd); err != nil {
+	if err := g.read(g.cmd); err != nil {
 		return err
 	}
 	for _, path := range g.outputs {
@@ -114,56 +114,19 @@ func (g *gating) run() error {
 		return err
 	}
 	defer now.Close()
-	was, before := now, g.baseline
-	var files []string
-	switch _, err := os.Stat(g.baseline); {
-	case g.green != "":
-		if _, err := os.Stat(g.green); err == nil {
-			before, files = g.green, []string{g.green}
-		}
-	case g.baseline == "" || err != nil:
-	default:
-		files = []string{g.baseline}
-	}
-	if files != nil {
-		if was, err = g.open(files); err != nil {
-			return fmt.Errorf("baseline: %w", err)
-		}
-		defer was.Close()
-	}
 	expected, err := g.expected(ctx, now)
 	if err != nil {
 		return err
 	}
-	q := g.query()
-	q.Limit = -1
-	runs, err := g.gate.Runs(ctx, now, q, g.status, g.experiment, expected)
-	switch {
-	case err != nil:
+	runs, err := g.judged(ctx, now, expected)
+	if err != nil {
 		return err
-	case len(runs) == 0 && len(g.sessions) > 0:
-		return usagef("there is no session in %s; name files that export or an agent has written",
-			strings.Join(g.sessions, ", "))
-	case len(runs) == 0 && g.experiment != "":
-		return g.none(now, g.experiment)
-	case len(runs) == 0:
-		return errors.Join(g.reportNone(g.cmd, now, q), errFinding)
 	}
-	var old []*gate.Run
-	if before != "" {
-		experiment := before
-		if files != nil {
-			experiment = ""
-		}
-		if old, err = g.gate.Runs(ctx, was, store.SessionQuery{Limit: -1}, "", experiment, expected); err != nil {
-			return fmt.Errorf("baseline: %w", err)
-		}
-		if len(old) == 0 && files != nil {
-			return usagef("baseline: there is no session in %s", before)
-		} else if len(old) == 0 {
-			return fmt.Errorf("baseline: %w", g.none(was, before))
-		}
+	was, old, err := g.compared(ctx, now, expected)
+	if err != nil {
+		return fmt.Errorf("baseline: %w", err)
 	}
+	defer was.Close()
 	v := g.gate.Judge(runs, old)
 	if g.strict && len(v.Changes) > 0 {
 		v.Passed = false
@@ -178,14 +141,71 @@ func (g *gating) run() error {
 	if err := g.write(v); err != nil {
 		return err
 	}
-	if !v.Passed {
+	switch {
+	case !v.Passed:
 		return errFinding
-	}
-	if g.green != "" {
+	case g.green != "":
 		return g.keep(now, runs)
 	}
 	return nil
 }
+
+// judged are the runs that the command line selects, at least one.
+func (g *gating) judged(ctx context.Context, r document.Reader, expected map[string]string) ([]*gate.Run, error) {
+	q := g.query()
+	q.Limit = -1
+	runs, err := g.gate.Runs(ctx, r, q, g.status, g.experiment, expected)
+	switch {
+	case err != nil || len(runs) > 0:
+		return runs, err
+	case len(g.sessions) > 0:
+		return nil, noSession(g.sessions)
+	case g.experiment != "":
+		return nil, g.none(r, g.experiment)
+	}
+	return nil, errors.Join(g.reportNone(g.cmd, r, q), errFinding)
+}
+
+func noSession(files []string) error {
+	return usagef("there is no session in %s; name files that export or an agent has written", strings.Join(files, ", "))
+}
+
+// compared are the runs of the baseline, with the store that they are in, which is now's if they are of an experiment
+// there. There are none without a baseline.
+func (g *gating) compared(ctx context.Context, now document.Reader, expected map[string]string) (was document.Reader,
+	old []*gate.Run, err error) {
+	experiment, file := g.baseline, g.green
+	if _, err := os.Stat(experiment); experiment != "" && err == nil {
+		experiment, file = "", experiment
+	}
+	if _, err := os.Stat(file); err != nil { // the first green run makes it
+		file = ""
+	}
+	var files []string
+	switch {
+	case file != "":
+		files = []string{file}
+	case experiment == "":
+		return document.Reader{Reader: nothing{}}, nil, nil
+	case len(g.sessions) > 0: // the experiment is one of the files
+		files = g.sessions
+	}
+	if was, err = g.open(files); err != nil {
+		return document.Reader{Reader: nothing{}}, nil, err
+	}
+	old, err = g.gate.Runs(ctx, was, store.SessionQuery{Limit: -1}, "", experiment, expected)
+	if err == nil && len(old) == 0 && file != "" {
+		err = noSession(files)
+	} else if err == nil && len(old) == 0 {
+		err = g.none(was, experiment)
+	}
+	return was, old, err
+}
+
+// nothing is a store that is not there.
+type nothing struct{ store.Reader }
+
+func (nothing) Close() error { return nil }
 
 // none is the error for an experiment without sessions.
 func (g *gating) none(r document.Reader, name string) error {
@@ -254,8 +274,7 @@ func readFiles(cmd *cobra.Command, files []string) (_ store.Reader, err error) {
 	}
 	r, err := stores.OpenReader(cmd.Context(), path)
 	if errors.Is(err, store.ErrNotFound) {
-		return nil, usagef("there is no session in %s; name files that export or an agent has written",
-			strings.Join(files, ", "))
+		return nil, noSession(files)
 	}
 	return madeStore{r, dir}, err
 }

@@ -233,17 +233,8 @@ func (a *Assertion) Check() error {
 		}
 		return fmt.Errorf("it states %s; write an assertion for each", strings.Join(keys, " and "))
 	}
-	if a.Share == 0 {
-		a.Share = 1
-	}
-	if a.Share < 0 || a.Share > 1 {
-		return fmt.Errorf("share is %v; use a number above 0 and at most 1", a.Share)
-	}
-	if a.Confidence < 0 || a.Confidence >= 1 {
-		return fmt.Errorf("confidence is %v; use a number between 0 and 1", a.Confidence)
-	}
-	if a.Confidence > 0 && a.Share == 1 {
-		return errors.New("confidence needs a share below 1: no number of runs shows that all others hold")
+	if err := errors.Join(a.checkShare(), a.checkMatches()); err != nil {
+		return err
 	}
 	for key, value := range map[string]string{"tool_errors": a.ToolErrors, "denied": a.Denied, "loops": a.Loops,
 		"secrets": a.Secrets} {
@@ -261,6 +252,29 @@ func (a *Assertion) Check() error {
 			}
 		}
 	}
+	a.Name = cmp.Or(a.Name, a.words(keys[0]))
+	return nil
+}
+
+// checkShare checks the part of the runs for which the assertion must hold.
+func (a *Assertion) checkShare() error {
+	if a.Share == 0 {
+		a.Share = 1
+	}
+	if a.Share < 0 || a.Share > 1 {
+		return fmt.Errorf("share is %v; use a number above 0 and at most 1", a.Share)
+	}
+	if a.Confidence < 0 || a.Confidence >= 1 {
+		return fmt.Errorf("confidence is %v; use a number between 0 and 1", a.Confidence)
+	}
+	if a.Confidence > 0 && a.Share == 1 {
+		return errors.New("confidence needs a share below 1: no number of runs shows that all others hold")
+	}
+	return nil
+}
+
+// checkMatches checks what calls, scores and texts are matched with.
+func (a *Assertion) checkMatches() error {
 	for _, c := range []*CallMatch{a.Called, a.NotCalled} {
 		if c != nil && c.Tool == "" {
 			return errors.New("it names no tool; add tool: NAME, or tool: \"*\" for any")
@@ -278,7 +292,6 @@ func (a *Assertion) Check() error {
 			return fmt.Errorf("matches: %w; the syntax is that of https://github.com/google/re2/wiki/Syntax", err)
 		}
 	}
-	a.Name = cmp.Or(a.Name, a.words(keys[0]))
 	return nil
 }
 

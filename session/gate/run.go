@@ -171,57 +171,26 @@ var bad = []string{string(document.StateError), string(document.StateAborted), s
 // failure is why the assertion does not hold, or nil.
 func (a *Assertion) failure(run *Run, doc *document.Document, prompt string, tags []document.Annotation,
 	r *redact.Redactor) *Failure {
-	failed := func(format string, args ...any) *Failure { return &Failure{Detail: fmt.Sprintf(format, args...)} }
-	first := func(is func(*document.ToolCall) bool, what string) *Failure {
-		for _, t := range doc.Turns {
-			for _, c := range t.ToolCalls() {
-				if is(c) {
-					return &Failure{what + ": " + callLine(c), t.Number, c.Name}
-				}
-			}
-		}
-		return nil
-	}
 	switch {
-	case a.Status != "":
-		if run.Outcome != a.Status {
-			return failed("status is %s", cmp.Or(run.Outcome, "unknown"))
-		}
+	case a.Status != "" && run.Outcome != a.Status:
+		return &Failure{Detail: "status is " + cmp.Or(run.Outcome, "unknown")}
 	case a.ToolErrors != "":
-		return first((*document.ToolCall).Failed, "failed")
+		return firstCall(doc, "failed", (*document.ToolCall).Failed)
 	case a.Denied != "":
-		return first(func(c *document.ToolCall) bool { return c.Denied }, "denied")
+		return firstCall(doc, "denied", func(c *document.ToolCall) bool { return c.Denied })
 	case a.Loops != "":
 		return run.loop()
 	case a.Secrets != "":
 		return secretIn(doc, r)
 	case a.Called != nil:
-		found, n := a.Called.find(doc)
-		if least := max(a.Called.Times, 1); n < least {
-			return failed("it was %s called", cmp.Or(map[int]string{0: "never"}[n], "only "+times(n)))
-		} else if most := a.Called.AtMost; most > 0 && n > most {
-			found.Detail = "called " + times(n) + ", last " + found.Detail
-			return found
-		}
+		return a.Called.failure(doc)
 	case a.NotCalled != nil:
 		if found, n := a.NotCalled.find(doc); n > 0 {
 			found.Detail = "called " + times(n) + ": " + found.Detail
 			return found
 		}
 	case a.Order != nil:
-		next := 0
-		for _, s := range run.steps {
-			if next < len(a.Order) && glob(a.Order[next], s.tool) {
-				next++
-			}
-		}
-		if next < len(a.Order) {
-			after := "from the beginning"
-			if next > 0 {
-				after = "after " + a.Order[next-1]
-			}
-			return failed("%s was not called %s", a.Order[next], after)
-		}
+		return run.outOfOrder(a.Order)
 	case a.Answer != nil:
 		return a.Answer.failure("the answer", run.answer)
 	case a.Prompt != nil:
@@ -229,25 +198,79 @@ func (a *Assertion) failure(run *Run, doc *document.Document, prompt string, tag
 	case a.Score != nil:
 		return a.Score.failure(tags)
 	case a.Expected != "":
-		want, have := spaced(run.Expected), spaced(run.answer)
-		if want == "" {
-			return failed("the case has no expected value; agenttrace dataset add sets one")
-		} else if have != want && (a.Expected == "equals" || !strings.Contains(have, want)) {
-			return failed("the answer is %q, not %q", document.Head(have, 80), document.Head(want, 80))
+		return run.unexpected(a.Expected == "equals")
+	case a.Max != nil || a.Min != nil:
+		return a.outOfBounds(run)
+	}
+	return nil
+}
+
+// firstCall is the first call of a document that is so.
+func firstCall(doc *document.Document, what string, is func(*document.ToolCall) bool) *Failure {
+	for _, t := range doc.Turns {
+		for _, c := range t.ToolCalls() {
+			if is(c) {
+				return &Failure{what + ": " + callLine(c), t.Number, c.Name}
+			}
 		}
 	}
+	return nil
+}
+
+func (c *CallMatch) failure(doc *document.Document) *Failure {
+	found, n := c.find(doc)
+	if n < max(c.Times, 1) {
+		return &Failure{Detail: "it was " + cmp.Or(map[int]string{0: "never"}[n], "only "+times(n)) + " called"}
+	} else if c.AtMost > 0 && n > c.AtMost {
+		found.Detail = "called " + times(n) + ", last " + found.Detail
+		return found
+	}
+	return nil
+}
+
+// outOfOrder is the first of tools that is not called after those before it.
+func (run *Run) outOfOrder(tools []string) *Failure {
+	next := 0
+	for _, s := range run.steps {
+		if next < len(tools) && glob(tools[next], s.tool) {
+			next++
+		}
+	}
+	switch next {
+	case len(tools):
+		return nil
+	case 0:
+		return &Failure{Detail: tools[0] + " was not called"}
+	}
+	return &Failure{Detail: tools[next] + " was not called after " + tools[next-1]}
+}
+
+// unexpected compares the last answer with what the case expects.
+func (run *Run) unexpected(whole bool) *Failure {
+	want, have := spaced(run.Expected), spaced(run.answer)
+	if want == "" {
+		return &Failure{Detail: "the case has no expected value; agenttrace dataset add sets one"}
+	} else if have != want && (whole || !strings.Contains(have, want)) {
+		return &Failure{Detail: fmt.Sprintf("the answer is %q, not %q", document.Head(have, 80), document.Head(want, 80))}
+	}
+	return nil
+}
+
+// outOfBounds is the first figure that is not within Max and Min.
+func (a *Assertion) outOfBounds(run *Run) *Failure {
 	for _, name := range figures {
 		v, known := run.Figures[name]
 		high, isMax := a.Max[name]
 		low, isMin := a.Min[name]
+		text := name + " is " + figureText(name, v)
 		switch {
 		case !isMax && !isMin:
 		case !known:
-			return failed("%s is not known", name)
+			return &Failure{Detail: name + " is not known"}
 		case isMax && v > float64(high):
-			return failed("%s is %s, above %s", name, figureText(name, v), figureText(name, float64(high)))
+			return &Failure{Detail: text + ", above " + figureText(name, float64(high))}
 		case isMin && v < float64(low):
-			return failed("%s is %s, below %s", name, figureText(name, v), figureText(name, float64(low)))
+			return &Failure{Detail: text + ", below " + figureText(name, float64(low))}
 		}
 	}
 	return nil

@@ -16,14 +16,20 @@ import (
 	"github.com/agenttrace/agenttrace/session/document"
 )
 
-// What a script is, and how it is written in the APIs of providers.
+// These are what a script is, and how it is written in the APIs of providers.
 type (
-	API    = answers.API
+	// API is a provider's API.
+	API = answers.API
+	// Script is a conversation.
 	Script = answers.Script
-	Tool   = answers.Tool
-	Turn   = answers.Turn
-	Step   = answers.Step
-	Call   = answers.Call
+	// Tool is a tool that the model may call.
+	Tool = answers.Tool
+	// Turn is a question and the answers to it.
+	Turn = answers.Turn
+	// Step is one answer of the model.
+	Step = answers.Step
+	// Call is a tool call with what the tool makes of it.
+	Call = answers.Call
 )
 
 // APIs are those of the providers.
