@@ -34,10 +34,11 @@ type runSources struct {
 type identity struct {
 	ids   map[string]bool // of tool calls and of responses
 	words map[string]bool // of the user
+	said  map[string]bool // by the model
 }
 
 func identityOf(t *session.Transcript, refs []store.SpanRef) identity {
-	x := identity{ids: make(map[string]bool), words: make(map[string]bool)}
+	x := identity{ids: make(map[string]bool), words: make(map[string]bool), said: make(map[string]bool)}
 	note := func(id string) {
 		if len(id) >= 8 { // some servers number them
 			x.ids[id] = true
@@ -56,13 +57,16 @@ func identityOf(t *session.Transcript, refs []store.SpanRef) identity {
 			case err != nil:
 			case session.IsToolType(p.Type):
 				note(p.ToolCallID)
-			case m.Message.Role == session.RoleUser && p.Type == "text":
-				if text := strings.Join(strings.Fields(session.Deref(p.Text)), " "); text != "" {
-					x.words[text] = true
-				}
+			case p.Type != "text":
+			case m.Message.Role == session.RoleUser:
+				x.words[strings.Join(strings.Fields(session.Deref(p.Text)), " ")] = true
+			case m.Message.Role == session.RoleAssistant:
+				x.said[strings.Join(strings.Fields(session.Deref(p.Text)), " ")] = true
 			}
 		}
 	}
+	delete(x.words, "")
+	delete(x.said, "")
 	for i := range refs {
 		if refs[i].TurnStats != nil {
 			note(refs[i].TurnStats.Trace.ResponseID)
@@ -87,6 +91,18 @@ func (x identity) shared(y identity) (n int) {
 		}
 	}
 	return n
+}
+
+// isPartOf reports whether one is of the conversation of the other: an id says so or, of clients that give ids of their
+// own, what was asked and answered. What was asked does not by itself: a request for a title has it, too.
+func (x identity) isPartOf(y identity) bool {
+	n := x.shared(y)
+	for text := range x.said {
+		if n > 0 && y.said[text] {
+			return true
+		}
+	}
+	return n >= sharedID
 }
 
 // merge reads what the client keeps of the run, and makes one session of all that is known of a conversation. It
@@ -127,7 +143,44 @@ func (s *runSources) merge(ctx context.Context) ([]string, error) {
 			found[id] = true
 		}
 	}
+	if err := s.findChildren(ctx, w, found); err != nil {
+		return nil, err
+	}
 	return slices.Sorted(maps.Keys(found)), nil
+}
+
+// findChildren makes the sessions of other programs children of the one that the run's own program had: an agent that it
+// started has the same environment. Where that program had no session, or several, nobody knows who started them.
+func (s *runSources) findChildren(ctx context.Context, w store.Service, found map[string]bool) error {
+	var outer, others []session.Session
+	for id := range found {
+		row, err := w.Session(ctx, id)
+		switch {
+		case err != nil:
+			return err
+		case row.ParentID != nil:
+		case s.isAgent(row.Agent):
+			outer = append(outer, row)
+		default:
+			others = append(others, row)
+		}
+	}
+	if len(outer) != 1 {
+		return nil
+	}
+	for _, row := range others {
+		if _, err := ingest.New(w, ingest.Options{}).StartedBy(ctx, row.ID, outer[0].ID, row.CreatedAt); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// isAgent reports whether sessions of the run's own program have the name for their agent, as "copilot-cli" for the GitHub
+// Copilot CLI.
+func (s *runSources) isAgent(name string) bool {
+	words := strings.ToLower(strings.ReplaceAll(s.Agent, " ", "-"))
+	return name != "" && (words == name || strings.HasSuffix(words, "-"+name))
 }
 
 // join adds what the proxy saw to the session that others report, or stores it as the session that it is.
@@ -153,7 +206,7 @@ func (s *runSources) join(ctx context.Context, w store.Service, in *codec.Sessio
 		return in.Session.ID, err
 	}
 	// Calls of which the client reports nothing are beside the conversation, such as those for its title.
-	beside := most < sharedID && len(others[id].ids) > 0
+	beside := len(others[id].ids) > 0 && !of.isPartOf(others[id])
 	if _, err := ingest.New(w, ingest.Options{}).Seen(ctx, id, in, beside); err != nil {
 		return "", err
 	}
@@ -217,15 +270,15 @@ func (s *runSources) isOfRun(in *codec.Session) bool {
 	if slices.Contains(s.reported, in.Session.ID) {
 		return true
 	}
-	about := identityOf(in.Transcript, in.SpanRefs)
-	for _, of := range s.known {
-		if of.shared(about) >= sharedID {
-			return true
-		}
-	}
 	last := in.Session.UpdatedAt
 	for i := range in.Messages {
 		last = max(last, in.Messages[i].Message.CreatedAt)
+	}
+	about := identityOf(in.Transcript, in.SpanRefs)
+	for _, of := range s.known {
+		if of.shared(about) >= sharedID || last >= s.Began && of.isPartOf(about) {
+			return true
+		}
 	}
 	root := session.Deref(in.Session.WorkspaceRoot)
 	inside, err := filepath.Rel(real(s.Working), real(root))

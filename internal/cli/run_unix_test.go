@@ -23,14 +23,109 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/agenttrace/agenttrace/internal/e2e/modelserver"
+	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/store/stores"
 )
 
-func init() { programs["agent"] = agentMain }
+func init() { programs["agent"], programs["gemini"], programs["claude"] = agentMain, geminiMain, claudeMain }
+
+// geminiMain is an agent that keeps a session of its own, as Gemini CLI does, in which calls have ids that the model's
+// server does not know. It asks for a title, too, and starts another agent if it has an argument.
+func geminiMain() {
+	s, api := &modelserver.Weather, modelserver.Named("gemini")
+	now := time.Now().UTC().Format(time.RFC3339Nano)
+	file := []any{map[string]any{"sessionId": "home", "projectHash": "p", "startTime": now, "kind": "main"},
+		map[string]any{"id": "u1", "timestamp": now, "type": "user", "content": s.Turns[0].User}}
+	for i, step := range s.Turns[0].Steps {
+		path, body := api.Request(s, 0, i, false)
+		text, _ := json.Marshal(body)
+		if err := post(os.Getenv("GOOGLE_GEMINI_BASE_URL")+path, text, new(any)); err != nil {
+			panic(err)
+		}
+		var calls []any
+		for k, c := range step.Calls {
+			calls = append(calls, map[string]any{"id": fmt.Sprintf("own-call-%d-%d", i, k), "name": c.Name, "status": "success",
+				"args": json.RawMessage(c.Input), "resultDisplay": c.Output, "timestamp": now})
+		}
+		file = append(file, map[string]any{"id": fmt.Sprint("a", i), "timestamp": time.Now().UTC().Format(time.RFC3339Nano),
+			"type": "gemini", "model": "gemini-x", "content": step.Text, "toolCalls": calls})
+	}
+	title := `{"contents":[{"role":"user","parts":[{"text":"A title for this:"},{"text":"` + s.Turns[0].User + `"}]}]}`
+	if err := post(os.Getenv("GOOGLE_GEMINI_BASE_URL")+api.Path, []byte(title), new(any)); err != nil {
+		panic(err)
+	}
+	keep(".gemini/tmp/p/chats/session-2026-01-01T00-00-home.jsonl", file...)
+	if len(os.Args) > 1 {
+		if err := exec.Command(os.Args[1], os.Args[2:]...).Run(); err != nil {
+			panic(err)
+		}
+	}
+}
+
+// claudeMain is another one, as Claude Code.
+func claudeMain() {
+	dir, _ := os.Getwd()
+	line := func(id, after, kind string, message any) any {
+		return map[string]any{"sessionId": "inner", "uuid": id, "parentUuid": after, "cwd": dir, "type": kind,
+			"timestamp": time.Now().UTC().Format(time.RFC3339Nano), "message": message}
+	}
+	keep(".claude/projects/p/inner.jsonl", line("u1", "", "user", map[string]any{"role": "user", "content": "help"}),
+		line("a1", "u1", "assistant", map[string]any{"id": "msg_inner1", "content": []any{map[string]any{"type": "text",
+			"text": "I do"}}}))
+}
+
+// keep writes lines into a file below the home.
+func keep(path string, lines ...any) {
+	path = filepath.Join(os.Getenv("HOME"), path)
+	var text []byte
+	for _, l := range lines {
+		line, _ := json.Marshal(l)
+		text = append(append(text, line...), '\n')
+	}
+	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, text, 0o600)); err != nil {
+		panic(err)
+	}
+}
+
+// TestRunMakesOneSessionOfWhatHasNoIDsInCommon: what the proxy saw joins the session that the client keeps, though it
+// gives calls ids of its own; the request for a title stays beside it. What an agent that it starts keeps is its child.
+func TestRunMakesOneSessionOfWhatHasNoIDsInCommon(t *testing.T) {
+	o := newOutside(t)
+	o.server.Config.Handler = &modelserver.Server{API: modelserver.Named("gemini"), Script: &modelserver.Weather}
+	cmd := o.command("agenttrace", "run", "--", "gemini", "agenttrace", "run", "--", "claude")
+	cmd.Env = append(cmd.Env, "GOOGLE_GEMINI_BASE_URL="+o.server.URL)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	r, err := stores.OpenReader(t.Context(), filepath.Join(o.home, ".local/state/agenttrace/sessions.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	in, err := r.Transcript(t.Context(), "home")
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer := in.Messages[len(in.Messages)-1]
+	about := session.ParseMessageMetadata([]byte(answer.Message.MetadataJSON))
+	sources := []string{"gemini-cli transcript", "proxy"}
+	if about.Trace.ModelCalls != 2 || about.Usage.Total() != 270 || !slices.Equal(about.Trace.Sources, sources) {
+		t.Errorf("%d calls, %+v, of %q; want 2 with 270 tokens of %q", about.Trace.ModelCalls, about.Usage,
+			about.Trace.Sources, sources)
+	}
+	inner, err := r.Session(t.Context(), "inner")
+	if parent := session.Deref(inner.ParentID); err != nil || parent != "home" {
+		t.Errorf("the agent that was started has the parent %q: %v", parent, err)
+	}
+	if n := len(o.sessions()); n != 1 {
+		t.Errorf("%d sessions besides children, want one", n)
+	}
+}
 
 // agentMain is an agent without any instrumentation. It has the conversation of [modelserver.Weather] with the server
 // that OPENAI_BASE_URL names, or does what its argument says.

@@ -85,6 +85,17 @@ func (i *Ingester) Seen(ctx context.Context, id string, in *store.Imported, besi
 	return i.apply(ctx, b, Report{Spans: n, Accepted: n})
 }
 
+// StartedBy reports that what another session did started a session, which began at a time in Unix milliseconds.
+func (i *Ingester) StartedBy(ctx context.Context, id, parent string, began int64) (Report, error) {
+	b := i.builder()
+	b.batch.Observations = append(b.batch.Observations, transcriptObservation(&fact.Fact{
+		Kind: fact.Session, Dialect: "run", Transcript: true, Name: "run.session", Service: "run",
+		Source: fact.RecordPrefix + "run-" + digest(id, parent)[:32], Session: id, SessionKey: "run",
+		Start: began * 1e6, End: began * 1e6, SessionAttrs: &fact.SessionAttrs{ParentSession: parent},
+	}))
+	return i.apply(ctx, b, Report{Records: 1, Accepted: 1})
+}
+
 // transcriptObservation is the fact as the store keeps it. Windows begin where telemetry has a turn open, and its
 // record of a prompt may come a moment before the transcript's or after it. For both to be in one window, a transcript
 // opens none, and its prompts have the time at which they were answered there.

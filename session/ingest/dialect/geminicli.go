@@ -227,7 +227,7 @@ func geminiCallID(p *fact.Part) {
 		}
 	}
 	if (p.Kind == fact.PartCall || p.Kind == fact.PartResult) && p.CallID != "" && p.Name != "" &&
-		!strings.HasPrefix(p.CallID, p.Name) {
+		!strings.HasPrefix(p.CallID, p.Name+"__") && !strings.HasPrefix(p.CallID, p.Name+"-") {
 		p.CallID = p.Name + "__" + p.CallID
 	}
 }
