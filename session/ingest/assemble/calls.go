@@ -474,10 +474,14 @@ func areSources(x, y *node) bool {
 	return x.source() != y.source() && (x.Transcript || x.FromServer || y.Transcript || y.FromServer)
 }
 
-// modelNames are the names that a fact has for the model of a call: that of the request and that of the response.
+// modelNames are the names that a fact has for the model that answered a call, and for the one that was asked. Of
+// telemetry without the former there are none: a name that is asked for is often another one's, by which no source is
+// contradicted.
 func (n *node) modelNames() (names []string) {
 	if n.ResponseModel != "" {
 		names = append(names, n.ResponseModel)
+	} else if !n.Transcript && !n.FromServer {
+		return nil
 	}
 	if n.Model != nil && n.Model.ModelID != "" {
 		names = append(names, n.Model.ModelID)
