@@ -29,7 +29,7 @@ type gating struct {
 	cmd                                    *cobra.Command
 	file, experiment, baseline, green, set string
 	sessions, outputs                      []string
-	schema, strict, asJSON, force          bool
+	schema, strict, asJSON                 bool
 
 	gate *gate.Gate
 }
@@ -39,7 +39,6 @@ func newGate() *cobra.Command {
 	cmd := described("gate", flags{
 		"experiment": &g.experiment, "sessions": &g.sessions, "baseline": &g.baseline, "green": &g.green,
 		"dataset": &g.set, "output": &g.outputs, "schema": &g.schema, "strict": &g.strict, "json": &g.asJSON,
-		"force": &g.force,
 	}, nil, func(cmd *cobra.Command, args []string) error {
 		g.cmd = cmd
 		if g.schema {
@@ -85,17 +84,27 @@ func (g *gating) check(args []string) error {
 	case g.baseline != "" && g.green != "":
 		return usagef("--baseline and --green exclude each other; use one of them")
 	}
-	content, err := os.ReadFile(cmp.Or(g.file, gateFile))
-	switch missing := errors.Is(err, fs.ErrNotExist); {
-	case missing && g.file == "" && g.baseline != "":
-		g.gate, g.file = &gate.Gate{}, gateFile
+	named := g.file != ""
+	g.file = cmp.Or(g.file, gateFile)
+	if _, err := os.Stat(g.file); !named && errors.Is(err, fs.ErrNotExist) {
+		if g.baseline == "" {
+			return usagef("there is no %s here; name a file of assertions, or add --baseline to compare only", gateFile)
+		}
+		g.gate = &gate.Gate{}
 		return nil
-	case missing && g.file == "":
-		return usagef("there is no %s here; name a file of assertions, or add --baseline to compare only", gateFile)
-	case err != nil:
+	}
+	return g.readGate()
+}
+
+// readGate reads the gate in the file; none has no assertions.
+func (g *gating) readGate() (err error) {
+	if g.gate = (&gate.Gate{}); g.file == "" {
+		return nil
+	}
+	content, err := os.ReadFile(g.file)
+	if err != nil {
 		return usagef("%w", err)
 	}
-	g.file = cmp.Or(g.file, gateFile)
 	if g.gate, err = gate.Parse(content); err != nil {
 		return usagef("%s: %w", g.file, err)
 	}
@@ -109,7 +118,10 @@ func outputForm(path string) string {
 
 func (g *gating) run() error {
 	ctx := g.cmd.Context()
-	now, err := g.open(g.sessions)
+	now, _, err := newReader(g.cmd)
+	if err == nil {
+		now.Reader, err = g.open(g.sessions)
+	}
 	if err != nil {
 		return err
 	}
@@ -122,11 +134,22 @@ func (g *gating) run() error {
 	if err != nil {
 		return err
 	}
-	was, old, err := g.compared(ctx, now, expected)
+	was, experiment, file := now, g.baseline, g.green
+	if _, err := os.Stat(experiment); experiment != "" && err == nil {
+		experiment, file = "", experiment
+	}
+	if _, err := os.Stat(file); err != nil {
+		file = "" // the first green run makes it
+	} else {
+		if was.Reader, err = readFiles(g.cmd, []string{file}); err != nil {
+			return fmt.Errorf("baseline: %w", err)
+		}
+		defer was.Close()
+	}
+	old, err := g.compared(ctx, was, experiment, file, expected)
 	if err != nil {
 		return fmt.Errorf("baseline: %w", err)
 	}
-	defer was.Close()
 	v := g.gate.Judge(runs, old)
 	if g.strict && len(v.Changes) > 0 {
 		v.Passed = false
@@ -152,9 +175,7 @@ func (g *gating) run() error {
 
 // judged are the runs that the command line selects, at least one.
 func (g *gating) judged(ctx context.Context, r document.Reader, expected map[string]string) ([]*gate.Run, error) {
-	q := g.query()
-	q.Limit = -1
-	runs, err := g.gate.Runs(ctx, r, q, g.status, g.experiment, expected)
+	runs, err := g.gate.Runs(ctx, r, g.query(), g.status, expected, document.Present(g.experiment)...)
 	switch {
 	case err != nil || len(runs) > 0:
 		return runs, err
@@ -163,49 +184,28 @@ func (g *gating) judged(ctx context.Context, r document.Reader, expected map[str
 	case g.experiment != "":
 		return nil, g.none(r, g.experiment)
 	}
-	return nil, errors.Join(g.reportNone(g.cmd, r, q), errFinding)
+	return nil, errors.Join(g.reportNone(g.cmd, r, g.query()), errFinding)
 }
 
 func noSession(files []string) error {
 	return usagef("there is no session in %s; name files that export or an agent has written", strings.Join(files, ", "))
 }
 
-// compared are the runs of the baseline, with the store that they are in, which is now's if they are of an experiment
-// there. There are none without a baseline.
-func (g *gating) compared(ctx context.Context, now document.Reader, expected map[string]string) (was document.Reader,
-	old []*gate.Run, err error) {
-	experiment, file := g.baseline, g.green
-	if _, err := os.Stat(experiment); experiment != "" && err == nil {
-		experiment, file = "", experiment
+// compared are the runs of the baseline: those of an experiment, or all that are in a file. Without both there are none.
+func (g *gating) compared(ctx context.Context, r document.Reader, experiment, file string,
+	expected map[string]string) ([]*gate.Run, error) {
+	if experiment == "" && file == "" {
+		return nil, nil
 	}
-	if _, err := os.Stat(file); err != nil { // the first green run makes it
-		file = ""
-	}
-	var files []string
+	runs, err := g.gate.Runs(ctx, r, store.SessionQuery{}, "", expected, document.Present(experiment)...)
 	switch {
+	case err != nil || len(runs) > 0:
+		return runs, err
 	case file != "":
-		files = []string{file}
-	case experiment == "":
-		return document.Reader{Reader: nothing{}}, nil, nil
-	case len(g.sessions) > 0: // the experiment is one of the files
-		files = g.sessions
+		return nil, noSession([]string{file})
 	}
-	if was, err = g.open(files); err != nil {
-		return document.Reader{Reader: nothing{}}, nil, err
-	}
-	old, err = g.gate.Runs(ctx, was, store.SessionQuery{Limit: -1}, "", experiment, expected)
-	if err == nil && len(old) == 0 && file != "" {
-		err = noSession(files)
-	} else if err == nil && len(old) == 0 {
-		err = g.none(was, experiment)
-	}
-	return was, old, err
+	return nil, g.none(r, experiment)
 }
-
-// nothing is a store that is not there.
-type nothing struct{ store.Reader }
-
-func (nothing) Close() error { return nil }
 
 // none is the error for an experiment without sessions.
 func (g *gating) none(r document.Reader, name string) error {
@@ -220,21 +220,11 @@ func (g *gating) none(r document.Reader, name string) error {
 }
 
 // open opens the store, or one that is made of files and removed when it is closed.
-func (g *gating) open(files []string) (document.Reader, error) {
-	p, err := readPrices(g.cmd)
-	if err != nil {
-		return document.Reader{}, err
-	}
-	var r document.Reader
-	if p != nil {
-		r.Price = p.Price
-	}
+func (g *gating) open(files []string) (store.Reader, error) {
 	if len(files) == 0 {
-		r.Reader, err = openStore(g.cmd)
-		return r, err
+		return openStore(g.cmd)
 	}
-	r.Reader, err = readFiles(g.cmd, files)
-	return r, err
+	return readFiles(g.cmd, files)
 }
 
 // madeStore is a store that is removed when it is closed.

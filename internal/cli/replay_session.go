@@ -1,20 +1,19 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"net"
 	"net/http"
-	"net/http/httputil"
-	"net/url"
 	"os"
-	"slices"
 	"strings"
 
 	"github.com/agenttrace/agenttrace/session/document"
+	"github.com/agenttrace/agenttrace/session/recorder"
 	"github.com/agenttrace/agenttrace/session/replay"
 )
+
+const discard = "http://127.0.0.1:9"
 
 // play runs an agent as run does, with the model's answers of a session. Where the agent has none of them left, and at
 // any other address, there is no network.
@@ -40,35 +39,24 @@ func (p *replayer) play(name string, command []string) error {
 		return err
 	}
 	server := &http.Server{Handler: player}
-	env := agentEnvironment{of: os.Environ()}
-	upstreams := map[string]*url.URL{}
-	var set []string
-	for _, s := range knownClients().Servers {
-		u, err := parseServer(cmp.Or(env.value(s.Variable), s.URL))
-		if err != nil {
-			continue
-		}
-		upstreams[s.Name] = &url.URL{Scheme: u.Scheme, Host: u.Host}
-		set = append(set, s.Variable+"=http://"+listener.Addr().String()+"/"+s.Name+u.EscapedPath())
-	}
+	env := agentEnvironment{address: listener.Addr().String(), of: os.Environ(), added: map[string]string{},
+		servers: map[string]string{}}
+	env.redirect()
 	if p.from != 0 {
-		player.From, player.Live = p.from, &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
-			name, rest, _ := strings.Cut(strings.TrimPrefix(r.Out.URL.Path, "/"), "/")
-			if u := upstreams[name]; u != nil {
-				r.Out.URL.Path, r.Out.URL.RawPath = "/"+rest, ""
-				r.SetURL(u)
-			}
-		}}
+		player.From, player.Live = p.from, recorder.Proxy(upstreams(env.servers), recorder.NewTransport())
 	} else {
 		// What goes elsewhere finds nobody at the discard port.
-		for _, name := range []string{"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"} {
-			set = append(set, name+"=http://127.0.0.1:9", strings.ToLower(name)+"=http://127.0.0.1:9")
+		for name, value := range map[string]string{"HTTP_PROXY": discard, "HTTPS_PROXY": discard, "ALL_PROXY": discard,
+			"NO_PROXY": "127.0.0.1,localhost,::1"} {
+			env.added[name], env.added[strings.ToLower(name)] = value, value
 		}
-		set = append(set, "NO_PROXY=127.0.0.1,localhost,::1", "no_proxy=127.0.0.1,localhost,::1")
+	}
+	for name, value := range env.added {
+		env.of = append(env.of, name+"="+value)
 	}
 	go func() { _ = server.Serve(listener) }() // until it is closed
 	defer server.Close()
-	o := runOptions{environ: slices.Concat(os.Environ(), set), noContent: true}
+	o := runOptions{environ: env.of, noContent: true}
 	ended := o.run(p.cmd, command)
 	partings, left := player.Partings()
 	for _, d := range partings {

@@ -22,6 +22,7 @@ import (
 	"github.com/agenttrace/agenttrace/session/gate"
 	"github.com/agenttrace/agenttrace/session/recorder"
 	"github.com/agenttrace/agenttrace/session/store"
+	"github.com/agenttrace/agenttrace/session/web"
 )
 
 // runOptions are the flags of run.
@@ -126,7 +127,7 @@ func (o *runOptions) run(cmd *cobra.Command, args []string) error {
 	content := o.content || !o.noContent && o.mayHaveContent(cmd, client)
 	env := agentEnvironment{address: listener.Addr().String(), run: record.ID, content: content, proxied: !o.noProxy,
 		client: client, of: o.environ}
-	if o.environ == nil {
+	if env.of == nil {
 		env.of = os.Environ()
 	}
 	env.fill()
@@ -323,7 +324,8 @@ func (o *runOptions) enroll(cmd *cobra.Command, ids []string) error {
 			continue // a sub-agent's session is part of another
 		}
 		n := store.Annotation{Kind: store.AnnotationTag, Name: gate.TagExperiment + o.experiment, Label: o.of}
-		err = errors.Join(err, annotate(ctx, document.Reader{Reader: s}, id, n))
+		_, failed := web.AddAnnotation(ctx, s, id, n)
+		err = errors.Join(err, failed)
 	}
 	return errors.Join(err, s.Close())
 }

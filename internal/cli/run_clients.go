@@ -113,17 +113,24 @@ func (e *agentEnvironment) value(name string) string {
 	return ""
 }
 
-// fill sets the environment, the arguments and the servers. What the user has set stays, except that requests to
-// servers of models go through the proxy.
-func (e *agentEnvironment) fill() {
-	e.added, e.servers = map[string]string{envRun: e.run}, make(map[string]string)
+// redirect has requests to servers of models go to the address, each below the server's name.
+func (e *agentEnvironment) redirect() {
 	for _, s := range knownClients().Servers {
 		u, err := parseServer(cmp.Or(e.value(s.Variable), s.URL))
-		if err != nil || !e.proxied {
+		if err != nil {
 			continue
 		}
 		e.added[s.Variable] = "http://" + e.address + "/" + s.Name + u.EscapedPath()
 		e.servers[s.Name] = u.Scheme + "://" + u.Host
+	}
+}
+
+// fill sets the environment, the arguments and the servers. What the user has set stays, except that requests to
+// servers of models go through the proxy.
+func (e *agentEnvironment) fill() {
+	e.added, e.servers = map[string]string{envRun: e.run}, make(map[string]string)
+	if e.proxied {
+		e.redirect()
 	}
 	known := []*client{&knownClients().Clients[0]}
 	if e.client != nil {

@@ -32,7 +32,9 @@ import (
 	"github.com/agenttrace/agenttrace/session/store/stores"
 )
 
-func init() { programs["agent"], programs["gemini"], programs["claude"] = agentMain, geminiMain, claudeMain }
+func init() {
+	programs["agent"], programs["gemini"], programs["claude"] = agentMain, geminiMain, claudeMain
+}
 
 // geminiMain is an agent that keeps a session of its own, as Gemini CLI does, in which calls have ids that the model's
 // server does not know. It asks for a title, too, and starts another agent if it has an argument.

@@ -136,22 +136,27 @@ func noStore(path string) error {
 // reading opens the store for a command that shows what sessions are doing and calls fn with it, and with the prices
 // that the command estimates costs with.
 func reading(cmd *cobra.Command, fn func(ctx context.Context, r document.Reader, p *prices) error) error {
-	p, err := readPrices(cmd)
-	if err != nil {
-		return err
-	}
-	var r document.Reader
-	if r.IdleTimeout, err = idleTimeout(cmd); err == nil {
+	r, p, err := newReader(cmd)
+	if err == nil {
 		r.Reader, err = openStore(cmd)
 	}
 	if err != nil {
 		return err
 	}
 	defer r.Close()
+	return fn(cmd.Context(), r, p)
+}
+
+// newReader is a reader without a store, and the prices that it estimates costs with.
+func newReader(cmd *cobra.Command) (r document.Reader, p *prices, err error) {
+	if p, err = readPrices(cmd); err != nil {
+		return r, nil, err
+	}
 	if p != nil {
 		r.Price = p.Price
 	}
-	return fn(cmd.Context(), r, p)
+	r.IdleTimeout, err = idleTimeout(cmd)
+	return r, p, err
 }
 
 // withSession is reading with the session that name means.

@@ -51,9 +51,9 @@ func Blame(good, bad []*Run, confidence float64) []Culprit {
 		a, b := in[f], out[f]
 		c := Culprit{Case: bad[0].Case, Step: f.text, Good: len(a.runs), GoodRuns: len(good), Bad: len(b.runs),
 			BadRuns: len(bad)}
-		first := b.first
+		first := b.first()
 		if c.Missing = c.Bad*c.GoodRuns < c.Good*c.BadRuns; c.Missing {
-			first = a.first
+			first = a.first()
 			c.P = fisher(c.Good, c.GoodRuns, c.Bad, c.BadRuns)
 		} else {
 			c.P = fisher(c.Bad, c.BadRuns, c.Good, c.GoodRuns)
@@ -63,14 +63,13 @@ func Blame(good, bad []*Run, confidence float64) []Culprit {
 		}
 		c.Call = int(first) + 1
 		for _, run := range bad {
-			if has := slices.Contains(b.runs, run); has == c.Missing || len(c.Evidence) == maxEvidence {
-				continue
+			switch i := slices.Index(b.runs, run); {
+			case len(c.Evidence) == maxEvidence || (i >= 0) == c.Missing:
+			case c.Missing:
+				c.Evidence = append(c.Evidence, Evidence{SessionID: run.SessionID})
+			default:
+				c.Evidence = append(c.Evidence, Evidence{run.SessionID, run.steps[int(b.at[i])].turn})
 			}
-			e := Evidence{SessionID: run.SessionID}
-			if !c.Missing {
-				e.Turn = run.steps[run.features()[f]].turn
-			}
-			c.Evidence = append(c.Evidence, e)
 		}
 		best = max(best, apart(&c))
 		all = append(all, c)

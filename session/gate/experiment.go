@@ -1,12 +1,14 @@
 package gate
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 
 	"github.com/agenttrace/agenttrace/session/document"
+	"github.com/agenttrace/agenttrace/session/store"
 )
 
 // Experiment is a set of runs, in figures. Its JSON is a stable format.
@@ -39,8 +41,16 @@ type CaseChange struct {
 	Now  float64 `json:"now"`
 }
 
-// Compare makes a row for each experiment, in the order of names.
-func Compare(names []string, runs []*Run) []Experiment {
+// Compare reads the runs of experiments, and makes a row for each, in the order of names. Runs pass as the gate says.
+func (g *Gate) Compare(ctx context.Context, r document.Reader, names []string, expected map[string]string) (
+	[]Experiment, error) {
+	if len(names) == 0 {
+		return []Experiment{}, nil
+	}
+	runs, err := g.Runs(ctx, r, store.SessionQuery{}, "", expected, names...)
+	if err != nil {
+		return nil, err
+	}
 	all := make([]Experiment, len(names))
 	var before map[string][]*Run
 	for i, name := range names {
@@ -75,7 +85,7 @@ func Compare(names []string, runs []*Run) []Experiment {
 		before = cases
 		all[i] = e
 	}
-	return all
+	return all, nil
 }
 
 func share(runs []*Run) Estimate {

@@ -82,7 +82,7 @@ func (g *Gate) Judge(runs, was []*Run) *Verdict {
 		a := &g.Assertions[i]
 		r := Result{Name: a.Name, Share: a.Share}
 		for _, run := range runs {
-			if a.Case != "" && a.Case != run.Case {
+			if !a.isAbout(run) {
 				continue
 			}
 			r.Runs++
@@ -117,20 +117,19 @@ func byCase(runs []*Run) map[string][]*Run {
 // comparison collects what differs.
 type comparison struct {
 	*Verdict
-	confidence, tolerance float64
-	cases                 []string
-	was, now              map[string][]*Run
+	tolerance float64
+	cases     []string
+	was, now  map[string][]*Run
 }
 
 // compare adds what differs to a verdict. The probability that is allowed is divided by the number of comparisons
 // (Bonferroni): an unchanged agent must stay green also if a gate runs every day.
 func (g *Gate) compare(v *Verdict, was, now map[string][]*Run) {
-	c := comparison{Verdict: v, confidence: cmp.Or(g.Baseline.Confidence, defaultConfidence),
-		tolerance: defaultTolerance, was: was, now: now}
+	c := comparison{Verdict: v, tolerance: defaultTolerance, was: was, now: now}
 	if g.Baseline.Tolerance != nil {
 		c.tolerance = *g.Baseline.Tolerance
 	}
-	v.Alpha = 1 - c.confidence
+	v.Alpha = 1 - cmp.Or(g.Baseline.Confidence, defaultConfidence)
 	for _, name := range slices.Sorted(maps.Keys(now)) {
 		if was[name] == nil {
 			v.New = append(v.New, name)
@@ -228,8 +227,7 @@ func (c *comparison) figure(name string, figures int) {
 		}
 		ch.P = p.exceeds(squares, freedom)
 		ch.A, ch.B = c.example(ch.Case, name, ch)
-		c.decide(*ch, len(c.cases)*figures)
-		found = found || ch.worse && ch.P <= c.Alpha/float64(len(c.cases)*figures)
+		found = c.decide(*ch, len(c.cases)*figures) && ch.worse || found
 		if ch.worse && (worst == nil || ch.P < worst.P) {
 			worst = ch
 		}
@@ -266,9 +264,10 @@ func logs(all []float64) []float64 {
 	return l
 }
 
-// decide adds a change where it belongs, of which the probability is allowed to be its part of so many comparisons.
-func (c *comparison) decide(ch Change, comparisons int) {
-	switch certain := ch.P <= c.Alpha/float64(comparisons); {
+// decide adds a change where it belongs, of which the probability is allowed to be its part of so many comparisons, and
+// reports whether it is beyond chance.
+func (c *comparison) decide(ch Change, comparisons int) (certain bool) {
+	switch certain = ch.P <= c.Alpha/float64(comparisons); {
 	case certain && ch.worse:
 		c.Regressions = append(c.Regressions, ch)
 	case certain:
@@ -276,6 +275,7 @@ func (c *comparison) decide(ch Change, comparisons int) {
 	case ch.worse && ch.P <= suspicious:
 		c.Few = append(c.Few, ch)
 	}
+	return certain
 }
 
 // suspicious is the probability from which on a difference is not worth a line.
@@ -346,17 +346,25 @@ func (run *Run) features() map[feature]int {
 	return all
 }
 
+// compared is a feature of the runs of a case.
+type compared struct {
+	feature
+	was, now supported
+	shares   pair
+}
+
 // steps compares which calls the runs of each case make. A call that the runs of the baseline made and those of now do
 // not, and one that fails now, are regressions; others are changes. Of those of a case, the clearest counts, and of equal
 // ones the first.
 func (c *comparison) steps() {
-	was, now := map[string]map[feature]supported{}, map[string]map[feature]supported{}
+	all := map[string][]compared{}
 	shares := map[string][]pair{} // by the text of a feature, of all cases that have it
 	comparisons := 0
 	for _, of := range c.cases {
-		was[of], now[of] = support(c.was[of]), support(c.now[of])
-		for _, f := range unite(was[of], now[of]) {
-			p := pair{was[of][f].shares(c.was[of]), now[of][f].shares(c.now[of])}
+		was, now := support(c.was[of]), support(c.now[of])
+		for _, f := range unite(was, now) {
+			p := pair{was[f].shares(c.was[of]), now[f].shares(c.now[of])}
+			all[of] = append(all[of], compared{f, was[f], now[f], p})
 			shares[f.text] = append(shares[f.text], p)
 			comparisons++
 		}
@@ -364,23 +372,22 @@ func (c *comparison) steps() {
 	for _, of := range c.cases {
 		var best *Change
 		at := 0.0
-		for _, f := range unite(was[of], now[of]) {
-			a, b := was[of][f], now[of][f]
-			p := pair{a.shares(c.was[of]), b.shares(c.now[of])}
-			ch := Change{Case: of, What: figureSteps, Step: f.text, Was: mean(p.was), Now: mean(p.now), Before: len(p.was),
-				After: len(p.now)}
+		for _, f := range all[of] {
+			p, ch := f.shares, Change{Case: of, What: figureSteps, Step: f.text, Was: mean(f.shares.was),
+				Now: mean(f.shares.now), Before: len(f.shares.was), After: len(f.shares.now)}
 			const much = 0.5 // a call that half of the runs make more or less often
 			if math.Abs(ch.Was-ch.Now) < much {
 				continue
 			}
 			lost := ch.Now < ch.Was
-			first := b.first
 			ch.worse = lost != f.failed
-			if ch.A, ch.B = without(c.was[of], a.runs), ""; lost {
-				p, first = pair{p.now, p.was}, a.first
-				ch.A, ch.B = a.runs[0].SessionID, without(c.now[of], b.runs)
+			first := 0.0
+			if lost {
+				p, first = pair{p.now, p.was}, f.was.first()
+				ch.A, ch.B = f.was.runs[0].SessionID, without(c.now[of], f.now.runs)
 			} else {
-				ch.B = b.runs[0].SessionID
+				first = f.now.first()
+				ch.A, ch.B = without(c.was[of], f.was.runs), f.now.runs[0].SessionID
 			}
 			squares, freedom := spread(shares[f.text], leastCount)
 			ch.P = p.exceeds(squares, freedom)
@@ -395,12 +402,14 @@ func (c *comparison) steps() {
 	}
 }
 
-// supported are the runs with a feature, and where it is first in the middle one of them.
+// supported are the runs with a feature, and for each of them the place of the first step that has it.
 type supported struct {
-	runs  []*Run
-	first float64
-	at    []float64
+	runs []*Run
+	at   []float64
 }
+
+// first is the median of the places.
+func (s supported) first() float64 { return median(s.at) }
 
 // shares has 1 for each of the runs that has the feature, and 0 for the others.
 func (s supported) shares(runs []*Run) []float64 {
@@ -418,9 +427,7 @@ func support(runs []*Run) map[feature]supported {
 	for _, run := range runs {
 		for f, at := range run.features() {
 			s := all[f]
-			s.runs, s.at = append(s.runs, run), append(s.at, float64(at))
-			s.first = median(s.at)
-			all[f] = s
+			all[f] = supported{append(s.runs, run), append(s.at, float64(at))}
 		}
 	}
 	return all

@@ -1,10 +1,12 @@
 package gate
 
 import (
+	"cmp"
 	"encoding/json"
 	"encoding/xml"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/agenttrace/agenttrace/session/document"
@@ -48,22 +50,16 @@ func (v *Verdict) summary() string {
 	if v.Passed {
 		word = "green"
 	}
-	text := fmt.Sprintf("%s: %d of %d assertions hold for %s", word, held, len(v.Assertions), counted(len(v.Runs), "session"))
-	if len(v.Assertions) == 0 {
-		text = word + ": " + counted(len(v.Runs), "session")
+	text := document.Plural(len(v.Runs), "session", "sessions")
+	if n := len(v.Assertions); n > 0 {
+		text = fmt.Sprintf("%d of %d assertions hold for %s", held, n, text)
 	}
+	text = word + ": " + text
 	if v.Baseline > 0 {
-		text += fmt.Sprintf(", %s against %s of the baseline", counted(len(v.Regressions), "regression"),
-			counted(v.Baseline, "session"))
+		text += fmt.Sprintf(", %s against %s of the baseline", document.Plural(len(v.Regressions), "regression", "regressions"),
+			document.Plural(v.Baseline, "session", "sessions"))
 	}
 	return text
-}
-
-func counted(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
 }
 
 func (r *Result) line() string {
@@ -100,23 +96,18 @@ func (ch *Change) where() string {
 	return document.OneLine(text)
 }
 
-// sections are the changes of a verdict with their headings.
-func (v *Verdict) sections() (all []struct {
+// section are changes with their heading.
+type section struct {
 	Title   string
 	Changes []Change
-}) {
-	add := func(title string, changes []Change) {
-		if len(changes) > 0 {
-			all = append(all, struct {
-				Title   string
-				Changes []Change
-			}{title, changes})
-		}
-	}
-	add("Regressions, beyond chance", v.Regressions)
-	add("Other changes, beyond chance", v.Changes)
-	add("Worse, with too few runs to tell from chance", v.Few)
-	return all
+}
+
+// sections are the changes of a verdict.
+func (v *Verdict) sections() []section {
+	return slices.DeleteFunc([]section{
+		{"Regressions, beyond chance", v.Regressions}, {"Other changes, beyond chance", v.Changes},
+		{"Worse, with too few runs to tell from chance", v.Few},
+	}, func(s section) bool { return len(s.Changes) == 0 })
 }
 
 const maxLines = 10 // of what is listed of one assertion
@@ -125,10 +116,11 @@ func (v *Verdict) text() string {
 	var b strings.Builder
 	for i := range v.Assertions {
 		r := &v.Assertions[i]
-		sign, _ := document.OutcomeWords(string(document.StateError))
+		state := document.StateError
 		if r.Passed {
-			sign, _ = document.OutcomeWords(string(document.StateFinished))
+			state = document.StateFinished
 		}
+		sign, _ := document.OutcomeWords(string(state))
 		fmt.Fprintf(&b, "%s %s\n", sign, r.line())
 		for j := range r.Failed[:min(maxLines, len(r.Failed))] {
 			fmt.Fprintf(&b, "    %s\n", r.Failed[j].line())
@@ -158,10 +150,10 @@ func (v *Verdict) text() string {
 // unmatched names the cases that have no runs on the other side.
 func (v *Verdict) unmatched() (lines []string) {
 	if len(v.Missing) > 0 {
-		lines = append(lines, document.OneLine(fmt.Sprintf("not run now, so not compared: %s", strings.Join(v.Missing, "; "))))
+		lines = append(lines, document.OneLine("not run now, so not compared: "+strings.Join(v.Missing, "; ")))
 	}
 	if len(v.New) > 0 {
-		lines = append(lines, document.OneLine(fmt.Sprintf("not in the baseline: %s", strings.Join(v.New, "; "))))
+		lines = append(lines, document.OneLine("not in the baseline: "+strings.Join(v.New, "; ")))
 	}
 	return lines
 }
@@ -192,16 +184,8 @@ func (v *Verdict) markdown() string {
 		fmt.Fprintf(&b, "\n**%s**\n\n| case | what | baseline | now | p | runs | |\n|---|---|--:|--:|--:|--:|---|\n", s.Title)
 		for i := range s.Changes {
 			ch := &s.Changes[i]
-			what := ch.What
-			if ch.Step != "" {
-				what = ch.Step
-			}
-			caseName := ch.Case
-			if caseName == "" {
-				caseName = "all"
-			}
-			fmt.Fprintf(&b, "| %s | %s | %s | %s | %.2g | %d, %d | %s |\n", cell(caseName), cell(what), ch.value(ch.Was),
-				ch.value(ch.Now), ch.P, ch.Before, ch.After, cell(ch.where()))
+			fmt.Fprintf(&b, "| %s | %s | %s | %s | %.2g | %d, %d | %s |\n", cell(cmp.Or(ch.Case, "all")),
+				cell(cmp.Or(ch.Step, ch.What)), ch.value(ch.Was), ch.value(ch.Now), ch.P, ch.Before, ch.After, cell(ch.where()))
 		}
 	}
 	for _, line := range v.unmatched() {

@@ -36,6 +36,14 @@ type Run struct {
 
 	steps  []step
 	answer string
+	tags   []document.Annotation
+}
+
+// HasTag reports whether the session, or something in it, has one of the tags.
+func (run *Run) HasTag(names ...string) bool {
+	return slices.ContainsFunc(run.tags, func(n document.Annotation) bool {
+		return n.Kind == store.AnnotationTag && slices.Contains(names, n.Name)
+	})
 }
 
 // Failure states why an assertion does not hold.
@@ -107,7 +115,7 @@ func (g *Gate) Look(row *session.Session, doc *document.Document, tags []documen
 	expected map[string]string, r *redact.Redactor) *Run {
 	run := &Run{SessionID: doc.Session.ID, Title: document.Name(doc.Session.Title, doc.Session.Opening),
 		Outcome: string(doc.Status.State), Figures: map[string]float64{}, Scores: map[string]float64{},
-		Failures: map[int]Failure{}}
+		Failures: map[int]Failure{}, tags: tags}
 	if s := doc.Status.State; s == document.ActivityIdle || s == document.ActivityUnknown {
 		run.Outcome = cmp.Or(string(doc.Session.State), run.Outcome)
 	}
@@ -151,10 +159,10 @@ func (g *Gate) Look(row *session.Session, doc *document.Document, tags []documen
 	}
 	for i := range g.Assertions {
 		a := &g.Assertions[i]
-		if a.Case != "" && a.Case != run.Case {
+		if !a.isAbout(run) {
 			continue
 		}
-		if f := a.failure(run, doc, prompt, tags, r); f != nil {
+		if f := a.failure(run, doc, prompt, r); f != nil {
 			run.Failures[i] = *f
 		}
 	}
@@ -168,9 +176,11 @@ func (g *Gate) Look(row *session.Session, doc *document.Document, tags []documen
 // bad are the outcomes of sessions that did not pass.
 var bad = []string{string(document.StateError), string(document.StateAborted), string(document.ActivityInterrupted)}
 
+// isAbout reports whether the run is of the assertion's case.
+func (a *Assertion) isAbout(run *Run) bool { return a.Case == "" || a.Case == run.Case }
+
 // failure is why the assertion does not hold, or nil.
-func (a *Assertion) failure(run *Run, doc *document.Document, prompt string, tags []document.Annotation,
-	r *redact.Redactor) *Failure {
+func (a *Assertion) failure(run *Run, doc *document.Document, prompt string, r *redact.Redactor) *Failure {
 	switch {
 	case a.Status != "" && run.Outcome != a.Status:
 		return &Failure{Detail: "status is " + cmp.Or(run.Outcome, "unknown")}
@@ -196,7 +206,7 @@ func (a *Assertion) failure(run *Run, doc *document.Document, prompt string, tag
 	case a.Prompt != nil:
 		return a.Prompt.failure("the prompt", prompt)
 	case a.Score != nil:
-		return a.Score.failure(tags)
+		return a.Score.failure(run.tags)
 	case a.Expected != "":
 		return run.unexpected(a.Expected == "equals")
 	case a.Max != nil || a.Min != nil:

@@ -9,63 +9,78 @@ import (
 	"strings"
 
 	"github.com/agenttrace/agenttrace/redact"
+	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
-// Tagged returns the names of the sets that tags with a prefix, [TagDataset] or [TagExperiment], make, with the sessions in them, in order.
-func Tagged(ctx context.Context, r document.Reader, prefix string) (names []string, in map[string][]string, _ error) {
-	in = map[string][]string{}
-	rows, err := r.Select(ctx, store.SessionQuery{Limit: -1, Children: true, Archived: true}, "")
-	if err != nil {
-		return nil, nil, err
-	}
+// tagsOf are the annotations of sessions, by their ids.
+func tagsOf(ctx context.Context, r document.Reader, rows []session.Session) (map[string][]document.Annotation, error) {
 	ids := make([]string, len(rows))
 	for i := range rows {
 		ids[i] = rows[i].ID
 	}
-	all, err := r.Annotations(ctx, ids...)
-	for i := range all {
-		n := &all[i]
-		name, ok := strings.CutPrefix(n.Name, prefix)
-		if !ok || n.Kind != store.AnnotationTag || n.DeletedAt != nil || slices.Contains(in[name], n.SessionID) {
-			continue
+	stored, err := r.Annotations(ctx, ids...)
+	tags := map[string][]document.Annotation{}
+	for i := range stored {
+		if n := &stored[i]; n.DeletedAt == nil {
+			tags[n.SessionID] = append(tags[n.SessionID], document.AnnotationOf(n))
 		}
-		if in[name] == nil {
+	}
+	return tags, err
+}
+
+// setsOf are the names of the sets that tags with a prefix make the target a member of, each once.
+func setsOf(tags []document.Annotation, prefix string) (names []string) {
+	for i := range tags {
+		name, ok := strings.CutPrefix(tags[i].Name, prefix)
+		if ok && tags[i].Kind == store.AnnotationTag && !slices.Contains(names, name) {
 			names = append(names, name)
 		}
-		in[name] = append(in[name], n.SessionID)
 	}
-	slices.Sort(names)
-	return names, in, err
+	return names
+}
+
+// experimentsOf are the experiments that a session is in.
+func experimentsOf(row *session.Session, tags []document.Annotation) []string {
+	names := setsOf(tags, TagExperiment)
+	if name, _ := ExperimentOf(row, nil); name != "" && !slices.Contains(names, name) {
+		names = append(names, name)
+	}
+	return names
+}
+
+// Datasets returns the ids of the sessions in each data set of a store, newest first.
+func Datasets(ctx context.Context, r document.Reader) (map[string][]string, error) {
+	rows, err := r.Select(ctx, store.SessionQuery{Limit: -1, Children: true, Archived: true}, "")
+	if err != nil {
+		return nil, err
+	}
+	tags, err := tagsOf(ctx, r, rows)
+	in := map[string][]string{}
+	for i := range rows {
+		for _, name := range setsOf(tags[rows[i].ID], TagDataset) {
+			in[name] = append(in[name], rows[i].ID)
+		}
+	}
+	return in, err
 }
 
 // Experiments returns the names of the experiments of a store, in the order in which their sessions began.
-func Experiments(ctx context.Context, r document.Reader) (names []string, err error) {
+func Experiments(ctx context.Context, r document.Reader) ([]string, error) {
 	rows, err := r.Select(ctx, store.SessionQuery{Limit: -1, Children: true}, "")
 	if err != nil {
 		return nil, err
 	}
-	_, tagged, err := Tagged(ctx, r, TagExperiment)
+	tags, err := tagsOf(ctx, r, rows)
 	if err != nil {
 		return nil, err
 	}
-	began, at := map[string]int64{}, map[string]int64{}
-	begins := func(name string, at int64) {
-		if before, known := began[name]; !known || at < before {
-			began[name] = at
-		}
-	}
+	began := map[string]int64{}
 	for i := range rows {
-		at[rows[i].ID] = rows[i].CreatedAt
-		if name, _ := ExperimentOf(&rows[i], nil); name != "" {
-			begins(name, rows[i].CreatedAt)
-		}
-	}
-	for name, ids := range tagged {
-		for _, id := range ids {
-			if at, listed := at[id]; listed {
-				begins(name, at)
+		for _, name := range experimentsOf(&rows[i], tags[rows[i].ID]) {
+			if before, known := began[name]; !known || rows[i].CreatedAt < before {
+				began[name] = rows[i].CreatedAt
 			}
 		}
 	}
@@ -84,13 +99,9 @@ type Case struct {
 	Turn      int    `json:"turn,omitempty"`
 }
 
-// Cases returns the cases of a data set: what is Tagged so, in the order in which it was.
-func Cases(ctx context.Context, r document.Reader, set string) (all []Case, err error) {
-	_, in, err := Tagged(ctx, r, TagDataset)
-	if err != nil {
-		return nil, err
-	}
-	for _, id := range slices.Backward(in[set]) { // lists have the newest first
+// Cases returns the cases of a data set, of which the sessions are given as [Datasets] does: the oldest first.
+func Cases(ctx context.Context, r document.Reader, set string, sessions []string) (all []Case, err error) {
+	for _, id := range slices.Backward(sessions) {
 		doc, err := r.LoadAll(ctx, id)
 		if err != nil {
 			return nil, err
@@ -123,29 +134,30 @@ func Cases(ctx context.Context, r document.Reader, set string) (all []Case, err 
 	return all, nil
 }
 
-// Runs returns the runs of the sessions that a query and a status select and that are in the experiment, if one is named.
-func (g *Gate) Runs(ctx context.Context, r document.Reader, q store.SessionQuery, status, experiment string,
-	expected map[string]string) (runs []*Run, err error) {
+// Runs returns the runs of the sessions that a query and a status select. If experiments are named, they are the runs of
+// these: of a session that is in several of them, a run for each. A sub-agent's session is in an experiment if it was made
+// a part of it.
+func (g *Gate) Runs(ctx context.Context, r document.Reader, q store.SessionQuery, status string,
+	expected map[string]string, experiments ...string) (runs []*Run, err error) {
 	finder, err := redact.New(redact.Config{})
 	if err != nil {
 		return nil, err
 	}
-	q.Children = q.Children || experiment != "" // a sub-agent's session counts if it was made part of the experiment
+	q.Limit, q.Children = -1, q.Children || len(experiments) > 0
 	rows, err := r.Select(ctx, q, status)
+	if err != nil {
+		return nil, err
+	}
+	tags, err := tagsOf(ctx, r, rows)
 	if err != nil {
 		return nil, err
 	}
 	for i := range rows {
 		row := &rows[i]
-		stored, err := r.Annotations(ctx, row.ID)
-		if err != nil {
-			return nil, err
-		}
-		tags := document.AnnotationsOf(stored)
-		if experiment != "" && !inExperiment(tags, experiment) {
-			if name, _ := ExperimentOf(row, nil); name != experiment {
-				continue
-			}
+		member := experimentsOf(row, tags[row.ID])
+		in := slices.DeleteFunc(slices.Clone(experiments), func(name string) bool { return !slices.Contains(member, name) })
+		if len(experiments) > 0 && len(in) == 0 {
+			continue
 		}
 		doc, err := r.LoadAll(ctx, row.ID)
 		if errors.Is(err, store.ErrNotFound) {
@@ -153,15 +165,15 @@ func (g *Gate) Runs(ctx context.Context, r document.Reader, q store.SessionQuery
 		} else if err != nil {
 			return nil, err
 		}
-		run := g.Look(row, doc, tags, expected, finder)
-		run.Experiment = cmp.Or(experiment, run.Experiment)
-		runs = append(runs, run)
+		run := g.Look(row, doc, tags[row.ID], expected, finder)
+		if len(experiments) == 0 {
+			runs = append(runs, run)
+		}
+		for _, name := range in {
+			of := *run
+			of.Experiment = name
+			runs = append(runs, &of)
+		}
 	}
 	return runs, nil
-}
-
-func inExperiment(tags []document.Annotation, name string) bool {
-	return slices.ContainsFunc(tags, func(n document.Annotation) bool {
-		return n.Kind == store.AnnotationTag && n.Name == TagExperiment+name
-	})
 }

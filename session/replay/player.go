@@ -88,10 +88,7 @@ func (p *Player) message(t *document.Turn, m *document.Message) {
 	}
 	first := len(p.steps)
 	add := func() *playStep {
-		s := playStep{turn: t.Number, Step: answers.Step{Model: "unknown"}}
-		if model := modelOf(m, t); model != "" {
-			s.Model = model
-		}
+		s := playStep{turn: t.Number, Step: answers.Step{Model: cmp.Or(modelOf(m, t), "unknown")}}
 		if n := len(p.steps); n > first {
 			s.results = p.calls(&p.steps[n-1], m)
 		}

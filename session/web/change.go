@@ -126,14 +126,15 @@ func (a *Backend) annotate(ctx context.Context, s store.Service, p sessionPath, 
 	if row.MessageID, row.PartID, err = AnnotationTarget(ctx, s, p.ID, b.Turn, b.PartID); err != nil {
 		return n, err
 	}
-	set, err := addAnnotation(ctx, s, p.ID, row)
+	set, err := AddAnnotation(ctx, s, p.ID, row)
 	if err != nil {
 		return n, err
 	}
 	return document.AnnotationOf(set), nil
 }
 
-func addAnnotation(ctx context.Context, s store.Service, id string, n store.Annotation) (*store.Annotation, error) {
+// AddAnnotation adds an annotation to a session, as [Annotator.Set] does, and returns it as it is stored.
+func AddAnnotation(ctx context.Context, s store.Service, id string, n store.Annotation) (*store.Annotation, error) {
 	to, err := NewAnnotator(ctx, s, id, time.Now())
 	if err != nil {
 		return nil, err

@@ -250,7 +250,7 @@ func (v *pages) change(w http.ResponseWriter, r *http.Request) error {
 		case "annotate":
 			n, err := v.annotation(r)
 			if err == nil {
-				_, err = addAnnotation(ctx, s, id, n)
+				_, err = AddAnnotation(ctx, s, id, n)
 			}
 			return err
 		case "unrewind":

@@ -328,15 +328,10 @@ func (v *pages) experiments(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	names = names[max(len(names)-maxExperiments, 0):]
-	var runs []*gate.Run
-	for _, name := range names {
-		of, err := (&gate.Gate{}).Runs(r.Context(), v.Sessions, store.SessionQuery{Limit: -1}, "", name, nil)
-		if err != nil {
-			return err
-		}
-		runs = append(runs, of...)
+	all, err := (&gate.Gate{}).Compare(r.Context(), v.Sessions, names, nil)
+	if err != nil {
+		return err
 	}
-	all := gate.Compare(names, runs)
 	p := experimentsPage{all, gate.Rows(all), gate.Remarks(all)}
 	return v.show(w, r, page{Title: "Experiments", Here: "experiments"}, "experiments", p)
 }
