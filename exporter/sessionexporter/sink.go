@@ -82,10 +82,10 @@ func (s *sink) start(ctx context.Context, host component.Host) error {
 			_ = s.close(ctx) // the error that matters is the first
 			return err
 		}
-	}
-	if whole, ok := s.store.(store.Store); ok && s.config.next != nil {
-		s.sender = &sender{config: s.config.Spans, store: whole, sink: s}
-		s.running.Go(func() { s.sender.run(running) })
+		if s.config.next != nil {
+			s.sender = &sender{config: s.config.Spans, store: whole, sink: s}
+			s.running.Go(func() { s.sender.run(running) })
+		}
 	}
 	s.started = 1
 	s.attach(host)

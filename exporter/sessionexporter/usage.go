@@ -9,6 +9,7 @@ import (
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/metric/noop"
 	"go.uber.org/zap"
 
 	"github.com/agenttrace/agenttrace/session/store"
@@ -57,7 +58,6 @@ func reportUsage(ctx context.Context, set component.TelemetrySettings, s store.R
 	for i := range u.values {
 		u.values[i] = make(map[string]bool)
 	}
-	u.refresh(ctx, false)
 	meter := set.MeterProvider.Meter("github.com/agenttrace/agenttrace/exporter/sessionexporter")
 	var errs []error
 	counter := func(name, unit, description string) metric.Int64ObservableCounter {
@@ -75,6 +75,10 @@ func reportUsage(ctx context.Context, set component.TelemetrySettings, s store.R
 	if err := errors.Join(append(errs, err)...); err != nil {
 		return nil, err
 	}
+	if _, unread := tokens.(noop.Int64ObservableCounter); unread {
+		return noop.Registration{}, nil // metrics are off, and counting all that there is takes time
+	}
+	u.refresh(ctx, false)
 	return meter.RegisterCallback(func(ctx context.Context, o metric.Observer) error {
 		ctx, cancel := context.WithTimeout(ctx, usageTimeout)
 		defer cancel()

@@ -26,6 +26,9 @@ type Rules struct {
 	Webhook *Webhook `yaml:"webhook"`
 	// Command is a program and its arguments. It gets the fact as JSON on standard input.
 	Command []string `yaml:"command"`
+
+	// gate has the assertions of those rules that are some, in their order.
+	gate gate.Gate
 }
 
 // Rule states one thing that shall not be: exactly one of the fields from Max on is set.
@@ -46,8 +49,11 @@ type Rule struct {
 	// ErrorRate bounds the share of a session's calls of tools that failed.
 	ErrorRate *ErrorRate `yaml:"error_rate"`
 
-	gate gate.Gate
+	assertion int // the index in the gate, of a rule that is an assertion
 }
+
+// isAssertion reports whether a gate evaluates the rule.
+func (r *Rule) isAssertion() bool { return r.Budget == nil && r.ErrorRate == nil && r.Waits == 0 }
 
 // Budget is what sessions may take together on a day of UTC.
 type Budget struct {
@@ -112,7 +118,14 @@ func Parse(content []byte) (*Rules, error) {
 			return nil, fmt.Errorf("rule %d: name is %q; give each rule a name of its own", i+1, rule.Name)
 		}
 		names = append(names, rule.Name)
-		if err := rule.check(); err != nil {
+		err := rule.check()
+		if err == nil && rule.isAssertion() {
+			a := gate.Assertion{Max: rule.Max, Loops: rule.Loops, Secrets: rule.Secrets, Denied: rule.Denied,
+				NotCalled: rule.NotCalled}
+			err = a.Check()
+			rule.assertion, r.gate.Assertions = len(r.gate.Assertions), append(r.gate.Assertions, a)
+		}
+		if err != nil {
 			return nil, fmt.Errorf("rule %q: %w", rule.Name, err)
 		}
 	}
@@ -121,7 +134,8 @@ func Parse(content []byte) (*Rules, error) {
 			return nil, fmt.Errorf("webhook: url is %q; use an address such as https://example.com/hook", w.URL)
 		}
 		if w.secret = []byte(os.Getenv(w.SecretEnv)); w.SecretEnv != "" && len(w.secret) == 0 {
-			return nil, fmt.Errorf("webhook: the variable %s is not set; set it to the secret, or remove secret_env", w.SecretEnv)
+			return nil, fmt.Errorf("webhook: the variable %s is not set; set it to the secret, or remove secret_env",
+				w.SecretEnv)
 		}
 	}
 	return r, nil
@@ -145,13 +159,10 @@ func (r *Rule) check() error {
 	case b != nil && (b.Tokens < 0 || b.CostUSD < 0 || b.Tokens == 0 && b.CostUSD == 0):
 		return errors.New("budget has no limit; use tokens or cost_usd above 0")
 	case e != nil && (e.Above < 0 || e.Above >= 1 || e.Calls < 0):
-		return fmt.Errorf("error_rate is above %v of %d calls; use a share such as 0.5, and a number of calls", e.Above, e.Calls)
+		return fmt.Errorf("error_rate is above %v of %d calls; use a share such as 0.5, and a number of calls", e.Above,
+			e.Calls)
 	case r.Waits < 0:
 		return fmt.Errorf("waits is %v; use a duration such as 10m", r.Waits)
-	case b != nil || e != nil || r.Waits != 0:
-		return nil
 	}
-	r.gate.Assertions = []gate.Assertion{{Max: r.Max, Loops: r.Loops, Secrets: r.Secrets, Denied: r.Denied,
-		NotCalled: r.NotCalled}}
-	return r.gate.Assertions[0].Check()
+	return nil
 }

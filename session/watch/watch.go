@@ -158,6 +158,7 @@ func (w *Watcher) session(ctx context.Context, r document.Reader, row *session.S
 	if doc.Status.State.Waiting() || len(doc.Status.OpenCalls) > 0 {
 		w.open[row.ID] = true
 	}
+	failures := w.Rules.gate.Look(row, doc, nil, nil, nil).Failures
 	for i := range w.Rules.Rules {
 		rule := &w.Rules.Rules[i]
 		var found []Fact
@@ -169,8 +170,8 @@ func (w *Watcher) session(ctx context.Context, r document.Reader, row *session.S
 			if calls >= cmp.Or(rule.ErrorRate.Calls, 10) && float64(failed) > rule.ErrorRate.Above*float64(calls) {
 				found = []Fact{{}}
 			}
-		case rule.Budget == nil:
-			if f, failed := rule.gate.Look(row, doc, nil, nil, nil).Failures[0]; failed {
+		case rule.isAssertion():
+			if f, failed := failures[rule.assertion]; failed {
 				found = []Fact{{Turn: f.Turn, Tool: f.Tool}}
 			}
 		}

@@ -27,16 +27,15 @@ const (
 
 // mcpServer answers the calls.
 type mcpServer struct {
-	sessions document.Reader
-	zone     *time.Location
-	scores   Backend
+	Backend
+	zone *time.Location
 }
 
 // NewMCP returns a server of the Model Context Protocol for agents that look up past sessions, those of a backend.
 // Nothing can be changed through it, except that agents may give scores if the backend has Change. Times are in the
 // zone; nil means UTC. It runs until its transport ends, and closes nothing.
 func NewMCP(b Backend, version string, zone *time.Location) *mcp.Server {
-	s := &mcpServer{b.Sessions, zone, b}
+	s := &mcpServer{b, zone}
 	texts := make(map[string]string)
 	for line := range strings.Lines(mcpText) {
 		name, text, _ := strings.Cut(strings.TrimSpace(line), ": ")
@@ -73,8 +72,8 @@ type scoreArgs struct {
 
 // score gives a score, in place of one of the same name and author.
 func (s *mcpServer) score(ctx context.Context, in scoreArgs) (text string, err error) {
-	err = s.scores.Change(ctx, func(ctx context.Context, w store.Service) error {
-		set, err := s.scores.annotate(ctx, w, sessionPath{ID: in.Session}, newAnnotation{Kind: store.AnnotationScore,
+	err = s.Change(ctx, func(ctx context.Context, w store.Service) error {
+		set, err := s.annotate(ctx, w, sessionPath{ID: in.Session}, newAnnotation{Kind: store.AnnotationScore,
 			Name: in.Name, Value: in.Value, Label: in.Label, Comment: in.Explanation, Turn: in.Turn, PartID: in.PartID})
 		text = "Stored: " + set.Text()
 		return err
@@ -87,8 +86,8 @@ func (s *mcpServer) score(ctx context.Context, in scoreArgs) (text string, err e
 //go:embed mcp.txt
 var mcpText string
 
-// add registers a tool, which reads unless it is scoreTool. As in parameters of the API, an argument with the tag session names a session, and
-// do gets its id.
+// add registers a tool, which reads unless it is scoreTool. As in parameters of the API, an argument with the tag session
+// names a session, and do gets its id.
 func add[In any](s *mcpServer, m *mcp.Server, texts map[string]string, name string,
 	do func(context.Context, In) (string, error)) {
 	closed := false // to the world, and destroys nothing
@@ -156,19 +155,19 @@ func (s *mcpServer) list(ctx context.Context, in listArgs) (string, error) {
 	}
 	q := store.SessionQuery{SessionFilter: filter, Children: in.Children, Archived: in.Archived, Limit: limit + 1}
 	if in.After != "" {
-		last, err := s.sessions.Session(ctx, in.After)
+		last, err := s.Sessions.Session(ctx, in.After)
 		if err != nil {
 			return "", err
 		}
 		q.Before = &store.Cursor{UpdatedAt: last.UpdatedAt, ID: last.ID}
 	}
-	rows, err := s.sessions.Select(ctx, q, "")
+	rows, err := s.Sessions.Select(ctx, q, "")
 	if err != nil {
 		return "", err
 	}
 	more := len(rows) > limit
 	rows = rows[:min(limit, len(rows))]
-	items, _, err := s.sessions.Items(ctx, rows)
+	items, _, err := s.Sessions.Items(ctx, rows)
 	if err != nil {
 		return "", err
 	}
@@ -207,7 +206,7 @@ func (s *mcpServer) resolve(ctx context.Context, args reflect.Value) error {
 		if !names || name == "" && strings.Contains(f.Tag.Get("json"), "omitempty") {
 			continue
 		}
-		id, err := s.sessions.Resolve(ctx, name)
+		id, err := s.Sessions.Resolve(ctx, name)
 		switch {
 		case errors.Is(err, store.ErrNotFound):
 			return fmt.Errorf("no session is named %q; list_sessions lists them", name)
@@ -248,7 +247,7 @@ func (s *mcpServer) search(ctx context.Context, in searchArgs) (string, error) {
 	if q.Since, err = sinceOf(in.Since); err != nil {
 		return "", err
 	}
-	hits, more, err := s.sessions.Find(ctx, q, nil, limit, 0)
+	hits, more, err := s.Sessions.Find(ctx, q, nil, limit, 0)
 	if err != nil {
 		return "", err
 	}
@@ -270,7 +269,7 @@ type readArgs struct {
 }
 
 func (s *mcpServer) read(ctx context.Context, in readArgs) (string, error) {
-	outline, err := s.sessions.LoadOutline(ctx, in.Session)
+	outline, err := s.Sessions.LoadOutline(ctx, in.Session)
 	if err != nil {
 		return "", err
 	}
@@ -328,7 +327,7 @@ type partArgs struct {
 }
 
 func (s *mcpServer) part(ctx context.Context, in partArgs) (string, error) {
-	t, err := s.sessions.Transcript(ctx, in.Session)
+	t, err := s.Sessions.Transcript(ctx, in.Session)
 	if err != nil {
 		return "", err
 	}
@@ -351,7 +350,7 @@ type sessionArgs struct {
 }
 
 func (s *mcpServer) status(ctx context.Context, in sessionArgs) (string, error) {
-	status, err := s.sessions.LoadStatus(ctx, in.Session)
+	status, err := s.Sessions.LoadStatus(ctx, in.Session)
 	if err != nil {
 		return "", err
 	}
@@ -374,7 +373,7 @@ func (s *mcpServer) stats(ctx context.Context, in statsArgs) (string, error) {
 	if q.Since, err = sinceOf(in.Since); err != nil {
 		return "", err
 	}
-	figures, err := s.sessions.Stats(ctx, q)
+	figures, err := s.Sessions.Stats(ctx, q)
 	if err != nil {
 		return "", err
 	}
@@ -388,7 +387,7 @@ type diffArgs struct {
 }
 
 func (s *mcpServer) diff(ctx context.Context, in diffArgs) (string, error) {
-	d, _, _, err := s.sessions.Compare(ctx, in.A, in.B, document.CompareOptions{})
+	d, _, _, err := s.Sessions.Compare(ctx, in.A, in.B, document.CompareOptions{})
 	if err != nil {
 		return "", err
 	}
