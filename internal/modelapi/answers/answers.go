@@ -1,9 +1,10 @@
-// Package answers writes what the providers of models answer, and what clients ask them, from a script: as documents and as
-// streams. It is the counterpart of package modelapi, which reads them.
+// Package answers writes what the providers of models answer, and what clients ask them, from a script: as documents and
+// as streams. It is the counterpart of package modelapi, which reads them.
 package answers
 
 import (
 	"bytes"
+	"cmp"
 	"embed"
 	"encoding/binary"
 	"encoding/json"
@@ -23,6 +24,8 @@ type API struct {
 	Reasons, Errors, IDs bool
 	Stop                 string
 
+	// Model is the name of the model that answers where a step has none.
+	Model string
 	// File has the templates of requests, answers and streams: JSON in which a comma may follow the last element. Each
 	// line of a stream is an event, after its name if that is not its type.
 	File, Path, StreamPath string
@@ -156,7 +159,9 @@ func (a *answer) Parts() (parts []Part) {
 
 // Chunks returns the content type of an answer and its bytes, in the pieces that a server would flush.
 func (a *API) Chunks(s *Step, id string, stream bool) (contentType string, chunks [][]byte) {
-	data := &answer{Step: s, ID: id, atOnce: a.AtOnce, counts: make(map[string]int)}
+	step := *s
+	step.Model = cmp.Or(s.Model, a.Model)
+	data := &answer{Step: &step, ID: id, atOnce: a.AtOnce, counts: make(map[string]int)}
 	if !stream {
 		return "application/json", [][]byte{bytes.TrimSpace(a.execute("answer", data))}
 	}

@@ -2,7 +2,6 @@ package answers
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -29,29 +28,9 @@ type Step struct {
 	Reasoning, Text string
 	Calls           []Call
 	Input, Output   int
-	// Model is the one that answers, CacheRead and Reasoned are among Input and Output. Without a model these are those of
-	// tests: a name of each API, 30 and 2.
+	// Model is the one that answers, by default the API's. CacheRead and Reasoned are among Input and Output.
 	Model               string
 	CacheRead, Reasoned int
-}
-
-// Named is the name of the model, or else the one that is given.
-func (s Step) Named(otherwise string) string { return cmp.Or(s.Model, otherwise) }
-
-// Cached is CacheRead.
-func (s Step) Cached() int {
-	if s.Model == "" {
-		return 30
-	}
-	return s.CacheRead
-}
-
-// Thought is Reasoned.
-func (s Step) Thought() int {
-	if s.Model == "" {
-		return 2
-	}
-	return s.Reasoned
 }
 
 // Call is a tool call with what the tool makes of it.

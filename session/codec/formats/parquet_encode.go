@@ -107,12 +107,15 @@ func parquetValue[Row any](columns session.Columns[Row], row *Row, i int, values
 		*values = binary.LittleEndian.AppendUint64(*values, math.Float64bits(f))
 		return parquetDouble, 1
 	}
+	bytes := func(s string) (int64, byte) {
+		*values = append(binary.LittleEndian.AppendUint32(*values, uint32(len(s))), s...)
+		return parquetBytes, 1
+	}
 	text := func(s string) (int64, byte) {
 		if s == "" && columns[i].Optional {
 			return parquetBytes, 0
 		}
-		*values = append(binary.LittleEndian.AppendUint32(*values, uint32(len(s))), s...)
-		return parquetBytes, 1
+		return bytes(s)
 	}
 	switch v := columns.Field(row, i).(type) {
 	case *string:
@@ -121,8 +124,7 @@ func parquetValue[Row any](columns session.Columns[Row], row *Row, i int, values
 		if *v == nil {
 			return parquetBytes, 0
 		}
-		*values = append(binary.LittleEndian.AppendUint32(*values, uint32(len(**v))), **v...)
-		return parquetBytes, 1
+		return bytes(**v)
 	case *[]byte:
 		return text(string(*v))
 	case *int:
