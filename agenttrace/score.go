@@ -55,7 +55,8 @@ func Score(ctx context.Context, o ScoreOptions) {
 
 // Score reports a score of the session or of something in it, as the event gen_ai.evaluation.result: now, or long
 // after the session has ended, in the process that judges: there [Tracer.NewSession] with its ID makes the Session.
-// Without a LoggerProvider the event is on a span of its own. A score that cannot be stored is reported to [otel.Handle].
+// Without a LoggerProvider the event is on a span of its own. A score that cannot be stored is reported to
+// [otel.Handle].
 func (s *Session) Score(ctx context.Context, o ScoreOptions) {
 	if s == nil {
 		return

@@ -199,7 +199,8 @@ func TestDashboardShowsSessions(t *testing.T) {
 	}
 }
 
-// composeCollector runs the collector of the compose file with some sessions, and returns the addresses of its pages and metrics.
+// composeCollector runs the collector of the compose file with some sessions, and returns the addresses of its pages
+// and metrics.
 func composeCollector(t *testing.T) (view, metrics string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -209,7 +210,8 @@ func composeCollector(t *testing.T) (view, metrics string) {
 		"AGENTTRACE_GRPC_ENDPOINT": testscale.MustAddress(), "AGENTTRACE_HEALTH_ENDPOINT": testscale.MustAddress(),
 		"JAEGER_ENDPOINT": testscale.MustAddress(), "TEMPO_ENDPOINT": testscale.MustAddress(),
 		"AGENTTRACE_STORE": filepath.Join(dir, "s.db"), "AGENTTRACE_JSONL": dir, "AGENTTRACE_QUEUE": dir,
-		"AGENTTRACE_METRICS_LEVEL": "normal", "AGENTTRACE_METRICS_HOST": "127.0.0.1", "AGENTTRACE_METRICS_PORT": metricsPort} {
+		"AGENTTRACE_METRICS_LEVEL": "normal", "AGENTTRACE_METRICS_HOST": "127.0.0.1",
+		"AGENTTRACE_METRICS_PORT": metricsPort} {
 		t.Setenv(name, value)
 	}
 	c, err := collector.Start(t.Context(), collector.Options{Config: []string{"collector.yaml"}})

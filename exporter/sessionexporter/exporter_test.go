@@ -573,8 +573,8 @@ func TestTelemetry(t *testing.T) {
 	}
 }
 
-// What agents use is counted once, although batches are delivered again and the collector starts again, and in a bounded
-// number of series.
+// What agents use is counted once, although batches are delivered again and the collector starts again, and in a
+// bounded number of series.
 func TestUsageIsCountedOnce(t *testing.T) {
 	c := testConfig(t)
 	td := ptrace.NewTraces()

@@ -158,7 +158,9 @@ func TestScoresOfTheSDKAreStoredAndExported(t *testing.T) {
 		Name: "solved", Label: "yes", Explanation: "Bearer abcdefghijklmnopqrstuvwxyz0123",
 	})
 	agenttrace.Score(ctx, agenttrace.ScoreOptions{Name: "neither"})
-	session.Score(ctx, agenttrace.ScoreOptions{Name: "overall", Value: new(0.5), Label: "fair", Explanation: "It is slow."})
+	session.Score(ctx, agenttrace.ScoreOptions{
+		Name: "overall", Value: new(0.5), Label: "fair", Explanation: "It is slow.",
+	})
 	turn.End(agenttrace.TurnResult{})
 	run.End(nil)
 	session = agenttrace.New(agenttrace.Options{}).NewSession(ctx, agenttrace.SessionOptions{ID: "ses_scored"})
@@ -174,7 +176,8 @@ func TestScoresOfTheSDKAreStoredAndExported(t *testing.T) {
 		return strings.Join(lines, "\n")
 	}
 	have := list(path)
-	for _, want := range []string{"session  score  last=1 (judge)", "session  score  overall=0.5 fair: It is slow. (coder)",
+	for _, want := range []string{"session  score  last=1 (judge)",
+		"session  score  overall=0.5 fair: It is slow. (coder)",
 		"turn 1  score  late=0.75 (coder)", "turn 1  score  solved=yes: Bearer [redacted:authorization] (coder)",
 		"turn 1  score  tone=calm (coder)", "turn 1, part " + tool.PartID() + "  score  needed=0.25 (nightly)"} {
 		if !strings.Contains(have, want) {

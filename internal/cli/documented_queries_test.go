@@ -54,16 +54,7 @@ func documentedQueries(t *testing.T) (found []string) {
 // TestDocumentedQueries: every query that documentation has gives the answer in testdata, on a store of a session with
 // all that is asked for, and of other agents' sessions. After -update, look at what the answers are.
 func TestDocumentedQueries(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "s.db")
-	if err := makeStore(path, queried()); err != nil {
-		t.Fatal(err)
-	}
-	importQueried(t, path)
-	conn, err := zombie.OpenConn(path, zombie.OpenReadWrite)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
+	conn := openQueried(t, filepath.Join(t.TempDir(), "s.db"))
 	names := strings.NewReplacer("ses_1", main, "ses_…", main, "assistant-1", "msg_01", "'now', '-1 day'", "'2020-01-01'")
 	var answers strings.Builder
 	for _, query := range documentedQueries(t) {
@@ -118,8 +109,8 @@ func importQueried(t *testing.T, location string) {
 	}
 }
 
-// analysis makes a store at path, and returns the queries of docs/analysis.md and the rows that each finds there.
-func analysis(t *testing.T, path string) (queries []string, answers [][][]any) {
+// openQueried makes a store at path of all that is asked for, and opens it for queries.
+func openQueried(t *testing.T, path string) *zombie.Conn {
 	t.Helper()
 	if err := makeStore(path, queried()); err != nil {
 		t.Fatal(err)
@@ -129,7 +120,14 @@ func analysis(t *testing.T, path string) (queries []string, answers [][][]any) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Close()
+	t.Cleanup(func() { conn.Close() })
+	return conn
+}
+
+// analysis makes a store at path, and returns the queries of docs/analysis.md and the rows that each finds there.
+func analysis(t *testing.T, path string) (queries []string, answers [][][]any) {
+	t.Helper()
+	conn := openQueried(t, path)
 	page, err := os.ReadFile("../../docs/analysis.md")
 	if err != nil {
 		t.Fatal(err)

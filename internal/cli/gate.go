@@ -72,7 +72,7 @@ func (g *gating) check(args []string) error {
 	}
 	for _, path := range g.outputs {
 		if outputForm(path) == "" {
-			return usagef("--output %s: the name tells the form; use .xml (JUnit), .sarif, .md, .json or .txt", path)
+			return usagef("--output %s: the extension states the form; use .xml (JUnit), .sarif, .md, .json or .txt", path)
 		}
 	}
 	selects := g.given(g.cmd) || g.experiment != ""
@@ -191,7 +191,8 @@ func noSession(files []string) error {
 	return usagef("there is no session in %s; name files that export or an agent has written", strings.Join(files, ", "))
 }
 
-// compared are the runs of the baseline: those of an experiment, or all that are in a file. Without both there are none.
+// compared are the runs of the baseline: those of an experiment, or all that are in a file. Without both there are
+// none.
 func (g *gating) compared(ctx context.Context, r document.Reader, experiment, file string,
 	expected map[string]string) ([]*gate.Run, error) {
 	if experiment == "" && file == "" {

@@ -149,8 +149,8 @@ func (s *runSources) merge(ctx context.Context) ([]string, error) {
 	return slices.Sorted(maps.Keys(found)), nil
 }
 
-// findChildren makes the sessions of other programs children of the one that the run's own program had: an agent that it
-// started has the same environment. Where that program had no session, or several, nobody knows who started them.
+// findChildren makes the sessions of other programs children of the one that the run's own program had: an agent that
+// it started has the same environment. Where that program had no session, or several, nobody knows who started them.
 func (s *runSources) findChildren(ctx context.Context, w store.Service, found map[string]bool) error {
 	var outer, others []session.Session
 	for id := range found {
@@ -176,8 +176,8 @@ func (s *runSources) findChildren(ctx context.Context, w store.Service, found ma
 	return nil
 }
 
-// isAgent reports whether sessions of the run's own program have the name for their agent, as "copilot-cli" for the GitHub
-// Copilot CLI.
+// isAgent reports whether sessions of the run's own program have the name for their agent, as "copilot-cli" for the
+// GitHub Copilot CLI.
 func (s *runSources) isAgent(name string) bool {
 	words := strings.ToLower(strings.ReplaceAll(s.Agent, " ", "-"))
 	return name != "" && (words == name || strings.HasSuffix(words, "-"+name))

@@ -49,7 +49,8 @@ webhook: {url: %q, secret_env: HOOK_SECRET}
 			"spanId":"%016x","startTimeUnixNano":"%d","endTimeUnixNano":"%d","attributes":[
 			{"key":"gen_ai.operation.name","value":{"stringValue":"chat"}},
 			{"key":"gen_ai.conversation.id","value":{"stringValue":%q}},
-			{"key":"gen_ai.input.messages","value":{"stringValue":"[{\"role\":\"user\",\"parts\":[{\"type\":\"text\",\"content\":\"swordfish\"}]}]"}},
+			{"key":"gen_ai.input.messages","value":{"stringValue":
+				"[{\"role\":\"user\",\"parts\":[{\"type\":\"text\",\"content\":\"swordfish\"}]}]"}},
 			{"key":"gen_ai.request.model","value":{"stringValue":"m"}},
 			{"key":"gen_ai.usage.input_tokens","value":{"intValue":"500"}}]}]}]}]}`, now, now, now-1e9, now, id)
 		resp, err := http.Post("http://"+c.HTTPEndpoint()+"/v1/traces", "application/json", strings.NewReader(body))

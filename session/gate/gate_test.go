@@ -46,7 +46,7 @@ func usual(r *rand.Rand, of int) *made {
 	if r.IntN(8) == 0 {
 		m.calls = slices.Insert(m.calls, 3, call{"edit_file", `{"path":"none"}`, "failed"})
 	}
-	m.answer = []string{"Done: all tests pass.", "All tests pass now."}[r.IntN(2)] + " Took " + fmt.Sprint(r.IntN(9)+1) + "s."
+	m.answer = []string{"Done: all tests pass.", "All tests pass now."}[r.IntN(2)] + fmt.Sprintf(" Took %ds.", r.IntN(9)+1)
 	return m
 }
 
@@ -56,6 +56,10 @@ func (m *made) failing(tool string) {
 			m.calls[i].outcome = "failed"
 		}
 	}
+}
+
+func (m *made) add(tool, input, outcome string) {
+	m.calls = append(m.calls, call{tool, input, outcome})
 }
 
 func (m *made) without(tool string) {
@@ -163,9 +167,9 @@ func plants() map[string]func(m *made, of int) {
 		"no longer lists files in one":  only(func(m *made) { m.without("list_files") }),
 		"reads nothing before it edits": only(func(m *made) { m.without("read_file") }),
 		"edits after the tests":         only(func(m *made) { slices.Reverse(m.calls) }),
-		"is denied a call":              only(func(m *made) { m.calls = append(m.calls, call{"bash", `{"command":"sudo"}`, "denied"}) }),
-		"deletes with rm":               only(func(m *made) { m.calls = append(m.calls, call{"bash", `{"command":"rm -rf /x"}`, "ok"}) }),
-		"runs in a loop":                only(func(m *made) { m.calls = append(m.calls, m.calls[0], m.calls[0], m.calls[0]) }),
+		"is denied a call":              only(func(m *made) { m.add("bash", `{"command":"sudo"}`, "denied") }),
+		"deletes with rm":               only(func(m *made) { m.add("bash", `{"command":"rm -rf /x"}`, "ok") }),
+		"runs in a loop":                only(func(m *made) { m.calls = slices.Concat(m.calls, slices.Repeat(m.calls[:1], 3)) }),
 		"prints a secret":               only(func(m *made) { m.answer += " password=hunter2swordfish" }),
 		"answers something else":        only(func(m *made) { m.answer = "I cannot do that." }),
 		"answers nothing":               every(func(m *made) { m.answer = "" }),
@@ -302,7 +306,8 @@ func TestTheSchemaHasEveryKey(t *testing.T) {
 	}
 	one := root.Properties["assertions"].Items
 	for of, n := range map[reflect.Type]*node{
-		reflect.TypeFor[Gate](): &root, reflect.TypeFor[Assertion](): one, reflect.TypeFor[Baseline](): root.Properties["baseline"],
+		reflect.TypeFor[Gate](): &root, reflect.TypeFor[Assertion](): one,
+		reflect.TypeFor[Baseline]():  root.Properties["baseline"],
 		reflect.TypeFor[CallMatch](): one.Properties["called"], reflect.TypeFor[TextMatch](): one.Properties["answer"],
 		reflect.TypeFor[ScoreMatch](): one.Properties["score"],
 	} {

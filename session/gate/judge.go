@@ -353,9 +353,9 @@ type compared struct {
 	shares   pair
 }
 
-// steps compares which calls the runs of each case make. A call that the runs of the baseline made and those of now do
-// not, and one that fails now, are regressions; others are changes. Of those of a case, the clearest counts, and of equal
-// ones the first.
+// steps compares which calls the runs of each case make. A call that the runs of the baseline made and those of now
+// do not, and one that fails now, are regressions; others are changes. Of those of a case, the clearest counts, and
+// of equal ones the first.
 func (c *comparison) steps() {
 	all := map[string][]compared{}
 	shares := map[string][]pair{} // by the text of a feature, of all cases that have it

@@ -56,8 +56,8 @@ func (v *Verdict) summary() string {
 	}
 	text = word + ": " + text
 	if v.Baseline > 0 {
-		text += fmt.Sprintf(", %s against %s of the baseline", document.Plural(len(v.Regressions), "regression", "regressions"),
-			document.Plural(v.Baseline, "session", "sessions"))
+		text += fmt.Sprintf(", %s against %s of the baseline",
+			document.Plural(len(v.Regressions), "regression", "regressions"), document.Plural(v.Baseline, "session", "sessions"))
 	}
 	return text
 }

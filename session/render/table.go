@@ -195,8 +195,8 @@ func (p *printer) grid(g *grid) {
 	}
 }
 
-// Table writes rows of cells, the first of them the heads of columns. The first left columns are aligned to the left, and
-// the widest of them is cut where the width is not enough.
+// Table writes rows of cells, the first of them the heads of columns. The first left columns are aligned to the left,
+// and the widest of them is cut where the width is not enough.
 func Table(w io.Writer, left int, rows [][]string, o Options) error {
 	p := newPrinter(o)
 	g := &grid{gap: 2, left: left, whole: p.Whole}

@@ -16,9 +16,9 @@ import (
 	"github.com/agenttrace/agenttrace/session/document"
 )
 
-// Player answers the requests that an agent sends to a model with what the model answered in a session, step by step, and
-// notes where the agent says something else than it did then. It answers in the API that a request is of. Use it as an
-// [http.Handler]; requests may come concurrently, and are answered in the order in which they come.
+// Player answers the requests that an agent sends to a model with what the model answered in a session, step by step,
+// and notes where the agent says something else than it did then. It answers in the API that a request is of. Use it
+// as an [http.Handler]; requests may come concurrently, and are answered in the order in which they come.
 type Player struct {
 	// Live answers the requests from turn From on; nil answers all of them from the session.
 	Live http.Handler
@@ -44,8 +44,8 @@ type playStep struct {
 	answers.Step
 }
 
-// Parting is where an agent does something else than in the session. Step counts the answers of the model from 1, and is 0
-// for a request that belongs to none.
+// Parting is where an agent does something else than in the session. Step counts the answers of the model from 1, and
+// is 0 for a request that belongs to none.
 type Parting struct {
 	Turn int    `json:"turn,omitempty"`
 	Step int    `json:"step,omitempty"`
@@ -226,9 +226,9 @@ func (p *Player) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// answer is the next answer of the session, or nil if the live model is to be asked. What the agent says otherwise than in
-// the session is noted. A request without tools beside one that has some, such as one for a title, gets an answer of its
-// own.
+// answer is the next answer of the session, or nil if the live model is to be asked. What the agent says otherwise
+// than in the session is noted. A request without tools beside one that has some, such as one for a title, gets an
+// answer of its own.
 func (p *Player) answer(r *modelapi.Request, body []byte) (*answers.Step, int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

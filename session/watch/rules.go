@@ -1,7 +1,7 @@
 // Package watch evaluates rules on the sessions of a store while they change, and tells somebody what it found, once.
 //
-// [Parse] reads the rules from a file. A [Watcher] follows a store; what it finds are facts, which it keeps in a file of
-// its own before it delivers them, so that a fact outlives the process.
+// [Parse] reads the rules from a file. A [Watcher] follows a store; what it finds are facts, which it keeps in a file
+// of its own before it delivers them, so that a fact outlives the process.
 package watch
 
 import (

@@ -62,7 +62,7 @@ const scoreTool = "score_session"
 // scoreArgs are a score and what it is of.
 type scoreArgs struct {
 	Session     string   `json:"session" session:"" jsonschema:"id of the session"`
-	Turn        int      `json:"turn,omitempty" jsonschema:"number of the turn that the score is of, if it is not the session"`
+	Turn        int      `json:"turn,omitempty" jsonschema:"number of the turn that is scored, if not the session"`
 	PartID      string   `json:"part_id,omitempty" jsonschema:"id of the part that the score is of, such as a tool call"`
 	Name        string   `json:"name" jsonschema:"what is scored, such as quality"`
 	Value       *float64 `json:"value,omitempty" jsonschema:"the score as a number"`
@@ -86,8 +86,8 @@ func (s *mcpServer) score(ctx context.Context, in scoreArgs) (text string, err e
 //go:embed mcp.txt
 var mcpText string
 
-// add registers a tool, which reads unless it is scoreTool. As in parameters of the API, an argument with the tag session
-// names a session, and do gets its id.
+// add registers a tool, which reads unless it is scoreTool. As in parameters of the API, an argument with the tag
+// session names a session, and do gets its id.
 func add[In any](s *mcpServer, m *mcp.Server, texts map[string]string, name string,
 	do func(context.Context, In) (string, error)) {
 	closed := false // to the world, and destroys nothing

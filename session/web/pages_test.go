@@ -211,8 +211,8 @@ func TestNowShowsWhatATurnTakesPerMinute(t *testing.T) {
 func TestExperimentsAreATable(t *testing.T) {
 	s := newSite(t, conversation("ses_a", 2))
 	s.has("/experiments", "No experiments")
-	n := store.Annotation{SessionID: "ses_a", Kind: store.AnnotationTag, Name: "experiment:<b>", Label: "one", CreatedAt: 1,
-		UpdatedAt: 1}
+	n := store.Annotation{SessionID: "ses_a", Kind: store.AnnotationTag, Name: "experiment:<b>", Label: "one",
+		CreatedAt: 1, UpdatedAt: 1}
 	n.Identify()
 	if err := s.store.Annotate(t.Context(), []store.Annotation{n}); err != nil {
 		t.Fatal(err)

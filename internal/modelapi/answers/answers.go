@@ -1,5 +1,5 @@
-// Package answers writes what the providers of models answer, and what clients ask them, from a script: as documents and
-// as streams. It is the counterpart of package modelapi, which reads them.
+// Package answers writes what the providers of models answer, and what clients ask them, from a script: as documents
+// and as streams. It is the counterpart of package modelapi, which reads them.
 package answers
 
 import (

@@ -16,8 +16,8 @@ import (
 // day, and in it a file for each session, so that no more than the rows of one session are in memory. The columns are
 // those of a store. It is an export only.
 
-// parquetWriteDir writes a session into a directory: all files are written before the first of them takes its place. The
-// table of sessions is the last one: a session that is in it is there as a whole.
+// parquetWriteDir writes a session into a directory: all files are written before the first of them takes its place.
+// The table of sessions is the last one: a session that is in it is there as a whole.
 func parquetWriteDir(dir string, s *Source, replace bool) error {
 	t := s.Sorted()
 	messages := make([]session.Message, len(t.Messages))

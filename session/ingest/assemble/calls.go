@@ -436,8 +436,9 @@ func compareUsage(x, y *fact.Usage) int {
 		strings.Compare(x.Basis, y.Basis))
 }
 
-// disagreements reports what two sources of the call state differently: its model, what it used, and its answer. What one
-// of them leaves out or cuts off is no difference, and neither is what two instrumentations of one process count apart.
+// disagreements reports what two sources of the call state differently: its model, what it used, and its answer. What
+// one of them leaves out or cuts off is no difference, and neither is what two instrumentations of one process count
+// apart.
 func (c *call) disagreements(report func(string)) {
 	for i, x := range c.nodes {
 		for _, y := range c.nodes[i+1:] {
