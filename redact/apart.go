@@ -1,19 +1,34 @@
 package redact
 
-import "strings"
+import (
+	"strings"
+	"unsafe"
+)
 
 // elsewhere returns the secret that belongs to the label though no sign joins them: the value of a name, what was to be
 // used as it. What is below it in a table it notes for later.
 func (m *mention) elsewhere() finding {
-	if m.inserts() {
-		m.c.inserted(m)
+	if m.heads() {
+		to := m.c.eol(m.hi)
+		m.items(to, to+strings.Index(m.s[to:]+"\n[", "\n["))
 	} else if m.inRow() {
 		m.c.table(m)
 	}
 	if f := m.paired(); f.end > 0 {
 		return f
 	}
+	if strings.HasPrefix(m.s[m.hi:], ":\n") && m.startsLine() { // a parameter of a template
+		if f := m.valueOf("efault", m.hi, min(len(m.s), m.hi+maxPair)); f.end > 0 {
+			return f
+		}
+	}
 	return m.nearby()
+}
+
+// heads reports whether the label ends the name of a section of an INI file: [passwords].
+func (m *mention) heads() bool {
+	from, to := m.c.line(m.lo)
+	return m.s[from] == '[' && run(m.s, from+1, keyBytes|space) >= m.hi && strings.TrimRight(m.s[m.hi:to], blanks) == "]"
 }
 
 // token is a piece of a text that may be a value: a string in quotes, or a word that no language has.
@@ -46,7 +61,7 @@ func (m *mention) nearby() finding {
 		}
 	}
 	by := ahead
-	if m.lo >= 4 && m.s[m.lo-1] == ' ' && m.follows("uses", "owners") { // use … as the token
+	if w, _ := m.wordBefore(m.lo); lists["owners"][w] { // use … as the token
 		by = before
 	}
 	for n := k - 1; n >= 0 && c.tokens[n].lo >= max(from, m.lo-maxStatement); n-- {
@@ -73,9 +88,13 @@ func (m *mention) hasTokens() bool {
 	return len(m.c.tokens) > 0
 }
 
-// below returns the end of the first line after the one that ends at to which is not empty.
+// below returns the end of the first line after the one that ends at to which is not empty, nor drawn below the head
+// of a table.
 func (m *mention) below(to int) int {
 	i := skip(m.s, to, to+8, blanks)
+	if end := skip(m.s, i, i+maxKey, "-="); end > i+2 && end < len(m.s) && m.s[end] == '\n' {
+		i = end + 1
+	}
 	return min(m.c.eol(i), i+maxStatement)
 }
 
@@ -85,6 +104,9 @@ func (m *mention) near(t *token, by join) finding {
 		return finding{}
 	}
 	f := t.f
+	if (m.class == hint || m.class <= countable && f.kind == aHash) && !m.hints(t) {
+		return finding{}
+	}
 	f.join, f.class = by, m.class
 	f.marks |= m.labelMarks()
 	between := m.s[min(m.hi, t.hi):max(m.lo, t.lo)]
@@ -92,10 +114,38 @@ func (m *mention) near(t *token, by join) finding {
 	if !m.judged(f, t.lo, t.hi) {
 		return finding{}
 	}
-	if m.whole && m.tried.lo <= t.lo && t.hi <= m.tried.hi { // a phrase with such a word
-		return finding{m.tried.lo, m.tried.hi, Marker}
-	}
 	return finding{t.lo, t.hi, Marker}
+}
+
+// hints reports whether the token may be the secret of a label that names none, or looks like what identifies something:
+// it looks made to be a secret, and no other name is between them.
+func (m *mention) hints(t *token) bool {
+	v, k := m.s[t.lo:t.hi], t.f.kind
+	if m.class == hint && (k < aHash || k > aWordDigits || k == aText ||
+		t.f.marks>>isQuoted&1 == 0 &&
+			(identifierPath(v) && strings.IndexByte(v, '.') > 0 || strings.IndexByte(v, '@') > 0)) {
+		return false
+	}
+	if m.barred.hi > 0 && t.lo >= m.barred.hi || t.hi <= m.barred.lo {
+		return false
+	}
+	var buf [2 * maxStatement]byte
+	n := copy(buf[:], m.s[max(0, min(m.lo, t.lo)-16):max(m.hi, t.hi)])
+	for i := range n {
+		buf[i] = toLower(buf[i])
+	}
+	between := unsafe.String(&buf[0], n)
+	for _, name := range words["unhinted"] {
+		if strings.Contains(between, name) {
+			if t.lo > m.lo { // and so it is for what is farther
+				m.barred.hi = t.lo
+			} else {
+				m.barred.lo = t.hi
+			}
+			return false
+		}
+	}
+	return true
 }
 
 // readTokens has c.tokens be those between from and to. What was read for the label before is not read again.
@@ -136,13 +186,8 @@ func (c *scan) readToken(i, to int) int {
 		return i + 1
 	}
 	end := i
-	for ; end < len(s) && !oneByteOf(tokenStops, s[end]); end++ {
-		if s[end] >= 0xd0 { // no letter of the Latin script
-			break
-		}
-	}
-	if end == i { // such a letter
-		return i + 1
+	for end < len(s) && !oneByteOf(tokenStops, s[end]) {
+		end++
 	}
 	v := s[i:end]
 	if strings.Count(v, ":") > 2 { // the name of a resource
@@ -159,8 +204,8 @@ func (c *scan) readToken(i, to int) int {
 // addToken notes the token s[lo:hi] with the features that do not depend on its label.
 func (c *scan) addToken(lo, hi int, quoted bool) {
 	v := c.s[lo:hi]
-	if len(v) < 4 || blank(v) {
-		return
+	if len(v) < 4 || blank(v) || public(v) || strings.HasPrefix(strings.TrimLeft(c.s[hi:min(len(c.s), hi+4)], "`"), "](") {
+		return // what a link says is no secret
 	}
 	m := &c.cell
 	*m = mention{c: c, s: c.s, quoted: quoted}
@@ -195,7 +240,7 @@ func (m *mention) inRow() bool {
 		return false
 	}
 	lo := skipBack(s, m.lo, max(m.c.floor, m.lo-40), " *\"`'")
-	if lo == 0 || oneByteOf(borders, s[lo-1]) || s[lo-1] >= 0x80 {
+	if lo <= m.c.head(m.lo) || oneByteOf(borders, s[lo-1]) || s[lo-1] >= 0x80 {
 		return true
 	}
 	// "API Key": the label may be the second word of the name.
@@ -212,6 +257,10 @@ func (c *scan) table(m *mention) {
 	}
 	c.tables = to + 1
 	c.looked += to - from
+	end := len(c.s)
+	if head := c.head(m.lo); head > from {
+		from, end = head, c.closing(head-1)
+	}
 	line := strings.TrimRight(c.s[from:to], "\r")
 	for n, sign := range columnSigns {
 		if !strings.Contains(line, sign) {
@@ -220,7 +269,7 @@ func (c *scan) table(m *mention) {
 		if names := c.header(line, sign); !names && n > 3 {
 			return // a list in code or prose
 		}
-		for c.tables < len(c.s) && c.row(c.tables, sign) {
+		for c.tables < end && c.row(c.tables, end, sign) {
 			c.tables = c.eol(c.tables) + 1
 		}
 		return
@@ -278,9 +327,9 @@ func (c *scan) cells(line, sign string) []span {
 	return c.cellsOf
 }
 
-// row notes the secrets of the row at at, and reports whether it is one.
-func (c *scan) row(at int, sign string) bool {
-	line := c.s[at:c.eol(at)]
+// row notes the secrets of the row at at, of a table that ends at end, and reports whether it is one.
+func (c *scan) row(at, end int, sign string) bool {
+	line := c.s[at:min(c.eol(at), end)]
 	c.looked += len(line)
 	cells := c.cells(line, sign)
 	if line != "" && strings.Trim(line, "-+=|: ─┼├┤╞╪╡┬┴│═╬╠╣\r") == "" {
@@ -289,48 +338,15 @@ func (c *scan) row(at int, sign string) bool {
 	return len(cells) == len(c.columns) && c.noteCells(at, cells, sign)
 }
 
-// noteCells notes the secrets among the cells of the row at at, of a table or of the values that SQL inserts.
+// noteCells notes the secrets among the cells of the row at at.
 func (c *scan) noteCells(at int, cells []span, sign string) bool {
-	for n, v := range cells[:min(len(cells), len(c.columns))] {
+	for n, v := range cells {
 		if c.columns[n] != notSecret && (sign != aligned || strings.IndexByte(c.s[at+v.lo:at+v.hi], ' ') < 0) {
 			c.cell = mention{c: c, s: c.s, lo: at, hi: at, class: c.columns[n], join: cell}
 			c.addLater(c.cell.found(at+v.lo, at+v.hi))
 		}
 	}
 	return true
-}
-
-// inserts reports whether the label is a column of an INSERT in SQL.
-func (m *mention) inserts() bool {
-	i := skip(m.s, m.hi, m.hi+8, "`\"] ")
-	if i == len(m.s) || !oneByteOf(",)", m.s[i]) {
-		return false
-	}
-	before := m.s[max(m.c.floor, m.lo-200):m.lo]
-	before = strings.TrimRight(before[:max(0, strings.LastIndexByte(before, '('))], " ")
-	table := runBack(before, len(before), max(0, len(before)-64), word|dot)
-	return indexFold(before[max(0, table-14):], "into ") >= 0
-}
-
-// inserted notes the values of an INSERT whose columns have the names of secrets, of which the label is one. Its rows
-// are read once.
-func (c *scan) inserted(m *mention) {
-	end := until(c.s, m.lo, 512, ")")
-	if m.lo < c.tables {
-		return
-	}
-	c.header(c.s[strings.LastIndexByte(c.s[:m.lo], '(')+1:end], ",")
-	end += max(0, indexFold(c.s[end:min(len(c.s), end+16)], "values")) + len("values")
-	for end < len(c.s) {
-		i := skip(c.s, end, end+8, "), \n")
-		if i == len(c.s) || c.s[i] != '(' {
-			return
-		}
-		end = until(c.s, i, 8<<10, ")")
-		c.noteCells(i+1, c.cells(c.s[i+1:end], ","), ",")
-		c.looked += end - i
-		c.tables = end
-	}
 }
 
 // pairLabel returns where the label of the name begins in a pair of name and value, or -1.

@@ -24,6 +24,7 @@ const (
 	star
 	visible // what passwords are made of
 	space   // also line ends
+	ofToken // of what may be a password or a key without a label
 
 	letter = lower | upper
 	alnum  = digit | letter
@@ -46,6 +47,9 @@ var class = func() (t [256]charset) {
 	for b := byte('!'); b <= '~'; b++ {
 		if !oneByteOf(quotes+"<,;)|", b) {
 			t[b] |= visible
+		}
+		if !oneByteOf(quotes+"<>,;()[]{}|:=", b) {
+			t[b] |= ofToken
 		}
 	}
 	return t

@@ -2,7 +2,6 @@ package redact
 
 import (
 	"strings"
-	"unicode/utf8"
 
 	"github.com/agenttrace/agenttrace/internal/jsonscan"
 )
@@ -10,7 +9,6 @@ import (
 const (
 	maxHeader = 8 << 10 // of a header's value
 	maxJudged = 256     // of a value, to report what it is
-	maxList   = 96      // of a list's items
 )
 
 // value returns the bounds of the value at i, without quotes. Bounds with nothing between them are those of an
@@ -23,16 +21,6 @@ func (m *mention) value(i int) (lo, hi int) {
 	if oneByteOf(quotes, s[i]) {
 		return m.stringAt(i)
 	}
-	for _, pair := range [...]string{"«»", "„“", "„”", "“”", "‘’", "「」", "『』"} {
-		_, size := utf8.DecodeRuneInString(pair)
-		if !strings.HasPrefix(s[i:], pair[:size]) {
-			continue
-		}
-		if end := strings.Index(s[i:min(len(s), i+maxJudged)], pair[size:]); end > 0 {
-			m.quoted = true
-			return i + size, i + end
-		}
-	}
 	m.quoted = false
 	switch {
 	case m.join == argument, m.join <= spaced && strings.HasPrefix(s[i:], "[]"):
@@ -40,7 +28,7 @@ func (m *mention) value(i int) (lo, hi int) {
 	case m.join == pair || m.join == sure && !m.tag:
 		return 0, 0
 	case s[i] == '[' && m.join <= spaced || s[i] == '{' && m.keyed && m.join == colon && m.class > weak:
-		m.list(i)
+		m.items(m.group(i))
 		return 0, 0
 	case m.join == sure:
 		return m.element(i)
@@ -68,8 +56,11 @@ func (m *mention) skipMarkup(i int) int {
 			i = end + 1
 		}
 	}
-	if m.join == prose {
+	switch m.join {
+	case prose:
 		i, _ = elements(s, i, "<")
+	case pair:
+		i = jsonscan.Space(s, i)
 	}
 	if i+1 < len(s) && oneByteOf("\"'", s[i+1]) && oneByteOf("bBrRfFuUNE@$L", s[i]) {
 		i++
@@ -79,24 +70,13 @@ func (m *mention) skipMarkup(i int) int {
 
 // stringAt returns the bounds of the string whose quote is at i, without it.
 func (m *mention) stringAt(i int) (lo, hi int) {
-	s, three := m.s, m.s[i:min(len(m.s), i+3)]
 	if m.c.closesString(i) {
 		return 0, 0
 	}
 	m.quoted = true
-	lo = i + 1
-	if strings.Count(three, three[:1]) == 3 {
-		lo = i + len(three)
-		if k := strings.Index(s[lo:min(len(s), lo+maxHeader)], three); k >= 0 && m.c.afford(k/8) {
-			return lo, lo + k
-		}
-		return lo, until(s, lo, maxHeader, "\n")
-	}
-	hi = m.c.closing(i)
+	lo, hi = i+1, m.c.closing(i)
 	if m.class == credential {
-		plain := lo
-		lo = afterScheme(s, lo, hi)
-		m.scheme = lo > plain
+		lo = afterScheme(m.s, lo, hi)
 	}
 	return lo, hi
 }
@@ -147,7 +127,6 @@ func afterScheme(s string, lo, hi int) int {
 func (m *mention) headerAt(i int) (lo, hi int) {
 	s := m.s
 	lo = afterScheme(s, i, min(len(s), i+40))
-	m.scheme = lo > i
 	// Another header's name, or a word of a sentence about this header?
 	first := until(s, lo, 64, wordStops)
 	if w := s[lo:first]; w == "" || w[len(w)-1] == ':' || has("stopWords", w) ||
@@ -157,7 +136,7 @@ func (m *mention) headerAt(i int) (lo, hi int) {
 	stops := "\n\r" + quotes
 	if q := m.lo - 1; q >= 0 && oneByteOf(quotes, s[q]) {
 		stops = "\n\r" + s[q:q+1]
-	} else if m.scheme && oneByteOf("DHO", s[i]) {
+	} else if lo > i && oneByteOf("DHO", s[i]) {
 		stops = "\n\r" // Digest, Hawk and OAuth have quotes in their pairs
 	}
 	hi = until(s, i, maxHeader, stops)
@@ -166,9 +145,6 @@ func (m *mention) headerAt(i int) (lo, hi int) {
 	}
 	m.c.looked += hi - i
 	end := skipBack(s, hi, lo, blanks+",;)}]")
-	if strings.HasPrefix(s[lo:], "${") && end < hi && s[end] == '}' {
-		end++ // of a reference: without it ${TOKEN} would be taken for a secret
-	}
 	return lo, end
 }
 
@@ -179,8 +155,8 @@ func (m *mention) block(i int) (lo, hi int) {
 		return 0, 0
 	}
 	m.join = sure
-	from, _ := m.c.line(m.lo)
-	hi = m.c.deeper(eol, indent(s[from:min(len(s), from+200)]))
+	from := m.c.head(m.lo)
+	hi = m.c.deeper(eol, indent(s[from:min(len(s), from+maxHead)]))
 	lo = eol + 1 + indent(s[eol+1:min(len(s), eol+200)])
 	return unless(hi < lo, lo, hi)
 }
@@ -191,7 +167,8 @@ func (c *scan) deeper(end, depth int) int {
 		next := c.eol(i + 1)
 		line := c.s[i+1 : next]
 		c.looked += len(line)
-		if empty := strings.TrimSpace(line) == ""; !empty && indent(line) <= depth || !c.afford(1) {
+		empty, from := strings.TrimSpace(line) == "", skip(line, 0, len(line), " \t-")
+		if empty && depth < 0 || !empty && from <= depth || !c.afford(1) {
 			break
 		} else if !empty {
 			end = next
@@ -216,13 +193,8 @@ func (m *mention) nextLine(i int) (lo, hi int) {
 		return m.stringAt(i)
 	case m.join != colon && m.join != prose && m.join != flag || oneByteOf(quotes, s[i]):
 		return 0, 0
-	case strings.HasPrefix(s[i:], "- "):
-		m.list(i)
-		return 0, 0
-	case m.class >= keyed && s[m.hi-1]|0x20 == 's' && m.startsLine(): // secrets:␤  db: …
-		from, to := m.c.line(m.lo)
-		m.join = item
-		m.c.members(to, m.c.deeper(to, m.lo-from), m.secret)
+	case m.class >= keyed && s[m.hi-1]|0x20 == 's' || strings.HasPrefix(s[i:], "- "): // secrets:␤  db: …
+		m.items(m.group(m.hi))
 	}
 	m.join = below
 	return i, m.wordEnd(i)
@@ -246,46 +218,51 @@ func (m *mention) element(i int) (lo, hi int) {
 		}
 	}
 	name, ok := strings.CutPrefix(strings.TrimPrefix(s[hi:min(len(s), hi+maxKey)], "]]>"), "</")
-	if _, rest, found := strings.Cut(name[:run(name, 0, slug|colonAt)], ":"); found {
-		name = rest
-	}
 	return unless(!ok || !strings.HasPrefix(name, s[m.lo:m.hi]), i, hi)
 }
 
-// list notes the secrets of the list at i: strings and words in brackets that are no names of members, or lines of YAML
-// that begin with a dash.
-func (m *mention) list(i int) {
+// group returns the bounds of the group at i: what is in brackets, the lines indented deeper than that of the label, or
+// those up to an empty one.
+func (m *mention) group(i int) (lo, hi int) {
+	_, to := m.c.line(m.lo)
+	if strings.Trim(m.s[i:to], ": \r") != "" {
+		return i, min(len(m.s), i+maxHeader)
+	}
+	if hi = m.c.deeper(to, indent(m.s[m.c.head(m.lo):m.hi])); hi == to {
+		hi = m.c.deeper(to, -1)
+	}
+	return to, hi
+}
+
+// items notes the secrets among the values in s[lo:hi], which the label names as a group: the words and strings, up to
+// the bracket that ends a list, that are no names of members.
+func (m *mention) items(lo, hi int) {
 	c, s := m.c, m.s
 	m.join = item
-	depth := 0
-	for n := 0; i < len(s) && n < maxList && c.afford(8); i++ {
-		switch b := s[i]; {
+	for depth := 0; lo < hi && c.afford(8); {
+		switch b := s[lo]; {
 		case oneByteOf("[{(", b):
 			depth++
 		case oneByteOf("]})", b):
-			depth--
-		case class[b]&(space|comma|colonAt) == 0 && (b != '-' || depth > 0):
-			lo, hi := i, c.bareWord(i)
-			if m.quoted = oneByteOf(quotes, b); m.quoted {
-				lo, hi = i+1, c.closing(i)
-			} else if depth > 0 {
-				hi = i + len(strings.TrimRight(s[i:hi], "])}:"))
-			}
-			n++
-			i = max(lo, hi)
-			if next := jsonscan.Space(s, min(len(s), i+1)); next == len(s) || s[next] != ':' || !m.quoted {
-				c.addLater(m.found(lo, hi))
-			}
-			if !m.quoted {
-				i--
-			}
-			if next := jsonscan.Space(s, min(len(s), i+1)); depth == 0 && next < len(s) && s[next] != '-' {
+			if depth--; depth <= 0 {
 				return
 			}
+		case !oneByteOf(blanks+",:=-", b):
+			end := c.bareWord(lo)
+			if m.quoted = oneByteOf(quotes, b); m.quoted {
+				lo, end = lo+1, c.closing(lo)
+			} else if k := strings.IndexAny(s[lo:end], "=:]})"); k >= 0 && run(s, lo, slug|dot) == lo+k {
+				end = lo + k
+			}
+			next := skip(s, end, hi, " "+quotes)
+			if !m.quoted && next < hi && !oneByteOf("\n\r,;:=#)]}", s[next]) { // words
+				end = until(s, next, hi-next, "\n")
+			} else if next == len(s) || !oneByteOf(":=", s[next]) {
+				c.addLater(m.found(lo, end))
+			}
+			lo = end
 		}
-		if depth < 0 || depth == 0 && i < len(s) && oneByteOf("]})", s[i]) {
-			return
-		}
+		lo++
 	}
 }
 
@@ -306,7 +283,7 @@ func (m *mention) wordEnd(i int) int {
 		end-- // ends a sentence
 	}
 	// ${{ a.b }} and {{ a }} have spaces.
-	for _, t := range [...][2]string{{"${{", "}}"}, {"{{", "}}"}, {"${", "}"}, {"$(", ")"}, {"<%", "%>"}, {"$", ""}} {
+	for _, t := range [...][2]string{{"${{", "}}"}, {"{{", "}}"}, {"${", "}"}, {"$(", ")"}, {"<%", "%>"}} {
 		if end-i < maxJudged && strings.HasPrefix(s[i:end], t[0]) {
 			k := strings.Index(s[i:min(len(s), i+120)], t[1])
 			return max(end, i+k+len(t[1]))

@@ -39,7 +39,7 @@ var (
 	nameRule   = &rule{where: open}
 	toolRule   = &rule{where: open}
 	hiddenRule = &rule{where: open}
-	placed     = map[placing]*rule{open: nameRule, 0: {}}
+	placed     = map[placing]*rule{open: nameRule, alone: {where: alone}, 0: {}}
 )
 
 func newIndex(active []*rule, keys []keyName) *table {
@@ -51,7 +51,7 @@ func newIndex(active []*rule, keys []keyName) *table {
 	if len(keys) > 0 {
 		for i := range phrases {
 			for literal := range strings.SplitSeq(phrases[i].literals, "|") {
-				all = append(all, entry{rule: placed[phrases[i].where&open], literal: literal,
+				all = append(all, entry{rule: placed[phrases[i].where&(open|alone)], literal: literal,
 					fold: phrases[i].where&fold != 0, phrase: &phrases[i]})
 				// As JSON may have it.
 				if k := strings.IndexFunc(literal, func(c rune) bool { return c >= 0x80 }); k >= 0 {

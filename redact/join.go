@@ -124,9 +124,6 @@ func (m *mention) operator(i int, blank bool) (int, bool) {
 	if m.tag && blank { // <password value="…">, <password type="…">…
 		rest := s[i:min(len(s), i+200)]
 		end := max(0, strings.IndexByte(rest, '>'))
-		if k := strings.Index(rest[:end], `value="`); k >= 0 {
-			return m.by(sure, i+k+len("value="))
-		}
 		m.join = sure
 		return i + end + 1, end > 0 && rest[end-1] != '/'
 	}
@@ -146,9 +143,6 @@ func (m *mention) colon(i int, blank bool) (int, bool) {
 		}
 	}
 	i = skip(s, i+1, i+4, "*")
-	if end := skip(s, i, i+2, "_"); strings.HasPrefix(s[end:], " ") {
-		i = end
-	}
 	i, _ = elements(s, i, "</")
 	return m.by(colon, i)
 }
@@ -193,17 +187,14 @@ func (m *mention) spoken(i int, blank bool) (int, bool) {
 		return m.by(prose, j)
 	}
 	m.join = bare
-	if end := i + 2; end < len(m.s) && class[m.s[i]]&digit != 0 && m.s[i+1] == ' ' {
-		i = end // the kind of a router's password: password 0 …
-	}
 	return i, !oneByteOf("\n\r", m.s[i])
 }
 
 // statement reads "is", "has been reset to", "for the database is": the words up to the value.
 func (m *mention) statement(i int) (int, bool) {
-	s, prior, loose := m.s, "", false
+	s, loose := m.s, false
 	for n := 0; n < 10 && i < len(s); n++ {
-		end := wordOfSentence(s, i, n)
+		end := wordOfSentence(s, i)
 		w, after := s[i:end], s[end:]
 		if w == "" {
 			return i + 1, s[i] == '=' && n > 0
@@ -211,21 +202,17 @@ func (m *mention) statement(i int) (int, bool) {
 		loose = loose || n == 0 && !m.sentence && !lists["linking"][w] && !lists["isVerb"][w]
 		switch {
 		case lists["isVerb"][w] && strings.HasPrefix(after, " ") && lists["states"][after[1:run(after, 1, lower)]]:
-		case m.changes(w, prior): // changed the password to
-			return end, true
 		case loose && (has("describing", w) || strings.HasPrefix(after, ":\n")):
 			return 0, false
 		case strings.HasPrefix(after, ":") && (m.sentence || subject(w, n)):
 			return end + 1, true
 		case loose: // words of another clause may lead to a colon only
 		case lists["isVerb"][w]: // is: …, will be …, is = …
-			end += len(after) - len(strings.TrimPrefix(after, " be"))
-			end = skip(s, end, end+1, ":")
-			return skip(s, end, end+2, " ="), strings.HasPrefix(s[end:], " ")
+			return skip(s, end, end+3, ": ="), strings.HasPrefix(after, " ") || strings.HasPrefix(after, ": ")
 		case m.sentence && m.spokenVerb(w, n):
 			return end, true
 		}
-		if prior = w; !strings.HasPrefix(after, " ") {
+		if !strings.HasPrefix(after, " ") {
 			break
 		}
 		i = end + 1
@@ -242,38 +229,13 @@ func (m *mention) spokenVerb(w string, n int) bool {
 	return lists["spokenVerbs"][w] && (n > 0 || foreign || w != "to") || n > 0 && strings.Trim(w, "—–-") == ""
 }
 
-// changes reports whether w leads to the new value of what the label names, or to its former one.
-func (m *mention) changes(w, prior string) bool {
-	return w == "to" && lists["states"][prior] || (w == "to" || w == "from") && m.follows("changes", "determiners")
-}
-
-// wordOfSentence returns the end of the n-th word after a label, at i: of a name, an address of mail too, and a string
-// in quotes.
-func wordOfSentence(s string, i, n int) int {
+// wordOfSentence returns the end of the word at i.
+func wordOfSentence(s string, i int) int {
 	end := i
 	for end < len(s) && (class[s[end]]&(word|dash) != 0 || s[end] >= 0x80) {
 		end++
 	}
-	if n == 0 {
-		return end
-	}
-	if end < len(s) && (s[end] == '@' || s[end] == '.' && end > i) {
-		stop := run(s, end+1, slug|dot) // for root@localhost
-		end = max(end, skipBack(s, stop, end+1, "."))
-	}
-	if k := strings.IndexByte(s[min(len(s), i+1):min(len(s), i+maxKey)], '\''); k > 0 && s[i] == '\'' {
-		end = i + k + 2 // for 'https://github.com'
-	}
 	return end
-}
-
-// follows reports whether a word of a list is before the label, with two of another between them.
-func (m *mention) follows(list, between string) bool {
-	w, at := m.wordBefore(m.lo)
-	for n := 0; n < 2 && !lists[list][w] && lists[between][w]; n++ {
-		w, at = m.wordBefore(at)
-	}
-	return lists[list][w]
 }
 
 // wordBefore returns the word before i in the same line, and where it begins.
@@ -289,9 +251,5 @@ func (m *mention) verb() bool {
 		return false
 	}
 	w, _ := m.wordBefore(m.lo)
-	if !lists["verbs"][w] && m.s[m.lo-1] != ' ' {
-		// config set //registry.example/:_authToken …
-		w, _ = m.wordBefore(since(m.s, m.lo, max(m.c.floor, m.lo-80), blanks))
-	}
 	return lists["verbs"][w]
 }

@@ -36,7 +36,6 @@ type walker struct {
 	r      *Redactor
 	s      string
 	nested int
-	at     span // of a nested text in the outermost
 	text   func(key, s string, nested int) string
 	edits  []finding
 }
@@ -49,9 +48,6 @@ func (w *walker) redacted(class keyClass) (string, bool) {
 	end := w.any(jsonscan.Space(w.s, 0), "", class, 0)
 	if end < 0 || jsonscan.Space(w.s, end) != len(w.s) {
 		return w.s, false
-	}
-	if w.nested == 0 {
-		w.r.trace.pass(w.edits)
 	}
 	return written(w.s, w.edits), true
 }
@@ -67,17 +63,15 @@ func (w *walker) any(i int, key string, class keyClass, level int) int {
 		if end < 0 {
 			return -1
 		}
-		goes, schema := verdict(class, w.s[i:end])
-		note := Candidate{Start: i, End: end, Label: key, Kind: "value under a key", Secret: goes}
-		if w.nested > 0 {
-			note.Start, note.End = w.at.lo, w.at.hi
+		ofSchema = w.s[i] == '{' && class > weak && isSchema(w.s[i:end])
+		goes := !ofSchema && !spares(class, w.s[i:end])
+		if w.nested == 0 {
+			w.r.trace.note(Candidate{Start: i, End: end, Label: key, Kind: "value under a key", Secret: goes})
 		}
-		w.r.trace.note(note)
 		if goes {
 			w.edits = append(w.edits, finding{i, end, quotedMarker})
 			return end
 		}
-		ofSchema = schema
 	}
 	switch w.s[i] {
 	case '{', '[':
@@ -125,48 +119,33 @@ func (w *walker) str(key string, start, end int) {
 	if w.text != nil {
 		out = w.text(key, plain, w.nested+1)
 	} else {
-		inner := walker{r: w.r, s: plain, nested: w.nested + 1, at: w.at}
-		if w.nested == 0 {
-			inner.at = span{start, end}
-		}
-		out, _ = inner.redacted(notSecret)
+		out, _ = w.r.document(plain, w.nested+1, nil)
 	}
 	if out != plain {
 		w.edits = append(w.edits, finding{start, end, escape(out)})
 	}
 }
 
-// verdict reports whether a value goes that is under a key which names a secret, and whether it is a JSON Schema, of
-// which only what may be a value of it goes.
-func verdict(class keyClass, raw string) (goes, schema bool) {
+// spares reports whether a value under a key of class has nothing secret: true and false, as in "password": true of a
+// form, what is empty, numbers under a key of tokens, messages, and arrays and objects of these.
+func spares(class keyClass, raw string) bool {
 	switch raw[0] {
-	case 'n', 't', 'f': // null, true and false, as in "password": true of a form
-		return false, false
+	case 'n', 't', 'f':
+		return true
 	case '"':
-		return !spared(class, raw[1:len(raw)-1]), false
+		return spared(class, raw[1:len(raw)-1])
 	case '{', '[':
-		if class <= weak || jsonscan.Space(raw, 1) == len(raw)-1 || class == countable && !holdsString(raw) {
-			return false, false // is empty, or has numbers only
-		}
-		schema = raw[0] == '{' && isSchema(raw)
-		return !schema, schema
-	}
-	return class > countable, false
-}
-
-// holdsString reports whether raw has a string that is no key.
-func holdsString(raw string) bool {
-	for i := 0; i < len(raw); i++ {
-		if raw[i] == '"' {
-			i = jsonscan.String(raw, i) - 1
-			if next := jsonscan.Space(raw, i+1); next == len(raw) || raw[next] != ':' {
-				return true
+		return class <= weak || jsonscan.Container(raw, 0, func(_ jsonscan.Key, i int) int {
+			if end := skipJSON(raw, i); end >= 0 && spares(class, raw[i:end]) {
+				return end
 			}
-		}
+			return -1
+		}) >= 0
 	}
-	return false
+	return class <= countable
 }
 
+// isSchema reports whether an object is a JSON Schema.
 func isSchema(raw string) bool {
 	typed := false
 	end := jsonscan.Container(raw, 0, func(k jsonscan.Key, i int) int {

@@ -12,6 +12,8 @@ func TestJSONByKey(t *testing.T) {
 		`{"password":"x1"}`: `{"password":"__REDACTED__"}`,
 		` { "password" : [1, {"a": "b"}] , "b": 2.50e3 } `: ` { "password" : "__REDACTED__" , "b": 2.50e3 } `,
 		`{"cookies":{"sid":"x"},"n":1}`:                    `{"cookies":"__REDACTED__","n":1}`,
+		`{"secret":[123456,"required"]}`:                   `{"secret":"__REDACTED__"}`,
+		`{"secret":["This field is required.",""]}`:        `{"secret":["This field is required.",""]}`,
 		`{"password":1234}`:                                `{"password":"__REDACTED__"}`,
 		`{"token":1234,"access_token":5}`:                  `{"token":1234,"access_token":5}`,
 		`{"token":{"in":1,"out":[2,3]}}`:                   `{"token":{"in":1,"out":[2,3]}}`,

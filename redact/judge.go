@@ -36,7 +36,7 @@ const (
 	below                // key:␤ value
 	item                 // keys: [value, value]
 	apart                // name: key, value: value
-	before               // value as the key
+	before               // as the key, after it
 	near                 // a string after the label in its statement, or in the call
 	ahead                // a string before the label in its line
 	joins
@@ -54,8 +54,6 @@ const (
 	isLong                   // the value has 16 bytes or more
 	isShort                  // the value has fewer than six
 	hasDigit                 // the value has a digit
-	hasScheme                // Bearer or its like is before the value
-	isQuery                  // the label is a parameter of a URL
 	isExpression             // the value goes on as an expression: a call, a sum
 	labelQuoted              // the label is in quotes
 	isFlag                   // the label is a flag of a command
@@ -128,11 +126,10 @@ type mention struct {
 	dashes   bool   // the label is a flag
 	path     bool   // the label ends a path
 	tag      bool   // the label is an element of XML
-	scheme   bool   // Bearer or its like is before the value
 	sentence bool   // the label is a phrase of prose
 	settled  bool   // what a sign joins is redacted already
 	tried    span   // what a sign joins, once it is judged
-	whole    bool   // it is a string
+	barred   span   // of a hint: what is not within belongs to another name
 	marks    uint32 // of the label, once asked for
 }
 
@@ -142,13 +139,12 @@ func (m *mention) secret(lo, hi int) bool {
 		return false
 	}
 	v := m.s[lo:min(hi, lo+maxJudged)]
-	if blank(v) || strings.HasPrefix(v, "pk_live_") || strings.HasPrefix(v, "pk_test_") {
+	if blank(v) || public(v) {
 		return false
 	}
 	f := m.valueFeatures(v, hi)
-	f.class, f.join, m.tried, m.whole = m.class, m.join, span{lo, hi}, m.quoted
+	f.class, f.join, m.tried = m.class, m.join, span{lo, hi}
 	f.marks |= m.labelMarks()
-	f.set(hasScheme, m.scheme)
 	return m.judged(f, lo, hi)
 }
 
@@ -193,7 +189,6 @@ func (m *mention) labelMarks() uint32 {
 		f.set(shouts, shouted(label))
 		f.set(startsLine, m.startsLine())
 		f.set(qualified, wordFrom(label, 0, len(label)) < len(label))
-		f.set(isQuery, m.query)
 		f.set(labelQuoted, m.keyed)
 		f.set(isFlag, m.dashes)
 		m.marks = f.marks
@@ -206,8 +201,8 @@ func shouted(s string) bool { return !holds(s, lower) }
 
 // startsLine reports whether only indentation, a list's dash or a quote precedes the label in its line.
 func (m *mention) startsLine() bool {
-	from, _ := m.c.line(m.lo)
-	return m.lo-from < 200 && strings.Trim(m.s[from:m.lo], " \t-\"'") == ""
+	from := m.c.head(m.lo)
+	return m.lo-from < maxHead && strings.Trim(m.s[from:m.lo], " \t-\"'") == ""
 }
 
 // named finds the value of the key that e found at begin, where it is a secret.
@@ -220,7 +215,7 @@ func (c *scan) named(e *entry, begin int) finding {
 	m := &c.m
 	*m = mention{c: c, s: c.s, lo: lo, hi: hi}
 	i, ok := m.sign()
-	if !ok && !m.inRow() && m.pairLabel() < 0 && !m.inserts() && !m.hasTokens() {
+	if !ok && !m.inRow() && m.pairLabel() < 0 && !m.hasTokens() {
 		return finding{} // most mentions end here, before the key is looked at
 	}
 	if m.lo, m.class = c.r.classifyAt(c.s, lo, hi, at, e); m.class == notSecret {
@@ -245,19 +240,14 @@ func (m *mention) joined(i int) finding {
 	if lo < m.c.floor || hi == 0 {
 		return finding{}
 	}
-	v, rest := m.s[lo:max(lo, hi)], m.s[hi:]
-	m.settled = v != "" && marked(v)
+	v := m.s[lo:max(lo, hi)]
+	m.settled = v != "" && marked(v) || strings.HasPrefix(v, "ENC[") // of SOPS
 	if m.join == sure && !blank(v) && !(m.tag && filePath(v)) || m.secret(lo, hi) {
 		return finding{lo, hi, Marker}
 	}
 	if k := strings.Index(v, ":-"); k > 0 && v[0] == '$' { // ${NAME:-default}
 		m.join = fallback
 		return m.found(lo+k+2, skipBack(m.s, hi, lo+k+2, "}"))
-	}
-	// credentials: name / …
-	if strings.HasPrefix(rest, " / ") && (m.join == colon || m.join == spaced || m.join == prose) {
-		m.join = bare
-		return m.joined(hi + len(" / "))
 	}
 	return finding{}
 }

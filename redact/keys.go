@@ -29,6 +29,8 @@ const (
 	// spokenOf is the class of phrases, ofTool that of commands.
 	spokenOf
 	ofTool
+	// hint is the class of words that a secret is near more often than elsewhere, and that name none.
+	hint
 	classes
 )
 
@@ -66,7 +68,7 @@ func newKeyName(name string) (keyName, error) {
 
 // ambiguous are the names that do not always promise a secret.
 var ambiguous = map[string]keyClass{"token": countable, "authorization": credential, "cookie": credential, "pass": weak,
-	"pwd": weak, "psk": weak, "key": keyed, "pat": keyed, "auth": keyed}
+	"pwd": weak, "psk": weak, "key": keyed, "pat": keyed, "auth": keyed, "salt": keyed}
 
 // vendorKeys are the names of services whose keys have no shape of their own: where what
 // is assigned to one looks like a token, it is one.
@@ -267,7 +269,8 @@ func (k *keyName) behind(owner, key string) keyClass {
 	switch {
 	case k.class == weak && (has("passOwners", owner) || owner != "" && shouted(key) && !has("otherPasses", owner)):
 		return secret
-	case k.class == countable && has("countingTokens", owner), k.class == weak && has("otherPasses", owner),
+	case k.class == countable && (has("countingTokens", owner) || len(key) > 6 && equalFold(key[:6], "public")),
+		k.class == weak && has("otherPasses", owner),
 		k.joined == "key" && (owner == "" || has("otherKeys", owner)),
 		k.joined == "secret" && equalFold(owner, "existing"):
 		return notSecret

@@ -12,41 +12,29 @@ func privateKey(c *scan, at, n int) (int, int) {
 	if i == 0 {
 		return 0, 0
 	}
-	i += len(s[i:]) - len(strings.TrimPrefix(s[i:], " BLOCK"))
-	if s[at+4] == ' ' && strings.HasPrefix(s[i:], " ----") { // SSH2
-		end := unterminated(s[:min(len(s), i+maxPEM)], i+5)
-		if end-i < 60 {
-			return 0, 0
-		}
-		return at, end
+	if len(s)-i < 5 { // cut short
+		return at, len(s)
 	}
-	if !strings.HasPrefix(s[i:], "-----") {
-		if len(s)-i < 5 {
-			return at, len(s)
-		}
+	i += len(s[i:]) - len(strings.TrimPrefix(s[i:], " BLOCK"))
+	dashes := skip(s, i, i+5, " -") // SSH2 has a space and four
+	if dashes < i+5 {
 		return 0, 0
 	}
-	i += 5
+	i = dashes
 	window := s[i:min(len(s), i+maxPEM)]
-	if end := strings.Index(window, "-----"); end >= 0 && strings.HasPrefix(window[end:], "-----END") {
-		body := window[:end]
-		end += len("-----END")
-		if k := strings.Index(window[end:min(len(window), end+60)], "-----"); k >= 0 &&
-			strings.Contains(window[end:end+k], "PRIVATE KEY") {
-			end += k + 5
-		}
-		if strings.Trim(body, " \t\r\n\\nr") == "" || end-len(body) < 120 && wordy(body) {
-			return 0, 0 // talk of where a key begins and ends
-		}
-		return at, i + end
-	} else if !c.afford(min(len(window), max(end, 0)) / 16) {
+	body, rest, ended := strings.Cut(window, "-----")
+	if !c.afford(len(body) / 16) {
 		return at, c.eol(i)
 	}
-	end := unterminated(s[:min(len(s), i+maxPEM)], i)
-	if end == i {
-		return 0, 0 // a header without a body is talk of keys
+	if ended && strings.HasPrefix(rest, "END") {
+		end := i + len(body) + len("-----END")
+		if label, _, ok := strings.Cut(rest[:min(len(rest), 60)], " KEY"); ok && strings.Contains(label, "PRIVATE") {
+			end = skip(s, end+len(label)-len("END")+len(" KEY"), len(s), "- BLOCK")
+		}
+		return unless(strings.Trim(body, " \t\r\n\\nr") == "" || len(body) < 120 && wordy(body), at, end) // or talk of keys
 	}
-	return at, end
+	end := unterminated(window, 0)
+	return unless(end == 0, at, i+end) // a header without a body is talk of keys
 }
 
 // keyLabel returns the end of a label of private keys that begins at i and ends within limit
@@ -70,12 +58,9 @@ func unterminated(s string, i int) int {
 		case class[c]&base64 != 0 && c != '+':
 			stop := run(s, i, base64)
 			line := s[i:stop]
-			// An encrypted key has headers.
-			for _, header := range [...]string{"Proc-Type", "DEK-Info:", "Version:", "Comment:"} {
-				if strings.HasPrefix(s[i:], header) {
-					stop = until(s, i, len(s), "\n")
-					line = s[i:stop]
-				}
+			if end := run(s, i, slug); end < len(s) && s[end] == ':' { // a header: Proc-Type: 4,ENCRYPTED
+				stop = until(s, i, len(s), "\n")
+				line = s[i:stop]
 			}
 			if len(line) < 8 && stop < len(s) && !strings.HasSuffix(line, "=") && s[stop] != '-' {
 				return end

@@ -1,6 +1,7 @@
 package redact
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/agenttrace/agenttrace/internal/jsonscan"
@@ -14,26 +15,46 @@ type phrase struct {
 	where    placing
 	behind   string // what is between it and its value: one of these, in this order, separated by |; · is a space
 	find     func(c *scan, m *mention) finding
+	hint     bool // it names no secret: what looks like one is near it more often than elsewhere
 }
 
 // phrases is the table of them.
 var phrases = []phrase{
 	{literals: strings.Join(spoken(), "|"), join: joins, where: open},
 	{literals: "requirepass |masterauth |bindpw |rootpw |rootpw --plaintext |snmp-server community |key-string |" +
-		"wpa-psk ascii 0 | on >|PSK |EAP |XAUTH |rocommunity |rwcommunity |\nAUTH ", join: setting, where: open},
+		"wpa-psk ascii 0 | on >|PSK |EAP |XAUTH |rocommunity |rwcommunity |\nAUTH |tacacs-server key |" +
+		"radius-server key |isakmp key |wireless_wpa string |wireless_wep string |.Unprotect |\" * |option key |" +
+		" wpa2 | wpa3 ",
+		join: setting, where: open},
 	{literals: "::add-mask::", join: tight, where: open},
 	{literals: "identified by |identified by password |identified by values |\" replace |' replace |_ replace ",
 		join: setting, where: fold | open},
 	{literals: "identified with |set password for |--from-literal=|unseal key |recovery key ", where: fold | open,
 		join: setting, behind: "·by·|·as·|=·password(|=|:·"},
-	{literals: strings.ReplaceAll(strings.Join(words["logins"], "|"), "·", " "), where: fold | open, join: prose,
-		behind: "·/·|/"},
+	{literals: "pragma key|pragma rekey|pragma hexkey|attach database |sp_addlogin |createuser ", where: fold | open,
+		join: setting, behind: "=·|·key·|',·|·sha·|·md5·|·sha-256·|·sha-512·"},
+	{literals: `"random_password"|"random_string"`, where: open, join: setting, behind: `"result":·|"result":`},
+	{literals: " LOGIN |ftp> user ", where: open, join: bare, behind: "·"},
+	{literals: "WIFI:T:|WIFI:S:", where: open, join: setting, behind: ";p:"},
+	{literals: "]:587 |]:465 |]:25 ", where: open, join: setting, behind: ":"},
+	{literals: "unlock it with |unlocks with |unlock with ", where: fold | open, join: prose},
+	{literals: `chpasswd:|stringData:|stringData":`, where: open, find: grouped},
+	{literals: ":identify |nickserv identify ", where: fold | open, join: setting},
+	{literals: ` -p | -P |"-p", "|'-p', '`, where: open, join: flag, find: afterUser},
+	{literals: "echo |printf |<<<", find: printed},
+	{literals: ".send_keys(|.sendkeys(|.fill(|.type(|.settext(|.setvalue(|.entertext(", where: fold | open, join: argument,
+		find: given},
+	{literals: literals("logins"), where: fold | open, join: prose,
+		behind: "·/·|/|·and·|·with·"},
 	{literals: " login=", where: open, join: setting, behind: ":"},
 	{literals: "convertto-securestring |convertto-securestring -string ", join: argument, where: fold | open},
-	{literals: strings.Join(words["callees"], "|"), where: fold | open, find: given},
-	{literals: `send "|send -- "`, join: argument, where: open, find: sent},
+	{literals: literals("callees"), where: fold | open, find: given},
+	{literals: ".tochararray", where: fold | open, join: joins},
 	{literals: ":5432:|:5433:|:6432:|:*:*:|*:*:*:", where: open, find: pgpass},
-	{literals: `"kty"|"Secret"|kind: Secret|stringData:`, join: item, where: open, find: ofSecret},
+	{literals: `"Secret"|kind: Secret`, where: open, find: ofSecret},
+	{literals: `"kty"`, join: sure, where: open, find: ofKey},
+	{literals: literals("hints"), where: fold | alone, find: hinted, hint: true},
+	{literals: literals("hintsOfNames"), where: fold, find: hinted, hint: true},
 }
 
 // phrased finds the value of the phrase that e found at begin, where it is a secret.
@@ -99,7 +120,7 @@ func given(c *scan, m *mention) finding {
 	_, to := c.line(m.lo)
 	c.readTokens(m.lo, min(m.hi+maxStatement, to))
 	for k := range c.tokens {
-		if t := &c.tokens[k]; t.f.marks>>isQuoted&1 != 0 && t.lo > m.hi && t.lo < to {
+		if t := &c.tokens[k]; t.f.marks>>isQuoted&1 != 0 && t.lo >= m.hi && t.lo < to {
 			if f := m.near(t, argument); f.end > 0 {
 				return f
 			}
@@ -108,17 +129,114 @@ func given(c *scan, m *mention) finding {
 	return finding{}
 }
 
-// sent finds a string that ends with a carriage return: it is typed at a prompt.
-func sent(c *scan, m *mention) finding {
-	hi := until(c.s, m.hi, maxJudged, "\n\r\\\"")
-	if hi == len(c.s) || c.s[hi] == '"' {
+// afterUser finds the password of a command that a user is named to, whatever command it is: -u USER -p PASSWORD.
+func afterUser(c *scan, m *mention) finding {
+	from, _ := c.line(m.lo)
+	before := c.s[max(from, m.lo-maxKey):m.lo]
+	k := max(strings.LastIndex(before, "-u"), strings.LastIndex(before, "-U")) // of --user, too
+	if k < 0 || !bounded(before, runBack(before, k, 0, dash)) || strings.ContainsAny(before[k:], "|;&\n") {
 		return finding{}
 	}
-	m.quoted = true
-	if indexFold(c.s[max(c.floor, m.lo-120):m.lo], "pass") >= 0 {
-		m.join = setting
+	m.class, m.dashes = ofTool, true
+	if m.quoted = oneByteOf(quotes, c.s[m.hi-1]); m.quoted {
+		return m.found(m.hi, c.closing(m.hi-1))
 	}
-	return m.found(m.hi, hi)
+	return m.joined(m.hi)
+}
+
+// printed notes what is written into a command that reads a password: echo … | COMMAND, COMMAND <<< …, COMMAND <(echo …).
+func printed(c *scan, m *mention) finding {
+	from, _ := c.line(m.lo)
+	var end int
+	c.words, end = c.commandWords(min(m.hi, len(c.s)-1), c.words[:0])
+	command, user := c.s[max(from, m.lo-maxKey):m.lo], ""
+	if strings.HasPrefix(c.s[end:], "|") {
+		command = c.s[end:until(c.s, end, maxKey, "\n")]
+	}
+	reads := func(word string) bool { return strings.Contains(command, strings.ReplaceAll(word, "·", " ")) }
+	if !strings.HasSuffix(command, "<(") && !slices.ContainsFunc(words["readers"], reads) || reads("base64·-d") || reads("sum·-") {
+		return finding{}
+	}
+	if reads("chpasswd") {
+		user = ":"
+	}
+	m.class, m.hi = ofTool, m.lo+len(strings.TrimRight(c.s[m.lo:m.hi], " "))
+	for _, w := range c.words {
+		for line := range strings.SplitSeq(c.text(w), "\n") {
+			if !strings.HasPrefix(line, "%s") {
+				c.give(user, span{w.lo, w.lo + len(line)}, flag)
+			}
+			w.lo += len(line) + 1
+		}
+	}
+	return finding{}
+}
+
+// grouped notes the secrets of the group that the label begins.
+func grouped(c *scan, m *mention) finding {
+	m.items(m.group(m.hi))
+	return finding{}
+}
+
+// hinted finds what looks like a password or a key in the statement of the label, or in the line below.
+func hinted(c *scan, m *mention) finding {
+	m.class = hint
+	owner, _ := m.wordBefore(m.lo)
+	if end := skip(c.s, m.hi, m.hi+1, "s"); end < len(c.s) && class[c.s[end]]&alnum != 0 || has("otherKeys", owner) {
+		return finding{}
+	}
+	f := m.nearby()
+	if f.end > 0 && c.shaped(f) {
+		return finding{}
+	}
+	return f
+}
+
+// shaped reports whether a rule finds the secret f, which then has its name.
+func (c *scan) shaped(f finding) bool {
+	s := c.s[:f.end]
+	for at, entries := c.r.index.next(s, f.start, c.floor); at >= 0; {
+		for k := range entries {
+			e := &entries[k]
+			if begin := at - e.offset; e.key == nil && e.phrase == nil && e.rule.find != nil && e.at(s, c.floor, begin) {
+				if lo, hi := e.rule.find(c, begin, len(e.literal)); hi > lo {
+					return true
+				}
+			}
+		}
+		at, entries = c.r.index.next(s, at+1, c.floor)
+	}
+	return false
+}
+
+// suspicious reports whether a word between from and to may be a password or a key that no label names. The text is read
+// once, however many hints are in it.
+func (c *scan) suspicious(from, to int) bool {
+	if at := suspicious(c.s, max(from, c.suspectsTo), to); at >= 0 {
+		c.suspect = at + 1
+	}
+	c.suspectsTo = max(c.suspectsTo, to)
+	return c.suspect > max(0, from)
+}
+
+// suspicious returns where the last word of s[from:to] is that may be a password or a key, below 0 where none is.
+func suspicious(s string, from, to int) int {
+	const shortest = 8
+	found, start, seen, dashes := -1, max(from, 0), charset(0), 0
+	for i := start; i < min(to, len(s)); i++ {
+		c := class[s[i]]
+		if c&ofToken == 0 {
+			start, seen, dashes = i+1, 0, 0
+			continue
+		}
+		if seen |= c; c&dash != 0 {
+			dashes++
+		}
+		if i-start >= shortest-1 && (seen&digit != 0 && seen&letter != 0 || dashes >= 3) {
+			found = start
+		}
+	}
+	return found
 }
 
 // pgpass finds the last field of a line of .pgpass: host:port:database:user:password.
@@ -131,65 +249,30 @@ func pgpass(c *scan, m *mention) finding {
 	return finding{hi - len(fields[4]), hi, Marker}
 }
 
-// ofSecret notes the members of an object that one member shows to be secrets, in JSON or YAML: the private ones of a
-// JSON Web Key, since the others identify it, and the data of a Secret of Kubernetes.
-func ofSecret(c *scan, m *mention) finding {
-	const maxAround = 8 << 10
-	lo, hi := max(c.floor, m.lo-maxAround), min(len(c.s), m.hi+maxAround)
-	around := c.s[lo:hi]
-	if c.s[m.lo:m.hi] == `"kty"` {
-		lo = since(c.s, m.lo, lo, "{")
-		c.members(lo, until(c.s, m.hi, maxAround, "}"), func(lo, _ int) bool {
-			end := skipBack(c.s, lo, lo-8, "\": ")
-			return strings.Contains(" d p q dp dq qi k ", c.s[end-1:end]) || strings.Contains(" dp dq qi ", c.s[end-2:end])
-		})
-		return finding{}
-	}
-	if end := m.c.eol(m.hi); c.s[m.hi-1] != '"' && strings.TrimSpace(c.s[m.hi:end]) != "" || !c.afford(len(around)/8) {
-		return finding{} // a SecretStore
-	}
-	if k := strings.LastIndex(around[:m.lo-lo], "\n---"); k >= 0 {
-		lo += k
-	}
-	if k := strings.Index(c.s[m.hi:hi], "\n---"); k >= 0 {
-		hi = m.hi + k
-	}
-	for lo < hi {
-		k := strings.Index(c.s[lo:hi], "ata")
-		if k < 0 {
-			break
+// ofKey notes the private members of a JSON Web Key; the others identify it.
+func ofKey(c *scan, m *mention) finding {
+	lo, hi := since(c.s, m.lo, max(c.floor, m.lo-maxHeader), "{"), until(c.s, m.hi, maxHeader, "}")
+	for _, name := range [...]string{`"d"`, `"p"`, `"q"`, `"dp"`, `"dq"`, `"qi"`, `"k"`} {
+		if at := lo + strings.Index(c.s[lo:hi], name); at >= lo {
+			c.addLater(m.joined(skip(c.s, at+len(name), hi, ": ")))
 		}
-		at := lo + k
-		lo = skip(c.s, at+len("ata"), hi, `"`)
-		name := c.s[runBack(c.s, at, max(0, at-8), letter):at]
-		if name != "d" && name != "stringD" || lo == hi || c.s[lo] != ':' {
-			continue
-		}
-		from, end := c.line(at)
-		if strings.HasPrefix(strings.TrimLeft(c.s[lo+1:hi], " \n"), "{") {
-			end = until(c.s, lo, hi-lo, "}")
-		} else {
-			end = c.deeper(end, indent(c.s[from:at]))
-		}
-		c.members(lo+1, end, func(lo, hi int) bool { return hi-lo >= 4 })
 	}
 	return finding{}
 }
 
-// members notes the values of the members in c.s[lo:hi], of JSON or YAML, for which secret holds.
-func (c *scan) members(lo, hi int, secret func(lo, hi int) bool) {
-	for lo < hi && c.afford(8) {
-		colon := lo + strings.IndexByte(c.s[lo:hi], ':')
-		if colon < lo {
-			return
-		}
-		from := skip(c.s, colon+1, hi, " ")
-		if lo = until(c.s, from, hi-from, "\n\r,}"); from < hi && c.s[from] == '"' {
-			lo = min(hi, c.closing(from))
-			from++
-		}
-		if from < lo && !blank(c.s[from:lo]) && secret(from, lo) {
-			c.addLater(finding{from, lo, Marker})
+// ofSecret notes the data of a Secret of Kubernetes, in JSON or YAML.
+func ofSecret(c *scan, m *mention) finding {
+	lo, hi := max(c.floor, m.lo-maxHeader), min(len(c.s), m.hi+maxHeader)
+	if end := c.eol(m.hi); c.s[m.hi-1] != '"' && strings.TrimSpace(c.s[m.hi:end]) != "" || !c.afford((hi-lo)/8) {
+		return finding{} // a SecretStore
+	}
+	lo += strings.LastIndex(c.s[lo:m.lo], "\n---") + 1
+	hi = m.hi + strings.Index(c.s[m.hi:hi]+"\n---", "\n---")
+	for _, name := range [...]string{"\ndata:", `"data":`} {
+		if at := lo + strings.Index(c.s[lo:hi], name); at >= lo {
+			m.lo, m.hi = at+1, at+len(name)
+			return grouped(c, m)
 		}
 	}
+	return finding{}
 }

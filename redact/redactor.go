@@ -84,7 +84,7 @@ func spared(class keyClass, s string) bool {
 	case keyed:
 		return !tokenLike(s)
 	}
-	return s == "" || marked(s) || filePath(s) || class == countable && number(s)
+	return s == "" || marked(s) || filePath(s) || class == countable && number(s) || message(s)
 }
 
 // holdsJSON reports whether s begins like an array or object of JSON.

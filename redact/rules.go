@@ -38,7 +38,7 @@ const (
 var rulesFile string
 
 // functions are the matchers of what no row describes.
-var functions = map[string]matcher{"@privateKey": privateKey, "@keyTail": keyTail, "@putty": putty, "@awsKey": awsKey,
+var functions = map[string]matcher{"@privateKey": privateKey, "@keyTail": keyTail, "@putty": putty,
 	"@seedWords": seedWords, "@jwt": jwt, "@cryptHash": cryptHash, "@urlPassword": urlPassword, "@beforeHost": beforeHost}
 
 var rules []*rule
@@ -284,29 +284,10 @@ func decoded(v string) (string, bool) {
 	return string(plain), err == nil && !bytes.ContainsFunc(plain, unprintable)
 }
 
-var awsID = newPattern("caps 16", 0)
-
-// awsKey matches an access key id and, where it is right beside it as in a file of credentials, its secret.
-func awsKey(c *scan, at, n int) (int, int) {
-	s := c.s
-	start, end := awsID.find(c, at, n)
-	if end == 0 {
-		return 0, 0
-	}
-	if i := skip(s, end, end+6, "\"',:;| \t\r\n\\"); i > end {
-		if stop := run(s, i, alnum|plusSlash); stop-i == 40 && random(s[i:stop], true) {
-			return start, stop
-		}
-	}
-	return start, end
-}
-
 // seedWords matches twelve words or more, of lower-case letters, after a colon or "is".
 func seedWords(c *scan, at, n int) (int, int) {
 	i := skip(c.s, at+n, at+60, " \"'`:=*\n")
-	if rest, ok := strings.CutPrefix(c.s[i:min(len(c.s), i+240)], "is"); ok {
-		i += len("is") + skip(rest, 0, len(rest), " \"'`:*\n")
-	}
+	i = skip(c.s, i+len(c.s[i:])-len(strings.TrimPrefix(c.s[i:], "is ")), at+n+80, " \"'`:*\n")
 	end, count := i, 0
 	for j := i; j < len(c.s) && count < 24; count++ {
 		stop := run(c.s[:min(len(c.s), j+10)], j, lower)

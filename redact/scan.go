@@ -37,6 +37,8 @@ type scan struct {
 	words, next      []span
 	tokens           []token    // near the label last asked for
 	tokensTo         int        // they are read up to here
+	suspect          int        // where the last word is that a hint may be of
+	suspectsTo       int        // such words are looked for up to here
 	cellsOf          []span     // of a row
 	columns          []keyClass // of the table: what their names promise
 }
@@ -126,6 +128,9 @@ func (c *scan) ask(e *entry, begin int) finding {
 			return f
 		}
 	case e.phrase != nil:
+		if e.phrase.hint && !c.suspicious(begin-maxStatement, begin+2*maxStatement) {
+			break
+		}
 		if f := c.phrased(e, begin); f.end > f.start && f.start >= c.floor {
 			return f
 		}
@@ -214,7 +219,7 @@ func (c *scan) replaced(s string) string {
 			f.start = near + k
 		}
 	}
-	c.r.trace.pass(c.found)
+	c.r.trace.edits(c.found)
 	return written(s, c.found)
 }
 
@@ -268,6 +273,19 @@ func (c *scan) line(i int) (from, to int) {
 	return c.lineFrom, c.lineTo
 }
 
+// maxHead bounds how far before a label its line is looked at.
+const maxHead = 200
+
+// head returns where the line of i begins, or the string of JSON that it is in, if that begins in this line.
+func (c *scan) head(i int) int {
+	from, _ := c.line(i)
+	near := max(from, i-maxHead)
+	if k := strings.LastIndex(c.s[near:i], `:"`); k >= 0 {
+		return near + k + len(`:"`)
+	}
+	return from
+}
+
 // eol returns the end of the line that i is in, before its line feed.
 func (c *scan) eol(i int) int {
 	n := strings.IndexByte(c.s[i:], '\n')
@@ -312,6 +330,8 @@ func (r *Redactor) suspectAt(raw string, begin int, e *entry) bool {
 			return found != notSecret
 		}
 		return false
+	case e.phrase != nil && e.phrase.hint:
+		return suspicious(raw, begin-maxStatement, begin+2*maxStatement) >= 0
 	case e.rule.shape != nil:
 		return e.rule.shape.maybe(raw, end)
 	case e.literal == "://": // an @ follows before the URL can have ended

@@ -5,8 +5,6 @@ import (
 	"path"
 	"slices"
 	"strings"
-
-	"github.com/agenttrace/agenttrace/internal/jsonscan"
 )
 
 // tool is a row of data/tools.txt, where its options are described.
@@ -21,7 +19,7 @@ var toolsFile string
 // tools are the rows of each command, and commandLiterals what commands are found by: their names with what follows
 // them, and as elements of a list.
 var tools, commandLiterals = func() (map[string][]tool, []string) {
-	byName, literals := map[string][]tool{}, []string{"echo ", "printf "}
+	byName, literals := map[string][]tool{}, []string{}
 	for _, row := range tableRows(toolsFile) {
 		column := strings.Split(row, "\t")
 		t := tool{strings.Split(column[1], "|"), map[string]string{}}
@@ -31,14 +29,12 @@ var tools, commandLiterals = func() (map[string][]tool, []string) {
 		}
 		for name := range strings.FieldsSeq(column[0]) {
 			byName[name] = append(byName[name], t)
-			literals = append(literals, `"`+name+`"`, `"`+name+`\`)
+			literals = append(literals, `"`+name+`"`, `"`+name+`\`, `'`+name+`'`)
 			for _, near := range t.near {
 				if near == "" {
 					near = " "
 				}
-				if near != "<" { // is found by what prints into it
-					literals = append(literals, name+near)
-				}
+				literals = append(literals, name+near)
 			}
 		}
 	}
@@ -59,11 +55,7 @@ func (c *scan) command(at int) {
 	}
 	words, rest := c.words, c.s[c.words[0].hi:c.commands]
 	c.m = mention{c: c, s: c.s, lo: words[0].lo, hi: words[0].hi, class: ofTool}
-	name := path.Base(c.text(words[0]))
-	if (name == "echo" || name == "printf") && strings.HasPrefix(c.s[c.commands:], "|") {
-		c.printed(words[1:])
-	}
-	for _, t := range tools[name] {
+	for _, t := range tools[path.Base(c.text(words[0]))] {
 		if slices.ContainsFunc(t.near, func(near string) bool {
 			return strings.Contains(rest, strings.Trim(near, " \"")) // the name alone may be a word of prose
 		}) {
@@ -77,15 +69,15 @@ func (c *scan) text(w span) string { return c.s[w.lo:w.hi] }
 const maxWords = 96
 
 // commandWords returns the words of the command at i, without their quotes, and where it ends. They may be the strings
-// of a list.
+// of a list, of which the name may be before the others.
 func (c *scan) commandWords(i int, words []span) ([]span, int) {
-	s, list := c.s, c.s[i] == '"'
+	s, q, list := c.s, c.s[i], oneByteOf(quotes, c.s[i])
 	for i < len(s) {
-		if s[i] == ' ' || s[i] == '\t' || list && (s[i] == ',' || s[i] == '\n') {
+		if s[i] == ' ' || s[i] == '\t' || list && oneByteOf(",[\n", s[i]) {
 			i++
 			continue
 		}
-		if oneByteOf("\n;|)`]", s[i]) || strings.HasPrefix(s[i:], "&&") || list && s[i] != '"' ||
+		if oneByteOf("\n;|)`]", s[i]) || strings.HasPrefix(s[i:], "&&") || list && s[i] != q ||
 			!list && c.endsString(i) {
 			break
 		}
@@ -139,7 +131,6 @@ func (c *scan) give(user string, w span, by join) {
 		if at := strings.LastIndexByte(c.text(w), '@'); user == "/" && at >= 0 { // of Oracle: user/password@host
 			w.hi = w.lo + at
 		}
-		w.lo, w.hi = skip(c.s, w.lo, w.hi, `"`), skipBack(c.s, w.hi, w.lo, `"`)
 	}
 	v := c.text(w)
 	if v == "" || v[0] == '-' || noPassword(v) || strings.HasSuffix(v, "...]") {
@@ -153,16 +144,9 @@ func (c *scan) give(user string, w span, by join) {
 func (c *scan) given(t tool, words []span) {
 	for i := 1; i < len(words); i++ {
 		w, by := c.text(words[i]), flag
-		at, ok := 0, true
-		switch {
-		case strings.HasPrefix(w, "<<<") && t.reads(c.s[words[0].lo:words[i].lo]):
-			if at = len("<<<"); len(w) == at {
-				at = -1
-			}
-		case w == "" || w[0] != '-' && (w[0] != '/' || t.option["long"] == ""):
-			by, ok = bare, t.option["words"] != ""
-		default:
-			at, ok = t.value(w)
+		at, ok := t.value(w)
+		if w == "" || w[0] != '-' && (w[0] != '/' || t.option["long"] == "") {
+			by, at, ok = bare, 0, t.option["words"] != ""
 		}
 		if at < 0 {
 			i, at = i+1, 0
@@ -197,40 +181,4 @@ func (t tool) value(w string) (at int, ok bool) {
 		return skip(w, k+1, k+2, "="), true
 	}
 	return -1, strings.IndexByte(flags, w[last]) >= 0
-}
-
-// reads reports whether the command reads a password from what is printed into it.
-func (t tool) reads(command string) bool {
-	for word := range strings.SplitSeq(t.option["stdin"], "|") {
-		if word == "-S" { // among other flags
-			k := strings.Index(command, " -")
-			return k >= 0 && strings.IndexByte(command[k:k+1+until(command[k+1:], 0, maxKey, " ")], 'S') > 0
-		} else if word != "" && strings.Contains(command, word) {
-			return true
-		}
-	}
-	return t.option["stdin"] == "|"
-}
-
-// printed notes what echo or printf write into a tool that reads passwords.
-func (c *scan) printed(words []span) {
-	var end int
-	c.next, end = c.commandWords(jsonscan.Space(c.s, min(len(c.s)-1, c.commands+1)), c.next[:0])
-	for _, name := range c.next[:min(len(c.next), 3)] {
-		for _, t := range tools[path.Base(c.text(name))] {
-			if !t.reads(c.s[name.lo:end]) {
-				continue
-			}
-			for _, w := range words {
-				for line := range strings.SplitSeq(c.text(w), "\n") {
-					if !strings.HasPrefix(line, "%s") {
-						c.give(t.option["user"], span{w.lo, w.lo + len(line)}, flag)
-					}
-					w.lo += len(line) + 1
-				}
-			}
-			c.commands = end
-			return
-		}
-	}
 }

@@ -36,15 +36,55 @@ func loginBefore(s string, at int) (lo, hi int) {
 		end = since(s, hi, floor, s[hi:at]) - 1
 	}
 	from := since(s, max(floor, end), floor, wordStops+"=(,;<>\\")
+	host := run(s[:min(len(s), at+maxKey)], at+1, alnum|dash|dot)
+	if lo, hi := mailAndPassword(s, from, at, host); hi > 0 {
+		return lo, hi
+	}
 	colon := from + strings.IndexByte(s[from:max(from, end)], ':')
+	if colon > from && has("mailWords", s[from:colon]) && strings.IndexByte(s[colon+1:end], ':') > 0 {
+		// sip:user:password@host
+		from = colon + 1
+		colon = from + strings.IndexByte(s[from:end], ':')
+	}
+	if slash := from + strings.IndexByte(s[from:max(from, end)], '/'); colon < from && slash > from && ofOracle(s, at) {
+		return slash + 1, hi
+	}
 	if lo = colon + 1; end < at {
 		lo = end + 1
 	}
-	host := run(s[:min(len(s), at+maxKey)], at+1, alnum|dash|dot)
 	elsewhere := host < len(s) && s[host] == '@' || has("mailWords", s[from:max(from, colon)])
 	return unless(elsewhere || colon <= from || hi-lo < 4 || s[lo] == '/' || end < at && colon != end-1 ||
 		run(s, from, word|dash|dot|plusSlash|colonAt) < colon || class[s[from]]&alnum == 0 ||
-		strings.IndexByte(s[at:host], '.') < 2 && (host == len(s) || s[host] != '('), lo, hi)
+		!hosts(s, at, host, s[lo:max(lo, hi)]), lo, hi)
+}
+
+// hosts reports whether s[at+1:host] may be a host that a password is for: one with a dot, or a name after what is no
+// word.
+func hosts(s string, at, host int, password string) bool {
+	return strings.IndexByte(s[at:host], '.') >= 2 || host < len(s) && s[host] == '(' ||
+		host > at+1 && len(password) >= 8 && digits(password) && !digits(s[at:host])
+}
+
+// ofOracle reports whether what follows the @ at at is an address of Oracle: host:1521/service, //host.
+func ofOracle(s string, at int) bool {
+	host := skip(s, at+1, at+3, "/")
+	port := run(s, host, alnum|dash|dot)
+	if port == host || host == at+2 {
+		return false
+	}
+	end := run(s, min(len(s), port+1), digit)
+	return host == at+3 || s[port:min(len(s), port+1)] == ":" && end > port+3 && end < len(s) && s[end] == '/'
+}
+
+// mailAndPassword returns the bounds of what may be a password after the address of mail s[from:host], as lists of
+// stolen passwords have it: user@host:password.
+func mailAndPassword(s string, from, at, host int) (lo, hi int) {
+	if host+9 > len(s) || s[host] != ':' || from == at || run(s, from, slug|dot|plusSlash) < at ||
+		strings.IndexByte(s[at:host], '.') < 2 {
+		return 0, 0
+	}
+	hi = until(s, host+1, maxKey, wordStops+",;<>/")
+	return unless(hi-host < 9 || hi < len(s) && s[hi] == '/', host+1, hi)
 }
 
 // beforeHost matches the password of a user before a host as Oracle has it, user/password@….
@@ -61,9 +101,6 @@ func (c *scan) login(begin int, plain bool) (int, int) {
 	s := c.s
 	limit := until(s, begin, maxURL, wordStops+"<>\\")
 	colon := begin
-	if strings.HasPrefix(s[begin:], "[redacted:") {
-		colon += max(0, strings.IndexByte(s[begin:limit], ']')) // the colon within is the marker's own
-	}
 	for colon < limit && (!oneByteOf(":@/?#", s[colon]) || s[colon] == '@' && plain && c.v.level(colon) > 0) {
 		colon++ // me%40example.com
 	}

@@ -9,17 +9,15 @@ const (
 	aStop       kind = iota // a word that follows the name of a secret in prose, code and schemas
 	aNumber                 // digits only
 	aUUID                   // a UUID
-	aDate                   // a date
 	aURL                    // a URL, an address of mail
 	aPath                   // the path of a file
 	anAlgorithm             // the name of a hash, a cipher or an encoding
 	aCode                   // a call, a type, an expression
 	aLabel                  // names a secret itself: user_password, "Enter your API key"
-	aHash                   // hexadecimal, as digests and the names of commits
+	aHash                   // hexadecimal, as digests are
 	aToken                  // long and mixed, as machines make keys
 	aStrong                 // a password as people make them where one is asked for
 	aChancy                 // made by chance
-	aGibberish              // letters that follow each other as they do by chance
 	aText                   // several words
 	aPhrase                 // a phrase of four words or more, joined by hyphens
 	aWordDigits             // words of one case with a number among them
@@ -58,14 +56,15 @@ func (m *mention) kindOf(v string) kind {
 	case strings.IndexByte(v, ' ') >= 0 || wordy(v[strings.LastIndexByte(v, ',')+1:]) && strings.IndexByte(v, ',') > 0:
 		return aText
 	case gibberish(v):
-		return aGibberish
+		return aChancy
 	}
 	return nameKind(v)
 }
 
 // bracketed reports whether v begins or ends as an expression does.
 func bracketed(v string) bool {
-	return oneByteOf("([{<*&:!", v[0]) || v[len(v)-1] == ')' && strings.IndexByte(v, '(') > 0
+	return oneByteOf("([{<*&:!", v[0]) || class[v[0]]&letter != 0 && strings.IndexByte(v, '{') > 0 ||
+		v[len(v)-1] == ')' && strings.IndexByte(v, '(') > 0
 }
 
 // known returns the kind of what is no secret in most places, anOther for the rest.
@@ -73,13 +72,11 @@ func known(v string) kind {
 	switch {
 	case has("stopWords", strings.TrimRight(v, ".,:;!")) || has("stateWords", v):
 		return aStop
-	case number(v) || counts(v),
+	case number(v) || counts(v) || date(v),
 		number(strings.TrimRight(strings.TrimLeft(v, "^~<>=v"), `\x0`)): // a version, a string of C
 		return aNumber
 	case uuid(v):
 		return aUUID
-	case date(v):
-		return aDate
 	case strings.Contains(v, "://") || mail(v):
 		return aURL
 	case filePath(v) || strings.HasPrefix(v, "env:") || strings.HasPrefix(v, "file:") ||
@@ -322,11 +319,31 @@ func marked(v string) bool {
 	return strings.EqualFold(strings.Trim(v, "[]<>()*_ "), "redacted")
 }
 
+// public reports whether v is a key of Stripe that everybody may see.
+func public(v string) bool {
+	return strings.HasPrefix(v, "pk_live_") || strings.HasPrefix(v, "pk_test_")
+}
+
 // blank reports whether v is no value: a placeholder, or redacted already.
 func blank(v string) bool { return placeholder(v) || marked(v) }
 
 // noPassword reports whether v, in the place of a password, is not one.
 func noPassword(v string) bool { return blank(v) || has("passwordWords", v) }
+
+// message reports whether v says something about a secret: "required", "This field may not be blank."
+func message(v string) bool {
+	if digits(v) || strings.IndexByte(v, ' ') < 0 {
+		return has("validation", strings.TrimSuffix(v, "."))
+	}
+	n, stops := 0, 0
+	for w := range strings.FieldsSeq(v) {
+		n++
+		if has("stopWords", strings.Trim(w, ".,!?")) {
+			stops++
+		}
+	}
+	return n >= 3 && stops > 0 && 4*stops >= n
+}
 
 // placeholder reports whether v represents a secret without being one: ${TOKEN},
 // <password>, your-key, ****.
@@ -352,7 +369,7 @@ func placeholder(v string) bool {
 // standsIn reports whether v, which has no digit, asks for a value to be put in its place:
 // your-api-key, changeme, sk-..., sk-ant-xxxxxxxx.
 func standsIn(v string) bool {
-	v = strings.Trim(v, "[]<>")
+	v = strings.Trim(v, "[]<>()")
 	if k := indexFold(v, "your"); has("standIns", v) || k >= 0 && (k == 0 || class[v[k-1]]&letter == 0) && k+4 < len(v) &&
 		oneByteOf("-_ ", v[k+4]) {
 		return true

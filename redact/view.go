@@ -67,46 +67,6 @@ func (v *view) level(i int) int {
 // hiding are the bytes that what hides text begins with.
 var hiding = [256]bool{0x1b: true, '\\': true, '=': true, '%': true, '&': true, '"': true, '<': true}
 
-// quoting follows the strings that a text has within each other: level n has n backslashes before its quotes. A string
-// with lines in it is a text of its own: in the view its quotes are the ends of lines.
-type quoting struct {
-	open  [8]int  // where the view has the quote of the string that is open at a level, plus one
-	lines [8]bool // the string has lines
-}
-
-// quote notes the quote at at, and returns what it is in the view.
-func (q *quoting) quote(level, at int) rune {
-	if level >= len(q.open) {
-		return '"'
-	}
-	for k := level + 1; k < len(q.open); k++ {
-		q.open[k], q.lines[k] = 0, false
-	}
-	if q.open[level] == 0 {
-		q.open[level] = at + 1
-		return '"'
-	}
-	ends := q.lines[level]
-	q.open[level], q.lines[level] = 0, false
-	if ends {
-		return '\n'
-	}
-	return '"'
-}
-
-// line notes the end of a line that is escaped for a string of a level.
-func (q *quoting) line(v *view, level int) {
-	if level < 0 || level >= len(q.open) || q.open[level] == 0 || q.lines[level] {
-		return
-	}
-	at := q.open[level] - 1
-	before := skipBack(string(v.text[max(0, at-4):at]), min(at, 4), 0, blanks)
-	if before == 0 || strings.IndexByte(":,[{", v.text[max(0, at-4)+before-1]) >= 0 { // of JSON
-		q.lines[level] = true
-		v.text[at] = '\n'
-	}
-}
-
 // normalize sets the view to that of s.
 func (v *view) normalize(s string) {
 	v.raw, v.hides, v.text, v.from, v.size = s, false, v.text[:0], v.from[:0], v.size[:0]
@@ -115,31 +75,18 @@ func (v *view) normalize(s string) {
 		return
 	}
 	done := 0
-	var quotes quoting
 	for i := 0; i < len(s); {
 		if !hiding[s[i]] {
 			i++
 			continue
 		}
 		c, n := decode(s, i)
-		at := len(v.text) + i - done // in the view
-		switch {
-		case s[i] == '"':
-			if c = quotes.quote(0, at); c == '\n' {
-				n = 1
-			}
-		case c == '"' && s[i] == '\\':
-			c = quotes.quote(n-1, at)
-		}
 		if n == 0 || n > 1<<16-1 {
 			i++
 			continue
 		}
 		v.hides = true
 		v.plain(s, done, i)
-		if c == '\n' && s[i] == '\\' {
-			quotes.line(v, n-2)
-		}
 		if c >= 0 {
 			v.hidden(c, i, n)
 		}
@@ -173,11 +120,30 @@ func decode(s string, i int) (c rune, n int) {
 		for strings.HasPrefix(s[k:], "25") && k+4 <= len(s) && class[s[k+2]]&hexSet != 0 && class[s[k+3]]&hexSet != 0 {
 			k += 2 // %253D
 		}
-		return hexByte(s, i, k)
+		c, n = hexByte(s, i, k)
+		if n > 0 && strings.IndexByte("()[]{}<>|\"'`\\", byte(c)) >= 0 && !encoded(s[max(0, i-80):i]) &&
+			!encoded(s[i+n:min(len(s), i+n+80)]) {
+			return 0, 0 // of a password
+		}
+		return c, n
 	case '&':
 		return entity(s, i, i+1)
 	}
 	return 0, 0
+}
+
+// encoded reports whether s has an escape of a URL.
+func encoded(s string) bool {
+	for {
+		i := strings.IndexByte(s, '%')
+		if i < 0 || i+2 >= len(s) {
+			return false
+		}
+		if class[s[i+1]]&class[s[i+2]]&hexSet != 0 {
+			return true
+		}
+		s = s[i+1:]
+	}
 }
 
 // hexByte decodes the two digits at k of what begins at i.

@@ -47,7 +47,7 @@ func learn(t testing.TB, texts []corpusEntry) (samples []sample) {
 			samples = append(samples, sample{f, secret, strings.Clone(v), e.text})
 			return secret
 		}
-		r.trace.found, r.trace.edits = nil, nil
+		r.trace.found = nil
 		r.text(e.text, false)
 	}
 	return samples
@@ -75,7 +75,7 @@ func fit(samples []sample) {
 			for row := range x.f.rows {
 				for _, k := range columns {
 					if row >= int(joins) || k < int(kindCount) { // of a join none for itself
-						m[row][k] = max(-50, min(50, m[row][k]+step))
+						m[row][k] = max(-20, min(20, m[row][k]+step))
 					}
 				}
 			}
@@ -96,10 +96,13 @@ func fit(samples []sample) {
 func trainingTexts(t testing.TB) []corpusEntry {
 	texts := readCorpus(t, "secrets.txt", 1)
 	texts = append(append(texts, readCorpus(t, "leaks.txt", 1)...), readCorpus(t, "places.txt", 1)...)
-	texts = append(append(texts, readCorpus(t, "fresh_a.txt", 5)...), readCorpus(t, "fresh_c.txt", 5)...)
+	for _, half := range "abceg" {
+		texts = append(texts, readCorpus(t, "fresh_"+string(half)+".txt", 5)...)
+	}
 	texts = append(append(texts, generated("secret", 30)...), generated("harmless", 10)...)
 	texts = append(append(texts, generated("names", 40)...), generated("near", 12)...)
-	for name := range strings.FieldsSeq("harmless damage places_harmless fresh_a_harmless fresh_c_harmless") {
+	for name := range strings.FieldsSeq("harmless damage places_harmless fresh_a_harmless " +
+		"fresh_b_harmless fresh_c_harmless fresh_e_harmless fresh_g_harmless code_harmless") {
 		for _, e := range readCorpus(t, name+".txt", 1) {
 			texts = append(texts, corpusEntry{e.class, e.text, nil})
 		}
@@ -113,6 +116,13 @@ func trainingTexts(t testing.TB) []corpusEntry {
 			texts = append(texts, corpusEntry{x.name, not, nil})
 		}
 	}
+	around := passwords(t, "around.txt")
+	for i := 0; i < len(around); i += 2 {
+		head, tail, _ := strings.Cut(around[i+1], Marker)
+		if text := around[i]; strings.HasPrefix(text, head) {
+			texts = append(texts, corpusEntry{"around", text, []string{text[len(head) : len(text)-len(tail)]}})
+		}
+	}
 	for name, text := range cleanTexts {
 		texts = append(texts, corpusEntry{name, text, nil})
 	}
@@ -121,7 +131,8 @@ func trainingTexts(t testing.TB) []corpusEntry {
 		"secret: 4711-0815", `"password": 83921734`, "PASSWORD=4711", "SECRET: 078-05-1120", "PASSWORD: 4711-08-1512",
 		"ACCESS_CODE: 1234-56-7890"} {
 		number := strings.TrimLeft(text[strings.IndexAny(text, ":=")+1:], " ")
-		texts = append(texts, corpusEntry{"numbers", text, []string{number}})
+		texts = append(texts, corpusEntry{"numbers", text, []string{number}},
+			corpusEntry{"numbers", text + " and more", []string{number}})
 	}
 	for _, e := range texts {
 		for _, way := range ways[1 : everywhere+1] {
@@ -149,7 +160,7 @@ func TestWeights(t *testing.T) {
 		}
 	}
 	t.Logf("%d samples, %d of them secrets, %d wrong", len(samples), positive, wrong)
-	if wrong*1000 > len(samples) {
+	if wrong*100 > len(samples) {
 		t.Errorf("%d of %d values are judged wrong: are the weights those of this corpus?", wrong, len(samples))
 	}
 }

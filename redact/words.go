@@ -54,6 +54,11 @@ func has(list, word string) bool {
 
 var pairs = strings.Join(words["pairs"], "")
 
+// literals are the words of a list as the literals of a phrase.
+func literals(list string) string {
+	return strings.ReplaceAll(strings.Join(words[list], "|"), "·", " ")
+}
+
 // spoken are the names of secrets in the languages of people, as they are in a line, begin it, and are shouted.
 func spoken() (out []string) {
 	for _, name := range words["spoken"] {

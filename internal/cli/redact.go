@@ -41,9 +41,8 @@ func newRedact() *cobra.Command {
 }
 
 func printCandidates(cmd *cobra.Command, r *redact.Redactor, text string) error {
-	_, candidates := r.Explain(text)
 	w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
-	for _, x := range candidates {
+	for _, x := range r.Explain(text) {
 		verdict, before := "-", text[:x.Start]
 		if x.Secret {
 			verdict = "secret"
