@@ -2,13 +2,15 @@ package render
 
 import (
 	"bytes"
+	"embed"
 	"encoding/json"
 	"fmt"
+	"io/fs"
 	"path"
 	"strings"
+	"sync"
 
 	"github.com/alecthomas/chroma/v2"
-	"github.com/alecthomas/chroma/v2/lexers"
 
 	"github.com/agenttrace/agenttrace/session/document"
 )
@@ -145,12 +147,25 @@ func classOf(t chroma.TokenType) string {
 	return ""
 }
 
+//go:embed lexers/*.xml
+var lexerFiles embed.FS
+
+// lexers has a lexer for each language. They are read when the first text is colored: most commands color none.
+var lexers = sync.OnceValue(func() *chroma.LexerRegistry {
+	all := chroma.NewLexerRegistry()
+	files, _ := fs.Glob(lexerFiles, "lexers/*.xml")
+	for _, file := range files {
+		all.Register(chroma.MustNewXMLLexer(lexerFiles, file))
+	}
+	return all
+})
+
 // Code is code with the classes of its colors, by a language or the name of a file. What a tool wrote for a terminal
 // has its own.
 func Code(text, lang string) []Run {
-	lexer := lexers.Get(lang)
+	lexer := lexers().Get(lang)
 	if lexer == nil {
-		lexer = lexers.Match(lang)
+		lexer = lexers().Match(lang)
 	}
 	plain := Runs(text)
 	if lexer == nil || len(text) > maxCode || len(plain) > 1 {
