@@ -17,11 +17,11 @@ import (
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/formats"
 	"github.com/agenttrace/agenttrace/session/codec/jsonl"
+	"github.com/agenttrace/agenttrace/session/gate"
 	"github.com/agenttrace/agenttrace/session/importer"
 	"github.com/agenttrace/agenttrace/session/ingest"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/stores"
-	"github.com/agenttrace/agenttrace/session/watch"
 )
 
 // sink is what the exporters of one component share: the store, and what runs beside ingest on it. It is open while
@@ -238,15 +238,20 @@ func (s *sink) watch(ctx context.Context) error {
 	if c.Rules == "" {
 		return nil
 	}
-	rules, err := watch.Read(c.Rules)
+	rules, err := gate.ReadRules(c.Rules)
 	if err != nil {
 		return fmt.Errorf("watch::rules: %w", err)
 	}
 	problem := func(err error) { s.logger.Warn("watch", zap.Error(err)) }
-	w := watch.Watcher{Rules: rules, Store: stores.Follow(s.config.location()), Problem: problem,
-		State: cmp.Or(c.State, s.config.Path+watch.StateSuffix),
-		Found: func(f watch.Fact) {
-			s.telemetry.count(ctx, "watch_facts", 1)
+	w := gate.Watcher{Rules: rules, Store: stores.Follow(s.config.location()), Problem: problem,
+		State: cmp.Or(c.State, s.config.Path+gate.WatchSuffix),
+		Found: func(rule *gate.Rule, f gate.Fact) {
+			if rule.Does(gate.ActionMetric) {
+				s.telemetry.count(ctx, "watch_facts", 1)
+			}
+			if !rule.Does(gate.ActionLog) {
+				return
+			}
 			s.logger.Warn("a rule of the watch found something", zap.String("rule", f.Rule), zap.String("fact", f.ID),
 				zap.String("session", f.SessionID), zap.Int("turn", f.Turn), zap.String("tool", f.Tool))
 		}}

@@ -8,8 +8,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/agenttrace/agenttrace/session/document"
+	"github.com/agenttrace/agenttrace/session/gate"
 	"github.com/agenttrace/agenttrace/session/store/stores"
-	"github.com/agenttrace/agenttrace/session/watch"
 )
 
 func newWatch() *cobra.Command {
@@ -27,11 +27,11 @@ func newWatch() *cobra.Command {
 				if stores.HasEngine(path) {
 					return usagef("watch of a database needs --state FILE, which remembers what was found")
 				}
-				state = path + watch.StateSuffix
+				state = path + gate.WatchSuffix
 			}
-			w := watch.Watcher{Store: stores.Follow(path), State: state}
+			w := gate.Watcher{Store: stores.Follow(path), State: state}
 			defer w.Store.Close()
-			if w.Rules, err = watch.Read(file); err != nil {
+			if w.Rules, err = gate.ReadRules(file); err != nil {
 				return usageError{err}
 			}
 			if p, err := readPrices(cmd); err != nil {
@@ -41,7 +41,10 @@ func newWatch() *cobra.Command {
 			}
 			ctx, cancel := context.WithCancelCause(cmd.Context())
 			defer cancel(nil)
-			w.Found = func(f watch.Fact) {
+			w.Found = func(rule *gate.Rule, f gate.Fact) {
+				if !rule.Does(gate.ActionLog) {
+					return
+				}
 				if err := document.EncodeJSON(jsonOutput(cmd), "", f); err != nil {
 					cancel(err)
 				}

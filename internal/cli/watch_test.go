@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/agenttrace/agenttrace/collector"
-	"github.com/agenttrace/agenttrace/session/watch"
+	"github.com/agenttrace/agenttrace/session/gate"
 )
 
 // A fact reaches the webhook once, although the server fails at first and the watch is killed before it is delivered,
@@ -25,11 +25,11 @@ func TestWatchTellsAWebhookOnce(t *testing.T) {
 	requests, answers := make(chan request), make(chan int)
 	hook := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
-		if want := watch.Sign([]byte("key"), r.Header.Get(watch.HeaderTimestamp), body); want !=
-			r.Header.Get(watch.HeaderSignature) {
-			t.Errorf("the signature is %q, want %q", r.Header.Get(watch.HeaderSignature), want)
+		if want := gate.Sign([]byte("key"), r.Header.Get(gate.HeaderTimestamp), body); want !=
+			r.Header.Get(gate.HeaderSignature) {
+			t.Errorf("the signature is %q, want %q", r.Header.Get(gate.HeaderSignature), want)
 		}
-		requests <- request{r.Header.Get(watch.HeaderID), string(body)}
+		requests <- request{r.Header.Get(gate.HeaderID), string(body)}
 		w.WriteHeader(<-answers)
 	}))
 	defer hook.Close()

@@ -7,6 +7,8 @@
 package testscale
 
 import (
+	"context"
+	"io"
 	"os"
 	"path/filepath"
 	"sync"
@@ -64,12 +66,43 @@ func Copies(write func(path string) error) func(t testing.TB) (path string) {
 		t.Helper()
 		path := filepath.Join(t.TempDir(), "sessions.db")
 		content, err := made()
-		if err == nil {
-			err = os.WriteFile(path, content, 0o600)
-		}
 		if err != nil {
 			t.Fatal(err)
 		}
+		WriteFile(t, path, content)
 		return path
+	}
+}
+
+// Open opens something at a place, as a store for reading, until the test ends.
+func Open[T io.Closer](t testing.TB, open func(ctx context.Context, place string) (T, error), place string) T {
+	t.Helper()
+	opened, err := open(t.Context(), place)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := opened.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return opened
+}
+
+// ReadFile returns the content of a file that is there.
+func ReadFile(t testing.TB, path string) []byte {
+	t.Helper()
+	content, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return content
+}
+
+// WriteFile writes a file that nobody else may read.
+func WriteFile[T string | []byte](t testing.TB, path string, content T) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"strings"
 
+	jsonv2 "github.com/go-json-experiment/json"
+
 	"github.com/agenttrace/agenttrace/session"
 )
 
@@ -86,7 +88,7 @@ type metadata struct {
 
 // readMetadata reads each key for itself, so that one of the wrong kind spoils no other.
 func readMetadata(text string) (m metadata, problems []string) {
-	if json.Unmarshal([]byte(text), &m) != nil {
+	if jsonv2.Unmarshal([]byte(text), &m) != nil { // three times as fast: an outline reads all messages of a session
 		m = metadata{}
 		var keys map[string]json.RawMessage
 		if text != "" && json.Unmarshal([]byte(text), &keys) != nil {

@@ -51,13 +51,31 @@ func TestTurnsOfAnOutlineAreThoseOfTheWholeSession(t *testing.T) {
 		}
 	}
 	find := func(session.Model) *price.Rate { return &price.Rate{Base: [5]float64{1, 2, 3, 4, 5}} }
+	now := time.Now()
+	r := document.Reader{Reader: s, IdleTimeout: time.Minute, Price: find, Now: func() time.Time { return now }}
+	// sum is what is compared of a document that has the sums alone.
+	sum := func(d *document.Document) string {
+		text := asJSON(t, &document.Document{Totals: d.Totals}) + fmt.Sprint(d.Status.State, d.Session.State)
+		for _, turn := range d.Turns {
+			text += fmt.Sprintf("\n%d %v %d %q", turn.Number, turn.Hidden, turn.ModelCalls, turn.UserText())
+		}
+		return text
+	}
+	sums := map[string]string{}
+	for d, err := range r.Each(t.Context(), append([]string{"none"}, ids...), true) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		sums[d.Session.ID] = sum(d)
+	}
 	ranges, hidden, compactions, forks := 0, 0, 0, 0
 	for _, id := range ids {
-		now := time.Now()
-		r := document.Reader{Reader: s, IdleTimeout: time.Minute, Price: find, Now: func() time.Time { return now }}
 		whole, err := r.LoadAll(t.Context(), id)
 		if err != nil {
 			t.Fatal(err)
+		}
+		if d := cmp.Diff(strings.Split(sum(whole), "\n"), strings.Split(sums[id], "\n")); d != "" {
+			t.Errorf("session %s (-whole +sums):\n%s", id, d)
 		}
 		hidden, compactions = hidden+whole.Totals.Hidden, compactions+whole.Totals.Compactions
 		if whole.Session.Origin != nil && whole.Session.Origin.Fork {

@@ -6,11 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/document"
-	"github.com/agenttrace/agenttrace/session/render"
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
@@ -134,79 +131,6 @@ func TestStatusOf(t *testing.T) {
 		row := document.StatusOf(&c.transcript.Session, nil, nil, c.now, document.DefaultIdleTimeout)
 		if row.State != c.rowOnly {
 			t.Errorf("%s: the row alone shows %q, want %q", c.name, row.State, c.rowOnly)
-		}
-	}
-}
-
-func TestStatusRender(t *testing.T) {
-	waiting := statusSession(`{"status":{"state":"idle","at":1795198541000}}`,
-		`{"agenttrace":{"end_reason":"finish","pending_approval":true}}`, text, approval)
-	decisions := []store.Decision{{ID: "per_1", ToolCallID: "call_1", ToolID: "bash", Action: "ask", Outcome: "pending",
-		Reason: "pushes to \x1b[31mmain"}}
-	crashed := statusSession(busy, incomplete,
-		`{"type":"text","text":"I will run the tests.\nAll of them, for a change,`+
-			` because that is what was asked for here."}`,
-		openCall)
-	now := time.UnixMilli(begin).Add(3 * time.Hour)
-	for _, c := range []struct {
-		transcript *session.Transcript
-		decisions  []store.Decision
-		width      int
-		want       string
-	}{
-		{waiting, decisions, 80, `
-Fix the test
-? waiting for approval · coder
-
-  session   ses_1fa2bdc08000YO9dOSXjsMd9kP
-  since     2026-11-20 18:15:40 UTC, 3h ago
-  last seen 2026-11-20 18:15:41 UTC, 2h ago
-  detail    pushes to ␛[31mmain
-  waits for bash  git push
-
-▸ bash  git push                                     approval-requested 18:15:40
-
-● It counts bytes.
-`},
-		{crashed, nil, 80, `
-Fix the test
-◌ interrupted · coder
-
-  session   ses_1fa2bdc08000YO9dOSXjsMd9kP
-  was       busy
-  last seen 2026-11-20 18:15:41 UTC, 2h ago
-
-▸ bash  go test ./...                                   input-available 18:15:40
-
-● All of them, for a change, because that is what was asked for here. …
-`},
-		{crashed, nil, 40, `
-Fix the test
-◌ interrupted · coder
-
-  session   ses_1fa2bdc08000YO9dOSXjsMd9
-            kP
-  was       busy
-  last seen 2026-11-20 18:15:41 UTC, 2h
-            ago
-
-▸ bash  go te…  input-available 18:15:40
-
-● All of them, for a change, because th…
-`},
-	} {
-		st := document.StatusOf(&c.transcript.Session, c.transcript, c.decisions, now, document.DefaultIdleTimeout)
-		var b strings.Builder
-		if err := render.Status(&b, &st, render.Options{Width: c.width, Now: now}); err != nil {
-			t.Fatal(err)
-		}
-		if d := cmp.Diff(c.want[1:], b.String()); d != "" {
-			t.Errorf("(-want +got):\n%s", d)
-		}
-		for line := range strings.Lines(b.String()) {
-			if n := len([]rune(strings.TrimRight(line, "\n"))); n > c.width {
-				t.Errorf("%d columns are too many: %q", n, line)
-			}
 		}
 	}
 }

@@ -47,10 +47,14 @@ func (g *Gate) Compare(ctx context.Context, r document.Reader, names []string, e
 	if len(names) == 0 {
 		return []Experiment{}, nil
 	}
-	runs, err := g.Runs(ctx, r, store.SessionQuery{}, "", expected, names...)
+	sums := !slices.ContainsFunc(g.Assertions, func(a Assertion) bool { // what is not of these needs calls and answers
+		return a.Status == "" && a.Max == nil && a.Min == nil && a.Score == nil && a.Prompt == nil
+	})
+	runs, err := g.runs(ctx, r, store.SessionQuery{}, "", expected, sums, names...)
 	if err != nil {
 		return nil, err
 	}
+	var b bootstrap
 	all := make([]Experiment, len(names))
 	var before map[string][]*Run
 	for i, name := range names {
@@ -62,10 +66,10 @@ func (g *Gate) Compare(ctx context.Context, r document.Reader, names []string, e
 			}
 		}
 		cases := byCase(of)
-		e.Runs, e.Cases, e.Passed = len(of), len(cases), share(of)
+		e.Runs, e.Cases, e.Passed = len(of), len(cases), b.estimate(passes(of))
 		for _, figure := range figures {
 			if v := values(of, figure); len(v) > 0 {
-				e.Figures[figure] = estimate(v)
+				e.Figures[figure] = b.estimate(v)
 			}
 		}
 		for _, score := range scoresOf(cases) {
@@ -75,11 +79,12 @@ func (g *Gate) Compare(ctx context.Context, r document.Reader, names []string, e
 					v = append(v, s)
 				}
 			}
-			e.Scores[score] = estimate(v)
+			e.Scores[score] = b.estimate(v)
 		}
 		for _, of := range slices.Sorted(maps.Keys(cases)) {
-			if was, now := share(before[of]), share(cases[of]); before[of] != nil && was.Mean != now.Mean {
-				e.Changed = append(e.Changed, CaseChange{of, was.Mean, now.Mean})
+			was, now := mean(passes(before[of])), mean(passes(cases[of]))
+			if before[of] != nil && was != now {
+				e.Changed = append(e.Changed, CaseChange{of, was, now})
 			}
 		}
 		before = cases
@@ -88,21 +93,22 @@ func (g *Gate) Compare(ctx context.Context, r document.Reader, names []string, e
 	return all, nil
 }
 
-func share(runs []*Run) Estimate {
+// passes has 1 for each run that passed, and 0 for the others.
+func passes(runs []*Run) []float64 {
 	v := make([]float64, len(runs))
 	for i, r := range runs {
 		if r.Passed {
 			v[i] = 1
 		}
 	}
-	return estimate(v)
+	return v
 }
 
-func estimate(v []float64) Estimate {
+func (b *bootstrap) estimate(v []float64) Estimate {
 	if len(v) == 0 {
 		return Estimate{}
 	}
-	low, high := interval(v)
+	low, high := b.interval(v)
 	return Estimate{mean(v), low, high, len(v)}
 }
 

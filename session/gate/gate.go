@@ -1,9 +1,13 @@
-// Package gate judges sessions: by assertions on each of them, and by what changed between two sets of them.
+// Package gate judges sessions by what a file says of them: by assertions on each of them, by what changed between two
+// sets of them, and by rules while they go on.
 //
 // A [Gate] is read from a file by [Parse]. [Gate.Look] evaluates its assertions on a session, which becomes a [Run].
 // [Gate.Judge] decides over all runs, and over those of a baseline, and gives a [Verdict]. [Blame] finds the call that
 // separates runs which went well from others. Sets of sessions, which are experiments and data sets, are tags on them:
 // [Gate.Runs] reads those of one. No model is asked.
+//
+// A [Watcher] evaluates [Rules], most of which are assertions, on the sessions of a store while they change. What it
+// finds are facts, which it keeps in a file of its own before it delivers them, so that a fact outlives the process.
 package gate
 
 import (
@@ -125,20 +129,9 @@ func (l *Limit) UnmarshalYAML(n *yaml.Node) error {
 
 // Parse reads a gate. The error names the line and what is possible there.
 func Parse(content []byte) (*Gate, error) {
-	d := yaml.NewDecoder(bytes.NewReader(content))
-	d.KnownFields(true)
 	g := &Gate{}
-	if err := d.Decode(g); err != nil {
-		if errors.Is(err, io.EOF) {
-			return nil, errors.New("it is empty; agenttrace gate --help shows an example")
-		}
-		return nil, Explain(err, Gate{}, Baseline{}, Assertion{}, CallMatch{}, TextMatch{}, ScoreMatch{})
-	}
-	if d.Decode(&yaml.Node{}) == nil {
-		return nil, errors.New("it has more than one document; remove what comes after ---")
-	}
-	if g.Version != 1 {
-		return nil, fmt.Errorf("version is %d; write version: 1", g.Version)
+	if err := decode(content, g, &g.Version, Baseline{}, Assertion{}, CallMatch{}, TextMatch{}, ScoreMatch{}); err != nil {
+		return nil, err
 	}
 	if g.Baseline.Confidence == 0 {
 		g.Baseline.Confidence = defaultConfidence
@@ -155,8 +148,8 @@ func Parse(content []byte) (*Gate, error) {
 		}
 	}
 	for i := range g.Assertions {
-		if err := g.Assertions[i].Check(); err != nil {
-			return nil, fmt.Errorf("assertion %d: %w", i+1, err)
+		if err := g.Assertions[i].check(); err != nil {
+			return nil, fmt.Errorf("line %d: %w", lineOf(content, "assertions", i), err)
 		}
 	}
 	return g, nil
@@ -176,8 +169,49 @@ const (
 // unknownField is how the decoder reports a key that a type does not have.
 var unknownField = regexp.MustCompile(`^line (\d+): field (\S+) not found in type \w+\.(\w+)$`)
 
-// Explain puts the errors of the decoder into the words of a file, of which types are the structures.
-func Explain(err error, types ...any) error {
+// decode reads a file into what it is, of which version is the version and types are the structures below.
+func decode(content []byte, file any, version *int, types ...any) error {
+	d := yaml.NewDecoder(bytes.NewReader(content))
+	d.KnownFields(true)
+	if err := d.Decode(file); errors.Is(err, io.EOF) {
+		return errors.New("it is empty; docs/gate.md and docs/watch.md have examples")
+	} else if err != nil {
+		return explain(err, append(types, reflect.ValueOf(file).Elem().Interface())...)
+	}
+	if d.Decode(&yaml.Node{}) == nil {
+		return errors.New("it has more than one document; remove what comes after ---")
+	}
+	if *version != 1 {
+		return fmt.Errorf("version is %d; write version: 1", *version)
+	}
+	return nil
+}
+
+// lineOf is the line of an element of a list in a file that has been decoded.
+func lineOf(content []byte, key string, i int) int {
+	lists := map[string]yaml.Node{}
+	_ = yaml.Unmarshal(content, &lists) // it has been decoded before
+	list := lists[key]
+	if list.Alias != nil {
+		list = *list.Alias
+	}
+	if i >= len(list.Content) { // it is merged from elsewhere
+		return 1
+	}
+	return list.Content[i].Line
+}
+
+// wrongKind is how the decoder reports a value that is none of a type, and kinds are the types in words.
+var (
+	wrongKind = regexp.MustCompile("^line (\\d+): cannot unmarshal !!(\\w+(?: `.*`)?) into \\*?(\\S+)$")
+	kinds     = map[string]string{"time.Duration": "a duration such as 10m", "int": "a whole number",
+		"int64": "a whole number", "float64": "a number", "string": "a text", "[]string": "a list, such as [a, b]",
+		"map[string]string": "keys with a text each", "map[string]gate.Limit": "figures with a number each",
+		"[]gate.Assertion": "a list, with - before each assertion", "[]gate.Rule": "a list, with - before each rule"}
+)
+
+// explain puts the errors of the decoder into the words of a file, of which types are the structures.
+func explain(err error, types ...any) error {
 	wrong, ok := errors.AsType[*yaml.TypeError](err)
 	if !ok {
 		return errors.New(strings.TrimPrefix(err.Error(), "yaml: "))
@@ -185,14 +219,19 @@ func Explain(err error, types ...any) error {
 	lines := make([]string, len(wrong.Errors))
 	for i, text := range wrong.Errors {
 		lines[i] = text
-		found := unknownField.FindStringSubmatch(text)
-		if found == nil {
-			continue
-		}
+		unknown, wrong := unknownField.FindStringSubmatch(text), wrongKind.FindStringSubmatch(text)
 		for _, t := range types {
-			if of := reflect.TypeOf(t); of.Name() == found[3] {
-				lines[i] = fmt.Sprintf("line %s: there is no key %s; use %s", found[1], found[2], strings.Join(keysOf(of), ", "))
+			of := reflect.TypeOf(t)
+			keys := strings.Join(keysOf(of), ", ")
+			switch {
+			case unknown != nil && unknown[3] == of.Name():
+				lines[i] = fmt.Sprintf("line %s: there is no key %s; use %s", unknown[1], unknown[2], keys)
+			case wrong != nil && wrong[3] == "gate."+of.Name():
+				lines[i] = fmt.Sprintf("line %s: %s is not possible here; use the keys %s", wrong[1], wrong[2], keys)
 			}
+		}
+		if wrong != nil && kinds[wrong[3]] != "" {
+			lines[i] = fmt.Sprintf("line %s: %s is not possible here; use %s", wrong[1], wrong[2], kinds[wrong[3]])
 		}
 	}
 	return errors.New(strings.Join(lines, "; "))
@@ -223,8 +262,8 @@ func (a *Assertion) asserted() (keys []string) {
 	return keys
 }
 
-// Check finds what is wrong with an assertion, and sets its defaults.
-func (a *Assertion) Check() error {
+// check finds what is wrong with an assertion, and sets its defaults.
+func (a *Assertion) check() error {
 	keys := a.asserted()
 	if len(keys) != 1 {
 		all := strings.Join(keysOf(reflect.TypeFor[Assertion]())[4:], ", ")

@@ -323,8 +323,9 @@ type feature struct {
 	failed bool
 }
 
-// features are those of a run, with the place of the first step that has each.
-func (run *Run) features() map[feature]int {
+// features are those of a run, with the place of the first step that has each. In detail, they are also the single
+// values of inputs, as one value may matter beside others that differ from run to run, and which tool follows which.
+func (run *Run) features(detailed bool) map[feature]int {
 	all := map[feature]int{}
 	add := func(f feature, at int) {
 		if _, ok := all[f]; !ok {
@@ -339,8 +340,17 @@ func (run *Run) features() map[feature]int {
 			end = " " + s.outcome
 		}
 		add(feature{tool + end, failed}, i)
-		if line := document.OneLine(document.Head(s.shape, 120)); line != "" {
+		if line := document.OneLine(document.Head(s.shape, maxValue)); line != "" {
 			add(feature{tool + " " + line + end, failed}, i)
+		}
+		if !detailed {
+			continue
+		}
+		for value := range strings.Lines(s.values) {
+			add(feature{tool + " " + strings.TrimSuffix(value, "\n") + end, failed}, i)
+		}
+		if i > 0 {
+			add(feature{cmp.Or(run.steps[i-1].tool, document.Unnamed) + ", then " + tool, false}, i)
 		}
 	}
 	return all
@@ -361,7 +371,7 @@ func (c *comparison) steps() {
 	shares := map[string][]pair{} // by the text of a feature, of all cases that have it
 	comparisons := 0
 	for _, of := range c.cases {
-		was, now := support(c.was[of]), support(c.now[of])
+		was, now := support(c.was[of], false), support(c.now[of], false)
 		for _, f := range unite(was, now) {
 			p := pair{was[f].shares(c.was[of]), now[f].shares(c.now[of])}
 			all[of] = append(all[of], compared{f, was[f], now[f], p})
@@ -422,10 +432,10 @@ func (s supported) shares(runs []*Run) []float64 {
 	return all
 }
 
-func support(runs []*Run) map[feature]supported {
+func support(runs []*Run, detailed bool) map[feature]supported {
 	all := map[feature]supported{}
 	for _, run := range runs {
-		for f, at := range run.features() {
+		for f, at := range run.features(detailed) {
 			s := all[f]
 			all[f] = supported{append(s.runs, run), append(s.at, float64(at))}
 		}

@@ -56,9 +56,42 @@ type Failure struct {
 
 // step is a call of a tool.
 type step struct {
-	tool, shape, outcome string
-	turn                 int
+	// values are the lines of valuesOf.
+	tool, shape, values, outcome string
+	turn                         int
 }
+
+// valuesOf has a line for each single value in the input of a call, as in dir=/srv, if there are several. Dots lead
+// into objects. Like shapes, they are without times, ids and temporary paths.
+func valuesOf(input json.RawMessage) string {
+	var lines []string
+	var walk func(path string, v any)
+	walk = func(path string, v any) {
+		switch v := v.(type) {
+		case map[string]any:
+			for _, name := range slices.Sorted(maps.Keys(v)) {
+				walk(strings.TrimPrefix(path+"."+name, "."), v[name])
+			}
+		case []any, nil:
+		default:
+			if path != "" {
+				text := document.CompareOptions{}.Key(fmt.Sprint(v))
+				lines = append(lines, document.OneLine(document.Head(path+"="+text, maxValue)))
+			}
+		}
+	}
+	var root any
+	if json.Unmarshal(input, &root) == nil { // else it is of no shape that others have
+		walk("", root)
+	}
+	if len(lines) < 2 {
+		return ""
+	}
+	return strings.Join(lines, "\n")
+}
+
+// maxValue is how much of a value is compared, in bytes.
+const maxValue = 120
 
 // Tags that make sessions and turns members of a set, by its name. Their label is the case, and the comment of a data
 // set's tag is what is expected of the last answer.
@@ -138,7 +171,8 @@ func (g *Gate) Look(row *session.Session, doc *document.Document, tags []documen
 		}
 		run.Figures["model_calls"] += float64(t.ModelCalls)
 		for _, c := range t.ToolCalls() {
-			run.steps = append(run.steps, step{c.Name, document.CompareOptions{}.Value(c.Input), c.Outcome(), t.Number})
+			run.steps = append(run.steps, step{c.Name, document.CompareOptions{}.Value(c.Input), valuesOf(c.Input), c.Outcome(),
+				t.Number})
 		}
 	}
 	run.Case = cmp.Or(run.Case, CaseOf(prompt))

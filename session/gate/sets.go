@@ -3,7 +3,6 @@ package gate
 import (
 	"cmp"
 	"context"
-	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -139,6 +138,12 @@ func Cases(ctx context.Context, r document.Reader, set string, sessions []string
 // was made a part of it.
 func (g *Gate) Runs(ctx context.Context, r document.Reader, q store.SessionQuery, status string,
 	expected map[string]string, experiments ...string) (runs []*Run, err error) {
+	return g.runs(ctx, r, q, status, expected, false, experiments...)
+}
+
+// runs is [Gate.Runs] of documents that have the sums alone, if those do.
+func (g *Gate) runs(ctx context.Context, r document.Reader, q store.SessionQuery, status string,
+	expected map[string]string, sums bool, experiments ...string) (runs []*Run, err error) {
 	finder, err := redact.New(redact.Config{})
 	if err != nil {
 		return nil, err
@@ -152,24 +157,27 @@ func (g *Gate) Runs(ctx context.Context, r document.Reader, q store.SessionQuery
 	if err != nil {
 		return nil, err
 	}
+	var ids []string
+	chosen := map[string]*session.Session{}
+	in := map[string][]string{} // the experiments of each, among those that are named
 	for i := range rows {
 		row := &rows[i]
 		member := experimentsOf(row, tags[row.ID])
-		in := slices.DeleteFunc(slices.Clone(experiments), func(name string) bool { return !slices.Contains(member, name) })
-		if len(experiments) > 0 && len(in) == 0 {
-			continue
+		of := slices.DeleteFunc(slices.Clone(experiments), func(name string) bool { return !slices.Contains(member, name) })
+		if len(experiments) == 0 || len(of) > 0 {
+			ids, chosen[row.ID], in[row.ID] = append(ids, row.ID), row, of
 		}
-		doc, err := r.LoadAll(ctx, row.ID)
-		if errors.Is(err, store.ErrNotFound) {
-			continue // deleted meanwhile
-		} else if err != nil {
+	}
+	for doc, err := range r.Each(ctx, ids, sums) {
+		if err != nil {
 			return nil, err
 		}
-		run := g.Look(row, doc, tags[row.ID], expected, finder)
+		id := doc.Session.ID
+		run := g.Look(chosen[id], doc, tags[id], expected, finder)
 		if len(experiments) == 0 {
 			runs = append(runs, run)
 		}
-		for _, name := range in {
+		for _, name := range in[id] {
 			of := *run
 			of.Experiment = name
 			runs = append(runs, &of)

@@ -5,12 +5,12 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/store"
 )
@@ -95,10 +95,7 @@ func TestAnExportIsImported(t *testing.T) {
 		if len(after.Turns) == 0 || len(after.Turns) != len(before.Turns) {
 			t.Errorf("%d turns of %d are back", len(after.Turns), len(before.Turns))
 		}
-		telemetry, err := os.ReadFile("../ingest/testdata/captures/gemini-cli-0.61.0/prompt-shell/002-logs.json")
-		if err != nil {
-			t.Fatal(err)
-		}
+		telemetry := testscale.ReadFile(t, "../ingest/testdata/captures/gemini-cli-0.61.0/prompt-shell/002-logs.json")
 		_, content = s.ask(http.MethodPost, Prefix+"import?format=otlp", string(telemetry))
 		if !strings.Contains(string(content), `"format":"otlp"`) ||
 			!strings.Contains(string(content), `"file":"body"`) {

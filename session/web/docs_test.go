@@ -3,17 +3,15 @@ package web
 import (
 	"encoding/json"
 	"net/http"
-	"os"
 	"strings"
 	"testing"
+
+	"github.com/agenttrace/agenttrace/internal/testscale"
 )
 
 // The examples in docs/api.md work, one after the other.
 func TestDocumentedExamplesWork(t *testing.T) {
-	page, err := os.ReadFile("../../docs/api.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := testscale.ReadFile(t, "../../docs/api.md")
 	s := newSite(t, false)
 	_, exported := s.ask(http.MethodGet, Prefix+"sessions/lf-1/export", "")
 	variables := strings.NewReplacer("$API/", Prefix, "$JSON", "Content-Type: application/json")

@@ -131,6 +131,16 @@ func (v *pages) outline(doc *document.Document, all []turnGroup, loaded, shown [
 		}
 		if len(of.Entries) == g.last-g.first+1 {
 			of.More, of.Open = "", true
+		} else {
+			n := 0
+			for _, t := range doc.Turns[g.first-1 : g.last] {
+				for _, s := range stopsOf(t) {
+					if isFailed(s.mark) {
+						n++
+					}
+				}
+			}
+			of.Facts = failed(n)
 		}
 		entries = append(entries, of)
 	}
@@ -269,8 +279,9 @@ func (c *callTree) tool(b *document.Block) entry {
 	return e
 }
 
-// isFailure reports whether a mark is of what failed or was denied.
-func isFailure(mark string) bool { return mark == "error" || mark == "failed" || mark == "denied" }
+// isFailed reports whether a mark is of what failed, isFailure whether it is of that or of what was denied.
+func isFailed(mark string) bool  { return mark == "error" || mark == "failed" }
+func isFailure(mark string) bool { return isFailed(mark) || mark == "denied" }
 
 // isTrouble reports whether a mark is of what failed, was denied or waits.
 func isTrouble(mark string) bool { return isFailure(mark) || mark == "waiting" }
@@ -311,9 +322,29 @@ func inGroups(all []entry, more string) (parts []entry) {
 	for i := 0; i < len(all); i += groupCalls {
 		part := all[i:min(len(all), i+groupCalls)]
 		parts = append(parts, entry{Kind: "calls", Text: fmt.Sprintf("calls %d to %d", i+1, i+len(part)), Link: part[0].Link,
-			Entries: failing(part), More: fmt.Sprintf("%s&from=%d", more, i+1)})
+			Entries: failing(part), More: fmt.Sprintf("%s&from=%d", more, i+1), Facts: failed(countFailed(part))})
 	}
 	return parts
+}
+
+// countFailed counts the failures among the entries and those below them. A call of a model that failed has an entry
+// for its error.
+func countFailed(all []entry) (n int) {
+	for _, e := range all {
+		n += countFailed(e.Entries)
+		if e.Kind != "model" && slices.ContainsFunc(e.Marks, isFailed) {
+			n++
+		}
+	}
+	return n
+}
+
+// failed is the fact that so many entries of a group failed.
+func failed(n int) []string {
+	if n == 0 {
+		return nil
+	}
+	return []string{fmt.Sprintf("%d failed", n)}
 }
 
 // outlinePage is a piece of the outline of a session.

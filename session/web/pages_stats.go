@@ -278,14 +278,21 @@ func (v *pages) overTime(ctx context.Context, p *statsPage, q statsParams) error
 	return nil
 }
 
-// draw places the points.
+// draw places the points, in the middle of what each is of. A single one is a level line.
 func (l *statsLine) draw(most float64) {
 	var path strings.Builder
 	width := 1000 / float64(len(l.Points))
 	for i := range l.Points {
 		point := &l.Points[i]
 		point.X, point.Width = float64(i)*width, width
-		fmt.Fprintf(&path, "%.1f,%.1f ", point.X+width/2, 98-96*point.value/most)
+		y := 98 - 96*point.value/most
+		if i == 0 {
+			fmt.Fprintf(&path, "0,%.1f ", y)
+		}
+		fmt.Fprintf(&path, "%.1f,%.1f ", point.X+width/2, y)
+		if i == len(l.Points)-1 {
+			fmt.Fprintf(&path, "1000,%.1f ", y)
+		}
 	}
 	l.Path = path.String()
 }

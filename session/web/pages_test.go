@@ -117,6 +117,10 @@ func (s *site) has(path string, wanted ...string) {
 	}
 }
 
+func TestGroupsOfTurnsSayHowManyFailed(t *testing.T) {
+	newSite(t, conversation("ses_one", 120)).has("/s/ses_one", "Turns 1 to 100", "1 failed")
+}
+
 func TestPagesShowASession(t *testing.T) {
 	s := newSite(t, conversation("ses_one", 40), conversation("ses_x", 2), conversation("ses_y", 1))
 	s.has("/sessions", "A conversation", `href="/s/ses_one"`)

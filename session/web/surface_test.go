@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/jsonschema-go/jsonschema"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/importer"
@@ -56,10 +57,7 @@ func TestTheSurfaceOfVersion1(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	want := testscale.ReadFile(t, path)
 	lines := strings.Split(b.String(), "\n")
 	for line := range strings.Lines(string(want)) {
 		if !slices.Contains(lines, strings.TrimSuffix(line, "\n")) {

@@ -7,13 +7,13 @@ import (
 	"time"
 
 	"github.com/agenttrace/agenttrace/session/store"
-	"github.com/agenttrace/agenttrace/session/store/postgres/postgrestest"
+	"github.com/agenttrace/agenttrace/session/store/storetest"
 )
 
 // TestOutboxOfSkewedClocks: the clock of one collector is an hour behind that of another. What it changes is exported
 // nevertheless, and its sessions have the times that the telemetry has.
 func TestOutboxOfSkewedClocks(t *testing.T) {
-	dsn := postgrestest.Start(t, "fsync = off", "synchronous_commit = off").Create(t)
+	dsn := storetest.StartPostgres(t, "fsync = off", "synchronous_commit = off").Create(t)
 	ahead, err := Open(t.Context(), dsn, Options{Outbox: true})
 	if err != nil {
 		t.Fatal(err)

@@ -13,7 +13,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/agenttrace/agenttrace/session/store/postgres"
-	"github.com/agenttrace/agenttrace/session/store/postgres/postgrestest"
 	"github.com/agenttrace/agenttrace/session/store/storetest"
 )
 
@@ -75,7 +74,7 @@ func stores(t *testing.T) func(*testing.T) storetest.Store {
 func database(t *testing.T) string {
 	dsn, o := os.Getenv("AGENTTRACE_CITUS_DSN"), postgres.Options{Distribute: true}
 	if dsn == "" {
-		dsn, o = postgrestest.Start(t, fast...).Create(t), postgres.Options{}
+		dsn, o = storetest.StartPostgres(t, fast...).Create(t), postgres.Options{}
 	}
 	if err := postgres.Migrate(t.Context(), dsn, o); err != nil {
 		t.Fatal(err)

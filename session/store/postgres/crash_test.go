@@ -26,7 +26,6 @@ import (
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/postgres"
-	"github.com/agenttrace/agenttrace/session/store/postgres/postgrestest"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
 	"github.com/agenttrace/agenttrace/session/store/storetest"
 )
@@ -166,7 +165,7 @@ func (w *writer) kill(t *testing.T) {
 // TestKilledWriters kills processes that write the same sessions, and the server, at random moments. What was
 // acknowledged is there once, and all is as if one had written it in order into a file.
 func TestKilledWriters(t *testing.T) {
-	server := postgrestest.Start(t)
+	server := storetest.StartPostgres(t)
 	dsn := server.Create(t)
 	r := rand.New(rand.NewPCG(1, 2))
 	all := make([]*writer, writers)

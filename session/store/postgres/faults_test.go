@@ -17,7 +17,6 @@ import (
 
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/postgres"
-	"github.com/agenttrace/agenttrace/session/store/postgres/postgrestest"
 	"github.com/agenttrace/agenttrace/session/store/storetest"
 )
 
@@ -46,7 +45,7 @@ func open(t *testing.T, dsn string) *postgres.Store {
 
 // TestFaults: what goes wrong is named with its remedy, what may pass is said to, and no password is shown.
 func TestFaults(t *testing.T) {
-	server := postgrestest.Start(t, append(fast, "max_connections = 12", "superuser_reserved_connections = 3")...)
+	server := storetest.StartPostgres(t, append(fast, "max_connections = 12", "superuser_reserved_connections = 3")...)
 	const password = "pa55-Word"
 	user := func(dsn string) string {
 		return strings.Replace(dsn, "postgres://postgres@", "postgres://collector:"+password+"@", 1)
@@ -214,7 +213,7 @@ func (c *cutter) serve() {
 // TestConnectionLostInCommit: nobody knows whether a commit succeeded whose answer did not come. The error says that
 // it may be sent again, and that stores it once.
 func TestConnectionLostInCommit(t *testing.T) {
-	server := postgrestest.Start(t, fast...)
+	server := storetest.StartPostgres(t, fast...)
 	for name, after := range map[string]bool{"before the server has it": false, "after the server has it": true} {
 		t.Run(name, func(t *testing.T) {
 			dsn := server.Create(t)
@@ -264,7 +263,7 @@ func TestConnectionLostInCommit(t *testing.T) {
 
 // TestServerRestarts: a store that is open goes on after its server was restarted.
 func TestServerRestarts(t *testing.T) {
-	server := postgrestest.Start(t, fast...)
+	server := storetest.StartPostgres(t, fast...)
 	s := open(t, server.Create(t))
 	if _, err := s.Apply(t.Context(), turnOf(0, 0)); err != nil {
 		t.Fatal(err)
@@ -291,7 +290,7 @@ func TestServerRestarts(t *testing.T) {
 
 // TestSearchIndex: a search finds the same with the index as without, signs that mean something in a pattern included.
 func TestSearchIndex(t *testing.T) {
-	dsn := postgrestest.Start(t, fast...).Create(t)
+	dsn := storetest.StartPostgres(t, fast...).Create(t)
 	s := open(t, dsn)
 	b := turnOf(0, 0)
 	b.Parts[0].Data = []byte(`{"type":"text","text":"A 100% sure_thing in C:\\temp, and more"}`)

@@ -12,9 +12,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/postgres"
-	"github.com/agenttrace/agenttrace/session/store/postgres/postgrestest"
 	"github.com/agenttrace/agenttrace/session/store/storetest"
 )
 
@@ -22,7 +22,7 @@ import (
 func emptied(t *testing.T) (dsn string, distribute bool) {
 	dsn = os.Getenv("AGENTTRACE_CITUS_DSN")
 	if dsn == "" {
-		return postgrestest.Start(t, fast...).Create(t), false
+		return storetest.StartPostgres(t, fast...).Create(t), false
 	}
 	conn, err := pgx.Connect(t.Context(), dsn)
 	if err != nil {
@@ -181,10 +181,7 @@ func TestStoreThatIsHalfDistributedIsDistributed(t *testing.T) {
 	if os.Getenv("AGENTTRACE_CITUS_DSN") == "" {
 		t.Skip("AGENTTRACE_CITUS_DSN names no cluster")
 	}
-	annotations, err := os.ReadFile("migrations/0002_annotations.sql")
-	if err != nil {
-		t.Fatal(err)
-	}
+	annotations := testscale.ReadFile(t, "migrations/0002_annotations.sql")
 	for _, test := range []struct {
 		name     string
 		complete bool     // distributed as a whole at first

@@ -18,8 +18,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session/store"
-	"github.com/agenttrace/agenttrace/session/store/postgres/postgrestest"
 	"github.com/agenttrace/agenttrace/session/store/storetest"
 )
 
@@ -42,15 +42,13 @@ func TestDiskFull(t *testing.T) {
 		t.Fatal(err)
 	}
 	ballast := filepath.Join(dir, "ballast")
-	if err := os.WriteFile(ballast, make([]byte, 20<<20), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testscale.WriteFile(t, ballast, make([]byte, 20<<20))
 	for parent := filepath.Dir(dir); parent != os.TempDir() && parent != "/"; parent = filepath.Dir(parent) {
 		if err := os.Chmod(parent, 0o755); err != nil { // so that the server's account reaches it
 			t.Fatal(err)
 		}
 	}
-	server := postgrestest.StartIn(t, data, "shared_buffers = 1MB", "max_wal_size = 64MB")
+	server := storetest.StartPostgresIn(t, data, "shared_buffers = 1MB", "max_wal_size = 64MB")
 	s := open(t, server.Create(t))
 	r := rand.New(rand.NewPCG(1, 2))
 	batch := func(i int) *store.Batch {
@@ -111,7 +109,7 @@ func values(m map[string]string) (all []string) {
 // TestFailover: the primary is lost with what its replica has not received. A store whose address names both goes on
 // with the replica, and what is delivered again repairs it.
 func TestFailover(t *testing.T) {
-	primary := postgrestest.Start(t, append([]string{"wal_level = replica", "max_wal_senders = 4"}, fast[:2]...)...)
+	primary := storetest.StartPostgres(t, append([]string{"wal_level = replica", "max_wal_senders = 4"}, fast[:2]...)...)
 	database := primary.Create(t)
 	standby := primary.Standby(t)
 	hosts := fmt.Sprintf("127.0.0.1:%d,127.0.0.1:%d", primary.Port, standby.Port)

@@ -14,14 +14,13 @@ import (
 
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/postgres"
-	"github.com/agenttrace/agenttrace/session/store/postgres/postgrestest"
 	"github.com/agenttrace/agenttrace/session/store/storetest"
 )
 
 // TestRowThatTheServerRefusesIsLeftOutAlone: of the rows that a batch has for a table, the server refuses one, with an
 // error or without. The others are stored, as if each had come by itself.
 func TestRowThatTheServerRefusesIsLeftOutAlone(t *testing.T) {
-	server := postgrestest.Start(t, fast...)
+	server := storetest.StartPostgres(t, fast...)
 	const turns = 12
 	var batch store.Batch
 	for i := range turns {
@@ -123,7 +122,7 @@ func count(t *testing.T, dsn, table string) (n int) {
 // TestRowInPlaceOfAnotherIsReported: of several rows that are inserted together, the one whose key is taken has its
 // Refused, and the others have none.
 func TestRowInPlaceOfAnotherIsReported(t *testing.T) {
-	s := open(t, postgrestest.Start(t, fast...).Create(t))
+	s := open(t, storetest.StartPostgres(t, fast...).Create(t))
 	if _, err := s.Apply(t.Context(), turnOf(0, 0)); err != nil {
 		t.Fatal(err)
 	}

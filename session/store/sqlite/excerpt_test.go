@@ -21,11 +21,7 @@ func TestReadingATurnDoesNotGrow(t *testing.T) {
 	if err := open(t, path, Options{}).Close(); err != nil {
 		t.Fatal(err)
 	}
-	opened, err := OpenReader(t.Context(), path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer opened.Close()
+	opened := openReader(t, path)
 	for _, turns := range []int{10, 500, 5000} {
 		fillTurns(t, path, turns)
 		for _, c := range []struct {

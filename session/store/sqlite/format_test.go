@@ -1,7 +1,6 @@
 package sqlite
 
 import (
-	"os"
 	"regexp"
 	"strings"
 	"testing"
@@ -9,16 +8,14 @@ import (
 	"zombiezen.com/go/sqlite"
 	"zombiezen.com/go/sqlite/sqlitex"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
 func readFormat(t *testing.T) string {
 	t.Helper()
-	b, err := os.ReadFile("FORMAT.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := testscale.ReadFile(t, "FORMAT.md")
 	return string(b)
 }
 

@@ -13,6 +13,7 @@ import (
 	"zombiezen.com/go/sqlite"
 	"zombiezen.com/go/sqlite/sqlitex"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
@@ -127,9 +128,7 @@ func TestLookingAtAStoreKeepsItsLocks(t *testing.T) {
 func TestADatabaseInTheMaking(t *testing.T) {
 	path := newPath(t)
 	for _, suffix := range []string{"", "-wal", "-journal"} { // left behind, empty
-		if err := os.WriteFile(path+suffix, nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testscale.WriteFile(t, path+suffix, "")
 	}
 	apply(t, open(t, path, Options{}), turnBatch("ses_1", "1"))
 	path = newPath(t)

@@ -176,13 +176,14 @@ func TestManyToolCallsInOneRequest(t *testing.T) {
 	if err := s.Rebuild(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	stmt := s.conn.Prep(`SELECT count(*) FROM chat_parts WHERE tool_call_id IS NOT NULL`)
-	calls, err := sqlitex.ResultInt64(stmt)
-	if err != nil || calls != int64(many) {
-		t.Errorf("%d parts of tool calls: %v", calls, err)
-	}
-	stmt = s.conn.Prep(`SELECT count(*) FROM chat_messages WHERE role = 'assistant'`)
-	if messages, err := sqlitex.ResultInt64(stmt); err != nil || messages != 1 {
-		t.Errorf("%d messages: %v", messages, err)
+	var calls, messages int64
+	if err := run(t.Context(), s, func(tx *tx) (err error) {
+		calls, err = sqlitex.ResultInt64(tx.prep(`SELECT count(*) FROM chat_parts WHERE tool_call_id IS NOT NULL`))
+		if err == nil {
+			messages, err = sqlitex.ResultInt64(tx.prep(`SELECT count(*) FROM chat_messages WHERE role = 'assistant'`))
+		}
+		return err
+	}); err != nil || calls != int64(many) || messages != 1 {
+		t.Errorf("%d parts of tool calls in %d messages: %v", calls, messages, err)
 	}
 }

@@ -240,6 +240,26 @@ func open(t testing.TB, path string, o Options) *Store {
 	return s
 }
 
+// openReader opens a store until the test ends.
+func openReader(t testing.TB, path string) *Reader {
+	t.Helper()
+	r, err := OpenReader(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.Close() })
+	return r
+}
+
+func transcriptOf(t testing.TB, r store.Reader, id string) *session.Transcript {
+	t.Helper()
+	transcript, err := r.Transcript(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return transcript
+}
+
 func newPath(t testing.TB) string { return filepath.Join(t.TempDir(), "sessions.db") }
 
 func apply(t *testing.T, s *Store, b store.Batch) {
@@ -270,19 +290,12 @@ func sound(t *testing.T, path string) {
 	if err := conn.Close(); err != nil {
 		t.Error(err)
 	}
-	r, err := OpenReader(t.Context(), path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close()
+	r := openReader(t, path)
 	for row, err := range r.Sessions(t.Context(), store.SessionQuery{Limit: -1, Children: true, Archived: true}) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		transcript, err := r.Transcript(t.Context(), row.ID)
-		if err != nil {
-			t.Fatal(err)
-		}
+		transcript := transcriptOf(t, r, row.ID)
 		for _, v := range session.Check(transcript) {
 			t.Errorf("session %s: %s", row.ID, v)
 		}

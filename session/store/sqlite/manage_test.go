@@ -27,10 +27,7 @@ func TestDelete(t *testing.T) {
 	s := open(t, path, Options{Outbox: true})
 	told := turnBatch("s", "1")
 	apply(t, s, told)
-	before, err := s.Transcript(t.Context(), "s")
-	if err != nil {
-		t.Fatal(err)
-	}
+	before := transcriptOf(t, s, "s")
 	const columns = `INSERT INTO observations(trace_id, source, owner, dialect, start_nano, end_nano, ` +
 		`default_session, calls_json, session_id, until_nano, reach, data) VALUES `
 	script(t, path, columns+`('t', 'placed', 's', 'd', 1, 2, 'o', '["c1"]', 's', 2, 0, ''), ('t', 'parked', 's', 'd', 1, 2, 'o', NULL, NULL, 2, 0, ''),
@@ -43,10 +40,7 @@ func TestDelete(t *testing.T) {
 		t.Errorf("left (-want +got):\n%s", diff)
 	}
 	apply(t, s, told)
-	after, err := s.Transcript(t.Context(), "s")
-	if err != nil {
-		t.Fatal(err)
-	}
+	after := transcriptOf(t, s, "s")
 	if diff := cmp.Diff(before, after); diff != "" {
 		t.Errorf("told again (-before +after):\n%s", diff)
 	}
@@ -66,11 +60,7 @@ func TestBackup(t *testing.T) {
 	path := newPath(t)
 	s := open(t, path, Options{})
 	apply(t, s, bigBatch(1))
-	r, err := OpenReader(t.Context(), path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close()
+	r := openReader(t, path)
 	name := filepath.Join(t.TempDir(), "copy.db")
 	if err := r.Backup(t.Context(), name); err != nil {
 		t.Fatal(err)

@@ -20,6 +20,7 @@ import (
 	"zombiezen.com/go/sqlite"
 	"zombiezen.com/go/sqlite/sqlitex"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session/ingest"
 	"github.com/agenttrace/agenttrace/session/store"
 )
@@ -144,16 +145,11 @@ func TestNotStore(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	damaged, err := os.ReadFile(whole)
-	if err != nil {
-		t.Fatal(err)
-	}
+	damaged := testscale.ReadFile(t, whole)
 	copy(damaged, "SQLite format 4!")
 	write := func(content []byte) func(path string) {
 		return func(path string) {
-			if err := os.WriteFile(path, content, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			testscale.WriteFile(t, path, content)
 		}
 	}
 	for _, c := range []struct {
@@ -181,10 +177,7 @@ func TestNotStore(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			path := newPath(t)
 			c.make(path)
-			before, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
+			before := testscale.ReadFile(t, path)
 			if s, err := Open(t.Context(), path, Options{}); !errors.Is(err, c.want) ||
 				!strings.Contains(err.Error(), path) {
 				t.Errorf("Open: %v; want %v, naming the file", err, c.want)
@@ -233,9 +226,7 @@ func TestNoFile(t *testing.T) {
 	if names, _ := filepath.Glob(path + "*"); len(names) > 0 {
 		t.Errorf("left behind: %v", names)
 	}
-	if err := os.WriteFile(path, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testscale.WriteFile(t, path, "")
 	if _, err := OpenReader(t.Context(), path); !errors.Is(err, store.ErrNotStore) {
 		t.Errorf("OpenReader of an empty file: %v, want ErrNotStore", err)
 	}
@@ -288,18 +279,12 @@ INSERT INTO chat_parts VALUES ('prt_h', 'msg_h', 'ses_ref', 0, 'text', '{"type":
 func TestReferenceFile(t *testing.T) {
 	path := newPath(t)
 	script(t, path, referenceDDL+referenceRows+"PRAGMA user_version = 3;")
-	before, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	before := testscale.ReadFile(t, path)
 	r, err := OpenReader(t.Context(), path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	want, err := r.Transcript(t.Context(), "ses_ref")
-	if err != nil {
-		t.Fatal(err)
-	}
+	want := transcriptOf(t, r, "ses_ref")
 	if len(want.Messages) != 3 || *want.Messages[1].Parts[0].ToolState != "output-available" {
 		t.Errorf("transcript: %+v", want)
 	}
@@ -329,10 +314,7 @@ func TestReferenceFile(t *testing.T) {
 
 	s := open(t, path, Options{})
 	apply(t, s, turnBatch("ses_new", "1"))
-	got, err := s.Transcript(t.Context(), "ses_ref")
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := transcriptOf(t, s, "ses_ref")
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("writing changed the session that was there (-want +got):\n%s", d)
 	}
@@ -397,11 +379,7 @@ func TestOldFileIsReadable(t *testing.T) {
 INSERT INTO chat_messages VALUES ('msg_u', 'ses_old', 'user', '{}', NULL, 1, 1);
 INSERT INTO chat_parts(id, message_id, session_id, "index", type, data_json, created_at, updated_at) VALUES ('prt_u', 'msg_u', 'ses_old', 0, 'text', '{"type":"text","text":"hi"}', 1, 1);
 PRAGMA user_version = 1;`)
-	r, err := OpenReader(t.Context(), path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close()
+	r := openReader(t, path)
 	transcript, err := r.Transcript(t.Context(), "ses_old")
 	if err != nil || len(transcript.Messages) != 1 || transcript.Messages[0].Parts[0].ID != "prt_u" {
 		t.Errorf("%+v, %v", transcript, err)
@@ -633,14 +611,8 @@ UPDATE agenttrace_schema SET version = 2;`)
 	other := open(t, whole, Options{})
 	l.deliver(t, ingest.New(other, ingest.Options{}), 0, 40)
 	for _, id := range ids {
-		got, err := s.Transcript(t.Context(), id)
-		if err != nil {
-			t.Fatal(err)
-		}
-		want, err := other.Transcript(t.Context(), id)
-		if err != nil {
-			t.Fatal(err)
-		}
+		got := transcriptOf(t, s, id)
+		want := transcriptOf(t, other, id)
 		if d := cmp.Diff(want, got); d != "" {
 			t.Error(d)
 		}
@@ -670,11 +642,7 @@ func TestAFileWithoutAnnotationsIsReadAndUpgraded(t *testing.T) {
 			t.Fatal(err)
 		}
 		script(t, path, older)
-		r, err := OpenReader(t.Context(), path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer r.Close()
+		r := openReader(t, path)
 		if all, err := r.Annotations(t.Context(), "ses_1"); err != nil || cmp.Diff(want, all) != "" {
 			t.Errorf("annotations %v, %v", all, err)
 		}

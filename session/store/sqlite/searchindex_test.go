@@ -53,11 +53,7 @@ func hitsOf(t testing.TB, path string, q store.SearchQuery, without bool) []stor
 			}()
 		}
 	}
-	r, err := OpenReader(t.Context(), path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close()
+	r := openReader(t, path)
 	var hits []store.Hit
 	for h, err := range r.Search(t.Context(), q) {
 		if err != nil {
@@ -160,11 +156,7 @@ func TestTheSearchIndexChangesNoResult(t *testing.T) {
 		path := newPath(t)
 		open(t, path, Options{}).Close()
 		script(t, path, indexedSessions)
-		reader, err := OpenReader(t.Context(), path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer reader.Close()
+		reader := openReader(t, path)
 		next, found := 1, 0
 		for step := range 25 {
 			switch r.IntN(8) {
@@ -260,10 +252,7 @@ func TestADamagedSearchIndexIsMadeAgain(t *testing.T) {
 	s := open(t, path, Options{})
 	indexed(t, s.Reader)
 	name := filepath.Join(path+"-search", indexFiles(t, path)[0])
-	valid, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	valid := testscale.ReadFile(t, name)
 	if info, err := os.Stat(name); err != nil || info.Mode() != 0o600 {
 		t.Errorf("mode %v, %v", info.Mode(), err)
 	}
@@ -272,7 +261,7 @@ func TestADamagedSearchIndexIsMadeAgain(t *testing.T) {
 	for _, q := range queries {
 		want = append(want, hitsOf(t, path, q, true))
 	}
-	for i := range testscale.Rounds(12, 32) {
+	for i := range 12 {
 		damaged := append([]byte(nil), valid...)
 		switch i % 4 {
 		case 0:
@@ -284,18 +273,14 @@ func TestADamagedSearchIndexIsMadeAgain(t *testing.T) {
 				damaged[r.IntN(len(damaged))] ^= 1 << r.IntN(8)
 			}
 		}
-		if err := os.WriteFile(name, damaged, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testscale.WriteFile(t, name, damaged)
 		for i, q := range queries {
 			if diff := cmp.Diff(want[i], hitsOf(t, path, q, false)); diff != "" {
 				t.Fatalf("%+v (-want +got):\n%s", q, diff)
 			}
 		}
 	}
-	if err := os.WriteFile(name, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testscale.WriteFile(t, name, "")
 	hitsOf(t, path, queries[0], false)
 	indexed(t, s.Reader)
 	if again, err := os.ReadFile(name); err != nil || string(again) != string(valid) {
@@ -309,11 +294,7 @@ func TestAStoreOfAnEarlierVersionGetsASearchIndex(t *testing.T) {
 	open(t, path, Options{}).Close()
 	script(t, path, `DROP TABLE search_segments; DROP TRIGGER search_part_updated;
 DROP TRIGGER search_part_deleted;`+indexedSessions+fillParts(rand.New(rand.NewPCG(1, 1)), "a", 1, 2*segmentParts+1))
-	old, err := OpenReader(t.Context(), path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer old.Close()
+	old := openReader(t, path)
 	indexed(t, old)
 	want := hitsOf(t, path, store.SearchQuery{Text: "needle"}, true)
 	if files := indexFiles(t, path); len(files) != 0 || len(want) == 0 {

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/sqlstore"
@@ -28,9 +29,7 @@ func TestFollower(t *testing.T) {
 		return r
 	}
 	look("no file", store.Unchanged, false)
-	if err := os.WriteFile(path, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testscale.WriteFile(t, path, "")
 	look("an empty file", store.Unchanged, false)
 	s := open(t, path, Options{})
 	r := look("a store", store.Opened, true)
@@ -95,9 +94,7 @@ func moveStore(t *testing.T, from, to string) {
 // TestFollowNoStore: what is no store is an error, each time.
 func TestFollowNoStore(t *testing.T) {
 	path := newPath(t)
-	if err := os.WriteFile(path, []byte("a letter and not a database"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testscale.WriteFile(t, path, "a letter and not a database")
 	f := Follow(path)
 	defer f.Close()
 	for range 2 {
@@ -111,11 +108,7 @@ func TestFollowNoStore(t *testing.T) {
 func TestPlans(t *testing.T) {
 	path := newPath(t)
 	apply(t, open(t, path, Options{}), turnBatch("s", "1"))
-	opened, err := OpenReader(t.Context(), path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer opened.Close()
+	opened := openReader(t, path)
 	r := sqlstore.NewReader(explained{opened, t})
 	ctx, from := t.Context(), store.Position{At: 1}
 	for name, read := range map[string]func() error{

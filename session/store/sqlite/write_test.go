@@ -14,6 +14,7 @@ import (
 	"zombiezen.com/go/sqlite"
 	"zombiezen.com/go/sqlite/sqlitex"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/storetest"
@@ -330,9 +331,7 @@ func TestMovedFile(t *testing.T) {
 	}
 	move(path, path+".away")
 	refused("moved away")
-	if err := os.WriteFile(path, []byte("something else"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testscale.WriteFile(t, path, "something else")
 	refused("replaced")
 	if b, err := os.ReadFile(path); string(b) != "something else" {
 		t.Errorf("the other file changed: %q, %v", b, err)
@@ -497,21 +496,14 @@ func TestCrash(t *testing.T) {
 		_ = p.Wait()
 	}
 	sound(t, path)
-	reader, err := OpenReader(t.Context(), path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer reader.Close()
+	reader := openReader(t, path)
 	messages := make(map[string]session.MessageAndParts)
 	links := make(map[turn]bool)
 	for row, err := range reader.Sessions(t.Context(), store.SessionQuery{}) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		transcript, err := reader.Transcript(t.Context(), row.ID)
-		if err != nil {
-			t.Fatal(err)
-		}
+		transcript := transcriptOf(t, reader, row.ID)
 		for _, m := range transcript.Messages {
 			messages[m.Message.ID] = m
 		}

@@ -28,7 +28,7 @@ func RunFailures(t *testing.T, open func(t *testing.T) Store) {
 	h := &harness{T: t, open: open}
 	h.with(func(s Store) {
 		h.apply(s, append(base(), fork("s2", "s1", "a2", 50), foreignTurn(0, 0))...)
-		err := s.(Transactor).Transact(t.Context(), func(tx store.Tx) error {
+		if err := s.(Transactor).Transact(t.Context(), func(tx store.Tx) error {
 			for calls := 0; ; calls++ {
 				b := join(assistant("s1", "a2", 21, 11), user("s1", "u4", 40), compaction("s1", "c1", 45, "u2", 9),
 					rewind("u1", 60, false), annotated(annotation("tag", "good", 20, nil)), foreignTurn(0, 0), foreignTurn(0, 1),
@@ -47,8 +47,7 @@ func RunFailures(t *testing.T, open func(t *testing.T) Store) {
 					return err
 				}
 			}
-		})
-		if err != nil {
+		}); err != nil {
 			t.Fatal(err)
 		}
 	})
@@ -132,12 +131,11 @@ func RunRefusals(t *testing.T, open func(t *testing.T) Store) {
 				n := int64(0)
 				for _, some := range order {
 					b := join(ordered(batches, some)...)
-					err := s.(Transactor).Transact(context.Background(), func(tx store.Tx) error {
+					if err := s.(Transactor).Transact(context.Background(), func(tx store.Tx) error {
 						result, err := store.Apply(&refuser{tx, refused}, &b)
 						n += result.Refused
 						return err
-					})
-					if err != nil {
+					}); err != nil {
 						t.Fatal(err)
 					}
 				}

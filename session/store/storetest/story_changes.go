@@ -117,7 +117,7 @@ func init() {
 			return annotated(annotation(kind, name, at, func(n *store.Annotation) { a.json(n) }))
 		}),
 		"anything": func(*harness, *args) (all []store.Batch) {
-			for world := range testscale.Rounds(6, 25) {
+			for world := range testscale.Rounds(6, 15) {
 				all = append(all, anything(rand.New(rand.NewPCG(uint64(world), 5)), fmt.Sprint("w", world, "-"))...)
 			}
 			return all

@@ -343,21 +343,18 @@ func init() {
 			if err != nil {
 				return h.failure(err)
 			}
-			var text strings.Builder
-			for _, m := range e.Messages {
-				text.WriteString(m.Message.ID)
-				for _, p := range m.Parts {
-					text.WriteString("+" + p.ID)
-				}
-				text.WriteString(" ")
+			return excerptText(e)
+		},
+		// The outlines of sessions, as excerpts.
+		"outlines": func(h *harness, s Store, a *args) string {
+			all, err := s.(store.Outliner).Outlines(h.Context(), a.left)
+			h.check(err)
+			var lines []string
+			for _, e := range all {
+				lines = append(lines, e.Session.ID+": "+excerptText(e))
 			}
-			for _, d := range e.Decisions {
-				text.WriteString(d.ID + " ")
-			}
-			for _, l := range e.Spans {
-				text.WriteString(l.SpanID + " ")
-			}
-			return text.String() + fmt.Sprint(e.ToolCalls)
+			slices.Sort(lines)
+			return strings.Join(lines, ", ")
 		},
 		// The sessions that are stale before a time, archived ones alone if that is the second word.
 		"stale": func(h *harness, s Store, a *args) string {
@@ -366,4 +363,22 @@ func init() {
 			return strings.Join(ids(all), " ")
 		},
 	}
+}
+
+func excerptText(e *store.Excerpt) string {
+	var text strings.Builder
+	for _, m := range e.Messages {
+		text.WriteString(m.Message.ID)
+		for _, p := range m.Parts {
+			text.WriteString("+" + p.ID)
+		}
+		text.WriteString(" ")
+	}
+	for _, d := range e.Decisions {
+		text.WriteString(d.ID + " ")
+	}
+	for _, l := range e.Spans {
+		text.WriteString(l.SpanID + " ")
+	}
+	return text.String() + fmt.Sprint(e.ToolCalls)
 }

@@ -1,4 +1,4 @@
-package watch
+package gate
 
 import (
 	"cmp"
@@ -7,10 +7,13 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"reflect"
+	"slices"
 	"strconv"
 	"time"
 
+	"github.com/agenttrace/agenttrace/redact"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/store"
@@ -30,10 +33,15 @@ type Fact struct {
 	Turn   int    `json:"turn,omitempty"`
 	Tool   string `json:"tool,omitempty"`
 	CallID string `json:"call_id,omitempty"`
+
+	// Detail says what was found in words, which may be the session's. It is not delivered.
+	Detail string `json:"-"`
 }
 
 const (
-	interval = 500 * time.Millisecond
+	lookEvery = 500 * time.Millisecond
+	// lookFor is how long a look takes at most, but for the session that it is at.
+	lookFor = 250 * time.Millisecond
 	// lag is how far the clocks of agents may be apart, and history how far a watch that goes on looks back.
 	lag, history = 15 * time.Minute, 24 * time.Hour
 	// recently is how long after its last update a session is looked at again whenever the store changes: a span that
@@ -49,34 +57,49 @@ type Watcher struct {
 	Price store.Price
 	// State is the file that remembers the facts, which one watcher uses at a time.
 	State string
-	// Found is called for each new fact. Problem is called with what is tried again.
-	Found   func(Fact)
+	// Of selects the sessions that rules are evaluated on; nil is all.
+	Of func(id string) bool
+	// Spent counts what sessions in other stores took, for budgets; nil is nothing.
+	Spent func(context.Context, store.StatsQuery) (tokens int64, costUSD float64, err error)
+	// Ending is how long Run may go on when its context has ended: it looks once more, and delivers what is left.
+	Ending time.Duration
+	// Found is called for each new fact, before it is delivered. Problem is called with what is tried again.
+	Found   func(*Rule, Fact)
 	Problem func(error)
 
-	outbox *outbox
-	// seen are the rows of sessions that were looked at, and open those in which something is waited for.
-	seen map[string]session.Session
+	outbox   *outbox
+	redactor *redact.Redactor
+	// rows are the sessions that may be looked at, seen those that were, and open those in which something is waited for.
+	rows []session.Session
+	seen map[string]looked
 	open map[string]bool
-	last int64 // when anything was last updated, in Unix milliseconds
+	// changed is when the store was last found to have changed, and stale that rows were not read since. behind is that a
+	// look had no time for all sessions.
+	changed       time.Time
+	stale, behind bool
+	last          int64 // when anything was last updated, in Unix milliseconds
 }
 
 // Run watches until ctx ends, or returns why it cannot.
 func (w *Watcher) Run(ctx context.Context) (err error) {
-	if w.outbox, err = openOutbox(w.State); err != nil {
+	if w.redactor, err = redact.New(redact.Config{}); err != nil {
 		return err
 	}
-	w.seen, w.open = make(map[string]session.Session), make(map[string]bool)
+	if w.outbox, err = openOutbox(w.State, w.Rules); err != nil {
+		return err
+	}
+	w.seen, w.open = make(map[string]looked), make(map[string]bool)
 	w.last = time.Now().UnixMilli()
 	if w.outbox.resumed {
 		w.last = time.Now().Add(-history).UnixMilli()
 	}
-	delivered := make(chan struct{})
-	go func() {
-		defer close(delivered)
-		w.outbox.deliver(ctx, w.Rules, w.Problem)
-	}()
+	lasting, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	delivered := w.outbox.deliver(lasting, w.Problem)
 	failing := ""
-	for ticks := time.NewTicker(interval); err == nil; {
+	ticks := time.NewTicker(lookEvery)
+	defer ticks.Stop()
+	for ctx.Err() == nil {
 		problem := w.look(ctx)
 		if text := errorText(problem); text != failing && ctx.Err() == nil {
 			if failing = text; problem != nil {
@@ -85,13 +108,25 @@ func (w *Watcher) Run(ctx context.Context) (err error) {
 		}
 		select {
 		case <-ctx.Done():
-			err = ctx.Err()
-			ticks.Stop()
 		case <-ticks.C:
 		}
 	}
+	if w.Ending == 0 {
+		stop()
+		<-delivered
+		return w.outbox.close()
+	}
+	limit := time.AfterFunc(w.Ending, stop)
+	defer limit.Stop()
+	for w.behind = true; w.behind && err == nil && lasting.Err() == nil; {
+		err = w.look(lasting)
+	}
+	w.outbox.end()
 	<-delivered
-	return w.outbox.close()
+	if left := w.outbox.end(); left > 0 {
+		err = errors.Join(err, fmt.Errorf("%d facts were not delivered; watch --state %s tries again", left, w.State))
+	}
+	return errors.Join(err, w.outbox.close())
 }
 
 func errorText(err error) string {
@@ -101,47 +136,84 @@ func errorText(err error) string {
 	return err.Error()
 }
 
-// look evaluates the rules on what has changed.
+// looked is a session's row as it was when it was looked at, and when that was.
+type looked struct {
+	row session.Session
+	at  time.Time
+}
+
+// look evaluates the rules on what has changed: on sessions whose row is another one, the newest first, and then, as far
+// as there is time, on those of which something may be found all the same, the one first that was looked at least
+// recently. So a fact is found soon, however many sessions there are.
 func (w *Watcher) look(ctx context.Context) error {
 	polled, change, err := w.Store.Poll(ctx)
 	if err != nil || polled == nil {
+		w.behind = false
 		return err
 	}
 	r := document.Reader{Reader: polled, Price: w.Price, IdleTimeout: -1}
-	if change == store.Unchanged {
-		for id := range w.open {
-			if row, there := w.seen[id]; there {
-				if err := w.session(ctx, r, &row); err != nil {
-					return err
-				}
-			}
-		}
-		return nil
+	now := time.Now()
+	if change != store.Unchanged {
+		w.changed, w.stale = now, true
 	}
+	if w.stale {
+		if err := w.list(ctx, r); err != nil {
+			return err
+		}
+		w.stale = false
+	}
+	var changed, others []*session.Session
+	for i := range w.rows {
+		row := &w.rows[i]
+		before, known := w.seen[row.ID]
+		recent := now.UnixMilli()-row.UpdatedAt < recently.Milliseconds()
+		if !known || !reflect.DeepEqual(before.row, *row) {
+			changed = append(changed, row)
+		} else if w.open[row.ID] || recent && before.at.Before(w.changed) {
+			others = append(others, row)
+		}
+		w.last = max(w.last, min(row.UpdatedAt, now.UnixMilli()))
+	}
+	slices.SortFunc(changed, func(a, b *session.Session) int { return cmp.Compare(b.UpdatedAt, a.UpdatedAt) })
+	slices.SortFunc(others, func(a, b *session.Session) int { return w.seen[a.ID].at.Compare(w.seen[b.ID].at) })
+	budgets := make(map[string]bool)
+	for _, row := range slices.Concat(changed, others) {
+		if w.behind = time.Since(now) > lookFor; w.behind {
+			return nil
+		}
+		if err := errors.Join(w.session(ctx, r, row), w.budgets(ctx, r, row, now, budgets)); err != nil {
+			return err
+		}
+		w.seen[row.ID] = looked{*row, now}
+	}
+	w.behind = false
+	return nil
+}
+
+// list reads the rows of sessions that may be looked at. Of those before, it keeps what there was no time for, and those
+// in which something is waited for.
+func (w *Watcher) list(ctx context.Context, r document.Reader) error {
 	rows, err := r.SessionsSince(ctx, w.last-lag.Milliseconds())
 	if err != nil {
 		return err
 	}
-	now := time.Now()
-	seen := make(map[string]session.Session, len(rows))
-	budgets := make(map[string]bool)
+	rows = slices.DeleteFunc(rows, func(row session.Session) bool { return w.Of != nil && !w.Of(row.ID) })
+	seen := make(map[string]looked, len(rows))
+	listed := make(map[string]bool, len(rows))
 	for i := range rows {
-		row := &rows[i]
+		listed[rows[i].ID] = true
+	}
+	for i := range w.rows {
+		row := &w.rows[i]
 		before, known := w.seen[row.ID]
-		if !known || now.UnixMilli()-row.UpdatedAt < recently.Milliseconds() || !reflect.DeepEqual(before, *row) {
-			if err := errors.Join(w.session(ctx, r, row), w.budgets(ctx, r, row, now, budgets)); err != nil {
-				return err
-			}
+		if known {
+			seen[row.ID] = before
 		}
-		seen[row.ID] = *row
-		w.last = max(w.last, min(row.UpdatedAt, now.UnixMilli()))
-	}
-	for id := range w.open {
-		if row, there := w.seen[id]; there && seen[id].ID == "" {
-			seen[id] = row
+		if !listed[row.ID] && (w.open[row.ID] || !known || !reflect.DeepEqual(before.row, *row)) {
+			rows = append(rows, *row)
 		}
 	}
-	w.seen = seen
+	w.rows, w.seen = rows, seen
 	return nil
 }
 
@@ -168,11 +240,11 @@ func (w *Watcher) session(ctx context.Context, r document.Reader, row *session.S
 		case rule.ErrorRate != nil:
 			calls, failed := doc.Totals.ToolCalls, doc.Totals.Failed
 			if calls >= cmp.Or(rule.ErrorRate.Calls, 10) && float64(failed) > rule.ErrorRate.Above*float64(calls) {
-				found = []Fact{{}}
+				found = []Fact{{Detail: fmt.Sprintf("%d of %d calls failed", failed, calls)}}
 			}
 		case rule.isAssertion():
 			if f, failed := failures[rule.assertion]; failed {
-				found = []Fact{{Turn: f.Turn, Tool: f.Tool}}
+				found = []Fact{{Turn: f.Turn, Tool: f.Tool, Detail: f.Detail}}
 			}
 		}
 		for _, f := range found {
@@ -188,11 +260,12 @@ func (w *Watcher) session(ctx context.Context, r document.Reader, row *session.S
 func waiting(st *document.Status, before int64) (found []Fact) {
 	for _, c := range st.OpenCalls {
 		if c.UpdatedAt < before {
-			found = append(found, Fact{Tool: c.Tool, CallID: c.CallID})
+			found = append(found, Fact{Tool: c.Tool, CallID: c.CallID, Detail: "a call of " + c.Tool + " is open"})
 		}
 	}
 	if len(st.OpenCalls) == 0 && st.State.Waiting() && st.Since != 0 && st.Since < before {
-		found = append(found, Fact{CallID: cmp.Or(st.ToolCallID, strconv.FormatInt(st.Since, 10))})
+		found = append(found, Fact{CallID: cmp.Or(st.ToolCallID, strconv.FormatInt(st.Since, 10)),
+			Detail: "an approval or answer is waited for"})
 	}
 	return found
 }
@@ -229,9 +302,17 @@ func (w *Watcher) budgets(ctx context.Context, r document.Reader, row *session.S
 		if err != nil {
 			return err
 		}
-		cost := stats.Total.CostUSD + session.Deref(stats.Total.EstimatedCostUSD)
-		if b.Tokens > 0 && stats.Total.TotalTokens > b.Tokens || b.CostUSD > 0 && cost > b.CostUSD {
-			if err := w.found(rule, row, Fact{}, day.Format(time.DateOnly), of); err != nil {
+		tokens, cost := stats.Total.TotalTokens, stats.Total.CostUSD+session.Deref(stats.Total.EstimatedCostUSD)
+		if w.Spent != nil {
+			t, c, err := w.Spent(ctx, q)
+			if err != nil {
+				return err
+			}
+			tokens, cost = tokens+t, cost+c
+		}
+		if b.Tokens > 0 && tokens > b.Tokens || b.CostUSD > 0 && cost > b.CostUSD {
+			detail := fmt.Sprintf("the %s took %d tokens and %s today", b.Per, tokens, document.Cost(&cost, nil))
+			if err := w.found(rule, row, Fact{Detail: detail}, day.Format(time.DateOnly), of); err != nil {
 				return err
 			}
 		}
@@ -245,9 +326,12 @@ func (w *Watcher) found(rule *Rule, row *session.Session, f Fact, about ...strin
 	_ = json.NewEncoder(h).Encode(append([]string{rule.Name}, about...)) // strings can be encoded
 	f.ID, f.Rule, f.At = hex.EncodeToString(h.Sum(nil)[:16]), rule.Name, time.Now().UnixMilli()
 	f.SessionID, f.Agent, f.Project = row.ID, row.Agent, session.Deref(row.WorkspaceRoot)
+	for _, name := range []*string{&f.SessionID, &f.Agent, &f.Project, &f.Tool, &f.CallID} {
+		*name = w.redactor.Text(*name) // a store may have been filled without
+	}
 	added, err := w.outbox.add(f)
 	if added {
-		w.Found(f)
+		w.Found(rule, f)
 	}
 	return err
 }

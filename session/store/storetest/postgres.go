@@ -1,13 +1,13 @@
-// Package postgrestest runs a real PostgreSQL server for tests: on loopback, on a free port, in a directory of its
-// own, for as long as the test's process needs it.
-package postgrestest
+//go:build linux
+
+package storetest
 
 import (
 	"context"
 	"fmt"
 	"os"
 	"os/exec"
-	"os/user"
+	accounts "os/user"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -22,8 +22,9 @@ import (
 	"github.com/agenttrace/agenttrace/internal/testscale"
 )
 
-// Server is a running server.
-type Server struct {
+// Postgres is a running PostgreSQL server: on loopback, on a free port, in a directory of its own, for as long as the
+// test's process needs it.
+type Postgres struct {
 	// Dir has its data and its log.
 	Dir  string
 	Port int
@@ -34,8 +35,8 @@ type Server struct {
 	process *exec.Cmd
 }
 
-// Binaries returns the directory with initdb and postgres: that of $PG_BIN, of Debian's newest version, or of $PATH.
-func Binaries() (string, error) {
+// binaries returns the directory with initdb and postgres: that of $PG_BIN, of Debian's newest version, or of $PATH.
+func binaries() (string, error) {
 	if dir := os.Getenv("PG_BIN"); dir != "" {
 		return dir, nil
 	}
@@ -57,21 +58,21 @@ func Binaries() (string, error) {
 	return filepath.Dir(found[len(found)-1]), nil
 }
 
-// Start starts a server with some lines of configuration. Where none is installed the test is skipped, except in CI,
-// which installs one.
-func Start(t testing.TB, config ...string) *Server {
+// StartPostgres starts a server with some lines of configuration. Where none is installed the test is skipped, except
+// in CI, which installs one.
+func StartPostgres(t testing.TB, config ...string) *Postgres {
 	t.Helper()
-	return StartIn(t, "", config...)
+	return StartPostgresIn(t, "", config...)
 }
 
-// StartIn is [Start] with the data, but not the log of what is written, in a directory of its own, such as a small file
-// system.
-func StartIn(t testing.TB, dir string, config ...string) *Server {
+// StartPostgresIn is [StartPostgres] with the data, but not the log of what is written, in a directory of its own,
+// such as a small file system.
+func StartPostgresIn(t testing.TB, dir string, config ...string) *Postgres {
 	t.Helper()
-	if _, err := Binaries(); err != nil && os.Getenv("CI") == "" {
+	if _, err := binaries(); err != nil && os.Getenv("CI") == "" {
 		t.Skip(err)
 	}
-	s, err := start(dir, config)
+	s, err := startPostgres(dir, config)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,9 +84,9 @@ func StartIn(t testing.TB, dir string, config ...string) *Server {
 	return s
 }
 
-func start(data string, config []string) (s *Server, err error) {
-	s = new(Server)
-	if s.bin, err = Binaries(); err != nil {
+func startPostgres(data string, config []string) (s *Postgres, err error) {
+	s = new(Postgres)
+	if s.bin, err = binaries(); err != nil {
 		return nil, err
 	}
 	if s.account, err = account(); err != nil {
@@ -123,7 +124,7 @@ func start(data string, config []string) (s *Server, err error) {
 }
 
 // configure adds lines to the configuration.
-func (s *Server) configure(lines []string) error {
+func (s *Postgres) configure(lines []string) error {
 	f, err := os.OpenFile(filepath.Join(s.data, "postgresql.conf"), os.O_APPEND|os.O_WRONLY, 0)
 	if err != nil {
 		return err
@@ -141,7 +142,7 @@ func account() (*syscall.SysProcAttr, error) {
 	if os.Getuid() != 0 {
 		return a, nil
 	}
-	u, err := user.Lookup("postgres")
+	u, err := accounts.Lookup("postgres")
 	if err != nil {
 		return nil, err
 	}
@@ -151,15 +152,15 @@ func account() (*syscall.SysProcAttr, error) {
 	return a, nil
 }
 
-func (s *Server) command(name string, args ...string) *exec.Cmd {
+func (s *Postgres) command(name string, args ...string) *exec.Cmd {
 	c := exec.Command(filepath.Join(s.bin, name), args...)
 	c.Dir, c.SysProcAttr = s.Dir, s.account
 	c.Env = append(os.Environ(), "TZ=UTC", "HOME="+s.Dir)
 	return c
 }
 
-// Run starts the server, also again after [Server.Kill], and returns when it answers.
-func (s *Server) Run() error {
+// Run starts the server, also again after [Postgres.Kill], and returns when it answers.
+func (s *Postgres) Run() error {
 	log, err := os.OpenFile(filepath.Join(s.Dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o666)
 	if err != nil {
 		return err
@@ -187,14 +188,14 @@ func (s *Server) Run() error {
 }
 
 // Standby starts a server that follows s, which has to allow replication, with some lines of configuration. It can be
-// read, and is promoted by [Server.Promote].
-func (s *Server) Standby(t testing.TB, config ...string) *Server {
+// read, and is promoted by [Postgres.Promote].
+func (s *Postgres) Standby(t testing.TB, config ...string) *Postgres {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "agenttrace-standby-")
 	if err != nil {
 		t.Fatal(err)
 	}
-	standby := &Server{Dir: dir, data: filepath.Join(dir, "data"), bin: s.bin, account: s.account}
+	standby := &Postgres{Dir: dir, data: filepath.Join(dir, "data"), bin: s.bin, account: s.account}
 	if c := s.account.Credential; c != nil {
 		if err := os.Chown(dir, int(c.Uid), int(c.Gid)); err != nil {
 			t.Fatal(err)
@@ -223,7 +224,7 @@ func (s *Server) Standby(t testing.TB, config ...string) *Server {
 }
 
 // Promote makes a standby a server that can be written.
-func (s *Server) Promote() error {
+func (s *Postgres) Promote() error {
 	out, err := s.command("pg_ctl", "-D", s.data, "-w", "promote").CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("pg_ctl promote: %w\n%s", err, out)
@@ -232,7 +233,7 @@ func (s *Server) Promote() error {
 }
 
 // Signal sends the server's main process a signal: SIGINT ends it at once but in order, and waits until it has ended.
-func (s *Server) Signal(signal syscall.Signal) error {
+func (s *Postgres) Signal(signal syscall.Signal) error {
 	if err := s.process.Process.Signal(signal); err != nil {
 		return err
 	}
@@ -241,10 +242,10 @@ func (s *Server) Signal(signal syscall.Signal) error {
 }
 
 // Kill ends the server without what it does to end in order, as a power failure does, and returns when it is gone.
-func (s *Server) Kill() error { return s.Signal(syscall.SIGQUIT) }
+func (s *Postgres) Kill() error { return s.Signal(syscall.SIGQUIT) }
 
 // Remove stops the server and deletes its directory.
-func (s *Server) Remove() error {
+func (s *Postgres) Remove() error {
 	if s.process.ProcessState == nil {
 		if err := s.Signal(syscall.SIGINT); err != nil {
 			return err
@@ -254,12 +255,12 @@ func (s *Server) Remove() error {
 }
 
 // DSN is that of a database of the server.
-func (s *Server) DSN(database string) string {
+func (s *Postgres) DSN(database string) string {
 	return fmt.Sprintf("postgres://postgres@127.0.0.1:%d/%s?sslmode=disable", s.Port, database)
 }
 
 // Create creates an empty database and returns its DSN.
-func (s *Server) Create(t testing.TB) string {
+func (s *Postgres) Create(t testing.TB) string {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), s.DSN("postgres"))
 	if err != nil {

@@ -1,22 +1,13 @@
-// Package watch evaluates rules on the sessions of a store while they change, and tells somebody what it found, once.
-//
-// [Parse] reads the rules from a file. A [Watcher] follows a store; what it finds are facts, which it keeps in a file
-// of its own before it delivers them, so that a fact outlives the process.
-package watch
+package gate
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"net/url"
 	"os"
 	"slices"
+	"strings"
 	"time"
-
-	"go.yaml.in/yaml/v3"
-
-	"github.com/agenttrace/agenttrace/session/gate"
 )
 
 // Rules is a file of rules, and what is done about what they find.
@@ -26,24 +17,44 @@ type Rules struct {
 	Webhook *Webhook `yaml:"webhook"`
 	// Command is a program and its arguments. It gets the fact as JSON on standard input.
 	Command []string `yaml:"command"`
+	// Stop states how an agent is stopped.
+	Stop Stop `yaml:"stop"`
 
 	// gate has the assertions of those rules that are some, in their order.
-	gate gate.Gate
+	gate Gate
 }
+
+// Stop is how an agent is stopped: Grace is how long it has to end by itself, 10 s by default.
+type Stop struct {
+	Grace time.Duration `yaml:"grace"`
+}
+
+// Actions are what is done about a fact. Whoever runs a [Watcher] logs, counts and stops; the Watcher does the others.
+const (
+	ActionLog     = "log"
+	ActionMetric  = "metric"
+	ActionWebhook = "webhook"
+	ActionCommand = "command"
+	ActionStop    = "stop"
+)
+
+var actions = []string{ActionLog, ActionMetric, ActionWebhook, ActionCommand, ActionStop}
 
 // Rule states one thing that shall not be: exactly one of the fields from Max on is set.
 type Rule struct {
 	Name string `yaml:"name"`
-	// Max bounds figures of a session, by the names that [gate.Figures] lists.
-	Max map[string]gate.Limit `yaml:"max"`
+	// Actions are those of the rule: all but stop by default.
+	Actions []string `yaml:"actions"`
+	// Max bounds figures of a session, by the names that [Figures] lists.
+	Max map[string]Limit `yaml:"max"`
 	// Budget bounds what several sessions take together on a day.
 	Budget *Budget `yaml:"budget"`
-	// Loops, Secrets and Denied: there is none, if it is "none". See [gate.Assertion].
+	// Loops, Secrets and Denied: there is none, if it is "none". See [Assertion].
 	Loops   string `yaml:"loops"`
 	Secrets string `yaml:"secrets"`
 	Denied  string `yaml:"denied"`
 	// NotCalled: a tool is never called so.
-	NotCalled *gate.CallMatch `yaml:"not_called"`
+	NotCalled *CallMatch `yaml:"not_called"`
 	// Waits is the longest that a call may be open, or an approval or an answer may be waited for.
 	Waits time.Duration `yaml:"waits"`
 	// ErrorRate bounds the share of a session's calls of tools that failed.
@@ -79,34 +90,27 @@ type Webhook struct {
 	secret []byte
 }
 
-// StateSuffix is what the name of a store's file is followed by in that of its watch's state.
-const StateSuffix = ".watch"
+// WatchSuffix is what the name of a store's file is followed by in that of its watch's state.
+const WatchSuffix = ".watch"
 
-// Read reads the rules in a file. The error names the file, the line and what is possible there.
-func Read(path string) (*Rules, error) {
+// ReadRules reads the rules in a file. The error names the file, the line and what is possible there.
+func ReadRules(path string) (*Rules, error) {
 	content, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err // which names the file
 	}
-	r, err := Parse(content)
+	r, err := parseRules(content)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return r, nil
 }
 
-// Parse reads rules. The error names the line and what is possible there.
-func Parse(content []byte) (*Rules, error) {
-	d := yaml.NewDecoder(bytes.NewReader(content))
-	d.KnownFields(true)
-	r := &Rules{}
-	if err := d.Decode(r); errors.Is(err, io.EOF) {
-		return nil, errors.New("it is empty; docs/watch.md has an example")
-	} else if err != nil {
-		return nil, gate.Explain(err, Rules{}, Rule{}, Budget{}, ErrorRate{}, Webhook{}, gate.CallMatch{})
-	}
-	if r.Version != 1 {
-		return nil, fmt.Errorf("version is %d; write version: 1", r.Version)
+// parseRules reads rules. The error names the line and what is possible there.
+func parseRules(content []byte) (*Rules, error) {
+	r := &Rules{Stop: Stop{Grace: defaultGrace}}
+	if err := decode(content, r, &r.Version, Rule{}, Budget{}, ErrorRate{}, Webhook{}, Stop{}, CallMatch{}); err != nil {
+		return nil, err
 	}
 	if len(r.Rules) == 0 {
 		return nil, errors.New("it has no rules; add one below rules")
@@ -115,19 +119,23 @@ func Parse(content []byte) (*Rules, error) {
 	for i := range r.Rules {
 		rule := &r.Rules[i]
 		if rule.Name == "" || slices.Contains(names, rule.Name) {
-			return nil, fmt.Errorf("rule %d: name is %q; give each rule a name of its own", i+1, rule.Name)
+			return nil, fmt.Errorf("line %d: name is %q; give each rule a name of its own", lineOf(content, "rules", i),
+				rule.Name)
 		}
 		names = append(names, rule.Name)
-		err := rule.check()
+		err := errors.Join(rule.check(), r.checkActions(rule))
 		if err == nil && rule.isAssertion() {
-			a := gate.Assertion{Max: rule.Max, Loops: rule.Loops, Secrets: rule.Secrets, Denied: rule.Denied,
+			a := Assertion{Max: rule.Max, Loops: rule.Loops, Secrets: rule.Secrets, Denied: rule.Denied,
 				NotCalled: rule.NotCalled}
-			err = a.Check()
+			err = a.check()
 			rule.assertion, r.gate.Assertions = len(r.gate.Assertions), append(r.gate.Assertions, a)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("rule %q: %w", rule.Name, err)
+			return nil, fmt.Errorf("line %d: rule %q: %w", lineOf(content, "rules", i), rule.Name, err)
 		}
+	}
+	if r.Stop.Grace < 0 {
+		return nil, fmt.Errorf("stop: grace is %v; use a duration such as 10s", r.Stop.Grace)
 	}
 	if w := r.Webhook; w != nil {
 		if u, err := url.Parse(w.URL); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
@@ -139,6 +147,40 @@ func Parse(content []byte) (*Rules, error) {
 		}
 	}
 	return r, nil
+}
+
+const defaultGrace = 10 * time.Second
+
+// Does reports whether an action is one of the rule.
+func (r *Rule) Does(action string) bool {
+	return r.Actions == nil && action != ActionStop || slices.Contains(r.Actions, action)
+}
+
+func (r *Rules) checkActions(rule *Rule) error {
+	if rule.Actions != nil && len(rule.Actions) == 0 {
+		return errors.New("actions is empty; use " + strings.Join(actions, ", ") + ", or remove it")
+	}
+	for _, name := range rule.Actions {
+		switch {
+		case !slices.Contains(actions, name):
+			return fmt.Errorf("actions has %q; use %s", name, strings.Join(actions, ", "))
+		case name == ActionWebhook && r.Webhook == nil, name == ActionCommand && len(r.Command) == 0:
+			return fmt.Errorf("actions has %s, which the file does not describe; add %s beside rules", name, name)
+		}
+	}
+	return nil
+}
+
+// ways are how facts of a rule are delivered; those of one that is not in the file any more by all ways.
+func (r *Rules) ways(name string) (ways []string) {
+	i := slices.IndexFunc(r.Rules, func(rule Rule) bool { return rule.Name == name })
+	if r.Webhook != nil && (i < 0 || r.Rules[i].Does(ActionWebhook)) {
+		ways = append(ways, ActionWebhook)
+	}
+	if len(r.Command) > 0 && (i < 0 || r.Rules[i].Does(ActionCommand)) {
+		ways = append(ways, ActionCommand)
+	}
+	return ways
 }
 
 func (r *Rule) check() error {
