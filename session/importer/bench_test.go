@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session/importer"
 )
 
@@ -23,9 +24,7 @@ func BenchmarkImport(b *testing.B) {
 	for i := range 100 {
 		path := filepath.Join(dir, fmt.Sprintf("s%03d.jsonl", i))
 		text := strings.NewReplacer(`"s1"`, fmt.Sprintf(`"s%03d"`, i), `"a.go"`, output).Replace(claudeLong())
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			b.Fatal(err)
-		}
+		testscale.WriteFile(b, path, text)
 		paths, size = append(paths, path), size+int64(len(text))
 	}
 	imported := func(db string) {
@@ -44,10 +43,7 @@ func BenchmarkImport(b *testing.B) {
 		b.SetBytes(size)
 		for b.Loop() {
 			for _, path := range paths {
-				text, err := os.ReadFile(path)
-				if err != nil {
-					b.Fatal(err)
-				}
+				text := testscale.ReadFile(b, path)
 				for line := range bytes.Lines(text) {
 					var record map[string]any
 					if err := json.Unmarshal(line, &record); err != nil {

@@ -11,6 +11,7 @@ import (
 	sqlite3 "zombiezen.com/go/sqlite"
 	"zombiezen.com/go/sqlite/sqlitex"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session/importer"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
@@ -31,7 +32,7 @@ func deleteSession(t *testing.T, db, id string) {
 // has reports whether a store has a session.
 func has(t *testing.T, db, id string) bool {
 	t.Helper()
-	r := reader(t, db)
+	r := testscale.Open(t, sqlite.OpenReader, db)
 	_, err := r.Session(t.Context(), id)
 	if err != nil && !errors.Is(err, store.ErrNotFound) {
 		t.Fatal(err)

@@ -7,8 +7,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session/importer"
 	"github.com/agenttrace/agenttrace/session/store"
+	"github.com/agenttrace/agenttrace/session/store/sqlite"
 )
 
 // claudeSubagent is the transcript of a sub-agent of a session.
@@ -19,16 +21,13 @@ func claudeSubagent(session, question string) string {
 // questions returns what the user asked in each session of a store, by the session's id, after the id of its parent.
 func questions(t *testing.T, db string) map[string]string {
 	t.Helper()
-	r := reader(t, db)
+	r := testscale.Open(t, sqlite.OpenReader, db)
 	all := make(map[string]string)
 	for s, err := range r.Sessions(t.Context(), store.SessionQuery{Limit: -1, Children: true}) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		whole, err := r.Transcript(t.Context(), s.ID)
-		if err != nil {
-			t.Fatal(err)
-		}
+		whole := transcriptOf(t, r, s.ID)
 		if s.ParentID != nil {
 			all[s.ID] = *s.ParentID + " "
 		}

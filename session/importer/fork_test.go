@@ -8,10 +8,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/importer"
 	"github.com/agenttrace/agenttrace/session/store"
+	"github.com/agenttrace/agenttrace/session/store/sqlite"
 )
 
 // claudeTurnOf is a turn of the session in the hour and minute: a question, and an answer that used 3 and 2 tokens.
@@ -180,7 +182,7 @@ func TestForksCountTheirHistoryOnce(t *testing.T) {
 // forksShown are the rows of the sessions of a store, where each was forked and what it used, and the sum of it all.
 func forksShown(t *testing.T, db string) string {
 	t.Helper()
-	r := reader(t, db)
+	r := testscale.Open(t, sqlite.OpenReader, db)
 	stats, err := r.Stats(t.Context(), store.StatsQuery{})
 	if err != nil {
 		t.Fatal(err)
@@ -199,10 +201,7 @@ func forksShown(t *testing.T, db string) string {
 		if s.ParentMessageID == nil {
 			continue
 		}
-		parent, err := r.Transcript(t.Context(), *s.ParentID)
-		if err != nil {
-			t.Fatal(err)
-		}
+		parent := transcriptOf(t, r, *s.ParentID)
 		for _, m := range parent.Messages {
 			if m.Message.ID == *s.ParentMessageID {
 				kind := "no fork"
@@ -269,7 +268,7 @@ func TestClaudeSessionThatContinuesInAnotherFile(t *testing.T) {
 		if !strings.HasPrefix(shown, "20 tokens in all") || !strings.Contains(shown, "at two: fork, 10 tokens, 0 copied") {
 			t.Errorf("%s:\n%s", what, shown)
 		}
-		r := reader(t, db)
+		r := testscale.Open(t, sqlite.OpenReader, db)
 		listed := 0
 		for range r.Sessions(t.Context(), store.SessionQuery{}) {
 			listed++

@@ -87,10 +87,7 @@ func transcripts(t testing.TB) map[string]string {
 			t.Fatal(pattern, err)
 		}
 		for _, name := range names {
-			text, err := os.ReadFile(name)
-			if err != nil {
-				t.Fatal(err)
-			}
+			text := testscale.ReadFile(t, name)
 			all[name] = string(text)
 		}
 	}

@@ -77,10 +77,7 @@ func TestAnnotationsStayWhenTelemetryComes(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					transcript, err := s.Transcript(t.Context(), row.ID)
-					if err != nil {
-						t.Fatal(err)
-					}
+					transcript := transcriptOf(t, s, row.ID)
 					before = append(before,
 						store.Annotation{SessionID: row.ID, Kind: store.AnnotationTag, Name: "good", CreatedAt: 1,
 							UpdatedAt: 1},

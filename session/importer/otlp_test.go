@@ -3,17 +3,18 @@ package importer_test
 import (
 	"bytes"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/codectest"
 	"github.com/agenttrace/agenttrace/session/codec/formats"
 	"github.com/agenttrace/agenttrace/session/codec/jsonl"
 	"github.com/agenttrace/agenttrace/session/importer"
 	"github.com/agenttrace/agenttrace/session/store"
+	"github.com/agenttrace/agenttrace/session/store/sqlite"
 )
 
 // TestTranscriptsComeBackThroughOTLP: every session that is imported from a program's own files has the same rows in a
@@ -55,9 +56,7 @@ func TestTranscriptsComeBackThroughOTLP(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if err := os.WriteFile(file, spans.Bytes(), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			testscale.WriteFile(t, file, spans.Bytes())
 			again := filepath.Join(t.TempDir(), "again.db")
 			importFiles(t, again, file)
 			back := storedSessions(t, again)
@@ -100,7 +99,7 @@ func importFiles(t *testing.T, db string, paths ...string) {
 // storedSessions are those of a store.
 func storedSessions(t *testing.T, db string) map[string]*codec.Session {
 	t.Helper()
-	r := reader(t, db)
+	r := testscale.Open(t, sqlite.OpenReader, db)
 	all := make(map[string]*codec.Session)
 	for row, err := range r.Sessions(t.Context(), store.SessionQuery{Limit: -1, Children: true, Archived: true}) {
 		if err != nil {

@@ -11,7 +11,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session/importer"
+	"github.com/agenttrace/agenttrace/session/store/sqlite"
 )
 
 // run imports arguments of a command line, and returns the summary and how many inputs were read.
@@ -50,9 +52,7 @@ func write(t testing.TB, path, text string) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testscale.WriteFile(t, path, text)
 }
 
 // TestSecondImportReadsNothing: of files that did not change, whatever they are, none is read,
@@ -71,15 +71,9 @@ func TestSecondImportReadsNothing(t *testing.T) {
 	if n != 8 || first.Total.Damaged != 1 || len(first.Total.Sessions) != 6 {
 		t.Fatalf("first import: %d read, %+v", n, first.Total)
 	}
-	before, err := os.ReadFile(db)
-	if err != nil {
-		t.Fatal(err)
-	}
+	before := testscale.ReadFile(t, db)
 	again, n := run(t, db, importer.Options{}, dir)
-	after, err := os.ReadFile(db)
-	if err != nil {
-		t.Fatal(err)
-	}
+	after := testscale.ReadFile(t, db)
 	if n != 0 || !bytes.Equal(before, after) {
 		t.Errorf("second import: %d read, store changed: %v", n, !bytes.Equal(before, after))
 	}
@@ -135,7 +129,7 @@ func TestChangedFilesAreRead(t *testing.T) {
 			t.Errorf("%s: read: %v", name, !tally.Same)
 		}
 	}
-	r := reader(t, db)
+	r := testscale.Open(t, sqlite.OpenReader, db)
 	for _, name := range []string{"same", "grown", "replaced", "truncated", "gone", "touched"} {
 		got, err := r.Transcript(context.Background(), name)
 		if err != nil || len(got.Messages) != 2 {
@@ -162,7 +156,7 @@ func TestFilesBesideAreNoticed(t *testing.T) {
 	if run(t, db, importer.Options{Warn: func(text string) { warned += text }}, dir); warned != "" {
 		t.Errorf("the file beside is left out: %s", warned)
 	}
-	r := reader(t, db)
+	r := testscale.Open(t, sqlite.OpenReader, db)
 	if s, err := r.Session(t.Context(), "s1-a1"); err != nil || s.Agent != "Explore" {
 		t.Errorf("agent %q, %v", s.Agent, err)
 	}
@@ -197,7 +191,7 @@ func TestFilesThatChangeWhileTheyAreRead(t *testing.T) {
 	if _, n := run(t, db, importer.Options{}, dir); n != 0 {
 		t.Errorf("%d read again", n)
 	}
-	r := reader(t, db)
+	r := testscale.Open(t, sqlite.OpenReader, db)
 	for i := range files {
 		if s, err := r.Transcript(t.Context(), fmt.Sprintf("s%d", i)); err != nil || len(s.Messages) != 2 {
 			t.Fatalf("s%d: %v", i, err)
@@ -238,7 +232,7 @@ func TestCompressedAndDamagedFilesAreRemembered(t *testing.T) {
 	if n != 2 || second.Total.Damaged != 1 || len(second.Files[1].Damages) != 1 {
 		t.Errorf("%d read, %+v", n, second.Files[1])
 	}
-	r := reader(t, db)
+	r := testscale.Open(t, sqlite.OpenReader, db)
 	for id, title := range map[string]string{"s1": "a title", "s2": "why"} {
 		if s, err := r.Transcript(t.Context(), id); err != nil || s.Session.Title != title || len(s.Messages) != 2 {
 			t.Errorf("%s: %q, %v", id, s.Session.Title, err)

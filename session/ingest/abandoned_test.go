@@ -190,7 +190,7 @@ func deliveredInAnyOrder(t *testing.T, recorders ...*agenttracetest.Recorder) []
 		}
 	}
 	var want []*session.Transcript
-	for seed := range testscale.Rounds(6, 30) {
+	for seed := range testscale.Rounds(6, 16) {
 		r := rand.New(rand.NewPCG(uint64(seed), 9))
 		order := append([]request(nil), all...)
 		if seed > 0 {

@@ -266,15 +266,9 @@ func TestBadSpans(t *testing.T) {
 		if seed == 0 {
 			check(t, s)
 			malformed = report.Malformed
-			for row, err := range alone.Sessions(t.Context(),
-				store.SessionQuery{Limit: -1, Children: true, Archived: true}) {
-				if err != nil {
-					t.Fatal(err)
-				}
-				before, _ := alone.Transcript(t.Context(), row.ID)
-				after, err := s.Transcript(t.Context(), row.ID)
-				if d := cmp.Diff(before, after); d != "" || err != nil {
-					t.Errorf("neighbour %s: %v (-alone +among bad spans):\n%s", row.ID, err, d)
+			for _, before := range rowsOf(t, alone) {
+				if d := cmp.Diff(before, transcriptOf(t, s, before.Session.ID)); d != "" {
+					t.Errorf("neighbour %s (-alone +among bad spans):\n%s", before.Session.ID, d)
 				}
 			}
 			want = dump(t, s.Path())
@@ -285,7 +279,7 @@ func TestBadSpans(t *testing.T) {
 		}
 		if got := dump(t, s.Path()); got != want {
 			t.Fatalf("seed %d: tables differ (-want +got):\n%.5000s", seed,
-				cmp.Diff(strings.Split(want, "\n"), strings.Split(got, "\n")))
+				differ(want, got))
 		}
 	}
 	t.Logf("%d spans, %d malformed", len(all), malformed)
@@ -336,10 +330,7 @@ func TestHugeAttributes(t *testing.T) {
 		t.Errorf("%+v", report)
 	}
 	check(t, db)
-	transcript, err := db.Transcript(t.Context(), id(spans.PrefixSession, n, 0))
-	if err != nil {
-		t.Fatal(err)
-	}
+	transcript := transcriptOf(t, db, id(spans.PrefixSession, n, 0))
 	total := 0
 	for _, m := range transcript.Messages {
 		for _, p := range m.Parts {
@@ -356,7 +347,7 @@ func TestHugeAttributes(t *testing.T) {
 
 // TestManySpans: a session takes any number of spans, also those whose emitter did not report their place.
 func TestManySpans(t *testing.T) {
-	n := testscale.Rounds(5_000, 100_000)
+	n := testscale.Rounds(5_000, 12_000)
 	db := openStore(t)
 	in := ingest.New(db, ingest.Options{})
 	ses, msg := id(spans.PrefixSession, 1, 0), id(spans.PrefixMessage, 1, 0)
@@ -384,10 +375,7 @@ func TestManySpans(t *testing.T) {
 			t.Fatalf("%+v, %v", report, err)
 		}
 	}
-	transcript, err := db.Transcript(t.Context(), ses)
-	if err != nil {
-		t.Fatal(err)
-	}
+	transcript := transcriptOf(t, db, ses)
 	if len(transcript.Messages) != 1 || len(transcript.Messages[0].Parts) != n {
 		t.Errorf("%d messages, %d parts", len(transcript.Messages), len(transcript.Messages[0].Parts))
 	}

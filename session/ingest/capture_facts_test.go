@@ -53,19 +53,8 @@ func TestCaptureFacts(t *testing.T) {
 func recount(t testing.TB, s *sqlitestore.Store) string {
 	t.Helper()
 	var b strings.Builder
-	var all []session.Session
-	for row, err := range s.Sessions(t.Context(), store.SessionQuery{Limit: -1, Children: true, Archived: true}) {
-		if err != nil {
-			t.Fatal(err)
-		}
-		all = append(all, row)
-	}
-	slices.SortFunc(all, func(x, y session.Session) int { return strings.Compare(x.ID, y.ID) })
-	for _, row := range all {
-		tr, err := s.Transcript(t.Context(), row.ID)
-		if err != nil {
-			t.Fatal(err)
-		}
+	for _, tr := range rowsOf(t, s) {
+		row := tr.Session
 		fmt.Fprintf(&b, "session %s %s", row.ID, buckets(tr.Session.Usage()))
 		if row.ParentID != nil {
 			fmt.Fprintf(&b, " parent=%s", *row.ParentID)

@@ -6,14 +6,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/rogpeppe/go-internal/txtar"
 	"go.opentelemetry.io/collector/pdata/plog"
 	"go.opentelemetry.io/collector/pdata/ptrace"
@@ -21,7 +19,6 @@ import (
 	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/ingest"
-	"github.com/agenttrace/agenttrace/session/store"
 	sqlitestore "github.com/agenttrace/agenttrace/session/store/sqlite"
 )
 
@@ -42,10 +39,7 @@ func readCapture(t testing.TB, dir string) []request {
 	slices.Sort(files)
 	var all []request
 	for _, file := range files {
-		raw, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		raw := testscale.ReadFile(t, file)
 		var r request
 		if strings.HasSuffix(file, "-logs.json") {
 			r.isLogs = true
@@ -122,18 +116,25 @@ func join(all []request) []request {
 	return joined
 }
 
+// to has a request ingested.
+func (r *request) to(ctx context.Context, in *ingest.Ingester) (ingest.Report, error) {
+	if r.isLogs {
+		return in.Logs(ctx, r.logs)
+	}
+	return in.Traces(ctx, r.traces)
+}
+
 func deliver(t testing.TB, s *sqlitestore.Store, all []request) ingest.Report {
 	t.Helper()
-	in := ingest.New(s, ingest.Options{})
+	return deliverTo(t, s, ingest.Options{}, all)
+}
+
+func deliverTo(t testing.TB, s *sqlitestore.Store, o ingest.Options, all []request) ingest.Report {
+	t.Helper()
+	in := ingest.New(s, o)
 	sum := ingest.Report{Dialects: make(map[string]int)}
 	for _, r := range all {
-		var report ingest.Report
-		var err error
-		if r.isLogs {
-			report, err = in.Logs(t.Context(), r.logs)
-		} else {
-			report, err = in.Traces(t.Context(), r.traces)
-		}
+		report, err := r.to(t.Context(), in)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -212,8 +213,13 @@ func TestCaptureOrder(t *testing.T) {
 // are rounds, and fails unless every table has the same bytes.
 func testOrder(t *testing.T, all []request, rounds int) {
 	t.Helper()
+	testOrderWith(t, ingest.Options{}, all, rounds)
+}
+
+func testOrderWith(t *testing.T, o ingest.Options, all []request, rounds int) {
+	t.Helper()
 	reference := openStore(t)
-	deliver(t, reference, join(all))
+	deliverTo(t, reference, o, join(all))
 	want := dump(t, reference.Path())
 	single := split(all)
 	for seed := range rounds {
@@ -239,10 +245,10 @@ func testOrder(t *testing.T, all []request, rounds int) {
 			}
 		}
 		s := openStore(t)
-		deliver(t, s, requests)
+		deliverTo(t, s, o, requests)
 		if got := dump(t, s.Path()); got != want {
 			t.Fatalf("seed %d: tables differ (-want +got):\n%s", seed,
-				cmp.Diff(strings.Split(want, "\n"), strings.Split(got, "\n")))
+				differ(want, got))
 		}
 	}
 }
@@ -251,20 +257,8 @@ func testOrder(t *testing.T, all []request, rounds int) {
 func narrate(t testing.TB, s *sqlitestore.Store) string {
 	t.Helper()
 	var b strings.Builder
-	var ids []string
-	for row, err := range s.Sessions(context.Background(),
-		store.SessionQuery{Limit: -1, Children: true, Archived: true}) {
-		if err != nil {
-			t.Fatal(err)
-		}
-		ids = append(ids, row.ID)
-	}
-	slices.Sort(ids)
-	for _, id := range ids {
-		tr, err := s.Transcript(t.Context(), id)
-		if err != nil {
-			t.Fatal(err)
-		}
+	for _, tr := range rowsOf(t, s) {
+		id := tr.Session.ID
 		narrateSession(&b, &tr.Session)
 		for _, m := range tr.Messages {
 			at := time.UnixMilli(m.Message.CreatedAt).UTC()

@@ -2,12 +2,9 @@ package ingest_test
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
-
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/spans"
@@ -49,33 +46,6 @@ func TestModelCallsOfALongTurnInAnyOrder(t *testing.T) {
 		if !strings.Contains(want, "overloaded 67") || strings.Contains(want, `"model_errors":["overloaded 2"`) {
 			t.Errorf("%s: the last errors are not reported:\n%s", name, want)
 		}
-		for seed := range uint64(8) {
-			order := slices.Clone(whole)
-			r := rand.New(rand.NewPCG(seed, 3))
-			switch seed {
-			case 0: // as they end
-			case 1:
-				slices.Reverse(order)
-			case 2: // nearly in order
-				for i := 0; i+2 < len(order); i += 3 {
-					order[i], order[i+2] = order[i+2], order[i]
-				}
-			default:
-				r.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
-			}
-			s := openStore(t)
-			for len(order) > 0 {
-				n := min(len(order), 1+r.IntN(3))
-				ingestAll(t, s, traces(order[:n]...))
-				if r.IntN(4) == 0 {
-					ingestAll(t, s, traces(order[:n]...))
-				}
-				order = order[n:]
-			}
-			if got := dump(t, s.Path()); got != want {
-				t.Fatalf("%s, seed %d (-want +got):\n%s", name, seed,
-					cmp.Diff(strings.Split(want, "\n"), strings.Split(got, "\n")))
-			}
-		}
+		testOrder(t, []request{{traces: traces(whole...)}}, 8)
 	}
 }

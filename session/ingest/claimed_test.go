@@ -77,10 +77,7 @@ func TestASpanStaysWithItsFirstSession(t *testing.T) {
 	} {
 		alone := openStore(t)
 		deliver(t, alone, []request{make("victim", "hi")})
-		want, err := alone.Transcript(t.Context(), "victim")
-		if err != nil {
-			t.Fatal(err)
-		}
+		want := transcriptOf(t, alone, "victim")
 		for _, together := range []bool{false, true} {
 			all := []request{make("victim", "hi"), make("evil", "a longer text")}
 			if together {

@@ -24,13 +24,7 @@ func TestConcurrent(t *testing.T) {
 	for range 2 {
 		for _, r := range all {
 			wg.Go(func() {
-				var err error
-				if r.isLogs {
-					_, err = in.Logs(t.Context(), r.logs)
-				} else {
-					_, err = in.Traces(t.Context(), r.traces)
-				}
-				if err != nil {
+				if _, err := r.to(t.Context(), in); err != nil {
 					t.Error(err)
 				}
 			})

@@ -16,7 +16,6 @@ import (
 
 	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session/codec/otlpfile"
-	"github.com/agenttrace/agenttrace/session/store"
 	sqlitestore "github.com/agenttrace/agenttrace/session/store/sqlite"
 )
 
@@ -55,10 +54,7 @@ func TestCrews(t *testing.T) {
 			s := openStore(t)
 			deliver(t, s, all)
 			check(t, s)
-			want, err := os.ReadFile(filepath.Join("testdata/crews", program+".facts"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			want := testscale.ReadFile(t, filepath.Join("testdata/crews", program+".facts"))
 			if d := gocmp.Diff(string(want), recount(t, s)); d != "" {
 				t.Errorf("the sessions are not what happened (-happened +sessions):\n%s", d)
 			}
@@ -98,11 +94,10 @@ func TestCrewsWithoutAPause(t *testing.T) {
 // spokenOf is what [spoken] is of every session that no other started.
 func spokenOf(t testing.TB, s *sqlitestore.Store) (all string) {
 	t.Helper()
-	for row, err := range s.Sessions(t.Context(), store.SessionQuery{Limit: -1}) {
-		if err != nil {
-			t.Fatal(err)
+	for _, row := range rowsIn(t, s) {
+		if row.ParentID == nil {
+			all += spoken(t, s, row.ID)
 		}
-		all += spoken(t, s, row.ID)
 	}
 	return all
 }
@@ -143,10 +138,7 @@ func withoutPauses(all []request) []request {
 // spoken is a line for each message of a session and of those below it: its texts and calls.
 func spoken(t testing.TB, s *sqlitestore.Store, id string) string {
 	t.Helper()
-	transcript, err := s.Transcript(t.Context(), id)
-	if err != nil {
-		t.Fatal(err)
-	}
+	transcript := transcriptOf(t, s, id)
 	var b strings.Builder
 	for i := range transcript.Messages {
 		m := &transcript.Messages[i]
@@ -166,10 +158,7 @@ func spoken(t testing.TB, s *sqlitestore.Store, id string) string {
 		}
 		b.WriteString("\n")
 	}
-	for row, err := range s.Sessions(t.Context(), store.SessionQuery{Limit: -1, Children: true}) {
-		if err != nil {
-			t.Fatal(err)
-		}
+	for _, row := range rowsIn(t, s) {
 		if row.ParentID != nil && *row.ParentID == id {
 			b.WriteString("child\n" + spoken(t, s, row.ID))
 		}

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/rogpeppe/go-internal/txtar"
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/plog"
@@ -37,7 +36,7 @@ func TestFacts(t *testing.T) {
 				}
 				if *update {
 					archive.Files[i].Data = []byte(given + got.String())
-				} else if d := cmp.Diff(strings.Split(want, "\n"), strings.Split(got.String(), "\n")); d != "" {
+				} else if d := differ(want, got.String()); d != "" {
 					t.Errorf("run with -update to accept (-want +got):\n%s", d)
 				}
 			})

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/ptrace"
 
@@ -157,7 +156,7 @@ func FuzzSpans(f *testing.F) {
 		again, refusedAgain := storeOf(t, append(requests, requests[0])...)
 		if refused == 0 && refusedAgain == 0 && once != again {
 			t.Fatalf("tables differ (-in one request +one by one in another order):\n%s",
-				cmp.Diff(strings.Split(once, "\n"), strings.Split(again, "\n")))
+				differ(once, again))
 		}
 	})
 }

@@ -4,7 +4,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/ptrace"
 )
@@ -38,7 +37,7 @@ func TestLaterReadingReplacesTheGenericOne(t *testing.T) {
 		}
 		if got := dump(t, s.Path()); got != want {
 			t.Errorf("%s (-read once +read twice):\n%s", name,
-				cmp.Diff(strings.Split(want, "\n"), strings.Split(got, "\n")))
+				differ(want, got))
 		}
 	}
 }

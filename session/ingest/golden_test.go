@@ -17,7 +17,6 @@ import (
 
 	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/semconv"
-	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec/jsonl"
 )
 
@@ -99,17 +98,16 @@ func build(t *testing.T, requests []request) []txtar.File {
 	t.Helper()
 	s := openStore(t)
 	r := deliver(t, s, requests)
-	report := fmt.Sprintf("spans %d, placed %d, ignored %d, malformed %d, refused %d\n", r.Spans, r.Accepted, r.Ignored,
+	report := ""
+	if r.Records > 0 {
+		report = fmt.Sprintf("records %d, ", r.Records)
+	}
+	report += fmt.Sprintf("spans %d, placed %d, ignored %d, malformed %d, refused %d\n", r.Spans, r.Accepted, r.Ignored,
 		r.Malformed, r.Refused)
 	check(t, s)
 	var rows, decisions, links bytes.Buffer
-	all := rowsIn(t, s)
-	slices.SortFunc(all, func(a, b session.Session) int { return strings.Compare(a.ID, b.ID) })
-	for _, row := range all {
-		transcript, err := s.Transcript(t.Context(), row.ID)
-		if err != nil {
-			t.Fatal(err)
-		}
+	for _, transcript := range rowsOf(t, s) {
+		row := transcript.Session
 		if err := jsonl.Encode(&rows, transcript); err != nil {
 			t.Fatal(err)
 		}

@@ -43,10 +43,7 @@ func TestHeartbeatsMoveTheTimeOfASessionAndNothingElse(t *testing.T) {
 	if err := s.Exported(t.Context(), "ses_1", at); err != nil {
 		t.Fatal(err)
 	}
-	before, err := s.Transcript(t.Context(), "ses_1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	before := transcriptOf(t, s, "ses_1")
 	var hour []request
 	for beat := began + 15000; beat <= began+3600_000; beat += 15000 {
 		hour = append(hour, busy(beat, began))
@@ -55,10 +52,7 @@ func TestHeartbeatsMoveTheTimeOfASessionAndNothingElse(t *testing.T) {
 	if r := deliver(t, s, hour); r.Malformed != 0 || r.Refused != 0 {
 		t.Errorf("report %+v", r)
 	}
-	after, err := s.Transcript(t.Context(), "ses_1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	after := transcriptOf(t, s, "ses_1")
 	if want := `{"status":{"state":"busy","at":1795198540000,"heartbeat":15000}}`; after.Session.MetadataJSON != want ||
 		before.Session.MetadataJSON != want {
 		t.Errorf("metadata %s, then %s, want %s", before.Session.MetadataJSON, after.Session.MetadataJSON, want)

@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -17,7 +16,6 @@ import (
 	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session/ingest"
 	"github.com/agenttrace/agenttrace/session/ingest/dialect"
-	"github.com/agenttrace/agenttrace/session/store"
 	sqlitestore "github.com/agenttrace/agenttrace/session/store/sqlite"
 	"github.com/agenttrace/agenttrace/spans"
 )
@@ -145,10 +143,8 @@ func detach(td ptrace.Traces) (turn ptrace.Traces, calls []ptrace.Traces) {
 func outline(t testing.TB, s *sqlitestore.Store) []string {
 	t.Helper()
 	var lines []string
-	for row, err := range s.Sessions(t.Context(), store.SessionQuery{Limit: -1, Children: true, Archived: true}) {
-		if err != nil {
-			t.Fatal(err)
-		}
+	for _, tr := range rowsOf(t, s) {
+		row := tr.Session
 		var metadata struct {
 			Agenttrace struct {
 				SessionKey string `json:"session_key"`
@@ -163,10 +159,6 @@ func outline(t testing.TB, s *sqlitestore.Store) []string {
 		}
 		if key := metadata.Agenttrace.SessionKey; key != "" {
 			line += " by " + key
-		}
-		tr, err := s.Transcript(t.Context(), row.ID)
-		if err != nil {
-			t.Fatal(err)
 		}
 		for _, m := range tr.Messages {
 			line += " | " + m.Message.Role
@@ -191,53 +183,14 @@ func outline(t testing.TB, s *sqlitestore.Store) []string {
 	return lines
 }
 
-// inAnyOrder delivers requests, and their spans by themselves, in many orders; each
-// must leave the same bytes in every table. It returns the outline of one.
+// inAnyOrder returns the outline of what requests come to, in whatever order they are delivered.
 func inAnyOrder(t *testing.T, o ingest.Options, all []request) []string {
 	t.Helper()
-	single := split(all)
-	rounds := testscale.Rounds(4, 10)
-	var want string
-	var built []string
-	for seed := range rounds {
-		r := rand.New(rand.NewPCG(uint64(seed), 11))
-		order := slices.Clone(all)
-		if seed%2 == 1 {
-			order = slices.Clone(single)
-		}
-		switch seed {
-		case 0: // all at once
-			order = join(order)
-		case 1: // each by itself, as sent
-		case 2:
-			slices.Reverse(order)
-		default:
-			r.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
-			order = append(order, order[r.IntN(len(order))])
-		}
-		s := openStore(t)
-		in := ingest.New(s, o)
-		for _, request := range order {
-			var err error
-			if request.isLogs {
-				_, err = in.Logs(t.Context(), request.logs)
-			} else {
-				_, err = in.Traces(t.Context(), request.traces)
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-		}
-		got := dump(t, s.Path())
-		if seed == 0 {
-			check(t, s)
-			want, built = got, outline(t, s)
-		} else if got != want {
-			t.Fatalf("seed %d: tables differ (-want +got):\n%s", seed,
-				cmp.Diff(strings.Split(want, "\n"), strings.Split(got, "\n")))
-		}
-	}
-	return built
+	testOrderWith(t, o, all, testscale.Rounds(4, 6))
+	s := openStore(t)
+	deliverTo(t, s, o, join(all))
+	check(t, s)
+	return outline(t, s)
 }
 
 func requestsOf(all ...ptrace.Traces) []request {
@@ -403,7 +356,7 @@ func TestIdentityOfRecords(t *testing.T) {
 		if got := dump(t, s.Path()); want == "" {
 			want = got
 		} else if got != want {
-			t.Errorf("tables differ (-want +got):\n%s", cmp.Diff(strings.Split(want, "\n"), strings.Split(got, "\n")))
+			t.Errorf("tables differ (-want +got):\n%s", differ(want, got))
 		}
 	}
 }

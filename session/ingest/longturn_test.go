@@ -72,11 +72,9 @@ func TestResultsOfBackgroundToolsInAnyOrder(t *testing.T) {
 	s := openStore(t)
 	deliver(t, s, join(all))
 	parts := make(map[string]int)
-	for id := range allSessions(t, s) {
-		tr, err := s.Transcript(t.Context(), id)
-		if err != nil {
-			t.Fatal(err)
-		}
+	for _, row := range rowsIn(t, s) {
+		id := row.ID
+		tr := transcriptOf(t, s, id)
 		for _, m := range tr.Messages {
 			for _, p := range m.Parts {
 				if p.ToolCallID == nil {

@@ -211,14 +211,3 @@ func (w *wrong) notices() []session.Notice {
 	return document.NoticesOf(document.Input{Transcript: w.Transcript, SpanRefs: w.links,
 		Now: time.UnixMilli(w.Session.UpdatedAt), IdleTimeout: time.Hour, Children: w.children})
 }
-
-func rowsIn(t testing.TB, s store.Reader) (all []session.Session) {
-	t.Helper()
-	for row, err := range s.Sessions(t.Context(), store.SessionQuery{Limit: -1, Children: true, Archived: true}) {
-		if err != nil {
-			t.Fatal(err)
-		}
-		all = append(all, row)
-	}
-	return all
-}

@@ -96,7 +96,8 @@ func TestWhatAnotherProgramChangesOfAForeignSessionStays(t *testing.T) {
 	eachCapture(t, func(t *testing.T, single []request) {
 		s := openStore(t)
 		deliver(t, s, single)
-		for id := range allSessions(t, s) {
+		for _, row := range rowsIn(t, s) {
+			id := row.ID
 			if to := firstUserMessage(t, s, id); to != "" {
 				if _, err := s.Rewind(t.Context(), id, to, time.UnixMilli(dating)); err != nil {
 					t.Fatal(err)
@@ -112,31 +113,16 @@ UPDATE chat_sessions SET archived_at = 88, title = 'mine';`)
 			deliver(t, s, again(single, seed))
 			if got := dump(t, s.Path()); got != want {
 				t.Fatalf("seed %d (-want +got):\n%s", seed,
-					cmp.Diff(strings.Split(want, "\n"), strings.Split(got, "\n")))
+					differ(want, got))
 			}
 		}
 	})
 }
 
-func allSessions(t *testing.T, s *sqlitestore.Store) map[string]session.Session {
-	t.Helper()
-	all := make(map[string]session.Session)
-	for row, err := range s.Sessions(t.Context(), store.SessionQuery{Limit: -1, Children: true, Archived: true}) {
-		if err != nil {
-			t.Fatal(err)
-		}
-		all[row.ID] = row
-	}
-	return all
-}
-
 // firstUserMessage is the first message of a session that it may be rewound to, or "".
 func firstUserMessage(t *testing.T, s *sqlitestore.Store, id string) string {
 	t.Helper()
-	tr, err := s.Transcript(t.Context(), id)
-	if err != nil {
-		t.Fatal(err)
-	}
+	tr := transcriptOf(t, s, id)
 	for i := range tr.Messages {
 		if m := &tr.Messages[i].Message; m.Role == session.RoleUser && m.HiddenAt == nil && i < len(tr.Messages)-1 {
 			return m.ID
@@ -171,7 +157,8 @@ func TestLateTelemetryOfAForeignSessionLeavesWhatAnotherProgramChanged(t *testin
 			half := len(order) * int(1+seed%4) / 5
 			s := openStore(t)
 			deliver(t, s, order[:half])
-			for id := range allSessions(t, s) {
+			for _, row := range rowsIn(t, s) {
+				id := row.ID
 				if to := firstUserMessage(t, s, id); to != "" && change.rewind {
 					if _, err := s.Rewind(t.Context(), id, to, time.UnixMilli(1)); err != nil {
 						t.Fatal(err)
@@ -235,7 +222,8 @@ func TestForksOfAForeignSessionFollowIt(t *testing.T) {
 			s := openStore(t)
 			deliver(t, s, order[:half])
 			forks := map[string]string{}
-			for id := range allSessions(t, s) {
+			for _, row := range rowsIn(t, s) {
+				id := row.ID
 				if firstUserMessage(t, s, id) == "" {
 					continue
 				}
@@ -259,10 +247,7 @@ func TestForksOfAForeignSessionFollowIt(t *testing.T) {
 // textOf are the messages of a session without ids.
 func textOf(t *testing.T, s *sqlitestore.Store, id string) (messages []string) {
 	t.Helper()
-	tr, err := s.Transcript(t.Context(), id)
-	if err != nil {
-		t.Fatal(err)
-	}
+	tr := transcriptOf(t, s, id)
 	for _, m := range tr.Messages {
 		messages = append(messages, text(&m))
 	}
@@ -281,21 +266,21 @@ func text(m *session.MessageAndParts) string {
 // empty, because its telemetry turned out to be another's, has none.
 func upTo(t *testing.T, s *sqlitestore.Store, id, fork string) (messages []string) {
 	t.Helper()
-	row := allSessions(t, s)[fork]
 	tr, err := s.Transcript(t.Context(), id)
 	if errors.Is(err, store.ErrNotFound) {
 		return nil
 	} else if err != nil {
 		t.Fatal(err)
 	}
+	from := *transcriptOf(t, s, fork).Session.ParentMessageID
 	last := slices.IndexFunc(tr.Messages, func(m session.MessageAndParts) bool {
-		return m.Message.ID == *row.ParentMessageID
+		return m.Message.ID == from
 	})
 	for i := range last + 1 {
 		messages = append(messages, text(&tr.Messages[i]))
 	}
 	if last < 0 && len(tr.Messages) > 0 {
-		t.Errorf("fork %s left at message %s, which session %s does not have", fork, *row.ParentMessageID, id)
+		t.Errorf("fork %s left at message %s, which session %s does not have", fork, from, id)
 	}
 	return messages
 }
@@ -310,7 +295,8 @@ func TestDeletedForeignSessionsAreMadeAnewOfWhatComesLater(t *testing.T) {
 		want := dump(t, whole.Path())
 		for name, remove := range map[string]func(s *sqlitestore.Store){
 			"rm": func(s *sqlitestore.Store) {
-				for id := range allSessions(t, s) {
+				for _, row := range rowsIn(t, s) {
+					id := row.ID
 					if err := s.Delete(t.Context(), id); err != nil {
 						t.Fatal(err)
 					}
@@ -336,7 +322,7 @@ func TestDeletedForeignSessionsAreMadeAnewOfWhatComesLater(t *testing.T) {
 			deliver(t, s, single)
 			if got := dump(t, s.Path()); got != want {
 				t.Errorf("%s, then all of it (-want +got):\n%s", name,
-					cmp.Diff(strings.Split(want, "\n"), strings.Split(got, "\n")))
+					differ(want, got))
 			}
 		}
 	})

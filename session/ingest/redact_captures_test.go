@@ -2,7 +2,6 @@ package ingest
 
 import (
 	"context"
-	"os"
 	"path/filepath"
 	"reflect"
 	"strings"
@@ -12,6 +11,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/plog"
 	"go.opentelemetry.io/collector/pdata/ptrace"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/redact"
 	"github.com/agenttrace/agenttrace/session/store"
 )
@@ -82,10 +82,7 @@ func TestNoCaptureIsStoredWithASecret(t *testing.T) {
 	}
 	stored := 0
 	for _, file := range files {
-		raw, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		raw := testscale.ReadFile(t, file)
 		for pass := range 3 {
 			n := pass
 			chosen := func() bool { n++; return n%3 == 0 }

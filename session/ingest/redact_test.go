@@ -39,10 +39,7 @@ func TestRedactedIsSound(t *testing.T) {
 				t.Errorf("%+v", report)
 			}
 			for _, id := range report.Sessions {
-				transcript, err := s.Transcript(t.Context(), id)
-				if err != nil {
-					t.Fatal(err)
-				}
+				transcript := transcriptOf(t, s, id)
 				for _, v := range session.Check(transcript) {
 					t.Errorf("session %s: %v", id, v)
 				}
@@ -73,10 +70,7 @@ func TestHugeOutput(t *testing.T) {
 	if err != nil || report.Truncated != 1 || report.Redacted != 1 {
 		t.Fatalf("%+v, %v", report, err)
 	}
-	transcript, err := s.Transcript(t.Context(), "ses_1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	transcript := transcriptOf(t, s, "ses_1")
 	data := []byte(transcript.Messages[0].Parts[0].DataJSON)
 	var part struct {
 		Output   string
@@ -130,10 +124,7 @@ func TestHugeForeignOutput(t *testing.T) {
 	if err != nil || report.Truncated != 1 {
 		t.Fatalf("%+v, %v", report, err)
 	}
-	transcript, err := s.Transcript(t.Context(), "c_1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	transcript := transcriptOf(t, s, "c_1")
 	for _, m := range transcript.Messages {
 		for _, p := range m.Parts {
 			if p.ToolCallID != nil {

@@ -52,10 +52,7 @@ func transcripts(t *testing.T, all []ptrace.Span, ids ...string) []*session.Tran
 	check(t, s)
 	var out []*session.Transcript
 	for _, id := range ids {
-		transcript, err := s.Transcript(t.Context(), id)
-		if err != nil {
-			t.Fatal(err)
-		}
+		transcript := transcriptOf(t, s, id)
 		out = append(out, transcript)
 	}
 	return out
@@ -78,14 +75,19 @@ func visible(tr *session.Transcript) []string {
 	return texts
 }
 
-// TestRewindAndForkInOneMillisecond stores a session whose clock stops or steps back: what came after a rewind is not
-// hidden by it, what came after a fork is not copied.
+// TestRewindAndForkInOneMillisecond stores a session that goes on in another process and whose clock stops, steps back or
+// is that of the tracer provider: what came after a rewind is not hidden by it, what came after a fork is not copied.
 func TestRewindAndForkInOneMillisecond(t *testing.T) {
-	for name, step := range map[string]time.Duration{"the clock stops": 0, "the clock steps back": -time.Second} {
+	for name, step := range map[string]time.Duration{"the clock stops": 0, "the clock steps back": -time.Second,
+		"that of the tracer provider": time.Hour} {
 		t.Run(name, func(t *testing.T) {
 			now := time.UnixMilli(start)
 			rec := agenttracetest.NewRecorder()
-			tracer := agenttrace.New(agenttrace.Options{TracerProvider: rec, Now: func() time.Time { return now }})
+			o := agenttrace.Options{TracerProvider: rec, Now: func() time.Time { return now }}
+			if step > 0 { // in the millisecond of a rewind its spans would begin before the messages
+				o.Now = nil
+			}
+			tracer := agenttrace.New(o)
 			sess := tracer.NewSession(t.Context(), agenttrace.SessionOptions{Agent: "coder"})
 			turnOf := func(sess *agenttrace.Session, question, answer string) *agenttrace.Turn {
 				ctx, run := sess.StartRun(t.Context(), agenttrace.RunOptions{Model: agenttrace.Model{ID: "m"}})
@@ -110,6 +112,8 @@ func TestRewindAndForkInOneMillisecond(t *testing.T) {
 			must(sess.Rewind(t.Context(), first))
 			must(sess.Unrewind(t.Context()))
 			must(sess.Rewind(t.Context(), first))
+			sess, err := tracer.ResumeSession(t.Context(), sess.State())
+			must(err)
 			last := turnOf(sess, "q2", "a2")
 			child, err := sess.Fork(t.Context(), last.AssistantMessageID(), agenttrace.ForkOptions{})
 			must(err)

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/rogpeppe/go-internal/txtar"
 
 	"github.com/agenttrace/agenttrace/internal/testscale"
@@ -49,7 +48,7 @@ func TestStories(t *testing.T) {
 				got := "=> " + string(dialects) + "\n" + recount(t, s) + usages(t, s)
 				if archive.Files[i].Data = []byte(given + got); want != got && !*update {
 					t.Errorf("run with -update to accept (-want +got):\n%s",
-						cmp.Diff(strings.Split(want, "\n"), strings.Split(got, "\n")))
+						differ(want, got))
 				}
 				testOrder(t, all, testscale.Rounds(2, 8))
 			})
@@ -66,14 +65,8 @@ func TestStories(t *testing.T) {
 func usages(t testing.TB, r store.Reader) string {
 	t.Helper()
 	var lines []string
-	for s, err := range r.Sessions(t.Context(), store.SessionQuery{Limit: -1, Children: true, Archived: true}) {
-		if err != nil {
-			t.Fatal(err)
-		}
-		transcript, err := r.Transcript(t.Context(), s.ID)
-		if err != nil {
-			t.Fatal(err)
-		}
+	for _, transcript := range rowsOf(t, r) {
+		s := transcript.Session
 		for _, m := range transcript.Messages {
 			var meta session.MessageMetadata
 			if err := json.Unmarshal([]byte(m.Message.MetadataJSON), &meta); err != nil {

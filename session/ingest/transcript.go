@@ -87,12 +87,23 @@ func (i *Ingester) Seen(ctx context.Context, id string, in *store.Imported, besi
 
 // StartedBy reports that what another session did started a session, which began at a time in Unix milliseconds.
 func (i *Ingester) StartedBy(ctx context.Context, id, parent string, began int64) (Report, error) {
+	about := &fact.SessionAttrs{ParentSession: parent}
+	return i.ofRun(ctx, fact.Fact{Name: "run.session", Session: id, SessionAttrs: about}, parent, began)
+}
+
+// OfTrace reports that a trace in which nothing names a session is of the session with the id. The trace's first span
+// began at a time in Unix milliseconds.
+func (i *Ingester) OfTrace(ctx context.Context, id, trace string, began int64) (Report, error) {
+	return i.ofRun(ctx, fact.Fact{Name: "run.trace", Session: id, TraceID: trace}, trace, began)
+}
+
+// ofRun adds a fact that agenttrace run has of a session and no source reports. What it is about identifies it.
+func (i *Ingester) ofRun(ctx context.Context, f fact.Fact, about string, began int64) (Report, error) {
+	f.Kind, f.Dialect, f.Transcript, f.Service, f.SessionKey = fact.Session, "run", true, "run", "run"
+	f.Source = fact.RecordPrefix + "run-" + digest(f.Session, about)[:32]
+	f.Start, f.End = began*1e6, began*1e6
 	b := i.builder()
-	b.batch.Observations = append(b.batch.Observations, transcriptObservation(&fact.Fact{
-		Kind: fact.Session, Dialect: "run", Transcript: true, Name: "run.session", Service: "run",
-		Source: fact.RecordPrefix + "run-" + digest(id, parent)[:32], Session: id, SessionKey: "run",
-		Start: began * 1e6, End: began * 1e6, SessionAttrs: &fact.SessionAttrs{ParentSession: parent},
-	}))
+	b.batch.Observations = append(b.batch.Observations, transcriptObservation(&f))
 	return i.apply(ctx, b, Report{Records: 1, Accepted: 1})
 }
 

@@ -33,10 +33,7 @@ type delegatedRun struct {
 // tokens, and a line for each of its messages.
 func wanted(t *testing.T, name string) []string {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join("testdata/delegated", name, "sessions.txt"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := testscale.ReadFile(t, filepath.Join("testdata/delegated", name, "sessions.txt"))
 	return strings.Split(strings.TrimSuffix(string(text), "\n"), "\n")
 }
 
@@ -120,21 +117,9 @@ func briefID(id *string) string {
 func delegated(t testing.TB, s *sqlitestore.Store) []string {
 	t.Helper()
 	var lines []string
-	var ids []string
-	for row, err := range s.Sessions(t.Context(), store.SessionQuery{Limit: -1, Children: true, Archived: true}) {
-		if err != nil {
-			t.Fatal(err)
-		}
-		ids = append(ids, row.ID)
-	}
-	slices.Sort(ids)
-	for _, id := range ids {
-		tr, err := s.Transcript(t.Context(), id)
-		if err != nil {
-			t.Fatal(err)
-		}
+	for _, tr := range rowsOf(t, s) {
 		row := tr.Session
-		lines = append(lines, fmt.Sprintf("%s below %s by %s: %d tokens", briefID(&id), briefID(row.ParentID),
+		lines = append(lines, fmt.Sprintf("%s below %s by %s: %d tokens", briefID(&row.ID), briefID(row.ParentID),
 			row.Agent,
 			row.Usage().Total()))
 		for _, m := range tr.Messages {

@@ -42,14 +42,7 @@ func (r *joinedRun) compare(t *testing.T, s *sqlitestore.Store) {
 	t.Helper()
 	var got []string
 	metadata := ""
-	for row, err := range s.Sessions(t.Context(), store.SessionQuery{Limit: -1, Children: true, Archived: true}) {
-		if err != nil {
-			t.Fatal(err)
-		}
-		tr, err := s.Transcript(t.Context(), row.ID)
-		if err != nil {
-			t.Fatal(err)
-		}
+	for _, tr := range rowsOf(t, s) {
 		for _, m := range tr.Messages {
 			if m.Message.Role == session.RoleAssistant {
 				metadata += m.Message.MetadataJSON
@@ -188,7 +181,7 @@ func TestTranscriptAndTelemetryAreOneSession(t *testing.T) {
 					tt.compare(t, s)
 				} else if got != want {
 					t.Errorf("%s: tables differ (-want +got):\n%s", order,
-						cmp.Diff(strings.Split(want, "\n"), strings.Split(got, "\n")))
+						differ(want, got))
 				}
 			}
 		})

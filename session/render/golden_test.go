@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -15,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/rogpeppe/go-internal/txtar"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/store"
@@ -181,10 +183,7 @@ func readStory(t testing.TB, text string) document.Input {
 // readStoryOf reads a story of testdata in which said stands for SAID: in hostile.json wherever a session has a text.
 func readStoryOf(t testing.TB, name, said string) document.Input {
 	t.Helper()
-	text, err := os.ReadFile("testdata/" + name + ".json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := testscale.ReadFile(t, "testdata/"+name+".json")
 	quoted, _ := json.Marshal(said) // a string always encodes
 	words := string(quoted[1 : len(quoted)-1])
 	return readStory(t, strings.NewReplacer("SAID", words, "120 LINES OF FAIL",
@@ -199,7 +198,8 @@ func story(t testing.TB, said string) *document.Document {
 }
 
 // render prints a timeline as the name of a section wants: a width, and words that are options or name another view.
-func printView(t *testing.T, doc *document.Document, section string) string {
+func printView(t *testing.T, in document.Input, section string) string {
+	doc := document.Build(in)
 	t.Helper()
 	o := Options{Now: time.UnixMilli(epoch + 3_600_000)}
 	print := Document
@@ -219,6 +219,11 @@ func printView(t *testing.T, doc *document.Document, section string) string {
 			print = Provenance
 		case "tokens":
 			print = Tokens
+		case "status":
+			print = func(w io.Writer, _ *document.Document, o Options) error {
+				st := document.StatusOf(&in.Transcript.Session, in.Transcript, in.Decisions, o.Now, document.DefaultIdleTimeout)
+				return Status(w, &st, o)
+			}
 		case "json":
 			b, err := json.MarshalIndent(doc, "", "  ")
 			if err != nil {
@@ -251,14 +256,14 @@ func TestStories(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			var doc *document.Document
+			var in document.Input
 			for i := range a.Files {
 				f := &a.Files[i]
 				if f.Name == "story.json" {
-					doc = document.Build(readStory(t, string(f.Data)))
+					in = readStory(t, string(f.Data))
 					continue
 				}
-				got := printView(t, doc, f.Name)
+				got := printView(t, in, f.Name)
 				if *update {
 					f.Data = []byte(got)
 				} else if diff := cmp.Diff(string(f.Data), got); diff != "" {

@@ -141,7 +141,7 @@ func elements(page string) []string {
 	}
 }
 
-// examine wants that a page is as one of which the texts say nothing, but for what these may be shown with.
+// examine compares a page with one of which the texts say nothing, but for what these may be shown with.
 func examine(t testing.TB, said, page string, want []string) {
 	t.Helper()
 	if d := cmp.Diff(want, frame(t, page)); d != "" {
@@ -195,6 +195,13 @@ func TestHTMLTexts(t *testing.T) {
 		code := string(rich("```go\nfunc f()\n```", budget))
 		if want = `<div class="rich"><pre><code>` + want + `</code></pre></div>`; code != want {
 			t.Errorf("with %d bytes of colors code is %q, want %q", budget, code, want)
+		}
+	}
+	for _, name := range strings.Fields("a.go a.py a.ts a.tsx a.js a.rs a.java a.kt a.rb a.c a.cpp a.cs a.php a.swift a.lua " +
+		"a.sql a.yaml a.toml a.json a.html a.css a.sh a.ps1 a.tf a.proto a.md Makefile Dockerfile bash sh shell golang") {
+		code := Code("<a href=\"x\">[a](b)</a>\n# 1\n/* 2 */ select class = \"3\"; if (5) { return 'x': 10 }\n", name)
+		if !slices.ContainsFunc(code, func(r Run) bool { return r.Class != "" }) {
+			t.Errorf("%s has no colors: %+v", name, code)
 		}
 	}
 	page := transcript(t, HTML, "**bold**", document.Words{})

@@ -402,11 +402,7 @@ func dump(path string) (text []byte, err error) {
 // Load reads the sessions of a file of JSON lines.
 func Load(tb testing.TB, path string) (all []*codec.Session) {
 	tb.Helper()
-	text, err := os.ReadFile(path)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	for t, err := range jsonl.Decode(bytes.NewReader(text), nil) {
+	for t, err := range jsonl.Decode(bytes.NewReader(testscale.ReadFile(tb, path)), nil) {
 		if err != nil {
 			tb.Fatalf("%s: %v", path, err)
 		}
@@ -425,11 +421,7 @@ func Golden(tb testing.TB, problems []string, all ...*codec.Session) string {
 			tb.Fatal(err)
 		}
 		for i := range s.Decisions {
-			line, err := json.Marshal(&s.Decisions[i])
-			if err != nil {
-				tb.Fatal(err)
-			}
-			fmt.Fprintf(&b, "decision %s\n", line)
+			fmt.Fprintf(&b, "decision %s\n", must(json.Marshal(&s.Decisions[i])))
 		}
 	}
 	for _, p := range problems {
@@ -442,15 +434,9 @@ func Golden(tb testing.TB, problems []string, all ...*codec.Session) string {
 func CheckGolden(t *testing.T, path, got string, update bool) {
 	t.Helper()
 	if update {
-		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testscale.WriteFile(t, path, got)
 	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if d := differ(string(want), got); d != "" {
+	if d := differ(string(testscale.ReadFile(t, path)), got); d != "" {
 		t.Errorf("%s; run with -update to accept %s", path, d)
 	}
 }

@@ -67,6 +67,9 @@ type acpTool struct {
 	part  *rows.Part
 	call  rows.Object
 	asked *acpQuestion
+	// began is when it was called, allowed, or in progress, whichever came last; ended when it first was over. Both are
+	// 0 if that is not known.
+	began, ended int64
 }
 
 // acpConversation is a session being read.
@@ -83,6 +86,7 @@ type acpConversation struct {
 	replaying bool          // history comes that is already there
 	replayed  int
 	loading   bool     // history comes
+	timed     bool     // the message being read has the time at which that happened
 	resumed   bool     // there were turns that the trace does not have
 	continued bool     // there were turns before the trace
 	prompted  bool     // the trace has a prompt
@@ -132,6 +136,7 @@ func (d *acpDecoder) message(m *acpMessage) {
 		d.current = d.session(id, m.at)
 		x.c = d.current
 		x.c.b.See(m.at)
+		x.c.timed = m.timed && !x.c.loading
 	}
 	switch m.method {
 	case acpMethodInitialize, acpMethodNew:
@@ -341,8 +346,33 @@ func (c *acpConversation) promptEnd(prompt, m *acpMessage, result rows.Object) {
 		c.begun = nil
 	}
 	if m.err == nil && result.Has("usage") {
-		// Whether it counts the turn or the session the protocol does not say.
 		reply.SetTrace("usage_raw", result.Get("usage"))
+		acpCount(reply, result.Get("usage"))
+	}
+}
+
+// acpCount takes the usage of a turn. The protocol has the total as the sum of all counts; of an agent whose total is
+// less, the input has what came from the cache, or the output has the reasoning.
+func acpCount(m *rows.Message, raw json.RawMessage) {
+	var u struct{ TotalTokens, InputTokens, OutputTokens, ThoughtTokens, CachedReadTokens, CachedWriteTokens int64 }
+	if json.Unmarshal(raw, &u) != nil || u.InputTokens+u.OutputTokens == 0 {
+		return
+	}
+	cached := u.CachedReadTokens + u.CachedWriteTokens
+	usage := session.Usage{Input: u.InputTokens, Output: u.OutputTokens, Reasoning: u.ThoughtTokens,
+		CacheRead: u.CachedReadTokens, CacheWrite: u.CachedWriteTokens}
+	switch u.TotalTokens - u.InputTokens - u.OutputTokens {
+	case u.ThoughtTokens + cached:
+	case u.ThoughtTokens:
+		usage.Input -= cached
+	case cached:
+		usage.Output -= u.ThoughtTokens
+	case 0:
+		usage.Input -= cached
+		usage.Output -= u.ThoughtTokens
+	}
+	if usage.Input >= 0 && usage.Output >= 0 {
+		m.AddMeta(rows.Of("usage", &usage))
 	}
 }
 
@@ -415,6 +445,7 @@ func (d *acpDecoder) update(c *acpConversation, m *acpMessage) {
 		}
 		acpEndTurn(turn, stop, failure)
 		acpTook(turn, c.begun, m)
+		acpCount(turn, update.Get("usage"))
 	}
 	c.begun = nil
 }
@@ -506,8 +537,35 @@ func (c *acpConversation) tool(id string, update rows.Object, at int64) {
 		c.tools[id] = t
 		c.order = append(c.order, t)
 	}
+	if c.timed && t.ended == 0 {
+		status := update.Text("status")
+		if t.call == nil || status == "in_progress" && t.call.Text("status") != status {
+			t.began = at
+		} else if acpIsOver(status) {
+			t.ended = at
+		}
+	}
 	t.call = acpMerge(t.call, update)
 	t.part.Touch(at)
+}
+
+// acpIsOver reports whether a call has ended that has the status.
+func acpIsOver(status string) bool {
+	return session.StateRank(acpStates[status]) >= session.StateRank(session.StateOutputAvailable)
+}
+
+// took notes how long a call ran, unless it is not known whether it did.
+func (t *acpTool) took() {
+	refused := t.asked != nil && t.asked.decision.Outcome != "allowed"
+	if t.began == 0 || t.ended < t.began || refused {
+		return
+	}
+	o := t.part.Data()
+	o.SetToolTrace("duration_ms", t.ended-t.began)
+	if t.began != t.part.Row.CreatedAt {
+		o.SetToolTrace("started_at", t.began)
+	}
+	t.part.Set(o)
 }
 
 // compaction gives a compaction an assistant message of its own, as the agent guide requires; the rest of the turn is
@@ -578,6 +636,9 @@ func (d *acpDecoder) outcome(x *acpExchange, m *acpMessage, outcome rows.Object)
 	if m.timed && m.at >= x.at {
 		o.WaitedMS = new(m.at - x.at)
 	}
+	if t := x.c.tools[o.ToolCallID]; t != nil && t.ended == 0 && t.began > 0 && m.timed && a.outcome == "allowed" {
+		t.began = m.at
+	}
 }
 
 // other keeps a message of a session that has no meaning of its own here. Logs may come without a session: they are of
@@ -643,6 +704,7 @@ func (c *acpConversation) finish() *codec.Session {
 	}
 	for _, t := range c.order {
 		t.part.Set(acpToolData(t.id, t.call, t.asked))
+		t.took()
 	}
 	c.b.Row.Agent = cmp.Or(c.conn.agent, "acp")
 	c.b.SetMeta("acp", append(rows.Of("protocolVersion", c.conn.version), rows.NonEmpty("continued", c.continued)...))

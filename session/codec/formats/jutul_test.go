@@ -13,6 +13,7 @@ import (
 	"zombiezen.com/go/sqlite"
 	"zombiezen.com/go/sqlite/sqlitex"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/codectest"
@@ -287,15 +288,10 @@ func TestJutulDecodeFileErrors(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, data string) string {
 		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(data), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testscale.WriteFile(t, path, data)
 		return path
 	}
-	data, err := os.ReadFile(jutulSample)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := testscale.ReadFile(t, jutulSample)
 	other := filepath.Join(dir, "other.sqlite")
 	conn, err := sqlite.OpenConn(other)
 	if err != nil {

@@ -20,6 +20,7 @@ import (
 
 	"github.com/agenttrace/agenttrace/agenttrace"
 	"github.com/agenttrace/agenttrace/agenttrace/agenttracetest"
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec/codectest"
@@ -203,10 +204,7 @@ func otlpCapturedRequests(t *testing.T, st *sqlite.Store, dir string) {
 	}
 	in := ingest.New(st, ingest.Options{})
 	for _, file := range files { // in order
-		raw, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		raw := testscale.ReadFile(t, file)
 		if strings.HasSuffix(file, "-logs.json") {
 			var ld plog.Logs
 			if ld, err = new(plog.JSONUnmarshaler).UnmarshalLogs(raw); err == nil {

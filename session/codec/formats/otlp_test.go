@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"io"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -15,6 +14,7 @@ import (
 	"github.com/rogpeppe/go-internal/txtar"
 	"go.opentelemetry.io/collector/pdata/ptrace"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
@@ -156,7 +156,7 @@ func otlpCorpus(tb testing.TB) map[string]*codec.Session {
 			all[name+" "+t.Session.ID] = s
 		}
 	}
-	for _, pattern := range []string{"*.txtar", "live/*.txtar", "captures/*/*.txtar"} {
+	for _, pattern := range []string{"*.txtar", "captures/*/*.txtar"} {
 		files, err := filepath.Glob(filepath.Join("..", "..", "ingest", "testdata", pattern))
 		if err != nil || len(files) == 0 {
 			tb.Fatalf("no goldens %s: %v", pattern, err)
@@ -185,10 +185,7 @@ func otlpCorpus(tb testing.TB) map[string]*codec.Session {
 		tb.Fatalf("no goldens: %v", err)
 	}
 	for _, file := range goldens {
-		raw, err := os.ReadFile(file)
-		if err != nil {
-			tb.Fatal(err)
-		}
+		raw := testscale.ReadFile(tb, file)
 		var rows []byte
 		for line := range bytes.Lines(raw) {
 			if bytes.HasPrefix(line, []byte(`{"type":"`)) {

@@ -17,6 +17,7 @@ import (
 	zombie "zombiezen.com/go/sqlite"
 	"zombiezen.com/go/sqlite/sqlitex"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
 
@@ -191,12 +192,7 @@ func sqliteText(id, message string, index, at int64) store.PartChange {
 // sqliteExport writes the sessions of a store, all or those named, to a new one.
 func sqliteExport(t *testing.T, from, to string, ids ...string) {
 	t.Helper()
-	r, err := sqlite.OpenReader(t.Context(), from)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close()
-	err = sqliteEncodeFile(t.Context(), to, func(yield func(*codec.Session, error) bool) {
+	err := sqliteEncodeFile(t.Context(), to, func(yield func(*codec.Session, error) bool) {
 		for s, err := range sqliteDecodeFile(t.Context(), from, nil, func(p codec.Problem) { t.Error(p) }) {
 			if err == nil && len(ids) > 0 && !slices.Contains(ids, s.Session.ID) {
 				continue
@@ -441,11 +437,7 @@ func TestStoreTraces(t *testing.T) {
 		}
 		sqliteExport(t, from, filepath.Join(dir, name))
 	}
-	r, err := sqlite.OpenReader(t.Context(), filepath.Join(dir, "two.db"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close()
+	r := testscale.Open(t, sqlite.OpenReader, filepath.Join(dir, "two.db"))
 	for trace, want := range map[string]string{ours: "ses_1", foreign[:10]: "ses_3"} {
 		if got, err := r.Resolve(t.Context(), trace); got != want || err != nil {
 			t.Errorf("trace %s is of session %q, %v", trace, got, err)

@@ -11,6 +11,7 @@ import (
 	zombie "zombiezen.com/go/sqlite"
 	"zombiezen.com/go/sqlite/sqlitex"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
 
@@ -138,9 +139,7 @@ func TestStoreReference(t *testing.T) {
 func TestNoStore(t *testing.T) {
 	dir := t.TempDir()
 	text := filepath.Join(dir, "text")
-	if err := os.WriteFile(text, []byte("no database at all"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testscale.WriteFile(t, text, "no database at all")
 	for path, want := range map[string]error{text: store.ErrNotStore, filepath.Join(dir, "gone"): store.ErrNotFound} {
 		if sessions, _, err := sqliteDecode(t, path); !errors.Is(err, want) || len(sessions) > 0 {
 			t.Errorf("%s: %d sessions, error %v, want %v", path, len(sessions), err, want)

@@ -20,6 +20,7 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 	"github.com/rogpeppe/go-internal/txtar"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/codectest"
@@ -163,10 +164,7 @@ func collected(tb testing.TB, sessions iter.Seq2[*codec.Session, error]) (all []
 
 func readFile(tb testing.TB, path string) string {
 	tb.Helper()
-	data, err := os.ReadFile(path)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	data := testscale.ReadFile(tb, path)
 	return string(data)
 }
 

@@ -5,26 +5,24 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"reflect"
 	"strings"
 	"testing"
 	"testing/iotest"
 
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec/codectest"
 	"github.com/agenttrace/agenttrace/session/codec/jsonl"
-	"github.com/google/go-cmp/cmp"
 )
 
 const referenceFile = "../../testdata/reference.jsonl"
 
 func readReference(tb testing.TB) []byte {
 	tb.Helper()
-	data, err := os.ReadFile(referenceFile)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	data := testscale.ReadFile(tb, referenceFile)
 	return data
 }
 

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -20,6 +19,8 @@ import (
 	"go.opentelemetry.io/collector/pdata/pmetric"
 	"go.opentelemetry.io/collector/pdata/ptrace"
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/agenttrace/agenttrace/internal/testscale"
 )
 
 const captures = "../../ingest/testdata/captures/*/*/*.json"
@@ -41,10 +42,7 @@ func captured(t testing.TB) []body {
 	}
 	var all []body
 	for _, name := range names {
-		raw, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		raw := testscale.ReadFile(t, name)
 		b := body{name: name, json: bytes.TrimSpace(raw), traces: ptrace.NewTraces(), logs: plog.NewLogs()}
 		if strings.HasSuffix(name, "-traces.json") {
 			if b.traces, err = (&ptrace.JSONUnmarshaler{}).UnmarshalTraces(raw); err == nil {

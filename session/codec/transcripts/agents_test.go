@@ -15,6 +15,7 @@ import (
 	"zombiezen.com/go/sqlite"
 	"zombiezen.com/go/sqlite/sqlitex"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/codectest"
 	"github.com/agenttrace/agenttrace/session/codec/transcripts"
@@ -155,10 +156,7 @@ func FuzzDecodeAgents(f *testing.F) {
 func databaseOf(t testing.TB, name string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), strings.TrimSuffix(filepath.Base(name), ".sql")+".db")
-	script, err := os.ReadFile(filepath.Join("testdata", name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	script := testscale.ReadFile(t, filepath.Join("testdata", name))
 	newDatabase(t, path, string(script))
 	return path
 }
@@ -189,10 +187,7 @@ func zedDatabase(t testing.TB) string {
 
 func readLines(t testing.TB, path string) []string {
 	t.Helper()
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := testscale.ReadFile(t, path)
 	return strings.Split(strings.TrimSpace(string(text)), "\n")
 }
 
@@ -329,9 +324,7 @@ func TestSessionsOfAgentsGrow(t *testing.T) {
 		lines, dir := readLines(t, file), t.TempDir()
 		rows := func(n int) map[string]bool {
 			path := filepath.Join(dir, filepath.Base(file))
-			if err := os.WriteFile(path, []byte(strings.Join(lines[:n], "\n")+"\n"), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			testscale.WriteFile(t, path, strings.Join(lines[:n], "\n")+"\n")
 			all, _, err := valid(t, func(report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
 				return a.DecodeFile(t.Context(), path, nil, report)
 			})

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -18,29 +17,14 @@ import (
 
 // Cline reads sessions of Cline: a file of messages, or the conversation of a task as older versions wrote it, and Roo
 // Code and Kilo Code do, which are made of those. Both have messages in the form of the Anthropic API. Older versions
-// had the model write calls as tags in its text, which become calls, too.
-//
-// Beside a file the program keeps more: a manifest, or what it showed of a task with its times and usage.
+// had the model write calls as tags in its text, which become calls, too. Beside a file the program keeps more: a
+// manifest, or what it showed of a task with its times and usage.
 var Cline = codec.Reading{
 	Keys:       []string{"messages=[ sessionId=* agent=lead|subagent|teammate"},
 	Extensions: []string{".json"}, SniffText: clineTask.Match, Transcript: true,
 	Decode: decodeCline.stream, DecodeFile: decodeCline.file,
 	Beside: func(path string) []string { return siblings(path, clineBeside(path)...) },
 }
-
-// clineTask is in the conversation of a task, in which the program reports to the model where it is.
-var clineTask = regexp.MustCompile(`(?s)^\x{FEFF}?\s*\[.*"role".*` +
-	`(environment_details|<task>|\\u003ctask\\u003e|<user_message>)`)
-
-// clineBeside are the files beside one: what is known of the session, and at last what was shown of it.
-func clineBeside(path string) []string {
-	manifest := strings.TrimSuffix(filepath.Base(path), ".messages.json") + ".json"
-	return []string{manifest, "task_metadata.json", "history_item.json", "ui_messages.json"}
-}
-
-// clineKin are the programs, by what the path of a task has in lower case: the first is that of any other.
-var clineKin = [][2]string{{"", "cline"}, {"roo-cline", "roo-code"}, {"vscode-mock", "roo-code"},
-	{"kilocode", "kilo-code"}}
 
 var decodeCline decoder = func(from *source, text []byte) ([]*codec.Session, error) {
 	key := "messages"
@@ -125,26 +109,6 @@ func (d *cline) about(of rows.Object, beside []string) {
 	}
 }
 
-// shown takes what the program showed: a model call, one that failed, or a compaction.
-func (d *cline) shown(o rows.Object) {
-	if about := o.Object("contextCondense"); about != nil {
-		d.condensed = append(d.condensed, about)
-	} else if o.Text("ask") == "api_req_failed" {
-		d.failed = o
-	} else if o.Text("say") == "api_req_started" {
-		info, k := rows.Read(o.Text("text")), counts{"tokensIn", "tokensOut", "", "cacheReads", "cacheWrites"}
-		r := modelUse{at: moment(o, "ts"), cost: usdOf(info.Get("cost")), usage: k.of(info)}
-		// Versions of Roo Code that name the protocol count the cache as a part of the input: of OpenAI's always, of
-		// Anthropic's since they count alike.
-		if u := r.usage; info.Has("apiProtocol") && u.Input >= u.CacheRead+u.CacheWrite {
-			r.usage = k.inclusive(info)
-		}
-		if d.failed = nil; info.Text("cancelReason") == "" || r.usage.Total() > 0 {
-			d.requests = append(d.requests, r)
-		}
-	}
-}
-
 func (d *cline) message(o rows.Object) {
 	at, blocks := moment(o, "ts"), contents(o.Get("content"))
 	if at == 0 && len(d.requests) > 0 {
@@ -169,14 +133,6 @@ func (d *cline) message(o rows.Object) {
 		d.assistant(o, blocks)
 	}
 }
-
-// clineNotes begin the texts that the program adds, clineResult that which has the result of a call that was written as
-// tags, and clineWorkspace is where a task is, as the program reports it to the model.
-var (
-	clineNotes     = []string{"<environment_details>", "[ERROR]", "# TODO LIST", "# task_progress"}
-	clineResult    = regexp.MustCompile(`^\[\w+(?: (?s:.*?))?\] Result:\s*`)
-	clineWorkspace = regexp.MustCompile(`# Current Work(?:ing|space) Directory \((.+?)\) Files`)
-)
 
 // user adds results of calls, and what the user or the program wrote.
 func (d *cline) user(o rows.Object, blocks []rows.Object) {
@@ -212,17 +168,6 @@ func (d *cline) user(o rows.Object, blocks []rows.Object) {
 		d.b.message(session.RoleSystem, parts...)
 	} else { // what is beside results: the turn goes on
 		d.b.add(parts...)
-	}
-}
-
-// note takes what the program reports to the model of itself.
-func (d *cline) note(text string) {
-	if at := clineWorkspace.FindStringSubmatch(text); at != nil && d.b.s.Row.WorkspaceRoot == nil {
-		d.b.workspace(at[1])
-	}
-	d.b.mode(between(text, "<slug>", "</slug>"))
-	if model := between(text, "<model>", "</model>"); model != "" && model != d.model.ModelID {
-		d.model = session.Model{ModelID: model}
 	}
 }
 
@@ -302,39 +247,4 @@ func (d *cline) count(s *step, metrics rows.Object) {
 	if basis != "" {
 		s.count(use, basis)
 	}
-}
-
-// clineCall begins a call that a model wrote as tags, with a parameter in it.
-var clineCall = regexp.MustCompile(`(?m)^\s*(<[a-z]+(?:_[a-z]+)+>)\s*<[a-z]`)
-
-// text adds a text, of which the first call in tags becomes a call: the program executes one call of an answer.
-func (d *cline) text(text string) {
-	before, after := text, ""
-	if at := clineCall.FindStringSubmatchIndex(text); at != nil {
-		if name, inner, rest := clineElement(text[at[2]:]); name != "" {
-			input := rows.Object{}
-			for key, value, more := clineElement(inner); key != ""; key, value, more = clineElement(more) {
-				input.Set(key, strings.Trim(value, "\n"))
-			}
-			d.b.text("text", strings.TrimSpace(text[:at[0]]))
-			d.tagged = *d.b.call(name, "", input.JSON()).Row.ToolCallID
-			before, after = "", strings.TrimSpace(rest)
-		}
-	}
-	d.b.text("text", before+after)
-}
-
-// clineElement cuts the next element off a text. What may have its tag itself ends with the last one.
-func clineElement(text string) (name, inner, after string) {
-	_, text, _ = strings.Cut(text, "<")
-	name, text, _ = strings.Cut(text, ">")
-	end := "</" + name + ">"
-	at := strings.Index(text, end)
-	if strings.Contains(name, "_") || name == "content" || name == "diff" {
-		at = strings.LastIndex(text, end)
-	}
-	if at < 0 {
-		return "", "", ""
-	}
-	return name, text[:at], text[at+len(end):]
 }

@@ -1,10 +1,10 @@
 package transcripts_test
 
 import (
-	"os"
 	"path/filepath"
 	"testing"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session/codec/codectest"
 	"github.com/agenttrace/agenttrace/session/codec/transcripts"
 )
@@ -14,9 +14,7 @@ import (
 func TestConformance(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{"claude.jsonl": claudeFile, "codex.jsonl": codexFile} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testscale.WriteFile(t, filepath.Join(dir, name), text)
 	}
 	suites := map[string]*codectest.Codec{
 		"claude": {Decode: transcripts.Claude.Decode, Native: []string{filepath.Join(dir, "claude.jsonl")}},

@@ -18,6 +18,7 @@ import (
 	"zombiezen.com/go/sqlite"
 	"zombiezen.com/go/sqlite/sqlitex"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/transcripts"
 )
@@ -168,9 +169,7 @@ func file(f *testing.F, path string, r record) record {
 		f.Fatal(err)
 	}
 	r.set = func(tb testing.TB, data []byte) {
-		if err := os.WriteFile(path, data, 0o600); err != nil {
-			tb.Fatal(err)
-		}
+		testscale.WriteFile(tb, path, data)
 	}
 	return r
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/jsonl"
@@ -62,14 +63,9 @@ func text(t *testing.T, all []*codec.Session) string {
 func golden(t *testing.T, name, got string) {
 	t.Helper()
 	if *update {
-		if err := os.WriteFile(name, []byte(got), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testscale.WriteFile(t, name, got)
 	}
-	want, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	want := testscale.ReadFile(t, name)
 	if d := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(got, "\n")); d != "" {
 		t.Errorf("%s (-want +got):\n%s", name, d)
 	}
@@ -105,9 +101,7 @@ func TestGeminiSubagentBeside(t *testing.T) {
 	}
 	const chat = `{"sessionId":"s","projectHash":"h","startTime":"2026-01-02T03:04:05.000Z","kind":"subagent",` +
 		`"messages":[{"id":"1","timestamp":"2026-01-02T03:04:06.000Z","type":"user","content":"x"}]}`
-	if err := os.WriteFile(path, []byte(chat), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testscale.WriteFile(t, path, chat)
 	all, _, err := valid(t, geminiFile(path))
 	if err != nil || len(all) != 1 || all[0].Session.ID != "s-2026-01-02T03:04:05.000Z" ||
 		*all[0].Session.ParentID != "s" {
@@ -117,10 +111,7 @@ func TestGeminiSubagentBeside(t *testing.T) {
 
 // What was reported before a file grew has the same ids after it, except what was rewound in the midst of a turn.
 func TestGeminiGrowing(t *testing.T) {
-	data, err := os.ReadFile(geminiMain)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := testscale.ReadFile(t, geminiMain)
 	before := make(map[string]bool)
 	lines := strings.SplitAfter(string(data), "\n")
 	for n := 1; n <= len(lines); n++ {
@@ -146,10 +137,7 @@ func TestGeminiGrowing(t *testing.T) {
 
 func FuzzDecodeGemini(f *testing.F) {
 	for _, path := range []string{geminiMain, geminiOld, geminiChild} {
-		data, err := os.ReadFile(path)
-		if err != nil {
-			f.Fatal(err)
-		}
+		data := testscale.ReadFile(f, path)
 		f.Add(string(data))
 		f.Add(string(data[:len(data)*2/3]))
 	}

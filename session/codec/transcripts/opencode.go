@@ -284,7 +284,11 @@ func (d *opencode) assistant(m *opencodeRecord, parts []opencodeRecord) {
 	case failed.Text("name") == "MessageAbortedError":
 		d.ended("abort", "")
 	case failed != nil:
-		d.ended("error", cmp.Or(failed.Object("data").Text("message"), failed.Text("name"), "error"))
+		text := cmp.Or(failed.Object("data").Text("message"), failed.Text("name"), "error")
+		if len(row.Parts()) == 0 { // a message has at least one part
+			row.Part(rows.DataPart(session.TypeError, rows.Of("text", text)), m.at())
+		}
+		d.ended("error", text)
 	case finish != "" && finish != "tool-calls" && about.Object("time").Has("completed"):
 		d.ended("finish", "")
 	}

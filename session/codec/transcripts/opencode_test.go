@@ -13,6 +13,7 @@ import (
 	"zombiezen.com/go/sqlite"
 	"zombiezen.com/go/sqlite/sqlitex"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/transcripts"
@@ -33,10 +34,7 @@ func opencodeDatabase(t testing.TB, scripts ...string) (dir string, conn *sqlite
 	}
 	t.Cleanup(func() { _ = conn.Close() })
 	for _, name := range []string{"sessions", "schema"} {
-		script, err := os.ReadFile("testdata/opencode/" + name + ".sql")
-		if err != nil {
-			t.Fatal(err)
-		}
+		script := testscale.ReadFile(t, "testdata/opencode/"+name+".sql")
 		scripts = append([]string{string(script)}, scripts...)
 	}
 	for _, script := range scripts {
@@ -160,7 +158,7 @@ func TestOpencodeTree(t *testing.T) {
 	}
 	one, _, err := valid(t,
 		opencodeAt(filepath.Join(root, "session", "9c0ffee", "ses_46ffff000000000000000child.json")))
-	if err != nil || len(one) != 1 || len(one[0].Messages) != 2 {
+	if err != nil || len(one) != 1 || len(one[0].Messages) != 4 {
 		t.Errorf("one session: %v, %+v", err, one)
 	}
 
@@ -184,9 +182,7 @@ func TestOpencodeTree(t *testing.T) {
 		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testscale.WriteFile(t, path, text)
 	}
 	both, problems, err := valid(t, opencodeAt(dir))
 	if err != nil || len(both) != 4 || both[3].Session.ID != "ses_old" || both[3].Session.Title != "Old" ||
@@ -230,16 +226,11 @@ func TestOpencodeDamaged(t *testing.T) {
 		t.Fatal(err)
 	}
 	name := filepath.Join(dir, "opencode.db")
-	file, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := testscale.ReadFile(t, name)
 	at := strings.LastIndex(string(file), "Find the loop\",\"prompt\"")
 	page := at / 4096 * 4096
 	copy(file[page:page+4096], make([]byte, 4096))
-	if err := os.WriteFile(name, file, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testscale.WriteFile(t, name, file)
 	all, problems, err = valid(t, opencodeAt(dir))
 	if len(problems) == 0 && err == nil {
 		t.Errorf("%d sessions of a damaged file, and nothing is said", len(all))
@@ -250,9 +241,7 @@ func TestOpencodeDamaged(t *testing.T) {
 func TestOpencodeNothing(t *testing.T) {
 	empty := t.TempDir()
 	odd := filepath.Join(empty, "x.json")
-	if err := os.WriteFile(odd, []byte("{}"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testscale.WriteFile(t, odd, "{}")
 	for path, want := range map[string]string{
 		empty: "has neither a database opencode.db", odd: "is neither a database nor a file storage/session/",
 		filepath.Join(empty, "gone"): "no such file",
@@ -293,9 +282,7 @@ func FuzzDecodeOpencode(f *testing.F) {
 			if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 				t.Fatal(err)
 			}
-			if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			testscale.WriteFile(t, path, text)
 		}
 		first, _, _ := valid(t, opencodeAt(root))
 		again, _, _ := valid(t, opencodeAt(root))

@@ -486,6 +486,21 @@ func joined(blocks []rows.Object, separator string) string {
 	return strings.Join(all, separator)
 }
 
+// textWithin is the text in a value: it is one itself, or those in the objects of a tree are, as VS Code renders prompts.
+func textWithin(v json.RawMessage) (text string) {
+	if text, isText := rows.Text(v); isText {
+		return text
+	}
+	for _, inner := range rows.Elements(v) {
+		text += textWithin(inner)
+	}
+	o, _ := rows.Share(v)
+	for _, inner := range o.Only("text", "value", "node", "children") {
+		text += textWithin(inner.Value)
+	}
+	return text
+}
+
 // resultOf is the output of a tool: the text where it is one block of text.
 func resultOf(content json.RawMessage) json.RawMessage {
 	if block := oneBlock(rows.Elements(content)...); block.Text("type") == "text" && block.Has("text") {

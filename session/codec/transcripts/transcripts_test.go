@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"iter"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -13,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/rogpeppe/go-internal/txtar"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/transcripts"
@@ -64,9 +64,7 @@ func TestStories(t *testing.T) {
 			})
 		}
 		if *update {
-			if err := os.WriteFile(file, txtar.Format(archive), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			testscale.WriteFile(t, file, txtar.Format(archive))
 		}
 	}
 }
@@ -190,9 +188,7 @@ func TestCodexNamedByFile(t *testing.T) {
 	read := func(name, text string) (ids, problems []string) {
 		t.Helper()
 		path := filepath.Join(t.TempDir(), name)
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testscale.WriteFile(t, path, text)
 		for s, err := range transcripts.Codex.DecodeFile(t.Context(), path, nil,
 			func(p codec.Problem) { problems = append(problems, p.String()) }) {
 			if err != nil {
@@ -260,9 +256,7 @@ func TestClaudeSubagentFileNamesItsParent(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) string {
 		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testscale.WriteFile(t, path, text)
 		return path
 	}
 	const file = `{"type":"user","sessionId":"s1","isSidechain":true,"agentId":"a2","uuid":"u0",` +

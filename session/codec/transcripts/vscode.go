@@ -115,12 +115,10 @@ func (d *vscode) request(o, result rows.Object) {
 	if d.answer(o.Get("response"), about, result != nil); b.turn != nil {
 		b.setModel(modelOf(strings.Replace(o.Text("modelId"), "copilot/", copilotProvider+"/", 1)))
 		b.turn.named(o.Text("responseId"), "", "")
-		used := session.Usage{
-			Input:  number(o, "result.metadata.promptTokens", "usage.promptTokens", "promptTokens"),
-			Output: number(o, "result.metadata.outputTokens", "usage.completionTokens", "completionTokens"),
-		}
-		if last := b.turn.Steps[len(b.turn.Steps)-1]; used.Total() > 0 {
-			last.count(modelUse{usage: used}, semconv.BasisInclusive)
+		in := number(o, "result.metadata.promptTokens", "usage.promptTokens", "promptTokens")
+		out := number(o, "result.metadata.outputTokens", "usage.completionTokens", "completionTokens")
+		if last := b.turn.Steps[len(b.turn.Steps)-1]; in+out > 0 {
+			last.count(modelUse{usage: session.Usage{Input: in, Output: out}}, semconv.BasisInclusive)
 		}
 	}
 	b.see(moment(o, "modelState.completedAt"))
@@ -176,7 +174,7 @@ func (d *vscode) answer(response json.RawMessage, about rows.Object, complete bo
 		said = ""
 	}
 	for _, item := range d.items[""] {
-		id, text := item.Text("toolCallId"), vscodeText(firstOf(item, "value", "content", "edits"))
+		id, text := item.Text("toolCallId"), textWithin(firstOf(item, "value", "content", "edits"))
 		switch kind := item.Text("kind"); {
 		case item.Has("toolCallId"):
 			say("text", "")
@@ -214,7 +212,7 @@ func (d *vscode) call(b *builder, item, data rows.Object) {
 	b.measure(id, "input_withheld", input == nil)
 	output := firstOf(item, "content", "resultDetails.output", "toolSpecificData.terminalCommandOutput.text",
 		"toolSpecificData.result", "resultDetails")
-	if text := vscodeText(output); text != "" && !bytes.Contains(output, []byte(`"mimeType":`)) {
+	if text := textWithin(output); text != "" && !bytes.Contains(output, []byte(`"mimeType":`)) {
 		output = rows.Raw(text)
 	}
 	if output != nil || item.True("isComplete") {
@@ -242,19 +240,4 @@ func (d *vscode) call(b *builder, item, data rows.Object) {
 	case "4":
 		b.allowed(id, "once")
 	}
-}
-
-// vscodeText is the text in a value: it is one itself, or those in the objects of a tree are.
-func vscodeText(v json.RawMessage) (text string) {
-	if text, isText := rows.Text(v); isText {
-		return text
-	}
-	for _, inner := range rows.Elements(v) {
-		text += vscodeText(inner)
-	}
-	o, _ := rows.Share(v)
-	for _, inner := range o.Only("text", "value", "node", "children") {
-		text += vscodeText(inner.Value)
-	}
-	return text
 }

@@ -208,6 +208,15 @@ func (c *callFinder) twinOf(n *node) *call {
 // in nanoseconds: some count milliseconds.
 const tick = 2e6
 
+// apartBy is by how much the times of two reports of one call may differ: a proxy has it from the first attempt on, and
+// a client that is slow notes its end later.
+func apartBy(x, y *node) int64 {
+	if x.FromServer != y.FromServer {
+		return near
+	}
+	return tick
+}
+
 // twin reports whether n reports the call, and how much longer one of the two took.
 func (c *call) twin(n *node) (least int64, same bool) {
 	if c.span == nil {
@@ -217,18 +226,23 @@ func (c *call) twin(n *node) (least int64, same bool) {
 		switch {
 		case o.record || o.Kind != fact.ModelCall:
 			continue
-		case !byTwo(o.Fact, n.Fact), o.RequestID != "" && n.RequestID != "":
+		case isAttempt(o, n), isAttempt(n, o), !byTwo(o.Fact, n.Fact), o.RequestID != "" && n.RequestID != "":
 			return 0, false // one instrumentation reports two calls by two spans
 		case o.ResponseID != "" && n.ResponseID != "":
 			if o.ResponseID != n.ResponseID || !within(o, n, near) {
 				return 0, false
 			}
-		case !within(o, n, tick) || !agree(o.Fact, n.Fact):
+		case !within(o, n, apartBy(o, n)) || !agree(o.Fact, n.Fact):
 			return 0, false
 		}
 		least, same = slack(o, n), true
 	}
 	return least, same
+}
+
+// isAttempt reports whether x failed before the server gave the answer y: then a later attempt got that.
+func isAttempt(x, y *node) bool {
+	return x.Failed && !x.FromServer && !y.Failed && y.FromServer && y.Usage != nil && x.End+tick < y.End
 }
 
 // within reports whether one of two happened while the other did, give or take.
@@ -448,7 +462,7 @@ func (c *call) disagreements(report func(string)) {
 			differ := func(what, mine, theirs string) {
 				report(fmt.Sprintf("%s and %s disagree on %s of a call: %s, %s", x.source(), y.source(), what, mine, theirs))
 			}
-			if mine, theirs := x.modelNames(), y.modelNames(); !alike(mine, theirs) {
+			if mine, theirs := x.modelNames(), y.modelNames(); !alike(mine, theirs) && !c.renamed(mine, theirs) {
 				differ("the model", mine[0], theirs[0])
 			}
 			if x.Usage != nil && y.Usage != nil && !(agreeOnOutput(x.Usage, y.Usage) && agreeOnInput(x.Usage, y.Usage)) {
@@ -460,6 +474,14 @@ func (c *call) disagreements(report func(string)) {
 			}
 		}
 	}
+}
+
+// renamed reports whether the server that was asked for one model answered with the other.
+func (c *call) renamed(mine, theirs []string) bool {
+	return slices.ContainsFunc(c.nodes, func(n *node) bool {
+		names := n.modelNames()
+		return n.FromServer && len(names) == 2 && alike(names, mine) && alike(names, theirs)
+	})
 }
 
 // source names who reports a fact.

@@ -310,12 +310,20 @@ func (s *summary) metadata() string {
 }
 
 // incomplete reports whether something of the turn is known to exist and was not reported: a call or its end,
-// the end of a root, or the span of the whole turn, where nothing is above what always has a turn above it.
+// the end of a root, or the span of the whole turn, where nothing is above what always has a turn above it and no file
+// of the client has its end.
 func (s *summary) incomplete() bool {
 	topped := slices.ContainsFunc(s.turn.roots, func(r *node) bool { return !r.RequiresTurn || r.above(fact.Turn) != nil })
 	return s.lost || slices.ContainsFunc(s.calls, (*call).unfinished) ||
 		!s.finished() && slices.ContainsFunc(s.turn.roots, func(r *node) bool { return r.Unfinished }) ||
-		!topped && slices.ContainsFunc(s.turn.nodes, func(n *node) bool { return n.RequiresTurn })
+		!topped && !s.filed() && slices.ContainsFunc(s.turn.nodes, func(n *node) bool { return n.RequiresTurn })
+}
+
+// filed reports whether the client's own file has the end of the turn.
+func (s *summary) filed() bool {
+	return slices.ContainsFunc(s.last().nodes, func(n *node) bool {
+		return n.Transcript && n.Finish != "" && fact.FinishReason(n.Finish) != "tool-calls"
+	})
 }
 
 // setUsage settles what was used: the sum of the model calls, or what the roots count where that knows more.

@@ -53,6 +53,8 @@ func (a *assembly) sessionChange(n *node) *store.SessionChange {
 			raw, _ := json.Marshal(m)
 			c.Model = n.last(string(raw))
 		}
+	} else if n.Kind == fact.ToolCall && n.parent == nil {
+		c.Agent = n.first(n.agent, store.RankStub) // all that there may be
 	}
 	if s := a.sessions[n.session]; s != nil && s.parentRef != nil {
 		c.ParentID = n.first(s.parentRef.parent, store.RankLive)

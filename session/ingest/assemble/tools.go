@@ -83,8 +83,13 @@ func (t *turn) findTools(calls []*call) []*tool {
 	}
 	// A span comes before the records that may report it.
 	slices.SortStableFunc(unnamed, func(x, y *node) int { return cmp.Compare(truth(x.record), truth(y.record)) })
+	reported := make(map[string]*tool) // by the record of it
 	for _, n := range unnamed {
-		x := cmp.Or(all.like(n), all.twin(n))
+		record, _, _ := strings.Cut(n.Source, "#")
+		x := reported[record] // a record of an end may have the decision, too
+		if n.Kind == fact.ToolCall || x == nil {
+			x = cmp.Or(all.like(n), all.twin(n))
+		}
 		if p := n.above(fact.ToolCall); x == nil && p != nil {
 			x = of[p]
 		}
@@ -96,7 +101,7 @@ func (t *turn) findTools(calls []*call) []*tool {
 			all = append(all, x)
 		}
 		x.add(n)
-		of[n] = x
+		of[n], reported[record] = x, x
 	}
 	for _, n := range steps {
 		if p := n.above(fact.ToolCall); p != nil && of[p] != nil {

@@ -15,6 +15,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/plog"
 	"go.opentelemetry.io/collector/pdata/ptrace"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session/ingest/fact"
 )
 
@@ -52,10 +53,7 @@ func readRecord(r plog.LogRecord, scope pcommon.InstrumentationScope, resource p
 // the example is what the code has. Each part is between marks.
 func TestDocumentation(t *testing.T) {
 	name := filepath.Join("..", "..", "..", "docs", "dialects.md")
-	page, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := testscale.ReadFile(t, name)
 	source, err := os.ReadFile("example_dialect_test.go")
 	if err != nil {
 		t.Fatal(err)
@@ -103,10 +101,7 @@ var topics = []string{"session id", "turn", "user text", "assistant text", "reas
 // reports are the tables of docs/dialects.md: where a dialect reports a topic, by dialect and topic.
 func reports(t *testing.T) map[string]map[string]string {
 	t.Helper()
-	page, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "dialects.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := testscale.ReadFile(t, filepath.Join("..", "..", "..", "docs", "dialects.md"))
 	_, text, _ := strings.Cut(string(page), "\n## What each reports\n")
 	text, _, _ = strings.Cut(text, "\n### ")
 	all := make(map[string]map[string]string)
@@ -176,10 +171,7 @@ func TestTablesAreWhatCapturesReport(t *testing.T) {
 		t.Fatal("no captures", err)
 	}
 	for _, name := range bodies {
-		body, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		body := testscale.ReadFile(t, name)
 		if traces, err := (&ptrace.JSONUnmarshaler{}).UnmarshalTraces(body); err == nil {
 			for _, rs := range traces.ResourceSpans().All() {
 				for _, ss := range rs.ScopeSpans().All() {
