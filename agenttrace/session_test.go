@@ -7,12 +7,10 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	. "github.com/agenttrace/agenttrace/agenttrace"
-	"github.com/agenttrace/agenttrace/agenttrace/agenttracetest"
 )
 
 func TestSessionOperations(t *testing.T) {
@@ -240,95 +238,5 @@ func TestClockThatStepsBackDoesNotReorder(t *testing.T) {
 			}
 			last, lastID = m.at, m.id
 		}
-	}
-}
-
-// TestWhatFollowsARewindOrAForkIsDatedAfterIt holds with a clock that stops, one
-// that steps back and that of the tracer provider: what a rewind hides and a fork copies is reported by time.
-func TestWhatFollowsARewindOrAForkIsDatedAfterIt(t *testing.T) {
-	for name, step := range map[string]time.Duration{"the clock stops": 0, "the clock steps back": -time.Second,
-		"that of the tracer provider": time.Hour} {
-		t.Run(name, func(t *testing.T) {
-			now := time.UnixMilli(1795198540000)
-			rec := agenttracetest.NewRecorder()
-			o := Options{TracerProvider: rec, Now: func() time.Time { return now }}
-			if step > 0 { // in the millisecond of a rewind its spans would begin before the messages
-				o.Now = nil
-			}
-			tracer := New(o)
-			sess := tracer.NewSession(t.Context(), SessionOptions{Agent: "coder"})
-			turnOf := func(sess *Session) *Turn {
-				ctx, run := sess.StartRun(t.Context(), RunOptions{Model: benchModel})
-				ctx, turn := run.StartTurn(ctx, UserMessage{Text: "x"}, TurnOptions{})
-				_, call := turn.StartModelCall(ctx, ModelCallOptions{})
-				call.Text("y")
-				call.End(ModelResult{}, nil)
-				_, tool := turn.StartTool(ctx, ToolOptions{ID: "c", Name: "ls"})
-				tool.End("z")
-				turn.End(TurnResult{})
-				run.End(nil)
-				now = now.Add(step)
-				return turn
-			}
-			// after fails the test when anything of the recording is not after at.
-			after := func(what string, at int64, r agenttracetest.Recording) {
-				t.Helper()
-				turn := one(t, r.Turns())
-				times := []int64{turn.User.CreatedAt, turn.Assistant.CreatedAt}
-				for _, p := range append(turn.User.Parts, turn.Assistant.Parts...) {
-					times = append(times, p.CreatedAt, p.UpdatedAt)
-				}
-				for _, name := range []string{"session.turn", "tool.call", "chat gpt-5-mini"} {
-					times = append(times, one(t, r.Named(name)).Start.UnixMilli())
-				}
-				for _, got := range times {
-					if got <= at {
-						t.Errorf("%s at %d, what follows is dated %v", what, at, times)
-						return
-					}
-				}
-				rec.Reset()
-			}
-			first := turnOf(sess).UserMessageID()
-			for range 3 {
-				rec.Reset()
-				if err := sess.Rewind(t.Context(), first); err != nil {
-					t.Fatal(err)
-				}
-				at := one(t, rec.All().Operations("rewind")).TargetAt
-				if err := sess.Unrewind(t.Context()); err != nil {
-					t.Fatal(err)
-				}
-				if err := sess.Rewind(t.Context(), first); err != nil {
-					t.Fatal(err)
-				}
-				again := rec.All().Operations("rewind")[1].TargetAt
-				if again <= at {
-					t.Errorf("rewind at %d, undone, and again at %d: the undoing is of both", at, again)
-				}
-				rec.Reset()
-				// The session goes on in another process.
-				resumed, err := tracer.ResumeSession(t.Context(), sess.State())
-				if err != nil {
-					t.Fatal(err)
-				}
-				sess = resumed
-				turnOf(sess)
-				after("rewind", again, rec.All())
-			}
-			child, err := sess.Fork(t.Context(), first, ForkOptions{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			at := one(t, rec.All().Operations("fork")).TargetAt
-			if at < sess.State().LastStamp-1 {
-				t.Errorf("fork at %d, before what it copies", at)
-			}
-			rec.Reset()
-			turnOf(sess)
-			after("fork, in the parent", at, rec.All())
-			turnOf(child)
-			after("fork, in the child", at, rec.All())
-		})
 	}
 }

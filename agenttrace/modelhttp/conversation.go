@@ -379,12 +379,13 @@ func (f *flight) hold(err error, attempt int, wait time.Duration) {
 	if f.to.turn != nil && !f.side {
 		f.to.turn.Retrying(attempt, err)
 	}
+	now := time.Now()
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	f.failedAt = time.Now()
-	f.err, f.deadline = err, f.failedAt.Add(wait)
+	f.failedAt = f.conv.t.o.Now()
+	f.err, f.deadline = err, now.Add(wait)
 	f.conv.flights--
-	f.conv.used = time.Now()
+	f.conv.used = now
 	f.conv.held = append(f.conv.held, f)
 	f.conv.consumed = f.conv.consumed && f.side
 	g.arm(f.deadline)
@@ -406,7 +407,7 @@ func (f *flight) resume() {
 	err, failedAt := f.err, f.failedAt
 	f.err = nil
 	g.mu.Unlock()
-	f.call.Retried(err, time.Since(failedAt))
+	f.call.Retried(err, f.conv.t.o.Now().Sub(failedAt))
 }
 
 // expire ends a call that was not tried again.

@@ -32,6 +32,9 @@ type Options struct {
 	// Session is what new sessions begin with. Its ID and Agent are not used.
 	Session agenttrace.SessionOptions
 
+	// Now is the tracer's clock; nil means [time.Now].
+	Now func() time.Time
+
 	// MaxConversations and MaxBytes bound what is remembered of conversations, to recognize their next request;
 	// what was used longest ago is forgotten. Zero means 10,000 and 64 MiB.
 	MaxConversations int
@@ -64,6 +67,9 @@ func New(tracer *agenttrace.Tracer, o Options) *Transport {
 	o.MaxBytes = positive(o.MaxBytes, 64<<20)
 	o.MaxBodyBytes = positive(o.MaxBodyBytes, 32<<20)
 	o.IdleTimeout = positive(o.IdleTimeout, time.Hour)
+	if o.Now == nil {
+		o.Now = time.Now
+	}
 	t := &Transport{tracer: tracer, o: o}
 	t.reg.t = t
 	return t
