@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 
@@ -23,6 +24,8 @@ type Player struct {
 	// Live answers the requests from turn From on; nil answers all of them from the session.
 	Live http.Handler
 	From int
+	// Shells is a directory for what shells execute in the place of commands. Its path needs no quotes.
+	Shells string
 
 	// run is in the ids of answers and calls: by those of the session, what is recorded of the replay would be taken for a
 	// part of it.
@@ -32,15 +35,19 @@ type Player struct {
 	steps   []playStep
 	next    int
 	last    []byte // the body of the request before, which a client may send again
+	isLive  bool   // the live model answers
 	missing []string
 	found   []Parting
+
+	calls []*playedCall
+	tools []string // whose calls are answered
 }
 
 // playStep is an answer of the model, and what the agent says before it: a text of the user, or the results of calls.
 type playStep struct {
 	turn    int
 	user    string
-	results []*document.ToolCall
+	results []*playedCall
 	answers.Step
 }
 
@@ -90,7 +97,7 @@ func (p *Player) message(t *document.Turn, m *document.Message) {
 	add := func() *playStep {
 		s := playStep{turn: t.Number, Step: answers.Step{Model: cmp.Or(modelOf(m, t), "unknown")}}
 		if n := len(p.steps); n > first {
-			s.results = p.calls(&p.steps[n-1], m)
+			s.results = p.callsOf(n)
 		}
 		p.steps = append(p.steps, s)
 		return &p.steps[len(p.steps)-1]
@@ -112,6 +119,7 @@ func (p *Player) message(t *document.Turn, m *document.Message) {
 			if c.Stub || c.InputWithheld {
 				lacks("the input of %s is not recorded", c.Name)
 			}
+			p.calls = append(p.calls, &playedCall{ToolCall: c, command: commandOf(c), turn: t.Number, step: len(p.steps)})
 			s.Calls = append(s.Calls, answers.Call{ID: p.idOf(c), Name: c.Name, Input: cmp.Or(string(c.Input), "{}")})
 		}
 		if part.Truncated {
@@ -148,13 +156,11 @@ func (p *Player) idOf(c *document.ToolCall) string {
 	return document.Head(c.CallID, longest-len(p.run)-1) + "_" + p.run
 }
 
-// calls are the calls of the answer, with their results, as the message has them.
-func (p *Player) calls(s *playStep, m *document.Message) (all []*document.ToolCall) {
-	for _, made := range s.Calls {
-		for _, c := range m.ToolCalls() {
-			if p.idOf(c) == made.ID {
-				all = append(all, c)
-			}
+// callsOf are the calls of an answer, by its number.
+func (p *Player) callsOf(step int) (all []*playedCall) {
+	for _, c := range p.calls {
+		if c.step == step {
+			all = append(all, c)
 		}
 	}
 	return all
@@ -163,7 +169,8 @@ func (p *Player) calls(s *playStep, m *document.Message) (all []*document.ToolCa
 // Missing states what the session lacks of a replay.
 func (p *Player) Missing() []string { return p.missing }
 
-// Partings are where the agent did something else so far, and how many of the answers it did not ask for.
+// Partings are where the agent did something else so far, and how many of the answers it did not ask for. A call of a tool
+// that was chosen by its name, or that could have been answered, is something else if the agent has made it by itself.
 func (p *Player) Partings() (all []Parting, left int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -172,7 +179,16 @@ func (p *Player) Partings() (all []Parting, left int) {
 			left++
 		}
 	}
-	return append(all, p.found...), left
+	all = append(all, p.found...)
+	for _, c := range p.open() {
+		reached := slices.ContainsFunc(p.calls, func(o *playedCall) bool { return o.used && o.Name == c.Name })
+		if c.command == "" && !reached && slices.Contains(p.tools, AllTools) {
+			continue // the agent itself executes it, and Missing says so
+		}
+		all = append(all, Parting{c.turn, c.step, fmt.Sprintf("nobody asked for the recorded output of %s %s", c.Name,
+			brief(canonicalInput(c.Input)))})
+	}
+	return all, left
 }
 
 // played are the APIs by what their paths contain.
@@ -187,6 +203,10 @@ var played = []struct {
 
 // ServeHTTP implements [http.Handler].
 func (p *Player) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if strings.EqualFold(r.Header.Get("Upgrade"), "websocket") {
+		p.upgrade(w, r)
+		return
+	}
 	body, err := io.ReadAll(io.LimitReader(r.Body, maxReply))
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
@@ -238,6 +258,7 @@ func (p *Player) answer(r *modelapi.Request, body []byte) (*answers.Step, int) {
 	users, results := said(r)
 	if p.next >= len(p.steps) {
 		if p.Live != nil {
+			p.isLive = true
 			return nil, 0
 		}
 		p.found = append(p.found, Parting{What: "the agent goes on after the end: " + brief(strings.Join(users, " "))})
@@ -245,6 +266,7 @@ func (p *Player) answer(r *modelapi.Request, body []byte) (*answers.Step, int) {
 	}
 	s := &p.steps[p.next]
 	if p.Live != nil && s.turn >= p.From {
+		p.isLive = true
 		return nil, 0
 	}
 	asks := s.user != "" && strings.Contains(strings.Join(users, "\n\n"), s.user)
@@ -261,11 +283,14 @@ func (p *Player) answer(r *modelapi.Request, body []byte) (*answers.Step, int) {
 		note("the user says %q instead of %q", brief(users[len(users)-1]), brief(s.user))
 	}
 	for i, c := range s.results {
-		have, found := results[p.idOf(c)]
+		have, found := results[p.idOf(c.ToolCall)]
 		if !found {
 			have, found = results[fmt.Sprint("#", i)]
 		}
 		want := cmp.Or(c.Error, document.Value(c.Output))
+		if c.used && c.command != "" {
+			want, _ = printed(c.ToolCall) // clients add other things to it than they did then, such as the id of a process
+		}
 		switch o := (document.CompareOptions{}); {
 		case !found:
 			note("%s was not called, or its result is not sent", c.Name)
