@@ -97,14 +97,18 @@ func (p *proxying) run(cmd *cobra.Command) error {
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { _ = note(cmd, "agenttrace: %v\n", err) }))
 	ctx := cmd.Context()
 	cmd.SetContext(context.WithoutCancel(ctx)) // what was recorded is stored after the signal
-	observer := observeCalls(rec, modelhttp.Options{Agent: p.agent, SessionKey: sessionOf})
-	transport, ended := recorder.RecordSockets(stripped{observer}, observer.Middleware()), func() {}
+	base := recorder.NewTransport()
+	observer := observeCalls(rec, stripped{base}, modelhttp.Options{Agent: p.agent, SessionKey: sessionOf})
+	transport, ended := http.RoundTripper(observer), func() {}
 	if p.mcp != "" {
-		mcp := recorder.NewMCPTransport(observer.base, rec, func() string { return "mcp-" + newRunID() })
+		mcp := recorder.NewMCPTransport(stripped{base}, rec, func() string { return "mcp-" + newRunID() })
+		if address := replayAddress(); address != "" {
+			mcp.Answer = recorder.ReplayTools(address)
+		}
 		transport, ended = mcp, mcp.Close
 	}
-	server := &http.Server{Handler: p.handler(recorder.Proxy(upstreams(p.servers), transport)), ErrorLog: silent,
-		ReadHeaderTimeout: time.Minute}
+	server := newServer(p.handler(recorder.Proxy(upstreams(p.servers), transport)))
+	server.ReadHeaderTimeout = time.Minute
 	context.AfterFunc(ctx, func() { _ = server.Close() })
 	for name, address := range p.servers {
 		_ = note(cmd, "passing http://%s/%s on to %s\n", listener.Addr(), name, address)
@@ -144,13 +148,11 @@ func (p *proxying) handler(next http.Handler) http.Handler {
 func sessionOf(r *http.Request) string { return r.Header.Get(sessionHeader) }
 
 // stripped sends requests without the headers that are the proxy's own.
-type stripped struct{ *callObserver }
+type stripped struct{ base http.RoundTripper }
 
 func (s stripped) RoundTrip(r *http.Request) (*http.Response, error) {
-	return s.Middleware()(r, func(out *http.Request) (*http.Response, error) {
-		out = out.Clone(out.Context())
-		out.Header.Del(sessionHeader)
-		out.Header.Del(tokenHeader)
-		return s.base.RoundTrip(out)
-	})
+	out := r.Clone(r.Context())
+	out.Header.Del(sessionHeader)
+	out.Header.Del(tokenHeader)
+	return s.base.RoundTrip(out)
 }

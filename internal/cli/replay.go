@@ -38,6 +38,8 @@ type replayer struct {
 	timeout                         time.Duration
 	session                         bool
 	from                            int
+	tools                           []string
+	local                           bool
 }
 
 func newReplay() *cobra.Command {
@@ -46,7 +48,7 @@ func newReplay() *cobra.Command {
 		"turn": &p.turn, "format": &p.format, "output": &p.out.path, "run": &p.run, "endpoint": &p.endpoint,
 		"model": &p.model, "effort": &p.effort, "key-env": &p.keyEnv, "header": &p.headers, "max-calls": &p.maxCalls,
 		"timeout": &p.timeout, "force": &p.out.force, "json": &p.asJSON, "full": &p.full, "session": &p.session,
-		"from": &p.from,
+		"from": &p.from, "tools": &p.tools, "local": &p.local,
 	}, func(cmd *cobra.Command, args []string) error {
 		if p.session && len(args) > 1 {
 			return nil
@@ -59,8 +61,11 @@ func newReplay() *cobra.Command {
 		p.cmd = cmd
 		if p.session {
 			return p.play(args[0], args[1:])
-		} else if p.from != 0 {
-			return usagef("--from is for --session; add it, or use --turn")
+		}
+		for _, flag := range []string{"from", "tools", "local"} {
+			if cmd.Flags().Changed(flag) {
+				return usagef("--%s is for --session; add that, or leave --%[1]s out", flag)
+			}
 		}
 		if err := p.check(); err != nil {
 			return err

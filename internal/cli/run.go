@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -30,26 +31,32 @@ type runOptions struct {
 	content, noContent, printEnv, noProxy, quiet bool
 	pipe                                         pipeOptions
 	experiment, of                               string // the name, and the case
+	watch                                        string // a file of rules
 
 	environ  []string // what the agent's environment is made of; nil is this process's
+	connects []int    // the ports that the agent can connect to besides that of the run; nil are all
 	recorded []string // the ids of the sessions, when the run has ended
 }
 
 // A run has two processes besides the agent. This one starts the agent, with what it has been started with, and waits
-// for it. The other one, the recorder, serves the addresses in the agent's environment: it passes requests to models on,
-// takes telemetry, and stores both. It is of a session of its own, so that what a terminal sends reaches
+// for it. The other one, the recorder, serves the addresses in the agent's environment: it passes requests to models
+// on, takes telemetry, and stores both. It is of a session of its own, so that what a terminal sends reaches
 // the agent alone. Both have the listener: if the recorder dies, this process goes on to pass requests.
 func newRun() *cobra.Command {
 	var o runOptions
 	cmd := described("run", flags{"content": &o.content, "no-content": &o.noContent, "env": &o.printEnv,
 		"no-proxy": &o.noProxy, "quiet": &o.quiet, "acp": &o.pipe.acp, "mcp": &o.pipe.mcp,
-		"propagate": &o.pipe.propagate, "experiment": &o.experiment, "case": &o.of}, cobra.ArbitraryArgs,
+		"propagate": &o.pipe.propagate, "experiment": &o.experiment, "case": &o.of, "watch": &o.watch}, cobra.ArbitraryArgs,
 		func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 && !o.printEnv {
 				return usagef("run what? name the agent's command, as in %s run -- claude -p hello", ownName())
 			}
 			if o.of != "" && o.experiment == "" {
 				return usagef("--case is that of an experiment; add --experiment NAME")
+			}
+			if o.watch != "" && (o.pipe != (pipeOptions{}) || os.Getenv(envRun) != "") {
+				return usagef("--watch is for agents that end, and of the outermost run; leave it out with --acp, --mcp and " +
+					"in a run, and use agenttrace watch")
 			}
 			if o.pipe != (pipeOptions{}) {
 				if o.experiment != "" {
@@ -61,7 +68,7 @@ func newRun() *cobra.Command {
 		})
 	pricesFlag(cmd)
 	cmd.Flags().SetInterspersed(false) // flags after the command are the agent's
-	cmd.AddCommand(newRecord())
+	cmd.AddCommand(newRecord(), newEnclosed(), newShell())
 	return cmd
 }
 
@@ -76,6 +83,9 @@ const (
 	exitCommandNotFound = 127
 )
 
+// exitStopped is the exit code of a run whose agent broke a rule that stops it.
+const exitStopped = 6
+
 // runRecord is what a recorder needs to know of the run.
 type runRecord struct {
 	// ID is that of the run, Directory where its files are.
@@ -89,15 +99,20 @@ type runRecord struct {
 	// Working is the agent's working directory, Began when it was started, in Unix milliseconds.
 	Working string `json:"working"`
 	Began   int64  `json:"began"`
-	// Store and Remote are the flags of the command line.
+	// Watch is a file of rules, "" for none.
+	Watch string `json:"watch,omitempty"`
+	// Store, Remote and Prices are the flags of the command line.
 	Store  string `json:"store,omitempty"`
 	Remote string `json:"remote,omitempty"`
+	Prices string `json:"prices,omitempty"`
 }
 
-// ran is what a recorder answers at the end.
+// ran is what a recorder answers at the end. Before that it may answer with Stop alone: why the agent is to be stopped.
 type ran struct {
 	Sessions []string `json:"sessions"`
 	Problems []string `json:"problems"`
+	Found    []string `json:"found,omitempty"` // by rules
+	Stop     string   `json:"stop,omitempty"`
 }
 
 func (o *runOptions) run(cmd *cobra.Command, args []string) error {
@@ -110,12 +125,25 @@ func (o *runOptions) run(cmd *cobra.Command, args []string) error {
 		return fmt.Errorf("listen on a port of this machine: %w", err)
 	}
 	defer listener.Close()
+	if o.connects != nil {
+		o.connects = append(o.connects, listener.Addr().(*net.TCPAddr).Port)
+	}
 	record := runRecord{ID: newRunID(), Began: time.Now().UnixMilli()}
 	if record.Working, err = os.Getwd(); err != nil {
 		return err
 	}
 	record.Store, _ = cmd.Flags().GetString("store")
 	record.Remote, _ = cmd.Flags().GetString("remote")
+	record.Prices, _ = cmd.Flags().GetString("prices")
+	var rules *gate.Rules
+	if o.watch != "" {
+		if rules, err = gate.ReadRules(o.watch); err != nil {
+			return usageError{err}
+		}
+		if record.Watch, err = filepath.Abs(o.watch); err != nil {
+			return err
+		}
+	}
 	program := programOf(args)
 	var client *client
 	if len(args) > 0 {
@@ -143,40 +171,81 @@ func (o *runOptions) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	err = o.start(cmd, args, env.all, r.began)
+	err = o.supervise(cmd, r, rules, args, env.all)
 	problem := r.end()
 	o.recorded = r.ran.Sessions
 	if o.experiment != "" && len(r.ran.Sessions) > 0 {
 		problem = errors.Join(problem, o.enroll(cmd, r.ran.Sessions))
 	}
-	if o.quiet {
-		return err
+	select {
+	case <-r.stop:
+		_ = note(cmd, "agenttrace: the agent is stopped: %s\n", document.Line(r.stopReason))
+		_, err = dieOf(0), exited{exitStopped}
+	default:
 	}
-	if len(r.ran.Sessions) > 0 {
-		if shown := o.summarize(cmd, r.ran.Sessions); shown != nil {
-			problem = errors.Join(problem, shown)
+	if !o.quiet {
+		o.report(cmd, &r.ran, problem)
+	}
+	return err
+}
+
+// supervise runs the agent, which is stopped where the recorder says so, for a rule.
+func (o *runOptions) supervise(cmd *cobra.Command, r *recorderProcess, rules *gate.Rules, args, env []string) error {
+	ended := make(chan struct{})
+	var stopping sync.WaitGroup
+	err := o.start(cmd, args, env, func(pid int) {
+		r.began(pid)
+		if rules == nil {
+			return
 		}
-	} else if problem == nil && len(r.ran.Problems) == 0 {
+		stopping.Go(func() {
+			select {
+			case <-ended:
+			case <-r.stop:
+				endAgent(pid, r.run, rules.Stop.Grace)
+			}
+		})
+	})
+	close(ended)
+	stopping.Wait()
+	return err
+}
+
+// report prints what the run was, and what was wrong with its recording.
+func (o *runOptions) report(cmd *cobra.Command, of *ran, problem error) {
+	for _, text := range of.Found {
+		_ = note(cmd, "agenttrace: %s\n", document.Line(text))
+	}
+	if len(of.Sessions) > 0 {
+		problem = errors.Join(problem, o.summarize(cmd, of.Sessions))
+	} else if problem == nil && len(of.Problems) == 0 {
 		_ = note(cmd, "\nagenttrace: nothing of the agent was recorded; %s run --env shows what it gets\n", ownName())
 	}
-	for _, text := range r.ran.Problems {
+	for _, text := range of.Problems {
 		_ = note(cmd, "agenttrace: %s\n", text)
 	}
 	if problem != nil {
 		_ = note(cmd, "agenttrace: %v\n", problem)
 	}
-	return err
 }
 
 // start runs the agent and returns when it has ended: an [exited] with its exit code. began is called with its process.
 func (o *runOptions) start(cmd *cobra.Command, args, env []string, began func(pid int)) error {
 	path, err := exec.LookPath(args[0])
-	if err != nil && !errors.Is(err, exec.ErrDot) {
+	if errors.Is(err, exec.ErrDot) {
+		err = nil
+	} else if err != nil {
 		return notRun(cmd, args[0], err)
 	}
-	code, err := runAgent(path, args, env, began)
+	name, code := args[0], 0
+	if o.connects != nil {
+		path, args, err = enclosed(o.connects, path, args)
+	}
+	if err == nil {
+		code, err = runAgent(path, args, env, began)
+	}
 	if err != nil {
-		_ = note(cmd, "agenttrace: run %s: %v\n", args[0], err)
+		_ = note(cmd, "agenttrace: run %s: %v\n", name, err)
 		return exited{exitNotExecutable}
 	}
 	return exited{code}
@@ -198,14 +267,18 @@ func notRun(cmd *cobra.Command, name string, err error) error {
 // recorderProcess is the process that records, as the one that started it has it.
 type recorderProcess struct {
 	cmd      *exec.Cmd
+	run      string // its id
 	listener net.Listener
 	to       io.WriteCloser
 	servers  map[string]string
 	answered chan struct{} // closed when it has answered, or died
+	stop     chan struct{} // closed when the agent is to be stopped, for stopReason
 	ran      ran
 	whole    bool
-	log      string // a file with what it said before it died
-	rescue   *http.Server
+
+	stopReason string
+	log        string // a file with what it said before it died
+	rescue     *http.Server
 }
 
 // startRecorder starts the process that records the run, and returns without waiting for it.
@@ -215,11 +288,12 @@ func startRecorder(listener net.Listener, record *runRecord) (*recorderProcess, 
 		return nil, fmt.Errorf("start the recorder: %w", err)
 	}
 	file, err := listener.(*net.TCPListener).File()
-	if err != nil {
-		return nil, fmt.Errorf("start the recorder: %w", err)
+	if err != nil { // as on Windows
+		return nil, fmt.Errorf("start the recorder: %w; use %s proxy and %[2]s import --watch instead", err, ownName())
 	}
 	defer file.Close()
-	r := &recorderProcess{listener: listener, servers: record.Servers, answered: make(chan struct{})}
+	r := &recorderProcess{run: record.ID, listener: listener, servers: record.Servers,
+		answered: make(chan struct{}), stop: make(chan struct{})}
 	r.cmd = exec.Command(self, "run", "record")
 	r.cmd.ExtraFiles = []*os.File{file}
 	r.cmd.SysProcAttr = ownSession()
@@ -248,11 +322,21 @@ func startRecorder(listener net.Listener, record *runRecord) (*recorderProcess, 
 // watch waits for the answer. If there is none, the recorder has died: then requests are passed on from here, and
 // telemetry is received and forgotten, so that the agent runs on.
 func (r *recorderProcess) watch(from io.Reader) {
-	r.whole = json.NewDecoder(bufio.NewReader(from)).Decode(&r.ran) == nil
+	for lines := json.NewDecoder(bufio.NewReader(from)); !r.whole; {
+		var line ran
+		if lines.Decode(&line) != nil {
+			break
+		}
+		if line.Stop == "" {
+			r.ran, r.whole = line, true
+		} else if r.stopReason == "" {
+			r.stopReason = line.Stop
+			close(r.stop)
+		}
+	}
 	if _ = r.cmd.Wait(); !r.whole {
 		proxy := recorder.Proxy(upstreams(r.servers), recorder.NewTransport())
-		r.rescue = &http.Server{Handler: serveAgent(proxy, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})),
-			ErrorLog: silent}
+		r.rescue = newServer(serveAgent(proxy, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})))
 		go func() { _ = r.rescue.Serve(r.listener) }()
 	}
 	close(r.answered)
@@ -281,6 +365,14 @@ func (r *recorderProcess) end() error {
 			"what it had not stored is lost; see %s", r.log)
 	}
 	return nil
+}
+
+// newServer returns a server for agents. Some of the clients of AWS speak HTTP/2 only, also without TLS.
+func newServer(handler http.Handler) *http.Server {
+	s := &http.Server{Handler: handler, ErrorLog: silent, Protocols: new(http.Protocols)}
+	s.Protocols.SetHTTP1(true)
+	s.Protocols.SetUnencryptedHTTP2(true)
+	return s
 }
 
 // serveAgent serves the addresses in the agent's environment: telemetry at the paths of OTLP, and servers of models.

@@ -117,12 +117,20 @@ func (e *agentEnvironment) value(name string) string {
 func (e *agentEnvironment) redirect() {
 	for _, s := range knownClients().Servers {
 		u, err := parseServer(cmp.Or(e.value(s.Variable), s.URL))
-		if err != nil {
+		if err != nil || e.isSigned(u) {
 			continue
 		}
 		e.added[s.Variable] = "http://" + e.address + "/" + s.Name + u.EscapedPath()
 		e.servers[s.Name] = u.Scheme + "://" + u.Host
 	}
+}
+
+// isSigned reports whether requests to a server are signed for its name: at another one's address they would be
+// refused.
+func (e *agentEnvironment) isSigned(u *url.URL) bool {
+	host := u.Hostname()
+	return (strings.HasSuffix(host, ".amazonaws.com") || strings.HasSuffix(host, ".amazonaws.com.cn")) &&
+		e.value("AWS_BEARER_TOKEN_BEDROCK") == ""
 }
 
 // fill sets the environment, the arguments and the servers. What the user has set stays, except that requests to
@@ -149,14 +157,20 @@ func (e *agentEnvironment) fill() {
 	}
 	e.append("OTEL_RESOURCE_ATTRIBUTES", "agenttrace.run.id="+e.run)
 	e.loopback()
-	e.all = slices.DeleteFunc(slices.Clone(e.of), func(entry string) bool { // of two, programs take the first or the last
+	e.all = e.merged()
+}
+
+// merged is the environment with what was added.
+func (e *agentEnvironment) merged() []string {
+	all := slices.DeleteFunc(slices.Clone(e.of), func(entry string) bool { // of two, programs take the first or the last
 		name, _, _ := strings.Cut(entry, "=")
 		_, is := e.added[name]
 		return is
 	})
 	for _, name := range slices.Sorted(maps.Keys(e.added)) {
-		e.all = append(e.all, name+"="+e.added[name])
+		all = append(all, name+"="+e.added[name])
 	}
+	return all
 }
 
 // loopback has a client that sends everything through a proxy of the user's send to this machine directly.
@@ -187,7 +201,8 @@ func (e *agentEnvironment) filled(arguments []string) (all []string) {
 	for pair := range slices.Chunk(arguments, 2) {
 		text := strings.ReplaceAll(strings.Join(pair, "\x00"), "{otlp}", "http://"+e.address)
 		if strings.Contains(text, "{openai}") {
-			if !e.proxied || e.value("CODEX_API_KEY")+e.value("OPENAI_BASE_URL") == "" { // the user may be signed in, and has another server then
+			// Without these the user may be signed in, and has another server then.
+			if !e.proxied || e.value("CODEX_API_KEY")+e.value("OPENAI_BASE_URL") == "" {
 				continue
 			}
 			text = strings.ReplaceAll(text, "{openai}", e.added["OPENAI_BASE_URL"])

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"syscall"
+	"time"
 )
 
 // ownSession is nothing that these systems have.
@@ -39,3 +40,13 @@ func isAlive(pid int) bool {
 	_, err := os.FindProcess(pid)
 	return err == nil
 }
+
+// endAgent ends an agent at once: these systems have no signal that asks for it.
+func endAgent(pid int, _ string, _ time.Duration) {
+	if p, err := os.FindProcess(pid); err == nil {
+		_ = p.Kill()
+	}
+}
+
+// replayAddress is the URL where a replay answers calls of tools, "" where this process is in none.
+func replayAddress() string { return os.Getenv(envReplay) }

@@ -57,6 +57,9 @@ func (o *runOptions) runPiped(cmd *cobra.Command, args []string) error {
 		record, finish = func([]recorder.Message) {}, func(*os.ProcessState) {}
 	}
 	pipe.Queue = recorder.NewQueue(record)
+	if address := replayAddress(); o.pipe.mcp && address != "" {
+		pipe.Answer = recorder.ReplayTools(address)
+	}
 	if o.pipe.propagate {
 		pipe.Rewrite = func(line []byte) []byte { return recorder.Propagate(line, newTraceparent) }
 	}
@@ -148,7 +151,9 @@ func (o *runOptions) recordMCP(cmd *cobra.Command, say func(string, ...any)) (re
 	if err != nil {
 		return nil, nil, err
 	}
-	return recorder.NewMCP(r, "mcp-"+newRunID()).Record, func(*os.ProcessState) {
+	m := recorder.NewMCP(r, "mcp-"+newRunID())
+	return m.Record, func(*os.ProcessState) {
+		m.End()
 		ctx, cancel := context.WithTimeout(cmd.Context(), 2*time.Second)
 		defer cancel()
 		err := r.Close(ctx)

@@ -24,20 +24,25 @@ import (
 
 	"github.com/agenttrace/agenttrace/agenttrace"
 	"github.com/agenttrace/agenttrace/agenttrace/modelhttp"
+	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/gate"
 	"github.com/agenttrace/agenttrace/session/recorder"
+	"github.com/agenttrace/agenttrace/session/store"
+	"github.com/agenttrace/agenttrace/session/store/stores"
 )
 
 // newRecord is the process that records a run. Its standard input states what to record and, line by line, how far the
 // run is; its standard output has the answer.
 func newRecord() *cobra.Command {
 	record := &cobra.Command{Use: "record", Hidden: true, Args: cobra.NoArgs}
+	pricesFlag(record)
 	record.RunE = func(cmd *cobra.Command, _ []string) error {
 		lines := json.NewDecoder(bufio.NewReader(cmd.InOrStdin()))
 		var run runRecord
 		if err := lines.Decode(&run); err != nil {
 			return fmt.Errorf("read what to record: %w", err)
 		}
-		for name, value := range map[string]string{"store": run.Store, "remote": run.Remote} {
+		for name, value := range map[string]string{"store": run.Store, "remote": run.Remote, "prices": run.Prices} {
 			if value != "" {
 				_ = cmd.Flags().Set(name, value)
 			}
@@ -65,15 +70,19 @@ type recording struct {
 
 	server *http.Server
 	// telemetry is stored as it comes. calls has what the proxy saw: in the same store or, of a client that keeps
-	// sessions of its own, in one of the run, to be told apart from those at the end.
+	// sessions of its own, in one of the run, which is compared with those at the end.
 	telemetry, calls *recorder.Recorder
 	observer         *callObserver
+
+	// endWatch has the rules evaluated once more, and returns when what they found is delivered.
+	endWatch func() error
+	found    []string // by rules
 
 	mu       sync.Mutex
 	problems []string
 }
 
-// problem notes what the user is told at the end, each once.
+// problem notes what is reported to the user at the end, each once.
 func (r *recording) problem(err error) {
 	var waits *recorder.NotStoredError
 	if err == nil || errors.As(err, &waits) && waits.LostSpans+waits.LostRecords+waits.RefusedRows == 0 {
@@ -105,25 +114,27 @@ func (r *recording) start(listener net.Listener) (err error) {
 			r.calls = r.telemetry
 		}
 	}
-	r.observer = observeCalls(r.calls, modelhttp.Options{Agent: r.Agent,
+	r.observer = observeCalls(r.calls, recorder.NewTransport(), modelhttp.Options{Agent: r.Agent,
 		Session: agenttrace.SessionOptions{WorkspaceRoot: r.Working}}, attribute.String("agenttrace.run.id", r.ID))
-	r.server = &http.Server{ErrorLog: silent,
-		Handler: serveAgent(recorder.Proxy(upstreams(r.Servers), recorder.RecordSockets(r.observer, r.observer.Middleware())),
-			r.telemetry)}
+	r.server = newServer(serveAgent(recorder.Proxy(upstreams(r.Servers), r.observer), r.telemetry))
 	go func() { _ = r.server.Serve(listener) }()
+	if r.Watch != "" {
+		r.problem(r.watch())
+	}
 	return nil
 }
 
-// callObserver records the calls of models that pass through its transport.
+// callObserver is a transport that records the calls of models in what passes.
 type callObserver struct {
-	*modelhttp.Transport
-	base   http.RoundTripper
+	*recorder.Calls
+	model  *modelhttp.Transport
 	traces *sdktrace.TracerProvider
 	logs   *sdklog.LoggerProvider
 }
 
-// observeCalls records in a store what passes to servers of models.
-func observeCalls(to *recorder.Recorder, o modelhttp.Options, about ...attribute.KeyValue) *callObserver {
+// observeCalls records in a store what base sends to servers of models.
+func observeCalls(to *recorder.Recorder, base http.RoundTripper, o modelhttp.Options, about ...attribute.KeyValue,
+) *callObserver {
 	program := resource.NewSchemaless(append(about, attribute.String("service.name", o.Agent))...)
 	c := &callObserver{
 		traces: sdktrace.NewTracerProvider(sdktrace.WithResource(program), sdktrace.WithSampler(sdktrace.AlwaysSample()),
@@ -131,15 +142,18 @@ func observeCalls(to *recorder.Recorder, o modelhttp.Options, about ...attribute
 		logs: sdklog.NewLoggerProvider(sdklog.WithResource(program),
 			sdklog.WithProcessor(sdklog.NewBatchProcessor(to.LogExporter(), sdklog.WithExportInterval(sent)))),
 	}
-	c.base = recorder.NewTransport()
-	o.Base = c.base
-	c.Transport = modelhttp.New(agenttrace.New(agenttrace.Options{TracerProvider: c.traces, LoggerProvider: c.logs}), o)
+	c.Calls = &recorder.Calls{Base: base}
+	o.Now = c.Now
+	c.model = modelhttp.New(
+		agenttrace.New(agenttrace.Options{TracerProvider: c.traces, LoggerProvider: c.logs, Now: c.Now}), o)
+	c.Record = c.model.Middleware()
 	return c
 }
 
 // end ends what is open, and stores the rest.
 func (c *callObserver) end(ctx context.Context) error {
-	return errors.Join(c.Close(), c.traces.Shutdown(ctx), c.logs.Shutdown(ctx))
+	c.Close()
+	return errors.Join(c.model.Close(), c.traces.Shutdown(ctx), c.logs.Shutdown(ctx))
 }
 
 // wait returns when the agent has ended. If the process that started it is killed, it waits for the agent itself.
@@ -175,6 +189,11 @@ func (r *recording) finish() ran {
 	r.problem(r.observer.end(ctx))
 	err := r.telemetry.Close(ctx)
 	r.problem(err)
+	var undelivered error
+	if r.endWatch != nil {
+		undelivered = r.endWatch()
+		r.problem(undelivered)
+	}
 	var ids []string
 	if err == nil {
 		sources := runSources{recording: r}
@@ -186,8 +205,79 @@ func (r *recording) finish() ran {
 			r.problem(fmt.Errorf("%w; what the proxy saw is in %s, which agenttrace import stores", err, r.Directory))
 		}
 	}
-	if err == nil {
+	if err == nil && undelivered == nil {
 		_ = os.RemoveAll(r.Directory)
 	}
-	return ran{Sessions: ids, Problems: r.problems}
+	return ran{Sessions: ids, Problems: r.problems, Found: r.found}
+}
+
+// deliveryLimit is how long what rules found may be delivered when the agent has ended.
+const deliveryLimit = 5 * time.Second
+
+// watch evaluates rules on the sessions of the run: of a client that keeps sessions of its own on what the proxy sees,
+// which is there first and has all that passes.
+func (r *recording) watch() error {
+	rules, err := gate.ReadRules(r.Watch)
+	if err != nil {
+		return err
+	}
+	shared, _, err := follow(r.cmd)
+	if err != nil {
+		return err
+	}
+	w := gate.Watcher{Rules: rules, Store: shared, State: filepath.Join(r.Directory, "watch"), Ending: deliveryLimit,
+		Of:      func(id string) bool { return slices.Contains(r.telemetry.Sessions(), id) },
+		Problem: r.problem, Found: func(rule *gate.Rule, f gate.Fact) {
+			text := fmt.Sprintf("rule %q in session %s: %s", rule.Name, f.SessionID, f.Detail)
+			if rule.Does(gate.ActionStop) {
+				_ = json.NewEncoder(r.cmd.OutOrStdout()).Encode(ran{Stop: text})
+			} else if rule.Does(gate.ActionLog) {
+				r.found = append(r.found, text)
+			}
+		}}
+	if r.calls != r.telemetry && len(r.Servers) > 0 {
+		w.Store, w.Of = stores.Follow(filepath.Join(r.Directory, "calls.db")), nil
+		w.Spent = func(ctx context.Context, q store.StatsQuery) (int64, float64, error) {
+			return r.spentElsewhere(ctx, shared, q)
+		}
+	}
+	p, err := readPrices(r.cmd)
+	if err != nil {
+		return err
+	} else if p != nil {
+		w.Price = p.Price
+	}
+	ctx, end := context.WithCancel(r.cmd.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- w.Run(ctx) }()
+	r.endWatch = func() error {
+		end()
+		err := errors.Join(<-ended, w.Store.Close())
+		if w.Store != shared {
+			err = errors.Join(err, shared.Close())
+		}
+		return err
+	}
+	return nil
+}
+
+// spentElsewhere counts what the sessions of a store took, without those that the run's telemetry reports: the proxy
+// sees these, too.
+func (r *recording) spentElsewhere(ctx context.Context, shared store.Follower, q store.StatsQuery) (
+	tokens int64, costUSD float64, err error) {
+	s, _, err := shared.Poll(ctx)
+	if err != nil || s == nil {
+		return 0, 0, err
+	}
+	own := q
+	own.Sessions.IDs = append([]string{}, r.telemetry.Sessions()...)
+	for sign, q := range map[int64]store.StatsQuery{1: q, -1: own} {
+		stats, err := s.Stats(ctx, q)
+		if err != nil {
+			return 0, 0, err
+		}
+		tokens += sign * stats.Total.TotalTokens
+		costUSD += float64(sign) * (stats.Total.CostUSD + session.Deref(stats.Total.EstimatedCostUSD))
+	}
+	return tokens, costUSD, nil
 }

@@ -9,12 +9,15 @@ import (
 	"strings"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/formats"
 	"github.com/agenttrace/agenttrace/session/importer"
 	"github.com/agenttrace/agenttrace/session/ingest"
 	"github.com/agenttrace/agenttrace/session/store"
+	"github.com/agenttrace/agenttrace/spans"
 )
 
 // runSources are the accounts of one run: what the proxy saw, telemetry, and what the client keeps itself. Accounts of
@@ -30,7 +33,7 @@ type runSources struct {
 	imported map[string]bool
 }
 
-// identity is what identifies a conversation, whoever reports it.
+// identity is what identifies a conversation in each of its accounts.
 type identity struct {
 	ids   map[string]bool // of tool calls and of responses
 	words map[string]bool // of the user
@@ -132,7 +135,14 @@ func (s *runSources) merge(ctx context.Context) ([]string, error) {
 		} else if err != nil {
 			return nil, err
 		}
-		others[id], found[id] = identityOf(t, nil), true
+		about := identityOf(t, nil)
+		if own, trace := s.unnamed(id, about); own != "" {
+			if _, err := ingest.New(w, ingest.Options{}).OfTrace(ctx, own, trace, t.Session.CreatedAt); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		others[id], found[id] = about, true
 	}
 	for i, in := range s.seen {
 		id, err := s.join(ctx, w, in, s.known[i], others)
@@ -147,6 +157,19 @@ func (s *runSources) merge(ctx context.Context) ([]string, error) {
 		return nil, err
 	}
 	return slices.Sorted(maps.Keys(found)), nil
+}
+
+// unnamed returns the client's one session if another has only what came of a trace before the client ended: the span
+// with the session's name did not. It is "" for other sessions, and where the client has none or several.
+func (s *runSources) unnamed(id string, about identity) (own, traceID string) {
+	traceID = strings.TrimPrefix(id, spans.PrefixSession)
+	_, err := trace.TraceIDFromHex(traceID)
+	if err != nil || len(s.imported) != 1 || len(about.ids)+len(about.words)+len(about.said) > 0 {
+		return "", ""
+	}
+	for own = range s.imported {
+	}
+	return own, traceID
 }
 
 // findChildren makes the sessions of other programs children of the one that the run's own program had: an agent that

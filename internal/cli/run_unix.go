@@ -3,10 +3,17 @@
 package cli
 
 import (
+	"bytes"
+	"maps"
 	"os"
+	"os/exec"
 	"os/signal"
+	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -118,3 +125,115 @@ func dieLikeAgent() {
 
 // isAlive reports whether a process runs.
 func isAlive(pid int) bool { return pid > 0 && syscall.Kill(pid, 0) == nil }
+
+// endAgent has an agent and the processes that it has started end, by SIGTERM. It kills those that are left after the
+// grace period, and what they start meanwhile.
+func endAgent(pid int, run string, grace time.Duration) {
+	left := map[int]string{pid: processes()[pid].began}
+	send := func(s syscall.Signal) {
+		for _, p := range slices.Sorted(maps.Keys(left)) { // the older first: when theirs ends, they may start another
+			_ = syscall.Kill(p, s)
+		}
+	}
+	findProcesses(left, run)
+	send(syscall.SIGTERM)
+	send(syscall.SIGCONT) // one that is stopped takes it then
+	look := time.NewTicker(50 * time.Millisecond)
+	defer look.Stop()
+	limit := time.After(grace)
+	for kills := 0; len(left) > 0 && kills < 20; findProcesses(left, run) { // the system may not be able to end one
+		select {
+		case <-look.C:
+			if kills == 0 {
+				continue
+			}
+		case <-limit:
+		}
+		send(syscall.SIGKILL)
+		kills++
+	}
+}
+
+// process is one that runs: its parent, and when it began, by which it differs from one that had its id before.
+type process struct {
+	parent int
+	began  string
+}
+
+// processes are those that run, zombies aside, as /proc has them, or else ps.
+func processes() map[int]process {
+	all := make(map[int]process)
+	files, _ := filepath.Glob("/proc/[0-9]*/stat")
+	for _, file := range files {
+		text, _ := os.ReadFile(file) // it may have ended
+		_, rest, _ := strings.Cut(string(text[max(bytes.LastIndexByte(text, ')'), 0):]), " ")
+		if f := strings.Fields(rest); len(f) > 19 && f[0] != "Z" {
+			pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(file)))
+			parent, _ := strconv.Atoi(f[1])
+			all[pid] = process{parent, f[19]}
+		}
+	}
+	if len(files) > 0 {
+		return all
+	}
+	text, _ := exec.Command("ps", "-A", "-o", "pid=", "-o", "ppid=", "-o", "stat=", "-o", "lstart=").Output()
+	for line := range strings.Lines(string(text)) {
+		if f := strings.Fields(line); len(f) > 3 && !strings.HasPrefix(f[2], "Z") {
+			pid, _ := strconv.Atoi(f[0])
+			parent, _ := strconv.Atoi(f[1])
+			all[pid] = process{parent, strings.Join(f[3:], " ")}
+		}
+	}
+	return all
+}
+
+// replayAddress is the URL where a replay answers calls of tools, "" where this process is in none. Some clients start
+// programs without their own environment: then a parent's has it, where the system shows that.
+func replayAddress() string {
+	if address := os.Getenv(envReplay); address != "" {
+		return address
+	}
+	if _, err := os.Stat("/proc/self/environ"); err != nil {
+		return "" // what asks ps for the parents is of no use then
+	}
+	all := processes()
+	for pid := os.Getppid(); pid > 1; pid = all[pid].parent {
+		if address := variableOf(pid, envReplay); address != "" {
+			return address
+		}
+	}
+	return ""
+}
+
+// findProcesses takes out of some processes, by when they began, those that have ended. It adds those that have the run
+// in their environment, where the system shows it, and what all of them have started: a starter may have ended.
+func findProcesses(some map[int]string, run string) {
+	all := processes()
+	maps.DeleteFunc(some, func(p int, began string) bool { return all[p].began != began || began == "" })
+	for p, of := range all {
+		if _, known := some[p]; !known && variableOf(p, envRun) == run {
+			some[p] = of.began
+		}
+	}
+	for found := true; found; {
+		found = false
+		for p, of := range all {
+			_, below := some[of.parent]
+			if _, known := some[p]; below && !known {
+				some[p], found = of.began, true
+			}
+		}
+	}
+}
+
+// variableOf is a variable of the environment with which a process was started, "" where it is not set, and where the
+// system does not show it, as another user's.
+func variableOf(pid int, name string) string {
+	text, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
+	for entry := range strings.SplitSeq(string(text), "\x00") {
+		if value, ok := strings.CutPrefix(entry, name+"="); ok {
+			return value
+		}
+	}
+	return ""
+}

@@ -1,10 +1,12 @@
 package recorder
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
 	"encoding/json"
+	"slices"
 	"strings"
 	"time"
 
@@ -15,11 +17,14 @@ import (
 // MCP records the calls of tools that a client makes of a server of the Model Context Protocol, from the messages of a
 // [Pipe]: each as a span, by the conventions of OpenTelemetry, when its result comes. A call belongs to the session that
 // the client names in its _meta by the id of the model's call or by a trace context, or else to one of the connection.
+// It is not safe for concurrent use.
 type MCP struct {
 	recorder *Recorder
 	session  string
 	agent    string // what the client calls itself
 	open     map[string]mcpCall
+	// waiting are the calls that name one of a model's which no session is known to have yet.
+	waiting []mcpWaiting
 }
 
 type mcpCall struct {
@@ -27,11 +32,22 @@ type mcpCall struct {
 	params mcpParams
 }
 
+// mcpWaiting is the span of a call, and the id of the model's.
+type mcpWaiting struct {
+	traces ptrace.Traces
+	callID string
+}
+
+// maxMCPWaiting bounds how many calls wait.
+const maxMCPWaiting = 256
+
 type mcpParams struct {
 	Name       string
 	Arguments  json.RawMessage
 	Meta       map[string]json.RawMessage `json:"_meta"`
 	ClientInfo struct{ Name string }
+	RequestID  json.RawMessage // of what is canceled
+	Reason     string
 }
 
 // NewMCP returns a recorder of a connection. session is the id of the session of calls that name none.
@@ -53,17 +69,28 @@ func (m *MCP) Record(batch []Message) {
 			}
 			Error *struct{ Message string }
 		}
-		at, id := batch[i].At, ""
-		if json.Unmarshal(batch[i].Line, &message) != nil || message.ID == nil {
+		if json.Unmarshal(batch[i].Line, &message) != nil {
 			continue
 		}
-		id = string(message.ID)
+		at, id := batch[i].At, string(message.ID)
 		if batch[i].FromClient {
 			switch message.Method {
 			case "initialize":
 				m.agent = message.Params.ClientInfo.Name
 			case "tools/call":
-				m.open[id] = mcpCall{at, message.Params}
+				if id != "" {
+					m.open[id] = mcpCall{at, message.Params}
+				}
+				var info struct{ Name string } // of a client that does not introduce itself
+				if json.Unmarshal(message.Params.Meta["io.modelcontextprotocol/clientInfo"], &info) == nil {
+					m.agent = cmp.Or(info.Name, m.agent)
+				}
+			case "notifications/cancelled":
+				why := "canceled by the client"
+				if message.Params.Reason != "" {
+					why += ": " + message.Params.Reason
+				}
+				m.fail(string(message.Params.RequestID), at, why)
 			}
 			continue
 		}
@@ -81,9 +108,53 @@ func (m *MCP) Record(batch []Message) {
 		} else if message.Result.IsError {
 			failure = output
 		}
-		traces := m.span(call, at, output, failure, message.Error != nil || message.Result.IsError)
-		_ = m.recorder.export(context.Background(), delivery{traces: traces, spans: 1}) // the end reports what is lost
+		m.span(call, at, output, failure, message.Error != nil || message.Result.IsError)
 	}
+	m.join(false)
+}
+
+func (m *MCP) export(traces ptrace.Traces) {
+	_ = m.recorder.export(context.Background(), delivery{traces: traces, spans: 1}) // the end reports what is lost
+}
+
+// join gives the calls that wait the sessions that have the model's calls. At the end, the others are of the
+// connection's.
+func (m *MCP) join(end bool) {
+	if len(m.waiting) == 0 {
+		return
+	}
+	sessions := m.recorder.sessionsOfCalls(context.Background())
+	end = end || len(m.waiting) > maxMCPWaiting
+	m.waiting = slices.DeleteFunc(m.waiting, func(w mcpWaiting) bool {
+		id, found := sessions[w.callID]
+		if !found && !end {
+			return false
+		}
+		span := w.traces.ResourceSpans().At(0).ScopeSpans().At(0).Spans().At(0)
+		if span.Attributes().PutStr("session.id", cmp.Or(id, m.session)); found {
+			span.SetKind(ptrace.SpanKindServer)
+		} else {
+			m.name(span)
+		}
+		m.export(w.traces)
+		return true
+	})
+}
+
+// fail ends a call that has no result.
+func (m *MCP) fail(id string, at time.Time, why string) {
+	if call, ok := m.open[id]; ok {
+		delete(m.open, id)
+		m.span(call, at, "", why, true)
+	}
+}
+
+// End records the calls that have no result, when no more messages come.
+func (m *MCP) End() {
+	for id := range m.open {
+		m.fail(id, time.Now(), "the server has not answered")
+	}
+	m.join(true)
 }
 
 // mcpText is the text of a result if it is nothing else, or JSON.
@@ -95,12 +166,18 @@ func mcpText(content json.RawMessage) string {
 	return string(content)
 }
 
-// span is that of a call. One that names the call of a model is of the client, by whose id it is joined; one within a
-// trace is of the server, since the client may report the call itself; any other one is all that there is.
-func (m *MCP) span(call mcpCall, end time.Time, output, failure string, failed bool) ptrace.Traces {
+// name has a span name the client as the agent.
+func (m *MCP) name(span ptrace.Span) {
+	if m.agent != "" {
+		span.Attributes().PutStr("gen_ai.agent.name", m.agent)
+	}
+}
+
+// span records the span of a call. One within a trace is of the server, since the client may report the call itself, and
+// so is one that names the call of a model, once a session has that. Any other one is all that there is.
+func (m *MCP) span(call mcpCall, end time.Time, output, failure string, failed bool) {
 	traces := ptrace.NewTraces()
-	resource := traces.ResourceSpans().AppendEmpty()
-	spans := resource.ScopeSpans().AppendEmpty()
+	spans := traces.ResourceSpans().AppendEmpty().ScopeSpans().AppendEmpty()
 	spans.Scope().SetName("github.com/agenttrace/agenttrace/session/recorder")
 	span := spans.Spans().AppendEmpty()
 	var trace [16]byte
@@ -145,9 +222,7 @@ func (m *MCP) span(call mcpCall, end time.Time, output, failure string, failed b
 	case !within:
 		span.SetKind(ptrace.SpanKindInternal)
 		attrs.PutStr("session.id", m.session)
-		if m.agent != "" {
-			resource.Resource().Attributes().PutStr("service.name", m.agent)
-		}
+		m.name(span)
 	}
 	if failed {
 		attrs.PutStr("error.type", "tool_error")
@@ -156,5 +231,9 @@ func (m *MCP) span(call mcpCall, end time.Time, output, failure string, failed b
 	} else {
 		attrs.PutStr("gen_ai.tool.call.result", output)
 	}
-	return traces
+	if callID != "" && !within {
+		m.waiting = append(m.waiting, mcpWaiting{traces, callID})
+		return
+	}
+	m.export(traces)
 }

@@ -13,6 +13,9 @@ import (
 // MCPTransport passes requests of clients of the Model Context Protocol on to a server, by streamable HTTP, and records
 // the calls of tools in them as [MCP] does. Nothing that passes is changed or waits for the recording.
 type MCPTransport struct {
+	// Answer, if it is set, returns the answer to a message that the server does not get, or nil.
+	Answer func(message []byte) []byte
+
 	base     http.RoundTripper
 	recorder *Recorder
 	session  func() string
@@ -21,6 +24,7 @@ type MCPTransport struct {
 	// connections are by the id that the server gave them, "" of a server that gives none.
 	connections map[string]*Queue
 	all         []*Queue
+	records     []*MCP // of all
 }
 
 // NewMCPTransport returns a transport that sends by base. session makes an id for the session of each connection, to
@@ -32,11 +36,12 @@ func NewMCPTransport(base http.RoundTripper, r *Recorder, session func() string)
 // Close returns when all that has passed is recorded.
 func (t *MCPTransport) Close() {
 	t.mu.Lock()
-	all := t.all
-	t.all, t.connections = nil, make(map[string]*Queue)
+	all, records := t.all, t.records
+	t.all, t.records, t.connections = nil, nil, make(map[string]*Queue)
 	t.mu.Unlock()
-	for _, q := range all {
+	for i, q := range all {
 		q.Close()
+		records[i].End()
 	}
 }
 
@@ -46,8 +51,9 @@ func (t *MCPTransport) connection(id string, begins bool) *Queue {
 	defer t.mu.Unlock()
 	q := t.connections[id]
 	if q == nil || begins {
-		q = NewQueue(NewMCP(t.recorder, t.session()).Record)
-		t.connections[id], t.all = q, append(t.all, q)
+		m := NewMCP(t.recorder, t.session())
+		q = NewQueue(m.Record)
+		t.connections[id], t.all, t.records = q, append(t.all, q), append(t.records, m)
 	}
 	return q
 }
@@ -71,6 +77,14 @@ func (t *MCPTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	q := t.connection(req.Header.Get(mcpSession), bytes.Contains(sent, []byte(`"initialize"`)))
 	putMCP(q, sent, true)
+	if t.Answer != nil && len(sent) > 0 {
+		if answer := t.Answer(sent); answer != nil {
+			putMCP(q, answer, false)
+			return &http.Response{StatusCode: http.StatusOK, ProtoMajor: 1, ProtoMinor: 1, Request: req,
+				Header: http.Header{"Content-Type": {"application/json"}}, ContentLength: int64(len(answer)),
+				Body: io.NopCloser(bytes.NewReader(answer))}, req.Body.Close()
+		}
+	}
 	resp, err := t.base.RoundTrip(req)
 	if err != nil || resp.Body == nil {
 		return resp, err

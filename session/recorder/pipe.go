@@ -107,8 +107,13 @@ type Pipe struct {
 	Queue *Queue
 	// Rewrite, if it is set, returns what the program gets for a line of the client. The line then waits for its end.
 	Rewrite func(line []byte) []byte
+	// Answer, if it is set, returns what the client gets for a line of it that the program does not get, or nil. The lines
+	// of both sides then wait for their ends. It excludes Rewrite.
+	Answer func(line []byte) []byte
 	// Started, if it is set, is called with the process of the program.
 	Started func(*os.Process)
+
+	mu sync.Mutex // of Out
 }
 
 // Run runs the program until it exits, whether the client has more to send or not. It dies with this process, where the
@@ -182,6 +187,12 @@ func (p *Pipe) copy(dst io.Writer, src io.Reader, fromClient bool) (ended bool) 
 	if !fromClient {
 		rewrite = nil
 	}
+	if p.Answer != nil {
+		rewrite = func(line []byte) []byte { return line }
+		if fromClient {
+			rewrite = p.unanswered
+		}
+	}
 	var line, out []byte
 	tooLong := false
 	end := func() {
@@ -230,7 +241,7 @@ func (p *Pipe) copy(dst io.Writer, src io.Reader, fromClient bool) (ended bool) 
 			out = chunk[:n]
 		}
 		if len(out) > 0 {
-			if _, broken := dst.Write(out); broken != nil {
+			if broken := p.write(dst, out, !fromClient); broken != nil {
 				shut(src) // whoever writes to it learns that nobody reads
 				return false
 			}
@@ -239,6 +250,28 @@ func (p *Pipe) copy(dst io.Writer, src io.Reader, fromClient bool) (ended bool) 
 			return true
 		}
 	}
+}
+
+// write writes to the program or to the client, which may get answers at the same time.
+func (p *Pipe) write(to io.Writer, text []byte, toClient bool) error {
+	if toClient {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+	}
+	_, err := to.Write(text)
+	return err
+}
+
+// unanswered answers a line of the client, and returns nil if it did.
+func (p *Pipe) unanswered(line []byte) []byte {
+	answer := p.Answer(line)
+	if answer == nil {
+		return line
+	}
+	p.Queue.put(Message{At: time.Now(), FromClient: true, Line: bytes.TrimSuffix(line, []byte("\n"))})
+	p.Queue.put(Message{At: time.Now(), Line: answer})
+	_ = p.write(p.Out, append(bytes.Clone(answer), '\n'), true) // a client that has gone needs none
+	return nil
 }
 
 func shut(stream any) {

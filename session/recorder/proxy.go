@@ -1,10 +1,14 @@
 package recorder
 
 import (
+	"crypto/tls"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log"
 	"maps"
+	"net"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
@@ -23,9 +27,9 @@ type Upstream struct {
 
 // Proxy returns a handler that passes requests on to servers of models by transport, and their answers back as they
 // come. Methods, paths, headers, bodies, trailers and upgrades to other protocols are those of the client, except for
-// the Host header and for the headers that concern one connection only. Where a server cannot be reached, or ends in
-// the middle of an answer, the client's connection ends too: the client sees what it would see without a proxy, and not
-// an answer of ours.
+// the Host header and for the headers that concern one connection only. Where a server ends its connection without an
+// answer, or in the middle of one, the client's connection ends too, as it would without a proxy. Where there is no
+// connection to the server, the client gets 502 with an error in JSON as APIs of models have it, which says why.
 //
 // transport must not ask for compression by itself. A [modelhttp.Transport] records what passes.
 func Proxy(upstreams []Upstream, transport http.RoundTripper) http.Handler {
@@ -34,7 +38,7 @@ func Proxy(upstreams []Upstream, transport http.RoundTripper) http.Handler {
 		all[u.Name] = &httputil.ReverseProxy{
 			Transport:     transport,
 			FlushInterval: -1, // each piece at once
-			ErrorHandler:  func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) },
+			ErrorHandler:  failed,
 			ErrorLog:      log.New(io.Discard, "", 0),
 			Rewrite:       u.rewrite,
 		}
@@ -50,10 +54,24 @@ func Proxy(upstreams []Upstream, transport http.RoundTripper) http.Handler {
 				strings.Join(slices.Sorted(maps.Keys(all)), ", /")), http.StatusNotFound)
 			return
 		}
+		_ = http.NewResponseController(w).EnableFullDuplex() // an answer may come before the request has been read
 		// The server adds these where an answer has none.
 		w.Header()["Date"], w.Header()["Content-Type"] = nil, nil
 		proxy.ServeHTTP(w, r)
 	})
+}
+
+// failed answers a request that has got no answer.
+func failed(w http.ResponseWriter, r *http.Request, err error) {
+	dial, ok := errors.AsType[*net.OpError](err)
+	_, untrusted := errors.AsType[*tls.CertificateVerificationError](err)
+	if r.Context().Err() != nil || !untrusted && (!ok || dial.Op != "dial") {
+		panic(http.ErrAbortHandler)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(http.StatusBadGateway)
+	_ = json.NewEncoder(w).Encode(map[string]any{"type": "error", "error": map[string]any{"type": "api_error",
+		"code": http.StatusBadGateway, "message": fmt.Sprintf("agenttrace cannot reach %s: %v", r.URL.Host, err)}})
 }
 
 // rewrite makes the request to the server of the client's.

@@ -263,6 +263,38 @@ func (r *Recorder) Sessions() []string {
 	return slices.Sorted(maps.Keys(r.sessions))
 }
 
+// sessionsOfCalls returns, by the ids of calls of tools, the sessions that have them, of those that changed last.
+func (r *Recorder) sessionsOfCalls(ctx context.Context) map[string]string {
+	const recent = 5
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed || r.borrow(ctx) != nil {
+		return nil
+	}
+	defer r.release()
+	var ids []string
+	for row, err := range r.store.Sessions(ctx, store.SessionQuery{Limit: recent, Children: true}) {
+		if err == nil {
+			ids = append(ids, row.ID)
+		}
+	}
+	found := make(map[string]string)
+	for _, id := range slices.Backward(ids) {
+		t, err := r.store.Transcript(ctx, id)
+		if err != nil {
+			continue // what is not found now is looked for again
+		}
+		for i := range t.Messages {
+			for _, p := range t.Messages[i].Parts {
+				if p.ToolCallID != nil {
+					found[*p.ToolCallID] = id
+				}
+			}
+		}
+	}
+	return found
+}
+
 // Reader returns the store for reading, which must not be one that is shared. The recorder closes it: its Close does
 // nothing.
 func (r *Recorder) Reader() store.Reader { return reader{r.store} }

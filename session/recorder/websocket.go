@@ -3,7 +3,6 @@ package recorder
 import (
 	"bytes"
 	"compress/flate"
-	"context"
 	"encoding/binary"
 	"encoding/json"
 	"io"
@@ -13,50 +12,15 @@ import (
 	"sync"
 )
 
-// Middleware sends a request with next, and records the call that it is, as [modelhttp.Transport.Middleware] does.
-type Middleware = func(req *http.Request, next func(*http.Request) (*http.Response, error)) (*http.Response, error)
-
-// RecordSockets returns a transport as base is, of which the WebSockets of the Responses API are recorded, too: a
-// client sends a request as a message, and the events of its answer come as messages. Each request is recorded as one
-// of HTTP with a stream of events. What a connection carries is not changed, and never waits for the recording.
-func RecordSockets(base http.RoundTripper, record Middleware) http.RoundTripper {
-	return sockets{base, record}
-}
-
-type sockets struct {
-	http.RoundTripper
-	record Middleware
-}
-
-func (s sockets) RoundTrip(req *http.Request) (*http.Response, error) {
-	resp, err := s.RoundTripper.RoundTrip(req)
-	if err != nil || resp.StatusCode != http.StatusSwitchingProtocols ||
-		!strings.EqualFold(resp.Header.Get("Upgrade"), "websocket") || !strings.HasSuffix(req.URL.Path, "/responses") {
-		return resp, err
-	}
-	conn, ok := resp.Body.(io.ReadWriteCloser)
-	if !ok {
-		return resp, nil
-	}
-	c := &socket{ReadWriteCloser: conn, record: s.record, req: req}
-	extensions := resp.Header.Get("Sec-WebSocket-Extensions")
-	c.sent = frames{message: c.asked, forgets: strings.Contains(extensions, "client_no_context_takeover")}
-	c.received = frames{message: c.answered, forgets: strings.Contains(extensions, "server_no_context_takeover")}
-	resp.Body = c
-	return resp, nil
-}
-
 // socket is a connection of which the messages are recorded.
 type socket struct {
 	io.ReadWriteCloser
-	record         Middleware
+	calls          *Calls
 	req            *http.Request
 	sent, received frames
 
 	mu   sync.Mutex
 	open *streamed // the answer that is under way
-	// recorded is closed when the last request and its answer are: a request is recorded after the one that it follows.
-	recorded chan struct{}
 }
 
 func (c *socket) Write(p []byte) (int, error) {
@@ -98,31 +62,18 @@ func (c *socket) asked(message []byte) {
 	u := *c.req.URL
 	u.Scheme = strings.Replace(u.Scheme, "ws", "http", 1)
 	req := (&http.Request{Method: http.MethodPost, URL: &u, Host: c.req.Host, Header: c.req.Header.Clone(),
-		Body: io.NopCloser(bytes.NewReader(message)), ContentLength: int64(len(message))}).WithContext(context.Background())
+		ContentLength: int64(len(message))}).WithContext(c.req.Context())
 	for _, name := range []string{"Connection", "Upgrade"} {
 		req.Header.Del(name)
 	}
-	answer := newStreamed()
-	recorded := make(chan struct{})
+	e := c.calls.begin(req)
+	e.request.add(message)
+	e.request.close(io.EOF)
+	e.respond(&http.Response{StatusCode: http.StatusOK, Request: req, ProtoMajor: 1, ProtoMinor: 1,
+		Header: http.Header{"Content-Type": {"text/event-stream"}}}, nil)
 	c.mu.Lock()
-	before := c.recorded
-	c.open, c.recorded = answer, recorded
+	c.open = &e.answer
 	c.mu.Unlock()
-	go func() {
-		defer close(recorded)
-		if before != nil {
-			<-before
-		}
-		resp, err := c.record(req, func(out *http.Request) (*http.Response, error) {
-			_, _ = io.Copy(io.Discard, out.Body)
-			return &http.Response{StatusCode: http.StatusOK, Request: out, Body: answer, ProtoMajor: 1, ProtoMinor: 1,
-				Header: http.Header{"Content-Type": {"text/event-stream"}}}, nil
-		})
-		if err == nil {
-			_, _ = io.Copy(io.Discard, resp.Body)
-			_ = resp.Body.Close()
-		}
-	}()
 }
 
 // answered takes a message of the server: an event.
@@ -143,62 +94,8 @@ func (c *socket) answered(message []byte) {
 	}
 }
 
-// maxSocketMessage bounds a message, and what of an answer waits for its recording.
+// maxSocketMessage bounds a message.
 const maxSocketMessage = 32 << 20
-
-// streamed is the body of an answer that is being received. Adding to it never waits.
-type streamed struct {
-	mu    sync.Mutex
-	more  sync.Cond
-	bytes []byte
-	err   error
-}
-
-func newStreamed() *streamed {
-	s := new(streamed)
-	s.more.L = &s.mu
-	return s
-}
-
-func (s *streamed) add(p []byte) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.err == nil && len(s.bytes)+len(p) > maxSocketMessage {
-		s.err = io.ErrShortBuffer
-	}
-	if s.err == nil {
-		s.bytes = append(s.bytes, p...)
-	}
-	s.more.Signal()
-}
-
-func (s *streamed) close(err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.err == nil {
-		s.err = err
-	}
-	s.more.Signal()
-}
-
-func (s *streamed) Read(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for len(s.bytes) == 0 && s.err == nil {
-		s.more.Wait()
-	}
-	n := copy(p, s.bytes)
-	s.bytes = s.bytes[n:]
-	if n == 0 {
-		return 0, s.err
-	}
-	return n, nil
-}
-
-func (s *streamed) Close() error {
-	s.close(io.ErrClosedPipe)
-	return nil
-}
 
 // frames finds the messages in what one side of a WebSocket sends (RFC 6455), also those that are compressed (RFC
 // 7692). What is malformed, or too long, ends it: the connection goes on.
