@@ -9,6 +9,7 @@ import (
 	tea "charm.land/bubbletea/v2"
 	"github.com/charmbracelet/x/ansi"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/render"
 	"github.com/agenttrace/agenttrace/session/store"
@@ -39,11 +40,7 @@ func TestBrowse(t *testing.T) {
 	}
 	tell("older", strings.Repeat(`line\n`, 30)+"needle", 1795198540000)
 	tell("newer", "hello", 1795198541000)
-	r, err := stores.OpenReader(t.Context(), path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close()
+	r := testscale.Open(t, stores.OpenReader, path)
 	f := stores.Follow(path)
 	defer f.Close()
 	b := &browser{ctx: t.Context(), r: document.Reader{Reader: r}, follower: f, height: 10,

@@ -17,6 +17,8 @@ import (
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
+	zombiezen "zombiezen.com/go/sqlite"
+	"zombiezen.com/go/sqlite/sqlitex"
 
 	"github.com/agenttrace/agenttrace/internal/cli"
 	"github.com/agenttrace/agenttrace/session"
@@ -37,8 +39,10 @@ func TestMain(m *testing.M) { testscript.Main(m, programs) }
 
 // TestScripts runs the scripts of testdata, which run the command. They have commands of their own: "store FILE" makes
 // a store with the sessions of fixture, "store FILE live" one with a session whose agent was killed at work, "damage
-// FILE" overwrites all of a store but its schema, "unzip FILE DIR" unpacks a zip, "hold FILE" has a store open for
-// writing until the script ends, and "status N COMMAND..." wants a command to end with the exit code N.
+// FILE" overwrites all of a store but its schema, "sql DATABASE FILE" executes a script in a database, which stays open
+// until the test ends, "copy DIRECTORY TO" copies all of it, such as the samples of formats below $SAMPLES, "unzip FILE
+// DIR" unpacks a zip, "hold FILE" has a store open for writing until the script ends, and "status N COMMAND..." wants a
+// command to end with the exit code N.
 func TestScripts(t *testing.T) {
 	cache := goEnv(t, "GOCACHE")
 	testscript.Run(t, testscript.Params{
@@ -50,7 +54,9 @@ func TestScripts(t *testing.T) {
 			e.Setenv("GOCACHE", cache)
 			e.Setenv("COLUMNS", "80")
 			e.Setenv("TZ", "UTC")
-			return nil
+			samples, err := filepath.Abs("../../session/codec")
+			e.Setenv("SAMPLES", samples)
+			return err
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"store": func(ts *testscript.TestScript, _ bool, args []string) {
@@ -64,6 +70,23 @@ func TestScripts(t *testing.T) {
 				}
 			},
 			"unzip": unzip,
+			"sql": func(ts *testscript.TestScript, _ bool, args []string) {
+				if len(args) != 2 {
+					ts.Fatalf("usage: sql DATABASE FILE")
+				}
+				path := ts.MkAbs(args[0])
+				ts.Check(os.MkdirAll(filepath.Dir(path), 0o700))
+				conn, err := zombiezen.OpenConn(path)
+				ts.Check(err)
+				ts.Defer(func() { ts.Check(conn.Close()) })
+				ts.Check(sqlitex.ExecuteScript(conn, ts.ReadFile(args[1]), nil))
+			},
+			"copy": func(ts *testscript.TestScript, _ bool, args []string) {
+				if len(args) != 2 {
+					ts.Fatalf("usage: copy DIRECTORY TO")
+				}
+				ts.Check(os.CopyFS(ts.MkAbs(args[1]), os.DirFS(args[0])))
+			},
 			// contents leaves of exports in JSONL what formats of other programs keep.
 			"contents": func(ts *testscript.TestScript, _ bool, args []string) {
 				for _, name := range args {
@@ -169,10 +192,15 @@ func makeStore(path string, b *store.Batch) error {
 		return err
 	}
 	_, err = s.Apply(context.Background(), b)
-	if closeErr := s.Close(); err == nil {
-		err = closeErr
+	return errors.Join(err, s.Close())
+}
+
+// newStore makes a store with what a batch has.
+func newStore(t testing.TB, path string, b *store.Batch) {
+	t.Helper()
+	if err := makeStore(path, b); err != nil {
+		t.Fatal(err)
 	}
-	return err
 }
 
 // damage overwrites all pages of a database but the first.
@@ -194,9 +222,7 @@ func damage(path string) error {
 // TestClosedPipe has standard output closed by its reader before all of an export is written.
 func TestClosedPipe(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s.db")
-	if err := makeStore(path, fixture()); err != nil {
-		t.Fatal(err)
-	}
+	newStore(t, path, fixture())
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -333,9 +359,7 @@ func liveFixture() *store.Batch {
 // TestTailInterrupt: Ctrl-C is the proper end of a tail.
 func TestTailInterrupt(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s.db")
-	if err := makeStore(path, fixture()); err != nil {
-		t.Fatal(err)
-	}
+	newStore(t, path, fixture())
 	cmd := exec.CommandContext(t.Context(), "agenttrace", "--store", path, "tail", "last")
 	out, err := cmd.StdoutPipe()
 	if err != nil {

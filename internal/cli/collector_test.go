@@ -41,9 +41,7 @@ func TestCommandsThroughCollector(t *testing.T) {
 	dir := t.TempDir()
 	path := func(name string) string { return filepath.Join(dir, name+".db") }
 	for _, name := range []string{"file", "remote", "held", "beside", "guarded"} {
-		if err := makeStore(path(name), fixture()); err != nil {
-			t.Fatal(err)
-		}
+		newStore(t, path(name), fixture())
 	}
 	at := func(name string) place {
 		return place{name, map[string]string{"AGENTTRACE_STORE": path(name)}, strings.NewReplacer(path(name), "STORE")}
@@ -203,10 +201,7 @@ func TestScoresOfTheSDKAreStoredAndExported(t *testing.T) {
 
 // The health check of docker-compose.yml succeeds while the collector serves its sessions, and fails without it.
 func TestHealthCheckOfCompose(t *testing.T) {
-	b, err := os.ReadFile("../../docker-compose.yml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := testscale.ReadFile(t, "../../docker-compose.yml")
 	var compose struct {
 		Services map[string]struct{ Healthcheck struct{ Test []string } }
 	}
@@ -295,9 +290,7 @@ func selfSigned(t *testing.T) (certificate, key string) {
 	}
 	write := func(name, kind string, b []byte) string {
 		path := filepath.Join(t.TempDir(), name)
-		if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: b}), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testscale.WriteFile(t, path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: b}))
 		return path
 	}
 	return write("cert.pem", "CERTIFICATE", der), write("key.pem", "PRIVATE KEY", encoded)

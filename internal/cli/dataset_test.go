@@ -35,9 +35,7 @@ func TestADataSetHasNoSecrets(t *testing.T) {
 		b.Blobs[i].Body += " password=" + secret
 		b.Blobs[i].Exact = false
 	}
-	if err := makeStore(path, b); err != nil {
-		t.Fatal(err)
-	}
+	newStore(t, path, b)
 	help := run(t, "export", "--help")
 	names := regexp.MustCompile(`(?m)^  ([a-z-]+) {2,}\S`).FindAllSubmatch(help[:bytes.Index(help, []byte("Flags:"))],
 		-1)

@@ -14,6 +14,7 @@ import (
 	zombie "zombiezen.com/go/sqlite"
 	"zombiezen.com/go/sqlite/sqlitex"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
@@ -55,7 +56,8 @@ func documentedQueries(t *testing.T) (found []string) {
 // all that is asked for, and of other agents' sessions. After -update, look at what the answers are.
 func TestDocumentedQueries(t *testing.T) {
 	conn := openQueried(t, filepath.Join(t.TempDir(), "s.db"))
-	names := strings.NewReplacer("ses_1", main, "ses_…", main, "assistant-1", "msg_01", "'now', '-1 day'", "'2020-01-01'")
+	names := strings.NewReplacer("ses_1", main, "ses_…", main, "assistant-1", "msg_01",
+		"'now', '-1 day'", "'2020-01-01'")
 	var answers strings.Builder
 	for _, query := range documentedQueries(t) {
 		answers.WriteString(query + "\n")
@@ -75,14 +77,9 @@ func TestDocumentedQueries(t *testing.T) {
 	}
 	golden := filepath.Join("testdata", "queries.golden")
 	if *update {
-		if err := os.WriteFile(golden, []byte(answers.String()), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testscale.WriteFile(t, golden, answers.String())
 	}
-	want, err := os.ReadFile(golden)
-	if err != nil {
-		t.Fatal(err)
-	}
+	want := testscale.ReadFile(t, golden)
 	if d := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(answers.String(), "\n")); d != "" {
 		t.Errorf("answers (-want +got):\n%s", d)
 	}
@@ -112,9 +109,7 @@ func importQueried(t *testing.T, location string) {
 // openQueried makes a store at path of all that is asked for, and opens it for queries.
 func openQueried(t *testing.T, path string) *zombie.Conn {
 	t.Helper()
-	if err := makeStore(path, queried()); err != nil {
-		t.Fatal(err)
-	}
+	newStore(t, path, queried())
 	importQueried(t, path)
 	conn, err := zombie.OpenConn(path, zombie.OpenReadWrite)
 	if err != nil {
@@ -128,10 +123,7 @@ func openQueried(t *testing.T, path string) *zombie.Conn {
 func analysis(t *testing.T, path string) (queries []string, answers [][][]any) {
 	t.Helper()
 	conn := openQueried(t, path)
-	page, err := os.ReadFile("../../docs/analysis.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := testscale.ReadFile(t, "../../docs/analysis.md")
 	for _, block := range sqlBlocks.FindAllStringSubmatch(string(page), -1) {
 		var rows [][]any
 		err := sqlitex.ExecuteTransient(conn, block[1], &sqlitex.ExecOptions{ResultFunc: func(stmt *zombie.Stmt) error {

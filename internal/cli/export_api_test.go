@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/agenttrace/agenttrace/internal/cli"
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session/codec/formats"
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/store"
@@ -32,11 +33,7 @@ func TestTheAPIExportsAsTheCommandDoes(t *testing.T) {
 	captures := "../../session/ingest/testdata/captures/"
 	command("import", "--quiet", "../../session/testdata/reference.jsonl", captures+"claude-code-2.1.329",
 		captures+"gemini-cli-0.61.0")
-	r, err := sqlite.OpenReader(t.Context(), path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close()
+	r := testscale.Open(t, sqlite.OpenReader, path)
 	server := httptest.NewServer(web.New(web.Backend{Sessions: document.Reader{Reader: r}}, web.Options{}))
 	defer server.Close()
 	for row, err := range r.Sessions(t.Context(), store.SessionQuery{Limit: -1, Children: true}) {

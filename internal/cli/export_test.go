@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/agenttrace/agenttrace/session/store/sqlite"
+	"github.com/agenttrace/agenttrace/session/store"
 )
 
 // unusual makes a store with two plain sessions between ones that make trouble: of ids that
@@ -18,13 +18,7 @@ import (
 func unusual(t *testing.T) (path string, ids int) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "s.db")
-	s, err := sqlite.Open(t.Context(), path, sqlite.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	newStore(t, path, new(store.Batch))
 	all := []string{
 		"plain-1", strings.Repeat("x", 5000), strings.Repeat("x", 5000) + "y", "a/b", "..", "...", "Case", "CASE",
 		"case",
@@ -125,9 +119,7 @@ func entries(t *testing.T, dir string) (files []string) {
 func TestExportNeverReplacesWhatIsNoRegularFile(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "s.db")
-	if err := makeStore(path, fixture()); err != nil {
-		t.Fatal(err)
-	}
+	newStore(t, path, fixture())
 	want, _, _ := inProcess(t, "--store", path, "export", "last")
 	fifo := filepath.Join(dir, "fifo")
 	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
@@ -196,9 +188,7 @@ func TestExportNeverReplacesWhatIsNoRegularFile(t *testing.T) {
 func TestExportToADescriptor(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "s.db")
-	if err := makeStore(path, fixture()); err != nil {
-		t.Fatal(err)
-	}
+	newStore(t, path, fixture())
 	want, _, _ := inProcess(t, "--store", path, "export", "last")
 	link := filepath.Join(dir, "link")
 	if err := os.Symlink("/dev/stdout", link); err != nil {
@@ -226,63 +216,5 @@ func TestExportToADescriptor(t *testing.T) {
 	if _, stderr, code := inProcess(t, "--store", path, "export", "last", "--output", "/dev/fd/77"); code != 2 ||
 		!strings.Contains(stderr, "/dev/fd/77") {
 		t.Errorf("to a descriptor that is not open: exit code %d, %s", code, stderr)
-	}
-}
-
-// TestExportThroughASymbolicLink: the file at its end is replaced, the link stays one, and a
-// link that leads nowhere is refused.
-func TestExportThroughASymbolicLink(t *testing.T) {
-	dir := t.TempDir()
-	path := filepath.Join(dir, "s.db")
-	if err := makeStore(path, fixture()); err != nil {
-		t.Fatal(err)
-	}
-	want, _, _ := inProcess(t, "--store", path, "export", "last")
-	if err := os.Mkdir(filepath.Join(dir, "deep"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	file, link := filepath.Join(dir, "deep", "out.jsonl"), filepath.Join(dir, "link.jsonl")
-	if err := os.WriteFile(file, []byte("old"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for name, to := range map[string]string{link: "deep/out.jsonl", filepath.Join(dir, "dangling"): "nowhere",
-		filepath.Join(dir, "loop"): "loop"} {
-		if err := os.Symlink(to, name); err != nil {
-			t.Fatal(err)
-		}
-	}
-	export := func(want int, args ...string) {
-		t.Helper()
-		if _, stderr, code := inProcess(t, append([]string{"--store", path, "export", "last", "--output"},
-			args...)...); code != want {
-			t.Errorf("%v: exit code %d, want %d: %s", args, code, want, stderr)
-		}
-	}
-	export(2, link)
-	if b, _ := os.ReadFile(file); string(b) != "old" {
-		t.Errorf("the file has %d bytes without --force", len(b))
-	}
-	export(0, link, "--force")
-	if b, _ := os.ReadFile(file); string(b) != want {
-		t.Errorf("the file has %d bytes, want %d", len(b), len(want))
-	}
-	if to, err := os.Readlink(link); err != nil || to != "deep/out.jsonl" {
-		t.Errorf("the link leads to %q, %v", to, err)
-	}
-	for _, name := range []string{"dangling", "loop"} {
-		export(2, filepath.Join(dir, name), "--force")
-		if _, err := os.Readlink(filepath.Join(dir, name)); err != nil {
-			t.Error(err)
-		}
-	}
-	for _, file := range entries(t, dir) {
-		if strings.HasPrefix(filepath.Base(file), ".") {
-			t.Errorf("%s is left behind", file)
-		}
-	}
-	long := filepath.Join(dir, strings.Repeat("n", 249)+".jsonl")
-	export(0, long)
-	if b, _ := os.ReadFile(long); string(b) != want {
-		t.Errorf("a name of 255 bytes: %d bytes", len(b))
 	}
 }

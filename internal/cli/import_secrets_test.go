@@ -16,10 +16,7 @@ import (
 // corpus leaves to chance is another string in each text. Without the long suites it is every eighth.
 func corpusSecrets(t *testing.T) (texts, secrets []string) {
 	t.Helper()
-	file, err := os.ReadFile("../../redact/testdata/corpus/secrets.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := testscale.ReadFile(t, "../../redact/testdata/corpus/secrets.txt")
 	for i, line := range strings.Split(string(file), "\n") {
 		if line == "" || strings.HasPrefix(line, "#") && (i < 10 || strings.HasPrefix(line, "## ")) {
 			continue
@@ -57,9 +54,7 @@ func plantedFiles(t *testing.T, texts []string, token string) map[string]string 
 		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testscale.WriteFile(t, path, content)
 		if _, ok := files[format]; !ok {
 			files[format] = path
 		}

@@ -16,6 +16,7 @@ import (
 	"zombiezen.com/go/sqlite"
 	"zombiezen.com/go/sqlite/sqlitex"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session/codec/jsonl"
 )
 
@@ -130,10 +131,7 @@ func TestImportSessions(t *testing.T) {
 			if !tt.stream {
 				return
 			}
-			text, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
+			text := testscale.ReadFile(t, path)
 			other := filepath.Join(t.TempDir(), "other.db")
 			if piped := importJSON(t, other, text); piped.Files[0].Format != tt.format {
 				t.Errorf("standard input is %q", piped.Files[0].Format)
@@ -184,10 +182,7 @@ func contents(export []byte, but ...string) string {
 // wantRows wants the transcript of a file in the store, byte for byte.
 func wantRows(t *testing.T, store, golden string) {
 	t.Helper()
-	text, err := os.ReadFile(golden)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := testscale.ReadFile(t, golden)
 	var rows []byte
 	for line := range bytes.Lines(text) {
 		if bytes.HasPrefix(line, []byte(`{"type":`)) { // what else there is are no rows
@@ -224,48 +219,12 @@ func opencodeHome(t *testing.T) (home, database string) {
 	}
 	t.Cleanup(func() { _ = conn.Close() })
 	for _, name := range []string{"schema.sql", "sessions.sql"} {
-		script, err := os.ReadFile(samples + "transcripts/testdata/opencode/" + name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		script := testscale.ReadFile(t, samples+"transcripts/testdata/opencode/"+name)
 		if err := sqlitex.ExecuteScript(conn, string(script), nil); err != nil {
 			t.Fatal(err)
 		}
 	}
 	return home, database
-}
-
-// TestImportOpencode imports the database of a program that runs: as a file, by its
-// directory, by what --discover finds, and by the variable that names it.
-func TestImportOpencode(t *testing.T) {
-	home, database := opencodeHome(t)
-	for _, name := range []string{"GEMINI_CLI_HOME", "XDG_DATA_HOME", "CLAUDE_CONFIG_DIR", "CODEX_HOME",
-		"AGENTDBG_DATA_DIR", "MAIDA_DATA_DIR", "OPENCODE_DB"} {
-		t.Setenv(name, "")
-	}
-	t.Setenv("HOME", home)
-	for _, tt := range []struct {
-		name, variable string
-		args           []string
-	}{
-		{"file", "", []string{database}}, {"directory", "", []string{filepath.Dir(database)}},
-		{"discover", "", []string{"--discover", "--yes"}},
-		{"variable", database, []string{"--discover", "--yes"}},
-	} {
-		name, args := tt.name, tt.args
-		if tt.variable != "" {
-			t.Setenv("HOME", t.TempDir())
-			t.Setenv("OPENCODE_DB", tt.variable)
-		}
-		store := filepath.Join(t.TempDir(), "s.db")
-		got := importJSON(t, store, nil, args...)
-		if got.Total.Added != 3 || got.Total.Damaged > 0 || got.Files[0].Format != "opencode" {
-			t.Errorf("%s: %+v", name, got)
-		}
-		if again := importJSON(t, store, nil, args...); again.Total.Messages+again.Total.Parts > 0 {
-			t.Errorf("%s again: %+v", name, again)
-		}
-	}
 }
 
 // TestImportCompressed imports session files and a database from gzip and zstd as from the file itself.
@@ -277,10 +236,7 @@ func TestImportCompressed(t *testing.T) {
 			"gemini-cli"},
 		{database, "c.db.gz", "opencode"},
 	} {
-		data, err := os.ReadFile(tt.path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := testscale.ReadFile(t, tt.path)
 		var z bytes.Buffer
 		w := gzip.NewWriter(&z)
 		if _, err := w.Write(data); err != nil {
@@ -294,9 +250,7 @@ func TestImportCompressed(t *testing.T) {
 			t.Fatal(err)
 		}
 		dir := t.TempDir()
-		if err := os.WriteFile(filepath.Join(dir, tt.name), z.Bytes(), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testscale.WriteFile(t, filepath.Join(dir, tt.name), z.Bytes())
 		want := importJSON(t, filepath.Join(t.TempDir(), "s.db"), nil, tt.path)
 		for name, from := range map[string]struct {
 			stdin []byte
@@ -332,50 +286,4 @@ func checkpoint(t *testing.T, path string) {
 		conn.Close()); err != nil {
 		t.Fatal(err)
 	}
-}
-
-// TestImportDirectory reads what programs laid out as a whole, wherever it is, and all that is beside it.
-func TestImportDirectory(t *testing.T) {
-	dir := t.TempDir()
-	put := func(name, from string) {
-		t.Helper()
-		text, err := os.ReadFile(filepath.Join(samples, filepath.FromSlash(from)))
-		if err != nil {
-			t.Fatal(err)
-		}
-		name = filepath.Join(dir, filepath.FromSlash(name))
-		if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o700), os.WriteFile(name, text, 0o600)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	files := func() map[string]string {
-		t.Helper()
-		all := map[string]string{}
-		got := importJSON(t, filepath.Join(t.TempDir(), "s.db"), nil, dir)
-		for _, f := range got.Files {
-			name, err := filepath.Rel(dir, f.File)
-			if err != nil {
-				t.Fatal(err)
-			}
-			all[filepath.ToSlash(name)] = f.Format
-		}
-		return all
-	}
-	want := func(want map[string]string) {
-		t.Helper()
-		if d := cmp.Diff(want, files()); d != "" {
-			t.Errorf("files (-want +got):\n%s", d)
-		}
-	}
-	put("trace.sqlite", "formats/testdata/jutul/trace.sqlite")
-	want(map[string]string{".": "jutul"})
-	put("more.jsonl", "transcripts/testdata/opencode/sessions.golden.jsonl")
-	want(map[string]string{"trace.sqlite": "jutul", "more.jsonl": "jsonl"})
-	const run = "dff117f0-c969-44c1-8173-1523b6eb1213"
-	put("a/runs/"+run+"/run.json", "formats/testdata/agentdbg/data/runs/"+run+"/run.json")
-	put("a/runs/"+run+"/events.jsonl", "formats/testdata/agentdbg/data/runs/"+run+"/events.jsonl")
-	put("b/c/gemini.json", "transcripts/testdata/gemini/tmp/parser/chats/session-2025-08-20T10-00-77aa0b1c.json")
-	put(".hidden/gemini.json", "transcripts/testdata/gemini/tmp/parser/chats/session-2025-08-20T10-00-77aa0b1c.json")
-	want(map[string]string{"trace.sqlite": "jutul", "more.jsonl": "jsonl", "a": "agentdbg",
-		"b/c/gemini.json": "gemini-cli"})
 }

@@ -2,7 +2,6 @@ package cli_test
 
 import (
 	"bytes"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/agenttrace/agenttrace/agenttrace"
 	"github.com/agenttrace/agenttrace/internal/cli"
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session/spool"
 )
 
@@ -38,10 +38,7 @@ func TestImportSpool(t *testing.T) {
 	if err != nil || len(files) != 4 {
 		t.Fatalf("files %q, %v", files, err)
 	}
-	content, err := os.ReadFile(files[3])
-	if err != nil {
-		t.Fatal(err)
-	}
+	content := testscale.ReadFile(t, files[3])
 	store := filepath.Join(t.TempDir(), "s.db")
 	run := func(want int, args ...string) (stdout, stderr string) {
 		t.Helper()
@@ -52,25 +49,19 @@ func TestImportSpool(t *testing.T) {
 		return out.String(), errs.String()
 	}
 
-	if err := os.WriteFile(files[3], content[:len(content)-3], 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testscale.WriteFile(t, files[3], content[:len(content)-3])
 	out, errs := run(1, "import", root)
 	if !strings.Contains(out, "total: 3 spans") || !strings.Contains(errs, "is cut off") {
 		t.Errorf("a spool with a file that is cut off:\n%s%s", out, errs)
 	}
 	changed := bytes.Clone(content)
 	changed[len(changed)/2] ^= 1
-	if err := os.WriteFile(files[3], changed, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testscale.WriteFile(t, files[3], changed)
 	if out, errs = run(1, "import", files[3]); !strings.Contains(out, "0 spans, 0 log records") || !strings.Contains(out,
 		"1 damaged") || !strings.Contains(errs, "are damaged") {
 		t.Errorf("a damaged file:\n%s%s", out, errs)
 	}
-	if err := os.WriteFile(files[3], content, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testscale.WriteFile(t, files[3], content)
 	run(0, "import", filepath.Dir(files[3]))
 	if out, _ = run(0, "ls"); !strings.Contains(out, "First") || !strings.Contains(out, "Second") {
 		t.Errorf("sessions:\n%s", out)

@@ -13,9 +13,7 @@ import (
 // TestMCP: an agent looks up past sessions with a client of the protocol, and what it asks for wrongly is explained.
 func TestMCP(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s.db")
-	if err := makeStore(path, fixture()); err != nil {
-		t.Fatal(err)
-	}
+	newStore(t, path, fixture())
 	cmd := exec.Command("agenttrace", "mcp", "--scores")
 	cmd.Env = append(os.Environ(), "AGENTTRACE_STORE="+path, "TZ=UTC")
 	client := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil)

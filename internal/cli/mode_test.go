@@ -18,9 +18,7 @@ func TestNoExportIsMoreReadableThanTheStore(t *testing.T) {
 	}
 	dir := t.TempDir()
 	store := filepath.Join(dir, "s.db")
-	if err := makeStore(store, fixture()); err != nil {
-		t.Fatal(err)
-	}
+	newStore(t, store, fixture())
 	run := func(args ...string) string {
 		t.Helper()
 		agenttrace, err := exec.LookPath("agenttrace")

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session/ingest/dialect"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
@@ -65,10 +66,7 @@ func TestCommandsThatAreNamedExist(t *testing.T) {
 
 // TestREADMEHasEverySessionKey: the default that the exporter's documentation prints is the one that it has.
 func TestREADMEHasEverySessionKey(t *testing.T) {
-	text, err := os.ReadFile("../../exporter/sessionexporter/README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := testscale.ReadFile(t, "../../exporter/sessionexporter/README.md")
 	if want := "| `session_keys` | `[" + strings.Join(dialect.SessionKeys, ", ") +
 		"]` |"; !strings.Contains(string(text),
 		want) {
@@ -88,14 +86,8 @@ func TestPipedListCutsNothing(t *testing.T) {
 		b.Sessions = append(b.Sessions, store.SessionChange{ID: id, Start: epoch, End: epoch, Title: said(title),
 			Agent: said("an-agent-with-a-long-name")})
 	}
-	if err := makeStore(path, b); err != nil {
-		t.Fatal(err)
-	}
-	r, err := sqlite.OpenReader(t.Context(), path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close()
+	newStore(t, path, b)
+	r := testscale.Open(t, sqlite.OpenReader, path)
 	for _, columns := range []string{"", "80", "120"} {
 		t.Setenv("COLUMNS", columns)
 		stdout, stderr, code := inProcess(t, "--store", path, "ls")
@@ -132,9 +124,7 @@ func TestPipedListCutsNothing(t *testing.T) {
 // TestViewNamesAPortThatIsTaken: and does not serve on another than the one that was asked for.
 func TestViewNamesAPortThatIsTaken(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s.db")
-	if err := makeStore(path, fixture()); err != nil {
-		t.Fatal(err)
-	}
+	newStore(t, path, fixture())
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -145,35 +135,5 @@ func TestViewNamesAPortThatIsTaken(t *testing.T) {
 	if want := "agenttrace: port " + port + " is taken by another program\nhint: name another with --port, or 0 for any " +
 		"that is free\nexit code 2\n"; got != want {
 		t.Errorf("got %q, want %q", got, want)
-	}
-}
-
-// TestSearchFindsSystemPromptsAndToolCatalogs: and says where.
-func TestSearchFindsSystemPromptsAndToolCatalogs(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "s.db")
-	if err := makeStore(path, fixture()); err != nil {
-		t.Fatal(err)
-	}
-	digest := strings.Repeat("c", 64)
-	execute(t, path, `INSERT INTO tool_catalogs(digest, body)
- VALUES ('`+digest+`', '[{"name":"bash","description":"runs a peculiar shell"}]');
-UPDATE chat_messages SET metadata_json = json_set(metadata_json, '$.agenttrace.tool_catalog_digest', '`+digest+`')
- WHERE id = 'msg_03'`)
-	for text, want := range map[string]string{"You are BRIEF": "turn 1 · assistant · system prompt",
-		"peculiar shell": "turn 2 · assistant · tool catalog"} {
-		stdout, stderr, code := inProcess(t, "--store", path, "search", text)
-		if code != 0 || stderr != "" || !strings.Contains(stdout, want) ||
-			strings.Count(stdout, "ses_1fa2bdc08000YO9dOSXjsMd9kP") != 1 {
-			t.Errorf("%q: exit code %d, %s%s", text, code, stderr, stdout)
-		}
-	}
-	hits := decode[[]store.Hit](t, command(t, 0, "--store", path, "search", "careful", "--json"))
-	if len(hits) != 1 || hits[0].Type != store.TypeSystemPrompt || hits[0].Digest == "" ||
-		hits[0].MessageID != "msg_01" {
-		t.Errorf("hits %+v", hits)
-	}
-	_, stderr, _ := inProcess(t, "--store", path, "search", "careful", "--agent", "nobody")
-	if !strings.Contains(stderr, `of agent "nobody"`) {
-		t.Errorf("a filter that leaves nothing is not named: %s", stderr)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	zombie "zombiezen.com/go/sqlite"
 	"zombiezen.com/go/sqlite/sqlitex"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session/codec/formats"
 )
 
@@ -50,9 +51,7 @@ func inShell(t *testing.T, first string, args ...string) (stderr string, code in
 // large makes a store with a session of so many more parts, and no log beside it.
 func large(t *testing.T, path string, parts int) {
 	t.Helper()
-	if err := makeStore(path, fixture()); err != nil {
-		t.Fatal(err)
-	}
+	newStore(t, path, fixture())
 	var sql strings.Builder
 	for i := range parts {
 		fmt.Fprintf(&sql,
@@ -90,9 +89,7 @@ func TestWhatCannotBeWrittenLeavesNothing(t *testing.T) {
 				if args[3] == "backup" {
 					continue // which replaces nothing
 				}
-				if err := os.WriteFile(file, []byte("old"), 0o600); err != nil {
-					t.Fatal(err)
-				}
+				testscale.WriteFile(t, file, "old")
 				args = append(args, "--force")
 			}
 			stderr, code := inShell(t, "ulimit -f 68", args...) // blocks: what readers share of the log has 32 KiB
@@ -159,9 +156,7 @@ func TestAFullDeviceIsNamed(t *testing.T) {
 	}
 	dir := t.TempDir()
 	store := filepath.Join(dir, "s.db")
-	if err := makeStore(store, fixture()); err != nil {
-		t.Fatal(err)
-	}
+	newStore(t, store, fixture())
 	for _, args := range writers {
 		if args[1] == "backup" || strings.Contains(strings.Join(args, " "), "sqlite") ||
 			strings.Contains(strings.Join(args, " "), "jutul") {
@@ -187,12 +182,8 @@ func TestAFullDeviceIsNamed(t *testing.T) {
 func TestAPathThatCannotBe(t *testing.T) {
 	dir := t.TempDir()
 	store := filepath.Join(dir, "s.db")
-	if err := makeStore(store, fixture()); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "file"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	newStore(t, store, fixture())
+	testscale.WriteFile(t, filepath.Join(dir, "file"), "")
 	paths := []string{filepath.Join(dir, "missing", "x"), filepath.Join(dir, "file", "x"),
 		filepath.Join(dir, strings.Repeat("n", 300))}
 	if os.Geteuid() != 0 {
@@ -228,13 +219,8 @@ func TestAPathThatCannotBe(t *testing.T) {
 func TestNoOutputReplacesTheStore(t *testing.T) {
 	dir := t.TempDir()
 	store := filepath.Join(dir, "s.db")
-	if err := makeStore(store, fixture()); err != nil {
-		t.Fatal(err)
-	}
-	before, err := os.ReadFile(store)
-	if err != nil {
-		t.Fatal(err)
-	}
+	newStore(t, store, fixture())
+	before := testscale.ReadFile(t, store)
 	link := filepath.Join(dir, "link.db")
 	hard := filepath.Join(dir, "hard.db")
 	for _, err := range []error{os.Symlink("s.db", link), os.Link(store, hard),
@@ -269,9 +255,7 @@ func TestNoOutputReplacesTheStore(t *testing.T) {
 func TestOnlyDescriptorsOfTheCallerAreWritten(t *testing.T) {
 	dir := t.TempDir()
 	store := filepath.Join(dir, "s.db")
-	if err := makeStore(store, fixture()); err != nil {
-		t.Fatal(err)
-	}
+	newStore(t, store, fixture())
 	for n := 3; n < 30; n += 3 {
 		stderr, code := inShell(t, "exec 3>&- 4>&- 5>&- 6>&- 7>&- 8>&- 9>&-", "--store", store, "export", "last",
 			"--output",
@@ -284,108 +268,5 @@ func TestOnlyDescriptorsOfTheCallerAreWritten(t *testing.T) {
 		if b, err := os.ReadFile(store + suffix); err == nil && bytes.Contains(b, []byte(`"type":"session"`)) {
 			t.Errorf("the export is in %s", suffix)
 		}
-	}
-}
-
-// TestExportAllOfAStoreWhoseSessionsShareIDs: each session whose rows have ids of their own is
-// exported to a store, and the other is named with the id and what to do. So it is with import.
-func TestExportAllOfAStoreWhoseSessionsShareIDs(t *testing.T) {
-	dir := t.TempDir()
-	path := filepath.Join(dir, "foreign.db")
-	// Another program's store, of the three tables, whose ids are only those of its sessions.
-	conn, err := zombie.OpenConn(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var sql strings.Builder
-	sql.WriteString(`CREATE TABLE chat_sessions (id TEXT PRIMARY KEY, title TEXT, agent TEXT, workspace_id TEXT, workspace_root TEXT, model_json TEXT, mode TEXT,
- parent_id TEXT, parent_message_id TEXT, permissions_json TEXT DEFAULT '[]', metadata_json TEXT DEFAULT '{}', prompt_tokens INTEGER DEFAULT 0,
- completion_tokens INTEGER DEFAULT 0, reasoning_tokens INTEGER DEFAULT 0, cache_read INTEGER DEFAULT 0, cache_write INTEGER DEFAULT 0,
- total_tokens INTEGER DEFAULT 0, cost_usd REAL DEFAULT 0, created_at INTEGER, updated_at INTEGER, archived_at INTEGER);
- CREATE TABLE chat_messages (id TEXT, session_id TEXT, role TEXT, metadata_json TEXT DEFAULT '{}', hidden_at INTEGER, created_at INTEGER, updated_at INTEGER,
- PRIMARY KEY (session_id, id));
- CREATE TABLE chat_parts (id TEXT, message_id TEXT, session_id TEXT, "index" INTEGER, type TEXT, data_json TEXT, tool_call_id TEXT, tool_state TEXT,
- continuation_run_id TEXT, created_at INTEGER, updated_at INTEGER, PRIMARY KEY (session_id, message_id, id));
-`)
-	ids := [][3]string{{"a", "m1", "p1"}, {"same-message", "m1", "p2"}, {"b", "m3", "p3"}, {"same-part", "m4", "p1"},
-		{"Case", "m5", "p5"}, {"case", "m6", "p6"}}
-	for i, id := range ids {
-		fmt.Fprintf(&sql,
-			"INSERT INTO chat_sessions(id, title, agent, created_at, updated_at) VALUES ('%s', 't', 'a', "+
-				"1795198540000, %d);\n",
-			id[0], 1795198540000+i)
-		fmt.Fprintf(&sql,
-			"INSERT INTO chat_messages(id, session_id, role, created_at, updated_at) VALUES ('%s', '%s', 'user', "+
-				"1795198540000, 1795198540000);\n", id[1], id[0])
-		fmt.Fprintf(&sql,
-			"INSERT INTO chat_parts(id, message_id, session_id, \"index\", type, data_json, created_at, updated_at)"+
-				" VALUES ('%s', '%s', '%s', 0, 'text', '{\"type\":\"text\",\"text\":\"hi\"}', 1795198540000, "+
-				"1795198540000);\n",
-			id[2], id[1], id[0])
-	}
-	if err := sqlitex.ExecuteScript(conn, sql.String(), nil); err != nil {
-		t.Fatal(err)
-	}
-	if err := conn.Close(); err != nil {
-		t.Fatal(err)
-	}
-	to := filepath.Join(dir, "to.db")
-	_, stderr, code := inProcess(t, "--store", path, "export", "--all", "--format", "sqlite", "--output", to)
-	for _, want := range []string{
-		"agenttrace: session same-message is left out: message m1: its id belongs to session a; export it ",
-		"agenttrace: session same-part is left out: part p1: its id belongs to message m1; export it ",
-		"agenttrace: 4 sessions exported, 2 left out\n",
-	} {
-		if !strings.Contains(stderr, want) {
-			t.Errorf("%q is not in\n%s", want, stderr)
-		}
-	}
-	if code != 1 {
-		t.Errorf("exit code %d", code)
-	}
-	listed, _, _ := inProcess(t, "--store", to, "export", "--all")
-	for _, id := range []string{"a", "b", "Case", "case"} {
-		if !strings.Contains(listed, `"id":"`+id+`"`) {
-			t.Errorf("session %s is not in the store", id)
-		}
-	}
-	if n := strings.Count(listed, `{"type":"session"`); n != 4 {
-		t.Errorf("%d sessions in the store", n)
-	}
-	pages := filepath.Join(dir, "pages")
-	_, stderr, code = inProcess(t, "--store", path, "export", "--all", "--format", "sqlite", "--output", pages+"/")
-	names := map[string]bool{}
-	for _, name := range entries(t, pages) {
-		names[strings.ToLower(name)] = true
-	}
-	if len(names) != len(ids) || code != 0 {
-		t.Errorf("%d files of %d sessions; exit code %d, %s", len(names), len(ids), code, stderr)
-	}
-	var lines strings.Builder
-	const times = `"created_at":1795198540000,"updated_at":1795198540000`
-	for _, id := range ids {
-		fmt.Fprintf(&lines, `{"type":"session","data":{"id":"%s","title":"t","agent":"a",`+times+"}}\n", id[0])
-		fmt.Fprintf(&lines, `{"type":"message","data":{"id":"%s","session_id":"%s","role":"user",`+times+"}}\n", id[1],
-			id[0])
-		fmt.Fprintf(&lines, `{"type":"part","data":{"id":"%s","message_id":"%s","session_id":"%s","index":0,`+
-			`"type":"text",`+
-			`"data_json":"{\"type\":\"text\",\"text\":\"hi\"}",`+times+"}}\n", id[2], id[1], id[0])
-	}
-	file, into := filepath.Join(dir, "shared.jsonl"), filepath.Join(dir, "into.db")
-	if err := os.WriteFile(file, []byte(lines.String()), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	_, stderr, code = inProcess(t, "--store", into, "import", file)
-	for _, want := range []string{
-		"session same-message: message m1: its id belongs to session a; ",
-		"session same-part: part p1: its id belongs to message m1; ",
-	} {
-		if code != 1 || !strings.Contains(stderr, want) {
-			t.Errorf("import: exit code %d, %q is not in\n%s", code, want, stderr)
-		}
-	}
-	listed, _, _ = inProcess(t, "--store", into, "export", "--all")
-	if n := strings.Count(listed, `{"type":"session"`); n != len(ids) {
-		t.Errorf("import: %d sessions, %s", n, stderr)
 	}
 }

@@ -14,18 +14,16 @@ import (
 
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/postgres"
-	"github.com/agenttrace/agenttrace/session/store/postgres/postgrestest"
+	"github.com/agenttrace/agenttrace/session/store/storetest"
 )
 
 // TestCommandsOnPostgres: every command prints of a database what it prints of a file with the same sessions, those
 // that change something included, and ends with the same exit code.
 func TestCommandsOnPostgres(t *testing.T) {
-	server := postgrestest.Start(t, "fsync = off", "synchronous_commit = off", "full_page_writes = off")
+	server := storetest.StartPostgres(t, "fsync = off", "synchronous_commit = off", "full_page_writes = off")
 	file := filepath.Join(t.TempDir(), "s.db")
 	dsn := server.Create(t)
-	if err := makeStore(file, fixture()); err != nil {
-		t.Fatal(err)
-	}
+	newStore(t, file, fixture())
 	fillDatabase(t, dsn, fixture())
 	commands := slices.Concat(reading, changes, importing(t), rewinding)
 	compareOutputs(t, commands,

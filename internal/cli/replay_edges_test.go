@@ -15,6 +15,7 @@ import (
 
 	zombie "zombiezen.com/go/sqlite"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
 )
@@ -40,11 +41,7 @@ func TestReplayedAnswerIsLastAndHasNoKey(t *testing.T) {
 	if err := makeStore(path, b); err != nil {
 		t.Fatal(err)
 	}
-	r, err := sqlite.OpenReader(t.Context(), path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close()
+	r := testscale.Open(t, sqlite.OpenReader, path)
 	id := b.Sessions[0].ID
 	run := func(args ...string) string {
 		cmd := exec.CommandContext(t.Context(), "agenttrace", append([]string{"--store", path}, args...)...)

@@ -19,6 +19,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/agenttrace/agenttrace/examples/codeagent"
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session/recorder"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
@@ -302,11 +303,7 @@ func TestReplayRefused(t *testing.T) {
 			}
 		})
 	}
-	r, err := sqlite.OpenReader(t.Context(), path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close()
+	r := testscale.Open(t, sqlite.OpenReader, path)
 	for s, err := range r.Sessions(t.Context(), store.SessionQuery{Limit: -1, Children: true}) {
 		if err != nil || strings.Contains(s.Title, "replay") {
 			t.Errorf("session %q, error %v", s.Title, err)

@@ -2,7 +2,6 @@ package cli_test
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"io"
 	"os"
@@ -57,11 +56,7 @@ func manyAgents(t *testing.T) string {
 
 func sessionsOf(t *testing.T, path string) (ids []string) {
 	t.Helper()
-	r, err := sqlite.OpenReader(t.Context(), path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close()
+	r := testscale.Open(t, sqlite.OpenReader, path)
 	for s, err := range r.Sessions(t.Context(), store.SessionQuery{Limit: -1, Children: true, Archived: true}) {
 		if err != nil {
 			t.Fatal(err)
@@ -140,11 +135,7 @@ func TestRestoredSessionsAreWhatTheyWere(t *testing.T) {
 // traceRows are the references to spans and traces, as a store reads them.
 func traceRows(t *testing.T, path string) map[string]string {
 	t.Helper()
-	r, err := sqlite.OpenReader(context.Background(), path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close()
+	r := testscale.Open(t, sqlite.OpenReader, path)
 	rows := map[string]string{}
 	for _, id := range sessionsOf(t, path) {
 		links, err := r.Spans(t.Context(), id)

@@ -1,11 +1,11 @@
 package cli_test
 
 import (
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session/document"
 )
 
@@ -69,9 +69,7 @@ func TestReplayOfAResumedConversationSaysWhatWasNotRecorded(t *testing.T) {
 		path := filepath.Join(dir, "s.db")
 		for _, i := range c.recorded {
 			body := filepath.Join(dir, "body.json")
-			if err := os.WriteFile(body, []byte(turns[i]), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			testscale.WriteFile(t, body, turns[i])
 			command(t, 0, "--store", path, "import", body)
 		}
 		code := 0

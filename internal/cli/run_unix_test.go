@@ -5,11 +5,14 @@ package cli_test
 import (
 	"bufio"
 	"bytes"
+	"compress/gzip"
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -26,14 +29,19 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"go.yaml.in/yaml/v3"
 
 	"github.com/agenttrace/agenttrace/internal/e2e/modelserver"
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/store/stores"
 )
 
 func init() {
 	programs["agent"], programs["gemini"], programs["claude"] = agentMain, geminiMain, claudeMain
+	programs["asker"], programs["weather"] = askerMain, weatherMain
 }
 
 // geminiMain is an agent that keeps a session of its own, as Gemini CLI does, in which calls have ids that the model's
@@ -66,6 +74,14 @@ func geminiMain() {
 		if err := exec.Command(os.Args[1], os.Args[2:]...).Run(); err != nil {
 			panic(err)
 		}
+		return
+	}
+	lost := fmt.Sprintf(`{"resourceSpans":[{"scopeSpans":[{"scope":{"name":"opencode"},"spans":[{`+
+		`"name":"SessionPrompt.run","traceId":"0af7651916cd43dd8448eb211c80319c",`+
+		`"spanId":"b7ad6b7169203331","parentSpanId":"00f067aa0ba902b7",`+
+		`"startTimeUnixNano":"%d","endTimeUnixNano":"%[1]d"}]}]}]}`, time.Now().UnixNano())
+	if err := post(os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT")+"/v1/traces", []byte(lost), new(any)); err != nil {
+		panic(err)
 	}
 }
 
@@ -104,11 +120,7 @@ func TestRunMakesOneSessionOfWhatHasNoIDsInCommon(t *testing.T) {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	r, err := stores.OpenReader(t.Context(), filepath.Join(o.home, ".local/state/agenttrace/sessions.db"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close()
+	r := testscale.Open(t, stores.OpenReader, filepath.Join(o.home, ".local/state/agenttrace/sessions.db"))
 	in, err := r.Transcript(t.Context(), "home")
 	if err != nil {
 		t.Fatal(err)
@@ -129,6 +141,21 @@ func TestRunMakesOneSessionOfWhatHasNoIDsInCommon(t *testing.T) {
 	}
 }
 
+// TestRunKeepsTelemetryThatNamesNoSessionWithTheClientsOwn: a client that ends in haste loses the span with the name.
+func TestRunKeepsTelemetryThatNamesNoSessionWithTheClientsOwn(t *testing.T) {
+	o := newOutside(t)
+	o.server.Config.Handler = &modelserver.Server{API: modelserver.Named("gemini"), Script: &modelserver.Weather}
+	cmd := o.command("agenttrace", "run", "--", "gemini")
+	cmd.Env = append(cmd.Env, "GOOGLE_GEMINI_BASE_URL="+o.server.URL)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	out, err := o.command("agenttrace", "ls", "--children", "--json").CombinedOutput()
+	if err != nil || bytes.Count(out, []byte(`"id"`)) != 1 || !bytes.Contains(out, []byte(`"home"`)) {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
 // agentMain is an agent without any instrumentation. It has the conversation of [modelserver.Weather] with the server
 // that OPENAI_BASE_URL names, or does what its argument says.
 func agentMain() {
@@ -144,37 +171,55 @@ func agentMain() {
 		case "wait": // until it is terminated
 			fmt.Println("ready")
 			_, _ = io.Copy(io.Discard, os.Stdin)
+		case "agent.py":
+			s := &modelserver.Script{Turns: []modelserver.Turn{{User: os.Args[2]}}}
+			if err := converse(s, -1, nil); err != nil {
+				fmt.Fprintln(os.Stderr, err)
+				os.Exit(1)
+			}
+			return
 		case "kill-recorder":
 			n, _ := strconv.Atoi(os.Getenv("AGENT_TURN"))
-			if err := converse(n, killRecorder); err != nil {
+			if err := converse(&modelserver.Weather, n, killRecorder); err != nil {
 				fmt.Fprintln(os.Stderr, err)
 				os.Exit(1)
 			}
 			return
 		}
 	}
-	if err := converse(-1, nil); err != nil {
+	if address := os.Getenv("AGENT_DIAL"); address != "" {
+		c, err := net.Dial("tcp", address)
+		if err == nil {
+			fmt.Println("it can connect")
+			err = c.Close()
+		}
+		fmt.Println(err)
+	}
+	if err := converse(&modelserver.Weather, -1, nil); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 }
 
-// killRecorder kills the process that records: that of the agent's parent whose command is run record.
-func killRecorder() error {
-	out, err := exec.Command("pgrep", "-P", strconv.Itoa(os.Getppid()), "-f", "run record").Output()
+// recorderOf returns the process that records: that of the agent's parent whose command is run record.
+func recorderOf(parent int) (int, error) {
+	out, err := exec.Command("pgrep", "-P", strconv.Itoa(parent), "-f", "run record").Output()
 	if err != nil {
-		return fmt.Errorf("find the recorder: %w", err)
+		return 0, fmt.Errorf("find the recorder: %w", err)
 	}
-	pid, err := strconv.Atoi(strings.TrimSpace(string(out)))
+	return strconv.Atoi(strings.TrimSpace(string(out)))
+}
+
+func killRecorder() error {
+	pid, err := recorderOf(os.Getppid())
 	if err != nil {
 		return err
 	}
 	return syscall.Kill(pid, syscall.SIGKILL)
 }
 
-// converse has the conversation, and calls at before a turn.
-func converse(turn int, at func() error) error {
-	s := &modelserver.Weather
+// converse has a conversation, and calls at before a turn.
+func converse(s *modelserver.Script, turn int, at func() error) (err error) {
 	type call struct {
 		ID       string `json:"id"`
 		Type     string `json:"type"`
@@ -217,6 +262,18 @@ func converse(turn int, at func() error) error {
 			}
 			for _, c := range m.ToolCalls {
 				output, _ := s.Call(c.Function.Name, c.Function.Arguments)
+				if tools := os.Getenv("AGENT_TOOLS"); tools != "" {
+					if output, err = callTool(strings.Fields(tools), c.Function.Name, c.Function.Arguments); err != nil {
+						return err
+					}
+				}
+				if shell := strings.Fields(os.Getenv("AGENT_SHELL")); len(shell) > 0 {
+					var in struct{ Command string }
+					_ = json.Unmarshal([]byte(c.Function.Arguments), &in)
+					cmd := exec.Command(shell[0], append(shell[1:], "(\n"+in.Command+"\n)")...)
+					out, _ := cmd.Output()
+					output = fmt.Sprintf("Exit code: %d\nOutput:\n%s", cmd.ProcessState.ExitCode(), out)
+				}
 				if other := os.Getenv("AGENT_OUTPUT"); other != "" {
 					output = other
 				}
@@ -225,6 +282,40 @@ func converse(turn int, at func() error) error {
 		}
 	}
 	return nil
+}
+
+// callTool has a server that the command starts call a tool. As many clients do, it starts it without its environment.
+func callTool(command []string, name, input string) (output string, err error) {
+	cmd := exec.Command(command[0], command[1:]...)
+	cmd.Env = []string{"HOME=" + os.Getenv("HOME"), "PATH=" + os.Getenv("PATH")}
+	s, err := mcp.NewClient(&mcp.Implementation{Name: "agent"}, nil).Connect(context.Background(),
+		&mcp.CommandTransport{Command: cmd}, nil)
+	if err != nil {
+		return "", err
+	}
+	defer s.Close()
+	if other := os.Getenv("AGENT_INPUT"); other != "" {
+		input = other
+	}
+	r, err := s.CallTool(context.Background(), &mcp.CallToolParams{Name: name, Arguments: json.RawMessage(input)})
+	if err != nil {
+		return "", err
+	}
+	return r.Content[0].(*mcp.TextContent).Text, nil
+}
+
+// weatherMain is a server of the tools of [modelserver.Weather]. It notes each call in a file.
+func weatherMain() {
+	s := mcp.NewServer(&mcp.Implementation{Name: "weather"}, nil)
+	for _, t := range modelserver.Weather.Tools {
+		s.AddTool(&mcp.Tool{Name: t.Name, InputSchema: json.RawMessage(t.Schema)}, func(_ context.Context,
+			r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+			keep(fmt.Sprintf("executed-%d", os.Getpid()), string(r.Params.Arguments))
+			output, err := modelserver.Weather.Call(r.Params.Name, string(r.Params.Arguments))
+			return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: output}}, IsError: err}, nil
+		})
+	}
+	_ = s.Run(context.Background(), &mcp.StdioTransport{})
 }
 
 // post sends a request as any client does: after a connection that broke, again.
@@ -247,6 +338,143 @@ func post(url string, body []byte, answer any) (err error) {
 		return json.NewDecoder(resp.Body).Decode(answer)
 	}
 	return err
+}
+
+// askerMain sends a request, of which the server makes what the argument says, and prints what it gets.
+func askerMain() {
+	kind := os.Args[1]
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	before, after := `{"model":"m","stream":true,"messages":[{"role":"user","content":"hello there`, `"}]}`
+	body := io.Reader(strings.NewReader(before + after))
+	if kind == "large" {
+		body = io.MultiReader(strings.NewReader(before), bytes.NewReader(make([]byte, hundredMB)), strings.NewReader(after))
+	}
+	req, _ := http.NewRequestWithContext(ctx, http.MethodPost,
+		os.Getenv("OPENAI_BASE_URL")+"/chat/completions?kind="+kind, body)
+	req.Header.Set("Accept-Encoding", "gzip") // so that it is as it came
+	transport := &http.Transport{Protocols: new(http.Protocols)}
+	transport.Protocols.SetHTTP1(kind != "http2")
+	transport.Protocols.SetUnencryptedHTTP2(kind == "http2") // as the client of AWS for JavaScript
+	resp, err := transport.RoundTrip(req)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	resp.Header.Del("Date")
+	fmt.Println(resp.Status, resp.Header)
+	sum, got := sha256.New(), make([]byte, 64<<10)
+	for err == nil {
+		var n int
+		n, err = resp.Body.Read(got)
+		sum.Write(got[:n])
+		if kind == "stall" && n > 0 {
+			cancel()
+		}
+		if kind == "gone" {
+			fmt.Printf("%s", got[:n])
+		}
+	}
+	fmt.Printf("%x %v\n", sum.Sum(nil), err)
+	if recorder, err := recorderOf(os.Getppid()); kind == "large" && err == nil {
+		status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", recorder))
+		fmt.Fprintf(os.Stderr, "%s", regexp.MustCompile(`VmHWM:\s+(\d+)`).FindSubmatch(status)[1])
+	}
+}
+
+// hundredMB are more bytes than are recorded.
+const hundredMB = 100 << 20
+
+// TestFaultsAreAsWithoutARecording: an agent gets the same bytes, headers and errors of an answer that stalls, breaks
+// off, is compressed, comes by HTTP/2, or is large, and the session has how it ended. Only where there is no server, it
+// gets the reason.
+func TestFaultsAreAsWithoutARecording(t *testing.T) {
+	api, step := modelserver.Named("chat"), modelserver.Step{Text: "Good morning to you.", Input: 10, Output: 5}
+	_, chunks := api.Chunks(&step, "resp_1", true)
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		sum := sha256.New()
+		_, _ = io.Copy(sum, r.Body)
+		w.Header().Set("X-Got", fmt.Sprintf("%x", sum.Sum(nil)))
+		w.Header().Set("Content-Type", "text/event-stream")
+		switch r.URL.Query().Get("kind") {
+		case "stall":
+			_, _ = w.Write(bytes.Join(chunks[:2], nil))
+			_ = http.NewResponseController(w).Flush()
+			<-r.Context().Done()
+		case "cut":
+			_, _ = w.Write(append(bytes.Join(chunks[:2], nil), chunks[2][:9]...))
+			_ = http.NewResponseController(w).Flush()
+			panic(http.ErrAbortHandler)
+		case "gzip":
+			w.Header().Set("Content-Encoding", "gzip")
+			z := gzip.NewWriter(w)
+			_, _ = z.Write(bytes.Join(chunks, nil))
+			_ = z.Close()
+		case "http2":
+			_, _ = w.Write(bytes.Join(chunks, nil))
+		case "large":
+			w.Header().Set("Content-Type", "application/json")
+			_, whole := api.Chunks(&modelserver.Step{Text: strings.Repeat("x", hundredMB)}, "resp_1", false)
+			_, _ = w.Write(bytes.Join(whole, nil))
+		}
+	}))
+	server.Config.Protocols = new(http.Protocols)
+	server.Config.Protocols.SetHTTP1(true)
+	server.Config.Protocols.SetUnencryptedHTTP2(true)
+	server.Start()
+	defer server.Close()
+	gone := httptest.NewServer(nil)
+	gone.Close()
+	const usual = "user text hello there assistant text Good morni"
+	for kind, want := range map[string]string{
+		"stall": usual + " turn 0+0  1 calls abort ",
+		"cut":   usual + " turn 0+0  1 calls error unexpected EOF",
+		"gzip":  usual + "ng to you. turn 10+5 stop 1 calls finish ",
+		"http2": usual + "ng to you. turn 10+5 stop 1 calls finish ",
+		"large": "", // it is more than is looked into
+		"gone": `user text hello there assistant data-error {"text":"dial tcp ADDRESS: connect: connection refused"} ` +
+			"turn 0+0  1 calls error dial tcp ADDRESS: connect: connection refused",
+	} {
+		t.Run(kind, func(t *testing.T) {
+			o := newOutside(t)
+			ask := func(args ...string) (stdout, stderr string) {
+				cmd := o.command(append(args, "asker", kind)...)
+				url := server.URL
+				if kind == "gone" {
+					url = gone.URL
+				}
+				var said bytes.Buffer
+				cmd.Env, cmd.Stderr = append(cmd.Env, "OPENAI_BASE_URL="+url+"/v1"), &said
+				out, err := cmd.Output()
+				if err != nil {
+					t.Errorf("%v: %s", err, &said)
+				}
+				return string(out), said.String()
+			}
+			without, _ := ask()
+			with, peak := ask("agenttrace", "run", "--quiet", "--")
+			if kind == "gone" {
+				without = "502"
+				with, _, _ = strings.Cut(with, " ")
+			}
+			if with != without {
+				t.Errorf("with a recording: %s\nwithout: %s", with, without)
+			}
+			const most = 400_000 // kB, of which the program alone takes 100,000
+			if kb, _ := strconv.Atoi(peak); kb > most || (kind == "large") != (kb > 0) {
+				t.Errorf("the recorder took %d kB: %s", kb, peak)
+			}
+			var got []string
+			for _, d := range o.documents() {
+				got = append(got, modelserver.Lines(d, false)...)
+				got = append(got, d.Turns[0].EndReason, d.Turns[0].Error)
+			}
+			all := strings.ReplaceAll(strings.Join(got, " "), gone.Listener.Addr().String(), "ADDRESS")
+			if d := cmp.Diff(want, all); d != "" {
+				t.Errorf("session (-said +stored):\n%s", d)
+			}
+		})
+	}
 }
 
 // outside is a home of a user, and a server of models.
@@ -299,6 +527,14 @@ func (o *outside) command(args ...string) *exec.Cmd {
 // sessions are what is in the sessions of the user's store.
 func (o *outside) sessions() (all [][]string) {
 	o.t.Helper()
+	for _, d := range o.documents() {
+		all = append(all, modelserver.Lines(d, true))
+	}
+	return all
+}
+
+func (o *outside) documents() []*document.Document {
+	o.t.Helper()
 	r, err := stores.OpenReader(o.t.Context(), filepath.Join(o.home, ".local/state/agenttrace/sessions.db"))
 	if err != nil {
 		o.t.Fatal(err)
@@ -308,13 +544,10 @@ func (o *outside) sessions() (all [][]string) {
 	if err != nil {
 		o.t.Fatal(err)
 	}
-	for _, d := range docs {
-		all = append(all, modelserver.Lines(d, true))
-	}
-	return all
+	return docs
 }
 
-// TestRunRecordsAnAgentThatReportsNothing: the session is what was said, whoever wrote the agent, and what the model's
+// TestRunRecordsAnAgentThatReportsNothing: the session is what was said, and what the model's
 // server gets is the same as without us. Nothing of the user's key is stored.
 func TestRunRecordsAnAgentThatReportsNothing(t *testing.T) {
 	o := newOutside(t)
@@ -387,6 +620,14 @@ func TestReplayRunsTheAgentAgain(t *testing.T) {
 			}
 		}
 	}
+	// By TCP the agent reaches nobody else, the server of the test either, which heeds no proxy.
+	dial := "AGENT_DIAL=" + o.server.Listener.Addr().String()
+	out, local := replay(0, dial, "last", "--session"), replay(0, dial, "last", "--session", "--local")
+	closed := strings.Contains(out, "permission denied")
+	if closed == strings.Contains(out, "missing: the kernel cannot") ||
+		closed == strings.Contains(out, "it can connect") || !strings.Contains(local, "it can connect") {
+		t.Errorf("%s\nwith --local: %s", out, local)
+	}
 	steps := len(modelserver.Weather.Turns[1].Steps)
 	o.answered(len(modelserver.Weather.Turns[0].Steps))
 	if replay(0, "", "last", "--session", "--from", "2"); len(o.asked) != asked+steps {
@@ -398,6 +639,169 @@ func TestReplayRunsTheAgentAgain(t *testing.T) {
 	}
 	if out := replay(2, "", "last", "--session", "--from", "9"); !strings.Contains(out, "its turns are 1 to 2") {
 		t.Error(out)
+	}
+}
+
+// TestReplayExecutesNoToolThatIsChosen: the agent's server of tools is asked for them, and no call of a chosen tool.
+func TestReplayExecutesNoToolThatIsChosen(t *testing.T) {
+	o := newOutside(t)
+	executed := func() int {
+		files, _ := filepath.Glob(filepath.Join(o.home, "executed-*"))
+		return len(files)
+	}
+	const server = "AGENT_TOOLS=agenttrace run --quiet --mcp -- weather"
+	cmd := o.command("agenttrace", "run", "--", "agent")
+	cmd.Env = append(cmd.Env, server)
+	if out, err := cmd.CombinedOutput(); err != nil || executed() != 3 {
+		t.Fatalf("%d calls, %v: %s", executed(), err, out)
+	}
+	const missing = "missing: the outputs of tools are not replayed"
+	const note = "missing: the output of get_weather is replayed only where the agent reaches it by agenttrace run --mcp"
+	for _, c := range []struct {
+		env, tools, want string
+		code, executed   int
+		not              string
+	}{
+		{tools: "", want: missing, executed: 3},
+		{tools: "all", want: "the agent did the same as in the session", not: missing},
+		{tools: "get_weather", env: `AGENT_INPUT={"city":"Bern"}`, code: 1,
+			want: `turn 1, step 1: get_weather is called with {"city":"Bern"} instead of {"city":"Paris"}`},
+		{tools: "all", env: "AGENT_TOOLS=weather", executed: 3, want: note},
+		{tools: "get_weather", env: "AGENT_TOOLS=weather", executed: 3, code: 1,
+			want: `turn 1, step 1: nobody asked for the recorded output of get_weather {"city":"Paris"}`},
+		{tools: "get_wether", code: 2, want: "its tools are get_weather"},
+	} {
+		cmd := o.command("agenttrace", "replay", "last", "--session", "--tools", c.tools, "--", "agent")
+		cmd.Env = append(cmd.Env, server, c.env)
+		before := executed()
+		out, _ := cmd.CombinedOutput()
+		if cmd.ProcessState.ExitCode() != c.code || executed()-before != c.executed ||
+			!strings.Contains(string(out), c.want) || c.not != "" && strings.Contains(string(out), c.not) {
+			t.Errorf("--tools %q %s: exit code %d, %d calls executed: %s", c.tools, c.env, cmd.ProcessState.ExitCode(),
+				executed()-before, out)
+		}
+	}
+}
+
+// TestReplayExecutesNoCommandInAShell: a command that the agent gives to a shell is not executed, wherever bash is; one
+// that another shell at a fixed path executes is named.
+func TestReplayExecutesNoCommandInAShell(t *testing.T) {
+	o := newOutside(t)
+	call := modelserver.Call{ID: "call_1", Name: "shell", Input: `{"command":"echo $$ | tee -a executed; exit 3"}`}
+	steps := []modelserver.Step{{Calls: []modelserver.Call{call}}, {Text: "It is so."}}
+	script := modelserver.Script{Turns: []modelserver.Turn{{Steps: steps}}}
+	o.server.Config.Handler = &modelserver.Server{API: modelserver.Named("chat"), Script: &script}
+	agent := func(shell string, args ...string) (string, int) {
+		cmd := o.command(append(append([]string{"agenttrace"}, args...), "--", "agent", "agent.py", "Is it so?")...)
+		cmd.Env = append(cmd.Env, "SHELL=/bin/sh", "AGENT_SHELL="+shell)
+		out, _ := cmd.CombinedOutput()
+		return string(out), cmd.ProcessState.ExitCode()
+	}
+	executed := func() string {
+		text, _ := os.ReadFile(filepath.Join(o.home, "executed"))
+		return string(text)
+	}
+	out, code := agent("/bin/bash -c", "run")
+	first := executed()
+	if code != 0 || first == "" {
+		t.Fatalf("exit code %d: %s", code, out)
+	}
+	bash, err := exec.LookPath("bash")
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := regexp.MustCompile(`show (\S+)`).FindStringSubmatch(out)[1]
+	for _, shell := range []string{"bash -c", bash + " -lc", "sh -ec", "/bin/sh -c"} {
+		out, code := agent(shell, "replay", id, "--session", "--tools", "shell")
+		want, exit := "the agent did the same as in the session", 0
+		if shell == "/bin/sh -c" {
+			want, exit = `turn 1, step 1: nobody asked for the recorded output of shell {"command":"echo $$`, 1
+		}
+		if code != exit || !strings.Contains(out, want) || (executed() != first) != (exit == 1) {
+			t.Errorf("%s: exit code %d, executed %q: %s", shell, code, executed(), out)
+		}
+	}
+}
+
+// TestFilesOfTheGuideJudgeAnAgent: the workflow, and the assertions and the hook of docs/gate.md, are run as a user
+// copies them. A pull request is red if the agent answers something else or fails, and its comment says so.
+func TestFilesOfTheGuideJudgeAnAgent(t *testing.T) {
+	read := func(path string) string {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	var workflow struct {
+		Jobs map[string]struct{ Steps []struct{ If, Run string } }
+	}
+	var hooks struct {
+		Repos []struct{ Hooks []struct{ Entry string } }
+	}
+	blocks := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(read("../../docs/gate.md"), -1)
+	if err := errors.Join(yaml.Unmarshal([]byte(read("../../deploy/github/agenttrace-gate.yaml")), &workflow),
+		yaml.Unmarshal([]byte(blocks[1][1]), &hooks)); err != nil {
+		t.Fatal(err)
+	}
+	const note, green = "#!/bin/sh\necho \"${0##*/}\" \"$@\" >> \"$HOME/commands\"\n", ".agenttrace-green.jsonl"
+	baseline := ""
+	for _, row := range []struct{ answer, want string }{
+		{"Bergen: high water at 06:10.", "agenttrace gate: green"}, {"I do not know.", "agenttrace gate: red"},
+		{"", "agenttrace gate: red"}, // the model's server fails
+	} {
+		o, answered := newOutside(t), 0
+		o.server.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			body, _ := io.ReadAll(r.Body)
+			step := modelserver.Step{Text: row.answer, Input: 100, Output: 10}
+			if !bytes.Contains(body, []byte(`"role":"tool"`)) {
+				step.Text, step.Calls = "", []modelserver.Call{{ID: "call_1", Name: "get_tide", Input: `{"port":"Bergen"}`}}
+			} else if row.answer == "" {
+				w.WriteHeader(http.StatusBadRequest)
+			}
+			answered++
+			_, chunks := modelserver.Named("chat").Chunks(&step, fmt.Sprintf("resp_%04d", answered), false)
+			_, _ = w.Write(bytes.Join(chunks, nil))
+		})
+		for path, text := range map[string]string{"agenttrace.gate.yaml": blocks[0][1], "bin/go": note, "bin/gh": note,
+			"bin/python": "#!/bin/sh\nexec agent \"$@\"\n", "tasks/tide.txt": "What is the tide in Bergen?", green: baseline} {
+			path = filepath.Join(o.home, path)
+			if err := os.MkdirAll(filepath.Dir(path), 0o700); text != "" {
+				if err := errors.Join(err, os.WriteFile(path, []byte(text), 0o700)); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		shell := func(line string) ([]byte, error) {
+			cmd := o.command("bash", "-e", "-c", strings.NewReplacer("${{ github.event.number }}", "7",
+				"1 2 3 4 5", "1").Replace(line))
+			cmd.Env = append(cmd.Env, "PATH="+o.home+"/bin:"+os.Getenv("PATH"), "GITHUB_STEP_SUMMARY="+o.home+"/summary")
+			return cmd.CombinedOutput()
+		}
+		var said []byte
+		var failed error
+		for _, step := range workflow.Jobs["gate"].Steps {
+			if step.Run != "" && (failed == nil || strings.HasPrefix(step.If, "always()")) {
+				out, err := shell(step.Run)
+				if said = append(said, out...); failed == nil {
+					failed = err
+				}
+			}
+		}
+		isRed := !strings.Contains(row.want, "green")
+		if (failed != nil) != isRed || !strings.Contains(read(o.home+"/summary"), row.want) {
+			t.Errorf("%q: %v: %s", row.answer, failed, said)
+		}
+		const commands = "go install github.com/agenttrace/agenttrace/cmd/agenttrace@latest\n" +
+			"gh pr comment 7 --edit-last --create-if-none --body-file gate.md\n"
+		if d := cmp.Diff(commands, read(o.home+"/commands")); d != "" {
+			t.Errorf("commands:\n%s", d)
+		}
+		out, err := shell("agenttrace export --all --format jsonl --output out/\n" + hooks.Repos[0].Hooks[0].Entry)
+		if (err != nil) != isRed {
+			t.Errorf("the hook: %v: %s", err, out)
+		}
+		baseline = read(filepath.Join(o.home, green))
 	}
 }
 
@@ -457,7 +861,7 @@ func TestAnAgentRunsOnWithoutItsRecorder(t *testing.T) {
 		t.Fatalf("the agent failed: %v: %s", err, out)
 	}
 	if !bytes.Contains(out, []byte("has died")) {
-		t.Errorf("the user is not told: %s", out)
+		t.Errorf("the output does not report it: %s", out)
 	}
 	// The store may have been left at any point. The next run goes on with it.
 	o.server.Config.Handler = newOutside(t).server.Config.Handler
@@ -500,6 +904,41 @@ func TestADeadStoreStopsNoAgent(t *testing.T) {
 	}
 	if d := cmp.Diff([][]string{modelserver.Weather.Want(modelserver.Named("chat"))}, o.sessions()); d != "" {
 		t.Errorf("sessions (-said +stored):\n%s", d)
+	}
+}
+
+// TestARuleStopsAnAgent: one that ends when it is asked to, one that does not and starts another program for each that
+// is killed, and one whose shell has left a program behind. Nothing of them is left.
+func TestARuleStopsAnAgent(t *testing.T) {
+	for name, script := range map[string]string{
+		"heeds": "agent; exec sleep 1000", "ignores": "trap '' TERM; agent; while :; do sleep 1000; done",
+		"leaves": "trap '' TERM; (sleep 1000 &); agent; sleep 1000",
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := newOutside(t)
+			rules := "version: 1\nstop: {grace: 300ms}\nrules:\n" +
+				"  - {name: cheap, max: {tokens: 1}, actions: [stop]}\n"
+			if err := os.WriteFile(filepath.Join(o.home, "rules.yaml"), []byte(rules), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			cmd := o.command("agenttrace", "run", "--watch", "rules.yaml", "--", "sh", "-c", script)
+			cmd.WaitDelay = time.Second // for what still runs, which has the output
+			out, err := cmd.CombinedOutput()
+			if exit, ok := errors.AsType[*exec.ExitError](err); !ok || exit.ExitCode() != 6 ||
+				!strings.Contains(string(out), `is stopped: rule "cheap" in session`) {
+				t.Errorf("%v: %s", err, out)
+			}
+			if len(o.sessions()) != 1 {
+				t.Errorf("sessions: %q", o.sessions())
+			}
+			files, _ := filepath.Glob("/proc/[0-9]*/environ")
+			for _, file := range files {
+				if env, _ := os.ReadFile(file); bytes.Contains(env, []byte("HOME="+o.home)) {
+					command, _ := os.ReadFile(filepath.Join(filepath.Dir(file), "cmdline"))
+					t.Errorf("%s still runs: %q", file, command)
+				}
+			}
+		})
 	}
 }
 

@@ -15,9 +15,7 @@ import (
 func manyParts(t *testing.T) (path string) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "s.db")
-	if err := makeStore(path, fixture()); err != nil {
-		t.Fatal(err)
-	}
+	newStore(t, path, fixture())
 	for _, session := range []string{"keep", "secret"} {
 		execute(t, path, fmt.Sprintf(`INSERT INTO chat_sessions(id, title, agent, created_at, updated_at)
 VALUES ('ses_%[1]s', '%[1]s', 'a', 1, 1);

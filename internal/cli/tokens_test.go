@@ -16,8 +16,10 @@ import (
 	zombiezen "zombiezen.com/go/sqlite"
 	"zombiezen.com/go/sqlite/sqlitex"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/document"
+	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
 )
 
@@ -111,9 +113,7 @@ func TestEveryReaderCountsTheSameTokens(t *testing.T) {
 	}
 	compare("claude-code with a compaction", func(t *testing.T, path string) {
 		file := filepath.Join(t.TempDir(), "logs.json")
-		if err := os.WriteFile(file, []byte(claudeCompacted()), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testscale.WriteFile(t, file, claudeCompacted())
 		command(t, 0, "--store", path, "import", file)
 	})
 	compare("demo, forked and rewound", func(t *testing.T, path string) {
@@ -122,19 +122,15 @@ func TestEveryReaderCountsTheSameTokens(t *testing.T) {
 		command(t, 0, "--store", path, "rewind", "last", "--turn", "2")
 	})
 	compare("reference, with usage of every shape", func(t *testing.T, path string) {
-		s, err := sqlite.Open(t.Context(), path, sqlite.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := s.Close(); err != nil {
-			t.Fatal(err)
-		}
+		newStore(t, path, new(store.Batch))
 		execute(t, path, `
 INSERT INTO chat_sessions(id, agent, parent_id, cost_usd, created_at, updated_at) VALUES
- ('s', 'a', NULL, 0, 1795198540000, 1795198550000), ('f', 'a', 's', 0, 1795198545000, 1795198551000), ('w', 'a', NULL, 0.5, 1795198540000, 1795198550000);
+ ('s', 'a', NULL, 0, 1795198540000, 1795198550000), ('f', 'a', 's', 0, 1795198545000, 1795198551000),
+ ('w', 'a', NULL, 0.5, 1795198540000, 1795198550000);
 INSERT INTO chat_messages(id, session_id, role, metadata_json, hidden_at, created_at, updated_at) VALUES
  ('u', 's', 'user', '{"usage":{"input":5000}}', NULL, 1795198540000, 1795198540000),
- ('a', 's', 'assistant', '{"usage":{"input":10,"output":2,"reasoning":1,"cache_read":30,"cache_write":4}}', 7, 1795198540001, 1795198540001),
+ ('a', 's', 'assistant', '{"usage":{"input":10,"output":2,"reasoning":1,"cache_read":30,"cache_write":4}}', 7,
+  1795198540001, 1795198540001),
  ('b', 's', 'assistant', '{"usage":{"input":-3,"output":"x","reasoning":7}}', NULL, 1795198540002, 1795198540002),
  ('c', 's', 'assistant', '{"compaction":true,"usage":{"input":999},"agenttrace":{"input_tokens":70,"output_tokens":3}}', NULL, 1795198540003, 1795198540003),
  ('d', 's', 'assistant', '{"usage":{"input":600}}', NULL, 1795198540004, 1795198540004),
@@ -178,11 +174,7 @@ func compareTokens(t *testing.T, path string) (all int64) {
 	if len(list) == 0 {
 		t.Fatal("no sessions")
 	}
-	r, err := sqlite.OpenReader(t.Context(), path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close()
+	r := testscale.Open(t, sqlite.OpenReader, path)
 	documented, turns, copied := documentedTokens(t, path), 0, false
 	for _, s := range list {
 		rows, err := r.Transcript(t.Context(), s.ID)
@@ -300,10 +292,7 @@ func compareTokens(t *testing.T, path string) (all int64) {
 // documentedTokens runs the query that FORMAT.md has for the tokens of each session.
 func documentedTokens(t *testing.T, path string) map[string]int64 {
 	t.Helper()
-	format, err := os.ReadFile("../../session/store/sqlite/FORMAT.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	format := testscale.ReadFile(t, "../../session/store/sqlite/FORMAT.md")
 	_, query, found := strings.Cut(string(format), "The tokens that each session used in all:\n\n```sql\n")
 	query, _, ended := strings.Cut(query, "```")
 	if !found || !ended {

@@ -63,7 +63,7 @@ func agent(ctx context.Context, r *rand.Rand, tp trace.TracerProvider, lp log.Lo
 }
 
 // open opens a recorder that is closed with the test.
-func open(t *testing.T, o recorder.Options) *recorder.Recorder {
+func open(t testing.TB, o recorder.Options) *recorder.Recorder {
 	t.Helper()
 	rec, err := recorder.Open(t.Context(), filepath.Join(t.TempDir(), "sessions.db"), o)
 	if err != nil {

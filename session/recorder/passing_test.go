@@ -5,25 +5,120 @@ import (
 	"compress/flate"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"path/filepath"
-	"runtime"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"go.opentelemetry.io/otel/trace"
 	"golang.org/x/net/websocket"
 
 	"github.com/agenttrace/agenttrace/agenttrace"
 	"github.com/agenttrace/agenttrace/agenttrace/modelhttp"
 	"github.com/agenttrace/agenttrace/internal/e2e/modelserver"
+	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/session/recorder"
 )
+
+// slow is a server that takes a second for each event of its answer, and two for what is before them.
+type slow struct {
+	now    time.Time
+	events [][]byte
+}
+
+func (s *slow) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp := &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"text/event-stream"}}, Body: s}
+	if req.Body == nil {
+		resp.StatusCode, resp.Header = http.StatusSwitchingProtocols, http.Header{"Upgrade": {"websocket"}}
+		return resp, nil
+	}
+	_, err := io.Copy(io.Discard, req.Body)
+	s.now = s.now.Add(2 * time.Second)
+	return resp, err
+}
+
+func (s *slow) Read(p []byte) (n int, err error) {
+	if len(s.events) == 0 {
+		return 0, io.EOF
+	}
+	s.now = s.now.Add(time.Second)
+	n, s.events = copy(p, s.events[0]), s.events[1:]
+	return n, nil
+}
+
+func (s *slow) Write(p []byte) (int, error) { return len(p), nil }
+func (s *slow) Close() error                { return nil }
+
+// TestTimesAreThoseOfWhatPassed: however late a request and its answer are recorded, the call begins, answers and ends
+// when the bytes passed, by HTTP and in a WebSocket.
+func TestTimesAreThoseOfWhatPassed(t *testing.T) {
+	frame := func(text []byte) []byte {
+		return append([]byte{0x81, 126, byte(len(text) >> 8), byte(len(text))}, text...)
+	}
+	const request = `{"type":"response.create","model":"m","input":[{"role":"user","content":"one?"}]}`
+	_, chunks := modelserver.Named("responses").Chunks(&modelserver.Step{Text: "One.", Input: 40, Output: 2}, "resp_1", true)
+	for _, upgrade := range []bool{false, true} {
+		begun := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+		server := &slow{now: begun, events: slices.Clone(chunks)}
+		body := strings.NewReader(request)
+		head := 2 * time.Second
+		if upgrade {
+			for i, c := range chunks {
+				server.events[i] = frame(bytes.TrimSpace(c[bytes.IndexByte(c, '{'):]))
+			}
+			head = 0
+		}
+		spans, late := tracetest.NewInMemoryExporter(), make(chan bool)
+		provider := sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans))
+		calls := &recorder.Calls{Base: server, Clock: func() time.Time { return server.now }}
+		record := modelhttp.New(agenttrace.New(agenttrace.Options{TracerProvider: provider, Now: calls.Now}),
+			modelhttp.Options{Now: calls.Now}).Middleware()
+		calls.Record = func(r *http.Request, next func(*http.Request) (*http.Response, error)) (*http.Response, error) {
+			<-late
+			return record(r, next)
+		}
+		req, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://m/v1/responses", body)
+		if upgrade {
+			req.Body = nil
+		}
+		resp, err := calls.RoundTrip(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if upgrade {
+			_, _ = resp.Body.(io.Writer).Write(frame([]byte(request)))
+		}
+		_, _ = io.Copy(io.Discard, resp.Body)
+		server.now = begun.Add(time.Hour)
+		close(late)
+		calls.Close()
+		var got []string
+		for _, s := range spans.GetSpans() {
+			got = append(got, fmt.Sprint(s.Name, " ", s.StartTime.Sub(begun), " ", s.EndTime.Sub(begun)))
+			for _, a := range s.Attributes {
+				if a.Key == semconv.GenAIResponseFirstChunkKey {
+					got = append(got, fmt.Sprint("first chunk ", a.Value.AsFloat64()))
+				}
+			}
+		}
+		end := head + time.Duration(len(chunks))*time.Second
+		want := []string{fmt.Sprint("chat m 0s ", end), fmt.Sprint("first chunk ", (head + 3*time.Second).Seconds()),
+			fmt.Sprint("session.turn 0s ", end), fmt.Sprint("session.run 0s ", end)}
+		if d := cmp.Diff(want, got); d != "" {
+			t.Errorf("upgrade %v: spans (-passed +recorded):\n%s", upgrade, d)
+		}
+	}
+}
 
 // TestAWebSocketIsRecorded: requests and events of the Responses API over one connection become the session that they
 // are over HTTP, and reach both sides unchanged.
@@ -53,10 +148,9 @@ func TestAWebSocketIsRecorded(t *testing.T) {
 	}
 	provider := sdktrace.NewTracerProvider(sdktrace.WithSyncer(rec.SpanExporter()))
 	tracer := agenttrace.New(agenttrace.Options{TracerProvider: provider})
-	transport := modelhttp.New(tracer, modelhttp.Options{Base: recorder.NewTransport()})
+	calls := &recorder.Calls{Base: recorder.NewTransport(), Record: modelhttp.New(tracer, modelhttp.Options{}).Middleware()}
 	u, _ := url.Parse(server.URL)
-	proxy := httptest.NewServer(recorder.Proxy([]recorder.Upstream{{Name: "m", URL: u}},
-		recorder.RecordSockets(transport, transport.Middleware())))
+	proxy := httptest.NewServer(recorder.Proxy([]recorder.Upstream{{Name: "m", URL: u}}, calls))
 	defer proxy.Close()
 	conn, err := websocket.Dial("ws"+strings.TrimPrefix(proxy.URL, "http")+"/m/v1/responses", "", "http://localhost")
 	if err != nil {
@@ -79,9 +173,7 @@ func TestAWebSocketIsRecorded(t *testing.T) {
 		history += fmt.Sprintf(`,{"role":"assistant","content":[{"type":"output_text","text":%q}]},`, turn.Steps[0].Text)
 	}
 	_ = conn.Close()
-	for rec.Stats().Spans < 6 { // a run, a turn and a call of each: the recording waits for nobody, nor anybody for it
-		runtime.Gosched()
-	}
+	calls.Close()
 	docs, err := modelserver.Read(context.Background(), rec.Reader())
 	if err != nil {
 		t.Fatal(err)
@@ -152,7 +244,7 @@ func TestMessagesInFrames(t *testing.T) {
 }
 
 // TestCallsOfAServerByHTTPAreRecorded: calls of tools of an MCP server, answered by a document or as an event, are the
-// session of their connection, and reach both sides unchanged.
+// session of their connection, and reach both sides unchanged. In a replay, some are answered with their recorded outputs.
 func TestCallsOfAServerByHTTPAreRecorded(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var m struct {
@@ -178,6 +270,14 @@ func TestCallsOfAServerByHTTPAreRecorded(t *testing.T) {
 		t.Fatal(err)
 	}
 	transport := recorder.NewMCPTransport(recorder.NewTransport(), rec, func() string { return "tools" })
+	replay := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if body, _ := io.ReadAll(r.Body); !bytes.Contains(body, []byte("played")) {
+			w.WriteHeader(http.StatusNoContent)
+		}
+		_, _ = io.WriteString(w, `{"content":[{"type":"text","text":"as recorded"}]}`)
+	}))
+	defer replay.Close()
+	transport.Answer = recorder.ReplayTools(replay.URL)
 	u, _ := url.Parse(server.URL)
 	proxy := httptest.NewServer(recorder.Proxy([]recorder.Upstream{{URL: u}}, transport))
 	defer proxy.Close()
@@ -185,6 +285,7 @@ func TestCallsOfAServerByHTTPAreRecorded(t *testing.T) {
 		`{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"clientInfo":{"name":"tester"}}}`,
 		`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"read","arguments":{"path":"a"}}}`,
 		`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"fail","arguments":{}}}`,
+		`{"jsonrpc":"2.0","id":"3","method":"tools/call","params":{"name":"played","arguments":{}}}`,
 	} {
 		req, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, proxy.URL+"/mcp", strings.NewReader(request))
 		if i > 0 {
@@ -194,8 +295,8 @@ func TestCallsOfAServerByHTTPAreRecorded(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := io.ReadAll(resp.Body); err != nil {
-			t.Fatal(err)
+		if text, err := io.ReadAll(resp.Body); err != nil || bytes.Contains(text, []byte("as recorded")) != (i == 3) {
+			t.Fatalf("request %d: %s, %v", i, text, err)
 		}
 		_ = resp.Body.Close()
 	}
@@ -212,11 +313,88 @@ func TestCallsOfAServerByHTTPAreRecorded(t *testing.T) {
 			}
 		}
 	}
-	want := []string{`assistant call read {"path":"a"} output "read done"`, `assistant call fail {} error fail done`}
+	want := []string{`assistant call read {"path":"a"} output "read done"`, `assistant call fail {} error fail done`,
+		`assistant call played {} output "as recorded"`}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("session (-said +stored):\n%s", d)
 	}
 	if err := rec.Close(t.Context()); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestCallsOfAServerJoinTheSessionThatCalls: a call of a tool that names the trace, or the id of the model's call, is
+// that of the session that has it; others are of a session for each connection, with the client's name. One that is
+// never answered, or canceled, is there, too.
+func TestCallsOfAServerJoinTheSessionThatCalls(t *testing.T) {
+	rec := open(t, recorder.Options{})
+	provider := sdktrace.NewTracerProvider(sdktrace.WithSyncer(rec.SpanExporter()))
+	tracer := agenttrace.New(agenttrace.Options{TracerProvider: provider})
+	connections := make(map[string]*recorder.MCP)
+	for _, name := range []string{"one", "two"} {
+		connections[name] = recorder.NewMCP(rec, "mcp-"+name)
+	}
+	say := func(connection string, fromClient bool, line string, values ...any) {
+		connections[connection].Record([]recorder.Message{{At: time.Now(), FromClient: fromClient,
+			Line: fmt.Appendf(nil, line, values...)}})
+	}
+	// Both connections number their calls alike, and are open at once.
+	for _, name := range []string{"one", "two"} {
+		say(name, true, `{"id":0,"method":"initialize","params":{"clientInfo":{"name":"client %s"}}}`, name)
+	}
+	const call = `{"id":%d,"method":"tools/call","params":{"name":"read","arguments":{"path":%q},"_meta":{%s}}}`
+	const result = `{"id":%d,"result":{"content":[{"type":"text","text":%q}]}}`
+	for _, name := range []string{"one", "two"} {
+		sess := tracer.NewSession(t.Context(), agenttrace.SessionOptions{ID: "agent-" + name, Agent: "coder"})
+		ctx, run := sess.StartRun(t.Context(), agenttrace.RunOptions{})
+		ctx, turn := run.StartTurn(ctx, agenttrace.UserMessage{Text: "read"}, agenttrace.TurnOptions{})
+		id := "toolu_0123456789_" + name
+		ctx, tool := turn.StartTool(ctx, agenttrace.ToolOptions{ID: id, Name: "read", Input: map[string]string{"path": "a"}})
+		meta := fmt.Sprintf(`"claudecode/toolUseId":%q`, id)
+		if name == "two" {
+			span := trace.SpanContextFromContext(ctx)
+			meta = fmt.Sprintf(`"traceparent":"00-%s-%s-01"`, span.TraceID(), span.SpanID())
+		}
+		say(name, true, call, 1, "a", meta)
+		say(name, false, result, 1, "text of a for "+name)
+		tool.End("text of a for " + name)
+		turn.End(agenttrace.TurnResult{})
+		run.End(nil)
+	}
+	say("one", true, call, 2, "b", "")
+	say("two", true, call, 2, "c", "")
+	say("one", true, call, 3, "canceled", "")
+	say("two", false, result, 2, "text of c")
+	say("one", false, result, 2, "text of b")
+	say("one", true, `{"method":"notifications/cancelled","params":{"requestId":3,"reason":"the user left"}}`)
+	say("two", true, call, 4, "never", "")
+	for _, c := range connections {
+		c.End()
+	}
+	if err := errors.Join(provider.Shutdown(t.Context()), rec.ForceFlush(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	docs, err := modelserver.Read(t.Context(), rec.Reader())
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := make(map[string][]string)
+	for _, d := range docs {
+		for _, line := range modelserver.Lines(d, false) {
+			if strings.Contains(line, " call ") {
+				id := d.Session.ID + " of " + d.Session.Agent
+				got[id] = append(got[id], line)
+			}
+		}
+	}
+	const read = `assistant call read {"path":"`
+	want := map[string][]string{
+		"agent-one of coder":    {read + `a"} output "text of a for one"`},
+		"agent-two of coder":    {read + `a"} output "text of a for two"`},
+		"mcp-one of client one": {read + `b"} output "text of b"`, read + `canceled"} error canceled by the client: the user left`},
+		"mcp-two of client two": {read + `c"} output "text of c"`, read + `never"} error the server has not answered`},
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("calls (-made +stored):\n%s", d)
 	}
 }

@@ -1,12 +1,10 @@
 package recorder
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/json"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -144,49 +142,4 @@ func TestQueueDropsWhatIsTooMuch(t *testing.T) {
 	if d := cmp.Diff([]int64{1, 0, int64(len(line)), 0, 0, 3}, sizes); d != "" {
 		t.Errorf("sizes, and how many are lost (-want +got):\n%s", d)
 	}
-}
-
-// BenchmarkPipe is what a line there and back costs, with a program that echoes.
-func BenchmarkPipe(b *testing.B) {
-	line := []byte(strings.Repeat("x", 200) + "\n")
-	ask := func(b *testing.B, to io.Writer, from io.Reader) {
-		answers := bufio.NewReader(from)
-		for b.Loop() {
-			if _, err := to.Write(line); err != nil {
-				b.Fatal(err)
-			}
-			if _, err := answers.ReadSlice('\n'); err != nil {
-				b.Fatal(err)
-			}
-		}
-	}
-	b.Run("without", func(b *testing.B) {
-		cmd := exec.Command("cat")
-		to, _ := cmd.StdinPipe()
-		from, _ := cmd.StdoutPipe()
-		if err := cmd.Start(); err != nil {
-			b.Fatal(err)
-		}
-		ask(b, to, from)
-		_ = to.Close()
-		_ = cmd.Wait()
-	})
-	b.Run("with", func(b *testing.B) {
-		file, err := os.Create(filepath.Join(b.TempDir(), "acp.jsonl"))
-		if err != nil {
-			b.Fatal(err)
-		}
-		defer file.Close()
-		in, to, _ := os.Pipe()
-		from, out, _ := os.Pipe()
-		p := Pipe{Cmd: exec.Command("cat"), In: in, Out: out, Queue: NewQueue(NewTrace(file).Record)}
-		done := make(chan error)
-		go func() { done <- p.Run() }()
-		ask(b, to, from)
-		_ = to.Close()
-		if err := <-done; err != nil {
-			b.Fatal(err)
-		}
-		p.Queue.Close()
-	})
 }

@@ -20,6 +20,7 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 
 	"github.com/agenttrace/agenttrace/collector"
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session/codec/otlpfile"
 	"github.com/agenttrace/agenttrace/session/recorder"
 	"github.com/agenttrace/agenttrace/session/store"
@@ -55,10 +56,7 @@ func TestSameRows(t *testing.T) {
 		t.Fatalf("no captures: %v", err)
 	}
 	for _, name := range captures {
-		b, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := testscale.ReadFile(t, name)
 		if td, err := (&ptrace.JSONUnmarshaler{}).UnmarshalTraces(b); err == nil && td.SpanCount() > 0 {
 			all := otlpfile.Spans(td)
 			if err := errors.Join(spans.ExportSpans(t.Context(), all),
