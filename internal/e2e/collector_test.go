@@ -73,10 +73,6 @@ func TestKilledCollector(t *testing.T) {
 	}
 	down() // everything acknowledged is stored
 
-	r, err := sqlite.OpenReader(t.Context(), path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close()
+	r := testscale.Open(t, sqlite.OpenReader, path)
 	k.check(t, r)
 }

@@ -46,10 +46,7 @@ type composed struct {
 func compose(t *testing.T) *composed {
 	t.Helper()
 	c := &composed{dir: t.TempDir(), addresses: make(map[string]string)}
-	text, err := os.ReadFile(filepath.Join(root, "docker-compose.yml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := testscale.ReadFile(t, filepath.Join(root, "docker-compose.yml"))
 	// Variables have their defaults.
 	text = regexp.MustCompile(`\$\{\w+:-([^}]*)\}`).ReplaceAll(text, []byte("$1"))
 	if err := yaml.Unmarshal(text, c); err != nil {

@@ -16,12 +16,13 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/agenttrace/agenttrace/collector"
+	"github.com/agenttrace/agenttrace/internal/cli"
 )
 
 var crashes = flag.Int("crashes", 40, "how many agents TestKilledAgents kills")
 
-// The test binary is also the agent and the collector: see TestMain. An agent prints, on a pipe that outlives it, what it
-// is about to send, what was acknowledged, the model's output before it is recorded, and the states that it saves. The
+// The test binary is also the agent and the collector: see TestMain. An agent prints, on a pipe that outlives it, what
+// it is about to send, what was acknowledged, the model's output before it is recorded, and the states that it saves. The
 // tests derive what the store may and must contain from this output alone:
 //
 //	go test -tags long ./internal/e2e -crashes 500
@@ -37,6 +38,20 @@ func TestMain(m *testing.M) {
 			os.Exit(1)
 		}
 		return
+	case "asker":
+		if err := ask(); err != nil {
+			fmt.Fprintln(os.Stderr, "asker:", err)
+			os.Exit(1)
+		}
+		return
+	case "editor":
+		if err := edit(); err != nil {
+			fmt.Fprintln(os.Stderr, "editor:", err)
+			os.Exit(1)
+		}
+		return
+	case "agenttrace":
+		os.Exit(cli.Main("test", os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 	case "collector":
 		if err := collector.Command("test").Execute(); err != nil {
 			fmt.Fprintln(os.Stderr, err)

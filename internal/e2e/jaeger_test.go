@@ -26,6 +26,7 @@ import (
 
 	"github.com/agenttrace/agenttrace/collector"
 	"github.com/agenttrace/agenttrace/examples/codeagent"
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec/formats"
@@ -266,10 +267,7 @@ func compareFile(t *testing.T, dir string, transcript *session.Transcript) {
 		t.Errorf("session %s has files %v, %v; want one", transcript.Session.ID, names, err)
 		return
 	}
-	got, err := os.ReadFile(names[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := testscale.ReadFile(t, names[0])
 	var want bytes.Buffer
 	if err := jsonl.Encode(&want, transcript); err != nil {
 		t.Fatal(err)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/agenttrace/agenttrace/agenttrace"
 	"github.com/agenttrace/agenttrace/collector"
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
@@ -26,11 +27,7 @@ func TestKilledAgents(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	reader, err := sqlite.OpenReader(t.Context(), path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer reader.Close()
+	reader := testscale.Open(t, sqlite.OpenReader, path)
 	var sum tally
 	for n := 0; sum.kills < *crashes; n++ {
 		s := scenario{reader: reader, endpoint: c.Endpoint(), known: newKnown(),

@@ -1,5 +1,6 @@
 // Package e2e runs the npm projects that the end-to-end tests use. The tests with a real Jaeger have the build tag e2e.
-// Those with the tag long kill agents and collectors, and compare what is stored with what they had reported.
+// Those with the tag long kill agents and collectors, and compare what is stored with what they had reported. One
+// without a tag holds the imports of all packages against the drawing in docs/design.md.
 package e2e
 
 import (

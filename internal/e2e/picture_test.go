@@ -17,6 +17,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/agenttrace/agenttrace/internal/testscale"
 )
 
 var update = flag.Bool("update", false, "write the picture of the README, for which Jaeger must have its pages")
@@ -69,10 +71,7 @@ func (c *composed) takePicture(t *testing.T, ctx context.Context, j jaeger, b *b
 	if err != nil {
 		t.Fatalf("%s, which must be installed: %v\n%s", chromium, err, out)
 	}
-	picture, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	picture := testscale.ReadFile(t, file)
 	if config, err := png.DecodeConfig(bytes.NewReader(picture)); err != nil || config.Width < 1600 {
 		t.Errorf("the picture is %+v, %v", config, err)
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/agenttrace/agenttrace/collector"
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
@@ -101,20 +102,6 @@ func collect(t *testing.T, programs map[string]*Program) (map[string][]Turn, str
 	return saw, running.Store()
 }
 
-func open(t *testing.T, path string) store.Reader {
-	t.Helper()
-	reader, err := sqlite.OpenReader(t.Context(), path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := reader.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return reader
-}
-
 // TestAISDK: what a program on the AI SDK saw is what the store holds, in every version of the SDK and every shape of
 // its telemetry; and of equal runs every version leaves equal sessions.
 func TestAISDK(t *testing.T) {
@@ -124,7 +111,7 @@ func TestAISDK(t *testing.T) {
 		programs[name] = sdk.Variant(name)
 	}
 	saw, path := collect(t, programs)
-	reader := open(t, path)
+	reader := testscale.Open(t, sqlite.OpenReader, path)
 	sessions := make(map[string]map[string]outline)
 	for _, variant := range variants {
 		t.Run(variant, func(t *testing.T) {
@@ -244,7 +231,7 @@ func common(s outline) outline {
 // TestGenkit: the same for a program on Genkit for Go, whose sessions are named by the application's own spans.
 func TestGenkit(t *testing.T) {
 	saw, path := collect(t, map[string]*Program{"genkit": genkit})
-	compareGenkit(t, saw["genkit"], open(t, path))
+	compareGenkit(t, saw["genkit"], testscale.Open(t, sqlite.OpenReader, path))
 }
 
 // TestGenkitInProcess: the same where the program itself writes the store, without a collector.
@@ -256,7 +243,7 @@ func TestGenkitInProcess(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	compareGenkit(t, saw, open(t, path))
+	compareGenkit(t, saw, testscale.Open(t, sqlite.OpenReader, path))
 }
 
 func compareGenkit(t *testing.T, saw []Turn, reader store.Reader) {

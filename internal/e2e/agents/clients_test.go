@@ -3,6 +3,7 @@
 package agents_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,15 +13,18 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/importer"
 	"github.com/agenttrace/agenttrace/session/store"
+	"github.com/agenttrace/agenttrace/session/store/sqlite"
 )
 
 // absent is what the telemetry of a client does not report.
@@ -37,6 +41,8 @@ type absent struct {
 	scout bool
 	// files is where transcripts are below the client's home directory, which report all of it.
 	files string
+	// sources is how many report of a coding agent that agenttrace run starts.
+	sources int
 }
 
 // clients are the programs of the projects clients and programs.
@@ -45,8 +51,16 @@ var clients = map[string]absent{
 	"openinference-anthropic": {}, "strands": {},
 	"voltagent": {calls: true},
 	"tanstack":  {order: true}, "beeai": {cache: true}, "adk-go": {},
-	"claude-code": {failure: true, attempts: true, scout: true, files: ".claude/projects"},
-	"copilot-cli": {scout: true, files: ".copilot/session-state"},
+	"claude-code": {failure: true, attempts: true, scout: true, files: ".claude/projects", sources: 3},
+	"copilot-cli": {scout: true, files: ".copilot/session-state", sources: 3},
+}
+
+// recorded are coding agents that are played by agenttrace run alone. Pi has its server in a file, so that the proxy
+// sees nothing of it, and sends no telemetry. Qwen Code and opencode take 10 s of a processor for each turn, and have
+// two.
+var recorded = map[string]absent{
+	"codex": {attempts: true, sources: 3}, "gemini-cli": {sources: 3}, "pi": {attempts: true, sources: 1},
+	"qwen-code": {sources: 3}, "opencode": {attempts: true, sources: 3},
 }
 
 // play plays the script with clients and has each compared with what is stored of it: first of its telemetry, then with
@@ -68,7 +82,7 @@ func play(t *testing.T, suffix string, sessions int, names []string,
 		}
 	}
 	saw, path := collect(t, all)
-	reader := open(t, path)
+	reader := testscale.Open(t, sqlite.OpenReader, path)
 	for round, lacks := range []map[string]absent{lacks, whole} {
 		if round > 0 {
 			im, err := importer.New(path, importer.Options{})
@@ -126,7 +140,7 @@ func TestClients(t *testing.T) {
 // TestRunRecordsCodingAgents: the same for coding agents that agenttrace run starts, each process of which goes on with
 // the session. The proxy, the telemetry and the files of each are one session, in which every fact is once.
 func TestRunRecordsCodingAgents(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Minute)
 	defer cancel()
 	dir := t.TempDir()
 	build := exec.CommandContext(ctx, "go", "build", "-o", filepath.Join(dir, "agenttrace"), "../../../cmd/agenttrace")
@@ -136,31 +150,115 @@ func TestRunRecordsCodingAgents(t *testing.T) {
 	store := filepath.Join(dir, "sessions.db")
 	t.Setenv("AGENTTRACE", filepath.Join(dir, "agenttrace"))
 	t.Setenv("AGENTTRACE_STORE", store)
-	saw := make(map[string][]Turn)
+	agents := maps.Clone(recorded)
 	for name, lacks := range clients {
-		if lacks.files != "" {
-			var err error
-			if saw[name], err = programs.Variant(name).Run(ctx, ""); err != nil {
-				t.Errorf("%s: %v", name, err)
-			}
+		if lacks.sources > 0 {
+			agents[name] = absent{attempts: lacks.attempts, sources: lacks.sources}
 		}
 	}
-	reader := open(t, store)
-	checkAll(t, reader, len(saw))
-	for name, turns := range saw {
-		t.Run(name, func(t *testing.T) {
-			transcript := compare(t, reader, turns, absent{attempts: clients[name].attempts})
-			sources := 0
-			for i := range transcript.Messages {
-				metadata := session.ParseMessageMetadata([]byte(transcript.Messages[i].Message.MetadataJSON))
-				if len(metadata.Trace.Sources) == 3 {
-					sources++
-				}
-			}
-			if sources < 3 {
-				t.Errorf("%d messages have three sources, want more", sources)
+	saw := make(map[string][]Turn)
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	running := make(chan bool, 2)
+	for name := range agents {
+		wg.Go(func() {
+			running <- true
+			turns, err := programs.Variant(name).Run(ctx, "")
+			<-running
+			mu.Lock()
+			defer mu.Unlock()
+			if saw[name] = turns; err != nil {
+				t.Errorf("%s: %v", name, err)
 			}
 		})
+	}
+	wg.Wait()
+	reader := testscale.Open(t, sqlite.OpenReader, store)
+	checkAll(t, reader, len(saw))
+	for name, lacks := range agents {
+		t.Run(name, func(t *testing.T) {
+			compareRun(t, reader, name, saw[name], lacks)
+			if lacks.sources > 1 { // it goes through the proxy
+				compareBytes(t, filepath.Join(programs.project.Dir, "homes", name))
+			}
+		})
+	}
+}
+
+// compareBytes compares what a client sent and got with what the model's server got and sent: all that belongs to a
+// request and its answer, and not to a connection, is the same, byte for byte.
+func compareBytes(t *testing.T, dir string) {
+	t.Helper()
+	exchanges := func(side string) (all []string) {
+		for line := range bytes.Lines(testscale.ReadFile(t, filepath.Join(dir, side))) {
+			var e struct {
+				Method, Path           string
+				Headers, AnswerHeaders []string // names and values
+				Body, Answer           []byte
+				Status                 int
+			}
+			if err := json.Unmarshal(line, &e); err != nil {
+				t.Fatal(err)
+			}
+			if side == "inside" {
+				server, path, _ := strings.Cut(strings.TrimPrefix(e.Path, "/"), "/")
+				if !slices.Contains([]string{"openai", "anthropic", "gemini", "copilot"}, server) {
+					continue // telemetry
+				}
+				e.Path = "/" + path
+			}
+			all = append(all, fmt.Sprintf("%s %s\n%s\n%s\n%d\n%s\n%s", e.Method, e.Path, ofMessage(e.Headers), e.Body,
+				e.Status, ofMessage(e.AnswerHeaders), e.Answer))
+		}
+		slices.Sort(all)
+		return all
+	}
+	got, passed := exchanges("inside"), exchanges("outside")
+	if d := cmp.Diff(passed, got); d != "" || len(got) == 0 {
+		t.Errorf("%d exchanges of the client (-server's side +client's side):\n%s", len(got), d)
+	}
+}
+
+// ofMessage are the headers that do not belong to a connection, or state how long a body is, in the order of their
+// names.
+func ofMessage(pairs []string) (all []string) {
+	for pair := range slices.Chunk(pairs, 2) {
+		name := strings.ToLower(pair[0])
+		if !slices.Contains([]string{"host", "connection", "keep-alive", "transfer-encoding", "content-length"}, name) {
+			all = append(all, name+": "+pair[1])
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+// compareRun compares what happened with the session that was in the client's directory, and that so many sources
+// report.
+func compareRun(t *testing.T, reader store.Reader, name string, turns []Turn, lacks absent) {
+	t.Helper()
+	for s, err := range reader.Sessions(t.Context(), store.SessionQuery{Limit: -1}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.HasSuffix(session.Deref(s.WorkspaceRoot), filepath.Join("homes", name, "project")) {
+			turns[0].Session = s.ID
+		}
+	}
+	transcript := compare(t, reader, turns, lacks)
+	messages, succeeded := 0, 0
+	for _, turn := range turns {
+		if turn.Error == "" {
+			succeeded++
+		}
+	}
+	for i := range transcript.Messages {
+		metadata := session.ParseMessageMetadata([]byte(transcript.Messages[i].Message.MetadataJSON))
+		if len(metadata.Trace.Sources) == lacks.sources {
+			messages++
+		}
+	}
+	if want := min(succeeded, 3); lacks.sources > 1 && messages < want {
+		t.Errorf("%d messages have %d sources, want %d or more", messages, lacks.sources, want)
 	}
 }
 
@@ -171,7 +269,12 @@ func compare(t *testing.T, reader store.Reader, turns []Turn, lacks absent) *ses
 	if err != nil {
 		t.Fatal(err)
 	}
-	want, got := happened(turns, lacks), recorded(t, transcript, lacks)
+	for _, turn := range turns { // all coding agents have one of these exit codes, with agenttrace run and without
+		if want := min(len(turn.Error), 1); lacks.sources > 0 && turn.Exit != want {
+			t.Errorf("exit code %d after %q, want %d", turn.Exit, turn.User, want)
+		}
+	}
+	want, got := happened(turns, lacks), storedOf(t, transcript, lacks)
 	for _, lines := range [][]string{want, got} {
 		for i := 1; i < len(lines) && lacks.order; i++ {
 			for k := i; strings.HasPrefix(lines[k], "call ") && strings.HasPrefix(lines[k-1], "call ") &&
@@ -255,7 +358,7 @@ func compareChild(t *testing.T, reader store.Reader, parent string, call asked, 
 	if p := transcript.Session.ParentMessageID; p == nil || *p != call.message {
 		t.Errorf("the session that %s started is not below the message of the call", call.input)
 	}
-	got := recorded(t, transcript, lacks)
+	got := storedOf(t, transcript, lacks)
 	for i, turn := range *scout {
 		if strings.Contains(call.input, turn.User) && cmp.Equal(happened([]Turn{turn}, lacks), got) {
 			*scout = append((*scout)[:i:i], (*scout)[i+1:]...)
@@ -300,8 +403,8 @@ func happened(turns []Turn, lacks absent) []string {
 	return lines
 }
 
-// recorded is the same of what is stored.
-func recorded(t *testing.T, transcript *session.Transcript, lacks absent) []string {
+// storedOf is the same of what is stored.
+func storedOf(t *testing.T, transcript *session.Transcript, lacks absent) []string {
 	t.Helper()
 	var lines []string
 	for _, m := range transcript.Messages {
@@ -323,8 +426,9 @@ func recorded(t *testing.T, transcript *session.Transcript, lacks absent) []stri
 					output, _ = json.Marshal(p.Error)
 				}
 				input, _ := json.Marshal(p.Input)
-				lines = append(lines, fmt.Sprintf("call %s %s %s -> %s", p.CallID, strings.TrimPrefix(p.Type, "tool-"),
-					plain(input), outcome(output, lacks)))
+				name := strings.TrimPrefix(p.Type, "tool-")
+				id := strings.TrimPrefix(p.CallID, name+"__") // as Gemini CLI has it
+				lines = append(lines, fmt.Sprintf("call %s %s %s -> %s", id, name, plain(input), outcome(output, lacks)))
 			case p.Type != "step-start" && p.Type != session.TypeError:
 				lines = append(lines, p.Type)
 			}

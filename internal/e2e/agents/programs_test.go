@@ -55,6 +55,8 @@ type Turn struct {
 	Aborted bool   `json:"aborted"`
 	Partial string `json:"partial"`
 	Error   string `json:"error"`
+	// Exit is the exit code of a program that was started for the request.
+	Exit int `json:"exit"`
 }
 
 // Step is one answer of the model and what became of the calls in it.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/chromedp/chromedp"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/store"
 )
@@ -117,9 +118,7 @@ func TestEveryPageIsAccessible(t *testing.T) {
 // picture writes what the tab shows into a file.
 func (b *tab) picture(path string) {
 	b.Helper()
-	if err := os.WriteFile(path, get(b, chromedp.FullScreenshot(100)), 0o600); err != nil {
-		b.Fatal(err)
-	}
+	testscale.WriteFile(b, path, get(b, chromedp.FullScreenshot(100)))
 }
 
 // accessible fails the test for each violation that axe finds.
@@ -159,7 +158,5 @@ func TestThePictureOfASession(t *testing.T) {
 	b.open(address(g.demo) + "#turn-2")
 	b.wait("document.readyState === 'complete'")
 	picture := get(b, chromedp.CaptureScreenshot())
-	if err := os.WriteFile(filepath.Join(directory, "readme.png"), picture, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testscale.WriteFile(t, filepath.Join(directory, "readme.png"), picture)
 }

@@ -6,13 +6,17 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"go.opentelemetry.io/collector/pdata/plog"
 	"go.opentelemetry.io/collector/pdata/ptrace"
 
+	"github.com/agenttrace/agenttrace/internal/e2e/modelserver"
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/formats"
@@ -116,10 +120,7 @@ func TestACPCaptures(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, path := range bodies {
-		body, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		body := testscale.ReadFile(t, path)
 		if strings.HasSuffix(path, "-traces.json") {
 			traces, err := new(ptrace.JSONUnmarshaler).UnmarshalTraces(body)
 			if err == nil {
@@ -254,5 +255,87 @@ func TestACPFlaws(t *testing.T) {
 	got, err := project(t, "acpsdk").Check(t.Context(), "check.mjs", strings.NewReader("{"))
 	if err == nil || !strings.Contains(err.Error(), "line 1") {
 		t.Errorf("Check of half a line = %+v, %v, want an error with the line", got, err)
+	}
+}
+
+// TestACPPair has a client and an agent on the protocol's own SDK talk with agenttrace run in between: each byte is as
+// without it, and the session has what the agent said.
+func TestACPPair(t *testing.T) {
+	p := project(t, "acpsdk")
+	dir := t.TempDir()
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", dir, "../../../cmd/agenttrace")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	db := filepath.Join(dir, "s.db")
+	talk := func(name string, between ...string) (said [4]string) {
+		to := filepath.Join(dir, name)
+		if err := os.Mkdir(to, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		args := append(append([]string{"client.mjs", to}, between...), "node", "agent.mjs", to)
+		cmd := exec.CommandContext(t.Context(), "node", args...)
+		cmd.Dir, cmd.Env = p.Dir, append(os.Environ(), "XDG_STATE_HOME="+dir)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		for i, of := range []string{"client.wrote", "agent.read", "agent.wrote", "client.read"} {
+			text, err := os.ReadFile(filepath.Join(to, of))
+			if err != nil || len(text) == 0 {
+				t.Fatalf("%s: %d bytes, %v", of, len(text), err)
+			}
+			said[i] = string(text)
+		}
+		return said
+	}
+	without := talk("without")
+	with := talk("with", filepath.Join(dir, "agenttrace"), "--store", db, "run", "--acp", "--quiet", "--")
+	if with != without || with[0] != with[1] || with[2] != with[3] {
+		t.Errorf("without:\n%s\nwith:\n%s", without, with)
+	}
+	r := testscale.Open(t, sqlitestore.OpenReader, db)
+	docs, err := modelserver.Read(t.Context(), r)
+	if err != nil || len(docs) != 1 {
+		t.Fatalf("%d sessions: %v", len(docs), err)
+	}
+	plan := `assistant data-plan {"entries":[{"content":"edit","priority":"high","status":"in_progress"}]}`
+	var want []string
+	for _, turn := range [][4]string{{"first", ` output "edited"`, "yes", "done"},
+		{"second", " output-denied", "no", "not done"}} {
+		prompt, result, option, said := turn[0], turn[1], turn[2], turn[3]
+		want = append(want, "user text "+prompt, "assistant reasoning Is it ä or 漢?", plan, "assistant text I edit a.txt.",
+			`assistant call edit {"path":"/w/a.txt"} call_`+prompt+result,
+			`assistant data-permission {"toolCall":{"toolCallId":"call_`+prompt+`"},"options":[{"optionId":"yes",`+
+				`"name":"Yes","kind":"allow_once"},{"optionId":"no","name":"No","kind":"reject_once"}],`+
+				`"outcome":{"outcome":"selected","optionId":"`+option+`"}}`,
+			"assistant text "+prompt+": "+said+".", "turn 130+45 end_turn 0 calls")
+	}
+	if d := cmp.Diff(want, modelserver.Lines(docs[0], true)); d != "" {
+		t.Errorf("session (-said +stored):\n%s", d)
+	}
+	in, err := r.Transcript(t.Context(), "sess_pair")
+	if err != nil {
+		t.Fatal(err)
+	}
+	edits := 0
+	for _, m := range in.Messages {
+		for _, row := range m.Parts {
+			if row.Type != "dynamic-tool" && !strings.HasPrefix(row.Type, "tool-") {
+				continue
+			}
+			edits++
+			for _, has := range []string{`"kind":"edit"`, `"locations":[{"path":"/w/a.txt","line":3}]`,
+				`"oldText":"old\n","newText":"new \n"`, `"type":"diff"`} {
+				if !strings.Contains(row.DataJSON, has) {
+					t.Errorf("%s does not have %s", row.DataJSON, has)
+				}
+			}
+		}
+	}
+	if edits != 2 {
+		t.Errorf("%d edits", edits)
+	}
+	for _, n := range docs[0].Notices {
+		t.Errorf("%s", n.String())
 	}
 }

@@ -25,7 +25,7 @@ const script = {
     { text: "Two things first.", calls: [["write_log", { entry: '{"berth":4,"of":[1,null,{"a":"b"}]}', lines: 3 }], ["get_tide", { port: "Ålesund" }]] },
     { text: "Aye ⚓:\n\n1. logged\n2. measured" },
   ],
-  "Is it safe?": [{ status: 500 }],
+  "Safe?": [{ status: "refused" }],
   "Thanks.": [{ text: "Any time." }],
   "Hurry.": [{ status: 429 }, { text: "Measuring.", calls: [["get_tide", { port: "Oslo" }]] }, { text: "Done in a hurry." }],
   "Where is the ferry?": [{ text: "Asking the scout.", ask: ["Scan Oslo"], background: true }, { text: "The ferry is in Oslo." }],
@@ -40,8 +40,14 @@ export const crewPrompts = ["Where is the ferry?", "Scan both.", "Thanks."];
 // What the user says, in order. The same twice is two turns.
 export const prompts = [
   "What is the tide in Bergen?", "Measure Turku twice and book a berth there.", 'Log {"berth": 4} ⛵ – is 3 < 5?',
-  "Is it safe?", "Thanks.", "Thanks.",
+  "Safe?", "Thanks.", "Thanks.",
 ];
+
+// The same, and what is tried again.
+export const retried = [...prompts, "Hurry."];
+
+// The same in fewer turns, for a program that takes seconds to start, and whose other turns another one has.
+export const briefly = [...prompts.slice(1, 4), "Hurry."];
 
 // The tools of the program. Readings are numbered, so that no two outputs are alike.
 // A program that runs commands has each reading from a process of its own.
@@ -77,7 +83,7 @@ export async function start() {
     for await (const chunk of request) body += chunk;
     const path = request.url.split("?")[0];
     const format = formats[path.replace(/^.*:/, "")];
-    if (!format) return response.writeHead(404).end();
+    if (!format || request.method !== "POST") return response.writeHead(request.headers.upgrade ? 426 : 404).end(); // no WebSockets
     const asked = JSON.parse(body);
     const said = format.read(asked);
     const step = log.step(said, body.includes(scoutSystem) ? "Scout" : "Ferris", format.tools(asked));
@@ -101,6 +107,7 @@ export async function start() {
 
 // Log is what was asked and answered, as turns.
 class Log {
+  refused = 500; // the status of an answer that fails
   turns = [];
   calls = new Map(); // by id
   count = 0;
@@ -129,7 +136,7 @@ class Log {
     if (scripted.status) {
       turn.failures++;
       turn.closed = true;
-      return scripted;
+      return { status: scripted.status === "refused" ? this.refused : scripted.status };
     }
     const n = ++this.count;
     const step = {
@@ -147,7 +154,7 @@ class Log {
   // seen is what there was of each turn.
   seen(session) {
     return this.turns.map((t) => ({
-      run: t.agent, session, user: t.user, calls: t.calls, failures: t.failures,
+      run: t.agent, session, user: t.user, calls: t.calls, failures: t.failures, exit: t.exit,
       usage: t.failures < t.calls ? t.usage : null,
       steps: t.steps.flatMap((s) => [
         { text: s.text, calls: s.calls.map((c) => ({ id: c.id, name: c.name, input: c.input, output: c.input.response ? "Message has been sent" : c.result })) },
@@ -175,8 +182,8 @@ const answersByCall = (scripted, offered) => !scripted.calls && offered.some((t)
 // the script's runs them as commands.
 function callsOf(scripted, offered) {
   if (answersByCall(scripted, offered)) return [["final_answer", { response: scripted.text }]];
-  const shell = offered.find((t) => /^bash$/i.test(t.name));
-  const call = ([name, input]) => (shell ? [shell.name, { command: `${name} '${JSON.stringify(input)}'`, description: name }] : [name, input]);
+  const shell = offered.find((t) => /^(bash|exec_command|run_shell_command)$/i.test(t.name));
+  const call = ([name, input]) => (shell ? [shell.name, { [shell.name === "exec_command" ? "cmd" : "command"]: `${name} '${JSON.stringify(input)}'`, description: name }] : [name, input]);
   return scripted.calls?.map(call) ?? scripted.ask?.map((question) => asking(offered, question, scripted.background)) ?? [];
 }
 
@@ -253,8 +260,14 @@ const formats = {
         total_tokens: step.usage.input + step.usage.cache_read + step.usage.output,
       },
     }),
-    *stream() {
-      throw new Error("nobody asks for this");
+    *stream(step) {
+      const whole = this.answer(step);
+      yield ["response.created", { type: "response.created", response: { ...whole, status: "in_progress", output: [], usage: null } }];
+      for (const [output_index, item] of whole.output.entries()) {
+        yield ["response.output_item.added", { type: "response.output_item.added", output_index, item }];
+        yield ["response.output_item.done", { type: "response.output_item.done", output_index, item }];
+      }
+      yield ["response.completed", { type: "response.completed", response: whole }];
     },
   },
   "/v1/messages": {

@@ -33,13 +33,18 @@ export function provider(...processors) {
 const crew = client.endsWith("-crew");
 const { default: setup } = await import(`./clients/${client.replace("-crew", "")}.mjs`);
 const server = await model.start();
-const { ask, flush, retries, session = `${client}-1` } = await setup({ url: server.url, session: `${client}-1`, endpoint, provider, exporter, client, crew });
-for (const text of crew ? model.crewPrompts : retries ? [...model.prompts, "Hurry."] : model.prompts) {
+const url = process.env.AGENTTRACE ? await (await import("./tap.mjs")).start(server.url, `homes/${client}/outside`) : server.url;
+const { ask, flush, says = model.prompts, refused = 500, session = `${client}-1` } = await setup({ url, session: `${client}-1`, endpoint, provider, exporter, client, crew });
+server.log.refused = refused;
+for (const text of crew ? model.crewPrompts : says) {
+  let exit;
   try {
     await ask(text);
   } catch (e) {
+    exit = e?.exit;
     if (!String(e?.message ?? e).includes("fire") && !String(e?.cause?.message).includes("fire")) console.error(`${client}: ${text}:`, e);
   }
+  if (exit) server.log.turns.at(-1).exit = exit;
 }
 await flush();
 server.close();

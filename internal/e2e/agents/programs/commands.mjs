@@ -6,6 +6,7 @@ import { dirname, join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 
 import { tools } from "./model.mjs";
+import { tapped } from "./tap.mjs";
 
 // home makes a home directory with a project and the commands, and returns a function that runs a program there.
 export function home(name, env, files = {}) {
@@ -24,10 +25,13 @@ export function home(name, env, files = {}) {
   const kept = { ...(TMPDIR && { TMPDIR }), ...(AGENTTRACE_STORE && { AGENTTRACE_STORE }) };
   const environment = { HOME: dir, PATH: `${bin}:${process.env.PATH}`, LANG: "C.UTF-8", ...kept, ...env };
   // AGENTTRACE is the command that records programs from outside, if they are to be.
-  const command = [...(process.env.AGENTTRACE ? [process.env.AGENTTRACE, "run", "--content", "--quiet", "--"] : []), process.execPath];
+  const recorded = process.env.AGENTTRACE ? [process.env.AGENTTRACE, "run", "--content", "--quiet", "--"] : [];
   return (program, ...args) => new Promise((done, failed) => {
-    const child = execFile(command[0], [...command.slice(1), resolve("node_modules", program), ...args], { cwd, env: environment }, (error, stdout, stderr) =>
-      error ? failed(new Error(`${error.message}: ${stdout}${stderr}`)) : done(stdout));
+    const runtime = /\.[cm]?js$/.test(program) ? [process.execPath] : [];
+    const command = process.env.AGENTTRACE ? [...recorded, process.execPath, tapped(program, join(dir, "inside")), ...args]
+      : [...runtime, resolve("node_modules", program), ...args];
+    const child = execFile(command[0], command.slice(1), { cwd, env: environment }, (error, stdout, stderr) =>
+      error ? failed(Object.assign(new Error(`${error.message}: ${stdout}${stderr}`), { exit: error.code })) : done(stdout));
     child.stdin.end();
   });
 }

@@ -1,7 +1,7 @@
 import { randomUUID } from "node:crypto";
 
 import { home } from "../commands.mjs";
-import { scoutSystem, system } from "../model.mjs";
+import { briefly, retried, scoutSystem, system } from "../model.mjs";
 
 export default async function ({ url, endpoint, client, crew }) {
   const session = randomUUID();
@@ -14,7 +14,7 @@ export default async function ({ url, endpoint, client, crew }) {
   const scout = { scout: { description: "Looks at the sea", prompt: scoutSystem } };
   let known = "--session-id";
   return {
-    session, retries: true,
+    session, says: process.env.AGENTTRACE ? briefly : retried,
     ask: (text) => {
       const asked = run("@anthropic-ai/claude-code/cli-wrapper.cjs", "-p", text, known, session, "--append-system-prompt", system, "--allowedTools", "Bash,Task,Agent",
         "--model", "claude-sonnet-4-5", ...(crew ? ["--agents", JSON.stringify(scout)] : []));
