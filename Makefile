@@ -27,10 +27,10 @@ long: ## all rounds of the suites that deliver, generate and kill at random; nee
 contrib: ## the adapters of frameworks, each a module of its own
 	for m in contrib/*/go.mod; do (cd $${m%/go.mod} && go mod tidy -diff && go vet ./... && go test -timeout 20m ./...) || exit 1; done
 
-race:
-	# Tests of rows, of costs and of the corpora of secrets run one thing at a time: the detector has nothing to see there.
-	CGO_ENABLED=1 go test -race -timeout 20m -skip 'TestConformance|Cost|TestManyToolCallsInOneRequest|TestTheSearchIndexChangesNoResult|TestADamagedSearchIndexIsMadeAgain|TestImport$$|TestSQL|TestRefusals|TestFailures|TestLongTurn|Corpus' ./agenttrace/... ./acplog ./redact ./session/store/... ./session/spool ./exporter/... ./processor/... ./examples/...
-	CGO_ENABLED=1 go test -race -run 'Concurrent|SameRows|Flush' ./session/ingest ./session/recorder
+race: ## where goroutines share something; tests of rows, which do one thing at a time, show the detector nothing
+	CGO_ENABLED=1 go test -race -timeout 20m ./agenttrace/... ./acplog ./session/spool ./exporter/... ./processor/... ./examples/...
+	CGO_ENABLED=1 go test -race -run 'Busy|Cancel|Close|Concurrent|Flush|Follow|Group|Outbox|Plans|Readers|Rebuilt|SameRows|While' \
+	  ./session/store/sqlite ./session/ingest ./session/recorder
 
 lint:
 	go tool -modfile=tools/lint/go.mod golangci-lint run --build-tags e2e,long # vets, too

@@ -15,6 +15,7 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session/web"
 )
 
@@ -117,10 +118,7 @@ func TestImportsOfOthersAreNotHeldUp(t *testing.T) {
 		}
 		return answer.StatusCode, string(b)
 	}
-	reference, err := os.ReadFile("../session/testdata/reference.jsonl")
-	if err != nil {
-		t.Fatal(err)
-	}
+	reference := testscale.ReadFile(t, "../session/testdata/reference.jsonl")
 
 	slow, cancel := context.WithCancel(t.Context())
 	var senders sync.WaitGroup
@@ -166,6 +164,7 @@ func TestImportsOfOthersAreNotHeldUp(t *testing.T) {
 	}
 	senders.Wait()
 	var left []string
+	var err error
 	for range 500 { // until the server has noticed that the slow senders are gone
 		if left, err = filepath.Glob(filepath.Join(os.TempDir(), "agenttrace-import-*")); err != nil || len(left) == 0 {
 			break

@@ -5,7 +5,6 @@ import (
 	"go/parser"
 	"go/token"
 	"maps"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,6 +18,7 @@ import (
 	"github.com/agenttrace/agenttrace/exporter/sessionexporter"
 	"github.com/agenttrace/agenttrace/extension/hostcheckextension"
 	"github.com/agenttrace/agenttrace/extension/sessionview"
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/processor/redactionprocessor"
 )
 
@@ -38,10 +38,7 @@ func (m module) version() string { _, v, _ := strings.Cut(m.GoMod, " "); return 
 
 func readManifest(t *testing.T) manifest {
 	t.Helper()
-	b, err := os.ReadFile("builder.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := testscale.ReadFile(t, "builder.yaml")
 	var m manifest
 	if err := yaml.Unmarshal(b, &m); err != nil {
 		t.Fatal(err)
@@ -115,10 +112,7 @@ func TestManifestEqualsComponents(t *testing.T) {
 }
 
 func TestManifestVersions(t *testing.T) {
-	b, err := os.ReadFile("../go.mod")
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := testscale.ReadFile(t, "../go.mod")
 	required := make(map[string]string)
 	for line := range strings.Lines(string(b)) {
 		if f := strings.Fields(strings.TrimPrefix(strings.TrimSpace(line), "require ")); len(f) >= 2 {

@@ -115,9 +115,7 @@ func TestConfigurationsAreValid(t *testing.T) {
 func TestValidate(t *testing.T) {
 	config := func(t *testing.T, text string) string {
 		name := filepath.Join(t.TempDir(), "my.yaml")
-		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testscale.WriteFile(t, name, text)
 		return name
 	}
 	const minimal = `
@@ -252,17 +250,6 @@ func stop(t *testing.T, r interface{ Shutdown(context.Context) error }) {
 	}
 }
 
-// opened returns the store at path for reading until the test ends.
-func opened(t *testing.T, path string) *sqlite.Reader {
-	t.Helper()
-	r, err := sqlite.OpenReader(t.Context(), path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { r.Close() })
-	return r
-}
-
 // send delivers a request over gRPC and returns when it is acknowledged.
 func send(t *testing.T, endpoint string, td ptrace.Traces) error {
 	t.Helper()
@@ -323,7 +310,7 @@ func TestStart(t *testing.T) {
 	if err := send(t, r.Endpoint(), oneRun("ses_1")); err != nil {
 		t.Fatal(err)
 	}
-	reader := opened(t, path)
+	reader := testscale.Open(t, sqlite.OpenReader, path)
 	if s, err := reader.Session(t.Context(), "ses_1"); err != nil || s.Agent != "test" {
 		t.Errorf("after the acknowledgement the store has %+v, %v", s, err)
 	}
@@ -458,7 +445,7 @@ func TestSecondPlaceDown(t *testing.T) {
 		t.Error(err)
 	}
 	stop(t, r)
-	reader := opened(t, path)
+	reader := testscale.Open(t, sqlite.OpenReader, path)
 	if _, err := reader.Session(t.Context(), "ses_1"); err != nil {
 		t.Error(err)
 	}

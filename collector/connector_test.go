@@ -14,6 +14,7 @@ import (
 
 	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session/codec/formats"
+	"github.com/agenttrace/agenttrace/session/store/sqlite"
 )
 
 // TestConnector sends the log records of a client that sends nothing else, the last of them over several connections at
@@ -56,7 +57,8 @@ func TestConnector(t *testing.T) {
 	got = append(got, <-second.traces)
 	stop(t, again)
 	stop(t, started(t, Options{Config: uris}))
-	s, err := formats.Read(t.Context(), opened(t, o.Store), "01a1fa2f-1e4a-7b31-a55d-4564d5182253")
+	reader := testscale.Open(t, sqlite.OpenReader, o.Store)
+	s, err := formats.Read(t.Context(), reader, "01a1fa2f-1e4a-7b31-a55d-4564d5182253")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -123,9 +123,7 @@ service:
   pipelines: {traces: {receivers: [otlp], exporters: [session]}}
   telemetry: {logs: {level: info}, metrics: {level: none}}
 `, queue, endpoint, path, options)
-	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testscale.WriteFile(t, name, text)
 	return name
 }
 
@@ -192,7 +190,7 @@ func TestKilled(t *testing.T) {
 // checkStored wants every session with the one span that it was made from.
 func checkStored(t *testing.T, path string, ids map[string]bool) {
 	t.Helper()
-	reader := opened(t, path)
+	reader := testscale.Open(t, sqlite.OpenReader, path)
 	for id := range ids {
 		if _, err := reader.Session(t.Context(), id); err != nil {
 			t.Fatalf("session %s was acknowledged: %v", id, err)
@@ -474,7 +472,7 @@ func TestAgentStaysBelowLimit(t *testing.T) {
 	if len(failed.all) > 0 {
 		t.Fatal(failed.all)
 	}
-	reader := opened(t, path)
+	reader := testscale.Open(t, sqlite.OpenReader, path)
 	transcript, err := reader.Transcript(t.Context(), sess.ID())
 	if err != nil || len(transcript.Messages) != 2 {
 		t.Fatalf("%d messages, %v", len(transcript.Messages), err)
@@ -538,7 +536,7 @@ service:
 		t.Errorf("the second place got %q, want %q", got.Str(), want)
 	}
 	stop(t, r)
-	reader := opened(t, path)
+	reader := testscale.Open(t, sqlite.OpenReader, path)
 	if s, err := reader.Session(t.Context(), "ses_1"); err != nil || s.Title != title {
 		t.Errorf("the store has %q, %v", s.Title, err)
 	}

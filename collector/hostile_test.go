@@ -24,6 +24,7 @@ import (
 	"google.golang.org/grpc/mem"
 
 	"github.com/agenttrace/agenttrace/internal/testscale"
+	"github.com/agenttrace/agenttrace/session/store/sqlite"
 )
 
 // rawCodec sends a message as the bytes that it is.
@@ -174,7 +175,7 @@ func TestCollectorSurvivesDeepValues(t *testing.T) {
 	if n := stored(t, path, good); n != len(good) {
 		t.Errorf("%d of %d sessions beside deep values are stored", n, len(good))
 	}
-	reader := opened(t, path)
+	reader := testscale.Open(t, sqlite.OpenReader, path)
 	for id := range good {
 		if _, err := reader.Transcript(t.Context(), id); err != nil {
 			t.Error(err)
@@ -218,9 +219,7 @@ service:
   pipelines: {traces: {receivers: [otlp], exporters: [session]}}
   telemetry: {logs: {level: error}, metrics: {level: none}}
 `, grpcEndpoint, httpEndpoint, filepath.Join(t.TempDir(), "sessions.db"))
-	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testscale.WriteFile(t, name, text)
 	started(t, Options{Config: []string{name}})
 	const preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00"
 	for name, tt := range map[string]struct{ endpoint, sent, want string }{

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -98,9 +97,7 @@ service:
   telemetry: {metrics: {level: none}}
   pipelines: {traces: {receivers: [otlp], exporters: [nop]}}
 `, endpoint)
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testscale.WriteFile(t, file, text)
 	own := started(t, Options{Config: []string{file}})
 	defer func() { _ = own.Shutdown(t.Context()) }()
 	check(endpoint, "https://my.app.example")

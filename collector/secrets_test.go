@@ -92,9 +92,7 @@ func (e evidence) keep(t *testing.T) {
 		if dir == "" {
 			return
 		}
-		if err := os.WriteFile(filepath.Join(dir, name), all, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testscale.WriteFile(t, filepath.Join(dir, name), all)
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -51,10 +50,7 @@ service:
 		t.Error("the metrics have the instance's id, which the configuration leaves out")
 	}
 	stop(t, r)
-	log, err := os.ReadFile(filepath.Join(dir, "log"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	log := testscale.ReadFile(t, filepath.Join(dir, "log"))
 	for _, want := range []string{`"resource":{`, `"team":"agents"`, `"otelcol.component.id":"otlp"`} {
 		if !strings.Contains(string(log), want) {
 			t.Errorf("the log has no %s:\n%s", want, log)

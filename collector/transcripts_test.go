@@ -12,6 +12,7 @@ import (
 	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/importer"
+	"github.com/agenttrace/agenttrace/session/store/sqlite"
 )
 
 // claudeTurn is a turn of a transcript of Claude Code.
@@ -41,9 +42,7 @@ func TestCollectorFollowsTranscripts(t *testing.T) {
 	text := ""
 	grow := func(n int) {
 		text += claudeTurn(n)
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testscale.WriteFile(t, file, text)
 	}
 	grow(0)
 	endpoint := testscale.MustAddress()
@@ -61,7 +60,7 @@ service:
 		t.Fatal(err)
 	}
 	r := started(t, Options{Config: []string{config}})
-	reader := opened(t, path)
+	reader := testscale.Open(t, sqlite.OpenReader, path)
 	transcript := func(messages int) *session.Transcript {
 		t.Helper()
 		for end := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {

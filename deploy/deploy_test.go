@@ -11,6 +11,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/agenttrace/agenttrace/internal/testscale"
 )
 
 // compose has the fields of a compose file that the tests use.
@@ -65,10 +67,7 @@ var composeFiles = map[string][]string{
 
 func readYAML(t *testing.T, path string, into any) {
 	t.Helper()
-	b, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := testscale.ReadFile(t, path)
 	if err := yaml.Unmarshal(b, into); err != nil {
 		t.Fatalf("%s: %v", path, err)
 	}
@@ -201,10 +200,7 @@ func TestTempoVolume(t *testing.T) {
 
 // The image does not run as root and has the store on a volume that its user owns.
 func TestDockerfile(t *testing.T) {
-	b, err := os.ReadFile("../Dockerfile")
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := testscale.ReadFile(t, "../Dockerfile")
 	_, final, _ := strings.Cut(string(b), "\nFROM scratch\n")
 	for _, line := range []string{
 		"COPY --from=build --chown=10001:10001 /out/store /var/lib/agenttrace",

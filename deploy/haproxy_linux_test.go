@@ -34,8 +34,8 @@ import (
 	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/session/codec/otlpfile"
 	"github.com/agenttrace/agenttrace/session/store"
-	"github.com/agenttrace/agenttrace/session/store/postgres/postgrestest"
 	"github.com/agenttrace/agenttrace/session/store/stores"
+	"github.com/agenttrace/agenttrace/session/store/storetest"
 )
 
 // haproxy returns the path of the program. It is skipped only where it is not installed.
@@ -55,7 +55,7 @@ func haproxy(t *testing.T) string {
 // own: requests of one connection reach both, and when one is killed in the middle of requests, senders lose nothing
 // and the killed one gets requests again when it is back.
 func TestLoadBalancer(t *testing.T) {
-	binary, database := haproxy(t), postgrestest.Start(t)
+	binary, database := haproxy(t), storetest.StartPostgres(t)
 	for _, protocol := range []string{"grpc", "http"} {
 		t.Run(protocol, func(t *testing.T) {
 			ports := freePorts(t)
@@ -120,7 +120,7 @@ func TestLoadBalancer(t *testing.T) {
 // arrive and started again, and then stopped as an update does: every session that a sender sent is in the database.
 func TestCollectorsBehindLoadBalancer(t *testing.T) {
 	binary := haproxy(t)
-	dsn := postgrestest.Start(t).Create(t)
+	dsn := storetest.StartPostgres(t).Create(t)
 	ports := freePorts(t)
 	first := startCollector(t, hosts[0], dsn, ports)
 	startCollector(t, hosts[1], dsn, ports)

@@ -8,7 +8,6 @@ import (
 	"maps"
 	"net"
 	"net/url"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -19,6 +18,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/agenttrace/agenttrace/internal/testscale"
 )
 
 // manifest has the fields of all kinds of resources that the tests use.
@@ -117,10 +118,7 @@ func manifests(t *testing.T) map[string]manifest {
 		if filepath.Base(file) == "kustomization.yaml" {
 			continue
 		}
-		b, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := testscale.ReadFile(t, file)
 		for d := yaml.NewDecoder(bytes.NewReader(b)); ; {
 			var m manifest
 			if err := d.Decode(&m); errors.Is(err, io.EOF) {

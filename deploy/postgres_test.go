@@ -3,7 +3,6 @@ package deploy
 import (
 	"net"
 	"net/url"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -13,14 +12,12 @@ import (
 
 	"github.com/agenttrace/agenttrace/collector"
 	"github.com/agenttrace/agenttrace/exporter/sessionexporter"
+	"github.com/agenttrace/agenttrace/internal/testscale"
 )
 
 func readText(t *testing.T, path string) string {
 	t.Helper()
-	b, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := testscale.ReadFile(t, path)
 	return string(b)
 }
 

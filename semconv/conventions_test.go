@@ -4,13 +4,13 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/semconv"
 )
 
@@ -53,10 +53,7 @@ func TestEveryAttributeIsDescribed(t *testing.T) {
 
 // TestAnAttributeIsTheSameInEveryTable reads the page, which repeats the row of an attribute for each of its spans.
 func TestAnAttributeIsTheSameInEveryTable(t *testing.T) {
-	page, err := os.ReadFile("CONVENTIONS.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := testscale.ReadFile(t, "CONVENTIONS.md")
 	attributes, _, _ := strings.Cut(string(page), "\n## Values\n")
 	if !strings.Contains(attributes, semconv.SchemaURL) || !strings.Contains(attributes, "`"+semconv.ScopeName+"`") {
 		t.Error("the page has another schema URL or scope")

@@ -4,24 +4,22 @@ import (
 	"bytes"
 	"encoding/json"
 	"math"
-	"os"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec/jsonl"
-	"github.com/google/go-cmp/cmp"
 )
 
 // reference returns sessions that the guide's reference program wrote: one with every
 // part type that it stores and a rewind, its fork, and an archived one.
 func reference(tb testing.TB) []*session.Transcript {
 	tb.Helper()
-	data, err := os.ReadFile("testdata/reference.jsonl")
-	if err != nil {
-		tb.Fatal(err)
-	}
+	data := testscale.ReadFile(tb, "testdata/reference.jsonl")
 	var all []*session.Transcript
 	for t, err := range jsonl.Decode(bytes.NewReader(data), nil) {
 		if err != nil {

@@ -12,11 +12,11 @@ import (
 	"github.com/agenttrace/agenttrace/internal/e2e/modelserver"
 )
 
-// example builds the example with a go command and its arguments, runs it, and returns its output.
+// example builds the example with a command that is "go build" or its like, runs it, and returns its output.
 func example(t *testing.T, command ...string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "example")
-	command = append(command, "build", "-o", path, "./internal/example")
+	command = append(command, "-o", path, "./internal/example")
 	build := exec.CommandContext(t.Context(), command[0], command[1:]...)
 	build.Env = append(os.Environ(), "ORCHESTRION_LOG_LEVEL=WARN")
 	if out, err := build.CombinedOutput(); err != nil {
@@ -40,7 +40,7 @@ func example(t *testing.T, command ...string) string {
 
 // TestClientsAreRecordedWithoutAChange builds a program with and without orchestrion.
 func TestClientsAreRecordedWithoutAChange(t *testing.T) {
-	if got := example(t, "go"); got != "" {
+	if got := example(t, "go", "build"); got != "" {
 		t.Errorf("without orchestrion there is recorded %q", got)
 	}
 	const want = `{"type":"text","text":"Are you there?"} {"type":"text","text":"Yes."} end_turn, 40+2 tokens
@@ -48,7 +48,9 @@ func TestClientsAreRecordedWithoutAChange(t *testing.T) {
 {"type":"text","text":"Are you there?"} {"type":"text","text":"Yes."} STOP, 40+2 tokens
 {"type":"text","text":"Are you there?"} {"type":"text","text":"Yes."} end_turn, 40+2 tokens
 `
-	got := example(t, "go", "run", "github.com/DataDog/orchestrion", "go")
+	// Orchestrion compiles everything that the program needs, the standard library, too. That takes minutes, and a third
+	// less without optimization.
+	got := example(t, "go", "run", "github.com/DataDog/orchestrion", "go", "build", "-gcflags=all=-N -l")
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("recorded (-want +got):\n%s", diff)
 	}

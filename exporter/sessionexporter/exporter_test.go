@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -30,6 +29,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/store"
@@ -639,10 +639,7 @@ func counted(t *testing.T, tel *componenttest.Telemetry, name string) int64 {
 
 // TestTheREADMEListsTheMetrics: every metric is described for those who watch a collector.
 func TestTheREADMEListsTheMetrics(t *testing.T) {
-	readme, err := os.ReadFile("README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	readme := testscale.ReadFile(t, "README.md")
 	for line := range strings.Lines(counters) {
 		name, text, _ := strings.Cut(strings.TrimSpace(line), " ")
 		unit, description, _ := strings.Cut(text, " ")

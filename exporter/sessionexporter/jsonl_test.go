@@ -21,6 +21,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/formats"
 	"github.com/agenttrace/agenttrace/session/codec/jsonl"
@@ -46,10 +47,7 @@ func listing(t *testing.T, dir string) map[string]string {
 	}
 	all := make(map[string]string)
 	for _, e := range entries {
-		b, err := os.ReadFile(filepath.Join(dir, e.Name()))
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := testscale.ReadFile(t, filepath.Join(dir, e.Name()))
 		all[e.Name()] = string(b)
 	}
 	return all
@@ -159,9 +157,7 @@ func TestJSONLAfterCrash(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, content := range map[string]string{".agenttrace-123": `{"type":"sess`, "other.txt": "not ours"} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testscale.WriteFile(t, filepath.Join(dir, name), content)
 	}
 	e := tracesOf(t, NewFactory(), nop(), c)
 	if err := e.Start(ctx, componenttest.NewNopHost()); err != nil {
@@ -369,9 +365,7 @@ func TestADirectoryThatCannotBeWrittenIsLoggedOnce(t *testing.T) {
 		if err := os.Remove(dir); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(dir, nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testscale.WriteFile(t, dir, "")
 		deliver(t, e, "a", "b", "c")
 		advance(10 * quiet)
 		synctest.Wait()

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -16,6 +15,7 @@ import (
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
@@ -154,9 +154,7 @@ func TestRetentionAndTranscriptsTogether(t *testing.T) {
 	dir := t.TempDir()
 	write := func(id, text string) {
 		t.Helper()
-		if err := os.WriteFile(filepath.Join(dir, id+".jsonl"), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testscale.WriteFile(t, filepath.Join(dir, id+".jsonl"), text)
 	}
 	turn := func(id string, n int, at time.Time) string {
 		record := `{"sessionId":%q,"isSidechain":false,"uuid":"%s-%d-%s","timestamp":%q,"type":%q,` +

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/price"
 )
@@ -229,9 +230,7 @@ func TestImportOfFiles(t *testing.T) {
 	dir, files := filepath.Join(t.TempDir(), "prices"), t.TempDir()
 	for name, body := range map[string]string{"a.json": liteLLM, "b.json": modelsDev} {
 		path := filepath.Join(files, name)
-		if err := os.WriteFile(path, []byte(body), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testscale.WriteFile(t, path, body)
 		if err := os.Chtimes(path, monday, monday); err != nil {
 			t.Fatal(err)
 		}
@@ -261,15 +260,11 @@ func TestDamagedLists(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(lists[0].Path, []byte("{"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testscale.WriteFile(t, lists[0].Path, "{")
 	if got := cost(t, dir, "gpt-a"); !strings.Contains(got, "read prices from "+lists[0].Path) {
 		t.Error(got)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "lists.json"), []byte("{"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testscale.WriteFile(t, filepath.Join(dir, "lists.json"), "{")
 	if _, err := price.Open(dir); err == nil {
 		t.Error("no error of an index that is damaged")
 	}

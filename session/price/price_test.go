@@ -3,20 +3,17 @@ package price_test
 import (
 	"bytes"
 	"math"
-	"os"
 	"strings"
 	"testing"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/price"
 )
 
 func read(t testing.TB, name string) *price.Table {
 	t.Helper()
-	b, err := os.ReadFile("testdata/" + name + ".json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := testscale.ReadFile(t, "testdata/"+name+".json")
 	table, err := price.Read(bytes.NewReader(b))
 	if err != nil {
 		t.Fatal(err)
@@ -183,10 +180,7 @@ func TestConcurrent(t *testing.T) {
 // FuzzRead checks that a cost is a number from zero on, for any list.
 func FuzzRead(f *testing.F) {
 	for _, name := range []string{"modelsdev", "litellm"} {
-		b, err := os.ReadFile("testdata/" + name + ".json")
-		if err != nil {
-			f.Fatal(err)
-		}
+		b := testscale.ReadFile(f, "testdata/"+name+".json")
 		f.Add(b, "openai", "gpt-5")
 	}
 	f.Add([]byte(`{"a":{"models":{"b":{"cost":{"input":1,"output":2,"tiers":[{"tier":{"type":"context",`+

@@ -18,6 +18,7 @@ import (
 	sdklog "go.opentelemetry.io/otel/sdk/log"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session/codec/otlpfile"
 )
 
@@ -195,10 +196,7 @@ func TestLargeBatch(t *testing.T) {
 	records := 0
 	files, _ := Files(root)
 	for _, path := range files {
-		b, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := testscale.ReadFile(t, path)
 		for body, err := range otlpfile.Read(bytes.NewReader(b), otlpfile.Options{}) {
 			if err != nil {
 				t.Fatal(err)
@@ -321,9 +319,7 @@ func TestDamaged(t *testing.T) {
 	flipped := slices.Clone(b)
 	flipped[starts[1]+20] ^= 4
 	root, path := write(t, flipped)
-	if err := os.WriteFile(strings.Replace(path, "1.pb", "2.pb", 1), b[:len(b)-5], 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testscale.WriteFile(t, strings.Replace(path, "1.pb", "2.pb", 1), b[:len(b)-5])
 	if err := os.WriteFile(filepath.Join(root, newPrefix+"1"), b[:5], 0o600); err != nil {
 		t.Fatal(err)
 	}

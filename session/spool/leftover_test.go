@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"go.opentelemetry.io/collector/pdata/ptrace"
+
+	"github.com/agenttrace/agenttrace/internal/testscale"
 )
 
 // TestLeftovers: what a process had half written when it was killed is not read, and removed later.
@@ -20,9 +22,7 @@ func TestLeftovers(t *testing.T) {
 	die(t, e)
 	half, old := filepath.Join(root, newPrefix+"1"), filepath.Join(root, newPrefix+"2")
 	for _, path := range []string{half, old} {
-		if err := os.WriteFile(path, []byte("half"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testscale.WriteFile(t, path, "half")
 	}
 	if err := os.Chtimes(old, time.Time{}, time.Now().Add(-2*time.Hour)); err != nil {
 		t.Fatal(err)

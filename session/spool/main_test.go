@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -26,6 +25,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/goleak"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session/codec/otlpfile"
 )
 
@@ -206,10 +206,7 @@ func spooled(t testing.TB, root string) (names []string, damages []error) {
 		t.Fatal(err)
 	}
 	for _, path := range files {
-		b, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := testscale.ReadFile(t, path)
 		more, bad := read(bytes.NewReader(b))
 		names, damages = append(names, more...), append(damages, bad...)
 	}
@@ -241,10 +238,7 @@ func fileBytes(t testing.TB, names ...string) (all []byte) {
 		t.Fatalf("files %q, %v", files, err)
 	}
 	for _, path := range files {
-		b, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := testscale.ReadFile(t, path)
 		all = append(all, b...)
 	}
 	return all
@@ -255,9 +249,7 @@ func write(t testing.TB, content []byte) (root, path string) {
 	t.Helper()
 	root = t.TempDir()
 	path = filepath.Join(root, "20260101T000000.000-1-00000000-00000001.pb")
-	if err := os.WriteFile(path, content, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testscale.WriteFile(t, path, content)
 	return root, path
 }
 
