@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/agenttrace/agenttrace/session/store"
 )
 
 func moment(ms int64) time.Time { return time.UnixMilli(ms) }
@@ -118,4 +120,14 @@ func TestCompact(t *testing.T) {
 	}
 	apply(t, s, bigBatch(1))
 	sound(t, path)
+}
+
+// TestForkWithMetadataThatIsNoJSON: nothing is forked. What forks and rewinds do is in the stories of storetest.
+func TestForkWithMetadataThatIsNoJSON(t *testing.T) {
+	s := open(t, newPath(t), Options{})
+	apply(t, s, turnBatch("s", "1"))
+	id, err := s.Fork(t.Context(), store.ForkOptions{From: "s", Metadata: map[string]any{"f": func() {}}})
+	if err == nil || id != "" {
+		t.Errorf("fork %q, %v", id, err)
+	}
 }

@@ -92,6 +92,9 @@ type harness struct {
 	// kept are all rows as they were once, exported is a session as it was.
 	kept     string
 	exported *store.Imported
+	// forked is the session that a user forked last, rewound what its rewind changed.
+	forked  string
+	rewound store.Rewound
 }
 
 // check ends the test if there is an error.

@@ -36,7 +36,8 @@ import (
 //
 // A story is built in many ways: see [harness.story]. After a line "in order" each batch is stored when it comes, and
 // checks are of what is stored so far. A line "--" begins another story of the rule, on an empty store. Times count
-// from epoch, in milliseconds: @40 in JSON, and in what is read. Words with spaces are between backquotes.
+// from epoch, in milliseconds: @40 in JSON, and in what is read. Words with spaces are between backquotes. FORK is
+// the session that a user forked last.
 
 //go:embed stories/*.txt
 var storyFiles embed.FS
@@ -184,6 +185,9 @@ func (a *args) word() string {
 	}
 	w := a.left[0]
 	a.left = a.left[1:]
+	if w == "FORK" {
+		return a.h.forked
+	}
 	return w
 }
 

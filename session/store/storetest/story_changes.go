@@ -199,6 +199,26 @@ var actions = map[string]func(h *harness, s Store, a *args) error{
 	"archive": func(h *harness, s Store, a *args) error {
 		return s.Archive(h.Context(), a.word(), len(a.left) < 2, time.UnixMilli(epoch+a.int()))
 	},
+	// fork FROM MESSAGE TIME TITLE {metadata}: "-" is no message, and the usual title
+	"fork": func(h *harness, s Store, a *args) (err error) {
+		o := store.ForkOptions{From: a.word(), Message: strings.TrimPrefix(a.word(), "-"),
+			Now: time.UnixMilli(epoch + a.int()), Title: strings.TrimPrefix(a.word(), "-")}
+		a.json(&o.Metadata)
+		id, err := s.Fork(h.Context(), o)
+		if err == nil {
+			h.forked = id
+		}
+		return err
+	},
+	// rewind ID TO TIME
+	"rewind": func(h *harness, s Store, a *args) (err error) {
+		h.rewound, err = s.Rewind(h.Context(), a.word(), a.word(), time.UnixMilli(epoch+a.int()))
+		return err
+	},
+	"unrewind": func(h *harness, s Store, a *args) (err error) {
+		h.rewound, err = s.Unrewind(h.Context(), a.word())
+		return err
+	},
 	"delete": func(h *harness, s Store, a *args) error { return s.Delete(h.Context(), a.word()) },
 	// annotate {Annotation}: a tag of s1, and one with what is otherwise in the other
 	"annotate": func(h *harness, s Store, a *args) error {

@@ -61,16 +61,31 @@ func lines[T any](h *harness, all []T, err error, line func(*T) string) string {
 	return strings.Join(text, "\n")
 }
 
-// failure is what an error is called.
+// failures are what errors are called.
+var failures = map[string]error{
+	"not found": store.ErrNotFound, "ambiguous": store.ErrAmbiguous, "hidden": store.ErrHidden,
+	"not the user's": store.ErrNotUsers, "no rewind": store.ErrNoRewind,
+}
+
+// failure is what an error is called, which has a name.
 func (h *harness) failure(err error) string {
 	h.Helper()
-	switch {
-	case errors.Is(err, store.ErrNotFound):
-		return "not found"
-	case errors.Is(err, store.ErrAmbiguous):
-		return "ambiguous"
+	name := failureName(err)
+	if name == "error" {
+		h.check(err)
 	}
-	h.check(err)
+	return name
+}
+
+func failureName(err error) string {
+	for name, of := range failures {
+		if errors.Is(err, of) {
+			return name
+		}
+	}
+	if err != nil {
+		return "error"
+	}
 	return ""
 }
 
@@ -144,6 +159,13 @@ func init() {
 		},
 		"visible": func(h *harness, s Store, a *args) string {
 			return strings.Join(visible(h.transcript(s, a.word())), " ")
+		},
+		// What the last rewind, or its undoing, changed.
+		"rewound": func(h *harness, _ Store, _ *args) string {
+			return h.rewound.To + ": " + strings.Join(h.rewound.Messages, " ")
+		},
+		"texts": func(h *harness, s Store, a *args) string {
+			return strings.Join(texts(h.transcript(s, a.word())), ", ")
 		},
 		"messages": func(h *harness, s Store, a *args) string {
 			return lines(h, h.transcript(s, a.word()).Messages, nil, func(m *session.MessageAndParts) string {
@@ -219,10 +241,7 @@ func init() {
 			return string(raw)
 		},
 		"failed": func(h *harness, _ Store, _ *args) string {
-			if h.failed != nil && !errors.Is(h.failed, store.ErrNotFound) {
-				return "error"
-			}
-			return h.failure(h.failed)
+			return failureName(h.failed)
 		},
 		"kept": func(h *harness, s Store, _ *args) string { return gocmp.Diff(h.kept, h.dump(s)) },
 		"exported": func(h *harness, _ Store, _ *args) string {
