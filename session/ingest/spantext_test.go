@@ -9,10 +9,8 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
-	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/plog"
 	"go.opentelemetry.io/collector/pdata/ptrace"
@@ -39,7 +37,7 @@ const epoch = 1_795_219_200_000
 //	       | "at=" time                 // when it started, after epoch; 0ms
 //	       | "for=" time                // how long it took; 0ms
 //	       | "status=" ( "ok" | "error" )
-//	       | "kind=client" .
+//	       | "kind=" ( "client" | "server" ) .
 //	time   = duration | "unset" .       // as in Go, such as +20ms or 1m30s
 //	attr   = key "=" value              // a value; that of body is the body of a record
 //	       | key ":=" json              // a string that holds JSON
@@ -138,7 +136,7 @@ type fields struct {
 	ids     map[string]uint64 // 16 bytes for a trace, 8 for a span
 	times   map[string]time.Duration
 	status  ptrace.StatusCode
-	client  bool
+	kind    ptrace.SpanKind
 	message string
 }
 
@@ -163,7 +161,9 @@ func parseFields(words []string, trace, id uint64) (fields, error) {
 		case key == "status" && isStatus:
 			f.status = code
 		case word == "kind=client":
-			f.client = true
+			f.kind = ptrace.SpanKindClient
+		case word == "kind=server":
+			f.kind = ptrace.SpanKindServer
 		default:
 			return f, fmt.Errorf("unknown field %q", word)
 		}
@@ -215,9 +215,7 @@ func (p *textParser) start(name string, words []string) error {
 	s.SetName(name)
 	s.Status().SetCode(f.status)
 	s.Status().SetMessage(f.message)
-	if f.client {
-		s.SetKind(ptrace.SpanKindClient)
-	}
+	s.SetKind(f.kind)
 	p.id = f.ids["id"]
 	s.SetTraceID(f.traceID())
 	s.SetSpanID(f.spanID("id"))
@@ -347,81 +345,4 @@ func instants(literal string) string {
 		}
 		return strconv.FormatInt(epoch+n, 10)
 	})
-}
-
-func TestParseText(t *testing.T) {
-	requests, err := parseText(`
-# a run and its call
-span session.run trace=7 id=5 at=1s for=20ms
-	session.id = "s1"
-span "chat m" parent=5 status=error "it broke" kind=client
-	n = 1
-	f = 1.5
-	e = null
-	event exception at=5ms
-		exception.message = "no"
-	list = ["a", "b"]
-	map = {"at": @2, "text": "@2"}
-	raw = bytes "\x00a"
-	json := { "at": @3 }
-	parts += {"id": "p1"}
-	parts += {"id": "p2"}
-scope "other" "1.2"
-resource
-	service.name = "app"
-span x at=unset
-record said id=5 at=2ms
-	body = {"text": "hi"}
-	n = 2
-`, "first")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(requests) != 4 {
-		t.Fatalf("%d spans and records", len(requests))
-	}
-	span := func(i int) ptrace.Span {
-		return requests[i].traces.ResourceSpans().At(0).ScopeSpans().At(0).Spans().At(0)
-	}
-	run, chat := span(0), span(1)
-	if got := run.EndTimestamp() - run.StartTimestamp(); time.Duration(got) != 20*time.Millisecond ||
-		int64(run.StartTimestamp()) != (epoch+1000)*1e6 {
-		t.Errorf("times %d, %d", run.StartTimestamp(), run.EndTimestamp())
-	}
-	if run.TraceID().String() != "00000000000000000000000000000007" || run.SpanID() != chat.ParentSpanID() ||
-		chat.SpanID().String() != "0000000000000006" {
-		t.Errorf("ids %v %v %v", run.TraceID(), run.SpanID(), chat.SpanID())
-	}
-	if chat.Name() != "chat m" || chat.Status().Code() != ptrace.StatusCodeError ||
-		chat.Status().Message() != "it broke" || chat.Kind() != ptrace.SpanKindClient {
-		t.Errorf("chat: %q %v %v", chat.Name(), chat.Status(), chat.Kind())
-	}
-	want := map[string]any{
-		"n": int64(1), "f": 1.5, "e": nil, "list": []any{"a", "b"},
-		"map": map[string]any{"at": int64(epoch + 2), "text": "@2"},
-		"raw": []byte("\x00a"), "json": `{"at":1795219200003}`, "parts": []any{`{"id":"p1"}`, `{"id":"p2"}`},
-	}
-	if d := cmp.Diff(want, chat.Attributes().AsRaw()); d != "" {
-		t.Error(d)
-	}
-	if e := chat.Events().At(0); e.Name() != "exception" || int64(e.Timestamp()) != (epoch+5)*1e6 ||
-		cmp.Diff(map[string]any{"exception.message": "no"}, e.Attributes().AsRaw()) != "" {
-		t.Errorf("event %q at %d: %v", e.Name(), e.Timestamp(), e.Attributes().AsRaw())
-	}
-	rs := requests[2].traces.ResourceSpans().At(0)
-	if scope := rs.ScopeSpans().At(0).Scope(); span(2).StartTimestamp() != 0 || scope.Name() != "other" ||
-		scope.Version() != "1.2" || rs.Resource().Attributes().Len() != 1 {
-		t.Error("unset time, scope or resource")
-	}
-	r := requests[3].logs.ResourceLogs().At(0).ScopeLogs().At(0).LogRecords().At(0)
-	if r.EventName() != "said" || r.SpanID() != run.SpanID() || !r.TraceID().IsEmpty() ||
-		cmp.Diff(map[string]any{"text": "hi"}, r.Body().AsRaw()) != "" || r.Attributes().Len() != 1 {
-		t.Errorf("record %q of %v: %v", r.EventName(), r.SpanID(), r.Body().AsRaw())
-	}
-	for _, bad := range []string{" a = 1", "spin x", "span x at=soon", "span x y", "span x\n  a", "span x\n  a = {",
-		"span x\n  a != 1", "span x\n  a := {", "scope"} {
-		if _, err := parseText(bad, ""); err == nil {
-			t.Errorf("%q is accepted", bad)
-		}
-	}
 }
