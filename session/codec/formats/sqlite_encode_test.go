@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"iter"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -24,8 +23,6 @@ import (
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
 )
-
-const sqliteEpoch = 1_795_000_000_000
 
 // sqliteCarried are the tables of which an export has the rows of its sessions.
 var sqliteCarried = []string{"chat_sessions", "chat_messages", "chat_parts", "permission_decisions", "system_prompts",
@@ -83,112 +80,6 @@ func sqliteApply(t testing.TB, s *sqlite.Store, batches ...store.Batch) {
 	}
 }
 
-// sqliteStory is what telemetry reports of sessions, in pieces: turns of one span or of two, of which the first ended
-// to wait, parts that never came, compactions, rewinds, forks, decisions, prompts.
-func sqliteStory(r *rand.Rand) []store.Batch {
-	var all []store.Batch
-	said := func(text string, at int64) *store.Value {
-		return &store.Value{Text: text, At: at * 1e6, Rank: store.RankFinal}
-	}
-	for n := range 3 {
-		id := fmt.Sprintf("ses_%d", n)
-		now := int64(sqliteEpoch + n*100_000)
-		all = append(all, store.Batch{Sessions: []store.SessionChange{{
-			ID: id, Start: now, End: now, Title: said("T "+id, now), Agent: said("a", now),
-			Model:    said(`{"model_id":"m"}`, now),
-			Metadata: map[string]store.Value{"k": *said(fmt.Sprintf("[%d]", r.IntN(9)), now)},
-		}}})
-		var users []string
-		for i := range 2 + r.IntN(4) {
-			now += 1000
-			user, answer := fmt.Sprintf("u%d-%s", i, id), fmt.Sprintf("a%d-%s", i, id)
-			users = append(users, user)
-			all = append(all, store.Batch{
-				Messages: []store.MessageChange{{ID: user, SessionID: id, Role: session.RoleUser, CreatedAt: now,
-					UpdatedAt: now,
-					Rank:      store.RankFinal}},
-				Parts: []store.PartChange{sqliteText(id, user, 0, now)},
-			})
-			spans := 1 + r.IntN(2)
-			for k := range spans {
-				now += 100
-				cost := float64(r.IntN(100)) / 7
-				prompt, catalog := fmt.Sprintf("p%d", r.IntN(3)), fmt.Sprintf("c%d", r.IntN(2))
-				b := store.Batch{
-					Messages: []store.MessageChange{{ID: answer, SessionID: id, Role: session.RoleAssistant,
-						CreatedAt: now,
-						UpdatedAt: now, Rank: store.RankFinal}},
-					SpanRefs: []store.SpanRef{{
-						TraceID: fmt.Sprintf("%032x", n*10+i), SpanID: fmt.Sprintf("%016x", n*1000+i*10+k),
-						SessionID: id,
-						MessageID: answer, Kind: "session.turn",
-						Dialect: "agenttrace", StartNano: now * 1e6, EndNano: now*1e6 + 5, Error: r.IntN(4) == 0,
-						TurnStats: &store.TurnStats{
-							Usage:              &session.Usage{Input: r.Int64N(50), Output: r.Int64N(50)},
-							SystemPromptDigest: prompt, Agent: "a",
-							Trace: session.MessageTrace{CostUSD: &cost, EndReason: "finish",
-								PendingApproval:   k < spans-1,
-								ToolCatalogDigest: catalog},
-						},
-					}},
-					Blobs: []store.Blob{
-						{Kind: store.BlobSystemPrompt, Digest: prompt, Body: "be " + prompt, Exact: r.IntN(2) == 0},
-						{Kind: store.BlobToolCatalog, Digest: catalog, Body: "[]", Exact: true},
-					},
-					Decisions: []store.Decision{{ID: fmt.Sprintf("per_%s_%d", answer, k), SessionID: id,
-						MessageID: answer,
-						ToolID:    "bash", Action: "ask", Outcome: "allowed", DecidedAt: now}},
-				}
-				for index := range int64(3) {
-					if r.IntN(5) > 0 { // of a part that is missing the next shows a gap
-						b.Parts = append(b.Parts, sqliteText(id, answer, int64(k*3)+index, now))
-					}
-				}
-				all = append(all, b)
-			}
-			if r.IntN(4) == 0 {
-				now += 100
-				compaction := "cmp-" + answer
-				p := sqliteText(id, compaction, 0, now)
-				p.Type, p.Data = session.TypeCompaction,
-					[]byte(`{"type":"data-compaction","data":{"summary":"s","tail_start_id":"`+user+
-						`","auto":true,"summary_tokens":3}}`)
-				all = append(all, store.Batch{
-					Messages: []store.MessageChange{{ID: compaction, SessionID: id, Role: session.RoleAssistant,
-						CreatedAt: now,
-						UpdatedAt: now, Rank: store.RankFinal,
-						Metadata: []byte(`{"compaction":true}`)}},
-					Parts: []store.PartChange{p},
-				})
-			}
-		}
-		now += 1000
-		c := store.SessionChange{ID: id, Archived: said(fmt.Sprint(r.IntN(2)), now)}
-		if r.IntN(2) == 0 {
-			c.Rewinds = []store.Rewind{{To: users[r.IntN(len(users))], At: now, Undone: r.IntN(3) == 0}}
-		}
-		all = append(all, store.Batch{Sessions: []store.SessionChange{c}})
-		if r.IntN(2) == 0 {
-			now += 1000
-			point := users[r.IntN(len(users))]
-			all = append(all, store.Batch{Sessions: []store.SessionChange{{
-				ID: "fork-" + id, Start: now, End: now, Agent: said("a", now), ParentID: said(id, now),
-				ParentMessageID: said(point, now),
-				Fork:            &store.Fork{From: id, Message: point, At: now},
-			}}})
-		}
-	}
-	return all
-}
-
-func sqliteText(id, message string, index, at int64) store.PartChange {
-	return store.PartChange{
-		ID: fmt.Sprintf("prt-%s-%d", message, index), MessageID: message, SessionID: id, Index: index, Type: "text",
-		Data: fmt.Appendf(nil, `{"type":"text","text":"%s %d é"}`, message, index), CreatedAt: at, UpdatedAt: at,
-		Rank: store.RankFinal,
-	}
-}
-
 // sqliteExport writes the sessions of a store, all or those named, to a new one.
 func sqliteExport(t *testing.T, from, to string, ids ...string) {
 	t.Helper()
@@ -204,105 +95,6 @@ func sqliteExport(t *testing.T, from, to string, ids ...string) {
 	}, nil)
 	if err != nil {
 		t.Fatal(err)
-	}
-}
-
-// sqliteInto imports the store at from into that at to.
-func sqliteInto(t *testing.T, from, to string) (changed bool) {
-	t.Helper()
-	s, err := sqlite.Open(t.Context(), to, sqlite.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	sessions, problems, err := sqliteDecode(t, from)
-	if err != nil || len(problems) > 0 {
-		t.Fatalf("%v, %v", problems, err)
-	}
-	for _, one := range sessions {
-		r, err := s.Import(t.Context(), one)
-		if err != nil || len(r.Refused) > 0 {
-			t.Fatalf("%v, %v", r.Refused, err)
-		}
-		changed = changed || r.Changed || r.Messages+r.Parts+r.Decisions+r.Blobs+r.SpanRefs > 0
-	}
-	return changed
-}
-
-// TestStoreEncodeFile: whatever a store has of its sessions, an export of it has, byte for byte; so has a store that
-// the export is imported into, also in two halves, and importing it again changes nothing.
-func TestStoreEncodeFile(t *testing.T) {
-	for seed := range uint64(20) {
-		dir := t.TempDir()
-		at := func(name string) string { return filepath.Join(dir, name) }
-		s := sqliteOpenStore(t, at("a.db"))
-		sqliteApply(t, s, sqliteStory(rand.New(rand.NewPCG(seed, 1)))...)
-		if err := s.Close(); err != nil {
-			t.Fatal(err)
-		}
-		want := sqliteDump(t, at("a.db"), sqliteCarried...)
-		sqliteExport(t, at("a.db"), at("b.db"))
-		if diff := cmp.Diff(want, sqliteDump(t, at("b.db"), sqliteCarried...)); diff != "" {
-			t.Fatalf("seed %d: exported (-want +got):\n%s", seed, diff)
-		}
-		sqliteInto(t, at("b.db"), at("c.db"))
-		if diff := cmp.Diff(want, sqliteDump(t, at("c.db"), sqliteCarried...)); diff != "" {
-			t.Fatalf("seed %d: imported (-want +got):\n%s", seed, diff)
-		}
-		before := sqliteDump(t, at("c.db"), sqliteCarried...)
-		if sqliteInto(t, at("b.db"), at("c.db")) {
-			t.Errorf("seed %d: the second import says that it changed something", seed)
-		}
-		if diff := cmp.Diff(before, sqliteDump(t, at("c.db"), sqliteCarried...)); diff != "" {
-			t.Fatalf("seed %d: imported twice (-once +twice):\n%s", seed, diff)
-		}
-		sqliteExport(t, at("a.db"), at("one.db"), "ses_0", "fork-ses_1")
-		sqliteExport(t, at("a.db"), at("two.db"), "ses_1", "ses_2", "fork-ses_0", "fork-ses_2")
-		sqliteInto(t, at("two.db"), at("d.db"))
-		sqliteInto(t, at("one.db"), at("d.db"))
-		if diff := cmp.Diff(want, sqliteDump(t, at("d.db"), sqliteCarried...)); diff != "" {
-			t.Fatalf("seed %d: merged (-want +got):\n%s", seed, diff)
-		}
-	}
-}
-
-// TestStoreLaterTelemetry: a store that was filled from an export of some of the telemetry gets the rows that all of it
-// makes, from the rest of it, also when part of what was exported is delivered again.
-func TestStoreLaterTelemetry(t *testing.T) {
-	for seed := range uint64(20) {
-		r := rand.New(rand.NewPCG(seed, 2))
-		dir := t.TempDir()
-		at := func(name string) string { return filepath.Join(dir, name) }
-		batches := func() []store.Batch { return sqliteStory(rand.New(rand.NewPCG(seed, 3))) }
-		whole := sqliteOpenStore(t, at("whole.db"))
-		sqliteApply(t, whole, batches()...)
-
-		some, rest := sqliteOpenStore(t, at("some.db")), []int(nil)
-		for i, b := range batches() {
-			if r.IntN(2) == 0 {
-				rest = append(rest, i)
-			} else {
-				sqliteApply(t, some, b)
-			}
-			if r.IntN(3) == 0 {
-				rest = append(rest, i)
-			}
-		}
-		if err := errors.Join(whole.Close(), some.Close()); err != nil {
-			t.Fatal(err)
-		}
-		sqliteExport(t, at("some.db"), at("copy.db"))
-		copied := sqliteOpenStore(t, at("copy.db"))
-		r.Shuffle(len(rest), func(i, j int) { rest[i], rest[j] = rest[j], rest[i] })
-		for _, i := range rest {
-			sqliteApply(t, copied, batches()[i])
-		}
-		if err := copied.Close(); err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(sqliteDump(t, at("whole.db"), sqliteCarried...), sqliteDump(t, at("copy.db"), sqliteCarried...)); diff != "" {
-			t.Fatalf("seed %d (-all of it +copy and the rest):\n%s", seed, diff)
-		}
 	}
 }
 
