@@ -23,7 +23,7 @@ func BenchmarkImport(b *testing.B) {
 	size := int64(0)
 	for i := range 100 {
 		path := filepath.Join(dir, fmt.Sprintf("s%03d.jsonl", i))
-		text := strings.NewReplacer(`"s1"`, fmt.Sprintf(`"s%03d"`, i), `"a.go"`, output).Replace(claudeLong())
+		text := strings.NewReplacer(`"s1"`, fmt.Sprintf(`"s%03d"`, i), `"a.go"`, output).Replace(claudeLong(b))
 		testscale.WriteFile(b, path, text)
 		paths, size = append(paths, path), size+int64(len(text))
 	}

@@ -8,8 +8,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	sqlite3 "zombiezen.com/go/sqlite"
-	"zombiezen.com/go/sqlite/sqlitex"
 
 	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session/importer"
@@ -100,23 +98,13 @@ func TestDatabaseIsReadWhereItChanged(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			dir, db := t.TempDir(), filepath.Join(t.TempDir(), "sessions.db")
 			path := filepath.Join(dir, tt.name)
-			execute := func(flags sqlite3.OpenFlags, script string) {
-				t.Helper()
-				conn, err := sqlite3.OpenConn(path, flags)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if err := errors.Join(sqlitex.ExecuteScript(conn, script, nil), conn.Close()); err != nil {
-					t.Fatal(err)
-				}
-			}
 			for name := range strings.FieldsSeq(tt.scripts) {
 				script, err := os.ReadFile(filepath.Join("..", "codec", "transcripts", "testdata",
 					filepath.FromSlash(name)))
 				if err != nil {
 					t.Fatal(err)
 				}
-				execute(sqlite3.OpenReadWrite|sqlite3.OpenCreate, string(script))
+				testscale.Script(t, path, string(script))
 			}
 			read := func(o importer.Options) (importer.Summary, int) {
 				t.Helper()
@@ -136,7 +124,7 @@ func TestDatabaseIsReadWhereItChanged(t *testing.T) {
 			if n < 2 || n != len(first.Total.Sessions) {
 				t.Fatalf("%d sessions stored, %+v", n, first.Total)
 			}
-			execute(sqlite3.OpenReadWrite, tt.change)
+			testscale.Script(t, path, tt.change)
 			second, n := read(importer.Options{})
 			if n != 1 || len(second.Total.Sessions) != len(first.Total.Sessions) {
 				t.Errorf("%d sessions stored after one changed, %+v", n, second.Total)
@@ -152,7 +140,7 @@ func TestDatabaseIsReadWhereItChanged(t *testing.T) {
 				return
 			}
 			deleteSession(t, db, tt.other)
-			execute(sqlite3.OpenReadWrite, "CREATE TABLE more (id)")
+			testscale.Script(t, path, "CREATE TABLE more (id)")
 			if summary, n := read(importer.Options{}); n != 0 || has(t, db, tt.other) || summary.Total.Deleted != 1 {
 				t.Errorf("%d sessions stored, the deleted one is there: %v, %+v", n, has(t, db, tt.other),
 					summary.Total)

@@ -26,118 +26,43 @@ func claudeTurnOf(session, minute, above, question, more string) string {
 	return user + "\n" + answer + "\n"
 }
 
-// claudeFork is what the program writes of a fork of a session: its records with the ids of the fork and where they
-// are from, and the last one with the time of the fork.
-func claudeFork(from, to, minute, records string) string {
-	var b strings.Builder
-	lines := strings.Split(strings.TrimSpace(records), "\n")
-	for i, line := range lines {
-		_, uuid, _ := strings.Cut(line, `"uuid":"`)
-		uuid, _, _ = strings.Cut(uuid, `"`)
-		line = strings.NewReplacer(`"sessionId":"`+from, `"sessionId":"`+to, `"uuid":"`, `"uuid":"`+to,
-			`"parentUuid":"`, `"parentUuid":"`+to).Replace(line)
-		if i == len(lines)-1 {
-			at := strings.Index(line, `"timestamp":"`) + len(`"timestamp":"2026-01-02T`)
-			line = line[:at] + "03:" + minute + ":00" + line[at+len("03:00:00"):]
-		}
-		fmt.Fprintf(&b, "%s,\"forkedFrom\":{\"sessionId\":%q,\"messageUuid\":%q}}\n", strings.TrimSuffix(line, "}"),
-			from, uuid)
+// forkFiles are the names and texts of a session of two turns, a fork of it that goes on, and a fork of that one, as
+// Claude Code and Codex write them. Newer versions of Codex, in base, write no copies, but where they are.
+func forkFiles(t testing.TB, program string) (names, texts []string) {
+	t.Helper()
+	paths, err := filepath.Glob("testdata/forks/" + program + "/*/*")
+	if err != nil || len(paths) != 3 {
+		t.Fatal(paths, err)
 	}
-	return b.String() + fmt.Sprintf(`{"type":"custom-title","sessionId":%q,"customTitle":"x (fork)","uuid":"t%[1]s",`+
-		`"timestamp":"2026-01-02T03:%s:00.000Z"}`+"\n", to, minute)
-}
-
-// codexTurnOf is a turn of a session in the hour and minute: its records without their times.
-func codexTurnOf(minute, question, total string) []string {
-	turn := "019b7d00-00" + minute + "-7000-8000-000000000000"
-	return []string{
-		`"type":"event_msg","payload":{"type":"task_started","turn_id":"` + turn + `"}`,
-		`"type":"turn_context","payload":{"turn_id":"` + turn + `","model":"gpt-x"}`,
-		`"type":"response_item","payload":{"type":"message","role":"user","content":[{"type":"input_text","text":"` +
-			question + `"}]}`,
-		`"type":"response_item","payload":{"type":"message","role":"assistant","content":[{"type":"output_text",` +
-			`"text":"yes ` + question + `"}]}`,
-		`"type":"event_msg","payload":{"type":"token_count","info":{"total_token_usage":{"input_tokens":` + total +
-			`},"last_token_usage":{"input_tokens":3,"output_tokens":2,"total_tokens":5}}}`,
-		`"type":"event_msg","payload":{"type":"task_complete","turn_id":"` + turn + `"}`,
+	for _, path := range paths {
+		names, texts = append(names, filepath.Base(path)), append(texts, string(testscale.ReadFile(t, path)))
 	}
-}
-
-// codexSession begins a session in the hour and minute.
-func codexSession(id, minute, more string) string {
-	return `"type":"session_meta","payload":{"id":"` + id + `","cwd":"/w","source":"cli","model_provider":"openai",` +
-		`"timestamp":"2026-01-02T03:` + minute + `:00.000Z"` + more + `}`
-}
-
-// codexAt are records that were written in the hour and minute, as many in a millisecond as the program can write.
-func codexAt(minute string, records ...string) string {
-	var b strings.Builder
-	for i, r := range records {
-		fmt.Fprintf(&b, "{\"timestamp\":\"2026-01-02T03:%s:00.%03dZ\",%s}\n", minute, i/3, r)
-	}
-	return b.String()
-}
-
-// forkFiles are a session of two turns, a fork of it that goes on, and a fork of that one.
-func forkFiles() map[string][]string {
-	claude := claudeTurnOf("p", "01", "null", "one", "") + claudeTurnOf("p", "02", `"a01"`, "two", "")
-	fork := claudeFork("p", "f", "05", claude) + claudeTurnOf("f", "06", `"fa02"`, "three", "")
-	first, _, _ := strings.Cut(fork, `{"type":"custom-title"`)
-	second := claudeFork("f", "g", "07", first+claudeTurnOf("f", "06", `"fa02"`, "three", "")) +
-		claudeTurnOf("g", "08", `"gfa06"`, "four", "")
-
-	id := func(minute string) string { return "019b7d00-00" + minute + "-7000-8000-00000000000f" }
-	one, two := codexTurnOf("01", "one", "3"), codexTurnOf("02", "two", "6")
-	three, four := codexTurnOf("06", "three", "9"), codexTurnOf("08", "four", "12")
-	parent := append([]string{codexSession(id("00"), "00", "")}, append(one, two...)...)
-	child := append([]string{codexSession(id("05"), "05", `,"forked_from_id":"`+id("00")+`"`)}, parent...)
-	next := append([]string{codexSession(id("07"), "07", `,"forked_from_id":"`+id("05")+`"`)}, append(child, three...)...)
-	// Newer versions of Codex write no copies, but where they are.
-	based := func(from, at, history string) string {
-		return fmt.Sprintf(`,"forked_from_id":%q,"history_base":{"thread_id":%q,"end_byte_offset":%d}`, id(from), id(at),
-			len(history))
-	}
-	base := codexAt("01", parent...)
-	onBase := codexAt("05", codexSession(id("05"), "05", based("00", "00", base))) + codexAt("06", three...)
-	onFork := codexAt("07", codexSession(id("07"), "07", based("05", "05", onBase))) + codexAt("08", four...)
-	return map[string][]string{
-		"base.jsonl":   {base, onBase, onFork},
-		"claude.jsonl": {claude, fork, second},
-		"rollout.jsonl": {codexAt("01", parent...), codexAt("05", child...) + codexAt("06", three...),
-			codexAt("07", next...) + codexAt("08", four...)},
-	}
+	return names, texts
 }
 
 // forksTold is the id of the parent and the conversation of each session.
 var forksTold = map[string]string{
-	"claude.jsonl": "f one.yes one.two.yes two.three.yes three.four.yes four.|one.yes one.two.yes two.|" +
+	"claude": "f one.yes one.two.yes two.three.yes three.four.yes four.|one.yes one.two.yes two.|" +
 		"p one.yes one.two.yes two.three.yes three.",
-	"base.jsonl": codexTold, "rollout.jsonl": codexTold,
+	"base": codexTold, "rollout": codexTold,
 }
 
 const codexTold = "019b7d00-0000-7000-8000-00000000000f one.yes one.two.yes two.three.yes three.|" +
 	"019b7d00-0005-7000-8000-00000000000f one.yes one.two.yes two.three.yes three.four.yes four.|" +
 	"one.yes one.two.yes two."
 
-// nameOf is the name of the file of a session.
-func nameOf(name string, i int) string {
-	if name == "claude.jsonl" {
-		return fmt.Sprint(i, ".jsonl")
-	}
-	return fmt.Sprintf("rollout-2026-01-02T03-00-00-019b7d00-000%d-7000-8000-00000000000f.jsonl", []int{0, 5, 7}[i])
-}
-
 // TestForksCountTheirHistoryOnce: a fork is below the session that it was forked from, and shows the whole
 // conversation. Each model call counts once, in whatever order the files are imported, however often, and when they
 // grow.
 func TestForksCountTheirHistoryOnce(t *testing.T) {
-	for name, files := range forkFiles() {
+	for name := range forksTold {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			names, files := forkFiles(t, name)
 			dir := t.TempDir()
 			paths := make([]string, len(files))
 			for i, text := range files {
-				paths[i] = filepath.Join(dir, "2026", "01", fmt.Sprint(i), nameOf(name, i))
+				paths[i] = filepath.Join(dir, "2026", "01", fmt.Sprint(i), names[i])
 				write(t, paths[i], text)
 			}
 			db := filepath.Join(t.TempDir(), "s.db")
@@ -164,7 +89,7 @@ func TestForksCountTheirHistoryOnce(t *testing.T) {
 			}
 			db = filepath.Join(t.TempDir(), "s.db")
 			for _, i := range []int{2, 1, 0} {
-				growing := filepath.Join(dir, "2026", "02", fmt.Sprint(i), nameOf(name, i))
+				growing := filepath.Join(dir, "2026", "02", fmt.Sprint(i), names[i])
 				for end := i; end < strings.Count(files[i], "\n"); end += 6 {
 					write(t, growing, strings.Join(strings.SplitAfter(files[i], "\n")[:end+1], ""))
 					run(t, db, importer.Options{}, growing)
@@ -224,7 +149,7 @@ func forksShown(t *testing.T, db string) string {
 // TestForkBesideTelemetryCountsOnce: what a fork copied is not counted again where the program's telemetry reports of
 // the fork or of its parent, and the fork keeps its parent.
 func TestForkBesideTelemetryCountsOnce(t *testing.T) {
-	files := forkFiles()["claude.jsonl"][:2]
+	_, files := forkFiles(t, "claude")
 	for _, id := range []string{"p", "f"} {
 		logs := strings.ReplaceAll(otlpLogs("com.anthropic.claude_code.events", claudeEvents(
 			7, "user_prompt", `"prompt":"three"`)...), `"s1"`, `"`+id+`"`)

@@ -2,7 +2,6 @@ package importer_test
 
 import (
 	"bytes"
-	"fmt"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -36,11 +35,12 @@ func TestTranscriptsComeBackThroughOTLP(t *testing.T) {
 		filepath.Join(samples, "pi", "session.jsonl"), filepath.Join(samples, "sts", "llama.jsonl"),
 		filepath.Join(samples, "agentdbg", "data"), filepath.Join(samples, "skillet", "state"),
 		filepath.Join(samples, "jutul", "trace.sqlite"), filepath.Join(samples, "atif", "harbor.json"),
-		filepath.Join(samples, "acp", "story.ndjson"), forkDirectory(t, "claude.jsonl"), forkDirectory(t, "rollout.jsonl"),
+		filepath.Join(samples, "acp", "story.ndjson"), filepath.Join("testdata", "forks", "claude"),
+		filepath.Join("testdata", "forks", "rollout"),
 	} {
 		t.Run(filepath.Base(filepath.Dir(sample))+" "+filepath.Base(sample), func(t *testing.T) {
 			db := filepath.Join(t.TempDir(), "sessions.db")
-			importFiles(t, db, sample)
+			run(t, db, importer.Options{}, sample)
 			sessions := storedSessions(t, db)
 			if len(sessions) == 0 {
 				t.Fatal("no session was imported")
@@ -58,7 +58,7 @@ func TestTranscriptsComeBackThroughOTLP(t *testing.T) {
 			}
 			testscale.WriteFile(t, file, spans.Bytes())
 			again := filepath.Join(t.TempDir(), "again.db")
-			importFiles(t, again, file)
+			run(t, again, importer.Options{}, file)
 			back := storedSessions(t, again)
 			for id, want := range sessions {
 				if back[id] == nil {
@@ -68,31 +68,6 @@ func TestTranscriptsComeBackThroughOTLP(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-// forkDirectory is a directory with a session of a program and two forks of it.
-func forkDirectory(t *testing.T, name string) string {
-	dir := t.TempDir()
-	for i, text := range forkFiles()[name] {
-		write(t, filepath.Join(dir, fmt.Sprint(i), nameOf(name, i)), text)
-	}
-	return dir
-}
-
-// importFiles imports files into the store at a path.
-func importFiles(t *testing.T, db string, paths ...string) {
-	t.Helper()
-	im, err := importer.New(db, importer.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = im.Run(t.Context(), importer.Inputs(paths, nil, nil))
-	if err := im.Close(); err != nil {
-		t.Error(err)
-	}
-	if err != nil {
-		t.Fatal(err)
 	}
 }
 
@@ -134,7 +109,7 @@ func TestAFileOfSpansTakesNothingOfAnotherSession(t *testing.T) {
 	victim, evil := filepath.Join(dir, "victim.jsonl"), filepath.Join(dir, "evil.jsonl")
 	write(t, victim, spans("victim", "hello"))
 	write(t, evil, spans("evil", "a longer text"))
-	importFiles(t, db, victim)
+	run(t, db, importer.Options{}, victim)
 	want := storedSessions(t, db)["victim"]
 	if want == nil {
 		t.Fatal("the first file was not imported")
@@ -146,7 +121,7 @@ func TestAFileOfSpansTakesNothingOfAnotherSession(t *testing.T) {
 	copied := filepath.Join(dir, "copied.jsonl")
 	write(t, copied, strings.NewReplacer("victim", "evil", "hello", "a longer text").Replace(rows.String()))
 	for _, path := range []string{evil, copied} {
-		importFiles(t, db, path)
+		run(t, db, importer.Options{}, path)
 		if d := codectest.Diff(want, rowsOf(storedSessions(t, db)["victim"])); d != "" {
 			t.Errorf("after %s: %s", filepath.Base(path), d)
 		}

@@ -31,10 +31,8 @@ func otherProgram(t *testing.T, s *sqlitestore.Store, sql string) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	if err := sqlitex.ExecuteTransient(conn, "PRAGMA foreign_keys = ON", nil); err != nil {
-		t.Fatal(err)
-	}
-	if err := sqlitex.ExecuteScript(conn, sql+resum, nil); err != nil {
+	if err := errors.Join(sqlitex.ExecuteTransient(conn, "PRAGMA foreign_keys = ON", nil),
+		sqlitex.ExecuteScript(conn, sql+resum, nil)); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -46,23 +44,6 @@ WITH sums AS (SELECT session_id, sum(metadata_json ->> '$.usage.input') AS i, su
 UPDATE chat_sessions AS s SET (prompt_tokens, completion_tokens, reasoning_tokens, cache_read, cache_write, total_tokens) =
  (SELECT coalesce(max(i), 0), coalesce(max(o), 0), coalesce(max(r), 0), coalesce(max(cr), 0), coalesce(max(cw), 0), coalesce(max(i + o + r + cr + cw), 0)
   FROM sums WHERE session_id = s.id)`
-
-// firstColumn reads the first column of a query.
-func firstColumn(t *testing.T, s *sqlitestore.Store, sql string) (rows []string) {
-	t.Helper()
-	conn, err := sqlite.OpenConn(s.Path(), sqlite.OpenReadOnly)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	if err := sqlitex.ExecuteTransient(conn, sql, &sqlitex.ExecOptions{ResultFunc: func(stmt *sqlite.Stmt) error {
-		rows = append(rows, stmt.ColumnText(0))
-		return nil
-	}}); err != nil {
-		t.Fatal(err)
-	}
-	return rows
-}
 
 // eachCapture runs a test on every fourth capture, or on all of them, which it gets as requests of one span or record.
 func eachCapture(t *testing.T, test func(t *testing.T, single []request)) {
@@ -166,14 +147,14 @@ func TestLateTelemetryOfAForeignSessionLeavesWhatAnotherProgramChanged(t *testin
 				}
 			}
 			otherProgram(t, s, change.sql+`UPDATE chat_sessions SET archived_at = 88, title = 'mine';`)
-			before := firstColumn(t, s, hiddenRows)
+			before := testscale.Query(t, s.Path(), hiddenRows)
 			deliver(t, s, order[half:])
-			after := firstColumn(t, s, hiddenRows)
+			after := testscale.Query(t, s.Path(), hiddenRows)
 			at := fmt.Sprintf("seed %d, another program %s", seed, change.name)
 			compareHidden(t, at, before, after, change.name == "does nothing" || change.name == "shows one")
 			const archived = `SELECT id FROM chat_sessions WHERE archived_at IS NOT 88 AND id IN
  (SELECT session_id FROM chat_messages WHERE hidden_at = 77)`
-			if ids := firstColumn(t, s, archived); len(ids) > 0 && change.name == "hides all" {
+			if ids := testscale.Query(t, s.Path(), archived); len(ids) > 0 && change.name == "hides all" {
 				t.Errorf("%s: no longer archived: %q", at, ids)
 			}
 			check(t, s)
@@ -311,7 +292,7 @@ func TestDeletedForeignSessionsAreMadeAnewOfWhatComesLater(t *testing.T) {
 			deliver(t, s, single[:half])
 			deliver(t, s, single[half:])
 			remove(s)
-			if left := firstColumn(t, s, `SELECT source FROM observations WHERE session_id IS NOT NULL`); len(
+			if left := testscale.Query(t, s.Path(), `SELECT source FROM observations WHERE session_id IS NOT NULL`); len(
 				left) > 0 {
 				t.Errorf("%s left the telemetry of what was deleted: %q", name, left)
 			}

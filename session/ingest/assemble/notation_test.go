@@ -1,10 +1,13 @@
 package assemble_test
 
 import (
+	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -238,181 +241,70 @@ func digest(word string) string {
 	return hex.EncodeToString(sum[:])
 }
 
+// fieldsOf are the places in the JSON of a fact that keys of lines set which are not called like theirs.
+var fieldsOf = map[string]string{
+	"is": "name", "in": "span", "rooted": "requires_turn", "side": "purpose", "cost": "cost_usd", "response": "response_id",
+	"basis": "usage.basis", "raw": "usage.raw",
+	"name": "tool.name", "input": "tool.input", "output": "tool.output", "ok": "tool.succeeded", "denied": "tool.denied",
+	"truncated": "tool.truncated", "size": "tool.output_size", "took": "tool.duration_ms",
+	"decides": "decision.tool", "action": "decision.action", "outcome": "decision.outcome", "reply": "decision.reply",
+	"by": "decision.source", "reason": "decision.reason", "pattern": "decision.pattern", "waited": "decision.waited_ms",
+	"summary": "compacted.summary", "auto": "compacted.auto", "trigger": "compacted.trigger",
+	"before": "compacted.tokens_before", "after": "compacted.tokens_after", "summarized": "compacted.summarized_messages",
+	"title": "session_attrs.title", "mode": "session_attrs.mode", "workspace": "session_attrs.workspace_root",
+	"client": "session_attrs.client", "user": "session_attrs.user_id", "rules": "session_attrs.rules",
+	"parent-session": "session_attrs.parent_session",
+}
+
 // set sets one field of a fact.
 func set(f *fact.Fact, key, word string) (err error) {
 	text := plain(word)
-	number := func() int64 {
-		var n int64
-		n, err = strconv.ParseInt(word, 10, 64)
-		return n
-	}
-	real := func() *float64 {
-		var x float64
-		x, err = strconv.ParseFloat(word, 64)
-		return &x
-	}
-	tool := func() *fact.Tool {
-		if f.Tool == nil {
-			f.Tool = new(fact.Tool)
-		}
-		return f.Tool
-	}
-	decision := func() *fact.Decision {
-		if f.Decision == nil {
-			f.Decision = new(fact.Decision)
-		}
-		return f.Decision
-	}
-	compacted := func() *fact.Compacted {
-		if f.Compacted == nil {
-			f.Compacted = new(fact.Compacted)
-		}
-		return f.Compacted
-	}
-	about := func() *fact.SessionAttrs {
-		if f.SessionAttrs == nil {
-			f.SessionAttrs = new(fact.SessionAttrs)
-		}
-		return f.SessionAttrs
-	}
-	usage := func() *fact.Usage {
-		if f.Usage == nil {
-			f.Usage = new(fact.Usage)
-		}
-		return f.Usage
-	}
 	switch key {
-	case "is":
-		f.Name = text
 	case "server":
 		f.FromServer, f.Dialect = true, "proxy"
-	case "transcript":
-		f.Transcript = true
-	case "parent":
-		f.ParentID = text
-	case "in":
-		f.SpanID = text
-	case "source":
-		f.Source = text
 	case "session":
 		f.Session, f.SessionKey = text, "session.id"
 	case "rank":
-		f.SessionRank, f.SessionKey = int(number()), "key."+word
-	case "turn":
-		f.TurnID = text
-	case "request":
-		f.RequestID = text
-	case "call":
-		f.CallID = text
-	case "rooted":
-		f.RequiresTurn = true
-	case "side":
-		f.Purpose = text
-	case "agent":
-		f.Agent = text
-	case "service":
-		f.Service = text
+		f.SessionKey = "key." + word
+		f.SessionRank, err = strconv.Atoi(word)
 	case "model":
 		provider, model, both := strings.Cut(text, "/")
 		if f.Model = (&session.Model{ProviderID: provider, ModelID: model}); !both {
 			f.Model = &session.Model{ModelID: text}
 		}
-	case "history":
-		f.History = int(number())
 	case "usage":
-		t := &usage().Tokens
+		if f.Usage == nil {
+			f.Usage = new(fact.Usage)
+		}
+		t := &f.Usage.Tokens
 		_, err = fmt.Sscanf(word, "%d/%d/%d/%d/%d", &t.Input, &t.Output, &t.Reasoning, &t.CacheRead, &t.CacheWrite)
-	case "basis":
-		usage().Basis = text
-	case "raw":
-		usage().Raw = value(word)
-	case "cost":
-		f.CostUSD = real()
-	case "temperature":
-		f.Temperature = real()
 	case "system":
 		f.SystemPromptDigest = digest(text)
 	case "tools":
 		f.ToolCatalogDigest = digest(text)
-	case "response":
-		f.ResponseID = text
-	case "finish":
-		f.Finish = text
-	case "aborted":
-		f.Aborted = true
-	case "failed":
-		f.Failed = true
 	case "error":
 		f.Failed, f.Error = true, text
 	case "error-type":
 		f.Failed, f.ErrorType = true, text
-	case "name":
-		tool().Name = text
-	case "input":
-		tool().Input = value(word)
-	case "output":
-		tool().Output = value(word)
-	case "ok":
-		tool().Succeeded = true
-	case "denied":
-		tool().Denied = true
-	case "truncated":
-		tool().Truncated = true
-	case "size":
-		tool().OutputSize = number()
-	case "took":
-		n := number()
-		tool().DurationMS = &n
-	case "decides":
-		decision().ToolName = text
-	case "action":
-		decision().Action = text
-	case "outcome":
-		decision().Outcome = text
-	case "reply":
-		decision().Reply = text
-	case "by":
-		decision().Source = text
-	case "reason":
-		decision().Reason = text
-	case "pattern":
-		decision().Pattern = text
-	case "waited":
-		n := number()
-		decision().WaitedMS = &n
-	case "summary":
-		compacted().Summary = text
-	case "auto":
-		yes := word != "false"
-		compacted().Auto = &yes
-	case "trigger":
-		compacted().Trigger = text
-	case "before":
-		compacted().TokensBefore = number()
-	case "after":
-		compacted().TokensAfter = number()
-	case "summarized":
-		compacted().SummarizedMessages = number()
-	case "title":
-		about().Title = text
-	case "mode":
-		about().Mode = text
-	case "workspace":
-		about().WorkspaceRoot = text
-	case "client":
-		about().Client = text
-	case "user":
-		about().UserID = text
-	case "parent-session":
-		about().ParentSession = text
-	case "rules":
-		about().Rules = value(word)
-	case "extra":
-		f.Extra = value(word)
 	case "problem":
 		f.Problems = append(f.Problems, text)
 	default:
-		return fmt.Errorf("unknown key")
+		if err = setJSON(f, key, value(cmp.Or(word, "true"))); err != nil {
+			quoted, _ := json.Marshal(word) // a text that is JSON of another type
+			err = setJSON(f, key, quoted)
+		}
 	}
 	return err
+}
+
+// setJSON sets the field of a key to a value.
+func setJSON(f *fact.Fact, key string, value json.RawMessage) error {
+	path := strings.Split(cmp.Or(fieldsOf[key], key), ".")
+	slices.Reverse(path)
+	for _, name := range path {
+		value = fmt.Appendf(nil, "{%q:%s}", name, value)
+	}
+	d := json.NewDecoder(bytes.NewReader(value))
+	d.DisallowUnknownFields()
+	return d.Decode(f)
 }
