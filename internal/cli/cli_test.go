@@ -4,8 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
+	"embed"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -21,7 +20,6 @@ import (
 	"zombiezen.com/go/sqlite/sqlitex"
 
 	"github.com/agenttrace/agenttrace/internal/cli"
-	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
 )
@@ -240,121 +238,23 @@ func TestClosedPipe(t *testing.T) {
 }
 
 // fixture is a session with two turns, its sub-agent's, and an archived one of which the id is a trap for file names.
-func fixture() *store.Batch {
-	const (
-		prompt = "You are careful.\nYou are brief."
-		main   = "ses_1fa2bdc08000YO9dOSXjsMd9kP"
-		child  = "ses_1fa2bdc57000q3WDAeVveBG0kP"
-		trap   = "../../trap"
-	)
-	sum := sha256.Sum256([]byte(prompt))
-	digest := hex.EncodeToString(sum[:])
+func fixture() *store.Batch { return batch("fixture.json") }
+
+// liveFixture is what is left of a session whose agent was killed while a tool ran.
+func liveFixture() *store.Batch { return batch("live.json") }
+
+// batch reads the rows of a file of testdata.
+func batch(name string) *store.Batch {
+	raw, err := fixtures.ReadFile("testdata/" + name)
 	b := new(store.Batch)
-	said := func(text string) *store.Value {
-		return &store.Value{Text: text, At: epoch * 1e6, Rank: store.RankFinal}
+	if err = errors.Join(err, json.Unmarshal(raw, b)); err != nil {
+		panic(err)
 	}
-	sess := func(id, title, agent string, at int64) *store.SessionChange {
-		b.Sessions = append(b.Sessions, store.SessionChange{
-			ID: id, Start: epoch + at, End: epoch + at + 100, Title: said(title), Agent: said(agent),
-			Model:    said(`{"provider_id":"openai","model_id":"gpt-5-mini"}`),
-			Metadata: map[string]store.Value{"agenttrace": *said(`{"outcome":"finish"}`)},
-		})
-		return &b.Sessions[len(b.Sessions)-1]
-	}
-	message := func(sessionID, id, role string, at int64, facts *store.TurnStats, parts ...string) {
-		b.Messages = append(b.Messages, store.MessageChange{ID: id, SessionID: sessionID, Role: role,
-			CreatedAt: epoch + at,
-			UpdatedAt: epoch + at, Rank: store.RankFinal})
-		for i, data := range parts {
-			var head struct {
-				Type       string `json:"type"`
-				ToolCallID string `json:"toolCallId"`
-				State      string `json:"state"`
-			}
-			if err := json.Unmarshal([]byte(data), &head); err != nil {
-				panic(err)
-			}
-			p := store.PartChange{
-				ID: "prt" + strings.TrimPrefix(id, "msg") + string(rune('a'+i)), MessageID: id, SessionID: sessionID,
-				Index: int64(i), Type: head.Type,
-				Data: json.RawMessage(data), CreatedAt: epoch + at, UpdatedAt: epoch + at, Rank: store.RankFinal,
-			}
-			if head.ToolCallID != "" {
-				p.ToolCallID, p.ToolState = head.ToolCallID, head.State
-			}
-			b.Parts = append(b.Parts, p)
-		}
-		if facts != nil {
-			b.SpanRefs = append(b.SpanRefs, store.SpanRef{
-				TraceID: "4bf92f3577b34da6a3ce929d0e0e4736", SpanID: "00f067aa0ba902" + id[len(id)-2:],
-				SessionID: sessionID,
-				MessageID: id,
-				Kind:      "session.turn", Dialect: "agenttrace", StartNano: (epoch + at) * 1e6,
-				EndNano:   (epoch + at + 20) * 1e6,
-				TurnStats: facts,
-			})
-		}
-	}
-	turn := func(index, input, output int64) *store.TurnStats {
-		duration := int64(20)
-		return &store.TurnStats{
-			Model:              &session.Model{ProviderID: "openai", ModelID: "gpt-5-mini"},
-			Usage:              &session.Usage{Input: input, Output: output},
-			SystemPromptDigest: digest,
-			Trace: session.MessageTrace{TurnIndex: &index, EndReason: "finish", StopReason: "end_turn",
-				DurationMS: &duration},
-		}
-	}
-	sess(main, "Fix the test", "codeagent", 0)
-	message(main, "msg_00", session.RoleUser, 0, nil, `{"type":"text","text":"Why does it fail?"}`)
-	message(main, "msg_01", session.RoleAssistant, 10, turn(0, 100, 20),
-		`{"type":"tool-bash","toolCallId":"call_1","state":"output-available","input":{"command":"go test"},`+
-			`"output":"FAIL \u001b[31mred\u001b[0m"}`,
-		`{"type":"text","text":"It counts bytes."}`)
-	message(main, "msg_02", session.RoleUser, 50, nil, `{"type":"text","text":"Fix it."}`)
-	message(main, "msg_03", session.RoleAssistant, 60, turn(1, 200, 30), `{"type":"text","text":"Done."}`)
-	c := sess(child, "Review", "reviewer", 70)
-	c.ParentID, c.ParentMessageID = said(main), said("msg_02")
-	message(child, "msg_04", session.RoleUser, 70, nil, `{"type":"text","text":"Review it."}`)
-	old := sess(trap, "Old \x1b]0;title\x07 one", "other", -1000)
-	old.Archived = said("1")
-	b.Blobs = append(b.Blobs, store.Blob{Kind: store.BlobSystemPrompt, Digest: digest, Body: prompt, Exact: true})
-	b.Decisions = append(b.Decisions, store.Decision{
-		ID: "per_1", SessionID: main, ToolCallID: "call_1", ToolID: "bash", Pattern: "go test*", Action: "allow",
-		Source: "project", Outcome: "allowed", DecidedAt: epoch,
-	})
 	return b
 }
 
-// liveFixture is what is left of a session whose agent was killed while a tool ran.
-func liveFixture() *store.Batch {
-	const id, at = "ses_1fa2bdc08000YO9dOSXjsMd9kP", int64(epoch + 1000)
-	said := func(text string, rank store.Rank) store.Value {
-		return store.Value{Text: text, At: at * 1e6, Rank: rank}
-	}
-	title, agent := said("Fix the test", store.RankLive), said("codeagent", store.RankLive)
-	message := func(id, role string) store.MessageChange {
-		return store.MessageChange{ID: id, SessionID: "ses_1fa2bdc08000YO9dOSXjsMd9kP", Role: role, CreatedAt: at,
-			UpdatedAt: at, Rank: store.RankLive}
-	}
-	part := func(message, partType, callID, state, data string) store.PartChange {
-		return store.PartChange{ID: "prt_" + message, MessageID: message, SessionID: id, Type: partType,
-			Data: json.RawMessage(data), ToolCallID: callID,
-			ToolState: state, CreatedAt: at, UpdatedAt: at, Rank: store.RankLive}
-	}
-	return &store.Batch{
-		Sessions: []store.SessionChange{{ID: id, Start: epoch, End: at, Title: &title, Agent: &agent,
-			Metadata: map[string]store.Value{"status": said(`{"state":"busy","at":1795198541000}`, store.RankFinal)}}},
-		Messages: []store.MessageChange{message("msg_0", session.RoleUser), message("msg_1", session.RoleAssistant)},
-		Parts: []store.PartChange{
-			part("msg_0", "text", "", "",
-				`{"type":"text","providerMetadata":{"agenttrace":{"live":true}},"text":"Why does it fail?"}`),
-			part("msg_1", "tool-bash", "call_1", "input-available",
-				`{"type":"tool-bash","toolMetadata":{"agenttrace":{"live":true}},"toolCallId":"call_1",`+
-					`"state":"input-available","input":{"command":"go test"}}`),
-		},
-	}
-}
+//go:embed testdata/*.json
+var fixtures embed.FS
 
 // TestTailInterrupt: Ctrl-C is the proper end of a tail.
 func TestTailInterrupt(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
@@ -50,7 +51,7 @@ func unusual(t *testing.T) (path string, ids int) {
 			"INSERT INTO chat_parts(id, message_id, session_id, \"index\", type, data_json, created_at, updated_at) "+
 				"VALUES ('p%d', 'm%d', '%s', 0, 'text', '%s', 1795198540000, 1795198540000);\n", i, i, quoted, data)
 	}
-	execute(t, path, sql.String())
+	testscale.Script(t, path, sql.String())
 	return path, len(all)
 }
 

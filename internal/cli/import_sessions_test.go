@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"compress/gzip"
 	"encoding/json"
-	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -230,7 +229,7 @@ func opencodeHome(t *testing.T) (home, database string) {
 // TestImportCompressed imports session files and a database from gzip and zstd as from the file itself.
 func TestImportCompressed(t *testing.T) {
 	_, database := opencodeHome(t)
-	checkpoint(t, database) // what the program has not moved into the file yet is beside it
+	testscale.Script(t, database, "PRAGMA wal_checkpoint(TRUNCATE)") // what the program has not moved into the file yet is beside it
 	for _, tt := range []struct{ path, name, format string }{
 		{samples + "transcripts/testdata/gemini/tmp/parser/chats/session-2026-01-02T03-04-0f4c2f6e.jsonl", "a.jsonl.gz",
 			"gemini-cli"},
@@ -273,17 +272,5 @@ func TestImportCompressed(t *testing.T) {
 			"it is damaged as a gzip file: the rest is left out: unexpected EOF") {
 			t.Errorf("%s, cut: %+v", tt.name, cut)
 		}
-	}
-}
-
-func checkpoint(t *testing.T, path string) {
-	t.Helper()
-	conn, err := sqlite.OpenConn(path, sqlite.OpenReadWrite)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(sqlitex.ExecuteTransient(conn, "PRAGMA wal_checkpoint(TRUNCATE)", nil),
-		conn.Close()); err != nil {
-		t.Fatal(err)
 	}
 }

@@ -61,7 +61,7 @@ func large(t *testing.T, path string, parts int) {
 				" FROM chat_parts WHERE session_id = 'ses_1fa2bdc08000YO9dOSXjsMd9kP' ORDER BY rowid LIMIT 1;\n", i,
 			1000+i)
 	}
-	execute(t, path, sql.String())
+	testscale.Script(t, path, sql.String())
 	if err := formats.SettleStore(path); err != nil {
 		t.Fatal(err)
 	}

@@ -11,10 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"zombiezen.com/go/sqlite/sqlitex"
-
-	zombie "zombiezen.com/go/sqlite"
-
 	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
@@ -84,16 +80,7 @@ func TestCheckFindsAnAlteredPrompt(t *testing.T) {
 	if code, out := check(); code != 0 {
 		t.Fatalf("exit code %d: %s", code, out)
 	}
-	conn, err := zombie.OpenConn(path, zombie.OpenReadWrite)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := sqlitex.ExecuteScript(conn, "UPDATE system_prompts SET body = body || ' Be evil.'", nil); err != nil {
-		t.Fatal(err)
-	}
-	if err := conn.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Script(t, path, "UPDATE system_prompts SET body = body || ' Be evil.'")
 	if code, out := check(); code != 1 || !strings.Contains(out,
 		"the text has another digest: it was altered [blob-digest]") {
 		t.Errorf("exit code %d: %s", code, out)

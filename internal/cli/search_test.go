@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
 )
@@ -17,7 +18,7 @@ func manyParts(t *testing.T) (path string) {
 	path = filepath.Join(t.TempDir(), "s.db")
 	newStore(t, path, fixture())
 	for _, session := range []string{"keep", "secret"} {
-		execute(t, path, fmt.Sprintf(`INSERT INTO chat_sessions(id, title, agent, created_at, updated_at)
+		testscale.Script(t, path, fmt.Sprintf(`INSERT INTO chat_sessions(id, title, agent, created_at, updated_at)
 VALUES ('ses_%[1]s', '%[1]s', 'a', 1, 1);
 INSERT INTO chat_messages(id, session_id, role, created_at, updated_at) VALUES ('msg_%[1]s', 'ses_%[1]s', 'user', 1, 1);
 WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < 9999)

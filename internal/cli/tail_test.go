@@ -169,11 +169,11 @@ type tailing struct {
 	stop   context.CancelFunc
 }
 
-func startTail(t *testing.T, path, name string, width int, asJSON bool) *tailing {
-	return startTailAt(t, tailEpoch+60_000, path, name, width, asJSON)
+func startTail(t *testing.T, path, name string, width int) *tailing {
+	return startTailAt(t, tailEpoch+60_000, path, name, width)
 }
 
-func startTailAt(t *testing.T, now int64, path, name string, width int, asJSON bool) *tailing {
+func startTailAt(t *testing.T, now int64, path, name string, width int) *tailing {
 	t.Helper()
 	x := &tailing{t: t, ticks: make(chan time.Time), done: make(chan error, 1)}
 	x.clock.Store(now)
@@ -182,9 +182,6 @@ func startTailAt(t *testing.T, now int64, path, name string, width int, asJSON b
 	o := tailer{store: stores.Follow(path), storeName: path, name: name, turns: 1, print: printNews(&x.out, printer),
 		waits: func(name string) { fmt.Fprintf(&x.notice, "waiting for a session store at %s\n", name) },
 		now:   func() time.Time { return time.UnixMilli(x.clock.Load()) }}
-	if asJSON {
-		o.print = encodeNews(&x.out)
-	}
 	o.follower.IdleTimeout = document.DefaultIdleTimeout
 	ctx, cancel := context.WithCancel(t.Context())
 	x.stop = cancel
@@ -264,7 +261,7 @@ func TestTail(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "s.db")
 		a := openAgent(t, path, "ses_1fa2bdc08000YO9d")
 		a.begin("Fix the test")
-		x := startTail(t, path, "", c.width, false)
+		x := startTail(t, path, "", c.width)
 		for i, step := range a.turn("1", false) {
 			step()
 			x.tick()
@@ -278,60 +275,12 @@ func TestTail(t *testing.T) {
 	}
 }
 
-// TestTailJSON: a line per event, each of which says what it is about.
-func TestTailJSON(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "s.db")
-	a := openAgent(t, path, "ses_1")
-	a.begin("Fix the test")
-	x := startTail(t, path, "ses_1", 80, true)
-	for _, step := range a.turn("1", false) {
-		step()
-		x.tick()
-	}
-	var got []string
-	text := map[string]string{}
-	for line := range strings.Lines(x.end()) {
-		var n document.News
-		d := json.NewDecoder(strings.NewReader(line))
-		d.DisallowUnknownFields()
-		if err := d.Decode(&n); err != nil {
-			t.Fatalf("%v: %s", err, line)
-		}
-		if n.SessionID != "ses_1" || n.At < tailEpoch {
-			t.Errorf("whose, or when: %s", line)
-		}
-		what := n.Event
-		switch {
-		case n.Status != nil:
-			what += " " + string(n.Status.State)
-		case n.Tool != nil:
-			what += " " + n.Tool.State
-		case n.Event == document.NewsMessage:
-			what += " " + n.Role
-		case n.State != "":
-			what += " " + string(n.State)
-		}
-		text[n.PartID] += n.Delta
-		got = append(got, what)
-	}
-	want := []string{"session", "status busy", "message user", "text", "message assistant", "text", "text",
-		"tool input-available", "status retrying",
-		"tool output-available", "text", "message_end finished", "status idle"}
-	if d := cmp.Diff(want, got); d != "" {
-		t.Errorf("events (-want +got):\n%s", d)
-	}
-	if got, want := text["ses_1v1a"],
-		"I will look at what the test prints, and then at the function that it calls. \x1b[31mRed\x1b[0m it is."; got != want {
-		t.Errorf("the deltas make %q, want %q", got, want)
-	}
-}
-
 // TestTailStore: the store comes late, its writer starts anew, sessions appear,
 // another file takes its place, it goes away.
 func TestTailStore(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "s.db")
-	x := startTail(t, path, "", 80, false)
+	x := startTail(t, path, "", 80)
 	x.tick()
 	if got, want := x.notice.String(), "waiting for a session store at "+path+"\n"; got != want {
 		t.Errorf("it says %q, want %q once", got, want)
@@ -397,11 +346,11 @@ func TestTailSilence(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s.db")
 	a := openAgent(t, path, "ses_aaaaaaaa1")
 	a.begin("Old")
-	old := startTailAt(t, tailEpoch+3_600_000, path, "", 80, false)
+	old := startTailAt(t, tailEpoch+3_600_000, path, "", 80)
 	if got := old.end(); got != "" {
 		t.Errorf("a session of an hour ago is reported: %q", got)
 	}
-	x := startTail(t, path, "", 80, false)
+	x := startTail(t, path, "", 80)
 	for _, step := range a.turn("1", true)[:2] {
 		step()
 		x.tick()

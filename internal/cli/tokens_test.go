@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/csv"
 	"encoding/json"
-	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -13,53 +12,12 @@ import (
 	"strings"
 	"testing"
 
-	zombiezen "zombiezen.com/go/sqlite"
-	"zombiezen.com/go/sqlite/sqlitex"
-
 	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
 )
-
-// claudeCompacted are the records of a session of Claude Code with two calls of a model, a
-// compaction of 2,694 tokens of context to 2,610, and one more call: 2,253 tokens in all.
-func claudeCompacted() string {
-	var records []string
-	sequence := 0
-	record := func(name string, attrs map[string]any) {
-		attrs["session.id"], attrs["event.name"], attrs["event.sequence"],
-			attrs["prompt.id"] = "ef8b65a1-f918-492b-ab49-64ed656ea4c5", name, sequence, "p1"
-		var all []string
-		for key, v := range attrs {
-			value := fmt.Sprintf(`{"stringValue":%q}`, fmt.Sprint(v))
-			if n, ok := v.(int); ok {
-				value = fmt.Sprintf(`{"intValue":%d}`, n)
-			}
-			all = append(all, fmt.Sprintf(`{"key":%q,"value":%s}`, key, value))
-		}
-		records = append(records,
-			fmt.Sprintf(`{"timeUnixNano":"%d","body":{"stringValue":"claude_code.%s"},"attributes":[%s]}`,
-				int64(1795198757056+1000*sequence)*1e6, name, strings.Join(all, ",")))
-		sequence++
-	}
-	call := func(id, source string, input, output, cached int) {
-		record("api_request", map[string]any{"request_id": id, "model": "claude-x", "query_source": source,
-			"input_tokens": input, "output_tokens": output,
-			"cache_read_tokens": cached, "cache_creation_tokens": 0, "cost_usd": "0.01"})
-	}
-	record("user_prompt", map[string]any{"prompt": "Fix the test", "prompt_length": 12})
-	call("r1", "repl_main_thread", 100, 50, 0)
-	call("r2", "repl_main_thread", 700, 40, 900)
-	record("compaction", map[string]any{"trigger": "auto", "success": "true", "pre_tokens": 2694, "post_tokens": 2610,
-		"duration_ms": 500})
-	call("r3", "repl_main_thread", 400, 63, 0)
-	return `{"resourceLogs":[{"resource":{"attributes":[{"key":"service.name",` +
-		`"value":{"stringValue":"claude-code"}}]},"scopeLogs":[{"scope":{"name":"com.anthropic.claude_code.events"},` +
-		`"logRecords":[` +
-		strings.Join(records, ",") + `]}]}]}`
-}
 
 // stdoutTokens finds the number of tokens in what a transcript prints.
 var stdoutTokens = map[string]*regexp.Regexp{
@@ -111,10 +69,9 @@ func TestEveryReaderCountsTheSameTokens(t *testing.T) {
 			command(t, 0, "--store", path, "import", source)
 		})
 	}
+	// Two calls of a model, a compaction of 2,694 tokens of context to 2,610, and one more call.
 	compare("claude-code with a compaction", func(t *testing.T, path string) {
-		file := filepath.Join(t.TempDir(), "logs.json")
-		testscale.WriteFile(t, file, claudeCompacted())
-		command(t, 0, "--store", path, "import", file)
+		command(t, 0, "--store", path, "import", "testdata/claude_compacted.otlp")
 	})
 	compare("demo, forked and rewound", func(t *testing.T, path string) {
 		command(t, 0, "--store", path, "demo")
@@ -123,27 +80,7 @@ func TestEveryReaderCountsTheSameTokens(t *testing.T) {
 	})
 	compare("reference, with usage of every shape", func(t *testing.T, path string) {
 		newStore(t, path, new(store.Batch))
-		execute(t, path, `
-INSERT INTO chat_sessions(id, agent, parent_id, cost_usd, created_at, updated_at) VALUES
- ('s', 'a', NULL, 0, 1795198540000, 1795198550000), ('f', 'a', 's', 0, 1795198545000, 1795198551000),
- ('w', 'a', NULL, 0.5, 1795198540000, 1795198550000);
-INSERT INTO chat_messages(id, session_id, role, metadata_json, hidden_at, created_at, updated_at) VALUES
- ('u', 's', 'user', '{"usage":{"input":5000}}', NULL, 1795198540000, 1795198540000),
- ('a', 's', 'assistant', '{"usage":{"input":10,"output":2,"reasoning":1,"cache_read":30,"cache_write":4}}', 7,
-  1795198540001, 1795198540001),
- ('b', 's', 'assistant', '{"usage":{"input":-3,"output":"x","reasoning":7}}', NULL, 1795198540002, 1795198540002),
- ('c', 's', 'assistant', '{"compaction":true,"usage":{"input":999},"agenttrace":{"input_tokens":70,"output_tokens":3}}', NULL, 1795198540003, 1795198540003),
- ('d', 's', 'assistant', '{"usage":{"input":600}}', NULL, 1795198540004, 1795198540004),
- ('e', 's', 'assistant', '{"compaction":true,"usage":{"input":500,"output":20},"agenttrace":{"context_tokens_before":100000}}', NULL, 1795198540005, 1795198540005),
- ('g', 's', 'assistant', '{"usage":{"input":40},"agenttrace":[]}', NULL, 1795198540006, 1795198540006),
- ('y', 's', 'system', '{"usage":{"input":11}}', NULL, 1795198540007, 1795198540007),
- ('k', 's', 'assistant', 'no json', NULL, 1795198540008, 1795198540008),
- ('fa', 'f', 'assistant', '{"usage":{"input":10,"output":2}}', NULL, 1795198540001, 1795198540001),
- ('fb', 'f', 'assistant', '{"usage":{"input":8}}', NULL, 1795198546000, 1795198546000);
-INSERT INTO chat_parts(id, message_id, session_id, "index", type, data_json, created_at, updated_at) VALUES
- ('p1', 'd', 's', 0, 'data-compaction', '{"type":"data-compaction","data":{"summary":"x","tail_start_id":null,"auto":true,"summary_tokens":600}}', 1, 1),
- ('p2', 'g', 's', 0, 'data-compaction', '{"type":"data-compaction","data":{"summary":"x","tail_start_id":null,"auto":true,"summary_tokens":6}}', 1, 1),
- ('p3', 'g', 's', 1, 'text', '{"type":"text","text":"x"}', 1, 1);`)
+		testscale.Script(t, path, string(testscale.ReadFile(t, "testdata/usage.sql")))
 	})
 	total["reference, with usage of every shape"] = 47 + 7 + 73 + 520 + 40 + 8
 }
@@ -298,18 +235,10 @@ func documentedTokens(t *testing.T, path string) map[string]int64 {
 	if !found || !ended {
 		t.Fatal("FORMAT.md has no query for the tokens of sessions")
 	}
-	conn, err := zombiezen.OpenConn(path, zombiezen.OpenReadOnly)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
 	tokens := map[string]int64{}
-	if err := sqlitex.ExecuteTransient(conn, strings.TrimSuffix(strings.TrimSpace(query), ";"),
-		&sqlitex.ExecOptions{ResultFunc: func(stmt *zombiezen.Stmt) error {
-			tokens[stmt.ColumnText(0)] = stmt.ColumnInt64(1)
-			return nil
-		}}); err != nil {
-		t.Fatal(err)
+	for _, row := range testscale.Query(t, path, strings.TrimSuffix(strings.TrimSpace(query), ";")) {
+		id, n, _ := strings.Cut(row, "|")
+		tokens[id] = number(t, n)
 	}
 	return tokens
 }
@@ -375,17 +304,4 @@ func definition(rows *session.Transcript) (sum int64) {
 		}
 	}
 	return sum
-}
-
-// execute runs SQL on a database, as another program would.
-func execute(t *testing.T, path, sql string) {
-	t.Helper()
-	conn, err := zombiezen.OpenConn(path, zombiezen.OpenReadWrite)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	if err := sqlitex.ExecuteScript(conn, sql, nil); err != nil {
-		t.Fatal(err)
-	}
 }
