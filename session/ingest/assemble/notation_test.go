@@ -243,8 +243,8 @@ func digest(word string) string {
 
 // fieldsOf are the places in the JSON of a fact that keys of lines set which are not called like theirs.
 var fieldsOf = map[string]string{
-	"is": "name", "in": "span", "rooted": "requires_turn", "side": "purpose", "cost": "cost_usd", "response": "response_id",
-	"basis": "usage.basis", "raw": "usage.raw",
+	"is": "name", "in": "span", "rooted": "requires_turn", "side": "purpose", "cost": "cost_usd",
+	"response": "response_id", "basis": "usage.basis", "raw": "usage.raw",
 	"name": "tool.name", "input": "tool.input", "output": "tool.output", "ok": "tool.succeeded", "denied": "tool.denied",
 	"truncated": "tool.truncated", "size": "tool.output_size", "took": "tool.duration_ms",
 	"decides": "decision.tool", "action": "decision.action", "outcome": "decision.outcome", "reply": "decision.reply",
