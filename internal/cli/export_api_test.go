@@ -14,7 +14,6 @@ import (
 	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session/codec/formats"
 	"github.com/agenttrace/agenttrace/session/document"
-	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
 	"github.com/agenttrace/agenttrace/session/web"
 )
@@ -36,10 +35,7 @@ func TestTheAPIExportsAsTheCommandDoes(t *testing.T) {
 	r := testscale.Open(t, sqlite.OpenReader, path)
 	server := httptest.NewServer(web.New(web.Backend{Sessions: document.Reader{Reader: r}}, web.Options{}))
 	defer server.Close()
-	for row, err := range r.Sessions(t.Context(), store.SessionQuery{Limit: -1, Children: true}) {
-		if err != nil {
-			t.Fatal(err)
-		}
+	for _, row := range testscale.Sessions(t, r) {
 		for _, f := range formats.Filter((*formats.Format).InFile) {
 			for _, option := range []string{"", "redact"} {
 				args := []string{"export", row.ID, "--format", f.Name}

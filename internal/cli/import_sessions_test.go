@@ -229,7 +229,8 @@ func opencodeHome(t *testing.T) (home, database string) {
 // TestImportCompressed imports session files and a database from gzip and zstd as from the file itself.
 func TestImportCompressed(t *testing.T) {
 	_, database := opencodeHome(t)
-	testscale.Script(t, database, "PRAGMA wal_checkpoint(TRUNCATE)") // what the program has not moved into the file yet is beside it
+	// What the program has not moved into the file yet is beside it.
+	testscale.Script(t, database, "PRAGMA wal_checkpoint(TRUNCATE)")
 	for _, tt := range []struct{ path, name, format string }{
 		{samples + "transcripts/testdata/gemini/tmp/parser/chats/session-2026-01-02T03-04-0f4c2f6e.jsonl", "a.jsonl.gz",
 			"gemini-cli"},

@@ -9,7 +9,6 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 
 	"github.com/agenttrace/agenttrace/agenttrace"
-	"github.com/agenttrace/agenttrace/internal/cli"
 	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session/spool"
 )
@@ -42,11 +41,11 @@ func TestImportSpool(t *testing.T) {
 	store := filepath.Join(t.TempDir(), "s.db")
 	run := func(want int, args ...string) (stdout, stderr string) {
 		t.Helper()
-		var out, errs bytes.Buffer
-		if got := cli.Main("v1", append(args, "--store", store), strings.NewReader(""), &out, &errs); got != want {
-			t.Fatalf("%q ends with %d: %s", args, got, &errs)
+		stdout, stderr, code := piped(nil, append(args, "--store", store)...)
+		if code != want {
+			t.Fatalf("%q ends with %d: %s", args, code, stderr)
 		}
-		return out.String(), errs.String()
+		return stdout, stderr
 	}
 
 	testscale.WriteFile(t, files[3], content[:len(content)-3])

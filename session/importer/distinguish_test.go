@@ -9,7 +9,6 @@ import (
 
 	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session/importer"
-	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
 )
 
@@ -23,11 +22,8 @@ func questions(t *testing.T, db string) map[string]string {
 	t.Helper()
 	r := testscale.Open(t, sqlite.OpenReader, db)
 	all := make(map[string]string)
-	for s, err := range r.Sessions(t.Context(), store.SessionQuery{Limit: -1, Children: true}) {
-		if err != nil {
-			t.Fatal(err)
-		}
-		whole := transcriptOf(t, r, s.ID)
+	for _, s := range testscale.Sessions(t, r) {
+		whole := testscale.Transcript(t, r, s.ID)
 		if s.ParentID != nil {
 			all[s.ID] = *s.ParentID + " "
 		}

@@ -114,10 +114,7 @@ func forksShown(t *testing.T, db string) string {
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d tokens in all\n", stats.Total.TotalTokens)
-	for s, err := range r.Sessions(t.Context(), store.SessionQuery{Limit: -1, Children: true}) {
-		if err != nil {
-			t.Fatal(err)
-		}
+	for _, s := range testscale.Sessions(t, r) {
 		doc, err := document.Reader{Reader: r}.LoadAll(t.Context(), s.ID)
 		if err != nil {
 			t.Fatal(err)
@@ -126,7 +123,7 @@ func forksShown(t *testing.T, db string) string {
 		if s.ParentMessageID == nil {
 			continue
 		}
-		parent := transcriptOf(t, r, *s.ParentID)
+		parent := testscale.Transcript(t, r, *s.ParentID)
 		for _, m := range parent.Messages {
 			if m.Message.ID == *s.ParentMessageID {
 				kind := "no fork"

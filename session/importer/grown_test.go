@@ -13,7 +13,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/agenttrace/agenttrace/internal/testscale"
-	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/formats"
 	"github.com/agenttrace/agenttrace/session/codec/jsonl"
 	"github.com/agenttrace/agenttrace/session/importer"
@@ -32,19 +31,14 @@ func exported(t testing.TB, db string) string {
 		t.Fatal(err)
 	}
 	defer r.Close()
-	all := make(map[string]*codec.Session)
-	for s, err := range r.Sessions(t.Context(), store.SessionQuery{Limit: -1, Children: true, Archived: true}) {
-		if err != nil {
-			t.Fatal(err)
-		}
-		if all[s.ID], err = formats.Read(t.Context(), r, s.ID); err != nil {
-			t.Fatal(err)
-		}
-	}
 	var b bytes.Buffer
 	e := jsonl.NewEncoder(&b)
-	for _, id := range sortedKeys(all) {
-		if err := e.Encode(all[id]); err != nil {
+	for _, row := range testscale.Sessions(t, r) {
+		s, err := formats.Read(t.Context(), r, row.ID)
+		if err == nil {
+			err = e.Encode(s)
+		}
+		if err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/redact"
 	"github.com/agenttrace/agenttrace/session/importer"
 	"github.com/agenttrace/agenttrace/session/ingest"
@@ -73,11 +74,8 @@ func TestAnnotationsStayWhenTelemetryComes(t *testing.T) {
 				}
 				defer s.Close()
 				var before []store.Annotation
-				for row, err := range s.Sessions(t.Context(), store.SessionQuery{Limit: -1, Children: true}) {
-					if err != nil {
-						t.Fatal(err)
-					}
-					transcript := transcriptOf(t, s, row.ID)
+				for _, row := range testscale.Sessions(t, s) {
+					transcript := testscale.Transcript(t, s, row.ID)
 					before = append(before,
 						store.Annotation{SessionID: row.ID, Kind: store.AnnotationTag, Name: "good", CreatedAt: 1,
 							UpdatedAt: 1},

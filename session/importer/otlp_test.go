@@ -12,7 +12,6 @@ import (
 	"github.com/agenttrace/agenttrace/session/codec/formats"
 	"github.com/agenttrace/agenttrace/session/codec/jsonl"
 	"github.com/agenttrace/agenttrace/session/importer"
-	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
 )
 
@@ -76,14 +75,12 @@ func storedSessions(t *testing.T, db string) map[string]*codec.Session {
 	t.Helper()
 	r := testscale.Open(t, sqlite.OpenReader, db)
 	all := make(map[string]*codec.Session)
-	for row, err := range r.Sessions(t.Context(), store.SessionQuery{Limit: -1, Children: true, Archived: true}) {
+	for _, row := range testscale.Sessions(t, r) {
+		s, err := formats.Read(t.Context(), r, row.ID)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if all[row.ID], err = formats.Read(t.Context(), r, row.ID); err != nil {
-			t.Fatal(err)
-		}
-		all[row.ID] = rowsOf(all[row.ID])
+		all[row.ID] = rowsOf(s)
 	}
 	return all
 }

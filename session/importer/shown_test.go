@@ -12,13 +12,11 @@ import (
 	"time"
 
 	"github.com/agenttrace/agenttrace/internal/testscale"
-	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/formats"
 
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/render"
-	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
 )
 
@@ -31,10 +29,7 @@ func shown(t testing.TB, paths ...string) string {
 	}
 	r := testscale.Open(t, sqlite.OpenReader, db)
 	var b bytes.Buffer
-	for s, err := range r.Sessions(t.Context(), store.SessionQuery{Limit: -1, Children: true, Archived: true}) {
-		if err != nil {
-			t.Fatal(err)
-		}
+	for _, s := range testscale.Sessions(t, r) {
 		doc, err := document.Reader{Reader: r}.LoadAll(t.Context(), s.ID)
 		if err != nil {
 			t.Fatal(err)
@@ -105,43 +100,7 @@ func TestCopilotTotalsOfEachExitAreCountedOnce(t *testing.T) {
 // TestTailOfACompactionIsKept: what a compaction left in the model's context is known, also where it begins in the
 // midst of a turn.
 func TestTailOfACompactionIsKept(t *testing.T) {
-	n := 0
-	entry := func(kind, more string) string {
-		n++
-		return fmt.Sprintf(`{"type":%q,"id":"e%d","parentId":"e%d","timestamp":"2026-01-02T03:04:%02d.000Z",%s}`,
-			kind, n, n-1, n, more)
-	}
-	says := func(text string) string {
-		return entry("message", `"message":{"role":"assistant","content":[{"type":"text","text":"`+text+
-			`"}],"stopReason":"toolUse","usage":{"input":1,"output":1}}`)
-	}
-	pi := filepath.Join(t.TempDir(), "pi.jsonl")
-	write(t, pi, strings.Join([]string{
-		`{"type":"session","version":3,"id":"p1","timestamp":"2026-01-02T03:04:00.000Z","cwd":"/w"}`,
-		entry("message", `"message":{"role":"user","content":"go"}`), says("one"), says("two"), says("three"),
-		entry("compaction", `"summary":"one was said","firstKeptEntryId":"e3","tokensBefore":90`), says("four"),
-	}, "\n")+"\n")
-
-	n = 0
-	record := func(kind, more string) string {
-		n++
-		return fmt.Sprintf(`{"type":%q,"sessionId":"p1","uuid":"e%d","parentUuid":%q,"timestamp":`+
-			`"2026-01-02T03:04:%02d.000Z",%s}`, kind, n, map[bool]string{true: fmt.Sprintf("e%d", n-1)}[n > 1], n, more)
-	}
-	answer := func(id, text string) string {
-		return record("assistant", `"message":{"id":"`+id+`","model":"claude-x","role":"assistant","content":`+
-			`[{"type":"text","text":"`+text+`"}]}`)
-	}
-	claude := filepath.Join(t.TempDir(), "claude.jsonl")
-	write(t, claude, strings.Join([]string{
-		record("user", `"message":{"role":"user","content":"before"}`), answer("m0", "one"),
-		record("user", `"message":{"role":"user","content":"go"}`), answer("m1", "two"), answer("m2", "three"),
-		record("system", `"subtype":"compact_boundary","compactMetadata":{"trigger":"auto","preTokens":90,`+
-			`"preservedSegment":{"headUuid":"e4","anchorUuid":"e7","tailUuid":"e5"}}`),
-		record("user", `"isCompactSummary":true,"message":{"role":"user","content":"one was said"}`),
-		answer("m3", "four"),
-	}, "\n")+"\n")
-	for _, path := range []string{pi, claude} {
+	for _, path := range []string{"testdata/compaction/pi.jsonl", "testdata/compaction/claude.jsonl"} {
 		db := filepath.Join(t.TempDir(), "s.db")
 		importFile(t, db, path)
 		r := testscale.Open(t, sqlite.OpenReader, db)
@@ -208,15 +167,6 @@ func inFormat(t *testing.T, s *codec.Session, format string) string {
 		t.Fatal(err)
 	}
 	return b.String()
-}
-
-func transcriptOf(t testing.TB, r store.Reader, id string) *session.Transcript {
-	t.Helper()
-	transcript, err := r.Transcript(t.Context(), id)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return transcript
 }
 
 // claudeEvents are records of Claude Code's telemetry: the second, the name, and the attributes of each.

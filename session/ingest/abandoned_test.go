@@ -201,7 +201,7 @@ func deliveredInAnyOrder(t *testing.T, recorders ...*agenttracetest.Recorder) []
 		if report := deliver(t, s, order); report.Malformed != 0 || report.Refused != 0 {
 			t.Fatalf("seed %d: %+v", seed, report)
 		}
-		check(t, s)
+		testscale.CheckSessions(t, s)
 		got := rowsOf(t, s)
 		if seed == 0 {
 			want = got

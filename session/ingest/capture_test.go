@@ -173,7 +173,7 @@ func TestCaptures(t *testing.T) {
 		t.Run(filepath.Base(filepath.Dir(dir))+"/"+filepath.Base(dir), func(t *testing.T) {
 			s := openStore(t)
 			report := deliver(t, s, readCapture(t, dir))
-			check(t, s)
+			testscale.CheckSessions(t, s)
 			if report.Malformed+int(report.Refused) != 0 {
 				t.Errorf("malformed %d, refused %d", report.Malformed, report.Refused)
 			}

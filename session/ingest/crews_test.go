@@ -53,7 +53,7 @@ func TestCrews(t *testing.T) {
 		t.Run(program, func(t *testing.T) {
 			s := openStore(t)
 			deliver(t, s, all)
-			check(t, s)
+			testscale.CheckSessions(t, s)
 			want := testscale.ReadFile(t, filepath.Join("testdata/crews", program+".facts"))
 			if d := gocmp.Diff(string(want), recount(t, s)); d != "" {
 				t.Errorf("the sessions are not what happened (-happened +sessions):\n%s", d)
@@ -83,7 +83,7 @@ func TestCrewsWithoutAPause(t *testing.T) {
 			want := spokenOf(t, reference)
 			s := openStore(t)
 			deliver(t, s, withoutPauses(all))
-			check(t, s)
+			testscale.CheckSessions(t, s)
 			if d := gocmp.Diff(want, spokenOf(t, s)); d != "" {
 				t.Errorf("sessions (-with pauses +without):\n%s", d)
 			}
@@ -94,7 +94,7 @@ func TestCrewsWithoutAPause(t *testing.T) {
 // spokenOf is what [spoken] is of every session that no other started.
 func spokenOf(t testing.TB, s *sqlitestore.Store) (all string) {
 	t.Helper()
-	for _, row := range rowsIn(t, s) {
+	for _, row := range testscale.Sessions(t, s) {
 		if row.ParentID == nil {
 			all += spoken(t, s, row.ID)
 		}
@@ -108,7 +108,7 @@ func withoutPauses(all []request) []request {
 	all = join(all)
 	type times struct{ from, until, earlier pcommon.Timestamp } // of a trace and its root, and by how much it is moved
 	traces := make(map[pcommon.TraceID]*times)
-	eachSpan(all[0].traces, func(s ptrace.Span, _ pcommon.InstrumentationScope, _ pcommon.Resource) {
+	testscale.EachSpan(all[0].traces, func(s ptrace.Span, _ pcommon.InstrumentationScope, _ pcommon.Resource) {
 		at := traces[s.TraceID()]
 		if at == nil {
 			at = &times{from: s.StartTimestamp()}
@@ -127,7 +127,7 @@ func withoutPauses(all []request) []request {
 			turn = trace
 		}
 	}
-	eachSpan(all[0].traces, func(s ptrace.Span, _ pcommon.InstrumentationScope, _ pcommon.Resource) {
+	testscale.EachSpan(all[0].traces, func(s ptrace.Span, _ pcommon.InstrumentationScope, _ pcommon.Resource) {
 		by := traces[s.TraceID()].earlier
 		s.SetStartTimestamp(s.StartTimestamp() - by)
 		s.SetEndTimestamp(s.EndTimestamp() - by)
@@ -138,7 +138,7 @@ func withoutPauses(all []request) []request {
 // spoken is a line for each message of a session and of those below it: its texts and calls.
 func spoken(t testing.TB, s *sqlitestore.Store, id string) string {
 	t.Helper()
-	transcript := transcriptOf(t, s, id)
+	transcript := testscale.Transcript(t, s, id)
 	var b strings.Builder
 	for i := range transcript.Messages {
 		m := &transcript.Messages[i]
@@ -158,7 +158,7 @@ func spoken(t testing.TB, s *sqlitestore.Store, id string) string {
 		}
 		b.WriteString("\n")
 	}
-	for _, row := range rowsIn(t, s) {
+	for _, row := range testscale.Sessions(t, s) {
 		if row.ParentID != nil && *row.ParentID == id {
 			b.WriteString("child\n" + spoken(t, s, row.ID))
 		}

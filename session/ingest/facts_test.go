@@ -14,6 +14,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/plog"
 	"go.opentelemetry.io/collector/pdata/ptrace"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session/ingest/dialect"
 	"github.com/agenttrace/agenttrace/session/ingest/fact"
 )
@@ -93,7 +94,8 @@ type reading struct {
 func eachSource(r request, f func(read func() reading)) {
 	keys := dialect.NewKeys(nil)
 	if r.isLogs {
-		eachRecord(r.logs, func(lr plog.LogRecord, scope pcommon.InstrumentationScope, resource pcommon.Resource) {
+		testscale.EachRecord(r.logs, func(lr plog.LogRecord, scope pcommon.InstrumentationScope,
+			resource pcommon.Resource) {
 			f(func() reading {
 				record := dialect.NewRecord(lr, scope, resource)
 				var out dialect.Emitter
@@ -108,7 +110,7 @@ func eachSource(r request, f func(read func() reading)) {
 		})
 		return
 	}
-	eachSpan(r.traces, func(s ptrace.Span, scope pcommon.InstrumentationScope, resource pcommon.Resource) {
+	testscale.EachSpan(r.traces, func(s ptrace.Span, scope pcommon.InstrumentationScope, resource pcommon.Resource) {
 		f(func() reading {
 			span := dialect.NewSpan(s, scope, resource)
 			var out dialect.Emitter
@@ -121,16 +123,6 @@ func eachSource(r request, f func(read func() reading)) {
 			return reading{d.Name, out.All, int64(s.StartTimestamp()), int64(s.EndTimestamp())}
 		})
 	})
-}
-
-func eachRecord(ld plog.Logs, f func(plog.LogRecord, pcommon.InstrumentationScope, pcommon.Resource)) {
-	for _, rl := range ld.ResourceLogs().All() {
-		for _, sl := range rl.ScopeLogs().All() {
-			for _, r := range sl.LogRecords().All() {
-				f(r, sl.Scope(), rl.Resource())
-			}
-		}
-	}
 }
 
 // writeFacts writes a line for each fact, as JSON with the texts that a fact does not store. Times are
@@ -193,12 +185,12 @@ func TestFactsOfOddValues(t *testing.T) {
 // attributesOf returns the attributes of a request with one span or record.
 func attributesOf(r request) (all []pcommon.Map) {
 	if r.isLogs {
-		eachRecord(r.logs, func(r plog.LogRecord, _ pcommon.InstrumentationScope, _ pcommon.Resource) {
+		testscale.EachRecord(r.logs, func(r plog.LogRecord, _ pcommon.InstrumentationScope, _ pcommon.Resource) {
 			all = append(all, r.Attributes())
 		})
 		return all
 	}
-	eachSpan(r.traces, func(s ptrace.Span, _ pcommon.InstrumentationScope, _ pcommon.Resource) {
+	testscale.EachSpan(r.traces, func(s ptrace.Span, _ pcommon.InstrumentationScope, _ pcommon.Resource) {
 		all = append(all, s.Attributes())
 		for _, e := range s.Events().All() {
 			all = append(all, e.Attributes())

@@ -173,6 +173,6 @@ func storeOf(t *testing.T, requests ...ptrace.Traces) (rows string, refused int6
 		}
 		refused += report.Refused
 	}
-	check(t, s)
+	testscale.CheckSessions(t, s)
 	return dump(t, s.Path()), refused
 }

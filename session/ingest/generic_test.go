@@ -6,6 +6,8 @@ import (
 
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/ptrace"
+
+	"github.com/agenttrace/agenttrace/internal/testscale"
 )
 
 // A session that was read generically is read by its dialect when its telemetry comes
@@ -19,7 +21,7 @@ func TestLaterReadingReplacesTheGenericOne(t *testing.T) {
 	// Before the upgrade the client's own attribute of its kind was not known.
 	before := readCapture(t, "testdata/captures/langfuse-js-5.11.1/chat")
 	for _, r := range before {
-		eachSpan(r.traces, func(s ptrace.Span, _ pcommon.InstrumentationScope, _ pcommon.Resource) {
+		testscale.EachSpan(r.traces, func(s ptrace.Span, _ pcommon.InstrumentationScope, _ pcommon.Resource) {
 			if v, ok := s.Attributes().Get("langfuse.observation.type"); ok {
 				kind := v.Str()
 				s.Attributes().Remove("langfuse.observation.type")

@@ -104,7 +104,7 @@ func build(t *testing.T, requests []request) []txtar.File {
 	}
 	report += fmt.Sprintf("spans %d, placed %d, ignored %d, malformed %d, refused %d\n", r.Spans, r.Accepted, r.Ignored,
 		r.Malformed, r.Refused)
-	check(t, s)
+	testscale.CheckSessions(t, s)
 	var rows, decisions, links bytes.Buffer
 	for _, transcript := range rowsOf(t, s) {
 		row := transcript.Session

@@ -279,7 +279,7 @@ func TestHostileSpansLeaveTheRestOfTheirRequestAsItIs(t *testing.T) {
 				strings.Join(culprits(t, redactor, hostile, what), "\n"))
 			continue
 		}
-		check(t, s)
+		testscale.CheckSessions(t, s)
 		got := sessionsOf(t, s)
 		for id, rows := range want {
 			if got[id] != rows {
@@ -331,7 +331,7 @@ func TestToolResultNestedDeepIsKept(t *testing.T) {
 		if err := deliverWith(t, store, nil, []request{{traces: td}}); err != nil {
 			t.Fatalf("%d levels: %v", levels, err)
 		}
-		check(t, store)
+		testscale.CheckSessions(t, store)
 		rows := sessionsOf(t, store)
 		if len(rows) < 2 {
 			t.Fatalf("%d levels: %d sessions stored", levels, len(rows))
@@ -380,7 +380,7 @@ func TestIdsOfMegabytesStayIdsAndAreCut(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	check(t, store)
+	testscale.CheckSessions(t, store)
 	rows := sessionsOf(t, store)
 	for id, row := range rows {
 		if len(id) > 20_000 || len(row) > 1<<20 {

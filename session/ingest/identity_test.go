@@ -4,21 +4,9 @@ import (
 	"slices"
 	"testing"
 
-	"go.opentelemetry.io/collector/pdata/pcommon"
-	"go.opentelemetry.io/collector/pdata/ptrace"
-
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session/ingest"
 )
-
-func eachSpan(td ptrace.Traces, f func(ptrace.Span, pcommon.InstrumentationScope, pcommon.Resource)) {
-	for _, rs := range td.ResourceSpans().All() {
-		for _, ss := range rs.ScopeSpans().All() {
-			for _, s := range ss.Spans().All() {
-				f(s, ss.Scope(), rs.Resource())
-			}
-		}
-	}
-}
 
 // TestSessionKeysOfOnesOwn: a key that is set up names the session before any other; one that is not set up names none.
 // Which session a trace is in otherwise is in testdata/stories/identity.txtar.
@@ -36,7 +24,7 @@ span "chat m" id=2 parent=1 at=10ms for=30ms
 	testOrderWith(t, o, all, 4)
 	s := openStore(t)
 	deliverTo(t, s, o, all)
-	if got := rowsIn(t, s); len(got) != 1 || got[0].ID != "s1" {
+	if got := testscale.Sessions(t, s); len(got) != 1 || got[0].ID != "s1" {
 		t.Errorf("sessions %+v, want s1", got)
 	}
 }
@@ -58,7 +46,7 @@ func TestIdentityOfRecords(t *testing.T) {
 		s := openStore(t)
 		for i := range order {
 			deliver(t, s, order[i:i+1])
-			if got := rowsIn(t, s); len(got) != 1 {
+			if got := testscale.Sessions(t, s); len(got) != 1 {
 				t.Errorf("%d sessions after %d requests", len(got), i+1)
 			}
 		}

@@ -72,9 +72,9 @@ func TestResultsOfBackgroundToolsInAnyOrder(t *testing.T) {
 	s := openStore(t)
 	deliver(t, s, join(all))
 	parts := make(map[string]int)
-	for _, row := range rowsIn(t, s) {
+	for _, row := range testscale.Sessions(t, s) {
 		id := row.ID
-		tr := transcriptOf(t, s, id)
+		tr := testscale.Transcript(t, s, id)
 		for _, m := range tr.Messages {
 			for _, p := range m.Parts {
 				if p.ToolCallID == nil {

@@ -7,6 +7,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/ptrace"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session/ingest"
 	"github.com/agenttrace/agenttrace/session/ingest/dialect"
 	"github.com/agenttrace/agenttrace/session/store"
@@ -21,7 +22,8 @@ func TestNoiseDoesNotAllocate(t *testing.T) {
 			if r.isLogs {
 				continue
 			}
-			eachSpan(r.traces, func(s ptrace.Span, scope pcommon.InstrumentationScope, resource pcommon.Resource) {
+			testscale.EachSpan(r.traces, func(s ptrace.Span, scope pcommon.InstrumentationScope,
+				resource pcommon.Resource) {
 				known := dialect.NewSpan(s, scope, resource)
 				if dialect.OfSpan(&known) != nil {
 					return

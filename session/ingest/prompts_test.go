@@ -78,30 +78,19 @@ func talk(facts string) (lines []string) {
 
 // retype replaces a text in a request.
 func retype(r request, old, typed string) {
-	resources := func(attrs pcommon.Map) { retypeMap(attrs, old, typed) }
 	if r.isLogs {
-		for _, rl := range r.logs.ResourceLogs().All() {
-			for _, sl := range rl.ScopeLogs().All() {
-				sl.LogRecords().RemoveIf(func(rec plog.LogRecord) bool {
-					resources(rec.Attributes())
-					retypeValue(rec.Body(), old, typed)
-					return false
-				})
-			}
-		}
+		testscale.EachRecord(r.logs, func(rec plog.LogRecord, _ pcommon.InstrumentationScope, _ pcommon.Resource) {
+			retypeMap(rec.Attributes(), old, typed)
+			retypeValue(rec.Body(), old, typed)
+		})
 		return
 	}
-	for _, rs := range r.traces.ResourceSpans().All() {
-		for _, ss := range rs.ScopeSpans().All() {
-			ss.Spans().RemoveIf(func(s ptrace.Span) bool {
-				resources(s.Attributes())
-				for _, e := range s.Events().All() {
-					resources(e.Attributes())
-				}
-				return false
-			})
+	testscale.EachSpan(r.traces, func(s ptrace.Span, _ pcommon.InstrumentationScope, _ pcommon.Resource) {
+		retypeMap(s.Attributes(), old, typed)
+		for _, e := range s.Events().All() {
+			retypeMap(e.Attributes(), old, typed)
 		}
-	}
+	})
 }
 
 func retypeMap(m pcommon.Map, old, typed string) {

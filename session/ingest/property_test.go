@@ -109,45 +109,13 @@ func dump(t testing.TB, path string) string {
 	return b.String()
 }
 
-// rowsIn are the sessions of a store in order of their ids.
-func rowsIn(t testing.TB, r store.Reader) (all []session.Session) {
-	t.Helper()
-	for row, err := range r.Sessions(t.Context(), store.SessionQuery{Limit: -1, Children: true, Archived: true}) {
-		if err != nil {
-			t.Fatal(err)
-		}
-		all = append(all, row)
-	}
-	slices.SortFunc(all, func(x, y session.Session) int { return strings.Compare(x.ID, y.ID) })
-	return all
-}
-
 // rowsOf are the sessions of a store with their messages, in the same order.
 func rowsOf(t testing.TB, r store.Reader) (all []*session.Transcript) {
 	t.Helper()
-	for _, row := range rowsIn(t, r) {
-		all = append(all, transcriptOf(t, r, row.ID))
+	for _, row := range testscale.Sessions(t, r) {
+		all = append(all, testscale.Transcript(t, r, row.ID))
 	}
 	return all
-}
-
-func transcriptOf(t testing.TB, r store.Reader, id string) *session.Transcript {
-	t.Helper()
-	transcript, err := r.Transcript(t.Context(), id)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return transcript
-}
-
-// check runs the independent validator over every session of a store.
-func check(t testing.TB, r store.Reader) {
-	t.Helper()
-	for _, transcript := range rowsOf(t, r) {
-		for _, v := range session.Check(transcript) {
-			t.Errorf("session %s: %s", transcript.Session.ID, v)
-		}
-	}
 }
 
 // differ returns the lines that differ.
@@ -164,6 +132,6 @@ func TestOrderAndRedelivery(t *testing.T) {
 	if report.Malformed != 0 || report.Refused != 0 || report.Accepted != len(all) {
 		t.Fatalf("the scenario itself has a problem: %+v", report)
 	}
-	check(t, reference)
+	testscale.CheckSessions(t, reference)
 	testOrder(t, []request{{traces: traces(all...)}}, testscale.Rounds(5, 20))
 }

@@ -49,10 +49,10 @@ func transcripts(t *testing.T, all []ptrace.Span, ids ...string) []*session.Tran
 	for _, sp := range all {
 		ingestAll(t, s, traces(sp))
 	}
-	check(t, s)
+	testscale.CheckSessions(t, s)
 	var out []*session.Transcript
 	for _, id := range ids {
-		transcript := transcriptOf(t, s, id)
+		transcript := testscale.Transcript(t, s, id)
 		out = append(out, transcript)
 	}
 	return out

@@ -43,7 +43,7 @@ func TestStories(t *testing.T) {
 				all := parsed(t, given)
 				s := openStore(t)
 				report := deliver(t, s, join(all))
-				check(t, s)
+				testscale.CheckSessions(t, s)
 				dialects, _ := json.Marshal(report.Dialects)
 				got := "=> " + string(dialects) + "\n" + recount(t, s) + usages(t, s)
 				if archive.Files[i].Data = []byte(given + got); want != got && !*update {

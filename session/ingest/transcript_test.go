@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
 	programs "github.com/agenttrace/agenttrace/session/codec/transcripts"
@@ -174,7 +175,7 @@ func TestTranscriptAndTelemetryAreOneSession(t *testing.T) {
 				for _, step := range strings.Fields(order) {
 					steps[step](s)
 				}
-				check(t, s)
+				testscale.CheckSessions(t, s)
 				got := dump(t, s.Path())
 				if want == "" {
 					want = got

@@ -20,6 +20,7 @@ import (
 
 	"github.com/google/jsonschema-go/jsonschema"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/importer"
 	"github.com/agenttrace/agenttrace/session/store"
@@ -226,10 +227,7 @@ func examples(t testing.TB, s store.Reader) map[string][]string {
 	all["stats"] = append(all["stats"], "stats?by=tool", "stats?by=day&zone=Europe/Berlin&since=2001-01-01",
 		"stats?status=error")
 	before := "last"
-	for row, err := range s.Sessions(t.Context(), store.SessionQuery{Limit: -1, Children: true, Archived: true}) {
-		if err != nil {
-			t.Fatal(err)
-		}
+	for _, row := range testscale.Sessions(t, s) {
 		doc, err := document.Load(t.Context(), s, row.ID)
 		if err != nil {
 			t.Fatal(err)

@@ -2,14 +2,11 @@ package sqlite
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
 
-	"zombiezen.com/go/sqlite"
-	"zombiezen.com/go/sqlite/sqlitex"
-
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/sqlstore"
 )
@@ -53,10 +50,6 @@ func TestReadingATurnDoesNotGrow(t *testing.T) {
 // fillTurns adds a session s with turns of a question u and an answer a, which has a call, a decision and a span.
 func fillTurns(t *testing.T, path string, turns int) {
 	t.Helper()
-	conn, err := sqlite.OpenConn(path, sqlite.OpenReadWrite)
-	if err != nil {
-		t.Fatal(err)
-	}
 	const script = `INSERT INTO chat_sessions(id, agent, created_at, updated_at) VALUES ('s#', 'a', 0, 0);
 INSERT INTO chat_messages(id, session_id, role, created_at, updated_at) EACH 'u#-' || n, 's#', 'user', n * 2, 0 FROM n;
 INSERT INTO chat_messages(id, session_id, role, created_at, updated_at)
@@ -68,11 +61,8 @@ INSERT INTO span_refs(session_id, trace_id, span_id, message_id, kind, dialect, 
 INSERT INTO permission_decisions(id, session_id, message_id, tool_id, action, decided_at)
  EACH 'd#-' || n, 's#', 'a#-' || n, 'bash', 'allow', n * 2 FROM n;`
 	number := fmt.Sprint(turns)
-	err = sqlitex.ExecuteScript(conn, strings.NewReplacer("#", number, "EACH", `WITH RECURSIVE n(n) AS (
- SELECT 1 UNION ALL SELECT n + 1 FROM n LIMIT `+number+`) SELECT`).Replace(script), nil)
-	if err = errors.Join(err, conn.Close()); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Script(t, path, strings.NewReplacer("#", number, "EACH", `WITH RECURSIVE n(n) AS (
+ SELECT 1 UNION ALL SELECT n + 1 FROM n LIMIT `+number+`) SELECT`).Replace(script))
 }
 
 // counted is a source that counts the rows that are read.
@@ -104,23 +94,15 @@ func TestIndexesOfAnEarlierVersionAreReplaced(t *testing.T) {
 	if err := open(t, path, Options{}).Close(); err != nil {
 		t.Fatal(err)
 	}
-	conn, err := sqlite.OpenConn(path, sqlite.OpenReadWrite)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	if err := sqlitex.ExecuteScript(conn, `DROP INDEX idx_chat_parts_session_type; DROP INDEX idx_chat_parts_unsuccessful;
+	testscale.Script(t, path, `DROP INDEX idx_chat_parts_session_type; DROP INDEX idx_chat_parts_unsuccessful;
 CREATE INDEX idx_chat_parts_session ON chat_parts(session_id);
-CREATE INDEX idx_chat_parts_approval ON chat_parts(session_id) WHERE tool_state = 'approval-requested'`, nil); err != nil {
-		t.Fatal(err)
-	}
+CREATE INDEX idx_chat_parts_approval ON chat_parts(session_id) WHERE tool_state = 'approval-requested'`)
 	if err := open(t, path, Options{}).Close(); err != nil {
 		t.Fatal(err)
 	}
-	got, err := names(conn, `SELECT name FROM sqlite_schema WHERE type = 'index' AND name IN ('idx_chat_parts_session',
+	got := testscale.Query(t, path, `SELECT name FROM sqlite_schema WHERE type = 'index' AND name IN ('idx_chat_parts_session',
  'idx_chat_parts_session_type', 'idx_chat_parts_unsuccessful', 'idx_chat_parts_approval') ORDER BY name`)
-	if want := "[idx_chat_parts_session idx_chat_parts_session_type idx_chat_parts_unsuccessful]"; err != nil ||
-		fmt.Sprint(got) != want {
-		t.Errorf("indexes %v, %v; want %s", got, err, want)
+	if want := "[idx_chat_parts_session idx_chat_parts_session_type idx_chat_parts_unsuccessful]"; fmt.Sprint(got) != want {
+		t.Errorf("indexes %v, want %s", got, want)
 	}
 }

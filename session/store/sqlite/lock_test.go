@@ -119,7 +119,7 @@ func TestLookingAtAStoreKeepsItsLocks(t *testing.T) {
 		t.Errorf("the log of the writer is gone: %v", err)
 	}
 	apply(t, s, turnBatch("ses_2", "2"))
-	if n := query(t, path, "SELECT count(*) FROM chat_sessions"); n[0] != "2" {
+	if n := testscale.Query(t, path, "SELECT count(*) FROM chat_sessions"); n[0] != "2" {
 		t.Errorf("%s sessions", n[0])
 	}
 }
@@ -132,13 +132,7 @@ func TestADatabaseInTheMaking(t *testing.T) {
 	}
 	apply(t, open(t, path, Options{}), turnBatch("ses_1", "1"))
 	path = newPath(t)
-	conn, err := sqlite.OpenConn(path)
-	if err == nil {
-		err = sqlitex.ExecuteScript(conn, "CREATE TABLE other (a)", nil)
-	}
-	if err = errors.Join(err, conn.Close()); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Script(t, path, "CREATE TABLE other (a)")
 	if s, err := Open(t.Context(), path, Options{}); !errors.Is(err, store.ErrNotStore) {
 		t.Errorf("a database with tables of others: %v", err)
 		if err == nil {

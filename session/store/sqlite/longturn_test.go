@@ -27,18 +27,10 @@ type longTurn struct {
 func newLongTurn(t testing.TB) *longTurn {
 	td := newAgent(t).pattern
 	l := &longTurn{step: part(td, false), root: part(td, true)}
-	eachSpan(l.root, func(s ptrace.Span) { l.length = time.Duration(s.EndTimestamp() - s.StartTimestamp()) })
+	testscale.EachSpan(l.root, func(s ptrace.Span, _ pcommon.InstrumentationScope, _ pcommon.Resource) {
+		l.length = time.Duration(s.EndTimestamp() - s.StartTimestamp())
+	})
 	return l
-}
-
-func eachSpan(td ptrace.Traces, do func(s ptrace.Span)) {
-	for _, rs := range td.ResourceSpans().All() {
-		for _, ss := range rs.ScopeSpans().All() {
-			for _, s := range ss.Spans().All() {
-				do(s)
-			}
-		}
-	}
 }
 
 // named are ids of calls in what the agent sent.
@@ -52,7 +44,7 @@ func (l *longTurn) at(t testing.TB, n int) ptrace.Traces {
 		t.Fatal(err)
 	}
 	var ids []string
-	eachSpan(l.step, func(s ptrace.Span) {
+	testscale.EachSpan(l.step, func(s ptrace.Span, _ pcommon.InstrumentationScope, _ pcommon.Resource) {
 		id := s.SpanID().String()
 		ids = append(ids, id, fmt.Sprintf("%08x%s", n+1, id[8:]))
 	})
@@ -62,7 +54,7 @@ func (l *longTurn) at(t testing.TB, n int) ptrace.Traces {
 		t.Fatal(err)
 	}
 	after := pcommon.Timestamp(time.Duration(n) * l.length)
-	eachSpan(td, func(s ptrace.Span) {
+	testscale.EachSpan(td, func(s ptrace.Span, _ pcommon.InstrumentationScope, _ pcommon.Resource) {
 		s.SetStartTimestamp(s.StartTimestamp() + after)
 		s.SetEndTimestamp(s.EndTimestamp() + after)
 	})
@@ -90,7 +82,7 @@ func send(t testing.TB, in *ingest.Ingester, td ptrace.Traces) {
 func (l *longTurn) rootOf(n int) ptrace.Traces {
 	td := ptrace.NewTraces()
 	l.root.CopyTo(td)
-	eachSpan(td, func(s ptrace.Span) {
+	testscale.EachSpan(td, func(s ptrace.Span, _ pcommon.InstrumentationScope, _ pcommon.Resource) {
 		s.SetEndTimestamp(s.EndTimestamp() + pcommon.Timestamp(time.Duration(n)*l.length))
 	})
 	return td
@@ -156,34 +148,5 @@ func TestALongTurnIsRebuiltLater(t *testing.T) {
 	rebuild(later)
 	if parts, marks, _ := counts(later); parts != before+2 || marks != 0 {
 		t.Errorf("rebuilt: %d parts of %d, %d marks", parts, before+2, marks)
-	}
-}
-
-// TestManyToolCallsInOneRequest: a turn of thousands of tool calls that arrives in one
-// request is one message, however it is delivered.
-func TestManyToolCallsInOneRequest(t *testing.T) {
-	many := testscale.Rounds(400, 4000)
-	l := newLongTurn(t)
-	all := ptrace.NewTraces()
-	for n := range many / 2 { // each step calls two tools
-		l.at(t, n).ResourceSpans().MoveAndAppendTo(all.ResourceSpans())
-	}
-	l.rootOf(many / 2).ResourceSpans().MoveAndAppendTo(all.ResourceSpans())
-	s := open(t, newPath(t), Options{})
-	if _, err := ingest.New(s, ingest.Options{}).Traces(t.Context(), all); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Rebuild(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	var calls, messages int64
-	if err := run(t.Context(), s, func(tx *tx) (err error) {
-		calls, err = sqlitex.ResultInt64(tx.prep(`SELECT count(*) FROM chat_parts WHERE tool_call_id IS NOT NULL`))
-		if err == nil {
-			messages, err = sqlitex.ResultInt64(tx.prep(`SELECT count(*) FROM chat_messages WHERE role = 'assistant'`))
-		}
-		return err
-	}); err != nil || calls != int64(many) || messages != 1 {
-		t.Errorf("%d parts of tool calls in %d messages: %v", calls, messages, err)
 	}
 }

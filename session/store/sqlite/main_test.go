@@ -10,15 +10,15 @@ import (
 	osexec "os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 
 	"go.uber.org/goleak"
-	"zombiezen.com/go/sqlite"
-	"zombiezen.com/go/sqlite/sqlitex"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/sqlstore"
@@ -251,15 +251,6 @@ func openReader(t testing.TB, path string) *Reader {
 	return r
 }
 
-func transcriptOf(t testing.TB, r store.Reader, id string) *session.Transcript {
-	t.Helper()
-	transcript, err := r.Transcript(t.Context(), id)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return transcript
-}
-
 func newPath(t testing.TB) string { return filepath.Join(t.TempDir(), "sessions.db") }
 
 func apply(t *testing.T, s *Store, b store.Batch) {
@@ -272,64 +263,13 @@ func apply(t *testing.T, s *Store, b store.Batch) {
 // sound fails the test unless the file is whole and every session in it is.
 func sound(t *testing.T, path string) {
 	t.Helper()
-	conn, err := sqlite.OpenConn(path, sqlite.OpenReadWrite)
-	if err != nil {
-		t.Fatal(err)
+	if got := testscale.Query(t, path, "PRAGMA integrity_check"); !slices.Equal(got, []string{"ok"}) {
+		t.Errorf("integrity: %q", got)
 	}
-	for _, pragma := range []string{"PRAGMA integrity_check", "PRAGMA foreign_key_check"} {
-		err = sqlitex.ExecuteTransient(conn, pragma, &sqlitex.ExecOptions{ResultFunc: func(stmt *sqlite.Stmt) error {
-			if got := stmt.ColumnText(0); got != "ok" {
-				t.Errorf("%s: %s", pragma, got)
-			}
-			return nil
-		}})
-		if err != nil {
-			t.Errorf("%s: %v", pragma, err)
-		}
+	if got := testscale.Query(t, path, "PRAGMA foreign_key_check"); got != nil {
+		t.Errorf("foreign keys: %q", got)
 	}
-	if err := conn.Close(); err != nil {
-		t.Error(err)
-	}
-	r := openReader(t, path)
-	for row, err := range r.Sessions(t.Context(), store.SessionQuery{Limit: -1, Children: true, Archived: true}) {
-		if err != nil {
-			t.Fatal(err)
-		}
-		transcript := transcriptOf(t, r, row.ID)
-		for _, v := range session.Check(transcript) {
-			t.Errorf("session %s: %s", row.ID, v)
-		}
-	}
-}
-
-// script executes SQL on a file that no store has open.
-func script(t *testing.T, path, sql string) {
-	t.Helper()
-	conn, err := sqlite.OpenConn(path, sqlite.OpenReadWrite|sqlite.OpenCreate)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := sqlitex.ExecuteScript(conn, sql, nil); err != nil {
-		t.Error(err)
-	}
-	if err := conn.Close(); err != nil {
-		t.Error(err)
-	}
-}
-
-// query reads the first column of a query.
-func query(t *testing.T, path, sql string) []string {
-	t.Helper()
-	conn, err := sqlite.OpenConn(path, sqlite.OpenReadWrite)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	all, err := names(conn, sql)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return all
+	testscale.CheckSessions(t, openReader(t, path))
 }
 
 // run has do executed in a transaction and returns when it is committed.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
@@ -29,20 +30,20 @@ func TestDelete(t *testing.T) {
 	s := open(t, path, Options{Outbox: true})
 	told := turnBatch("s", "1")
 	apply(t, s, told)
-	before := transcriptOf(t, s, "s")
+	before := testscale.Transcript(t, s, "s")
 	const columns = `INSERT INTO observations(trace_id, source, owner, dialect, start_nano, end_nano, ` +
 		`default_session, calls_json, session_id, until_nano, reach, data) VALUES `
-	script(t, path, columns+`('t', 'placed', 's', 'd', 1, 2, 'o', '["c1"]', 's', 2, 0, ''), ('t', 'parked', 's', 'd', 1, 2, 'o', NULL, NULL, 2, 0, ''),
+	testscale.Script(t, path, columns+`('t', 'placed', 's', 'd', 1, 2, 'o', '["c1"]', 's', 2, 0, ''), ('t', 'parked', 's', 'd', 1, 2, 'o', NULL, NULL, 2, 0, ''),
  ('t', 'child', 's', 'd', 1, 2, 'o', '["c2"]', 'k', 2, 0, '');
  INSERT INTO tool_call_requests VALUES ('c1', 1, 't', 'placed'), ('c2', 1, 't', 'child')`)
 	if err := s.Delete(t.Context(), "s"); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]string{"observation child", "call c2"}, query(t, path, everything)); diff != "" {
+	if diff := cmp.Diff([]string{"observation child", "call c2"}, testscale.Query(t, path, everything)); diff != "" {
 		t.Errorf("left (-want +got):\n%s", diff)
 	}
 	apply(t, s, told)
-	after := transcriptOf(t, s, "s")
+	after := testscale.Transcript(t, s, "s")
 	if diff := cmp.Diff(before, after); diff != "" {
 		t.Errorf("told again (-before +after):\n%s", diff)
 	}
@@ -50,7 +51,7 @@ func TestDelete(t *testing.T) {
 	if err != nil || g.Observations != 1 {
 		t.Errorf("collected %+v, %v", g, err)
 	}
-	if got := query(t, path,
+	if got := testscale.Query(t, path,
 		`SELECT source FROM observations UNION ALL SELECT call_id FROM tool_call_requests`); got != nil {
 		t.Errorf("left %v", got)
 	}
@@ -72,7 +73,7 @@ func TestBackup(t *testing.T) {
 		t.Errorf("over a file: %v", err)
 	}
 	sound(t, name)
-	if got := query(t, name, `SELECT id FROM chat_sessions`); !cmp.Equal(got, []string{"ses_1"}) {
+	if got := testscale.Query(t, name, `SELECT id FROM chat_sessions`); !cmp.Equal(got, []string{"ses_1"}) {
 		t.Errorf("sessions of the copy: %v", got)
 	}
 	if info, err := os.Stat(name); err != nil || info.Mode().Perm() != 0o600 {

@@ -55,27 +55,23 @@ func (a agent) turn(n, trace int, edit func(ptrace.Span)) ptrace.Traces {
 	td := ptrace.NewTraces()
 	a.pattern.CopyTo(td)
 	after := pcommon.Timestamp(time.Duration(n) * time.Minute)
-	for _, rs := range td.ResourceSpans().All() {
-		for _, ss := range rs.ScopeSpans().All() {
-			for _, s := range ss.Spans().All() {
-				var traceID pcommon.TraceID
-				binary.BigEndian.PutUint64(traceID[8:], uint64(trace+1))
-				s.SetTraceID(traceID)
-				id, parent := s.SpanID(), s.ParentSpanID()
-				binary.BigEndian.PutUint32(id[:], uint32(n))
-				s.SetSpanID(id)
-				if !parent.IsEmpty() {
-					binary.BigEndian.PutUint32(parent[:], uint32(n))
-					s.SetParentSpanID(parent)
-				}
-				s.SetStartTimestamp(s.StartTimestamp() + after)
-				s.SetEndTimestamp(s.EndTimestamp() + after)
-				if edit != nil {
-					edit(s)
-				}
-			}
+	testscale.EachSpan(td, func(s ptrace.Span, _ pcommon.InstrumentationScope, _ pcommon.Resource) {
+		var traceID pcommon.TraceID
+		binary.BigEndian.PutUint64(traceID[8:], uint64(trace+1))
+		s.SetTraceID(traceID)
+		id, parent := s.SpanID(), s.ParentSpanID()
+		binary.BigEndian.PutUint32(id[:], uint32(n))
+		s.SetSpanID(id)
+		if !parent.IsEmpty() {
+			binary.BigEndian.PutUint32(parent[:], uint32(n))
+			s.SetParentSpanID(parent)
 		}
-	}
+		s.SetStartTimestamp(s.StartTimestamp() + after)
+		s.SetEndTimestamp(s.EndTimestamp() + after)
+		if edit != nil {
+			edit(s)
+		}
+	})
 	return td
 }
 

@@ -3,6 +3,7 @@ package sqlite
 import (
 	"bytes"
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
 	"io"
@@ -21,6 +22,7 @@ import (
 	"zombiezen.com/go/sqlite/sqlitex"
 
 	"github.com/agenttrace/agenttrace/internal/testscale"
+	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/ingest"
 	"github.com/agenttrace/agenttrace/session/store"
 )
@@ -52,11 +54,11 @@ func TestPragmas(t *testing.T) {
 	for _, c := range []struct{ pragma, want string }{
 		{"user_version", "3"}, {"page_size", "16384"}, {"journal_mode", "wal"},
 	} {
-		if got := query(t, path, "PRAGMA "+c.pragma); !slices.Equal(got, []string{c.want}) {
+		if got := testscale.Query(t, path, "PRAGMA "+c.pragma); !slices.Equal(got, []string{c.want}) {
 			t.Errorf("%s is %v, want %s", c.pragma, got, c.want)
 		}
 	}
-	if got, want := query(t, path, "SELECT version FROM agenttrace_schema"),
+	if got, want := testscale.Query(t, path, "SELECT version FROM agenttrace_schema"),
 		[]string{fmt.Sprint(SchemaVersion)}; !slices.Equal(got, want) {
 		t.Errorf("agenttrace_schema is %v, want %v", got, want)
 	}
@@ -161,15 +163,19 @@ func TestNotStore(t *testing.T) {
 		{"short text", write([]byte("x")), store.ErrNotStore},
 		{"corrupt header", write(damaged), store.ErrNotStore},
 		{"other tables", func(p string) {
-			script(t, p, "CREATE TABLE accounts(id INTEGER PRIMARY KEY); INSERT INTO accounts VALUES (1);")
+			testscale.Script(t, p, "CREATE TABLE accounts(id INTEGER PRIMARY KEY); INSERT INTO accounts VALUES (1);")
 		}, store.ErrNotStore},
-		{"no tables, a version", func(p string) { script(t, p, "PRAGMA user_version = 7;") }, store.ErrNotStore},
+		{"no tables, a version", func(p string) {
+			testscale.Script(t, p, "PRAGMA user_version = 7;")
+		}, store.ErrNotStore},
 		{"like ours", func(p string) {
-			script(t, p, "CREATE TABLE chat_sessions(id TEXT PRIMARY KEY);")
+			testscale.Script(t, p, "CREATE TABLE chat_sessions(id TEXT PRIMARY KEY);")
 		}, store.ErrNotStore},
-		{"newer reference", func(p string) { script(t, p, referenceDDL+"PRAGMA user_version = 4;") }, store.ErrNewer},
+		{"newer reference", func(p string) {
+			testscale.Script(t, p, referenceDDL+"PRAGMA user_version = 4;")
+		}, store.ErrNewer},
 		{"newer agenttrace", func(p string) {
-			script(t, p, referenceDDL+
+			testscale.Script(t, p, referenceDDL+
 				"PRAGMA user_version = 3; CREATE TABLE agenttrace_schema(version INTEGER NOT NULL); INSERT INTO "+
 				"agenttrace_schema VALUES (99);")
 		}, store.ErrNewer},
@@ -232,59 +238,33 @@ func TestNoFile(t *testing.T) {
 	}
 	s := open(t, path, Options{})
 	apply(t, s, turnBatch("ses_1", "1"))
-	if got, want := query(t, path, "PRAGMA page_size"), []string{"16384"}; !slices.Equal(got, want) {
+	if got, want := testscale.Query(t, path, "PRAGMA page_size"), []string{"16384"}; !slices.Equal(got, want) {
 		t.Errorf("page_size is %v", got)
 	}
 }
 
-// referenceDDL is the schema of the reference program, word for word.
-const referenceDDL = `
-CREATE TABLE chat_sessions (id TEXT PRIMARY KEY, title TEXT NOT NULL DEFAULT 'New Chat', agent TEXT NOT NULL, workspace_id TEXT,
- workspace_root TEXT, model_json TEXT, mode TEXT, parent_id TEXT, parent_message_id TEXT, permissions_json TEXT NOT NULL DEFAULT '[]',
- metadata_json TEXT NOT NULL DEFAULT '{}', prompt_tokens INTEGER NOT NULL DEFAULT 0, completion_tokens INTEGER NOT NULL DEFAULT 0,
- reasoning_tokens INTEGER NOT NULL DEFAULT 0, cache_read INTEGER NOT NULL DEFAULT 0, cache_write INTEGER NOT NULL DEFAULT 0,
- total_tokens INTEGER NOT NULL DEFAULT 0, cost_usd REAL NOT NULL DEFAULT 0, created_at INTEGER NOT NULL, updated_at INTEGER NOT NULL,
- archived_at INTEGER);
-CREATE TABLE chat_messages (id TEXT PRIMARY KEY, session_id TEXT NOT NULL REFERENCES chat_sessions(id) ON DELETE CASCADE, role TEXT NOT NULL,
- metadata_json TEXT NOT NULL DEFAULT '{}', hidden_at INTEGER, created_at INTEGER NOT NULL, updated_at INTEGER NOT NULL);
-CREATE TABLE chat_parts (id TEXT PRIMARY KEY, message_id TEXT NOT NULL REFERENCES chat_messages(id) ON DELETE CASCADE, session_id TEXT NOT NULL,
- "index" INTEGER NOT NULL, type TEXT NOT NULL, data_json TEXT NOT NULL, tool_call_id TEXT, tool_state TEXT, continuation_run_id TEXT,
- created_at INTEGER NOT NULL, updated_at INTEGER NOT NULL);
-CREATE INDEX idx_chat_sessions_agent_updated ON chat_sessions(agent, updated_at);
-CREATE INDEX idx_chat_sessions_workspace_updated ON chat_sessions(workspace_id, updated_at);
-CREATE INDEX idx_chat_sessions_parent ON chat_sessions(parent_id);
-CREATE INDEX idx_chat_sessions_archived ON chat_sessions(archived_at);
-CREATE INDEX idx_chat_messages_session_created ON chat_messages(session_id, created_at);
-CREATE INDEX idx_chat_messages_hidden ON chat_messages(hidden_at);
-CREATE UNIQUE INDEX idx_chat_parts_message_index ON chat_parts(message_id, "index");
-CREATE INDEX idx_chat_parts_session ON chat_parts(session_id);
-CREATE INDEX idx_chat_parts_tool_call ON chat_parts(tool_call_id);
-`
-
-// referenceRows is a session as the reference program leaves it: a rewind by
-// column, a tool call, a rollup, and a queued message's metadata.
-const referenceRows = `
-INSERT INTO chat_sessions(id, title, agent, workspace_root, model_json, metadata_json, prompt_tokens, completion_tokens, total_tokens, created_at, updated_at)
- VALUES ('ses_ref', 'Fix it', 'grida', '/w', '{"provider_id":"openai","tier":"mini"}', '{"acp":{"cwd":"/w"}}', 10, 5, 15, 1000, 2000);
-INSERT INTO chat_messages VALUES ('msg_u', 'ses_ref', 'user', '{}', NULL, 1000, 1000);
-INSERT INTO chat_messages VALUES ('msg_a', 'ses_ref', 'assistant', '{"usage":{"input":10,"output":5,"reasoning":0,"cache_read":0,"cache_write":0}}', NULL, 1001, 1500);
-INSERT INTO chat_messages VALUES ('msg_h', 'ses_ref', 'user', '{"queued_at":1600}', 1900, 1600, 1600);
-INSERT INTO chat_parts VALUES ('prt_u', 'msg_u', 'ses_ref', 0, 'text', '{"type":"text","text":"hi"}', NULL, NULL, NULL, 1000, 1000);
-INSERT INTO chat_parts VALUES ('prt_t', 'msg_a', 'ses_ref', 0, 'tool-bash', '{"type":"tool-bash","toolCallId":"c1","state":"output-available","input":{},"output":1}', 'c1', 'output-available', NULL, 1001, 1400);
-INSERT INTO chat_parts VALUES ('prt_h', 'msg_h', 'ses_ref', 0, 'text', '{"type":"text","text":"no"}', NULL, NULL, NULL, 1600, 1600);
-`
+// referenceDDL is the schema of the reference program, and referenceRows a session as it leaves it.
+var (
+	//go:embed testdata/reference.sql
+	referenceDDL string
+	//go:embed testdata/reference_rows.sql
+	referenceRows string
+	// earlier makes a file one of version 2.
+	//go:embed testdata/version2.sql
+	earlier string
+)
 
 // TestReferenceFile: a file that the reference program wrote is read as it is,
 // and written to without a change to what is there.
 func TestReferenceFile(t *testing.T) {
 	path := newPath(t)
-	script(t, path, referenceDDL+referenceRows+"PRAGMA user_version = 3;")
+	testscale.Script(t, path, referenceDDL+referenceRows+"PRAGMA user_version = 3;")
 	before := testscale.ReadFile(t, path)
 	r, err := OpenReader(t.Context(), path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := transcriptOf(t, r, "ses_ref")
+	want := testscale.Transcript(t, r, "ses_ref")
 	if len(want.Messages) != 3 || *want.Messages[1].Parts[0].ToolState != "output-available" {
 		t.Errorf("transcript: %+v", want)
 	}
@@ -310,15 +290,15 @@ func TestReferenceFile(t *testing.T) {
 	}
 	const indexes = `SELECT sql FROM sqlite_schema WHERE type = 'index' AND tbl_name LIKE 'chat_%' AND sql IS NOT ` +
 		`NULL ORDER BY name`
-	had := query(t, path, indexes)
+	had := testscale.Query(t, path, indexes)
 
 	s := open(t, path, Options{})
 	apply(t, s, turnBatch("ses_new", "1"))
-	got := transcriptOf(t, s, "ses_ref")
+	got := testscale.Transcript(t, s, "ses_ref")
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("writing changed the session that was there (-want +got):\n%s", d)
 	}
-	has := query(t, path, indexes)
+	has := testscale.Query(t, path, indexes)
 	for _, sql := range had {
 		if !slices.Contains(has, sql) {
 			t.Errorf("an index is gone: %s", sql)
@@ -339,7 +319,8 @@ func TestReferenceFile(t *testing.T) {
 	sound(t, path)
 }
 
-// TestOldReferenceFile: versions 1 and 2 lack two columns, which are added.
+// TestOldReferenceFile: versions 1 and 2 lack two columns. A reader, which cannot add them, reads them all the same; a
+// writer adds them.
 func TestOldReferenceFile(t *testing.T) {
 	for _, version := range []int{0, 1, 2} {
 		path := newPath(t)
@@ -347,42 +328,35 @@ func TestOldReferenceFile(t *testing.T) {
 		if version < 2 {
 			ddl = strings.Replace(ddl, " mode TEXT,", "", 1)
 		}
-		script(t, path, ddl+`INSERT INTO chat_sessions(id, agent, created_at, updated_at) VALUES ('ses_old', 'grida', 1, 2);
+		testscale.Script(t, path, ddl+`INSERT INTO chat_sessions(id, agent, created_at, updated_at) VALUES ('ses_old', 'grida', 1, 2);
 INSERT INTO chat_messages VALUES ('msg_u', 'ses_old', 'user', '{}', NULL, 1, 1);
 INSERT INTO chat_parts(id, message_id, session_id, "index", type, data_json, created_at, updated_at) VALUES ('prt_u', 'msg_u', 'ses_old', 0, 'text', '{"type":"text","text":"hi"}', 1, 1);
 `+fmt.Sprintf("PRAGMA user_version = %d;", version))
+		r, err := OpenReader(t.Context(), path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		read := testscale.Transcript(t, r, "ses_old")
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
 		s, err := Open(t.Context(), path, Options{})
 		if err != nil {
-			t.Errorf("version %d: %v", version, err)
-			continue
+			t.Fatal(err)
 		}
-		transcript, err := s.Transcript(t.Context(), "ses_old")
-		if err != nil || len(transcript.Messages) != 1 || len(transcript.Messages[0].Parts) != 1 {
-			t.Errorf("version %d: %+v, %v", version, transcript, err)
+		for _, got := range []*session.Transcript{read, testscale.Transcript(t, s, "ses_old")} {
+			if len(got.Messages) != 1 || len(got.Messages[0].Parts) != 1 || got.Messages[0].Parts[0].ID != "prt_u" {
+				t.Errorf("version %d: %+v", version, got)
+			}
 		}
 		apply(t, s, turnBatch("ses_old", "1"))
 		if err := s.Close(); err != nil {
 			t.Error(err)
 		}
-		if got, want := query(t, path, "PRAGMA user_version"), []string{"3"}; !slices.Equal(got, want) {
+		if got, want := testscale.Query(t, path, "PRAGMA user_version"), []string{"3"}; !slices.Equal(got, want) {
 			t.Errorf("version %d became %v", version, got)
 		}
 		sound(t, path)
-	}
-}
-
-// TestOldFileIsReadable: a reader cannot add what an old file lacks, and reads it all the same.
-func TestOldFileIsReadable(t *testing.T) {
-	path := newPath(t)
-	ddl := strings.Replace(strings.Replace(referenceDDL, " continuation_run_id TEXT,", "", 1), " mode TEXT,", "", 1)
-	script(t, path, ddl+`INSERT INTO chat_sessions(id, agent, created_at, updated_at) VALUES ('ses_old', 'grida', 1, 2);
-INSERT INTO chat_messages VALUES ('msg_u', 'ses_old', 'user', '{}', NULL, 1, 1);
-INSERT INTO chat_parts(id, message_id, session_id, "index", type, data_json, created_at, updated_at) VALUES ('prt_u', 'msg_u', 'ses_old', 0, 'text', '{"type":"text","text":"hi"}', 1, 1);
-PRAGMA user_version = 1;`)
-	r := openReader(t, path)
-	transcript, err := r.Transcript(t.Context(), "ses_old")
-	if err != nil || len(transcript.Messages) != 1 || transcript.Messages[0].Parts[0].ID != "prt_u" {
-		t.Errorf("%+v, %v", transcript, err)
 	}
 }
 
@@ -449,7 +423,7 @@ func TestReadOnly(t *testing.T) {
 	}
 	t.Run("unreadable", func(t *testing.T) {
 		path := filepath.Join(dir, "secret.db")
-		script(t, path, referenceDDL)
+		testscale.Script(t, path, referenceDDL)
 		chmod(path, 0o000)
 		got := start(t, "open", path, asNobody).all()
 		if len(got) != 2 || !strings.Contains(got[1], path) || strings.Contains(got[1], "<nil>") {
@@ -540,7 +514,8 @@ func TestColumnsThatAreAddedLater(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	script(t, path, "ALTER TABLE chat_sessions DROP COLUMN mode; ALTER TABLE chat_parts DROP COLUMN continuation_run_id;")
+	testscale.Script(t, path, "ALTER TABLE chat_sessions DROP COLUMN mode; "+
+		"ALTER TABLE chat_parts DROP COLUMN continuation_run_id;")
 	r, err := OpenReader(t.Context(), path)
 	if err != nil {
 		t.Fatal(err)
@@ -559,7 +534,8 @@ func TestColumnsThatAreAddedLater(t *testing.T) {
 		t.Errorf("%d sessions, %v", n, err)
 	}
 	open(t, path, Options{})
-	if got := query(t, path, "SELECT name FROM pragma_table_info('chat_sessions') WHERE name = 'mode'"); len(got) == 0 {
+	const mode = "SELECT name FROM pragma_table_info('chat_sessions') WHERE name = 'mode'"
+	if got := testscale.Query(t, path, mode); len(got) == 0 {
 		t.Error("a writer does not add the column")
 	}
 }
@@ -572,38 +548,21 @@ func TestAStoreOfAnEarlierVersionIsUpgraded(t *testing.T) {
 	in := ingest.New(s, ingest.Options{})
 	l := newLongTurn(t)
 	l.deliver(t, in, 0, 30)
-	ids := query(t, path, "SELECT id FROM chat_sessions")
+	ids := testscale.Query(t, path, "SELECT id FROM chat_sessions")
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
 	const rows = "SELECT source || owner || coalesce(declared_session, '') || default_session FROM observations " +
 		"ORDER BY source"
-	want := query(t, path, rows)
-	script(t, path, `DROP VIEW session_spans; DROP TRIGGER delete_observations;
-DROP INDEX idx_observations_usage_proof; DROP INDEX idx_observations_across;
-ALTER TABLE observations DROP COLUMN until_nano;
-ALTER TABLE observations DROP COLUMN usage_counter;
-ALTER TABLE observations DROP COLUMN usage_proof;
-DROP TABLE unbuilt_turns;
-CREATE TABLE observation_windows (home TEXT, at_nano INTEGER, carry BLOB);
-ALTER TABLE observations RENAME COLUMN session_attrs_json TO about_json;
-ALTER TABLE observations RENAME COLUMN orphan_call TO stray_call;
-ALTER TABLE observations RENAME COLUMN default_session TO own;
-ALTER TABLE observations RENAME COLUMN declared_rank TO said_rank;
-ALTER TABLE observations RENAME COLUMN declared_session TO said_session;
-ALTER TABLE observations RENAME COLUMN owner TO home;
-ALTER TABLE tool_call_requests RENAME TO announced_calls;
-ALTER TABLE requested_indexes RENAME COLUMN requested_index TO claim;
-ALTER TABLE requested_indexes RENAME TO part_claims;
-ALTER TABLE span_refs RENAME TO span_links;
-UPDATE agenttrace_schema SET version = 2;`)
+	want := testscale.Query(t, path, rows)
+	testscale.Script(t, path, earlier)
 
 	if _, err := OpenReader(t.Context(), path); err == nil || !strings.Contains(err.Error(),
 		"agenttrace store gc --store "+path) {
 		t.Errorf("a reader: %v", err)
 	}
 	s = open(t, path, Options{})
-	if got := query(t, path, rows); !slices.Equal(got, want) || len(want) == 0 {
+	if got := testscale.Query(t, path, rows); !slices.Equal(got, want) || len(want) == 0 {
 		t.Errorf("observations are %v, want %v", got, want)
 	}
 	l.deliver(t, ingest.New(s, ingest.Options{}), 30, 40)
@@ -611,8 +570,8 @@ UPDATE agenttrace_schema SET version = 2;`)
 	other := open(t, whole, Options{})
 	l.deliver(t, ingest.New(other, ingest.Options{}), 0, 40)
 	for _, id := range ids {
-		got := transcriptOf(t, s, id)
-		want := transcriptOf(t, other, id)
+		got := testscale.Transcript(t, s, id)
+		want := testscale.Transcript(t, other, id)
 		if d := cmp.Diff(want, got); d != "" {
 			t.Error(d)
 		}
@@ -641,7 +600,7 @@ func TestAFileWithoutAnnotationsIsReadAndUpgraded(t *testing.T) {
 		if err := s.Close(); err != nil {
 			t.Fatal(err)
 		}
-		script(t, path, older)
+		testscale.Script(t, path, older)
 		r := openReader(t, path)
 		if all, err := r.Annotations(t.Context(), "ses_1"); err != nil || cmp.Diff(want, all) != "" {
 			t.Errorf("annotations %v, %v", all, err)

@@ -13,6 +13,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"zombiezen.com/go/sqlite"
+	"zombiezen.com/go/sqlite/sqlitex"
 
 	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session/store"
@@ -155,28 +157,34 @@ func TestTheSearchIndexChangesNoResult(t *testing.T) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		path := newPath(t)
 		open(t, path, Options{}).Close()
-		script(t, path, indexedSessions)
+		testscale.Script(t, path, indexedSessions)
 		reader := openReader(t, path)
 		next, found := 1, 0
 		for step := range 25 {
 			switch r.IntN(8) {
 			case 0, 1, 2: // many parts: a segment may be full then
 				n := 500 + r.IntN(3000)
-				script(t, path, fillParts(r, []string{"a", "b", "c"}[r.IntN(3)], next, n))
+				testscale.Script(t, path, fillParts(r, []string{"a", "b", "c"}[r.IntN(3)], next, n))
 				next += n
 			case 3:
-				script(t, path, fmt.Sprintf("UPDATE chat_parts SET data_json = '%s' WHERE rowid = %d",
+				testscale.Script(t, path, fmt.Sprintf("UPDATE chat_parts SET data_json = '%s' WHERE rowid = %d",
 					strings.ReplaceAll(randomJSON(r), "'", "''"), 1+r.IntN(next)))
 			case 4: // the last rows, so that their numbers are used again
 				n := r.IntN(5000)
-				script(t, path, fmt.Sprintf("DELETE FROM chat_parts WHERE rowid >= %d", next-n))
+				testscale.Script(t, path, fmt.Sprintf("DELETE FROM chat_parts WHERE rowid >= %d", next-n))
 				next = max(1, next-n)
 			case 5:
-				script(t, path, fmt.Sprintf("DELETE FROM chat_parts WHERE rowid %% 7 = %d", r.IntN(7)))
+				testscale.Script(t, path, fmt.Sprintf("DELETE FROM chat_parts WHERE rowid %% 7 = %d", r.IntN(7)))
 			case 6:
 				if r.IntN(3) == 0 {
-					query(t, path, "VACUUM")
-					next = 1 + atoi(query(t, path, "SELECT coalesce(max(rowid), 0) FROM chat_parts")[0])
+					conn, err := sqlite.OpenConn(path, sqlite.OpenReadWrite)
+					if err == nil {
+						err = errors.Join(sqlitex.ExecuteTransient(conn, "VACUUM", nil), conn.Close())
+					}
+					if err != nil {
+						t.Fatal(err)
+					}
+					next = 1 + atoi(testscale.Query(t, path, "SELECT coalesce(max(rowid), 0) FROM chat_parts")[0])
 				} else {
 					open(t, path, Options{}).Close()
 				}
@@ -216,7 +224,7 @@ func TestDeletedSessionsLeaveTheSearchIndex(t *testing.T) {
 	path := newPath(t)
 	open(t, path, Options{}).Close()
 	r := rand.New(rand.NewPCG(1, 1))
-	script(t, path, indexedSessions+fillParts(r, "a", 1, segmentParts)+fillParts(r, "b", 1+segmentParts, segmentParts)+
+	testscale.Script(t, path, indexedSessions+fillParts(r, "a", 1, segmentParts)+fillParts(r, "b", 1+segmentParts, segmentParts)+
 		fillParts(r, "a", 1+2*segmentParts, segmentParts))
 	s := open(t, path, Options{})
 	indexed(t, s.Reader)
@@ -248,7 +256,7 @@ func TestADamagedSearchIndexIsMadeAgain(t *testing.T) {
 	path := newPath(t)
 	open(t, path, Options{}).Close()
 	r := rand.New(rand.NewPCG(1, 1))
-	script(t, path, indexedSessions+fillParts(r, "a", 1, 2*segmentParts))
+	testscale.Script(t, path, indexedSessions+fillParts(r, "a", 1, 2*segmentParts))
 	s := open(t, path, Options{})
 	indexed(t, s.Reader)
 	name := filepath.Join(path+"-search", indexFiles(t, path)[0])
@@ -292,7 +300,7 @@ func TestADamagedSearchIndexIsMadeAgain(t *testing.T) {
 func TestAStoreOfAnEarlierVersionGetsASearchIndex(t *testing.T) {
 	path := newPath(t)
 	open(t, path, Options{}).Close()
-	script(t, path, `DROP TABLE search_segments; DROP TRIGGER search_part_updated;
+	testscale.Script(t, path, `DROP TABLE search_segments; DROP TRIGGER search_part_updated;
 DROP TRIGGER search_part_deleted;`+indexedSessions+fillParts(rand.New(rand.NewPCG(1, 1)), "a", 1, 2*segmentParts+1))
 	old := openReader(t, path)
 	indexed(t, old)
@@ -314,7 +322,7 @@ DROP TRIGGER search_part_deleted;`+indexedSessions+fillParts(rand.New(rand.NewPC
 func TestSearchFindsAllWhereNoIndexCanBeWritten(t *testing.T) {
 	path := newPath(t)
 	open(t, path, Options{}).Close()
-	script(t, path, indexedSessions+fillParts(rand.New(rand.NewPCG(1, 1)), "a", 1, segmentParts))
+	testscale.Script(t, path, indexedSessions+fillParts(rand.New(rand.NewPCG(1, 1)), "a", 1, segmentParts))
 	s := open(t, path, Options{})
 	want := hitsOf(t, path, store.SearchQuery{Text: "needle"}, true)
 	if err := os.WriteFile(path+"-search", nil, 0o400); err != nil {
@@ -334,9 +342,9 @@ func TestSearchFindsAllWhereNoIndexCanBeWritten(t *testing.T) {
 func TestSearchWhileAWriterRuns(t *testing.T) {
 	path := newPath(t)
 	open(t, path, Options{}).Close()
-	script(t, path, indexedSessions+fillParts(rand.New(rand.NewPCG(1, 1)), "a", 1, 3*segmentParts)+
+	testscale.Script(t, path, indexedSessions+fillParts(rand.New(rand.NewPCG(1, 1)), "a", 1, 3*segmentParts)+
 		"UPDATE chat_parts SET data_json = '{\"text\":\"nothing\"}';")
-	script(t, path, `UPDATE chat_parts SET data_json = '{"text":"the token"}' WHERE rowid = 100`)
+	testscale.Script(t, path, `UPDATE chat_parts SET data_json = '{"text":"the token"}' WHERE rowid = 100`)
 	s := open(t, path, Options{})
 	done := make(chan struct{})
 	var writers, readers sync.WaitGroup
