@@ -1,8 +1,8 @@
 package formats
 
 import (
-	"bytes"
 	"fmt"
+	"iter"
 	"os"
 	"path/filepath"
 	"strings"
@@ -102,29 +102,18 @@ func TestAgentDbgCrashedRunIsWrittenAsOne(t *testing.T) {
 	}
 }
 
-func TestAgentDbgDecodeErrors(t *testing.T) {
-	for path, want := range map[string]string{t.TempDir(): "no run in it",
-		filepath.Join(t.TempDir(), "x"): "no such file"} {
-		for _, err := range agentdbgDecodeFile(path, nil) {
-			if err == nil || !strings.Contains(err.Error(), want) {
-				t.Errorf("DecodeFile: %v, want %s", err, want)
+// TestNothingToDecode: a directory without anything of the format, and one that is not there, are errors.
+func TestNothingToDecode(t *testing.T) {
+	for nothing, decode := range map[string]func(string, func(codec.Problem)) iter.Seq2[*codec.Session, error]{
+		"no run in it": agentdbgDecodeFile, "no conversation in it": skilletDecodeFile,
+	} {
+		for path, want := range map[string]string{t.TempDir(): nothing, filepath.Join(t.TempDir(), "x"): "no such file"} {
+			for _, err := range decode(path, nil) {
+				if err == nil || !strings.Contains(err.Error(), want) {
+					t.Errorf("%v, want %s", err, want)
+				}
 			}
 		}
-	}
-}
-
-// Several runs in one stream are several sessions.
-func TestAgentDbgDecodeSeveralRuns(t *testing.T) {
-	var in bytes.Buffer
-	for _, id := range agentdbgSampleRuns {
-		in.WriteString(readFile(t, filepath.Join(agentdbgDataDir, "runs", id, "events.jsonl")))
-	}
-	var ids []string
-	for _, s := range collected(t, agentdbgDecode(&in, nil)) {
-		ids = append(ids, s.Session.ID)
-	}
-	if diff := cmp.Diff(agentdbgSampleRuns, ids); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 

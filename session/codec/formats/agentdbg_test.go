@@ -81,15 +81,6 @@ func TestAgentDbgReplace(t *testing.T) {
 	}
 }
 
-// agentdbgExport.json was written by Python's json.dump of the sample.
-func TestAgentDbgExport(t *testing.T) {
-	s := one(t, agentdbgDecode, readFile(t, "testdata/agentdbg/export.json"))
-	all, _ := agentdbgSamples(t)
-	if diff := cmp.Diff(codectest.Golden(t, nil, all[2]), codectest.Golden(t, nil, s)); diff != "" {
-		t.Errorf("the export and the directory differ:\n%s", diff)
-	}
-}
-
 // The sessions of this file are not AgentDbg's: they are put in its terms.
 
 func agentdbgNatives(tb testing.TB) []*codec.Session {

@@ -320,15 +320,19 @@ func otlpIngestAll(ctx context.Context, r io.Reader, dir string, report func(cod
 	return all, failed
 }
 
-func otlpIngestInto(ctx context.Context, r io.Reader, path string, report func(codec.Problem)) (err error) {
+func otlpIngestInto(ctx context.Context, r io.Reader, path string, report func(codec.Problem)) error {
 	st, err := sqlite.Open(ctx, path, sqlite.Options{})
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, st.Close()) }()
+	return errors.Join(otlpInto(ctx, st, r, report), st.Close())
+}
+
+// otlpInto ingests a file of OTLP. Damage is an error where it is not reported.
+func otlpInto(ctx context.Context, st *sqlite.Store, r io.Reader, report func(codec.Problem)) error {
 	in := ingest.New(st, ingest.Options{})
 	for body, err := range otlpfile.Read(r, otlpfile.Options{}) {
-		if damaged, ok := errors.AsType[*otlpfile.DamagedError](err); ok {
+		if damaged, ok := errors.AsType[*otlpfile.DamagedError](err); ok && report != nil {
 			report(codec.Problem{Line: damaged.Line, Record: fmt.Sprintf("byte %d", damaged.Offset),
 				Reason: damaged.Err.Error()})
 			continue

@@ -10,8 +10,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"zombiezen.com/go/sqlite"
-	"zombiezen.com/go/sqlite/sqlitex"
 
 	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session"
@@ -25,39 +23,10 @@ func jutulDecodeAll(tb testing.TB, events []jutulEvent) (*codec.Session, []strin
 	tb.Helper()
 	var problems []string
 	s := jutulDecode(events, func(p codec.Problem) { problems = append(problems, p.String()) })
-	jutulValid(tb, s)
-	return s, problems
-}
-
-func jutulValid(tb testing.TB, s *codec.Session) {
-	tb.Helper()
 	for _, v := range session.Check(s.Transcript) {
 		tb.Errorf("invalid: %v", v)
 	}
-}
-
-// jutulGolden is the session as lines of JSON, its decisions after it.
-func jutulGolden(tb testing.TB, s *codec.Session, problems []string) string {
-	tb.Helper()
-	return codectest.Golden(tb, problems, s)
-}
-
-func jutulCheckGolden(t *testing.T, name, got string) {
-	t.Helper()
-	codectest.CheckGolden(t, filepath.Join("testdata", "jutul", name), got, *update)
-}
-
-// jutulRead returns the sessions of a file.
-func jutulRead(tb testing.TB, path string, report func(codec.Problem)) []*codec.Session {
-	tb.Helper()
-	var all []*codec.Session
-	for s, err := range jutulDecodeFile(path, report) {
-		if err != nil {
-			tb.Fatal(err)
-		}
-		all = append(all, s)
-	}
-	return all
+	return s, problems
 }
 
 const (
@@ -68,10 +37,9 @@ const (
 )
 
 func TestJutulDecodeSample(t *testing.T) {
-	var problems []string
-	all := jutulRead(t, jutulSample, func(p codec.Problem) { problems = append(problems, p.String()) })
-	jutulValid(t, all[0])
-	jutulCheckGolden(t, "trace.golden.jsonl", jutulGolden(t, all[0], problems))
+	var problems reports
+	all := collected(t, jutulDecodeFile(jutulSample, problems.add))
+	codectest.CheckGolden(t, "testdata/jutul/trace.golden.jsonl", codectest.Golden(t, problems, all[0]), *update)
 	if losses := jutulLost(all[0]); losses != nil {
 		t.Errorf("a session from a trace loses %v", losses)
 	}
@@ -107,7 +75,7 @@ func jutulMilli(tb testing.TB, events []jutulEvent) []jutulEvent {
 }
 
 func TestJutulRoundTripSample(t *testing.T) {
-	all := jutulRead(t, jutulSample, nil)
+	all := collected(t, jutulDecodeFile(jutulSample, nil))
 	path := filepath.Join(t.TempDir(), jutulFileName)
 	if err := jutulEncodeFile(path, all[0]); err != nil {
 		t.Fatal(err)
@@ -119,20 +87,22 @@ func TestJutulRoundTripSample(t *testing.T) {
 	if diff := cmp.Diff(jutulMilli(t, want), got, cmp.AllowUnexported(jutulEvent{})); diff != "" {
 		t.Errorf("events (-want +got):\n%s", diff)
 	}
-	again := jutulRead(t, filepath.Dir(path), nil)
-	if diff := cmp.Diff(jutulGolden(t, all[0], nil), jutulGolden(t, again[0], nil)); diff != "" {
+	again := collected(t, jutulDecodeFile(filepath.Dir(path), nil))
+	if diff := cmp.Diff(codectest.Golden(t, nil, all[0]), codectest.Golden(t, nil, again[0])); diff != "" {
 		t.Errorf("rows (-first +second):\n%s", diff)
 	}
 	for _, pragma := range []string{"table_info(events)", "index_list(events)", "index_info(events_kind_idx)",
 		"user_version", "application_id", "encoding"} {
-		if diff := cmp.Diff(jutulQuery(t, jutulSample, "PRAGMA "+pragma), jutulQuery(t, path, "PRAGMA "+pragma)); diff != "" {
+		sample, ours := testscale.Query(t, jutulSample, "PRAGMA "+pragma), testscale.Query(t, path, "PRAGMA "+pragma)
+		if diff := cmp.Diff(sample, ours); diff != "" {
 			t.Errorf("%s (-sample +ours):\n%s", pragma, diff)
 		}
 	}
-	if got := jutulQuery(t, path, "PRAGMA journal_mode"); got != "wal\n" {
+	if got := testscale.Query(t, path, "PRAGMA journal_mode"); !slices.Equal(got, []string{"wal"}) {
 		t.Errorf("journal_mode %q", got)
 	}
-	if got, want := jutulQuery(t, path, "SELECT seq FROM sqlite_sequence"), fmt.Sprintln(len(want)); got != want {
+	last := testscale.Query(t, path, "SELECT seq FROM sqlite_sequence")
+	if got, want := strings.Join(last, " "), fmt.Sprint(len(want)); got != want {
 		t.Errorf("the next id follows %s, want %s", got, want)
 	}
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
@@ -143,34 +113,10 @@ func TestJutulRoundTripSample(t *testing.T) {
 	}
 }
 
-func jutulQuery(tb testing.TB, path, q string) string {
-	tb.Helper()
-	conn, err := sqlite.OpenConn(path, sqlite.OpenReadOnly)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	defer conn.Close()
-	var b strings.Builder
-	err = sqlitex.ExecuteTransient(conn, q, &sqlitex.ExecOptions{ResultFunc: func(row *sqlite.Stmt) error {
-		for i := range row.ColumnCount() {
-			if i > 0 {
-				b.WriteByte('|')
-			}
-			b.WriteString(row.ColumnText(i))
-		}
-		b.WriteByte('\n')
-		return nil
-	}})
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return b.String()
-}
-
 func TestJutulEveryKind(t *testing.T) {
 	jutulEveryKind := jutulParseEvents(readFile(t, jutulKinds))
 	s, problems := jutulDecodeAll(t, jutulEveryKind)
-	jutulCheckGolden(t, "kinds.golden.jsonl", jutulGolden(t, s, problems))
+	codectest.CheckGolden(t, "testdata/jutul/kinds.golden.jsonl", codectest.Golden(t, problems, s), *update)
 	if diff := cmp.Diff(jutulEveryKind, jutulEncode(s), cmp.AllowUnexported(jutulEvent{})); diff != "" {
 		t.Errorf("events (-want +got):\n%s", diff)
 	}
@@ -239,7 +185,7 @@ func TestJutulRoundTripProperty(t *testing.T) {
 // only rows have.
 func TestJutulForeign(t *testing.T) {
 	s := rowsOf(t, jutulForeign)
-	jutulCheckGolden(t, "foreign.golden.txt", jutulDump(jutulEncode(s)))
+	codectest.CheckGolden(t, "testdata/jutul/foreign.golden.txt", jutulDump(jutulEncode(s)), *update)
 }
 
 // jutulDump shows the events.
@@ -255,32 +201,18 @@ func jutulDump(events []jutulEvent) string {
 	return b.String()
 }
 
-// The events make a valid session, and what jutul appends to a trace of ours is read.
-func TestJutulForeignReadByOthers(t *testing.T) {
+// TestJutulAppends: what jutul appends to a trace of ours is read.
+func TestJutulAppends(t *testing.T) {
 	s := rowsOf(t, jutulForeign)
-	got, _ := jutulDecodeAll(t, jutulEncode(s))
-	if got.Session.ID != "ses_1" || got.Session.Title != "T" {
-		t.Errorf("session %+v", got.Session)
-	}
-	var sum session.Usage
-	for i := range got.Messages {
-		u, _ := session.UsageOf(got.Messages[i].Message.MetadataJSON)
-		sum = sum.Add(u)
-	}
-	if want := s.Session.Usage(); sum != want {
-		t.Errorf("usage %+v, want %+v", sum, want)
-	}
-	more := jutulEncode(s)
-	more = append(more,
-		jutulEvent{int64(len(more) + 1), "2026-05-19T10:00:01+00:00", jutulKindUser, `{"content": "more"}`},
-		jutulEvent{int64(len(more) + 2), "2026-05-19T10:00:02+00:00", jutulKindAssistant, `{"content": "yes"}`})
-	before := len(got.Messages)
+	ours := jutulEncode(s)
+	before, _ := jutulDecodeAll(t, ours)
+	more := append(ours,
+		jutulEvent{int64(len(ours) + 1), "2026-05-19T10:00:01+00:00", jutulKindUser, `{"content": "more"}`},
+		jutulEvent{int64(len(ours) + 2), "2026-05-19T10:00:02+00:00", jutulKindAssistant, `{"content": "yes"}`})
 	got, problems := jutulDecodeAll(t, more)
-	if len(problems) > 0 {
-		t.Errorf("problems %v", problems)
-	}
-	if n := len(got.Messages); n != before+2 || got.Session.UpdatedAt <= s.Session.UpdatedAt {
-		t.Errorf("%d messages, session %+v", n, got.Session)
+	if n := len(got.Messages); n != len(before.Messages)+2 || got.Session.UpdatedAt <= s.Session.UpdatedAt ||
+		problems != nil {
+		t.Errorf("%d messages, session %+v, problems %v", n, got.Session, problems)
 	}
 }
 
@@ -293,16 +225,7 @@ func TestJutulDecodeFileErrors(t *testing.T) {
 	}
 	data := testscale.ReadFile(t, jutulSample)
 	other := filepath.Join(dir, "other.sqlite")
-	conn, err := sqlite.OpenConn(other)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := sqlitex.ExecuteScript(conn, "CREATE TABLE t (a)", nil); err != nil {
-		t.Fatal(err)
-	}
-	if err := conn.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Script(t, other, "CREATE TABLE t (a)")
 	for path, want := range map[string]string{
 		filepath.Join(dir, "none"):           "no such file",
 		write("text", "hello, this is text"): "not an SQLite database",
@@ -325,39 +248,13 @@ func FuzzJutulDecode(f *testing.F) {
 	fuzz(f, "jutul events", readFile(f, jutulKinds), jutulLines(jutulEncode(rowsOf(f, jutulForeign))))
 }
 
-// jutulWritten returns the events of a trace of an answer with the parts as other readers see them, and
-// fails the test if something is lost of the session that Explain does not list.
-func jutulWritten(t *testing.T, data ...string) (events []string) {
-	t.Helper()
+// jutulWritten returns the events of a trace of an answer with the parts, as other readers see them.
+func jutulWritten(data ...string) []string {
 	s := chat(append([]string{"assistant"}, data...))
 	s.Session.Title = "New Chat"
-	path := filepath.Join(t.TempDir(), jutulFileName)
-	if err := jutulEncodeFile(path, s); err != nil {
-		t.Fatal(err)
-	}
-	for again, err := range jutulDecodeFile(path, func(p codec.Problem) { t.Error(p) }) {
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, l := range codec.Lost(s, again) {
-			if !slices.ContainsFunc(lossesOf("jutul").Of(s), func(listed codec.Loss) bool { return listed.What == l.What }) {
-				t.Errorf("%d %s are lost, and Explain does not list them", l.Count, l.What)
-			}
-		}
-	}
-	conn, err := sqlite.OpenConn(path, sqlite.OpenReadOnly)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	err = sqlitex.ExecuteTransient(conn, "SELECT kind, payload_json FROM events ORDER BY id",
-		&sqlitex.ExecOptions{ResultFunc: func(stmt *sqlite.Stmt) error {
-			o, err := rows.Parse([]byte(stmt.ColumnText(1)))
-			events = append(events, stmt.ColumnText(0)+" "+string(o.JSON()))
-			return err
-		}})
-	if err != nil {
-		t.Fatal(err)
+	var events []string
+	for line := range strings.Lines(jutulDump(jutulEncode(s))) {
+		events = append(events, strings.TrimSpace(strings.SplitN(line, " ", 3)[2])) // behind the number and the time
 	}
 	return events
 }
@@ -378,7 +275,7 @@ func TestPartsThatAreNoEventsOfJutul(t *testing.T) {
 		{`{"type":"data-note","data":{"any":"thing"}}`, "note"},
 	}
 	for _, tt := range tests {
-		events := jutulWritten(t, tt.part)
+		events := jutulWritten(tt.part)
 		if kind, _, _ := strings.Cut(events[len(events)-1], " "); len(events) != 2 || kind != tt.want {
 			t.Errorf("%s is written as %q, want a %s", tt.part, events[1:], tt.want)
 		}
@@ -387,7 +284,7 @@ func TestPartsThatAreNoEventsOfJutul(t *testing.T) {
 
 // Arguments are looked up by name, so they are an object.
 func TestJutulArgumentsAreAnObject(t *testing.T) {
-	got := jutulWritten(t,
+	got := jutulWritten(
 		`{"type":"tool-a","toolCallId":"c1","state":"input-available","input":"raw"}`,
 		`{"type":"tool-a","toolCallId":"c2","state":"input-available","input":[1]}`,
 		`{"type":"tool-a","toolCallId":"c3","state":"input-available","input":null}`,
@@ -406,7 +303,7 @@ func TestJutulArgumentsAreAnObject(t *testing.T) {
 
 // Where a step begins is nothing that a transcript of jutul should show.
 func TestJutulStepsAreNotShown(t *testing.T) {
-	got := jutulWritten(t,
+	got := jutulWritten(
 		`{"type":"step-start"}`, `{"type":"text","text":"one"}`, `{"type":"step-start"}`,
 		`{"type":"tool-a","toolCallId":"c1","state":"output-available","input":{},"output":"o"}`,
 		`{"type":"step-start"}`,

@@ -1,6 +1,7 @@
 package formats
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -13,7 +14,6 @@ import (
 
 	gocmp "github.com/google/go-cmp/cmp"
 	"go.opentelemetry.io/collector/pdata/pcommon"
-	"go.opentelemetry.io/collector/pdata/plog"
 	"go.opentelemetry.io/collector/pdata/ptrace"
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
@@ -26,7 +26,6 @@ import (
 	"github.com/agenttrace/agenttrace/session/codec/codectest"
 	"github.com/agenttrace/agenttrace/session/codec/otlpfile"
 	"github.com/agenttrace/agenttrace/session/ingest"
-	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
 )
 
@@ -58,21 +57,17 @@ func otlpSent(recording agenttracetest.Recording) ptrace.Traces {
 // otlpLines describes each span, with the attributes of model calls that a trace is read for.
 func otlpLines(all ...ptrace.Traces) (described []string) {
 	for _, td := range all {
-		for _, rs := range td.ResourceSpans().All() {
-			for _, ss := range rs.ScopeSpans().All() {
-				for _, s := range ss.Spans().All() {
-					line := fmt.Sprintf("%s %s of %s: %s, %s, %d to %d, %s %q", s.TraceID(), s.SpanID(), s.ParentSpanID(),
-						s.Name(), s.Kind(), s.StartTimestamp(), s.EndTimestamp(), s.Status().Code(), s.Status().Message())
-					for key, v := range s.Attributes().All() {
-						if strings.HasPrefix(s.Name(), "chat ") && (strings.Contains(key, "usage") ||
-							strings.Contains(key, "response") || strings.Contains(key, "model")) {
-							line += "\n\t" + key + "=" + v.AsString()
-						}
-					}
-					described = append(described, line)
+		testscale.EachSpan(td, func(s ptrace.Span, _ pcommon.InstrumentationScope, _ pcommon.Resource) {
+			line := fmt.Sprintf("%s %s of %s: %s, %s, %d to %d, %s %q", s.TraceID(), s.SpanID(), s.ParentSpanID(),
+				s.Name(), s.Kind(), s.StartTimestamp(), s.EndTimestamp(), s.Status().Code(), s.Status().Message())
+			for key, v := range s.Attributes().All() {
+				if strings.HasPrefix(s.Name(), "chat ") && (strings.Contains(key, "usage") ||
+					strings.Contains(key, "response") || strings.Contains(key, "model")) {
+					line += "\n\t" + key + "=" + v.AsString()
 				}
 			}
-		}
+			described = append(described, line)
+		})
 	}
 	slices.Sort(described)
 	return described
@@ -202,21 +197,8 @@ func otlpCapturedRequests(t *testing.T, st *sqlite.Store, dir string) {
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no requests in %s: %v", dir, err)
 	}
-	in := ingest.New(st, ingest.Options{})
 	for _, file := range files { // in order
-		raw := testscale.ReadFile(t, file)
-		if strings.HasSuffix(file, "-logs.json") {
-			var ld plog.Logs
-			if ld, err = new(plog.JSONUnmarshaler).UnmarshalLogs(raw); err == nil {
-				_, err = in.Logs(t.Context(), ld)
-			}
-		} else {
-			var td ptrace.Traces
-			if td, err = new(ptrace.JSONUnmarshaler).UnmarshalTraces(raw); err == nil {
-				_, err = in.Traces(t.Context(), td)
-			}
-		}
-		if err != nil {
+		if err := otlpInto(t.Context(), st, bytes.NewReader(testscale.ReadFile(t, file)), nil); err != nil {
 			t.Fatalf("%s: %v", file, err)
 		}
 	}
@@ -237,10 +219,7 @@ func TestOTLPExportHasEverySpanOfOtherAgents(t *testing.T) {
 			st := otlpEmptyStore(t)
 			otlpCapturedRequests(t, st, dir)
 			var ids []string
-			for row, err := range st.Sessions(t.Context(), store.SessionQuery{Limit: -1, Children: true, Archived: true}) {
-				if err != nil {
-					t.Fatal(err)
-				}
+			for _, row := range testscale.Sessions(t, st) {
 				ids = append(ids, row.ID)
 			}
 			again := otlpEmptyStore(t)

@@ -228,17 +228,8 @@ func TestOTLPFiles(t *testing.T) {
 				t.Error("the file is not recognized")
 			}
 			st := otlpEmptyStore(t)
-			in := ingest.New(st, ingest.Options{})
-			for body, err := range otlpfile.Read(&file, otlpfile.Options{}) {
-				if err != nil {
-					t.Fatal(err)
-				}
-				if _, err := in.Traces(t.Context(), body.Traces); err != nil {
-					t.Fatal(err)
-				}
-				if _, err := in.Logs(t.Context(), body.Logs); err != nil {
-					t.Fatal(err)
-				}
+			if err := otlpInto(t.Context(), st, &file, nil); err != nil {
+				t.Fatal(err)
 			}
 			for _, s := range both {
 				want := *s
@@ -321,16 +312,7 @@ func otlpDeliver(tb testing.TB, st *sqlite.Store, td ptrace.Traces) {
 	if _, err := ingest.New(st, ingest.Options{}).Traces(context.Background(), td); err != nil {
 		tb.Fatal(err)
 	}
-	for row, err := range st.Sessions(context.Background(),
-		store.SessionQuery{Limit: -1, Children: true, Archived: true}) {
-		if err != nil {
-			tb.Fatal(err)
-		}
-		got, _ := otlpStored(tb, st, row.ID)
-		if v := session.Check(got.Transcript); len(v) > 0 {
-			tb.Errorf("session %s is invalid: %v", row.ID, v)
-		}
-	}
+	testscale.CheckSessions(tb, st)
 }
 
 // FuzzOTLPReplay delivers spans whose rows anybody may have written: whatever they say,

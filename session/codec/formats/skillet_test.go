@@ -14,9 +14,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"zombiezen.com/go/sqlite"
-	"zombiezen.com/go/sqlite/sqlitex"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/codectest"
@@ -40,22 +39,8 @@ func skilletOnly(tb testing.TB, sessions iter.Seq2[*codec.Session, error]) *code
 // skilletItems returns the rows of a store.
 func skilletItems(tb testing.TB, path string) (all []string) {
 	tb.Helper()
-	conn, err := sqlite.OpenConn(path, sqlite.OpenReadOnly)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	defer conn.Close()
-	err = sqlitex.ExecuteTransient(conn,
-		"SELECT id, user_id, session_name, created_at, item_json FROM session_items ORDER BY id", &sqlitex.ExecOptions{
-			ResultFunc: func(stmt *sqlite.Stmt) error {
-				all = append(all, fmt.Sprint(stmt.ColumnInt64(0), " ", stmt.ColumnText(1), " ", stmt.ColumnText(2), " ",
-					stmt.ColumnInt64(3), " ", stmt.ColumnText(4)))
-				return nil
-			}})
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return all
+	return testscale.Query(tb, path, "SELECT id || ' ' || user_id || ' ' || session_name || ' ' || created_at || ' ' || "+
+		"item_json FROM session_items ORDER BY id")
 }
 
 func TestSkilletDecodeSamples(t *testing.T) {
@@ -110,29 +95,8 @@ func TestSkilletBothGoBackToBoth(t *testing.T) {
 	if diff := cmp.Diff(skilletExpressed(readFile(t, skilletSampleLog)), readFile(t, log)); diff != "" {
 		t.Errorf("log (-want +got):\n%s", diff)
 	}
-	const at = "john@example.com session_2026-05-27T20:11:02.482Z_ab12 "
-	want := []string{
-		"1 " + at + `1795199010459 {"role":"user","content":"what's on my list?"}`,
-		"2 " + at + `1795199010460 {"type":"reasoning","content":[{"type":"input_text","text":"think"}]}`,
-		"3 " + at +
-			`1795199010460 {"type":"function_call","callId":"call_1","name":"run_command_line",` +
-			`"arguments":"{\"reason\":\"r\",\"commandLine\":\"todo list\"}","status":"completed"}`,
-		"4 " + at +
-			`1795199010460 {"type":"function_call_result","callId":"call_1","name":"run_command_line",` +
-			`"status":"completed","output":{"type":"text","text":"1. [ ] buy milk"}}`,
-		"5 " + at +
-			`1795199010460 {"type":"message","role":"assistant","status":"completed",` +
-			`"content":[{"type":"output_text","text":"1. [ ] buy milk"}]}`,
-		"6 " + at +
-			`1795199010462 {"role":"user","content":[{"type":"input_text","text":"see picture"},` +
-			`{"type":"input_image","image":"data:image/png;base64,AAAA"}]}`,
-		"7 " + at +
-			`1795199010462 {"type":"message","role":"assistant","status":"completed",` +
-			`"content":[{"type":"output_text","text":"ok"}]}`,
-	}
-	if diff := cmp.Diff(want, skilletItems(t, filepath.Join(dir, ".agent_sessions.sqlite"))); diff != "" {
-		t.Errorf("items (-want +got):\n%s", diff)
-	}
+	items := skilletItems(t, filepath.Join(dir, ".agent_sessions.sqlite"))
+	codectest.CheckGolden(t, "testdata/skillet/back.golden.txt", strings.Join(items, "\n")+"\n", *update)
 	again := skilletOnly(t, skilletDecodeFile(dir, nil))
 	if diff := cmp.Diff(codectest.Golden(t, nil, s), codectest.Golden(t, nil, again)); diff != "" {
 		t.Errorf("read again (-want +got):\n%s", diff)
@@ -151,50 +115,29 @@ func TestSkilletBothGoBackToBoth(t *testing.T) {
 	}
 }
 
-func TestSkilletDecodeErrors(t *testing.T) {
-	for path, want := range map[string]string{t.TempDir(): "no conversation in it",
-		filepath.Join(t.TempDir(), "x"): "no such file"} {
-		for _, err := range skilletDecodeFile(path, nil) {
-			if err == nil || !strings.Contains(err.Error(), want) {
-				t.Errorf("DecodeFile: %v, want %s", err, want)
-			}
-		}
-	}
-}
-
 // FuzzSkilletDecode: whatever decodes is a valid session, and what is written of it reads as
 // something that is written the same.
 func FuzzSkilletDecode(f *testing.F) {
 	fuzz(f, "skillet log")
 }
 
-// skilletNewStore makes a store of the items.
-func skilletNewStore(tb testing.TB, path string, rows ...[4]any) {
+// skilletNewStore makes a store of items: user, session, time and text.
+func skilletNewStore(tb testing.TB, path string, rows ...[4]string) {
 	tb.Helper()
-	conn, err := sqlite.OpenConn(path)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	defer conn.Close()
-	if err := sqlitex.ExecuteTransient(conn,
-		`CREATE TABLE session_items (id INTEGER PRIMARY KEY AUTOINCREMENT, user_id TEXT NOT NULL, session_name TEXT `+
-			`NOT NULL, created_at INTEGER NOT NULL, item_json TEXT NOT NULL)`, nil); err != nil {
-		tb.Fatal(err)
-	}
+	script := "CREATE TABLE session_items (id INTEGER PRIMARY KEY AUTOINCREMENT, user_id TEXT NOT NULL, " +
+		"session_name TEXT NOT NULL, created_at INTEGER NOT NULL, item_json TEXT NOT NULL);"
 	for _, r := range rows {
-		if err := sqlitex.Execute(conn,
-			`INSERT INTO session_items (user_id, session_name, created_at, item_json) VALUES (?, ?, ?, ?)`,
-			&sqlitex.ExecOptions{Args: r[:]}); err != nil {
-			tb.Fatal(err)
-		}
+		script += fmt.Sprintf("INSERT INTO session_items (user_id, session_name, created_at, item_json) VALUES "+
+			"('%s', '%s', %s, '%s');", r[0], r[1], r[2], strings.ReplaceAll(r[3], "'", "''"))
 	}
+	testscale.Script(tb, path, script)
 }
 
 func TestSkilletDecodeItems(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s.sqlite")
-	var all [][4]any
+	var all [][4]string
 	for text := range strings.Lines(readFile(t, "testdata/skillet/items.txt")) {
-		all = append(all, [4]any{"u@x", "s", int64(1000 + len(all)), strings.TrimSuffix(text, "\n")})
+		all = append(all, [4]string{"u@x", "s", fmt.Sprint(1000 + len(all)), strings.TrimSuffix(text, "\n")})
 	}
 	skilletNewStore(t, path, all...)
 	var p reports
@@ -230,8 +173,8 @@ func TestSkilletDecodeFileOfADirectory(t *testing.T) {
 	}
 	hi := `{"role":"user","content":"hi"}`
 	skilletNewStore(t, filepath.Join(dir, ".skilled-agent", "state", ".agent_sessions.sqlite"),
-		[4]any{"ann@x", "one", 1, hi}, [4]any{"ann@x", "three", 1, hi}, [4]any{"a.b", "s", 1, hi},
-		[4]any{"a_b", "s", 1, hi})
+		[4]string{"ann@x", "one", "1", hi}, [4]string{"ann@x", "three", "1", hi}, [4]string{"a.b", "s", "1", hi},
+		[4]string{"a_b", "s", "1", hi})
 	var p reports
 	var got []string
 	for _, s := range collected(t, skilletDecodeFile(dir, p.add)) {

@@ -13,8 +13,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	zombie "zombiezen.com/go/sqlite"
-	"zombiezen.com/go/sqlite/sqlitex"
 
 	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session"
@@ -32,30 +30,13 @@ var sqliteCarried = []string{"chat_sessions", "chat_messages", "chat_parts", "pe
 // sqliteDump is every row of these tables as SQL literals.
 func sqliteDump(t *testing.T, path string, tables ...string) string {
 	t.Helper()
-	conn, err := zombie.OpenConn(path, zombie.OpenReadWrite)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
 	var b strings.Builder
 	for _, table := range tables {
-		var columns []string
-		err := sqlitex.ExecuteTransient(conn, "SELECT 'quote(\"' || name || '\")' FROM pragma_table_info('"+table+"')",
-			&sqlitex.ExecOptions{
-				ResultFunc: func(stmt *zombie.Stmt) error { columns = append(columns, stmt.ColumnText(0)); return nil },
-			})
-		if err == nil {
-			list := strings.Join(columns, " || ',' || ")
-			err = sqlitex.ExecuteTransient(conn, "SELECT "+list+" AS row FROM "+table+" ORDER BY row",
-				&sqlitex.ExecOptions{
-					ResultFunc: func(stmt *zombie.Stmt) error {
-						fmt.Fprintf(&b, "%s: %s\n", table, stmt.ColumnText(0))
-						return nil
-					},
-				})
-		}
-		if err != nil {
-			t.Fatal(err)
+		columns := testscale.Query(t, path, "SELECT 'quote(\"' || name || '\")' FROM pragma_table_info('"+table+"')")
+		rows := testscale.Query(t, path, "SELECT "+strings.Join(columns, ", ")+" FROM "+table)
+		slices.Sort(rows)
+		for _, row := range rows {
+			fmt.Fprintf(&b, "%s: %s\n", table, row)
 		}
 	}
 	return b.String()
@@ -103,15 +84,7 @@ func sqliteExport(t *testing.T, from, to string, ids ...string) {
 func TestStoreGivenTokens(t *testing.T) {
 	path, _ := sqliteWrite(t)
 	copied := filepath.Join(t.TempDir(), "copy.db")
-	conn, err := zombie.OpenConn(path, zombie.OpenReadWrite)
-	if err != nil {
-		t.Fatal(err)
-	}
-	err = sqlitex.ExecuteScript(conn, `UPDATE chat_sessions SET prompt_tokens = 7, total_tokens = 7 WHERE id = 'ses_1'`,
-		nil)
-	if err = errors.Join(err, conn.Close()); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Script(t, path, `UPDATE chat_sessions SET prompt_tokens = 7, total_tokens = 7 WHERE id = 'ses_1'`)
 	sqliteExport(t, path, copied)
 	if diff := cmp.Diff(sqliteDump(t, path, sqliteCarried...), sqliteDump(t, copied, sqliteCarried...)); diff != "" {
 		t.Errorf("exported (-want +got):\n%s", diff)
@@ -210,17 +183,10 @@ func TestStoreTraces(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	conn, err := zombie.OpenConn(path, zombie.OpenReadWrite)
-	if err != nil {
-		t.Fatal(err)
-	}
-	err = sqlitex.ExecuteScript(conn, `INSERT INTO session_traces VALUES ('`+foreign+`', 'ses_3');
+	testscale.Script(t, path, `INSERT INTO session_traces VALUES ('`+foreign+`', 'ses_3');
  INSERT INTO observations(trace_id, source, owner, dialect, span_id, start_nano, end_nano, until_nano, default_session,
   session_id, kind, reach, data)
- VALUES ('`+foreign+`', 's', 'ses_3', 'x', '0123456789abcdef', 1, 2, 2, 'o', 'ses_3', 'chat', 2, 'j{}')`, nil)
-	if err = errors.Join(err, conn.Close()); err != nil {
-		t.Fatal(err)
-	}
+ VALUES ('`+foreign+`', 's', 'ses_3', 'x', '0123456789abcdef', 1, 2, 2, 'o', 'ses_3', 'chat', 2, 'j{}')`)
 	dir := t.TempDir()
 	for i, name := range []string{"one.db", "two.db"} {
 		from := path

@@ -8,8 +8,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	zombie "zombiezen.com/go/sqlite"
-	"zombiezen.com/go/sqlite/sqlitex"
 
 	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session"
@@ -91,29 +89,19 @@ func TestStoreDecodeFile(t *testing.T) {
 // of ours, and from a directory that cannot be written.
 func TestStoreReference(t *testing.T) {
 	path, all := sqliteWrite(t)
-	conn, err := zombie.OpenConn(path, zombie.OpenReadWrite)
-	if err != nil {
-		t.Fatal(err)
-	}
 	names, err := sqliteTables(path)
 	if err != nil || !slices.Contains(names, "chat_sessions") || !slices.Contains(names, "span_refs") {
 		t.Fatalf("tables %q: %v", names, err)
 	}
-	if err := sqlitex.ExecuteTransient(conn, "PRAGMA foreign_keys = OFF", nil); err != nil {
-		t.Fatal(err)
-	}
+	drop := ""
 	for _, name := range names {
 		switch name {
 		case "chat_sessions", "chat_messages", "chat_parts":
 		default:
-			if err := sqlitex.ExecuteTransient(conn, "DROP TABLE "+name, nil); err != nil {
-				t.Fatal(err)
-			}
+			drop += "DROP TABLE " + name + ";"
 		}
 	}
-	if err := conn.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Script(t, path, drop)
 	if err := os.Chmod(filepath.Dir(path), 0o500); err != nil {
 		t.Fatal(err)
 	}
