@@ -107,6 +107,7 @@ func (p *proxying) run(cmd *cobra.Command) error {
 		}
 		transport, ended = mcp, mcp.Close
 	}
+	passFirst()
 	server := newServer(p.handler(recorder.Proxy(upstreams(p.servers), transport)))
 	server.ReadHeaderTimeout = time.Minute
 	context.AfterFunc(ctx, func() { _ = server.Close() })

@@ -11,6 +11,8 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"runtime"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"time"
@@ -116,6 +118,7 @@ func (r *recording) start(listener net.Listener) (err error) {
 	}
 	r.observer = observeCalls(r.calls, recorder.NewTransport(), modelhttp.Options{Agent: r.Agent,
 		Session: agenttrace.SessionOptions{WorkspaceRoot: r.Working}}, attribute.String("agenttrace.run.id", r.ID))
+	passFirst()
 	r.server = newServer(serveAgent(recorder.Proxy(upstreams(r.Servers), r.observer), r.telemetry))
 	go func() { _ = r.server.Serve(listener) }()
 	if r.Watch != "" {
@@ -154,6 +157,18 @@ func observeCalls(to *recorder.Recorder, base http.RoundTripper, o modelhttp.Opt
 func (c *callObserver) end(ctx context.Context) error {
 	c.Close()
 	return errors.Join(c.model.Close(), c.traces.Shutdown(ctx), c.logs.Shutdown(ctx))
+}
+
+// passFirst has what passes go before its recording, unless the environment decides on it: the runtime finds a thread
+// for what arrives also while recordings have one for each core, and collects garbage less often, in bounded memory.
+func passFirst() {
+	if _, decided := os.LookupEnv("GOMAXPROCS"); !decided {
+		runtime.GOMAXPROCS(2 * runtime.NumCPU())
+	}
+	if _, decided := os.LookupEnv("GOGC"); !decided {
+		debug.SetGCPercent(400)
+		debug.SetMemoryLimit(min(debug.SetMemoryLimit(-1), 256<<20))
+	}
 }
 
 // wait returns when the agent has ended. If the process that started it is killed, it waits for the agent itself.

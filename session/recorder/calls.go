@@ -22,7 +22,8 @@ type Middleware = func(req *http.Request, next func(*http.Request) (*http.Respon
 //
 // What passes is not changed, and never waits for the recording, which has a copy of it: up to 32 MiB of each request
 // and each answer wait for it, and an answer of which more does is recorded as one that failed. Everything is recorded
-// in the order in which it passed, one thing after the other, and each request when it is on its way.
+// in the order in which it passed, one thing after the other, and each request when it is on its way. The recording
+// takes the processor when nothing passes, or after a while: on a machine of few cores it would delay what passes.
 type Calls struct {
 	// Base sends the requests.
 	Base http.RoundTripper
@@ -35,7 +36,18 @@ type Calls struct {
 	open []*exchange // what is not wholly recorded, in the order of its beginning
 	turn *exchange   // of which something is being recorded
 	at   time.Time   // when that passed
+
+	passed  time.Time   // when something passed last
+	waiting time.Time   // since when something is to be recorded, zero if nothing is
+	later   *time.Timer // has something recorded after a pause, nil if it is not set
+	ending  bool        // nothing waits for a pause
 }
+
+const (
+	// pause is how long nothing must have passed when something is recorded, and longest how long that may be put off.
+	pause   = 2 * time.Millisecond
+	longest = 250 * time.Millisecond
+)
 
 // Now returns when that passed which is being recorded, for a request when it began, and else the time. It is the clock
 // for what Record uses.
@@ -60,24 +72,60 @@ func (c *Calls) next() {
 	if c.turn != nil {
 		return
 	}
+	var first *exchange
+	var passed time.Time
 	for _, e := range c.open {
 		if e.ready == nil {
 			continue
 		}
-		if at, ok := e.ready(); ok && (c.turn == nil || at.Before(c.at)) {
-			c.turn, c.at = e, at
+		if at, ok := e.ready(); ok && (first == nil || at.Before(passed)) {
+			first, passed = e, at
 		}
 	}
-	if c.turn != nil {
-		c.turn.ready = nil
-		c.turn.resumed <- struct{}{}
+	if first == nil {
+		c.waiting = time.Time{}
+		return
 	}
+	if !c.isQuiet() {
+		return
+	}
+	c.turn, c.at = first, passed
+	first.ready = nil
+	first.resumed <- struct{}{}
+}
+
+// isQuiet reports whether something may be recorded now. If not, it will be later. The caller holds mu.
+func (c *Calls) isQuiet() bool {
+	now := time.Now()
+	if c.waiting.IsZero() {
+		c.waiting = now
+	}
+	wait := min(pause-now.Sub(c.passed), longest-now.Sub(c.waiting))
+	if wait <= 0 || c.ending {
+		return true
+	}
+	if c.later == nil {
+		c.later = time.AfterFunc(wait, func() {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.later = nil
+			c.next()
+		})
+	}
+	return false
+}
+
+// passes notes that something has passed, of which the recording has a part by now. The caller holds mu.
+func (c *Calls) passes() {
+	c.passed = time.Now()
+	c.next()
 }
 
 // Close ends what is under way for the recording, and returns when all that has passed is recorded.
 func (c *Calls) Close() {
 	c.mu.Lock()
 	all := slices.Clone(c.open)
+	c.ending = true
 	c.mu.Unlock()
 	for _, e := range all {
 		e.request.close(context.Canceled)
@@ -85,6 +133,9 @@ func (c *Calls) Close() {
 		e.respond(nil, context.Canceled)
 		<-e.done
 	}
+	c.mu.Lock()
+	c.ending = false
+	c.mu.Unlock()
 }
 
 // RoundTrip implements [http.RoundTripper].
@@ -176,7 +227,7 @@ func (e *exchange) sent() {
 	e.calls.mu.Lock()
 	defer e.calls.mu.Unlock()
 	e.isSent = true
-	e.calls.next()
+	e.calls.passes()
 }
 
 // respond gives the recording the response, the first time.
@@ -191,7 +242,7 @@ func (e *exchange) respond(resp *http.Response, err error) {
 			resp.Body = &e.answer
 		}
 	}
-	e.calls.next()
+	e.calls.passes()
 }
 
 func (e *exchange) record(req *http.Request) {
@@ -290,7 +341,7 @@ func (s *streamed) add(p []byte) {
 		s.size += len(p)
 		s.added += int64(len(p))
 	}
-	c.next()
+	c.passes()
 }
 
 func (s *streamed) close(err error) {
@@ -301,7 +352,7 @@ func (s *streamed) close(err error) {
 	if s.err == nil {
 		s.err, s.ended = err, at
 	}
-	c.next()
+	c.passes()
 }
 
 // discard drops what is not read, and what is yet to come.
