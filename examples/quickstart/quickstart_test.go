@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/agenttrace/agenttrace/collector"
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
@@ -139,9 +140,6 @@ func record(t *testing.T, run func()) *session.Transcript {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := r.Transcript(t.Context(), id)
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := testscale.Transcript(t, r, id)
 	return got
 }

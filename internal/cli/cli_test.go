@@ -132,12 +132,6 @@ func piped(stdin []byte, args ...string) (stdout, stderr string, code int) {
 	return out.String(), errs.String(), code
 }
 
-// inProcess is piped without any.
-func inProcess(t *testing.T, args ...string) (stdout, stderr string, code int) {
-	t.Helper()
-	return piped(nil, args...)
-}
-
 // command returns the standard output of the command; any other exit code than want is an error.
 func command(t *testing.T, want int, args ...string) string {
 	t.Helper()

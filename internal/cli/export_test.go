@@ -59,7 +59,7 @@ func unusual(t *testing.T) (path string, ids int) {
 // is, and the others are named; the exit code reports it.
 func TestExportAllGoesOnAfterAnUnusualSession(t *testing.T) {
 	path, want := unusual(t)
-	help, _, _ := inProcess(t, "export", "--help")
+	help, _, _ := piped(nil, "export", "--help")
 	formats := []string{"jsonl", "json", "csv", "parquet", "markdown", "html", "otlp-json", "otlp-proto", "agentdbg",
 		"maida", "jutul", "skillet", "acp", "atif", "pi", "sts", "sqlite"}
 	for _, format := range formats {
@@ -68,7 +68,7 @@ func TestExportAllGoesOnAfterAnUnusualSession(t *testing.T) {
 		}
 		t.Run(format, func(t *testing.T) {
 			dir := t.TempDir()
-			_, stderr, code := inProcess(t, "--store", path, "export", "--all", "--format", format, "--output", dir+"/")
+			_, stderr, code := piped(nil, "--store", path, "export", "--all", "--format", format, "--output", dir+"/")
 			left := strings.Count(stderr, " is left out: ")
 			if left > 1 || left == 1 != (code == 1) || code > 1 {
 				t.Errorf("exit code %d, %d sessions left out:\n%.600s", code, left, stderr)
@@ -88,7 +88,7 @@ func TestExportAllGoesOnAfterAnUnusualSession(t *testing.T) {
 			}
 		})
 	}
-	stdout, stderr, code := inProcess(t, "--store", path, "export", "--all")
+	stdout, stderr, code := piped(nil, "--store", path, "export", "--all")
 	if n := strings.Count(stdout, `{"type":"session"`); n != want || code != 1 ||
 		!strings.Contains(stderr, "session damaged is left out: ") {
 		t.Errorf("%d sessions on standard output, want %d; exit code %d\n%.600s", n, want, code, stderr)
@@ -96,7 +96,7 @@ func TestExportAllGoesOnAfterAnUnusualSession(t *testing.T) {
 	if strings.Contains(stderr, "\x1b") {
 		t.Errorf("control characters on standard error: %q", stderr)
 	}
-	if _, stderr, code := inProcess(t, "--store", path, "export", "damaged"); code == 0 || stderr == "" {
+	if _, stderr, code := piped(nil, "--store", path, "export", "damaged"); code == 0 || stderr == "" {
 		t.Errorf("a damaged session alone: exit code %d, %q", code, stderr)
 	}
 }
@@ -121,7 +121,7 @@ func TestExportNeverReplacesWhatIsNoRegularFile(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "s.db")
 	newStore(t, path, fixture())
-	want, _, _ := inProcess(t, "--store", path, "export", "last")
+	want, _, _ := piped(nil, "--store", path, "export", "last")
 	fifo := filepath.Join(dir, "fifo")
 	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
 		t.Fatal(err)
@@ -143,7 +143,7 @@ func TestExportNeverReplacesWhatIsNoRegularFile(t *testing.T) {
 				b, _ := os.ReadFile(name)
 				read <- string(b)
 			}()
-			if _, stderr, code := inProcess(t, append([]string{"--store", path, "export", "last", "--output", name},
+			if _, stderr, code := piped(nil, append([]string{"--store", path, "export", "last", "--output", name},
 				force...)...); code != 0 {
 				t.Fatalf("to %s: exit code %d, %s", name, code, stderr)
 			}
@@ -165,7 +165,7 @@ func TestExportNeverReplacesWhatIsNoRegularFile(t *testing.T) {
 			if force {
 				args = append(args, "--force")
 			}
-			if _, stderr, code := inProcess(t, args...); code > 1 {
+			if _, stderr, code := piped(nil, args...); code > 1 {
 				t.Errorf("%v: exit code %d, %s", args, code, stderr)
 			}
 			kept("/dev/null", os.ModeDevice|os.ModeCharDevice)
@@ -176,7 +176,7 @@ func TestExportNeverReplacesWhatIsNoRegularFile(t *testing.T) {
 		{"export", "last", "--format", "jutul", "--force", "--output"},
 		{"export", "--all", "--format", "json", "--force", "--output"}, {"store", "backup"},
 	} {
-		_, stderr, code := inProcess(t, append(append([]string{"--store", path}, args...), "/dev/null")...)
+		_, stderr, code := piped(nil, append(append([]string{"--store", path}, args...), "/dev/null")...)
 		if code != 2 || !strings.Contains(stderr, "/dev/null") {
 			t.Errorf("%v /dev/null: exit code %d, %s", args, code, stderr)
 		}
@@ -190,7 +190,7 @@ func TestExportToADescriptor(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "s.db")
 	newStore(t, path, fixture())
-	want, _, _ := inProcess(t, "--store", path, "export", "last")
+	want, _, _ := piped(nil, "--store", path, "export", "last")
 	link := filepath.Join(dir, "link")
 	if err := os.Symlink("/dev/stdout", link); err != nil {
 		t.Fatal(err)
@@ -214,7 +214,7 @@ func TestExportToADescriptor(t *testing.T) {
 		}
 		f.Close()
 	}
-	if _, stderr, code := inProcess(t, "--store", path, "export", "last", "--output", "/dev/fd/77"); code != 2 ||
+	if _, stderr, code := piped(nil, "--store", path, "export", "last", "--output", "/dev/fd/77"); code != 2 ||
 		!strings.Contains(stderr, "/dev/fd/77") {
 		t.Errorf("to a descriptor that is not open: exit code %d, %s", code, stderr)
 	}

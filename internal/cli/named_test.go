@@ -18,7 +18,7 @@ import (
 // TestCommandsThatAreNamedExist: every command that a document, the Dockerfile or the Compose
 // file calls the program with is one that it has.
 func TestCommandsThatAreNamedExist(t *testing.T) {
-	help, _, _ := inProcess(t, "help")
+	help, _, _ := piped(nil, "help")
 	commands := []string{"help", "--help", "--version", "list"}
 	for _, line := range regexp.MustCompile(`(?m)^  ([a-z-]+) `).FindAllStringSubmatch(help, -1) {
 		commands = append(commands, line[1])
@@ -90,7 +90,7 @@ func TestPipedListCutsNothing(t *testing.T) {
 	r := testscale.Open(t, sqlite.OpenReader, path)
 	for _, columns := range []string{"", "80", "120"} {
 		t.Setenv("COLUMNS", columns)
-		stdout, stderr, code := inProcess(t, "--store", path, "ls")
+		stdout, stderr, code := piped(nil, "--store", path, "ls")
 		lines := strings.Split(strings.TrimSpace(stdout), "\n")
 		if code != 0 || stderr != "" || len(lines) != len(b.Sessions)+2 {
 			t.Fatalf("exit code %d, %s%s", code, stderr, stdout)
@@ -109,12 +109,12 @@ func TestPipedListCutsNothing(t *testing.T) {
 			seen[id] = true
 		}
 	}
-	if stdout, _, _ := inProcess(t, "__complete", "show", "--store", path, "1fa2bdc08000Y"); !strings.Contains(
+	if stdout, _, _ := piped(nil, "__complete", "show", "--store", path, "1fa2bdc08000Y"); !strings.Contains(
 		"\n"+stdout,
 		"\n1fa2bdc08000YO9dOSXjsMd9kP\t") {
 		t.Errorf("what ls prints is completed as %q", stdout)
 	}
-	if _, stderr, code := inProcess(t, "--store", path, "show", "1fa2bdc08000YO9"); code != 3 ||
+	if _, stderr, code := piped(nil, "--store", path, "show", "1fa2bdc08000YO9"); code != 3 ||
 		!strings.Contains(stderr,
 			"ses_1fa2bdc08000YO9dOSXjsMd9kP") || !strings.Contains(stderr, "ses_1fa2bdc08000YO9dOSXjsMd9kQ") {
 		t.Errorf("an ambiguous id: exit code %d, %s", code, stderr)

@@ -162,7 +162,7 @@ func TestAFullDeviceIsNamed(t *testing.T) {
 			strings.Contains(strings.Join(args, " "), "jutul") {
 			continue // which are files, and none is replaced
 		}
-		_, stderr, code := inProcess(t, append(append([]string{"--store", store}, args...), "/dev/full")...)
+		_, stderr, code := piped(nil, append(append([]string{"--store", store}, args...), "/dev/full")...)
 		if want := "agenttrace: write /dev/full: no space left on device\nhint: make room"; code != 5 ||
 			!strings.Contains(stderr, want) {
 			t.Errorf("%v: exit code %d, %s", args, code, stderr)
@@ -197,7 +197,7 @@ func TestAPathThatCannotBe(t *testing.T) {
 	}
 	for _, args := range writers {
 		for _, path := range paths {
-			_, stderr, code := inProcess(t, append(append([]string{"--store", store}, args...), path)...)
+			_, stderr, code := piped(nil, append(append([]string{"--store", store}, args...), path)...)
 			if code != 2 && code != 5 || !strings.Contains(stderr, "agenttrace: write "+path+": ") ||
 				strings.Contains(stderr, "/.") ||
 				!strings.Contains(stderr, "\nhint: ") {
@@ -238,7 +238,7 @@ func TestNoOutputReplacesTheStore(t *testing.T) {
 				if _, err := os.Stat(path); err != nil {
 					continue
 				}
-				_, stderr, code := inProcess(t, append(append([]string{"--store", named}, args...), path, "--force")...)
+				_, stderr, code := piped(nil, append(append([]string{"--store", named}, args...), path, "--force")...)
 				if code != 2 || !strings.Contains(stderr, "it is the store that is read") {
 					t.Errorf("%v %s: exit code %d, %s", args, path, code, stderr)
 				}

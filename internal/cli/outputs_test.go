@@ -64,7 +64,7 @@ func (p *place) run(t *testing.T, args []string) (stdout, stderr string, code in
 			os.Unsetenv(name)
 		}
 	}
-	return inProcess(t, args...)
+	return piped(nil, args...)
 }
 
 // compareOutputs runs the commands in each place, one after the other, and compares what they print and how they end

@@ -16,7 +16,6 @@ import (
 	"github.com/agenttrace/agenttrace/internal/cli"
 	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session/recorder"
-	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
 )
 
@@ -56,11 +55,7 @@ func manyAgents(t *testing.T) string {
 
 func sessionsOf(t *testing.T, path string) (ids []string) {
 	t.Helper()
-	r := testscale.Open(t, sqlite.OpenReader, path)
-	for s, err := range r.Sessions(t.Context(), store.SessionQuery{Limit: -1, Children: true, Archived: true}) {
-		if err != nil {
-			t.Fatal(err)
-		}
+	for _, s := range testscale.Sessions(t, testscale.Open(t, sqlite.OpenReader, path)) {
 		ids = append(ids, s.ID)
 	}
 	return ids

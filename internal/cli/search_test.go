@@ -50,7 +50,7 @@ func TestTheSearchIndexIsMadeWhileACollectorWrites(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	if _, stderr, code := inProcess(t, "--store", path, "store", "migrate", "--search-index"); code != 0 ||
+	if _, stderr, code := piped(nil, "--store", path, "store", "migrate", "--search-index"); code != 0 ||
 		!strings.Contains(stderr, "up to date") {
 		t.Errorf("exit code %d, %s", code, stderr)
 	}
@@ -62,7 +62,7 @@ func TestTheSearchIndexIsMadeWhileACollectorWrites(t *testing.T) {
 	if len(hits) != 1111 {
 		t.Errorf("%d hits", len(hits))
 	}
-	if _, stderr, code := inProcess(t, "--store", path, "store", "migrate", "--distribute"); code != 2 ||
+	if _, stderr, code := piped(nil, "--store", path, "store", "migrate", "--distribute"); code != 2 ||
 		!strings.Contains(stderr, "--distribute is for a PostgreSQL database") {
 		t.Errorf("exit code %d, %s", code, stderr)
 	}

@@ -114,10 +114,7 @@ func compareTokens(t *testing.T, path string) (all int64) {
 	r := testscale.Open(t, sqlite.OpenReader, path)
 	documented, turns, copied := documentedTokens(t, path), 0, false
 	for _, s := range list {
-		rows, err := r.Transcript(t.Context(), s.ID)
-		if err != nil {
-			t.Fatal(err)
-		}
+		rows := testscale.Transcript(t, r, s.ID)
 		want := definition(rows)
 		all += want
 		equal := func(reader string, got int64) {

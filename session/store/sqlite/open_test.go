@@ -306,10 +306,7 @@ func TestReferenceFile(t *testing.T) {
 	}
 	// A session that the other program began may be continued.
 	apply(t, s, turnBatch("ses_ref", "more"))
-	got, err = s.Transcript(t.Context(), "ses_ref")
-	if err != nil {
-		t.Fatal(err)
-	}
+	got = testscale.Transcript(t, s, "ses_ref")
 	if got.Session.TotalTokens != 16 || got.Session.Title != "Fix it" || len(got.Messages) != 5 {
 		t.Errorf("continued session: %+v", got.Session)
 	}
