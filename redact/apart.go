@@ -14,14 +14,6 @@ func (m *mention) elsewhere() finding {
 	} else if m.inRow() {
 		m.c.table(m)
 	}
-	if f := m.paired(); f.end > 0 {
-		return f
-	}
-	if strings.HasPrefix(m.s[m.hi:], ":\n") && m.startsLine() { // a parameter of a template
-		if f := m.valueOf("efault", m.hi, min(len(m.s), m.hi+maxPair)); f.end > 0 {
-			return f
-		}
-	}
 	return m.nearby()
 }
 
@@ -52,8 +44,16 @@ func (m *mention) nearby() finding {
 		stop = until(m.s, lo, to-lo, "{}[];")
 	}
 	k := 0
-	for k < len(c.tokens) && c.tokens[k].lo < m.hi {
-		k++
+	for n := range c.tokens {
+		t := &c.tokens[n]
+		if t.lo < m.hi {
+			k = n + 1
+		}
+		if t.f.marks>>isValue&1 != 0 && m.pairs() && t.lo >= m.pairIn.lo && t.hi <= m.pairIn.hi {
+			if f := m.near(t, apart); f.end > 0 {
+				return f
+			}
+		}
 	}
 	for n := k; n < len(c.tokens) && c.tokens[n].lo < stop && c.tokens[n].lo < m.hi+maxStatement; n++ {
 		if f := m.near(&c.tokens[n], near); f.end > 0 {
@@ -84,7 +84,11 @@ func (m *mention) nearby() finding {
 // hasTokens reads the tokens of the label's statement, and reports whether there are any.
 func (m *mention) hasTokens() bool {
 	from, to := m.c.line(m.lo)
-	m.c.readTokens(max(from, m.lo-maxStatement), min(m.below(to), m.hi+2*maxStatement))
+	from, to = max(from, m.lo-maxStatement), min(m.below(to), m.hi+2*maxStatement)
+	if m.pairs() {
+		from, to = min(from, m.pairIn.lo), max(to, m.pairIn.hi)
+	}
+	m.c.readTokens(from, to)
 	return len(m.c.tokens) > 0
 }
 
@@ -100,7 +104,7 @@ func (m *mention) below(to int) int {
 
 // near returns the token where it is the secret of the label.
 func (m *mention) near(t *token, by join) finding {
-	if t.lo == m.tried.lo && t.hi == m.tried.hi || t.lo < m.c.floor {
+	if t.lo == m.tried.lo && t.hi == m.tried.hi || t.lo < m.c.floor || t.lo < m.hi && t.hi > m.lo {
 		return finding{}
 	}
 	f := t.f
@@ -150,6 +154,10 @@ func (m *mention) hints(t *token) bool {
 
 // readTokens has c.tokens be those between from and to. What was read for the label before is not read again.
 func (c *scan) readTokens(from, to int) {
+	if from < c.tokensFrom {
+		c.tokens, c.tokensTo = c.tokens[:0], from
+	}
+	c.tokensFrom = from
 	drop := 0
 	for drop < len(c.tokens) && c.tokens[drop].lo < from {
 		drop++
@@ -195,7 +203,8 @@ func (c *scan) readToken(i, to int) int {
 	}
 	k := strings.LastIndexAny(strings.TrimRight(v, "="), "=:") + 1
 	lo, hi := skip(s, i+k, end, "*_"), skipBack(s, end, i+k, ".:?!*_")
-	if v = s[lo:max(lo, hi)]; len(v) >= 6 && !oneByteOf("-/$.~%@\\", v[0]) && (digits(v) || strings.Count(v, "-") >= 3) {
+	if v = s[lo:max(lo, hi)]; len(v) >= 6 && !oneByteOf("-/$.~%@\\", v[0]) && (digits(v) || strings.Count(v, "-") >= 3 ||
+		lists["valueWords"][c.ownerOf(lo)]) {
 		c.addToken(lo, hi, false)
 	}
 	return end
@@ -211,8 +220,9 @@ func (c *scan) addToken(lo, hi int, quoted bool) {
 	*m = mention{c: c, s: c.s, quoted: quoted}
 	f := m.valueFeatures(v, hi)
 	before := skipBack(c.s, lo, max(c.floor, lo-4), " "+quotes)
-	f.set(isOwned, before > 0 && oneByteOf("=:", c.s[before-1]) &&
-		!lists["defaults"][c.s[runBack(c.s, before-1, max(c.floor, before-16), slug):before-1]])
+	owner := c.ownerOf(lo)
+	f.set(isOwned, before > 0 && oneByteOf("=:", c.s[before-1]) && !lists["defaults"][owner])
+	f.set(isValue, lists["valueWords"][owner])
 	if !quoted && lo > 0 && (oneByteOf("([{.&*<+!", c.s[lo-1]) || hi < len(c.s) && oneByteOf(",)", c.s[hi]) &&
 		before > 0 && oneByteOf(",(", c.s[before-1])) {
 		f.set(isExpression, true)
@@ -221,6 +231,16 @@ func (c *scan) addToken(lo, hi int, quoted bool) {
 	head := strings.TrimSuffix(strings.TrimRight(c.s[from:lo], wordStops), "=>")
 	f.set(isAlone, len(head) <= 24 && !strings.ContainsAny(head, "={") && strings.Trim(c.s[hi:to], wordStops+",") == "")
 	c.tokens = append(c.tokens, token{lo, hi, f})
+}
+
+// ownerOf returns the name that what is at i is assigned to.
+func (c *scan) ownerOf(i int) string {
+	sign := skipBack(c.s, i, max(c.floor, i-4), " "+quotes)
+	if sign == 0 || !oneByteOf("=:", c.s[sign-1]) {
+		return ""
+	}
+	end := skipBack(c.s, sign-1, max(c.floor, sign-12), " "+quotes)
+	return c.s[runBack(c.s, end, max(c.floor, end-16), slug):end]
 }
 
 // columnSigns are between the columns of tables: lines, which no code has, and others.
@@ -363,68 +383,21 @@ func (m *mention) pairLabel() int {
 // maxPair is how far apart name and value may be.
 const maxPair = 400
 
-// paired returns the value of the pair whose name is the label, or of what it declares.
-func (m *mention) paired() finding {
-	label, limit := m.pairLabel(), min(len(m.s), m.hi+maxPair)
-	if label < 0 {
-		return finding{}
-	}
-	if i := m.partOfForm(); i > 0 {
-		m.join = apart
-		return m.found(i, min(m.c.eol(i), m.wordEnd(i)))
-	}
-	from := max(m.c.floor, label-maxPair)
-	for _, x := range [...]struct {
-		name   string
-		lo, hi int
-	}{{`text"`, m.hi, min(limit, m.hi+48)}, {"content", m.hi, min(limit, m.hi+15)}, {"alue", m.hi, limit},
-		{"default", m.hi, limit},
-		{"alue", since(m.s, label, from, "{}<>"), label}} {
-		if f := m.valueOf(x.name, x.lo, x.hi); f.end > 0 { // {"label":"Password","text":"…"}
-			return f
+// pairs reports whether the label is the name in a pair of name and value, or is declared by a block, and notes where
+// the value may be: no other item begins between them.
+func (m *mention) pairs() bool {
+	if s, x := m.s, &m.pairIn; x.hi == 0 {
+		x.hi = -1
+		if label := m.pairLabel(); label >= 0 || strings.HasPrefix(s[m.hi:], ":\n") && m.startsLine() {
+			*x = span{m.lo, until(s, skip(s, m.hi, m.hi+4, "\" {"), maxPair, "{}<>")}
+			if next := strings.Index(s[m.hi:x.hi], "- "); next >= 0 {
+				x.hi = m.hi + next
+			}
+			if label >= 0 {
+				x.lo = since(s, label, max(m.c.floor, label-maxPair), "{}<>")
+				x.lo += strings.LastIndex(s[x.lo:label], "- ") + 1
+			}
 		}
 	}
-	return finding{}
-}
-
-// partOfForm returns where the content of the part of a multipart form begins whose name the label is, 0 where it is
-// none: after the empty line that ends its headers.
-func (m *mention) partOfForm() int {
-	from, to := m.c.line(m.lo)
-	if indexFold(m.s[max(from, m.lo-100):m.lo], "form-data") < 0 {
-		return 0
-	}
-	for to < len(m.s) && to-m.lo < maxPair {
-		next := m.c.eol(to + 1)
-		if strings.TrimSpace(m.s[to+1:next]) == "" {
-			return skip(m.s, min(len(m.s)-1, next+1), len(m.s), blanks)
-		}
-		to = next
-	}
-	return 0
-}
-
-// valueOf returns the value of the name in s[lo:hi], if it may be the label's: no other item begins between them.
-func (m *mention) valueOf(name string, lo, hi int) finding {
-	i := lo + strings.Index(m.s[lo:hi], name)
-	if i < lo {
-		return finding{}
-	}
-	between := strings.TrimLeft(m.s[lo:i], "\" {") // variable "password" {
-	if lo < m.hi {
-		between = m.s[i+len(name) : hi]
-	}
-	if strings.ContainsAny(between, "{}<>") || strings.Contains(between, "- ") || strings.Contains(between, "name") ||
-		strings.Count(between, "\n") > 6 {
-		return finding{}
-	}
-	b := *m
-	b.keyed, b.path, b.lo, b.hi = false, false, i, i+len(name)
-	from, ok := b.sign()
-	if !ok || b.join > spaced {
-		return finding{}
-	}
-	start, end := b.value(from)
-	b.lo, b.hi, b.join, b.keyed = m.lo, m.hi, apart, m.keyed
-	return b.found(start, end)
+	return m.pairIn.hi > 0
 }

@@ -57,7 +57,9 @@ const (
 	isExpression             // the value goes on as an expression: a call, a sum
 	labelQuoted              // the label is in quotes
 	isFlag                   // the label is a flag of a command
+	isSpoken                 // the label is before a word such as to, of or for
 	isOwned                  // the value is assigned to a name that may be another
+	isValue                  // the value is assigned to a name such as value
 	isAlone                  // the value has a line of its own
 	isClose                  // few words are between label and value, of one sentence
 	marks
@@ -129,6 +131,7 @@ type mention struct {
 	sentence bool   // the label is a phrase of prose
 	settled  bool   // what a sign joins is redacted already
 	tried    span   // what a sign joins, once it is judged
+	pairIn   span   // where the value of a pair may be, whose name the label is
 	barred   span   // of a hint: what is not within belongs to another name
 	marks    uint32 // of the label, once asked for
 }
@@ -191,6 +194,8 @@ func (m *mention) labelMarks() uint32 {
 		f.set(qualified, wordFrom(label, 0, len(label)) < len(label))
 		f.set(labelQuoted, m.keyed)
 		f.set(isFlag, m.dashes)
+		next := skip(m.s, m.hi, m.hi+1, " ")
+		f.set(isSpoken, next > m.hi && has("linking", m.s[next:run(m.s, next, lower)]))
 		m.marks = f.marks
 	}
 	return m.marks &^ known
@@ -215,7 +220,7 @@ func (c *scan) named(e *entry, begin int) finding {
 	m := &c.m
 	*m = mention{c: c, s: c.s, lo: lo, hi: hi}
 	i, ok := m.sign()
-	if !ok && !m.inRow() && m.pairLabel() < 0 && !m.hasTokens() {
+	if !ok && !m.inRow() && !m.hasTokens() {
 		return finding{} // most mentions end here, before the key is looked at
 	}
 	if m.lo, m.class = c.r.classifyAt(c.s, lo, hi, at, e); m.class == notSecret {

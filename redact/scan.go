@@ -36,7 +36,8 @@ type scan struct {
 	m, cell          mention
 	words, next      []span
 	tokens           []token    // near the label last asked for
-	tokensTo         int        // they are read up to here
+	tokensFrom       int        // they are read from here
+	tokensTo         int        // and up to here
 	suspect          int        // where the last word is that a hint may be of
 	suspectsTo       int        // such words are looked for up to here
 	cellsOf          []span     // of a row
