@@ -355,11 +355,9 @@ func (c *scan) row(at, end int, sign string) bool {
 	if line != "" && strings.Trim(line, "-+=|: ─┼├┤╞╪╡┬┴│═╬╠╣\r") == "" {
 		return len(cells) == 1 || len(cells) == len(c.columns) // a line that is drawn
 	}
-	return len(cells) == len(c.columns) && c.noteCells(at, cells, sign)
-}
-
-// noteCells notes the secrets among the cells of the row at at.
-func (c *scan) noteCells(at int, cells []span, sign string) bool {
+	if len(cells) != len(c.columns) {
+		return false
+	}
 	for n, v := range cells {
 		if c.columns[n] != notSecret && (sign != aligned || strings.IndexByte(c.s[at+v.lo:at+v.hi], ' ') < 0) {
 			c.cell = mention{c: c, s: c.s, lo: at, hi: at, class: c.columns[n], join: cell}

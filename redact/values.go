@@ -72,14 +72,14 @@ func known(v string) kind {
 	switch {
 	case has("stopWords", strings.TrimRight(v, ".,:;!")) || has("stateWords", v):
 		return aStop
-	case number(v) || counts(v) || date(v),
+	case number(v) || date(v),
 		number(strings.TrimRight(strings.TrimLeft(v, "^~<>=v"), `\x0`)): // a version, a string of C
 		return aNumber
 	case uuid(v):
 		return aUUID
 	case strings.Contains(v, "://") || mail(v):
 		return aURL
-	case filePath(v) || strings.HasPrefix(v, "env:") || strings.HasPrefix(v, "file:") ||
+	case filePath(v) || strings.HasPrefix(v, "env:") ||
 		strings.IndexByte(v, '/') > 0 && strings.ContainsAny(v, ".*") && wordy(v) || strings.Count(v, "/") > 1 && wordy(v):
 		return aPath
 	case algorithm(v):
@@ -264,12 +264,6 @@ func identifierPath(v string) bool {
 func number(v string) bool {
 	v = v[:len(v)-min(1, len(v)-len(strings.TrimRight(v, "kKmM")))]
 	return digits(v) && strings.Trim(v, "0123456789.,_-+%") == ""
-}
-
-// counts reports whether v is a number with its unit: 5-tuples, 256-bit, 2016-present.
-func counts(v string) bool {
-	k := run(v, 0, digit)
-	return k > 0 && k < len(v) && v[k] == '-' && run(v, k+1, letter) == len(v)
 }
 
 // uuid reports whether v is a UUID.

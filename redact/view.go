@@ -198,10 +198,6 @@ func backslashed(s string, i int) (c rune, n int) {
 	switch s[j] {
 	case '"', '\'', '/', '`':
 		return rune(s[j]), n
-	case ' ':
-		if i > 0 && class[s[i-1]]&space == 0 { // Authorization:\ Bearer
-			return ' ', n
-		}
 	case '\n':
 		return ' ', n
 	case 'n', 'r':
