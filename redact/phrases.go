@@ -181,8 +181,7 @@ func grouped(c *scan, m *mention) finding {
 // hinted finds what looks like a password or a key in the statement of the label, or in the line below.
 func hinted(c *scan, m *mention) finding {
 	m.class = hint
-	owner, _ := m.wordBefore(m.lo)
-	if end := skip(c.s, m.hi, m.hi+1, "s"); end < len(c.s) && class[c.s[end]]&alnum != 0 || has("otherKeys", owner) {
+	if end := skip(c.s, m.hi, m.hi+1, "s"); end < len(c.s) && class[c.s[end]]&alnum != 0 {
 		return finding{}
 	}
 	f := m.nearby()
@@ -192,14 +191,14 @@ func hinted(c *scan, m *mention) finding {
 	return f
 }
 
-// shaped reports whether a rule finds the secret f, which then has its name.
+// shaped reports whether a rule finds the secret f or what it is part of, which then has its name.
 func (c *scan) shaped(f finding) bool {
-	s := c.s[:f.end]
-	for at, entries := c.r.index.next(s, f.start, c.floor); at >= 0; {
+	s, from := c.s[:f.end], since(c.s, f.start, max(c.floor, f.start-maxKey), wordStops)
+	for at, entries := c.r.index.next(s, from, c.floor); at >= 0; {
 		for k := range entries {
 			e := &entries[k]
 			if begin := at - e.offset; e.key == nil && e.phrase == nil && e.rule.find != nil && e.at(s, c.floor, begin) {
-				if lo, hi := e.rule.find(c, begin, len(e.literal)); hi > lo {
+				if lo, hi := e.rule.find(c, begin, len(e.literal)); hi > max(lo, f.start) {
 					return true
 				}
 			}
