@@ -204,7 +204,7 @@ func (c *scan) readToken(i, to int) int {
 	k := strings.LastIndexAny(strings.TrimRight(v, "="), "=:") + 1
 	lo, hi := skip(s, i+k, end, "*_"), skipBack(s, end, i+k, ".:?!*_")
 	if v = s[lo:max(lo, hi)]; len(v) >= 6 && !oneByteOf("-/$.~%@\\", v[0]) && (digits(v) || strings.Count(v, "-") >= 3 ||
-		lists["valueWords"][c.ownerOf(lo)]) {
+		ofValue(c.ownerOf(lo))) {
 		c.addToken(lo, hi, false)
 	}
 	return end
@@ -222,7 +222,7 @@ func (c *scan) addToken(lo, hi int, quoted bool) {
 	before := skipBack(c.s, lo, max(c.floor, lo-4), " "+quotes)
 	owner := c.ownerOf(lo)
 	f.set(isOwned, before > 0 && oneByteOf("=:", c.s[before-1]) && !lists["defaults"][owner])
-	f.set(isValue, lists["valueWords"][owner])
+	f.set(isValue, ofValue(owner))
 	if !quoted && lo > 0 && (oneByteOf("([{.&*<+!", c.s[lo-1]) || hi < len(c.s) && oneByteOf(",)", c.s[hi]) &&
 		before > 0 && oneByteOf(",(", c.s[before-1])) {
 		f.set(isExpression, true)
@@ -242,6 +242,9 @@ func (c *scan) ownerOf(i int) string {
 	end := skipBack(c.s, sign-1, max(c.floor, sign-12), " "+quotes)
 	return c.s[runBack(c.s, end, max(c.floor, end-16), slug):end]
 }
+
+// ofValue reports whether owner is the name of the value in a pair of name and value. Most words have no owner.
+func ofValue(owner string) bool { return owner != "" && lists["valueWords"][owner] }
 
 // columnSigns are between the columns of tables: lines, which no code has, and others.
 var columnSigns = [...]string{"|", "│", "║", "┃", "\t", ";", ",", aligned}
