@@ -383,8 +383,9 @@ func sameWords(x, y *fact.Fact) bool {
 func (w *writer) reportCall(c *call, until int64) {
 	w.mute = w.mute || len(c.output) == 0
 	parts := len(w.Parts)
+	ran := w.ran(c, until)
 	if w.steps > 0 && (len(c.output) > 0 || // or a tool ran that no call requested
-		slices.ContainsFunc(w.between(c.start, until), func(x *tool) bool { return !x.used })) {
+		slices.ContainsFunc(ran, func(x *tool) bool { return !x.used })) {
 		w.stepStart(c.start)
 	}
 	began := len(w.Parts)
@@ -407,7 +408,7 @@ func (w *writer) reportCall(c *call, until int64) {
 			w.reportPart(p, key, c.start, max(c.start, c.end))
 		}
 	}
-	for _, x := range w.between(c.start, until) {
+	for _, x := range ran {
 		w.reportTool(x, nil)
 	}
 	if len(w.Parts) == began { // nothing follows the part that begins the step

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
+	"math"
 	"slices"
 	"strings"
 
@@ -353,6 +354,22 @@ func (b *bench) between(from, until int64) []*tool {
 	i, _ := slices.BinarySearchFunc(b.tools, from, by)
 	j, _ := slices.BinarySearchFunc(b.tools, until, by)
 	return b.tools[i:max(i, j)]
+}
+
+// ran returns the executions that began after a call did and before the next one at until. Clocks that count
+// milliseconds have an execution and the next call begin together: it is the call's if its span is below that of the
+// call.
+func (b *bench) ran(c *call, until int64) []*tool {
+	all := b.between(c.start, until)
+	if until == math.MaxInt64 {
+		return all
+	}
+	for _, x := range b.between(until, until+1) {
+		if c.span != nil && slices.ContainsFunc(x.nodes, func(n *node) bool { return n.above(fact.ModelCall) == c.span }) {
+			all = append(slices.Clip(all), x)
+		}
+	}
+	return all
 }
 
 // outcomes are what requests report the outcome of calls that were made before.
