@@ -46,10 +46,16 @@ func (m *mention) value(i int) (lo, hi int) {
 	return i, m.wordEnd(i)
 }
 
-// skipMarkup skips what states of which kind the value at i is: elements of HTML around a word of prose, the letter
-// before a string, such as b"…" of Python.
+// skipMarkup skips what states of which kind the value at i is: a tag or an anchor of YAML, elements of HTML around a
+// word of prose, the letter before a string, such as b"…" of Python.
 func (m *mention) skipMarkup(i int) int {
 	s := m.s
+	if m.join == colon && i < len(s) && oneByteOf("!&", s[i]) {
+		if end := run(s, skip(s, i+1, i+2, "!"), slug|dot); end+1 < len(s) && s[end] == ' ' &&
+			(s[i] == '&' || s[i+1] == '!' || s[end+1] == '"') {
+			i = end + 1
+		}
+	}
 	switch m.join {
 	case prose:
 		i, _ = elements(s, i, "<")

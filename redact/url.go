@@ -27,27 +27,35 @@ func (r *Redactor) logins(s string) iter.Seq2[int, int] {
 	}
 }
 
-// loginBefore returns the bounds of what may be a password before the @ at at.
+// loginBefore returns the bounds of what may be a password, which may be in quotes, before the @ at at.
 func loginBefore(s string, at int) (lo, hi int) {
-	from := since(s, at, max(0, at-maxKey), wordStops+"=(,;<>\\")
+	floor, hi := max(0, at-maxKey), at
+	end := at // of what begins with the user
+	if at > floor && oneByteOf(quotes, s[at-1]) {
+		hi--
+		end = since(s, hi, floor, s[hi:at]) - 1
+	}
+	from := since(s, max(floor, end), floor, wordStops+"=(,;<>\\")
 	host := run(s[:min(len(s), at+maxKey)], at+1, alnum|dash|dot)
 	if lo, hi := mailAndPassword(s, from, at, host); hi > 0 {
 		return lo, hi
 	}
-	colon := from + strings.IndexByte(s[from:at], ':')
-	if colon > from && has("mailWords", s[from:colon]) && strings.IndexByte(s[colon+1:at], ':') > 0 {
+	colon := from + strings.IndexByte(s[from:max(from, end)], ':')
+	if colon > from && has("mailWords", s[from:colon]) && strings.IndexByte(s[colon+1:end], ':') > 0 {
 		// sip:user:password@host
 		from = colon + 1
-		colon = from + strings.IndexByte(s[from:at], ':')
+		colon = from + strings.IndexByte(s[from:end], ':')
 	}
-	if slash := from + strings.IndexByte(s[from:at], '/'); colon < from && slash > from && ofOracle(s, at) {
-		return slash + 1, at
+	if slash := from + strings.IndexByte(s[from:max(from, end)], '/'); colon < from && slash > from && ofOracle(s, at) {
+		return slash + 1, hi
 	}
-	lo = colon + 1
+	if lo = colon + 1; end < at {
+		lo = end + 1
+	}
 	elsewhere := host < len(s) && s[host] == '@' || has("mailWords", s[from:max(from, colon)])
-	return unless(elsewhere || colon <= from || at-lo < 4 || s[lo] == '/' ||
+	return unless(elsewhere || colon <= from || hi-lo < 4 || s[lo] == '/' || end < at && colon != end-1 ||
 		run(s, from, word|dash|dot|plusSlash|colonAt) < colon || class[s[from]]&alnum == 0 ||
-		!hosts(s, at, host, s[lo:max(lo, at)]), lo, at)
+		!hosts(s, at, host, s[lo:max(lo, hi)]), lo, hi)
 }
 
 // hosts reports whether s[at+1:host] may be a host that a password is for: one with a dot, or a name after what is no
