@@ -43,17 +43,12 @@ func (m *mention) nearby() finding {
 	if lo := skip(m.s, m.hi, m.hi+1, quotes); lo > m.hi && lo < to && oneByteOf(":,", m.s[lo]) { // of JSON
 		stop = until(m.s, lo, to-lo, "{}[];")
 	}
+	if f := m.valueOfPair(); f.end > 0 {
+		return f
+	}
 	k := 0
-	for n := range c.tokens {
-		t := &c.tokens[n]
-		if t.lo < m.hi {
-			k = n + 1
-		}
-		if t.f.marks>>isValue&1 != 0 && m.pairs() && t.lo >= m.pairIn.lo && t.hi <= m.pairIn.hi {
-			if f := m.near(t, apart); f.end > 0 {
-				return f
-			}
-		}
+	for k < len(c.tokens) && c.tokens[k].lo < m.hi {
+		k++
 	}
 	for n := k; n < len(c.tokens) && c.tokens[n].lo < stop && c.tokens[n].lo < m.hi+maxStatement; n++ {
 		if f := m.near(&c.tokens[n], near); f.end > 0 {
@@ -76,6 +71,19 @@ func (m *mention) nearby() finding {
 	for n := k; n < len(c.tokens) && to-m.lo < maxStatement && !called; n++ {
 		if t := &c.tokens[n]; t.lo > to && t.f.marks>>isAlone&1 != 0 {
 			c.addLater(m.near(t, below)) // what is between may begin another secret
+		}
+	}
+	return finding{}
+}
+
+// valueOfPair returns the value in a pair of name and value of which the label is the name.
+func (m *mention) valueOfPair() finding {
+	for n := range m.c.tokens {
+		t := &m.c.tokens[n]
+		if t.f.marks>>isValue&1 != 0 && m.pairs() && t.lo >= m.pairIn.lo && t.hi <= m.pairIn.hi {
+			if f := m.near(t, apart); f.end > 0 {
+				return f
+			}
 		}
 	}
 	return finding{}

@@ -3,10 +3,8 @@ package importer_test
 import (
 	"bytes"
 	"errors"
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
@@ -143,8 +141,6 @@ func cuts(text string) (all []int) {
 	}
 	return all[:len(all)-1]
 }
-
-func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
 // TestSecretsAreNotRemembered: what the store remembers of a file has no secret of it, and the file
 // is read as it grows all the same.
