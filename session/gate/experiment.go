@@ -47,9 +47,7 @@ func (g *Gate) Compare(ctx context.Context, r document.Reader, names []string, e
 	if len(names) == 0 {
 		return []Experiment{}, nil
 	}
-	sums := !slices.ContainsFunc(g.Assertions, func(a Assertion) bool { // what is not of these needs calls and answers
-		return a.Status == "" && a.Max == nil && a.Min == nil && a.Score == nil && a.Prompt == nil
-	})
+	sums := !slices.ContainsFunc(g.Assertions, func(a Assertion) bool { return !a.needsSums() })
 	runs, err := g.runs(ctx, r, store.SessionQuery{}, "", expected, sums, names...)
 	if err != nil {
 		return nil, err

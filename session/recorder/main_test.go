@@ -17,7 +17,7 @@ import (
 	"zombiezen.com/go/sqlite/sqlitex"
 
 	"github.com/agenttrace/agenttrace/agenttrace"
-	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session/recorder"
 	"github.com/agenttrace/agenttrace/session/store"
 )
@@ -76,21 +76,8 @@ func open(t testing.TB, o recorder.Options) *recorder.Recorder {
 // check fails the test unless every session of a store is valid. It returns the number of sessions.
 func check(t *testing.T, r store.Reader) int {
 	t.Helper()
-	n := 0
-	for row, err := range r.Sessions(t.Context(), store.SessionQuery{Limit: -1, Children: true, Archived: true}) {
-		if err != nil {
-			t.Fatal(err)
-		}
-		n++
-		transcript, err := r.Transcript(t.Context(), row.ID)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, v := range session.Check(transcript) {
-			t.Errorf("session %s: %s", row.ID, v)
-		}
-	}
-	return n
+	testscale.CheckSessions(t, r)
+	return len(testscale.Sessions(t, r))
 }
 
 // rows returns every row of every table, sorted, without ids that depend on the order of arrival.

@@ -361,11 +361,11 @@ func (b *bench) between(from, until int64) []*tool {
 // call.
 func (b *bench) ran(c *call, until int64) []*tool {
 	all := b.between(c.start, until)
-	if until == math.MaxInt64 {
+	if c.span == nil || until == math.MaxInt64 { // the last call has none after it
 		return all
 	}
 	for _, x := range b.between(until, until+1) {
-		if c.span != nil && slices.ContainsFunc(x.nodes, func(n *node) bool { return n.above(fact.ModelCall) == c.span }) {
+		if slices.ContainsFunc(x.nodes, func(n *node) bool { return n.above(fact.ModelCall) == c.span }) {
 			all = append(slices.Clip(all), x)
 		}
 	}
