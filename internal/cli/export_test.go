@@ -38,7 +38,7 @@ func unusual(t *testing.T) (path string, ids int) {
 				"INSERT INTO chat_messages(id, session_id, role, created_at, updated_at) VALUES ('other', 'plain-1', "+
 					"'user', 1, 1);\n"+
 					"INSERT INTO chat_parts(id, message_id, session_id, \"index\", type, data_json, created_at, "+
-					"updated_at) VALUES ('stray', 'other', 'damaged', 0, 'text', '%s', 1, 1);\n"+
+					"updated_at) VALUES ('elsewhere', 'other', 'damaged', 0, 'text', '%s', 1, 1);\n"+
 					"INSERT INTO permission_decisions(id, session_id, tool_id, action, decided_at) VALUES (x'00', "+
 					"'damaged', 'bash', 'allow', 1);\n"+
 					"INSERT INTO span_refs(session_id, trace_id, span_id, kind, dialect, start_nano, end_nano, "+

@@ -22,8 +22,8 @@ import (
 var crashes = flag.Int("crashes", 40, "how many agents TestKilledAgents kills")
 
 // The test binary is also the agent and the collector: see TestMain. An agent prints, on a pipe that outlives it, what
-// it is about to send, what was acknowledged, the model's output before it is recorded, and the states that it saves. The
-// tests derive what the store may and must contain from this output alone:
+// it is about to send, what was acknowledged, the model's output before it is recorded, and the states that it saves.
+// The tests derive what the store may and must contain from this output alone:
 //
 //	go test -tags long ./internal/e2e -crashes 500
 

@@ -8,7 +8,7 @@ import (
 // Culprit is a call that separates runs which went well from others. Its JSON is a stable format.
 type Culprit struct {
 	Case string `json:"case,omitempty"`
-	// Step is the tool, its input or one value of it where that is what tells the runs apart, and the outcome if it is not
+	// Step is the tool, its input or one value of it where that separates the runs, and the outcome if it is not
 	// ok; or two tools, as in "read, then edit", where the second one follows the first. Missing reports that the bad
 	// runs lack it.
 	Step    string `json:"step"`
@@ -92,7 +92,7 @@ func Blame(good, bad []*Run, confidence float64) []Culprit {
 	}
 	const near = 0.9
 	all = slices.DeleteFunc(all, func(c Culprit) bool { return apart(&c) < near*best })
-	lacks := map[bool]int{true: 1} // what bad runs do tells more than what they lack
+	lacks := map[bool]int{true: 1} // what bad runs do says more than what they lack
 	slices.SortStableFunc(all, func(a, b Culprit) int {
 		return cmp.Or(cmp.Compare(a.Call, b.Call), -cmp.Compare(apart(&a), apart(&b)),
 			cmp.Compare(lacks[a.Missing], lacks[b.Missing]), cmp.Compare(len(a.Step), len(b.Step)))

@@ -67,7 +67,7 @@ type Change struct {
 	Before int     `json:"baseline_runs"`
 	After  int     `json:"runs"`
 	// A and B are a run of the baseline and one of now that show it. First is where they diverge first, without noise:
-	// whoever has the sessions adds it.
+	// who has the sessions adds it.
 	A     string               `json:"baseline_session,omitempty"`
 	B     string               `json:"session,omitempty"`
 	First *document.Divergence `json:"first_divergence,omitempty"`
@@ -253,7 +253,7 @@ const (
 	leastRatio = 0.1
 )
 
-// isRatio reports whether differences of the figure are told by their ratio.
+// isRatio reports whether differences of the figure are given as a ratio.
 func isRatio(name string) bool { return isFigure(name) && !isCount(name) }
 
 func logs(all []float64) []float64 {
@@ -316,7 +316,7 @@ func (c *comparison) example(of, name string, ch *Change) (a, b string) {
 	return slices.MaxFunc(was, by).SessionID, slices.MinFunc(now, by).SessionID
 }
 
-// feature is one thing that runs have or have not: a step, in as much detail as tells runs apart.
+// feature is one thing that runs have or have not: a step, in as much detail as separates runs.
 type feature struct {
 	text string
 	// failed reports that it is a step that did not succeed.
