@@ -11,10 +11,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/agenttrace/agenttrace/collector"
-	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
+	"github.com/agenttrace/agenttrace/session/store/storetest"
 )
 
 // TestDocumentation checks that docs/instrument.md shows this code.
@@ -140,6 +140,6 @@ func record(t *testing.T, run func()) *session.Transcript {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := testscale.Transcript(t, r, id)
+	got := storetest.Transcript(t, r, id)
 	return got
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/agenttrace/agenttrace/session/codec/formats"
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
+	"github.com/agenttrace/agenttrace/session/store/storetest"
 	"github.com/agenttrace/agenttrace/session/web"
 )
 
@@ -35,7 +36,7 @@ func TestTheAPIExportsAsTheCommandDoes(t *testing.T) {
 	r := testscale.Open(t, sqlite.OpenReader, path)
 	server := httptest.NewServer(web.New(web.Backend{Sessions: document.Reader{Reader: r}}, web.Options{}))
 	defer server.Close()
-	for _, row := range testscale.Sessions(t, r) {
+	for _, row := range storetest.Sessions(t, r) {
 		for _, f := range formats.Filter((*formats.Format).InFile) {
 			for _, option := range []string{"", "redact"} {
 				args := []string{"export", row.ID, "--format", f.Name}

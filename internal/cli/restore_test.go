@@ -17,6 +17,7 @@ import (
 	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session/recorder"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
+	"github.com/agenttrace/agenttrace/session/store/storetest"
 )
 
 const captures = "../../session/ingest/testdata/captures"
@@ -55,7 +56,7 @@ func manyAgents(t *testing.T) string {
 
 func sessionsOf(t *testing.T, path string) (ids []string) {
 	t.Helper()
-	for _, s := range testscale.Sessions(t, testscale.Open(t, sqlite.OpenReader, path)) {
+	for _, s := range storetest.Sessions(t, testscale.Open(t, sqlite.OpenReader, path)) {
 		ids = append(ids, s.ID)
 	}
 	return ids

@@ -17,6 +17,7 @@ import (
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
+	"github.com/agenttrace/agenttrace/session/store/storetest"
 )
 
 // stdoutTokens finds the number of tokens in what a transcript prints.
@@ -114,7 +115,7 @@ func compareTokens(t *testing.T, path string) (all int64) {
 	r := testscale.Open(t, sqlite.OpenReader, path)
 	documented, turns, copied := documentedTokens(t, path), 0, false
 	for _, s := range list {
-		rows := testscale.Transcript(t, r, s.ID)
+		rows := storetest.Transcript(t, r, s.ID)
 		want := definition(rows)
 		all += want
 		equal := func(reader string, got int64) {

@@ -10,6 +10,7 @@ import (
 	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session/importer"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
+	"github.com/agenttrace/agenttrace/session/store/storetest"
 )
 
 // claudeSubagent is the transcript of a sub-agent of a session.
@@ -22,8 +23,8 @@ func questions(t *testing.T, db string) map[string]string {
 	t.Helper()
 	r := testscale.Open(t, sqlite.OpenReader, db)
 	all := make(map[string]string)
-	for _, s := range testscale.Sessions(t, r) {
-		whole := testscale.Transcript(t, r, s.ID)
+	for _, s := range storetest.Sessions(t, r) {
+		whole := storetest.Transcript(t, r, s.ID)
 		if s.ParentID != nil {
 			all[s.ID] = *s.ParentID + " "
 		}

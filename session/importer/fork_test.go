@@ -14,6 +14,7 @@ import (
 	"github.com/agenttrace/agenttrace/session/importer"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
+	"github.com/agenttrace/agenttrace/session/store/storetest"
 )
 
 // claudeTurnOf is a turn of the session in the hour and minute: a question, and an answer that used 3 and 2 tokens.
@@ -114,7 +115,7 @@ func forksShown(t *testing.T, db string) string {
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d tokens in all\n", stats.Total.TotalTokens)
-	for _, s := range testscale.Sessions(t, r) {
+	for _, s := range storetest.Sessions(t, r) {
 		doc, err := document.Reader{Reader: r}.LoadAll(t.Context(), s.ID)
 		if err != nil {
 			t.Fatal(err)
@@ -123,7 +124,7 @@ func forksShown(t *testing.T, db string) string {
 		if s.ParentMessageID == nil {
 			continue
 		}
-		parent := testscale.Transcript(t, r, *s.ParentID)
+		parent := storetest.Transcript(t, r, *s.ParentID)
 		for _, m := range parent.Messages {
 			if m.Message.ID == *s.ParentMessageID {
 				kind := "no fork"

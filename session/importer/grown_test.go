@@ -16,6 +16,7 @@ import (
 	"github.com/agenttrace/agenttrace/session/importer"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
+	"github.com/agenttrace/agenttrace/session/store/storetest"
 )
 
 // exported is the whole store as lines of JSON, the sessions in the order of their ids.
@@ -31,7 +32,7 @@ func exported(t testing.TB, db string) string {
 	defer r.Close()
 	var b bytes.Buffer
 	e := jsonl.NewEncoder(&b)
-	for _, row := range testscale.Sessions(t, r) {
+	for _, row := range storetest.Sessions(t, r) {
 		s, err := formats.Read(t.Context(), r, row.ID)
 		if err == nil {
 			err = e.Encode(s)

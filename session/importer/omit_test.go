@@ -10,12 +10,12 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/redact"
 	"github.com/agenttrace/agenttrace/session/importer"
 	"github.com/agenttrace/agenttrace/session/ingest"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
+	"github.com/agenttrace/agenttrace/session/store/storetest"
 )
 
 // TestOmittedPromptsAreNowhereInTheStore: what the user wrote is not stored of a transcript where prompts are omitted,
@@ -74,8 +74,8 @@ func TestAnnotationsStayWhenTelemetryComes(t *testing.T) {
 				}
 				defer s.Close()
 				var before []store.Annotation
-				for _, row := range testscale.Sessions(t, s) {
-					transcript := testscale.Transcript(t, s, row.ID)
+				for _, row := range storetest.Sessions(t, s) {
+					transcript := storetest.Transcript(t, s, row.ID)
 					before = append(before,
 						store.Annotation{SessionID: row.ID, Kind: store.AnnotationTag, Name: "good", CreatedAt: 1,
 							UpdatedAt: 1},

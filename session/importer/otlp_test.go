@@ -13,6 +13,7 @@ import (
 	"github.com/agenttrace/agenttrace/session/codec/jsonl"
 	"github.com/agenttrace/agenttrace/session/importer"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
+	"github.com/agenttrace/agenttrace/session/store/storetest"
 )
 
 // TestTranscriptsComeBackThroughOTLP: every session that is imported from a program's own files has the same rows in a
@@ -75,7 +76,7 @@ func storedSessions(t *testing.T, db string) map[string]*codec.Session {
 	t.Helper()
 	r := testscale.Open(t, sqlite.OpenReader, db)
 	all := make(map[string]*codec.Session)
-	for _, row := range testscale.Sessions(t, r) {
+	for _, row := range storetest.Sessions(t, r) {
 		s, err := formats.Read(t.Context(), r, row.ID)
 		if err != nil {
 			t.Fatal(err)

@@ -14,6 +14,7 @@ import (
 	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/formats"
+	"github.com/agenttrace/agenttrace/session/store/storetest"
 
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/render"
@@ -29,7 +30,7 @@ func shown(t testing.TB, paths ...string) string {
 	}
 	r := testscale.Open(t, sqlite.OpenReader, db)
 	var b bytes.Buffer
-	for _, s := range testscale.Sessions(t, r) {
+	for _, s := range storetest.Sessions(t, r) {
 		doc, err := document.Reader{Reader: r}.LoadAll(t.Context(), s.ID)
 		if err != nil {
 			t.Fatal(err)

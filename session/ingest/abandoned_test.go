@@ -13,6 +13,7 @@ import (
 	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/store/storetest"
 )
 
 // TestToolCallsThatBeganAfterTheLastSavedStateEndWithTheirTurn: the process that resumes the session does not know of
@@ -201,7 +202,7 @@ func deliveredInAnyOrder(t *testing.T, recorders ...*agenttracetest.Recorder) []
 		if report := deliver(t, s, order); report.Malformed != 0 || report.Refused != 0 {
 			t.Fatalf("seed %d: %+v", seed, report)
 		}
-		testscale.CheckSessions(t, s)
+		storetest.CheckSessions(t, s)
 		got := rowsOf(t, s)
 		if seed == 0 {
 			want = got

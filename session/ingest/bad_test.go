@@ -19,6 +19,7 @@ import (
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/ingest"
 	"github.com/agenttrace/agenttrace/session/store"
+	"github.com/agenttrace/agenttrace/session/store/storetest"
 	"github.com/agenttrace/agenttrace/spans"
 )
 
@@ -264,10 +265,10 @@ func TestBadSpans(t *testing.T) {
 			t.Errorf("seed %d: %+v of %d spans", seed, report, len(all))
 		}
 		if seed == 0 {
-			testscale.CheckSessions(t, s)
+			storetest.CheckSessions(t, s)
 			malformed = report.Malformed
 			for _, before := range rowsOf(t, alone) {
-				if d := cmp.Diff(before, testscale.Transcript(t, s, before.Session.ID)); d != "" {
+				if d := cmp.Diff(before, storetest.Transcript(t, s, before.Session.ID)); d != "" {
 					t.Errorf("neighbour %s (-alone +among bad spans):\n%s", before.Session.ID, d)
 				}
 			}
@@ -329,8 +330,8 @@ func TestHugeAttributes(t *testing.T) {
 	if report := ingestAll(t, db, traces(s.spans...)); report.Malformed != 0 || report.Refused != 0 {
 		t.Errorf("%+v", report)
 	}
-	testscale.CheckSessions(t, db)
-	transcript := testscale.Transcript(t, db, id(spans.PrefixSession, n, 0))
+	storetest.CheckSessions(t, db)
+	transcript := storetest.Transcript(t, db, id(spans.PrefixSession, n, 0))
 	total := 0
 	for _, m := range transcript.Messages {
 		for _, p := range m.Parts {
@@ -375,9 +376,9 @@ func TestManySpans(t *testing.T) {
 			t.Fatalf("%+v, %v", report, err)
 		}
 	}
-	transcript := testscale.Transcript(t, db, ses)
+	transcript := storetest.Transcript(t, db, ses)
 	if len(transcript.Messages) != 1 || len(transcript.Messages[0].Parts) != n {
 		t.Errorf("%d messages, %d parts", len(transcript.Messages), len(transcript.Messages[0].Parts))
 	}
-	testscale.CheckSessions(t, db)
+	storetest.CheckSessions(t, db)
 }

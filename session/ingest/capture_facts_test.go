@@ -11,11 +11,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/store"
 	sqlitestore "github.com/agenttrace/agenttrace/session/store/sqlite"
+	"github.com/agenttrace/agenttrace/session/store/storetest"
 )
 
 // TestCaptureFacts holds the session of each capture to what happened in the run: the files *.facts are written by hand
@@ -40,7 +40,7 @@ func TestCaptureFacts(t *testing.T) {
 		t.Run(filepath.Base(filepath.Dir(dir))+"/"+filepath.Base(dir), func(t *testing.T) {
 			s := openStore(t)
 			deliver(t, s, readCapture(t, dir))
-			testscale.CheckSessions(t, s)
+			storetest.CheckSessions(t, s)
 			lines := slices.DeleteFunc(strings.Split(string(want), "\n"),
 				func(l string) bool { return strings.HasPrefix(l, "#") })
 			if d := cmp.Diff(lines, strings.Split(recount(t, s), "\n")); d != "" {

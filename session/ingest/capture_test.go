@@ -20,6 +20,7 @@ import (
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/ingest"
 	sqlitestore "github.com/agenttrace/agenttrace/session/store/sqlite"
+	"github.com/agenttrace/agenttrace/session/store/storetest"
 )
 
 // request is one OTLP request: spans or log records.
@@ -173,7 +174,7 @@ func TestCaptures(t *testing.T) {
 		t.Run(filepath.Base(filepath.Dir(dir))+"/"+filepath.Base(dir), func(t *testing.T) {
 			s := openStore(t)
 			report := deliver(t, s, readCapture(t, dir))
-			testscale.CheckSessions(t, s)
+			storetest.CheckSessions(t, s)
 			if report.Malformed+int(report.Refused) != 0 {
 				t.Errorf("malformed %d, refused %d", report.Malformed, report.Refused)
 			}

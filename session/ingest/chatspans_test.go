@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/semconv"
+	"github.com/agenttrace/agenttrace/session/store/storetest"
 	"github.com/agenttrace/agenttrace/spans"
 )
 
@@ -42,7 +42,7 @@ func TestModelCallsOfALongTurnInAnyOrder(t *testing.T) {
 		whole := s.spans[:all]
 		reference := openStore(t)
 		ingestAll(t, reference, traces(whole...))
-		testscale.CheckSessions(t, reference)
+		storetest.CheckSessions(t, reference)
 		want := dump(t, reference.Path())
 		if !strings.Contains(want, "overloaded 67") || strings.Contains(want, `"model_errors":["overloaded 2"`) {
 			t.Errorf("%s: the last errors are not reported:\n%s", name, want)

@@ -8,8 +8,8 @@ import (
 	"go.opentelemetry.io/collector/pdata/plog"
 	"go.opentelemetry.io/collector/pdata/ptrace"
 
-	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/semconv"
+	"github.com/agenttrace/agenttrace/session/store/storetest"
 	"github.com/agenttrace/agenttrace/spans"
 )
 
@@ -78,7 +78,7 @@ func TestASpanStaysWithItsFirstSession(t *testing.T) {
 	} {
 		alone := openStore(t)
 		deliver(t, alone, []request{make("victim", "hi")})
-		want := testscale.Transcript(t, alone, "victim")
+		want := storetest.Transcript(t, alone, "victim")
 		for _, together := range []bool{false, true} {
 			all := []request{make("victim", "hi"), make("evil", "a longer text")}
 			if together {

@@ -17,6 +17,7 @@ import (
 	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session/codec/otlpfile"
 	sqlitestore "github.com/agenttrace/agenttrace/session/store/sqlite"
+	"github.com/agenttrace/agenttrace/session/store/storetest"
 )
 
 // crews reads what a collector kept of the programs of internal/e2e/agents whose agent asks another one by a tool, by
@@ -53,7 +54,7 @@ func TestCrews(t *testing.T) {
 		t.Run(program, func(t *testing.T) {
 			s := openStore(t)
 			deliver(t, s, all)
-			testscale.CheckSessions(t, s)
+			storetest.CheckSessions(t, s)
 			want := testscale.ReadFile(t, filepath.Join("testdata/crews", program+".facts"))
 			if d := gocmp.Diff(string(want), recount(t, s)); d != "" {
 				t.Errorf("the sessions are not what happened (-happened +sessions):\n%s", d)
@@ -83,7 +84,7 @@ func TestCrewsWithoutAPause(t *testing.T) {
 			want := spokenOf(t, reference)
 			s := openStore(t)
 			deliver(t, s, withoutPauses(all))
-			testscale.CheckSessions(t, s)
+			storetest.CheckSessions(t, s)
 			if d := gocmp.Diff(want, spokenOf(t, s)); d != "" {
 				t.Errorf("sessions (-with pauses +without):\n%s", d)
 			}
@@ -94,7 +95,7 @@ func TestCrewsWithoutAPause(t *testing.T) {
 // spokenOf is what [spoken] is of every session that no other started.
 func spokenOf(t testing.TB, s *sqlitestore.Store) (all string) {
 	t.Helper()
-	for _, row := range testscale.Sessions(t, s) {
+	for _, row := range storetest.Sessions(t, s) {
 		if row.ParentID == nil {
 			all += spoken(t, s, row.ID)
 		}
@@ -138,7 +139,7 @@ func withoutPauses(all []request) []request {
 // spoken is a line for each message of a session and of those below it: its texts and calls.
 func spoken(t testing.TB, s *sqlitestore.Store, id string) string {
 	t.Helper()
-	transcript := testscale.Transcript(t, s, id)
+	transcript := storetest.Transcript(t, s, id)
 	var b strings.Builder
 	for i := range transcript.Messages {
 		m := &transcript.Messages[i]
@@ -158,7 +159,7 @@ func spoken(t testing.TB, s *sqlitestore.Store, id string) string {
 		}
 		b.WriteString("\n")
 	}
-	for _, row := range testscale.Sessions(t, s) {
+	for _, row := range storetest.Sessions(t, s) {
 		if row.ParentID != nil && *row.ParentID == id {
 			b.WriteString("child\n" + spoken(t, s, row.ID))
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/session/ingest"
+	"github.com/agenttrace/agenttrace/session/store/storetest"
 )
 
 // choices turns bytes into choices. At the end of the bytes it chooses zero.
@@ -173,6 +174,6 @@ func storeOf(t *testing.T, requests ...ptrace.Traces) (rows string, refused int6
 		}
 		refused += report.Refused
 	}
-	testscale.CheckSessions(t, s)
+	storetest.CheckSessions(t, s)
 	return dump(t, s.Path()), refused
 }

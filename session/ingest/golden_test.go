@@ -18,6 +18,7 @@ import (
 	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/session/codec/jsonl"
+	"github.com/agenttrace/agenttrace/session/store/storetest"
 )
 
 var update = flag.Bool("update", false, "write the results of the golden scenarios")
@@ -104,7 +105,7 @@ func build(t *testing.T, requests []request) []txtar.File {
 	}
 	report += fmt.Sprintf("spans %d, placed %d, ignored %d, malformed %d, refused %d\n", r.Spans, r.Accepted, r.Ignored,
 		r.Malformed, r.Refused)
-	testscale.CheckSessions(t, s)
+	storetest.CheckSessions(t, s)
 	var rows, decisions, links bytes.Buffer
 	for _, transcript := range rowsOf(t, s) {
 		row := transcript.Session

@@ -5,9 +5,9 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/semconv"
 	sqlitestore "github.com/agenttrace/agenttrace/session/store/sqlite"
+	"github.com/agenttrace/agenttrace/session/store/storetest"
 	"github.com/agenttrace/agenttrace/spans"
 )
 
@@ -44,7 +44,7 @@ func TestHeartbeatsMoveTheTimeOfASessionAndNothingElse(t *testing.T) {
 	if err := s.Exported(t.Context(), "ses_1", at); err != nil {
 		t.Fatal(err)
 	}
-	before := testscale.Transcript(t, s, "ses_1")
+	before := storetest.Transcript(t, s, "ses_1")
 	var hour []request
 	for beat := began + 15000; beat <= began+3600_000; beat += 15000 {
 		hour = append(hour, busy(beat, began))
@@ -53,7 +53,7 @@ func TestHeartbeatsMoveTheTimeOfASessionAndNothingElse(t *testing.T) {
 	if r := deliver(t, s, hour); r.Malformed != 0 || r.Refused != 0 {
 		t.Errorf("report %+v", r)
 	}
-	after := testscale.Transcript(t, s, "ses_1")
+	after := storetest.Transcript(t, s, "ses_1")
 	if want := `{"status":{"state":"busy","at":1795198540000,"heartbeat":15000}}`; after.Session.MetadataJSON != want ||
 		before.Session.MetadataJSON != want {
 		t.Errorf("metadata %s, then %s, want %s", before.Session.MetadataJSON, after.Session.MetadataJSON, want)

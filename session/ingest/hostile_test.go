@@ -19,6 +19,7 @@ import (
 	"github.com/agenttrace/agenttrace/session/ingest"
 	"github.com/agenttrace/agenttrace/session/ingest/dialect"
 	sqlitestore "github.com/agenttrace/agenttrace/session/store/sqlite"
+	"github.com/agenttrace/agenttrace/session/store/storetest"
 )
 
 func nest(open, inside, end string, n int) string {
@@ -279,7 +280,7 @@ func TestHostileSpansLeaveTheRestOfTheirRequestAsItIs(t *testing.T) {
 				strings.Join(culprits(t, redactor, hostile, what), "\n"))
 			continue
 		}
-		testscale.CheckSessions(t, s)
+		storetest.CheckSessions(t, s)
 		got := sessionsOf(t, s)
 		for id, rows := range want {
 			if got[id] != rows {
@@ -331,7 +332,7 @@ func TestToolResultNestedDeepIsKept(t *testing.T) {
 		if err := deliverWith(t, store, nil, []request{{traces: td}}); err != nil {
 			t.Fatalf("%d levels: %v", levels, err)
 		}
-		testscale.CheckSessions(t, store)
+		storetest.CheckSessions(t, store)
 		rows := sessionsOf(t, store)
 		if len(rows) < 2 {
 			t.Fatalf("%d levels: %d sessions stored", levels, len(rows))
@@ -380,7 +381,7 @@ func TestIdsOfMegabytesStayIdsAndAreCut(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	testscale.CheckSessions(t, store)
+	storetest.CheckSessions(t, store)
 	rows := sessionsOf(t, store)
 	for id, row := range rows {
 		if len(id) > 20_000 || len(row) > 1<<20 {

@@ -4,8 +4,8 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session/ingest"
+	"github.com/agenttrace/agenttrace/session/store/storetest"
 )
 
 // TestSessionKeysOfOnesOwn: a key that is set up names the session before any other; one that is not set up names none.
@@ -24,7 +24,7 @@ span "chat m" id=2 parent=1 at=10ms for=30ms
 	testOrderWith(t, o, all, 4)
 	s := openStore(t)
 	deliverTo(t, s, o, all)
-	if got := testscale.Sessions(t, s); len(got) != 1 || got[0].ID != "s1" {
+	if got := storetest.Sessions(t, s); len(got) != 1 || got[0].ID != "s1" {
 		t.Errorf("sessions %+v, want s1", got)
 	}
 }
@@ -46,7 +46,7 @@ func TestIdentityOfRecords(t *testing.T) {
 		s := openStore(t)
 		for i := range order {
 			deliver(t, s, order[i:i+1])
-			if got := testscale.Sessions(t, s); len(got) != 1 {
+			if got := storetest.Sessions(t, s); len(got) != 1 {
 				t.Errorf("%d sessions after %d requests", len(got), i+1)
 			}
 		}

@@ -17,6 +17,7 @@ import (
 	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/document"
+	"github.com/agenttrace/agenttrace/session/store/storetest"
 )
 
 // emitted is what an exporter makes of recorded events.
@@ -149,7 +150,7 @@ func TestSDKLiveAndSpans(t *testing.T) {
 		if report := deliver(t, s, order); report.Malformed != 0 || report.Refused != 0 || report.Ignored != 0 {
 			t.Fatalf("problems: %+v", report)
 		}
-		testscale.CheckSessions(t, s)
+		storetest.CheckSessions(t, s)
 		if d := cmp.Diff(want, rowsOf(t, s)); d != "" {
 			t.Fatalf("seed %d (-spans alone +with events):\n%s", seed, d)
 		}
@@ -176,7 +177,7 @@ func TestSDKLiveAlone(t *testing.T) {
 		for i := range rows {
 			s := openStore(t)
 			deliver(t, s, kept)
-			testscale.CheckSessions(t, s)
+			storetest.CheckSessions(t, s)
 			rows[i] = dump(t, s.Path())
 			r.Shuffle(len(kept), func(i, j int) { kept[i], kept[j] = kept[j], kept[i] })
 		}
@@ -201,8 +202,8 @@ func TestSDKCrash(t *testing.T) {
 	}
 	rand.New(rand.NewPCG(1, 1)).Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
 	deliver(t, s, order)
-	testscale.CheckSessions(t, s)
-	transcript := testscale.Transcript(t, s, sess.ID())
+	storetest.CheckSessions(t, s)
+	transcript := storetest.Transcript(t, s, sess.ID())
 	lastSeen := time.UnixMilli(transcript.Session.UpdatedAt)
 	st := document.StatusOf(&transcript.Session, transcript, nil, lastSeen.Add(30*time.Second),
 		document.DefaultIdleTimeout)

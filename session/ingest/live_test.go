@@ -9,9 +9,9 @@ import (
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/plog"
 
-	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/session/codec/otlpfile"
+	"github.com/agenttrace/agenttrace/session/store/storetest"
 	"github.com/agenttrace/agenttrace/spans"
 )
 
@@ -93,7 +93,7 @@ func FuzzEvents(f *testing.F) {
 		for i := range rows {
 			s := openStore(t)
 			refused += deliver(t, s, all).Refused
-			testscale.CheckSessions(t, s)
+			storetest.CheckSessions(t, s)
 			rows[i] = withoutMetIndexes(dump(t, s.Path()))
 			rand.New(rand.NewPCG(uint64(len(data)), 9)).Shuffle(len(all), func(i, j int) {
 				all[i], all[j] = all[j], all[i]

@@ -9,6 +9,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/ptrace"
 
 	"github.com/agenttrace/agenttrace/internal/testscale"
+	"github.com/agenttrace/agenttrace/session/store/storetest"
 )
 
 // backgroundTurn is a turn of n steps, one span a request, in which the first call
@@ -72,9 +73,9 @@ func TestResultsOfBackgroundToolsInAnyOrder(t *testing.T) {
 	s := openStore(t)
 	deliver(t, s, join(all))
 	parts := make(map[string]int)
-	for _, row := range testscale.Sessions(t, s) {
+	for _, row := range storetest.Sessions(t, s) {
 		id := row.ID
-		tr := testscale.Transcript(t, s, id)
+		tr := storetest.Transcript(t, s, id)
 		for _, m := range tr.Messages {
 			for _, p := range m.Parts {
 				if p.ToolCallID == nil {

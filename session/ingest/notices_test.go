@@ -8,10 +8,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/store"
+	"github.com/agenttrace/agenttrace/session/store/storetest"
 )
 
 // wrong is a session as check sees it: its rows, its spans and its children.
@@ -171,7 +171,7 @@ func TestCheckNoticesWrongSessions(t *testing.T) {
 		s := openStore(t)
 		deliver(t, s, readCapture(t, dir))
 		r := document.Reader{Reader: s}
-		for _, row := range testscale.Sessions(t, s) {
+		for _, row := range storetest.Sessions(t, s) {
 			for name, spoil := range mistakes {
 				in, err := r.Collect(t.Context(), row.ID)
 				if err != nil {

@@ -18,6 +18,7 @@ import (
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/store"
 	sqlitestore "github.com/agenttrace/agenttrace/session/store/sqlite"
+	"github.com/agenttrace/agenttrace/session/store/storetest"
 )
 
 // The tests of this file change rows of sessions of foreign agents as another program does, by SQL on the same file,
@@ -77,7 +78,7 @@ func TestWhatAnotherProgramChangesOfAForeignSessionStays(t *testing.T) {
 	eachCapture(t, func(t *testing.T, single []request) {
 		s := openStore(t)
 		deliver(t, s, single)
-		for _, row := range testscale.Sessions(t, s) {
+		for _, row := range storetest.Sessions(t, s) {
 			id := row.ID
 			if to := firstUserMessage(t, s, id); to != "" {
 				if _, err := s.Rewind(t.Context(), id, to, time.UnixMilli(dating)); err != nil {
@@ -103,7 +104,7 @@ UPDATE chat_sessions SET archived_at = 88, title = 'mine';`)
 // firstUserMessage is the first message of a session that it may be rewound to, or "".
 func firstUserMessage(t *testing.T, s *sqlitestore.Store, id string) string {
 	t.Helper()
-	tr := testscale.Transcript(t, s, id)
+	tr := storetest.Transcript(t, s, id)
 	for i := range tr.Messages {
 		if m := &tr.Messages[i].Message; m.Role == session.RoleUser && m.HiddenAt == nil && i < len(tr.Messages)-1 {
 			return m.ID
@@ -138,7 +139,7 @@ func TestLateTelemetryOfAForeignSessionLeavesWhatAnotherProgramChanged(t *testin
 			half := len(order) * int(1+seed%4) / 5
 			s := openStore(t)
 			deliver(t, s, order[:half])
-			for _, row := range testscale.Sessions(t, s) {
+			for _, row := range storetest.Sessions(t, s) {
 				id := row.ID
 				if to := firstUserMessage(t, s, id); to != "" && change.rewind {
 					if _, err := s.Rewind(t.Context(), id, to, time.UnixMilli(1)); err != nil {
@@ -157,7 +158,7 @@ func TestLateTelemetryOfAForeignSessionLeavesWhatAnotherProgramChanged(t *testin
 			if ids := testscale.Query(t, s.Path(), archived); len(ids) > 0 && change.name == "hides all" {
 				t.Errorf("%s: no longer archived: %q", at, ids)
 			}
-			testscale.CheckSessions(t, s)
+			storetest.CheckSessions(t, s)
 		}
 	})
 }
@@ -203,7 +204,7 @@ func TestForksOfAForeignSessionFollowIt(t *testing.T) {
 			s := openStore(t)
 			deliver(t, s, order[:half])
 			forks := map[string]string{}
-			for _, row := range testscale.Sessions(t, s) {
+			for _, row := range storetest.Sessions(t, s) {
 				id := row.ID
 				if firstUserMessage(t, s, id) == "" {
 					continue
@@ -220,7 +221,7 @@ func TestForksOfAForeignSessionFollowIt(t *testing.T) {
 					t.Errorf("seed %d: fork of %s (-the session, +its fork):\n%s", seed, id, d)
 				}
 			}
-			testscale.CheckSessions(t, s)
+			storetest.CheckSessions(t, s)
 		}
 	})
 }
@@ -228,7 +229,7 @@ func TestForksOfAForeignSessionFollowIt(t *testing.T) {
 // textOf are the messages of a session without ids.
 func textOf(t *testing.T, s *sqlitestore.Store, id string) (messages []string) {
 	t.Helper()
-	tr := testscale.Transcript(t, s, id)
+	tr := storetest.Transcript(t, s, id)
 	for _, m := range tr.Messages {
 		messages = append(messages, text(&m))
 	}
@@ -253,7 +254,7 @@ func upTo(t *testing.T, s *sqlitestore.Store, id, fork string) (messages []strin
 	} else if err != nil {
 		t.Fatal(err)
 	}
-	from := *testscale.Transcript(t, s, fork).Session.ParentMessageID
+	from := *storetest.Transcript(t, s, fork).Session.ParentMessageID
 	last := slices.IndexFunc(tr.Messages, func(m session.MessageAndParts) bool {
 		return m.Message.ID == from
 	})
@@ -276,7 +277,7 @@ func TestDeletedForeignSessionsAreMadeAnewOfWhatComesLater(t *testing.T) {
 		want := dump(t, whole.Path())
 		for name, remove := range map[string]func(s *sqlitestore.Store){
 			"rm": func(s *sqlitestore.Store) {
-				for _, row := range testscale.Sessions(t, s) {
+				for _, row := range storetest.Sessions(t, s) {
 					id := row.ID
 					if err := s.Delete(t.Context(), id); err != nil {
 						t.Fatal(err)

@@ -18,6 +18,7 @@ import (
 	"github.com/agenttrace/agenttrace/session/ingest"
 	"github.com/agenttrace/agenttrace/session/store"
 	sqlitestore "github.com/agenttrace/agenttrace/session/store/sqlite"
+	"github.com/agenttrace/agenttrace/session/store/storetest"
 )
 
 var emptyFile = testscale.Copies(func(path string) error {
@@ -112,8 +113,8 @@ func dump(t testing.TB, path string) string {
 // rowsOf are the sessions of a store with their messages, in the same order.
 func rowsOf(t testing.TB, r store.Reader) (all []*session.Transcript) {
 	t.Helper()
-	for _, row := range testscale.Sessions(t, r) {
-		all = append(all, testscale.Transcript(t, r, row.ID))
+	for _, row := range storetest.Sessions(t, r) {
+		all = append(all, storetest.Transcript(t, r, row.ID))
 	}
 	return all
 }
@@ -132,6 +133,6 @@ func TestOrderAndRedelivery(t *testing.T) {
 	if report.Malformed != 0 || report.Refused != 0 || report.Accepted != len(all) {
 		t.Fatalf("the scenario itself has a problem: %+v", report)
 	}
-	testscale.CheckSessions(t, reference)
+	storetest.CheckSessions(t, reference)
 	testOrder(t, []request{{traces: traces(all...)}}, testscale.Rounds(5, 20))
 }

@@ -9,10 +9,10 @@ import (
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/ptrace"
 
-	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/redact"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/ingest"
+	"github.com/agenttrace/agenttrace/session/store/storetest"
 	"github.com/agenttrace/agenttrace/spans"
 )
 
@@ -40,7 +40,7 @@ func TestRedactedIsSound(t *testing.T) {
 				t.Errorf("%+v", report)
 			}
 			for _, id := range report.Sessions {
-				transcript := testscale.Transcript(t, s, id)
+				transcript := storetest.Transcript(t, s, id)
 				for _, v := range session.Check(transcript) {
 					t.Errorf("session %s: %v", id, v)
 				}
@@ -71,7 +71,7 @@ func TestHugeOutput(t *testing.T) {
 	if err != nil || report.Truncated != 1 || report.Redacted != 1 {
 		t.Fatalf("%+v, %v", report, err)
 	}
-	transcript := testscale.Transcript(t, s, "ses_1")
+	transcript := storetest.Transcript(t, s, "ses_1")
 	data := []byte(transcript.Messages[0].Parts[0].DataJSON)
 	var part struct {
 		Output   string
@@ -125,7 +125,7 @@ func TestHugeForeignOutput(t *testing.T) {
 	if err != nil || report.Truncated != 1 {
 		t.Fatalf("%+v, %v", report, err)
 	}
-	transcript := testscale.Transcript(t, s, "c_1")
+	transcript := storetest.Transcript(t, s, "c_1")
 	for _, m := range transcript.Messages {
 		for _, p := range m.Parts {
 			if p.ToolCallID != nil {

@@ -19,6 +19,7 @@ import (
 	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec/otlpfile"
+	"github.com/agenttrace/agenttrace/session/store/storetest"
 )
 
 // recorded is what an exporter makes of recorded spans.
@@ -49,10 +50,10 @@ func transcripts(t *testing.T, all []ptrace.Span, ids ...string) []*session.Tran
 	for _, sp := range all {
 		ingestAll(t, s, traces(sp))
 	}
-	testscale.CheckSessions(t, s)
+	storetest.CheckSessions(t, s)
 	var out []*session.Transcript
 	for _, id := range ids {
-		transcript := testscale.Transcript(t, s, id)
+		transcript := storetest.Transcript(t, s, id)
 		out = append(out, transcript)
 	}
 	return out

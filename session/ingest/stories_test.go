@@ -15,6 +15,7 @@ import (
 	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/store"
+	"github.com/agenttrace/agenttrace/session/store/storetest"
 )
 
 // TestStories reads the stories of testdata/stories, several in a file, each a section: spans and
@@ -43,7 +44,7 @@ func TestStories(t *testing.T) {
 				all := parsed(t, given)
 				s := openStore(t)
 				report := deliver(t, s, join(all))
-				testscale.CheckSessions(t, s)
+				storetest.CheckSessions(t, s)
 				dialects, _ := json.Marshal(report.Dialects)
 				got := "=> " + string(dialects) + "\n" + recount(t, s) + usages(t, s)
 				if archive.Files[i].Data = []byte(given + got); want != got && !*update {

@@ -21,6 +21,7 @@ import (
 	"github.com/agenttrace/agenttrace/session/ingest"
 	"github.com/agenttrace/agenttrace/session/store"
 	sqlitestore "github.com/agenttrace/agenttrace/session/store/sqlite"
+	"github.com/agenttrace/agenttrace/session/store/storetest"
 )
 
 // delegatedRun is a run of a client with sub-agents, of which there are the telemetry and
@@ -189,7 +190,7 @@ func TestSubagentThatOneSourceReportsIsComplete(t *testing.T) {
 			compare := func(source string, fill func(*sqlitestore.Store)) {
 				s := openStore(t)
 				fill(s)
-				testscale.CheckSessions(t, s)
+				storetest.CheckSessions(t, s)
 				if d := cmp.Diff(want, lines(delegated(t, s))); d != "" {
 					t.Errorf("%s (-want +got):\n%s", source, d)
 				}
@@ -222,7 +223,7 @@ func TestSubagentOfTranscriptAndTelemetryIsOneSession(t *testing.T) {
 			for _, path := range whole {
 				run.importFile(t, first, path)
 			}
-			testscale.CheckSessions(t, first)
+			storetest.CheckSessions(t, first)
 			if d := cmp.Diff(wanted(t, name), delegated(t, first)); d != "" {
 				t.Errorf("sessions (-want +got):\n%s", d)
 			}
@@ -232,7 +233,7 @@ func TestSubagentOfTranscriptAndTelemetryIsOneSession(t *testing.T) {
 				r := rand.New(rand.NewPCG(seed, 1))
 				s := openStore(t)
 				order := run.shuffled(t, r, s, single, whole, begun)
-				testscale.CheckSessions(t, s)
+				storetest.CheckSessions(t, s)
 				if d := cmp.Diff(want, strings.Split(dump(t, s.Path()), "\n")); d != "" {
 					t.Fatalf("seed %d, %s: tables differ (-want +got):\n%s", seed, strings.Join(order, ", "), d)
 				}

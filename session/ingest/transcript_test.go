@@ -7,13 +7,13 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
 	programs "github.com/agenttrace/agenttrace/session/codec/transcripts"
 	"github.com/agenttrace/agenttrace/session/ingest"
 	"github.com/agenttrace/agenttrace/session/store"
 	sqlitestore "github.com/agenttrace/agenttrace/session/store/sqlite"
+	"github.com/agenttrace/agenttrace/session/store/storetest"
 )
 
 // imported reads the one session of a transcript that a program kept of a run whose telemetry was captured.
@@ -175,7 +175,7 @@ func TestTranscriptAndTelemetryAreOneSession(t *testing.T) {
 				for _, step := range strings.Fields(order) {
 					steps[step](s)
 				}
-				testscale.CheckSessions(t, s)
+				storetest.CheckSessions(t, s)
 				got := dump(t, s.Path())
 				if want == "" {
 					want = got

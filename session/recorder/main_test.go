@@ -17,9 +17,9 @@ import (
 	"zombiezen.com/go/sqlite/sqlitex"
 
 	"github.com/agenttrace/agenttrace/agenttrace"
-	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session/recorder"
 	"github.com/agenttrace/agenttrace/session/store"
+	"github.com/agenttrace/agenttrace/session/store/storetest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -76,8 +76,8 @@ func open(t testing.TB, o recorder.Options) *recorder.Recorder {
 // check fails the test unless every session of a store is valid. It returns the number of sessions.
 func check(t *testing.T, r store.Reader) int {
 	t.Helper()
-	testscale.CheckSessions(t, r)
-	return len(testscale.Sessions(t, r))
+	storetest.CheckSessions(t, r)
+	return len(storetest.Sessions(t, r))
 }
 
 // rows returns every row of every table, sorted, without ids that depend on the order of arrival.

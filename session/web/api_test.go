@@ -20,11 +20,11 @@ import (
 
 	"github.com/google/jsonschema-go/jsonschema"
 
-	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/importer"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
+	"github.com/agenttrace/agenttrace/session/store/storetest"
 )
 
 // recorded is the content of a store with the sessions of the reference program and of the captures of real clients.
@@ -227,7 +227,7 @@ func examples(t testing.TB, s store.Reader) map[string][]string {
 	all["stats"] = append(all["stats"], "stats?by=tool", "stats?by=day&zone=Europe/Berlin&since=2001-01-01",
 		"stats?status=error")
 	before := "last"
-	for _, row := range testscale.Sessions(t, s) {
+	for _, row := range storetest.Sessions(t, s) {
 		doc, err := document.Load(t.Context(), s, row.ID)
 		if err != nil {
 			t.Fatal(err)

@@ -27,6 +27,7 @@ import (
 	"github.com/agenttrace/agenttrace/session/codec/otlpfile"
 	"github.com/agenttrace/agenttrace/session/ingest"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
+	"github.com/agenttrace/agenttrace/session/store/storetest"
 )
 
 // otlpSent is what an exporter makes of recorded spans.
@@ -219,7 +220,7 @@ func TestOTLPExportHasEverySpanOfOtherAgents(t *testing.T) {
 			st := otlpEmptyStore(t)
 			otlpCapturedRequests(t, st, dir)
 			var ids []string
-			for _, row := range testscale.Sessions(t, st) {
+			for _, row := range storetest.Sessions(t, st) {
 				ids = append(ids, row.ID)
 			}
 			again := otlpEmptyStore(t)

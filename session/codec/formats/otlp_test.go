@@ -25,6 +25,7 @@ import (
 	"github.com/agenttrace/agenttrace/session/ingest"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
+	"github.com/agenttrace/agenttrace/session/store/storetest"
 )
 
 // otlpEmptyStore opens a store that is closed when the test ends.
@@ -312,7 +313,7 @@ func otlpDeliver(tb testing.TB, st *sqlite.Store, td ptrace.Traces) {
 	if _, err := ingest.New(st, ingest.Options{}).Traces(context.Background(), td); err != nil {
 		tb.Fatal(err)
 	}
-	testscale.CheckSessions(tb, st)
+	storetest.CheckSessions(tb, st)
 }
 
 // FuzzOTLPReplay delivers spans whose rows anybody may have written: whatever they say,

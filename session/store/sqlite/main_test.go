@@ -22,6 +22,7 @@ import (
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/sqlstore"
+	"github.com/agenttrace/agenttrace/session/store/storetest"
 )
 
 // roleVariable makes the test binary play a part in another process.
@@ -269,7 +270,7 @@ func sound(t *testing.T, path string) {
 	if got := testscale.Query(t, path, "PRAGMA foreign_key_check"); got != nil {
 		t.Errorf("foreign keys: %q", got)
 	}
-	testscale.CheckSessions(t, openReader(t, path))
+	storetest.CheckSessions(t, openReader(t, path))
 }
 
 // run has do executed in a transaction and returns when it is committed.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session/store"
+	"github.com/agenttrace/agenttrace/session/store/storetest"
 )
 
 func moment(ms int64) time.Time { return time.UnixMilli(ms) }
@@ -30,7 +31,7 @@ func TestDelete(t *testing.T) {
 	s := open(t, path, Options{Outbox: true})
 	told := turnBatch("s", "1")
 	apply(t, s, told)
-	before := testscale.Transcript(t, s, "s")
+	before := storetest.Transcript(t, s, "s")
 	const columns = `INSERT INTO observations(trace_id, source, owner, dialect, start_nano, end_nano, ` +
 		`default_session, calls_json, session_id, until_nano, reach, data) VALUES `
 	testscale.Script(t, path, columns+`('t', 'placed', 's', 'd', 1, 2, 'o', '["c1"]', 's', 2, 0, ''), ('t', 'parked', 's', 'd', 1, 2, 'o', NULL, NULL, 2, 0, ''),
@@ -43,7 +44,7 @@ func TestDelete(t *testing.T) {
 		t.Errorf("left (-want +got):\n%s", diff)
 	}
 	apply(t, s, told)
-	after := testscale.Transcript(t, s, "s")
+	after := storetest.Transcript(t, s, "s")
 	if diff := cmp.Diff(before, after); diff != "" {
 		t.Errorf("told again (-before +after):\n%s", diff)
 	}

@@ -25,6 +25,7 @@ import (
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/ingest"
 	"github.com/agenttrace/agenttrace/session/store"
+	"github.com/agenttrace/agenttrace/session/store/storetest"
 )
 
 // TestPrivate: nobody else may read the files.
@@ -264,7 +265,7 @@ func TestReferenceFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := testscale.Transcript(t, r, "ses_ref")
+	want := storetest.Transcript(t, r, "ses_ref")
 	if len(want.Messages) != 3 || *want.Messages[1].Parts[0].ToolState != "output-available" {
 		t.Errorf("transcript: %+v", want)
 	}
@@ -294,7 +295,7 @@ func TestReferenceFile(t *testing.T) {
 
 	s := open(t, path, Options{})
 	apply(t, s, turnBatch("ses_new", "1"))
-	got := testscale.Transcript(t, s, "ses_ref")
+	got := storetest.Transcript(t, s, "ses_ref")
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("writing changed the session that was there (-want +got):\n%s", d)
 	}
@@ -306,7 +307,7 @@ func TestReferenceFile(t *testing.T) {
 	}
 	// A session that the other program began may be continued.
 	apply(t, s, turnBatch("ses_ref", "more"))
-	got = testscale.Transcript(t, s, "ses_ref")
+	got = storetest.Transcript(t, s, "ses_ref")
 	if got.Session.TotalTokens != 16 || got.Session.Title != "Fix it" || len(got.Messages) != 5 {
 		t.Errorf("continued session: %+v", got.Session)
 	}
@@ -333,7 +334,7 @@ INSERT INTO chat_parts(id, message_id, session_id, "index", type, data_json, cre
 		if err != nil {
 			t.Fatal(err)
 		}
-		read := testscale.Transcript(t, r, "ses_old")
+		read := storetest.Transcript(t, r, "ses_old")
 		if err := r.Close(); err != nil {
 			t.Error(err)
 		}
@@ -341,7 +342,7 @@ INSERT INTO chat_parts(id, message_id, session_id, "index", type, data_json, cre
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, got := range []*session.Transcript{read, testscale.Transcript(t, s, "ses_old")} {
+		for _, got := range []*session.Transcript{read, storetest.Transcript(t, s, "ses_old")} {
 			if len(got.Messages) != 1 || len(got.Messages[0].Parts) != 1 || got.Messages[0].Parts[0].ID != "prt_u" {
 				t.Errorf("version %d: %+v", version, got)
 			}
@@ -567,8 +568,8 @@ func TestAStoreOfAnEarlierVersionIsUpgraded(t *testing.T) {
 	other := open(t, whole, Options{})
 	l.deliver(t, ingest.New(other, ingest.Options{}), 0, 40)
 	for _, id := range ids {
-		got := testscale.Transcript(t, s, id)
-		want := testscale.Transcript(t, other, id)
+		got := storetest.Transcript(t, s, id)
+		want := storetest.Transcript(t, other, id)
 		if d := cmp.Diff(want, got); d != "" {
 			t.Error(d)
 		}

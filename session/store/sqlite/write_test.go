@@ -503,7 +503,7 @@ func TestCrash(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		transcript := testscale.Transcript(t, reader, row.ID)
+		transcript := storetest.Transcript(t, reader, row.ID)
 		for _, m := range transcript.Messages {
 			messages[m.Message.ID] = m
 		}

@@ -1,4 +1,4 @@
-package testscale
+package storetest
 
 import (
 	"cmp"
