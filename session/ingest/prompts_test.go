@@ -45,7 +45,7 @@ func TestPromptThatIsJSON(t *testing.T) {
 					continue
 				}
 				prompt, _, _ = strings.Cut(prompt, " | ")
-				texts := []string{`{"a":1}`, `[{"b":2}]`, "7"}
+				texts := []string{`{"a":1}`, `{"role":"user","content":"x"}`, `[{"b":2}]`, `{"prompt":"x"}`, "7"}
 				for n := range testscale.Rounds(1, len(texts)) {
 					typed, all := texts[(i+n)%len(texts)], run()
 					for _, r := range all {

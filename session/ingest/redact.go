@@ -366,6 +366,7 @@ func (x *redaction) fact(f *fact.Fact) {
 	for _, messages := range [...][]fact.Message{f.Input, f.Unanswered} {
 		each(messages, func(m *fact.Message) {
 			each(m.Parts, func(p *fact.Part) { x.factPart(m.Role, p) })
+			x.text(x.spoken(m.Role, fact.PartText), &m.Literal)
 			x.id(&m.Role, &m.ID)
 		})
 	}

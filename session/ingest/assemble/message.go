@@ -370,7 +370,27 @@ func (t *turn) firstAsked() (reporter *node, begun int64) {
 			reporter = n
 		}
 	}
+	if reporter != nil {
+		t.takeLiterally(reporter)
+	}
 	return reporter, begun
+}
+
+// takeLiterally has the user's message be JSON as the user typed it, if a model call was asked just that.
+func (t *turn) takeLiterally(reporter *node) {
+	start, end := fact.UserRun(reporter.Input)
+	for i, m := range reporter.Input[start:end] {
+		literal := cmp.Or(m.Literal, strconv.Quote(textOf(m.Parts)))
+		typed := func(p fact.Part) bool { // a client may have words around JSON, and quotes around words
+			return p.Text == literal || m.Literal != "" && strings.Contains(p.Text, literal)
+		}
+		if slices.ContainsFunc(t.nodes, func(n *node) bool {
+			return n.Kind == fact.ModelCall && slices.ContainsFunc(askedBy(n.Fact), typed)
+		}) {
+			reporter.Input = slices.Clone(reporter.Input)
+			reporter.Input[start+i].Parts = []fact.Part{{Kind: fact.PartText, Text: literal}}
+		}
+	}
 }
 
 // sameWords reports whether one of two reports of the user's message contains the other, or one of them has no text.

@@ -132,6 +132,9 @@ func textOf(messages []fact.Message, role string) string {
 // History, Before and BeforeTurns, and the system's text in SystemPrompt where nothing else has it.
 func ReadInput(f *fact.Fact, messages []fact.Message) {
 	f.Input, f.History = Recent(messages)
+	if f.Kind == fact.ModelCall && len(f.Input) == 1 { // its messages are what they are
+		f.Input[0].Literal = ""
+	}
 	f.CountBefore(messages)
 	f.SystemPrompt = cmp.Or(f.SystemPrompt, textOf(messages, "system"))
 }
@@ -185,6 +188,11 @@ func (r *reader) read(raw json.RawMessage) ([]fact.Message, bool) {
 		raw, r.cut = closeCut(raw), true
 	}
 	messages, ok := r.value(raw, depth)
+	if ok && len(messages) == 1 && messages[0].Role == "user" && len(raw) < recentSize {
+		if literal := cmp.Or(text(raw), string(raw)); literal != textOf(messages, "") {
+			messages[0].Literal = literal
+		}
+	}
 	return messages, ok && !r.cut
 }
 

@@ -176,6 +176,9 @@ type Message struct {
 	Parts []Part `json:"parts,omitempty"`
 	// ID is the source's own.
 	ID string `json:"id,omitempty"`
+	// Literal is the JSON that the message was read from, where the user may have typed just that: a source that has
+	// what was typed, as the request to the model does, decides. It is "" where there is no doubt.
+	Literal string `json:"literal,omitempty"`
 }
 
 // Kinds of a [Part].
