@@ -396,9 +396,10 @@ func (c *call) failed() string {
 }
 
 // errorText is the error that a source reports, unless it has no word beyond those of its kind and of any error, such
-// as "Model call failed" of a ModelCallError: then what is above, or another source, has the text.
+// as "Model call failed" of a ModelCallError or "http 400" of 400: then what is above, or another source, has the text.
 func (n *node) errorText() string {
-	kind := append(errorWords(n.ErrorType), "error", "exception", "failed", "failure", "a", "an", "the", "occurred")
+	kind := append(errorWords(n.ErrorType), "error", "exception", "failed", "failure", "a", "an", "the", "occurred",
+		"http", "status", "code")
 	for _, w := range errorWords(n.Error) {
 		if !slices.Contains(kind, w) {
 			return n.Error
