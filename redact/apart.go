@@ -194,7 +194,7 @@ func (c *scan) readToken(i, to int) int {
 		if end+1 == len(s) || s[end+1] != ':' { // no name of JSON
 			c.addToken(i+1, end, true)
 		}
-		if strings.ContainsAny(s[i+1:end], wordStops) { // it has words
+		if strings.ContainsAny(s[i+1:end], wordStops+",") { // it has words
 			return i + 1
 		}
 		return end + 1
@@ -211,8 +211,8 @@ func (c *scan) readToken(i, to int) int {
 	}
 	k := strings.LastIndexAny(strings.TrimRight(v, "="), "=:") + 1
 	lo, hi := skip(s, i+k, end, "*_"), skipBack(s, end, i+k, ".:?!*_")
-	if v = s[lo:max(lo, hi)]; len(v) >= 6 && !oneByteOf("-/$.~%@\\", v[0]) && (digits(v) || strings.Count(v, "-") >= 3 ||
-		ofValue(c.ownerOf(lo))) {
+	if v = s[lo:max(lo, hi)]; v != "" && !oneByteOf("-/$.~%@\\", v[0]) &&
+		(len(v) >= 6 && (digits(v) || strings.Count(v, "-") >= 3) || ofValue(c.ownerOf(lo))) {
 		c.addToken(lo, hi, false)
 	}
 	return end
@@ -229,8 +229,8 @@ func (c *scan) addToken(lo, hi int, quoted bool) {
 	f := m.valueFeatures(v, hi)
 	before := skipBack(c.s, lo, max(c.floor, lo-4), " "+quotes)
 	owner := c.ownerOf(lo)
-	f.set(isOwned, before > 0 && oneByteOf("=:", c.s[before-1]) && !lists["defaults"][owner])
 	f.set(isValue, ofValue(owner))
+	f.set(isOwned, before > 0 && oneByteOf("=:", c.s[before-1]) && !ofValue(owner) && !lists["defaults"][owner])
 	if !quoted && lo > 0 && (oneByteOf("([{.&*<+!", c.s[lo-1]) || hi < len(c.s) && oneByteOf(",)", c.s[hi]) &&
 		before > 0 && oneByteOf(",(", c.s[before-1])) {
 		f.set(isExpression, true)

@@ -172,14 +172,15 @@ func (m *mention) valueFeatures(v string, end int) features {
 	f := features{kind: m.kindOf(v)}
 	rest := s[min(len(s), end):min(len(s), end+3)]
 	f.set(isQuoted, m.quoted)
-	f.set(ends, rest == "" || strings.IndexByte("\n\r", rest[0]) >= 0 || !m.quoted && rest[0] == '"' ||
+	const comment = " */" // its end
+	f.set(ends, rest == "" || rest == comment || strings.IndexByte("\n\r", rest[0]) >= 0 || !m.quoted && rest[0] == '"' ||
 		strings.IndexByte(".,;)!`*", rest[0]) >= 0 && (len(rest) == 1 || class[rest[1]]&space != 0))
 	f.set(isLong, len(v) >= 16)
 	f.set(isShort, len(v) < 6)
 	f.set(hasDigit, digits(v))
 	f.set(isExpression, !m.quoted && rest != "" && (strings.IndexByte("([{.", rest[0]) >= 0 &&
 		(rest[0] != '.' || len(rest) > 1 && class[rest[1]]&letter != 0) ||
-		rest[0] == ' ' && len(rest) > 1 && strings.IndexByte("=(+?|&*<>{\"'", rest[1]) >= 0))
+		rest[0] == ' ' && len(rest) > 1 && rest != comment && strings.IndexByte("=(+?|&*<>{\"'", rest[1]) >= 0))
 	return f
 }
 

@@ -95,7 +95,7 @@ func fit(samples []sample) {
 
 func trainingTexts(t testing.TB) []corpusEntry {
 	texts := readCorpus(t, "secrets.txt", 1)
-	texts = append(append(texts, readCorpus(t, "leaks.txt", 1)...), readCorpus(t, "places.txt", 1)...)
+	texts = append(append(texts, readCorpus(t, "leaks.txt", 3)...), readCorpus(t, "places.txt", 1)...)
 	for _, half := range "abceg" {
 		texts = append(texts, readCorpus(t, "fresh_"+string(half)+".txt", 5)...)
 	}

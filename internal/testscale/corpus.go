@@ -62,7 +62,7 @@ var words = strings.Fields("falcon winter dragon sunset orchid copper marble tun
 	"lantern meadow cobalt walnut summit glacier ember thistle pigeon velvet canyon anchor bramble cactus domino " +
 	"fennel gopher hazel indigo jasper kettle lagoon magnet nectar oyster parsley quartz raven")
 
-// human returns a password as people make them, in one of seven styles.
+// human returns a password as people make them, in one of eight styles.
 func human(style int, rng *rand.Rand) string {
 	word := func() string { return words[rng.IntN(len(words))] }
 	title := func() string { w := word(); return strings.ToUpper(w[:1]) + w[1:] }
@@ -81,6 +81,8 @@ func human(style int, rng *rand.Rand) string {
 		return word() + word() + digits[:2]
 	case 7:
 		return word() + digits[:1] + word()
+	case 8:
+		return word()
 	}
 	return title() + title() + digits
 }
