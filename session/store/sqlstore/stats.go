@@ -207,36 +207,34 @@ type counter struct {
 	since, until int64
 	sessions     map[string]*countedSession
 	groups       map[groupKey]*countedGroup
-	last         *countedGroup // is the group with the key that was asked for last
-	lastKey      groupKey
 	total        countedGroup
-	// names are the values of keys, and numbers their places in names.
-	names   []string
-	numbers map[string]int64
-	models  map[session.Model]int64
-	// zone is the offset of the location, in milliseconds, from one time to another.
-	zone struct{ from, to, offset int64 }
+	// periods are the names of those that quarters of an hour are in.
+	periods map[quarter]string
 	// unpriced are models without a price.
 	unpriced map[string]bool
 	// missing are the sessions without figures that are kept.
 	missing []string
 }
 
-// groupKey are the values of the keys of a group as numbers, in their order.
-type groupKey [8]int64
+// groupKey are the values of the keys of a group, in their order.
+type groupKey [8]string
+
+// quarter is one of an hour, since 1970, of which a period is asked for: no zone changes within it.
+type quarter struct {
+	by     store.StatsBy
+	number int64
+}
 
 type countedSession struct {
 	row   session.Session // its agent, parent, workspace and times
 	model *session.Model  // that of the row, if sessions with one are selected
 	// excluded reports that it is not selected, counted that nothing is left to be read of it.
 	excluded, counted bool
-	// agent and project are the numbers of their names.
-	agent, project int64
+	project           string
 }
 
 type countedGroup struct {
 	store.StatsGroup
-	key    groupKey
 	values []string // of the keys, in their order
 	// seen is the session that was counted last.
 	seen         *countedSession
@@ -246,7 +244,7 @@ type countedGroup struct {
 func newCounter(q store.StatsQuery) *counter {
 	c := &counter{StatsQuery: q, byTool: slices.Contains(q.By, store.StatsByTool), since: math.MinInt64,
 		until: math.MaxInt64, sessions: map[string]*countedSession{}, groups: map[groupKey]*countedGroup{},
-		numbers: map[string]int64{}, models: map[session.Model]int64{}, unpriced: map[string]bool{}}
+		periods: map[quarter]string{}, unpriced: map[string]bool{}}
 	if q.Location == nil {
 		c.Location = time.UTC
 	}
@@ -384,13 +382,10 @@ func (c *counter) count(s *countedSession, f *figures) {
 	if s.row.UpdatedAt >= c.since {
 		c.total.Sessions++
 	}
-	s.agent, s.project = c.number(s.row.Agent), c.number(c.project(s))
-	models, tools := make([]int64, len(f.models)+1), make([]int64, len(f.tools))
+	s.project = c.project(s)
+	models := make([]string, len(f.models)+1)
 	for i := range models {
-		models[i] = c.modelNumber(f.modelAt(int64(i) - 1))
-	}
-	for i, name := range f.tools {
-		tools[i] = c.number(name)
+		models[i] = modelKey(f.modelAt(int64(i) - 1))
 	}
 	if !c.byTool { // otherwise, the figures are of calls alone
 		c.countMessages(s, f, models)
@@ -400,7 +395,7 @@ func (c *counter) count(s *countedSession, f *figures) {
 		if !c.counts(s, call.at) {
 			continue
 		}
-		g := c.group(s, call.at, models[call.model+1], tools[call.tool])
+		g := c.group(s, call.at, models[call.model+1], f.tools[call.tool])
 		g.ToolCalls++
 		switch {
 		case call.denied:
@@ -415,11 +410,11 @@ func (c *counter) count(s *countedSession, f *figures) {
 	}
 }
 
-func (c *counter) countMessages(s *countedSession, f *figures, models []int64) {
+func (c *counter) countMessages(s *countedSession, f *figures, models []string) {
 	var waiting *countedMessage // is the user's message that is not answered yet
 	unanswered := func() {
 		if waiting != nil && c.counts(s, waiting.at) {
-			c.group(s, waiting.at, models[waiting.model+1], 0).Turns++
+			c.group(s, waiting.at, models[waiting.model+1], "").Turns++
 		}
 	}
 	for i := range f.messages {
@@ -432,7 +427,7 @@ func (c *counter) countMessages(s *countedSession, f *figures, models []int64) {
 		if !c.counts(s, m.at) {
 			continue
 		}
-		g := c.group(s, m.at, models[m.model+1], 0)
+		g := c.group(s, m.at, models[m.model+1], "")
 		if m.begins || waiting != nil && !m.marker {
 			g.Turns++
 			waiting = nil
@@ -458,31 +453,8 @@ func (c *counter) counts(s *countedSession, at int64) bool {
 	return at >= c.since && at < c.until && !s.row.Copied(at)
 }
 
-// number is the number of a name.
-func (c *counter) number(name string) int64 {
-	n, ok := c.numbers[name]
-	if !ok {
-		n = int64(len(c.names))
-		c.names, c.numbers[name] = append(c.names, name), n
-	}
-	return n
-}
-
-// modelNumber is the number of the name of a model.
-func (c *counter) modelNumber(m *session.Model) int64 {
-	if m == nil {
-		return c.number("")
-	}
-	n, ok := c.models[*m]
-	if !ok {
-		n = c.number(modelKey(m))
-		c.models[*m] = n
-	}
-	return n
-}
-
 // group returns the group of what a session did at a time, having counted the session in it.
-func (c *counter) group(s *countedSession, at, model, tool int64) *countedGroup {
+func (c *counter) group(s *countedSession, at int64, model, tool string) *countedGroup {
 	if len(c.By) == 0 {
 		return &c.total
 	}
@@ -494,20 +466,21 @@ func (c *counter) group(s *countedSession, at, model, tool int64) *countedGroup 
 		case store.StatsByModel:
 			key[i] = model
 		case store.StatsByAgent:
-			key[i] = s.agent
+			key[i] = s.row.Agent
 		case store.StatsByTool:
 			key[i] = tool
 		default:
 			key[i] = c.period(by, at)
 		}
 	}
-	g := c.last
-	if g == nil || key != c.lastKey {
-		if g = c.groups[key]; g == nil {
-			g = c.newGroup(key)
-			c.groups[key] = g
+	g := c.groups[key]
+	if g == nil {
+		g = &countedGroup{values: slices.Clone(key[:len(c.By)])}
+		g.Key, g.Keys = strings.Join(g.values, ", "), make(map[store.StatsBy]string)
+		for i, by := range c.By {
+			g.Keys[by] = key[i]
 		}
-		c.last, c.lastKey = g, key
+		c.groups[key] = g
 	}
 	if g.seen != s {
 		g.seen = s
@@ -516,71 +489,32 @@ func (c *counter) group(s *countedSession, at, model, tool int64) *countedGroup 
 	return g
 }
 
-func (c *counter) newGroup(key groupKey) *countedGroup {
-	g := &countedGroup{key: key}
-	g.Keys = make(map[store.StatsBy]string)
-	for i, by := range c.By {
-		value := ""
-		if by.IsPeriod() {
-			value = periodName(by, key[i])
-		} else {
-			value = c.names[key[i]]
-		}
-		g.values, g.Keys[by] = append(g.values, value), value
+// period is the name of the day, week, weekday or hour that a time is in, as [store.StatsBy] has it, "" if a source has
+// no times.
+func (c *counter) period(by store.StatsBy, at int64) string {
+	if !session.Credible(at) {
+		return ""
 	}
-	g.Key = strings.Join(g.values, ", ")
-	return g
+	q := quarter{by, at / (15 * 60 * 1000)}
+	name, known := c.periods[q]
+	if !known {
+		name = periodName(by, time.UnixMilli(at).In(c.Location))
+		c.periods[q] = name
+	}
+	return name
 }
 
-const dayMS = 24 * 60 * 60 * 1000
-
-// period is the number of the day, week, weekday or hour that a time is in, unknown if a source has no times.
-func (c *counter) period(by store.StatsBy, at int64) int64 {
-	if !session.Credible(at) {
-		return unknown
-	}
-	if z := &c.zone; at < z.from || at >= z.to {
-		t := time.UnixMilli(at).In(c.Location)
-		_, offset := t.Zone()
-		z.from, z.to, z.offset = math.MinInt64, math.MaxInt64, int64(offset)*1000
-		from, to := t.ZoneBounds()
-		if !from.IsZero() {
-			z.from = from.UnixMilli()
-		}
-		if !to.IsZero() {
-			z.to = to.UnixMilli()
-		}
-	}
-	local := at + c.zone.offset
-	day := local / dayMS // since a Thursday
+func periodName(by store.StatsBy, at time.Time) string {
 	switch by {
 	case store.StatsByDay:
-		return day
+		return at.Format(time.DateOnly)
 	case store.StatsByWeek:
-		return (day + 3) / 7
-	case store.StatsByWeekday:
-		return (day + 3) % 7
-	default:
-		return local % dayMS / (dayMS / 24)
-	}
-}
-
-const unknown = -1
-
-// periodName is the name of a period, as [store.StatsBy] has it.
-func periodName(by store.StatsBy, n int64) string {
-	switch {
-	case n == unknown:
-		return ""
-	case by == store.StatsByDay:
-		return time.UnixMilli(n * dayMS).UTC().Format(time.DateOnly)
-	case by == store.StatsByWeek:
-		year, week := time.UnixMilli((n*7 - 3) * dayMS).UTC().ISOWeek()
+		year, week := at.ISOWeek()
 		return fmt.Sprintf("%04d-W%02d", year, week)
-	case by == store.StatsByWeekday:
-		return time.Weekday((n + 1) % 7).String()
+	case store.StatsByWeekday:
+		return at.Weekday().String()
 	}
-	return fmt.Sprintf("%02d:00", n)
+	return at.Format("15:00")
 }
 
 // project returns the workspace of a session, or of the one above it that has one.
@@ -618,6 +552,9 @@ func (c *counter) stats() store.Stats {
 	return all
 }
 
+// weekdays are their names in their order, after that of none.
+const weekdays = " MondayTuesdayWednesdayThursdayFridaySaturdaySunday"
+
 // inOrder are the groups in the order of [store.Stats].
 func (c *counter) inOrder() []*countedGroup {
 	type sum struct{ tokens, calls int64 }
@@ -635,8 +572,10 @@ func (c *counter) inOrder() []*countedGroup {
 				continue
 			}
 			x, y := sums[of(a, i+1)], sums[of(b, i+1)]
-			if by.IsPeriod() {
-				return cmp.Compare(a.key[i], b.key[i])
+			if by == store.StatsByWeekday {
+				return cmp.Compare(strings.Index(weekdays, a.values[i]), strings.Index(weekdays, b.values[i]))
+			} else if by.IsPeriod() {
+				return cmp.Compare(a.values[i], b.values[i])
 			}
 			return cmp.Or(cmp.Compare(y.tokens, x.tokens), cmp.Compare(y.calls, x.calls),
 				cmp.Compare(a.values[i], b.values[i]))
@@ -663,34 +602,7 @@ func ranks(values []int64) (median, p95 *int64) {
 	if len(values) == 0 {
 		return nil, nil
 	}
-	at := func(percent int) int { return max((len(values)*percent+99)/100-1, 0) }
-	high := selected(values, at(95))
-	return new(selected(values[:at(95)+1], at(50))), &high
-}
-
-// selected moves the value of a rank to its place, with no greater ones before it, and returns it.
-func selected(values []int64, rank int) int64 {
-	for low, high := 0, len(values)-1; low < high; {
-		pivot, i, j := values[low+(high-low)/2], low, high
-		for i <= j {
-			for values[i] < pivot {
-				i++
-			}
-			for values[j] > pivot {
-				j--
-			}
-			if i <= j {
-				values[i], values[j] = values[j], values[i]
-				i, j = i+1, j-1
-			}
-		}
-		if rank <= j {
-			high = j
-		} else if rank >= i {
-			low = i
-		} else {
-			break
-		}
-	}
-	return values[rank]
+	slices.Sort(values)
+	at := func(percent int) *int64 { return &values[max((len(values)*percent+99)/100-1, 0)] }
+	return at(50), at(95)
 }
