@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"math/rand/v2"
 	"path/filepath"
 	"strings"
@@ -73,8 +74,8 @@ func (s *fakeStore) Apply(ctx context.Context, b *store.Batch) (store.Result, er
 
 func (s *fakeStore) Decisions(context.Context, string) ([]store.Decision, error) { return nil, nil }
 func (s *fakeStore) Origin(context.Context, *store.Imported) error               { return nil }
-func (s *fakeStore) Stale(context.Context, time.Time, bool) ([]session.Session, error) {
-	return nil, nil
+func (s *fakeStore) Sessions(context.Context, store.SessionQuery) iter.Seq2[session.Session, error] {
+	return func(func(session.Session, error) bool) {}
 }
 func (s *fakeStore) Delete(context.Context, string) error { return nil }
 func (s *fakeStore) Annotations(context.Context, ...string) ([]store.Annotation, error) {

@@ -236,10 +236,11 @@ func (t *tailer) candidates(ctx context.Context, r store.Reader) (ids []string, 
 	if !t.began && reported.Before(after) {
 		after = reported
 	}
-	sessions, err := r.SessionsSince(ctx, after.UnixMilli())
+	sessions, err := document.Reader{Reader: r}.Select(ctx, store.UpdatedSince(after), "")
 	if err != nil {
 		return nil, err
 	}
+	slices.Reverse(sessions)
 	there := make(map[string]bool, len(sessions))
 	old := make(map[string]int64)
 	for i := range sessions {

@@ -193,10 +193,11 @@ func (w *Watcher) look(ctx context.Context) error {
 // list reads the rows of sessions that may be looked at. Of those before, it keeps what there was no time for, and those
 // in which something is waited for.
 func (w *Watcher) list(ctx context.Context, r document.Reader) error {
-	rows, err := r.SessionsSince(ctx, w.last-lag.Milliseconds())
+	rows, err := r.Select(ctx, store.UpdatedSince(time.UnixMilli(w.last).Add(-lag)), "")
 	if err != nil {
 		return err
 	}
+	slices.Reverse(rows)
 	rows = slices.DeleteFunc(rows, func(row session.Session) bool { return w.Of != nil && !w.Of(row.ID) })
 	seen := make(map[string]looked, len(rows))
 	listed := make(map[string]bool, len(rows))

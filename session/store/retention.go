@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"errors"
+	"iter"
 	"slices"
 	"time"
 
@@ -29,7 +30,7 @@ type Sizer interface {
 
 // Retained is a store that [Retention] can be applied to.
 type Retained interface {
-	Stale(ctx context.Context, before time.Time, archived bool) ([]session.Session, error)
+	Sessions(ctx context.Context, q SessionQuery) iter.Seq2[session.Session, error]
 	Annotations(ctx context.Context, sessionIDs ...string) ([]Annotation, error)
 	Delete(ctx context.Context, id string) error
 }
@@ -43,7 +44,7 @@ const deletedAtOnce = 16
 
 // Apply deletes what is not kept at the time now, the oldest first, and calls deleted for each session. A session is
 // deleted in a transaction of its own, so that writers wait for no more than one. Forks and the sessions of sub-agents
-// are kept and deleted with the session that their family begins with, as [Reader.Stale] has them: a tag of one keeps
+// are kept and deleted with the session that their family begins with, as [Stale] has them: a tag of one keeps
 // them all.
 //
 // The files that a session was imported from stay known, unlike when a user deletes it: an import that follows these
@@ -120,7 +121,7 @@ func (p Retention) Run(ctx context.Context, s Retained, interval time.Duration,
 
 // families are those that were last updated before a time, the oldest first, without those that are kept.
 func (p Retention) families(ctx context.Context, s Retained, before time.Time) (all [][]session.Session, _ error) {
-	stale, err := s.Stale(ctx, before, false)
+	stale, err := Stale(s.Sessions(ctx, UpdatedSince(time.Time{})), before, false)
 	if err != nil {
 		return nil, err
 	}
@@ -150,6 +151,30 @@ func (p Retention) families(ctx context.Context, s Retained, before time.Time) (
 		}
 	}
 	return slices.DeleteFunc(all, func(family []session.Session) bool { return tagged[heads[family[0].ID]] }), err
+}
+
+// Stale returns those of all sessions, the newest first, that were last updated before a time, oldest first. A session,
+// its forks and its sub-agents' are stale together, when all of them are: none of them loses what it came from. With
+// archived, only those families are meant of which the oldest is archived.
+func Stale(sessions iter.Seq2[session.Session, error], before time.Time, archived bool) ([]session.Session, error) {
+	var all []session.Session
+	for row, err := range sessions {
+		if err != nil {
+			return nil, err
+		}
+		if row.UpdatedAt >= before.UnixMilli() { // there may be many
+			row = session.Session{ID: row.ID, ParentID: row.ParentID, UpdatedAt: row.UpdatedAt, ArchivedAt: row.ArchivedAt}
+		}
+		all = append(all, row)
+	}
+	slices.Reverse(all)
+	heads, kept := FamilyHeads(all), make(map[string]bool)
+	for i := range all {
+		if s := &all[i]; s.UpdatedAt >= before.UnixMilli() || archived && s.ID == heads[s.ID] && s.ArchivedAt == nil {
+			kept[heads[s.ID]] = true
+		}
+	}
+	return slices.DeleteFunc(all, func(s session.Session) bool { return kept[heads[s.ID]] }), nil
 }
 
 // FamilyHeads returns for the id of each session that of the session which its family begins with: the one from which

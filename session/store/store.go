@@ -76,13 +76,6 @@ type Reader interface {
 	// Edge cases: an unknown or used-up cursor yields nothing; an error is
 	// yielded once, with a zero session, and ends the sequence.
 	Sessions(ctx context.Context, q SessionQuery) iter.Seq2[session.Session, error]
-	// SessionsSince returns the sessions that were last updated at that time or later, Unix milliseconds, in order of
-	// (updated_at, id). Children and archived ones are among them.
-	SessionsSince(ctx context.Context, at int64) ([]session.Session, error)
-	// Stale returns the sessions that were last updated before a time, oldest first. A session, its forks and its
-	// sub-agents' are stale together, when all of them are: none of them loses what it came from. With archived, only
-	// those families are meant of which the oldest is archived.
-	Stale(ctx context.Context, before time.Time, archived bool) ([]session.Session, error)
 
 	// Resolve turns what a person typed into one session id: an id, a
 	// prefix that only one and its sub-agents have (with or without "ses_"), a trace id or
@@ -296,6 +289,11 @@ type SessionQuery struct {
 	// Before continues after the session with this (updated_at, id). In another order than the default it continues
 	// after the session with the id, where that is now; if it is gone, nothing follows.
 	Before *Cursor
+}
+
+// UpdatedSince selects the sessions that were last updated at that time or later, children and archived ones too.
+func UpdatedSince(at time.Time) SessionQuery {
+	return SessionQuery{Limit: -1, SessionFilter: SessionFilter{Since: at}, Children: true, Archived: true}
 }
 
 // Cursor is a position in a listing.

@@ -281,14 +281,6 @@ func (c *client) Sessions(ctx context.Context, q store.SessionQuery) iter.Seq2[s
 	return each[session.Session](ctx, c, "Sessions", q)
 }
 
-func (c *client) SessionsSince(ctx context.Context, at int64) ([]session.Session, error) {
-	return call[[]session.Session](ctx, c, "SessionsSince", at)
-}
-
-func (c *client) Stale(ctx context.Context, before time.Time, archived bool) ([]session.Session, error) {
-	return call[[]session.Session](ctx, c, "Stale", before, archived)
-}
-
 func (c *client) Resolve(ctx context.Context, name string) (string, error) {
 	return call[string](ctx, c, "Resolve", name)
 }

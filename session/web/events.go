@@ -326,9 +326,9 @@ func (x *allSessions) rows(ctx context.Context) (seen map[string]string, rows []
 	if rows, err = x.Sessions.Select(ctx, q, ""); err != nil {
 		return nil, nil, err
 	}
-	since := time.Now().Add(-lag).UnixMilli()
-	if len(rows) == maxFollowed && rows[maxFollowed-1].UpdatedAt >= since {
-		if rows, err = x.Sessions.SessionsSince(ctx, since); err != nil {
+	since := time.Now().Add(-lag)
+	if len(rows) == maxFollowed && rows[maxFollowed-1].UpdatedAt >= since.UnixMilli() {
+		if rows, err = x.Sessions.Select(ctx, store.UpdatedSince(since), ""); err != nil {
 			return nil, nil, err
 		}
 	}

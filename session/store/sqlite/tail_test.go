@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session"
@@ -124,7 +125,6 @@ func TestPlans(t *testing.T) {
 			_, err := r.Excerpt(ctx, "s", store.ExcerptQuery{Messages: []string{"m"}, Spans: true})
 			return err
 		},
-		"SessionsSince":  func() error { _, err := r.SessionsSince(ctx, 5); return err },
 		"Decisions":      func() error { _, err := r.Decisions(ctx, "s"); return err },
 		"SpanRefs":       func() error { _, err := r.SpanRefs(ctx, "s"); return err },
 		"Observed":       func() error { _, err := r.Observed(ctx, "s"); return err },
@@ -135,6 +135,12 @@ func TestPlans(t *testing.T) {
 		"Resolve":        func() error { _, err := r.Resolve(ctx, "s"); return err },
 		"Sessions": func() error {
 			for _, err := range r.Sessions(ctx, store.SessionQuery{ParentID: "s"}) {
+				return err
+			}
+			return nil
+		},
+		"UpdatedSince": func() error {
+			for _, err := range r.Sessions(ctx, store.UpdatedSince(time.UnixMilli(5))) {
 				return err
 			}
 			return nil

@@ -160,18 +160,6 @@ func sessionsQuery(conn Conn, q *store.SessionQuery, among []string) (query stri
 		" ORDER BY s." + column + " " + direction + ", s.id " + direction + limitOf(q), where.args, nil
 }
 
-// SessionsSince implements [store.Reader].
-func (r *Reader) SessionsSince(ctx context.Context, at int64) ([]session.Session, error) {
-	all, err := get(ctx, r, func(conn Conn) ([]session.Session, error) {
-		return rowsOf(conn, store.SessionTable, `SELECT `+conn.Dialect().SessionColumns+` FROM chat_sessions s
- WHERE s.updated_at >= ? ORDER BY s.updated_at, s.id`, at)
-	})
-	if err != nil {
-		return nil, fmt.Errorf("list sessions of %s: %w", r.Name(), err)
-	}
-	return all, nil
-}
-
 // leading is the condition on a session s that no other one leads to: it has no parent, or has lost it, or is a
 // fork, with which somebody goes on.
 func leading(d *store.Dialect) string {

@@ -349,9 +349,12 @@ func init() {
 			return string(raw)
 		},
 		"since": func(h *harness, s Store, a *args) string {
-			some, err := s.SessionsSince(h.Context(), epoch+a.int())
-			h.check(err)
-			return fmt.Sprint(len(some))
+			n := 0
+			for _, err := range s.Sessions(h.Context(), store.UpdatedSince(time.UnixMilli(epoch+a.int()))) {
+				h.check(err)
+				n++
+			}
+			return fmt.Sprint(n)
 		},
 		// What an ExcerptQuery of a session reads: messages with their parts; decisions; spans; the count of calls.
 		"excerpt": func(h *harness, s Store, a *args) string {
@@ -377,7 +380,8 @@ func init() {
 		},
 		// The sessions that are stale before a time, archived ones alone if that is the second word.
 		"stale": func(h *harness, s Store, a *args) string {
-			all, err := s.Stale(h.Context(), time.UnixMilli(a.int()), len(a.left) > 0)
+			sessions := s.Sessions(h.Context(), store.UpdatedSince(time.Time{}))
+			all, err := store.Stale(sessions, time.UnixMilli(a.int()), len(a.left) > 0)
 			h.check(err)
 			return strings.Join(ids(all), " ")
 		},
