@@ -67,8 +67,7 @@ func (m *mention) nearby() finding {
 			by = ahead
 		}
 	}
-	called := m.hi < len(m.s) && m.s[m.hi] == '('
-	for n := k; n < len(c.tokens) && to-m.lo < maxStatement && !called; n++ {
+	for n := k; n < len(c.tokens) && to-m.lo < maxStatement; n++ {
 		if t := &c.tokens[n]; t.lo > to && t.f.marks>>isAlone&1 != 0 {
 			c.addLater(m.near(t, below)) // what is between may begin another secret
 		}
@@ -271,12 +270,7 @@ func (m *mention) inRow() bool {
 		return false
 	}
 	lo := skipBack(s, m.lo, max(m.c.floor, m.lo-40), " *\"`'")
-	if lo <= m.c.head(m.lo) || oneByteOf(borders, s[lo-1]) || s[lo-1] >= 0x80 {
-		return true
-	}
-	// "API Key": the label may be the second word of the name.
-	w, from := m.wordBefore(m.lo)
-	return w != "" && (from == 0 || oneByteOf("|\t;,\n ", s[from-1]))
+	return lo <= m.c.head(m.lo) || oneByteOf(borders+" ", s[lo-1]) || s[lo-1] >= 0x80 || class[s[lo-1]]&slug != 0
 }
 
 // table notes the secrets in the columns below a header that the label is a cell of. The rows are read once, whatever

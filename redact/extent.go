@@ -211,12 +211,6 @@ func (m *mention) element(i int) (lo, hi int) {
 		return 0, 0
 	}
 	hi = i + k
-	if last == '<' && k == 0 && oneByteOf("vVsS", s[i+1]) { // <password><value>…
-		if inner := strings.IndexByte(s[i:min(len(s), i+40)], '>') + 1; inner > 1 && s[i+inner-2] != '/' {
-			end := until(s, i+inner, maxJudged, "<")
-			return i + inner, end
-		}
-	}
 	name, ok := strings.CutPrefix(strings.TrimPrefix(s[hi:min(len(s), hi+maxKey)], "]]>"), "</")
 	return unless(!ok || !strings.HasPrefix(name, s[m.lo:m.hi]), i, hi)
 }

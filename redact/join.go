@@ -23,9 +23,6 @@ func (m *mention) sign() (int, bool) {
 			m.dashes = m.lo < 2 || class[s[m.lo-2]]&word == 0
 		}
 	}
-	if strings.HasPrefix(s[m.hi:], "'s ") { // the password's …
-		return m.by(prose, m.hi+len("'s "))
-	}
 	// The label ends with its quotes, brackets and emphasis: environ["API_KEY"] = …, user[password]=…, key[] = …
 	gap := skip(s, m.hi, m.hi+1, "[")
 	gap = skip(s, gap, gap+8, "0123456789]")

@@ -162,20 +162,8 @@ func wordBefore(s string, lo, i int) (from, to int) {
 
 // classify returns what key promises.
 func (r *Redactor) classify(key string) keyClass {
-	// The name of a rule in a marker is no word of the key.
-	for {
-		head, rest, marked := strings.Cut(key, "[redacted:")
-		_, tail, closed := strings.Cut(rest, "]")
-		if !marked || !closed {
-			break
-		}
-		key = head + tail
-	}
-	switch {
-	case len(key) > maxKey || len(r.keys) == 0:
+	if len(key) > maxKey || len(r.keys) == 0 {
 		return notSecret
-	case equalFold(key, "pw") && r.names["pwd"]:
-		return weak
 	}
 	// What is at the end of a key is found by what is before it or by what follows.
 	var buf [maxKey + 1]byte
@@ -190,8 +178,12 @@ func (r *Redactor) classify(key string) keyClass {
 			}
 		}
 	}
-	if found == notSecret && r.names["pat"] && equalFold(key, "pat") {
-		found = keyed // its literals want something around them
+	switch { // as the whole of a key: the literals of these have something around them
+	case found != notSecret:
+	case equalFold(key, "pat") && r.names["pat"]:
+		found = keyed
+	case equalFold(key, "pw") && r.names["pwd"]:
+		found = weak
 	}
 	if found != notSecret && r.allowed(key) {
 		return notSecret

@@ -128,12 +128,9 @@ func (c *scan) give(user string, w span, by join) {
 			return
 		}
 		w.lo += k + 1
-		if at := strings.LastIndexByte(c.text(w), '@'); user == "/" && at >= 0 { // of Oracle: user/password@host
-			w.hi = w.lo + at
-		}
 	}
 	v := c.text(w)
-	if v == "" || v[0] == '-' || noPassword(v) || strings.HasSuffix(v, "...]") {
+	if v == "" || v[0] == '-' || noPassword(v) {
 		return
 	}
 	c.m.join = by

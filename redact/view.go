@@ -65,13 +65,12 @@ func (v *view) level(i int) int {
 }
 
 // hiding are the bytes that what hides text begins with.
-var hiding = [256]bool{0x1b: true, '\\': true, '=': true, '%': true, '&': true, '"': true, '<': true}
+var hiding = [256]bool{0x1b: true, '\\': true, '%': true, '&': true, '"': true, '<': true}
 
 // normalize sets the view to that of s.
 func (v *view) normalize(s string) {
 	v.raw, v.hides, v.text, v.from, v.size = s, false, v.text[:0], v.from[:0], v.size[:0]
-	if !strings.ContainsAny(s, "\\%&\x1b") && !strings.Contains(s, "=3D") && !strings.Contains(s, "=20") &&
-		!strings.Contains(s, "<t") {
+	if !strings.ContainsAny(s, "\\%&\x1b") && !strings.Contains(s, "<t") {
 		return
 	}
 	done := 0
@@ -111,10 +110,6 @@ func decode(s string, i int) (c rune, n int) {
 		return tableTag(s, i)
 	case '\\':
 		return backslashed(s, i)
-	case '=':
-		if i+2 < len(s) && (s[i+1:i+3] == "3D" || s[i+1:i+3] == "20") {
-			return hexByte(s, i, i+1)
-		}
 	case '%':
 		k := i + 1
 		for strings.HasPrefix(s[k:], "25") && k+4 <= len(s) && class[s[k+2]]&hexSet != 0 && class[s[k+3]]&hexSet != 0 {
@@ -165,12 +160,6 @@ func controlSequence(s string, i int) int {
 		return 2 + parameters(rest[1:])
 	case strings.HasPrefix(rest, "]8;;"): // a link: its URL is read
 		return len("\x1b]8;;")
-	case strings.HasPrefix(rest, "]"): // a title goes up to a bell or ESC \.
-		for _, last := range [...]string{"\a", "\x1b\\"} {
-			if k := strings.IndexAny(rest, "\a\x1b\n"); k >= 0 && strings.HasPrefix(rest[k:], last) {
-				return 1 + k + len(last)
-			}
-		}
 	}
 	return min(2, 1+len(rest))
 }
