@@ -33,6 +33,9 @@ type token struct {
 const maxStatement = 160
 
 // nearby returns a token of the label's statement that is a secret: after the label, before it, or in the line below.
+// The first that is judged to be one is taken. How the token is placed is its join for the score: the value of a
+// pair is nearly as sure as an assignment, what is after the label less so, and what is before it hardly ever a secret,
+// unless words such as "as the" lead from it to the label.
 func (m *mention) nearby() finding {
 	if m.settled || !m.hasTokens() {
 		return finding{}
@@ -115,6 +118,7 @@ func (m *mention) near(t *token, by join) finding {
 		return finding{}
 	}
 	f := t.f
+	// Digests are in all places, so near a key or a token that is no password one needs what a hint needs.
 	if (m.class == hint || m.class <= countable && f.kind == aHash) && !m.hints(t) {
 		return finding{}
 	}
@@ -140,6 +144,7 @@ func (m *mention) hints(t *token) bool {
 	if m.barred.hi > 0 && t.lo >= m.barred.hi || t.hi <= m.barred.lo {
 		return false
 	}
+	// What is between both, in lower case and with a few bytes before it, must have no name of something else.
 	var buf [2 * maxStatement]byte
 	n := copy(buf[:], m.s[max(0, min(m.lo, t.lo)-16):max(m.hi, t.hi)])
 	for i := range n {
@@ -208,6 +213,8 @@ func (c *scan) readToken(i, to int) int {
 	if strings.Count(v, ":") > 2 { // the name of a resource
 		return end
 	}
+	// Of name=value the value is the token; signs at the end of Base64 are part of it. Most words have no digit and are
+	// words of a language: they are tokens only as the values of pairs.
 	k := strings.LastIndexAny(strings.TrimRight(v, "="), "=:") + 1
 	lo, hi := skip(s, i+k, end, "*_"), skipBack(s, end, i+k, ".:?!*_")
 	if v = s[lo:max(lo, hi)]; v != "" && !oneByteOf("-/$.~%@\\", v[0]) &&
@@ -287,6 +294,8 @@ func (c *scan) table(m *mention) {
 		from, end = head, c.closing(head-1)
 	}
 	line := strings.TrimRight(c.s[from:to], "\r")
+	// The first sign that the header has parts all rows. Lines are drawn for tables only; the others are in code and
+	// prose, too, where a header that is not all names shows that there is no table.
 	for n, sign := range columnSigns {
 		if !strings.Contains(line, sign) {
 			continue
@@ -389,7 +398,7 @@ const maxPair = 400
 // pairs reports whether the label is the name in a pair of name and value, or is declared by a block, and notes where
 // the value may be: no other item begins between them.
 func (m *mention) pairs() bool {
-	if s, x := m.s, &m.pairIn; x.hi == 0 {
+	if s, x := m.s, &m.pairIn; x.hi == 0 { // it is asked more than once
 		x.hi = -1
 		if label := m.pairLabel(); label >= 0 || strings.HasPrefix(s[m.hi:], ":\n") && m.startsLine() {
 			*x = span{m.lo, until(s, skip(s, m.hi, m.hi+4, "\" {"), maxPair, "{}<>")}

@@ -13,6 +13,10 @@ const (
 
 // value returns the bounds of the value at i, without quotes. Bounds with nothing between them are those of an
 // expression, 0, 0 of no value; the secrets of a list it notes for later.
+//
+// A string is a value whatever joins it. What has no quotes ends where the drawing around it does: an element with its
+// tag, a cell with its border, a header with its line, a block with its indentation; all else is a word. Where only
+// strings are values, as among arguments of a call, a word is an expression.
 func (m *mention) value(i int) (lo, hi int) {
 	s := m.s
 	if i = m.skipMarkup(i); i >= len(s) {
@@ -81,7 +85,8 @@ func (m *mention) stringAt(i int) (lo, hi int) {
 	return lo, hi
 }
 
-// closesString reports whether the quote at i ends a string, as in "password=" + password, rather than beginning one.
+// closesString reports whether the quote at i ends a string, as in "password=" + password, rather than beginning one:
+// what follows it is a sign that goes on after a string, which few secrets begin with.
 func (c *scan) closesString(i int) bool {
 	return i+1 == len(c.s) || oneByteOf(" ,)+;]}.&|%\n\r:", c.s[i+1])
 }
@@ -103,6 +108,8 @@ func (c *scan) closing(i int) int {
 			break
 		}
 		end += next
+		// Quotes that are hidden deeper are of strings within this one; those that are hidden less deep end what this
+		// string is in, and so it, too.
 		if level := c.v.level(end); n == 0 && level%2 == 0 || n > 0 && level <= n {
 			break
 		}
@@ -133,6 +140,7 @@ func (m *mention) headerAt(i int) (lo, hi int) {
 		!strings.ContainsAny(w, "0123456789=") && first < len(s) && s[first] == ' ' {
 		return 0, 0
 	}
+	// It ends with its line, with the string that it is in, or with any quote, unless it has quotes itself.
 	stops := "\n\r" + quotes
 	if q := m.lo - 1; q >= 0 && oneByteOf(quotes, s[q]) {
 		stops = "\n\r" + s[q:q+1]
@@ -216,7 +224,7 @@ func (m *mention) element(i int) (lo, hi int) {
 }
 
 // group returns the bounds of the group at i: what is in brackets, the lines indented deeper than that of the label, or
-// those up to an empty one.
+// those up to an empty one. What is in brackets is bounded only by how long it may be: items stops at the last bracket.
 func (m *mention) group(i int) (lo, hi int) {
 	_, to := m.c.line(m.lo)
 	if strings.Trim(m.s[i:to], ": \r") != "" {
@@ -248,6 +256,8 @@ func (m *mention) items(lo, hi int) {
 			} else if k := strings.IndexAny(s[lo:end], "=:]})"); k >= 0 && run(s, lo, slug|dot) == lo+k {
 				end = lo + k
 			}
+			// What words follow is a sentence, and what a colon or an equals sign follows is the name of a member: neither
+			// is an item.
 			next := skip(s, end, hi, " "+quotes)
 			if !m.quoted && next < hi && !oneByteOf("\n\r,;:=#)]}", s[next]) { // words
 				end = until(s, next, hi-next, "\n")
@@ -290,6 +300,8 @@ func (m *mention) wordEnd(i int) int {
 }
 
 func wordStop(s string, i int, query bool) int {
+	// Marks are parts of passwords, so few of them end a value: those that lead to the next pair, and what another
+	// language begins, such as a tag.
 	for end := i; end < len(s); end++ {
 		c, rest := s[end], s[end:]
 		switch {

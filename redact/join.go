@@ -10,6 +10,7 @@ import (
 // nothing.
 func (m *mention) sign() (int, bool) {
 	s := m.s
+	// What is before the label shows what it is part of: a path, the query of a URL, an element, a flag.
 	if m.lo > m.c.floor {
 		switch before := s[m.lo-1]; before {
 		case '/':
@@ -31,6 +32,7 @@ func (m *mention) sign() (int, bool) {
 		gap = skip(s, end, end+1, "])")
 	}
 	gap = skip(s, gap, gap+3, "*")
+	// Spaces may be before the sign and after it; some signs count only with a space before them.
 	i := skip(s, gap, gap+40, " \t")
 	if i == len(s) || m.path && s[i] != '=' {
 		return 0, false // /etc/passwd: …
@@ -97,7 +99,8 @@ next:
 	return 0, false
 }
 
-// operator reads the sign or the words at i, with a space before them or not, and returns where they end.
+// operator reads the sign or the words at i, with a space before them or not, and returns where they end. The signs of
+// the table come first, as the longer ones begin with an equals sign, a colon or a tag.
 func (m *mention) operator(i int, blank bool) (int, bool) {
 	s := m.s
 	if j, ok := m.drawn(i, blank); ok {
@@ -170,7 +173,9 @@ func (m *mention) nextElement(i int) (int, bool) {
 	return i, i < len(m.s) && m.s[i] != '<'
 }
 
-// spoken reads label and value that words or nothing but a space join.
+// spoken reads label and value that words or nothing but a space join. A flag and the name in a directive have their
+// value next; after other labels the words of a sentence may lead to it. Where they do not, the next word is joined by
+// nothing but the space, which says least: the score needs a value that looks like a secret then.
 func (m *mention) spoken(i int, blank bool) (int, bool) {
 	switch {
 	case !blank && !m.sentence:
@@ -187,7 +192,9 @@ func (m *mention) spoken(i int, blank bool) (int, bool) {
 	return i, !oneByteOf("\n\r", m.s[i])
 }
 
-// statement reads "is", "has been reset to", "for the database is": the words up to the value.
+// statement reads "is", "has been reset to", "for the database is": the words up to the value. It goes on, word by word,
+// until a verb or a colon leads to the value, and gives up at the end of the clause or after ten words. After the name
+// of a key, which is in code as often as in prose, words that no sentence goes on with may lead to a colon only.
 func (m *mention) statement(i int) (int, bool) {
 	s, loose := m.s, false
 	for n := 0; n < 10 && i < len(s); n++ {

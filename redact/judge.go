@@ -141,6 +141,7 @@ func (m *mention) secret(lo, hi int) bool {
 	if hi-lo < 2 || lo < m.c.floor {
 		return false
 	}
+	// A placeholder is no secret under any label, so it is no feature; the rest is left to the weights.
 	v := m.s[lo:min(hi, lo+maxJudged)]
 	if blank(v) || public(v) {
 		return false
@@ -178,13 +179,14 @@ func (m *mention) valueFeatures(v string, end int) features {
 	f.set(isLong, len(v) >= 16)
 	f.set(isShort, len(v) < 6)
 	f.set(hasDigit, digits(v))
+	// A bracket, a dot and a letter, or a space and an operator go on with an expression, of which the value is the head.
 	f.set(isExpression, !m.quoted && rest != "" && (strings.IndexByte("([{.", rest[0]) >= 0 &&
 		(rest[0] != '.' || len(rest) > 1 && class[rest[1]]&letter != 0) ||
 		rest[0] == ' ' && len(rest) > 1 && rest != comment && strings.IndexByte("=(+?|&*<>{\"'", rest[1]) >= 0))
 	return f
 }
 
-// labelMarks returns those of the label.
+// labelMarks returns those of the label. They are the same for each of its values, and worked out for the first.
 func (m *mention) labelMarks() uint32 {
 	const known = 1 << 31
 	if m.marks&known == 0 {
@@ -220,6 +222,8 @@ func (c *scan) named(e *entry, begin int) finding {
 	}
 	m := &c.m
 	*m = mention{c: c, s: c.s, lo: lo, hi: hi}
+	// The cheap questions come first: is anything joined to the key, or near it, that may be a value? Only then is the
+	// key taken into its words.
 	i, ok := m.sign()
 	if !ok && !m.inRow() && !m.hasTokens() {
 		return finding{} // most mentions end here, before the key is looked at
@@ -247,6 +251,7 @@ func (m *mention) joined(i int) finding {
 		return finding{}
 	}
 	v := m.s[lo:max(lo, hi)]
+	// What is redacted already has had its secret: nothing near it is looked at for the same label.
 	m.settled = v != "" && marked(v) || strings.HasPrefix(v, "ENC[") // of SOPS
 	if m.join == sure && !blank(v) && !(m.tag && filePath(v)) || m.secret(lo, hi) {
 		return finding{lo, hi, Marker}

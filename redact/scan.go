@@ -66,6 +66,8 @@ func (t *table) next(s string, i, floor int) (int, []entry) {
 	if len(s)-i < 3 {
 		return -1, nil
 	}
+	// h has five bits of each of the last bytes. The bitmap has a bit for every value of the last fifteen of h; where it is
+	// not set, no literal has these three bytes, and that is so for nearly all bytes of a text.
 	h := uint32(s[i]&31)<<5 | uint32(s[i+1]&31)
 	for j := i + 2; j < len(s); j++ {
 		// It has bits of earlier bytes, too: to take them off here would have each byte wait longer for the one before.
@@ -106,6 +108,7 @@ func (c *scan) verify(entries []entry, at int) int {
 			return end
 		}
 	}
+	// Of the literals at the same place the longest is asked first: what is of sk-ant- is not of sk-.
 	for i := range entries {
 		e := &entries[i]
 		begin := at - e.offset
@@ -149,7 +152,9 @@ func (c *scan) ask(e *entry, begin int) finding {
 	return finding{}
 }
 
-// addLater notes a secret that comes after the text that it was found by.
+// addLater notes a secret that comes after the text that it was found by. It cannot be among those found at once: what is
+// between may have secrets of its own, and those found have to be in the order of the text. What overlaps one that was
+// noted before is not noted again.
 func (c *scan) addLater(f finding) {
 	if f.end == 0 {
 		return
@@ -183,10 +188,12 @@ func (r *Redactor) text(s string, isJSON bool) string {
 	c := scans.Get().(*scan)
 	defer scans.Put(c)
 	c.begin(r, s)
+	// From here on c.s is the view of the text, and all positions are of the view, until replaced leads them back.
 	c.v.normalize(s)
 	if c.v.hides {
 		c.s = unsafe.String(unsafe.SliceData(c.v.text), len(c.v.text))
 	}
+	// Logins have no literal to be found by, so they are looked for first; all takes them when it gets there.
 	for lo, hi := range r.logins(c.s) {
 		c.m = mention{c: c, s: c.s, lo: lo, hi: lo, class: ofTool, join: tight}
 		if c.m.secret(lo, hi) {
@@ -258,7 +265,8 @@ func written(s string, edits []finding) string {
 	return string(append(out, s[done:]...))
 }
 
-// line returns the bounds of the line of i, without its end.
+// line returns the bounds of the line of i, without its end. Most who ask go forward through the text, so the line that
+// was asked for last is where the search begins; only who goes back has it begin anew.
 func (c *scan) line(i int) (from, to int) {
 	if i < c.lineFrom {
 		c.lineFrom, c.lineTo = 0, -1
@@ -343,7 +351,8 @@ func (r *Redactor) suspectAt(raw string, begin int, e *entry) bool {
 }
 
 // afford notes n steps of work that no other place pays for, and reports whether a text of this length may have so
-// many.
+// many. A text that is made to be costly, such as a thousand beginnings of a block that never ends, runs out of them, and
+// is read less thoroughly from there on, rather than in a time that grows with its square.
 func (c *scan) afford(n int) bool {
 	c.spent += n
 	c.looked += n

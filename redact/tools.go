@@ -137,7 +137,8 @@ func (c *scan) give(user string, w span, by join) {
 	c.addLater(c.m.found(w.lo, w.hi))
 }
 
-// given notes the secrets among the words of a command.
+// given notes the secrets among the words of a command: the values of flags with a password, and for some tools a word
+// that is no flag, if it looks like a password.
 func (c *scan) given(t tool, words []span) {
 	for i := 1; i < len(words); i++ {
 		w, by := c.text(words[i]), flag

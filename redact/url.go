@@ -109,6 +109,8 @@ func (c *scan) login(begin int, plain bool) (int, int) {
 		return unless(colon == limit || s[colon] != '@' || len(user) < 20 || !random(user, true), begin, colon)
 	}
 	lo := colon + 1
+	// Up to stop the URL is as it should be: the last @ ends the password. Beyond it there may be a path with an @ in it,
+	// or a password with a slash, so hostAfter is stricter there.
 	stop := until(s[:limit], lo, limit, "/?#")
 	host := c.hostAfter(lo, stop, limit)
 	if host < 0 {

@@ -67,7 +67,8 @@ func (v *view) level(i int) int {
 // hiding are the bytes that what hides text begins with.
 var hiding = [256]bool{0x1b: true, '\\': true, '%': true, '&': true, '"': true, '<': true}
 
-// normalize sets the view to that of s.
+// normalize sets the view to that of s. Most texts hide nothing: those have no view of their own, and cost one look for
+// the bytes that what hides begins with.
 func (v *view) normalize(s string) {
 	v.raw, v.hides, v.text, v.from, v.size = s, false, v.text[:0], v.from[:0], v.size[:0]
 	if !strings.ContainsAny(s, "\\%&\x1b") && !strings.Contains(s, "<t") {
