@@ -98,8 +98,8 @@ func (r *recording) problem(err error) {
 	}
 }
 
-// sent is how soon what the proxy saw is stored.
-const sent = 100 * time.Millisecond
+// sent is how soon what the proxy saw is stored where it was not when nothing passed.
+const sent = time.Second
 
 func (r *recording) start(listener net.Listener) (err error) {
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(r.problem))
@@ -145,7 +145,10 @@ func observeCalls(to *recorder.Recorder, base http.RoundTripper, o modelhttp.Opt
 		logs: sdklog.NewLoggerProvider(sdklog.WithResource(program),
 			sdklog.WithProcessor(sdklog.NewBatchProcessor(to.LogExporter(), sdklog.WithExportInterval(sent)))),
 	}
-	c.Calls = &recorder.Calls{Base: base}
+	c.Calls = &recorder.Calls{Base: base, Flush: func() {
+		_ = c.traces.ForceFlush(context.Background())
+		_ = c.logs.ForceFlush(context.Background())
+	}}
 	o.Now = c.Now
 	c.model = modelhttp.New(
 		agenttrace.New(agenttrace.Options{TracerProvider: c.traces, LoggerProvider: c.logs, Now: c.Now}), o)
@@ -186,7 +189,7 @@ func (r *recording) wait(lines *json.Decoder) {
 			return
 		case err != nil:
 			for isAlive(agent) {
-				time.Sleep(sent)
+				time.Sleep(100 * time.Millisecond)
 			}
 			return
 		}

@@ -31,6 +31,9 @@ type Calls struct {
 	Record Middleware
 	// Clock has the time at which something passes; nil means [time.Now].
 	Clock func() time.Time
+	// Flush stores what is recorded, and may take its time. It is called on another goroutine, some times a second at
+	// most, when something was recorded and nothing passes.
+	Flush func()
 
 	mu   sync.Mutex
 	open []*exchange // what is not wholly recorded, in the order of its beginning
@@ -41,12 +44,17 @@ type Calls struct {
 	waiting time.Time   // since when something is to be recorded, zero if nothing is
 	later   *time.Timer // has something recorded after a pause, nil if it is not set
 	ending  bool        // nothing waits for a pause
+
+	flushing bool
+	flushed  time.Time // when flushing began last
 }
 
 const (
 	// pause is how long nothing must have passed when something is recorded, and longest how long that may be put off.
 	pause   = 2 * time.Millisecond
 	longest = 250 * time.Millisecond
+	// often is how long Flush is not called again.
+	often = 100 * time.Millisecond
 )
 
 // Now returns when that passed which is being recorded, for a request when it began, and else the time. It is the clock
@@ -113,6 +121,23 @@ func (c *Calls) isQuiet() bool {
 		})
 	}
 	return false
+}
+
+// leave ends a turn, in which something was recorded. The caller holds mu.
+func (c *Calls) leave() {
+	c.turn = nil
+	c.next()
+	now := time.Now()
+	if c.Flush == nil || c.turn != nil || !c.waiting.IsZero() || c.flushing || c.ending || now.Sub(c.flushed) < often {
+		return
+	}
+	c.flushing, c.flushed = true, now
+	go func() {
+		c.Flush()
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.flushing = false
+	}()
 }
 
 // passes notes that something has passed, of which the recording has a part by now. The caller holds mu.
@@ -204,8 +229,7 @@ func (c *Calls) begin(req *http.Request) *exchange {
 		e.record(req)
 		c.mu.Lock()
 		c.open = slices.DeleteFunc(c.open, func(other *exchange) bool { return other == e })
-		c.turn = nil
-		c.next()
+		c.leave()
 		c.mu.Unlock()
 		close(e.done)
 	}()
@@ -216,8 +240,8 @@ func (c *Calls) begin(req *http.Request) *exchange {
 func (e *exchange) await(ready func() (time.Time, bool)) {
 	c := e.calls
 	c.mu.Lock()
-	e.ready, c.turn = ready, nil
-	c.next()
+	e.ready = ready
+	c.leave()
 	c.mu.Unlock()
 	<-e.resumed
 }

@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -191,6 +192,38 @@ func TestAWebSocketIsRecorded(t *testing.T) {
 	if err := rec.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// TestCallsAreFlushedInPauses: what was recorded is stored when nothing passes, and need not wait for a timer.
+func TestCallsAreFlushedInPauses(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write([]byte("{}"))
+	}))
+	defer server.Close()
+	var recorded atomic.Int64
+	flushed := make(chan int64, 100)
+	calls := &recorder.Calls{Base: recorder.NewTransport(), Flush: func() { flushed <- recorded.Load() }}
+	calls.Record = func(r *http.Request, next func(*http.Request) (*http.Response, error)) (*http.Response, error) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		resp, err := next(r)
+		recorded.Add(1)
+		return resp, err
+	}
+	u, _ := url.Parse(server.URL)
+	proxy := httptest.NewServer(recorder.Proxy([]recorder.Upstream{{URL: u}}, calls))
+	defer proxy.Close()
+	const requests = 5
+	for n := int64(0); n < requests; {
+		for range requests {
+			resp, err := http.Post(proxy.URL, "application/json", strings.NewReader("{}"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = resp.Body.Close()
+		}
+		n = <-flushed
+	}
+	calls.Close()
 }
 
 // TestMessagesInFrames: messages are found in frames that are masked, in fragments, compressed with what came before,
