@@ -325,3 +325,13 @@ var ruleExamples = func() (all []ruleExample) {
 	}
 	return all
 }()
+
+// TestLoginCutBeforeItsHost: the password of a URL that was cut before its host is redacted.
+func TestLoginCutBeforeItsHost(t *testing.T) {
+	r := mustNew(t, Config{})
+	for _, cut := range []string{"", "[truncated]", "..."} {
+		if got := r.Text("connecting to postgres://app:quartzhazel29" + cut); strings.Contains(got, "quartz") {
+			t.Errorf("%q is left", got)
+		}
+	}
+}

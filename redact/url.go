@@ -114,7 +114,8 @@ func (c *scan) login(begin int, plain bool) (int, int) {
 	stop := until(s[:limit], lo, limit, "/?#")
 	host := c.hostAfter(lo, stop, limit)
 	if host < 0 {
-		return 0, 0
+		// It may be cut before the host.
+		return unless(user == "" || stop-lo < 8 || !cutShort(s, stop) || number(s[lo:stop]), lo, stop)
 	}
 	password := s[lo:host]
 	if len(password) < 2 || noPassword(password) || strings.HasPrefix(s[host+1:], "sha256") {

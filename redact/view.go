@@ -65,13 +65,14 @@ func (v *view) level(i int) int {
 }
 
 // hiding are the bytes that what hides text begins with.
-var hiding = [256]bool{0x1b: true, '\\': true, '%': true, '&': true, '"': true, '<': true}
+var hiding = [256]bool{0x1b: true, '\\': true, '=': true, '%': true, '&': true, '"': true, '<': true}
 
 // normalize sets the view to that of s. Most texts hide nothing: those have no view of their own, and cost one look for
 // the bytes that what hides begins with.
 func (v *view) normalize(s string) {
 	v.raw, v.hides, v.text, v.from, v.size = s, false, v.text[:0], v.from[:0], v.size[:0]
-	if !strings.ContainsAny(s, "\\%&\x1b") && !strings.Contains(s, "<t") {
+	if !strings.ContainsAny(s, "\\%&\x1b") && !strings.Contains(s, "=3D") && !strings.Contains(s, "=20") &&
+		!strings.Contains(s, "<t") {
 		return
 	}
 	done := 0
@@ -111,6 +112,10 @@ func decode(s string, i int) (c rune, n int) {
 		return tableTag(s, i)
 	case '\\':
 		return backslashed(s, i)
+	case '=': // quoted-printable
+		if i+2 < len(s) && (s[i+1:i+3] == "3D" || s[i+1:i+3] == "20") {
+			return hexByte(s, i, i+1)
+		}
 	case '%':
 		k := i + 1
 		for strings.HasPrefix(s[k:], "25") && k+4 <= len(s) && class[s[k+2]]&hexSet != 0 && class[s[k+3]]&hexSet != 0 {
