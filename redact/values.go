@@ -41,7 +41,7 @@ func (m *mention) kindOf(v string) kind {
 		return k
 	case call(v) || colour(v) || strings.Contains(v, "::") || !m.quoted && bracketed(v):
 		return aCode
-	case m.c.r.classify(v) != notSecret:
+	case (len(v) <= 40 || strings.IndexByte(v, ' ') >= 0) && m.c.r.classify(v) != notSecret:
 		return aLabel
 	case len(v) >= 16 && has("idPrefixes", v[:max(0, strings.IndexAny(v, "_-"))]):
 		return aDotted
