@@ -158,20 +158,22 @@ func (p Retention) families(ctx context.Context, s Retained, before time.Time) (
 // archived, only those families are meant of which the oldest is archived.
 func Stale(sessions iter.Seq2[session.Session, error], before time.Time, archived bool) ([]session.Session, error) {
 	var all []session.Session
+	archives := make(map[string]bool)
 	for row, err := range sessions {
 		if err != nil {
 			return nil, err
 		}
+		archives[row.ID] = row.ArchivedAt != nil
 		if row.UpdatedAt >= before.UnixMilli() { // there may be many
-			row = session.Session{ID: row.ID, ParentID: row.ParentID, UpdatedAt: row.UpdatedAt, ArchivedAt: row.ArchivedAt}
+			row = session.Session{ID: row.ID, ParentID: row.ParentID, UpdatedAt: row.UpdatedAt}
 		}
 		all = append(all, row)
 	}
 	slices.Reverse(all)
 	heads, kept := FamilyHeads(all), make(map[string]bool)
 	for i := range all {
-		if s := &all[i]; s.UpdatedAt >= before.UnixMilli() || archived && s.ID == heads[s.ID] && s.ArchivedAt == nil {
-			kept[heads[s.ID]] = true
+		if head := heads[all[i].ID]; all[i].UpdatedAt >= before.UnixMilli() || archived && !archives[head] {
+			kept[head] = true
 		}
 	}
 	return slices.DeleteFunc(all, func(s session.Session) bool { return kept[heads[s.ID]] }), nil
