@@ -146,8 +146,12 @@ func observeCalls(to *recorder.Recorder, base http.RoundTripper, o modelhttp.Opt
 			sdklog.WithProcessor(sdklog.NewBatchProcessor(to.LogExporter(), sdklog.WithExportInterval(sent)))),
 	}
 	c.Calls = &recorder.Calls{Base: base, Flush: func() {
-		_ = c.traces.ForceFlush(context.Background())
-		_ = c.logs.ForceFlush(context.Background())
+		ctx := context.Background()
+		for _, err := range []error{c.traces.ForceFlush(ctx), c.logs.ForceFlush(ctx)} {
+			if err != nil {
+				otel.Handle(err) // as the timer does
+			}
+		}
 	}}
 	o.Now = c.Now
 	c.model = modelhttp.New(
