@@ -132,8 +132,8 @@ func (m *mention) near(t *token, by join) finding {
 	return finding{t.lo, t.hi, Marker}
 }
 
-// hints reports whether the token may be the secret of a label that names none, or looks like what identifies something:
-// it looks made to be a secret, and no other name is between them.
+// hints reports whether the token may be the secret of a label that names none, or looks like what identifies
+// something: it looks made to be a secret, and no other name is between them.
 func (m *mention) hints(t *token) bool {
 	v, k := m.s[t.lo:t.hi], t.f.kind
 	if m.class == hint && (k < aHash || k > aWordDigits || k == aText ||

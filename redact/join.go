@@ -192,9 +192,9 @@ func (m *mention) spoken(i int, blank bool) (int, bool) {
 	return i, !oneByteOf("\n\r", m.s[i])
 }
 
-// statement reads "is", "has been reset to", "for the database is": the words up to the value. It goes on, word by word,
-// until a verb or a colon leads to the value, and gives up at the end of the clause or after ten words. After the name
-// of a key, which is in code as often as in prose, words that no sentence goes on with may lead to a colon only.
+// statement reads "is", "has been reset to", "for the database is": the words up to the value. It goes on, word by
+// word, until a verb or a colon leads to the value, and gives up at the end of the clause or after ten words. After the
+// name of a key, which is in code as often as in prose, words that no sentence goes on with may lead to a colon only.
 func (m *mention) statement(i int) (int, bool) {
 	s, loose := m.s, false
 	for n := 0; n < 10 && i < len(s); n++ {

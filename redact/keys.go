@@ -165,8 +165,8 @@ func (r *Redactor) classify(key string) keyClass {
 	if len(key) > maxKey || len(r.keys) == 0 {
 		return notSecret
 	}
-	// Spellings of short names have a separator before or after them, so a byte that is no letter is put behind the key. The
-	// key may have several names, of which the one that promises most counts.
+	// Spellings of short names have a separator before or after them, so a byte that is no letter is put behind the key.
+	// The key may have several names, of which the one that promises most counts.
 	var buf [maxKey + 1]byte
 	n := copy(buf[:], key)
 	found := notSecret
@@ -199,8 +199,8 @@ func (r *Redactor) allowed(key string) bool {
 // maxKey bounds what is looked at as a key; no name of a secret is longer.
 const maxKey = 128
 
-// promise returns what the key s[lo:hi] promises by its part s[at:at+n], which spells k. The part must be whole words of
-// the key; the words before it may make it another thing (primary_key), as may those after it (password_length).
+// promise returns what the key s[lo:hi] promises by its part s[at:at+n], which spells k. The part must be whole words
+// of the key; the words before it may make it another thing (primary_key), as may those after it (password_length).
 func (k *keyName) promise(s string, lo, hi, at, n int) keyClass {
 	end, ok := k.ends(s, at+n, hi)
 	if !ok {

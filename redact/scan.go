@@ -66,8 +66,8 @@ func (t *table) next(s string, i, floor int) (int, []entry) {
 	if len(s)-i < 3 {
 		return -1, nil
 	}
-	// h has five bits of each of the last bytes. The bitmap has a bit for every value of the last fifteen of h; where it is
-	// not set, no literal has these three bytes, and that is so for nearly all bytes of a text.
+	// h has five bits of each of the last bytes. The bitmap has a bit for every value of the last fifteen of h; where it
+	// is not set, no literal has these three bytes, and that is so for nearly all bytes of a text.
 	h := uint32(s[i]&31)<<5 | uint32(s[i+1]&31)
 	for j := i + 2; j < len(s); j++ {
 		// It has bits of earlier bytes, too: to take them off here would have each byte wait longer for the one before.
@@ -152,9 +152,9 @@ func (c *scan) ask(e *entry, begin int) finding {
 	return finding{}
 }
 
-// addLater notes a secret that comes after the text that it was found by. It cannot be among those found at once: what is
-// between may have secrets of its own, and those found have to be in the order of the text. What overlaps one that was
-// noted before is not noted again.
+// addLater notes a secret that comes after the text that it was found by. It cannot be among those found at once: what
+// is between may have secrets of its own, and those found have to be in the order of the text. What overlaps one that
+// was noted before is not noted again.
 func (c *scan) addLater(f finding) {
 	if f.end == 0 {
 		return
@@ -351,8 +351,8 @@ func (r *Redactor) suspectAt(raw string, begin int, e *entry) bool {
 }
 
 // afford notes n steps of work that no other place pays for, and reports whether a text of this length may have so
-// many. A text that is made to be costly, such as a thousand beginnings of a block that never ends, runs out of them, and
-// is read less thoroughly from there on, rather than in a time that grows with its square.
+// many. A text that is made to be costly, such as a thousand beginnings of a block that never ends, runs out of them,
+// and is read less thoroughly from there on, rather than in a time that grows with its square.
 func (c *scan) afford(n int) bool {
 	c.spent += n
 	c.looked += n
