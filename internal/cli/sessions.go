@@ -238,11 +238,9 @@ func newRemove() *cobra.Command {
 			var err error
 			if !selects {
 				sessions, err = named(ctx, r, args, children)
-			} else {
-				all := r.Sessions(ctx, store.UpdatedSince(time.Time{}))
-				if sessions, err = store.Stale(all, before, archived); err == nil && x.any() {
-					sessions, err = x.families(ctx, r, sessions)
-				}
+			} else if sessions, err = store.Stale(r.Sessions(ctx, store.UpdatedSince(time.Time{})), before,
+				archived); err == nil && x.any() {
+				sessions, err = x.families(ctx, r, sessions)
 			}
 			if err == nil && olderThan != "" {
 				err = note(cmd, "%s, last updated before %s (%s ago)\n", counted(len(sessions), "session"),

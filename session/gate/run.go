@@ -213,12 +213,12 @@ var bad = []string{string(document.StateError), string(document.StateAborted), s
 // isAbout reports whether the run is of the assertion's case.
 func (a *Assertion) isAbout(run *Run) bool { return a.Case == "" || a.Case == run.Case }
 
-// needsSums reports whether the assertion is evaluated on sums, scores and prompts alone, without calls and answers.
-func (a *Assertion) needsSums() bool {
+// needsOnlySums reports whether the assertion is evaluated on sums, scores and prompts alone, without calls and answers.
+func (a *Assertion) needsOnlySums() bool {
 	return a.Status != "" || a.Max != nil || a.Min != nil || a.Score != nil || a.Prompt != nil
 }
 
-// failure is why the assertion does not hold, or nil. See needsSums for what reads no more of doc.
+// failure is why the assertion does not hold, or nil. See needsOnlySums for what reads no more of doc.
 func (a *Assertion) failure(run *Run, doc *document.Document, prompt string, r *redact.Redactor) *Failure {
 	switch {
 	case a.Status != "" && run.Outcome != a.Status:

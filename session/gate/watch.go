@@ -40,7 +40,7 @@ type Fact struct {
 
 const (
 	lookEvery = 500 * time.Millisecond
-	// lookFor is how long a look takes at most, but for the session that it is at.
+	// lookFor is how long a look takes at most, except for the session that it is at.
 	lookFor = 250 * time.Millisecond
 	// lag is how far the clocks of agents may be apart, and history how far a watch that goes on looks back.
 	lag, history = 15 * time.Minute, 24 * time.Hour
@@ -321,7 +321,7 @@ func (w *Watcher) budgets(ctx context.Context, r document.Reader, row *session.S
 	return nil
 }
 
-// found keeps a fact for delivery, unless it is known. about tells it from others of the rule.
+// found keeps a fact for delivery, unless it is known. about distinguishes it from others of the rule.
 func (w *Watcher) found(rule *Rule, row *session.Session, f Fact, about ...string) error {
 	h := sha256.New()
 	_ = json.NewEncoder(h).Encode(append([]string{rule.Name}, about...)) // strings can be encoded

@@ -185,6 +185,9 @@ func (a *assembly) reportUser(t *turn) *node {
 // returns the fact that reports it, or else one that reports that there was a prompt, or nil.
 func (t *turn) setAsked(prompts []*node) *node {
 	reporter, begun := t.firstAsked()
+	if reporter != nil {
+		t.takeLiterally(reporter)
+	}
 	if reporter != nil && (len(prompts) == 0 ||
 		begun < prompts[0].Start && !sameWords(reporter.Fact, prompts[0].Fact)) {
 		// A prompt that is reported by itself while the work goes on is a further one.
@@ -369,9 +372,6 @@ func (t *turn) firstAsked() (reporter *node, begun int64) {
 		if (reporter == nil || reporter.Kind == fact.ModelCall && n.Kind == fact.Turn) && len(askedBy(n.Fact)) > 0 {
 			reporter = n
 		}
-	}
-	if reporter != nil {
-		t.takeLiterally(reporter)
 	}
 	return reporter, begun
 }

@@ -29,8 +29,8 @@ const everything = `SELECT 'session' FROM chat_sessions UNION ALL SELECT 'messag
 func TestDelete(t *testing.T) {
 	path := newPath(t)
 	s := open(t, path, Options{Outbox: true})
-	told := turnBatch("s", "1")
-	apply(t, s, told)
+	batch := turnBatch("s", "1")
+	apply(t, s, batch)
 	before := storetest.Transcript(t, s, "s")
 	const columns = `INSERT INTO observations(trace_id, source, owner, dialect, start_nano, end_nano, ` +
 		`default_session, calls_json, session_id, until_nano, reach, data) VALUES `
@@ -43,10 +43,10 @@ func TestDelete(t *testing.T) {
 	if diff := cmp.Diff([]string{"observation child", "call c2"}, testscale.Query(t, path, everything)); diff != "" {
 		t.Errorf("left (-want +got):\n%s", diff)
 	}
-	apply(t, s, told)
+	apply(t, s, batch)
 	after := storetest.Transcript(t, s, "s")
 	if diff := cmp.Diff(before, after); diff != "" {
-		t.Errorf("told again (-before +after):\n%s", diff)
+		t.Errorf("delivered again (-before +after):\n%s", diff)
 	}
 	g, err := s.Collect(t.Context(), moment(at+1), false)
 	if err != nil || g.Observations != 1 {

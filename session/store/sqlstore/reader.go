@@ -93,8 +93,8 @@ func sequence[T any](what string, read func(emit func(T) error) error) iter.Seq2
 	}
 }
 
-// conditionsOf are those of the sessions that a query selects, but for its cursor. It reports whether these are few, which
-// an index of a condition finds.
+// conditionsOf are those of the sessions that a query selects, without its cursor. It reports whether these are few,
+// which an index of a condition finds.
 func conditionsOf(conn Conn, q *store.SessionQuery, among []string) (where conditions, few bool, err error) {
 	where.d = conn.Dialect()
 	if q.Text != "" {
