@@ -180,9 +180,6 @@ func (c *scan) readTokens(from, to int) {
 	}
 }
 
-// tokenStops end a word, or begin one.
-const tokenStops = wordStops + ",;()[]{}<>|"
-
 // readToken notes the token at i, if one is there, and returns where the next may be.
 func (c *scan) readToken(i, to int) int {
 	s := c.s
@@ -202,19 +199,19 @@ func (c *scan) readToken(i, to int) int {
 			return i + 1
 		}
 		return end + 1
-	case oneByteOf(tokenStops, b):
+	case class[b]&apartBy != 0:
 		return i + 1
 	}
-	end := i
-	for end < len(s) && !oneByteOf(tokenStops, s[end]) {
-		end++
+	end, seen := i, charset(0)
+	for ; end < len(s) && class[s[end]]&apartBy == 0; end++ {
+		seen |= class[s[end]]
 	}
 	v := s[i:end]
-	if strings.Count(v, ":") > 2 { // the name of a resource
+	// Most words have no digit and are words of a language: they are tokens only as the values of pairs.
+	if seen&(digit|dash|equals|colonAt) == 0 && c.ownerOf(i) == "" || strings.Count(v, ":") > 2 { // the name of a resource
 		return end
 	}
-	// Of name=value the value is the token; signs at the end of Base64 are part of it. Most words have no digit and are
-	// words of a language: they are tokens only as the values of pairs.
+	// Of name=value the value is the token; signs at the end of Base64 are part of it.
 	k := strings.LastIndexAny(strings.TrimRight(v, "="), "=:") + 1
 	lo, hi := skip(s, i+k, end, "*_"), skipBack(s, end, i+k, ".:?!*_")
 	if v = s[lo:max(lo, hi)]; v != "" && !oneByteOf("-/$.~%@\\", v[0]) &&

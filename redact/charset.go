@@ -25,6 +25,7 @@ const (
 	visible // what passwords are made of
 	space   // also line ends
 	ofToken // of what may be a password or a key without a label
+	apartBy // ends a word, or begins one
 
 	letter = lower | upper
 	alnum  = digit | letter
@@ -39,7 +40,7 @@ var class = func() (t [256]charset) {
 	for set, chars := range map[charset]string{digit: "0123456789", lower: "abcdefghijklmnopqrstuvwxyz",
 		upper: "ABCDEFGHIJKLMNOPQRSTUVWXYZ", hexLower: "abcdef", hexUpper: "ABCDEF", under: "_", dash: "-", dot: ".",
 		plusSlash: "+/", equals: "=", tilde: "~", percent: "%", dollar: "$", comma: ",", colonAt: ":@", star: "*",
-		space: blanks} {
+		space: blanks, apartBy: wordStops + ",;()[]{}<>|"} {
 		for i := range len(chars) {
 			t[chars[i]] |= set
 		}

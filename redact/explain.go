@@ -34,7 +34,7 @@ func (r *Redactor) Explain(s string) []Candidate {
 	traced := *r
 	traced.trace = &trace{}
 	traced.document(s, 0, nil)
-	traced.text(s, false)
+	traced.text(s, false, span{0, len(s)})
 	found := traced.trace.found
 	slices.SortStableFunc(found, func(a, b Candidate) int { return a.Start - b.Start })
 	return slices.CompactFunc(found, func(a, b Candidate) bool {

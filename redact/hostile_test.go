@@ -54,10 +54,10 @@ func TestHostileTextIsLookedAtOnce(t *testing.T) {
 	work := func(text string) int {
 		c := new(scan)
 		c.begin(r, text)
-		if !r.suspect(text) {
+		if r.suspect(text) < 0 {
 			return 0
 		}
-		c.all(0)
+		c.all(0, len(text))
 		return c.looked
 	}
 	for name, unit := range hostile() {

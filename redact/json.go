@@ -109,7 +109,7 @@ func (w *walker) member(key string, i int, ofSchema bool, level int) int {
 // text finds.
 func (w *walker) str(key string, start, end int) {
 	plain := w.s[start:end]
-	if w.text == nil && (!holdsJSON(plain) || !w.r.suspect(plain)) {
+	if w.text == nil && (!holdsJSON(plain) || w.r.suspect(plain) < 0) {
 		return
 	}
 	if strings.IndexByte(plain, '\\') >= 0 {

@@ -207,17 +207,19 @@ func (m *mention) labelMarks() uint32 {
 // shouted reports whether s has no lower-case letter.
 func shouted(s string) bool { return !holds(s, lower) }
 
-// startsLine reports whether only indentation, a list's dash or a quote precedes the label in its line.
+// startsLine reports whether only indentation, a list's dash or a quote precedes the label in its line, or in the
+// string of JSON that it is in.
 func (m *mention) startsLine() bool {
-	from := m.c.head(m.lo)
-	return m.lo-from < maxHead && strings.Trim(m.s[from:m.lo], " \t-\"'") == ""
+	from := skipBack(m.s, m.lo, max(0, m.lo-maxHead), " \t-\"'")
+	return from == 0 || m.s[from-1] == '\n' || m.s[from-1] == ':' && m.s[from] == '"'
 }
 
 // named finds the value of the key that e found at begin, where it is a secret.
 func (c *scan) named(e *entry, begin int) finding {
 	at := begin + e.from
 	lo, hi := keySpan(c.s, c.floor, at, e.n)
-	if hi <= lo {
+	// Of markers only that of an id leads on: its key is beside it.
+	if hi <= lo || strings.HasSuffix(c.s[:lo], "[redacted:") && c.s[lo:hi] != "aws-key" {
 		return finding{}
 	}
 	m := &c.m

@@ -40,27 +40,42 @@ func (r *Redactor) clean(key, s string) string {
 
 // byRules redacts s without Config.Func.
 func (r *Redactor) byRules(s string) string {
-	if !r.suspect(s) {
+	first := r.suspect(s)
+	if first < 0 {
 		return s
 	}
-	// Taking one secret out can lay another bare, beside it or in what encloses it.
-	for range maxPasses {
-		out := r.once(s)
+	// Taking one secret out can lay another bare, beside it or in what encloses it. What is farther from it than a label
+	// reaches is as it was, so the passes after the first do not look at it again.
+	for n, near := 0, (span{max(0, first-maxReach), len(s)}); n < maxPasses; n++ {
+		keyed, isJSON := r.document(s, 0, nil)
+		if keyed != s {
+			near = span{0, len(keyed)}
+		}
+		out := r.text(keyed, isJSON, near)
 		if out == s {
 			break
 		}
+		near = changed(s, out)
 		s = out
 	}
 	return s
 }
 
-// once redacts s by one pass of the rules: what is under keys of JSON, then all of it as a text.
-func (r *Redactor) once(s string) string {
-	keyed, isJSON := r.document(s, 0, nil)
-	if !isJSON {
-		return r.text(s, false)
+// maxReach is how far from a label its secret may be, and what its secret is judged by.
+const maxReach = 4 * maxStatement
+
+// changed returns the bounds of what is in after and was not in before, with what labels there reach.
+func changed(before, after string) span {
+	const step = 32 // bytes that are compared at once
+	lo, n := 0, min(len(before), len(after))
+	for lo+step <= n && before[lo:lo+step] == after[lo:lo+step] {
+		lo += step
 	}
-	return r.text(keyed, true)
+	hi, back := len(after), len(before)
+	for hi-step >= lo && back-step >= lo && before[back-step:back] == after[hi-step:hi] {
+		hi, back = hi-step, back-step
+	}
+	return span{max(0, lo-maxReach), min(len(after), hi+maxReach)}
 }
 
 // custom passes what is left to Config.Func, strings of JSON one by one.

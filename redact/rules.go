@@ -319,5 +319,5 @@ func encodedText(c *scan, at, n int) (int, int) {
 		return lo, hi
 	}
 	plain, ok := decoded(c.s[lo:hi])
-	return unless(!ok || c.r.without().text(plain, false) == plain, lo, hi)
+	return unless(!ok || c.r.without().text(plain, false, span{0, len(plain)}) == plain, lo, hi)
 }

@@ -85,10 +85,10 @@ func (t *table) next(s string, i, floor int) (int, []entry) {
 	return -1, nil
 }
 
-// all finds the secrets of the text from a literal on.
-func (c *scan) all(i int) {
+// all finds the secrets by the literals between i and to.
+func (c *scan) all(i, to int) {
 	for {
-		at, entries := c.r.index.next(c.s, i, c.floor)
+		at, entries := c.r.index.next(c.s[:to], i, c.floor)
 		if at < 0 {
 			break
 		}
@@ -183,8 +183,9 @@ func (c *scan) fromLater(at int) int {
 	return 0
 }
 
-// text redacts s as a text, once. In JSON, what goes on after a string that it is in ends with that string.
-func (r *Redactor) text(s string, isJSON bool) string {
+// text redacts s as a text, once, by the labels and the shapes that are near. In JSON, what goes on after a string that
+// it is in ends with that string.
+func (r *Redactor) text(s string, isJSON bool, near span) string {
 	c := scans.Get().(*scan)
 	defer scans.Put(c)
 	c.begin(r, s)
@@ -192,6 +193,8 @@ func (r *Redactor) text(s string, isJSON bool) string {
 	c.v.normalize(s)
 	if c.v.hides {
 		c.s = unsafe.String(unsafe.SliceData(c.v.text), len(c.v.text))
+		near.lo, _ = slices.BinarySearch(c.v.from, int32(near.lo))
+		near.hi, _ = slices.BinarySearch(c.v.from, int32(near.hi))
 	}
 	// Logins have no literal to be found by, so they are looked for first; all takes them when it gets there.
 	for lo, hi := range r.logins(c.s) {
@@ -200,7 +203,7 @@ func (r *Redactor) text(s string, isJSON bool) string {
 			c.addLater(finding{lo, hi, "[redacted:login-password]"})
 		}
 	}
-	c.all(0)
+	c.all(near.lo, near.hi)
 	if len(c.found) > 0 {
 		out := c.replaced(s)
 		if isJSON && !jsonscan.Valid(out) {
@@ -311,21 +314,21 @@ type closedQuote struct {
 	q            byte
 }
 
-// suspect reports whether raw, a text with its escapes, may hold a secret. It errs on the side of true: what it is
-// false for needs no decoding.
-func (r *Redactor) suspect(raw string) bool {
+// suspect returns where the first label or shape in raw, a text with its escapes, is that may lead to a secret, below 0
+// where none is. It errs on the side of finding one: what it finds none in needs no decoding.
+func (r *Redactor) suspect(raw string) int {
 	for at, entries := r.index.next(raw, 0, 0); at >= 0; at, entries = r.index.next(raw, at+1, 0) {
 		for k := range entries {
 			e := &entries[k]
 			if begin := at - e.offset; (k == 0 || e.at(raw, 0, begin)) && r.suspectAt(raw, begin, e) {
-				return true
+				return begin
 			}
 		}
 	}
-	for range r.logins(raw) {
-		return true
+	for lo := range r.logins(raw) {
+		return lo
 	}
-	return false
+	return -1
 }
 
 // suspectAt is suspect for the literal that is at begin.

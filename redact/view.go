@@ -64,38 +64,39 @@ func (v *view) level(i int) int {
 	return 1<<16 - 1
 }
 
-// hiding are the bytes that what hides text begins with.
-var hiding = [256]bool{0x1b: true, '\\': true, '=': true, '%': true, '&': true, '"': true, '<': true}
+// hiding are what hides text begins with.
+var hiding = [...]string{"\\", "%", "&", "\x1b", "=3D", "=20", "<t", "</t"}
 
-// normalize sets the view to that of s. Most texts hide nothing: those have no view of their own, and cost one look for
-// the bytes that what hides begins with.
+// normalize sets the view to that of s. Most texts hide nothing: those have no view of their own. In the others, too,
+// most bytes hide nothing, so what hides text is searched for by its beginnings, rather than each byte looked at.
 func (v *view) normalize(s string) {
 	v.raw, v.hides, v.text, v.from, v.size = s, false, v.text[:0], v.from[:0], v.size[:0]
-	if !strings.ContainsAny(s, "\\%&\x1b") && !strings.Contains(s, "=3D") && !strings.Contains(s, "=20") &&
-		!strings.Contains(s, "<t") {
-		return
-	}
-	done := 0
-	for i := 0; i < len(s); {
-		if !hiding[s[i]] {
-			i++
-			continue
+	var next [len(hiding)]int // where each of them is, at or after i
+	for i, done := 0, 0; ; {
+		first := len(s)
+		for k, sign := range hiding {
+			if next[k] < i || i == 0 {
+				if next[k] = i + strings.Index(s[i:], sign); next[k] < i {
+					next[k] = len(s)
+				}
+			}
+			first = min(first, next[k])
 		}
-		c, n := decode(s, i)
-		if n == 0 || n > 1<<16-1 {
-			i++
-			continue
+		if i = first; i == len(s) {
+			if v.hides {
+				v.plain(s, done, i)
+			}
+			return
 		}
-		v.hides = true
-		v.plain(s, done, i)
-		if c >= 0 {
-			v.hidden(c, i, n)
+		if c, n := decode(s, i); n > 0 && n < 1<<16 {
+			v.hides = true
+			v.plain(s, done, i)
+			if c >= 0 {
+				v.hidden(c, i, n)
+			}
+			done = i + n
 		}
-		i += n
-		done = i
-	}
-	if v.hides {
-		v.plain(s, done, len(s))
+		i = max(i+1, done)
 	}
 }
 

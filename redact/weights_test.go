@@ -48,7 +48,7 @@ func learn(t testing.TB, texts []corpusEntry) (samples []sample) {
 			return secret
 		}
 		r.trace.found = nil
-		r.text(e.text, false)
+		r.text(e.text, false, span{0, len(e.text)})
 	}
 	return samples
 }
