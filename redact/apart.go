@@ -5,9 +5,9 @@ import (
 	"unsafe"
 )
 
-// elsewhere returns the secret that belongs to the label though no sign joins them: the value of a name, what was to be
-// used as it. What is below it in a table it notes for later.
-func (m *mention) elsewhere() finding {
+// elsewhere finds the secret that belongs to the label though no sign joins them: the value of a name, what was to be
+// used as it, what is below it in a table.
+func (m *mention) elsewhere() bool {
 	if m.heads() {
 		to := m.c.eol(m.hi)
 		m.items(to, to+strings.Index(m.s[to:]+"\n[", "\n["))
@@ -32,13 +32,13 @@ type token struct {
 // maxStatement bounds how far apart a label and a value in its statement are.
 const maxStatement = 160
 
-// nearby returns a token of the label's statement that is a secret: after the label, before it, or in the line below.
+// nearby finds a token of the label's statement that is a secret: after the label, before it, or in the line below.
 // The first that is judged to be one is taken. How the token is placed is its join for the score: the value of a
 // pair is nearly as sure as an assignment, what is after the label less so, and what is before it hardly ever a secret,
 // unless words such as "as the" lead from it to the label.
-func (m *mention) nearby() finding {
+func (m *mention) nearby() bool {
 	if m.settled || !m.hasTokens() {
-		return finding{}
+		return false
 	}
 	c := m.c
 	from, to := c.line(m.lo)
@@ -46,16 +46,16 @@ func (m *mention) nearby() finding {
 	if lo := skip(m.s, m.hi, m.hi+1, quotes); lo > m.hi && lo < to && oneByteOf(":,", m.s[lo]) { // of JSON
 		stop = until(m.s, lo, to-lo, "{}[];")
 	}
-	if f := m.valueOfPair(); f.end > 0 {
-		return f
+	if m.valueOfPair() {
+		return true
 	}
 	k := 0
 	for k < len(c.tokens) && c.tokens[k].lo < m.hi {
 		k++
 	}
 	for n := k; n < len(c.tokens) && c.tokens[n].lo < stop && c.tokens[n].lo < m.hi+maxStatement; n++ {
-		if f := m.near(&c.tokens[n], near); f.end > 0 {
-			return f
+		if m.near(&c.tokens[n], near) {
+			return true
 		}
 	}
 	by := ahead
@@ -64,31 +64,29 @@ func (m *mention) nearby() finding {
 	}
 	for n := k - 1; n >= 0 && c.tokens[n].lo >= max(from, m.lo-maxStatement); n-- {
 		if t := &c.tokens[n]; t.hi <= m.lo {
-			if f := m.near(t, by); f.end > 0 {
-				return f
+			if m.near(t, by) {
+				return true
 			}
 			by = ahead
 		}
 	}
 	for n := k; n < len(c.tokens) && to-m.lo < maxStatement; n++ {
 		if t := &c.tokens[n]; t.lo > to && t.f.marks>>isAlone&1 != 0 {
-			c.addLater(m.near(t, below)) // what is between may begin another secret
+			m.near(t, below) // what is between may begin another secret
 		}
 	}
-	return finding{}
+	return false
 }
 
-// valueOfPair returns the value in a pair of name and value of which the label is the name.
-func (m *mention) valueOfPair() finding {
+// valueOfPair finds the value in a pair of name and value of which the label is the name.
+func (m *mention) valueOfPair() bool {
 	for n := range m.c.tokens {
 		t := &m.c.tokens[n]
-		if t.f.marks>>isValue&1 != 0 && m.pairs() && t.lo >= m.pairIn.lo && t.hi <= m.pairIn.hi {
-			if f := m.near(t, apart); f.end > 0 {
-				return f
-			}
+		if t.f.marks>>isValue&1 != 0 && m.pairs() && t.lo >= m.pairIn.lo && t.hi <= m.pairIn.hi && m.near(t, apart) {
+			return true
 		}
 	}
-	return finding{}
+	return false
 }
 
 // hasTokens reads the tokens of the label's statement, and reports whether there are any.
@@ -112,24 +110,21 @@ func (m *mention) below(to int) int {
 	return min(m.c.eol(i), i+maxStatement)
 }
 
-// near returns the token where it is the secret of the label.
-func (m *mention) near(t *token, by join) finding {
+// near finds the token where it is the secret of the label.
+func (m *mention) near(t *token, by join) bool {
 	if t.lo == m.tried.lo && t.hi == m.tried.hi || t.lo < m.c.floor || t.lo < m.hi && t.hi > m.lo {
-		return finding{}
+		return false
 	}
 	f := t.f
 	// Digests are in all places, so near a key or a token that is no password one needs what a hint needs.
 	if (m.class == hint || m.class <= countable && f.kind == aHash) && !m.hints(t) {
-		return finding{}
+		return false
 	}
 	f.join, f.class = by, m.class
 	f.marks |= m.labelMarks()
 	between := m.s[min(m.hi, t.hi):max(m.lo, t.lo)]
 	f.set(isClose, len(between) < 32 && !strings.Contains(between, ". "))
-	if !m.judged(f, t.lo, t.hi) {
-		return finding{}
-	}
-	return finding{t.lo, t.hi, Marker}
+	return m.judged(f, t.lo, t.hi) && m.c.note(t.lo, t.hi, Marker)
 }
 
 // hints reports whether the token may be the secret of a label that names none, or looks like what identifies
@@ -372,7 +367,7 @@ func (c *scan) row(at, end int, sign string) bool {
 	for n, v := range cells {
 		if c.columns[n] != notSecret && (sign != aligned || strings.IndexByte(c.s[at+v.lo:at+v.hi], ' ') < 0) {
 			c.cell = mention{c: c, s: c.s, lo: at, hi: at, class: c.columns[n], join: cell}
-			c.addLater(c.cell.found(at+v.lo, at+v.hi))
+			c.cell.found(at+v.lo, at+v.hi)
 		}
 	}
 	return true

@@ -262,7 +262,7 @@ func (m *mention) items(lo, hi int) {
 			if !m.quoted && next < hi && !oneByteOf("\n\r,;:=#)]}", s[next]) { // words
 				end = until(s, next, hi-next, "\n")
 			} else if next == len(s) || !oneByteOf(":=", s[next]) {
-				c.addLater(m.found(lo, end))
+				m.found(lo, end)
 			}
 			lo = end
 		}

@@ -69,7 +69,7 @@ func (w *walker) any(i int, key string, class keyClass, level int) int {
 			w.r.trace.note(Candidate{Start: i, End: end, Label: key, Kind: "value under a key", Secret: goes})
 		}
 		if goes {
-			w.edits = append(w.edits, finding{i, end, quotedMarker})
+			w.edits = append(w.edits, finding{start: i, end: end, marker: quotedMarker})
 			return end
 		}
 	}
@@ -122,7 +122,7 @@ func (w *walker) str(key string, start, end int) {
 		out, _ = w.r.document(plain, w.nested+1, nil)
 	}
 	if out != plain {
-		w.edits = append(w.edits, finding{start, end, escape(out)})
+		w.edits = append(w.edits, finding{start: start, end: end, marker: escape(out)})
 	}
 }
 

@@ -215,12 +215,12 @@ func (m *mention) startsLine() bool {
 }
 
 // named finds the value of the key that e found at begin, where it is a secret.
-func (c *scan) named(e *entry, begin int) finding {
+func (c *scan) named(e *entry, begin int) bool {
 	at := begin + e.from
 	lo, hi := keySpan(c.s, c.floor, at, e.n)
 	// Of markers only that of an id leads on: its key is beside it.
 	if hi <= lo || strings.HasSuffix(c.s[:lo], "[redacted:") && c.s[lo:hi] != "aws-key" {
-		return finding{}
+		return false
 	}
 	m := &c.m
 	*m = mention{c: c, s: c.s, lo: lo, hi: hi}
@@ -228,47 +228,37 @@ func (c *scan) named(e *entry, begin int) finding {
 	// key taken into its words.
 	i, ok := m.sign()
 	if !ok && !m.inRow() && !m.hasTokens() {
-		return finding{} // most mentions end here, before the key is looked at
+		return false // most mentions end here, before the key is looked at
 	}
 	if m.lo, m.class = c.r.classifyAt(c.s, lo, hi, at, e); m.class == notSecret {
-		return finding{}
+		return false
 	}
 	return m.secretAt(i, ok)
 }
 
-// secretAt returns the value at i, where one is joined to the label, or the secret that belongs to it elsewhere.
-func (m *mention) secretAt(i int, joined bool) finding {
-	if joined {
-		if f := m.joined(i); f.end > 0 {
-			return f
-		}
-	}
-	return m.elsewhere()
+// secretAt finds the value at i, where one is joined to the label, or the secret that belongs to it elsewhere.
+func (m *mention) secretAt(i int, joined bool) bool {
+	return joined && m.joined(i) || m.elsewhere()
 }
 
-// joined returns the value at i where it is a secret, or what is the default of a variable there, or the second of two.
-func (m *mention) joined(i int) finding {
+// joined finds the value at i where it is a secret, or what is the default of a variable there.
+func (m *mention) joined(i int) bool {
 	lo, hi := m.value(i)
 	if lo < m.c.floor || hi == 0 {
-		return finding{}
+		return false
 	}
 	v := m.s[lo:max(lo, hi)]
 	// What is redacted already has had its secret: nothing near it is looked at for the same label.
 	m.settled = v != "" && marked(v) || strings.HasPrefix(v, "ENC[") // of SOPS
 	if m.join == sure && !blank(v) && !(m.tag && filePath(v)) || m.secret(lo, hi) {
-		return finding{lo, hi, Marker}
+		return m.c.note(lo, hi, Marker)
 	}
 	if k := strings.Index(v, ":-"); k > 0 && v[0] == '$' { // ${NAME:-default}
 		m.join = fallback
 		return m.found(lo+k+2, skipBack(m.s, hi, lo+k+2, "}"))
 	}
-	return finding{}
+	return false
 }
 
-// found returns s[lo:hi] where it is a secret.
-func (m *mention) found(lo, hi int) finding {
-	if m.secret(lo, hi) {
-		return finding{lo, hi, Marker}
-	}
-	return finding{}
-}
+// found finds s[lo:hi] where it is a secret.
+func (m *mention) found(lo, hi int) bool { return m.secret(lo, hi) && m.c.note(lo, hi, Marker) }

@@ -14,7 +14,7 @@ type phrase struct {
 	join     join   // how the value after it is joined; joins where signs and words show it
 	where    placing
 	behind   string // what is between it and its value: one of these, in this order, separated by |; · is a space
-	find     func(c *scan, m *mention) finding
+	find     func(c *scan, m *mention) bool
 	hint     bool // it names no secret: what looks like one is near it more often than elsewhere
 }
 
@@ -58,7 +58,7 @@ var phrases = []phrase{
 }
 
 // phrased finds the value of the phrase that e found at begin, where it is a secret.
-func (c *scan) phrased(e *entry, begin int) finding {
+func (c *scan) phrased(e *entry, begin int) bool {
 	p, hi := e.phrase, begin+len(e.literal)
 	m := &c.m
 	*m = mention{c: c, s: c.s, lo: begin, hi: hi, class: spokenOf, join: p.join, sentence: true}
@@ -67,7 +67,7 @@ func (c *scan) phrased(e *entry, begin int) finding {
 		return p.find(c, m)
 	case p.behind != "":
 		if hi = m.behind(p.behind); hi == 0 {
-			return finding{}
+			return false
 		}
 		fallthrough
 	case p.join != joins:
@@ -77,7 +77,7 @@ func (c *scan) phrased(e *entry, begin int) finding {
 		return m.joined(jsonscan.Space(c.s, hi))
 	}
 	if m.hi = inflected(c.s, begin, hi); partOfWord(c.s, begin, m.hi) {
-		return finding{}
+		return false
 	}
 	return m.secretAt(m.sign())
 }
@@ -116,26 +116,26 @@ func partOfWord(s string, lo, hi int) bool {
 }
 
 // given finds a string among the arguments of the call that the label begins.
-func given(c *scan, m *mention) finding {
+func given(c *scan, m *mention) bool {
 	_, to := c.line(m.lo)
 	c.readTokens(m.lo, min(m.hi+maxStatement, to))
 	for k := range c.tokens {
 		if t := &c.tokens[k]; t.f.marks>>isQuoted&1 != 0 && t.lo >= m.hi && t.lo < to {
-			if f := m.near(t, argument); f.end > 0 {
-				return f
+			if m.near(t, argument) {
+				return true
 			}
 		}
 	}
-	return finding{}
+	return false
 }
 
 // afterUser finds the password of a command that a user is named to, whatever command it is: -u USER -p PASSWORD.
-func afterUser(c *scan, m *mention) finding {
+func afterUser(c *scan, m *mention) bool {
 	from, _ := c.line(m.lo)
 	before := c.s[max(from, m.lo-maxKey):m.lo]
 	k := max(strings.LastIndex(before, "-u"), strings.LastIndex(before, "-U")) // of --user, too
 	if k < 0 || !bounded(before, runBack(before, k, 0, dash)) || strings.ContainsAny(before[k:], "|;&\n") {
-		return finding{}
+		return false
 	}
 	m.class, m.dashes = ofTool, true
 	if m.quoted = oneByteOf(quotes, c.s[m.hi-1]); m.quoted {
@@ -145,7 +145,7 @@ func afterUser(c *scan, m *mention) finding {
 }
 
 // printed notes what is written into a command that reads a password: echo … | COMMAND, COMMAND <<< …, COMMAND <(echo …).
-func printed(c *scan, m *mention) finding {
+func printed(c *scan, m *mention) bool {
 	from, _ := c.line(m.lo)
 	var end int
 	c.words, end = c.commandWords(min(m.hi, len(c.s)-1), c.words[:0])
@@ -155,7 +155,7 @@ func printed(c *scan, m *mention) finding {
 	}
 	reads := func(word string) bool { return strings.Contains(command, strings.ReplaceAll(word, "·", " ")) }
 	if !strings.HasSuffix(command, "<(") && !slices.ContainsFunc(words["readers"], reads) || reads("base64·-d") || reads("sum·-") {
-		return finding{}
+		return false
 	}
 	if reads("chpasswd") {
 		user = ":"
@@ -169,41 +169,25 @@ func printed(c *scan, m *mention) finding {
 			w.lo += len(line) + 1
 		}
 	}
-	return finding{}
+	return false
 }
 
 // grouped notes the secrets of the group that the label begins.
-func grouped(c *scan, m *mention) finding {
+func grouped(c *scan, m *mention) bool {
 	m.items(m.group(m.hi))
-	return finding{}
+	return false
 }
 
 // hinted finds what looks like a password or a key in the statement of the label, or in the line below.
-func hinted(c *scan, m *mention) finding {
+func hinted(c *scan, m *mention) bool {
 	m.class = hint
 	if end := skip(c.s, m.hi, m.hi+1, "s"); end < len(c.s) && class[c.s[end]]&alnum != 0 {
-		return finding{}
+		return false
 	}
-	f := m.nearby()
-	if f.end > 0 && c.shaped(f) {
-		return finding{}
-	}
-	return f
-}
-
-// shaped reports whether a rule finds the secret f or what it is part of, which then has its name.
-func (c *scan) shaped(f finding) bool {
-	s, from := c.s[:f.end], since(c.s, f.start, max(c.floor, f.start-maxKey), wordStops)
-	for at, entries := c.r.index.next(s, from, c.floor); at >= 0; {
-		for k := range entries {
-			e := &entries[k]
-			if begin := at - e.offset; e.key == nil && e.phrase == nil && e.rule.find != nil && e.at(s, c.floor, begin) {
-				if lo, hi := e.rule.find(c, begin, len(e.literal)); hi > max(lo, f.start) {
-					return true
-				}
-			}
-		}
-		at, entries = c.r.index.next(s, at+1, c.floor)
+	n := len(c.found)
+	m.nearby()
+	for k := range c.found[n:] {
+		c.found[n+k].hinted = true
 	}
 	return false
 }
@@ -239,31 +223,31 @@ func suspicious(s string, from, to int) int {
 }
 
 // pgpass finds the last field of a line of .pgpass: host:port:database:user:password.
-func pgpass(c *scan, m *mention) finding {
+func pgpass(c *scan, m *mention) bool {
 	lo, hi := since(c.s, m.lo, max(c.floor, m.lo-80), wordStops+"=<>/"), c.bareWord(m.hi)
 	fields := strings.SplitN(c.s[lo:hi], ":", 5)
 	if len(fields) < 5 || noPassword(fields[4]) || run(c.s, lo, slug|dot|colonAt|star) < hi-len(fields[4]) {
-		return finding{}
+		return false
 	}
-	return finding{hi - len(fields[4]), hi, Marker}
+	return c.note(hi-len(fields[4]), hi, Marker)
 }
 
 // ofKey notes the private members of a JSON Web Key; the others identify it.
-func ofKey(c *scan, m *mention) finding {
+func ofKey(c *scan, m *mention) bool {
 	lo, hi := since(c.s, m.lo, max(c.floor, m.lo-maxHeader), "{"), until(c.s, m.hi, maxHeader, "}")
 	for _, name := range [...]string{`"d"`, `"p"`, `"q"`, `"dp"`, `"dq"`, `"qi"`, `"k"`} {
 		if at := lo + strings.Index(c.s[lo:hi], name); at >= lo {
-			c.addLater(m.joined(skip(c.s, at+len(name), hi, ": ")))
+			m.joined(skip(c.s, at+len(name), hi, ": "))
 		}
 	}
-	return finding{}
+	return false
 }
 
 // ofSecret notes the data of a Secret of Kubernetes, in JSON or YAML.
-func ofSecret(c *scan, m *mention) finding {
+func ofSecret(c *scan, m *mention) bool {
 	lo, hi := max(c.floor, m.lo-maxHeader), min(len(c.s), m.hi+maxHeader)
 	if end := c.eol(m.hi); c.s[m.hi-1] != '"' && strings.TrimSpace(c.s[m.hi:end]) != "" || !c.afford((hi-lo)/8) {
-		return finding{} // a SecretStore
+		return false // a SecretStore
 	}
 	lo += strings.LastIndex(c.s[lo:m.lo], "\n---") + 1
 	hi = m.hi + strings.Index(c.s[m.hi:hi]+"\n---", "\n---")
@@ -273,5 +257,5 @@ func ofSecret(c *scan, m *mention) finding {
 			return grouped(c, m)
 		}
 	}
-	return finding{}
+	return false
 }

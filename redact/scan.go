@@ -13,6 +13,7 @@ import (
 type finding struct {
 	start, end int
 	marker     string
+	hinted     bool // no name and no shape shows it: what overlaps it is surer
 }
 
 // scan is one pass over a text. What it remembers of lines, words, quotes and commands is what keeps the work for any
@@ -20,9 +21,8 @@ type finding struct {
 type scan struct {
 	r      *Redactor
 	s      string
-	floor  int // what is before is redacted already
-	found  []finding
-	later  []finding // of tables, in order, beyond where the pass is
+	floor  int       // what is before is redacted already
+	found  []finding // in the order that they were found in
 	v      view      // of the text; s is what it shows
 	spent  int       // steps that afford was asked for
 	looked int       // bytes looked at again, for tests
@@ -56,7 +56,7 @@ func (c *scan) begin(r *Redactor, s string) {
 		c.v = view{}
 	}
 	c.v.raw = "" // it is not kept
-	*c = scan{r: r, s: s, found: c.found[:0], later: c.later[:0], words: c.words[:0], next: c.next[:0],
+	*c = scan{r: r, s: s, found: c.found[:0], words: c.words[:0], next: c.next[:0],
 		columns: c.columns[:0], tokens: c.tokens[:0], cellsOf: c.cellsOf[:0], v: c.v, lineTo: -1, wordFrom: -1}
 }
 
@@ -90,97 +90,62 @@ func (c *scan) all(i, to int) {
 	for {
 		at, entries := c.r.index.next(c.s[:to], i, c.floor)
 		if at < 0 {
-			break
+			return
 		}
 		i = at + 1
-		if end := c.verify(entries, at); end > 0 {
-			i = end
+		// Of the literals at the same place the longest is asked first: what is of sk-ant- is not of sk-.
+		for k := range entries {
+			e := &entries[k]
+			begin := at - e.offset
+			if (k == 0 || e.at(c.s, c.floor, begin)) && c.ask(e, begin) {
+				c.floor = c.found[len(c.found)-1].end
+				i = c.floor
+				break
+			}
 		}
-	}
-	for c.fromLater(len(c.s)) > 0 {
 	}
 }
 
-// verify asks the rules whose literal may be around at, and returns where to go on when there is a secret.
-func (c *scan) verify(entries []entry, at int) int {
-	if len(c.later) > 0 && c.later[0].start <= at {
-		if end := c.fromLater(at); end > 0 {
-			return end
-		}
-	}
-	// Of the literals at the same place the longest is asked first: what is of sk-ant- is not of sk-.
-	for i := range entries {
-		e := &entries[i]
-		begin := at - e.offset
-		if i > 0 && !e.at(c.s, c.floor, begin) {
-			continue
-		}
-		if f := c.ask(e, begin); f.end > f.start {
-			c.found = append(c.found, f)
-			c.floor = f.end
-			return f.end
-		}
-	}
-	return 0
-}
-
-// ask runs the rule of the literal at begin, and notes the literal where nothing is found.
-func (c *scan) ask(e *entry, begin int) finding {
+// ask has the literal at begin find its secret, and reports whether all up to the end of what was found last is done
+// with. Where it is not, what was found is elsewhere, such as in the rows of a table, and there may be more before it.
+func (c *scan) ask(e *entry, begin int) bool {
 	switch {
 	case e.key != nil:
-		if f := c.named(e, begin); f.end > f.start {
-			return f
-		}
+		return c.named(e, begin)
 	case e.phrase != nil:
-		if e.phrase.hint && !c.suspicious(begin-maxStatement, begin+2*maxStatement) {
-			break
-		}
-		if f := c.phrased(e, begin); f.end > f.start && f.start >= c.floor {
-			return f
-		}
+		return (!e.phrase.hint || c.suspicious(begin-maxStatement, begin+2*maxStatement)) && c.phrased(e, begin)
 	case e.rule == toolRule:
 		c.command(begin)
-	case e.rule == hiddenRule:
-	default:
+	case e.rule != hiddenRule:
 		start, end := e.rule.find(c, begin, len(e.literal))
 		// What a marker of the rule begins is the rest of a value that was longer than the rule looks.
 		if end > start && start >= c.floor && !strings.HasPrefix(c.s[start:end], e.rule.marker) &&
 			!marked(c.s[start:end]) {
-			return finding{start, end, e.rule.marker}
+			return c.note(start, end, e.rule.marker)
 		}
 	}
-	return finding{}
+	return false
 }
 
-// addLater notes a secret that comes after the text that it was found by. It cannot be among those found at once: what
-// is between may have secrets of its own, and those found have to be in the order of the text. What overlaps one that
-// was noted before is not noted again.
-func (c *scan) addLater(f finding) {
-	if f.end == 0 {
-		return
-	}
-	i := len(c.later)
-	for i > 0 && c.later[i-1].start > f.start {
-		i--
-	}
-	if i > 0 && c.later[i-1].end > f.start {
-		return
-	}
-	c.later = slices.Insert(c.later, i, f)
+// note adds a secret to those found.
+func (c *scan) note(lo, hi int, marker string) bool {
+	c.found = append(c.found, finding{start: lo, end: hi, marker: marker})
+	return true
 }
 
-// fromLater takes the next secret of a table that begins at or before at.
-func (c *scan) fromLater(at int) int {
-	for len(c.later) > 0 && c.later[0].start <= at {
-		f := c.later[0]
-		c.later = c.later[1:]
-		if f.start = max(f.start, c.floor); f.start < f.end {
-			c.found = append(c.found, f)
-			c.floor = f.end
-			return f.end
+// sort puts what was found in the order of the text, and leaves out what overlaps: a hint yields to what is surer, the
+// others to what begins before them.
+func (c *scan) sort() {
+	slices.SortStableFunc(c.found, func(a, b finding) int { return a.start - b.start })
+	kept := c.found[:0]
+	for _, f := range c.found {
+		if n := len(kept) - 1; n < 0 || f.start >= kept[n].end {
+			kept = append(kept, f)
+		} else if kept[n].hinted && !f.hinted {
+			kept[n] = f
 		}
 	}
-	return 0
+	c.found = kept
 }
 
 // text redacts s as a text, once, by the labels and the shapes that are near. In JSON, what goes on after a string that
@@ -196,15 +161,15 @@ func (r *Redactor) text(s string, isJSON bool, near span) string {
 		near.lo, _ = slices.BinarySearch(c.v.from, int32(near.lo))
 		near.hi, _ = slices.BinarySearch(c.v.from, int32(near.hi))
 	}
-	// Logins have no literal to be found by, so they are looked for first; all takes them when it gets there.
+	// Logins have no literal to be found by.
 	for lo, hi := range r.logins(c.s) {
 		c.m = mention{c: c, s: c.s, lo: lo, hi: lo, class: ofTool, join: tight}
 		if c.m.secret(lo, hi) {
-			c.addLater(finding{lo, hi, "[redacted:login-password]"})
+			c.note(lo, hi, "[redacted:login-password]")
 		}
 	}
 	c.all(near.lo, near.hi)
-	if len(c.found) > 0 {
+	if c.sort(); len(c.found) > 0 {
 		out := c.replaced(s)
 		if isJSON && !jsonscan.Valid(out) {
 			out = c.clipped(s)

@@ -134,7 +134,7 @@ func (c *scan) give(user string, w span, by join) {
 		return
 	}
 	c.m.join = by
-	c.addLater(c.m.found(w.lo, w.hi))
+	c.m.found(w.lo, w.hi)
 }
 
 // given notes the secrets among the words of a command: the values of flags with a password, and for some tools a word
