@@ -79,8 +79,8 @@ type Redactor struct {
 	keys       []keyName
 	allow      []string
 	index      *table
-	names      map[string]bool
-	bareLogins bool // the rule login-password is on
+	byEnd      map[string][]*keyName // the keys by their last two letters
+	bareLogins bool                  // the rule login-password is on
 	omit       [ToolOutput + 1]bool
 	maxBytes   int
 	maxDepth   int
@@ -97,7 +97,7 @@ func DefaultKeys() []string {
 // New returns a Redactor for cfg, which it copies. It fails on a key shorter than
 // three bytes or not ASCII, on an unknown rule and on a limit out of range.
 func New(cfg Config) (*Redactor, error) {
-	r := &Redactor{names: map[string]bool{}, fn: cfg.Func, maxBytes: cfg.MaxBytes, maxDepth: cfg.MaxDepth}
+	r := &Redactor{byEnd: map[string][]*keyName{}, fn: cfg.Func, maxBytes: cfg.MaxBytes, maxDepth: cfg.MaxDepth}
 	r.omit = [...]bool{Prompt: cfg.Omit.Prompts, Reasoning: cfg.Omit.Reasoning, ToolInput: cfg.Omit.ToolInputs,
 		ToolOutput: cfg.Omit.ToolOutputs}
 	if cfg.MaxBytes < 0 || cfg.MaxBytes > 0 && cfg.MaxBytes < MinLimit {
@@ -125,13 +125,21 @@ func New(cfg Config) (*Redactor, error) {
 				return nil, err
 			}
 			r.keys = append(r.keys, k)
-			r.names[k.joined] = true
 		}
 		for _, name := range cfg.AllowKeys {
 			r.allow = append(r.allow, strings.ToLower(separators.Replace(name)))
 		}
 		if len(cfg.Keys) == 0 {
 			r.keys = append(r.keys, vendorKeys...)
+		}
+	}
+	for i := range r.keys {
+		k := &r.keys[i]
+		for _, name := range [...]string{k.joined, shortened[k.joined]} {
+			if name != "" {
+				end := name[len(name)-2:]
+				r.byEnd[end] = append(r.byEnd[end], &keyName{joined: name, class: k.class})
+			}
 		}
 	}
 	r.bareLogins = slices.ContainsFunc(active, func(x *rule) bool { return x.name == "login-password" })

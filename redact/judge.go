@@ -230,7 +230,7 @@ func (c *scan) named(e *entry, begin int) bool {
 	if !ok && !m.inRow() && !m.hasTokens() {
 		return false // most mentions end here, before the key is looked at
 	}
-	if m.lo, m.class = c.r.classifyAt(c.s, lo, hi, at, e); m.class == notSecret {
+	if m.class = c.r.classify(c.s[lo:hi]); m.class == notSecret {
 		return false
 	}
 	return m.secretAt(i, ok)

@@ -37,31 +37,29 @@ const (
 // keyName is one configured key, split into words.
 type keyName struct {
 	words  []string // lower case
-	joined string   // the words without separators
+	joined string   // the words without separators, in the singular
 	class  keyClass
 }
 
 var separators = strings.NewReplacer("_", "", "-", "", ".", "", " ", "")
 
 func newKeyName(name string) (keyName, error) {
-	if len(name) < 3 {
-		return keyName{}, fmt.Errorf("read key %q: shorter than 3 bytes, it would match by accident", name)
+	if strings.ContainsFunc(name, func(c rune) bool { return c >= 0x80 || c <= ' ' }) {
+		return keyName{}, fmt.Errorf("read key %q: use printable ASCII without spaces", name)
 	}
 	var k keyName
-	for i := range len(name) {
-		if name[i] >= 0x80 || name[i] <= ' ' {
-			return keyName{}, fmt.Errorf("read key %q: use printable ASCII without spaces", name)
-		}
-	}
 	for w := range splitWords(name) {
 		k.words = append(k.words, strings.ToLower(w))
 	}
-	k.joined = strings.Join(k.words, "")
-	if len(k.joined) < 3 {
+	if k.joined = strings.Join(k.words, ""); len(k.joined) < 3 {
 		return keyName{}, fmt.Errorf("read key %q: fewer than 3 letters or digits, it would match by accident", name)
 	}
 	if k.class = ambiguous[k.joined]; k.class == notSecret {
 		k.class = secret
+	}
+	if last := &k.words[len(k.words)-1]; len(*last) > 3 && !strings.HasSuffix(*last, "ss") {
+		*last = strings.TrimSuffix(*last, "s")
+		k.joined = strings.Join(k.words, "")
 	}
 	return k, nil
 }
@@ -69,6 +67,9 @@ func newKeyName(name string) (keyName, error) {
 // ambiguous are the names that do not always promise a secret.
 var ambiguous = map[string]keyClass{"token": countable, "authorization": credential, "cookie": credential, "pass": weak,
 	"pwd": weak, "psk": weak, "key": keyed, "pat": keyed, "auth": keyed, "salt": keyed}
+
+// shortened are names that others stand for, too.
+var shortened = map[string]string{"pwd": "pw"}
 
 // vendorKeys are the names of services whose keys have no shape of their own: where what
 // is assigned to one looks like a token, it is one.
@@ -97,9 +98,6 @@ func (k *keyName) entries() (out []entry) {
 		return out
 	}
 	name := k.joined
-	if len(k.words) == 1 && len(name) > 3 && !strings.HasSuffix(name, "ss") {
-		name = strings.TrimSuffix(name, "s")
-	}
 	add(name, name)
 	for _, sep := range [...]string{"_", "-", ".", " "} {
 		if name = strings.Join(k.words, sep); len(k.words) > 1 {
@@ -145,132 +143,105 @@ func wordFrom(s string, i, hi int) int {
 	return i
 }
 
-// wordBefore returns the bounds of the word of a key that ends before i.
-func wordBefore(s string, lo, i int) (from, to int) {
-	for i > lo && class[s[i-1]]&alnum == 0 && s[i-1] < 0x80 {
-		i--
-	}
-	to = i
-	for i > lo && (class[s[i-1]]&alnum != 0 || s[i-1] >= 0x80) {
-		i--
-		if class[s[i]]&upper != 0 && (i == lo || class[s[i-1]]&upper == 0) {
-			break // camelCase
-		}
-	}
-	return i, to
-}
+// maxKey bounds what is looked at as a key; no name of a secret is longer.
+const maxKey = 128
 
-// classify returns what key promises.
-func (r *Redactor) classify(key string) keyClass {
+// classify returns what key promises. A name of Redactor.keys must be the end of a word of it, or of some words
+// together: access_token, accessToken, authtoken. Of several names the one that promises most counts.
+func (r *Redactor) classify(key string) (found keyClass) {
 	if len(key) > maxKey || len(r.keys) == 0 {
 		return notSecret
 	}
-	// Spellings of short names have a separator before or after them, so a byte that is no letter is put behind the key.
-	// The key may have several names, of which the one that promises most counts.
-	var buf [maxKey + 1]byte
-	n := copy(buf[:], key)
-	found := notSecret
-	padded := unsafe.String(&buf[0], n+1)
-	for at, entries := r.index.next(padded, 0, 0); at >= 0; at, entries = r.index.next(padded, at+1, 0) {
-		for k := range entries {
-			e := &entries[k]
-			if begin := at - e.offset; e.key != nil && e.key.class > found && e.at(key, 0, begin) {
-				found = max(found, e.key.promise(key, 0, len(key), begin+e.from, e.n))
+	var buf [maxKey]byte // the words in lower case, without what parts them
+	var ends [maxKey]int // of the words in it
+	n, size := 0, 0
+	for w := range splitWords(key) {
+		for i := range len(w) {
+			buf[size] = toLower(w[i])
+			size++
+		}
+		ends[n] = size
+		n++
+	}
+	x := wordsOfKey{key, unsafe.String(&buf[0], size), ends[:n]}
+	for i, from := 0, 0; i < n; i++ {
+		end := runBack(x.lower, ends[i], from, digit) // password2
+		for plural := 0; plural < 2 && end >= from+2; plural++ {
+			for _, k := range r.byEnd[x.lower[end-2:end]] {
+				if k.class > found && strings.HasSuffix(x.lower[:end], k.joined) {
+					found = max(found, k.promise(&x, i, end-len(k.joined), plural > 0))
+				}
+			}
+			if end = end - 1; x.lower[end] != 's' {
+				break
 			}
 		}
+		from = ends[i]
 	}
-	switch { // as the whole of a key: the literals of these have something around them
-	case found != notSecret:
-	case equalFold(key, "pat") && r.names["pat"]:
-		found = keyed
-	case equalFold(key, "pw") && r.names["pwd"]:
-		found = weak
-	}
-	if found != notSecret && r.allowed(key) {
+	if found != notSecret && len(r.allow) > 0 && slices.Contains(r.allow, strings.ToLower(separators.Replace(key))) {
 		return notSecret
 	}
 	return found
 }
 
-func (r *Redactor) allowed(key string) bool {
-	return len(r.allow) > 0 && slices.Contains(r.allow, strings.ToLower(separators.Replace(key)))
+// wordsOfKey are the words of a key: in lower case, without what parts them, and where each of them ends.
+type wordsOfKey struct {
+	key, lower string
+	ends       []int
 }
 
-// maxKey bounds what is looked at as a key; no name of a secret is longer.
-const maxKey = 128
-
-// promise returns what the key s[lo:hi] promises by its part s[at:at+n], which spells k. The part must be whole words
-// of the key; the words before it may make it another thing (primary_key), as may those after it (password_length).
-func (k *keyName) promise(s string, lo, hi, at, n int) keyClass {
-	end, ok := k.ends(s, at+n, hi)
-	if !ok {
+// promise returns what a key promises by the name k, which begins at at in its words and ends with the word i. The word
+// before it may make it another thing (primary_key), as may those after it (password_length).
+func (k *keyName) promise(x *wordsOfKey, i, at int, plural bool) keyClass {
+	if plural && k.class < countable && k.joined != "pwd" || i+1 < len(x.ends) && k.described(x, i) {
 		return notSecret
 	}
-	owner, ok := k.begins(s, lo, at)
-	if !ok {
-		return notSecret
+	from, to := 0, 0 // the word that the name begins in, or the one before it where it is its beginning
+	for _, end := range x.ends {
+		if from, to = to, min(end, at); end >= at {
+			break
+		}
 	}
-	for end < hi && class[s[end]]&alnum == 0 {
-		end++
+	owner := x.lower[from:to]
+	if at > 0 && class[x.lower[at-1]]&letter != 0 && !slices.Contains(x.ends, at) { // of one word
+		list := glueing[k.class]
+		if list != "" && !has(list, owner) || list == "" && (k.class == keyed || len(k.joined) < 6) {
+			return notSecret
+		}
 	}
-	last := strings.TrimSuffix(k.words[len(k.words)-1], "s")
-	from, to := wordBefore(s, end, hi)
-	if next := s[end:wordFrom(s, end, hi)]; next != "" && (has("describing", next) || has("describing", s[from:to]) ||
-		k.class <= countable && !has("valued", next) ||
-		equalFold(next, "id") && (last == "key" || last == "credential")) { // access_key_id: the public half
-		return notSecret
-	}
-	found := k.behind(owner, s[lo:hi])
-	if found == countable && at+n < hi && s[at+n]|0x20 == 's' {
+	found := k.behind(owner, x.key)
+	if found == countable && plural {
 		return keyed // tokens are counted more often than listed
 	}
 	return found
 }
 
-// ends reports whether the name may end at end, and returns where its plural or number does.
-func (k *keyName) ends(s string, end, hi int) (int, bool) {
-	if end < hi && class[s[end]]&letter != 0 && !(class[s[end]]&upper != 0 && class[s[end-1]]&upper == 0) {
-		if s[end]|0x20 != 's' || k.class < countable && k.joined != "pwd" || continues(s[:hi], end+1) {
-			return 0, false
-		}
-		end++
-	}
-	return run(s[:hi], end, digit), true // password2
-}
-
-// begins reports whether the name may begin at at, and returns the word before it.
-func (k *keyName) begins(s string, lo, at int) (owner string, ok bool) {
-	if at == lo {
-		return "", true
-	}
-	c := class[s[at-1]]
-	from, to := wordBefore(s, lo, at)
-	if c&letter == 0 || class[s[at]]&upper != 0 && (c&upper == 0 || at+1 < len(s) && class[s[at+1]]&lower != 0) {
-		return s[from:to], true
-	}
-	owner = s[from:at]
-	switch k.class {
-	case countable: // "tokens" are counted, not kept secret
-		return owner, has("tokenOwners", owner)
-	case weak:
-		return owner, has("passOwners", owner)
-	}
-	return owner, k.class != keyed && len(k.joined) >= 6
+// described reports whether words after the word i make a key one of something that is no secret.
+func (k *keyName) described(x *wordsOfKey, i int) bool {
+	next, last := x.lower[x.ends[i]:x.ends[i+1]], x.lower[x.ends[len(x.ends)-2]:]
+	return has("describing", next) || has("describing", last) || k.class <= countable && !has("valued", next) ||
+		// access_key_id: the public half
+		next == "id" && (strings.HasSuffix(k.joined, "key") || strings.HasSuffix(k.joined, "credential"))
 }
 
 // behind returns the class of the name after the word owner, in key.
 func (k *keyName) behind(owner, key string) keyClass {
 	switch {
+	case k.joined == "pw" && owner != "" && !has("passOwners", owner) && !strings.ContainsAny(key, "_-. "):
+		return notSecret // the end of a token
 	case k.class == weak && (has("passOwners", owner) || owner != "" && shouted(key) && !has("otherPasses", owner)):
 		return secret
 	case k.class == countable && (has("countingTokens", owner) || len(key) > 6 && equalFold(key[:6], "public")),
 		k.class == weak && has("otherPasses", owner),
 		k.joined == "key" && (owner == "" || has("otherKeys", owner)),
-		k.joined == "secret" && equalFold(owner, "existing"):
+		k.joined == "secret" && owner == "existing":
 		return notSecret
 	}
 	return k.class
 }
+
+// glueing are the lists of words that names of a class are written together with.
+var glueing = map[keyClass]string{countable: "tokenOwners", weak: "passOwners"}
 
 func toLower(c byte) byte {
 	if class[c]&upper != 0 {
@@ -308,45 +279,15 @@ func keySpan(s string, floor, at, n int) (lo, hi int) {
 
 // goesOn reports whether the word that ends at hi goes on as another, or counts: "tokens": 12.
 func goesOn(s string, hi int) bool {
-	return continues(s, hi) && (s[hi]|0x20 != 's' || continues(s, hi+1) || counted(s, hi+1))
-}
-
-// counted reports whether a number is assigned to the name that ends at i.
-func counted(s string, i int) bool {
-	i = skip(s, i, len(s), `"\`)
-	if i < len(s) && s[i] == '>' { // an element: <tokens>12</tokens>
-		end := run(s, i+1, digit)
-		return end > i+1 && end < len(s) && s[end] == '<'
+	if !continues(s, hi) || s[hi]|0x20 != 's' || continues(s, hi+1) {
+		return continues(s, hi)
 	}
-	if i == len(s) || s[i] != ':' && s[i] != '=' {
-		return false
-	}
-	i = skip(s, i+1, len(s), " ")
-	return i < len(s) && class[s[i]]&digit != 0
+	sign := skip(s, hi+1, hi+3, `"\`)
+	i := skip(s, sign, sign+3, ":=> ")
+	return i < len(s) && oneByteOf(":=>", s[sign]) && class[s[i]]&digit != 0
 }
 
 // continues reports whether a word runs over i, in letters of one case.
 func continues(s string, i int) bool {
 	return i < len(s) && class[s[i]]&letter != 0 && class[s[i]]&letter == class[s[i-1]]&letter
-}
-
-// classifyAt classifies the key s[lo:hi] by its part at at that e found, and returns
-// where it begins: an escape before it may have run into it.
-func (r *Redactor) classifyAt(s string, lo, hi, at int, e *entry) (int, keyClass) {
-	found := e.key.promise(s, lo, hi, at, e.n)
-	if steps := 0; lo > 0 && found == notSecret { // an escape runs into it: "\ntoken=…", "%26token=…"
-		if oneByteOf("\\%", s[lo-1]) {
-			steps = 5
-		} else if s[lo-1] == '-' && (s[lo] == 'D' || s[lo] == 'P') { // java -Dname=…
-			steps = 1
-		}
-		for ; steps > 0 && found == notSecret && lo < at; steps-- {
-			lo++
-			found = e.key.promise(s, lo, hi, at, e.n)
-		}
-	}
-	if found != notSecret && r.allowed(s[lo:hi]) {
-		found = notSecret
-	}
-	return lo, found
 }

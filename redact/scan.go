@@ -302,11 +302,7 @@ func (r *Redactor) suspectAt(raw string, begin int, e *entry) bool {
 	switch {
 	case e.key != nil:
 		lo, hi := keySpan(raw, 0, begin+e.from, e.n)
-		if hi > lo {
-			_, found := r.classifyAt(raw, lo, hi, begin+e.from, e)
-			return found != notSecret
-		}
-		return false
+		return hi > lo && (lo > 0 && oneByteOf("\\%", raw[lo-1]) || r.classify(raw[lo:hi]) != notSecret)
 	case e.phrase != nil && e.phrase.hint:
 		return suspicious(raw, begin-maxStatement, begin+2*maxStatement) >= 0
 	case e.rule.shape != nil:

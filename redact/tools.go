@@ -121,13 +121,15 @@ func (c *scan) endsString(i int) bool {
 
 // give notes a secret that a command is given: by a flag, or as one of its words. It may be what is after a user.
 func (c *scan) give(user string, w span, by join) {
-	w.lo, w.hi = skip(c.s, w.lo, w.hi, "\"'"), max(w.lo, skipBack(c.s, w.hi, w.lo, "\"'"))
 	if user != "" {
 		k := strings.Index(c.text(w), user)
 		if k < 0 {
 			return
 		}
 		w.lo += k + 1
+	}
+	if w.lo < w.hi && oneByteOf("\"'", c.s[w.lo]) {
+		w.lo, w.hi = w.lo+1, min(w.hi, c.closing(w.lo))
 	}
 	v := c.text(w)
 	if v == "" || v[0] == '-' || noPassword(v) {
