@@ -6,7 +6,6 @@ import (
 	"errors"
 	"iter"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/agenttrace/agenttrace/session"
@@ -83,53 +82,21 @@ func (r Reader) LoadAll(ctx context.Context, id string) (*Document, error) {
 // left out. With sums, documents have only what their totals, their status and what users said in them need, at a small
 // part of the cost.
 func (r Reader) Each(ctx context.Context, ids []string, sums bool) iter.Seq2[*Document, error] {
+	load := r.LoadAll
+	if sums {
+		load = r.loadSums
+	}
 	return func(yield func(*Document, error) bool) {
-		const atOnce = 256
-		outliner, can := r.Reader.(store.Outliner)
-		can = can && sums
-		for some := range slices.Chunk(ids, atOnce) {
-			outlines := map[string]*store.Excerpt{}
-			if can {
-				all, err := outliner.Outlines(ctx, some)
-				if err != nil {
-					yield(nil, err)
-					return
-				}
-				for _, e := range all {
-					outlines[e.Session.ID] = e
-				}
+		for _, id := range ids {
+			doc, err := load(ctx, id)
+			if errors.Is(err, store.ErrNotFound) {
+				continue
 			}
-			for _, id := range some {
-				var doc *Document
-				var err error
-				if e := outlines[id]; e != nil && !slices.ContainsFunc(e.Messages, isUncertain) {
-					doc = r.sum(e)
-				} else if doc, err = r.LoadAll(ctx, id); errors.Is(err, store.ErrNotFound) {
-					continue
-				}
-				if !yield(doc, err) || err != nil {
-					return
-				}
+			if !yield(doc, err) || err != nil {
+				return
 			}
 		}
 	}
-}
-
-// isUncertain reports whether spans or texts decide what a message means for its session: one that is queued may have
-// been taken, and one that is incomplete may be streaming.
-func isUncertain(m session.MessageAndParts) bool {
-	return strings.Contains(m.Message.MetadataJSON, `"queued_at"`) ||
-		strings.Contains(m.Message.MetadataJSON, `"incomplete"`)
-}
-
-// sum builds the document of an outline.
-func (r Reader) sum(e *store.Excerpt) *Document {
-	in := Input{Transcript: e.Transcript}
-	in.Now, in.IdleTimeout = r.limits()
-	doc := Build(in)
-	doc.Totals.ToolCalls = e.ToolCalls
-	doc.Estimate(r.Price)
-	return doc
 }
 
 // Compare reads two sessions, and what they differ in: see [Compare].

@@ -34,14 +34,11 @@ type Outline struct {
 // LoadOutline reads the outline of the session with the id. The error for a session that is not there wraps
 // [store.ErrNotFound].
 func (r Reader) LoadOutline(ctx context.Context, id string) (*Outline, error) {
-	e, err := r.Excerpt(ctx, id, store.ExcerptQuery{Outline: true})
+	o, err := r.rows(ctx, id)
 	if err != nil {
 		return nil, err
 	}
-	t := e.Sorted()
-	o := &Outline{r: r, in: Input{Transcript: t}, toolCalls: e.ToolCalls, messages: make([]*Message, len(t.Messages)),
-		at: make(map[string]int, len(t.Messages)), numbers: make(map[string]int, len(t.Messages)),
-		loaded: make(map[string]bool)}
+	t := o.in.Transcript
 	if err := r.complete(ctx, &o.in); err != nil {
 		return nil, err
 	}
@@ -57,7 +54,6 @@ func (r Reader) LoadOutline(ctx context.Context, id string) (*Outline, error) {
 	var queued []string // whether they wait depends on their spans
 	for i := range t.Messages {
 		m := &t.Messages[i].Message
-		o.at[m.ID] = i
 		if m.Role == session.RoleUser && strings.Contains(m.MetadataJSON, `"queued_at"`) {
 			queued = append(queued, m.ID)
 		}
@@ -71,6 +67,49 @@ func (r Reader) LoadOutline(ctx context.Context, id string) (*Outline, error) {
 		o.numbers[m.ID] = turn.Number
 	}
 	return o, nil
+}
+
+// rows reads an outline without what is about its messages.
+func (r Reader) rows(ctx context.Context, id string) (*Outline, error) {
+	e, err := r.Excerpt(ctx, id, store.ExcerptQuery{Outline: true})
+	if err != nil {
+		return nil, err
+	}
+	t := e.Sorted()
+	o := &Outline{r: r, in: Input{Transcript: t}, toolCalls: e.ToolCalls, messages: make([]*Message, len(t.Messages)),
+		at: make(map[string]int, len(t.Messages)), numbers: make(map[string]int, len(t.Messages)),
+		loaded: make(map[string]bool)}
+	for i := range t.Messages {
+		o.at[t.Messages[i].Message.ID] = i
+	}
+	return o, nil
+}
+
+// loadSums reads what [Reader.Each] has of a session with sums.
+func (r Reader) loadSums(ctx context.Context, id string) (*Document, error) {
+	o, err := r.rows(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	asked := []string{}
+	for i := range o.in.Transcript.Messages {
+		m := &o.in.Transcript.Messages[i].Message
+		// Spans or texts decide what a message means for its session that is queued, as it may have been taken, or
+		// incomplete, as it may be streaming.
+		if strings.Contains(m.MetadataJSON, `"queued_at"`) || strings.Contains(m.MetadataJSON, `"incomplete"`) {
+			return r.LoadAll(ctx, id)
+		}
+		if m.Role == session.RoleUser {
+			asked = append(asked, m.ID)
+		}
+	}
+	if _, err := o.read(ctx, store.ExcerptQuery{Messages: asked}); err != nil {
+		return nil, err
+	}
+	o.in.Now, o.in.IdleTimeout = r.limits()
+	doc := o.build()
+	doc.Estimate(r.Price)
+	return doc, nil
 }
 
 // TurnOf returns the number of the turn of a message, 0 if it has none.

@@ -1,10 +1,6 @@
 package store
 
-import (
-	"context"
-
-	"github.com/agenttrace/agenttrace/session"
-)
+import "github.com/agenttrace/agenttrace/session"
 
 // ExcerptQuery selects messages of a session, and what is read of them. The zero value selects all messages with all
 // their parts.
@@ -35,12 +31,4 @@ type Excerpt struct {
 	Spans []SpanRef
 	// ToolCalls counts the tool calls of the session, in an outline of all of it.
 	ToolCalls int
-}
-
-// Outliner is a [Reader] that reads the outlines of many sessions at once.
-type Outliner interface {
-	// Outlines returns the sessions with the ids that are there, in any order: their rows, all messages, and of the
-	// parts those of users, those of messages with a compaction, and tool calls that have no successful result. It
-	// counts the tool calls.
-	Outlines(ctx context.Context, ids []string) ([]*Excerpt, error)
 }

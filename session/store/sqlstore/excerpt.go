@@ -56,59 +56,6 @@ func (r *Reader) Excerpt(ctx context.Context, id string, q store.ExcerptQuery) (
 	})
 }
 
-// Outlines implements [store.Outliner].
-func (r *Reader) Outlines(ctx context.Context, ids []string) (all []*store.Excerpt, err error) {
-	return get(ctx, r, func(conn Conn) ([]*store.Excerpt, error) {
-		d, list := conn.Dialect(), listOf(ids)
-		in := ` IN (SELECT value FROM ` + d.Elements("?1", "x") + `)`
-		rows, err := rowsOf(conn, store.SessionTable, `SELECT `+d.SessionColumns+` FROM chat_sessions s WHERE s.id`+in, list)
-		if err != nil {
-			return nil, err
-		}
-		sessions := make(map[string]*store.Excerpt, len(rows))
-		for i := range rows {
-			e := &store.Excerpt{Transcript: &session.Transcript{Session: rows[i]}}
-			all, sessions[rows[i].ID] = append(all, e), e
-		}
-		messages, err := rowsOf(conn, store.MessageTable, `SELECT `+store.MessageTable.List+` FROM chat_messages
- WHERE session_id`+in+` ORDER BY session_id, created_at, id`, list)
-		if err != nil {
-			return nil, err
-		}
-		e := &excerpt{at: make(map[string]int, len(messages))}
-		e.Transcript = &session.Transcript{Messages: make([]session.MessageAndParts, len(messages))}
-		whole, err := texts(conn, `SELECT message_id FROM chat_parts WHERE type = 'data-compaction' AND session_id`+in, list)
-		if err != nil {
-			return nil, err
-		}
-		for i, m := range messages {
-			e.Messages[i].Message, e.at[m.ID] = m, i
-			if m.Role == session.RoleUser {
-				whole = append(whole, m.ID)
-			}
-		}
-		if err := e.parts(conn, `chat_parts p WHERE p.session_id`+in+` AND p.tool_state <> 'output-available'
- ORDER BY p.message_id, p."index"`, list); err != nil {
-			return nil, err
-		}
-		if err := e.whole(conn, ids, whole); err != nil {
-			return nil, err
-		}
-		for i := range e.Messages {
-			if of := sessions[e.Messages[i].Message.SessionID]; of != nil {
-				of.Messages = append(of.Messages, e.Messages[i])
-			}
-		}
-		return all, conn.Query(`SELECT session_id, count(*) FROM chat_parts WHERE `+isToolCall+` AND session_id`+in+`
- GROUP BY session_id`, func(row store.Row) error {
-			if of := sessions[row.ColumnText(0)]; of != nil {
-				of.ToolCalls = int(row.ColumnInt64(1))
-			}
-			return nil
-		}, list)
-	})
-}
-
 // excerpt is an excerpt that is being read.
 type excerpt struct {
 	store.Excerpt
@@ -118,10 +65,9 @@ type excerpt struct {
 // compactionsQuery selects the messages of a session that have a compaction.
 const compactionsQuery = `SELECT message_id FROM chat_parts WHERE session_id = ? AND type = 'data-compaction'`
 
-const (
-	isToolCall     = `(type = 'dynamic-tool' OR type >= 'tool-' AND type < 'tool.')`
-	toolCallsQuery = `SELECT count(*) FROM chat_parts WHERE session_id = ? AND ` + isToolCall
-)
+// toolCallsQuery counts the tool calls of a session.
+const toolCallsQuery = `SELECT count(*) FROM chat_parts WHERE session_id = ?
+ AND (type = 'dynamic-tool' OR type >= 'tool-' AND type < 'tool.')`
 
 // excerptOf returns the messages that are selected, and their parts.
 func excerptOf(conn Conn, id string, q store.ExcerptQuery) (*excerpt, error) {
@@ -205,21 +151,15 @@ func (e *excerpt) landmarks(conn Conn, id string) error {
 	if err != nil || len(compactions) == 0 {
 		return err
 	}
-	return e.whole(conn, []string{id}, compactions)
-}
-
-// whole reads all parts of messages of sessions.
-func (e *excerpt) whole(conn Conn, sessions, messages []string) error {
-	for _, message := range messages {
+	for _, message := range compactions {
 		if at, ok := e.at[message]; ok {
 			e.Messages[at].Parts = nil // those without a result are among the next
 		}
 	}
-	slices.Sort(messages)
-	d := conn.Dialect()
-	return e.parts(conn, d.Elements("?1", "x")+` CROSS JOIN chat_parts p
- WHERE p.message_id = x.value AND p.session_id IN (SELECT value FROM `+d.Elements("?2", "s")+`)
- ORDER BY p.message_id, p."index"`, listOf(slices.Compact(messages)), listOf(sessions))
+	slices.Sort(compactions)
+	return e.parts(conn, conn.Dialect().Elements("?1", "x")+` CROSS JOIN chat_parts p
+ WHERE p.message_id = x.value AND p.session_id = ?2 ORDER BY p.message_id, p."index"`,
+		listOf(slices.Compact(compactions)), id)
 }
 
 // ofMessages adds the decisions about the messages, and their spans if these are wanted.

@@ -367,17 +367,6 @@ func init() {
 			}
 			return excerptText(e)
 		},
-		// The outlines of sessions, as excerpts.
-		"outlines": func(h *harness, s Store, a *args) string {
-			all, err := s.(store.Outliner).Outlines(h.Context(), a.left)
-			h.check(err)
-			var lines []string
-			for _, e := range all {
-				lines = append(lines, e.Session.ID+": "+excerptText(e))
-			}
-			slices.Sort(lines)
-			return strings.Join(lines, ", ")
-		},
 		// The sessions that are stale before a time, archived ones alone if that is the second word.
 		"stale": func(h *harness, s Store, a *args) string {
 			sessions := s.Sessions(h.Context(), store.UpdatedSince(time.Time{}))
