@@ -234,6 +234,9 @@ func (c *scan) addToken(lo, hi int, quoted bool) {
 		f.set(isExpression, true)
 	}
 	from, to := since(c.s, lo, max(0, lo-maxKey), "\n"), until(c.s, hi, maxKey, "\n")
+	if !quoted { // the string of JSON that it is in may end
+		to = until(c.s[:to], hi, maxKey, `"`)
+	}
 	head := strings.TrimSuffix(strings.TrimRight(c.s[from:lo], wordStops), "=>")
 	f.set(isAlone, len(head) <= 24 && !strings.ContainsAny(head, "={") && strings.Trim(c.s[hi:to], wordStops+",") == "")
 	c.tokens = append(c.tokens, token{lo, hi, f})

@@ -253,6 +253,9 @@ func (m *mention) items(lo, hi int) {
 			end := c.bareWord(lo)
 			if m.quoted = oneByteOf(quotes, b); m.quoted {
 				lo, end = lo+1, c.closing(lo)
+				if m.class == credential {
+					lo = afterScheme(s, lo, end)
+				}
 			} else if k := strings.IndexAny(s[lo:end], "=:]})"); k >= 0 && run(s, lo, slug|dot) == lo+k {
 				end = lo + k
 			}
@@ -311,7 +314,7 @@ func wordStop(s string, i int, query bool) int {
 			strings.HasPrefix(rest, `\u`), strings.HasPrefix(rest, TruncatedMarker),
 			oneByteOf("&,;|", c) && (len(rest) == 1 || class[rest[1]]&space != 0 || nameFollows(s, end+1)),
 			query && (c == '&' || c == '#'),
-			strings.HasPrefix(rest, "，") || strings.HasPrefix(rest, "。"):
+			strings.HasPrefix(rest, "，") || strings.HasPrefix(rest, "。") || strings.HasPrefix(rest, "」"):
 			return end
 		}
 	}

@@ -46,7 +46,7 @@ var phrases = []phrase{
 		find: given},
 	{literals: literals("logins"), where: fold | open, join: prose,
 		behind: "·/·|/|·and·|·with·"},
-	{literals: " login=", where: open, join: setting, behind: ":"},
+	{literals: "user=|user =|user:|login=|userpwd|-u,|auth=|user\"", where: fold, join: flag, find: afterName},
 	{literals: "convertto-securestring |convertto-securestring -string ", join: argument, where: fold | open},
 	{literals: literals("callees"), where: fold | open, find: given},
 	{literals: ".tochararray", where: fold | open, join: joins},
@@ -142,6 +142,16 @@ func afterUser(c *scan, m *mention) bool {
 		return m.found(m.hi, c.closing(m.hi-1))
 	}
 	return m.joined(m.hi)
+}
+
+// afterName finds the password in what is assigned to a user: user=NAME:PASSWORD.
+func afterName(c *scan, m *mention) bool {
+	name := skip(c.s, m.hi, m.hi+4, " ='\",:")
+	end := run(c.s, name, slug|dot)
+	if m.class = ofTool; end == name || end == len(c.s) || c.s[end] != ':' {
+		return false
+	}
+	return m.joined(end + 1)
 }
 
 // printed notes what is written into a command that reads a password: echo … | COMMAND, COMMAND <<< …, COMMAND <(echo …).

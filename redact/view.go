@@ -192,15 +192,17 @@ func backslashed(s string, i int) (c rune, n int) {
 	}
 	n = j - i + 1
 	switch s[j] {
-	case '"', '\'', '/', '`':
+	case '"', '\'', '/', '`', '&', '=', ':', '#', '?', '@':
 		return rune(s[j]), n
-	case '\n':
-		return ' ', n
-	case 'n', 'r':
-		if (j-i == 3 || j-i == 6 || j-i == 12) && i > 0 && s[i-1] == ' ' {
-			return ' ', n // the end of a line that goes on, in a string of JSON
+	case '\n', 'n', 'r':
+		// A line that goes on, as it is and in strings of JSON: a space, or nothing within a word.
+		switch continued := s[j] == '\n' || j-i == 3 || j-i == 6 || j-i == 12; {
+		case !continued:
+			return '\n', n
+		case i > 0 && class[s[i-1]]&space == 0:
+			return -1, n
 		}
-		return '\n', n
+		return ' ', n
 	case 't':
 		return '\t', n
 	}
