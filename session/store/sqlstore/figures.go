@@ -1,10 +1,12 @@
 package sqlstore
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
+	"maps"
 	"math"
 	"slices"
 
@@ -225,17 +227,7 @@ func readFigures(conn Conn, sessions []string) (map[string]*figures, error) {
 	for _, id := range sessions {
 		all[id] = new(figures)
 	}
-	models := map[string]int64{} // of messages that are not a user's
-	err := eachMessage(conn, sessions, func(row *messageRow) {
-		f := all[row.sessionID]
-		m := f.message(row)
-		if row.role != session.RoleUser && m.model >= 0 {
-			models[row.id] = m.model
-		}
-		if row.role == session.RoleAssistant || m.question {
-			f.messages = append(f.messages, m)
-		}
-	})
+	models, err := readMessages(conn, all)
 	if err != nil {
 		return nil, err
 	}
@@ -264,15 +256,58 @@ func readFigures(conn Conn, sessions []string) (map[string]*figures, error) {
 		}, listOf(sessions))
 }
 
-// message makes the figures of a message.
-func (f *figures) message(row *messageRow) countedMessage {
-	trace := &row.metadata.Trace
-	m := countedMessage{at: row.at, question: row.role == session.RoleUser && row.begins, begins: row.begins,
-		marker: row.marker, model: f.model(row.metadata.Model)}
-	if row.role != session.RoleAssistant {
-		return m
+// readMessages adds the messages of sessions to their figures, in their order. It returns the indexes of the models of
+// messages that are not a user's, by the ids of these.
+func readMessages(conn Conn, all map[string]*figures) (models map[string]int64, _ error) {
+	of := ` IN (SELECT value FROM ` + conn.Dialect().Elements("?", "x") + `)`
+	sessions := listOf(slices.Collect(maps.Keys(all)))
+	// Other programs mark compactions by their parts alone.
+	markers := map[string]bool{}
+	err := conn.Query(`SELECT p.message_id FROM chat_parts p WHERE p.type = 'data-compaction' AND p.session_id`+of+`
+ AND NOT EXISTS (SELECT 1 FROM chat_parts q WHERE q.message_id = p.message_id`+
+		conn.Dialect().SameSession("q", "p")+` AND q.type <> 'data-compaction')`,
+		func(row store.Row) error {
+			markers[row.ColumnText(0)] = true
+			return nil
+		}, sessions)
+	if err != nil {
+		return nil, err
 	}
-	m.used, m.costUSD, m.durationMS = row.tokens.Used, row.tokens.CostUSD, trace.DurationMS
+	models = map[string]int64{}
+	var text []byte
+	var turns session.Turns
+	last := ""
+	return models, conn.Query(`SELECT session_id, id, role, created_at, metadata_json, hidden_at IS NOT NULL
+ FROM chat_messages WHERE session_id`+of+` ORDER BY session_id, created_at, id`, func(row store.Row) error {
+		of, id, role := row.ColumnText(0), row.ColumnText(1), row.ColumnText(2)
+		if of != last {
+			last, turns = of, session.Turns{}
+		}
+		text = store.Bytes(row, 4, text)
+		metadata := session.ParseMessageMetadata(text)
+		marker := metadata.Compaction || markers[id]
+		begins, _ := turns.Next(session.TurnMessage{Role: role, Compaction: marker, Hidden: row.ColumnBool(5),
+			Queued: role == session.RoleUser && bytes.Contains(text, []byte(`"queued_at"`)), Trace: &metadata.Trace})
+		f := all[of]
+		m := countedMessage{at: row.ColumnInt64(3), question: role == session.RoleUser && begins, begins: begins,
+			marker: marker, model: f.model(metadata.Model)}
+		if role != session.RoleUser && m.model >= 0 {
+			models[id] = m.model
+		}
+		if role == session.RoleAssistant {
+			f.answer(&m, &metadata)
+		}
+		if role == session.RoleAssistant || m.question {
+			f.messages = append(f.messages, m)
+		}
+		return nil
+	}, sessions)
+}
+
+// answer sets what only a message of the assistant has.
+func (f *figures) answer(m *countedMessage, metadata *session.MessageMetadata) {
+	trace, tokens := &metadata.Trace, metadata.Tokens(session.RoleAssistant, m.marker)
+	m.used, m.costUSD, m.durationMS = tokens.Used, tokens.CostUSD, trace.DurationMS
 	m.failures, m.modelCalls = int64(session.Failures(trace.EndReason, trace.ModelErrors)), trace.ModelCalls
 	whole := true
 	for i := range trace.Steps {
@@ -283,7 +318,6 @@ func (f *figures) message(row *messageRow) countedMessage {
 	if !whole {
 		m.steps = nil
 	}
-	return m
 }
 
 // model is the index of a model, -1 of none.

@@ -15,28 +15,14 @@ import (
 // an index.
 var figureSorts = []store.SessionSort{store.SortTurns, store.SortErrors, store.SortTokens, store.SortDuration}
 
-// sums are what sessions are ordered by, as [spentBy] has it: one for each of figureSorts.
+// sums are what sessions are ordered by: one for each of figureSorts.
 func (f *figures) sums(s *session.Session) [4]int64 {
-	var turns, failures int64
-	var tokens session.Tokens
+	spent := f.spent(s, nil)
 	duration := int64(-1) // none is stated
-	for i := range f.messages {
-		m := &f.messages[i]
-		if m.begins {
-			turns++
-		}
-		failures += m.failures
-		tokens.Add(s, m.at, session.MessageTokens{Used: m.used})
-		if m.durationMS != nil && !m.marker {
-			duration = max(duration, 0) + *m.durationMS
-		}
+	if spent.DurationMS != nil {
+		duration = *spent.DurationMS
 	}
-	for i := range f.calls {
-		if f.calls[i].failed {
-			failures++
-		}
-	}
-	return [4]int64{turns, failures, session.Deref(tokens.Used).Total(), duration}
+	return [4]int64{spent.Turns, spent.Errors, session.Deref(spent.Used).Total(), duration}
 }
 
 // ranked is a session with the figure that sessions are ordered by.

@@ -34,6 +34,24 @@ func get[T any](ctx context.Context, r *Reader, fn func(Conn) (T, error)) (v T, 
 	return v, err
 }
 
+// ofEach returns what fn reads of each of some sessions, by their ids, of those that have it.
+func ofEach[T any](ctx context.Context, r *Reader, ids []string,
+	fn func(conn Conn, id string) (v T, has bool, _ error)) (map[string]T, error) {
+	return get(ctx, r, func(conn Conn) (map[string]T, error) {
+		all := make(map[string]T, len(ids))
+		for _, id := range ids {
+			v, has, err := fn(conn, id)
+			if err != nil {
+				return nil, err
+			}
+			if has {
+				all[id] = v
+			}
+		}
+		return all, nil
+	})
+}
+
 // own returns what fn reads from tables that another program's store does not have: there it is the zero value.
 func own[T any](ctx context.Context, r *Reader, fn func(Conn) (T, error)) (T, error) {
 	return get(ctx, r, func(conn Conn) (v T, err error) {
@@ -233,22 +251,12 @@ func (r *Reader) SpanRefs(ctx context.Context, sessionID string) ([]store.SpanRe
 
 // MayHaveNotices implements [store.Reader].
 func (r *Reader) MayHaveNotices(ctx context.Context, ids []string) (map[string]bool, error) {
-	return get(ctx, r, func(conn Conn) (map[string]bool, error) {
-		may := make(map[string]bool)
-		query := noticesQuery(conn.Dialect())
-		for _, id := range ids {
-			found, err := first(conn, query, func(store.Row) {}, id, "\t\n\r ")
-			if err == nil && !found && !conn.Dialect().Unobserved {
-				found, err = first(conn, misplacedSpan, func(store.Row) {}, id)
-			}
-			if err != nil {
-				return nil, err
-			}
-			if found {
-				may[id] = true
-			}
+	return ofEach(ctx, r, ids, func(conn Conn, id string) (may, has bool, _ error) {
+		found, err := first(conn, noticesQuery(conn.Dialect()), func(store.Row) {}, id, "\t\n\r ")
+		if err == nil && !found && !conn.Dialect().Unobserved {
+			found, err = first(conn, misplacedSpan, func(store.Row) {}, id)
 		}
-		return may, nil
+		return true, found, err
 	})
 }
 
@@ -295,25 +303,20 @@ const misplacedSpan = `SELECT 1 FROM observations o WHERE session_id = ?1
 
 // Missing implements [store.Reader].
 func (r *Reader) Missing(ctx context.Context, ids []string) (map[string]map[string]int64, error) {
-	return get(ctx, r, func(conn Conn) (map[string]map[string]int64, error) {
-		all, queries := make(map[string]map[string]int64), missing(conn.Dialect())
-		for _, id := range ids {
-			found := make(map[string]int64)
-			for _, m := range queries {
-				_, err := first(conn, m.query, func(row store.Row) {
-					for i, name := range m.names {
-						if n := row.ColumnInt64(i); n > 0 {
-							found[name] += n
-						}
+	return ofEach(ctx, r, ids, func(conn Conn, id string) (map[string]int64, bool, error) {
+		found := make(map[string]int64)
+		for _, m := range missing(conn.Dialect()) {
+			if _, err := first(conn, m.query, func(row store.Row) {
+				for i, name := range m.names {
+					if n := row.ColumnInt64(i); n > 0 {
+						found[name] += n
 					}
-				}, id)
-				if err != nil {
-					return nil, err
 				}
+			}, id); err != nil {
+				return nil, false, err
 			}
-			all[id] = found
 		}
-		return all, nil
+		return found, true, nil
 	})
 }
 
@@ -355,22 +358,13 @@ type missingQuery struct {
 
 // Openings implements [store.Reader].
 func (r *Reader) Openings(ctx context.Context, ids []string) (map[string]string, error) {
-	return get(ctx, r, func(conn Conn) (map[string]string, error) {
-		all, d := make(map[string]string), conn.Dialect()
-		query := `SELECT substr(` + d.JSON("p.data_json", "text") + `, 1, 200) FROM chat_messages m CROSS JOIN chat_parts p
- WHERE m.session_id = ?1 AND m.role = 'user' AND p.message_id = m.id` + d.SameSession("p", "m") + ` AND p.type = 'text'
- ORDER BY m.created_at, m.id, p."index" LIMIT 1`
-		for _, id := range ids {
-			_, err := first(conn, query, func(row store.Row) {
-				if text := row.ColumnText(0); text != "" {
-					all[id] = text
-				}
-			}, id)
-			if err != nil {
-				return nil, err
-			}
-		}
-		return all, nil
+	return ofEach(ctx, r, ids, func(conn Conn, id string) (text string, has bool, _ error) {
+		d := conn.Dialect()
+		_, err := first(conn, `SELECT substr(`+d.JSON("p.data_json", "text")+`, 1, 200)
+ FROM chat_messages m CROSS JOIN chat_parts p
+ WHERE m.session_id = ?1 AND m.role = 'user' AND p.message_id = m.id`+d.SameSession("p", "m")+` AND p.type = 'text'
+ ORDER BY m.created_at, m.id, p."index" LIMIT 1`, func(row store.Row) { text = row.ColumnText(0) }, id)
+		return text, text != "", err
 	})
 }
 

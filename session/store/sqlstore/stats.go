@@ -1,7 +1,6 @@
 package sqlstore
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -41,21 +40,15 @@ func (r *Reader) Stats(ctx context.Context, q store.StatsQuery) (store.Stats, er
 
 // Spent implements [store.Reader]. It reads the metadata of every message of the sessions.
 func (r *Reader) Spent(ctx context.Context, ids []string, price store.Price) (map[string]store.Spent, error) {
-	all := make(map[string]store.Spent, len(ids))
-	err := r.source.Read(ctx, func(conn Conn) error {
-		for _, id := range ids {
-			row, err := sessionOf(conn, id)
-			if errors.Is(err, store.ErrNotFound) {
-				continue
-			}
-			if err == nil {
-				all[id], err = spentBy(conn, &row, price)
-			}
-			if err != nil {
-				return err
-			}
+	all, err := ofEach(ctx, r, ids, func(conn Conn, id string) (store.Spent, bool, error) {
+		row, err := sessionOf(conn, id)
+		if errors.Is(err, store.ErrNotFound) {
+			return store.Spent{}, false, nil
+		} else if err != nil {
+			return store.Spent{}, false, err
 		}
-		return nil
+		spent, err := spentBy(conn, &row, price)
+		return spent, true, err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("count tokens in %s: %w", r.Name(), err)
@@ -63,44 +56,51 @@ func (r *Reader) Spent(ctx context.Context, ids []string, price store.Price) (ma
 	return all, nil
 }
 
-// spentBy returns what a session used.
-func spentBy(conn Conn, s *session.Session, price store.Price) (spent store.Spent, err error) {
-	unpriced := map[string]bool{}
+// spentBy returns what a session used. Of its calls it reads those that did not succeed.
+func spentBy(conn Conn, s *session.Session, price store.Price) (store.Spent, error) {
 	var f figures
-	err = eachMessage(conn, []string{s.ID}, func(row *messageRow) {
-		if row.begins {
+	if _, err := readMessages(conn, map[string]*figures{s.ID: &f}); err != nil {
+		return store.Spent{}, err
+	}
+	state, marked := callEnd(conn.Dialect())
+	err := conn.Query(`SELECT `+state+`, `+marked+` FROM chat_parts p
+ WHERE p.session_id = ? AND p.tool_state <> 'output-available'`, func(row store.Row) error {
+		state, marked := row.ColumnText(0), row.ColumnBool(1)
+		f.calls = append(f.calls, countedCall{failed: session.CallFailed(state, marked),
+			denied: session.CallDenied(state, marked)})
+		return nil
+	}, s.ID)
+	return f.spent(s, price), err
+}
+
+// spent is what a session used.
+func (f *figures) spent(s *session.Session, price store.Price) (spent store.Spent) {
+	unpriced := map[string]bool{}
+	for i := range f.messages {
+		m := &f.messages[i]
+		if m.begins {
 			spent.Turns++
 		}
-		if row.role == session.RoleUser {
-			return
-		}
-		m := f.message(row)
 		spent.Errors += m.failures
 		if m.durationMS != nil && !m.marker {
 			spent.DurationMS = session.Sum(spent.DurationMS, m.durationMS, func(a, b int64) int64 { return a + b })
 		}
-		if copied := spent.Add(s, m.at, row.tokens); !copied && !m.marker {
-			f.estimate(&m, price, &spent.EstimatedUSD, unpriced)
+		copied := spent.Add(s, m.at, session.MessageTokens{Used: m.used, CostUSD: m.costUSD})
+		if !copied && !m.marker {
+			f.estimate(m, price, &spent.EstimatedUSD, unpriced)
 		}
-	})
+	}
 	if len(unpriced) > 0 {
 		spent.Unpriced = slices.Sorted(maps.Keys(unpriced))
 	}
-	if err != nil {
-		return spent, err
-	}
-	state, marked := callEnd(conn.Dialect())
-	err = conn.Query(`SELECT `+state+`, `+marked+` FROM chat_parts p
- WHERE p.session_id = ? AND p.tool_state <> 'output-available'`, func(row store.Row) error {
-		state, marked := row.ColumnText(0), row.ColumnBool(1)
-		if session.CallDenied(state, marked) {
+	for i := range f.calls {
+		if f.calls[i].denied {
 			spent.Denied++
-		} else if session.CallFailed(state, marked) {
+		} else if f.calls[i].failed {
 			spent.Errors++
 		}
-		return nil
-	}, s.ID)
-	return spent, err
+	}
+	return spent
 }
 
 // callEnd is the state of the call p, which is the one in its metadata while its span is missing, and whether it is
@@ -110,52 +110,6 @@ func callEnd(d *store.Dialect) (state, marked string) {
 			d.JSON("p.data_json", "toolMetadata", "agenttrace", "state") + `, p.tool_state) ELSE p.tool_state END`,
 		`CASE p.tool_state WHEN 'output-available' THEN NULL ELSE ` +
 			d.JSONInt("p.data_json", "toolMetadata", "agenttrace", "denied") + ` END`
-}
-
-// messageRow is a message as it is read to be counted.
-type messageRow struct {
-	sessionID, id, role string
-	at                  int64
-	// begins reports that a turn begins with it, marker that it is a compaction's.
-	begins, marker bool
-	metadata       session.MessageMetadata
-	tokens         session.MessageTokens
-}
-
-// eachMessage calls fn for the messages of sessions, session by session and in their order.
-func eachMessage(conn Conn, sessions []string, fn func(m *messageRow)) error {
-	of, args := ` IN (SELECT value FROM `+conn.Dialect().Elements("?", "x")+`)`, []any{listOf(sessions)}
-	// Other programs mark compactions by their parts alone.
-	markers := map[string]bool{}
-	err := conn.Query(`SELECT p.message_id FROM chat_parts p WHERE p.type = 'data-compaction' AND p.session_id`+of+`
- AND NOT EXISTS (SELECT 1 FROM chat_parts q WHERE q.message_id = p.message_id`+
-		conn.Dialect().SameSession("q", "p")+` AND q.type <> 'data-compaction')`,
-		func(row store.Row) error {
-			markers[row.ColumnText(0)] = true
-			return nil
-		}, args...)
-	if err != nil {
-		return err
-	}
-	var text []byte
-	var turns session.Turns
-	last := ""
-	return conn.Query(`SELECT session_id, id, role, created_at, metadata_json, hidden_at IS NOT NULL FROM chat_messages
- WHERE session_id`+of+` ORDER BY session_id, created_at, id`, func(row store.Row) error {
-		m := messageRow{sessionID: row.ColumnText(0), id: row.ColumnText(1), role: row.ColumnText(2),
-			at: row.ColumnInt64(3)}
-		if m.sessionID != last {
-			last, turns = m.sessionID, session.Turns{}
-		}
-		text = store.Bytes(row, 4, text)
-		m.metadata = session.ParseMessageMetadata(text)
-		m.marker = m.metadata.Compaction || markers[m.id]
-		m.tokens = m.metadata.Tokens(m.role, m.marker)
-		m.begins, _ = turns.Next(session.TurnMessage{Role: m.role, Compaction: m.marker, Hidden: row.ColumnBool(5),
-			Queued: m.role == session.RoleUser && bytes.Contains(text, []byte(`"queued_at"`)), Trace: &m.metadata.Trace})
-		fn(&m)
-		return nil
-	}, args...)
 }
 
 // estimate adds what a message took by price, where it states usage and no cost, and reports whether that has no price.
