@@ -72,19 +72,13 @@ func dialectOf(conn *sqlite.Conn, tables []string) (store.Dialect, error) {
 	d := dialect
 	d.Foreign = !slices.Contains(tables, "agenttrace_schema") || !slices.Contains(tables, "chat_sessions")
 	d.Unobserved = !slices.Contains(tables, "observations")
-	figures, err := columnsOf(conn, "session_stats")
-	if err != nil {
-		return d, err
+	columns := map[string][]string{}
+	for _, table := range []string{"chat_sessions", "chat_parts", "annotations", "session_stats"} {
+		var err error
+		if columns[table], err = columnsOf(conn, table); err != nil {
+			return d, err
+		}
 	}
-	d.Figures = slices.Contains(figures, "turns")
-	sessions, err := columnsOf(conn, "chat_sessions")
-	if err != nil {
-		return d, err
-	}
-	parts, err := columnsOf(conn, "chat_parts")
-	if err != nil {
-		return d, err
-	}
-	annotations, err := columnsOf(conn, "annotations")
-	return d.Having(sessions, parts, annotations), err
+	d.Figures = slices.Contains(columns["session_stats"], "turns")
+	return d.Having(columns["chat_sessions"], columns["chat_parts"], columns["annotations"]), nil
 }

@@ -195,13 +195,11 @@ func checkOurs(conn *sqlite.Conn, path string, writer bool) error {
 }
 
 func pragmaInt(conn *sqlite.Conn, name string) (int64, error) {
-	var n int64
-	read := func(stmt *sqlite.Stmt) error {
-		n = stmt.ColumnInt64(0)
-		return nil
+	stmt, err := conn.Prepare("PRAGMA " + name)
+	if err != nil {
+		return 0, err
 	}
-	err := sqlitex.ExecuteTransient(conn, "PRAGMA "+name, &sqlitex.ExecOptions{ResultFunc: read})
-	return n, err
+	return sqlitex.ResultInt64(stmt)
 }
 
 func names(conn *sqlite.Conn, query string) ([]string, error) {

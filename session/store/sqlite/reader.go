@@ -170,6 +170,9 @@ func isCantOpen(err error) bool {
 	return false
 }
 
+// errEmpty is the error for a file that has no tables, such as one that its writer has just made.
+var errEmpty = fmt.Errorf("%w: the database is empty; name another file", store.ErrNotStore)
+
 func (f *file) openPool(uri string, flags sqlite.OpenFlags) error {
 	pool, err := sqlitex.NewPool(uri, sqlitex.PoolOptions{
 		Flags: flags, PoolSize: readers,
@@ -192,7 +195,7 @@ func (f *file) openPool(uri string, flags sqlite.OpenFlags) error {
 			f.dialect, err = dialectOf(conn, tables)
 		}
 		if err == nil && len(tables) == 0 {
-			err = fmt.Errorf("open store %s: %w: the database is empty; name another file", f.path, store.ErrNotStore)
+			err = fmt.Errorf("open store %s: %w", f.path, errEmpty)
 		}
 		pool.Put(conn)
 	}

@@ -55,16 +55,19 @@ func (f *file) indexDir() (string, error) {
 }
 
 // segments returns the full segments in order, none if the store keeps no versions.
-func segments(conn *sqlite.Conn) ([]segment, error) {
+func segments(conn *sqlite.Conn) (full []segment, err error) {
 	tables, err := names(conn, "SELECT name FROM sqlite_schema WHERE name = 'search_segments'")
 	if err != nil || len(tables) == 0 {
 		return nil, err
 	}
-	return all(prep(conn, `SELECT segment, version, (SELECT id FROM chat_parts NOT INDEXED
+	stmt := prep(conn, `SELECT segment, version, (SELECT id FROM chat_parts NOT INDEXED
  WHERE rowid >= segment << 12 AND rowid < (segment + 1) << 12 ORDER BY rowid DESC LIMIT 1) FROM search_segments
- ORDER BY segment`), func(stmt *sqlite.Stmt) segment {
-		return segment{stmt.ColumnInt64(0), stmt.ColumnInt64(1), stmt.ColumnText(2)}
+ ORDER BY segment`)
+	err = each(stmt, func() error {
+		full = append(full, segment{stmt.ColumnInt64(0), stmt.ColumnInt64(1), stmt.ColumnText(2)})
+		return nil
 	})
+	return full, err
 }
 
 // FilterParts implements [sqlstore.PartFilter] by the search index. What is wrong with the index costs time only: a

@@ -67,13 +67,3 @@ func each(stmt *sqlite.Stmt, fn func() error) error {
 		}
 	}
 }
-
-// all returns what scan reads of every row of a query.
-func all[T any](stmt *sqlite.Stmt, scan func(*sqlite.Stmt) T) ([]T, error) {
-	var rows []T
-	err := each(stmt, func() error {
-		rows = append(rows, scan(stmt))
-		return nil
-	})
-	return rows, err
-}

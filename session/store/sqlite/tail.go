@@ -55,8 +55,8 @@ func (f *Follower) Poll(ctx context.Context) (store.Reader, store.Change, error)
 	lost := f.lose()
 	if err := f.open(ctx); err != nil {
 		f.close()
-		if empty(f.path) {
-			return nil, lost, nil
+		if errors.Is(err, errEmpty) || errors.Is(err, store.ErrNotFound) {
+			err = nil
 		}
 		return nil, lost, err
 	}
@@ -109,25 +109,4 @@ func (f *Follower) close() {
 func (f *Follower) Close() error {
 	f.close()
 	return nil
-}
-
-// empty reports that the file has no tables yet, or is not there any more.
-func empty(path string) bool {
-	info, err := os.Stat(path)
-	if err != nil {
-		return errors.Is(err, fs.ErrNotExist)
-	}
-	if info.IsDir() {
-		return false
-	}
-	if info.Size() == 0 {
-		return true
-	}
-	conn, err := sqlite.OpenConn(path, sqlite.OpenReadOnly)
-	if err != nil {
-		return false
-	}
-	defer conn.Close()
-	tables, err := names(conn, "SELECT name FROM sqlite_schema")
-	return err == nil && len(tables) == 0
 }
