@@ -140,7 +140,7 @@ func skipBack(s string, i, floor int, chars string) int {
 var sets = map[string]charset{"digit": digit, "lower": lower, "alnum": alnum, "word": word, "slug": slug, "hex": hexSet,
 	"lowhex": digit | hexLower, "caps": digit | upper, "base36": digit | lower, "base64": base64, "dot": dot,
 	"dash": dash, "under": under, "slash": plusSlash, "equals": equals, "tilde": tilde, "percent": percent,
-	"dollar": dollar, "colon": colonAt, "visible": visible}
+	"dollar": dollar, "colon": colonAt, "comma": comma, "visible": visible}
 
 // indexFold is strings.Index without regard to the case of s.
 func indexFold(s, lowerCase string) int {

@@ -39,7 +39,7 @@ var rulesFile string
 
 // functions are the matchers of what no row describes.
 var functions = map[string]matcher{"@privateKey": privateKey, "@keyTail": keyTail, "@putty": putty,
-	"@seedWords": seedWords, "@jwt": jwt, "@cryptHash": cryptHash, "@urlPassword": urlPassword, "@beforeHost": beforeHost}
+	"@seedWords": seedWords, "@urlPassword": urlPassword, "@beforeHost": beforeHost}
 
 var rules []*rule
 
@@ -70,6 +70,7 @@ type pattern struct {
 	pieces []piece // after it
 	check  func(body string) bool
 	after  bool // the literal is no part of it
+	most   int  // how many bytes after the literal are looked at, 0 for all
 }
 
 // piece is from low to high bytes of a set, and then a separator.
@@ -115,6 +116,8 @@ var checks = map[string]func(body string) bool{
 		return ok && strings.IndexByte(plain, ':') >= 0
 	},
 	"password": func(v string) bool { return chancy(v) || strong(v) },
+	// The hash is behind a salt, and what the algorithm was given.
+	"crypt": func(v string) bool { v = v[strings.LastIndexByte(v, '$')+1:]; return len(v) >= 22 && random(v, false) },
 	"code": func(v string) bool {
 		return !wordy(v) && !uuid(v) && countDigits(v) >= 2 && random(v, true) && strings.ToLower(v) != v
 	},
@@ -150,6 +153,13 @@ func newPattern(shape string, where placing) *pattern {
 			x.then = fields[i]
 		}
 		p.pieces = append(p.pieces, x)
+		p.most += min(x.high, many/8) + 8 // what follows shows whether it ends there
+	}
+	if p.most >= many/8 {
+		p.most = 0
+	}
+	if p.after && p.most == 0 {
+		p.most = maxURL // what may be within a word must not walk over all of it each time
 	}
 	return p
 }
@@ -163,8 +173,8 @@ func (p *pattern) maybe(raw string, i int) bool {
 func (p *pattern) find(c *scan, at, n int) (int, int) {
 	s, body, end := c.s, at+n, at+n
 	start := at
-	if p.after && len(s) > end+maxURL {
-		s = s[:end+maxURL] // what may be within a word must not walk over all of it each time
+	if p.most > 0 && len(s) > end+p.most {
+		s = s[:end+p.most]
 	}
 	if low := p.before.low; low > 0 {
 		if start = runBack(s, at, max(c.floor, at-low-5), p.before.set); at-start > low+4 && bounded(s, at-low) {
@@ -241,30 +251,6 @@ func unless(not bool, start, end int) (int, int) {
 		return 0, 0
 	}
 	return start, end
-}
-
-// cryptHash matches the salt and the hash that follow the sign of an algorithm.
-func cryptHash(c *scan, at, n int) (int, int) {
-	for i := at + n; i < at+160; {
-		end := run(c.s, i, base64|dot|comma)
-		more := end < len(c.s) && c.s[end] == '$'
-		if end-i >= 22 && !more && random(c.s[i:end], false) {
-			return at, end
-		}
-		if end == i || !more || end-i > 64 {
-			break
-		}
-		i = end + 1
-	}
-	return 0, 0
-}
-
-// jwt matches a JSON Web Token or encrypted token, also without its signature, or cut within its header.
-func jwt(c *scan, at, _ int) (int, int) {
-	end := run(c.s, at, slug|dot|equals)
-	v := strings.TrimRight(c.s[at:end], ".")
-	head, rest, _ := strings.Cut(v, ".")
-	return unless(len(head) < 12 || len(rest) < 8, at, at+len(v))
 }
 
 // decoded returns what v encodes in Base64, if that is text.
