@@ -9,8 +9,9 @@ import (
 
 // tool is a row of data/tools.txt, where its options are described.
 type tool struct {
-	near   []string
-	option map[string]string
+	near, flags []string
+	user        string
+	words       bool
 }
 
 //go:embed data/tools.txt
@@ -22,11 +23,7 @@ var tools, commandLiterals = func() (map[string][]tool, []string) {
 	byName, literals := map[string][]tool{}, []string{}
 	for _, row := range tableRows(toolsFile) {
 		column := strings.Split(row, "\t")
-		t := tool{strings.Split(column[1], "|"), map[string]string{}}
-		for field := range strings.FieldsSeq(column[2]) {
-			name, value, _ := strings.Cut(field, "=")
-			t.option[name] = value
-		}
+		t := tool{strings.Split(column[1], "|"), strings.Fields(column[2]), column[3], column[4] == "words"}
 		for name := range strings.FieldsSeq(column[0]) {
 			byName[name] = append(byName[name], t)
 			literals = append(literals, `"`+name+`"`, `"`+name+`\`, `'`+name+`'`)
@@ -145,40 +142,32 @@ func (c *scan) given(t tool, words []span) {
 	for i := 1; i < len(words); i++ {
 		w, by := c.text(words[i]), flag
 		at, ok := t.value(w)
-		if w == "" || w[0] != '-' && (w[0] != '/' || t.option["long"] == "") {
-			by, at, ok = bare, 0, t.option["words"] != ""
+		if !ok && w != "" && w[0] != '-' {
+			by, ok = bare, t.words
 		}
 		if at < 0 {
 			i, at = i+1, 0
 		}
 		if ok && i < len(words) {
-			c.give(t.option["user"], span{words[i].lo + at, words[i].hi}, by)
+			c.give(t.user, span{words[i].lo + at, words[i].hi}, by)
 		}
 	}
 }
 
 // value reports whether w is a flag with a password, and where it is in it; -1 where it is the next word.
 func (t tool) value(w string) (at int, ok bool) {
-	for name := range strings.SplitSeq(t.option["long"], "|") {
+	for _, flag := range t.flags {
+		name, stuck := strings.CutSuffix(flag, "*")
 		switch rest, found := strings.CutPrefix(w, name); {
-		case !found || name == "":
+		case !found || rest == "" && stuck:
 		case rest == "":
 			return -1, true
-		case rest[0] == '=':
-			return len(name) + 1, true
-		case name[0] == '/' || len(name) == 3: // /pass:SECRET, -hpSECRET
-			return len(name), true
+		case len(name) <= 3 || name[0] == '/' || rest[0] == '=': // -pSECRET, -hpSECRET, /pass:SECRET
+			return len(w) - len(strings.TrimPrefix(rest, "=")), true
 		}
 	}
-	if len(w) < 2 || w[0] != '-' || w[1] == '-' {
-		return 0, false
+	if len(w) > 2 && w[0] == '-' && w[1] != '-' && slices.Contains(t.flags, "-"+w[len(w)-1:]) { // of several letters
+		return -1, true
 	}
-	flags, last := t.option["flags"], len(w)-1
-	switch k := strings.IndexAny(w[1:], flags+t.option["stuck"]) + 1; {
-	case k == 0 || k > 1 && k < last: // a letter of another flag
-		return 0, false
-	case k < last:
-		return skip(w, k+1, k+2, "="), true
-	}
-	return -1, strings.IndexByte(flags, w[last]) >= 0
+	return 0, false
 }
