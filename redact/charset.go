@@ -26,6 +26,7 @@ const (
 	space   // also line ends
 	ofToken // of what may be a password or a key without a label
 	apartBy // ends a word, or begins one
+	inURL   // goes on with a URL
 
 	letter = lower | upper
 	alnum  = digit | letter
@@ -43,6 +44,11 @@ var class = func() (t [256]charset) {
 		space: blanks, apartBy: wordStops + ",;()[]{}<>|"} {
 		for i := range len(chars) {
 			t[chars[i]] |= set
+		}
+	}
+	for b := range t {
+		if !oneByteOf(wordStops+"<>\\", byte(b)) {
+			t[b] |= inURL
 		}
 	}
 	for b := byte('!'); b <= '~'; b++ {

@@ -230,6 +230,9 @@ func (c *scan) named(e *entry, begin int) bool {
 	if !ok && !m.inRow() && !m.hasTokens() {
 		return false // most mentions end here, before the key is looked at
 	}
+	if ok && strings.HasPrefix(c.s[skip(c.s, i, i+1, quotes):], Marker) {
+		return false // its secret is gone
+	}
 	if m.class = c.r.classify(c.s[lo:hi]); m.class == notSecret {
 		return false
 	}

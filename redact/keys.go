@@ -152,20 +152,20 @@ func (r *Redactor) classify(key string) (found keyClass) {
 	if len(key) > maxKey || len(r.keys) == 0 {
 		return notSecret
 	}
-	var buf [maxKey]byte // the words in lower case, without what parts them
-	var ends [maxKey]int // of the words in it
+	var buf [maxKey]byte   // the words in lower case, without what parts them
+	var ends [maxKey]uint8 // of the words in it
 	n, size := 0, 0
 	for w := range splitWords(key) {
 		for i := range len(w) {
 			buf[size] = toLower(w[i])
 			size++
 		}
-		ends[n] = size
+		ends[n] = uint8(size)
 		n++
 	}
 	x := wordsOfKey{key, unsafe.String(&buf[0], size), ends[:n]}
 	for i, from := 0, 0; i < n; i++ {
-		end := runBack(x.lower, ends[i], from, digit) // password2
+		end := runBack(x.lower, int(ends[i]), from, digit) // password2
 		for plural := 0; plural < 2 && end >= from+2; plural++ {
 			for _, k := range r.byEnd[x.lower[end-2:end]] {
 				if k.class > found && strings.HasSuffix(x.lower[:end], k.joined) {
@@ -176,7 +176,7 @@ func (r *Redactor) classify(key string) (found keyClass) {
 				break
 			}
 		}
-		from = ends[i]
+		from = int(ends[i])
 	}
 	if found != notSecret && len(r.allow) > 0 && slices.Contains(r.allow, strings.ToLower(separators.Replace(key))) {
 		return notSecret
@@ -187,7 +187,7 @@ func (r *Redactor) classify(key string) (found keyClass) {
 // wordsOfKey are the words of a key: in lower case, without what parts them, and where each of them ends.
 type wordsOfKey struct {
 	key, lower string
-	ends       []int
+	ends       []uint8
 }
 
 // promise returns what a key promises by the name k, which begins at at in its words and ends with the word i. The word
@@ -198,12 +198,12 @@ func (k *keyName) promise(x *wordsOfKey, i, at int, plural bool) keyClass {
 	}
 	from, to := 0, 0 // the word that the name begins in, or the one before it where it is its beginning
 	for _, end := range x.ends {
-		if from, to = to, min(end, at); end >= at {
+		if from, to = to, min(int(end), at); int(end) >= at {
 			break
 		}
 	}
 	owner := x.lower[from:to]
-	if at > 0 && class[x.lower[at-1]]&letter != 0 && !slices.Contains(x.ends, at) { // of one word
+	if at > 0 && class[x.lower[at-1]]&letter != 0 && !slices.Contains(x.ends, uint8(at)) { // of one word
 		list := glueing[k.class]
 		if list != "" && !has(list, owner) || list == "" && (k.class == keyed || len(k.joined) < 6) {
 			return notSecret

@@ -221,16 +221,16 @@ func written(s string, edits []finding) string {
 	if len(edits) == 0 {
 		return s
 	}
-	size := len(s)
+	var out strings.Builder
+	out.Grow(len(s) + len(edits)*maxMarker/2)
+	done := 0
 	for _, e := range edits {
-		size += max(0, len(e.marker)-(e.end-e.start))
-	}
-	out, done := make([]byte, 0, size), 0
-	for _, e := range edits {
-		out = append(append(out, s[done:max(done, e.start)]...), e.marker...)
+		out.WriteString(s[done:max(done, e.start)])
+		out.WriteString(e.marker)
 		done = e.end
 	}
-	return string(append(out, s[done:]...))
+	out.WriteString(s[done:])
+	return out.String()
 }
 
 // line returns the bounds of the line of i, without its end. Most who ask go forward through the text, so the line that

@@ -99,7 +99,7 @@ func beforeHost(c *scan, at, n int) (int, int) {
 // an @ too.
 func (c *scan) login(begin int, plain bool) (int, int) {
 	s := c.s
-	limit := until(s, begin, maxURL, wordStops+"<>\\")
+	limit := run(s[:min(len(s), begin+maxURL)], begin, inURL)
 	colon := begin
 	for colon < limit && (!oneByteOf(":@/?#", s[colon]) || s[colon] == '@' && plain && c.v.level(colon) > 0) {
 		colon++ // me%40example.com
