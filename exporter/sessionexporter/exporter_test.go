@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"maps"
 	"math/rand/v2"
 	"path/filepath"
 	"strings"
@@ -97,13 +98,10 @@ func (s *fakeStore) Transcript(_ context.Context, id string) (*session.Transcrip
 	return &session.Transcript{Session: session.Session{ID: id, Agent: "test", Title: fmt.Sprint(s.sessions[id])}}, nil
 }
 
-func (s *fakeStore) Outbox(_ context.Context, fn func(string, int64)) error {
+func (s *fakeStore) Outbox(context.Context) (map[string]int64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for id, at := range s.outbox {
-		fn(id, at)
-	}
-	return nil
+	return maps.Clone(s.outbox), nil
 }
 
 func (s *fakeStore) Exported(_ context.Context, id string, at int64) error {

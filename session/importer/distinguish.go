@@ -118,9 +118,10 @@ func (im *Importer) fileOf(ctx context.Context, id string) string {
 	if t := im.puts[id]; t != nil && t.input.path != "" {
 		return t.input.path
 	}
-	for s, err := range im.store.ImportSources(ctx, "") {
-		if err == nil && slices.Contains(s.Sessions, id) {
-			return s.Path
+	sources, _ := im.store.ImportSources(ctx, "") // what cannot be read names no file
+	for i := range sources {
+		if slices.Contains(sources[i].Sessions, id) {
+			return sources[i].Path
 		}
 	}
 	return "the store"

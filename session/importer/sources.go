@@ -77,12 +77,13 @@ func (im *Importer) recall(ctx context.Context, inputs []Input) error {
 			prefix = prefix[:len(prefix)-1]
 		}
 	}
-	im.sources = make(map[string]*store.ImportSource)
-	for s, err := range im.store.ImportSources(ctx, prefix) {
-		if err != nil {
-			return storeError{err}
-		}
-		im.sources[s.Path] = &s
+	all, err := im.store.ImportSources(ctx, prefix)
+	if err != nil {
+		return storeError{err}
+	}
+	im.sources = make(map[string]*store.ImportSource, len(all))
+	for i := range all {
+		im.sources[all[i].Path] = &all[i]
 	}
 	return nil
 }

@@ -1,9 +1,6 @@
 package store
 
-import (
-	"context"
-	"iter"
-)
+import "context"
 
 // ImportSource is a file that sessions were imported from, or a directory that is one input, as it
 // was then. By it the next import knows what it need not read again.
@@ -44,8 +41,8 @@ type ImportSource struct {
 // ImportSources is the part of a store that remembers the files which sessions were imported from.
 // A source that is part of an [Imported] is recorded by its transaction.
 type ImportSources interface {
-	// ImportSources yields the sources whose path begins with prefix, by path. They have no State.
-	ImportSources(ctx context.Context, prefix string) iter.Seq2[ImportSource, error]
+	// ImportSources returns the sources whose path begins with prefix, by path. They have no State.
+	ImportSources(ctx context.Context, prefix string) ([]ImportSource, error)
 	// ImportSource returns the whole of the source with the path, or ErrNotFound.
 	ImportSource(ctx context.Context, path string) (ImportSource, error)
 	// RecordSources replaces the sources with the same paths, in one transaction.

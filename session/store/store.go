@@ -198,10 +198,10 @@ type Store interface {
 	// when it is committed. With an error, nothing that do changed is.
 	Transact(ctx context.Context, do func(Tx) error) error
 
-	// Outbox calls fn for every session that changed since it was last exported, with the time of its last change in
-	// Unix milliseconds, in order of that time. fn may call Exported, which forgets that a session changed, unless it
-	// changed again after touchedAt. The store keeps an outbox only if it was opened with one.
-	Outbox(ctx context.Context, fn func(sessionID string, touchedAt int64)) error
+	// Outbox returns the sessions that changed since they were last exported, by id, with the times of their last
+	// changes in Unix milliseconds. Exported forgets that a session changed, unless it changed again after touchedAt.
+	// The store keeps an outbox only if it was opened with one.
+	Outbox(ctx context.Context) (touchedAt map[string]int64, _ error)
 	Exported(ctx context.Context, sessionID string, touchedAt int64) error
 
 	// Unsent returns the sessions of the outbox of spans in the order in which they changed, except those of which a

@@ -339,8 +339,8 @@ func (c *client) Blob(ctx context.Context, kind store.BlobKind, digest string) (
 	return call[store.Blob](ctx, c, "Blob", kind, digest)
 }
 
-func (c *client) ImportSources(ctx context.Context, prefix string) iter.Seq2[store.ImportSource, error] {
-	return each[store.ImportSource](ctx, c, "ImportSources", prefix)
+func (c *client) ImportSources(ctx context.Context, prefix string) ([]store.ImportSource, error) {
+	return call[[]store.ImportSource](ctx, c, "ImportSources", prefix)
 }
 
 func (c *client) ImportSource(ctx context.Context, path string) (store.ImportSource, error) {

@@ -21,7 +21,7 @@ const tempPrefix = ".agenttrace-"
 
 // Outbox knows which sessions of a store changed since they were exported, as [store.Store] describes.
 type Outbox interface {
-	Outbox(ctx context.Context, fn func(sessionID string, touchedAt int64)) error
+	Outbox(ctx context.Context) (touchedAt map[string]int64, _ error)
 	Exported(ctx context.Context, sessionID string, touchedAt int64) error
 }
 
@@ -116,21 +116,21 @@ func (d *Directory) Flush(ctx context.Context) {
 // write writes the files of all sessions that have been quiet for the period.
 // It returns how long to wait for the next, negative when none is due.
 func (d *Directory) write(ctx context.Context, quiet time.Duration) (next time.Duration) {
-	ready, due := make(map[string]int64), make(map[string]bool)
+	ready := make(map[string]int64)
 	next = -1
 	now := time.Now()
-	err := d.outbox.Outbox(ctx, func(id string, touched int64) {
-		due[id] = true
+	due, err := d.outbox.Outbox(ctx)
+	for id, touched := range due {
 		if wait := time.UnixMilli(touched).Add(quiet).Sub(now); quiet > 0 && wait > 0 {
 			// A clock that was set back must not put a file off for long.
 			if wait = min(wait, quiet); next < 0 || wait < next {
 				next = wait
 			}
-			return
+			continue
 		}
 		ready[id] = touched
-	})
-	maps.DeleteFunc(d.failing, func(id, _ string) bool { return id != "" && !due[id] })
+	}
+	maps.DeleteFunc(d.failing, func(id, _ string) bool { return id != "" && due[id] == 0 })
 	if err != nil || len(due) == 0 {
 		d.tried(Result{File: d.path, Err: err})
 	}

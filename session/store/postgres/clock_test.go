@@ -33,10 +33,10 @@ func TestOutboxOfSkewedClocks(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	outbox := func() (found map[string]int64) {
+	outbox := func() map[string]int64 {
 		t.Helper()
-		found = make(map[string]int64)
-		if err := ahead.Outbox(t.Context(), func(id string, at int64) { found[id] = at }); err != nil {
+		found, err := ahead.Outbox(t.Context())
+		if err != nil {
 			t.Fatal(err)
 		}
 		return found

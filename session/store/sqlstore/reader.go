@@ -490,26 +490,14 @@ func (r *Reader) Origin(ctx context.Context, in *store.Imported) error {
 }
 
 // Outbox implements [store.Store].
-func (r *Reader) Outbox(ctx context.Context, fn func(sessionID string, touchedAt int64)) error {
-	type entry struct {
-		id string
-		at int64
-	}
-	all, err := get(ctx, r, func(conn Conn) (all []entry, err error) {
-		err = conn.Query(`SELECT session_id, touched_at FROM export_outbox ORDER BY touched_at, session_id`,
-			func(row store.Row) error {
-				all = append(all, entry{row.ColumnText(0), row.ColumnInt64(1)})
-				return nil
-			})
-		return all, err
+func (r *Reader) Outbox(ctx context.Context) (map[string]int64, error) {
+	return get(ctx, r, func(conn Conn) (map[string]int64, error) {
+		touched := make(map[string]int64)
+		return touched, conn.Query(`SELECT session_id, touched_at FROM export_outbox`, func(row store.Row) error {
+			touched[row.ColumnText(0)] = row.ColumnInt64(1)
+			return nil
+		})
 	})
-	if err != nil {
-		return err
-	}
-	for _, e := range all {
-		fn(e.id, e.at)
-	}
-	return nil
 }
 
 // Unsent implements [store.Store].
@@ -533,10 +521,9 @@ func (r *Reader) Unsent(ctx context.Context) ([]store.Unsent, error) {
 func (r *Reader) SentSpans(ctx context.Context, sessionID string) (map[string]bool, error) {
 	return get(ctx, r, func(conn Conn) (map[string]bool, error) {
 		sent := make(map[string]bool)
-		err := conn.Query(`SELECT span_id FROM sent_spans WHERE session_id = ?`, func(row store.Row) error {
+		return sent, conn.Query(`SELECT span_id FROM sent_spans WHERE session_id = ?`, func(row store.Row) error {
 			sent[row.ColumnText(0)] = true
 			return nil
 		}, sessionID)
-		return sent, err
 	})
 }

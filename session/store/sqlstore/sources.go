@@ -3,7 +3,6 @@ package sqlstore
 import (
 	"context"
 	"fmt"
-	"iter"
 
 	"github.com/agenttrace/agenttrace/session/store"
 )
@@ -14,31 +13,20 @@ func (w *Writer) RecordSources(ctx context.Context, sources ...*store.ImportSour
 }
 
 // ImportSources implements [store.ImportSources].
-func (r *Reader) ImportSources(ctx context.Context, prefix string) iter.Seq2[store.ImportSource, error] {
-	return func(yield func(store.ImportSource, error) bool) {
-		found, err := get(ctx, r, func(conn Conn) ([]store.ImportSource, error) {
-			const below = ` WHERE path >= ?1 AND substr(path, 1, length(?1)) = ?1 ORDER BY path`
-			found, err := rowsOf(conn, store.SourceTable,
-				`SELECT `+store.SourceTable.Prefixed("", "state")+` FROM import_sources`+below, prefix)
-			if err != nil {
-				return nil, err
-			}
-			at := make(map[string]*store.ImportSource, len(found))
-			for i := range found {
-				at[found[i].Path] = &found[i]
-			}
-			return found, sourceSessions(conn, below, prefix, func(path string) *store.ImportSource { return at[path] })
-		})
+func (r *Reader) ImportSources(ctx context.Context, prefix string) ([]store.ImportSource, error) {
+	return get(ctx, r, func(conn Conn) ([]store.ImportSource, error) {
+		const below = ` WHERE path >= ?1 AND substr(path, 1, length(?1)) = ?1 ORDER BY path`
+		found, err := rowsOf(conn, store.SourceTable,
+			`SELECT `+store.SourceTable.Prefixed("", "state")+` FROM import_sources`+below, prefix)
 		if err != nil {
-			yield(store.ImportSource{}, err)
-			return
+			return nil, err
 		}
+		at := make(map[string]*store.ImportSource, len(found))
 		for i := range found {
-			if !yield(found[i], nil) {
-				return
-			}
+			at[found[i].Path] = &found[i]
 		}
-	}
+		return found, sourceSessions(conn, below, prefix, func(path string) *store.ImportSource { return at[path] })
+	})
 }
 
 // ImportSource implements [store.ImportSources].
