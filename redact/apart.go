@@ -43,6 +43,7 @@ func (m *mention) nearby() bool {
 	c := m.c
 	from, to := c.line(m.lo)
 	stop := to
+	// A member of an object of JSON owns nothing in the next object of the same line.
 	if lo := skip(m.s, m.hi, m.hi+1, quotes); lo > m.hi && lo < to && oneByteOf(":,", m.s[lo]) { // of JSON
 		stop = until(m.s, lo, to-lo, "{}[];")
 	}
@@ -70,6 +71,7 @@ func (m *mention) nearby() bool {
 			by = ahead
 		}
 	}
+	// A label at the end of a short line may announce what is below it. That of a long line is in the midst of a text.
 	for n := k; n < len(c.tokens) && to-m.lo < maxStatement; n++ {
 		if t := &c.tokens[n]; t.lo > to && t.f.marks>>isAlone&1 != 0 {
 			m.near(t, below) // what is between may begin another secret
@@ -179,6 +181,8 @@ func (c *scan) readTokens(from, to int) {
 func (c *scan) readToken(i, to int) int {
 	s := c.s
 	switch b := s[i]; {
+	// A string is one token, however many words it has. Where it has some, its words are tokens, too: a password may be
+	// said in a message that is itself a string.
 	case oneByteOf(quotes, b):
 		if c.closesString(i) || i > 0 && class[s[i-1]]&alnum != 0 && (i < 2 || class[s[i-2]]&alnum != 0) {
 			return i + 1 // or an apostrophe
@@ -225,6 +229,7 @@ func (c *scan) addToken(lo, hi int, quoted bool) {
 	m := &c.cell
 	*m = mention{c: c, s: c.s, quoted: quoted}
 	f := m.valueFeatures(v, hi)
+	// Who owns the token is the strongest sign against it: in id=x1 token the x1 is an id.
 	before := skipBack(c.s, lo, max(c.floor, lo-4), " "+quotes)
 	owner := c.ownerOf(lo)
 	f.set(isValue, ofValue(owner))
@@ -279,12 +284,14 @@ func (m *mention) inRow() bool {
 // labels their header has.
 func (c *scan) table(m *mention) {
 	from, to := c.line(m.lo)
+	// All labels of a header lead here, and its first one has read the table.
 	if from < c.tables || to-from > 2<<10 {
 		return
 	}
 	c.tables = to + 1
 	c.looked += to - from
 	end := len(c.s)
+	// In a string of JSON the table ends with the string.
 	if head := c.head(m.lo); head > from {
 		from, end = head, c.closing(head-1)
 	}

@@ -142,6 +142,7 @@ func (m *mention) headerAt(i int) (lo, hi int) {
 	}
 	// It ends with its line, with the string that it is in, or with any quote, unless it has quotes itself.
 	stops := "\n\r" + quotes
+	// A command in quotes has its header in them: curl -H "Cookie: a=b; c=d".
 	if q := m.lo - 1; q >= 0 && oneByteOf(quotes, s[q]) {
 		stops = "\n\r" + s[q:q+1]
 	} else if lo > i && oneByteOf("DHO", s[i]) {
@@ -241,6 +242,7 @@ func (m *mention) group(i int) (lo, hi int) {
 func (m *mention) items(lo, hi int) {
 	c, s := m.c, m.s
 	m.join = item
+	// The group may never end, so each item is paid for.
 	for depth := 0; lo < hi && c.afford(8); {
 		switch b := s[lo]; {
 		case oneByteOf("[{(", b):
@@ -308,6 +310,7 @@ func wordStop(s string, i int, query bool) int {
 	for end := i; end < len(s); end++ {
 		c, rest := s[end], s[end:]
 		switch {
+		// Most bytes of a word are these, and are asked first.
 		case class[c]&(alnum|dash|dot) != 0:
 		case class[c]&space != 0 || oneByteOf(quotes, c),
 			strings.HasPrefix(rest, "</") || strings.HasPrefix(rest, "<br"),

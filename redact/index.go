@@ -72,6 +72,7 @@ func newIndex(active []*rule, keys []keyName) *table {
 			all = append(all, entry{rule: r, literal: literal, fold: r.where&fold != 0})
 		}
 	}
+	// A name may be spelled in escapes entirely, and then none of its literals is in the text.
 	for i := 0; len(all) > 0 && i < len(words["hidden"]); i++ {
 		literal := strings.NewReplacer("␛", "\x1b", "·", " ").Replace(words["hidden"][i])
 		all = append(all, entry{rule: hiddenRule, literal: literal})
@@ -107,6 +108,7 @@ func (t *table) add(h uint32, e entry) {
 
 // at returns the literals that s may hold around its three bytes at i, of hash h, whose bit is set.
 func (t *table) at(s string, i int, h uint32) []entry {
+	// Three bytes of five bits are met by chance; those around them show nearly always that no literal is there.
 	b := &t.buckets[t.bucket[h]]
 	if i > 0 && b.before>>(s[i-1]&31)&1 == 0 || i+3 < len(s) && b.after>>(s[i+3]&31)&1 == 0 {
 		return nil
@@ -158,6 +160,7 @@ func (e *entry) at(s string, from, begin int) bool {
 	if begin < from || end > len(s) || s[begin:end] != e.literal && !(e.fold && equalFold(s[begin:end], e.literal)) {
 		return false
 	}
+	// A prefix of a token within a word is there by chance.
 	if begin == 0 || e.rule.where&open != 0 {
 		return true
 	}

@@ -34,6 +34,7 @@ func (m *mention) sign() (int, bool) {
 	gap = skip(s, gap, gap+3, "*")
 	// Spaces may be before the sign and after it; some signs count only with a space before them.
 	i := skip(s, gap, gap+40, " \t")
+	// What a path ends with names a file, unless something is assigned to it: consul kv put app/password=x.
 	if i == len(s) || m.path && s[i] != '=' {
 		return 0, false // /etc/passwd: …
 	}
@@ -182,6 +183,7 @@ func (m *mention) spoken(i int, blank bool) (int, bool) {
 		return 0, false
 	case m.dashes:
 		return m.by(flag, i)
+	// "set password to x" is a sentence, whose value is behind its preposition.
 	case m.verb() && !strings.HasPrefix(m.s[i:], "to "):
 		return m.by(setting, i)
 	}
@@ -203,6 +205,7 @@ func (m *mention) statement(i int) (int, bool) {
 		if w == "" {
 			return i + 1, s[i] == '=' && n > 0
 		}
+		// A key that no verb follows is part of another clause: "the token parser reads the file".
 		loose = loose || n == 0 && !m.sentence && !lists["linking"][w] && !lists["isVerb"][w]
 		switch {
 		case lists["isVerb"][w] && strings.HasPrefix(after, " ") && lists["states"][after[1:run(after, 1, lower)]]:

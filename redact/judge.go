@@ -158,6 +158,7 @@ func (m *mention) judged(f features, lo, hi int) bool {
 	if t == nil {
 		return score > 0
 	}
+	// Who learns weights knows the secrets: the scan goes on as it would with weights that judge right.
 	secret := score > 0
 	if t.judge != nil {
 		secret = t.judge(f, m.s[lo:hi])
@@ -253,6 +254,7 @@ func (m *mention) joined(i int) bool {
 	v := m.s[lo:max(lo, hi)]
 	// What is redacted already has had its secret: nothing near it is looked at for the same label.
 	m.settled = v != "" && marked(v) || strings.HasPrefix(v, "ENC[") // of SOPS
+	// Where nothing but a value can be, as in an element of XML, it goes whatever it looks like.
 	if m.join == sure && !blank(v) && !(m.tag && filePath(v)) || m.secret(lo, hi) {
 		return m.c.note(lo, hi, Marker)
 	}

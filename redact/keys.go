@@ -164,6 +164,8 @@ func (r *Redactor) classify(key string) (found keyClass) {
 		n++
 	}
 	x := wordsOfKey{key, unsafe.String(&buf[0], size), ends[:n]}
+	// Names are looked up by the last two letters of each word, so that most words of a key meet none. They are compared
+	// with the end of all words up to there, as a name may be of several: apikey is in APIKey, API_KEY and my-api-key.
 	for i, from := 0, 0; i < n; i++ {
 		end := runBack(x.lower, int(ends[i]), from, digit) // password2
 		for plural := 0; plural < 2 && end >= from+2; plural++ {
@@ -202,6 +204,7 @@ func (k *keyName) promise(x *wordsOfKey, i, at int, plural bool) keyClass {
 			break
 		}
 	}
+	// Whose name it is decides more than the name: cache_key and page_token are no secrets, db_pass and DB_PASS are.
 	owner := x.lower[from:to]
 	if at > 0 && class[x.lower[at-1]]&letter != 0 && !slices.Contains(x.ends, uint8(at)) { // of one word
 		list := glueing[k.class]
@@ -282,6 +285,7 @@ func goesOn(s string, hi int) bool {
 	if !continues(s, hi) || s[hi]|0x20 != 's' || continues(s, hi+1) {
 		return continues(s, hi)
 	}
+	// Counts of tokens are in every answer of a model, so they are set apart before anything else is asked.
 	sign := skip(s, hi+1, hi+3, `"\`)
 	i := skip(s, sign, sign+3, ":=> ")
 	return i < len(s) && oneByteOf(":=>", s[sign]) && class[s[i]]&digit != 0

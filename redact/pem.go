@@ -23,6 +23,7 @@ func privateKey(c *scan, at, n int) (int, int) {
 	i = dashes
 	window := s[i:min(len(s), i+maxPEM)]
 	body, rest, ended := strings.Cut(window, "-----")
+	// Each of a thousand begins without an end would be looked at up to the same end.
 	if !c.afford(len(body) / 16) {
 		return at, c.eol(i)
 	}

@@ -48,6 +48,7 @@ func (r *Redactor) byRules(s string) string {
 	// reaches is as it was, so the passes after the first do not look at it again.
 	for n, near := 0, (span{max(0, first-maxReach), len(s)}); n < maxPasses; n++ {
 		keyed, isJSON := r.document(s, 0, nil)
+		// What keys replaced moved the rest, so that the bounds are of it no more.
 		if keyed != s {
 			near = span{0, len(keyed)}
 		}

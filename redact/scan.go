@@ -52,6 +52,7 @@ const maxKept = 1 << 20
 var scans = sync.Pool{New: func() any { return new(scan) }}
 
 func (c *scan) begin(r *Redactor, s string) {
+	// A scan is taken from a pool and keeps its slices: a text without secrets costs no allocation.
 	if cap(c.v.text) > maxKept {
 		c.v = view{}
 	}
@@ -155,6 +156,7 @@ func (r *Redactor) text(s string, isJSON bool, near span) string {
 	defer scans.Put(c)
 	c.begin(r, s)
 	// From here on c.s is the view of the text, and all positions are of the view, until replaced leads them back.
+	// Escapes would hide names and values, and each rule would have to know them all.
 	c.v.normalize(s)
 	if c.v.hides {
 		c.s = unsafe.String(unsafe.SliceData(c.v.text), len(c.v.text))
@@ -171,6 +173,8 @@ func (r *Redactor) text(s string, isJSON bool, near span) string {
 	c.all(near.lo, near.hi)
 	if c.sort(); len(c.found) > 0 {
 		out := c.replaced(s)
+		// What a label names may go on beyond the quote of JSON that it is in, as a header does to the end of its line.
+		// Only the result shows it, and that is rare enough to be written twice.
 		if isJSON && !jsonscan.Valid(out) {
 			out = c.clipped(s)
 		}
@@ -303,9 +307,11 @@ func (r *Redactor) suspectAt(raw string, begin int, e *entry) bool {
 	case e.key != nil:
 		lo, hi := keySpan(raw, 0, begin+e.from, e.n)
 		return hi > lo && (lo > 0 && oneByteOf("\\%", raw[lo-1]) || r.classify(raw[lo:hi]) != notSecret)
+	// Hints are in many texts, and most of those have no word that may be a secret.
 	case e.phrase != nil && e.phrase.hint:
 		return suspicious(raw, begin-maxStatement, begin+2*maxStatement) >= 0
 	case e.rule.shape != nil:
+		// A shape has its bytes at once after its literal, also where escapes are within it.
 		return e.rule.shape.maybe(raw, end)
 	case e.literal == "://": // an @ follows before the URL can have ended
 		end = until(raw, end, maxURL, "@ \"<>")

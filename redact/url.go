@@ -135,6 +135,7 @@ func (c *scan) hostAfter(lo, stop, limit int) int {
 		return lo + at
 	}
 	at := strings.IndexByte(s[stop:limit], '@')
+	// A number before the slash is a port, and the @ is in a path.
 	if at < 0 || stop > lo && number(s[lo:stop]) || oneByteOf("${<[", s[lo]) || !c.afford(at) {
 		return -1
 	}

@@ -179,6 +179,7 @@ func gibberish(v string) bool {
 			n++
 		}
 	}
+	// The longer a run of letters is, the less chance has to differ from words to be sure.
 	return n >= 11 && 10*sum < 50*n || n >= 14 && 10*sum < 53*n || n >= 8 && len(v) >= 12 && 10*sum < 45*n
 }
 
@@ -213,6 +214,7 @@ func chancy(v string) bool {
 
 // tokenLike reports whether v has the length and mixture of a key that a machine made.
 func tokenLike(v string) bool {
+	// Sixteen bytes are the shortest keys that machines make; what is shorter may be strong or chancy.
 	if len(v) < 16 || uuid(v) || filePath(v) || date(v) {
 		return false
 	}

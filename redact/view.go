@@ -119,6 +119,7 @@ func decode(s string, i int) (c rune, n int) {
 		}
 	case '%':
 		k := i + 1
+		// An encoded percent sign is of a URL within a URL, as deep as they nest.
 		for strings.HasPrefix(s[k:], "25") && k+4 <= len(s) && class[s[k+2]]&hexSet != 0 && class[s[k+3]]&hexSet != 0 {
 			k += 2 // %253D
 		}
@@ -206,6 +207,7 @@ func backslashed(s string, i int) (c rune, n int) {
 	case 't':
 		return '\t', n
 	}
+	// The rest is what Go has, which is what most languages have.
 	var value rune = 0x1b
 	end := j + 1
 	if s[j] != 'e' {
@@ -224,6 +226,7 @@ func backslashed(s string, i int) (c rune, n int) {
 	case value == 0x1b && end < len(s) && s[end] == '[':
 		return -1, end - i + 1 + parameters(s[end+1:])
 	}
+	// Control bytes stay as they are: a rule may end a value at one, and no name has any.
 	if value < ' ' || value == 0x7f {
 		return 0, 0
 	}
