@@ -223,7 +223,7 @@ func (c *scan) readToken(i, to int) int {
 // addToken notes the token s[lo:hi] with the features that do not depend on its label.
 func (c *scan) addToken(lo, hi int, quoted bool) {
 	v := c.s[lo:hi]
-	if len(v) < 4 || blank(v) || public(v) || strings.HasPrefix(strings.TrimLeft(c.s[hi:min(len(c.s), hi+4)], "`"), "](") {
+	if len(v) < 4 || blank(v) || strings.HasPrefix(strings.TrimLeft(c.s[hi:min(len(c.s), hi+4)], "`"), "](") {
 		return // what a link says is no secret
 	}
 	m := &c.cell

@@ -27,6 +27,7 @@ const (
 	ofToken // of what may be a password or a key without a label
 	apartBy // ends a word, or begins one
 	inURL   // goes on with a URL
+	foreign // of a rune that is not ASCII
 
 	letter = lower | upper
 	alnum  = digit | letter
@@ -49,6 +50,9 @@ var class = func() (t [256]charset) {
 	for b := range t {
 		if !oneByteOf(wordStops+"<>\\", byte(b)) {
 			t[b] |= inURL
+		}
+		if b >= 0x80 {
+			t[b] |= foreign
 		}
 	}
 	for b := byte('!'); b <= '~'; b++ {

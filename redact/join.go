@@ -200,7 +200,7 @@ func (m *mention) spoken(i int, blank bool) (int, bool) {
 func (m *mention) statement(i int) (int, bool) {
 	s, loose := m.s, false
 	for n := 0; n < 10 && i < len(s); n++ {
-		end := wordOfSentence(s, i)
+		end := run(s, i, slug|foreign)
 		w, after := s[i:end], s[end:]
 		if w == "" {
 			return i + 1, s[i] == '=' && n > 0
@@ -211,7 +211,7 @@ func (m *mention) statement(i int) (int, bool) {
 		case lists["isVerb"][w] && strings.HasPrefix(after, " ") && lists["states"][after[1:run(after, 1, lower)]]:
 		case loose && (has("describing", w) || strings.HasPrefix(after, ":\n")):
 			return 0, false
-		case strings.HasPrefix(after, ":") && (m.sentence || subject(w, n)):
+		case strings.HasPrefix(after, ":") && (m.sentence || n > 0 || lists["states"][w]):
 			return end + 1, true
 		case loose: // words of another clause may lead to a colon only
 		case lists["isVerb"][w]: // is: …, will be …, is = …
@@ -227,22 +227,10 @@ func (m *mention) statement(i int) (int, bool) {
 	return 0, false
 }
 
-// subject reports whether the n-th word after a label may be before the colon that its value follows.
-func subject(w string, n int) bool { return n > 0 || lists["states"][w] }
-
 // spokenVerb reports whether the n-th word after a name in another language is its verb, or a dash in its place.
 func (m *mention) spokenVerb(w string, n int) bool {
 	foreign := strings.IndexFunc(m.s[m.lo:m.hi], func(c rune) bool { return c >= 0x80 }) >= 0
 	return lists["spokenVerbs"][w] && (n > 0 || foreign || w != "to") || n > 0 && strings.Trim(w, "—–-") == ""
-}
-
-// wordOfSentence returns the end of the word at i.
-func wordOfSentence(s string, i int) int {
-	end := i
-	for end < len(s) && (class[s[end]]&(word|dash) != 0 || s[end] >= 0x80) {
-		end++
-	}
-	return end
 }
 
 // wordBefore returns the word before i in the same line, and where it begins.

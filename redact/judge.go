@@ -143,7 +143,7 @@ func (m *mention) secret(lo, hi int) bool {
 	}
 	// A placeholder is no secret under any label, so it is no feature; the rest is left to the weights.
 	v := m.s[lo:min(hi, lo+maxJudged)]
-	if blank(v) || public(v) {
+	if blank(v) {
 		return false
 	}
 	f := m.valueFeatures(v, hi)

@@ -131,7 +131,7 @@ func wordFrom(s string, i, hi int) int {
 	start := i
 	for ; i < hi; i++ {
 		c := class[s[i]]
-		if c&alnum == 0 && s[i] < 0x80 {
+		if c&(alnum|foreign) == 0 {
 			break
 		}
 		if i > start && c&upper != 0 {

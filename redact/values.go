@@ -313,13 +313,10 @@ func marked(v string) bool {
 	return strings.EqualFold(strings.Trim(v, "[]<>()*_ "), "redacted")
 }
 
-// public reports whether v is a key of Stripe that everybody may see.
-func public(v string) bool {
-	return strings.HasPrefix(v, "pk_live_") || strings.HasPrefix(v, "pk_test_")
+// blank reports whether v is no value: a placeholder, redacted already, or a key of Stripe that everybody may see.
+func blank(v string) bool {
+	return placeholder(v) || marked(v) || strings.HasPrefix(v, "pk_live_") || strings.HasPrefix(v, "pk_test_")
 }
-
-// blank reports whether v is no value: a placeholder, or redacted already.
-func blank(v string) bool { return placeholder(v) || marked(v) }
 
 // noPassword reports whether v, in the place of a password, is not one.
 func noPassword(v string) bool { return blank(v) || has("passwordWords", v) }
