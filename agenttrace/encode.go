@@ -206,29 +206,12 @@ func failureType(err error) string {
 	return errorType(err)
 }
 
-// errorType returns the class of an error: what its ErrorType method returns,
-// timeout, or the type of the innermost error that has one of its own.
+// errorType returns the class of an error: [spans.ErrorType], or _OTHER of an error whose methods panic.
 func errorType(err error) (class string) {
 	defer func() {
 		if recover() != nil {
 			class = "_OTHER"
 		}
 	}()
-	var typed interface{ ErrorType() string }
-	if errors.As(err, &typed) {
-		return cmp.Or(validUTF8(typed.ErrorType()), "_OTHER")
-	}
-	if errors.Is(err, context.DeadlineExceeded) {
-		return "timeout"
-	}
-	for ; err != nil; err = errors.Unwrap(err) {
-		t := reflect.TypeOf(err)
-		for t.Kind() == reflect.Pointer {
-			t = t.Elem()
-		}
-		if path := t.PkgPath(); t.Name() != "" && path != "" && path != "errors" && path != "fmt" {
-			return path + "." + t.Name()
-		}
-	}
-	return "_OTHER"
+	return spans.ErrorType(err)
 }

@@ -98,13 +98,18 @@ func (p *proxying) run(cmd *cobra.Command) error {
 	ctx := cmd.Context()
 	cmd.SetContext(context.WithoutCancel(ctx)) // what was recorded is stored after the signal
 	base := recorder.NewTransport()
-	observer := observeCalls(rec, stripped{base}, modelhttp.Options{Agent: p.agent, SessionKey: sessionOf})
-	transport, ended := http.RoundTripper(observer), func() {}
+	observer := observeCalls(rec, modelhttp.Options{Agent: p.agent, SessionKey: sessionOf})
+	tee, err := observer.tee(stripped{base})
+	if err != nil {
+		return err
+	}
+	transport, ended := http.RoundTripper(tee), func() { _ = tee.Close() }
 	if p.mcp != "" {
 		mcp := recorder.NewMCPTransport(stripped{base}, rec, func() string { return "mcp-" + newRunID() })
 		if address := replayAddress(); address != "" {
 			mcp.Answer = recorder.ReplayTools(address)
 		}
+		_ = tee.Close()
 		transport, ended = mcp, mcp.Close
 	}
 	passFirst()

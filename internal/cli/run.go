@@ -12,6 +12,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -38,10 +40,11 @@ type runOptions struct {
 	recorded []string // the ids of the sessions, when the run has ended
 }
 
-// A run has two processes besides the agent. This one starts the agent, with what it has been started with, and waits
-// for it. The other one, the recorder, serves the addresses in the agent's environment: it passes requests to models
-// on, takes telemetry, and stores both. It is of a session of its own, so that what a terminal sends reaches
-// the agent alone. Both have the listener: if the recorder dies, this process goes on to pass requests.
+// A run has two processes besides the agent. This one starts the agent, with what it has been started with, waits for
+// it, and passes its requests to models on. The other one, the recorder, gets a copy of what passes, takes telemetry,
+// and stores both: what that takes of processor and memory is not this one's, where a request would wait for it. The
+// recorder is of a session of its own, so that what a terminal sends reaches the agent alone. Both have the listeners:
+// if one of them dies, the other serves in its place.
 func newRun() *cobra.Command {
 	var o runOptions
 	cmd := described("run", flags{"content": &o.content, "no-content": &o.noContent, "env": &o.printEnv,
@@ -120,14 +123,18 @@ func (o *runOptions) run(cmd *cobra.Command, args []string) error {
 	if os.Getenv(envRun) != "" && !o.printEnv {          // the run around it records what this one does
 		return o.start(cmd, args, os.Environ(), nil)
 	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return fmt.Errorf("listen on a port of this machine: %w", err)
+	r := &recorderProcess{answered: make(chan struct{}), stop: make(chan struct{})}
+	for _, listener := range []*net.Listener{&r.listener, &r.telemetry} {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return fmt.Errorf("listen on a port of this machine: %w", err)
+		}
+		defer l.Close()
+		if *listener = l; o.connects != nil {
+			o.connects = append(o.connects, l.Addr().(*net.TCPAddr).Port)
+		}
 	}
-	defer listener.Close()
-	if o.connects != nil {
-		o.connects = append(o.connects, listener.Addr().(*net.TCPAddr).Port)
-	}
+	var err error
 	record := runRecord{ID: newRunID(), Began: time.Now().UnixMilli()}
 	if record.Working, err = os.Getwd(); err != nil {
 		return err
@@ -153,8 +160,8 @@ func (o *runOptions) run(cmd *cobra.Command, args []string) error {
 		}
 	}
 	content := o.content || !o.noContent && o.mayHaveContent(cmd, client)
-	env := agentEnvironment{address: listener.Addr().String(), run: record.ID, content: content, proxied: !o.noProxy,
-		client: client, of: o.environ}
+	env := agentEnvironment{address: r.listener.Addr().String(), telemetry: r.telemetry.Addr().String(), run: record.ID,
+		content: content, proxied: !o.noProxy, client: client, of: o.environ}
 	if env.of == nil {
 		env.of = os.Environ()
 	}
@@ -167,8 +174,7 @@ func (o *runOptions) run(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	args = slices.Insert(slices.Clone(args), program+1, env.arguments...)
-	r, err := startRecorder(listener, &record)
-	if err != nil {
+	if err := r.start(&record); err != nil {
 		return err
 	}
 	err = o.supervise(cmd, r, rules, args, env.all)
@@ -264,38 +270,45 @@ func notRun(cmd *cobra.Command, name string, err error) error {
 	return exited{exitNotExecutable}
 }
 
-// recorderProcess is the process that records, as the one that started it has it.
+// recorderProcess is the process that records, as the one that started it has it, which passes requests on.
 type recorderProcess struct {
-	cmd      *exec.Cmd
-	run      string // its id
-	listener net.Listener
-	to       io.WriteCloser
-	servers  map[string]string
-	answered chan struct{} // closed when it has answered, or died
-	stop     chan struct{} // closed when the agent is to be stopped, for stopReason
-	ran      ran
-	whole    bool
+	cmd                 *exec.Cmd
+	run                 string // its id
+	listener, telemetry net.Listener
+	servers             servers
+	tee                 *recorder.Tee
+	to                  io.WriteCloser
+	answered            chan struct{} // closed when it has answered, or died
+	stop                chan struct{} // closed when the agent is to be stopped, for stopReason
+	ran                 ran
+	whole               bool
 
 	stopReason string
 	log        string // a file with what it said before it died
-	rescue     *http.Server
 }
 
-// startRecorder starts the process that records the run, and returns without waiting for it.
-func startRecorder(listener net.Listener, record *runRecord) (*recorderProcess, error) {
+// start starts the process that records the run, and returns without waiting for it.
+func (r *recorderProcess) start(record *runRecord) error {
 	self, err := os.Executable()
 	if err != nil {
-		return nil, fmt.Errorf("start the recorder: %w", err)
+		return fmt.Errorf("start the recorder: %w", err)
 	}
-	file, err := listener.(*net.TCPListener).File()
-	if err != nil { // as on Windows
-		return nil, fmt.Errorf("start the recorder: %w; use %s proxy and %[2]s import --watch instead", err, ownName())
+	r.run = record.ID
+	copies, to, err := os.Pipe()
+	if err != nil {
+		return fmt.Errorf("start the recorder: %w", err)
 	}
-	defer file.Close()
-	r := &recorderProcess{run: record.ID, listener: listener, servers: record.Servers,
-		answered: make(chan struct{}), stop: make(chan struct{})}
+	defer copies.Close()
 	r.cmd = exec.Command(self, "run", "record")
-	r.cmd.ExtraFiles = []*os.File{file}
+	for _, l := range []net.Listener{r.telemetry, r.listener} {
+		file, err := l.(*net.TCPListener).File()
+		if err != nil { // as on Windows
+			return fmt.Errorf("start the recorder: %w; use %s proxy and %[2]s import --watch instead", err, ownName())
+		}
+		defer file.Close()
+		r.cmd.ExtraFiles = append(r.cmd.ExtraFiles, file)
+	}
+	r.cmd.ExtraFiles = append(r.cmd.ExtraFiles, copies)
 	r.cmd.SysProcAttr = ownSession()
 	log, err := os.OpenFile(filepath.Join(record.Directory, "recorder.log"), os.O_CREATE|os.O_WRONLY, 0o600)
 	if err == nil { // else nobody reads what it has to say
@@ -303,24 +316,51 @@ func startRecorder(listener net.Listener, record *runRecord) (*recorderProcess, 
 		r.cmd.Stderr, r.log = log, log.Name()
 	}
 	if r.to, err = r.cmd.StdinPipe(); err != nil {
-		return nil, err
+		return err
 	}
 	from, err := r.cmd.StdoutPipe()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if err := r.cmd.Start(); err != nil {
-		return nil, fmt.Errorf("start the recorder: %w", err)
+		return fmt.Errorf("start the recorder: %w", err)
 	}
+	for _, file := range r.cmd.ExtraFiles[:2] {
+		unblock(file)
+	}
+	r.pass(record.Servers, to)
 	if err := json.NewEncoder(r.to).Encode(record); err != nil {
 		r.ran.Problems = append(r.ran.Problems, err.Error())
 	}
 	go r.watch(from)
-	return r, nil
+	return nil
 }
 
-// watch waits for the answer. If there is none, the recorder has died: then requests are passed on from here, and
-// telemetry is received and forgotten, so that the agent runs on.
+// pass passes requests to models on, and writes copies of them.
+func (r *recorderProcess) pass(servers map[string]string, copies *os.File) {
+	passFirst()
+	r.tee = recorder.NewTee(recorder.NewTransport(), copies)
+	r.servers.serve(r.listener, recorder.Proxy(upstreams(servers), r.tee))
+}
+
+// collectGarbageLess has garbage collected less often, in bounded memory, unless the environment decides on it.
+func collectGarbageLess(percent int) {
+	if _, decided := os.LookupEnv("GOGC"); !decided {
+		debug.SetGCPercent(percent)
+		debug.SetMemoryLimit(min(debug.SetMemoryLimit(-1), 256<<20))
+	}
+}
+
+// passFirst has what passes go before what is made of it, unless the environment decides on it: the runtime finds a
+// thread for what arrives also while others have one for each core.
+func passFirst() {
+	collectGarbageLess(1600)
+	if _, decided := os.LookupEnv("GOMAXPROCS"); !decided {
+		runtime.GOMAXPROCS(2 * runtime.NumCPU())
+	}
+}
+
+// watch waits for the answer. If there is none, the recorder has died: then telemetry is received and forgotten.
 func (r *recorderProcess) watch(from io.Reader) {
 	for lines := json.NewDecoder(bufio.NewReader(from)); !r.whole; {
 		var line ran
@@ -335,9 +375,7 @@ func (r *recorderProcess) watch(from io.Reader) {
 		}
 	}
 	if _ = r.cmd.Wait(); !r.whole {
-		proxy := recorder.Proxy(upstreams(r.servers), recorder.NewTransport())
-		r.rescue = newServer(serveAgent(proxy, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})))
-		go func() { _ = r.rescue.Serve(r.listener) }()
+		new(servers).serve(r.telemetry, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	}
 	close(r.answered)
 }
@@ -350,15 +388,16 @@ const storeLimit = 30 * time.Second
 
 // end has the recorder store the rest, and waits for that.
 func (r *recorderProcess) end() error {
-	_, _ = io.WriteString(r.to, "{\"ended\":true}\n")
-	_ = r.to.Close()
+	r.servers.close()
+	go func() {
+		_ = r.tee.Close()
+		_, _ = io.WriteString(r.to, "{\"ended\":true}\n")
+		_ = r.to.Close()
+	}()
 	select {
 	case <-r.answered:
 	case <-time.After(storeLimit):
 		return fmt.Errorf("what the agent did is still being stored after %v; %s ls shows it later", storeLimit, ownName())
-	}
-	if r.rescue != nil {
-		_ = r.rescue.Close()
 	}
 	if !r.whole {
 		return fmt.Errorf("the process that records has died; requests were passed on without it, and "+
@@ -375,16 +414,26 @@ func newServer(handler http.Handler) *http.Server {
 	return s
 }
 
-// serveAgent serves the addresses in the agent's environment: telemetry at the paths of OTLP, and servers of models.
-func serveAgent(proxy, telemetry http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if slices.Contains([]string{"/v1/traces", "/v1/logs", "/v1/metrics"}, r.URL.Path) {
-			telemetry.ServeHTTP(w, r)
-			return
-		}
-		proxy.ServeHTTP(w, r)
-	})
+// servers serve an agent.
+type servers []*http.Server
+
+func (s *servers) serve(listener net.Listener, handler http.Handler) {
+	server := newServer(handler)
+	*s = append(*s, server)
+	go func() { _ = server.Serve(listener) }()
 }
+
+// close ends them. What is just ending has a moment for that.
+func (s *servers) close() {
+	ctx, cancel := context.WithTimeout(context.Background(), closeLimit)
+	defer cancel()
+	for _, server := range *s {
+		_ = server.Shutdown(ctx)
+		_ = server.Close()
+	}
+}
+
+const closeLimit = 200 * time.Millisecond
 
 func upstreams(servers map[string]string) (all []recorder.Upstream) {
 	for name, address := range servers {

@@ -92,6 +92,7 @@ func clientOf(program string) *client {
 // agentEnvironment is the environment of an agent that is recorded.
 type agentEnvironment struct {
 	address, run     string
+	telemetry        string // the address for that
 	content, proxied bool
 	client           *client
 	of               []string // what it is made of
@@ -191,7 +192,7 @@ func (e *agentEnvironment) append(name, element string) {
 func (e *agentEnvironment) switches(variables map[string]string) {
 	for name, value := range variables {
 		if e.value(name) == "" {
-			e.added[name] = strings.ReplaceAll(value, "{otlp}", "http://"+e.address)
+			e.added[name] = strings.ReplaceAll(value, "{otlp}", "http://"+e.telemetry)
 		}
 	}
 }
@@ -199,7 +200,7 @@ func (e *agentEnvironment) switches(variables map[string]string) {
 // filled are arguments with addresses in them. An option whose server is not the proxy's is left out.
 func (e *agentEnvironment) filled(arguments []string) (all []string) {
 	for pair := range slices.Chunk(arguments, 2) {
-		text := strings.ReplaceAll(strings.Join(pair, "\x00"), "{otlp}", "http://"+e.address)
+		text := strings.ReplaceAll(strings.Join(pair, "\x00"), "{otlp}", "http://"+e.telemetry)
 		if strings.Contains(text, "{openai}") {
 			// Without these the user may be signed in, and has another server then.
 			if !e.proxied || e.value("CODEX_API_KEY")+e.value("OPENAI_BASE_URL") == "" {

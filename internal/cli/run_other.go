@@ -10,6 +10,8 @@ import (
 	"time"
 )
 
+func unblock(*os.File) {}
+
 // ownSession is nothing that these systems have.
 func ownSession() *syscall.SysProcAttr { return nil }
 

@@ -7,12 +7,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
-	"runtime"
-	"runtime/debug"
 	"slices"
 	"sync"
 	"time"
@@ -50,12 +49,16 @@ func newRecord() *cobra.Command {
 			}
 		}
 		cmd.SetContext(context.WithoutCancel(cmd.Context())) // it ends when the agent does
-		listener, err := net.FileListener(os.NewFile(3, "listener"))
-		if err != nil {
-			return fmt.Errorf("take over the listener: %w", err)
-		}
 		r := &recording{cmd: cmd, runRecord: run}
-		if err := r.start(listener); err != nil {
+		var listeners [2]net.Listener
+		for i := range listeners {
+			var err error
+			if listeners[i], err = net.FileListener(os.NewFile(uintptr(firstFile+i), "listener")); err != nil {
+				return fmt.Errorf("take over the listener: %w", err)
+			}
+		}
+		r.listener = listeners[1]
+		if err := r.start(listeners[0], os.NewFile(firstFile+2, "copies")); err != nil {
 			return err
 		}
 		r.wait(lines)
@@ -65,12 +68,16 @@ func newRecord() *cobra.Command {
 	return record
 }
 
+// firstFile is the first that a process gets besides its standard input, output and error.
+const firstFile = 3
+
 // recording is the recorder of a run.
 type recording struct {
 	runRecord
 	cmd *cobra.Command
 
-	server *http.Server
+	listener net.Listener // of the requests to models, which are passed on here if the other process is killed
+	servers  servers
 	// telemetry is stored as it comes. calls has what the proxy saw: in the same store or, of a client that keeps
 	// sessions of its own, in one of the run, which is compared with those at the end.
 	telemetry, calls *recorder.Recorder
@@ -98,11 +105,16 @@ func (r *recording) problem(err error) {
 	}
 }
 
-// sent is how soon what the proxy saw is stored where it was not when nothing passed.
-const sent = time.Second
+// What the proxy saw is stored when a request is on its way, at most as often as this, and else after a while.
+const (
+	often = 100 * time.Millisecond
+	sent  = time.Second
+)
 
-func (r *recording) start(listener net.Listener) (err error) {
+// start receives telemetry, and copies of what passes to models.
+func (r *recording) start(telemetry net.Listener, copies io.Reader) (err error) {
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(r.problem))
+	collectGarbageLess(400)
 	r.telemetry, err = recorder.Share(opener(r.cmd),
 		recorder.Options{Spill: filepath.Join(r.Directory, "telemetry.otlp")})
 	if err != nil {
@@ -116,69 +128,90 @@ func (r *recording) start(listener net.Listener) (err error) {
 			r.calls = r.telemetry
 		}
 	}
-	r.observer = observeCalls(r.calls, recorder.NewTransport(), modelhttp.Options{Agent: r.Agent,
+	r.observer = observeCalls(r.calls, modelhttp.Options{Agent: r.Agent,
 		Session: agenttrace.SessionOptions{WorkspaceRoot: r.Working}}, attribute.String("agenttrace.run.id", r.ID))
-	passFirst()
-	r.server = newServer(serveAgent(recorder.Proxy(upstreams(r.Servers), r.observer), r.telemetry))
-	go func() { _ = r.server.Serve(listener) }()
+	r.observer.follow(copies)
+	r.servers.serve(telemetry, r.telemetry)
 	if r.Watch != "" {
 		r.problem(r.watch())
 	}
 	return nil
 }
 
-// callObserver is a transport that records the calls of models in what passes.
+// callObserver records the calls of models in what passes.
 type callObserver struct {
 	*recorder.Calls
-	model  *modelhttp.Transport
-	traces *sdktrace.TracerProvider
-	logs   *sdklog.LoggerProvider
+	model   *modelhttp.Transport
+	traces  *sdktrace.TracerProvider
+	logs    *sdklog.LoggerProvider
+	reading chan error // gets a value when all is read
+	flushed time.Time
 }
 
-// observeCalls records in a store what base sends to servers of models.
-func observeCalls(to *recorder.Recorder, base http.RoundTripper, o modelhttp.Options, about ...attribute.KeyValue,
-) *callObserver {
+// observeCalls records in a store.
+func observeCalls(to *recorder.Recorder, o modelhttp.Options, about ...attribute.KeyValue) *callObserver {
 	program := resource.NewSchemaless(append(about, attribute.String("service.name", o.Agent))...)
-	c := &callObserver{
+	c := &callObserver{Calls: new(recorder.Calls), reading: make(chan error, 1),
 		traces: sdktrace.NewTracerProvider(sdktrace.WithResource(program), sdktrace.WithSampler(sdktrace.AlwaysSample()),
 			sdktrace.WithBatcher(to.SpanExporter(), sdktrace.WithBatchTimeout(sent))),
 		logs: sdklog.NewLoggerProvider(sdklog.WithResource(program),
 			sdklog.WithProcessor(sdklog.NewBatchProcessor(to.LogExporter(), sdklog.WithExportInterval(sent)))),
 	}
-	c.Calls = &recorder.Calls{Base: base, Flush: func() {
+	c.reading <- nil
+	o.Now = c.Now
+	c.model = modelhttp.New(
+		agenttrace.New(agenttrace.Options{TracerProvider: c.traces, LoggerProvider: c.logs, Now: c.Now}), o)
+	record := c.model.Middleware()
+	c.Record = func(req *http.Request, next func(*http.Request) (*http.Response, error)) (*http.Response, error) {
+		return record(req, func(req *http.Request) (*http.Response, error) {
+			c.flush()
+			return next(req)
+		})
+	}
+	return c
+}
+
+// flush stores what is recorded, some times a second at most. It is called when a request is on its way to a model, which
+// takes its time: on a machine of few processors, storing would delay what passes at other times.
+func (c *callObserver) flush() {
+	if time.Since(c.flushed) < often {
+		return
+	}
+	c.flushed = time.Now()
+	go func() {
 		ctx := context.Background()
 		for _, err := range []error{c.traces.ForceFlush(ctx), c.logs.ForceFlush(ctx)} {
 			if err != nil {
 				otel.Handle(err) // as the timer does
 			}
 		}
-	}}
-	o.Now = c.Now
-	c.model = modelhttp.New(
-		agenttrace.New(agenttrace.Options{TracerProvider: c.traces, LoggerProvider: c.logs, Now: c.Now}), o)
-	c.Record = c.model.Middleware()
-	return c
+	}()
 }
 
-// end ends what is open, and stores the rest.
+// follow records copies, after those that it was given before.
+func (c *callObserver) follow(copies io.Reader) {
+	before, read := c.reading, make(chan error, 1)
+	c.reading = read
+	go func() { read <- errors.Join(<-before, c.Read(copies)) }()
+}
+
+// tee returns a transport that sends by base, of which what passes is recorded until it is closed.
+func (c *callObserver) tee(base http.RoundTripper) (*recorder.Tee, error) {
+	from, to, err := os.Pipe()
+	if err != nil {
+		return nil, fmt.Errorf("record requests: %w", err)
+	}
+	c.follow(from)
+	return recorder.NewTee(base, to), nil
+}
+
+// end returns when all copies are read, which must have ended, and stored.
 func (c *callObserver) end(ctx context.Context) error {
-	c.Close()
-	return errors.Join(c.model.Close(), c.traces.Shutdown(ctx), c.logs.Shutdown(ctx))
+	return errors.Join(<-c.reading, c.model.Close(), c.traces.Shutdown(ctx), c.logs.Shutdown(ctx))
 }
 
-// passFirst has what passes go before its recording, unless the environment decides on it: the runtime finds a thread
-// for what arrives also while recordings have one for each core, and collects garbage less often, in bounded memory.
-func passFirst() {
-	if _, decided := os.LookupEnv("GOMAXPROCS"); !decided {
-		runtime.GOMAXPROCS(2 * runtime.NumCPU())
-	}
-	if _, decided := os.LookupEnv("GOGC"); !decided {
-		debug.SetGCPercent(400)
-		debug.SetMemoryLimit(min(debug.SetMemoryLimit(-1), 256<<20))
-	}
-}
-
-// wait returns when the agent has ended. If the process that started it is killed, it waits for the agent itself.
+// wait returns when the agent has ended. If the process that started it is killed, it waits for the agent itself, and
+// passes its requests on.
 func (r *recording) wait(lines *json.Decoder) {
 	agent := 0
 	for {
@@ -192,6 +225,11 @@ func (r *recording) wait(lines *json.Decoder) {
 		case line.Ended:
 			return
 		case err != nil:
+			tee, err := r.observer.tee(recorder.NewTransport())
+			if r.problem(err); err == nil {
+				r.servers.serve(r.listener, recorder.Proxy(upstreams(r.Servers), tee))
+				defer tee.Close()
+			}
 			for isAlive(agent) {
 				time.Sleep(100 * time.Millisecond)
 			}
@@ -207,7 +245,7 @@ const finishLimit = 20 * time.Second
 func (r *recording) finish() ran {
 	ctx, cancel := context.WithTimeout(r.cmd.Context(), finishLimit)
 	defer cancel()
-	_ = r.server.Close()
+	r.servers.close()
 	r.problem(r.observer.end(ctx))
 	err := r.telemetry.Close(ctx)
 	r.problem(err)

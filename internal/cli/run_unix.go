@@ -21,6 +21,14 @@ import (
 // ownSession keeps a process from the signals of the terminal.
 func ownSession() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setsid: true} }
 
+// unblock has accepting connections not block a thread, as [os.File.Fd] does, which starting a process calls: also that
+// of the listener of which the file is a copy.
+func unblock(listener *os.File) {
+	if conn, err := listener.SyscallConn(); err == nil {
+		_ = conn.Control(func(fd uintptr) { _ = unix.SetNonblock(int(fd), true) })
+	}
+}
+
 // relayed are the signals that are passed on to the agent: all that can be caught, except for those of this process's
 // own affairs and SIGTSTP, which stops both.
 var relayed = []os.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGUSR1,

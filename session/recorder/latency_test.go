@@ -3,6 +3,8 @@ package recorder_test
 import (
 	"bufio"
 	"bytes"
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -30,14 +32,12 @@ import (
 // compare goes each way in turn: the first without us, the last with a recording, and one between them, if there is one,
 // by the floor of what goes through another program. It reports by how much the median and the 99th of 100 durations
 // exceed those of the first. The target for the 99th of the last is 1,000 µs, or the floor where that is more.
-// In between, rest waits as an agent does, which runs a tool, until what passed is recorded.
-func compare(b *testing.B, rest func(), ways ...func() []time.Duration) {
+func compare(b *testing.B, ways ...func() []time.Duration) {
 	took := make([][]time.Duration, len(ways))
 	for b.Loop() {
 		for i, way := range ways {
 			took[i] = append(took[i], way()...)
 		}
-		rest()
 	}
 	for i := range took {
 		slices.Sort(took[i])
@@ -57,19 +57,17 @@ func compare(b *testing.B, rest func(), ways ...func() []time.Duration) {
 }
 
 // BenchmarkProxy is what a request and its answer take longer through the proxy that agenttrace run starts, without the
-// time for which the model thinks, and what an event of a streamed answer does. The floor is a proxy of net/http that
-// records nothing. Garbage is collected as often as agenttrace run does.
+// time for which the model thinks, and what an event of a streamed answer does. Another process records, as in a run.
+// The floor is a proxy of net/http that records nothing. Garbage is collected as often as agenttrace run does.
 func BenchmarkProxy(b *testing.B) {
 	defer debug.SetGCPercent(debug.SetGCPercent(400))
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2 * runtime.NumCPU()))
 	api := modelserver.Named("chat")
 	step := modelserver.Step{Text: strings.Repeat("fine weather ", 4), Input: 100, Output: 400}
 	got, wrote, read := make(chan time.Time, 1), make(chan time.Time, 1), make(chan bool)
-	thought := make(chan bool, 1) // the model takes longer than the recording of the request
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		got <- time.Now()
-		<-thought
 		streamed := strings.Contains(string(body), `"stream":true`)
 		kind, chunks := api.Chunks(&step, "resp_1", streamed)
 		w.Header().Set("Content-Type", kind)
@@ -88,30 +86,20 @@ func BenchmarkProxy(b *testing.B) {
 		}
 	}))
 	defer server.Close()
-	rec := open(b, recorder.Options{})
-	provider := sdktrace.NewTracerProvider(
-		sdktrace.WithBatcher(rec.SpanExporter(), sdktrace.WithBatchTimeout(100*time.Millisecond)))
-	calls := &recorder.Calls{Base: recorder.NewTransport()}
-	record := modelhttp.New(agenttrace.New(agenttrace.Options{TracerProvider: provider, Now: calls.Now}),
-		modelhttp.Options{Now: calls.Now}).Middleware()
-	calls.Record = func(r *http.Request, next func(*http.Request) (*http.Response, error)) (*http.Response, error) {
-		return record(r, func(r *http.Request) (*http.Response, error) {
-			thought <- true
-			return next(r)
-		})
+	recording := exec.Command(os.Args[0])
+	recording.Env = append(os.Environ(), envRecord+"="+filepath.Join(b.TempDir(), "s.db"))
+	from, to, err := os.Pipe()
+	recording.Stdin = from
+	if err := errors.Join(err, recording.Start(), from.Close()); err != nil {
+		b.Fatal(err)
 	}
+	tee := recorder.NewTee(recorder.NewTransport(), to)
 	u, _ := url.Parse(server.URL)
-	proxy := httptest.NewServer(recorder.Proxy([]recorder.Upstream{{URL: u}}, calls))
+	proxy := httptest.NewServer(recorder.Proxy([]recorder.Upstream{{URL: u}}, tee))
 	defer proxy.Close()
 	plain := httptest.NewServer(&httputil.ReverseProxy{FlushInterval: -1,
 		Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(u) }})
 	defer plain.Close()
-	rest := func() {
-		calls.Close()
-		if err := provider.ForceFlush(b.Context()); err != nil {
-			b.Fatal(err)
-		}
-	}
 	// A conversation has 20 turns and, at its end, 20 kB, or 200 kB. Each request goes every way.
 	const ways = 3
 	asked, history, weathers := 0, "", 0
@@ -125,9 +113,7 @@ func BenchmarkProxy(b *testing.B) {
 			}
 			history += fmt.Sprintf(`,{"role":"user","content":"%d: %s"}`, n, strings.Repeat("how is the weather? ", weathers))
 		}
-		if asked++; base != proxy.URL {
-			thought <- true
-		}
+		asked++
 		request := fmt.Sprintf(`{"model":"m"%s,"messages":[%s]}`, form, history)
 		resp, err := http.Post(base+"/v1/chat/completions", "application/json", strings.NewReader(request))
 		if err != nil {
@@ -165,18 +151,32 @@ func BenchmarkProxy(b *testing.B) {
 	for _, kB := range []int{20, 200} {
 		asked, weathers = 0, kB*5/2
 		b.Run(fmt.Sprintf("short-%d-kB", kB), func(b *testing.B) {
-			compare(b, rest, short(server.URL), short(plain.URL), short(proxy.URL))
+			compare(b, short(server.URL), short(plain.URL), short(proxy.URL))
 		})
 		b.Run(fmt.Sprintf("streamed-%d-kB", kB), func(b *testing.B) {
-			compare(b, rest, events(server.URL), events(plain.URL), events(proxy.URL))
+			compare(b, events(server.URL), events(plain.URL), events(proxy.URL))
 		})
 	}
-	if err := provider.Shutdown(b.Context()); err != nil {
+	if err := errors.Join(tee.Close(), recording.Wait()); err != nil {
 		b.Fatal(err)
 	}
-	if err := rec.Close(b.Context()); err != nil {
-		b.Fatal(err)
+}
+
+// envRecord has the test program record what it reads, in the store that it names.
+const envRecord = "AGENTTRACE_TEST_RECORD"
+
+func record(path string) error {
+	ctx := context.Background()
+	rec, err := recorder.Open(ctx, path, recorder.Options{})
+	if err != nil {
+		return err
 	}
+	provider := sdktrace.NewTracerProvider(
+		sdktrace.WithBatcher(rec.SpanExporter(), sdktrace.WithBatchTimeout(100*time.Millisecond)))
+	var calls recorder.Calls
+	calls.Record = modelhttp.New(agenttrace.New(agenttrace.Options{TracerProvider: provider, Now: calls.Now}),
+		modelhttp.Options{Now: calls.Now}).Middleware()
+	return errors.Join(calls.Read(os.Stdin), provider.Shutdown(ctx), rec.Close(ctx))
 }
 
 // BenchmarkPipe is what a line there and back takes longer, with a program that echoes.
@@ -211,7 +211,7 @@ func BenchmarkPipe(b *testing.B) {
 			return []time.Duration{time.Since(start)}
 		}
 	}
-	compare(b, func() {}, ask(plainTo, plainFrom), ask(to, from))
+	compare(b, ask(plainTo, plainFrom), ask(to, from))
 	_, _ = plainTo.Close(), to.Close()
 	_ = cmd.Wait()
 	if err := <-done; err != nil {

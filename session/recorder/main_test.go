@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -22,7 +23,15 @@ import (
 	"github.com/agenttrace/agenttrace/session/store/storetest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if path := os.Getenv(envRecord); path != "" {
+		if err := record(path); err != nil {
+			panic(err)
+		}
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // agent runs a session with turns, calls, tools and decisions.
 func agent(ctx context.Context, r *rand.Rand, tp trace.TracerProvider, lp log.LoggerProvider) {

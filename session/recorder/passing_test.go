@@ -11,10 +11,10 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -79,20 +79,22 @@ func TestTimesAreThoseOfWhatPassed(t *testing.T) {
 			}
 			head = 0
 		}
-		spans, late := tracetest.NewInMemoryExporter(), make(chan bool)
+		spans := tracetest.NewInMemoryExporter()
 		provider := sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans))
-		calls := &recorder.Calls{Base: server, Clock: func() time.Time { return server.now }}
-		record := modelhttp.New(agenttrace.New(agenttrace.Options{TracerProvider: provider, Now: calls.Now}),
+		calls := new(recorder.Calls)
+		calls.Record = modelhttp.New(agenttrace.New(agenttrace.Options{TracerProvider: provider, Now: calls.Now}),
 			modelhttp.Options{Now: calls.Now}).Middleware()
-		calls.Record = func(r *http.Request, next func(*http.Request) (*http.Response, error)) (*http.Response, error) {
-			<-late
-			return record(r, next)
+		from, to, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
 		}
+		tee := recorder.NewTee(server, to)
+		recorder.SetClock(tee, func() time.Time { return server.now })
 		req, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://m/v1/responses", body)
 		if upgrade {
 			req.Body = nil
 		}
-		resp, err := calls.RoundTrip(req)
+		resp, err := tee.RoundTrip(req)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -100,9 +102,9 @@ func TestTimesAreThoseOfWhatPassed(t *testing.T) {
 			_, _ = resp.Body.(io.Writer).Write(frame([]byte(request)))
 		}
 		_, _ = io.Copy(io.Discard, resp.Body)
-		server.now = begun.Add(time.Hour)
-		close(late)
-		calls.Close()
+		if err := errors.Join(tee.Close(), calls.Read(from), from.Close()); err != nil {
+			t.Fatal(err)
+		}
 		var got []string
 		for _, s := range spans.GetSpans() {
 			got = append(got, fmt.Sprint(s.Name, " ", s.StartTime.Sub(begun), " ", s.EndTime.Sub(begun)))
@@ -117,6 +119,65 @@ func TestTimesAreThoseOfWhatPassed(t *testing.T) {
 			fmt.Sprint("session.turn 0s ", end), fmt.Sprint("session.run 0s ", end)}
 		if d := cmp.Diff(want, got); d != "" {
 			t.Errorf("upgrade %v: spans (-passed +recorded):\n%s", upgrade, d)
+		}
+	}
+}
+
+// TestAnAnswerThatCannotBeCopiedPasses: where nobody takes the copies, what passes is whole, and what is recorded of it
+// ends with the reason.
+func TestAnAnswerThatCannotBeCopiedPasses(t *testing.T) {
+	const size = 70 << 20
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write(make([]byte, size))
+	}))
+	defer server.Close()
+	from, to, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	tee := recorder.NewTee(recorder.NewTransport(), to)
+	client := http.Client{Transport: tee}
+	resp, err := client.Post(server.URL, "application/json", strings.NewReader("{}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := io.Copy(io.Discard, resp.Body)
+	if n != size || err != nil {
+		t.Errorf("%d of %d bytes passed: %v", n, size, err)
+	}
+	_ = resp.Body.Close()
+	recorded := 0
+	calls := recorder.Calls{Record: func(r *http.Request, next func(*http.Request) (*http.Response, error)) (
+		*http.Response, error) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		resp, err := next(r)
+		if err == nil {
+			_, err = io.Copy(io.Discard, resp.Body)
+		}
+		if err == nil || !strings.Contains(err.Error(), "faster than it could be recorded") {
+			t.Errorf("recorded as ending with %v", err)
+		}
+		recorded++
+		return nil, err
+	}}
+	go tee.Close()
+	if err := errors.Join(calls.Read(from), from.Close()); err != nil || recorded != 1 {
+		t.Errorf("%d recorded: %v", recorded, err)
+	}
+}
+
+// tee returns a transport of which what passes is recorded until end.
+func tee(t *testing.T, calls *recorder.Calls) (tee *recorder.Tee, end func()) {
+	from, to, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	tee = recorder.NewTee(recorder.NewTransport(), to)
+	read := make(chan error)
+	go func() { read <- calls.Read(from) }()
+	return tee, func() {
+		if err := errors.Join(tee.Close(), <-read, from.Close()); err != nil {
+			t.Error(err)
 		}
 	}
 }
@@ -149,9 +210,9 @@ func TestAWebSocketIsRecorded(t *testing.T) {
 	}
 	provider := sdktrace.NewTracerProvider(sdktrace.WithSyncer(rec.SpanExporter()))
 	tracer := agenttrace.New(agenttrace.Options{TracerProvider: provider})
-	calls := &recorder.Calls{Base: recorder.NewTransport(), Record: modelhttp.New(tracer, modelhttp.Options{}).Middleware()}
+	tee, end := tee(t, &recorder.Calls{Record: modelhttp.New(tracer, modelhttp.Options{}).Middleware()})
 	u, _ := url.Parse(server.URL)
-	proxy := httptest.NewServer(recorder.Proxy([]recorder.Upstream{{Name: "m", URL: u}}, calls))
+	proxy := httptest.NewServer(recorder.Proxy([]recorder.Upstream{{Name: "m", URL: u}}, tee))
 	defer proxy.Close()
 	conn, err := websocket.Dial("ws"+strings.TrimPrefix(proxy.URL, "http")+"/m/v1/responses", "", "http://localhost")
 	if err != nil {
@@ -174,7 +235,7 @@ func TestAWebSocketIsRecorded(t *testing.T) {
 		history += fmt.Sprintf(`,{"role":"assistant","content":[{"type":"output_text","text":%q}]},`, turn.Steps[0].Text)
 	}
 	_ = conn.Close()
-	calls.Close()
+	end()
 	docs, err := modelserver.Read(context.Background(), rec.Reader())
 	if err != nil {
 		t.Fatal(err)
@@ -192,38 +253,6 @@ func TestAWebSocketIsRecorded(t *testing.T) {
 	if err := rec.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-}
-
-// TestCallsAreFlushedInPauses: what was recorded is stored when nothing passes, and need not wait for a timer.
-func TestCallsAreFlushedInPauses(t *testing.T) {
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = w.Write([]byte("{}"))
-	}))
-	defer server.Close()
-	var recorded atomic.Int64
-	flushed := make(chan int64, 100)
-	calls := &recorder.Calls{Base: recorder.NewTransport(), Flush: func() { flushed <- recorded.Load() }}
-	calls.Record = func(r *http.Request, next func(*http.Request) (*http.Response, error)) (*http.Response, error) {
-		_, _ = io.Copy(io.Discard, r.Body)
-		resp, err := next(r)
-		recorded.Add(1)
-		return resp, err
-	}
-	u, _ := url.Parse(server.URL)
-	proxy := httptest.NewServer(recorder.Proxy([]recorder.Upstream{{URL: u}}, calls))
-	defer proxy.Close()
-	const requests = 5
-	for n := int64(0); n < requests; {
-		for range requests {
-			resp, err := http.Post(proxy.URL, "application/json", strings.NewReader("{}"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			_ = resp.Body.Close()
-		}
-		n = <-flushed
-	}
-	calls.Close()
 }
 
 // TestMessagesInFrames: messages are found in frames that are masked, in fragments, compressed with what came before,

@@ -9,88 +9,77 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"sync"
+	"time"
 )
 
-// socket is a connection of which the messages are recorded.
+// socket is a connection of which the messages are recorded: each that asks for a response, with the events that answer
+// it, as an exchange.
 type socket struct {
-	io.ReadWriteCloser
-	calls          *Calls
-	req            *http.Request
+	of             *exchange
 	sent, received frames
-
-	mu   sync.Mutex
-	open *streamed // the answer that is under way
+	at             time.Time // when that passed which is being recorded
+	open           *exchange // that is under way
 }
 
-func (c *socket) Write(p []byte) (int, error) {
-	c.sent.add(p)
-	return c.ReadWriteCloser.Write(p)
+func newSocket(of *exchange, extensions string) *socket {
+	s := &socket{of: of}
+	s.sent = frames{message: s.asked, forgets: strings.Contains(extensions, "client_no_context_takeover")}
+	s.received = frames{message: s.answered, forgets: strings.Contains(extensions, "server_no_context_takeover")}
+	return s
 }
 
-func (c *socket) Read(p []byte) (int, error) {
-	n, err := c.ReadWriteCloser.Read(p)
-	c.received.add(p[:n])
-	if err != nil {
-		c.end(io.ErrUnexpectedEOF)
+// take takes what passed on the connection, and reports whether that has ended.
+func (s *socket) take(p *passage) (done bool) {
+	s.at = p.At
+	switch p.What {
+	case requestPiece:
+		s.sent.add(p.Bytes)
+	case answerPiece:
+		s.received.add(p.Bytes)
+	case answerEnded:
+		s.end(io.ErrUnexpectedEOF)
 	}
-	return n, err
+	return p.What == answerEnded
 }
 
-func (c *socket) Close() error {
-	c.end(io.ErrUnexpectedEOF)
-	return c.ReadWriteCloser.Close()
+// pass has something of what is under way recorded.
+func (s *socket) pass(p passage) {
+	if p.At = s.at; s.open != nil && s.open.take(&p) {
+		s.open = nil
+	}
 }
 
 // end ends the answer that is under way.
-func (c *socket) end(err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.open != nil {
-		c.open.close(err)
-		c.open = nil
-	}
-}
+func (s *socket) end(err error) { s.pass(passage{What: answerEnded, Err: newPassedError(err)}) }
 
 // asked takes a message of the client. One that asks for a response begins a call.
-func (c *socket) asked(message []byte) {
+func (s *socket) asked(message []byte) {
 	var event struct{ Type string }
 	if json.Unmarshal(message, &event) != nil || event.Type != "response.create" {
 		return
 	}
-	c.end(io.ErrUnexpectedEOF)
-	u := *c.req.URL
-	u.Scheme = strings.Replace(u.Scheme, "ws", "http", 1)
-	req := (&http.Request{Method: http.MethodPost, URL: &u, Host: c.req.Host, Header: c.req.Header.Clone(),
-		ContentLength: int64(len(message))}).WithContext(c.req.Context())
+	s.end(io.ErrUnexpectedEOF)
+	head := requestHead{Method: http.MethodPost, URL: strings.Replace(s.of.req.URL.String(), "ws", "http", 1),
+		Host: s.of.req.Host, Header: s.of.req.Header.Clone(), ContentLength: int64(len(message))}
 	for _, name := range []string{"Connection", "Upgrade"} {
-		req.Header.Del(name)
+		head.Header.Del(name)
 	}
-	e := c.calls.begin(req)
-	e.request.add(message)
-	e.request.close(io.EOF)
-	e.respond(&http.Response{StatusCode: http.StatusOK, Request: req, ProtoMajor: 1, ProtoMinor: 1,
-		Header: http.Header{"Content-Type": {"text/event-stream"}}}, nil)
-	c.mu.Lock()
-	c.open = &e.answer
-	c.mu.Unlock()
+	s.open = s.of.calls.begin(&head, s.at)
+	s.pass(passage{What: requestPiece, Bytes: message})
+	s.pass(passage{What: requestEnded})
+	s.pass(passage{What: responded, Response: &responseHead{StatusCode: http.StatusOK, ContentLength: -1,
+		Header: http.Header{"Content-Type": {"text/event-stream"}}}})
 }
 
 // answered takes a message of the server: an event.
-func (c *socket) answered(message []byte) {
+func (s *socket) answered(message []byte) {
 	var event struct{ Type string }
-	if json.Unmarshal(message, &event) != nil {
+	if json.Unmarshal(message, &event) != nil || s.open == nil {
 		return
 	}
-	c.mu.Lock()
-	open := c.open
-	c.mu.Unlock()
-	if open == nil {
-		return
-	}
-	open.add(slices.Concat([]byte("data: "), message, []byte("\n\n")))
+	s.pass(passage{What: answerPiece, Bytes: slices.Concat([]byte("data: "), message, []byte("\n\n"))})
 	if slices.Contains([]string{"response.completed", "response.failed", "response.incomplete", "error"}, event.Type) {
-		c.end(io.EOF)
+		s.end(nil)
 	}
 }
 

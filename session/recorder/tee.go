@@ -1,0 +1,349 @@
+package recorder
+
+import (
+	"bytes"
+	"context"
+	"encoding/gob"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptrace"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/agenttrace/agenttrace/spans"
+)
+
+// Tee is a transport of which what passes is copied for [Calls], also in another process, to record it: requests that
+// have a body with their answers, and the WebSockets of the Responses API.
+//
+// What passes is not changed, and does not wait for its recording: its copy is in the pipe before it passes on, so that
+// it outlives this process, unless the pipe is full. Then up to 64 MiB of copies wait to be written; what passes while
+// more do is left out, and what has been copied of that request ends with an error.
+type Tee struct {
+	base http.RoundTripper
+	now  func() time.Time
+	last atomic.Int64 // the number of the last exchange
+
+	mu       sync.Mutex
+	to       *os.File
+	encoded  bytes.Buffer // what encoder writes
+	encoder  *gob.Encoder
+	waiting  [][]byte      // what did not fit into the pipe
+	size     int           // of that
+	draining chan struct{} // closed when nothing of it waits any more, nil when nothing does
+	ended    bool          // nothing is copied any more
+}
+
+// NewTee returns a transport that sends requests by base, and writes copies of what passes to a pipe, which it owns.
+func NewTee(base http.RoundTripper, to *os.File) *Tee {
+	t := &Tee{base: base, now: time.Now, to: to}
+	t.encoder = gob.NewEncoder(&t.encoded)
+	return t
+}
+
+// Bounds of what is copied, in bytes: of a request and of all that waits to be written.
+const (
+	maxRequestCopy = 32 << 20
+	maxCopies      = 64 << 20
+)
+
+// passage is something of an exchange, which is a request with its answer, that passed at a time. Gob encodes it.
+type passage struct {
+	Exchange int64
+	At       time.Time
+	What     what
+	Bytes    []byte
+	Request  *requestHead
+	Response *responseHead
+	Err      *passedError
+}
+
+// what has passed of an exchange.
+type what byte
+
+const (
+	requestBegan what = iota // Request
+	requestPiece             // Bytes
+	requestEnded             // Err, nil at the end of the body
+	requestSent              // it is on its way
+	responded                // Response or Err
+	answerPiece              // Bytes
+	answerEnded              // Err, nil at the end of the body
+	lost                     // Err: the rest is not copied
+)
+
+type requestHead struct {
+	Method, URL, Host string
+	Header            http.Header
+	ContentLength     int64
+}
+
+type responseHead struct {
+	StatusCode    int
+	Header        http.Header
+	ContentLength int64
+	Uncompressed  bool
+}
+
+// copy writes a copy. The caller holds mu.
+func (t *Tee) copy(p *passage) {
+	t.encoded.Reset()
+	if t.ended || t.encoder.Encode(p) != nil {
+		return
+	}
+	rest := t.encoded.Bytes()
+	if t.draining == nil {
+		// Without deadlines, as on Windows, writing could wait for the other side.
+		if t.to.SetWriteDeadline(time.Now().Add(time.Millisecond/20)) == nil {
+			n, err := t.to.Write(rest)
+			if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+				t.ended = true // nobody reads
+				return
+			}
+			rest = rest[n:]
+		}
+		if len(rest) == 0 {
+			return
+		}
+		t.draining = make(chan struct{})
+		go t.drain()
+	}
+	t.waiting = append(t.waiting, bytes.Clone(rest))
+	t.size += len(rest)
+}
+
+// drain writes what waits.
+func (t *Tee) drain() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	_ = t.to.SetWriteDeadline(time.Time{})
+	for len(t.waiting) > 0 {
+		first := t.waiting[0]
+		t.waiting[0], t.waiting = nil, t.waiting[1:]
+		t.mu.Unlock()
+		_, err := t.to.Write(first)
+		t.mu.Lock()
+		if t.size -= len(first); err != nil {
+			t.waiting, t.ended = nil, true
+		}
+	}
+	t.size = 0
+	close(t.draining)
+	t.draining = nil
+}
+
+// Close ends the copies, and returns when all are written. What is under way passes on.
+func (t *Tee) Close() error {
+	t.mu.Lock()
+	t.ended = true
+	draining := t.draining
+	t.mu.Unlock()
+	if draining != nil {
+		<-draining
+	}
+	return t.to.Close()
+}
+
+// exchanged is an exchange of which what passes is copied.
+type exchanged struct {
+	tee    *Tee
+	number int64
+	isLost bool // it was more than could be copied
+}
+
+// pass copies something.
+func (e *exchanged) pass(p passage) {
+	t := e.tee
+	at := t.now()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if e.isLost {
+		return
+	}
+	if t.size+len(p.Bytes) > maxCopies {
+		e.isLost = true
+		p = passage{What: lost, Err: newPassedError(errTooFast)}
+	}
+	p.Exchange, p.At = e.number, at
+	t.copy(&p)
+}
+
+// begin begins an exchange.
+func (t *Tee) begin(req *http.Request) *exchanged {
+	e := &exchanged{tee: t, number: t.last.Add(1)}
+	e.pass(passage{What: requestBegan, Request: &requestHead{Method: req.Method, URL: req.URL.String(), Host: req.Host,
+		Header: req.Header.Clone(), ContentLength: req.ContentLength}})
+	return e
+}
+
+// respond copies the response, or why there is none.
+func (e *exchanged) respond(resp *http.Response, err error) {
+	p := passage{What: responded, Err: newPassedError(err)}
+	if err == nil {
+		p.Response = &responseHead{StatusCode: resp.StatusCode, Header: resp.Header.Clone(),
+			ContentLength: resp.ContentLength, Uncompressed: resp.Uncompressed}
+	}
+	e.pass(p)
+}
+
+// RoundTrip implements [http.RoundTripper].
+func (t *Tee) RoundTrip(req *http.Request) (*http.Response, error) {
+	if req.Body == nil || req.ContentLength > maxRequestCopy {
+		resp, err := t.base.RoundTrip(req)
+		if err == nil && isSocket(req, resp.StatusCode, resp.Header) {
+			t.copySocket(req, resp)
+		}
+		return resp, err
+	}
+	e := t.begin(req)
+	out := req.Clone(httptrace.WithClientTrace(req.Context(),
+		&httptrace.ClientTrace{WroteRequest: func(httptrace.WroteRequestInfo) { e.pass(passage{What: requestSent}) }}))
+	body := &copied{ReadCloser: req.Body, of: e, piece: requestPiece, ended: requestEnded, left: io.ErrUnexpectedEOF}
+	out.Body = unread{body}
+	resp, err := t.base.RoundTrip(out)
+	unasked := body.read.Load() == 0 && !body.isOver.Load()
+	if err != nil {
+		if unasked {
+			_, _ = io.CopyN(io.Discard, body, maxRequestCopy)
+		}
+		_ = body.Close()
+		e.respond(nil, err)
+		return nil, err
+	}
+	if unasked {
+		body.over(io.ErrUnexpectedEOF) // its answer came before it was asked for
+	}
+	e.respond(resp, nil)
+	if resp.StatusCode != http.StatusSwitchingProtocols {
+		resp.Body = &copied{ReadCloser: resp.Body, of: e, piece: answerPiece, ended: answerEnded, left: errLeft}
+	}
+	return resp, nil
+}
+
+// copied is a body of which what is read is copied, and left, if it is closed before its end.
+type copied struct {
+	io.ReadCloser
+	of           *exchanged
+	piece, ended what
+	left         error
+	read         atomic.Int64
+	isOver       atomic.Bool // its end is copied
+	isRead       bool        // to its end
+}
+
+func (c *copied) Read(p []byte) (int, error) {
+	if c.isRead {
+		return 0, io.EOF // the server may have closed it by now
+	}
+	n, err := c.ReadCloser.Read(p)
+	if n > 0 && !c.isOver.Load() {
+		c.read.Add(int64(n))
+		c.of.pass(passage{What: c.piece, Bytes: p[:n]})
+	}
+	if err != nil {
+		c.over(err)
+	}
+	c.isRead = errors.Is(err, io.EOF)
+	return n, err
+}
+
+func (c *copied) Close() error {
+	err := c.ReadCloser.Close()
+	c.over(c.left)
+	return err
+}
+
+// over copies the end, the first time.
+func (c *copied) over(err error) {
+	if c.isOver.Swap(true) {
+		return
+	}
+	p := passage{What: c.ended}
+	if !errors.Is(err, io.EOF) {
+		p.Err = newPassedError(err)
+	}
+	c.of.pass(p)
+}
+
+// unread is the body of a request that is open after it was closed, if nothing was read of it: where there is no
+// server, it is read for the recording.
+type unread struct{ *copied }
+
+func (u unread) Close() error {
+	if u.read.Load() == 0 && !u.isOver.Load() {
+		return nil
+	}
+	return u.copied.Close()
+}
+
+// isSocket reports whether a request has begun a WebSocket of the Responses API.
+func isSocket(req *http.Request, status int, header http.Header) bool {
+	return status == http.StatusSwitchingProtocols && strings.HasSuffix(req.URL.Path, "/responses") &&
+		strings.EqualFold(header.Get("Upgrade"), "websocket")
+}
+
+// copySocket has what both sides send copied.
+func (t *Tee) copySocket(req *http.Request, resp *http.Response) {
+	if conn, ok := resp.Body.(io.ReadWriteCloser); ok {
+		e := t.begin(req)
+		e.respond(resp, nil)
+		resp.Body = &copiedSocket{Writer: conn,
+			copied: copied{ReadCloser: conn, of: e, piece: answerPiece, ended: answerEnded, left: io.ErrUnexpectedEOF}}
+	}
+}
+
+type copiedSocket struct {
+	copied
+	io.Writer
+}
+
+func (c *copiedSocket) Write(p []byte) (int, error) {
+	c.of.pass(passage{What: requestPiece, Bytes: p})
+	return c.Writer.Write(p)
+}
+
+var (
+	// errLeft is why an answer ends that its client did not read to the end.
+	errLeft    = errors.New("the client has left")
+	errTooFast = errors.New("the answer came faster than it could be recorded")
+)
+
+// passedError is an error in a copy.
+type passedError struct {
+	Text, Type string
+	Known      int // the number in knownErrors of what it wraps, and one more
+}
+
+// knownErrors are those that a recording tells apart by more than their text and type.
+var knownErrors = []error{io.EOF, io.ErrUnexpectedEOF, context.Canceled, context.DeadlineExceeded, errLeft}
+
+func newPassedError(err error) *passedError {
+	if err == nil {
+		return nil
+	}
+	return &passedError{Text: err.Error(), Type: spans.ErrorType(err),
+		Known: 1 + slices.IndexFunc(knownErrors, func(known error) bool { return errors.Is(err, known) })}
+}
+
+func (p *passedError) Error() string     { return p.Text }
+func (p *passedError) ErrorType() string { return p.Type }
+
+func (p *passedError) Unwrap() error {
+	if p.Known == 0 {
+		return nil
+	}
+	return knownErrors[p.Known-1]
+}
+
+// orEOF is the error, and the end of a body of nil.
+func (p *passedError) orEOF() error {
+	if p == nil {
+		return io.EOF
+	}
+	return p
+}
