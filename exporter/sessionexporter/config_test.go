@@ -132,7 +132,7 @@ func TestInvalidConfig(t *testing.T) {
 		"invalid_settle":                 {"spans::settle is 0s", "such as 10s"},
 		"invalid_session_keys_empty":     {`session_keys[1] is ""`, "remove the entry"},
 		"invalid_session_keys_twice":     {`session_keys[2] is "session.id"`, "remove one"},
-		"invalid_redaction_key":          {"redaction", `read key "pw"`, "shorter than 3 bytes"},
+		"invalid_redaction_key":          {"redaction", `read key "pw"`, "fewer than 3 letters or digits"},
 		"invalid_redaction_rule":         {"redaction", `disable rule "github"`, "no such rule"},
 		"invalid_redaction_bytes":        {"redaction", "max_bytes", "truncation block"},
 		"invalid_redaction_off":          {"redaction", "enabled is false", "remove the rest"},
