@@ -94,8 +94,8 @@ func DefaultKeys() []string {
 	return slices.Clone(words["keys"])
 }
 
-// New returns a Redactor for cfg, which it copies. It fails on a key shorter than
-// three bytes or not ASCII, on an unknown rule and on a limit out of range.
+// New returns a Redactor for cfg, which it copies. It fails on a key that has fewer than
+// three letters or digits or is not ASCII, on an unknown rule and on a limit out of range.
 func New(cfg Config) (*Redactor, error) {
 	r := &Redactor{byEnd: map[string][]*keyName{}, fn: cfg.Func, maxBytes: cfg.MaxBytes, maxDepth: cfg.MaxDepth}
 	r.omit = [...]bool{Prompt: cfg.Omit.Prompts, Reasoning: cfg.Omit.Reasoning, ToolInput: cfg.Omit.ToolInputs,
