@@ -157,8 +157,12 @@ func afterName(c *scan, m *mention) bool {
 // printed notes what is written into a command that reads a password: echo … | COMMAND, COMMAND <<< …, COMMAND <(echo …).
 func printed(c *scan, m *mention) bool {
 	from, _ := c.line(m.lo)
+	if !c.afford(0) {
+		return false
+	}
 	var end int
 	c.words, end = c.commandWords(min(m.hi, len(c.s)-1), c.words[:0])
+	c.afford((end - m.hi) / 4) // one command may have many that print
 	command, user := c.s[max(from, m.lo-maxKey):m.lo], ""
 	if strings.HasPrefix(c.s[end:], "|") {
 		command = c.s[end:until(c.s, end, maxKey, "\n")]
@@ -236,7 +240,7 @@ func suspicious(s string, from, to int) int {
 func pgpass(c *scan, m *mention) bool {
 	lo, hi := since(c.s, m.lo, max(c.floor, m.lo-80), wordStops+"=<>/"), c.bareWord(m.hi)
 	fields := strings.SplitN(c.s[lo:hi], ":", 5)
-	if len(fields) < 5 || noPassword(fields[4]) || run(c.s, lo, slug|dot|colonAt|star) < hi-len(fields[4]) {
+	if len(fields) < 5 || noPassword(fields[4]) || run(c.s[:hi], lo, slug|dot|colonAt|star) < hi-len(fields[4]) {
 		return false
 	}
 	return c.note(hi-len(fields[4]), hi, Marker)

@@ -54,7 +54,7 @@ func loginBefore(s string, at int) (lo, hi int) {
 	}
 	elsewhere := host < len(s) && s[host] == '@' || has("mailWords", s[from:max(from, colon)])
 	return unless(elsewhere || colon <= from || hi-lo < 4 || s[lo] == '/' || end < at && colon != end-1 ||
-		run(s, from, word|dash|dot|plusSlash|colonAt) < colon || class[s[from]]&alnum == 0 ||
+		run(s[:colon], from, word|dash|dot|plusSlash|colonAt) < colon || class[s[from]]&alnum == 0 ||
 		!hosts(s, at, host, s[lo:max(lo, hi)]), lo, hi)
 }
 
@@ -79,7 +79,7 @@ func ofOracle(s string, at int) bool {
 // mailAndPassword returns the bounds of what may be a password after the address of mail s[from:host], as lists of
 // stolen passwords have it: user@host:password.
 func mailAndPassword(s string, from, at, host int) (lo, hi int) {
-	if host+9 > len(s) || s[host] != ':' || from == at || run(s, from, slug|dot|plusSlash) < at ||
+	if host+9 > len(s) || s[host] != ':' || from == at || run(s[:at], from, slug|dot|plusSlash) < at ||
 		strings.IndexByte(s[at:host], '.') < 2 {
 		return 0, 0
 	}
