@@ -44,9 +44,6 @@ type keyName struct {
 var separators = strings.NewReplacer("_", "", "-", "", ".", "", " ", "")
 
 func newKeyName(name string) (keyName, error) {
-	if len(name) < 3 {
-		return keyName{}, fmt.Errorf("read key %q: shorter than 3 bytes, it would match by accident", name)
-	}
 	if strings.ContainsFunc(name, func(c rune) bool { return c >= 0x80 || c <= ' ' }) {
 		return keyName{}, fmt.Errorf("read key %q: use printable ASCII without spaces", name)
 	}
