@@ -102,9 +102,14 @@ func (c *Calls) begin(head *requestHead, at time.Time) *exchange {
 		u = &url.URL{Opaque: head.URL}
 	}
 	e.req = (&http.Request{Method: head.Method, URL: u, Host: head.Host, Header: head.Header, Body: &e.request,
-		ContentLength: head.ContentLength, ProtoMajor: 1, ProtoMinor: 1}).WithContext(context.Background())
+		ContentLength: head.ContentLength, ProtoMajor: 1, ProtoMinor: 1}).WithContext(
+		context.WithValue(context.Background(), ownContext{}, e))
 	return e
 }
+
+// ownContext is the key by which the context of each request is another one: what two requests of one context are, is
+// one that is sent again.
+type ownContext struct{}
 
 // take has that recorded which has passed, and reports whether the exchange is recorded.
 func (e *exchange) take(p *passage) (done bool) {

@@ -123,6 +123,45 @@ func TestTimesAreThoseOfWhatPassed(t *testing.T) {
 	}
 }
 
+// TestARequestAfterARefusalIsACallOfItsOwn: as in a program that was instrumented, where its client does not count
+// attempts.
+func TestARequestAfterARefusalIsACallOfItsOwn(t *testing.T) {
+	status := http.StatusTooManyRequests
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(status)
+		status = http.StatusOK
+		_, _ = io.WriteString(w, `{"choices":[{"message":{"role":"assistant","content":"Yes."},"finish_reason":"stop"}]}`)
+	}))
+	defer server.Close()
+	spans := tracetest.NewInMemoryExporter()
+	provider := sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans))
+	model := modelhttp.New(agenttrace.New(agenttrace.Options{TracerProvider: provider}), modelhttp.Options{})
+	tee, end := tee(t, &recorder.Calls{Record: model.Middleware()})
+	client := http.Client{Transport: tee}
+	for range 2 {
+		resp, err := client.Post(server.URL+"/v1/chat/completions", "application/json",
+			strings.NewReader(`{"model":"m","messages":[{"role":"user","content":"well?"}]}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.Copy(io.Discard, resp.Body)
+		_ = resp.Body.Close()
+	}
+	end()
+	if err := model.Close(); err != nil {
+		t.Fatal(err)
+	}
+	calls := 0
+	for _, s := range spans.GetSpans() {
+		if s.Name == "chat m" {
+			calls++
+		}
+	}
+	if calls != 2 {
+		t.Errorf("%d calls are recorded, want 2", calls)
+	}
+}
+
 // TestAnAnswerThatCannotBeCopiedPasses: where nobody takes the copies, what passes is whole, and what is recorded of it
 // ends with the reason.
 func TestAnAnswerThatCannotBeCopiedPasses(t *testing.T) {
