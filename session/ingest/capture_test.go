@@ -18,6 +18,7 @@ import (
 
 	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/codec/codectest"
 	"github.com/agenttrace/agenttrace/session/ingest"
 	sqlitestore "github.com/agenttrace/agenttrace/session/store/sqlite"
 	"github.com/agenttrace/agenttrace/session/store/storetest"
@@ -190,7 +191,8 @@ func TestCaptures(t *testing.T) {
 			if old, err := txtar.ParseFile(file); err == nil {
 				archive = old
 			}
-			compare(t, file, archive, got)
+			archive.Files = got
+			codectest.CheckGolden(t, file, string(txtar.Format(archive)), *update)
 			if len(bytes.TrimSpace(archive.Comment)) == 0 {
 				t.Error("the scenario has no description")
 			}

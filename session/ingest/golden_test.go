@@ -6,7 +6,6 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -17,6 +16,7 @@ import (
 
 	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/semconv"
+	"github.com/agenttrace/agenttrace/session/codec/codectest"
 	"github.com/agenttrace/agenttrace/session/codec/jsonl"
 	"github.com/agenttrace/agenttrace/session/store/storetest"
 )
@@ -54,7 +54,8 @@ func TestGolden(t *testing.T) {
 				t.Fatal(err)
 			}
 			got := append(archive.Files[:1:1], build(t, requests)...)
-			compare(t, file, archive, got)
+			archive.Files = got
+			codectest.CheckGolden(t, file, string(txtar.Format(archive)), *update)
 			want := sections(got[2:])
 			for seed := range testscale.Rounds(2, 6) {
 				r := rand.New(rand.NewPCG(uint64(seed), 3))
@@ -69,19 +70,6 @@ func TestGolden(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-// compare compares the files of a scenario with what came of it, or writes that.
-func compare(t *testing.T, file string, archive *txtar.Archive, got []txtar.File) {
-	t.Helper()
-	if *update {
-		archive.Files = got
-		if err := os.WriteFile(file, txtar.Format(archive), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	} else if d := cmp.Diff(sections(archive.Files), sections(got)); d != "" {
-		t.Errorf("run with -update to accept (-want +got):\n%s", d)
 	}
 }
 

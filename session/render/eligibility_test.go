@@ -4,13 +4,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/rogpeppe/go-internal/txtar"
 
 	"github.com/agenttrace/agenttrace/session"
@@ -43,18 +41,9 @@ func TestReplayStories(t *testing.T) {
 				if doc == nil {
 					t.Fatalf("section %q: there is no story %q", f.Name, name)
 				}
-				got := renderReplay(t, doc, section)
-				if *update {
-					f.Data = []byte(got)
-				} else if diff := cmp.Diff(string(f.Data), got); diff != "" {
-					t.Errorf("%s (-want +got):\n%s", f.Name, diff)
-				}
+				f.Data = []byte(renderReplay(t, doc, section))
 			}
-			if *update {
-				if err := os.WriteFile(file, txtar.Format(a), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
+			codectest.CheckGolden(t, file, string(txtar.Format(a)), *update)
 		})
 	}
 }

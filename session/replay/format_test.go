@@ -3,14 +3,13 @@ package replay
 import (
 	"bytes"
 	"flag"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/rogpeppe/go-internal/txtar"
 
+	"github.com/agenttrace/agenttrace/session/codec/codectest"
 	"github.com/agenttrace/agenttrace/session/document"
 )
 
@@ -45,17 +44,9 @@ func TestFormats(t *testing.T) {
 				if err != nil {
 					t.Fatalf("encode %s: %v", f.Name, err)
 				}
-				if *update {
-					f.Data = got.Bytes()
-				} else if diff := cmp.Diff(string(f.Data), got.String()); diff != "" {
-					t.Errorf("%s (-want +got):\n%s", f.Name, diff)
-				}
+				f.Data = got.Bytes()
 			}
-			if *update {
-				if err := os.WriteFile(file, txtar.Format(a), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
+			codectest.CheckGolden(t, file, string(txtar.Format(a)), *update)
 		})
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
+	"github.com/agenttrace/agenttrace/session/codec/codectest"
 	"github.com/agenttrace/agenttrace/session/codec/transcripts"
 )
 
@@ -55,17 +56,12 @@ func TestStories(t *testing.T) {
 		}
 		for i, section := range archive.Files {
 			t.Run(program+"/"+section.Name, func(t *testing.T) {
-				given, want, _ := strings.Cut(string(section.Data), "=>\n")
+				given, _, _ := strings.Cut(string(section.Data), "=>\n")
 				got := describe(t, decode, strings.ReplaceAll(given, `\xff`, "\xff"))
 				archive.Files[i].Data = []byte(given + "=>\n" + got)
-				if d := cmp.Diff(strings.Split(want, "\n"), strings.Split(got, "\n")); d != "" && !*update {
-					t.Errorf("run with -update to accept (-want +got):\n%s", d)
-				}
 			})
 		}
-		if *update {
-			testscale.WriteFile(t, file, txtar.Format(archive))
-		}
+		codectest.CheckGolden(t, file, string(txtar.Format(archive)), *update)
 	}
 }
 

@@ -7,7 +7,6 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -18,6 +17,7 @@ import (
 	"github.com/rogpeppe/go-internal/txtar"
 
 	"github.com/agenttrace/agenttrace/session"
+	"github.com/agenttrace/agenttrace/session/codec/codectest"
 	"github.com/agenttrace/agenttrace/session/ingest/assemble"
 	"github.com/agenttrace/agenttrace/session/ingest/fact"
 	"github.com/agenttrace/agenttrace/session/store"
@@ -49,17 +49,8 @@ func TestScenarios(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got := build(t, facts)
-			if *update {
-				archive.Files = []txtar.File{{Name: "facts", Data: archive.Files[0].Data},
-					{Name: "sessions", Data: []byte(got)}}
-				if err := os.WriteFile(file, txtar.Format(archive), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			} else if d := gocmp.Diff(strings.Split(section(archive, "sessions"), "\n"),
-				strings.Split(got, "\n")); d != "" {
-				t.Errorf("run with -update to accept (-want +got):\n%s", d)
-			}
+			archive.Files = []txtar.File{archive.Files[0], {Name: "sessions", Data: []byte(build(t, facts))}}
+			codectest.CheckGolden(t, file, string(txtar.Format(archive)), *update)
 		})
 	}
 }

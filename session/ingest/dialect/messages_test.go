@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -13,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/rogpeppe/go-internal/txtar"
 
+	"github.com/agenttrace/agenttrace/session/codec/codectest"
 	"github.com/agenttrace/agenttrace/session/ingest/fact"
 )
 
@@ -56,15 +56,8 @@ func TestValues(t *testing.T) {
 			t.Fatal(err)
 		}
 		archive.Files[i].Data = fmt.Appendf(nil, "%s\n=> %s", value, b.String())
-		if diff := cmp.Diff(string(section.Data), string(archive.Files[i].Data)); diff != "" && !*update {
-			t.Errorf("%s (-want +got):\n%s", section.Name, diff)
-		}
 	}
-	if *update {
-		if err := os.WriteFile(file, txtar.Format(archive), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
+	codectest.CheckGolden(t, file, string(txtar.Format(archive)), *update)
 }
 
 // A cut conversation gives what is before the cut and is never more than the whole had.
