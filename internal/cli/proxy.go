@@ -99,17 +99,19 @@ func (p *proxying) run(cmd *cobra.Command) error {
 	cmd.SetContext(context.WithoutCancel(ctx)) // what was recorded is stored after the signal
 	base := recorder.NewTransport()
 	observer := observeCalls(rec, modelhttp.Options{Agent: p.agent, SessionKey: sessionOf})
-	tee, err := observer.tee(stripped{base})
-	if err != nil {
-		return err
-	}
-	transport, ended := http.RoundTripper(tee), func() { _ = tee.Close() }
-	if p.mcp != "" {
+	var transport http.RoundTripper
+	var ended func()
+	if p.mcp == "" {
+		tee, err := observer.tee(stripped{base})
+		if err != nil {
+			return err
+		}
+		transport, ended = tee, func() { _ = tee.Close() }
+	} else {
 		mcp := recorder.NewMCPTransport(stripped{base}, rec, func() string { return "mcp-" + newRunID() })
 		if address := replayAddress(); address != "" {
 			mcp.Answer = recorder.ReplayTools(address)
 		}
-		_ = tee.Close()
 		transport, ended = mcp, mcp.Close
 	}
 	passFirst()

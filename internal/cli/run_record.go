@@ -171,8 +171,8 @@ func observeCalls(to *recorder.Recorder, o modelhttp.Options, about ...attribute
 	return c
 }
 
-// flush stores what is recorded, some times a second at most. It is called when a request is on its way to a model, which
-// takes its time: on a machine of few processors, storing would delay what passes at other times.
+// flush stores what is recorded, some times a second at most. It is called when a request is on its way to a model,
+// which takes its time: on a machine of few processors, storing would delay what passes at other times.
 func (c *callObserver) flush() {
 	if time.Since(c.flushed) < often {
 		return

@@ -151,7 +151,7 @@ func (e *exchange) respond(p *passage) {
 	switch {
 	case e.resp != nil || e.err != nil:
 	case p.Err != nil:
-		e.err = p.Err.orEOF()
+		e.err = p.Err
 	default:
 		e.resp = &http.Response{StatusCode: p.Response.StatusCode, Header: p.Response.Header, Body: &e.answer,
 			ContentLength: p.Response.ContentLength, Uncompressed: p.Response.Uncompressed, Request: e.req}

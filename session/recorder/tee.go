@@ -206,7 +206,7 @@ func (t *Tee) RoundTrip(req *http.Request) (*http.Response, error) {
 	body := &copied{ReadCloser: req.Body, of: e, piece: requestPiece, ended: requestEnded, left: io.ErrUnexpectedEOF}
 	out.Body = unread{body}
 	resp, err := t.base.RoundTrip(out)
-	unasked := body.read.Load() == 0 && !body.isOver.Load()
+	unasked := body.isUntouched()
 	if err != nil {
 		if unasked {
 			_, _ = io.CopyN(io.Discard, body, maxRequestCopy)
@@ -258,6 +258,9 @@ func (c *copied) Close() error {
 	return err
 }
 
+// isUntouched reports whether nothing of it was read, not even its end.
+func (c *copied) isUntouched() bool { return c.read.Load() == 0 && !c.isOver.Load() }
+
 // over copies the end, the first time.
 func (c *copied) over(err error) {
 	if c.isOver.Swap(true) {
@@ -275,7 +278,7 @@ func (c *copied) over(err error) {
 type unread struct{ *copied }
 
 func (u unread) Close() error {
-	if u.read.Load() == 0 && !u.isOver.Load() {
+	if u.isUntouched() {
 		return nil
 	}
 	return u.copied.Close()
@@ -319,7 +322,7 @@ type passedError struct {
 	Known      int // the number in knownErrors of what it wraps, and one more
 }
 
-// knownErrors are those that a recording tells apart by more than their text and type.
+// knownErrors are those of which a recording needs more than the text and the type.
 var knownErrors = []error{io.EOF, io.ErrUnexpectedEOF, context.Canceled, context.DeadlineExceeded, errLeft}
 
 func newPassedError(err error) *passedError {
