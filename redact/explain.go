@@ -25,8 +25,8 @@ type Feature struct {
 // nearness is how far below zero the score of a candidate is that Explain still reports.
 const nearness = 160
 
-// Explain reports what Text considers a secret in s, in the order of s: values under keys of JSON, and what is in s as a
-// text. What only the removal of another secret lays bare is not among them, nor what a Config.Func replaces.
+// Explain reports what Text considers a secret in s, in the order of s: values under keys of JSON, and what is in s as
+// a text. What only the removal of another secret lays bare is not among them, nor what a Config.Func replaces.
 func (r *Redactor) Explain(s string) []Candidate {
 	if r == nil {
 		return nil

@@ -154,7 +154,8 @@ func afterName(c *scan, m *mention) bool {
 	return m.joined(end + 1)
 }
 
-// printed notes what is written into a command that reads a password: echo … | COMMAND, COMMAND <<< …, COMMAND <(echo …).
+// printed notes what is written into a command that reads a password: echo … | COMMAND, COMMAND <<< …, or
+// COMMAND <(echo …).
 func printed(c *scan, m *mention) bool {
 	from, _ := c.line(m.lo)
 	if !c.afford(0) {
@@ -168,7 +169,8 @@ func printed(c *scan, m *mention) bool {
 		command = c.s[end:until(c.s, end, maxKey, "\n")]
 	}
 	reads := func(word string) bool { return strings.Contains(command, strings.ReplaceAll(word, "·", " ")) }
-	if !strings.HasSuffix(command, "<(") && !slices.ContainsFunc(words["readers"], reads) || reads("base64·-d") || reads("sum·-") {
+	if !strings.HasSuffix(command, "<(") && !slices.ContainsFunc(words["readers"], reads) ||
+		reads("base64·-d") || reads("sum·-") {
 		return false
 	}
 	if reads("chpasswd") {
@@ -206,8 +208,8 @@ func hinted(c *scan, m *mention) bool {
 	return false
 }
 
-// suspicious reports whether a word between from and to may be a password or a key that no label names. The text is read
-// once, however many hints are in it.
+// suspicious reports whether a word between from and to may be a password or a key that no label names. The text is
+// read once, however many hints are in it.
 func (c *scan) suspicious(from, to int) bool {
 	if at := suspicious(c.s, max(from, c.suspectsTo), to); at >= 0 {
 		c.suspect = at + 1

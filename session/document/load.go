@@ -78,9 +78,9 @@ func (r Reader) LoadAll(ctx context.Context, id string) (*Document, error) {
 	return doc, nil
 }
 
-// Each returns documents of sessions in the order of their ids, as [Reader.LoadAll] does; sessions that are not there are
-// left out. With sums, documents have only what their totals, their status and what users said in them need, at a small
-// part of the cost.
+// Each returns documents of sessions in the order of their ids, as [Reader.LoadAll] does; sessions that are not there
+// are left out. With sums, documents have only what their totals, their status and what users said in them need, at a
+// small part of the cost.
 func (r Reader) Each(ctx context.Context, ids []string, sums bool) iter.Seq2[*Document, error] {
 	load := r.LoadAll
 	if sums {

@@ -11,8 +11,8 @@ type ExcerptQuery struct {
 	// queued, or the first of the session if it has fewer.
 	From      Position `json:"from,omitzero"`
 	LastTurns int      `json:"last_turns,omitempty"`
-	// Outline leaves out the parts that turns can be told apart without: it reads those of messages with a compaction,
-	// and tool calls that have no result; with LastTurns also texts that are streaming.
+	// Outline leaves out the parts that do not show where turns begin and end: it reads those of messages with a
+	// compaction, and tool calls that have no result; with LastTurns also texts that are streaming.
 	Outline bool `json:"outline,omitempty"`
 	// Spans also reads the spans of the messages. It needs Messages.
 	Spans bool `json:"spans,omitempty"`

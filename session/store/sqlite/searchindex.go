@@ -22,8 +22,8 @@ import (
 // The search index is a directory beside the store. It has a file for each segment of 4,096 parts, by rowid, that is
 // full; the parts after the last full segment are few, and are read. Nothing of it is made when parts are written. The
 // file of a segment has in its name what identifies the content of the segment, so that it is there or not, and never
-// out of date. Files are made by whoever has the time, under another name first, so no lock is needed, and a reader of
-// any state of the store uses those that fit that state.
+// out of date. Files are made by any process that has the time, under another name first, so no lock is needed, and a
+// reader of any state of the store uses those that fit that state.
 
 // indexSuffix names the directory of a store's search index.
 const indexSuffix = "-search"

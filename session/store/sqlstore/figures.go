@@ -394,7 +394,7 @@ type Keeper interface {
 }
 
 // keepFigures makes the figures of sessions and keeps them. It ends where the store cannot be written now: figures that
-// are not kept are made again by whoever needs them.
+// are not kept are made again where they are needed.
 func keepFigures(ctx context.Context, k Keeper, sessions []string) {
 	err := k.Keep(ctx, func(t Tx) error {
 		for _, statement := range t.Dialect().SettleFigures {
