@@ -2,6 +2,11 @@
 
 package recorder
 
-import "os/exec"
+import (
+	"os"
+	"os/exec"
+)
 
 func dieTogether(*exec.Cmd) {}
+
+func enlarge(*os.File) {}

@@ -39,8 +39,10 @@ type Tee struct {
 	ended    bool          // nothing is copied any more
 }
 
-// NewTee returns a transport that sends requests by base, and writes copies of what passes to a pipe, which it owns.
+// NewTee returns a transport that sends requests by base, and writes copies of what passes to a pipe, which it owns. On
+// Linux the pipe holds 1 MiB from then on.
 func NewTee(base http.RoundTripper, to *os.File) *Tee {
+	enlarge(to)
 	t := &Tee{base: base, now: time.Now, to: to}
 	t.encoder = gob.NewEncoder(&t.encoded)
 	return t
