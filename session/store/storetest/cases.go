@@ -77,7 +77,7 @@ var otherCases = []testCase{
 		h.with(func(s Store) {
 			r := h.apply(s, parts(all...))
 			h.equal("refused", r.Refused, int64(0))
-			m := h.transcript(s, "s1").Messages[0]
+			m := Transcript(h, s, "s1").Messages[0]
 			h.equal("parts", len(m.Parts), n+3)
 			for i, p := range m.Parts[:n] {
 				if want := int64(i); p.Index != want {

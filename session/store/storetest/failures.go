@@ -1,18 +1,15 @@
 package storetest
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/agenttrace/agenttrace/session/codec/jsonl"
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
@@ -91,11 +88,11 @@ func RunLongTurn(t *testing.T, open func(t *testing.T) Store) {
 				if !deferring {
 					h.check(s.(rebuilder).Rebuild(t.Context()))
 				} else if h.equal("unbuilt", unbuilt, i > 0); i > 0 {
-					h.equal("parts", len(texts(h.transcript(s, "s1"))), 9)
+					h.equal("parts", len(texts(Transcript(h, s, "s1"))), 9)
 				}
 			}
 			h.check(s.(rebuilder).Rebuild(t.Context()))
-			h.equal("parts", len(texts(h.transcript(s, "s1"))), n+2)
+			h.equal("parts", len(texts(Transcript(h, s, "s1"))), n+2)
 			rows = h.transcripts(s)
 		})
 		return rows
@@ -151,33 +148,20 @@ func RunRefusals(t *testing.T, open func(t *testing.T) Store) {
 }
 
 // transcripts are all sessions of a store as canonical lines, in order of their ids.
-func (h *harness) transcripts(s Store) string {
+func (h *harness) transcripts(s Store) (lines string) {
 	h.Helper()
-	var b strings.Builder
-	all := Lines(h.T, s)
-	for _, id := range slices.Sorted(maps.Keys(all)) {
-		b.WriteString(all[id])
+	for _, row := range Sessions(h, s) {
+		lines += encoded(h, Transcript(h, s, row.ID))
 	}
-	return b.String()
+	return lines
 }
 
 // Lines are all sessions of a store by id, each in the canonical format.
 func Lines(t testing.TB, r store.Reader) map[string]string {
 	t.Helper()
 	all := make(map[string]string)
-	for row, err := range r.Sessions(t.Context(), everything) {
-		if err != nil {
-			t.Fatal(err)
-		}
-		transcript, err := r.Transcript(t.Context(), row.ID)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var b bytes.Buffer
-		if err := jsonl.Encode(&b, transcript); err != nil {
-			t.Fatal(err)
-		}
-		all[row.ID] = b.String()
+	for _, row := range Sessions(t, r) {
+		all[row.ID] = encoded(t, Transcript(t, r, row.ID))
 	}
 	return all
 }

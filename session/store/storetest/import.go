@@ -1,7 +1,6 @@
 package storetest
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -31,9 +30,13 @@ func (h *harness) importing(s Store, in *store.Imported) store.ImportResult {
 	return r
 }
 
-func encoded(h *harness, t *session.Transcript) string {
-	var b bytes.Buffer
-	h.check(jsonl.Encode(&b, t))
+// encoded is a session as canonical lines.
+func encoded(t testing.TB, s *session.Transcript) string {
+	t.Helper()
+	var b strings.Builder
+	if err := jsonl.Encode(&b, s); err != nil {
+		t.Fatal(err)
+	}
 	return b.String()
 }
 
@@ -158,7 +161,7 @@ var importVerbs = map[string]func(h *harness, s Store, in *store.Imported){
 	"import": func(h *harness, s Store, in *store.Imported) { h.imports = h.importing(s, in) },
 	"again":  (*harness).again,
 	"stored": func(h *harness, s Store, in *store.Imported) {
-		h.equal("rows", encoded(h, h.transcript(s, in.Session.ID)), encoded(h, in.Transcript))
+		h.equal("rows", encoded(h, Transcript(h, s, in.Session.ID)), encoded(h, in.Transcript))
 	},
 }
 
@@ -185,16 +188,16 @@ func (h *harness) importedInAnyOrder(versions []*store.Imported, elsewhere bool,
 				return
 			}
 			id := versions[0].Session.ID
-			merged := encoded(h, h.transcript(s, id))
+			merged := encoded(h, Transcript(h, s, id))
 			h.with(func(other Store) {
 				h.importing(other, versions[order[1]])
 				h.importing(other, versions[order[2]])
-				between := &store.Imported{Transcript: h.transcript(other, id)}
+				between := &store.Imported{Transcript: Transcript(h, other, id)}
 				h.with(func(s Store) {
 					h.importing(s, versions[order[0]])
 					h.importing(s, between)
 					h.equal(fmt.Sprint("rows of ", order[0], " and the others"),
-						encoded(h, h.transcript(s, id)), merged)
+						encoded(h, Transcript(h, s, id)), merged)
 					h.dump(s)
 				})
 			})
@@ -210,7 +213,7 @@ var importCases = []testCase{
 		if _, err := s.Import(context.Background(), in); err == nil || !strings.Contains(err.Error(), "ses_1") {
 			h.Errorf("error %v", err)
 		}
-		h.equal("sessions", len(h.sessions(s, everything)), 0)
+		h.equal("sessions", len(list(h, s, everything)), 0)
 	})},
 	{"Telemetry", "A session that telemetry made can be exported and imported; what telemetry reports later is " +
 		"merged as ever.", func(h *harness) {
@@ -224,12 +227,12 @@ var importCases = []testCase{
 			parts(textPart("ses_1", "msg_3", "prt_2", 0, 41, "again")),
 			ofSession("ses_1", 50, store.SessionChange{Title: reported(50, "second")}),
 		}
-		rows := func(s Store) string { return encoded(h, h.transcript(s, "ses_1")) }
+		rows := func(s Store) string { return encoded(h, Transcript(h, s, "ses_1")) }
 		var exported *store.Imported
 		var want string
 		h.with(func(s Store) {
 			h.apply(s, first...)
-			exported = &store.Imported{Transcript: h.transcript(s, "ses_1")}
+			exported = &store.Imported{Transcript: Transcript(h, s, "ses_1")}
 			before := h.dump(s)
 			h.equal("result", h.importing(s, exported), store.ImportResult{Unchanged: 5})
 			h.equal("rows", h.dump(s), before)

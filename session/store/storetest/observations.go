@@ -173,7 +173,7 @@ func of(sessionID string, rank int) func(*store.Observation) {
 // windows lists what each window of a session was assembled from, in order of time.
 func (h *harness) windows(s Store, id string) (all []string) {
 	h.Helper()
-	for _, m := range h.transcript(s, id).Messages {
+	for _, m := range Transcript(h, s, id).Messages {
 		var about struct{ Stretch []string }
 		h.check(json.Unmarshal([]byte(m.Message.MetadataJSON), &about))
 		if w := fmt.Sprint(about.Stretch); !slices.Contains(all, w) {
@@ -195,7 +195,7 @@ func orphan(call string) func(*store.Observation) {
 func (h *harness) ids(s Store) []string {
 	h.Helper()
 	ids := []string{}
-	for _, row := range h.sessions(s, everything) {
+	for _, row := range list(h, s, everything) {
 		ids = append(ids, row.ID)
 	}
 	slices.Sort(ids)

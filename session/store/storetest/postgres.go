@@ -4,6 +4,7 @@ package storetest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -69,71 +70,75 @@ func StartPostgres(t testing.TB, config ...string) *Postgres {
 // such as a small file system.
 func StartPostgresIn(t testing.TB, dir string, config ...string) *Postgres {
 	t.Helper()
-	if _, err := binaries(); err != nil && os.Getenv("CI") == "" {
+	bin, err := binaries()
+	if err != nil && os.Getenv("CI") == "" {
 		t.Skip(err)
 	}
-	s, err := startPostgres(dir, config)
+	must(t, err)
+	s := newPostgres(t, bin)
+	if dir != "" {
+		s.data = dir
+		s.own(t, dir)
+	}
+	s.execute(t, "initdb", "-A", "trust", "-U", "postgres", "-E", "UTF8", "--locale=C", "-N", "-X",
+		filepath.Join(s.Dir, "wal"), "-D", s.data)
+	s.start(t, append([]string{"listen_addresses = '127.0.0.1'", "unix_socket_directories = ''", "max_connections = 200"},
+		config...))
+	return s
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// newPostgres returns a server that has a directory and a port, and nothing in the directory.
+func newPostgres(t testing.TB, bin string) *Postgres {
+	t.Helper()
+	s := &Postgres{bin: bin}
+	var err error
+	s.account, err = account()
+	must(t, err)
+	s.Dir, err = os.MkdirTemp("", "agenttrace-postgres-")
+	must(t, err)
+	s.data = filepath.Join(s.Dir, "data")
+	s.own(t, s.Dir)
+	s.Port, err = testscale.Port()
+	must(t, err)
+	return s
+}
+
+// own gives a directory to whom the server runs as.
+func (s *Postgres) own(t testing.TB, dir string) {
+	t.Helper()
+	if c := s.account.Credential; c != nil {
+		must(t, os.Chown(dir, int(c.Uid), int(c.Gid)))
+	}
+}
+
+// execute runs a program of the server's to its end.
+func (s *Postgres) execute(t testing.TB, name string, args ...string) {
+	t.Helper()
+	if out, err := s.command(name, args...).CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v\n%s", name, err, out)
+	}
+}
+
+// start runs the server, with lines added to its configuration, until the test ends.
+func (s *Postgres) start(t testing.TB, config []string) {
+	t.Helper()
+	f, err := os.OpenFile(filepath.Join(s.data, "postgresql.conf"), os.O_APPEND|os.O_WRONLY, 0)
+	must(t, err)
+	_, err = fmt.Fprintf(f, "\n%s\nport = %d\n", strings.Join(config, "\n"), s.Port)
+	must(t, errors.Join(err, f.Close()))
+	must(t, s.Run())
 	t.Cleanup(func() {
 		if err := s.Remove(); err != nil {
 			t.Error(err)
 		}
 	})
-	return s
-}
-
-func startPostgres(data string, config []string) (s *Postgres, err error) {
-	s = new(Postgres)
-	if s.bin, err = binaries(); err != nil {
-		return nil, err
-	}
-	if s.account, err = account(); err != nil {
-		return nil, err
-	}
-	if s.Dir, err = os.MkdirTemp("", "agenttrace-postgres-"); err != nil {
-		return nil, err
-	}
-	s.data = filepath.Join(s.Dir, "data")
-	if data != "" {
-		s.data = data
-	}
-	for _, dir := range []string{s.Dir, data} {
-		if c := s.account.Credential; c != nil && dir != "" {
-			if err := os.Chown(dir, int(c.Uid), int(c.Gid)); err != nil {
-				return nil, err
-			}
-		}
-	}
-	if s.Port, err = testscale.Port(); err != nil {
-		return nil, err
-	}
-	initialize := s.command("initdb", "-A", "trust", "-U", "postgres", "-E", "UTF8", "--locale=C", "-N", "-X",
-		filepath.Join(s.Dir, "wal"), "-D", s.data)
-	if out, err := initialize.CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("initdb: %w\n%s", err, out)
-	}
-	if err := s.configure(append([]string{
-		"listen_addresses = '127.0.0.1'", "port = " + strconv.Itoa(s.Port), "unix_socket_directories = ''",
-		"max_connections = 200",
-	}, config...)); err != nil {
-		return nil, err
-	}
-	return s, s.Run()
-}
-
-// configure adds lines to the configuration.
-func (s *Postgres) configure(lines []string) error {
-	f, err := os.OpenFile(filepath.Join(s.data, "postgresql.conf"), os.O_APPEND|os.O_WRONLY, 0)
-	if err != nil {
-		return err
-	}
-	if _, err := f.WriteString("\n" + strings.Join(lines, "\n") + "\n"); err != nil {
-		f.Close()
-		return err
-	}
-	return f.Close()
 }
 
 // account is whom the server runs as: not root, whom it refuses.
@@ -191,45 +196,16 @@ func (s *Postgres) Run() error {
 // read, and is promoted by [Postgres.Promote].
 func (s *Postgres) Standby(t testing.TB, config ...string) *Postgres {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "agenttrace-standby-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	standby := &Postgres{Dir: dir, data: filepath.Join(dir, "data"), bin: s.bin, account: s.account}
-	if c := s.account.Credential; c != nil {
-		if err := os.Chown(dir, int(c.Uid), int(c.Gid)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	copied := standby.command("pg_basebackup", "-R", "-X", "stream", "-c", "fast", "-D", standby.data,
-		"-d", s.DSN("postgres"))
-	if out, err := copied.CombinedOutput(); err != nil {
-		t.Fatalf("pg_basebackup: %v\n%s", err, out)
-	}
-	if standby.Port, err = testscale.Port(); err != nil {
-		t.Fatal(err)
-	}
-	if err := standby.configure(append(config, "port = "+strconv.Itoa(standby.Port))); err != nil {
-		t.Fatal(err)
-	}
-	if err := standby.Run(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := standby.Remove(); err != nil {
-			t.Error(err)
-		}
-	})
+	standby := newPostgres(t, s.bin)
+	standby.execute(t, "pg_basebackup", "-R", "-X", "stream", "-c", "fast", "-D", standby.data, "-d", s.DSN("postgres"))
+	standby.start(t, config)
 	return standby
 }
 
 // Promote makes a standby a server that can be written.
-func (s *Postgres) Promote() error {
-	out, err := s.command("pg_ctl", "-D", s.data, "-w", "promote").CombinedOutput()
-	if err != nil {
-		return fmt.Errorf("pg_ctl promote: %w\n%s", err, out)
-	}
-	return nil
+func (s *Postgres) Promote(t testing.TB) {
+	t.Helper()
+	s.execute(t, "pg_ctl", "-D", s.data, "-w", "promote")
 }
 
 // Signal sends the server's main process a signal: SIGINT ends it at once but in order, and waits until it has ended.
@@ -263,14 +239,11 @@ func (s *Postgres) DSN(database string) string {
 func (s *Postgres) Create(t testing.TB) string {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), s.DSN("postgres"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer conn.Close(context.WithoutCancel(t.Context()))
 	name := "d" + strconv.FormatInt(databases.Add(1), 10)
-	if _, err := conn.Exec(t.Context(), "CREATE DATABASE "+name); err != nil {
-		t.Fatal(err)
-	}
+	_, err = conn.Exec(t.Context(), "CREATE DATABASE "+name)
+	must(t, err)
 	return s.DSN(name)
 }
 

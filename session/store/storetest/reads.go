@@ -43,8 +43,8 @@ var readCases = []testCase{
 			b.Sessions = append(b.Sessions, one.Sessions...)
 		}
 		h.apply(s, b)
-		h.equal("sessions", len(h.sessions(s, store.SessionQuery{})), 50)
-		h.equal("all", len(h.sessions(s, store.SessionQuery{Limit: -1})), 60)
+		h.equal("sessions", len(list(h, s, store.SessionQuery{})), 50)
+		h.equal("all", len(list(h, s, store.SessionQuery{Limit: -1})), 60)
 	})},
 	{"read/unknown", "What is not there is ErrNotFound where one thing is asked for, and nothing where many are.",
 		with(func(h *harness, s Store) {
@@ -101,7 +101,7 @@ var readCases = []testCase{
 				h.Fatalf("%d messages with %d tokens", len(t.Messages), t.Session.TotalTokens)
 			}
 		}
-		h.equal("rollup", h.transcript(s, "s1").Session.TotalTokens, int64(writers*each))
+		h.equal("rollup", Transcript(h, s, "s1").Session.TotalTokens, int64(writers*each))
 	})},
 	{"write/canceled", "A caller whose context has ended gets its error; what is stored is all of a batch or none of " +
 		"it.", with(func(h *harness, s Store) {
@@ -111,7 +111,7 @@ var readCases = []testCase{
 		if _, err := s.Apply(ctx, &b); err != nil && !errors.Is(err, context.Canceled) {
 			h.Errorf("apply: %v", err)
 		} else if err != nil {
-			h.equal("sessions", len(h.sessions(s, everything)), 0)
+			h.equal("sessions", len(list(h, s, everything)), 0)
 		}
 	})},
 }

@@ -12,13 +12,23 @@ import (
 // Sessions returns all sessions of a store in the order of their ids, those of sub-agents and archived ones included.
 func Sessions(t testing.TB, r store.Reader) (all []session.Session) {
 	t.Helper()
-	for row, err := range r.Sessions(t.Context(), store.SessionQuery{Limit: -1, Children: true, Archived: true}) {
+	all = list(t, r, everything)
+	slices.SortFunc(all, func(x, y session.Session) int { return cmp.Compare(x.ID, y.ID) })
+	return all
+}
+
+// everything selects the sessions of a store.
+var everything = store.SessionQuery{Limit: -1, Children: true, Archived: true}
+
+// list returns the sessions that a query selects.
+func list(t testing.TB, r store.Reader, q store.SessionQuery) (all []session.Session) {
+	t.Helper()
+	for row, err := range r.Sessions(t.Context(), q) {
 		if err != nil {
 			t.Fatal(err)
 		}
 		all = append(all, row)
 	}
-	slices.SortFunc(all, func(x, y session.Session) int { return cmp.Compare(x.ID, y.ID) })
 	return all
 }
 

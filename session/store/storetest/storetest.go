@@ -204,7 +204,7 @@ func (h *harness) ordered(s Store) {
 		})
 		q := everything
 		q.Sort = sort
-		h.equal("sessions by "+string(sort), strings.Join(ids(h.sessions(s, q)), " "), strings.Join(all, " "))
+		h.equal("sessions by "+string(sort), strings.Join(ids(list(h, s, q)), " "), strings.Join(all, " "))
 	}
 }
 
@@ -313,27 +313,12 @@ func join(changes ...store.Batch) store.Batch {
 	return all
 }
 
-// sessions lists every session of a store by id.
-func (h *harness) sessions(s Store, q store.SessionQuery) []session.Session {
-	h.Helper()
-	var all []session.Session
-	for row, err := range s.Sessions(context.Background(), q) {
-		if err != nil {
-			h.Fatalf("list sessions: %v", err)
-		}
-		all = append(all, row)
-	}
-	return all
-}
-
-var everything = store.SessionQuery{Limit: -1, Children: true, Archived: true}
-
 // dump is everything that a reader can see of a store. Every session must be sound.
 func (h *harness) dump(s Store) string {
 	h.Helper()
 	var b bytes.Buffer
-	for _, row := range h.sessions(s, everything) {
-		t := h.transcript(s, row.ID)
+	for _, row := range list(h, s, everything) {
+		t := Transcript(h, s, row.ID)
 		h.check(jsonl.Encode(&b, t))
 		for _, v := range session.Check(t) {
 			h.Errorf("session %s: %s", row.ID, v)
@@ -361,15 +346,6 @@ func (h *harness) dump(s Store) string {
 		b.WriteString(all)
 	}
 	return b.String()
-}
-
-func (h *harness) transcript(s Store, id string) *session.Transcript {
-	h.Helper()
-	t, err := s.Transcript(context.Background(), id)
-	if err != nil {
-		h.Fatalf("read session %s: %v", id, err)
-	}
-	return t
 }
 
 // equal reports a difference.

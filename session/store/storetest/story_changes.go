@@ -232,7 +232,7 @@ var actions = map[string]func(h *harness, s Store, a *args) error{
 		return nil
 	},
 	"export": func(h *harness, s Store, a *args) error {
-		h.exported = &store.Imported{Transcript: h.transcript(s, a.word())}
+		h.exported = &store.Imported{Transcript: Transcript(h, s, a.word())}
 		return s.Origin(h.Context(), h.exported)
 	},
 	"restore": func(h *harness, s Store, _ *args) error {

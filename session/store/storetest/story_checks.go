@@ -135,7 +135,7 @@ func init() {
 		// Of each session its tokens and what its visible messages contain.
 		"sessions": func(h *harness, s Store, _ *args) string {
 			return lines(h, h.ids(s), nil, func(id *string) string {
-				t := h.transcript(s, *id)
+				t := Transcript(h, s, *id)
 				return fmt.Sprintf("%s %d: %s", *id, t.Session.TotalTokens, strings.Join(texts(t), ", "))
 			})
 		},
@@ -155,33 +155,33 @@ func init() {
 			return strings.Join(where, ", ")
 		},
 		"tokens": func(h *harness, s Store, a *args) string {
-			return fmt.Sprint(h.transcript(s, a.word()).Session.TotalTokens)
+			return fmt.Sprint(Transcript(h, s, a.word()).Session.TotalTokens)
 		},
 		"visible": func(h *harness, s Store, a *args) string {
-			return strings.Join(visible(h.transcript(s, a.word())), " ")
+			return strings.Join(visible(Transcript(h, s, a.word())), " ")
 		},
 		// What the last rewind, or its undoing, changed.
 		"rewound": func(h *harness, _ Store, _ *args) string {
 			return h.rewound.To + ": " + strings.Join(h.rewound.Messages, " ")
 		},
 		"texts": func(h *harness, s Store, a *args) string {
-			return strings.Join(texts(h.transcript(s, a.word())), ", ")
+			return strings.Join(texts(Transcript(h, s, a.word())), ", ")
 		},
 		"messages": func(h *harness, s Store, a *args) string {
-			return lines(h, h.transcript(s, a.word()).Messages, nil, func(m *session.MessageAndParts) string {
+			return lines(h, Transcript(h, s, a.word()).Messages, nil, func(m *session.MessageAndParts) string {
 				return m.Message.ID + ": " + strings.Join(layout(*m), " ")
 			})
 		},
 		"row": func(h *harness, s Store, a *args) string {
-			row := h.transcript(s, a.word()).Session
+			row := Transcript(h, s, a.word()).Session
 			return h.columns(row.AppendJSON(nil), a.left)
 		},
 		"message": func(h *harness, s Store, a *args) string {
-			m := h.message(h.transcript(s, a.word()), a.word()).Message
+			m := h.message(Transcript(h, s, a.word()), a.word()).Message
 			return h.columns(m.AppendJSON(nil), a.left)
 		},
 		"part": func(h *harness, s Store, a *args) string {
-			m := h.message(h.transcript(s, a.word()), a.word())
+			m := h.message(Transcript(h, s, a.word()), a.word())
 			i, _ := strconv.Atoi(a.word())
 			return h.columns(m.Parts[i].AppendJSON(nil), a.left)
 		},
@@ -262,7 +262,7 @@ func init() {
 					return "error"
 				}
 			}
-			return strings.Join(ids(h.sessions(s, q)), " ")
+			return strings.Join(ids(list(h, s, q)), " ")
 		},
 		// The same in pages of two, each by a cursor.
 		"pages": func(h *harness, s Store, a *args) string {
@@ -270,7 +270,7 @@ func init() {
 			a.json(&q)
 			q.Limit = 2
 			var all []string
-			for page := h.sessions(s, q); len(page) > 0; page = h.sessions(s, q) {
+			for page := list(h, s, q); len(page) > 0; page = list(h, s, q) {
 				all = append(all, ids(page)...)
 				last := page[len(page)-1]
 				q.Before = &store.Cursor{UpdatedAt: last.UpdatedAt, ID: last.ID}
@@ -287,7 +287,7 @@ func init() {
 				h.check(err)
 				q.Scores = []store.ScoreFilter{f}
 			}
-			all := ids(h.sessions(s, q))
+			all := ids(list(h, s, q))
 			stats, err := s.Stats(h.Context(), store.StatsQuery{Sessions: q.SessionFilter})
 			h.check(err)
 			h.equal("sessions counted: "+a.line, stats.Total.Sessions, int64(len(all)))
