@@ -540,11 +540,7 @@ func (o *outside) documents() []*document.Document {
 		o.t.Fatal(err)
 	}
 	defer r.Close()
-	docs, err := modelserver.Read(o.t.Context(), r)
-	if err != nil {
-		o.t.Fatal(err)
-	}
-	return docs
+	return modelserver.Read(o.t, r)
 }
 
 // TestRunRecordsAnAgentThatReportsNothing: the session is what was said, and what the model's

@@ -128,11 +128,7 @@ func TestKilledOutside(t *testing.T) {
 					t.Fatal(err)
 				}
 				defer r.Close()
-				docs, err := modelserver.Read(t.Context(), r)
-				if err != nil {
-					t.Fatal(err)
-				}
-				for _, d := range docs {
+				for _, d := range modelserver.Read(t, r) {
 					for _, line := range modelserver.Lines(d, false) {
 						if text, ok := strings.CutPrefix(line, "assistant text "); ok {
 							all = append(all, text)

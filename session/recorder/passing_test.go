@@ -3,7 +3,6 @@ package recorder_test
 import (
 	"bytes"
 	"compress/flate"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -262,12 +261,8 @@ func TestAWebSocketIsRecorded(t *testing.T) {
 	}
 	_ = conn.Close()
 	end()
-	docs, err := modelserver.Read(context.Background(), rec.Reader())
-	if err != nil {
-		t.Fatal(err)
-	}
 	var got []string
-	for _, d := range docs {
+	for _, d := range modelserver.Read(t, rec.Reader()) {
 		got = append(got, modelserver.Lines(d, true)...)
 	}
 	if d := cmp.Diff(script.Want(api)[1:], got); d != "" {
@@ -389,12 +384,8 @@ func TestCallsOfAServerByHTTPAreRecorded(t *testing.T) {
 		_ = resp.Body.Close()
 	}
 	transport.Close()
-	docs, err := modelserver.Read(t.Context(), rec.Reader())
-	if err != nil {
-		t.Fatal(err)
-	}
 	var got []string
-	for _, d := range docs {
+	for _, d := range modelserver.Read(t, rec.Reader()) {
 		for _, line := range modelserver.Lines(d, false) {
 			if strings.Contains(line, " call ") {
 				got = append(got, line)
@@ -462,12 +453,8 @@ func TestCallsOfAServerJoinTheSessionThatCalls(t *testing.T) {
 	if err := errors.Join(provider.Shutdown(t.Context()), rec.ForceFlush(t.Context())); err != nil {
 		t.Fatal(err)
 	}
-	docs, err := modelserver.Read(t.Context(), rec.Reader())
-	if err != nil {
-		t.Fatal(err)
-	}
 	got := make(map[string][]string)
-	for _, d := range docs {
+	for _, d := range modelserver.Read(t, rec.Reader()) {
 		for _, line := range modelserver.Lines(d, false) {
 			if strings.Contains(line, " call ") {
 				id := d.Session.ID + " of " + d.Session.Agent

@@ -87,21 +87,14 @@ type recording struct {
 
 func record(t *testing.T, base http.RoundTripper) *recording {
 	t.Helper()
-	r, err := modelserver.Record(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := modelserver.Record(t)
 	return &recording{t, r, modelhttp.New(r.Tracer, modelhttp.Options{Agent: "weather", Base: base})}
 }
 
 func (r *recording) documents() []*document.Document {
 	r.t.Helper()
 	_ = r.Close()
-	docs, err := r.Documents()
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	return docs
+	return r.Documents(r.t)
 }
 
 // tape is a transport that keeps the bytes of every answer, as the client reads them.

@@ -99,78 +99,73 @@ type Recording struct {
 	rec    *recorder.Recorder
 }
 
-// Record returns a recording in a directory that is empty.
-func Record(dir string) (*Recording, error) {
-	rec, err := recorder.Open(context.Background(), filepath.Join(dir, "sessions.db"), recorder.Options{})
+// Record returns a recording in a directory of the test's.
+func Record(t testing.TB) *Recording {
+	t.Helper()
+	rec, err := recorder.Open(t.Context(), filepath.Join(t.TempDir(), "sessions.db"), recorder.Options{})
 	if err != nil {
-		return nil, err
+		t.Fatal(err)
 	}
 	memory := tracetest.NewInMemoryExporter()
 	provider := sdktrace.NewTracerProvider(
 		sdktrace.WithBatcher(rec.SpanExporter(), sdktrace.WithBlocking()), sdktrace.WithSyncer(memory))
 	tracer := agenttrace.New(agenttrace.Options{TracerProvider: provider})
-	return &Recording{provider, tracer, memory, rec}, nil
+	return &Recording{provider, tracer, memory, rec}
 }
 
 // Documents ends the recording and returns its sessions.
-func (r *Recording) Documents() (docs []*document.Document, err error) {
+func (r *Recording) Documents(t testing.TB) []*document.Document {
+	t.Helper()
 	ctx := context.Background()
-	defer func() { err = errors.Join(err, r.Provider.Shutdown(ctx), r.rec.Close(ctx)) }()
+	defer func() {
+		if err := errors.Join(r.Provider.Shutdown(ctx), r.rec.Close(ctx)); err != nil {
+			t.Error(err)
+		}
+	}()
 	if err := errors.Join(r.Provider.ForceFlush(ctx), r.rec.ForceFlush(ctx)); err != nil {
-		return nil, err
+		t.Fatal(err)
 	}
-	return Read(ctx, r.rec.Reader())
+	return Read(t, r.rec.Reader())
 }
 
 // Read returns all sessions of a store.
-func Read(ctx context.Context, r store.Reader) (docs []*document.Document, err error) {
-	for row, err := range r.Sessions(ctx, store.SessionQuery{}) {
+func Read(t testing.TB, r store.Reader) (docs []*document.Document) {
+	t.Helper()
+	for row, err := range r.Sessions(t.Context(), store.SessionQuery{}) {
 		if err != nil {
-			return nil, err
+			t.Fatal(err)
 		}
-		d, err := document.Load(ctx, r, row.ID)
+		d, err := document.Load(t.Context(), r, row.ID)
 		if err != nil {
-			return nil, err
+			t.Fatal(err)
 		}
 		docs = append(docs, d)
 	}
-	return docs, nil
+	return docs
 }
 
-// run has the conversation of [Weather] and returns its one session.
-func (p *Program) run(ctx context.Context, dir string, stream bool) (*document.Document, error) {
-	server := httptest.NewServer(&Server{API: p.API, Script: &Weather})
-	defer server.Close()
-	r, err := Record(dir)
-	if err != nil {
-		return nil, err
-	}
-	err = p.Run(&Console{
-		Context: ctx, Script: &Weather, URL: server.URL, HTTP: server.Client(), Tracer: r.Tracer, Provider: r.Provider,
-		Stream: stream,
-	})
-	docs, storeErr := r.Documents()
-	switch {
-	case err != nil || storeErr != nil:
-		return nil, errors.Join(err, storeErr)
-	case len(docs) != 1:
-		return nil, fmt.Errorf("have %d sessions, want 1", len(docs))
-	case r.Tracer.Dropped() != 0:
-		return nil, fmt.Errorf("%d reports came too late", r.Tracer.Dropped())
-	}
-	return docs[0], nil
-}
-
-// Test has the conversation with the program, with whole and with streamed answers, and compares the session with the
-// script.
+// Test has the conversation of [Weather] with the program, with whole and with streamed answers, and compares the
+// session with the script.
 func Test(t *testing.T, p Program) {
 	for _, stream := range []bool{false, true} {
 		t.Run(fmt.Sprintf("streamed %v", stream), func(t *testing.T) {
-			doc, err := p.run(t.Context(), t.TempDir(), stream)
-			if err != nil {
+			server := httptest.NewServer(&Server{API: p.API, Script: &Weather})
+			defer server.Close()
+			r := Record(t)
+			err := p.Run(&Console{
+				Context: t.Context(), Script: &Weather, URL: server.URL, HTTP: server.Client(), Tracer: r.Tracer,
+				Provider: r.Provider, Stream: stream,
+			})
+			docs := r.Documents(t)
+			switch {
+			case err != nil:
 				t.Fatal(err)
+			case len(docs) != 1:
+				t.Fatalf("have %d sessions, want 1", len(docs))
+			case r.Tracer.Dropped() != 0:
+				t.Fatalf("%d reports came too late", r.Tracer.Dropped())
 			}
-			if diff := cmp.Diff(Weather.Want(p.API), Lines(doc, p.API.IDs)); diff != "" {
+			if diff := cmp.Diff(Weather.Want(p.API), Lines(docs[0], p.API.IDs)); diff != "" {
 				t.Errorf("session (-script +stored):\n%s", diff)
 			}
 		})

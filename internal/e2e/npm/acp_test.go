@@ -294,9 +294,9 @@ func TestACPPair(t *testing.T) {
 		t.Errorf("without:\n%s\nwith:\n%s", without, with)
 	}
 	r := testscale.Open(t, sqlitestore.OpenReader, db)
-	docs, err := modelserver.Read(t.Context(), r)
-	if err != nil || len(docs) != 1 {
-		t.Fatalf("%d sessions: %v", len(docs), err)
+	docs := modelserver.Read(t, r)
+	if len(docs) != 1 {
+		t.Fatalf("%d sessions", len(docs))
 	}
 	plan := `assistant data-plan {"entries":[{"content":"edit","priority":"high","status":"in_progress"}]}`
 	var want []string
