@@ -26,7 +26,7 @@ import (
 // without results ends a turn that waits, and begins another one.
 type conversation struct {
 	t        *Transport
-	scope    string
+	scope    digest
 	declared string
 	// external is the turn of the agent's own that the calls belong to, if there is one.
 	external *agenttrace.Turn
@@ -91,10 +91,9 @@ type flight struct {
 	x    *exchange // of the last attempt; the registry's mu guards it between attempts
 	body bodyKey
 	side bool
-	// begin is the digest of the scope, prefix the message that the answer goes on with, if there is one.
-	begin  digest
+	// scope is that of the request, prefix the message that the answer goes on with, if there is one.
+	scope  digest
 	prefix *modelapi.Message
-	scope  string
 	asks   purpose
 
 	call *agenttrace.ModelCall
@@ -531,7 +530,7 @@ func (c *conversation) settle(f *flight, a *answer, calls []*openCall, open bool
 	c.consumed = false
 	c.head = string(a.head)
 	c.answerHead = lettersOf(c.head, maxHead)
-	c.setHistory(c.base, append(slices.Clone(c.history), mark{a.content.after(f.begin, modelapi.Assistant), answered}))
+	c.setHistory(c.base, append(slices.Clone(c.history), mark{a.content.after(f.scope, modelapi.Assistant), answered}))
 	c.done = c.base + len(c.history)
 	if a.ID != "" {
 		c.responses = lastOf(append(c.responses, response{a.ID, c.done}), maxResponses)

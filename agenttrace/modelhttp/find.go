@@ -27,9 +27,8 @@ type lookup struct {
 	x    *exchange
 	r    *modelapi.Request
 	body bodyKey
-	// scope is that of the host and the credential; begin is the digest of it.
-	scope string
-	begin digest
+	// scope is the digest of the host and the credential.
+	scope digest
 	// system and tools are digests of the system prompt without what changes with time, and of the tools' names.
 	system, tools digest
 	// keys are the digests of the messages, one by one.
@@ -47,7 +46,7 @@ type lookup struct {
 
 // bodyKey identifies a request by its scope and all of its body.
 type bodyKey struct {
-	scope string
+	scope digest
 	sum   uint64
 }
 
@@ -63,8 +62,7 @@ func newLookup(x *exchange, r *modelapi.Request, data []byte) *lookup {
 			l.declared = x.t.declaredSession(x.req)
 		}
 	}
-	l.begin = digestOf(x.req.URL.Host, "\x00", credential(x.req))
-	l.scope = string(l.begin[:])
+	l.scope = digestOf(x.req.URL.Host, "\x00", credential(x.req))
 	l.system = digestOfSystem(r.System)
 	var names []string
 	for _, t := range r.Tools {
@@ -74,7 +72,7 @@ func newLookup(x *exchange, r *modelapi.Request, data []byte) *lookup {
 	l.body = bodyKey{l.scope, maphash.Bytes(seed, data)}
 	for i := range r.Messages {
 		m := &r.Messages[i]
-		l.keys = append(l.keys, contentOf(m).after(l.begin, m.Role))
+		l.keys = append(l.keys, contentOf(m).after(l.scope, m.Role))
 		if m.Role == modelapi.Assistant {
 			l.last = i
 		}

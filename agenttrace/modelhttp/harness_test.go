@@ -21,7 +21,6 @@ import (
 	"github.com/agenttrace/agenttrace/internal/e2e/modelserver"
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/recorder"
-	"github.com/agenttrace/agenttrace/session/store"
 )
 
 // stored runs an agent with a tracer and returns the sessions that are then in the store,
@@ -39,18 +38,7 @@ func stored(t *testing.T, agent func(tracer *agenttrace.Tracer)) []*document.Doc
 		t.Fatal(err)
 	}
 	defer rec.Close(ctx)
-	var docs []*document.Document
-	for row, err := range rec.Reader().Sessions(ctx, store.SessionQuery{}) {
-		if err != nil {
-			t.Fatal(err)
-		}
-		d, err := document.Load(ctx, rec.Reader(), row.ID)
-		if err != nil {
-			t.Fatal(err)
-		}
-		docs = append(docs, d)
-	}
-	return docs
+	return modelserver.Read(t, rec.Reader())
 }
 
 // post sends a JSON body and returns what came back.

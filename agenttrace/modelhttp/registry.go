@@ -79,7 +79,7 @@ func (g *registry) begin(x *exchange, r *modelapi.Request, data []byte) *flight 
 	m := g.find(l)
 	c := m.conv
 	now := time.Now()
-	f := &flight{conv: c, x: x, body: l.body, side: m.side, scope: l.scope, begin: l.begin}
+	f := &flight{conv: c, x: x, body: l.body, side: m.side, scope: l.scope}
 	if n := len(l.keys); n > 0 && l.last == n-1 { // the answer goes on with the assistant's message
 		f.prefix = &r.Messages[n-1]
 	}
