@@ -253,14 +253,12 @@ func (o *outbox) write(e entry) error {
 			return err
 		}
 	}
-	line, err := json.Marshal(e)
-	if err != nil {
-		return err
-	}
+	line, _ := json.Marshal(e) // strings and numbers can be encoded
 	if line = append(line, '\n'); o.torn {
 		line = slices.Concat([]byte("\n"), line)
 	}
-	if _, err = o.file.Write(line); err == nil {
+	_, err := o.file.Write(line)
+	if err == nil {
 		err = o.file.Sync()
 	}
 	if o.torn = err != nil; o.torn {
@@ -341,10 +339,7 @@ func (o *outbox) deliverBy(ctx context.Context, way string, send func(context.Co
 }
 
 func (w *Webhook) post(ctx context.Context, f *Fact) error {
-	body, err := json.Marshal(f)
-	if err != nil {
-		return err
-	}
+	body, _ := json.Marshal(f) // strings and numbers can be encoded
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, w.URL, bytes.NewReader(body))
 	if err != nil {
 		return err
@@ -377,10 +372,7 @@ func Sign(secret []byte, timestamp string, body []byte) string {
 }
 
 func (r *Rules) run(ctx context.Context, f *Fact) error {
-	body, err := json.Marshal(f)
-	if err != nil {
-		return err
-	}
+	body, _ := json.Marshal(f) // strings and numbers can be encoded
 	cmd := exec.CommandContext(ctx, r.Command[0], r.Command[1:]...)
 	cmd.Stdin = bytes.NewReader(append(body, '\n'))
 	return cmd.Run()

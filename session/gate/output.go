@@ -20,9 +20,6 @@ const (
 	Markdown = "markdown"
 )
 
-// Outputs are the names of the forms of [Verdict.Write].
-func Outputs() []string { return []string{Text, JUnit, SARIF, Markdown} }
-
 // Write writes the verdict in a form, of which file is the gate's, as the user named it.
 func (v *Verdict) Write(w io.Writer, form, file string) error {
 	switch form {

@@ -407,11 +407,9 @@ func (c *Client) do(req *http.Request) (*http.Response, error) {
 			_, _ = io.CopyN(io.Discard, resp.Body, maxRefusal) // so that the connection can be used again
 			_ = resp.Body.Close()
 		}
-		timer := time.NewTimer(wait)
 		select {
-		case <-timer.C:
+		case <-time.After(wait):
 		case <-req.Context().Done():
-			timer.Stop()
 			return nil, req.Context().Err()
 		}
 		left -= wait
