@@ -7,12 +7,11 @@ import (
 )
 
 // table finds the literals of rules and labels in one pass: it looks up every three neighbouring bytes, five bits of
-// each, which makes letters equal whatever their case, in a bitmap that stays in the first-level cache. Only where a
-// bit is set does it compare literals and ask the rule.
+// each, which makes letters equal whatever their case. Only where they are those of a literal does it compare it and ask
+// the rule.
 type table struct {
-	bits    [1 << 15 / 64]uint64
-	bucket  [1 << 15]uint16 // into buckets, where the bit is set
-	buckets []bucket
+	bucket  [1 << 15]uint16 // into buckets
+	buckets []bucket        // the first is of the bytes that no literal has
 }
 
 // bucket has the literals that hold the same three bytes. Few of them are there when the bytes are, so the bytes before
@@ -43,7 +42,7 @@ var (
 )
 
 func newIndex(active []*rule, keys []keyName) *table {
-	x := &table{}
+	x := &table{buckets: make([]bucket, 1)}
 	var all []entry
 	for i := range keys {
 		all = append(all, keys[i].entries()...)
@@ -89,10 +88,9 @@ func newIndex(active []*rule, keys []keyName) *table {
 }
 
 func (t *table) add(h uint32, e entry) {
-	if t.bits[h>>6]&(1<<(h&63)) == 0 {
+	if t.bucket[h] == 0 {
 		t.bucket[h] = uint16(len(t.buckets))
 		t.buckets = append(t.buckets, bucket{})
-		t.bits[h>>6] |= 1 << (h & 63)
 	}
 	b := &t.buckets[t.bucket[h]]
 	b.entries = append(b.entries, e)
@@ -106,10 +104,10 @@ func (t *table) add(h uint32, e entry) {
 	b.after |= near(e.offset + 3)
 }
 
-// at returns the literals that s may hold around its three bytes at i, of hash h, whose bit is set.
-func (t *table) at(s string, i int, h uint32) []entry {
+// at returns the literals of a bucket that s may hold around its three bytes at i.
+func (t *table) at(s string, i int, bucket uint16) []entry {
 	// Three bytes of five bits are met by chance; those around them show nearly always that no literal is there.
-	b := &t.buckets[t.bucket[h]]
+	b := &t.buckets[bucket]
 	if i > 0 && b.before>>(s[i-1]&31)&1 == 0 || i+3 < len(s) && b.after>>(s[i+3]&31)&1 == 0 {
 		return nil
 	}
@@ -151,7 +149,7 @@ func follows(a, b byte) int {
 	if x < 26 && y < 26 {
 		return [...]int{2, 4, 6, 10, 18, 31, 54, 94, 164, 286}[pairs[26*int(x)+int(y)]-'0']
 	}
-	return 30
+	return 200
 }
 
 // at reports whether the literal is in s at begin, on its own.

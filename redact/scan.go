@@ -53,7 +53,7 @@ var scans = sync.Pool{New: func() any { return new(scan) }}
 
 func (c *scan) begin(r *Redactor, s string) {
 	// A scan is taken from a pool and keeps its slices: a text without secrets costs no allocation.
-	if cap(c.v.text) > maxKept {
+	if cap(c.v.text) > maxKept || cap(c.v.hidden) > maxKept/16 {
 		c.v = view{}
 	}
 	c.v.raw = "" // it is not kept
@@ -67,16 +67,16 @@ func (t *table) next(s string, i, floor int) (int, []entry) {
 	if len(s)-i < 3 {
 		return -1, nil
 	}
-	// h has five bits of each of the last bytes. The bitmap has a bit for every value of the last fifteen of h; where it
-	// is not set, no literal has these three bytes, and that is so for nearly all bytes of a text.
+	// h has five bits of each of the last bytes. No literal has nearly all of the last three.
 	h := uint32(s[i]&31)<<5 | uint32(s[i+1]&31)
 	for j := i + 2; j < len(s); j++ {
 		// It has bits of earlier bytes, too: to take them off here would have each byte wait longer for the one before.
 		h = h<<5 | uint32(s[j]&31)
-		if t.bits[h>>6&0x1ff]>>(h&63)&1 == 0 {
+		bucket := t.bucket[h&0x7fff]
+		if bucket == 0 {
 			continue
 		}
-		entries := t.at(s, j-2, h&0x7fff)
+		entries := t.at(s, j-2, bucket)
 		for k := range entries {
 			if e := &entries[k]; e.at(s, floor, j-2-e.offset) {
 				return j - 2, entries[k:]
@@ -158,10 +158,9 @@ func (r *Redactor) text(s string, isJSON bool, near span) string {
 	// From here on c.s is the view of the text, and all positions are of the view, until replaced leads them back.
 	// Escapes would hide names and values, and each rule would have to know them all.
 	c.v.normalize(s)
-	if c.v.hides {
+	if len(c.v.hidden) > 0 {
 		c.s = unsafe.String(unsafe.SliceData(c.v.text), len(c.v.text))
-		near.lo, _ = slices.BinarySearch(c.v.from, int32(near.lo))
-		near.hi, _ = slices.BinarySearch(c.v.from, int32(near.hi))
+		near = span{c.v.shown(near.lo), c.v.shown(near.hi)}
 	}
 	// Logins have no literal to be found by.
 	for lo, hi := range r.logins(c.s) {

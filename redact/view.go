@@ -2,6 +2,7 @@ package redact
 
 import (
 	"html"
+	"sort"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -9,57 +10,53 @@ import (
 
 // A view is a text without what hides its words: escapes of JSON and of programming languages, however often one is
 // within another, colours of a terminal, the encodings of URLs, of mail and of HTML. It is what everything else in
-// this package reads, so that no rule knows an encoding. Of each of its bytes it has where the text has it, and in how
-// many bytes.
+// this package reads, so that no rule knows an encoding.
 type view struct {
-	raw   string // the text
-	hides bool   // something is hidden: text is not the text itself
-	text  []byte
-	from  []int32
-	size  []uint16
+	raw    string   // the text
+	text   []byte   // what the view shows, unless that is the text itself
+	hidden []hidden // in the order of the text
 }
 
-// plain adds the bytes s[lo:hi], which are what they are.
-func (v *view) plain(s string, lo, hi int) {
-	v.text = append(v.text, s[lo:hi]...)
-	for ; lo < hi; lo++ {
-		v.from, v.size = append(v.from, int32(lo)), append(v.size, 1)
-	}
-}
+// hidden are the size bytes at from in a text which hide the n bytes at at in its view, or nothing.
+type hidden struct{ at, n, from, size int }
 
-// hidden adds the rune that the n bytes at i hide.
-func (v *view) hidden(c rune, i, n int) {
-	v.text = utf8.AppendRune(v.text, c)
-	v.from, v.size = append(v.from, int32(i)), append(v.size, uint16(n))
-	for len(v.from) < len(v.text) {
-		v.from, v.size = append(v.from, int32(i+n)), append(v.size, 0)
+// last returns the last of them that begins at or before the byte i of the view.
+func (v *view) last(i int) hidden {
+	k := sort.Search(len(v.hidden), func(k int) bool { return v.hidden[k].at > i })
+	if k == 0 {
+		return hidden{}
 	}
+	return v.hidden[k-1]
 }
 
 // origin returns where the byte i of the view begins in the text, or with back = 1 where the byte before it ends.
 func (v *view) origin(i, back int) int {
-	switch {
-	case !v.hides:
-		return i
-	case back == 0:
-		return int(v.from[i])
+	h := v.last(i - back)
+	if back == 0 && i == h.at && h.n > 0 {
+		return h.from
 	}
-	return int(v.from[i-1]) + int(v.size[i-1])
+	return h.from + h.size + max(0, i-h.at-h.n)
 }
 
-// source returns the bytes of the text that the byte i of the view is of; what is given where nothing is hidden.
-func (v *view) source(i int, plain string) string {
-	if !v.hides || i >= len(v.size) || v.size[i] == 0 {
-		return plain
+// shown returns which byte of the view the byte i of the text is.
+func (v *view) shown(i int) int {
+	k := sort.Search(len(v.hidden), func(k int) bool { return v.hidden[k].from > i })
+	if k == 0 {
+		return i
 	}
-	return v.raw[v.from[i]:][:v.size[i]]
+	h := v.hidden[k-1]
+	return h.at + h.n + max(0, i-h.from-h.size)
 }
 
 // level returns how many backslashes hide the quote i of the view, or for another encoding an odd number that is more:
 // such a quote ends no string that begins with a plain one.
 func (v *view) level(i int) int {
-	if source := v.source(i, ""); len(source) < 2 || source[0] == '\\' {
-		return max(0, len(source)-1)
+	h := v.last(i)
+	switch {
+	case i != h.at || h.n == 0:
+		return 0
+	case v.raw[h.from] == '\\':
+		return h.size - 1
 	}
 	return 1<<16 - 1
 }
@@ -70,7 +67,7 @@ var hiding = [...]string{"\\", "%", "&", "\x1b", "=3D", "=20", "<t", "</t"}
 // normalize sets the view to that of s. Most texts hide nothing: those have no view of their own. In the others, too,
 // most bytes hide nothing, so what hides text is searched for by its beginnings, rather than each byte looked at.
 func (v *view) normalize(s string) {
-	v.raw, v.hides, v.text, v.from, v.size = s, false, v.text[:0], v.from[:0], v.size[:0]
+	v.raw, v.text, v.hidden = s, v.text[:0], v.hidden[:0]
 	var next [len(hiding)]int // where each of them is, at or after i
 	for i, done := 0, 0; ; {
 		first := len(s)
@@ -83,17 +80,19 @@ func (v *view) normalize(s string) {
 			first = min(first, next[k])
 		}
 		if i = first; i == len(s) {
-			if v.hides {
-				v.plain(s, done, i)
+			if done > 0 {
+				v.text = append(v.text, s[done:]...)
 			}
 			return
 		}
-		if c, n := decode(s, i); n > 0 && n < 1<<16 {
-			v.hides = true
-			v.plain(s, done, i)
+		if c, n := decode(s, i); n > 0 {
+			v.text = append(v.text, s[done:i]...)
+			h := hidden{at: len(v.text), from: i, size: n}
 			if c >= 0 {
-				v.hidden(c, i, n)
+				v.text = utf8.AppendRune(v.text, c)
 			}
+			h.n = len(v.text) - h.at
+			v.hidden = append(v.hidden, h)
 			done = i + n
 		}
 		i = max(i+1, done)
