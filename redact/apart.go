@@ -1,6 +1,7 @@
 package redact
 
 import (
+	"cmp"
 	"strings"
 	"unsafe"
 )
@@ -73,7 +74,7 @@ func (m *mention) nearby() bool {
 	}
 	// A label at the end of a short line may announce what is below it. That of a long line is in the midst of a text.
 	for n := k; n < len(c.tokens) && to-m.lo < maxStatement; n++ {
-		if t := &c.tokens[n]; t.lo > to && t.f.marks>>isAlone&1 != 0 {
+		if t := &c.tokens[n]; t.lo > to && (t.f.marks>>isAlone&1 != 0 || t.lo == to+1 && m.s[to-1] == '?') {
 			m.near(t, below) // what is between may begin another secret
 		}
 	}
@@ -125,6 +126,9 @@ func (m *mention) near(t *token, by join) bool {
 	f.join, f.class = by, m.class
 	f.marks |= m.labelMarks()
 	between := m.s[min(m.hi, t.hi):max(m.lo, t.lo)]
+	if t.hi <= m.lo && strings.HasPrefix(between, "'s ") { // whose it is
+		return false
+	}
 	f.set(isClose, len(between) < 32 && !strings.Contains(between, ". "))
 	return m.judged(f, t.lo, t.hi) && m.c.note(t.lo, t.hi, Marker)
 }
@@ -258,10 +262,12 @@ func (c *scan) ownerOf(i int) string {
 }
 
 // ofValue reports whether owner is the name of the value in a pair of name and value. Most words have no owner.
-func ofValue(owner string) bool { return owner != "" && lists["valueWords"][owner] }
+func ofValue(owner string) bool {
+	return owner != "" && (lists["valueWords"][owner] || strings.HasSuffix(owner, "Value"))
+}
 
 // columnSigns are between the columns of tables: lines, which no code has, and others.
-var columnSigns = [...]string{"|", "│", "║", "┃", "\t", ";", ",", aligned}
+var columnSigns = [...]string{"!!", "||", "|", "│", "║", "┃", "\t", ";", ",", aligned}
 
 // aligned is between the columns of a table that only spaces align.
 const aligned = "  "
@@ -277,7 +283,7 @@ func (m *mention) inRow() bool {
 		return false
 	}
 	lo := skipBack(s, m.lo, max(m.c.floor, m.lo-40), " *\"`'")
-	return lo <= m.c.head(m.lo) || oneByteOf(borders+" ", s[lo-1]) || s[lo-1] >= 0x80 || class[s[lo-1]]&slug != 0
+	return lo <= m.c.head(m.lo) || oneByteOf(borders+" !", s[lo-1]) || s[lo-1] >= 0x80 || class[s[lo-1]]&slug != 0
 }
 
 // table notes the secrets in the columns below a header that the label is a cell of. The rows are read once, whatever
@@ -295,16 +301,20 @@ func (c *scan) table(m *mention) {
 	if head := c.head(m.lo); head > from {
 		from, end = head, c.closing(head-1)
 	}
-	line := strings.TrimRight(c.s[from:to], "\r")
+	line, rows := strings.TrimRight(c.s[from:to], "\r"), map[string]string{"!!": "||", "||": "|"} // of wikis
+	if head, _, ok := strings.Cut(line, ") FROM stdin"); ok {                                     // of PostgreSQL
+		line, rows = head[strings.IndexByte(head, '(')+1:], map[string]string{",": "\t"}
+	}
 	// The first sign that the header has parts all rows. Lines are drawn for tables only; the others are in code and
 	// prose, too, where a header that is not all names shows that there is no table.
 	for n, sign := range columnSigns {
 		if !strings.Contains(line, sign) {
 			continue
 		}
-		if names := c.header(line, sign); !names && n > 3 {
+		if names := c.header(line, sign); !names && n > 5 {
 			return // a list in code or prose
 		}
+		sign = cmp.Or(rows[sign], sign)
 		for c.tables < end && c.row(c.tables, end, sign) {
 			c.tables = c.eol(c.tables) + 1
 		}
@@ -324,6 +334,9 @@ func (c *scan) header(line, sign string) (names bool) {
 			if promise = c.r.classify(name); promise == notSecret && has("spoken", name) {
 				promise = spokenOf
 			}
+		}
+		if name == "Value" && strings.Contains(line, "KeyName") { // of Azure
+			promise = secret
 		}
 		if promise != notSecret {
 			secrets++
@@ -357,8 +370,8 @@ func (c *scan) cells(line, sign string) []span {
 		c.cellsOf = append(c.cellsOf, span{lo, skipBack(line, i, lo, around)})
 		if start = i + len(sign); sign == aligned {
 			start = skip(line, start, len(line), " ")
-			i = start - 1
 		}
+		i = start - 1
 	}
 	return c.cellsOf
 }
@@ -404,6 +417,9 @@ func (m *mention) pairs() bool {
 		x.hi = -1
 		if label := m.pairLabel(); label >= 0 || strings.HasPrefix(s[m.hi:], ":\n") && m.startsLine() {
 			*x = span{m.lo, until(s, skip(s, m.hi, m.hi+4, "\" {"), maxPair, "{}<>")}
+			if strings.HasSuffix(s[m.hi:x.hi], `"value":`) { // an attribute of OpenTelemetry: {"stringValue": …}
+				x.hi = until(s, x.hi+1, maxPair, "{}<>")
+			}
 			if next := strings.Index(s[m.hi:x.hi], "- "); next >= 0 {
 				x.hi = m.hi + next
 			}

@@ -29,11 +29,13 @@ func (m *mention) value(i int) (lo, hi int) {
 	switch {
 	case m.join == argument, m.join <= spaced && strings.HasPrefix(s[i:], "[]"):
 		return i, i
-	case m.join == pair || m.join == sure && !m.tag:
+	case m.join == pair || m.join == sure && !m.tag, m.join == bare && m.class != credential && nameFollows(s, i):
 		return 0, 0
-	case s[i] == '[' && m.join <= spaced || s[i] == '{' && m.keyed && m.join == colon && m.class > weak:
+	case s[i] == '[' && m.join <= spaced || s[i] == '{' && m.class > weak && (m.keyed && m.join == colon || m.join == spaced):
 		m.items(m.group(i))
 		return 0, 0
+	case m.join == tight && s[i] == '{' && strings.Contains(s[i:until(s, i, maxKey, ";\n\"")], "}"): // of ODBC
+		return i + 1, until(s, i, maxKey, "}")
 	case m.join == sure:
 		return m.element(i)
 	case m.join == cell:
@@ -215,13 +217,20 @@ func (m *mention) element(i int) (lo, hi int) {
 	if rest, ok := strings.CutPrefix(s[i:], "<![CDATA["); ok {
 		i, last = len(s)-len(rest), ']'
 	}
+	name := s[m.lo:m.hi]
+	if inner, ok := strings.CutPrefix(s[jsonscan.Space(s, i):], "<"); ok { // <password><value>…
+		k := max(0, strings.IndexByte(inner[:min(len(inner), 16)], '>'))
+		if ofValue(inner[:k]) {
+			name, i = inner[:k], len(s)-len(inner)+k+1
+		}
+	}
 	k := strings.IndexByte(s[i:min(len(s), i+maxHeader)], last)
 	if k < 0 || !m.c.afford(k/8) {
 		return 0, 0
 	}
 	hi = i + k
-	name, ok := strings.CutPrefix(strings.TrimPrefix(s[hi:min(len(s), hi+maxKey)], "]]>"), "</")
-	return unless(!ok || !strings.HasPrefix(name, s[m.lo:m.hi]), i, hi)
+	end, ok := strings.CutPrefix(strings.TrimPrefix(s[hi:min(len(s), hi+maxKey)], "]]>"), "</")
+	return unless(!ok || !strings.HasPrefix(end, name), i, hi)
 }
 
 // group returns the bounds of the group at i: what is in brackets, the lines indented deeper than that of the label, or
@@ -287,7 +296,7 @@ func (m *mention) wordEnd(i int) int {
 	if rest, ok := strings.CutPrefix(s[i:end], Marker); ok && strings.Trim(rest[:min(len(rest), 8)], ".,;:!?)]}") == "" {
 		return i + len(Marker) // redacted already, at the end of a sentence
 	}
-	if end > i+1 && (s[end-1] == '.' && class[s[end-2]]&alnum != 0 ||
+	if end > i+1 && (s[end-1] == '.' && (class[s[end-2]]&alnum != 0 || s[end-2] == ')') ||
 		s[end-1] == '!' && m.join == prose && class[s[end-2]]&lower != 0) {
 		end-- // ends a sentence
 	}

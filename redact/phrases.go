@@ -22,23 +22,28 @@ type phrase struct {
 var phrases = []phrase{
 	{literals: strings.Join(spoken(), "|"), join: joins, where: open},
 	{literals: "requirepass |masterauth |bindpw |rootpw |rootpw --plaintext |snmp-server community |key-string |" +
-		"wpa-psk ascii 0 | on >|PSK |EAP |XAUTH |rocommunity |rwcommunity |\nAUTH |tacacs-server key |" +
+		"psk ascii 0 |set-key ascii 0 |334 UGFzc3dvcmQ6\nC: |334 UGFzc3dvcmQ6|AUTHENTICATE | on >|PSK |EAP |XAUTH |rocommunity |rwcommunity |\nAUTH |tacacs-server key |" +
 		"radius-server key |isakmp key |wireless_wpa string |wireless_wep string |.Unprotect |\" * |option key |" +
 		" wpa2 | wpa3 ",
 		join: setting, where: open},
-	{literals: "::add-mask::", join: tight, where: open},
+	{literals: "KeyName  ", join: joins, where: open},
+	{literals: "::add-mask::|?appid=|&appid=", join: tight, where: open},
 	{literals: "identified by |identified by password |identified by values |\" replace |' replace |_ replace ",
 		join: setting, where: fold | open},
 	{literals: "identified with |set password for |--from-literal=|unseal key |recovery key ", where: fold | open,
 		join: setting, behind: "·by·|·as·|=·password(|=|:·"},
 	{literals: "pragma key|pragma rekey|pragma hexkey|attach database |sp_addlogin |createuser ", where: fold | open,
 		join: setting, behind: "=·|·key·|',·|·sha·|·md5·|·sha-256·|·sha-512·"},
+	{literals: "security question|sicherheitsfrage|geheimfrage|question secrète|pregunta de seguridad", where: fold | open,
+		join: prose, behind: "answer:·|antwort:·|réponse·:·|respuesta:·"},
+	{literals: "?u=|&u=|?user=|&user=", join: tight, where: open, behind: "&p="},
+	{literals: "PIN|PUK|TAN", join: joins, where: open},
 	{literals: `"random_password"|"random_string"`, where: open, join: setting, behind: `"result":·|"result":`},
 	{literals: " LOGIN |ftp> user ", where: open, join: bare, behind: "·"},
 	{literals: "WIFI:T:|WIFI:S:", where: open, join: setting, behind: ";p:"},
 	{literals: "]:587 |]:465 |]:25 ", where: open, join: setting, behind: ":"},
 	{literals: "unlock it with |unlocks with |unlock with ", where: fold | open, join: prose},
-	{literals: `chpasswd:|stringData:|stringData":`, where: open, find: grouped},
+	{literals: `chpasswd:|stringData:|basic_auth_users:|stringData":`, where: open, find: grouped},
 	{literals: ":identify |nickserv identify ", where: fold | open, join: setting},
 	{literals: ` -p | -P |"-p", "|'-p', '`, where: open, join: flag, find: afterUser},
 	{literals: "echo |printf |<<<", find: printed},
@@ -46,6 +51,8 @@ var phrases = []phrase{
 		find: given},
 	{literals: literals("logins"), where: fold | open, join: prose,
 		behind: "·/·|/|·and·|·with·"},
+	{literals: "get into |log into |log in to |log on to |login to |sign in to |access to ", where: fold | open, join: prose,
+		behind: "·/·"},
 	{literals: "user=|user =|user:|login=|userpwd|-u,|auth=|user\"", where: fold, join: flag, find: afterName},
 	{literals: "convertto-securestring |convertto-securestring -string ", join: argument, where: fold | open},
 	{literals: literals("callees"), where: fold | open, find: given},
@@ -66,10 +73,14 @@ func (c *scan) phrased(e *entry, begin int) bool {
 	case p.find != nil:
 		return p.find(c, m)
 	case p.behind != "":
-		if hi = m.behind(p.behind); hi == 0 {
-			return false
+		for n := 0; n < 3; n++ {
+			if m.hi = m.behind(p.behind); m.hi == 0 {
+				break
+			} else if m.joined(jsonscan.Space(c.s, m.hi)) {
+				return true
+			}
 		}
-		fallthrough
+		return false
 	case p.join != joins:
 		if e.literal[0] == '\n' {
 			m.lo++
@@ -84,7 +95,7 @@ func (c *scan) phrased(e *entry, begin int) bool {
 
 // behind returns the end of the first of signs after the label in its line, 0 where there is none.
 func (m *mention) behind(signs string) int {
-	for i := m.hi; i < len(m.s) && i < m.hi+200 && !oneByteOf("\n)", m.s[i]); i++ {
+	for i := m.hi; i < len(m.s) && i < m.hi+200 && (m.s[m.hi-1] == '"' || !oneByteOf("\n)", m.s[i])); i++ {
 		for sign := range strings.SplitSeq(signs, "|") {
 			sign = strings.ReplaceAll(sign, "·", " ")
 			if end := i + len(sign); end <= len(m.s) && equalFold(m.s[i:end], sign) {

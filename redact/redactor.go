@@ -2,6 +2,7 @@ package redact
 
 import (
 	"slices"
+	"strings"
 	"unsafe"
 
 	"github.com/agenttrace/agenttrace/internal/jsonscan"
@@ -100,7 +101,8 @@ func spared(class keyClass, s string) bool {
 	case keyed:
 		return !tokenLike(s)
 	}
-	return s == "" || marked(s) || filePath(s) || class == countable && number(s) || message(s)
+	return strings.Trim(s, "*•") == "" || marked(s) || filePath(s) || strings.HasPrefix(s, "${") && strings.HasSuffix(s, "}") ||
+		class == countable && number(s) || message(s)
 }
 
 // holdsJSON reports whether s begins like an array or object of JSON.

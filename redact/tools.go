@@ -145,10 +145,10 @@ func (c *scan) given(t tool, words []span) {
 		if !ok && w != "" && w[0] != '-' {
 			by, ok = bare, t.words
 		}
-		if at < 0 {
+		if at < 0 && i+1 < len(words) && !strings.HasPrefix(c.text(words[i+1]), "-") {
 			i, at = i+1, 0
 		}
-		if ok && i < len(words) {
+		if ok && at >= 0 {
 			c.give(t.user, span{words[i].lo + at, words[i].hi}, by)
 		}
 	}

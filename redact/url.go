@@ -79,12 +79,13 @@ func ofOracle(s string, at int) bool {
 // mailAndPassword returns the bounds of what may be a password after the address of mail s[from:host], as lists of
 // stolen passwords have it: user@host:password.
 func mailAndPassword(s string, from, at, host int) (lo, hi int) {
-	if host+9 > len(s) || s[host] != ':' || from == at || run(s[:at], from, slug|dot|plusSlash) < at ||
+	sign := skip(s, host, host+3, ": /")
+	if sign+8 > len(s) || s[host:sign] != ":" && s[host:sign] != " / " || from == at || run(s[:at], from, slug|dot|plusSlash) < at ||
 		strings.IndexByte(s[at:host], '.') < 2 {
 		return 0, 0
 	}
-	hi = until(s, host+1, maxKey, wordStops+",;<>/")
-	return unless(hi-host < 9 || hi < len(s) && s[hi] == '/', host+1, hi)
+	hi = until(s, sign, maxKey, wordStops+",;<>/")
+	return unless(hi-sign < 8 || hi < len(s) && s[hi] == '/', sign, hi)
 }
 
 // beforeHost matches the password of a user before a host as Oracle has it, user/password@….

@@ -47,6 +47,8 @@ func (m *mention) kindOf(v string) kind {
 		return aDotted
 	case len(v) >= 7 && run(v, 0, digit|hexLower) == len(v) && digits(v):
 		return aHash
+	case strings.Contains(v, "..") && run(v, 0, digit|hexLower) >= 7: // commits of Git
+		return aDotted
 	case tokenLike(v):
 		return aToken
 	case strong(v):
@@ -215,13 +217,8 @@ func chancy(v string) bool {
 // tokenLike reports whether v has the length and mixture of a key that a machine made.
 func tokenLike(v string) bool {
 	// Sixteen bytes are the shortest keys that machines make; what is shorter may be strong or chancy.
-	if len(v) < 16 || uuid(v) || filePath(v) || date(v) {
+	if len(v) < 16 || run(v, 0, ofToken|equals|colonAt) < len(v) || uuid(v) || filePath(v) || date(v) {
 		return false
-	}
-	for i := range len(v) {
-		if v[i] < '!' || v[i] > '~' || oneByteOf("()[]{}<>|\"'", v[i]) {
-			return false
-		}
 	}
 	x := look(v)
 	return (x.mixed() || gibberish(v)) && !wordy(v) && (x.longest >= 16 || x.bothCases())
@@ -313,9 +310,18 @@ func marked(v string) bool {
 	return strings.EqualFold(strings.Trim(v, "[]<>()*_ "), "redacted")
 }
 
+// sentence reports whether v is one of a language without spaces, which few of its bytes in ASCII are.
+func sentence(v string) bool {
+	n := 0
+	for i := range len(v) {
+		n += int(v[i] >> 7)
+	}
+	return len(v) > 15 && 3*n > 2*len(v)
+}
+
 // blank reports whether v is no value: a placeholder, redacted already, or a key of Stripe that everybody may see.
 func blank(v string) bool {
-	return placeholder(v) || marked(v) || strings.HasPrefix(v, "pk_live_") || strings.HasPrefix(v, "pk_test_")
+	return sentence(v) || placeholder(v) || marked(v) || strings.HasPrefix(v, "pk_live_") || strings.HasPrefix(v, "pk_test_")
 }
 
 // noPassword reports whether v, in the place of a password, is not one.
@@ -397,9 +403,9 @@ func pairsHold(v string) bool {
 	for pair := range strings.FieldsFuncSeq(v, func(c rune) bool { return c == ';' || c == ',' || c == '&' }) {
 		name, value, _ := strings.Cut(strings.TrimLeft(pair, " "), "=")
 		value = strings.Trim(value, "\"' ")
-		if run(name, 0, slug|dot) < len(name) || len(value) >= 6 && !marked(value) &&
+		if run(name, 0, slug|dot) < len(name) && !strings.Contains(name, " ") || len(value) >= 6 && !marked(value) &&
 			(digits(value) || len(value) >= 16 || gibberish(value)) &&
-			!strings.EqualFold(name, "expires") && !strings.EqualFold(name, "domain") {
+			!has("ofCookies", name) {
 			return true
 		}
 	}

@@ -62,7 +62,7 @@ func (v *view) level(i int) int {
 }
 
 // hiding are what hides text begins with.
-var hiding = [...]string{"\\", "%", "&", "\x1b", "=3D", "=20", "<t", "</t"}
+var hiding = [...]string{"\\", "%", "&", "\x1b", "=3D", "=20", "<t", "</t", "\xe2\x80", "«", "»"}
 
 // normalize sets the view to that of s. Most texts hide nothing: those have no view of their own. In the others, too,
 // most bytes hide nothing, so what hides text is searched for by its beginnings, rather than each byte looked at.
@@ -130,6 +130,10 @@ func decode(s string, i int) (c rune, n int) {
 		return c, n
 	case '&':
 		return entity(s, i, i+1)
+	default:
+		if c, n := utf8.DecodeRuneInString(s[i:]); strings.ContainsRune("“”„«»", c) {
+			return '"', n
+		}
 	}
 	return 0, 0
 }
@@ -187,10 +191,13 @@ func parameters(s string) int {
 // the end of a line continues it.
 func backslashed(s string, i int) (c rune, n int) {
 	j := skip(s, i, len(s), `\`)
-	if j == len(s) {
+	if j == len(s) || i > 0 && s[i-1] == '\\' { // the first of them has decided
 		return 0, 0
 	}
 	n = j - i + 1
+	if class[s[j]]&lower != 0 && ofPath(s, i, j-i) {
+		return 0, 0
+	}
 	switch s[j] {
 	case '"', '\'', '/', '`', '&', '=', ':', '#', '?', '@':
 		return rune(s[j]), n
@@ -230,6 +237,17 @@ func backslashed(s string, i int) (c rune, n int) {
 		return 0, 0
 	}
 	return value, end - i
+}
+
+// ofPath reports whether the n backslashes at i are in a path of Windows: C:\new, \\host\new.
+func ofPath(s string, i, n int) bool {
+	root, parts := since(s, i, max(0, i-maxKey), wordStops+"=([,;"), 2
+	if root+2 <= i && s[root+1] == ':' {
+		root, parts = root+2, 1
+	}
+	first := skip(s, root, len(s), `\`) - root
+	return first == n*parts && root < i || root == i && (parts == 1 ||
+		n%2 == 0 && skip(s, run(s, i+n, slug|dot), len(s), `\`)-run(s, i+n, slug|dot) == n/2)
 }
 
 // tableTag decodes the tag of a table of HTML at i, so that its rows and cells are those of any table.
