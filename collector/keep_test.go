@@ -18,6 +18,7 @@ import (
 	"github.com/agenttrace/agenttrace/session/ingest"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
+	"github.com/agenttrace/agenttrace/session/store/storetest"
 )
 
 // What collect keeps with --keep-otlp holds spans and records without the secrets in them, over restarts, private to
@@ -93,15 +94,8 @@ func TestKeptTelemetryBuildsTheSessionsAnew(t *testing.T) {
 			}
 			f.Close()
 		}
-		var ids []string
-		for row, err := range s.Sessions(t.Context(), store.SessionQuery{Limit: -1}) {
-			if err != nil {
-				t.Fatal(err)
-			}
-			ids = append(ids, row.ID)
-		}
-		if len(ids) != 4 {
-			t.Errorf("%s has sessions %q, want 4", target, ids)
+		if all := storetest.List(t, s, store.SessionQuery{Limit: -1}); len(all) != 4 {
+			t.Errorf("%s has sessions %+v, want 4", target, all)
 		}
 		if err := s.Close(); err != nil {
 			t.Fatal(err)

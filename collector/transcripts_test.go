@@ -13,6 +13,7 @@ import (
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/importer"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
+	"github.com/agenttrace/agenttrace/session/store/storetest"
 )
 
 // claudeTurn is a turn of a transcript of Claude Code.
@@ -89,10 +90,7 @@ service:
 	if !again.Summary.Files[0].Same || again.Summary.Total.Rows > 0 {
 		t.Errorf("an import after the collector did: %+v", again.Summary.Total)
 	}
-	whole, err := want.Store().Transcript(t.Context(), "grows")
-	if err != nil {
-		t.Fatal(err)
-	}
+	whole := storetest.Transcript(t, want.Store(), "grows")
 	if diff := cmp.Diff(whole, got); diff != "" {
 		t.Errorf("(-imported +collected):\n%s", diff)
 	}

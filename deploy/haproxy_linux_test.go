@@ -223,10 +223,7 @@ func storedIn(t *testing.T, dsn string) map[string]bool {
 	}
 	defer reader.Close()
 	stored := make(map[string]bool)
-	for s, err := range reader.Sessions(t.Context(), store.SessionQuery{Limit: -1}) {
-		if err != nil {
-			t.Fatal(err)
-		}
+	for _, s := range storetest.List(t, reader, store.SessionQuery{Limit: -1}) {
 		stored[s.ID] = true
 	}
 	return stored

@@ -19,6 +19,7 @@ import (
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
+	"github.com/agenttrace/agenttrace/session/store/storetest"
 )
 
 // failing is a store that deletes nothing while err is set.
@@ -63,10 +64,7 @@ func TestRetentionDeletesOldSessions(t *testing.T) {
 	s := sink{config: &Config{Retention: configoptional.Some(*c)}, logger: zap.New(core), telemetry: telemetry}
 	rules := store.Retention{MaxAge: time.Duration(c.MaxAge), KeepTagged: c.KeepTagged}
 	left := func() (ids []string) {
-		for s, err := range st.Sessions(t.Context(), store.SessionQuery{Limit: -1}) {
-			if err != nil {
-				t.Fatal(err)
-			}
+		for _, s := range storetest.List(t, st, store.SessionQuery{Limit: -1}) {
 			ids = append(ids, s.ID)
 		}
 		return ids

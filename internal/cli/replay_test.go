@@ -21,8 +21,8 @@ import (
 	"github.com/agenttrace/agenttrace/examples/codeagent"
 	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session/recorder"
-	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
+	"github.com/agenttrace/agenttrace/session/store/storetest"
 )
 
 // plannedModel is a server that speaks Chat Completions, streamed or not, answers by
@@ -304,9 +304,9 @@ func TestReplayRefused(t *testing.T) {
 		})
 	}
 	r := testscale.Open(t, sqlite.OpenReader, path)
-	for s, err := range r.Sessions(t.Context(), store.SessionQuery{Limit: -1, Children: true}) {
-		if err != nil || strings.Contains(s.Title, "replay") {
-			t.Errorf("session %q, error %v", s.Title, err)
+	for _, s := range storetest.Sessions(t, r) {
+		if strings.Contains(s.Title, "replay") {
+			t.Errorf("session %q", s.Title)
 		}
 	}
 }

@@ -37,6 +37,7 @@ import (
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/store/stores"
+	"github.com/agenttrace/agenttrace/session/store/storetest"
 )
 
 func init() {
@@ -121,10 +122,7 @@ func TestRunMakesOneSessionOfWhatHasNoIDsInCommon(t *testing.T) {
 		t.Fatalf("%v: %s", err, out)
 	}
 	r := testscale.Open(t, stores.OpenReader, filepath.Join(o.home, ".local/state/agenttrace/sessions.db"))
-	in, err := r.Transcript(t.Context(), "home")
-	if err != nil {
-		t.Fatal(err)
-	}
+	in := storetest.Transcript(t, r, "home")
 	answer := in.Messages[len(in.Messages)-1]
 	about := session.ParseMessageMetadata([]byte(answer.Message.MetadataJSON))
 	sources := []string{"gemini-cli transcript", "proxy"}

@@ -33,6 +33,7 @@ import (
 	"github.com/agenttrace/agenttrace/session/codec/jsonl"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
+	"github.com/agenttrace/agenttrace/session/store/storetest"
 )
 
 const root = "../.."
@@ -60,10 +61,7 @@ func TestCompose(t *testing.T) {
 	}
 	defer reader.Close()
 	for _, id := range append([]string{result.SessionID}, result.ChildSessionIDs...) {
-		transcript, err := reader.Transcript(ctx, id)
-		if err != nil {
-			t.Fatal(err)
-		}
+		transcript := storetest.Transcript(t, reader, id)
 		for _, v := range session.Check(transcript) {
 			t.Errorf("session %s: %s", id, v)
 		}

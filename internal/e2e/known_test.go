@@ -16,6 +16,7 @@ import (
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/store"
+	"github.com/agenttrace/agenttrace/session/store/storetest"
 )
 
 // restarted is the error of an orphaned call.
@@ -107,10 +108,7 @@ func transcript(t *testing.T, r store.Reader, id string) *session.Transcript {
 	if _, err := r.Session(t.Context(), id); err != nil {
 		return nil
 	}
-	tr, err := r.Transcript(t.Context(), id)
-	if err != nil {
-		t.Fatal(err)
-	}
+	tr := storetest.Transcript(t, r, id)
 	for _, v := range session.Check(tr) {
 		t.Errorf("session %s: %v", id, v)
 	}

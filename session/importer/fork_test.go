@@ -192,11 +192,7 @@ func TestClaudeSessionThatContinuesInAnotherFile(t *testing.T) {
 			t.Errorf("%s:\n%s", what, shown)
 		}
 		r := testscale.Open(t, sqlite.OpenReader, db)
-		listed := 0
-		for range r.Sessions(t.Context(), store.SessionQuery{}) {
-			listed++
-		}
-		if listed != 2 {
+		if listed := len(storetest.List(t, r, store.SessionQuery{})); listed != 2 {
 			t.Errorf("%s: %d sessions are listed, want 2", what, listed)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/agenttrace/agenttrace/agenttrace"
 	"github.com/agenttrace/agenttrace/session/recorder"
+	"github.com/agenttrace/agenttrace/session/store/storetest"
 )
 
 // TestALimitOnAttributesKeepsTheMessagesAndIsSeen checks that the SDK's limit on
@@ -46,10 +47,7 @@ func TestALimitOnAttributesKeepsTheMessagesAndIsSeen(t *testing.T) {
 			turn.Fail(errors.New("disk full"))
 			run.End(nil)
 
-			got, err := rec.Reader().Transcript(t.Context(), "ses_1")
-			if err != nil {
-				t.Fatal(err)
-			}
+			got := storetest.Transcript(t, rec.Reader(), "ses_1")
 			var parts []string
 			for _, m := range got.Messages {
 				for _, p := range m.Parts {

@@ -15,6 +15,7 @@ import (
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
+	"github.com/agenttrace/agenttrace/session/store/storetest"
 )
 
 // stored puts the story into a store and reads back what it has.
@@ -58,10 +59,7 @@ func fork(t *testing.T, s *sqlite.Store, b *Bundle, a *Answer, c *Client) *sessi
 	if _, err := s.Apply(ctx, batch); err != nil {
 		t.Fatal(err)
 	}
-	transcript, err := s.Transcript(ctx, id)
-	if err != nil {
-		t.Fatal(err)
-	}
+	transcript := storetest.Transcript(t, s, id)
 	for _, v := range session.Check(transcript) {
 		t.Errorf("session.Check: %s", v)
 	}

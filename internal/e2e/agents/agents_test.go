@@ -21,6 +21,7 @@ import (
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
+	"github.com/agenttrace/agenttrace/session/store/storetest"
 )
 
 var (
@@ -136,15 +137,8 @@ func TestAISDK(t *testing.T) {
 	if t.Failed() {
 		return
 	}
-	ids := 0
-	for _, err := range reader.Sessions(t.Context(), store.SessionQuery{Limit: -1, Children: true, Archived: true}) {
-		if err != nil {
-			t.Fatal(err)
-		}
-		ids++
-	}
-	if want := len(variants) * len(sessions["v6"]); ids != want {
-		t.Errorf("the store holds %d sessions, the programs made %d", ids, want)
+	if have, want := len(storetest.Sessions(t, reader)), len(variants)*len(sessions["v6"]); have != want {
+		t.Errorf("the store holds %d sessions, the programs made %d", have, want)
 	}
 	t.Run("equal", func(t *testing.T) {
 		if got := len(sessions["v6"]); got < 15 {

@@ -25,6 +25,7 @@ import (
 	"github.com/agenttrace/agenttrace/session/importer"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
+	"github.com/agenttrace/agenttrace/session/store/storetest"
 )
 
 // absent is what the telemetry of a client does not report.
@@ -236,10 +237,7 @@ func ofMessage(pairs []string) (all []string) {
 // report.
 func compareRun(t *testing.T, reader store.Reader, name string, turns []Turn, lacks absent) {
 	t.Helper()
-	for s, err := range reader.Sessions(t.Context(), store.SessionQuery{Limit: -1}) {
-		if err != nil {
-			t.Fatal(err)
-		}
+	for _, s := range storetest.List(t, reader, store.SessionQuery{Limit: -1}) {
 		if strings.HasSuffix(session.Deref(s.WorkspaceRoot), filepath.Join("homes", name, "project")) {
 			turns[0].Session = s.ID
 		}
@@ -268,10 +266,7 @@ func compareRun(t *testing.T, reader store.Reader, name string, turns []Turn, la
 // compare compares the turns of a session with what is stored of it.
 func compare(t *testing.T, reader store.Reader, turns []Turn, lacks absent) *session.Transcript {
 	t.Helper()
-	transcript, err := reader.Transcript(t.Context(), turns[0].Session)
-	if err != nil {
-		t.Fatal(err)
-	}
+	transcript := storetest.Transcript(t, reader, turns[0].Session)
 	for _, turn := range turns { // all coding agents have one of these exit codes, with agenttrace run and without
 		if want := min(len(turn.Error), 1); lacks.sources > 0 && turn.Exit != want {
 			t.Errorf("exit code %d after %q, want %d", turn.Exit, turn.User, want)
@@ -351,10 +346,7 @@ func children(t *testing.T, transcript *session.Transcript) (all []asked) {
 // compareChild compares a call's session with the turn of the scout's that answered it, and takes that turn away.
 func compareChild(t *testing.T, reader store.Reader, parent string, call asked, scout *[]Turn, lacks absent) {
 	t.Helper()
-	transcript, err := reader.Transcript(t.Context(), call.session)
-	if err != nil {
-		t.Fatal(err)
-	}
+	transcript := storetest.Transcript(t, reader, call.session)
 	if p := transcript.Session.ParentID; p == nil || *p != parent {
 		t.Errorf("the session that %s started has the parent %v", call.input, p)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/store"
+	"github.com/agenttrace/agenttrace/session/store/storetest"
 )
 
 // outline is what can be compared of a session: without times, ids of ours,
@@ -105,10 +106,7 @@ func (s *outline) sum() {
 // stored is what the store has of a session, which must be valid.
 func stored(t *testing.T, reader store.Reader, id string) outline {
 	t.Helper()
-	transcript, err := reader.Transcript(t.Context(), id)
-	if err != nil {
-		t.Fatal(err)
-	}
+	transcript := storetest.Transcript(t, reader, id)
 	for _, v := range session.Check(transcript) {
 		t.Errorf("session.Check: %s", v)
 	}

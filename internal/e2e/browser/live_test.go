@@ -8,6 +8,7 @@ import (
 	"github.com/chromedp/chromedp/kb"
 
 	"github.com/agenttrace/agenttrace/session/store"
+	"github.com/agenttrace/agenttrace/session/store/storetest"
 )
 
 // questions is a session of a number of finished turns.
@@ -94,10 +95,7 @@ func TestAnUpdateShowsWhatThePageDoes(t *testing.T) {
 		b := newTab(t, g.site)
 		b.open(path)
 		b.wait("stream && stream.readyState === EventSource.OPEN")
-		doc, err := g.store.Transcript(t.Context(), g.demo)
-		if err != nil {
-			t.Fatal(err)
-		}
+		doc := storetest.Transcript(t, g.store, g.demo)
 		var last string
 		for i := range doc.Messages {
 			if m := &doc.Messages[i].Message; m.Role == "user" {

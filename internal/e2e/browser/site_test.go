@@ -22,6 +22,7 @@ import (
 	"github.com/agenttrace/agenttrace/session/recorder"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
+	"github.com/agenttrace/agenttrace/session/store/storetest"
 	"github.com/agenttrace/agenttrace/session/web"
 )
 
@@ -229,10 +230,7 @@ func newGallery(t testing.TB) *gallery {
 	if err != nil {
 		t.Fatal(err)
 	}
-	fork, err := g.store.Transcript(t.Context(), g.fork)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fork := storetest.Transcript(t, g.store, g.fork)
 	var questions []string
 	for i := range fork.Messages {
 		if m := &fork.Messages[i].Message; m.Role == session.RoleUser {
@@ -242,10 +240,7 @@ func newGallery(t testing.TB) *gallery {
 	if _, err := g.store.Rewind(t.Context(), g.fork, questions[1], time.Now()); err != nil {
 		t.Fatal(err)
 	}
-	for s, err := range g.store.Sessions(t.Context(), store.SessionQuery{Children: true}) {
-		if err != nil {
-			t.Fatal(err)
-		}
+	for _, s := range storetest.List(t, g.store, store.SessionQuery{Children: true}) {
 		if s.ParentID != nil && *s.ParentID == g.demo && s.ID != g.fork {
 			g.child = s.ID
 		}

@@ -22,8 +22,8 @@ import (
 	"github.com/agenttrace/agenttrace/session/codec/formats"
 	"github.com/agenttrace/agenttrace/session/codec/jsonl"
 	"github.com/agenttrace/agenttrace/session/ingest"
-	"github.com/agenttrace/agenttrace/session/store"
 	sqlitestore "github.com/agenttrace/agenttrace/session/store/sqlite"
+	"github.com/agenttrace/agenttrace/session/store/storetest"
 )
 
 // accepted fails the test if the SDK rejects the session's trace.
@@ -139,20 +139,12 @@ func TestACPCaptures(t *testing.T) {
 			t.Fatalf("%s: %v", path, err)
 		}
 	}
-	n := 0
-	for row, err := range st.Sessions(ctx, store.SessionQuery{Limit: -1, Children: true, Archived: true}) {
-		if err != nil {
-			t.Fatal(err)
-		}
-		tr, err := st.Transcript(ctx, row.ID)
-		if err != nil {
-			t.Fatal(err)
-		}
-		accepted(t, &codec.Session{Transcript: tr})
-		n++
+	all := storetest.Sessions(t, st)
+	for _, row := range all {
+		accepted(t, &codec.Session{Transcript: storetest.Transcript(t, st, row.ID)})
 	}
-	if n < 5 {
-		t.Errorf("%d sessions of %d bodies", n, len(bodies))
+	if len(all) < 5 {
+		t.Errorf("%d sessions of %d bodies", len(all), len(bodies))
 	}
 }
 
@@ -313,10 +305,7 @@ func TestACPPair(t *testing.T) {
 	if d := cmp.Diff(want, modelserver.Lines(docs[0], true)); d != "" {
 		t.Errorf("session (-said +stored):\n%s", d)
 	}
-	in, err := r.Transcript(t.Context(), "sess_pair")
-	if err != nil {
-		t.Fatal(err)
-	}
+	in := storetest.Transcript(t, r, "sess_pair")
 	edits := 0
 	for _, m := range in.Messages {
 		for _, row := range m.Parts {

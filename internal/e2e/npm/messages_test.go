@@ -16,8 +16,8 @@ import (
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec/jsonl"
 	"github.com/agenttrace/agenttrace/session/ingest"
-	"github.com/agenttrace/agenttrace/session/store"
 	sqlitestore "github.com/agenttrace/agenttrace/session/store/sqlite"
+	"github.com/agenttrace/agenttrace/session/store/storetest"
 )
 
 // transcripts stores the scenario and reads it back.
@@ -42,15 +42,8 @@ func transcripts(t *testing.T) []*session.Transcript {
 		t.Fatalf("the scenario itself has a problem: %+v", report)
 	}
 	var all []*session.Transcript
-	for row, err := range s.Sessions(ctx, store.SessionQuery{Limit: -1, Children: true, Archived: true}) {
-		if err != nil {
-			t.Fatal(err)
-		}
-		transcript, err := s.Transcript(ctx, row.ID)
-		if err != nil {
-			t.Fatal(err)
-		}
-		all = append(all, transcript)
+	for _, row := range storetest.Sessions(t, s) {
+		all = append(all, storetest.Transcript(t, s, row.ID))
 	}
 	return all
 }

@@ -55,12 +55,8 @@ func migrateTo(t *testing.T, version int, dsn string, o postgres.Options) {
 // annotate stores a score for each session and reads it.
 func annotate(t *testing.T, s *postgres.Store) {
 	t.Helper()
-	sessions := 0
-	for row, err := range s.Sessions(t.Context(), store.SessionQuery{}) {
-		if err != nil {
-			t.Fatal(err)
-		}
-		sessions++
+	sessions := storetest.Sessions(t, s)
+	for _, row := range sessions {
 		n := store.Annotation{SessionID: row.ID, Kind: store.AnnotationScore, Name: "good", Label: "pass"}
 		n.Identify()
 		if err := s.Annotate(t.Context(), []store.Annotation{n}); err != nil {
@@ -71,7 +67,7 @@ func annotate(t *testing.T, s *postgres.Store) {
 			t.Errorf("annotations %v, %v", all, err)
 		}
 	}
-	if sessions == 0 {
+	if len(sessions) == 0 {
 		t.Error("no sessions")
 	}
 }
@@ -161,16 +157,11 @@ func TestReadersOfTablesWithoutANewColumn(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer r.Close()
-	n := 0
-	for row, err := range r.Sessions(t.Context(), store.SessionQuery{}) {
-		if n++; err != nil {
-			t.Fatal(err)
-		}
-		if _, err := r.Transcript(t.Context(), row.ID); err != nil {
-			t.Error(err)
-		}
+	all := storetest.Sessions(t, r)
+	for _, row := range all {
+		storetest.Transcript(t, r, row.ID)
 	}
-	if n == 0 {
+	if len(all) == 0 {
 		t.Error("there is no session")
 	}
 }
@@ -232,11 +223,8 @@ func TestStoreThatIsHalfDistributedIsDistributed(t *testing.T) {
 				t.Error(err)
 			}
 			annotate(t, s)
-			for row, err := range s.Sessions(t.Context(), store.SessionQuery{}) {
-				if err == nil {
-					err = s.Delete(t.Context(), row.ID) // which needs the tables of a trace on one node
-				}
-				if err != nil {
+			for _, row := range storetest.List(t, s, store.SessionQuery{}) {
+				if err := s.Delete(t.Context(), row.ID); err != nil { // which needs the tables of a trace on one node
 					t.Error(err)
 				}
 			}

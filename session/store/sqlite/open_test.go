@@ -518,18 +518,14 @@ func TestColumnsThatAreAddedLater(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := 0
-	for row, err := range r.Sessions(t.Context(), store.SessionQuery{}) {
-		if n++; err != nil || row.Mode != nil {
-			t.Errorf("session %+v, %v", row, err)
-			continue
-		}
-		if _, err := r.Transcript(t.Context(), row.ID); err != nil {
-			t.Error(err)
+	all := storetest.Sessions(t, r)
+	for _, row := range all {
+		if storetest.Transcript(t, r, row.ID); row.Mode != nil {
+			t.Errorf("session %+v", row)
 		}
 	}
-	if err := r.Close(); err != nil || n == 0 {
-		t.Errorf("%d sessions, %v", n, err)
+	if err := r.Close(); err != nil || len(all) == 0 {
+		t.Errorf("%d sessions, %v", len(all), err)
 	}
 	open(t, path, Options{})
 	const mode = "SELECT name FROM pragma_table_info('chat_sessions') WHERE name = 'mode'"

@@ -495,10 +495,7 @@ func TestCrash(t *testing.T) {
 	reader := openReader(t, path)
 	messages := make(map[string]session.MessageAndParts)
 	links := make(map[turn]bool)
-	for row, err := range reader.Sessions(t.Context(), store.SessionQuery{}) {
-		if err != nil {
-			t.Fatal(err)
-		}
+	for _, row := range storetest.Sessions(t, reader) {
 		transcript := storetest.Transcript(t, reader, row.ID)
 		for _, m := range transcript.Messages {
 			messages[m.Message.ID] = m

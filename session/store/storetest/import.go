@@ -213,7 +213,7 @@ var importCases = []testCase{
 		if _, err := s.Import(context.Background(), in); err == nil || !strings.Contains(err.Error(), "ses_1") {
 			h.Errorf("error %v", err)
 		}
-		h.equal("sessions", len(list(h, s, everything)), 0)
+		h.equal("sessions", len(List(h, s, everything)), 0)
 	})},
 	{"Telemetry", "A session that telemetry made can be exported and imported; what telemetry reports later is " +
 		"merged as ever.", func(h *harness) {

@@ -195,7 +195,7 @@ func orphan(call string) func(*store.Observation) {
 func (h *harness) ids(s Store) []string {
 	h.Helper()
 	ids := []string{}
-	for _, row := range list(h, s, everything) {
+	for _, row := range List(h, s, everything) {
 		ids = append(ids, row.ID)
 	}
 	slices.Sort(ids)

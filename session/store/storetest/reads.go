@@ -43,8 +43,8 @@ var readCases = []testCase{
 			b.Sessions = append(b.Sessions, one.Sessions...)
 		}
 		h.apply(s, b)
-		h.equal("sessions", len(list(h, s, store.SessionQuery{})), 50)
-		h.equal("all", len(list(h, s, store.SessionQuery{Limit: -1})), 60)
+		h.equal("sessions", len(List(h, s, store.SessionQuery{})), 50)
+		h.equal("all", len(List(h, s, store.SessionQuery{Limit: -1})), 60)
 	})},
 	{"read/unknown", "What is not there is ErrNotFound where one thing is asked for, and nothing where many are.",
 		with(func(h *harness, s Store) {
@@ -111,7 +111,7 @@ var readCases = []testCase{
 		if _, err := s.Apply(ctx, &b); err != nil && !errors.Is(err, context.Canceled) {
 			h.Errorf("apply: %v", err)
 		} else if err != nil {
-			h.equal("sessions", len(list(h, s, everything)), 0)
+			h.equal("sessions", len(List(h, s, everything)), 0)
 		}
 	})},
 }

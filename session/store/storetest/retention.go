@@ -44,7 +44,7 @@ var retentionCases = []testCase{
 			h.equal("deleted without rules", apply(s, store.Retention{}), []string(nil))
 			h.equal("deleted", apply(s, store.Retention{MaxAge: 7 * 24 * time.Hour, KeepTagged: true}), []string{"old"})
 			h.equal("deleted then", apply(s, store.Retention{MaxAge: 7 * 24 * time.Hour}), []string{"tagged"})
-			h.equal("left", ids(list(h, s, everything)), []string{"new", "child", "parent"})
+			h.equal("left", ids(List(h, s, everything)), []string{"new", "child", "parent"})
 		})
 		h.with(func(s Store) {
 			fill(s)

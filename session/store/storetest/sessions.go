@@ -12,7 +12,7 @@ import (
 // Sessions returns all sessions of a store in the order of their ids, those of sub-agents and archived ones included.
 func Sessions(t testing.TB, r store.Reader) (all []session.Session) {
 	t.Helper()
-	all = list(t, r, everything)
+	all = List(t, r, everything)
 	slices.SortFunc(all, func(x, y session.Session) int { return cmp.Compare(x.ID, y.ID) })
 	return all
 }
@@ -20,8 +20,8 @@ func Sessions(t testing.TB, r store.Reader) (all []session.Session) {
 // everything selects the sessions of a store.
 var everything = store.SessionQuery{Limit: -1, Children: true, Archived: true}
 
-// list returns the sessions that a query selects.
-func list(t testing.TB, r store.Reader, q store.SessionQuery) (all []session.Session) {
+// List returns the sessions that a query selects.
+func List(t testing.TB, r store.Reader, q store.SessionQuery) (all []session.Session) {
 	t.Helper()
 	for row, err := range r.Sessions(t.Context(), q) {
 		if err != nil {

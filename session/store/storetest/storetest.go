@@ -204,7 +204,7 @@ func (h *harness) ordered(s Store) {
 		})
 		q := everything
 		q.Sort = sort
-		h.equal("sessions by "+string(sort), strings.Join(ids(list(h, s, q)), " "), strings.Join(all, " "))
+		h.equal("sessions by "+string(sort), strings.Join(ids(List(h, s, q)), " "), strings.Join(all, " "))
 	}
 }
 
@@ -317,7 +317,7 @@ func join(changes ...store.Batch) store.Batch {
 func (h *harness) dump(s Store) string {
 	h.Helper()
 	var b bytes.Buffer
-	for _, row := range list(h, s, everything) {
+	for _, row := range List(h, s, everything) {
 		t := Transcript(h, s, row.ID)
 		h.check(jsonl.Encode(&b, t))
 		for _, v := range session.Check(t) {

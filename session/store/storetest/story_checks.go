@@ -262,7 +262,7 @@ func init() {
 					return "error"
 				}
 			}
-			return strings.Join(ids(list(h, s, q)), " ")
+			return strings.Join(ids(List(h, s, q)), " ")
 		},
 		// The same in pages of two, each by a cursor.
 		"pages": func(h *harness, s Store, a *args) string {
@@ -270,7 +270,7 @@ func init() {
 			a.json(&q)
 			q.Limit = 2
 			var all []string
-			for page := list(h, s, q); len(page) > 0; page = list(h, s, q) {
+			for page := List(h, s, q); len(page) > 0; page = List(h, s, q) {
 				all = append(all, ids(page)...)
 				last := page[len(page)-1]
 				q.Before = &store.Cursor{UpdatedAt: last.UpdatedAt, ID: last.ID}
@@ -287,7 +287,7 @@ func init() {
 				h.check(err)
 				q.Scores = []store.ScoreFilter{f}
 			}
-			all := ids(list(h, s, q))
+			all := ids(List(h, s, q))
 			stats, err := s.Stats(h.Context(), store.StatsQuery{Sessions: q.SessionFilter})
 			h.check(err)
 			h.equal("sessions counted: "+a.line, stats.Total.Sessions, int64(len(all)))
