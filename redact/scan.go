@@ -67,19 +67,20 @@ func (t *table) next(s string, i, floor int) (int, []entry) {
 	if len(s)-i < 3 {
 		return -1, nil
 	}
-	// h has five bits of each of the last bytes. No literal has nearly all of the last three.
+	// h has five bits of each of the last bytes, and those of earlier ones: to take them off would have each byte wait
+	// longer for the one before. Nearly everywhere, the last three are those of no literal.
 	h := uint32(s[i]&31)<<5 | uint32(s[i+1]&31)
-	for j := i + 2; j < len(s); j++ {
-		// It has bits of earlier bytes, too: to take them off here would have each byte wait longer for the one before.
-		h = h<<5 | uint32(s[j]&31)
+	rest := s[i+2:]
+	for j := 0; j < len(rest); j++ {
+		h = h<<5 | uint32(rest[j]&31)
 		bucket := t.bucket[h&0x7fff]
 		if bucket == 0 {
 			continue
 		}
-		entries := t.at(s, j-2, bucket)
+		entries := t.at(s, i+j, bucket)
 		for k := range entries {
-			if e := &entries[k]; e.at(s, floor, j-2-e.offset) {
-				return j - 2, entries[k:]
+			if e := &entries[k]; e.at(s, floor, i+j-e.offset) {
+				return i + j, entries[k:]
 			}
 		}
 	}
@@ -312,9 +313,14 @@ func (r *Redactor) suspectAt(raw string, begin int, e *entry) bool {
 	case e.rule.shape != nil:
 		// A shape has its bytes at once after its literal, also where escapes are within it.
 		return e.rule.shape.maybe(raw, end)
-	case e.literal == "://": // an @ follows before the URL can have ended
-		end = until(raw, end, maxURL, "@ \"<>")
-		return end == len(raw) || raw[end] == '@'
+	case e.literal == "://": // an @ follows, or the end of the text, before the URL can have ended
+		login := raw[end:min(len(raw), end+maxURL)]
+		if k := strings.IndexByte(login, '@'); k >= 0 {
+			login = login[:k]
+		} else if len(login) == maxURL {
+			return false
+		}
+		return !strings.ContainsAny(login, " \"<>")
 	}
 	return true
 }
