@@ -30,6 +30,9 @@ type token struct {
 	f      features // those that it has whatever its label is
 }
 
+// maxOpening bounds how far into the line after a question its answer is: I used …
+const maxOpening = 16
+
 // maxStatement bounds how far apart a label and a value in its statement are.
 const maxStatement = 160
 
@@ -74,7 +77,7 @@ func (m *mention) nearby() bool {
 	}
 	// A label at the end of a short line may announce what is below it. That of a long line is in the midst of a text.
 	for n := k; n < len(c.tokens) && to-m.lo < maxStatement; n++ {
-		if t := &c.tokens[n]; t.lo > to && (t.f.marks>>isAlone&1 != 0 || t.lo == to+1 && m.s[to-1] == '?') {
+		if t := &c.tokens[n]; t.lo > to && (t.f.marks>>isAlone&1 != 0 || t.lo < to+maxOpening && m.s[to-1] == '?') {
 			m.near(t, below) // what is between may begin another secret
 		}
 	}

@@ -34,6 +34,8 @@ func (m *mention) value(i int) (lo, hi int) {
 	case s[i] == '[' && m.join <= spaced || s[i] == '{' && m.class > weak && (m.keyed && m.join == colon || m.join == spaced):
 		m.items(m.group(i))
 		return 0, 0
+	case m.join == colon && strings.HasPrefix(s[i:], "Str("): // of the debug exporter of OpenTelemetry
+		return i + len("Str("), until(s, i, maxJudged, ")\n")
 	case m.join == tight && s[i] == '{' && strings.Contains(s[i:until(s, i, maxKey, ";\n\"")], "}"): // of ODBC
 		return i + 1, until(s, i, maxKey, "}")
 	case m.join == sure:

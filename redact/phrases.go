@@ -27,7 +27,7 @@ var phrases = []phrase{
 		" wpa2 | wpa3 ",
 		join: setting, where: open},
 	{literals: "KeyName  ", join: joins, where: open},
-	{literals: "::add-mask::|?appid=|&appid=", join: tight, where: open},
+	{literals: "::add-mask::|?appid=|&appid=|?key=|&key=", join: tight, where: open},
 	{literals: "identified by |identified by password |identified by values |\" replace |' replace |_ replace ",
 		join: setting, where: fold | open},
 	{literals: "identified with |set password for |--from-literal=|unseal key |recovery key ", where: fold | open,
@@ -42,7 +42,7 @@ var phrases = []phrase{
 	{literals: " LOGIN |ftp> user ", where: open, join: bare, behind: "·"},
 	{literals: "WIFI:T:|WIFI:S:", where: open, join: setting, behind: ";p:"},
 	{literals: "]:587 |]:465 |]:25 ", where: open, join: setting, behind: ":"},
-	{literals: "unlock it with |unlocks with |unlock with ", where: fold | open, join: prose},
+	{literals: "unlock it with |unlocks with |unlock with |opens with |open it with |decrypts with |decrypt with |extract with ", where: fold | open, join: prose},
 	{literals: `chpasswd:|stringData:|basic_auth_users:|stringData":`, where: open, find: grouped},
 	{literals: ":identify |nickserv identify ", where: fold | open, join: setting},
 	{literals: ` -p | -P |"-p", "|'-p', '`, where: open, join: flag, find: afterUser},
@@ -106,10 +106,10 @@ func (m *mention) behind(signs string) int {
 	return 0
 }
 
-// inflected returns the end of the name s[lo:hi] with up to three more letters: Lösenordet, пароля.
+// inflected returns the end of the name s[lo:hi] with up to four more letters: Lösenordet, пароля.
 func inflected(s string, lo, hi int) int {
 	end := hi
-	for n := 0; n < 3 && end < len(s) && hi-lo >= 5; n++ {
+	for n := 0; n < 4 && end < len(s) && hi-lo >= 5; n++ {
 		switch c := s[end]; {
 		case class[c]&lower != 0 && class[s[hi-1]]&lower != 0:
 			end++
