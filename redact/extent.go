@@ -44,11 +44,11 @@ func (m *mention) value(i int) (lo, hi int) {
 		lo = skip(s, i, len(s), " `*")
 		hi = until(s, lo, maxJudged, "|\n\r`<\xe2")
 		return lo, skipBack(s, hi, lo, " *")
-	case m.class == credential && m.join != flag && m.join != setting:
+	case m.class == credential && m.join != flag && m.join != setting: // Cookie: a=SECRET; b=SECRET
 		return m.headerAt(i)
-	case m.join == colon && oneByteOf("|>", s[i]):
+	case m.join == colon && oneByteOf("|>", s[i]): // password: |␤  SECRET
 		return m.block(i)
-	case oneByteOf("\n\r", s[i]):
+	case oneByteOf("\n\r", s[i]): // password:␤  SECRET
 		return m.nextLine(i)
 	}
 	return i, m.wordEnd(i)
@@ -58,6 +58,8 @@ func (m *mention) value(i int) (lo, hi int) {
 // word of prose, the letter before a string, such as b"…" of Python.
 func (m *mention) skipMarkup(i int) int {
 	s := m.s
+	// password: !!str SECRET, password: &anchor SECRET. A password may itself begin with one of these signs, so a space
+	// and a value must follow the word.
 	if m.join == colon && i < len(s) && oneByteOf("!&", s[i]) {
 		if end := run(s, skip(s, i+1, i+2, "!"), slug|dot); end+1 < len(s) && s[end] == ' ' &&
 			(s[i] == '&' || s[i+1] == '!' || s[end+1] == '"') {
@@ -196,13 +198,13 @@ func indent(s string) int { return len(s) - len(strings.TrimLeft(s, " \t")) }
 // nextLine returns the one word of the line after the label's, past an empty one.
 func (m *mention) nextLine(i int) (lo, hi int) {
 	s := m.s
-	if i = skip(s, i, i+40, blanks); strings.HasPrefix(s[i:], "```") {
+	if i = skip(s, i, i+40, blanks); strings.HasPrefix(s[i:], "```") { // the value is within a block of Markdown
 		i = skip(s, m.c.eol(i), i+40, blanks)
 	}
 	switch {
 	case i == len(s) || m.keyed:
 		return 0, 0
-	case oneByteOf(quotes, s[i]) && m.join == spaced:
+	case oneByteOf(quotes, s[i]) && m.join == spaced: // password =␤  "SECRET"
 		return m.stringAt(i)
 	case m.join != colon && m.join != prose && m.join != flag || oneByteOf(quotes, s[i]):
 		return 0, 0
@@ -216,7 +218,7 @@ func (m *mention) nextLine(i int) (lo, hi int) {
 // element returns the text of an element of XML that the label names.
 func (m *mention) element(i int) (lo, hi int) {
 	s, last := m.s, byte('<')
-	if rest, ok := strings.CutPrefix(s[i:], "<![CDATA["); ok {
+	if rest, ok := strings.CutPrefix(s[i:], "<![CDATA["); ok { // <password><![CDATA[SECRET]]></password>
 		i, last = len(s)-len(rest), ']'
 	}
 	name := s[m.lo:m.hi]

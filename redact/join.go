@@ -31,7 +31,7 @@ func (m *mention) sign() (int, bool) {
 	if m.keyed = end > gap; m.keyed || gap == m.hi+1 {
 		gap = skip(s, end, end+1, "])")
 	}
-	gap = skip(s, gap, gap+3, "*")
+	gap = skip(s, gap, gap+3, "*") // **password**: SECRET
 	// Spaces may be before the sign and after it; some signs count only with a space before them.
 	i := skip(s, gap, gap+40, " \t")
 	// What a path ends with names a file, unless something is assigned to it: consul kv put app/password=x.
@@ -143,8 +143,8 @@ func (m *mention) colon(i int, blank bool) (int, bool) {
 			return 0, false
 		}
 	}
-	i = skip(s, i+1, i+4, "*")
-	i, _ = elements(s, i, "</")
+	i = skip(s, i+1, i+4, "*")  // **password:** SECRET
+	i, _ = elements(s, i, "</") // <b>password:</b> SECRET
 	return m.by(colon, i)
 }
 
@@ -166,10 +166,10 @@ func (m *mention) nextElement(i int) (int, bool) {
 	if !ok {
 		return 0, false
 	}
-	if i < len(m.s) && m.s[i] == ':' {
+	if i < len(m.s) && m.s[i] == ':' { // <td>password</td>: SECRET
 		return m.by(colon, i+1)
 	}
-	i, _ = elements(m.s, i, "<")
+	i, _ = elements(m.s, i, "<") // <td>password</td><td>SECRET</td>
 	m.join = cell
 	return i, i < len(m.s) && m.s[i] != '<'
 }
@@ -181,9 +181,10 @@ func (m *mention) spoken(i int, blank bool) (int, bool) {
 	switch {
 	case !blank && !m.sentence:
 		return 0, false
-	case m.dashes:
+	case m.dashes: // --password SECRET
 		return m.by(flag, i)
-	// "set password to x" is a sentence, whose value is behind its preposition.
+	// ENV DB_PASSWORD SECRET has its value next. "set password to x" is a sentence, whose value is behind its
+	// preposition.
 	case m.verb() && !strings.HasPrefix(m.s[i:], "to "):
 		return m.by(setting, i)
 	}
