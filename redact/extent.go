@@ -26,18 +26,17 @@ func (m *mention) value(i int) (lo, hi int) {
 		return m.stringAt(i)
 	}
 	m.quoted = false
+	if lo, hi := m.wrapped(i); hi > 0 {
+		return lo, hi
+	}
 	switch {
 	case m.join == argument, m.join <= spaced && strings.HasPrefix(s[i:], "[]"):
 		return i, i
-	case m.join == pair || m.join == sure && !m.tag, m.join == bare && m.class != credential && nameFollows(s, i):
+	case m.noString(i):
 		return 0, 0
 	case s[i] == '[' && m.join <= spaced || s[i] == '{' && m.class > weak && (m.keyed && m.join == colon || m.join == spaced):
 		m.items(m.group(i))
 		return 0, 0
-	case m.join == colon && strings.HasPrefix(s[i:], "Str("): // of the debug exporter of OpenTelemetry
-		return i + len("Str("), until(s, i, maxJudged, ")\n")
-	case m.join == tight && s[i] == '{' && strings.Contains(s[i:until(s, i, maxKey, ";\n\"")], "}"): // of ODBC
-		return i + 1, until(s, i, maxKey, "}")
 	case m.join == sure:
 		return m.element(i)
 	case m.join == cell:
@@ -52,6 +51,24 @@ func (m *mention) value(i int) (lo, hi int) {
 		return m.nextLine(i)
 	}
 	return i, m.wordEnd(i)
+}
+
+// noString reports whether only a string may be the value, or what is at i is the next name: key, name=value.
+func (m *mention) noString(i int) bool {
+	return m.join == pair || m.join == sure && !m.tag || m.join == bare && m.class != credential && nameFollows(m.s, i)
+}
+
+// wrapped returns the bounds of a value without what the writer put around it: Str(…) of the debug exporter of
+// OpenTelemetry, {…} of ODBC.
+func (m *mention) wrapped(i int) (lo, hi int) {
+	s := m.s
+	switch {
+	case m.join == colon && strings.HasPrefix(s[i:], "Str("):
+		return i + len("Str("), until(s, i, maxJudged, ")\n")
+	case m.join == tight && s[i] == '{' && strings.Contains(s[i:until(s, i, maxKey, ";\n\"")], "}"):
+		return i + 1, until(s, i, maxKey, "}")
+	}
+	return 0, 0
 }
 
 // skipMarkup skips what states of which kind the value at i is: a tag or an anchor of YAML, elements of HTML around a

@@ -47,8 +47,6 @@ func (m *mention) kindOf(v string) kind {
 		return aDotted
 	case len(v) >= 7 && run(v, 0, digit|hexLower) == len(v) && digits(v):
 		return aHash
-	case strings.Contains(v, "..") && run(v, 0, digit|hexLower) >= 7: // commits of Git
-		return aDotted
 	case tokenLike(v):
 		return aToken
 	case strong(v):
@@ -82,6 +80,8 @@ func known(v string) kind {
 	case filePath(v) || strings.HasPrefix(v, "env:") ||
 		strings.IndexByte(v, '/') > 0 && strings.ContainsAny(v, ".*") && wordy(v) || strings.Count(v, "/") > 1 && wordy(v):
 		return aPath
+	case strings.Contains(v, "..") && run(v, 0, digit|hexLower) >= 7: // commits of Git
+		return aDotted
 	case algorithm(v):
 		return anAlgorithm
 	}
