@@ -11,6 +11,7 @@ import (
 func (m *mention) elsewhere() bool {
 	if m.heads() {
 		to := m.c.eol(m.hi)
+		// [passwords]␤db = SECRET␤web = SECRET␤[next section]
 		m.items(to, to+strings.Index(m.s[to:]+"\n[", "\n["))
 	} else if m.inRow() {
 		m.c.table(m)
@@ -110,6 +111,7 @@ func (m *mention) hasTokens() bool {
 // of a table.
 func (m *mention) below(to int) int {
 	i := skip(m.s, to, to+8, blanks)
+	// user | password␤-----+-----
 	if end := skip(m.s, i, i+maxKey, "-="); end > i+2 && end < len(m.s) && m.s[end] == '\n' {
 		i = end + 1
 	}

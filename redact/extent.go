@@ -275,6 +275,7 @@ func (m *mention) items(lo, hi int) {
 	// The group may never end, so each item is paid for.
 	for depth := 0; lo < hi && c.afford(8); {
 		switch b := s[lo]; {
+		// passwords: [SECRET, SECRET] ends with its last bracket.
 		case oneByteOf("[{(", b):
 			depth++
 		case oneByteOf("]})", b):
@@ -343,9 +344,13 @@ func wordStop(s string, i int, query bool) int {
 		// Most bytes of a word are these, and are asked first.
 		case class[c]&(alnum|dash|dot) != 0:
 		case class[c]&space != 0 || oneByteOf(quotes, c),
+			// password: SECRET</p>
 			strings.HasPrefix(rest, "</") || strings.HasPrefix(rest, "<br"),
 			strings.HasPrefix(rest, `\u`), strings.HasPrefix(rest, TruncatedMarker),
+			// password: SECRET, user: bob; password=SECRET&user=bob
 			oneByteOf("&,;|", c) && (len(rest) == 1 || class[rest[1]]&space != 0 || nameFollows(s, end+1)),
+			// In the query of a URL: ?password=SECRET&page=2, ?password=SECRET#top. Elsewhere a password may hold
+			// both: password=sunflower&42.
 			query && (c == '&' || c == '#'),
 			strings.HasPrefix(rest, "，") || strings.HasPrefix(rest, "。") || strings.HasPrefix(rest, "」"):
 			return end

@@ -21,6 +21,7 @@ type phrase struct {
 // phrases is the table of them.
 var phrases = []phrase{
 	{literals: strings.Join(spoken(), "|"), join: joins, where: open},
+	// requirepass SECRET
 	{literals: "requirepass |masterauth |bindpw |rootpw |rootpw --plaintext |snmp-server community |key-string |" +
 		"psk ascii 0 |set-key ascii 0 |334 UGFzc3dvcmQ6\nC: |334 UGFzc3dvcmQ6|AUTHENTICATE | on >|PSK |EAP |XAUTH |rocommunity |rwcommunity |\nAUTH |tacacs-server key |" +
 		"radius-server key |isakmp key |wireless_wpa string |wireless_wep string |.Unprotect |\" * |option key |" +
@@ -28,37 +29,52 @@ var phrases = []phrase{
 		join: setting, where: open},
 	{literals: "KeyName  ", join: joins, where: open},
 	{literals: "::add-mask::|?appid=|&appid=|?key=|&key=", join: tight, where: open},
+	// CREATE USER bob IDENTIFIED BY SECRET
 	{literals: "identified by |identified by password |identified by values |\" replace |' replace |_ replace ",
 		join: setting, where: fold | open},
+	// --from-literal=password=SECRET
 	{literals: "identified with |set password for |--from-literal=|unseal key |recovery key ", where: fold | open,
 		join: setting, behind: "·by·|·as·|=·password(|=|:·"},
+	// PRAGMA key = 'SECRET'
 	{literals: "pragma key|pragma rekey|pragma hexkey|attach database |sp_addlogin |createuser ", where: fold | open,
 		join: setting, behind: "=·|·key·|',·|·sha·|·md5·|·sha-256·|·sha-512·"},
+	// Security question: pet? Answer: SECRET
 	{literals: "security question|sicherheitsfrage|geheimfrage|question secrète|pregunta de seguridad", where: fold | open,
 		join: prose, behind: "answer:·|antwort:·|réponse·:·|respuesta:·"},
+	// http://host/cgi?user=bob&p=SECRET
 	{literals: "?u=|&u=|?user=|&user=", join: tight, where: open, behind: "&p="},
 	{literals: "PIN|PUK|TAN", join: joins, where: open},
 	{literals: `"random_password"|"random_string"`, where: open, join: setting, behind: `"result":·|"result":`},
 	{literals: " LOGIN |ftp> user ", where: open, join: bare, behind: "·"},
+	// WIFI:T:WPA;S:home;P:SECRET;; is the text of a QR code.
 	{literals: "WIFI:T:|WIFI:S:", where: open, join: setting, behind: ";p:"},
 	{literals: "]:587 |]:465 |]:25 ", where: open, join: setting, behind: ":"},
+	// unlock it with SECRET
 	{literals: "unlock it with |unlocks with |unlock with |opens with |open it with |decrypts with |decrypt with |extract with ", where: fold | open, join: prose},
 	{literals: `chpasswd:|stringData:|basic_auth_users:|stringData":`, where: open, find: grouped},
 	{literals: ":identify |nickserv identify ", where: fold | open, join: setting},
+	// TOOL -u bob -p SECRET; mkdir -p names a directory.
 	{literals: ` -p | -P |"-p", "|'-p', '`, where: open, join: flag, find: afterUser},
+	// echo SECRET | sudo -S ls; sudo -S ls <<< SECRET
 	{literals: "echo |printf |<<<", find: printed},
+	// element.send_keys("SECRET")
 	{literals: ".send_keys(|.sendkeys(|.fill(|.type(|.settext(|.setvalue(|.entertext(", where: fold | open, join: argument,
 		find: given},
 	{literals: literals("logins"), where: fold | open, join: prose,
 		behind: "·/·|/|·and·|·with·"},
+	// log in to admin / SECRET
 	{literals: "get into |log into |log in to |log on to |login to |sign in to |access to ", where: fold | open, join: prose,
 		behind: "·/·"},
+	// curl -u bob:SECRET
 	{literals: "user=|user =|user:|login=|userpwd|-u,|auth=|user\"", where: fold, join: flag, find: afterName},
+	// ConvertTo-SecureString "SECRET" -AsPlainText
 	{literals: "convertto-securestring |convertto-securestring -string ", join: argument, where: fold | open},
 	{literals: literals("callees"), where: fold | open, find: given},
 	{literals: ".tochararray", where: fold | open, join: joins},
+	// db.example.com:5432:app:bob:SECRET
 	{literals: ":5432:|:5433:|:6432:|:*:*:|*:*:*:", where: open, find: pgpass},
 	{literals: `"Secret"|kind: Secret`, where: open, find: ofSecret},
+	// {"kty": "oct", "kid": …, "k": "SECRET"}: the kid stays.
 	{literals: `"kty"`, join: sure, where: open, find: ofKey},
 	{literals: literals("hints"), where: fold | alone, find: hinted, hint: true},
 	{literals: literals("hintsOfNames"), where: fold, find: hinted, hint: true},
@@ -146,6 +162,7 @@ func afterUser(c *scan, m *mention) bool {
 	before := c.s[max(from, m.lo-maxKey):m.lo]
 	k := max(strings.LastIndex(before, "-u"), strings.LastIndex(before, "-U")) // of --user, too
 	if k < 0 || !bounded(before, runBack(before, k, 0, dash)) || strings.ContainsAny(before[k:], "|;&\n") {
+		// TOOL -u bob | mkdir -p directory: the user is of another command.
 		return false
 	}
 	m.class, m.dashes = ofTool, true
@@ -180,6 +197,7 @@ func printed(c *scan, m *mention) bool {
 		command = c.s[end:until(c.s, end, maxKey, "\n")]
 	}
 	reads := func(word string) bool { return strings.Contains(command, strings.ReplaceAll(word, "·", " ")) }
+	// echo … | base64 -d only decodes.
 	if !strings.HasSuffix(command, "<(") && !slices.ContainsFunc(words["readers"], reads) ||
 		reads("base64·-d") || reads("sum·-") {
 		return false

@@ -156,6 +156,7 @@ func (c *scan) given(t tool, words []span) {
 
 // value reports whether w is a flag with a password, and where it is in it; -1 where it is the next word.
 func (t tool) value(w string) (at int, ok bool) {
+	// mysql -pSECRET has the password stuck to its flag; the word after mysql -p is the name of a database.
 	for _, flag := range t.flags {
 		name, stuck := strings.CutSuffix(flag, "*")
 		switch rest, found := strings.CutPrefix(w, name); {

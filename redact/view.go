@@ -103,7 +103,7 @@ func (v *view) normalize(s string) {
 // are.
 func decode(s string, i int) (c rune, n int) {
 	switch s[i] {
-	case 0x1b:
+	case 0x1b: // pass␛[31mword: SECRET
 		if i+1 < len(s) && oneByteOf("]\\", s[i+1]) {
 			return ' ', controlSequence(s, i)
 		}
@@ -112,11 +112,11 @@ func decode(s string, i int) (c rune, n int) {
 		return tableTag(s, i)
 	case '\\':
 		return backslashed(s, i)
-	case '=': // quoted-printable
+	case '=': // quoted-printable: password=3DSECRET
 		if i+2 < len(s) && (s[i+1:i+3] == "3D" || s[i+1:i+3] == "20") {
 			return hexByte(s, i, i+1)
 		}
-	case '%':
+	case '%': // password%3DSECRET
 		k := i + 1
 		// An encoded percent sign is of a URL within a URL, as deep as they nest.
 		for strings.HasPrefix(s[k:], "25") && k+4 <= len(s) && class[s[k+2]]&hexSet != 0 && class[s[k+3]]&hexSet != 0 {
@@ -128,7 +128,7 @@ func decode(s string, i int) (c rune, n int) {
 			return 0, 0 // of a password
 		}
 		return c, n
-	case '&':
+	case '&': // &quot;password&quot;: &quot;SECRET&quot;
 		return entity(s, i, i+1)
 	default:
 		if c, n := utf8.DecodeRuneInString(s[i:]); strings.ContainsRune("“”„«»", c) {
