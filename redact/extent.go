@@ -65,7 +65,8 @@ func (m *mention) wrapped(i int) (lo, hi int) {
 	switch {
 	case m.join == colon && strings.HasPrefix(s[i:], "Str("):
 		return i + len("Str("), until(s, i, maxJudged, ")\n")
-	case m.join == tight && s[i] == '{' && strings.Contains(s[i:until(s, i, maxKey, ";\n\"")], "}"):
+	case m.join == tight && s[i] == '{' && !strings.HasPrefix(s[i:], "{{") && // {{ a }} is of a template
+		strings.Contains(s[i:until(s, i, maxKey, ";\n\"")], "}"):
 		return i + 1, until(s, i, maxKey, "}")
 	}
 	return 0, 0
@@ -251,7 +252,8 @@ func (m *mention) element(i int) (lo, hi int) {
 	}
 	hi = i + k
 	end, ok := strings.CutPrefix(strings.TrimPrefix(s[hi:min(len(s), hi+maxKey)], "]]>"), "</")
-	return unless(!ok || !strings.HasPrefix(end, name), i, hi)
+	end, _, _ = strings.Cut(end, ">")
+	return unless(!ok || !strings.HasPrefix(end[strings.LastIndexByte(end, ':')+1:], name), i, hi) // </ns:password>
 }
 
 // group returns the bounds of the group at i: what is in brackets, the lines indented deeper than that of the label, or
