@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
 	"os"
@@ -189,7 +190,7 @@ func (o *runOptions) run(cmd *cobra.Command, args []string) error {
 		_, err = dieOf(0), exited{exitStopped}
 	default:
 	}
-	if !o.quiet {
+	if !o.quiet && r.hasBegun {
 		o.report(cmd, &r.ran, problem)
 	}
 	return err
@@ -251,8 +252,7 @@ func (o *runOptions) start(cmd *cobra.Command, args, env []string, began func(pi
 		code, err = runAgent(path, args, env, began)
 	}
 	if err != nil {
-		_ = note(cmd, "agenttrace: run %s: %v\n", name, err)
-		return exited{exitNotExecutable}
+		return notRun(cmd, name, err)
 	}
 	return exited{code}
 }
@@ -262,6 +262,8 @@ func notRun(cmd *cobra.Command, name string, err error) error {
 	reason := err
 	if failed, ok := errors.AsType[*exec.Error](err); ok {
 		reason = failed.Err // the name is in the message already
+	} else if failed, ok := errors.AsType[*fs.PathError](err); ok {
+		reason = failed.Err
 	}
 	_ = note(cmd, "agenttrace: %s\n", document.Line(fmt.Sprintf("run %s: %v", name, reason)))
 	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, os.ErrNotExist) {
@@ -274,6 +276,7 @@ func notRun(cmd *cobra.Command, name string, err error) error {
 type recorderProcess struct {
 	cmd                 *exec.Cmd
 	run                 string // its id
+	hasBegun            bool   // the agent was started
 	listener, telemetry net.Listener
 	servers             servers
 	tee                 *recorder.Tee
@@ -381,7 +384,10 @@ func (r *recorderProcess) watch(from io.Reader) {
 }
 
 // began names the agent's process to the recorder, which it waits for if this one is killed.
-func (r *recorderProcess) began(pid int) { _, _ = fmt.Fprintf(r.to, "{\"agent\":%d}\n", pid) }
+func (r *recorderProcess) began(pid int) {
+	r.hasBegun = true
+	_, _ = fmt.Fprintf(r.to, "{\"agent\":%d}\n", pid)
+}
 
 // storeLimit is how long the recorder may take to store what is left when the agent has ended.
 const storeLimit = 30 * time.Second

@@ -4,6 +4,7 @@ package cli
 
 import (
 	"bytes"
+	"errors"
 	"maps"
 	"os"
 	"os/exec"
@@ -43,7 +44,11 @@ var relayed = []os.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, sysca
 func runAgent(path string, args, env []string, began func(pid int)) (code int, err error) {
 	relay, stop := takeSignals()
 	defer stop()
-	process, err := os.StartProcess(path, args, &os.ProcAttr{Env: env, Files: []*os.File{os.Stdin, os.Stdout, os.Stderr}})
+	attr := &os.ProcAttr{Env: env, Files: []*os.File{os.Stdin, os.Stdout, os.Stderr}}
+	process, err := os.StartProcess(path, args, attr)
+	if errors.Is(err, syscall.ENOEXEC) { // a script that names no interpreter is the shell's, as for execvp
+		process, err = os.StartProcess("/bin/sh", slices.Concat([]string{"/bin/sh", path}, args[1:]), attr)
+	}
 	if err != nil {
 		return 0, err
 	}
@@ -118,12 +123,17 @@ func dieOf(s syscall.Signal) int {
 	return 128 + int(s)
 }
 
-// dieLikeAgent ends this process by the signal that ended the agent, if one did. The runtime prints the stacks of all
-// goroutines at some signals: of these the exit code is all that is left.
+// dieLikeAgent ends this process by the signal that ended the agent, if one did. Of some signals the exit code is all
+// that is left: the runtime prints the stacks of all goroutines at those of faults and does nothing at SIGPIPE and
+// most others, what this process was started to ignore does not end it, and nothing ends the first process of a
+// container.
 func dieLikeAgent() {
 	switch diesOf {
-	case 0, syscall.SIGQUIT, syscall.SIGILL, syscall.SIGTRAP, syscall.SIGABRT, syscall.SIGBUS, syscall.SIGFPE,
-		syscall.SIGSEGV, syscall.SIGSYS:
+	case syscall.SIGHUP, syscall.SIGINT, syscall.SIGTERM, syscall.SIGKILL:
+	default:
+		return
+	}
+	if signal.Ignored(diesOf) || os.Getpid() == 1 {
 		return
 	}
 	signal.Reset(diesOf)

@@ -837,10 +837,21 @@ func TestRunIsAsTheAgentAlone(t *testing.T) {
 		}
 		_ = in.Close()
 	}
-	for args, code := range map[string]int{"no-such-agent": 127, o.home: 126} {
-		cmd = o.command("agenttrace", "run", "--", args)
-		if out, _ := cmd.CombinedOutput(); cmd.ProcessState.ExitCode() != code || !bytes.Contains(out, []byte(args)) {
-			t.Errorf("%s: exit code %d: %s", args, cmd.ProcessState.ExitCode(), out)
+	script := func(name, text string) string {
+		path := filepath.Join(o.home, name)
+		if err := os.WriteFile(path, []byte(text), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	for path, code := range map[string]int{"no-such-agent": 127, o.home: 126, script("lost", "#!/no/such/shell\n"): 127,
+		script("plain", "echo $0\nexit 3\n"): 3,
+		// These end by signals that do not end a program in Go.
+		script("pipe", "#!/bin/sh\necho $0\nkill -PIPE $$\n"): 141, script("alarm", "echo $0\nkill -ALRM $$\n"): 142} {
+		cmd = o.command("agenttrace", "run", "--", path)
+		out, _ := cmd.CombinedOutput()
+		if cmd.ProcessState.ExitCode() != code || !bytes.Contains(out, []byte(path)) {
+			t.Errorf("%s: exit code %d: %s", path, cmd.ProcessState.ExitCode(), out)
 		}
 	}
 }
