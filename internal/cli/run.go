@@ -100,7 +100,7 @@ type runRecord struct {
 	Client string `json:"client,omitempty"`
 	// Servers are the base URLs of the servers of models, by the names under which the recorder serves them.
 	Servers map[string]string `json:"servers"`
-	// Working is the agent's working directory, Began when it was started, in Unix milliseconds.
+	// Working is the agent's working directory, "" where that is removed, Began when it was started, in Unix milliseconds.
 	Working string `json:"working"`
 	Began   int64  `json:"began"`
 	// Watch is a file of rules, "" for none.
@@ -137,9 +137,7 @@ func (o *runOptions) run(cmd *cobra.Command, args []string) error {
 	}
 	var err error
 	record := runRecord{ID: newRunID(), Began: time.Now().UnixMilli()}
-	if record.Working, err = os.Getwd(); err != nil {
-		return err
-	}
+	record.Working, _ = os.Getwd()
 	record.Store, _ = cmd.Flags().GetString("store")
 	record.Remote, _ = cmd.Flags().GetString("remote")
 	record.Prices, _ = cmd.Flags().GetString("prices")

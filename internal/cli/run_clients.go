@@ -121,7 +121,9 @@ func (e *agentEnvironment) redirect() {
 		if err != nil || e.isSigned(u) {
 			continue
 		}
-		e.added[s.Variable] = "http://" + e.address + "/" + s.Name + u.EscapedPath()
+		own := *u // with the user and the query, which clients make something of
+		own.Scheme, own.Host, own.Path, own.RawPath = "http", e.address, "/"+s.Name+u.Path, "/"+s.Name+u.EscapedPath()
+		e.added[s.Variable] = own.String()
 		e.servers[s.Name] = u.Scheme + "://" + u.Host
 	}
 }
@@ -156,7 +158,7 @@ func (e *agentEnvironment) fill() {
 	if e.value("OTEL_EXPORTER_OTLP_ENDPOINT") != "" {
 		delete(e.added, "OTEL_EXPORTER_OTLP_PROTOCOL") // it belongs to the user's own
 	}
-	e.append("OTEL_RESOURCE_ATTRIBUTES", "agenttrace.run.id="+e.run)
+	e.added["OTEL_RESOURCE_ATTRIBUTES"] = appended(e.value("OTEL_RESOURCE_ATTRIBUTES"), "agenttrace.run.id="+e.run)
 	e.loopback()
 	e.all = e.merged()
 }
@@ -177,16 +179,19 @@ func (e *agentEnvironment) merged() []string {
 // loopback has a client that sends everything through a proxy of the user's send to this machine directly.
 func (e *agentEnvironment) loopback() {
 	proxies := []string{"HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"}
-	if slices.ContainsFunc(proxies, func(name string) bool { return e.value(name) != "" }) {
-		e.append("NO_PROXY", "127.0.0.1")
-		e.append("no_proxy", "127.0.0.1")
+	if !slices.ContainsFunc(proxies, func(name string) bool { return e.value(name) != "" }) {
+		return
+	}
+	for name, other := range map[string]string{"NO_PROXY": "no_proxy", "no_proxy": "NO_PROXY"} {
+		// A client takes one of them, also one that the user has not set. Many know "*" only alone.
+		if direct := cmp.Or(e.value(name), e.value(other)); direct != "*" {
+			e.added[name] = appended(direct, "127.0.0.1")
+		}
 	}
 }
 
-// append adds an element to a variable that is a list with commas.
-func (e *agentEnvironment) append(name, element string) {
-	e.added[name] = strings.TrimPrefix(e.value(name)+","+element, ",")
-}
+// appended adds an element to a list with commas.
+func appended(list, element string) string { return strings.TrimPrefix(list+","+element, ",") }
 
 // switches sets variables that the user has not set.
 func (e *agentEnvironment) switches(variables map[string]string) {

@@ -912,23 +912,40 @@ func TestAnAnswerGoesOnWithoutTheRecorder(t *testing.T) {
 // TestADeadStoreStopsNoAgent: the agent runs, what was recorded is in a file that is named, and importing that stores
 // it.
 func TestADeadStoreStopsNoAgent(t *testing.T) {
+	for _, name := range []string{"file", "file/s.db"} {
+		o := newOutside(t)
+		if err := os.WriteFile(filepath.Join(o.home, "file"), []byte("no store"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		out, err := o.command("agenttrace", "run", "--store", name, "--", "agent").CombinedOutput()
+		if err != nil {
+			t.Fatalf("the agent failed: %v: %s", err, out)
+		}
+		path := regexp.MustCompile(`are in (\S+),`).FindSubmatch(out)
+		if path == nil || bytes.Contains(out, []byte("lost")) {
+			t.Fatalf("%s: it does not say where the recording is: %s", name, out)
+		}
+		if out, err := o.command("agenttrace", "import", string(path[1])).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		if d := cmp.Diff([][]string{modelserver.Weather.Want(modelserver.Named("chat"))}, o.sessions()); d != "" {
+			t.Errorf("sessions (-said +stored):\n%s", d)
+		}
+	}
+}
+
+// TestRunKeepsWhatTheEnvironmentSays: the user in a base URL, and what is not reached through a proxy.
+func TestRunKeepsWhatTheEnvironmentSays(t *testing.T) {
 	o := newOutside(t)
-	if err := os.WriteFile(filepath.Join(o.home, "file"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	out, err := o.command("agenttrace", "run", "--store", "file/s.db", "--", "agent").CombinedOutput()
-	if err != nil {
-		t.Fatalf("the agent failed: %v: %s", err, out)
-	}
-	path := regexp.MustCompile(`are in (\S+),`).FindSubmatch(out)
-	if path == nil {
-		t.Fatalf("it does not say where the recording is: %s", out)
-	}
-	if out, err := o.command("agenttrace", "import", string(path[1])).CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	if d := cmp.Diff([][]string{modelserver.Weather.Want(modelserver.Named("chat"))}, o.sessions()); d != "" {
-		t.Errorf("sessions (-said +stored):\n%s", d)
+	for direct, both := range map[string]string{"no_proxy=a.b": "a.b,127.0.0.1", "NO_PROXY=*": "*", "X=": "127.0.0.1"} {
+		cmd := o.command("agenttrace", "run", "--quiet", "--", "sh", "-c",
+			"echo ${NO_PROXY-$no_proxy} ${no_proxy-$NO_PROXY} $OPENAI_BASE_URL")
+		cmd.Env = append(cmd.Env, "HTTP_PROXY=http://p", "OPENAI_BASE_URL=https://u:pw@h/v%201?k=v", direct)
+		out, err := cmd.CombinedOutput()
+		want := regexp.QuoteMeta(both+" "+both) + ` http://u:pw@127\.0\.0\.1:\d+/openai/v%201\?k=v\n`
+		if matched, _ := regexp.Match("^"+want+"$", out); err != nil || !matched {
+			t.Errorf("%s: %v: %s", direct, err, out)
+		}
 	}
 }
 

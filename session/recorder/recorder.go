@@ -38,8 +38,8 @@ type Options struct {
 	// MaxPendingBytes limits what waits in memory while the store is unavailable, by its size in OTLP. Beyond it the
 	// oldest deliveries are lost. 0 means DefaultMaxPendingBytes; a negative value means that nothing waits.
 	MaxPendingBytes int
-	// Spill, if it is set, names a file to which Close appends what it could not store, as the collector's file
-	// exporter writes it, without the secrets' redaction. Importing the file stores it.
+	// Spill, if it is set, names a file to which what cannot be stored is appended, by Close what waits then, as the
+	// collector's file exporter writes it, without the secrets' redaction. Importing the file stores it.
 	Spill string
 }
 
@@ -117,6 +117,9 @@ type Recorder struct {
 	stats   Stats
 	// unreported is what ForceFlush has not reported yet.
 	unreported NotStoredError
+	// spilled counts what is in the file of Spill, spilledFor is why.
+	spilled    int64
+	spilledFor error
 }
 
 // delivery is the content of one export: traces or logs.
@@ -342,19 +345,13 @@ func (r *Recorder) Close(ctx context.Context) error {
 	for len(r.pending) > 0 && errors.Is(r.unreported.Err, store.ErrLocked) && sleep(ctx, triedAgain) {
 		r.retry(ctx)
 	}
-	cause, spilled := r.unreported.Err, int64(0)
-	for len(r.pending) > 0 {
-		d := r.first()
-		if r.spill(d) != nil {
-			r.giveUp(d, nil)
-			continue
-		}
-		spilled += d.spans + d.records
+	for cause := r.unreported.Err; len(r.pending) > 0; {
+		r.giveUp(r.first(), cause)
 	}
 	err := r.report()
-	if spilled > 0 {
-		err = errors.Join(err, fmt.Errorf("%w; %d spans and log records are in %s, which agenttrace import stores", cause,
-			spilled, r.spillPath))
+	if r.spilled > 0 {
+		err = errors.Join(err, fmt.Errorf("%w; %d spans and log records are in %s, which agenttrace import stores",
+			r.spilledFor, r.spilled, r.spillPath))
 	}
 	if r.store == nil {
 		return err
@@ -435,8 +432,9 @@ func (r *Recorder) export(ctx context.Context, d delivery) error {
 	e := &NotStoredError{Err: err}
 	d.size = d.bytes()
 	if !r.mayPass(err) || r.maximum < 0 || d.size > r.maximum {
-		r.giveUp(d, err)
-		e.LostSpans, e.LostRecords = d.spans, d.records
+		if r.giveUp(d, err) {
+			e.LostSpans, e.LostRecords = d.spans, d.records
+		}
 		return e
 	}
 	for r.size+d.size > r.maximum {
@@ -482,13 +480,17 @@ func (r *Recorder) first() delivery {
 	return d
 }
 
-// giveUp counts d as lost.
-func (r *Recorder) giveUp(d delivery, err error) {
+// giveUp has d, which err keeps from the store, in the file for that, or counts it as lost.
+func (r *Recorder) giveUp(d delivery, err error) (lost bool) {
+	if r.spill(d) == nil {
+		r.spilled += d.spans + d.records
+		r.spilledFor = err
+		return false
+	}
 	d.count(&r.stats.LostSpans, &r.stats.LostRecords, 1)
 	d.count(&r.unreported.LostSpans, &r.unreported.LostRecords, 1)
-	if err != nil {
-		r.unreported.Err = err
-	}
+	r.unreported.Err = err
+	return true
 }
 
 func (r *Recorder) deliver(ctx context.Context, d delivery) error {
