@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -100,8 +101,10 @@ func (r *recording) problem(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	const most = 10
-	if text := err.Error(); len(r.problems) < most && !slices.Contains(r.problems, text) {
-		r.problems = append(r.problems, text)
+	for text := range strings.SplitSeq(err.Error(), "\n") { // of joined errors each
+		if len(r.problems) < most && !slices.Contains(r.problems, text) {
+			r.problems = append(r.problems, text)
+		}
 	}
 }
 
