@@ -64,7 +64,8 @@ func (w *walker) any(i int, key string, class keyClass, level int) int {
 			return -1
 		}
 		ofSchema = w.s[i] == '{' && class > weak && isSchema(w.s[i:end])
-		described := strings.HasSuffix(key, "List") && holdsJSON(w.s[i+1:end]) // by objects: {"SecretList": [{"Name": …}]}
+		// What objects describe is looked for in them: {"SecretList": [{"Name": …}]}.
+		described := strings.HasSuffix(key, "List") && w.s[i] == '[' && w.s[jsonscan.Space(w.s, i+1)] == '{'
 		goes := !ofSchema && !described && !spares(class, w.s[i:end])
 		if w.nested == 0 {
 			w.r.trace.note(Candidate{Start: i, End: end, Label: key, Kind: "value under a key", Secret: goes})

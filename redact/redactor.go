@@ -101,8 +101,8 @@ func spared(class keyClass, s string) bool {
 	case keyed:
 		return !tokenLike(s)
 	}
-	return strings.Trim(s, "*•") == "" || marked(s) || filePath(s) || strings.HasPrefix(s, "${") && strings.HasSuffix(s, "}") ||
-		class == countable && number(s) || message(s)
+	return strings.Trim(s, "*•") == "" || marked(s) || filePath(s) || reference(s) || class == countable && number(s) ||
+		message(s)
 }
 
 // holdsJSON reports whether s begins like an array or object of JSON.

@@ -398,6 +398,12 @@ func variable(v string) bool {
 		(index == "" || strings.HasSuffix(index, "]")) && identifierPath(name) && (seen&lower == 0 || seen&(upper|digit) == 0)
 }
 
+// reference reports whether s is a variable and nothing else: ${NAME}, ${{ secrets.NAME }}.
+func reference(s string) bool {
+	name := strings.TrimRight(s, "}")
+	return strings.HasPrefix(s, "${") && len(name) < len(s) && !strings.Contains(name, "}")
+}
+
 // pairsHold reports whether one of the pairs of a header, such as cookies, may be secret.
 func pairsHold(v string) bool {
 	for pair := range strings.FieldsFuncSeq(v, func(c rune) bool { return c == ';' || c == ',' || c == '&' }) {
