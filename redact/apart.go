@@ -1,7 +1,6 @@
 package redact
 
 import (
-	"cmp"
 	"strings"
 	"unsafe"
 )
@@ -271,8 +270,9 @@ func ofValue(owner string) bool {
 	return owner != "" && (lists["valueWords"][owner] || strings.HasSuffix(owner, "Value"))
 }
 
-// columnSigns are between the columns of tables: lines, which no code has, and others.
-var columnSigns = [...]string{"!!", "||", "|", "│", "║", "┃", "\t", ";", ",", aligned}
+// columnSigns are between the columns of tables, in the header and in the rows: lines, which no code has, and others.
+var columnSigns = [...]struct{ header, rows string }{{"!!", "||"}, {"||", "|"}, {"|", "|"}, {"│", "│"}, {"║", "║"},
+	{"┃", "┃"}, {"\t", "\t"}, {";", ";"}, {",", ","}, {aligned, aligned}}
 
 // aligned is between the columns of a table that only spaces align.
 const aligned = "  "
@@ -306,21 +306,24 @@ func (c *scan) table(m *mention) {
 	if head := c.head(m.lo); head > from {
 		from, end = head, c.closing(head-1)
 	}
-	line, rows := strings.TrimRight(c.s[from:to], "\r"), map[string]string{"!!": "||", "||": "|"} // of wikis
-	if head, _, ok := strings.Cut(line, ") FROM stdin"); ok {                                     // of PostgreSQL
-		line, rows = head[strings.IndexByte(head, '(')+1:], map[string]string{",": "\t"}
+	line := strings.TrimRight(c.s[from:to], "\r")
+	head, _, copied := strings.Cut(line, ") FROM stdin") // of PostgreSQL
+	if copied {
+		line = head[strings.IndexByte(head, '(')+1:]
 	}
 	// The first sign that the header has parts all rows. Lines are drawn for tables only; the others are in code and
 	// prose, too, where a header that is not all names shows that there is no table.
 	for n, sign := range columnSigns {
-		if !strings.Contains(line, sign) {
+		if !strings.Contains(line, sign.header) {
 			continue
 		}
-		if names := c.header(line, sign); !names && n > 5 {
+		if names := c.header(line, sign.header); !names && n > 5 {
 			return // a list in code or prose
 		}
-		sign = cmp.Or(rows[sign], sign)
-		for c.tables < end && c.row(c.tables, end, sign) {
+		if copied {
+			sign.rows = "\t"
+		}
+		for c.tables < end && c.row(c.tables, end, sign.rows) {
 			c.tables = c.eol(c.tables) + 1
 		}
 		return

@@ -34,7 +34,8 @@ func (m *mention) value(i int) (lo, hi int) {
 		return i, i
 	case m.noString(i):
 		return 0, 0
-	case s[i] == '[' && m.join <= spaced || s[i] == '{' && m.class > weak && (m.keyed && m.join == colon || m.join == spaced):
+	case s[i] == '[' && m.join <= spaced,
+		s[i] == '{' && m.class > weak && (m.join == spaced || m.join == colon && m.keyed):
 		m.items(m.group(i))
 		return 0, 0
 	case m.join == sure:

@@ -149,7 +149,7 @@ func follows(a, b byte) int {
 	if x < 26 && y < 26 {
 		return [...]int{2, 4, 6, 10, 18, 31, 54, 94, 164, 286}[pairs[26*int(x)+int(y)]-'0']
 	}
-	return 200
+	return 200 // spaces above all
 }
 
 // at reports whether the literal is in s at begin, on its own.

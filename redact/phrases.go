@@ -23,10 +23,12 @@ var phrases = []phrase{
 	{literals: strings.Join(spoken(), "|"), join: joins, where: open},
 	// requirepass SECRET
 	{literals: "requirepass |masterauth |bindpw |rootpw |rootpw --plaintext |snmp-server community |key-string |" +
-		"psk ascii 0 |set-key ascii 0 |334 UGFzc3dvcmQ6\nC: |334 UGFzc3dvcmQ6|AUTHENTICATE | on >|PSK |EAP |XAUTH |rocommunity |rwcommunity |\nAUTH |tacacs-server key |" +
+		"psk ascii 0 |set-key ascii 0 |334 UGFzc3dvcmQ6\nC: |334 UGFzc3dvcmQ6|AUTHENTICATE | on >|PSK |EAP |XAUTH |" +
+		"rocommunity |rwcommunity |\nAUTH |tacacs-server key |" +
 		"radius-server key |isakmp key |wireless_wpa string |wireless_wep string |.Unprotect |\" * |option key |" +
 		" wpa2 | wpa3 ",
 		join: setting, where: open},
+	// KeyName  Permissions  Value, the header of a table of Azure
 	{literals: "KeyName  ", join: joins, where: open},
 	{literals: "::add-mask::|?appid=|&appid=|?key=|&key=", join: tight, where: open},
 	// CREATE USER bob IDENTIFIED BY SECRET
@@ -50,7 +52,8 @@ var phrases = []phrase{
 	{literals: "WIFI:T:|WIFI:S:", where: open, join: setting, behind: ";p:"},
 	{literals: "]:587 |]:465 |]:25 ", where: open, join: setting, behind: ":"},
 	// unlock it with SECRET
-	{literals: "unlock it with |unlocks with |unlock with |opens with |open it with |decrypts with |decrypt with |extract with ", where: fold | open, join: prose},
+	{literals: "unlock it with |unlocks with |unlock with |opens with |open it with |decrypts with |decrypt with |" +
+		"extract with ", where: fold | open, join: prose},
 	{literals: `chpasswd:|stringData:|basic_auth_users:|stringData":`, where: open, find: grouped},
 	{literals: ":identify |nickserv identify ", where: fold | open, join: setting},
 	// TOOL -u bob -p SECRET; mkdir -p names a directory.
@@ -89,7 +92,7 @@ func (c *scan) phrased(e *entry, begin int) bool {
 	case p.find != nil:
 		return p.find(c, m)
 	case p.behind != "":
-		for n := 0; n < 3; n++ {
+		for n := 0; n < 3; n++ { // log in with bob and SECRET: one sign is before the user
 			if m.hi = m.behind(p.behind); m.hi == 0 {
 				break
 			} else if m.joined(jsonscan.Space(c.s, m.hi)) {
@@ -109,7 +112,8 @@ func (c *scan) phrased(e *entry, begin int) bool {
 	return m.secretAt(m.sign())
 }
 
-// behind returns the end of the first of signs after the label in its line, 0 where there is none.
+// behind returns the end of the first of signs after the label in its line, 0 where there is none. After a string of
+// JSON it may be in a line below.
 func (m *mention) behind(signs string) int {
 	for i := m.hi; i < len(m.s) && i < m.hi+200 && (m.s[m.hi-1] == '"' || !oneByteOf("\n)", m.s[i])); i++ {
 		for sign := range strings.SplitSeq(signs, "|") {

@@ -77,11 +77,11 @@ func ofOracle(s string, at int) bool {
 }
 
 // mailAndPassword returns the bounds of what may be a password after the address of mail s[from:host], as lists of
-// stolen passwords have it: user@host:password.
+// stolen passwords have it, user@host:password, or before it and a slash: user@host / password.
 func mailAndPassword(s string, from, at, host int) (lo, hi int) {
 	sign := skip(s, host, host+3, ": /")
-	if sign+8 > len(s) || s[host:sign] != ":" && s[host:sign] != " / " || from == at || run(s[:at], from, slug|dot|plusSlash) < at ||
-		strings.IndexByte(s[at:host], '.') < 2 {
+	if sign+8 > len(s) || s[host:sign] != ":" && s[host:sign] != " / " || from == at ||
+		run(s[:at], from, slug|dot|plusSlash) < at || strings.IndexByte(s[at:host], '.') < 2 {
 		return 0, 0
 	}
 	hi = until(s, sign, maxKey, wordStops+",;<>/")

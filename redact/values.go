@@ -321,7 +321,8 @@ func sentence(v string) bool {
 
 // blank reports whether v is no value: a placeholder, redacted already, or a key of Stripe that everybody may see.
 func blank(v string) bool {
-	return sentence(v) || placeholder(v) || marked(v) || strings.HasPrefix(v, "pk_live_") || strings.HasPrefix(v, "pk_test_")
+	return sentence(v) || placeholder(v) || marked(v) || strings.HasPrefix(v, "pk_live_") ||
+		strings.HasPrefix(v, "pk_test_")
 }
 
 // noPassword reports whether v, in the place of a password, is not one.

@@ -239,15 +239,18 @@ func backslashed(s string, i int) (c rune, n int) {
 	return value, end - i
 }
 
-// ofPath reports whether the n backslashes at i are in a path of Windows: C:\new, \\host\new.
+// ofPath reports whether the n backslashes at i are in a path of Windows, however often they are escaped: those after
+// the root have as many as those of C:\new, and half as many as the first of \\host\new.
 func ofPath(s string, i, n int) bool {
 	root, parts := since(s, i, max(0, i-maxKey), wordStops+"=([,;"), 2
 	if root+2 <= i && s[root+1] == ':' {
 		root, parts = root+2, 1
 	}
-	first := skip(s, root, len(s), `\`) - root
-	return first == n*parts && root < i || root == i && (parts == 1 ||
-		n%2 == 0 && skip(s, run(s, i+n, slug|dot), len(s), `\`)-run(s, i+n, slug|dot) == n/2)
+	if root < i {
+		return skip(s, root, len(s), `\`)-root == n*parts
+	}
+	host := run(s, i+n, slug|dot)
+	return parts == 1 || n%2 == 0 && skip(s, host, len(s), `\`)-host == n/2
 }
 
 // tableTag decodes the tag of a table of HTML at i, so that its rows and cells are those of any table.

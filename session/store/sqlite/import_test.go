@@ -33,7 +33,7 @@ func numbered(n int) *store.Imported {
 	}}
 }
 
-// TestImportAll: sessions that share a transaction are each whole or not at all, and are told of in their order.
+// TestImportAll: sessions that share a transaction are each whole or not at all, and are reported in their order.
 func TestImportAll(t *testing.T) {
 	const all, broken = 50, 7
 	source := func(yield func(*store.Imported) bool) {
@@ -47,7 +47,7 @@ func TestImportAll(t *testing.T) {
 			}
 		}
 	}
-	run := func(t *testing.T, ctx context.Context, goOn func(n int) bool) (told, failed, stored []string) {
+	run := func(t *testing.T, ctx context.Context, goOn func(n int) bool) (reported, failed, stored []string) {
 		t.Helper()
 		s, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "sessions.db"), sqlite.Options{})
 		if err != nil {
@@ -55,19 +55,19 @@ func TestImportAll(t *testing.T) {
 		}
 		defer s.Close()
 		s.ImportAll(ctx, source, func(in *store.Imported, r store.ImportResult, err error) bool {
-			told = append(told, in.Session.ID)
+			reported = append(reported, in.Session.ID)
 			if err != nil {
 				failed = append(failed, in.Session.ID)
 			}
 			if (err == nil) != r.Added {
 				t.Errorf("%s: added %v, error %v", in.Session.ID, r.Added, err)
 			}
-			return goOn(len(told))
+			return goOn(len(reported))
 		})
 		for _, row := range storetest.Sessions(t, s) {
 			stored = append(stored, row.ID)
 		}
-		return told, failed, stored
+		return reported, failed, stored
 	}
 	names := func(n int) (ids []string) {
 		for i := range n {
@@ -76,9 +76,9 @@ func TestImportAll(t *testing.T) {
 		return ids
 	}
 	t.Run("all", func(t *testing.T) {
-		told, failed, stored := run(t, t.Context(), func(int) bool { return true })
-		if diff := cmp.Diff(names(all), told); diff != "" {
-			t.Errorf("told (-want +got):\n%s", diff)
+		reported, failed, stored := run(t, t.Context(), func(int) bool { return true })
+		if diff := cmp.Diff(names(all), reported); diff != "" {
+			t.Errorf("reported (-want +got):\n%s", diff)
 		}
 		if diff := cmp.Diff([]string{"ses_007"}, failed); diff != "" {
 			t.Errorf("failed (-want +got):\n%s", diff)
@@ -88,21 +88,21 @@ func TestImportAll(t *testing.T) {
 		}
 	})
 	t.Run("ended", func(t *testing.T) {
-		told, _, stored := run(t, t.Context(), func(n int) bool { return n < 3 })
-		if len(told) < 3 || len(told) >= all || len(stored) != len(told)-1 || !slices.Equal(told, names(len(told))) {
-			t.Errorf("told %v, stored %v", told, stored)
+		reported, _, stored := run(t, t.Context(), func(n int) bool { return n < 3 })
+		if len(reported) < 3 || len(reported) >= all || len(stored) != len(reported)-1 || !slices.Equal(reported, names(len(reported))) {
+			t.Errorf("reported %v, stored %v", reported, stored)
 		}
 	})
 	t.Run("canceled", func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		told, failed, stored := run(t, ctx, func(n int) bool {
+		reported, failed, stored := run(t, ctx, func(n int) bool {
 			if n == 3 {
 				cancel()
 			}
 			return true
 		})
-		if len(told) != all || len(stored)+len(failed) != all || len(failed) == 0 || len(stored) < 3 {
-			t.Errorf("%d told, %d failed, %d stored", len(told), len(failed), len(stored))
+		if len(reported) != all || len(stored)+len(failed) != all || len(failed) == 0 || len(stored) < 3 {
+			t.Errorf("%d reported, %d failed, %d stored", len(reported), len(failed), len(stored))
 		}
 	})
 }

@@ -194,12 +194,7 @@ func orphan(call string) func(*store.Observation) {
 // ids lists the sessions of a store, by id.
 func (h *harness) ids(s Store) []string {
 	h.Helper()
-	ids := []string{}
-	for _, row := range List(h, s, everything) {
-		ids = append(ids, row.ID)
-	}
-	slices.Sort(ids)
-	return ids
+	return ids(Sessions(h, s))
 }
 
 // conversation is a session of turns, each of an opener and a step.
