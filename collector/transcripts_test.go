@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/importer"
+	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
 	"github.com/agenttrace/agenttrace/session/store/storetest"
 )
@@ -83,9 +85,16 @@ service:
 		transcript(2 + 2*n)
 	}
 	got := transcript(6)
-	stop(t, r)
 
 	// The store knows the file: an import of it has nothing to do.
+	for known := false; !known; time.Sleep(20 * time.Millisecond) {
+		files, err := reader.ImportSources(t.Context(), "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		known = slices.ContainsFunc(files, func(f store.ImportSource) bool { return f.Size == int64(len(text)) })
+	}
+	stop(t, r)
 	again, want := imported(t, path, dir), imported(t, filepath.Join(stores, "whole.db"), dir)
 	if !again.Summary.Files[0].Same || again.Summary.Total.Rows > 0 {
 		t.Errorf("an import after the collector did: %+v", again.Summary.Total)

@@ -241,12 +241,14 @@ func (im *Importer) rememberAll(ctx context.Context) error {
 			all = append(all, r.source)
 		}
 	}
-	if im.later = nil; len(all) == 0 {
-		return failed
+	if len(all) > 0 {
+		if err := im.store.RecordSources(ctx, all...); ctx.Err() != nil {
+			return cmp.Or(failed, ctx.Err()) // Close has them remembered
+		} else if err != nil {
+			failed = cmp.Or(failed, error(storeError{err}))
+		}
 	}
-	if err := im.store.RecordSources(ctx, all...); err != nil {
-		return cmp.Or(failed, error(storeError{err}))
-	}
+	im.later = nil
 	return failed
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session/importer"
+	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
 )
 
@@ -89,6 +91,44 @@ func TestSecondImportReadsNothing(t *testing.T) {
 	}
 	if _, n := run(t, db, importer.Options{KeepSecrets: true}, dir); n != 8 {
 		t.Errorf("%d read with other options", n)
+	}
+}
+
+// interruptedSources is a store whose import is interrupted when its files are to be remembered.
+type interruptedSources struct {
+	store.Service
+	interrupt func()
+}
+
+func (s interruptedSources) RecordSources(ctx context.Context, sources ...*store.ImportSource) error {
+	s.interrupt()
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return s.Service.RecordSources(ctx, sources...)
+}
+
+// TestInterruptedImportRemembersWhatWasRead: what was read and stored before an import was interrupted is not read
+// again.
+func TestInterruptedImportRemembersWhatWasRead(t *testing.T) {
+	dir, db := t.TempDir(), filepath.Join(t.TempDir(), "sessions.db")
+	write(t, filepath.Join(dir, "s.jsonl"), claudeFile("s", "why"))
+	ctx, interrupt := context.WithCancel(t.Context())
+	im, err := importer.New(db, importer.Options{Open: func(ctx context.Context) (store.Service, error) {
+		s, err := sqlite.Open(ctx, db, sqlite.Options{})
+		return interruptedSources{s, interrupt}, err
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := im.Run(ctx, importer.Inputs([]string{dir}, nil, nil)); !errors.Is(err, context.Canceled) {
+		t.Errorf("the import ended with %v", err)
+	}
+	if err := im.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, n := run(t, db, importer.Options{}, dir); n != 0 {
+		t.Errorf("%d files were read again", n)
 	}
 }
 
