@@ -99,7 +99,7 @@ type Links struct {
 
 // Session puts a session into words.
 func (w Words) Session(d *Document) SessionWords {
-	s := SessionWords{Title: Line(cmp.Or(d.Session.Title, "Untitled")), Head: w.Head(d), Usage: usageTable(d),
+	s := SessionWords{Title: Line(Name(d.Session.Title, d.Session.Opening)), Head: w.Head(d), Usage: usageTable(d),
 		Queued: w.Messages(d.Queued), Texts: w.texts(d)}
 	for _, r := range d.Session.Rules {
 		s.Rules = append(s.Rules, RuleWords(&r))

@@ -77,11 +77,7 @@ func Document(w io.Writer, doc *document.Document, o Options) error {
 
 func (p *printer) head(doc *document.Document) {
 	s := &doc.Session
-	title := document.OneLine(s.Title)
-	if title == "" {
-		title = "(no title)"
-	}
-	for _, l := range wrap(title, p.Width) {
+	for _, l := range wrap(document.OneLine(document.Name(s.Title, s.Opening)), p.Width) {
 		p.line(span{l, p.title})
 	}
 	p.headline(doc)
