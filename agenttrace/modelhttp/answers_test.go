@@ -121,6 +121,12 @@ func TestUsageOfEachProvider(t *testing.T) {
 			"output_tokens_details":{"thinking_tokens":4},"iterations":[{"type":"message","input_tokens":5},
 			{"type":"compaction","input_tokens":100,"output_tokens":20}]}}`,
 			spans.Tokens{Input: 105, Output: 26, Reasoning: 4, CacheRead: 7, CacheWrite: 11}},
+		"Anthropic, an answer that breaks off": {"/v1/messages",
+			`{"model":"m","stream":true,"messages":[{"role":"user","content":"hi"}]}`,
+			`data: {"type":"message_start","message":{"id":"msg_1","content":[],"usage":{"input_tokens":5,` +
+				`"cache_read_input_tokens":7,"output_tokens":1}}}` + "\n\n" +
+				`data: {"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"Let me "}}` + "\n\n",
+			spans.Tokens{Input: 5, Output: 1, CacheRead: 7}},
 		"Bedrock, cache beside the input": {"/model/m/converse", `{"messages":[{"role":"user","content":[{"text":"hi"}]}]}`,
 			`{"output":{"message":{"content":[{"text":"x"}]}},"stopReason":"end_turn",
 			"usage":{"inputTokens":10,"outputTokens":5,"totalTokens":115,"cacheReadInputTokens":100}}`,

@@ -52,7 +52,8 @@ func (d *anthropicAnswer) begin(m object) {
 	d.count(m.in("usage"))
 }
 
-// count sets counts of the usage: the later one of a name replaces the earlier one.
+// count sets counts of the usage: the later one of a name replaces the earlier one. An answer that breaks off has
+// the usage that was sent until then.
 func (d *anthropicAnswer) count(usage object) {
 	if usage != nil && d.counts == nil {
 		d.counts = make(map[string]json.RawMessage)
@@ -62,6 +63,26 @@ func (d *anthropicAnswer) count(usage object) {
 			d.counts[m.name] = m.value.raw()
 		}
 	}
+	raw, err := json.Marshal(d.counts)
+	u := parse(raw)
+	if err != nil || u.get("input_tokens") == "" {
+		return
+	}
+	output := u.count("output_tokens")
+	thinking := min(u.count("output_tokens_details", "thinking_tokens"), output)
+	sum := &Usage{
+		Basis: Exclusive, Input: u.count("input_tokens"), Output: output - thinking, Reasoning: thinking,
+		CacheRead: u.count("cache_read_input_tokens"), CacheWrite: u.count("cache_creation_input_tokens"), Raw: raw,
+	}
+	for _, i := range u.get("iterations").objects() {
+		if i.text("type") == "compaction" { // which is not in the counts above
+			sum.Input += i.count("input_tokens")
+			sum.Output += i.count("output_tokens")
+			sum.CacheRead += i.count("cache_read_input_tokens")
+			sum.CacheWrite += i.count("cache_creation_input_tokens")
+		}
+	}
+	d.a.Usage = sum
 }
 
 func (d *anthropicAnswer) Event(_ string, data []byte) {
@@ -127,24 +148,4 @@ func (d *anthropicAnswer) start(index int, b object) {
 func (d *anthropicAnswer) end() {
 	d.a.Ended = true
 	d.a.Paused = d.a.Stop == "pause_turn"
-	raw, err := json.Marshal(d.counts)
-	u := parse(raw)
-	if err != nil || u.get("input_tokens") == "" {
-		return
-	}
-	output := u.count("output_tokens")
-	thinking := min(u.count("output_tokens_details", "thinking_tokens"), output)
-	sum := &Usage{
-		Basis: Exclusive, Input: u.count("input_tokens"), Output: output - thinking, Reasoning: thinking,
-		CacheRead: u.count("cache_read_input_tokens"), CacheWrite: u.count("cache_creation_input_tokens"), Raw: raw,
-	}
-	for _, i := range u.get("iterations").objects() {
-		if i.text("type") == "compaction" { // which is not in the counts above
-			sum.Input += i.count("input_tokens")
-			sum.Output += i.count("output_tokens")
-			sum.CacheRead += i.count("cache_read_input_tokens")
-			sum.CacheWrite += i.count("cache_creation_input_tokens")
-		}
-	}
-	d.a.Usage = sum
 }
