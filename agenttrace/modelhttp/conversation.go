@@ -355,7 +355,11 @@ func (c *conversation) close(all bool) {
 		return
 	}
 	note(c.turn, "unfinished", true)
-	c.endTurn(nil)
+	var err error
+	if busy { // the rest of the answer is not recorded
+		err = context.Canceled
+	}
+	c.endTurn(err)
 }
 
 // newAnswer returns what the answer of an attempt is decoded into.

@@ -264,6 +264,28 @@ func TestAStreamThatIsClosedEarlyIsAborted(t *testing.T) {
 	}
 }
 
+// TestAnAnswerThatIsStillReadWhenTheProgramEndsIsAborted closes the transport before an answer that stalls.
+func TestAnAnswerThatIsStillReadWhenTheProgramEndsIsAborted(t *testing.T) {
+	stalled := make(chan struct{})
+	a := newAgent(t, func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		w.Header().Set("Content-Type", "text/event-stream")
+		flush(w, []byte(`data: {"id":"c","choices":[{"index":0,"delta":{"content":"Let me "}}]}`+"\n\n"))
+		<-stalled
+	}, modelhttp.Options{})
+	defer close(stalled)
+	resp := a.ask(t.Context(), "/v1/chat/completions", strings.NewReader(`{"stream":true,`+question[1:]))
+	if n, err := resp.Body.Read(make([]byte, 4096)); n == 0 || err != nil {
+		t.Fatalf("read %d bytes, %v", n, err)
+	}
+	a.transport.Close()
+	a.check()
+	if turns := a.rec.All().Turns(); len(turns) != 1 || turns[0].EndReason != "abort" {
+		t.Errorf("have %+v, want a turn that was aborted", turns)
+	}
+	resp.Body.Close()
+}
+
 // TestADecoderThatDoesNotReadToTheEndHasAnAnswer reads one JSON value and closes.
 func TestADecoderThatDoesNotReadToTheEndHasAnAnswer(t *testing.T) {
 	a := newAgent(t, says("Hello!"), modelhttp.Options{})
