@@ -8,3 +8,6 @@ func SetMaxQuiet(d time.Duration) (reset func()) {
 	maxQuiet = d
 	return func() { maxQuiet = before }
 }
+
+// SpanBatches are the options of the span processor.
+var SpanBatches = spanBatches

@@ -24,6 +24,7 @@ import (
 	"fmt"
 	"net/url"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -62,7 +63,9 @@ import (
 //     [SessionSampler], which is that sampler for all but runs of sessions.
 //   - OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES, OTEL_BSP_…, OTEL_BLRP_… and OTEL_SDK_DISABLED.
 //
-// Requests are bounded in bytes, by [BoundSpans] and [BoundLogs]. Nothing waits for a connection.
+// Requests are bounded in bytes, by [BoundSpans] and [BoundLogs]. Nothing waits for a connection. What has ended is sent
+// within a second, and a request is repeated for a minute, so that a collector may be restarted, unless OTEL_BSP_…,
+// OTEL_BLRP_… and OTEL_EXPORTER_OTLP_TIMEOUT state other times.
 func Init(ctx context.Context) (shutdown func(context.Context) error, err error) {
 	var ends []func(context.Context) error
 	var once sync.Once
@@ -142,23 +145,34 @@ func tracerProvider(
 		exporter, err = otlptracehttp.New(ctx, append(when(s.local, otlptracehttp.WithInsecure()),
 			otlptracehttp.WithRetry(otlptracehttp.RetryConfig(retry)))...)
 	} else {
-		exporter, err = otlptracegrpc.New(ctx, append(when(s.local, otlptracegrpc.WithInsecure()),
-			otlptracegrpc.WithRetry(otlptracegrpc.RetryConfig(retry)))...)
+		exporter, err = otlptracegrpc.New(ctx, slices.Concat(when(s.local, otlptracegrpc.WithInsecure()),
+			when(s.patient, otlptracegrpc.WithTimeout(retry.MaxElapsedTime)),
+			when(true, otlptracegrpc.WithRetry(otlptracegrpc.RetryConfig(retry))))...)
 	}
 	if err != nil {
 		return nil, err
 	}
-	// A burst of tool calls must not fill the queue, which drops silently.
-	queue := when(os.Getenv("OTEL_BSP_MAX_QUEUE_SIZE") == "", sdktrace.WithMaxQueueSize(1<<14))
 	d.endpoint = s.endpoint
 	options := []sdktrace.TracerProviderOption{
 		sdktrace.WithResource(service), sdktrace.WithSpanProcessor(spanProcessor{
-			sdktrace.NewBatchSpanProcessor(BoundSpans(spanExporter{exporter, d}), queue...), d}),
+			sdktrace.NewBatchSpanProcessor(BoundSpans(spanExporter{exporter, d}), spanBatches()...), d}),
 	}
 	if sampler != nil {
 		options = append(options, sdktrace.WithSampler(sampler))
 	}
 	return sdktrace.NewTracerProvider(options...), nil
+}
+
+// spanBatches are the options of the span processor that no variable sets.
+func spanBatches() []sdktrace.BatchSpanProcessorOption {
+	unset := func(name string) bool { return os.Getenv(name) == "" }
+	return slices.Concat(
+		// A burst of tool calls must not fill the queue, which drops silently.
+		when(unset("OTEL_BSP_MAX_QUEUE_SIZE"), sdktrace.WithMaxQueueSize(1<<14)),
+		// An agent that is killed loses the usage of turns that are not sent yet.
+		when(unset("OTEL_BSP_SCHEDULE_DELAY"), sdktrace.WithBatchTimeout(time.Second)),
+		when(unset("OTEL_BSP_EXPORT_TIMEOUT"), sdktrace.WithExportTimeout(retry.MaxElapsedTime)),
+	)
 }
 
 func loggerProvider(
@@ -173,17 +187,20 @@ func loggerProvider(
 		exporter, err = otlploghttp.New(ctx, append(when(s.local, otlploghttp.WithInsecure()),
 			otlploghttp.WithRetry(otlploghttp.RetryConfig(retry)))...)
 	} else {
-		exporter, err = otlploggrpc.New(ctx, append(when(s.local, otlploggrpc.WithInsecure()),
-			otlploggrpc.WithRetry(otlploggrpc.RetryConfig(retry)))...)
+		exporter, err = otlploggrpc.New(ctx, slices.Concat(when(s.local, otlploggrpc.WithInsecure()),
+			when(s.patient, otlploggrpc.WithTimeout(retry.MaxElapsedTime)),
+			when(true, otlploggrpc.WithRetry(otlploggrpc.RetryConfig(retry))))...)
 	}
 	if err != nil {
 		return nil, err
 	}
 	// Live events are for people who watch.
-	interval := when(os.Getenv("OTEL_BLRP_SCHEDULE_DELAY") == "", sdklog.WithExportInterval(time.Second/4))
+	batches := slices.Concat(
+		when(os.Getenv("OTEL_BLRP_SCHEDULE_DELAY") == "", sdklog.WithExportInterval(time.Second/4)),
+		when(os.Getenv("OTEL_BLRP_EXPORT_TIMEOUT") == "", sdklog.WithExportTimeout(retry.MaxElapsedTime)))
 	d.endpoint = s.endpoint
 	return sdklog.NewLoggerProvider(sdklog.WithResource(service), sdklog.WithProcessor(logProcessor{
-		sdklog.NewBatchProcessor(BoundLogs(logExporter{exporter, d}), interval...), d})), nil
+		sdklog.NewBatchProcessor(BoundLogs(logExporter{exporter, d}), batches...), d})), nil
 }
 
 func meterProvider(ctx context.Context, service *resource.Resource) (*sdkmetric.MeterProvider, error) {
@@ -204,8 +221,8 @@ func meterProvider(ctx context.Context, service *resource.Resource) (*sdkmetric.
 		sdkmetric.WithReader(sdkmetric.NewPeriodicReader(exporter))), nil
 }
 
-// retry is how requests are repeated that a collector may accept later. The exporters' first interval, 5 seconds, is
-// longer than shutdown waits.
+// retry is how requests are repeated that a collector may accept later, such as while it is restarted. The exporters'
+// first interval, 5 seconds, is longer than shutdown waits, and their timeout, 10 seconds, than a collector may be away.
 var retry = struct {
 	Enabled                                      bool
 	InitialInterval, MaxInterval, MaxElapsedTime time.Duration
@@ -226,6 +243,8 @@ type signal struct {
 	endpoint string
 	// local reports that no endpoint is set. That of the exporters is then one with TLS.
 	local bool
+	// patient reports that no variable limits the time of a request.
+	patient bool
 }
 
 // signalOf reads the environment variables of a signal.
@@ -250,6 +269,7 @@ func signalOf(name string, byDefault bool) (s signal, err error) {
 	}
 	endpoint := first("OTEL_EXPORTER_OTLP_"+name+"_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 	s.local = endpoint == "" && first("OTEL_EXPORTER_OTLP_"+name+"_INSECURE", "OTEL_EXPORTER_OTLP_INSECURE") == ""
+	s.patient = first("OTEL_EXPORTER_OTLP_"+name+"_TIMEOUT", "OTEL_EXPORTER_OTLP_TIMEOUT") == ""
 	variable = "OTEL_EXPORTER_OTLP_PROTOCOL"
 	switch protocol := first("OTEL_EXPORTER_OTLP_"+name+"_PROTOCOL", variable); protocol {
 	case "":

@@ -1,0 +1,98 @@
+package setup_test
+
+import (
+	"context"
+	"net"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.opentelemetry.io/collector/pdata/plog/plogotlp"
+	"go.opentelemetry.io/collector/pdata/ptrace/ptraceotlp"
+	"go.opentelemetry.io/otel"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"google.golang.org/grpc"
+
+	"github.com/agenttrace/agenttrace/agenttrace"
+	"github.com/agenttrace/agenttrace/agenttrace/setup"
+)
+
+func TestAnAgentThatIsKilledKeepsTheTurnsThatEndedASecondBefore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sent := tracetest.NewInMemoryExporter()
+		provider := sdktrace.NewTracerProvider(sdktrace.WithBatcher(sent, setup.SpanBatches()...))
+		_, span := provider.Tracer("").Start(t.Context(), "session.turn")
+		span.End()
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if n := len(sent.GetSpans()); n != 1 {
+			t.Errorf("%d spans are sent a second after their end, want 1", n)
+		}
+		if err := provider.Shutdown(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// tracesServer and logsServer note how long a request may take.
+type (
+	tracesServer struct {
+		ptraceotlp.UnimplementedGRPCServer
+		limits chan time.Duration
+	}
+	logsServer struct {
+		plogotlp.UnimplementedGRPCServer
+		limits chan time.Duration
+	}
+)
+
+func limit(ctx context.Context) time.Duration {
+	deadline, _ := ctx.Deadline()
+	return time.Until(deadline)
+}
+
+func (s *tracesServer) Export(ctx context.Context, _ ptraceotlp.ExportRequest) (ptraceotlp.ExportResponse, error) {
+	s.limits <- limit(ctx)
+	return ptraceotlp.NewExportResponse(), nil
+}
+
+func (s *logsServer) Export(ctx context.Context, _ plogotlp.ExportRequest) (plogotlp.ExportResponse, error) {
+	s.limits <- limit(ctx)
+	return plogotlp.NewExportResponse(), nil
+}
+
+func TestACollectorMayBeAwayForAMinuteAndNothingIsLost(t *testing.T) {
+	var config net.ListenConfig
+	listener, err := config.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	limits := map[string]chan time.Duration{
+		"spans": make(chan time.Duration, 100), "live events": make(chan time.Duration, 100),
+	}
+	server := grpc.NewServer()
+	ptraceotlp.RegisterGRPCServer(server, &tracesServer{limits: limits["spans"]})
+	plogotlp.RegisterGRPCServer(server, &logsServer{limits: limits["live events"]})
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(listener) }()
+	defer func() {
+		server.Stop()
+		<-served
+	}()
+	shutdown := initialize(t, "http://"+listener.Addr().String(), "OTEL_EXPORTER_OTLP_PROTOCOL=grpc")
+	tracer := agenttrace.New(agenttrace.Options{LoggerProvider: otel.GetLoggerProvider()})
+	ctx, run := tracer.NewSession(t.Context(), agenttrace.SessionOptions{Agent: "coder"}).
+		StartRun(t.Context(), agenttrace.RunOptions{})
+	_, turn := run.StartTurn(ctx, agenttrace.UserMessage{Text: "hi"}, agenttrace.TurnOptions{})
+	turn.End(agenttrace.TurnResult{})
+	run.End(nil)
+	for signal, requests := range limits { // before shutdown, which has less time
+		if got := <-requests; got < 45*time.Second {
+			t.Errorf("%s are sent again for %v only", signal, got)
+		}
+	}
+	if err := shutdown(context.WithoutCancel(t.Context())); err != nil {
+		t.Error(err)
+	}
+}
