@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/document"
@@ -70,13 +71,17 @@ func (x *filters) read(cmd *cobra.Command) (err error) {
 	if x.Until, err = parseTime("until", x.until); err != nil {
 		return err
 	}
-	for flag, empty := range map[string]bool{"tag": slices.Contains(x.Tags, ""), "text": x.Text == "",
-		"tool": x.Tool == ""} {
-		if empty && cmd.Flags().Changed(flag) {
-			return usagef("--%s is empty; give a %s", flag, flag)
+	cmd.Flags().Visit(func(f *pflag.Flag) {
+		// An empty one, such as of a variable that is not set, would select every session: rm would delete them all.
+		switch _, filter := x.flags()[f.Name]; {
+		case !filter || err != nil:
+		case f.Value.String() == "", f.Name == "tag" && slices.Contains(x.Tags, ""):
+			err = usagef("--%s is empty; give one, or leave it out", f.Name)
+		case f.Value.Type() == "bool" && f.Value.String() == "false":
+			err = usagef("--%s=false selects nothing; leave it out", f.Name)
 		}
-	}
-	return nil
+	})
+	return err
 }
 
 // reading is [reading] with the filters read before.
