@@ -113,6 +113,7 @@ func (h *hook) with(text []byte, client string, words []string, install bool) ([
 	if h.Key != "" {
 		return h.withLine(text, client, words, install)
 	}
+	before, found := text, false
 	if len(bytes.TrimSpace(text)) == 0 {
 		text = []byte("{}\n")
 		if h.Version != "" {
@@ -129,9 +130,14 @@ func (h *hook) with(text []byte, client string, words []string, install bool) ([
 	call, _ := json.Marshal(strings.Join(quoted, " "))
 	var err error
 	for _, event := range h.Events {
-		all := gjson.GetBytes(text, event).Array()
+		list := gjson.GetBytes(text, event)
+		if list.Exists() && list.Type != gjson.Null && !list.IsArray() {
+			return nil, fmt.Errorf("%s is not a list; mend it first", event)
+		}
+		all := list.Array()
 		for i := len(all) - 1; i >= 0 && err == nil; i-- {
 			if isReport(all[i].Raw, client) {
+				found = true
 				text, err = sjson.DeleteBytes(text, event+"."+strconv.Itoa(i))
 				all = append(all[:i:i], all[i+1:]...)
 			}
@@ -143,6 +149,9 @@ func (h *hook) with(text []byte, client string, words []string, install bool) ([
 		case len(all) == 0 && gjson.GetBytes(text, event).Exists():
 			text, err = sjson.DeleteBytes(text, event)
 		}
+	}
+	if !install && !found {
+		return before, nil // nor is it formatted
 	}
 	if parent, _, _ := strings.Cut(h.Events[0], "."); err == nil && !install &&
 		len(gjson.GetBytes(text, parent).Map()) == 0 {
