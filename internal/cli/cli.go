@@ -149,8 +149,8 @@ func classify(err error) (code int, hint string) {
 	damaged, isDamaged := errors.AsType[damagedError](err)
 	switch {
 	case is[usageError](err), is[*collector.OptionsError](err), is[*document.NoTurnError](err),
-		isProblem && slices.Contains([]string{web.CodeInvalid, web.CodeNotFound, web.CodeBusy},
-			problem.Code):
+		isProblem && slices.Contains([]string{web.CodeInvalid, web.CodeNotFound, web.CodeBusy, web.CodeHidden,
+			web.CodeNotUsers, web.CodeNoRewind}, problem.Code):
 		return exitUsage, ""
 	case is[*writeError](err): // of a store that is written for somebody else, too
 		return exitOther, ""

@@ -211,12 +211,18 @@ func (p *Problem) Unwrap() error {
 	return nil
 }
 
-// Codes of problems that are not errors of package store.
+// Codes of problems that programs branch on, of what a request or a change is.
 const (
 	// CodeInvalid: the request is wrong.
 	CodeInvalid = "invalid-request"
 	// CodeBusy: the session is at work, and cannot be changed until it is idle.
 	CodeBusy = "busy"
+	// CodeHidden: what the change is about is hidden by a rewind.
+	CodeHidden = "hidden"
+	// CodeNotUsers: a rewind names a message that is not the user's.
+	CodeNotUsers = "not-users-message"
+	// CodeNoRewind: there is no rewind to undo.
+	CodeNoRewind = "no-rewind"
 	// CodeNotFound: something that the request names, other than a session, is not there.
 	CodeNotFound = "not-found"
 	// CodeInternal: anything else.
@@ -231,9 +237,9 @@ var kinds = []struct {
 }{
 	{"session-not-found", store.ErrNotFound, http.StatusNotFound},
 	{"ambiguous", store.ErrAmbiguous, http.StatusConflict},
-	{"hidden", store.ErrHidden, http.StatusConflict},
-	{"not-users-message", store.ErrNotUsers, http.StatusConflict},
-	{"no-rewind", store.ErrNoRewind, http.StatusConflict},
+	{CodeHidden, store.ErrHidden, http.StatusConflict},
+	{CodeNotUsers, store.ErrNotUsers, http.StatusConflict},
+	{CodeNoRewind, store.ErrNoRewind, http.StatusConflict},
 	{"refused", store.ErrRefused, http.StatusUnprocessableEntity},
 	{"reported", store.ErrReported, http.StatusConflict},
 	{"store-locked", store.ErrLocked, http.StatusServiceUnavailable},
@@ -249,6 +255,11 @@ var kinds = []struct {
 // Invalidf is a problem of a parameter of a request, "" for the request as a whole. The remedy may be empty.
 func Invalidf(parameter, remedy, format string, args ...any) *Problem {
 	return NewProblem(CodeInvalid, http.StatusBadRequest, parameter, remedy, fmt.Sprintf(format, args...))
+}
+
+// conflictf is a problem of a session that cannot be changed so now.
+func conflictf(code, parameter, remedy, format string, args ...any) *Problem {
+	return NewProblem(code, http.StatusConflict, parameter, remedy, fmt.Sprintf(format, args...))
 }
 
 // NotFoundf is a problem of a parameter that names something which is not there.

@@ -67,6 +67,9 @@ func TestSessionsAreChanged(t *testing.T) {
 		if len(rewound.Messages) == 0 || rewound.Undone {
 			t.Errorf("the rewind is %+v", rewound)
 		}
+		path := Prefix + id
+		s.fails(http.MethodPost, path+"/rewind", `{"turn":3}`, http.StatusConflict, CodeHidden, "turn")
+		s.fails(http.MethodPost, path+"/fork", `{"turn":3}`, http.StatusConflict, CodeHidden, "turn")
 		s.do(http.MethodPost, id+"/unrewind", "", http.StatusOK, &rewound)
 		if !rewound.Undone {
 			t.Errorf("the rewind is %+v", rewound)
@@ -133,7 +136,7 @@ func TestChangesThatAreRefused(t *testing.T) {
 		{http.MethodPost, id + "/fork", `{"turn":1,"message":"m"}`, 400, invalid, "turn"},
 		{http.MethodPost, id + "/rewind", `{"message":"none"}`, 400, invalid, "message"},
 		{http.MethodPost, id + "/rewind", `{}`, 400, invalid, "turn"},
-		{http.MethodPost, id + "/unrewind", ``, 400, invalid, ""},
+		{http.MethodPost, id + "/unrewind", ``, 409, CodeNoRewind, ""},
 		{http.MethodPost, Prefix + "import", `nothing`, 422, "not-imported", ""},
 		{http.MethodPost, Prefix + "import?format=word", `{}`, 400, invalid, "format"},
 	} {

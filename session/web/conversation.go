@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -63,8 +62,7 @@ func AtRest(ctx context.Context, r document.Reader, id string) (*Conversation, e
 	}
 	c := &Conversation{ID: id, Transcript: in.Transcript, Timeline: document.Build(in), Turns: make(map[string]int)}
 	if st := c.Timeline.Status.State; st == document.ActivityBusy || st == document.ActivityRetrying {
-		return nil, NewProblem(CodeBusy, http.StatusConflict, "", "wait until it is idle",
-			fmt.Sprintf("session %s is %s", id, st))
+		return nil, conflictf(CodeBusy, "", "wait until it is idle", "session %s is %s", id, st)
 	}
 	for turn, m := range c.Timeline.Messages() {
 		c.Turns[m.ID] = turn.Number
@@ -86,8 +84,8 @@ func (c *Conversation) Fork(ctx context.Context, s store.Service, at Place, titl
 	case point == nil:
 		point = last
 	case point.HiddenAt != nil:
-		return nil, Invalidf("message", "choose another, or take the rewind back", "message %s is hidden by a rewind",
-			point.ID)
+		return nil, conflictf(CodeHidden, "message", "choose another, or take the rewind back",
+			"message %s is hidden by a rewind", point.ID)
 	}
 	if c.Timeline.Status.State.Waiting() && c.Turns[point.ID] >= c.Turns[last.ID] && point.Role != session.RoleUser {
 		return nil, Invalidf("turn", "copy less of it, or answer first", "session %s waits for a human in turn %d", c.ID,
@@ -113,11 +111,11 @@ func (c *Conversation) Rewind(ctx context.Context, s store.Service, to Place, no
 	case point == nil:
 		return nil, Invalidf("turn", "name a turn, or a message of the user's", "a rewind needs a place")
 	case point.Role != session.RoleUser:
-		return nil, Invalidf("message", fmt.Sprintf("name one of the user's, or turn %d", c.Turns[point.ID]),
+		return nil, conflictf(CodeNotUsers, "message", fmt.Sprintf("name one of the user's, or turn %d", c.Turns[point.ID]),
 			"message %s is the %s's", point.ID, point.Role)
 	case point.HiddenAt != nil:
-		return nil, Invalidf("message",
-			"choose an earlier one, or undo the rewind first", "message %s is hidden already", point.ID)
+		return nil, conflictf(CodeHidden, "message", "choose an earlier one, or undo the rewind first",
+			"message %s is hidden already", point.ID)
 	}
 	done, err := s.Rewind(ctx, c.ID, point.ID, now)
 	done.To = point.ID // also where nothing came after it
@@ -128,7 +126,7 @@ func (c *Conversation) Rewind(ctx context.Context, s store.Service, to Place, no
 func (c *Conversation) Unrewind(ctx context.Context, s store.Service) (*Rewound, error) {
 	done, err := s.Unrewind(ctx, c.ID)
 	if errors.Is(err, store.ErrNoRewind) {
-		return nil, Invalidf("", "all of it is shown", "session %s has no rewind to undo", c.ID)
+		return nil, conflictf(CodeNoRewind, "", "all of it is shown", "session %s has no rewind to undo", c.ID)
 	}
 	return c.rewound(done, true), err
 }
@@ -165,7 +163,7 @@ func (c *Conversation) at(p Place, role string) (*session.Message, error) {
 		if role != "" {
 			what = "turn %d of session %s has no question that is seen"
 		}
-		return nil, Invalidf("turn", "choose another turn", what, number, c.ID)
+		return nil, conflictf(CodeHidden, "turn", "choose another turn", what, number, c.ID)
 	}
 	return m, nil
 }
