@@ -24,6 +24,8 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/agenttrace/agenttrace/session/document"
 )
 
 // Gate is a file of assertions. The zero value has none, and takes the defaults of a [Baseline].
@@ -254,7 +256,8 @@ func (a *Assertion) asserted() (keys []string) {
 		switch key {
 		case "name", "case", "share", "confidence":
 		default:
-			if !v.Field(i).IsZero() {
+			f := reflect.Indirect(v.Field(i)) // {} and [] state nothing, and would hold for any session
+			if f.IsValid() && !f.IsZero() && (f.Kind() != reflect.Map && f.Kind() != reflect.Slice || f.Len() > 0) {
 				keys = append(keys, key)
 			}
 		}
@@ -274,6 +277,9 @@ func (a *Assertion) check() error {
 	}
 	if err := errors.Join(a.checkShare(), a.checkMatches()); err != nil {
 		return err
+	}
+	if sign, _ := document.OutcomeWords(a.Status); a.Status != "" && sign == "" {
+		return fmt.Errorf("status is %q; use %s", a.Status, strings.Join(document.Statuses(), ", "))
 	}
 	for key, value := range map[string]string{"tool_errors": a.ToolErrors, "denied": a.Denied, "loops": a.Loops,
 		"secrets": a.Secrets} {
@@ -312,11 +318,19 @@ func (a *Assertion) checkShare() error {
 	return nil
 }
 
+// outcomes are those of a call.
+var outcomes = []string{document.OutcomeOK, document.OutcomeFailed, document.OutcomeDenied, document.OutcomeLost,
+	document.OutcomeOpen}
+
 // checkMatches checks what calls, scores and texts are matched with.
 func (a *Assertion) checkMatches() error {
 	for _, c := range []*CallMatch{a.Called, a.NotCalled} {
-		if c != nil && c.Tool == "" {
+		switch {
+		case c == nil:
+		case c.Tool == "":
 			return errors.New("it names no tool; add tool: NAME, or tool: \"*\" for any")
+		case c.Outcome != "" && !slices.Contains(outcomes, c.Outcome):
+			return fmt.Errorf("outcome is %q; use %s", c.Outcome, strings.Join(outcomes, ", "))
 		}
 	}
 	if s := a.Score; s != nil && (s.Name == "" || s.Min == nil && s.Max == nil && s.Label == "") {
