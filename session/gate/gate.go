@@ -80,6 +80,9 @@ type Assertion struct {
 	Score *ScoreMatch `yaml:"score"`
 	// Expected: the last answer has the text that the case of the data set expects.
 	Expected string `yaml:"expected"`
+
+	// goesOn: the sessions go on, and a figure that is not known yet is within its bounds.
+	goesOn bool
 }
 
 // CallMatch matches calls of tools.

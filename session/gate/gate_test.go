@@ -363,6 +363,25 @@ func TestAWrongGateNamesThePlace(t *testing.T) {
 	}
 }
 
+// A figure that is not known yet breaks no rule: an agent would be stopped before its first answer.
+func TestWhatIsNotKnownYetBreaksNoRule(t *testing.T) {
+	rules, err := parseRules([]byte("version: 1\nrules:\n  - {name: dear, max: {tokens: 5, cost_usd: 5}}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for want, figures := range map[string]map[string]float64{
+		"": {}, "tokens is 6, above 5": {"tokens": 6}, "cost_usd is $6.00, above $5.00": {"cost_usd": 6},
+	} {
+		got := ""
+		if f := rules.gate.Assertions[0].outOfBounds(&Run{Figures: figures}); f != nil {
+			got = f.Detail
+		}
+		if got != want {
+			t.Errorf("of %v: %q, want %q", figures, got, want)
+		}
+	}
+}
+
 // The schema for editors has the keys that the file may have.
 func TestTheSchemaHasEveryKey(t *testing.T) {
 	type node struct {

@@ -126,7 +126,7 @@ func parseRules(content []byte) (*Rules, error) {
 		err := errors.Join(rule.check(), r.checkActions(rule))
 		if err == nil && rule.isAssertion() {
 			a := Assertion{Max: rule.Max, Loops: rule.Loops, Secrets: rule.Secrets, Denied: rule.Denied,
-				NotCalled: rule.NotCalled}
+				NotCalled: rule.NotCalled, goesOn: true}
 			err = a.check()
 			rule.assertion, r.gate.Assertions = len(r.gate.Assertions), append(r.gate.Assertions, a)
 		}

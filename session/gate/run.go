@@ -313,7 +313,7 @@ func (a *Assertion) outOfBounds(run *Run) *Failure {
 		low, isMin := a.Min[name]
 		text := name + " is " + figureText(name, v)
 		switch {
-		case !isMax && !isMin:
+		case !isMax && !isMin, !known && a.goesOn:
 		case !known:
 			return &Failure{Detail: name + " is not known"}
 		case isMax && v > float64(high):
