@@ -268,6 +268,20 @@ func flagError(cmd *cobra.Command, err error) error {
 	return usagef("%w; see %s --help", err, cmd.CommandPath())
 }
 
+// onlyCommands refuses what is no command below cmd.
+func onlyCommands(cmd *cobra.Command, args []string) error {
+	var names []string
+	for _, c := range cmd.Commands() {
+		if c.IsAvailableCommand() {
+			names = append(names, c.Name())
+		}
+	}
+	if len(args) > 0 {
+		return usagef("%s has no command %q; use %s", cmd.Name(), args[0], either(names))
+	}
+	return nil
+}
+
 // exactly counts arguments; another number is a mistake in the command line.
 func exactly(n int, what string) cobra.PositionalArgs { return between(n, n, what) }
 

@@ -44,7 +44,7 @@ type hooking struct{ yes bool }
 func newHooks() *cobra.Command {
 	var h hooking
 	one := exactly(1, "one client")
-	cmd := described("hooks", nil, nil, func(cmd *cobra.Command, _ []string) error { return cmd.Help() })
+	cmd := described("hooks", nil, onlyCommands, func(cmd *cobra.Command, _ []string) error { return cmd.Help() })
 	for _, name := range []string{"install", "remove"} {
 		cmd.AddCommand(described("hooks "+name, flags{"yes": &h.yes}, one, func(cmd *cobra.Command, args []string) error {
 			return h.change(cmd, args[0], name == "install")

@@ -18,8 +18,7 @@ import (
 // The commands below "store", which work on a store as a whole. "store check" has a file of its own.
 
 func newStore() *cobra.Command {
-	none := exactly(0, "no arguments")
-	cmd := described("store", nil, none, func(cmd *cobra.Command, _ []string) error {
+	cmd := described("store", nil, onlyCommands, func(cmd *cobra.Command, _ []string) error {
 		address, path, err := place(cmd)
 		if err == nil {
 			_, err = fmt.Fprintln(cmd.OutOrStdout(), cmp.Or(address, stores.Name(path)))

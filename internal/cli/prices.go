@@ -147,8 +147,7 @@ func (p *prices) lacking(cmd *cobra.Command, models []string) error {
 
 func newPrices(version string) *cobra.Command {
 	var asJSON bool
-	none := exactly(0, "no arguments")
-	cmd := described("prices", flags{"json": &asJSON}, none, func(cmd *cobra.Command, _ []string) error {
+	cmd := described("prices", flags{"json": &asJSON}, onlyCommands, func(cmd *cobra.Command, _ []string) error {
 		dir, err := pricesDir()
 		if err != nil {
 			return err

@@ -237,6 +237,9 @@ func newShow() *cobra.Command {
 		if asJSON && raw {
 			return usagef("--json and --raw exclude each other; use one of them")
 		}
+		if turn > 0 && raw {
+			return usagef("--raw prints the rows of the whole session; leave the turn out, or use --json")
+		}
 		return reading(cmd, func(ctx context.Context, r document.Reader, p *prices) error {
 			id, err := r.Resolve(ctx, args[0])
 			if err != nil {
