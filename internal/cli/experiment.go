@@ -66,21 +66,17 @@ func readCases(r io.Reader) (all []gate.Case, err error) {
 		if err := json.Unmarshal(s.Bytes(), &c); err != nil {
 			return nil, fmt.Errorf("line %d is no case: %w", line, err)
 		}
-		if c.Case = cmp.Or(c.Case, gate.CaseOf(c.Input)); c.Input == "" && c.Expected == "" {
+		if c.Case == "" && c.Input == "" && c.Expected == "" {
 			return nil, fmt.Errorf("line %d has neither input nor expected; write {\"case\", \"input\", \"expected\"}", line)
 		}
+		c.Case = cmp.Or(c.Case, gate.CaseOf(c.Input))
 		all = append(all, c)
 	}
 	return all, s.Err()
 }
 
 func newDataset() *cobra.Command {
-	cmd := described("dataset", nil, cobra.ArbitraryArgs, func(cmd *cobra.Command, args []string) error {
-		if len(args) > 0 {
-			return usagef("dataset has no command %q; use create, add, rm, ls or export", args[0])
-		}
-		return cmd.Help()
-	})
+	cmd := described("dataset", nil, onlyCommands, func(cmd *cobra.Command, _ []string) error { return cmd.Help() })
 	cmd.AddCommand(newDatasetAdd("create"), newDatasetAdd("add"), newDatasetRemove(), newDatasetList(), newDatasetExport())
 	return cmd
 }
@@ -114,6 +110,8 @@ func newDatasetAdd(name string) *cobra.Command {
 		}
 		selects := x.given(cmd)
 		switch {
+		case args[0] == "":
+			return usagef("the name of the data set is empty; give one")
 		case selects == (len(args) > 1):
 			return usagef("name sessions after the set, or add filters; one of them")
 		case x.expected != "" && x.answers:
@@ -371,6 +369,7 @@ func newBlame() *cobra.Command {
 	var good, bad []string
 	cmd := described("blame", flags{"experiment": &g.experiment, "case": &of, "gate": &g.file, "good": &good, "bad": &bad,
 		"json": &g.asJSON}, exactly(0, "no arguments"), func(cmd *cobra.Command, _ []string) error {
+		g.cmd = cmd
 		if (len(good) == 0) != (len(bad) == 0) {
 			return usagef("--good and --bad belong together; give both, or leave it to the status of sessions")
 		}
@@ -379,6 +378,9 @@ func newBlame() *cobra.Command {
 		}
 		return g.reading(cmd, func(ctx context.Context, r document.Reader, _ *prices) error {
 			runs, err := g.gate.Runs(ctx, r, g.query(), g.status, nil, document.Present(g.experiment)...)
+			if err == nil && len(runs) == 0 && g.experiment != "" {
+				err = g.none(r, g.experiment)
+			}
 			if err != nil {
 				return err
 			}
@@ -414,6 +416,8 @@ func newBlame() *cobra.Command {
 				return writeJSON(cmd, found)
 			case len(runs) == 0:
 				return g.reportNone(cmd, r, g.query())
+			case len(cases) == 0:
+				return note(cmd, "no session is a run of the case %q\n", of)
 			}
 			if err := printCulprits(cmd.OutOrStdout(), found); err != nil {
 				return err

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -205,17 +206,21 @@ func (g *gating) compared(ctx context.Context, r document.Reader, experiment, fi
 	case file != "":
 		return nil, noSession([]string{file})
 	}
-	return nil, g.none(r, experiment)
+	return nil, fmt.Errorf("it is no file: %w", g.none(r, experiment))
 }
 
-// none is the error for an experiment without sessions.
+// none is the error for an experiment without sessions, or without any that the filters select.
 func (g *gating) none(r document.Reader, name string) error {
 	all, err := gate.Experiments(g.cmd.Context(), r)
-	if err != nil {
+	switch {
+	case err != nil:
 		return err
-	}
-	if len(all) == 0 {
+	case len(all) == 0 && len(g.sessions) > 0:
+		return usagef("there is no experiment %q, and no other in the files; agenttrace run --experiment makes one", name)
+	case len(all) == 0:
 		return usagef("there is no experiment %q, and no other in %s; agenttrace run --experiment makes one", name, r.Name())
+	case slices.Contains(all, name):
+		return errors.Join(g.reportNone(g.cmd, r, g.query()), errFinding)
 	}
 	return usagef("there is no experiment %q; there are %s", name, strings.Join(all, ", "))
 }
