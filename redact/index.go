@@ -49,7 +49,7 @@ func newIndex(active []*rule, keys []keyName) *table {
 	}
 	if len(keys) > 0 {
 		for i := range phrases {
-			for literal := range strings.SplitSeq(phrases[i].literals, "|") {
+			for _, literal := range phrases[i].literals {
 				all = append(all, entry{rule: placed[phrases[i].where&(open|alone)], literal: literal,
 					fold: phrases[i].where&fold != 0, phrase: &phrases[i]})
 				// As JSON may have it.
@@ -73,7 +73,7 @@ func newIndex(active []*rule, keys []keyName) *table {
 	}
 	// A name may be spelled in escapes entirely, and then none of its literals is in the text.
 	for i := 0; len(all) > 0 && i < len(words["hidden"]); i++ {
-		literal := strings.NewReplacer("␛", "\x1b", "·", " ").Replace(words["hidden"][i])
+		literal := strings.ReplaceAll(words["hidden"][i], "␛", "\x1b")
 		all = append(all, entry{rule: hiddenRule, literal: literal})
 	}
 
@@ -122,7 +122,7 @@ func trigram(s string) uint32 {
 var common = func() map[uint32]bool {
 	set := map[uint32]bool{}
 	for _, three := range words["common"] {
-		set[trigram(strings.ReplaceAll(three, "·", " "))] = true
+		set[trigram(three)] = true
 	}
 	return set
 }()

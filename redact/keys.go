@@ -92,7 +92,7 @@ func (k *keyName) entries() (out []entry) {
 		if indexFold(text, name) < 0 {
 			name = name[:2] // pw
 		}
-		add(strings.ReplaceAll(text, "·", " "), name)
+		add(text, name)
 	}
 	if len(out) > 0 {
 		return out

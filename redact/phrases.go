@@ -1,87 +1,51 @@
 package redact
 
 import (
+	_ "embed" // of the table
 	"slices"
 	"strings"
 
 	"github.com/agenttrace/agenttrace/internal/jsonscan"
 )
 
-// phrase is a row of the table of labels that are not names of keys: words of people, directives of configuration,
-// calls.
+// phrase is a row of data/phrases.txt.
 type phrase struct {
-	literals string // separated by |
-	join     join   // how the value after it is joined; joins where signs and words show it
+	literals []string
 	where    placing
-	behind   string // what is between it and its value: one of these, in this order, separated by |; · is a space
+	join     join     // joins where signs and words show it
+	behind   []string // what is between it and its value
 	find     func(c *scan, m *mention) bool
 	hint     bool // it names no secret: what looks like one is near it more often than elsewhere
 }
 
-// phrases is the table of them.
-var phrases = []phrase{
-	{literals: strings.Join(spoken(), "|"), join: joins, where: open},
-	// requirepass SECRET
-	{literals: "requirepass |masterauth |bindpw |rootpw |rootpw --plaintext |snmp-server community |key-string |" +
-		"psk ascii 0 |set-key ascii 0 |334 UGFzc3dvcmQ6\nC: |334 UGFzc3dvcmQ6|AUTHENTICATE | on >|PSK |EAP |XAUTH |" +
-		"rocommunity |rwcommunity |\nAUTH |tacacs-server key |" +
-		"radius-server key |isakmp key |wireless_wpa string |wireless_wep string |.Unprotect |\" * |option key |" +
-		" wpa2 | wpa3 ",
-		join: setting, where: open},
-	// KeyName  Permissions  Value, the header of a table of Azure
-	{literals: "KeyName  ", join: joins, where: open},
-	{literals: "::add-mask::|?appid=|&appid=|?key=|&key=", join: tight, where: open},
-	// CREATE USER bob IDENTIFIED BY SECRET
-	{literals: "identified by |identified by password |identified by values |\" replace |' replace |_ replace ",
-		join: setting, where: fold | open},
-	// --from-literal=password=SECRET
-	{literals: "identified with |set password for |--from-literal=|unseal key |recovery key ", where: fold | open,
-		join: setting, behind: "·by·|·as·|=·password(|=|:·"},
-	// PRAGMA key = 'SECRET'
-	{literals: "pragma key|pragma rekey|pragma hexkey|attach database |sp_addlogin |createuser ", where: fold | open,
-		join: setting, behind: "=·|·key·|',·|·sha·|·md5·|·sha-256·|·sha-512·"},
-	// Security question: pet? Answer: SECRET
-	{literals: "security question|sicherheitsfrage|geheimfrage|question secrète|pregunta de seguridad", where: fold | open,
-		join: prose, behind: "answer:·|antwort:·|réponse·:·|respuesta:·"},
-	// http://host/cgi?user=bob&p=SECRET
-	{literals: "?u=|&u=|?user=|&user=", join: tight, where: open, behind: "&p="},
-	{literals: "PIN|PUK|TAN", join: joins, where: open},
-	{literals: `"random_password"|"random_string"`, where: open, join: setting, behind: `"result":·|"result":`},
-	{literals: " LOGIN |ftp> user ", where: open, join: bare, behind: "·"},
-	// WIFI:T:WPA;S:home;P:SECRET;; is the text of a QR code.
-	{literals: "WIFI:T:|WIFI:S:", where: open, join: setting, behind: ";p:"},
-	{literals: "]:587 |]:465 |]:25 ", where: open, join: setting, behind: ":"},
-	// unlock it with SECRET
-	{literals: "unlock it with |unlocks with |unlock with |opens with |open it with |decrypts with |decrypt with |" +
-		"extract with ", where: fold | open, join: prose},
-	{literals: `chpasswd:|stringData:|basic_auth_users:|stringData":`, where: open, find: grouped},
-	{literals: ":identify |nickserv identify ", where: fold | open, join: setting},
-	// TOOL -u bob -p SECRET; mkdir -p names a directory.
-	{literals: ` -p | -P |"-p", "|'-p', '`, where: open, join: flag, find: afterUser},
-	// echo SECRET | sudo -S ls; sudo -S ls <<< SECRET
-	{literals: "echo |printf |<<<", find: printed},
-	// element.send_keys("SECRET")
-	{literals: ".send_keys(|.sendkeys(|.fill(|.type(|.settext(|.setvalue(|.entertext(", where: fold | open, join: argument,
-		find: given},
-	{literals: literals("logins"), where: fold | open, join: prose,
-		behind: "·/·|/|·and·|·with·"},
-	// log in to admin / SECRET
-	{literals: "get into |log into |log in to |log on to |login to |sign in to |access to ", where: fold | open, join: prose,
-		behind: "·/·"},
-	// curl -u bob:SECRET
-	{literals: "user=|user =|user:|login=|userpwd|-u,|auth=|user\"", where: fold, join: flag, find: afterName},
-	// ConvertTo-SecureString "SECRET" -AsPlainText
-	{literals: "convertto-securestring |convertto-securestring -string ", join: argument, where: fold | open},
-	{literals: literals("callees"), where: fold | open, find: given},
-	{literals: ".tochararray", where: fold | open, join: joins},
-	// db.example.com:5432:app:bob:SECRET
-	{literals: ":5432:|:5433:|:6432:|:*:*:|*:*:*:", where: open, find: pgpass},
-	{literals: `"Secret"|kind: Secret`, where: open, find: ofSecret},
-	// {"kty": "oct", "kid": …, "k": "SECRET"}: the kid stays.
-	{literals: `"kty"`, join: sure, where: open, find: ofKey},
-	{literals: literals("hints"), where: fold | alone, find: hinted, hint: true},
-	{literals: literals("hintsOfNames"), where: fold, find: hinted, hint: true},
-}
+//go:embed data/phrases.txt
+var phrasesFile string
+
+var finders = map[string]func(c *scan, m *mention) bool{"@grouped": grouped, "@afterUser": afterUser,
+	"@printed": printed, "@given": given, "@afterName": afterName, "@pgpass": pgpass, "@ofSecret": ofSecret,
+	"@ofKey": ofKey, "@hinted": hinted}
+
+// phrases are the rows of the table of labels that are not names of keys.
+var phrases = func() (rows []phrase) {
+	for _, line := range tableRows(phrasesFile) {
+		column := strings.Split(strings.NewReplacer("·", " ", "␤", "\n").Replace(line), "\t")
+		p := phrase{literals: strings.Split(column[0], "|"), where: placingOf(column[1]), join: joins}
+		if list, ok := strings.CutPrefix(column[0], "@"); ok {
+			p.literals = phrasesOf(list)
+		}
+		if by := slices.Index(rowNames, column[2]); by >= 0 {
+			p.join = join(by)
+		}
+		if len(column) > 3 {
+			if p.find = finders[column[3]]; p.find == nil {
+				p.behind = strings.Split(column[3], "|")
+			}
+			p.hint = column[3] == "@hinted"
+		}
+		rows = append(rows, p)
+	}
+	return rows
+}()
 
 // phrased finds the value of the phrase that e found at begin, where it is a secret.
 func (c *scan) phrased(e *entry, begin int) bool {
@@ -91,7 +55,7 @@ func (c *scan) phrased(e *entry, begin int) bool {
 	switch {
 	case p.find != nil:
 		return p.find(c, m)
-	case p.behind != "":
+	case p.behind != nil:
 		for n := 0; n < 3; n++ { // log in with bob and SECRET: one sign is before the user
 			if m.hi = m.behind(p.behind); m.hi == 0 {
 				break
@@ -114,10 +78,9 @@ func (c *scan) phrased(e *entry, begin int) bool {
 
 // behind returns the end of the first of signs after the label in its line, 0 where there is none. After a string of
 // JSON it may be in a line below.
-func (m *mention) behind(signs string) int {
+func (m *mention) behind(signs []string) int {
 	for i := m.hi; i < len(m.s) && i < m.hi+200 && (m.s[m.hi-1] == '"' || !oneByteOf("\n)", m.s[i])); i++ {
-		for sign := range strings.SplitSeq(signs, "|") {
-			sign = strings.ReplaceAll(sign, "·", " ")
+		for _, sign := range signs {
 			if end := i + len(sign); end <= len(m.s) && equalFold(m.s[i:end], sign) {
 				return end
 			}
@@ -200,10 +163,10 @@ func printed(c *scan, m *mention) bool {
 	if strings.HasPrefix(c.s[end:], "|") {
 		command = c.s[end:until(c.s, end, maxKey, "\n")]
 	}
-	reads := func(word string) bool { return strings.Contains(command, strings.ReplaceAll(word, "·", " ")) }
+	reads := func(word string) bool { return strings.Contains(command, word) }
 	// echo … | base64 -d only decodes.
 	if !strings.HasSuffix(command, "<(") && !slices.ContainsFunc(words["readers"], reads) ||
-		reads("base64·-d") || reads("sum·-") {
+		reads("base64 -d") || reads("sum -") {
 		return false
 	}
 	if reads("chpasswd") {

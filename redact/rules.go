@@ -34,6 +34,14 @@ const (
 	after                     // the literal is no part of the secret
 )
 
+// placingOf reads the names of placings.
+func placingOf(names string) (where placing) {
+	for name := range strings.SplitSeq(names, ",") {
+		where |= map[string]placing{"fold": fold, "open": open, "alone": alone, "after": after}[name]
+	}
+	return where
+}
+
 //go:embed data/rules.txt
 var rulesFile string
 
@@ -45,14 +53,10 @@ var rules []*rule
 
 func init() {
 	functions["@encodedText"] = encodedText // asks the rules
-	placings := map[string]placing{"fold": fold, "open": open, "alone": alone, "after": after}
 	for _, line := range tableRows(rulesFile) {
 		column := strings.Split(line, "\t")
 		r := &rule{name: column[0], about: column[4], literals: strings.Split(column[3], "|"),
-			find: functions[column[2]], marker: "[redacted:" + column[0] + "]"}
-		for name := range strings.SplitSeq(column[1], ",") {
-			r.where |= placings[name]
-		}
+			where: placingOf(column[1]), find: functions[column[2]], marker: "[redacted:" + column[0] + "]"}
 		if column[3] == "@encodedNames" {
 			r.literals = encodedNames()
 		}

@@ -4,6 +4,7 @@ import (
 	_ "embed" // of the lists
 	"slices"
 	"strings"
+	"unicode/utf8"
 )
 
 //go:embed data/words.txt
@@ -16,7 +17,9 @@ var words = func() map[string][]string {
 		if head, ok := strings.CutPrefix(line, "## "); ok {
 			name, _, _ = strings.Cut(head, ":")
 		} else if !strings.HasPrefix(line, "#") {
-			all[name] = append(all[name], strings.Fields(line)...)
+			for word := range strings.FieldsSeq(line) {
+				all[name] = append(all[name], strings.ReplaceAll(word, "·", " "))
+			}
 		}
 	}
 	return all
@@ -54,17 +57,14 @@ func has(list, word string) bool {
 
 var pairs = strings.Join(words["pairs"], "")
 
-// literals are the words of a list as the literals of a phrase.
-func literals(list string) string {
-	return strings.ReplaceAll(strings.Join(words[list], "|"), "·", " ")
-}
-
-// spoken are the names of secrets in the languages of people, as they are in a line, begin it, and are shouted.
-func spoken() (out []string) {
-	for _, name := range words["spoken"] {
-		name = strings.ReplaceAll(name, "·", " ")
-		title := strings.ToUpper(string([]rune(name)[:1])) + string([]rune(name)[1:])
-		out = append(out, name, title, strings.ToUpper(name))
+// phrasesOf are the phrases of a list; those that people speak as they are in a line, begin it, and are shouted.
+func phrasesOf(list string) (out []string) {
+	for _, phrase := range words[list] {
+		out = append(out, phrase)
+		if list == "spoken" {
+			first, size := utf8.DecodeRuneInString(phrase)
+			out = append(out, strings.ToUpper(string(first))+phrase[size:], strings.ToUpper(phrase))
+		}
 	}
 	slices.Sort(out)
 	return slices.Compact(out)
