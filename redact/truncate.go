@@ -40,22 +40,19 @@ func (r *Redactor) TruncateJSON(raw []byte) ([]byte, Result) {
 		out, res := r.Truncate(s)
 		return []byte(out), res
 	}
-	c := cutter{s: s, limit: r.maxBytes, depth: r.maxDepth, maxString: len(s), maxElements: len(s)}
-	if c.limit == 0 {
-		c.limit = math.MaxInt
+	limit := r.maxBytes
+	if limit == 0 {
+		limit = math.MaxInt
 	}
-	for !c.cut() {
-		if !c.tighten() {
-			note, _ := sizeNote("", len(s))
-			c.out = []byte(`"` + note + `"`)
-			break
-		}
-	}
-	if string(c.out) == s {
+	out := jsonscan.Cut(s, limit, r.maxDepth, TruncatedMarker, func(cut string) string {
+		note, _ := sizeNote(cut, len(cut))
+		return note
+	})
+	if string(out) == s {
 		return raw, res
 	}
 	res.Truncated, res.SHA256 = true, digest(s)
-	return c.out, res
+	return out, res
 }
 
 func digest(s string) string {
@@ -93,103 +90,6 @@ func omit(s string, redacted bool) (string, Result) {
 	}
 	return "[omitted: " + strconv.Itoa(len(s)) + " bytes]",
 		Result{Redacted: redacted, Omitted: true, Size: len(s), SHA256: digest(s)}
-}
-
-// cutter writes JSON again with shorter strings and fewer elements. Its input is valid.
-type cutter struct {
-	s           string
-	out         []byte
-	limit       int
-	depth       int // 0: none
-	maxString   int // bytes of a string between its quotes
-	maxElements int
-}
-
-// tighten makes the next output smaller; it is false when it cannot.
-func (c *cutter) tighten() bool {
-	switch {
-	case c.maxString > 64:
-		c.maxString = max(min(c.maxString/2, c.limit), 64)
-	case c.maxElements > 1:
-		c.maxElements = min(c.maxElements/2, 256)
-	case c.maxString > 40:
-		c.maxString = 40
-	default:
-		return false
-	}
-	return true
-}
-
-// cut returns false when the output outgrew the limit, which ends it early.
-func (c *cutter) cut() bool {
-	c.out = c.out[:0]
-	return c.value(jsonscan.Space(c.s, 0), 0) >= 0
-}
-
-// value writes the value at i and returns its end, below 0 where the output outgrew the limit.
-func (c *cutter) value(i, depth int) (end int) {
-	nests := c.s[i] == '{' || c.s[i] == '['
-	if nests && (c.depth == 0 || depth < c.depth) {
-		end = c.elements(i, depth)
-	} else {
-		end = skipJSON(c.s, i)
-		value := c.s[i:end]
-		if nests && len(value) > 2 {
-			note, _ := sizeNote("", len(value))
-			value = `"` + note + `"`
-		} else if value[0] == '"' {
-			value = c.shorter(value)
-		}
-		c.out = append(c.out, value...)
-	}
-	if len(c.out) > c.limit {
-		return -1
-	}
-	return end
-}
-
-func (c *cutter) elements(i, depth int) (end int) {
-	c.out = append(c.out, c.s[i])
-	n := 0
-	end = jsonscan.Container(c.s, i, func(key jsonscan.Key, at int) int {
-		if n++; n > c.maxElements {
-			return skipJSON(c.s, at)
-		}
-		if n > 1 {
-			c.out = append(c.out, ',')
-		}
-		if key.To > 0 {
-			c.out = append(append(c.out, c.s[key.From:key.To]...), ':')
-		}
-		return c.value(at, depth+1)
-	})
-	if rest := n - c.maxElements; rest > 0 {
-		c.out = append(c.out, `,"`+TruncatedMarker...)
-		if c.s[i] == '{' {
-			c.out = append(c.out, `":"`...)
-		}
-		c.out = append(c.out, "["+strconv.Itoa(rest)+` more]"`...)
-	}
-	c.out = append(c.out, c.s[i]+2)
-	return end
-}
-
-// shorter returns a string in its quotes, cut where it is too long.
-func (c *cutter) shorter(quoted string) string {
-	body := quoted[1 : len(quoted)-1]
-	if len(body) <= c.maxString {
-		return quoted
-	}
-	note, _ := sizeNote(body, len(body))
-	plain := unescape(body)
-	keep := max(0, min(len(plain), c.maxString-len(note)))
-	for keep > 0 && len(escape(plain[:keep])) > max(0, c.maxString-len(note)) {
-		keep -= keep/16 + 1
-	}
-	if out := `"` + escape(plain[:boundary(plain, keep)]) + note + `"`; len(out) < len(quoted) {
-		return out
-	}
-	return quoted
 }
 
 // Fit returns the length to which texts must be cut, the longest first, so that all of them together are shorter by
