@@ -351,8 +351,7 @@ func (c *scan) header(line, sign string) (names bool) {
 		}
 		c.columns = append(c.columns, promise)
 		names = names && name != "" && len(name) <= 40 && strings.Count(name, " ") <= 2 &&
-			!strings.ContainsAny(name, "!$%&()*+,/:;<=>?@[]^{}~\\|\"'`") &&
-			!(sign == "," && at.lo > 0 && line[at.lo-1] == ' ' || sign == aligned && name[0] == '#')
+			!strings.ContainsAny(name, "!$%&()*+,/:;<=>?@[]^{}~\\|\"'`") && !(sign == aligned && name[0] == '#')
 	}
 	return names && secrets > 0
 }
