@@ -49,6 +49,8 @@ func (m *mention) nearby() bool {
 	stop := to
 	// A member of an object of JSON owns nothing in the next object of the same line.
 	if lo := skip(m.s, m.hi, m.hi+1, quotes); lo > m.hi && lo < to && oneByteOf(":,", m.s[lo]) { // of JSON
+		// .option('password', { default: 'SECRET' }) has the object as the next argument.
+		lo = skip(m.s, lo, lo+3, ", {")
 		stop = until(m.s, lo, to-lo, "{}[];")
 	}
 	if m.valueOfPair() {
@@ -123,6 +125,9 @@ func (m *mention) near(t *token, by join) bool {
 		return false
 	}
 	f := t.f
+	if by == ahead && f.kind == aPhrase && f.marks>>isQuoted&1 == 0 { // eslint-disable-next-line no-secrets
+		return false
+	}
 	// Digests are in all places, so near a key or a token that is no password one needs what a hint needs.
 	if (m.class == hint || m.class <= countable && f.kind == aHash) && !m.hints(t) {
 		return false

@@ -64,6 +64,8 @@ func (m *mention) noString(i int) bool {
 func (m *mention) wrapped(i int) (lo, hi int) {
 	s := m.s
 	switch {
+	case i == m.hi+1 && m.substituted():
+		return i, until(s, i, maxJudged, s[m.hi:m.hi+1]+"\n")
 	case m.join == colon && strings.HasPrefix(s[i:], "Str("):
 		return i + len("Str("), until(s, i, maxJudged, ")\n")
 	case m.join == tight && s[i] == '{' && !strings.HasPrefix(s[i:], "{{") && // {{ a }} is of a template

@@ -56,6 +56,10 @@ func newIndex(active []*rule, keys []keyName) *table {
 				if k := strings.IndexFunc(literal, func(c rune) bool { return c >= 0x80 }); k >= 0 {
 					code := fmt.Sprintf(`\u%04x`, []rune(literal[k:])[0])
 					all = append(all, entry{rule: hiddenRule, literal: code, fold: true})
+					for _, sign := range [...]string{"%", "="} {
+						code := fmt.Sprintf("%s%x%s%x", sign, literal[k], sign, literal[k+1])
+						all = append(all, entry{rule: hiddenRule, literal: code, fold: true})
+					}
 				}
 			}
 		}

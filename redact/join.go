@@ -10,6 +10,9 @@ import (
 // nothing.
 func (m *mention) sign() (int, bool) {
 	s := m.s
+	if m.substituted() {
+		return m.by(tight, m.hi+1)
+	}
 	// What is before the label shows what it is part of: a path, the query of a URL, an element, a flag.
 	if m.lo > m.c.floor {
 		switch before := s[m.lo-1]; before {
@@ -32,6 +35,10 @@ func (m *mention) sign() (int, bool) {
 		gap = skip(s, end, end+1, "])")
 	}
 	gap = skip(s, gap, gap+3, "*") // **password**: SECRET
+	// 3) "password"␤4) "SECRET", as redis-cli prints a hash
+	if next := skip(s, gap, gap+6, "\r\n 0123456789"); m.keyed && next > gap+1 && strings.HasPrefix(s[next:], `) "`) {
+		return m.by(pair, next+2)
+	}
 	// Spaces may be before the sign and after it; some signs count only with a space before them.
 	i := skip(s, gap, gap+40, " \t")
 	// What a path ends with names a file, unless something is assigned to it: consul kv put app/password=x.
@@ -44,6 +51,12 @@ func (m *mention) sign() (int, bool) {
 	}
 	i = skip(s, i, len(s), " \t")
 	return i, i < len(s)
+}
+
+// substituted reports whether the label is what a command of sed replaces: s/PASSWORD/SECRET/.
+func (m *mention) substituted() bool {
+	return m.lo-2 >= m.c.floor && m.hi < len(m.s) && m.s[m.lo-2] == 's' && bounded(m.s, m.lo-2) &&
+		m.s[m.lo-1] == m.s[m.hi] && oneByteOf("/|#", m.s[m.hi])
 }
 
 // by notes how the text joins label and value, and returns where the value may begin.
@@ -65,7 +78,7 @@ var signs = func() (rows []sign) {
 		{prose, "", ",·it's·now· ,·it·is·now· ,·it's· ,·it·is· ,·now·"},
 		{sure, "keyed flag", ","}, {pair, "keyed", ","}, {bare, "", ","},
 		{sure, "keyed", "value= content="},
-		{prose, "blank", "-> → ⇒ ➜ – — ... -·"}, {prose, "", "は「 是「 「 已改为 改为 改成 设为 是 为 は 는· 은·"},
+		{prose, "blank", "-> → ⇒ ➜ – — ... -·"}, {prose, "", "は「 是「 為「 「 已改为 改为 改成 设为 是 为 は 는· 은·"},
 		{flag, "blank", "/t·REG_SZ·/d· /t·REG_EXPAND_SZ·/d· -Value·"}, {argument, "none", "("},
 	} {
 		for text := range strings.FieldsSeq(row.list) {
@@ -117,15 +130,21 @@ func (m *mention) operator(i int, blank bool) (int, bool) {
 		return m.colon(i, blank)
 	case '<':
 		return m.nextElement(i)
-	case '(': // a remark: password (admin): …
-		end := strings.Index(s[i:min(len(s), i+42)], "):")
+	case '(', '[': // a remark: password (admin): …, textbox "Password" [ref=e5]: …
+		end := pastRemark(s, i)
 		m.join = prose
-		return i + end + 2, end >= 0
+		return end + 1, strings.HasPrefix(s[end:], ":")
 	}
-	if m.tag && blank { // <password value="…">, <password type="…">…
+	// <password type="…">…, <setting name="password" type="…">␤<value>…
+	inTag := m.keyed && strings.Contains(s[max(m.c.floor, m.lo-40):m.lo], "<")
+	if (m.tag || inTag) && blank {
 		rest := s[i:min(len(s), i+200)]
 		end := max(0, strings.IndexByte(rest, '>'))
-		m.join = sure
+		if m.join = sure; inTag {
+			m.join = cell
+			end = skip(rest, end+1, len(rest), blanks) - 1
+			end += len(rest[end+1:]) - len(strings.TrimPrefix(strings.TrimPrefix(rest[end+1:], "<Value>"), "<value>"))
+		}
 		return i + end + 1, end > 0 && rest[end-1] != '/'
 	}
 	return m.spoken(i, blank)
@@ -201,10 +220,11 @@ func (m *mention) spoken(i int, blank bool) (int, bool) {
 func (m *mention) statement(i int) (int, bool) {
 	s, loose := m.s, false
 	for n := 0; n < 10 && i < len(s); n++ {
+		i = skip(s, pastRemark(s, i), i+maxKey, " ") // for the database (prod) is
 		end := run(s, i, slug|foreign)
 		w, after := s[i:end], s[end:]
 		if w == "" {
-			return i + 1, s[i] == '=' && n > 0
+			return i + 1, n > 0 && strings.IndexAny(after, "=:") == 0
 		}
 		// A key that no verb follows is part of another clause: "the token parser reads the file".
 		loose = loose || n == 0 && !m.sentence && !lists["linking"][w] && !lists["isVerb"][w]
@@ -226,6 +246,14 @@ func (m *mention) statement(i int) (int, bool) {
 		i = end + 1
 	}
 	return 0, false
+}
+
+// pastRemark returns the end of the remark in brackets at i; i where there is none.
+func pastRemark(s string, i int) int {
+	if oneByteOf("([", s[i]) {
+		return i + strings.IndexAny(s[i:min(len(s), i+maxKey)], ")]") + 1
+	}
+	return i
 }
 
 // spokenVerb reports whether the n-th word after a name in another language is its verb, or a dash in its place.

@@ -64,6 +64,8 @@ func (c *scan) phrased(e *entry, begin int) bool {
 			}
 		}
 		return false
+	case p.join == below:
+		return m.joined(jsonscan.Space(c.s, c.eol(hi)))
 	case p.join != joins:
 		if e.literal[0] == '\n' {
 			m.lo++

@@ -47,7 +47,7 @@ var rulesFile string
 
 // functions are the matchers of what no row describes.
 var functions = map[string]matcher{"@privateKey": privateKey, "@keyTail": keyTail, "@putty": putty,
-	"@seedWords": seedWords, "@urlPassword": urlPassword, "@beforeHost": beforeHost}
+	"@seedWords": seedWords, "@urlTail": urlTail, "@urlPassword": urlPassword, "@beforeHost": beforeHost}
 
 var rules []*rule
 
@@ -102,6 +102,11 @@ var checks = map[string]func(body string) bool{
 			!strings.HasPrefix(v, "lf-") && !strings.HasPrefix(v, "helicone-")
 	},
 	"hf": func(v string) bool { return random(v, false) || len(v) == 34 && !wordy(v) && !repeated(v) },
+	"login": func(v string) bool { // Base64 of user:password
+		plain, ok := decoded(v[:len(v)/4*4])
+		k := strings.IndexByte(plain, ':')
+		return ok && k > 0 && run(plain, 0, slug|dot|colonAt) >= k && len(plain) > k+5 && !holds(plain[k:], space)
+	},
 	"hook": func(v string) bool {
 		return random(v, false) && strings.Trim(v[strings.LastIndexByte(v, '/')+1:], "Xx0") != ""
 	},

@@ -292,6 +292,16 @@ func TestEncodedTextIsRead(t *testing.T) {
 	}
 }
 
+// A label is found where the text begins with an escape of its first letter.
+func TestTextThatBeginsWithAnEscape(t *testing.T) {
+	r := mustNew(t, Config{})
+	for _, label := range []string{`\u5bc6\u7801\uff1a`, "=E5=AF=86=E7=A0=81=EF=BC=9A", "%D0%BF%D0%B0%D1%80%D0%BE%D0%BB%D1%8C%3D"} {
+		if out := r.Text(label + password); out != label+Marker {
+			t.Errorf("%s: %s", label, out)
+		}
+	}
+}
+
 const (
 	hex32 = "0f3a9c4e7b1d8265" + "e4a70b9d3c5f1826"
 	hex64 = hex32 + "9b2e6d0c81f7a354" + "7c1e93d05ab8f246"

@@ -35,7 +35,7 @@ func loginBefore(s string, at int) (lo, hi int) {
 		hi--
 		end = since(s, hi, floor, s[hi:at]) - 1
 	}
-	from := since(s, max(floor, end), floor, wordStops+"=(,;<>\\")
+	from := since(s, max(floor, end), floor, wordStops+"=(,;<>\\#")
 	host := run(s[:min(len(s), at+maxKey)], at+1, alnum|dash|dot)
 	if lo, hi := mailAndPassword(s, from, at, host); hi > 0 {
 		return lo, hi
@@ -46,7 +46,9 @@ func loginBefore(s string, at int) (lo, hi int) {
 		from = colon + 1
 		colon = from + strings.IndexByte(s[from:end], ':')
 	}
-	if slash := from + strings.IndexByte(s[from:max(from, end)], '/'); colon < from && slash > from && ofOracle(s, at) {
+	slash := from + strings.IndexByte(s[from:max(from, end)], '/') // user/password@host
+	if colon < from && slash > from &&
+		(ofOracle(s, at) || host > at+1 && strong(s[slash+1:hi]) && holds(s[at:host], letter)) {
 		return slash + 1, hi
 	}
 	if lo = colon + 1; end < at {
@@ -126,6 +128,14 @@ func (c *scan) login(begin int, plain bool) (int, int) {
 		return begin, host // https://TOKEN:x-oauth-basic@…
 	}
 	return lo, host
+}
+
+// urlTail matches the last part of the path of a URL, where that is what only who knows it may use.
+func urlTail(c *scan, at, n int) (int, int) {
+	hi := run(c.s[:min(len(c.s), at+maxURL)], at+n, slug|dot|plusSlash|colonAt)
+	lo := since(c.s, hi, at+n, "/")
+	v := c.s[lo:hi]
+	return unless(v == "" || blank(v) || !tokenLike(v) && !strong(v) && !chancy(v), lo, hi)
 }
 
 // hostAfter returns where the @ is between the password from lo on and the host; below 0 where there is none. The

@@ -92,7 +92,7 @@ func known(v string) kind {
 func nameKind(v string) kind {
 	named := identifierPath(v)
 	switch {
-	case run(v, 0, letter|dash) == len(v) && strings.Count(v, "-") >= 3 && wordy(v):
+	case run(v, 0, letter|dash) == len(v) && strings.Count(v, "-") >= 3 && wordy(v) && v[0] != '-':
 		return aPhrase
 	case len(v) >= 8 && wordFrom(v, 0, len(v)) == len(v) && run(v, 0, alnum) == len(v) && run(v, 0, letter) < len(v)-1:
 		return aWordDigits

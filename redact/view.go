@@ -45,6 +45,9 @@ func (v *view) shown(i int) int {
 		return i
 	}
 	h := v.hidden[k-1]
+	if i == h.from {
+		return h.at
+	}
 	return h.at + h.n + max(0, i-h.from-h.size)
 }
 
@@ -62,7 +65,7 @@ func (v *view) level(i int) int {
 }
 
 // hiding are what hides text begins with.
-var hiding = [...]string{"\\", "%", "&", "\x1b", "=3D", "=20", "<t", "</t", "\xe2\x80", "«", "»"}
+var hiding = [...]string{"\\", "%", "&", "\x1b", "=3D", "=20", "=C", "=D", "=E", "<t", "</t", "\xe2\x80", "«", "»"}
 
 // normalize sets the view to that of s. Most texts hide nothing: those have no view of their own. In the others, too,
 // most bytes hide nothing, so what hides text is searched for by its beginnings, rather than each byte looked at.
@@ -116,7 +119,11 @@ func decode(s string, i int) (c rune, n int) {
 		if i+2 < len(s) && (s[i+1:i+3] == "3D" || s[i+1:i+3] == "20") {
 			return hexByte(s, i, i+1)
 		}
+		return hexRune(s, i)
 	case '%': // password%3DSECRET
+		if c, n := hexRune(s, i); n > 0 {
+			return c, n
+		}
 		k := i + 1
 		// An encoded percent sign is of a URL within a URL, as deep as they nest.
 		for strings.HasPrefix(s[k:], "25") && k+4 <= len(s) && class[s[k+2]]&hexSet != 0 && class[s[k+3]]&hexSet != 0 {
@@ -159,6 +166,19 @@ func hexByte(s string, i, k int) (c rune, n int) {
 		if b >= ' ' && b < 0x7f || b == '\n' {
 			return rune(b), end - i
 		}
+	}
+	return 0, 0
+}
+
+// hexRune decodes the bytes of a rune that is not ASCII: %D0%BF, =D0=BF.
+func hexRune(s string, i int) (c rune, n int) {
+	var b []byte
+	for n = i; !utf8.FullRune(b) && n+3 <= len(s) && s[n] == s[i] && run(s[:n+3], n+1, hexSet) == n+3; n += 3 {
+		x, _ := strconv.ParseUint(s[n+1:n+3], 16, 8)
+		b = append(b, byte(x))
+	}
+	if c, size := utf8.DecodeRune(b); size > 1 {
+		return c, n - i
 	}
 	return 0, 0
 }
