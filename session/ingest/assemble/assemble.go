@@ -1,8 +1,20 @@
 // Package assemble makes sessions of facts: it finds which facts report one turn, one model call, one tool call,
-// whatever spans and records reported them, and writes the messages that they come to.
+// whatever spans and records reported them, and writes the messages that they come to. The facts of a short turn, and
+// its messages:
 //
-// It is a function of the facts alone. A fact that arrives later is not added to
-// what is there: its turn is rebuilt, whole.
+//	agent "List the files"                user       text      List the files
+//	├─ chat            → call c1 of ls    assistant  tool-ls   input of the chat, output of the record
+//	│  └─ api_request  (record: usage)               step-start
+//	├─ ls c1                                         text      Two files.
+//	│  └─ tool_result  (record: output)
+//	└─ chat            → "Two files."
+//
+// It is a function of the facts alone. A fact that arrives later is not added to what is there: its turn is rebuilt,
+// whole. So children may come before parents, records hours before spans, and the rows are the same.
+//
+// The stages, a file each or two: the tree (tree.go, events.go, request.go), the sessions (sessions.go), the turns
+// (turns.go), a turn's calls of models (calls.go, restore.go) and of tools (tools.go), the rows (message.go,
+// parts.go, metadata.go, compaction.go, sessionrows.go).
 package assemble
 
 import (
@@ -16,9 +28,9 @@ import (
 	"github.com/agenttrace/agenttrace/spans"
 )
 
-// Assemble reports what the facts of some turns of the session owner come to: of one, or of all that something reaches
-// across. proofs are what all facts of the session prove of how tokens were counted. The order of the facts has no
-// meaning; attributions are in their order.
+// Assemble reports what the facts of some turns of the session owner come to: of one, or of all that something
+// reaches across. proofs are what all facts of the session prove of how tokens were counted. The order of the facts
+// has no meaning; attributions are in their order.
 func Assemble(owner string, facts []fact.Fact, proofs ...store.UsageProof) store.Assembly {
 	a := &assembly{owner: owner, apart: apartOf(proofs)}
 	a.run(facts)
@@ -30,6 +42,7 @@ func Assemble(owner string, facts []fact.Fact, proofs ...store.UsageProof) store
 		out.Attribution[n.at] = n.attribution
 	}
 	for _, n := range a.events {
+		// What an event reports is part of its start's fact, which reports it of the session's row.
 		out.Attribution[n.at] = store.Attribution{SessionID: n.event.attribution.SessionID,
 			Kind: n.event.attribution.Kind, MessageID: n.event.attribution.MessageID,
 			PartID: n.event.attribution.PartID, UsageProof: n.usageProof()}
@@ -48,18 +61,13 @@ func (a *assembly) run(facts []fact.Fact) {
 	}
 	for _, id := range a.order {
 		s := a.sessions[id]
-		parentRefs := make(map[*turn][]*parentRef)
-		for _, st := range a.parentRefs {
-			if st.from != nil && st.from.turn != nil && st.from.Kind == fact.ToolCall {
-				parentRefs[st.from.turn] = append(parentRefs[st.from.turn], st)
-			}
-		}
 		for _, t := range s.turns {
-			a.reportTurn(t, parentRefs[t])
+			a.reportTurn(t)
 		}
 		a.reportCompactions(s)
 		a.reportNotes(s)
 	}
+	// Which facts have rows is known only now, and facts without rows report nothing of a session.
 	a.reportSessions()
 }
 
@@ -95,8 +103,9 @@ var kindNames = map[fact.Kind]string{
 	fact.Note: "note",
 }
 
-// place attributes a node to rows. The first message that it is attributed to is the one
-// that it describes; others, such as the user's message of a turn's span, follow.
+// place attributes a node to rows. The first message that it is attributed to is the one that it describes; others,
+// such as the user's message of a turn's span, follow. By its attribution a row is deleted when a rebuild gives it no
+// more.
 func (n *node) place(session, message, part string) {
 	p := &n.attribution
 	p.SessionID, p.Kind = session, kindNames[n.Kind]
@@ -122,7 +131,10 @@ func spanKey(f *fact.Fact) [2]string { return [2]string{f.TraceID, f.SpanID} }
 func isSpan(f *fact.Fact) bool { return f.Source == f.SpanID && f.SpanID != "" }
 
 // byTwo reports whether two instrumentations may report one call by the two facts. A span's name shows who made it:
-// that of some ends in the model.
+// that of some ends in the model, so that the first word counts.
+//
+// An agent framework and the library of its provider have a span each for one request. One instrumentation, with one
+// dialect and one first word, reports two requests by two spans, however close they are in time.
 func byTwo(x, y *fact.Fact) bool {
 	mine, _, _ := strings.Cut(x.Name, " ")
 	theirs, _, _ := strings.Cut(y.Name, " ")
@@ -156,23 +168,20 @@ func squeeze(s string) string { return strings.Join(strings.Fields(s), "") }
 // A turn is a part of the session only. What its facts prove goes into their attributions, from which the store puts
 // together what the turns are assembled with. It does not depend on that: two passes settle it.
 
-// counterOf names who counted the tokens that a fact states, "" where it is known how.
-func counterOf(f *fact.Fact) string {
-	if f.Usage == nil || f.Usage.Stated == nil {
+// counterOf names who counted a usage, "" where it is known how.
+func counterOf(u *fact.Usage, dialect string) string {
+	if u == nil || u.Stated == nil {
 		return ""
 	}
-	return f.Dialect + " " + f.Usage.Counter
+	return dialect + " " + u.Counter
 }
 
-// recount returns the fact with its usage as it is known now that it was counted.
-func (a *assembly) recount(f *fact.Fact) *fact.Fact {
-	apart := a.apart[counterOf(f)]
-	if apart == 0 {
-		return f
+// recount returns a usage as it is known now that it was counted.
+func (a *assembly) recount(u *fact.Usage, dialect string) *fact.Usage {
+	if apart := a.apart[counterOf(u, dialect)]; apart != 0 {
+		return u.Recount(apart)
 	}
-	again := *f
-	again.Usage = f.Usage.Recount(apart)
-	return &again
+	return u
 }
 
 // apartOf returns what is proven of those who count, by their names.
@@ -184,18 +193,16 @@ func apartOf(proofs []store.UsageProof) map[string]fact.Apart {
 	return apart
 }
 
-// prove notes what the counts of a call prove of each other.
+// prove notes what the counts of a call prove of each other. Without it the framework's count of the example would
+// come to 104 tokens in place of 128: the cache would be taken for a part of the input.
 func (c *call) prove() {
 	for _, n := range c.nodes {
-		if n.Usage == nil || n.Usage.Stated == nil {
+		if counterOf(n.Usage, n.Dialect) == "" || n.Usage.Stated.Input == nil {
 			continue
 		}
 		s := n.Usage.Stated
 		cache := s.CacheRead + s.CacheWrite
-		if s.Input == nil || cache == 0 {
-			continue
-		}
-		if slices.ContainsFunc(c.nodes, func(o *node) bool {
+		if cache != 0 && slices.ContainsFunc(c.nodes, func(o *node) bool {
 			return o.Usage != nil && o.Usage.Stated == nil && inputOf(o.Usage) == *s.Input+cache
 		}) {
 			n.proof |= fact.CacheApart
@@ -207,24 +214,24 @@ func (c *call) prove() {
 func inputOf(u *fact.Usage) int64 { return u.Tokens.Input + u.Tokens.CacheRead + u.Tokens.CacheWrite }
 
 // agreeOnOutput reports whether two counts may be of one call: the model's answer has as many tokens, with the
-// reasoning. Where it is not known whether that is counted apart, it may be either way, whatever has been proven since.
+// reasoning. Where it is not known whether that is counted apart, it may be either way, whatever has been proven
+// since: which spans are one call must not change with what another turn proves.
 func agreeOnOutput(x, y *fact.Usage) bool {
 	xs, ys := outputsOf(x), outputsOf(y)
-	return slices.ContainsFunc(xs[:], func(n int64) bool { return slices.Contains(ys[:], n) })
+	return slices.ContainsFunc(xs, func(n int64) bool { return slices.Contains(ys, n) })
 }
 
-func outputsOf(u *fact.Usage) [2]int64 {
+func outputsOf(u *fact.Usage) []int64 {
 	if s := u.Stated; s != nil {
 		within, apart := s.Usage(0).Tokens, s.Usage(fact.ReasoningApart).Tokens
-		return [2]int64{within.Output + within.Reasoning, apart.Output + apart.Reasoning}
+		return []int64{within.Output + within.Reasoning, apart.Output + apart.Reasoning}
 	}
-	all := u.Tokens.Output + u.Tokens.Reasoning
-	return [2]int64{all, all}
+	return []int64{u.Tokens.Output + u.Tokens.Reasoning}
 }
 
 // usageProof is what the node contributes to what is known of who counts its tokens.
 func (n *node) usageProof() store.UsageProof {
-	counter := counterOf(n.Fact)
+	counter := counterOf(n.Usage, n.Dialect)
 	if counter == "" {
 		return store.UsageProof{}
 	}

@@ -10,15 +10,25 @@ import (
 	"github.com/agenttrace/agenttrace/session/ingest/fact"
 )
 
+// This file finds a turn's calls of a model. One call may be reported five times: by the agent library's span, by the
+// provider's library below it or in a trace of its own, by records of the request and of the answer, by the client's
+// transcript, and by the proxy that stands before the model's server. Each has something that the others have not,
+// and tokens that must be counted once:
+//
+//	ai.generateText.doGenerate   text, calls of tools   ┐
+//	chat gpt-5 (openai library)  usage, response id     ├─ one call
+//	api_request (record)         cost                   ┘
+//
+// What is known of a call is put together here. What sources contradict each other in becomes a notice.
+
 // call is one request to a model: the span that describes it, and what records and spans below it add.
 type call struct {
 	nodes      []*node
 	span       *node // the outermost span, nil when only records report it
-	at         int   // the index among the calls that were found
 	start, end int64
 	output     []fact.Part
-	// guessed reports that no fact reports the call itself: it was lost, and what it
-	// answer is known from the next one's input.
+	// guessed reports that no fact reports the call itself: it was lost, and what it answered is known from the next
+	// one's input.
 	guessed bool
 	// appended reports that no model gave it either: the program wrote it.
 	appended bool
@@ -33,18 +43,21 @@ type callFinder struct {
 	// requests and responses are the calls by their ids, none of which is "". A response id that two calls have
 	// is nil: some servers give every answer the same.
 	requests, responses map[string]*call
-	loose, orphans      []*node
+	// loose are the records that are of no call yet, orphans the spans of providers' libraries from other traces.
+	loose, orphans []*node
 }
 
 // findCalls gathers the turn's model calls, in order of time.
 func (t *turn) findCalls() []*call {
 	c := callFinder{of: make(map[*node]*call), requests: make(map[string]*call), responses: make(map[string]*call)}
 	c.addSpans(t.nodes)
-	t.joinOrphans(c.calls, c.orphans, c.join)
+	c.joinOrphans()
+	t.nodes = slices.DeleteFunc(t.nodes, func(n *node) bool { return n.refused })
 	began := func(x, y *call) int { return cmp.Compare(x.start, y.start) }
 	spans := slices.SortedStableFunc(slices.Values(c.calls), began)
 	c.joinEach(c.tied)
-	// What no id ties is of the call that was going on, before one is looked for nearby.
+	// What no id ties is of the call that was going on, before one is looked for nearby: a call has one record of a
+	// name, and the one that was written in it counts before one that is only near it.
 	for _, maximum := range []int64{0, near} {
 		c.joinEach(func(n *node) *call { return nearest(spans, n, maximum) })
 	}
@@ -58,7 +71,7 @@ func (t *turn) findCalls() []*call {
 }
 
 func (c *callFinder) begin(n *node) *call {
-	began := &call{start: n.Start, end: n.End, at: len(c.calls)}
+	began := &call{start: n.Start, end: n.End}
 	c.calls = append(c.calls, began)
 	return began
 }
@@ -74,7 +87,7 @@ func (c *callFinder) join(to *call, n *node) {
 	} else if n.ResponseID != "" {
 		c.responses[n.ResponseID] = to
 	}
-	if !n.record || to.span == nil {
+	if !n.record || to.span == nil { // a record is written after the end, or by another clock
 		to.start, to.end = min(to.start, n.Start), max(to.end, n.End)
 	}
 }
@@ -89,7 +102,7 @@ func (c *callFinder) addSpans(nodes []*node) {
 		case n.record || n.Kind == fact.Answer:
 			c.loose = append(c.loose, n)
 		case isWrapper(n):
-			// It is no call of its own.
+			// It is no call of its own: below it are, for instance, one that failed and its retry, and each counts.
 		default:
 			to := c.sameCall(n)
 			if to == nil {
@@ -101,8 +114,8 @@ func (c *callFinder) addSpans(nodes []*node) {
 	}
 }
 
-// sameCall finds the call that a span reports once more: as one within it, by the id of the
-// request, or as another instrumentation.
+// sameCall finds the call that a span reports once more: as one within it, by the id of the request, or as another
+// instrumentation. Codex has two spans of a request, of which one knows when it began and the other what it used.
 func (c *callFinder) sameCall(n *node) *call {
 	if p := n.above(fact.ModelCall, fact.ToolCall); p != nil && p.Kind == fact.ModelCall && c.of[p] != nil {
 		return c.of[p]
@@ -113,7 +126,7 @@ func (c *callFinder) sameCall(n *node) *call {
 	return c.twinOf(n)
 }
 
-// tied finds the call that a record names, or is in.
+// tied finds the call that a record names, or is in. An id counts before the span in which the record was written.
 func (c *callFinder) tied(n *node) (to *call) {
 	to = cmp.Or(c.requests[n.RequestID], c.responses[n.ResponseID])
 	for p := n.parent; p != nil && to == nil; p = p.parent {
@@ -133,7 +146,8 @@ func (c *callFinder) joinEach(find func(*node) *call) {
 	})
 }
 
-// addRecords makes calls of the records that are left. What the last call has not been reported by yet is about it.
+// addRecords makes calls of the records that are left. What the last call has not been reported by yet is about it: a
+// client without spans writes a record of each request and of each response, and a pair of them is a call.
 func (c *callFinder) addRecords() {
 	var last *call
 	for _, n := range c.loose {
@@ -152,18 +166,20 @@ func (c *callFinder) addRecords() {
 }
 
 // joinOrphans gives calls the spans of the provider's own library that have come from traces of their own, the best
-// fitting first. What fits none does not belong to the turn: another's call that was made at the same time, or a copy.
-func (t *turn) joinOrphans(calls []*call, orphans []*node, join func(*call, *node)) {
+// fitting first. What fits none does not belong to the turn: another's call that was made at the same time, or a
+// copy. Two programs that use one model at once have two such traces, and the usage of one would be the other's.
+func (c *callFinder) joinOrphans() {
 	type pair struct {
 		slack int64
 		n     *node
-		c     *call
+		call  *call
+		at    int
 	}
 	var pairs []pair
-	for _, n := range orphans {
-		for _, c := range calls {
-			if slack, same := c.twin(n); same {
-				pairs = append(pairs, pair{slack, n, c})
+	for _, n := range c.orphans {
+		for at, call := range c.calls {
+			if slack, same := call.twin(n); same {
+				pairs = append(pairs, pair{slack, n, call, at})
 			}
 		}
 	}
@@ -171,25 +187,22 @@ func (t *turn) joinOrphans(calls []*call, orphans []*node, join func(*call, *nod
 	// of the one that fits best, whichever arrived first.
 	slices.SortFunc(pairs, func(x, y pair) int {
 		return cmp.Or(cmp.Compare(x.slack, y.slack), strings.Compare(y.n.TraceID, x.n.TraceID), compareNodes(x.n, y.n),
-			cmp.Compare(x.c.at, y.c.at))
+			cmp.Compare(x.at, y.at))
 	})
-	joined := make(map[*node]bool)
 	for _, p := range pairs {
 		// The call may have been joined by others since.
-		if _, same := p.c.twin(p.n); same && !joined[p.n] {
-			join(p.c, p.n)
-			joined[p.n] = true
+		if _, same := p.call.twin(p.n); same && c.of[p.n] == nil {
+			c.join(p.call, p.n)
 		}
 	}
-	for _, n := range orphans {
-		n.refused = n.refused || !joined[n]
+	for _, n := range c.orphans {
+		n.refused = c.of[n] == nil
 	}
-	t.nodes = slices.DeleteFunc(t.nodes, func(n *node) bool { return n.refused })
 }
 
 // twinOf finds the call that another instrumentation reports as well as n does: an agent framework's span and that of
-// the provider's own library, in one trace or in two. They have one response id; or one happened within the other, and
-// what both report agrees. Of several, the one that takes least longer matches.
+// the provider's own library, in one trace or in two. They have one response id; or one happened within the other,
+// and what both report agrees. Of several, the one that takes least longer matches.
 func (c *callFinder) twinOf(n *node) *call {
 	var best *call
 	var least int64
@@ -204,12 +217,12 @@ func (c *callFinder) twinOf(n *node) *call {
 	return best
 }
 
-// tick is by how much the clocks of two instrumentations of one process may differ,
-// in nanoseconds: some count milliseconds.
+// tick is by how much the clocks of two instrumentations of one process may differ, in nanoseconds: some count
+// milliseconds, and round them.
 const tick = 2e6
 
-// apartBy is by how much the times of two reports of one call may differ: a proxy has it from the first attempt on, and
-// a client that is slow notes its end later.
+// apartBy is by how much the times of two reports of one call may differ: a proxy has it from the first attempt on,
+// and a client that is slow notes its end later.
 func apartBy(x, y *node) int64 {
 	if x.FromServer != y.FromServer {
 		return near
@@ -227,7 +240,7 @@ func (c *call) twin(n *node) (least int64, same bool) {
 		case o.record || o.Kind != fact.ModelCall:
 			continue
 		case isAttempt(o, n), isAttempt(n, o), !byTwo(o.Fact, n.Fact), o.RequestID != "" && n.RequestID != "":
-			return 0, false // one instrumentation reports two calls by two spans
+			return 0, false // one instrumentation reports two calls by two spans; equal ids of requests have joined before
 		case o.ResponseID != "" && n.ResponseID != "":
 			if o.ResponseID != n.ResponseID || !within(o, n, near) {
 				return 0, false
@@ -240,7 +253,8 @@ func (c *call) twin(n *node) (least int64, same bool) {
 	return least, same
 }
 
-// isAttempt reports whether x failed before the server gave the answer y: then a later attempt got that.
+// isAttempt reports whether x failed before the server gave the answer y: then a later attempt got that. The proxy
+// has one report of all attempts, from the first on, which is of the attempt that the answer reached.
 func isAttempt(x, y *node) bool {
 	return x.Failed && !x.FromServer && !y.Failed && y.FromServer && y.Usage != nil && x.End+tick < y.End
 }
@@ -255,7 +269,8 @@ func slack(x, y *node) int64 {
 	return max(x.Start-y.Start, y.Start-x.Start) + max(x.End-y.End, y.End-x.End)
 }
 
-// agree reports whether two accounts may be of one call: what both report its cost and of its answer does not differ.
+// agree reports whether two accounts may be of one call: what both report of its tokens and of its answer does not
+// differ. Time alone is not enough where calls go on side by side.
 func agree(x, y *fact.Fact) bool {
 	if x.Usage != nil && y.Usage != nil && !agreeOnOutput(x.Usage, y.Usage) {
 		return false
@@ -264,7 +279,7 @@ func agree(x, y *fact.Fact) bool {
 		return false
 	}
 	a, b := textOf(x.Output), textOf(y.Output)
-	return strings.Contains(a, b) || strings.Contains(b, a) // also where one has no text
+	return strings.Contains(a, b) || strings.Contains(b, a) // also where one has no text, or cuts it
 }
 
 // compareCalls orders calls by time. Some clocks have milliseconds only, in which more than one may begin: of those,
@@ -283,6 +298,9 @@ func (c *call) asked() int {
 }
 
 // isWrapper reports whether more than one call of a model was made within n, those of tools and sub-agents left out.
+// Of a span above one call, what both report is that call's. Above two, its usage is their sum: as a call of its own,
+// all tokens would be counted twice. ADK's transfer to another agent, within the span of a call, makes no wrapper of
+// it.
 func isWrapper(n *node) bool { return wrapsCallBelow(n, new(*node)) }
 
 func wrapsCallBelow(n *node, first **node) bool {
@@ -304,15 +322,17 @@ func wrapsCallBelow(n *node, first **node) bool {
 	return false
 }
 
-// seen reports whether a record like n is among the nodes already.
+// seen reports whether a record like n is among the nodes already. A client writes one record of a name for each
+// call, so the next one is about another call: where the first call's span was lost, its record must not shift all
+// others.
 func seen(nodes []*node, n *node) bool {
 	return slices.ContainsFunc(nodes, func(o *node) bool {
 		return (o.record || o.Kind == fact.Answer) && o.Name == n.Name && o.Kind == n.Kind
 	})
 }
 
-// nearest returns the call that was going on when a record was written, or ended or began nearest to it and at most so
-// far from it, of those of which no such record reports yet. One whose request has another id does not match.
+// nearest returns the call that was going on when a record was written, or ended or began nearest to it and at most
+// so far from it, of those of which no such record reports yet. One whose request has another id does not match.
 func nearest(calls []*call, n *node, maximum int64) (best *call) {
 	least := maximum
 	for _, c := range slices.Backward(calls) {
@@ -328,8 +348,8 @@ func nearest(calls []*call, n *node, maximum int64) (best *call) {
 	return best
 }
 
-// read finds the model's answer: that of the outermost span, else of another span,
-// else a record; text that is built apart comes first.
+// read finds the model's answer: that of the outermost span, else of another span, else a record; text that is built
+// apart comes first: some clients have the text in records alone, and the calls of tools in spans.
 func (c *call) read() {
 	slices.SortStableFunc(c.nodes, func(x, y *node) int {
 		return cmp.Or(cmp.Compare(truth(x.record), truth(y.record)), compareNodes(x, y))
@@ -357,7 +377,9 @@ func (c *call) read() {
 	}
 	for _, n := range c.nodes {
 		if n.Kind == fact.ModelCall && !n.record && len(c.output) > 0 {
-			c.complete(&fact.Message{Parts: n.Output}) // another span may report the calls or the reasoning alone
+			// Another span may report the calls or the reasoning alone. Mastra's inference has the text, and the step
+			// around it the calls, in the order in which the model requested them.
+			c.complete(&fact.Message{Parts: n.Output})
 		}
 	}
 	// A record of an answer repeats the calls that the span has. Only its text is missing: with the calls, each would
@@ -396,7 +418,8 @@ func (c *call) failed() string {
 }
 
 // errorText is the error that a source reports, unless it has no word beyond those of its kind and of any error, such
-// as "Model call failed" of a ModelCallError or "http 400" of 400: then what is above, or another source, has the text.
+// as "Model call failed" of a ModelCallError (Copilot CLI) or "http 400" of 400: then what is above, or another
+// source, has the text. The reader of a session sees "the prompt is too long", and not that something failed.
 func (n *node) errorText() string {
 	kind := append(errorWords(n.ErrorType), "error", "exception", "failed", "failure", "a", "an", "the", "occurred",
 		"http", "status", "code")
@@ -415,21 +438,24 @@ func errorWords(text string) []string {
 
 var errorWord = regexp.MustCompile(`\p{Lu}*[\p{Ll}\p{Lo}\p{N}]+|\p{Lu}+`)
 
-// finished reports whether any source saw the call's end: its reason, what it cost, or which response it was.
+// finished reports whether any source saw the call's end: its reason, what it used, or which response it was. A call
+// that was aborted may have some of that, and did not end.
 func (c *call) finished() bool {
 	return slices.ContainsFunc(c.nodes, func(n *node) bool {
 		return !n.Aborted && (n.Finish != "" || n.Usage != nil || n.ResponseID != "")
 	})
 }
 
-// unfinished reports whether the call was not seen to end by any source.
+// unfinished reports whether the call was not seen to end by any source: the AI SDK's span of a stream that was
+// aborted ends without an error, and has neither an answer nor what it used.
 func (c *call) unfinished() bool {
 	return slices.ContainsFunc(c.nodes, func(n *node) bool { return n.Unfinished }) &&
 		!c.finished() && c.failed() == "" &&
 		len(c.output) == 0
 }
 
-// usage is what the call used: as the model's server counted it or, where nobody saw that, by the fact that knows most.
+// usage is what the call used: as the model's server counted it or, where nobody saw that, by the fact that knows
+// most. It is never a sum: the sources of a call count the same tokens.
 func (c *call) usage() *fact.Usage {
 	var best *fact.Usage
 	for _, n := range c.nodes {
@@ -453,7 +479,8 @@ func compareUsage(x, y *fact.Usage) int {
 
 // disagreements reports what two sources of the call state differently: its model, what it used, and its answer. What
 // one of them leaves out or cuts off is no difference, and neither is what two instrumentations of one process count
-// apart.
+// apart. The row has the value of one source, the notice both: a reader of "claude-x, 900 tokens" should know that
+// the proxy saw another model.
 func (c *call) disagreements(report func(string)) {
 	for i, x := range c.nodes {
 		for _, y := range c.nodes[i+1:] {
@@ -500,7 +527,7 @@ func areSources(x, y *node) bool {
 
 // modelNames are the names that a fact has for the model that answered a call, and for the one that was asked. Of
 // telemetry without the former there are none: a name that is asked for is often another one's, by which no source is
-// contradicted.
+// contradicted. Claude Code's spans name the model of the request alone, and its server may answer with another name.
 func (n *node) modelNames() (names []string) {
 	if n.ResponseModel != "" {
 		names = append(names, n.ResponseModel)
@@ -513,8 +540,8 @@ func (n *node) modelNames() (names []string) {
 	return names
 }
 
-// alike reports whether a text of one list is within one of the other, as a name is within that with a date, or whether
-// a list has none.
+// alike reports whether a text of one list is within one of the other, as a name is within that with a date, or
+// whether a list has none.
 func alike(xs, ys []string) bool {
 	return len(xs) == 0 || len(ys) == 0 || slices.ContainsFunc(xs, func(x string) bool {
 		return slices.ContainsFunc(ys, func(y string) bool { return strings.Contains(x, y) || strings.Contains(y, x) })
@@ -523,15 +550,13 @@ func alike(xs, ys []string) bool {
 
 // counted is a count for a reader.
 func counted(u *fact.Usage) string {
-	t := &u.Tokens
-	return fmt.Sprintf("%d in and %d out", t.Input+t.CacheRead+t.CacheWrite, t.Output+t.Reasoning)
+	return fmt.Sprintf("%d in and %d out", inputOf(u), u.Tokens.Output+u.Tokens.Reasoning)
 }
 
 // agreeOnInput is agreeOnOutput for the input, which some count without what came from a cache.
 func agreeOnInput(x, y *fact.Usage) bool {
 	inputs := func(u *fact.Usage) []int64 {
-		t := &u.Tokens
-		return []int64{t.Input, t.Input + t.CacheRead, t.Input + t.CacheRead + t.CacheWrite}
+		return []int64{u.Tokens.Input, u.Tokens.Input + u.Tokens.CacheRead, inputOf(u)}
 	}
 	return slices.ContainsFunc(inputs(x), func(n int64) bool { return slices.Contains(inputs(y), n) })
 }

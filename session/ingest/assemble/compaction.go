@@ -9,6 +9,15 @@ import (
 	"github.com/agenttrace/agenttrace/spans"
 )
 
+// This file writes compactions: a client replaced the head of its conversation by a summary, which a model wrote. It
+// is a message of its own, from which on what is before does not count as context. Several sources report it:
+//
+//	compaction (span)            12:00:00 … 12:00:09     one message: summary, trigger, sizes, usage
+//	└─ chat → the summary
+//	compact (record)             12:00:09
+//
+// The tokens of that call are the compaction's. The size of a context before and after is no usage.
+
 // reportCompactions writes a message for every compaction.
 func (a *assembly) reportCompactions(s *stream) {
 	var summaries []*node
@@ -24,11 +33,12 @@ func (a *assembly) reportCompactions(s *stream) {
 			made.nodes = append(made.nodes, n)
 		}
 	}
+	// The calls of all compactions at once, since a record of one may be found by its request's id alone.
 	calls := made.findCalls()
 	slices.SortStableFunc(summaries, func(x, y *node) int { return cmp.Compare(x.Start, y.Start) })
 	for _, group := range s.compactions() {
 		end := reach(group)
-		own := 0 // a client that reports a compaction when it is over has called the model before
+		own := 0 // what is left belongs to the compactions that follow
 		for own < len(summaries) && summaries[own].End <= end {
 			own++
 		}
@@ -37,9 +47,9 @@ func (a *assembly) reportCompactions(s *stream) {
 	}
 }
 
-// compactions gathers what reports one compaction: a span and the spans in it, and what another source reports at about
-// the time. A source that reports twice reports of two: a busy agent compacts more than once in a second. The first
-// report of each is of the first of them, and so on.
+// compactions gathers what reports one compaction: a span and the spans in it, and what another source reports at
+// about the time. A source that reports twice reports of two: a busy agent compacts more than once in a second. The
+// first report of each is of the first of them, and so on.
 func (s *stream) compactions() [][]*node {
 	var groups [][]*node
 	for _, n := range s.nodes {
@@ -61,7 +71,8 @@ func (s *stream) compactions() [][]*node {
 	return groups
 }
 
-// known reports whether the last compaction has a summary, or one of the two has none.
+// known reports whether the last compaction has a summary, or one of the two has none. By the GenAI conventions all
+// calls that have a compacted view of the conversation report its compaction: each would be one more.
 func known(groups [][]*node, summary string) bool {
 	if len(groups) == 0 {
 		return false
@@ -75,7 +86,7 @@ func known(groups [][]*node, summary string) bool {
 	return last == summary || last == "" || summary == ""
 }
 
-// reach is when the last of the nodes ended.
+// reach is when the last of the nodes ended. A record has no end but its start.
 func reach(group []*node) int64 {
 	var end int64
 	for _, n := range group {
@@ -84,8 +95,8 @@ func reach(group []*node) int64 {
 	return end
 }
 
-// reporter is what reports something by facts of its own: those of spans of a name,
-// of records of a name, of a transcript.
+// reporter is what reports something by facts of its own: those of spans of a name, of records of a name, of a
+// transcript. Two facts of one reporter are about two compactions.
 func (n *node) reporter() string {
 	name := n.Dialect + " " + n.Name
 	if n.record {
@@ -102,13 +113,11 @@ func (a *assembly) reportCompaction(s *stream, group, summaries []*node, calls [
 	first := group[0]
 	end := reach(group)
 	var c fact.Compacted
-	var failed string
+	failed := slices.ContainsFunc(group, func(n *node) bool { return n.Failed })
 	var model *session.Model
 	for _, n := range group {
-		if n.Failed {
-			failed = cmp.Or(failed, n.Error, n.ErrorType, "error")
-		}
 		model = cmp.Or(model, n.Model)
+		// One source has the summary, another the sizes of the context, a third who asked for it.
 		o := n.Compacted
 		if o == nil {
 			continue
@@ -119,18 +128,19 @@ func (a *assembly) reportCompaction(s *stream, group, summaries []*node, calls [
 		c.SummarizedMessages = max(c.SummarizedMessages, o.SummarizedMessages)
 	}
 	for _, n := range summaries {
-		// The answer to a request for a summary is the summary.
+		// The answer to a request for a summary is the summary, where the client does not report it by itself.
 		if c.Summary == "" {
 			c.Summary = textOf(n.Output)
 			model = cmp.Or(model, n.Model)
 		}
 	}
-	if failed != "" && c.Summary == "" && c.TokensAfter == 0 {
+	if failed && c.Summary == "" && c.TokensAfter == 0 {
 		for _, n := range group {
 			n.place(s.id, "", "")
 		}
-		return calls // it left the session as it was
+		return calls // it left the session as it was: a message would cut the context where nothing was summarized
 	}
+	// Calls that failed before the one that gave the summary are the compaction's, too.
 	var used *session.Usage
 	for len(calls) > 0 && calls[0].start <= end {
 		if u := calls[0].usage(); u != nil {

@@ -8,9 +8,17 @@ import (
 	"github.com/agenttrace/agenttrace/session/ingest/fact"
 )
 
-// joinEvents makes one node of the spans that report the start and the end of one thing: a program may emit a span for
-// each, beside or below the other. Which belong together is not always in their names: calls of one tool that go on
-// side by side have one name, and each end the number in which it came. So a result is of the first start that has
+// This file joins spans that are events. BeeAI, as OpenInference instruments it, has no span that lasts as long as a
+// call of a model: it emits one when the call starts, one when it has an answer, one when it is over. The tree is
+// built of what they come to, so all that follows knows a call by one span, as with other clients.
+//
+//	backend.acme.chat.start-1    input      ┐
+//	backend.acme.chat.success-1  output     ├─ one call of the model, from the start to the finish
+//	backend.acme.chat.finish-1              ┘
+
+// joinEvents makes one node of the spans that report the start and the end of one thing: a program may emit a span
+// for each, beside or below the other. Which belong together is not always in their names: calls of one tool that go
+// on side by side have one name, and each end the number in which it came. So a result is of the first start that has
 // none, of those with its input before the others.
 func (a *assembly) joinEvents() {
 	groups := make(map[[3]string][]*node)
@@ -39,6 +47,7 @@ func (a *assembly) joinEvents() {
 
 // joinGroup joins the events of what has one name, in order of time.
 func joinGroup(group []*node) {
+	// Results first, because a finish is of what has a result before it is of what has none.
 	var starts, ended, others []*node
 	for _, n := range group {
 		if n.Event == "start" {
@@ -51,92 +60,75 @@ func joinGroup(group []*node) {
 		case "start":
 		case "success", "error":
 			n.event = open.take(n)
-			ended = append(ended, cmp.Or(n.event, n)) // the start may be lost
+			ended = append(ended, cmp.Or(n.event, n)) // without its start, which may be lost, the end is the call
 		default:
 			others = append(others, n)
 		}
 	}
-	unended := slices.DeleteFunc(slices.Clone(starts), func(s *node) bool { return open.taken[s] })
-	over, open := newStarted(ended), newStarted(unended)
+	over := newStarted(ended)
 	for _, n := range others {
 		switch {
-		case n.Event == "finish":
+		case n.Event == "finish": // comes after a success or an error, and alone where the call came to neither
 			n.event = cmp.Or(over.take(n), open.take(n))
 		case len(starts) > 0: // something that happened on the way
 			i, _ := slices.BinarySearchFunc(starts, n.Start, func(s *node, at int64) int { return cmp.Compare(s.Start, at+1) })
-			n.event = starts[max(i-1, 0)]
+			n.event = starts[max(i-1, 0)] // the last that had begun
 		}
 		if n.event == nil { // nothing is known of what it is an event of
-			step := *n.Fact
-			step.Kind, n.Fact = fact.Step, &step
+			n.Kind = fact.Step
 		}
 	}
-	for _, s := range unended {
-		if !open.taken[s] {
-			unfinished := *s.Fact
-			unfinished.Unfinished, s.Fact = true, &unfinished
-		}
+	for _, s := range open { // nothing reports how these ended
+		s.Unfinished = true
 	}
-	joined := make(map[*node]bool)
 	for _, n := range group {
-		if s := n.event; s != nil && n.Event != "retry" && n.Event != "update" {
-			if !joined[s] {
-				joined[s] = true
-				whole := *s.Fact
-				s.Fact = &whole
-			}
-			joinEvent(s.Fact, n.Fact)
+		if n.event != nil && n.Event != "retry" && n.Event != "update" {
+			joinEvent(n.event.Fact, n.Fact)
 		}
 	}
 }
 
 // started are starts of one name for which an end is looked for, in order of time.
-type started struct {
-	all     []*node
-	byInput map[string][]*node // of those that report no input under ""
-	taken   map[*node]bool
+type started []start
+
+type start struct {
+	*node
+	input string // as [toolInput] writes it
 }
 
-func newStarted(all []*node) *started {
-	s := &started{all: all, byInput: make(map[string][]*node), taken: make(map[*node]bool)}
+func newStarted(all []*node) (s started) {
 	for _, n := range all {
-		s.byInput[toolInput(n)] = append(s.byInput[toolInput(n)], n)
+		s = append(s, start{n, toolInput(n)})
 	}
 	return s
 }
 
-// take returns the first start that was not taken yet and may have the end n, nil without one: of those with its input,
-// as far as both report it, that are no later, before the others.
+// take removes the first start that may have the end n, and returns it, nil without one: of those with its input, as
+// far as both report it, that are no later, before the others. Of three calls of one tool that run side by side, the
+// one that is done first need not be the one that was started first: each would have the output of another.
 func (s *started) take(n *node) *node {
-	first := func(list []*node) ([]*node, *node) {
-		for len(list) > 0 && s.taken[list[0]] {
-			list = list[1:]
-		}
-		if len(list) == 0 {
-			return nil, nil
-		}
-		return list, list[0]
+	if len(*s) == 0 {
+		return nil
 	}
-	var found *node
-	s.all, found = first(s.all)
-	if input := toolInput(n); input != "" && found != nil {
-		var asks, any *node
-		s.byInput[input], asks = first(s.byInput[input])
-		s.byInput[""], any = first(s.byInput[""])
-		if asks == nil || any != nil && any.Start < asks.Start {
-			asks = any
+	with := func(input string) int {
+		return slices.IndexFunc(*s, func(o start) bool { return o.input == input })
+	}
+	at := 0
+	if input := toolInput(n); input != "" {
+		same, unknown := with(input), with("")
+		if same < 0 || unknown >= 0 && (*s)[unknown].Start < (*s)[same].Start {
+			same = unknown
 		}
-		if asks != nil && asks.Start <= n.Start+tick {
-			found = asks
+		if same >= 0 && (*s)[same].Start <= n.Start+tick {
+			at = same
 		}
 	}
-	if found != nil {
-		s.taken[found] = true
-	}
+	found := (*s)[at].node
+	*s = slices.Delete(*s, at, at+1)
 	return found
 }
 
-// toolInput returns the input of a call as it is compared, "" where none is reported.
+// toolInput returns the input of a call as it is compared, "" where none is reported: an end need not repeat it.
 func toolInput(n *node) string {
 	if n.Tool == nil || n.Tool.Input == nil {
 		return ""
@@ -144,7 +136,8 @@ func toolInput(n *node) string {
 	return string(canonical(n.Tool.Input))
 }
 
-// joinEvent adds what an event reports to what is known from others.
+// joinEvent adds what an event reports to what is known from others. Of two inputs the first is kept, with the counts
+// of what is before it: the end may repeat a conversation that has the answer already.
 func joinEvent(f, event *fact.Fact) {
 	more := *event
 	if len(f.Input) > 0 || f.History > 0 {
@@ -159,7 +152,8 @@ func joinEvent(f, event *fact.Fact) {
 	fill(f, &more)
 }
 
-// fill sets the fields that are empty to those of another.
+// fill sets the fields that are empty to those of another. It goes by reflection, so that a new field of a fact needs
+// no line here.
 func fill[T any](s, of *T) {
 	to, from := reflect.ValueOf(s).Elem(), reflect.ValueOf(of).Elem()
 	for i := range to.NumField() {

@@ -14,20 +14,28 @@ import (
 	"github.com/agenttrace/agenttrace/spans"
 )
 
+// This file writes the messages of a turn: that of the user, then one of the agent, with all steps of the turn in it.
+//
+//	step-start is between two steps      text, reasoning, file … of a call's answer, in its order
+//	                                     tool-ls at the place where the answer requests it
+//	                                     tools that ran without a request that is known, by their time
+//	                                     what only the spans above report: the end of the answer
+//
+// A message without parts is none to the AI SDK, so one of which nothing is known has a part that states why.
+
 // writer writes the parts of one message.
 type writer struct {
 	store.AssembledMessage
 	turn  *turn
 	began int64 // in Unix nanoseconds
-	*bench
+	bench
 	results *outcomes
 	seen    map[string]int // of keys that part ids are made from
-	texts   []string       // that were written so far
-	// children are the sessions that tool calls started.
-	children map[*node]string
+	texts   []string       // that were written so far, which roots repeat
 	// steps counts the calls that left parts.
 	steps int
-	// mute reports that a call reported nothing of its answer.
+	// mute reports that a call reported nothing of its answer: an answer that only a root has may be that call's, and
+	// then no call was lost.
 	mute bool
 }
 
@@ -39,8 +47,8 @@ func newWriter(t *turn, sessionID, id, role string, at int64) *writer {
 	return w
 }
 
-// reportTurn writes the turn's messages. parent references are those of its tool calls.
-func (a *assembly) reportTurn(t *turn, parentRefs []*parentRef) {
+// reportTurn writes the turn's messages.
+func (a *assembly) reportTurn(t *turn) {
 	asker := a.reportUser(t)
 	calls, lost := t.restore(t.findCalls())
 	tools := t.findTools(calls)
@@ -51,11 +59,8 @@ func (a *assembly) reportTurn(t *turn, parentRefs []*parentRef) {
 		}
 		return
 	}
-	w.children = make(map[*node]string, len(parentRefs))
-	for _, st := range parentRefs {
-		w.children[st.from] = st.session
-	}
 	w.reportEarlier(calls)
+	// Tools that ran between this call and the next are this one's, also where it does not report what it requested.
 	for i, c := range calls {
 		until := int64(math.MaxInt64)
 		if i+1 < len(calls) {
@@ -67,11 +72,12 @@ func (a *assembly) reportTurn(t *turn, parentRefs []*parentRef) {
 		w.reportTool(x, nil)
 	}
 	s := t.summarize(calls, w.began)
-	s.elsewhere = a.usageElsewhere(t, parentRefs)
+	s.elsewhere = t.usageElsewhere()
 	s.lost = w.reportRoots(calls) || lost
 	s.Trace.PendingApproval = slices.ContainsFunc(w.Parts, func(p session.Part) bool {
 		return p.ToolState != nil && *p.ToolState == session.StateApprovalRequested
 	})
+	// Only now, for a root may have the answer that no call has.
 	if len(w.Parts) == 0 {
 		w.reportAbsence(s)
 	}
@@ -79,6 +85,7 @@ func (a *assembly) reportTurn(t *turn, parentRefs []*parentRef) {
 	w.UpdatedAt = max(w.CreatedAt, s.latest/1e6)
 	w.MetadataJSON = s.metadata()
 	a.decide(w)
+	// All facts of the turn are attributed to its answer, also those that added nothing: a span is looked up by its id.
 	for _, n := range t.nodes {
 		if n.Kind == fact.Prompt {
 			continue
@@ -91,27 +98,31 @@ func (a *assembly) reportTurn(t *turn, parentRefs []*parentRef) {
 	a.messages = append(a.messages, w.AssembledMessage)
 }
 
-// writer begins the assistant's message. It returns nil when there is none yet.
+// writer begins the assistant's message. It returns nil when there is none yet. The message begins with what is first
+// of calls and tools: where the first call was lost, a tool is. It never comes before the user's, whose clock may be
+// ahead.
 func (t *turn) writer(calls []*call, tools []*tool) *writer {
-	began := t.start
-	switch {
-	case len(calls) > 0 && len(tools) > 0:
-		began = min(calls[0].start, tools[0].start)
-	case len(calls) > 0:
+	began := int64(math.MaxInt64)
+	if len(calls) > 0 {
 		began = calls[0].start
-	case len(tools) > 0:
-		began = tools[0].start
-	case len(t.roots) == 0:
-		return nil
 	}
-	began = max(began, t.start, t.userAt)
+	if len(tools) > 0 {
+		began = min(began, tools[0].start)
+	}
+	if began == math.MaxInt64 {
+		if len(t.roots) == 0 {
+			return nil
+		}
+		began = t.start
+	}
+	began = max(began, t.userAt)
 	w := newWriter(t, t.session, t.messageID(0, "assistant"), session.RoleAssistant, began)
-	w.began, w.bench, w.results = began, newBench(tools), t.results()
+	w.began, w.results, w.bench = began, t.results(), bench{tools: tools, asks: make(map[string]int)}
 	return w
 }
 
-// reportEarlier writes the tools that ran before the first model call that is known
-// of: the one that requested them was lost.
+// reportEarlier writes the tools that ran before the first model call that is known of: the one that requested them
+// was lost. One that a call requests ran before it only by another clock, and is written with that call.
 func (w *writer) reportEarlier(calls []*call) {
 	if len(calls) == 0 {
 		return
@@ -135,8 +146,9 @@ func (w *writer) reportEarlier(calls []*call) {
 // instant is the time between two ids that are made from times, in nanoseconds.
 const instant = 250
 
-// reportUser writes the user's message, and returns the fact that it was reported from, nil when
-// none reports one. What a client wrote in the user's name, such as that a sub-agent is done, is a system message.
+// reportUser writes the user's message, and returns the fact that it was reported from, nil when none reports one.
+// What a client wrote in the user's name, such as that a sub-agent is done, is a system message: Qwen Code begins a
+// turn with it. Where its chat file has that message as a note, it is not written again.
 func (a *assembly) reportUser(t *turn) *node {
 	var prompts []*node
 	for _, n := range t.nodes {
@@ -151,7 +163,7 @@ func (a *assembly) reportUser(t *turn) *node {
 	}
 	at := t.start
 	if len(prompts) > 0 && len(t.roots) == 0 {
-		at = prompts[0].Start
+		at = prompts[0].Start // without a span of the turn, it is when the user wrote it that is known best
 	}
 	role := session.RoleUser
 	if fact.ByClient(t.asked) {
@@ -181,8 +193,13 @@ func (a *assembly) reportUser(t *turn) *node {
 	return reporter
 }
 
-// setAsked collects the user's input: of the turn's roots or calls, and of prompts. It
-// returns the fact that reports it, or else one that reports that there was a prompt, or nil.
+// setAsked collects the user's input: of the turn's roots or calls, and of prompts. It returns the fact that reports
+// it, or else one that reports that there was a prompt, or nil.
+//
+//	turn "Fix it" ───────────────────────    user: Fix it
+//	   chat …   prompt "And test it"               And test it
+//
+// A prompt that comes before the work is what a root repeats, with words around it or cut, so it alone counts.
 func (t *turn) setAsked(prompts []*node) *node {
 	reporter, begun := t.firstAsked()
 	if reporter != nil {
@@ -213,7 +230,8 @@ func (t *turn) setAsked(prompts []*node) *node {
 	return nil
 }
 
-// userMetadata is that of the user's message: the model that was called, and the id that the source gives the message.
+// userMetadata is that of the user's message: the model that was called, and the id that the source gives the
+// message.
 func (t *turn) userMetadata(reporter *node) string {
 	var about struct {
 		Model *session.Model `json:"model,omitempty"`
@@ -235,12 +253,13 @@ func (t *turn) userMetadata(reporter *node) string {
 	return marshal(about)
 }
 
-// once leaves out the prompts that a second source reports too, and keeps the account
-// of the transcript, which is complete.
+// once leaves out the prompts that a second source reports too, and keeps the account of the transcript, which is
+// complete. They are paired one by one, as a user may write "Go on" twice.
 func once(prompts []*node) []*node {
 	if !slices.ContainsFunc(prompts, func(n *node) bool { return n.Transcript }) {
 		return prompts
 	}
+	// A prompt of the one source takes one of the other. The earlier time of both is kept: the turn begins with it.
 	var kept []*node
 	taken := make(map[*node]bool) // by a prompt of the other source
 	for _, n := range prompts {
@@ -271,8 +290,8 @@ func messageID(n *node) string {
 	return ""
 }
 
-// reportNotes writes the messages that are not part of a turn. One that telemetry and the
-// transcript report is written as the transcript has it, which leaves nothing out.
+// reportNotes writes the messages that are not part of a turn, such as what a client adds for the model. One that
+// telemetry and the transcript report is written as the transcript has it, which leaves nothing out.
 func (a *assembly) reportNotes(s *stream) {
 	complete := make(map[string]bool)
 	for _, n := range s.nodes {
@@ -306,7 +325,8 @@ func (a *assembly) reportNotes(s *stream) {
 	}
 }
 
-// noted reports whether a transcript has what a client wrote in the user's name.
+// noted reports whether a transcript has what a client wrote in the user's name. Both sources report it in words of
+// the client's own, so the text alone joins them.
 func (s *stream) noted(asked []fact.Part) bool {
 	return slices.ContainsFunc(s.nodes, func(n *node) bool {
 		if n.Kind != fact.Note || !n.Transcript {
@@ -325,7 +345,7 @@ func (n *node) hiddenAt() *int64 {
 	return &n.HiddenAt
 }
 
-// hidden is when the user took the turn back, as the first of its facts has it.
+// hidden is when the user took the turn back, as the first of its facts has it. Transcripts alone know of that.
 func (t *turn) hidden(kinds ...fact.Kind) *int64 {
 	for _, n := range t.nodes {
 		if slices.Contains(kinds, n.Kind) && n.HiddenAt != 0 {
@@ -335,8 +355,9 @@ func (t *turn) hidden(kinds ...fact.Kind) *int64 {
 	return nil
 }
 
-// reportUnanswered writes each earlier message of the user that nothing
-// answered, where only the turn's request reports it.
+// reportUnanswered writes each earlier message of the user that nothing answered, where only the turn's request
+// reports it: ADK sends the prompts of turns that failed once more, before the next one. They are messages of their
+// own, a millisecond apart, before the turn's.
 func (a *assembly) reportUnanswered(t *turn, at int64) {
 	i := slices.IndexFunc(t.nodes, func(n *node) bool { return len(n.Unanswered) > 0 })
 	if i < 0 {
@@ -344,6 +365,7 @@ func (a *assembly) reportUnanswered(t *turn, at int64) {
 	}
 	n := t.nodes[i]
 	n.place(t.session, "", "")
+	// They have no times of their own. A millisecond apart, they are in their order before the message of the turn.
 	for i, m := range n.Unanswered {
 		before := at - int64(len(n.Unanswered)-i)*1e6
 		id := t.messageID(int64(len(n.Unanswered)-i)*1e6, "unanswered")
@@ -358,8 +380,9 @@ func (a *assembly) reportUnanswered(t *turn, at int64) {
 	}
 }
 
-// firstAsked returns the first root, or else model call, that reports what the user
-// wrote, and when the turn's first model call began.
+// firstAsked returns the first root, or else model call, that reports what the user wrote, and when the turn's first
+// model call began. A root comes first because it has what the user wrote, to which a client adds words for the
+// model.
 func (t *turn) firstAsked() (reporter *node, begun int64) {
 	begun = math.MaxInt64
 	for _, n := range t.nodes {
@@ -376,7 +399,9 @@ func (t *turn) firstAsked() (reporter *node, begun int64) {
 	return reporter, begun
 }
 
-// takeLiterally has the user's message be JSON as the user typed it, if a model call was asked just that.
+// takeLiterally has the user's message be JSON as the user typed it, if a model call was asked just that. A root
+// whose input is [{"role":"user","content":"Hi"}] reports a message, or a user who typed that; the call's request has
+// the text "Hi" in the one case and the JSON in the other.
 func (t *turn) takeLiterally(reporter *node) {
 	start, end := fact.UserRun(reporter.Input)
 	for i, m := range reporter.Input[start:end] {
@@ -393,23 +418,25 @@ func (t *turn) takeLiterally(reporter *node) {
 	}
 }
 
-// sameWords reports whether one of two reports of the user's message contains the other, or one of them has no text.
+// sameWords reports whether one of two reports of the user's message contains the other, or one of them has no text:
+// a client withholds it in its telemetry, and has it in its file.
 func sameWords(x, y *fact.Fact) bool {
-	a, b := strings.TrimSpace(textOf(askedBy(x))), strings.TrimSpace(textOf(askedBy(y)))
+	a, b := words(x), words(y)
 	return strings.Contains(a, b) || strings.Contains(b, a)
 }
 
-// reportCall writes the answer of a model call, and the tools that ran before the next.
+// reportCall writes the answer of a model call, and the tools that ran before the next. A call that was requested is
+// at the place of the request, whenever it ran. A tool that ran and that no answer requests comes after the answer:
+// of many clients without content that is all that is known of their tools.
 func (w *writer) reportCall(c *call, until int64) {
 	w.mute = w.mute || len(c.output) == 0
 	parts := len(w.Parts)
 	ran := w.ran(c, until)
-	if w.steps > 0 && (len(c.output) > 0 || // or a tool ran that no call requested
-		slices.ContainsFunc(ran, func(x *tool) bool { return !x.used })) {
+	if w.steps > 0 {
 		w.stepStart(c.start)
 	}
 	began := len(w.Parts)
-	key := "call"
+	key := "call" // of a call that is known by records alone, or by a later request
 	if c.span != nil {
 		key = c.span.TraceID + c.span.Source
 	}
@@ -431,7 +458,7 @@ func (w *writer) reportCall(c *call, until int64) {
 	for _, x := range ran {
 		w.reportTool(x, nil)
 	}
-	if len(w.Parts) == began { // nothing follows the part that begins the step
+	if len(w.Parts) == began { // nothing follows the part that begins the step: a reader would see an empty step
 		w.Parts = w.Parts[:parts]
 	} else {
 		w.steps++
@@ -445,6 +472,12 @@ func (w *writer) reportCall(c *call, until int64) {
 
 // reportRoots writes what only the turn's roots report: the answer, where that of the model call was lost or not
 // reported. It reports whether one must have been lost.
+//
+//	agent → "Two files."                     a call with "Two files." was lost, or its content withheld
+//	├─ chat → call c1 of ls
+//	└─ ls c1
+//
+// Most roots repeat the last answer or all of them, so what the calls have is left out.
 func (w *writer) reportRoots(calls []*call) (lost bool) {
 	known := make(map[string]bool)
 	for i := range w.Parts {
@@ -452,6 +485,7 @@ func (w *writer) reportRoots(calls []*call) (lost bool) {
 			known[*p.ToolCallID] = true
 		}
 	}
+	// The roots of the AI SDK, of Genkit and of LangChain repeat the reasoning, in other pieces than the calls have it.
 	thought := slices.ContainsFunc(w.Parts, func(p session.Part) bool { return p.Type == fact.PartReasoning })
 	// What follows a call that requested a tool is the answer of another call.
 	again := len(w.Parts) > 0 && w.Parts[len(w.Parts)-1].ToolCallID != nil
@@ -479,7 +513,7 @@ func (w *writer) reportRoots(calls []*call) (lost bool) {
 			case fact.PartResult:
 				continue
 			default:
-				if called {
+				if called { // files and sources are in the answers of the calls
 					continue
 				}
 			}
@@ -493,7 +527,8 @@ func (w *writer) reportRoots(calls []*call) (lost bool) {
 	return lost
 }
 
-// answered reports whether a text is what the model gave the last tool: some agents answer by a call.
+// answered reports whether a text is what the model gave the last tool: some agents answer by a call, final_answer
+// for instance, and then no further call of the model is missing.
 func (w *writer) answered(text string) bool {
 	var call struct {
 		Input map[string]any `json:"input"`
@@ -507,13 +542,13 @@ func (w *writer) answered(text string) bool {
 	return false
 }
 
-// reportAbsence writes why the message has no content: the turn failed, the model's
-// answer was withheld, or nothing reports how the turn ended.
+// reportAbsence writes why the message has no content: the turn failed, the model's answer was withheld, as most
+// clients do unless they are asked for content, or nothing reports how the turn ended.
 func (w *writer) reportAbsence(s *summary) {
 	at := max(w.CreatedAt*1e6, s.latest)
 	went := func(r *node) bool { return !r.Aborted && !r.Unfinished }
 	switch failed := s.failure(); {
-	case s.aborted:
+	case s.aborted: // somebody stopped it, so it did not fail, whatever a span reports
 		w.absent(session.TypeUnfinished, "the turn was aborted", "absent", at)
 	case failed != "":
 		w.absent(session.TypeError, failed, "absent", at)
@@ -525,7 +560,8 @@ func (w *writer) reportAbsence(s *summary) {
 	}
 }
 
-// absent writes a part in the place of content that is missing.
+// absent writes a part in the place of content that is missing. Its type is one of ours, so that no reader takes it
+// for words of the model.
 func (w *writer) absent(partType, why, key string, at int64) {
 	w.add(partType, key, at, at, dataPart{partType, session.Absence{Text: why}})
 }
@@ -534,7 +570,8 @@ func (w *writer) stepStart(at int64) {
 	w.add("step-start", "step", at, at, session.UIPart{Type: "step-start"})
 }
 
-// add writes a part. Times are Unix nanoseconds.
+// add writes a part. Times are Unix nanoseconds. The id is made of what the part was reported by, and not of its
+// index: a part that turns up before it, with a span that comes late, does not give it another id.
 func (w *writer) add(partType, key string, from, to int64, data any) *session.Part {
 	w.seen[key]++
 	w.Parts = append(w.Parts, session.Part{
@@ -545,14 +582,14 @@ func (w *writer) add(partType, key string, from, to int64, data any) *session.Pa
 	return &w.Parts[len(w.Parts)-1]
 }
 
-// unreported returns what a text adds to what was reported: a root's may be the last
-// answer, or all of them, with other blanks between.
+// unreported returns what a text adds to what was reported: a root's may be the last answer, or all of them, with
+// other blanks between. Of "I look.\nTwo files." only "Two files." is new where a call reported "I look.".
 func unreported(text string, written []string) string {
 	rest := strings.TrimSpace(text)
 	if rest == "" || len(written) == 0 {
 		return rest
 	}
-	// It may be one of the texts, or some of them in a row.
+	// It may be one of the texts, or some of them in a row: of a root it is mostly the last one.
 	if slices.ContainsFunc(written, func(given string) bool { return strings.Contains(given, rest) }) ||
 		strings.Contains(strings.Join(written, "\n"), rest) {
 		return ""
@@ -570,7 +607,7 @@ func unreported(text string, written []string) string {
 	if all {
 		return rest
 	}
-	// Some frameworks join the answers with other blanks than they came with.
+	// Some frameworks join the answers with other blanks than they came with, so that they are found without any.
 	if strings.Contains(squeeze(text), squeeze(strings.Join(written, ""))) {
 		return ""
 	}

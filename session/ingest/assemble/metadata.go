@@ -14,6 +14,11 @@ import (
 	"github.com/agenttrace/agenttrace/session/ingest/fact"
 )
 
+// This file makes the metadata of a turn's message: what it used and cost, how it ended, what is wrong with it. The
+// calls of the model count, each once; what the spans above them state is a sum over the same calls with most
+// clients, over the last step with some, over all that the agent ever did with Strands. So it counts only where calls
+// are missing or know less. What is stated differently becomes a problem, which check and show print.
+
 // maxProblems bounds the problems that a message keeps, maxRaws the model calls whose
 // usage it keeps as the source wrote it, maxRaw the bytes of what roots counted, maxExtra
 // the keys that no column has, and maxSources the names of sources.
@@ -25,7 +30,9 @@ const (
 	maxSources  = 16
 )
 
-// summary is what the facts of a turn report of its message, beside the parts.
+// summary is what the facts of a turn report of its message, beside the parts. It is gathered in three walks, over
+// the calls, over all facts and over the roots, and settled when the parts are written: only then is it known whether
+// the answer that a root has was a lost call's.
 type summary struct {
 	// Its usage is that of the model calls, or of the roots where these know more.
 	session.MessageMetadata
@@ -45,7 +52,7 @@ type summary struct {
 	aborted   bool
 	// lost reports that a call was lost, partial that not all calls report what they used.
 	lost, partial bool
-	sources       []string
+	sources       []string // see [node.source]
 }
 
 // pair is a key that no column has, and its value.
@@ -82,13 +89,15 @@ func (s *summary) last() *call {
 	return s.calls[len(s.calls)-1]
 }
 
-// asks reports whether the last call requested a tool. Some models report that they stopped when they do.
+// asks reports whether the last call requested a tool. Some models report that they stopped when they do, so the
+// reason to stop does not show it.
 func (s *summary) asks() bool { return has(s.last().output, fact.PartCall) }
 
 // finished reports whether a source saw the end of a call.
 func (s *summary) finished() bool { return slices.ContainsFunc(s.calls, (*call).finished) }
 
-// failure is the error of the last call that failed, or else that of a root, "" without one.
+// failure is the error of the last call that failed, or else that of a root, "" without one. It is shown in place of
+// the answer of a turn that has none.
 func (s *summary) failure() string {
 	for _, c := range slices.Backward(s.calls) {
 		if failed := c.failed(); failed != "" {
@@ -116,7 +125,8 @@ func (s *summary) text() string {
 	return ""
 }
 
-// whole returns the error of a call. Of some only the kind is reported, and the text by what is above.
+// whole returns the error of a call. Of some only the kind is reported, and the text by what is above: a step whose
+// status has the server's words.
 func (s *summary) whole(failed string) string {
 	for _, n := range s.turn.nodes {
 		if n.Kind == fact.ModelCall && n.Failed && n.errorText() == "" &&
@@ -134,6 +144,7 @@ func (s *summary) addCall(c *call) {
 		trace.ModelCalls++
 	}
 	failed, u := c.failed(), c.usage()
+	// A call that failed used nothing that anybody reports. Any other one without a usage makes the sum too small.
 	s.partial = s.partial || c.guessed || u == nil && failed == ""
 	if u != nil {
 		if u.Capped {
@@ -163,15 +174,13 @@ func (s *summary) addCall(c *call) {
 	}
 }
 
-// addFact adds what any fact of the turn reports.
+// addFact adds what any fact of the turn reports. When the turn was last seen does not come of a prompt, which may be
+// one that still waits.
 func (s *summary) addFact(n *node) {
 	if n.Kind != fact.Prompt {
 		s.latest = max(s.latest, n.End)
 	}
-	source := n.source()
-	if len(s.sources) < maxSources && !slices.Contains(s.sources, source) {
-		s.sources = append(s.sources, source)
-	}
+	s.sources = addNew(s.sources, n.source(), maxSources)
 	for _, p := range n.Problems {
 		s.problem(p + n.named())
 	}
@@ -179,6 +188,7 @@ func (s *summary) addFact(n *node) {
 		return
 	}
 	s.aborted = s.aborted || n.Aborted
+	// The last model that was called, and of two names the one with its provider: prices are found by both.
 	if n.Model != nil && n.Model.ModelID != "" && (s.Model == nil || n.Model.ProviderID != "" ||
 		s.Model.ProviderID == "") {
 		s.Model = n.Model
@@ -189,7 +199,8 @@ func (s *summary) addFact(n *node) {
 	s.addExtra(n.Extra)
 }
 
-// addExtra adds the keys that no column has.
+// addExtra adds the keys that no column has. Those that this package writes itself are left out: a transcript's row
+// may have them as another program wrote them.
 func (s *summary) addExtra(raw json.RawMessage) {
 	var extra map[string]json.RawMessage
 	if len(raw) == 0 || json.Unmarshal(raw, &extra) != nil {
@@ -206,7 +217,8 @@ func (s *summary) addExtra(raw json.RawMessage) {
 	}
 }
 
-// addRoot adds what a root reports. What one counts that is below another that counts is part of that one's.
+// addRoot adds what a root reports. What one counts that is below another that counts is part of that one's. Roots
+// beside each other, as those of a turn that goes on after an approval, count each its own.
 func (s *summary) addRoot(r *node) {
 	if s.root == nil || r.End > s.root.End {
 		s.root = r
@@ -226,7 +238,8 @@ func (s *summary) addRoot(r *node) {
 	s.rootUsage = &sum
 }
 
-// checkAsked notes a request that ends with words of the user that the turn does not have: it may be another turn's.
+// checkAsked notes a request that ends with words of the user that the turn does not have: it may be another turn's,
+// and was given to this one by time alone.
 func (s *summary) checkAsked() {
 	text := textOf(s.turn.asked)
 	mine := squeeze(text)
@@ -245,7 +258,8 @@ func (s *summary) checkAsked() {
 	}
 }
 
-// countsAbove reports whether a root above one states what was used.
+// countsAbove reports whether a root above one states what was used: two libraries may have a span each for the
+// agent's work, one within the other, and both count all of it.
 func (t *turn) countsAbove(r *node) bool {
 	for p := r.parent; p != nil; p = p.parent {
 		if p.turn == t && p.Kind == fact.Turn && p.Usage != nil {
@@ -255,8 +269,10 @@ func (t *turn) countsAbove(r *node) bool {
 	return false
 }
 
-// setHistory notes what the turn's first request repeats of the conversation before the
-// turn, by what most is reported of it: what no message in the store has was never recorded.
+// setHistory notes what the turn's first request repeats of the conversation before the turn, by what most is
+// reported of it: what no message in the store has was never recorded. A client that resumes an old conversation
+// repeats it in its first recorded request. By this number replay knows that the model was given more than the
+// session has.
 func (s *summary) setHistory() {
 	var requests [][]*node
 	for _, c := range s.calls {
@@ -288,6 +304,7 @@ func (s *summary) metadata() string {
 	s.setUsage()
 	s.setEnd()
 	trace := &s.Trace
+	// What the calls cost, else what a root states: that may have the cost of sub-agents in it.
 	if stated := cmp.Or(s.cost, s.rootCost); stated != nil && !math.IsInf(*stated, 0) {
 		cost := *stated
 		if even := math.Round(cost*1e12) / 1e12; !math.IsInf(even, 0) {
@@ -295,6 +312,7 @@ func (s *summary) metadata() string {
 		}
 		trace.CostUSD = &cost
 	}
+	// Which sources there were is of interest where they may differ: a file of the client and its telemetry.
 	if len(s.sources) > 1 && slices.ContainsFunc(s.turn.nodes, func(n *node) bool { return n.Transcript }) {
 		trace.Sources = slices.Sorted(slices.Values(s.sources))
 	}
@@ -309,9 +327,10 @@ func (s *summary) metadata() string {
 	return string(raw)
 }
 
-// incomplete reports whether something of the turn is known to exist and was not reported: a call or its end,
-// the end of a root, or the span of the whole turn, where nothing is above what always has a turn above it and no file
-// of the client has its end.
+// incomplete reports whether something of the turn is known to exist and was not reported. That is often so for a
+// while, because the root is what ends last, and for ever where an agent was killed. What counts is a call or its
+// end, the end of a root, or the span of the whole turn, where nothing is above what always has a turn above it and
+// no file of the client has its end.
 func (s *summary) incomplete() bool {
 	topped := slices.ContainsFunc(s.turn.roots, func(r *node) bool { return !r.RequiresTurn || r.above(fact.Turn) != nil })
 	return s.lost || slices.ContainsFunc(s.calls, (*call).unfinished) ||
@@ -319,7 +338,8 @@ func (s *summary) incomplete() bool {
 		!topped && !s.filed() && slices.ContainsFunc(s.turn.nodes, func(n *node) bool { return n.RequiresTurn })
 }
 
-// filed reports whether the client's own file has the end of the turn.
+// filed reports whether the client's own file has the end of the turn: then no span that is missing leaves anything
+// out.
 func (s *summary) filed() bool {
 	return slices.ContainsFunc(s.last().nodes, func(n *node) bool {
 		return n.Transcript && n.Finish != "" && fact.FinishReason(n.Finish) != "tool-calls"
@@ -327,19 +347,23 @@ func (s *summary) filed() bool {
 }
 
 // setUsage settles what was used: the sum of the model calls, or what the roots count where that knows more.
+//
+//	calls        root        used
+//	10 + 20      30          30     the same, or the root's if it reports the cache apart
+//	10 + 20      20          30     the root has its last step only
+//	10 + (lost)  30          30     the root's
+//	10 + 20      500         30     the root has all that its agent did, which is a problem
+//	10 + 20      35          30     if 5 are those of sub-agents, which count in their sessions
 func (s *summary) setUsage() {
 	trace, raws := &s.Trace, s.raws
 	if len(raws) > maxRaws {
 		raws = nil
 	}
 	if u := s.rootUsage; u != nil {
-		// Whether the calls report all that was used. After a failed call a turn goes well
-		// only by another one: VoltAgent reports one call, and not that it was tried again.
+		// Whether the calls report all that was used. After a failed call a turn goes well only by another one: VoltAgent
+		// reports one call, and not that it was tried again. What its agent states is then all that is known.
 		whole, stepped := !s.lost && !s.partial && (s.last().failed() == "" || s.root.Failed), s.Usage != nil
-		var steps session.Usage
-		if stepped {
-			steps = *s.Usage
-		}
+		steps := session.Deref(s.Usage)
 		switch {
 		case !stepped && !(len(s.calls) > 0 && whole), stepped && moreComplete(u, steps, s.elsewhere, whole):
 			tokens := u.Tokens
@@ -369,10 +393,12 @@ func (s *summary) setEnd() {
 	for _, n := range s.turn.nodes {
 		end = max(end, n.End)
 	}
+	// Without a span of the turn, from the first to the last of what is known of it.
 	duration := max(0, (end-s.turn.start)/1e6)
 	if root := s.root; root != nil {
+		// A turn does not end with the request of a tool. The call that the result was given to may have been lost.
 		if finish == "" || fact.FinishReason(finish) == "tool-calls" && !cutOff(root) {
-			finish = cmp.Or(root.Finish, finish) // the last call may have been lost
+			finish = cmp.Or(root.Finish, finish)
 		}
 		duration = max(0, root.End-s.turn.roots[0].Start) / 1e6
 	}
@@ -384,7 +410,8 @@ func (s *summary) setEnd() {
 	trace.EndReason, trace.Error = s.ended(trace.StopReason)
 }
 
-// named is what to append to a problem so that its reader finds the span.
+// named is what to append to a problem so that its reader finds the span: in a session of twenty turns a problem
+// without it has its reader search.
 func (n *node) named() string {
 	if n.SpanID == "" {
 		return ""
@@ -394,13 +421,20 @@ func (n *node) named() string {
 
 // problem notes what is wrong with what the sources report the message.
 func (s *summary) problem(problem string) {
-	trace := &s.Trace
-	if len(trace.Problems) < maxProblems && !slices.Contains(trace.Problems, problem) {
-		trace.Problems = append(trace.Problems, problem)
-	}
+	s.Trace.Problems = addNew(s.Trace.Problems, problem, maxProblems)
 }
 
-// cutOff reports whether a root ended with an answer of which it does not know why it ended.
+// addNew adds a text to a list that does not have it, up to a number of them.
+func addNew(list []string, text string, maximum int) []string {
+	if len(list) >= maximum || slices.Contains(list, text) {
+		return list
+	}
+	return append(list, text)
+}
+
+// cutOff reports whether a root ended with an answer of which it does not know why it ended: that of a stream that
+// was cut off after a tool ran, and whose call left no span. The turn did not stop at the tool calls of the call
+// before.
 func cutOff(root *node) bool { return root.Finish == "other" || root.Finish == "unknown" }
 
 // moreComplete reports whether the root's count takes precedence over the sum over the calls: where it reports more
@@ -418,8 +452,8 @@ func moreComplete(root *fact.Usage, calls, elsewhere session.Usage, whole bool) 
 	return all > own
 }
 
-// accounted reports whether the calls account for what the turn's root states: it is
-// their sum, with or without that of sub-agents, or what the last of them used.
+// accounted reports whether the calls account for what the turn's root states: it is their sum, with or without that
+// of sub-agents, or what the last of them used, as some agents report their last step alone.
 func (s *summary) accounted(stated int64, steps session.Usage) bool {
 	last := steps.Total()
 	for _, c := range s.calls {
@@ -430,8 +464,9 @@ func (s *summary) accounted(stated int64, steps session.Usage) bool {
 	return stated == steps.Total() || stated == steps.Total()+s.elsewhere.Total() || stated == last
 }
 
-// usageElsewhere sums what the model calls of sub-agents below the turn used.
-func (a *assembly) usageElsewhere(t *turn, parentRefs []*parentRef) session.Usage {
+// usageElsewhere sums what the model calls of sub-agents below the turn used. A root that counts them too states a
+// sum that the calls of its own session do not come to, and that is neither a problem nor the turn's.
+func (t *turn) usageElsewhere() session.Usage {
 	var sum session.Usage
 	var below func(*node)
 	below = func(n *node) {
@@ -443,13 +478,16 @@ func (a *assembly) usageElsewhere(t *turn, parentRefs []*parentRef) session.Usag
 			below(k)
 		}
 	}
-	for _, st := range parentRefs {
-		below(st.from)
+	for _, n := range t.nodes {
+		if n.child != "" {
+			below(n)
+		}
 	}
 	return sum
 }
 
-// ended states how the turn ended and by what error. What no source reports is not guessed.
+// ended states how the turn ended and by what error. What no source reports is not guessed. A root may fail because a
+// tool did while the model went on and finished: then the turn has finished.
 func (s *summary) ended(stop string) (reason, text string) {
 	root, failed := s.root, s.last().failed()
 	rootFailed := root != nil && root.Failed

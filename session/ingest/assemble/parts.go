@@ -14,6 +14,17 @@ import (
 	"github.com/agenttrace/agenttrace/spans"
 )
 
+// This file writes parts as the AI SDK has them, and settles what became of a call of a tool. Its sources may
+// contradict each other, each of them for a reason: the span of the agent's library ends well though the tool failed,
+// a rule denies what a person then allows, a record has the size of an output alone. The first of these that holds is
+// the call's state:
+//
+//	denied and not executed → output-error, "denied"
+//	failed by any source    → output-error
+//	waits for an approval   → approval-requested, or approval-responded when it was given
+//	output, or success      → output-available
+//	nothing of this         → input-available: it was requested, and may still run
+
 // dataPart is a data part as the AI SDK has it. [session.UIPart] has the others.
 type dataPart struct {
 	Type string `json:"type"`
@@ -40,6 +51,7 @@ func (w *writer) reportPart(p *fact.Part, key string, from, to int64) {
 		w.add("source-url", key, from, to, session.UIPart{Type: "source-url", SourceID: new(cmp.Or(p.CallID, p.URL)),
 			URL: &p.URL, Title: p.Name})
 	case fact.PartCall, fact.PartResult:
+		// In what the user asked they are the history of a client that repeats it: the turn that made the call has them.
 		if w.Role != session.RoleAssistant {
 			return
 		}
@@ -53,7 +65,7 @@ func (w *writer) reportPart(p *fact.Part, key string, from, to int64) {
 			strings.Trim(strings.ToLower(typed.Type), "abcdefghijklmnopqrstuvwxyz0123456789_-") == "" {
 			name = "data-" + typed.Type
 		}
-		if name == session.TypeCompaction {
+		if name == session.TypeCompaction { // one that this store did not make must not move where the context begins
 			name = "data-compacted"
 		}
 		var data any = json.RawMessage(p.Data)
@@ -75,7 +87,7 @@ func (w *writer) reportTool(x *tool, asked *fact.Part) {
 	var o outcome
 	for _, n := range x.nodes {
 		o.addExecution(n, &p)
-		meta.ChildSessionID = cmp.Or(w.children[n], meta.ChildSessionID)
+		meta.ChildSessionID = cmp.Or(n.child, meta.ChildSessionID)
 	}
 	o.executed = slices.ContainsFunc(x.nodes, func(n *node) bool {
 		return n.Tool != nil && (n.Tool.Output != nil || n.Tool.Succeeded) && !n.Failed && !n.Tool.Denied
@@ -98,13 +110,15 @@ func (w *writer) reportTool(x *tool, asked *fact.Part) {
 	}
 	row := w.add(p.Type, "tool"+p.ToolCallID, x.start, x.end, p)
 	row.ToolCallID, row.ToolState = &p.ToolCallID, &p.State
+	x.id = p.ToolCallID
 	for _, n := range slices.Concat(x.nodes, x.decisions) {
 		n.place(w.SessionID, w.ID, row.ID)
 	}
 }
 
-// requested begins the part with what the model requested, or else with what the execution
-// was given. id is the call's own, "" where no source reports one.
+// requested begins the part with what the model requested, or else with what the execution was given. id is the
+// call's own, "" where no source reports one. The AI SDK has the tool's name in the type of the part, and another
+// type for a call whose tool is not known.
 func (w *writer) requested(x *tool, asked *fact.Part) (p session.UIPart, id, name string) {
 	p.ToolCallID, name = x.id, x.name
 	if asked != nil {
@@ -123,20 +137,17 @@ func (w *writer) requested(x *tool, asked *fact.Part) (p session.UIPart, id, nam
 	return p, id, name
 }
 
-// outcome is what the sources of a tool call report of its end.
+// outcome is what the sources of a tool call report of its end, each of them one of many.
 type outcome struct {
-	failed, aborted, succeeded, denied bool
-	executed                           bool // a source reports that it ran, and did not fail
-	pending, answered                  bool // waits for an approval, or has one
-	text                               string
+	failed, aborted, succeeded, denied bool   // by any source
+	executed                           bool   // a source reports that it ran, and did not fail
+	pending, answered                  bool   // waits for an approval, or has one
+	text                               string // of the error, or of the reason to deny it
 }
 
 // addExecution adds what a span or a record of the execution reports.
 func (o *outcome) addExecution(n *node, p *session.UIPart) {
-	t, meta := n.Tool, &p.ToolMetadata.Trace
-	if t == nil {
-		t = new(fact.Tool)
-	}
+	t, meta := cmp.Or(n.Tool, new(fact.Tool)), &p.ToolMetadata.Trace
 	if p.Output == nil {
 		p.Output = t.Output
 	}
@@ -148,19 +159,20 @@ func (o *outcome) addExecution(n *node, p *session.UIPart) {
 		o.failed, o.aborted = true, true
 	}
 	o.denied = o.denied || t.Denied
+	// A span that has ended without an error reports that the tool went well, also where it withholds the output. A
+	// record does not: it may be that of the start.
 	o.succeeded = o.succeeded || t.Succeeded || t.Output != nil || !n.record && !n.Failed && !n.Unfinished
 	meta.Truncated = meta.Truncated || t.Truncated
 	meta.OutputSize = max(meta.OutputSize, t.OutputSize)
 	meta.OutputSHA256 = cmp.Or(meta.OutputSHA256, t.OutputSHA256)
 	meta.DurationMS = cmp.Or(meta.DurationMS, t.DurationMS)
 	for _, problem := range n.Problems {
-		if len(meta.Problems) < maxProblems && !slices.Contains(meta.Problems, problem) {
-			meta.Problems = append(meta.Problems, problem)
-		}
+		meta.Problems = addNew(meta.Problems, problem, maxProblems)
 	}
 }
 
-// disagreements notes two sources of which one reports that the call failed and the other one that it did not.
+// disagreements notes two sources of which one reports that the call failed and the other one that it did not. The
+// part has the error, and the notice names both.
 func (x *tool) disagreements(meta *session.ToolTrace) {
 	failed := func(n *node) bool { return n.Failed || n.Aborted || n.Tool != nil && n.Tool.Denied }
 	for i, a := range x.nodes {
@@ -188,11 +200,13 @@ func (o *outcome) addDecision(n *node) {
 	if d.Outcome == "denied" && !o.executed {
 		o.denied, o.text = true, cmp.Or(o.text, d.Reason)
 	}
+	// The decisions are in order of time: a question, then its answer. What a rule allowed nobody was asked about.
 	o.answered = d.Outcome == "allowed" && (o.answered || o.pending || d.Reply != "")
 	o.pending = d.Outcome == "pending"
 }
 
-// addResult adds what a later request gave the model as the call's result.
+// addResult adds what a later request gave the model as the call's result. The output of the execution counts before
+// it: a client may shorten for the model what the tool wrote.
 func (o *outcome) addResult(r *fact.Part, p *session.UIPart) {
 	if p.Output == nil && r.Error == "" {
 		p.Output = r.Output
@@ -201,8 +215,10 @@ func (o *outcome) addResult(r *fact.Part, p *session.UIPart) {
 	if r.Error != "" {
 		o.failed, o.text = true, cmp.Or(o.text, r.Error)
 	}
+	// What the model was given instead of an output: of a span that has the status of an error alone it is the only
+	// text.
 	if o.failed && o.text == "" && len(r.Output) > 0 && r.Output[0] == '"' {
-		o.text = plainText(r.Output) // what the model was given instead of an output
+		o.text = plainText(r.Output)
 	}
 	o.denied = o.denied || r.Denied && !o.executed
 }
@@ -228,6 +244,8 @@ func (o *outcome) setState(p *session.UIPart) {
 		p.State = session.StateApprovalResponded
 		p.Approval = &session.Approval{ID: p.ToolCallID, Approved: new(true)}
 	case p.Output != nil || o.succeeded:
+		// The AI SDK reads no part in this state without an output. Withheld distinguishes one that was null from one that
+		// no source reports.
 		p.State = session.StateOutputAvailable
 		if meta.Withheld = p.Output == nil; meta.Withheld {
 			p.Output = json.RawMessage("null")
@@ -235,6 +253,7 @@ func (o *outcome) setState(p *session.UIPart) {
 	default:
 		p.State = session.StateInputAvailable
 	}
+	// In this state a part has an error and no output. What the tool wrote before it failed is kept beside.
 	if p.State == session.StateOutputError {
 		if p.Output != nil && string(p.Output) != "null" && !repeats(p.Output, text) {
 			meta.PartialOutput = plainText(p.Output)
@@ -243,7 +262,8 @@ func (o *outcome) setState(p *session.UIPart) {
 	}
 }
 
-// nameless makes the id of a call to which no source gave one.
+// nameless makes the id of a call to which no source gave one, of what reports it first, so that another call of the
+// turn that arrives later does not change it.
 func (w *writer) nameless(x *tool, name string) string {
 	key := name
 	if len(x.nodes) > 0 {
@@ -256,7 +276,8 @@ func (w *writer) nameless(x *tool, name string) string {
 	return spans.DeriveIDNano("call_", x.start, parts...)
 }
 
-// plainText is the text of a JSON string, or other JSON as it is.
+// plainText is the text of a JSON string, or other JSON as it is: an error is a text, whatever its source makes of
+// it.
 func plainText(raw json.RawMessage) string {
 	var s string
 	if json.Unmarshal(raw, &s) == nil {
@@ -289,9 +310,10 @@ func marshal(v any) string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// decide writes what was decided on the turn's tool calls. A span and a record may
-// report one decision: the one that reports more takes precedence.
+// decide writes what was decided on the turn's tool calls. A span and a record may report one decision: the one that
+// reports more takes precedence, completed by the other. A question that a person answered is one decision, not two.
 func (a *assembly) decide(w *writer) {
+	// The best has the outcome and the time; what it leaves out is taken from the others.
 	for _, x := range w.tools {
 		var best *node
 		for _, n := range x.decisions {
@@ -318,7 +340,8 @@ func (a *assembly) decide(w *writer) {
 	}
 }
 
-// refuse writes the decision on a call of which only the tool's own facts report that it was refused.
+// refuse writes the decision on a call of which only the tool's own facts report that it was refused, so that all
+// refused calls are found among the decisions.
 func (a *assembly) refuse(w *writer, x *tool) {
 	i := slices.IndexFunc(x.nodes, func(n *node) bool { return n.Tool != nil && n.Tool.Denied })
 	if i >= 0 {
@@ -328,7 +351,8 @@ func (a *assembly) refuse(w *writer, x *tool) {
 	}
 }
 
-// reportDecision writes a decision on a call that a fact reports, and returns its id.
+// reportDecision writes a decision on a call that a fact reports, and returns its id. It is written when the parts
+// are, for it refers to one.
 func (a *assembly) reportDecision(w *writer, x *tool, n *node, d fact.Decision) (id string) {
 	row := store.Decision{
 		SessionID: w.SessionID, MessageID: w.ID, PartID: n.attribution.PartID,
@@ -336,17 +360,13 @@ func (a *assembly) reportDecision(w *writer, x *tool, n *node, d fact.Decision) 
 		Pattern: d.Pattern, Action: d.Action, Source: d.Source, Outcome: d.Outcome, Reply: d.Reply, Reason: d.Reason,
 		WaitedMS: d.WaitedMS, DecidedAt: n.End / 1e6, TraceID: n.TraceID, SpanID: n.SpanID,
 	}
-	for i := range w.Parts {
-		if p := &w.Parts[i]; x.id == "" && p.ID == row.PartID {
-			row.ToolCallID = session.Deref(p.ToolCallID)
-		}
-	}
 	row.ID = spans.DeriveIDNano(spans.PrefixPermission, n.End, w.ID, row.PartID, row.ToolCallID)
 	a.decisions = append(a.decisions, row)
 	return row.ID
 }
 
-// weight orders what is reported of one decision: an answer before the question, a person's before a rule's.
+// weight orders what is reported of one decision: an answer before the question, a person's before a rule's, and one
+// whose source is named before one whose is not.
 func weight(d *fact.Decision) int {
 	n := 0
 	if d.Outcome == "allowed" || d.Outcome == "denied" {

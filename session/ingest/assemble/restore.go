@@ -9,6 +9,15 @@ import (
 	"github.com/agenttrace/agenttrace/session/ingest/fact"
 )
 
+// This file finds what was lost of a turn's calls. A request repeats what the model answered before, so a call whose
+// span never came is known from the next one's input, where dialects report it:
+//
+//	chat 1  "Fix it"                             → call c1
+//	   (lost)                                    → call c2
+//	chat 3  "Fix it", call c1, result, call c2…  → "Fixed."
+//
+// The session then shows c2 in its place, and the turn is marked as incomplete, for its tokens are not known.
+
 // restore puts calls that were lost between those that are known: their answers are in the input of later ones.
 func (t *turn) restore(calls []*call) (restored []*call, lost bool) {
 	var asked []fact.Message
@@ -21,12 +30,15 @@ func (t *turn) restore(calls []*call) (restored []*call, lost bool) {
 		}
 	}
 	for _, r := range t.roots {
+		// A graph's state is in its root only, and is the only history where the calls report no input.
 		if given := answersIn(r.Input); len(given) > 0 && len(asked) == 0 && len(calls) > 0 {
 			asked = given
 		}
 	}
 	next, last := 0, 0
-	reported := func(m *fact.Message) bool { // looks behind the last one that was, where most are
+	// reported looks behind the last one that was, where most are. Histories may have another order than the calls:
+	// those of calls that were made side by side, or begun within one millisecond.
+	reported := func(m *fact.Message) bool {
 		for i := range before {
 			if at := (last + i) % before; calls[at].given(m) {
 				last = at
@@ -42,7 +54,7 @@ func (t *turn) restore(calls []*call) (restored []*call, lost bool) {
 			next++
 		}
 		if next < before && calls[next].given(m) {
-			calls[next].complete(m)
+			calls[next].complete(m) // the history may have what the call's own span leaves out
 			restored = append(restored, calls[next])
 			next++
 			continue
@@ -50,8 +62,8 @@ func (t *turn) restore(calls []*call) (restored []*call, lost bool) {
 		if reported(m) {
 			continue // reported in another order: nothing is lost
 		}
-		// Several messages in a row were joined: the supervisor of LangGraph appends one of its
-		// own to the answer of the agent that it called.
+		// Several messages in a row were joined: the supervisor of LangGraph appends one of its own to the answer of the
+		// agent that it called. As one message it fits no call, and the answer would be in the session twice.
 		rest := *m
 		for next < before && calls[next].saidAlone(&rest) {
 			restored, rest.Parts = append(restored, calls[next]), rest.Parts[1:]
@@ -69,10 +81,13 @@ func (t *turn) restore(calls []*call) (restored []*call, lost bool) {
 	return append(restored, calls[next:]...), lost
 }
 
-// manyRepeated is how many messages a request repeats at least of which some may have been cut by its dialect.
+// manyRepeated is how many messages a request repeats at least of which some may have been cut by its dialect: that
+// keeps the last 32 KiB of what follows the user's messages. No late request of a long turn has the answers at its
+// begin, so a call that was lost there is known from the requests that followed it soon.
 const manyRepeated = 48
 
-// goOn returns the answers that a request repeats. Where they were cut, those before are what earlier requests repeat.
+// goOn returns the answers that a request repeats. Where they were cut, those before are what earlier requests
+// repeat.
 func goOn(before, given []fact.Message, cut bool) []fact.Message {
 	if !cut || len(given) > len(before) {
 		return given
@@ -85,7 +100,8 @@ func goOn(before, given []fact.Message, cut bool) []fact.Message {
 	return given
 }
 
-// guess is a call that was made after those before it, and before the tools that it requested ran.
+// guess is a call of which nothing but the answer is known. It was made after those before it, and before the tools
+// that it requested ran.
 func guess(output []fact.Part, at int64, before, after []*call) *call {
 	if len(before) > 0 {
 		at = max(at, before[len(before)-1].end)
@@ -96,9 +112,9 @@ func guess(output []fact.Part, at int64, before, after []*call) *call {
 	return &call{start: at, end: at, output: output, guessed: true}
 }
 
-// ranNone reports whether the parts request tools and none of those ran, where the turn
-// reports which did: then no model requested them. The supervisor of LangGraph appends the
-// call of a tool that hands back, with its result, and executes nothing.
+// ranNone reports whether the parts request tools and none of those ran, where the turn reports which did: then no
+// model requested them. The supervisor of LangGraph appends the call of a tool that hands back, with its result, and
+// executes nothing: taken for a lost call of a model, each turn of such a crew was incomplete.
 func (t *turn) ranNone(parts []fact.Part) bool {
 	ran, reported := make(map[string]bool), false // by the ids of calls, and whether any is reported
 	for _, n := range t.nodes {
@@ -110,15 +126,17 @@ func (t *turn) ranNone(parts []fact.Part) bool {
 		!slices.ContainsFunc(parts, func(p fact.Part) bool { return p.Kind == fact.PartCall && ran[p.CallID] })
 }
 
-// saidAlone reports whether the call answered with a text alone, and the message begins with it.
+// saidAlone reports whether the call answered with a text alone, and the message begins with it. What follows in the
+// message is then another call's, or the program's own.
 func (c *call) saidAlone(m *fact.Message) bool {
 	return len(m.Parts) > 1 && m.Parts[0].Kind == fact.PartText && len(c.output) > 0 && !has(c.output, fact.PartCall) &&
 		c.given(&fact.Message{Parts: m.Parts[:1]})
 }
 
 // answersIn returns the model's messages after the user's last one. Some interfaces have a message for the text of an
-// answer and for each of its calls: those that nothing else is between are one answer. A history may have lost the
-// calls of an answer, whose results follow it: what stands in their place is no text.
+// answer and for each of its calls, such as OpenAI's Responses: those that nothing else is between are one answer. As
+// OpenLLMetry writes a history, it may have lost the calls of an answer, whose results follow it: what stands in
+// their place, "null" for instance, is no text that the model wrote.
 func answersIn(input []fact.Message) []fact.Message {
 	var given []fact.Message
 	open := false
@@ -147,7 +165,7 @@ func saysNothing(parts []fact.Part) bool {
 			strings.ToLower(strings.TrimSpace(parts[0].Text)))
 }
 
-// blank reports that the call came to nothing.
+// blank reports that the call came to nothing. No history has it, so it takes the place before the next answer.
 func (c *call) blank() bool { return len(c.output) == 0 && c.failed() != "" }
 
 // complete adds what another account has of the answer, such as a later request that repeats it: the tool calls of an
@@ -179,8 +197,8 @@ func has(parts []fact.Part, kind string) bool {
 	return slices.ContainsFunc(parts, func(p fact.Part) bool { return p.Kind == kind })
 }
 
-// given reports whether the message is the call's answer. For a call whose answer
-// no source reports, it is assumed to be.
+// given reports whether the message is the call's answer. For a call whose answer no source reports, it is assumed to
+// be: a client that withholds content in its spans may still repeat it in the next request.
 func (c *call) given(m *fact.Message) bool {
 	if len(c.output) == 0 {
 		return true
@@ -194,13 +212,12 @@ func (c *call) given(m *fact.Message) bool {
 		return ids
 	}
 	mine, theirs := ids(c.output), ids(m.Parts)
-	if (len(mine) == 0 || len(theirs) == 0) && textOf(m.Parts) != "" &&
-		strings.TrimSpace(textOf(c.output)) == strings.TrimSpace(textOf(m.Parts)) {
+	x, y := strings.TrimSpace(textOf(c.output)), strings.TrimSpace(textOf(m.Parts))
+	switch {
+	case (len(mine) == 0 || len(theirs) == 0) && x == y && y != "":
 		return true // some instrumentations do not report the calls of an answer that has text, or not in the history
-	}
-	if len(mine) > 0 || len(theirs) > 0 {
+	case len(mine) > 0 || len(theirs) > 0:
 		return slices.ContainsFunc(theirs, func(id string) bool { return slices.Contains(mine, id) })
 	}
-	x, y := strings.TrimSpace(textOf(c.output)), strings.TrimSpace(textOf(m.Parts))
-	return x == y || strings.HasPrefix(y, x) || strings.HasPrefix(x, y)
+	return strings.HasPrefix(y, x) || strings.HasPrefix(x, y) // one of the two may be cut
 }

@@ -14,8 +14,13 @@ import (
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
-// reportSessions states what the facts report of their sessions' rows. A fact that only
-// ties others reports it where something else is built of the session.
+// This file states what each fact reports of its session's row: the agent, the model, the title, where the session
+// hangs. The values are not settled here. A session has many turns, which are assembled one at a time, so each fact
+// has what it reports with a time and a rank, and the store takes the best of all facts.
+
+// reportSessions states what the facts report of their sessions' rows. A fact that only ties others reports it where
+// something else is built of the session: a session of which nothing but a step is known would be an empty line of
+// the list of sessions.
 func (a *assembly) reportSessions() {
 	written := make(map[string]bool)
 	for i := range a.messages {
@@ -43,23 +48,22 @@ func (a *assembly) reportSessions() {
 // sessionChange is what a node reports of its session's row, nil for nothing.
 func (a *assembly) sessionChange(n *node) *store.SessionChange {
 	c := store.SessionChange{ID: n.session}
-	about := n.SessionAttrs
-	if about == nil {
-		about = new(fact.SessionAttrs)
-	}
+	about := cmp.Or(n.SessionAttrs, new(fact.SessionAttrs))
 	if n.side == "" && (n.Kind == fact.Turn || n.Kind == fact.ModelCall || n.Kind == fact.Session) {
-		c.Agent = cmp.Or(n.first(n.agent, store.RankLive), n.first(n.Service, store.RankStub)) // better than no name
+		// The name of the service is better than none, and no name that any span of an agent reports is worse.
+		c.Agent = cmp.Or(n.first(n.agent, store.RankLive), n.first(n.Service, store.RankStub))
 		if m := n.Model; m != nil && m.ModelID != "" {
 			raw, _ := json.Marshal(m)
 			c.Model = n.last(string(raw))
 		}
 	} else if n.Kind == fact.ToolCall && n.parent == nil {
-		c.Agent = n.first(n.agent, store.RankStub) // all that there may be
+		c.Agent = n.first(n.agent, store.RankStub) // all that there may be until the spans above arrive
 	}
 	if s := a.sessions[n.session]; s != nil && s.parentRef != nil {
 		c.ParentID = n.first(s.parentRef.parent, store.RankLive)
 		c.ParentMessageID = n.first(a.parentMessage(s.parentRef), store.RankLive)
 	}
+	// A program that names the parent itself knows better than the tree of one trace.
 	if about.ParentSession != "" && about.ParentSession != n.session {
 		c.ParentID = n.first(about.ParentSession, store.RankLive)
 	}
@@ -73,7 +77,8 @@ func (a *assembly) sessionChange(n *node) *store.SessionChange {
 	return &c
 }
 
-// first is a value whose earliest report takes precedence, last one whose latest does.
+// first is a value whose earliest report takes precedence, last one whose latest does: a session keeps the agent that
+// began it, and shows the model that it uses now.
 func (n *node) first(text string, rank store.Rank) *store.Value {
 	if text == "" {
 		return nil
@@ -88,13 +93,15 @@ func (n *node) last(text string) *store.Value {
 	return &store.Value{Text: text, At: n.End, Rank: store.RankLive}
 }
 
-// title is the one that a model was asked for, or until then the user's first message.
+// title is the one that a model was asked for, or until then the user's first message, which ranks lower.
+// [redact.Headline] redacts before it cuts: half of a secret is not recognized as one.
 func (n *node) title() *store.Value {
 	if n.side == "title" {
 		if v := n.last(redact.Headline(textOf(n.Output))); v != nil {
 			return v
 		}
 	}
+	// Of the facts of a turn only the one that the user's message was made of reports a title: it has two messages.
 	if n.turn == nil || len(n.attribution.Others) == 0 && n.Kind != fact.Prompt {
 		return nil
 	}
@@ -105,8 +112,9 @@ func (n *node) title() *store.Value {
 	return v
 }
 
-// sessionMetadata is what has no column: the client, the user, by which key the
-// session was found, and of a transcript the keys that are the program's own.
+// sessionMetadata is what has no column: the client, the user, by which key the session was found, and of a
+// transcript the keys that are the program's own. Each key is settled by itself, so that what a record of the client
+// reports does not replace what its file does.
 func (n *node) sessionMetadata(about *fact.SessionAttrs) map[string]store.Value {
 	m := make(map[string]store.Value)
 	put := func(key string, raw []byte, rank store.Rank) {
@@ -143,7 +151,8 @@ func (n *node) sessionMetadata(about *fact.SessionAttrs) map[string]store.Value 
 	return m
 }
 
-// textOf joins the text of parts.
+// textOf joins the text of parts, and leaves out all else. That is what two reports of a message are compared by:
+// files, reasoning and what a client puts around the user's words are in few of them.
 func textOf(parts []fact.Part) string {
 	var b strings.Builder
 	for i := range parts {
@@ -157,7 +166,8 @@ func textOf(parts []fact.Part) string {
 	return b.String()
 }
 
-// validRules returns those of the rules that are ones.
+// validRules returns those of the rules that are ones. What a source writes as its rules may be anything, and one
+// that is none would make the session fail its check.
 func validRules(raw json.RawMessage) json.RawMessage {
 	var rules []session.Rule
 	if len(raw) == 0 || json.Unmarshal(raw, &rules) != nil {

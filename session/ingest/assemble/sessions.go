@@ -8,11 +8,24 @@ import (
 	"github.com/agenttrace/agenttrace/spans"
 )
 
+// This file finds the session of each node. Most clients write their session's key on one span of a trace, often deep
+// in it, and some on none. The work of a sub-agent is a session of its own, a child of the one that started it:
+//
+//	agent "Plan a trip"          home
+//	├─ chat → call c1            home
+//	└─ tool c1                   home      the parent reference: c1 of home
+//	   ├─ chat                   ses_1     derived from home and c1
+//	   └─ tool c2                ses_1
+//
+// Without that the tokens of the sub-agent would count for the agent above, whose context they never were in, and its
+// calls of tools would be in the middle of the agent's answer.
+
 // findSessions finds the session of each node, sub-agents' included.
 func (a *assembly) findSessions() {
 	a.sessions, a.subagents = make(map[string]*stream), make(map[[2]string]*parentRef)
 	a.children = make(map[[2]string]string)
 	a.joinSubagents()
+	// Codex reports the thread of a sub-agent with the call that spawned it, Qwen Code that call with the sub-agent.
 	for _, n := range a.nodes {
 		switch {
 		case n.ChildSession != "" && n.CallID != "":
@@ -21,7 +34,8 @@ func (a *assembly) findSessions() {
 			a.children[[2]string{n.Session, n.StartedBy}] = n.Work()
 		}
 	}
-	// Where a sub-agent hangs is known from what is below a tool call, before what only names it.
+	// Where a sub-agent hangs is known from what is below a tool call, before what only names it: a later trace of the
+	// same sub-agent has its name and nothing above it.
 	for _, named := range []bool{false, true} {
 		for _, n := range a.nodes {
 			if n.parent == nil && (n.Subagent != "") == named {
@@ -34,7 +48,11 @@ func (a *assembly) findSessions() {
 		s := a.stream(n.session)
 		s.nodes = append(s.nodes, n)
 	}
+	// A session hangs on one call. Of several that name it, it is the first, whichever of their facts arrived first.
 	for _, st := range a.parentRefs {
+		if st.from != nil && st.from.Kind == fact.ToolCall {
+			st.from.child = st.session
+		}
 		if s := a.sessions[st.session]; s != nil && (s.parentRef == nil ||
 			st.from != nil && (s.parentRef.from == nil || compareNodes(st.from, s.parentRef.from) < 0)) {
 			s.parentRef = st
@@ -43,59 +61,62 @@ func (a *assembly) findSessions() {
 	slices.SortStableFunc(a.order, func(x, y string) int { return cmp.Compare(a.depth(x), a.depth(y)) })
 }
 
-// joinSubagents gives the facts that report a call of a sub-agent, and do not name the sub-agent, the one that another
-// fact of the same request or tool call names: a program may name it in its spans and not in its records. All that was
-// reported within the tool call that started it is its work too.
+// joinSubagents gives the facts that report a call of a sub-agent, and do not name the sub-agent, the one that
+// another fact of the same request or tool call names: a program may name it in its spans and not in its records. All
+// that was reported within the tool call that started it is its work too.
+//
+// Claude Code's span of a request has agent_id, and its record api_request has the request's id alone. The record
+// would be a further call of the model in the session above, with the sub-agent's tokens.
 func (a *assembly) joinSubagents() {
-	type call struct{ session, id string }
-	workers, own := make(map[call]*node), make(map[call]bool)
+	workers, own := make(map[[2]string]*node), make(map[[2]string]bool)
 	names := make(map[string]string) // of sub-agents of which some facts have the id in place of the name
-	each := func(n *node, do func(call)) {
-		switch {
-		case n.RequestID != "" && (n.Kind == fact.ModelCall || n.Kind == fact.Answer):
-			do(call{n.Session, "request " + n.RequestID})
-		case n.CallID != "" && (n.Kind == fact.ToolCall || n.Kind == fact.Permission):
-			do(call{n.Session, "call " + n.CallID})
-		}
-	}
 	for _, n := range a.nodes {
+		key := n.sharedWork()
 		if n.SubagentID == "" {
-			if !n.record && n.subagent() == nil {
-				each(n, func(c call) { own[c] = true })
-			}
+			own[key] = own[key] || !n.record && n.subagent() == nil // a span of the session itself is no sub-agent's
 			continue
 		}
-		each(n, func(c call) { workers[c] = cmp.Or(workers[c], n) })
+		workers[key] = cmp.Or(workers[key], n)
 		if p := n.subagent().above(fact.ToolCall); p != nil && p.CallID != "" {
 			started := [2]string{p.Session, p.CallID}
 			a.children[started] = cmp.Or(a.children[started], n.Work())
 		}
 	}
 	if len(workers) == 0 {
-		return
+		return // most clients name no sub-agent
 	}
 	for _, n := range a.nodes {
-		each(n, func(c call) {
-			if w := workers[c]; w != nil && n.SubagentID == "" && !own[c] && n.subagent() == nil {
-				joined := *n.Fact
-				joined.SubagentID, joined.ParentSubagentID = w.SubagentID, w.ParentSubagentID
-				joined.TurnID, joined.RequiresTurn = "", false
-				n.Fact = &joined
-			}
-		})
+		key := n.sharedWork()
+		if w := workers[key]; w != nil && key[1] != "" && n.SubagentID == "" && !own[key] && n.subagent() == nil {
+			n.SubagentID, n.ParentSubagentID = w.SubagentID, w.ParentSubagentID
+			// The turn that the record names is the one that the user began, in the session above.
+			n.TurnID, n.RequiresTurn = "", false
+		}
 		if n.SubagentID != "" && n.Agent != n.SubagentID {
 			names[n.SubagentID] = cmp.Or(names[n.SubagentID], n.Agent)
 		}
 	}
 	for _, n := range a.nodes {
 		if name := names[n.SubagentID]; name != "" && n.Agent == n.SubagentID {
-			named := *n.Fact
-			named.Agent, n.Fact = name, &named
+			n.Agent = name
 		}
 	}
 }
 
+// sharedWork is what the facts of one model call or tool call have in common: their session and the id of the request
+// or of the call, "" for facts of other things.
+func (n *node) sharedWork() [2]string {
+	switch {
+	case n.RequestID != "" && (n.Kind == fact.ModelCall || n.Kind == fact.Answer):
+		return [2]string{n.Session, "request " + n.RequestID}
+	case n.CallID != "" && (n.Kind == fact.ToolCall || n.Kind == fact.Permission):
+		return [2]string{n.Session, "call " + n.CallID}
+	}
+	return [2]string{}
+}
+
 // subagent returns the outermost node of the sub-agent that the nearest of those above n, or n itself, names, or nil.
+// The call of a tool above that node is the one that started the sub-agent.
 func (n *node) subagent() (outer *node) {
 	for p := n; p != nil; p = p.parent {
 		if p.SubagentID != "" && (outer == nil || p.SubagentID == outer.SubagentID) {
@@ -105,6 +126,7 @@ func (n *node) subagent() (outer *node) {
 	return outer
 }
 
+// stream returns the part of the facts that is a session's.
 func (a *assembly) stream(id string) *stream {
 	s := a.sessions[id]
 	if s == nil {
@@ -115,6 +137,7 @@ func (a *assembly) stream(id string) *stream {
 	return s
 }
 
+// depth counts the sessions above one. Sessions may name each other as parents, so it counts to 100 at most.
 func (a *assembly) depth(id string) int {
 	depth := 0
 	for s := a.sessions[id]; s != nil && s.parentRef != nil && depth < 100; depth++ {
@@ -123,8 +146,8 @@ func (a *assembly) depth(id string) int {
 	return depth
 }
 
-// names returns the session that a node names by the trace's best key. A lesser key
-// names something else: a thread, a chat.
+// names returns the session that a node names by the trace's best key. A lesser key names something else: where one
+// span has session.id and another gen_ai.conversation.id, the thread is part of the session.
 func (n *node) names() string {
 	if n.TraceID == "" || n.SessionRank <= n.TraceRank {
 		return n.Session
@@ -132,7 +155,8 @@ func (n *node) names() string {
 	return ""
 }
 
-// firstBelow returns the session that something below n names, sub-agents' of their own left out, or "".
+// firstBelow returns the session that something below n names, sub-agents' of their own left out, or "". Of a trace
+// in which the call of the model alone has the key, the agent's span above it has the same session.
 func (n *node) firstBelow() string {
 	for _, find := range []func(*node) string{(*node).names, (*node).firstBelow} {
 		for _, k := range n.kids {
@@ -147,14 +171,16 @@ func (n *node) firstBelow() string {
 	return ""
 }
 
-// setSessions gives n and what is below it their sessions. given is the name that
-// counts above n; instead of base, a sub-agent has the session of its parent reference.
+// setSessions gives n and what is below it their sessions. given is the name that counts above n; at is the parent
+// reference of the sub-agent that n is in, nil for none. Most sub-agents have the key of the whole conversation on
+// their spans: where that, base, is named below at, at's session is meant.
 func (a *assembly) setSessions(n *node, given, base string, at *parentRef) {
 	from := parentRefOf(n)
 	if id := n.names(); id != "" {
 		given = id
 	} else if from != nil {
-		// What a sub-agent does is nearer to it than what is above.
+		// What a sub-agent does is nearer to it than what is above: of two that a turn starts at the same time, one may
+		// have a session of its own, which a call of the model in it names.
 		given = cmp.Or(n.firstBelow(), given)
 	}
 	name := cmp.Or(given, n.firstBelow(), a.owner)
@@ -163,6 +189,7 @@ func (a *assembly) setSessions(n *node, given, base string, at *parentRef) {
 		id = at.session
 	}
 	switch {
+	// The program's own id of a sub-agent counts before what the tree shows, and that before a bare name.
 	case n.SubagentID != "":
 		at = a.named(n, name, at)
 		base, id = name, at.session
@@ -182,8 +209,9 @@ func (a *assembly) setSessions(n *node, given, base string, at *parentRef) {
 	}
 }
 
-// parentRef returns the parent reference of a sub-agent that begins at n and hangs on from. All
-// that a tool call starts is one sub-agent's, unless it names sessions of its own.
+// parentRef returns the parent reference of a sub-agent that begins at n and hangs on from. All that a tool call
+// starts is one sub-agent's, unless it names sessions of its own. An agent to which a turn hands over has a session
+// for each fact that begins its work, for nothing shows which of them go on from another.
 func (a *assembly) parentRef(n, from *node, id string) *parentRef {
 	s := parentRef{session: id, parent: from.session, from: from, named: id != from.session}
 	if id == s.parent {
@@ -210,6 +238,7 @@ func (a *assembly) named(n *node, name string, at *parentRef) *parentRef {
 	if n.ParentSubagentID != "" {
 		s.parent = fact.SubagentSession(name, n.ParentSubagentID)
 	}
+	// The spans of its own tools are in its session, and start it no second time.
 	if p := n.above(fact.ToolCall); p != nil && p.session != s.session {
 		s.parent, s.from = p.session, p
 	}
@@ -221,8 +250,8 @@ func (a *assembly) childOf(call *node) string {
 	return a.children[[2]string{cmp.Or(call.Session, call.given), call.CallID}] // which has no call without an id
 }
 
-// reportedChildren attaches the sessions of sub-agents to the tool calls that started them
-// as a source reports it, where no span does.
+// reportedChildren attaches the sessions of sub-agents to the tool calls that started them as a source reports it,
+// where no span does: Codex names the thread of a sub-agent in the call that spawned it.
 func (a *assembly) reportedChildren() {
 	attached := make(map[string]bool)
 	for _, st := range a.parentRefs {
@@ -242,7 +271,7 @@ func (a *assembly) reportedChildren() {
 	}
 }
 
-// known returns the parent reference that is like s.
+// known returns the parent reference that is like s: all that a sub-agent does at one place has one.
 func (a *assembly) known(s parentRef) *parentRef {
 	for _, known := range a.parentRefs {
 		if *known == s {
@@ -253,7 +282,8 @@ func (a *assembly) known(s parentRef) *parentRef {
 	return &s
 }
 
-// beside returns the parent reference of the sub-agent of a session that n names, where nothing shows what started it.
+// beside returns the parent reference of the sub-agent of a session that n names, where nothing shows what started
+// it: Qwen Code runs some beside the conversation, in traces of their own. All runs of one name are one session.
 func (a *assembly) beside(n *node, id string) *parentRef {
 	if known := a.subagents[[2]string{id, n.Subagent}]; known != nil {
 		return known
@@ -262,8 +292,8 @@ func (a *assembly) beside(n *node, id string) *parentRef {
 	return a.known(parentRef{session: session, parent: id})
 }
 
-// parentMessage is the message of the parent's that a parent reference's sub-agent belongs to: that of the tool call or
-// turn it hangs on, or else of the turn that was the last to begin before it.
+// parentMessage is the message of the parent's that a parent reference's sub-agent belongs to: that of the tool call
+// or turn it hangs on, or else of the turn that was the last to begin before it.
 func (a *assembly) parentMessage(st *parentRef) string {
 	if st.from != nil {
 		return st.from.attribution.MessageID
@@ -272,6 +302,7 @@ func (a *assembly) parentMessage(st *parentRef) string {
 	if parent == nil || len(child.nodes) == 0 {
 		return ""
 	}
+	// A sub-agent that runs beside the conversation was started by the turn before it, and no span shows by which call.
 	id := ""
 	for _, t := range parent.turns {
 		if t.start > child.nodes[0].Start {
@@ -286,10 +317,10 @@ func (a *assembly) parentMessage(st *parentRef) string {
 	return id
 }
 
-// parentRefOf returns the tool call or turn that the sub-agent which n is of hangs on, or nil
-// where n is not the outermost fact of a sub-agent: an agent, or a model, that is called
-// within a tool call; what such an agent does beside it; another agent that is called
-// within a turn, also in the span of the model call that requested the transfer.
+// parentRefOf returns the tool call or turn that the sub-agent which n is of hangs on, or nil where n is not the
+// outermost fact of a sub-agent: an agent, or a model, that is called within a tool call; what such an agent does
+// beside it; another agent that is called within a turn, also in the span of the model call that requested the
+// transfer, as ADK nests them.
 func parentRefOf(n *node) *node {
 	if n.record {
 		return parentRefOfRecord(n)
@@ -304,15 +335,17 @@ func parentRefOf(n *node) *node {
 	if p == nil || p.Kind != fact.ToolCall {
 		return nil
 	}
-	// A graph may have no span of its agent: its tools are beside its model calls.
+	// A graph of LangGraph may have no span of its agent: its tools are beside its model calls. Where no model is called
+	// below, a tool within a tool is the same call, or a part of it.
 	if n.Kind == fact.ToolCall && (sameExecution(p.Fact, n.Fact) || !p.agentBelow) {
 		return nil
 	}
 	return p
 }
 
-// parentRefOfRecord returns the tool call in whose span a sub-agent wrote a record: of a call
-// of a model, or of another tool, where a model is called below that span.
+// parentRefOfRecord returns the tool call in whose span a sub-agent wrote a record: of a call of a model, or of
+// another tool, where a model is called below that span. Claude Code before 2.1.139 names no sub-agent in its
+// telemetry, so the span of the call that started it is all that shows whose records they are.
 func parentRefOfRecord(n *node) *node {
 	p := n.parent
 	if p == nil || p.Kind != fact.ToolCall || !p.agentBelow {
@@ -332,21 +365,22 @@ func parentRefOfRecord(n *node) *node {
 func parentRefOfTurn(n *node) *node {
 	p := n.above(fact.Turn, fact.ToolCall)
 	for p != nil && n.Agent != "" && p.Kind == fact.Turn && p.Agent == "" {
-		// A span that names no agent may wrap one of any name.
+		// A span that names no agent may wrap one of any name: a workflow is above its first agent, and no other agent.
 		above := p.above(fact.Turn, fact.ToolCall)
 		if above == nil || above.Kind != fact.Turn {
 			break
 		}
 		p = above
 	}
+	// The same agent once more is no other one: two libraries report its work.
 	if p != nil && (p.Kind == fact.ToolCall || n.Agent != "" && p.Agent != "" && n.Agent != p.Agent) {
 		return p
 	}
 	return nil
 }
 
-// sameExecution reports whether the inner of two spans of tools, one within the other, may
-// be of the same call: a protocol's client reports it too.
+// sameExecution reports whether the inner of two spans of tools, one within the other, may be of the same call: a
+// client of the Model Context Protocol, below the span of the agent's library, reports it too.
 func sameExecution(outer, inner *fact.Fact) bool {
 	if outer.CallID != "" && inner.CallID != "" {
 		return outer.CallID == inner.CallID

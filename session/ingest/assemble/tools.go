@@ -11,6 +11,14 @@ import (
 	"github.com/agenttrace/agenttrace/session/ingest/fact"
 )
 
+// This file finds the executions of tools in a turn, and which of the calls that the model requested each of them is.
+// A call may be known from four places: the model's answer (its input), the span of its execution (when it ran), a
+// record of the client (its output, the decision on it) and the next request (what the model was given as its
+// result). Most share the id of the call. Where they do not, name, input, time and result decide, in findTools for
+// what reports the execution and in bench.take for what the model requested.
+//
+// An execution that no call requested is kept: the call that requested it was lost.
+
 // tool is one call of a tool: what is known of its execution.
 type tool struct {
 	id, name   string
@@ -20,7 +28,10 @@ type tool struct {
 	// round counts the times that the model had used the id before.
 	round int
 	used  bool
-	// canonical is the input with its keys in order, once it was needed.
+	// folded is the name as [foldName] writes it, once all is known of the execution.
+	folded string
+	// canonical is the input with its keys in order, once it was needed: a step may have hundreds of calls of one tool,
+	// each of which is compared with all.
 	canonical []byte
 }
 
@@ -43,8 +54,14 @@ func (x *tool) add(n *node) {
 	x.end, x.canonical = max(x.end, n.End), nil
 }
 
-// findTools gathers what is known of the executions of tools. Facts that name no call are of the one in whose span they
-// are. A call's id that the model calls used more than once has several rounds.
+// findTools gathers what is known of the executions of tools. Facts that name no call are of the one in whose span
+// they are. A call's id that the model calls used more than once has several rounds: some providers count the calls
+// of each answer from one.
+//
+//	chat → call_1 ls    ls call_1    round 0
+//	chat → call_1 cat   cat call_1   round 1
+//
+// Without rounds both would be one call, with the input of the first and the output of the second.
 func (t *turn) findTools(calls []*call) []*tool {
 	asked := askedAt(calls)
 	type key struct {
@@ -62,6 +79,7 @@ func (t *turn) findTools(calls []*call) []*tool {
 			continue
 		}
 		id := n.CallID
+		// A tool's span within a tool's span is the same execution, or its error: unless both have ids, which differ.
 		if p := n.above(fact.ToolCall); p != nil && p.session == n.session &&
 			(id == "" || p.CallID == "" || p.CallID == id) && of[p] != nil {
 			of[p].add(n)
@@ -82,12 +100,13 @@ func (t *turn) findTools(calls []*call) []*tool {
 		x.add(n)
 		of[n] = x
 	}
-	// A span comes before the records that may report it.
+	// A span comes before the records that may report it, also where a record of the start was written before it began.
 	slices.SortStableFunc(unnamed, func(x, y *node) int { return cmp.Compare(truth(x.record), truth(y.record)) })
 	reported := make(map[string]*tool) // by the record of it
 	for _, n := range unnamed {
 		record, _, _ := strings.Cut(n.Source, "#")
-		x := reported[record] // a record of an end may have the decision, too
+		// A record of an end may have the decision, too. It has no id, and the next execution may be nearer to it.
+		x := reported[record]
 		if n.Kind == fact.ToolCall || x == nil {
 			x = cmp.Or(all.like(n), all.twin(n))
 		}
@@ -106,20 +125,24 @@ func (t *turn) findTools(calls []*call) []*tool {
 	}
 	for _, n := range steps {
 		if p := n.above(fact.ToolCall); p != nil && of[p] != nil {
-			of[p].nodes = append(of[p].nodes, n) // what went wrong within a call
+			of[p].nodes = append(of[p].nodes, n) // what went wrong within a call: its own span may have no error
 		}
 	}
 	slices.SortStableFunc(all, func(x, y *tool) int { return cmp.Compare(x.start, y.start) })
+	for _, x := range all {
+		x.folded = foldName(x.name)
+	}
 	return all
 }
 
-// roundAt is the index of the last of the times that is not after at, or 0.
+// roundAt is the index of the last of the times that is not after at, or 0, where a clock is behind.
 func roundAt(times []int64, at int64) int {
 	i, _ := slices.BinarySearch(times, at+1)
 	return max(0, i-1)
 }
 
-// askedAt is when the model requested each call: it may use an id again.
+// askedAt is when the model requested each call: it may use an id again. What is known of an execution belongs to the
+// last request before it.
 func askedAt(calls []*call) map[string][]int64 {
 	times := make(map[string][]int64)
 	for _, c := range calls {
@@ -135,8 +158,8 @@ func askedAt(calls []*call) map[string][]int64 {
 // executions are those of a turn that have been found so far.
 type executions []*tool
 
-// like finds the execution that a record without a call's id reports: of the
-// same tool with the same input, the nearest that no such record reports yet.
+// like finds the execution that a record without a call's id reports: of the same tool with the same input, the
+// nearest that no such record reports yet.
 func (e executions) like(n *node) *tool {
 	if !n.record {
 		return nil
@@ -160,7 +183,8 @@ func (e executions) like(n *node) *tool {
 }
 
 // twin finds the execution that another instrumentation reports by a span as well: of the same tool with the same
-// input, one within the other, and of several the one that took the least longer.
+// input, one within the other, and of several the one that took the least longer. Two spans of one instrumentation
+// are two calls, and so are two whose outputs differ.
 func (e executions) twin(n *node) *tool {
 	if n.record || n.Kind != fact.ToolCall || n.Tool == nil || n.Tool.Name == "" {
 		return nil
@@ -224,7 +248,8 @@ func (x *tool) shape() []byte {
 	return x.canonical
 }
 
-// canonical writes a JSON value with the keys of its objects in order, nil for none.
+// canonical writes a JSON value with the keys of its objects in order, nil for none: two libraries of one program
+// write one input with its keys in two orders.
 func canonical(raw json.RawMessage) []byte {
 	var v any
 	if len(raw) == 0 || json.Unmarshal(raw, &v) != nil {
@@ -235,40 +260,21 @@ func canonical(raw json.RawMessage) []byte {
 }
 
 // callKey is what calls of a tool are known by: their id, or the name of the tool where they have none.
-type callKey struct {
-	named    bool
-	idOrName string
-}
-
-func keyOfCall(id, name string) callKey {
+func callKey(id, name string) string {
 	if id == "" {
-		return callKey{true, name}
+		return "name " + name
 	}
-	return callKey{false, id}
+	return "id " + id
 }
 
-// bench finds the executions of calls that the model requested.
+// bench has the executions of a turn, in order of time, and finds those of calls that the model requested.
 type bench struct {
 	tools []*tool
-	// by has them by id, and all by name, as [foldName] writes it. asks counts the calls that were looked for, by id.
-	by   map[callKey][]*tool
-	asks map[string]int
+	asks  map[string]int // how many calls of an id were looked for
 }
 
-func newBench(tools []*tool) *bench {
-	b := &bench{tools: tools, by: make(map[callKey][]*tool), asks: make(map[string]int)}
-	for _, x := range tools {
-		if x.id != "" {
-			b.by[keyOfCall(x.id, "")] = append(b.by[keyOfCall(x.id, "")], x)
-		}
-		name := keyOfCall("", foldName(x.name))
-		b.by[name] = append(b.by[name], x)
-	}
-	return b
-}
-
-// foldName writes the name of a tool as all do that a program may give it: what the model calls read_file may be run by
-// a span of readFile.
+// foldName writes the name of a tool as all do that a program may give it: what the model calls read_file may be run
+// by a span of readFile.
 func foldName(name string) string {
 	return strings.ToLower(strings.NewReplacer("_", "", "-", "").Replace(name))
 }
@@ -278,22 +284,24 @@ func foldName(name string) string {
 // decides which one was the call's.
 func (b *bench) take(p, result *fact.Part, from int64) *tool {
 	if p.CallID != "" {
+		// The second time that the model uses an id, its second round is meant, whichever of the two ran first.
 		round := b.asks[p.CallID]
 		b.asks[p.CallID]++
-		for _, x := range b.by[keyOfCall(p.CallID, "")] {
-			if !x.used && x.round == round {
+		for _, x := range b.tools {
+			if !x.used && x.id == p.CallID && x.round == round {
 				return x
 			}
 		}
 	}
-	// Some clients do not write the call's id where it is executed. Of executions with the same input the result
-	// decides: the first one would be given the other's output where calls run side by side.
+	// Some clients do not write the call's id where it is executed, OpenInference's LangChain among them. Of executions
+	// with the same input the result decides: the first one would be given the other's output where calls run side by
+	// side, as two calls of date() may.
 	input := canonical(p.Input)
-	for _, name := range []string{p.Name, ""} {
+	for _, name := range []string{foldName(p.Name), ""} {
 		var best *tool
 		likeness := 0
-		for _, x := range b.by[keyOfCall("", foldName(name))] {
-			if x.used || x.id != "" && p.CallID != "" || x.start < from || !sameInput(x.shape(), input) {
+		for _, x := range b.tools {
+			if x.used || x.folded != name || x.id != "" && p.CallID != "" || x.start < from || !sameInput(x.shape(), input) {
 				continue
 			}
 			if n := x.cameTo(result); best == nil || n > likeness {
@@ -307,8 +315,9 @@ func (b *bench) take(p, result *fact.Part, from int64) *tool {
 	return nil
 }
 
-// sameInput reports whether two accounts of a call's input, in canonical form, may be
-// of one call. A tool with one argument may be given its value alone.
+// sameInput reports whether two accounts of a call's input, in canonical form, may be of one call. A tool with one
+// argument may be given its value alone: LangChain's span of a tool that the model called with {"path":"."} has the
+// input ".".
 func sameInput(x, y []byte) bool {
 	return x == nil || y == nil || bytes.Equal(x, y) || onlyValue(x, y) || onlyValue(y, x)
 }
@@ -325,8 +334,8 @@ func onlyValue(of, value []byte) bool {
 	return false
 }
 
-// cameTo weighs whether the execution came to the result: more than 0 if it did,
-// less if it has another one, 0 where that is not known.
+// cameTo weighs whether the execution came to the result: more than 0 if it did, less if it has another one, 0 where
+// that is not known. A span that has an error has its words in what the model was given.
 func (x *tool) cameTo(result *fact.Part) int {
 	if result == nil {
 		return 0
@@ -348,7 +357,7 @@ func (x *tool) cameTo(result *fact.Part) int {
 	return 0
 }
 
-// between returns the executions that began from one time until before another.
+// between returns the executions that began from one time until before another, also those that a call has taken.
 func (b *bench) between(from, until int64) []*tool {
 	by := func(x *tool, at int64) int { return cmp.Compare(x.start, at) }
 	i, _ := slices.BinarySearchFunc(b.tools, from, by)
@@ -372,18 +381,19 @@ func (b *bench) ran(c *call, until int64) []*tool {
 	return all
 }
 
-// outcomes are what requests report the outcome of calls that were made before.
+// outcomes are what requests report as the results of calls that were made before. Of some clients, such as those
+// that only their provider's library instruments, nothing else reports that a tool ran.
 type outcomes struct {
-	of   map[callKey][]*fact.Part
-	asks map[callKey]int
+	of   map[string][]*fact.Part // by [callKey]
+	asks map[string]int
 }
 
 // results collects the outcomes that the turn's requests report. Each repeats what
 // those before it reported; the one that reports most of a call takes precedence.
 func (t *turn) results() *outcomes {
-	o := &outcomes{of: make(map[callKey][]*fact.Part), asks: make(map[callKey]int)}
+	o := &outcomes{of: make(map[string][]*fact.Part), asks: make(map[string]int)}
 	for _, n := range t.nodes {
-		reported := make(map[callKey][]*fact.Part)
+		reported := make(map[string][]*fact.Part)
 		for i := range n.Input {
 			collect(reported, n.Input[i].Parts)
 		}
@@ -393,11 +403,12 @@ func (t *turn) results() *outcomes {
 			}
 		}
 	}
+	// The tools that a provider executes itself, such as its search of the web, have their results in the answer.
 	for _, n := range t.nodes {
-		answered := make(map[callKey][]*fact.Part)
+		answered := make(map[string][]*fact.Part)
 		collect(answered, n.Output)
 		for key, parts := range answered {
-			if !key.named && o.of[key] == nil {
+			if parts[0].CallID != "" && o.of[key] == nil {
 				o.of[key] = parts
 			}
 		}
@@ -406,19 +417,19 @@ func (t *turn) results() *outcomes {
 }
 
 // collect adds the results among the parts.
-func collect(results map[callKey][]*fact.Part, parts []fact.Part) {
+func collect(results map[string][]*fact.Part, parts []fact.Part) {
 	for i := range parts {
 		if p := &parts[i]; p.Kind == fact.PartResult && (p.CallID != "" || p.Name != "") {
-			key := keyOfCall(p.CallID, p.Name)
+			key := callKey(p.CallID, p.Name)
 			results[key] = append(results[key], p)
 		}
 	}
 }
 
-// peek returns the outcome of the next call with the id, or of the name where it has
-// none, and nil when no request reports it.
+// peek returns the outcome of the next call with the id, or of the name where it has none, and nil when no request
+// reports it. The results of one name are in the order of the calls.
 func (o *outcomes) peek(id, name string) *fact.Part {
-	key := keyOfCall(id, name)
+	key := callKey(id, name)
 	if i := o.asks[key]; i < len(o.of[key]) {
 		return o.of[key][i]
 	}
@@ -431,6 +442,6 @@ func (o *outcomes) next(id, name string) *fact.Part {
 		return nil // the message is not a turn's
 	}
 	result := o.peek(id, name)
-	o.asks[keyOfCall(id, name)]++
+	o.asks[callKey(id, name)]++
 	return result
 }

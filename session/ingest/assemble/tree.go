@@ -10,21 +10,32 @@ import (
 	"github.com/agenttrace/agenttrace/spans"
 )
 
+// This file makes one tree of the facts of a turn: spans below their parents, records below the span in which they
+// were written, further facts of a span below its first. All stages that follow go by the tree before they go by ids,
+// and by ids before they go by time. Before the tree is left, three passes over it settle what each request asked,
+// because that alone shows where turns begin: see request.go.
+
 // node is a fact and its place in the tree.
+//
+// The fact is the node's own copy. The stages complete it with what other facts report, in place: a request whose
+// messages are records gets its Input, a start gets the End of its event.
 type node struct {
 	*fact.Fact
-	at     int
+	at     int // in the facts that were given, whose order has no meaning
 	record bool
 	parent *node
 	kids   []*node
 	depth  int
 	// begins is when the fact's work began: not before that of what it is below, whatever the clocks show.
 	begins int64
-	// agentBelow reports that a model is called below it, other than by a further tool.
+	// agentBelow reports that a model is called below it, other than by a further tool: of a call of a tool, that it
+	// started a sub-agent.
 	agentBelow bool
 
 	// session is where the fact is built.
 	session string
+	// child is the session of the sub-agent that the tool call started, "" without one.
+	child string
 	// turn is the turn that it is part of.
 	turn *turn
 	// side is what the model was called for, where that is not the conversation.
@@ -35,10 +46,10 @@ type node struct {
 	// proof is what another report of the call proves of how its tokens were counted.
 	proof fact.Apart
 
-	// orphan is set on the call of a model that came here from a trace of its own because
-	// it may be one that is built here, refused where no such session exists.
+	// orphan is set on the call of a model that came here from a trace of its own because it may be one that is built
+	// here, refused where it fits no call of its turn: then it has no row in this session.
 	orphan, refused bool
-	// given is the session that is named for n and for what is below it.
+	// given is the session that is named for n and for what is below it: often the key is on one span of many.
 	given string
 	// event is the node of the thing that n is an event of, nil where it is none.
 	event *node
@@ -67,20 +78,24 @@ func (a *assembly) buildTree(facts []fact.Fact) {
 	a.nodes = make([]*node, len(facts))
 	a.bySpan = make(map[[2]string]*node, len(facts))
 	for i := range facts {
-		f := &facts[i]
-		a.nodes[i] = &node{Fact: a.recount(f), at: i, begins: f.Start, record: isRecord(f)}
-		a.nodes[i].orphan = f.TraceRank == store.NoRank && IsOrphan(f) && a.owner != spans.TraceSession(f.TraceID)
+		f := facts[i]
+		f.Usage = a.recount(f.Usage, f.Dialect)
+		a.nodes[i] = &node{Fact: &f, at: i, begins: f.Start, record: isRecord(&f)}
+		// In the session of its own trace it is no orphan: there it is the only call that there is.
+		a.nodes[i].orphan = f.TraceRank == store.NoRank && IsOrphan(&f) && a.owner != spans.TraceSession(f.TraceID)
 	}
-	// which of two that name each other is the parent must not depend on the order given
+	// Which of two that name each other is the parent must not depend on the order given.
 	slices.SortFunc(a.nodes, compareNodes)
 	for _, n := range a.nodes {
 		if !n.record && isSpan(n.Fact) {
 			a.bySpan[spanKey(n.Fact)] = n
 		}
 	}
+	// Before parents are looked for: what is below the span of an end is below that of the start then.
 	a.joinEvents()
 	for _, n := range a.nodes {
 		above := n.ParentID
+		// A record names the span in which it was written as its own, and so does a further fact of a span, "a#1".
 		if n.record || n.Source != n.SpanID {
 			above = n.SpanID
 		}
@@ -99,6 +114,7 @@ func (a *assembly) buildTree(facts []fact.Fact) {
 			n.descend(0, n.Start)
 		}
 	}
+	// Once more, because depth and begins are known only now.
 	slices.SortFunc(a.nodes, compareNodes)
 	for _, n := range a.nodes {
 		slices.SortFunc(n.kids, compareNodes)
@@ -109,6 +125,10 @@ func (a *assembly) buildTree(facts []fact.Fact) {
 }
 
 // descend notes the depth of n and of what is below it, and whether a model is called there.
+//
+// begins is not Start where clocks differ: a tool that runs in another process, whose clock is behind, and the
+// sub-agent in it would come before the call that requested them, and the session would show an answer before its
+// question.
 func (n *node) descend(depth int, from int64) {
 	n.depth, n.begins = depth, max(n.Start, from)
 	for _, k := range n.kids {
@@ -120,7 +140,11 @@ func (n *node) descend(depth int, from int64) {
 }
 
 // compareNodes orders nodes by time, and what contains others before them: spans
-// that begin together are common where clocks count milliseconds.
+// that begin together are common where clocks count milliseconds (Mastra, all that is JavaScript).
+//
+// It is the one order that everything is walked in, so it must be total: where two nodes compare as equal, the rows
+// would depend on the order of arrival. Seq and the time of arrival order the messages of a request, each of which
+// OpenTelemetry's instrumentation of OpenAI writes as a record of one and the same instant.
 func compareNodes(x, y *node) int {
 	return cmp.Or(
 		cmp.Compare(x.begins, y.begins), cmp.Compare(x.depth, y.depth), cmp.Compare(x.Start, y.Start),
@@ -129,7 +153,7 @@ func compareNodes(x, y *node) int {
 		cmp.Compare(x.arrived(), y.arrived()), strings.Compare(x.Source, y.Source))
 }
 
-// arrived orders the records of a span.
+// arrived orders the records of a span. That of others would change what was built from an earlier delivery.
 func (n *node) arrived() int64 {
 	if !n.record || n.SpanID == "" {
 		return 0
@@ -137,7 +161,8 @@ func (n *node) arrived() int64 {
 	return n.Received
 }
 
-// below reports whether n is below o, or is it.
+// below reports whether n is below o, or is it. Spans of a broken program may name each other as parents, so it is
+// asked before a parent is set.
 func (n *node) below(o *node) bool {
 	for ; n != nil; n = n.parent {
 		if n == o {
@@ -159,6 +184,11 @@ func (n *node) above(kinds ...fact.Kind) *node {
 
 // IsOrphan reports whether the fact is of a span that reports nothing but that a model was called, in a trace of its
 // own: the library's of a provider, on the way to which a framework lost the context.
+//
+//	trace 1  agent ── chat (framework: text, session)
+//	trace 2  chat (provider's library: usage, nobody's session)
+//
+// The call of trace 2 is that of trace 1, if time and tokens agree. See [turn.joinOrphans].
 func IsOrphan(f *fact.Fact) bool {
 	return f.Kind == fact.ModelCall && isSpan(f) && f.ParentID == "" && f.Session == "" && len(f.Input) == 0 &&
 		len(f.Output) == 0 &&

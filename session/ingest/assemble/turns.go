@@ -11,22 +11,31 @@ import (
 	"github.com/agenttrace/agenttrace/spans"
 )
 
+// This file gathers a session's facts into turns. Where a client has a span for a turn, such as invoke_agent, the
+// tree shows all of it. The others have calls of models in traces of their own, or records without spans, and the
+// same span of a turn comes in many forms: one that wraps another, one for each half of a turn that waited for an
+// approval. So a fact goes, in this order, to the turn of what is above it, of what shares an id with it, of the span
+// within whose time it is, and to the one before it. What fits none begins a turn, if its input is new.
+//
+// What the model was called for beside the conversation, such as to name the session, is left out before: see
+// classify.
+
 // turn is one message of the user and what the agent did on it.
 type turn struct {
 	session string
-	// roots are the facts of kind Turn, the outermost first: none for agents that
-	// have no such span, several where one wraps another or goes on after one.
+	// roots are the facts of kind Turn, the outermost first: none for agents that have no such span, several where one
+	// wraps another or goes on after one, as after an approval.
 	roots []*node
 	// nodes are all facts of the turn, the roots included.
 	nodes []*node
 	start int64
 	id    string // what the source calls it
 	// first is the fact that ended first. The ids of the turn's messages are made of it: what comes later is mostly what
-	// ended later, such as the root span of most clients, and a session with another name does not matter. So what refers
-	// to a message from outside, such as a rewind, goes on to do so.
+	// ended later, such as the root span of most clients, and a session with another name does not matter. So what
+	// refers to a message from outside, such as a rewind, goes on to do so.
 	first *node
-	asked []fact.Part
-	last  *node // the last fact of a model call
+	asked []fact.Part // what the user wrote
+	last  *node       // the last fact of a model call, with which the next one is compared
 	// userID is the id of the user's message, "" until it is reported, and userAt its time.
 	userID string
 	userAt int64
@@ -44,7 +53,7 @@ func (t *turn) add(n *node) {
 	t.id = cmp.Or(t.id, n.TurnID)
 }
 
-// absorb makes what is o's t's.
+// absorb makes what is o's t's. The turn that is left empty is deleted later.
 func (t *turn) absorb(o *turn) {
 	for _, n := range o.nodes {
 		t.add(n)
@@ -58,7 +67,10 @@ func (t *turn) only(kind fact.Kind) bool {
 	return !slices.ContainsFunc(t.nodes, func(n *node) bool { return n.Kind != kind })
 }
 
-// classify finds what the model was called for that is not the conversation.
+// classify finds what the model was called for that is not the conversation: to name the session, to summarize it, to
+// choose a model. Without it the session has turns that nobody wrote, such as "Generate a title for this
+// conversation", and their answers among the agent's. What a client states is believed; else the prompt is
+// recognized.
 func (a *assembly) classify() {
 	for _, n := range a.nodes {
 		if n.parent == nil {
@@ -73,14 +85,15 @@ func (a *assembly) classify() {
 		}
 	}
 	for _, n := range a.nodes {
-		// What has the same request id reports the same call.
+		// What has the same request id reports the same call: a record of it does not repeat what the call was for.
 		if n.side == "" && n.RequestID != "" && (n.Kind == fact.ModelCall || n.Kind == fact.Answer) {
 			n.side = requests[n.session+"/"+n.RequestID]
 		}
 	}
 }
 
-// inherit gives what is below a step the agent and the purpose that a record written in the step reports it.
+// inherit gives what is below a step the agent and the purpose that a record written in the step reports it: the
+// spans of a library below it know neither.
 func (n *node) inherit(agent, side string) {
 	if n.Kind == fact.Step && !n.record {
 		for _, k := range n.kids {
@@ -91,15 +104,16 @@ func (n *node) inherit(agent, side string) {
 	}
 	n.agent, n.side = cmp.Or(n.Agent, agent), side
 	if n.Kind == fact.ToolCall {
-		agent, side = "", "" // an agent that a tool calls has its own name
+		agent, side = "", "" // an agent that a tool calls has its own name, and its work its own purpose
 	}
 	for _, k := range n.kids {
 		k.inherit(agent, side)
 	}
 }
 
-// classify gives n and what is below it the purpose that its own fact states, or else what is above it has. It returns
-// a side call below, and whether there is other work: a turn that was made for side calls only is one.
+// classify gives n and what is below it the purpose that its own fact states, or else what is above it has. It
+// returns a side call below, and whether there is other work: a turn that was made for side calls only is one. If it
+// was asked something else it is the user's, of whose calls only that one has arrived so far.
 func (n *node) classify(above string) (side *node, others bool) {
 	n.setPurpose(above)
 	for _, k := range n.kids {
@@ -138,7 +152,8 @@ func (n *node) setPurpose(above string) {
 	}
 }
 
-// sameWork reports whether a turn has no other input and answer than the call.
+// sameWork reports whether a turn has no other input and answer than the call: the span of an agent that titles
+// sessions has the text of its one call.
 func sameWork(t, call *fact.Fact) bool {
 	asked, answered := textOf(askedBy(t)), textOf(t.Output)
 	return (asked == "" || asked == textOf(askedBy(call))) && (answered == "" || answered == textOf(call.Output))
@@ -180,6 +195,7 @@ func (s *stream) findTurns() {
 	s.attachBelow()
 	s.attachByID()
 	s.attachByTime()
+	// A turn of which a later one has absorbed the prompt has nothing left.
 	s.turns = slices.DeleteFunc(s.turns, func(t *turn) bool { return len(t.nodes) == 0 })
 	for _, t := range s.turns {
 		slices.SortFunc(t.nodes, compareNodes)
@@ -195,7 +211,8 @@ func (s *stream) findTurns() {
 }
 
 // messageID is the id of a message of the turn, so many nanoseconds before the last one: ids of messages of one time
-// are in their order.
+// are in their order. Messages are sorted by their milliseconds and then by id, so a turn that a test runs within one
+// millisecond would else have its answer before its question.
 func (t *turn) messageID(before int64, what string) string {
 	return spans.DeriveIDNano(spans.PrefixMessage, t.first.over()-before, t.first.TraceID, t.first.Source, what)
 }
@@ -203,9 +220,13 @@ func (t *turn) messageID(before int64, what string) string {
 // over is when the fact was over, or had begun if that is not known.
 func (n *node) over() int64 { return max(n.Start, n.End) }
 
-// findRoots makes a turn of every outermost fact of kind Turn.
+// findRoots makes a turn of every outermost fact of kind Turn. Three things make one turn of two such facts:
+//
+//   - one is below the other: a workflow, and the agent that it runs;
+//   - both have the id of one turn, or need a span above that never came: a run that was handed from agent to agent;
+//   - the later one's input ends with the result of a tool: the client executed it, and a second run goes on.
 func (s *stream) findRoots() {
-	byID := make(map[string]*turn)
+	byID := make(map[string]*turn)    // by the source's id of the turn
 	orphans := make(map[string]*turn) // by trace, what a span was above that did not come
 	var last *turn
 	for _, n := range s.nodes {
@@ -240,7 +261,8 @@ func (s *stream) findRoots() {
 	}
 }
 
-// goesOn reports whether the input ends with results of tools, so that the work is a turn's that had begun before.
+// goesOn reports whether the input ends with results of tools, so that the work is a turn's that had begun before:
+// the client executed the tool, or the user approved it, and a new request goes on from there.
 func goesOn(f *fact.Fact) bool {
 	if len(f.Input) == 0 {
 		return false
@@ -248,7 +270,8 @@ func goesOn(f *fact.Fact) bool {
 	return !f.Input[len(f.Input)-1].ByUser()
 }
 
-// attachBelow gives what is below a turn's root to that turn.
+// attachBelow gives what is below a turn's root to that turn, whatever its time: what a client does after the turn's
+// span has ended, such as to store its last message, is no part of the turn that has begun meanwhile.
 func (s *stream) attachBelow() {
 	for _, n := range s.nodes {
 		if n.turn != nil || n.side != "" || n.Kind == fact.Session || n.Kind == fact.Compaction {
@@ -270,23 +293,22 @@ func (n *node) turnAbove() *turn {
 	return nil
 }
 
-// tie is an id that everything of one turn or of one call has: which id, and what it is.
-type tie [2]string
-
-// ties are the ids that tie a fact to others, the surest first.
-func (n *node) ties() (all []tie) {
+// ties are the ids that everything of one turn, or of one call, has. The surest is the first.
+func (n *node) ties() (all []string) {
 	if n.TurnID != "" {
-		all = append(all, tie{"turn", n.TurnID})
+		all = append(all, "turn "+n.TurnID)
 	}
 	if n.RequestID != "" {
-		all = append(all, tie{"request", n.RequestID})
+		all = append(all, "request "+n.RequestID)
 	}
 	return all
 }
 
-// attachByID gives facts to the turn whose id, or one of whose model or tool calls, they name.
+// attachByID gives facts to the turn whose id, or one of whose model or tool calls, they name: records that were
+// written outside of any span, and the spans of streamed tools, which have traces of their own. A provider may count
+// the calls of each answer from one, so that of the turns with a call "call_1" the last one that had begun is meant.
 func (s *stream) attachByID() {
-	tied, calls := make(map[tie]*turn), make(map[string][]*turn)
+	tied, calls := make(map[string]*turn), make(map[string][]*turn)
 	learn := func(n *node) {
 		for _, id := range n.ties() {
 			if tied[id] == nil {
@@ -305,13 +327,14 @@ func (s *stream) attachByID() {
 			}
 		}
 	}
+	// First all that is known by the tree, for a record may come before the span that has its id.
 	for _, n := range s.nodes {
 		if n.turn != nil {
 			learn(n)
 		}
 	}
 	for _, n := range s.nodes {
-		if n.turn != nil || !n.wants() {
+		if n.turn != nil || !n.isOfTurn() {
 			continue
 		}
 		var t *turn
@@ -325,8 +348,9 @@ func (s *stream) attachByID() {
 	}
 }
 
-// wants reports whether a fact belongs into a turn.
-func (n *node) wants() bool {
+// isOfTurn reports whether a fact belongs into a turn. Those that only tie others do not, nor does what is beside the
+// conversation: compactions and notes have messages of their own.
+func (n *node) isOfTurn() bool {
 	switch n.Kind {
 	case fact.ModelCall, fact.ToolCall, fact.Permission, fact.Prompt, fact.Answer:
 		return n.side == ""
@@ -334,7 +358,8 @@ func (n *node) wants() bool {
 	return false
 }
 
-// lastBefore returns the last of the turns that began by then.
+// lastBefore returns the last of the turns that began by then, nil where none did: a call's id of a later turn is the
+// id of another call.
 func lastBefore(turns []*turn, at int64) *turn {
 	var last *turn
 	for _, t := range turns {
@@ -345,20 +370,18 @@ func lastBefore(turns []*turn, at int64) *turn {
 	return last
 }
 
-// attachByTime gives what no id ties to the turn that was going on, or begins one where the input is new.
+// attachByTime gives what no id ties to the turn that was going on, or begins one where the input is new. It walks
+// through the session once, in order of time. now is the turn that was going on, and kin has what shares an id with a
+// fact that has no turn: all of it goes to the turn of the first, however late it is.
 func (s *stream) attachByTime() {
 	var roots []*node
-	first := make(map[*node]bool) // the first root of a turn
 	for _, t := range s.turns {
 		roots = append(roots, t.roots...)
-		if len(t.roots) > 0 {
-			first[t.roots[0]] = true
-		}
 	}
 	slices.SortFunc(roots, func(x, y *node) int { return cmp.Or(cmp.Compare(x.Start, y.Start), compareNodes(x, y)) })
-	kin := make(map[tie][]*node) // those without a turn
+	kin := make(map[string][]*node) // those without a turn
 	for _, n := range s.nodes {
-		if n.turn == nil && n.wants() {
+		if n.turn == nil && n.isOfTurn() {
 			for _, id := range n.ties() {
 				kin[id] = append(kin[id], n)
 			}
@@ -380,18 +403,19 @@ func (s *stream) attachByTime() {
 	}
 	var now *turn
 	for _, n := range s.nodes {
-		if first[n] {
+		if t := n.turn; t != nil && len(t.roots) > 0 && t.roots[0] == n {
 			// A client writes the record of a prompt before the span of the work on it begins. Without this the
 			// prompt would be a turn of its own that nothing answers.
-			if t := n.turn; now != nil && now != t && now.only(fact.Prompt) && sameAsked(now, n) {
+			if now != nil && now != t && now.only(fact.Prompt) && sameAsked(now, n) {
 				t.absorb(now)
 			}
-			now = n.turn
+			now = t
 			continue
 		}
-		if n.turn != nil || !n.wants() {
+		if n.turn != nil || !n.isOfTurn() {
 			continue
 		}
+		// What is above may have been given a turn by this loop only.
 		t := cmp.Or(n.turnAbove(), during(roots, n))
 		if t == nil && !begins(n, now) {
 			t = now
@@ -402,7 +426,8 @@ func (s *stream) attachByTime() {
 			s.turns = append(s.turns, t)
 		}
 		t.add(n)
-		// The last record of a turn may have the time at which the next one begins: by clocks of whole milliseconds.
+		// The last record of a turn may have the time at which the next one begins: by clocks of whole milliseconds. With
+		// now set back to the former turn, all calls of the next one would go there.
 		if now == nil || t.start >= now.start || n.Start > now.start+store.ClockTick {
 			now = t
 		}
@@ -410,7 +435,8 @@ func (s *stream) attachByTime() {
 	}
 }
 
-// during returns the turn of the root that began last of those within which the fact happened.
+// during returns the turn of the root that began last of those within which the fact happened. While an agent works,
+// the user may send a prompt that its client reports by a record: it is part of that turn, and begins none.
 func during(roots []*node, n *node) *turn {
 	for _, r := range slices.Backward(roots) {
 		if t := r.turn; t != nil && r.Start <= n.Start && n.End <= r.End &&
@@ -424,7 +450,8 @@ func during(roots []*node, n *node) *turn {
 // near is how long after its span a record of it may be written, in nanoseconds.
 const near = 2e9
 
-// begins reports whether the fact begins a turn, where now is the one before it.
+// begins reports whether the fact begins a turn, where now is the one before it: an input that is not the last one's,
+// or where no content is reported, a trace of its own. An input that ends with the results of tools goes on.
 func begins(n *node, now *turn) bool {
 	if now == nil {
 		return true
@@ -437,12 +464,14 @@ func begins(n *node, now *turn) bool {
 		return !n.repeats(now)
 	case fact.ModelCall:
 		before := now.last
+		// Nothing shows what it was asked, so its trace decides.
 		if len(n.Input) == 0 && (n.failedApart(before) || n.apart(now)) {
 			return true
 		}
 		if n.follows(before) {
 			return true
 		}
+		// A prompt that waits is what this call answers, in whatever words the request has it.
 		if len(n.Input) == 0 || goesOn(n.Fact) || now.only(fact.Prompt) {
 			return false
 		}
@@ -452,7 +481,8 @@ func begins(n *node, now *turn) bool {
 }
 
 // follows reports whether the input ends with the last answer of the call before: then the user wrote the same again,
-// and of two records that are equal, sent apart, only one was kept.
+// and of two records that are equal, sent apart, only one was kept. OpenTelemetry's instrumentation of OpenAI writes
+// a record for each message of a request.
 func (n *node) follows(before *node) bool {
 	if n.Kind != fact.ModelCall || len(n.Input) == 0 || before == nil || has(before.Output, fact.PartCall) {
 		return false
@@ -465,15 +495,14 @@ func (n *node) follows(before *node) bool {
 // dropAnswer takes the answer of the turn before out of what a call was asked that follows it.
 func (n *node) dropAnswer(before *turn) {
 	if before != nil && n.follows(before.last) {
-		asked := *n.Fact
-		asked.Input = asked.Input[:len(asked.Input)-1]
-		n.Fact = &asked
+		n.Input = n.Input[:len(n.Input)-1]
 	}
 }
 
-// asksAgain reports whether a call with the input of the call before it belongs to the same turn: the same input again
-// right away is a retry, if the model had failed and both are of one request to the program; and a record may repeat
-// what the call's span reports.
+// asksAgain reports whether a call with the input of the call before it belongs to the same turn: the same input
+// again right away is a retry, if the model had failed and both are of one request to the program; and a record may
+// repeat what the call's span reports. After an answer, or in another trace after a failure, the user asked once
+// more.
 func (n *node) asksAgain(before *node, now *turn) bool {
 	if before.Failed && (n.TraceID == before.TraceID || n.TraceID == "" || before.TraceID == "") {
 		return true
@@ -485,8 +514,12 @@ func (n *node) asksAgain(before *node, now *turn) bool {
 	return n.Start <= before.Start+near && before.Start <= n.End && !slices.ContainsFunc(now.nodes, isSpan)
 }
 
-// apart reports whether n is the call of another turn, where no content separates turns: it is in a trace of its own and
-// follows on a call that did not request a tool. Some clocks begin spans at whole milliseconds, and end them exactly.
+// apart reports whether n is the call of another turn, where no content separates turns: it is in a trace of its own
+// and follows on a call that did not request a tool. Some clocks begin spans at whole milliseconds, and end them
+// exactly.
+//
+// Libraries of providers record no content unless they are asked to. Without this rule a day's calls of such a client
+// would be one turn.
 func (n *node) apart(now *turn) bool {
 	before := now.last
 	if n.record || n.orphan || before == nil || before.TraceID == n.TraceID || n.Start+store.ClockTick < before.over() ||
@@ -499,17 +532,18 @@ func (n *node) apart(now *turn) bool {
 	})
 }
 
-// failedApart reports whether n is the call of a turn that failed, of which nothing but the failure is reported: it is
-// in a trace of its own, and the call before it gave a last answer. OpenLIT reports no input of a call that fails.
+// failedApart reports whether n is the call of a turn that failed, of which nothing but the failure is reported: it
+// is in a trace of its own, and the call before it gave a last answer. OpenLIT reports no input of a call that fails.
 func (n *node) failedApart(before *node) bool {
 	return n.Failed && !n.record && n.parent == nil && before != nil && before.TraceID != n.TraceID &&
 		!before.Failed && len(before.Output) > 0 && !has(before.Output, fact.PartCall)
 }
 
-// repeats reports whether a prompt that one source reports began the turn according to the
-// other: the program's transcript and its telemetry each report it once.
+// repeats reports whether a prompt that one source reports began the turn according to the other: the transcript of
+// Claude Code, Codex or Qwen Code and its telemetry each report it once, and the session would have every turn twice.
+// Where the telemetry withholds the words, the time decides.
 func (n *node) repeats(now *turn) bool {
-	other := false
+	other := false // whether the turn has facts of the other source
 	for _, o := range now.nodes {
 		if o.Transcript != n.Transcript {
 			other = true
@@ -518,11 +552,11 @@ func (n *node) repeats(now *turn) bool {
 		}
 	}
 	if !other || n.TurnID != "" && now.id != "" {
-		return other && n.TurnID == now.id
+		return other // both have the id of one turn: with another one, n would have begun a turn before this is asked
 	}
-	given, asked := strings.TrimSpace(textOf(askedBy(n.Fact))), ""
+	given, asked := words(n.Fact), ""
 	for _, o := range now.nodes {
-		if asked = strings.TrimSpace(textOf(askedBy(o.Fact))); asked != "" {
+		if asked = words(o.Fact); asked != "" {
 			break
 		}
 	}
@@ -532,28 +566,29 @@ func (n *node) repeats(now *turn) bool {
 	return given == asked
 }
 
-// sameAsked reports whether a prompt that was reported by itself is what the root was asked.
+// sameAsked reports whether a prompt that was reported by itself is what the root was asked: by the turn's id, or by
+// the words, which the root may have among those that its client adds.
 func sameAsked(prompts *turn, root *node) bool {
 	if root.TurnID != "" && prompts.id != "" {
 		return root.TurnID == prompts.id
 	}
-	asked := strings.TrimSpace(textOf(askedBy(root.Fact)))
-	for _, n := range prompts.nodes {
-		given := strings.TrimSpace(textOf(askedBy(n.Fact)))
-		if asked == "" || given == "" || strings.Contains(asked, given) {
-			return true
-		}
-	}
-	return false
+	asked := words(root.Fact)
+	return asked == "" || slices.ContainsFunc(prompts.nodes, func(n *node) bool {
+		return strings.Contains(asked, words(n.Fact)) // also where they are withheld
+	})
 }
 
-// askedBy returns the user's last messages.
+// words are the user's last ones.
+func words(f *fact.Fact) string { return strings.TrimSpace(textOf(askedBy(f))) }
+
+// askedBy returns the parts of the user's last messages.
 func askedBy(f *fact.Fact) []fact.Part {
 	start, end := fact.UserRun(f.Input)
 	return fact.PartsOf(f.Input[start:end])
 }
 
-// pilesUp reports whether more than one message of the user is asked in a row: the first may be those of turns before.
+// pilesUp reports whether more than one message of the user is asked in a row: the first may be those of turns
+// before, and how many of them is known only from the requests that came before. See [assembly.bound].
 func pilesUp(f *fact.Fact) bool {
 	start, end := fact.UserRun(f.Input)
 	return end-start > 1
@@ -570,7 +605,7 @@ func Opens(f *fact.Fact, prompts bool) bool {
 	case fact.Prompt:
 		return true
 	case fact.Turn:
-		return !goesOn(f) && !pilesUp(f)
+		return !goesOn(f) && !pilesUp(f) // else it may be a part of the turn before
 	case fact.ModelCall:
 		// A record is part of a call: it may not have the last of the input.
 		return !prompts && !f.RequiresTurn && f.ParentID == "" && !strings.HasPrefix(f.Source, fact.RecordPrefix) &&
