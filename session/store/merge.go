@@ -17,6 +17,15 @@ import (
 // How a stored row and an incoming one with the same id become one row. There is one function for each kind of row,
 // whatever the source of the incoming row. What depends on the source is in these functions, too, so that
 // docs/decisions/0002-merge-rules.md can be compared with them.
+//
+// Every rule is an order of values, of which the greatest is kept, and the order goes on until two values that are
+// not equal have one that is greater: by the text itself in the end. So it does not matter which of two reports comes
+// first, nor how often each does:
+//
+//	live event  "Hel"      final span  "Hello."        stored: "Hello."
+//	final span  "Hello."   live event  "Hel" (late)    stored: "Hello."
+//
+// With the last one that came the second line would end with half of the text.
 
 // origin is where an incoming row comes from.
 type origin uint8
@@ -25,9 +34,11 @@ const (
 	// changes are what spans and live events of the SDK report: the best report of a value
 	// takes precedence, whenever it arrives.
 	changes origin = iota
-	// rebuilt rows replace those that were built from the same observations.
+	// rebuilt rows replace those that were built from the same observations. What these came to then is no report: a
+	// span that came late may have shown that a message ends earlier, and nothing of the longer one may stay.
 	rebuilt
-	// imports are rows of another store or program: of two the later takes precedence.
+	// imports are rows of another store or program: of two the later takes precedence. They are what the other one has
+	// made of all reports, so they are compared as a whole, and not value by value.
 	imports
 )
 
@@ -38,7 +49,7 @@ func refuse(format string, args ...any) error { return refusal(fmt.Sprintf(forma
 
 func (r refusal) Error() string { return string(r) }
 
-// Is reports whether the target is ErrRefused.
+// Is reports whether the target is ErrRefused: callers count what was refused, and go on with the other rows.
 func (refusal) Is(target error) bool { return target == ErrRefused }
 
 // mergeMessage merges a message into the stored one. What depends on more than the two rows is not merged here: the
@@ -50,13 +61,14 @@ func mergeMessage(stored, m *session.Message, from origin) session.Message {
 		if compareMessages(m, stored) > 0 {
 			out = *m
 		}
+		// Apart from the rest: the store in which the user hid the message need not have the longer version of it.
 		if out.HiddenAt = stored.HiddenAt; compareHidden(m, stored) > 0 {
 			out.HiddenAt = m.HiddenAt
 		}
 	case changes:
 		out.CreatedAt = earlier(stored.CreatedAt, m.CreatedAt)
 		out.UpdatedAt = max(stored.UpdatedAt, m.UpdatedAt, m.CreatedAt)
-		out.Role = max(stored.Role, m.Role)
+		out.Role = max(stored.Role, m.Role) // "user" is greater than "system", and both than "assistant", the default
 		if m.MetadataJSON != "" && compareMetadata(m.MetadataJSON, stored.MetadataJSON, from) > 0 {
 			out.MetadataJSON = m.MetadataJSON
 		}
@@ -77,7 +89,8 @@ func compareMessages(m, o *session.Message) int {
 }
 
 // compareMetadata orders what two sources know of a message: that of a message that is known whole after that of one
-// that is not, then the one that was seen live later, then by [compareTexts].
+// that is not, then the one that was seen live later, then by [compareTexts]. A tool's span may create the message
+// that its turn's span describes later: what was made for it is incomplete, and must not take precedence by its text.
 func compareMetadata(a, b string, from origin) int {
 	if a == b {
 		return 0
@@ -103,7 +116,7 @@ func compareMetadata(a, b string, from origin) int {
 func compareHidden(m, o *session.Message) int {
 	at := func(m *session.Message) int64 {
 		if m.HiddenAt == nil {
-			return math.MinInt64
+			return math.MinInt64 // a message that is shown is as late as its last change
 		}
 		return *m.HiddenAt
 	}
@@ -143,6 +156,7 @@ func mergePart(stored, p *session.Part, from origin) (merged session.Part, by in
 	if by = compareParts(p, stored, from); by > 0 {
 		merged = *p
 	}
+	// The index is settled with the other parts of the message, and the earliest report knows best when the part began.
 	if from != imports {
 		merged.Index, merged.CreatedAt = stored.Index, earlier(p.CreatedAt, stored.CreatedAt)
 	}
@@ -151,6 +165,14 @@ func mergePart(stored, p *session.Part, from origin) (merged session.Part, by in
 
 // compareParts orders two descriptions of one part by rank, state of the call, time and text; imported ones by time
 // before all else. Their indexes do not count, because a part may have been displaced.
+//
+// The parts of one call of a tool, from the least to the greatest:
+//
+//	stub of its turn's span         the turn lists the call, and knows neither input nor output
+//	live, input-available           an event of the SDK while the call runs
+//	live, output-error, aborted     the process that resumed the session has ended it, for the agent had died
+//	live, output-available          an event of the SDK, from the process that was taken for dead
+//	final                           the span of the call
 func compareParts(p, q *session.Part, from origin) int {
 	if c := cmp.Compare(p.UpdatedAt, q.UpdatedAt); c != 0 && from == imports {
 		return c
@@ -169,11 +191,13 @@ func compareParts(p, q *session.Part, from origin) int {
 	); c != 0 {
 		return c
 	}
+	// No source is known to report two that differ in nothing but these. The order must be total all the same.
 	c := strings.Compare(session.Deref(p.ToolCallID)+"\x00"+session.Deref(p.ToolState),
 		session.Deref(q.ToolCallID)+"\x00"+session.Deref(q.ToolState))
 	if c != 0 || from != imports {
 		return c
 	}
+	// Imported rows may differ in any column, and of two that differ the same one is kept.
 	encode := func(p session.Part) []byte {
 		p.Index = 0
 		return p.AppendJSON(nil)
@@ -205,9 +229,9 @@ func requests(p *session.Part, requested int64, by int, from origin) bool {
 	return p.Index < requested
 }
 
-// mergeParts merges parts of a message, each of another id, into those that are stored. displaced are the indexes that
-// some of them requested in the store they come from. done is called for each part. It reports whether parts were added
-// or moved.
+// mergeParts merges parts of a message, each of another id, into those that are stored. displaced are the indexes
+// that some of them requested in the store they come from. done is called for each part. It reports whether parts
+// were added or moved.
 func (a *applier) mergeParts(
 	w *sessionWork, m *message, incoming []*session.Part, displaced map[string]int64, from origin,
 	done func(p *session.Part, changed bool, refused error),
@@ -217,6 +241,8 @@ func (a *applier) mergeParts(
 	for i := range parts {
 		places[parts[i].ID], taken[parts[i].Index] = i, true
 	}
+	// Most parts are added at the end, or are there already. Placing all of them anew is for the few messages in which
+	// two parts meet: two processes of an agent that was restarted may each report what they believe is the first part.
 	place := false // whether parts request the place of another
 	for _, p := range incoming {
 		refused := a.rows.refusedPart(p.MessageID, p.ID)
@@ -235,6 +261,8 @@ func (a *applier) mergeParts(
 			changed, moved = true, true
 			index, was := displaced[p.ID]
 			switch {
+			// An imported part that was displaced keeps the index that it has, if that is free here, so that an export
+			// to a store and back has the same rows.
 			case !taken[p.Index] && was:
 				set(&before, p.ID, index)
 				set(&requested, p.ID, index)
@@ -265,7 +293,7 @@ func (a *applier) mergeParts(
 func mergeStored(stored, p *session.Part, from origin, requested *map[string]int64) (changed, asks bool) {
 	old := *stored
 	if from != imports {
-		old = *seenPart(stored)
+		old = *seenPart(stored) // a call that was ended for its dead agent is compared as it was reported
 	}
 	merged, by := mergePart(&old, p, from)
 	if changed = by > 0 || merged.CreatedAt != old.CreatedAt; changed {
@@ -286,8 +314,11 @@ func wanted(p *session.Part, requested map[string]int64) int64 {
 	return p.Index
 }
 
-// placeParts gives every part of a message its index: in order of (request, id), each has the index that it requests or
-// the next free one. It returns the requests of those that are displaced, or were so before.
+// placeParts gives every part of a message its index: in order of (request, id), each has the index that it requests
+// or the next free one. It returns the requests of those that are displaced, or were so before.
+//
+//	requests   a 0, b 0, c 1         indexes   a 0, b 1, c 2
+//	c comes last, or first:                    the same
 func placeParts(parts []session.Part, before, requested map[string]int64) (displaced map[string]int64) {
 	slices.SortFunc(parts, func(x, y session.Part) int {
 		// A part that represents missing content comes after content that somebody reports in its place: a process
@@ -344,12 +375,13 @@ func PartRank(dataJSON string) Rank {
 	return RankFinal
 }
 
-// abortedMark is in the data of a call that was ended because its agent had died. The process that reported it did not
-// see it end, so any other report of its end takes precedence.
+// abortedMark is in the data of a call that was ended because its agent had died. The process that reported it did
+// not see it end, so any other report of its end takes precedence.
 const abortedMark = `"error_type":"` + semconv.ErrorTypeAborted + `"`
 
-// settledRank is the rank by which a part is first compared. A span that ended before its call did, as when a turn ends
-// to wait for a human, does not have the last word on it: the call may go on, and what is reported of it then counts.
+// settledRank is the rank by which a part is first compared. A span that ended before its call did, as when a turn
+// ends to wait for a human, does not have the last word on it: the call may go on, and what is reported of it then
+// counts.
 func settledRank(r Rank, state string) Rank {
 	switch state {
 	case session.StateInputStreaming, session.StateInputAvailable, session.StateApprovalRequested,
@@ -374,8 +406,9 @@ func equalParts(p, q *session.Part) bool {
 		equal(p.ToolCallID, q.ToolCallID) && equal(p.ToolState, q.ToolState)
 }
 
-// mergeDecision stores a decision, and reports whether that changed anything: one with an
-// outcome takes precedence, then the later. One that was rebuilt replaces any other.
+// mergeDecision stores a decision, and reports whether that changed anything: one with an outcome takes precedence,
+// then the later. One that was rebuilt replaces any other. The SDK reports a decision that a person takes by two
+// spans with one id, when it is asked and when it is answered, and they may come in any order.
 func (a *applier) mergeDecision(d *Decision, from origin) (changed bool, _ error) {
 	old := find(a.rows, &a.rows.decisions, d.ID)
 	if old != nil && from != rebuilt && old.SessionID != d.SessionID {
@@ -389,7 +422,8 @@ func (a *applier) mergeDecision(d *Decision, from origin) (changed bool, _ error
 	return true, a.rows.decisions.set(d)
 }
 
-// mergeBlob stores the body of a prompt or catalog: of two an exact one, then the longer, then the greater.
+// mergeBlob stores the body of a prompt or catalog: of two an exact one, then the longer, then the greater. One that
+// a limit on attributes has cut has the digest of the whole, and is kept only until that comes.
 func (a *applier) mergeBlob(b *Blob) (changed bool, err error) {
 	stored := a.rows.blobs[b.Kind]
 	if stored == nil {
@@ -412,8 +446,9 @@ func compareDecisions(d, o *Decision) int {
 		bytes.Compare(encode(d), encode(o)))
 }
 
-// mergeSpan stores a span: of two with one id the one that ended later, then the one that
-// began later. old is the one that was stored, nil if there was none.
+// mergeSpan stores a span: of two with one id the one that ended later, then the one that began later. old is the one
+// that was stored, nil if there was none. A host may amend a span that it had sent, and send it again: what both
+// measured must not be added up.
 func (a *applier) mergeSpan(l *SpanRef) (changed bool, old *SpanRef, err error) {
 	changed, old, err = keep(a.rows, &a.rows.spanRefs, l, compareSpanVersions)
 	if changed && l.reports() {
