@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"regexp"
 	"strconv"
 	"sync"
@@ -45,7 +46,12 @@ func (d *delivery) export(ctx context.Context, n int, send func(context.Context)
 		ctx, cancel := context.WithCancelCause(ctx)
 		defer cancel(nil)
 		defer context.AfterFunc(d.stopped, func() { cancel(context.Cause(d.stopped)) })()
-		err = send(ctx)
+		for err = send(ctx); unreachable(err) && ctx.Err() == nil; err = send(ctx) {
+			select {
+			case <-time.After(retry.InitialInterval):
+			case <-ctx.Done():
+			}
+		}
 	}
 	if lost := rejected(err, n); lost < n {
 		d.sent.Add(int64(n - lost))
@@ -69,6 +75,13 @@ func (d *delivery) export(ctx context.Context, n int, send func(context.Context)
 		return nil // the error of shutdown has it
 	}
 	return err
+}
+
+// unreachable reports whether there is no connection, as while a collector is restarted: the exporters by HTTP repeat
+// a request only if there is an answer.
+func unreachable(err error) bool {
+	var failed *net.OpError
+	return errors.As(err, &failed) && failed.Op == "dial"
 }
 
 // partialSuccess is the text of the error with which exporters report that a collector rejected a part of a request.

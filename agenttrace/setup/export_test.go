@@ -1,6 +1,10 @@
 package setup
 
-import "time"
+import (
+	"time"
+
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+)
 
 // SetMaxQuiet makes shutdown give up sooner.
 func SetMaxQuiet(d time.Duration) (reset func()) {
@@ -11,3 +15,8 @@ func SetMaxQuiet(d time.Duration) (reset func()) {
 
 // SpanBatches are the options of the span processor.
 var SpanBatches = spanBatches
+
+// CountSpans is what Init has around the exporter of spans.
+func CountSpans(to sdktrace.SpanExporter) sdktrace.SpanExporter {
+	return spanExporter{to, newDelivery("spans")}
+}

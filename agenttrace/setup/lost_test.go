@@ -3,6 +3,9 @@ package setup_test
 import (
 	"context"
 	"net"
+	"net/url"
+	"os"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -28,6 +31,38 @@ func TestAnAgentThatIsKilledKeepsTheTurnsThatEndedASecondBefore(t *testing.T) {
 		synctest.Wait()
 		if n := len(sent.GetSpans()); n != 1 {
 			t.Errorf("%d spans are sent a second after their end, want 1", n)
+		}
+		if err := provider.Shutdown(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// away is an exporter by HTTP whose collector begins to listen at a time.
+type away struct {
+	*tracetest.InMemoryExporter
+	until time.Time
+}
+
+func (e away) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
+	if time.Now().Before(e.until) {
+		return &url.Error{Op: "Post", URL: "http://localhost:4318/v1/traces", Err: &net.OpError{
+			Op: "dial", Net: "tcp", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}}
+	}
+	return e.InMemoryExporter.ExportSpans(ctx, spans)
+}
+
+func TestACollectorByHTTPThatIsRestartedGetsWhatEndedMeanwhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		collector := away{tracetest.NewInMemoryExporter(), time.Now().Add(45 * time.Second)}
+		provider := sdktrace.NewTracerProvider(
+			sdktrace.WithBatcher(setup.CountSpans(collector), setup.SpanBatches()...))
+		_, span := provider.Tracer("").Start(t.Context(), "session.turn")
+		span.End()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if n := len(collector.GetSpans()); n != 1 {
+			t.Errorf("%d spans arrived, want 1", n)
 		}
 		if err := provider.Shutdown(t.Context()); err != nil {
 			t.Error(err)

@@ -42,6 +42,8 @@ import (
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 )
 
 // Init sets the global tracer, logger and meter providers and the propagator, and returns what sends everything
@@ -146,8 +148,8 @@ func tracerProvider(
 			otlptracehttp.WithRetry(otlptracehttp.RetryConfig(retry)))...)
 	} else {
 		exporter, err = otlptracegrpc.New(ctx, slices.Concat(when(s.local, otlptracegrpc.WithInsecure()),
-			when(s.patient, otlptracegrpc.WithTimeout(retry.MaxElapsedTime)),
-			when(true, otlptracegrpc.WithRetry(otlptracegrpc.RetryConfig(retry))))...)
+			when(s.patient, otlptracegrpc.WithTimeout(retry.MaxElapsedTime)), []otlptracegrpc.Option{
+				otlptracegrpc.WithRetry(otlptracegrpc.RetryConfig(retry)), otlptracegrpc.WithDialOption(reconnect)})...)
 	}
 	if err != nil {
 		return nil, err
@@ -188,8 +190,8 @@ func loggerProvider(
 			otlploghttp.WithRetry(otlploghttp.RetryConfig(retry)))...)
 	} else {
 		exporter, err = otlploggrpc.New(ctx, slices.Concat(when(s.local, otlploggrpc.WithInsecure()),
-			when(s.patient, otlploggrpc.WithTimeout(retry.MaxElapsedTime)),
-			when(true, otlploggrpc.WithRetry(otlploggrpc.RetryConfig(retry))))...)
+			when(s.patient, otlploggrpc.WithTimeout(retry.MaxElapsedTime)), []otlploggrpc.Option{
+				otlploggrpc.WithRetry(otlploggrpc.RetryConfig(retry)), otlploggrpc.WithDialOption(reconnect)})...)
 	}
 	if err != nil {
 		return nil, err
@@ -227,6 +229,14 @@ var retry = struct {
 	Enabled                                      bool
 	InitialInterval, MaxInterval, MaxElapsedTime time.Duration
 }{true, time.Second / 2, 5 * time.Second, time.Minute}
+
+// reconnect bounds how long gRPC waits between attempts to connect, by itself up to two minutes.
+var reconnect = grpc.WithConnectParams(grpc.ConnectParams{
+	Backoff: backoff.Config{
+		BaseDelay: retry.InitialInterval, Multiplier: 1.6, Jitter: 0.2, MaxDelay: retry.MaxInterval,
+	},
+	MinConnectTimeout: 20 * time.Second,
+})
 
 // when returns the option if it applies.
 func when[T any](applies bool, option T) []T {
