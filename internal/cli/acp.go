@@ -16,8 +16,7 @@ import (
 
 func newACP() *cobra.Command {
 	var path string
-	none := exactly(0, "no arguments")
-	return described("acp", flags{"inspect": &path}, none, func(cmd *cobra.Command, _ []string) error {
+	return described("acp", flags{"inspect": &path}, noArguments, func(cmd *cobra.Command, _ []string) error {
 		if path == "" {
 			return usagef("acp what? name a trace of the Agent Client Protocol with --inspect")
 		}

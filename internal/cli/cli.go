@@ -243,7 +243,7 @@ func newRoot(version string) *cobra.Command {
 				return usagef("there is no completion for %q; use bash, zsh, fish or powershell", args[0])
 			}
 			for _, shell := range cmd.Commands() {
-				shell.Args = exactly(0, "no arguments")
+				shell.Args = noArguments
 			}
 		}
 	}
@@ -270,20 +270,16 @@ func flagError(cmd *cobra.Command, err error) error {
 
 // onlyCommands refuses what is no command below cmd.
 func onlyCommands(cmd *cobra.Command, args []string) error {
-	var names []string
-	for _, c := range cmd.Commands() {
-		if c.IsAvailableCommand() {
-			names = append(names, c.Name())
-		}
-	}
 	if len(args) > 0 {
-		return usagef("%s has no command %q; use %s", cmd.Name(), args[0], either(names))
+		return usagef("%s has no command %q; %s --help lists its commands", cmd.Name(), args[0], cmd.CommandPath())
 	}
 	return nil
 }
 
 // exactly counts arguments; another number is a mistake in the command line.
 func exactly(n int, what string) cobra.PositionalArgs { return between(n, n, what) }
+
+var noArguments = exactly(0, "no arguments")
 
 func between(least, most int, what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
@@ -312,7 +308,7 @@ func newCollect(version string) *cobra.Command {
 		return run(cmd, args)
 	}
 	for _, cmd := range append(c.Commands(), c) {
-		cmd.Args = exactly(0, "no arguments")
+		cmd.Args = noArguments
 	}
 	return c
 }
@@ -334,8 +330,7 @@ func Version(linked string) string {
 
 func newVersion(version string) *cobra.Command {
 	var asJSON bool
-	none := exactly(0, "no arguments")
-	return described("version", flags{"json": &asJSON}, none, func(cmd *cobra.Command, _ []string) error {
+	return described("version", flags{"json": &asJSON}, noArguments, func(cmd *cobra.Command, _ []string) error {
 		if asJSON {
 			return writeJSON(cmd, map[string]string{"version": version, "go": runtime.Version(), "os": runtime.GOOS,
 				"arch": runtime.GOARCH})

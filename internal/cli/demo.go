@@ -29,8 +29,7 @@ import (
 
 func newDemo(version string) *cobra.Command {
 	var otlp string
-	none := exactly(0, "no arguments")
-	return described("demo", flags{"otlp-endpoint": &otlp}, none, func(cmd *cobra.Command, _ []string) error {
+	return described("demo", flags{"otlp-endpoint": &otlp}, noArguments, func(cmd *cobra.Command, _ []string) error {
 		path, err := ownStore(cmd)
 		if err != nil {
 			return err

@@ -368,7 +368,7 @@ func newBlame() *cobra.Command {
 	var of string
 	var good, bad []string
 	cmd := described("blame", flags{"experiment": &g.experiment, "case": &of, "gate": &g.file, "good": &good, "bad": &bad,
-		"json": &g.asJSON}, exactly(0, "no arguments"), func(cmd *cobra.Command, _ []string) error {
+		"json": &g.asJSON}, noArguments, func(cmd *cobra.Command, _ []string) error {
 		g.cmd = cmd
 		if (len(good) == 0) != (len(bad) == 0) {
 			return usagef("--good and --bad belong together; give both, or leave it to the status of sessions")

@@ -72,7 +72,7 @@ const settled = time.Hour
 func newCollectGarbage() *cobra.Command {
 	var dryRun, vacuum, asJSON bool
 	to := flags{"dry-run": &dryRun, "vacuum": &vacuum, "json": &asJSON}
-	return described("store gc", to, exactly(0, "no arguments"), func(cmd *cobra.Command, _ []string) error {
+	return described("store gc", to, noArguments, func(cmd *cobra.Command, _ []string) error {
 		if dryRun && vacuum {
 			return usagef("--dry-run and --vacuum exclude each other; use one of them")
 		}
@@ -112,7 +112,7 @@ func newCollectGarbage() *cobra.Command {
 func newMigrate() *cobra.Command {
 	var distribute, searchIndex, printed bool
 	to := flags{"distribute": &distribute, "search-index": &searchIndex, "print": &printed}
-	return described("store migrate", to, exactly(0, "no arguments"), func(cmd *cobra.Command, _ []string) error {
+	return described("store migrate", to, noArguments, func(cmd *cobra.Command, _ []string) error {
 		if printed {
 			_, err := fmt.Fprint(cmd.OutOrStdout(), stores.MigrationSQL())
 			return err

@@ -178,8 +178,7 @@ func printLists(cmd *cobra.Command, lists []price.List) error {
 
 func newPricesUpdate(version string) *cobra.Command {
 	var from []string
-	none := exactly(0, "no arguments")
-	cmd := described("prices update", flags{"from": &from}, none, func(cmd *cobra.Command, _ []string) error {
+	cmd := described("prices update", flags{"from": &from}, noArguments, func(cmd *cobra.Command, _ []string) error {
 		dir, err := pricesDir()
 		if err != nil {
 			return err

@@ -36,9 +36,8 @@ type proxying struct {
 
 func newProxy() *cobra.Command {
 	var p proxying
-	none := exactly(0, "no arguments")
-	return described("proxy", flags{"listen": &p.listen, "upstream": &p.upstream, "agent": &p.agent, "mcp": &p.mcp}, none,
-		func(cmd *cobra.Command, _ []string) error {
+	return described("proxy", flags{"listen": &p.listen, "upstream": &p.upstream, "agent": &p.agent, "mcp": &p.mcp},
+		noArguments, func(cmd *cobra.Command, _ []string) error {
 			if err := p.check(); err != nil {
 				return err
 			}

@@ -29,7 +29,7 @@ func newList() *cobra.Command {
 	var after string
 	cmd := described("ls", flags{
 		"limit": &limit, "after": &after, "children": &children, "archived": &archived, "all": &all, "json": &asJSON,
-	}, exactly(0, "no arguments"), func(cmd *cobra.Command, _ []string) error {
+	}, noArguments, func(cmd *cobra.Command, _ []string) error {
 		return x.reading(cmd, func(ctx context.Context, r document.Reader, p *prices) error {
 			q := x.query()
 			if q.Limit, q.Children, q.Archived = limit, children || all, archived || all; limit < 1 {
@@ -170,7 +170,7 @@ func newStats() *cobra.Command {
 	var asJSON bool
 	var x filters
 	to := flags{"by": &by, "since": &x.since, "json": &asJSON}
-	cmd := described("stats", to, exactly(0, "no arguments"), func(cmd *cobra.Command, _ []string) error {
+	cmd := described("stats", to, noArguments, func(cmd *cobra.Command, _ []string) error {
 		q := store.StatsQuery{Location: time.Local}
 		var err error
 		if q.By, err = store.ParseStatsBy(by...); err != nil {
@@ -399,7 +399,7 @@ func newDiff() *cobra.Command {
 func newMCP(version string) *cobra.Command {
 	var scores bool
 	to := flags{"scores": &scores}
-	return described("mcp", to, exactly(0, "no arguments"), func(cmd *cobra.Command, _ []string) error {
+	return described("mcp", to, noArguments, func(cmd *cobra.Command, _ []string) error {
 		return reading(cmd, func(ctx context.Context, r document.Reader, _ *prices) error {
 			b := web.Backend{Sessions: r, Author: cmp.Or(os.Getenv(envAuthor), "mcp")}
 			if scores {

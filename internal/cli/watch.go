@@ -14,7 +14,7 @@ import (
 
 func newWatch() *cobra.Command {
 	var file, state string
-	cmd := described("watch", flags{"rules": &file, "state": &state}, exactly(0, "no arguments"),
+	cmd := described("watch", flags{"rules": &file, "state": &state}, noArguments,
 		func(cmd *cobra.Command, _ []string) error {
 			if file == "" {
 				return usagef("watch needs rules; add --rules FILE, as docs/watch.md describes")
