@@ -59,6 +59,9 @@ func newReplay() *cobra.Command {
 		return exactly(1, "a session")(cmd, args)
 	}, func(cmd *cobra.Command, args []string) error {
 		p.cmd = cmd
+		if p.session && p.asJSON {
+			return usagef("--json is for the report on turns; leave it out with --session")
+		}
 		if p.session {
 			return p.play(args[0], args[1:])
 		}

@@ -410,6 +410,8 @@ func (e *editor) check(cmd *cobra.Command, list bool) error {
 		return usagef("--comment is a remark on tags and scores; use --note for a text of its own")
 	case given("turn") && e.part != "":
 		return usagef("--turn and --part exclude each other; use one of them")
+	case (given("turn") || e.part != "") && sets+len(e.untag)+len(e.notes) == 0:
+		return usagef("--turn and --part are of tags, scores and notes; add one, or leave them out")
 	case given("turn") && e.turn < 1:
 		return usagef("--turn is %d; turns are counted from 1", e.turn)
 	case e.author == "":

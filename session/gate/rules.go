@@ -185,7 +185,7 @@ func (r *Rules) ways(name string) (ways []string) {
 
 func (r *Rule) check() error {
 	n := 0
-	for _, set := range []bool{r.Max != nil, r.Budget != nil, r.Loops != "", r.Secrets != "", r.Denied != "",
+	for _, set := range []bool{len(r.Max) > 0, r.Budget != nil, r.Loops != "", r.Secrets != "", r.Denied != "",
 		r.NotCalled != nil, r.Waits != 0, r.ErrorRate != nil} {
 		if set {
 			n++
