@@ -316,6 +316,8 @@ func (c *scan) table(m *mention) {
 	if copied {
 		line = head[strings.IndexByte(head, '(')+1:]
 	}
+	// | User | Password |␤|------|----------|␤| bob | SECRET |
+	//
 	// The first sign that the header has parts all rows. Lines are drawn for tables only; the others are in code and
 	// prose, too, where a header that is not all names shows that there is no table.
 	for n, sign := range columnSigns {
@@ -392,6 +394,7 @@ func (c *scan) cells(line, sign string) []span {
 func (c *scan) row(at, end int, sign string) bool {
 	line := c.s[at:min(c.eol(at), end)]
 	c.looked += len(line)
+	// A row that has not as many cells as the header ends the table, unless it is a line that is drawn between rows.
 	cells := c.cells(line, sign)
 	if line != "" && strings.Trim(line, "-+=|: ─┼├┤╞╪╡┬┴│═╬╠╣\r") == "" {
 		return len(cells) == 1 || len(cells) == len(c.columns) // a line that is drawn
@@ -408,7 +411,9 @@ func (c *scan) row(at, end int, sign string) bool {
 	return true
 }
 
-// pairLabel returns where the label of the name begins in a pair of name and value, or -1.
+// pairLabel returns where the label of the name begins in a pair of name and value, or -1: where "name" is, of
+// {"name": "password", "value": "SECRET"}. Environments of containers, parameters of CloudFormation, cookies of browsers
+// and forms in HAR files are lists of such pairs, in JSON, YAML and XML.
 func (m *mention) pairLabel() int {
 	s, i := m.s, runBack(m.s, m.lo, max(m.c.floor, m.lo-maxKey), slug|dot|plusSlash) // /spec/password
 	i = skipBack(s, i, max(m.c.floor, i-24), " \t\"'#")

@@ -37,7 +37,8 @@ const (
 	base64 = alnum | plusSlash | equals
 )
 
-// class has the sets that each byte is in.
+// class has the sets that each byte is in. Nearly all of the package looks at bytes through it: a byte of UTF-8 that is
+// not ASCII is foreign and nothing else, so that words of all languages are read without decoding them.
 var class = func() (t [256]charset) {
 	for set, chars := range map[charset]string{digit: "0123456789", lower: "abcdefghijklmnopqrstuvwxyz",
 		upper: "ABCDEFGHIJKLMNOPQRSTUVWXYZ", hexLower: "abcdef", hexUpper: "ABCDEF", under: "_", dash: "-", dot: ".",
@@ -66,7 +67,8 @@ var class = func() (t [256]charset) {
 	return t
 }()
 
-// run returns the end of the bytes of set that begin at i. It stops before a marker, whose bytes may be of the set.
+// run returns the end of the bytes of set that begin at i. It stops before a marker, whose bytes may be of the set:
+// in token=abc__REDACTED__ the value that is still there is abc, and to redact it must not make the marker part of it.
 func run(s string, i int, set charset) int {
 	start := i
 	for i < len(s) && class[s[i]]&set != 0 {

@@ -133,6 +133,7 @@ func New(cfg Config) (*Redactor, error) {
 			r.keys = append(r.keys, vendorKeys...)
 		}
 	}
+	// A key is looked up by the end of each of its words, so the names are in a map by their last two letters.
 	for i := range r.keys {
 		k := &r.keys[i]
 		for _, name := range [...]string{k.joined, shortened[k.joined]} {

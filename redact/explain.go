@@ -31,6 +31,7 @@ func (r *Redactor) Explain(s string) []Candidate {
 	if r == nil {
 		return nil
 	}
+	// One pass over the keys and one over the text, with a trace that all judgements are noted in.
 	traced := *r
 	traced.trace = &trace{}
 	traced.document(s, 0, nil)

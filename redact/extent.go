@@ -160,6 +160,7 @@ func afterScheme(s string, lo, hi int) int {
 // rules out is not looked at further.
 func (m *mention) headerAt(i int) (lo, hi int) {
 	s := m.s
+	// Authorization: Bearer SECRET; Cookie: theme=dark; sid=SECRET. The scheme stays.
 	lo = afterScheme(s, i, min(len(s), i+40))
 	// Another header's name, or a word of a sentence about this header?
 	first := until(s, lo, 64, wordStops)
@@ -277,6 +278,8 @@ func (m *mention) group(i int) (lo, hi int) {
 func (m *mention) items(lo, hi int) {
 	c, s := m.c, m.s
 	m.join = item
+	// passwords: [SECRET, "SECRET"]; users: {bob: SECRET}; lines of YAML below "credentials:".
+	//
 	// The group may never end, so each item is paid for.
 	for depth := 0; lo < hi && c.afford(8); {
 		switch b := s[lo]; {
@@ -341,6 +344,8 @@ func (m *mention) wordEnd(i int) int {
 }
 
 func wordStop(s string, i int, query bool) int {
+	// In password=Sun&fl0wer;42, d the comma ends the value, as a space follows it, and & and ; are part of it.
+	//
 	// Marks are parts of passwords, so few of them end a value: those that lead to the next pair, and what another
 	// language begins, such as a tag.
 	for end := i; end < len(s); end++ {

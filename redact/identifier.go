@@ -69,6 +69,7 @@ func untagged(s string) string {
 
 // tag is the digest of an identifier that was redacted to out.
 func tag(s, out string) string {
+	// Two collectors on two machines must give the same id to a session whose id has a token in it.
 	mac := hmac.New(sha256.New, nil)
 	if !unguessable(s, out) {
 		mac = hmac.New(sha256.New, identifierKey())

@@ -42,6 +42,8 @@ var (
 )
 
 func newIndex(active []*rule, keys []keyName) *table {
+	// A label is looked for by the whole name, password, and by its parts where a text may have them: api_key, api-key,
+	// apiKey. Which three bytes of it the table has is chosen by how rare they are in what agents write.
 	x := &table{buckets: make([]bucket, 1)}
 	var all []entry
 	for i := range keys {
@@ -81,6 +83,7 @@ func newIndex(active []*rule, keys []keyName) *table {
 		all = append(all, entry{rule: hiddenRule, literal: literal})
 	}
 
+	// All of them are found by three of their bytes; the rest is compared where those are met.
 	for _, e := range all {
 		e.offset = rarest(e.literal)
 		x.add(trigram(e.literal[e.offset:]), e)
@@ -173,7 +176,8 @@ func (e *entry) at(s string, from, begin int) bool {
 	return e.rule.where&alone == 0 && (s[begin-1] == '_' || len(e.literal) >= 4 && oneByteOf("_-.", s[end-1]))
 }
 
-// bounded reports whether no word runs into position i. The letter of an escape, as in "\nsk-…", is no word.
+// bounded reports whether no word runs into position i: sk- is the beginning of a key, but not within "task-list". The
+// letter of an escape, as in "\nsk-…", is no word.
 func bounded(s string, i int) bool {
 	switch {
 	case i == 0 || class[s[i-1]]&word == 0:

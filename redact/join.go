@@ -45,6 +45,7 @@ func (m *mention) sign() (int, bool) {
 	if i == len(s) || m.path && s[i] != '=' {
 		return 0, false // /etc/passwd: …
 	}
+	// From here on it is what joins label and value: =, :, "is", a tag, or nothing but a space.
 	i, ok := m.operator(i, i > gap)
 	if !ok {
 		return 0, false
@@ -181,6 +182,7 @@ func elements(s string, i int, open string) (end int, some bool) {
 
 // nextElement reads the value in the cell of an HTML table after that of the label.
 func (m *mention) nextElement(i int) (int, bool) {
+	// <th>password</th><td>SECRET</td>, <dt>password</dt><dd>SECRET</dd>
 	i, ok := elements(m.s, i, "</")
 	if !ok {
 		return 0, false

@@ -31,7 +31,9 @@ func (r *Redactor) whole(class keyClass, raw []byte) []byte {
 	return []byte(quotedMarker)
 }
 
-// walker goes over JSON once, checks it, and writes what it replaces.
+// walker goes over JSON once, checks it, and writes what it replaces. It looks at keys alone: strings are searched as
+// texts afterwards, when the walker is done with the document that they are in. So {"password": 12345} is found here,
+// where a text would have no string to replace, and {"cmd": "curl -u bob:SECRET"} is found there.
 type walker struct {
 	r      *Redactor
 	s      string
@@ -57,6 +59,8 @@ func (w *walker) any(i int, key string, class keyClass, level int) int {
 	if i == len(w.s) || level > maxLevels {
 		return -1
 	}
+	// A tool's parameters are described by a JSON Schema: {"password": {"type": "string", "default": "SECRET"}}. What
+	// the description says of the parameter stays, so that a reader sees which tools an agent had.
 	ofSchema := false
 	if class != notSecret {
 		end := skipJSON(w.s, i)
@@ -78,6 +82,8 @@ func (w *walker) any(i int, key string, class keyClass, level int) int {
 	switch w.s[i] {
 	case '{', '[':
 		return jsonscan.Container(w.s, i, func(k jsonscan.Key, at int) int {
+			// The strings of a list are under its key: {"passwords": ["SECRET", "SECRET"]}. The members of an object have
+			// keys of their own.
 			if w.s[i] == '{' {
 				return w.member(w.s[k.From+1:k.To-1], at, ofSchema, level)
 			} else if w.s[at] != '"' {
@@ -111,6 +117,8 @@ func (w *walker) member(key string, i int, ofSchema bool, level int) int {
 // text finds.
 func (w *walker) str(key string, start, end int) {
 	plain := w.s[start:end]
+	// Arguments of tools are JSON in a string of JSON: "{\"token\":\"SECRET\"}". Most strings are none, or hold nothing
+	// that could be a label, and to know that is cheaper than to take their escapes off.
 	if w.text == nil && (!holdsJSON(plain) || w.r.suspect(plain) < 0) {
 		return
 	}

@@ -198,6 +198,8 @@ func (k *keyName) promise(x *wordsOfKey, i, at int, plural bool) keyClass {
 	if plural && k.class < countable && k.joined != "pwd" || i+1 < len(x.ends) && k.described(x, i) {
 		return notSecret
 	}
+	// A name may be written as one with the word before it, which then has to be one that owns such secrets: authtoken and
+	// dbpass are names of secrets, compass and monkey end like names and are none.
 	from, to := 0, 0 // the word that the name begins in, or the one before it where it is its beginning
 	for _, end := range x.ends {
 		if from, to = to, min(int(end), at); int(end) >= at {

@@ -7,6 +7,7 @@ const maxPEM = 32 << 10
 
 // privateKey matches a private key in PEM, with line ends as they are, escaped, or lost, and with or without its end.
 func privateKey(c *scan, at, n int) (int, int) {
+	// -----BEGIN OPENSSH PRIVATE KEY-----␤b3BlbnNza…␤-----END OPENSSH PRIVATE KEY-----
 	s := c.s
 	i := keyLabel(s, at+n, 80)
 	if i == 0 {
@@ -27,6 +28,8 @@ func privateKey(c *scan, at, n int) (int, int) {
 	if !c.afford(len(body) / 16) {
 		return at, c.eol(i)
 	}
+	// With its end the key is all up to there. Without it, as in the head of a file that was cut, the key goes on as long
+	// as lines look like those of a key.
 	if ended && strings.HasPrefix(rest, "END") {
 		end := i + len(body) + len("-----END")
 		if label, _, ok := strings.Cut(rest[:min(len(rest), 60)], " KEY"); ok && strings.Contains(label, "PRIVATE") {
@@ -54,6 +57,7 @@ func unterminated(s string, i int) int {
 	end := i
 	for i < len(s) {
 		switch c := s[i]; {
+		// "MIIE…\n" +, as code has it line by line
 		case c == '\\' && i+1 < len(s) && strings.IndexByte(`nrt\"`, s[i+1]) >= 0:
 			i += 2
 		case class[c]&base64 != 0 && c != '+':
@@ -90,7 +94,7 @@ func keyTail(c *scan, at, n int) (int, int) {
 		(class[s[start-1]]&(base64|space) != 0 || oneByteOf("\\\"'>|", s[start-1])) {
 		start--
 	}
-	// Words before the key are no part of it: it begins where a line is long enough.
+	// tail -5 id_rsa prints such an end. Words before the key are no part of it: it begins where a line is long enough.
 	for start < at {
 		end := run(s[:at], start, base64)
 		if end-start >= 24 && !wordy(s[start:end]) {

@@ -55,7 +55,7 @@ func (c *scan) phrased(e *entry, begin int) bool {
 	switch {
 	case p.find != nil:
 		return p.find(c, m)
-	case p.behind != nil:
+	case p.behind != nil: // CREATE USER bob … IDENTIFIED BY SECRET
 		for n := 0; n < 3; n++ { // log in with bob and SECRET: one sign is before the user
 			if m.hi = m.behind(p.behind); m.hi == 0 {
 				break
@@ -64,14 +64,15 @@ func (c *scan) phrased(e *entry, begin int) bool {
 			}
 		}
 		return false
-	case p.join == below:
+	case p.join == below: // $ gh auth token␤SECRET
 		return m.joined(jsonscan.Space(c.s, c.eol(hi)))
-	case p.join != joins:
+	case p.join != joins: // requirepass SECRET
 		if e.literal[0] == '\n' {
 			m.lo++
 		}
 		return m.joined(jsonscan.Space(c.s, hi))
 	}
+	// What people say is inflected and followed by words: "Das Passwort für den Server lautet SECRET".
 	if m.hi = inflected(c.s, begin, hi); partOfWord(c.s, begin, m.hi) {
 		return false
 	}
@@ -128,6 +129,7 @@ func given(c *scan, m *mention) bool {
 // afterUser finds the password of a command that a user is named to, whatever command it is: -u USER -p PASSWORD.
 func afterUser(c *scan, m *mention) bool {
 	from, _ := c.line(m.lo)
+	// -p has many meanings (a port, a path, a project); only where a user was named before is it a password.
 	before := c.s[max(from, m.lo-maxKey):m.lo]
 	k := max(strings.LastIndex(before, "-u"), strings.LastIndex(before, "-U")) // of --user, too
 	if k < 0 || !bounded(before, runBack(before, k, 0, dash)) || strings.ContainsAny(before[k:], "|;&\n") {
@@ -171,7 +173,7 @@ func printed(c *scan, m *mention) bool {
 		reads("base64 -d") || reads("sum -") {
 		return false
 	}
-	if reads("chpasswd") {
+	if reads("chpasswd") { // echo bob:SECRET | chpasswd
 		user = ":"
 	}
 	m.class, m.hi = ofTool, m.lo+len(strings.TrimRight(c.s[m.lo:m.hi], " "))
@@ -198,6 +200,7 @@ func hinted(c *scan, m *mention) bool {
 	if end := skip(c.s, m.hi, m.hi+1, "s"); end < len(c.s) && class[c.s[end]]&alnum != 0 {
 		return false
 	}
+	// What is found so is the least sure of all: it yields to what a name or a shape shows at the same place.
 	n := len(c.found)
 	m.nearby()
 	for k := range c.found[n:] {
@@ -218,6 +221,8 @@ func (c *scan) suspicious(from, to int) bool {
 
 // suspicious returns where the last word of s[from:to] is that may be a password or a key, below 0 where none is.
 func suspicious(s string, from, to int) int {
+	// This is what most texts with the word "key" or "login" are looked at with, so it is one pass over bytes: a word of
+	// letters and digits, or of four parts with hyphens between them.
 	const shortest = 8
 	found, start, seen, dashes := -1, max(from, 0), charset(0), 0
 	for i := start; i < min(to, len(s)); i++ {

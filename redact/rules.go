@@ -36,7 +36,7 @@ const (
 
 // placingOf reads the names of placings.
 func placingOf(names string) (where placing) {
-	for name := range strings.SplitSeq(names, ",") {
+	for name := range strings.SplitSeq(names, ",") { // a dash is the name of none
 		where |= map[string]placing{"fold": fold, "open": open, "alone": alone, "after": after}[name]
 	}
 	return where
@@ -102,11 +102,6 @@ var checks = map[string]func(body string) bool{
 			!strings.HasPrefix(v, "lf-") && !strings.HasPrefix(v, "helicone-")
 	},
 	"hf": func(v string) bool { return random(v, false) || len(v) == 34 && !wordy(v) && !repeated(v) },
-	"login": func(v string) bool { // Base64 of user:password
-		plain, ok := decoded(v[:len(v)/4*4])
-		k := strings.IndexByte(plain, ':')
-		return ok && k > 0 && run(plain, 0, slug|dot|colonAt) >= k && len(plain) > k+5 && !holds(plain[k:], space)
-	},
 	"hook": func(v string) bool {
 		return random(v, false) && strings.Trim(v[strings.LastIndexByte(v, '/')+1:], "Xx0") != ""
 	},
@@ -179,6 +174,7 @@ func (p *pattern) maybe(raw string, i int) bool {
 	return end-i >= min(8, p.pieces[0].low) || end == len(raw) || strings.HasPrefix(raw[end:], `\/`)
 }
 
+// find is the matcher of a pattern: for "ghp_" and "alnum 36" it finds the 36 letters and digits after the literal.
 func (p *pattern) find(c *scan, at, n int) (int, int) {
 	s, body, end := c.s, at+n, at+n
 	start := at
@@ -215,7 +211,8 @@ func (p *pattern) find(c *scan, at, n int) (int, int) {
 	return start, end
 }
 
-// end returns where the piece ends that begins at from, of a token that begins at at.
+// end returns where the piece ends that begins at from, of a token that begins at at. A piece of fixed length that goes
+// on is no such token: forty hexadecimal digits are none of thirty-two.
 func (x *piece) end(s string, at, from int, last bool) (end int, ok bool) {
 	end = run(s, from, x.set)
 	for last && end > from && class[s[end-1]]&(dot|dash) != 0 {
@@ -302,10 +299,16 @@ func encodedNames() (out []string) {
 	return out
 }
 
-// encodedText matches Base64 of a text that holds a secret.
+// encodedText matches Base64 of a text that holds a secret. The names of secrets have three encodings each, one for
+// every place modulo three that they may begin at; where one is found, the whole run of Base64 is decoded, and searched
+// as any text.
 func encodedText(c *scan, at, n int) (int, int) {
 	const maxAround = 8 << 10
 	lo := runBack(c.s, at, max(c.floor, at-maxAround), alnum|plusSlash)
+	argument := oneByteOf(quotes, c.s[at+n-1]) // atob("SECRET")
+	if argument {
+		lo = at + n
+	}
 	hi := run(c.s[:min(len(c.s), at+maxAround)], at+n, base64)
 	if !c.afford(hi - lo) {
 		return 0, 0
@@ -314,5 +317,7 @@ func encodedText(c *scan, at, n int) (int, int) {
 		return lo, hi
 	}
 	plain, ok := decoded(c.s[lo:hi])
-	return unless(!ok || c.r.without().text(plain, false, span{0, len(plain)}) == plain, lo, hi)
+	k := strings.IndexByte(plain, ':')
+	login := argument && k > 0 && run(plain, 0, slug|dot|colonAt) >= k && len(plain) > k+5 && !holds(plain[k:], space)
+	return unless(!ok || !login && c.r.without().text(plain, false, span{0, len(plain)}) == plain, lo, hi)
 }

@@ -95,6 +95,8 @@ func (c *scan) all(i, to int) {
 			return
 		}
 		i = at + 1
+		// Where a secret was found the scan goes on behind it, so that the labels within a secret find nothing.
+		//
 		// Of the literals at the same place the longest is asked first: what is of sk-ant- is not of sk-.
 		for k := range entries {
 			e := &entries[k]
@@ -120,6 +122,8 @@ func (c *scan) ask(e *entry, begin int) bool {
 		c.command(begin)
 	case e.rule != hiddenRule:
 		start, end := e.rule.find(c, begin, len(e.literal))
+		// A rule knows a token by its shape, whatever is around it: sk-ant-…, AKIA…, a key in PEM.
+		//
 		// What a marker of the rule begins is the rest of a value that was longer than the rule looks.
 		if end > start && start >= c.floor && !strings.HasPrefix(c.s[start:end], e.rule.marker) &&
 			!marked(c.s[start:end]) {
@@ -163,7 +167,7 @@ func (r *Redactor) text(s string, isJSON bool, near span) string {
 		c.s = unsafe.String(unsafe.SliceData(c.v.text), len(c.v.text))
 		near = span{c.v.shown(near.lo), c.v.shown(near.hi)}
 	}
-	// Logins have no literal to be found by.
+	// Logins have no literal to be found by: what is around an @ shows them.
 	for lo, hi := range r.logins(c.s) {
 		c.m = mention{c: c, s: c.s, lo: lo, hi: lo, class: ofTool, join: tight}
 		if c.m.secret(lo, hi) {

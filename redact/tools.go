@@ -41,6 +41,9 @@ var tools, commandLiterals = func() (map[string][]tool, []string) {
 
 // command notes the secrets of the command whose name is at at. A command is read once, however many names of tools are
 // in it.
+//
+// curl -s -u bob:SECRET https://… has the row of curl, whose flag -u has a user, a colon and a password. A name such as
+// "zip" may be a word of prose, so its row says what follows it where it is a command.
 func (c *scan) command(at int) {
 	if at < c.commands || !bounded(c.s, at) || at > 0 && oneByteOf("-.=", c.s[at-1]) {
 		return
@@ -68,6 +71,8 @@ const maxWords = 96
 // commandWords returns the words of the command at i, without their quotes, and where it ends. They may be the strings
 // of a list, of which the name may be before the others.
 func (c *scan) commandWords(i int, words []span) ([]span, int) {
+	// mysql -u root -p"SECRET" shop; ["mysql", "-u", "root", "-pSECRET"], as processes are started in code; both end
+	// where the next command begins, or the string of JSON that the command is in ends.
 	s, q, list := c.s, c.s[i], oneByteOf(quotes, c.s[i])
 	for i < len(s) {
 		if s[i] == ' ' || s[i] == '\t' || list && oneByteOf(",[\n", s[i]) {
@@ -118,7 +123,7 @@ func (c *scan) endsString(i int) bool {
 
 // give notes a secret that a command is given: by a flag, or as one of its words. It may be what is after a user.
 func (c *scan) give(user string, w span, by join) {
-	if user != "" {
+	if user != "" { // bob:SECRET; without the sign the word is a user alone
 		k := strings.Index(c.text(w), user)
 		if k < 0 {
 			return

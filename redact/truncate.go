@@ -41,7 +41,7 @@ func (r *Redactor) TruncateJSON(raw []byte) ([]byte, Result) {
 		return []byte(out), res
 	}
 	limit := r.maxBytes
-	if limit == 0 {
+	if limit == 0 { // only what is too deep goes
 		limit = math.MaxInt
 	}
 	out := jsonscan.Cut(s, limit, r.maxDepth, TruncatedMarker, func(cut string) string {
@@ -117,6 +117,7 @@ func Headline(text string) string {
 	if len(runes) <= maxHeadline {
 		return line
 	}
+	// "Deploy with password sunflo…" would keep most of a password that nothing recognizes any more.
 	at := maxHeadline - 1
 	parts := func(r rune) bool { return r >= utf8.RuneSelf || strings.ContainsRune(" \t,;&?", r) }
 	for at > 0 && !parts(runes[at]) && !parts(runes[at-1]) {

@@ -29,6 +29,8 @@ func (r *Redactor) logins(s string) iter.Seq2[int, int] {
 
 // loginBefore returns the bounds of what may be a password, which may be in quotes, before the @ at at.
 func loginBefore(s string, at int) (lo, hi int) {
+	// ssh bob:SECRET@db.example.com, bob:"SECRET"@db.example.com. What is before the @ is taken apart from its end, as
+	// the password may have any sign in it, and the user hardly any.
 	floor, hi := max(0, at-maxKey), at
 	end := at // of what begins with the user
 	if at > floor && oneByteOf(quotes, s[at-1]) {
@@ -63,6 +65,7 @@ func loginBefore(s string, at int) (lo, hi int) {
 // hosts reports whether s[at+1:host] may be a host that a password is for: one with a dot, or a name after what is no
 // word.
 func hosts(s string, at, host int, password string) bool {
+	// bob:SECRET@db.example.com, bob:SECRET@tcp(10.0.0.5:3306)/shop, as Go's driver of MySQL has it, bob:SECRET@db
 	return strings.IndexByte(s[at:host], '.') >= 2 || host < len(s) && s[host] == '(' ||
 		host > at+1 && len(password) >= 8 && digits(password) && !digits(s[at:host])
 }
@@ -81,6 +84,7 @@ func ofOracle(s string, at int) bool {
 // mailAndPassword returns the bounds of what may be a password after the address of mail s[from:host], as lists of
 // stolen passwords have it, user@host:password, or before it and a slash: user@host / password.
 func mailAndPassword(s string, from, at, host int) (lo, hi int) {
+	// bob@example.com:SECRET
 	sign := skip(s, host, host+3, ": /")
 	if sign+8 > len(s) || s[host:sign] != ":" && s[host:sign] != " / " || from == at ||
 		run(s[:at], from, slug|dot|plusSlash) < at || strings.IndexByte(s[at:host], '.') < 2 {
@@ -124,6 +128,7 @@ func (c *scan) login(begin int, plain bool) (int, int) {
 	if len(password) < 2 || noPassword(password) || strings.HasPrefix(s[host+1:], "sha256") {
 		return 0, 0 // an image, with its version and digest
 	}
+	// A token may be in the place of the user, with a word in that of the password.
 	if len(user) >= 20 && tokenLike(user) {
 		return begin, host // https://TOKEN:x-oauth-basic@…
 	}
@@ -150,6 +155,7 @@ func (c *scan) hostAfter(lo, stop, limit int) int {
 	if at < 0 || stop > lo && number(s[lo:stop]) || oneByteOf("${<[", s[lo]) || !c.afford(at) {
 		return -1
 	}
+	// postgres://bob:pa/ss@db.example.com/main: what follows the @ has to look like a host.
 	at += stop
 	if end := run(s[:limit], at+1, alnum|dash|dot); end < at+3 || end < limit && !oneByteOf("/?:#", s[end]) {
 		return -1

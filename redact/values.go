@@ -29,6 +29,9 @@ const (
 )
 
 // kindOf returns the kind of the value v of the label.
+//
+// The order is that of certainty: a UUID also has the length and the mixture of a token, a path may have a word of chance
+// in it, and a hash is a token to who does not look at its alphabet.
 func (m *mention) kindOf(v string) kind {
 	if m.class == credential && strings.IndexByte(strings.TrimRight(v, "="), '=') > 0 {
 		if pairsHold(v) {
@@ -41,7 +44,7 @@ func (m *mention) kindOf(v string) kind {
 		return k
 	case call(v) || colour(v) || strings.Contains(v, "::") || !m.quoted && bracketed(v):
 		return aCode
-	case (len(v) <= 40 || strings.IndexByte(v, ' ') >= 0) && m.c.r.classify(v) != notSecret:
+	case (len(v) <= 40 || strings.IndexByte(v, ' ') >= 0) && m.c.r.classify(v) != notSecret, has("spoken", v):
 		return aLabel
 	case len(v) >= 16 && has("idPrefixes", v[:max(0, strings.IndexAny(v, "_-"))]):
 		return aDotted
@@ -79,6 +82,8 @@ func known(v string) kind {
 		return aURL
 	case filePath(v) || strings.HasPrefix(v, "env:") ||
 		strings.IndexByte(v, '/') > 0 && strings.ContainsAny(v, ".*") && wordy(v) || strings.Count(v, "/") > 1 && wordy(v):
+		return aPath
+	case strings.HasSuffix(v, ":~#") || strings.HasSuffix(v, ":~$"): // the prompt of a shell
 		return aPath
 	case strings.Contains(v, "..") && run(v, 0, digit|hexLower) >= 7: // commits of Git
 		return aDotted
@@ -181,11 +186,12 @@ func gibberish(v string) bool {
 			n++
 		}
 	}
-	// The longer a run of letters is, the less chance has to differ from words to be sure.
+	// The average of what chance makes is lower than that of words, and the longer a run of letters is, the less it has to
+	// differ from theirs to be sure.
 	return n >= 11 && 10*sum < 50*n || n >= 14 && 10*sum < 53*n || n >= 8 && len(v) >= 12 && 10*sum < 45*n
 }
 
-// strong reports whether v is a password as people make them where one is asked for:
+// strong reports whether v is a password as people make them where one is asked for, Sunflower42! or sun$flower7:
 // letters, a digit, and capitals or a mark that names do not have.
 func strong(v string) bool {
 	if len(v) < 7 || len(v) > 64 || algorithm(v) || filePath(v) || strings.ContainsAny(v, " \t\n(){}[]<>|\"'`\\/") ||
@@ -205,6 +211,9 @@ func camelCase(v string) bool {
 
 // chancy reports whether v looks made by chance: a password or token that no person
 // made of words.
+//
+// The figures are of many passwords and many names: names have their digits together (utf8, node18, 2026-01-02), and
+// most of their letters in runs of one case; what chance makes goes to and fro between both.
 func chancy(v string) bool {
 	x := look(v)
 	if len(v) < 8 || len(v) > 200 || !x.mixed() || number(v) || uuid(v) || date(v) {
@@ -333,6 +342,8 @@ func message(v string) bool {
 	if digits(v) || strings.IndexByte(v, ' ') < 0 {
 		return has("validation", strings.TrimSuffix(v, "."))
 	}
+	// Validation has it below the name of the field: {"password": "This field may not be blank."}. A pass phrase has words,
+	// too, but hardly any that sentences are made with.
 	n, stops := 0, 0
 	for w := range strings.FieldsSeq(v) {
 		n++
@@ -346,7 +357,7 @@ func message(v string) bool {
 // placeholder reports whether v represents a secret without being one: ${TOKEN},
 // <password>, your-key, ****.
 func placeholder(v string) bool {
-	// What hides a password on a screen is made of these.
+	// ********, xxxx, ...: what hides a password on a screen is made of these.
 	if strings.Trim(v, "*.…xX/-_•●∙·") == "" || repeated(v) {
 		return true
 	}
@@ -358,6 +369,8 @@ func placeholder(v string) bool {
 		return last == '>' && (!digits(v) || strings.ContainsAny(v, " ("))
 	case '{':
 		return last == '}' && !strings.Contains(v, `"`)
+	case '[': // [password]
+		return last == ']' && identifierPath(v[1:len(v)-1])
 	case '%':
 		return len(v) <= 3 || last == '%' && identifierPath(v[1:len(v)-1]) || v[1] == '('
 	}
@@ -393,6 +406,7 @@ func variable(v string) bool {
 	if len(v) > 1 && oneByteOf("{(", v[1]) {
 		return oneByteOf("})", v[len(v)-1]) || strings.IndexByte(v, '}') < 0 && v[1] == '('
 	}
+	// A variable of a shell is in one case, $DB_PASSWORD or $password; $unFl0wer is a password that begins with a dollar.
 	name, index, _ := strings.Cut(strings.TrimSuffix(v[1:], "}"), "[") // $argv[1]
 	seen := look(name).seen
 	return strings.HasPrefix(name, "env:") || number(name) ||

@@ -71,6 +71,10 @@ var hiding = [...]string{"\\", "%", "&", "\x1b", "=3D", "=20", "=C", "=D", "=E",
 // most bytes hide nothing, so what hides text is searched for by its beginnings, rather than each byte looked at.
 func (v *view) normalize(s string) {
 	v.raw, v.text, v.hidden = s, v.text[:0], v.hidden[:0]
+	//
+	//	raw   {\"pw\":\"a\u0040b\"}    text  {"pw":"a@b"}
+	//
+	// hidden notes for each piece where it is in both, so that a secret found in the view is replaced in the text.
 	var next [len(hiding)]int // where each of them is, at or after i
 	for i, done := 0, 0; ; {
 		first := len(s)
@@ -218,6 +222,7 @@ func backslashed(s string, i int) (c rune, n int) {
 	if class[s[j]]&lower != 0 && ofPath(s, i, j-i) {
 		return 0, 0
 	}
+	// \", \\\" and \\\\\\\" are the same quote, in JSON one, two and three levels deep.
 	switch s[j] {
 	case '"', '\'', '/', '`', '&', '=', ':', '#', '?', '@':
 		return rune(s[j]), n
@@ -261,6 +266,7 @@ func backslashed(s string, i int) (c rune, n int) {
 
 // ofPath reports whether the n backslashes at i are in a path of Windows, however often they are escaped: those after
 // the root have as many as those of C:\new, and half as many as the first of \\host\new.
+// C:\new\token.txt is not a line that begins with "ew", nor has it a tab.
 func ofPath(s string, i, n int) bool {
 	root, parts := since(s, i, max(0, i-maxKey), wordStops+"=([,;"), 2
 	if root+2 <= i && s[root+1] == ':' {

@@ -43,9 +43,10 @@ var lists = func() map[string]map[string]bool {
 	return all
 }()
 
-// has reports whether word, in whatever case, is in the list of a name.
+// has reports whether word, in whatever case, is in the list of a name. It is asked for nearly every word near a label,
+// so the word in lower case is made on the stack: no word of these lists is longer than what has room there.
 func has(list, word string) bool {
-	var buf [16]byte
+	var buf [32]byte
 	if len(word) > len(buf) {
 		return false
 	}
