@@ -459,21 +459,11 @@ func (a *applier) mergeSpan(l *SpanRef) (changed bool, old *SpanRef, err error) 
 
 // compareSpanVersions orders two versions of a span; see mergeSpan.
 func compareSpanVersions(l, o *SpanRef) int {
+	facts := func(l *SpanRef) []byte { b, _ := json.Marshal(l.TurnStats); return b }
 	return cmp.Or(
 		cmp.Compare(l.EndNano, o.EndNano),
 		cmp.Compare(l.StartNano, o.StartNano),
-		bytes.Compare(l.encodeFacts(), o.encodeFacts()),
+		bytes.Compare(facts(l), facts(o)),
 		strings.Compare(l.SessionID+"\x00"+l.MessageID+"\x00"+l.PartID, o.SessionID+"\x00"+o.MessageID+"\x00"+o.PartID),
 		strings.Compare(l.Kind+"\x00"+l.Dialect+"\x00"+l.ParentSpanID, o.Kind+"\x00"+o.Dialect+"\x00"+o.ParentSpanID))
-}
-
-func (l *SpanRef) encodeFacts() []byte {
-	if l.TurnStats == nil {
-		return nil
-	}
-	b, err := json.Marshal(l.TurnStats)
-	if err != nil {
-		return nil
-	}
-	return b
 }

@@ -28,12 +28,8 @@ func (a *assembly) joinEvents() {
 			groups[key] = append(groups[key], n)
 		}
 	}
-	for _, n := range a.nodes {
-		key := [3]string{n.TraceID, n.EventOf, string(n.Kind)}
-		if group := groups[key]; n.Event != "" && group != nil {
-			joinGroup(group)
-			delete(groups, key)
-		}
+	for _, group := range groups {
+		joinGroup(group)
 	}
 	a.nodes = slices.DeleteFunc(a.nodes, func(n *node) bool {
 		if n.event == nil {

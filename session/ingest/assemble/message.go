@@ -127,14 +127,9 @@ func (w *writer) reportEarlier(calls []*call) {
 	if len(calls) == 0 {
 		return
 	}
-	asked := make(map[string]bool)
-	for _, c := range calls {
-		for i := range c.output {
-			asked[c.output[i].CallID] = true
-		}
-	}
+	asked := askedAt(calls)
 	for _, x := range w.between(math.MinInt64, calls[0].start) {
-		if x.id == "" || !asked[x.id] {
+		if asked[x.id] == nil {
 			w.reportTool(x, nil)
 		}
 	}
@@ -527,8 +522,8 @@ func (w *writer) reportRoots(calls []*call) (lost bool) {
 	return lost
 }
 
-// answered reports whether a text is what the model gave the last tool: some agents answer by a call, final_answer
-// for instance, and then no further call of the model is missing.
+// answered reports whether a text is what the model gave the last tool: some agents answer by a call, such as BeeAI's
+// final_answer, and then no further call of the model is missing.
 func (w *writer) answered(text string) bool {
 	var call struct {
 		Input map[string]any `json:"input"`

@@ -89,9 +89,6 @@ func (w *writer) reportTool(x *tool, asked *fact.Part) {
 		o.addExecution(n, &p)
 		meta.ChildSessionID = cmp.Or(n.child, meta.ChildSessionID)
 	}
-	o.executed = slices.ContainsFunc(x.nodes, func(n *node) bool {
-		return n.Tool != nil && (n.Tool.Output != nil || n.Tool.Succeeded) && !n.Failed && !n.Tool.Denied
-	})
 	x.disagreements(meta)
 	for _, n := range x.decisions {
 		o.addDecision(n)
@@ -159,6 +156,7 @@ func (o *outcome) addExecution(n *node, p *session.UIPart) {
 		o.failed, o.aborted = true, true
 	}
 	o.denied = o.denied || t.Denied
+	o.executed = o.executed || (t.Output != nil || t.Succeeded) && !n.Failed && !t.Denied
 	// A span that has ended without an error reports that the tool went well, also where it withholds the output. A
 	// record does not: it may be that of the start.
 	o.succeeded = o.succeeded || t.Succeeded || t.Output != nil || !n.record && !n.Failed && !n.Unfinished

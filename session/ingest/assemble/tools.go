@@ -316,8 +316,8 @@ func (b *bench) take(p, result *fact.Part, from int64) *tool {
 }
 
 // sameInput reports whether two accounts of a call's input, in canonical form, may be of one call. A tool with one
-// argument may be given its value alone: LangChain's span of a tool that the model called with {"path":"."} has the
-// input ".".
+// argument may be given its value alone: LangChain's span of a tool that the model called with {"city":"Oslo"} has
+// the input "Oslo".
 func sameInput(x, y []byte) bool {
 	return x == nil || y == nil || bytes.Equal(x, y) || onlyValue(x, y) || onlyValue(y, x)
 }

@@ -100,13 +100,9 @@ func (a *assembly) buildTree(facts []fact.Fact) {
 			above = n.SpanID
 		}
 		// Spans may name each other: the last in order of time of those that do has no parent.
-		if p := a.bySpan[[2]string{n.TraceID, above}]; above != "" && !p.below(n) {
+		if p := a.bySpan[[2]string{n.TraceID, above}]; p != nil && above != "" && !p.below(n) {
 			n.parent = p
-		}
-	}
-	for _, n := range a.nodes {
-		if n.parent != nil {
-			n.parent.kids = append(n.parent.kids, n)
+			p.kids = append(p.kids, n)
 		}
 	}
 	for _, n := range a.nodes {
@@ -153,7 +149,7 @@ func compareNodes(x, y *node) int {
 		cmp.Compare(x.arrived(), y.arrived()), strings.Compare(x.Source, y.Source))
 }
 
-// arrived orders the records of a span. That of others would change what was built from an earlier delivery.
+// arrived orders the records of a span: the messages of one request, where its source counts none of them.
 func (n *node) arrived() int64 {
 	if !n.record || n.SpanID == "" {
 		return 0
@@ -188,7 +184,7 @@ func (n *node) above(kinds ...fact.Kind) *node {
 //	trace 1  agent ── chat (framework: text, session)
 //	trace 2  chat (provider's library: usage, nobody's session)
 //
-// The call of trace 2 is that of trace 1, if time and tokens agree. See [turn.joinOrphans].
+// The call of trace 2 is that of trace 1, if time and tokens agree. See [callFinder.joinOrphans].
 func IsOrphan(f *fact.Fact) bool {
 	return f.Kind == fact.ModelCall && isSpan(f) && f.ParentID == "" && f.Session == "" && len(f.Input) == 0 &&
 		len(f.Output) == 0 &&

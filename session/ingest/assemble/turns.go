@@ -53,15 +53,6 @@ func (t *turn) add(n *node) {
 	t.id = cmp.Or(t.id, n.TurnID)
 }
 
-// absorb makes what is o's t's. The turn that is left empty is deleted later.
-func (t *turn) absorb(o *turn) {
-	for _, n := range o.nodes {
-		t.add(n)
-	}
-	t.roots = append(t.roots, o.roots...)
-	o.nodes, o.roots = nil, nil
-}
-
 // only reports whether every fact of the turn is of the kind.
 func (t *turn) only(kind fact.Kind) bool {
 	return !slices.ContainsFunc(t.nodes, func(n *node) bool { return n.Kind != kind })
@@ -195,7 +186,7 @@ func (s *stream) findTurns() {
 	s.attachBelow()
 	s.attachByID()
 	s.attachByTime()
-	// A turn of which a later one has absorbed the prompt has nothing left.
+	// A turn whose prompt went to a later one has nothing left.
 	s.turns = slices.DeleteFunc(s.turns, func(t *turn) bool { return len(t.nodes) == 0 })
 	for _, t := range s.turns {
 		slices.SortFunc(t.nodes, compareNodes)
@@ -264,10 +255,7 @@ func (s *stream) findRoots() {
 // goesOn reports whether the input ends with results of tools, so that the work is a turn's that had begun before:
 // the client executed the tool, or the user approved it, and a new request goes on from there.
 func goesOn(f *fact.Fact) bool {
-	if len(f.Input) == 0 {
-		return false
-	}
-	return !f.Input[len(f.Input)-1].ByUser()
+	return len(f.Input) > 0 && !f.Input[len(f.Input)-1].ByUser()
 }
 
 // attachBelow gives what is below a turn's root to that turn, whatever its time: what a client does after the turn's
@@ -407,7 +395,10 @@ func (s *stream) attachByTime() {
 			// A client writes the record of a prompt before the span of the work on it begins. Without this the
 			// prompt would be a turn of its own that nothing answers.
 			if now != nil && now != t && now.only(fact.Prompt) && sameAsked(now, n) {
-				t.absorb(now)
+				for _, prompt := range now.nodes {
+					t.add(prompt)
+				}
+				now.nodes = nil
 			}
 			now = t
 			continue
@@ -421,7 +412,9 @@ func (s *stream) attachByTime() {
 			t = now
 		}
 		if t == nil {
-			n.dropAnswer(now)
+			if now != nil && n.follows(now.last) {
+				n.Input = n.Input[:len(n.Input)-1] // the answer of the turn before, which nobody asked
+			}
 			t = &turn{session: s.id}
 			s.turns = append(s.turns, t)
 		}
@@ -490,13 +483,6 @@ func (n *node) follows(before *node) bool {
 	last := &n.Input[len(n.Input)-1]
 	said := textOf(last.Parts)
 	return last.Role == session.RoleAssistant && said != "" && said == textOf(before.Output)
-}
-
-// dropAnswer takes the answer of the turn before out of what a call was asked that follows it.
-func (n *node) dropAnswer(before *turn) {
-	if before != nil && n.follows(before.last) {
-		n.Input = n.Input[:len(n.Input)-1]
-	}
 }
 
 // asksAgain reports whether a call with the input of the call before it belongs to the same turn: the same input
