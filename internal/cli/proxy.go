@@ -16,6 +16,7 @@ import (
 
 	"github.com/agenttrace/agenttrace/agenttrace/modelhttp"
 	"github.com/agenttrace/agenttrace/collector"
+	"github.com/agenttrace/agenttrace/extension/hostcheckextension"
 	"github.com/agenttrace/agenttrace/session/recorder"
 )
 
@@ -132,8 +133,13 @@ func (p *proxying) run(cmd *cobra.Command) error {
 	return rec.Close(end)
 }
 
-// handler checks the token, and takes the id of a session out of a path that begins with session/ID.
+// handler checks the token, and takes the id of a session out of a path that begins with session/ID. Without a token it
+// refuses what a page of another site sends from a browser on this machine. Agents in containers of Docker Desktop know
+// the machine by a name of their own.
 func (p *proxying) handler(next http.Handler) http.Handler {
+	if p.token == "" {
+		next = hostcheckextension.Handler(&hostcheckextension.Config{AllowedHosts: []string{"host.docker.internal"}}, next)
+	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		given := r.Header.Get(tokenHeader)
 		if p.token != "" && subtle.ConstantTimeCompare([]byte(given), []byte(p.token)) != 1 {

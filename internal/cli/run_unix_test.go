@@ -1006,12 +1006,11 @@ func TestAgentsAtOnceAreRecordedInOneStore(t *testing.T) {
 	}
 }
 
-// TestProxyIsAService: a session is named by the path or goes on by its history, the token is needed where other
-// machines reach it, and neither is passed on.
-func TestProxyIsAService(t *testing.T) {
-	o := newOutside(t)
+// proxy starts a proxy before the server of models, and returns its address for clients, and what ends it.
+func (o *outside) proxy(t *testing.T, env ...string) (address string, stop func()) {
+	t.Helper()
 	proxy := o.command("agenttrace", "proxy", "--listen", "127.0.0.1:0", "--upstream", "m="+o.server.URL)
-	proxy.Env = append(proxy.Env, "AGENTTRACE_PROXY_TOKEN=secret")
+	proxy.Env = append(proxy.Env, env...)
 	stderr, err := proxy.StderrPipe()
 	if err := errors.Join(err, proxy.Start()); err != nil {
 		t.Fatal(err)
@@ -1020,7 +1019,38 @@ func TestProxyIsAService(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	address := strings.Fields(line)[1]
+	return strings.Fields(line)[1], func() {
+		_ = proxy.Process.Signal(syscall.SIGTERM)
+		_ = proxy.Wait()
+	}
+}
+
+// TestProxyRefusesPages: what a page of another site sends from a browser is neither passed on nor recorded.
+func TestProxyRefusesPages(t *testing.T) {
+	o := newOutside(t)
+	address, stop := o.proxy(t)
+	defer stop()
+	for origin, want := range map[string]int{"https://evil.example": http.StatusForbidden, "": http.StatusOK} {
+		r, err := http.NewRequest(http.MethodPost, address+"/v1/chat/completions",
+			strings.NewReader(`{"model":"m","messages":[{"role":"user","content":"hi"}]}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if origin != "" {
+			r.Header.Set("Origin", origin)
+		}
+		resp, err := http.DefaultClient.Do(r)
+		if err != nil || resp.StatusCode != want {
+			t.Errorf("from %q: %v %v", origin, resp, err)
+		}
+	}
+}
+
+// TestProxyIsAService: a session is named by the path or goes on by its history, the token is needed where other
+// machines reach it, and neither is passed on.
+func TestProxyIsAService(t *testing.T) {
+	o := newOutside(t)
+	address, stop := o.proxy(t, "AGENTTRACE_PROXY_TOKEN=secret")
 	for _, without := range []string{address, strings.TrimSuffix(address, "m") + "other"} {
 		resp, err := http.Post(without+"/v1/chat/completions", "application/json", strings.NewReader("{}"))
 		if err != nil || resp.StatusCode != http.StatusUnauthorized {
@@ -1033,8 +1063,7 @@ func TestProxyIsAService(t *testing.T) {
 	if out, err := agent.CombinedOutput(); err != nil {
 		t.Errorf("%v: %s", err, out)
 	}
-	_ = proxy.Process.Signal(syscall.SIGTERM)
-	_ = proxy.Wait()
+	stop()
 	if d := cmp.Diff([][]string{modelserver.Weather.Want(modelserver.Named("chat"))}, o.sessions()); d != "" {
 		t.Errorf("sessions (-said +stored):\n%s", d)
 	}
