@@ -358,37 +358,46 @@ func lastBefore(turns []*turn, at int64) *turn {
 	return last
 }
 
+// kin are the facts without a turn, by the ids that they share: all of them go to the turn of the first, however late
+// they are.
+type kin map[string][]*node
+
+func (s *stream) kin() kin {
+	k := make(kin)
+	for _, n := range s.nodes {
+		if n.turn == nil && n.isOfTurn() {
+			for _, id := range n.ties() {
+				k[id] = append(k[id], n)
+			}
+		}
+	}
+	return k
+}
+
+// follow gives what shares an id with the nodes, or with what follows them, to the turn.
+func (k kin) follow(t *turn, nodes ...*node) {
+	for i := 0; i < len(nodes); i++ {
+		for _, id := range nodes[i].ties() {
+			for _, x := range k[id] {
+				if x.turn == nil {
+					t.add(x)
+					nodes = append(nodes, x)
+				}
+			}
+			delete(k, id)
+		}
+	}
+}
+
 // attachByTime gives what no id ties to the turn that was going on, or begins one where the input is new. It walks
-// through the session once, in order of time. now is the turn that was going on, and kin has what shares an id with a
-// fact that has no turn: all of it goes to the turn of the first, however late it is.
+// through the session once, in order of time. now is the turn that was going on.
 func (s *stream) attachByTime() {
 	var roots []*node
 	for _, t := range s.turns {
 		roots = append(roots, t.roots...)
 	}
 	slices.SortFunc(roots, func(x, y *node) int { return cmp.Or(cmp.Compare(x.Start, y.Start), compareNodes(x, y)) })
-	kin := make(map[string][]*node) // those without a turn
-	for _, n := range s.nodes {
-		if n.turn == nil && n.isOfTurn() {
-			for _, id := range n.ties() {
-				kin[id] = append(kin[id], n)
-			}
-		}
-	}
-	// follow gives what shares an id with the nodes, or with what follows them, to the turn.
-	follow := func(t *turn, nodes ...*node) {
-		for i := 0; i < len(nodes); i++ {
-			for _, id := range nodes[i].ties() {
-				for _, x := range kin[id] {
-					if x.turn == nil {
-						t.add(x)
-						nodes = append(nodes, x)
-					}
-				}
-				delete(kin, id)
-			}
-		}
-	}
+	kin := s.kin()
 	var now *turn
 	for _, n := range s.nodes {
 		if t := n.turn; t != nil && len(t.roots) > 0 && t.roots[0] == n {
@@ -424,7 +433,7 @@ func (s *stream) attachByTime() {
 		if now == nil || t.start >= now.start || n.Start > now.start+store.ClockTick {
 			now = t
 		}
-		follow(t, n)
+		kin.follow(t, n)
 	}
 }
 
