@@ -208,6 +208,18 @@ func newStats() *cobra.Command {
 	return cmd
 }
 
+// changedUntil reads of a session what the changes of a turn need: the outline, and the turns that lead to it.
+func changedUntil(ctx context.Context, r document.Reader, id string, turn int) (*document.Document, error) {
+	o, err := r.LoadOutline(ctx, id)
+	if err == nil {
+		err = o.LoadContext(ctx, turn)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return o.Document(), nil
+}
+
 func newShow() *cobra.Command {
 	var full, asJSON, raw bool
 	type view struct {
@@ -260,13 +272,7 @@ func newShow() *cobra.Command {
 				doc.Queued = nil
 			}
 			if err == nil && turn != 0 && changes {
-				var o *document.Outline
-				if o, err = r.LoadOutline(ctx, id); err == nil {
-					err = o.LoadContext(ctx, turn)
-				}
-				if err == nil {
-					all = o.Document()
-				}
+				all, err = changedUntil(ctx, r, id, turn)
 			}
 			if err == nil {
 				err = p.lacking(cmd, doc.UnpricedModels)
