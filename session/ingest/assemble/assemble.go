@@ -130,15 +130,15 @@ func spanKey(f *fact.Fact) [2]string { return [2]string{f.TraceID, f.SpanID} }
 // isSpan reports whether the fact is what its span is known by.
 func isSpan(f *fact.Fact) bool { return f.Source == f.SpanID && f.SpanID != "" }
 
-// byTwo reports whether two instrumentations may report one call by the two facts. A span's name shows who made it:
-// that of some ends in the model, so that the first word counts.
+// byTwo reports whether two instrumentations may report one call by the two facts. The scope or a span's name shows who
+// made it: that of some ends in the model, so that the first word counts.
 //
 // An agent framework and the library of its provider have a span each for one request. One instrumentation, with one
-// dialect and one first word, reports two requests by two spans, however close they are in time.
+// dialect, scope and first word, reports two requests by two spans, however close they are in time.
 func byTwo(x, y *fact.Fact) bool {
 	mine, _, _ := strings.Cut(x.Name, " ")
 	theirs, _, _ := strings.Cut(y.Name, " ")
-	return x.Dialect != y.Dialect || mine != theirs
+	return x.Dialect != y.Dialect || x.Scope != y.Scope || mine != theirs
 }
 
 // toolName is the name of the tool that a fact is about.

@@ -223,6 +223,9 @@ func addCompacted(out *Emitter, a Attrs, since bool) *fact.Compacted {
 func readGenAICall(f *fact.Fact, scope pcommon.InstrumentationScope, a Attrs) {
 	f.Agent = cmp.Or(a.Str(agentNames...), a.Str("gen_ai.workflow.name"))
 	f.Model = genAIModel(a)
+	if f.Kind == fact.ModelCall {
+		f.Scope = scope.Name()
+	}
 	if f.Usage = genAIUsage(a, usageBasis(scope.Name(), a), counterOf(scope)); f.Usage != nil {
 		f.Usage.Lifetime = f.Kind == fact.Turn && isStrands(a)
 	}

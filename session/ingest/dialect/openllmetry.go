@@ -67,6 +67,13 @@ func readOpenLLMetry(s *Span, out *Emitter) {
 
 // openLLMetryKind returns what a span reports, "" for nothing.
 func openLLMetryKind(s *Span, a Attrs) fact.Kind {
+	operation := a.Str("gen_ai.operation.name")
+	switch kind := a.Str("traceloop.span.kind"); {
+	case kind == "task" && operation == "execute_tool":
+		return fact.ToolCall // LangChain's in JavaScript
+	case kind == "workflow" && operation == "workflow" && strings.HasPrefix(s.Name(), "workflow Runnable"):
+		return fact.Step // a piece of a chain, there too: what goes through it is no answer
+	}
 	switch a.Str("traceloop.span.kind") {
 	case "workflow", "agent":
 		return fact.Turn
@@ -79,7 +86,6 @@ func openLLMetryKind(s *Span, a Attrs) fact.Kind {
 	if kind := aiOperations[a.Str("ai.operationId")]; kind != "" {
 		return kind
 	}
-	operation := a.Str("gen_ai.operation.name")
 	if kind, known := operations[operation]; known {
 		return kind
 	}
@@ -194,11 +200,17 @@ func openLLMetryTool(s *Span, a Attrs, out *Emitter) {
 
 	f := out.Add(fact.ToolCall)
 	input, askedID := toolAsked(asked)
-	output, answeredID := toolAnswered(answered)
-	f.CallID = cmp.Or(a.Str("gen_ai.tool.call.id", "gen_ai.tool.call_id", "ai.toolCall.id"), askedID, answeredID)
-	f.Tool = &fact.Tool{Input: input, Truncated: cut, Name: cmp.Or(
-		a.Str("gen_ai.tool.name", "traceloop.entity.name", "ai.toolCall.name"),
-		strings.TrimSuffix(strings.TrimPrefix(f.Name, "execute_tool "), ".tool"))}
+	output, message := toolAnswered(answered)
+	f.CallID = cmp.Or(a.Str("gen_ai.tool.call.id", "gen_ai.tool.call_id", "ai.toolCall.id"), askedID,
+		message.str("tool_call_id"))
+	f.Tool = &fact.Tool{Input: input, Truncated: cut, Name: cmp.Or(a.Str("gen_ai.tool.name"), message.str("name"))}
+	if asked == nil || a.Str("traceloop.span.kind") != "task" { // else the span has the name of the tool's class
+		f.Tool.Name = cmp.Or(f.Tool.Name, a.Str("traceloop.entity.name", "ai.toolCall.name"),
+			strings.TrimSuffix(strings.TrimPrefix(f.Name, "execute_tool "), ".tool"))
+	}
+	if message.str("status") == "error" { // the tool threw, and LangChain answered the model with that
+		f.Failed, f.Error, output = true, text(output), nil
+	}
 	setOutput(f, output)
 	readFailure(f, s)
 	// A span that ends without an error is a call that returned.
@@ -229,6 +241,8 @@ func arguments(o object, raw json.RawMessage) json.RawMessage {
 	args, ok := elements(o["args"])
 	named, _ := objectOf(o["kwargs"])
 	switch {
+	case len(args) == 1 && len(o) == 1: // LangChain's in JavaScript, as a text
+		return unwrapped(args[0])
 	case !ok || !o.has("args") || !o.has("kwargs") || len(o) != 2:
 	case len(args) == 0 && len(named) == 0:
 		return json.RawMessage("{}")
@@ -240,20 +254,20 @@ func arguments(o object, raw json.RawMessage) json.RawMessage {
 	return raw
 }
 
-// toolAnswered returns what a tool answered, which LangChain wraps together with its message.
-func toolAnswered(raw json.RawMessage) (output json.RawMessage, callID string) {
-	o, ok := objectOf(raw)
-	if !ok || !o.has("output") || !o.has("kwargs") {
-		return raw, ""
+// toolAnswered returns what a tool answered, and the message that LangChain makes of it.
+func toolAnswered(raw json.RawMessage) (output json.RawMessage, message object) {
+	in, ok := objectOf(raw)
+	if ok && in.has("output") && in.has("kwargs") {
+		raw = in["output"]
+		in = in.inner("output")
 	}
-	in := o.inner("output")
 	if k := in.inner("kwargs"); k != nil && in.has("lc") {
 		in = k
 	}
 	if in.has("content") && (in.str("type") == "tool" || in.has("tool_call_id")) {
-		return in["content"], in.str("tool_call_id")
+		return in["content"], in
 	}
-	return o["output"], ""
+	return raw, nil
 }
 
 // entityAsked finds what the user asked among what a workflow or agent was called with. It is nil if the arguments do

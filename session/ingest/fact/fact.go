@@ -67,6 +67,8 @@ type Fact struct {
 	EventOf string `json:"event_of,omitempty"`
 	// Name is the span's name or the record's event name, for provenance.
 	Name string `json:"name,omitempty"`
+	// Scope names the instrumentation that a model call is reported by, where many share the dialect.
+	Scope string `json:"scope,omitempty"`
 
 	// Session is the id that the source gives the session, and SessionKey the key under which it did. SessionRank is
 	// the key's place in the order of keys: the least counts.
