@@ -379,7 +379,7 @@ func (c *call) read() {
 		if n.Kind == fact.ModelCall && !n.record && len(c.output) > 0 {
 			// Another span may report the calls or the reasoning alone. Mastra's inference has the text, and the step
 			// around it the calls, in the order in which the model requested them.
-			c.complete(&fact.Message{Parts: n.Output})
+			c.complete(&fact.Message{Parts: n.Output}, nil)
 		}
 	}
 	// A record of an answer repeats the calls that the span has. Only its text is missing: with the calls, each would

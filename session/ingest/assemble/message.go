@@ -216,6 +216,13 @@ func (t *turn) setAsked(prompts []*node) *node {
 	if len(t.asked) == 0 && reporter != nil {
 		t.asked = askedBy(reporter.Fact)
 	}
+	for _, n := range t.nodes { // the root may report the words alone, and the model was given a picture with them
+		asked := askedBy(n.Fact)
+		if n.Kind == fact.ModelCall && !has(t.asked, fact.PartFile) && textOf(asked) == textOf(t.asked) {
+			isWords := func(p fact.Part) bool { return p.Kind != fact.PartFile }
+			t.asked = slices.Concat(t.asked, slices.DeleteFunc(asked, isWords))
+		}
+	}
 	switch {
 	case len(t.asked) > 0:
 		return reporter

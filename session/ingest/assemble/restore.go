@@ -54,7 +54,7 @@ func (t *turn) restore(calls []*call) (restored []*call, lost bool) {
 			next++
 		}
 		if next < before && calls[next].given(m) {
-			calls[next].complete(m) // the history may have what the call's own span leaves out
+			calls[next].complete(m, calls) // the history may have what the call's own span leaves out
 			restored = append(restored, calls[next])
 			next++
 			continue
@@ -169,8 +169,9 @@ func saysNothing(parts []fact.Part) bool {
 func (c *call) blank() bool { return len(c.output) == 0 && c.failed() != "" }
 
 // complete adds what another account has of the answer, such as a later request that repeats it: the tool calls of an
-// answer that has text, or its reasoning, which Strands leaves out of the span of the call.
-func (c *call) complete(m *fact.Message) {
+// answer that has text, or its reasoning, which Strands leaves out of the span of the call; and, if none of the others
+// requested them, the tool calls beside the last, which OpenLIT leaves out where Anthropic's answer is streamed.
+func (c *call) complete(m *fact.Message, others []*call) {
 	if len(c.output) == 0 {
 		if has(m.Parts, fact.PartCall) {
 			c.output = m.Parts
@@ -179,6 +180,16 @@ func (c *call) complete(m *fact.Message) {
 	}
 	var first, last []fact.Part
 	reasoned, called := has(c.output, fact.PartReasoning), has(c.output, fact.PartCall)
+	if mine, theirs := requested(c.output), requested(m.Parts); called && len(theirs) > len(mine) {
+		lost := slices.DeleteFunc(slices.Clone(theirs), func(id string) bool { return slices.Contains(mine, id) })
+		called = len(lost) != len(theirs)-len(mine) || slices.ContainsFunc(others, func(o *call) bool {
+			return slices.ContainsFunc(requested(o.output), func(id string) bool { return slices.Contains(lost, id) })
+		})
+		if !called {
+			isCall := func(p fact.Part) bool { return p.Kind == fact.PartCall }
+			c.output = slices.DeleteFunc(slices.Clone(c.output), isCall)
+		}
+	}
 	for _, p := range m.Parts {
 		switch {
 		case p.Kind == fact.PartReasoning && !reasoned:
@@ -197,21 +208,23 @@ func has(parts []fact.Part, kind string) bool {
 	return slices.ContainsFunc(parts, func(p fact.Part) bool { return p.Kind == kind })
 }
 
+// requested are the ids of the tool calls among parts, or the names of the tools.
+func requested(parts []fact.Part) (ids []string) {
+	for i := range parts {
+		if parts[i].Kind == fact.PartCall {
+			ids = append(ids, cmp.Or(parts[i].CallID, parts[i].Name))
+		}
+	}
+	return ids
+}
+
 // given reports whether the message is the call's answer. For a call whose answer no source reports, it is assumed to
 // be: a client that withholds content in its spans may still repeat it in the next request.
 func (c *call) given(m *fact.Message) bool {
 	if len(c.output) == 0 {
 		return true
 	}
-	ids := func(parts []fact.Part) (ids []string) {
-		for i := range parts {
-			if parts[i].Kind == fact.PartCall {
-				ids = append(ids, cmp.Or(parts[i].CallID, parts[i].Name))
-			}
-		}
-		return ids
-	}
-	mine, theirs := ids(c.output), ids(m.Parts)
+	mine, theirs := requested(c.output), requested(m.Parts)
 	x, y := strings.TrimSpace(textOf(c.output)), strings.TrimSpace(textOf(m.Parts))
 	switch {
 	case (len(mine) == 0 || len(theirs) == 0) && x == y && y != "":

@@ -68,6 +68,8 @@ func genAIKind(s *Span) fact.Kind {
 	operation := a.Str("gen_ai.operation.name")
 	kind, known := operations[operation]
 	switch {
+	case operation == "invoke_workflow" && a.Any("lk.agent_label"):
+		return fact.Step // LiveKit's agent_session: the conversation, with all its turns
 	case known && kind == fact.Step && a.Str(toolCallIDs...) != "":
 		return fact.ToolCall
 	case known:
@@ -153,6 +155,10 @@ func addGenAI(s *Span, out *Emitter, kind fact.Kind, events bool) *fact.Fact {
 	f := out.Add(kind)
 	c.fill(f)
 	readGenAICall(f, s.Scope, a)
+	if a.Str("openai.api.type") == "responses" && strings.HasPrefix(s.Scope.Name(), "@openlit/") {
+		f.SplitPrompts() // the history has lost its answers, which came before all prompts but the last
+		f.Unanswered = nil
+	}
 	for _, e := range s.Events().All() {
 		if counts := (Attrs{e.Attributes()}); counts.Any(inputTokens...) || counts.Any(outputTokens...) {
 			reported := genAIUsage(counts, usageBasis(s.Scope.Name(), a), counterOf(s.Scope))
@@ -221,7 +227,7 @@ func addCompacted(out *Emitter, a Attrs, since bool) *fact.Compacted {
 
 // readGenAICall reads the attributes of a model call or a turn that are no content.
 func readGenAICall(f *fact.Fact, scope pcommon.InstrumentationScope, a Attrs) {
-	f.Agent = cmp.Or(a.Str(agentNames...), a.Str("gen_ai.workflow.name"))
+	f.Agent = a.Str(agentNames...)
 	f.Model = genAIModel(a)
 	if f.Kind == fact.ModelCall {
 		f.Scope = scope.Name()
@@ -231,7 +237,7 @@ func readGenAICall(f *fact.Fact, scope pcommon.InstrumentationScope, a Attrs) {
 	}
 	f.CostUSD = genAICost(a)
 	f.Temperature = a.Float("gen_ai.request.temperature")
-	f.ResponseID, f.TurnID = a.Str("gen_ai.response.id"), a.Str("github.copilot.interaction_id")
+	f.ResponseID, f.TurnID = a.Str("gen_ai.response.id"), a.Str("github.copilot.interaction_id", "lk.speech_id")
 	f.RequestID = a.Str("anthropic.request.id")
 	f.ResponseModel = a.Str("gen_ai.response.model")
 	f.Finish = cmp.Or(a.Last("anthropic.message.stop_reason", "anthropic.session.turn.stop_reason",
@@ -256,7 +262,16 @@ func readGenAITool(f *fact.Fact, s *Span) {
 	if name, ok := strings.CutPrefix(f.Name, "execute_tool "); ok && f.Tool.Name == "" {
 		f.Tool.Name = name
 	}
+	if f.Tool.Name == "DynamicStructuredTool" { // LangChain's class: OpenLIT gives a call that fails the id of its run
+		f.Tool.Name = ""
+		if f.Failed {
+			f.CallID = ""
+		}
+	}
 	output := a.JSON(toolOutputs...)
+	if text(output) == "[object ToolMessage]" {
+		output = nil // LangChain's message as OpenLIT writes it
+	}
 	if f.Tool.Input == nil {
 		f.Tool.Input = toolContent(a.JSON("gen_ai.input.messages"), fact.PartCall, f.CallID)
 	}

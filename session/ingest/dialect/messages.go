@@ -151,8 +151,8 @@ func talks(messages []fact.Message) bool {
 	return slices.ContainsFunc(messages, func(m fact.Message) bool { return len(m.Parts) > 0 })
 }
 
-// knownOf weighs how much a conversation reports: its parts, and the ids of the calls in them. Parts that no rule can
-// read count for nothing.
+// knownOf weighs how much a conversation reports: its parts, and the ids of the calls and the files in them. Parts that
+// no rule can read count for nothing.
 func knownOf(messages []fact.Message) int { return partsKnown(fact.PartsOf(messages)) }
 
 func partsKnown(parts []fact.Part) (n int) {
@@ -160,7 +160,7 @@ func partsKnown(parts []fact.Part) (n int) {
 		if parts[i].Kind != fact.PartOther {
 			n++
 		}
-		if parts[i].CallID != "" {
+		if parts[i].CallID != "" || parts[i].URL != "" {
 			n++
 		}
 	}
