@@ -46,11 +46,7 @@ func (d *delivery) export(ctx context.Context, n int, send func(context.Context)
 		ctx, cancel := context.WithCancelCause(ctx)
 		defer cancel(nil)
 		defer context.AfterFunc(d.stopped, func() { cancel(context.Cause(d.stopped)) })()
-		for err = send(ctx); unreachable(err) && ctx.Err() == nil; err = send(ctx) {
-			select {
-			case <-time.After(retry.InitialInterval):
-			case <-ctx.Done():
-			}
+		for err = send(ctx); unreachable(err) && waited(ctx, retry.InitialInterval); err = send(ctx) {
 		}
 	}
 	if lost := rejected(err, n); lost < n {
@@ -75,6 +71,16 @@ func (d *delivery) export(ctx context.Context, n int, send func(context.Context)
 		return nil // the error of shutdown has it
 	}
 	return err
+}
+
+// waited reports whether the time passed before ctx ended. An error that was there then says more than that of ctx.
+func waited(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-time.After(d):
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }
 
 // unreachable reports whether there is no connection, as while a collector is restarted: the exporters by HTTP repeat
