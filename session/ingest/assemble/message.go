@@ -217,8 +217,10 @@ func (t *turn) setAsked(prompts []*node) *node {
 		t.asked = askedBy(reporter.Fact)
 	}
 	for _, n := range t.nodes { // the root may report the words alone, and the model was given a picture with them
-		asked := askedBy(n.Fact)
-		if n.Kind == fact.ModelCall && !has(t.asked, fact.PartFile) && textOf(asked) == textOf(t.asked) {
+		if n.Kind != fact.ModelCall || has(t.asked, fact.PartFile) {
+			continue
+		}
+		if asked := askedBy(n.Fact); has(asked, fact.PartFile) && textOf(asked) == textOf(t.asked) {
 			isWords := func(p fact.Part) bool { return p.Kind != fact.PartFile }
 			t.asked = slices.Concat(t.asked, slices.DeleteFunc(asked, isWords))
 		}
