@@ -230,15 +230,11 @@ func apartBy(x, y *node) int64 {
 	return tick
 }
 
-// twin reports whether n reports the call, and how much longer one of the two took.
+// twin reports whether n reports the call, and how much longer one of the two took. It is asked while calls have spans
+// only: records join them later.
 func (c *call) twin(n *node) (least int64, same bool) {
-	if c.span == nil {
-		return 0, false
-	}
 	for _, o := range c.nodes {
 		switch {
-		case o.record || o.Kind != fact.ModelCall:
-			continue
 		case isAttempt(o, n), isAttempt(n, o), !byTwo(o.Fact, n.Fact), o.RequestID != "" && n.RequestID != "":
 			return 0, false // one instrumentation reports two calls by two spans; equal ids of requests have joined before
 		case o.ResponseID != "" && n.ResponseID != "":

@@ -69,9 +69,6 @@ func (t *turn) restore(calls []*call) (restored []*call, lost bool) {
 			restored, rest.Parts = append(restored, calls[next]), rest.Parts[1:]
 			next++
 		}
-		if len(rest.Parts) == 0 {
-			continue
-		}
 		c := guess(rest.Parts, t.start, restored, calls[next:])
 		if c.appended = len(rest.Parts) < len(m.Parts) && t.ranNone(rest.Parts); !c.appended {
 			lost = true
