@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/agenttrace/agenttrace/internal/testscale"
 )
 
 // fill sets every field of the row that p points to, so the tests fail for a new column
@@ -65,9 +67,7 @@ func TestAppendJSONKeepsEveryColumn(t *testing.T) {
 			var b strings.Builder
 			enc := json.NewEncoder(&b)
 			enc.SetEscapeHTML(false)
-			if err := enc.Encode(tt.want); err != nil {
-				t.Fatal(err)
-			}
+			testscale.Must(t, enc.Encode(tt.want))
 			if diff := cmp.Diff(strings.TrimSuffix(b.String(), "\n"), string(tt.got)); diff != "" {
 				t.Errorf("order or form differs from encoding/json (-want +got):\n%s", diff)
 			}
@@ -120,10 +120,8 @@ func TestAppendJSONDoesNotAllocate(t *testing.T) {
 
 func TestDecodeJSONDefaults(t *testing.T) {
 	var s Session
-	if err := s.DecodeJSON(
-		[]byte(`{"id":"ses_1","agent":"a","permissions_json":null,"title":null,"later":{"x":1}}`)); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, s.DecodeJSON(
+		[]byte(`{"id":"ses_1","agent":"a","permissions_json":null,"title":null,"later":{"x":1}}`)))
 	if diff := cmp.Diff(Session{ID: "ses_1", Title: "New Chat", Agent: "a", PermissionsJSON: "[]", MetadataJSON: "{}"},
 		s); diff != "" {
 		t.Errorf("session (-want +got):\n%s", diff)

@@ -89,6 +89,14 @@ func Open[T io.Closer](t testing.TB, open func(ctx context.Context, place string
 	return opened
 }
 
+// Must ends the test if there is an error.
+func Must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // ReadFile returns the content of a file that is there.
 func ReadFile(t testing.TB, path string) []byte {
 	t.Helper()
@@ -102,7 +110,5 @@ func ReadFile(t testing.TB, path string) []byte {
 // WriteFile writes a file that nobody else may read.
 func WriteFile[T string | []byte](t testing.TB, path string, content T) {
 	t.Helper()
-	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	Must(t, os.WriteFile(path, []byte(content), 0o600))
 }

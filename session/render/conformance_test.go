@@ -52,9 +52,7 @@ var update = flag.Bool("update", false, "write the golden files")
 func transcript(t testing.TB, encode func(io.Writer, *document.Document, document.Words) error, said string, o document.Words) string {
 	t.Helper()
 	var b bytes.Buffer
-	if err := encode(&b, story(t, said), o); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, encode(&b, story(t, said), o))
 	return b.String()
 }
 
@@ -63,9 +61,7 @@ func golden(t *testing.T, name, got string) {
 	t.Helper()
 	file := filepath.Join("testdata", name)
 	if *update {
-		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, os.WriteFile(file, []byte(got), 0o644))
 	}
 	want := testscale.ReadFile(t, file)
 	if d := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(got, "\n")); d != "" {

@@ -15,6 +15,7 @@ import (
 	extast "github.com/yuin/goldmark/extension/ast"
 	"github.com/yuin/goldmark/text"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session/codec/codectest"
 	"github.com/agenttrace/agenttrace/session/document"
 )
@@ -147,9 +148,7 @@ func TestCall(t *testing.T) {
 				{Kind: document.KindStep, Step: 2},
 			}}}}}}
 		var b bytes.Buffer
-		if err := Markdown(&b, doc, document.Words{}); err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, Markdown(&b, doc, document.Words{}))
 		if got := b.String(); !strings.Contains(got, "\n"+want+"\n") {
 			t.Errorf("%s: want %q in\n%s", input, want, got)
 		}
@@ -165,9 +164,7 @@ func TestRoleOfAnyScript(t *testing.T) {
 		"": "### Message"} {
 		d := &document.Document{Turns: []*document.Turn{{Number: 1, Messages: []*document.Message{{Role: role}}}}}
 		var b bytes.Buffer
-		if err := Markdown(&b, d, document.Words{}); err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, Markdown(&b, d, document.Words{}))
 		if got := b.String(); !strings.Contains(got, "\n"+want+"\n") || !utf8.ValidString(got) {
 			t.Errorf("%q: no %q in %q", role, want, got)
 		}
@@ -183,9 +180,7 @@ func TestCutOfLittle(t *testing.T) {
 					Error: strings.Repeat("line\n", lines)}},
 			}}}}}}
 		var b bytes.Buffer
-		if err := Markdown(&b, doc, document.Words{}); err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, Markdown(&b, doc, document.Words{}))
 		if got := strings.Contains(b.String(), "left out"); got != cut {
 			t.Errorf("%d lines: cut %t, want %t", lines, got, cut)
 		}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/price"
@@ -33,9 +34,7 @@ func TestDiffWidth(t *testing.T) {
 	for _, w := range []int{40, 80, 100, 120, 133} {
 		for _, unified := range []bool{false, true} {
 			var out strings.Builder
-			if err := Diff(&out, document.Compare(a, b, document.CompareOptions{}), Options{Width: w}, unified); err != nil {
-				t.Fatal(err)
-			}
+			testscale.Must(t, Diff(&out, document.Compare(a, b, document.CompareOptions{}), Options{Width: w}, unified))
 			if strings.Contains(out.String(), "\x1b") {
 				t.Errorf("at %d columns an escape gets through", w)
 			}
@@ -117,16 +116,12 @@ func TestDiffUsage(t *testing.T) {
 	a.Turns[0].Usage = &session.Usage{Input: 1061, Output: 104, CacheRead: 768}
 	b.Turns[0].Usage = &session.Usage{Input: 60, Output: 104, CacheRead: 40}
 	var out strings.Builder
-	if err := Diff(&out, document.Compare(a, b, document.CompareOptions{}), Options{Width: 80}, false); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, Diff(&out, document.Compare(a, b, document.CompareOptions{}), Options{Width: 80}, false))
 	if want := "\n  tokens: input 1,061 → 60 · cache read 768 → 40\n"; !strings.Contains(out.String(), want) {
 		t.Errorf("%q is not in\n%s", want, out.String())
 	}
 	out.Reset()
-	if err := Diff(&out, document.Compare(a, b, document.CompareOptions{}), Options{Width: 40}, false); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, Diff(&out, document.Compare(a, b, document.CompareOptions{}), Options{Width: 40}, false))
 	if want := "\n  tokens: input 1,061 → 60\n          cache read 768 → 40\n"; !strings.Contains(out.String(), want) {
 		t.Errorf("%q is not in\n%s", want, out.String())
 	}
@@ -163,9 +158,7 @@ func TestEstimate(t *testing.T) {
 		t.Errorf("without a price (-want +got):\n%s", d)
 	}
 	var out strings.Builder
-	if err := Tokens(&out, doc, Options{Width: 100}); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, Tokens(&out, doc, Options{Width: 100}))
 	for _, line := range []string{" ~$0.20\n", " $0.50\n", " –\n"} {
 		if !strings.Contains(out.String(), line) {
 			t.Errorf("no %q in\n%s", line, out.String())

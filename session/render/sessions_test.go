@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec/jsonl"
 	"github.com/agenttrace/agenttrace/session/document"
@@ -52,9 +53,7 @@ func TestRenderSessions(t *testing.T) {
 	for _, width := range []int{140, 120, 80, 40} {
 		var b strings.Builder
 		o := Options{Width: width, Now: time.UnixMilli(epoch + 3_600_000)}
-		if err := Sessions(&b, items(), o); err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, Sessions(&b, items(), o))
 		checkLines(t, "list", b.String(), o)
 		fmt.Fprintf(&all, "%d columns\n%s\n", width, b.String())
 	}
@@ -131,10 +130,8 @@ func TestWholeIDs(t *testing.T) {
 		want  bool
 	}{{items(), 119, false}, {items(), 160, true}, {long, 160, false}, {long, 180, true}} {
 		var b strings.Builder
-		if err := Sessions(&b, test.items,
-			Options{Width: test.width, Now: time.UnixMilli(epoch)}); err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, Sessions(&b, test.items,
+			Options{Width: test.width, Now: time.UnixMilli(epoch)}))
 		if got := strings.Contains(b.String(), test.items[0].ID); got != test.want ||
 			!strings.Contains(b.String(), "MODEL") {
 			t.Errorf("at %d columns whole ids %v, want %v, and a MODEL:\n%s", test.width, got, test.want, b.String())
@@ -149,9 +146,7 @@ func TestAPipedListKeepsItsColumnsBesideALongTitle(t *testing.T) {
 		{ID: "b", Title: "short", Agent: "codex", Total: 7}}
 	for _, columns := range []int{40, 100, 200} {
 		var out strings.Builder
-		if err := Sessions(&out, items, Options{Whole: true, Width: columns}); err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, Sessions(&out, items, Options{Whole: true, Width: columns}))
 		lines := strings.Split(out.String(), "\n")
 		for i, agent := range []string{"AGENT", "an agent with a long name", "codex"} {
 			if at := strings.Index(lines[0], "AGENT"); !strings.HasPrefix(lines[i][at:], agent) {

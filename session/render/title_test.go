@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/document"
 )
@@ -13,12 +14,8 @@ func TestASessionWithoutATitleIsShownUnderTheNameThatListsGiveIt(t *testing.T) {
 	doc := talk("s", 1, "Fix the test\nplease", "Done.")
 	doc.Session.Title, doc.Session.Opening = session.Untitled, "Fix the test\nplease"
 	var terminal, markdown bytes.Buffer
-	if err := Document(&terminal, doc, Options{Width: 80}); err != nil {
-		t.Fatal(err)
-	}
-	if err := Markdown(&markdown, doc, document.Words{}); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, Document(&terminal, doc, Options{Width: 80}))
+	testscale.Must(t, Markdown(&markdown, doc, document.Words{}))
 	for _, shown := range []string{terminal.String(), markdown.String()} {
 		if head, _, _ := strings.Cut(shown, "\n"); strings.TrimPrefix(head, "# ") != "Fix the test please" {
 			t.Errorf("the first line is %q", head)
