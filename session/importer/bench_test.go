@@ -35,9 +35,7 @@ func BenchmarkImport(b *testing.B) {
 		if _, err := im.Run(b.Context(), importer.Inputs(paths, nil, nil)); err != nil {
 			b.Fatal(err)
 		}
-		if err := im.Close(); err != nil {
-			b.Fatal(err)
-		}
+		testscale.Must(b, im.Close())
 	}
 	b.Run("floor", func(b *testing.B) {
 		b.SetBytes(size)
@@ -46,9 +44,7 @@ func BenchmarkImport(b *testing.B) {
 				text := testscale.ReadFile(b, path)
 				for line := range bytes.Lines(text) {
 					var record map[string]any
-					if err := json.Unmarshal(line, &record); err != nil {
-						b.Fatal(err)
-					}
+					testscale.Must(b, json.Unmarshal(line, &record))
 				}
 			}
 		}

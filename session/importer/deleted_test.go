@@ -22,9 +22,7 @@ func deleteSession(t *testing.T, db, id string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(s.Delete(t.Context(), id), s.Close()); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, errors.Join(s.Delete(t.Context(), id), s.Close()))
 }
 
 // has reports whether a store has a session.
@@ -115,9 +113,7 @@ func TestDatabaseIsReadWhereItChanged(t *testing.T) {
 					t.Fatal(err)
 				}
 				failed, err := im.Run(t.Context(), importer.Inputs([]string{dir}, nil, nil))
-				if err := errors.Join(failed, err, im.Close()); err != nil {
-					t.Fatal(err)
-				}
+				testscale.Must(t, errors.Join(failed, err, im.Close()))
 				return im.Summary, at.Sessions
 			}
 			first, n := read(importer.Options{})

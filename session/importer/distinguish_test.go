@@ -47,9 +47,7 @@ func TestTwoSessionsOfOneID(t *testing.T) {
 	file := func(elem ...string) string { return filepath.Join(append([]string{dir}, elem...)...) }
 	put := func(text string, elem ...string) {
 		t.Helper()
-		if err := os.MkdirAll(filepath.Dir(file(elem...)), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, os.MkdirAll(filepath.Dir(file(elem...)), 0o700))
 		write(t, file(elem...), text)
 	}
 	for project, question := range map[string]string{"a": "why", "b": "how"} {

@@ -55,9 +55,7 @@ func importFile(t testing.TB, db, path string) int {
 	if _, err := im.Run(t.Context(), importer.Inputs([]string{path}, nil, nil)); err != nil {
 		t.Fatal(err)
 	}
-	if err := im.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, im.Close())
 	return int(at.Read)
 }
 
@@ -119,9 +117,7 @@ func TestGrownFileIsTheWholeFile(t *testing.T) {
 				if _, err := f.WriteString(text[cut:]); err != nil {
 					t.Fatal(err)
 				}
-				if err := f.Close(); err != nil {
-					t.Fatal(err)
-				}
+				testscale.Must(t, f.Close())
 				importFile(t, db, path)
 				if got := exported(t, db); got != want {
 					t.Fatalf("ended at %d after %.300s\n(-whole +grown):\n%s", cut, text[max(0, cut-300):cut],

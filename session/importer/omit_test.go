@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/redact"
 	"github.com/agenttrace/agenttrace/session/importer"
 	"github.com/agenttrace/agenttrace/session/ingest"
@@ -87,9 +88,7 @@ func TestAnnotationsStayWhenTelemetryComes(t *testing.T) {
 					before[i].Identify()
 				}
 				if annotate {
-					if err := s.Annotate(t.Context(), before); err != nil {
-						t.Fatal(err)
-					}
+					testscale.Must(t, s.Annotate(t.Context(), before))
 				}
 				ingester := ingest.New(s, ingest.Options{})
 				im, err := importer.NewInto(s, db, ingester, importer.Options{})
@@ -100,9 +99,7 @@ func TestAnnotationsStayWhenTelemetryComes(t *testing.T) {
 					err != nil {
 					t.Fatal(failed, err)
 				}
-				if err := im.Close(); err != nil {
-					t.Fatal(err)
-				}
+				testscale.Must(t, im.Close())
 				var ids []string
 				for i := 0; i < len(before); i += 2 {
 					ids = append(ids, before[i].SessionID)

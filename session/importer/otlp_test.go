@@ -52,9 +52,7 @@ func TestTranscriptsComeBackThroughOTLP(t *testing.T) {
 				if losses := otlp.Explain(&formats.Source{Session: s}); len(losses) > 0 {
 					t.Errorf("session %s would lose %v", s.Session.ID, losses)
 				}
-				if err := otlp.Stream(&spans)(&formats.Source{Session: s}); err != nil {
-					t.Fatal(err)
-				}
+				testscale.Must(t, otlp.Stream(&spans)(&formats.Source{Session: s}))
 			}
 			testscale.WriteFile(t, file, spans.Bytes())
 			again := filepath.Join(t.TempDir(), "again.db")
@@ -113,9 +111,7 @@ func TestAFileOfSpansTakesNothingOfAnotherSession(t *testing.T) {
 		t.Fatal("the first file was not imported")
 	}
 	var rows bytes.Buffer
-	if err := jsonl.Encode(&rows, want.Transcript); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, jsonl.Encode(&rows, want.Transcript))
 	copied := filepath.Join(dir, "copied.jsonl")
 	write(t, copied, strings.NewReplacer("victim", "evil", "hello", "a longer text").Replace(rows.String()))
 	for _, path := range []string{evil, copied} {

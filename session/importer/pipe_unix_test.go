@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session/importer"
 )
 
@@ -20,9 +21,7 @@ import (
 func pipe(t *testing.T, elem ...string) string {
 	t.Helper()
 	path := filepath.Join(elem...)
-	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), syscall.Mkfifo(path, 0o600)); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), syscall.Mkfifo(path, 0o600)))
 	return path
 }
 
@@ -79,10 +78,8 @@ func TestWhatIsNoFileIsLeftOut(t *testing.T) {
 	pipe(t, dir, "b", "p.jsonl")
 	pipe(t, dir, "runs", "1", "run.json")
 	pipe(t, dir, "storage", "session", "p", "ses_1.json")
-	if err := errors.Join(os.Symlink("/dev/zero", filepath.Join(dir, "z.jsonl")), os.Symlink(".",
-		filepath.Join(dir, "c")), os.Symlink("l.jsonl", filepath.Join(dir, "l.jsonl"))); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, errors.Join(os.Symlink("/dev/zero", filepath.Join(dir, "z.jsonl")), os.Symlink(".",
+		filepath.Join(dir, "c")), os.Symlink("l.jsonl", filepath.Join(dir, "l.jsonl"))))
 	var warned []string
 	got, _ := run(t, filepath.Join(t.TempDir(), "s.db"), importer.Options{Warn: func(text string) {
 		warned = append(warned, text)

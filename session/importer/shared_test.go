@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session/importer"
 	"github.com/agenttrace/agenttrace/session/ingest"
 	"github.com/agenttrace/agenttrace/session/store"
@@ -43,9 +44,7 @@ func TestTelemetryThatComesWhileATranscriptIsRead(t *testing.T) {
 			client, grew := strings.CutSuffix(name, " that grew")
 			dir := filepath.Join("..", "ingest", "testdata", "delegated", client)
 			transcripts := filepath.Join(t.TempDir(), "transcripts")
-			if err := os.CopyFS(transcripts, os.DirFS(filepath.Join(dir, "transcripts"))); err != nil {
-				t.Fatal(err)
-			}
+			testscale.Must(t, os.CopyFS(transcripts, os.DirFS(filepath.Join(dir, "transcripts"))))
 			telemetry, err := filepath.Glob(filepath.Join(dir, "telemetry", "*.json"))
 			if err != nil || len(telemetry) == 0 {
 				t.Fatal("no telemetry", err)
@@ -70,9 +69,7 @@ func TestTelemetryThatComesWhileATranscriptIsRead(t *testing.T) {
 				if failed != nil || err != nil {
 					t.Fatal(failed, err)
 				}
-				if err := im.Close(); err != nil {
-					t.Fatal(err)
-				}
+				testscale.Must(t, im.Close())
 				return im.Summary
 			}
 			texts := make(map[string]string)
@@ -99,9 +96,7 @@ func TestTelemetryThatComesWhileATranscriptIsRead(t *testing.T) {
 			if got := read(late, importer.Options{}, transcripts); got.Total.Joined == 0 {
 				t.Errorf("nothing was merged: %+v", got.Total)
 			}
-			if err := s.Close(); err != nil {
-				t.Fatal(err)
-			}
+			testscale.Must(t, s.Close())
 			if want, got := exported(t, whole), exported(t, db); got != want {
 				t.Errorf("other rows than of telemetry that was there before\nwant %s\ngot  %s", want, got)
 			}

@@ -35,12 +35,8 @@ func shown(t testing.TB, paths ...string) string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := render.Document(&b, doc, render.Options{Width: 100, Now: time.UnixMilli(s.UpdatedAt)}); err != nil {
-			t.Fatal(err)
-		}
-		if err := render.Permissions(&b, doc, render.Options{Width: 100, Now: time.UnixMilli(s.UpdatedAt)}); err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, render.Document(&b, doc, render.Options{Width: 100, Now: time.UnixMilli(s.UpdatedAt)}))
+		testscale.Must(t, render.Permissions(&b, doc, render.Options{Width: 100, Now: time.UnixMilli(s.UpdatedAt)}))
 	}
 	return b.String()
 }
@@ -164,9 +160,7 @@ func stored(t *testing.T, path, id string) *codec.Session {
 func inFormat(t *testing.T, s *codec.Session, format string) string {
 	t.Helper()
 	var b strings.Builder
-	if err := formats.Named(format, nil).Stream(&b)(&formats.Source{Session: s}); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, formats.Named(format, nil).Stream(&b)(&formats.Source{Session: s}))
 	return b.String()
 }
 

@@ -30,9 +30,7 @@ func run(t *testing.T, db string, o importer.Options, args ...string) (importer.
 	if _, err := im.Run(t.Context(), importer.Inputs(args, strings.NewReader(""), o.Format)); err != nil {
 		t.Fatal(err)
 	}
-	if err := im.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, im.Close())
 	return im.Summary, at.Begun
 }
 
@@ -51,9 +49,7 @@ func claudeFile(session, question string) string {
 
 func write(t testing.TB, path, text string) {
 	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, os.MkdirAll(filepath.Dir(path), 0o700))
 	testscale.WriteFile(t, path, text)
 }
 
@@ -124,9 +120,7 @@ func TestInterruptedImportRemembersWhatWasRead(t *testing.T) {
 	if _, err := im.Run(ctx, importer.Inputs([]string{dir}, nil, nil)); !errors.Is(err, context.Canceled) {
 		t.Errorf("the import ended with %v", err)
 	}
-	if err := im.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, im.Close())
 	if _, n := run(t, db, importer.Options{}, dir); n != 0 {
 		t.Errorf("%d files were read again", n)
 	}
@@ -148,21 +142,13 @@ func TestChangedFilesAreRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	write(t, path("new"), strings.Replace(claudeFile("replaced", "who"), "yes", "you", 1)) // of the same size
-	if err := os.Rename(path("new"), path("replaced")); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chtimes(path("replaced"), info.ModTime(), info.ModTime()); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, os.Rename(path("new"), path("replaced")))
+	testscale.Must(t, os.Chtimes(path("replaced"), info.ModTime(), info.ModTime()))
 	text := claudeFile("truncated", "why")
 	write(t, path("truncated"), text[:strings.Index(text, "\n")+1])
 	later := time.Now().Add(time.Hour)
-	if err := os.Chtimes(path("touched"), later, later); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Remove(path("gone")); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, os.Chtimes(path("touched"), later, later))
+	testscale.Must(t, os.Remove(path("gone")))
 	summary, _ := run(t, db, importer.Options{}, dir)
 	for _, tally := range summary.Files {
 		if name := strings.TrimSuffix(filepath.Base(tally.File), ".jsonl"); tally.Same != (name == "same") {
@@ -224,9 +210,7 @@ func TestFilesThatChangeWhileTheyAreRead(t *testing.T) {
 		done <- nil
 	}()
 	run(t, db, importer.Options{}, dir)
-	if err := <-done; err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, <-done)
 	run(t, db, importer.Options{}, dir)
 	if _, n := run(t, db, importer.Options{}, dir); n != 0 {
 		t.Errorf("%d read again", n)
@@ -250,9 +234,7 @@ func TestCompressedAndDamagedFilesAreRemembered(t *testing.T) {
 		if _, err := z.Write([]byte(text)); err != nil {
 			t.Fatal(err)
 		}
-		if err := z.Close(); err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, z.Close())
 		write(t, packed, b.String())
 	}
 	pack(claudeFile("s1", "why"))

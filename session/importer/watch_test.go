@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session/importer"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
 )
@@ -106,9 +107,7 @@ func TestWatchImportsWhatChanges(t *testing.T) {
 		`"type":"user","promptId":"p2","message":{"role":"user","content":"and?"}}` + "\n"); err != nil {
 		t.Fatal(err)
 	}
-	if err := f.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, f.Close())
 	eventually(t, db, "s3", 3)
 	write(t, filepath.Join(dir, "p", "new.jsonl"), claudeFile("new", "why"))
 	eventually(t, db, "new", 2)
@@ -117,9 +116,7 @@ func TestWatchImportsWhatChanges(t *testing.T) {
 	}
 	write(t, filepath.Join(dir, "q", "deep", "deeper.jsonl"), claudeFile("deeper", "why"))
 	eventually(t, db, "deeper", 2)
-	if err := os.Remove(filepath.Join(dir, "p", "s4.jsonl")); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, os.Remove(filepath.Join(dir, "p", "s4.jsonl")))
 	write(t, filepath.Join(dir, "p", "last.jsonl"), claudeFile("last", "why"))
 	eventually(t, db, "last", 2)
 	eventually(t, db, "s4", 2)
@@ -159,8 +156,6 @@ func TestWatchWaitsForTheStore(t *testing.T) {
 	if err := second.Run(t.Context()); err == nil {
 		t.Error("a store that is held was watched into")
 	}
-	if err := other.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, other.Close())
 	eventually(t, db, "b", 2)
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/codectest"
 )
@@ -27,12 +28,8 @@ func agentdbgLine(n int, typ, payload string) string {
 
 func agentdbgWrite(tb testing.TB, path, text string) {
 	tb.Helper()
-	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
-		tb.Fatal(err)
-	}
-	if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
-		tb.Fatal(err)
-	}
+	testscale.Must(tb, os.MkdirAll(filepath.Dir(path), 0o777))
+	testscale.Must(tb, os.WriteFile(path, []byte(text), 0o666))
 }
 
 func TestAgentDbgDecodeFilePlaces(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/codectest"
@@ -133,9 +134,7 @@ func TestAgentDbgEventsSortedByTimeStayInOrder(t *testing.T) {
 		}
 		Events []event
 	}
-	if err := json.Unmarshal(agentdbgEncode(s), &run); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, json.Unmarshal(agentdbgEncode(s), &run))
 	slices.SortStableFunc(run.Events, func(a, b event) int { return bytes.Compare([]byte(a.TS), []byte(b.TS)) })
 	var got []string
 	for _, e := range run.Events {
@@ -187,9 +186,7 @@ func TestAgentDbgTurnsOfARunKeepTheirEnds(t *testing.T) {
 		var meta struct {
 			Trace struct{ Outcome string } `json:"agenttrace"`
 		}
-		if err := json.Unmarshal([]byte(read.Session.MetadataJSON), &meta); err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, json.Unmarshal([]byte(read.Session.MetadataJSON), &meta))
 		return got, meta.Trace.Outcome
 	}
 	finished := `{"end_reason":"finish"}`

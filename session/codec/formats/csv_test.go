@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/codectest"
@@ -52,9 +53,7 @@ func TestCSVEncode(t *testing.T) {
 		},
 	}
 	var b strings.Builder
-	if err := csvNewEncoder(&b).Encode(&codec.Session{Transcript: tr}); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, csvNewEncoder(&b).Encode(&codec.Session{Transcript: tr}))
 	want := csvHeader +
 		`s,"Say, ""hi""",a,sys,system,1,1,false,,,,,,,,,,,,,,,,,,,,,false,,,
 s,"Say, ""hi""",a,u0,user,1,2,false,,,p,0,text,,,,6,7,8,,,,,,,,,,false,,,
@@ -81,9 +80,7 @@ func TestCSVFormulasAreGuarded(t *testing.T) {
 		// A number keeps its sign.
 		tr.Messages = []session.MessageAndParts{{Message: session.Message{ID: "m", CreatedAt: -5}}}
 		var b strings.Builder
-		if err := csvNewEncoder(&b).Encode(&codec.Session{Transcript: tr}); err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, csvNewEncoder(&b).Encode(&codec.Session{Transcript: tr}))
 		rows, err := csv.NewReader(strings.NewReader(b.String())).ReadAll()
 		if err != nil {
 			t.Fatal(err)
@@ -102,9 +99,7 @@ func TestCSVOfSeveralSessions(t *testing.T) {
 	var b bytes.Buffer
 	e, want := csvNewEncoder(&b), 1
 	for _, tr := range codectest.Load(t, "../../testdata/reference.jsonl") {
-		if err := e.Encode(tr); err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, e.Encode(tr))
 		for _, m := range tr.Messages {
 			want += len(m.Parts)
 		}
@@ -128,9 +123,7 @@ func TestCSVWithheldValuesHaveNoSize(t *testing.T) {
 			continue
 		}
 		var b bytes.Buffer
-		if err := csvNewEncoder(&b).Encode(sample.Session); err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, csvNewEncoder(&b).Encode(sample.Session))
 		records, err := csv.NewReader(&b).ReadAll()
 		if err != nil {
 			t.Fatal(err)

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/render"
 )
@@ -33,9 +34,7 @@ func TestImagesOfToolsAreImages(t *testing.T) {
 		"show":     {func(b *bytes.Buffer) error { return render.Document(b, doc, render.Options{}) }, shown},
 	} {
 		var b bytes.Buffer
-		if err := c.write(&b); err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, c.write(&b))
 		if !strings.Contains(b.String(), c.want) {
 			t.Errorf("%s does not have %s:\n%s", name, c.want, b.String())
 		}
@@ -73,9 +72,7 @@ func TestATIFTotalsAreTheSumsOfItsSteps(t *testing.T) {
 			}
 		}
 	}
-	if err := json.Unmarshal(text, &got); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, json.Unmarshal(text, &got))
 	for _, step := range got.Steps {
 		got.Final.Prompt -= step.Metrics.Prompt
 		got.Final.Completion -= step.Metrics.Completion

@@ -77,9 +77,7 @@ func jutulMilli(tb testing.TB, events []jutulEvent) []jutulEvent {
 func TestJutulRoundTripSample(t *testing.T) {
 	all := collected(t, jutulDecodeFile(jutulSample, nil))
 	path := filepath.Join(t.TempDir(), jutulFileName)
-	if err := jutulEncodeFile(path, all[0]); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, jutulEncodeFile(path, all[0]))
 	if left, _ := filepath.Glob(path + "-*"); left != nil {
 		t.Errorf("left behind: %v", left)
 	}

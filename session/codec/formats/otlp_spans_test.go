@@ -136,9 +136,7 @@ func otlpWorked(t *testing.T) (td ptrace.Traces, ids []string) {
 	ask(ctx, turn, "", errors.New("no model"))
 	turn.Fail(errors.New("no model"))
 	run.End(errors.New("no model"))
-	if err := rec.Err(); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, rec.Err())
 	return otlpSent(rec.All()), []string{sess.ID(), child.ID()}
 }
 

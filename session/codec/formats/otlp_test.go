@@ -53,9 +53,7 @@ func otlpStored(tb testing.TB, r store.Reader, id string) (*codec.Session, []sto
 	s := &codec.Session{Transcript: in.Transcript, Decisions: in.Decisions, Annotations: in.Annotations}
 	for i := range s.Messages {
 		var m session.MessageMetadata
-		if err := json.Unmarshal([]byte(s.Messages[i].Message.MetadataJSON), &m); err != nil {
-			tb.Fatal(err)
-		}
+		testscale.Must(tb, json.Unmarshal([]byte(s.Messages[i].Message.MetadataJSON), &m))
 		for kind, digest := range map[store.BlobKind]string{store.BlobSystemPrompt: m.SystemPromptDigest,
 			store.BlobToolCatalog: m.Trace.ToolCatalogDigest} {
 			if b, err := r.Blob(context.Background(), kind, digest); err == nil && !slices.Contains(s.Blobs, b) {
@@ -221,17 +219,13 @@ func TestOTLPFiles(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var file bytes.Buffer
 			for _, s := range both {
-				if err := write(&file, s); err != nil {
-					t.Fatal(err)
-				}
+				testscale.Must(t, write(&file, s))
 			}
 			if !otlpfile.Sniff(file.Bytes()[:min(file.Len(), otlpfile.SniffSize)]) {
 				t.Error("the file is not recognized")
 			}
 			st := otlpEmptyStore(t)
-			if err := otlpInto(t.Context(), st, &file, nil); err != nil {
-				t.Fatal(err)
-			}
+			testscale.Must(t, otlpInto(t.Context(), st, &file, nil))
 			for _, s := range both {
 				want := *s
 				want.SpanRefs, want.Traces, want.State, want.RequestedIndexes = nil, nil, nil, nil

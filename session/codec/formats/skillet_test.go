@@ -74,9 +74,7 @@ func TestSkilletSamplesComeOutAsTheyWere(t *testing.T) {
 	}
 
 	dir := t.TempDir()
-	if err := skilletEncodeFile(dir, skilletOnly(t, skilletDecodeFile(skilletSampleDB, nil)), false); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, skilletEncodeFile(dir, skilletOnly(t, skilletDecodeFile(skilletSampleDB, nil)), false))
 	if diff := cmp.Diff(wantItems, skilletItems(t, filepath.Join(dir, ".agent_sessions.sqlite"))); diff != "" {
 		t.Errorf("items (-want +got):\n%s", diff)
 	}
@@ -88,9 +86,7 @@ func TestSkilletSamplesComeOutAsTheyWere(t *testing.T) {
 func TestSkilletBothGoBackToBoth(t *testing.T) {
 	s := skilletOnly(t, skilletDecodeFile(skilletStateDir, nil))
 	dir := t.TempDir()
-	if err := skilletEncodeFile(dir, s, false); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, skilletEncodeFile(dir, s, false))
 	log := filepath.Join(dir, strings.TrimPrefix(skilletSampleLog, skilletStateDir))
 	if diff := cmp.Diff(skilletExpressed(readFile(t, skilletSampleLog)), readFile(t, log)); diff != "" {
 		t.Errorf("log (-want +got):\n%s", diff)
@@ -104,9 +100,7 @@ func TestSkilletBothGoBackToBoth(t *testing.T) {
 	if err := skilletEncodeFile(dir, s, false); !errors.Is(err, os.ErrExist) {
 		t.Errorf("a log that is there: %v", err)
 	}
-	if err := os.Remove(log); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, os.Remove(log))
 	if err := skilletEncodeFile(dir, s, false); !errors.Is(err, os.ErrExist) {
 		t.Errorf("a conversation that is there: %v", err)
 	}
@@ -144,9 +138,7 @@ func TestSkilletDecodeItems(t *testing.T) {
 	s := skilletOnly(t, skilletDecodeFile(path, p.add))
 	codectest.CheckGolden(t, "testdata/skillet/items.golden.jsonl", codectest.Golden(t, p, s), *update)
 	out := filepath.Join(t.TempDir(), "out.sqlite")
-	if err := skilletEncodeFile(out, s, false); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, skilletEncodeFile(out, s, false))
 	listed := skilletItemStore.Losses.Of(s)
 	for _, l := range codec.Lost(s, skilletOnly(t, skilletDecodeFile(out, nil))) {
 		if !slices.ContainsFunc(listed, func(of codec.Loss) bool { return of.What == l.What }) {
@@ -160,17 +152,11 @@ func TestSkilletDecodeFileOfADirectory(t *testing.T) {
 	logs := filepath.Join(dir, ".skilled-agent", "state", ".agent_session_logs")
 	for _, name := range []string{"ann_x/one", "ann_x/two", "bob/one"} {
 		path := filepath.Join(logs, filepath.FromSlash(name)+".jsonl")
-		if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, fmt.Appendf(nil,
-			`{"kind":"user_message","userInput":%q,"timestamp":"2026-01-01T00:00:00.000Z"}`, name), 0o666); err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, os.MkdirAll(filepath.Dir(path), 0o777))
+		testscale.Must(t, os.WriteFile(path, fmt.Appendf(nil,
+			`{"kind":"user_message","userInput":%q,"timestamp":"2026-01-01T00:00:00.000Z"}`, name), 0o666))
 	}
-	if err := os.WriteFile(filepath.Join(logs, "bob", "empty.jsonl"), nil, 0o666); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, os.WriteFile(filepath.Join(logs, "bob", "empty.jsonl"), nil, 0o666))
 	hi := `{"role":"user","content":"hi"}`
 	skilletNewStore(t, filepath.Join(dir, ".skilled-agent", "state", ".agent_sessions.sqlite"),
 		[4]string{"ann@x", "one", "1", hi}, [4]string{"ann@x", "three", "1", hi}, [4]string{"a.b", "s", "1", hi},
@@ -183,9 +169,7 @@ func TestSkilletDecodeFileOfADirectory(t *testing.T) {
 				User string `json:"user"`
 			} `json:"skillet"`
 		}
-		if err := json.Unmarshal([]byte(s.Session.MetadataJSON), &meta); err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, json.Unmarshal([]byte(s.Session.MetadataJSON), &meta))
 		got = append(got, meta.Skillet.User+"/"+s.Session.Title)
 	}
 	want := []string{"ann@x/one", "ann_x/two", "bob/one", "a.b/s", "a_b/s", "ann@x/three"}
@@ -204,9 +188,7 @@ func TestSkilletLogIsBelowItsUser(t *testing.T) {
 	s := chat([]string{"user", `{"type":"text","text":"q"}`})
 	s.Session.MetadataJSON = `{"user_id":"ann@x"}`
 	dir := t.TempDir()
-	if err := skilletEncodeFile(dir, s, false); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, skilletEncodeFile(dir, s, false))
 	if logs, err := filepath.Glob(filepath.Join(dir, ".agent_session_logs", "ann_x", "*.jsonl")); len(logs) != 1 {
 		t.Errorf("logs %q, %v", logs, err)
 	}
@@ -216,9 +198,7 @@ func TestSkilletLogIsBelowItsUser(t *testing.T) {
 func skilletBack(t *testing.T, s *codec.Session) (all []*codec.Session) {
 	t.Helper()
 	dir := t.TempDir()
-	if err := skilletEncodeFile(dir, s, false); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, skilletEncodeFile(dir, s, false))
 	for again, err := range skilletDecodeFile(dir, func(p codec.Problem) { t.Error(p) }) {
 		if err != nil {
 			t.Fatal(err)
@@ -265,9 +245,7 @@ func TestSkilletStoreTellsWhatTheLogLeavesOut(t *testing.T) {
 // the first entry, and an empty one would be damage.
 func TestSkilletNoTurnNoLog(t *testing.T) {
 	dir := t.TempDir()
-	if err := skilletEncodeFile(dir, chat(), false); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, skilletEncodeFile(dir, chat(), false))
 	if _, err := os.Stat(filepath.Join(dir, ".agent_session_logs")); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a log was written: %v", err)
 	}
@@ -293,9 +271,7 @@ func TestSkilletLossOfTheID(t *testing.T) {
 		}
 		for _, place := range []string{"", "s.sqlite"} {
 			path := filepath.Join(t.TempDir(), place)
-			if err := skilletEncodeFile(path, s, false); err != nil {
-				t.Fatal(err)
-			}
+			testscale.Must(t, skilletEncodeFile(path, s, false))
 			if got := skilletOnly(t, skilletDecodeFile(path, nil)).Session.ID; (got == id) != kept {
 				t.Errorf("session %s comes back as %s from %q, want it kept: %v", id, got, place, kept)
 			}
@@ -318,9 +294,7 @@ func TestSkilletReplace(t *testing.T) {
 	for _, place := range []string{"", "s.sqlite", "logs/u/s.jsonl"} {
 		path := filepath.Join(t.TempDir(), place)
 		if place != "logs/u/s.jsonl" {
-			if err := skilletEncodeFile(path, named(before, "other"), false); err != nil {
-				t.Fatal(err)
-			}
+			testscale.Must(t, skilletEncodeFile(path, named(before, "other"), false))
 		}
 		if err := skilletEncodeFile(path, named(before, "s"), true); err != nil { // of nothing
 			t.Fatal(err)
@@ -328,9 +302,7 @@ func TestSkilletReplace(t *testing.T) {
 		if err := skilletEncodeFile(path, named(after, "s"), false); !errors.Is(err, fs.ErrExist) {
 			t.Errorf("%q: EncodeFile over what is there: %v", place, err)
 		}
-		if err := skilletEncodeFile(path, named(after, "s"), true); err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, skilletEncodeFile(path, named(after, "s"), true))
 		want := map[string]string{"s": "after"}
 		if place != "logs/u/s.jsonl" {
 			want["other"] = "before"
@@ -362,9 +334,7 @@ func TestSkilletReplace(t *testing.T) {
 	// A session that has no turn any more has no log either.
 	dir := t.TempDir()
 	for _, s := range []*codec.Session{before, chat()} {
-		if err := skilletEncodeFile(dir, s, true); err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, skilletEncodeFile(dir, s, true))
 	}
 	for s, err := range skilletDecodeFile(dir, nil) {
 		t.Errorf("read %v, %v of a session without turns", s, err)

@@ -164,9 +164,7 @@ func TestStoreFile(t *testing.T) {
 
 	// No session is a store too.
 	empty := filepath.Join(dir, "empty.db")
-	if err := sqliteEncodeFile(t.Context(), empty, func(func(*codec.Session, error) bool) {}, nil); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, sqliteEncodeFile(t.Context(), empty, func(func(*codec.Session, error) bool) {}, nil))
 	if sessions, problems, err := sqliteDecode(t, empty); err != nil || len(sessions)+len(problems) > 0 {
 		t.Errorf("%d sessions, %v, %v", len(sessions), problems, err)
 	}
@@ -180,9 +178,7 @@ func TestStoreTraces(t *testing.T) {
 	s := sqliteOpenStore(t, path)
 	sqliteApply(t, s, store.Batch{SpanRefs: []store.SpanRef{{TraceID: ours, SpanID: "0123456789abcdef", SessionID: "ses_1",
 		Kind: "session.run", Dialect: "agenttrace", StartNano: 1, EndNano: 2}}})
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, s.Close())
 	testscale.Script(t, path, `INSERT INTO session_traces VALUES ('`+foreign+`', 'ses_3');
  INSERT INTO observations(trace_id, source, owner, dialect, span_id, start_nano, end_nano, until_nano, default_session,
   session_id, kind, reach, data)

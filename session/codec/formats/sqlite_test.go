@@ -55,9 +55,7 @@ func sqliteWrite(t *testing.T) (path string, all []*store.Imported) {
 			t.Fatal(err)
 		}
 	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, s.Close())
 	return path, all
 }
 
@@ -102,9 +100,7 @@ func TestStoreReference(t *testing.T) {
 		}
 	}
 	testscale.Script(t, path, drop)
-	if err := os.Chmod(filepath.Dir(path), 0o500); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, os.Chmod(filepath.Dir(path), 0o500))
 	t.Cleanup(func() { _ = os.Chmod(filepath.Dir(path), 0o700) })
 	names, err = sqliteTables(path)
 	if err != nil || !slices.Equal(names, []string{"chat_messages", "chat_parts", "chat_sessions"}) {

@@ -117,9 +117,7 @@ func readText(tb testing.TB, decode decoder, text string) (all []*codec.Session,
 func writtenText(tb testing.TB, encode func(io.Writer, *codec.Session) error, s *codec.Session) string {
 	tb.Helper()
 	var b bytes.Buffer
-	if err := encode(&b, s); err != nil {
-		tb.Fatal(err)
-	}
+	testscale.Must(tb, encode(&b, s))
 	return b.String()
 }
 

@@ -178,10 +178,9 @@ func zedDatabase(t testing.TB) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := sqlitex.ExecuteTransient(conn, "UPDATE threads SET data_type = 'zstd', data = ? WHERE id = 'thread-1'",
-		&sqlitex.ExecOptions{Args: []any{w.EncodeAll([]byte(text), nil)}}); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, sqlitex.ExecuteTransient(conn,
+		"UPDATE threads SET data_type = 'zstd', data = ? WHERE id = 'thread-1'",
+		&sqlitex.ExecOptions{Args: []any{w.EncodeAll([]byte(text), nil)}}))
 	return path
 }
 
@@ -194,18 +193,14 @@ func readLines(t testing.TB, path string) []string {
 // newDatabase makes a database at a path of scripts. Like the programs it is in WAL mode, and stays open.
 func newDatabase(t testing.TB, path string, scripts ...string) *sqlite.Conn {
 	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, os.MkdirAll(filepath.Dir(path), 0o700))
 	conn, err := sqlite.OpenConn(path, sqlite.OpenReadWrite, sqlite.OpenCreate, sqlite.OpenWAL)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close() })
 	for _, script := range scripts {
-		if err := sqlitex.ExecuteScript(conn, script, nil); err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, sqlitex.ExecuteScript(conn, script, nil))
 	}
 	return conn
 }
@@ -220,10 +215,8 @@ func cursorStore(t testing.TB, messages []string) string {
 		"PRIMARY KEY, value TEXT)")
 	put := func(data []byte) []byte {
 		sum := sha256.Sum256(data)
-		if err := sqlitex.Execute(conn, "INSERT OR REPLACE INTO blobs VALUES (?, ?)",
-			&sqlitex.ExecOptions{Args: []any{hex.EncodeToString(sum[:]), data}}); err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, sqlitex.Execute(conn, "INSERT OR REPLACE INTO blobs VALUES (?, ?)",
+			&sqlitex.ExecOptions{Args: []any{hex.EncodeToString(sum[:]), data}}))
 		return sum[:]
 	}
 	refer := func(list, sum []byte) []byte {
@@ -246,15 +239,10 @@ func cursorStore(t testing.TB, messages []string) string {
 	about := `{"agentId":"7d3e5c1a-0000-4000-8000-000000000001","latestRootBlobId":"` + hex.EncodeToString(put(root)) +
 		`","name":"Fix the parser","mode":"default","createdAt":1785578400000,"lastUsedModel":"composer-2",` +
 		`"blobEncryptionKey":"c2VjcmV0"}`
-	if err := sqlitex.Execute(conn, "INSERT OR REPLACE INTO meta VALUES ('0', ?)",
-		&sqlitex.ExecOptions{Args: []any{hex.EncodeToString([]byte(about))}}); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(filepath.Dir(path), "meta.json"), []byte(`{"schemaVersion":1,"createdAtMs":`+
-		`1785578400000,"updatedAtMs":1785578460000,"hasConversation":true,"title":"Fix the parser","cwd":"/work/app"}`),
-		0o600); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, sqlitex.Execute(conn, "INSERT OR REPLACE INTO meta VALUES ('0', ?)",
+		&sqlitex.ExecOptions{Args: []any{hex.EncodeToString([]byte(about))}}))
+	testscale.WriteFile(t, filepath.Join(filepath.Dir(path), "meta.json"), `{"schemaVersion":1,"createdAtMs":`+
+		`1785578400000,"updatedAtMs":1785578460000,"hasConversation":true,"title":"Fix the parser","cwd":"/work/app"}`)
 	return path
 }
 

@@ -135,9 +135,7 @@ func values(f *testing.F, path string) func(table, column, where string, r recor
 		f.Fatal(err)
 	}
 	f.Cleanup(func() { _ = conn.Close() })
-	if err := sqlitex.ExecuteTransient(conn, "PRAGMA synchronous = OFF", nil); err != nil {
-		f.Fatal(err)
-	}
+	testscale.Must(f, sqlitex.ExecuteTransient(conn, "PRAGMA synchronous = OFF", nil))
 	return func(table, column, where string, r record) record {
 		f.Helper()
 		kind, query := "", fmt.Sprintf("SELECT %s, typeof(%[1]s) FROM %s WHERE %s", column, table, where)
@@ -153,9 +151,7 @@ func values(f *testing.F, path string) func(table, column, where string, r recor
 			if data == nil {
 				data = []byte{} // not NULL
 			}
-			if err := sqlitex.Execute(conn, update, &sqlitex.ExecOptions{Args: []any{data}}); err != nil {
-				tb.Fatal(err)
-			}
+			testscale.Must(tb, sqlitex.Execute(conn, update, &sqlitex.ExecOptions{Args: []any{data}}))
 		}
 		return r
 	}
@@ -230,9 +226,7 @@ func FuzzDecodeKiroDatabase(f *testing.F) {
 // FuzzDecodeAgents has anything in the session file.
 func FuzzDecodeKiroFile(f *testing.F) {
 	dir, lines := f.TempDir(), found(f, "kiro/4*.jsonl")
-	if err := os.CopyFS(dir, os.DirFS(filepath.Dir(lines))); err != nil {
-		f.Fatal(err)
-	}
+	testscale.Must(f, os.CopyFS(dir, os.DirFS(filepath.Dir(lines))))
 	path := filepath.Join(dir, filepath.Base(lines))
 	fuzzRecords(f, path, transcripts.Kiro.DecodeFile,
 		file(f, strings.TrimSuffix(path, "l"), record{}))
@@ -276,9 +270,7 @@ func FuzzDecodeOpenHands(f *testing.F) {
 	from := found(f, "openhands/*/*")
 	name := filepath.Base(from)
 	dir := filepath.Join(f.TempDir(), name)
-	if err := os.CopyFS(dir, os.DirFS(from)); err != nil {
-		f.Fatal(err)
-	}
+	testscale.Must(f, os.CopyFS(dir, os.DirFS(from)))
 	state := filepath.Join(dir, "base_state.json")
 	records := []record{file(f, state, record{place: name + "/base_state.json", damaged: notJSON("{")})}
 	events, err := filepath.Glob(filepath.Join(dir, "events", "*.json"))

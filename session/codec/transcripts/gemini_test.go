@@ -53,9 +53,7 @@ func text(t *testing.T, all []*codec.Session) string {
 	t.Helper()
 	var b bytes.Buffer
 	for _, s := range all {
-		if err := jsonl.Encode(&b, s.Transcript); err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, jsonl.Encode(&b, s.Transcript))
 	}
 	return b.String()
 }
@@ -96,9 +94,7 @@ func TestGemini(t *testing.T) {
 // A sub-agent's chat that stands beside its parent's has its id.
 func TestGeminiSubagentBeside(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "chats", "session-2026-01-02T03-04-0f4c2f6e.json")
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, os.MkdirAll(filepath.Dir(path), 0o700))
 	const chat = `{"sessionId":"s","projectHash":"h","startTime":"2026-01-02T03:04:05.000Z","kind":"subagent",` +
 		`"messages":[{"id":"1","timestamp":"2026-01-02T03:04:06.000Z","type":"user","content":"x"}]}`
 	testscale.WriteFile(t, path, chat)

@@ -24,9 +24,7 @@ import (
 func opencodeDatabase(t testing.TB, scripts ...string) (dir string, conn *sqlite.Conn) {
 	t.Helper()
 	dir = filepath.Join(t.TempDir(), "opencode")
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, os.Mkdir(dir, 0o700))
 	conn, err := sqlite.OpenConn(filepath.Join(dir, "opencode.db"), sqlite.OpenReadWrite, sqlite.OpenCreate,
 		sqlite.OpenWAL)
 	if err != nil {
@@ -38,9 +36,7 @@ func opencodeDatabase(t testing.TB, scripts ...string) (dir string, conn *sqlite
 		scripts = append([]string{string(script)}, scripts...)
 	}
 	for _, script := range scripts {
-		if err := sqlitex.ExecuteScript(conn, script, nil); err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, sqlitex.ExecuteScript(conn, script, nil))
 	}
 	return dir, conn
 }
@@ -89,10 +85,8 @@ func opencodeTree(t *testing.T, conn *sqlite.Conn) (root string) {
 		}
 	}
 	query := func(sql string, row func(stmt *sqlite.Stmt)) {
-		if err := sqlitex.ExecuteTransient(conn, sql,
-			&sqlitex.ExecOptions{ResultFunc: func(stmt *sqlite.Stmt) error { row(stmt); return nil }}); err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, sqlitex.ExecuteTransient(conn, sql,
+			&sqlitex.ExecOptions{ResultFunc: func(stmt *sqlite.Stmt) error { row(stmt); return nil }}))
 	}
 	query("SELECT * FROM session", func(stmt *sqlite.Stmt) {
 		at := map[string]any{"created": stmt.GetInt64("time_created"), "updated": stmt.GetInt64("time_updated")}
@@ -163,9 +157,7 @@ func TestOpencodeTree(t *testing.T) {
 	}
 
 	// Of a session that is in both the database is read; damage is reported by its file.
-	if err := os.Rename(root, filepath.Join(dir, "storage")); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, os.Rename(root, filepath.Join(dir, "storage")))
 	files := map[string]string{
 		"session/9c0ffee/ses_old.json": `{"id":"ses_old","projectID":"9c0ffee","title":"Old","time":{"created":1,` +
 			`"updated":2}}`,
@@ -179,9 +171,7 @@ func TestOpencodeTree(t *testing.T) {
 	}
 	for name, text := range files {
 		path := filepath.Join(dir, "storage", filepath.FromSlash(name))
-		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, os.MkdirAll(filepath.Dir(path), 0o700))
 		testscale.WriteFile(t, path, text)
 	}
 	both, problems, err := valid(t, opencodeAt(dir))
@@ -219,12 +209,8 @@ func TestOpencodeDamaged(t *testing.T) {
 
 	// Pages of the file are gone: what stands on others is read.
 	dir, conn := opencodeDatabase(t)
-	if err := sqlitex.ExecuteTransient(conn, "PRAGMA wal_checkpoint(TRUNCATE)", nil); err != nil {
-		t.Fatal(err)
-	}
-	if err := conn.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, sqlitex.ExecuteTransient(conn, "PRAGMA wal_checkpoint(TRUNCATE)", nil))
+	testscale.Must(t, conn.Close())
 	name := filepath.Join(dir, "opencode.db")
 	file := testscale.ReadFile(t, name)
 	at := strings.LastIndex(string(file), "Find the loop\",\"prompt\"")
@@ -279,9 +265,7 @@ func FuzzDecodeOpencode(f *testing.F) {
 			"part/msg_5/prt_5.json": `{"type":"text","text":"x"}`,
 		} {
 			path := filepath.Join(root, filepath.FromSlash(name))
-			if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-				t.Fatal(err)
-			}
+			testscale.Must(t, os.MkdirAll(filepath.Dir(path), 0o700))
 			testscale.WriteFile(t, path, text)
 		}
 		first, _, _ := valid(t, opencodeAt(root))
