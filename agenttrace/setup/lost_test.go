@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"strings"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -15,6 +16,7 @@ import (
 	"go.opentelemetry.io/otel"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc"
 
 	"github.com/agenttrace/agenttrace/agenttrace"
@@ -129,5 +131,29 @@ func TestACollectorMayBeAwayForAMinuteAndNothingIsLost(t *testing.T) {
 	}
 	if err := shutdown(context.WithoutCancel(t.Context())); err != nil {
 		t.Error(err)
+	}
+}
+
+func TestASessionBehindAProxyThatDoesNotSampleTheRequestIsSent(t *testing.T) {
+	collector := newReceiver(t)
+	shutdown := initialize(t, collector.URL)
+	tracer := agenttrace.New(agenttrace.Options{LoggerProvider: otel.GetLoggerProvider()})
+	request := trace.ContextWithRemoteSpanContext(t.Context(), trace.NewSpanContext(trace.SpanContextConfig{
+		TraceID: trace.TraceID{1}, SpanID: trace.SpanID{2}, Remote: true,
+	}))
+	ctx, run := tracer.NewSession(request, agenttrace.SessionOptions{Agent: "coder"}).
+		StartRun(request, agenttrace.RunOptions{})
+	_, turn := run.StartTurn(ctx, agenttrace.UserMessage{Text: "hi"}, agenttrace.TurnOptions{})
+	turn.End(agenttrace.TurnResult{})
+	run.End(nil)
+	if err := shutdown(context.WithoutCancel(t.Context())); err != nil {
+		t.Error(err)
+	}
+	collector.mu.Lock()
+	defer collector.mu.Unlock()
+	for _, name := range []string{"session.run", "session.turn"} {
+		if !strings.Contains(collector.bodies["/v1/traces"], name) {
+			t.Errorf("no %s is sent", name)
+		}
 	}
 }

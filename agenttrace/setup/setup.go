@@ -62,7 +62,8 @@ import (
 //     and logs, which are the live events, are sent by default. Metrics are sent only where
 //     their exporter or endpoint is set, because "agenttrace collect" does not take them.
 //   - OTEL_TRACES_SAMPLER and OTEL_TRACES_SAMPLER_ARG; parentbased_traceidratio is
-//     [SessionSampler], which is that sampler for all but runs of sessions.
+//     [SessionSampler], which is that sampler for all but runs of sessions. Without, each
+//     session is sent, also one in the trace of a request that is not sampled.
 //   - OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES, OTEL_BSP_…, OTEL_BLRP_… and OTEL_SDK_DISABLED.
 //
 // Requests are bounded in bytes, by [BoundSpans] and [BoundLogs]. Nothing waits for a connection. What has ended is sent
@@ -299,10 +300,14 @@ func signalOf(name string, byDefault bool) (s signal, err error) {
 	return s, nil
 }
 
-// sampler returns the sampler that the environment selects if it is one of this package.
-// Others are those of the SDK, which reads the same variables.
+// sampler returns the sampler that the environment selects if it is one of this package. Others are those of the SDK,
+// which reads the same variables. Its default would drop sessions in requests that a proxy does not sample.
 func sampler() (sdktrace.Sampler, error) {
-	if os.Getenv("OTEL_TRACES_SAMPLER") != "parentbased_traceidratio" {
+	switch os.Getenv("OTEL_TRACES_SAMPLER") {
+	case "":
+		return SessionSampler(1), nil
+	case "parentbased_traceidratio":
+	default:
 		return nil, nil
 	}
 	fraction := 1.0
