@@ -16,6 +16,7 @@ import (
 
 	"github.com/agenttrace/agenttrace/acplog"
 	"github.com/agenttrace/agenttrace/agenttrace"
+	"github.com/agenttrace/agenttrace/internal/testscale"
 )
 
 // client is one that takes what it is sent.
@@ -67,9 +68,7 @@ func newLogger(t *testing.T, o acplog.Options, initialize string) (*client, *slo
 		o.Notify = c.notify
 	}
 	h := acplog.New(o)
-	if err := h.Initialize([]byte(initialize)); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, h.Initialize([]byte(initialize)))
 	return c, slog.New(h), h
 }
 
@@ -90,14 +89,10 @@ func TestHandler(t *testing.T) {
 	slogtest.Run(t, func(*testing.T) slog.Handler {
 		c.sent = nil
 		h = acplog.New(acplog.Options{Notify: c.notify})
-		if err := h.Initialize([]byte(withLogging)); err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, h.Initialize([]byte(withLogging)))
 		return h
 	}, func(t *testing.T) object {
-		if err := h.Flush(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, h.Flush(t.Context()))
 		p := c.sent[len(c.sent)-1].params
 		got := object{slog.LevelKey: p["level"], slog.MessageKey: p["message"]}
 		if at, ok := p["timestamp"]; ok {
@@ -144,9 +139,7 @@ func TestLog(t *testing.T) {
 		r := slog.NewRecord(time.Date(2025, 1, 21, 10, 30, 0, 0, time.UTC), slog.LevelWarn, "Backing model rate limited", 0)
 		r.AddAttrs(slog.String("logger", "model"), slog.Duration("retryIn", 5*time.Second),
 			slog.Any("cause", errors.New("429")), slog.Any("bad", func() {}))
-		if err := h.Handle(t.Context(), r); err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, h.Handle(t.Context(), r))
 		l.With("logger", "auth").WithGroup("http").Log(t.Context(), acplog.LevelCritical,
 			"key api_key=sk-proj-"+strings.Repeat("aB3", 16), "status", 401)
 		first, second := c.sent[0], c.sent[1]
@@ -234,9 +227,7 @@ func TestRate(t *testing.T) {
 		if len(c.sent) != 4 || c.sent[3].data()["agenttrace.dropped"] != 7.0 {
 			t.Errorf("after half a second: %v", c.sent[3:])
 		}
-		if err := h.Flush(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, h.Flush(t.Context()))
 		if last := c.sent[len(c.sent)-1]; len(c.sent) != 5 || last.data()["agenttrace.dropped"] != 2.0 ||
 			last.params["message"] != "2 log records were dropped, as there were too many for the client" {
 			t.Errorf("sent %v", c.sent)

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.opentelemetry.io/otel/attribute"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/spans"
 )
@@ -74,9 +75,7 @@ func TestDecodingAnEventThatWasEncodedGivesItBack(t *testing.T) {
 		if g.maybe() {
 			want.Evidence = []string{g.text(), "prt_1"}
 		}
-		if err := spans.Decode(&got, spans.Append(nil, &want)); err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, spans.Decode(&got, spans.Append(nil, &want)))
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Fatalf("decoded warning differs (-encoded +decoded):\n%s", diff)
 		}
@@ -165,9 +164,7 @@ func TestLoopWarningIsJSON(t *testing.T) {
 		}
 		dec := json.NewDecoder(strings.NewReader(string(w.AppendJSON(nil))))
 		dec.DisallowUnknownFields()
-		if err := dec.Decode(&got); err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, dec.Decode(&got))
 		if got.Pattern != w.Pattern || got.Repetitions != w.Repetitions || got.WindowSize != w.WindowSize ||
 			fmt.Sprint(got.Evidence) != fmt.Sprint(w.Evidence) {
 			t.Errorf("%+v reads as %+v", w, got)

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/agenttrace/agenttrace/internal/testscale"
 )
 
 // Every program of a user gets one key for a store, whichever makes it, and the key for one that is not a file.
@@ -72,9 +74,7 @@ func TestKeyThatOthersMayKnow(t *testing.T) {
 		"without a key":       func(path string) error { return os.WriteFile(path, nil, 0o600) },
 	} {
 		location := filepath.Join(t.TempDir(), "s.db")
-		if err := make(location + ".key"); err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, make(location+".key"))
 		if key, err := Key(location); key != users && (err == nil || !strings.Contains(err.Error(), "remove it")) {
 			t.Errorf("%s: the key is %q, %v", name, key, err)
 		}
@@ -99,9 +99,7 @@ func TestDirectoryOfSockets(t *testing.T) {
 	} {
 		temp := t.TempDir()
 		t.Setenv("TMPDIR", temp)
-		if err := make(filepath.Join(temp, fmt.Sprintf("agenttrace-%d", os.Getuid()))); err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, make(filepath.Join(temp, fmt.Sprintf("agenttrace-%d", os.Getuid()))))
 		path, err := socketPath(store)
 		if valid := name == "" || name == "the user's"; valid != (err == nil) || valid != (path != "") {
 			t.Errorf("%s: the socket is %q, %v", name, path, err)

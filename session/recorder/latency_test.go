@@ -26,6 +26,7 @@ import (
 	"github.com/agenttrace/agenttrace/agenttrace"
 	"github.com/agenttrace/agenttrace/agenttrace/modelhttp"
 	"github.com/agenttrace/agenttrace/internal/e2e/modelserver"
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session/recorder"
 )
 
@@ -90,9 +91,7 @@ func BenchmarkProxy(b *testing.B) {
 	recording.Env = append(os.Environ(), envRecord+"="+filepath.Join(b.TempDir(), "s.db"))
 	from, to, err := os.Pipe()
 	recording.Stdin = from
-	if err := errors.Join(err, recording.Start(), from.Close()); err != nil {
-		b.Fatal(err)
-	}
+	testscale.Must(b, errors.Join(err, recording.Start(), from.Close()))
 	tee := recorder.NewTee(recorder.NewTransport(), to)
 	u, _ := url.Parse(server.URL)
 	proxy := httptest.NewServer(recorder.Proxy([]recorder.Upstream{{URL: u}}, tee))
@@ -157,9 +156,7 @@ func BenchmarkProxy(b *testing.B) {
 			compare(b, events(server.URL), events(plain.URL), events(proxy.URL))
 		})
 	}
-	if err := errors.Join(tee.Close(), recording.Wait()); err != nil {
-		b.Fatal(err)
-	}
+	testscale.Must(b, errors.Join(tee.Close(), recording.Wait()))
 }
 
 // envRecord has the test program record what it reads, in the store that it names.
@@ -194,9 +191,7 @@ func BenchmarkPipe(b *testing.B) {
 	cmd := exec.Command("cat")
 	plainTo, _ := cmd.StdinPipe()
 	plainFrom, _ := cmd.StdoutPipe()
-	if err := cmd.Start(); err != nil {
-		b.Fatal(err)
-	}
+	testscale.Must(b, cmd.Start())
 	line := []byte(strings.Repeat("x", 200) + "\n")
 	ask := func(to io.Writer, from io.Reader) func() []time.Duration {
 		answers := bufio.NewReader(from)
@@ -214,8 +209,6 @@ func BenchmarkPipe(b *testing.B) {
 	compare(b, ask(plainTo, plainFrom), ask(to, from))
 	_, _ = plainTo.Close(), to.Close()
 	_ = cmd.Wait()
-	if err := <-done; err != nil {
-		b.Fatal(err)
-	}
+	testscale.Must(b, <-done)
 	p.Queue.Close()
 }

@@ -26,6 +26,7 @@ import (
 	"github.com/agenttrace/agenttrace/agenttrace"
 	"github.com/agenttrace/agenttrace/agenttrace/modelhttp"
 	"github.com/agenttrace/agenttrace/internal/e2e/modelserver"
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/session/recorder"
 )
@@ -101,9 +102,7 @@ func TestTimesAreThoseOfWhatPassed(t *testing.T) {
 			_, _ = resp.Body.(io.Writer).Write(frame([]byte(request)))
 		}
 		_, _ = io.Copy(io.Discard, resp.Body)
-		if err := errors.Join(tee.Close(), calls.Read(from), from.Close()); err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, errors.Join(tee.Close(), calls.Read(from), from.Close()))
 		var got []string
 		for _, s := range spans.GetSpans() {
 			got = append(got, fmt.Sprint(s.Name, " ", s.StartTime.Sub(begun), " ", s.EndTime.Sub(begun)))
@@ -247,14 +246,10 @@ func TestAWebSocketIsRecorded(t *testing.T) {
 	for _, turn := range script.Turns {
 		history += fmt.Sprintf(`{"role":"user","content":[{"type":"input_text","text":%q}]}`, turn.User)
 		request := `{"type":"response.create","model":"m","input":[` + history + `]}`
-		if err := websocket.Message.Send(conn, request); err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, websocket.Message.Send(conn, request))
 		for done := false; !done; {
 			var event string
-			if err := websocket.Message.Receive(conn, &event); err != nil {
-				t.Fatal(err)
-			}
+			testscale.Must(t, websocket.Message.Receive(conn, &event))
 			done = strings.Contains(event, `"type":"response.completed"`)
 		}
 		history += fmt.Sprintf(`,{"role":"assistant","content":[{"type":"output_text","text":%q}]},`, turn.Steps[0].Text)
@@ -268,12 +263,8 @@ func TestAWebSocketIsRecorded(t *testing.T) {
 	if d := cmp.Diff(script.Want(api)[1:], got); d != "" {
 		t.Errorf("session (-said +stored):\n%s", d)
 	}
-	if err := provider.Shutdown(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if err := rec.Close(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, provider.Shutdown(t.Context()))
+	testscale.Must(t, rec.Close(t.Context()))
 }
 
 // TestMessagesInFrames: messages are found in frames that are masked, in fragments, compressed with what came before,
@@ -397,9 +388,7 @@ func TestCallsOfAServerByHTTPAreRecorded(t *testing.T) {
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("session (-said +stored):\n%s", d)
 	}
-	if err := rec.Close(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, rec.Close(t.Context()))
 }
 
 // TestCallsOfAServerJoinTheSessionThatCalls: a call of a tool that names the trace, or the id of the model's call, is
@@ -450,9 +439,7 @@ func TestCallsOfAServerJoinTheSessionThatCalls(t *testing.T) {
 	for _, c := range connections {
 		c.End()
 	}
-	if err := errors.Join(provider.Shutdown(t.Context()), rec.ForceFlush(t.Context())); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, errors.Join(provider.Shutdown(t.Context()), rec.ForceFlush(t.Context())))
 	got := make(map[string][]string)
 	for _, d := range modelserver.Read(t, rec.Reader()) {
 		for _, line := range modelserver.Lines(d, false) {

@@ -59,22 +59,16 @@ func TestSameRows(t *testing.T) {
 		b := testscale.ReadFile(t, name)
 		if td, err := (&ptrace.JSONUnmarshaler{}).UnmarshalTraces(b); err == nil && td.SpanCount() > 0 {
 			all := otlpfile.Spans(td)
-			if err := errors.Join(spans.ExportSpans(t.Context(), all),
-				rec.SpanExporter().ExportSpans(t.Context(), all)); err != nil {
-				t.Fatal(err)
-			}
+			testscale.Must(t, errors.Join(spans.ExportSpans(t.Context(), all),
+				rec.SpanExporter().ExportSpans(t.Context(), all)))
 		}
 		if ld, err := (&plog.JSONUnmarshaler{}).UnmarshalLogs(b); err == nil && ld.LogRecordCount() > 0 {
 			all := otlpfile.Records(ld)
-			if err := errors.Join(logs.Export(t.Context(), all),
-				rec.LogExporter().Export(t.Context(), all)); err != nil {
-				t.Fatal(err)
-			}
+			testscale.Must(t, errors.Join(logs.Export(t.Context(), all),
+				rec.LogExporter().Export(t.Context(), all)))
 		}
 	}
-	if err := errors.Join(tp.Shutdown(t.Context()), lp.Shutdown(t.Context()), c.Shutdown(t.Context())); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, errors.Join(tp.Shutdown(t.Context()), lp.Shutdown(t.Context()), c.Shutdown(t.Context())))
 	if n := check(t, rec.Reader()); n < 40 {
 		t.Errorf("%d sessions of 40 agents and more", n)
 	}
@@ -82,9 +76,7 @@ func TestSameRows(t *testing.T) {
 	if stats.Spans < 400 || stats.Records < 10 || stats.Refused+stats.LostSpans+stats.PendingSpans != 0 {
 		t.Errorf("stats: %+v", stats)
 	}
-	if err := rec.Close(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, rec.Close(t.Context()))
 	want, got := rows(t, viaCollector), rows(t, rec.Path())
 	if d := cmp.Diff(want, got); d != "" {
 		t.Fatalf("rows of %d and %d (-collector +recorder):\n%.5000s", len(want), len(got), d)
@@ -106,9 +98,7 @@ func TestLocked(t *testing.T) {
 		!strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "export to it by OTLP") {
 		t.Errorf("recorder on the store of a collector: %v", err)
 	}
-	if err := c.Shutdown(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, c.Shutdown(t.Context()))
 	rec, err := recorder.Open(t.Context(), path, recorder.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -130,9 +120,7 @@ func TestPending(t *testing.T) {
 
 	move := func(from, to string) {
 		t.Helper()
-		if err := os.Rename(from, to); err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, os.Rename(from, to))
 	}
 	away := rec.Path() + ".away"
 	move(rec.Path(), away) // the store detects that its file is gone
@@ -147,9 +135,7 @@ func TestPending(t *testing.T) {
 		t.Fatalf("flush without a file: %v", err)
 	}
 	move(away, rec.Path())
-	if err := exp.ExportSpans(t.Context(), c.spans[3:]); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, exp.ExportSpans(t.Context(), c.spans[3:]))
 	if err := rec.ForceFlush(t.Context()); err != nil {
 		t.Error(err)
 	}
@@ -201,9 +187,7 @@ func TestPendingBound(t *testing.T) {
 		pending, lost int64
 	}{{-1, 0, 5}, {1, 0, 5}, {2*size + 1, 2, 3}} {
 		rec := open(t, recorder.Options{MaxPendingBytes: tt.maximum})
-		if err := os.Rename(rec.Path(), rec.Path()+".away"); err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, os.Rename(rec.Path(), rec.Path()+".away"))
 		for range 5 {
 			if err := rec.SpanExporter().ExportSpans(t.Context(), c.spans[:1]); err == nil {
 				t.Error("an export to a store without a file succeeded")

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/redact"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
@@ -131,9 +132,7 @@ func checkMetadata(t *testing.T, w wire, c *Client, text, url string) {
 		session.MessageMetadata
 		Replay Origin `json:"replay"`
 	}
-	if err := json.Unmarshal([]byte(text), &meta); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, json.Unmarshal([]byte(text), &meta))
 	endpoint := url + "/v1" + c.Format.path
 	want := Origin{SessionID: "ses_1", Turn: 2, MessageID: "msg_3", Format: w.format, Endpoint: endpoint, Reused: 1,
 		Open: []string{"bash"}}
@@ -180,9 +179,7 @@ func TestChangesOfErrors(t *testing.T) {
 	got := fork(t, db, b, a, c)
 	last := got.Messages[3]
 	var meta session.MessageMetadata
-	if err := json.Unmarshal([]byte(last.Message.MetadataJSON), &meta); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, json.Unmarshal([]byte(last.Message.MetadataJSON), &meta))
 	if meta.Trace.EndReason != "error" || !strings.Contains(meta.Trace.Error, "is wrong") ||
 		strings.Contains(meta.Trace.Error, "ghp_") {
 		t.Errorf("trace is %+v", meta.Trace)

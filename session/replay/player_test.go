@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/net/websocket"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session/document"
 )
 
@@ -50,9 +51,7 @@ func TestRecordedOutputs(t *testing.T) {
 			`"type":"text"}],"isError":true}`, `list may be a_list or b_list, of which no call has the input {"c":1}`},
 	} {
 		p := NewPlayer(doc)
-		if err := p.Tools(x.tools); err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, p.Tools(x.tools))
 		w := httptest.NewRecorder()
 		p.ServeTool(w, httptest.NewRequest("POST", "/", strings.NewReader(
 			fmt.Sprintf(`{"name":%q,"arguments":%s}`, x.name, x.input))))
@@ -106,14 +105,10 @@ func TestAnswersOverAWebSocket(t *testing.T) {
 		{`{"type":"response.create","model":"m","tools":[{"type":"function","name":"ls"}],"previous_response_id":"r","input":[` +
 			`{"type":"function_call_output","call_id":"call_1_` + p.run + `","output":"a.txt"}]}`, "There is a.txt."},
 	} {
-		if err := websocket.Message.Send(ws, x.request); err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, websocket.Message.Send(ws, x.request))
 		for last := ""; ; {
 			var event string
-			if err := websocket.Message.Receive(ws, &event); err != nil {
-				t.Fatal(err)
-			}
+			testscale.Must(t, websocket.Message.Receive(ws, &event))
 			if last += event; strings.Contains(event, `"response.completed"`) {
 				if !json.Valid([]byte(event)) || !strings.Contains(last, x.want) {
 					t.Errorf("%s was answered with %s, want %s", x.request, last, x.want)
@@ -160,9 +155,7 @@ func TestCommandsInShells(t *testing.T) {
 		p := NewPlayer(&document.Document{Turns: []*document.Turn{{Number: 1, Messages: []*document.Message{{
 			Role: "assistant", Parts: []*document.Part{{Kind: document.KindTool, Tool: c}}}}}}})
 		p.Shells = t.TempDir()
-		if err := p.Tools("bash"); err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, p.Tools("bash"))
 		if early, err := p.script(x.script); early != "" || err != nil {
 			t.Errorf("before the model made the call: %q, %v", early, err)
 		}

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/store"
@@ -42,9 +43,7 @@ func compacted(t *testing.T, raw json.RawMessage) string {
 		return "{}"
 	}
 	var b bytes.Buffer
-	if err := json.Compact(&b, raw); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, json.Compact(&b, raw))
 	return b.String()
 }
 
@@ -86,9 +85,7 @@ func readStory(t *testing.T, text string) (in document.Input, turn int) {
 				ToolCallID *string `json:"toolCallId"`
 				State      *string `json:"state"`
 			}
-			if err := json.Unmarshal(raw, &head); err != nil {
-				t.Fatal(err)
-			}
+			testscale.Must(t, json.Unmarshal(raw, &head))
 			p := session.Part{
 				ID: fmt.Sprintf("prt_%d_%d", i+1, k), MessageID: x.Message.ID, SessionID: "ses_1", Index: int64(k),
 				Type:     head.Type,
