@@ -197,9 +197,7 @@ func both(t *testing.T, f exporter.Factory, set exporter.Settings, c *Config) (e
 func begin(t *testing.T, all ...component.Component) {
 	t.Helper()
 	for _, e := range all {
-		if err := e.Start(t.Context(), componenttest.NewNopHost()); err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, e.Start(t.Context(), componenttest.NewNopHost()))
 	}
 }
 
@@ -215,18 +213,14 @@ func end(t *testing.T, all ...component.Component) {
 // deliver sends runs of sessions to an exporter.
 func deliver(t *testing.T, e exporter.Traces, ids ...string) {
 	t.Helper()
-	if err := e.ConsumeTraces(t.Context(), runs(ids...)); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, e.ConsumeTraces(t.Context(), runs(ids...)))
 }
 
 // start makes and starts the traces exporter of c. It is shut down with the test.
 func start(t *testing.T, open openFunc, c *Config, set exporter.Settings, host component.Host) exporter.Traces {
 	t.Helper()
 	e := tracesOf(t, newFactory(open), set, c)
-	if err := e.Start(t.Context(), host); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, e.Start(t.Context(), host))
 	t.Cleanup(func() {
 		if err := e.Shutdown(context.Background()); err != nil {
 			t.Errorf("Shutdown: %v", err)
@@ -309,15 +303,11 @@ func TestDoubleShutdown(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := e.start(t.Context(), componenttest.NewNopHost()); err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, e.start(t.Context(), componenttest.NewNopHost()))
 		all = append(all, e)
 	}
 	for i, want := range []int{0, 0, 1, 1} {
-		if err := all[i/2].shutdown(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, all[i/2].shutdown(t.Context()))
 		if s.closed != want {
 			t.Errorf("after shutdown %d the store was closed %d times, want %d", i, s.closed, want)
 		}
@@ -436,9 +426,7 @@ func TestUnknownScopeIsLoggedOnceAndCounted(t *testing.T) {
 				span.Attributes().PutStr(attrs[1], "It is 4 C.")
 			}
 		}
-		if err := e.ConsumeTraces(t.Context(), td); err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, e.ConsumeTraces(t.Context(), td))
 	}
 	end(t, e)
 	all := logs.All()
@@ -543,14 +531,10 @@ func TestTelemetry(t *testing.T) {
 	scope.Spans().At(1).SetSpanID(pcommon.SpanID{}) // a problem
 	scope.Spans().At(0).Attributes().PutStr(string(semconv.SessionTitleKey), "password=hunter2swordfish")
 	scope.Spans().At(1).Attributes().PutStr(string(semconv.SessionTitleKey), strings.Repeat("x", 2<<20))
-	if err := traces.ConsumeTraces(t.Context(), td); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, traces.ConsumeTraces(t.Context(), td))
 	ld := plog.NewLogs()
 	ld.ResourceLogs().AppendEmpty().ScopeLogs().AppendEmpty().LogRecords().AppendEmpty().Body().SetStr("hello")
-	if err := logs.ConsumeLogs(t.Context(), ld); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, logs.ConsumeLogs(t.Context(), ld))
 	end(t, traces, logs)
 	for name, want := range map[string]int64{
 		"spans_received": 3, "log_records_received": 1, "items_accepted": 2, "items_ignored": 2, "items_malformed": 1,
@@ -598,9 +582,7 @@ func TestUsageIsCountedOnce(t *testing.T) {
 		traces, logs := both(t, NewFactory(), measured(tel), c)
 		begin(t, traces, logs)
 		for range 2 {
-			if err := traces.ConsumeTraces(t.Context(), td); err != nil {
-				t.Fatal(err)
-			}
+			testscale.Must(t, traces.ConsumeTraces(t.Context(), td))
 			var tokens, other int64
 			if m, err := tel.GetMetric("otelcol_exporter_session_usage_tokens"); err == nil {
 				for _, point := range m.Data.(metricdata.Sum[int64]).DataPoints {

@@ -125,9 +125,7 @@ func TestJSONLShutdownOutOfTime(t *testing.T) {
 		deliver(t, e, "a")
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		if err := e.Shutdown(ctx); err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, e.Shutdown(ctx))
 		if got := titles(t, dir); len(got) != 0 || s.due() != 1 || s.closed != 1 {
 			t.Errorf("files %v, %d due, closed %d times; want none, 1, once", got, s.due(), s.closed)
 		}
@@ -147,25 +145,15 @@ func TestJSONLAfterCrash(t *testing.T) {
 		return unclosed{before}, nil
 	},
 		testConfig(t), nop(), componenttest.NewNopHost())
-	if err := died.ConsumeTraces(ctx, runs("a")); err != nil {
-		t.Fatal(err)
-	}
-	if err := before.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, died.ConsumeTraces(ctx, runs("a")))
+	testscale.Must(t, before.Close())
+	testscale.Must(t, os.MkdirAll(dir, 0o700))
 	for name, content := range map[string]string{".agenttrace-123": `{"type":"sess`, "other.txt": "not ours"} {
 		testscale.WriteFile(t, filepath.Join(dir, name), content)
 	}
 	e := tracesOf(t, NewFactory(), nop(), c)
-	if err := e.Start(ctx, componenttest.NewNopHost()); err != nil {
-		t.Fatal(err)
-	}
-	if err := e.Shutdown(ctx); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, e.Start(ctx, componenttest.NewNopHost()))
+	testscale.Must(t, e.Shutdown(ctx))
 	reader, err := sqlite.OpenReader(ctx, c.Path)
 	if err != nil {
 		t.Fatal(err)
@@ -179,9 +167,7 @@ func TestJSONLAfterCrash(t *testing.T) {
 		t.Errorf("the store remembers %d spans and the state %v", len(whole.SpanRefs), whole.State)
 	}
 	var want bytes.Buffer
-	if err := jsonl.NewEncoder(&want).Encode(whole); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, jsonl.NewEncoder(&want).Encode(whole))
 	if diff := cmp.Diff(map[string]string{"a.jsonl": want.String(), "other.txt": "not ours"},
 		listing(t, dir)); diff != "" {
 		t.Errorf("files (-want +got):\n%s", diff)
@@ -325,9 +311,7 @@ func TestAFailingSessionHidesNoOther(t *testing.T) {
 		}
 		block := func(id string) {
 			t.Helper()
-			if err := os.MkdirAll(filepath.Join(dir, id+".jsonl", "taken"), 0o700); err != nil {
-				t.Fatal(err)
-			}
+			testscale.Must(t, os.MkdirAll(filepath.Join(dir, id+".jsonl", "taken"), 0o700))
 		}
 		block("bad1")
 		consume("a", "bad1", "b")
@@ -340,14 +324,10 @@ func TestAFailingSessionHidesNoOther(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		if err := os.RemoveAll(filepath.Join(dir, "bad1.jsonl")); err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, os.RemoveAll(filepath.Join(dir, "bad1.jsonl")))
 		consume("d")
 		logged(`Writing the file of session "bad1" succeeded again. /bad1.jsonl`)
-		if err := os.RemoveAll(filepath.Join(dir, "bad2.jsonl")); err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, os.RemoveAll(filepath.Join(dir, "bad2.jsonl")))
 		consume("e")
 		logged(`Writing the file of session "bad2" succeeded again. /bad2.jsonl`)
 		if got := titles(t, dir); len(got) != 7 || s.due() != 0 {
@@ -362,9 +342,7 @@ func TestADirectoryThatCannotBeWrittenIsLoggedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, _, dir, logs := startLogged(t)
 		synctest.Wait()
-		if err := os.Remove(dir); err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, os.Remove(dir))
 		testscale.WriteFile(t, dir, "")
 		deliver(t, e, "a", "b", "c")
 		advance(10 * quiet)
@@ -374,9 +352,7 @@ func TestADirectoryThatCannotBeWrittenIsLoggedOnce(t *testing.T) {
 			logs.FilterLevelExact(zap.WarnLevel).Len() != 1 {
 			t.Errorf("the log has %v", logs.All())
 		}
-		if err := os.Remove(dir); err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, os.Remove(dir))
 		advance(2 * quiet)
 		synctest.Wait()
 		if got := titles(t, dir); len(got) != 3 ||

@@ -121,9 +121,7 @@ func TestRetentionOfAStartedExporter(t *testing.T) {
 		{ID: "new", Start: now, End: now}}}); err != nil {
 		t.Fatal(err)
 	}
-	if err := st.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, st.Close())
 	e := tracesOf(t, NewFactory(), nop(), c)
 	begin(t, e)
 	r, err := sqlite.OpenReader(t.Context(), c.Path)

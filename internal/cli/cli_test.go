@@ -20,6 +20,7 @@ import (
 	"zombiezen.com/go/sqlite/sqlitex"
 
 	"github.com/agenttrace/agenttrace/internal/cli"
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
 )
@@ -190,9 +191,7 @@ func makeStore(path string, b *store.Batch) error {
 // newStore makes a store with what a batch has.
 func newStore(t testing.TB, path string, b *store.Batch) {
 	t.Helper()
-	if err := makeStore(path, b); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, makeStore(path, b))
 }
 
 // damage overwrites all pages of a database but the first.
@@ -261,15 +260,11 @@ func TestTailInterrupt(t *testing.T) {
 	}
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, cmd.Start())
 	lines := bufio.NewScanner(out)
 	for lines.Scan() && !strings.HasPrefix(lines.Text(), "✓ finished") {
 	}
-	if err := cmd.Process.Signal(os.Interrupt); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, cmd.Process.Signal(os.Interrupt))
 	for lines.Scan() {
 		t.Errorf("it goes on: %q", lines.Text())
 	}

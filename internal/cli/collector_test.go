@@ -164,9 +164,7 @@ func TestScoresOfTheSDKAreStoredAndExported(t *testing.T) {
 	session = agenttrace.New(agenttrace.Options{}).NewSession(ctx, agenttrace.SessionOptions{ID: "ses_scored"})
 	session.Score(ctx, agenttrace.ScoreOptions{Name: "late", Value: new(0.75), MessageID: turn.UserMessageID()})
 	session.Score(ctx, agenttrace.ScoreOptions{Name: "last", Value: new(1.0), Author: "judge"})
-	if err := shutdown(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, shutdown(t.Context()))
 	list := func(path string) string {
 		out := command(t, 0, "--store", path, "edit", "ses_scored", "--list")
 		lines := strings.Split(regexp.MustCompile(`(?m)^\S+ +(.*?) +ann_.*$|ann_\S+ +`).ReplaceAllString(out, "$1"), "\n")
@@ -205,9 +203,7 @@ func TestHealthCheckOfCompose(t *testing.T) {
 	var compose struct {
 		Services map[string]struct{ Healthcheck struct{ Test []string } }
 	}
-	if err := yaml.Unmarshal(b, &compose); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, yaml.Unmarshal(b, &compose))
 	check := compose.Services["collector"].Healthcheck.Test
 	if len(check) < 3 || check[0] != "CMD" || check[1] != "/agenttrace" {
 		t.Fatalf("the check is %q", check)

@@ -123,13 +123,9 @@ func TestExportNeverReplacesWhatIsNoRegularFile(t *testing.T) {
 	newStore(t, path, fixture())
 	want, _, _ := piped(nil, "--store", path, "export", "last")
 	fifo := filepath.Join(dir, "fifo")
-	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, syscall.Mkfifo(fifo, 0o600))
 	link := filepath.Join(dir, "link")
-	if err := os.Symlink(fifo, link); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, os.Symlink(fifo, link))
 	kept := func(name string, mode os.FileMode) {
 		t.Helper()
 		if info, err := os.Stat(name); err != nil || info.Mode().Type() != mode {
@@ -192,9 +188,7 @@ func TestExportToADescriptor(t *testing.T) {
 	newStore(t, path, fixture())
 	want, _, _ := piped(nil, "--store", path, "export", "last")
 	link := filepath.Join(dir, "link")
-	if err := os.Symlink("/dev/stdout", link); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, os.Symlink("/dev/stdout", link))
 	for _, name := range []string{"-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1", "/dev/fd/3", link} {
 		f, err := os.CreateTemp(dir, "out")
 		if err != nil {

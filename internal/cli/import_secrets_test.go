@@ -51,9 +51,7 @@ func plantedFiles(t *testing.T, texts []string, token string) map[string]string 
 	files := map[string]string{}
 	write := func(format, name, content string) {
 		path := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, os.MkdirAll(filepath.Dir(path), 0o700))
 		testscale.WriteFile(t, path, content)
 		if _, ok := files[format]; !ok {
 			files[format] = path

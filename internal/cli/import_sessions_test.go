@@ -153,14 +153,10 @@ func copied(t *testing.T, path string) string {
 	}
 	if info.IsDir() {
 		to := filepath.Join(parent, filepath.Base(path))
-		if err := os.CopyFS(to, os.DirFS(path)); err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, os.CopyFS(to, os.DirFS(path)))
 		return to
 	}
-	if err := os.CopyFS(parent, os.DirFS(filepath.Dir(path))); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, os.CopyFS(parent, os.DirFS(filepath.Dir(path))))
 	return filepath.Join(parent, filepath.Base(path))
 }
 
@@ -194,9 +190,7 @@ func wantRows(t *testing.T, store, golden string) {
 		}
 		got := run(t, "--store", store, "export", want.Session.ID)
 		var expected strings.Builder
-		if err := jsonl.Encode(&expected, want); err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, jsonl.Encode(&expected, want))
 		if d := cmp.Diff(expected.String(), contents(got, "permission_decision", "system_prompt",
 			"tool_catalog")); d != "" {
 			t.Errorf("session %s (-want +got):\n%s", want.Session.ID, d)
@@ -209,9 +203,7 @@ func opencodeHome(t *testing.T) (home, database string) {
 	t.Helper()
 	home = t.TempDir()
 	database = filepath.Join(home, ".local", "share", "opencode", "opencode.db")
-	if err := os.MkdirAll(filepath.Dir(database), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, os.MkdirAll(filepath.Dir(database), 0o700))
 	conn, err := sqlite.OpenConn(database, sqlite.OpenReadWrite, sqlite.OpenCreate, sqlite.OpenWAL)
 	if err != nil {
 		t.Fatal(err)
@@ -219,9 +211,7 @@ func opencodeHome(t *testing.T) (home, database string) {
 	t.Cleanup(func() { _ = conn.Close() })
 	for _, name := range []string{"schema.sql", "sessions.sql"} {
 		script := testscale.ReadFile(t, samples+"transcripts/testdata/opencode/"+name)
-		if err := sqlitex.ExecuteScript(conn, string(script), nil); err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, sqlitex.ExecuteScript(conn, string(script), nil))
 	}
 	return home, database
 }
@@ -242,9 +232,7 @@ func TestImportCompressed(t *testing.T) {
 		if _, err := w.Write(data); err != nil {
 			t.Fatal(err)
 		}
-		if err := w.Close(); err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, w.Close())
 		encoder, err := zstd.NewWriter(nil)
 		if err != nil {
 			t.Fatal(err)

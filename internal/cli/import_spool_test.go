@@ -29,9 +29,7 @@ func TestImportSpool(t *testing.T) {
 		_, turn := run.StartTurn(ctx, agenttrace.UserMessage{Text: "question"}, agenttrace.TurnOptions{})
 		turn.End(agenttrace.TurnResult{})
 		run.End(nil)
-		if err := e.Close(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, e.Close(t.Context()))
 	}
 	files, err := spool.Files(root)
 	if err != nil || len(files) != 4 {

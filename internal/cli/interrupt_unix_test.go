@@ -10,15 +10,15 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
+
+	"github.com/agenttrace/agenttrace/internal/testscale"
 )
 
 // TestTerminated: a command that waits for a pipe ends when it is terminated.
 func TestTerminated(t *testing.T) {
 	for _, args := range [][]string{{"import", "p"}, {"store", "check", "p"}, {"import"}, {"import", "--watch", "."}} {
 		dir := t.TempDir()
-		if err := syscall.Mkfifo(filepath.Join(dir, "p"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, syscall.Mkfifo(filepath.Join(dir, "p"), 0o600))
 		cmd := exec.CommandContext(t.Context(), "agenttrace", append([]string{"--store", "s.db"}, args...)...)
 		cmd.Dir = dir
 		stdin, err := cmd.StdinPipe()
@@ -26,9 +26,7 @@ func TestTerminated(t *testing.T) {
 			t.Fatal(err)
 		}
 		stderr, err := cmd.StderrPipe()
-		if err := errors.Join(err, cmd.Start()); err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, errors.Join(err, cmd.Start()))
 		switch args[len(args)-1] {
 		case "p": // opening it returns when the command opens it
 			w, err := os.OpenFile(filepath.Join(dir, "p"), os.O_WRONLY, 0)
@@ -45,9 +43,7 @@ func TestTerminated(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, cmd.Process.Signal(syscall.SIGTERM))
 		if err := cmd.Wait(); err != nil && cmd.ProcessState.ExitCode() != 130 {
 			t.Errorf("agenttrace %v: %v", args, err)
 		}

@@ -62,9 +62,7 @@ func large(t *testing.T, path string, parts int) {
 			1000+i)
 	}
 	testscale.Script(t, path, sql.String())
-	if err := formats.SettleStore(path); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, formats.SettleStore(path))
 }
 
 // TestWhatCannotBeWrittenLeavesNothing: past the limit on the size of files, as on a full disk,
@@ -75,9 +73,7 @@ func TestWhatCannotBeWrittenLeavesNothing(t *testing.T) {
 	store := filepath.Join(dir, "s.db")
 	large(t, store, 1500)
 	out := filepath.Join(dir, "out")
-	if err := os.Mkdir(out, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, os.Mkdir(out, 0o700))
 	file := filepath.Join(out, "file.x")
 	for _, args := range writers {
 		if args[2%len(args)] == "--format" && args[3] == "csv" {
@@ -188,9 +184,7 @@ func TestAPathThatCannotBe(t *testing.T) {
 		filepath.Join(dir, strings.Repeat("n", 300))}
 	if os.Geteuid() != 0 {
 		locked := filepath.Join(dir, "locked")
-		if err := os.Mkdir(locked, 0o500); err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, os.Mkdir(locked, 0o500))
 		paths = append(paths, filepath.Join(locked, "x"))
 	} else if info, err := os.Stat("/proc/self"); err == nil && info.IsDir() {
 		paths = append(paths, "/proc/x") // where root can make nothing

@@ -34,9 +34,7 @@ func TestReplayedAnswerIsLastAndHasNoKey(t *testing.T) {
 	b := fixture()
 	ahead := time.Now().Add(48 * time.Hour).UnixMilli()
 	b.Sessions = append(b.Sessions, store.SessionChange{ID: "ses_ahead", Start: ahead, End: ahead})
-	if err := makeStore(path, b); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, makeStore(path, b))
 	r := testscale.Open(t, sqlite.OpenReader, path)
 	id := b.Sessions[0].ID
 	run := func(args ...string) string {
@@ -69,9 +67,7 @@ func TestReplayedAnswerIsLastAndHasNoKey(t *testing.T) {
 // A prompt that somebody altered in the store is a violation.
 func TestCheckFindsAnAlteredPrompt(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s.db")
-	if err := makeStore(path, fixture()); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, makeStore(path, fixture()))
 	check := func() (int, string) {
 		cmd := exec.CommandContext(t.Context(), "agenttrace", "--store", path, "store", "check")
 		out, _ := cmd.CombinedOutput() // the exit code reports it

@@ -136,9 +136,7 @@ func TestReplayAgent(t *testing.T) {
 	result, err := codeagent.Run(t.Context(), codeagent.Config{
 		TracerProvider: provider, BaseURL: server.URL + "/v1", Prompts: prompts, ContextTokens: 1000,
 	})
-	if err := errors.Join(err, provider.Shutdown(t.Context()), rec.Close(t.Context())); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, errors.Join(err, provider.Shutdown(t.Context()), rec.Close(t.Context())))
 	sent := map[string]chatAsked{} // the first request of each turn
 	for _, asked := range model.asked {
 		if last := asked.Messages[len(asked.Messages)-1]; last["role"] == "user" {
@@ -162,9 +160,7 @@ func TestReplayAgent(t *testing.T) {
 	for turn, prompt := range []string{"What is here?", "Push it.", "Thanks."} {
 		var got chatAsked
 		text := run(0, "replay", result.SessionID, "--turn", fmt.Sprint(turn+1), "--format", "openai-chat")
-		if err := json.Unmarshal([]byte(text), &got); err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, json.Unmarshal([]byte(text), &got))
 		want := sent[prompt]
 		want.Stream = false
 		for _, message := range want.Messages {
@@ -195,9 +191,7 @@ func TestReplayAgent(t *testing.T) {
 		reported.ForkID, reported.ModelCalls, reported.Reused, reported.Open = "", 0, 0, nil
 		text := run(0, append([]string{"replay", result.SessionID, "--run", "--endpoint", server.URL + "/v1", "--json"},
 			args...)...)
-		if err := json.Unmarshal([]byte(text), &reported); err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, json.Unmarshal([]byte(text), &reported))
 		run(0, "store", "check", reported.ForkID)
 	}
 	again("--turn", "3")
@@ -219,9 +213,7 @@ func TestReplayAgent(t *testing.T) {
 	}
 	differences := func() (turns []int) {
 		t.Helper()
-		if err := json.Unmarshal([]byte(run(1, "diff", result.SessionID, reported.ForkID, "--json")), &d); err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, json.Unmarshal([]byte(run(1, "diff", result.SessionID, reported.ForkID, "--json")), &d))
 		for _, turn := range d.Turns {
 			if len(turn.Changes) > 0 {
 				turns = append(turns, turn.A)
@@ -274,9 +266,7 @@ func TestReplayRefused(t *testing.T) {
 	defer server.Close()
 	defer close(slow)
 	path := filepath.Join(t.TempDir(), "s.db")
-	if err := makeStore(path, fixture()); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, makeStore(path, fixture()))
 	for name, c := range map[string]struct {
 		env  []string
 		args []string

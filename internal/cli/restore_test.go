@@ -33,9 +33,7 @@ func manyAgents(t *testing.T) string {
 	}
 	provider := sdktrace.NewTracerProvider(sdktrace.WithBatcher(rec.SpanExporter()))
 	_, err = codeagent.Run(t.Context(), codeagent.Config{TracerProvider: provider})
-	if err := errors.Join(err, provider.Shutdown(t.Context()), rec.Close(t.Context())); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, errors.Join(err, provider.Shutdown(t.Context()), rec.Close(t.Context())))
 	var out bytes.Buffer
 	if code := cli.Main("v1.2.3", []string{"--store", path, "import", captures}, strings.NewReader(""), io.Discard,
 		&out); code > 1 {
@@ -121,9 +119,7 @@ func TestRestoredSessionsAreWhatTheyWere(t *testing.T) {
 					t.Errorf("%s (-want +got):\n%s", table, d)
 				}
 			}
-			if err := os.RemoveAll(file); err != nil {
-				t.Fatal(err)
-			}
+			testscale.Must(t, os.RemoveAll(file))
 		})
 	}
 }

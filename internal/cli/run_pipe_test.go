@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/agenttrace/agenttrace/internal/testscale"
 )
 
 // acpAgent is an agent of the Agent Client Protocol that does what its prompts say.
@@ -112,9 +114,7 @@ func TestRunIsReadWhileItLasts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, cmd.Start())
 	answers := bufio.NewReader(stdout)
 	ask := func(n int) {
 		fmt.Fprintf(stdin,
@@ -139,9 +139,7 @@ func TestRunIsReadWhileItLasts(t *testing.T) {
 	ask(2)
 	ask(3)
 	turns("3")
-	if err := cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, cmd.Process.Kill())
 	if _, err := answers.ReadString('\n'); err == nil {
 		t.Error("the agent goes on")
 	}

@@ -734,10 +734,8 @@ func TestFilesOfTheGuideJudgeAnAgent(t *testing.T) {
 		Repos []struct{ Hooks []struct{ Entry string } }
 	}
 	blocks := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(read("../../docs/gate.md"), -1)
-	if err := errors.Join(yaml.Unmarshal([]byte(read("../../deploy/github/agenttrace-gate.yaml")), &workflow),
-		yaml.Unmarshal([]byte(blocks[1][1]), &hooks)); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, errors.Join(yaml.Unmarshal([]byte(read("../../deploy/github/agenttrace-gate.yaml")), &workflow),
+		yaml.Unmarshal([]byte(blocks[1][1]), &hooks)))
 	const note, green = "#!/bin/sh\necho \"${0##*/}\" \"$@\" >> \"$HOME/commands\"\n", ".agenttrace-green.jsonl"
 	baseline := ""
 	for _, row := range []struct{ answer, want string }{
@@ -761,9 +759,7 @@ func TestFilesOfTheGuideJudgeAnAgent(t *testing.T) {
 			"bin/python": "#!/bin/sh\nexec agent \"$@\"\n", "tasks/tide.txt": "What is the tide in Bergen?", green: baseline} {
 			path = filepath.Join(o.home, path)
 			if err := os.MkdirAll(filepath.Dir(path), 0o700); text != "" {
-				if err := errors.Join(err, os.WriteFile(path, []byte(text), 0o700)); err != nil {
-					t.Fatal(err)
-				}
+				testscale.Must(t, errors.Join(err, os.WriteFile(path, []byte(text), 0o700)))
 			}
 		}
 		shell := func(line string) ([]byte, error) {
@@ -824,9 +820,7 @@ func TestRunIsAsTheAgentAlone(t *testing.T) {
 		cmd = o.command("agenttrace", "run", "--quiet", "--", "agent", "wait")
 		in, _ := cmd.StdinPipe()
 		out, _ := cmd.StdoutPipe()
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, cmd.Start())
 		if _, err := out.Read(make([]byte, 6)); err != nil { // it is ready
 			t.Fatal(err)
 		}
@@ -839,9 +833,7 @@ func TestRunIsAsTheAgentAlone(t *testing.T) {
 	}
 	script := func(name, text string) string {
 		path := filepath.Join(o.home, name)
-		if err := os.WriteFile(path, []byte(text), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, os.WriteFile(path, []byte(text), 0o700))
 		return path
 	}
 	for path, code := range map[string]int{"no-such-agent": 127, o.home: 126, script("lost", "#!/no/such/shell\n"): 127,
@@ -914,9 +906,7 @@ func TestAnAnswerGoesOnWithoutTheRecorder(t *testing.T) {
 func TestADeadStoreStopsNoAgent(t *testing.T) {
 	for _, name := range []string{"file", "file/s.db"} {
 		o := newOutside(t)
-		if err := os.WriteFile(filepath.Join(o.home, "file"), []byte("no store"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, os.WriteFile(filepath.Join(o.home, "file"), []byte("no store"), 0o600))
 		out, err := o.command("agenttrace", "run", "--store", name, "--", "agent").CombinedOutput()
 		if err != nil {
 			t.Fatalf("the agent failed: %v: %s", err, out)
@@ -960,9 +950,7 @@ func TestARuleStopsAnAgent(t *testing.T) {
 			o := newOutside(t)
 			rules := "version: 1\nstop: {grace: 300ms}\nrules:\n" +
 				"  - {name: cheap, max: {tokens: 1}, actions: [stop]}\n"
-			if err := os.WriteFile(filepath.Join(o.home, "rules.yaml"), []byte(rules), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			testscale.Must(t, os.WriteFile(filepath.Join(o.home, "rules.yaml"), []byte(rules), 0o600))
 			cmd := o.command("agenttrace", "run", "--watch", "rules.yaml", "--", "sh", "-c", script)
 			cmd.WaitDelay = time.Second // for what still runs, which has the output
 			out, err := cmd.CombinedOutput()
@@ -1012,9 +1000,7 @@ func (o *outside) proxy(t *testing.T, env ...string) (address string, stop func(
 	proxy := o.command("agenttrace", "proxy", "--listen", "127.0.0.1:0", "--upstream", "m="+o.server.URL)
 	proxy.Env = append(proxy.Env, env...)
 	stderr, err := proxy.StderrPipe()
-	if err := errors.Join(err, proxy.Start()); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, errors.Join(err, proxy.Start()))
 	line, err := bufio.NewReader(stderr).ReadString('\n')
 	if err != nil {
 		t.Fatal(err)

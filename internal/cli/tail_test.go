@@ -17,6 +17,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/render"
@@ -297,17 +298,13 @@ func TestTailStore(t *testing.T) {
 		step()
 		x.tick()
 	}
-	if err := a.store.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, a.store.Close())
 	x.tick()
 	b := openAgent(t, path, "ses_bbbbbbbb2")
 	b.begin("Second")
 	b.part(session.RoleUser, "msg_b", 0, `{"type":"text","text":"Hello."}`)
 	x.tick()
-	if err := b.store.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, b.store.Close())
 
 	for _, suffix := range []string{"", "-wal", "-shm"} {
 		if err := os.Rename(path+suffix, path+".1"+suffix); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -318,9 +315,7 @@ func TestTailStore(t *testing.T) {
 	c := openAgent(t, path, "ses_cccccccc3")
 	c.begin("Third")
 	x.tick()
-	if err := c.store.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, c.store.Close())
 	want := `── aaaaaaaa  First ──────────────────────────────────────────── coder · 18:15:40
 ► busy
 

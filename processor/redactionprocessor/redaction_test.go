@@ -16,6 +16,7 @@ import (
 	"go.opentelemetry.io/collector/processor/processortest"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/redact"
 )
 
@@ -89,9 +90,7 @@ func fill(t *testing.T, maps ...pcommon.Map) {
 	t.Helper()
 	before, _ := values()
 	for _, m := range maps {
-		if err := m.FromRaw(before); err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, m.FromRaw(before))
 	}
 }
 
@@ -119,9 +118,7 @@ func TestTraces(t *testing.T) {
 	if !p.Capabilities().MutatesData {
 		t.Error("the processor does not report that it changes what it is given")
 	}
-	if err := p.Start(t.Context(), componenttest.NewNopHost()); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, p.Start(t.Context(), componenttest.NewNopHost()))
 	td := ptrace.NewTraces()
 	rs := td.ResourceSpans().AppendEmpty()
 	ss := rs.ScopeSpans().AppendEmpty()
@@ -140,9 +137,7 @@ func TestTraces(t *testing.T) {
 	s.TraceState().FromRaw("a=b")
 	long := ss.Spans().AppendEmpty()
 	long.Attributes().PutStr("text", strings.Repeat("x", 5000))
-	if err := p.ConsumeTraces(t.Context(), td); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, p.ConsumeTraces(t.Context(), td))
 	check(t, maps)
 	if got, want := []string{s.Name(), s.Status().Message(), e.Name(), s.TraceState().AsRaw()},
 		[]string{"GET /?q=" + redacted, "password=__REDACTED__", "saw " + redacted, "a=b"}; !cmp.Equal(got, want) {
@@ -152,9 +147,7 @@ func TestTraces(t *testing.T) {
 		"__TRUNCATED__[5000 bytes]") {
 		t.Errorf("%d bytes are left of 5000", len(v.Str()))
 	}
-	if err := p.Shutdown(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, p.Shutdown(t.Context()))
 	for name, want := range map[string]int64{"values_redacted": 5*12 + 3, "values_truncated": 1} {
 		m, err := tel.GetMetric("otelcol_processor_agent_redaction_" + name)
 		if err != nil {
@@ -186,9 +179,7 @@ func TestLogs(t *testing.T) {
 		fill(t, m)
 	}
 	text.Body().SetStr("use " + token)
-	if err := p.ConsumeLogs(t.Context(), ld); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, p.ConsumeLogs(t.Context(), ld))
 	check(t, maps)
 	if got := text.Body().Str(); got != "use "+redacted {
 		t.Errorf("body %q", got)
@@ -196,9 +187,7 @@ func TestLogs(t *testing.T) {
 	if sink.LogRecordCount() != 2 {
 		t.Errorf("%d records came through", sink.LogRecordCount())
 	}
-	if err := p.Shutdown(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, p.Shutdown(t.Context()))
 }
 
 func TestASpanThatIsTooLargeIsCutAndNoOther(t *testing.T) {
@@ -223,9 +212,7 @@ func TestASpanThatIsTooLargeIsCutAndNoOther(t *testing.T) {
 	large.Attributes().PutEmptyMap("map").PutEmptyBytes("raw").FromRaw([]byte(strings.Repeat("b", 1<<20)))
 	large.Events().AppendEmpty().Attributes().PutStr("stack", strings.Repeat("s", 1<<20))
 	large.Links().AppendEmpty().Attributes().PutStr("link", strings.Repeat("s", 1<<20))
-	if err := p.ConsumeTraces(t.Context(), td); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, p.ConsumeTraces(t.Context(), td))
 	spans := next.AllTraces()[0].ResourceSpans().At(0).ScopeSpans().At(0).Spans()
 	if v, _ := spans.At(0).Attributes().Get("text"); len(v.Str()) != 1<<20-100 {
 		t.Error("a span within the limit was cut")
@@ -258,9 +245,7 @@ func TestRedactedKeysIDsAndStates(t *testing.T) {
 	m.PutStr("k."+token, "1")
 	m.PutStr("k."+token[:39]+"X", "2")
 	m.PutStr("session.id", token)
-	if err := p.ConsumeTraces(t.Context(), td); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, p.ConsumeTraces(t.Context(), td))
 	if m.Len() != 3 {
 		t.Errorf("attributes %v", m.AsRaw())
 	}

@@ -134,9 +134,7 @@ func TestUpdateOfCurrentLists(t *testing.T) {
 	if got := cost(t, dir, "gpt-a"); got != "2.00 of 2026-11-17" {
 		t.Error(got)
 	}
-	if err := os.Remove(lists[0].Path); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, os.Remove(lists[0].Path))
 	if _, err := p.update(t, dir, tuesday); err != nil || p.answered["/api.json"] != 2 {
 		t.Errorf("%v, %v", err, p.answered)
 	}
@@ -231,9 +229,7 @@ func TestImportOfFiles(t *testing.T) {
 	for name, body := range map[string]string{"a.json": liteLLM, "b.json": modelsDev} {
 		path := filepath.Join(files, name)
 		testscale.WriteFile(t, path, body)
-		if err := os.Chtimes(path, monday, monday); err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, os.Chtimes(path, monday, monday))
 		if _, err := price.Import(dir, path); err != nil {
 			t.Fatal(err)
 		}

@@ -34,9 +34,7 @@ func TestNetworkComesBack(t *testing.T) {
 		for _, name := range []string{"b", "c", "d"} {
 			export(t, e, name)
 		}
-		if err := e.LogExporter().Export(t.Context(), recordsOf("log")); err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, e.LogExporter().Export(t.Context(), recordsOf("log")))
 		if n.calls != 2 {
 			t.Errorf("%d calls; after the first failure nobody waits for another", n.calls)
 		}
@@ -82,9 +80,7 @@ func TestAProgramEndsInTimeWithoutACollector(t *testing.T) {
 		e := open(t, root, Options{Spans: &silent{}, Logs: silentLogs{logNetwork{&network{}}}})
 		begin := time.Now()
 		export(t, e, "a")
-		if err := e.LogExporter().Export(t.Context(), recordsOf("log")); err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, e.LogExporter().Export(t.Context(), recordsOf("log")))
 		if err := e.Close(t.Context()); err != nil {
 			t.Errorf("all is on the disk: %v", err)
 		}
@@ -320,9 +316,7 @@ func TestDamaged(t *testing.T) {
 	flipped[starts[1]+20] ^= 4
 	root, path := write(t, flipped)
 	testscale.WriteFile(t, strings.Replace(path, "1.pb", "2.pb", 1), b[:len(b)-5])
-	if err := os.WriteFile(filepath.Join(root, newPrefix+"1"), b[:5], 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, os.WriteFile(filepath.Join(root, newPrefix+"1"), b[:5], 0o600))
 	errorsSince()
 	n := &network{}
 	e := open(t, root, Options{Spans: n})
@@ -353,9 +347,7 @@ func TestDrain(t *testing.T) {
 	root := t.TempDir()
 	dead := open(t, root, Options{})
 	export(t, dead, "a", "b")
-	if err := dead.LogExporter().Export(t.Context(), recordsOf("x", "y")); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, dead.LogExporter().Export(t.Context(), recordsOf("x", "y")))
 	export(t, dead, "c")
 	die(t, dead)
 

@@ -24,9 +24,7 @@ func TestLeftovers(t *testing.T) {
 	for _, path := range []string{half, old} {
 		testscale.WriteFile(t, path, "half")
 	}
-	if err := os.Chtimes(old, time.Time{}, time.Now().Add(-2*time.Hour)); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, os.Chtimes(old, time.Time{}, time.Now().Add(-2*time.Hour)))
 	report, err := Drain(t.Context(), root, new(network).sink())
 	if err != nil || report.Spans != 3 {
 		t.Errorf("report %+v, error %v", report, err)

@@ -193,9 +193,7 @@ func die(t testing.TB, e *Exporter) {
 
 func export(t testing.TB, e *Exporter, names ...string) {
 	t.Helper()
-	if err := e.SpanExporter().ExportSpans(context.Background(), spansOf(names...)); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, e.SpanExporter().ExportSpans(context.Background(), spansOf(names...)))
 }
 
 // spooled reads all that is in a spool: the names, and what is damaged.

@@ -41,9 +41,7 @@ func encodeAll(tb testing.TB, all []*session.Transcript) []byte {
 	tb.Helper()
 	var b bytes.Buffer
 	for _, t := range all {
-		if err := jsonl.Encode(&b, t); err != nil {
-			tb.Fatal(err)
-		}
+		testscale.Must(tb, jsonl.Encode(&b, t))
 	}
 	return b.Bytes()
 }
@@ -199,9 +197,7 @@ func TestLongLines(t *testing.T) {
 				Index: int64(i), Type: "text", DataJSON: `{"type":"text","text":"` + strings.Repeat("a", n) + `"}`})
 	}
 	var b bytes.Buffer
-	if err := jsonl.Encode(&b, tr); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, jsonl.Encode(&b, tr))
 	all, err := collect(&b)
 	if err != nil {
 		t.Fatal(err)

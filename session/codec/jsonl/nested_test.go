@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/codectest"
@@ -16,9 +17,7 @@ import (
 func nested(tb testing.TB, t *session.Transcript) string {
 	tb.Helper()
 	var b strings.Builder
-	if err := jsonl.EncodeNested(&b, &codec.Session{Transcript: t}); err != nil {
-		tb.Fatal(err)
-	}
+	testscale.Must(tb, jsonl.EncodeNested(&b, &codec.Session{Transcript: t}))
 	return b.String()
 }
 
@@ -38,13 +37,9 @@ func TestNestedRoundTripReference(t *testing.T) {
 		}
 		// encoding/json reads the same rows from it.
 		var std session.Transcript
-		if err := json.Unmarshal([]byte(text), &std); err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, json.Unmarshal([]byte(text), &std))
 		var indented bytes.Buffer
-		if err := json.Indent(&indented, []byte(text), "", "  "); err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, json.Indent(&indented, []byte(text), "", "  "))
 		if got, err := jsonl.DecodeNested(&indented); err != nil {
 			t.Errorf("indented: %v", err)
 		} else if diff := cmp.Diff(want, got.Transcript); diff != "" {

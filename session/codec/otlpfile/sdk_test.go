@@ -25,6 +25,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session/codec/otlpfile"
 )
 
@@ -218,17 +219,13 @@ func TestTraces(t *testing.T) {
 		tp := sdktrace.NewTracerProvider(sdktrace.WithSyncer(c), sdktrace.WithRawSpanLimits(limits),
 			sdktrace.WithResource(resource.NewWithAttributes("https://example.com/resource", attrs(rnd, 4)...)))
 		record(rnd, tp)
-		if err := otlp.ExportSpans(t.Context(), c.spans); err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, otlp.ExportSpans(t.Context(), c.spans))
 		want := tracesJSON(t, <-r.traces)
 		td := otlpfile.Traces(c.spans)
 		if d := cmp.Diff(want, tracesJSON(t, td)); d != "" {
 			t.Fatalf("seed %d: converted (-OTLP +got):\n%s", seed, d)
 		}
-		if err := otlp.ExportSpans(t.Context(), otlpfile.Spans(td)); err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, otlp.ExportSpans(t.Context(), otlpfile.Spans(td)))
 		if d := cmp.Diff(want, tracesJSON(t, <-r.traces)); d != "" {
 			t.Fatalf("seed %d: converted back and sent (-OTLP +got):\n%s", seed, d)
 		}
@@ -267,17 +264,13 @@ func TestLogs(t *testing.T) {
 			}
 			logger.Emit(ctx, rec)
 		}
-		if err := otlp.Export(t.Context(), c.records); err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, otlp.Export(t.Context(), c.records))
 		sent := <-r.logs
 		ld := otlpfile.Logs(c.records)
 		if d := cmp.Diff(logsJSON(t, sent), logsJSON(t, ld)); d != "" {
 			t.Fatalf("seed %d: converted (-OTLP +got):\n%s", seed, d)
 		}
-		if err := otlp.Export(t.Context(), otlpfile.Records(ld)); err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, otlp.Export(t.Context(), otlpfile.Records(ld)))
 		again := <-r.logs
 		for _, ld := range []plog.Logs{sent, again} { // the SDK does not restore the dropped counts
 			for _, rl := range ld.ResourceLogs().All() {
