@@ -14,6 +14,7 @@ import (
 
 	. "github.com/agenttrace/agenttrace/agenttrace"
 	"github.com/agenttrace/agenttrace/agenttrace/agenttracetest"
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/spans"
 )
 
@@ -46,9 +47,7 @@ const subAgentVariable = "AGENTTRACE_TEST_SUBAGENT"
 func TestASubAgentInAnotherProcessOrServerJoinsItsParent(t *testing.T) {
 	if os.Getenv(subAgentVariable) != "" {
 		env := Environment(os.Environ())
-		if err := json.NewEncoder(os.Stdout).Encode(runSubAgent(Extract(t.Context(), &env))); err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, json.NewEncoder(os.Stdout).Encode(runSubAgent(Extract(t.Context(), &env))))
 		os.Exit(0)
 	}
 	read := func(t *testing.T, b []byte) (got joined) {
@@ -89,9 +88,7 @@ func TestASubAgentInAnotherProcessOrServerJoinsItsParent(t *testing.T) {
 			var params struct {
 				Meta Meta `json:"_meta"`
 			}
-			if err := json.Unmarshal(request, &params); err != nil {
-				t.Fatal(err)
-			}
+			testscale.Must(t, json.Unmarshal(request, &params))
 			return runSubAgent(Extract(t.Context(), params.Meta))
 		},
 	} {

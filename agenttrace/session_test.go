@@ -11,6 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	. "github.com/agenttrace/agenttrace/agenttrace"
+
+	"github.com/agenttrace/agenttrace/internal/testscale"
 )
 
 func TestSessionOperations(t *testing.T) {
@@ -43,16 +45,10 @@ func TestSessionOperations(t *testing.T) {
 	h.sess.AddRule(ctx, rule("read", "", allow, manifest))
 	h.sess.Archive(ctx)
 	h.sess.Unarchive(ctx)
-	if err := h.sess.Rewind(ctx, users[1]); err != nil {
-		t.Fatal(err)
-	}
-	if err := h.sess.Rewind(ctx, users[0]); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, h.sess.Rewind(ctx, users[1]))
+	testscale.Must(t, h.sess.Rewind(ctx, users[0]))
 	for range 2 {
-		if err := h.sess.Unrewind(ctx); err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, h.sess.Unrewind(ctx))
 	}
 	var operations []string
 	runs := h.rec.All().Runs()
@@ -193,9 +189,7 @@ func TestStateIsBoundedAndPlain(t *testing.T) {
 	}
 	for range 100 {
 		// Forgotten, and so taken on trust.
-		if err := h.sess.Rewind(h.ctx, first); err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, h.sess.Rewind(h.ctx, first))
 	}
 	h.run.End(nil)
 	st := h.sess.State()

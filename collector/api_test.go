@@ -87,9 +87,7 @@ func packed(t *testing.T, begin, piece string, times int) []byte {
 			t.Fatal(err)
 		}
 	}
-	if err := z.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, z.Close())
 	return b.Bytes()
 }
 

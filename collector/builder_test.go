@@ -40,9 +40,7 @@ func readManifest(t *testing.T) manifest {
 	t.Helper()
 	b := testscale.ReadFile(t, "builder.yaml")
 	var m manifest
-	if err := yaml.Unmarshal(b, &m); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, yaml.Unmarshal(b, &m))
 	return m
 }
 

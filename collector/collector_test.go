@@ -187,9 +187,7 @@ func TestComponentsCommand(t *testing.T) {
 	cmd := Command("1.2.3")
 	cmd.SetArgs([]string{"components"})
 	cmd.SetOut(&out)
-	if err := cmd.Execute(); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, cmd.Execute())
 	for _, text := range []string{"version: 1.2.3", "name: session", "name: otlp_grpc", "scheme: env"} {
 		if !strings.Contains(out.String(), text) {
 			t.Errorf("output does not contain %q:\n%s", text, &out)
@@ -307,9 +305,7 @@ func TestStart(t *testing.T) {
 	if r.Store() != path || r.Endpoint() == r.HTTPEndpoint() {
 		t.Errorf("store %q, endpoints %q and %q", r.Store(), r.Endpoint(), r.HTTPEndpoint())
 	}
-	if err := send(t, r.Endpoint(), oneRun("ses_1")); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, send(t, r.Endpoint(), oneRun("ses_1")))
 	reader := testscale.Open(t, sqlite.OpenReader, path)
 	if s, err := reader.Session(t.Context(), "ses_1"); err != nil || s.Agent != "test" {
 		t.Errorf("after the acknowledgement the store has %+v, %v", s, err)
@@ -324,9 +320,7 @@ func TestStart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := next.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, next.Close())
 }
 
 // A request larger than the 4 MiB that the second place takes goes on in pieces, and
@@ -351,9 +345,7 @@ func TestForwardedRequestsAreNoLargerThanReceiversTake(t *testing.T) {
 			s.Attributes().PutStr("gen_ai.tool.call.arguments", `{"text":"`+strings.Repeat("word ", 1_000_000)+`"}`)
 		}
 	}
-	if err := send(t, r.Endpoint(), td); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, send(t, r.Endpoint(), td))
 	stop(t, r)
 	close(second.traces)
 	got, requests := map[string]int{}, 0

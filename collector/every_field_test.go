@@ -194,9 +194,7 @@ func TestSecretsAreLeftBehindOfNoFieldOfARequest(t *testing.T) {
 
 	dir := t.TempDir()
 	path, kept := filepath.Join(dir, "sessions.db"), filepath.Join(dir, "kept")
-	if err := os.Mkdir(kept, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, os.Mkdir(kept, 0o700))
 	t.Setenv("AGENTTRACE_LOG_LEVEL", "debug")
 	o := Options{Store: path, GRPCEndpoint: grpcAt, HTTPEndpoint: httpAt, OTLPEndpoint: second.endpoint, KeepOTLP: kept}
 	args, _ := configArgs(t, &o, jsonlFiles(dir))

@@ -106,9 +106,7 @@ func until(t *testing.T, what string, done func() bool) {
 func configured(t *testing.T, endpoint, path, options string) string {
 	t.Helper()
 	queue := filepath.Join(filepath.Dir(path), "queue")
-	if err := os.MkdirAll(queue, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, os.MkdirAll(queue, 0o700))
 	name := filepath.Join(t.TempDir(), "collector.yaml")
 	text := fmt.Sprintf(`
 extensions: {file_storage: {directory: %q}}
@@ -177,9 +175,7 @@ func TestKilled(t *testing.T) {
 		p := startProcess(t, "--config", config)
 		c := dial(t, endpoint)
 		for id := range all { // all of them are sent again
-			if err := c.send(t.Context(), id, 0); err != nil {
-				t.Fatal(err)
-			}
+			testscale.Must(t, c.send(t.Context(), id, 0))
 		}
 		until(t, "the queue is delivered", func() bool { return stored(t, path, all) == len(all) })
 		p.stop(t)
@@ -295,9 +291,7 @@ service:
 `, grpcEndpoint, httpEndpoint, path, tt.options)
 			r := started(t, Options{Config: []string{config}})
 			c := dial(t, grpcEndpoint)
-			if err := c.send(t.Context(), "ses_before", 0); err != nil {
-				t.Fatal(err)
-			}
+			testscale.Must(t, c.send(t.Context(), "ses_before", 0))
 			tt.away(t, path)
 			begin := time.Now()
 			err := c.send(t.Context(), "ses_away", tt.ballast)
@@ -384,9 +378,7 @@ func TestStoreFull(t *testing.T) {
 
 			// A person makes room: what is deleted in a full file is used again.
 			if name == "disk" {
-				if err := syscall.Mount("agenttrace", small, "tmpfs", syscall.MS_REMOUNT, "size=16m"); err != nil {
-					t.Fatal(err)
-				}
+				testscale.Must(t, syscall.Mount("agenttrace", small, "tmpfs", syscall.MS_REMOUNT, "size=16m"))
 			} else {
 				other, err := zombie.OpenConn(path, zombie.OpenReadWrite|zombie.OpenWAL)
 				if err != nil {
@@ -396,22 +388,16 @@ func TestStoreFull(t *testing.T) {
 				for i := range n / 2 {
 					id := fmt.Sprint("ses_", i)
 					for _, table := range []string{"span_refs", "session_state"} {
-						if err := sqlitex.Execute(other, "DELETE FROM "+table+" WHERE session_id = ?",
-							&sqlitex.ExecOptions{Args: []any{id}}); err != nil {
-							t.Fatal(err)
-						}
+						testscale.Must(t, sqlitex.Execute(other, "DELETE FROM "+table+" WHERE session_id = ?",
+							&sqlitex.ExecOptions{Args: []any{id}}))
 					}
-					if err := sqlitex.Execute(other, "DELETE FROM chat_sessions WHERE id = ?",
-						&sqlitex.ExecOptions{Args: []any{id}}); err != nil {
-						t.Fatal(err)
-					}
+					testscale.Must(t, sqlitex.Execute(other, "DELETE FROM chat_sessions WHERE id = ?",
+						&sqlitex.ExecOptions{Args: []any{id}}))
 					c.mu.Lock()
 					delete(c.acknowledged, id)
 					c.mu.Unlock()
 				}
-				if err := other.Close(); err != nil {
-					t.Fatal(err)
-				}
+				testscale.Must(t, other.Close())
 			}
 			if err := <-waits; err != nil {
 				t.Errorf("a sender that waited for room got %v", err)
@@ -527,9 +513,7 @@ service:
 	const title = "deploy with password=hunter2swordfish"
 	td.ResourceSpans().At(0).ScopeSpans().At(0).Spans().At(0).Attributes().PutStr(string(semconv.SessionTitleKey),
 		title)
-	if err := send(t, endpoint, td); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, send(t, endpoint, td))
 	got, _ := (<-second.traces).ResourceSpans().At(0).ScopeSpans().At(0).Spans().At(0).Attributes().Get(
 		string(semconv.SessionTitleKey))
 	if want := "deploy with password=__REDACTED__"; got.Str() != want {

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/session/codec/otlpfile"
 	"github.com/agenttrace/agenttrace/session/ingest"
@@ -32,9 +33,7 @@ func TestKeptTelemetryBuildsTheSessionsAnew(t *testing.T) {
 		td := oneRun(id)
 		td.ResourceSpans().At(0).ScopeSpans().At(0).Spans().At(0).Attributes().PutStr(string(semconv.SessionTitleKey),
 			"deploy with "+secret)
-		if err := send(t, r.Endpoint(), td); err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, send(t, r.Endpoint(), td))
 		conn, err := grpc.NewClient(r.Endpoint(), grpc.WithTransportCredentials(insecure.NewCredentials()))
 		if err != nil {
 			t.Fatal(err)
@@ -50,9 +49,7 @@ func TestKeptTelemetryBuildsTheSessionsAnew(t *testing.T) {
 			t.Fatal(err)
 		}
 		conn.Close()
-		if err := r.Shutdown(context.Background()); err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, r.Shutdown(context.Background()))
 	}
 
 	info, err := os.Stat(dir)
@@ -97,8 +94,6 @@ func TestKeptTelemetryBuildsTheSessionsAnew(t *testing.T) {
 		if all := storetest.List(t, s, store.SessionQuery{Limit: -1}); len(all) != 4 {
 			t.Errorf("%s has sessions %+v, want 4", target, all)
 		}
-		if err := s.Close(); err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, s.Close())
 	}
 }

@@ -139,9 +139,7 @@ service:
 	}
 	socket.CloseIdleConnections()
 
-	if err := r.Shutdown(context.WithoutCancel(t.Context())); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, r.Shutdown(context.WithoutCancel(t.Context())))
 	logged, err := os.ReadFile(log)
 	if err != nil || len(logged) == 0 || strings.Contains(string(logged), key) {
 		t.Errorf("the log has the key, or is not there: %v\n%s", err, logged)

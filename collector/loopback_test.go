@@ -128,9 +128,7 @@ func TestOnlyLoopbackServersAreGuarded(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			conf := confmap.NewFromStringMap(object{"receivers": object{"otlp/x": object{"protocols": c.in}}})
-			if err := (loopbackConverter{}).Convert(t.Context(), conf); err != nil {
-				t.Fatal(err)
-			}
+			testscale.Must(t, (loopbackConverter{}).Convert(t.Context(), conf))
 			if d := cmp.Diff(c.want, conf.Get("receivers::otlp/x::protocols")); d != "" {
 				t.Error(d)
 			}

@@ -52,16 +52,14 @@ func (e evidence) rows(t *testing.T, path string) {
 	}
 	defer decoder.Close()
 	var tables []string
-	if err := sqlitex.Execute(conn, "SELECT name FROM sqlite_master WHERE type = 'table'",
+	testscale.Must(t, sqlitex.Execute(conn, "SELECT name FROM sqlite_master WHERE type = 'table'",
 		&sqlitex.ExecOptions{ResultFunc: func(stmt *zombie.Stmt) error {
 			tables = append(tables, stmt.ColumnText(0))
 			return nil
-		}}); err != nil {
-		t.Fatal(err)
-	}
+		}}))
 	var all bytes.Buffer
 	for _, table := range tables {
-		if err := sqlitex.Execute(conn, `SELECT * FROM "`+table+`"`,
+		testscale.Must(t, sqlitex.Execute(conn, `SELECT * FROM "`+table+`"`,
 			&sqlitex.ExecOptions{ResultFunc: func(stmt *zombie.Stmt) error {
 				for i := range stmt.ColumnCount() {
 					b := make([]byte, stmt.ColumnLen(i))
@@ -76,9 +74,7 @@ func (e evidence) rows(t *testing.T, path string) {
 					}
 				}
 				return nil
-			}}); err != nil {
-			t.Fatal(err)
-		}
+			}}))
 	}
 	e["rows"] = all.Bytes()
 }
@@ -158,9 +154,7 @@ func startProcess(t *testing.T, args ...string) *process {
 		t.Fatal(err)
 	}
 	p.cmd.Stdout = p.printed
-	if err := p.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, p.cmd.Start())
 	t.Cleanup(func() { _ = p.cmd.Process.Kill() }) // for tests that fail before they do
 	accepts := make(chan struct{})
 	go func() {
@@ -188,9 +182,7 @@ func startProcess(t *testing.T, args ...string) *process {
 // stop asks the process to stop, as a service manager does, and waits until it has.
 func (p *process) stop(t *testing.T) {
 	t.Helper()
-	if err := p.cmd.Process.Signal(os.Interrupt); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, p.cmd.Process.Signal(os.Interrupt))
 	<-p.read
 	if err := p.cmd.Wait(); err != nil {
 		t.Errorf("the collector did not stop well: %v\n%s", err, p.printed.bytes())
@@ -200,9 +192,7 @@ func (p *process) stop(t *testing.T) {
 // kill ends the process without a word.
 func (p *process) kill(t *testing.T) {
 	t.Helper()
-	if err := p.cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, p.cmd.Process.Kill())
 	<-p.read
 	_ = p.cmd.Wait() // the error is that it was killed
 }

@@ -39,9 +39,7 @@ func TestCollectorFollowsTranscripts(t *testing.T) {
 	clean(t)
 	dir, stores := t.TempDir(), t.TempDir()
 	file := filepath.Join(dir, "-work", "grows.jsonl")
-	if err := os.Mkdir(filepath.Dir(file), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, os.Mkdir(filepath.Dir(file), 0o700))
 	text := ""
 	grow := func(n int) {
 		text += claudeTurn(n)
@@ -79,9 +77,7 @@ service:
 	transcript(2)
 	for n := 1; n < 3; n++ {
 		grow(n)
-		if err := send(t, endpoint, oneRun(fmt.Sprint("ses_", n))); err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, send(t, endpoint, oneRun(fmt.Sprint("ses_", n))))
 		transcript(2 + 2*n)
 	}
 	got := transcript(6)

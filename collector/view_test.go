@@ -105,9 +105,7 @@ func TestSocketBesideTheStore(t *testing.T) {
 	if c.Name() != path {
 		t.Errorf("the store is %s", c.Name())
 	}
-	if err := r.Shutdown(context.WithoutCancel(t.Context())); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, r.Shutdown(context.WithoutCancel(t.Context())))
 	if _, err := c.Session(t.Context(), "ses_1"); !errors.Is(err, store.ErrUnavailable) {
 		t.Errorf("after the collector has stopped: %v", err)
 	}

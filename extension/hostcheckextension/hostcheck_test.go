@@ -10,6 +10,8 @@ import (
 	"go.opentelemetry.io/collector/confmap"
 	"go.opentelemetry.io/collector/extension/extensionmiddleware"
 	"go.opentelemetry.io/collector/extension/extensiontest"
+
+	"github.com/agenttrace/agenttrace/internal/testscale"
 )
 
 // A request that means another host, or that a page of another host sends, is refused with a text that has the remedy.
@@ -20,9 +22,7 @@ func TestRequestsOfOtherHostsAreRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := ext.Start(t.Context(), componenttest.NewNopHost()); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, ext.Start(t.Context(), componenttest.NewNopHost()))
 	wrap, err := ext.(extensionmiddleware.HTTPServer).GetHTTPHandler(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -75,9 +75,7 @@ func TestRequestsOfOtherHostsAreRefused(t *testing.T) {
 			}
 		}
 	}
-	if err := ext.Shutdown(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, ext.Shutdown(t.Context()))
 }
 
 func TestConfig(t *testing.T) {

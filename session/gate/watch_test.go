@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/gate"
 	"github.com/agenttrace/agenttrace/session/store"
@@ -88,9 +89,7 @@ func TestRulesFindWhatTheyState(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, s.Close())
 	ran := filepath.Join(dir, "ran")
 	err = os.WriteFile(file, fmt.Appendf(nil, `version: 1
 rules:
@@ -128,9 +127,7 @@ command: [sh, -c, "cat >> %s"]
 		}}
 	deadline := time.AfterFunc(time.Minute, cancel)
 	defer deadline.Stop()
-	if err := w.Run(ctx); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, w.Run(ctx))
 	if err := w.Store.Close(); err != nil {
 		t.Error(err)
 	}
@@ -171,9 +168,7 @@ func TestTheStateOfAWatchStaysSmall(t *testing.T) {
 	kept := fmt.Sprintf("{\"fact\":{\"id\":\"again\",\"rule\":\"a\",\"at\":%d,\"session_id\":\"\"},\"seen\":%d}\n"+
 		"{\"done\":\"again\",\"by\":\"command\"}\n", now-31*day, now-day)
 	text.WriteString(kept + `{"fact":{"id":"cut`)
-	if err := os.WriteFile(state, []byte(text.String()), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, os.WriteFile(state, []byte(text.String()), 0o600))
 	ctx, cancel := context.WithCancel(t.Context())
 	other := make(chan error, 1)
 	w := gate.Watcher{Rules: &gate.Rules{Command: []string{"sh", "-c", "read -r fact"}}, State: state}
@@ -186,9 +181,7 @@ func TestTheStateOfAWatchStaysSmall(t *testing.T) {
 		cancel()
 	})
 	w.Ending = time.Minute
-	if err := w.Run(ctx); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, w.Run(ctx))
 	if err := <-other; err == nil || !strings.Contains(err.Error(), state) || !strings.Contains(err.Error(), "--state") {
 		t.Errorf("another watch: %v", err)
 	}

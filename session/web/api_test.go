@@ -20,6 +20,7 @@ import (
 
 	"github.com/google/jsonschema-go/jsonschema"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/importer"
 	"github.com/agenttrace/agenttrace/session/store"
@@ -180,9 +181,7 @@ func (s *site) valid(method, path string, status int, content []byte) {
 
 // describedBy is the document of the API.
 func describedBy(t testing.TB) (d documented) {
-	if err := json.Unmarshal(describe(""), &d); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, json.Unmarshal(describe(""), &d))
 	return d
 }
 
@@ -289,9 +288,7 @@ func (d *documented) schema(t testing.TB, of json.RawMessage) *jsonschema.Resolv
 		t.Fatal(err)
 	}
 	var s jsonschema.Schema
-	if err := json.Unmarshal(bytes.ReplaceAll(text, []byte("#/components/schemas/"), []byte("#/$defs/")), &s); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, json.Unmarshal(bytes.ReplaceAll(text, []byte("#/components/schemas/"), []byte("#/$defs/")), &s))
 	resolved, err := s.Resolve(nil)
 	if err != nil {
 		t.Fatal(err)
@@ -304,9 +301,7 @@ func TestAnswersAreAsDescribed(t *testing.T) {
 	s := newSite(t, false)
 	var d documented
 	_, text := s.ask(http.MethodGet, Prefix+"openapi.json", "")
-	if err := json.Unmarshal(text, &d); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, json.Unmarshal(text, &d))
 	addresses := examples(t, s.store)
 	for _, op := range operations() {
 		o, ok := d.Paths["/"+op.path][strings.ToLower(op.method)]

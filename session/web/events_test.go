@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/jsonschema-go/jsonschema"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session/document"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
@@ -145,9 +146,7 @@ func TestASessionThatChangesIsAnEvent(t *testing.T) {
 			t.Errorf("an event comes twice: %v", e)
 		}
 	}
-	if err := s.store.Delete(t.Context(), "va-1"); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, s.store.Delete(t.Context(), "va-1"))
 	quiet.until("deleted", func(data string) bool { return data == `{"session_id":"va-1"}` })
 }
 
@@ -198,9 +197,7 @@ func TestTheEndOfASessionIsFollowed(t *testing.T) {
 	if err := json.Unmarshal([]byte(got[len(got)-1].data), &turn); err != nil || turn.Number != 4 {
 		t.Errorf("turn %d was hidden, want 4 (%v)", turn.Number, err)
 	}
-	if err := s.store.Delete(t.Context(), id); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, s.store.Delete(t.Context(), id))
 	l.until("deleted", nil)
 	if _, more := <-l.events; more {
 		t.Error("the stream of a deleted session goes on")

@@ -41,9 +41,7 @@ func TestTheSurfaceOfVersion1(t *testing.T) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(d.Components.Schemas)) {
 		var s jsonschema.Schema
-		if err := json.Unmarshal(d.Components.Schemas[name], &s); err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, json.Unmarshal(d.Components.Schemas[name], &s))
 		for _, member := range slices.Sorted(maps.Keys(s.Properties)) {
 			always := ""
 			if slices.Contains(s.Required, member) {
@@ -53,9 +51,7 @@ func TestTheSurfaceOfVersion1(t *testing.T) {
 		}
 	}
 	if *update {
-		if err := os.WriteFile(path, []byte(b.String()), 0o666); err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, os.WriteFile(path, []byte(b.String()), 0o666))
 	}
 	want := testscale.ReadFile(t, path)
 	lines := strings.Split(b.String(), "\n")
