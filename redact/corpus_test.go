@@ -131,9 +131,7 @@ func TestCorpusOfSecrets(t *testing.T) {
 	}
 	// What is left is kept for "make secrets".
 	if dir := os.Getenv("AGENTTRACE_EVIDENCE"); dir != "" {
-		if err := os.WriteFile(filepath.Join(dir, "corpus.txt"), []byte(all.String()), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, os.WriteFile(filepath.Join(dir, "corpus.txt"), []byte(all.String()), 0o600))
 	}
 }
 

@@ -78,9 +78,7 @@ func TestDocumentation(t *testing.T) {
 		want = head + begin + part.text + end + tail
 	}
 	if *update {
-		if err := os.WriteFile(name, []byte(want), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, os.WriteFile(name, []byte(want), 0o644))
 	} else if diff := cmp.Diff(want, string(page)); diff != "" {
 		t.Errorf("docs/dialects.md is not what the code has; run go test ./session/ingest/dialect -run "+
 			"Documentation -update (-code +page):\n%s",

@@ -11,6 +11,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/plog"
 	"go.opentelemetry.io/collector/pdata/ptrace"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/ingest/assemble"
 	"github.com/agenttrace/agenttrace/session/ingest/fact"
@@ -97,9 +98,7 @@ func TestExampleDialect(t *testing.T) {
 		t.Errorf("parts (-want +got):\n%s", diff)
 	}
 	var m session.MessageMetadata
-	if err := json.Unmarshal([]byte(got.Messages[1].MetadataJSON), &m); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, json.Unmarshal([]byte(got.Messages[1].MetadataJSON), &m))
 	if diff := cmp.Diff(&session.Usage{Input: 250, Output: 30, CacheRead: 150}, m.Usage); diff != "" {
 		t.Errorf("usage (-want +got):\n%s", diff)
 	}
@@ -159,9 +158,7 @@ func acmeFacts(t *testing.T) []fact.Fact {
 		s.SetSpanID(pcommon.SpanID{id})
 		s.SetStartTimestamp(pcommon.Timestamp(start + from*1e6))
 		s.SetEndTimestamp(pcommon.Timestamp(start + to*1e6))
-		if err := s.Attributes().FromRaw(attrs); err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, s.Attributes().FromRaw(attrs))
 		return s
 	}
 	read := func(s ptrace.Span) {
@@ -181,9 +178,7 @@ func acmeFacts(t *testing.T) []fact.Fact {
 		r.SetEventName(event)
 		r.SetTimestamp(pcommon.Timestamp(start + at*1e6))
 		r.SetTraceID(pcommon.TraceID{1})
-		if err := r.Attributes().FromRaw(attrs); err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, r.Attributes().FromRaw(attrs))
 		in := NewRecord(r, scope, resource)
 		if d := OfRecord(&in); d != nil && d.Name != generic.Name || !acmeCoder.Records(&in) {
 			t.Fatalf("%s is recognized by %v", event, d)
@@ -228,9 +223,7 @@ func acmeParts(t *testing.T, a store.Assembly) []string {
 				Text, ErrorText string
 				Input, Output   json.RawMessage
 			}
-			if err := json.Unmarshal([]byte(p.DataJSON), &data); err != nil {
-				t.Fatal(err)
-			}
+			testscale.Must(t, json.Unmarshal([]byte(p.DataJSON), &data))
 			reported := m.Role + " " + p.Type
 			switch {
 			case p.ToolState != nil:

@@ -32,9 +32,7 @@ func TestConversationSpreadOverManyAttributesIsReadInTime(t *testing.T) {
 				}
 				s, scope := ptrace.NewSpan(), pcommon.NewInstrumentationScope()
 				scope.SetName(tt.scope)
-				if err := s.Attributes().FromRaw(attrs); err != nil {
-					t.Fatal(err)
-				}
+				testscale.Must(t, s.Attributes().FromRaw(attrs))
 				if got := readSpan(s, scope, pcommon.NewResource()); got.dialect != tt.dialect || len(got.facts) == 0 {
 					t.Errorf("%q reads %d facts", got.dialect, len(got.facts))
 				}

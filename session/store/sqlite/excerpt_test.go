@@ -15,9 +15,7 @@ import (
 // of 10 turns and in one of 5,000. An outline reads the messages, and no content of turns in which all went well.
 func TestReadingATurnDoesNotGrow(t *testing.T) {
 	path := newPath(t)
-	if err := open(t, path, Options{}).Close(); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, open(t, path, Options{}).Close())
 	opened := openReader(t, path)
 	for _, turns := range []int{10, 500, 5000} {
 		fillTurns(t, path, turns)
@@ -91,15 +89,11 @@ func (c countedConn) Query(query string, fn func(store.Row) error, args ...any) 
 // The one that the reference program makes too stays.
 func TestIndexesOfAnEarlierVersionAreReplaced(t *testing.T) {
 	path := newPath(t)
-	if err := open(t, path, Options{}).Close(); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, open(t, path, Options{}).Close())
 	testscale.Script(t, path, `DROP INDEX idx_chat_parts_session_type; DROP INDEX idx_chat_parts_unsuccessful;
 CREATE INDEX idx_chat_parts_session ON chat_parts(session_id);
 CREATE INDEX idx_chat_parts_approval ON chat_parts(session_id) WHERE tool_state = 'approval-requested'`)
-	if err := open(t, path, Options{}).Close(); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, open(t, path, Options{}).Close())
 	got := testscale.Query(t, path, `SELECT name FROM sqlite_schema WHERE type = 'index' AND name IN ('idx_chat_parts_session',
  'idx_chat_parts_session_type', 'idx_chat_parts_unsuccessful', 'idx_chat_parts_approval') ORDER BY name`)
 	if want := "[idx_chat_parts_session idx_chat_parts_session_type idx_chat_parts_unsuccessful]"; fmt.Sprint(got) != want {

@@ -25,9 +25,7 @@ func TestAStoreHasOneWriterByWhateverName(t *testing.T) {
 	s := open(t, path, Options{})
 	apply(t, s, turnBatch("ses_1", "1"))
 	link, hard, dirLink := filepath.Join(dir, "link.db"), filepath.Join(dir, "hard.db"), filepath.Join(dir, "dir")
-	if err := errors.Join(os.Symlink("real/s.db", link), os.Link(path, hard), os.Symlink("real", dirLink)); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, errors.Join(os.Symlink("real/s.db", link), os.Link(path, hard), os.Symlink("real", dirLink)))
 	t.Chdir(filepath.Join(dir, "real"))
 	names := []string{path, link, hard, filepath.Join(dirLink, "s.db"), "s.db", "./../link.db"}
 	for _, name := range names {
@@ -43,9 +41,7 @@ func TestAStoreHasOneWriterByWhateverName(t *testing.T) {
 			t.Errorf("%s: %v does not name the holder", name, err)
 		}
 	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, s.Close())
 	for _, name := range names {
 		s, err := Open(t.Context(), name, Options{})
 		if err != nil {
@@ -62,9 +58,7 @@ func TestAStoreHasOneWriterByWhateverName(t *testing.T) {
 func TestALinkToNothingLocksWhatItWillMake(t *testing.T) {
 	dir := t.TempDir()
 	path, link := filepath.Join(dir, "new.db"), filepath.Join(dir, "link.db")
-	if err := os.Symlink("new.db", link); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, os.Symlink("new.db", link))
 	s := open(t, link, Options{})
 	defer s.Close()
 	if _, err := os.Stat(path); err != nil {
@@ -100,9 +94,7 @@ func TestLookingAtAStoreKeepsItsLocks(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := r.Close(); err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, r.Close())
 		if second, err := Open(t.Context(), path, Options{}); err == nil {
 			second.Close()
 			t.Fatal("a second writer")

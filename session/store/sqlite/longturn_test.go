@@ -117,22 +117,16 @@ func TestALongTurnIsRebuiltLater(t *testing.T) {
 			`SELECT count(*) FROM unbuilt_turns`:                                                &marks,
 			`SELECT count(*) FROM chat_messages WHERE metadata_json LIKE '%"incomplete":true%'`: &incomplete,
 		} {
-			if err := run(t.Context(), s, func(tx *tx) (err error) {
+			testscale.Must(t, run(t.Context(), s, func(tx *tx) (err error) {
 				*to, err = sqlitex.ResultInt64(tx.prep(query))
 				return err
-			}); err != nil {
-				t.Fatal(err)
-			}
+			}))
 		}
 		return parts, marks, incomplete
 	}
 	rebuild := func(s *Store) {
-		if err := ingest.New(s, ingest.Options{}).Resume(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		if err := s.Rebuild(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, ingest.New(s, ingest.Options{}).Resume(t.Context()))
+		testscale.Must(t, s.Rebuild(t.Context()))
 	}
 	rebuild(s)
 	before, _, _ := counts(s)
@@ -141,9 +135,7 @@ func TestALongTurnIsRebuiltLater(t *testing.T) {
 		t.Errorf("after a step: %d parts of %d, %d marks, %d incomplete answers", parts, before, marks, incomplete)
 	}
 	copied := filepath.Join(t.TempDir(), "copy.db")
-	if err := s.Backup(t.Context(), copied); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, s.Backup(t.Context(), copied))
 	later := open(t, copied, Options{})
 	rebuild(later)
 	if parts, marks, _ := counts(later); parts != before+2 || marks != 0 {

@@ -74,9 +74,7 @@ func start(t *testing.T, role, path string, prepare ...func(*osexec.Cmd)) *proce
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, cmd.Start())
 	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
 	return &process{cmd, stdin, bufio.NewScanner(stdout)}
 }

@@ -37,9 +37,7 @@ func TestDelete(t *testing.T) {
 	testscale.Script(t, path, columns+`('t', 'placed', 's', 'd', 1, 2, 'o', '["c1"]', 's', 2, 0, ''), ('t', 'parked', 's', 'd', 1, 2, 'o', NULL, NULL, 2, 0, ''),
  ('t', 'child', 's', 'd', 1, 2, 'o', '["c2"]', 'k', 2, 0, '');
  INSERT INTO tool_call_requests VALUES ('c1', 1, 't', 'placed'), ('c2', 1, 't', 'child')`)
-	if err := s.Delete(t.Context(), "s"); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, s.Delete(t.Context(), "s"))
 	if diff := cmp.Diff([]string{"observation child", "call c2"}, testscale.Query(t, path, everything)); diff != "" {
 		t.Errorf("left (-want +got):\n%s", diff)
 	}
@@ -66,9 +64,7 @@ func TestBackup(t *testing.T) {
 	apply(t, s, bigBatch(1))
 	r := openReader(t, path)
 	name := filepath.Join(t.TempDir(), "copy.db")
-	if err := r.Backup(t.Context(), name); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, r.Backup(t.Context(), name))
 	apply(t, s, bigBatch(2))
 	if err := r.Backup(t.Context(), name); !errors.Is(err, fs.ErrExist) {
 		t.Errorf("over a file: %v", err)
@@ -98,9 +94,7 @@ func TestCompact(t *testing.T) {
 	for i := range 24 {
 		apply(t, s, bigBatch(i))
 	}
-	if err := s.Compact(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, s.Compact(t.Context()))
 	size := func() int64 {
 		info, err := os.Stat(path)
 		if err != nil {
@@ -110,13 +104,9 @@ func TestCompact(t *testing.T) {
 	}
 	before := size()
 	for i := range 23 {
-		if err := s.Delete(t.Context(), bigBatch(i).Sessions[0].ID); err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, s.Delete(t.Context(), bigBatch(i).Sessions[0].ID))
 	}
-	if err := s.Compact(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, s.Compact(t.Context()))
 	if after := size(); after > before/2 {
 		t.Errorf("%d bytes, before %d", after, before)
 	}

@@ -21,16 +21,14 @@ import (
 func steps(t testing.TB, s *Store) (total int64) {
 	t.Helper()
 	// The store's own goroutine alone uses the connection: what it does later is done in a transaction, too.
-	if err := run(t.Context(), s, func(tx *tx) error {
+	testscale.Must(t, run(t.Context(), s, func(tx *tx) error {
 		conn := reflect.ValueOf(tx.conn).Elem()
 		tls, db := (*libc.TLS)(conn.FieldByName("tls").UnsafePointer()), uintptr(conn.FieldByName("conn").Uint())
 		for stmt := lib.Xsqlite3_next_stmt(tls, db, 0); stmt != 0; stmt = lib.Xsqlite3_next_stmt(tls, db, stmt) {
 			total += int64(lib.Xsqlite3_stmt_status(tls, stmt, lib.SQLITE_STMTSTATUS_VM_STEP, 1))
 		}
 		return nil
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 	if total == 0 {
 		t.Fatal("no statement took a step")
 	}

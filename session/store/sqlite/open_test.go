@@ -113,9 +113,7 @@ func TestLocked(t *testing.T) {
 	} else {
 		r.Close()
 	}
-	if err := first.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, first.Process.Kill())
 	_ = first.Wait()
 	s := open(t, path, Options{})
 	if _, err := Open(t.Context(), path, Options{}); !errors.Is(err, store.ErrLocked) {
@@ -132,9 +130,7 @@ func TestLockReleased(t *testing.T) {
 		t.Fatal(got)
 	}
 	first.stdin.Close()
-	if err := first.Wait(); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, first.Wait())
 	open(t, path, Options{})
 }
 
@@ -145,9 +141,7 @@ func TestNotStore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, s.Close())
 	damaged := testscale.ReadFile(t, whole)
 	copy(damaged, "SQLite format 4!")
 	write := func(content []byte) func(path string) {
@@ -371,9 +365,7 @@ func TestReadOnly(t *testing.T) {
 	})
 	chmod := func(name string, mode os.FileMode) {
 		t.Helper()
-		if err := os.Chmod(name, mode); err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, os.Chmod(name, mode))
 	}
 	chmod(dir, 0o755)
 	binary := filepath.Join(dir, "test")
@@ -400,12 +392,8 @@ func TestReadOnly(t *testing.T) {
 				t.Fatal(err)
 			}
 			apply(t, s, turnBatch("ses_1", "1"))
-			if err := s.Close(); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.Remove(path + ".lock"); err != nil {
-				t.Fatal(err)
-			}
+			testscale.Must(t, s.Close())
+			testscale.Must(t, os.Remove(path+".lock"))
 			chmod(path, c.file)
 			chmod(inner, c.dir)
 			got := start(t, "open", path, asNobody).all()
@@ -459,9 +447,7 @@ func TestOpenCanceled(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer other.Close()
-	if err := sqlitex.ExecuteTransient(other, "BEGIN EXCLUSIVE", nil); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, sqlitex.ExecuteTransient(other, "BEGIN EXCLUSIVE", nil))
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if s, err := Open(ctx, path, Options{}); err == nil {
@@ -509,9 +495,7 @@ func TestColumnsThatAreAddedLater(t *testing.T) {
 	path := newPath(t)
 	s := open(t, path, Options{})
 	newLongTurn(t).deliver(t, ingest.New(s, ingest.Options{}), 0, 3)
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, s.Close())
 	testscale.Script(t, path, "ALTER TABLE chat_sessions DROP COLUMN mode; "+
 		"ALTER TABLE chat_parts DROP COLUMN continuation_run_id;")
 	r, err := OpenReader(t.Context(), path)
@@ -543,9 +527,7 @@ func TestAStoreOfAnEarlierVersionIsUpgraded(t *testing.T) {
 	l := newLongTurn(t)
 	l.deliver(t, in, 0, 30)
 	ids := testscale.Query(t, path, "SELECT id FROM chat_sessions")
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, s.Close())
 	const rows = "SELECT source || owner || coalesce(declared_session, '') || default_session FROM observations " +
 		"ORDER BY source"
 	want := testscale.Query(t, path, rows)
@@ -591,18 +573,14 @@ func TestAFileWithoutAnnotationsIsReadAndUpgraded(t *testing.T) {
 			Annotations: []store.Annotation{n}}); err != nil {
 			t.Fatal(err)
 		}
-		if err := s.Close(); err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, s.Close())
 		testscale.Script(t, path, older)
 		r := openReader(t, path)
 		if all, err := r.Annotations(t.Context(), "ses_1"); err != nil || cmp.Diff(want, all) != "" {
 			t.Errorf("annotations %v, %v", all, err)
 		}
 		s = open(t, path, Options{})
-		if err := s.Annotate(t.Context(), []store.Annotation{n}); err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, s.Annotate(t.Context(), []store.Annotation{n}))
 		if all, err := s.Annotations(t.Context(), "ses_1"); err != nil ||
 			cmp.Diff([]store.Annotation{n}, all) != "" {
 			t.Errorf("annotations %v, %v", all, err)

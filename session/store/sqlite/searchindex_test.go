@@ -23,9 +23,7 @@ import (
 // indexed makes the search index of a store.
 func indexed(t testing.TB, r *Reader) {
 	t.Helper()
-	if err := r.UpdateSearchIndex(t.Context(), func(int, int) bool { return true }); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, r.UpdateSearchIndex(t.Context(), func(int, int) bool { return true }))
 }
 
 // indexFiles are the names of the files of the search index.
@@ -49,9 +47,7 @@ func hitsOf(t testing.TB, path string, q store.SearchQuery, without bool) []stor
 		hidden := path + "-search"
 		if err := os.Rename(hidden, hidden+"-hidden"); err == nil {
 			defer func() {
-				if err := os.Rename(hidden+"-hidden", hidden); err != nil {
-					t.Fatal(err)
-				}
+				testscale.Must(t, os.Rename(hidden+"-hidden", hidden))
 			}()
 		}
 	}
@@ -233,9 +229,7 @@ func TestDeletedSessionsLeaveTheSearchIndex(t *testing.T) {
 		t.Fatalf("files %v", before)
 	}
 	want := len(hitsOf(t, path, store.SearchQuery{Text: "needle", Agent: "a"}, true))
-	if err := s.Delete(t.Context(), "b"); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, s.Delete(t.Context(), "b"))
 	// Rowids begin with 1, so the first and the last part of b are in segments with parts of a.
 	if after := indexFiles(t, path); len(after) != 1 || after[0] != before[0] {
 		t.Errorf("after the deletion there are %v of %v", after, before)
@@ -325,9 +319,7 @@ func TestSearchFindsAllWhereNoIndexCanBeWritten(t *testing.T) {
 	testscale.Script(t, path, indexedSessions+fillParts(rand.New(rand.NewPCG(1, 1)), "a", 1, segmentParts))
 	s := open(t, path, Options{})
 	want := hitsOf(t, path, store.SearchQuery{Text: "needle"}, true)
-	if err := os.WriteFile(path+"-search", nil, 0o400); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, os.WriteFile(path+"-search", nil, 0o400))
 	if err := s.UpdateSearchIndex(t.Context(), func(int, int) bool {
 		return true
 	}); !errors.Is(err, store.ErrUnavailable) {

@@ -41,13 +41,9 @@ func BenchmarkStats(b *testing.B) {
 	}
 	defer conn.Close()
 	execute := func(statements string, fn func(*sqlite.Stmt) error) {
-		if err := sqlitex.ExecuteTransient(conn, statements, &sqlitex.ExecOptions{ResultFunc: fn}); err != nil {
-			b.Fatal(err)
-		}
+		testscale.Must(b, sqlitex.ExecuteTransient(conn, statements, &sqlitex.ExecOptions{ResultFunc: fn}))
 	}
-	if err := sqlitex.ExecuteScript(conn, agentSessions, nil); err != nil {
-		b.Fatal(err)
-	}
+	testscale.Must(b, sqlitex.ExecuteScript(conn, agentSessions, nil))
 	measure := func(name string, do func(b *testing.B)) {
 		b.Run(name, func(b *testing.B) {
 			from := testscale.CPUSeconds()

@@ -41,9 +41,7 @@ func TestFollower(t *testing.T) {
 	if _, err := r.Session(t.Context(), "ses_1"); err != nil {
 		t.Error(err)
 	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, s.Close())
 	for change := store.Changed; change != store.Unchanged; { // the log goes into the file
 		_, c, err := f.Poll(t.Context())
 		if err != nil {
@@ -54,9 +52,7 @@ func TestFollower(t *testing.T) {
 	s = open(t, path, Options{})
 	apply(t, s, turnBatch("ses_1", "2"))
 	look("another writer", store.Changed, true)
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, s.Close())
 	moveStore(t, path, filepath.Join(t.TempDir(), "old.db"))
 	look("moved away", store.Gone, false)
 	look("still away", store.Unchanged, false)
@@ -68,12 +64,8 @@ func TestFollower(t *testing.T) {
 	other := newPath(t)
 	another := open(t, other, Options{})
 	apply(t, another, turnBatch("ses_2", "1"))
-	if err := another.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := fresh.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, another.Close())
+	testscale.Must(t, fresh.Close())
 	moveStore(t, path, filepath.Join(t.TempDir(), "old.db"))
 	moveStore(t, other, path)
 	r = look("a file put in its place", store.Opened, true)

@@ -250,9 +250,7 @@ func TestMaxBytes(t *testing.T) {
 	if _, err := s.Transcript(t.Context(), fmt.Sprintf("ses_%d", failed-1)); err != nil {
 		t.Errorf("the batch before it: %v", err)
 	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, s.Close())
 	if info, err := os.Stat(path); err != nil || info.Size() > 2<<20 {
 		t.Errorf("the file has %d bytes, %v", info.Size(), err)
 	}
@@ -325,9 +323,7 @@ func TestMovedFile(t *testing.T) {
 	}
 	move := func(from, to string) {
 		t.Helper()
-		if err := os.Rename(from, to); err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, os.Rename(from, to))
 	}
 	move(path, path+".away")
 	refused("moved away")
@@ -350,9 +346,7 @@ func TestBusy(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer other.Close()
-	if err := sqlitex.ExecuteTransient(other, "BEGIN IMMEDIATE", nil); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, sqlitex.ExecuteTransient(other, "BEGIN IMMEDIATE", nil))
 	done := make(chan error, 1)
 	go func() {
 		b := turnBatch("ses_1", "1")
@@ -362,9 +356,7 @@ func TestBusy(t *testing.T) {
 	for range 1000 {
 		wait()
 	}
-	if err := sqlitex.ExecuteTransient(other, "COMMIT", nil); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, sqlitex.ExecuteTransient(other, "COMMIT", nil))
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
@@ -433,9 +425,7 @@ func TestOutbox(t *testing.T) {
 			t.Fatal("a change is not listed")
 		}
 		apply(t, s, turnBatch("ses_1", fmt.Sprint("b", i)))
-		if err := s.Exported(t.Context(), "ses_1", seen); err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, s.Exported(t.Context(), "ses_1", seen))
 		if list()["ses_1"] == 0 {
 			t.Fatal("a change made while the session was exported is forgotten")
 		}
@@ -450,9 +440,7 @@ func TestOutbox(t *testing.T) {
 		t.Errorf("left: %v", left)
 	}
 	apply(t, s, turnBatch("ses_2", "d"))
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, s.Close())
 	s = open(t, path, Options{Outbox: true})
 	if left := list(); len(left) != 1 || left["ses_2"] == 0 {
 		t.Errorf("after a restart: %v", left)
@@ -480,9 +468,7 @@ func TestCrash(t *testing.T) {
 			}
 			stored = append(stored, turn{line[1], line[2]})
 		}
-		if err := p.Process.Kill(); err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, p.Process.Kill())
 		for _, s := range p.all() { // acknowledged before it died
 			if line := strings.Fields(s); len(line) == 3 && strings.HasPrefix(line[1], "ses_") &&
 				strings.Count(line[2], "-") == 2 {
