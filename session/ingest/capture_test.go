@@ -150,9 +150,7 @@ func deliverTo(t testing.TB, s *sqlitestore.Store, o ingest.Options, all []reque
 			sum.Dialects[name] += n
 		}
 	}
-	if err := s.Rebuild(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, s.Rebuild(t.Context()))
 	return sum
 }
 

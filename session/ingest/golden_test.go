@@ -97,9 +97,7 @@ func build(t *testing.T, requests []request) []txtar.File {
 	var rows, decisions, links bytes.Buffer
 	for _, transcript := range rowsOf(t, s) {
 		row := transcript.Session
-		if err := jsonl.Encode(&rows, transcript); err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, jsonl.Encode(&rows, transcript))
 		ds, err := s.Decisions(t.Context(), row.ID)
 		if err != nil {
 			t.Fatal(err)

@@ -265,9 +265,7 @@ func TestHostileSpansLeaveTheRestOfTheirRequestAsItIs(t *testing.T) {
 		t.Fatal(err)
 	}
 	alone := openStore(t)
-	if err := deliverWith(t, alone, redactor, good); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, deliverWith(t, alone, redactor, good))
 	want := sessionsOf(t, alone)
 	rounds := testscale.Rounds(2, 8)
 	n := 0
@@ -377,9 +375,7 @@ func TestIdsOfMegabytesStayIdsAndAreCut(t *testing.T) {
 			"gen_ai.provider.name"} {
 			s.Attributes().PutStr(key, long)
 		}
-		if err := deliverWith(t, store, redactor, []request{{traces: td}}); err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, deliverWith(t, store, redactor, []request{{traces: td}}))
 	}
 	storetest.CheckSessions(t, store)
 	rows := sessionsOf(t, store)

@@ -114,9 +114,7 @@ func liveAgent(t *testing.T, crash bool) (*agenttracetest.Recorder, *agenttrace.
 	_, _ = turn.StartTool(ctx, agenttrace.ToolOptions{Name: "bash", Input: map[string]string{"command": "sleep 60"}})
 	turn.Abort()
 	run.End(nil)
-	if err := rec.Err(); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, rec.Err())
 	return rec, sess
 }
 

@@ -32,10 +32,8 @@ func otherProgram(t *testing.T, s *sqlitestore.Store, sql string) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	if err := errors.Join(sqlitex.ExecuteTransient(conn, "PRAGMA foreign_keys = ON", nil),
-		sqlitex.ExecuteScript(conn, sql+resum, nil)); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, errors.Join(sqlitex.ExecuteTransient(conn, "PRAGMA foreign_keys = ON", nil),
+		sqlitex.ExecuteScript(conn, sql+resum, nil)))
 }
 
 const resum = `;
@@ -279,9 +277,7 @@ func TestDeletedForeignSessionsAreMadeAnewOfWhatComesLater(t *testing.T) {
 			"rm": func(s *sqlitestore.Store) {
 				for _, row := range storetest.Sessions(t, s) {
 					id := row.ID
-					if err := s.Delete(t.Context(), id); err != nil {
-						t.Fatal(err)
-					}
+					testscale.Must(t, s.Delete(t.Context(), id))
 				}
 			},
 			"another program": func(s *sqlitestore.Store) { otherProgram(t, s, `DELETE FROM chat_sessions;`) },

@@ -41,9 +41,7 @@ func TestRedactPart(t *testing.T) {
 			role := ""
 			if with, ok := strings.CutPrefix(lines[1], "with "); ok {
 				with, role, _ = strings.Cut(with, " of")
-				if err := json.Unmarshal([]byte(with), &config); err != nil {
-					t.Fatal(err)
-				}
+				testscale.Must(t, json.Unmarshal([]byte(with), &config))
 				lines = lines[1:]
 			}
 			part := store.PartChange{MessageID: "m", Type: lines[1], Data: []byte(lines[2])}

@@ -180,9 +180,7 @@ func TestErrorsAreInTheStore(t *testing.T) {
 			var metadata session.MessageMetadata
 			for _, m := range transcripts(t, shuffled(r, scenario), sess.ID())[0].Messages {
 				if m.Message.ID == turn.AssistantMessageID() {
-					if err := json.Unmarshal([]byte(m.Message.MetadataJSON), &metadata); err != nil {
-						t.Fatal(err)
-					}
+					testscale.Must(t, json.Unmarshal([]byte(m.Message.MetadataJSON), &metadata))
 				}
 			}
 			if d := cmp.Diff([]string{"first", "overloaded"}, metadata.Trace.ModelErrors); d != "" {

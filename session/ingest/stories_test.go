@@ -55,9 +55,7 @@ func TestStories(t *testing.T) {
 			})
 		}
 		if *update {
-			if err := os.WriteFile(file, txtar.Format(archive), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			testscale.Must(t, os.WriteFile(file, txtar.Format(archive), 0o644))
 		}
 	}
 }
@@ -70,9 +68,7 @@ func usages(t testing.TB, r store.Reader) string {
 		s := transcript.Session
 		for _, m := range transcript.Messages {
 			var meta session.MessageMetadata
-			if err := json.Unmarshal([]byte(m.Message.MetadataJSON), &meta); err != nil {
-				t.Fatal(err)
-			}
+			testscale.Must(t, json.Unmarshal([]byte(m.Message.MetadataJSON), &meta))
 			if u := meta.Usage; u != nil {
 				lines = append(lines, fmt.Sprintf("counted %s: %d+%d+%d in, %d+%d out, %s, %d calls\n", s.ID, u.Input,
 					u.CacheRead,

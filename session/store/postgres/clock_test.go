@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/storetest"
 )
@@ -44,16 +45,12 @@ func TestOutboxOfSkewedClocks(t *testing.T) {
 	title(ahead, "first", 1)
 	exported := outbox()["s"]
 	title(behind, "second", 2) // while the first is exported
-	if err := ahead.Exported(t.Context(), "s", exported); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, ahead.Exported(t.Context(), "s", exported))
 	again, ok := outbox()["s"]
 	if !ok {
 		t.Fatal("the change of the collector with the clock behind is not exported")
 	}
-	if err := ahead.Exported(t.Context(), "s", again); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, ahead.Exported(t.Context(), "s", again))
 	if left := outbox(); len(left) > 0 {
 		t.Errorf("%v is left to be exported", left)
 	}

@@ -23,6 +23,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/postgres"
@@ -128,9 +129,7 @@ func (w *writer) start(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := w.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, w.cmd.Start())
 	w.output = new(sync.WaitGroup)
 	w.output.Go(func() { w.follow(out) })
 }
@@ -178,12 +177,8 @@ func TestKilledWriters(t *testing.T) {
 		time.Sleep(time.Duration(20+r.IntN(200)) * time.Millisecond)
 		if r.IntN(3) == 0 {
 			killed["server"]++
-			if err := server.Kill(); err != nil {
-				t.Fatal(err)
-			}
-			if err := server.Run(); err != nil {
-				t.Fatal(err)
-			}
+			testscale.Must(t, server.Kill())
+			testscale.Must(t, server.Run())
 			continue
 		}
 		killed["writer"]++

@@ -15,6 +15,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/postgres"
 	"github.com/agenttrace/agenttrace/session/store/storetest"
@@ -118,9 +119,7 @@ func TestFaults(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			dsn := server.Create(t)
-			if err := postgres.Migrate(t.Context(), dsn, postgres.Options{}); err != nil {
-				t.Fatal(err)
-			}
+			testscale.Must(t, postgres.Migrate(t.Context(), dsn, postgres.Options{}))
 			s, err := postgres.Open(t.Context(), test.prepare(t, dsn), postgres.Options{})
 			if err == nil {
 				defer s.Close()
@@ -268,15 +267,11 @@ func TestServerRestarts(t *testing.T) {
 	if _, err := s.Apply(t.Context(), turnOf(0, 0)); err != nil {
 		t.Fatal(err)
 	}
-	if err := server.Signal(2); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, server.Signal(2))
 	if _, err := s.Apply(t.Context(), turnOf(0, 1)); !errors.Is(err, store.ErrUnavailable) {
 		t.Errorf("%v; want that the store is unavailable", err)
 	}
-	if err := server.Run(); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, server.Run())
 	for deadline := time.Now().Add(10 * time.Second); ; {
 		_, err := s.Apply(t.Context(), turnOf(0, 1))
 		if err == nil {
@@ -318,9 +313,7 @@ func TestSearchIndex(t *testing.T) {
 		t.Errorf("without the index %v are found, want %v", got, want)
 	}
 	for range 2 {
-		if err := postgres.Migrate(t.Context(), dsn, postgres.Options{SearchIndex: true}); err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, postgres.Migrate(t.Context(), dsn, postgres.Options{SearchIndex: true}))
 	}
 	execute(t, dsn, "SELECT 1 FROM pg_indexes WHERE indexname = 'idx_chat_parts_texts'")
 	if got := find(); !slices.Equal(got, want) {

@@ -47,9 +47,7 @@ func migrateTo(t *testing.T, version int, dsn string, o postgres.Options) {
 	newest := postgres.SchemaVersion
 	defer func() { postgres.SchemaVersion = newest }()
 	postgres.SchemaVersion = version
-	if err := postgres.Migrate(t.Context(), dsn, o); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, postgres.Migrate(t.Context(), dsn, o))
 }
 
 // annotate stores a score for each session and reads it.
@@ -59,9 +57,7 @@ func annotate(t *testing.T, s *postgres.Store) {
 	for _, row := range sessions {
 		n := store.Annotation{SessionID: row.ID, Kind: store.AnnotationScore, Name: "good", Label: "pass"}
 		n.Identify()
-		if err := s.Annotate(t.Context(), []store.Annotation{n}); err != nil {
-			t.Fatal(err)
-		}
+		testscale.Must(t, s.Annotate(t.Context(), []store.Annotation{n}))
 		all, err := s.Annotations(t.Context(), row.ID)
 		if err != nil || len(all) != 1 || all[0] != n {
 			t.Errorf("annotations %v, %v", all, err)
@@ -193,9 +189,7 @@ func TestStoreThatIsHalfDistributedIsDistributed(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			dsn, _ := emptied(t)
-			if err := postgres.Migrate(t.Context(), dsn, postgres.Options{Distribute: test.complete}); err != nil {
-				t.Fatal(err)
-			}
+			testscale.Must(t, postgres.Migrate(t.Context(), dsn, postgres.Options{Distribute: test.complete}))
 			s := open(t, dsn)
 			for i := range 4 {
 				if _, err := s.Apply(t.Context(), turnOf(0, i)); err != nil {
@@ -207,9 +201,7 @@ func TestStoreThatIsHalfDistributedIsDistributed(t *testing.T) {
 				execute(t, dsn, statement)
 			}
 			for range 2 { // the second time there is nothing to do
-				if err := postgres.Migrate(t.Context(), dsn, postgres.Options{Distribute: true}); err != nil {
-					t.Fatal(err)
-				}
+				testscale.Must(t, postgres.Migrate(t.Context(), dsn, postgres.Options{Distribute: true}))
 			}
 			checkDistributed(t, dsn)
 			s = open(t, dsn)

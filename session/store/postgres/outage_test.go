@@ -35,12 +35,8 @@ func TestDiskFull(t *testing.T) {
 		}
 	})
 	data := filepath.Join(dir, "data")
-	if err := os.Mkdir(data, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, os.Mkdir(data, 0o700))
+	testscale.Must(t, os.Chmod(dir, 0o755))
 	ballast := filepath.Join(dir, "ballast")
 	testscale.WriteFile(t, ballast, make([]byte, 20<<20))
 	for parent := filepath.Dir(dir); parent != os.TempDir() && parent != "/"; parent = filepath.Dir(parent) {
@@ -81,9 +77,7 @@ func TestDiskFull(t *testing.T) {
 	if stored < i<<19 {
 		t.Errorf("%d bytes are there of %d batches", stored, i-1)
 	}
-	if err := os.Remove(ballast); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, os.Remove(ballast))
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) {
 		_, err := s.Apply(t.Context(), full)
 		if err == nil {
@@ -123,23 +117,17 @@ func TestFailover(t *testing.T) {
 		}
 	}
 	time.Sleep(300 * time.Millisecond) // the replica catches up
-	if err := standby.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, standby.Kill())
 	for i := range late {
 		if _, err := s.Apply(t.Context(), turnOf(0, early+i)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := primary.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, primary.Kill())
 	if _, err := s.Apply(t.Context(), turnOf(0, early+late)); !errors.Is(err, store.ErrUnavailable) {
 		t.Errorf("%v; want that the store is unavailable", err)
 	}
-	if err := standby.Run(); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, standby.Run())
 	standby.Promote(t)
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
 		_, err := s.Apply(t.Context(), turnOf(0, early+late))

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/agenttrace/agenttrace/internal/testscale"
 	"github.com/agenttrace/agenttrace/session/store"
 	"github.com/agenttrace/agenttrace/session/store/postgres"
 	"github.com/agenttrace/agenttrace/session/store/storetest"
@@ -54,9 +55,7 @@ func TestRowThatTheServerRefusesIsLeftOutAlone(t *testing.T) {
 			var stored []map[string]string
 			for _, batches := range [][]*store.Batch{{&batch}, single(&batch)} {
 				dsn := server.Create(t)
-				if err := postgres.Migrate(t.Context(), dsn, postgres.Options{}); err != nil {
-					t.Fatal(err)
-				}
+				testscale.Must(t, postgres.Migrate(t.Context(), dsn, postgres.Options{}))
 				execute(t, dsn, fmt.Sprintf(`CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
  IF %s THEN %s; END IF; RETURN new; END $$;
  CREATE TRIGGER refuse BEFORE INSERT ON %s FOR EACH ROW EXECUTE FUNCTION refuse()`,
@@ -113,9 +112,7 @@ func count(t *testing.T, dsn, table string) (n int) {
 		t.Fatal(err)
 	}
 	defer conn.Close(context.WithoutCancel(t.Context()))
-	if err := conn.QueryRow(t.Context(), `SELECT count(*) FROM `+table).Scan(&n); err != nil {
-		t.Fatal(err)
-	}
+	testscale.Must(t, conn.QueryRow(t.Context(), `SELECT count(*) FROM `+table).Scan(&n))
 	return n
 }
 
