@@ -244,11 +244,8 @@ func (m *mention) element(i int) (lo, hi int) {
 		i, last = len(s)-len(rest), ']'
 	}
 	name := s[m.lo:m.hi]
-	if inner, ok := strings.CutPrefix(s[jsonscan.Space(s, i):], "<"); ok { // <password><value>…
-		k := max(0, strings.IndexByte(inner[:min(len(inner), 16)], '>'))
-		if ofValue(inner[:k]) {
-			name, i = inner[:k], len(s)-len(inner)+k+1
-		}
+	if inner, value := valueElement(s, i); inner != "" { // <password><value>…
+		name, i = inner, value
 	}
 	k := strings.IndexByte(s[i:min(len(s), i+maxHeader)], last)
 	if k < 0 || !m.c.afford(k/8) {
@@ -258,6 +255,17 @@ func (m *mention) element(i int) (lo, hi int) {
 	end, ok := strings.CutPrefix(strings.TrimPrefix(s[hi:min(len(s), hi+maxKey)], "]]>"), "</")
 	end, _, _ = strings.Cut(end, ">")
 	return unless(!ok || !strings.HasPrefix(end[strings.LastIndexByte(end, ':')+1:], name), i, hi) // </ns:password>
+}
+
+// valueElement returns the name of the element at i that has the value of a pair, and where that begins; "" and i where
+// there is none.
+func valueElement(s string, i int) (name string, value int) {
+	inner, ok := strings.CutPrefix(s[jsonscan.Space(s, i):], "<")
+	k := max(0, strings.IndexByte(inner[:min(len(inner), 16)], '>'))
+	if !ok || !ofValue(inner[:k]) {
+		return "", i
+	}
+	return inner[:k], len(s) - len(inner) + k + 1
 }
 
 // group returns the bounds of the group at i: what is in brackets, the lines indented deeper than that of the label, or

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unicode/utf8"
 )
 
 // table finds the literals of rules and labels in one pass: it looks up every three neighbouring bytes, five bits of
@@ -41,6 +42,21 @@ var (
 	placed     = map[placing]*rule{open: nameRule, alone: {where: alone}, 0: {}}
 )
 
+// encodedRunes are how JSON, URLs and mail write the first rune of a phrase that is not ASCII: \u5bc6, %d0%bf, =d0=bf.
+var encodedRunes = func() (out []string) {
+	for i := range phrases {
+		for _, literal := range phrases[i].literals {
+			if k := strings.IndexFunc(literal, func(c rune) bool { return c >= utf8.RuneSelf }); k >= 0 {
+				c, _ := utf8.DecodeRuneInString(literal[k:])
+				out = append(out, fmt.Sprintf(`\u%04x`, c), fmt.Sprintf("%%%x%%%x", literal[k], literal[k+1]),
+					fmt.Sprintf("=%x=%x", literal[k], literal[k+1]))
+			}
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}()
+
 func newIndex(active []*rule, keys []keyName) *table {
 	// A label is looked for by the whole name, password, and by its parts where a text may have them: api_key, api-key,
 	// apiKey. Which three bytes of it the table has is chosen by how rare they are in what agents write.
@@ -54,16 +70,10 @@ func newIndex(active []*rule, keys []keyName) *table {
 			for _, literal := range phrases[i].literals {
 				all = append(all, entry{rule: placed[phrases[i].where&(open|alone)], literal: literal,
 					fold: phrases[i].where&fold != 0, phrase: &phrases[i]})
-				// As JSON may have it.
-				if k := strings.IndexFunc(literal, func(c rune) bool { return c >= 0x80 }); k >= 0 {
-					code := fmt.Sprintf(`\u%04x`, []rune(literal[k:])[0])
-					all = append(all, entry{rule: hiddenRule, literal: code, fold: true})
-					for _, sign := range [...]string{"%", "="} {
-						code := fmt.Sprintf("%s%x%s%x", sign, literal[k], sign, literal[k+1])
-						all = append(all, entry{rule: hiddenRule, literal: code, fold: true})
-					}
-				}
 			}
+		}
+		for _, code := range encodedRunes {
+			all = append(all, entry{rule: hiddenRule, literal: code, fold: true})
 		}
 		for _, literal := range commandLiterals {
 			all = append(all, entry{rule: toolRule, literal: literal})

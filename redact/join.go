@@ -143,8 +143,8 @@ func (m *mention) operator(i int, blank bool) (int, bool) {
 		end := max(0, strings.IndexByte(rest, '>'))
 		if m.join = sure; inTag {
 			m.join = cell
-			end = skip(rest, end+1, len(rest), blanks) - 1
-			end += len(rest[end+1:]) - len(strings.TrimPrefix(strings.TrimPrefix(rest[end+1:], "<Value>"), "<value>"))
+			_, value := valueElement(s, jsonscan.Space(s, i+end+1))
+			return value, end > 0 && rest[end-1] != '/'
 		}
 		return i + end + 1, end > 0 && rest[end-1] != '/'
 	}

@@ -27,8 +27,9 @@ var finders = map[string]func(c *scan, m *mention) bool{"@grouped": grouped, "@a
 
 // phrases are the rows of the table of labels that are not names of keys.
 var phrases = func() (rows []phrase) {
+	spaces := strings.NewReplacer("·", " ", "␤", "\n")
 	for _, line := range tableRows(phrasesFile) {
-		column := strings.Split(strings.NewReplacer("·", " ", "␤", "\n").Replace(line), "\t")
+		column := strings.Split(spaces.Replace(line), "\t")
 		p := phrase{literals: strings.Split(column[0], "|"), where: placingOf(column[1]), join: joins}
 		if list, ok := strings.CutPrefix(column[0], "@"); ok {
 			p.literals = phrasesOf(list)

@@ -34,10 +34,12 @@ const (
 	after                     // the literal is no part of the secret
 )
 
+var placings = map[string]placing{"fold": fold, "open": open, "alone": alone, "after": after}
+
 // placingOf reads the names of placings.
 func placingOf(names string) (where placing) {
 	for name := range strings.SplitSeq(names, ",") { // a dash is the name of none
-		where |= map[string]placing{"fold": fold, "open": open, "alone": alone, "after": after}[name]
+		where |= placings[name]
 	}
 	return where
 }

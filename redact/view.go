@@ -176,7 +176,8 @@ func hexByte(s string, i, k int) (c rune, n int) {
 
 // hexRune decodes the bytes of a rune that is not ASCII: %D0%BF, =D0=BF.
 func hexRune(s string, i int) (c rune, n int) {
-	var b []byte
+	var buf [utf8.UTFMax]byte // on the stack: most signs that it is asked about begin no rune
+	b := buf[:0]
 	for n = i; !utf8.FullRune(b) && n+3 <= len(s) && s[n] == s[i] && run(s[:n+3], n+1, hexSet) == n+3; n += 3 {
 		x, _ := strconv.ParseUint(s[n+1:n+3], 16, 8)
 		b = append(b, byte(x))
