@@ -230,22 +230,29 @@ func TestOtherRequestsPassUntouched(t *testing.T) {
 	}
 }
 
+// stalling is an agent that has read the beginning of an answer which goes on until end is called.
+func stalling(ctx context.Context, t *testing.T) (a *agent, resp *http.Response, end func()) {
+	t.Helper()
+	stalled := make(chan struct{})
+	a = newAgent(t, func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		w.Header().Set("Content-Type", "text/event-stream")
+		flush(w, []byte(`data: {"id":"c","choices":[{"index":0,"delta":{"content":"Let me "}}]}`+"\n\n"))
+		<-stalled
+	}, modelhttp.Options{})
+	resp = a.ask(ctx, "/v1/chat/completions", strings.NewReader(`{"stream":true,`+question[1:]))
+	// What has arrived is there at once, though the answer goes on.
+	if n, err := resp.Body.Read(make([]byte, 4096)); n == 0 || err != nil {
+		t.Fatalf("read %d bytes, %v", n, err)
+	}
+	return a, resp, func() { close(stalled) }
+}
+
 // TestAStreamThatIsClosedEarlyIsAborted closes an answer that stalls, and cancels one.
 func TestAStreamThatIsClosedEarlyIsAborted(t *testing.T) {
 	for _, cancels := range []bool{false, true} {
-		stalled := make(chan struct{})
-		a := newAgent(t, func(w http.ResponseWriter, r *http.Request) {
-			_, _ = io.Copy(io.Discard, r.Body)
-			w.Header().Set("Content-Type", "text/event-stream")
-			flush(w, []byte(`data: {"id":"c","choices":[{"index":0,"delta":{"content":"Let me "}}]}`+"\n\n"))
-			<-stalled
-		}, modelhttp.Options{})
 		ctx, cancel := context.WithCancel(t.Context())
-		resp := a.ask(ctx, "/v1/chat/completions", strings.NewReader(`{"stream":true,`+question[1:]))
-		// What has arrived is there at once, though the answer goes on.
-		if n, err := resp.Body.Read(make([]byte, 4096)); n == 0 || err != nil {
-			t.Fatalf("read %d bytes, %v", n, err)
-		}
+		a, resp, end := stalling(ctx, t)
 		if cancels {
 			cancel()
 			if _, err := io.ReadAll(resp.Body); !errors.Is(err, context.Canceled) {
@@ -260,24 +267,14 @@ func TestAStreamThatIsClosedEarlyIsAborted(t *testing.T) {
 			t.Errorf("the turn ended with %s and %v", turn.EndReason, turn.Assistant.Parts)
 		}
 		cancel()
-		close(stalled)
+		end()
 	}
 }
 
 // TestAnAnswerThatIsStillReadWhenTheProgramEndsIsAborted closes the transport before an answer that stalls.
 func TestAnAnswerThatIsStillReadWhenTheProgramEndsIsAborted(t *testing.T) {
-	stalled := make(chan struct{})
-	a := newAgent(t, func(w http.ResponseWriter, r *http.Request) {
-		_, _ = io.Copy(io.Discard, r.Body)
-		w.Header().Set("Content-Type", "text/event-stream")
-		flush(w, []byte(`data: {"id":"c","choices":[{"index":0,"delta":{"content":"Let me "}}]}`+"\n\n"))
-		<-stalled
-	}, modelhttp.Options{})
-	defer close(stalled)
-	resp := a.ask(t.Context(), "/v1/chat/completions", strings.NewReader(`{"stream":true,`+question[1:]))
-	if n, err := resp.Body.Read(make([]byte, 4096)); n == 0 || err != nil {
-		t.Fatalf("read %d bytes, %v", n, err)
-	}
+	a, resp, end := stalling(t.Context(), t)
+	defer end()
 	a.transport.Close()
 	a.check()
 	if turns := a.rec.All().Turns(); len(turns) != 1 || turns[0].EndReason != "abort" {

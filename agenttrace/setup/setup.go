@@ -66,9 +66,9 @@ import (
 //     session is sent, also one in the trace of a request that is not sampled.
 //   - OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES, OTEL_BSP_…, OTEL_BLRP_… and OTEL_SDK_DISABLED.
 //
-// Requests are bounded in bytes, by [BoundSpans] and [BoundLogs]. Nothing waits for a connection. What has ended is sent
-// within a second, and a request is repeated for a minute, so that a collector may be restarted, unless OTEL_BSP_…,
-// OTEL_BLRP_… and OTEL_EXPORTER_OTLP_TIMEOUT state other times.
+// Requests are bounded in bytes, by [BoundSpans] and [BoundLogs]. Nothing waits for a connection. What has ended is
+// sent within a second, and a request is repeated for a minute, so that a collector may be restarted, unless
+// OTEL_BSP_…, OTEL_BLRP_… and OTEL_EXPORTER_OTLP_TIMEOUT state other times.
 func Init(ctx context.Context) (shutdown func(context.Context) error, err error) {
 	var ends []func(context.Context) error
 	var once sync.Once
@@ -225,7 +225,8 @@ func meterProvider(ctx context.Context, service *resource.Resource) (*sdkmetric.
 }
 
 // retry is how requests are repeated that a collector may accept later, such as while it is restarted. The exporters'
-// first interval, 5 seconds, is longer than shutdown waits, and their timeout, 10 seconds, than a collector may be away.
+// first interval, 5 seconds, is longer than shutdown waits, and a collector may be away for longer than their timeout,
+// 10 seconds.
 var retry = struct {
 	Enabled                                      bool
 	InitialInterval, MaxInterval, MaxElapsedTime time.Duration

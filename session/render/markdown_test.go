@@ -93,7 +93,7 @@ func examineMarkdown(t testing.TB, said string, want []string) {
 	}
 }
 
-// TestMarkdownTextsStayInTheirPlace tells a story whose texts try to be something else, or not to
+// TestMarkdownTextsStayInTheirPlace renders a session whose texts try to be something else, or not to
 // end: what stands at the top is the same.
 func TestMarkdownTextsStayInTheirPlace(t *testing.T) {
 	want := outline(t, transcript(t, Markdown, "x", document.Words{Full: true}))

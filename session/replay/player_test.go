@@ -79,7 +79,7 @@ func TestRecordedOutputs(t *testing.T) {
 }
 
 // TestAnswersOverAWebSocket: a client of the Responses API that sends only what is new gets the answers of the session,
-// and nothing for a request that only prepares the server. Beside a live model it is told to use HTTP.
+// and nothing for a request that only prepares the server. Beside a live model it is asked to use HTTP.
 func TestAnswersOverAWebSocket(t *testing.T) {
 	text := func(s string) *document.Part { return &document.Part{Kind: document.KindText, Text: s} }
 	doc := &document.Document{Turns: []*document.Turn{{Number: 1, Messages: []*document.Message{

@@ -17,7 +17,7 @@ import (
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
-// TestAStoreHasOneWriterByWhateverName: a second writer is refused, and told who holds the
+// TestAStoreHasOneWriterByWhateverName: a second writer is refused with the name of who holds the
 // store, by a symbolic link, a hard link, a link to the directory and a relative path.
 func TestAStoreHasOneWriterByWhateverName(t *testing.T) {
 	dir := t.TempDir()

@@ -35,7 +35,7 @@ func steps(t testing.TB, s *Store) (total int64) {
 	return total
 }
 
-// agent makes turns as the AI SDK tells them: two model calls and two tool calls below a root.
+// agent makes turns as the AI SDK reports them: two model calls and two tool calls below a root.
 type agent struct{ pattern ptrace.Traces }
 
 func newAgent(t testing.TB) agent {
