@@ -218,7 +218,7 @@ func (x *transcriptReader) message(kind fact.Kind, m *session.MessageAndParts, a
 	answered int64) {
 	f := x.add(kind, m.Message.ID, m.Message.CreatedAt, answered)
 	f.TurnID = about.Trace.TurnID
-	f.HiddenAt = session.Deref(m.Message.HiddenAt)
+	f.HiddenAt = m.Message.HiddenAt
 	f.Input = []fact.Message{{Role: m.Message.Role, ID: about.Trace.SourceID, Parts: spokenParts(m.Parts)}}
 }
 
@@ -265,7 +265,7 @@ func (x *transcriptReader) answer(m *session.MessageAndParts, about *session.Mes
 		at := cmp.Or(step.StartedAt, parts[0].CreatedAt)
 		f := x.add(fact.ModelCall, parts[0].ID, at, 0)
 		f.TurnID, f.RequestID, f.ResponseID = about.Trace.TurnID, step.RequestID, step.ResponseID
-		f.Finish, f.HiddenAt = step.StopReason, session.Deref(m.Message.HiddenAt)
+		f.Finish, f.HiddenAt = step.StopReason, m.Message.HiddenAt
 		f.SystemPromptDigest, f.ToolCatalogDigest = about.SystemPromptDigest, about.Trace.ToolCatalogDigest
 		if f.Model = step.Model; f.Model == nil {
 			f.Model = about.Model

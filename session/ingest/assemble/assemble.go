@@ -32,7 +32,10 @@ import (
 // reaches across. proofs are what all facts of the session prove of how tokens were counted. The order of the facts
 // has no meaning; attributions are in their order.
 func Assemble(owner string, facts []fact.Fact, proofs ...store.UsageProof) store.Assembly {
-	a := &assembly{owner: owner, apart: apartOf(proofs)}
+	a := &assembly{owner: owner, apart: make(map[string]fact.Apart)}
+	for _, p := range proofs {
+		a.apart[p.Counter] |= fact.Apart(p.Proof)
+	}
 	a.run(facts)
 	out := store.Assembly{
 		Messages: a.messages, Decisions: a.decisions, Attribution: make([]store.Attribution, len(facts)),
@@ -182,15 +185,6 @@ func (a *assembly) recount(u *fact.Usage, dialect string) *fact.Usage {
 		return u.Recount(apart)
 	}
 	return u
-}
-
-// apartOf returns what is proven of those who count, by their names.
-func apartOf(proofs []store.UsageProof) map[string]fact.Apart {
-	apart := make(map[string]fact.Apart, len(proofs))
-	for _, p := range proofs {
-		apart[p.Counter] |= fact.Apart(p.Proof)
-	}
-	return apart
 }
 
 // prove notes what the counts of a call prove of each other. Without it the framework's count of the example would

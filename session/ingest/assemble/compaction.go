@@ -52,8 +52,8 @@ func (a *assembly) reportCompactions(s *stream) {
 // first report of each is of the first of them, and so on.
 func (s *stream) compactions() [][]*node {
 	var groups [][]*node
-	for _, n := range s.nodes {
-		if n.Kind != fact.Compaction || n.Compacted != nil && n.Compacted.Since && known(groups, n.Compacted.Summary) {
+	for _, n := range of(s.nodes, fact.Compaction) {
+		if n.Compacted != nil && n.Compacted.Since && known(groups, n.Compacted.Summary) {
 			continue
 		}
 		at := slices.IndexFunc(groups, func(group []*node) bool {
@@ -118,14 +118,11 @@ func (a *assembly) reportCompaction(s *stream, group, summaries []*node, calls [
 	for _, n := range group {
 		model = cmp.Or(model, n.Model)
 		// One source has the summary, another the sizes of the context, a third who asked for it.
-		o := n.Compacted
-		if o == nil {
-			continue
+		if o := n.Compacted; o != nil {
+			c.TokensBefore, c.TokensAfter = max(c.TokensBefore, o.TokensBefore), max(c.TokensAfter, o.TokensAfter)
+			c.SummarizedMessages = max(c.SummarizedMessages, o.SummarizedMessages)
+			fill(&c, o)
 		}
-		c.Summary, c.Trigger = cmp.Or(c.Summary, o.Summary), cmp.Or(c.Trigger, o.Trigger)
-		c.Auto = cmp.Or(c.Auto, o.Auto)
-		c.TokensBefore, c.TokensAfter = max(c.TokensBefore, o.TokensBefore), max(c.TokensAfter, o.TokensAfter)
-		c.SummarizedMessages = max(c.SummarizedMessages, o.SummarizedMessages)
 	}
 	for _, n := range summaries {
 		// The answer to a request for a summary is the summary, where the client does not report it by itself.

@@ -50,7 +50,7 @@ func joinGroup(group []*node) {
 			starts = append(starts, n)
 		}
 	}
-	open := newStarted(starts)
+	open := started(slices.Clone(starts))
 	for _, n := range group {
 		switch n.Event {
 		case "start":
@@ -61,7 +61,7 @@ func joinGroup(group []*node) {
 			others = append(others, n)
 		}
 	}
-	over := newStarted(ended)
+	over := started(ended)
 	for _, n := range others {
 		switch {
 		case n.Event == "finish": // comes after a success or an error, and alone where the call came to neither
@@ -85,19 +85,7 @@ func joinGroup(group []*node) {
 }
 
 // started are starts of one name for which an end is looked for, in order of time.
-type started []start
-
-type start struct {
-	*node
-	input string // as [toolInput] writes it
-}
-
-func newStarted(all []*node) (s started) {
-	for _, n := range all {
-		s = append(s, start{n, toolInput(n)})
-	}
-	return s
-}
+type started []*node
 
 // take removes the first start that may have the end n, and returns it, nil without one: of those with its input, as
 // far as both report it, that are no later, before the others. Of three calls of one tool that run side by side, the
@@ -107,7 +95,7 @@ func (s *started) take(n *node) *node {
 		return nil
 	}
 	with := func(input string) int {
-		return slices.IndexFunc(*s, func(o start) bool { return o.input == input })
+		return slices.IndexFunc(*s, func(o *node) bool { return toolInput(o) == input })
 	}
 	at := 0
 	if input := toolInput(n); input != "" {
@@ -119,7 +107,7 @@ func (s *started) take(n *node) *node {
 			at = same
 		}
 	}
-	found := (*s)[at].node
+	found := (*s)[at]
 	*s = slices.Delete(*s, at, at+1)
 	return found
 }

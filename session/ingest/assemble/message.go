@@ -87,13 +87,12 @@ func (a *assembly) reportTurn(t *turn) {
 	a.decide(w)
 	// All facts of the turn are attributed to its answer, also those that added nothing: a span is looked up by its id.
 	for _, n := range t.nodes {
-		if n.Kind == fact.Prompt {
-			continue
+		if n.Kind != fact.Prompt {
+			n.place(t.session, w.ID, "")
 		}
-		n.place(t.session, w.ID, "")
-		if n == asker {
-			n.place(t.session, t.userID, "")
-		}
+	}
+	if asker != nil {
+		asker.place(t.session, t.userID, "")
 	}
 	a.messages = append(a.messages, w.AssembledMessage)
 }
@@ -145,13 +144,7 @@ const instant = 250
 // What a client wrote in the user's name, such as that a sub-agent is done, is a system message: Qwen Code begins a
 // turn with it. Where its chat file has that message as a note, it is not written again.
 func (a *assembly) reportUser(t *turn) *node {
-	var prompts []*node
-	for _, n := range t.nodes {
-		if n.Kind == fact.Prompt {
-			prompts = append(prompts, n)
-		}
-	}
-	prompts = once(prompts)
+	prompts := once(of(t.nodes, fact.Prompt))
 	reporter := t.setAsked(prompts)
 	if reporter == nil {
 		return nil
@@ -216,11 +209,10 @@ func (t *turn) setAsked(prompts []*node) *node {
 	if len(t.asked) == 0 && reporter != nil {
 		t.asked = askedBy(reporter.Fact)
 	}
-	for _, n := range t.nodes { // the root may report the words alone, and the model was given a picture with them
-		if n.Kind != fact.ModelCall || has(t.asked, fact.PartFile) {
-			continue
-		}
-		if asked := askedBy(n.Fact); has(asked, fact.PartFile) && textOf(asked) == textOf(t.asked) {
+	for _, n := range of(t.nodes, fact.ModelCall) {
+		// The root may report the words alone, and the model was given a picture with them.
+		asked := askedBy(n.Fact)
+		if !has(t.asked, fact.PartFile) && has(asked, fact.PartFile) && textOf(asked) == textOf(t.asked) {
 			isWords := func(p fact.Part) bool { return p.Kind != fact.PartFile }
 			t.asked = slices.Concat(t.asked, slices.DeleteFunc(asked, isWords))
 		}
@@ -243,10 +235,9 @@ func (t *turn) userMetadata(reporter *node) string {
 			SourceID string `json:"source_id,omitempty"`
 		} `json:"agenttrace,omitzero"`
 	}
-	for _, n := range t.nodes {
-		if (n.Kind == fact.Turn || n.Kind == fact.ModelCall) && n.Model != nil && n.Model.ModelID != "" {
+	for _, n := range of(t.nodes, fact.Turn, fact.ModelCall) {
+		if about.Model == nil && n.Model != nil && n.Model.ModelID != "" {
 			about.Model = n.Model
-			break
 		}
 	}
 	for i := range reporter.Input {
@@ -297,18 +288,13 @@ func messageID(n *node) string {
 // reportNotes writes the messages that are not part of a turn, such as what a client adds for the model. One that
 // telemetry and the transcript report is written as the transcript has it, which leaves nothing out.
 func (a *assembly) reportNotes(s *stream) {
-	complete := make(map[string]bool)
-	for _, n := range s.nodes {
-		if n.Kind == fact.Note && n.Transcript {
-			for i := range n.Input {
-				complete[n.Input[i].ID] = true
-			}
+	complete, notes := make(map[string]bool), of(s.nodes, fact.Note)
+	for _, n := range notes {
+		for i := range n.Input {
+			complete[n.Input[i].ID] = complete[n.Input[i].ID] || n.Transcript
 		}
 	}
-	for _, n := range s.nodes {
-		if n.Kind != fact.Note {
-			continue
-		}
+	for _, n := range notes {
 		for i := range n.Input {
 			in := &n.Input[i]
 			if in.ID != "" && complete[in.ID] && !n.Transcript {
@@ -317,7 +303,7 @@ func (a *assembly) reportNotes(s *stream) {
 			}
 			id := spans.DeriveIDNano(spans.PrefixMessage, n.Start, s.id, n.Source, strconv.Itoa(i))
 			w := newWriter(nil, s.id, id, in.Role, n.Start)
-			w.HiddenAt = n.hiddenAt()
+			w.HiddenAt = n.HiddenAt
 			for k := range in.Parts {
 				w.reportPart(&in.Parts[k], "note", n.Start, n.Start)
 			}
@@ -332,31 +318,20 @@ func (a *assembly) reportNotes(s *stream) {
 // noted reports whether a transcript has what a client wrote in the user's name. Both sources report it in words of
 // the client's own, so the text alone joins them.
 func (s *stream) noted(asked []fact.Part) bool {
-	return slices.ContainsFunc(s.nodes, func(n *node) bool {
-		if n.Kind != fact.Note || !n.Transcript {
-			return false
-		}
+	return slices.ContainsFunc(of(s.nodes, fact.Note), func(n *node) bool {
 		text := strings.TrimSpace(textOf(fact.PartsOf(n.Input)))
-		return slices.ContainsFunc(asked, func(p fact.Part) bool { return strings.TrimSpace(p.Text) == text })
+		isText := func(p fact.Part) bool { return strings.TrimSpace(p.Text) == text }
+		return n.Transcript && slices.ContainsFunc(asked, isText)
 	})
 }
 
-// hiddenAt is when the user took back what the fact reports, nil for never.
-func (n *node) hiddenAt() *int64 {
-	if n.HiddenAt == 0 {
-		return nil
+// hidden is when the user took the turn back, as the first of its facts of the kind has it. Transcripts alone know of
+// that.
+func (t *turn) hidden(kind fact.Kind) (at *int64) {
+	for _, n := range of(t.nodes, kind) {
+		at = cmp.Or(at, n.HiddenAt)
 	}
-	return &n.HiddenAt
-}
-
-// hidden is when the user took the turn back, as the first of its facts has it. Transcripts alone know of that.
-func (t *turn) hidden(kinds ...fact.Kind) *int64 {
-	for _, n := range t.nodes {
-		if slices.Contains(kinds, n.Kind) && n.HiddenAt != 0 {
-			return n.hiddenAt()
-		}
-	}
-	return nil
+	return at
 }
 
 // reportUnanswered writes each earlier message of the user that nothing answered, where only the turn's request
@@ -389,11 +364,8 @@ func (a *assembly) reportUnanswered(t *turn, at int64) {
 // model.
 func (t *turn) firstAsked() (reporter *node, begun int64) {
 	begun = math.MaxInt64
-	for _, n := range t.nodes {
-		switch {
-		case n.Kind != fact.Turn && n.Kind != fact.ModelCall:
-			continue
-		case n.Kind == fact.ModelCall:
+	for _, n := range of(t.nodes, fact.Turn, fact.ModelCall) {
+		if n.Kind == fact.ModelCall {
 			begun = min(begun, n.Start)
 		}
 		if (reporter == nil || reporter.Kind == fact.ModelCall && n.Kind == fact.Turn) && len(askedBy(n.Fact)) > 0 {
@@ -413,8 +385,8 @@ func (t *turn) takeLiterally(reporter *node) {
 		typed := func(p fact.Part) bool { // a client may have words around JSON, and quotes around words
 			return p.Text == literal || m.Literal != "" && strings.Contains(p.Text, literal)
 		}
-		if slices.ContainsFunc(t.nodes, func(n *node) bool {
-			return n.Kind == fact.ModelCall && slices.ContainsFunc(askedBy(n.Fact), typed)
+		if slices.ContainsFunc(of(t.nodes, fact.ModelCall), func(n *node) bool {
+			return slices.ContainsFunc(askedBy(n.Fact), typed)
 		}) {
 			reporter.Input = slices.Clone(reporter.Input)
 			reporter.Input[start+i].Parts = []fact.Part{{Kind: fact.PartText, Text: literal}}

@@ -115,11 +115,9 @@ func (s *summary) failure() string {
 
 // text is the error that a span above the calls reports, "" without one.
 func (s *summary) text() string {
-	for _, n := range s.turn.nodes {
-		if (n.Kind == fact.Turn || n.Kind == fact.Step && n.above(fact.ToolCall) == nil) && n.Failed {
-			if text := n.errorText(); text != "" {
-				return text
-			}
+	for _, n := range of(s.turn.nodes, fact.Turn, fact.Step) {
+		if text := n.errorText(); n.Failed && text != "" && (n.Kind == fact.Turn || n.above(fact.ToolCall) == nil) {
+			return text
 		}
 	}
 	return ""
@@ -128,8 +126,8 @@ func (s *summary) text() string {
 // whole returns the error of a call. Of some only the kind is reported, and the text by what is above: a step whose
 // status has the server's words.
 func (s *summary) whole(failed string) string {
-	for _, n := range s.turn.nodes {
-		if n.Kind == fact.ModelCall && n.Failed && n.errorText() == "" &&
+	for _, n := range of(s.turn.nodes, fact.ModelCall) {
+		if n.Failed && n.errorText() == "" &&
 			(failed == n.Error || failed == n.ErrorType || failed == "error") {
 			return cmp.Or(s.text(), failed)
 		}
@@ -243,12 +241,9 @@ func (s *summary) addRoot(r *node) {
 func (s *summary) checkAsked() {
 	text := textOf(s.turn.asked)
 	mine := squeeze(text)
-	for _, n := range s.turn.nodes {
-		if mine == "" || len(n.Input) == 0 || n.record || n.side != "" || n.Kind != fact.Turn && n.Kind != fact.ModelCall {
-			continue
-		}
+	for _, n := range of(s.turn.nodes, fact.Turn, fact.ModelCall) {
 		asked := textOf(askedBy(n.Fact))
-		if asked == text {
+		if mine == "" || len(n.Input) == 0 || n.record || n.side != "" || asked == text {
 			continue
 		}
 		if asked = squeeze(asked); !strings.Contains(asked, mine) && !strings.Contains(mine, asked) {

@@ -35,18 +35,7 @@ func (t *turn) restore(calls []*call) (restored []*call, lost bool) {
 			asked = given
 		}
 	}
-	next, last := 0, 0
-	// reported looks behind the last one that was, where most are. Histories may have another order than the calls:
-	// those of calls that were made side by side, or begun within one millisecond.
-	reported := func(m *fact.Message) bool {
-		for i := range before {
-			if at := (last + i) % before; calls[at].given(m) {
-				last = at
-				return true
-			}
-		}
-		return false
-	}
+	next := 0
 	for i := range asked {
 		m := &asked[i]
 		for next < before && calls[next].blank() {
@@ -59,8 +48,10 @@ func (t *turn) restore(calls []*call) (restored []*call, lost bool) {
 			next++
 			continue
 		}
-		if reported(m) {
-			continue // reported in another order: nothing is lost
+		// Histories may have another order than the calls: those of calls that were made side by side, or begun within
+		// one millisecond.
+		if slices.ContainsFunc(calls[:before], func(c *call) bool { return c.given(m) }) {
+			continue // nothing is lost
 		}
 		// Several messages in a row were joined: the supervisor of LangGraph appends one of its own to the answer of the
 		// agent that it called. As one message it fits no call, and the answer would be in the session twice.
@@ -114,10 +105,8 @@ func guess(output []fact.Part, at int64, before, after []*call) *call {
 // executes nothing: taken for a lost call of a model, each turn of such a crew was incomplete.
 func (t *turn) ranNone(parts []fact.Part) bool {
 	ran, reported := make(map[string]bool), false // by the ids of calls, and whether any is reported
-	for _, n := range t.nodes {
-		if n.Kind == fact.ToolCall {
-			ran[n.CallID], reported = true, reported || n.CallID != ""
-		}
+	for _, n := range of(t.nodes, fact.ToolCall) {
+		ran[n.CallID], reported = true, reported || n.CallID != ""
 	}
 	return reported && has(parts, fact.PartCall) &&
 		!slices.ContainsFunc(parts, func(p fact.Part) bool { return p.Kind == fact.PartCall && ran[p.CallID] })

@@ -26,10 +26,8 @@ func (a *assembly) reportSessions() {
 	for i := range a.messages {
 		written[a.messages[i].SessionID] = true
 	}
-	for _, n := range a.nodes {
-		if n.Kind == fact.Session {
-			written[n.session] = true
-		}
+	for _, n := range of(a.nodes, fact.Session) {
+		written[n.session] = true
 	}
 	for _, n := range a.nodes {
 		if n.refused {

@@ -258,12 +258,9 @@ func (a *assembly) reportedChildren() {
 		attached[st.session] = attached[st.session] || st.from != nil
 	}
 	for _, record := range []bool{false, true} { // a span before a record
-		for _, n := range a.nodes {
-			if n.Kind != fact.ToolCall || n.record != record {
-				continue
-			}
+		for _, n := range of(a.nodes, fact.ToolCall) {
 			child := a.childOf(n)
-			if child != "" && child != n.session && !attached[child] {
+			if n.record == record && child != "" && child != n.session && !attached[child] {
 				attached[child] = true
 				a.known(parentRef{session: child, parent: n.session, from: n, named: true})
 			}

@@ -69,21 +69,15 @@ func (t *turn) findTools(calls []*call) []*tool {
 		round int
 	}
 	var all executions
-	byID, of := make(map[key]*tool), make(map[*node]*tool)
-	var unnamed, steps []*node
-	for _, n := range t.nodes {
-		if n.Kind == fact.Step && n.Failed {
-			steps = append(steps, n)
-		}
-		if n.Kind != fact.ToolCall && n.Kind != fact.Permission {
-			continue
-		}
+	byID, found := make(map[key]*tool), make(map[*node]*tool)
+	var unnamed []*node
+	for _, n := range of(t.nodes, fact.ToolCall, fact.Permission) {
 		id := n.CallID
 		// A tool's span within a tool's span is the same execution, or its error: unless both have ids, which differ.
 		if p := n.above(fact.ToolCall); p != nil && p.session == n.session &&
-			(id == "" || p.CallID == "" || p.CallID == id) && of[p] != nil {
-			of[p].add(n)
-			of[n] = of[p]
+			(id == "" || p.CallID == "" || p.CallID == id) && found[p] != nil {
+			found[p].add(n)
+			found[n] = found[p]
 			continue
 		}
 		if id == "" {
@@ -98,7 +92,7 @@ func (t *turn) findTools(calls []*call) []*tool {
 			all = append(all, x)
 		}
 		x.add(n)
-		of[n] = x
+		found[n] = x
 	}
 	// A span comes before the records that may report it, also where a record of the start was written before it began.
 	slices.SortStableFunc(unnamed, func(x, y *node) int { return cmp.Compare(truth(x.record), truth(y.record)) })
@@ -111,7 +105,7 @@ func (t *turn) findTools(calls []*call) []*tool {
 			x = cmp.Or(all.like(n), all.twin(n))
 		}
 		if p := n.above(fact.ToolCall); x == nil && p != nil {
-			x = of[p]
+			x = found[p]
 		}
 		if x == nil {
 			if n.Kind == fact.Permission {
@@ -121,11 +115,11 @@ func (t *turn) findTools(calls []*call) []*tool {
 			all = append(all, x)
 		}
 		x.add(n)
-		of[n], reported[record] = x, x
+		found[n], reported[record] = x, x
 	}
-	for _, n := range steps {
-		if p := n.above(fact.ToolCall); p != nil && of[p] != nil {
-			of[p].nodes = append(of[p].nodes, n) // what went wrong within a call: its own span may have no error
+	for _, n := range of(t.nodes, fact.Step) {
+		if p := n.above(fact.ToolCall); n.Failed && p != nil && found[p] != nil {
+			found[p].nodes = append(found[p].nodes, n) // what went wrong within a call: its own span may have no error
 		}
 	}
 	slices.SortStableFunc(all, func(x, y *tool) int { return cmp.Compare(x.start, y.start) })
@@ -393,11 +387,7 @@ type outcomes struct {
 func (t *turn) results() *outcomes {
 	o := &outcomes{of: make(map[string][]*fact.Part), asks: make(map[string]int)}
 	for _, n := range t.nodes {
-		reported := make(map[string][]*fact.Part)
-		for i := range n.Input {
-			collect(reported, n.Input[i].Parts)
-		}
-		for key, parts := range reported {
+		for key, parts := range resultsIn(fact.PartsOf(n.Input)) {
 			if len(parts) >= len(o.of[key]) {
 				o.of[key] = parts
 			}
@@ -405,9 +395,7 @@ func (t *turn) results() *outcomes {
 	}
 	// The tools that a provider executes itself, such as its search of the web, have their results in the answer.
 	for _, n := range t.nodes {
-		answered := make(map[string][]*fact.Part)
-		collect(answered, n.Output)
-		for key, parts := range answered {
+		for key, parts := range resultsIn(n.Output) {
 			if parts[0].CallID != "" && o.of[key] == nil {
 				o.of[key] = parts
 			}
@@ -416,14 +404,16 @@ func (t *turn) results() *outcomes {
 	return o
 }
 
-// collect adds the results among the parts.
-func collect(results map[string][]*fact.Part, parts []fact.Part) {
+// resultsIn returns the results among the parts, by [callKey].
+func resultsIn(parts []fact.Part) map[string][]*fact.Part {
+	results := make(map[string][]*fact.Part)
 	for i := range parts {
 		if p := &parts[i]; p.Kind == fact.PartResult && (p.CallID != "" || p.Name != "") {
 			key := callKey(p.CallID, p.Name)
 			results[key] = append(results[key], p)
 		}
 	}
+	return results
 }
 
 // peek returns the outcome of the next call with the id, or of the name where it has none, and nil when no request

@@ -168,6 +168,16 @@ func (n *node) below(o *node) bool {
 	return false
 }
 
+// of returns the nodes of one of the kinds.
+func of(nodes []*node, kinds ...fact.Kind) (all []*node) {
+	for _, n := range nodes {
+		if slices.Contains(kinds, n.Kind) {
+			all = append(all, n)
+		}
+	}
+	return all
+}
+
 // above returns the nearest node above n of one of the kinds.
 func (n *node) above(kinds ...fact.Kind) *node {
 	for p := n.parent; p != nil; p = p.parent {

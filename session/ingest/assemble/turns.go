@@ -183,7 +183,6 @@ func (s *stream) findTurns() {
 	// The surest tie comes first. Time is the last: the records of two agents that work side by side, or of a call that
 	// is reported when its turn is over, would be of the wrong turn.
 	s.findRoots()
-	s.attachBelow()
 	s.attachByID()
 	s.attachByTime()
 	// A turn whose prompt went to a later one has nothing left.
@@ -258,19 +257,6 @@ func goesOn(f *fact.Fact) bool {
 	return len(f.Input) > 0 && !f.Input[len(f.Input)-1].ByUser()
 }
 
-// attachBelow gives what is below a turn's root to that turn, whatever its time: what a client does after the turn's
-// span has ended, such as to store its last message, is no part of the turn that has begun meanwhile.
-func (s *stream) attachBelow() {
-	for _, n := range s.nodes {
-		if n.turn != nil || n.side != "" || n.Kind == fact.Session || n.Kind == fact.Compaction {
-			continue
-		}
-		if t := n.turnAbove(); t != nil {
-			t.add(n)
-		}
-	}
-}
-
 // turnAbove returns the turn of the nearest node above that has one in the same session.
 func (n *node) turnAbove() *turn {
 	for p := n.parent; p != nil; p = p.parent {
@@ -292,9 +278,12 @@ func (n *node) ties() (all []string) {
 	return all
 }
 
-// attachByID gives facts to the turn whose id, or one of whose model or tool calls, they name: records that were
-// written outside of any span, and the spans of streamed tools, which have traces of their own. A provider may count
-// the calls of each answer from one, so that of the turns with a call "call_1" the last one that had begun is meant.
+// attachByID gives what is below a turn's root to that turn, whatever its time: what a client does after the turn's
+// span has ended, such as to store its last message, is no part of the turn that has begun meanwhile.
+//
+// Other facts it gives to the turn whose id, or one of whose model or tool calls, they name: records that were written
+// outside of any span, and the spans of streamed tools, which have traces of their own. A provider may count the calls
+// of each answer from one, so that of the turns with a call "call_1" the last one that had begun is meant.
 func (s *stream) attachByID() {
 	tied, calls := make(map[string]*turn), make(map[string][]*turn)
 	learn := func(n *node) {
@@ -317,6 +306,11 @@ func (s *stream) attachByID() {
 	}
 	// First all that is known by the tree, for a record may come before the span that has its id.
 	for _, n := range s.nodes {
+		if n.side == "" && n.Kind != fact.Session && n.Kind != fact.Compaction {
+			if t := n.turnAbove(); n.turn == nil && t != nil {
+				t.add(n)
+			}
+		}
 		if n.turn != nil {
 			learn(n)
 		}

@@ -81,11 +81,11 @@ type Fact struct {
 
 	// Transcript reports that the fact was read from what the program itself keeps of the
 	// session, which is complete where telemetry may withhold or lose. HiddenAt is when
-	// the user took the message back, in Unix milliseconds, 0 for never.
+	// the user took the message back, in Unix milliseconds, nil for never.
 	Transcript bool `json:"transcript,omitempty"`
 	// FromServer reports that the fact is what the model's server sent, and no account of the client's.
-	FromServer bool  `json:"from_server,omitempty"`
-	HiddenAt   int64 `json:"hidden_at,omitempty"`
+	FromServer bool   `json:"from_server,omitempty"`
+	HiddenAt   *int64 `json:"hidden_at,omitempty"`
 
 	// TurnID is an id that everything of one turn shares, unique in its session: a prompt id, a turn id.
 	TurnID string `json:"turn,omitempty"`
