@@ -151,7 +151,7 @@ func adkCall(s *Span, a Attrs, out *Emitter) {
 	if f.Usage = c.Usage(0); f.Usage == nil {
 		f.Usage = genAIUsage(a, fact.Inclusive, "")
 		if f.Usage != nil && f.Usage.Tokens.Reasoning == 0 {
-			f.Usage.Tokens.Reasoning = *counted(a.IntPtr("gen_ai.usage.experimental.reasoning_tokens"))
+			f.Usage.Tokens.Reasoning = counted(a.IntPtr("gen_ai.usage.experimental.reasoning_tokens"))
 		}
 	}
 	f.Unfinished = outer && s.Scope.Name() == adkScope && asked == nil && answer == nil && neverEnded(f)

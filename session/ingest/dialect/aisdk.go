@@ -171,7 +171,7 @@ func aiUsage(a Attrs, operation string) *fact.Usage {
 		return c.WithThoughts().Usage(0)
 	}
 	u := c.Assumed(provider)
-	if fresh != nil && c.Input != nil && *fresh == *c.Input && *counted(c.CacheRead)+*counted(c.CacheWrite) > 0 {
+	if fresh != nil && c.Input != nil && *fresh == *c.Input && counted(c.CacheRead)+counted(c.CacheWrite) > 0 {
 		u.Proof |= fact.CacheApart
 	}
 	return u

@@ -9,6 +9,8 @@ import (
 	"unicode/utf8"
 
 	"go.opentelemetry.io/collector/pdata/pcommon"
+
+	"github.com/agenttrace/agenttrace/session"
 )
 
 // Attrs reads attributes as what a dialect expects of them. A value of another type is converted where that loses
@@ -47,12 +49,7 @@ func (a Attrs) Any(keys ...string) bool {
 }
 
 // Int returns a whole number, also one that is written as text or as a double, and 0 for anything else.
-func (a Attrs) Int(key string) int64 {
-	if n := a.IntPtr(key); n != nil {
-		return *n
-	}
-	return 0
-}
+func (a Attrs) Int(key string) int64 { return session.Deref(a.IntPtr(key)) }
 
 // IntPtr returns the first of the keys that has a whole number, for a field that may be absent.
 func (a Attrs) IntPtr(keys ...string) *int64 {

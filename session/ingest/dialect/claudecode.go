@@ -60,7 +60,7 @@ func readClaudeSpan(s *Span, facts *Emitter) {
 		f.Finish = cmp.Or(a.Str("stop_reason"), a.Last("gen_ai.response.finish_reasons"))
 		f.Output = appendText(nil, fact.PartText, claudeReported(a, "response.model_output"))
 		claudeOutcome(f, a)
-		f.Extra = claudeExtra(a, "attempt", "speed", "ttft_ms")
+		addExtra(f, a, "attempt", "speed", "ttft_ms")
 	case "tool":
 		f := claudeTool(a, facts)
 		f.RequiresTurn = true
@@ -112,7 +112,7 @@ func claudeTool(a Attrs, facts *Emitter) *fact.Fact {
 	if parameters.has("mcp_tool_name") {
 		f.Tool.Name = "mcp__" + parameters.str("mcp_server_name") + "__" + parameters.str("mcp_tool_name")
 	}
-	f.Extra = claudeExtra(a, "agent_id", "parent_agent_id", "result_tokens")
+	addExtra(f, a, "agent_id", "parent_agent_id", "result_tokens")
 	return f
 }
 
@@ -206,21 +206,22 @@ func readClaudeRecord(r *Record, facts *Emitter) {
 			return
 		}
 		f.SessionAttrs = claudeAbout(a, r.Resource)
-		f.Extra = claudeExtra(a, "command_name", "command_source")
+		addExtra(f, a, "command_name", "command_source")
 	case "assistant_response":
 		readClaudeAnswer(a, facts)
 	case "api_request":
 		f := claudeCall(a, facts)
 		f.Usage, f.CostUSD = claudeUsage(a), a.Float("cost_usd")
-		f.Extra = claudeExtra(a, claudeCallExtra...)
+		addExtra(f, a, claudeCallExtra...)
 	case "api_error":
 		f := claudeCall(a, facts)
 		f.Failed, f.Error, f.ErrorType = true, a.Str("error"), a.Str("error_class", "status_code")
 		f.Aborted = claudeAborted(f)
-		f.Extra = claudeExtra(a, claudeCallExtra...)
+		addExtra(f, a, claudeCallExtra...)
 	case "api_refusal":
 		f := claudeCall(a, facts)
-		f.Finish, f.Extra = "refusal", claudeExtra(a, claudeCallExtra...)
+		f.Finish = "refusal"
+		addExtra(f, a, claudeCallExtra...)
 	case "tool_decision":
 		readClaudeDecision(a, facts)
 	case "tool_result":
@@ -287,7 +288,7 @@ func readClaudeAnswer(a Attrs, facts *Emitter) {
 	f.RequestID, f.Agent, f.Purpose = a.Str("request_id"), agent, side
 	f.Model = claudeModel(a)
 	f.Output = appendText(nil, fact.PartText, reported)
-	f.Extra = claudeExtra(a, "message.uuid")
+	addExtra(f, a, "message.uuid")
 }
 
 // readClaudeDecision reads tool_decision. Nothing but its span and this event report a refused call, so the event is a
@@ -393,18 +394,4 @@ func claudeAbout(a Attrs, resource pcommon.Resource) *fact.SessionAttrs {
 		about.WorkspaceRoot = paths[0]
 	}
 	return about
-}
-
-// claudeExtra keeps what no field holds. A first attempt and a normal speed are not worth keeping.
-func claudeExtra(a Attrs, keys ...string) json.RawMessage {
-	o := object{}
-	for _, key := range keys {
-		switch raw := a.JSON(key); {
-		case raw == nil, string(raw) == `""`, key == "attempt" && string(raw) == "1",
-			key == "speed" && string(raw) == `"normal"`:
-		default:
-			o[key] = raw
-		}
-	}
-	return encode(o)
 }

@@ -107,14 +107,14 @@ func codexFact(s *Span, facts *Emitter, kind fact.Kind) *fact.Fact {
 	// system, as a number.
 	for key, v := range s.Attributes().All() {
 		if key == "thread.id" && v.Type() == pcommon.ValueTypeStr && f.Session == "" {
-			codexSession(f, Text(v.Str()), key, "thread_id")
+			setSession(f, Text(v.Str()), key, "thread_id")
 		}
 	}
 	return f
 }
 
-// codexSession stores a session, unless its id is "". It is found as the key of a rank is.
-func codexSession(f *fact.Fact, id, key, rank string) {
+// setSession stores a session, unless its id is "". It is found as the key of a rank is.
+func setSession(f *fact.Fact, id, key, rank string) {
 	if id != "" {
 		f.Session, f.SessionKey, f.SessionRank = id, key, max(0, slices.Index(SessionKeys, rank))
 	}
@@ -132,7 +132,7 @@ func readCodexEvents(s *Span, facts *Emitter) {
 		add := func(kind fact.Kind) *fact.Fact {
 			f := codexFact(s, facts, kind)
 			if f.Session == "" {
-				codexSession(f, a.Str("conversation.id"), "conversation.id", "conversation.id")
+				setSession(f, a.Str("conversation.id"), "conversation.id", "conversation.id")
 			}
 			if n := Nanos(e.Timestamp()); n != 0 && kind != fact.Step {
 				f.Start, f.End = n, n
@@ -265,7 +265,7 @@ func readCodexResult(f *fact.Fact, a Attrs) {
 	if reported && !success {
 		f.Failed, f.Error = true, a.Str("error.message", "output")
 	}
-	f.Extra = claudeExtra(a, "mcp_server", "mcp_server_origin")
+	addExtra(f, a, "mcp_server", "mcp_server_origin")
 	if f.Tool.Name == "spawn_agent" {
 		started, _ := objectOf(f.Tool.Output)
 		f.ChildSession = started.str("agent_id")

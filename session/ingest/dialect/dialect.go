@@ -299,9 +299,7 @@ func clientOf(resource pcommon.Resource, name, version string) string {
 
 // aboutOf returns the session attributes of a fact, which are added if it has none.
 func aboutOf(f *fact.Fact) *fact.SessionAttrs {
-	if f.SessionAttrs == nil {
-		f.SessionAttrs = new(fact.SessionAttrs)
-	}
+	f.SessionAttrs = cmp.Or(f.SessionAttrs, new(fact.SessionAttrs))
 	return f.SessionAttrs
 }
 
@@ -312,11 +310,14 @@ func setUser(f *fact.Fact, id string) {
 	}
 }
 
+// unremarkable are values of attributes that are not worth keeping.
+var unremarkable = map[string]string{"attempt": "1", "speed": `"normal"`}
+
 // addExtra adds attributes to a fact's Extra under their own keys. Empty values are left out.
 func addExtra(f *fact.Fact, a Attrs, keys ...string) {
 	for _, key := range keys {
 		switch raw := a.JSON(key); string(raw) {
-		case "", "null", `""`, "{}", "[]":
+		case "", "null", `""`, "{}", "[]", unremarkable[key]:
 		default:
 			setExtra(f, Text(key), raw)
 		}

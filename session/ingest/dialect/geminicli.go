@@ -273,7 +273,7 @@ func geminiFinish(f *fact.Fact, done object) {
 	output, failure := geminiResult(response["responseParts"])
 	kind := response.str("errorType")
 	f.Tool.Output = output
-	f.Tool.OutputSize = *counted(response.count("contentLength"))
+	f.Tool.OutputSize = counted(response.count("contentLength"))
 	if ms := number(string(done["durationMs"])); ms != nil && *ms >= 0 && *ms < 1e12 {
 		f.Tool.DurationMS = new(int64(*ms))
 	}
@@ -417,7 +417,7 @@ func readGeminiToolRecord(a Attrs, facts *Emitter) {
 			f.ErrorType = a.Str("error_type", "error.type")
 		}
 	}
-	f.Extra = claudeExtra(a, "mcp_server_name")
+	addExtra(f, a, "mcp_server_name")
 	if decision != nil {
 		turn, agent := f.TurnID, f.Agent
 		decision.ToolName = tool.Name

@@ -191,8 +191,8 @@ func genkitUsage(provider string, raw json.RawMessage) *fact.Usage {
 		return c.Usage(fact.CacheApart)
 	case hasPrefix(provider, "google", "vertex"):
 		// A total may show that it does not exclude it.
-		if c.Output != nil && (c.Total == nil || *c.Total != *counted(c.Input)+*c.Output ||
-			*counted(c.Reasoning) > *c.Output) {
+		if c.Output != nil && (c.Total == nil || *c.Total != counted(c.Input)+*c.Output ||
+			counted(c.Reasoning) > *c.Output) {
 			c.Output = plus(c.Output, c.Reasoning)
 		}
 		return c.Usage(0)

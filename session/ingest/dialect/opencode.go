@@ -228,16 +228,12 @@ func openCodeTitle(output []fact.Part) string {
 	return strings.TrimSpace(line)
 }
 
-// openCodeMessages are the messages whose records are read. The body of one is a list of the message and of what
-// belongs to it.
-var openCodeMessages = []string{"created", "evaluated", "stream"}
-
+// isOpenCodeRecord reports whether the record is of a message that is read. Its body is a list of the message and of
+// what belongs to it.
 func isOpenCodeRecord(r *Record) bool {
 	body := r.Body()
-	if body.Type() != pcommon.ValueTypeSlice || body.Slice().Len() != 2 {
-		return false
-	}
-	return slices.Contains(openCodeMessages, body.Slice().At(0).Str()) && fromOpenCode(r.Scope, r.Resource)
+	return body.Type() == pcommon.ValueTypeSlice && body.Slice().Len() == 2 && fromOpenCode(r.Scope, r.Resource) &&
+		slices.Contains([]string{"created", "evaluated", "stream"}, body.Slice().At(0).Str())
 }
 
 func readOpenCodeRecord(r *Record, out *Emitter) {
@@ -285,7 +281,7 @@ func openCodeRecord(message string, o object, out *Emitter) {
 		}
 	case message == "stream" && o.has("agent", "modelID"): // who speaks in the span that the record was emitted in
 		f := add(fact.Step)
-		setSession(f, o.str("session.id", "sessionID"))
+		setSession(f, o.str("session.id", "sessionID"), "session.id", "session.id")
 		f.Agent, f.Model = o.str("agent"), openCodeModel(o)
 		if _, own := openCodePrompts[f.Agent]; own {
 			f.Purpose = f.Agent
@@ -298,18 +294,11 @@ func openCodeRecord(message string, o object, out *Emitter) {
 	}
 }
 
-// setSession stores a session that a record's body names. It is that of the key session.id, which the spans have.
-func setSession(f *fact.Fact, id string) {
-	if id != "" {
-		f.Session, f.SessionKey, f.SessionRank = id, "session.id", 0
-	}
-}
-
 // defaultTitle is what opencode calls a session that nobody has named yet.
 var defaultTitle = regexp.MustCompile(`^(New|Child) session - \d{4}-\d\d-\d\dT[\d:.]+Z$`)
 
 func readOpenCodeCreated(f *fact.Fact, o object) {
-	setSession(f, o.str("id"))
+	setSession(f, o.str("id"), "session.id", "session.id")
 	about := cmp.Or(openCodeClient(o.str("version")), new(fact.SessionAttrs))
 	f.SessionAttrs = about
 	about.WorkspaceRoot, about.WorkspaceID = o.str("directory"), o.str("workspaceID")

@@ -39,6 +39,9 @@ func openLLMetryScope(name string) bool {
 	return ok && !strings.HasSuffix(library, "_v2") && library != "google_genai"
 }
 
+// traceloopKinds are the values of traceloop.span.kind and of llm.request.type.
+var traceloopKinds = meanings[fact.Kind]("traceloop")
+
 const associations = "traceloop.association.properties."
 
 func readOpenLLMetry(s *Span, out *Emitter) {
@@ -74,31 +77,18 @@ func openLLMetryKind(s *Span, a Attrs) fact.Kind {
 	case kind == "workflow" && operation == "workflow" && strings.HasPrefix(s.Name(), "workflow Runnable"):
 		return fact.Step // a piece of a chain, there too: what goes through it is no answer
 	}
-	switch a.Str("traceloop.span.kind") {
-	case "workflow", "agent":
-		return fact.Turn
-	case "tool":
-		return fact.ToolCall
-	case "task", "handoff", "session", "server":
-		return fact.Step
-	}
 	// Spans of the AI SDK that pass through Traceloop's SDK are all renamed to a model call's.
-	if kind := aiOperations[a.Str("ai.operationId")]; kind != "" {
+	kind := cmp.Or(traceloopKinds[a.Str("traceloop.span.kind")], aiOperations[a.Str("ai.operationId")])
+	if kind != "" {
 		return kind
 	}
 	if kind, known := operations[operation]; known {
 		return kind
 	}
-	switch a.Str("llm.request.type") {
-	case "chat", "completion":
-		return fact.ModelCall
-	case "embedding", "rerank":
-		return fact.Step
+	if kind = traceloopKinds[a.Str("llm.request.type")]; kind == "" && operation == "" {
+		kind = genAIKindOf(s, a)
 	}
-	if kind := genAIKindOf(s, a); kind != "" && operation == "" {
-		return kind
-	}
-	return fact.Step
+	return cmp.Or(kind, fact.Step)
 }
 
 func openLLMetryTurn(s *Span, a Attrs, out *Emitter) {

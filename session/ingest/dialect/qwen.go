@@ -146,7 +146,7 @@ func readQwenRecord(r *Record, out *Emitter) {
 			p.CallID, p.Decision = a.Str("call_id"), decision
 		}
 	case "chat_compression":
-		out.Add(fact.Compaction).Compacted = &fact.Compacted{TokensBefore: *counted(a.IntPtr("tokens_before")),
-			TokensAfter: *counted(a.IntPtr("tokens_after"))}
+		out.Add(fact.Compaction).Compacted = &fact.Compacted{TokensBefore: counted(a.IntPtr("tokens_before")),
+			TokensAfter: counted(a.IntPtr("tokens_after"))}
 	}
 }

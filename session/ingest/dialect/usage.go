@@ -8,6 +8,7 @@ import (
 
 	"go.opentelemetry.io/collector/pdata/pcommon"
 
+	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/ingest/fact"
 )
 
@@ -58,8 +59,8 @@ func (c Counts) Usage(apart fact.Apart) *fact.Usage {
 }
 
 func (c Counts) stated() *fact.Stated {
-	return &fact.Stated{Input: plus(c.Input, nil), Output: plus(c.Output, nil), CacheRead: *counted(c.CacheRead),
-		CacheWrite: *counted(c.CacheWrite), Reasoning: *counted(c.Reasoning)}
+	return &fact.Stated{Input: plus(c.Input, nil), Output: plus(c.Output, nil), CacheRead: counted(c.CacheRead),
+		CacheWrite: counted(c.CacheWrite), Reasoning: counted(c.Reasoning)}
 }
 
 // Assumed returns the usage of a source of which it is not known how it counts. It is assumed to count nothing apart
@@ -77,8 +78,8 @@ func (c Counts) Assumed(counter string) *fact.Usage {
 // WithThoughts returns the counts with the reasoning in the output, also where the total proves that it is beside it:
 // Gemini's is the sum of prompt, candidates and thoughts.
 func (c Counts) WithThoughts() Counts {
-	if c.Output != nil && c.Total != nil && *counted(c.Reasoning) > 0 &&
-		*c.Total == *counted(c.Input)+*counted(c.Output)+*counted(c.Reasoning) {
+	if c.Output != nil && c.Total != nil && counted(c.Reasoning) > 0 &&
+		*c.Total == counted(c.Input)+counted(c.Output)+counted(c.Reasoning) {
 		c.Output = plus(c.Output, c.Reasoning)
 	}
 	return c
@@ -90,18 +91,13 @@ func counterOf(scope pcommon.InstrumentationScope) string {
 }
 
 // counted returns a count that may be absent, and is never negative nor so large that a sum of some overflows.
-func counted(n *int64) *int64 {
-	if n == nil {
-		return new(int64)
-	}
-	return new(min(max(0, *n), 1<<50))
-}
+func counted(n *int64) int64 { return min(max(0, session.Deref(n)), 1<<50) }
 
 func plus(a, b *int64) *int64 {
 	if a == nil && b == nil {
 		return nil
 	}
-	return new(*counted(a) + *counted(b))
+	return new(counted(a) + counted(b))
 }
 
 // Keys of counts of tokens.
