@@ -12,9 +12,9 @@
 // It is a function of the facts alone. A fact that arrives later is not added to what is there: its turn is rebuilt,
 // whole. So children may come before parents, records hours before spans, and the rows are the same.
 //
-// The stages, a file each or two: the tree (tree.go, events.go, request.go), the sessions (sessions.go), the turns
-// (turns.go), a turn's calls of models (calls.go, restore.go) and of tools (tools.go), the rows (message.go,
-// parts.go, metadata.go, compaction.go, sessionrows.go).
+// The stages, a file each or two: the tree (tree.go, history.go), the sessions (sessions.go), the turns (turns.go), a
+// turn's calls of models (calls.go, history.go) and of tools (tools.go), the rows (message.go, parts.go, metadata.go,
+// compaction.go, sessions.go).
 package assemble
 
 import (

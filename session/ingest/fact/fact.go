@@ -7,6 +7,8 @@ package fact
 
 import (
 	"encoding/json"
+	"slices"
+	"strings"
 
 	"github.com/agenttrace/agenttrace/session"
 )
@@ -326,3 +328,231 @@ func (f *Fact) Work() string {
 
 // RecordPrefix begins the Source of every fact of a log record.
 const RecordPrefix = "log-"
+
+// CountBefore sets Before and BeforeTurns to what all, of which Input is the end, has
+// before the last messages of the user.
+func (f *Fact) CountBefore(all []Message) {
+	f.Before, f.BeforeTurns = 0, 0
+	messages, turns, said := 0, 0, false // up to here, and whether the user spoke last
+	for i := range all {
+		switch all[i].Role {
+		case "system":
+			continue
+		case "user":
+			if !said {
+				f.Before, f.BeforeTurns = messages, turns
+				turns++
+			}
+			said = true
+		default:
+			said = false
+		}
+		messages++
+	}
+}
+
+// SplitWords makes parts of their own of what clients put around the words of the user, see [session.Words]. They come
+// after the words of their message.
+func (f *Fact) SplitWords() {
+	for _, messages := range [][]Message{f.Input, f.Unanswered} {
+		for i := range messages {
+			if m := &messages[i]; m.Role == session.RoleUser {
+				m.splitWords()
+			}
+		}
+	}
+}
+
+func (m *Message) splitWords() {
+	var own, around []Part
+	ofAgents := false // Google's ADK writes "For context:", and what other agents did in further parts
+	for _, p := range m.Parts {
+		if p.Kind == PartText {
+			words, context := session.Words(p.Text)
+			if ofAgents && len(context) == 0 {
+				words, context = "", []string{p.Text}
+			}
+			ofAgents = ofAgents || words == "" && strings.TrimSpace(p.Text) == agentContext
+			for _, text := range context {
+				around = append(around, Part{Kind: PartContext, Text: text})
+			}
+			if p.Text = words; words == "" && len(context) > 0 {
+				continue
+			}
+		}
+		own = append(own, p)
+	}
+	if len(around) > 0 || len(own) > 0 {
+		m.Parts = append(own, around...)
+	}
+}
+
+// UserRun returns where the last consecutive messages of the user are, an empty range at the start where there is none.
+func UserRun(messages []Message) (start, end int) {
+	for end = len(messages); end > 0 && !messages[end-1].ByUser(); end-- {
+	}
+	for start = end; start > 0 && messages[start-1].ByUser(); start-- {
+	}
+	return start, end
+}
+
+// agentContext begins what Google's ADK writes in the user's name: what other agents did.
+const agentContext = "For context:"
+
+// ByClient reports whether a client wrote all of a message in the user's name, such as that a sub-agent is done.
+func ByClient(parts []Part) bool {
+	return len(parts) > 0 && !slices.ContainsFunc(parts, func(p Part) bool { return p.Kind != PartContext })
+}
+
+// ByUser reports whether the user wrote the message, and not a framework in the user's name about other agents.
+func (m *Message) ByUser() bool {
+	return m.Role == "user" && !(len(m.Parts) > 0 && strings.HasPrefix(m.Parts[0].Text, agentContext) &&
+		(m.Parts[0].Kind == PartContext || strings.TrimSpace(m.Parts[0].Text) == agentContext || isContext(m.Parts[0].Text)))
+}
+
+func isContext(text string) bool {
+	words, _ := session.Words(text)
+	return words == ""
+}
+
+// SplitPrompts takes the prompts of turns that failed from the Input of a request whose source has one message of the
+// user for each turn.
+func (f *Fact) SplitPrompts() {
+	n := 0
+	for n < len(f.Input) && f.Input[n].ByUser() {
+		n++
+	}
+	if n > 1 {
+		f.Unanswered, f.Input = f.Input[:n-1], f.Input[n-1:]
+		f.History += n - 1
+	}
+}
+
+// PartsOf returns the parts of all messages, in order.
+func PartsOf(messages []Message) (parts []Part) {
+	for _, m := range messages {
+		parts = append(parts, m.Parts...)
+	}
+	return parts
+}
+
+// FinishReason returns the word that stands for why a model stopped: stop, tool-calls, length, content-filter, error or
+// abort. Another word stays as it is.
+func FinishReason(word string) string {
+	w := strings.ToLower(strings.TrimSpace(word))
+	switch strings.NewReplacer("_", "-", " ", "-").Replace(w) {
+	case "stop", "end-turn", "endturn", "completed", "complete", "stop-sequence", "eos", "end", "finish-reason-stop":
+		return "stop"
+	case "tool-calls", "tool-call", "tool-use", "tooluse", "function-call", "function-calls", "tool-calls-requested":
+		return "tool-calls"
+	case "length", "max-tokens", "maxtokens", "max-output-tokens", "model-length", "model-context-window-exceeded",
+		"incomplete", "finish-reason-max-tokens":
+		return "length"
+	case "content-filter", "contentfilter", "content-filtered", "safety", "refusal", "blocked", "blocklist",
+		"prohibited-content", "recitation", "spii", "guardrail-intervened":
+		return "content-filter"
+	case "error", "failed", "other-error":
+		return "error"
+	case "abort", "aborted", "cancelled", "canceled", "interrupted":
+		return "abort"
+	}
+	return word
+}
+
+// Bases of a count of tokens.
+const (
+	Inclusive = "inclusive" // input includes the cache, output the reasoning
+	Exclusive = "exclusive" // every bucket stands for itself
+	Mixed     = "mixed"     // input excludes the cache, output includes the reasoning
+)
+
+// Apart is a set of tokens that a source counts separately, where others include them.
+type Apart uint8
+
+const (
+	// CacheApart means that the input excludes the cache.
+	CacheApart Apart = 1 << iota
+	// ReasoningApart means that the output excludes the reasoning.
+	ReasoningApart
+)
+
+// Stated are counts of tokens as a source states them. Input and Output are nil where it does not.
+type Stated struct {
+	Input      *int64 `json:"input,omitempty"`
+	Output     *int64 `json:"output,omitempty"`
+	CacheRead  int64  `json:"cache_read,omitempty"`
+	CacheWrite int64  `json:"cache_write,omitempty"`
+	Reasoning  int64  `json:"reasoning,omitempty"`
+}
+
+// Usage returns the disjoint counts of a source that counts these tokens apart. Of a part
+// that is stated to be more than what includes it, as much is counted as there is.
+func (s *Stated) Usage(apart Apart) Usage {
+	u := Usage{Basis: Inclusive, Tokens: session.Usage{Reasoning: s.Reasoning, CacheRead: s.CacheRead,
+		CacheWrite: s.CacheWrite}}
+	n := &u.Tokens
+	if s.Input != nil {
+		n.Input = *s.Input
+		if apart&CacheApart == 0 {
+			u.Capped = n.CacheRead+n.CacheWrite > n.Input
+			n.CacheRead = min(n.CacheRead, n.Input)
+			n.CacheWrite = min(n.CacheWrite, n.Input-n.CacheRead)
+			n.Input -= n.CacheRead + n.CacheWrite
+		}
+	}
+	if s.Output != nil {
+		n.Output = *s.Output
+		if apart&ReasoningApart == 0 {
+			u.Capped = u.Capped || n.Reasoning > n.Output
+			n.Reasoning = min(n.Reasoning, n.Output)
+			n.Output -= n.Reasoning
+		}
+	}
+	switch {
+	case apart == CacheApart|ReasoningApart:
+		u.Basis = Exclusive
+	case apart&CacheApart != 0:
+		u.Basis = Mixed
+	}
+	return u
+}
+
+// Proof is what the counts, with the total that the source states for them, prove. A part that is more than the tokens
+// that should include it is counted apart. So it is where the total can be the sum of nothing else: in a total of input
+// and cache the input has no cache. A total of input and output proves nothing, because some sources leave the cache
+// out of it that they count apart.
+func (s *Stated) Proof(total *int64) Apart {
+	proof, sums := CacheApart|ReasoningApart, 0
+	cache := s.CacheRead + s.CacheWrite
+	if total != nil && s.Input != nil && s.Output != nil {
+		base := *s.Input + *s.Output
+		for apart, sum := range []int64{base, base + cache, base + s.Reasoning, base + cache + s.Reasoning} {
+			if sum == *total {
+				proof &= Apart(apart)
+				sums++
+			}
+		}
+	}
+	if sums == 0 {
+		proof = 0
+	}
+	if s.Input != nil && cache > *s.Input {
+		proof |= CacheApart
+	}
+	if s.Output != nil && s.Reasoning > *s.Output {
+		proof |= ReasoningApart
+	}
+	return proof
+}
+
+// Recount returns the usage of a source that counts these tokens apart. It is the same
+// where it is known how the source counts.
+func (u *Usage) Recount(apart Apart) *Usage {
+	if u.Stated == nil {
+		return u
+	}
+	counted := u.Stated.Usage(apart)
+	again := *u
+	again.Tokens, again.Basis, again.Capped = counted.Tokens, counted.Basis, counted.Capped
+	return &again
+}
