@@ -118,7 +118,7 @@ func InputsOf(all []Place) []Input {
 			case err != nil: // gone meanwhile
 			case info.IsDir():
 				if format := formats.OfDirectory(file); format != nil {
-					inputs = append(inputs, Input{Name: file, path: file, format: format, info: info, found: true})
+					inputs = append(inputs, Input{Name: file, path: file, format: format, found: true})
 				}
 			default:
 				inputs = append(inputs, fileInput(file, info, true))

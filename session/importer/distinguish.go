@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"path/filepath"
 	"regexp"
@@ -56,19 +55,13 @@ func (im *Importer) distinguish(ctx context.Context, s *store.Imported, t *Tally
 			return err
 		}
 	}
-	row, err := im.store.Session(ctx, id)
-	if errors.Is(err, store.ErrNotFound) || err == nil && store.FromTelemetry(&row) {
-		return nil // what telemetry reports has other messages
+	row, err := found(im.store.Session(ctx, id))
+	if err != nil || row.ID == "" || store.FromTelemetry(&row) {
+		return err // what telemetry reports has other messages
 	}
-	if err != nil {
-		return storeError{err}
-	}
-	stored, err := im.store.Transcript(ctx, id)
-	if err != nil {
-		return storeError{err}
-	}
-	if sameSession(stored, s.Transcript) {
-		return nil
+	stored, err := found(im.store.Transcript(ctx, id))
+	if err != nil || stored == nil || sameSession(stored, s.Transcript) {
+		return err
 	}
 	to := id + "~" + beginning(s.Transcript)
 	im.aliases = append(im.aliases, alias{filepath.Dir(path), id, to})
@@ -102,12 +95,9 @@ func (im *Importer) aliasAbove(ctx context.Context, path, id string) (string, er
 	dir := path
 	for i := 0; i < 3 && to == "" && path != ""; i++ { // its file is beside that of the sub-agent, or above the directory
 		dir = filepath.Dir(dir)
-		main, err := im.store.ImportSource(ctx, filepath.Join(dir, id+filepath.Ext(path)))
-		if err == nil {
-			return im.alias(&main, "", id), nil
-		}
-		if !errors.Is(err, store.ErrNotFound) {
-			return "", storeError{err}
+		main, err := found(im.store.ImportSource(ctx, filepath.Join(dir, id+filepath.Ext(path))))
+		if err != nil || main.Path != "" {
+			return im.alias(&main, "", id), err
 		}
 	}
 	return to, nil
@@ -271,15 +261,10 @@ func (im *Importer) linkForks(ctx context.Context) error {
 	var linked []*store.Imported
 	for i := range forks {
 		was := &forks[i]
-		parent, err := im.store.Transcript(ctx, *was.ParentID)
-		if errors.Is(err, store.ErrNotFound) {
-			continue
-		} else if err != nil {
-			return storeError{err}
-		}
-		fork, err := im.store.Transcript(ctx, was.ID)
-		if err != nil {
-			return storeError{err}
+		parent, err := found(im.store.Transcript(ctx, *was.ParentID))
+		fork, failed := found(im.store.Transcript(ctx, was.ID))
+		if err = cmp.Or(err, failed); err != nil {
+			return err
 		}
 		if at := whereForked(parent, fork); at != nil && *at != session.Deref(was.ParentMessageID) {
 			fork.Session.ParentMessageID = at
@@ -308,12 +293,9 @@ func (im *Importer) keepLink(ctx context.Context, s *store.Imported) error {
 			return err
 		}
 	}
-	row, err := im.store.Session(ctx, s.Session.ID)
-	if err != nil && !errors.Is(err, store.ErrNotFound) {
-		return storeError{err}
-	}
+	row, err := found(im.store.Session(ctx, s.Session.ID))
 	s.Session.ParentMessageID, s.Grown.Before.Session.ParentMessageID = row.ParentMessageID, row.ParentMessageID
-	return nil
+	return err
 }
 
 func isFork(s *session.Session) bool {
@@ -323,6 +305,9 @@ func isFork(s *session.Session) bool {
 // whereForked returns the id of the parent's message of which the last copy of a user's message is one, nil if there is
 // none: that of the same text and time, or else of the same text and place, or else the last of the same text.
 func whereForked(parent, fork *session.Transcript) (id *string) {
+	if parent == nil || fork == nil {
+		return nil
+	}
 	var last *session.MessageAndParts
 	place := -1
 	for i := range fork.Messages {

@@ -286,12 +286,6 @@ func (im *Importer) read(ctx context.Context, in Input, t *Tally) error {
 
 // readAndRemember reads an input, and has it remembered unless the error is one of reading.
 func (im *Importer) readAndRemember(ctx context.Context, in Input, now *store.ImportSource, t *Tally) error {
-	if now != nil && in.format == nil {
-		// Before it is read: what changes meanwhile is read next time.
-		if info, err := os.Stat(in.path); err == nil {
-			describe(now, info)
-		}
-	}
 	err := im.readInput(ctx, in, now, t)
 	if other := errors.Is(err, errOther); now != nil && (err == nil || other) {
 		if other {
@@ -320,17 +314,14 @@ func (im *Importer) readInput(ctx context.Context, in Input, now *store.ImportSo
 	defer f.Close()
 	im.progress.Counted = true
 	r := bufio.NewReaderSize(counting{im.options.Budget.Reader(f), im}, otlpfile.SniffSize)
-	format := im.options.Format
-	if format == nil || !format.Telemetry {
-		z, err := im.decompressed(r, t)
-		if err != nil {
-			return err
-		}
-		if z != nil {
-			r, in.path = z, "" // the file has other content
-		}
+	z, err := im.decompressed(r, t)
+	if err != nil {
+		return err
 	}
-	return im.content(ctx, format, in, r, now, t)
+	if z != nil {
+		r, in.path = z, "" // the file has other content
+	}
+	return im.content(ctx, im.options.Format, in, r, now, t)
 }
 
 // content reads what is in an input as what it is: of a format, which is nil if it is not known, or a database.
@@ -347,7 +338,7 @@ func (im *Importer) content(ctx context.Context, format *formats.Format, in Inpu
 		}
 		if format == nil {
 			t.Format = "otlp" // its reader reports what is wrong with the file
-			return unknown(im.telemetry(ctx, r, t), text)
+			return unknown(im.telemetry(ctx, r, t))
 		}
 	}
 	if format != nil && format.Telemetry {
@@ -379,21 +370,15 @@ func (im *Importer) content(ctx context.Context, format *formats.Format, in Inpu
 
 // unknown returns the error of a file of no format, with what it is and what to do. The
 // reader of telemetry, which reports err, explains it in terms of telemetry.
-func unknown(err error, head []byte) error {
+func unknown(err error) error {
 	if !errors.Is(err, otlpfile.ErrFormat) {
 		return err
 	}
-	what, remedy, _ := strings.Cut(strings.TrimPrefix(err.Error(), otlpfile.ErrFormat.Error()+": "), "; ")
-	switch {
-	case len(head) > 262 && string(head[257:262]) == "ustar":
-		what, remedy = "it is a tar archive", "unpack it first"
-	case strings.Contains(what, "resourceSpans"):
-		what = "it is JSON of another kind"
+	what := strings.TrimPrefix(err.Error(), otlpfile.ErrFormat.Error()+": ")
+	if !strings.Contains(what, "; ") {
+		what += "; see agenttrace help import for the formats that it knows, and --format to name one"
 	}
-	if remedy == "" || strings.Contains(remedy, "OTLP exporter") && !strings.Contains(what, "Zipkin") {
-		remedy = "see agenttrace help import for the formats that it knows, and --format to name one"
-	}
-	return fmt.Errorf("%s: %s; %s", errOther.Error(), what, remedy)
+	return fmt.Errorf("%s: %s", errOther.Error(), what)
 }
 
 func (im *Importer) warnf(format string, args ...any) { im.options.Warn(fmt.Sprintf(format, args...)) }
@@ -422,6 +407,17 @@ func (im *Importer) damaged(t *Tally, err error) {
 type storeError struct{ error }
 
 func (e storeError) Unwrap() error { return e.error }
+
+// found is what the store has, the zero value where it has nothing.
+func found[T any](v T, err error) (T, error) {
+	if errors.Is(err, store.ErrNotFound) {
+		return v, nil
+	}
+	if err != nil {
+		err = storeError{err}
+	}
+	return v, err
+}
 
 func (im *Importer) open(ctx context.Context) error {
 	if im.store != nil {

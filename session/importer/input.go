@@ -2,7 +2,6 @@ package importer
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -37,8 +36,6 @@ type Input struct {
 	// is set for a directory, which is read by its path.
 	path   string
 	format *formats.Format
-	// info is what the system reported of it, nil where nobody asked.
-	info fs.FileInfo
 }
 
 // Inputs returns the inputs that arguments of a command line name: files, directories, or "-" for stdin. An argument
@@ -59,7 +56,7 @@ func Inputs(args []string, stdin io.Reader, format *formats.Format) (all []Input
 		case !info.IsDir():
 			all = append(all, fileInput(arg, info, false))
 		case format != nil && format.DecodeFile != nil && format.Layout != nil:
-			all = append(all, Input{Name: arg, path: arg, format: format, info: info})
+			all = append(all, Input{Name: arg, path: arg, format: format})
 		default:
 			var files []Input
 			if files, err = directory(arg, format == nil); err == nil && len(files) == 0 {
@@ -94,7 +91,7 @@ func fileInput(path string, info fs.FileInfo, found bool) Input {
 	switch {
 	case err == nil:
 		return Input{Name: path, open: func() (io.ReadCloser, error) { return openWhole(path) },
-			path: path, Size: info.Size(), info: info, found: found}
+			path: path, Size: info.Size(), found: found}
 	case found:
 		err = fmt.Errorf("%w: %w", errOther, err)
 	case info.Mode()&fs.ModeSocket == 0:
@@ -195,9 +192,8 @@ func directory(root string, sniff bool) ([]Input, error) {
 		}
 		if sniff {
 			if format := formats.OfDirectory(path); format != nil && !mixed(path, format) {
-				info, _ := e.Info() // of what is gone meanwhile, reading states the error
 				path, found := filepath.Clean(path), path != root
-				all = append(all, Input{Name: path, path: path, format: format, info: info, found: found})
+				all = append(all, Input{Name: path, path: path, format: format, found: found})
 				return fs.SkipDir
 			}
 		}
@@ -230,12 +226,12 @@ func mixed(path string, f *formats.Format) bool {
 	})
 }
 
-// decompressed returns what is compressed in r, where that is a format of sessions or a database; nil where nothing is
-// compressed, and for telemetry, whose reader does it itself. What is damaged ends there, and is counted as damage.
+// decompressed returns what is compressed in r, nil where nothing is. What is damaged ends there, and is counted as
+// damage.
 func (im *Importer) decompressed(r *bufio.Reader, t *Tally) (*bufio.Reader, error) {
-	head, _ := r.Peek(otlpfile.SniffSize) // an error shows at the next read
+	head, _ := r.Peek(16) // an error shows at the next read
 	kind := otlpfile.Compression(head)
-	if kind == "" || im.options.Format == nil && !holdsSessions(kind, head) {
+	if kind == "" {
 		return nil, nil
 	}
 	z, err := otlpfile.Unpack(kind, r)
@@ -249,18 +245,7 @@ func (im *Importer) decompressed(r *bufio.Reader, t *Tally) (*bufio.Reader, erro
 	return bufio.NewReaderSize(unpacked, otlpfile.SniffSize), nil
 }
 
-// holdsSessions reports whether what is compressed begins as sessions do.
-func holdsSessions(kind string, compressed []byte) bool {
-	z, err := otlpfile.Unpack(kind, bytes.NewReader(compressed))
-	if err != nil {
-		return false
-	}
-	head, _ := io.ReadAll(io.LimitReader(z, otlpfile.SniffSize)) // it is cut off
-	f := formats.OfText(head)
-	return formats.IsDatabase(head) || f != nil && !f.Telemetry
-}
-
-// intact reads as far as r is good.
+// intact reads as far as what is compressed in r is good.
 type intact struct {
 	r       io.Reader
 	damaged func(error)
@@ -272,7 +257,8 @@ func (i *intact) Read(p []byte) (int, error) {
 		return 0, io.EOF
 	}
 	n, err := i.r.Read(p)
-	if err != nil && err != io.EOF {
+	_, failed := errors.AsType[*fs.PathError](err)
+	if err != nil && err != io.EOF && !failed && !errors.Is(err, otlpfile.ErrTooLarge) {
 		i.damaged(err)
 		i.ended, err = true, io.EOF
 	}

@@ -147,11 +147,9 @@ func (im *Importer) continues(ctx context.Context, s *store.Imported) error {
 	if err := cmp.Or(im.flush(ctx), im.open(ctx)); err != nil {
 		return err
 	}
-	stored, err := im.store.Transcript(ctx, s.Session.ID)
-	if errors.Is(err, store.ErrNotFound) {
-		return nil
-	} else if err != nil {
-		return storeError{err}
+	stored, err := found(im.store.Transcript(ctx, s.Session.ID))
+	if err != nil || stored == nil {
+		return err
 	}
 	if s.Session.Title == session.Untitled {
 		s.Session.Title = stored.Session.Title

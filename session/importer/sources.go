@@ -17,6 +17,7 @@ import (
 	"strings"
 
 	"github.com/agenttrace/agenttrace/redact"
+	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/formats"
 	"github.com/agenttrace/agenttrace/session/ingest"
@@ -88,25 +89,20 @@ func (im *Importer) recall(ctx context.Context, inputs []Input) error {
 	return nil
 }
 
-// source returns what the system reports of an input; nil where the input cannot be read again, such as a pipe.
+// source returns what the system reports of an input that is to be read, so that what changes meanwhile is read next
+// time; nil where the input cannot be read again, such as a pipe.
 func (im *Importer) source(in Input) *store.ImportSource {
-	if in.path == "" || in.info == nil {
-		return nil
-	}
 	path, err := filepath.Abs(in.path)
-	if err != nil {
+	info, failed := os.Stat(in.path)
+	if in.path == "" || cmp.Or(err, failed) != nil {
 		return nil
 	}
 	s := &store.ImportSource{Path: path}
 	if in.format == nil {
-		describe(s, in.info)
+		s.Size, s.ModifiedNano = info.Size(), info.ModTime().UnixNano()
+		s.Device, s.Inode = identity(info)
 	}
 	return s
-}
-
-func describe(s *store.ImportSource, info fs.FileInfo) {
-	s.Size, s.ModifiedNano = info.Size(), info.ModTime().UnixNano()
-	s.Device, s.Inode = identity(info)
 }
 
 // unchanged returns what is remembered of an input of which the system reports the same as
@@ -308,16 +304,13 @@ func (im *Importer) versionsOf(ctx context.Context, in Input, now *store.ImportS
 	if was == nil || was.Format != t.Format || was.Reading != im.reading(was.Format) {
 		return v, nil
 	}
-	whole, err := im.store.ImportSource(ctx, now.Path)
-	if errors.Is(err, store.ErrNotFound) || err == nil && json.Unmarshal(whole.State, &v.was) != nil {
+	whole, err := found(im.store.ImportSource(ctx, now.Path))
+	if json.Unmarshal(whole.State, &v.was) != nil {
 		v.was = nil
-		return v, nil // all is read
-	}
-	if err != nil {
-		return nil, storeError{err}
+		return v, err // all is read
 	}
 	v.deleted = whole.Deleted
-	return v, nil
+	return v, err
 }
 
 // wanted implements [codec.Wanted].
@@ -427,21 +420,10 @@ func (im *Importer) plain(ctx context.Context, was *store.ImportSource, s *codec
 	if to := im.alias(was, "", id); to != "" {
 		id = to
 	}
-	row, err := im.store.Session(ctx, id)
-	if errors.Is(err, store.ErrNotFound) {
-		return false, nil
-	} else if err != nil {
-		return false, storeError{err}
+	row, err := found(im.store.Session(ctx, id))
+	if err != nil || row.ID == "" || store.FromTelemetry(&row) || isFork(&row) || isFork(&s.Session) {
+		return false, err
 	}
-	if store.FromTelemetry(&row) || isFork(&row) || isFork(&s.Session) {
-		return false, nil
-	}
-	if row.ParentID == nil {
-		return true, nil
-	}
-	parent, err := im.store.Session(ctx, *row.ParentID)
-	if err != nil && !errors.Is(err, store.ErrNotFound) {
-		return false, storeError{err}
-	}
-	return err != nil || !store.FromTelemetry(&parent), nil
+	parent, err := found(im.store.Session(ctx, session.Deref(row.ParentID)))
+	return !store.FromTelemetry(&parent), err
 }

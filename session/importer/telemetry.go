@@ -70,19 +70,15 @@ func (b *batch) deliver(ctx context.Context) error {
 	if err := cmp.Or(b.im.flush(ctx), b.im.open(ctx)); err != nil {
 		return err
 	}
-	if b.traces.SpanCount() > 0 {
-		r, err := b.im.ingester.Traces(ctx, b.traces)
-		if err != nil {
-			return storeError{err}
-		}
-		b.im.ingested(b.t, r)
+	spans, err := b.im.ingester.Traces(ctx, b.traces)
+	if err == nil {
+		b.im.ingested(b.t, spans)
+		var records ingest.Report
+		records, err = b.im.ingester.Logs(ctx, b.logs)
+		b.im.ingested(b.t, records)
 	}
-	if b.logs.LogRecordCount() > 0 {
-		r, err := b.im.ingester.Logs(ctx, b.logs)
-		if err != nil {
-			return storeError{err}
-		}
-		b.im.ingested(b.t, r)
+	if err != nil {
+		return storeError{err}
 	}
 	b.traces, b.logs = ptrace.NewTraces(), plog.NewLogs()
 	return nil

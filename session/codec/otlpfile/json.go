@@ -225,7 +225,7 @@ func jsonKind(raw []byte, keys map[string]string) string {
 		return "it is JSON of Tempo's first API; " +
 			"fetch the trace as protobuf, with the header Accept: application/protobuf"
 	}
-	return "it is JSON without resourceSpans and resourceLogs" + nameAFile
+	return "it is JSON of another kind"
 }
 
 // FirstObject returns the keys of the first JSON object in head, which may be cut off, with their values where they are

@@ -8,10 +8,9 @@
 //   - protobuf: ExportTraceServiceRequest, ExportLogsServiceRequest, or many of them
 //     one after the other;
 //   - frames: each body after its length, in four bytes, most significant first, as
-//     the file exporter writes with "format: proto" or "compression: zstd";
-//   - any of these in gzip or zstd, the frames too.
+//     the file exporter writes with "format: proto" or "compression: zstd".
 //
-// A byte order mark is skipped. Metrics and profiles are named and left out.
+// A file of any of these that is compressed as a whole is read from what [Unpack] returns. A byte order mark is skipped. Metrics and profiles are named and left out.
 //
 // [Traces] and [Logs] return what an OTLP exporter would send and a receiver would decode of spans and log records of
 // the OpenTelemetry SDK, without an encoding in between. [Spans] and [Records] convert stored pdata back to spans and
@@ -26,6 +25,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"net/http"
 	"slices"
 	"strings"
 
@@ -54,7 +54,7 @@ type Body struct {
 	// Skipped is "metrics" or "profiles" when the body held some.
 	Skipped string
 	// Line is where the body begins, from 1, or 0 where there are no lines. Offset
-	// counts bytes from 0. Both are of what a compressed file unpacks to.
+	// counts bytes from 0.
 	Line   int
 	Offset int64
 }
@@ -99,7 +99,7 @@ func Read(r io.Reader, o Options) iter.Seq2[Body, error] {
 	}
 	return func(yield func(Body, error) bool) {
 		d := decoder{maximum: o.MaxBody, budget: o.Budget, yield: yield}
-		if err := d.read(&source{r: r}, 0); err != nil && !d.stopped {
+		if err := d.read(&source{r: r}); err != nil && !d.stopped {
 			yield(Body{}, err)
 		}
 	}
@@ -183,10 +183,7 @@ func (s *source) Read(p []byte) (int, error) {
 // end is called where s has less than is needed. It reports an input that ends within a body, and returns the
 // error of one that cannot be read.
 func (d *decoder) end(s *source, line int) error {
-	_, packed := errors.AsType[*unpackError](s.err)
 	switch {
-	case packed:
-		d.damaged(line, s.offset, s.err)
 	case !errors.Is(s.err, io.EOF) && !errors.Is(s.err, io.ErrUnexpectedEOF):
 		return s.err
 	case len(s.buf) > 0 && d.inFrame:
@@ -198,18 +195,9 @@ func (d *decoder) end(s *source, line int) error {
 	return nil
 }
 
-// layers is how many times one thing may be packed into another.
-const layers = 4
-
 // read reads what s has, of whatever kind it is.
-func (d *decoder) read(s *source, layer int) error {
+func (d *decoder) read(s *source) error {
 	head := s.peek(64)
-	if kind := Compression(head); kind != "" {
-		if layer == layers {
-			return fmt.Errorf("%w: packed more than %d times", ErrFormat, layers)
-		}
-		return d.read(&source{r: d.budget.Reader(&unpacker{kind: kind, from: s})}, layer+1)
-	}
 	if bytes.HasPrefix(head, []byte("\uFEFF")) {
 		s.skip(3)
 		head = s.peek(64)
@@ -223,7 +211,7 @@ func (d *decoder) read(s *source, layer int) error {
 	case kind == "protobuf":
 		return d.readProto(s)
 	case kind == "frames" && !d.inFrame:
-		return d.readFrames(s, layer)
+		return d.readFrames(s)
 	case kind == "empty":
 		return nil
 	case d.inFrame: // the next one may be OTLP
@@ -246,21 +234,6 @@ func Compression(head []byte) string {
 	return ""
 }
 
-// unpackError is what is wrong with a compressed stream.
-type unpackError struct {
-	kind string
-	err  error
-}
-
-func (e *unpackError) Error() string {
-	if errors.Is(e.err, io.ErrUnexpectedEOF) {
-		return fmt.Sprintf("the %s stream is cut off", e.kind)
-	}
-	return fmt.Sprintf("unpack %s: %v", e.kind, e.err)
-}
-
-func (e *unpackError) Unwrap() error { return e.err }
-
 // Unpack returns what r unpacks to, which is packed with a kind of [Compression].
 func Unpack(kind string, r io.Reader) (io.Reader, error) {
 	if kind == "gzip" {
@@ -276,33 +249,6 @@ func newZstd(r io.Reader, more ...zstd.DOption) (*zstd.Decoder, error) {
 }
 
 const maxWindow = 256 << 20
-
-// unpacker reads what a source unpacks to. It distinguishes errors of unpacking from those of what is unpacked.
-type unpacker struct {
-	kind string
-	from *source
-	r    io.Reader // nil before it is read
-}
-
-func (u *unpacker) Read(b []byte) (n int, err error) {
-	if u.r == nil {
-		if r, failed := Unpack(u.kind, u.from); failed == nil {
-			u.r = r
-		} else {
-			err = failed
-		}
-	}
-	if err == nil {
-		n, err = u.r.Read(b)
-	}
-	switch {
-	case err == nil || errors.Is(err, io.EOF):
-		return n, err
-	case u.from.err != nil && !errors.Is(u.from.err, io.EOF):
-		return n, u.from.err
-	}
-	return n, &unpackError{u.kind, err}
-}
 
 // framing states how the bodies are in the content: json, protobuf, frames,
 // "empty" for white space, or "" for what is not OTLP.
@@ -362,15 +308,10 @@ const SniffSize = 256 << 10
 // Sniff reports whether a file that begins with head is OTLP by the look of it. Head
 // is as it is in the file, compressed and all: SniffSize bytes, or all there are.
 func Sniff(head []byte) bool {
-	for range layers {
-		kind := Compression(head)
-		if kind == "" {
-			break
+	if kind := Compression(head); kind != "" {
+		if r, err := Unpack(kind, bytes.NewReader(head)); err == nil {
+			head, _ = io.ReadAll(io.LimitReader(r, SniffSize)) // it is cut off
 		}
-		inner := make([]byte, SniffSize)
-		// The head of a stream ends too early.
-		n, _ := io.ReadFull(&unpacker{kind: kind, from: &source{r: bytes.NewReader(head)}}, inner)
-		head = inner[:n]
 	}
 	head = bytes.TrimPrefix(head, []byte("\uFEFF"))
 	if len(head) == 0 {
@@ -432,35 +373,13 @@ func (b *budgeted) Read(p []byte) (int, error) {
 	return n, err
 }
 
-const nameAFile = "; name a file that an OTLP exporter or the collector's file exporter wrote"
-
-// kindOf states what a file is that is not OTLP, and what to do.
+// kindOf states what a file is that is not OTLP.
 func kindOf(head []byte) string {
-	for _, k := range []struct{ magic, what string }{
-		{"SQLite format 3\x00", "it is an SQLite database"},
-		{"PK\x03\x04", "it is a zip archive; unpack it first"},
-		{"BZh", "it is compressed with bzip2; unpack it first"},
-		{"\xfd7zXZ\x00", "it is compressed with xz; unpack it first"},
-		{"\x04\x22\x4d\x18", "it is compressed with lz4; unpack it first"},
-		{"\xff\x06\x00\x00sNaPpY", "it is compressed with snappy; unpack it first"},
-		{"\xff\xfe", "it is text in UTF-16; convert it to UTF-8 first"},
-		{"\xfe\xff", "it is text in UTF-16; convert it to UTF-8 first"},
-		{"PAR1", "it is a Parquet file"},
-	} {
-		if bytes.HasPrefix(head, []byte(k.magic)) {
-			return k.what
-		}
-	}
 	text := bytes.TrimLeft(head, " \t\r\n")
 	for _, word := range []string{"null", "true", "false", `"`} {
 		if bytes.HasPrefix(text, []byte(word)) {
-			return "it is JSON that holds " + strings.Replace(word, `"`, "a string", 1) + " and no object" + nameAFile
+			return "it is JSON that holds " + strings.Replace(word, `"`, "a string", 1) + " and no object"
 		}
 	}
-	for _, c := range head {
-		if c < ' ' && c != '\n' && c != '\r' && c != '\t' {
-			return "it is neither JSON nor protobuf" + nameAFile
-		}
-	}
-	return "it is text that does not begin as JSON does" + nameAFile
+	return "it is " + strings.Replace(http.DetectContentType(head), "; charset=", " in ", 1)
 }

@@ -135,7 +135,7 @@ func Frame(body []byte) []byte {
 }
 
 // readFrames reads bodies that are after their lengths. If the first is packed, all are.
-func (d *decoder) readFrames(s *source, layer int) error {
+func (d *decoder) readFrames(s *source) error {
 	isPacked := func(head []byte) bool { return bytes.HasSuffix(head, []byte(zstdMagic)) }
 	packed := isPacked(s.peek(markSize))
 	for !d.stopped {
@@ -168,7 +168,7 @@ func (d *decoder) readFrames(s *source, layer int) error {
 			continue
 		}
 		d.frame, d.inFrame = at, true
-		err = d.read(&source{r: d.budget.Reader(bytes.NewReader(body))}, layer+1)
+		err = d.read(&source{r: d.budget.Reader(bytes.NewReader(body))})
 		if d.inFrame = false; err != nil {
 			d.damaged(0, at, err)
 		}
@@ -189,7 +189,7 @@ func (d *decoder) unpackFrame(frame []byte) (content []byte, err error) {
 	case len(content) > d.maximum || errors.Is(err, zstd.ErrDecoderSizeExceeded):
 		return nil, d.tooLarge(0)
 	case err != nil:
-		return nil, &unpackError{"zstd", err}
+		return nil, fmt.Errorf("unpack zstd: %w", err)
 	}
 	return content, nil
 }
