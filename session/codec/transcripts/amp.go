@@ -172,7 +172,7 @@ func (d *amp) result(block rows.Object) {
 	}
 	b.measure(id, "child_session_id", run.Object("progress").Text("threadID"))
 	if block.Object("userInput").True("accepted") {
-		b.allowed(id, "once")
+		b.judged(id, "once", "")
 	}
 	reason := run.Text("reason")
 	switch run.Text("status") {
@@ -182,7 +182,7 @@ func (d *amp) result(block rows.Object) {
 		b.result(id, rows.Raw(run.Object("error").Text("message")), true)
 	case "rejected-by-user":
 		b.result(id, rows.Raw(reason), true)
-		b.refused(id, reason)
+		b.judged(id, "reject", reason)
 	case "cancelled":
 		b.result(id, rows.Raw(cmp.Or(run.Object("progress").Text("output"), reason, "cancelled")), true)
 	}

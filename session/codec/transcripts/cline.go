@@ -1,7 +1,6 @@
 package transcripts
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
@@ -27,15 +26,11 @@ var Cline = codec.Reading{
 }
 
 var decodeCline decoder = func(from *source, text []byte) ([]*codec.Session, error) {
-	key := "messages"
-	if bytes.HasPrefix(bytes.TrimLeft(text, "\uFEFF \t\r\n"), []byte("[")) {
-		key = ""
-	}
-	of, all := from.list(text, key)
+	of, all := from.list(text, "messages")
 	id := of.Text("sessionId")
 	if filepath.Base(from.path) == "api_conversation_history.json" {
 		id = dirOf(from.path)
-	} else if key == "" && len(all) > 0 {
+	} else if of == nil && len(all) > 0 {
 		id = unnamed("cline", all[0].Object)
 	}
 	if id == "" {
@@ -192,7 +187,7 @@ func (d *cline) result(id string, content json.RawMessage, failed bool) {
 		return
 	}
 	if denied {
-		d.b.refused(id, reason)
+		d.b.judged(id, "reject", reason)
 	} else if d.b.calls[id].Row.Type == "tool-attempt_completion" {
 		d.feedback = cmp.Or(reason, strings.TrimSpace(between(text, "<user_message>", "</user_message>")))
 	}

@@ -387,7 +387,7 @@ func (d *codex) rejected(id, text string) {
 	switch {
 	case !codexFailed(text):
 	case strings.Contains(text, "rejected by user") || strings.HasPrefix(text, "user "):
-		d.b.refused(id, text)
+		d.b.judged(id, "reject", text)
 	case strings.HasPrefix(text, "exec_command failed for ") && strings.Contains(text, "Rejected("):
 		d.b.denied(id, text)
 	}

@@ -165,7 +165,7 @@ func (d *continued) call(call, state rows.Object) {
 	d.b.settle(id, rows.Raw(text), status != "done")
 	switch { // as the CLI reports it; the extensions do not say who canceled a call
 	case status == "canceled" && text == "Permission denied by user":
-		d.b.refused(id, "")
+		d.b.judged(id, "reject", "")
 	case status == "canceled" && text == "Command blocked by security policy":
 		d.b.denied(id, text)
 	}

@@ -211,7 +211,7 @@ func (d *crush) result(data rows.Object) {
 	}
 	by, reason, _ := strings.Cut(text, " by hook. Reason: ")
 	if failed && strings.HasPrefix(strings.ToLower(text), "user denied permission") {
-		d.b.refused(id, "")
+		d.b.judged(id, "reject", "")
 	} else if failed && (by == "Tool call blocked" || by == "Turn halted") {
 		d.b.denied(id, reason)
 	}

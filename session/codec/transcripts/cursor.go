@@ -91,14 +91,8 @@ func (d *cursor) read(digest string, depth int) {
 		data, _ = hex.DecodeString(found[0].Text("data"))
 	}
 	switch {
-	case depth > maximum:
-		d.problem("is nested too deep: left out")
-	case err != nil:
+	case len(data) == 0 || depth > maximum:
 		d.problem("cannot be read: left out: %v", err)
-	case len(found) == 0:
-		d.problem("is not there: left out")
-	case len(data) == 0:
-		d.problem("is empty: left out")
 	case data[0] == '{':
 		d.message(digest, data)
 	case !d.seen[digest]: // not a list that has itself

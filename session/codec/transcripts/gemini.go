@@ -42,13 +42,15 @@ var decodeGemini decoder = func(from *source, text []byte) ([]*codec.Session, er
 	if text = bytes.TrimPrefix(text, []byte("\uFEFF")); areLines(text) {
 		from.lines(text, d.read)
 	} else {
-		d.describe(from.objects(text, "messages", func(o rows.Object) {
-			if o.Text("id") == "" {
+		about, all := from.list(text, "messages")
+		d.describe(about)
+		for _, m := range all {
+			if from.record.Line = m.line; m.Text("id") == "" {
 				d.problem("is not a message with an id: left out")
-				return
+			} else {
+				d.put(m.Object)
 			}
-			d.put(o)
-		}))
+		}
 	}
 	if d.id == "" {
 		return nil, errors.New(

@@ -167,16 +167,14 @@ func (d *goose) exchange(block rows.Object) bool {
 
 // confirmed notes the answer of the user to a question for a permission.
 func (d *goose) confirmed(call, permission string) {
-	permission = strings.ToLower(strings.ReplaceAll(permission, "_", ""))
-	if !strings.Contains(permission, "allow") {
-		d.b.refused(call, "")
-		return
+	switch allowed := strings.Contains(strings.ToLower(permission), "allow"); {
+	case !allowed:
+		d.b.judged(call, "reject", "")
+	case strings.Contains(strings.ToLower(permission), "always"):
+		d.b.judged(call, "always", "")
+	default:
+		d.b.judged(call, "once", "")
 	}
-	reply := "once"
-	if strings.Contains(permission, "always") {
-		reply = "always"
-	}
-	d.b.allowed(call, reply)
 }
 
 // forTheModel leaves out what of a tool's output only the user sees.

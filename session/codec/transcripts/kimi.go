@@ -149,12 +149,8 @@ func (d *kimi) event(at int64, message rows.Object) {
 	case "ApprovalRequest":
 		d.requests[o.Text("id")] = o.Text("tool_call_id")
 	case "ApprovalResponse", "ApprovalRequestResolved":
-		reply := map[string]string{"approve": "once", "approve_for_session": "always"}[o.Text("response")]
-		if call := d.requests[o.Text("request_id")]; reply != "" {
-			b.allowed(call, reply)
-		} else if o.Text("response") == "reject" {
-			b.refused(call, o.Text("feedback"))
-		}
+		reply := map[string]string{"approve": "once", "approve_for_session": "always", "reject": "reject"}
+		b.judged(d.requests[o.Text("request_id")], reply[o.Text("response")], o.Text("feedback"))
 	case "SubagentEvent":
 		d.child(o)
 	case "StepBegin", "StepRetry", "StepInterrupted", "ContentPart", "ToolCall", "ToolCallPart", "StatusUpdate":

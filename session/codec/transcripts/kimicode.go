@@ -123,7 +123,10 @@ func (d *kimiCode) record(o rows.Object) {
 	case "subagent.spawned":
 		b.measure(o.Text("parentToolCallId"), "child_session_id", b.s.Row.ID+"-"+o.Text("subagentId"))
 	case "permission.record_approval_result":
-		d.decided(o.Text("toolCallId"), o.Object("result"))
+		result := o.Object("result")
+		reply := map[string]string{"approved": "once", "approved session": "always", "rejected": "reject"}
+		decision := strings.TrimSpace(result.Text("decision") + " " + result.Text("scope"))
+		b.judged(o.Text("toolCallId"), cmp.Or(reply[decision], reply[result.Text("decision")]), result.Text("feedback"))
 	case "turn.ended":
 		b.took(number(o, "durationMs"))
 		switch reason := o.Text("reason"); reason {
@@ -205,20 +208,6 @@ func (d *kimiCode) event(o rows.Object) {
 
 // kimiCodeCounts are the counts of a request.
 var kimiCodeCounts = counts{"inputOther", "output", "", "inputCacheRead", "inputCacheCreation"}
-
-// decided notes what a person decided about a call.
-func (d *kimiCode) decided(id string, result rows.Object) {
-	reply := "once"
-	if result.Text("scope") == "session" {
-		reply = "always"
-	}
-	switch result.Text("decision") {
-	case "approved":
-		d.b.allowed(id, reply)
-	case "rejected":
-		d.b.refused(id, result.Text("feedback"))
-	}
-}
 
 // undo hides the last prompts of the user with what followed.
 func (d *kimiCode) undo(prompts int64) {

@@ -220,19 +220,12 @@ func kiroConversation(db *database, row rows.Object, seen map[string]bool) *code
 	}
 	d.uses(cmp.Or(o.Object("model_info").Text("model_id"), o.Text("model")))
 	d.b.see(moment(row, "created_at"))
-	history := rows.Elements(o.Get("history"))
-	if history == nil && o.Has("history") {
-		db.problem("its history is not a list: left out")
-	}
-	for i, v := range history {
-		entry, err := rows.Parse(v)
-		if err != nil {
-			db.problem("entry %d of its history is not an object: left out", i+1)
-			continue
-		}
+	summary := contents(o.Get("latest_summary"))
+	for entry := range rows.Objects(o.Get("history")) {
 		d.b.see(milli(entry.Object("user").Text("timestamp")))
-		if summary := contents(o.Get("latest_summary")); i == 0 && len(summary) > 0 {
+		if len(summary) > 0 {
 			d.b.compaction(compacted{summary: summary[0].Text("text")})
+			summary = nil
 		}
 		d.entry(entry)
 	}
@@ -248,7 +241,7 @@ func (d *kiro) entry(entry rows.Object) {
 		inner := content.Object(f.Key)
 		for r := range rows.Objects(inner.Get("tool_use_results")) {
 			if d.result(r, "tool_use_id"); f.Key == "CancelledToolUses" {
-				b.refused(r.Text("tool_use_id"), "")
+				b.judged(r.Text("tool_use_id"), "reject", "")
 			}
 		}
 		if prompt := inner.Text("prompt"); prompt != "" {

@@ -237,7 +237,7 @@ func (d *openHands) event(o rows.Object, leftAt int64) {
 		if o.Text("rejection_source") == "hook" {
 			b.denied(call, reason)
 		} else {
-			b.refused(call, reason)
+			b.judged(call, "reject", reason)
 		}
 	case "ACPToolCallEvent":
 		d.external(call, o)

@@ -181,7 +181,7 @@ func (d *qwen) result(parts json.RawMessage, about rows.Object) {
 	if about.Text("errorType") == "execution_denied" {
 		d.b.denied(id, text)
 	} else if cancelled && beginsWith(reason, refusedByUser) && !d.b.calls[id].failed { // telemetry reports it, too
-		d.b.refused(id, reason)
+		d.b.judged(id, "reject", reason)
 	}
 }
 
@@ -234,7 +234,7 @@ func (d *qwen) event(e rows.Object) {
 		}
 		switch decision := e.Text("decision"); decision {
 		case "reject":
-			b.refused(id, "")
+			b.judged(id, "reject", "")
 		case "accept":
 			b.decide(id, store.Decision{Action: "allow", Outcome: "allowed"})
 		case "auto_accept", "modify":

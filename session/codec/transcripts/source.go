@@ -22,6 +22,7 @@ import (
 	"zombiezen.com/go/sqlite"
 	"zombiezen.com/go/sqlite/sqlitex"
 
+	"github.com/agenttrace/agenttrace/internal/jsonscan"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
 	"github.com/agenttrace/agenttrace/session/codec/internal/rows"
@@ -263,68 +264,61 @@ func siblings(path string, names ...string) (all []string) {
 	return all
 }
 
-// objects calls each for the objects of an array: that which text is if key is "", or else the value of key in the
-// object that text is, of which it returns the rest. Of a text that was cut off, it reads what is there.
-func (s *source) objects(text []byte, key string, each func(o rows.Object)) (rest rows.Object) {
-	text = bytes.TrimPrefix(text, []byte("\uFEFF"))
-	if !utf8.Valid(text) {
-		s.problem("bytes that are not UTF-8 were replaced by U+FFFD")
-		text = bytes.ToValidUTF8(text, []byte("\uFFFD"))
-	}
-	d := json.NewDecoder(bytes.NewReader(text))
-	s.record.Line = 1
-	counted := 0
-	place := func() { // the line of what comes next, which follows a comma
-		next := len(text) - len(bytes.TrimLeft(text[d.InputOffset():], ", \t\r\n"))
-		s.record.Line += bytes.Count(text[counted:next], []byte("\n"))
-		counted = next
-	}
-	t, err := d.Token()
-	listed := key == "" && t == json.Delim('[')
-	for err == nil {
-		place()
-		var value json.RawMessage
-		if more := d.More(); !more && (!listed || key == "") {
-			_, err = d.Token() // it is complete
-			break
-		} else if !more {
-			_, err = d.Token()
-			listed = false
-		} else if !listed {
-			if t, err = d.Token(); t == key {
-				t, err = d.Token()
-				listed = t == json.Delim('[')
-			} else if err == nil {
-				err = d.Decode(&value)
-				if v, bad := rows.Value(value); bad == nil {
-					rest.Set(fmt.Sprint(t), v)
-				}
-			}
-		} else if err = d.Decode(&value); err == nil {
-			if o, bad := rows.Parse(value); bad != nil {
-				s.problem("is not a message: left out: %v", bad)
-			} else {
-				each(o)
-			}
-		}
-	}
-	if err != nil {
-		place()
-		s.problem("the file is damaged from here on: the rest is left out: %v", err)
-	}
-	s.record.Line = 0
-	return rest
-}
-
 // listed is an object of an array, with its line.
 type listed struct {
 	rows.Object
 	line int
 }
 
-// list is [source.objects] for who needs the rest first.
+// list reads the objects of an array: that which text is, or else the value of key in the object that text is, of which
+// it returns the rest. Of a text that was cut off, it reads what is there.
 func (s *source) list(text []byte, key string) (rest rows.Object, all []listed) {
-	rest = s.objects(text, key, func(o rows.Object) { all = append(all, listed{o, s.record.Line}) })
+	text = bytes.TrimPrefix(text, []byte("\uFEFF"))
+	if !utf8.Valid(text) {
+		s.problem("bytes that are not UTF-8 were replaced by U+FFFD")
+	}
+	doc, counted := valid(string(text)), 0
+	s.record.Line = 1
+	value := func(i int) (v json.RawMessage, end int) {
+		s.record.Line += strings.Count(doc[counted:i], "\n")
+		counted = i
+		if end = jsonscan.Value(doc, i, rows.MaxDepth); end >= 0 {
+			v, _ = rows.Value([]byte(doc[i:end])) // it is one
+		}
+		return v, end
+	}
+	element := func(_ jsonscan.Key, i int) int {
+		v, end := value(i)
+		if o, err := rows.Share(v); end >= 0 && err != nil {
+			s.problem("is not a message: left out: %v", err)
+		} else if end >= 0 {
+			all = append(all, listed{o, s.record.Line})
+		}
+		return end
+	}
+	member := func(at jsonscan.Key, i int) int {
+		name, _ := rows.Text(json.RawMessage(doc[at.From:at.To]))
+		if name == key && doc[i] == '[' {
+			return jsonscan.Container(doc, i, element)
+		}
+		v, end := value(i)
+		rest.Set(name, v)
+		return end
+	}
+	begin := jsonscan.Space(doc, 0)
+	end := ^begin
+	if strings.HasPrefix(doc[begin:], "[") {
+		end = jsonscan.Container(doc, begin, element)
+	} else if strings.HasPrefix(doc[begin:], "{") {
+		end = jsonscan.Container(doc, begin, member)
+	}
+	if end < 0 {
+		begin = max(begin, counted)
+		s.record.Line += strings.Count(doc[counted:begin], "\n")
+		_, err := rows.Value([]byte(doc[begin:]))
+		s.problem("the file is damaged from here on: the rest is left out: %v", err)
+	}
+	s.record.Line = 0
 	return rest, all
 }
 

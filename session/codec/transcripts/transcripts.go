@@ -491,15 +491,16 @@ func (b *builder) decide(id string, d store.Decision) {
 	b.s.Decisions = append(b.s.Decisions, d)
 }
 
-// allowed notes that a person allowed a call, once or always.
-func (b *builder) allowed(id, reply string) {
-	b.decide(id, store.Decision{Action: "ask", Source: "user", Outcome: "allowed", Reply: reply})
-}
-
-// refused notes that a person refused a call, for a reason.
-func (b *builder) refused(id, reason string) {
-	b.fail(id, true)
-	b.decide(id, store.Decision{Action: "ask", Source: "user", Outcome: "denied", Reply: "reject", Reason: reason})
+// judged notes how a person decided on a call: the reply is once or always, or reject for a reason, or "" for none.
+func (b *builder) judged(id, reply, reason string) {
+	d := store.Decision{Action: "ask", Source: "user", Outcome: "allowed", Reply: reply}
+	if reply == "reject" {
+		d.Outcome, d.Reason = "denied", reason
+		b.fail(id, true)
+	}
+	if reply != "" {
+		b.decide(id, d)
+	}
 }
 
 // denied notes that a call was not allowed by a rule, for a reason.

@@ -234,10 +234,10 @@ func (d *vscode) call(b *builder, item, data rows.Object) {
 	}
 	switch reason, _ := rows.Text(output); string(firstOf(item, "isConfirmed.type", "isConfirmed")) {
 	case "0", "5", "false":
-		b.refused(id, reason)
+		b.judged(id, "reject", reason)
 	case "2", "3": // by a setting, or by what the user allowed before
 		b.decide(id, store.Decision{Action: "allow", Outcome: "allowed"})
 	case "4":
-		b.allowed(id, "once")
+		b.judged(id, "once", "")
 	}
 }

@@ -86,8 +86,8 @@ func (d *windsurf) call(kind, status string, data rows.Object) {
 	}
 	b.settle(id, value, status != "done" || rejected || code != "" && code != "0")
 	if rejected {
-		b.refused(id, "")
+		b.judged(id, "reject", "")
 	} else if strings.HasSuffix(data.Text("acknowledgement_type"), "_ACCEPT") {
-		b.allowed(id, "once")
+		b.judged(id, "once", "")
 	}
 }

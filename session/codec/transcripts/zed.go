@@ -201,7 +201,7 @@ func (d *zed) call(use, result rows.Object) {
 	output, failed := valueOf(result.Get("content"), "Text", "text"), result.True("is_error")
 	d.b.settle(id, output, failed)
 	if text, _ := rows.Text(output); failed && strings.HasPrefix(text, "Permission to run tool denied by user") {
-		d.b.refused(id, "")
+		d.b.judged(id, "reject", "")
 	}
 }
 
