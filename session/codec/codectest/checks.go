@@ -214,7 +214,7 @@ func (x *examination) streams(s *codec.Session) {
 	}
 }
 
-// contrastText has answers after a question, in the form of the corpus: two that must not be written alike. What a
+// contrastText has answers to a question, in the form of the corpus: two that must not be written alike. What a
 // reader takes the first for when it is written as the second would be false. No loss excuses those with "always".
 //
 //go:embed contrast.txt
@@ -224,14 +224,13 @@ var contrastText string
 // Where a format has no word for the difference, Explain lists that.
 func (x *examination) contrasts() {
 	var nulls []int // in what is written of the answers
-	for name, rows := range sections(contrastText) {
+	for name, text := range sections(contrastText) {
 		var answers []*codec.Session
 		var texts []string
-		for _, answer := range strings.Split(rows, "assistant ")[1:] {
-			b := build("ses_contrast", began)
-			b.add(began, session.RoleUser, "{}", said("go"))
-			b.rows(name, "assistant "+answer)
-			s := b.done()
+		contrast := read(name, text)
+		for _, answer := range contrast.Messages[1:] {
+			h := handmade{Session: contrast.Session, Messages: []message{contrast.Messages[0], answer}}
+			s := h.rows()
 			w := x.write(s)
 			answers, texts = append(answers, s), append(texts, w.text())
 			nulls = append(nulls, bytes.Count(w.data, []byte("null")))

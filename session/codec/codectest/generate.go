@@ -8,7 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"iter"
-	"math"
+	"maps"
 	"math/rand/v2"
 	"regexp"
 	"slices"
@@ -480,42 +480,64 @@ func (g *generator) origin() {
 	}
 }
 
-// builder makes a session row by row.
-type builder struct {
-	*codec.Session
-	n int
+// handmade is a session that was made by hand, as the files have it. What it does not have has its usual value.
+type handmade struct {
+	Session   json.RawMessage // the row
+	Messages  []message
+	Decisions []json.RawMessage
+	Blobs     map[store.BlobKind]json.RawMessage
 }
 
-func build(id string, at int64) *builder {
-	return &builder{Session: &codec.Session{Transcript: &session.Transcript{Session: session.Session{
-		ID: id, Title: "New Chat", Agent: "coder", PermissionsJSON: "[]", MetadataJSON: "{}",
-		CreatedAt: at, UpdatedAt: at,
-	}}}}
+type message struct {
+	Role     string
+	At       int64
+	Hidden   *int64
+	Metadata json.RawMessage
+	Parts    []json.RawMessage
+	Indexes  []int64 // of the parts, if they are not 0, 1 and so on
 }
 
-// add adds a message of the parts, at the time.
-func (b *builder) add(at int64, role, metadata string, parts ...string) *session.MessageAndParts {
-	b.n++
-	m := session.MessageAndParts{Message: session.Message{
-		ID: fmt.Sprintf("msg_%s_%03d", b.Session.Session.ID, b.n), SessionID: b.Session.Session.ID, Role: role,
-		MetadataJSON: metadata, CreatedAt: at, UpdatedAt: at,
-	}}
-	b.Messages = append(b.Messages, m)
-	b.Session.Session.UpdatedAt = max(b.Session.Session.UpdatedAt, at)
-	added := &b.Messages[len(b.Messages)-1]
-	for i, data := range parts {
-		b.part(added, int64(i), data)
+// read reads a session that was made by hand.
+func read(name, text string) (h handmade) {
+	end("session "+name+": ", json.Unmarshal([]byte(text), &h))
+	return h
+}
+
+// rows are those of the session.
+func (h *handmade) rows() *codec.Session {
+	s := &codec.Session{Transcript: &session.Transcript{Session: session.Session{
+		Title: "New Chat", Agent: "coder", PermissionsJSON: "[]", MetadataJSON: "{}",
+	}}}
+	row := &s.Session
+	end("", row.DecodeJSON(h.Session))
+	for n, m := range h.Messages {
+		added := session.MessageAndParts{Message: session.Message{
+			ID: fmt.Sprintf("msg_%s_%03d", row.ID, n+1), SessionID: row.ID, Role: m.Role,
+			MetadataJSON: cmp.Or(string(m.Metadata), "{}"), HiddenAt: m.Hidden, CreatedAt: m.At, UpdatedAt: m.At,
+		}}
+		for i, data := range m.Parts {
+			p := partOf(string(data))
+			p.ID, p.Index = fmt.Sprintf("prt_%s_%03d_%02d", row.ID, n+1, i), int64(i)
+			if m.Indexes != nil {
+				p.Index = m.Indexes[i]
+			}
+			p.MessageID, p.SessionID, p.CreatedAt, p.UpdatedAt = added.Message.ID, row.ID, m.At, m.At
+			added.Parts = append(added.Parts, p)
+		}
+		s.Messages = append(s.Messages, added)
+		row.UpdatedAt = max(row.UpdatedAt, m.At)
 	}
-	return added
-}
-
-// part adds a part to a message.
-func (b *builder) part(m *session.MessageAndParts, index int64, data string) {
-	p := partOf(data)
-	p.ID, p.Index = fmt.Sprintf("prt_%s_%03d_%02d", m.Message.SessionID, b.n, len(m.Parts)), index
-	p.MessageID, p.SessionID = m.Message.ID, m.Message.SessionID
-	p.CreatedAt, p.UpdatedAt = m.Message.CreatedAt, m.Message.UpdatedAt
-	m.Parts = append(m.Parts, p)
+	s.Decisions = make([]store.Decision, len(h.Decisions))
+	for i, text := range h.Decisions {
+		end("", s.Decisions[i].DecodeJSON(text))
+	}
+	for _, kind := range slices.Sorted(maps.Keys(h.Blobs)) {
+		b := store.Blob{Kind: kind}
+		must(b.DecodeJSON(h.Blobs[kind]))
+		s.Blobs = append(s.Blobs, b)
+	}
+	sumUp(s)
+	return s
 }
 
 // partOf is the row of a part with what its data reports.
@@ -534,12 +556,6 @@ func partOf(data string) session.Part {
 	return p
 }
 
-// done makes the sums what the messages say.
-func (b *builder) done() *codec.Session {
-	sumUp(b.Session)
-	return b.Session
-}
-
 func sumUp(s *codec.Session) {
 	row := &s.Session
 	row.SetUsage(s.ContextUsage())
@@ -551,105 +567,38 @@ func sumUp(s *codec.Session) {
 	}
 }
 
-func said(text string) string { return `{"type":"text","text":` + quoted(text) + "}" }
-
-// corpus has the sessions that were made by hand:
-//
-//	= what it is an example of
-//	session {row}
-//	user TIME {metadata} hidden TIME
-//	  {data of a part}
-//	  7 {data of a part with that index}
-//	decision {row}
-//	system_prompts {row}
-//
-//go:embed corpus.txt
-var corpus string
+// corpus and markedText have sessions that were made by hand, as JSON of [handmade] after the name.
+var (
+	//go:embed corpus.txt
+	corpus string
+	//go:embed marked.txt
+	markedText string
+)
 
 // Corpus are the sessions of the suite that were made by hand, each an example of one thing. The caller owns them.
 func Corpus() (all []Sample) {
-	for name, rows := range sections(corpus) {
-		b := build("", 0)
-		b.rows(name, rows)
-		all = append(all, Sample{name, b.done()})
+	for name, text := range sections(corpus) {
+		h := read(name, text)
+		all = append(all, Sample{name, h.rows()})
 	}
 	return all
 }
 
-// sections are the names and the rows of sessions in a file.
+// sections are the names and the texts of sessions in a file.
 func sections(file string) iter.Seq2[string, string] {
-	return func(yield func(name, rows string) bool) {
+	return func(yield func(name, text string) bool) {
 		for _, text := range strings.Split("\n"+file, "\n= ")[1:] {
-			if name, rows, _ := strings.Cut(text, "\n"); !yield(name, rows) {
+			if name, text, _ := strings.Cut(text, "\n"); !yield(name, text) {
 				return
 			}
 		}
 	}
 }
 
-func (b *builder) rows(name, rows string) {
-	for line := range strings.Lines(rows) {
-		if err := b.line(strings.TrimSuffix(line, "\n")); err != nil {
-			panic(fmt.Sprintf("session %s: %v: %s", name, err, line))
-		}
-	}
-}
-
-// line adds the row of a line of the corpus.
-func (b *builder) line(line string) error {
-	word, rest, _ := strings.Cut(line, " ")
-	switch word {
-	case "session":
-		return b.Session.Session.DecodeJSON([]byte(rest))
-	case session.RoleUser, session.RoleAssistant, session.RoleSystem:
-		at, metadata, _ := strings.Cut(rest, " ")
-		metadata, hidden, isHidden := strings.Cut(metadata, " hidden ")
-		n, err := strconv.ParseInt(at, 10, 64)
-		m := b.add(n, word, metadata)
-		if isHidden && err == nil {
-			n, err = strconv.ParseInt(hidden, 10, 64)
-			m.Message.HiddenAt = &n
-		}
-		return err
-	case "": // a part, or no line
-		if data := strings.TrimSpace(rest); data != "" {
-			m := &b.Messages[len(b.Messages)-1]
-			index := int64(len(m.Parts))
-			if n, after, ok := strings.Cut(data, " "); ok && data[0] != '{' {
-				var err error
-				if index, err = strconv.ParseInt(n, 10, 64); err != nil {
-					return err
-				}
-				data = after
-			}
-			b.part(m, index, data)
-		}
-	case "decision":
-		b.Decisions = append(b.Decisions, store.Decision{})
-		return b.Decisions[len(b.Decisions)-1].DecodeJSON([]byte(rest))
-	default:
-		b.Blobs = append(b.Blobs, store.Blob{Kind: store.BlobKind(word)})
-		_, err := b.Blobs[len(b.Blobs)-1].DecodeJSON([]byte(rest))
-		return err
-	}
-	return nil
-}
-
 // marked is a session with two turns of every frequent part. Its texts are those of the place of the session.
 func marked(place int) *codec.Session {
-	b := build(fmt.Sprintf("ses_marked%d", place), began+int64(place)*math.MaxUint16)
-	at := b.Session.Session.CreatedAt
-	for turn := range 2 {
-		text := func(n int) string { return fmt.Sprintf("mark%dx%dx%d", place, turn, n) }
-		b.add(at, session.RoleUser, "{}", said(text(0)))
-		b.add(at+1, session.RoleAssistant,
-			fmt.Sprintf(`{"usage":{"input":%d,"output":1,"reasoning":0,"cache_read":0,"cache_write":0}}`, turn),
-			`{"type":"step-start"}`, `{"type":"reasoning","text":"`+text(1)+`"}`,
-			`{"type":"tool-bash","toolCallId":"`+text(2)+`","state":"output-available","input":{"command":"`+text(3)+`"},`+
-				`"output":"`+text(4)+`"}`, said(text(5)))
-		at += 1000
-	}
-	return b.done()
+	h := read("marked", strings.ReplaceAll(markedText, "PLACE", fmt.Sprint(place)))
+	return h.rows()
 }
 
 //go:embed hostile.txt
