@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -57,25 +58,13 @@ func Discover() ([]Place, error) {
 
 func (p *usualPlace) find(root string) Place {
 	found := Place{Program: p.Program, Path: root, Whole: p.Whole, patterns: p.Patterns, Files: []string{}}
-	var failed error
+	_, failed := glob(root, "")
 	for _, pattern := range p.Patterns {
-		if pattern == "" {
-			if formats.OfDirectory(root) != nil {
-				found.Files = append(found.Files, root)
-			}
-			continue
+		files, err := glob(root, pattern)
+		if pattern == "" && formats.OfDirectory(root) != nil {
+			files = []string{root}
 		}
-		files, _ := filepath.Glob(filepath.Join(formats.GlobEscape(root), filepath.FromSlash(pattern)))
-		found.Files = append(found.Files, files...)
-		// A pattern passes over what it may not look into.
-		dir, _, _ := strings.Cut(pattern, "*")
-		if failed == nil {
-			failed = unreadable(filepath.Join(root, filepath.FromSlash(dir)),
-				strings.Count(pattern, "/")-strings.Count(dir, "/"))
-		}
-	}
-	if failed == nil {
-		failed = unreadable(root, 0)
+		found.Files, failed = append(found.Files, files...), cmp.Or(failed, err)
 	}
 	if failed != nil {
 		found.Error = failed.Error()
@@ -91,18 +80,23 @@ func (p *usualPlace) find(root string) Place {
 	return found
 }
 
-// unreadable states why a directory, or one as many levels below it, cannot be read; nil where it can, or is not there.
-func unreadable(dir string, below int) error {
+// glob is [filepath.Glob] below a directory, with the first error of one that is there and cannot be read.
+func glob(dir, pattern string) (files []string, failed error) {
+	first, rest, deeper := strings.Cut(pattern, "/")
 	entries, err := os.ReadDir(dir)
-	if err != nil && (errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR)) {
-		return nil
+	if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR) {
+		return nil, err
 	}
 	for _, e := range entries {
-		if below > 0 && err == nil && e.IsDir() {
-			err = unreadable(filepath.Join(dir, e.Name()), below-1)
+		name := filepath.Join(dir, e.Name())
+		if ok, _ := path.Match(first, e.Name()); ok && deeper { // the patterns are right
+			more, err := glob(name, rest)
+			files, failed = append(files, more...), cmp.Or(failed, err)
+		} else if ok {
+			files = append(files, name)
 		}
 	}
-	return err
+	return files, failed
 }
 
 // InputsOf returns the files and directories of the places.
