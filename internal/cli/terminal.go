@@ -61,7 +61,7 @@ func note(cmd *cobra.Command, format string, args ...any) error {
 //go:embed words.tmpl
 var wordsFile string
 
-var phrases = document.NewPhrases(wordsFile)
+var phrases = document.NewPhrases(wordsFile, nil)
 
 func counted(n int, what string) string { return document.Plural(n, what, what+"s") }
 

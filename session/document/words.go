@@ -266,9 +266,9 @@ func (t *Turn) ToolCalls() []*ToolCall {
 // Phrases are templates of what is put into words, in a file of their own. See [NewPhrases].
 type Phrases struct{ templates *template.Template }
 
-// NewPhrases parses phrases, which have [Functions].
-func NewPhrases(text string) Phrases {
-	return Phrases{template.Must(template.New("").Funcs(Functions()).Parse(text))}
+// NewPhrases parses phrases, which have [Functions] and others.
+func NewPhrases(text string, others template.FuncMap) Phrases {
+	return Phrases{template.Must(template.New("").Funcs(Functions()).Funcs(others).Parse(text))}
 }
 
 // Functions are for numbers, names and texts from outside in templates. Of these, line and oneline keep a fact in its
@@ -324,7 +324,7 @@ func (p Phrases) Fields(name string, of any) (all []Field) {
 //go:embed words.tmpl
 var wordsFile string
 
-var phrases = NewPhrases(wordsFile)
+var phrases = NewPhrases(wordsFile, nil)
 
 // timed is a value whose phrase has times.
 type timed struct {

@@ -52,7 +52,6 @@ func (g *Gate) Compare(ctx context.Context, r document.Reader, names []string, e
 	if err != nil {
 		return nil, err
 	}
-	var b bootstrap
 	all := make([]Experiment, len(names))
 	var before map[string][]*Run
 	for i, name := range names {
@@ -64,10 +63,10 @@ func (g *Gate) Compare(ctx context.Context, r document.Reader, names []string, e
 			}
 		}
 		cases := byCase(of)
-		e.Runs, e.Cases, e.Passed = len(of), len(cases), b.estimate(passes(of))
+		e.Runs, e.Cases, e.Passed = len(of), len(cases), estimate(passes(of))
 		for _, figure := range figures {
 			if v := values(of, figure); len(v) > 0 {
-				e.Figures[figure] = b.estimate(v)
+				e.Figures[figure] = estimate(v)
 			}
 		}
 		for _, score := range scoresOf(cases) {
@@ -77,7 +76,7 @@ func (g *Gate) Compare(ctx context.Context, r document.Reader, names []string, e
 					v = append(v, s)
 				}
 			}
-			e.Scores[score] = b.estimate(v)
+			e.Scores[score] = estimate(v)
 		}
 		for _, of := range slices.Sorted(maps.Keys(cases)) {
 			was, now := mean(passes(before[of])), mean(passes(cases[of]))
@@ -102,11 +101,11 @@ func passes(runs []*Run) []float64 {
 	return v
 }
 
-func (b *bootstrap) estimate(v []float64) Estimate {
+func estimate(v []float64) Estimate {
 	if len(v) == 0 {
 		return Estimate{}
 	}
-	low, high := b.interval(v)
+	low, high := interval(v)
 	return Estimate{mean(v), low, high, len(v)}
 }
 

@@ -252,17 +252,13 @@ func keysOf(t reflect.Type) (keys []string) {
 	return keys
 }
 
-// asserted are the keys of what an assertion states.
-func (a *Assertion) asserted() (keys []string) {
-	v := reflect.ValueOf(a).Elem()
-	for i, key := range keysOf(v.Type()) {
-		switch key {
-		case "name", "case", "share", "confidence":
-		default:
-			f := reflect.Indirect(v.Field(i)) // {} and [] state nothing, and would hold for any session
-			if f.IsValid() && !f.IsZero() && (f.Kind() != reflect.Map && f.Kind() != reflect.Slice || f.Len() > 0) {
-				keys = append(keys, key)
-			}
+// stated are the keys of a structure from one on that state something: {} and [] would hold for any session.
+func stated(of any, from int) (keys []string) {
+	v := reflect.Indirect(reflect.ValueOf(of))
+	for i, key := range keysOf(v.Type())[from:] {
+		f := reflect.Indirect(v.Field(from + i))
+		if f.IsValid() && !f.IsZero() && (f.Kind() != reflect.Map && f.Kind() != reflect.Slice || f.Len() > 0) {
+			keys = append(keys, key)
 		}
 	}
 	return keys
@@ -270,9 +266,10 @@ func (a *Assertion) asserted() (keys []string) {
 
 // check finds what is wrong with an assertion, and sets its defaults.
 func (a *Assertion) check() error {
-	keys := a.asserted()
+	const first = 4 // the keys before state nothing
+	keys := stated(a, first)
 	if len(keys) != 1 {
-		all := strings.Join(keysOf(reflect.TypeFor[Assertion]())[4:], ", ")
+		all := strings.Join(keysOf(reflect.TypeFor[Assertion]())[first:], ", ")
 		if len(keys) == 0 {
 			return errors.New("it states nothing; use one of " + all)
 		}
@@ -300,7 +297,7 @@ func (a *Assertion) check() error {
 			}
 		}
 	}
-	a.Name = cmp.Or(a.Name, a.words(keys[0]))
+	a.Name = cmp.Or(a.Name, phrases.Text(keys[0], a))
 	return nil
 }
 
@@ -351,59 +348,13 @@ func (a *Assertion) checkMatches() error {
 	return nil
 }
 
-// words state what an assertion asserts.
-func (a *Assertion) words(key string) string {
-	switch key {
-	case "status":
-		return "status is " + a.Status
-	case "tool_errors":
-		return "no tool failed"
-	case "denied", "loops", "secrets":
-		return "no " + map[string]string{"denied": "denied call", "loops": "loop", "secrets": "secret"}[key]
-	case "called":
-		return "called " + a.Called.String()
-	case "not_called":
-		return "never called " + a.NotCalled.String()
-	case "order":
-		return "order " + strings.Join(a.Order, ", ")
-	case "score":
-		return "score " + a.Score.Name
-	case "max", "min":
-		limits, sign := a.Max, "≤"
-		if key == "min" {
-			limits, sign = a.Min, "≥"
-		}
-		var all []string
-		for _, name := range figures {
-			if v, ok := limits[name]; ok {
-				all = append(all, name+" "+sign+" "+figureText(name, float64(v)))
-			}
-		}
-		return strings.Join(all, ", ")
-	case "expected":
-		return "the answer is as expected"
-	}
-	text := a.Answer
-	if key == "prompt" {
-		text = a.Prompt
-	}
-	all := []string{"the " + key}
-	for verb, of := range map[string]string{"contains": text.Contains, "matches": text.Matches, "lacks": text.Lacks} {
-		if of != "" {
-			all = append(all, verb+" "+of)
+// limits are bounds of figures in words.
+func limits(of map[string]Limit, sign string) string {
+	var all []string
+	for _, name := range figures {
+		if v, ok := of[name]; ok {
+			all = append(all, name+" "+sign+" "+figureText(name, float64(v)))
 		}
 	}
-	slices.Sort(all[1:])
-	return strings.Join(all, " ")
-}
-
-func (c *CallMatch) String() string {
-	text := c.Tool
-	if c.Outcome != "" {
-		text += " " + c.Outcome
-	}
-	if len(c.Input) > 0 {
-		text += " with " + strings.Join(sorted(c.Input), ", ")
-	}
-	return text
+	return strings.Join(all, ", ")
 }

@@ -205,7 +205,7 @@ func TestPlantedRegressionsAreFound(t *testing.T) {
 	for name, plant := range all {
 		was := experiment(t, g, r, nil)
 		if v := g.Judge(experiment(t, g, r, plant), was); v.Passed {
-			t.Errorf("%s: not found: %s", name, v.text())
+			t.Errorf("%s: not found: %s", name, phrases.Text("text", v))
 		}
 	}
 }
@@ -220,7 +220,7 @@ func TestABaselineAloneShowsRegressions(t *testing.T) {
 		was := experiment(t, g, r, nil)
 		v := g.Judge(experiment(t, g, r, plant), was)
 		if found := len(v.Regressions) > 0; !found && !slices.Contains(unseen, name) {
-			t.Errorf("%s: not found: %s", name, v.text())
+			t.Errorf("%s: not found: %s", name, phrases.Text("text", v))
 		}
 	}
 }
@@ -233,7 +233,7 @@ func TestUnchangedSessionsStayGreen(t *testing.T) {
 		was := experiment(t, g, r, nil)
 		v := g.Judge(experiment(t, g, r, nil), was)
 		if !v.Passed || len(v.Regressions)+len(v.Changes) > 0 {
-			t.Errorf("round %d: %s", i, v.text())
+			t.Errorf("round %d: %s", i, phrases.Text("text", v))
 		}
 	}
 }
@@ -434,7 +434,7 @@ func TestStatistics(t *testing.T) {
 	near("student, below", student(-1.833113, 9), .95)
 	near("lowest share of 10 of 10", lowest(10, 10, .95), math.Pow(.05, .1))
 	near("lowest share of none", lowest(0, 10, .95), 0)
-	low, high := new(bootstrap).interval([]float64{1, 2, 3, 4, 5, 6, 7, 8, 9, 10})
+	low, high := interval([]float64{1, 2, 3, 4, 5, 6, 7, 8, 9, 10})
 	if low < 3 || low > 4.5 || high < 6.5 || high > 8 {
 		t.Errorf("interval %v to %v", low, high)
 	}

@@ -2,7 +2,6 @@ package gate
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
 	"math"
 	"slices"
@@ -457,29 +456,4 @@ func without(runs, others []*Run) string {
 		}
 	}
 	return ""
-}
-
-// String states a change in one line.
-func (ch *Change) String() string {
-	where := "all cases"
-	if ch.Case != "" {
-		where = ch.Case
-	}
-	text := fmt.Sprintf("%s: %s %s → %s", where, ch.What, ch.value(ch.Was), ch.value(ch.Now))
-	if ch.What == figureSteps {
-		text = fmt.Sprintf("%s: %s in %s → %s of the runs", where, ch.Step, ch.value(ch.Was), ch.value(ch.Now))
-	}
-	return fmt.Sprintf("%s (p = %.2g, %d and %d runs)", text, ch.P, ch.Before, ch.After)
-}
-
-func (ch *Change) value(v float64) string {
-	switch {
-	case ch.What == "passed" || ch.What == figureSteps:
-		return fmt.Sprintf("%.0f %%", 100*v)
-	case isFigure(ch.What) && ch.What != "cost_usd" && ch.What != "duration":
-		return fmt.Sprintf("%.4g", math.Round(v*10)/10)
-	case isFigure(ch.What):
-		return figureText(ch.What, v)
-	}
-	return fmt.Sprintf("%.3g", v)
 }

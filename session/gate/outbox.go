@@ -12,7 +12,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"net/http"
 	"net/url"
 	"os"
@@ -72,21 +71,21 @@ type outbox struct {
 	lock    *flock.Flock
 	file    *os.File
 	resumed bool
-	wake    map[string]chan struct{} // by way
 
-	mu     sync.Mutex // guards the fields below, and writing
-	known  map[string]*kept
-	queues map[string][]*kept // what is to be delivered, by way
-	lines  int                // in the file
-	most   int                // as many lines have it written anew
-	torn   bool               // the last line may be in part
-	ending bool               // what is to be delivered is all that will be
+	mu      sync.Mutex // guards the fields below, and writing
+	changed *sync.Cond // there is more to be delivered, or an end of it
+	known   map[string]*kept
+	order   []*kept // in which they are delivered
+	lines   int     // in the file
+	most    int     // as many lines have it written anew
+	torn    bool    // the last line may be in part
+	ending  bool    // what is to be delivered is all that will be
 }
 
 func openOutbox(path string, rules *Rules) (o *outbox, err error) {
 	o = &outbox{path: path, rules: rules, lock: flock.New(path+".lock", flock.SetPermissions(0o600)),
-		known: make(map[string]*kept), queues: make(map[string][]*kept), wake: map[string]chan struct{}{
-			ActionWebhook: make(chan struct{}, 1), ActionCommand: make(chan struct{}, 1)}}
+		known: make(map[string]*kept)}
+	o.changed = sync.NewCond(&o.mu)
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil { // there need be no store yet
 		return nil, fmt.Errorf("make the directory for the state of the watch: %w; name another file", err)
 	}
@@ -101,28 +100,19 @@ func openOutbox(path string, rules *Rules) (o *outbox, err error) {
 			_ = o.lock.Unlock()
 		}
 	}()
-	order, err := o.read()
-	if err != nil {
+	if err := o.read(); err != nil {
 		return nil, err
 	}
-	if err := o.rewrite(); err != nil {
-		return nil, err
-	}
-	for _, id := range order {
-		if k := o.known[id]; k != nil {
-			o.enqueue(k)
-		}
-	}
-	return o, nil
+	return o, o.rewrite()
 }
 
-// read reads the file, if there is one, and returns the ids of its facts in their order.
-func (o *outbox) read() (order []string, err error) {
+// read reads the file, if there is one.
+func (o *outbox) read() error {
 	f, err := os.Open(o.path)
 	if errors.Is(err, os.ErrNotExist) {
-		return nil, nil
+		return nil
 	} else if err != nil {
-		return nil, fmt.Errorf("open the state of the watch: %w; name another file", err)
+		return fmt.Errorf("open the state of the watch: %w; name another file", err)
 	}
 	defer f.Close()
 	o.resumed = true
@@ -133,16 +123,15 @@ func (o *outbox) read() (order []string, err error) {
 		if json.Unmarshal(line, &e) == nil { // else a crash cut it short, before anything was delivered of it
 			switch k := o.known[e.Done]; {
 			case e.Fact != nil && o.known[e.Fact.ID] == nil:
-				o.known[e.Fact.ID] = &kept{Fact: *e.Fact, seen: max(e.Seen, e.Fact.At)}
-				order = append(order, e.Fact.ID)
+				o.keep(e.Fact, e.Seen)
 			case k != nil:
 				k.done = append(k.done, e.By)
 			}
 		}
 		if errors.Is(err, io.EOF) {
-			return order, nil
+			return nil
 		} else if err != nil {
-			return nil, fmt.Errorf("read the state of the watch: %w", err)
+			return fmt.Errorf("read the state of the watch: %w", err)
 		}
 	}
 }
@@ -152,30 +141,27 @@ func (o *outbox) pending(k *kept) []string {
 	return slices.DeleteFunc(o.rules.ways(k.Rule), func(way string) bool { return slices.Contains(k.done, way) })
 }
 
-func (o *outbox) enqueue(k *kept) {
-	for _, way := range o.pending(k) {
-		o.queues[way] = append(o.queues[way], k)
-		o.awake(way)
-	}
-}
-
-func (o *outbox) awake(way string) {
-	select {
-	case o.wake[way] <- struct{}{}:
-	default: // it is awake
-	}
+func (o *outbox) keep(f *Fact, seen int64) {
+	k := &kept{Fact: *f, seen: max(seen, f.At)}
+	o.known[f.ID], o.order = k, append(o.order, k)
 }
 
 // rewrite puts a new file in the place of the file, of what is to be remembered.
 func (o *outbox) rewrite() error {
 	before := time.Now().Add(-remembered).UnixMilli()
-	maps.DeleteFunc(o.known, func(_ string, k *kept) bool { return k.seen < before && len(o.pending(k)) == 0 })
-	order := slices.SortedFunc(maps.Values(o.known), func(a, b *kept) int {
+	o.order = slices.DeleteFunc(o.order, func(k *kept) bool {
+		forgotten := k.seen < before && len(o.pending(k)) == 0
+		if forgotten {
+			delete(o.known, k.ID)
+		}
+		return forgotten
+	})
+	slices.SortFunc(o.order, func(a, b *kept) int {
 		return cmp.Or(cmp.Compare(a.At, b.At), cmp.Compare(a.ID, b.ID))
 	})
 	var text bytes.Buffer
 	lines, to := 0, json.NewEncoder(&text)
-	for _, k := range order {
+	for _, k := range o.order {
 		e := entry{Fact: &k.Fact}
 		if k.seen > k.At {
 			e.Seen = k.seen
@@ -231,18 +217,31 @@ func (o *outbox) add(f Fact) (added bool, err error) {
 	if err := o.write(entry{Fact: &f}); err != nil {
 		return false, err
 	}
-	k := &kept{Fact: f, seen: f.At}
-	o.known[f.ID] = k
-	o.enqueue(k)
+	o.keep(&f, f.At)
+	o.changed.Broadcast()
 	return true, nil
 }
 
-// delivered notes that the first fact of a queue has been delivered.
-func (o *outbox) delivered(way string) error {
+// next is the first fact that is to be delivered by a way. It waits for one until ctx ends; nil is the end.
+func (o *outbox) next(ctx context.Context, way string) *kept {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	k := o.queues[way][0]
-	o.queues[way] = o.queues[way][1:]
+	for ctx.Err() == nil {
+		i := slices.IndexFunc(o.order, func(k *kept) bool { return slices.Contains(o.pending(k), way) })
+		if i >= 0 {
+			return o.order[i]
+		} else if o.ending {
+			return nil
+		}
+		o.changed.Wait()
+	}
+	return nil
+}
+
+// delivered notes that a fact has been delivered.
+func (o *outbox) delivered(k *kept, way string) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
 	k.done = append(k.done, way)
 	return o.write(entry{Done: k.ID, By: way})
 }
@@ -290,36 +289,28 @@ func (o *outbox) end() (left int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.ending = true
-	for way := range o.wake {
-		left += len(o.queues[way])
-		o.awake(way)
+	for _, k := range o.order {
+		left += len(o.pending(k))
 	}
+	o.changed.Broadcast()
 	return left
 }
 
 func (o *outbox) deliverBy(ctx context.Context, way string, send func(context.Context, *Fact) error,
 	problem func(error)) {
 	pause := minPause
-	for ctx.Err() == nil {
-		o.mu.Lock()
-		queue, ending := o.queues[way], o.ending
-		o.mu.Unlock()
-		if len(queue) == 0 {
-			if ending {
-				return
-			}
-			select {
-			case <-ctx.Done():
-			case <-o.wake[way]:
-			}
-			continue
-		}
+	defer context.AfterFunc(ctx, func() {
+		o.mu.Lock() // so that nobody is about to wait
+		defer o.mu.Unlock()
+		o.changed.Broadcast()
+	})()
+	for k := o.next(ctx, way); k != nil; k = o.next(ctx, way) {
 		attempt, cancel := context.WithTimeout(ctx, attemptTimeout)
-		err := send(attempt, &queue[0].Fact)
+		err := send(attempt, &k.Fact)
 		cancel()
 		if err == nil {
 			pause = minPause
-			if err := o.delivered(way); err != nil {
+			if err := o.delivered(k, way); err != nil {
 				problem(err)
 			}
 			continue
@@ -328,7 +319,7 @@ func (o *outbox) deliverBy(ctx context.Context, way string, send func(context.Co
 			return
 		}
 		if pause == minPause {
-			problem(fmt.Errorf("%s of fact %s, which is tried again: %w", way, queue[0].ID, err))
+			problem(fmt.Errorf("%s of fact %s, which is tried again: %w", way, k.ID, err))
 		}
 		select {
 		case <-ctx.Done():

@@ -1,13 +1,15 @@
 package gate
 
 import (
-	"cmp"
+	_ "embed"
 	"encoding/json"
 	"encoding/xml"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"strings"
+	"text/template"
 
 	"github.com/agenttrace/agenttrace/session/document"
 )
@@ -27,125 +29,77 @@ func (v *Verdict) Write(w io.Writer, form, file string) error {
 		return v.junit(w, file)
 	case SARIF:
 		return v.sarif(w, file)
-	case Markdown:
-		_, err := io.WriteString(w, v.markdown())
-		return err
 	}
-	_, err := io.WriteString(w, v.text())
+	_, err := io.WriteString(w, phrases.Text(form, v))
 	return err
 }
 
-// summary is the verdict in one line.
-func (v *Verdict) summary() string {
-	held := 0
+//go:embed words.tmpl
+var wordsFile string
+
+// phrases has a template for each form of a verdict that is a text, and the words of an assertion by its key.
+var phrases = document.NewPhrases(wordsFile, template.FuncMap{
+	"percents": percents, "limits": limits, "list": func(all []string) string { return strings.Join(all, ", ") },
+	// cell makes a text fit into a cell of a table of Markdown.
+	"cell": func(s string) string {
+		return strings.NewReplacer("|", "\\|", "<", "&lt;", "`", "\\`", "*", "\\*", "_", "\\_").Replace(document.OneLine(s))
+	},
+})
+
+// Summary is the verdict in one line.
+func (v *Verdict) Summary() string { return phrases.Text("summary", v) }
+
+// Held counts the assertions that hold.
+func (v *Verdict) Held() (n int) {
 	for i := range v.Assertions {
 		if v.Assertions[i].Passed {
-			held++
+			n++
 		}
 	}
-	word := "red"
-	if v.Passed {
-		word = "green"
-	}
-	text := document.Plural(len(v.Runs), "session", "sessions")
-	if n := len(v.Assertions); n > 0 {
-		text = fmt.Sprintf("%d of %d assertions hold for %s", held, n, text)
-	}
-	text = word + ": " + text
-	if v.Baseline > 0 {
-		text += fmt.Sprintf(", %s against %s of the baseline",
-			document.Plural(len(v.Regressions), "regression", "regressions"), document.Plural(v.Baseline, "session", "sessions"))
-	}
-	return text
+	return n
 }
 
-func (r *Result) line() string {
-	text := fmt.Sprintf("%s: %d of %d", r.Name, r.Held, r.Runs)
-	if r.Sure != nil {
-		text += fmt.Sprintf(", at least %.0f %% for sure", 100**r.Sure)
+// Line states in one line what the assertion came to.
+func (r *Result) Line() string { return document.OneLine(phrases.Text("result", r)) }
+
+// Line names the session and states in one line why the assertion does not hold.
+func (f *Failed) Line() string { return document.OneLine(phrases.Text("failed", f)) }
+
+// String states a change in one line.
+func (ch *Change) String() string { return phrases.Text("change", ch) }
+
+// Where names the runs that show a change, and what they diverge in first.
+func (ch *Change) Where() string { return document.OneLine(phrases.Text("runs that show it", ch)) }
+
+// Value is what was or is, in words.
+func (ch *Change) Value(v float64) string {
+	switch {
+	case ch.What == "passed" || ch.What == figureSteps:
+		return percents(v)
+	case isFigure(ch.What) && ch.What != "cost_usd" && ch.What != "duration":
+		return fmt.Sprintf("%.4g", math.Round(v*10)/10)
+	case isFigure(ch.What):
+		return figureText(ch.What, v)
 	}
-	if r.Share < 1 {
-		text += fmt.Sprintf(" (%.0f %% must hold)", 100*r.Share)
-	}
-	if r.Runs == 0 {
-		text += "; no session is of its case"
-	}
-	return document.OneLine(text)
+	return fmt.Sprintf("%.3g", v)
 }
 
-func (f *Failed) line() string {
-	text := f.SessionID
-	if f.Turn > 0 {
-		text += fmt.Sprintf(", turn %d", f.Turn)
-	}
-	return document.OneLine(text + ": " + f.Detail)
-}
-
-// where names the runs that show a change, and what they diverge in first.
-func (ch *Change) where() string {
-	if ch.A == "" || ch.B == "" {
-		return ""
-	}
-	text := "agenttrace diff " + ch.A + " " + ch.B
-	if ch.First != nil {
-		text += ": " + ch.First.String()
-	}
-	return document.OneLine(text)
-}
-
-// section are changes with their heading.
-type section struct {
+// Section are changes with their heading.
+type Section struct {
 	Title   string
 	Changes []Change
 }
 
-// sections are the changes of a verdict.
-func (v *Verdict) sections() []section {
-	return slices.DeleteFunc([]section{
+// Sections are the changes of a verdict.
+func (v *Verdict) Sections() []Section {
+	return slices.DeleteFunc([]Section{
 		{"Regressions, beyond chance", v.Regressions}, {"Other changes, beyond chance", v.Changes},
 		{"Worse, with too few runs to tell from chance", v.Few},
-	}, func(s section) bool { return len(s.Changes) == 0 })
+	}, func(s Section) bool { return len(s.Changes) == 0 })
 }
 
-const maxLines = 10 // of what is listed of one assertion
-
-func (v *Verdict) text() string {
-	var b strings.Builder
-	for i := range v.Assertions {
-		r := &v.Assertions[i]
-		state := document.StateError
-		if r.Passed {
-			state = document.StateFinished
-		}
-		sign, _ := document.OutcomeWords(string(state))
-		fmt.Fprintf(&b, "%s %s\n", sign, r.line())
-		for j := range r.Failed[:min(maxLines, len(r.Failed))] {
-			fmt.Fprintf(&b, "    %s\n", r.Failed[j].line())
-		}
-		if more := len(r.Failed) - maxLines; more > 0 {
-			fmt.Fprintf(&b, "    and %d more; --json lists all\n", more)
-		}
-	}
-	for _, s := range v.sections() {
-		fmt.Fprintf(&b, "\n%s\n", s.Title)
-		for i := range s.Changes {
-			fmt.Fprintf(&b, "  %s\n", document.OneLine(s.Changes[i].String()))
-			if where := s.Changes[i].where(); where != "" {
-				fmt.Fprintf(&b, "    %s\n", where)
-			}
-		}
-	}
-	for _, line := range v.unmatched() {
-		fmt.Fprintf(&b, "\n%s\n", line)
-	}
-	if b.Len() > 0 {
-		b.WriteString("\n")
-	}
-	return b.String() + v.summary() + "\n"
-}
-
-// unmatched names the cases that have no runs on the other side.
-func (v *Verdict) unmatched() (lines []string) {
+// Unmatched names the cases that have no runs on the other side.
+func (v *Verdict) Unmatched() (lines []string) {
 	if len(v.Missing) > 0 {
 		lines = append(lines, document.OneLine("not run now, so not compared: "+strings.Join(v.Missing, "; ")))
 	}
@@ -155,41 +109,7 @@ func (v *Verdict) unmatched() (lines []string) {
 	return lines
 }
 
-// cell makes a text fit into a cell of a table of Markdown.
-func cell(s string) string {
-	return strings.NewReplacer("|", "\\|", "<", "&lt;", "`", "\\`", "*", "\\*", "_", "\\_").Replace(document.OneLine(s))
-}
-
-func (v *Verdict) markdown() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "### agenttrace gate: %s\n\n", v.summary())
-	if len(v.Assertions) > 0 {
-		b.WriteString("| | assertion | holds for | |\n|---|---|--:|---|\n")
-		for i := range v.Assertions {
-			r := &v.Assertions[i]
-			sign, detail := "❌", ""
-			if r.Passed {
-				sign = "✅"
-			}
-			if len(r.Failed) > 0 {
-				detail = r.Failed[0].line()
-			}
-			fmt.Fprintf(&b, "| %s | %s | %d of %d | %s |\n", sign, cell(r.Name), r.Held, r.Runs, cell(detail))
-		}
-	}
-	for _, s := range v.sections() {
-		fmt.Fprintf(&b, "\n**%s**\n\n| case | what | baseline | now | p | runs | |\n|---|---|--:|--:|--:|--:|---|\n", s.Title)
-		for i := range s.Changes {
-			ch := &s.Changes[i]
-			fmt.Fprintf(&b, "| %s | %s | %s | %s | %.2g | %d, %d | %s |\n", cell(cmp.Or(ch.Case, "all")),
-				cell(cmp.Or(ch.Step, ch.What)), ch.value(ch.Was), ch.value(ch.Now), ch.P, ch.Before, ch.After, cell(ch.where()))
-		}
-	}
-	for _, line := range v.unmatched() {
-		fmt.Fprintf(&b, "\n%s\n", cell(line))
-	}
-	return b.String()
-}
+const maxLines = 10 // of what is listed of one assertion
 
 type (
 	junitSuite struct {
@@ -218,16 +138,16 @@ func (v *Verdict) junit(w io.Writer, file string) error {
 		if !r.Passed {
 			var lines []string
 			for j := range r.Failed {
-				lines = append(lines, r.Failed[j].line())
+				lines = append(lines, r.Failed[j].Line())
 			}
-			c.Failure = &junitFailure{r.line(), strings.Join(lines, "\n")}
+			c.Failure = &junitFailure{r.Line(), strings.Join(lines, "\n")}
 		}
 		suite.Cases = append(suite.Cases, c)
 	}
 	for i := range v.Regressions {
 		ch := &v.Regressions[i]
 		suite.Cases = append(suite.Cases, junitCase{Class: "baseline", Name: document.OneLine(ch.Case + " " + ch.What),
-			Failure: &junitFailure{document.OneLine(ch.String()), ch.where()}})
+			Failure: &junitFailure{document.OneLine(ch.String()), ch.Where()}})
 	}
 	if v.Baseline > 0 && len(v.Regressions) == 0 {
 		suite.Cases = append(suite.Cases, junitCase{Class: "baseline", Name: "no regression"})
@@ -265,14 +185,14 @@ func (v *Verdict) sarif(w io.Writer, file string) error {
 		if r.Passed {
 			continue
 		}
-		lines := []string{r.line()}
+		lines := []string{r.Line()}
 		for j := range r.Failed[:min(maxLines, len(r.Failed))] {
-			lines = append(lines, r.Failed[j].line())
+			lines = append(lines, r.Failed[j].Line())
 		}
 		add("assertion", "error", strings.Join(lines, "\n"))
 	}
 	for i := range v.Regressions {
-		add("regression", "error", strings.TrimSpace(v.Regressions[i].String()+"\n"+v.Regressions[i].where()))
+		add("regression", "error", strings.TrimSpace(v.Regressions[i].String()+"\n"+v.Regressions[i].Where()))
 	}
 	for i := range v.Changes {
 		add("change", "note", v.Changes[i].String())

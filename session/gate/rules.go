@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/url"
 	"os"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -184,16 +185,10 @@ func (r *Rules) ways(name string) (ways []string) {
 }
 
 func (r *Rule) check() error {
-	n := 0
-	for _, set := range []bool{len(r.Max) > 0, r.Budget != nil, r.Loops != "", r.Secrets != "", r.Denied != "",
-		r.NotCalled != nil, r.Waits != 0, r.ErrorRate != nil} {
-		if set {
-			n++
-		}
-	}
-	if n != 1 {
-		return fmt.Errorf("it states %d things; use one of max, budget, loops, secrets, denied, not_called, waits and "+
-			"error_rate", n)
+	const first = 2 // the keys before state nothing
+	if n := len(stated(r, first)); n != 1 {
+		return fmt.Errorf("it states %d things; use one of %s", n,
+			strings.Join(keysOf(reflect.TypeFor[Rule]())[first:], ", "))
 	}
 	switch b, e := r.Budget, r.ErrorRate; {
 	case b != nil && !slices.Contains([]string{"user", "project", "day"}, b.Per):

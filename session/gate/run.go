@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -416,24 +417,7 @@ func (c *CallMatch) hasInput(input json.RawMessage) bool {
 
 // glob reports whether a text matches a pattern in which * stands for any characters.
 func glob(pattern, text string) bool {
-	pieces := strings.Split(pattern, "*")
-	if len(pieces) == 1 {
-		return pattern == text
-	}
-	last := len(pieces) - 1
-	text, begins := strings.CutPrefix(text, pieces[0])
-	if !begins || len(text) < len(pieces[last]) || !strings.HasSuffix(text, pieces[last]) {
-		return false
-	}
-	text = strings.TrimSuffix(text, pieces[last])
-	for _, piece := range pieces[1:last] {
-		_, rest, found := strings.Cut(text, piece)
-		if !found {
-			return false
-		}
-		text = rest
-	}
-	return true
+	return regexp.MustCompile("(?s)^" + strings.ReplaceAll(regexp.QuoteMeta(pattern), `\*`, ".*") + "$").MatchString(text)
 }
 
 func (t *TextMatch) failure(what, text string) *Failure {
@@ -467,11 +451,4 @@ func (s *ScoreMatch) failure(tags []document.Annotation) *Failure {
 		return &Failure{Detail: "there is no score " + s.Name}
 	}
 	return nil
-}
-
-func sorted(m map[string]string) (all []string) {
-	for _, key := range slices.Sorted(maps.Keys(m)) {
-		all = append(all, key+"="+m[key])
-	}
-	return all
 }

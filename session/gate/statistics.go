@@ -28,37 +28,17 @@ func median(all []float64) float64 {
 	return (s[(len(s)-1)/2] + s[len(s)/2]) / 2
 }
 
-// bootstrap finds intervals of means. It keeps what it drew, for the next values of the same number.
-type bootstrap struct {
-	n     int
-	drawn []int32
-}
-
-// maxDrawn is the largest number of values of which draws are kept.
-const maxDrawn = 2000
-
 // interval is the 95 % interval of the mean of values by bootstrap, of a fixed seed. One value has none: both ends are
 // it.
-func (b *bootstrap) interval(all []float64) (low, high float64) {
-	n := len(all)
-	r := rand.New(rand.NewPCG(seed, uint64(n)))
-	if b.n != n || n > maxDrawn {
-		b.n, b.drawn = n, b.drawn[:0]
-	}
+func interval(all []float64) (low, high float64) {
+	r := rand.New(rand.NewPCG(seed, uint64(len(all))))
 	means := make([]float64, resamples)
+	drawn := make([]float64, len(all))
 	for i := range means {
-		from := i * n
-		if n > maxDrawn {
-			from, b.drawn = 0, b.drawn[:0]
+		for k := range drawn {
+			drawn[k] = all[r.IntN(len(all))]
 		}
-		for len(b.drawn) < from+n {
-			b.drawn = append(b.drawn, int32(r.IntN(n)))
-		}
-		sum := 0.0
-		for _, k := range b.drawn[from : from+n] {
-			sum += all[k]
-		}
-		means[i] = sum / max(float64(n), 1)
+		means[i] = mean(drawn)
 	}
 	slices.Sort(means)
 	return means[resamples*25/1000], means[resamples*975/1000-1]

@@ -96,12 +96,12 @@ func (w *Watcher) Run(ctx context.Context) (err error) {
 	lasting, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	delivered := w.outbox.deliver(lasting, w.Problem)
-	failing := ""
+	failing := fmt.Sprint(nil)
 	ticks := time.NewTicker(lookEvery)
 	defer ticks.Stop()
 	for ctx.Err() == nil {
 		problem := w.look(ctx)
-		if text := errorText(problem); text != failing && ctx.Err() == nil {
+		if text := fmt.Sprint(problem); text != failing && ctx.Err() == nil {
 			if failing = text; problem != nil {
 				w.Problem(problem)
 			}
@@ -127,13 +127,6 @@ func (w *Watcher) Run(ctx context.Context) (err error) {
 		err = errors.Join(err, fmt.Errorf("%d facts were not delivered; watch --state %s tries again", left, w.State))
 	}
 	return errors.Join(err, w.outbox.close())
-}
-
-func errorText(err error) string {
-	if err == nil {
-		return ""
-	}
-	return err.Error()
 }
 
 // looked is a session's row as it was when it was looked at, and when that was.

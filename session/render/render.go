@@ -263,7 +263,7 @@ func (p *printer) turn(doc *document.Document, t *document.Turn, previousRules *
 //go:embed words.tmpl
 var wordsFile string
 
-var phrases = document.NewPhrases(wordsFile)
+var phrases = document.NewPhrases(wordsFile, nil)
 
 func toolName(name string) string { return cmp.Or(document.OneLine(name), document.Unnamed) }
 
