@@ -39,18 +39,10 @@ func aiRequestOf(b *Bundle, since []entry) any {
 // sends when a tool of the client has put something out.
 func aiAnswer(since []entry) UIMessage {
 	m := UIMessage{ID: "answer", Role: session.RoleAssistant, Parts: []json.RawMessage{}}
-	results := make(map[string]*block)
-	for b := range blocksOf(since, resultBlock) {
-		results[b.id] = b
-	}
 	for i := range since {
 		m.ID = cmp.Or(since[i].id, m.ID)
 		for k := range since[i].blocks {
-			b := &since[i].blocks[k]
-			if b.kind == resultBlock {
-				continue
-			}
-			raw, _ := json.Marshal(partOf(b, results[b.id])) // what came in as JSON goes out as JSON
+			raw, _ := json.Marshal(partOf(&since[i].blocks[k])) // what came in as JSON goes out as JSON
 			m.Parts = append(m.Parts, raw)
 		}
 	}
@@ -116,10 +108,12 @@ func (s *aiStream) take(c *aiChunk) error {
 		if at, ok := s.open["call "+c.ToolCallID]; ok {
 			return &s.blocks[at]
 		}
-		return begin("call "+c.ToolCallID, block{kind: callBlock, id: c.ToolCallID, data: json.RawMessage("{}")})
+		return begin("call "+c.ToolCallID, block{kind: callBlock, id: c.ToolCallID, input: json.RawMessage("{}")})
 	}
-	failed := func(text string) {
-		s.blocks = append(s.blocks, block{kind: resultBlock, id: c.ToolCallID, failed: true, text: text})
+	results := func(r result) {
+		if at, ok := s.open["call "+c.ToolCallID]; ok {
+			s.blocks[at].result = &r
+		}
 	}
 	switch kind, _, _ := strings.Cut(c.Type, "-"); c.Type {
 	case "start":
@@ -140,20 +134,20 @@ func (s *aiStream) take(c *aiChunk) error {
 	case "tool-input-start", "tool-input-available", "tool-input-error":
 		b := call()
 		if b.name = c.ToolName; len(c.Input) > 0 {
-			b.data = c.Input
+			b.input = c.Input
 		}
 		if c.Type == "tool-input-error" {
-			failed(c.ErrorText)
+			results(result{failed: true, text: c.ErrorText})
 		}
 	case "tool-output-available":
 		if len(c.Output) == 0 { // undefined, as the route sees it
 			c.Output = json.RawMessage("null")
 		}
-		s.blocks = append(s.blocks, block{kind: resultBlock, id: c.ToolCallID, data: c.Output})
+		results(result{output: c.Output})
 	case "tool-output-error":
-		failed(c.ErrorText)
+		results(result{failed: true, text: c.ErrorText})
 	case "tool-output-denied":
-		failed(callDenied)
+		results(result{failed: true, text: callDenied})
 	case "abort":
 		s.stop = "abort"
 	case "finish", "message-metadata":

@@ -92,7 +92,7 @@ func (a *Answer) Changes(b *Bundle, c *Client, sessionID string) (*store.Batch, 
 	}
 	batch.Sessions = append(batch.Sessions, session)
 	for i := range a.blocks {
-		p := a.part(&a.blocks[i])
+		p := a.blocks[i].change()
 		p.ID, p.MessageID, p.SessionID, p.Index = spans.NewID(spans.PrefixPart, a.Ended), message, sessionID, int64(i)
 		p.CreatedAt, p.UpdatedAt, p.Rank = from, until, store.RankFinal
 		batch.Parts = append(batch.Parts, p)
@@ -101,8 +101,8 @@ func (a *Answer) Changes(b *Bundle, c *Client, sessionID string) (*store.Batch, 
 	return batch, nil
 }
 
-// partOf is a block as a part; of a call, with its result, if it has one.
-func partOf(b, result *block) session.UIPart {
+// partOf is a block as a part.
+func partOf(b *block) session.UIPart {
 	switch b.kind {
 	case stepBlock:
 		return session.UIPart{Type: "step-start"}
@@ -111,25 +111,22 @@ func partOf(b, result *block) session.UIPart {
 	case reasoningBlock:
 		return session.UIPart{Type: "reasoning", Text: &b.text, ProviderMetadata: b.meta}
 	}
-	p := session.UIPart{Type: "tool-" + b.name, ToolCallID: b.id, State: session.StateInputAvailable, Input: b.data}
-	switch {
-	case result == nil:
-	case result.failed:
-		p.State, p.ErrorText = session.StateOutputError, new(cmp.Or(result.text, callFailed))
+	p := session.UIPart{Type: "tool-" + b.name, ToolCallID: b.id, State: session.StateInputAvailable, Input: b.input}
+	switch r := b.result; {
+	case r == nil:
+	case r.failed:
+		p.State, p.ErrorText = session.StateOutputError, new(cmp.Or(r.text, callFailed))
 	default:
-		p.State, p.Output = session.StateOutputAvailable, result.data
+		p.State, p.Output = session.StateOutputAvailable, r.output
 	}
 	return p
 }
 
-func (a *Answer) part(b *block) store.PartChange {
-	result := a.results[b.id]
-	if b.kind != callBlock {
-		result = nil
-	}
-	p := partOf(b, result)
-	if result != nil && result.trace != nil {
-		p.ToolMetadata.Trace = *result.trace
+// change is a block as a part that is stored, with what a recorded result reports besides.
+func (b *block) change() store.PartChange {
+	p := partOf(b)
+	if b.result != nil && b.result.trace != nil {
+		p.ToolMetadata.Trace = *b.result.trace
 	}
 	data, _ := json.Marshal(p) // what came in as JSON goes out as JSON
 	return store.PartChange{Type: p.Type, Data: data, ToolCallID: p.ToolCallID, ToolState: p.State}

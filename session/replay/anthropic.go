@@ -35,34 +35,31 @@ func anthropicRequestOf(b *Bundle, since []entry) any {
 		config = object{{"effort", effort}}
 	}
 	system, messages, last := b.SystemPrompt, []object{}, ""
-	for _, e := range b.conversation(since) {
-		content := anthropicContents(&e)
-		if len(content) == 0 {
-			continue
-		}
-		if e.role == session.RoleSystem {
-			if system != "" {
-				system += "\n\n"
-			}
-			system += textOf(e.blocks)
-			continue
-		}
-		role := e.role
-		if role == roleTool {
-			role = session.RoleUser
-		}
-		// Roles alternate: outputs of tools and the user's next message are one.
-		if role == last {
+	add := func(role string, content []object) {
+		switch {
+		case len(content) == 0:
+			return
+		case role == last: // roles alternate: outputs of tools and the user's next message are one
 			m := messages[len(messages)-1]
 			m[1].value = append(m[1].value.([]object), content...)
-			continue
-		}
-		if last == "" && role == session.RoleAssistant {
+			return
+		case last == "" && role == session.RoleAssistant:
 			messages = append(messages, object{
 				{"role", session.RoleUser}, {"content", []object{textObject("text", noQuestion)}},
 			})
 		}
 		messages, last = append(messages, object{{"role", role}, {"content", content}}), role
+	}
+	for _, e := range b.conversation(since) {
+		content, results := anthropicContents(&e)
+		if e.role == session.RoleSystem {
+			if len(content) > 0 {
+				system = strings.TrimPrefix(system+"\n\n"+textOf(e.blocks), "\n\n")
+			}
+			continue
+		}
+		add(e.role, content)
+		add(session.RoleUser, results)
 	}
 	tools := b.toolsOf(func(t *Tool) object {
 		return object{{"name", t.Name}, {"description", t.Description}, {"input_schema", t.schema()}}
@@ -74,9 +71,9 @@ func anthropicRequestOf(b *Bundle, since []entry) any {
 	}
 }
 
-func anthropicContents(e *entry) []object {
+func anthropicContents(e *entry) (all, results []object) {
 	// Calls stand last, for their results must follow at once; but thinking stays where it was.
-	var all, calls []object
+	var calls []object
 	for i := range e.blocks {
 		switch b := &e.blocks[i]; b.kind {
 		case textBlock:
@@ -107,19 +104,20 @@ func anthropicContents(e *entry) []object {
 			}
 		case callBlock:
 			calls = append(calls, object{
-				{"type", "tool_use"}, {"id", anthropicID(b.id)}, {"name", b.name}, {"input", b.inputOf()},
+				{"type", "tool_use"}, {"id", anthropicID(b.id)}, {"name", b.name}, {"input", objectOf(b.input)},
 			})
-		case resultBlock:
-			result := object{
-				{"type", "tool_result"}, {"tool_use_id", anthropicID(b.id)}, {"content", new(b.outcome())},
+			if b.result != nil {
+				result := object{
+					{"type", "tool_result"}, {"tool_use_id", anthropicID(b.id)}, {"content", new(b.result.String())},
+				}
+				if b.result.failed {
+					result = append(result, member{"is_error", true})
+				}
+				results = append(results, result)
 			}
-			if b.failed {
-				result.add("is_error", true)
-			}
-			all = append(all, result)
 		}
 	}
-	return append(all, calls...)
+	return append(all, calls...), results
 }
 
 // anthropicID is the id of a call with the characters that the provider takes.

@@ -59,8 +59,7 @@ func TestInputOf(t *testing.T) {
 		`{"a":1}`: `{"a":1}`, `null`: `{}`, `"ls"`: `{"input":"ls"}`, `[1]`: `{"input":[1]}`, `7`: `{"input":7}`,
 		`" {\"a\": 1} "`: `{"a": 1}`, `"{not json"`: `{"input":"{not json"}`, `"[1]"`: `{"input":"[1]"}`, `]`: `{}`,
 	} {
-		b := block{data: json.RawMessage(in)}
-		if got := string(b.inputOf()); got != want {
+		if got := string(objectOf(json.RawMessage(in))); got != want {
 			t.Errorf("input %s is %s, want %s", in, got, want)
 		}
 	}

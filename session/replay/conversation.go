@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"iter"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -15,15 +16,12 @@ import (
 	"github.com/agenttrace/agenttrace/session/document"
 )
 
-// entry is a message in the terms of no provider: of the user, a system or the model, or the
-// outputs of the tools that one request of the model called.
+// entry is a message in the terms of no provider: of the user, a system or the model. What tools put out is at the calls.
 type entry struct {
-	role   string // that of the row, or roleTool
+	role   string // that of the row
 	id     string // of the reply that it is from; empty for what was recorded
 	blocks []block
 }
-
-const roleTool = "tool"
 
 // callIDs are the ids of the calls of a conversation. Providers refuse a request in which two calls have the same.
 type callIDs map[string]bool
@@ -42,11 +40,12 @@ func (ids callIDs) unique(id string) string {
 	return name
 }
 
-func blocksOf(all []entry, kind blockKind) iter.Seq[*block] {
+// callsOf yields the calls of entries.
+func callsOf(all []entry) iter.Seq[*block] {
 	return func(yield func(*block) bool) {
 		for i := range all {
 			for k := range all[i].blocks {
-				if b := &all[i].blocks[k]; b.kind == kind && !yield(b) {
+				if b := &all[i].blocks[k]; b.kind == callBlock && !yield(b) {
 					return
 				}
 			}
@@ -61,7 +60,6 @@ const (
 	reasoningBlock
 	fileBlock
 	callBlock
-	resultBlock
 	// stepBlock is before what a further request of the model brought, where one reply reports several.
 	stepBlock
 )
@@ -70,24 +68,28 @@ const (
 type block struct {
 	kind blockKind
 	text string
-	// id and name are those of a call, and of its result.
+	// id, name and input are those of a call, and result what came of it, nil where nothing has.
 	id, name string
-	// data is the input of a call, or the output of one that succeeded.
-	data json.RawMessage
-	// failed reports that the call did, and text is the error that the model got.
-	failed bool
-	// trace is what a recorded result reports besides; nil for those of a reply.
-	trace *session.ToolTrace
-	file  file
+	input    json.RawMessage
+	result   *result
+	file     file
 	// meta is the providerMetadata, by provider.
 	meta map[string]json.RawMessage
+}
+
+// result is the output of a call or, if it failed, the error that the model got.
+type result struct {
+	failed bool
+	text   string
+	output json.RawMessage
+	// trace is what a recorded result reports besides; nil for those of a reply.
+	trace *session.ToolTrace
 }
 
 // file is a file of a message. Its content is in base 64, empty where it is not in the URL.
 type file struct{ name, mediaType, url, content string }
 
-// entries are what a model gets of a message: one entry of a user, and for an answer, of each
-// of its steps, the model's text and calls and the outputs of the tools.
+// entries are what a model gets of a message: one entry of a user, and for an answer, one of each of its steps.
 func entries(m *document.Message, row *session.MessageAndParts, ids callIDs) []entry {
 	if m.Compaction != nil {
 		return []entry{{role: session.RoleUser, blocks: []block{{kind: textBlock, text: m.Compaction.Summary}}}}
@@ -97,15 +99,12 @@ func entries(m *document.Message, row *session.MessageAndParts, ids callIDs) []e
 		raw[row.Parts[i].ID] = row.Parts[i].DataJSON
 	}
 	var all []entry
-	answered := entry{role: m.Role}
-	results := entry{role: roleTool}
+	step := entry{role: m.Role}
 	flush := func() {
-		for _, e := range []entry{answered, results} {
-			if len(e.blocks) > 0 {
-				all = append(all, e)
-			}
+		if len(step.blocks) > 0 {
+			all = append(all, step)
 		}
-		answered.blocks, results.blocks = nil, nil
+		step.blocks = nil
 	}
 	blank := false  // there is a text, and it is empty
 	marked := false // sources that mark no steps show them by what follows a result
@@ -121,10 +120,10 @@ func entries(m *document.Message, row *session.MessageAndParts, ids callIDs) []e
 				Text string `json:"text"`
 			}
 			if p.Type == session.TypeContext && json.Unmarshal(p.Data, &data) == nil && data.Text != "" {
-				answered.blocks = append(answered.blocks, block{kind: textBlock, text: data.Text})
+				step.blocks = append(step.blocks, block{kind: textBlock, text: data.Text})
 			}
 		case document.KindText, document.KindReasoning:
-			if !marked && len(results.blocks) > 0 {
+			if !marked && slices.ContainsFunc(step.blocks, func(b block) bool { return b.kind == callBlock }) {
 				flush()
 			}
 			if p.Kind == document.KindText && p.Text == "" { // some providers refuse it
@@ -135,13 +134,12 @@ func entries(m *document.Message, row *session.MessageAndParts, ids callIDs) []e
 			if p.Kind == document.KindReasoning {
 				kind = reasoningBlock
 			}
-			answered.blocks = append(answered.blocks, block{kind: kind, text: p.Text, meta: metaOf(raw[p.ID])})
+			step.blocks = append(step.blocks, block{kind: kind, text: p.Text, meta: metaOf(raw[p.ID])})
 		case document.KindFile:
-			answered.blocks = append(answered.blocks, block{kind: fileBlock, file: fileOf(p.File)})
+			step.blocks = append(step.blocks, block{kind: fileBlock, file: fileOf(p.File)})
 		case document.KindTool:
-			call, result := callOf(p.Tool, ids.unique(p.Tool.CallID))
-			answered.blocks = append(answered.blocks, call)
-			results.blocks = append(results.blocks, result)
+			step.blocks = append(step.blocks, block{kind: callBlock, id: ids.unique(p.Tool.CallID), name: p.Tool.Name,
+				input: orEmpty(p.Tool.Input), result: resultOfCall(p.Tool)})
 		}
 	}
 	flush()
@@ -151,21 +149,29 @@ func entries(m *document.Message, row *session.MessageAndParts, ids callIDs) []e
 	return all
 }
 
-// inputOf is the input of a call as the object that providers want. Some tools take a
+// orEmpty is the input of a call, an empty object where none is known.
+func orEmpty(input json.RawMessage) json.RawMessage {
+	if len(input) == 0 {
+		return json.RawMessage("{}")
+	}
+	return input
+}
+
+// objectOf is the input of a call as the object that providers want. Some tools take a
 // text or a list: that becomes a member of one.
-func (b *block) inputOf() json.RawMessage {
+func objectOf(input json.RawMessage) json.RawMessage {
 	var text string
 	switch {
-	case b.data[0] == '{':
-		return b.data
-	case string(b.data) == "null":
+	case input[0] == '{':
+		return input
+	case string(input) == "null":
 		return json.RawMessage("{}")
-	case b.data[0] == '"' && json.Unmarshal(b.data, &text) == nil:
+	case input[0] == '"' && json.Unmarshal(input, &text) == nil:
 		if text = strings.TrimSpace(text); strings.HasPrefix(text, "{") && json.Valid([]byte(text)) {
 			return json.RawMessage(text) // it was encoded twice
 		}
 	}
-	raw, err := json.Marshal(map[string]json.RawMessage{"input": b.data})
+	raw, err := json.Marshal(map[string]json.RawMessage{"input": input})
 	if err != nil {
 		return json.RawMessage("{}") // what is not JSON is no input
 	}
@@ -181,44 +187,33 @@ const (
 	callDenied = "the call was denied"
 )
 
-func callOf(c *document.ToolCall, id string) (call, result block) {
-	call = block{kind: callBlock, id: id, name: c.Name, data: c.Input}
-	if len(call.data) == 0 {
-		call.data = json.RawMessage("{}")
-	}
-	result = block{kind: resultBlock, id: id, name: c.Name, trace: &session.ToolTrace{
+func resultOfCall(c *document.ToolCall) *result {
+	r := &result{trace: &session.ToolTrace{
 		Kind: c.ACPKind, Denied: c.Denied, Truncated: c.Truncated, OutputPath: c.OutputPath, OutputSize: c.OutputSize,
 		OutputSHA256: c.OutputSHA256, ErrorType: c.ErrorType,
 	}}
 	switch {
 	case c.State == session.StateOutputError || c.Denied:
-		result.failed, result.text = true, c.Error
-		if c.Error == "" && c.Approval != nil && c.Approval.Reason != "" {
-			result.text = c.Approval.Reason
+		otherwise := callFailed
+		if c.Denied {
+			otherwise = callDenied
 		}
-		if result.text == "" && len(c.Output) > 0 {
-			result.text = plainText(c.Output) // some agents report a refusal as of an output
-		}
-		if result.text == "" {
-			result.text = callFailed
-			if c.Denied {
-				result.text = callDenied
-			}
-		}
+		// Some agents report a refusal as of an output.
+		r.failed, r.text = true, cmp.Or(c.Error, session.Deref(c.Approval).Reason, plainText(c.Output), otherwise)
 	case c.Open() || c.Withheld || c.Stub || len(c.Output) == 0:
-		result.failed, result.text = true, noResult
+		r.failed, r.text = true, noResult
 	default:
-		result.data = c.Output
+		r.output = c.Output
 	}
-	return call, result
+	return r
 }
 
-// outcome is what a model reads of a result: a text as it is, any other value as JSON.
-func (b *block) outcome() string {
-	if b.failed {
-		return b.text
+// String is what a model reads of a result: a text as it is, any other value as JSON.
+func (r *result) String() string {
+	if r.failed {
+		return r.text
 	}
-	return plainText(b.data)
+	return plainText(r.output)
 }
 
 // plainText is a value as text: a string as it is, any other as compact JSON.

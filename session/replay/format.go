@@ -124,8 +124,6 @@ func (o object) MarshalJSON() ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-func (o *object) add(name string, value any) { *o = append(*o, member{name, value}) }
-
 // textObject is a piece of content that is text.
 func textObject(kind, text string) object { return object{{"type", kind}, {"text", &text}} }
 

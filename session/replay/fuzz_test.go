@@ -37,13 +37,14 @@ func FuzzReply(f *testing.F) {
 				continue
 			}
 			a := &Answer{Model: b.Model, Started: time.UnixMilli(epoch), Ended: time.UnixMilli(epoch),
-				results: map[string]*block{}, called: b.callIDs()}
-			answered, results := entry{role: session.RoleAssistant, blocks: reply.blocks}, entry{role: roleTool}
-			for _, call := range a.take(reply) {
-				results.blocks = append(results.blocks,
-					block{kind: resultBlock, id: call.id, data: json.RawMessage(`"out"`)})
+				called: make(callIDs)}
+			for call := range callsOf(b.context) {
+				a.called.unique(call.id)
 			}
-			since := []entry{answered, results}
+			for _, call := range a.take(reply) {
+				call.result = &result{output: json.RawMessage(`"out"`)}
+			}
+			since := []entry{{role: session.RoleAssistant, blocks: reply.blocks}}
 			if format != aiSDK {
 				checkWire(t, b, since)
 			}

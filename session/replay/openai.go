@@ -34,34 +34,30 @@ func chatRequestOf(b *Bundle, since []entry) any {
 	}
 }
 
-func chatMessages(e *entry) (all []object) {
+func chatMessages(e *entry) []object {
 	switch e.role {
-	case roleTool:
-		for i := range e.blocks {
-			all = append(all, object{
-				{"role", "tool"}, {"content", new(e.blocks[i].outcome())}, {"tool_call_id", e.blocks[i].id},
-			})
-		}
-		return all
 	case session.RoleAssistant:
 		content := any(json.RawMessage("null")) // where a model only called tools
 		text := textOf(e.blocks)
 		if text != "" {
 			content = text
 		}
-		var calls []object
-		for i := range e.blocks {
-			if c := &e.blocks[i]; c.kind == callBlock {
-				// The arguments are the JSON of the input, in a string.
-				calls = append(calls, object{{"id", c.id}, {"type", "function"}, {"function", object{
-					{"name", c.name}, {"arguments", plainText(c.inputOf())},
-				}}})
+		var calls, results []object
+		for c := range callsOf([]entry{*e}) {
+			// The arguments are the JSON of the input, in a string.
+			calls = append(calls, object{{"id", c.id}, {"type", "function"}, {"function", object{
+				{"name", c.name}, {"arguments", plainText(objectOf(c.input))},
+			}}})
+			if c.result != nil {
+				results = append(results, object{
+					{"role", "tool"}, {"content", new(c.result.String())}, {"tool_call_id", c.id},
+				})
 			}
 		}
 		if text == "" && calls == nil {
 			return nil // reasoning alone, which is not sent back
 		}
-		return []object{{{"role", "assistant"}, {"content", content}, {"tool_calls", calls}}}
+		return append([]object{{{"role", "assistant"}, {"content", content}, {"tool_calls", calls}}}, results...)
 	case session.RoleSystem:
 		if text := textOf(e.blocks); text != "" {
 			return []object{{{"role", e.role}, {"content", text}}}
@@ -139,7 +135,7 @@ func responsesRequestOf(b *Bundle, since []entry) any {
 
 // responsesItems are messages, calls, and the outputs of calls.
 func responsesItems(e *entry) (all []object) {
-	var content []object
+	var content, outputs []object
 	kind := "input_text"
 	if e.role == session.RoleAssistant {
 		kind = "output_text"
@@ -161,16 +157,18 @@ func responsesItems(e *entry) (all []object) {
 		case callBlock:
 			flush()
 			all = append(all, object{
-				{"type", "function_call"}, {"call_id", b.id}, {"name", b.name}, {"arguments", plainText(b.inputOf())},
+				{"type", "function_call"}, {"call_id", b.id}, {"name", b.name},
+				{"arguments", plainText(objectOf(b.input))},
 			})
-		case resultBlock:
-			all = append(all, object{
-				{"type", "function_call_output"}, {"call_id", b.id}, {"output", new(b.outcome())},
-			})
+			if b.result != nil {
+				outputs = append(outputs, object{
+					{"type", "function_call_output"}, {"call_id", b.id}, {"output", new(b.result.String())},
+				})
+			}
 		}
 	}
 	flush()
-	return all
+	return append(all, outputs...)
 }
 
 func responsesFile(f *file) object {

@@ -12,6 +12,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -75,9 +76,8 @@ type Answer struct {
 	Started, Ended            time.Time
 	ResponseID, ResponseModel string
 
-	blocks  []block
-	results map[string]*block // of calls, by id
-	called  callIDs           // of the conversation and the answer
+	blocks []*block
+	called callIDs // of the conversation and the answer
 }
 
 // Run asks the model for the turn's answer. A tool that the model calls is not
@@ -97,8 +97,13 @@ func (b *Bundle) Run(ctx context.Context, c *Client) (*Answer, error) {
 	asked := *b
 	asked.chat = b.SessionID + "-replay" // a route may keep chats by their ids
 	b = &asked
-	a := &Answer{Model: b.Model, Started: now(), results: make(map[string]*block), called: b.callIDs()}
-	recorded := recordedCalls(b.answer)
+	a := &Answer{Model: b.Model, Started: now(), called: make(callIDs)}
+	for call := range callsOf(b.context) {
+		a.called[anthropicID(call.id)] = true
+	}
+	recorded := slices.DeleteFunc(slices.Collect(callsOf(b.answer)), func(call *block) bool {
+		return call.result.failed && call.result.text == noResult
+	})
 	var since []entry
 	for range maximum {
 		r, err := c.send(ctx, b, since)
@@ -114,34 +119,27 @@ func (b *Bundle) Run(ctx context.Context, c *Client) (*Answer, error) {
 		if err != nil || len(calls) == 0 {
 			return a, nil
 		}
-		answered, results := entry{role: session.RoleAssistant, id: r.id, blocks: r.blocks}, entry{role: roleTool}
 		for _, call := range calls {
-			input, _ := c.Redactor.ApplyJSON(redact.ToolInput, "", call.data)
-			result := recorded.take(call, input)
-			if result == nil {
+			input, _ := c.Redactor.ApplyJSON(redact.ToolInput, "", call.input)
+			input = objectOf(input) // a model that was shown an input that is not an object as one asks so too
+			i := slices.IndexFunc(recorded, func(of *block) bool {
+				return of.name == call.name && document.Canonical(objectOf(of.input)) == document.Canonical(input)
+			})
+			if i < 0 {
 				a.Open = append(a.Open, call.name)
 				continue
 			}
+			call.result = recorded[i].result
+			recorded = slices.Delete(recorded, i, i+1)
 			a.Reused++
-			a.results[call.id] = result
-			results.blocks = append(results.blocks, *result)
 		}
 		if len(a.Open) > 0 {
 			return a, nil
 		}
-		since = append(since, answered, results)
+		since = append(since, entry{role: session.RoleAssistant, id: r.id, blocks: r.blocks})
 	}
 	a.Limited = true
 	return a, nil
-}
-
-// callIDs are those of the calls of the context.
-func (b *Bundle) callIDs() callIDs {
-	ids := make(callIDs)
-	for call := range blocksOf(b.context, callBlock) {
-		ids[anthropicID(call.id)] = true
-	}
-	return ids
 }
 
 // take adds a reply, and returns its calls that wait for a result.
@@ -164,65 +162,20 @@ func (a *Answer) take(r *reply) (waiting []*block) {
 		a.Usage, a.UsageBasis, a.UsageRaw = &sum, r.basis, append(a.UsageRaw, r.usageRaw)
 	}
 	if len(r.blocks) == 0 || r.blocks[0].kind != stepBlock {
-		a.blocks = append(a.blocks, block{kind: stepBlock})
+		a.blocks = append(a.blocks, &block{kind: stepBlock})
 	}
-	// Some servers give no id, or the same in every reply.
-	ids := make(map[string]string)
 	for i := range r.blocks {
 		b := &r.blocks[i]
-		switch b.kind {
-		case resultBlock:
-			b.id = cmp.Or(ids[b.id], b.id)
-			a.results[b.id] = b
-			continue
-		case callBlock:
-			b.name = cmp.Or(b.name, "unknown")
-			id := a.called.unique(b.id)
-			ids[b.id], b.id = id, id
+		if b.kind == callBlock {
+			// Some servers give no id, or the same in every reply.
+			b.name, b.id = cmp.Or(b.name, "unknown"), a.called.unique(b.id)
+			if b.result == nil {
+				waiting = append(waiting, b)
+			}
 		}
-		a.blocks = append(a.blocks, *b)
-	}
-	for i := range r.blocks {
-		if b := &r.blocks[i]; b.kind == callBlock && a.results[b.id] == nil {
-			waiting = append(waiting, b)
-		}
+		a.blocks = append(a.blocks, b)
 	}
 	return waiting
-}
-
-// calls are the recorded ones that have a result, in order.
-type calls []struct{ call, result *block }
-
-func recordedCalls(answer []entry) *calls {
-	var all calls
-	results := make(map[string]*block)
-	for b := range blocksOf(answer, resultBlock) {
-		if !b.failed || b.text != noResult {
-			results[b.id] = b
-		}
-	}
-	for b := range blocksOf(answer, callBlock) {
-		if results[b.id] != nil {
-			all = append(all, struct{ call, result *block }{b, results[b.id]})
-		}
-	}
-	return &all
-}
-
-// take returns the result of the first recorded call that is the same, under the id
-// of this one, and does not return it again.
-func (c *calls) take(call *block, input json.RawMessage) *block {
-	asked := document.Canonical((&block{data: input}).inputOf())
-	for i, recorded := range *c {
-		// A model that was shown an input that is not an object as one asks so too.
-		if recorded.call.name == call.name && document.Canonical(recorded.call.inputOf()) == asked {
-			*c = append((*c)[:i], (*c)[i+1:]...)
-			result := *recorded.result
-			result.id = call.id
-			return &result
-		}
-	}
-	return nil
 }
 
 // URL is where the client sends requests to. The error is of an endpoint that is none.

@@ -195,7 +195,7 @@ var wires = []wire{
 // parts are the parts that the answer would be stored as, without ids and steps.
 func parts(a *Answer) (all []string) {
 	for i := range a.blocks {
-		if p := a.part(&a.blocks[i]); p.Type != "step-start" {
+		if p := a.blocks[i].change(); p.Type != "step-start" {
 			all = append(all, string(p.Data))
 		}
 	}
@@ -258,11 +258,9 @@ func TestRun(t *testing.T) {
 // TestRunRequests: the requests that go on have each call once with its result, as providers demand.
 func TestRunRequests(t *testing.T) {
 	b := bundleOf(t, asked)
-	since := []entry{
-		{role: session.RoleAssistant, id: "m1", blocks: []block{{kind: stepBlock}, {kind: textBlock, text: "Look."},
-			{kind: callBlock, id: "x1", name: "bash", data: json.RawMessage(`{}`)}}},
-		{role: roleTool, blocks: []block{{kind: resultBlock, id: "x1", data: json.RawMessage(`"out"`)}}},
-	}
+	since := []entry{{role: session.RoleAssistant, id: "m1", blocks: []block{{kind: stepBlock},
+		{kind: textBlock, text: "Look."}, {kind: callBlock, id: "x1", name: "bash", input: json.RawMessage(`{}`),
+			result: &result{output: json.RawMessage(`"out"`)}}}}}
 	checkWire(t, b, since)
 	messages := aiRequestOf(b, since).(aiRequest).Messages
 	last, err := json.Marshal(messages[len(messages)-1])
@@ -373,9 +371,9 @@ func TestRunIDs(t *testing.T) {
 				t.Fatalf("Run = %+v, %v", a, err)
 			}
 			seen := map[string]bool{"call_1": true}
-			for i := range a.blocks {
-				if x := &a.blocks[i]; x.kind == callBlock {
-					if x.id == "" || seen[x.id] || a.results[x.id] == nil {
+			for i, x := range a.blocks {
+				if x.kind == callBlock {
+					if x.id == "" || seen[x.id] || x.result == nil {
 						t.Errorf("call %d has the id %q", i, x.id)
 					}
 					seen[x.id] = true

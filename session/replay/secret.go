@@ -142,10 +142,13 @@ func (s *secrets) reply(r *reply) {
 	r.usageRaw = s.raw(r.usageRaw)
 	for i := range r.blocks {
 		b := &r.blocks[i]
-		for _, t := range []*string{&b.text, &b.id, &b.name, &b.file.url, &b.file.name} {
+		for _, t := range []*string{&b.text, &b.id, &b.name} {
 			*t = s.text(*t)
 		}
-		b.data = s.raw(b.data)
+		b.input = s.raw(b.input)
+		if b.result != nil {
+			b.result.text, b.result.output = s.text(b.result.text), s.raw(b.result.output)
+		}
 		for name, raw := range b.meta {
 			b.meta[name] = s.raw(raw)
 		}

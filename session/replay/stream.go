@@ -87,7 +87,7 @@ func replyOf(a *modelapi.Answer, api *modelapi.API) *reply {
 		case b.Kind == modelapi.Call:
 			if !b.Server && (!b.Open || text != "") {
 				called = true
-				out.blocks = append(out.blocks, block{kind: callBlock, id: b.ID, name: b.Name, data: b.Input()})
+				out.blocks = append(out.blocks, block{kind: callBlock, id: b.ID, name: b.Name, input: b.Input()})
 			}
 		case b.Kind == modelapi.Text && text != "":
 			out.blocks = append(out.blocks, block{kind: textBlock, text: text})
