@@ -186,14 +186,14 @@ func (p *replayer) report(doc *document.Document) (err error) {
 func (p *replayer) write() error {
 	p.warn()
 	if !p.toDirectory() {
-		return p.out.write(p.cmd, p.out.path, true, func(w io.Writer) error { return p.bundle.EncodeFormat(w, p.format) })
+		return p.out.write(p.cmd, p.out.path, true, func(w io.Writer) error { return p.bundle.Encode(w, p.format) })
 	}
 	if err := makeDirectory(p.out.path); err != nil {
 		return err
 	}
 	for _, name := range replay.Names() {
 		path := filepath.Join(p.out.path, name+".json")
-		encode := func(w io.Writer) error { return p.bundle.EncodeFormat(w, name) }
+		encode := func(w io.Writer) error { return p.bundle.Encode(w, name) }
 		if err := p.out.file(path, true, encode); err != nil {
 			return err
 		}

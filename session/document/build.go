@@ -242,7 +242,7 @@ func (b *builder) closeTurns() {
 				continue
 			}
 			if !m.Marker {
-				add(&t.Usage, m.Usage)
+				t.Usage = session.Sum(t.Usage, m.Usage, session.Usage.Add)
 				addNumber(&t.CostUSD, m.CostUSD)
 			}
 			if m.Compaction != nil {
@@ -388,18 +388,8 @@ func (b *builder) totals() {
 	b.doc.Status = statusOf(s, b.doc, b.in.Now, b.in.IdleTimeout)
 }
 
-func add(sum **session.Usage, u *session.Usage) {
-	if u != nil {
-		total := u.Add(session.Deref(*sum))
-		*sum = &total
-	}
-}
-
 func addNumber[T int64 | float64](sum **T, v *T) {
-	if v != nil {
-		total := *v + session.Deref(*sum)
-		*sum = &total
-	}
+	*sum = session.Sum(*sum, v, func(a, b T) T { return a + b })
 }
 
 // modelOf reads a session's model; the reference program also writes a tier,

@@ -401,36 +401,37 @@ func alignCalls(a, b []*ToolCall, o CompareOptions) (pairs [][2]int) {
 
 func compareCalls(a, b []*ToolCall, o CompareOptions) (all []Aspect) {
 	for _, pair := range alignCalls(a, b, o) {
-		switch at, to := pair[0], pair[1]; {
-		case to < 0:
-			change := Change{Aspect: AspectCall, Tool: a[at].Name, CallA: at + 1, A: new(callText(a[at]))}
-			all = append(all, Aspect{change, false, &[2]*ToolCall{a[at], nil}})
-		case at < 0:
-			change := Change{Aspect: AspectCall, Tool: b[to].Name, CallB: to + 1, B: new(callText(b[to]))}
-			all = append(all, Aspect{change, false, &[2]*ToolCall{nil, b[to]}})
-		default:
-			all = append(all, compareCall(a[at], b[to], at+1, to+1, o)...)
+		calls, about := [2]*ToolCall{}, Change{CallA: pair[0] + 1, CallB: pair[1] + 1}
+		if pair[0] >= 0 {
+			calls[0] = a[pair[0]]
 		}
+		if pair[1] >= 0 {
+			calls[1] = b[pair[1]]
+		}
+		add := func(aspect string, inA, inB *string, same bool) {
+			about.Aspect, about.A, about.B = aspect, inA, inB
+			all = append(all, Aspect{about, same, &calls})
+		}
+		about.Tool = cmp.Or(calls[0], calls[1]).Name
+		a, b := calls[0], calls[1]
+		if a == nil || b == nil {
+			add(AspectCall, a.text(), b.text(), false)
+			continue
+		}
+		add(AspectInput, optional(Value(a.Input)), optional(Value(b.Input)), o.Value(a.Input) == o.Value(b.Input))
+		add(AspectOutcome, optional(a.Outcome()), optional(b.Outcome()), a.Outcome() == b.Outcome())
+		add(AspectOutput, optional(cmp.Or(a.Error, Value(a.Output))), optional(cmp.Or(b.Error, Value(b.Output))),
+			o.same(a.Error, b.Error) && o.Value(a.Output) == o.Value(b.Output))
 	}
 	return all
 }
 
-func compareCall(a, b *ToolCall, placeA, placeB int, o CompareOptions) (all []Aspect) {
-	calls := &[2]*ToolCall{a, b}
-	add := func(aspect, inA, inB string, same bool) {
-		all = append(all, Aspect{Change{
-			Aspect: aspect, Tool: a.Name, CallA: placeA, CallB: placeB, A: optional(inA), B: optional(inB),
-		}, same, calls})
+// text is a call that only one session made, nil if it did not.
+func (c *ToolCall) text() *string {
+	if c == nil {
+		return nil
 	}
-	add(AspectInput, Value(a.Input), Value(b.Input), o.Value(a.Input) == o.Value(b.Input))
-	add(AspectOutcome, a.Outcome(), b.Outcome(), a.Outcome() == b.Outcome())
-	add(AspectOutput, cmp.Or(a.Error, Value(a.Output)), cmp.Or(b.Error, Value(b.Output)),
-		o.same(a.Error, b.Error) && o.Value(a.Output) == o.Value(b.Output))
-	return all
-}
-
-func callText(c *ToolCall) string {
-	return strings.TrimSpace(Value(c.Input) + "\n→ " + c.Outcome())
+	return new(strings.TrimSpace(Value(c.Input) + "\n→ " + c.Outcome()))
 }
 
 // Canonical is JSON with its keys sorted and without spaces, so that two sources

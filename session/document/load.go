@@ -118,16 +118,10 @@ func Collect(ctx context.Context, r store.Reader, id string) (in Input, err erro
 	if in.Decisions, err = r.Decisions(ctx, id); err != nil {
 		return in, err
 	}
-	if in.Annotations, err = r.Annotations(ctx, id); err != nil {
-		return in, err
-	}
 	if in.SpanRefs, err = r.Spans(ctx, id); err != nil {
 		return in, err
 	}
-	if in.Parent, err = parentOf(ctx, r, &in.Transcript.Session); err != nil {
-		return in, err
-	}
-	if in.Missing, err = missing(ctx, r, id); err != nil {
+	if err = in.around(ctx, r); err != nil {
 		return in, err
 	}
 	return in, in.refer(ctx, r, in.Transcript, nil)
@@ -161,17 +155,21 @@ func (in *Input) refer(ctx context.Context, r store.Reader, t *session.Transcrip
 	return err
 }
 
-// parentOf returns the parent of a session, nil if it has none that is in the store.
-func parentOf(ctx context.Context, r store.Reader, s *session.Session) (*session.Session, error) {
-	parent := session.Deref(s.ParentID)
-	if parent == "" {
-		return nil, nil
+// around reads what is about the session as a whole. A parent that is not in the store is none.
+func (in *Input) around(ctx context.Context, r store.Reader) (err error) {
+	s := &in.Transcript.Session
+	if in.Annotations, err = r.Annotations(ctx, s.ID); err != nil {
+		return err
 	}
-	row, err := r.Session(ctx, parent)
-	if err != nil {
-		return nil, ignoreNotFound(err)
+	missing, err := r.Missing(ctx, []string{s.ID})
+	in.Missing = missing[s.ID]
+	if parent := session.Deref(s.ParentID); err == nil && parent != "" {
+		var row session.Session
+		if row, err = r.Session(ctx, parent); err == nil {
+			in.Parent = &row
+		}
 	}
-	return &row, nil
+	return ignoreNotFound(err)
 }
 
 // lastTurn returns of a session what [StatusOf] reads of it: its row and its last visible turn, of which the texts and

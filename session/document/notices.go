@@ -1,7 +1,6 @@
 package document
 
 import (
-	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -58,11 +57,6 @@ func (doc *Document) FindNotices(in Input) {
 		return n.Rule == "whole" && n.Turn == last && doc.Status.atWork()
 	})
 	doc.Quality = qualityOf(&in.Transcript.Session, in.Missing, doc.Status.State)
-}
-
-func missing(ctx context.Context, r store.Reader, id string) (map[string]int64, error) {
-	all, err := r.Missing(ctx, []string{id})
-	return all[id], err
 }
 
 // qualityOf is the quality of a session of which so much is missing. What still goes on is not missing.

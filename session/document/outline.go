@@ -42,13 +42,7 @@ func (r Reader) LoadOutline(ctx context.Context, id string) (*Outline, error) {
 	if err := r.complete(ctx, &o.in); err != nil {
 		return nil, err
 	}
-	if o.in.Annotations, err = r.Annotations(ctx, id); err != nil {
-		return nil, err
-	}
-	if o.in.Parent, err = parentOf(ctx, r, &t.Session); err != nil {
-		return nil, err
-	}
-	if o.in.Missing, err = missing(ctx, r, id); err != nil {
+	if err := o.in.around(ctx, r); err != nil {
 		return nil, err
 	}
 	var queued []string // whether they wait depends on their spans

@@ -9,26 +9,18 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/agenttrace/agenttrace/internal/jsonscan"
 	"github.com/agenttrace/agenttrace/session"
 )
 
 // Object splits a JSON object into its keys and values, in the order in which they stand.
 func Object(raw []byte) (keys []string, values []json.RawMessage, ok bool) {
-	d := json.NewDecoder(bytes.NewReader(raw))
-	if t, err := d.Token(); err != nil || t != json.Delim('{') {
+	const levels = 1000
+	ok = jsonscan.Object(raw, levels, func(key string, value json.RawMessage) {
+		keys, values = append(keys, key), append(values, value)
+	})
+	if !ok {
 		return nil, nil, false
-	}
-	for d.More() {
-		t, err := d.Token()
-		key, isKey := t.(string)
-		if err != nil || !isKey {
-			return nil, nil, false
-		}
-		var v json.RawMessage
-		if d.Decode(&v) != nil {
-			return nil, nil, false
-		}
-		keys, values = append(keys, key), append(values, v)
 	}
 	return keys, values, true
 }

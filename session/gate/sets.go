@@ -13,20 +13,24 @@ import (
 	"github.com/agenttrace/agenttrace/session/store"
 )
 
-// tagsOf are the annotations of sessions, by their ids.
-func tagsOf(ctx context.Context, r document.Reader, rows []session.Session) (map[string][]document.Annotation, error) {
+// tagged reads the rows of sessions that a query and a status select, and their annotations by their ids.
+func tagged(ctx context.Context, r document.Reader, q store.SessionQuery, status string) (rows []session.Session,
+	tags map[string][]document.Annotation, err error) {
+	if rows, err = r.Select(ctx, q, status); err != nil {
+		return nil, nil, err
+	}
 	ids := make([]string, len(rows))
 	for i := range rows {
 		ids[i] = rows[i].ID
 	}
 	stored, err := r.Annotations(ctx, ids...)
-	tags := map[string][]document.Annotation{}
+	tags = map[string][]document.Annotation{}
 	for i := range stored {
 		if n := &stored[i]; n.DeletedAt == nil {
 			tags[n.SessionID] = append(tags[n.SessionID], document.AnnotationOf(n))
 		}
 	}
-	return tags, err
+	return rows, tags, err
 }
 
 // setsOf are the names of the sets that tags with a prefix make the target a member of, each once.
@@ -51,11 +55,7 @@ func experimentsOf(row *session.Session, tags []document.Annotation) []string {
 
 // Datasets returns the ids of the sessions in each data set of a store, newest first.
 func Datasets(ctx context.Context, r document.Reader) (map[string][]string, error) {
-	rows, err := r.Select(ctx, store.SessionQuery{Limit: -1, Children: true, Archived: true}, "")
-	if err != nil {
-		return nil, err
-	}
-	tags, err := tagsOf(ctx, r, rows)
+	rows, tags, err := tagged(ctx, r, store.SessionQuery{Limit: -1, Children: true, Archived: true}, "")
 	in := map[string][]string{}
 	for i := range rows {
 		for _, name := range setsOf(tags[rows[i].ID], TagDataset) {
@@ -67,11 +67,7 @@ func Datasets(ctx context.Context, r document.Reader) (map[string][]string, erro
 
 // Experiments returns the names of the experiments of a store, in the order in which their sessions began.
 func Experiments(ctx context.Context, r document.Reader) ([]string, error) {
-	rows, err := r.Select(ctx, store.SessionQuery{Limit: -1, Children: true}, "")
-	if err != nil {
-		return nil, err
-	}
-	tags, err := tagsOf(ctx, r, rows)
+	rows, tags, err := tagged(ctx, r, store.SessionQuery{Limit: -1, Children: true}, "")
 	if err != nil {
 		return nil, err
 	}
@@ -149,11 +145,7 @@ func (g *Gate) runs(ctx context.Context, r document.Reader, q store.SessionQuery
 		return nil, err
 	}
 	q.Limit, q.Children = -1, q.Children || len(experiments) > 0
-	rows, err := r.Select(ctx, q, status)
-	if err != nil {
-		return nil, err
-	}
-	tags, err := tagsOf(ctx, r, rows)
+	rows, tags, err := tagged(ctx, r, q, status)
 	if err != nil {
 		return nil, err
 	}

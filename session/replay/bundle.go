@@ -217,7 +217,7 @@ func parametersOf(m *document.Message, metadata string) Parameters {
 // BundleName is the name of the bundle itself among those of formats.
 const BundleName = "bundle"
 
-// Names are those of all that [Bundle.EncodeFormat] writes.
+// Names are those of all that [Bundle.Encode] writes.
 func Names() []string {
 	var names []string
 	for _, f := range Formats() {
@@ -226,13 +226,11 @@ func Names() []string {
 	return append(names, BundleName)
 }
 
-// EncodeFormat writes the request in the format with the name, or the bundle itself.
-func (b *Bundle) EncodeFormat(w io.Writer, name string) error {
+// Encode writes the request that asks for the turn's answer in the format with the name, or the bundle itself, as
+// indented JSON.
+func (b *Bundle) Encode(w io.Writer, name string) error {
 	if name == BundleName {
-		return b.EncodeBundle(w)
+		return document.EncodeJSON(w, "  ", b)
 	}
-	return b.Encode(w, FormatOf(name))
+	return document.EncodeJSON(w, "  ", FormatOf(name).request(b, nil))
 }
-
-// EncodeBundle writes the bundle itself as indented JSON.
-func (b *Bundle) EncodeBundle(w io.Writer) error { return document.EncodeJSON(w, "  ", b) }

@@ -97,12 +97,12 @@ func TestRunKnowsInputs(t *testing.T) {
 func TestEncodeFails(t *testing.T) {
 	b := bundleOf(t, asked)
 	for _, f := range Formats() {
-		if err := b.Encode(failing{}, f); !errors.Is(err, errFull) {
+		if err := b.Encode(failing{}, f.Name); !errors.Is(err, errFull) {
 			t.Errorf("%s: Encode = %v", f.Name, err)
 		}
 	}
-	if err := b.EncodeBundle(failing{}); !errors.Is(err, errFull) {
-		t.Errorf("EncodeBundle = %v", err)
+	if err := b.Encode(failing{}, BundleName); !errors.Is(err, errFull) {
+		t.Errorf("Encode of the bundle = %v", err)
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"reflect"
 	"slices"
@@ -44,11 +43,6 @@ func FormatOf(name string) *Format {
 		return nil
 	}
 	return all[i]
-}
-
-// Encode writes the request that asks for the turn's answer, as indented JSON.
-func (b *Bundle) Encode(w io.Writer, f *Format) error {
-	return document.EncodeJSON(w, "  ", f.request(b, nil))
 }
 
 // reply is what a provider answered to one request.

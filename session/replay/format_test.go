@@ -36,12 +36,7 @@ func TestFormats(t *testing.T) {
 					continue
 				}
 				var got bytes.Buffer
-				if f.Name == "bundle" {
-					err = b.EncodeBundle(&got)
-				} else {
-					err = b.Encode(&got, FormatOf(f.Name))
-				}
-				if err != nil {
+				if err = b.Encode(&got, f.Name); err != nil {
 					t.Fatalf("encode %s: %v", f.Name, err)
 				}
 				f.Data = got.Bytes()

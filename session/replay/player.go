@@ -270,7 +270,7 @@ func (p *Player) answer(r *modelapi.Request, body []byte) (*answers.Step, int) {
 		return nil, 0
 	}
 	asks := s.user != "" && strings.Contains(strings.Join(users, "\n\n"), s.user)
-	if len(r.Tools) == 0 && !asks && len(results) == 0 && p.anyCalls() {
+	if len(r.Tools) == 0 && !asks && len(results) == 0 && len(p.calls) > 0 {
 		p.found = append(p.found, Parting{What: "a request beside the conversation: " + brief(strings.Join(users, " "))})
 		return &answers.Step{Model: cmp.Or(r.Model, "unknown"), Text: "Replay"}, len(p.steps)
 	}
@@ -301,15 +301,6 @@ func (p *Player) answer(r *modelapi.Request, body []byte) (*answers.Step, int) {
 		}
 	}
 	return &s.Step, p.next - 1
-}
-
-func (p *Player) anyCalls() bool {
-	for i := range p.steps {
-		if len(p.steps[i].Calls) > 0 {
-			return true
-		}
-	}
-	return false
 }
 
 // said are the texts that follow the last answer in a request, and the results of calls there, by call and by place.

@@ -39,10 +39,10 @@ func checkRequests(t *testing.T, b *Bundle) {
 	t.Helper()
 	for _, f := range Formats() {
 		var first, second bytes.Buffer
-		if err := b.Encode(&first, f); err != nil {
+		if err := b.Encode(&first, f.Name); err != nil {
 			t.Fatalf("encode %s: %v", f.Name, err)
 		}
-		if err := b.Encode(&second, f); err != nil || !bytes.Equal(first.Bytes(), second.Bytes()) {
+		if err := b.Encode(&second, f.Name); err != nil || !bytes.Equal(first.Bytes(), second.Bytes()) {
 			t.Errorf("%s is written in two ways, %v", f.Name, err)
 		}
 		if !json.Valid(first.Bytes()) {
@@ -50,7 +50,7 @@ func checkRequests(t *testing.T, b *Bundle) {
 		}
 	}
 	var bundle bytes.Buffer
-	if err := b.EncodeBundle(&bundle); err != nil || !json.Valid(bundle.Bytes()) {
+	if err := b.Encode(&bundle, BundleName); err != nil || !json.Valid(bundle.Bytes()) {
 		t.Errorf("the bundle is no JSON: %v", err)
 	}
 	checkWire(t, b, nil)

@@ -69,13 +69,13 @@ func TestGenerated(t *testing.T) {
 		b.Tools = []replay.Tool{{Name: "bash", Description: "Run a command.",
 			InputSchema: json.RawMessage(`{"type":"object"}`)}}
 		var bundle bytes.Buffer
-		if err := b.EncodeBundle(&bundle); err != nil {
+		if err := b.Encode(&bundle, replay.BundleName); err != nil {
 			t.Fatal(err)
 		}
 		written := map[string][]byte{"bundle": bundle.Bytes()}
 		for format := range normals {
 			var request bytes.Buffer
-			if err := b.Encode(&request, replay.FormatOf(format)); err != nil {
+			if err := b.Encode(&request, format); err != nil {
 				t.Fatal(err)
 			}
 			written[format] = request.Bytes()
