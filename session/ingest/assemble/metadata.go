@@ -237,13 +237,13 @@ func (s *summary) addRoot(r *node) {
 }
 
 // checkAsked notes a request that ends with words of the user that the turn does not have: it may be another turn's,
-// and was given to this one by time alone.
+// and was given to this one by time alone. What is below the turn's root is its own, whatever it asks.
 func (s *summary) checkAsked() {
 	text := textOf(s.turn.asked)
 	mine := squeeze(text)
 	for _, n := range of(s.turn.nodes, fact.Turn, fact.ModelCall) {
 		asked := textOf(askedBy(n.Fact))
-		if mine == "" || len(n.Input) == 0 || n.record || n.side != "" || asked == text {
+		if mine == "" || len(n.Input) == 0 || n.record || n.side != "" || asked == text || n.above(fact.Turn) != nil {
 			continue
 		}
 		if asked = squeeze(asked); !strings.Contains(asked, mine) && !strings.Contains(mine, asked) {

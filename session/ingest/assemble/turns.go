@@ -471,9 +471,24 @@ func begins(n *node, now *turn) bool {
 		if len(n.Input) == 0 || goesOn(n.Fact) || now.only(fact.Prompt) {
 			return false
 		}
-		return before == nil || textOf(askedBy(before.Fact)) != textOf(askedBy(n.Fact)) || !n.asksAgain(before, now)
+		if before == nil || n.repeatsAll(before) {
+			return before == nil
+		}
+		return textOf(askedBy(before.Fact)) != textOf(askedBy(n.Fact)) || !n.asksAgain(before, now)
 	}
 	return false
+}
+
+// repeatsAll reports whether what n asks begins with what the call before it asked, which requested a tool: LangChain4j
+// writes all messages as one text, the results of tools with them.
+func (n *node) repeatsAll(before *node) bool {
+	return before.TraceID == n.TraceID && before.requestsTools() &&
+		strings.HasPrefix(textOf(askedBy(n.Fact)), textOf(askedBy(before.Fact))+"\n")
+}
+
+// requestsTools reports whether the model went on after the call, with what its tools came to.
+func (n *node) requestsTools() bool {
+	return fact.FinishReason(n.Finish) == "tool-calls" || has(n.Output, fact.PartCall)
 }
 
 // follows reports whether the input ends with the last answer of the call before: then the user wrote the same again,
@@ -512,7 +527,7 @@ func (n *node) asksAgain(before *node, now *turn) bool {
 func (n *node) apart(now *turn) bool {
 	before := now.last
 	if n.record || n.orphan || before == nil || before.TraceID == n.TraceID || n.Start+store.ClockTick < before.over() ||
-		fact.FinishReason(before.Finish) == "tool-calls" || has(before.Output, fact.PartCall) {
+		before.requestsTools() {
 		return false
 	}
 	return !slices.ContainsFunc(now.nodes, func(o *node) bool {

@@ -25,7 +25,7 @@ var genAI = Dialect{
 		return s.Has("gen_ai", "mcp") && genAIKind(s) != "" || isClaudePlatform(s.Scope)
 	},
 	Records:    isGenAIRecord,
-	ReadSpan:   readGenAI,
+	ReadSpan:   readAnyGenAI,
 	ReadRecord: readGenAIRecord,
 }
 
@@ -87,7 +87,8 @@ func genAIKindOf(s *Span, a Attrs) fact.Kind {
 	switch {
 	case has("agent_loop.cycle_id", "event_loop.cycle_id"):
 		return fact.Step // Strands repeats the conversation in it
-	case has("gen_ai.tool.name") && (has(toolCallIDs...) || has(toolInputs...) || has(toolOutputs...)):
+	case has("gen_ai.tool.name") && (has(toolCallIDs...) || has(toolInputs...) || has(toolOutputs...)),
+		has("spring.ai.tool.definition.name"):
 		return fact.ToolCall
 	case has("pydantic_ai.all_messages", "all_messages_events"):
 		return fact.Turn
@@ -114,6 +115,29 @@ func genAIKindOf(s *Span, a Attrs) fact.Kind {
 		return fact.Step // what failed below it
 	}
 	return ""
+}
+
+// readAnyGenAI is readGenAI for spans of no other dialect. Pipecat's have their messages in attributes that are of no
+// convention and no client: input, output, tools.
+func readAnyGenAI(s *Span, out *Emitter) {
+	readGenAI(s, out)
+	if len(out.All) == 0 {
+		return
+	}
+	f := &out.All[len(out.All)-1]
+	if (f.Kind == fact.ModelCall || f.Kind == fact.Turn) && f.Input == nil && f.History == 0 && f.Output == nil {
+		named := pcommon.NewMap()
+		for key, v := range s.Attributes().All() {
+			if !strings.Contains(key, ".") {
+				v.CopyTo(named.PutEmpty(key))
+			}
+		}
+		g := collect(Attrs{named}, noBody)
+		ReadInput(f, g.asked("messages", "prompt", "input"))
+		parts, finish := g.answered()
+		f.Output, f.Finish = parts, cmp.Or(f.Finish, finish)
+		f.ToolCatalog = cmp.Or(f.ToolCatalog, g.catalog())
+	}
 }
 
 // readGenAI gives the fact of a span, and one more of a compaction before a model call.
@@ -257,7 +281,7 @@ func readGenAICall(f *fact.Fact, scope pcommon.InstrumentationScope, a Attrs) {
 func readGenAITool(f *fact.Fact, s *Span) {
 	a := s.Attrs()
 	f.Agent, f.CallID = a.Str(agentNames...), a.Str(toolCallIDs...)
-	f.Tool = &fact.Tool{Name: a.Str("gen_ai.tool.name"), Input: unwrapped(a.JSON(toolInputs...)),
+	f.Tool = &fact.Tool{Name: a.Str("gen_ai.tool.name", "spring.ai.tool.definition.name"), Input: unwrapped(a.JSON(toolInputs...)),
 		Succeeded: s.Status().Code() == ptrace.StatusCodeOk}
 	if name, ok := strings.CutPrefix(f.Name, "execute_tool "); ok && f.Tool.Name == "" {
 		f.Tool.Name = name

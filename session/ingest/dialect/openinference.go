@@ -3,6 +3,7 @@ package dialect
 import (
 	"cmp"
 	"encoding/json"
+	"slices"
 	"strings"
 
 	"go.opentelemetry.io/collector/pdata/ptrace"
@@ -213,7 +214,7 @@ func fillOpenInferenceInput(f *fact.Fact, a Attrs) {
 	case len(recent) > 0:
 	case asked == nil:
 		messages = append(messages, fact.Message{Role: "user",
-			Parts: appendText(nil, fact.PartText, a.Str("input.value"))})
+			Parts: appendText(nil, fact.PartText, cmp.Or(questionOf(value), a.Str("input.value")))})
 	default:
 		if messages = append(messages, asked...); !ok {
 			f.Problems = append(f.Problems, "the input could not be read whole")
@@ -236,7 +237,8 @@ func fillOpenInferenceOutput(f *fact.Fact, a Attrs) {
 			f.Output = parts
 		}
 	case parts == nil && !ok:
-		f.Output = appendText(nil, fact.PartText, a.Str("output.value"))
+		o, _ := objectOf(value)
+		f.Output = appendText(nil, fact.PartText, cmp.Or(o.str("raw"), a.Str("output.value"))) // raw is CrewAI's
 	default:
 		if f.Output = parts; !ok {
 			f.Problems = append(f.Problems, "the output could not be read whole")
@@ -261,7 +263,7 @@ func fillOpenInferenceTool(f *fact.Fact, s *Span) {
 		}
 	}
 	if f.Tool.Input == nil {
-		f.Tool.Input = unwrapped(a.JSON("input.value", "tool_call.function.arguments", "tool.parameters"))
+		f.Tool.Input = argumentsOf(unwrapped(a.JSON("input.value", "tool_call.function.arguments", "tool.parameters")))
 	}
 	value := a.JSON("output.value")
 	if o, ok := objectOf(value); ok && f.Event != "" && len(o) == 1 && o.has("result") {
@@ -272,6 +274,43 @@ func fillOpenInferenceTool(f *fact.Fact, s *Span) {
 	}
 	f.Tool.Succeeded = f.Tool.Succeeded || f.Event == "success" ||
 		f.Event == "" && !f.Failed && (f.Tool.Output != nil || s.Status().Code() == ptrace.StatusCodeOk)
+}
+
+// argumentsOf returns what a tool was given, of the arguments of the function that ran it.
+//
+//	{"args": [], "kwargs": {"city": "Oslo"}, "sanitize_inputs_outputs": false}    smolagents, LlamaIndex
+//	{"tool": "…", "calling": {"tool_name": "weather", "arguments": {"city": …}}}  CrewAI
+func argumentsOf(raw json.RawMessage) json.RawMessage {
+	o, ok := objectOf(raw)
+	if calling := o.inner("calling"); ok && calling.has("arguments") {
+		return calling["arguments"]
+	}
+	for key := range o {
+		if key != "args" && key != "kwargs" && key != "sanitize_inputs_outputs" {
+			return raw
+		}
+	}
+	if len(o.inner("kwargs")) > 0 {
+		return o["kwargs"]
+	} else if o.has("args") {
+		return o["args"]
+	}
+	return raw
+}
+
+// questionOf returns the question of an object in which nothing else is: the arguments of a function may have switches
+// and what is empty beside it, {"task": "Weather?", "stream": false}.
+func questionOf(raw json.RawMessage) (question string) {
+	o, _ := objectOf(raw)
+	for key, member := range o {
+		switch s := text(member); {
+		case s != "" && slices.Contains(wordLists["asked"], key) && question == "":
+			question = s
+		case s != "", len(member) > 2 && (member[0] == '{' || member[0] == '['):
+			return ""
+		}
+	}
+	return question
 }
 
 // fillToolOutput reads what a tool answered. LangChain has it answer with a message that names the call.

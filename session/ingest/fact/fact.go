@@ -440,13 +440,15 @@ func PartsOf(messages []Message) (parts []Part) {
 // abort. Another word stays as it is.
 func FinishReason(word string) string {
 	w := strings.ToLower(strings.TrimSpace(word))
-	switch strings.NewReplacer("_", "-", " ", "-").Replace(w) {
-	case "stop", "end-turn", "endturn", "completed", "complete", "stop-sequence", "eos", "end", "finish-reason-stop":
+	w = strings.NewReplacer("_", "-", " ", "-").Replace(strings.TrimPrefix(w, "finishreason."))
+	switch strings.TrimPrefix(w, "finish-reason-") {
+	case "stop", "end-turn", "endturn", "completed", "complete", "stop-sequence", "eos", "end":
 		return "stop"
-	case "tool-calls", "tool-call", "tool-use", "tooluse", "function-call", "function-calls", "tool-calls-requested":
+	case "tool-calls", "tool-call", "tool-use", "tooluse", "function-call", "function-calls", "tool-calls-requested",
+		"tool-execution":
 		return "tool-calls"
 	case "length", "max-tokens", "maxtokens", "max-output-tokens", "model-length", "model-context-window-exceeded",
-		"incomplete", "finish-reason-max-tokens":
+		"incomplete":
 		return "length"
 	case "content-filter", "contentfilter", "content-filtered", "safety", "refusal", "blocked", "blocklist",
 		"prohibited-content", "recitation", "spii", "guardrail-intervened":

@@ -4,8 +4,8 @@ import "testing"
 
 func TestFinishReason(t *testing.T) {
 	for want, words := range map[string][]string{
-		"tool-calls": {"tool-calls", "tool_calls", "tool_call", "tool_use", "TOOL_CALL", "function_call"},
-		"stop":       {"stop", "STOP", "end_turn", "completed", "stop_sequence"},
+		"tool-calls": {"tool-calls", "tool_calls", "tool_call", "tool_use", "TOOL_CALL", "function_call", "TOOL_EXECUTION"},
+		"stop":       {"stop", "STOP", "end_turn", "completed", "stop_sequence", "FinishReason.STOP"},
 		"length":     {"length", "max_tokens", "MAX_TOKENS"}, "content-filter": {"content_filter", "content-filter",
 			"SAFETY",
 			"refusal"}, "error": {"error"}, "Weird": {"Weird"}, "": {""},
