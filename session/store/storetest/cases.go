@@ -21,13 +21,6 @@ func base() []store.Batch {
 	}
 }
 
-// undated are a compaction of which the time is not known, and its time.
-func undated(sessionID, id string, at int64, tail string, tokens int64) []store.Batch {
-	b := compaction(sessionID, id, -epoch, tail, tokens)
-	return []store.Batch{b, {Messages: []store.MessageChange{
-		{ID: id, SessionID: sessionID, CreatedAt: epoch + at, UpdatedAt: epoch + at}}}}
-}
-
 func rewind(to string, at int64, undone bool) store.Batch {
 	return ofSession("s1", 1, store.SessionChange{Rewinds: []store.Rewind{{To: to, At: epoch + at, Undone: undone}}})
 }
@@ -54,14 +47,18 @@ func texts(t *session.Transcript) []string {
 // parts makes a batch of parts.
 func parts(all ...store.PartChange) store.Batch { return store.Batch{Parts: all} }
 
-// layout lists the parts of a message as index:id.
-func layout(m session.MessageAndParts) []string {
-	var all []string
-	for _, p := range m.Parts {
-		all = append(all, fmt.Sprintf("%d:%s", p.Index, p.ID))
+// annotation is one of a session that was made, changed or undone at a time.
+func annotation(kind, name string, at int64, more func(*store.Annotation)) store.Annotation {
+	n := store.Annotation{SessionID: "s1", Kind: kind, Name: name, Author: "ann", CreatedAt: epoch + at,
+		UpdatedAt: epoch + at}
+	if more != nil {
+		more(&n)
 	}
-	return all
+	n.Identify()
+	return n
 }
+
+func annotated(all ...store.Annotation) store.Batch { return store.Batch{Annotations: all} }
 
 // otherCases are those that no story is.
 var otherCases = []testCase{

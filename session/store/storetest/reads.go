@@ -46,30 +46,6 @@ var readCases = []testCase{
 		h.equal("sessions", len(List(h, s, store.SessionQuery{})), 50)
 		h.equal("all", len(List(h, s, store.SessionQuery{Limit: -1})), 60)
 	})},
-	{"read/unknown", "What is not there is ErrNotFound where one thing is asked for, and nothing where many are.",
-		with(func(h *harness, s Store) {
-			ctx := context.Background()
-			for _, name := range []string{"last", "", "ses\xff", "ses\x00"} {
-				if _, err := s.Resolve(ctx, name); !errors.Is(err, store.ErrNotFound) {
-					h.Errorf("Resolve(%q): %v", name, err)
-				}
-			}
-			if _, err := s.Session(ctx, "x"); !errors.Is(err, store.ErrNotFound) {
-				h.Errorf("Session: %v", err)
-			}
-			if _, err := s.Transcript(ctx, "x"); !errors.Is(err, store.ErrNotFound) {
-				h.Errorf("Transcript: %v", err)
-			}
-			if _, err := s.Blob(ctx, store.BlobToolCatalog, "x"); !errors.Is(err, store.ErrNotFound) {
-				h.Errorf("Blob: %v", err)
-			}
-			if d, err := s.Decisions(ctx, "x"); err != nil || len(d) != 0 {
-				h.Errorf("Decisions: %v, %v", d, err)
-			}
-			if l, err := s.SpanRefs(ctx, "x"); err != nil || len(l) != 0 {
-				h.Errorf("Links: %v, %v", l, err)
-			}
-		})},
 	{"write/concurrent", "Concurrent writers and readers share a store: every change that was acknowledged is there, " +
 		"and a transcript is one state of its session.", with(func(h *harness, s Store) {
 		const writers, each = 8, 12

@@ -5,8 +5,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-
-	"github.com/agenttrace/agenttrace/session/store"
 )
 
 // SQL is a [Store] whose tables other programs can change.
@@ -44,6 +42,10 @@ INSERT INTO chat_messages(id, session_id, role, created_at, updated_at) VALUES (
 	h.script(s, `INSERT INTO chat_parts(id, message_id, session_id, "index", type, data_json, created_at, updated_at)
  VALUES `+strings.Join(rows, ","))
 	slices.Reverse(want)
-	h.equal("parts", h.hits(s, h.args(`{"Text":"Needle"}`), func(hit *store.Hit) string { return hit.PartID }),
-		strings.Join(want, ", "))
+	found, err := h.hits(s, h.args(`{"Text":"Needle"}`))
+	h.check(err)
+	for i := range found {
+		rows[i] = found[i].PartID
+	}
+	h.equal("parts", rows, want)
 }

@@ -431,22 +431,6 @@ func textPart(sessionID, messageID, id string, index, at int64, text string) sto
 	}
 }
 
-// toolPart is a call of bash in some state. data holds further keys and values.
-func toolPart(sessionID, messageID, id string, index, at int64, rank store.Rank, state string,
-	data ...any) store.PartChange {
-	keys := append([]any{"type", "tool-bash", "toolCallId", "call-" + id, "state", state}, data...)
-	switch rank {
-	case store.RankStub:
-		keys = append(keys, "toolMetadata", map[string]any{"agenttrace": map[string]any{"stub": true}})
-	case store.RankLive:
-		keys = append(keys, "toolMetadata", map[string]any{"agenttrace": map[string]any{"live": true}})
-	}
-	return store.PartChange{
-		ID: id, MessageID: messageID, SessionID: sessionID, Index: index, Type: "tool-bash", Data: object(keys...),
-		ToolCallID: "call-" + id, ToolState: state, CreatedAt: epoch + at, UpdatedAt: epoch + at, Rank: rank,
-	}
-}
-
 // object encodes keys and values in the order given.
 func object(keysAndValues ...any) json.RawMessage {
 	b := []byte("{")

@@ -36,7 +36,8 @@ import (
 //
 // A story is built in many ways: see [harness.story]. After a line "in order" each batch is stored when it comes, and
 // checks are of what is stored so far. A line "--" begins another story of the rule, on an empty store. Times count
-// from epoch, in milliseconds: @40 in JSON, and in what is read. Words with spaces are between backquotes. FORK is
+// from epoch, in milliseconds: @40 in JSON, and in what is read. Words with spaces are between backquotes; a
+// word in quotes is one of Go. FORK is
 // the session that a user forked last.
 
 //go:embed stories/*.txt
@@ -187,13 +188,27 @@ func (a *args) word() string {
 	a.left = a.left[1:]
 	if w == "FORK" {
 		return a.h.forked
+	} else if text, err := strconv.Unquote(w); err == nil {
+		return text
 	}
 	return w
 }
 
+// rest are the words that are left.
+func (a *args) rest() []string {
+	words := a.left
+	a.left = nil
+	return words
+}
+
+// int is a number; "?" is a time that is not known.
 func (a *args) int() int64 {
 	a.h.Helper()
-	n, err := strconv.ParseInt(a.word(), 10, 64)
+	w := a.word()
+	if w == "?" {
+		return -epoch
+	}
+	n, err := strconv.ParseInt(w, 10, 64)
 	a.h.check(err)
 	return n
 }

@@ -68,10 +68,15 @@ func init() {
 		}),
 		// call TIME RANK STATE key=value: of the call p1 of the message m1 of the session s1
 		"call": one(func(_ *harness, a *args) store.Batch {
-			at, rank, state := a.int(), a.rank(), a.word()
-			var data []any
+			c := textPart("s1", "m1", "p1", 0, a.int(), "")
+			c.Type, c.ToolCallID, c.Rank, c.ToolState = "tool-bash", "call-p1", a.rank(), a.word()
+			data := []any{"type", c.Type, "toolCallId", c.ToolCallID, "state", c.ToolState}
 			a.pairs(func(key, value string) { data = append(data, key, json.RawMessage(value)) })
-			return parts(toolPart("s1", "m1", "p1", 0, at, rank, state, data...))
+			if mark := [...]string{"stub", "live", ""}[c.Rank]; mark != "" {
+				data = append(data, "toolMetadata", map[string]any{"agenttrace": map[string]any{mark: true}})
+			}
+			c.Data = object(data...)
+			return parts(c)
 		}),
 		// span SESSION MESSAGE ID TIMES {SpanRef}
 		"span": one(func(_ *harness, a *args) store.Batch {
@@ -87,10 +92,6 @@ func init() {
 		"compaction": one(func(_ *harness, a *args) store.Batch {
 			return compaction(a.word(), a.word(), a.int(), strings.TrimPrefix(a.word(), "-"), a.int())
 		}),
-		// undated ID TIME TAIL TOKENS: a compaction of s1 of which the time is not known, and its time
-		"undated": func(_ *harness, a *args) []store.Batch {
-			return undated("s1", a.word(), a.int(), a.word(), a.int())
-		},
 		// rewind TO TIME undone: of s1
 		"rewind": one(func(_ *harness, a *args) store.Batch { return rewind(a.word(), a.int(), len(a.left) > 0) }),
 		// fork ID FROM MESSAGE TIME
