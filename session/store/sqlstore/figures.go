@@ -368,23 +368,55 @@ const keptAtOnce = 64
 // errNotKept reports that many sessions have no figures that are kept.
 var errNotKept = errors.New("figures are not kept")
 
-// withFigures reads with the figures that are kept. If read returns errNotKept, and of which sessions they are missing,
-// these are kept and it is called again; keeps reports that it may.
-func (r *Reader) withFigures(ctx context.Context, read func(conn Conn, keeps bool) (missing []string, _ error)) error {
-	keeper, can := r.source.(Keeper)
-	var missing []string
-	err := r.source.Read(ctx, func(conn Conn) (err error) {
-		missing, err = read(conn, can && conn.Dialect().Figures)
-		return err
-	})
-	if !errors.Is(err, errNotKept) {
-		return err
+// withFigures reads with the figures that are kept; missing are the sessions of which none are, in order. If these are
+// many, their figures are kept first, where the store can be written.
+func (r *Reader) withFigures(ctx context.Context, read func(conn Conn, missing []string) error) error {
+	keeper, keeps := r.source.(Keeper)
+	for {
+		var missing []string
+		err := r.source.Read(ctx, func(conn Conn) error {
+			all, sessions, err := missingFigures(conn)
+			if missing = all; err != nil {
+				return err
+			}
+			if n := int64(len(missing)); keeps && conn.Dialect().Figures && n > 0 && n >= min(minKept, sessions/16) {
+				return errNotKept
+			}
+			return read(conn, missing)
+		})
+		if !errors.Is(err, errNotKept) {
+			return err
+		}
+		keepFigures(ctx, keeper, missing)
+		keeps = false
 	}
-	keepFigures(ctx, keeper, missing)
-	return r.source.Read(ctx, func(conn Conn) error {
-		_, err := read(conn, false)
-		return err
+}
+
+// missingFigures finds the rows that are emptied and the sessions that are new. Only if there are others without a row,
+// which the number of rows shows, it looks for the row of each. It returns how many sessions there are, too.
+func missingFigures(conn Conn) (missing []string, sessions int64, err error) {
+	d := conn.Dialect()
+	query, count := `SELECT id FROM chat_sessions`, `SELECT count(*), 0`
+	if d.Figures {
+		query = `SELECT session_id FROM session_stats WHERE turns IS NULL`
+		count = `SELECT count(*), count(*) - (SELECT count(*) FROM session_stats)`
+		if d.NewRows != "" {
+			query += ` UNION ` + d.NewRows
+			count += ` - (SELECT count(*) FROM (` + d.NewRows + `) n
+ WHERE NOT EXISTS (SELECT 1 FROM session_stats f WHERE f.session_id = n.session_id))`
+		}
+	}
+	_, err = first(conn, count+` FROM chat_sessions`, func(row store.Row) {
+		if sessions = row.ColumnInt64(0); row.ColumnInt64(1) != 0 {
+			query += ` UNION SELECT s.id FROM chat_sessions s
+ WHERE NOT EXISTS (SELECT 1 FROM session_stats f WHERE f.session_id = s.id)`
+		}
 	})
+	if err == nil {
+		missing, err = texts(conn, query)
+	}
+	slices.Sort(missing)
+	return missing, sessions, err
 }
 
 // Keeper is a [Source] that can be written, if only to keep figures.

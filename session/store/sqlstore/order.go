@@ -40,16 +40,9 @@ func (a ranked) compare(b ranked) int {
 // others, of which it is made of their messages and calls, are emitted between them.
 func (r *Reader) byFigure(ctx context.Context, q *store.SessionQuery, among []string,
 	emit func(session.Session) error) error {
-	return r.withFigures(ctx, func(conn Conn, keeps bool) ([]string, error) {
-		o := figureOrder{conn: conn, q: q, place: slices.Index(figureSorts, q.Sort)}
-		err := o.findMissing()
-		if err == nil && keeps && len(o.missing) >= minKept {
-			err = errNotKept
-		}
-		if err == nil {
-			err = o.read(among, emit)
-		}
-		return o.missing, err
+	return r.withFigures(ctx, func(conn Conn, missing []string) error {
+		o := figureOrder{conn, q, slices.Index(figureSorts, q.Sort), missing}
+		return o.read(among, emit)
 	})
 }
 
@@ -60,32 +53,6 @@ type figureOrder struct {
 	place int
 	// missing are the sessions of which no figure is kept.
 	missing []string
-}
-
-// findMissing finds the rows that are emptied and the sessions that are new. Only if there are others without a row, which
-// the number of rows shows, it looks for the row of each.
-func (o *figureOrder) findMissing() (err error) {
-	d := o.conn.Dialect()
-	query, others := `SELECT id FROM chat_sessions`, int64(0)
-	if d.Figures {
-		count := `SELECT (SELECT count(*) FROM chat_sessions) - (SELECT count(*) FROM session_stats)`
-		query = `SELECT session_id FROM session_stats WHERE turns IS NULL`
-		if d.NewRows != "" {
-			query += ` UNION ` + d.NewRows
-			count += ` - (SELECT count(*) FROM (` + d.NewRows + `) n
- WHERE NOT EXISTS (SELECT 1 FROM session_stats f WHERE f.session_id = n.session_id))`
-		}
-		others, err = number(o.conn, count)
-	}
-	if others != 0 {
-		query += ` UNION SELECT s.id FROM chat_sessions s
- WHERE NOT EXISTS (SELECT 1 FROM session_stats f WHERE f.session_id = s.id)`
-	}
-	if err == nil {
-		o.missing, err = texts(o.conn, query)
-	}
-	slices.Sort(o.missing)
-	return err
 }
 
 func (o *figureOrder) read(among []string, emit func(session.Session) error) error {

@@ -26,10 +26,9 @@ func (r *Reader) Stats(ctx context.Context, q store.StatsQuery) (store.Stats, er
 	}
 	var c *counter
 	if err == nil {
-		err = r.withFigures(ctx, func(conn Conn, keeps bool) ([]string, error) {
+		err = r.withFigures(ctx, func(conn Conn, missing []string) error {
 			c = newCounter(q)
-			err := c.read(conn, among, keeps)
-			return c.missing, err
+			return c.read(conn, among, missing)
 		})
 	}
 	if err != nil {
@@ -166,8 +165,6 @@ type counter struct {
 	periods map[quarter]string
 	// unpriced are models without a price.
 	unpriced map[string]bool
-	// missing are the sessions without figures that are kept.
-	missing []string
 }
 
 // groupKey are the values of the keys of a group, in their order.
@@ -211,25 +208,22 @@ func newCounter(q store.StatsQuery) *counter {
 	return c
 }
 
-// read counts all that is selected. If keeps is true and many sessions have no figures, it returns errNotKept instead.
-func (c *counter) read(conn Conn, among []string, keeps bool) error {
+// read counts all that is selected. missing are the sessions without figures that are kept.
+func (c *counter) read(conn Conn, among, missing []string) error {
 	if err := c.readSessions(conn, among); err != nil {
 		return err
 	}
-	if err := c.readKept(conn); err != nil {
+	if err := c.readKept(conn, missing); err != nil {
 		return err
 	}
+	var left []string
 	for id, s := range c.sessions {
-		if !s.counted {
-			c.missing = append(c.missing, id)
+		if !s.counted && !s.excluded {
+			left = append(left, id)
 		}
 	}
-	if keeps && len(c.missing) > 0 && len(c.missing) >= min(minKept, len(c.sessions)/16) {
-		return errNotKept
-	}
-	slices.Sort(c.missing)
-	selected := slices.DeleteFunc(c.missing, func(id string) bool { return c.sessions[id].excluded })
-	for some := range slices.Chunk(selected, keptAtOnce) {
+	slices.Sort(left)
+	for some := range slices.Chunk(left, keptAtOnce) {
 		all, err := readFigures(conn, some)
 		if err != nil {
 			return err
@@ -241,31 +235,19 @@ func (c *counter) read(conn Conn, among []string, keeps bool) error {
 	return nil
 }
 
-// readKept counts by the figures that are kept.
-func (c *counter) readKept(conn Conn) error {
-	d := conn.Dialect()
-	if !d.Figures {
+// readKept counts by the figures that are kept, and not missing.
+func (c *counter) readKept(conn Conn, missing []string) error {
+	if !conn.Dialect().Figures {
 		return nil
-	}
-	changed := map[string]bool{}
-	if d.NewRows != "" {
-		ids, err := texts(conn, d.NewRows)
-		if err != nil {
-			return err
-		}
-		for _, id := range ids {
-			changed[id] = true
-		}
 	}
 	var data []byte
 	var f figures
 	names := map[string]string{}
 	return conn.Query(`SELECT session_id, data FROM session_stats`, func(row store.Row) error {
 		s := c.sessions[row.ColumnText(0)]
-		if s == nil || changed[s.row.ID] {
+		if s == nil || s.excluded {
 			return nil
-		}
-		if s.counted = s.excluded; s.counted {
+		} else if _, is := slices.BinarySearch(missing, s.row.ID); is {
 			return nil
 		}
 		data = store.Bytes(row, 1, data)
