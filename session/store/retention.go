@@ -50,9 +50,8 @@ const deletedAtOnce = 16
 // The files that a session was imported from stay known, unlike when a user deletes it: an import that follows these
 // files would bring the session back, to be deleted again each time. It comes back when one of its files changes.
 func (p Retention) Apply(ctx context.Context, s Retained, now time.Time, deleted func(session.Session)) error {
-	all := func(int) (bool, error) { return false, nil }
 	if p.MaxAge > 0 {
-		if err := p.delete(ctx, s, now.Add(-p.MaxAge), all, deleted); err != nil {
+		if err := p.delete(ctx, s, now.Add(-p.MaxAge), nil, deleted); err != nil {
 			return err
 		}
 	}
@@ -62,41 +61,39 @@ func (p Retention) Apply(ctx context.Context, s Retained, now time.Time, deleted
 	} else if !ok {
 		return errors.New("the store does not know its size")
 	}
-	next := 0
-	enough := func(n int) (bool, error) {
-		if n < next {
-			return false, nil
-		}
-		next = n + deletedAtOnce
-		size, err := sizer.Size(ctx)
-		return size <= p.MaxSize, err
-	}
-	if is, err := enough(0); is || err != nil {
+	size, err := sizer.Size(ctx)
+	if err != nil || size <= p.MaxSize {
 		return err
 	}
-	return p.delete(ctx, s, now.Add(-recentlyUpdated), enough, deleted)
+	return p.delete(ctx, s, now.Add(-recentlyUpdated), sizer, deleted)
 }
 
-// delete deletes the families that were last updated before a time, the oldest first, until enough sessions are
-// deleted.
-func (p Retention) delete(ctx context.Context, s Retained, before time.Time, enough func(n int) (bool, error),
+// delete deletes the families that were last updated before a time, the oldest first; with a sizer until the store is
+// small enough.
+func (p Retention) delete(ctx context.Context, s Retained, before time.Time, sizer Sizer,
 	deleted func(session.Session)) error {
 	families, err := p.families(ctx, s, before)
-	n := 0
-	for i := 0; i < len(families) && err == nil; i++ {
-		if is, err := enough(n); is || err != nil {
-			return err
+	if err != nil {
+		return err
+	}
+	n := 0 // since the size was looked at
+	for _, family := range families {
+		if sizer != nil && n >= deletedAtOnce {
+			n = 0
+			if size, err := sizer.Size(ctx); err != nil || size <= p.MaxSize {
+				return err
+			}
 		}
-		for _, one := range families[i] {
-			if err = s.Delete(ctx, one.ID); err == nil {
+		for _, one := range family {
+			n++
+			if err := s.Delete(ctx, one.ID); err == nil {
 				deleted(one)
 			} else if !errors.Is(err, ErrNotFound) {
 				return err
 			}
-			n, err = n+1, nil
 		}
 	}
-	return err
+	return nil
 }
 
 // Run applies the retention at once and then once per interval, until ctx ends. looked is called after each time with
