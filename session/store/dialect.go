@@ -2,9 +2,8 @@ package store
 
 // Dialect is in what engines differ where they share SQL.
 type Dialect struct {
-	// Foreign reports that the store has the three canonical tables only: another program wrote it. Unobserved
-	// reports that it has no observations: an early version wrote it.
-	Foreign, Unobserved bool
+	// Foreign reports that the store has the three canonical tables only: another program wrote it.
+	Foreign bool
 	// OneWriter reports that one transaction at a time changes the store: what one reads stays true until it ends.
 	OneWriter bool
 	// Distributed reports that rows are distributed over several nodes: there are no recursive queries.

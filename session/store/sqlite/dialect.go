@@ -71,7 +71,6 @@ func extract(column string, path ...string) string {
 func dialectOf(conn *sqlite.Conn, tables []string) (store.Dialect, error) {
 	d := dialect
 	d.Foreign = !slices.Contains(tables, "agenttrace_schema") || !slices.Contains(tables, "chat_sessions")
-	d.Unobserved = !slices.Contains(tables, "observations")
 	columns := map[string][]string{}
 	for _, table := range []string{"chat_sessions", "chat_parts", "annotations", "session_stats"} {
 		var err error

@@ -189,7 +189,7 @@ func (f *file) openPool(uri string, flags sqlite.OpenFlags) error {
 		var tables []string
 		if err == nil {
 			tables, err = names(conn, `SELECT name FROM sqlite_schema
- WHERE name IN ('agenttrace_schema', 'chat_sessions', 'observations')`)
+ WHERE name IN ('agenttrace_schema', 'chat_sessions')`)
 		}
 		if err == nil {
 			f.dialect, err = dialectOf(conn, tables)

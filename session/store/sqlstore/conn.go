@@ -2,6 +2,7 @@ package sqlstore
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/agenttrace/agenttrace/session/store"
 )
@@ -54,6 +55,19 @@ func rowsOf[R any](conn Conn, t *store.Table[R], query string, args ...any) ([]R
 	var rows []R
 	err := conn.Query(query, t.AppendTo(&rows), args...)
 	return rows, err
+}
+
+// only returns the row of a table that a query selects. The error if there is none names what was looked for, by the
+// first argument.
+func only[R any](conn Conn, t *store.Table[R], what, query string, args ...any) (row R, _ error) {
+	rows, err := rowsOf(conn, t, query, args...)
+	if err == nil && len(rows) == 0 {
+		err = fmt.Errorf("%s %v: %w", what, args[0], store.ErrNotFound)
+	}
+	if err != nil {
+		return row, err
+	}
+	return rows[0], nil
 }
 
 // first calls scan with the row of a query that has one at most, and reports whether it has.

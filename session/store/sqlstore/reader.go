@@ -198,15 +198,8 @@ func (r *Reader) Session(ctx context.Context, id string) (session.Session, error
 }
 
 func sessionOf(conn Conn, id string) (session.Session, error) {
-	found, err := rowsOf(conn, store.SessionTable,
+	return only(conn, store.SessionTable, "session",
 		`SELECT `+conn.Dialect().SessionColumns+` FROM chat_sessions s WHERE s.id = ?`, id)
-	if err == nil && len(found) == 0 {
-		err = fmt.Errorf("session %s: %w", id, store.ErrNotFound)
-	}
-	if err != nil {
-		return session.Session{}, err
-	}
-	return found[0], nil
 }
 
 // Decisions implements [store.Reader].
@@ -238,14 +231,9 @@ func (r *Reader) Annotations(ctx context.Context, sessionIDs ...string) ([]store
 // SpanRefs implements [store.Reader].
 func (r *Reader) SpanRefs(ctx context.Context, sessionID string) ([]store.SpanRef, error) {
 	return own(ctx, r, func(conn Conn) ([]store.SpanRef, error) {
-		query := `SELECT ` + store.SpanTable.List + ` FROM span_refs WHERE session_id = ?1`
-		if !conn.Dialect().Unobserved {
-			query += ` UNION ALL
- SELECT ` + store.SpanTable.Prefixed("", "facts_json") + ` FROM observations WHERE session_id = ?1
-  AND kind <> '` + store.KindEvaluation + `'`
-		}
-		return rowsOf(conn, store.SpanTable,
-			query+` ORDER BY start_nano, trace_id, span_id, kind, message_id, part_id`, sessionID)
+		return rowsOf(conn, store.SpanTable, `SELECT `+store.SpanTable.List+` FROM span_refs WHERE session_id = ?1
+ UNION ALL SELECT `+store.SpanTable.Prefixed("", "facts_json")+` FROM observations WHERE session_id = ?1
+  AND kind <> '`+store.KindEvaluation+`' ORDER BY start_nano, trace_id, span_id, kind, message_id, part_id`, sessionID)
 	})
 }
 
@@ -253,7 +241,7 @@ func (r *Reader) SpanRefs(ctx context.Context, sessionID string) ([]store.SpanRe
 func (r *Reader) MayHaveNotices(ctx context.Context, ids []string) (map[string]bool, error) {
 	return ofEach(ctx, r, ids, func(conn Conn, id string) (may, has bool, _ error) {
 		found, err := first(conn, noticesQuery(conn.Dialect()), func(store.Row) {}, id, "\t\n\r ")
-		if err == nil && !found && !conn.Dialect().Unobserved {
+		if err == nil && !found && !conn.Dialect().Foreign {
 			found, err = first(conn, misplacedSpan, func(store.Row) {}, id)
 		}
 		return true, found, err
@@ -382,26 +370,20 @@ func (r *Reader) Pending(ctx context.Context) (int64, error) {
 // observations counts those that match a condition.
 func (r *Reader) observations(ctx context.Context, where string, args ...any) (int64, error) {
 	return own(ctx, r, func(conn Conn) (int64, error) {
-		if conn.Dialect().Unobserved {
-			return 0, nil
-		}
 		return number(conn, `SELECT count(*) FROM observations WHERE `+where, args...)
 	})
 }
 
 // Blob implements [store.Reader].
 func (r *Reader) Blob(ctx context.Context, kind store.BlobKind, digest string) (store.Blob, error) {
-	found, err := own(ctx, r, func(conn Conn) ([]store.Blob, error) {
-		return rowsOf(conn, store.BlobTables[kind], store.BlobTables[kind].ByKey, digest)
+	b, err := own(ctx, r, func(conn Conn) (store.Blob, error) {
+		return only(conn, store.BlobTables[kind], string(kind), store.BlobTables[kind].ByKey, digest)
 	})
-	if err == nil && len(found) == 0 {
+	if err == nil && b.Digest == "" { // another program's store has none
 		err = fmt.Errorf("%s %s: %w", kind, digest, store.ErrNotFound)
 	}
-	if err != nil {
-		return store.Blob{Kind: kind}, err
-	}
-	found[0].Kind = kind
-	return found[0], nil
+	b.Kind = kind
+	return b, err
 }
 
 // Resolve implements [store.Reader].

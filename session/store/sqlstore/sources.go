@@ -2,7 +2,6 @@ package sqlstore
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/agenttrace/agenttrace/session/store"
 )
@@ -32,16 +31,12 @@ func (r *Reader) ImportSources(ctx context.Context, prefix string) ([]store.Impo
 // ImportSource implements [store.ImportSources].
 func (r *Reader) ImportSource(ctx context.Context, path string) (store.ImportSource, error) {
 	return get(ctx, r, func(conn Conn) (store.ImportSource, error) {
-		found, err := rowsOf(conn, store.SourceTable, store.SourceTable.ByKey, path)
-		if err == nil && len(found) == 0 {
-			err = fmt.Errorf("source %s: %w", path, store.ErrNotFound)
+		found, err := only(conn, store.SourceTable, "source", store.SourceTable.ByKey, path)
+		if err == nil {
+			err = sourceSessions(conn, ` WHERE path = ?1 ORDER BY path`, path,
+				func(string) *store.ImportSource { return &found })
 		}
-		if err != nil {
-			return store.ImportSource{}, err
-		}
-		err = sourceSessions(conn, ` WHERE path = ?1 ORDER BY path`, path,
-			func(string) *store.ImportSource { return &found[0] })
-		return found[0], err
+		return found, err
 	})
 }
 

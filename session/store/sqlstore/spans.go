@@ -22,14 +22,12 @@ func spansOf(conn Conn, sessionID string) ([]store.SpanRef, error) {
 // spansOfMessages returns those of spansOf that belong to messages, which are a JSON list of ids.
 func spansOfMessages(conn Conn, sessionID, messages string) ([]store.SpanRef, error) {
 	d := conn.Dialect()
+	// What an observation reports of a span may be of another message than what was imported of it: all reports of a
+	// span are read of which one is of the messages.
 	// The index of span_refs leaves out the spans of decisions: the decisions have them.
 	of := `SELECT r.trace_id, r.span_id FROM ` + ofMessages(d, "span_refs") + ` AND r.kind <> 'permission.evaluate'
- UNION SELECT r.trace_id, r.span_id FROM ` + ofMessages(d, "permission_decisions") + ` AND r.span_id IS NOT NULL`
-	if !d.Unobserved {
-		// What an observation reports of a span may be of another message than what was imported of it: all reports of
-		// a span are read of which one is of the messages.
-		of += ` UNION SELECT r.trace_id, r.span_id FROM ` + ofMessages(d, "observations") + ` AND r.span_id IS NOT NULL`
-	}
+ UNION SELECT r.trace_id, r.span_id FROM ` + ofMessages(d, "permission_decisions") + ` AND r.span_id IS NOT NULL
+ UNION SELECT r.trace_id, r.span_id FROM ` + ofMessages(d, "observations") + ` AND r.span_id IS NOT NULL`
 	return mergedSpans(conn, `(`+of+`) AS k CROSS JOIN `, ` AND s.trace_id = k.trace_id AND s.span_id = k.span_id`,
 		sessionID, messages)
 }
@@ -39,9 +37,8 @@ func spansOfMessages(conn Conn, sessionID, messages string) ([]store.SpanRef, er
 func mergedSpans(conn Conn, others, condition string, args ...any) ([]store.SpanRef, error) {
 	spans, err := rowsOf(conn, store.SpanTable, `SELECT `+store.SpanTable.Prefixed("s.")+` FROM `+others+
 		`span_refs s WHERE s.session_id = ?1`+condition, args...)
-	if err != nil || conn.Dialect().Unobserved {
-		slices.SortFunc(spans, store.CompareSpans)
-		return spans, err
+	if err != nil {
+		return nil, err
 	}
 	at := make(map[[2]string]int, len(spans))
 	for i := range spans {
