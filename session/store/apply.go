@@ -240,7 +240,7 @@ func (a *applier) applySession(w *sessionWork) {
 	for _, l := range w.links {
 		if l.TraceID != trace {
 			trace = l.TraceID
-			a.rows.noteTrace(trace, w.id)
+			a.rows.exec(noteTrace, trace, w.id)
 		}
 		a.putLink(w, l)
 	}

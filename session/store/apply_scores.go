@@ -226,11 +226,11 @@ func (a *applier) isWithin(id, other string) bool {
 // message of its user, where the span came to that, too.
 func (a *applier) spanTarget(traceID, spanID string) (to target) {
 	for depth := 0; spanID != "" && depth < 100; depth++ {
-		var at *attributedSpan
-		a.rows.ask(readAttributed(traceID, spanID, &at))
-		if at == nil {
+		found := selectRows(a.rows, attributedTable, attributedQuery, NameTrace, traceID, spanID)
+		if len(found) == 0 {
 			return to
 		}
+		at := &found[0]
 		to.session = cmp.Or(to.session, at.SessionID)
 		if at.MessageID != "" {
 			if at.Kind == semconv.SpanSessionTurn && len(at.Others) > 0 {

@@ -293,7 +293,7 @@ func encodeObject(values map[string]json.RawMessage) string {
 func (a *applier) moveCut(w *sessionWork) {
 	s := &w.row.State
 	marker, tail, index := Position{}, "", int64(-1)
-	markers := selectRows(a.rows, PartTable, w.id, compactionsQuery, w.id)
+	markers := selectRows(a.rows, PartTable, compactionsQuery, NameSession, w.id)
 	of := make([]string, len(markers))
 	for i := range markers {
 		of[i] = markers[i].MessageID

@@ -86,7 +86,7 @@ func (a *applier) adoptTranscript(b *Batch, row *SessionRow) {
 		ids[i] = messages[i].ID
 	}
 	a.rows.loadWhole(ids...)
-	annotations := a.rows.annotationsOf(row.ID)
+	annotations := selectRows(a.rows, AnnotationTable, annotationsQuery, NameSession, row.ID)
 	for _, m := range messages {
 		t.Messages = append(t.Messages, session.MessageAndParts{Message: m, Parts: a.rows.known(m.ID).parts})
 	}

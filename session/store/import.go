@@ -229,12 +229,12 @@ func (i *importer) run(in *Imported) {
 		})
 	}
 	for _, trace := range in.Traces {
-		i.rows.noteTrace(trace, w.id)
+		i.rows.exec(noteTrace, trace, w.id)
 	}
 	for _, l := range in.SpanRefs {
 		i.merge(&i.result.SpanRefs, "span "+l.SpanID, l.SessionID, func() (bool, error) {
 			if l.TraceID != "" {
-				i.rows.noteTrace(l.TraceID, w.id)
+				i.rows.exec(noteTrace, l.TraceID, w.id)
 			}
 			changed, _, refused := i.mergeSpan(&l)
 			return changed, refused

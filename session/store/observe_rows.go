@@ -139,7 +139,7 @@ func (a *applier) moveAnnotations(w *sessionWork) {
 	if w.observed.successor == "" {
 		return
 	}
-	all := a.rows.annotationsOf(w.id)
+	all := selectRows(a.rows, AnnotationTable, annotationsQuery, NameSession, w.id)
 	for _, n := range w.noted {
 		all = append(all, *n)
 	}
@@ -348,10 +348,10 @@ func (a *applier) isUnknown(w *sessionWork) bool {
 func (a *applier) applyObserved(w *sessionWork) {
 	o := &w.observed
 	for _, trace := range slices.Sorted(maps.Keys(o.traces)) {
-		a.rows.noteTrace(trace, w.id)
+		a.rows.exec(noteTrace, trace, w.id)
 	}
 	for _, trace := range slices.Sorted(maps.Keys(o.left)) {
-		a.rows.pruneTrace(trace, w.id)
+		a.rows.exec(pruneTrace, trace, w.id)
 	}
 	a.markUnbuilt(w)
 	for _, m := range o.messages {

@@ -155,18 +155,30 @@ func (r *rows) readStats(sessionIDs, messageIDs []string) query {
 	}
 }
 
-// selectRows returns the rows of a query that selects the columns of a table, and names the session.
-func selectRows[R any](r *rows, t *Table[R], sessionID, query string, args ...any) (all []R) {
+// selectRows returns the rows of a query that begins with the columns of a table, and names something: its parameter,
+// and those that follow.
+func selectRows[R any](r *rows, t *Table[R], query string, kind NameKind, name string, args ...any) (all []R) {
 	r.ask(func(s Statements) {
-		s.Name(NameSession, sessionID)
-		s.Select(query, t.AppendTo(&all), args...)
+		s.Name(kind, name)
+		s.Select(query, t.AppendTo(&all), append([]any{name}, args...)...)
 	})
 	return all
 }
 
-// annotationsOf returns the annotations of a session.
-func (r *rows) annotationsOf(sessionID string) []Annotation {
-	return selectRows(r, AnnotationTable, sessionID, annotationsQuery, sessionID)
+// scanText sets a text to the first column of a row.
+func scanText(text *string) func(Row) error {
+	return func(row Row) error {
+		*text = row.ColumnText(0)
+		return nil
+	}
+}
+
+// scanFound notes that there is a row.
+func scanFound(found *bool) func(Row) error {
+	return func(Row) error {
+		*found = true
+		return nil
+	}
 }
 
 const (
@@ -178,18 +190,21 @@ const (
   WHERE session_id = ?2 AND trace_id = ?1)`
 )
 
-// touch notes in the outboxes when a session changed: later than before, whatever the clock says.
-func touch(sessionID string) query {
-	return func(s Statements) {
-		note := func(outbox string, stamp int64) {
-			if stamp != 0 {
-				s.Exec(`INSERT INTO `+outbox+`(session_id, touched_at) VALUES (?, ?) ON CONFLICT (session_id)
- DO UPDATE SET touched_at = `+s.Dialect().Greatest+`(excluded.touched_at, `+outbox+`.touched_at + 1)`, sessionID, stamp)
-			}
+// touch notes in the outboxes when a session changed: later than before, whatever the clock says. Where writers do so,
+// it empties the figures of the session.
+func touch(s Statements, sessionID string) {
+	d := s.Dialect()
+	note := func(outbox string, stamp int64) {
+		if stamp != 0 {
+			s.Exec(`INSERT INTO `+outbox+`(session_id, touched_at) VALUES (?, ?) ON CONFLICT (session_id)
+ DO UPDATE SET touched_at = `+d.Greatest+`(excluded.touched_at, `+outbox+`.touched_at + 1)`, sessionID, stamp)
 		}
-		files, spans := s.Stamps()
-		note("export_outbox", files)
-		note("span_outbox", spans)
+	}
+	files, spans := s.Stamps()
+	note("export_outbox", files)
+	note("span_outbox", spans)
+	if d.Figures && d.NewRows == "" {
+		s.Exec(d.ClaimFigures, sessionID)
 	}
 }
 

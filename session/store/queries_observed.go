@@ -77,10 +77,8 @@ func (r *rows) prove(o *Observation, p UsageProof) {
 	if p.Counter != "" {
 		counter = p.Counter
 	}
-	r.later = append(r.later, func(s Statements) {
-		s.Exec(`UPDATE observations SET usage_counter = ?, usage_proof = ? WHERE trace_id = ? AND source = ?`,
-			counter, p.Proof, o.TraceID, o.Source)
-	})
+	r.exec(`UPDATE observations SET usage_counter = ?, usage_proof = ? WHERE trace_id = ? AND source = ?`,
+		counter, p.Proof, o.TraceID, o.Source)
 }
 
 // setOwner changes the owner of the observations of a trace; where there is no trace, of the one with the source.
@@ -98,10 +96,8 @@ func (r *rows) setOwner(trace, source, owner string) {
 
 // setUntil changes until when an observation lasts.
 func (r *rows) setUntil(at spanTime) {
-	r.later = append(r.later, func(s Statements) {
-		s.Exec(`UPDATE observations SET until_nano = ?, reach = ? WHERE trace_id = ? AND source = ?`,
-			at.Until, Reach(at.Start, at.Until), at.TraceID, at.Source)
-	})
+	r.exec(`UPDATE observations SET until_nano = ?, reach = ? WHERE trace_id = ? AND source = ?`,
+		at.Until, Reach(at.Start, at.Until), at.TraceID, at.Source)
 }
 
 // mark marks an owner, or deletes its mark where nothing was added.
@@ -155,10 +151,7 @@ func (t *traceWork) readIdentity(s Statements) {
 	s.Name(NameTrace, t.id)
 	s.Select(`SELECT declared_session FROM observations INDEXED BY idx_observations_declared
  WHERE trace_id = ?1 AND declared_session IS NOT NULL ORDER BY declared_rank, start_nano, declared_session LIMIT 1`,
-		func(row Row) error {
-			t.named = row.ColumnText(0)
-			return nil
-		}, t.id)
+		scanText(&t.named), t.id)
 	s.Select(`SELECT session_id FROM session_traces t WHERE trace_id = ?1 AND EXISTS (
  SELECT 1 FROM span_refs l WHERE l.session_id = t.session_id AND l.trace_id = ?1
   AND l.dialect = '`+DialectSDK+`') ORDER BY session_id`, appendText(&t.sessions), t.id)
@@ -177,13 +170,9 @@ func appendText(all *[]string) func(Row) error {
 }
 
 // ofTrace returns the observations of a trace, without their data, by source.
-func (r *rows) ofTrace(trace string) (all []ObservationRow) {
-	r.ask(func(s Statements) {
-		s.Name(NameTrace, trace)
-		s.Select(`SELECT `+ObservationTable.Prefixed("", "data")+` FROM observations
- WHERE trace_id = ? ORDER BY source`, ObservationTable.AppendTo(&all), trace)
-	})
-	return all
+func (r *rows) ofTrace(trace string) []ObservationRow {
+	return selectRows(r, ObservationTable, `SELECT `+ObservationTable.Prefixed("", "data")+` FROM observations
+ WHERE trace_id = ? ORDER BY source`, NameTrace, trace)
 }
 
 // thread is a session that a dialect names.
@@ -288,10 +277,7 @@ func (r *rows) sourcesOf(sessionID string) (all []sessionAttrs, sdk bool) {
 		s.Select(`SELECT `+attrsTable.List+` FROM observations INDEXED BY idx_observations_spans
  WHERE session_id = ?1`, attrsTable.AppendTo(&all), sessionID)
 		s.Select(`SELECT 1 FROM span_refs WHERE session_id = ? AND dialect = '`+DialectSDK+`' LIMIT 1`,
-			func(Row) error {
-				sdk = true
-				return nil
-			}, sessionID)
+			scanFound(&sdk), sessionID)
 	})
 	return slices.DeleteFunc(all, func(a sessionAttrs) bool { return a.Kind == KindEvaluation }), sdk
 }
@@ -373,10 +359,7 @@ func (w *window) size(r *rows) (count int, answer string) {
 			return nil
 		}, w.owner, w.from, w.to, rebuiltAtOnce+1)
 		s.Select(`SELECT message_id`+inWindow+` AND message_id IS NOT NULL AND session_id = ?1
- ORDER BY start_nano DESC LIMIT 1`, func(row Row) error {
-			answer = row.ColumnText(0)
-			return nil
-		}, w.owner, w.from, w.to)
+ ORDER BY start_nano DESC LIMIT 1`, scanText(&answer), w.owner, w.from, w.to)
 	})
 	return count, answer
 }
@@ -459,10 +442,8 @@ func (r *rows) readEvaluated(s Statements) {
 	if r.evaluated = !s.Dialect().OneWriter; r.evaluated {
 		return
 	}
-	s.Select(`SELECT 1 FROM tool_call_requests WHERE call_id >= ?1 AND call_id < ?1 || '~' LIMIT 1`, func(Row) error {
-		r.evaluated = true
-		return nil
-	}, EvaluationPrefix)
+	s.Select(`SELECT 1 FROM tool_call_requests WHERE call_id >= ?1 AND call_id < ?1 || '~' LIMIT 1`,
+		scanFound(&r.evaluated), EvaluationPrefix)
 }
 
 // evaluations returns the evaluations that are about something, in order.
@@ -490,16 +471,9 @@ func (r *rows) evaluations(about map[string]bool) (all []Observation) {
 }
 
 // responses returns the spans of the model calls with a response id, at most some.
-func (r *rows) responses(id string) (all []ObservationKey) {
-	r.ask(func(s Statements) {
-		s.Name(NameCall, ResponsePrefix+id)
-		s.Select(`SELECT trace_id, source FROM tool_call_requests WHERE call_id = ?
- ORDER BY start_nano, trace_id, source LIMIT 64`, func(row Row) error {
-			all = append(all, ObservationKey{row.ColumnText(0), row.ColumnText(1)})
-			return nil
-		}, ResponsePrefix+id)
-	})
-	return all
+func (r *rows) responses(id string) []ObservationKey {
+	return selectRows(r, requestTable, `SELECT `+requestTable.List+` FROM tool_call_requests WHERE call_id = ?
+ ORDER BY start_nano, trace_id, source LIMIT 64`, NameCall, ResponsePrefix+id)
 }
 
 // attributedSpan is what a span came to.
@@ -512,23 +486,15 @@ type attributedSpan struct {
 	Others       []string `column:"others_json"`
 }
 
-// readAttributed reads what a span, or a record, came to: by itself, by what the SDK reports, or by another record that
-// was emitted in it.
-func readAttributed(traceID, source string, found **attributedSpan) query {
-	return func(s Statements) {
-		s.Name(NameTrace, traceID)
-		s.Select(`SELECT `+attributedTable.List+`, 1 AS way, '' AS place FROM observations
+// attributedQuery selects what a span, or a record, of the trace ?1 came to: by itself, by what the SDK reports, or by
+// another record that was emitted in it.
+var attributedQuery = `SELECT ` + attributedTable.List + `, 1 AS way, '' AS place FROM observations
   WHERE trace_id = ?1 AND source = ?2
- UNION ALL SELECT `+attributedTable.Prefixed("", "others_json")+`, 2, session_id FROM span_refs
+ UNION ALL SELECT ` + attributedTable.Prefixed("", "others_json") + `, 2, session_id FROM span_refs
   WHERE span_id = ?2 AND trace_id = ?1 AND session_id IN (SELECT session_id FROM session_traces WHERE trace_id = ?1)
- UNION ALL SELECT `+attributedTable.List+`, 3, source FROM observations
+ UNION ALL SELECT ` + attributedTable.List + `, 3, source FROM observations
   WHERE trace_id = ?1 AND span_id = ?2 AND source <> ?2 AND message_id IS NOT NULL
- ORDER BY way, place LIMIT 1`, func(row Row) error {
-			*found = new(attributedSpan)
-			return attributedTable.Scan(row, *found)
-		}, traceID, source)
-	}
-}
+ ORDER BY way, place LIMIT 1`
 
 // sessionOfTrace returns the session of the trace of an evaluation: its owner, or else the first.
 func (r *rows) sessionOfTrace(e *Observation) (id string) {
@@ -539,10 +505,7 @@ func (r *rows) sessionOfTrace(e *Observation) (id string) {
 		s.Name(NameTrace, e.TraceID)
 		s.Select(`SELECT session_id FROM session_traces t WHERE trace_id = ?1 ORDER BY NOT EXISTS (
  SELECT 1 FROM observations o WHERE o.trace_id = ?1 AND o.source = ?2 AND o.owner = t.session_id), session_id LIMIT 1`,
-			func(row Row) error {
-				id = row.ColumnText(0)
-				return nil
-			}, e.TraceID, e.Source)
+			scanText(&id), e.TraceID, e.Source)
 	})
 	return id
 }

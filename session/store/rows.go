@@ -38,8 +38,10 @@ type rows struct {
 	// evaluated reports that there may be evaluations; see readEvaluated.
 	evaluated bool
 
-	// later and last are statements for after the rows, and for after all else, in order.
-	later, last []query
+	// later are statements for after the rows, in order; touched are the sessions that changed, for exports that follow
+	// the store.
+	later   []query
+	touched map[string]bool
 
 	// err is the first error of the engine, which ends the merge: see [run].
 	err error
@@ -98,7 +100,7 @@ func run(tx Tx, do func(*rows)) error {
 		r.forget()
 		r.sessions.reset()
 		r.forks, r.forksOf, r.transcripts = make(map[string]bool), make(map[string][]string), make(map[string][]string)
-		r.later, r.last, r.err = nil, nil, nil
+		r.later, r.touched, r.err = nil, nil, nil
 		do(r)
 		r.ask()
 		if !errors.Is(r.err, errRefusedRow) {
@@ -137,7 +139,7 @@ func (r *rows) within(what, id string, f func()) {
 
 // ask writes what is to be written, and has queries answered.
 func (r *rows) ask(queries ...query) {
-	dirty := len(r.changed)+len(r.later)+len(r.last) > 0 ||
+	dirty := len(r.changed)+len(r.later)+len(r.touched) > 0 ||
 		slices.ContainsFunc(r.tables(), func(t table) bool { return t.isDirty() })
 	if r.err != nil || len(queries) == 0 && !dirty {
 		return
@@ -156,10 +158,6 @@ func (r *rows) ask(queries ...query) {
 // write adds the statements that write what was changed. Deletions make room, and a row follows what it refers to. A
 // row whose session or message is refused is left out without an error of its own, because all is undone then.
 func (r *rows) write(s Statements) {
-	var recounted []string
-	if d := s.Dialect(); d.Figures && d.NewRows == "" {
-		recounted = r.recounted()
-	}
 	for _, blobs := range r.blobs {
 		// In the same order in every transaction, so that two that have the same ones do not wait for each other.
 		slices.SortFunc(blobs.dirty, func(x, y *entry[Blob]) int { return strings.Compare(x.row.Digest, y.row.Digest) })
@@ -173,31 +171,13 @@ func (r *rows) write(s Statements) {
 			r.putParts(s)
 		}
 	}
-	for _, change := range slices.Concat(r.later, r.last) {
+	for _, change := range r.later {
 		change(s)
 	}
-	r.later, r.last = nil, nil
-	for _, id := range recounted {
-		s.Exec(s.Dialect().ClaimFigures, id)
+	for _, id := range slices.Sorted(maps.Keys(r.touched)) {
+		touch(s, id)
 	}
-}
-
-// recounted are the ids of the sessions of which messages or parts are to be written, in order.
-func (r *rows) recounted() (ids []string) {
-	for _, e := range r.messages.dirty {
-		for _, m := range []*session.Message{e.old, e.row} {
-			if m != nil {
-				ids = append(ids, m.SessionID)
-			}
-		}
-	}
-	for _, m := range r.changed {
-		for _, p := range slices.Concat(m.oldParts, m.parts) {
-			ids = append(ids, p.SessionID)
-		}
-	}
-	slices.Sort(ids)
-	return slices.Compact(ids)
+	r.later, r.touched = nil, nil
 }
 
 // session returns a session, nil when there is none.
@@ -227,16 +207,11 @@ func (r *rows) forksFrom(parentID string) []string {
 	return slices.Compact(ids)
 }
 
-// touch notes that a session changed, for exports that follow the store.
-func (r *rows) touch(sessionID string) { r.last = append(r.last, touch(sessionID)) }
+func (r *rows) touch(sessionID string) { set(&r.touched, sessionID, true) }
 
-// noteTrace notes that a trace has spans of a session, pruneTrace that it may have none any more.
-func (r *rows) noteTrace(traceID, sessionID string)  { r.finally(noteTrace, traceID, sessionID) }
-func (r *rows) pruneTrace(traceID, sessionID string) { r.finally(pruneTrace, traceID, sessionID) }
-
-// finally adds a statement for after all else.
-func (r *rows) finally(query string, args ...any) {
-	r.last = append(r.last, func(s Statements) { s.Exec(query, args...) })
+// exec adds a statement for after the rows.
+func (r *rows) exec(query string, args ...any) {
+	r.later = append(r.later, func(s Statements) { s.Exec(query, args...) })
 }
 
 // turnStats returns the spans of a message that have some.

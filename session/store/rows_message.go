@@ -98,7 +98,7 @@ func (r *rows) refusedPart(messageID, id string) error {
 	if !r.refusals.known[triedPart{messageID, id}] {
 		return nil
 	}
-	for _, p := range selectRows(r, PartTable, "", PartTable.ByKey, id) {
+	for _, p := range selectRows(r, PartTable, PartTable.ByKey, 0, id) {
 		if p.MessageID != messageID {
 			return refuse("its id belongs to message %s; it is left out", p.MessageID)
 		}

@@ -68,6 +68,7 @@ var (
 	attrsTable      = newTable[sessionAttrs]("observations", "")
 	attributedTable = newTable[attributedSpan]("observations", "")
 	spanTimeTable   = newTable[spanTime]("observations", "trace_id,source")
+	requestTable    = newTable[ObservationKey]("tool_call_requests", "")
 )
 
 // newTable returns the table of a name. key are the columns of its key, with commas between them, fixed others that
