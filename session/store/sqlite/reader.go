@@ -31,14 +31,12 @@ var (
 	_ store.Backuper = (*Reader)(nil)
 )
 
-// file is a store that is read. It opens the file when it is read first.
+// file is a store that is read.
 type file struct {
-	path string
-
-	once, closed sync.Once
-	pool         *sqlitex.Pool
-	err          error
-	dialect      store.Dialect
+	path    string
+	closed  sync.Once
+	pool    *sqlitex.Pool
+	dialect store.Dialect
 }
 
 // OpenReader opens the store at path for reading. It never creates the file: the error for one that is not there wraps
@@ -47,17 +45,11 @@ func OpenReader(ctx context.Context, path string) (*Reader, error) {
 	if err := checkPath(path); err != nil {
 		return nil, err
 	}
-	r := newReader(path)
-	if err := r.read(ctx, func(*sqlite.Conn) error { return nil }); err != nil {
-		r.Close()
+	f := &file{path: path}
+	if err := f.open(ctx); err != nil {
 		return nil, err
 	}
-	return r, nil
-}
-
-func newReader(path string) *Reader {
-	f := &file{path: path}
-	return &Reader{sqlstore.NewReader(f), f}
+	return &Reader{sqlstore.NewReader(f), f}, nil
 }
 
 // Name implements [store.Reader]: it is the path.
@@ -68,10 +60,6 @@ func (r *Reader) Path() string { return r.path }
 
 // Close closes the reader's connections.
 func (r *Reader) Close() error {
-	r.once.Do(func() { r.err = store.ErrClosed })
-	if r.pool == nil {
-		return nil
-	}
 	err := r.pool.Close()
 	r.closed.Do(func() { files.connect(-1) })
 	return err
@@ -106,10 +94,6 @@ func (f *file) Keep(ctx context.Context, fn func(sqlstore.Tx) error) (err error)
 
 // read runs fn with a connection, in one read transaction.
 func (f *file) read(ctx context.Context, fn func(*sqlite.Conn) error) (err error) {
-	f.once.Do(f.open)
-	if f.err != nil {
-		return f.err
-	}
 	conn, err := f.pool.Take(ctx)
 	if err != nil {
 		return openError(f.path, err)
@@ -125,41 +109,35 @@ func (f *file) read(ctx context.Context, fn func(*sqlite.Conn) error) (err error
 	return nil
 }
 
-func (f *file) open() {
-	_, err := os.Stat(f.path)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		f.err = fmt.Errorf("open store %s: %w: no such file", f.path, store.ErrNotFound)
-	case err != nil:
-		f.err = fmt.Errorf("open store %s: %w", f.path, err)
-	default:
-		f.err = checkRegular(f.path)
+func (f *file) open(ctx context.Context) error {
+	if _, err := os.Stat(f.path); errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("open store %s: %w: no such file", f.path, store.ErrNotFound)
+	} else if err != nil {
+		return fmt.Errorf("open store %s: %w", f.path, err)
 	}
-	if f.err == nil {
-		f.err = f.checkHeader()
+	if err := checkRegular(f.path); err != nil {
+		return err
 	}
-	if f.err != nil {
-		return
+	opened, err := files.open(f.path)
+	if err != nil {
+		return classifyFile(fmt.Errorf("open store %s: %w", f.path, err))
 	}
-	if f.err = f.openPool(f.path, sqlite.OpenReadOnly); f.err == nil || !isCantOpen(f.err) {
-		return
+	err = checkHeader(f.path, opened)
+	files.close(opened)
+	if err == nil {
+		err = f.openPool(ctx, f.path, sqlite.OpenReadOnly)
+	}
+	if err == nil || !isCantOpen(err) {
+		return err
 	}
 	// A file in WAL mode cannot be opened where its -shm cannot be made, as in a read-only directory. Without a -wal
 	// nobody is writing it, so it can be read as it lies there.
 	if _, err := os.Stat(f.path + "-wal"); errors.Is(err, fs.ErrNotExist) {
 		uri := (&url.URL{Scheme: "file",
 			Opaque: (&url.URL{Path: f.path}).EscapedPath(), RawQuery: "immutable=1"}).String()
-		f.err = f.openPool(uri, sqlite.OpenReadOnly|sqlite.OpenURI)
+		return f.openPool(ctx, uri, sqlite.OpenReadOnly|sqlite.OpenURI)
 	}
-}
-
-func (f *file) checkHeader() error {
-	opened, err := files.open(f.path)
-	if err != nil {
-		return classifyFile(fmt.Errorf("open store %s: %w", f.path, err))
-	}
-	defer files.close(opened)
-	return checkHeader(f.path, opened)
+	return err
 }
 
 func isCantOpen(err error) bool {
@@ -173,7 +151,7 @@ func isCantOpen(err error) bool {
 // errEmpty is the error for a file that has no tables, such as one that its writer has just made.
 var errEmpty = fmt.Errorf("%w: the database is empty; name another file", store.ErrNotStore)
 
-func (f *file) openPool(uri string, flags sqlite.OpenFlags) error {
+func (f *file) openPool(ctx context.Context, uri string, flags sqlite.OpenFlags) error {
 	pool, err := sqlitex.NewPool(uri, sqlitex.PoolOptions{
 		Flags: flags, PoolSize: readers,
 		PrepareConn: func(conn *sqlite.Conn) error {
@@ -183,7 +161,7 @@ func (f *file) openPool(uri string, flags sqlite.OpenFlags) error {
 	if err != nil {
 		return openError(f.path, err)
 	}
-	conn, err := pool.Take(context.Background())
+	conn, err := pool.Take(ctx)
 	if err == nil {
 		err = checkOurs(conn, f.path, false)
 		var tables []string

@@ -69,7 +69,7 @@ const (
 //
 // Errors wrap store.ErrLocked (naming the process that holds the store), store.ErrNotStore, store.ErrNewer, or
 // store.ErrUnavailable for what may pass. A file that is refused is not changed.
-func Open(ctx context.Context, path string, o Options) (*Store, error) {
+func Open(ctx context.Context, path string, o Options) (_ *Store, err error) {
 	if err := checkPath(path); err != nil {
 		return nil, err
 	}
@@ -78,27 +78,28 @@ func Open(ctx context.Context, path string, o Options) (*Store, error) {
 		return nil, err
 	}
 	files.connect(+1)
-	conn, err := openWriter(ctx, path, o)
-	if err != nil {
-		_ = l.release()
+	s := &Store{options: o, lock: l, requests: make(chan *request, maxRequests), done: make(chan struct{})}
+	defer func() {
+		if err != nil {
+			if s.conn != nil {
+				s.conn.Close()
+			}
+			_ = l.release()
+		}
+	}()
+	if s.conn, err = openWriter(ctx, path, o); err != nil {
 		return nil, err
 	}
-	info, err := os.Stat(path)
-	if err != nil {
-		conn.Close()
-		_ = l.release()
+	if s.file, err = os.Stat(path); err != nil {
 		return nil, classifyFile(fmt.Errorf("open store %s: %w", path, err))
 	}
-	touched, err := sqlitex.ResultInt64(conn.Prep(`SELECT coalesce(max(touched_at), 0) FROM (
+	s.touched, err = sqlitex.ResultInt64(s.conn.Prep(`SELECT coalesce(max(touched_at), 0) FROM (
  SELECT touched_at FROM export_outbox UNION ALL SELECT touched_at FROM span_outbox)`))
 	if err != nil {
-		conn.Close()
-		_ = l.release()
 		return nil, openError(path, err)
 	}
-	s := &Store{
-		Reader: newReader(path), options: o, lock: l, file: info, conn: conn, touched: touched,
-		requests: make(chan *request, maxRequests), done: make(chan struct{}),
+	if s.Reader, err = OpenReader(ctx, path); err != nil {
+		return nil, err
 	}
 	s.Writer = sqlstore.NewWriter(importsAtOnce, s.start)
 	go s.write()

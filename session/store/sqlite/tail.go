@@ -37,7 +37,7 @@ func (f *Follower) Poll(ctx context.Context) (store.Reader, store.Change, error)
 		return nil, store.Unchanged, fmt.Errorf("follow store %s: %w", f.path, err)
 	}
 	if f.reader != nil && os.SameFile(info, f.file) {
-		version, err := pragmaInt(f.conn, "data_version")
+		version, err := f.dataVersion()
 		if err != nil {
 			f.close()
 			return nil, store.Unchanged, openError(f.path, err)
@@ -68,22 +68,23 @@ func (f *Follower) open(ctx context.Context) (err error) {
 	if f.reader, err = OpenReader(ctx, f.path); err != nil {
 		return err
 	}
-	f.conn, err = sqlite.OpenConn(f.path, sqlite.OpenReadOnly)
-	if err == nil {
-		f.version, err = pragmaInt(f.conn, "data_version")
+	if f.conn, err = sqlite.OpenConn(f.path, sqlite.OpenReadOnly); err == nil {
+		f.version, err = f.dataVersion()
 	}
 	if f.still = err != nil && isCantOpen(err); f.still {
-		if f.conn != nil {
-			f.conn.Close()
-		}
-		if f.conn, err = sqlite.OpenConn(":memory:"); err == nil {
-			f.version, err = pragmaInt(f.conn, "data_version")
-		}
-	}
-	if err != nil {
+		return nil
+	} else if err != nil {
 		return openError(f.path, err)
 	}
 	return nil
+}
+
+// dataVersion is a number that changes when another connection commits.
+func (f *Follower) dataVersion() (int64, error) {
+	if f.still {
+		return 0, nil
+	}
+	return pragmaInt(f.conn, "data_version")
 }
 
 // lose closes what is open, and states what that means.
@@ -102,7 +103,7 @@ func (f *Follower) close() {
 	if f.conn != nil {
 		f.conn.Close()
 	}
-	f.reader, f.conn = nil, nil
+	f.reader, f.conn, f.still = nil, nil, false
 }
 
 // Close closes the store.
