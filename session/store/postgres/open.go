@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/url"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -58,6 +59,7 @@ func settings(dsn string) (*pgxpool.Config, error) {
 	params := config.ConnConfig.RuntimeParams
 	params["application_name"] = cmp.Or(params["application_name"], "agenttrace")
 	config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+		asText(conn.TypeMap())
 		// As statements, because poolers such as PgBouncer refuse these parameters of a connection.
 		var set strings.Builder
 		for _, p := range [][2]string{
@@ -224,42 +226,12 @@ func upgrade(ctx context.Context, tx pgx.Tx) error {
 			return err
 		}
 	}
-	if err := compress(ctx, tx); err != nil {
-		return err
-	}
 	if distributed {
 		if err := distributeTables(ctx, tx); err != nil {
 			return err
 		}
 	}
 	return setVersion(ctx, tx, current+1)
-}
-
-// compress has large values compressed by LZ4 where the server can: by the default they take several times as long.
-// Columns that have it already are left alone, because changing one locks its table.
-func compress(ctx context.Context, tx pgx.Tx) error {
-	var can bool
-	err := tx.QueryRow(ctx, `SELECT coalesce(bool_or('lz4' = ANY(enumvals)), false) FROM pg_settings
- WHERE name = 'default_toast_compression'`).Scan(&can)
-	if err != nil || !can {
-		return err
-	}
-	for _, column := range wide {
-		var needed bool
-		err := tx.QueryRow(ctx, `SELECT EXISTS (SELECT 1 FROM pg_attribute
- WHERE attrelid = to_regclass($1) AND attname = $2 AND attcompression <> 'l')`, column[0], column[1]).Scan(&needed)
-		if err != nil {
-			return err
-		}
-		if !needed {
-			continue
-		}
-		_, err = tx.Exec(ctx, `ALTER TABLE `+column[0]+` ALTER COLUMN `+column[1]+` SET COMPRESSION lz4`)
-		if err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // SQL is what makes the tables in an empty database.
@@ -311,29 +283,29 @@ func setVersion(ctx context.Context, q queryer, version int) error {
 	return nil
 }
 
-// distribution is the column by which Citus places the rows of each table. Tables of one session, and those of one
-// trace, are on one node.
-var distribution = []struct{ table, column, with string }{
-	{"chat_sessions", "id", "none"},
-	{"chat_messages", "session_id", "chat_sessions"},
-	{"chat_parts", "session_id", "chat_sessions"},
-	{"permission_decisions", "session_id", "chat_sessions"},
-	{"annotations", "session_id", "chat_sessions"},
-	{"span_refs", "session_id", "chat_sessions"},
-	{"session_traces", "session_id", "chat_sessions"},
-	{"session_state", "session_id", "chat_sessions"},
-	{"requested_indexes", "session_id", "chat_sessions"},
-	{"export_outbox", "session_id", "chat_sessions"},
-	{"span_outbox", "session_id", "chat_sessions"},
-	{"sent_spans", "session_id", "chat_sessions"},
-	{"unbuilt_turns", "owner", "chat_sessions"},
-	{"session_stats", "session_id", "chat_sessions"},
-	{"observations", "trace_id", "none"},
-	{"tool_call_requests", "trace_id", "observations"},
-	{"import_sources", "path", "none"},
-	{"import_source_sessions", "path", "import_sources"},
-	{"system_prompts", "digest", "none"},
-	{"tool_catalogs", "digest", "none"},
+// placed is a table, and the column by which Citus places its rows.
+type placed struct{ table, column string }
+
+// distribution are the tables in groups: rows with one value of their columns are on one node, those of a session or
+// those of a trace. Foreign keys need the first table of a group.
+var distribution = [][]placed{
+	{{"chat_sessions", "id"}, {"chat_messages", "session_id"}, {"chat_parts", "session_id"},
+		{"permission_decisions", "session_id"}, {"annotations", "session_id"}, {"span_refs", "session_id"},
+		{"session_traces", "session_id"}, {"session_state", "session_id"}, {"requested_indexes", "session_id"},
+		{"export_outbox", "session_id"}, {"span_outbox", "session_id"}, {"sent_spans", "session_id"},
+		{"unbuilt_turns", "owner"}, {"session_stats", "session_id"}},
+	{{"observations", "trace_id"}, {"tool_call_requests", "trace_id"}},
+	{{"import_sources", "path"}, {"import_source_sessions", "path"}},
+	{{"system_prompts", "digest"}},
+	{{"tool_catalogs", "digest"}},
+}
+
+// tablesOf are the names of the tables of groups.
+func tablesOf(groups ...[]placed) (names []string) {
+	for _, t := range slices.Concat(groups...) {
+		names = append(names, t.table)
+	}
+	return names
 }
 
 // indexTexts makes the index for searching, while others write.
@@ -365,16 +337,8 @@ func isDistributed(ctx context.Context, q queryer) (is bool, err error) {
 	if err != nil || !citus {
 		return false, err
 	}
-	err = q.QueryRow(ctx, `SELECT EXISTS (SELECT 1`+ourTables+`)`, distributedTables()).Scan(&is)
+	err = q.QueryRow(ctx, `SELECT EXISTS (SELECT 1`+ourTables+`)`, tablesOf(distribution...)).Scan(&is)
 	return is, err
-}
-
-func distributedTables() []string {
-	tables := make([]string, len(distribution))
-	for i, t := range distribution {
-		tables[i] = t.table
-	}
-	return tables
 }
 
 // distribute distributes the tables that are on one node, and removes the copies of their rows that Citus leaves on the
@@ -391,7 +355,7 @@ func distribute(ctx context.Context, tx pgx.Tx) error {
 		return err
 	}
 	_, err := tx.Exec(ctx, `SELECT truncate_local_data_after_distributing_table(logicalrelid)`+ourTables+
-		` AND pg_relation_size(logicalrelid) > 0`, distributedTables())
+		` AND pg_relation_size(logicalrelid) > 0`, tablesOf(distribution...))
 	return err
 }
 
@@ -402,20 +366,16 @@ func distributeTables(ctx context.Context, tx pgx.Tx) error {
  WHERE proname IN ('json_text', 'json_int') AND pg_function_is_visible(oid)`); err != nil {
 		return err
 	}
-	for _, t := range distribution {
-		// Any table of a group may be the one that is distributed. Foreign keys need the first.
-		var group []string
-		for _, other := range distribution {
-			if other.table != t.table && (other.table == t.with || other.with == t.table ||
-				other.with == t.with && t.with != "none") {
-				group = append(group, other.table)
-			}
-		}
-		if _, err := tx.Exec(ctx, `SELECT create_distributed_table(name, $3, colocate_with => coalesce((
+	for _, group := range distribution {
+		for _, t := range group {
+			// Any table of a group may be the one that is distributed.
+			if _, err := tx.Exec(ctx, `SELECT create_distributed_table(name, $3, colocate_with => coalesce((
  SELECT logicalrelid::text`+ourTables+` ORDER BY logicalrelid = to_regclass($4) DESC LIMIT 1), 'none'))
  FROM to_regclass($2) name WHERE name IS NOT NULL AND NOT EXISTS (
- SELECT 1 FROM pg_dist_partition WHERE logicalrelid = name)`, group, t.table, t.column, t.with); err != nil {
-			return err
+ SELECT 1 FROM pg_dist_partition WHERE logicalrelid = name)`,
+				tablesOf(group), t.table, t.column, group[0].table); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

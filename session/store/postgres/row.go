@@ -25,14 +25,8 @@ func (r *row) ColumnLen(i int) int { return len(r.values[i]) }
 func (r *row) ColumnBytes(i int, buf []byte) int { return copy(buf, r.values[i]) }
 
 func (r *row) ColumnText(i int) string {
-	if r.values[i] == nil {
-		return ""
-	}
-	switch r.fields[i].DataTypeOID {
-	case pgtype.Int8OID, pgtype.Int4OID, pgtype.Int2OID, pgtype.BoolOID:
+	if r.fields[i].DataTypeOID == pgtype.BoolOID {
 		return strconv.FormatInt(r.ColumnInt64(i), 10)
-	case pgtype.Float8OID, pgtype.Float4OID:
-		return strconv.FormatFloat(r.ColumnFloat(i), 'g', -1, 64)
 	}
 	return string(r.values[i])
 }
@@ -41,40 +35,27 @@ func (r *row) ColumnInt(i int) int { return int(r.ColumnInt64(i)) }
 
 func (r *row) ColumnBool(i int) bool { return r.ColumnInt64(i) != 0 }
 
-// scan reads a value of the server's type, and leaves dst if it is NULL.
-func (r *row) scan(i int, dst any) {
-	if r.values[i] != nil {
-		_ = types.Scan(r.fields[i].DataTypeOID, r.fields[i].Format, r.values[i], dst)
+func (r *row) ColumnInt64(i int) int64 {
+	if r.fields[i].DataTypeOID == pgtype.BoolOID && string(r.values[i]) == "t" {
+		return 1
 	}
-}
-
-var types = pgtype.NewMap()
-
-func (r *row) ColumnInt64(i int) (n int64) {
-	switch r.fields[i].DataTypeOID {
-	case pgtype.Int8OID, pgtype.Int4OID, pgtype.Int2OID:
-		r.scan(i, &n)
-	case pgtype.BoolOID:
-		var is bool
-		if r.scan(i, &is); is {
-			n = 1
-		}
-	case pgtype.Float8OID, pgtype.Float4OID:
-		n = int64(r.ColumnFloat(i))
-	default:
-		n, _ = strconv.ParseInt(string(r.values[i]), 10, 64)
+	n, err := strconv.ParseInt(string(r.values[i]), 10, 64)
+	if err != nil {
+		return int64(r.ColumnFloat(i))
 	}
 	return n
 }
 
-func (r *row) ColumnFloat(i int) (f float64) {
-	switch r.fields[i].DataTypeOID {
-	case pgtype.Float8OID, pgtype.Float4OID:
-		r.scan(i, &f)
-	case pgtype.Int8OID, pgtype.Int4OID, pgtype.Int2OID:
-		f = float64(r.ColumnInt64(i))
-	default:
-		f, _ = strconv.ParseFloat(string(r.values[i]), 64)
-	}
+func (r *row) ColumnFloat(i int) float64 {
+	f, _ := strconv.ParseFloat(string(r.values[i]), 64)
 	return f
+}
+
+// asText has the server send numbers and booleans as text.
+func asText(types *pgtype.Map) {
+	for _, oid := range []uint32{pgtype.Int8OID, pgtype.Int4OID, pgtype.Int2OID, pgtype.Float8OID, pgtype.BoolOID} {
+		if t, ok := types.TypeForOID(oid); ok {
+			types.RegisterType(&pgtype.Type{Name: t.Name, OID: oid, Codec: &pgtype.TextFormatOnlyCodec{Codec: t.Codec}})
+		}
+	}
 }

@@ -265,3 +265,17 @@ SELECT session_id, trace_id, span_id, parent_span_id, message_id, part_id, kind,
     SELECT 1 FROM span_refs l
     WHERE l.session_id = o.session_id AND l.trace_id = o.trace_id AND l.span_id = o.span_id AND l.dialect = 'agenttrace')
   ORDER BY session_id, trace_id, span_id, (source LIKE 'log-%'), (message_id IS NULL), source) s;
+
+-- Large values are compressed by LZ4 where the server can: by the default they take several times as long.
+DO $$
+DECLARE
+  wide TEXT;
+BEGIN
+  IF EXISTS (SELECT 1 FROM pg_settings WHERE name = 'default_toast_compression' AND 'lz4' = ANY(enumvals)) THEN
+    FOREACH wide IN ARRAY ARRAY['chat_parts ALTER data_json', 'chat_messages ALTER metadata_json',
+      'span_refs ALTER facts_json', 'observations ALTER data', 'session_state ALTER state_json',
+      'system_prompts ALTER body', 'tool_catalogs ALTER body'] LOOP
+      EXECUTE 'ALTER TABLE ' || wide || ' SET COMPRESSION lz4';
+    END LOOP;
+  END IF;
+END $$;
