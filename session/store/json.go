@@ -21,44 +21,38 @@ type stateRow struct {
 	ForkedFrom string `column:"forked_from,omitempty"`
 }
 
-// The columns of our own tables. As JSON, their rows are like those of the canonical
-// tables: see [session.Columns.AppendJSON].
+// As JSON, the rows of our own tables are like those of the canonical ones: see [session.Columns.AppendJSON].
 var (
-	DecisionColumns       = session.ColumnsOf[Decision]()
-	BlobColumns           = session.ColumnsOf[Blob]()
-	SpanRefColumns        = session.ColumnsOf[SpanRef]()
-	RequestedIndexColumns = session.ColumnsOf[RequestedIndex]()
-	stateColumns          = session.ColumnsOf[stateRow]()
+	blobColumns  = session.ColumnsOf[Blob]()
+	stateColumns = session.ColumnsOf[stateRow]()
 )
 
 // AppendJSON appends the row of requested_indexes as a JSON object.
-func (c *RequestedIndex) AppendJSON(dst []byte) []byte {
-	return RequestedIndexColumns.AppendJSON(dst, c)
-}
+func (c *RequestedIndex) AppendJSON(dst []byte) []byte { return IndexTable.Columns.AppendJSON(dst, c) }
 
 // DecodeJSON sets c to the row in data.
 func (c *RequestedIndex) DecodeJSON(data []byte) error {
 	*c = RequestedIndex{}
-	return RequestedIndexColumns.DecodeJSON(data, c, "message_id", "part_id", "requested_index")
+	return IndexTable.Columns.DecodeJSON(data, c, "message_id", "part_id", "requested_index")
 }
 
 // AppendJSON appends the row of permission_decisions as a JSON object.
-func (d *Decision) AppendJSON(dst []byte) []byte { return DecisionColumns.AppendJSON(dst, d) }
+func (d *Decision) AppendJSON(dst []byte) []byte { return DecisionTable.Columns.AppendJSON(dst, d) }
 
 // DecodeJSON sets d to the row in data, which needs an id and a session_id.
 func (d *Decision) DecodeJSON(data []byte) error {
 	*d = Decision{}
-	return DecisionColumns.DecodeJSON(data, d, "id", "session_id")
+	return DecisionTable.Columns.DecodeJSON(data, d, "id", "session_id")
 }
 
 // AppendJSON appends the row of system_prompts or tool_catalogs as a JSON object.
-func (b *Blob) AppendJSON(dst []byte) []byte { return BlobColumns.AppendJSON(dst, b) }
+func (b *Blob) AppendJSON(dst []byte) []byte { return blobColumns.AppendJSON(dst, b) }
 
 // DecodeJSON sets b to the row in data, which needs a digest, and keeps its kind. A row without a body names a blob and
 // is not ok. A body is exact unless the row reports that it is not.
 func (b *Blob) DecodeJSON(data []byte) (ok bool, _ error) {
 	*b = Blob{Kind: b.Kind, Exact: true}
-	if err := BlobColumns.DecodeJSON(data, b, "digest"); err != nil {
+	if err := blobColumns.DecodeJSON(data, b, "digest"); err != nil {
 		return false, err
 	}
 	var row struct{ Body *string }
@@ -67,12 +61,12 @@ func (b *Blob) DecodeJSON(data []byte) (ok bool, _ error) {
 }
 
 // AppendJSON appends the row as a JSON object.
-func (l *SpanRef) AppendJSON(dst []byte) []byte { return SpanRefColumns.AppendJSON(dst, l) }
+func (l *SpanRef) AppendJSON(dst []byte) []byte { return SpanTable.Columns.AppendJSON(dst, l) }
 
 // DecodeJSON sets l to the row in data, which needs a session_id, a trace_id and a span_id.
 func (l *SpanRef) DecodeJSON(data []byte) error {
 	*l = SpanRef{}
-	return SpanRefColumns.DecodeJSON(data, l, "session_id", "trace_id", "span_id")
+	return SpanTable.Columns.DecodeJSON(data, l, "session_id", "trace_id", "span_id")
 }
 
 // AppendJSON appends the row of session_state of the session as a JSON object.

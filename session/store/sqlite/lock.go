@@ -24,9 +24,8 @@ const lockSuffix = ".lock"
 
 // writerLock is the lock of the one writer of a database. There are two, for a database has more than one name:
 //
-//   - A file beside the database that a path leads to, with the name of its holder. It is
-//     there before the database is, and is the same one for every path and symbolic link to
-//     the database, from any working directory, and through a bind mount of the directory.
+//   - A file beside the database that a path leads to, with the name of its holder. It is the same one for every path
+//     and symbolic link to the database, from any working directory, and through a bind mount of the directory.
 //   - The database itself, by device and inode, which a hard link and a bind mount of the
 //     file share and the file beside it is not: see inodeLock.
 type writerLock struct {
@@ -37,15 +36,15 @@ type writerLock struct {
 
 // lock takes the writer's lock of the store at path and makes the file where there is none.
 func lock(path string) (*writerLock, error) {
-	real, err := realPath(path)
-	if err != nil {
-		return nil, classifyFile(fmt.Errorf("open store %s: %w", path, err))
-	}
 	if err := checkRegular(path); err != nil {
 		return nil, err
 	}
-	if err := os.MkdirAll(filepath.Dir(real), 0o700); err != nil {
-		return nil, classifyFile(fmt.Errorf("create directory of store %s: %w", path, err))
+	if err := createFile(path); err != nil {
+		return nil, err
+	}
+	real, err := realPath(path)
+	if err != nil {
+		return nil, classifyFile(fmt.Errorf("open store %s: %w", path, err))
 	}
 	l := &writerLock{beside: flock.New(real+lockSuffix, flock.SetPermissions(0o600))}
 	got, err := l.beside.TryLock()
@@ -67,11 +66,8 @@ func lock(path string) (*writerLock, error) {
 	return l, nil
 }
 
-// lockFile makes the database where there is none, and locks its inode.
+// lockFile locks the inode of the database.
 func (l *writerLock) lockFile(path, real string) error {
-	if err := createFile(path, real); err != nil {
-		return err
-	}
 	f, err := files.open(real)
 	if err != nil {
 		return classifyFile(fmt.Errorf("open store %s: %w", path, err))
@@ -160,32 +156,34 @@ func Socket(path string) string {
 	return ""
 }
 
-// realPath returns the path that symbolic links lead to, also where no file is there yet.
+// realPath returns the path that symbolic links lead to, the path itself if nothing is there.
 func realPath(path string) (string, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
 		return "", err
 	}
-	const maxLinks = 40 // as Linux has it
-	for range maxLinks {
-		real, err := filepath.EvalSymlinks(path)
-		if err == nil || !errors.Is(err, fs.ErrNotExist) {
-			return real, err
-		}
-		target, err := os.Readlink(path)
-		if err != nil { // not a link: the file, or its directory, is not there yet
-			dir, err := filepath.EvalSymlinks(filepath.Dir(path))
-			if errors.Is(err, fs.ErrNotExist) {
-				return path, nil
-			}
-			return filepath.Join(dir, filepath.Base(path)), err
-		}
-		if !filepath.IsAbs(target) {
-			target = filepath.Join(filepath.Dir(path), target)
-		}
-		path = target
+	real, err := filepath.EvalSymlinks(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return path, nil
 	}
-	return "", errors.New("too many symbolic links")
+	return real, err
+}
+
+// createFile makes the database, also where a symbolic link leads to, unless it is there. It is private to the user:
+// prompts are sensitive.
+func createFile(path string) error {
+	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return classifyFile(fmt.Errorf("create directory of store %s: %w", path, err))
+	}
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return classifyFile(fmt.Errorf("create store %s: %w", path, err))
+	}
+	files.close(f)
+	return nil
 }
 
 // checkRegular refuses what is there and no regular file, such as a device.

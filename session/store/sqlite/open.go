@@ -107,18 +107,6 @@ func execute(conn *sqlite.Conn, statements ...string) error {
 	return nil
 }
 
-// createFile makes the file, private to the user: prompts are sensitive.
-func createFile(path, real string) error {
-	f, err := os.OpenFile(real, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
-	if errors.Is(err, fs.ErrExist) {
-		return nil
-	}
-	if err != nil {
-		return classifyFile(fmt.Errorf("create store %s: %w", path, err))
-	}
-	return f.Close() // nobody has it open: it was not there
-}
-
 // checkHeader refuses a file that is not empty and does not begin like a
 // database. SQLite itself takes one of a few bytes for empty and writes over it.
 func checkHeader(path string, f *os.File) error {

@@ -12,17 +12,8 @@ import (
 	"github.com/agenttrace/agenttrace/session/store/sqlite"
 )
 
-// Options configure a writer. The zero value is ready for use.
-type Options struct {
-	// Synchronous is the durability of a file, [sqlite.SynchronousNormal] when empty.
-	Synchronous string
-	// Outbox makes the store remember which sessions changed, for [store.Store.Outbox]; SpanOutbox, for
-	// [store.Store.Unsent].
-	Outbox, SpanOutbox bool
-	// MaxBytes limits the size of a file: a commit that would exceed it fails with
-	// store.ErrUnavailable, as on a full disk. 0 means no limit.
-	MaxBytes int64
-}
+// Options configure a writer. A database takes the outboxes alone.
+type Options = sqlite.Options
 
 // HasEngine reports whether a location is the address of a PostgreSQL database. Any other scheme is left to files,
 // which refuse it.
@@ -65,7 +56,7 @@ func Open(ctx context.Context, location string, o Options) (store.Store, error) 
 	if HasEngine(location) {
 		return opened[store.Store](postgres.Open(ctx, location, postgres.Options{Outbox: o.Outbox, SpanOutbox: o.SpanOutbox}))
 	}
-	return opened[store.Store](sqlite.Open(ctx, location, sqlite.Options(o)))
+	return opened[store.Store](sqlite.Open(ctx, location, o))
 }
 
 // OpenReader opens the store at a location for reading. It never creates one: the error for one that is not there
