@@ -63,14 +63,13 @@ func (f *figures) encode() []byte {
 	return c.data
 }
 
-// decode sets f to what encode encoded, in the memory that f has. It returns false for anything else.
+// decode sets f to what encode encoded, in the memory that f has. It returns false for nothing, and another version.
 func (f *figures) decode(data []byte, names map[string]string) bool {
 	if len(data) == 0 || data[0] != figuresVersion {
 		return false
 	}
-	c := coder{data: data[1:], names: names}
-	f.code(&c)
-	return !c.damaged && len(c.data) == 0
+	f.code(&coder{data: data[1:], names: names})
+	return true
 }
 
 func (f *figures) code(c *coder) {
@@ -87,7 +86,7 @@ func (f *figures) code(c *coder) {
 	for i := range elements(c, &f.messages) {
 		m := &f.messages[i]
 		c.after(&at, &m.at)
-		c.index(&m.model, len(f.models))
+		c.int(&m.model)
 		c.bools(&m.question, &m.begins, &m.marker)
 		if m.question { // the rest is not looked at
 			continue
@@ -104,15 +103,15 @@ func (f *figures) code(c *coder) {
 			c.int(ms)
 		}
 		for k := range elements(c, &m.steps) {
-			c.index(&m.steps[k].model, len(f.models))
+			c.int(&m.steps[k].model)
 			c.usage(&m.steps[k].used)
 		}
 	}
 	for i := range elements(c, &f.calls) {
 		call := &f.calls[i]
 		c.after(&at, &call.at)
-		c.index(&call.model, len(f.models))
-		c.index(&call.tool, len(f.tools))
+		c.int(&call.model)
+		c.int(&call.tool)
 		c.bools(&call.failed, &call.denied)
 		if ms := optional(c, &call.durationMS); ms != nil {
 			c.int(ms)
@@ -120,12 +119,11 @@ func (f *figures) code(c *coder) {
 	}
 }
 
-// coder appends values to data, or takes them from its beginning. Whatever the data are, it does not fail: values that
-// are missing are 0.
+// coder appends values to data, or takes them from its beginning.
 type coder struct {
-	data             []byte
-	writing, damaged bool
-	names            map[string]string // that were read before: most sessions have the same
+	data    []byte
+	writing bool
+	names   map[string]string // that were read before: most sessions have the same
 }
 
 func (c *coder) int(v *int64) {
@@ -134,17 +132,8 @@ func (c *coder) int(v *int64) {
 		return
 	}
 	n := 0
-	if *v, n = binary.Varint(c.data); n <= 0 {
-		*v, n, c.damaged, c.data = 0, 0, true, nil
-	}
+	*v, n = binary.Varint(c.data)
 	c.data = c.data[n:]
-}
-
-// index is an index in a list of n elements, or -1 for none.
-func (c *coder) index(v *int64, n int) {
-	if c.int(v); *v < -1 || *v >= int64(n) {
-		*v, c.damaged = -1, true
-	}
 }
 
 func (c *coder) after(before, v *int64) {
@@ -181,7 +170,7 @@ func (c *coder) usage(u *session.Usage) {
 
 func (c *coder) text(v *string) {
 	n := int64(len(*v))
-	if c.length(&n); c.writing {
+	if c.int(&n); c.writing {
 		c.data = append(c.data, *v...)
 		return
 	}
@@ -193,17 +182,10 @@ func (c *coder) text(v *string) {
 	*v, c.data = name, c.data[n:]
 }
 
-// length is a number of elements. Of none there are more than bytes.
-func (c *coder) length(n *int64) {
-	if c.int(n); !c.writing && (*n < 0 || *n > int64(len(c.data))) {
-		*n, c.damaged = 0, true
-	}
-}
-
 // elements returns a list, which has its length then.
 func elements[T any](c *coder, list *[]T) []T {
 	n := int64(len(*list))
-	if c.length(&n); !c.writing {
+	if c.int(&n); !c.writing {
 		*list = slices.Grow((*list)[:0], int(n))[:n]
 	}
 	return *list
