@@ -366,8 +366,8 @@ func (r *reader) message(o object) []fact.Message {
 	body := o["content"]
 	if o.has("parts") {
 		body = o["parts"]
-	} else if !o.has("content") && o.has("text") {
-		body = o["text"]
+	} else if !o.has("content") {
+		body = o.first("text", "blocks")
 	}
 	// A content that is made of results of tools need not be taken for one.
 	isResult := func(p fact.Part) bool { return p.Kind == fact.PartResult }

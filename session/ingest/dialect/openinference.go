@@ -51,10 +51,12 @@ func readOpenInference(s *Span, out *Emitter) {
 	}
 }
 
-func openAIAgentsScope(s *Span) bool {
-	scope := s.Scope.Name()
-	return strings.Contains(scope, "openai-agents") || strings.Contains(scope, "openai_agents")
+// openInferenceScope reports whether the instrumentation is that of a library, by the names that it has.
+func openInferenceScope(s *Span, names ...string) bool {
+	return slices.ContainsFunc(names, func(name string) bool { return strings.Contains(s.Scope.Name(), name) })
 }
+
+func openAIAgentsScope(s *Span) bool { return openInferenceScope(s, "openai-agents", "openai_agents") }
 
 // openInferenceKind returns what the span reports. A chain is whatever a framework runs one after another: the one that
 // nothing is above is the turn.
@@ -62,6 +64,11 @@ func openInferenceKind(s *Span) fact.Kind {
 	a := s.Attrs()
 	switch strings.ToUpper(a.Str("openinference.span.kind")) {
 	case "LLM", "":
+		if !a.Any("llm.input_messages.0.message.role", "llm.output_messages.0.message.role", "llm.prompts", "output.value",
+			"llm.token_count.prompt", "llm.token_count.total") && openInferenceScope(s, "llama_index", "llama-index") &&
+			s.Status().Code() != ptrace.StatusCodeError {
+			return fact.Step // a method of the model's class that makes a request, and does not send it
+		}
 		return fact.ModelCall
 	case "AGENT":
 		return fact.Turn
@@ -229,11 +236,14 @@ func fillOpenInferenceOutput(f *fact.Fact, a Attrs) {
 	if isNull(value) {
 		return
 	}
+	if o, _ := objectOf(value); o.inner("response").isMessage() { // of LlamaIndex's agents
+		value = o["response"]
+	}
 	parts, finish, ok := Output(value)
 	f.Finish = cmp.Or(f.Finish, finish)
 	switch {
-	case f.Output != nil:
-		if ok && partsKnown(parts) >= partsKnown(f.Output) {
+	case f.Output != nil: // a text is made of it, as LlamaIndex's "assistant: It is 4 C."
+		if ok && text(value) == "" && partsKnown(parts) >= partsKnown(f.Output) {
 			f.Output = parts
 		}
 	case parts == nil && !ok:

@@ -71,7 +71,7 @@ func appendPart(parts []fact.Part, raw json.RawMessage) []fact.Part {
 		}
 		return append(parts, fact.Part{Kind: fact.PartOther, Data: bytes.Clone(raw)})
 	}
-	kind := o.str("type")
+	kind := o.str("type", "block_type") // the latter is LlamaIndex's
 	// The AI SDK has a call with its result as a part of its own type, or within a part.
 	name, own := strings.CutPrefix(kind, "tool-")
 	switch {
