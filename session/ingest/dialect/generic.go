@@ -620,6 +620,9 @@ func (g *genericReading) answered() (parts []fact.Part, finish string) {
 // innerText finds the text in an object of no known shape: that of a member that is called as an input or output is, or
 // else the object as it is, so that nothing is dropped.
 func innerText(raw json.RawMessage, input bool, depth int) string {
+	if input {
+		raw = arguments(raw)
+	}
 	if s := text(raw); s != "" {
 		return s
 	}
@@ -672,7 +675,7 @@ func (g *genericReading) tool(f *fact.Fact, spanName string) {
 	}
 	f.CallID = g.str("call_id")
 	f.Tool = &fact.Tool{Name: cmp.Or(g.str("tool_name"), toolOfName(spanName)),
-		Input: unwrapped(first("tool_input", "input", "prompt"))}
+		Input: arguments(unwrapped(first("tool_input", "input", "prompt")))}
 	if !f.Failed {
 		setOutput(f, first("tool_output", "output", "answer"))
 	}

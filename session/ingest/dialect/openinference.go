@@ -273,7 +273,7 @@ func fillOpenInferenceTool(f *fact.Fact, s *Span) {
 		}
 	}
 	if f.Tool.Input == nil {
-		f.Tool.Input = argumentsOf(unwrapped(a.JSON("input.value", "tool_call.function.arguments", "tool.parameters")))
+		f.Tool.Input = arguments(unwrapped(a.JSON("input.value", "tool_call.function.arguments", "tool.parameters")))
 	}
 	value := a.JSON("output.value")
 	if o, ok := objectOf(value); ok && f.Event != "" && len(o) == 1 && o.has("result") {
@@ -284,28 +284,6 @@ func fillOpenInferenceTool(f *fact.Fact, s *Span) {
 	}
 	f.Tool.Succeeded = f.Tool.Succeeded || f.Event == "success" ||
 		f.Event == "" && !f.Failed && (f.Tool.Output != nil || s.Status().Code() == ptrace.StatusCodeOk)
-}
-
-// argumentsOf returns what a tool was given, of the arguments of the function that ran it.
-//
-//	{"args": [], "kwargs": {"city": "Oslo"}, "sanitize_inputs_outputs": false}    smolagents, LlamaIndex
-//	{"tool": "…", "calling": {"tool_name": "weather", "arguments": {"city": …}}}  CrewAI
-func argumentsOf(raw json.RawMessage) json.RawMessage {
-	o, ok := objectOf(raw)
-	if calling := o.inner("calling"); ok && calling.has("arguments") {
-		return calling["arguments"]
-	}
-	for key := range o {
-		if key != "args" && key != "kwargs" && key != "sanitize_inputs_outputs" {
-			return raw
-		}
-	}
-	if len(o.inner("kwargs")) > 0 {
-		return o["kwargs"]
-	} else if o.has("args") {
-		return o["args"]
-	}
-	return raw
 }
 
 // questionOf returns the question of an object in which nothing else is: the arguments of a function may have switches

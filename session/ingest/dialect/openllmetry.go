@@ -223,25 +223,10 @@ func toolAsked(raw json.RawMessage) (input json.RawMessage, callID string) {
 	case langChain:
 		return unwrapped(o["input_str"]), callID
 	}
-	return arguments(o, raw), ""
-}
-
-// arguments returns what a function was called with, by name or as the one argument, or else everything.
-func arguments(o object, raw json.RawMessage) json.RawMessage {
-	args, ok := elements(o["args"])
-	named, _ := objectOf(o["kwargs"])
-	switch {
-	case len(args) == 1 && len(o) == 1: // LangChain's in JavaScript, as a text
-		return unwrapped(args[0])
-	case !ok || !o.has("args") || !o.has("kwargs") || len(o) != 2:
-	case len(args) == 0 && len(named) == 0:
-		return json.RawMessage("{}")
-	case len(args) == 0:
-		return o["kwargs"]
-	case len(args) == 1 && len(named) == 0:
-		return args[0]
+	if args, ok := elements(o["args"]); ok && len(args) == 1 && len(o) == 1 { // LangChain's in JavaScript, as a text
+		return unwrapped(args[0]), ""
 	}
-	return raw
+	return arguments(raw), ""
 }
 
 // toolAnswered returns what a tool answered, and the message that LangChain makes of it.
@@ -270,7 +255,7 @@ func entityAsked(raw json.RawMessage) []fact.Message {
 	if in := o.first("inputs"); in != nil {
 		return askedIn(in)
 	}
-	if messages := askedIn(arguments(o, raw)); messages != nil {
+	if messages := askedIn(arguments(raw)); messages != nil {
 		return messages
 	}
 	// A method is called with its object first.

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"encoding/base64"
 	"encoding/json"
+	"slices"
 	"strings"
 
 	"github.com/agenttrace/agenttrace/session/ingest/fact"
@@ -339,6 +340,31 @@ func unwrapped(raw json.RawMessage) json.RawMessage {
 	default:
 		return TextJSON(s)
 	}
+}
+
+// arguments returns what a function was called with, of an object that an instrumentation made of the call: by name, as
+// the one argument, or else everything.
+//
+//	{"args": [], "kwargs": {"city": "Oslo"}, "sanitize_inputs_outputs": false}    smolagents; LlamaIndex has no args
+//	{"tool": "…", "calling": {"tool_name": "weather", "arguments": {"city": …}}}  CrewAI
+func arguments(raw json.RawMessage) json.RawMessage {
+	o, _ := objectOf(raw)
+	if calling := o.inner("calling"); calling.has("arguments") {
+		return calling["arguments"]
+	}
+	args, _ := elements(o["args"])
+	named, ok := objectOf(o["kwargs"])
+	for key := range o {
+		ok = ok && slices.Contains([]string{"args", "kwargs", "sanitize_inputs_outputs"}, key)
+	}
+	switch {
+	case !ok:
+	case len(args) == 0:
+		return o["kwargs"]
+	case len(args) == 1 && len(named) == 0:
+		return args[0]
+	}
+	return raw
 }
 
 // structured returns a tool's output, also where a text holds it. A text that is a number or such stays the text that
