@@ -124,8 +124,9 @@ type CompareOptions struct {
 func Compare(a, b *Document, o CompareOptions) *Diff {
 	d := &Diff{A: compared(a, b), B: compared(b, a), Equal: true, Turns: []DiffTurn{}}
 	var second *Divergence
-	for _, pair := range alignTurns(a.Turns, b.Turns, o) {
-		td, turnA, turnB := DiffTurn{}, pair[0], pair[1]
+	byUser := func(t *Turn) string { return o.Key(t.UserText()) }
+	for _, pair := range placesOf(align(a.Turns, b.Turns, copied, byUser), true) {
+		td, turnA, turnB := DiffTurn{}, at(a.Turns, pair[0]), at(b.Turns, pair[1])
 		if turnA != nil {
 			td.A = turnA.Number
 		}
@@ -197,21 +198,33 @@ func keys[T any](all []T, key func(T) string) []string {
 	return found
 }
 
-// alignTurns pairs turns; one of a pair may be nil.
-func alignTurns(a, b []*Turn, o CompareOptions) (pairs [][2]*Turn) {
-	for _, e := range align(a, b, copied, func(t *Turn) string { return o.Key(t.UserText()) }) {
-		for i := range max(e.a1-e.a0, e.b1-e.b0) {
-			var pair [2]*Turn
-			if e.a0+i < e.a1 {
-				pair[0] = a[e.a0+i]
-			}
-			if e.b0+i < e.b1 {
-				pair[1] = b[e.b0+i]
-			}
-			pairs = append(pairs, pair)
+// placesOf are the places of what a script aligns, -1 where one sequence lacks it. What is not the same is paired by its
+// place if it is to be, or else follows each other: what is in the first sequence only, then what is in the second only.
+func placesOf(script []edit, byPlace bool) (pairs [][2]int) {
+	for _, e := range script {
+		both := min(e.a1-e.a0, e.b1-e.b0)
+		if !e.same && !byPlace {
+			both = 0
+		}
+		for i := range both {
+			pairs = append(pairs, [2]int{e.a0 + i, e.b0 + i})
+		}
+		for i := e.a0 + both; i < e.a1; i++ {
+			pairs = append(pairs, [2]int{i, -1})
+		}
+		for i := e.b0 + both; i < e.b1; i++ {
+			pairs = append(pairs, [2]int{-1, i})
 		}
 	}
 	return pairs
+}
+
+// at returns an element, nil for the place -1.
+func at[T any](all []*T, i int) *T {
+	if i < 0 {
+		return nil
+	}
+	return all[i]
 }
 
 func compareTurns(tlA, tlB *Document, a, b *Turn, o CompareOptions) []Aspect {
@@ -380,34 +393,12 @@ func endText(t *Turn) string {
 
 func usageText(u *session.Usage) string { return phrases.Text("usage", u) }
 
-// alignCalls pairs the places of the calls of two turns, from 0, in an order that keeps that of both: those with equal
-// inputs first, and between them those of one tool by their order. -1 means none.
-func alignCalls(a, b []*ToolCall, o CompareOptions) (pairs [][2]int) {
-	withInput := func(c *ToolCall) string { return c.Name + "\x00" + o.Value(c.Input) }
-	for _, e := range align(a, b, withInput, func(c *ToolCall) string { return c.Name }) {
-		for i := e.a0; i < e.a1; i++ {
-			pair := [2]int{i, -1}
-			if e.same {
-				pair[1] = e.b0 + i - e.a0
-			}
-			pairs = append(pairs, pair)
-		}
-		for i := e.b0; i < e.b1 && !e.same; i++ {
-			pairs = append(pairs, [2]int{-1, i})
-		}
-	}
-	return pairs
-}
-
+// compareCalls pairs the calls of two turns in an order that keeps that of both: those with equal inputs first, and
+// between them those of one tool by their order.
 func compareCalls(a, b []*ToolCall, o CompareOptions) (all []Aspect) {
-	for _, pair := range alignCalls(a, b, o) {
-		calls, about := [2]*ToolCall{}, Change{CallA: pair[0] + 1, CallB: pair[1] + 1}
-		if pair[0] >= 0 {
-			calls[0] = a[pair[0]]
-		}
-		if pair[1] >= 0 {
-			calls[1] = b[pair[1]]
-		}
+	withInput := func(c *ToolCall) string { return c.Name + "\x00" + o.Value(c.Input) }
+	for _, pair := range placesOf(align(a, b, withInput, func(c *ToolCall) string { return c.Name }), false) {
+		calls, about := [2]*ToolCall{at(a, pair[0]), at(b, pair[1])}, Change{CallA: pair[0] + 1, CallB: pair[1] + 1}
 		add := func(aspect string, inA, inB *string, same bool) {
 			about.Aspect, about.A, about.B = aspect, inA, inB
 			all = append(all, Aspect{about, same, &calls})
@@ -467,28 +458,20 @@ func (d *Diff) Runs() [][]DiffTurn {
 }
 
 // String reports where the sessions part ways.
-func (f *Divergence) String() string {
-	if f.Aspect == AspectUsage {
-		return "only tokens differ, first in " + TurnPair(f.A, f.B)
-	}
-	return "first divergence: " + TurnPair(f.A, f.B) + ", " + f.Label()
-}
+func (f *Divergence) String() string { return phrases.Text("divergence", f) }
+
+// Turns names the turn of both sessions.
+func (f *Divergence) Turns() string { return TurnPair(f.A, f.B) }
 
 // TurnPair names a turn of both sessions by its numbers; 0 where only the other session has it.
 func TurnPair(a, b int) string { return Pair("turn", a, b, " and ") }
 
 // Pair names something that both sessions have, such as a turn or a call, by its number in each: see [TurnPair].
 func Pair(what string, a, b int, and string) string {
-	inA, inB := what+" "+strconv.Itoa(a), strconv.Itoa(b)
-	switch {
-	case a == 0:
-		return what + " " + inB + " of B"
-	case b == 0:
-		return inA + " of A"
-	case a == b:
-		return inA
-	}
-	return inA + " of A" + and + inB + " of B"
+	return phrases.Text("pair", struct {
+		What, And string
+		A, B      int
+	}{what, and, a, b})
 }
 
 // RunLabel names a run of turns that are equal.
@@ -514,28 +497,4 @@ var aspectLabels = map[string]string{
 func AspectLabel(aspect string) string { return aspectLabels[aspect] }
 
 // Label names in one line what differs.
-func (c *Change) Label() string {
-	label := aspectLabels[c.Aspect]
-	if c.Aspect == AspectTurn || c.Aspect == AspectCall {
-		label = "only in A"
-		if c.A == nil {
-			label = "only in B"
-		}
-	}
-	if c.Aspect == AspectTools && c.Tool != "" {
-		label = "tool " + OneLine(c.Tool) + " changed"
-		if c.A == nil {
-			label = "tool " + OneLine(c.Tool) + " added"
-		} else if c.B == nil {
-			label = "tool " + OneLine(c.Tool) + " removed"
-		}
-	}
-	if c.CallA == 0 && c.CallB == 0 {
-		return label
-	}
-	place := "call " + strconv.Itoa(cmp.Or(c.CallA, c.CallB))
-	if c.CallA != 0 && c.CallB != 0 && c.CallA != c.CallB {
-		place = "call " + strconv.Itoa(c.CallA) + "/" + strconv.Itoa(c.CallB)
-	}
-	return place + " " + cmp.Or(OneLine(c.Tool), Unnamed) + ", " + label
-}
+func (c *Change) Label() string { return phrases.Text("change", c) }

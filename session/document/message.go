@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"encoding/json"
 	"errors"
+	"maps"
+	"slices"
 	"strings"
 
 	jsonv2 "github.com/go-json-experiment/json"
@@ -94,17 +96,9 @@ func readMetadata(text string) (m metadata, problems []string) {
 		if text != "" && json.Unmarshal([]byte(text), &keys) != nil {
 			return m, []string{"metadata_json is no JSON object"}
 		}
-		for _, f := range []struct {
-			key string
-			to  any
-		}{
-			{"model", &m.Model}, {"agent", &m.Agent}, {"usage", &m.Usage},
-			{"system_prompt_digest", &m.SystemPromptDigest}, {"trigger", &m.Trigger}, {"hidden_at", &m.HiddenAt},
-			{"queued_at", &m.QueuedAt}, {"queue_canceled_at", &m.CanceledAt}, {"compaction", &m.Compaction},
-			{"agenttrace", &m.Trace},
-		} {
-			if raw := keys[f.key]; raw != nil && json.Unmarshal(raw, f.to) != nil {
-				problems = append(problems, "metadata_json."+f.key+" has the wrong kind")
+		for _, key := range slices.Sorted(maps.Keys(keys)) {
+			if json.Unmarshal(assemble([]string{key}, []json.RawMessage{keys[key]}), &m) != nil {
+				problems = append(problems, "metadata_json."+key+" has the wrong kind")
 			}
 		}
 	}

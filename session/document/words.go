@@ -278,6 +278,7 @@ func Functions() map[string]any {
 	return map[string]any{
 		"line": Line, "oneline": OneLine, "named": Name, "plain": Sanitize, "capital": Capital, "short": Short, "head": Head,
 		"model": FullModelName, "name": ModelName, "tokens": Tokens, "cost": Cost, "spent": Spent, "turns": Turns,
+		"aspect":   AspectLabel,
 		"join":     func(all []string) string { return Join(all...) },
 		"tool":     func(name string) string { return cmp.Or(OneLine(name), Unnamed) },
 		"words":    func(a Activity) string { return strings.ReplaceAll(string(a), "_", " ") },
@@ -368,17 +369,7 @@ func (t *Turn) Times() (sum Times) {
 }
 
 // Words are the times that are known.
-func (t Times) Words() (all []string) {
-	for _, part := range []struct {
-		name string
-		ms   int64
-	}{{"in the queue", t.Queue}, {"models", t.Model}, {"tools", t.Tools}, {"waiting for people", t.People}} {
-		if part.ms > 0 {
-			all = append(all, part.name+" "+Duration(part.ms))
-		}
-	}
-	return all
-}
+func (t Times) Words() []string { return phrases.Facts("times", t) }
 
 // covered is the length of what intervals cover.
 func covered(all [][2]int64) (sum int64) {
@@ -392,31 +383,19 @@ func covered(all [][2]int64) (sum int64) {
 	return sum
 }
 
-// Provenance are the marks of what the session's rows do not have from their source as it was, each with the reason.
-func (doc *Document) Provenance() (all []Field) {
-	var dialects []string
-	for _, s := range doc.Spans {
-		if s.Dialect != "" && s.Dialect != store.DialectSDK && !slices.Contains(dialects, s.Dialect) {
-			dialects = append(dialects, s.Dialect)
-		}
+// Dialects are those of other agents' telemetry that the session is from, in order.
+func (doc *Document) Dialects() string {
+	known := map[string]bool{}
+	for i := range doc.Spans {
+		known[doc.Spans[i].Dialect] = true
 	}
-	if dialects != nil {
-		slices.Sort(dialects)
-		all = append(all, Field{"reconstructed", "turns and messages are put together from the telemetry of " +
-			strings.Join(dialects, ", ")})
-	}
-	if q := doc.Quality; q != nil {
-		reasons := map[string]string{"session": "nothing names the session; its id is that of a trace",
-			"reading": "no dialect knows this client; what is here was found by the names of its attributes"}
-		for _, name := range q.Inferred {
-			all = append(all, Field{"inferred", reasons[name]})
-		}
-		if text := q.String(); text != "" {
-			all = append(all, Field{"incomplete", text})
-		}
-	}
-	return all
+	delete(known, "")
+	delete(known, store.DialectSDK)
+	return strings.Join(slices.Sorted(maps.Keys(known)), ", ")
 }
+
+// Provenance are the marks of what the session's rows do not have from their source as it was, each with the reason.
+func (doc *Document) Provenance() []Field { return phrases.Fields("provenance", doc) }
 
 // Provenance are the marks of what the part does not have from its source as it was, each with the reason.
 func (p *Part) Provenance() (all []Field) {
