@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strconv"
@@ -69,10 +70,8 @@ type Watcher struct {
 
 	outbox   *outbox
 	redactor *redact.Redactor
-	// rows are the sessions that may be looked at, seen those that were, and open those in which something is waited for.
-	rows []session.Session
-	seen map[string]looked
-	open map[string]bool
+	// sessions are those that may be looked at, by id.
+	sessions map[string]*watched
 	// changed is when the store was last found to have changed, and stale that rows were not read since. behind is that a
 	// look had no time for all sessions.
 	changed       time.Time
@@ -88,7 +87,7 @@ func (w *Watcher) Run(ctx context.Context) (err error) {
 	if w.outbox, err = openOutbox(w.State, w.Rules); err != nil {
 		return err
 	}
-	w.seen, w.open = make(map[string]looked), make(map[string]bool)
+	w.sessions = make(map[string]*watched)
 	w.last = time.Now().UnixMilli()
 	if w.outbox.resumed {
 		w.last = time.Now().Add(-history).UnixMilli()
@@ -129,10 +128,12 @@ func (w *Watcher) Run(ctx context.Context) (err error) {
 	return errors.Join(err, w.outbox.close())
 }
 
-// looked is a session's row as it was when it was looked at, and when that was.
-type looked struct {
+// watched is a session that may be looked at.
+type watched struct {
 	row session.Session
-	at  time.Time
+	at  time.Time // when it was looked at
+	// due is that it was not looked at as it is, and open that something is waited for in it.
+	due, open bool
 }
 
 // look evaluates the rules on what has changed: on sessions whose row is another one, the newest first, and then, as far
@@ -155,29 +156,29 @@ func (w *Watcher) look(ctx context.Context) error {
 		}
 		w.stale = false
 	}
-	var changed, others []*session.Session
-	for i := range w.rows {
-		row := &w.rows[i]
-		before, known := w.seen[row.ID]
-		recent := now.UnixMilli()-row.UpdatedAt < recently.Milliseconds()
-		if !known || !reflect.DeepEqual(before.row, *row) {
-			changed = append(changed, row)
-		} else if w.open[row.ID] || recent && before.at.Before(w.changed) {
-			others = append(others, row)
+	var changed, others []*watched
+	for _, s := range w.sessions {
+		recent := now.UnixMilli()-s.row.UpdatedAt < recently.Milliseconds()
+		if s.due {
+			changed = append(changed, s)
+		} else if s.open || recent && s.at.Before(w.changed) {
+			others = append(others, s)
 		}
-		w.last = max(w.last, min(row.UpdatedAt, now.UnixMilli()))
+		w.last = max(w.last, min(s.row.UpdatedAt, now.UnixMilli()))
 	}
-	slices.SortFunc(changed, func(a, b *session.Session) int { return cmp.Compare(b.UpdatedAt, a.UpdatedAt) })
-	slices.SortFunc(others, func(a, b *session.Session) int { return w.seen[a.ID].at.Compare(w.seen[b.ID].at) })
+	slices.SortFunc(changed, func(a, b *watched) int {
+		return cmp.Or(cmp.Compare(b.row.UpdatedAt, a.row.UpdatedAt), cmp.Compare(a.row.ID, b.row.ID))
+	})
+	slices.SortFunc(others, func(a, b *watched) int { return a.at.Compare(b.at) })
 	budgets := make(map[string]bool)
-	for _, row := range slices.Concat(changed, others) {
+	for _, s := range slices.Concat(changed, others) {
 		if w.behind = time.Since(now) > lookFor; w.behind {
 			return nil
 		}
-		if err := errors.Join(w.session(ctx, r, row), w.budgets(ctx, r, row, now, budgets)); err != nil {
+		if err := errors.Join(w.session(ctx, r, s), w.budgets(ctx, r, &s.row, now, budgets)); err != nil {
 			return err
 		}
-		w.seen[row.ID] = looked{*row, now}
+		s.due, s.at = false, now
 	}
 	w.behind = false
 	return nil
@@ -190,40 +191,35 @@ func (w *Watcher) list(ctx context.Context, r document.Reader) error {
 	if err != nil {
 		return err
 	}
-	slices.Reverse(rows)
-	rows = slices.DeleteFunc(rows, func(row session.Session) bool { return w.Of != nil && !w.Of(row.ID) })
-	seen := make(map[string]looked, len(rows))
 	listed := make(map[string]bool, len(rows))
 	for i := range rows {
-		listed[rows[i].ID] = true
-	}
-	for i := range w.rows {
-		row := &w.rows[i]
-		before, known := w.seen[row.ID]
-		if known {
-			seen[row.ID] = before
+		row := &rows[i]
+		if w.Of != nil && !w.Of(row.ID) {
+			continue
 		}
-		if !listed[row.ID] && (w.open[row.ID] || !known || !reflect.DeepEqual(before.row, *row)) {
-			rows = append(rows, *row)
+		s := w.sessions[row.ID]
+		if s == nil {
+			s = new(watched)
+			w.sessions[row.ID] = s
 		}
+		s.due = s.due || !reflect.DeepEqual(s.row, *row)
+		s.row, listed[row.ID] = *row, true
 	}
-	w.rows, w.seen = rows, seen
+	maps.DeleteFunc(w.sessions, func(id string, s *watched) bool { return !listed[id] && !s.due && !s.open })
 	return nil
 }
 
 // session evaluates the rules about single sessions.
-func (w *Watcher) session(ctx context.Context, r document.Reader, row *session.Session) error {
+func (w *Watcher) session(ctx context.Context, r document.Reader, s *watched) error {
+	row := &s.row
 	doc, err := r.LoadAll(ctx, row.ID)
 	if errors.Is(err, store.ErrNotFound) { // it was deleted meanwhile
-		delete(w.open, row.ID)
+		s.open = false
 		return nil
 	} else if err != nil {
 		return err
 	}
-	delete(w.open, row.ID)
-	if doc.Status.State.Waiting() || len(doc.Status.OpenCalls) > 0 {
-		w.open[row.ID] = true
-	}
+	s.open = doc.Status.State.Waiting() || len(doc.Status.OpenCalls) > 0
 	failures := w.Rules.gate.Look(row, doc, nil, nil, nil).Failures
 	for i := range w.Rules.Rules {
 		rule := &w.Rules.Rules[i]

@@ -43,10 +43,9 @@ type Client struct {
 	// MaxCalls bounds the requests of one run; 0 means [DefaultMaxCalls]. One that is tried again counts once.
 	MaxCalls int
 	// MaxAttempts is how often a request is sent that the server cannot take now: with the status 408, 429 or 5xx, or
-	// when it resets the connection. 0 means [DefaultMaxAttempts], 1 sends it once. MaxWait bounds how long a request
-	// waits in all; 0 means [DefaultMaxWait]. A server that asks for more (Retry-After) is not waited for.
+	// when it resets the connection. 0 means [DefaultMaxAttempts], 1 sends it once. A request waits two minutes in all; a
+	// server that asks for more (Retry-After) is not waited for.
 	MaxAttempts int
-	MaxWait     time.Duration
 	// Redactor is what the recorded inputs of calls went through, to know them again; it may be nil.
 	Redactor *redact.Redactor
 	// Now is the clock; nil means [time.Now].
@@ -212,12 +211,9 @@ func shown(u *url.URL) string {
 var direct = &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 
 // send asks once. With an error comes what of the reply had arrived before, or nil.
-func (c *Client) send(ctx context.Context, b *Bundle, since []entry) (*reply, error) {
-	r, err := c.exchange(ctx, b, since)
-	return r, c.secrets().err(err)
-}
-
-func (c *Client) exchange(ctx context.Context, b *Bundle, since []entry) (*reply, error) {
+func (c *Client) send(ctx context.Context, b *Bundle, since []entry) (_ *reply, err error) {
+	hidden := c.secrets()
+	defer func() { err = hidden.err(err) }()
 	u, err := c.URL()
 	if err != nil {
 		return nil, err
@@ -252,7 +248,6 @@ func (c *Client) exchange(ctx context.Context, b *Bundle, since []entry) (*reply
 	if len(text) > maxReply {
 		text, readErr = text[:maxReply], fmt.Errorf("the reply is longer than %d MiB", maxReply>>20)
 	}
-	hidden := c.secrets()
 	r, err := c.Format.reply(hidden.body(text), readErr)
 	hidden.reply(r)
 	if err != nil {
@@ -330,8 +325,8 @@ func (c *Client) Provider() string {
 // Bounds of trying a request again.
 const (
 	DefaultMaxAttempts = 5
-	DefaultMaxWait     = 2 * time.Minute
 
+	longestWait    = 2 * time.Minute // of one request, in all
 	firstBackoff   = 500 * time.Millisecond
 	longestBackoff = 16 * time.Second
 )
@@ -339,8 +334,7 @@ const (
 // do sends a request until the server takes it, the bounds are reached, or the request's
 // context ends. The last response, or error, is returned.
 func (c *Client) do(req *http.Request) (*http.Response, error) {
-	attempts, left := cmp.Or(c.MaxAttempts, DefaultMaxAttempts), cmp.Or(c.MaxWait, DefaultMaxWait)
-	backoff := firstBackoff
+	attempts, left, backoff := cmp.Or(c.MaxAttempts, DefaultMaxAttempts), longestWait, firstBackoff
 	for attempt := 1; ; attempt++ {
 		resp, err := direct.Do(req)
 		if attempt >= attempts || !again(req.Context(), resp, err) {
