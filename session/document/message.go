@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	jsonv2 "github.com/go-json-experiment/json"
+	"github.com/tidwall/gjson"
 
 	"github.com/agenttrace/agenttrace/session"
 )
@@ -349,23 +350,15 @@ func (b *builder) tool(row *session.Part, d *session.UIPart) *ToolCall {
 // envelope reads what the guide's result envelope reports of a call, where the
 // output is one: {type:"output", data, metadata:{duration_ms, truncated, output_path}}.
 func (c *ToolCall) envelope() {
-	if len(c.Output) == 0 || c.Output[0] != '{' {
+	if kind := gjson.GetBytes(c.Output, "type").String(); kind != "output" && kind != "error" {
 		return
 	}
-	var e struct {
-		Type     string `json:"type"`
-		Metadata struct {
-			DurationMS *int64 `json:"duration_ms"`
-			Truncated  bool   `json:"truncated"`
-			OutputPath string `json:"output_path"`
-		} `json:"metadata"`
+	of := gjson.GetBytes(c.Output, "metadata")
+	if ms := of.Get("duration_ms"); c.DurationMS == nil && ms.Type == gjson.Number {
+		c.DurationMS = new(ms.Int())
 	}
-	if json.Unmarshal(c.Output, &e) != nil || e.Type != "output" && e.Type != "error" {
-		return
-	}
-	c.DurationMS = cmp.Or(c.DurationMS, e.Metadata.DurationMS)
-	c.Truncated = c.Truncated || e.Metadata.Truncated
-	c.OutputPath = cmp.Or(c.OutputPath, e.Metadata.OutputPath)
+	c.Truncated = c.Truncated || of.Get("truncated").Bool()
+	c.OutputPath = cmp.Or(c.OutputPath, of.Get("output_path").String())
 }
 
 // catalogEntry is a tool in any of the shapes in which catalogs are sent.
@@ -392,11 +385,8 @@ func (e *catalogEntry) tool() Tool {
 			break
 		}
 	}
-	var wrapped struct {
-		JSONSchema json.RawMessage `json:"jsonSchema"` // as the AI SDK's jsonSchema() prints
-	}
-	if json.Unmarshal(t.InputSchema, &wrapped) == nil && len(wrapped.JSONSchema) > 0 && wrapped.JSONSchema[0] == '{' {
-		t.InputSchema = wrapped.JSONSchema
+	if wrapped := gjson.GetBytes(t.InputSchema, "jsonSchema"); wrapped.IsObject() { // as the AI SDK's jsonSchema() prints
+		t.InputSchema = json.RawMessage(wrapped.Raw)
 	}
 	return t
 }

@@ -435,15 +435,8 @@ func (w Words) clip(s string) Text {
 		return Text{Body: s}
 	}
 	head := Head(s, maxBytes)
-	lines := 0
-	for i := range len(head) {
-		if head[i] != '\n' {
-			continue
-		}
-		if lines++; lines == maxLines {
-			head = head[:i]
-			break
-		}
+	if lines := strings.SplitN(head, "\n", maxLines+1); len(lines) > maxLines {
+		head = strings.Join(lines[:maxLines], "\n")
 	}
 	if len(s)-len(head) <= len(s)/8 {
 		return Text{Body: s} // the end is no longer than what would replace it

@@ -154,14 +154,13 @@ func (g *Gate) compare(v *Verdict, was, now map[string][]*Run) {
 	}
 }
 
+// scoresOf are the names of the scores that runs have.
 func scoresOf(sets ...map[string][]*Run) []string {
 	names := map[string]bool{}
 	for _, set := range sets {
-		for _, runs := range set {
-			for _, r := range runs {
-				for name := range r.Scores {
-					names[name] = true
-				}
+		for _, r := range slices.Concat(slices.Collect(maps.Values(set))...) {
+			for name := range r.Scores {
+				names[name] = true
 			}
 		}
 	}
@@ -195,7 +194,11 @@ func values(runs []*Run, name string) (all []float64) {
 
 // figure compares a figure, which is one of so many, by case and over all cases.
 func (c *comparison) figure(name string, figures int) {
-	var pairs []pair
+	least := leastCount
+	if isRatio(name) || strings.HasPrefix(name, "score ") {
+		least = leastRatio
+	}
+	var pairs, scaled []pair
 	var changes []Change
 	for _, of := range c.cases {
 		p := pair{values(c.was[of], name), values(c.now[of], name)}
@@ -204,14 +207,10 @@ func (c *comparison) figure(name string, figures int) {
 		}
 		ch := Change{Case: of, What: name, Before: len(p.was), After: len(p.now)}
 		changes, pairs = append(changes, ch), append(pairs, p)
-	}
-	scaled, least := make([]pair, len(pairs)), leastCount
-	for i, p := range pairs {
-		if scaled[i] = p; isRatio(name) {
-			least, scaled[i] = leastRatio, pair{logs(p.was), logs(p.now)}
-		} else if strings.HasPrefix(name, "score ") {
-			least = leastRatio
+		if isRatio(name) {
+			p = pair{logs(p.was), logs(p.now)}
 		}
+		scaled = append(scaled, p)
 	}
 	squares, freedom := spread(scaled, least)
 	var worst *Change

@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/tidwall/gjson"
+
 	"github.com/agenttrace/agenttrace/redact"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/document"
@@ -130,17 +132,13 @@ func CaseOf(prompt string) string {
 // ExperimentOf is the experiment of a session and the case that it ran, as its annotations say, or else its metadata.
 // A session that is in several experiments is in the last one that it was added to.
 func ExperimentOf(s *session.Session, tags []document.Annotation) (experiment, of string) {
-	var m struct {
-		Experiment string `json:"experiment"`
-		Case       string `json:"case"`
-	}
-	_ = json.Unmarshal([]byte(s.MetadataJSON), &m) // what is no object names none
+	experiment, of = gjson.Get(s.MetadataJSON, "experiment").String(), gjson.Get(s.MetadataJSON, "case").String()
 	for i := range tags {
 		if name, ok := strings.CutPrefix(tags[i].Name, TagExperiment); ok && tags[i].Kind == store.AnnotationTag {
-			m.Experiment, m.Case = name, cmp.Or(tags[i].Label, m.Case)
+			experiment, of = name, cmp.Or(tags[i].Label, of)
 		}
 	}
-	return m.Experiment, m.Case
+	return experiment, of
 }
 
 // Look evaluates the assertions on a session. row is that of doc, and tags are its annotations, as

@@ -14,6 +14,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/tidwall/gjson"
+
 	"github.com/agenttrace/agenttrace/redact"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/document"
@@ -275,11 +277,8 @@ func (w *Watcher) budgets(ctx context.Context, r document.Reader, row *session.S
 		of := ""
 		switch b.Per {
 		case "user":
-			var metadata struct {
-				User string `json:"user_id"`
-			}
-			_ = json.Unmarshal([]byte(row.MetadataJSON), &metadata) // what is no object names none
-			of, q.Sessions.User = metadata.User, metadata.User
+			of = gjson.Get(row.MetadataJSON, "user_id").String()
+			q.Sessions.User = of
 		case "project":
 			of, q.Sessions.Project = session.Deref(row.WorkspaceRoot), session.Deref(row.WorkspaceRoot)
 		}

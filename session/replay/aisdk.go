@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/tidwall/gjson"
+
 	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/spans"
@@ -162,34 +164,22 @@ func (s *aiStream) take(c *aiChunk) error {
 
 // metadata reads the usage where the route puts it into the message's metadata as the SDK counts it.
 func (s *aiStream) metadata(raw json.RawMessage) {
-	type counts struct {
-		Input     int64 `json:"inputTokens"`
-		Output    int64 `json:"outputTokens"`
-		Reasoning int64 `json:"reasoningTokens"`
-		Cached    int64 `json:"cachedInputTokens"`
-		InputOf   struct {
-			Read  int64 `json:"cacheReadTokens"`
-			Write int64 `json:"cacheWriteTokens"`
-		} `json:"inputTokenDetails"`
-		OutputOf struct {
-			Reasoning int64 `json:"reasoningTokens"`
-		} `json:"outputTokenDetails"`
-	}
-	var m struct {
-		Total json.RawMessage `json:"totalUsage"`
-		Usage json.RawMessage `json:"usage"`
-	}
-	if json.Unmarshal(raw, &m) != nil {
-		return
-	}
-	for _, reported := range []json.RawMessage{m.Total, m.Usage} {
-		var c counts
-		if json.Unmarshal(reported, &c) == nil && c.Input+c.Output > 0 {
-			s.usage = (*session.Usage)(new(spans.Tokens{
-				Input: c.Input, Output: c.Output, Reasoning: max(c.Reasoning, c.OutputOf.Reasoning),
-				CacheRead: max(c.Cached, c.InputOf.Read), CacheWrite: c.InputOf.Write,
-			}.Disjoint()))
-			s.usageRaw, s.basis = reported, semconv.BasisInclusive
+	for _, usage := range gjson.GetManyBytes(raw, "totalUsage", "usage") {
+		count := func(keys ...string) (n int64) {
+			for _, key := range keys {
+				n = max(n, usage.Get(key).Int())
+			}
+			return n
+		}
+		tokens := spans.Tokens{
+			Input: count("inputTokens"), Output: count("outputTokens"),
+			Reasoning:  count("reasoningTokens", "outputTokenDetails.reasoningTokens"),
+			CacheRead:  count("cachedInputTokens", "inputTokenDetails.cacheReadTokens"),
+			CacheWrite: count("inputTokenDetails.cacheWriteTokens"),
+		}
+		if tokens.Input+tokens.Output > 0 {
+			s.usage = (*session.Usage)(new(tokens.Disjoint()))
+			s.usageRaw, s.basis = json.RawMessage(usage.Raw), semconv.BasisInclusive
 			return
 		}
 	}

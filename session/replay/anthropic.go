@@ -1,9 +1,10 @@
 package replay
 
 import (
-	"encoding/json"
 	"net/http"
 	"strings"
+
+	"github.com/tidwall/gjson"
 
 	"github.com/agenttrace/agenttrace/internal/modelapi"
 	"github.com/agenttrace/agenttrace/session"
@@ -82,21 +83,16 @@ func anthropicContents(e *entry) (all, results []object) {
 			}
 		case reasoningBlock:
 			// Thinking without its signature would be refused.
-			var meta struct {
-				Signature    string `json:"signature"`
-				RedactedData string `json:"redactedData"`
-			}
-			_ = json.Unmarshal(b.meta["anthropic"], &meta) // what cannot be read has none
-			if meta.Signature != "" || meta.RedactedData != "" {
+			signature := gjson.GetBytes(b.meta["anthropic"], "signature").String()
+			hidden := gjson.GetBytes(b.meta["anthropic"], "redactedData").String()
+			if signature != "" || hidden != "" {
 				all, calls = append(all, calls...), nil
 			}
 			switch {
-			case meta.Signature != "":
-				all = append(all, object{
-					{"type", "thinking"}, {"thinking", &b.text}, {"signature", meta.Signature},
-				})
-			case meta.RedactedData != "":
-				all = append(all, object{{"type", "redacted_thinking"}, {"data", meta.RedactedData}})
+			case signature != "":
+				all = append(all, object{{"type", "thinking"}, {"thinking", &b.text}, {"signature", signature}})
+			case hidden != "":
+				all = append(all, object{{"type", "redacted_thinking"}, {"data", hidden}})
 			}
 		case fileBlock:
 			if e.role != session.RoleAssistant {

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/tidwall/gjson"
+
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/document"
 )
@@ -116,11 +118,8 @@ func entries(m *document.Message, row *session.MessageAndParts, ids callIDs) []e
 		case document.KindStep:
 			flush()
 		case document.KindData: // the model was given what the client put around the user's words
-			var data struct {
-				Text string `json:"text"`
-			}
-			if p.Type == session.TypeContext && json.Unmarshal(p.Data, &data) == nil && data.Text != "" {
-				step.blocks = append(step.blocks, block{kind: textBlock, text: data.Text})
+			if text := gjson.GetBytes(p.Data, "text").String(); p.Type == session.TypeContext && text != "" {
+				step.blocks = append(step.blocks, block{kind: textBlock, text: text})
 			}
 		case document.KindText, document.KindReasoning:
 			if !marked && slices.ContainsFunc(step.blocks, func(b block) bool { return b.kind == callBlock }) {
