@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tidwall/gjson"
+
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/store"
 )
@@ -200,7 +202,7 @@ type Item struct {
 const ReadingGeneric = "generic"
 
 func readingOf(s *session.Session) string {
-	if metaOf(s).Trace.Dialect == ReadingGeneric {
+	if gjson.Get(s.MetadataJSON, "agenttrace.dialect").String() == ReadingGeneric {
 		return ReadingGeneric
 	}
 	return ""

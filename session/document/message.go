@@ -361,67 +361,46 @@ func (c *ToolCall) envelope() {
 	c.OutputPath = cmp.Or(c.OutputPath, of.Get("output_path").String())
 }
 
-// catalogEntry is a tool in any of the shapes in which catalogs are sent.
-type catalogEntry struct {
-	Name        string `json:"name"`
-	Description string `json:"description"`
-
-	Parameters           json.RawMessage `json:"parameters"`
-	InputSchema          json.RawMessage `json:"inputSchema"`
-	InputSchemaSnake     json.RawMessage `json:"input_schema"`
-	ParametersJSONSchema json.RawMessage `json:"parametersJsonSchema"`
-
-	Type     string         `json:"type"`
-	ID       string         `json:"id"`
-	Function *catalogEntry  `json:"function"`
-	Several  []catalogEntry `json:"functionDeclarations"`
-}
-
-func (e *catalogEntry) tool() Tool {
-	t := Tool{Name: e.Name, Description: e.Description}
-	for _, raw := range []json.RawMessage{e.InputSchema, e.InputSchemaSnake, e.ParametersJSONSchema, e.Parameters} {
-		if len(raw) > 0 && raw[0] == '{' {
-			t.InputSchema = raw
-			break
-		}
-	}
-	if wrapped := gjson.GetBytes(t.InputSchema, "jsonSchema"); wrapped.IsObject() { // as the AI SDK's jsonSchema() prints
-		t.InputSchema = json.RawMessage(wrapped.Raw)
-	}
-	return t
-}
-
 // parseCatalog reads a tool catalog, in the shapes in which they are sent: a list of {name} or {function:{name}} or
 // {functionDeclarations:[…]} or names, or an object by name.
 func parseCatalog(body string) (tools []Tool) {
-	var list []json.RawMessage
-	var names []string
-	if json.Unmarshal([]byte(body), &list) != nil {
-		names, list, _ = Object([]byte(body))
+	if !gjson.Valid(body) {
+		return nil
 	}
-	for i, raw := range list {
-		var e catalogEntry
-		if err := json.Unmarshal(raw, &e); names != nil {
-			e.Name = names[i]
-		} else if err != nil && json.Unmarshal(raw, &e.Name) != nil {
-			continue
-		}
-		entries := []catalogEntry{e}
-		switch {
-		case names != nil:
-		case len(e.Several) > 0:
-			entries = e.Several
-		case e.Name == "" && e.Function != nil && e.Function.Name != "":
-			e.Function.Description = cmp.Or(e.Function.Description, e.Description)
-			entries[0] = *e.Function
-		default:
-			entries[0].Name = cmp.Or(e.Name, e.ID, e.Type)
-		}
-		for k := range entries {
-			if entries[k].Name != "" {
-				tools = append(tools, entries[k].tool())
+	catalog := gjson.Parse(body)
+	catalog.ForEach(func(key, e gjson.Result) bool {
+		name, function := e.Get("name").String(), e.Get("function")
+		switch several := e.Get("functionDeclarations").Array(); {
+		case catalog.IsObject():
+			tools = append(tools, toolOf(key.String(), e))
+		case e.Type == gjson.String:
+			tools = append(tools, toolOf(e.String(), e))
+		case len(several) > 0:
+			for _, e := range several {
+				tools = append(tools, toolOf(e.Get("name").String(), e))
 			}
+		case name == "" && function.Get("name").String() != "":
+			t := toolOf(function.Get("name").String(), function)
+			t.Description = cmp.Or(t.Description, e.Get("description").String())
+			tools = append(tools, t)
+		default:
+			tools = append(tools, toolOf(cmp.Or(name, e.Get("id").String(), e.Get("type").String()), e))
+		}
+		return true
+	})
+	return slices.DeleteFunc(tools, func(t Tool) bool { return t.Name == "" })
+}
+
+func toolOf(name string, e gjson.Result) Tool {
+	t := Tool{Name: name, Description: e.Get("description").String()}
+	for _, key := range []string{"inputSchema", "input_schema", "parametersJsonSchema", "parameters"} {
+		if schema := e.Get(key); schema.IsObject() {
+			if wrapped := schema.Get("jsonSchema"); wrapped.IsObject() { // as the AI SDK's jsonSchema() prints
+				schema = wrapped
+			}
+			t.InputSchema = json.RawMessage(schema.Raw)
+			break
 		}
 	}
-	return tools
+	return t
 }

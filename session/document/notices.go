@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/tidwall/gjson"
+
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/store"
 )
@@ -69,11 +71,13 @@ func qualityOf(row *session.Session, missing map[string]int64, does Activity) *s
 		delete(q.Missing, "ends")
 		delete(q.Missing, "results")
 	}
-	trace := metaOf(row).Trace
-	if trace.Dialect != "" && trace.Dialect != store.DialectSDK && trace.SessionKey == "" && row.ParentID == nil {
+	trace := gjson.Get(row.MetadataJSON, "agenttrace")
+	dialect := trace.Get("dialect").String()
+	// A session whose id is that of its trace has no key that names it.
+	if dialect != "" && dialect != store.DialectSDK && trace.Get("session_key").String() == "" && row.ParentID == nil {
 		q.Inferred = append(q.Inferred, "session")
 	}
-	if trace.Dialect == ReadingGeneric {
+	if dialect == ReadingGeneric {
 		q.Inferred = append(q.Inferred, "reading")
 	}
 	q.Complete = len(q.Missing) == 0

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tidwall/gjson"
+
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/store"
 )
@@ -169,24 +171,13 @@ func (st *Status) interrupt(now time.Time, idleTimeout time.Duration) {
 
 // declare reads the status that the agent declared, if it is one of the states that agents have.
 func (st *Status) declare(s *session.Session) {
-	var v struct {
-		State      Activity `json:"state"`
-		Attempt    int64    `json:"attempt"`
-		Detail     string   `json:"detail"`
-		ToolCallID string   `json:"tool_call_id"`
-		At         int64    `json:"at"`
-		Heartbeat  any      `json:"heartbeat"` // a number, unless another program wrote it
-	}
-	if json.Unmarshal(metaOf(s).Status, &v) != nil {
-		return
-	}
-	switch v.State {
+	of := gjson.Get(s.MetadataJSON, "status")
+	switch state := Activity(of.Get("state").String()); state {
 	case ActivityIdle, ActivityBusy, ActivityRetrying, ActivityWaitingApproval, ActivityWaitingUserInput, ActivityError:
-		st.State, st.Since, st.Declared = v.State, v.At, true
-		st.Attempt, st.Detail, st.ToolCallID = v.Attempt, v.Detail, v.ToolCallID
-		if ms, ok := v.Heartbeat.(float64); ok {
-			st.Heartbeat = int64(min(max(0, ms), float64(DefaultIdleTimeout.Milliseconds())))
-		}
+		st.State, st.Since, st.Declared = state, of.Get("at").Int(), true
+		st.Attempt, st.Detail = of.Get("attempt").Int(), of.Get("detail").String()
+		st.ToolCallID = of.Get("tool_call_id").String()
+		st.Heartbeat = int64(min(max(0, of.Get("heartbeat").Float()), float64(DefaultIdleTimeout.Milliseconds())))
 	}
 }
 
@@ -334,27 +325,10 @@ func (s State) Bad() bool { return s == StateAborted || s == StateError }
 // ends are the states by end reason. Words that are not the project's are no state.
 var ends = map[string]State{"finish": StateFinished, "abort": StateAborted, "error": StateError}
 
-// sessionMeta is what is read of the metadata of a session. A value of the wrong kind is not set.
-type sessionMeta struct {
-	Status json.RawMessage `json:"status"`
-	Trace  struct {
-		Outcome string `json:"outcome"`
-		Error   string `json:"error"`
-		Dialect string `json:"dialect"`
-		// SessionKey is the attribute that names the session, empty if its id is that of its trace.
-		SessionKey string `json:"session_key"`
-	} `json:"agenttrace"`
-}
-
-func metaOf(s *session.Session) (m sessionMeta) {
-	_ = json.Unmarshal([]byte(s.MetadataJSON), &m)
-	return m
-}
-
 // stateOfSession is what the session's own row reports: how its last run ended.
 func stateOfSession(s *session.Session) (State, string) {
-	m := metaOf(s)
-	return ends[m.Trace.Outcome], m.Trace.Error
+	of := gjson.Get(s.MetadataJSON, "agenttrace")
+	return ends[of.Get("outcome").String()], of.Get("error").String()
 }
 
 // state is that of the last turn where it is open, else how the last run ended, else how the last turn did.

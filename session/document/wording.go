@@ -12,6 +12,7 @@ import (
 
 	"github.com/charmbracelet/x/ansi"
 	"github.com/go-json-experiment/json/jsontext"
+	"github.com/tidwall/gjson"
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
@@ -373,9 +374,8 @@ func (w Words) block(p *Part) Block {
 	}
 	switch p.Type {
 	case session.TypeError, session.TypeWithheld, session.TypeUnfinished:
-		var why session.Absence
-		if json.Unmarshal(p.Data, &why) == nil && why.Text != "" {
-			return Block{Kind: BlockProse, Facts: []string{Line(why.Text)}}
+		if why := gjson.GetBytes(p.Data, "text").String(); why != "" {
+			return Block{Kind: BlockProse, Facts: []string{Line(why)}}
 		}
 	}
 	return Block{Kind: BlockData, Title: Line(p.Type), Sections: []Section{{"Data", w.clip(Pretty(p.Data))}}}
