@@ -443,18 +443,9 @@ func Canonical(raw json.RawMessage) string {
 
 // Runs cuts the turns into runs of equal ones, copied or not, and single ones that differ. It shares the turns.
 func (d *Diff) Runs() [][]DiffTurn {
-	var runs [][]DiffTurn
-	for i := 0; i < len(d.Turns); {
-		end := i + 1
-		if len(d.Turns[i].Changes) == 0 {
-			for end < len(d.Turns) && len(d.Turns[end].Changes) == 0 && d.Turns[end].Copied == d.Turns[i].Copied {
-				end++
-			}
-		}
-		runs = append(runs, d.Turns[i:end:end])
-		i = end
-	}
-	return runs
+	return runsOf(d.Turns, func(a, b DiffTurn) bool {
+		return len(a.Changes) == 0 && len(b.Changes) == 0 && a.Copied == b.Copied
+	})
 }
 
 // String reports where the sessions part ways.

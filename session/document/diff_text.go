@@ -172,16 +172,13 @@ func Hunks(rows []DiffRow, context, least int) (hunks []Hunk) {
 			hunks = append(hunks, Hunk{rows, rows[0].Same, apart})
 		}
 	}
-	for i := 0; i < len(rows); {
-		end := i + 1
-		for end < len(rows) && rows[end].Same == rows[i].Same {
-			end++
-		}
-		run, before, after := rows[i:end], context, context
+	runs := runsOf(rows, func(a, b DiffRow) bool { return a.Same == b.Same })
+	for i, run := range runs {
+		before, after := context, context
 		if i == 0 {
 			before = 0
 		}
-		if end == len(rows) {
+		if i == len(runs)-1 {
 			after = 0
 		}
 		if !run[0].Same || len(run)-before-after < least {
@@ -191,7 +188,6 @@ func Hunks(rows []DiffRow, context, least int) (hunks []Hunk) {
 			add(run[before:len(run)-after], true)
 			add(run[len(run)-after:], false)
 		}
-		i = end
 	}
 	return hunks
 }

@@ -107,22 +107,29 @@ func Plural(n int, one, many string) string {
 
 // Turns writes numbers with runs joined: turns 1–3, 5.
 func Turns(turns []int) string {
-	var runs []string
-	for i := 0; i < len(turns); i++ {
-		start := i
-		for i+1 < len(turns) && turns[i+1] == turns[i]+1 {
-			i++
+	var all []string
+	for _, run := range runsOf(turns, func(a, b int) bool { return b == a+1 }) {
+		text := strconv.Itoa(run[0])
+		if n := len(run); n > 1 {
+			text += "–" + strconv.Itoa(run[n-1])
 		}
-		run := strconv.Itoa(turns[start])
-		if i > start {
-			run += "–" + strconv.Itoa(turns[i])
-		}
-		runs = append(runs, run)
+		all = append(all, text)
 	}
 	if len(turns) == 1 {
-		return "turn " + runs[0]
+		return "turn " + all[0]
 	}
-	return "turns " + strings.Join(runs, ", ")
+	return "turns " + strings.Join(all, ", ")
+}
+
+// runsOf cuts a sequence into runs, in which each element goes on from the one before. They share its memory.
+func runsOf[T any](all []T, goesOn func(before, next T) bool) (runs [][]T) {
+	start := 0
+	for i := range all {
+		if i+1 == len(all) || !goesOn(all[i], all[i+1]) {
+			runs, start = append(runs, all[start:i+1:i+1]), i+1
+		}
+	}
+	return runs
 }
 
 // Unnamed stands for a tool whose name nobody sent.
