@@ -6,7 +6,11 @@
 package codec
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
 	"io"
 	"iter"
 	"slices"
@@ -45,6 +49,14 @@ func (p Problem) String() string {
 	}
 	all := []string{place, p.Record, p.Reason}
 	return strings.Join(slices.DeleteFunc(all, func(s string) bool { return s == "" }), ": ")
+}
+
+// AtLine adds to the error of a text that is not JSON the line that it is in.
+func AtLine(text []byte, err error) error {
+	if e, ok := errors.AsType[*json.SyntaxError](err); ok {
+		return fmt.Errorf("line %d: %w", 1+bytes.Count(text[:min(e.Offset, int64(len(text)))], []byte("\n")), e)
+	}
+	return err
 }
 
 // Loss is something of sessions that a format does not hold, or not in every case.

@@ -577,8 +577,7 @@ func (c *acpConversation) compaction(update rows.Object, at int64) {
 		summary += block.Text("text")
 	}
 	summary = cmp.Or(summary, c.summaries[update.Text("compactionId")])
-	inner := rows.Of("summary", summary, "tail_start_id", nil, "auto", true, "summary_tokens", 0)
-	c.message(session.RoleAssistant, at).Part(rows.DataPart(session.TypeCompaction, inner), at)
+	c.message(session.RoleAssistant, at).Part(rows.CompactionPart(summary, true), at)
 	c.assistant = nil
 }
 

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
@@ -21,12 +20,14 @@ import (
 // atifDecode reads a trajectory, and after it those of its sub-agents that it has in it. What is not a trajectory is an
 // error that names the line or the field.
 var atifDecode = rows.Whole("trajectory", func(text []byte, report func(codec.Problem)) ([]*codec.Session, error) {
-	o, err := atifParse(text, report)
+	r := rows.Reporter{Report: report}
+	valid := r.Valid(bytes.TrimPrefix(text, []byte("\uFEFF")))
+	o, _, err := rows.ParsePython(valid, func(string) string { return "null" })
 	if err == nil {
 		err = atifCheck(o)
 	}
 	if err != nil {
-		return nil, err
+		return nil, codec.AtLine(valid, err)
 	}
 	return atifSessions(o, atifSource{text: text}, report), nil
 })
@@ -48,81 +49,45 @@ func atifSessions(o rows.Object, from atifSource, report func(codec.Problem)) []
 	case from.parent != "":
 		id = cmp.Or(o.Object("extra").Text("session_id"), from.parent+"-"+id)
 	}
-	b := &atifBuilder{
-		s: rows.New(id, cmp.Or(o.Object("agent").Text("name"), "unknown")), place: from.place, report: report,
-		at: from.at, started: make(map[string]atifSource), sessions: make(map[string]string),
-	}
+	b := &atifBuilder{Reporter: rows.Reporter{Report: report}, at: from.at,
+		s:       rows.New(id, cmp.Or(o.Object("agent").Text("name"), "unknown")),
+		started: make(map[string]atifSource), sessions: make(map[string]string)}
 	rows.SetText(&b.s.Row.ParentID, from.parent)
 	rows.SetText(&b.s.Row.ParentMessageID, from.message)
-	all := []*codec.Session{b.build(o)}
+	all := []*codec.Session{b.build(o, from.place)}
 	for i, raw := range rows.Elements(o.Get("subagent_trajectories")) {
-		place := fmt.Sprintf("%ssubagent_trajectories[%d].", from.place, i)
-		child, err := rows.Parse(raw)
-		if err == nil {
-			err = atifCheck(child)
-		}
-		if err != nil {
-			report(codec.Problem{Record: strings.TrimSuffix(place, "."),
-				Reason: "is not a trajectory, and is left out: " + err.Error()})
+		b.Place.Record = fmt.Sprintf("%ssubagent_trajectories[%d]", from.place, i)
+		child := rows.Read(string(raw)) // what is not an object has no version
+		if err := atifCheck(child); err != nil {
+			b.Problem("is not a trajectory, and is left out: %v", err)
 			continue
 		}
 		start, started := b.started[child.Text("trajectory_id")]
 		if !started {
 			start.at = all[0].Session.CreatedAt
 		}
-		start.text, start.place, start.parent = raw, place, id
+		start.text, start.place, start.parent = raw, b.Place.Record+".", id
 		all = append(all, atifSessions(child, start, report)...)
 	}
 	return all
 }
 
-// atifParse reads the document.
-func atifParse(text []byte, report func(codec.Problem)) (rows.Object, error) {
-	text = bytes.TrimPrefix(text, []byte("\uFEFF"))
-	if !utf8.Valid(text) {
-		text = bytes.ToValidUTF8(text, []byte("\uFFFD"))
-		report(codec.Problem{Reason: "bytes that are not UTF-8 were replaced by U+FFFD"})
-	}
-	text, _ = rows.ReplaceNaN(text, func(string) string { return "null" })
-	if err := json.Unmarshal(text, new(json.RawMessage)); err != nil {
-		before := text
-		if e, ok := errors.AsType[*json.SyntaxError](err); ok {
-			before = text[:min(int(e.Offset), len(text))]
-		}
-		line := 1 + bytes.Count(before, []byte("\n"))
-		return nil, fmt.Errorf("line %d: %w: copy or export the file again", line, err)
-	}
-	o, err := rows.Parse(text)
-	if err != nil {
-		return nil, fmt.Errorf("line 1: %w: a trajectory is one JSON object", err)
-	}
-	return o, nil
-}
-
 // atifCheck reports what cannot be read as a trajectory at all.
 func atifCheck(o rows.Object) error {
-	number, isVersion := strings.CutPrefix(o.Text("schema_version"), atifVersionPrefix)
-	major, minor, _ := strings.Cut(number, ".")
-	n, err := strconv.Atoi(minor)
-	steps := o.Get("steps")
+	version, steps := o.Text("schema_version"), o.Get("steps")
 	switch {
-	case !isVersion:
-		return fmt.Errorf("schema_version is %.40s: want one such as %q", rows.OrNull(o.Get("schema_version")), atifVersion)
-	case major != "1" || err != nil || n < 0:
-		return fmt.Errorf("schema_version %.40q is not known: convert the file to %s",
-			o.Text("schema_version"), atifVersion)
+	case !strings.HasPrefix(version, atifVersionPrefix+"1."):
+		return fmt.Errorf("schema_version is %.40q: convert the file to %s", version, atifVersion)
 	case len(steps) == 0 || steps[0] != '[':
 		return errors.New("steps is missing: want an array of steps")
 	}
 	return nil
 }
 
-// atifBuilder makes a session of a trajectory.
+// atifBuilder makes a session of a trajectory. Problems are those of the step that is being read.
 type atifBuilder struct {
-	s      *rows.Session
-	place  string
-	report func(codec.Problem)
-
+	rows.Reporter
+	s       *rows.Session
 	at      int64         // of the step before
 	user    *rows.Message // the last one
 	cost    bool
@@ -132,11 +97,7 @@ type atifBuilder struct {
 	sessions map[string]string
 }
 
-func (b *atifBuilder) problem(place, reason string, args ...any) {
-	b.report(codec.Problem{Record: b.place + place, Reason: fmt.Sprintf(reason, args...)})
-}
-
-func (b *atifBuilder) build(o rows.Object) *codec.Session {
+func (b *atifBuilder) build(o rows.Object, place string) *codec.Session {
 	for child := range rows.Objects(o.Get("subagent_trajectories")) {
 		id := child.Text("trajectory_id")
 		b.sessions[id] = cmp.Or(child.Object("extra").Text("session_id"), b.s.Row.ID+"-"+id)
@@ -150,14 +111,10 @@ func (b *atifBuilder) build(o rows.Object) *codec.Session {
 		}
 	}
 	for i, raw := range steps {
-		place := fmt.Sprintf("steps[%d]", i)
-		step, err := rows.Parse(raw)
-		if err != nil {
-			b.problem(place, "is not an object, and is left out")
-			continue
-		}
-		b.step(step, place)
+		b.Place.Record = fmt.Sprintf("%ssteps[%d]", place, i)
+		b.step(rows.Read(string(raw))) // what is not an object has no source
 	}
+	b.Place.Record = place + "final_metrics"
 	b.totals(o.Object("final_metrics"))
 	return b.s.Finish()
 }
@@ -183,7 +140,7 @@ func (b *atifBuilder) about(o rows.Object) {
 // totals takes the usage and the cost of the run where no step has one.
 func (b *atifBuilder) totals(final rows.Object) {
 	answers := b.s.Answers
-	if used := b.counted(final, "total_", "final_metrics"); used != nil && len(answers) > 0 &&
+	if used := b.counted(final, "total_"); used != nil && len(answers) > 0 &&
 		!slices.ContainsFunc(answers, func(a *rows.Answer) bool { return a.Usage != nil }) {
 		answers[len(answers)-1].Usage = used
 	}
@@ -203,41 +160,38 @@ func atifMoney(raw json.RawMessage) *float64 {
 }
 
 // step reads a step. One without a time has that of the step before.
-func (b *atifBuilder) step(step rows.Object, place string) {
+func (b *atifBuilder) step(step rows.Object) {
 	at, ok := isoTime(step.Text("timestamp"))
-	switch {
-	case ok:
+	if ok {
 		b.at = at
-	case step.Has("timestamp"):
-		b.problem(place+".timestamp", "is %.60s, which is not a time in ISO 8601: the step has that of the one before",
-			rows.OrNull(step.Get("timestamp")))
+	} else if step.Has("timestamp") {
+		b.Problem("timestamp is not a time in ISO 8601: the step has that of the one before")
 	}
-	if at = b.at; ok || at > 0 && !step.Has("timestamp") {
-		b.s.See(at)
+	if b.at > 0 {
+		b.s.See(b.at)
 	}
 	from := step.Text("source")
 	management := step.Object("extra").Object("context_management")
 	switch {
 	case from == session.RoleSystem && management.Text("type") == "compaction":
-		b.compaction(step, place, at)
+		b.compaction(step)
 	case from == session.RoleSystem && string(step.Get("message")) == `""` && !step.Has("timestamp"):
 		// a trajectory must have a step, and this one has nothing
 	case from == atifAgent:
-		a, begun := b.s.Answer(at)
+		a, begun := b.s.Answer(b.at)
 		if begun {
 			b.copied(a.Message, step)
 		}
-		b.agent(a, step, place, at)
+		b.agent(a, step)
 	case from == session.RoleUser || from == session.RoleSystem:
-		m := b.copied(b.s.Message(from, at), step)
+		m := b.copied(b.s.Message(from, b.at), step)
 		if from == session.RoleUser {
 			b.user = m
 		}
-		b.content(m, step.Get("message"), place+".message", at)
-		b.results(m, step, nil, place, at)
+		b.content(m, step.Get("message"))
+		b.results(m, slices.Collect(rows.Objects(step.Object("observation").Get("results"))))
 	default:
-		b.problem(place+".source", "is %.40s, want system, user or agent: the step is left out",
-			rows.OrNull(step.Get("source")))
+		b.Problem("source is %.40q, want system, user or agent: the step is left out", from)
 	}
 }
 
@@ -250,8 +204,8 @@ func (b *atifBuilder) copied(m *rows.Message, step rows.Object) *rows.Message {
 }
 
 // compaction reads a step of a compaction. Its summaries are the results, or else the message.
-func (b *atifBuilder) compaction(step rows.Object, place string, at int64) {
-	m := b.copied(b.s.Message(session.RoleAssistant, at), step)
+func (b *atifBuilder) compaction(step rows.Object) {
+	m := b.copied(b.s.Message(session.RoleAssistant, b.at), step)
 	m.SetMeta("compaction", true)
 	results := rows.Elements(step.Object("observation").Get("results"))
 	if results == nil {
@@ -259,83 +213,74 @@ func (b *atifBuilder) compaction(step rows.Object, place string, at int64) {
 	}
 	for _, raw := range results {
 		summary := cmp.Or(rows.Read(string(raw)).Text("content"), step.Text("message"))
-		m.Part(rows.DataPart(session.TypeCompaction,
-			rows.Of("summary", summary, "tail_start_id", nil, "auto", false, "summary_tokens", 0)), at)
+		m.Part(rows.CompactionPart(summary, false), b.at)
 	}
 	metrics := step.Object("extra").Object("metrics")
-	m.AddTrace(rows.NonEmpty("usage", b.counted(metrics, "", place+".extra.metrics"), "cost_usd", b.costOf(metrics)))
+	m.AddTrace(rows.NonEmpty("usage", b.counted(metrics, ""), "cost_usd", b.costOf(metrics)))
 }
 
-// content reads a message or a result, and adds its texts and images.
-func (b *atifBuilder) content(m *rows.Message, raw json.RawMessage, place string, at int64) {
-	if text, ok := rows.Text(raw); ok {
-		if text != "" {
-			m.Part(rows.Of("type", "text", "text", raw), at)
-		}
-		return
+// content reads what a step says, and adds its texts and images.
+func (b *atifBuilder) content(m *rows.Message, raw json.RawMessage) {
+	pieces := rows.Elements(raw)
+	if text, ok := rows.Text(raw); ok && text != "" {
+		pieces = []json.RawMessage{rows.Of("type", "text", "text", raw).JSON()}
+	} else if !ok && pieces == nil {
+		b.Problem("message is neither a text nor an array of parts, and is left out")
 	}
-	if len(raw) == 0 || raw[0] != '[' {
-		b.problem(place, "is %.40s, want a text or an array of parts: it is left out", rows.OrNull(raw))
-		return
-	}
-	for i, item := range rows.Elements(raw) {
-		part := rows.Read(string(item))
+	for i, piece := range pieces {
+		part := rows.Read(string(piece))
 		source := part.Object("source")
 		_, isText := rows.Text(part.Get("text"))
 		_, isImage := rows.Text(source.Get("path"))
 		switch {
 		case part.Text("type") == "text" && isText:
-			m.Part(rows.Of("type", "text", "text", part.Get("text")), at)
+			m.Part(rows.Of("type", "text", "text", part.Get("text")), b.at)
 		case part.Text("type") != "text" && isImage: // version 1.8 has audio, too
-			m.Part(rows.Of("type", "file", "mediaType", source.Text("media_type"), "url", source.Get("path")), at)
+			m.Part(rows.Of("type", "file", "mediaType", source.Text("media_type"), "url", source.Get("path")), b.at)
 		default:
-			b.problem(fmt.Sprintf("%s[%d]", place, i), "is neither a text nor an image, and is left out")
+			b.Problem("message[%d] is neither a text nor an image, and is left out", i)
 		}
 	}
 }
 
 // agent reads a model call.
-func (b *atifBuilder) agent(a *rows.Answer, step rows.Object, place string, at int64) {
-	m := a.Message
-	m.Part(rows.Of("type", "step-start"), at)
+func (b *atifBuilder) agent(a *rows.Answer, step rows.Object) {
+	a.Part(rows.Of("type", "step-start"), b.at)
 	if text := step.Text("reasoning_content"); text != "" {
-		m.Part(rows.TextPart("reasoning", text), at)
+		a.Part(rows.TextPart("reasoning", text), b.at)
 	}
-	b.content(m, step.Get("message"), place+".message", at)
-	outputs := make(map[string]rows.Object)
-	for result := range rows.Objects(step.Object("observation").Get("results")) {
-		if id := result.Text("source_call_id"); result.Has("source_call_id") && outputs[id] == nil {
-			outputs[id] = result
-		}
-	}
-	answered := make(map[string]bool)
+	b.content(a.Message, step.Get("message"))
+	results := slices.Collect(rows.Objects(step.Object("observation").Get("results")))
 	for i, raw := range rows.Elements(step.Get("tool_calls")) {
 		call := rows.Read(string(raw))
 		name, named := rows.Text(call.Get("function_name"))
 		id, identified := rows.Text(call.Get("tool_call_id"))
 		if !named || !identified {
-			b.problem(fmt.Sprintf("%s.tool_calls[%d]", place, i),
-				"has no tool_call_id and function_name, and is left out")
+			b.Problem("tool_calls[%d] has no tool_call_id and function_name, and is left out", i)
 			continue
 		}
-		answered[id] = true
-		p := m.Call(id, name, call.Get("arguments"), at)
-		if result := outputs[id]; result != nil {
-			b.result(p, result, at)
+		p := a.Call(id, name, call.Get("arguments"), b.at)
+		at := slices.IndexFunc(results, func(r rows.Object) bool {
+			of, ok := rows.Text(r.Get("source_call_id"))
+			return ok && of == id
+		})
+		if at >= 0 {
+			b.result(p, results[at])
+			results = slices.Delete(results, at, at+1)
 		}
 	}
-	b.results(m, step, answered, place, at)
-	b.measure(a, step, place, at)
+	b.results(a.Message, results)
+	b.measure(a, step)
 }
 
 // result gives a call its result: the session of a sub-agent, where it is no more.
-func (b *atifBuilder) result(p *rows.Part, result rows.Object, at int64) {
+func (b *atifBuilder) result(p *rows.Part, result rows.Object) {
 	var child string
 	for ref := range rows.Objects(result.Get("subagent_trajectory_ref")) {
 		if id := ref.Text("trajectory_id"); id != "" {
 			child = cmp.Or(child, b.sessions[id], b.s.Row.ID+"-"+id)
-			if b.started[id] = (atifSource{at: at}); b.user != nil {
-				b.started[id] = atifSource{message: b.user.Row.ID, at: at}
+			if b.started[id] = (atifSource{at: b.at}); b.user != nil {
+				b.started[id] = atifSource{message: b.user.Row.ID, at: b.at}
 			}
 		}
 	}
@@ -352,32 +297,27 @@ func (b *atifBuilder) result(p *rows.Part, result rows.Object, at int64) {
 
 // results adds the results of a step that are not those of its calls: late ones of a call before, and what the agent
 // saw without having called a tool.
-func (b *atifBuilder) results(m *rows.Message, step rows.Object, answered map[string]bool, place string, at int64) {
-	for i, raw := range rows.Elements(step.Object("observation").Get("results")) {
-		result := rows.Read(string(raw))
+func (b *atifBuilder) results(m *rows.Message, others []rows.Object) {
+	for _, result := range others {
 		if result.Has("source_call_id") {
-			id := result.Text("source_call_id")
-			if answered[id] {
-				continue
-			}
-			b.problem(fmt.Sprintf("%s.observation.results[%d].source_call_id", place, i),
-				"is %.60q, which no call of the step has: it is kept as a result without a call", id)
+			b.Problem("source_call_id is %.60q, which no call of the step has: the result is kept without a call",
+				result.Text("source_call_id"))
 		}
 		if result.Has("content") {
-			m.Part(rows.DataPart(atifTypeObservation, rows.Of("content", joinedTexts(result.Get("content")))), at)
+			m.Part(rows.DataPart(atifTypeObservation, rows.Of("content", joinedTexts(result.Get("content")))), b.at)
 		}
 	}
 }
 
 // counted reads the tokens of metrics, nil if there are none.
-func (b *atifBuilder) counted(metrics rows.Object, prefix, place string) *session.Usage {
+func (b *atifBuilder) counted(metrics rows.Object, prefix string) *session.Usage {
 	extra := metrics.Object("extra")
 	read := func(o rows.Object, keys ...string) int64 {
 		for _, f := range o.Only(keys...) {
 			if n, ok := rows.Count(f.Value); ok {
 				return n
 			}
-			b.problem(place+"."+f.Key, "is %.40s, want a count of tokens: it is left out", f.Value)
+			b.Problem("%s is %.40s, want a count of tokens: it is left out", f.Key, f.Value)
 		}
 		return 0
 	}
@@ -393,13 +333,12 @@ func (b *atifBuilder) counted(metrics rows.Object, prefix, place string) *sessio
 }
 
 // measure adds what a step reports of its model call. A copied one was counted where it was made.
-func (b *atifBuilder) measure(a *rows.Answer, step rows.Object, place string, at int64) {
-	s := session.Step{StartedAt: at}
+func (b *atifBuilder) measure(a *rows.Answer, step rows.Object) {
+	s := session.Step{StartedAt: b.at}
 	var cost *float64
 	if !step.True("is_copied_context") {
 		metrics := step.Object("metrics")
-		s.Usage = b.counted(metrics, "", place+".metrics")
-		cost = b.costOf(metrics)
+		s.Usage, cost = b.counted(metrics, ""), b.costOf(metrics)
 	}
 	a.Step(s, session.Model{ModelID: step.Text("model_name")}, cost)
 	if n, err := strconv.ParseInt(string(step.Get("llm_call_count")), 10, 32); err == nil && n >= 0 {

@@ -525,15 +525,13 @@ func (b *piBuilder) result(e *piEntry, message rows.Object) {
 // compaction reads an entry of a compaction.
 func (b *piBuilder) compaction(e *piEntry) {
 	m := b.begun(e, b.s.Message(session.RoleAssistant, e.at))
-	inner := rows.Of("summary", e.Text("summary"), "tail_start_id", nil, "auto", false, "summary_tokens", 0)
-	tail := b.messages[e.Text("firstKeptEntryId")]
-	if tail != "" && tail != m.Row.ID {
-		inner.Set("tail_start_id", tail)
+	p := m.Part(rows.CompactionPart(e.Text("summary"), false), e.at)
+	if tail := b.messages[e.Text("firstKeptEntryId")]; tail != "" && tail != m.Row.ID {
+		p.SetInner("tail_start_id", tail)
 	}
 	m.SetMeta("compaction", true)
 	m.AddTrace(rows.NonEmpty("context_tokens_before", piCount(e.Get("tokensBefore")),
 		"usage", piUsageOf(e.Object.Object("usage"))))
-	m.Part(rows.DataPart(session.TypeCompaction, inner), e.at)
 }
 
 // piCount reads a count of tokens, 0 if it is not one.

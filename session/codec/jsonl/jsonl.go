@@ -330,9 +330,8 @@ func DecodeNested(r io.Reader) (*codec.Session, error) {
 	}
 	var others map[string]json.RawMessage
 	if err = cmp.Or(json.Unmarshal(data, &f), json.Unmarshal(data, &others)); err != nil {
-		if e, ok := errors.AsType[*json.SyntaxError](err); ok {
-			before := data[:min(e.Offset, int64(len(data)))]
-			return nil, fmt.Errorf("read session: line %d: %w", 1+bytes.Count(before, []byte("\n")), e)
+		if _, ok := errors.AsType[*json.SyntaxError](err); ok {
+			return nil, fmt.Errorf("read session: %w", codec.AtLine(data, err))
 		}
 		return nil, errNested
 	}

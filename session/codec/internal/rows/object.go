@@ -107,11 +107,7 @@ func Lines(text []byte, report func(codec.Problem)) iter.Seq[Line] {
 			if line = bytes.TrimSpace(line); len(line) == 0 {
 				continue
 			}
-			if !utf8.Valid(line) {
-				line = bytes.ToValidUTF8(line, []byte("\uFFFD"))
-				report(codec.Problem{Line: n, Reason: "bytes that are not UTF-8 were replaced by U+FFFD"})
-			}
-			o, err := Share(line)
+			o, err := Share((&Reporter{report, codec.Problem{Line: n}}).Valid(line))
 			if !yield(Line{n, o, err}) {
 				return
 			}

@@ -356,6 +356,12 @@ func TextPart(partType, text string) Object { return Of("type", partType, "text"
 // DataPart is the data of a data part.
 func DataPart(partType string, data any) Object { return Of("type", partType, "data", data) }
 
+// CompactionPart is the data of a part for a compaction of which the source reports the summary only.
+func CompactionPart(summary string, auto bool) Object {
+	return DataPart(session.TypeCompaction, Of("summary", summary, "tail_start_id", nil, "auto", auto,
+		"summary_tokens", 0))
+}
+
 // FilePart is the data of a file part.
 func FilePart(mediaType, filename, url string) Object {
 	return slices.Concat(Of("type", "file", "mediaType", mediaType), NonEmpty("filename", filename), Of("url", url))

@@ -1,6 +1,7 @@
 package rows
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"iter"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
@@ -66,6 +68,15 @@ func (r *Reporter) Problem(format string, args ...any) {
 	p := r.Place
 	p.Reason = fmt.Sprintf(format, args...)
 	r.Report(p)
+}
+
+// Valid is text in which U+FFFD replaces bytes that are not UTF-8. That there are some is reported.
+func (r *Reporter) Valid(text []byte) []byte {
+	if utf8.Valid(text) {
+		return text
+	}
+	r.Problem("bytes that are not UTF-8 were replaced by U+FFFD")
+	return bytes.ToValidUTF8(text, []byte("\uFFFD"))
 }
 
 // Step is a model call of an assistant message: its parts from one step-start, which is not among them, to the next.
