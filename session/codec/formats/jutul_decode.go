@@ -59,8 +59,8 @@ type jutulDecoder struct {
 	lifecycle []rows.Object
 }
 
-// jutulParsedEvent is an event with its payload read. payload is nil when it is no object: value is it, or its text
-// as a JSON string.
+// jutulParsedEvent is an event with its payload read. value is all of the payload, or its text as a JSON string, and
+// payload is nil when it is no object.
 type jutulParsedEvent struct {
 	at      int64
 	kind    string
@@ -101,7 +101,7 @@ func (d *jutulDecoder) parse(e *jutulEvent) *jutulParsedEvent {
 		d.Problem("payload has NaN or Infinity, which JSON has not: kept as strings")
 	}
 	if err == nil {
-		parsed.payload = o
+		parsed.payload, parsed.value = o, o.JSON()
 	} else if parsed.value, err = rows.Value([]byte(text)); err != nil {
 		d.Problem("payload is not JSON: kept as text")
 		parsed.value = rows.Raw(text)
@@ -112,11 +112,11 @@ func (d *jutulDecoder) parse(e *jutulEvent) *jutulParsedEvent {
 // event reads an event. Those of other kinds, and those whose payload is not an object, are kept as they are.
 func (d *jutulDecoder) event(e *jutulParsedEvent) {
 	d.b.See(e.at)
+	kind := e.kind
 	if e.payload == nil {
-		d.verbatim(e)
-		return
+		kind = jutulKindNone
 	}
-	switch e.kind {
+	switch kind {
 	case jutulKindStart, jutulKindResume, jutulKindTitle, jutulKindEnd:
 		if e.kind == jutulKindTitle {
 			d.b.Row.Title = cmp.Or(e.payload.Text("title"), d.b.Row.Title)
@@ -145,9 +145,8 @@ func (d *jutulDecoder) event(e *jutulParsedEvent) {
 	case jutulKindCompaction:
 		// It is an assistant message of its own, as the agent guide wants it; what follows in the turn is in another. A
 		// trace of jutul's own does not have the summary.
-		d.b.Message(session.RoleAssistant, e.at).Part(rows.DataPart(session.TypeCompaction, rows.Of(
-			"summary", e.payload.Text("summary"), "tail_start_id", nil, "auto", !e.payload.True("manual"),
-			"summary_tokens", 0, "jutul", e.payload)), e.at)
+		part := rows.CompactionPart(e.payload.Text("summary"), !e.payload.True("manual"))
+		d.b.Message(session.RoleAssistant, e.at).Part(part, e.at).SetInner("jutul", e.payload)
 	default:
 		d.verbatim(e)
 	}
@@ -165,11 +164,14 @@ func (d *jutulDecoder) part(data rows.Object, at int64) *rows.Part {
 // verbatim keeps an event as a part of its kind.
 func (d *jutulDecoder) verbatim(e *jutulParsedEvent) *rows.Part { return d.part(e.data(), e.at) }
 
+// odd keeps an event that is not what its kind promises.
+func (d *jutulDecoder) odd(e *jutulParsedEvent, what string, args ...any) {
+	d.Problem(what+": kept as data", args...)
+	d.verbatim(e)
+}
+
 // data is the part of the event's kind.
 func (e *jutulParsedEvent) data() rows.Object {
-	if e.payload != nil {
-		e.value = e.payload.JSON()
-	}
 	return rows.DataPart("data-"+cmp.Or(e.kind, jutulKindNone), e.value)
 }
 
@@ -184,34 +186,24 @@ func (d *jutulDecoder) textData(e *jutulParsedEvent, typ string) rows.Object {
 	return append(rows.TextPart(typ, content), rows.NonEmpty("providerMetadata", meta)...)
 }
 
-// jutulCount is a number of tokens, 0 if there is none. known reports that it can be one.
-func jutulCount(o rows.Object, key string) (n int64, known bool) {
-	const maximum = 1 << 40 // so that no sum of counts overflows
-	if !o.Has(key) {
-		return 0, true
-	}
-	f, err := strconv.ParseFloat(string(o.Get(key)), 64)
-	if err != nil || f < 0 || f > maximum {
-		return 0, false
-	}
-	return int64(f), true
-}
-
 // modelUsage adds up what LangChain counts: input_tokens includes what was read from and written to the cache,
-// output_tokens includes reasoning. Where one of the two cannot be read, what the call used is unknown.
+// output_tokens includes reasoning. Where one of them cannot be read, what the call used is unknown.
 func (d *jutulDecoder) modelUsage(e *jutulParsedEvent) {
 	d.verbatim(e)
+	known := e.payload.Has("input_tokens") || e.payload.Has("output_tokens")
+	count := func(o rows.Object, key string) int64 {
+		n, ok := rows.Count(o.Get(key))
+		known = known && (ok || !o.Has(key))
+		return n
+	}
 	input, output := e.payload.Object("input_token_details"), e.payload.Object("output_token_details")
-	in, known := jutulCount(e.payload, "input_tokens")
-	out, knownOut := jutulCount(e.payload, "output_tokens")
-	if !known || !knownOut || !e.payload.Has("input_tokens") && !e.payload.Has("output_tokens") {
+	u := session.Usage{Input: count(e.payload, "input_tokens"), Output: count(e.payload, "output_tokens"),
+		Reasoning: count(output, "reasoning"), CacheRead: count(input, "cache_read"),
+		CacheWrite: count(input, "cache_creation")}
+	if !known {
 		return
 	}
-	var u session.Usage
-	u.Reasoning, _ = jutulCount(output, "reasoning")
-	u.CacheRead, _ = jutulCount(input, "cache_read")
-	u.CacheWrite, _ = jutulCount(input, "cache_creation")
-	u.Input, u.Output = max(0, in-u.CacheRead-u.CacheWrite), max(0, out-u.Reasoning)
+	u.Input, u.Output = max(0, u.Input-u.CacheRead-u.CacheWrite), max(0, u.Output-u.Reasoning)
 	a, _ := d.b.Answer(e.at)
 	a.Usage, a.Calls, a.Basis = new(session.Deref(a.Usage).Add(u)), a.Calls+1, semconv.BasisInclusive
 }
@@ -236,11 +228,9 @@ func (d *jutulDecoder) call(e *jutulParsedEvent) {
 		open.meta.Set("repeated_at", append(again, rows.Raw(e.at)))
 		open.set(open.part.Data(), e.at)
 	case open != nil:
-		d.Problem("call %q is open and differs: kept as data", id)
-		d.verbatim(e)
+		d.odd(e, "call %q is open and differs", id)
 	case !isText || c.name == "" || c.args == nil:
-		d.Problem("call lacks an id, a name or arguments: kept as data")
-		d.verbatim(e)
+		d.odd(e, "call lacks an id, a name or arguments")
 	default:
 		data := rows.ToolPart(c.name, id, session.StateInputAvailable)
 		if data.Set("input", c.args); string(c.args) == string(rows.Of("input", codec.WithheldText).JSON()) {
@@ -258,8 +248,7 @@ func (d *jutulDecoder) result(e *jutulParsedEvent) {
 	c := d.calls[id]
 	content, isText := rows.Text(e.payload.Get("content"))
 	if c == nil || !hasID || !isText {
-		d.Problem("result of no open call, or not text: kept as data")
-		d.verbatim(e)
+		d.odd(e, "result of no open call, or not text")
 		return
 	}
 	delete(d.calls, id)
@@ -279,18 +268,13 @@ func (d *jutulDecoder) result(e *jutulParsedEvent) {
 func (d *jutulDecoder) request(e *jutulParsedEvent) {
 	p := d.verbatim(e)
 	r := &jutulRequest{id: e.payload.Text("interrupt_id"), at: e.at, message: p.In}
-	for i, raw := range rows.Elements(e.payload.Object("value").Get("action_requests")) {
-		action, err := rows.Parse(raw)
-		if err != nil {
-			d.Problem("action_requests[%d] is not an object: no decision made of it", i)
-			continue
-		}
-		r.args = append(r.args, action.Get("args"))
+	for action := range rows.Objects(e.payload.Object("value").Get("action_requests")) {
 		r.decisions = append(r.decisions, store.Decision{
-			ID:        spans.DeriveID(spans.PrefixPermission, e.at, p.Row.ID, strconv.Itoa(i)),
+			ID:        spans.DeriveID(spans.PrefixPermission, e.at, p.Row.ID, strconv.Itoa(len(r.args))),
 			SessionID: d.b.Row.ID, MessageID: p.Row.MessageID,
 			ToolID: action.Text("name"), Action: "ask", Outcome: "pending", DecidedAt: e.at,
 		})
+		r.args = append(r.args, action.Get("args"))
 	}
 	d.asked = append(d.asked, r)
 	d.requests[r.id] = r
@@ -310,15 +294,9 @@ func (d *jutulDecoder) response(e *jutulParsedEvent) {
 		return
 	}
 	for i, raw := range rows.Elements(e.payload.Object("payload").Get("decisions")) {
-		if i >= len(r.decisions) {
-			break
-		}
-		answer, err := rows.Parse(raw)
+		answer := rows.Read(string(raw)) // what is not an object has no type
 		a, known := jutulAnswers[answer.Text("type")]
-		if err != nil {
-			d.Problem("decisions[%d] is not an object", i)
-			continue
-		} else if !known {
+		if i >= len(r.decisions) || !known {
 			d.Problem("decisions[%d] has type %q: its outcome is unknown", i, answer.Text("type"))
 			continue
 		}
