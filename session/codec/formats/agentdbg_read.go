@@ -15,7 +15,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/agenttrace/agenttrace/semconv"
 	"github.com/agenttrace/agenttrace/session"
@@ -26,56 +25,65 @@ import (
 
 // agentdbgDecode reads what is in one stream: an events.jsonl, a spans.jsonl, a run.json, or a file of "agentdbg
 // export". Events belong to the runs of their run_id.
-var agentdbgDecode = rows.Whole("run", agentdbgSessions)
-
-func agentdbgSessions(text []byte, report func(codec.Problem)) (all []*codec.Session, err error) {
+var agentdbgDecode = rows.Whole("run", func(text []byte, report func(codec.Problem)) (all []*codec.Session, err error) {
 	d := &agentdbgReader{Reporter: rows.Reporter{Report: report}}
-	d.stream(text)
+	d.text(text)
 	if len(d.runs) == 0 {
 		err = errors.New("no event and no run in it: want events.jsonl, spans.jsonl, or what their programs export")
 	}
-	for i, r := range d.runs {
-		d.runs[i] = nil // it may be large, and a session is made of it
-		all = append(all, agentdbgBuild(r, report))
+	for _, r := range d.runs {
+		all = append(all, agentdbgBuild(r, d.Reporter))
 	}
 	return all, err
-}
+})
 
 // agentdbgDecodeFile reads the runs in path: a data directory (~/.agentdbg, ~/.maida), one that holds .agentdbg or
 // .maida, a directory of runs, a run's directory, one of its two files, which stands for both, or a file that
 // [agentdbgDecode] reads. A run without one of its files is read as far as it goes.
 func agentdbgDecodeFile(path string, report func(codec.Problem)) iter.Seq2[*codec.Session, error] {
 	return rows.Decoded(report, func(report func(codec.Problem), yield func(*codec.Session) bool) error {
-		root, found := path, false
 		info, err := os.Stat(path)
-		if err == nil && !info.IsDir() {
-			if root = filepath.Dir(path); !slices.Contains(agentdbgFiles, filepath.Base(path)) {
-				text, err := codec.ReadFile(path)
-				var all []*codec.Session
-				if err == nil {
-					all, err = agentdbgSessions(text, report)
-				}
-				for _, s := range all {
-					yield(s)
-				}
-				return err
-			}
+		if err != nil {
+			return fmt.Errorf("read runs: %w", err)
 		}
-		for _, name := range agentdbgRunDirs(root) {
+		root, dirs, names := path, []string{""}, agentdbgFiles
+		if !info.IsDir() {
+			root = filepath.Dir(path)
+		}
+		if name := filepath.Base(path); info.IsDir() || slices.Contains(names, name) {
+			dirs = agentdbgRunDirs(root)
+		} else {
+			names = []string{name}
+		}
+		found := false
+		for _, dir := range dirs {
 			d := &agentdbgReader{Reporter: rows.Reporter{Report: report}}
-			d.directory(root, name)
+			for _, name := range names {
+				text, err := codec.ReadFile(filepath.Join(root, dir, name))
+				if errors.Is(err, fs.ErrNotExist) {
+					continue
+				}
+				if d.Place = (codec.Problem{}); len(names) > 1 {
+					d.Place.File = filepath.ToSlash(filepath.Join(dir, name))
+				}
+				if err != nil {
+					d.Problem("cannot be read: %v", err)
+				}
+				d.text(text)
+			}
+			if len(d.runs) == 0 && len(names) > 1 {
+				d.Place = codec.Problem{File: filepath.ToSlash(dir)}
+				d.Problem("neither the events of the run nor its description can be read: it was left out")
+			}
 			for _, r := range d.runs {
-				if found = true; !yield(agentdbgBuild(r, d.located)) {
+				if found = true; !yield(agentdbgBuild(r, d.Reporter)) {
 					return nil
 				}
 			}
 		}
-		if err == nil && !found {
-			err = fmt.Errorf("no run in it: want a directory with %s and %s, or %s and %s, or one of such directories",
-				agentdbgFiles[0], agentdbgFiles[1], agentdbgFiles[2], agentdbgFiles[3])
-		}
-		if err != nil {
-			return fmt.Errorf("read runs: %s: %w", path, err)
+		if !found {
+			return fmt.Errorf("read runs: %s: no run in it: want a directory with %s and %s, or %s and %s, "+
+				"or one of such directories", path, agentdbgFiles[0], agentdbgFiles[1], agentdbgFiles[2], agentdbgFiles[3])
 		}
 		return nil
 	})
@@ -91,7 +99,7 @@ func agentdbgRunDirs(root string) (dirs []string) {
 			}
 		}
 		if place == "." && dirs != nil {
-			return []string{""}
+			break
 		}
 	}
 	slices.Sort(dirs)
@@ -112,64 +120,14 @@ type agentdbgReader struct {
 	runs   []*agentdbgRun
 }
 
-func (d *agentdbgReader) located(p codec.Problem) {
-	p.File = d.Place.File
-	d.Report(p)
-}
-
-// directory reads the two files of the run in the directory of a name in root.
-func (d *agentdbgReader) directory(root, name string) {
-	files := agentdbgFiles[:2]
-	for _, file := range agentdbgFiles[2:] {
-		if _, err := os.Stat(filepath.Join(root, name, file)); err == nil {
-			files = agentdbgFiles[2:]
-		}
-	}
-	for i, file := range files {
-		d.Place.File = path.Join(name, file)
-		without := []string{"the run is read from its events", "the run has no events"}[i]
-		text, err := codec.ReadFile(filepath.Join(root, name, file))
-		switch {
-		case errors.Is(err, fs.ErrNotExist):
-			d.Problem("is missing: %s", without)
-		case err != nil:
-			d.Problem("cannot be read: %s: %v", without, err)
-		case i == 0:
-			if o, err := d.parse(text); err != nil {
-				d.Problem("is damaged: %s: %v", without, err)
-			} else {
-				d.record(o)
-			}
-		default:
-			d.lines(text)
-		}
-	}
-	if len(d.runs) == 0 {
-		d.Place = codec.Problem{File: name}
-		d.Problem("neither %s nor %s can be read: the run was left out", files[0], files[1])
-	}
-}
-
-// stream reads what is in one file: an object in each line, or in all of them.
-func (d *agentdbgReader) stream(text []byte) {
+// text reads what is in one file: an object in all lines, or in each of them.
+func (d *agentdbgReader) text(text []byte) {
 	text = bytes.TrimPrefix(text, []byte("\uFEFF"))
-	first, _, _ := bytes.Cut(bytes.TrimSpace(text), []byte("\n"))
-	_, err := rows.Parse(first)
-	if err == nil {
-		d.lines(text)
+	if o, err := d.parse(text); err == nil {
+		d.Place.Line = 1
+		d.record(o)
 		return
 	}
-	switch o, err := d.parse(text); {
-	case err == nil:
-		d.record(o)
-	case json.Valid(text):
-		d.Problem("is not a run: left out: %v", err)
-	default:
-		d.lines(text)
-	}
-}
-
-func (d *agentdbgReader) lines(text []byte) {
 	for line := range bytes.Lines(text) {
 		d.Place.Line++
 		if line = bytes.TrimSpace(line); len(line) == 0 {
@@ -190,8 +148,8 @@ func (d *agentdbgReader) parse(text []byte) (rows.Object, error) {
 	if found {
 		d.Problem("NaN and Infinity are not JSON and were read as null")
 	}
-	if err == nil && !utf8.Valid(text) {
-		d.Problem("bytes that are not UTF-8 were replaced by U+FFFD")
+	if err == nil {
+		d.Valid(text)
 	}
 	return o, err
 }
@@ -383,29 +341,25 @@ func agentdbgResponseParts(response json.RawMessage, depth int) []rows.Object {
 
 // agentdbgBuilder makes a session of the events of a run.
 type agentdbgBuilder struct {
-	s      *rows.Session
-	report func(codec.Problem)
-
+	rows.Reporter
+	s        *rows.Session
 	turns    []*agentdbgTurn
-	open     *agentdbgTurn // the assistant's message, nil before its first event
-	known    []string      // what users said, as JSON
-	prompted bool          // a user said something since the last turn
-	before   int64         // the time of the event before
+	known    []string // what users said, as JSON
+	prompted bool     // a user said something since the last turn
+	before   int64    // the time of the event before
 }
 
-// agentdbgTurn is an assistant message being built.
+// agentdbgTurn is an assistant message being built. Its error is that of the last event of one.
 type agentdbgTurn struct {
-	m        *rows.Message
-	trace    session.MessageTrace
-	model    *session.Model
-	steps    []session.Step
-	usage    rows.Object // of the last call, as the run has it
-	system   string      // its system prompt
-	prompted bool        // it answers a user
-	failed   string      // the type of the error that the events end with, if they do
+	*rows.Answer
+	trace    session.MessageTrace // what an answer has no field for
+	usage    rows.Object          // of the last call, as the run has it
+	system   string               // its system prompt
+	prompted bool                 // it answers a user
+	failed   string               // the type of the error that the events end with, if they do
 }
 
-func agentdbgBuild(r *agentdbgRun, report func(codec.Problem)) *codec.Session {
+func agentdbgBuild(r *agentdbgRun, report rows.Reporter) *codec.Session {
 	slices.SortStableFunc(r.events, func(a, b agentdbgEvent) int { return cmp.Compare(a.order, b.order) })
 	status, agent, n := cmp.Or(r.meta.Text("status"), agentdbgStatusRunning), "agentdbg", len(r.events)
 	if r.meta.Has("trace_id") || n > 0 && r.events[0].span {
@@ -415,10 +369,11 @@ func agentdbgBuild(r *agentdbgRun, report func(codec.Problem)) *codec.Session {
 	if ended && r.meta.Text("status") == "" {
 		status = cmp.Or(r.events[n-1].Payload.Text("status"), agentdbgStatusOK)
 	}
+	b := &agentdbgBuilder{Reporter: report, s: rows.New(r.id, agent)}
 	if n == 0 && status != agentdbgStatusRunning {
-		report(codec.Problem{Reason: "the run has no events"})
+		b.Place.Line = 0
+		b.Problem("the run has no events")
 	}
-	b := &agentdbgBuilder{s: rows.New(r.id, agent), report: report}
 	b.s.Row.Title = cmp.Or(r.meta.Text("run_name"), session.Untitled)
 	if at, ok := rows.ParseTime(r.meta.Text("started_at")); ok {
 		b.s.See(at)
@@ -431,13 +386,13 @@ func agentdbgBuild(r *agentdbgRun, report func(codec.Problem)) *codec.Session {
 		endedAt = 0
 	}
 	for i := range r.events {
-		e := r.events[i]
-		r.events[i] = agentdbgEvent{} // a run may be large
+		e := &r.events[i]
 		if ended && i == n-1 {
 			endedAt = max(endedAt, e.at)
 			break
 		}
-		b.event(&e, i == 0)
+		b.Place.Line = e.line
+		b.event(e, i == 0)
 		if e.EventType != agentdbgErrorEvent || e.Payload.Text("error_type") != agentdbgUnfinished {
 			// One that did not end has no time of its own.
 			b.s.See(e.at)
@@ -464,21 +419,22 @@ func (b *agentdbgBuilder) event(e *agentdbgEvent, first bool) {
 	}
 }
 
-// assistant returns the assistant's message to which the event belongs.
-func (b *agentdbgBuilder) assistant(e *agentdbgEvent) *agentdbgTurn {
-	if b.open == nil {
-		b.open = &agentdbgTurn{m: b.s.Message(session.RoleAssistant, e.at), prompted: b.prompted}
-		b.open.trace.TurnIndex = new(int64(max(len(b.known)-1, 0)))
+// turn returns the assistant's message to which the event belongs.
+func (b *agentdbgBuilder) turn(e *agentdbgEvent) *agentdbgTurn {
+	a, begun := b.s.Answer(e.at)
+	if begun {
+		b.turns = append(b.turns, &agentdbgTurn{Answer: a, prompted: b.prompted})
+		a.SetTrace("turn_index", max(len(b.known)-1, 0))
 		b.prompted = false
-		b.turns = append(b.turns, b.open)
 	}
-	b.open.failed = "" // it goes on
-	return b.open
+	t := b.turns[len(b.turns)-1]
+	t.failed = "" // it goes on
+	return t
 }
 
 func (b *agentdbgBuilder) llmCall(e *agentdbgEvent) {
 	system := b.prompt(agentdbgReadPrompt(e.Payload.Get("prompt")))
-	t := b.assistant(e)
+	t := b.turn(e)
 	t.system = cmp.Or(system, t.system)
 	response := e.Payload.Get("response")
 	parts := agentdbgResponseParts(response, 0)
@@ -486,7 +442,7 @@ func (b *agentdbgBuilder) llmCall(e *agentdbgEvent) {
 		parts = []rows.Object{rows.DataPart(agentdbgDataResponse, response)}
 	}
 	for _, data := range append([]rows.Object{rows.Of("type", "step-start")}, parts...) {
-		t.m.Part(data, e.at).Row.CreatedAt = e.from()
+		t.Part(data, e.at).Row.CreatedAt = e.from()
 	}
 	b.account(t, e)
 }
@@ -530,8 +486,7 @@ func (b *agentdbgBuilder) prompt(all []agentdbgSaid) (system string) {
 			m.Part(data, m.Row.CreatedAt)
 		}
 		if said.role == session.RoleUser {
-			b.open, b.prompted = nil, true
-			b.known = append(b.known, asked[n-1])
+			b.prompted, b.known = true, append(b.known, asked[n-1])
 		}
 	}
 	return strings.Join(systems, "\n\n")
@@ -539,19 +494,18 @@ func (b *agentdbgBuilder) prompt(all []agentdbgSaid) (system string) {
 
 // account takes a call's model, its usage, and how it ended.
 func (b *agentdbgBuilder) account(t *agentdbgTurn, e *agentdbgEvent) {
-	t.trace.ModelCalls++
 	step := session.Step{StopReason: e.Payload.Text("stop_reason")}
-	model := session.Model{ModelID: e.Payload.Text("model")}
-	if provider := e.Payload.Text("provider"); provider != agentdbgUnknown {
-		model.ProviderID = provider
+	t.Stop = cmp.Or(step.StopReason, t.Stop)
+	model := session.Model{ProviderID: e.Payload.Text("provider"), ModelID: e.Payload.Text("model")}
+	if model.ProviderID == agentdbgUnknown {
+		model.ProviderID = ""
 	}
-	if model != (session.Model{}) && model != (session.Model{ModelID: agentdbgUnknown}) {
-		t.model, step.Model = &model, &model
+	if model == (session.Model{ModelID: agentdbgUnknown}) {
+		model = session.Model{}
 	}
 	if temperature, err := strconv.ParseFloat(string(e.Payload.Get("temperature")), 64); err == nil {
 		t.trace.Temperature = &temperature
 	}
-	t.trace.StopReason = cmp.Or(step.StopReason, t.trace.StopReason)
 	if e.Payload.Text("status") == agentdbgStatusError {
 		const maximum = 5
 		text := cmp.Or(agentdbgErrorText(e.Payload.Get("error")), "the model call failed")
@@ -560,9 +514,11 @@ func (b *agentdbgBuilder) account(t *agentdbgTurn, e *agentdbgEvent) {
 	}
 	if usage := e.Payload.Object("usage"); usage != nil {
 		t.usage = usage
-		step.Usage = b.usage(t, e, usage)
+		if step.Usage = b.usage(t, e, usage); step.Usage != nil {
+			t.Basis = semconv.BasisInclusive
+		}
 	}
-	t.steps = append(t.steps, step)
+	t.Step(step, model, nil)
 }
 
 // usage reads the counts of a call; nil if it has none.
@@ -578,16 +534,16 @@ func (b *agentdbgBuilder) usage(t *agentdbgTurn, e *agentdbgEvent, stated rows.O
 		t.trace.Problems = append(t.trace.Problems, problem)
 		// By default AgentDbg itself writes this, because it takes "prompt_tokens" for a secret: so it is no damage.
 		if string(f.Value) != `"__REDACTED__"` {
-			b.report(codec.Problem{Line: e.line, Reason: problem})
+			b.Problem("%s", problem)
 		}
 	}
 	return usage
 }
 
 func (b *agentdbgBuilder) toolCall(e *agentdbgEvent) {
-	t := b.assistant(e)
-	id := cmp.Or(e.EventID, agentdbgUUID(b.s.Row.ID, "call", fmt.Sprint(len(b.turns)), fmt.Sprint(len(t.m.Parts()))))
-	p := t.m.Call(id, cmp.Or(e.Payload.Text("tool_name"), e.Name), e.Payload.Get("args"), e.at)
+	t := b.turn(e)
+	id := cmp.Or(e.EventID, agentdbgUUID(b.s.Row.ID, "call", fmt.Sprint(len(b.turns)), fmt.Sprint(len(t.Parts()))))
+	p := t.Call(id, cmp.Or(e.Payload.Text("tool_name"), e.Name), e.Payload.Get("args"), e.at)
 	p.Row.CreatedAt = e.from()
 	kind := e.Payload.Object("error").Text("error_type")
 	switch failed := e.Payload.Text("status") == agentdbgStatusError; {
@@ -604,13 +560,13 @@ func (b *agentdbgBuilder) toolCall(e *agentdbgEvent) {
 
 // data takes an event that is a data part, or the end of a turn.
 func (b *agentdbgBuilder) data(e *agentdbgEvent) {
-	t := b.assistant(e)
+	t := b.turn(e)
 	if e.EventType == agentdbgErrorEvent {
-		t.trace.Error = agentdbgErrorText(e.Payload.JSON())
+		t.Error = agentdbgErrorText(e.Payload.JSON())
 		t.failed = cmp.Or(e.Payload.Text("error_type"), agentdbgPlainError)
 		if t.failed == agentdbgInterrupted || t.failed == agentdbgUnfinished {
-			if b.open = nil; t.failed == agentdbgInterrupted {
-				t.m.Touch(e.at)
+			if b.s.Break(); t.failed == agentdbgInterrupted {
+				t.Touch(e.at)
 			}
 			return
 		}
@@ -623,7 +579,7 @@ func (b *agentdbgBuilder) data(e *agentdbgEvent) {
 	if part := agentdbgStatePart(e.Payload); part != nil && e.EventType == agentdbgStateUpdate {
 		data = part
 	}
-	t.m.Part(data, e.at)
+	t.Part(data, e.at)
 }
 
 var agentdbgNotWord = regexp.MustCompile("[^a-z0-9]")
@@ -652,24 +608,24 @@ func (b *agentdbgBuilder) finish(status string, endedAt int64) {
 		end = ""
 	}
 	for i, t := range b.turns {
-		failed := t.trace.Error
-		t.trace.Error = ""
+		failed := t.Error
+		t.Error = ""
 		last := i == len(b.turns)-1
 		switch {
 		case t.failed == agentdbgUnfinished, last && status == agentdbgStatusRunning:
-			t.trace.Incomplete = true
+			t.SetTrace("incomplete", true)
 		case last && status != agentdbgStatusError:
-			t.trace.EndReason = semconv.EndFinish
+			t.End = semconv.EndFinish
 		case t.failed == agentdbgInterrupted:
-			t.trace.EndReason, t.trace.Error = semconv.EndAbort, failed
+			t.End, t.Error = semconv.EndAbort, failed
 		case last || t.failed != "":
-			t.trace.EndReason, t.trace.Error = semconv.EndError, failed
+			t.End, t.Error = semconv.EndError, failed
 		case t.prompted:
-			t.trace.EndReason = semconv.EndFinish
+			t.End = semconv.EndFinish
 		}
 		unfinished = t.failed == agentdbgUnfinished
 		if last && (unfinished || end == semconv.EndError) {
-			end = t.trace.EndReason
+			end = t.End
 		}
 		b.finishTurn(t)
 	}
@@ -682,35 +638,15 @@ func (b *agentdbgBuilder) finish(status string, endedAt int64) {
 }
 
 func (b *agentdbgBuilder) finishTurn(t *agentdbgTurn) {
-	if t.model != nil {
-		t.m.SetMeta("model", t.model)
-		b.s.Row.ModelJSON = new(string(rows.Raw(t.model)))
+	if t.Model != (session.Model{}) {
+		b.s.Row.ModelJSON = new(string(rows.Raw(t.Model)))
 	}
-	var sum session.Usage
-	counted, differ := false, false
-	for i := range t.steps {
-		step := &t.steps[i]
-		if step.Usage != nil {
-			sum, counted = sum.Add(*step.Usage), true
-		}
-		if step.Model != nil && *step.Model == *t.model {
-			step.Model = nil
-		}
-		differ = differ || *step != session.Step{}
-	}
-	if counted {
-		t.m.SetMeta("usage", sum)
-		t.trace.UsageBasis = semconv.BasisInclusive
-	}
-	switch {
-	case len(t.steps) == 1 && t.usage != nil:
+	if len(t.Steps) == 1 && t.usage != nil {
 		t.trace.UsageRaw = t.usage.JSON()
-	case len(t.steps) > 1 && differ:
-		t.trace.Steps = t.steps
 	}
 	if t.system != "" {
-		cut := strings.Contains(t.system, "__TRUNCATED__") // which ends a text that AgentDbg cut
-		t.m.SetMeta("system_prompt_digest", b.s.Blob(store.BlobSystemPrompt, t.system, !cut))
+		cut := strings.Contains(t.system, agentdbgCutMark)
+		t.SetMeta("system_prompt_digest", b.s.Blob(store.BlobSystemPrompt, t.system, !cut))
 	}
-	t.m.SetMeta("agenttrace", t.trace)
+	t.AddTrace(rows.Read(string(rows.Raw(t.trace))))
 }
