@@ -14,7 +14,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/agenttrace/agenttrace/session"
 	"github.com/agenttrace/agenttrace/session/codec"
@@ -267,10 +266,7 @@ func skilletDecodeItems(key skilletNames, items []skilletItem, file string, repo
 		s: rows.New(key.sessionID(), skilletName), calls: make(map[string]*rows.Part)}
 	for _, i := range items {
 		d.Place.Record = fmt.Sprintf("session_items row %d", i.row)
-		if !utf8.ValidString(i.text) {
-			i.text = strings.ToValidUTF8(i.text, "\uFFFD")
-			d.Problem("bytes that are not UTF-8 were replaced by U+FFFD")
-		}
+		i.text = string(d.Valid([]byte(i.text)))
 		o, typ, err := skilletParseItem(i)
 		if err != nil {
 			d.Problem("is not an item: left out: %v", err)
@@ -320,8 +316,7 @@ func (d *skilletItemDecoder) item(i skilletItem, o rows.Object, typ string) {
 		}
 		d.calls[id] = m.Call(id, o.Text("name"), skilletParseArguments(o.Text("arguments")), i.at)
 	case typ == "compaction":
-		empty := json.RawMessage(`{"summary":"","tail_start_id":null,"auto":true,"summary_tokens":0}`)
-		m.Part(rows.DataPart(session.TypeCompaction, empty), i.at)
+		m.Part(rows.CompactionPart("", true), i.at)
 	default:
 		if typ == skilletResultItem {
 			d.Problem("result of call %q, which is not above it: kept as data-item", id)

@@ -160,6 +160,11 @@ func skilletReadStore(path string) (all []skilletConversation, err error) {
 // skilletWriteStore adds a conversation to the store, which is made when it is not there, or replaces the one of its
 // names. All of it is written, or nothing, as with an error of last, which is called in the end.
 func skilletWriteStore(path string, c skilletConversation, replace bool, last func() error) (err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("write %s: %w", path, err)
+		}
+	}()
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
 	}
@@ -170,15 +175,15 @@ func skilletWriteStore(path string, c skilletConversation, replace bool, last fu
 	}
 	conn, err := sqlite.OpenConn(path, sqlite.OpenReadWrite|sqlite.OpenCreate)
 	if err != nil {
-		return fmt.Errorf("open %s: %w", path, err)
+		return err
 	}
 	defer func() { err = errors.Join(err, conn.Close()) }()
 	if err = sqlitex.ExecuteScript(conn, skilletSchema, nil); err != nil {
-		return fmt.Errorf("make session_items in %s: %w", path, err)
+		return err
 	}
 	end, err := sqlitex.ImmediateTransaction(conn)
 	if err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
+		return err
 	}
 	defer end(&err)
 	there := false
@@ -193,52 +198,46 @@ func skilletWriteStore(path string, c skilletConversation, replace bool, last fu
 	}
 	execute(`SELECT 1 FROM session_items WHERE user_id = ? AND session_name = ? LIMIT 1`)
 	if there {
-		return fmt.Errorf("write %s: session %q of user %q: %w", path, c.key.SessionName, c.key.UserID, fs.ErrExist)
+		return fmt.Errorf("session %q of user %q: %w", c.key.SessionName, c.key.UserID, fs.ErrExist)
 	}
 	for _, i := range c.items {
 		execute(`INSERT INTO session_items (user_id, session_name, created_at, item_json) VALUES (?, ?, ?, ?)`, i.at, i.text)
 	}
-	if err != nil {
-		return fmt.Errorf("write session_items of %s: %w", path, err)
+	if err == nil {
+		err = last()
 	}
-	return last()
+	return err
 }
 
-// skilletEncodeFile writes the session: to a log when path ends in .jsonl, to a store when it ends in .sqlite, and
-// otherwise to both, in a state directory, which is made when it is not there. A session without a turn has no log
-// there. It has the names that it was read with, or else those of "skillet" and its id.
+// skilletEncodeFile writes the session: to a store when path ends in .sqlite, and otherwise to a log and a store in a
+// state directory, which is made when it is not there. A session without a turn has no log there. It has the names that
+// it was read with, or else those of "skillet" and its id.
 //
 // A log that exists, or a conversation that the store has, is replaced if replace is set, and with an error it is as it
 // was. Otherwise it gives an error that is [os.ErrExist].
 func skilletEncodeFile(path string, s *codec.Session, replace bool) (err error) {
 	defer wrapWriting(s, &err)
-	key := skilletNamesOf(&s.Session)
-	log, store, safe := path, path, key.sanitized()
-	switch filepath.Ext(path) {
-	case ".jsonl":
-		store = ""
-	case ".sqlite":
-		log = ""
-	default:
-		log = filepath.Join(path, skilletLogsDir, safe.UserID, safe.SessionName+".jsonl")
-		store = filepath.Join(path, skilletDatabaseFile)
-	}
-	before, absent := os.ReadFile(log)
-	switch err := s.CheckTree(); {
-	case err != nil:
+	if err := s.CheckTree(); err != nil {
 		return err
-	case log == "" || errors.Is(absent, fs.ErrNotExist):
+	}
+	c := skilletConversation{skilletNamesOf(&s.Session), skilletItemsOf(s.Transcript)}
+	if filepath.Ext(path) == ".sqlite" {
+		return skilletWriteStore(path, c, replace, func() error { return nil })
+	}
+	safe := c.key.sanitized()
+	log := filepath.Join(path, skilletLogsDir, safe.UserID, safe.SessionName+".jsonl")
+	before, absent := os.ReadFile(log)
+	switch {
+	case errors.Is(absent, fs.ErrNotExist):
 	case !replace:
 		return &fs.PathError{Op: "create", Path: log, Err: fs.ErrExist}
 	case absent != nil:
 		return absent
 	}
 	placed := false
-	put := func() error { // the log, when the store has all but committed, so that there are both or none
-		switch {
-		case log == "":
-			return nil
-		case store != "" && len(skilletTurnsOf(s.Transcript)) == 0: // skillet makes a log with its first entry
+	// The log takes its place when the store has all but committed, so that there are both or none.
+	err = skilletWriteStore(filepath.Join(path, skilletDatabaseFile), c, replace, func() error {
+		if len(skilletTurnsOf(s.Transcript)) == 0 { // skillet makes a log with its first entry
 			return os.RemoveAll(log)
 		}
 		err := os.MkdirAll(filepath.Dir(log), 0o700)
@@ -247,13 +246,9 @@ func skilletEncodeFile(path string, s *codec.Session, replace bool) (err error) 
 		}
 		placed = err == nil
 		return err
-	}
-	if store == "" {
-		return put()
-	}
+	})
 	// The commit of the store may fail after the log is written. Then the log is put back, or a conversation would be
 	// in the log alone, and a second attempt be refused because the log exists.
-	err = skilletWriteStore(store, skilletConversation{key, skilletItemsOf(s.Transcript)}, replace, put)
 	switch {
 	case err == nil || !placed:
 		return err

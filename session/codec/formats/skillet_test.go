@@ -291,11 +291,9 @@ func TestSkilletReplace(t *testing.T) {
 		t.Session.MetadataJSON = `{"skillet":{"user":"u","session_name":"` + name + `"}}`
 		return &codec.Session{Transcript: &t}
 	}
-	for _, place := range []string{"", "s.sqlite", "logs/u/s.jsonl"} {
+	for _, place := range []string{"", "s.sqlite"} {
 		path := filepath.Join(t.TempDir(), place)
-		if place != "logs/u/s.jsonl" {
-			testscale.Must(t, skilletEncodeFile(path, named(before, "other"), false))
-		}
+		testscale.Must(t, skilletEncodeFile(path, named(before, "other"), false))
 		if err := skilletEncodeFile(path, named(before, "s"), true); err != nil { // of nothing
 			t.Fatal(err)
 		}
@@ -303,10 +301,7 @@ func TestSkilletReplace(t *testing.T) {
 			t.Errorf("%q: EncodeFile over what is there: %v", place, err)
 		}
 		testscale.Must(t, skilletEncodeFile(path, named(after, "s"), true))
-		want := map[string]string{"s": "after"}
-		if place != "logs/u/s.jsonl" {
-			want["other"] = "before"
-		}
+		want := map[string]string{"s": "after", "other": "before"}
 		got := make(map[string]string)
 		for _, s := range collected(t, skilletDecodeFile(path, func(p codec.Problem) { t.Error(p) })) {
 			var part struct{ Text string }
