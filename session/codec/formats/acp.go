@@ -331,9 +331,6 @@ func (m *acpMessage) unframe(o rows.Object, r *rows.Reporter) (err error) {
 		if o.Text("type") == "response" {
 			response("payload", o.True("is_error"))
 		}
-	case o.Object("message") != nil && o.Has("direction"):
-		m.time(o.Get("timestamp"), 1, r)
-		o = o.Object("message")
 	}
 	m.method, m.raw, m.result, m.err = o.Text("method"), o.Get("params"), o.Get("result"), o.Get("error")
 	if o.Has("id") {

@@ -361,14 +361,11 @@ func acpCount(m *rows.Message, raw json.RawMessage) {
 	cached := u.CachedReadTokens + u.CachedWriteTokens
 	usage := session.Usage{Input: u.InputTokens, Output: u.OutputTokens, Reasoning: u.ThoughtTokens,
 		CacheRead: u.CachedReadTokens, CacheWrite: u.CachedWriteTokens}
-	switch u.TotalTokens - u.InputTokens - u.OutputTokens {
-	case u.ThoughtTokens + cached:
-	case u.ThoughtTokens:
+	rest := u.TotalTokens - u.InputTokens - u.OutputTokens
+	if rest == u.ThoughtTokens || rest == 0 {
 		usage.Input -= cached
-	case cached:
-		usage.Output -= u.ThoughtTokens
-	case 0:
-		usage.Input -= cached
+	}
+	if rest == cached && rest != u.ThoughtTokens || rest == 0 {
 		usage.Output -= u.ThoughtTokens
 	}
 	if usage.Input >= 0 && usage.Output >= 0 {

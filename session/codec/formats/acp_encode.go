@@ -18,8 +18,7 @@ import (
 // acpEncode writes the session as a trace of its own, a message per line as over stdio, from initialize on.
 func acpEncode(s *codec.Session) []byte {
 	e := &acpEncoder{
-		s: s, t: s.Sorted(), ids: make(map[string]string), questioned: make(map[string]bool), has: make(map[string]bool),
-		sent: make(map[string]int),
+		s: s, t: s.Sorted(), ids: make(map[string]string), questioned: make(map[string]bool), sent: make(map[string]int),
 	}
 	own := rows.Read(s.Session.MetadataJSON).Object("acp").Without("continued")
 	e.version2 = string(own.Get("protocolVersion")) == "2"
@@ -41,7 +40,6 @@ type acpEncoder struct {
 
 	ids        map[string]string // of the calls whose own id another one has, by part
 	questioned map[string]bool   // calls that a part asks about, by the calls' ids
-	has        map[string]bool   // types of parts
 
 	sent   map[string]int  // numbers of requests, by who sent them
 	prompt json.RawMessage // the id of the prompt that has no response yet
@@ -55,7 +53,7 @@ func (e *acpEncoder) survey() {
 	for i := range e.t.Messages {
 		for j := range e.t.Messages[i].Parts {
 			p := &e.t.Messages[i].Parts[j]
-			e.has[p.Type] = true
+
 			if p.Type == acpTypePermission && !e.foreign {
 				e.questioned[acpAskedAbout(rows.Read(p.DataJSON).Object("data"))] = true
 			}
@@ -125,32 +123,22 @@ func (e *acpEncoder) session() {
 	}
 }
 
-// initialize begins the trace. The client can do what the trace goes on to send it.
+// What a client sends first, in the versions of the protocol.
+const (
+	acpInitialize = `{"protocolVersion":1,"clientCapabilities":{"fs":{"readTextFile":true,"writeTextFile":true},` +
+		`"terminal":true,"session":{"notices":{},"compaction":{}},"logging":{}}}`
+	acpInitialize2 = `{"protocolVersion":2,"info":{"name":"agenttrace","version":"0"},"capabilities":{}}`
+)
+
+// initialize begins the trace. The client can do all that the trace may go on to send it.
 func (e *acpEncoder) initialize() {
-	none := rows.Object{}
-	info := rows.Of("name", e.t.Session.Agent, "version", "0")
-	params := rows.Of("protocolVersion", 2, "info", rows.Of("name", "agenttrace", "version", "0"), "capabilities", none)
-	result := rows.Of("protocolVersion", 2, "info", info, "capabilities", none)
-	if !e.version2 {
-		can, inSession := rows.Object{}, rows.Object{}
-		if !e.foreign && e.has[acpTypeFS] {
-			can.Set("fs", rows.Of("readTextFile", true, "writeTextFile", true))
-		}
-		can.Add(rows.NonEmpty("terminal", !e.foreign && e.has[acpTypeTerminal]))
-		if !e.foreign && e.has["data-notice"] {
-			inSession.Set("notices", none)
-		}
-		if e.has[session.TypeCompaction] {
-			inSession.Set("compaction", none)
-		}
-		can.Add(rows.NonEmpty("session", inSession))
-		if e.has[acpTypeLog] {
-			can.Set("logging", none)
-		}
-		params = rows.Of("protocolVersion", 1, "clientCapabilities", can)
-		result = rows.Of("protocolVersion", 1, "agentCapabilities", none, "authMethods", []string{}, "agentInfo", info)
+	info, none := rows.Of("name", e.t.Session.Agent, "version", "0"), rows.Object{}
+	params, result := acpInitialize,
+		rows.Of("protocolVersion", 1, "agentCapabilities", none, "authMethods", []string{}, "agentInfo", info)
+	if e.version2 {
+		params, result = acpInitialize2, rows.Of("protocolVersion", 2, "info", info, "capabilities", none)
 	}
-	e.respond(e.request(acpClient, acpMethodInitialize, params.JSON()), "result", result)
+	e.respond(e.request(acpClient, acpMethodInitialize, json.RawMessage(params)), "result", result)
 }
 
 // update writes a session/update.
@@ -219,18 +207,15 @@ func (e *acpEncoder) promptEnd(trace rows.Object) {
 	}
 	id := e.prompt
 	e.prompt = nil
-	if end == semconv.EndAbort {
-		stop = "cancelled" // whatever the model had stopped for before
-	}
-	known := slices.Contains([]string{"end_turn", "max_tokens", "max_turn_requests", "refusal", "cancelled"}, stop)
-	if end == semconv.EndError && !known {
+	switch end {
+	case semconv.EndError:
 		e.respond(id, "error", rows.Of("code", -32603, "message", trace.Text("error")))
 		return
+	case semconv.EndAbort:
+		stop = "cancelled" // whatever the model had stopped for before
 	}
-	if !known {
-		stop = cmp.Or(acpStopReasons[strings.ReplaceAll(strings.ToLower(stop), "-", "_")], "end_turn")
-	}
-	result := rows.Of("stopReason", stop)
+	result := rows.Of("stopReason",
+		cmp.Or(acpStopReasons[strings.ReplaceAll(strings.ToLower(stop), "-", "_")], "end_turn"))
 	if usage := trace.Get("usage_raw"); usage != nil && !e.foreign {
 		result.Set("usage", usage)
 	}
@@ -239,7 +224,7 @@ func (e *acpEncoder) promptEnd(trace rows.Object) {
 
 // acpStopReasons translate the words of models and providers.
 var acpStopReasons = map[string]string{
-	"length": "max_tokens", "max_tokens": "max_tokens", "max_output_tokens": "max_tokens", "model_length": "max_tokens",
+	"cancelled": "cancelled", "length": "max_tokens", "max_tokens": "max_tokens", "max_output_tokens": "max_tokens", "model_length": "max_tokens",
 	"model_context_window_exceeded": "max_tokens", "content_filter": "refusal", "refusal": "refusal", "safety": "refusal",
 	"prohibited_content": "refusal", "blocklist": "refusal", "recitation": "refusal", "guardrail_intervened": "refusal",
 	"sensitive": "refusal", "max_steps": "max_turn_requests", "max_turns": "max_turn_requests",

@@ -175,7 +175,7 @@ var own = []Format{{
 		DecodeText: func(_ string, text []byte, report func(codec.Problem)) ([]*codec.Session, error) {
 			return acpSessions(text, report)
 		},
-		Keys: []string{"jsonrpc=2.0", "_direction", "direction json", "direction message",
+		Keys: []string{"jsonrpc=2.0", "_direction", "direction json",
 			"from to type=request|response|notification"},
 	},
 }, {
