@@ -243,13 +243,13 @@ const (
 	skilletCallItem, skilletResultItem       = "function_call", "function_call_result"
 )
 
-// skilletParseItem reads the item_json of a row. A message may lack its type.
-func skilletParseItem(i skilletItem) (o rows.Object, typ string, err error) {
-	o, err = rows.Parse([]byte(i.text))
-	if typ = o.Text("type"); typ == "" && o.Has("role") {
-		typ = skilletMessageItem
+// skilletParseItem reads the item_json of a row. A message that lacks its type gets it.
+func skilletParseItem(text string) (rows.Object, error) {
+	o, err := rows.Parse([]byte(text))
+	if o.Text("type") == "" && o.Has("role") {
+		o.Set("type", skilletMessageItem)
 	}
-	return o, typ, err
+	return o, err
 }
 
 type skilletItemDecoder struct {
@@ -266,27 +266,26 @@ func skilletDecodeItems(key skilletNames, items []skilletItem, file string, repo
 		s: rows.New(key.sessionID(), skilletName), calls: make(map[string]*rows.Part)}
 	for _, i := range items {
 		d.Place.Record = fmt.Sprintf("session_items row %d", i.row)
-		i.text = string(d.Valid([]byte(i.text)))
-		o, typ, err := skilletParseItem(i)
+		o, err := skilletParseItem(string(d.Valid([]byte(i.text))))
 		if err != nil {
 			d.Problem("is not an item: left out: %v", err)
 			continue
 		}
 		d.s.See(i.at)
 		d.count++
-		d.item(i, o, typ)
+		d.item(i.at, o)
 	}
 	return skilletFinish(d.s, key)
 }
 
-func (d *skilletItemDecoder) item(i skilletItem, o rows.Object, typ string) {
-	role, id := o.Text("role"), o.Text("callId")
+func (d *skilletItemDecoder) item(at int64, o rows.Object) {
+	typ, role, id := o.Text("type"), o.Text("role"), o.Text("callId")
 	call := d.calls[id]
 	switch {
 	case typ == skilletMessageItem && (role == session.RoleUser || role == session.RoleSystem):
-		m := d.s.Message(role, i.at)
+		m := d.s.Message(role, at)
 		for _, data := range skilletContentParts(o.Get("content")) {
-			m.Part(data, i.at)
+			m.Part(data, at)
 		}
 		if role == session.RoleUser {
 			d.users++
@@ -294,34 +293,34 @@ func (d *skilletItemDecoder) item(i skilletItem, o rows.Object, typ string) {
 		return
 	case typ == skilletResultItem && call != nil:
 		skilletWithResult(call, skilletItemOutput(o.Get("output")))
-		call.Touch(i.at)
+		call.Touch(at)
 		return
 	}
-	m, begun := d.s.Answer(i.at)
+	m, begun := d.s.Answer(at)
 	if begun {
 		m.SetMeta("agenttrace", session.MessageTrace{TurnIndex: new(max(d.users-1, 0))})
 	}
-	m.Touch(i.at)
+	m.Touch(at)
 	switch {
 	case typ == skilletMessageItem && role == session.RoleAssistant:
 		for _, data := range skilletSpoken(o.Get("content")) {
-			m.Part(data, i.at)
+			m.Part(data, at)
 		}
 	case typ == skilletReasoningItem:
-		m.Part(rows.TextPart("reasoning", skilletReasoningText(o)), i.at)
+		m.Part(rows.TextPart("reasoning", skilletReasoningText(o)), at)
 	case typ == skilletCallItem:
 		if id == "" || call != nil {
 			d.Problem("call with the callId %q, which names no call or another one: its result cannot be matched", id)
-			id = spans.DeriveID("call_", i.at, d.s.Row.ID, strconv.Itoa(d.count))
+			id = spans.DeriveID("call_", at, d.s.Row.ID, strconv.Itoa(d.count))
 		}
-		d.calls[id] = m.Call(id, o.Text("name"), skilletParseArguments(o.Text("arguments")), i.at)
+		d.calls[id] = m.Call(id, o.Text("name"), skilletParseArguments(o.Text("arguments")), at)
 	case typ == "compaction":
-		m.Part(rows.CompactionPart("", true), i.at)
+		m.Part(rows.CompactionPart("", true), at)
 	default:
 		if typ == skilletResultItem {
 			d.Problem("result of call %q, which is not above it: kept as data-item", id)
 		}
-		m.Part(rows.DataPart("data-item", o), i.at)
+		m.Part(rows.DataPart("data-item", o), at)
 	}
 }
 
@@ -435,41 +434,33 @@ func skilletPartItems(p *session.Part, data rows.Object, ids map[string]bool, ad
 	}
 }
 
-// skilletGuide knows from the store what the log leaves out.
-type skilletGuide struct {
-	items []skilletKnown // and one without a type that is the end
-	at    int            // those before it are used
-}
-
-type skilletKnown struct {
-	rows.Object
-	typ string
-}
-
-func (k skilletKnown) isUser() bool {
-	return k.typ == skilletMessageItem && k.Text("role") == session.RoleUser
-}
+// skilletGuide knows from the store what the log leaves out: the items that are not used yet, and nil at the end.
+type skilletGuide []rows.Object
 
 func skilletNewGuide(items []skilletItem) (g skilletGuide) {
 	for _, i := range items {
-		if o, typ, err := skilletParseItem(i); err == nil {
-			g.items = append(g.items, skilletKnown{o, typ})
+		if o, err := skilletParseItem(i.text); err == nil {
+			g = append(g, o)
 		}
 	}
-	g.items = append(g.items, skilletKnown{})
-	return g
+	return append(g, nil)
+}
+
+// skilletIs returns a condition on items: to be of a type, and for a message to have a role.
+func skilletIs(typ, role string) func(rows.Object) bool {
+	return func(o rows.Object) bool { return o.Text("type") == typ && (role == "" || o.Text("role") == role) }
 }
 
 // take moves on to what follows the next item that is wanted, if it comes before an end, and returns the item and the
 // reasoning before it.
-func (g *skilletGuide) take(wanted, end func(skilletKnown) bool) (found *skilletKnown, thoughts []string) {
-	for i := g.at; i < len(g.items) && !end(g.items[i]); i++ {
-		k := &g.items[i]
-		if wanted(*k) {
-			g.at = i + 1
-			return k, thoughts
-		}
-		if text := skilletReasoningText(k.Object); k.typ == skilletReasoningItem && text != "" {
+func (g *skilletGuide) take(wanted, end func(rows.Object) bool) (found rows.Object, thoughts []string) {
+	for i, o := range *g {
+		if end(o) {
+			break
+		} else if wanted(o) {
+			*g = (*g)[i+1:]
+			return o, thoughts
+		} else if text := skilletReasoningText(o); o.Text("type") == skilletReasoningItem && text != "" {
 			thoughts = append(thoughts, text)
 		}
 	}
@@ -478,37 +469,35 @@ func (g *skilletGuide) take(wanted, end func(skilletKnown) bool) (found *skillet
 
 // user moves on to what follows a user message, and reports whether the store still has it.
 func (g *skilletGuide) user(parts []rows.Object) bool {
-	want := string(skilletInput(parts))
-	found, _ := g.take(func(k skilletKnown) bool {
-		return k.isUser() && string(skilletInput(skilletContentParts(k.Get("content")))) == want
-	}, func(skilletKnown) bool { return false })
+	want, said := string(skilletInput(parts)), skilletIs(skilletMessageItem, session.RoleUser)
+	found, _ := g.take(func(o rows.Object) bool {
+		return said(o) && string(skilletInput(skilletContentParts(o.Get("content")))) == want
+	}, func(rows.Object) bool { return false })
 	return found != nil
 }
 
 // call returns the id of a call, and the reasoning before it.
 func (g *skilletGuide) call(name, arguments string) (id string, thoughts []string) {
-	k, thoughts := g.take(func(k skilletKnown) bool {
-		return k.typ == skilletCallItem && k.Text("name") == name && k.Text("arguments") == arguments
-	}, skilletKnown.isUser)
-	if k != nil {
-		id = k.Text("callId")
-	}
-	return id, thoughts
+	o, thoughts := g.take(func(o rows.Object) bool {
+		return o.Text("type") == skilletCallItem && o.Text("name") == name && o.Text("arguments") == arguments
+	}, skilletIs(skilletMessageItem, session.RoleUser))
+	return o.Text("callId"), thoughts
 }
 
 // text returns the reasoning before the next text.
 func (g *skilletGuide) text() []string {
-	_, thoughts := g.take(func(k skilletKnown) bool { return k.typ == skilletMessageItem },
-		func(k skilletKnown) bool { return k.typ == skilletCallItem || k.isUser() })
+	said := skilletIs(skilletMessageItem, session.RoleUser)
+	_, thoughts := g.take(skilletIs(skilletMessageItem, ""),
+		func(o rows.Object) bool { return o.Text("type") == skilletCallItem || said(o) })
 	return thoughts
 }
 
 // rest returns the reasoning with which a turn ends: what the log knows nothing of is not between.
 func (g *skilletGuide) rest() []string {
-	found, thoughts := g.take(func(k skilletKnown) bool { return k.typ == skilletMessageItem || k.Object == nil },
-		func(k skilletKnown) bool { return k.typ == skilletCallItem })
-	if found != nil {
-		g.at-- // it is of the next turn
+	all, said := *g, skilletIs(skilletMessageItem, "")
+	_, thoughts := g.take(func(o rows.Object) bool { return said(o) || o == nil }, skilletIs(skilletCallItem, ""))
+	if thoughts != nil {
+		*g = all[len(all)-len(*g)-1:] // what follows is of the next turn
 	}
 	return thoughts
 }

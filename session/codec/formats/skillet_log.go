@@ -309,11 +309,9 @@ type skilletLogDrafter struct {
 	native bool
 
 	finished bool // the turn has a final result
-	// said is the last text of the turn. A reader joins texts that follow one another, so they are one step, which is
-	// waiting while words may follow.
-	said    string
-	waiting bool
-	saidAt  int64
+	// steps are those of the turn, and said is the last text.
+	steps []skilletStep
+	said  string
 	// open are the calls that have not come back. A result names its tool and agent only, so one is closed before the
 	// next of them begins.
 	open map[skilletCall]bool
@@ -324,9 +322,24 @@ func (d *skilletLogDrafter) entry(kind, key string, value any, at int64, more ..
 	d.log = append(append(d.log, e.JSON()...), '\n')
 }
 
-func (d *skilletLogDrafter) step(at int64, fields rows.Object) {
-	d.flush()
-	d.entry(skilletStepEntry, "stepResult", fields, at)
+// skilletStep is a step of a turn with its time.
+type skilletStep struct {
+	at int64
+	rows.Object
+}
+
+// step adds a step. Texts that follow one another are one, for a reader joins them.
+func (d *skilletLogDrafter) step(at int64, step rows.Object) {
+	n := len(d.steps)
+	switch is := step.Text("type") == skilletTextStep; {
+	case is && n > 0 && d.steps[n-1].Text("type") == skilletTextStep:
+		d.said += step.Text("text")
+		n--
+		step.Set("text", d.said)
+	case is:
+		d.said = step.Text("text")
+	}
+	d.steps = append(d.steps[:n], skilletStep{at, step})
 }
 
 // turn writes a turn. An answer that failed, was interrupted, or did not end has no final result.
@@ -336,7 +349,7 @@ func (d *skilletLogDrafter) turn(turn skilletTurnRows) {
 	if len(turn.assistants) == 0 {
 		return
 	}
-	d.said, d.open = "", make(map[skilletCall]bool)
+	d.steps, d.said, d.open = nil, "", make(map[skilletCall]bool)
 	last := turn.assistants[len(turn.assistants)-1]
 	meta := session.ParseMessageMetadata([]byte(last.Message.MetadataJSON))
 	d.finished = !rows.GoesOn(last) && !meta.Trace.PendingApproval &&
@@ -344,7 +357,9 @@ func (d *skilletLogDrafter) turn(turn skilletTurnRows) {
 	for _, m := range turn.assistants {
 		d.message(m)
 	}
-	d.flush()
+	for _, step := range d.steps {
+		d.entry(skilletStepEntry, "stepResult", step.Object, step.at)
+	}
 	if !d.finished {
 		return
 	}
@@ -389,10 +404,9 @@ func (d *skilletLogDrafter) message(m *session.MessageAndParts) {
 		p := &m.Parts[i]
 		switch step := data.Object("data"); {
 		case p.Type == "text" && d.isResult(parts, i):
-			d.flush()
 			d.said = data.Text("text")
 		case data.Text("type") == "text":
-			d.say(p.UpdatedAt, data.Text("text"))
+			d.step(p.UpdatedAt, rows.TextPart(skilletTextStep, data.Text("text")))
 		case session.IsToolType(p.Type):
 			d.tool(p, data, agent)
 		case (p.Type == skilletAgentPart || p.Type == skilletHandoffPart) &&
@@ -410,22 +424,6 @@ func (d *skilletLogDrafter) isResult(parts []rows.Object, i int) bool {
 	}
 	text := parts[i].Text("text")
 	return text != "" && text == strings.TrimSpace(text) && text != strings.TrimSpace(parts[i-1].Text("text"))
-}
-
-func (d *skilletLogDrafter) say(at int64, text string) {
-	if !d.waiting {
-		d.said = ""
-	}
-	d.said += text
-	d.waiting, d.saidAt = true, at
-}
-
-// flush writes the text that is waiting.
-func (d *skilletLogDrafter) flush() {
-	if d.waiting {
-		d.waiting = false
-		d.entry(skilletStepEntry, "stepResult", rows.Of("type", skilletTextStep, "text", d.said), d.saidAt)
-	}
 }
 
 func (d *skilletLogDrafter) tool(p *session.Part, data rows.Object, agent string) {
